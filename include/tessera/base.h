@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ground types of the public API: visibility, limits, element types, shapes. */
+#ifndef TESSERA_BASE_H
+#define TESSERA_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TSR_API __attribute__((visibility("default")))
+#define TSR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+
+#define TSR_VERSION_MAJOR 0
+#define TSR_VERSION_MINOR 1
+#define TSR_VERSION_PATCH 0
+#define TSR_VERSION_STRING "0.1.0"
+
+/* Axes a tensor can have. */
+#define TSR_MAX_NDIM 8
+/* Dimensions a placement's hierarchy can have. */
+#define TSR_MAX_HIERARCHY 4
+/* In an options struct: a zero (or "no") that is not the default. */
+#define TSR_OFF (-1)
+
+/* Element types. Appended only; 0 is "not given". */
+typedef enum tsr_dtype {
+    TSR_DTYPE_NONE = 0,
+    TSR_DTYPE_F32,
+    TSR_DTYPE_F16,
+    TSR_DTYPE_BF16,
+    TSR_DTYPE_F64,
+    TSR_DTYPE_I64,
+    TSR_DTYPE_I32,
+    TSR_DTYPE_U8,
+    TSR_DTYPE_BOOL,
+    TSR_DTYPE_COUNT_
+} tsr_dtype;
+
+#define TSR_F32 TSR_DTYPE_F32
+#define TSR_F16 TSR_DTYPE_F16
+#define TSR_BF16 TSR_DTYPE_BF16
+#define TSR_F64 TSR_DTYPE_F64
+#define TSR_I64 TSR_DTYPE_I64
+#define TSR_I32 TSR_DTYPE_I32
+#define TSR_U8 TSR_DTYPE_U8
+#define TSR_BOOL TSR_DTYPE_BOOL
+
+/* Bytes of one element; 0 for an invalid dtype. */
+TSR_API size_t tsr_dtype_size(tsr_dtype dtype);
+/* "f32", "i64", ...; "?" for an invalid dtype. Static storage. */
+TSR_API const char *tsr_dtype_name(tsr_dtype dtype);
+/* The dtype of a name that tsr_dtype_name gives; TSR_DTYPE_NONE if there is none. */
+TSR_API tsr_dtype tsr_dtype_parse(const char *name);
+
+/* A shape: ndim axes, outermost first. ndim 0 is a scalar. Axes may be 0. */
+typedef struct tsr_dims {
+    int ndim;
+    int64_t d[TSR_MAX_NDIM];
+} tsr_dims;
+
+#ifndef __cplusplus
+/* TSR_DIMS(64, 3, 32, 32): a shape from its axes, outermost first. */
+#define TSR_DIMS(...)                                                                              \
+    ((tsr_dims){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                 \
+                .d = {__VA_ARGS__}})
+/* A scalar's shape. */
+#define TSR_SCALAR ((tsr_dims){.ndim = 0})
+#endif
+
+/* Number of elements: the product of the axes, 1 for a scalar. */
+TSR_API int64_t tsr_dims_count(tsr_dims dims);
+TSR_API bool tsr_dims_equal(tsr_dims a, tsr_dims b);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a tensor is laid out over its placement: per hierarchy dimension split, broadcast or
+ * partial. */
+#ifndef TESSERA_SBP_H
+#define TESSERA_SBP_H
+
+#include <tessera/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tsr_sbp_kind {
+    TSR_SBP_AUTO = 0, /* not said: the compiler chooses */
+    TSR_SBP_SPLIT,
+    TSR_SBP_BROADCAST,
+    TSR_SBP_PARTIAL,
+} tsr_sbp_kind;
+
+typedef enum tsr_reduce_op {
+    TSR_REDUCE_SUM = 0,
+    TSR_REDUCE_MAX,
+    TSR_REDUCE_MIN,
+} tsr_reduce_op;
+
+/* One hierarchy dimension. arg: the axis of a split, the tsr_reduce_op of a partial, else 0. */
+typedef struct tsr_sbp1 {
+    int8_t kind, arg;
+} tsr_sbp1;
+
+/* A signature: one entry per hierarchy dimension; ndim 0 is "not said". Unused entries are zero,
+ * so signatures can be compared bytewise. */
+typedef struct tsr_sbp {
+    int8_t ndim;
+    tsr_sbp1 d[4];
+} tsr_sbp;
+
+#ifndef __cplusplus
+/* 1-D signatures. */
+#define TSR_S(axis) ((tsr_sbp){1, {{TSR_SBP_SPLIT, (axis)}}})
+#define TSR_B ((tsr_sbp){1, {{TSR_SBP_BROADCAST, 0}}})
+#define TSR_P ((tsr_sbp){1, {{TSR_SBP_PARTIAL, TSR_REDUCE_SUM}}})
+#define TSR_P_MAX ((tsr_sbp){1, {{TSR_SBP_PARTIAL, TSR_REDUCE_MAX}}})
+#define TSR_P_MIN ((tsr_sbp){1, {{TSR_SBP_PARTIAL, TSR_REDUCE_MIN}}})
+#define TSR_AUTO ((tsr_sbp){0, {{0, 0}}})
+#endif
+
+/* Longest text form, with its end: "(P(sum),P(sum),P(sum),P(sum))" and some air. */
+#define TSR_SBP_TEXT_MAX 48
+
+TSR_API bool tsr_sbp_equal(tsr_sbp a, tsr_sbp b);
+/*
+ * Parses "S(0)", "B", "P", "P(sum)", "P(max)", "P(min)", "auto", and n-D "(S(0),B)". Blanks are
+ * ignored, letters may be small. Errors: TSR_ERR_FORMAT naming the column and what is legal.
+ */
+TSR_API tsr_status tsr_sbp_parse(const char *text, tsr_sbp *out_sbp);
+/* Writes the text form ("P" is written for P(sum)) into buf and returns buf. Round-trips. */
+TSR_API char *tsr_sbp_format(tsr_sbp sbp, char buf[TSR_SBP_TEXT_MAX]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

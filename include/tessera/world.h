@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A world: one rank's view of the group of ranks that run a program together. Everything else
+ * hangs on it. A rank is a thread (tsr_spawn) or a process (`tessera launch`). */
+#ifndef TESSERA_WORLD_H
+#define TESSERA_WORLD_H
+
+#include <tessera/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Thread-safety: a world and all that hangs on it is used by one thread, its rank's. */
+typedef struct tsr_world tsr_world;
+
+typedef enum tsr_log_level {
+    TSR_LOG_ERROR = 1,
+    TSR_LOG_WARNING,
+    TSR_LOG_INFO,
+    TSR_LOG_DEBUG,
+} tsr_log_level;
+
+/* Receives the library's messages; called on the rank's own thread. */
+typedef void tsr_log_fn(void *arg, tsr_log_level level, const char *text);
+
+typedef struct tsr_world_opts {
+    size_t size;        /* of this struct */
+    double timeout_s;   /* how long a rank waits for the others in a collective; 0 = 60 */
+    int threads;        /* compute threads of this rank; 0 = cores / ranks of this machine, at least 1 */
+    size_t arena_bytes; /* address space kept for this rank's tensors; 0 = by the machine's memory */
+    tsr_log_fn *log;    /* NULL = warnings and errors to stderr */
+    void *log_arg;
+} tsr_world_opts;
+
+#define TSR_WORLD_OPTS(...) (&(const tsr_world_opts){.size = sizeof(tsr_world_opts), __VA_ARGS__})
+
+/*
+ * The world of this process. Under `tessera launch` (RANK, WORLD_SIZE and TESSERA_ARENA are set)
+ * this process is one rank of several; without it, the only rank. Collective over all ranks.
+ * opts may be NULL. The caller owns *out_world; tsr_world_destroy ends it.
+ * Errors: TSR_ERR_INVALID (variables that make no sense), TSR_ERR_NO_MEMORY, TSR_ERR_TIMEOUT.
+ */
+TSR_API tsr_status tsr_world_create(const tsr_world_opts *opts, tsr_world **out_world);
+
+/*
+ * A virtual world: `nranks` ranks that do not exist, seen by `rank`, for planning. Graphs compile
+ * and explain in it; nothing can be run, fed or fetched. Not collective.
+ */
+TSR_API tsr_status tsr_world_create_virtual(int nranks, int rank, tsr_world **out_world);
+
+/* Ends a world and everything that belongs to it (placements, modules, graphs, plans). NULL is
+ * fine. Not collective: peers see that the rank has left. */
+TSR_API void tsr_world_destroy(tsr_world *world);
+
+TSR_API int tsr_world_rank(const tsr_world *world);
+TSR_API int tsr_world_size(const tsr_world *world);
+/* The rank among those of this machine: LOCAL_RANK. */
+TSR_API int tsr_world_local_rank(const tsr_world *world);
+
+/* Returns when every rank has called it. Collective over all ranks. */
+TSR_API tsr_status tsr_world_barrier(tsr_world *world);
+
+/*
+ * Makes this rank's error everybody's: ranks that wait for it fail at once with TSR_ERR_REMOTE and
+ * `text`. For a program that gives up outside of Tessera. Not collective.
+ */
+TSR_API void tsr_world_abort(tsr_world *world, const char *text);
+
+/* The body of a rank. The world is the callee's for the call's length; do not destroy it. */
+typedef tsr_status tsr_rank_fn(tsr_world *world, void *arg);
+
+/*
+ * Runs fn as `nranks` thread ranks of this process and waits for all. Returns TSR_OK if all did,
+ * else the status of the first rank that failed by itself, and its text, with the rank's number,
+ * as the calling thread's last error. A rank that returns an error is seen as failed by the others
+ * at once. opts may be NULL.
+ */
+TSR_API tsr_status tsr_spawn_with(int nranks, tsr_rank_fn *fn, void *arg,
+                                  const tsr_world_opts *opts);
+TSR_API tsr_status tsr_spawn(int nranks, tsr_rank_fn *fn, void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

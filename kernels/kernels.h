@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernels vtable: what computes, on one rank's local buffers. A kernel knows no placement; it
+ * is told local shapes, its shard's offsets, and the local sizes of the op's indices.
+ *
+ * A kernel is made once, when a plan is compiled, and run every step. One slot per op; several
+ * implementations are asked in order and each may decline a shape, dtype or layout with
+ * TSR_ERR_UNSUPPORTED. The last one, the reference (plain C), takes everything: f32 and f64 and,
+ * where they make sense, integers; any strides; empty shards. TESSERA_VERBOSE=dispatch tells which
+ * one was taken; TESSERA_KERNELS=ref (or a comma list of names) masks the others.
+ */
+#ifndef TESSERA_KERNELS_KERNELS_H
+#define TESSERA_KERNELS_KERNELS_H
+
+#include "src/core/op_list.h"
+#include "src/core/mem.h"
+
+enum { TSRI_KERNEL_MAX_ARGS = 12 };
+
+/* A local buffer. Always dense: strides are those of some order of the axes ("channels last" is
+ * strides[1] == 1 with h, w, n outside it), so element-wise kernels may walk it flat when all
+ * operands have equal strides. */
+typedef struct tsri_arg {
+    tsr_dtype dtype;
+    int ndim;
+    int64_t shape[TSR_MAX_NDIM];  /* local; any may be 0 */
+    int64_t stride[TSR_MAX_NDIM]; /* in elements */
+    int64_t gshape[TSR_MAX_NDIM]; /* of the global tensor */
+    int64_t offset[TSR_MAX_NDIM]; /* where this shard begins in it */
+} tsri_arg;
+
+typedef struct tsri_kernel_desc {
+    tsri_op_kind op;
+    const tsri_attrs *attrs;
+    int nin, nout;
+    tsri_arg in[TSRI_KERNEL_MAX_ARGS], out[TSRI_KERNEL_MAX_ARGS];
+    int64_t groups; /* convolutions: this shard's groups */
+} tsri_kernel_desc;
+
+typedef struct tsri_kernel tsri_kernel;
+struct tsri_kernel {
+    /* in[], out[]: in the order of the desc; NULL where the shard has no element. No out overlaps
+     * an in, but for: ops that say "in place" (optimizers, bn_running: out i is the operand of its
+     * name), and element-wise kernels (unary, unary_grad, scale, binary without broadcasting,
+     * add_n, dropout), whose out may be exactly in[0]. scratch: scratch_bytes, 64-byte aligned.
+     * Never allocates. May use the calling thread's OpenMP team. */
+    tsr_status (*run)(const tsri_kernel *k, void *const *in, void *const *out, void *scratch);
+    void (*destroy)(tsri_kernel *k); /* frees k itself too */
+    size_t scratch_bytes;
+    const char *impl; /* "ref", "fast:avx512", "onednn": static */
+};
+
+/* Makes a kernel for `desc` (copied as far as needed), or declines. */
+typedef tsr_status tsri_kernel_create_fn(tsri_mem *mem, const tsri_kernel_desc *desc,
+                                         tsri_kernel **out_kernel);
+
+/* An implementation: its name and a slot per op (NULL: does not do it). */
+typedef struct tsri_kernels {
+    size_t size; /* of this struct */
+    const char *name;
+    tsri_kernel_create_fn *slot[TSRI_OP_COUNT_];
+} tsri_kernels;
+
+/* The implementations for a CPU, best first, ending with the reference. NULL-terminated. */
+const tsri_kernels *const *tsri_kernels_cpu(void);
+
+/* Asks the implementations in order. `verbose_log` may be NULL. Errors: TSR_ERR_UNSUPPORTED if even
+ * the reference declines (naming op, dtypes and shapes); what a kernel's creation met. */
+tsr_status tsri_kernel_create(tsri_mem *mem, const tsri_kernels *const *list,
+                              const tsri_kernel_desc *desc, tsri_kernel **out_kernel);
+
+/* Whether the op's kernels prefer channels-last 4-D operands on this device, and take them. */
+typedef enum tsri_layout_taste {
+    TSRI_LAYOUT_ROW = 0, /* wants row-major everywhere */
+    TSRI_LAYOUT_NHWC,    /* wants its 4-D data operands channels last */
+    TSRI_LAYOUT_ANY,     /* element-wise: whatever its first operand has, all alike */
+} tsri_layout_taste;
+tsri_layout_taste tsri_kernel_taste(tsri_op_kind op);
+
+#endif

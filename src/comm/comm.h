@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The communicator vtable: collectives over groups of ranks, on tensors that are laid out by 1-D
+ * signatures.
+ *
+ * A collective moves *segments*: parts of one call that share its one hand-shake (NCCL would group
+ * them). A segment is a dense row-major array of global shape `shape`; on a rank, a side of it is
+ * either the whole array or this rank's balanced piece along an axis (piece `i` for the i-th rank
+ * of the group). Which, follows from the kind:
+ *
+ *   kind            src holds            dst gets
+ *   ALL_REDUCE      whole (an addend)    whole: the reduction over the group
+ *   ALL_GATHER      piece of src_axis    whole
+ *   REDUCE_SCATTER  whole (an addend)    piece of dst_axis of the reduction
+ *   ALL_TO_ALL      piece of src_axis    piece of dst_axis
+ *   BROADCAST       root: whole          whole
+ *   REDUCE          whole (an addend)    root: the reduction
+ *
+ * Reductions run over group members in order 0, 1, ... whatever arrives first, so that results
+ * repeat and all ranks hold the same bits. f16 and bf16 are summed in f32.
+ *
+ * A call has two halves, so that it can overlap with compute: `start` publishes this rank's source
+ * (and may do nothing else), `finish` returns when dst is complete. src must stay untouched until
+ * `release`, which returns when no peer reads src (or, for two-phase all-reduce, dst) any more.
+ * Calls of one group are started, and finished, in the same order by all its members.
+ */
+#ifndef TESSERA_COMM_COMM_H
+#define TESSERA_COMM_COMM_H
+
+#include <tessera/sbp.h>
+#include "src/core/world.h"
+
+typedef enum tsri_coll_kind {
+    TSRI_COLL_BARRIER = 0,
+    TSRI_COLL_ALL_REDUCE,
+    TSRI_COLL_ALL_GATHER,
+    TSRI_COLL_REDUCE_SCATTER,
+    TSRI_COLL_ALL_TO_ALL,
+    TSRI_COLL_BROADCAST,
+    TSRI_COLL_REDUCE,
+    TSRI_COLL_KIND_COUNT_
+} tsri_coll_kind;
+
+/* How an all-reduce is done. ONE_SHOT: everyone reads everything, (n-1) T bytes a rank and one
+ * hand-shake. TWO_PHASE: everyone reduces its flat 1/n-th, then reads the others' results: about
+ * 2 T (n-1)/n bytes a rank and two hand-shakes. The planner chooses, so that bytes are known. */
+typedef enum tsri_coll_algo {
+    TSRI_ALGO_ONE_SHOT = 0,
+    TSRI_ALGO_TWO_PHASE,
+} tsri_coll_algo;
+
+typedef struct tsri_segment {
+    const void *src; /* NULL if this rank's side is empty */
+    void *dst;
+    tsr_dtype dtype;
+    tsr_dims shape;         /* global */
+    int src_axis, dst_axis; /* -1: whole */
+} tsri_segment;
+
+typedef struct tsri_coll {
+    tsri_coll_kind kind;
+    tsri_coll_algo algo;
+    tsr_reduce_op op;
+    int root; /* index in the group */
+    int nseg;
+    const tsri_segment *seg; /* lives until release */
+    const char *what;        /* "grad bucket 3", "features.0.1.bn_stats": for messages */
+    tsri_loc loc;            /* the user's line, if known */
+} tsri_coll;
+
+/* A group of ranks: made once per list of ranks and lane, then used for ever. */
+typedef struct tsri_group {
+    struct tsri_comm *comm;
+    int nranks, index; /* index: this rank's place in it */
+    const int *ranks;  /* world ranks, in the placement's order */
+    int lane;          /* 0: small, critical; 1: bulk. Lanes have their own order and hand-shakes */
+    void *priv;
+} tsri_group;
+
+/* A call under way. Embedded by whoever starts it; `priv` is the communicator's. */
+typedef struct tsri_ticket {
+    uint64_t seq;
+    const tsri_coll *coll;
+    uint64_t priv[4];
+} tsri_ticket;
+
+/* What really happened, counted by the communicator itself: bytes copied or reduced out of peers'
+ * memory by this rank. */
+typedef struct tsri_comm_stats {
+    uint64_t calls[TSRI_COLL_KIND_COUNT_];
+    uint64_t bytes_read[TSRI_COLL_KIND_COUNT_];
+} tsri_comm_stats;
+
+typedef struct tsri_comm_ops {
+    size_t size; /* of this struct: slots behind it are absent */
+    const char *name;
+    /* Finds or makes the group. Not collective by itself. Belongs to the comm. */
+    tsr_status (*group)(struct tsri_comm *c, int nranks, const int *ranks, int lane,
+                        tsri_group **out_group);
+    tsr_status (*start)(tsri_group *g, const tsri_coll *coll, tsri_ticket *out_ticket);
+    tsr_status (*finish)(tsri_group *g, tsri_ticket *ticket);
+    tsr_status (*release)(tsri_group *g, tsri_ticket *ticket);
+    /* Every rank's `bytes` bytes (a number all agree on, at most 64 KiB), in rank order, into `all`:
+     * host data for agreeing on programs and errors. Collective over the world. */
+    tsr_status (*exchange)(struct tsri_comm *c, const void *mine, size_t bytes, void *all);
+    /* Poisons the world: every rank that waits, or will, gets TSR_ERR_REMOTE with this text. */
+    void (*abort)(struct tsri_comm *c, const char *text);
+    void (*stats)(struct tsri_comm *c, tsri_comm_stats *out_stats);
+    void (*destroy)(struct tsri_comm *c);
+} tsri_comm_ops;
+
+typedef struct tsri_comm {
+    const tsri_comm_ops *ops;
+    tsr_world *world;
+    void *priv;
+} tsri_comm;
+
+/* "all_reduce" and the like. */
+const char *tsri_coll_kind_name(tsri_coll_kind kind);
+
+/* The bytes that rank `index` of n reads from peers in one segment of a call: what the plan shows
+ * and what the local communicator must count. */
+uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int index, int root,
+                         const tsri_segment *seg);
+
+/* A communicator that passes all on to `inner` and keeps a record of every start: what the plan
+ * said must be what was asked for. Destroying it gives `inner` back, alive. */
+typedef struct tsri_record {
+    tsri_coll_kind kind;
+    tsr_reduce_op op;
+    int nranks, lane;
+    uint64_t bytes; /* by tsri_coll_bytes, all segments */
+    char what[64];
+} tsri_record;
+
+tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm);
+const tsri_record *tsri_comm_records(const tsri_comm *recorder, int *out_count);
+void tsri_comm_records_clear(tsri_comm *recorder);
+
+#endif

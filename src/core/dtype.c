@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <tessera/base.h>
+
+#include <string.h>
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[TSR_DTYPE_COUNT_] = {
+    [TSR_DTYPE_NONE] = {"?", 0},  [TSR_DTYPE_F32] = {"f32", 4}, [TSR_DTYPE_F16] = {"f16", 2},
+    [TSR_DTYPE_BF16] = {"bf16", 2}, [TSR_DTYPE_F64] = {"f64", 8}, [TSR_DTYPE_I64] = {"i64", 8},
+    [TSR_DTYPE_I32] = {"i32", 4}, [TSR_DTYPE_U8] = {"u8", 1},   [TSR_DTYPE_BOOL] = {"bool", 1},
+};
+
+static bool is_valid(tsr_dtype dtype)
+{
+    return dtype > TSR_DTYPE_NONE && dtype < TSR_DTYPE_COUNT_;
+}
+
+size_t tsr_dtype_size(tsr_dtype dtype)
+{
+    return is_valid(dtype) ? dtypes[dtype].size : 0;
+}
+
+const char *tsr_dtype_name(tsr_dtype dtype)
+{
+    return is_valid(dtype) ? dtypes[dtype].name : "?";
+}
+
+tsr_dtype tsr_dtype_parse(const char *name)
+{
+    for (int i = 1; name && i < TSR_DTYPE_COUNT_; i++)
+        if (!strcmp(name, dtypes[i].name))
+            return (tsr_dtype)i;
+    return TSR_DTYPE_NONE;
+}
+
+int64_t tsr_dims_count(tsr_dims dims)
+{
+    int64_t n = 1;
+    for (int i = 0; i < dims.ndim; i++)
+        n *= dims.d[i];
+    return n;
+}
+
+bool tsr_dims_equal(tsr_dims a, tsr_dims b)
+{
+    return a.ndim == b.ndim && !memcmp(a.d, b.d, (size_t)a.ndim * sizeof a.d[0]);
+}

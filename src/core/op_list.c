@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/core/op_list.h"
+
+const char *tsri_op_name(tsri_op_kind kind)
+{
+    static const char *const names[TSRI_OP_COUNT_] = {
+#define NAME(upper, lower) #lower,
+        TSRI_OP_LIST(NAME)
+#undef NAME
+    };
+    return (unsigned)kind < TSRI_OP_COUNT_ ? names[kind] : "?";
+}
+
+const char *tsri_unary_name(tsri_unary_fn fn)
+{
+    static const char *const names[TSRI_UNARY_COUNT_] = {
+        "abs",  "exp",     "log",  "sqrt", "relu",       "relu6",
+        "tanh", "sigmoid", "silu", "pow",  "add_scalar", "rdiv_scalar",
+    };
+    return (unsigned)fn < TSRI_UNARY_COUNT_ ? names[fn] : "?";
+}
+
+bool tsri_unary_saves_output(tsri_unary_fn fn)
+{
+    switch (fn) {
+    case TSRI_UNARY_EXP:
+    case TSRI_UNARY_SQRT:
+    case TSRI_UNARY_RELU:
+    case TSRI_UNARY_RELU6:
+    case TSRI_UNARY_TANH:
+    case TSRI_UNARY_SIGMOID:
+        return true;
+    default:
+        return false;
+    }
+}
+
+const char *tsri_binary_name(tsri_binary_fn fn)
+{
+    static const char *const names[TSRI_BINARY_COUNT_] = {"add", "sub", "mul", "div", "pow", "equal"};
+    return (unsigned)fn < TSRI_BINARY_COUNT_ ? names[fn] : "?";
+}

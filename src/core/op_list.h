@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The list of ops: every op that can stand in a program, forward and backward, with what its kernel
+ * computes. Declarations (src/graph), rules, kernels (one slot per op) and tests all go by it.
+ *
+ * Shapes are (operands) -> (results). "same" is any shape. Statistics are f64 whatever the data.
+ */
+#ifndef TESSERA_CORE_OP_LIST_H
+#define TESSERA_CORE_OP_LIST_H
+
+#include <tessera/base.h>
+
+/* X(ENUM, name) */
+#define TSRI_OP_LIST(X)                                                                            \
+    /* Sources: no kernel; the executor provides their buffers. */                                 \
+    X(INPUT, input)       /* () -> x: fed before a run */                                          \
+    X(VARIABLE, variable) /* () -> x: reads a variable in place */                                 \
+    X(TO_GLOBAL, to_global) /* (x) -> x: a signature, and nothing else */                          \
+    /* Element-wise. (x) -> y, by attrs.unary.fn; gradient (saved, dy) -> dx. */                   \
+    X(UNARY, unary)                                                                                \
+    X(UNARY_GRAD, unary_grad)                                                                      \
+    X(SCALE, scale) /* (x) -> a*x: linear, unlike unary's scalar functions */                      \
+    X(CAST, cast)                                                                                  \
+    X(BINARY, binary) /* (x, y) -> z by attrs.binary.fn, broadcasting from the right */            \
+    X(ADD_N, add_n)   /* (x0, x1, ...) -> sum: all one shape; gradients meeting */                 \
+    X(BROADCAST_TO, broadcast_to) /* (x) -> y: NumPy broadcasting to attrs.shape */                \
+    X(REDUCE, reduce) /* (x) -> y: attrs.reduce: sum*scale, max, min over axes */                  \
+    X(ARGMAX, argmax) /* (x) -> i64 index along attrs.axis; lowest index wins; axis not split */   \
+    /* Matrix products. */                                                                         \
+    X(MATMUL, matmul)       /* (a, b) -> op(a) op(b), 2-D, attrs.matmul */                         \
+    X(LINEAR, linear)       /* (x[..., k], w[n, k], b[n]?) -> y[..., n] = x w^T + b */             \
+    X(LINEAR_DX, linear_dx) /* (dy[..., n], w[n, k]) -> dx[..., k] */                              \
+    X(LINEAR_DW, linear_dw) /* (x[..., k], dy[..., n]) -> dw[n, k] */                              \
+    /* Convolution, NCHW logically; w[O, C/g, kh, kw]; attrs.conv. */                              \
+    X(CONV2D, conv2d)       /* (x, w, b?) -> y */                                                  \
+    X(CONV2D_DX, conv2d_dx) /* (dy, w) -> dx */                                                    \
+    X(CONV2D_DW, conv2d_dw) /* (x, dy) -> dw */                                                    \
+    /* Pooling; attrs.pool. */                                                                     \
+    X(MAX_POOL, max_pool)           /* (x) -> y, idx i32: offset inside the plane h*W + w */       \
+    X(MAX_POOL_DX, max_pool_dx)     /* (idx, dy) -> dx */                                          \
+    X(AVG_POOL, avg_pool)           /* (x) -> y */                                                 \
+    X(AVG_POOL_DX, avg_pool_dx)     /* (dy) -> dx */                                               \
+    X(ADAPTIVE_POOL, adaptive_pool) /* (x) -> y[n, c, oh, ow]: mean of window i*H/oh .. */         \
+    X(ADAPTIVE_POOL_DX, adaptive_pool_dx) /* (dy) -> dx */                                         \
+    /* Batch norm over x[n, c, h, w] (or [n, c]); attrs.bn. stats f64 [R, 2, c]: per virtual       \
+     * batch (R = 1: the global one) the sums of x and x^2. With N the global count per channel of \
+     * the virtual batch: m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps). */      \
+    X(BN_STATS, bn_stats)         /* (x) -> stats */                                               \
+    X(BN_APPLY, bn_apply)         /* (x, stats, gamma, beta) -> (x-m) r gamma + beta */            \
+    X(BN_BWD_STATS, bn_bwd_stats) /* (x, stats, dy) -> f64 [R, 2, c]: sums of dy, dy*xhat */       \
+    X(BN_BWD_APPLY, bn_bwd_apply) /* (x, stats, gamma, dy, bstats) -> dx */                        \
+    X(BN_PARAM_GRAD, bn_param_grad) /* (bstats) -> dgamma[c], dbeta[c]: summed over R */           \
+    X(BN_RUNNING, bn_running)     /* (stats, mean, var) -> mean', var': ([c], or [R, c]), running  \
+                                     averages with momentum; var' takes N/(N-1) */                 \
+    X(BN_FOLD, bn_fold)           /* (gamma, beta, mean, var) -> scale[c], shift[c] */             \
+    X(SCALE_SHIFT, scale_shift)   /* (x, scale[c], shift[c]) -> x*scale + shift */                 \
+    /* Fused by lowering only (never declared): batch norm and what follows it. */                 \
+    X(BN_ACT, bn_act)             /* (x, stats, gamma, beta) -> act(bn_apply) */                   \
+    X(BN_ACT_BWD_STATS, bn_act_bwd_stats) /* (x, stats, gamma, beta, dy) -> bstats of             \
+                                             act'(bn_apply(x)) dy */                               \
+    X(BN_ACT_BWD_APPLY, bn_act_bwd_apply) /* (x, stats, gamma, beta, dy, bstats) -> dx */          \
+    /* Softmax and losses; attrs.softmax.axis is not split. */                                     \
+    X(SOFTMAX, softmax)           /* (x) -> y; attrs.softmax.log */                                \
+    X(SOFTMAX_DX, softmax_dx)     /* (y, dy) -> dx; attrs.softmax.log */                           \
+    X(CE, ce)                     /* (x[n, c], label i64 [n]) -> loss[n], weight[n] (1, or 0 where  \
+                                     ignored), lse[n], in x's dtype; attrs.ce */                   \
+    X(CE_DX, ce_dx)               /* (x, label, lse, dl[n]) -> dx */                               \
+    /* Random: Philox4x32-10, counter = (element's global index, step). */                         \
+    X(DROPOUT, dropout)           /* (x, step i64 []) -> x*mask/(1-p); its own gradient */         \
+    X(RANDOM, random)             /* () -> y: attrs.random */                                      \
+    X(FILL, fill)                 /* () -> y: attrs.fill */                                        \
+    /* Movement. */                                                                                \
+    X(RESHAPE, reshape)           /* (x) -> y: row-major order kept */                             \
+    X(PERMUTE, permute)           /* (x) -> y: y.shape[i] = x.shape[perm[i]] */                    \
+    X(COPY, copy)                 /* (x) -> x: lowering's layout change; any strides */            \
+    /* Optimizers, in place: results alias the operands of the same name. hyper f64: see           \
+     * src/optim. Multi-tensor forms are lowering's. */                                            \
+    X(SGD, sgd)                   /* (p, g, hyper[8]) -> p; (p, v, g, hyper) -> p, v */            \
+    X(ADAM, adam)                 /* (p, m, v, g, hyper[8]) -> p, m, v */                          \
+    X(ASSIGN, assign)             /* (x) -> variable */
+
+typedef enum tsri_op_kind {
+#define TSRI_OP_ENUM(upper, lower) TSRI_OP_##upper,
+    TSRI_OP_LIST(TSRI_OP_ENUM)
+#undef TSRI_OP_ENUM
+    TSRI_OP_COUNT_
+} tsri_op_kind;
+
+const char *tsri_op_name(tsri_op_kind kind);
+
+/* Functions of attrs.unary.fn; `a` and `b` are attrs.unary.a, .b. Their gradient gets `saved`:
+ * the input x, or (marked y) the output. */
+typedef enum tsri_unary_fn {
+    TSRI_UNARY_ABS = 0, /* x; gradient 0 at 0 */
+    TSRI_UNARY_EXP,     /* y */
+    TSRI_UNARY_LOG,     /* x */
+    TSRI_UNARY_SQRT,    /* y */
+    TSRI_UNARY_RELU,    /* y: dy where y > 0 */
+    TSRI_UNARY_RELU6,   /* y: dy where 0 < y < 6 */
+    TSRI_UNARY_TANH,    /* y */
+    TSRI_UNARY_SIGMOID, /* y */
+    TSRI_UNARY_SILU,    /* x */
+    TSRI_UNARY_POW,     /* x^a; x */
+    TSRI_UNARY_ADD,     /* x + a; (gradient is dy: declared as such, never called) */
+    TSRI_UNARY_RDIV,    /* a / x; x */
+    TSRI_UNARY_COUNT_
+} tsri_unary_fn;
+const char *tsri_unary_name(tsri_unary_fn fn);
+/* Whether the gradient wants the output rather than the input. */
+bool tsri_unary_saves_output(tsri_unary_fn fn);
+
+typedef enum tsri_binary_fn {
+    TSRI_BINARY_ADD = 0,
+    TSRI_BINARY_SUB,
+    TSRI_BINARY_MUL,
+    TSRI_BINARY_DIV,
+    TSRI_BINARY_POW,
+    TSRI_BINARY_EQUAL, /* result has attrs.binary.out dtype (bool, or a float 0/1) */
+    TSRI_BINARY_COUNT_
+} tsri_binary_fn;
+const char *tsri_binary_name(tsri_binary_fn fn);
+
+typedef enum tsri_act {
+    TSRI_ACT_NONE = 0,
+    TSRI_ACT_RELU,
+    TSRI_ACT_RELU6,
+} tsri_act;
+
+typedef enum tsri_random_dist {
+    TSRI_RANDOM_UNIFORM = 0, /* a <= y < b */
+    TSRI_RANDOM_NORMAL,      /* mean a, standard deviation b */
+} tsri_random_dist;
+
+/* Attributes, computed from global shapes at declaration. Plain data: hashed bytewise, so always
+ * start from {0}. */
+typedef struct tsri_attrs {
+    union {
+        struct {
+            int32_t fn, pad_;
+            double a, b;
+        } unary;
+        struct {
+            int32_t fn, pad_;
+        } binary;
+        struct {
+            double a;
+        } scale;
+        struct {
+            int32_t ta, tb; /* transpose a, b */
+        } matmul;
+        struct {
+            int32_t op;    /* tsr_reduce_op */
+            uint32_t axes; /* bit i: axis i is reduced */
+            int32_t keepdim, pad_;
+            double scale; /* factor on a sum: 1/n for a mean, from global sizes */
+        } reduce;
+        struct {
+            int32_t axis, log;
+        } softmax; /* and argmax */
+        struct {
+            int32_t stride[2], pad[2], dilation[2], kernel[2]; /* h, w */
+            int64_t groups;                                    /* global; kernels take theirs from desc */
+        } conv;
+        struct {
+            int32_t kernel[2], stride[2], pad[2];
+            int32_t count_include_pad, pad_;
+        } pool;
+        struct {
+            double eps, momentum;
+            int64_t count;   /* global elements per channel of a virtual batch, if all are equal */
+            int64_t batch;   /* global n, from which an uneven virtual batch's own count follows */
+            int64_t spatial; /* h*w, global */
+            int32_t parts;   /* R, 1 = global statistics */
+            int32_t act;     /* tsri_act, of the fused forms */
+        } bn;
+        struct {
+            double smoothing;
+            int64_t ignore_index; /* labels equal to it count nothing */
+            int32_t has_ignore, pad_;
+        } ce;
+        struct {
+            uint64_t key; /* of the module or variable: see src/core/rng.h */
+            double p;     /* share dropped */
+        } dropout;
+        struct {
+            uint64_t key;
+            int32_t dist, pad_;
+            double a, b;
+        } random;
+        struct {
+            double value;
+        } fill;
+        struct {
+            int32_t perm[TSR_MAX_NDIM];
+        } permute;
+        struct {
+            double momentum, dampening, weight_decay;
+            int32_t nesterov, pad_;
+        } sgd;
+        struct {
+            double beta1, beta2, eps, weight_decay;
+            int32_t decoupled, pad_; /* AdamW */
+        } adam;
+        int64_t raw[10];
+    };
+} tsri_attrs;
+
+/* hyper: what optimizers' kernels read at run time, f64. */
+enum {
+    TSRI_HYPER_LR = 0,
+    TSRI_HYPER_STEP = 1, /* of this update, from 1 */
+    TSRI_HYPER_COUNT = 8,
+};
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/core/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+void tsri_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0;
+        uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        uint32_t n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c0 = n0;
+        c1 = (uint32_t)p1;
+        c2 = n2;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+uint64_t tsri_hash(uint64_t h, const void *data, uint64_t bytes)
+{
+    const unsigned char *p = data;
+    for (uint64_t i = 0; i < bytes; i++)
+        h = (h ^ p[i]) * 0x100000001b3u;
+    return h;
+}
+
+uint64_t tsri_rng_key(uint64_t seed, const char *name)
+{
+    /* splitmix64's finaliser (Steele, Lea, Flood 2014). */
+    uint64_t z = tsri_hash(TSRI_HASH_INIT, name, strlen(name)) + seed * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+void tsri_rng_block(uint64_t key, uint64_t step, uint64_t block, uint32_t out[4])
+{
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step,
+                                 (uint32_t)(step >> 32)};
+    const uint32_t k[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
+    tsri_philox(counter, k, out);
+}
+
+uint32_t tsri_rng_word(uint64_t key, uint64_t step, uint64_t index)
+{
+    uint32_t w[4];
+    tsri_rng_block(key, step, index / 4, w);
+    return w[index % 4];
+}
+
+double tsri_rng_uniform(uint64_t key, uint64_t step, uint64_t index)
+{
+    return (double)(tsri_rng_word(key, step, index) >> 8) * 0x1p-24;
+}
+
+double tsri_rng_normal(uint64_t key, uint64_t step, uint64_t index)
+{
+    /* Elements 2j and 2j+1 share a block of their own: two 32-bit words make a radius (never 0)
+     * and an angle; the even one takes the cosine, the odd one the sine. */
+    const double two_pi = 6.283185307179586476925286766559;
+    uint32_t w[4];
+    tsri_rng_block(key, step, index / 2, w);
+    double u = ((double)w[0] + ((double)w[1] + 1.0) * 0x1p-32) * 0x1p-32;
+    double v = ((double)w[2] + (double)w[3] * 0x1p-32) * 0x1p-32;
+    double r = sqrt(-2.0 * log(u));
+    return index % 2 ? r * sin(two_pi * v) : r * cos(two_pi * v);
+}

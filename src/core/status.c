@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/core/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The one piece of state outside a world: what a failing call leaves for its own thread. */
+static _Thread_local char error_text[4096];
+
+const char *tsr_status_name(tsr_status status)
+{
+    switch (status) {
+#define NAME(name, number, text)                                                                   \
+    case TSR_##name:                                                                               \
+        return "TSR_" #name;
+        TSR_STATUS_MAP(NAME)
+#undef NAME
+    }
+    return "TSR_ERR_?";
+}
+
+const char *tsr_status_text(tsr_status status)
+{
+    switch (status) {
+#define TEXT(name, number, text)                                                                   \
+    case TSR_##name:                                                                               \
+        return text;
+        TSR_STATUS_MAP(TEXT)
+#undef TEXT
+    }
+    return "unknown status";
+}
+
+const char *tsr_last_error(void)
+{
+    return error_text;
+}
+
+void tsri_error_clear(void)
+{
+    error_text[0] = 0;
+}
+
+const char *tsri_basename(const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return slash ? slash + 1 : path ? path : "?";
+}
+
+tsr_status tsri_fail(tsr_status status, const char *fmt, ...)
+{
+    /* Formatted aside first: an argument may be the old text. */
+    char text[sizeof error_text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    memcpy(error_text, text, sizeof text);
+    return status;
+}
+
+tsr_status tsri_fail_at(tsri_loc loc, tsr_status status, const char *fmt, ...)
+{
+    char text[sizeof error_text];
+    int n = loc.file ? snprintf(text, sizeof text, "%s:%d: ", tsri_basename(loc.file), loc.line) : 0;
+    if (n < 0 || (size_t)n >= sizeof text)
+        n = 0;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
+    va_end(ap);
+    memcpy(error_text, text, sizeof text);
+    return status;
+}
+
+tsr_status tsri_fail_prefix(tsr_status status, const char *fmt, ...)
+{
+    char text[sizeof error_text];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (n < 0 || (size_t)n >= sizeof text)
+        n = 0;
+    snprintf(text + n, sizeof text - (size_t)n, ": %.3900s", error_text);
+    memcpy(error_text, text, sizeof text);
+    return status;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of a world: who this rank is, its allocator and log, its part of the arena, and the
+ * list of what it owns. Made by src/comm (which knows how ranks find each other). */
+#ifndef TESSERA_CORE_WORLD_H
+#define TESSERA_CORE_WORLD_H
+
+#include <tessera/world.h>
+#include "src/core/mem.h"
+
+struct tsri_comm;
+
+/* Something that goes with the world. Newest first, so dependants go before what they use. */
+typedef struct tsri_owned {
+    struct tsri_owned *next, **link;
+    void (*destroy)(void *object);
+    void *object;
+} tsri_owned;
+
+/* This rank's part of the shared arena: [base, base + size). Plans share the bottom (they do not
+ * run at the same time), what persists is taken from the top. */
+typedef struct tsri_region {
+    char *base;
+    size_t size;
+    size_t plan_bytes; /* largest plan so far, from the bottom */
+    size_t top;        /* offset of the lowest persistent byte */
+    void *free_list;   /* of persistent blocks; see src/core/region.c */
+} tsri_region;
+
+struct tsr_world {
+    int rank, nranks, local_rank;
+    bool is_virtual;
+    int threads;
+    double timeout_s;
+    tsr_log_fn *log;
+    void *log_arg;
+    tsri_mem mem;
+    tsri_region region;
+    struct tsri_comm *comm; /* NULL in a virtual world */
+    tsri_owned *owned;
+    void *placements; /* the list that placement/ interns into */
+    uint64_t next_id; /* for names of unnamed things; the same on every rank of an SPMD program */
+};
+
+/* Logs through the world's callback. world may be NULL (dropped). */
+void tsri_log(const tsr_world *world, tsr_log_level level, const char *fmt, ...) TSR_PRINTF(3, 4);
+
+/* Registers an object; `entry` is embedded in it. */
+void tsri_world_own(tsr_world *world, tsri_owned *entry, void *object, void (*destroy)(void *));
+/* Takes it off the list again: called by the object's own destroyer. Fine if never registered. */
+void tsri_world_disown(tsri_owned *entry);
+/* Destroys everything owned. */
+void tsri_world_destroy_owned(tsr_world *world);
+
+/* Takes `bytes` of persistent, zeroed, 64-byte aligned memory from the top of the region, in which
+ * peers can read it. Errors: TSR_ERR_NO_MEMORY naming both sizes and the option that raises them. */
+tsr_status tsri_region_alloc(tsri_region *region, size_t bytes, void **out_ptr);
+void tsri_region_free(tsri_region *region, void *ptr, size_t bytes);
+/* Makes sure that the bottom `bytes` of the region may be used by plans. */
+tsr_status tsri_region_reserve_plan(tsri_region *region, size_t bytes);
+
+#endif
