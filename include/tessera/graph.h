@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Declaring a program: graphs, tensors, inputs and outputs.
+ *
+ * A graph is declared once; nothing runs meanwhile, but shapes and dtypes are checked at once.
+ * Errors are sticky: a call that fails returns a failed tensor (possibly NULL), calls on failed or
+ * NULL tensors return failed tensors, and tsr_compile reports the first error with the line of the
+ * user's call. So a model reads as straight lines without a check on each.
+ */
+#ifndef TESSERA_GRAPH_H
+#define TESSERA_GRAPH_H
+
+#include <tessera/placement.h>
+#include <tessera/sbp.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The caller's place, which every graph-building function takes last (through its macro). */
+#define TSR_HERE __FILE__, __LINE__
+
+/* Belongs to its world. */
+typedef struct tsr_graph tsr_graph;
+/* A value of a graph: the whole tensor, wherever its parts are. Belongs to the graph. */
+typedef struct tsr_tensor tsr_tensor;
+
+typedef struct tsr_graph_opts {
+    size_t size;
+    bool training; /* batch norm uses and updates statistics, dropout drops */
+    uint64_t seed; /* of dropout and the random ops */
+} tsr_graph_opts;
+
+#define TSR_GRAPH_OPTS(...) (&(const tsr_graph_opts){.size = sizeof(tsr_graph_opts), __VA_ARGS__})
+
+/* An empty graph; NULL when there is no memory. opts may be NULL. Not collective, but all ranks must
+ * declare the same graphs. */
+TSR_API tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts);
+/* Frees the graph and its tensors. Plans compiled from it live on. NULL is fine. */
+TSR_API void tsr_graph_destroy(tsr_graph *graph);
+/* TSR_OK, or the first error met while declaring; its text becomes the thread's last error. */
+TSR_API tsr_status tsr_graph_status(const tsr_graph *graph);
+
+/*
+ * A value that is fed before each run: tsr_feed gives its global value, tsr_feed_shard this rank's
+ * part. `dims` is the global shape. sbp TSR_AUTO takes S(0) where the shape allows, else B.
+ */
+TSR_API tsr_tensor *tsr_input_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
+                                 const tsr_placement *p, tsr_sbp sbp, const char *file, int line);
+#define tsr_input(g, name, dtype, dims, p, sbp)                                                    \
+    tsr_input_at((g), (name), (dtype), (dims), (p), (sbp), TSR_HERE)
+
+/*
+ * Local to global: a value of which every rank feeds its own part (tsr_feed_shard): the shard of
+ * S(i), the addend of P; with B the first rank's value becomes everyone's (by a broadcast).
+ */
+TSR_API tsr_tensor *tsr_from_local_at(tsr_graph *g, const char *name, tsr_dtype dtype,
+                                      tsr_dims dims, const tsr_placement *p, tsr_sbp sbp,
+                                      const char *file, int line);
+#define tsr_from_local(g, name, dtype, dims, p, sbp)                                               \
+    tsr_from_local_at((g), (name), (dtype), (dims), (p), (sbp), TSR_HERE)
+
+/* The same value in a signature of the user's choice. */
+TSR_API tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
+                                     const char *file, int line);
+#define tsr_to_global(x, p, sbp) tsr_to_global_at((x), (p), (sbp), TSR_HERE)
+
+/*
+ * Names a value that stays readable after a run, in a signature: its boxing is part of the plan, so
+ * tsr_fetch is local. p NULL: where x is. sbp TSR_AUTO: B.
+ */
+TSR_API void tsr_output_at(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_placement *p,
+                           tsr_sbp sbp, const char *file, int line);
+#define tsr_output(g, name, x, p, sbp) tsr_output_at((g), (name), (x), (p), (sbp), TSR_HERE)
+
+/* Global to local: names a value of which each rank reads its own shard (tsr_fetch_shard) in
+ * whatever signature inference gives it. */
+TSR_API void tsr_to_local_at(tsr_graph *g, const char *name, tsr_tensor *x, const char *file,
+                             int line);
+#define tsr_to_local(g, name, x) tsr_to_local_at((g), (name), (x), TSR_HERE)
+
+/* d(sum of y)/dx, declared like any other value: TSR_ERR_STATE if y doesn't depend on x. Several
+ * at once share one backward pass: out_dx[i] for x[i]. */
+TSR_API void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out_dx,
+                              const char *file, int line);
+#define tsr_gradients(y, n, x, out_dx) tsr_gradients_at((y), (n), (x), (out_dx), TSR_HERE)
+
+/* What is known of a tensor at declaration. A failed tensor has no axes and TSR_DTYPE_NONE. */
+TSR_API bool tsr_tensor_ok(const tsr_tensor *x);
+TSR_API tsr_dims tsr_tensor_dims(const tsr_tensor *x);
+TSR_API tsr_dtype tsr_tensor_dtype(const tsr_tensor *x);
+TSR_API const tsr_placement *tsr_tensor_placement(const tsr_tensor *x);
+TSR_API tsr_graph *tsr_tensor_graph(const tsr_tensor *x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations on tensors. Each is declared, not run; each checks shapes and dtypes at once. Shapes in
+ * comments are global. Operands share a placement. None is collective, but all ranks must declare
+ * the same. Errors are sticky (see graph.h). Axes may be negative: from the end.
+ */
+#ifndef TESSERA_OPS_H
+#define TESSERA_OPS_H
+
+#include <tessera/graph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Declares tsr_NAME_at(ARGS, file, line). */
+#define TSR_OP(name, ...)                                                                          \
+    TSR_API tsr_tensor *tsr_##name##_at(__VA_ARGS__, const char *file, int line)
+
+/* --- element-wise, x of any shape, floating point ------------------------------------------- */
+TSR_OP(neg, tsr_tensor *x);
+TSR_OP(abs, tsr_tensor *x); /* gradient 0 at 0 */
+TSR_OP(exp, tsr_tensor *x);
+TSR_OP(log, tsr_tensor *x);
+TSR_OP(sqrt, tsr_tensor *x);
+TSR_OP(relu, tsr_tensor *x);
+TSR_OP(relu6, tsr_tensor *x); /* min(max(x, 0), 6) */
+TSR_OP(tanh, tsr_tensor *x);
+TSR_OP(sigmoid, tsr_tensor *x);
+TSR_OP(silu, tsr_tensor *x);                 /* x sigmoid(x) */
+TSR_OP(pow_scalar, tsr_tensor *x, double p); /* x^p */
+TSR_OP(add_scalar, tsr_tensor *x, double a);
+TSR_OP(sub_scalar, tsr_tensor *x, double a);
+TSR_OP(mul_scalar, tsr_tensor *x, double a);
+TSR_OP(div_scalar, tsr_tensor *x, double a);
+TSR_OP(rdiv_scalar, tsr_tensor *x, double a); /* a / x */
+TSR_OP(cast, tsr_tensor *x, tsr_dtype dtype); /* gradients are cast back */
+#define tsr_neg(x) tsr_neg_at((x), TSR_HERE)
+#define tsr_abs(x) tsr_abs_at((x), TSR_HERE)
+#define tsr_exp(x) tsr_exp_at((x), TSR_HERE)
+#define tsr_log(x) tsr_log_at((x), TSR_HERE)
+#define tsr_sqrt(x) tsr_sqrt_at((x), TSR_HERE)
+#define tsr_relu(x) tsr_relu_at((x), TSR_HERE)
+#define tsr_relu6(x) tsr_relu6_at((x), TSR_HERE)
+#define tsr_tanh(x) tsr_tanh_at((x), TSR_HERE)
+#define tsr_sigmoid(x) tsr_sigmoid_at((x), TSR_HERE)
+#define tsr_silu(x) tsr_silu_at((x), TSR_HERE)
+#define tsr_pow_scalar(x, p) tsr_pow_scalar_at((x), (p), TSR_HERE)
+#define tsr_add_scalar(x, a) tsr_add_scalar_at((x), (a), TSR_HERE)
+#define tsr_sub_scalar(x, a) tsr_sub_scalar_at((x), (a), TSR_HERE)
+#define tsr_mul_scalar(x, a) tsr_mul_scalar_at((x), (a), TSR_HERE)
+#define tsr_div_scalar(x, a) tsr_div_scalar_at((x), (a), TSR_HERE)
+#define tsr_rdiv_scalar(x, a) tsr_rdiv_scalar_at((x), (a), TSR_HERE)
+#define tsr_cast(x, dtype) tsr_cast_at((x), (dtype), TSR_HERE)
+
+/* --- two operands, broadcast from the right as in NumPy; one dtype --------------------------- */
+TSR_OP(add, tsr_tensor *x, tsr_tensor *y);
+TSR_OP(sub, tsr_tensor *x, tsr_tensor *y);
+TSR_OP(mul, tsr_tensor *x, tsr_tensor *y);
+TSR_OP(div, tsr_tensor *x, tsr_tensor *y);
+TSR_OP(pow, tsr_tensor *x, tsr_tensor *y);   /* gradients for x > 0 */
+TSR_OP(equal, tsr_tensor *x, tsr_tensor *y); /* bool; no gradient */
+#define tsr_add(x, y) tsr_add_at((x), (y), TSR_HERE)
+#define tsr_sub(x, y) tsr_sub_at((x), (y), TSR_HERE)
+#define tsr_mul(x, y) tsr_mul_at((x), (y), TSR_HERE)
+#define tsr_div(x, y) tsr_div_at((x), (y), TSR_HERE)
+#define tsr_pow(x, y) tsr_pow_at((x), (y), TSR_HERE)
+#define tsr_equal(x, y) tsr_equal_at((x), (y), TSR_HERE)
+
+/* --- reductions ------------------------------------------------------------------------------ */
+/* A set of axes; n 0 means all. */
+typedef struct tsr_axes {
+    int n;
+    int axis[TSR_MAX_NDIM];
+} tsr_axes;
+#ifndef __cplusplus
+#define TSR_AXES(...)                                                                              \
+    ((tsr_axes){.n = (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), .axis = {__VA_ARGS__}})
+#define TSR_ALL_AXES ((tsr_axes){.n = 0})
+#endif
+TSR_OP(sum, tsr_tensor *x, tsr_axes axes, bool keepdim);
+TSR_OP(mean, tsr_tensor *x, tsr_axes axes, bool keepdim); /* by the global count */
+TSR_OP(max, tsr_tensor *x, tsr_axes axes, bool keepdim);  /* equal maxima share the gradient */
+TSR_OP(min, tsr_tensor *x, tsr_axes axes, bool keepdim);
+TSR_OP(norm, tsr_tensor *x, double p, tsr_axes axes, bool keepdim); /* (sum |x|^p)^(1/p), p > 0 */
+TSR_OP(argmax, tsr_tensor *x, int axis); /* i64, the axis dropped; the lowest index of equals */
+#define tsr_sum(x, axes, keepdim) tsr_sum_at((x), (axes), (keepdim), TSR_HERE)
+#define tsr_mean(x, axes, keepdim) tsr_mean_at((x), (axes), (keepdim), TSR_HERE)
+#define tsr_max(x, axes, keepdim) tsr_max_at((x), (axes), (keepdim), TSR_HERE)
+#define tsr_min(x, axes, keepdim) tsr_min_at((x), (axes), (keepdim), TSR_HERE)
+#define tsr_norm(x, p, axes, keepdim) tsr_norm_at((x), (p), (axes), (keepdim), TSR_HERE)
+#define tsr_argmax(x, axis) tsr_argmax_at((x), (axis), TSR_HERE)
+
+/* --- matrix products -------------------------------------------------------------------------- */
+TSR_OP(matmul, tsr_tensor *a, tsr_tensor *b);                 /* (m,k) x (k,n) -> (m,n) */
+TSR_OP(matmul_t, tsr_tensor *a, tsr_tensor *b, bool ta, bool tb); /* of transposes */
+TSR_OP(linear, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b); /* (...,k), (n,k), (n) or NULL -> (...,n) */
+#define tsr_matmul(a, b) tsr_matmul_at((a), (b), TSR_HERE)
+#define tsr_matmul_t(a, b, ta, tb) tsr_matmul_t_at((a), (b), (ta), (tb), TSR_HERE)
+#define tsr_linear(x, w, b) tsr_linear_at((x), (w), (b), TSR_HERE)
+
+/* --- convolution and pooling, NCHW ------------------------------------------------------------ */
+/* Pairs are (h, w); a zero second entry repeats the first; TSR_OFF is a real 0. */
+typedef struct tsr_conv2d_opts {
+    size_t size;
+    int stride[2];   /* default 1 */
+    int padding[2];  /* default 0 */
+    int dilation[2]; /* default 1 */
+    int64_t groups;  /* default 1; C = depthwise */
+} tsr_conv2d_opts;
+#define TSR_CONV2D_OPTS(...) (&(const tsr_conv2d_opts){.size = sizeof(tsr_conv2d_opts), __VA_ARGS__})
+/* (n,c,h,w), (o,c/groups,kh,kw), (o) or NULL -> (n,o,h',w'). opts may be NULL. */
+TSR_OP(conv2d, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr_conv2d_opts *opts);
+#define tsr_conv2d(x, w, b, opts) tsr_conv2d_at((x), (w), (b), (opts), TSR_HERE)
+
+typedef struct tsr_pool2d_opts {
+    size_t size;
+    int kernel[2];  /* needed */
+    int stride[2];  /* default: the kernel */
+    int padding[2]; /* default 0, at most half the kernel */
+    int count_include_pad; /* avg: default yes, as PyTorch; TSR_OFF: divide by what is inside */
+} tsr_pool2d_opts;
+#define TSR_POOL2D_OPTS(...) (&(const tsr_pool2d_opts){.size = sizeof(tsr_pool2d_opts), __VA_ARGS__})
+TSR_OP(max_pool2d, tsr_tensor *x, const tsr_pool2d_opts *opts);
+TSR_OP(avg_pool2d, tsr_tensor *x, const tsr_pool2d_opts *opts);
+TSR_OP(adaptive_avg_pool2d, tsr_tensor *x, int64_t out_h, int64_t out_w);
+#define tsr_max_pool2d(x, opts) tsr_max_pool2d_at((x), (opts), TSR_HERE)
+#define tsr_avg_pool2d(x, opts) tsr_avg_pool2d_at((x), (opts), TSR_HERE)
+#define tsr_adaptive_avg_pool2d(x, oh, ow) tsr_adaptive_avg_pool2d_at((x), (oh), (ow), TSR_HERE)
+
+/* --- normalisation ---------------------------------------------------------------------------- */
+typedef enum tsr_bn_stats {
+    TSR_BN_GLOBAL = 0, /* over the global batch, as one device would */
+    TSR_BN_LOCAL,      /* over `parts` virtual batches, the balanced parts of the global batch */
+} tsr_bn_stats;
+typedef struct tsr_batch_norm_opts {
+    size_t size;
+    double eps;      /* default 1e-5 */
+    double momentum; /* of the running averages; default 0.1; TSR_OFF: 0 */
+    tsr_bn_stats stats;
+    int parts; /* R of TSR_BN_LOCAL; default: the ranks of x's placement at declaration */
+} tsr_batch_norm_opts;
+#define TSR_BATCH_NORM_OPTS(...)                                                                   \
+    (&(const tsr_batch_norm_opts){.size = sizeof(tsr_batch_norm_opts), __VA_ARGS__})
+/*
+ * x (n,c,h,w) or (n,c); gamma, beta (c). running_mean, running_var: variables (c), or (R,c) with
+ * TSR_BN_LOCAL, or both NULL. In a training graph statistics are x's own and the running averages
+ * are updated; otherwise the running averages (their first row) are the statistics.
+ */
+TSR_OP(batch_norm, tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta, tsr_tensor *running_mean,
+       tsr_tensor *running_var, const tsr_batch_norm_opts *opts);
+#define tsr_batch_norm(x, gamma, beta, mean, var, opts)                                            \
+    tsr_batch_norm_at((x), (gamma), (beta), (mean), (var), (opts), TSR_HERE)
+TSR_OP(softmax, tsr_tensor *x, int axis);
+TSR_OP(log_softmax, tsr_tensor *x, int axis);
+#define tsr_softmax(x, axis) tsr_softmax_at((x), (axis), TSR_HERE)
+#define tsr_log_softmax(x, axis) tsr_log_softmax_at((x), (axis), TSR_HERE)
+
+/* --- losses ------------------------------------------------------------------------------------ */
+typedef enum tsr_reduction {
+    TSR_MEAN = 0, /* by the global count, uneven shards or not */
+    TSR_SUM,
+    TSR_NONE,
+} tsr_reduction;
+typedef struct tsr_cross_entropy_opts {
+    size_t size;
+    tsr_reduction reduction;
+    double label_smoothing; /* in [0, 1) */
+    bool has_ignore_index;
+    int64_t ignore_index; /* labels that count nothing; a mean divides by the others' number */
+} tsr_cross_entropy_opts;
+#define TSR_CROSS_ENTROPY_OPTS(...)                                                                \
+    (&(const tsr_cross_entropy_opts){.size = sizeof(tsr_cross_entropy_opts), __VA_ARGS__})
+/* logits (n,c), labels i64 (n) -> scalar, or (n). A label outside [0, c) is an error of the run. */
+TSR_OP(cross_entropy_with, tsr_tensor *logits, tsr_tensor *labels,
+       const tsr_cross_entropy_opts *opts);
+#define tsr_cross_entropy_with(x, y, opts) tsr_cross_entropy_with_at((x), (y), (opts), TSR_HERE)
+TSR_OP(cross_entropy, tsr_tensor *logits, tsr_tensor *labels, tsr_reduction reduction);
+#define tsr_cross_entropy(x, y, reduction) tsr_cross_entropy_at((x), (y), (reduction), TSR_HERE)
+TSR_OP(mse_loss, tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction);
+#define tsr_mse_loss(x, y, reduction) tsr_mse_loss_at((x), (y), (reduction), TSR_HERE)
+
+/* --- random -------------------------------------------------------------------------------------- */
+/* Zeroes each element with probability p and scales the others by 1/(1-p), in training graphs; the
+ * mask depends on the graph's seed, the layer, the training step and the element's global index. */
+TSR_OP(dropout, tsr_tensor *x, double p);
+#define tsr_dropout(x, p) tsr_dropout_at((x), (p), TSR_HERE)
+/* Drawn anew for each graph, by its seed and `name`: the same for every placement. */
+TSR_OP(uniform, tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
+       const tsr_placement *p, tsr_sbp sbp, double low, double high);
+TSR_OP(normal, tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
+       const tsr_placement *p, tsr_sbp sbp, double mean, double std);
+TSR_OP(full, tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p, tsr_sbp sbp,
+       double value);
+#define tsr_uniform(g, name, dtype, dims, p, sbp, low, high)                                       \
+    tsr_uniform_at((g), (name), (dtype), (dims), (p), (sbp), (low), (high), TSR_HERE)
+#define tsr_normal(g, name, dtype, dims, p, sbp, mean, std)                                        \
+    tsr_normal_at((g), (name), (dtype), (dims), (p), (sbp), (mean), (std), TSR_HERE)
+#define tsr_full(g, dtype, dims, p, sbp, value)                                                    \
+    tsr_full_at((g), (dtype), (dims), (p), (sbp), (value), TSR_HERE)
+
+/* --- shape --------------------------------------------------------------------------------------- */
+TSR_OP(reshape, tsr_tensor *x, tsr_dims dims); /* one axis may be -1: the rest */
+TSR_OP(flatten, tsr_tensor *x, int from_axis); /* joins the axes from from_axis on */
+TSR_OP(transpose, tsr_tensor *x, int a, int b);
+TSR_OP(permute, tsr_tensor *x, tsr_axes order); /* result axis i is x's axis order[i] */
+TSR_OP(broadcast_to, tsr_tensor *x, tsr_dims dims);
+#define tsr_reshape(x, dims) tsr_reshape_at((x), (dims), TSR_HERE)
+#define tsr_flatten(x, from) tsr_flatten_at((x), (from), TSR_HERE)
+#define tsr_transpose(x, a, b) tsr_transpose_at((x), (a), (b), TSR_HERE)
+#define tsr_permute(x, order) tsr_permute_at((x), (order), TSR_HERE)
+#define tsr_broadcast_to(x, dims) tsr_broadcast_to_at((x), (dims), TSR_HERE)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Optimizers and learning-rate schedules, with PyTorch's formulas. */
+#ifndef TESSERA_OPTIM_H
+#define TESSERA_OPTIM_H
+
+#include <tessera/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Holds state per parameter (in the parameter's signature), step and learning rate; outlives
+ * graphs. Belongs to its world. */
+typedef struct tsr_optimizer tsr_optimizer;
+
+typedef enum tsr_schedule_kind {
+    TSR_SCHEDULE_CONSTANT = 0,
+    TSR_SCHEDULE_STEP,   /* lr * gamma^(step / step_size) */
+    TSR_SCHEDULE_COSINE, /* from lr to min_lr over `steps` steps */
+} tsr_schedule_kind;
+/* Steps are updates, counted from 0. warmup: the first `warmup` steps rise linearly to lr:
+ * lr * (step + 1) / warmup; the schedule starts behind them. */
+typedef struct tsr_schedule {
+    tsr_schedule_kind kind;
+    int64_t warmup;
+    int64_t step_size; /* STEP; needed there */
+    double gamma;      /* STEP; default 0.1 */
+    int64_t steps;     /* COSINE; needed there */
+    double min_lr;
+} tsr_schedule;
+
+typedef struct tsr_sgd_opts {
+    size_t size;
+    double lr; /* default 1e-3 */
+    double momentum, dampening, weight_decay;
+    bool nesterov;
+    tsr_schedule schedule;
+} tsr_sgd_opts;
+#define TSR_SGD_OPTS(...) (&(const tsr_sgd_opts){.size = sizeof(tsr_sgd_opts), __VA_ARGS__})
+
+typedef struct tsr_adam_opts {
+    size_t size;
+    double lr;           /* default 1e-3 */
+    double beta1, beta2; /* default 0.9, 0.999; TSR_OFF: 0 */
+    double eps;          /* default 1e-8 */
+    double weight_decay; /* Adam: default 0; AdamW: default 0.01, TSR_OFF: 0 */
+    tsr_schedule schedule;
+} tsr_adam_opts;
+#define TSR_ADAM_OPTS(...) (&(const tsr_adam_opts){.size = sizeof(tsr_adam_opts), __VA_ARGS__})
+
+/* Over all trainable variables of a module. NULL on error (tsr_last_error). opts may be NULL. */
+TSR_API tsr_optimizer *tsr_sgd(tsr_module *m, const tsr_sgd_opts *opts);
+TSR_API tsr_optimizer *tsr_adam(tsr_module *m, const tsr_adam_opts *opts);
+TSR_API tsr_optimizer *tsr_adamw(tsr_module *m, const tsr_adam_opts *opts);
+TSR_API void tsr_optimizer_destroy(tsr_optimizer *o);
+
+/*
+ * Declares, in loss's graph, the gradients of the optimizer's parameters and their update: running
+ * the plan is one training step. Parameters that loss doesn't depend on are left alone. Sticky
+ * errors. loss must be a scalar.
+ */
+TSR_API void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line);
+#define tsr_minimize(o, loss) tsr_minimize_at((o), (loss), TSR_HERE)
+
+/* A new base learning rate; recompiles nothing. */
+TSR_API void tsr_optimizer_set_lr(tsr_optimizer *o, double lr);
+/* What the next update will use. */
+TSR_API double tsr_optimizer_lr(const tsr_optimizer *o);
+/* Updates made so far. */
+TSR_API int64_t tsr_optimizer_step(const tsr_optimizer *o);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

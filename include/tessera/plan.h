@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans: a compiled graph, ready to run again and again. */
+#ifndef TESSERA_PLAN_H
+#define TESSERA_PLAN_H
+
+#include <tessera/graph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Belongs to its world. */
+typedef struct tsr_plan tsr_plan;
+
+typedef struct tsr_compile_opts {
+    size_t size;
+    double bucket_mb; /* gradients' reductions are joined up to this size; default 4, TSR_OFF: none */
+    bool no_fusion;   /* lower op by op */
+} tsr_compile_opts;
+#define TSR_COMPILE_OPTS(...)                                                                      \
+    (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), __VA_ARGS__})
+
+/*
+ * Compiles a graph: infers every signature, inserts the communication, lowers to kernels, lays out
+ * memory. Variables that have no value yet are initialised. opts may be NULL.
+ * Collective over all ranks: ranks exchange statuses and a hash of the program. Errors: the first
+ * one of the declaration; what a rank failed with (all ranks say it); TSR_ERR_MISMATCH naming the
+ * first op in which programs differ; TSR_ERR_SBP, TSR_ERR_NO_MEMORY.
+ */
+TSR_API tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts,
+                                    tsr_plan **out_plan);
+TSR_API tsr_status tsr_compile(tsr_graph *graph, tsr_plan **out_plan);
+/* Frees a plan. NULL is fine. Not collective. */
+TSR_API void tsr_plan_destroy(tsr_plan *plan);
+
+/*
+ * Runs all of it once, and allocates nothing. Collective over the ranks of the graph's placements.
+ * Errors: what a kernel met (a label out of range), a lost or late rank; the world is then
+ * unusable but for destroying.
+ */
+TSR_API tsr_status tsr_run(tsr_plan *plan);
+
+/* Copies the global value of an input (row-major, of its dtype and shape) and keeps this rank's
+ * part. `bytes` must be exact. Not collective. */
+TSR_API tsr_status tsr_feed(tsr_plan *plan, const char *name, const void *data, size_t bytes);
+/* The same from this rank's part alone. */
+TSR_API tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, size_t bytes);
+
+/* Copies an output's global value, row-major: for outputs in B. Not collective: the plan did the
+ * boxing. TSR_ERR_PLACEMENT on a rank outside its placement, TSR_ERR_SBP for S and P. */
+TSR_API tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes);
+/* Copies this rank's shard, and tells its shape (out_dims may be NULL; data may be NULL to ask). */
+TSR_API tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t bytes,
+                                   tsr_dims *out_dims);
+/* A scalar output as a double. */
+TSR_API tsr_status tsr_fetch_scalar(tsr_plan *plan, const char *name, double *out_value);
+
+/* Where an input or output stands after compilation. */
+typedef struct tsr_port {
+    const char *name;
+    bool is_input;
+    tsr_dtype dtype;
+    tsr_dims dims;  /* global */
+    tsr_dims shard; /* this rank's */
+    tsr_sbp sbp;
+    const tsr_placement *placement;
+} tsr_port;
+TSR_API int tsr_plan_nports(const tsr_plan *plan);
+TSR_API tsr_port tsr_plan_port(const tsr_plan *plan, int i);
+
+/*
+ * What the plan will do, as text: every op's signature, every boxing with its collective, group,
+ * bytes and reason, totals, and each rank's memory. The text belongs to the plan; NULL when there
+ * is no memory.
+ */
+TSR_API const char *tsr_plan_explain(tsr_plan *plan);
+
+typedef struct tsr_plan_info {
+    size_t size;
+    double compile_s;       /* all of tsr_compile on this rank */
+    double infer_s;         /* of it: choosing signatures */
+    double library_s;       /* of it: making kernels (the libraries' own set-up) */
+    double cost_s;          /* the model's estimate of a step */
+    bool exact;             /* inference proved its choice to be the cheapest */
+    int ops, steps, collectives;
+    uint64_t comm_bytes;    /* that this rank reads from its peers in a run */
+    size_t activation_bytes; /* the plan's block of the arena on this rank */
+    size_t variable_bytes;  /* variables that this graph uses, this rank's shards */
+    size_t port_bytes;      /* inputs and outputs, this rank's shards */
+    int64_t runs;
+    double run_s;           /* of all runs */
+    double compute_s, comm_s; /* of it in kernels, in collectives (with waiting) */
+} tsr_plan_info;
+/* Fills *info up to info->size, which the caller sets. */
+TSR_API tsr_status tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info);
+
+/*
+ * Compiles and runs what one tensor needs (no inputs below it) and copies its global value, for
+ * exploring and tests. Collective over all ranks.
+ */
+TSR_API tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All of Tessera's public API. */
+#ifndef TESSERA_TESSERA_H
+#define TESSERA_TESSERA_H
+
+#include <tessera/base.h>
+#include <tessera/status.h>
+#include <tessera/world.h>
+#include <tessera/placement.h>
+#include <tessera/sbp.h>
+#include <tessera/graph.h>
+#include <tessera/ops.h>
+#include <tessera/plan.h>
+#include <tessera/nn.h>
+#include <tessera/optim.h>
+#include <tessera/data.h>
+
+#endif

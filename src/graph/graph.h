@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The declared program: ops on tensors, in the order of declaration (which is a topological order:
+ * an op's operands come before it). Everything lives in the graph's pool.
+ */
+#ifndef TESSERA_GRAPH_GRAPH_H
+#define TESSERA_GRAPH_GRAPH_H
+
+#include <tessera/nn.h>
+#include "sbp/rule.h"
+#include "src/core/op_list.h"
+#include "src/core/world.h"
+
+typedef struct tsri_op tsri_op;
+
+struct tsr_tensor {
+    tsr_graph *graph;
+    int id; /* index into graph->tensors */
+    tsr_dtype dtype;
+    tsr_dims shape;
+    const tsr_placement *placement;
+    tsri_op *op; /* that makes it; NULL in a failed tensor */
+    int out;     /* which of its results */
+    bool failed;
+};
+
+struct tsri_op {
+    int id; /* index into graph->ops */
+    tsri_op_kind kind;
+    tsri_attrs attrs;
+    int nin, nout;
+    tsr_tensor **in;
+    tsr_tensor **out;
+    const tsr_placement *placement;
+    tsr_sbp sbp;            /* INPUT, TO_GLOBAL, RANDOM, FILL, VARIABLE: the user's word; else AUTO */
+    tsr_variable *variable; /* VARIABLE: what it reads. Others: NULL */
+    tsr_variable *writes[4]; /* in-place ops: the variable behind result i, NULL: a fresh value */
+    bool from_local;        /* INPUT: fed per rank */
+    const char *name;       /* scope, or the user's name; "" if neither */
+    tsri_loc loc;
+    bool backward;          /* declared by differentiation or an optimizer */
+};
+
+/* A port: a named input or output. */
+typedef struct tsri_graph_port {
+    const char *name;
+    tsr_tensor *tensor;
+    tsr_sbp sbp; /* outputs: AUTO = as inferred (to_local) */
+    bool is_input, is_local;
+    tsri_loc loc;
+} tsri_graph_port;
+
+/* Called before each run of a plan of this graph, on the host (learning rate, step counters). */
+typedef struct tsri_hook {
+    void (*fn)(void *arg);
+    void *arg;
+} tsri_hook;
+
+struct tsr_graph {
+    tsri_owned owned;
+    tsr_world *world;
+    tsri_pool pool;
+    bool training;
+    uint64_t seed;
+    tsr_status status; /* the first error */
+    char *error;       /* its text */
+    tsr_tensor failed; /* what failing calls return */
+    tsri_op **ops;
+    int nops, cops;
+    tsr_tensor **tensors;
+    int ntensors, ctensors;
+    tsri_graph_port *ports;
+    int nports, cports;
+    tsri_hook *hooks;
+    int nhooks, chooks;
+    const char *scope;    /* qualified name of the module being applied, "" outside */
+    bool in_backward;
+    tsr_tensor *step;     /* i64 scalar: the training step that random masks use; NULL until needed */
+    int64_t *step_value;  /* the host word behind it: the optimizer's, or own_step */
+    int64_t own_step;
+};
+
+/* --- errors ------------------------------------------------------------------------------------- */
+/* Keeps the error if it is the graph's first, and returns the graph's failed tensor. g may be NULL
+ * (then NULL is returned and only the thread's text is set). */
+tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const char *fmt, ...)
+    TSR_PRINTF(4, 5);
+/* Keeps the thread's last error as it stands. */
+tsr_tensor *tsri_graph_fail_last(tsr_graph *g, tsr_status status);
+/*
+ * What every op does first: finds the graph of its operands (a NULL or failed one makes the op fail
+ * silently: NULL is returned and *out_failed set to what to return), checks that they share graph and
+ * placement. Optional operands may be NULL when bit i of `optional` is set.
+ */
+tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint32_t optional,
+                               tsri_loc loc, tsr_tensor **out_failed);
+/* "(64,3,32,32)" in the graph's pool (or a static text when there is no memory). */
+const char *tsri_dims_text(tsr_graph *g, tsr_dims dims);
+bool tsri_is_float(tsr_dtype dtype);
+
+/* --- adding ops ----------------------------------------------------------------------------------- */
+/* Appends an op; results' shapes and dtypes are the caller's word. Its placement is `p`, or that of
+ * its first operand if p is NULL. Absent optional operands are left out by the caller. Returns NULL,
+ * with the graph failed, when there is no memory. attrs may be NULL (zeros). */
+tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                        tsr_tensor *const *in, int nout, const tsr_dims *shapes,
+                        const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc);
+/* The same for one result; returns it (or the failed tensor). */
+tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                            tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc);
+/* The tensor that reads a variable; one per variable and graph. */
+tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc);
+/* The i64 scalar operand of dropout: the training step. p: on which placement. */
+tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc);
+/* A key for random numbers of the op about to be added: seed, scope, kind and how many such ops the
+ * scope already has. */
+uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind);
+void tsri_graph_add_hook(tsr_graph *g, void (*fn)(void *), void *arg);
+
+/* --- what is known of each op kind: src/graph/op_*.c ------------------------------------------------ */
+/* The text of a rule and the sizes of indices inside ( ). */
+typedef struct tsri_rule_text {
+    char text[256];
+    int nsizes;
+    tsri_index_size sizes[TSRI_RULE_MAX_INDICES];
+    /* A legal signature that no rule expresses: all operands and results S(0), for exactly
+     * extra_parts parts (batch norm over R uneven virtual batches); 0: none. Others of its operands
+     * are per extra_in / extra_out. */
+    int extra_parts;
+    tsr_sbp1 extra_in[TSRI_RULE_MAX_ARGS], extra_out[TSRI_RULE_MAX_ARGS];
+} tsri_rule_text;
+
+typedef struct tsri_op_def {
+    /* Writes the rule of a declared op from its shapes and attributes. NULL for INPUT, VARIABLE,
+     * TO_GLOBAL, whose signatures are the user's. */
+    tsr_status (*rule)(const tsri_op *op, tsri_rule_text *out);
+    /*
+     * Declares the gradients: dout[i] is that of result i, NULL if none flows; sets din[i] for operands
+     * with want[i] (others and those without a gradient stay NULL). NULL for ops without gradients.
+     * A failed tensor may be set; failures are sticky.
+     */
+    void (*gradient)(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din);
+    /* Floating-point operations of the whole (unsplit) op; NULL: one per result element. */
+    double (*flops)(const tsri_op *op);
+} tsri_op_def;
+
+const tsri_op_def *tsri_op_def_of(tsri_op_kind kind);
+
+/* --- variables ---------------------------------------------------------------------------------------- */
+struct tsr_variable {
+    tsr_world *world;
+    tsr_module *module; /* NULL: an optimizer's or the graph's own */
+    tsr_variable *next; /* in its owner */
+    const char *name;   /* within its owner; with module NULL the qualified name */
+    tsr_dtype dtype;
+    tsr_dims shape;     /* global */
+    const tsr_placement *placement;
+    tsr_sbp sbp;        /* AUTO until the first compile fixes it */
+    bool trainable;
+    tsr_init init;
+    uint64_t seed;
+    /* This rank's shard, row-major, in the persistent part of the region; NULL until materialised or
+     * where the shard is empty. */
+    void *data;
+    size_t bytes;
+    tsr_dims lshape;
+    int64_t offset[TSR_MAX_NDIM];
+    bool ready;
+};
+
+/* Fixes an AUTO signature, gives the variable its shard and its initial value, if it has none yet.
+ * Not collective. */
+tsr_status tsri_variable_prepare(tsr_variable *v);
+/* Gives its memory back. The struct is its owner's. */
+void tsri_variable_finish(tsr_variable *v);
+/* "features.0.0.weight" into buf. */
+void tsri_variable_qualified_name(const tsr_variable *v, char *buf, size_t size);
+
+/* This rank's shard of a global shape in a 1-D (or n-D) signature: its shape and offset. Ranks
+ * outside the placement get all-zero shapes. */
+void tsri_shard(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp, int rank, tsr_dims *out_shape,
+                int64_t *out_offset);
+
+/* --- differentiation: src/autograd ---------------------------------------------------------------------- */
+/* Declares d(sum y)/d(x[i]); out[i] NULL where y doesn't depend on x[i]. False if it failed. */
+bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out, tsri_loc loc);
+
+#endif
