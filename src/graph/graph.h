@@ -13,6 +13,9 @@
 
 typedef struct tsri_op tsri_op;
 
+/* The name of the input that carries the training step. */
+#define TSRI_STEP_INPUT "(step)"
+
 struct tsr_tensor {
     tsr_graph *graph;
     int id; /* index into graph->tensors */

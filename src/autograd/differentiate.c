@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reverse-mode differentiation of the declared graph: walks the ops behind y backwards and declares
+ * their gradients. Signatures play no part: the gradients' are inferred like any other. */
+#include <string.h>
+
+#include "src/graph/graph.h"
+
+/* Gradients that flow into one tensor, from each of its uses. */
+typedef struct flow {
+    struct flow *next;
+    tsr_tensor *grad;
+} flow;
+
+typedef struct walk {
+    tsr_graph *g;
+    bool *depends; /* per tensor: on one of x */
+    flow **flows;  /* per tensor: what has arrived, latest first */
+    tsri_pool *pool;
+} walk;
+
+/* Sums what has arrived at a tensor: NULL if nothing. */
+static tsr_tensor *collect(walk *w, const tsr_tensor *t)
+{
+    int n = 0;
+    for (flow *f = w->flows[t->id]; f; f = f->next)
+        n++;
+    if (n == 0)
+        return NULL;
+    flow *f = w->flows[t->id];
+    if (n == 1)
+        return f->grad;
+    tsr_tensor **all = tsri_pool_alloc(w->pool, (size_t)n * sizeof *all);
+    if (!all)
+        return tsri_graph_fail_last(w->g, TSR_ERR_NO_MEMORY);
+    for (int i = n; i-- > 0; f = f->next)
+        all[i] = f->grad; /* in order of arrival */
+    tsr_tensor *sum = all[0];
+    const int most = 8; /* operands of one add_n */
+    for (int i = 1; i < n; i += most - 1) {
+        tsr_tensor *part[8] = {sum};
+        int m = 1;
+        while (m < most && i + m - 1 < n) {
+            part[m] = all[i + m - 1];
+            m++;
+        }
+        sum = tsri_graph_add1(w->g, TSRI_OP_ADD_N, NULL, m, part, t->shape, t->dtype, t->op->loc);
+    }
+    w->flows[t->id]->next = NULL;
+    w->flows[t->id]->grad = sum;
+    return sum;
+}
+
+static bool arrive(walk *w, const tsr_tensor *t, tsr_tensor *grad)
+{
+    flow *f = tsri_pool_alloc(w->pool, sizeof *f);
+    if (!f) {
+        tsri_graph_fail_last(w->g, TSR_ERR_NO_MEMORY);
+        return false;
+    }
+    *f = (flow){w->flows[t->id], grad};
+    w->flows[t->id] = f;
+    return true;
+}
+
+static bool visit(walk *w, tsri_op *op)
+{
+    tsr_tensor *dout[TSRI_RULE_MAX_ARGS] = {0}, *din[TSRI_RULE_MAX_ARGS] = {0};
+    bool want[TSRI_RULE_MAX_ARGS] = {0}, any_want = false, any_dout = false;
+    for (int i = 0; i < op->nin; i++)
+        any_want |= want[i] = w->depends[op->in[i]->id];
+    if (!any_want)
+        return true;
+    const char *scope = w->g->scope;
+    w->g->scope = op->name;
+    for (int i = 0; i < op->nout; i++)
+        any_dout |= (dout[i] = collect(w, op->out[i])) != NULL;
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
+    bool ok = true;
+    if (any_dout && op->kind == TSRI_OP_TO_GLOBAL) {
+        din[0] = dout[0]; /* the gradient's signature is inferred like any other */
+    } else if (any_dout && def && def->gradient) {
+        def->gradient(op, dout, want, din);
+    } else if (any_dout) {
+        tsri_graph_fail(w->g, op->loc, TSR_ERR_UNSUPPORTED, "%s has no gradient",
+                        tsri_op_name(op->kind));
+    }
+    for (int i = 0; i < op->nin && ok; i++)
+        if (din[i] && want[i])
+            ok = arrive(w, op->in[i], din[i]);
+    w->g->scope = scope;
+    return ok && w->g->status == TSR_OK;
+}
+
+/* Marks what depends on x among the first `nops` ops. */
+static void mark(walk *w, int nops, int n, tsr_tensor *const *x)
+{
+    for (int i = 0; i < n; i++)
+        w->depends[x[i]->id] = true;
+    for (int i = 0; i < nops; i++) {
+        const tsri_op *op = w->g->ops[i];
+        bool any = false;
+        for (int j = 0; j < op->nin; j++)
+            any |= w->depends[op->in[j]->id];
+        for (int j = 0; j < op->nout && any; j++)
+            w->depends[op->out[j]->id] |= tsri_is_float(op->out[j]->dtype);
+    }
+}
+
+static tsr_tensor *ones_like(tsr_graph *g, const tsr_tensor *y, tsri_loc loc)
+{
+    tsri_attrs attrs = {.fill = {1.0}};
+    tsri_op *op = tsri_graph_add(g, TSRI_OP_FILL, &attrs, 0, NULL, 1, &y->shape, &y->dtype,
+                                 y->placement, loc);
+    return op ? op->out[0] : &g->failed;
+}
+
+bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out, tsri_loc loc)
+{
+    tsr_graph *g = y->graph;
+    int ntensors = g->ntensors, last = y->op->id;
+    tsri_pool pool;
+    tsri_pool_init(&pool, &g->world->mem);
+    walk w = {.g = g, .pool = &pool};
+    w.depends = tsri_pool_alloc(&pool, (size_t)ntensors * sizeof *w.depends);
+    w.flows = tsri_pool_alloc(&pool, (size_t)ntensors * sizeof(flow *));
+    bool was_backward = g->in_backward;
+    g->in_backward = true;
+    bool ok = w.depends && w.flows;
+    if (!ok)
+        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+    if (ok) {
+        mark(&w, last + 1, n, x);
+        ok = arrive(&w, y, ones_like(g, y, loc));
+    }
+    /* Operands come before their op, so going down the list all uses of a tensor have been seen
+     * when the op that makes it is reached. */
+    for (int i = last; i >= 0 && ok; i--)
+        ok = visit(&w, g->ops[i]);
+    for (int i = 0; i < n && ok; i++)
+        out[i] = w.depends[y->id] ? collect(&w, x[i]) : NULL;
+    g->in_backward = was_backward;
+    tsri_pool_finish(&pool);
+    return ok && g->status == TSR_OK;
+}
+
+void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out_dx,
+                      const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsr_graph *g = tsri_check_operands("gradients", 1, &y, 0, loc, &failed);
+    for (int i = 0; i < n; i++)
+        out_dx[i] = failed;
+    if (!g)
+        return;
+    for (int i = 0; i < n; i++) {
+        if (!x[i] || x[i]->failed)
+            return;
+        if (x[i]->graph != g) {
+            tsri_graph_fail(g, loc, TSR_ERR_INVALID, "gradients: x[%d] belongs to another graph", i);
+            return;
+        }
+    }
+    if (!tsri_is_float(y->dtype)) {
+        tsri_graph_fail(g, loc, TSR_ERR_DTYPE, "gradients: y is %s; only floating-point values have "
+                        "gradients", tsr_dtype_name(y->dtype));
+        return;
+    }
+    if (!tsri_differentiate(y, n, x, out_dx, loc)) {
+        for (int i = 0; i < n; i++)
+            out_dx[i] = &g->failed;
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        if (!out_dx[i])
+            out_dx[i] = tsri_graph_fail(g, loc, TSR_ERR_STATE,
+                                        "gradients: y does not depend on x[%d]", i);
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Graphs: creation, sticky errors, adding ops. */
+#include "src/graph/graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/core/rng.h"
+
+static void destroy_graph(void *object)
+{
+    tsr_graph *g = object;
+    tsri_pool pool = g->pool;
+    tsri_world_disown(&g->owned);
+    tsri_pool_finish(&pool); /* g itself lives in it */
+}
+
+tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
+{
+    if (!world) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_graph_create: no world (did its creation fail?)");
+        return NULL;
+    }
+    tsr_graph_opts o = {0};
+    if (opts)
+        memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    tsri_pool pool;
+    tsri_pool_init(&pool, &world->mem);
+    tsr_graph *g = tsri_pool_alloc(&pool, sizeof *g);
+    if (!g)
+        return NULL;
+    g->world = world;
+    g->pool = pool;
+    g->training = o.training;
+    g->seed = o.seed;
+    g->scope = "";
+    g->failed = (tsr_tensor){.graph = g, .failed = true};
+    g->step_value = &g->own_step;
+    tsri_world_own(world, &g->owned, g, destroy_graph);
+    return g;
+}
+
+void tsr_graph_destroy(tsr_graph *graph)
+{
+    if (graph)
+        destroy_graph(graph);
+}
+
+tsr_status tsr_graph_status(const tsr_graph *graph)
+{
+    if (!graph)
+        return TSR_ERR_INVALID;
+    if (graph->status != TSR_OK)
+        tsri_fail(graph->status, "%s", graph->error ? graph->error : "no memory");
+    return graph->status;
+}
+
+tsr_tensor *tsri_graph_fail_last(tsr_graph *g, tsr_status status)
+{
+    if (!g)
+        return NULL;
+    if (g->status == TSR_OK) {
+        g->status = status;
+        g->error = tsri_pool_strdup(&g->pool, tsr_last_error());
+    }
+    return &g->failed;
+}
+
+tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    tsri_fail_at(loc, status, "%s%s%s", g && g->scope[0] ? g->scope : "",
+                 g && g->scope[0] ? ": " : "", text);
+    return tsri_graph_fail_last(g, status);
+}
+
+bool tsri_is_float(tsr_dtype dtype)
+{
+    return dtype == TSR_F32 || dtype == TSR_F64 || dtype == TSR_F16 || dtype == TSR_BF16;
+}
+
+const char *tsri_dims_text(tsr_graph *g, tsr_dims dims)
+{
+    char buf[TSR_MAX_NDIM * 21 + 3], *p = buf;
+    *p++ = '(';
+    for (int i = 0; i < dims.ndim; i++)
+        p += sprintf(p, i ? ",%lld" : "%lld", (long long)dims.d[i]);
+    *p++ = ')';
+    *p = 0;
+    const char *text = g ? tsri_pool_strdup(&g->pool, buf) : NULL;
+    return text ? text : "(...)";
+}
+
+tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint32_t optional,
+                               tsri_loc loc, tsr_tensor **out_failed)
+{
+    tsr_graph *g = NULL;
+    for (int i = 0; i < n && !g; i++)
+        g = x[i] ? x[i]->graph : NULL;
+    *out_failed = g ? &g->failed : NULL;
+    const tsr_tensor *first = NULL;
+    for (int i = 0; i < n; i++) {
+        if (!x[i] && (optional >> i & 1))
+            continue;
+        if (!x[i]) {
+            /* Its own error is the thread's last; the graph must learn of it. */
+            if (g && g->status == TSR_OK)
+                *out_failed = tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: operand %d is missing%s%s",
+                                              op, i, tsr_last_error()[0] ? ": " : "",
+                                              tsr_last_error());
+            return NULL;
+        }
+        if (x[i]->failed)
+            return NULL;
+        if (x[i]->graph != g) {
+            *out_failed = tsri_graph_fail(g, loc, TSR_ERR_INVALID,
+                                          "%s: operand %d belongs to another graph", op, i);
+            return NULL;
+        }
+        if (!first)
+            first = x[i];
+        if (x[i]->placement != first->placement) {
+            *out_failed = tsri_graph_fail(
+                g, loc, TSR_ERR_PLACEMENT,
+                "%s: operands live on two placements, %s and %s (operand %d); bring them together "
+                "with tsr_to_global",
+                op, tsr_placement_text(first->placement), tsr_placement_text(x[i]->placement), i);
+            return NULL;
+        }
+    }
+    return g;
+}
+
+static tsr_tensor *new_tensor(tsr_graph *g, tsri_op *op, int out, tsr_dims shape, tsr_dtype dtype)
+{
+    tsr_tensor *t = tsri_pool_alloc(&g->pool, sizeof *t);
+    if (!t || !TSRI_PUSH(&g->pool, g->tensors, g->ntensors, g->ctensors))
+        return NULL;
+    /* Unused axes are zero, so shapes can be compared and hashed bytewise. */
+    for (int i = shape.ndim; i < TSR_MAX_NDIM; i++)
+        shape.d[i] = 0;
+    *t = (tsr_tensor){.graph = g,
+                      .id = g->ntensors,
+                      .dtype = dtype,
+                      .shape = shape,
+                      .placement = op->placement,
+                      .op = op,
+                      .out = out};
+    g->tensors[g->ntensors++] = t;
+    return t;
+}
+
+tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                        tsr_tensor *const *in, int nout, const tsr_dims *shapes,
+                        const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc)
+{
+    if (g->status != TSR_OK)
+        return NULL;
+    tsri_op *op = tsri_pool_alloc(&g->pool, sizeof *op);
+    if (!op || !TSRI_PUSH(&g->pool, g->ops, g->nops, g->cops))
+        goto no_memory;
+    *op = (tsri_op){.id = g->nops,
+                    .kind = kind,
+                    .nin = nin,
+                    .nout = nout,
+                    .placement = p ? p : in[0]->placement,
+                    .name = g->scope,
+                    .loc = loc,
+                    .backward = g->in_backward};
+    if (attrs)
+        op->attrs = *attrs;
+    op->in = tsri_pool_dup(&g->pool, in, (size_t)nin * sizeof *in);
+    op->out = tsri_pool_alloc(&g->pool, (size_t)nout * sizeof *op->out);
+    if (!op->in || !op->out)
+        goto no_memory;
+    for (int i = 0; i < nout; i++)
+        if (!(op->out[i] = new_tensor(g, op, i, shapes[i], dtypes[i])))
+            goto no_memory;
+    g->ops[g->nops++] = op;
+    return op;
+no_memory:
+    tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+    return NULL;
+}
+
+tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                            tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc)
+{
+    tsri_op *op = tsri_graph_add(g, kind, attrs, nin, in, 1, &shape, &dtype, NULL, loc);
+    return op ? op->out[0] : &g->failed;
+}
+
+tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
+{
+    for (int i = 0; i < g->nops; i++)
+        if (g->ops[i]->kind == TSRI_OP_VARIABLE && g->ops[i]->variable == v)
+            return g->ops[i]->out[0];
+    if (v->world != g->world)
+        return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "variable %s belongs to another world",
+                               v->name);
+    tsri_op *op = tsri_graph_add(g, TSRI_OP_VARIABLE, NULL, 0, NULL, 1, &v->shape, &v->dtype,
+                                 v->placement, loc);
+    if (!op)
+        return &g->failed;
+    char name[512];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    op->name = tsri_pool_strdup(&g->pool, name);
+    if (!op->name)
+        return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+    op->variable = v;
+    return op->out[0];
+}
+
+tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc)
+{
+    /* One per placement: found again among the inputs named "(step)". */
+    for (int i = 0; i < g->nops; i++)
+        if (g->ops[i]->kind == TSRI_OP_INPUT && g->ops[i]->placement == p &&
+            !strcmp(g->ops[i]->name, TSRI_STEP_INPUT))
+            return g->ops[i]->out[0];
+    tsr_dims shape = TSR_SCALAR;
+    tsr_dtype dtype = TSR_I64;
+    tsri_op *op = tsri_graph_add(g, TSRI_OP_INPUT, NULL, 0, NULL, 1, &shape, &dtype, p, loc);
+    if (!op)
+        return &g->failed;
+    op->name = TSRI_STEP_INPUT;
+    op->sbp = TSR_B;
+    g->step = op->out[0];
+    return op->out[0];
+}
+
+uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind)
+{
+    int n = 0;
+    for (int i = 0; i < g->nops; i++)
+        n += g->ops[i]->kind == kind && !g->ops[i]->backward && !strcmp(g->ops[i]->name, g->scope);
+    char name[768];
+    snprintf(name, sizeof name, "%s/%s#%d", g->scope, tsri_op_name(kind), n);
+    return tsri_rng_key(g->seed, name);
+}
+
+void tsri_graph_add_hook(tsr_graph *g, void (*fn)(void *), void *arg)
+{
+    if (!TSRI_PUSH(&g->pool, g->hooks, g->nhooks, g->chooks)) {
+        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+        return;
+    }
+    g->hooks[g->nhooks++] = (tsri_hook){fn, arg};
+}
+
+bool tsr_tensor_ok(const tsr_tensor *x)
+{
+    return x && !x->failed;
+}
+
+tsr_dims tsr_tensor_dims(const tsr_tensor *x)
+{
+    return tsr_tensor_ok(x) ? x->shape : (tsr_dims){0};
+}
+
+tsr_dtype tsr_tensor_dtype(const tsr_tensor *x)
+{
+    return tsr_tensor_ok(x) ? x->dtype : TSR_DTYPE_NONE;
+}
+
+const tsr_placement *tsr_tensor_placement(const tsr_tensor *x)
+{
+    return tsr_tensor_ok(x) ? x->placement : NULL;
+}
+
+tsr_graph *tsr_tensor_graph(const tsr_tensor *x)
+{
+    return x ? x->graph : NULL;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inputs, outputs and to_global: where a user has a say on signatures. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/graph/graph.h"
+
+/* Whether `sbp` makes sense for a value; AUTO does. Fails the graph otherwise. */
+static bool check_sbp(tsr_graph *g, tsri_loc loc, const char *what, tsr_dtype dtype, tsr_dims dims,
+                      const tsr_placement *p, tsr_sbp sbp)
+{
+    char text[TSR_SBP_TEXT_MAX];
+    if (sbp.ndim == 0)
+        return true;
+    if (sbp.ndim != tsr_placement_ndim(p)) {
+        tsri_graph_fail(g, loc, TSR_ERR_SBP,
+                        "%s: signature %s has %d entries, but placement %s has %d dimension%s", what,
+                        tsr_sbp_format(sbp, text), sbp.ndim, tsr_placement_text(p),
+                        tsr_placement_ndim(p), tsr_placement_ndim(p) == 1 ? "" : "s");
+        return false;
+    }
+    for (int i = 0; i < sbp.ndim; i++) {
+        tsr_sbp1 s = sbp.d[i];
+        if (s.kind == TSR_SBP_SPLIT && (s.arg < 0 || s.arg >= dims.ndim)) {
+            tsri_graph_fail(g, loc, TSR_ERR_SBP,
+                            "%s: S(%d) splits an axis that shape %s doesn't have; legal are B, P%s",
+                            what, s.arg, tsri_dims_text(g, dims),
+                            dims.ndim ? " and S(i) with i below its number of axes" : "");
+            return false;
+        }
+        if (s.kind == TSR_SBP_PARTIAL && dtype == TSR_BOOL && s.arg == TSR_REDUCE_SUM) {
+            tsri_graph_fail(g, loc, TSR_ERR_SBP, "%s: P(sum) of bool; use P(max) for any, P(min) for all",
+                            what);
+            return false;
+        }
+        if (s.kind == TSR_SBP_AUTO || s.kind > TSR_SBP_PARTIAL) {
+            tsri_graph_fail(g, loc, TSR_ERR_SBP, "%s: not a signature: %s", what,
+                            tsr_sbp_format(sbp, text));
+            return false;
+        }
+    }
+    return true;
+}
+
+static tsri_graph_port *add_port(tsr_graph *g, tsri_loc loc, const char *name)
+{
+    for (int i = 0; i < g->nports; i++)
+        if (!strcmp(g->ports[i].name, name)) {
+            tsri_graph_fail(g, loc, TSR_ERR_INVALID,
+                            "two inputs or outputs are named '%s' (the first one at %s:%d)", name,
+                            tsri_basename(g->ports[i].loc.file), g->ports[i].loc.line);
+            return NULL;
+        }
+    char *copy = tsri_pool_strdup(&g->pool, name);
+    if (!copy || !TSRI_PUSH(&g->pool, g->ports, g->nports, g->cports)) {
+        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+        return NULL;
+    }
+    tsri_graph_port *port = &g->ports[g->nports++];
+    *port = (tsri_graph_port){.name = copy, .loc = loc};
+    return port;
+}
+
+static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
+                             const tsr_placement *p, tsr_sbp sbp, bool from_local, tsri_loc loc)
+{
+    const char *what = from_local ? "from_local" : "input";
+    if (!g) {
+        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: no graph", what);
+        return NULL;
+    }
+    if (g->status != TSR_OK)
+        return &g->failed;
+    if (!name || !name[0])
+        return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: a name is needed, to feed it by", what);
+    if (!p)
+        return tsri_graph_fail(g, loc, TSR_ERR_PLACEMENT, "%s '%s': no placement%s%s", what, name,
+                               tsr_last_error()[0] ? ": " : "", tsr_last_error());
+    if (!tsr_dtype_size(dtype))
+        return tsri_graph_fail(g, loc, TSR_ERR_DTYPE, "%s '%s': no such dtype: %d", what, name,
+                               (int)dtype);
+    if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM)
+        return tsri_graph_fail(g, loc, TSR_ERR_SHAPE, "%s '%s': %d axes; at most %d are possible",
+                               what, name, dims.ndim, TSR_MAX_NDIM);
+    for (int i = 0; i < dims.ndim; i++)
+        if (dims.d[i] < 0)
+            return tsri_graph_fail(g, loc, TSR_ERR_SHAPE, "%s '%s': axis %d is %lld; sizes are >= 0",
+                                   what, name, i, (long long)dims.d[i]);
+    if (!check_sbp(g, loc, name, dtype, dims, p, sbp))
+        return &g->failed;
+    tsri_graph_port *port = add_port(g, loc, name);
+    tsri_op *op = port ? tsri_graph_add(g, TSRI_OP_INPUT, NULL, 0, NULL, 1, &dims, &dtype, p, loc)
+                       : NULL;
+    if (!op)
+        return &g->failed;
+    if (sbp.ndim == 0 && tsr_placement_ndim(p) == 1)
+        sbp = dims.ndim ? TSR_S(0) : TSR_B;
+    op->name = port->name;
+    op->sbp = sbp;
+    op->from_local = from_local;
+    port->tensor = op->out[0];
+    port->sbp = sbp;
+    port->is_input = true;
+    return op->out[0];
+}
+
+tsr_tensor *tsr_input_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
+                         const tsr_placement *p, tsr_sbp sbp, const char *file, int line)
+{
+    return add_input(g, name, dtype, dims, p, sbp, false, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_from_local_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
+                              const tsr_placement *p, tsr_sbp sbp, const char *file, int line)
+{
+    return add_input(g, name, dtype, dims, p, sbp, true, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp, const char *file,
+                             int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsr_graph *g = tsri_check_operands("to_global", 1, &x, 0, loc, &failed);
+    if (!g)
+        return failed;
+    if (!p)
+        p = x->placement;
+    if (p != x->placement)
+        return tsri_graph_fail(g, loc, TSR_ERR_UNSUPPORTED,
+                               "to_global: from placement %s to %s: this version converts signatures "
+                               "on one placement only",
+                               tsr_placement_text(x->placement), tsr_placement_text(p));
+    if (!check_sbp(g, loc, "to_global", x->dtype, x->shape, p, sbp))
+        return failed;
+    tsri_op *op =
+        tsri_graph_add(g, TSRI_OP_TO_GLOBAL, NULL, 1, &x, 1, &x->shape, &x->dtype, p, loc);
+    if (!op)
+        return &g->failed;
+    op->sbp = sbp;
+    return op->out[0];
+}
+
+static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_placement *p,
+                       tsr_sbp sbp, bool is_local, tsri_loc loc)
+{
+    tsr_tensor *failed;
+    if (!g) {
+        tsri_fail_at(loc, TSR_ERR_INVALID, "output: no graph");
+        return;
+    }
+    if (g->status != TSR_OK)
+        return;
+    if (!name || !name[0]) {
+        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "output: a name is needed, to fetch it by");
+        return;
+    }
+    if (!x) {
+        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "output '%s': no tensor%s%s", name,
+                        tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        return;
+    }
+    if (!tsri_check_operands("output", 1, &x, 0, loc, &failed))
+        return;
+    if (x->graph != g) {
+        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "output '%s' belongs to another graph", name);
+        return;
+    }
+    if (p && p != x->placement) {
+        tsri_graph_fail(g, loc, TSR_ERR_UNSUPPORTED,
+                        "output '%s': the value lives on %s, not on %s: this version converts "
+                        "signatures on one placement only",
+                        name, tsr_placement_text(x->placement), tsr_placement_text(p));
+        return;
+    }
+    if (!is_local && sbp.ndim == 0 && tsr_placement_ndim(x->placement) == 1)
+        sbp = TSR_B;
+    if (!check_sbp(g, loc, name, x->dtype, x->shape, x->placement, sbp))
+        return;
+    tsri_graph_port *port = add_port(g, loc, name);
+    if (!port)
+        return;
+    port->tensor = x;
+    port->sbp = sbp;
+    port->is_local = is_local;
+}
+
+void tsr_output_at(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_placement *p,
+                   tsr_sbp sbp, const char *file, int line)
+{
+    add_output(g, name, x, p, sbp, false, (tsri_loc){file, line});
+}
+
+void tsr_to_local_at(tsr_graph *g, const char *name, tsr_tensor *x, const char *file, int line)
+{
+    add_output(g, name, x, NULL, TSR_AUTO, true, (tsri_loc){file, line});
+}
+
+void tsri_shard(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp, int rank, tsr_dims *out_shape,
+                int64_t *out_offset)
+{
+    int at = tsr_placement_find(p, rank);
+    *out_shape = shape;
+    memset(out_offset, 0, TSR_MAX_NDIM * sizeof *out_offset);
+    if (at < 0) {
+        memset(out_shape->d, 0, sizeof out_shape->d);
+        return;
+    }
+    /* Outer dimensions first; each inner one splits the piece that it is given. */
+    int coord[TSR_MAX_HIERARCHY];
+    for (int i = tsr_placement_ndim(p) - 1; i >= 0; i--) {
+        coord[i] = at % tsr_placement_dim(p, i);
+        at /= tsr_placement_dim(p, i);
+    }
+    for (int i = 0; i < sbp.ndim; i++) {
+        if (sbp.d[i].kind != TSR_SBP_SPLIT)
+            continue;
+        int64_t offset, length;
+        int axis = sbp.d[i].arg;
+        tsr_split(out_shape->d[axis], tsr_placement_dim(p, i), coord[i], &offset, &length);
+        out_offset[axis] += offset;
+        out_shape->d[axis] = length;
+    }
+}
