@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Feeding inputs and fetching outputs. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/plan/plan.h"
+
+static tsr_status find_port(tsr_plan *plan, const char *call, const char *name, bool input,
+                            tsri_plan_port **out_port)
+{
+    if (!plan || !name)
+        return tsri_fail(TSR_ERR_INVALID, "%s: no plan or no name", call);
+    if (plan->world->is_virtual)
+        return tsri_fail(TSR_ERR_STATE, "%s: a plan of a virtual world holds no data", call);
+    char list[512] = "";
+    for (int i = 0; i < plan->nports; i++) {
+        tsri_plan_port *p = &plan->ports[i];
+        if (p->info.is_input != input)
+            continue;
+        if (!strcmp(p->info.name, name)) {
+            *out_port = p;
+            return TSR_OK;
+        }
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, "%s'%s'", n ? ", " : "", p->info.name);
+    }
+    return tsri_fail(TSR_ERR_INVALID, "%s: no %s is named '%s'; there %s %s", call,
+                     input ? "input" : "output", name, list[0] ? "are" : "is",
+                     list[0] ? list : "none");
+}
+
+static tsr_status check_bytes(const char *call, const tsri_plan_port *p, size_t got, size_t want)
+{
+    if (got == want)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_SHAPE, "%s: '%s' has %zu bytes (%s), not %zu", call, p->info.name, want,
+                     tsr_dtype_name(p->info.dtype), got);
+}
+
+static bool is_here(const tsr_plan *plan, const tsri_plan_port *p)
+{
+    return tsr_placement_find(p->info.placement, plan->world->rank) >= 0;
+}
+
+/* The conversion from the global value to this rank's part: a slice, a copy, or nothing. */
+static void take_part(const tsr_plan *plan, tsri_plan_port *p, const void *data)
+{
+    tsri_local_box box = {.dtype = p->info.dtype, .ndim = p->info.dims.ndim, .copy = true};
+    tsr_dims shard;
+    int64_t offset[TSR_MAX_NDIM], src = 1, dst = 1;
+    tsri_shard(p->info.dims, p->info.placement, p->info.sbp, plan->world->rank, &shard, offset);
+    for (int i = box.ndim - 1; i >= 0; i--) {
+        box.box[i] = shard.d[i];
+        box.src_stride[i] = src;
+        box.dst_stride[i] = dst;
+        box.src_offset += offset[i] * src;
+        src *= p->info.dims.d[i];
+        dst *= shard.d[i];
+    }
+    box.dst_count = tsr_dims_count(shard);
+    if (p->sbp.kind == TSR_SBP_PARTIAL && p->sbp.arg == TSR_REDUCE_SUM &&
+        tsr_placement_find(p->info.placement, plan->world->rank) != 0) {
+        box.copy = false; /* the first rank holds the value, the others nothing */
+        box.fill = true;
+    }
+    if (p->bytes)
+        tsri_local_box_run(&box, data, p->ptr);
+}
+
+tsr_status tsr_feed(tsr_plan *plan, const char *name, const void *data, size_t bytes)
+{
+    tsri_plan_port *p;
+    TSRI_TRY(find_port(plan, "feed", name, true, &p));
+    TSRI_TRY(check_bytes("feed", p, bytes,
+                         (size_t)tsr_dims_count(p->info.dims) * tsr_dtype_size(p->info.dtype)));
+    if (!data && bytes)
+        return tsri_fail(TSR_ERR_INVALID, "feed: no data for '%s'", name);
+    if (is_here(plan, p))
+        take_part(plan, p, data);
+    return TSR_OK;
+}
+
+tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, size_t bytes)
+{
+    tsri_plan_port *p;
+    TSRI_TRY(find_port(plan, "feed_shard", name, true, &p));
+    TSRI_TRY(check_bytes("feed_shard", p, bytes, p->bytes));
+    if (!data && bytes)
+        return tsri_fail(TSR_ERR_INVALID, "feed_shard: no data for '%s'", name);
+    if (bytes)
+        memcpy(p->ptr, data, bytes);
+    return TSR_OK;
+}
+
+tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes)
+{
+    tsri_plan_port *p;
+    char text[TSR_SBP_TEXT_MAX];
+    TSRI_TRY(find_port(plan, "fetch", name, false, &p));
+    if (!is_here(plan, p))
+        return tsri_fail(TSR_ERR_PLACEMENT, "fetch: '%s' lives on %s, of which rank %d is no part",
+                         name, tsr_placement_text(p->info.placement), plan->world->rank);
+    if (p->sbp.kind != TSR_SBP_BROADCAST && tsr_placement_nranks(p->info.placement) > 1)
+        return tsri_fail(TSR_ERR_SBP,
+                         "fetch: '%s' is an output in %s: use tsr_fetch_shard, or declare it in B",
+                         name, tsr_sbp_format(p->info.sbp, text));
+    TSRI_TRY(check_bytes("fetch", p, bytes, p->bytes));
+    if (bytes)
+        memcpy(data, p->ptr, bytes);
+    return TSR_OK;
+}
+
+tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t bytes,
+                           tsr_dims *out_dims)
+{
+    tsri_plan_port *p;
+    TSRI_TRY(find_port(plan, "fetch_shard", name, false, &p));
+    if (data) {
+        TSRI_TRY(check_bytes("fetch_shard", p, bytes, p->bytes));
+        if (bytes)
+            memcpy(data, p->ptr, bytes);
+    }
+    if (out_dims)
+        *out_dims = p->info.shard;
+    return TSR_OK;
+}
+
+tsr_status tsr_fetch_scalar(tsr_plan *plan, const char *name, double *out_value)
+{
+    tsri_plan_port *p;
+    TSRI_TRY(find_port(plan, "fetch_scalar", name, false, &p));
+    if (tsr_dims_count(p->info.dims) != 1)
+        return tsri_fail(TSR_ERR_SHAPE, "fetch_scalar: '%s' is not a scalar", name);
+    char value[8];
+    TSRI_TRY(tsr_fetch(plan, name, value, tsr_dtype_size(p->info.dtype)));
+    switch (p->info.dtype) {
+    case TSR_DTYPE_F32:
+        *out_value = (double)*(float *)p->ptr;
+        return TSR_OK;
+    case TSR_DTYPE_F64:
+        *out_value = *(double *)p->ptr;
+        return TSR_OK;
+    case TSR_DTYPE_I64:
+        *out_value = (double)*(int64_t *)p->ptr;
+        return TSR_OK;
+    case TSR_DTYPE_I32:
+        *out_value = (double)*(int32_t *)p->ptr;
+        return TSR_OK;
+    case TSR_DTYPE_U8:
+    case TSR_DTYPE_BOOL:
+        *out_value = (double)*(uint8_t *)p->ptr;
+        return TSR_OK;
+    default:
+        return tsri_fail(TSR_ERR_DTYPE, "fetch_scalar: '%s' is %s", name,
+                         tsr_dtype_name(p->info.dtype));
+    }
+}
+
+int tsr_plan_nports(const tsr_plan *plan)
+{
+    return plan ? plan->nports : 0;
+}
+
+tsr_port tsr_plan_port(const tsr_plan *plan, int i)
+{
+    return plan && i >= 0 && i < plan->nports ? plan->ports[i].info : (tsr_port){0};
+}

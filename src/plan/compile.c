@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tsr_compile: the passes in order; and a plan's life. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/plan/plan.h"
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void destroy_plan(void *object)
+{
+    tsr_plan *plan = object;
+    tsri_world_disown(&plan->owned);
+    for (int i = 0; i < plan->nsteps; i++)
+        if (plan->steps[i].kernel)
+            plan->steps[i].kernel->destroy(plan->steps[i].kernel);
+    for (int i = 0; i < plan->nports; i++)
+        if (plan->ports[i].ptr)
+            tsri_region_free(&plan->world->region, plan->ports[i].ptr, plan->ports[i].bytes);
+    for (int i = 0; i < plan->nstep_ptrs; i++)
+        tsri_region_free(&plan->world->region, plan->step_ptrs[i], sizeof(int64_t));
+    tsri_mem_free(plan->explain);
+    tsri_pool pool = plan->pool; /* the plan itself lives in it */
+    tsri_pool_finish(&pool);
+}
+
+void tsr_plan_destroy(tsr_plan *plan)
+{
+    if (plan)
+        destroy_plan(plan);
+}
+
+static tsr_plan *new_plan(tsr_world *world, const tsr_compile_opts *opts)
+{
+    tsri_pool pool;
+    tsri_pool_init(&pool, &world->mem);
+    tsr_plan *plan = tsri_pool_alloc(&pool, sizeof *plan);
+    if (!plan)
+        return NULL;
+    plan->world = world;
+    plan->pool = pool;
+    plan->opts = *opts;
+    plan->model = tsri_cost_model_local();
+    tsri_world_own(world, &plan->owned, plan, destroy_plan);
+    return plan;
+}
+
+/* Every variable gets its signature, its shard and its first value. */
+static tsr_status prepare_variables(tsr_graph *g, size_t *out_bytes)
+{
+    *out_bytes = 0;
+    for (int i = 0; i < g->nops; i++)
+        if (g->ops[i]->kind == TSRI_OP_VARIABLE) {
+            TSRI_TRY(tsri_variable_prepare(g->ops[i]->variable));
+            *out_bytes += g->ops[i]->variable->bytes;
+        }
+    return TSR_OK;
+}
+
+static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
+{
+    TSRI_TRY(tsr_graph_status(g));
+    if (g->nops == 0 || g->nports == 0)
+        return tsri_fail(TSR_ERR_STATE,
+                         "nothing to compile: the graph has no %s; see tsr_output and tsr_minimize",
+                         g->nops ? "output" : "ops");
+    TSRI_TRY(prepare_variables(g, &plan->info.variable_bytes));
+    tsri_pool pool;
+    tsri_pool_init(&pool, &g->world->mem);
+    tsri_inferred inferred = {0};
+    double t = now_s();
+    tsr_status status = tsri_infer(g, &plan->model, &pool, &inferred);
+    plan->info.infer_s = now_s() - t;
+    plan->info.cost_s = inferred.cost;
+    plan->info.exact = inferred.exact;
+    if (status == TSR_OK)
+        status = tsri_plan_build(plan, g, &inferred);
+    tsri_pool_finish(&pool);
+    TSRI_TRY(status);
+    if (!plan->opts.no_fusion)
+        TSRI_TRY(tsri_plan_fuse(plan));
+    TSRI_TRY(tsri_plan_layout(plan));
+    TSRI_TRY(tsri_plan_schedule(plan));
+    return tsri_plan_lower(plan);
+}
+
+tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_plan **out_plan)
+{
+    if (!graph)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: no graph");
+    tsr_compile_opts o = {0};
+    if (opts)
+        memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    double t = now_s();
+    tsr_plan *plan = new_plan(graph->world, &o);
+    tsr_status status = plan ? run_passes(graph, plan) : TSR_ERR_NO_MEMORY;
+    status = tsri_plan_agree(graph, &o, status);
+    if (status != TSR_OK) {
+        tsr_plan_destroy(plan);
+        return status;
+    }
+    plan->info.steps = plan->nsteps;
+    plan->info.activation_bytes = plan->arena_bytes;
+    plan->info.compile_s = now_s() - t;
+    *out_plan = plan;
+    return TSR_OK;
+}
+
+tsr_status tsr_compile(tsr_graph *graph, tsr_plan **out_plan)
+{
+    return tsr_compile_with(graph, NULL, out_plan);
+}
+
+tsr_status tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info)
+{
+    if (!plan || !info || !info->size)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_plan_get_info: no plan, or info->size is not set");
+    size_t size = info->size < sizeof *info ? info->size : sizeof *info;
+    memcpy(info, &plan->info, size);
+    info->size = size;
+    return TSR_OK;
+}

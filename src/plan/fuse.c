@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fusion of items once signatures are fixed. Batch norm followed by ReLU or ReLU6 becomes one pass
+ * forward; backward, the activation's mask is recomputed from batch norm's own input inside the two
+ * passes of its gradient, so that neither the normalised value nor the masked gradient is stored.
+ */
+#include <string.h>
+
+#include "src/plan/plan.h"
+
+typedef struct fuser {
+    tsr_plan *plan;
+    int *maker;   /* per value: the item that makes it, -1 */
+    int *readers; /* per value: items that read it */
+} fuser;
+
+static tsri_act act_of(const tsri_item *it)
+{
+    if (it->op != TSRI_OP_UNARY && it->op != TSRI_OP_UNARY_GRAD)
+        return TSRI_ACT_NONE;
+    return it->attrs.unary.fn == TSRI_UNARY_RELU    ? TSRI_ACT_RELU
+           : it->attrs.unary.fn == TSRI_UNARY_RELU6 ? TSRI_ACT_RELU6
+                                                    : TSRI_ACT_NONE;
+}
+
+static bool is_kernel(const tsri_item *it, tsri_op_kind op)
+{
+    return it->kind == TSRI_ITEM_KERNEL && it->op == op;
+}
+
+static void scan(fuser *f)
+{
+    tsr_plan *plan = f->plan;
+    for (int i = 0; i < plan->nvalues; i++) {
+        f->maker[i] = -1;
+        f->readers[i] = 0;
+    }
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        if (it->kind == TSRI_ITEM_DEAD)
+            continue;
+        for (int j = 0; j < it->nin; j++)
+            f->readers[it->in[j]]++;
+        for (int j = 0; j < it->nout; j++)
+            f->maker[it->out[j]] = i;
+    }
+}
+
+/* bn_apply -> relu: becomes bn_act, in the activation's place. */
+static void fuse_forward(fuser *f)
+{
+    tsr_plan *plan = f->plan;
+    for (int i = 0; i < plan->nitems; i++) {
+        tsri_item *act = &plan->items[i];
+        if (!is_kernel(act, TSRI_OP_UNARY) || act_of(act) == TSRI_ACT_NONE)
+            continue;
+        int m = f->maker[act->in[0]];
+        if (m < 0 || f->readers[act->in[0]] != 1 || !is_kernel(&plan->items[m], TSRI_OP_BN_APPLY))
+            continue;
+        tsri_item *bn = &plan->items[m];
+        bn->attrs.bn.act = act_of(act);
+        bn->op = TSRI_OP_BN_ACT;
+        bn->out[0] = act->out[0];
+        f->maker[act->out[0]] = m;
+        act->kind = TSRI_ITEM_DEAD;
+    }
+}
+
+/* The item of a kind that reads a value as operand `arg`; NULL if there is none. */
+static tsri_item *reader_of(fuser *f, int value, tsri_op_kind op, int arg)
+{
+    for (int i = 0; i < f->plan->nitems; i++) {
+        tsri_item *it = &f->plan->items[i];
+        if (is_kernel(it, op) && it->in[arg] == value)
+            return it;
+    }
+    return NULL;
+}
+
+static bool set_operands(tsr_plan *plan, tsri_item *it, int n, const int *in)
+{
+    int *copy = tsri_pool_dup(&plan->pool, in, (size_t)n * sizeof *in);
+    if (!copy)
+        return false;
+    it->in = copy;
+    it->nin = n;
+    return true;
+}
+
+/* relu' -> (bn_bwd_stats, bn_bwd_apply): the mask is taken inside both. */
+static tsr_status fuse_backward(fuser *f)
+{
+    tsr_plan *plan = f->plan;
+    for (int i = 0; i < plan->nitems; i++) {
+        tsri_item *grad = &plan->items[i];
+        if (!is_kernel(grad, TSRI_OP_UNARY_GRAD) || act_of(grad) == TSRI_ACT_NONE)
+            continue;
+        int y = grad->in[0], dy = grad->in[1], g = grad->out[0], m = f->maker[y];
+        if (m < 0 || f->readers[g] != 2 || !is_kernel(&plan->items[m], TSRI_OP_BN_ACT))
+            continue;
+        const tsri_item *fwd = &plan->items[m];
+        tsri_item *stats = reader_of(f, g, TSRI_OP_BN_BWD_STATS, 2);
+        tsri_item *apply = reader_of(f, g, TSRI_OP_BN_BWD_APPLY, 3);
+        if (!stats || !apply || stats->in[0] != fwd->in[0] || apply->in[0] != fwd->in[0] ||
+            stats->in[1] != fwd->in[1] || apply->in[1] != fwd->in[1] ||
+            apply->in[2] != fwd->in[2] || fwd->attrs.bn.act != (int32_t)act_of(grad))
+            continue;
+        int x = fwd->in[0], st = fwd->in[1], gamma = fwd->in[2], beta = fwd->in[3];
+        int bstats = apply->in[4];
+        if (!set_operands(plan, stats, 5, (int[]){x, st, gamma, beta, dy}) ||
+            !set_operands(plan, apply, 6, (int[]){x, st, gamma, beta, dy, bstats}))
+            return TSR_ERR_NO_MEMORY;
+        stats->op = TSRI_OP_BN_ACT_BWD_STATS;
+        apply->op = TSRI_OP_BN_ACT_BWD_APPLY;
+        stats->attrs.bn.act = apply->attrs.bn.act = fwd->attrs.bn.act;
+        grad->kind = TSRI_ITEM_DEAD;
+        f->readers[y]--;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_plan_fuse(tsr_plan *plan)
+{
+    fuser f = {.plan = plan};
+    f.maker = tsri_pool_alloc(&plan->pool, (size_t)(plan->nvalues + 1) * sizeof *f.maker);
+    f.readers = tsri_pool_alloc(&plan->pool, (size_t)(plan->nvalues + 1) * sizeof *f.readers);
+    if (!f.maker || !f.readers)
+        return TSR_ERR_NO_MEMORY;
+    scan(&f);
+    fuse_forward(&f);
+    return fuse_backward(&f);
+}

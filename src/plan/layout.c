@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Physical layouts. Logical shapes stay NCHW; a 4-D value may lie channels last in memory, which
+ * convolution, batch norm and pooling want. Each kernel says what it prefers (tsri_kernel_taste);
+ * where a value lies otherwise, a copy is put in front, once per value and layout.
+ */
+#include <string.h>
+
+#include "src/plan/plan.h"
+
+typedef struct layouter {
+    tsr_plan *plan;
+    tsri_item *old;
+    int nold;
+    int *other; /* per value: the same in the other layout, -1 */
+    int cother;
+} layouter;
+
+/* Layouts differ in memory only if there is a plane and more than one channel. */
+static bool has_layout(const tsri_value *v)
+{
+    return v->shape.ndim == 4 && v->shape.d[1] != 1 && (v->shape.d[2] != 1 || v->shape.d[3] != 1);
+}
+
+static tsr_status grow(layouter *l)
+{
+    while (l->cother < l->plan->nvalues) {
+        int c = l->cother, more = l->cother;
+        if (!TSRI_PUSH(&l->plan->pool, l->other, c, more))
+            return TSR_ERR_NO_MEMORY;
+        if (more == l->cother)
+            return TSR_ERR_NO_MEMORY;
+        for (int i = l->cother; i < more; i++)
+            l->other[i] = -1;
+        l->cother = more;
+    }
+    return TSR_OK;
+}
+
+/* The value in the wanted layout: itself, an earlier copy, or a new one. */
+static tsr_status in_layout(layouter *l, const tsri_item *for_item, int value, bool nhwc, int *out)
+{
+    tsr_plan *plan = l->plan;
+    *out = value;
+    if (!has_layout(&plan->values[value]) || plan->values[value].nhwc == nhwc)
+        return TSR_OK;
+    TSRI_TRY(grow(l));
+    if (l->other[value] >= 0) {
+        *out = l->other[value];
+        return TSR_OK;
+    }
+    tsri_value v = plan->values[value];
+    v.nhwc = nhwc;
+    v.storage = TSRI_STORAGE_ARENA;
+    v.variable = NULL;
+    int copy = tsri_plan_add_value(plan, &v);
+    const tsri_item item = {.kind = TSRI_ITEM_KERNEL,
+                            .op = TSRI_OP_COPY,
+                            .nin = 1,
+                            .nout = 1,
+                            .placement = v.placement,
+                            .name = v.name,
+                            .loc = for_item->loc,
+                            .backward = for_item->backward,
+                            .bucket = -1};
+    if (copy < 0 || !tsri_plan_add_item(plan, &item, &value, &copy))
+        return TSR_ERR_NO_MEMORY;
+    TSRI_TRY(grow(l));
+    l->other[value] = copy;
+    *out = copy;
+    return TSR_OK;
+}
+
+/* Convolution's weights are 4-D, but row-major. */
+static bool is_weight(const tsri_item *it, bool is_out, int arg)
+{
+    return is_out ? it->op == TSRI_OP_CONV2D_DW
+                  : (it->op == TSRI_OP_CONV2D || it->op == TSRI_OP_CONV2D_DX) && arg == 1;
+}
+
+/* Element-wise: follow the operands; channels last if one of them is. */
+static bool any_nhwc(const tsr_plan *plan, const tsri_item *it)
+{
+    bool nhwc = false;
+    for (int i = 0; i < it->nin; i++)
+        nhwc |= has_layout(&plan->values[it->in[i]]) && plan->values[it->in[i]].nhwc;
+    return nhwc;
+}
+
+static tsr_status place_item(layouter *l, tsri_item it)
+{
+    tsr_plan *plan = l->plan;
+    tsri_layout_taste taste = TSRI_LAYOUT_ROW;
+    if (it.kind == TSRI_ITEM_KERNEL && it.op != TSRI_OP_COPY)
+        taste = tsri_kernel_taste(it.op);
+    /* A view of another shape needs row-major order; relabelling and boxing keep what is there. */
+    bool keeps = it.kind == TSRI_ITEM_LOCAL_BOX || it.kind == TSRI_ITEM_COLLECTIVE ||
+                 (it.kind == TSRI_ITEM_VIEW && it.op != TSRI_OP_RESHAPE);
+    bool nhwc = taste == TSRI_LAYOUT_NHWC || (taste == TSRI_LAYOUT_ANY && any_nhwc(plan, &it));
+    if (it.writes[0])
+        nhwc = false; /* variables are row-major */
+    for (int i = 0; i < it.nin && !keeps; i++)
+        TSRI_TRY(in_layout(l, &it, it.in[i], nhwc && !is_weight(&it, false, i), &it.in[i]));
+    for (int i = 0; i < it.nout; i++) {
+        tsri_value *v = &plan->values[it.out[i]];
+        v->nhwc = has_layout(v) &&
+                  (keeps ? plan->values[it.in[i]].nhwc : nhwc && !is_weight(&it, true, i));
+    }
+    if (it.kind == TSRI_ITEM_VIEW)
+        plan->values[it.out[0]].alias = it.in[0];
+    return tsri_plan_add_item(plan, &it, it.in, it.out) ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+tsr_status tsri_plan_layout(tsr_plan *plan)
+{
+    layouter l = {.plan = plan, .old = plan->items, .nold = plan->nitems};
+    plan->items = NULL;
+    plan->nitems = plan->citems = 0;
+    TSRI_TRY(grow(&l));
+    for (int i = 0; i < l.nold; i++)
+        if (l.old[i].kind != TSRI_ITEM_DEAD)
+            TSRI_TRY(place_item(&l, l.old[i]));
+    return TSR_OK;
+}

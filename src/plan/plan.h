@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of a plan, and the passes that make it. Plain data until it is lowered: values (a
+ * tensor in one signature), items (an op in a signature, or a conversion), entries (items in the
+ * order in which this rank does them), and last the steps that the executor walks.
+ *
+ *   infer.c      graph -> a signature per op
+ *   build.c      -> items and values, conversions between them
+ *   fuse.c       joins items (batch norm + activation)
+ *   layout.c     row-major or channels last, per value; adds copies between them
+ *   schedule.c   buckets, entries, lifetimes
+ *   memory.c     offsets in the arena
+ *   lower.c      kernels, groups, steps
+ *   agree.c      all ranks made the same program, and none failed
+ */
+#ifndef TESSERA_PLAN_PLAN_H
+#define TESSERA_PLAN_PLAN_H
+
+#include <tessera/plan.h>
+#include "kernels/kernels.h"
+#include "sbp/box.h"
+#include "src/comm/comm.h"
+#include "src/graph/graph.h"
+
+/* Where a value's bytes are. */
+typedef enum tsri_storage {
+    TSRI_STORAGE_ARENA = 0, /* the plan's block, at `arena_offset` */
+    TSRI_STORAGE_VARIABLE,  /* the variable's shard */
+    TSRI_STORAGE_PORT,      /* persistent: an input's or output's buffer */
+    TSRI_STORAGE_ALIAS,     /* the bytes of value `alias` */
+} tsri_storage;
+
+/* A tensor in one signature, as one rank holds it. */
+typedef struct tsri_value {
+    const char *name;
+    tsr_dtype dtype;
+    tsr_dims shape; /* global */
+    const tsr_placement *placement;
+    tsr_sbp1 sbp;
+    bool nhwc; /* 4-D: channels last */
+    tsri_storage storage;
+    int alias;
+    tsr_variable *variable;
+    int port;   /* of STORAGE_PORT */
+    int tensor; /* of the graph, for look-ups while building; -1 */
+    /* This rank's part. */
+    tsr_dims lshape;
+    int64_t offset[TSR_MAX_NDIM];
+    size_t bytes;
+    int first, last; /* entries: alive from, to (inclusive); first -1: never made */
+    int uses;        /* items that read it, outputs included */
+    size_t arena_offset;
+    void *ptr; /* NULL where empty */
+} tsri_value;
+
+typedef enum tsri_item_kind {
+    TSRI_ITEM_KERNEL = 0, /* an op by a kernel */
+    TSRI_ITEM_VIEW,       /* an op that moves nothing: out[0] aliases in[0] */
+    TSRI_ITEM_LOCAL_BOX,  /* a conversion without communication */
+    TSRI_ITEM_COLLECTIVE, /* a conversion by a collective; several in -> out pairs: a bucket */
+    TSRI_ITEM_OUTPUT,     /* in[0] stays readable as port `port` */
+    TSRI_ITEM_DEAD,       /* fused away */
+} tsri_item_kind;
+
+typedef struct tsri_item {
+    tsri_item_kind kind;
+    tsri_op_kind op;
+    tsri_attrs attrs;
+    int nin, nout;
+    int *in, *out; /* values */
+    tsr_variable *writes[4];
+    const tsr_placement *placement;
+    const char *name; /* module or variable */
+    tsri_loc loc;
+    bool backward;
+    int64_t groups;     /* convolutions, on this rank */
+    tsri_box_kind box;  /* conversions */
+    tsr_reduce_op reduce;
+    bool broadcast;     /* COLLECTIVE: from_local of B: the first rank's value */
+    bool bucketable;    /* only optimizers wait for it */
+    int bucket;         /* number, of a merged one; -1 */
+    const char *reason; /* conversions: who needs it */
+    int port;           /* OUTPUT */
+    size_t scratch;     /* bytes of the lowered kernel */
+    const char *impl;   /* which kernel was taken */
+} tsri_item;
+
+typedef enum tsri_phase {
+    TSRI_PHASE_DO = 0,
+    TSRI_PHASE_START,
+    TSRI_PHASE_FINISH,
+    TSRI_PHASE_RELEASE,
+} tsri_phase;
+
+typedef struct tsri_entry {
+    int item;
+    tsri_phase phase;
+} tsri_entry;
+
+typedef struct tsri_plan_port {
+    tsr_port info;
+    bool from_local, is_local, is_output;
+    tsr_sbp1 sbp;
+    void *ptr; /* this rank's shard */
+    size_t bytes;
+} tsri_plan_port;
+
+/* Copying a box between dense local buffers; see src/exec/box_local.c. */
+typedef struct tsri_local_box {
+    tsri_box_kind kind;
+    tsr_reduce_op reduce;
+    tsr_dtype dtype;
+    int ndim;
+    int64_t box[TSR_MAX_NDIM];        /* what is copied */
+    int64_t src_stride[TSR_MAX_NDIM]; /* elements */
+    int64_t dst_stride[TSR_MAX_NDIM];
+    int64_t src_offset, dst_offset; /* elements */
+    int64_t dst_count;
+    bool copy, fill; /* whether this rank copies; fills the rest with the identity first */
+} tsri_local_box;
+
+typedef enum tsri_step_kind {
+    TSRI_STEP_KERNEL = 0,
+    TSRI_STEP_LOCAL_BOX,
+    TSRI_STEP_START,
+    TSRI_STEP_FINISH,
+    TSRI_STEP_RELEASE,
+} tsri_step_kind;
+
+/* One collective under way; shared by its three steps. */
+typedef struct tsri_call {
+    tsri_coll coll;
+    tsri_group *group;
+    tsri_ticket ticket;
+    uint64_t bytes; /* that this rank reads from peers */
+} tsri_call;
+
+typedef struct tsri_step {
+    tsri_step_kind kind;
+    tsri_kernel *kernel;
+    void **in, **out;
+    tsri_local_box *box;
+    tsri_call *call;
+    const tsri_item *item; /* for messages */
+} tsri_step;
+
+struct tsr_plan {
+    tsri_owned owned;
+    tsr_world *world;
+    tsri_pool pool;
+    tsr_compile_opts opts;
+    tsri_cost_model model;
+    tsri_value *values;
+    int nvalues, cvalues;
+    tsri_item *items;
+    int nitems, citems;
+    tsri_entry *entries;
+    int nentries, centries;
+    tsri_plan_port *ports;
+    int nports;
+    tsri_hook *hooks;
+    int nhooks;
+    int64_t *step_value, own_step; /* the training step for random masks */
+    void **step_ptrs;              /* buffers it is written to before a run */
+    int nstep_ptrs;
+    tsri_step *steps;
+    int nsteps;
+    size_t arena_bytes, scratch_bytes; /* scratch is part of arena_bytes */
+    size_t scratch_offset;
+    tsr_plan_info info;
+    uint64_t hash;
+    bool failed; /* a run failed: the world is not usable */
+    char *explain;
+};
+
+/* --- infer.c ------------------------------------------------------------------------------------ */
+/* The signature chosen for each op of a graph. */
+typedef struct tsri_inferred {
+    bool *live;             /* per op: something that is kept depends on it */
+    tsri_signature **chosen; /* per op; NULL if not live */
+    bool *splits_groups;    /* per op: the split index is the convolution's g */
+    double cost;
+    bool exact;
+} tsri_inferred;
+tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, tsri_pool *pool,
+                      tsri_inferred *out_inferred);
+
+/* --- build.c, fuse.c, layout.c, schedule.c, memory.c, lower.c ------------------------------------ */
+tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *inferred);
+tsr_status tsri_plan_fuse(tsr_plan *plan);
+tsr_status tsri_plan_layout(tsr_plan *plan);
+tsr_status tsri_plan_schedule(tsr_plan *plan);
+/* For any rank: returns the bytes of the plan's block; offsets are kept for the world's own rank. */
+tsr_status tsri_plan_memory(tsr_plan *plan, int rank, size_t *out_bytes);
+tsr_status tsri_plan_lower(tsr_plan *plan);
+
+/* Appends a value; returns its number, -1 when there is no memory. Fills this rank's part. */
+int tsri_plan_add_value(tsr_plan *plan, const tsri_value *value);
+/* Appends an item with room for its operands (copied). NULL when there is no memory. */
+tsri_item *tsri_plan_add_item(tsr_plan *plan, const tsri_item *item, const int *in, const int *out);
+/* The value whose bytes v's are: follows aliases. */
+int tsri_plan_root(const tsr_plan *plan, int v);
+/* The kernel desc's view of a value on this rank. */
+tsri_arg tsri_plan_arg(const tsri_value *v);
+/* The shape of a value on `rank`, and its bytes. */
+size_t tsri_value_bytes(const tsri_value *v, int rank);
+/* Whether a value's kernel may write over its first operand (equal shape, dtype and layout). */
+bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *item);
+
+/* --- agree.c ---------------------------------------------------------------------------------------- */
+/* Joins the statuses of all ranks and compares their programs. `status` is this rank's own, with its
+ * text as the thread's last error. Collective over the world. */
+tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_status status);
+
+/* --- src/exec ------------------------------------------------------------------------------------------ */
+void tsri_local_box_run(const tsri_local_box *box, const void *src, void *dst);
+
+#endif
