@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A multi-layer perceptron. */
+#include <tessera/nn.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static tsr_tensor *net_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    (void)arg;
+    tsr_module *layer;
+    x = tsr_flatten(x, 1);
+    for (int i = 0; (layer = tsr_module_child_at(m, i)); i++)
+        x = tsr_apply(layer, x);
+    return x;
+}
+
+tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, const tsr_mlp_opts *opts)
+{
+    tsr_mlp_opts o = {0};
+    if (opts)
+        memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    int64_t hidden = o.hidden ? o.hidden : 128, outputs = o.outputs ? o.outputs : 10;
+    int layers = o.layers > 0 ? o.layers : 2;
+    tsr_nn_opts nn = {.placement = p, .sbp = sbp, .dtype = o.dtype, .seed = o.seed};
+    tsr_module *net = tsr_module_create(w, &nn, net_forward, NULL, NULL);
+    bool ok = net;
+    int64_t in = o.inputs;
+    char name[16];
+    for (int i = 0; i < layers && ok; i++) {
+        int64_t out = i + 1 < layers ? hidden : outputs;
+        snprintf(name, sizeof name, "%d", 2 * i);
+        ok = tsr_module_add(net, name, tsr_nn_linear(w, &nn, in, out, true));
+        if (i + 1 < layers && ok) {
+            snprintf(name, sizeof name, "%d", 2 * i + 1);
+            ok = tsr_module_add(net, name, tsr_nn_relu(w, &nn));
+        }
+        in = out;
+    }
+    if (!ok) {
+        tsr_module_destroy(net);
+        return NULL;
+    }
+    return net;
+}

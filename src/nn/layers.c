@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layers with PyTorch's names and initial distributions (torch.nn's reset_parameters). */
+#include <math.h>
+
+#include "src/nn/module.h"
+
+/* What a layer remembers between its creation and its use; each uses its own part. */
+typedef struct layer {
+    tsr_conv2d_opts conv;
+    tsr_batch_norm_opts bn;
+    tsr_pool2d_opts pool;
+    double p;
+} layer;
+
+/* kaiming_uniform(a = sqrt(5)): bound 1/sqrt(fan_in). */
+static tsr_init weight_init(void)
+{
+    return (tsr_init){.kind = TSR_INIT_KAIMING_UNIFORM, .a = sqrt(5)};
+}
+
+static tsr_init bias_init(double fan_in)
+{
+    double bound = fan_in > 0 ? 1 / sqrt(fan_in) : 0;
+    return (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -bound, .b = bound};
+}
+
+/* Children and variables that failed have marked the module. */
+static tsr_module *finish(tsr_module *m)
+{
+    if (m && m->status != TSR_OK) {
+        tsr_module_destroy(m);
+        return NULL;
+    }
+    return m;
+}
+
+static tsr_module *make_layer(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn *forward,
+                              const layer *what)
+{
+    layer *arg = NULL;
+    if (what) {
+        arg = tsri_mem_alloc(w ? &w->mem : NULL, sizeof *arg);
+        if (!arg)
+            return NULL;
+        *arg = *what;
+    }
+    return tsr_module_create(w, o, forward, arg, tsri_mem_free);
+}
+
+/* --- linear -------------------------------------------------------------------------------------------- */
+/* The variable if the layer has it; NULL is an absent optional operand. */
+static tsr_tensor *use_optional(tsr_module *m, const char *name, tsr_tensor *x)
+{
+    return tsr_module_find(m, name) ? tsr_use_at(m, name, x, m->loc.file, m->loc.line) : NULL;
+}
+
+static tsr_tensor *linear_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    (void)arg;
+    tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
+    return tsr_linear_at(x, w, use_optional(m, "bias", x), m->loc.file, m->loc.line);
+}
+
+tsr_module *tsr_nn_linear(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out, bool bias)
+{
+    if (in < 1 || out < 1) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_linear: in = %lld and out = %lld must be at least 1",
+                  (long long)in, (long long)out);
+        return NULL;
+    }
+    tsr_module *m = make_layer(w, o, linear_forward, NULL);
+    if (!m)
+        return NULL;
+    tsr_module_param(m, "weight", TSR_DIMS(out, in), TSR_AUTO, weight_init());
+    if (bias)
+        tsr_module_param(m, "bias", TSR_DIMS(out), TSR_AUTO, bias_init((double)in));
+    return finish(m);
+}
+
+/* --- convolution ---------------------------------------------------------------------------------------- */
+static tsr_tensor *conv2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const layer *l = arg;
+    tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
+    return tsr_conv2d_at(x, w, use_optional(m, "bias", x), &l->conv, m->loc.file, m->loc.line);
+}
+
+tsr_module *tsr_nn_conv2d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out, int kernel,
+                          bool bias, const tsr_conv2d_opts *conv)
+{
+    layer l = {0};
+    tsri_opts_copy(&l.conv, sizeof l.conv, conv, conv ? conv->size : 0);
+    l.conv.size = sizeof l.conv;
+    int64_t groups = l.conv.groups ? l.conv.groups : 1;
+    if (in < 1 || out < 1 || kernel < 1 || groups < 1 || in % groups || out % groups) {
+        tsri_fail(TSR_ERR_INVALID,
+                  "tsr_nn_conv2d: in = %lld and out = %lld channels must be multiples of groups = "
+                  "%lld, and the kernel (%d) at least 1",
+                  (long long)in, (long long)out, (long long)groups, kernel);
+        return NULL;
+    }
+    tsr_module *m = make_layer(w, o, conv2d_forward, &l);
+    if (!m)
+        return NULL;
+    int64_t per_group = in / groups;
+    tsr_module_param(m, "weight", TSR_DIMS(out, per_group, kernel, kernel), TSR_AUTO, weight_init());
+    if (bias)
+        tsr_module_param(m, "bias", TSR_DIMS(out), TSR_AUTO,
+                         bias_init((double)per_group * kernel * kernel));
+    return finish(m);
+}
+
+/* --- batch norm -------------------------------------------------------------------------------------------- */
+static tsr_tensor *batch_norm_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const layer *l = arg;
+    const char *file = m->loc.file;
+    int line = m->loc.line;
+    return tsr_batch_norm_at(x, tsr_use_at(m, "weight", x, file, line),
+                             tsr_use_at(m, "bias", x, file, line),
+                             tsr_use_at(m, "running_mean", x, file, line),
+                             tsr_use_at(m, "running_var", x, file, line), &l->bn, file, line);
+}
+
+/* S(0) on every hierarchy dimension: virtual batches lie where their part of the batch does. */
+static tsr_sbp split_rows(const tsr_placement *p)
+{
+    tsr_sbp sbp = {.ndim = (int8_t)tsr_placement_ndim(p)};
+    for (int i = 0; i < sbp.ndim; i++)
+        sbp.d[i] = (tsr_sbp1){TSR_SBP_SPLIT, 0};
+    return sbp;
+}
+
+tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
+                              const tsr_batch_norm_opts *bn)
+{
+    layer l = {0};
+    tsri_opts_copy(&l.bn, sizeof l.bn, bn, bn ? bn->size : 0);
+    l.bn.size = sizeof l.bn;
+    if (c < 1 || l.bn.parts < 0) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_batch_norm: %lld channels, %d parts: channels must be at "
+                  "least 1, parts not negative", (long long)c, l.bn.parts);
+        return NULL;
+    }
+    bool is_local = l.bn.stats == TSR_BN_LOCAL;
+    tsr_dims stats = TSR_DIMS(c);
+    tsr_sbp sbp = TSR_AUTO;
+    if (is_local && o && o->placement) {
+        /* R is part of the program: it is fixed here, with the shape of the buffers. */
+        if (!l.bn.parts)
+            l.bn.parts = tsr_placement_nranks(o->placement);
+        stats = TSR_DIMS(l.bn.parts, c);
+        sbp = split_rows(o->placement);
+    }
+    tsr_module *m = make_layer(w, o, batch_norm_forward, &l);
+    if (!m)
+        return NULL;
+    tsr_init zeros = {.kind = TSR_INIT_ZEROS}, ones = {.kind = TSR_INIT_ONES};
+    tsr_module_param(m, "weight", TSR_DIMS(c), TSR_AUTO, ones);
+    tsr_module_param(m, "bias", TSR_DIMS(c), TSR_AUTO, zeros);
+    tsr_module_buffer(m, "running_mean", stats, sbp, zeros);
+    tsr_module_buffer(m, "running_var", stats, sbp, ones);
+    return finish(m);
+}
+
+/* --- layers without variables ------------------------------------------------------------------------------- */
+static tsr_tensor *relu_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    (void)arg;
+    return tsr_relu_at(x, m->loc.file, m->loc.line);
+}
+
+tsr_module *tsr_nn_relu(tsr_world *w, const tsr_nn_opts *o)
+{
+    return make_layer(w, o, relu_forward, NULL);
+}
+
+static tsr_tensor *relu6_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    (void)arg;
+    return tsr_relu6_at(x, m->loc.file, m->loc.line);
+}
+
+tsr_module *tsr_nn_relu6(tsr_world *w, const tsr_nn_opts *o)
+{
+    return make_layer(w, o, relu6_forward, NULL);
+}
+
+tsr_module *tsr_nn_identity(tsr_world *w, const tsr_nn_opts *o)
+{
+    /* A container without children passes x on as it is. */
+    return make_layer(w, o, NULL, NULL);
+}
+
+static tsr_tensor *dropout_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const layer *l = arg;
+    return tsr_dropout_at(x, l->p, m->loc.file, m->loc.line);
+}
+
+tsr_module *tsr_nn_dropout(tsr_world *w, const tsr_nn_opts *o, double p)
+{
+    if (!(p >= 0 && p <= 1)) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_dropout: p = %g is no probability in [0, 1]", p);
+        return NULL;
+    }
+    return make_layer(w, o, dropout_forward, &(layer){.p = p});
+}
+
+static tsr_tensor *max_pool2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const layer *l = arg;
+    return tsr_max_pool2d_at(x, &l->pool, m->loc.file, m->loc.line);
+}
+
+tsr_module *tsr_nn_max_pool2d(tsr_world *w, const tsr_nn_opts *o, const tsr_pool2d_opts *pool)
+{
+    layer l = {0};
+    tsri_opts_copy(&l.pool, sizeof l.pool, pool, pool ? pool->size : 0);
+    l.pool.size = sizeof l.pool;
+    if (l.pool.kernel[0] < 1) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_max_pool2d: a kernel of at least 1 is needed; found %d",
+                  l.pool.kernel[0]);
+        return NULL;
+    }
+    return make_layer(w, o, max_pool2d_forward, &l);
+}
+
+tsr_module *tsr_nn_sequential(tsr_world *w, const tsr_nn_opts *o)
+{
+    return make_layer(w, o, NULL, NULL);
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tree of modules, and how a tensor passes through it. */
+#include "src/nn/module.h"
+
+#include <stdio.h>
+
+#include "src/nn/variable.h"
+
+static void destroy_module(void *object)
+{
+    tsr_module *m = object;
+    tsri_world_disown(&m->owned);
+    for (tsr_module *c = m->first_child, *next; c; c = next) {
+        next = c->sibling;
+        destroy_module(c);
+    }
+    for (tsr_variable *v = m->first_variable, *next; v; v = next) {
+        next = v->next;
+        tsri_variable_destroy(v);
+    }
+    if (m->free_arg)
+        m->free_arg(m->arg);
+    tsri_mem_free(m->name);
+    tsri_mem_free(m->error);
+    tsri_mem_free(m);
+}
+
+/* On failure `arg` is freed, as it is with a module. */
+tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts, tsr_forward_fn *forward,
+                              void *arg, void (*free_arg)(void *))
+{
+    tsr_module *m = NULL;
+    if (!world)
+        tsri_fail(TSR_ERR_INVALID, "tsr_module_create: the world is NULL");
+    else if (opts && opts->dtype && !tsr_dtype_size(opts->dtype))
+        tsri_fail(TSR_ERR_DTYPE, "tsr_module_create: %d is no dtype", (int)opts->dtype);
+    else
+        m = tsri_mem_alloc(&world->mem, sizeof *m);
+    if (m && !(m->name = tsri_mem_strdup(&world->mem, ""))) {
+        tsri_mem_free(m);
+        m = NULL;
+    }
+    if (!m) {
+        if (free_arg)
+            free_arg(arg);
+        return NULL;
+    }
+    m->world = world;
+    if (opts)
+        m->opts = *opts;
+    if (!m->opts.dtype)
+        m->opts.dtype = TSR_F32;
+    m->forward = forward;
+    m->arg = arg;
+    m->free_arg = free_arg;
+    tsri_world_own(world, &m->owned, m, destroy_module);
+    return m;
+}
+
+void tsr_module_destroy(tsr_module *m)
+{
+    /* A child goes with its parent. */
+    if (m && !m->parent)
+        destroy_module(m);
+}
+
+void tsri_module_break(tsr_module *m, tsr_status status)
+{
+    if (m && m->status == TSR_OK) {
+        m->status = status;
+        m->error = tsri_mem_strdup(NULL, tsr_last_error());
+    }
+}
+
+/* Names stand between dots in qualified names, and once among children and variables. */
+static tsr_status check_name(const tsr_module *m, const char *what, const char *name)
+{
+    char own[TSRI_NAME_MAX];
+    tsri_module_qualified_name(m, own, sizeof own);
+    if (!name || !name[0] || strchr(name, '.'))
+        return tsri_fail(TSR_ERR_INVALID,
+                         "module '%s': %s name '%s': names are not empty and have no dots", own, what,
+                         name ? name : "(NULL)");
+    if (strlen(own) + strlen(name) + 2 > TSRI_NAME_MAX)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "module '%s': %s name '%s': qualified names have at most %d characters", own,
+                         what, name, TSRI_NAME_MAX - 1);
+    bool taken = tsr_module_child(m, name);
+    for (const tsr_variable *v = m->first_variable; v && !taken; v = v->next)
+        taken = !strcmp(v->name, name);
+    return taken ? tsri_fail(TSR_ERR_INVALID, "module '%s' has a '%s' already", own, name) : TSR_OK;
+}
+
+static bool is_ancestor(const tsr_module *m, const tsr_module *of)
+{
+    while (of && of != m)
+        of = of->parent;
+    return of;
+}
+
+static tsr_status check_child(const tsr_module *parent, const char *name, const tsr_module *child)
+{
+    TSRI_TRY(check_name(parent, "child", name));
+    if (child->world != parent->world)
+        return tsri_fail(TSR_ERR_INVALID, "child '%s' belongs to another world", name);
+    if (is_ancestor(child, parent))
+        return tsri_fail(TSR_ERR_INVALID, "child '%s' would be its own ancestor", name);
+    return TSR_OK;
+}
+
+tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *child)
+{
+    if (child && child->parent) {
+        /* Not ours to destroy. */
+        tsri_module_break(parent, tsri_fail(TSR_ERR_INVALID,
+                                            "child '%s' has a parent already; share variables with "
+                                            "tsr_use in a forward function instead",
+                                            name ? name : "(NULL)"));
+        return NULL;
+    }
+    if (!parent || !child) {
+        if (!tsr_last_error()[0])
+            tsri_fail(TSR_ERR_INVALID, "tsr_module_add: the %s is NULL", parent ? "child" : "parent");
+        tsri_module_break(parent, TSR_ERR_INVALID);
+        tsr_module_destroy(child);
+        return NULL;
+    }
+    tsr_status status = check_child(parent, name, child);
+    char *copy = status == TSR_OK ? tsri_mem_strdup(&parent->world->mem, name) : NULL;
+    if (!copy) {
+        tsri_module_break(parent, status != TSR_OK ? status : TSR_ERR_NO_MEMORY);
+        if (!is_ancestor(child, parent))
+            tsr_module_destroy(child);
+        return NULL;
+    }
+    tsri_world_disown(&child->owned);
+    tsri_mem_free(child->name);
+    child->name = copy;
+    child->parent = parent;
+    if (parent->last_child)
+        parent->last_child->sibling = child;
+    else
+        parent->first_child = child;
+    parent->last_child = child;
+    return child;
+}
+
+tsr_module *tsr_module_child(const tsr_module *m, const char *name)
+{
+    tsr_module *c = m && name ? m->first_child : NULL;
+    while (c && strcmp(c->name, name))
+        c = c->sibling;
+    return c;
+}
+
+tsr_module *tsr_module_child_at(const tsr_module *m, int i)
+{
+    tsr_module *c = m && i >= 0 ? m->first_child : NULL;
+    while (c && i-- > 0)
+        c = c->sibling;
+    return c;
+}
+
+/* The module's own signature as it suits a variable of these dims: one entry per hierarchy
+ * dimension, B where the split axis is not there (a bias under S(1)). */
+static tsr_sbp inherited_sbp(const tsr_module *m, tsr_dims dims)
+{
+    tsr_sbp sbp = m->opts.sbp;
+    int ndim = tsr_placement_ndim(m->opts.placement);
+    if (sbp.ndim == 1 && sbp.d[0].kind == TSR_SBP_BROADCAST)
+        for (; sbp.ndim < ndim; sbp.ndim++)
+            sbp.d[sbp.ndim] = sbp.d[0];
+    for (int i = 0; i < sbp.ndim && i < 4; i++)
+        if (sbp.d[i].kind == TSR_SBP_SPLIT && sbp.d[i].arg >= dims.ndim)
+            sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    return sbp;
+}
+
+static tsr_status add_variable(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
+                               tsr_init init, bool trainable, tsr_variable **out_variable)
+{
+    const char *what = trainable ? "parameter" : "buffer";
+    TSRI_TRY(check_name(m, what, name));
+    if (!m->opts.placement)
+        return tsri_fail(TSR_ERR_PLACEMENT,
+                         "%s '%s': the module has no placement (tsr_nn_opts.placement is NULL)%s%s",
+                         what, name, tsr_last_error()[0] ? ": " : "", tsr_last_error());
+    tsr_variable *v;
+    tsr_status status =
+        tsri_variable_create(m->world, name, m->opts.placement, m->opts.dtype, dims,
+                             sbp.ndim ? sbp : inherited_sbp(m, dims), init, &v);
+    if (status != TSR_OK)
+        return tsri_fail_prefix(status, "%s '%s'", what, name);
+    v->module = m;
+    v->trainable = trainable;
+    v->seed = m->opts.seed;
+    if (m->last_variable)
+        m->last_variable->next = v;
+    else
+        m->first_variable = v;
+    m->last_variable = v;
+    *out_variable = v;
+    return TSR_OK;
+}
+
+static tsr_variable *add_or_break(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
+                                  tsr_init init, bool trainable)
+{
+    tsr_variable *v = NULL;
+    if (!m) {
+        if (!tsr_last_error()[0])
+            tsri_fail(TSR_ERR_INVALID, "variable '%s': the module is NULL", name ? name : "(NULL)");
+        return NULL;
+    }
+    tsr_status status = add_variable(m, name, dims, sbp, init, trainable, &v);
+    if (status != TSR_OK)
+        tsri_module_break(m, status);
+    return v;
+}
+
+tsr_variable *tsr_module_param(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
+                               tsr_init init)
+{
+    return add_or_break(m, name, dims, sbp, init, true);
+}
+
+tsr_variable *tsr_module_buffer(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
+                                tsr_init init)
+{
+    return add_or_break(m, name, dims, sbp, init, false);
+}
+
+void tsri_module_qualified_name(const tsr_module *m, char *buf, size_t size)
+{
+    const tsr_module *path[TSRI_NAME_MAX];
+    int depth = 0;
+    for (; m && m->parent && depth < TSRI_NAME_MAX; m = m->parent)
+        path[depth++] = m;
+    size_t used = 0;
+    buf[0] = 0;
+    while (depth-- > 0 && used < size) {
+        int n = snprintf(buf + used, size - used, "%s%s", used ? "." : "", path[depth]->name);
+        used += (size_t)n;
+    }
+}
+
+/* --- visiting ------------------------------------------------------------------------------------- */
+static tsr_status name_too_long(const char *start)
+{
+    return tsri_fail(TSR_ERR_INVALID, "qualified names have at most %d characters; too long is '%s...'",
+                     TSRI_NAME_MAX - 1, start);
+}
+
+/* `prefix` ends where the name of m's next part starts; it is restored before returning. */
+static tsr_status visit(tsr_module *m, char *prefix, size_t used, tsr_variable_fn *fn, void *arg)
+{
+    const size_t room = TSRI_NAME_MAX - used;
+    if (m->status != TSR_OK)
+        return tsri_fail(m->status, "the module is incomplete: %s",
+                         m->error ? m->error : "no memory");
+    for (tsr_variable *v = m->first_variable; v; v = v->next) {
+        /* Lengths were checked when the parts were added, but trees are put together later. */
+        if ((size_t)snprintf(prefix + used, room, "%s", v->name) >= room)
+            return name_too_long(prefix);
+        TSRI_TRY(fn(v, prefix, arg));
+    }
+    for (tsr_module *c = m->first_child; c; c = c->sibling) {
+        size_t n = (size_t)snprintf(prefix + used, room, "%s.", c->name);
+        if (n >= room)
+            return name_too_long(prefix);
+        TSRI_TRY(visit(c, prefix, used + n, fn, arg));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_module_visit(tsr_module *m, tsr_variable_fn *fn, void *arg)
+{
+    if (!m || !fn)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_module_visit: the %s is NULL",
+                         m ? "function" : "module");
+    char prefix[TSRI_NAME_MAX] = "";
+    return visit(m, prefix, 0, fn, arg);
+}
+
+tsr_variable *tsr_module_find(tsr_module *m, const char *qualified_name)
+{
+    const char *name = qualified_name, *dot;
+    while (m && name && (dot = strchr(name, '.'))) {
+        size_t n = (size_t)(dot - name);
+        tsr_module *c = m->first_child;
+        while (c && (strncmp(c->name, name, n) || c->name[n]))
+            c = c->sibling;
+        m = c;
+        name = dot + 1;
+    }
+    tsr_variable *v = m && name ? m->first_variable : NULL;
+    while (v && strcmp(v->name, name))
+        v = v->next;
+    return v;
+}
+
+static int64_t count_parameters(const tsr_module *m)
+{
+    int64_t n = 0;
+    for (const tsr_variable *v = m->first_variable; v; v = v->next)
+        n += v->trainable ? tsr_dims_count(v->shape) : 0;
+    for (const tsr_module *c = m->first_child; c; c = c->sibling)
+        n += count_parameters(c);
+    return n;
+}
+
+int64_t tsr_module_count(tsr_module *m)
+{
+    return m ? count_parameters(m) : 0;
+}
+
+/* --- passing tensors on ----------------------------------------------------------------------------- */
+tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    if (!x || x->failed)
+        return x;
+    if (!m || !name)
+        return tsri_graph_fail(x->graph, loc, TSR_ERR_INVALID, "use '%s': the %s is NULL",
+                               name ? name : "(NULL)", m ? "name" : "module");
+    for (tsr_variable *v = m->first_variable; v; v = v->next)
+        if (!strcmp(v->name, name))
+            return tsri_graph_read(x->graph, v, loc);
+    char known[256] = "";
+    size_t used = 0;
+    for (tsr_variable *v = m->first_variable; v && used < sizeof known; v = v->next)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", v->name);
+    return tsri_graph_fail(x->graph, loc, TSR_ERR_INVALID, "use: the module has no variable '%s'; it "
+                           "has %s", name, used ? known : "none");
+}
+
+static tsr_tensor *apply_children(tsr_module *m, tsr_tensor *x)
+{
+    for (tsr_module *c = m->first_child; c; c = c->sibling)
+        x = tsr_apply_at(c, x, m->loc.file, m->loc.line);
+    return x;
+}
+
+tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    if (!x || x->failed)
+        return x;
+    tsr_graph *g = x->graph;
+    if (!m)
+        return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "apply: the module is NULL%s%s",
+                               tsr_last_error()[0] ? ": " : "", tsr_last_error());
+    if (m->status != TSR_OK)
+        return tsri_graph_fail(g, loc, m->status, "apply: the module is incomplete: %s",
+                               m->error ? m->error : "no memory");
+    if (m->world != g->world)
+        return tsri_graph_fail(g, loc, TSR_ERR_INVALID,
+                               "apply: the module belongs to another world than the graph");
+    char name[TSRI_NAME_MAX];
+    tsri_module_qualified_name(m, name, sizeof name);
+    const char *outer = g->scope;
+    const char *scope = tsri_pool_strdup(&g->pool, name);
+    if (!scope)
+        return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+    tsri_loc outer_loc = m->loc;
+    g->scope = scope;
+    m->loc = loc;
+    tsr_tensor *y = m->forward ? m->forward(m, x, m->arg) : apply_children(m, x);
+    m->loc = outer_loc;
+    if (!y && g->status == TSR_OK)
+        y = tsri_graph_fail(g, loc, TSR_ERR_INVALID, "apply: the forward function returned NULL");
+    g->scope = outer;
+    return y;
+}

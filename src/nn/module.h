@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of a module: a node of a tree that owns variables and children. */
+#ifndef TESSERA_NN_MODULE_H
+#define TESSERA_NN_MODULE_H
+
+#include <string.h>
+
+#include "src/graph/graph.h"
+
+/* Longest qualified name of a variable or module, with its end. */
+enum { TSRI_NAME_MAX = 512 };
+
+struct tsr_module {
+    tsri_owned owned; /* of a root; a child belongs to its parent */
+    tsr_world *world;
+    tsr_module *parent;
+    tsr_module *first_child, *last_child, *sibling; /* in order of creation */
+    tsr_variable *first_variable, *last_variable;
+    char *name; /* within the parent, "" for a root */
+    tsr_nn_opts opts;
+    tsr_forward_fn *forward;
+    void *arg;
+    void (*free_arg)(void *);
+    tsri_loc loc; /* of the user's call of tsr_apply that is under way: layers report errors there */
+    /* A child or variable that could not be made: the module is incomplete and can't be applied. */
+    tsr_status status;
+    char *error;
+};
+
+/* "features.0.0" into buf; "" for a root. */
+void tsri_module_qualified_name(const tsr_module *m, char *buf, size_t size);
+/* Marks a module as incomplete, with the thread's last error; the first one stays. */
+void tsri_module_break(tsr_module *m, tsr_status status);
+
+/* Options of any version into this one's: what the caller's struct has not, is zero. */
+static inline void tsri_opts_copy(void *dst, size_t dst_size, const void *src, size_t src_size)
+{
+    if (src)
+        memcpy(dst, src, src_size < dst_size ? src_size : dst_size);
+}
+
+#endif

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variables: their shards, initial values, and global values in and out. */
+#include "src/nn/variable.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "src/comm/comm.h"
+#include "src/core/rng.h"
+#include "src/nn/agree.h"
+#include "src/nn/convert.h"
+#include "src/nn/module.h"
+
+/* --- making ----------------------------------------------------------------------------------------- */
+static tsr_status check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp)
+{
+    char text[TSR_SBP_TEXT_MAX];
+    if (sbp.ndim == 0)
+        return TSR_OK;
+    if (sbp.ndim != tsr_placement_ndim(p))
+        return tsri_fail(TSR_ERR_SBP,
+                         "signature %s has %d entries, but placement %s has %d dimension%s",
+                         tsr_sbp_format(sbp, text), sbp.ndim, tsr_placement_text(p),
+                         tsr_placement_ndim(p), tsr_placement_ndim(p) == 1 ? "" : "s");
+    for (int i = 0; i < sbp.ndim; i++) {
+        tsr_sbp1 s = sbp.d[i];
+        bool ok = s.kind == TSR_SBP_BROADCAST ||
+                  (s.kind == TSR_SBP_SPLIT && s.arg >= 0 && s.arg < dims.ndim);
+        if (!ok)
+            return tsri_fail(TSR_ERR_SBP,
+                             "signature %s: variables of %d axes can be B%s (P is for values that "
+                             "are computed)",
+                             tsr_sbp_format(sbp, text), dims.ndim,
+                             dims.ndim ? " or S(i) with i below that" : "");
+    }
+    return TSR_OK;
+}
+
+static tsr_status check_init(tsr_dims dims, tsr_init init)
+{
+    if (init.kind < TSR_INIT_ZEROS || init.kind > TSR_INIT_XAVIER_NORMAL)
+        return tsri_fail(TSR_ERR_INVALID, "%d is no tsr_init_kind", (int)init.kind);
+    if (init.kind >= TSR_INIT_KAIMING_UNIFORM && dims.ndim < 2)
+        return tsri_fail(TSR_ERR_SHAPE,
+                         "kaiming and xavier need at least 2 axes (out, in, ...) to tell the fans; "
+                         "found %d", dims.ndim);
+    if (!isfinite(init.a) || !isfinite(init.b))
+        return tsri_fail(TSR_ERR_INVALID, "initial values' a = %g, b = %g must be finite", init.a,
+                         init.b);
+    return TSR_OK;
+}
+
+tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_placement *placement,
+                                tsr_dtype dtype, tsr_dims dims, tsr_sbp sbp, tsr_init init,
+                                tsr_variable **out_variable)
+{
+    if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM)
+        return tsri_fail(TSR_ERR_SHAPE, "%d axes; at most %d are possible", dims.ndim, TSR_MAX_NDIM);
+    for (int i = 0; i < dims.ndim; i++)
+        if (dims.d[i] < 0)
+            return tsri_fail(TSR_ERR_SHAPE, "axis %d is %lld; sizes are >= 0", i,
+                             (long long)dims.d[i]);
+    for (int i = dims.ndim; i < TSR_MAX_NDIM; i++)
+        dims.d[i] = 0;
+    TSRI_TRY(check_sbp(placement, dims, sbp));
+    TSRI_TRY(check_init(dims, init));
+    tsr_variable *v = tsri_mem_alloc(&world->mem, sizeof *v);
+    char *copy = tsri_mem_strdup(&world->mem, name);
+    if (!v || !copy) {
+        tsri_mem_free(copy);
+        tsri_mem_free(v);
+        return TSR_ERR_NO_MEMORY;
+    }
+    v->world = world;
+    v->name = copy;
+    v->dtype = dtype;
+    v->shape = dims;
+    v->placement = placement;
+    v->sbp = sbp;
+    v->init = init;
+    *out_variable = v;
+    return TSR_OK;
+}
+
+void tsri_variable_finish(tsr_variable *v)
+{
+    if (v->data)
+        tsri_region_free(&v->world->region, v->data, v->bytes);
+    v->data = NULL;
+    v->ready = false;
+}
+
+void tsri_variable_destroy(tsr_variable *v)
+{
+    if (!v)
+        return;
+    tsri_variable_finish(v);
+    tsri_mem_free((void *)(uintptr_t)v->name);
+    tsri_mem_free(v);
+}
+
+void tsri_variable_qualified_name(const tsr_variable *v, char *buf, size_t size)
+{
+    tsri_module_qualified_name(v->module, buf, size);
+    size_t used = strlen(buf);
+    if (used < size)
+        snprintf(buf + used, size - used, "%s%s", used ? "." : "", v->name);
+}
+
+tsr_dims tsr_variable_dims(const tsr_variable *v)
+{
+    return v ? v->shape : (tsr_dims){0};
+}
+
+tsr_dtype tsr_variable_dtype(const tsr_variable *v)
+{
+    return v ? v->dtype : TSR_DTYPE_NONE;
+}
+
+tsr_sbp tsr_variable_sbp(const tsr_variable *v)
+{
+    return v ? v->sbp : TSR_AUTO;
+}
+
+bool tsr_variable_trainable(const tsr_variable *v)
+{
+    return v && v->trainable;
+}
+
+/* --- shards ------------------------------------------------------------------------------------------- */
+int64_t tsri_shard_runs(tsr_dims shape, tsr_dims lshape, int64_t *out_runs)
+{
+    /* Trailing axes that are whole join with the one before them. */
+    int axis = shape.ndim - 1;
+    int64_t length = 1, runs = 1;
+    for (; axis >= 0; axis--) {
+        length *= lshape.d[axis];
+        if (lshape.d[axis] != shape.d[axis])
+            break;
+    }
+    for (int i = 0; i < axis; i++)
+        runs *= lshape.d[i];
+    *out_runs = length ? runs : 0;
+    return length;
+}
+
+int64_t tsri_shard_run_at(tsr_dims shape, tsr_dims lshape, const int64_t *offset, int64_t i)
+{
+    int64_t at = 0, stride = 1;
+    int axis = shape.ndim - 1;
+    for (; axis >= 0; axis--) {
+        at += offset[axis] * stride;
+        stride *= shape.d[axis];
+        if (lshape.d[axis] != shape.d[axis])
+            break;
+    }
+    for (axis--; axis >= 0; axis--) {
+        at += (offset[axis] + i % lshape.d[axis]) * stride;
+        i /= lshape.d[axis];
+        stride *= shape.d[axis];
+    }
+    return at;
+}
+
+bool tsri_variable_has_shard(const tsr_variable *v)
+{
+    return tsr_placement_find(v->placement, v->world->rank) >= 0 && v->bytes > 0;
+}
+
+tsr_status tsri_variable_place(tsr_variable *v)
+{
+    if (v->sbp.ndim == 0) {
+        v->sbp.ndim = (int8_t)tsr_placement_ndim(v->placement);
+        for (int i = 0; i < v->sbp.ndim; i++)
+            v->sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    }
+    if (v->data || v->ready)
+        return TSR_OK;
+    tsri_shard(v->shape, v->placement, v->sbp, v->world->rank, &v->lshape, v->offset);
+    bool is_here = tsr_placement_find(v->placement, v->world->rank) >= 0;
+    v->bytes = is_here ? (size_t)tsr_dims_count(v->lshape) * tsr_dtype_size(v->dtype) : 0;
+    if (!v->bytes || v->world->is_virtual)
+        return TSR_OK;
+    tsr_status status = tsri_region_alloc(&v->world->region, v->bytes, &v->data);
+    if (status == TSR_OK)
+        return TSR_OK;
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    return tsri_fail_prefix(status, "variable %s", name);
+}
+
+/* --- initial values ------------------------------------------------------------------------------------ */
+/* A distribution: low + width*u of a uniform u in [0, 1), or low + width*z of a standard normal z. */
+typedef struct init_law {
+    bool is_random, is_normal;
+    double low, width;
+} init_law;
+
+/* torch.nn.init's kaiming_* (with the gain of leaky_relu of slope a: sqrt(2 / (1 + a^2))), after He
+ * et al. 2015, and xavier_*, after Glorot and Bengio 2010. */
+static init_law law_by_fans(tsr_dims shape, tsr_init init)
+{
+    double rest = 1;
+    for (int i = 2; i < shape.ndim; i++)
+        rest *= (double)shape.d[i];
+    double fan_in = (double)shape.d[1] * rest, fan_out = (double)shape.d[0] * rest;
+    bool kaiming = init.kind == TSR_INIT_KAIMING_UNIFORM || init.kind == TSR_INIT_KAIMING_NORMAL;
+    double std = 0;
+    if (kaiming) {
+        double fan = init.fan_out ? fan_out : fan_in;
+        std = fan > 0 ? sqrt(2 / (1 + init.a * init.a)) / sqrt(fan) : 0;
+    } else if (fan_in + fan_out > 0) {
+        std = (init.a != 0 ? init.a : 1) * sqrt(2 / (fan_in + fan_out));
+    }
+    if (init.kind == TSR_INIT_KAIMING_NORMAL || init.kind == TSR_INIT_XAVIER_NORMAL)
+        return (init_law){true, true, 0, std};
+    double bound = sqrt(3) * std;
+    return (init_law){true, false, -bound, 2 * bound};
+}
+
+static init_law law_of(tsr_dims shape, tsr_init init)
+{
+    switch (init.kind) {
+    case TSR_INIT_ZEROS:
+        return (init_law){0};
+    case TSR_INIT_ONES:
+        return (init_law){.low = 1};
+    case TSR_INIT_CONSTANT:
+        return (init_law){.low = init.a};
+    case TSR_INIT_UNIFORM:
+        return (init_law){true, false, init.a, init.b - init.a};
+    case TSR_INIT_NORMAL:
+        return (init_law){true, true, init.a, init.b};
+    default:
+        return law_by_fans(shape, init);
+    }
+}
+
+static void fill_run(tsr_variable *v, const init_law *law, uint64_t key, int64_t at, int64_t n,
+                     double *values, char *dst)
+{
+    enum { CHUNK = 256 };
+    size_t size = tsr_dtype_size(v->dtype);
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        int64_t m = n - i < CHUNK ? n - i : CHUNK;
+        for (int64_t j = 0; j < m; j++) {
+            uint64_t index = (uint64_t)(at + i + j);
+            double u = !law->is_random  ? 0
+                       : law->is_normal ? tsri_rng_normal(key, 0, index)
+                                        : tsri_rng_uniform(key, 0, index);
+            values[j] = law->low + law->width * u;
+        }
+        tsri_convert(dst + (size_t)i * size, v->dtype, values, TSR_F64, m);
+    }
+}
+
+tsr_status tsri_variable_prepare(tsr_variable *v)
+{
+    if (v->ready)
+        return TSR_OK;
+    TSRI_TRY(tsri_variable_place(v));
+    if (v->data && v->init.kind != TSR_INIT_ZEROS) {
+        char name[TSRI_NAME_MAX];
+        double values[256];
+        tsri_variable_qualified_name(v, name, sizeof name);
+        /* The counter is the element's index in the global value, so that every placement and
+         * signature gives the same values. */
+        uint64_t key = tsri_rng_key(v->seed, name);
+        init_law law = law_of(v->shape, v->init);
+        int64_t runs, length = tsri_shard_runs(v->shape, v->lshape, &runs);
+        size_t run_bytes = (size_t)length * tsr_dtype_size(v->dtype);
+        for (int64_t i = 0; i < runs; i++)
+            fill_run(v, &law, key, tsri_shard_run_at(v->shape, v->lshape, v->offset, i), length,
+                     values, (char *)v->data + (size_t)i * run_bytes);
+    }
+    v->ready = true;
+    return TSR_OK;
+}
+
+/* --- global values --------------------------------------------------------------------------------------- */
+static tsr_status check_access(const tsr_variable *v, const void *data, size_t bytes, const char *who)
+{
+    if (!v || !data)
+        return tsri_fail(TSR_ERR_INVALID, "%s: the %s is NULL", who, v ? "data" : "variable");
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    if (v->world->is_virtual)
+        return tsri_fail(TSR_ERR_STATE, "%s '%s': a virtual world has no data", who, name);
+    size_t expected = (size_t)tsr_dims_count(v->shape) * tsr_dtype_size(v->dtype);
+    if (bytes != expected)
+        return tsri_fail(TSR_ERR_SHAPE, "%s '%s': %zu bytes given; its %lld elements of %s are %zu", who,
+                         name, bytes, (long long)tsr_dims_count(v->shape), tsr_dtype_name(v->dtype),
+                         expected);
+    return TSR_OK;
+}
+
+tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t bytes)
+{
+    TSRI_TRY(check_access(v, data, bytes, "tsr_variable_set"));
+    TSRI_TRY(tsri_variable_place(v));
+    size_t size = tsr_dtype_size(v->dtype);
+    int64_t runs = 0, length = v->data ? tsri_shard_runs(v->shape, v->lshape, &runs) : 0;
+    for (int64_t i = 0; i < runs; i++)
+        memcpy((char *)v->data + (size_t)(i * length) * size,
+               (const char *)data +
+                   (size_t)tsri_shard_run_at(v->shape, v->lshape, v->offset, i) * size,
+               (size_t)length * size);
+    v->ready = true;
+    return TSR_OK;
+}
+
+/* Puts bytes [begin, begin + n) of rank's shard where they belong in the global value. */
+static void scatter_part(const tsr_variable *v, int rank, size_t begin, size_t n, const char *part,
+                         char *global)
+{
+    tsr_dims lshape;
+    int64_t offset[TSR_MAX_NDIM], runs;
+    tsri_shard(v->shape, v->placement, v->sbp, rank, &lshape, offset);
+    size_t size = tsr_dtype_size(v->dtype);
+    size_t run_bytes = (size_t)tsri_shard_runs(v->shape, lshape, &runs) * size;
+    for (size_t done = 0; done < n;) {
+        size_t within = (begin + done) % run_bytes;
+        size_t m = run_bytes - within < n - done ? run_bytes - within : n - done;
+        int64_t at =
+            tsri_shard_run_at(v->shape, lshape, offset, (int64_t)((begin + done) / run_bytes));
+        memcpy(global + (size_t)at * size + within, part + done, m);
+        done += m;
+    }
+}
+
+static size_t shard_bytes(const tsr_variable *v, int rank)
+{
+    tsr_dims lshape;
+    int64_t offset[TSR_MAX_NDIM];
+    if (tsr_placement_find(v->placement, rank) < 0)
+        return 0;
+    tsri_shard(v->shape, v->placement, v->sbp, rank, &lshape, offset);
+    return (size_t)tsr_dims_count(lshape) * tsr_dtype_size(v->dtype);
+}
+
+/* Whether every rank of the world has the whole value, so that nobody needs to ask. */
+static bool is_everywhere(const tsr_variable *v)
+{
+    bool whole = tsr_placement_nranks(v->placement) == v->world->nranks;
+    for (int i = 0; i < v->sbp.ndim; i++)
+        whole &= v->sbp.d[i].kind == TSR_SBP_BROADCAST || tsr_placement_dim(v->placement, i) == 1;
+    return whole;
+}
+
+/* Ranks show each other their shards, in pieces as large as an exchange takes. */
+static tsr_status exchange_shards(tsr_variable *v, size_t largest, size_t piece, char *all, char *data)
+{
+    tsri_comm *comm = v->world->comm;
+    char *mine = all + (size_t)v->world->nranks * piece;
+    for (size_t begin = 0; begin < largest; begin += piece) {
+        if (begin < v->bytes && v->data)
+            memcpy(mine, (const char *)v->data + begin,
+                   v->bytes - begin < piece ? v->bytes - begin : piece);
+        TSRI_TRY(comm->ops->exchange(comm, mine, piece, all));
+        for (int r = 0; data && r < v->world->nranks; r++) {
+            size_t bytes = shard_bytes(v, r);
+            if (begin < bytes)
+                scatter_part(v, r, begin, bytes - begin < piece ? bytes - begin : piece,
+                             all + (size_t)r * piece, data);
+        }
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_variable_gather(tsr_variable *v, void *data)
+{
+    enum { EXCHANGE_MAX = 65536 };
+    tsr_status status = tsri_variable_prepare(v);
+    if (is_everywhere(v)) {
+        if (status == TSR_OK && data && v->data)
+            memcpy(data, v->data, v->bytes);
+        return status;
+    }
+    size_t largest = 0;
+    for (int r = 0; r < v->world->nranks; r++) {
+        size_t bytes = shard_bytes(v, r);
+        largest = bytes > largest ? bytes : largest;
+    }
+    size_t piece = largest < EXCHANGE_MAX ? largest : EXCHANGE_MAX;
+    char *all = NULL;
+    if (status == TSR_OK && !(all = tsri_mem_alloc(&v->world->mem,
+                                                   ((size_t)v->world->nranks + 1) * piece)))
+        status = TSR_ERR_NO_MEMORY;
+    status = tsri_agree(v->world, status);
+    if (status == TSR_OK)
+        status = exchange_shards(v, largest, piece, all, data);
+    tsri_mem_free(all);
+    return status;
+}
+
+tsr_status tsr_variable_get(tsr_variable *v, void *data, size_t bytes)
+{
+    TSRI_TRY(check_access(v, data, bytes, "tsr_variable_get"));
+    return tsri_variable_gather(v, data);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variables' shards: where they lie in the global value, and how they get there and back. */
+#ifndef TESSERA_NN_VARIABLE_H
+#define TESSERA_NN_VARIABLE_H
+
+#include "src/graph/graph.h"
+
+/* A variable with no owner yet: dims, signature and init are checked. sbp AUTO stays AUTO. `name` is
+ * copied. Freed by tsri_variable_destroy. */
+tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_placement *placement,
+                                tsr_dtype dtype, tsr_dims dims, tsr_sbp sbp, tsr_init init,
+                                tsr_variable **out_variable);
+/* NULL is fine. */
+void tsri_variable_destroy(tsr_variable *v);
+
+/* Fixes an AUTO signature and takes (zeroed) memory for the shard, without giving it a value. */
+tsr_status tsri_variable_place(tsr_variable *v);
+
+/* Whether the shard of this rank has elements. */
+bool tsri_variable_has_shard(const tsr_variable *v);
+
+/* The shard is `*out_runs` contiguous runs of the global value, in this order, of equally many
+ * elements each; returns how many. */
+int64_t tsri_shard_runs(tsr_dims shape, tsr_dims lshape, int64_t *out_runs);
+/* Where run `i` starts in the global value, in elements. */
+int64_t tsri_shard_run_at(tsr_dims shape, tsr_dims lshape, const int64_t *offset, int64_t i);
+
+/* As tsr_variable_get, but data may be NULL on ranks that only take part. */
+tsr_status tsri_variable_gather(tsr_variable *v, void *data);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of an optimizer. */
+#ifndef TESSERA_OPTIM_OPTIM_H
+#define TESSERA_OPTIM_OPTIM_H
+
+#include <tessera/optim.h>
+#include "src/graph/graph.h"
+
+typedef enum tsri_optim_kind {
+    TSRI_OPTIM_SGD = 0,
+    TSRI_OPTIM_ADAM,
+    TSRI_OPTIM_ADAMW,
+} tsri_optim_kind;
+
+/* A parameter and what the optimizer keeps for it. */
+typedef struct tsri_optim_slot {
+    tsr_variable *param;
+    tsr_variable *state[2]; /* SGD: momentum_buffer or none; Adam: exp_avg, exp_avg_sq */
+} tsri_optim_slot;
+
+struct tsr_optimizer {
+    tsri_owned owned;
+    tsr_world *world;
+    tsri_optim_kind kind;
+    const char *name; /* "sgd", "adam", "adamw" */
+    tsri_attrs attrs; /* of the update ops */
+    tsr_schedule schedule;
+    double lr;    /* base */
+    int64_t step; /* updates made */
+    int nslots, nstates; /* nstates: per slot */
+    tsri_optim_slot *slots;
+    /* f64[TSRI_HYPER_COUNT], B: one for each placement of the parameters. */
+    int nhypers;
+    tsr_variable **hypers;
+};
+
+/* The rate of update `step` (from 0) for a base rate. */
+double tsri_schedule_lr(const tsr_schedule *s, double base, int64_t step);
+tsr_status tsri_schedule_check(const tsr_schedule *s);
+
+#endif
