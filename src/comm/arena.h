@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shared arena of the ranks of one machine: what lies where in it. One anonymous file (memfd),
+ * sparse, mapped by every rank:
+ *
+ *   head | a slot per rank | channels, each with a member block per rank | a region per rank
+ *
+ * The launcher makes the file and hands it down, as "pid:fd:bytes_per_rank" in TESSERA_ARENA; this
+ * header and arena_fd.c are all that it shares with the library. Nothing here needs a destructor:
+ * when the last rank is gone, so is the memory.
+ */
+#ifndef TESSERA_COMM_ARENA_H
+#define TESSERA_COMM_ARENA_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TSRI_ARENA_MAX_RANKS = 256,
+    TSRI_ARENA_CHANNELS = 256,
+    TSRI_CALL_RING = 64,     /* calls of a channel that may be under way */
+    TSRI_CALL_INLINE = 8,    /* segments whose offsets lie in the call record itself */
+    TSRI_CALL_MAX_SEG = 512, /* segments of a record; longer calls take several */
+    TSRI_EXCHANGE_MAX = 64 * 1024,
+    TSRI_LINE = 64, /* of the cache */
+};
+
+typedef enum tsri_rank_state {
+    TSRI_RANK_ABSENT = 0,
+    TSRI_RANK_HERE,
+    TSRI_RANK_LEFT,   /* destroyed its world, or its function returned */
+    TSRI_RANK_EXITED, /* its process ended: written by the launcher */
+} tsri_rank_state;
+
+typedef struct tsri_arena_head {
+    uint64_t magic; /* also of the layout: see arena_fd.c */
+    uint64_t nranks, bytes_per_rank;
+    _Alignas(TSRI_LINE) _Atomic uint32_t abort_state; /* 0, 1 while it is written, 2 */
+    int32_t abort_rank;
+    char abort_text[1024];
+} tsri_arena_head;
+
+typedef struct tsri_rank_slot {
+    _Alignas(TSRI_LINE) _Atomic int32_t state; /* tsri_rank_state */
+    _Atomic int32_t pid;                       /* 0: a thread rank */
+    _Alignas(TSRI_LINE) unsigned char exchange[2][TSRI_EXCHANGE_MAX];
+} tsri_rank_slot;
+
+/* Where a rank's sides of a segment are: offsets into its region. */
+typedef struct tsri_seg_place {
+    uint64_t src, dst;
+} tsri_seg_place;
+
+/* What a rank says about a call that it has come to. */
+typedef struct tsri_call {
+    uint64_t seq, bytes, hash; /* hash: of all segments' dtypes, shapes and axes, and of `what` */
+    int32_t kind, algo, op, root, nseg, line;
+    /* The first segment, for messages. */
+    int32_t dtype, ndim;
+    int64_t shape[8];
+    char what[64], file[48];
+    tsri_seg_place place[TSRI_CALL_INLINE];
+} tsri_call;
+
+/* A rank's part of a channel, written by that rank alone (but for `waiters`). The counters are
+ * numbers of calls, from 1. */
+typedef struct tsri_member {
+    _Alignas(TSRI_LINE) _Atomic uint64_t published;
+    _Alignas(TSRI_LINE) _Atomic uint64_t phase1;
+    _Alignas(TSRI_LINE) _Atomic uint64_t done;
+    _Alignas(TSRI_LINE) _Atomic uint32_t wake; /* futex word; changes when a counter does */
+    _Atomic uint32_t waiters;
+    _Alignas(TSRI_LINE) tsri_call ring[TSRI_CALL_RING];
+    tsri_seg_place spill[TSRI_CALL_RING][TSRI_CALL_MAX_SEG];
+} tsri_member;
+
+typedef struct tsri_channel {
+    _Alignas(TSRI_LINE) _Atomic uint64_t key; /* 0: free */
+    _Atomic uint32_t ready;                   /* the rest is written */
+    int32_t lane, nranks;
+    int32_t ranks[TSRI_ARENA_MAX_RANKS];
+} tsri_channel;
+
+/* Offsets in the file. */
+typedef struct tsri_arena_layout {
+    size_t slots, channels, channel_bytes, regions, bytes_per_rank, total;
+} tsri_arena_layout;
+
+/* bytes_per_rank is rounded up to whole pages. */
+tsri_arena_layout tsri_arena_layout_of(int nranks, size_t bytes_per_rank);
+
+/*
+ * Makes the file for nranks ranks. *bytes_per_rank: what is wanted, or 0 for the variable
+ * TESSERA_ARENA_BYTES or else twice the machine's memory over the ranks, which is halved while it
+ * can't be mapped; on return what it became. Returns a close-on-exec descriptor, or -errno. What
+ * was tried last is in *bytes_per_rank then.
+ */
+int tsri_arena_create_fd(int nranks, size_t *bytes_per_rank);
+/* Whether fd is a file that tsri_arena_create_fd made with these numbers. */
+int tsri_arena_check_fd(int fd, int nranks, size_t bytes_per_rank);
+/* Notes that the process of a rank has ended. For the launcher, which sees it first. */
+void tsri_arena_mark_exited(int fd, int rank);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a collective costs: bytes that a rank reads from its peers. */
+#include "src/comm/comm.h"
+
+#include <tessera/placement.h>
+
+const char *tsri_coll_kind_name(tsri_coll_kind kind)
+{
+    static const char *const names[TSRI_COLL_KIND_COUNT_] = {
+        "barrier",    "all_reduce", "all_gather", "reduce_scatter",
+        "all_to_all", "broadcast",  "reduce",
+    };
+    return kind >= 0 && kind < TSRI_COLL_KIND_COUNT_ ? names[kind] : "?";
+}
+
+/* Elements of piece i along `axis`; all of them for -1. */
+static int64_t piece_count(const tsri_segment *seg, int axis, int n, int i)
+{
+    int64_t offset, length, count = tsr_dims_count(seg->shape);
+    if (axis < 0 || count == 0)
+        return count;
+    tsr_split(seg->shape.d[axis], n, i, &offset, &length);
+    return count / seg->shape.d[axis] * length;
+}
+
+/* Elements that rank i holds before an all-to-all and keeps: the meeting of its two pieces. */
+static int64_t kept_count(const tsri_segment *seg, int n, int i)
+{
+    int64_t count = tsr_dims_count(seg->shape), offset, from, to;
+    if (count == 0 || seg->src_axis == seg->dst_axis)
+        return piece_count(seg, seg->src_axis, n, i);
+    int64_t d_src = seg->shape.d[seg->src_axis], d_dst = seg->shape.d[seg->dst_axis];
+    tsr_split(d_src, n, i, &offset, &from);
+    tsr_split(d_dst, n, i, &offset, &to);
+    return count / d_src / d_dst * from * to;
+}
+
+uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int index, int root,
+                         const tsri_segment *seg)
+{
+    int64_t total = tsr_dims_count(seg->shape), offset, part = 0, elements = 0;
+    switch (kind) {
+    case TSRI_COLL_ALL_REDUCE:
+        tsr_split(total, n, index, &offset, &part);
+        elements = algo == TSRI_ALGO_TWO_PHASE ? (n - 1) * part + total - part : (n - 1) * total;
+        break;
+    case TSRI_COLL_ALL_GATHER:
+        elements = total - piece_count(seg, seg->src_axis, n, index);
+        break;
+    case TSRI_COLL_REDUCE_SCATTER:
+        elements = (n - 1) * piece_count(seg, seg->dst_axis, n, index);
+        break;
+    case TSRI_COLL_ALL_TO_ALL:
+        elements = piece_count(seg, seg->dst_axis, n, index) - kept_count(seg, n, index);
+        break;
+    case TSRI_COLL_BROADCAST:
+        elements = index == root ? 0 : total;
+        break;
+    case TSRI_COLL_REDUCE:
+        elements = index == root ? (n - 1) * total : 0;
+        break;
+    default:
+        break;
+    }
+    return (uint64_t)elements * tsr_dtype_size(seg->dtype);
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The vtable of the local communicator. */
+#include "src/comm/local.h"
+
+#include <tessera/placement.h>
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static tsri_local *of(tsri_comm *c)
+{
+    return (tsri_local *)c->priv;
+}
+
+static tsri_local_group *group_of(tsri_group *g)
+{
+    return (tsri_local_group *)g->priv;
+}
+
+static tsr_status invalid(const tsri_coll *c, int seg, const char *what)
+{
+    return tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s '%s', segment %d: %s",
+                        tsri_coll_kind_name(c->kind), c->what ? c->what : "", seg, what);
+}
+
+static bool axis_fits(const tsri_segment *s, int axis, bool split)
+{
+    return split ? axis >= 0 && axis < s->shape.ndim : axis == -1;
+}
+
+static tsr_status check_segment(const tsri_coll *c, int i)
+{
+    const tsri_segment *s = &c->seg[i];
+    if (s->dtype <= TSR_DTYPE_NONE || s->dtype >= TSR_DTYPE_COUNT_)
+        return invalid(c, i, "no such dtype");
+    if (s->shape.ndim < 0 || s->shape.ndim > TSR_MAX_NDIM)
+        return invalid(c, i, "too many axes");
+    bool src_split = c->kind == TSRI_COLL_ALL_GATHER || c->kind == TSRI_COLL_ALL_TO_ALL;
+    bool dst_split = c->kind == TSRI_COLL_REDUCE_SCATTER || c->kind == TSRI_COLL_ALL_TO_ALL;
+    if (!axis_fits(s, s->src_axis, src_split))
+        return invalid(c, i, src_split ? "src_axis must be an axis of the shape"
+                                       : "src_axis must be -1, whole");
+    if (!axis_fits(s, s->dst_axis, dst_split))
+        return invalid(c, i, dst_split ? "dst_axis must be an axis of the shape"
+                                       : "dst_axis must be -1, whole");
+    return TSR_OK;
+}
+
+static tsr_status check_call(const tsri_local_group *g, const tsri_coll *c)
+{
+    if (c->kind < 0 || c->kind >= TSRI_COLL_KIND_COUNT_ || c->nseg < 0 ||
+        c->op < TSR_REDUCE_SUM || c->op > TSR_REDUCE_MIN)
+        return tsri_fail_at(c->loc, TSR_ERR_INVALID, "collective of kind %d, op %d, %d segments",
+                            (int)c->kind, (int)c->op, c->nseg);
+    if (c->root < 0 || c->root >= g->pub.nranks)
+        return tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s '%s': root %d in a group of %d ranks",
+                            tsri_coll_kind_name(c->kind), c->what ? c->what : "", c->root,
+                            g->pub.nranks);
+    for (int i = 0; i < c->nseg; i++)
+        TSRI_TRY(check_segment(c, i));
+    return TSR_OK;
+}
+
+/* Elements of this rank's sides. */
+static void count_sides(const tsri_local_group *g, const tsri_coll *c, const tsri_segment *s,
+                        int64_t *out_src, int64_t *out_dst)
+{
+    bool is_root = g->pub.index == c->root;
+    tsri_box src = tsri_box_piece(s->shape, s->src_axis, g->pub.nranks, g->pub.index);
+    tsri_box dst = tsri_box_piece(s->shape, s->dst_axis, g->pub.nranks, g->pub.index);
+    *out_src = tsri_box_count(s->shape, &src);
+    *out_dst = tsri_box_count(s->shape, &dst);
+    if (c->kind == TSRI_COLL_BROADCAST && !is_root)
+        *out_src = 0;
+    if (c->kind == TSRI_COLL_REDUCE && !is_root)
+        *out_dst = 0;
+}
+
+static tsr_status place_side(const tsri_local_group *g, const void *p, size_t bytes,
+                             const tsri_coll *c, int seg, const char *side, uint64_t *out_offset)
+{
+    const tsri_region *region = &g->local->pub.world->region;
+    uintptr_t at = (uintptr_t)p, base = (uintptr_t)region->base;
+    if (at < base || at - base > region->size || bytes > region->size - (at - base))
+        return tsri_fail_at(c->loc, TSR_ERR_INVALID,
+                            "%s '%s', segment %d: %s %p (%zu bytes) lies outside of this rank's "
+                            "arena, where peers can't read it",
+                            tsri_coll_kind_name(c->kind), c->what ? c->what : "", seg, side, p,
+                            bytes);
+    *out_offset = at - base;
+    return TSR_OK;
+}
+
+static tsr_status place_segment(const tsri_local_group *g, const tsri_coll *c, int i,
+                                tsri_seg_place *out)
+{
+    const tsri_segment *s = &c->seg[i];
+    int64_t nsrc, ndst;
+    count_sides(g, c, s, &nsrc, &ndst);
+    size_t src_bytes = (size_t)nsrc * tsr_dtype_size(s->dtype);
+    size_t dst_bytes = (size_t)ndst * tsr_dtype_size(s->dtype);
+    *out = (tsri_seg_place){TSRI_NOWHERE, TSRI_NOWHERE};
+    if ((src_bytes && !s->src) || (dst_bytes && !s->dst))
+        return invalid(c, i, src_bytes && !s->src ? "src is NULL" : "dst is NULL");
+    uintptr_t src = (uintptr_t)s->src, dst = (uintptr_t)s->dst;
+    bool same = src == dst && (g->pub.nranks == 1 || c->kind == TSRI_COLL_BROADCAST);
+    if (src_bytes && dst_bytes && src < dst + dst_bytes && dst < src + src_bytes && !same)
+        return invalid(c, i, "src and dst overlap");
+    if (g->pub.nranks == 1)
+        return TSR_OK;
+    bool src_read = c->kind != TSRI_COLL_REDUCE || g->pub.index != c->root;
+    bool dst_read = c->kind == TSRI_COLL_ALL_REDUCE && c->algo == TSRI_ALGO_TWO_PHASE;
+    if (src_bytes && src_read)
+        TSRI_TRY(place_side(g, s->src, src_bytes, c, i, "src", &out->src));
+    if (dst_bytes && dst_read)
+        TSRI_TRY(place_side(g, s->dst, dst_bytes, c, i, "dst", &out->dst));
+    return TSR_OK;
+}
+
+static uint64_t records_of(const tsri_coll *coll)
+{
+    int n = (coll->nseg + TSRI_CALL_MAX_SEG - 1) / TSRI_CALL_MAX_SEG;
+    return n ? (uint64_t)n : 1;
+}
+
+static tsr_status publish(tsri_local_group *g, const tsri_coll *coll, int first)
+{
+    int nseg = coll->nseg - first < TSRI_CALL_MAX_SEG ? coll->nseg - first : TSRI_CALL_MAX_SEG;
+    tsri_call call, *record;
+    tsri_call_fill(&call, coll, first, nseg);
+    TSRI_TRY(tsri_call_enter(g, &call, &record));
+    tsri_seg_place *place = tsri_call_places(g->mine, record);
+    for (int i = 0; i < nseg; i++) {
+        tsr_status status = place_segment(g, coll, first + i, &place[i]);
+        if (status != TSR_OK) {
+            g->started--;
+            return status;
+        }
+    }
+    tsri_local_advance(g->mine, TSRI_WAIT_PUBLISHED, record->seq);
+    return TSR_OK;
+}
+
+static tsr_status local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
+{
+    tsri_local_group *g = group_of(pub);
+    TSRI_TRY(tsri_local_check_abort(g->local));
+    TSRI_TRY(check_call(g, coll));
+    uint64_t n = records_of(coll), seq = g->started + 1;
+    if (pub->nranks == 1) {
+        tsri_seg_place place;
+        for (int i = 0; i < coll->nseg; i++)
+            TSRI_TRY(place_segment(g, coll, i, &place));
+        g->started += n;
+    } else {
+        if (g->started - g->finished + n > TSRI_CALL_RING)
+            return tsri_fail_at(coll->loc, TSR_ERR_STATE,
+                                "%s '%s': at most %d calls (of %d segments) of a group may be "
+                                "under way; finish some first",
+                                tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "",
+                                TSRI_CALL_RING, TSRI_CALL_MAX_SEG);
+        for (uint64_t r = 0; r < n; r++)
+            TSRI_TRY(publish(g, coll, (int)r * TSRI_CALL_MAX_SEG));
+    }
+    g->local->stats.calls[coll->kind]++;
+    *out_ticket = (tsri_ticket){.seq = seq, .coll = coll};
+    return TSR_OK;
+}
+
+static tsr_status local_finish(tsri_group *pub, tsri_ticket *ticket)
+{
+    tsri_local_group *g = group_of(pub);
+    const tsri_coll *coll = ticket->coll;
+    uint64_t n = records_of(coll);
+    if (ticket->seq != g->finished + 1)
+        return tsri_fail_at(coll->loc, TSR_ERR_STATE,
+                            "%s '%s' is call %llu of its group, but call %llu must be finished "
+                            "next: calls finish in the order in which they started",
+                            tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "",
+                            (unsigned long long)ticket->seq, (unsigned long long)g->finished + 1);
+    g->finished += n;
+    if (pub->nranks == 1) {
+        tsri_local_move_alone(g, coll);
+        return TSR_OK;
+    }
+    for (uint64_t r = 0; r < n; r++)
+        TSRI_TRY(tsri_local_move(g, coll, ticket->seq + r, (int)r * TSRI_CALL_MAX_SEG));
+    return TSR_OK;
+}
+
+static tsr_status local_release(tsri_group *pub, tsri_ticket *ticket)
+{
+    tsri_local_group *g = group_of(pub);
+    if (pub->nranks == 1)
+        return TSR_OK;
+    uint64_t last = ticket->seq + records_of(ticket->coll) - 1;
+    return tsri_local_await_all(g, TSRI_WAIT_DONE, last, tsri_call_of(g->mine, last));
+}
+
+/* Synchronous, so two buffers do: who writes a third time has seen all read the first. */
+static tsr_status local_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all)
+{
+    tsri_local *local = of(c);
+    tsri_local_group *g = local->agree;
+    TSRI_TRY(tsri_local_check_abort(local));
+    if (bytes > TSRI_EXCHANGE_MAX)
+        return tsri_fail(TSR_ERR_INVALID, "exchange of %zu bytes: at most %d", bytes,
+                         TSRI_EXCHANGE_MAX);
+    if (c->world->nranks == 1) {
+        if (bytes)
+            memcpy(all, mine, bytes);
+        return TSR_OK;
+    }
+    tsri_call call = {.kind = TSRI_COLL_EXCHANGE_, .bytes = bytes}, *record;
+    TSRI_TRY(tsri_call_enter(g, &call, &record));
+    if (bytes)
+        memcpy(tsri_arena_slot(&local->arena, c->world->rank)->exchange[call.seq & 1], mine, bytes);
+    tsri_local_advance(g->mine, TSRI_WAIT_PUBLISHED, call.seq);
+    g->finished = call.seq;
+    TSRI_TRY(tsri_call_meet(g, call.seq));
+    for (int r = 0; bytes && r < c->world->nranks; r++)
+        memcpy((char *)all + (size_t)r * bytes,
+               tsri_arena_slot(&local->arena, r)->exchange[call.seq & 1], bytes);
+    tsri_local_advance(g->mine, TSRI_WAIT_DONE, call.seq);
+    return TSR_OK;
+}
+
+static void local_abort(tsri_comm *c, const char *text)
+{
+    tsri_arena_head *head = tsri_arena_get_head(&of(c)->arena);
+    uint32_t free_state = 0;
+    if (!atomic_compare_exchange_strong(&head->abort_state, &free_state, 1))
+        return;
+    head->abort_rank = c->world->rank;
+    snprintf(head->abort_text, sizeof head->abort_text, "%s", text ? text : "it gave up");
+    atomic_store(&head->abort_state, 2);
+}
+
+static void local_stats(tsri_comm *c, tsri_comm_stats *out_stats)
+{
+    *out_stats = of(c)->stats;
+}
+
+static void local_destroy(tsri_comm *c)
+{
+    if (!c)
+        return;
+    tsri_local *local = of(c);
+    tsri_rank_slot *slot = tsri_arena_slot(&local->arena, c->world->rank);
+    atomic_store(&slot->state, TSRI_RANK_LEFT);
+    while (local->groups) {
+        tsri_local_group *next = local->groups->next;
+        tsri_mem_free(local->groups);
+        local->groups = next;
+    }
+    for (int i = 0; local->pidfds && i < c->world->nranks; i++)
+        if (local->pidfds[i] > 0)
+            close(local->pidfds[i] - 1);
+    tsri_mem_free(local->pidfds);
+    if (local->owns_arena)
+        tsri_arena_unmap(&local->arena);
+    c->world->region = (tsri_region){0};
+    tsri_mem_free(local);
+}
+
+static const tsri_comm_ops ops = {
+    .size = sizeof ops,
+    .name = "local",
+    .group = tsri_local_group_find,
+    .start = local_start,
+    .finish = local_finish,
+    .release = local_release,
+    .exchange = local_exchange,
+    .abort = local_abort,
+    .stats = local_stats,
+    .destroy = local_destroy,
+};
+
+/* Takes the rank's place in the arena. A place that was left can be taken again. */
+static tsr_status take_slot(tsri_local *local, bool is_process)
+{
+    int rank = local->pub.world->rank, me = is_process ? (int)getpid() : 0, nobody = 0;
+    tsri_rank_slot *slot = tsri_arena_slot(&local->arena, rank);
+    if (atomic_load(&slot->state) == TSRI_RANK_HERE) {
+        int pid = atomic_load(&slot->pid);
+        if (pid == me)
+            return tsri_fail(TSR_ERR_STATE, "rank %d of this process has a world already", rank);
+        if (!tsri_local_pid_gone(pid, &nobody)) {
+            if (nobody > 0)
+                close(nobody - 1);
+            return tsri_fail(TSR_ERR_INVALID,
+                             "process %d is rank %d already: RANK must differ from process to "
+                             "process", pid, rank);
+        }
+        if (nobody > 0)
+            close(nobody - 1);
+    }
+    atomic_store(&slot->pid, me);
+    atomic_store(&slot->state, TSRI_RANK_HERE);
+    return TSR_OK;
+}
+
+/* Spinning helps only while every rank has a core; else it keeps the awaited rank from running. */
+static int spins_for(int nranks)
+{
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    return nranks > cores ? 20 : 2000;
+}
+
+tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena,
+                             tsri_comm **out_comm)
+{
+    tsr_status status = TSR_ERR_NO_MEMORY;
+    tsri_local *local = tsri_mem_alloc(&world->mem, sizeof *local);
+    if (!local)
+        goto fail;
+    *local = (tsri_local){.pub = {.ops = &ops, .world = world, .priv = local},
+                          .arena = arena,
+                          .owns_arena = owns_arena,
+                          .spins = spins_for(arena.nranks)};
+    local->pidfds = tsri_mem_alloc(&world->mem, (size_t)arena.nranks * sizeof *local->pidfds);
+    if (!local->pidfds)
+        goto fail;
+    TSRI_GOTO(take_slot(local, owns_arena), fail);
+    world->region = (tsri_region){.base = tsri_arena_region(&arena, world->rank),
+                                  .size = arena.layout.bytes_per_rank,
+                                  .top = arena.layout.bytes_per_rank};
+    status = tsri_local_agree_group(local);
+    if (status != TSR_OK) {
+        local_destroy(&local->pub);
+        return status;
+    }
+    *out_comm = &local->pub;
+    return TSR_OK;
+fail:
+    if (local)
+        tsri_mem_free(local->pidfds);
+    tsri_mem_free(local);
+    if (owns_arena)
+        tsri_arena_unmap(&arena);
+    return status;
+}

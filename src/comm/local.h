@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The communicator of ranks of one machine, over the shared arena. A rank publishes where its
+ * source is, and pulls what it needs straight out of its peers' tensors.
+ *
+ *   local_arena.c   making, inheriting and mapping the arena
+ *   local_wait.c    waiting for a peer's counter; finding out that it won't come
+ *   local_call.c    call records: publishing, comparing, describing
+ *   local_group.c   groups, and their channels in the arena
+ *   local_move.c    what each kind of call moves
+ *   local_pull.c    moving boxes of elements; local_reduce.c has the inner loops
+ *   local.c         the vtable
+ */
+#ifndef TESSERA_COMM_LOCAL_H
+#define TESSERA_COMM_LOCAL_H
+
+#include "src/comm/arena.h"
+#include "src/comm/comm.h"
+
+/* In a tsri_seg_place: a side that peers do not read. */
+#define TSRI_NOWHERE UINT64_MAX
+
+/* A mapping of the arena's file. */
+typedef struct tsri_arena {
+    char *base;
+    int nranks;
+    tsri_arena_layout layout;
+} tsri_arena;
+
+/* bytes_per_rank: 0 for the default. Errors: TSR_ERR_NO_MEMORY, TSR_ERR_INVALID. */
+tsr_status tsri_arena_make(int nranks, size_t bytes_per_rank, tsri_arena *out_arena);
+/* text: "pid:fd:bytes_per_rank", as the launcher gives it. */
+tsr_status tsri_arena_inherit(const char *text, int nranks, tsri_arena *out_arena);
+void tsri_arena_unmap(tsri_arena *arena);
+
+static inline tsri_arena_head *tsri_arena_get_head(const tsri_arena *a)
+{
+    return (tsri_arena_head *)(void *)a->base;
+}
+
+static inline tsri_rank_slot *tsri_arena_slot(const tsri_arena *a, int rank)
+{
+    return (tsri_rank_slot *)(void *)(a->base + a->layout.slots) + rank;
+}
+
+static inline char *tsri_arena_region(const tsri_arena *a, int rank)
+{
+    return a->base + a->layout.regions + (size_t)rank * a->layout.bytes_per_rank;
+}
+
+static inline tsri_channel *tsri_arena_channel(const tsri_arena *a, int i)
+{
+    return (tsri_channel *)(void *)(a->base + a->layout.channels +
+                                    (size_t)i * a->layout.channel_bytes);
+}
+
+static inline tsri_member *tsri_channel_member(tsri_channel *ch, int index)
+{
+    return (tsri_member *)(void *)(ch + 1) + index;
+}
+
+typedef struct tsri_local_group {
+    tsri_group pub;
+    struct tsri_local_group *next;
+    struct tsri_local *local;
+    tsri_channel *channel; /* NULL in a group of one */
+    tsri_member *mine;
+    uint64_t started, finished; /* calls, of mine */
+    const char **src;           /* one per member: scratch of a reduction */
+} tsri_local_group;
+
+typedef struct tsri_local {
+    tsri_comm pub;
+    tsri_arena arena;
+    bool owns_arena; /* process ranks; thread ranks share their spawner's */
+    int spins;
+    int *pidfds; /* one per rank: 0 not opened yet, -1 can't be, else descriptor + 1 */
+    tsri_local_group *groups;
+    tsri_local_group *agree; /* all ranks, for exchange; made with the communicator */
+    tsri_comm_stats stats;
+} tsri_local;
+
+/*
+ * Makes the communicator of world->rank, and sets the world's region. Takes the arena if
+ * `owns_arena` (also on failure). A rank whose place is taken: TSR_ERR_INVALID or TSR_ERR_STATE.
+ */
+tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena,
+                             tsri_comm **out_comm);
+
+/* local_wait.c */
+typedef enum tsri_wait_for {
+    TSRI_WAIT_PUBLISHED,
+    TSRI_WAIT_PHASE1,
+    TSRI_WAIT_DONE,
+} tsri_wait_for;
+
+/* Sets one of my counters, and wakes who sleeps on it. */
+void tsri_local_advance(tsri_member *mine, tsri_wait_for which, uint64_t to);
+/* Returns when the counter of member `index` has reached seq. `call` is for messages: what this
+ * rank is doing. Errors: TSR_ERR_REMOTE, TSR_ERR_DEAD, TSR_ERR_TIMEOUT. */
+tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
+                            const tsri_call *call);
+/* The same for all other members. */
+tsr_status tsri_local_await_all(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
+                                const tsri_call *call);
+/* TSR_ERR_REMOTE if some rank has aborted. */
+tsr_status tsri_local_check_abort(const tsri_local *local);
+/* Whether process `pid` has ended (or is a zombie). */
+bool tsri_local_pid_gone(int pid, int *pidfd);
+
+/* local_call.c. The kind of an exchange's record. */
+enum { TSRI_COLL_EXCHANGE_ = TSRI_COLL_KIND_COUNT_ };
+/* What this rank says about segments [first, first + nseg) of coll. */
+void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg);
+tsri_call *tsri_call_of(tsri_member *m, uint64_t seq);
+tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call);
+/* Takes the next number, waits until its place in the ring is free and writes the record there.
+ * tsri_local_advance(PUBLISHED) then shows it. */
+tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out_record);
+/* Waits for everybody's record of call `seq` and compares. On TSR_ERR_MISMATCH the call is over. */
+tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq);
+/* "all_reduce #17 'grad bucket 3' (model.c:31)" */
+char *tsri_call_text(const tsri_call *call, char *buf, size_t size);
+
+/* local_move.c: waits for the others' record `seq`, moves the data of the segments from `first` on
+ * and marks the call done. */
+tsr_status tsri_local_move(tsri_local_group *g, const tsri_coll *coll, uint64_t seq, int first);
+/* The same in a group of one: src is the result. */
+void tsri_local_move_alone(const tsri_local_group *g, const tsri_coll *coll);
+
+/* local_group.c: the vtable's `group`, and local->agree. */
+tsr_status tsri_local_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
+                                 tsri_group **out_group);
+tsr_status tsri_local_agree_group(tsri_local *local);
+
+/* local_pull.c: the part of a dense row-major array that one side holds. */
+typedef struct tsri_box {
+    int64_t offset[TSR_MAX_NDIM], length[TSR_MAX_NDIM];
+} tsri_box;
+
+/* Piece i of n along `axis`; the whole for -1. */
+tsri_box tsri_box_piece(tsr_dims shape, int axis, int n, int i);
+int64_t tsri_box_count(tsr_dims shape, const tsri_box *box);
+
+/* How to go through the elements that a source box and a destination box share. */
+typedef struct tsri_walk {
+    int nloop; /* around the run; outermost last */
+    int64_t length[TSR_MAX_NDIM], src_step[TSR_MAX_NDIM], dst_step[TSR_MAX_NDIM]; /* elements */
+    int64_t src_at, dst_at, rows, run;
+} tsri_walk;
+
+/* rows * run is 0 if the boxes do not meet. */
+tsri_walk tsri_walk_of(tsr_dims shape, const tsri_box *src, const tsri_box *dst);
+/* `length` elements at `offset` on both sides. */
+tsri_walk tsri_walk_flat(int64_t offset, int64_t length);
+/* Copies (nsrc 1), or reduces in the order of src[], with up to `threads` threads. dst overlaps no
+ * source, but may be the one of a copy whose two boxes are the same. */
+void tsri_walk_run(const tsri_walk *w, tsr_dtype dtype, tsr_reduce_op op, int nsrc,
+                   const char *const *src, char *dst, int threads);
+
+/* local_reduce.c: dst[i] = src[0][at + i] op src[1][at + i] op ..., i < count. */
+typedef void tsri_reduce_fn(char *dst, const char *const *src, int64_t at, int nsrc,
+                            int64_t count);
+tsri_reduce_fn *tsri_reduce_of(tsr_dtype dtype, tsr_reduce_op op);
+
+#endif

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Call records: what ranks tell each other about a call before any data moves. */
+#include "src/comm/local.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ (h >> 29);
+}
+
+static uint64_t hash_segment(uint64_t h, const tsri_segment *s)
+{
+    h = mix(h, (uint64_t)s->dtype << 40 ^ (uint64_t)s->shape.ndim << 32 ^
+                   (uint64_t)(uint8_t)s->src_axis << 8 ^ (uint64_t)(uint8_t)s->dst_axis);
+    for (int i = 0; i < s->shape.ndim; i++)
+        h = mix(h, (uint64_t)s->shape.d[i]);
+    return h;
+}
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+    size_t n = strnlen(from, size - 1);
+    memcpy(to, from, n);
+    to[n] = 0;
+}
+
+void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
+{
+    bool reduces = coll->kind == TSRI_COLL_ALL_REDUCE || coll->kind == TSRI_COLL_REDUCE_SCATTER ||
+                   coll->kind == TSRI_COLL_REDUCE;
+    bool has_root = coll->kind == TSRI_COLL_BROADCAST || coll->kind == TSRI_COLL_REDUCE;
+    call->kind = (int32_t)coll->kind;
+    call->algo = coll->kind == TSRI_COLL_ALL_REDUCE ? (int32_t)coll->algo : 0;
+    call->op = reduces ? (int32_t)coll->op : 0;
+    call->root = has_root ? coll->root : 0;
+    call->nseg = nseg;
+    call->line = coll->loc.line;
+    call->bytes = 0;
+    uint64_t h = mix(0, (uint64_t)first);
+    for (int i = first; i < first + nseg; i++) {
+        const tsri_segment *s = &coll->seg[i];
+        call->bytes += (uint64_t)tsr_dims_count(s->shape) * tsr_dtype_size(s->dtype);
+        h = hash_segment(h, s);
+    }
+    copy_text(call->what, sizeof call->what, coll->what ? coll->what : "");
+    for (const char *c = call->what; *c; c++)
+        h = mix(h, (uint64_t)(unsigned char)*c);
+    call->hash = h;
+    copy_text(call->file, sizeof call->file, coll->loc.file ? tsri_basename(coll->loc.file) : "");
+    call->dtype = 0;
+    call->ndim = 0;
+    if (nseg > 0) {
+        call->dtype = (int32_t)coll->seg[first].dtype;
+        call->ndim = coll->seg[first].shape.ndim;
+        memcpy(call->shape, coll->seg[first].shape.d, sizeof call->shape);
+    }
+}
+
+tsri_call *tsri_call_of(tsri_member *m, uint64_t seq)
+{
+    return &m->ring[seq % TSRI_CALL_RING];
+}
+
+tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call)
+{
+    return call->nseg <= TSRI_CALL_INLINE ? call->place : m->spill[call->seq % TSRI_CALL_RING];
+}
+
+tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out_record)
+{
+    call->seq = g->started + 1;
+    if (call->seq > TSRI_CALL_RING)
+        TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_DONE, call->seq - TSRI_CALL_RING, call));
+    g->started = call->seq;
+    *out_record = tsri_call_of(g->mine, call->seq);
+    memcpy(*out_record, call, offsetof(tsri_call, place));
+    return TSR_OK;
+}
+
+static bool agrees(const tsri_call *a, const tsri_call *b)
+{
+    return a->kind == b->kind && a->algo == b->algo && a->op == b->op && a->root == b->root &&
+           a->nseg == b->nseg && a->bytes == b->bytes && a->hash == b->hash;
+}
+
+static const char *name_of(int kind)
+{
+    return kind == TSRI_COLL_EXCHANGE_ ? "exchange" : tsri_coll_kind_name((tsri_coll_kind)kind);
+}
+
+char *tsri_call_text(const tsri_call *call, char *buf, size_t size)
+{
+    int n = snprintf(buf, size, "%s #%llu", name_of(call->kind), (unsigned long long)call->seq);
+    if (call->what[0] && n > 0 && (size_t)n < size)
+        n += snprintf(buf + n, size - (size_t)n, " '%s'", call->what);
+    if (call->file[0] && n > 0 && (size_t)n < size)
+        snprintf(buf + n, size - (size_t)n, " (%s:%d)", call->file, (int)call->line);
+    return buf;
+}
+
+/* "all_reduce #17 'grad' (model.c:31): two-phase, sum, 3 segments, 1024 bytes, first f32 [2,128]" */
+static void full_text(const tsri_call *c, char *buf, size_t size)
+{
+    static const char *const ops[] = {"sum", "max", "min"};
+    FILE *f = fmemopen(buf, size, "w");
+    buf[0] = 0;
+    if (!f)
+        return;
+    char name[192];
+    fprintf(f, "%s: ", tsri_call_text(c, name, sizeof name));
+    if (c->kind == TSRI_COLL_ALL_REDUCE)
+        fprintf(f, "%s, ", c->algo == TSRI_ALGO_TWO_PHASE ? "two-phase" : "one-shot");
+    if (c->kind == TSRI_COLL_ALL_REDUCE || c->kind == TSRI_COLL_REDUCE_SCATTER ||
+        c->kind == TSRI_COLL_REDUCE)
+        fprintf(f, "%s, ", ops[c->op]);
+    if (c->kind == TSRI_COLL_BROADCAST || c->kind == TSRI_COLL_REDUCE)
+        fprintf(f, "root %d, ", (int)c->root);
+    fprintf(f, "%llu bytes", (unsigned long long)c->bytes);
+    if (c->nseg > 0) {
+        fprintf(f, " in %d segment%s, first %s [", (int)c->nseg, c->nseg == 1 ? "" : "s",
+                tsr_dtype_name((tsr_dtype)c->dtype));
+        for (int i = 0; i < c->ndim; i++)
+            fprintf(f, "%s%lld", i ? "," : "", (long long)c->shape[i]);
+        fputc(']', f);
+    }
+    fclose(f);
+}
+
+static tsr_status fail_mismatch(const tsri_local_group *g, int a, const tsri_call *call_a, int b,
+                                const tsri_call *call_b)
+{
+    char text_a[512], text_b[512];
+    full_text(call_a, text_a, sizeof text_a);
+    full_text(call_b, text_b, sizeof text_b);
+    bool same_text = !strcmp(text_a, text_b);
+    return tsri_fail(TSR_ERR_MISMATCH, "ranks disagree: rank %d is at %s; rank %d is at %s%s",
+                     g->pub.ranks[a], text_a, g->pub.ranks[b], text_b,
+                     same_text ? " (dtypes, shapes or axes of later segments, or the axis of the "
+                                 "first, differ)" : "");
+}
+
+tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq)
+{
+    const tsri_call *mine = tsri_call_of(g->mine, seq);
+    TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_PUBLISHED, seq, mine));
+    for (int i = 0; i < g->pub.nranks; i++) {
+        const tsri_call *theirs = tsri_call_of(tsri_channel_member(g->channel, i), seq);
+        if (agrees(mine, theirs))
+            continue;
+        /* Lower index first: all ranks of a pair print the same text. */
+        tsr_status status = i < g->pub.index
+                                ? fail_mismatch(g, i, theirs, g->pub.index, mine)
+                                : fail_mismatch(g, g->pub.index, mine, i, theirs);
+        /* Everybody sees some difference, so nobody will read: the channel can go on. */
+        tsri_local_advance(g->mine, TSRI_WAIT_PHASE1, seq);
+        tsri_local_advance(g->mine, TSRI_WAIT_DONE, seq);
+        return status;
+    }
+    return TSR_OK;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups. The members of a group find each other's counters in a channel of the arena, which the
+ * first of them to come claims under a hash of the list of ranks and the lane. */
+#include "src/comm/local.h"
+
+#include <sched.h>
+#include <string.h>
+
+/* Exchanges have a lane of their own. */
+enum { AGREE_LANE = -1 };
+
+static uint64_t key_of(int nranks, const int *ranks, int lane)
+{
+    uint64_t h = UINT64_C(0x243f6a8885a308d3) + (uint64_t)(lane + 2);
+    for (int i = 0; i < nranks; i++) {
+        h = (h ^ (uint64_t)ranks[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 31;
+    }
+    return h ? h : 1;
+}
+
+static bool is_channel_of(const tsri_channel *ch, int nranks, const int *ranks, int lane)
+{
+    return ch->lane == lane && ch->nranks == nranks &&
+           !memcmp(ch->ranks, ranks, (size_t)nranks * sizeof *ranks);
+}
+
+static tsr_status find_channel(tsri_local *local, int nranks, const int *ranks, int lane,
+                               tsri_channel **out_channel)
+{
+    uint64_t key = key_of(nranks, ranks, lane);
+    for (uint64_t probe = 0; probe < TSRI_ARENA_CHANNELS; probe++) {
+        tsri_channel *ch = tsri_arena_channel(&local->arena,
+                                              (int)((key + probe) % TSRI_ARENA_CHANNELS));
+        uint64_t there = 0;
+        if (atomic_compare_exchange_strong(&ch->key, &there, key)) {
+            ch->lane = lane;
+            ch->nranks = nranks;
+            memcpy(ch->ranks, ranks, (size_t)nranks * sizeof *ranks);
+            atomic_store(&ch->ready, 1);
+            there = key;
+        }
+        if (there != key)
+            continue;
+        /* A few stores away, unless the claimer was killed just between them. */
+        for (int i = 0; i < 1000000 && !atomic_load(&ch->ready); i++)
+            sched_yield();
+        if (!atomic_load(&ch->ready))
+            return tsri_fail(TSR_ERR_DEAD, "a rank died while it made a group of %d ranks", nranks);
+        if (is_channel_of(ch, nranks, ranks, lane)) {
+            *out_channel = ch;
+            return TSR_OK;
+        }
+    }
+    return tsri_fail(TSR_ERR_NO_MEMORY,
+                     "the program has more than %d groups of ranks (lists of ranks, times lanes)",
+                     TSRI_ARENA_CHANNELS);
+}
+
+static tsr_status check_ranks(const tsr_world *world, int nranks, const int *ranks, int *out_index)
+{
+    *out_index = -1;
+    if (nranks < 1 || nranks > world->nranks)
+        return tsri_fail(TSR_ERR_INVALID, "a group of %d ranks in a world of %d", nranks,
+                         world->nranks);
+    for (int i = 0; i < nranks; i++) {
+        if (ranks[i] < 0 || ranks[i] >= world->nranks)
+            return tsri_fail(TSR_ERR_INVALID, "a group with rank %d in a world of %d", ranks[i],
+                             world->nranks);
+        for (int j = 0; j < i; j++)
+            if (ranks[i] == ranks[j])
+                return tsri_fail(TSR_ERR_INVALID, "a group with rank %d twice", ranks[i]);
+        if (ranks[i] == world->rank)
+            *out_index = i;
+    }
+    if (*out_index < 0)
+        return tsri_fail(TSR_ERR_INVALID, "rank %d asks for a group that it is not in",
+                         world->rank);
+    return TSR_OK;
+}
+
+static tsr_status make_group(tsri_local *local, int nranks, const int *ranks, int lane, int index,
+                             tsri_local_group **out_group)
+{
+    size_t n = (size_t)nranks;
+    tsri_local_group *g = tsri_mem_alloc(&local->pub.world->mem,
+                                         sizeof *g + n * (sizeof *g->src + sizeof *ranks));
+    if (!g)
+        return TSR_ERR_NO_MEMORY;
+    g->src = (const char **)(g + 1);
+    int *copy = (int *)(g->src + n);
+    memcpy(copy, ranks, n * sizeof *ranks);
+    g->pub = (tsri_group){.comm = &local->pub,
+                          .nranks = nranks,
+                          .index = index,
+                          .ranks = copy,
+                          .lane = lane,
+                          .priv = g};
+    g->local = local;
+    if (nranks > 1) {
+        tsr_status status = find_channel(local, nranks, ranks, lane, &g->channel);
+        if (status != TSR_OK) {
+            tsri_mem_free(g);
+            return status;
+        }
+        /* Not zero if an earlier world of this rank was here: what that one left unfinished is
+         * over, and the count goes on. */
+        g->mine = tsri_channel_member(g->channel, index);
+        g->started = g->finished = atomic_load(&g->mine->published);
+        tsri_local_advance(g->mine, TSRI_WAIT_PHASE1, g->started);
+        tsri_local_advance(g->mine, TSRI_WAIT_DONE, g->started);
+    }
+    g->next = local->groups;
+    local->groups = g;
+    *out_group = g;
+    return TSR_OK;
+}
+
+tsr_status tsri_local_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
+                                 tsri_group **out_group)
+{
+    tsri_local *local = (tsri_local *)c->priv;
+    for (tsri_local_group *g = local->groups; g; g = g->next) {
+        if (g->pub.nranks == nranks && g->pub.lane == lane &&
+            !memcmp(g->pub.ranks, ranks, (size_t)nranks * sizeof *ranks)) {
+            *out_group = &g->pub;
+            return TSR_OK;
+        }
+    }
+    int index;
+    tsri_local_group *g;
+    TSRI_TRY(check_ranks(c->world, nranks, ranks, &index));
+    TSRI_TRY(make_group(local, nranks, ranks, lane, index, &g));
+    *out_group = &g->pub;
+    return TSR_OK;
+}
+
+tsr_status tsri_local_agree_group(tsri_local *local)
+{
+    int ranks[TSRI_ARENA_MAX_RANKS], n = local->pub.world->nranks;
+    for (int i = 0; i < n; i++)
+        ranks[i] = i;
+    return make_group(local, n, ranks, AGREE_LANE, local->pub.world->rank, &local->agree);
+}

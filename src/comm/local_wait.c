@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting for a peer: spin, then yield, then sleep on a futex in slices, between which the rank
+ * looks whether the peer can still come. A sleeper raises `waiters` before it looks at the counter
+ * for the last time, who advances a counter looks at `waiters` after it: both sequentially
+ * consistent, so one of them sees the other.
+ */
+#include "src/comm/local.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { YIELDS = 20 };
+static const double slice_s = 0.1;
+
+static _Atomic uint64_t *counter_of(tsri_member *m, tsri_wait_for which)
+{
+    switch (which) {
+    case TSRI_WAIT_PUBLISHED:
+        return &m->published;
+    case TSRI_WAIT_PHASE1:
+        return &m->phase1;
+    case TSRI_WAIT_DONE:
+        break;
+    }
+    return &m->done;
+}
+
+void tsri_local_advance(tsri_member *mine, tsri_wait_for which, uint64_t to)
+{
+    atomic_store(counter_of(mine, which), to);
+    if (atomic_load(&mine->waiters) == 0)
+        return;
+    atomic_fetch_add(&mine->wake, 1);
+    syscall(SYS_futex, &mine->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+tsr_status tsri_local_check_abort(const tsri_local *local)
+{
+    tsri_arena_head *head = tsri_arena_get_head(&local->arena);
+    if (atomic_load_explicit(&head->abort_state, memory_order_acquire) != 2)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_REMOTE, "rank %d failed: %s", (int)head->abort_rank, head->abort_text);
+}
+
+/* Without pidfds (an old kernel, or no descriptor left): the state letter of /proc/PID/stat. */
+static bool stat_says_gone(int pid)
+{
+    char path[32], line[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return errno == ENOENT || errno == ESRCH;
+    size_t n = fread(line, 1, sizeof line - 1, f);
+    fclose(f);
+    line[n] = 0;
+    const char *paren = strrchr(line, ')');
+    return n == 0 || (paren && (paren[2] == 'Z' || paren[2] == 'X'));
+}
+
+bool tsri_local_pid_gone(int pid, int *pidfd)
+{
+    if (*pidfd == 0) {
+        long fd = syscall(SYS_pidfd_open, pid, 0);
+        if (fd < 0 && errno == ESRCH)
+            return true;
+        *pidfd = fd < 0 ? -1 : (int)fd + 1;
+    }
+    if (*pidfd < 0)
+        return stat_says_gone(pid);
+    struct pollfd p = {.fd = *pidfd - 1, .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+/* Why `rank` will never advance again; NULL if it may. */
+static const char *why_gone(tsri_local *local, int rank)
+{
+    tsri_rank_slot *slot = tsri_arena_slot(&local->arena, rank);
+    switch ((tsri_rank_state)atomic_load(&slot->state)) {
+    case TSRI_RANK_LEFT:
+        return "has left (its function returned, or its world was destroyed)";
+    case TSRI_RANK_EXITED:
+        return "died (its process has ended)";
+    case TSRI_RANK_ABSENT:
+        return NULL;
+    case TSRI_RANK_HERE:
+        break;
+    }
+    int pid = atomic_load(&slot->pid);
+    if (pid && tsri_local_pid_gone(pid, &local->pidfds[rank]))
+        return "died (its process has ended)";
+    return NULL;
+}
+
+static bool reached(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)
+{
+    tsri_member *m = tsri_channel_member(g->channel, index);
+    return atomic_load(counter_of(m, which)) >= seq;
+}
+
+static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for which,
+                               const tsri_call *call)
+{
+    char mine[192], theirs[192];
+    tsri_member *m = tsri_channel_member(g->channel, index);
+    uint64_t at = atomic_load(&m->published);
+    const tsri_rank_slot *slot = tsri_arena_slot(&g->local->arena, g->pub.ranks[index]);
+    tsri_call_text(call, mine, sizeof mine);
+    if (atomic_load(&slot->state) == TSRI_RANK_ABSENT)
+        snprintf(theirs, sizeof theirs, "it has not made its world yet");
+    else if (at == 0)
+        snprintf(theirs, sizeof theirs, "it has not come to any call of this group yet");
+    else
+        snprintf(theirs, sizeof theirs, "%s", "its last call in this group is ");
+    size_t used = strlen(theirs);
+    if (at)
+        tsri_call_text(tsri_call_of(m, at), theirs + used, sizeof theirs - used);
+    return tsri_fail(TSR_ERR_TIMEOUT, "rank %d did not %s %s within %g s; %s",
+                     g->pub.ranks[index], which == TSRI_WAIT_PUBLISHED ? "come to" : "finish", mine,
+                     g->local->pub.world->timeout_s, theirs);
+}
+
+/* Looks at all members: whom we wait for may itself wait for one that is gone. */
+static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
+                              const tsri_call *call)
+{
+    TSRI_TRY(tsri_local_check_abort(g->local));
+    for (int i = 0; i < g->pub.nranks; i++) {
+        if (i == g->pub.index || reached(g, i, which, seq))
+            continue;
+        const char *why = why_gone(g->local, g->pub.ranks[i]);
+        /* Looked at again: it may have come, and only then gone. */
+        if (!why || reached(g, i, which, seq))
+            continue;
+        /* A rank that failed says so before it goes. */
+        TSRI_TRY(tsri_local_check_abort(g->local));
+        char text[192];
+        return tsri_fail(TSR_ERR_DEAD, "rank %d %s while rank %d waited for it in %s",
+                         g->pub.ranks[i], why, g->local->pub.world->rank,
+                         tsri_call_text(call, text, sizeof text));
+    }
+    return TSR_OK;
+}
+
+static void sleep_on(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq, double s)
+{
+    tsri_member *m = tsri_channel_member(g->channel, index);
+    const struct timespec t = {.tv_nsec = (long)(s * 1e9)};
+    atomic_fetch_add(&m->waiters, 1);
+    uint32_t wake = atomic_load(&m->wake);
+    if (!reached(g, index, which, seq))
+        syscall(SYS_futex, &m->wake, FUTEX_WAIT, wake, &t, NULL, 0);
+    atomic_fetch_sub(&m->waiters, 1);
+}
+
+static tsr_status await_slowly(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
+                               const tsri_call *call)
+{
+    for (int i = 0; i < g->local->spins; i++) {
+        relax();
+        if (reached(g, index, which, seq))
+            return TSR_OK;
+    }
+    for (int i = 0; i < YIELDS; i++) {
+        sched_yield();
+        if (reached(g, index, which, seq))
+            return TSR_OK;
+    }
+    double deadline = now_s() + g->local->pub.world->timeout_s;
+    for (;;) {
+        TSRI_TRY(check_peers(g, which, seq, call));
+        if (reached(g, index, which, seq))
+            return TSR_OK;
+        double left = deadline - now_s();
+        if (left <= 0)
+            return fail_timeout(g, index, which, call);
+        sleep_on(g, index, which, seq, left < slice_s ? left : slice_s);
+        if (reached(g, index, which, seq))
+            return TSR_OK;
+    }
+}
+
+tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
+                            const tsri_call *call)
+{
+    tsri_member *m = tsri_channel_member(g->channel, index);
+    if (atomic_load_explicit(counter_of(m, which), memory_order_acquire) >= seq)
+        return TSR_OK;
+    return await_slowly(g, index, which, seq, call);
+}
+
+tsr_status tsri_local_await_all(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
+                                const tsri_call *call)
+{
+    for (int i = 0; i < g->pub.nranks; i++)
+        if (i != g->pub.index)
+            TSRI_TRY(tsri_local_await(g, i, which, seq, call));
+    return TSR_OK;
+}

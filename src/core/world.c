@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/core/world.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void tsri_log(const tsr_world *world, tsr_log_level level, const char *fmt, ...)
+{
+    if (!world || !world->log)
+        return;
+    char text[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    world->log(world->log_arg, level, text);
+}
+
+void tsri_world_own(tsr_world *world, tsri_owned *entry, void *object, void (*destroy)(void *))
+{
+    *entry = (tsri_owned){
+        .next = world->owned, .link = &world->owned, .destroy = destroy, .object = object};
+    if (entry->next)
+        entry->next->link = &entry->next;
+    world->owned = entry;
+}
+
+void tsri_world_disown(tsri_owned *entry)
+{
+    if (!entry->link)
+        return;
+    *entry->link = entry->next;
+    if (entry->next)
+        entry->next->link = entry->link;
+    entry->next = NULL;
+    entry->link = NULL;
+}
+
+void tsri_world_destroy_owned(tsr_world *world)
+{
+    while (world->owned) {
+        tsri_owned *entry = world->owned;
+        /* Taken off first: the object's destroyer frees the entry with the object. */
+        tsri_world_disown(entry);
+        entry->destroy(entry->object);
+    }
+}
