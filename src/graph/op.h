@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the op declarations (op_*.c) share: the checks that every op makes, writing rules, the small
+ * graphs that gradients are composed of, and the definitions that op_defs.c gathers. */
+#ifndef TESSERA_GRAPH_OP_H
+#define TESSERA_GRAPH_OP_H
+
+#include <tessera/ops.h>
+
+#include "src/graph/graph.h"
+
+/* --- checks: each fails the graph with a text that says what is legal, and returns false ---------- */
+/* What a check speaks of: the graph, the user's line, the op's name. */
+typedef struct tsri_ctx {
+    tsr_graph *g;
+    tsri_loc loc;
+    const char *op;
+} tsri_ctx;
+
+/* Fails the graph with "op: ...". */
+tsr_tensor *tsri_op_fail(const tsri_ctx *c, tsr_status status, const char *fmt, ...)
+    TSR_PRINTF(3, 4);
+/* A shape as text, in the graph's pool. */
+const char *tsri_op_dims(const tsri_ctx *c, const tsr_tensor *x);
+bool tsri_want_float(const tsri_ctx *c, const tsr_tensor *x);
+/* One dtype among all of x (entries may be NULL). */
+bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x);
+/* x (called `what` in the message) is a vector of n elements. */
+bool tsri_want_vector(const tsri_ctx *c, const char *what, const tsr_tensor *x, int64_t n);
+/* Makes a negative axis count from the front; it must be below ndim. */
+bool tsri_want_axis(const tsri_ctx *c, const tsr_tensor *x, int *axis);
+/* The same for a set; all of them when it is empty. */
+bool tsri_want_axes(const tsri_ctx *c, const tsr_tensor *x, tsr_axes axes, uint32_t *out_mask);
+/* No NaN. */
+bool tsri_want_number(const tsri_ctx *c, const char *what, double value);
+/* A new tensor's dims, dtype and signature, for the ops without operands. */
+bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,
+                   tsr_sbp sbp);
+/* Copies an options struct (NULL: all default) that may be of an older, shorter size. */
+void tsri_read_options(void *dst, size_t size, const void *opts);
+/* The (h, w) pairs of options: "a zero second entry repeats the first, TSR_OFF is a real 0". */
+bool tsri_read_pair(const tsri_ctx *c, const char *what, const int in[2], int none, int least,
+                    int32_t out[2]);
+
+/* --- rules ------------------------------------------------------------------------------------------ */
+enum { TSRI_AXES_TEXT = 48 };
+/* One letter for each axis. */
+extern const char tsri_letters[];
+tsr_status tsri_write_rule(tsri_rule_text *out, const char *fmt, ...) TSR_PRINTF(2, 3);
+void tsri_add_size(tsri_rule_text *out, const char *name, int64_t size);
+/* "a . c": the letters of ndim axes, with `mark` for those in mask (0: left out); "()" if none is
+ * left. */
+const char *tsri_axes_text(char buf[TSRI_AXES_TEXT], int ndim, uint32_t mask, char mark);
+
+/* --- pieces of gradients ------------------------------------------------------------------------------ */
+tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc loc);
+tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x, tsr_tensor *y,
+                             tsr_dtype out_dtype, tsri_loc loc);
+tsr_tensor *tsri_make_scale(tsr_tensor *x, double a, tsri_loc loc);
+/* Sum over the axes in mask times `scale`. */
+tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double scale, tsri_loc loc);
+tsr_tensor *tsri_make_reshape(tsr_tensor *x, tsr_dims dims, tsri_loc loc);
+/* The gradient of broadcasting from `dims`: sums dy over the axes that grew. */
+tsr_tensor *tsri_make_sum_to(tsr_tensor *dy, tsr_dims dims, tsri_loc loc);
+/* A constant tensor. */
+tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const tsr_placement *p,
+                           double value, tsri_loc loc);
+tsr_dims tsri_keepdim(tsr_dims dims, uint32_t mask);
+
+/* --- definitions ---------------------------------------------------------------------------------------- */
+extern const tsri_op_def tsri_def_unary, tsri_def_unary_grad, tsri_def_scale, tsri_def_cast,
+    tsri_def_binary, tsri_def_add_n;
+extern const tsri_op_def tsri_def_broadcast_to, tsri_def_reduce, tsri_def_argmax;
+extern const tsri_op_def tsri_def_matmul, tsri_def_linear, tsri_def_linear_dx, tsri_def_linear_dw;
+extern const tsri_op_def tsri_def_conv2d, tsri_def_conv2d_dx, tsri_def_conv2d_dw;
+extern const tsri_op_def tsri_def_max_pool, tsri_def_max_pool_dx, tsri_def_avg_pool,
+    tsri_def_avg_pool_dx, tsri_def_adaptive_pool, tsri_def_adaptive_pool_dx;
+extern const tsri_op_def tsri_def_bn_stats, tsri_def_bn_apply, tsri_def_bn_bwd_stats,
+    tsri_def_bn_bwd_apply, tsri_def_bn_param_grad, tsri_def_bn_running, tsri_def_bn_fold,
+    tsri_def_scale_shift;
+extern const tsri_op_def tsri_def_softmax, tsri_def_softmax_dx, tsri_def_ce, tsri_def_ce_dx;
+extern const tsri_op_def tsri_def_dropout, tsri_def_random, tsri_def_fill;
+extern const tsri_op_def tsri_def_reshape, tsri_def_permute;
+
+#endif

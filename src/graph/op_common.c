@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the op declarations share: checks and the writing of rules. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/graph/op.h"
+
+const char tsri_letters[] = "abcdefgh";
+
+tsr_tensor *tsri_op_fail(const tsri_ctx *c, tsr_status status, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return tsri_graph_fail(c->g, c->loc, status, "%s: %s", c->op, text);
+}
+
+const char *tsri_op_dims(const tsri_ctx *c, const tsr_tensor *x)
+{
+    return tsri_dims_text(c->g, x->shape);
+}
+
+bool tsri_want_float(const tsri_ctx *c, const tsr_tensor *x)
+{
+    if (tsri_is_float(x->dtype))
+        return true;
+    tsri_op_fail(c, TSR_ERR_DTYPE,
+                 "operand %s is %s; floating point is needed: use tsr_cast(x, TSR_F32)",
+                 tsri_op_dims(c, x), tsr_dtype_name(x->dtype));
+    return false;
+}
+
+bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x)
+{
+    for (int i = 1; i < n; i++)
+        if (x[i] && x[i]->dtype != x[0]->dtype) {
+            tsri_op_fail(c, TSR_ERR_DTYPE,
+                         "operands 0 and %d are %s and %s; one dtype is needed: use tsr_cast", i,
+                         tsr_dtype_name(x[0]->dtype), tsr_dtype_name(x[i]->dtype));
+            return false;
+        }
+    return true;
+}
+
+bool tsri_want_vector(const tsri_ctx *c, const char *what, const tsr_tensor *x, int64_t n)
+{
+    if (x->shape.ndim == 1 && x->shape.d[0] == n)
+        return true;
+    tsri_op_fail(c, TSR_ERR_SHAPE, "%s is %s; it must be (%lld)", what, tsri_op_dims(c, x),
+                 (long long)n);
+    return false;
+}
+
+bool tsri_want_axis(const tsri_ctx *c, const tsr_tensor *x, int *axis)
+{
+    int n = x->shape.ndim, a = *axis < 0 ? *axis + n : *axis;
+    if (a >= 0 && a < n) {
+        *axis = a;
+        return true;
+    }
+    if (n == 0)
+        tsri_op_fail(c, TSR_ERR_SHAPE, "axis %d of a scalar; it has no axes", *axis);
+    else
+        tsri_op_fail(c, TSR_ERR_SHAPE, "axis %d of %s; legal are %d to %d", *axis,
+                     tsri_op_dims(c, x), -n, n - 1);
+    return false;
+}
+
+bool tsri_want_axes(const tsri_ctx *c, const tsr_tensor *x, tsr_axes axes, uint32_t *out_mask)
+{
+    uint32_t mask = 0;
+    if (axes.n < 0 || axes.n > TSR_MAX_NDIM) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "%d axes; legal are 0 (all) to %d", axes.n, TSR_MAX_NDIM);
+        return false;
+    }
+    for (int i = 0; i < axes.n; i++) {
+        int axis = axes.axis[i];
+        if (!tsri_want_axis(c, x, &axis))
+            return false;
+        if (mask >> axis & 1) {
+            tsri_op_fail(c, TSR_ERR_INVALID, "axis %d of %s is named twice", axis,
+                         tsri_op_dims(c, x));
+            return false;
+        }
+        mask |= 1u << axis;
+    }
+    *out_mask = axes.n ? mask : (1u << x->shape.ndim) - 1;
+    return true;
+}
+
+bool tsri_want_number(const tsri_ctx *c, const char *what, double value)
+{
+    if (!isnan(value))
+        return true;
+    tsri_op_fail(c, TSR_ERR_INVALID, "%s is NaN; a number is needed", what);
+    return false;
+}
+
+static bool want_new_sbp(const tsri_ctx *c, tsr_dims dims, const tsr_placement *p, tsr_sbp sbp)
+{
+    char text[TSR_SBP_TEXT_MAX];
+    if (sbp.ndim == 0)
+        return true;
+    if (sbp.ndim != tsr_placement_ndim(p)) {
+        tsri_op_fail(c, TSR_ERR_SBP, "signature %s has %d entries, but placement %s has %d",
+                     tsr_sbp_format(sbp, text), sbp.ndim, tsr_placement_text(p),
+                     tsr_placement_ndim(p));
+        return false;
+    }
+    for (int i = 0; i < sbp.ndim; i++) {
+        tsr_sbp1 s = sbp.d[i];
+        if (s.kind == TSR_SBP_BROADCAST ||
+            (s.kind == TSR_SBP_SPLIT && s.arg >= 0 && s.arg < dims.ndim))
+            continue;
+        tsri_op_fail(c, TSR_ERR_SBP,
+                     "signature %s for a new tensor %s; legal are B and S(i) of its %d axes",
+                     tsr_sbp_format(sbp, text), tsri_dims_text(c->g, dims), dims.ndim);
+        return false;
+    }
+    return true;
+}
+
+bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,
+                   tsr_sbp sbp)
+{
+    if (!c->g) {
+        tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s: no graph (did its creation fail?)", c->op);
+        return false;
+    }
+    if (c->g->status != TSR_OK)
+        return false;
+    if (!p) {
+        tsri_op_fail(c, TSR_ERR_PLACEMENT, "no placement%s%s", tsr_last_error()[0] ? ": " : "",
+                     tsr_last_error());
+        return false;
+    }
+    if (!tsr_dtype_size(dtype)) {
+        tsri_op_fail(c, TSR_ERR_DTYPE, "no such dtype: %d", (int)dtype);
+        return false;
+    }
+    if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM) {
+        tsri_op_fail(c, TSR_ERR_SHAPE, "%d axes; legal are 0 to %d", dims.ndim, TSR_MAX_NDIM);
+        return false;
+    }
+    for (int i = 0; i < dims.ndim; i++)
+        if (dims.d[i] < 0) {
+            tsri_op_fail(c, TSR_ERR_SHAPE, "axis %d of %s is negative; sizes are >= 0", i,
+                         tsri_dims_text(c->g, dims));
+            return false;
+        }
+    return want_new_sbp(c, dims, p, sbp);
+}
+
+void tsri_read_options(void *dst, size_t size, const void *opts)
+{
+    memset(dst, 0, size);
+    if (!opts)
+        return;
+    size_t given = *(const size_t *)opts; /* `size` is the first field of each */
+    memcpy(dst, opts, given < size ? given : size);
+}
+
+bool tsri_read_pair(const tsri_ctx *c, const char *what, const int in[2], int none, int least,
+                    int32_t out[2])
+{
+    for (int i = 0; i < 2; i++) {
+        int v = in[i];
+        out[i] = v == 0 ? (i == 0 ? none : out[0]) : v == TSR_OFF ? 0 : v;
+        if (v < TSR_OFF || out[i] < least) {
+            tsri_op_fail(c, TSR_ERR_INVALID, "%s is (%d,%d); each must be at least %d", what, in[0],
+                         in[1], least);
+            return false;
+        }
+    }
+    return true;
+}
+
+tsr_status tsri_write_rule(tsri_rule_text *out, const char *fmt, ...)
+{
+    memset(out, 0, sizeof *out);
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(out->text, sizeof out->text, fmt, ap);
+    va_end(ap);
+    if (n < 0 || (size_t)n >= sizeof out->text)
+        return tsri_fail(TSR_ERR_INTERNAL, "rule text of %d characters; room is for %zu", n,
+                         sizeof out->text - 1);
+    return TSR_OK;
+}
+
+void tsri_add_size(tsri_rule_text *out, const char *name, int64_t size)
+{
+    tsri_index_size *s = &out->sizes[out->nsizes++];
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->size = size;
+}
+
+const char *tsri_axes_text(char buf[TSRI_AXES_TEXT], int ndim, uint32_t mask, char mark)
+{
+    char *p = buf;
+    for (int i = 0; i < ndim; i++) {
+        bool marked = mask >> i & 1;
+        if (marked && !mark)
+            continue;
+        if (p > buf)
+            *p++ = ' ';
+        *p++ = marked ? mark : tsri_letters[i];
+    }
+    *p = 0;
+    return p > buf ? buf : strcpy(buf, "()");
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Convolution, NCHW. */
+#include <stdio.h>
+
+#include "src/graph/op.h"
+
+/* Options to attributes; the kernel size is the weight's. */
+static bool read_options(const tsri_ctx *c, const tsr_conv2d_opts *opts, const tsr_tensor *w,
+                         tsri_attrs *out)
+{
+    tsr_conv2d_opts o;
+    tsri_read_options(&o, sizeof o, opts);
+    *out = (tsri_attrs){0};
+    if (!tsri_read_pair(c, "stride", o.stride, 1, 1, out->conv.stride) ||
+        !tsri_read_pair(c, "padding", o.padding, 0, 0, out->conv.pad) ||
+        !tsri_read_pair(c, "dilation", o.dilation, 1, 1, out->conv.dilation))
+        return false;
+    if (o.groups < 0) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "groups is %lld; it must be at least 1",
+                     (long long)o.groups);
+        return false;
+    }
+    out->conv.groups = o.groups ? o.groups : 1;
+    for (int i = 0; i < 2; i++) {
+        int64_t k = w->shape.d[2 + i];
+        if (k < 1 || k > INT32_MAX) {
+            tsri_op_fail(c, TSR_ERR_SHAPE, "weight %s: kernel sizes must be at least 1",
+                         tsri_op_dims(c, w));
+            return false;
+        }
+        out->conv.kernel[i] = (int32_t)k;
+    }
+    return true;
+}
+
+static bool want_channels(const tsri_ctx *c, const tsr_tensor *x, const tsr_tensor *w, int64_t groups)
+{
+    int64_t channels = x->shape.d[1], out = w->shape.d[0];
+    if (channels % groups || out % groups) {
+        tsri_op_fail(c, TSR_ERR_SHAPE,
+                     "x %s, weight %s: %lld groups must divide the %lld channels in and the %lld out",
+                     tsri_op_dims(c, x), tsri_op_dims(c, w), (long long)groups, (long long)channels,
+                     (long long)out);
+        return false;
+    }
+    if (channels / groups == w->shape.d[1])
+        return true;
+    tsri_op_fail(c, TSR_ERR_SHAPE,
+                 "x %s, weight %s: with %lld group%s the weight must be (%lld,%lld,%lld,%lld)",
+                 tsri_op_dims(c, x), tsri_op_dims(c, w), (long long)groups, groups == 1 ? "" : "s",
+                 (long long)out, (long long)(channels / groups), (long long)w->shape.d[2],
+                 (long long)w->shape.d[3]);
+    return false;
+}
+
+tsr_tensor *tsr_conv2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr_conv2d_opts *opts,
+                          const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *in[3] = {x, w, b}, *failed;
+    tsri_ctx c = {tsri_check_operands("conv2d", 3, in, 1u << 2, loc, &failed), loc, "conv2d"};
+    if (!c.g)
+        return failed;
+    if (x->shape.ndim != 4 || w->shape.ndim != 4)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "x %s, weight %s; legal are x (n,c,h,w), weight (o,c/groups,kh,kw)",
+                            tsri_op_dims(&c, x), tsri_op_dims(&c, w));
+    tsri_attrs attrs;
+    if (!read_options(&c, opts, w, &attrs) || !want_channels(&c, x, w, attrs.conv.groups) ||
+        !tsri_want_same_dtype(&c, 3, in) || !tsri_want_float(&c, x) ||
+        (b && !tsri_want_vector(&c, "bias", b, w->shape.d[0])))
+        return &c.g->failed;
+    tsr_dims shape = TSR_DIMS(x->shape.d[0], w->shape.d[0], 0, 0);
+    for (int i = 0; i < 2; i++) {
+        int64_t padded = x->shape.d[2 + i] + 2 * (int64_t)attrs.conv.pad[i];
+        int64_t window = (int64_t)attrs.conv.dilation[i] * (attrs.conv.kernel[i] - 1) + 1;
+        if (padded < window)
+            return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                                "x %s: the window of %lld (kernel with dilation) is larger than the "
+                                "%lld elements of axis %d with padding; pad more",
+                                tsri_op_dims(&c, x), (long long)window, (long long)padded, 2 + i);
+        shape.d[2 + i] = (padded - window) / attrs.conv.stride[i] + 1;
+    }
+    return tsri_graph_add1(c.g, TSRI_OP_CONV2D, &attrs, b ? 3 : 2, in, shape, x->dtype, loc);
+}
+
+/* --- rules ------------------------------------------------------------------------------------------- */
+
+/* How axes h and w of the data and of the result read in the rule. Windows that neither overlap nor
+ * hang over split with them; others would need halos. */
+typedef struct window_text {
+    char data[16], res[8];
+    bool index[2]; /* h, w are indices inside ( ) */
+} window_text;
+
+static window_text write_windows(const tsri_attrs *attrs, const tsr_dims *data)
+{
+    static const char *const whole[2] = {"h", "w"}, *const part[2] = {"(h .)", "(w .)"};
+    const char *d[2], *r[2];
+    window_text t = {0};
+    for (int i = 0; i < 2; i++) {
+        int64_t stride = attrs->conv.stride[i];
+        int64_t window = (int64_t)attrs->conv.dilation[i] * (attrs->conv.kernel[i] - 1) + 1;
+        bool apart = window <= stride && attrs->conv.pad[i] == 0 && data->d[2 + i] % stride == 0;
+        t.index[i] = apart && stride > 1;
+        d[i] = !apart ? "." : stride == 1 ? whole[i] : part[i];
+        r[i] = apart ? whole[i] : ".";
+    }
+    snprintf(t.data, sizeof t.data, "%s %s", d[0], d[1]);
+    snprintf(t.res, sizeof t.res, "%s %s", r[0], r[1]);
+    return t;
+}
+
+static void add_sizes(tsri_rule_text *out, const tsri_op *op, const window_text *t,
+                      const tsr_dims *weight, const tsr_dims *res)
+{
+    int64_t g = op->attrs.conv.groups;
+    tsri_add_size(out, "g", g);
+    tsri_add_size(out, "i", weight->d[1]);
+    tsri_add_size(out, "o", weight->d[0] / g);
+    if (t->index[0])
+        tsri_add_size(out, "h", res->d[2]);
+    if (t->index[1])
+        tsri_add_size(out, "w", res->d[3]);
+}
+
+static tsr_status rule_conv(const tsri_op *op, tsri_rule_text *out)
+{
+    window_text t = write_windows(&op->attrs, &op->in[0]->shape);
+    TSRI_TRY(tsri_write_rule(out, "n (g i) %s, (g o) i . .%s -> n (g o) %s", t.data,
+                             op->nin == 3 ? " + (g o)" : "", t.res));
+    add_sizes(out, op, &t, &op->in[1]->shape, &op->out[0]->shape);
+    return TSR_OK;
+}
+
+static tsr_status rule_conv_dx(const tsri_op *op, tsri_rule_text *out)
+{
+    window_text t = write_windows(&op->attrs, &op->out[0]->shape);
+    TSRI_TRY(tsri_write_rule(out, "n (g o) %s, (g o) i . . -> n (g i) %s", t.res, t.data));
+    add_sizes(out, op, &t, &op->in[1]->shape, &op->in[0]->shape);
+    return TSR_OK;
+}
+
+static tsr_status rule_conv_dw(const tsri_op *op, tsri_rule_text *out)
+{
+    window_text t = write_windows(&op->attrs, &op->in[0]->shape);
+    TSRI_TRY(tsri_write_rule(out, "n (g i) %s, n (g o) %s -> (g o) i . .", t.data, t.res));
+    add_sizes(out, op, &t, &op->out[0]->shape, &op->in[1]->shape);
+    return TSR_OK;
+}
+
+/* --- gradients, cost ------------------------------------------------------------------------------------ */
+
+static void grad_conv(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    tsr_tensor *x = op->in[0], *w = op->in[1], *dy = dout[0];
+    tsr_tensor *dx_in[2] = {dy, w}, *dw_in[2] = {x, dy};
+    if (want[0])
+        din[0] = tsri_graph_add1(x->graph, TSRI_OP_CONV2D_DX, &op->attrs, 2, dx_in, x->shape,
+                                 x->dtype, op->loc);
+    if (want[1])
+        din[1] = tsri_graph_add1(x->graph, TSRI_OP_CONV2D_DW, &op->attrs, 2, dw_in, w->shape,
+                                 w->dtype, op->loc);
+    if (op->nin == 3 && want[2])
+        din[2] = tsri_make_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, false, 1, op->loc);
+}
+
+/* Every weight meets each position of the result: 2 * |weight| * n * h' * w'. */
+static double flops(const tsr_dims *weight, const tsr_dims *res)
+{
+    return 2 * (double)tsr_dims_count(*weight) * (double)res->d[0] * (double)res->d[2] *
+           (double)res->d[3];
+}
+
+static double flops_conv(const tsri_op *op)
+{
+    return flops(&op->in[1]->shape, &op->out[0]->shape);
+}
+
+static double flops_conv_dx(const tsri_op *op)
+{
+    return flops(&op->in[1]->shape, &op->in[0]->shape);
+}
+
+static double flops_conv_dw(const tsri_op *op)
+{
+    return flops(&op->out[0]->shape, &op->in[1]->shape);
+}
+
+const tsri_op_def tsri_def_conv2d = {rule_conv, grad_conv, flops_conv};
+const tsri_op_def tsri_def_conv2d_dx = {rule_conv_dx, NULL, flops_conv_dx};
+const tsri_op_def tsri_def_conv2d_dw = {rule_conv_dw, NULL, flops_conv_dw};

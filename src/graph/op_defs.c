@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is known of each op kind, in one table; and the kinds that no user declares. */
+#include "src/graph/op.h"
+
+static tsr_status rule_copy(const tsri_op *op, tsri_rule_text *out)
+{
+    (void)op;
+    return tsri_write_rule(out, "^... -> ...");
+}
+
+/* Updates are linear, so P would be legal; it is never useful, and a half-updated parameter none to
+ * leave about. hyper is read whole by every rank. */
+static tsr_status rule_sgd(const tsri_op *op, tsri_rule_text *out)
+{
+    return tsri_write_rule(out, op->nin == 4 ? "!..., !..., !..., !. -> ..., ..."
+                                             : "!..., !..., !. -> ...");
+}
+
+static tsr_status rule_adam(const tsri_op *op, tsri_rule_text *out)
+{
+    (void)op;
+    return tsri_write_rule(out, "!..., !..., !..., !..., !. -> ..., ..., ...");
+}
+
+static double flops_update(const tsri_op *op)
+{
+    return (op->kind == TSRI_OP_ADAM ? 20 : 4) * (double)tsr_dims_count(op->in[0]->shape);
+}
+
+static const tsri_op_def source = {NULL, NULL, NULL};
+static const tsri_op_def copy = {rule_copy, NULL, NULL};
+static const tsri_op_def sgd = {rule_sgd, NULL, flops_update};
+static const tsri_op_def adam = {rule_adam, NULL, flops_update};
+
+/* The forms that lowering fuses (BN_ACT and its kind) are made after inference, and have none. */
+static const tsri_op_def *const defs[TSRI_OP_COUNT_] = {
+    [TSRI_OP_INPUT] = &source,
+    [TSRI_OP_VARIABLE] = &source,
+    [TSRI_OP_TO_GLOBAL] = &source,
+    [TSRI_OP_UNARY] = &tsri_def_unary,
+    [TSRI_OP_UNARY_GRAD] = &tsri_def_unary_grad,
+    [TSRI_OP_SCALE] = &tsri_def_scale,
+    [TSRI_OP_CAST] = &tsri_def_cast,
+    [TSRI_OP_BINARY] = &tsri_def_binary,
+    [TSRI_OP_ADD_N] = &tsri_def_add_n,
+    [TSRI_OP_BROADCAST_TO] = &tsri_def_broadcast_to,
+    [TSRI_OP_REDUCE] = &tsri_def_reduce,
+    [TSRI_OP_ARGMAX] = &tsri_def_argmax,
+    [TSRI_OP_MATMUL] = &tsri_def_matmul,
+    [TSRI_OP_LINEAR] = &tsri_def_linear,
+    [TSRI_OP_LINEAR_DX] = &tsri_def_linear_dx,
+    [TSRI_OP_LINEAR_DW] = &tsri_def_linear_dw,
+    [TSRI_OP_CONV2D] = &tsri_def_conv2d,
+    [TSRI_OP_CONV2D_DX] = &tsri_def_conv2d_dx,
+    [TSRI_OP_CONV2D_DW] = &tsri_def_conv2d_dw,
+    [TSRI_OP_MAX_POOL] = &tsri_def_max_pool,
+    [TSRI_OP_MAX_POOL_DX] = &tsri_def_max_pool_dx,
+    [TSRI_OP_AVG_POOL] = &tsri_def_avg_pool,
+    [TSRI_OP_AVG_POOL_DX] = &tsri_def_avg_pool_dx,
+    [TSRI_OP_ADAPTIVE_POOL] = &tsri_def_adaptive_pool,
+    [TSRI_OP_ADAPTIVE_POOL_DX] = &tsri_def_adaptive_pool_dx,
+    [TSRI_OP_BN_STATS] = &tsri_def_bn_stats,
+    [TSRI_OP_BN_APPLY] = &tsri_def_bn_apply,
+    [TSRI_OP_BN_BWD_STATS] = &tsri_def_bn_bwd_stats,
+    [TSRI_OP_BN_BWD_APPLY] = &tsri_def_bn_bwd_apply,
+    [TSRI_OP_BN_PARAM_GRAD] = &tsri_def_bn_param_grad,
+    [TSRI_OP_BN_RUNNING] = &tsri_def_bn_running,
+    [TSRI_OP_BN_FOLD] = &tsri_def_bn_fold,
+    [TSRI_OP_SCALE_SHIFT] = &tsri_def_scale_shift,
+    [TSRI_OP_SOFTMAX] = &tsri_def_softmax,
+    [TSRI_OP_SOFTMAX_DX] = &tsri_def_softmax_dx,
+    [TSRI_OP_CE] = &tsri_def_ce,
+    [TSRI_OP_CE_DX] = &tsri_def_ce_dx,
+    [TSRI_OP_DROPOUT] = &tsri_def_dropout,
+    [TSRI_OP_RANDOM] = &tsri_def_random,
+    [TSRI_OP_FILL] = &tsri_def_fill,
+    [TSRI_OP_RESHAPE] = &tsri_def_reshape,
+    [TSRI_OP_PERMUTE] = &tsri_def_permute,
+    [TSRI_OP_COPY] = &copy,
+    [TSRI_OP_SGD] = &sgd,
+    [TSRI_OP_ADAM] = &adam,
+    [TSRI_OP_ASSIGN] = &copy,
+};
+
+const tsri_op_def *tsri_op_def_of(tsri_op_kind kind)
+{
+    return (unsigned)kind < TSRI_OP_COUNT_ ? defs[kind] : NULL;
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Element-wise ops of one operand, casts, and those of two with NumPy's broadcasting. */
+#include <stdio.h>
+
+#include "src/graph/op.h"
+
+/* --- one operand --------------------------------------------------------------------------------- */
+
+static tsr_tensor *declare_unary(const char *name, tsr_tensor *x, tsri_unary_fn fn, double a,
+                                 tsri_loc loc)
+{
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
+    if (!c.g)
+        return failed;
+    if (!tsri_want_float(&c, x) || !tsri_want_number(&c, "the scalar", a))
+        return &c.g->failed;
+    tsri_attrs attrs = {0};
+    attrs.unary.fn = fn;
+    attrs.unary.a = a;
+    return tsri_graph_add1(c.g, TSRI_OP_UNARY, &attrs, 1, &x, x->shape, x->dtype, loc);
+}
+
+static tsr_tensor *declare_scale(const char *name, tsr_tensor *x, double a, tsri_loc loc)
+{
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
+    if (!c.g)
+        return failed;
+    if (!tsri_want_float(&c, x) || !tsri_want_number(&c, "the scalar", a))
+        return &c.g->failed;
+    tsri_attrs attrs = {0};
+    attrs.scale.a = a;
+    return tsri_graph_add1(c.g, TSRI_OP_SCALE, &attrs, 1, &x, x->shape, x->dtype, loc);
+}
+
+tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc loc)
+{
+    return declare_unary(tsri_unary_name(fn), x, fn, a, loc);
+}
+
+tsr_tensor *tsri_make_scale(tsr_tensor *x, double a, tsri_loc loc)
+{
+    return a == 1 ? x : declare_scale("scale", x, a, loc);
+}
+
+#define UNARY(name, FN)                                                                            \
+    tsr_tensor *tsr_##name##_at(tsr_tensor *x, const char *file, int line)                         \
+    {                                                                                              \
+        return declare_unary(#name, x, TSRI_UNARY_##FN, 0, (tsri_loc){file, line});                \
+    }
+UNARY(abs, ABS)
+UNARY(exp, EXP)
+UNARY(log, LOG)
+UNARY(sqrt, SQRT)
+UNARY(relu, RELU)
+UNARY(relu6, RELU6)
+UNARY(tanh, TANH)
+UNARY(sigmoid, SIGMOID)
+UNARY(silu, SILU)
+
+tsr_tensor *tsr_neg_at(tsr_tensor *x, const char *file, int line)
+{
+    return declare_scale("neg", x, -1, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_pow_scalar_at(tsr_tensor *x, double p, const char *file, int line)
+{
+    return declare_unary("pow_scalar", x, TSRI_UNARY_POW, p, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_add_scalar_at(tsr_tensor *x, double a, const char *file, int line)
+{
+    return declare_unary("add_scalar", x, TSRI_UNARY_ADD, a, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_sub_scalar_at(tsr_tensor *x, double a, const char *file, int line)
+{
+    return declare_unary("sub_scalar", x, TSRI_UNARY_ADD, -a, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_mul_scalar_at(tsr_tensor *x, double a, const char *file, int line)
+{
+    return declare_scale("mul_scalar", x, a, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_div_scalar_at(tsr_tensor *x, double a, const char *file, int line)
+{
+    return declare_scale("div_scalar", x, 1 / a, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_rdiv_scalar_at(tsr_tensor *x, double a, const char *file, int line)
+{
+    return declare_unary("rdiv_scalar", x, TSRI_UNARY_RDIV, a, (tsri_loc){file, line});
+}
+
+static tsr_status rule_unary(const tsri_op *op, tsri_rule_text *out)
+{
+    (void)op;
+    return tsri_write_rule(out, "!... -> ...");
+}
+
+static void grad_unary(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    tsri_unary_fn fn = (tsri_unary_fn)op->attrs.unary.fn;
+    tsr_tensor *in[2] = {tsri_unary_saves_output(fn) ? op->out[0] : op->in[0], dout[0]};
+    din[0] = fn == TSRI_UNARY_ADD
+                 ? dout[0]
+                 : tsri_graph_add1(dout[0]->graph, TSRI_OP_UNARY_GRAD, &op->attrs, 2, in,
+                                   op->in[0]->shape, op->in[0]->dtype, op->loc);
+}
+
+static double flops_unary(const tsri_op *op)
+{
+    double n = (double)tsr_dims_count(op->out[0]->shape);
+    switch (op->attrs.unary.fn) {
+    case TSRI_UNARY_ABS:
+    case TSRI_UNARY_RELU:
+    case TSRI_UNARY_RELU6:
+    case TSRI_UNARY_ADD:
+        return n;
+    default:
+        return 10 * n; /* a transcendental function, a root or a division */
+    }
+}
+
+const tsri_op_def tsri_def_unary = {rule_unary, grad_unary, flops_unary};
+
+static tsr_status rule_unary_grad(const tsri_op *op, tsri_rule_text *out)
+{
+    (void)op;
+    return tsri_write_rule(out, "!..., ... -> ...");
+}
+
+const tsri_op_def tsri_def_unary_grad = {rule_unary_grad, NULL, flops_unary};
+
+static tsr_status rule_scale(const tsri_op *op, tsri_rule_text *out)
+{
+    (void)op;
+    return tsri_write_rule(out, "... -> ...");
+}
+
+static void grad_scale(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    din[0] = tsri_make_scale(dout[0], op->attrs.scale.a, op->loc);
+}
+
+const tsri_op_def tsri_def_scale = {rule_scale, grad_scale, NULL};
+
+/* --- cast -------------------------------------------------------------------------------------------- */
+
+tsr_tensor *tsr_cast_at(tsr_tensor *x, tsr_dtype dtype, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("cast", 1, &x, 0, loc, &failed), loc, "cast"};
+    if (!c.g)
+        return failed;
+    if (!tsr_dtype_size(dtype))
+        return tsri_op_fail(&c, TSR_ERR_DTYPE, "no such dtype: %d", (int)dtype);
+    if (dtype == x->dtype)
+        return x;
+    return tsri_graph_add1(c.g, TSRI_OP_CAST, NULL, 1, &x, x->shape, dtype, loc);
+}
+
+/* Whether a sum of casts is the cast of the sum, up to the rounding that any sum has. A cast to a
+ * narrower type rounds each addend; sums of bool and u8 wrap. */
+static bool cast_is_linear(tsr_dtype from, tsr_dtype to)
+{
+    if (!tsri_is_float(to))
+        return false;
+    if (tsri_is_float(from))
+        return tsr_dtype_size(to) > tsr_dtype_size(from);
+    return from == TSR_I64 || from == TSR_I32;
+}
+
+static tsr_status rule_cast(const tsri_op *op, tsri_rule_text *out)
+{
+    bool linear = cast_is_linear(op->in[0]->dtype, op->out[0]->dtype);
+    return tsri_write_rule(out, linear ? "... -> ..." : "!... -> ...");
+}
+
+static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    if (tsri_is_float(op->in[0]->dtype))
+        din[0] = tsr_cast_at(dout[0], op->in[0]->dtype, op->loc.file, op->loc.line);
+}
+
+const tsri_op_def tsri_def_cast = {rule_cast, grad_cast, NULL};
+
+/* --- two operands ---------------------------------------------------------------------------------------- */
+
+/* NumPy's: aligned from the right, sizes equal or one of them 1. */
+static bool broadcast_shapes(tsr_dims a, tsr_dims b, tsr_dims *out)
+{
+    tsr_dims r = {.ndim = a.ndim > b.ndim ? a.ndim : b.ndim};
+    for (int i = 1; i <= r.ndim; i++) {
+        int64_t m = i <= a.ndim ? a.d[a.ndim - i] : 1, n = i <= b.ndim ? b.d[b.ndim - i] : 1;
+        if (m != n && m != 1 && n != 1)
+            return false;
+        r.d[r.ndim - i] = m == 1 ? n : m;
+    }
+    *out = r;
+    return true;
+}
+
+static bool want_arithmetic(const tsri_ctx *c, const tsr_tensor *x, tsri_binary_fn fn)
+{
+    if (fn == TSRI_BINARY_EQUAL || tsri_is_float(x->dtype))
+        return true;
+    if (fn == TSRI_BINARY_DIV || fn == TSRI_BINARY_POW)
+        return tsri_want_float(c, x);
+    if (x->dtype == TSR_I64 || x->dtype == TSR_I32)
+        return true;
+    tsri_op_fail(c, TSR_ERR_DTYPE,
+                 "operands are %s; legal are floating point, i32 and i64: use tsr_cast",
+                 tsr_dtype_name(x->dtype));
+    return false;
+}
+
+tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x, tsr_tensor *y,
+                             tsr_dtype out_dtype, tsri_loc loc)
+{
+    tsr_tensor *in[2] = {x, y}, *failed;
+    tsri_ctx c = {tsri_check_operands(name, 2, in, 0, loc, &failed), loc, name};
+    if (!c.g)
+        return failed;
+    tsr_dims shape;
+    if (!tsri_want_same_dtype(&c, 2, in) || !want_arithmetic(&c, x, fn))
+        return &c.g->failed;
+    if (!broadcast_shapes(x->shape, y->shape, &shape))
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "%s and %s; from the right, sizes must be equal or one of them 1",
+                            tsri_op_dims(&c, x), tsri_op_dims(&c, y));
+    tsri_attrs attrs = {0};
+    attrs.binary.fn = fn;
+    return tsri_graph_add1(c.g, TSRI_OP_BINARY, &attrs, 2, in, shape,
+                           out_dtype ? out_dtype : x->dtype, loc);
+}
+
+#define BINARY(name, FN, out_dtype)                                                                \
+    tsr_tensor *tsr_##name##_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line)          \
+    {                                                                                              \
+        return tsri_make_binary(#name, TSRI_BINARY_##FN, x, y, out_dtype, (tsri_loc){file, line}); \
+    }
+BINARY(add, ADD, TSR_DTYPE_NONE)
+BINARY(sub, SUB, TSR_DTYPE_NONE)
+BINARY(mul, MUL, TSR_DTYPE_NONE)
+BINARY(div, DIV, TSR_DTYPE_NONE)
+BINARY(pow, POW, TSR_DTYPE_NONE)
+BINARY(equal, EQUAL, TSR_BOOL)
+
+static tsr_status rule_binary(const tsri_op *op, tsri_rule_text *out)
+{
+    switch (op->attrs.binary.fn) {
+    case TSRI_BINARY_ADD:
+    case TSRI_BINARY_SUB:
+        return tsri_write_rule(out, "... + ... -> ...");
+    case TSRI_BINARY_MUL:
+        return tsri_write_rule(out, "..., ... -> ...");
+    case TSRI_BINARY_DIV:
+        return tsri_write_rule(out, "..., !... -> ...");
+    default:
+        return tsri_write_rule(out, "!..., !... -> ...");
+    }
+}
+
+tsr_tensor *tsri_make_sum_to(tsr_tensor *dy, tsr_dims dims, tsri_loc loc)
+{
+    int lead = dy->shape.ndim - dims.ndim;
+    if (dy->failed || lead < 0)
+        return dy;
+    uint32_t grown = (1u << lead) - 1, kept = 0;
+    for (int i = 0; i < dims.ndim; i++)
+        if (dims.d[i] == 1 && dy->shape.d[lead + i] != 1)
+            kept |= 1u << (lead + i);
+    if (!grown && !kept)
+        return dy;
+    /* New axes in front are dropped; an axis that grew from 1 comes back as 1. */
+    tsr_tensor *sum = tsri_make_sum(dy, grown | kept, !grown, 1, loc);
+    return grown && kept ? tsri_make_reshape(sum, dims, loc) : sum;
+}
+
+/* d(x^y): y x^(y-1) to x, x^y log(x) to y. */
+static void grad_pow(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor **din)
+{
+    const char *file = op->loc.file;
+    int line = op->loc.line;
+    tsr_tensor *x = op->in[0], *y = op->in[1];
+    if (want[0]) {
+        tsr_tensor *less = tsr_pow_at(x, tsr_add_scalar_at(y, -1, file, line), file, line);
+        din[0] = tsr_mul_at(dz, tsr_mul_at(y, less, file, line), file, line);
+    }
+    if (want[1]) {
+        tsr_tensor *zlog = tsr_mul_at(op->out[0], tsr_log_at(x, file, line), file, line);
+        din[1] = tsr_mul_at(dz, zlog, file, line);
+    }
+}
+
+/* d(x/y): 1/y to x, -(x/y)/y to y. */
+static void grad_div(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor **din)
+{
+    const char *file = op->loc.file;
+    int line = op->loc.line;
+    tsr_tensor *dx = tsr_div_at(dz, op->in[1], file, line);
+    if (want[0])
+        din[0] = dx;
+    if (want[1])
+        din[1] = tsri_make_scale(tsr_mul_at(dx, op->out[0], file, line), -1, op->loc);
+}
+
+static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    const char *file = op->loc.file;
+    int line = op->loc.line;
+    tsr_tensor *dz = dout[0], *full[2] = {NULL, NULL};
+    switch (op->attrs.binary.fn) {
+    case TSRI_BINARY_ADD:
+    case TSRI_BINARY_SUB:
+        full[0] = full[1] = dz;
+        break;
+    case TSRI_BINARY_MUL:
+        for (int i = 0; i < 2; i++)
+            full[i] = want[i] ? tsr_mul_at(dz, op->in[1 - i], file, line) : NULL;
+        break;
+    case TSRI_BINARY_DIV:
+        grad_div(op, dz, want, full);
+        break;
+    case TSRI_BINARY_POW:
+        grad_pow(op, dz, want, full);
+        break;
+    default:
+        return; /* a step: its gradient is 0 wherever it has one */
+    }
+    for (int i = 0; i < 2; i++)
+        if (want[i])
+            din[i] = tsri_make_sum_to(full[i], op->in[i]->shape, op->loc);
+    if (op->attrs.binary.fn == TSRI_BINARY_SUB && want[1])
+        din[1] = tsri_make_scale(din[1], -1, op->loc);
+}
+
+static double flops_binary(const tsri_op *op)
+{
+    double n = (double)tsr_dims_count(op->out[0]->shape);
+    return op->attrs.binary.fn == TSRI_BINARY_POW ? 10 * n : n;
+}
+
+const tsri_op_def tsri_def_binary = {rule_binary, grad_binary, flops_binary};
+
+/* --- sums of many ------------------------------------------------------------------------------------------- */
+
+static tsr_status rule_add_n(const tsri_op *op, tsri_rule_text *out)
+{
+    char text[TSRI_RULE_MAX_ARGS * 6 + 1] = "...";
+    for (int i = 1, at = 3; i < op->nin && i < TSRI_RULE_MAX_ARGS; i++)
+        at += sprintf(text + at, " + ...");
+    return tsri_write_rule(out, "%s -> ...", text);
+}
+
+static void grad_add_n(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    for (int i = 0; i < op->nin; i++)
+        din[i] = want[i] ? dout[0] : NULL;
+}
+
+static double flops_add_n(const tsri_op *op)
+{
+    return (double)(op->nin - 1) * (double)tsr_dims_count(op->out[0]->shape);
+}
+
+const tsri_op_def tsri_def_add_n = {rule_add_n, grad_add_n, flops_add_n};

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batch norm, decomposed: statistics -> (boxing) -> normalisation, so that its statistics are those
+ * of the global batch, or of R virtual batches, wherever the data is. */
+#include <math.h>
+
+#include "src/graph/op.h"
+
+static bool read_options(const tsri_ctx *c, const tsr_batch_norm_opts *opts, const tsr_tensor *x,
+                         tsri_attrs *out)
+{
+    tsr_batch_norm_opts o;
+    tsri_read_options(&o, sizeof o, opts);
+    if (!(o.eps >= 0) || isinf(o.eps)) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "eps is %g; it must be positive (0: 1e-5)", o.eps);
+        return false;
+    }
+    double momentum = o.momentum == TSR_OFF ? 0 : o.momentum == 0 ? 0.1 : o.momentum;
+    if (!(momentum >= 0 && momentum <= 1)) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "momentum is %g; it must be in (0, 1], or TSR_OFF",
+                     o.momentum);
+        return false;
+    }
+    if (o.stats != TSR_BN_GLOBAL && o.stats != TSR_BN_LOCAL) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "stats is %d; legal are TSR_BN_GLOBAL and TSR_BN_LOCAL",
+                     (int)o.stats);
+        return false;
+    }
+    if (o.parts < 0 || (o.parts > 1 && o.stats == TSR_BN_GLOBAL)) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "parts is %d; it must be at least 1, with TSR_BN_LOCAL",
+                     o.parts);
+        return false;
+    }
+    *out = (tsri_attrs){0};
+    out->bn.eps = o.eps == 0 ? 1e-5 : o.eps;
+    out->bn.momentum = momentum;
+    out->bn.parts = o.stats == TSR_BN_GLOBAL ? 1
+                    : o.parts                ? o.parts
+                                             : tsr_placement_nranks(x->placement);
+    out->bn.batch = x->shape.d[0];
+    out->bn.spatial = x->shape.ndim == 4 ? x->shape.d[2] * x->shape.d[3] : 1;
+    out->bn.count = out->bn.batch % out->bn.parts
+                        ? 0
+                        : out->bn.batch / out->bn.parts * out->bn.spatial;
+    return true;
+}
+
+/* The running averages are both there or both not, of (c), or (R,c). */
+static bool want_running(const tsri_ctx *c, tsr_tensor *const running[2], int64_t channels,
+                         const tsri_attrs *attrs)
+{
+    static const char *const what[2] = {"running_mean", "running_var"};
+    if (!running[0] != !running[1]) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "%s is given and %s is not; give both or none",
+                     what[!running[0]], what[!!running[0]]);
+        return false;
+    }
+    for (int i = 0; i < 2 && running[0]; i++) {
+        const tsr_tensor *r = running[i];
+        bool rows = r->shape.ndim == 2 && r->shape.d[1] == channels && r->shape.d[0] > 0;
+        bool vector = r->shape.ndim == 1 && r->shape.d[0] == channels;
+        bool fits = !c->g->training ? rows || vector
+                    : attrs->bn.parts == 1
+                        ? vector || (rows && r->shape.d[0] == 1)
+                        : rows && r->shape.d[0] == attrs->bn.parts;
+        if (!fits || !tsr_dims_equal(r->shape, running[0]->shape)) {
+            tsri_op_fail(c, TSR_ERR_SHAPE,
+                         "%s is %s, with %d virtual batch%s and %lld channels; legal are (c) for "
+                         "global statistics and (parts,c) for local ones, both alike",
+                         what[i], tsri_op_dims(c, r), attrs->bn.parts,
+                         attrs->bn.parts == 1 ? "" : "es", (long long)channels);
+            return false;
+        }
+        if (c->g->training && !r->op->variable) {
+            tsri_op_fail(c, TSR_ERR_INVALID, "%s is no variable; a training graph writes it",
+                         what[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void update_running(tsr_graph *g, const tsri_attrs *attrs, tsr_tensor *stats,
+                           tsr_tensor *const running[2], tsri_loc loc)
+{
+    tsr_tensor *in[3] = {stats, running[0], running[1]};
+    tsr_dims shapes[2] = {running[0]->shape, running[1]->shape};
+    tsr_dtype dtypes[2] = {running[0]->dtype, running[1]->dtype};
+    tsri_op *op =
+        tsri_graph_add(g, TSRI_OP_BN_RUNNING, attrs, 3, in, 2, shapes, dtypes, NULL, loc);
+    for (int i = 0; i < 2 && op; i++)
+        op->writes[i] = running[i]->op->variable;
+}
+
+static tsr_tensor *normalise(const tsri_ctx *c, const tsri_attrs *attrs, tsr_tensor *const x[5])
+{
+    tsr_tensor *data = x[0];
+    if (x[3] && c->g->training && attrs->bn.parts == 1 && attrs->bn.count == 1)
+        return tsri_op_fail(c, TSR_ERR_SHAPE,
+                            "x %s has one value per channel, of which there is no variance; train "
+                            "with a larger batch",
+                            tsri_op_dims(c, data));
+    tsr_dims shape = TSR_DIMS(attrs->bn.parts, 2, data->shape.d[1]);
+    tsr_tensor *stats =
+        tsri_graph_add1(c->g, TSRI_OP_BN_STATS, attrs, 1, &data, shape, TSR_F64, c->loc);
+    if (stats->failed)
+        return stats;
+    if (x[3] && c->g->training)
+        update_running(c->g, attrs, stats, x + 3, c->loc);
+    tsr_tensor *in[4] = {data, stats, x[1], x[2]};
+    return tsri_graph_add1(c->g, TSRI_OP_BN_APPLY, attrs, 4, in, data->shape, data->dtype, c->loc);
+}
+
+static tsr_tensor *scale_by_running(const tsri_ctx *c, const tsri_attrs *attrs,
+                                    tsr_tensor *const x[5])
+{
+    tsr_dims shapes[2] = {x[1]->shape, x[1]->shape};
+    tsr_dtype dtypes[2] = {x[1]->dtype, x[1]->dtype};
+    tsri_op *fold =
+        tsri_graph_add(c->g, TSRI_OP_BN_FOLD, attrs, 4, x + 1, 2, shapes, dtypes, NULL, c->loc);
+    if (!fold)
+        return &c->g->failed;
+    tsr_tensor *in[3] = {x[0], fold->out[0], fold->out[1]};
+    return tsri_graph_add1(c->g, TSRI_OP_SCALE_SHIFT, NULL, 3, in, x[0]->shape, x[0]->dtype, c->loc);
+}
+
+tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta,
+                              tsr_tensor *running_mean, tsr_tensor *running_var,
+                              const tsr_batch_norm_opts *opts, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *in[5] = {x, gamma, beta, running_mean, running_var}, *failed;
+    tsri_ctx c = {tsri_check_operands("batch_norm", 5, in, 3u << 3, loc, &failed), loc,
+                  "batch_norm"};
+    if (!c.g)
+        return failed;
+    if (x->shape.ndim != 4 && x->shape.ndim != 2)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "x is %s; it must be (n,c,h,w) or (n,c)",
+                            tsri_op_dims(&c, x));
+    tsri_attrs attrs;
+    int64_t channels = x->shape.d[1];
+    if (!tsri_want_same_dtype(&c, 5, in) || !tsri_want_float(&c, x) ||
+        !tsri_want_vector(&c, "gamma", gamma, channels) ||
+        !tsri_want_vector(&c, "beta", beta, channels) || !read_options(&c, opts, x, &attrs) ||
+        !want_running(&c, in + 3, channels, &attrs))
+        return &c.g->failed;
+    if (running_mean && !c.g->training)
+        return scale_by_running(&c, &attrs, in);
+    return normalise(&c, &attrs, in);
+}
+
+/* --- rules ---------------------------------------------------------------------------------------------- */
+
+/* The axes of the data and the statistics. R virtual batches are an index r of both where R divides
+ * the batch; where it does not, only R parts that are the batches themselves may be split. */
+typedef struct bn_text {
+    const char *n, *r, *hw;
+    bool index, uneven;
+} bn_text;
+
+static bn_text write_axes(const tsri_op *op, const tsr_dims *data)
+{
+    int32_t parts = op->attrs.bn.parts;
+    bool local = parts > 1, even = op->attrs.bn.batch % parts == 0;
+    return (bn_text){.n = !local ? "n" : even ? "(r .)" : ".",
+                     .r = local && even ? "r" : ".",
+                     .hw = data->ndim == 4 ? " h w" : "",
+                     .index = local && even,
+                     .uneven = local && !even};
+}
+
+/* Operand or result i is split with the batch (its first axis) if bit i of the masks is set. */
+static void finish_rule(const tsri_op *op, const bn_text *t, uint32_t in, uint32_t res,
+                        tsri_rule_text *out)
+{
+    if (t->index)
+        tsri_add_size(out, "r", op->attrs.bn.parts);
+    if (!t->uneven)
+        return;
+    const tsr_sbp1 s = {TSR_SBP_SPLIT, 0}, b = {TSR_SBP_BROADCAST, 0};
+    out->extra_parts = op->attrs.bn.parts;
+    for (int i = 0; i < op->nin; i++)
+        out->extra_in[i] = in >> i & 1 ? s : b;
+    for (int i = 0; i < op->nout; i++)
+        out->extra_out[i] = res >> i & 1 ? s : b;
+}
+
+static tsr_status rule_stats(const tsri_op *op, tsri_rule_text *out)
+{
+    bn_text t = write_axes(op, &op->in[0]->shape);
+    TSRI_TRY(tsri_write_rule(out, "!%s c%s -> %s . c", t.n, t.hw, t.r));
+    finish_rule(op, &t, 1u << 0, 1u << 0, out);
+    return TSR_OK;
+}
+
+static tsr_status rule_apply(const tsri_op *op, tsri_rule_text *out)
+{
+    bn_text t = write_axes(op, &op->in[0]->shape);
+    TSRI_TRY(tsri_write_rule(out, "!%s c%s, !%s . c : c + c -> %s c%s", t.n, t.hw, t.r, t.n, t.hw));
+    finish_rule(op, &t, 1u << 0 | 1u << 1, 1u << 0, out);
+    return TSR_OK;
+}
+
+static tsr_status rule_bwd_stats(const tsri_op *op, tsri_rule_text *out)
+{
+    bn_text t = write_axes(op, &op->in[0]->shape);
+    TSRI_TRY(tsri_write_rule(out, "!%s c%s, !%s . c, %s c%s -> %s . c", t.n, t.hw, t.r, t.n, t.hw,
+                             t.r));
+    finish_rule(op, &t, 1u << 0 | 1u << 1 | 1u << 2, 1u << 0, out);
+    return TSR_OK;
+}
+
+static tsr_status rule_bwd_apply(const tsri_op *op, tsri_rule_text *out)
+{
+    bn_text t = write_axes(op, &op->in[0]->shape);
+    TSRI_TRY(tsri_write_rule(out, "!%s c%s, !%s . c, c : %s c%s + %s . c -> %s c%s", t.n, t.hw, t.r,
+                             t.n, t.hw, t.r, t.n, t.hw));
+    finish_rule(op, &t, 1u << 0 | 1u << 1 | 1u << 3 | 1u << 4, 1u << 0, out);
+    return TSR_OK;
+}
+
+static tsr_status rule_param_grad(const tsri_op *op, tsri_rule_text *out)
+{
+    return tsri_write_rule(out, "%s . c -> c, c", op->attrs.bn.parts > 1 ? "r" : ".");
+}
+
+static tsr_status rule_running(const tsri_op *op, tsri_rule_text *out)
+{
+    if (op->in[1]->shape.ndim == 1)
+        return tsri_write_rule(out, "!. . c, !c, !c -> c, c");
+    return tsri_write_rule(out, "!r . c, !r c, !r c -> r c, r c");
+}
+
+static tsr_status rule_fold(const tsri_op *op, tsri_rule_text *out)
+{
+    const char *row = op->in[2]->shape.ndim == 2 ? ". c" : "c";
+    return tsri_write_rule(out, "!c, !c, !%s, !%s -> c, c", row, row);
+}
+
+static tsr_status rule_scale_shift(const tsri_op *op, tsri_rule_text *out)
+{
+    const char *hw = op->in[0]->shape.ndim == 4 ? " h w" : "";
+    return tsri_write_rule(out, "n c%s, c + c -> n c%s", hw, hw);
+}
+
+/* --- gradients -------------------------------------------------------------------------------------------- */
+
+/* bwd_apply's formula holds the way through the statistics too, so none flows into them. */
+static void grad_apply(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    tsr_tensor *x = op->in[0], *stats = op->in[1], *gamma = op->in[2], *dy = dout[0];
+    tsr_graph *g = x->graph;
+    tsr_tensor *sums_in[3] = {x, stats, dy};
+    tsr_tensor *sums = tsri_graph_add1(g, TSRI_OP_BN_BWD_STATS, &op->attrs, 3, sums_in, stats->shape,
+                                       TSR_F64, op->loc);
+    if (want[0]) {
+        tsr_tensor *in[5] = {x, stats, gamma, dy, sums};
+        din[0] = tsri_graph_add1(g, TSRI_OP_BN_BWD_APPLY, &op->attrs, 5, in, x->shape, x->dtype,
+                                 op->loc);
+    }
+    if (!want[2] && !want[3])
+        return;
+    tsr_dims shapes[2] = {gamma->shape, gamma->shape};
+    tsr_dtype dtypes[2] = {gamma->dtype, gamma->dtype};
+    tsri_op *grads = tsri_graph_add(g, TSRI_OP_BN_PARAM_GRAD, &op->attrs, 1, &sums, 2, shapes,
+                                    dtypes, NULL, op->loc);
+    for (int i = 0; i < 2 && grads; i++)
+        if (want[2 + i])
+            din[2 + i] = grads->out[i];
+}
+
+/* scale = gamma r, shift = beta - mean gamma r, with r = (var + eps)^(-1/2). Folding gamma = 1 and
+ * beta = 0 gives r and -mean r. */
+static void grad_fold(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    tsri_loc loc = op->loc;
+    const char *file = loc.file;
+    int line = loc.line;
+    tsr_tensor *gamma = op->in[0], *mean = op->in[2];
+    tsr_graph *g = gamma->graph;
+    const tsr_placement *p = gamma->placement;
+    tsr_tensor *d[2];
+    for (int i = 0; i < 2; i++)
+        d[i] = dout[i] ? dout[i] : tsri_make_fill(g, gamma->shape, gamma->dtype, p, 0, loc);
+    if (want[1])
+        din[1] = d[1];
+    if (!want[0] && !want[2] && !want[3])
+        return;
+    tsr_tensor *in[4] = {tsri_make_fill(g, gamma->shape, gamma->dtype, p, 1, loc),
+                         tsri_make_fill(g, gamma->shape, gamma->dtype, p, 0, loc), mean, op->in[3]};
+    tsr_dims shapes[2] = {gamma->shape, gamma->shape};
+    tsr_dtype dtypes[2] = {gamma->dtype, gamma->dtype};
+    tsri_op *unit =
+        tsri_graph_add(g, TSRI_OP_BN_FOLD, &op->attrs, 4, in, 2, shapes, dtypes, NULL, loc);
+    if (!unit)
+        return;
+    tsr_tensor *dgamma = tsr_add_at(tsr_mul_at(d[0], unit->out[0], file, line),
+                                    tsr_mul_at(d[1], unit->out[1], file, line), file, line);
+    if (want[0])
+        din[0] = dgamma;
+    if ((want[2] || want[3]) && mean->shape.ndim != 1) {
+        tsri_graph_fail(g, loc, TSR_ERR_UNSUPPORTED,
+                        "batch_norm: running averages of local statistics have no gradient");
+        return;
+    }
+    if (want[2])
+        din[2] = tsr_neg_at(tsr_mul_at(d[1], op->out[0], file, line), file, line);
+    if (want[3]) {
+        /* dr/dvar = -r^3/2, and both results are r times something. */
+        tsr_tensor *r2 = tsr_mul_at(unit->out[0], unit->out[0], file, line);
+        tsr_tensor *both = tsr_mul_at(dgamma, gamma, file, line);
+        din[3] = tsr_mul_scalar_at(tsr_mul_at(both, r2, file, line), -0.5, file, line);
+    }
+}
+
+static void grad_scale_shift(tsri_op *op, tsr_tensor *const *dout, const bool *want,
+                             tsr_tensor **din)
+{
+    tsri_loc loc = op->loc;
+    const char *file = loc.file;
+    int line = loc.line;
+    tsr_tensor *x = op->in[0], *dy = dout[0];
+    bool planes = x->shape.ndim == 4;
+    uint32_t others = planes ? 1u << 0 | 1u << 2 | 1u << 3 : 1u << 0;
+    if (want[0]) {
+        tsr_tensor *scale = op->in[1];
+        if (planes)
+            scale = tsri_make_reshape(scale, TSR_DIMS(x->shape.d[1], 1, 1), loc);
+        din[0] = tsr_mul_at(dy, scale, file, line);
+    }
+    if (want[1])
+        din[1] = tsri_make_sum(tsr_mul_at(dy, x, file, line), others, false, 1, loc);
+    if (want[2])
+        din[2] = tsri_make_sum(dy, others, false, 1, loc);
+}
+
+/* --- cost --------------------------------------------------------------------------------------------------- */
+
+static double flops_data(const tsri_op *op)
+{
+    return 4 * (double)tsr_dims_count(op->in[0]->shape);
+}
+
+const tsri_op_def tsri_def_bn_stats = {rule_stats, NULL, flops_data};
+const tsri_op_def tsri_def_bn_apply = {rule_apply, grad_apply, flops_data};
+const tsri_op_def tsri_def_bn_bwd_stats = {rule_bwd_stats, NULL, flops_data};
+const tsri_op_def tsri_def_bn_bwd_apply = {rule_bwd_apply, NULL, flops_data};
+const tsri_op_def tsri_def_bn_param_grad = {rule_param_grad, NULL, NULL};
+const tsri_op_def tsri_def_bn_running = {rule_running, NULL, NULL};
+const tsri_op_def tsri_def_bn_fold = {rule_fold, grad_fold, NULL};
+const tsri_op_def tsri_def_scale_shift = {rule_scale_shift, grad_scale_shift, flops_data};

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pooling, NCHW. */
+#include "src/graph/op.h"
+
+static bool want_planes(const tsri_ctx *c, const tsr_tensor *x)
+{
+    if (x->shape.ndim != 4) {
+        tsri_op_fail(c, TSR_ERR_SHAPE, "x is %s; it must be (n,c,h,w)", tsri_op_dims(c, x));
+        return false;
+    }
+    if (x->shape.d[2] == 0 || x->shape.d[3] == 0) {
+        tsri_op_fail(c, TSR_ERR_SHAPE, "x is %s; planes must not be empty", tsri_op_dims(c, x));
+        return false;
+    }
+    return tsri_want_float(c, x);
+}
+
+static bool read_options(const tsri_ctx *c, const tsr_pool2d_opts *opts, tsri_attrs *out)
+{
+    tsr_pool2d_opts o;
+    tsri_read_options(&o, sizeof o, opts);
+    *out = (tsri_attrs){0};
+    if (o.kernel[0] <= 0) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "kernel is (%d,%d); give .kernel = {h, w}, each at least 1",
+                     o.kernel[0], o.kernel[1]);
+        return false;
+    }
+    if (!tsri_read_pair(c, "kernel", o.kernel, 0, 1, out->pool.kernel) ||
+        !tsri_read_pair(c, "padding", o.padding, 0, 0, out->pool.pad))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        /* The default stride is the kernel, of each axis. */
+        out->pool.stride[i] = out->pool.kernel[i];
+        if (out->pool.pad[i] > out->pool.kernel[i] / 2) {
+            tsri_op_fail(c, TSR_ERR_INVALID,
+                         "padding %d is more than half the kernel %d: windows would be all padding",
+                         out->pool.pad[i], out->pool.kernel[i]);
+            return false;
+        }
+    }
+    if ((o.stride[0] || o.stride[1]) &&
+        !tsri_read_pair(c, "stride", o.stride, out->pool.kernel[0], 1, out->pool.stride))
+        return false;
+    if (o.count_include_pad < TSR_OFF || o.count_include_pad > 1) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "count_include_pad is %d; legal are 1 and TSR_OFF",
+                     o.count_include_pad);
+        return false;
+    }
+    out->pool.count_include_pad = o.count_include_pad != TSR_OFF;
+    return true;
+}
+
+static bool pooled_shape(const tsri_ctx *c, const tsr_tensor *x, const tsri_attrs *attrs,
+                         tsr_dims *out)
+{
+    *out = x->shape;
+    for (int i = 0; i < 2; i++) {
+        int64_t padded = x->shape.d[2 + i] + 2 * (int64_t)attrs->pool.pad[i];
+        if (padded < attrs->pool.kernel[i]) {
+            tsri_op_fail(c, TSR_ERR_SHAPE,
+                         "x %s: kernel %d is larger than the %lld elements of axis %d with padding",
+                         tsri_op_dims(c, x), attrs->pool.kernel[i], (long long)padded, 2 + i);
+            return false;
+        }
+        out->d[2 + i] = (padded - attrs->pool.kernel[i]) / attrs->pool.stride[i] + 1;
+    }
+    return true;
+}
+
+tsr_tensor *tsr_max_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("max_pool2d", 1, &x, 0, loc, &failed), loc, "max_pool2d"};
+    if (!c.g)
+        return failed;
+    tsri_attrs attrs;
+    tsr_dims shape[2];
+    if (!want_planes(&c, x) || !read_options(&c, opts, &attrs) ||
+        !pooled_shape(&c, x, &attrs, &shape[0]))
+        return &c.g->failed;
+    if (x->shape.d[2] > INT32_MAX / x->shape.d[3])
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "x %s: planes may have at most %d elements",
+                            tsri_op_dims(&c, x), INT32_MAX);
+    shape[1] = shape[0];
+    tsr_dtype dtype[2] = {x->dtype, TSR_I32};
+    tsri_op *op = tsri_graph_add(c.g, TSRI_OP_MAX_POOL, &attrs, 1, &x, 2, shape, dtype, NULL, loc);
+    return op ? op->out[0] : &c.g->failed;
+}
+
+tsr_tensor *tsr_avg_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("avg_pool2d", 1, &x, 0, loc, &failed), loc, "avg_pool2d"};
+    if (!c.g)
+        return failed;
+    tsri_attrs attrs;
+    tsr_dims shape;
+    if (!want_planes(&c, x) || !read_options(&c, opts, &attrs) ||
+        !pooled_shape(&c, x, &attrs, &shape))
+        return &c.g->failed;
+    return tsri_graph_add1(c.g, TSRI_OP_AVG_POOL, &attrs, 1, &x, shape, x->dtype, loc);
+}
+
+tsr_tensor *tsr_adaptive_avg_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out_w, const char *file,
+                                       int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    const char *name = "adaptive_avg_pool2d";
+    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
+    if (!c.g)
+        return failed;
+    if (!want_planes(&c, x))
+        return &c.g->failed;
+    if (out_h < 1 || out_w < 1)
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "result size (%lld,%lld); each must be at least 1",
+                            (long long)out_h, (long long)out_w);
+    tsr_dims shape = TSR_DIMS(x->shape.d[0], x->shape.d[1], out_h, out_w);
+    return tsri_graph_add1(c.g, TSRI_OP_ADAPTIVE_POOL, NULL, 1, &x, shape, x->dtype, loc);
+}
+
+/* --- max ----------------------------------------------------------------------------------------------- */
+
+/* The second result, the winners' places, is not a maximum of places: so no '^'. */
+static tsr_status rule_max_pool(const tsri_op *op, tsri_rule_text *out)
+{
+    (void)op;
+    return tsri_write_rule(out, "!n c . . -> n c . ., n c . .");
+}
+
+static void grad_max_pool(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    tsr_tensor *in[2] = {op->out[1], dout[0]}, *x = op->in[0];
+    if (dout[0])
+        din[0] = tsri_graph_add1(x->graph, TSRI_OP_MAX_POOL_DX, &op->attrs, 2, in, x->shape,
+                                 x->dtype, op->loc);
+}
+
+static tsr_status rule_max_pool_dx(const tsri_op *op, tsri_rule_text *out)
+{
+    (void)op;
+    return tsri_write_rule(out, "!n c . ., n c . . -> n c . .");
+}
+
+static double flops_window(const tsri_op *op)
+{
+    return (double)tsr_dims_count(op->out[0]->shape) * op->attrs.pool.kernel[0] *
+           op->attrs.pool.kernel[1];
+}
+
+const tsri_op_def tsri_def_max_pool = {rule_max_pool, grad_max_pool, flops_window};
+const tsri_op_def tsri_def_max_pool_dx = {rule_max_pool_dx, NULL, NULL};
+
+/* --- averages ------------------------------------------------------------------------------------------- */
+
+/* How an axis of the plane and of its windows reads in the rule. */
+enum { WINDOWS_OVERLAP, WINDOWS_TILE, WINDOW_IS_ALL };
+
+static tsr_status write_average(tsri_rule_text *out, const tsr_dims *windows, const int how[2],
+                                bool forward)
+{
+    static const char *const plane[2][3] = {{".", "(h .)", "h"}, {".", "(w .)", "w"}};
+    static const char *const window[2][3] = {{".", "h", "1"}, {".", "w", "1"}};
+    const char *from[2], *to[2];
+    for (int i = 0; i < 2; i++) {
+        from[i] = forward ? plane[i][how[i]] : window[i][how[i]];
+        to[i] = forward ? window[i][how[i]] : plane[i][how[i]];
+    }
+    TSRI_TRY(tsri_write_rule(out, "n c %s %s -> n c %s %s", from[0], from[1], to[0], to[1]));
+    for (int i = 0; i < 2; i++)
+        if (how[i] == WINDOWS_TILE)
+            tsri_add_size(out, i == 0 ? "h" : "w", windows->d[2 + i]);
+    return TSR_OK;
+}
+
+static tsr_status rule_avg(const tsri_op *op, tsri_rule_text *out)
+{
+    bool forward = op->kind == TSRI_OP_AVG_POOL;
+    int how[2];
+    const tsr_dims *big = forward ? &op->in[0]->shape : &op->out[0]->shape;
+    const tsr_dims *small = forward ? &op->out[0]->shape : &op->in[0]->shape;
+    for (int i = 0; i < 2; i++) {
+        int32_t stride = op->attrs.pool.stride[i];
+        bool tile = op->attrs.pool.pad[i] == 0 && op->attrs.pool.kernel[i] <= stride &&
+                    big->d[2 + i] % stride == 0;
+        how[i] = tile ? WINDOWS_TILE : WINDOWS_OVERLAP;
+    }
+    return write_average(out, small, how, forward);
+}
+
+static tsr_status rule_adaptive(const tsri_op *op, tsri_rule_text *out)
+{
+    bool forward = op->kind == TSRI_OP_ADAPTIVE_POOL;
+    int how[2];
+    const tsr_dims *big = forward ? &op->in[0]->shape : &op->out[0]->shape;
+    const tsr_dims *small = forward ? &op->out[0]->shape : &op->in[0]->shape;
+    for (int i = 0; i < 2; i++)
+        how[i] = small->d[2 + i] == 1                       ? WINDOW_IS_ALL
+                 : big->d[2 + i] % small->d[2 + i] == 0 ? WINDOWS_TILE
+                                                            : WINDOWS_OVERLAP;
+    return write_average(out, small, how, forward);
+}
+
+static void grad_avg(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    tsr_tensor *x = op->in[0];
+    tsri_op_kind kind =
+        op->kind == TSRI_OP_AVG_POOL ? TSRI_OP_AVG_POOL_DX : TSRI_OP_ADAPTIVE_POOL_DX;
+    din[0] = tsri_graph_add1(x->graph, kind, &op->attrs, 1, &dout[0], x->shape, x->dtype, op->loc);
+}
+
+static double flops_operand(const tsri_op *op)
+{
+    return (double)tsr_dims_count(op->in[0]->shape);
+}
+
+const tsri_op_def tsri_def_avg_pool = {rule_avg, grad_avg, flops_window};
+const tsri_op_def tsri_def_avg_pool_dx = {rule_avg, NULL, NULL};
+const tsri_op_def tsri_def_adaptive_pool = {rule_adaptive, grad_avg, flops_operand};
+const tsri_op_def tsri_def_adaptive_pool_dx = {rule_adaptive, NULL, NULL};

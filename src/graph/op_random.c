@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dropout and the ops that make values: random numbers, constants. What an element gets depends on
+ * its global index alone, so on no placement and no signature. */
+#include <math.h>
+
+#include "src/core/rng.h"
+#include "src/graph/op.h"
+
+tsr_tensor *tsr_dropout_at(tsr_tensor *x, double p, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("dropout", 1, &x, 0, loc, &failed), loc, "dropout"};
+    if (!c.g)
+        return failed;
+    if (!tsri_want_float(&c, x))
+        return &c.g->failed;
+    if (!(p >= 0 && p < 1))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "p is %g; it must be in [0, 1)", p);
+    if (!c.g->training || p == 0)
+        return x;
+    tsri_attrs attrs = {0};
+    attrs.dropout.key = tsri_graph_rng_key(c.g, TSRI_OP_DROPOUT);
+    attrs.dropout.p = p;
+    tsr_tensor *in[2] = {x, tsri_graph_step(c.g, x->placement, loc)};
+    return tsri_graph_add1(c.g, TSRI_OP_DROPOUT, &attrs, 2, in, x->shape, x->dtype, loc);
+}
+
+/* "a@ b@", or "()". */
+static const char *offset_axes(char buf[TSRI_AXES_TEXT], int ndim)
+{
+    char *p = buf;
+    for (int i = 0; i < ndim; i++) {
+        if (i)
+            *p++ = ' ';
+        *p++ = tsri_letters[i];
+        *p++ = '@';
+    }
+    *p = 0;
+    return ndim ? buf : "()";
+}
+
+static tsr_status rule_dropout(const tsri_op *op, tsri_rule_text *out)
+{
+    char buf[TSRI_AXES_TEXT];
+    const char *axes = offset_axes(buf, op->in[0]->shape.ndim);
+    return tsri_write_rule(out, "%s, !() -> %s", axes, axes);
+}
+
+static void grad_dropout(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    tsr_tensor *x = op->in[0], *in[2] = {dout[0], op->in[1]};
+    if (want[0])
+        din[0] = tsri_graph_add1(x->graph, TSRI_OP_DROPOUT, &op->attrs, 2, in, x->shape, x->dtype,
+                                 op->loc);
+}
+
+static double flops_random(const tsri_op *op)
+{
+    return 10 * (double)tsr_dims_count(op->out[0]->shape);
+}
+
+const tsri_op_def tsri_def_dropout = {rule_dropout, grad_dropout, flops_random};
+
+/* --- sources -------------------------------------------------------------------------------------------- */
+
+static tsr_tensor *add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs,
+                              tsr_dims dims, tsr_dtype dtype, const tsr_placement *p, tsr_sbp sbp,
+                              tsri_loc loc)
+{
+    tsri_op *op = tsri_graph_add(g, kind, attrs, 0, NULL, 1, &dims, &dtype, p, loc);
+    if (!op)
+        return &g->failed;
+    op->sbp = sbp;
+    return op->out[0];
+}
+
+static tsr_tensor *declare_random(const tsri_ctx *c, tsri_random_dist dist, const char *name,
+                                  tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,
+                                  tsr_sbp sbp, double a, double b)
+{
+    if (!tsri_want_new(c, dtype, dims, p, sbp))
+        return c->g ? &c->g->failed : NULL;
+    if (!name || !name[0])
+        return tsri_op_fail(c, TSR_ERR_INVALID, "a name is needed, from which the numbers follow");
+    if (!tsri_is_float(dtype))
+        return tsri_op_fail(c, TSR_ERR_DTYPE,
+                            "'%s' is %s; floating point is drawn: use tsr_cast afterwards", name,
+                            tsr_dtype_name(dtype));
+    if (!isfinite(a) || !isfinite(b))
+        return tsri_op_fail(c, TSR_ERR_INVALID, "'%s': %g and %g; both must be finite", name, a, b);
+    if (dist == TSRI_RANDOM_UNIFORM && a > b)
+        return tsri_op_fail(c, TSR_ERR_INVALID, "'%s': low %g is above high %g", name, a, b);
+    if (dist == TSRI_RANDOM_NORMAL && b < 0)
+        return tsri_op_fail(c, TSR_ERR_INVALID, "'%s': std is %g; it must not be negative", name, b);
+    tsri_attrs attrs = {0};
+    attrs.random.key = tsri_rng_key(c->g->seed, name);
+    attrs.random.dist = dist;
+    attrs.random.a = a;
+    attrs.random.b = b;
+    return add_source(c->g, TSRI_OP_RANDOM, &attrs, dims, dtype, p, sbp, c->loc);
+}
+
+tsr_tensor *tsr_uniform_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
+                           const tsr_placement *p, tsr_sbp sbp, double low, double high,
+                           const char *file, int line)
+{
+    tsri_ctx c = {g, {file, line}, "uniform"};
+    return declare_random(&c, TSRI_RANDOM_UNIFORM, name, dtype, dims, p, sbp, low, high);
+}
+
+tsr_tensor *tsr_normal_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
+                          const tsr_placement *p, tsr_sbp sbp, double mean, double std,
+                          const char *file, int line)
+{
+    tsri_ctx c = {g, {file, line}, "normal"};
+    return declare_random(&c, TSRI_RANDOM_NORMAL, name, dtype, dims, p, sbp, mean, std);
+}
+
+tsr_tensor *tsr_full_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,
+                        tsr_sbp sbp, double value, const char *file, int line)
+{
+    tsri_ctx c = {g, {file, line}, "full"};
+    if (!tsri_want_new(&c, dtype, dims, p, sbp))
+        return g ? &g->failed : NULL;
+    if (!tsri_is_float(dtype) && !(fabs(value) <= 9007199254740992.0 && floor(value) == value))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "%g for dtype %s; a whole number is needed", value,
+                            tsr_dtype_name(dtype));
+    tsri_attrs attrs = {0};
+    attrs.fill.value = value;
+    return add_source(g, TSRI_OP_FILL, &attrs, dims, dtype, p, sbp, c.loc);
+}
+
+tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const tsr_placement *p,
+                           double value, tsri_loc loc)
+{
+    tsri_attrs attrs = {0};
+    attrs.fill.value = value;
+    return add_source(g, TSRI_OP_FILL, &attrs, dims, dtype, p, TSR_AUTO, loc);
+}
+
+static tsr_status rule_random(const tsri_op *op, tsri_rule_text *out)
+{
+    char buf[TSRI_AXES_TEXT];
+    return tsri_write_rule(out, "-> %s", offset_axes(buf, op->out[0]->shape.ndim));
+}
+
+static tsr_status rule_fill(const tsri_op *op, tsri_rule_text *out)
+{
+    char buf[TSRI_AXES_TEXT];
+    return tsri_write_rule(out, "-> %s", tsri_axes_text(buf, op->out[0]->shape.ndim, 0, 0));
+}
+
+const tsri_op_def tsri_def_random = {rule_random, NULL, flops_random};
+const tsri_op_def tsri_def_fill = {rule_fill, NULL, NULL};

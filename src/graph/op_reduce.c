@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reductions, and broadcasting, which is their gradient. */
+#include <math.h>
+
+#include "src/graph/op.h"
+
+tsr_dims tsri_keepdim(tsr_dims dims, uint32_t mask)
+{
+    for (int i = 0; i < dims.ndim; i++)
+        if (mask >> i & 1)
+            dims.d[i] = 1;
+    return dims;
+}
+
+static tsr_dims dropped(tsr_dims dims, uint32_t mask)
+{
+    tsr_dims r = {0};
+    for (int i = 0; i < dims.ndim; i++)
+        if (!(mask >> i & 1))
+            r.d[r.ndim++] = dims.d[i];
+    return r;
+}
+
+static int64_t count_over(tsr_dims dims, uint32_t mask)
+{
+    int64_t n = 1;
+    for (int i = 0; i < dims.ndim; i++)
+        if (mask >> i & 1)
+            n *= dims.d[i];
+    return n;
+}
+
+static tsr_tensor *add_reduce(tsr_tensor *x, tsr_reduce_op op, uint32_t mask, bool keepdim,
+                              double scale, tsri_loc loc)
+{
+    tsri_attrs attrs = {0};
+    attrs.reduce.op = op;
+    attrs.reduce.axes = mask;
+    attrs.reduce.keepdim = keepdim;
+    attrs.reduce.scale = scale;
+    tsr_dims shape = keepdim ? tsri_keepdim(x->shape, mask) : dropped(x->shape, mask);
+    return tsri_graph_add1(x->graph, TSRI_OP_REDUCE, &attrs, 1, &x, shape, x->dtype, loc);
+}
+
+tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double scale, tsri_loc loc)
+{
+    return x->failed ? x : add_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
+}
+
+static tsr_tensor *declare_sum(const char *name, tsr_tensor *x, tsr_axes axes, bool keepdim,
+                               bool mean, tsri_loc loc)
+{
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
+    if (!c.g)
+        return failed;
+    uint32_t mask;
+    if (!tsri_want_axes(&c, x, axes, &mask) || (mean && !tsri_want_float(&c, x)))
+        return &c.g->failed;
+    if (!tsri_is_float(x->dtype) && x->dtype != TSR_I64 && x->dtype != TSR_I32)
+        return tsri_op_fail(&c, TSR_ERR_DTYPE,
+                            "operand %s is %s; legal are floating point, i32 and i64: use tsr_cast",
+                            tsri_op_dims(&c, x), tsr_dtype_name(x->dtype));
+    double scale = mean ? 1.0 / (double)count_over(x->shape, mask) : 1;
+    return add_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
+}
+
+tsr_tensor *tsr_sum_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
+{
+    return declare_sum("sum", x, axes, keepdim, false, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_mean_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
+{
+    return declare_sum("mean", x, axes, keepdim, true, (tsri_loc){file, line});
+}
+
+static tsr_tensor *declare_extreme(const char *name, tsr_tensor *x, tsr_reduce_op op, tsr_axes axes,
+                                   bool keepdim, tsri_loc loc)
+{
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
+    if (!c.g)
+        return failed;
+    uint32_t mask;
+    if (!tsri_want_axes(&c, x, axes, &mask))
+        return &c.g->failed;
+    if (count_over(x->shape, mask) == 0)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "%s over axes of size 0; nothing has no %s: name axes with elements",
+                            tsri_op_dims(&c, x), name);
+    return add_reduce(x, op, mask, keepdim, 1, loc);
+}
+
+tsr_tensor *tsr_max_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
+{
+    return declare_extreme("max", x, TSR_REDUCE_MAX, axes, keepdim, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_min_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
+{
+    return declare_extreme("min", x, TSR_REDUCE_MIN, axes, keepdim, (tsri_loc){file, line});
+}
+
+/* s^(1/p) whose gradient at s = 0 is 0, as at any minimum, not infinite: 1 is added where s is 0 and
+ * taken off the root again. */
+static tsr_tensor *root(tsr_tensor *s, double p, tsri_loc loc)
+{
+    if (s->failed)
+        return s;
+    tsr_tensor *zero = tsri_make_fill(s->graph, TSR_SCALAR, s->dtype, s->placement, 0, loc);
+    tsr_tensor *is_zero =
+        tsri_make_binary("norm", TSRI_BINARY_EQUAL, s, zero, s->dtype, loc);
+    tsr_tensor *safe = tsri_make_binary("norm", TSRI_BINARY_ADD, s, is_zero, 0, loc);
+    tsr_tensor *r = p == 2 ? tsri_make_unary(safe, TSRI_UNARY_SQRT, 0, loc)
+                           : tsri_make_unary(safe, TSRI_UNARY_POW, 1 / p, loc);
+    return tsri_make_binary("norm", TSRI_BINARY_SUB, r, is_zero, 0, loc);
+}
+
+tsr_tensor *tsr_norm_at(tsr_tensor *x, double p, tsr_axes axes, bool keepdim, const char *file,
+                        int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("norm", 1, &x, 0, loc, &failed), loc, "norm"};
+    if (!c.g)
+        return failed;
+    uint32_t mask;
+    if (!tsri_want_float(&c, x) || !tsri_want_axes(&c, x, axes, &mask))
+        return &c.g->failed;
+    if (!(p > 0))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "p is %g; it must be above 0 (INFINITY: the maximum)",
+                            p);
+    if (isinf(p))
+        return declare_extreme("norm", tsri_make_unary(x, TSRI_UNARY_ABS, 0, loc), TSR_REDUCE_MAX,
+                               axes, keepdim, loc);
+    tsr_tensor *power = p == 2 ? tsri_make_binary("norm", TSRI_BINARY_MUL, x, x, 0, loc)
+                               : tsri_make_unary(x, TSRI_UNARY_ABS, 0, loc);
+    if (p != 1 && p != 2)
+        power = tsri_make_unary(power, TSRI_UNARY_POW, p, loc);
+    tsr_tensor *sum = tsri_make_sum(power, mask, keepdim, 1, loc);
+    return p == 1 ? sum : root(sum, p, loc);
+}
+
+static tsr_status rule_reduce(const tsri_op *op, tsri_rule_text *out)
+{
+    char in[TSRI_AXES_TEXT], res[TSRI_AXES_TEXT];
+    int ndim = op->in[0]->shape.ndim;
+    bool sum = op->attrs.reduce.op == TSR_REDUCE_SUM;
+    return tsri_write_rule(out, "%s%s -> %s%s", sum ? "" : "!^", tsri_axes_text(in, ndim, 0, 0),
+                           sum                                      ? ""
+                           : op->attrs.reduce.op == TSR_REDUCE_MAX ? "max "
+                                                                    : "min ",
+                           tsri_axes_text(res, ndim, op->attrs.reduce.axes,
+                                          op->attrs.reduce.keepdim ? '1' : 0));
+}
+
+/* Gives t back the axes that the reduction dropped, as 1. Leading ones broadcasting gives anyway. */
+static tsr_tensor *with_axes(const tsri_op *op, tsr_tensor *t)
+{
+    uint32_t mask = op->attrs.reduce.axes;
+    if (op->attrs.reduce.keepdim || (mask & (mask + 1)) == 0)
+        return t;
+    return tsri_make_reshape(t, tsri_keepdim(op->in[0]->shape, mask), op->loc);
+}
+
+static void grad_reduce(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    const char *file = op->loc.file;
+    int line = op->loc.line;
+    tsr_tensor *x = op->in[0], *dy = with_axes(op, dout[0]);
+    if (op->attrs.reduce.op == TSR_REDUCE_SUM) {
+        dy = tsri_make_scale(dy, op->attrs.reduce.scale, op->loc);
+        din[0] = tsr_broadcast_to_at(dy, x->shape, file, line);
+        return;
+    }
+    /* Equal extremes share: dx = [x == y] * dy / ties. */
+    tsr_tensor *y = with_axes(op, op->out[0]);
+    tsr_tensor *hit = tsri_make_binary("max", TSRI_BINARY_EQUAL, x, y, x->dtype, op->loc);
+    tsr_tensor *ties =
+        tsri_make_sum(hit, op->attrs.reduce.axes, op->attrs.reduce.keepdim, 1, op->loc);
+    ties = with_axes(op, ties);
+    din[0] = tsr_mul_at(hit, tsr_div_at(dy, ties, file, line), file, line);
+}
+
+static double flops_reduce(const tsri_op *op)
+{
+    return (double)tsr_dims_count(op->in[0]->shape);
+}
+
+const tsri_op_def tsri_def_reduce = {rule_reduce, grad_reduce, flops_reduce};
+
+/* --- argmax ------------------------------------------------------------------------------------------ */
+
+tsr_tensor *tsr_argmax_at(tsr_tensor *x, int axis, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("argmax", 1, &x, 0, loc, &failed), loc, "argmax"};
+    if (!c.g)
+        return failed;
+    if (!tsri_want_axis(&c, x, &axis))
+        return &c.g->failed;
+    if (x->shape.d[axis] == 0)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "axis %d of %s has size 0; nothing has no maximum",
+                            axis, tsri_op_dims(&c, x));
+    tsri_attrs attrs = {0};
+    attrs.softmax.axis = axis;
+    return tsri_graph_add1(c.g, TSRI_OP_ARGMAX, &attrs, 1, &x, dropped(x->shape, 1u << axis),
+                           TSR_I64, loc);
+}
+
+static tsr_status rule_argmax(const tsri_op *op, tsri_rule_text *out)
+{
+    char in[TSRI_AXES_TEXT], res[TSRI_AXES_TEXT];
+    int ndim = op->in[0]->shape.ndim;
+    uint32_t axis = 1u << op->attrs.softmax.axis;
+    return tsri_write_rule(out, "!%s -> %s", tsri_axes_text(in, ndim, axis, '.'),
+                           tsri_axes_text(res, ndim, axis, 0));
+}
+
+const tsri_op_def tsri_def_argmax = {rule_argmax, NULL, flops_reduce};
+
+/* --- broadcast_to --------------------------------------------------------------------------------------- */
+
+tsr_tensor *tsr_broadcast_to_at(tsr_tensor *x, tsr_dims dims, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("broadcast_to", 1, &x, 0, loc, &failed), loc, "broadcast_to"};
+    if (!c.g)
+        return failed;
+    if (!tsri_want_new(&c, x->dtype, dims, x->placement, TSR_AUTO))
+        return &c.g->failed;
+    int lead = dims.ndim - x->shape.ndim;
+    bool fits = lead >= 0;
+    for (int i = 0; i < x->shape.ndim && fits; i++)
+        fits = x->shape.d[i] == 1 || x->shape.d[i] == dims.d[lead + i];
+    if (!fits)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "%s to %s; from the right, each axis must be equal or grow from 1",
+                            tsri_op_dims(&c, x), tsri_dims_text(c.g, dims));
+    if (tsr_dims_equal(x->shape, dims))
+        return x;
+    return tsri_graph_add1(c.g, TSRI_OP_BROADCAST_TO, NULL, 1, &x, dims, x->dtype, loc);
+}
+
+static tsr_status rule_broadcast_to(const tsri_op *op, tsri_rule_text *out)
+{
+    char in[TSRI_AXES_TEXT], res[TSRI_AXES_TEXT];
+    tsr_dims from = op->in[0]->shape, to = op->out[0]->shape;
+    int lead = to.ndim - from.ndim;
+    char *p = in;
+    for (int i = 0; i < from.ndim; i++) {
+        if (p > in)
+            *p++ = ' ';
+        *p++ = from.d[i] == to.d[lead + i] ? tsri_letters[lead + i] : '1';
+    }
+    *p = 0;
+    return tsri_write_rule(out, "%s -> %s", p > in ? in : "()", tsri_axes_text(res, to.ndim, 0, 0));
+}
+
+static void grad_broadcast_to(tsri_op *op, tsr_tensor *const *dout, const bool *want,
+                              tsr_tensor **din)
+{
+    (void)want;
+    din[0] = tsri_make_sum_to(dout[0], op->in[0]->shape, op->loc);
+}
+
+const tsri_op_def tsri_def_broadcast_to = {rule_broadcast_to, grad_broadcast_to, NULL};
