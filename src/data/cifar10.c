@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CIFAR-10's binary format (www.cs.toronto.edu/~kriz/cifar.html): records of one label byte and
+ * 3 x 32 x 32 pixel bytes, red plane first. Files are read, not mapped: a file that shrinks under
+ * a mapping is a signal, under read() it is an error. */
+#include "src/data/dataset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    SIDE = 32,
+    PIXELS = 3 * SIDE * SIDE,
+    RECORD = 1 + PIXELS,
+    CLASSES = 10,
+    CHUNK = 128, /* records read at a time */
+    MAX_FILES = 5,
+};
+
+typedef struct input {
+    char path[PATH_MAX];
+    int fd;
+    int64_t records;
+} input;
+
+static tsr_status open_input(input *in)
+{
+    struct stat st;
+    /* O_NONBLOCK: a fifo of that name must not hang us; on files it means nothing. */
+    in->fd = open(in->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (in->fd < 0 || fstat(in->fd, &st))
+        return tsri_fail(TSR_ERR_IO, "%s: can't open: %s", in->path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return tsri_fail(TSR_ERR_IO, "%s: not a regular file", in->path);
+    in->records = (int64_t)st.st_size / RECORD;
+    int64_t rest = (int64_t)st.st_size % RECORD;
+    if (rest)
+        return tsri_fail(TSR_ERR_FORMAT,
+                         "%s: incomplete record at byte %" PRId64 ": %" PRId64
+                         " bytes of %d; a CIFAR-10 file is a whole number of records",
+                         in->path, in->records * RECORD, rest, RECORD);
+    return TSR_OK;
+}
+
+/* Reads exactly `bytes`, which stand at byte `at` of the file. */
+static tsr_status read_exact(const input *in, int64_t at, uint8_t *buf, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = read(in->fd, buf + done, bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tsri_fail(TSR_ERR_IO, "%s: byte %" PRId64 ": can't read: %s", in->path,
+                             at + (int64_t)done, strerror(errno));
+        if (n == 0)
+            return tsri_fail(TSR_ERR_IO,
+                             "%s: ends at byte %" PRId64 ", but was %" PRId64
+                             " bytes long when it was opened",
+                             in->path, at + (int64_t)done, in->records * RECORD);
+        done += (size_t)n;
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_records(const input *in, uint8_t *buf, uint8_t *images, uint8_t *labels)
+{
+    for (int64_t first = 0; first < in->records; first += CHUNK) {
+        int64_t n = in->records - first < CHUNK ? in->records - first : CHUNK;
+        TSRI_TRY(read_exact(in, first * RECORD, buf, (size_t)n * RECORD));
+        for (int64_t i = 0; i < n; i++) {
+            const uint8_t *record = buf + i * RECORD;
+            if (record[0] >= CLASSES)
+                return tsri_fail(TSR_ERR_FORMAT,
+                                 "%s: byte %" PRId64 ": label %d; CIFAR-10's are 0..9", in->path,
+                                 (first + i) * RECORD, record[0]);
+            labels[first + i] = record[0];
+            memcpy(images + (first + i) * PIXELS, record + 1, PIXELS);
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status set_paths(const char *dir, bool train, input *in, int nfiles)
+{
+    /* The archive unpacks into a folder of its own: either may be named. */
+    char probe[PATH_MAX];
+    const char *sub = "";
+    for (int i = 0; i < 2; i++) {
+        const char *candidate = i ? "/cifar-10-batches-bin" : "";
+        int n = snprintf(probe, sizeof probe, "%s%s/%s", dir, candidate,
+                         train ? "data_batch_1.bin" : "test_batch.bin");
+        if (n < 0 || (size_t)n >= sizeof probe)
+            return tsri_fail(TSR_ERR_INVALID, "%.100s...: folder name too long", dir);
+        if (!access(probe, F_OK)) {
+            sub = candidate;
+            break;
+        }
+    }
+    for (int i = 0; i < nfiles; i++) {
+        char name[32] = "test_batch.bin";
+        if (train)
+            snprintf(name, sizeof name, "data_batch_%d.bin", i + 1);
+        int n = snprintf(in[i].path, sizeof in[i].path, "%s%s/%s", dir, sub, name);
+        if (n < 0 || (size_t)n >= sizeof in[i].path)
+            return tsri_fail(TSR_ERR_INVALID, "%.100s...: folder name too long", dir);
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_all(tsr_world *world, const char *dir, bool train, input *in, int nfiles,
+                           tsr_dataset *ds)
+{
+    TSRI_TRY(set_paths(dir, train, in, nfiles));
+    for (int i = 0; i < nfiles; i++) {
+        TSRI_TRY(open_input(&in[i]));
+        ds->count += in[i].records;
+    }
+    if (!ds->count)
+        return tsri_fail(TSR_ERR_FORMAT, "%s: byte 0: no records%s", in[0].path,
+                         nfiles > 1 ? ", nor in the files after it" : "");
+    if (ds->count > TSRI_DATASET_MAX_COUNT)
+        return tsri_fail(TSR_ERR_UNSUPPORTED, "%s: %" PRId64 " records; at most %d can be used",
+                         dir, ds->count, TSRI_DATASET_MAX_COUNT);
+    ds->channels = 3;
+    ds->height = ds->width = SIDE;
+    ds->classes = CLASSES;
+    ds->images = tsri_mem_alloc(&world->mem, (size_t)ds->count * PIXELS);
+    ds->labels = ds->images ? tsri_mem_alloc(&world->mem, (size_t)ds->count) : NULL;
+    uint8_t *buf = ds->labels ? tsri_mem_alloc(&world->mem, (size_t)CHUNK * RECORD) : NULL;
+    if (!buf)
+        return TSR_ERR_NO_MEMORY;
+    tsr_status status = TSR_OK;
+    int64_t at = 0;
+    for (int i = 0; i < nfiles && status == TSR_OK; i++) {
+        status = read_records(&in[i], buf, ds->images + at * PIXELS, ds->labels + at);
+        at += in[i].records;
+    }
+    tsri_mem_free(buf);
+    return status;
+}
+
+tsr_status tsr_cifar10_open(tsr_world *world, const char *dir, bool train,
+                            tsr_dataset **out_dataset)
+{
+    if (!world || !dir || !out_dataset)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_cifar10_open: world, dir or out_dataset is NULL");
+    int nfiles = train ? MAX_FILES : 1;
+    input *in = tsri_mem_alloc(&world->mem, (size_t)nfiles * sizeof *in);
+    if (!in)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < nfiles; i++)
+        in[i].fd = -1;
+    tsr_dataset *ds = NULL;
+    tsr_status status = tsri_dataset_create(world, &ds);
+    if (status == TSR_OK)
+        status = read_all(world, dir, train, in, nfiles, ds);
+    for (int i = 0; i < nfiles; i++)
+        if (in[i].fd >= 0)
+            close(in[i].fd);
+    tsri_mem_free(in);
+    if (status != TSR_OK) {
+        tsr_dataset_destroy(ds);
+        return status;
+    }
+    tsri_dataset_own(world, ds);
+    *out_dataset = ds;
+    return TSR_OK;
+}

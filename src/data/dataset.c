@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/data/dataset.h"
+
+tsr_status tsri_dataset_create(tsr_world *world, tsr_dataset **out_dataset)
+{
+    tsr_dataset *ds = tsri_mem_alloc(&world->mem, sizeof *ds);
+    if (!ds)
+        return TSR_ERR_NO_MEMORY;
+    ds->refs = 1;
+    *out_dataset = ds;
+    return TSR_OK;
+}
+
+void tsri_dataset_ref(tsr_dataset *dataset)
+{
+    dataset->refs++;
+}
+
+void tsri_dataset_unref(tsr_dataset *dataset)
+{
+    if (--dataset->refs)
+        return;
+    tsri_mem_free(dataset->images);
+    tsri_mem_free(dataset->labels);
+    tsri_mem_free(dataset);
+}
+
+void tsr_dataset_destroy(tsr_dataset *dataset)
+{
+    if (!dataset)
+        return;
+    tsri_world_disown(&dataset->owned);
+    tsri_dataset_unref(dataset);
+}
+
+static void destroy_owned(void *dataset)
+{
+    tsr_dataset_destroy(dataset);
+}
+
+void tsri_dataset_own(tsr_world *world, tsr_dataset *dataset)
+{
+    tsri_world_own(world, &dataset->owned, dataset, destroy_owned);
+}
+
+int64_t tsr_dataset_count(const tsr_dataset *dataset)
+{
+    return dataset->count;
+}
+
+int64_t tsr_dataset_channels(const tsr_dataset *dataset)
+{
+    return dataset->channels;
+}
+
+int64_t tsr_dataset_height(const tsr_dataset *dataset)
+{
+    return dataset->height;
+}
+
+int64_t tsr_dataset_width(const tsr_dataset *dataset)
+{
+    return dataset->width;
+}
+
+int64_t tsr_dataset_classes(const tsr_dataset *dataset)
+{
+    return dataset->classes;
+}
+
+const uint8_t *tsr_dataset_images(const tsr_dataset *dataset)
+{
+    return dataset->images;
+}
+
+const uint8_t *tsr_dataset_labels(const tsr_dataset *dataset)
+{
+    return dataset->labels;
+}
