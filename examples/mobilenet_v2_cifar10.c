@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trains MobileNetV2 (or another model) on CIFAR-10, data parallel or in any other signature, as
+ * thread ranks (--ranks N) or under `tessera launch`. Public headers only: copy it and change it.
+ */
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tessera/tessera.h>
+
+#define TRY(expr)                                                                                  \
+    do {                                                                                           \
+        tsr_status s_ = (expr);                                                                    \
+        if (s_ != TSR_OK)                                                                          \
+            return s_;                                                                             \
+    } while (0)
+
+typedef struct options {
+    const char *data, *placement, *sbp_data, *sbp_params, *model, *init, *save, *metrics, *explain;
+    const char *schedule;
+    long epochs, steps, batch_size, ranks, warmup;
+    unsigned long seed;
+    double lr, momentum, weight_decay, dropout, label_smoothing;
+    bool cifar, bn_local, shuffle, augment, normalize, f64, eval, quiet;
+} options;
+
+static const char usage[] =
+    "usage: mobilenet_v2_cifar10 --data DIR [options]\n"
+    "  --data DIR           CIFAR-10 in its binary format (or TESSERA_DATA)\n"
+    "  --epochs N           passes over the data (default 10)\n"
+    "  --steps N            stop after N steps\n"
+    "  --batch-size N       of the global batch (default 64)\n"
+    "  --lr X --momentum X --weight-decay X    SGD (default 0.05, 0.9, 5e-4)\n"
+    "  --schedule constant|cosine              of the learning rate (default constant)\n"
+    "  --warmup N           steps in which the learning rate rises (default 0)\n"
+    "  --label-smoothing X  of the loss (default 0)\n"
+    "  --dropout X          before the classifier (default 0.2)\n"
+    "  --variant torchvision|cifar             strides of MobileNetV2 (default torchvision)\n"
+    "  --bn global|local    batch norm's statistics (default global)\n"
+    "  --placement P        such as cpu:[0,1] (default: all ranks)\n"
+    "  --sbp-data S         signature of the batch (default S(0))\n"
+    "  --sbp-params S       signature of the parameters (default B)\n"
+    "  --seed N             of initial values, order, augmentation and dropout (default 0)\n"
+    "  --no-shuffle --no-augment --no-normalize --no-eval --quiet\n"
+    "  --dtype f32|f64      (default f32)\n"
+    "  --model mobilenet_v2|convnet|mlp        (default mobilenet_v2)\n"
+    "  --init FILE --save FILE                 weights, as safetensors\n"
+    "  --metrics FILE       one JSON object a step\n"
+    "  --explain FILE       writes what the plan does\n"
+    "  --ranks N            thread ranks to start (default: what the placement names)\n";
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static tsr_module *make_model(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, const options *o)
+{
+    tsr_dtype dtype = o->f64 ? TSR_F64 : TSR_F32;
+    tsr_bn_stats bn = o->bn_local ? TSR_BN_LOCAL : TSR_BN_GLOBAL;
+    if (!strcmp(o->model, "convnet"))
+        return tsr_convnet(w, p, sbp, TSR_CONVNET_OPTS(.num_classes = 10, .channels = 3, .height = 32,
+                                                       .width = 32, .bn = bn, .dtype = dtype,
+                                                       .seed = o->seed));
+    if (!strcmp(o->model, "mlp"))
+        return tsr_mlp(w, p, sbp, TSR_MLP_OPTS(.inputs = 3 * 32 * 32, .outputs = 10, .dtype = dtype,
+                                               .seed = o->seed));
+    return tsr_mobilenet_v2(
+        w, p, sbp,
+        TSR_MOBILENET_V2_OPTS(.num_classes = 10, .dropout = o->dropout > 0 ? o->dropout : TSR_OFF,
+                              .variant = o->cifar ? TSR_MOBILENET_CIFAR : TSR_MOBILENET_TORCHVISION,
+                              .bn = bn, .dtype = dtype, .seed = o->seed));
+}
+
+/* What a rank trains with. */
+typedef struct trainer {
+    const options *o;
+    tsr_world *world;
+    const tsr_placement *placement;
+    tsr_sbp sbp_data;
+    tsr_module *net;
+    tsr_optimizer *opt;
+    FILE *metrics;
+    bool chief, progress;
+    double load_s, start_s;
+    long step, steps; /* done, to do in all */
+    double last_line_s;
+} trainer;
+
+/* One graph for the whole step, or for evaluation; another batch size is another plan. */
+static tsr_status compile(trainer *t, bool training, int64_t rows, tsr_plan **out_plan)
+{
+    tsr_graph *g = tsr_graph_create(
+        t->world, TSR_GRAPH_OPTS(.training = training, .seed = t->o->seed));
+    const tsr_placement *p = t->placement;
+    tsr_tensor *x = tsr_input(g, "x", t->o->f64 ? TSR_F64 : TSR_F32, TSR_DIMS(rows, 3, 32, 32), p,
+                              t->sbp_data);
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows), p, TSR_S(0));
+    tsr_tensor *logits = tsr_apply(t->net, x);
+    tsr_tensor *loss = tsr_cross_entropy_with(
+        logits, y,
+        TSR_CROSS_ENTROPY_OPTS(.label_smoothing = training ? t->o->label_smoothing : 0));
+    tsr_output(g, "loss", loss, p, TSR_B);
+    if (training) {
+        tsr_minimize(t->opt, loss);
+    } else {
+        tsr_tensor *hit = tsr_cast(tsr_equal(tsr_argmax(logits, 1), y), TSR_F32);
+        tsr_output(g, "correct", tsr_sum(hit, TSR_ALL_AXES, false), p, TSR_B);
+    }
+    tsr_status status = tsr_compile(g, out_plan);
+    tsr_graph_destroy(g);
+    return status;
+}
+
+static void show_progress(trainer *t, long epoch, double loss, double step_s)
+{
+    double now = now_s();
+    bool last = t->step == t->steps;
+    if (!t->progress || (now - t->last_line_s < 0.1 && !last))
+        return;
+    t->last_line_s = now;
+    double eta = (now - t->start_s) / (double)t->step * (double)(t->steps - t->step);
+    char bar[25];
+    int full = (int)(24.0 * (double)t->step / (double)t->steps);
+    for (int i = 0; i < 24; i++)
+        bar[i] = i < full ? '=' : i == full ? '>' : ' ';
+    bar[24] = 0;
+    fprintf(stderr, "\repoch %ld/%ld [%s] %ld/%ld  loss %.4f  %.0f images/s  ETA %d:%02d   %s",
+            epoch + 1, t->o->epochs, bar, t->step, t->steps, loss,
+            (double)t->o->batch_size / step_s, (int)eta / 60, (int)eta % 60, last ? "\n" : "");
+}
+
+static tsr_status train_step(trainer *t, tsr_plan *plan, int64_t rows, long epoch, double *out_loss)
+{
+    double begin = now_s(), lr = tsr_optimizer_lr(t->opt);
+    TRY(tsr_run(plan));
+    if (tsr_placement_find(t->placement, tsr_world_rank(t->world)) < 0)
+        return TSR_OK;
+    TRY(tsr_fetch_scalar(plan, "loss", out_loss));
+    double step_s = now_s() - begin;
+    if (t->metrics)
+        fprintf(t->metrics,
+                "{\"step\":%ld,\"epoch\":%ld,\"loss\":%.17g,\"lr\":%.17g,\"step_ms\":%.3f,"
+                "\"images_per_s\":%.1f}\n",
+                t->step, epoch, *out_loss, lr, step_s * 1e3, (double)rows / step_s);
+    t->step++;
+    show_progress(t, epoch, *out_loss, step_s);
+    return TSR_OK;
+}
+
+/* plans[0]: full batches; plans[1]: a smaller last one, made when it is first met. */
+static tsr_status train_epoch(trainer *t, tsr_loader *loader, tsr_plan *plans[2], long epoch)
+{
+    double sum = 0, begin = now_s(), loss = 0;
+    long n = 0;
+    int64_t rows, images = 0;
+    while (t->step < t->steps && (rows = tsr_loader_peek_rows(loader)) > 0) {
+        tsr_plan **plan = &plans[rows != t->o->batch_size];
+        if (!*plan)
+            TRY(compile(t, true, rows, plan));
+        double load = now_s();
+        TRY(tsr_loader_next(loader, *plan));
+        t->load_s += now_s() - load;
+        TRY(train_step(t, *plan, rows, epoch, &loss));
+        sum += loss;
+        images += rows;
+        n++;
+    }
+    if (t->chief && !t->progress && !t->o->quiet && n)
+        printf("epoch %ld/%ld  mean loss %.4f  %.0f images/s\n", epoch + 1, t->o->epochs,
+               sum / (double)n, (double)images / (now_s() - begin));
+    tsr_status end = t->step < t->steps ? tsr_loader_next(loader, plans[0]) : TSR_END;
+    return end == TSR_END ? TSR_OK : end;
+}
+
+static tsr_status evaluate(trainer *t, tsr_dataset *test)
+{
+    tsr_loader *loader;
+    TRY(tsr_loader_create(t->world, test,
+                          TSR_LOADER_OPTS(.batch_size = t->o->batch_size,
+                                          .normalize = t->o->normalize,
+                                          .dtype = t->o->f64 ? TSR_F64 : TSR_F32),
+                          &loader));
+    tsr_plan *plans[2] = {0};
+    double correct = 0, loss = 0;
+    int64_t rows;
+    while ((rows = tsr_loader_peek_rows(loader)) > 0) {
+        tsr_plan **plan = &plans[rows != t->o->batch_size];
+        if (!*plan)
+            TRY(compile(t, false, rows, plan));
+        TRY(tsr_loader_next(loader, *plan));
+        TRY(tsr_run(*plan));
+        if (tsr_placement_find(t->placement, tsr_world_rank(t->world)) < 0)
+            continue;
+        double c, l;
+        TRY(tsr_fetch_scalar(*plan, "correct", &c));
+        TRY(tsr_fetch_scalar(*plan, "loss", &l));
+        correct += c;
+        loss += l * (double)rows;
+    }
+    double n = (double)tsr_dataset_count(test);
+    if (t->chief)
+        printf("test accuracy %.2f %% (%.0f of %.0f images; chance is 10 %%), loss %.4f\n",
+               100 * correct / n, correct, n, loss / n);
+    tsr_plan_destroy(plans[0]);
+    tsr_plan_destroy(plans[1]);
+    tsr_loader_destroy(loader);
+    return TSR_OK;
+}
+
+/* Where the time and the bytes went, of the full batches' plan. */
+static void report(const trainer *t, const tsr_plan *plan)
+{
+    tsr_plan_info i = {.size = sizeof i};
+    if (!plan || tsr_plan_get_info(plan, &i) != TSR_OK || !i.runs)
+        return;
+    double n = (double)i.runs, all = now_s() - t->start_s;
+    printf("time   %.1f s: kernels %.1f, communication (with waiting) %.1f, data %.1f; "
+           "%.2f ms a step, %.0f images/s\n",
+           all, i.compute_s, i.comm_s, t->load_s, 1e3 * i.run_s / n,
+           (double)t->o->batch_size * n / i.run_s);
+    printf("       compiled in %.1f ms (signatures %.1f ms, kernel libraries %.1f ms)\n",
+           1e3 * i.compile_s, 1e3 * i.infer_s, 1e3 * i.library_s);
+    printf("bytes  per step and rank: %d collectives, %.2f MB read from peers\n", i.collectives,
+           1e-6 * (double)i.comm_bytes);
+    printf("memory of rank 0: parameters and state %.1f MB, activations and scratch %.1f MB, "
+           "inputs and outputs %.1f MB\n",
+           1e-6 * (double)i.variable_bytes, 1e-6 * (double)i.activation_bytes,
+           1e-6 * (double)i.port_bytes);
+}
+
+static tsr_status write_explanation(const trainer *t, tsr_plan *plan)
+{
+    if (!t->o->explain || !t->chief || !plan)
+        return TSR_OK;
+    FILE *f = fopen(t->o->explain, "w");
+    const char *text = tsr_plan_explain(plan);
+    if (!f || !text || fputs(text, f) < 0) {
+        fprintf(stderr, "can't write %s\n", t->o->explain);
+        if (f)
+            fclose(f);
+        return TSR_ERR_IO;
+    }
+    return fclose(f) ? TSR_ERR_IO : TSR_OK;
+}
+
+static tsr_status setup(trainer *t, tsr_dataset *train)
+{
+    const options *o = t->o;
+    tsr_sbp sbp;
+    t->placement = tsr_placement_parse(t->world, o->placement);
+    if (!t->placement)
+        return TSR_ERR_PLACEMENT;
+    TRY(tsr_sbp_parse(o->sbp_data, &t->sbp_data));
+    TRY(tsr_sbp_parse(o->sbp_params, &sbp));
+    t->net = make_model(t->world, t->placement, sbp, o);
+    if (!t->net)
+        return TSR_ERR_INVALID;
+    if (o->init)
+        TRY(tsr_load(t->net, o->init, TSR_LOAD_OPTS(.strict = true)));
+    int64_t batches = (tsr_dataset_count(train) + o->batch_size - 1) / o->batch_size;
+    t->steps = o->epochs * (long)batches;
+    if (o->steps > 0 && o->steps < t->steps)
+        t->steps = o->steps;
+    tsr_schedule schedule = {.warmup = o->warmup};
+    if (!strcmp(o->schedule, "cosine") && t->steps > o->warmup) {
+        schedule.kind = TSR_SCHEDULE_COSINE;
+        schedule.steps = t->steps - o->warmup;
+    }
+    t->opt = tsr_sgd(t->net, TSR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum,
+                                          .weight_decay = o->weight_decay, .schedule = schedule));
+    return t->opt ? TSR_OK : TSR_ERR_INVALID;
+}
+
+static tsr_status train_all(trainer *t, tsr_dataset *train)
+{
+    const options *o = t->o;
+    tsr_loader *loader;
+    tsr_plan *plans[2] = {0};
+    TRY(tsr_loader_create(t->world, train,
+                          TSR_LOADER_OPTS(.batch_size = o->batch_size, .shuffle = o->shuffle,
+                                          .augment = o->augment, .normalize = o->normalize,
+                                          .seed = o->seed, .dtype = o->f64 ? TSR_F64 : TSR_F32),
+                          &loader));
+    if (o->batch_size <= tsr_dataset_count(train))
+        TRY(compile(t, true, o->batch_size, &plans[0]));
+    t->start_s = now_s();
+    for (long e = 0; e < o->epochs && t->step < t->steps; e++)
+        TRY(train_epoch(t, loader, plans, e));
+    if (t->chief)
+        report(t, plans[0]);
+    TRY(write_explanation(t, plans[0]));
+    tsr_plan_destroy(plans[0]);
+    tsr_plan_destroy(plans[1]);
+    tsr_loader_destroy(loader);
+    return TSR_OK;
+}
+
+static tsr_status run_rank(tsr_world *world, void *arg)
+{
+    const options *o = arg;
+    trainer t = {.o = o, .world = world, .chief = tsr_world_rank(world) == 0};
+    tsr_dataset *train, *test;
+    TRY(tsr_cifar10_open(world, o->data, true, &train));
+    TRY(setup(&t, train));
+    t.progress = t.chief && !o->quiet && isatty(2);
+    if (t.chief && o->metrics) {
+        t.metrics = fopen(o->metrics, "w");
+        if (!t.metrics) {
+            fprintf(stderr, "can't write %s\n", o->metrics);
+            return TSR_ERR_IO;
+        }
+    }
+    if (t.chief && !o->quiet)
+        printf("%s, %lld parameters, on %s; data %s, parameters %s; %lld images\n", o->model,
+               (long long)tsr_module_count(t.net), tsr_placement_text(t.placement), o->sbp_data,
+               o->sbp_params, (long long)tsr_dataset_count(train));
+    tsr_status status = train_all(&t, train);
+    if (t.metrics && fclose(t.metrics) && status == TSR_OK)
+        status = TSR_ERR_IO;
+    TRY(status);
+    if (o->eval) {
+        TRY(tsr_cifar10_open(world, o->data, false, &test));
+        TRY(evaluate(&t, test));
+    }
+    return o->save ? tsr_save(t.net, o->save) : TSR_OK;
+}
+
+/* --- the command line --------------------------------------------------------------------------- */
+enum { OPT_STRING, OPT_LONG, OPT_DOUBLE, OPT_FLAG };
+typedef struct option_row {
+    const char *name;
+    int type;
+    void *target;
+    bool value; /* of a flag */
+} option_row;
+
+static int bad(const char *name, const char *value, const char *legal)
+{
+    fprintf(stderr, "mobilenet_v2_cifar10: --%s %s: %s\n", name, value, legal);
+    return 2;
+}
+
+static int set_option(const option_row *r, const char *value)
+{
+    char *end = NULL;
+    switch (r->type) {
+    case OPT_STRING:
+        *(const char **)r->target = value;
+        return 0;
+    case OPT_LONG:
+        *(long *)r->target = strtol(value, &end, 10);
+        return *value && !*end ? 0 : bad(r->name, value, "a whole number is needed");
+    case OPT_DOUBLE:
+        *(double *)r->target = strtod(value, &end);
+        return *value && !*end ? 0 : bad(r->name, value, "a number is needed");
+    default:
+        *(bool *)r->target = r->value;
+        return 0;
+    }
+}
+
+/* Options that are one word of a few. */
+static int set_words(options *o, const char *variant, const char *bn, const char *dtype)
+{
+    o->cifar = !strcmp(variant, "cifar");
+    o->bn_local = !strcmp(bn, "local");
+    o->f64 = !strcmp(dtype, "f64");
+    if (!o->cifar && strcmp(variant, "torchvision"))
+        return bad("variant", variant, "torchvision or cifar");
+    if (!o->bn_local && strcmp(bn, "global"))
+        return bad("bn", bn, "global or local");
+    if (!o->f64 && strcmp(dtype, "f32"))
+        return bad("dtype", dtype, "f32 or f64");
+    if (strcmp(o->model, "mobilenet_v2") && strcmp(o->model, "convnet") && strcmp(o->model, "mlp"))
+        return bad("model", o->model, "mobilenet_v2, convnet or mlp");
+    if (strcmp(o->schedule, "constant") && strcmp(o->schedule, "cosine"))
+        return bad("schedule", o->schedule, "constant or cosine");
+    if (o->batch_size < 1 || o->epochs < 0 || o->steps < 0 || o->ranks < 0 || o->warmup < 0) {
+        fprintf(stderr, "mobilenet_v2_cifar10: sizes and counts can't be negative\n");
+        return 2;
+    }
+    if (!o->data) {
+        fprintf(stderr, "mobilenet_v2_cifar10: --data DIR (or TESSERA_DATA) is needed: a folder with "
+                        "CIFAR-10 in its binary format; scripts/fetch-cifar10 gets it\n");
+        return 2;
+    }
+    return 0;
+}
+
+static int parse(int argc, char **argv, options *o)
+{
+    const char *variant = "torchvision", *bn = "global", *dtype = "f32";
+    long seed = 0;
+    const option_row rows[] = {
+        {"data", OPT_STRING, &o->data, 0},
+        {"epochs", OPT_LONG, &o->epochs, 0},
+        {"steps", OPT_LONG, &o->steps, 0},
+        {"batch-size", OPT_LONG, &o->batch_size, 0},
+        {"lr", OPT_DOUBLE, &o->lr, 0},
+        {"momentum", OPT_DOUBLE, &o->momentum, 0},
+        {"weight-decay", OPT_DOUBLE, &o->weight_decay, 0},
+        {"schedule", OPT_STRING, &o->schedule, 0},
+        {"warmup", OPT_LONG, &o->warmup, 0},
+        {"label-smoothing", OPT_DOUBLE, &o->label_smoothing, 0},
+        {"dropout", OPT_DOUBLE, &o->dropout, 0},
+        {"variant", OPT_STRING, &variant, 0},
+        {"bn", OPT_STRING, &bn, 0},
+        {"placement", OPT_STRING, &o->placement, 0},
+        {"sbp-data", OPT_STRING, &o->sbp_data, 0},
+        {"sbp-params", OPT_STRING, &o->sbp_params, 0},
+        {"seed", OPT_LONG, &seed, 0},
+        {"no-shuffle", OPT_FLAG, &o->shuffle, false},
+        {"no-augment", OPT_FLAG, &o->augment, false},
+        {"no-normalize", OPT_FLAG, &o->normalize, false},
+        {"no-eval", OPT_FLAG, &o->eval, false},
+        {"quiet", OPT_FLAG, &o->quiet, true},
+        {"dtype", OPT_STRING, &dtype, 0},
+        {"model", OPT_STRING, &o->model, 0},
+        {"init", OPT_STRING, &o->init, 0},
+        {"save", OPT_STRING, &o->save, 0},
+        {"metrics", OPT_STRING, &o->metrics, 0},
+        {"explain", OPT_STRING, &o->explain, 0},
+        {"ranks", OPT_LONG, &o->ranks, 0},
+    };
+    enum { N = sizeof rows / sizeof *rows };
+    struct option longs[N + 2] = {{0}};
+    for (int i = 0; i < N; i++)
+        longs[i] = (struct option){rows[i].name, rows[i].type == OPT_FLAG ? no_argument
+                                                                          : required_argument,
+                                   NULL, 1000 + i};
+    longs[N] = (struct option){"help", no_argument, NULL, 'h'};
+    for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
+        if (c == 'h') {
+            fputs(usage, stdout);
+            exit(0);
+        }
+        if (c < 1000) {
+            fputs(usage, stderr);
+            return 2;
+        }
+        int bad_value = set_option(&rows[c - 1000], optarg);
+        if (bad_value)
+            return bad_value;
+    }
+    if (optind < argc) {
+        fprintf(stderr, "mobilenet_v2_cifar10: unexpected argument '%s'\n%s", argv[optind], usage);
+        return 2;
+    }
+    o->seed = (unsigned long)seed;
+    return set_words(o, variant, bn, dtype);
+}
+
+/* The ranks that a placement text names: its largest number, plus one. */
+static int ranks_of(const char *placement)
+{
+    int most = 0;
+    for (const char *p = strchr(placement, ':'); p && *p; p++)
+        if (*p >= '0' && *p <= '9') {
+            char *end;
+            long r = strtol(p, &end, 10);
+            most = r > most && r < 1024 ? (int)r : most;
+            p = end - 1;
+        }
+    return most + 1;
+}
+
+int main(int argc, char **argv)
+{
+    options o = {.data = getenv("TESSERA_DATA"),
+                 .placement = "cpu",
+                 .sbp_data = "S(0)",
+                 .sbp_params = "B",
+                 .model = "mobilenet_v2",
+                 .schedule = "constant",
+                 .epochs = 10,
+                 .batch_size = 64,
+                 .lr = 0.05,
+                 .momentum = 0.9,
+                 .weight_decay = 5e-4,
+                 .dropout = 0.2,
+                 .shuffle = true,
+                 .augment = true,
+                 .normalize = true,
+                 .eval = true};
+    int usage_error = parse(argc, argv, &o);
+    if (usage_error)
+        return usage_error;
+    tsr_status status;
+    if (getenv("WORLD_SIZE")) {
+        tsr_world *world;
+        status = tsr_world_create(NULL, &world);
+        if (status == TSR_OK) {
+            status = run_rank(world, &o);
+            if (status != TSR_OK) {
+                fprintf(stderr, "rank %d: %s\n", tsr_world_rank(world), tsr_last_error());
+                tsr_world_abort(world, tsr_last_error());
+            }
+            tsr_world_destroy(world);
+            return status == TSR_OK ? 0 : 1;
+        }
+    } else {
+        status = tsr_spawn(o.ranks ? (int)o.ranks : ranks_of(o.placement), run_rank, &o);
+    }
+    if (status != TSR_OK)
+        fprintf(stderr, "mobilenet_v2_cifar10: %s\n", tsr_last_error());
+    return status == TSR_OK ? 0 : 1;
+}
