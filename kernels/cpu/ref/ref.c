@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/ref/ref.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    CHUNK = 8192,       /* longest run handed to a row function: the unit that threads share */
+    PARALLEL = 1 << 16, /* elements below which a team costs more than it brings */
+};
+
+void tsri_ref_iter_init(tsri_ref_iter *it, int ndim, const int64_t *shape)
+{
+    memset(it, 0, sizeof *it);
+    it->ndim = ndim;
+    it->count = 1;
+    for (int i = 0; i < ndim; i++) {
+        it->size[i] = shape[i];
+        it->count *= shape[i];
+    }
+}
+
+void tsri_ref_iter_push(tsri_ref_iter *it, const int64_t *stride)
+{
+    memcpy(it->stride[it->nops++], stride, (size_t)it->ndim * sizeof *stride);
+}
+
+void tsri_ref_iter_push_arg(tsri_ref_iter *it, const tsri_arg *arg)
+{
+    int64_t stride[TSR_MAX_NDIM] = {0};
+    for (int i = 0; i < arg->ndim; i++) {
+        int at = it->ndim - arg->ndim + i;
+        if (at >= 0)
+            stride[at] = arg->shape[i] == 1 && it->size[at] != 1 ? 0 : arg->stride[i];
+    }
+    tsri_ref_iter_push(it, stride);
+}
+
+static void move_axis(tsri_ref_iter *it, int to, int from)
+{
+    it->size[to] = it->size[from];
+    for (int o = 0; o < it->nops; o++)
+        it->stride[o][to] = it->stride[o][from];
+}
+
+static void swap_axes(tsri_ref_iter *it, int a, int b)
+{
+    int64_t t = it->size[a];
+    it->size[a] = it->size[b];
+    it->size[b] = t;
+    for (int o = 0; o < it->nops; o++) {
+        t = it->stride[o][a];
+        it->stride[o][a] = it->stride[o][b];
+        it->stride[o][b] = t;
+    }
+}
+
+static bool mergeable(const tsri_ref_iter *it, int outer, int inner)
+{
+    for (int o = 0; o < it->nops; o++)
+        if (it->stride[o][outer] != it->stride[o][inner] * it->size[inner])
+            return false;
+    return true;
+}
+
+void tsri_ref_iter_finish(tsri_ref_iter *it)
+{
+    int n = 0;
+    for (int i = 0; i < it->ndim; i++)
+        if (it->size[i] != 1)
+            move_axis(it, n++, i);
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && it->stride[0][j - 1] < it->stride[0][j]; j--)
+            swap_axes(it, j - 1, j);
+    int last = 0;
+    for (int i = 1; i < n; i++) {
+        if (mergeable(it, last, i)) {
+            int64_t size = it->size[last];
+            move_axis(it, last, i);
+            it->size[last] *= size;
+        } else {
+            move_axis(it, ++last, i);
+        }
+    }
+    if (!n) { /* a scalar is a run of one */
+        it->size[0] = 1;
+        for (int o = 0; o < it->nops; o++)
+            it->stride[o][0] = 1;
+    }
+    it->ndim = last + 1;
+}
+
+static void run_item(const tsri_ref_iter *it, int64_t item, int64_t pieces, tsri_ref_row_fn *fn,
+                     void *arg)
+{
+    int inner = it->ndim - 1;
+    tsri_ref_row row;
+    int64_t at = item % pieces * CHUNK, rest = item / pieces;
+    row.n = it->size[inner] - at < CHUNK ? it->size[inner] - at : CHUNK;
+    for (int o = 0; o < it->nops; o++) {
+        row.step[o] = it->stride[o][inner];
+        row.off[o] = at * row.step[o];
+    }
+    for (int i = inner - 1; i >= 0; i--) {
+        int64_t c = rest % it->size[i];
+        rest /= it->size[i];
+        for (int o = 0; o < it->nops; o++)
+            row.off[o] += c * it->stride[o][i];
+    }
+    fn(arg, &row);
+}
+
+void tsri_ref_iter_run(const tsri_ref_iter *it, tsri_ref_row_fn *fn, void *arg, bool parallel)
+{
+    if (!it->count)
+        return;
+    int64_t inner = it->size[it->ndim - 1];
+    int64_t pieces = (inner + CHUNK - 1) / CHUNK, items = it->count / inner * pieces;
+#pragma omp parallel for schedule(static) if (parallel && it->count >= PARALLEL)
+    for (int64_t i = 0; i < items; i++)
+        run_item(it, i, pieces, fn, arg);
+}
+
+static void ref_destroy(tsri_kernel *k)
+{
+    tsri_mem_free(k);
+}
+
+void *tsri_ref_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run, size_t bytes)
+{
+    tsri_ref *ref = tsri_mem_alloc(mem, bytes);
+    if (!ref)
+        return NULL;
+    ref->base.run = run;
+    ref->base.destroy = ref_destroy;
+    ref->base.impl = "ref";
+    ref->desc = *desc;
+    if (desc->attrs)
+        ref->attrs = *desc->attrs;
+    ref->desc.attrs = &ref->attrs;
+    return ref;
+}
+
+tsr_status tsri_ref_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
+                           tsri_kernel **out_kernel)
+{
+    tsri_ref *ref = tsri_ref_make(mem, desc, run, sizeof *ref);
+    if (!ref)
+        return TSR_ERR_NO_MEMORY;
+    *out_kernel = &ref->base;
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
+                               tsri_kernel **out_kernel)
+{
+    tsri_ref *ref = tsri_ref_make(mem, desc, run, sizeof *ref);
+    if (!ref)
+        return TSR_ERR_NO_MEMORY;
+    tsri_ref_iter_init(&ref->iter, desc->out[0].ndim, desc->out[0].shape);
+    tsri_ref_iter_push_arg(&ref->iter, &desc->out[0]);
+    for (int i = 0; i < desc->nin; i++)
+        tsri_ref_iter_push_arg(&ref->iter, &desc->in[i]);
+    tsri_ref_iter_finish(&ref->iter);
+    *out_kernel = &ref->base;
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_decline(const tsri_kernel_desc *desc)
+{
+    char types[128] = "";
+    size_t n = 0;
+    for (int i = 0; i < desc->nin + desc->nout && n < sizeof types; i++) {
+        const tsri_arg *a = i < desc->nin ? &desc->in[i] : &desc->out[i - desc->nin];
+        const char *sep = i == desc->nin ? " -> " : i ? "," : "";
+        n += (size_t)snprintf(types + n, sizeof types - n, "%s%s", sep, tsr_dtype_name(a->dtype));
+    }
+    return tsri_fail(TSR_ERR_UNSUPPORTED, "%s: the reference kernels do not take %s",
+                     tsri_op_name(desc->op), types);
+}
+
+int64_t tsri_ref_count(const tsri_arg *arg)
+{
+    int64_t n = 1;
+    for (int i = 0; i < arg->ndim; i++)
+        n *= arg->shape[i];
+    return n;
+}
+
+int64_t tsri_ref_global_index(const tsri_arg *arg, int64_t stride[TSR_MAX_NDIM])
+{
+    int64_t step = 1, begin = 0;
+    for (int i = arg->ndim - 1; i >= 0; i--) {
+        stride[i] = step;
+        begin += arg->offset[i] * step;
+        step *= arg->gshape[i];
+    }
+    return begin;
+}
+
+const tsri_kernels tsri_kernels_cpu_ref = {
+    .size = sizeof(tsri_kernels),
+    .name = "ref",
+    .slot =
+        {
+            [TSRI_OP_UNARY] = tsri_ref_unary,
+            [TSRI_OP_UNARY_GRAD] = tsri_ref_unary_grad,
+            [TSRI_OP_SCALE] = tsri_ref_scale,
+            [TSRI_OP_CAST] = tsri_ref_cast,
+            [TSRI_OP_BINARY] = tsri_ref_binary,
+            [TSRI_OP_ADD_N] = tsri_ref_add_n,
+            [TSRI_OP_BROADCAST_TO] = tsri_ref_copy,
+            [TSRI_OP_REDUCE] = tsri_ref_reduce,
+            [TSRI_OP_ARGMAX] = tsri_ref_argmax,
+            [TSRI_OP_MATMUL] = tsri_ref_matmul,
+            [TSRI_OP_LINEAR] = tsri_ref_linear,
+            [TSRI_OP_LINEAR_DX] = tsri_ref_linear_dx,
+            [TSRI_OP_LINEAR_DW] = tsri_ref_linear_dw,
+            [TSRI_OP_CONV2D] = tsri_ref_conv2d,
+            [TSRI_OP_CONV2D_DX] = tsri_ref_conv2d,
+            [TSRI_OP_CONV2D_DW] = tsri_ref_conv2d,
+            [TSRI_OP_MAX_POOL] = tsri_ref_max_pool,
+            [TSRI_OP_MAX_POOL_DX] = tsri_ref_max_pool_dx,
+            [TSRI_OP_AVG_POOL] = tsri_ref_avg_pool,
+            [TSRI_OP_AVG_POOL_DX] = tsri_ref_avg_pool_dx,
+            [TSRI_OP_ADAPTIVE_POOL] = tsri_ref_avg_pool,
+            [TSRI_OP_ADAPTIVE_POOL_DX] = tsri_ref_avg_pool_dx,
+            [TSRI_OP_BN_STATS] = tsri_ref_bn_stats,
+            [TSRI_OP_BN_APPLY] = tsri_ref_bn_apply,
+            [TSRI_OP_BN_BWD_STATS] = tsri_ref_bn_bwd_stats,
+            [TSRI_OP_BN_BWD_APPLY] = tsri_ref_bn_bwd_apply,
+            [TSRI_OP_BN_PARAM_GRAD] = tsri_ref_bn_param_grad,
+            [TSRI_OP_BN_RUNNING] = tsri_ref_bn_running,
+            [TSRI_OP_BN_FOLD] = tsri_ref_bn_fold,
+            [TSRI_OP_SCALE_SHIFT] = tsri_ref_scale_shift,
+            [TSRI_OP_BN_ACT] = tsri_ref_bn_apply,
+            [TSRI_OP_BN_ACT_BWD_STATS] = tsri_ref_bn_bwd_stats,
+            [TSRI_OP_BN_ACT_BWD_APPLY] = tsri_ref_bn_bwd_apply,
+            [TSRI_OP_SOFTMAX] = tsri_ref_softmax,
+            [TSRI_OP_SOFTMAX_DX] = tsri_ref_softmax_dx,
+            [TSRI_OP_CE] = tsri_ref_ce,
+            [TSRI_OP_CE_DX] = tsri_ref_ce_dx,
+            [TSRI_OP_DROPOUT] = tsri_ref_dropout,
+            [TSRI_OP_RANDOM] = tsri_ref_random,
+            [TSRI_OP_FILL] = tsri_ref_fill,
+            [TSRI_OP_RESHAPE] = tsri_ref_reshape,
+            [TSRI_OP_PERMUTE] = tsri_ref_permute,
+            [TSRI_OP_COPY] = tsri_ref_copy,
+            [TSRI_OP_SGD] = tsri_ref_sgd,
+            [TSRI_OP_ADAM] = tsri_ref_adam,
+            [TSRI_OP_ASSIGN] = tsri_ref_copy,
+        },
+};

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the reference kernels share: the kernel object, a walk over operands with any strides, and
+ * a matrix product whose operands are given by index maps. The reference takes everything; its
+ * arithmetic on f32 data is done in f64 and rounded once, but for the optimizers' updates.
+ */
+#ifndef TESSERA_KERNELS_CPU_REF_H
+#define TESSERA_KERNELS_CPU_REF_H
+
+#include "kernels/kernels.h"
+
+enum {
+    TSRI_REF_OPS = TSRI_KERNEL_MAX_ARGS + 1, /* operands of one walk */
+    TSRI_REF_BLOCK = 64,                     /* channels that a kernel keeps in local arrays */
+};
+
+/* A walk over all elements of a shape, axes ordered by operand 0's strides and merged where every
+ * operand allows it. An operand is anything with a stride per axis: a buffer, or the element's
+ * index in the global tensor. */
+typedef struct tsri_ref_iter {
+    int nops, ndim;
+    int64_t count;
+    int64_t size[TSR_MAX_NDIM];
+    int64_t stride[TSRI_REF_OPS][TSR_MAX_NDIM];
+} tsri_ref_iter;
+
+/* A run of n elements of the walk: where it begins in each operand, and each operand's step. */
+typedef struct tsri_ref_row {
+    int64_t n, off[TSRI_REF_OPS], step[TSRI_REF_OPS];
+} tsri_ref_row;
+
+typedef void tsri_ref_row_fn(void *arg, const tsri_ref_row *row);
+
+/* init, then push every operand, then finish. */
+void tsri_ref_iter_init(tsri_ref_iter *it, int ndim, const int64_t *shape);
+void tsri_ref_iter_push(tsri_ref_iter *it, const int64_t *stride);
+/* An operand that broadcasts from the right into the shape of the walk. */
+void tsri_ref_iter_push_arg(tsri_ref_iter *it, const tsri_arg *arg);
+void tsri_ref_iter_finish(tsri_ref_iter *it);
+/* Calls fn on every run, in no order: on the OpenMP team if there is much to do and `parallel`. */
+void tsri_ref_iter_run(const tsri_ref_iter *it, tsri_ref_row_fn *fn, void *arg, bool parallel);
+
+/* A reference kernel. Kernels with more to keep embed it as their first member. */
+typedef struct tsri_ref {
+    tsri_kernel base;
+    tsri_kernel_desc desc; /* its attrs are those below */
+    tsri_attrs attrs;
+    tsri_ref_iter iter;
+} tsri_ref;
+
+typedef tsr_status tsri_ref_run_fn(const tsri_kernel *k, void *const *in, void *const *out,
+                                   void *scratch);
+
+/* A zeroed kernel of `bytes` (at least sizeof(tsri_ref)); NULL when there is no memory. */
+void *tsri_ref_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run, size_t bytes);
+/* The same for kernels without more, as a status. */
+tsr_status tsri_ref_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
+                           tsri_kernel **out_kernel);
+/* Walks out[0] and every operand (op 1 + i is in[i]). */
+tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
+                               tsri_kernel **out_kernel);
+/* The refusal: TSR_ERR_UNSUPPORTED naming op and dtypes. */
+tsr_status tsri_ref_decline(const tsri_kernel_desc *desc);
+
+int64_t tsri_ref_count(const tsri_arg *arg);
+/* Strides of the row-major order of arg's global tensor; returns where the shard begins in it. */
+int64_t tsri_ref_global_index(const tsri_arg *arg, int64_t stride[TSR_MAX_NDIM]);
+
+static inline bool tsri_ref_is_float(tsr_dtype d)
+{
+    return d == TSR_F32 || d == TSR_F64;
+}
+
+/* Element i as a double; rounded or converted as tsr_dtype's cast does. Any dtype. */
+double tsri_ref_load(tsr_dtype dtype, const void *p, int64_t i);
+void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v);
+
+/* One index of a matrix product: its axes, outermost first. An axis moves the element by `stride`
+ * and, in a matrix with a window, the window's position by h and w a step. */
+typedef struct tsri_ref_index {
+    int ndim;
+    int64_t count, h0, w0;
+    int64_t size[TSR_MAX_NDIM], stride[TSR_MAX_NDIM], h[TSR_MAX_NDIM], w[TSR_MAX_NDIM];
+} tsri_ref_index;
+
+/* Element (r, c) is at row's offset + col's offset. With a window, its h and w are added up from
+ * row and col; it is 0 unless both are multiples of div and the quotients lie inside size, where
+ * they move the element by `stride` each. */
+typedef struct tsri_ref_matrix {
+    tsr_dtype dtype;
+    tsri_ref_index row, col;
+    bool window;
+    int64_t size[2], stride[2], div[2]; /* h, w */
+} tsri_ref_matrix;
+
+void tsri_ref_index_add(tsri_ref_index *index, int64_t size, int64_t stride, int64_t h, int64_t w);
+/* Forgets a window that nothing can leave: positions become offsets. */
+void tsri_ref_matrix_unwindow(tsri_ref_matrix *matrix);
+
+/* c[m, n] = sum over k of a[m, k] b[n, k], in f64, in an order that depends on shapes alone. */
+typedef struct tsri_ref_gemm {
+    tsri_ref_matrix a, b, c;
+    tsr_dtype bias_dtype; /* bias[n], stride 1; NONE: there is none */
+    int threads;
+    size_t scratch_bytes;
+} tsri_ref_gemm;
+
+/* Fills in threads and scratch_bytes. */
+void tsri_ref_gemm_plan(tsri_ref_gemm *gemm);
+void tsri_ref_gemm_run(const tsri_ref_gemm *gemm, const void *a, const void *b, const void *bias,
+                       void *c, void *scratch);
+
+/* The depthwise case of the convolutions: one input and one output channel a group. */
+bool tsri_ref_is_depthwise(const tsri_kernel_desc *desc);
+tsr_status tsri_ref_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc,
+                              tsri_kernel **out_kernel);
+
+/* The slots. */
+tsri_kernel_create_fn tsri_ref_unary, tsri_ref_unary_grad, tsri_ref_scale, tsri_ref_cast,
+    tsri_ref_binary, tsri_ref_add_n, tsri_ref_reduce, tsri_ref_argmax, tsri_ref_matmul,
+    tsri_ref_linear, tsri_ref_linear_dx, tsri_ref_linear_dw, tsri_ref_conv2d, tsri_ref_max_pool,
+    tsri_ref_max_pool_dx, tsri_ref_avg_pool, tsri_ref_avg_pool_dx, tsri_ref_bn_stats,
+    tsri_ref_bn_apply, tsri_ref_bn_bwd_stats, tsri_ref_bn_bwd_apply, tsri_ref_bn_param_grad,
+    tsri_ref_bn_running, tsri_ref_bn_fold, tsri_ref_scale_shift, tsri_ref_softmax,
+    tsri_ref_softmax_dx, tsri_ref_ce, tsri_ref_ce_dx, tsri_ref_dropout, tsri_ref_random,
+    tsri_ref_fill, tsri_ref_reshape, tsri_ref_permute, tsri_ref_copy, tsri_ref_sgd, tsri_ref_adam;
+
+extern const tsri_kernels tsri_kernels_cpu_ref;
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Element-wise ops, and conversions between dtypes. */
+#include "kernels/cpu/ref/ref.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What a row function gets. */
+typedef struct job {
+    const tsri_ref *ref;
+    void *const *in;
+    void *const *out;
+} job;
+
+static tsr_status run_rows(const tsri_kernel *k, tsri_ref_row_fn *fn, void *const *in,
+                           void *const *out)
+{
+    const tsri_ref *ref = (const tsri_ref *)k;
+    job j = {ref, in, out};
+    tsri_ref_iter_run(&ref->iter, fn, &j, true);
+    return TSR_OK;
+}
+
+/* y[i] = expr of v = x[i] (and u = x2[i]): flat where it can be. An out that is exactly an in is
+ * allowed, so nothing is carried from one i to the next. */
+#define MAP1(expr)                                                                                 \
+    do {                                                                                           \
+        if (sx == 1 && sy == 1) {                                                                  \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                    \
+            {                                                                                      \
+                const T v = x[i];                                                                  \
+                y[i] = (T)(expr);                                                                  \
+            }                                                                                      \
+        } else {                                                                                   \
+            for (int64_t i = 0; i < n; i++) {                                                      \
+                const T v = x[i * sx];                                                             \
+                y[i * sy] = (T)(expr);                                                             \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)
+#define MAP2(expr)                                                                                 \
+    do {                                                                                           \
+        if (sx == 1 && su == 1 && sy == 1) {                                                       \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                    \
+            {                                                                                      \
+                const T v = x[i], u = x2[i];                                                       \
+                y[i] = (T)(expr);                                                                  \
+            }                                                                                      \
+        } else {                                                                                   \
+            for (int64_t i = 0; i < n; i++) {                                                      \
+                const T v = x[i * sx], u = x2[i * su];                                             \
+                y[i * sy] = (T)(expr);                                                             \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)
+
+#define T float
+#define FN(name) name##_f32
+#include "kernels/cpu/ref/ref_elementwise_t.h"
+#undef T
+#undef FN
+#define T double
+#define FN(name) name##_f64
+#include "kernels/cpu/ref/ref_elementwise_t.h"
+#undef T
+#undef FN
+
+static tsri_ref_row_fn *by_type(tsr_dtype d, tsri_ref_row_fn *f32, tsri_ref_row_fn *f64)
+{
+    return d == TSR_F32 ? f32 : f64;
+}
+
+static tsr_status unary_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    tsr_dtype d = ((const tsri_ref *)k)->desc.out[0].dtype;
+    return run_rows(k, by_type(d, unary_f32, unary_f64), in, out);
+}
+
+static tsr_status unary_grad_run(const tsri_kernel *k, void *const *in, void *const *out,
+                                 void *scratch)
+{
+    (void)scratch;
+    tsr_dtype d = ((const tsri_ref *)k)->desc.out[0].dtype;
+    return run_rows(k, by_type(d, unary_grad_f32, unary_grad_f64), in, out);
+}
+
+static tsr_status scale_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    tsr_dtype d = ((const tsri_ref *)k)->desc.out[0].dtype;
+    return run_rows(k, by_type(d, scale_f32, scale_f64), in, out);
+}
+
+/* Whether all operands and results have the same dtype. */
+static bool alike(const tsri_kernel_desc *d)
+{
+    for (int i = 0; i < d->nin; i++)
+        if (d->in[i].dtype != d->out[0].dtype)
+            return false;
+    return true;
+}
+
+static tsr_status create_float(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_fn *run,
+                               tsri_kernel **out_kernel)
+{
+    if (!tsri_ref_is_float(d->out[0].dtype) || !alike(d))
+        return tsri_ref_decline(d);
+    return tsri_ref_create_map(mem, d, run, out_kernel);
+}
+
+tsr_status tsri_ref_unary(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if ((unsigned)d->attrs->unary.fn >= TSRI_UNARY_COUNT_)
+        return tsri_ref_decline(d);
+    return create_float(mem, d, unary_run, out_kernel);
+}
+
+tsr_status tsri_ref_unary_grad(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if ((unsigned)d->attrs->unary.fn >= TSRI_UNARY_COUNT_)
+        return tsri_ref_decline(d);
+    return create_float(mem, d, unary_grad_run, out_kernel);
+}
+
+tsr_status tsri_ref_scale(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    return create_float(mem, d, scale_run, out_kernel);
+}
+
+static tsr_status add_n_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    tsr_dtype d = ((const tsri_ref *)k)->desc.out[0].dtype;
+    return run_rows(k, by_type(d, add_n_f32, add_n_f64), in, out);
+}
+
+tsr_status tsri_ref_add_n(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    return create_float(mem, d, add_n_run, out_kernel);
+}
+
+/* Conversions go through i64 from whole numbers and through f64 from the others: both hold every
+ * value of their kind. */
+static bool is_whole(tsr_dtype d)
+{
+    return d == TSR_I64 || d == TSR_I32 || d == TSR_U8 || d == TSR_BOOL;
+}
+
+static int64_t load_whole(tsr_dtype dtype, const void *p, int64_t i)
+{
+    switch (dtype) {
+    case TSR_I64:
+        return ((const int64_t *)p)[i];
+    case TSR_I32:
+        return ((const int32_t *)p)[i];
+    default:
+        return ((const uint8_t *)p)[i];
+    }
+}
+
+static double half_to_double(uint16_t h, int mantissa_bits)
+{
+    int exp_bits = 15 - mantissa_bits, bias = (1 << (exp_bits - 1)) - 1;
+    int exp = (h >> mantissa_bits) & ((1 << exp_bits) - 1), man = h & ((1 << mantissa_bits) - 1);
+    double v;
+    if (exp == (1 << exp_bits) - 1)
+        v = man ? NAN : INFINITY;
+    else if (exp)
+        v = ldexp(man + (1 << mantissa_bits), exp - bias - mantissa_bits);
+    else
+        v = ldexp(man, 1 - bias - mantissa_bits);
+    return h >> 15 ? -v : v;
+}
+
+/* Rounds to nearest, ties to even. */
+static uint16_t double_to_half(double v, int mantissa_bits)
+{
+    int exp_bits = 15 - mantissa_bits, bias = (1 << (exp_bits - 1)) - 1;
+    unsigned sign = signbit(v) ? 0x8000u : 0, top = ((1u << exp_bits) - 1) << mantissa_bits;
+    if (isnan(v))
+        return (uint16_t)(sign | top | 1u << (mantissa_bits - 1));
+    v = fabs(v);
+    if (isinf(v))
+        return (uint16_t)(sign | top);
+    int exp = 0;
+    frexp(v, &exp);
+    int e = exp - 1 < 1 - bias ? 1 - bias : exp - 1; /* subnormals share the least exponent */
+    double units = nearbyint(ldexp(v, mantissa_bits - e));
+    if (units >= ldexp(1, mantissa_bits + 1)) {
+        units = ldexp(1, mantissa_bits);
+        e++;
+    }
+    if (e > bias)
+        return (uint16_t)(sign | top);
+    unsigned u = (unsigned)units, one = 1u << mantissa_bits;
+    return (uint16_t)(sign | (u < one ? u : ((unsigned)(e + bias) << mantissa_bits) + (u - one)));
+}
+
+double tsri_ref_load(tsr_dtype dtype, const void *p, int64_t i)
+{
+    switch (dtype) {
+    case TSR_F32:
+        return ((const float *)p)[i];
+    case TSR_F64:
+        return ((const double *)p)[i];
+    case TSR_F16:
+        return half_to_double(((const uint16_t *)p)[i], 10);
+    case TSR_BF16:
+        return half_to_double(((const uint16_t *)p)[i], 7);
+    default:
+        return (double)load_whole(dtype, p, i);
+    }
+}
+
+static void store_whole(tsr_dtype dtype, void *p, int64_t i, int64_t v)
+{
+    switch (dtype) {
+    case TSR_I64:
+        ((int64_t *)p)[i] = v;
+        break;
+    case TSR_I32:
+        ((int32_t *)p)[i] = (int32_t)v;
+        break;
+    case TSR_U8:
+        ((uint8_t *)p)[i] = (uint8_t)v;
+        break;
+    case TSR_BOOL:
+        ((uint8_t *)p)[i] = v != 0;
+        break;
+    case TSR_F32: /* not through f64: one rounding */
+        ((float *)p)[i] = (float)v;
+        break;
+    default: /* rounded twice beyond 2^53 only */
+        tsri_ref_store(dtype, p, i, (double)v);
+    }
+}
+
+void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v)
+{
+    switch (dtype) {
+    case TSR_F32:
+        ((float *)p)[i] = (float)v;
+        break;
+    case TSR_F64:
+        ((double *)p)[i] = v;
+        break;
+    case TSR_F16:
+        ((uint16_t *)p)[i] = double_to_half(v, 10);
+        break;
+    case TSR_BF16:
+        ((uint16_t *)p)[i] = double_to_half(v, 7);
+        break;
+    case TSR_BOOL:
+        ((uint8_t *)p)[i] = v != 0;
+        break;
+    default: /* toward zero; NaN is 0 and what does not fit is the nearest that does */
+        store_whole(dtype, p, i,
+                    isnan(v)            ? 0
+                    : v >= 0x1p63       ? INT64_MAX
+                    : v < -0x1p63       ? INT64_MIN
+                    : dtype != TSR_I32  ? (int64_t)v
+                    : v >= 0x1p31 - 1   ? INT32_MAX
+                    : v <= -0x1p31      ? INT32_MIN
+                                        : (int64_t)v);
+    }
+}
+
+static void cast_row(void *arg, const tsri_ref_row *r)
+{
+    const job *j = arg;
+    tsr_dtype from = j->ref->desc.in[0].dtype, to = j->ref->desc.out[0].dtype;
+    for (int64_t i = 0; i < r->n; i++) {
+        int64_t x = r->off[1] + i * r->step[1], y = r->off[0] + i * r->step[0];
+        if (is_whole(from))
+            store_whole(to, j->out[0], y, load_whole(from, j->in[0], x));
+        else
+            tsri_ref_store(to, j->out[0], y, tsri_ref_load(from, j->in[0], x));
+    }
+}
+
+static tsr_status cast_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    return run_rows(k, cast_row, in, out);
+}
+
+tsr_status tsri_ref_cast(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    return tsri_ref_create_map(mem, d, cast_run, out_kernel);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The matrix product under matmul, linear and the convolutions. Blocks of both operands are packed
+ * into f64 panels of four rows, whatever their dtype, strides or windows (a convolution gathers its
+ * patches here, so no im2col buffer exists), and a 4x4 register tile runs over the panels. A block
+ * of c is finished by one thread, in the order of k: results do not depend on the team.
+ */
+#include "kernels/cpu/ref/ref.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum { TILE = 4, MC = 64, NC = 192, KC = 192 };
+
+/* Where the elements of a block of one index are. */
+typedef struct places {
+    int64_t off[NC], h[NC], w[NC];
+} places;
+
+typedef double v2 __attribute__((vector_size(16), may_alias));
+
+void tsri_ref_index_add(tsri_ref_index *index, int64_t size, int64_t stride, int64_t h, int64_t w)
+{
+    int i = index->ndim++;
+    index->count = (i ? index->count : 1) * size;
+    index->size[i] = size;
+    index->stride[i] = stride;
+    index->h[i] = h;
+    index->w[i] = w;
+}
+
+void tsri_ref_matrix_unwindow(tsri_ref_matrix *matrix)
+{
+    tsri_ref_index *both[2] = {&matrix->row, &matrix->col};
+    for (int b = 0; b < 2; b++)
+        for (int i = 0; i < both[b]->ndim; i++)
+            both[b]->stride[i] +=
+                both[b]->h[i] * matrix->stride[0] + both[b]->w[i] * matrix->stride[1];
+    matrix->window = false;
+}
+
+static void find_places(const tsri_ref_index *index, int64_t begin, int64_t n, places *out)
+{
+    int64_t at[TSR_MAX_NDIM], off = 0, h = index->h0, w = index->w0;
+    for (int i = index->ndim - 1; i >= 0; i--) {
+        at[i] = begin % index->size[i];
+        begin /= index->size[i];
+        off += at[i] * index->stride[i];
+        h += at[i] * index->h[i];
+        w += at[i] * index->w[i];
+    }
+    for (int64_t j = 0; j < n; j++) {
+        out->off[j] = off;
+        out->h[j] = h;
+        out->w[j] = w;
+        for (int i = index->ndim - 1; i >= 0; i--) {
+            off += index->stride[i];
+            h += index->h[i];
+            w += index->w[i];
+            if (++at[i] < index->size[i])
+                break;
+            off -= at[i] * index->stride[i];
+            h -= at[i] * index->h[i];
+            w -= at[i] * index->w[i];
+            at[i] = 0;
+        }
+    }
+}
+
+/* The offset of a windowed element, or -1 where it is 0. */
+static inline int64_t windowed(const tsri_ref_matrix *m, const places *row, int64_t r,
+                               const places *col, int64_t c)
+{
+    int64_t h = row->h[r] + col->h[c], w = row->w[r] + col->w[c];
+    if (h < 0 || w < 0)
+        return -1;
+    if (m->div[0] != 1 || m->div[1] != 1) {
+        if (h % m->div[0] || w % m->div[1])
+            return -1;
+        h /= m->div[0];
+        w /= m->div[1];
+    }
+    if (h >= m->size[0] || w >= m->size[1])
+        return -1;
+    return row->off[r] + col->off[c] + h * m->stride[0] + w * m->stride[1];
+}
+
+/* dst[panel][col][4]: rows that a last panel lacks are 0. */
+#define PACK(T, name)                                                                              \
+    static void name(const tsri_ref_matrix *m, const T *p, const places *row, int64_t nr,          \
+                     const places *col, int64_t nc, double *dst)                                   \
+    {                                                                                              \
+        for (int64_t r = 0; r < nr; r += TILE, dst += nc * TILE) {                                 \
+            int64_t rows = nr - r < TILE ? nr - r : TILE;                                          \
+            if (rows == TILE && !m->window) {                                                      \
+                const T *p0 = p + row->off[r], *p1 = p + row->off[r + 1];                          \
+                const T *p2 = p + row->off[r + 2], *p3 = p + row->off[r + 3];                      \
+                for (int64_t c = 0; c < nc; c++) {                                                 \
+                    int64_t o = col->off[c];                                                       \
+                    dst[c * TILE] = (double)p0[o];                                                 \
+                    dst[c * TILE + 1] = (double)p1[o];                                             \
+                    dst[c * TILE + 2] = (double)p2[o];                                             \
+                    dst[c * TILE + 3] = (double)p3[o];                                             \
+                }                                                                                  \
+                continue;                                                                          \
+            }                                                                                      \
+            for (int64_t c = 0; c < nc; c++)                                                       \
+                for (int64_t i = 0; i < TILE; i++) {                                               \
+                    int64_t o = i >= rows   ? -1                                                   \
+                                : m->window ? windowed(m, row, r + i, col, c)                      \
+                                            : row->off[r + i] + col->off[c];                       \
+                    dst[c * TILE + i] = o < 0 ? 0.0 : (double)p[o];                                \
+                }                                                                                  \
+        }                                                                                          \
+    }
+PACK(float, pack_f32)
+PACK(double, pack_f64)
+
+static void pack(const tsri_ref_matrix *m, const void *p, const places *row, int64_t nr,
+                 const places *col, int64_t nc, double *dst)
+{
+    if (m->dtype == TSR_F32)
+        pack_f32(m, p, row, nr, col, nc, dst);
+    else
+        pack_f64(m, p, row, nr, col, nc, dst);
+}
+
+/* c[4][ldc] += a b over one panel of each. */
+static void tile(int64_t k, const double *a, const double *b, double *c, int64_t ldc)
+{
+    v2 s[TILE][2] = {{{0}}};
+    for (int64_t j = 0; j < k; j++, a += TILE, b += TILE) {
+        const v2 b0 = *(const v2 *)b, b1 = *(const v2 *)(b + 2);
+        for (int i = 0; i < TILE; i++) {
+            const v2 x = {a[i], a[i]};
+            s[i][0] += x * b0;
+            s[i][1] += x * b1;
+        }
+    }
+    for (int i = 0; i < TILE; i++) {
+        *(v2 *)(c + i * ldc) += s[i][0];
+        *(v2 *)(c + i * ldc + 2) += s[i][1];
+    }
+}
+
+static void store_block(const tsri_ref_gemm *g, const places *row, int64_t nr, const places *col,
+                        int64_t nc, int64_t n0, const void *bias, const double *acc, void *c)
+{
+    double add[NC] = {0};
+    for (int64_t j = 0; g->bias_dtype && j < nc; j++)
+        add[j] = tsri_ref_load(g->bias_dtype, bias, n0 + j);
+    for (int64_t i = 0; i < nr; i++, acc += NC) {
+        if (g->c.dtype == TSR_F32) {
+            float *y = (float *)c + row->off[i];
+            for (int64_t j = 0; j < nc; j++)
+                y[col->off[j]] = (float)(acc[j] + add[j]);
+        } else {
+            double *y = (double *)c + row->off[i];
+            for (int64_t j = 0; j < nc; j++)
+                y[col->off[j]] = acc[j] + add[j];
+        }
+    }
+}
+
+static void block(const tsri_ref_gemm *g, int64_t m0, int64_t n0, const void *a, const void *b,
+                  const void *bias, void *c, double *scratch)
+{
+    double *pa = scratch, *pb = pa + MC * KC, *acc = pb + NC * KC;
+    int64_t m = g->c.row.count - m0 < MC ? g->c.row.count - m0 : MC;
+    int64_t n = g->c.col.count - n0 < NC ? g->c.col.count - n0 : NC, depth = g->a.col.count;
+    places row, col, k;
+    memset(acc, 0, MC * NC * sizeof *acc);
+    for (int64_t k0 = 0; k0 < depth; k0 += KC) {
+        int64_t kc = depth - k0 < KC ? depth - k0 : KC;
+        find_places(&g->a.row, m0, m, &row);
+        find_places(&g->a.col, k0, kc, &k);
+        pack(&g->a, a, &row, m, &k, kc, pa);
+        find_places(&g->b.row, n0, n, &col);
+        find_places(&g->b.col, k0, kc, &k);
+        pack(&g->b, b, &col, n, &k, kc, pb);
+        for (int64_t j = 0; j < n; j += TILE)
+            for (int64_t i = 0; i < m; i += TILE)
+                tile(kc, pa + i * kc, pb + j * kc, acc + i * NC + j, NC);
+    }
+    find_places(&g->c.row, m0, m, &row);
+    find_places(&g->c.col, n0, n, &col);
+    store_block(g, &row, m, &col, n, n0, bias, acc, c);
+}
+
+void tsri_ref_gemm_plan(tsri_ref_gemm *g)
+{
+    double work = (double)g->c.row.count * (double)g->c.col.count * (double)g->a.col.count;
+    g->threads = work > 1e6 ? omp_get_max_threads() : 1;
+    g->scratch_bytes = (size_t)g->threads * (MC * KC + NC * KC + MC * NC) * sizeof(double);
+}
+
+void tsri_ref_gemm_run(const tsri_ref_gemm *g, const void *a, const void *b, const void *bias,
+                       void *c, void *scratch)
+{
+    int64_t mb = (g->c.row.count + MC - 1) / MC, nb = (g->c.col.count + NC - 1) / NC;
+#pragma omp parallel for schedule(static) num_threads(g->threads) if (g->threads > 1)
+    for (int64_t i = 0; i < mb * nb; i++) {
+        double *mine =
+            (double *)scratch + (size_t)omp_get_thread_num() * (MC * KC + NC * KC + MC * NC);
+        block(g, i / nb * MC, i % nb * NC, a, b, bias, c, mine);
+    }
+}

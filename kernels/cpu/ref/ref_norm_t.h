@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Included by ref_norm.c for each element type T. Where channels are innermost in all operands
+ * the loop over channels is inside; elsewhere it is outside, and the pixels of a row are inside. */
+
+static void FN(stats)(const norm *v, int64_t begin, int64_t end, const T *x, double *s0, double *s1)
+{
+    const view *a = &v->x;
+    if (a->sc == 1) {
+        for (int64_t n = begin; n < end; n++)
+            for (int64_t p = 0; p < a->h * a->w; p++) {
+                const T *q = x + n * a->sn + p / a->w * a->sh + p % a->w * a->sw;
+                for (int64_t c = 0; c < a->c; c++) {
+                    double t = (double)q[c];
+                    s0[c] += t;
+                    s1[c] += t * t;
+                }
+            }
+        return;
+    }
+#pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
+    for (int64_t c = 0; c < a->c; c++)
+        for (int64_t n = begin; n < end; n++)
+            for (int64_t h = 0; h < a->h; h++) {
+                const T *q = x + n * a->sn + c * a->sc + h * a->sh;
+                double t0 = 0, t1 = 0;
+                for (int64_t w = 0; w < a->w; w++) {
+                    double t = (double)q[w * a->sw];
+                    t0 += t;
+                    t1 += t * t;
+                }
+                s0[c] += t0;
+                s1[c] += t1;
+            }
+}
+
+static void FN(apply)(const norm *v, int64_t begin, int64_t end, const T *x, const coefs *k, T *y)
+{
+    const view *a = &v->x, *o = &v->y;
+    const bool inside = a->sc == 1 && o->sc == 1;
+    const int act = v->ref.desc.op == TSRI_OP_BN_ACT ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
+#pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
+    for (int64_t r = begin * a->h; r < end * a->h; r++) {
+        const T *q = x + r / a->h * a->sn + r % a->h * a->sh;
+        T *z = y + r / a->h * o->sn + r % a->h * o->sh;
+        if (inside) {
+            for (int64_t w = 0; w < a->w; w++, q += a->sw, z += o->sw) {
+                for (int64_t c = 0; c < a->c; c++)
+                    z[c] = (T)(((double)q[c] - k->mean[c]) * k->a[c] + k->b[c]);
+                if (act != TSRI_ACT_NONE)
+                    for (int64_t c = 0; c < a->c; c++)
+                        z[c] = (T)act_value(act, (double)z[c]);
+            }
+            continue;
+        }
+        for (int64_t c = 0; c < a->c; c++)
+            for (int64_t w = 0; w < a->w; w++) {
+                T t = (T)(((double)q[c * a->sc + w * a->sw] - k->mean[c]) * k->a[c] + k->b[c]);
+                z[c * o->sc + w * o->sw] = (T)act_value(act, (double)t);
+            }
+    }
+}
+
+/* dy, or what comes through the activation: judged by the value that it was given, rounded. */
+static inline double FN(through)(int act, double x, double dy, const coefs *k, int64_t c)
+{
+    if (act == TSRI_ACT_NONE)
+        return dy;
+    return dy * act_slope(act, (double)(T)((x - k->mean[c]) * k->a[c] + k->b[c]));
+}
+
+static void FN(bwd_stats)(const norm *v, int64_t begin, int64_t end, const T *x, const T *dy,
+                          const coefs *k)
+{
+    const view *a = &v->x, *g = &v->dy;
+    const int act = v->ref.desc.op == TSRI_OP_BN_ACT_BWD_STATS ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
+    double *restrict s0 = k->k0, *restrict s1 = k->k1;
+    if (a->sc == 1 && g->sc == 1) {
+        for (int64_t n = begin; n < end; n++)
+            for (int64_t p = 0; p < a->h * a->w; p++) {
+                const T *q = x + n * a->sn + p / a->w * a->sh + p % a->w * a->sw;
+                const T *u = dy + n * g->sn + p / a->w * g->sh + p % a->w * g->sw;
+                for (int64_t c = 0; c < a->c; c++) {
+                    double t = FN(through)(act, (double)q[c], (double)u[c], k, c);
+                    s0[c] += t;
+                    s1[c] += t * (((double)q[c] - k->mean[c]) * k->rstd[c]);
+                }
+            }
+        return;
+    }
+#pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
+    for (int64_t c = 0; c < a->c; c++)
+        for (int64_t n = begin; n < end; n++)
+            for (int64_t h = 0; h < a->h; h++) {
+                const T *q = x + n * a->sn + c * a->sc + h * a->sh;
+                const T *u = dy + n * g->sn + c * g->sc + h * g->sh;
+                double t0 = 0, t1 = 0;
+                for (int64_t w = 0; w < a->w; w++) {
+                    double p = (double)q[w * a->sw];
+                    double t = FN(through)(act, p, (double)u[w * g->sw], k, c);
+                    t0 += t;
+                    t1 += t * ((p - k->mean[c]) * k->rstd[c]);
+                }
+                s0[c] += t0;
+                s1[c] += t1;
+            }
+}
+
+static void FN(bwd_apply)(const norm *v, int64_t begin, int64_t end, const T *x, const T *dy,
+                          const coefs *k, T *dx)
+{
+    const view *a = &v->x, *g = &v->dy, *o = &v->y;
+    const bool inside = a->sc == 1 && g->sc == 1 && o->sc == 1;
+    const int act = v->ref.desc.op == TSRI_OP_BN_ACT_BWD_APPLY ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
+#pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
+    for (int64_t r = begin * a->h; r < end * a->h; r++) {
+        const T *q = x + r / a->h * a->sn + r % a->h * a->sh;
+        const T *u = dy + r / a->h * g->sn + r % a->h * g->sh;
+        T *z = dx + r / a->h * o->sn + r % a->h * o->sh;
+        if (inside) {
+            for (int64_t w = 0; w < a->w; w++, q += a->sw, u += g->sw, z += o->sw)
+                for (int64_t c = 0; c < a->c; c++) {
+                    double t = FN(through)(act, (double)q[c], (double)u[c], k, c);
+                    z[c] = (T)(k->a[c] *
+                               (t - k->k0[c] - ((double)q[c] - k->mean[c]) * k->k1[c]));
+                }
+            continue;
+        }
+        for (int64_t c = 0; c < a->c; c++)
+            for (int64_t w = 0; w < a->w; w++) {
+                double p = (double)q[c * a->sc + w * a->sw];
+                double t = FN(through)(act, p, (double)u[c * g->sc + w * g->sw], k, c);
+                z[c * o->sc + w * o->sw] =
+                    (T)(k->a[c] * (t - k->k0[c] - (p - k->mean[c]) * k->k1[c]));
+            }
+    }
+}

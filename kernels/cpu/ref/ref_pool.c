@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pooling. Gradients gather: each input position asks the windows that hold it, so every element
+ * is written once, by one thread, in a fixed order. */
+#include "kernels/cpu/ref/ref.h"
+
+#include <math.h>
+
+/* [begin, end) */
+typedef struct span {
+    int64_t begin, end;
+} span;
+
+/* The part of output position o's window that lies inside the local input, along axis 2 + i.
+ * Adaptive windows are those of the global tensor, so a shard may hold a piece of one. */
+static span window(const tsri_ref *ref, int i, int64_t o, const tsri_arg *big,
+                   const tsri_arg *small)
+{
+    const tsri_attrs *at = &ref->attrs;
+    span s;
+    if (ref->desc.op == TSRI_OP_ADAPTIVE_POOL || ref->desc.op == TSRI_OP_ADAPTIVE_POOL_DX) {
+        int64_t size = big->gshape[2 + i], parts = small->gshape[2 + i];
+        o += small->offset[2 + i];
+        s.begin = o * size / parts - big->offset[2 + i];
+        s.end = ((o + 1) * size + parts - 1) / parts - big->offset[2 + i];
+    } else {
+        s.begin = o * at->pool.stride[i] - at->pool.pad[i];
+        s.end = s.begin + at->pool.kernel[i];
+    }
+    s.begin = s.begin < 0 ? 0 : s.begin;
+    s.end = s.end > big->shape[2 + i] ? big->shape[2 + i] : s.end;
+    return s;
+}
+
+/* The output positions whose windows hold input position p. */
+static span holders(const tsri_ref *ref, int i, int64_t p, const tsri_arg *big,
+                    const tsri_arg *small)
+{
+    const tsri_attrs *at = &ref->attrs;
+    span s;
+    if (ref->desc.op == TSRI_OP_ADAPTIVE_POOL_DX) {
+        int64_t size = big->gshape[2 + i], parts = small->gshape[2 + i];
+        p += big->offset[2 + i];
+        s.begin = p * parts / size - small->offset[2 + i];
+        s.end = ((p + 1) * parts - 1) / size + 1 - small->offset[2 + i];
+    } else {
+        int64_t q = p + at->pool.pad[i], k = at->pool.kernel[i], st = at->pool.stride[i];
+        s.begin = q < k ? 0 : (q - k) / st + 1;
+        s.end = q / st + 1;
+    }
+    s.begin = s.begin < 0 ? 0 : s.begin;
+    s.end = s.end > small->shape[2 + i] ? small->shape[2 + i] : s.end;
+    return s;
+}
+
+/* What a window's sum is divided by. */
+static double divisor(const tsri_ref *ref, int64_t oh, int64_t ow, const tsri_arg *big,
+                      const tsri_arg *small)
+{
+    const tsri_attrs *at = &ref->attrs;
+    bool adaptive = ref->desc.op == TSRI_OP_ADAPTIVE_POOL || ref->desc.op == TSRI_OP_ADAPTIVE_POOL_DX;
+    if (!adaptive && at->pool.count_include_pad)
+        return (double)at->pool.kernel[0] * at->pool.kernel[1];
+    double n = 1;
+    const int64_t at_out[2] = {oh, ow};
+    for (int i = 0; i < 2; i++) {
+        if (adaptive) {
+            int64_t size = big->gshape[2 + i], parts = small->gshape[2 + i];
+            int64_t o = at_out[i] + small->offset[2 + i];
+            n *= (double)(((o + 1) * size + parts - 1) / parts - o * size / parts);
+        } else {
+            span s = window(ref, i, at_out[i], big, small);
+            n *= (double)(s.end - s.begin);
+        }
+    }
+    return n;
+}
+
+#define T float
+#define FN(name) name##_f32
+#include "kernels/cpu/ref/ref_pool_t.h"
+#undef T
+#undef FN
+#define T double
+#define FN(name) name##_f64
+#include "kernels/cpu/ref/ref_pool_t.h"
+#undef T
+#undef FN
+
+static tsr_status max_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const tsri_ref *ref = (const tsri_ref *)k;
+    if (ref->desc.in[0].dtype == TSR_F32)
+        max_pool_f32(ref, in[0], out[0], out[1]);
+    else
+        max_pool_f64(ref, in[0], out[0], out[1]);
+    return TSR_OK;
+}
+
+static tsr_status max_dx_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const tsri_ref *ref = (const tsri_ref *)k;
+    if (ref->desc.out[0].dtype == TSR_F32)
+        max_pool_dx_f32(ref, in[0], in[1], out[0]);
+    else
+        max_pool_dx_f64(ref, in[0], in[1], out[0]);
+    return TSR_OK;
+}
+
+static tsr_status avg_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const tsri_ref *ref = (const tsri_ref *)k;
+    if (ref->desc.in[0].dtype == TSR_F32)
+        avg_pool_f32(ref, in[0], out[0]);
+    else
+        avg_pool_f64(ref, in[0], out[0]);
+    return TSR_OK;
+}
+
+static tsr_status avg_dx_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const tsri_ref *ref = (const tsri_ref *)k;
+    if (ref->desc.in[0].dtype == TSR_F32)
+        avg_pool_dx_f32(ref, in[0], out[0]);
+    else
+        avg_pool_dx_f64(ref, in[0], out[0]);
+    return TSR_OK;
+}
+
+static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, const tsri_arg *data,
+                         tsri_ref_run_fn *run, tsri_kernel **out_kernel)
+{
+    if (!tsri_ref_is_float(data->dtype) || d->out[0].dtype != data->dtype)
+        return tsri_ref_decline(d);
+    return tsri_ref_create(mem, d, run, out_kernel);
+}
+
+tsr_status tsri_ref_max_pool(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (d->nout > 1 && d->out[1].dtype != TSR_I32)
+        return tsri_ref_decline(d);
+    return create(mem, d, &d->in[0], max_run, out_kernel);
+}
+
+tsr_status tsri_ref_max_pool_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (d->in[0].dtype != TSR_I32)
+        return tsri_ref_decline(d);
+    return create(mem, d, &d->in[1], max_dx_run, out_kernel);
+}
+
+tsr_status tsri_ref_avg_pool(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    return create(mem, d, &d->in[0], avg_run, out_kernel);
+}
+
+tsr_status tsri_ref_avg_pool_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    return create(mem, d, &d->in[0], avg_dx_run, out_kernel);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reductions over axes, and argmax. */
+#include "kernels/cpu/ref/ref.h"
+
+#include <tessera/sbp.h>
+#include <math.h>
+
+/* The operand is walked in memory order; accumulators (f64, or i64 for whole numbers) stand in the
+ * scratch, one per result, and a reduced axis does not move them. */
+typedef struct job {
+    const void *x;
+    void *acc;
+    int op;
+} job;
+
+#define KEEP_SUM(a, v) ((a) + (v))
+/* A NaN is taken and then stays. */
+#define KEEP_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a))
+#define KEEP_MIN(a, v) ((v) < (a) || (v) != (v) ? (v) : (a))
+
+#define REDUCE_BY(A, KEEP)                                                                         \
+    do {                                                                                           \
+        if (sa)                                                                                    \
+            for (int64_t i = 0; i < r->n; i++)                                                     \
+                acc[i * sa] = KEEP(acc[i * sa], (A)x[i * sx]);                                     \
+        else {                                                                                     \
+            A a = acc[0];                                                                          \
+            for (int64_t i = 0; i < r->n; i++)                                                     \
+                a = KEEP(a, (A)x[i * sx]);                                                         \
+            acc[0] = a;                                                                            \
+        }                                                                                          \
+    } while (0)
+
+#define REDUCE(T, A, name)                                                                         \
+    static void reduce_##name(void *arg, const tsri_ref_row *r)                                    \
+    {                                                                                              \
+        const job *j = arg;                                                                        \
+        const T *x = (const T *)j->x + r->off[0];                                                  \
+        A *acc = (A *)j->acc + r->off[1];                                                          \
+        const int64_t sx = r->step[0], sa = r->step[1];                                            \
+        if (j->op == TSR_REDUCE_SUM)                                                               \
+            REDUCE_BY(A, KEEP_SUM);                                                                \
+        else if (j->op == TSR_REDUCE_MAX)                                                          \
+            REDUCE_BY(A, KEEP_MAX);                                                                \
+        else                                                                                       \
+            REDUCE_BY(A, KEEP_MIN);                                                                \
+    }
+REDUCE(float, double, f32)
+REDUCE(double, double, f64)
+REDUCE(int64_t, int64_t, i64)
+REDUCE(int32_t, int64_t, i32)
+REDUCE(uint8_t, int64_t, u8)
+
+static tsri_ref_row_fn *reduce_fn(tsr_dtype d)
+{
+    switch (d) {
+    case TSR_F32:
+        return reduce_f32;
+    case TSR_F64:
+        return reduce_f64;
+    case TSR_I64:
+        return reduce_i64;
+    case TSR_I32:
+        return reduce_i32;
+    case TSR_U8:
+    case TSR_BOOL:
+        return reduce_u8;
+    default:
+        return NULL;
+    }
+}
+
+/* The least and greatest value of a whole dtype: what max and min of nothing are. */
+static void range(tsr_dtype d, int64_t *lo, int64_t *hi)
+{
+    *lo = d == TSR_I64 ? INT64_MIN : d == TSR_I32 ? INT32_MIN : 0;
+    *hi = d == TSR_I64 ? INT64_MAX : d == TSR_I32 ? INT32_MAX : d == TSR_U8 ? 255 : 1;
+}
+
+static void reduce_begin(tsr_dtype d, int op, void *acc, int64_t n)
+{
+    int64_t lo, hi;
+    range(d, &lo, &hi);
+    double f = op == TSR_REDUCE_SUM ? 0 : op == TSR_REDUCE_MAX ? -INFINITY : INFINITY;
+    int64_t w = op == TSR_REDUCE_SUM ? 0 : op == TSR_REDUCE_MAX ? lo : hi;
+    for (int64_t i = 0; i < n; i++)
+        if (tsri_ref_is_float(d))
+            ((double *)acc)[i] = f;
+        else
+            ((int64_t *)acc)[i] = w;
+}
+
+typedef struct reduce {
+    tsri_ref ref;
+    tsri_ref_iter store; /* out, accumulators */
+    int64_t count;
+} reduce;
+
+typedef struct store_job {
+    const tsri_ref *ref;
+    void *y;
+    const void *acc;
+    double scale;
+} store_job;
+
+static void store_row(void *arg, const tsri_ref_row *r)
+{
+    const store_job *j = arg;
+    tsr_dtype from = j->ref->desc.in[0].dtype, to = j->ref->desc.out[0].dtype;
+    for (int64_t i = 0; i < r->n; i++) {
+        int64_t y = r->off[0] + i * r->step[0], a = r->off[1] + i * r->step[1];
+        if (tsri_ref_is_float(from) || j->scale != 1)
+            tsri_ref_store(to, j->y, y,
+                           j->scale * (tsri_ref_is_float(from)
+                                           ? ((const double *)j->acc)[a]
+                                           : (double)((const int64_t *)j->acc)[a]));
+        else if (to == TSR_I64)
+            ((int64_t *)j->y)[y] = ((const int64_t *)j->acc)[a];
+        else
+            tsri_ref_store(to, j->y, y, (double)((const int64_t *)j->acc)[a]);
+    }
+}
+
+static tsr_status reduce_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    const reduce *v = (const reduce *)k;
+    const tsri_ref *ref = &v->ref;
+    tsr_dtype d = ref->desc.in[0].dtype;
+    job j = {in[0], scratch, ref->attrs.reduce.op};
+    reduce_begin(d, j.op, scratch, v->count);
+    tsri_ref_iter_run(&ref->iter, reduce_fn(d), &j, false);
+    store_job s = {ref, out[0], scratch, j.op == TSR_REDUCE_SUM ? ref->attrs.reduce.scale : 1};
+    tsri_ref_iter_run(&v->store, store_row, &s, true);
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const tsri_arg *x = &d->in[0], *y = &d->out[0];
+    if (!reduce_fn(x->dtype))
+        return tsri_ref_decline(d);
+    reduce *v = tsri_ref_make(mem, d, reduce_run, sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    /* Accumulators in the row-major order of the kept axes. */
+    int64_t acc[TSR_MAX_NDIM] = {0}, kept[TSR_MAX_NDIM] = {0}, step = 1;
+    int out_axis = y->ndim;
+    for (int i = x->ndim - 1; i >= 0; i--) {
+        bool reduced = d->attrs->reduce.axes >> i & 1;
+        if (!reduced || d->attrs->reduce.keepdim)
+            out_axis--;
+        if (reduced)
+            continue;
+        acc[i] = kept[out_axis] = step;
+        step *= x->shape[i];
+    }
+    v->count = tsri_ref_count(y);
+    tsri_ref_iter_init(&v->ref.iter, x->ndim, x->shape);
+    tsri_ref_iter_push(&v->ref.iter, x->stride);
+    tsri_ref_iter_push(&v->ref.iter, acc);
+    tsri_ref_iter_finish(&v->ref.iter);
+    tsri_ref_iter_init(&v->store, y->ndim, y->shape);
+    tsri_ref_iter_push(&v->store, y->stride);
+    tsri_ref_iter_push(&v->store, kept);
+    tsri_ref_iter_finish(&v->store);
+    v->ref.base.scratch_bytes = (size_t)v->count * sizeof(double);
+    *out_kernel = &v->ref.base;
+    return TSR_OK;
+}
+
+typedef struct argmax {
+    tsri_ref ref; /* its walk: out, x without the axis */
+    int64_t size, stride;
+} argmax;
+
+typedef struct argmax_job {
+    const argmax *kernel;
+    const void *x;
+    int64_t *y;
+} argmax_job;
+
+#define ARGMAX(T, name)                                                                            \
+    static int64_t argmax_##name(const T *x, int64_t n, int64_t stride)                            \
+    {                                                                                              \
+        int64_t best = 0;                                                                          \
+        for (int64_t i = 1; i < n; i++) {                                                          \
+            const T v = x[i * stride], b = x[best * stride];                                       \
+            if (v > b || (v != v && b == b)) /* a NaN is the greatest, as in NumPy */              \
+                best = i;                                                                          \
+        }                                                                                          \
+        return best;                                                                               \
+    }
+ARGMAX(float, f32)
+ARGMAX(double, f64)
+ARGMAX(int64_t, i64)
+ARGMAX(int32_t, i32)
+ARGMAX(uint8_t, u8)
+
+static void argmax_row(void *arg, const tsri_ref_row *r)
+{
+    const argmax_job *j = arg;
+    const int64_t n = j->kernel->size, s = j->kernel->stride;
+    for (int64_t i = 0; i < r->n; i++) {
+        int64_t x = r->off[1] + i * r->step[1], *y = j->y + r->off[0] + i * r->step[0];
+        switch (j->kernel->ref.desc.in[0].dtype) {
+        case TSR_F32:
+            *y = argmax_f32((const float *)j->x + x, n, s);
+            break;
+        case TSR_F64:
+            *y = argmax_f64((const double *)j->x + x, n, s);
+            break;
+        case TSR_I64:
+            *y = argmax_i64((const int64_t *)j->x + x, n, s);
+            break;
+        case TSR_I32:
+            *y = argmax_i32((const int32_t *)j->x + x, n, s);
+            break;
+        default:
+            *y = argmax_u8((const uint8_t *)j->x + x, n, s);
+        }
+    }
+}
+
+static tsr_status argmax_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const argmax *v = (const argmax *)k;
+    argmax_job j = {v, in[0], out[0]};
+    tsri_ref_iter_run(&v->ref.iter, argmax_row, &j, true);
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_argmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const tsri_arg *x = &d->in[0], *y = &d->out[0];
+    int axis = d->attrs->softmax.axis;
+    if (!reduce_fn(x->dtype) || y->dtype != TSR_I64)
+        return tsri_ref_decline(d);
+    if (!x->shape[axis] && tsri_ref_count(y))
+        return tsri_fail(TSR_ERR_INVALID, "argmax: axis %d has no elements", axis);
+    argmax *v = tsri_ref_make(mem, d, argmax_run, sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    v->size = x->shape[axis];
+    v->stride = x->stride[axis];
+    int64_t kept[TSR_MAX_NDIM] = {0};
+    for (int i = 0, o = 0; i < x->ndim; i++)
+        if (i != axis)
+            kept[o++] = x->stride[i];
+        else if (y->ndim == x->ndim)
+            kept[o++] = 0;
+    tsri_ref_iter_init(&v->ref.iter, y->ndim, y->shape);
+    tsri_ref_iter_push(&v->ref.iter, y->stride);
+    tsri_ref_iter_push(&v->ref.iter, kept);
+    tsri_ref_iter_finish(&v->ref.iter);
+    *out_kernel = &v->ref.base;
+    return TSR_OK;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Softmax and cross entropy. */
+#include "kernels/cpu/ref/ref.h"
+
+#include <math.h>
+
+typedef struct softmax {
+    tsri_ref ref;
+    int64_t size, stride[3]; /* of the axis, in the order of the walk: out, in */
+} softmax;
+
+typedef struct job {
+    const softmax *kernel;
+    void *const *in;
+    void *out;
+} job;
+
+#define T float
+#define FN(name) name##_f32
+#include "kernels/cpu/ref/ref_softmax_t.h"
+#undef T
+#undef FN
+#define T double
+#define FN(name) name##_f64
+#include "kernels/cpu/ref/ref_softmax_t.h"
+#undef T
+#undef FN
+
+static tsr_status softmax_run(const tsri_kernel *k, void *const *in, void *const *out,
+                              void *scratch)
+{
+    (void)scratch;
+    const softmax *v = (const softmax *)k;
+    job j = {v, in, out[0]};
+    bool f32 = v->ref.desc.out[0].dtype == TSR_F32;
+    bool back = v->ref.desc.op == TSRI_OP_SOFTMAX_DX;
+    tsri_ref_iter_run(&v->ref.iter,
+                      back  ? f32 ? softmax_dx_f32 : softmax_dx_f64
+                      : f32 ? softmax_f32
+                            : softmax_f64,
+                      &j, true);
+    return TSR_OK;
+}
+
+/* Walks the shape without the axis. */
+tsr_status tsri_ref_softmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    int axis = d->attrs->softmax.axis;
+    for (int i = 0; i < d->nin; i++)
+        if (!tsri_ref_is_float(d->out[0].dtype) || d->in[i].dtype != d->out[0].dtype)
+            return tsri_ref_decline(d);
+    softmax *v = tsri_ref_make(mem, d, softmax_run, sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    int64_t shape[TSR_MAX_NDIM];
+    for (int i = 0; i < d->out[0].ndim; i++)
+        shape[i] = i == axis && d->out[0].shape[i] ? 1 : d->out[0].shape[i];
+    v->size = d->out[0].shape[axis];
+    tsri_ref_iter_init(&v->ref.iter, d->out[0].ndim, shape);
+    v->stride[0] = d->out[0].stride[axis];
+    tsri_ref_iter_push(&v->ref.iter, d->out[0].stride);
+    for (int i = 0; i < d->nin; i++) {
+        v->stride[1 + i] = d->in[i].stride[axis];
+        tsri_ref_iter_push(&v->ref.iter, d->in[i].stride);
+    }
+    tsri_ref_iter_finish(&v->ref.iter);
+    *out_kernel = &v->ref.base;
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_softmax_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    return tsri_ref_softmax(mem, d, out_kernel);
+}
+
+static bool is_ignored(const tsri_ref *ref, int64_t label)
+{
+    return ref->attrs.ce.has_ignore && label == ref->attrs.ce.ignore_index;
+}
+
+/* Row i's label, known to be a class or ignored. */
+static tsr_status check_label(const tsri_ref *ref, const tsri_arg *x, int64_t i, int64_t label)
+{
+    if (is_ignored(ref, label) || (label >= 0 && label < x->shape[1]))
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_INVALID, "%s: label %lld of row %lld is not a class: 0 <= label < %lld",
+                     tsri_op_name(ref->desc.op), (long long)label, (long long)(x->offset[0] + i),
+                     (long long)x->shape[1]);
+}
+
+static tsr_status ce_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const tsri_ref *ref = (const tsri_ref *)k;
+    const tsri_arg *x = &ref->desc.in[0];
+    const double s = ref->attrs.ce.smoothing;
+    for (int64_t i = 0; i < x->shape[0]; i++) {
+        int64_t label = ((const int64_t *)in[1])[i * ref->desc.in[1].stride[0]];
+        TSRI_TRY(check_label(ref, x, i, label));
+        double lse, mean, loss = 0, weight = 0;
+        if (x->dtype == TSR_F32)
+            ce_row_f32(x, (const float *)in[0] + i * x->stride[0], &lse, &mean);
+        else
+            ce_row_f64(x, (const double *)in[0] + i * x->stride[0], &lse, &mean);
+        if (!is_ignored(ref, label)) {
+            int64_t at = i * x->stride[0] + label * x->stride[1];
+            loss = (1 - s) * (lse - tsri_ref_load(x->dtype, in[0], at));
+            loss += s > 0 ? s * (lse - mean) : 0;
+            weight = 1;
+        }
+        const double result[3] = {loss, weight, lse};
+        for (int o = 0; o < 3; o++)
+            tsri_ref_store(ref->desc.out[o].dtype, out[o], i * ref->desc.out[o].stride[0],
+                           result[o]);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_ce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (!tsri_ref_is_float(d->in[0].dtype) || d->in[1].dtype != TSR_I64)
+        return tsri_ref_decline(d);
+    return tsri_ref_create(mem, d, ce_run, out_kernel);
+}
+
+static tsr_status ce_dx_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const tsri_ref *ref = (const tsri_ref *)k;
+    const tsri_kernel_desc *d = &ref->desc;
+    const tsri_arg *x = &d->in[0], *y = &d->out[0];
+    for (int64_t i = 0; i < x->shape[0]; i++) {
+        int64_t label = ((const int64_t *)in[1])[i * d->in[1].stride[0]];
+        TSRI_TRY(check_label(ref, x, i, label));
+        double lse = tsri_ref_load(d->in[2].dtype, in[2], i * d->in[2].stride[0]);
+        double dl = tsri_ref_load(d->in[3].dtype, in[3], i * d->in[3].stride[0]);
+        bool ignored = is_ignored(ref, label);
+        int64_t at = ignored ? -1 : label;
+        if (x->dtype == TSR_F32)
+            ce_dx_row_f32(ref, (const float *)in[0] + i * x->stride[0], at, lse, dl,
+                          (float *)out[0] + i * y->stride[0]);
+        else
+            ce_dx_row_f64(ref, (const double *)in[0] + i * x->stride[0], at, lse, dl,
+                          (double *)out[0] + i * y->stride[0]);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_ce_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (!tsri_ref_is_float(d->in[0].dtype) || d->in[1].dtype != TSR_I64 ||
+        d->out[0].dtype != d->in[0].dtype)
+        return tsri_ref_decline(d);
+    return tsri_ref_create(mem, d, ce_dx_run, out_kernel);
+}
