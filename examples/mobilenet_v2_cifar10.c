@@ -176,7 +176,7 @@ static tsr_status train_epoch(trainer *t, tsr_loader *loader, tsr_plan *plans[2]
     if (t->chief && !t->progress && !t->o->quiet && n)
         printf("epoch %ld/%ld  mean loss %.4f  %.0f images/s\n", epoch + 1, t->o->epochs,
                sum / (double)n, (double)images / (now_s() - begin));
-    tsr_status end = t->step < t->steps ? tsr_loader_next(loader, plans[0]) : TSR_END;
+    tsr_status end = t->step < t->steps ? tsr_loader_next(loader, plans[plans[0] ? 0 : 1]) : TSR_END;
     return end == TSR_END ? TSR_OK : end;
 }
 
