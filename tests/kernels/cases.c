@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cases.h"
+
+#include <tessera/sbp.h>
+#include <string.h>
+
+#define D(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}}
+#define F(...) {.dims = D(__VA_ARGS__)}
+#define FILLED(how, ...) {.dims = D(__VA_ARGS__), .fill = how}
+#define OF(type, how, ...) {.dims = D(__VA_ARGS__), .dtype = type, .fill = how}
+#define CONV(kh, kw, sh, sw, ph, pw, dh, dw, g)                                                    \
+    .attrs.conv = {{sh, sw}, {ph, pw}, {dh, dw}, {kh, kw}, g}, .groups = g
+#define POOL(kh, kw, sh, sw, ph, pw, include) .attrs.pool = {{kh, kw}, {sh, sw}, {ph, pw}, include, 0}
+#define BN(n, spatial_, parts_, act_)                                                              \
+    .attrs.bn = {.eps = 1e-5, .momentum = 0.1, .batch = n, .spatial = spatial_, .parts = parts_,   \
+                 .act = act_}
+
+#define UNARY(text, fn_, how, a_)                                                                  \
+    {.name = "unary " text, .op = TSRI_OP_UNARY, .attrs.unary = {fn_, 0, a_, 0}, .nin = 1,         \
+     .nout = 1, .in = {FILLED(how, 3, 5, 2, 7)}, .out = {F(3, 5, 2, 7)}},                          \
+    {.name = "unary_grad " text, .op = TSRI_OP_UNARY_GRAD, .attrs.unary = {fn_, 0, a_, 0},         \
+     .nin = 2, .nout = 1, .in = {FILLED(how, 3, 5, 2, 7), F(3, 5, 2, 7)}, .out = {F(3, 5, 2, 7)}}
+#define BINARY(text, fn_, how)                                                                     \
+    {.name = "binary " text, .op = TSRI_OP_BINARY, .attrs.binary = {fn_, 0}, .nin = 2, .nout = 1,  \
+     .in = {FILLED(how, 3, 5, 4, 7), FILLED(how, 3, 5, 4, 7)}, .out = {F(3, 5, 4, 7)}},            \
+    {.name = "binary broadcast " text, .op = TSRI_OP_BINARY, .attrs.binary = {fn_, 0}, .nin = 2,   \
+     .nout = 1, .in = {FILLED(how, 3, 5, 4, 7), FILLED(how, 5, 1, 7)}, .out = {F(3, 5, 4, 7)}}
+
+/* A forward convolution and its two gradients. */
+#define CONVS(text, N, C, H, W, O, KH, KW, OH, OW, g, ...)                                         \
+    {.name = "conv2d " text, .op = TSRI_OP_CONV2D, __VA_ARGS__, .nin = 3, .nout = 1,               \
+     .in = {F(N, C, H, W), F(O, C / g, KH, KW), F(O)}, .out = {F(N, O, OH, OW)}},                  \
+    {.name = "conv2d no bias " text, .op = TSRI_OP_CONV2D, __VA_ARGS__, .nin = 2, .nout = 1,       \
+     .in = {F(N, C, H, W), F(O, C / g, KH, KW)}, .out = {F(N, O, OH, OW)}},                        \
+    {.name = "conv2d_dx " text, .op = TSRI_OP_CONV2D_DX, __VA_ARGS__, .nin = 2, .nout = 1,         \
+     .in = {F(N, O, OH, OW), F(O, C / g, KH, KW)}, .out = {F(N, C, H, W)}},                        \
+    {.name = "conv2d_dw " text, .op = TSRI_OP_CONV2D_DW, __VA_ARGS__, .nin = 2, .nout = 1,         \
+     .in = {F(N, C, H, W), F(N, O, OH, OW)}, .out = {F(O, C / g, KH, KW)}}
+
+/* Batch norm of one shape: all its parts. */
+#define NORMS(text, N, C, R, act_, spatial_, ...)                                                  \
+    {.name = "bn_stats " text, .op = TSRI_OP_BN_STATS, BN(N, spatial_, R, 0), .nin = 1, .nout = 1, \
+     .in = {F(__VA_ARGS__)}, .out = {OF(TSR_F64, 0, R, 2, C)}},                                    \
+    {.name = "bn_apply " text, .op = TSRI_OP_BN_APPLY, BN(N, spatial_, R, 0), .nin = 4, .nout = 1, \
+     .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C)}, .out = {F(__VA_ARGS__)}}, \
+    {.name = "bn_act " text, .op = TSRI_OP_BN_ACT, BN(N, spatial_, R, act_), .nin = 4, .nout = 1,  \
+     .in = {FILLED(KC_SPREAD, __VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C)},           \
+     .out = {F(__VA_ARGS__)}},                                                                     \
+    {.name = "bn_bwd_stats " text, .op = TSRI_OP_BN_BWD_STATS, BN(N, spatial_, R, 0), .nin = 3,    \
+     .nout = 1, .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(__VA_ARGS__)},            \
+     .out = {OF(TSR_F64, 0, R, 2, C)}},                                                            \
+    {.name = "bn_bwd_apply " text, .op = TSRI_OP_BN_BWD_APPLY, BN(N, spatial_, R, 0), .nin = 5,    \
+     .nout = 1,                                                                                    \
+     .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(__VA_ARGS__),                  \
+            OF(TSR_F64, 0, R, 2, C)},                                                              \
+     .out = {F(__VA_ARGS__)}},                                                                     \
+    {.name = "bn_act_bwd_stats " text, .op = TSRI_OP_BN_ACT_BWD_STATS, BN(N, spatial_, R, act_),   \
+     .nin = 5, .nout = 1,                                                                          \
+     .in = {FILLED(KC_SPREAD, __VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C),            \
+            F(__VA_ARGS__)},                                                                       \
+     .out = {OF(TSR_F64, 0, R, 2, C)}},                                                            \
+    {.name = "bn_act_bwd_apply " text, .op = TSRI_OP_BN_ACT_BWD_APPLY, BN(N, spatial_, R, act_),   \
+     .nin = 6, .nout = 1,                                                                          \
+     .in = {FILLED(KC_SPREAD, __VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C),            \
+            F(__VA_ARGS__), OF(TSR_F64, 0, R, 2, C)},                                              \
+     .out = {F(__VA_ARGS__)}}
+
+#define POOLS(text, C, H, W, OH, OW, ...)                                                          \
+    {.name = "max_pool " text, .op = TSRI_OP_MAX_POOL, __VA_ARGS__, .nin = 1, .nout = 2,           \
+     .in = {FILLED(KC_FEW, 2, C, H, W)}, .out = {F(2, C, OH, OW), OF(TSR_I32, 0, 2, C, OH, OW)}},  \
+    {.name = "max_pool_dx " text, .op = TSRI_OP_MAX_POOL_DX, __VA_ARGS__, .nin = 2, .nout = 1,     \
+     .in = {OF(TSR_I32, KC_POOL_IDX, 2, C, OH, OW), F(2, C, OH, OW)}, .out = {F(2, C, H, W)}},     \
+    {.name = "avg_pool " text, .op = TSRI_OP_AVG_POOL, __VA_ARGS__, .nin = 1, .nout = 1,           \
+     .in = {F(2, C, H, W)}, .out = {F(2, C, OH, OW)}},                                             \
+    {.name = "avg_pool_dx " text, .op = TSRI_OP_AVG_POOL_DX, __VA_ARGS__, .nin = 1, .nout = 1,     \
+     .in = {F(2, C, OH, OW)}, .out = {F(2, C, H, W)}}
+
+#define REDUCE(text, op_, axes_, keep, scale_, ...)                                                \
+    {.name = "reduce " text, .op = TSRI_OP_REDUCE, .attrs.reduce = {op_, axes_, keep, 0, scale_},  \
+     .nin = 1, .nout = 1, .in = {F(3, 5, 4, 7)}, .out = {F(__VA_ARGS__)}}
+
+#define CE(text, ...)                                                                              \
+    {.name = "ce " text, .op = TSRI_OP_CE, .attrs.ce = {__VA_ARGS__}, .nin = 2, .nout = 3,         \
+     .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9)}, .out = {F(9), F(9), F(9)}},        \
+    {.name = "ce_dx " text, .op = TSRI_OP_CE_DX, .attrs.ce = {__VA_ARGS__}, .nin = 4, .nout = 1,   \
+     .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9), FILLED(KC_LSE, 9), F(9)},           \
+     .out = {F(9, 7)}}
+
+#define SOFTMAX(text, axis_, log_, how)                                                            \
+    {.name = "softmax " text, .op = TSRI_OP_SOFTMAX, .attrs.softmax = {axis_, log_}, .nin = 1,     \
+     .nout = 1, .in = {FILLED(KC_SPREAD, 4, 6, 5)}, .out = {F(4, 6, 5)}},                          \
+    {.name = "softmax_dx " text, .op = TSRI_OP_SOFTMAX_DX, .attrs.softmax = {axis_, log_},         \
+     .nin = 2, .nout = 1, .in = {FILLED(how, 4, 6, 5), F(4, 6, 5)}, .out = {F(4, 6, 5)}}
+
+#define SGD(text, how, ...)                                                                        \
+    {.name = "sgd " text, .op = TSRI_OP_SGD, .attrs.sgd = {__VA_ARGS__}, .nin = 4, .nout = 2,      \
+     .in = {F(70, 3), F(70, 3), F(70, 3), OF(TSR_F64, how, 8)}, .out = {F(70, 3), F(70, 3)},       \
+     .in_place = 1}
+#define ADAM(text, how, ...)                                                                       \
+    {.name = "adam " text, .op = TSRI_OP_ADAM, .attrs.adam = {0.9, 0.999, 1e-8, __VA_ARGS__},      \
+     .nin = 5, .nout = 3,                                                                          \
+     .in = {F(70, 3), F(70, 3), FILLED(KC_POSITIVE, 70, 3), F(70, 3), OF(TSR_F64, how, 8)},        \
+     .out = {F(70, 3), F(70, 3), F(70, 3)}, .in_place = 1}
+
+const kernel_case kernel_cases[] = {
+    UNARY("abs", TSRI_UNARY_ABS, KC_UNIFORM, 0),
+    UNARY("exp", TSRI_UNARY_EXP, KC_UNIFORM, 0),
+    UNARY("log", TSRI_UNARY_LOG, KC_POSITIVE, 0),
+    UNARY("sqrt", TSRI_UNARY_SQRT, KC_POSITIVE, 0),
+    UNARY("relu", TSRI_UNARY_RELU, KC_SPREAD, 0),
+    UNARY("relu6", TSRI_UNARY_RELU6, KC_SPREAD, 0),
+    UNARY("tanh", TSRI_UNARY_TANH, KC_UNIFORM, 0),
+    UNARY("sigmoid", TSRI_UNARY_SIGMOID, KC_SPREAD, 0),
+    UNARY("silu", TSRI_UNARY_SILU, KC_SPREAD, 0),
+    UNARY("pow", TSRI_UNARY_POW, KC_POSITIVE, 2.5),
+    UNARY("add", TSRI_UNARY_ADD, KC_UNIFORM, 1.5),
+    UNARY("rdiv", TSRI_UNARY_RDIV, KC_POSITIVE, 2),
+    {.name = "scale", .op = TSRI_OP_SCALE, .attrs.scale = {-2.5}, .nin = 1, .nout = 1,
+     .in = {F(3, 5, 2, 7)}, .out = {F(3, 5, 2, 7)}},
+    BINARY("add", TSRI_BINARY_ADD, KC_UNIFORM),
+    BINARY("sub", TSRI_BINARY_SUB, KC_UNIFORM),
+    BINARY("mul", TSRI_BINARY_MUL, KC_UNIFORM),
+    BINARY("div", TSRI_BINARY_DIV, KC_POSITIVE),
+    BINARY("pow", TSRI_BINARY_POW, KC_POSITIVE),
+    BINARY("equal", TSRI_BINARY_EQUAL, KC_FEW),
+    {.name = "binary equal i64 -> bool", .op = TSRI_OP_BINARY,
+     .attrs.binary = {TSRI_BINARY_EQUAL, 0}, .nin = 2, .nout = 1,
+     .in = {OF(TSR_I64, KC_FEW, 33), OF(TSR_I64, KC_FEW, 33)}, .out = {OF(TSR_BOOL, 0, 33)}},
+    {.name = "binary add i64", .op = TSRI_OP_BINARY, .attrs.binary = {TSRI_BINARY_ADD, 0},
+     .nin = 2, .nout = 1, .in = {OF(TSR_I64, KC_FEW, 33), OF(TSR_I64, KC_FEW, 1)},
+     .out = {OF(TSR_I64, 0, 33)}},
+    {.name = "add_n", .op = TSRI_OP_ADD_N, .nin = 3, .nout = 1,
+     .in = {F(3, 5, 20, 7), F(3, 5, 20, 7), F(3, 5, 20, 7)}, .out = {F(3, 5, 20, 7)}},
+    {.name = "cast i64", .op = TSRI_OP_CAST, .nin = 1, .nout = 1, .in = {OF(TSR_I64, KC_FEW, 50)},
+     .out = {F(50)}},
+    {.name = "cast to i32", .op = TSRI_OP_CAST, .nin = 1, .nout = 1, .in = {FILLED(KC_SPREAD, 50)},
+     .out = {OF(TSR_I32, 0, 50)}},
+    {.name = "cast to bool", .op = TSRI_OP_CAST, .nin = 1, .nout = 1, .in = {FILLED(KC_FEW, 50)},
+     .out = {OF(TSR_BOOL, 0, 50)}},
+    {.name = "broadcast_to", .op = TSRI_OP_BROADCAST_TO, .nin = 1, .nout = 1, .in = {F(5, 1, 7)},
+     .out = {F(3, 5, 4, 7)}},
+    REDUCE("sum all", TSR_REDUCE_SUM, 15, 0, 0.25, 1),
+    REDUCE("sum 0", TSR_REDUCE_SUM, 1, 0, 1, 5, 4, 7),
+    REDUCE("sum 023 keep", TSR_REDUCE_SUM, 13, 1, 1, 1, 5, 1, 1),
+    REDUCE("sum 13", TSR_REDUCE_SUM, 10, 0, 1, 3, 4),
+    REDUCE("max 2", TSR_REDUCE_MAX, 4, 0, 1, 3, 5, 7),
+    REDUCE("min 03", TSR_REDUCE_MIN, 9, 0, 1, 5, 4),
+    {.name = "argmax last", .op = TSRI_OP_ARGMAX, .attrs.softmax = {1, 0}, .nin = 1, .nout = 1,
+     .in = {FILLED(KC_FEW, 11, 9)}, .out = {OF(TSR_I64, 0, 11)}},
+    {.name = "argmax first", .op = TSRI_OP_ARGMAX, .attrs.softmax = {0, 0}, .nin = 1, .nout = 1,
+     .in = {FILLED(KC_FEW, 9, 4, 3)}, .out = {OF(TSR_I64, 0, 4, 3)}},
+
+    {.name = "matmul", .op = TSRI_OP_MATMUL, .nin = 2, .nout = 1, .in = {F(37, 29), F(29, 43)},
+     .out = {F(37, 43)}},
+    {.name = "matmul ta", .op = TSRI_OP_MATMUL, .attrs.matmul = {1, 0}, .nin = 2, .nout = 1,
+     .in = {F(29, 37), F(29, 43)}, .out = {F(37, 43)}},
+    {.name = "matmul tb", .op = TSRI_OP_MATMUL, .attrs.matmul = {0, 1}, .nin = 2, .nout = 1,
+     .in = {F(37, 29), F(43, 29)}, .out = {F(37, 43)}},
+    {.name = "matmul ta tb", .op = TSRI_OP_MATMUL, .attrs.matmul = {1, 1}, .nin = 2, .nout = 1,
+     .in = {F(29, 37), F(43, 29)}, .out = {F(37, 43)}},
+    {.name = "matmul blocks", .op = TSRI_OP_MATMUL, .nin = 2, .nout = 1,
+     .in = {F(131, 401), F(401, 203)}, .out = {F(131, 203)}},
+    {.name = "linear", .op = TSRI_OP_LINEAR, .nin = 3, .nout = 1,
+     .in = {F(3, 5, 11), F(13, 11), F(13)}, .out = {F(3, 5, 13)}},
+    {.name = "linear no bias", .op = TSRI_OP_LINEAR, .nin = 2, .nout = 1,
+     .in = {F(9, 11), F(13, 11)}, .out = {F(9, 13)}},
+    {.name = "linear_dx", .op = TSRI_OP_LINEAR_DX, .nin = 2, .nout = 1,
+     .in = {F(3, 5, 13), F(13, 11)}, .out = {F(3, 5, 11)}},
+    {.name = "linear_dw", .op = TSRI_OP_LINEAR_DW, .nin = 2, .nout = 1,
+     .in = {F(3, 5, 11), F(3, 5, 13)}, .out = {F(13, 11)}},
+
+    CONVS("1x1", 2, 6, 5, 7, 9, 1, 1, 5, 7, 1, CONV(1, 1, 1, 1, 0, 0, 1, 1, 1)),
+    CONVS("1x1 stride 2", 2, 6, 5, 7, 9, 1, 1, 3, 4, 1, CONV(1, 1, 2, 2, 0, 0, 1, 1, 1)),
+    CONVS("3x3", 2, 3, 6, 5, 8, 3, 3, 6, 5, 1, CONV(3, 3, 1, 1, 1, 1, 1, 1, 1)),
+    CONVS("3x3 stride 2", 2, 3, 7, 8, 5, 3, 3, 4, 4, 1, CONV(3, 3, 2, 2, 1, 1, 1, 1, 1)),
+    CONVS("3x2 all different", 2, 4, 9, 8, 6, 3, 2, 3, 7, 2, CONV(3, 2, 2, 1, 1, 0, 3, 1, 2)),
+    CONVS("5x5 dilated", 1, 2, 9, 10, 3, 5, 5, 5, 6, 1, CONV(5, 5, 1, 1, 2, 2, 2, 2, 1)),
+    CONVS("grouped", 2, 6, 5, 5, 9, 3, 3, 5, 5, 3, CONV(3, 3, 1, 1, 1, 1, 1, 1, 3)),
+    CONVS("patches", 2, 3, 8, 8, 7, 4, 4, 2, 2, 1, CONV(4, 4, 4, 4, 0, 0, 1, 1, 1)),
+    CONVS("depthwise", 2, 7, 5, 6, 7, 3, 3, 5, 6, 7, CONV(3, 3, 1, 1, 1, 1, 1, 1, 7)),
+    CONVS("depthwise stride 2", 2, 5, 6, 7, 5, 3, 3, 3, 4, 5, CONV(3, 3, 2, 2, 1, 1, 1, 1, 5)),
+    CONVS("depthwise 2x2 plane", 3, 96, 2, 2, 96, 3, 3, 2, 2, 96, CONV(3, 3, 1, 1, 1, 1, 1, 1, 96)),
+    CONVS("depthwise 1x1 plane", 3, 70, 1, 1, 70, 3, 3, 1, 1, 70, CONV(3, 3, 1, 1, 1, 1, 1, 1, 70)),
+    CONVS("depthwise dilated", 2, 5, 8, 9, 5, 3, 5, 6, 5, 5, CONV(3, 5, 1, 1, 1, 0, 2, 1, 5)),
+    CONVS("depthwise multiplier", 2, 4, 5, 5, 8, 3, 3, 5, 5, 4, CONV(3, 3, 1, 1, 1, 1, 1, 1, 4)),
+
+    POOLS("2x2", 3, 6, 8, 3, 4, POOL(2, 2, 2, 2, 0, 0, 0)),
+    POOLS("3x3 pad", 5, 7, 6, 4, 3, POOL(3, 3, 2, 2, 1, 1, 0)),
+    POOLS("3x2 pad counted", 70, 5, 6, 5, 6, POOL(3, 3, 1, 1, 1, 1, 1)),
+    {.name = "adaptive_pool 1x1", .op = TSRI_OP_ADAPTIVE_POOL, .nin = 1, .nout = 1,
+     .in = {F(2, 5, 4, 3)}, .out = {F(2, 5, 1, 1)}},
+    {.name = "adaptive_pool uneven", .op = TSRI_OP_ADAPTIVE_POOL, .nin = 1, .nout = 1,
+     .in = {F(2, 5, 7, 5)}, .out = {F(2, 5, 3, 4)}},
+    {.name = "adaptive_pool up", .op = TSRI_OP_ADAPTIVE_POOL, .nin = 1, .nout = 1,
+     .in = {F(2, 5, 2, 3)}, .out = {F(2, 5, 7, 7)}},
+    {.name = "adaptive_pool_dx 1x1", .op = TSRI_OP_ADAPTIVE_POOL_DX, .nin = 1, .nout = 1,
+     .in = {F(2, 5, 1, 1)}, .out = {F(2, 5, 4, 3)}},
+    {.name = "adaptive_pool_dx uneven", .op = TSRI_OP_ADAPTIVE_POOL_DX, .nin = 1, .nout = 1,
+     .in = {F(2, 5, 3, 4)}, .out = {F(2, 5, 7, 5)}},
+    {.name = "adaptive_pool_dx up", .op = TSRI_OP_ADAPTIVE_POOL_DX, .nin = 1, .nout = 1,
+     .in = {F(2, 5, 7, 7)}, .out = {F(2, 5, 2, 3)}},
+
+    NORMS("4-D", 4, 5, 1, TSRI_ACT_RELU6, 6, 4, 5, 2, 3),
+    NORMS("4-D parts", 7, 5, 3, TSRI_ACT_RELU, 6, 7, 5, 3, 2),
+    NORMS("4-D wide", 3, 70, 1, TSRI_ACT_RELU6, 16, 3, 70, 4, 4),
+    NORMS("2-D", 9, 6, 2, TSRI_ACT_RELU, 1, 9, 6),
+    {.name = "bn_param_grad", .op = TSRI_OP_BN_PARAM_GRAD, .nin = 1, .nout = 2,
+     .in = {OF(TSR_F64, 0, 3, 2, 5)}, .out = {F(5), F(5)}},
+    {.name = "bn_running", .op = TSRI_OP_BN_RUNNING, BN(4, 6, 1, 0), .nin = 3, .nout = 2,
+     .in = {OF(TSR_F64, KC_STATS, 1, 2, 5), F(5), FILLED(KC_POSITIVE, 5)}, .out = {F(5), F(5)},
+     .in_place = 2},
+    {.name = "bn_running parts", .op = TSRI_OP_BN_RUNNING, BN(7, 6, 3, 0), .nin = 3, .nout = 2,
+     .in = {OF(TSR_F64, KC_STATS, 3, 2, 5), F(3, 5), FILLED(KC_POSITIVE, 3, 5)},
+     .out = {F(3, 5), F(3, 5)}, .in_place = 2},
+    {.name = "bn_fold", .op = TSRI_OP_BN_FOLD, BN(1, 1, 1, 0), .nin = 4, .nout = 2,
+     .in = {F(5), F(5), F(5), FILLED(KC_POSITIVE, 5)}, .out = {F(5), F(5)}},
+    {.name = "scale_shift", .op = TSRI_OP_SCALE_SHIFT, .nin = 3, .nout = 1,
+     .in = {F(3, 5, 4, 2), F(5), F(5)}, .out = {F(3, 5, 4, 2)}},
+    {.name = "scale_shift 2-D", .op = TSRI_OP_SCALE_SHIFT, .nin = 3, .nout = 1,
+     .in = {F(3, 5), F(5), F(5)}, .out = {F(3, 5)}},
+
+    SOFTMAX("last", 2, 0, KC_POSITIVE),
+    SOFTMAX("middle", 1, 0, KC_POSITIVE),
+    SOFTMAX("log", 2, 1, KC_NEGATIVE),
+    SOFTMAX("log first", 0, 1, KC_NEGATIVE),
+    CE("plain", 0, 0, 0, 0),
+    CE("smoothed", 0.1, 0, 0, 0),
+    CE("ignoring", 0.2, 2, 1, 0),
+
+    {.name = "dropout", .op = TSRI_OP_DROPOUT, .attrs.dropout = {42, 0.3}, .nin = 2, .nout = 1,
+     .in = {F(3, 5, 4, 7), {.dims = {0, {0}}, .dtype = TSR_I64, .fill = KC_STEP}},
+     .out = {F(3, 5, 4, 7)}},
+    {.name = "random uniform", .op = TSRI_OP_RANDOM,
+     .attrs.random = {7, TSRI_RANDOM_UNIFORM, 0, -2, 3}, .nout = 1, .out = {F(3, 5, 4, 7)}},
+    {.name = "random normal", .op = TSRI_OP_RANDOM,
+     .attrs.random = {7, TSRI_RANDOM_NORMAL, 0, 1, 2}, .nout = 1, .out = {F(3, 5, 4, 7)}},
+    {.name = "fill", .op = TSRI_OP_FILL, .attrs.fill = {3.5}, .nout = 1, .out = {F(3, 5)}},
+    {.name = "reshape", .op = TSRI_OP_RESHAPE, .nin = 1, .nout = 1, .in = {F(3, 4, 2, 5)},
+     .out = {F(3, 40)}},
+    {.name = "reshape across", .op = TSRI_OP_RESHAPE, .nin = 1, .nout = 1, .in = {F(6, 4, 2, 5)},
+     .out = {F(2, 5, 3, 8)}},
+    {.name = "permute", .op = TSRI_OP_PERMUTE, .attrs.permute = {{2, 0, 3, 1}}, .nin = 1, .nout = 1,
+     .in = {F(3, 4, 2, 5)}, .out = {F(2, 3, 5, 4)}},
+    {.name = "copy", .op = TSRI_OP_COPY, .nin = 1, .nout = 1, .in = {F(3, 4, 2, 5)},
+     .out = {F(3, 4, 2, 5)}},
+    {.name = "assign", .op = TSRI_OP_ASSIGN, .nin = 1, .nout = 1, .in = {OF(TSR_U8, KC_FEW, 13)},
+     .out = {OF(TSR_U8, 0, 13)}},
+
+    {.name = "sgd plain", .op = TSRI_OP_SGD, .attrs.sgd = {0, 0, 0.01, 0, 0}, .nin = 3, .nout = 1,
+     .in = {F(70, 3), F(70, 3), OF(TSR_F64, KC_HYPER, 8)}, .out = {F(70, 3)}, .in_place = 1},
+    SGD("first", KC_HYPER_FIRST, 0.9, 0.1, 0.01, 0, 0),
+    SGD("momentum", KC_HYPER, 0.9, 0.1, 0.01, 0, 0),
+    SGD("nesterov", KC_HYPER, 0.9, 0, 0.01, 1, 0),
+    ADAM("plain", KC_HYPER, 0.01, 0, 0),
+    ADAM("first", KC_HYPER_FIRST, 0, 0, 0),
+    ADAM("adamw", KC_HYPER, 0.01, 1, 0),
+};
+const int kernel_cases_count = (int)(sizeof kernel_cases / sizeof *kernel_cases);
+
+const kernel_case *kernel_case_find(const char *name)
+{
+    for (int i = 0; i < kernel_cases_count; i++)
+        if (!strcmp(kernel_cases[i].name, name))
+            return &kernel_cases[i];
+    return NULL;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One table of kernel cases, and what runs a case on an implementation: every implementation is
+ * held against the f64 reference, and that one against formulas. */
+#ifndef TESSERA_TESTS_KERNELS_CASES_H
+#define TESSERA_TESTS_KERNELS_CASES_H
+
+#include "kernels/kernels.h"
+
+/* How an operand is filled. */
+typedef enum kc_fill {
+    KC_UNIFORM = 0, /* -1..1 */
+    KC_POSITIVE,    /* 0.1..1.1 */
+    KC_NEGATIVE,    /* -3..-0.1 */
+    KC_SPREAD,      /* -4..10: both sides of relu6's kinks */
+    KC_FEW,         /* whole numbers 0..3: many equal */
+    KC_LABEL,       /* classes of operand 0 */
+    KC_STEP,        /* 3 */
+    KC_HYPER,       /* learning rate 0.1, step 3 */
+    KC_HYPER_FIRST, /* learning rate 0.1, step 1 */
+    KC_STATS,       /* sums of x and x^2 that have a variance */
+    KC_LSE,         /* of operand 0's rows */
+    KC_POOL_IDX,    /* some position inside the window, of operand 1's shape */
+} kc_fill;
+
+typedef struct kc_arg {
+    tsr_dims dims;
+    tsr_dtype dtype; /* NONE: the float dtype that the case is run in */
+    kc_fill fill;
+    int64_t gshape[4], offset[4]; /* gshape[0] == 0: the whole tensor */
+} kc_arg;
+
+typedef struct kernel_case {
+    const char *name;
+    tsri_op_kind op;
+    tsri_attrs attrs;
+    int nin, nout;
+    kc_arg in[8], out[4];
+    int64_t groups;
+    int in_place; /* outputs 0.. are operands in_place - 1 .. */
+    double tolerance; /* relative to the largest value, for f32; 0: 2e-5 */
+} kernel_case;
+
+extern const kernel_case kernel_cases[];
+extern const int kernel_cases_count;
+const kernel_case *kernel_case_find(const char *name);
+
+typedef enum kc_layout {
+    KC_ROW = 0,
+    KC_NHWC,  /* 4-D operands channels last */
+    KC_MIXED, /* every second 4-D operand channels last */
+} kc_layout;
+
+int64_t kc_count(const kc_arg *a);
+/* A double array for operand i of the case, filled; values are exact in f32. The caller frees. */
+double *kc_make(const kernel_case *c, int i, uint64_t seed);
+
+/* Makes a kernel of one implementation (the case's slot) and runs it. in[], out[]: row-major
+ * doubles, the case's shapes. TSR_ERR_UNSUPPORTED when the implementation declines. */
+tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtype, kc_layout layout,
+                  double *const *in, double *const *out);
+
+/* The result by the op's formula, written down plainly in f64. False: no formula here. */
+bool kc_oracle(const kernel_case *c, double *const *in, double *const *out);
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cases.h"
+
+#include "src/core/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t kc_count(const kc_arg *a)
+{
+    return tsr_dims_count(a->dims);
+}
+
+static double u01(uint64_t seed, int64_t i)
+{
+    return tsri_rng_uniform(seed, 0, (uint64_t)i);
+}
+
+/* Elements per channel of virtual batch r. */
+static double part_count(const tsri_attrs *at, int64_t r)
+{
+    int64_t n = at->bn.batch, k = at->bn.parts;
+    return (double)((n / k + (r < n % k)) * at->bn.spatial);
+}
+
+static double stats_value(const kernel_case *c, const kc_arg *a, uint64_t seed, int64_t i)
+{
+    int64_t channels = a->dims.d[2], r = i / (2 * channels), row = i / channels % 2;
+    int64_t mean_at = r * channels + i % channels;
+    double n = part_count(&c->attrs, r), mean = 2 * u01(seed, mean_at) - 1;
+    return row ? n * (mean * mean + 0.5 + u01(seed + 1, mean_at)) : n * mean;
+}
+
+static double lse_value(const kernel_case *c, const double *x, int64_t row)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < c->in[0].dims.d[1]; j++)
+        sum += exp(x[row * c->in[0].dims.d[1] + j]);
+    return log(sum);
+}
+
+static double pool_idx(const kernel_case *c, const kc_arg *a, uint64_t seed, int64_t i)
+{
+    const int64_t *in = c->out[0].dims.d, *out = a->dims.d;
+    int64_t o[2] = {i / out[3] % out[2], i % out[3]}, at[2];
+    for (int k = 0; k < 2; k++) {
+        int64_t b = o[k] * c->attrs.pool.stride[k] - c->attrs.pool.pad[k];
+        int64_t e = b + c->attrs.pool.kernel[k];
+        b = b < 0 ? 0 : b;
+        e = e > in[2 + k] ? in[2 + k] : e;
+        at[k] = b + (int64_t)(u01(seed, 2 * i + k) * (double)(e - b));
+    }
+    return (double)(at[0] * in[3] + at[1]);
+}
+
+double *kc_make(const kernel_case *c, int index, uint64_t seed)
+{
+    const kc_arg *a = &c->in[index];
+    int64_t n = kc_count(a);
+    double *p = calloc((size_t)n + 1, sizeof *p);
+    double *x = a->fill == KC_LSE ? kc_make(c, 0, seed) : NULL;
+    if (!p || (a->fill == KC_LSE && !x))
+        abort();
+    uint64_t key = seed * 100 + (uint64_t)index;
+    for (int64_t i = 0; i < n; i++) {
+        double u = u01(key, i);
+        switch (a->fill) {
+        case KC_UNIFORM:
+            p[i] = 2 * u - 1;
+            break;
+        case KC_POSITIVE:
+            p[i] = 0.1 + u;
+            break;
+        case KC_NEGATIVE:
+            p[i] = -0.1 - 2.9 * u;
+            break;
+        case KC_SPREAD:
+            p[i] = 14 * u - 4;
+            break;
+        case KC_FEW:
+            p[i] = floor(4 * u);
+            break;
+        case KC_LABEL:
+            p[i] = floor(u * (double)c->in[0].dims.d[1]);
+            break;
+        case KC_STEP:
+            p[i] = 3;
+            break;
+        case KC_HYPER:
+        case KC_HYPER_FIRST:
+            p[i] = i == TSRI_HYPER_LR ? 0.1 : i == TSRI_HYPER_STEP ? a->fill == KC_HYPER ? 3 : 1 : 0;
+            break;
+        case KC_STATS:
+            p[i] = stats_value(c, a, key, i);
+            break;
+        case KC_LSE:
+            p[i] = lse_value(c, x, i);
+            break;
+        case KC_POOL_IDX:
+            p[i] = pool_idx(c, a, key, i);
+            break;
+        }
+        if (a->dtype == TSR_DTYPE_NONE)
+            p[i] = (double)(float)p[i];
+    }
+    free(x);
+    return p;
+}
+
+static tsri_arg make_arg(const kc_arg *a, tsr_dtype dtype, bool nhwc)
+{
+    static const int rows[4] = {0, 1, 2, 3}, last[4] = {0, 2, 3, 1};
+    tsri_arg g = {.dtype = a->dtype ? a->dtype : dtype, .ndim = a->dims.ndim};
+    const int *order = nhwc && g.ndim == 4 ? last : rows;
+    int64_t step = 1;
+    for (int i = g.ndim - 1; i >= 0; i--) {
+        int axis = order[i];
+        g.shape[axis] = a->dims.d[axis];
+        g.gshape[axis] = a->gshape[0] ? a->gshape[axis] : a->dims.d[axis];
+        g.offset[axis] = a->offset[axis];
+        g.stride[axis] = step;
+        step *= a->dims.d[axis];
+    }
+    return g;
+}
+
+/* Offset of the i-th element in row-major order. */
+static int64_t place(const tsri_arg *a, int64_t i)
+{
+    int64_t off = 0;
+    for (int k = a->ndim - 1; k >= 0; k--) {
+        off += i % a->shape[k] * a->stride[k];
+        i /= a->shape[k];
+    }
+    return off;
+}
+
+static void put(const tsri_arg *a, void *p, int64_t i, double v)
+{
+    switch (a->dtype) {
+    case TSR_F32:
+        ((float *)p)[i] = (float)v;
+        break;
+    case TSR_F64:
+        ((double *)p)[i] = v;
+        break;
+    case TSR_I64:
+        ((int64_t *)p)[i] = (int64_t)v;
+        break;
+    case TSR_I32:
+        ((int32_t *)p)[i] = (int32_t)v;
+        break;
+    default:
+        ((uint8_t *)p)[i] = (uint8_t)v;
+    }
+}
+
+static double get(const tsri_arg *a, const void *p, int64_t i)
+{
+    switch (a->dtype) {
+    case TSR_F32:
+        return ((const float *)p)[i];
+    case TSR_F64:
+        return ((const double *)p)[i];
+    case TSR_I64:
+        return (double)((const int64_t *)p)[i];
+    case TSR_I32:
+        return (double)((const int32_t *)p)[i];
+    default:
+        return ((const uint8_t *)p)[i];
+    }
+}
+
+static void *buffer(size_t bytes)
+{
+    void *p = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+    if (bytes && !p)
+        abort();
+    if (p)
+        memset(p, 0xa5, bytes); /* results must not count on zeroes */
+    return p;
+}
+
+static void *load(const tsri_arg *a, int64_t n, const double *from)
+{
+    void *p = buffer((size_t)n * tsr_dtype_size(a->dtype));
+    for (int64_t i = 0; from && i < n; i++)
+        put(a, p, place(a, i), from[i]);
+    return p;
+}
+
+tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtype, kc_layout layout,
+                  double *const *in, double *const *out)
+{
+    if (!impl->slot[c->op])
+        return TSR_ERR_UNSUPPORTED;
+    tsri_kernel_desc d = {.op = c->op, .attrs = &c->attrs, .nin = c->nin, .nout = c->nout,
+                          .groups = c->groups};
+    int at = 0;
+    for (int i = 0; i < c->nin; i++)
+        d.in[i] = make_arg(&c->in[i], dtype, layout == KC_NHWC || (layout == KC_MIXED && at++ % 2));
+    for (int i = 0; i < c->nout; i++)
+        d.out[i] =
+            make_arg(&c->out[i], dtype, layout == KC_NHWC || (layout == KC_MIXED && at++ % 2));
+    tsri_kernel *k;
+    TSRI_TRY(impl->slot[c->op](NULL, &d, &k));
+    void *ip[8] = {0}, *op[4] = {0}, *scratch = buffer(k->scratch_bytes);
+    for (int i = 0; i < c->nin; i++)
+        ip[i] = load(&d.in[i], kc_count(&c->in[i]), in[i]);
+    for (int i = 0; i < c->nout; i++)
+        op[i] = c->in_place ? ip[c->in_place - 1 + i] : load(&d.out[i], kc_count(&c->out[i]), NULL);
+    tsr_status status = k->run(k, ip, op, scratch);
+    for (int i = 0; i < c->nout; i++) {
+        const tsri_arg *a = c->in_place ? &d.in[c->in_place - 1 + i] : &d.out[i];
+        for (int64_t j = 0; out[i] && j < kc_count(&c->out[i]); j++)
+            out[i][j] = get(a, op[i], place(a, j));
+        if (!c->in_place)
+            free(op[i]);
+    }
+    for (int i = 0; i < c->nin; i++)
+        free(ip[i]);
+    free(scratch);
+    k->destroy(k);
+    return status;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every case on every implementation, in every layout, against the f64 reference; the reference
+ * against the formulas of oracle.c. Gradients have no formula there: see test_kernel_grads.c. */
+#include "cases.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+typedef struct values {
+    const kernel_case *c;
+    double *in[8], *out[4], *want[4];
+} values;
+
+static values make_values(const kernel_case *c)
+{
+    values v = {.c = c};
+    for (int i = 0; i < c->nin; i++)
+        v.in[i] = kc_make(c, i, 11);
+    for (int i = 0; i < c->nout; i++) {
+        v.out[i] = calloc((size_t)kc_count(&c->out[i]) + 1, sizeof(double));
+        v.want[i] = calloc((size_t)kc_count(&c->out[i]) + 1, sizeof(double));
+        assert_true(v.out[i] && v.want[i]);
+    }
+    return v;
+}
+
+static void free_values(values *v)
+{
+    for (int i = 0; i < 8; i++)
+        free(v->in[i]);
+    for (int i = 0; i < 4; i++) {
+        free(v->out[i]);
+        free(v->want[i]);
+    }
+}
+
+static const tsri_kernels *reference(void)
+{
+    const tsri_kernels *const *list = tsri_kernels_cpu();
+    while (list[1])
+        list++;
+    return *list;
+}
+
+static void compare(const values *v, const char *who, double tolerance)
+{
+    for (int o = 0; o < v->c->nout; o++) {
+        const kc_arg *a = &v->c->out[o];
+        bool exact = a->dtype != TSR_DTYPE_NONE && a->dtype != TSR_F64;
+        double top = 0;
+        for (int64_t i = 0; i < kc_count(a); i++)
+            top = fmax(top, fabs(v->want[o][i]));
+        for (int64_t i = 0; i < kc_count(a); i++) {
+            double limit = exact ? 0 : tolerance * top;
+            /* Written so that a NaN fails. */
+            if (!(fabs(v->out[o][i] - v->want[o][i]) <= limit))
+                fail_msg("%s, %s: result %d, element %lld is %.17g, not %.17g", v->c->name, who, o,
+                         (long long)i, v->out[o][i], v->want[o][i]);
+        }
+    }
+}
+
+static void test_reference_against_formulas(void **state)
+{
+    (void)state;
+    int checked = 0;
+    for (int i = 0; i < kernel_cases_count; i++) {
+        values v = make_values(&kernel_cases[i]);
+        if (kc_oracle(v.c, v.in, v.want)) {
+            for (int layout = KC_ROW; layout <= KC_MIXED; layout++) {
+                if (kc_run(v.c, reference(), TSR_F64, (kc_layout)layout, v.in, v.out) != TSR_OK)
+                    fail_msg("%s: %s", v.c->name, tsr_last_error());
+                compare(&v, "reference", 1e-13);
+            }
+            checked++;
+        }
+        free_values(&v);
+    }
+    print_message("%d cases have a formula\n", checked);
+    assert_true(checked > 80);
+}
+
+static void test_layouts_agree(void **state)
+{
+    (void)state;
+    for (int i = 0; i < kernel_cases_count; i++) {
+        values v = make_values(&kernel_cases[i]);
+        assert_int_equal(kc_run(v.c, reference(), TSR_F64, KC_ROW, v.in, v.want), TSR_OK);
+        for (int layout = KC_NHWC; layout <= KC_MIXED; layout++) {
+            assert_int_equal(kc_run(v.c, reference(), TSR_F64, (kc_layout)layout, v.in, v.out),
+                             TSR_OK);
+            compare(&v, layout == KC_NHWC ? "channels last" : "mixed layouts", 1e-14);
+        }
+        free_values(&v);
+    }
+}
+
+static void test_implementations(void **state)
+{
+    (void)state;
+    for (const tsri_kernels *const *impl = tsri_kernels_cpu(); *impl; impl++) {
+        int ran = 0, declined = 0;
+        for (int i = 0; i < kernel_cases_count; i++) {
+            values v = make_values(&kernel_cases[i]);
+            assert_int_equal(kc_run(v.c, reference(), TSR_F64, KC_ROW, v.in, v.want), TSR_OK);
+            for (int layout = KC_ROW; layout <= KC_MIXED; layout++) {
+                tsr_status s = kc_run(v.c, *impl, TSR_F32, (kc_layout)layout, v.in, v.out);
+                if (s == TSR_ERR_UNSUPPORTED && *impl != reference()) {
+                    declined++;
+                    continue;
+                }
+                if (s != TSR_OK)
+                    fail_msg("%s, %s: %s", v.c->name, (*impl)->name, tsr_last_error());
+                compare(&v, (*impl)->name, v.c->tolerance > 0 ? v.c->tolerance : 2e-5);
+                ran++;
+            }
+            free_values(&v);
+        }
+        print_message("%s: %d runs, %d declined\n", (*impl)->name, ran, declined);
+        assert_true(ran > 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference_against_formulas),
+        cmocka_unit_test(test_layouts_agree),
+        cmocka_unit_test(test_implementations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
