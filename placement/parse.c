@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The text form of a placement: device [':' list], list = '[' (rank | list) (',' ...)* ']'. */
+#include "placement/placement.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct parser {
+    tsr_world *world;
+    const char *text, *at;
+    int ndim; /* 0 until the first rank tells how deep the lists go */
+    int dim[TSR_MAX_HIERARCHY];
+    int nranks;
+    int *ranks; /* room for all ranks of the world */
+    bool *seen;
+} parser;
+
+static tsr_status fail(const parser *p, const char *at, tsr_status status, const char *fmt, ...)
+    TSR_PRINTF(4, 5);
+
+static tsr_status fail(const parser *p, const char *at, tsr_status status, const char *fmt, ...)
+{
+    char what[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return tsri_fail(status, "placement \"%.200s\": column %td: %s", p->text, at - p->text + 1,
+                     what);
+}
+
+static char next(parser *p)
+{
+    while (*p->at == ' ' || *p->at == '\t')
+        p->at++;
+    return *p->at;
+}
+
+/* What stands at the cursor, for messages. */
+static const char *found(const parser *p, char buf[8])
+{
+    unsigned char c = (unsigned char)*p->at;
+    if (!c)
+        return "the end of the text";
+    snprintf(buf, 8, c > ' ' && c < 127 ? "'%c'" : "\\x%02x", c);
+    return buf;
+}
+
+static tsr_status parse_device(parser *p, tsr_device *out_device)
+{
+    char buf[8];
+    next(p);
+    const char *start = p->at;
+    while (isalnum((unsigned char)*p->at) || *p->at == '_')
+        p->at++;
+    size_t n = (size_t)(p->at - start);
+    for (tsr_device d = TSR_DEVICE_CPU; d <= TSR_DEVICE_CUDA; d++)
+        if (strlen(tsr_device_name(d)) == n && !memcmp(start, tsr_device_name(d), n)) {
+            *out_device = d;
+            return TSR_OK;
+        }
+    if (!n)
+        return fail(p, start, TSR_ERR_FORMAT,
+                    "found %s; a placement starts with its device, as in \"cpu:[0,1]\"",
+                    found(p, buf));
+    return fail(p, start, TSR_ERR_FORMAT, "there is no device '%.*s'; use cpu or cuda",
+                n > 40 ? 40 : (int)n, start);
+}
+
+static tsr_status parse_rank(parser *p, int depth)
+{
+    const char *start = p->at;
+    int rank = 0;
+    if (p->ndim && depth != p->ndim)
+        return fail(p, start, TSR_ERR_FORMAT,
+                    "a rank stands where a list is expected: the lists are nested unevenly");
+    p->ndim = depth;
+    for (; isdigit((unsigned char)*p->at); p->at++) {
+        int digit = *p->at - '0';
+        rank = rank > (INT_MAX - digit) / 10 ? INT_MAX : rank * 10 + digit;
+    }
+    int width = p->at - start > 40 ? 40 : (int)(p->at - start);
+    if (rank >= p->world->nranks)
+        return fail(p, start, TSR_ERR_PLACEMENT,
+                    "rank %.*s is outside the world, whose ranks are 0 to %d", width, start,
+                    p->world->nranks - 1);
+    if (p->seen[rank])
+        return fail(p, start, TSR_ERR_PLACEMENT, "rank %d is there twice; a rank holds one shard",
+                    rank);
+    p->seen[rank] = true;
+    p->ranks[p->nranks++] = rank;
+    return TSR_OK;
+}
+
+/* The list at the cursor, the depth-th around its ranks. */
+static tsr_status parse_list(parser *p, int depth)
+{
+    char buf[8];
+    const char *start = p->at++;
+    int count = 0;
+    if (depth > TSR_MAX_HIERARCHY)
+        return fail(p, start, TSR_ERR_FORMAT, "more than %d dimensions", TSR_MAX_HIERARCHY);
+    if (p->ndim && depth > p->ndim)
+        return fail(p, start, TSR_ERR_FORMAT,
+                    "a list stands where a rank is expected: the lists are nested unevenly");
+    for (char c = ','; c == ','; count++) {
+        c = next(p);
+        if (c == '[')
+            TSRI_TRY(parse_list(p, depth + 1));
+        else if (isdigit((unsigned char)c))
+            TSRI_TRY(parse_rank(p, depth));
+        else
+            return fail(p, p->at, TSR_ERR_FORMAT, "found %s; a rank or '[' is expected",
+                        found(p, buf));
+        c = next(p);
+        if (c != ',' && c != ']')
+            return fail(p, p->at, TSR_ERR_FORMAT, "found %s; ',' or ']' is expected",
+                        found(p, buf));
+        p->at++;
+    }
+    if (p->dim[depth - 1] && p->dim[depth - 1] != count)
+        return fail(
+            p, start, TSR_ERR_FORMAT,
+            "this list has %d entries, the one before it has %d; a hierarchy is a full grid", count,
+            p->dim[depth - 1]);
+    p->dim[depth - 1] = count;
+    return TSR_OK;
+}
+
+static tsr_status parse(parser *p, const tsr_placement **out_placement)
+{
+    char buf[8];
+    tsr_device device = TSR_DEVICE_CPU;
+    TSRI_TRY(parse_device(p, &device));
+    if (next(p) == ':') {
+        p->at++;
+        if (next(p) != '[')
+            return fail(p, p->at, TSR_ERR_FORMAT,
+                        "found %s; a list of ranks is expected, as in \"cpu:[0,1]\"",
+                        found(p, buf));
+        TSRI_TRY(parse_list(p, 1));
+    } else {
+        p->ndim = 1;
+        p->dim[0] = p->world->nranks;
+        for (int i = 0; i < p->world->nranks; i++)
+            p->ranks[i] = i;
+    }
+    if (next(p))
+        return fail(p, p->at, TSR_ERR_FORMAT, "found %s after the end of the placement",
+                    found(p, buf));
+    return tsri_placement_intern(p->world, device, p->ndim, p->dim, p->ranks, out_placement);
+}
+
+const tsr_placement *tsr_placement_parse(tsr_world *world, const char *text)
+{
+    const tsr_placement *placement = NULL;
+    if (!world || !text) {
+        tsri_fail(TSR_ERR_INVALID, "placement: the %s is NULL", world ? "text" : "world");
+        return NULL;
+    }
+    parser p = {.world = world, .text = text, .at = text};
+    p.ranks = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *p.ranks);
+    p.seen = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *p.seen);
+    if (!p.ranks || !p.seen || parse(&p, &placement) != TSR_OK)
+        placement = NULL;
+    tsri_mem_free(p.ranks);
+    tsri_mem_free(p.seen);
+    return placement;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/placement.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* All placements of a world. They live in one pool and go together. */
+typedef struct registry {
+    tsri_owned owned;
+    tsri_pool pool;
+    tsr_placement *first;
+} registry;
+
+static const char *const device_names[] = {[TSR_DEVICE_CPU] = "cpu", [TSR_DEVICE_CUDA] = "cuda"};
+
+static bool device_valid(tsr_device device)
+{
+    return device == TSR_DEVICE_CPU || device == TSR_DEVICE_CUDA;
+}
+
+const char *tsr_device_name(tsr_device device)
+{
+    return device_valid(device) ? device_names[device] : "?";
+}
+
+static void registry_destroy(void *object)
+{
+    registry *reg = object;
+    tsri_pool_finish(&reg->pool);
+    tsri_mem_free(reg);
+}
+
+/* Behind all others, so that placements outlive whatever else the world owns: a graph may be older
+ * than the placements of its tensors. */
+static void own_last(tsr_world *world, registry *reg)
+{
+    tsri_owned **link = &world->owned;
+    while (*link)
+        link = &(*link)->next;
+    reg->owned = (tsri_owned){.link = link, .destroy = registry_destroy, .object = reg};
+    *link = &reg->owned;
+}
+
+static tsr_status get_registry(tsr_world *world, registry **out_registry)
+{
+    if (!world->placements) {
+        registry *reg = tsri_mem_alloc(&world->mem, sizeof *reg);
+        if (!reg)
+            return TSR_ERR_NO_MEMORY;
+        tsri_pool_init(&reg->pool, &world->mem);
+        own_last(world, reg);
+        world->placements = reg;
+    }
+    *out_registry = world->placements;
+    return TSR_OK;
+}
+
+/* Writes "cpu:[[0,1],[2,3]]": a bracket opens or closes wherever a row of some dimension does. */
+static const char *make_text(tsri_pool *pool, const tsr_placement *p)
+{
+    /* Per rank at most ten digits, a comma, and the brackets of every dimension. */
+    size_t room = 16 + (size_t)p->nranks * (11 + 2 * TSR_MAX_HIERARCHY), at;
+    char *text = tsri_mem_alloc(&p->world->mem, room);
+    if (!text)
+        return NULL;
+    at = (size_t)snprintf(text, room, "%s:", device_names[p->device]);
+    for (int i = 0; i < p->nranks; i++) {
+        if (i)
+            text[at++] = ',';
+        for (int d = p->ndim - 1, row = 1; d >= 0; d--) {
+            row *= p->dim[d];
+            if (i % row == 0)
+                text[at++] = '[';
+        }
+        at += (size_t)snprintf(text + at, room - at, "%d", p->ranks[i]);
+        for (int d = p->ndim - 1, row = 1; d >= 0; d--) {
+            row *= p->dim[d];
+            if ((i + 1) % row == 0)
+                text[at++] = ']';
+        }
+    }
+    text[at] = 0;
+    const char *kept = tsri_pool_strdup(pool, text);
+    tsri_mem_free(text);
+    return kept;
+}
+
+tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, const int *dim,
+                                 const int *ranks, const tsr_placement **out_placement)
+{
+    registry *reg;
+    TSRI_TRY(get_registry(world, &reg));
+    int nranks = 1;
+    for (int d = 0; d < ndim; d++)
+        nranks *= dim[d];
+    for (const tsr_placement *p = reg->first; p; p = p->next)
+        if (p->device == device && p->ndim == ndim && p->nranks == nranks &&
+            !memcmp(p->dim, dim, (size_t)ndim * sizeof *dim) &&
+            !memcmp(p->ranks, ranks, (size_t)nranks * sizeof *ranks)) {
+            *out_placement = p;
+            return TSR_OK;
+        }
+    tsr_placement *p = tsri_pool_alloc(&reg->pool, sizeof *p);
+    if (!p)
+        return TSR_ERR_NO_MEMORY;
+    *p = (tsr_placement){.world = world, .device = device, .ndim = ndim, .nranks = nranks};
+    memcpy(p->dim, dim, (size_t)ndim * sizeof *dim);
+    p->ranks = tsri_pool_dup(&reg->pool, ranks, (size_t)nranks * sizeof *ranks);
+    p->text = p->ranks ? make_text(&reg->pool, p) : NULL;
+    if (!p->text)
+        return TSR_ERR_NO_MEMORY;
+    p->next = reg->first;
+    reg->first = p;
+    *out_placement = p;
+    return TSR_OK;
+}
+
+/* Every rank inside the world, and none twice. */
+static tsr_status check_ranks(tsr_world *world, int nranks, const int *ranks)
+{
+    bool *seen = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *seen);
+    if (!seen)
+        return TSR_ERR_NO_MEMORY;
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < nranks && status == TSR_OK; i++) {
+        if (ranks[i] < 0 || ranks[i] >= world->nranks)
+            status = tsri_fail(TSR_ERR_PLACEMENT,
+                               "placement: rank %d (number %d of the list) is outside the world, "
+                               "whose ranks are 0 to %d",
+                               ranks[i], i, world->nranks - 1);
+        else if (seen[ranks[i]])
+            status =
+                tsri_fail(TSR_ERR_PLACEMENT,
+                          "placement: rank %d is there twice (again as number %d of the list); "
+                          "a rank holds one shard",
+                          ranks[i], i);
+        else
+            seen[ranks[i]] = true;
+    }
+    tsri_mem_free(seen);
+    return status;
+}
+
+static tsr_status create(tsr_world *world, tsr_device device, int ndim, const int *hierarchy,
+                         const int *ranks, const tsr_placement **out_placement)
+{
+    if (!world || !hierarchy || !ranks)
+        return tsri_fail(TSR_ERR_INVALID, "placement: the %s is NULL",
+                         !world       ? "world"
+                         : !hierarchy ? "hierarchy"
+                                      : "list of ranks");
+    if (!device_valid(device))
+        return tsri_fail(TSR_ERR_INVALID,
+                         "placement: there is no device type %d; use TSR_DEVICE_CPU or "
+                         "TSR_DEVICE_CUDA",
+                         (int)device);
+    if (ndim < 1 || ndim > TSR_MAX_HIERARCHY)
+        return tsri_fail(TSR_ERR_PLACEMENT, "placement: %d dimensions; 1 to %d are possible", ndim,
+                         TSR_MAX_HIERARCHY);
+    int64_t nranks = 1;
+    for (int d = 0; d < ndim; d++) {
+        if (hierarchy[d] < 1)
+            return tsri_fail(TSR_ERR_PLACEMENT,
+                             "placement: dimension %d has %d ranks; it must have at least one", d,
+                             hierarchy[d]);
+        nranks *= hierarchy[d];
+        if (nranks > world->nranks)
+            return tsri_fail(
+                TSR_ERR_PLACEMENT,
+                "placement: the hierarchy needs at least %lld different ranks; the world "
+                "has %d",
+                (long long)nranks, world->nranks);
+    }
+    TSRI_TRY(check_ranks(world, (int)nranks, ranks));
+    return tsri_placement_intern(world, device, ndim, hierarchy, ranks, out_placement);
+}
+
+const tsr_placement *tsr_placement_create(tsr_world *world, tsr_device device, int ndim,
+                                          const int *hierarchy, const int *ranks)
+{
+    const tsr_placement *p = NULL;
+    return create(world, device, ndim, hierarchy, ranks, &p) == TSR_OK ? p : NULL;
+}
+
+tsr_device tsr_placement_device(const tsr_placement *p)
+{
+    return p->device;
+}
+
+int tsr_placement_ndim(const tsr_placement *p)
+{
+    return p->ndim;
+}
+
+int tsr_placement_dim(const tsr_placement *p, int dim)
+{
+    return dim >= 0 && dim < p->ndim ? p->dim[dim] : 0;
+}
+
+int tsr_placement_nranks(const tsr_placement *p)
+{
+    return p->nranks;
+}
+
+int tsr_placement_rank(const tsr_placement *p, int i)
+{
+    return i >= 0 && i < p->nranks ? p->ranks[i] : -1;
+}
+
+int tsr_placement_find(const tsr_placement *p, int rank)
+{
+    for (int i = 0; i < p->nranks; i++)
+        if (p->ranks[i] == rank)
+            return i;
+    return -1;
+}
+
+const char *tsr_placement_text(const tsr_placement *p)
+{
+    return p->text;
+}
+
+void tsr_split(int64_t n, int parts, int part, int64_t *out_offset, int64_t *out_length)
+{
+    int64_t each = n / parts, more = n % parts;
+    *out_offset = part * each + (part < more ? part : more);
+    *out_length = each + (part < more);
+}

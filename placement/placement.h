@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of a placement, and of the list that a world keeps of its own. */
+#ifndef TESSERA_PLACEMENT_PLACEMENT_H
+#define TESSERA_PLACEMENT_PLACEMENT_H
+
+#include <tessera/placement.h>
+#include "src/core/world.h"
+
+struct tsr_placement {
+    tsr_placement *next; /* in its world's list */
+    tsr_world *world;
+    tsr_device device;
+    int ndim;
+    int dim[TSR_MAX_HIERARCHY]; /* unused ones are 0 */
+    int nranks;
+    const int *ranks; /* [nranks], row-major */
+    const char *text;
+};
+
+/* Finds the equal placement of the world, or makes it. The numbers have been checked: ranks unique,
+ * inside the world, as many as the dimensions say. */
+tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, const int *dim,
+                                 const int *ranks, const tsr_placement **out_placement);
+
+#endif

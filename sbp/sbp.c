@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The text form of signatures: entry | '(' entry (',' entry)* ')' | "auto". */
+#include <tessera/sbp.h>
+#include "src/core/status.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define LEGAL "S(0), B, P, P(max), P(min), or several as in (S(0),B)"
+
+static const char *const reduce_names[] = {
+    [TSR_REDUCE_SUM] = "sum", [TSR_REDUCE_MAX] = "max", [TSR_REDUCE_MIN] = "min"};
+
+bool tsr_sbp_equal(tsr_sbp a, tsr_sbp b)
+{
+    return a.ndim == b.ndim && a.ndim >= 0 && a.ndim <= TSR_MAX_HIERARCHY &&
+           !memcmp(a.d, b.d, (size_t)a.ndim * sizeof *a.d);
+}
+
+typedef struct parser {
+    const char *text, *at;
+    int partial; /* the reduction of the partial entries so far; -1: there is none */
+} parser;
+
+static tsr_status fail(const parser *p, const char *at, const char *fmt, ...) TSR_PRINTF(3, 4);
+
+static tsr_status fail(const parser *p, const char *at, const char *fmt, ...)
+{
+    char what[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return tsri_fail(TSR_ERR_FORMAT, "signature \"%.100s\": column %td: %s", p->text,
+                     at - p->text + 1, what);
+}
+
+static char next(parser *p)
+{
+    while (*p->at == ' ' || *p->at == '\t')
+        p->at++;
+    return *p->at;
+}
+
+static bool accept(parser *p, char c)
+{
+    if (next(p) != c)
+        return false;
+    p->at++;
+    return true;
+}
+
+/* Whether a whole word (of letters) stands at the cursor; then passes it. */
+static bool accept_word(parser *p, const char *word)
+{
+    size_t n = strlen(word);
+    next(p);
+    if (strncasecmp(p->at, word, n) != 0 || isalnum((unsigned char)p->at[n]))
+        return false;
+    p->at += n;
+    return true;
+}
+
+static tsr_status parse_split(parser *p, tsr_sbp1 *out)
+{
+    int axis = 0;
+    if (!accept(p, '('))
+        return fail(p, p->at, "a split names its axis, as in S(0)");
+    next(p);
+    const char *start = p->at;
+    for (; isdigit((unsigned char)*p->at); p->at++)
+        axis = axis >= TSR_MAX_NDIM ? axis : axis * 10 + (*p->at - '0');
+    if (p->at == start || axis >= TSR_MAX_NDIM)
+        return fail(p, start, "the axis of a split is a number from 0 to %d", TSR_MAX_NDIM - 1);
+    if (!accept(p, ')'))
+        return fail(p, p->at, "')' is expected after the axis");
+    *out = (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)axis};
+    return TSR_OK;
+}
+
+static tsr_status parse_partial(parser *p, const char *start, tsr_sbp1 *out)
+{
+    int op = TSR_REDUCE_SUM;
+    if (accept(p, '(')) {
+        while (op <= TSR_REDUCE_MIN && !accept_word(p, reduce_names[op]))
+            op++;
+        if (op > TSR_REDUCE_MIN)
+            return fail(p, p->at, "the reduction of a partial is sum, max or min");
+        if (!accept(p, ')'))
+            return fail(p, p->at, "')' is expected after the reduction");
+    }
+    if (p->partial >= 0 && p->partial != op)
+        return fail(p, start, "P(%s) beside P(%s); a signature has partials of one kind only",
+                    reduce_names[op], reduce_names[p->partial]);
+    p->partial = op;
+    *out = (tsr_sbp1){TSR_SBP_PARTIAL, (int8_t)op};
+    return TSR_OK;
+}
+
+static tsr_status parse_entry(parser *p, tsr_sbp1 *out)
+{
+    next(p);
+    const char *start = p->at;
+    if (accept_word(p, "S"))
+        return parse_split(p, out);
+    if (accept_word(p, "P"))
+        return parse_partial(p, start, out);
+    if (!accept_word(p, "B"))
+        return fail(p, start, "expected " LEGAL);
+    *out = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    return TSR_OK;
+}
+
+tsr_status tsr_sbp_parse(const char *text, tsr_sbp *out_sbp)
+{
+    if (!text || !out_sbp)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_sbp_parse: the %s is NULL",
+                         text ? "result's place" : "text");
+    tsr_sbp sbp = {0};
+    parser p = {.text = text, .at = text, .partial = -1};
+    if (accept(&p, '(')) {
+        do {
+            if (sbp.ndim == TSR_MAX_HIERARCHY)
+                return fail(&p, p.at, "more than %d entries", TSR_MAX_HIERARCHY);
+            TSRI_TRY(parse_entry(&p, &sbp.d[sbp.ndim]));
+            sbp.ndim++;
+        } while (accept(&p, ','));
+        if (!accept(&p, ')'))
+            return fail(&p, p.at, "',' or ')' is expected after an entry");
+    } else if (!accept_word(&p, "auto")) {
+        TSRI_TRY(parse_entry(&p, &sbp.d[0]));
+        sbp.ndim = 1;
+    }
+    if (next(&p))
+        return fail(&p, p.at, "nothing may follow the signature; legal are " LEGAL);
+    *out_sbp = sbp;
+    return TSR_OK;
+}
+
+static int format_entry(tsr_sbp1 d, char *buf, size_t size)
+{
+    switch ((tsr_sbp_kind)d.kind) {
+    case TSR_SBP_SPLIT:
+        return snprintf(buf, size, "S(%d)", d.arg);
+    case TSR_SBP_BROADCAST:
+        return snprintf(buf, size, "B");
+    case TSR_SBP_PARTIAL:
+        if (d.arg == TSR_REDUCE_MAX || d.arg == TSR_REDUCE_MIN)
+            return snprintf(buf, size, "P(%s)", reduce_names[d.arg]);
+        return snprintf(buf, size, "P");
+    case TSR_SBP_AUTO:
+        return snprintf(buf, size, "auto");
+    }
+    return snprintf(buf, size, "?");
+}
+
+char *tsr_sbp_format(tsr_sbp sbp, char buf[TSR_SBP_TEXT_MAX])
+{
+    if (sbp.ndim <= 0) {
+        snprintf(buf, TSR_SBP_TEXT_MAX, "auto");
+        return buf;
+    }
+    int n = sbp.ndim < TSR_MAX_HIERARCHY ? sbp.ndim : TSR_MAX_HIERARCHY, at = 0;
+    if (n > 1)
+        buf[at++] = '(';
+    for (int i = 0; i < n; i++) {
+        if (i)
+            buf[at++] = ',';
+        at += format_entry(sbp.d[i], buf + at, (size_t)(TSR_SBP_TEXT_MAX - at));
+    }
+    if (n > 1)
+        buf[at++] = ')';
+    buf[at] = 0;
+    return buf;
+}
