@@ -24,10 +24,11 @@ static tsr_init bias_init(double fan_in)
     return (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -bound, .b = bound};
 }
 
-/* Children and variables that failed have marked the module. */
+/* Variables that failed have marked the module; the first one's text becomes the last error. */
 static tsr_module *finish(tsr_module *m)
 {
-    if (m && m->status != TSR_OK) {
+    if (m->status != TSR_OK) {
+        tsri_fail(m->status, "%s", m->error ? m->error : "no memory");
         tsr_module_destroy(m);
         return NULL;
     }

@@ -36,7 +36,7 @@ static tsr_status check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp)
     return TSR_OK;
 }
 
-static tsr_status check_init(tsr_dims dims, tsr_init init)
+static tsr_status check_init(tsr_dtype dtype, tsr_dims dims, tsr_init init)
 {
     if (init.kind < TSR_INIT_ZEROS || init.kind > TSR_INIT_XAVIER_NORMAL)
         return tsri_fail(TSR_ERR_INVALID, "%d is no tsr_init_kind", (int)init.kind);
@@ -44,6 +44,13 @@ static tsr_status check_init(tsr_dims dims, tsr_init init)
         return tsri_fail(TSR_ERR_SHAPE,
                          "kaiming and xavier need at least 2 axes (out, in, ...) to tell the fans; "
                          "found %d", dims.ndim);
+    bool is_drawn = init.kind >= TSR_INIT_UNIFORM;
+    bool fits = tsri_is_float(dtype) || (!is_drawn && init.a >= 0 && init.a <= 127);
+    if (!fits)
+        return tsri_fail(TSR_ERR_DTYPE,
+                         "%s variables start from zeros, ones or a constant from 0 to 127; then set "
+                         "them with tsr_variable_set",
+                         tsr_dtype_name(dtype));
     if (!isfinite(init.a) || !isfinite(init.b))
         return tsri_fail(TSR_ERR_INVALID, "initial values' a = %g, b = %g must be finite", init.a,
                          init.b);
@@ -63,7 +70,7 @@ tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_pl
     for (int i = dims.ndim; i < TSR_MAX_NDIM; i++)
         dims.d[i] = 0;
     TSRI_TRY(check_sbp(placement, dims, sbp));
-    TSRI_TRY(check_init(dims, init));
+    TSRI_TRY(check_init(dtype, dims, init));
     tsr_variable *v = tsri_mem_alloc(&world->mem, sizeof *v);
     char *copy = tsri_mem_strdup(&world->mem, name);
     if (!v || !copy) {
@@ -236,10 +243,35 @@ static init_law law_of(tsr_dims shape, tsr_init init)
     }
 }
 
-static void fill_run(tsr_variable *v, const init_law *law, uint64_t key, int64_t at, int64_t n,
-                     double *values, char *dst)
+static tsr_status store(void *dst, tsr_dtype dtype, const double *values, int64_t n)
+{
+    switch (dtype) {
+    case TSR_I64:
+        for (int64_t i = 0; i < n; i++)
+            ((int64_t *)dst)[i] = (int64_t)values[i];
+        return TSR_OK;
+    case TSR_I32:
+        for (int64_t i = 0; i < n; i++)
+            ((int32_t *)dst)[i] = (int32_t)values[i];
+        return TSR_OK;
+    case TSR_U8:
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)dst)[i] = (uint8_t)values[i];
+        return TSR_OK;
+    case TSR_BOOL:
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)dst)[i] = values[i] != 0;
+        return TSR_OK;
+    default:
+        return tsri_convert(dst, dtype, values, TSR_F64, n);
+    }
+}
+
+static tsr_status fill_run(tsr_variable *v, const init_law *law, uint64_t key, int64_t at, int64_t n,
+                           char *dst)
 {
     enum { CHUNK = 256 };
+    double values[CHUNK];
     size_t size = tsr_dtype_size(v->dtype);
     for (int64_t i = 0; i < n; i += CHUNK) {
         int64_t m = n - i < CHUNK ? n - i : CHUNK;
@@ -250,8 +282,9 @@ static void fill_run(tsr_variable *v, const init_law *law, uint64_t key, int64_t
                                         : tsri_rng_uniform(key, 0, index);
             values[j] = law->low + law->width * u;
         }
-        tsri_convert(dst + (size_t)i * size, v->dtype, values, TSR_F64, m);
+        TSRI_TRY(store(dst + (size_t)i * size, v->dtype, values, m));
     }
+    return TSR_OK;
 }
 
 tsr_status tsri_variable_prepare(tsr_variable *v)
@@ -261,7 +294,6 @@ tsr_status tsri_variable_prepare(tsr_variable *v)
     TSRI_TRY(tsri_variable_place(v));
     if (v->data && v->init.kind != TSR_INIT_ZEROS) {
         char name[TSRI_NAME_MAX];
-        double values[256];
         tsri_variable_qualified_name(v, name, sizeof name);
         /* The counter is the element's index in the global value, so that every placement and
          * signature gives the same values. */
@@ -270,8 +302,9 @@ tsr_status tsri_variable_prepare(tsr_variable *v)
         int64_t runs, length = tsri_shard_runs(v->shape, v->lshape, &runs);
         size_t run_bytes = (size_t)length * tsr_dtype_size(v->dtype);
         for (int64_t i = 0; i < runs; i++)
-            fill_run(v, &law, key, tsri_shard_run_at(v->shape, v->lshape, v->offset, i), length,
-                     values, (char *)v->data + (size_t)i * run_bytes);
+            TSRI_TRY(fill_run(v, &law, key,
+                              tsri_shard_run_at(v->shape, v->lshape, v->offset, i), length,
+                              (char *)v->data + (size_t)i * run_bytes));
     }
     v->ready = true;
     return TSR_OK;
