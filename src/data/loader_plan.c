@@ -76,7 +76,7 @@ static tsr_status feed_whole(tsr_loader *l, tsr_plan *plan, const tsri_plan_port
 
 tsr_status tsr_loader_next(tsr_loader *l, tsr_plan *plan)
 {
-    tsri_plan_port *x, *y;
+    tsri_plan_port *x = NULL, *y = NULL;
     if (!l || !plan)
         return tsri_fail(TSR_ERR_INVALID, "tsr_loader_next: no loader or no plan");
     if (plan->world->is_virtual)

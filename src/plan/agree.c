@@ -37,9 +37,9 @@ static uint64_t hash_op(const tsri_op *op)
         h = tsri_hash(h, &op->in[i]->id, sizeof op->in[i]->id);
     for (int i = 0; i < op->nout; i++) {
         const tsr_tensor *t = op->out[i];
-        int32_t dtype = t->dtype;
-        h = tsri_hash(h, &dtype, sizeof dtype);
-        h = tsri_hash(h, &t->shape, sizeof t->shape);
+        int32_t type[2] = {t->dtype, t->shape.ndim};
+        h = tsri_hash(h, type, sizeof type);
+        h = tsri_hash(h, t->shape.d, (uint64_t)t->shape.ndim * sizeof t->shape.d[0]);
     }
     if (op->variable) {
         int32_t dtype = op->variable->dtype;
