@@ -8,7 +8,7 @@
 
 #include "src/graph/graph.h"
 
-/* --- checks: each fails the graph with a text that says what is legal, and returns false ---------- */
+/* --- checks: each fails the graph with a text that says what is legal, and returns false ----- */
 /* What a check speaks of: the graph, the user's line, the op's name. */
 typedef struct tsri_ctx {
     tsr_graph *g;
@@ -41,7 +41,7 @@ void tsri_read_options(void *dst, size_t size, const void *opts);
 bool tsri_read_pair(const tsri_ctx *c, const char *what, const int in[2], int none, int least,
                     int32_t out[2]);
 
-/* --- rules ------------------------------------------------------------------------------------------ */
+/* --- rules ----------------------------------------------------------------------------------- */
 enum { TSRI_AXES_TEXT = 48 };
 /* One letter for each axis. */
 extern const char tsri_letters[];
@@ -51,7 +51,7 @@ void tsri_add_size(tsri_rule_text *out, const char *name, int64_t size);
  * left. */
 const char *tsri_axes_text(char buf[TSRI_AXES_TEXT], int ndim, uint32_t mask, char mark);
 
-/* --- pieces of gradients ------------------------------------------------------------------------------ */
+/* --- pieces of gradients --------------------------------------------------------------------- */
 tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc loc);
 tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x, tsr_tensor *y,
                              tsr_dtype out_dtype, tsri_loc loc);
@@ -66,7 +66,7 @@ tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const t
                            double value, tsri_loc loc);
 tsr_dims tsri_keepdim(tsr_dims dims, uint32_t mask);
 
-/* --- definitions ---------------------------------------------------------------------------------------- */
+/* --- definitions ----------------------------------------------------------------------------- */
 extern const tsri_op_def tsri_def_unary, tsri_def_unary_grad, tsri_def_scale, tsri_def_cast,
     tsri_def_binary, tsri_def_add_n;
 extern const tsri_op_def tsri_def_broadcast_to, tsri_def_reduce, tsri_def_argmax;

@@ -33,14 +33,16 @@ static bool read_options(const tsri_ctx *c, const tsr_conv2d_opts *opts, const t
     return true;
 }
 
-static bool want_channels(const tsri_ctx *c, const tsr_tensor *x, const tsr_tensor *w, int64_t groups)
+static bool want_channels(const tsri_ctx *c, const tsr_tensor *x, const tsr_tensor *w,
+                          int64_t groups)
 {
     int64_t channels = x->shape.d[1], out = w->shape.d[0];
     if (channels % groups || out % groups) {
-        tsri_op_fail(c, TSR_ERR_SHAPE,
-                     "x %s, weight %s: %lld groups must divide the %lld channels in and the %lld out",
-                     tsri_op_dims(c, x), tsri_op_dims(c, w), (long long)groups, (long long)channels,
-                     (long long)out);
+        tsri_op_fail(
+            c, TSR_ERR_SHAPE,
+            "x %s, weight %s: %lld groups must divide the %lld channels in and the %lld out",
+            tsri_op_dims(c, x), tsri_op_dims(c, w), (long long)groups, (long long)channels,
+            (long long)out);
         return false;
     }
     if (channels / groups == w->shape.d[1])
@@ -75,16 +77,17 @@ tsr_tensor *tsr_conv2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr
         int64_t padded = x->shape.d[2 + i] + 2 * (int64_t)attrs.conv.pad[i];
         int64_t window = (int64_t)attrs.conv.dilation[i] * (attrs.conv.kernel[i] - 1) + 1;
         if (padded < window)
-            return tsri_op_fail(&c, TSR_ERR_SHAPE,
-                                "x %s: the window of %lld (kernel with dilation) is larger than the "
-                                "%lld elements of axis %d with padding; pad more",
-                                tsri_op_dims(&c, x), (long long)window, (long long)padded, 2 + i);
+            return tsri_op_fail(
+                &c, TSR_ERR_SHAPE,
+                "x %s: the window of %lld (kernel with dilation) is larger than the "
+                "%lld elements of axis %d with padding; pad more",
+                tsri_op_dims(&c, x), (long long)window, (long long)padded, 2 + i);
         shape.d[2 + i] = (padded - window) / attrs.conv.stride[i] + 1;
     }
     return tsri_graph_add1(c.g, TSRI_OP_CONV2D, &attrs, b ? 3 : 2, in, shape, x->dtype, loc);
 }
 
-/* --- rules ------------------------------------------------------------------------------------------- */
+/* --- rules ----------------------------------------------------------------------------------- */
 
 /* How axes h and w of the data and of the result read in the rule. Windows that neither overlap nor
  * hang over split with them; others would need halos. */
@@ -149,7 +152,7 @@ static tsr_status rule_conv_dw(const tsri_op *op, tsri_rule_text *out)
     return TSR_OK;
 }
 
-/* --- gradients, cost ------------------------------------------------------------------------------------ */
+/* --- gradients, cost ------------------------------------------------------------------------- */
 
 static void grad_conv(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {

@@ -4,7 +4,7 @@
 
 #include "src/graph/op.h"
 
-/* --- one operand --------------------------------------------------------------------------------- */
+/* --- one operand ----------------------------------------------------------------------------- */
 
 static tsr_tensor *declare_unary(const char *name, tsr_tensor *x, tsri_unary_fn fn, double a,
                                  tsri_loc loc)
@@ -44,10 +44,10 @@ tsr_tensor *tsri_make_scale(tsr_tensor *x, double a, tsri_loc loc)
     return a == 1 ? x : declare_scale("scale", x, a, loc);
 }
 
-#define UNARY(name, FN)                                                                            \
-    tsr_tensor *tsr_##name##_at(tsr_tensor *x, const char *file, int line)                         \
-    {                                                                                              \
-        return declare_unary(#name, x, TSRI_UNARY_##FN, 0, (tsri_loc){file, line});                \
+#define UNARY(name, FN)                                                             \
+    tsr_tensor *tsr_##name##_at(tsr_tensor *x, const char *file, int line)          \
+    {                                                                               \
+        return declare_unary(#name, x, TSRI_UNARY_##FN, 0, (tsri_loc){file, line}); \
     }
 UNARY(abs, ABS)
 UNARY(exp, EXP)
@@ -149,7 +149,7 @@ static void grad_scale(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
 
 const tsri_op_def tsri_def_scale = {rule_scale, grad_scale, NULL};
 
-/* --- cast -------------------------------------------------------------------------------------------- */
+/* --- cast ------------------------------------------------------------------------------------ */
 
 tsr_tensor *tsr_cast_at(tsr_tensor *x, tsr_dtype dtype, const char *file, int line)
 {
@@ -191,7 +191,7 @@ static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
 
 const tsri_op_def tsri_def_cast = {rule_cast, grad_cast, NULL};
 
-/* --- two operands ---------------------------------------------------------------------------------------- */
+/* --- two operands ---------------------------------------------------------------------------- */
 
 /* NumPy's: aligned from the right, sizes equal or one of them 1. */
 static bool broadcast_shapes(tsr_dims a, tsr_dims b, tsr_dims *out)
@@ -350,7 +350,7 @@ static double flops_binary(const tsri_op *op)
 
 const tsri_op_def tsri_def_binary = {rule_binary, grad_binary, flops_binary};
 
-/* --- sums of many ------------------------------------------------------------------------------------------- */
+/* --- sums of many ---------------------------------------------------------------------------- */
 
 static tsr_status rule_add_n(const tsri_op *op, tsri_rule_text *out)
 {

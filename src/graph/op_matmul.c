@@ -34,8 +34,8 @@ static tsr_tensor *declare_matmul(const char *name, tsr_tensor *a, tsr_tensor *b
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
                             "%s%s x %s%s: inner sizes %lld and %lld differ; transpose an operand "
                             "(tsr_matmul_t) or change a shape",
-                            tsri_op_dims(&c, a), ta ? "^T" : "", tsri_op_dims(&c, b), tb ? "^T" : "",
-                            (long long)ka, (long long)kb);
+                            tsri_op_dims(&c, a), ta ? "^T" : "", tsri_op_dims(&c, b),
+                            tb ? "^T" : "", (long long)ka, (long long)kb);
     return add_matmul(a, b, ta, tb, loc);
 }
 
@@ -76,7 +76,7 @@ static double flops_matmul(const tsri_op *op)
 
 const tsri_op_def tsri_def_matmul = {rule_matmul, grad_matmul, flops_matmul};
 
-/* --- linear ------------------------------------------------------------------------------------------ */
+/* --- linear ---------------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_linear_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const char *file, int line)
 {
@@ -90,12 +90,12 @@ tsr_tensor *tsr_linear_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const cha
                             tsri_op_dims(&c, x), tsri_op_dims(&c, w));
     int last = x->shape.ndim - 1;
     if (x->shape.d[last] != w->shape.d[1])
-        return tsri_op_fail(&c, TSR_ERR_SHAPE,
-                            "x %s, weight %s: sizes %lld and %lld of the last axes differ; the weight "
-                            "is (out,in), so it must be (%lld,%lld) here",
-                            tsri_op_dims(&c, x), tsri_op_dims(&c, w), (long long)x->shape.d[last],
-                            (long long)w->shape.d[1], (long long)w->shape.d[0],
-                            (long long)x->shape.d[last]);
+        return tsri_op_fail(
+            &c, TSR_ERR_SHAPE,
+            "x %s, weight %s: sizes %lld and %lld of the last axes differ; the weight "
+            "is (out,in), so it must be (%lld,%lld) here",
+            tsri_op_dims(&c, x), tsri_op_dims(&c, w), (long long)x->shape.d[last],
+            (long long)w->shape.d[1], (long long)w->shape.d[0], (long long)x->shape.d[last]);
     if (!tsri_want_same_dtype(&c, 3, in) || !tsri_want_float(&c, x) ||
         (b && !tsri_want_vector(&c, "bias", b, w->shape.d[0])))
         return &c.g->failed;
@@ -125,7 +125,8 @@ static void grad_linear(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
 /* Of all three: 2 m n k, for operands and results of m*k, n*k and m*n elements. */
 static double flops_linear(const tsri_op *op)
 {
-    double mnk = (double)tsr_dims_count(op->in[0]->shape) * (double)tsr_dims_count(op->in[1]->shape) *
+    double mnk = (double)tsr_dims_count(op->in[0]->shape) *
+                 (double)tsr_dims_count(op->in[1]->shape) *
                  (double)tsr_dims_count(op->out[0]->shape);
     return 2 * sqrt(mnk);
 }

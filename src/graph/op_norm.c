@@ -38,9 +38,8 @@ static bool read_options(const tsri_ctx *c, const tsr_batch_norm_opts *opts, con
                                              : tsr_placement_nranks(x->placement);
     out->bn.batch = x->shape.d[0];
     out->bn.spatial = x->shape.ndim == 4 ? x->shape.d[2] * x->shape.d[3] : 1;
-    out->bn.count = out->bn.batch % out->bn.parts
-                        ? 0
-                        : out->bn.batch / out->bn.parts * out->bn.spatial;
+    out->bn.count =
+        out->bn.batch % out->bn.parts ? 0 : out->bn.batch / out->bn.parts * out->bn.spatial;
     return true;
 }
 
@@ -58,10 +57,9 @@ static bool want_running(const tsri_ctx *c, tsr_tensor *const running[2], int64_
         const tsr_tensor *r = running[i];
         bool rows = r->shape.ndim == 2 && r->shape.d[1] == channels && r->shape.d[0] > 0;
         bool vector = r->shape.ndim == 1 && r->shape.d[0] == channels;
-        bool fits = !c->g->training ? rows || vector
-                    : attrs->bn.parts == 1
-                        ? vector || (rows && r->shape.d[0] == 1)
-                        : rows && r->shape.d[0] == attrs->bn.parts;
+        bool fits = !c->g->training        ? rows || vector
+                    : attrs->bn.parts == 1 ? vector || (rows && r->shape.d[0] == 1)
+                                           : rows && r->shape.d[0] == attrs->bn.parts;
         if (!fits || !tsr_dims_equal(r->shape, running[0]->shape)) {
             tsri_op_fail(c, TSR_ERR_SHAPE,
                          "%s is %s, with %d virtual batch%s and %lld channels; legal are (c) for "
@@ -85,8 +83,7 @@ static void update_running(tsr_graph *g, const tsri_attrs *attrs, tsr_tensor *st
     tsr_tensor *in[3] = {stats, running[0], running[1]};
     tsr_dims shapes[2] = {running[0]->shape, running[1]->shape};
     tsr_dtype dtypes[2] = {running[0]->dtype, running[1]->dtype};
-    tsri_op *op =
-        tsri_graph_add(g, TSRI_OP_BN_RUNNING, attrs, 3, in, 2, shapes, dtypes, NULL, loc);
+    tsri_op *op = tsri_graph_add(g, TSRI_OP_BN_RUNNING, attrs, 3, in, 2, shapes, dtypes, NULL, loc);
     for (int i = 0; i < 2 && op; i++)
         op->writes[i] = running[i]->op->variable;
 }
@@ -120,7 +117,8 @@ static tsr_tensor *scale_by_running(const tsri_ctx *c, const tsri_attrs *attrs,
     if (!fold)
         return &c->g->failed;
     tsr_tensor *in[3] = {x[0], fold->out[0], fold->out[1]};
-    return tsri_graph_add1(c->g, TSRI_OP_SCALE_SHIFT, NULL, 3, in, x[0]->shape, x[0]->dtype, c->loc);
+    return tsri_graph_add1(c->g, TSRI_OP_SCALE_SHIFT, NULL, 3, in, x[0]->shape, x[0]->dtype,
+                           c->loc);
 }
 
 tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta,
@@ -148,7 +146,7 @@ tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
     return normalise(&c, &attrs, in);
 }
 
-/* --- rules ---------------------------------------------------------------------------------------------- */
+/* --- rules ----------------------------------------------------------------------------------- */
 
 /* The axes of the data and the statistics. R virtual batches are an index r of both where R divides
  * the batch; where it does not, only R parts that are the batches themselves may be split. */
@@ -161,7 +159,9 @@ static bn_text write_axes(const tsri_op *op, const tsr_dims *data)
 {
     int32_t parts = op->attrs.bn.parts;
     bool local = parts > 1, even = op->attrs.bn.batch % parts == 0;
-    return (bn_text){.n = !local ? "n" : even ? "(r .)" : ".",
+    return (bn_text){.n = !local ? "n"
+                          : even ? "(r .)"
+                                 : ".",
                      .r = local && even ? "r" : ".",
                      .hw = data->ndim == 4 ? " h w" : "",
                      .index = local && even,
@@ -203,8 +203,8 @@ static tsr_status rule_apply(const tsri_op *op, tsri_rule_text *out)
 static tsr_status rule_bwd_stats(const tsri_op *op, tsri_rule_text *out)
 {
     bn_text t = write_axes(op, &op->in[0]->shape);
-    TSRI_TRY(tsri_write_rule(out, "!%s c%s, !%s . c, %s c%s -> %s . c", t.n, t.hw, t.r, t.n, t.hw,
-                             t.r));
+    TSRI_TRY(
+        tsri_write_rule(out, "!%s c%s, !%s . c, %s c%s -> %s . c", t.n, t.hw, t.r, t.n, t.hw, t.r));
     finish_rule(op, &t, 1u << 0 | 1u << 1 | 1u << 2, 1u << 0, out);
     return TSR_OK;
 }
@@ -242,7 +242,7 @@ static tsr_status rule_scale_shift(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "n c%s, c + c -> n c%s", hw, hw);
 }
 
-/* --- gradients -------------------------------------------------------------------------------------------- */
+/* --- gradients ------------------------------------------------------------------------------- */
 
 /* bwd_apply's formula holds the way through the statistics too, so none flows into them. */
 static void grad_apply(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -250,8 +250,8 @@ static void grad_apply(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
     tsr_tensor *x = op->in[0], *stats = op->in[1], *gamma = op->in[2], *dy = dout[0];
     tsr_graph *g = x->graph;
     tsr_tensor *sums_in[3] = {x, stats, dy};
-    tsr_tensor *sums = tsri_graph_add1(g, TSRI_OP_BN_BWD_STATS, &op->attrs, 3, sums_in, stats->shape,
-                                       TSR_F64, op->loc);
+    tsr_tensor *sums = tsri_graph_add1(g, TSRI_OP_BN_BWD_STATS, &op->attrs, 3, sums_in,
+                                       stats->shape, TSR_F64, op->loc);
     if (want[0]) {
         tsr_tensor *in[5] = {x, stats, gamma, dy, sums};
         din[0] = tsri_graph_add1(g, TSRI_OP_BN_BWD_APPLY, &op->attrs, 5, in, x->shape, x->dtype,
@@ -333,7 +333,7 @@ static void grad_scale_shift(tsri_op *op, tsr_tensor *const *dout, const bool *w
         din[2] = tsri_make_sum(dy, others, false, 1, loc);
 }
 
-/* --- cost --------------------------------------------------------------------------------------------------- */
+/* --- cost ------------------------------------------------------------------------------------ */
 
 static double flops_data(const tsri_op *op)
 {

@@ -21,8 +21,9 @@ static bool read_options(const tsri_ctx *c, const tsr_pool2d_opts *opts, tsri_at
     tsri_read_options(&o, sizeof o, opts);
     *out = (tsri_attrs){0};
     if (o.kernel[0] <= 0) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "kernel is (%d,%d); give .kernel = {h, w}, each at least 1",
-                     o.kernel[0], o.kernel[1]);
+        tsri_op_fail(c, TSR_ERR_INVALID,
+                     "kernel is (%d,%d); give .kernel = {h, w}, each at least 1", o.kernel[0],
+                     o.kernel[1]);
         return false;
     }
     if (!tsri_read_pair(c, "kernel", o.kernel, 0, 1, out->pool.kernel) ||
@@ -67,7 +68,8 @@ static bool pooled_shape(const tsri_ctx *c, const tsr_tensor *x, const tsri_attr
     return true;
 }
 
-tsr_tensor *tsr_max_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file, int line)
+tsr_tensor *tsr_max_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file,
+                              int line)
 {
     tsri_loc loc = {file, line};
     tsr_tensor *failed;
@@ -88,7 +90,8 @@ tsr_tensor *tsr_max_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const 
     return op ? op->out[0] : &c.g->failed;
 }
 
-tsr_tensor *tsr_avg_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file, int line)
+tsr_tensor *tsr_avg_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file,
+                              int line)
 {
     tsri_loc loc = {file, line};
     tsr_tensor *failed;
@@ -103,8 +106,8 @@ tsr_tensor *tsr_avg_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const 
     return tsri_graph_add1(c.g, TSRI_OP_AVG_POOL, &attrs, 1, &x, shape, x->dtype, loc);
 }
 
-tsr_tensor *tsr_adaptive_avg_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out_w, const char *file,
-                                       int line)
+tsr_tensor *tsr_adaptive_avg_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out_w,
+                                       const char *file, int line)
 {
     tsri_loc loc = {file, line};
     tsr_tensor *failed;
@@ -121,7 +124,7 @@ tsr_tensor *tsr_adaptive_avg_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out
     return tsri_graph_add1(c.g, TSRI_OP_ADAPTIVE_POOL, NULL, 1, &x, shape, x->dtype, loc);
 }
 
-/* --- max ----------------------------------------------------------------------------------------------- */
+/* --- max ------------------------------------------------------------------------------------- */
 
 /* The second result, the winners' places, is not a maximum of places: so no '^'. */
 static tsr_status rule_max_pool(const tsri_op *op, tsri_rule_text *out)
@@ -154,7 +157,7 @@ static double flops_window(const tsri_op *op)
 const tsri_op_def tsri_def_max_pool = {rule_max_pool, grad_max_pool, flops_window};
 const tsri_op_def tsri_def_max_pool_dx = {rule_max_pool_dx, NULL, NULL};
 
-/* --- averages ------------------------------------------------------------------------------------------- */
+/* --- averages -------------------------------------------------------------------------------- */
 
 /* How an axis of the plane and of its windows reads in the rule. */
 enum { WINDOWS_OVERLAP, WINDOWS_TILE, WINDOW_IS_ALL };
@@ -198,9 +201,9 @@ static tsr_status rule_adaptive(const tsri_op *op, tsri_rule_text *out)
     const tsr_dims *big = forward ? &op->in[0]->shape : &op->out[0]->shape;
     const tsr_dims *small = forward ? &op->out[0]->shape : &op->in[0]->shape;
     for (int i = 0; i < 2; i++)
-        how[i] = small->d[2 + i] == 1                       ? WINDOW_IS_ALL
+        how[i] = small->d[2 + i] == 1                   ? WINDOW_IS_ALL
                  : big->d[2 + i] % small->d[2 + i] == 0 ? WINDOWS_TILE
-                                                            : WINDOWS_OVERLAP;
+                                                        : WINDOWS_OVERLAP;
     return write_average(out, small, how, forward);
 }
 

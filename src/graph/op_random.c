@@ -62,7 +62,7 @@ static double flops_random(const tsri_op *op)
 
 const tsri_op_def tsri_def_dropout = {rule_dropout, grad_dropout, flops_random};
 
-/* --- sources -------------------------------------------------------------------------------------------- */
+/* --- sources --------------------------------------------------------------------------------- */
 
 static tsr_tensor *add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs,
                               tsr_dims dims, tsr_dtype dtype, const tsr_placement *p, tsr_sbp sbp,
@@ -92,7 +92,8 @@ static tsr_tensor *declare_random(const tsri_ctx *c, tsri_random_dist dist, cons
     if (dist == TSRI_RANDOM_UNIFORM && a > b)
         return tsri_op_fail(c, TSR_ERR_INVALID, "'%s': low %g is above high %g", name, a, b);
     if (dist == TSRI_RANDOM_NORMAL && b < 0)
-        return tsri_op_fail(c, TSR_ERR_INVALID, "'%s': std is %g; it must not be negative", name, b);
+        return tsri_op_fail(c, TSR_ERR_INVALID, "'%s': std is %g; it must not be negative", name,
+                            b);
     tsri_attrs attrs = {0};
     attrs.random.key = tsri_rng_key(c->g->seed, name);
     attrs.random.dist = dist;

@@ -102,15 +102,14 @@ tsr_tensor *tsr_min_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *f
     return declare_extreme("min", x, TSR_REDUCE_MIN, axes, keepdim, (tsri_loc){file, line});
 }
 
-/* s^(1/p) whose gradient at s = 0 is 0, as at any minimum, not infinite: 1 is added where s is 0 and
- * taken off the root again. */
+/* s^(1/p) whose gradient at s = 0 is 0, as at any minimum, not infinite: 1 is added where s is 0
+ * and taken off the root again. */
 static tsr_tensor *root(tsr_tensor *s, double p, tsri_loc loc)
 {
     if (s->failed)
         return s;
     tsr_tensor *zero = tsri_make_fill(s->graph, TSR_SCALAR, s->dtype, s->placement, 0, loc);
-    tsr_tensor *is_zero =
-        tsri_make_binary("norm", TSRI_BINARY_EQUAL, s, zero, s->dtype, loc);
+    tsr_tensor *is_zero = tsri_make_binary("norm", TSRI_BINARY_EQUAL, s, zero, s->dtype, loc);
     tsr_tensor *safe = tsri_make_binary("norm", TSRI_BINARY_ADD, s, is_zero, 0, loc);
     tsr_tensor *r = p == 2 ? tsri_make_unary(safe, TSRI_UNARY_SQRT, 0, loc)
                            : tsri_make_unary(safe, TSRI_UNARY_POW, 1 / p, loc);
@@ -129,8 +128,8 @@ tsr_tensor *tsr_norm_at(tsr_tensor *x, double p, tsr_axes axes, bool keepdim, co
     if (!tsri_want_float(&c, x) || !tsri_want_axes(&c, x, axes, &mask))
         return &c.g->failed;
     if (!(p > 0))
-        return tsri_op_fail(&c, TSR_ERR_INVALID, "p is %g; it must be above 0 (INFINITY: the maximum)",
-                            p);
+        return tsri_op_fail(&c, TSR_ERR_INVALID,
+                            "p is %g; it must be above 0 (INFINITY: the maximum)", p);
     if (isinf(p))
         return declare_extreme("norm", tsri_make_unary(x, TSRI_UNARY_ABS, 0, loc), TSR_REDUCE_MAX,
                                axes, keepdim, loc);
@@ -147,15 +146,15 @@ static tsr_status rule_reduce(const tsri_op *op, tsri_rule_text *out)
     char in[TSRI_AXES_TEXT], res[TSRI_AXES_TEXT];
     int ndim = op->in[0]->shape.ndim;
     bool sum = op->attrs.reduce.op == TSR_REDUCE_SUM;
-    return tsri_write_rule(out, "%s%s -> %s%s", sum ? "" : "!^", tsri_axes_text(in, ndim, 0, 0),
-                           sum                                      ? ""
-                           : op->attrs.reduce.op == TSR_REDUCE_MAX ? "max "
-                                                                    : "min ",
-                           tsri_axes_text(res, ndim, op->attrs.reduce.axes,
-                                          op->attrs.reduce.keepdim ? '1' : 0));
+    return tsri_write_rule(
+        out, "%s%s -> %s%s", sum ? "" : "!^", tsri_axes_text(in, ndim, 0, 0),
+        sum                                     ? ""
+        : op->attrs.reduce.op == TSR_REDUCE_MAX ? "max "
+                                                : "min ",
+        tsri_axes_text(res, ndim, op->attrs.reduce.axes, op->attrs.reduce.keepdim ? '1' : 0));
 }
 
-/* Gives t back the axes that the reduction dropped, as 1. Leading ones broadcasting gives anyway. */
+/* Gives t back the axes that the reduction dropped, as 1. Leading ones come by broadcasting. */
 static tsr_tensor *with_axes(const tsri_op *op, tsr_tensor *t)
 {
     uint32_t mask = op->attrs.reduce.axes;
@@ -191,7 +190,7 @@ static double flops_reduce(const tsri_op *op)
 
 const tsri_op_def tsri_def_reduce = {rule_reduce, grad_reduce, flops_reduce};
 
-/* --- argmax ------------------------------------------------------------------------------------------ */
+/* --- argmax ---------------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_argmax_at(tsr_tensor *x, int axis, const char *file, int line)
 {
@@ -222,7 +221,7 @@ static tsr_status rule_argmax(const tsri_op *op, tsri_rule_text *out)
 
 const tsri_op_def tsri_def_argmax = {rule_argmax, NULL, flops_reduce};
 
-/* --- broadcast_to --------------------------------------------------------------------------------------- */
+/* --- broadcast_to ---------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_broadcast_to_at(tsr_tensor *x, tsr_dims dims, const char *file, int line)
 {

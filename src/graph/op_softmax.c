@@ -2,7 +2,7 @@
 /* Softmax and losses. */
 #include "src/graph/op.h"
 
-/* --- softmax ------------------------------------------------------------------------------------------ */
+/* --- softmax --------------------------------------------------------------------------------- */
 
 static tsr_tensor *declare_softmax(const char *name, tsr_tensor *x, int axis, bool is_log,
                                    tsri_loc loc)
@@ -59,7 +59,7 @@ static double flops_exp(const tsri_op *op)
 const tsri_op_def tsri_def_softmax = {rule_softmax, grad_softmax, flops_exp};
 const tsri_op_def tsri_def_softmax_dx = {rule_softmax_dx, NULL, flops_exp};
 
-/* --- cross entropy -------------------------------------------------------------------------------------- */
+/* --- cross entropy --------------------------------------------------------------------------- */
 
 static bool want_reduction(const tsri_ctx *c, tsr_reduction r)
 {
@@ -82,7 +82,8 @@ static bool want_logits(const tsri_ctx *c, const tsr_tensor *x, const tsr_tensor
         return false;
     }
     if (labels->dtype != TSR_I64) {
-        tsri_op_fail(c, TSR_ERR_DTYPE, "labels are %s; i64 is needed: use tsr_cast(labels, TSR_I64)",
+        tsri_op_fail(c, TSR_ERR_DTYPE,
+                     "labels are %s; i64 is needed: use tsr_cast(labels, TSR_I64)",
                      tsr_dtype_name(labels->dtype));
         return false;
     }
@@ -90,7 +91,8 @@ static bool want_logits(const tsri_ctx *c, const tsr_tensor *x, const tsr_tensor
 }
 
 tsr_tensor *tsr_cross_entropy_with_at(tsr_tensor *logits, tsr_tensor *labels,
-                                      const tsr_cross_entropy_opts *opts, const char *file, int line)
+                                      const tsr_cross_entropy_opts *opts, const char *file,
+                                      int line)
 {
     tsri_loc loc = {file, line};
     tsr_tensor *in[2] = {logits, labels}, *failed;
@@ -157,7 +159,7 @@ static tsr_status rule_ce_dx(const tsri_op *op, tsri_rule_text *out)
 const tsri_op_def tsri_def_ce = {rule_ce, grad_ce, flops_exp};
 const tsri_op_def tsri_def_ce_dx = {rule_ce_dx, NULL, flops_exp};
 
-/* --- squared error --------------------------------------------------------------------------------------- */
+/* --- squared error --------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_mse_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction, const char *file,
                             int line)

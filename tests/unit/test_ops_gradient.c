@@ -53,7 +53,7 @@ static tsr_tensor *x64(tsr_dims dims)
     return leaf[nleaves++] = input(TSR_F64, dims);
 }
 
-/* --- a walk over the graph --------------------------------------------------------------------------- */
+/* --- a walk over the graph ------------------------------------------------------------------- */
 
 static tsri_arg whole(const tsr_tensor *t)
 {
@@ -100,7 +100,7 @@ static void run_graph(int nops)
             run_op(g->ops[i]);
 }
 
-/* --- differences ------------------------------------------------------------------------------------------ */
+/* --- differences ----------------------------------------------------------------------------- */
 
 /* d(sum w*y)/dx of every leaf, with random weights w so that nothing cancels. */
 static void check(tsr_tensor *y, double low, double high)
@@ -151,13 +151,13 @@ static void check(tsr_tensor *y, double low, double high)
     free(value);
 }
 
-#define CHECK(low, high, y)                                                                        \
-    do {                                                                                           \
-        start(true);                                                                               \
-        check((y), (low), (high));                                                                 \
+#define CHECK(low, high, y)        \
+    do {                           \
+        start(true);               \
+        check((y), (low), (high)); \
     } while (0)
 
-/* --- cases ---------------------------------------------------------------------------------------------- */
+/* --- cases ----------------------------------------------------------------------------------- */
 
 static void test_unary(void **state)
 {
@@ -245,23 +245,28 @@ static void test_products(void **state)
     CHECK(-2, 2, tsr_matmul_t(x64(D(3, 2)), x64(D(4, 3)), true, true));
     CHECK(-2, 2, tsr_linear(x64(D(2, 2, 3)), x64(D(4, 3)), x64(D(4))));
     CHECK(-2, 2, tsr_linear(x64(D(3)), x64(D(1, 3)), x64(D(1))));
-    CHECK(-2, 2, tsr_conv2d(x64(D(2, 4, 5, 4)), x64(D(6, 2, 3, 2)), x64(D(6)),
-                            TSR_CONV2D_OPTS(.stride = {2, 1}, .padding = {1, TSR_OFF},
-                                            .dilation = {1, 2}, .groups = 2)));
-    CHECK(-2, 2, tsr_conv2d(x64(D(2, 3, 4, 4)), x64(D(3, 1, 3, 3)), NULL,
-                            TSR_CONV2D_OPTS(.padding = {1}, .groups = 3)));
+    CHECK(-2, 2,
+          tsr_conv2d(x64(D(2, 4, 5, 4)), x64(D(6, 2, 3, 2)), x64(D(6)),
+                     TSR_CONV2D_OPTS(.stride = {2, 1}, .padding = {1, TSR_OFF}, .dilation = {1, 2},
+                                     .groups = 2)));
+    CHECK(-2, 2,
+          tsr_conv2d(x64(D(2, 3, 4, 4)), x64(D(3, 1, 3, 3)), NULL,
+                     TSR_CONV2D_OPTS(.padding = {1}, .groups = 3)));
 }
 
 static void test_pool(void **state)
 {
     (void)state;
-    CHECK(-9, 9, tsr_max_pool2d(x64(D(2, 2, 5, 4)),
-                                TSR_POOL2D_OPTS(.kernel = {3}, .stride = {2}, .padding = {1})));
-    CHECK(-2, 2, tsr_avg_pool2d(x64(D(1, 2, 5, 4)), TSR_POOL2D_OPTS(.kernel = {3}, .stride = {2},
-                                                                    .padding = {1})));
-    CHECK(-2, 2, tsr_avg_pool2d(x64(D(1, 2, 5, 4)),
-                                TSR_POOL2D_OPTS(.kernel = {3, 2}, .padding = {1, TSR_OFF},
-                                                .count_include_pad = TSR_OFF)));
+    CHECK(-9, 9,
+          tsr_max_pool2d(x64(D(2, 2, 5, 4)),
+                         TSR_POOL2D_OPTS(.kernel = {3}, .stride = {2}, .padding = {1})));
+    CHECK(-2, 2,
+          tsr_avg_pool2d(x64(D(1, 2, 5, 4)),
+                         TSR_POOL2D_OPTS(.kernel = {3}, .stride = {2}, .padding = {1})));
+    CHECK(-2, 2,
+          tsr_avg_pool2d(x64(D(1, 2, 5, 4)),
+                         TSR_POOL2D_OPTS(.kernel = {3, 2}, .padding = {1, TSR_OFF},
+                                         .count_include_pad = TSR_OFF)));
     CHECK(-2, 2, tsr_adaptive_avg_pool2d(x64(D(2, 2, 5, 4)), 2, 3));
     CHECK(-2, 2, tsr_adaptive_avg_pool2d(x64(D(2, 2, 5, 4)), 1, 1));
 }
@@ -270,10 +275,12 @@ static void test_norm(void **state)
 {
     (void)state;
     CHECK(-2, 2, tsr_batch_norm(x64(D(3, 2, 2, 2)), x64(D(2)), x64(D(2)), NULL, NULL, NULL));
-    CHECK(-2, 2, tsr_batch_norm(x64(D(6, 2)), x64(D(2)), x64(D(2)), NULL, NULL,
-                                TSR_BATCH_NORM_OPTS(.stats = TSR_BN_LOCAL, .parts = 2)));
-    CHECK(-2, 2, tsr_batch_norm(x64(D(5, 2, 2, 1)), x64(D(2)), x64(D(2)), NULL, NULL,
-                                TSR_BATCH_NORM_OPTS(.stats = TSR_BN_LOCAL, .parts = 2)));
+    CHECK(-2, 2,
+          tsr_batch_norm(x64(D(6, 2)), x64(D(2)), x64(D(2)), NULL, NULL,
+                         TSR_BATCH_NORM_OPTS(.stats = TSR_BN_LOCAL, .parts = 2)));
+    CHECK(-2, 2,
+          tsr_batch_norm(x64(D(5, 2, 2, 1)), x64(D(2)), x64(D(2)), NULL, NULL,
+                         TSR_BATCH_NORM_OPTS(.stats = TSR_BN_LOCAL, .parts = 2)));
     /* Evaluation, first with respect to x, gamma, beta and the mean; then of rows. */
     for (int rows = 0; rows < 2; rows++) {
         start(false);
@@ -298,10 +305,10 @@ static void test_losses(void **state)
         CHECK(-2, 2, tsr_mse_loss(x64(D(2, 3)), x64(D(2, 3)), red));
         CHECK(-2, 2, tsr_cross_entropy(x64(D(4, 3)), input(TSR_I64, labels), red));
         CHECK(-2, 2,
-              tsr_cross_entropy_with(x64(D(4, 3)), input(TSR_I64, labels),
-                                     TSR_CROSS_ENTROPY_OPTS(.reduction = red, .label_smoothing = 0.2,
-                                                            .has_ignore_index = true,
-                                                            .ignore_index = 1)));
+              tsr_cross_entropy_with(
+                  x64(D(4, 3)), input(TSR_I64, labels),
+                  TSR_CROSS_ENTROPY_OPTS(.reduction = red, .label_smoothing = 0.2,
+                                         .has_ignore_index = true, .ignore_index = 1)));
     }
 }
 
@@ -315,7 +322,7 @@ static void test_movement(void **state)
     CHECK(-2, 2, tsr_dropout(x64(D(5, 7)), 0.4));
 }
 
-/* --- values of what is composed ------------------------------------------------------------------------- */
+/* --- values of what is composed -------------------------------------------------------------- */
 
 /* The mean divides by the labels that count: with labels 0,1,2,0 and 1 ignored, by 3. */
 static void test_ignore_index_value(void **state)
@@ -363,11 +370,11 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unary),       cmocka_unit_test(test_binary),
-        cmocka_unit_test(test_reduce),      cmocka_unit_test(test_ties_share),
-        cmocka_unit_test(test_products),    cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_norm),        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_movement),    cmocka_unit_test(test_ignore_index_value),
+        cmocka_unit_test(test_unary),    cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_reduce),   cmocka_unit_test(test_ties_share),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_norm),     cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_movement), cmocka_unit_test(test_ignore_index_value),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
