@@ -5,7 +5,6 @@
 #include <tessera/placement.h>
 
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -229,13 +228,7 @@ static tsr_status local_exchange(tsri_comm *c, const void *mine, size_t bytes, v
 
 static void local_abort(tsri_comm *c, const char *text)
 {
-    tsri_arena_head *head = tsri_arena_get_head(&of(c)->arena);
-    uint32_t free_state = 0;
-    if (!atomic_compare_exchange_strong(&head->abort_state, &free_state, 1))
-        return;
-    head->abort_rank = c->world->rank;
-    snprintf(head->abort_text, sizeof head->abort_text, "%s", text ? text : "it gave up");
-    atomic_store(&head->abort_state, 2);
+    tsri_arena_abort(&of(c)->arena, c->world->rank, text);
 }
 
 static void local_stats(tsri_comm *c, tsri_comm_stats *out_stats)
@@ -297,7 +290,9 @@ static tsr_status take_slot(tsri_local *local, bool is_process)
         if (nobody > 0)
             close(nobody - 1);
     }
+    local->worlds = atomic_load(&slot->worlds) + 1;
     atomic_store(&slot->pid, me);
+    atomic_store(&slot->worlds, local->worlds);
     atomic_store(&slot->state, TSRI_RANK_HERE);
     return TSR_OK;
 }

@@ -32,6 +32,8 @@ tsr_status tsri_arena_make(int nranks, size_t bytes_per_rank, tsri_arena *out_ar
 /* text: "pid:fd:bytes_per_rank", as the launcher gives it. */
 tsr_status tsri_arena_inherit(const char *text, int nranks, tsri_arena *out_arena);
 void tsri_arena_unmap(tsri_arena *arena);
+/* Tells all ranks that `rank` has failed, and why. Only the first one's word counts. */
+void tsri_arena_abort(const tsri_arena *arena, int rank, const char *text);
 
 static inline tsri_arena_head *tsri_arena_get_head(const tsri_arena *a)
 {
@@ -73,6 +75,7 @@ typedef struct tsri_local {
     tsri_comm pub;
     tsri_arena arena;
     bool owns_arena; /* process ranks; thread ranks share their spawner's */
+    int worlds; /* the number of this one among the rank's, from 1 */
     int spins;
     int *pidfds; /* one per rank: 0 not opened yet, -1 can't be, else descriptor + 1 */
     tsri_local_group *groups;

@@ -78,3 +78,14 @@ void tsri_arena_unmap(tsri_arena *arena)
         munmap(arena->base, arena->layout.total);
     arena->base = NULL;
 }
+
+void tsri_arena_abort(const tsri_arena *arena, int rank, const char *text)
+{
+    tsri_arena_head *head = tsri_arena_get_head(arena);
+    uint32_t nobody = 0;
+    if (!atomic_compare_exchange_strong(&head->abort_state, &nobody, 1))
+        return;
+    head->abort_rank = rank;
+    snprintf(head->abort_text, sizeof head->abort_text, "%s", text ? text : "it gave up");
+    atomic_store(&head->abort_state, 2);
+}

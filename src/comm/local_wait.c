@@ -98,24 +98,21 @@ bool tsri_local_pid_gone(int pid, int *pidfd)
     return poll(&p, 1, 0) == 1;
 }
 
-/* Why `rank` will never advance again; NULL if it may. */
+/* Why `rank` will never advance again in this world; NULL if it may. */
 static const char *why_gone(tsri_local *local, int rank)
 {
+    static const char left[] = "has left (its function returned, or its world was destroyed)";
+    static const char died[] = "died (its process has ended)";
     tsri_rank_slot *slot = tsri_arena_slot(&local->arena, rank);
-    switch ((tsri_rank_state)atomic_load(&slot->state)) {
-    case TSRI_RANK_LEFT:
-        return "has left (its function returned, or its world was destroyed)";
-    case TSRI_RANK_EXITED:
-        return "died (its process has ended)";
-    case TSRI_RANK_ABSENT:
-        return NULL;
-    case TSRI_RANK_HERE:
-        break;
-    }
+    /* In this order: it leaves, and only then makes its next world. */
+    int worlds = atomic_load(&slot->worlds), state = atomic_load(&slot->state);
+    if (state == TSRI_RANK_EXITED)
+        return died;
+    if (worlds > local->worlds || (worlds == local->worlds && state == TSRI_RANK_LEFT))
+        return left;
+    /* Here, or between an earlier world and this one. */
     int pid = atomic_load(&slot->pid);
-    if (pid && tsri_local_pid_gone(pid, &local->pidfds[rank]))
-        return "died (its process has ended)";
-    return NULL;
+    return pid && tsri_local_pid_gone(pid, &local->pidfds[rank]) ? died : NULL;
 }
 
 static bool reached(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)

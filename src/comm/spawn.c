@@ -45,8 +45,7 @@ static void *run_rank(void *arg)
         tsri_world_make(&s->opts, s->arena.nranks, t->rank, t->rank, s->arena, false, &world);
     if (status != TSR_OK) {
         note_failure(s, t->rank, status);
-        /* Without a communicator: what its peers look at when nobody comes. */
-        atomic_store(&tsri_arena_slot(&s->arena, t->rank)->state, TSRI_RANK_LEFT);
+        tsri_arena_abort(&s->arena, t->rank, tsr_last_error());
         return NULL;
     }
     status = s->fn(world, s->arg);
@@ -73,8 +72,7 @@ static void run_all(spawn *s, thread_rank *ranks)
     if (rc) {
         note_failure(s, started, tsri_fail(TSR_ERR_NO_MEMORY, "can't start a thread: %s",
                                            strerror(rc)));
-        for (int i = started; i < n; i++)
-            atomic_store(&tsri_arena_slot(&s->arena, i)->state, TSRI_RANK_LEFT);
+        tsri_arena_abort(&s->arena, started, tsr_last_error());
     }
     for (int i = 0; i < started; i++)
         pthread_join(ranks[i].thread, NULL);

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 
 #define CHECK(cond)                                                                                \
@@ -338,92 +337,6 @@ static void test_large_with_threads(void **state)
     spawn_ok(2, large_body, NULL, &o);
 }
 
-/* --- arithmetic ------------------------------------------------------------------------------- */
-
-static tsr_status reduce_one(tsr_world *w, tsr_dtype t, tsr_reduce_op op, const void *mine,
-                             void *result)
-{
-    void *src, *dst;
-    tsri_group *g;
-    tsri_ticket ticket;
-    size_t bytes = tsr_dtype_size(t);
-    TSRI_TRY(all_ranks(w, 0, &g));
-    TSRI_TRY(tsri_region_alloc(&w->region, bytes, &src));
-    TSRI_TRY(tsri_region_alloc(&w->region, bytes, &dst));
-    memcpy(src, mine, bytes);
-    const tsri_segment s = {src, dst, t, TSR_DIMS(1), -1, -1};
-    const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .op = op, .nseg = 1, .seg = &s};
-    TSRI_TRY(w->comm->ops->start(g, &c, &ticket));
-    TSRI_TRY(w->comm->ops->finish(g, &ticket));
-    TSRI_TRY(w->comm->ops->release(g, &ticket));
-    memcpy(result, dst, bytes);
-    return TSR_OK;
-}
-
-static tsr_status arithmetic_body(tsr_world *w, void *arg)
-{
-    (void)arg;
-    const float order[3] = {1e8f, -1e8f, 1.0f}; /* another order gives 0 */
-    float f;
-    TSRI_TRY(reduce_one(w, TSR_F32, TSR_REDUCE_SUM, &order[w->rank], &f));
-    CHECK(f == 1.0f);
-    for (int who = 0; who < 3; who++) {
-        float mine = w->rank == who ? __builtin_nanf("") : (float)w->rank;
-        double wide = mine;
-        TSRI_TRY(reduce_one(w, TSR_F32, TSR_REDUCE_MAX, &mine, &f));
-        CHECK(f != f);
-        TSRI_TRY(reduce_one(w, TSR_F32, TSR_REDUCE_MIN, &mine, &f));
-        CHECK(f != f);
-        TSRI_TRY(reduce_one(w, TSR_F64, TSR_REDUCE_MAX, &wide, &wide));
-        CHECK(wide != wide);
-    }
-    /* 2048 + 1 stays 2048 in f16, but is 2049 in f32. */
-    const half h[3] = {2048, 1, 1};
-    half sum;
-    TSRI_TRY(reduce_one(w, TSR_F16, TSR_REDUCE_SUM, &h[w->rank], &sum));
-    CHECK(sum == (half)2050);
-    const uint16_t b[3] = {0x4380, 0x3f80, 0x3f80}; /* 256 + 1 + 1; 258 is a bf16, 257 is not */
-    uint16_t bsum;
-    TSRI_TRY(reduce_one(w, TSR_BF16, TSR_REDUCE_SUM, &b[w->rank], &bsum));
-    CHECK(bsum == 0x4381);
-    return TSR_OK;
-}
-
-/* Every f16, through the library's conversions and the compiler's. */
-static tsr_status all_halves_body(tsr_world *w, void *arg)
-{
-    (void)arg;
-    enum { N = 65536 };
-    void *src, *dst;
-    tsri_group *g;
-    tsri_ticket ticket;
-    TSRI_TRY(all_ranks(w, 0, &g));
-    TSRI_TRY(tsri_region_alloc(&w->region, 2 * N, &src));
-    TSRI_TRY(tsri_region_alloc(&w->region, 2 * N, &dst));
-    for (uint32_t i = 0; i < N; i++)
-        ((uint16_t *)src)[i] = (uint16_t)(w->rank == 0 ? i : i * 40503u >> 3);
-    const tsri_segment s = {src, dst, TSR_F16, TSR_DIMS(N), -1, -1};
-    const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .nseg = 1, .seg = &s};
-    TSRI_TRY(w->comm->ops->start(g, &c, &ticket));
-    TSRI_TRY(w->comm->ops->finish(g, &ticket));
-    for (uint32_t i = 0; i < N; i++) {
-        uint16_t bits[2] = {(uint16_t)i, (uint16_t)(i * 40503u >> 3)};
-        half x[2], want, got;
-        memcpy(x, bits, sizeof x);
-        memcpy(&got, (uint16_t *)dst + i, sizeof got);
-        want = (half)((float)x[0] + (float)x[1]);
-        CHECK(want == got || (want != want && got != got));
-    }
-    return w->comm->ops->release(g, &ticket);
-}
-
-static void test_arithmetic(void **state)
-{
-    (void)state;
-    spawn_ok(3, arithmetic_body, NULL, &small);
-    spawn_ok(2, all_halves_body, NULL, &small);
-}
-
 /* --- order, lanes, groups --------------------------------------------------------------------- */
 
 static tsr_status outstanding_body(tsr_world *w, void *arg)
@@ -603,7 +516,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),      cmocka_unit_test(test_many_segments),
-        cmocka_unit_test(test_large_with_threads), cmocka_unit_test(test_arithmetic),
+        cmocka_unit_test(test_large_with_threads),
         cmocka_unit_test(test_outstanding), cmocka_unit_test(test_subgroups),
         cmocka_unit_test(test_exchange),    cmocka_unit_test(test_record),
         cmocka_unit_test(test_tiny_often),

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/cli/cli.h"
+
+#include <tessera/base.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct command {
+    const char *name, *summary;
+    cli_command_fn *run;
+} commands[] = {
+    {"launch", "run a program as several ranks on this machine", cli_launch},
+};
+
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_help(FILE *f)
+{
+    fprintf(f, "usage: tessera COMMAND [ARGS...]\n"
+               "       tessera --version | --help\n"
+               "\n"
+               "commands:\n");
+    for (int i = 0; i < COMMANDS; i++)
+        fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fprintf(f, "\n`tessera COMMAND --help` tells more; see also tessera(1).\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return CLI_USAGE;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("tessera %s\n", TSR_VERSION_STRING);
+        return CLI_OK;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        print_help(stdout);
+        return CLI_OK;
+    }
+    for (int i = 0; i < COMMANDS; i++)
+        if (!strcmp(argv[1], commands[i].name))
+            return commands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "tessera: there is no command '%s'; `tessera --help` lists them\n", argv[1]);
+    return CLI_USAGE;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What test_launch starts as ranks. argv[1] says what to do. */
+#include "src/comm/comm.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { COUNT = 1003 };
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static tsr_status call(tsr_world *w, tsri_group *g, const tsri_coll *c)
+{
+    tsri_ticket t;
+    TSRI_TRY(w->comm->ops->start(g, c, &t));
+    TSRI_TRY(w->comm->ops->finish(g, &t));
+    return w->comm->ops->release(g, &t);
+}
+
+static tsr_status collectives(tsr_world *w)
+{
+    int ranks[8], n = w->nranks;
+    float *src, *dst;
+    tsri_group *g;
+    for (int i = 0; i < n; i++)
+        ranks[i] = i;
+    TSRI_TRY(w->comm->ops->group(w->comm, n, ranks, 0, &g));
+    TSRI_TRY(tsri_region_alloc(&w->region, COUNT * sizeof *src, (void **)&src));
+    TSRI_TRY(tsri_region_alloc(&w->region, COUNT * sizeof *dst, (void **)&dst));
+    for (int round = 0; round < 200; round++) {
+        const tsri_segment s = {src, dst, TSR_F32, TSR_DIMS(COUNT), -1, -1};
+        const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .algo = (tsri_coll_algo)(round & 1),
+                             .nseg = 1, .seg = &s, .what = "sum"};
+        for (int i = 0; i < COUNT; i++)
+            src[i] = (float)((w->rank + 1) * (i % 50) + round);
+        TSRI_TRY(call(w, g, &c));
+        for (int i = 0; i < COUNT; i++)
+            if (dst[i] != (float)(n * (n + 1) / 2 * (i % 50) + n * round))
+                return tsri_fail(TSR_ERR_INTERNAL, "round %d, element %d: %g", round, i,
+                                 (double)dst[i]);
+    }
+    int all[8];
+    TSRI_TRY(w->comm->ops->exchange(w->comm, &w->rank, sizeof w->rank, all));
+    for (int i = 0; i < n; i++)
+        if (all[i] != i)
+            return tsri_fail(TSR_ERR_INTERNAL, "exchange: %d", all[i]);
+    return TSR_OK;
+}
+
+/* The last rank is killed; the others must know within a second. */
+static tsr_status killed(tsr_world *w)
+{
+    signal(SIGTERM, SIG_IGN); /* the launcher's, which comes as soon */
+    TSRI_TRY(tsr_world_barrier(w));
+    if (w->rank == w->nranks - 1) {
+        usleep(200000);
+        raise(SIGKILL);
+    }
+    double start = now_s();
+    tsr_status status = tsr_world_barrier(w);
+    printf("rank %d: %s after %s: %s\n", w->rank, tsr_status_name(status),
+           now_s() - start < 1.2 ? "a moment" : "too long", tsr_last_error());
+    return status;
+}
+
+/* A second world after the first, in the same processes. */
+static tsr_status again(tsr_world **w)
+{
+    TSRI_TRY(collectives(*w));
+    tsr_world *second;
+    if (tsr_world_create(NULL, &second) != TSR_ERR_STATE)
+        return tsri_fail(TSR_ERR_INTERNAL, "two worlds at once");
+    for (int i = 0; i < 3; i++) {
+        tsr_world_destroy(*w);
+        *w = NULL;
+        TSRI_TRY(tsr_world_create(NULL, w));
+        TSRI_TRY(collectives(*w));
+    }
+    return TSR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+    tsr_world *w = NULL;
+    const char *env_rank = getenv("RANK");
+    int rank = env_rank ? atoi(env_rank) : 0;
+    if (!strcmp(mode, "never") && rank == 1) {
+        usleep(300000);
+        return 0; /* without ever making its world */
+    }
+    tsr_status status = tsr_world_create(NULL, &w);
+    if (status == TSR_OK && !strcmp(mode, "collectives"))
+        status = collectives(w);
+    else if (status == TSR_OK && !strcmp(mode, "killed"))
+        status = killed(w);
+    else if (status == TSR_OK && !strcmp(mode, "again"))
+        status = again(&w);
+    else if (status == TSR_OK && !strcmp(mode, "exit") && rank == 1)
+        exit(7);
+    else if (status == TSR_OK)
+        status = tsr_world_barrier(w);
+    if (status != TSR_OK)
+        fprintf(stderr, "rank %d: %s\n", rank, tsr_last_error());
+    else
+        printf("rank %d of %d ok\n", tsr_world_rank(w), tsr_world_size(w));
+    tsr_world_destroy(w);
+    return status == TSR_OK ? 0 : 1;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reductions: order, NaN, and the arithmetic of 16-bit floats. */
+#include "src/comm/comm.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond);            \
+    } while (0)
+
+/* The compiler's own f16: an oracle for the library's. */
+__extension__ typedef _Float16 half;
+
+static const tsr_world_opts small = {
+    .size = sizeof small, .arena_bytes = 64 << 20, .timeout_s = 60, .threads = 1};
+
+static tsr_status all_ranks(tsr_world *w, int lane, tsri_group **out)
+{
+    int ranks[16];
+    for (int i = 0; i < w->nranks; i++)
+        ranks[i] = i;
+    return w->comm->ops->group(w->comm, w->nranks, ranks, lane, out);
+}
+
+static void spawn_ok(int n, tsr_rank_fn *fn, void *arg, const tsr_world_opts *opts)
+{
+    tsr_status status = tsr_spawn_with(n, fn, arg, opts);
+    if (status != TSR_OK)
+        fail_msg("%d ranks: %s: %s", n, tsr_status_name(status), tsr_last_error());
+}
+
+static tsr_status reduce_one(tsr_world *w, tsr_dtype t, tsr_reduce_op op, const void *mine,
+                             void *result)
+{
+    void *src, *dst;
+    tsri_group *g;
+    tsri_ticket ticket;
+    size_t bytes = tsr_dtype_size(t);
+    TSRI_TRY(all_ranks(w, 0, &g));
+    TSRI_TRY(tsri_region_alloc(&w->region, bytes, &src));
+    TSRI_TRY(tsri_region_alloc(&w->region, bytes, &dst));
+    memcpy(src, mine, bytes);
+    const tsri_segment s = {src, dst, t, TSR_DIMS(1), -1, -1};
+    const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .op = op, .nseg = 1, .seg = &s};
+    TSRI_TRY(w->comm->ops->start(g, &c, &ticket));
+    TSRI_TRY(w->comm->ops->finish(g, &ticket));
+    TSRI_TRY(w->comm->ops->release(g, &ticket));
+    memcpy(result, dst, bytes);
+    return TSR_OK;
+}
+
+static tsr_status arithmetic_body(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const float order[3] = {1e8f, -1e8f, 1.0f}; /* another order gives 0 */
+    float f;
+    TSRI_TRY(reduce_one(w, TSR_F32, TSR_REDUCE_SUM, &order[w->rank], &f));
+    CHECK(f == 1.0f);
+    for (int who = 0; who < 3; who++) {
+        float mine = w->rank == who ? __builtin_nanf("") : (float)w->rank;
+        double wide = mine;
+        TSRI_TRY(reduce_one(w, TSR_F32, TSR_REDUCE_MAX, &mine, &f));
+        CHECK(f != f);
+        TSRI_TRY(reduce_one(w, TSR_F32, TSR_REDUCE_MIN, &mine, &f));
+        CHECK(f != f);
+        TSRI_TRY(reduce_one(w, TSR_F64, TSR_REDUCE_MAX, &wide, &wide));
+        CHECK(wide != wide);
+    }
+    /* 2048 + 1 stays 2048 in f16, but is 2049 in f32. */
+    const half h[3] = {2048, 1, 1};
+    half sum;
+    TSRI_TRY(reduce_one(w, TSR_F16, TSR_REDUCE_SUM, &h[w->rank], &sum));
+    CHECK(sum == (half)2050);
+    const uint16_t b[3] = {0x4380, 0x3f80, 0x3f80}; /* 256 + 1 + 1; 258 is a bf16, 257 is not */
+    uint16_t bsum;
+    TSRI_TRY(reduce_one(w, TSR_BF16, TSR_REDUCE_SUM, &b[w->rank], &bsum));
+    CHECK(bsum == 0x4381);
+    return TSR_OK;
+}
+
+/* Every f16, through the library's conversions and the compiler's. */
+static tsr_status all_halves_body(tsr_world *w, void *arg)
+{
+    (void)arg;
+    enum { N = 65536 };
+    void *src, *dst;
+    tsri_group *g;
+    tsri_ticket ticket;
+    TSRI_TRY(all_ranks(w, 0, &g));
+    TSRI_TRY(tsri_region_alloc(&w->region, 2 * N, &src));
+    TSRI_TRY(tsri_region_alloc(&w->region, 2 * N, &dst));
+    for (uint32_t i = 0; i < N; i++)
+        ((uint16_t *)src)[i] = (uint16_t)(w->rank == 0 ? i : i * 40503u >> 3);
+    const tsri_segment s = {src, dst, TSR_F16, TSR_DIMS(N), -1, -1};
+    const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .nseg = 1, .seg = &s};
+    TSRI_TRY(w->comm->ops->start(g, &c, &ticket));
+    TSRI_TRY(w->comm->ops->finish(g, &ticket));
+    for (uint32_t i = 0; i < N; i++) {
+        uint16_t bits[2] = {(uint16_t)i, (uint16_t)(i * 40503u >> 3)};
+        half x[2], want, got;
+        memcpy(x, bits, sizeof x);
+        memcpy(&got, (uint16_t *)dst + i, sizeof got);
+        want = (half)((float)x[0] + (float)x[1]);
+        CHECK(want == got || (want != want && got != got));
+    }
+    return w->comm->ops->release(g, &ticket);
+}
+
+static void test_arithmetic(void **state)
+{
+    (void)state;
+    spawn_ok(3, arithmetic_body, NULL, &small);
+    spawn_ok(2, all_halves_body, NULL, &small);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arithmetic)};
+    return cmocka_run_group_tests_name("arithmetic", tests, NULL, NULL);
+}
