@@ -9,8 +9,9 @@ static bool add_layer(tsr_world *w, const tsr_nn_opts *nn, tsr_module *net, cons
 {
     tsr_module *m = tsr_module_add(net, name, tsr_nn_sequential(w, nn));
     return m &&
-           tsr_module_add(m, "0", tsr_nn_conv2d(w, nn, in, out, 5, true,
-                                                TSR_CONV2D_OPTS(.padding = {2, 2}))) &&
+           tsr_module_add(
+               m, "0",
+               tsr_nn_conv2d(w, nn, in, out, 5, true, TSR_CONV2D_OPTS(.padding = {2, 2}))) &&
            tsr_module_add(m, "1", tsr_nn_batch_norm(w, nn, out, bn)) &&
            tsr_module_add(m, "2", tsr_nn_relu(w, nn)) &&
            tsr_module_add(m, "3", tsr_nn_max_pool2d(w, nn, TSR_POOL2D_OPTS(.kernel = {2, 2})));
@@ -37,10 +38,11 @@ tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
     tsr_module *net = tsr_module_create(w, &nn, net_forward, NULL, NULL);
     /* Two poolings halve each side, rounding down. */
     int64_t features = 32 * (height / 2 / 2) * (width / 2 / 2);
-    bool ok = net && add_layer(w, &nn, net, "layer1", channels, 16, bn) &&
-              add_layer(w, &nn, net, "layer2", 16, 32, bn) &&
-              tsr_module_add(net, "fc", tsr_nn_linear(w, &nn, features,
-                                                      o.num_classes ? o.num_classes : 10, true));
+    bool ok =
+        net && add_layer(w, &nn, net, "layer1", channels, 16, bn) &&
+        add_layer(w, &nn, net, "layer2", 16, 32, bn) &&
+        tsr_module_add(net, "fc",
+                       tsr_nn_linear(w, &nn, features, o.num_classes ? o.num_classes : 10, true));
     if (!ok) {
         tsr_module_destroy(net);
         return NULL;

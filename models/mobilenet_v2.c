@@ -34,7 +34,7 @@ static tsr_module *add_sequential(builder *b, tsr_module *parent, const char *na
     return add(b, parent, name, b->failed ? NULL : tsr_nn_sequential(b->world, &b->nn));
 }
 
-/* --- layers with torchvision's initial values ---------------------------------------------------- */
+/* --- layers with torchvision's initial values ------------------------------------------------- */
 static tsr_tensor *conv_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     return tsr_conv2d(x, tsr_use(m, "weight", x), NULL, arg);
@@ -98,7 +98,8 @@ static void add_linear(builder *b, tsr_module *parent, const char *name, int64_t
     if (b->failed)
         return;
     tsr_module *m = tsr_module_create(b->world, &b->nn, linear_forward, NULL, NULL);
-    tsr_init normal = {.kind = TSR_INIT_NORMAL, .a = 0, .b = 0.01}, zeros = {.kind = TSR_INIT_ZEROS};
+    tsr_init normal = {.kind = TSR_INIT_NORMAL, .a = 0, .b = 0.01},
+             zeros = {.kind = TSR_INIT_ZEROS};
     b->failed = !tsr_module_param(m, "weight", TSR_DIMS(out, in), TSR_AUTO, normal) ||
                 !tsr_module_param(m, "bias", TSR_DIMS(out), TSR_AUTO, zeros);
     if (b->failed)
@@ -107,10 +108,10 @@ static void add_linear(builder *b, tsr_module *parent, const char *name, int64_t
         add(b, parent, name, m);
 }
 
-/* --- blocks ---------------------------------------------------------------------------------------- */
+/* --- blocks ----------------------------------------------------------------------------------- */
 /* "0": convolution, "1": batch norm, "2": activation. */
-static void add_conv_bn_act(builder *b, tsr_module *parent, const char *name, int64_t in, int64_t out,
-                            int kernel, int stride, int64_t groups)
+static void add_conv_bn_act(builder *b, tsr_module *parent, const char *name, int64_t in,
+                            int64_t out, int kernel, int stride, int64_t groups)
 {
     tsr_module *m = add_sequential(b, parent, name);
     add_conv(b, m, "0", in, out, kernel, stride, groups);
@@ -130,11 +131,11 @@ static void add_inverted_residual(builder *b, tsr_module *parent, const char *na
 {
     static const char *const names[] = {"0", "1", "2", "3"};
     bool is_residual = stride == 1 && in == out;
-    tsr_module *block = add(b, parent, name,
-                            b->failed ? NULL
-                                      : tsr_module_create(b->world, &b->nn,
-                                                          is_residual ? residual_forward : NULL, NULL,
-                                                          NULL));
+    tsr_module *block =
+        add(b, parent, name,
+            b->failed ? NULL
+                      : tsr_module_create(b->world, &b->nn, is_residual ? residual_forward : NULL,
+                                          NULL, NULL));
     tsr_module *conv = add_sequential(b, block, "conv");
     int64_t hidden = in * expand;
     int i = 0;
@@ -153,7 +154,7 @@ static int64_t make_divisible(double v)
     return (double)n < 0.9 * v ? n + 8 : n;
 }
 
-/* --- the model --------------------------------------------------------------------------------------- */
+/* --- the model -------------------------------------------------------------------------------- */
 static void add_features(builder *b, tsr_module *net, double width, bool cifar, int64_t last)
 {
     /* Expansion, channels, blocks, stride of the first one: the paper's table 2. */

@@ -15,10 +15,11 @@ tsr_status tsri_agree(tsr_world *world, tsr_status status)
     if (world->nranks == 1 && !world->is_virtual)
         return status;
     if (!world->comm)
-        return status != TSR_OK ? status
-                                : tsri_fail(TSR_ERR_STATE,
-                                            "a virtual world is for planning: it has no other ranks "
-                                            "to agree with, and no data");
+        return status != TSR_OK
+                   ? status
+                   : tsri_fail(TSR_ERR_STATE,
+                               "a virtual world is for planning: it has no other ranks "
+                               "to agree with, and no data");
     verdict mine = {.status = status};
     if (status != TSR_OK)
         snprintf(mine.text, sizeof mine.text, "%s", tsr_last_error());

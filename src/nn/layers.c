@@ -48,7 +48,7 @@ static tsr_module *make_layer(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn
     return tsr_module_create(w, o, forward, arg, tsri_mem_free);
 }
 
-/* --- linear -------------------------------------------------------------------------------------------- */
+/* --- linear ----------------------------------------------------------------------------------- */
 /* The variable if the layer has it; NULL is an absent optional operand. */
 static tsr_tensor *use_optional(tsr_module *m, const char *name, tsr_tensor *x)
 {
@@ -78,7 +78,7 @@ tsr_module *tsr_nn_linear(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_
     return finish(m);
 }
 
-/* --- convolution ---------------------------------------------------------------------------------------- */
+/* --- convolution ------------------------------------------------------------------------------ */
 static tsr_tensor *conv2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     const layer *l = arg;
@@ -104,14 +104,15 @@ tsr_module *tsr_nn_conv2d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_
     if (!m)
         return NULL;
     int64_t per_group = in / groups;
-    tsr_module_param(m, "weight", TSR_DIMS(out, per_group, kernel, kernel), TSR_AUTO, weight_init());
+    tsr_module_param(m, "weight", TSR_DIMS(out, per_group, kernel, kernel), TSR_AUTO,
+                     weight_init());
     if (bias)
         tsr_module_param(m, "bias", TSR_DIMS(out), TSR_AUTO,
                          bias_init((double)per_group * kernel * kernel));
     return finish(m);
 }
 
-/* --- batch norm -------------------------------------------------------------------------------------------- */
+/* --- batch norm ------------------------------------------------------------------------------- */
 static tsr_tensor *batch_norm_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     const layer *l = arg;
@@ -139,8 +140,10 @@ tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
     tsri_opts_copy(&l.bn, sizeof l.bn, bn, bn ? bn->size : 0);
     l.bn.size = sizeof l.bn;
     if (c < 1 || l.bn.parts < 0) {
-        tsri_fail(TSR_ERR_INVALID, "tsr_nn_batch_norm: %lld channels, %d parts: channels must be at "
-                  "least 1, parts not negative", (long long)c, l.bn.parts);
+        tsri_fail(TSR_ERR_INVALID,
+                  "tsr_nn_batch_norm: %lld channels, %d parts: channels must be at "
+                  "least 1, parts not negative",
+                  (long long)c, l.bn.parts);
         return NULL;
     }
     bool is_local = l.bn.stats == TSR_BN_LOCAL;
@@ -164,7 +167,7 @@ tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
     return finish(m);
 }
 
-/* --- layers without variables ------------------------------------------------------------------------------- */
+/* --- layers without variables ----------------------------------------------------------------- */
 static tsr_tensor *relu_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     (void)arg;

@@ -79,12 +79,12 @@ static tsr_status check_name(const tsr_module *m, const char *what, const char *
     tsri_module_qualified_name(m, own, sizeof own);
     if (!name || !name[0] || strchr(name, '.'))
         return tsri_fail(TSR_ERR_INVALID,
-                         "module '%s': %s name '%s': names are not empty and have no dots", own, what,
-                         name ? name : "(NULL)");
+                         "module '%s': %s name '%s': names are not empty and have no dots", own,
+                         what, name ? name : "(NULL)");
     if (strlen(own) + strlen(name) + 2 > TSRI_NAME_MAX)
         return tsri_fail(TSR_ERR_INVALID,
-                         "module '%s': %s name '%s': qualified names have at most %d characters", own,
-                         what, name, TSRI_NAME_MAX - 1);
+                         "module '%s': %s name '%s': qualified names have at most %d characters",
+                         own, what, name, TSRI_NAME_MAX - 1);
     bool taken = tsr_module_child(m, name);
     for (const tsr_variable *v = m->first_variable; v && !taken; v = v->next)
         taken = !strcmp(v->name, name);
@@ -120,7 +120,8 @@ tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *chi
     }
     if (!parent || !child) {
         if (!tsr_last_error()[0])
-            tsri_fail(TSR_ERR_INVALID, "tsr_module_add: the %s is NULL", parent ? "child" : "parent");
+            tsri_fail(TSR_ERR_INVALID, "tsr_module_add: the %s is NULL",
+                      parent ? "child" : "parent");
         tsri_module_break(parent, TSR_ERR_INVALID);
         tsr_module_destroy(child);
         return NULL;
@@ -186,9 +187,8 @@ static tsr_status add_variable(tsr_module *m, const char *name, tsr_dims dims, t
                          "%s '%s': the module has no placement (tsr_nn_opts.placement is NULL)%s%s",
                          what, name, tsr_last_error()[0] ? ": " : "", tsr_last_error());
     tsr_variable *v;
-    tsr_status status =
-        tsri_variable_create(m->world, name, m->opts.placement, m->opts.dtype, dims,
-                             sbp.ndim ? sbp : inherited_sbp(m, dims), init, &v);
+    tsr_status status = tsri_variable_create(m->world, name, m->opts.placement, m->opts.dtype, dims,
+                                             sbp.ndim ? sbp : inherited_sbp(m, dims), init, &v);
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "%s '%s'", what, name);
     v->module = m;
@@ -244,10 +244,11 @@ void tsri_module_qualified_name(const tsr_module *m, char *buf, size_t size)
     }
 }
 
-/* --- visiting ------------------------------------------------------------------------------------- */
+/* --- visiting --------------------------------------------------------------------------------- */
 static tsr_status name_too_long(const char *start)
 {
-    return tsri_fail(TSR_ERR_INVALID, "qualified names have at most %d characters; too long is '%s...'",
+    return tsri_fail(TSR_ERR_INVALID,
+                     "qualified names have at most %d characters; too long is '%s...'",
                      TSRI_NAME_MAX - 1, start);
 }
 
@@ -314,7 +315,7 @@ int64_t tsr_module_count(tsr_module *m)
     return m ? count_parameters(m) : 0;
 }
 
-/* --- passing tensors on ----------------------------------------------------------------------------- */
+/* --- passing tensors on ----------------------------------------------------------------------- */
 tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const char *file, int line)
 {
     tsri_loc loc = {file, line};
@@ -329,9 +330,12 @@ tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const cha
     char known[256] = "";
     size_t used = 0;
     for (tsr_variable *v = m->first_variable; v && used < sizeof known; v = v->next)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", v->name);
-    return tsri_graph_fail(x->graph, loc, TSR_ERR_INVALID, "use: the module has no variable '%s'; it "
-                           "has %s", name, used ? known : "none");
+        used +=
+            (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", v->name);
+    return tsri_graph_fail(x->graph, loc, TSR_ERR_INVALID,
+                           "use: the module has no variable '%s'; it "
+                           "has %s",
+                           name, used ? known : "none");
 }
 
 static tsr_tensor *apply_children(tsr_module *m, tsr_tensor *x)

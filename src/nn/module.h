@@ -21,7 +21,8 @@ struct tsr_module {
     tsr_forward_fn *forward;
     void *arg;
     void (*free_arg)(void *);
-    tsri_loc loc; /* of the user's call of tsr_apply that is under way: layers report errors there */
+    tsri_loc
+        loc; /* of the user's call of tsr_apply that is under way: layers report errors there */
     /* A child or variable that could not be made: the module is incomplete and can't be applied. */
     tsr_status status;
     char *error;

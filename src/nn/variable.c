@@ -11,7 +11,7 @@
 #include "src/nn/convert.h"
 #include "src/nn/module.h"
 
-/* --- making ----------------------------------------------------------------------------------------- */
+/* --- making ----------------------------------------------------------------------------------- */
 static tsr_status check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp)
 {
     char text[TSR_SBP_TEXT_MAX];
@@ -43,14 +43,16 @@ static tsr_status check_init(tsr_dtype dtype, tsr_dims dims, tsr_init init)
     if (init.kind >= TSR_INIT_KAIMING_UNIFORM && dims.ndim < 2)
         return tsri_fail(TSR_ERR_SHAPE,
                          "kaiming and xavier need at least 2 axes (out, in, ...) to tell the fans; "
-                         "found %d", dims.ndim);
+                         "found %d",
+                         dims.ndim);
     bool is_drawn = init.kind >= TSR_INIT_UNIFORM;
     bool fits = tsri_is_float(dtype) || (!is_drawn && init.a >= 0 && init.a <= 127);
     if (!fits)
-        return tsri_fail(TSR_ERR_DTYPE,
-                         "%s variables start from zeros, ones or a constant from 0 to 127; then set "
-                         "them with tsr_variable_set",
-                         tsr_dtype_name(dtype));
+        return tsri_fail(
+            TSR_ERR_DTYPE,
+            "%s variables start from zeros, ones or a constant from 0 to 127; then set "
+            "them with tsr_variable_set",
+            tsr_dtype_name(dtype));
     if (!isfinite(init.a) || !isfinite(init.b))
         return tsri_fail(TSR_ERR_INVALID, "initial values' a = %g, b = %g must be finite", init.a,
                          init.b);
@@ -62,7 +64,8 @@ tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_pl
                                 tsr_variable **out_variable)
 {
     if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM)
-        return tsri_fail(TSR_ERR_SHAPE, "%d axes; at most %d are possible", dims.ndim, TSR_MAX_NDIM);
+        return tsri_fail(TSR_ERR_SHAPE, "%d axes; at most %d are possible", dims.ndim,
+                         TSR_MAX_NDIM);
     for (int i = 0; i < dims.ndim; i++)
         if (dims.d[i] < 0)
             return tsri_fail(TSR_ERR_SHAPE, "axis %d is %lld; sizes are >= 0", i,
@@ -134,7 +137,7 @@ bool tsr_variable_trainable(const tsr_variable *v)
     return v && v->trainable;
 }
 
-/* --- shards ------------------------------------------------------------------------------------------- */
+/* --- shards ----------------------------------------------------------------------------------- */
 int64_t tsri_shard_runs(tsr_dims shape, tsr_dims lshape, int64_t *out_runs)
 {
     /* Trailing axes that are whole join with the one before them. */
@@ -196,8 +199,9 @@ tsr_status tsri_variable_place(tsr_variable *v)
     return tsri_fail_prefix(status, "variable %s", name);
 }
 
-/* --- initial values ------------------------------------------------------------------------------------ */
-/* A distribution: low + width*u of a uniform u in [0, 1), or low + width*z of a standard normal z. */
+/* --- initial values --------------------------------------------------------------------------- */
+/* A distribution: low + width*u of a uniform u in [0, 1), or low + width*z of a standard normal z.
+ */
 typedef struct init_law {
     bool is_random, is_normal;
     double low, width;
@@ -267,8 +271,8 @@ static tsr_status store(void *dst, tsr_dtype dtype, const double *values, int64_
     }
 }
 
-static tsr_status fill_run(tsr_variable *v, const init_law *law, uint64_t key, int64_t at, int64_t n,
-                           char *dst)
+static tsr_status fill_run(tsr_variable *v, const init_law *law, uint64_t key, int64_t at,
+                           int64_t n, char *dst)
 {
     enum { CHUNK = 256 };
     double values[CHUNK];
@@ -302,16 +306,16 @@ tsr_status tsri_variable_prepare(tsr_variable *v)
         int64_t runs, length = tsri_shard_runs(v->shape, v->lshape, &runs);
         size_t run_bytes = (size_t)length * tsr_dtype_size(v->dtype);
         for (int64_t i = 0; i < runs; i++)
-            TSRI_TRY(fill_run(v, &law, key,
-                              tsri_shard_run_at(v->shape, v->lshape, v->offset, i), length,
-                              (char *)v->data + (size_t)i * run_bytes));
+            TSRI_TRY(fill_run(v, &law, key, tsri_shard_run_at(v->shape, v->lshape, v->offset, i),
+                              length, (char *)v->data + (size_t)i * run_bytes));
     }
     v->ready = true;
     return TSR_OK;
 }
 
-/* --- global values --------------------------------------------------------------------------------------- */
-static tsr_status check_access(const tsr_variable *v, const void *data, size_t bytes, const char *who)
+/* --- global values ---------------------------------------------------------------------------- */
+static tsr_status check_access(const tsr_variable *v, const void *data, size_t bytes,
+                               const char *who)
 {
     if (!v || !data)
         return tsri_fail(TSR_ERR_INVALID, "%s: the %s is NULL", who, v ? "data" : "variable");
@@ -321,9 +325,9 @@ static tsr_status check_access(const tsr_variable *v, const void *data, size_t b
         return tsri_fail(TSR_ERR_STATE, "%s '%s': a virtual world has no data", who, name);
     size_t expected = (size_t)tsr_dims_count(v->shape) * tsr_dtype_size(v->dtype);
     if (bytes != expected)
-        return tsri_fail(TSR_ERR_SHAPE, "%s '%s': %zu bytes given; its %lld elements of %s are %zu", who,
-                         name, bytes, (long long)tsr_dims_count(v->shape), tsr_dtype_name(v->dtype),
-                         expected);
+        return tsri_fail(TSR_ERR_SHAPE, "%s '%s': %zu bytes given; its %lld elements of %s are %zu",
+                         who, name, bytes, (long long)tsr_dims_count(v->shape),
+                         tsr_dtype_name(v->dtype), expected);
     return TSR_OK;
 }
 
@@ -381,7 +385,8 @@ static bool is_everywhere(const tsr_variable *v)
 }
 
 /* Ranks show each other their shards, in pieces as large as an exchange takes. */
-static tsr_status exchange_shards(tsr_variable *v, size_t largest, size_t piece, char *all, char *data)
+static tsr_status exchange_shards(tsr_variable *v, size_t largest, size_t piece, char *all,
+                                  char *data)
 {
     tsri_comm *comm = v->world->comm;
     char *mine = all + (size_t)v->world->nranks * piece;
@@ -416,8 +421,8 @@ tsr_status tsri_variable_gather(tsr_variable *v, void *data)
     }
     size_t piece = largest < EXCHANGE_MAX ? largest : EXCHANGE_MAX;
     char *all = NULL;
-    if (status == TSR_OK && !(all = tsri_mem_alloc(&v->world->mem,
-                                                   ((size_t)v->world->nranks + 1) * piece)))
+    if (status == TSR_OK &&
+        !(all = tsri_mem_alloc(&v->world->mem, ((size_t)v->world->nranks + 1) * piece)))
         status = TSR_ERR_NO_MEMORY;
     status = tsri_agree(v->world, status);
     if (status == TSR_OK)

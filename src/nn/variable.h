@@ -5,8 +5,8 @@
 
 #include "src/graph/graph.h"
 
-/* A variable with no owner yet: dims, signature and init are checked. sbp AUTO stays AUTO. `name` is
- * copied. Freed by tsri_variable_destroy. */
+/* A variable with no owner yet: dims, signature and init are checked. sbp AUTO stays AUTO. `name`
+ * is copied. Freed by tsri_variable_destroy. */
 tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_placement *placement,
                                 tsr_dtype dtype, tsr_dims dims, tsr_sbp sbp, tsr_init init,
                                 tsr_variable **out_variable);

@@ -35,7 +35,7 @@ static bool is_ignored(const char *name)
     return n >= m && !strcmp(name + n - m, suffix);
 }
 
-/* --- lists of names in messages ------------------------------------------------------------------- */
+/* --- lists of names in messages --------------------------------------------------------------- */
 typedef struct name_list {
     int n;
     size_t used;
@@ -46,8 +46,8 @@ static void list_add(name_list *list, const char *name)
 {
     enum { SHOWN = 10 };
     if (list->n++ < SHOWN && list->used < sizeof list->text)
-        list->used += (size_t)snprintf(list->text + list->used, sizeof list->text - list->used, "%s%s",
-                                       list->used ? ", " : "", name);
+        list->used += (size_t)snprintf(list->text + list->used, sizeof list->text - list->used,
+                                       "%s%s", list->used ? ", " : "", name);
 }
 
 /* "2 missing: a, b" or "". */
@@ -59,7 +59,7 @@ static const char *list_text(const name_list *list, const char *what, char buf[1
     return buf;
 }
 
-/* --- loading ------------------------------------------------------------------------------------------ */
+/* --- loading ---------------------------------------------------------------------------------- */
 typedef struct load_item {
     tsr_variable *v;
     const tsri_st_entry *entry;
@@ -81,7 +81,8 @@ static void dims_text(tsr_dims dims, char *buf, size_t size)
 {
     size_t used = (size_t)snprintf(buf, size, "(");
     for (int i = 0; i < dims.ndim && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, i ? ",%lld" : "%lld", (long long)dims.d[i]);
+        used +=
+            (size_t)snprintf(buf + used, size - used, i ? ",%lld" : "%lld", (long long)dims.d[i]);
     if (used < size)
         snprintf(buf + used, size - used, ")");
 }
@@ -100,13 +101,14 @@ static tsr_status plan_variable(tsr_variable *v, const char *name, void *arg)
         char in_file[192], here[192];
         dims_text(e->dims, in_file, sizeof in_file);
         dims_text(v->shape, here, sizeof here);
-        return tsri_fail(TSR_ERR_SHAPE, "%s: '%s' has shape %s in the file, %s in the module", l->path,
-                         name, in_file, here);
+        return tsri_fail(TSR_ERR_SHAPE, "%s: '%s' has shape %s in the file, %s in the module",
+                         l->path, name, in_file, here);
     }
     if (e->dtype != v->dtype && !(tsri_is_float(e->dtype) && tsri_is_float(v->dtype)))
-        return tsri_fail(TSR_ERR_DTYPE,
-                         "%s: '%s' is %s in the file, %s in the module; only floating point converts",
-                         l->path, name, tsr_dtype_name(e->dtype), tsr_dtype_name(v->dtype));
+        return tsri_fail(
+            TSR_ERR_DTYPE,
+            "%s: '%s' is %s in the file, %s in the module; only floating point converts", l->path,
+            name, tsr_dtype_name(e->dtype), tsr_dtype_name(v->dtype));
     TSRI_TRY(tsri_variable_place(v));
     if (!TSRI_PUSH(&l->pool, l->items, l->n, l->capacity))
         return TSR_ERR_NO_MEMORY;
@@ -126,8 +128,8 @@ static tsr_status check_strict(loader *l)
         return TSR_OK;
     list_text(&l->missing, "of the module's names are missing in it", missing);
     list_text(&l->extra, "names in it are not the module's", extra);
-    return tsri_fail(TSR_ERR_INVALID, "%s doesn't fit the module (strict): %s%s%s", l->path, missing,
-                     missing[0] && extra[0] ? "; " : "", extra);
+    return tsri_fail(TSR_ERR_INVALID, "%s doesn't fit the module (strict): %s%s%s", l->path,
+                     missing, missing[0] && extra[0] ? "; " : "", extra);
 }
 
 /* Opens the file and settles what goes where; reads no data and changes no variable. */
@@ -150,7 +152,8 @@ static tsr_status read_elements(loader *l, const tsri_st_entry *e, int64_t at, i
     for (int64_t i = 0; i < n; i += CHUNK) {
         int64_t m = n - i < CHUNK ? n - i : CHUNK;
         TSRI_TRY(tsri_st_read(l->file, e, (uint64_t)(at + i) * size, (size_t)m * size, scratch));
-        TSRI_TRY(tsri_convert(dst + (size_t)i * tsr_dtype_size(dtype), dtype, scratch, e->dtype, m));
+        TSRI_TRY(
+            tsri_convert(dst + (size_t)i * tsr_dtype_size(dtype), dtype, scratch, e->dtype, m));
     }
     return TSR_OK;
 }
@@ -173,7 +176,8 @@ static tsr_status read_item(loader *l, load_item *item, char *scratch)
     int64_t runs, length = tsri_shard_runs(v->shape, v->lshape, &runs);
     for (int64_t i = 0; i < runs; i++)
         TSRI_TRY(read_elements(l, item->entry, tsri_shard_run_at(v->shape, v->lshape, v->offset, i),
-                               length, v->dtype, item->fresh + (size_t)(i * length) * size, scratch));
+                               length, v->dtype, item->fresh + (size_t)(i * length) * size,
+                               scratch));
     return TSR_OK;
 }
 
@@ -210,7 +214,7 @@ tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts *opts)
     return status;
 }
 
-/* --- saving -------------------------------------------------------------------------------------------- */
+/* --- saving ----------------------------------------------------------------------------------- */
 typedef struct saver {
     tsri_st_writer *writer; /* of rank 0 */
     tsr_status written;     /* a rank that can't write any more goes on taking part */
@@ -240,9 +244,9 @@ static tsr_status save_variable(tsr_variable *v, const char *name, void *arg)
     saver *s = arg;
     TSRI_TRY(tsri_variable_gather(v, s->buffer));
     if (s->writer && s->written == TSR_OK)
-        s->written = tsri_st_writer_write(s->writer, name, 0, s->buffer,
-                                          (size_t)tsr_dims_count(file_dims(v)) *
-                                              tsr_dtype_size(v->dtype));
+        s->written =
+            tsri_st_writer_write(s->writer, name, 0, s->buffer,
+                                 (size_t)tsr_dims_count(file_dims(v)) * tsr_dtype_size(v->dtype));
     return TSR_OK;
 }
 

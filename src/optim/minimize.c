@@ -60,8 +60,8 @@ static bool add_update(tsr_optimizer *o, tsr_graph *g, const target *t, tsri_loc
     }
     in[n++] = t->grad;
     in[n++] = tsri_graph_read(g, hyper, loc);
-    tsri_op *op = tsri_graph_add(g, o->kind == TSRI_OPTIM_SGD ? TSRI_OP_SGD : TSRI_OP_ADAM, &o->attrs, n,
-                                 in, nout, shapes, dtypes, p->placement, loc);
+    tsri_op *op = tsri_graph_add(g, o->kind == TSRI_OPTIM_SGD ? TSRI_OP_SGD : TSRI_OP_ADAM,
+                                 &o->attrs, n, in, nout, shapes, dtypes, p->placement, loc);
     if (!op)
         return false;
     op->name = t->value->op->name;
@@ -131,15 +131,17 @@ static bool check(tsr_optimizer *o, tsr_graph *g, tsr_tensor *loss, tsri_loc loc
         return false;
     }
     if (!tsri_is_float(loss->dtype)) {
-        tsri_graph_fail(g, loc, TSR_ERR_DTYPE, "minimize: the loss is %s; it must be floating point",
+        tsri_graph_fail(g, loc, TSR_ERR_DTYPE,
+                        "minimize: the loss is %s; it must be floating point",
                         tsr_dtype_name(loss->dtype));
         return false;
     }
     for (int i = 0; i < g->nhooks; i++)
         if (g->hooks[i].fn == before_run && g->hooks[i].arg == o) {
-            tsri_graph_fail(g, loc, TSR_ERR_STATE,
-                            "minimize: this optimizer minimizes a loss of this graph already; add the "
-                            "losses, or use an optimizer for each");
+            tsri_graph_fail(
+                g, loc, TSR_ERR_STATE,
+                "minimize: this optimizer minimizes a loss of this graph already; add the "
+                "losses, or use an optimizer for each");
             return false;
         }
     return true;

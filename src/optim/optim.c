@@ -29,7 +29,7 @@ void tsr_optimizer_destroy(tsr_optimizer *o)
         destroy_optimizer(o);
 }
 
-/* --- making ----------------------------------------------------------------------------------------------- */
+/* --- making ----------------------------------------------------------------------------------- */
 static tsr_status count_param(tsr_variable *v, const char *name, void *arg)
 {
     (void)name;
@@ -64,8 +64,8 @@ static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)
     char name[TSRI_NAME_MAX], state[TSRI_NAME_MAX + 32];
     tsri_variable_qualified_name(v, name, sizeof name);
     if (!tsri_is_float(v->dtype))
-        return tsri_fail(TSR_ERR_DTYPE, "parameter %s is %s; only floating point can be trained", name,
-                         tsr_dtype_name(v->dtype));
+        return tsri_fail(TSR_ERR_DTYPE, "parameter %s is %s; only floating point can be trained",
+                         name, tsr_dtype_name(v->dtype));
     tsri_optim_slot *slot = &o->slots[o->nslots++];
     slot->param = v;
     for (int j = 0; j < o->nstates; j++) {
@@ -105,7 +105,7 @@ static tsr_optimizer *create(tsr_module *m, const tsr_optimizer *what)
     return NULL;
 }
 
-/* --- options --------------------------------------------------------------------------------------------------- */
+/* --- options ---------------------------------------------------------------------------------- */
 static double or_default(double value, double fallback)
 {
     return value == TSR_OFF ? 0 : value == 0 ? fallback : value;
@@ -147,10 +147,11 @@ static tsr_status check_sgd(const tsr_module *m, const tsr_sgd_opts *opts, tsr_s
     if (!isfinite(s->dampening))
         return tsri_fail(TSR_ERR_INVALID, "tsr_sgd: dampening = %g must be finite", s->dampening);
     if (s->nesterov && (s->momentum == 0 || s->dampening != 0))
-        return tsri_fail(TSR_ERR_INVALID,
-                         "tsr_sgd: nesterov needs a momentum above 0 and no dampening; found momentum "
-                         "%g, dampening %g",
-                         s->momentum, s->dampening);
+        return tsri_fail(
+            TSR_ERR_INVALID,
+            "tsr_sgd: nesterov needs a momentum above 0 and no dampening; found momentum "
+            "%g, dampening %g",
+            s->momentum, s->dampening);
     return TSR_OK;
 }
 
@@ -222,14 +223,15 @@ tsr_optimizer *tsr_adamw(tsr_module *m, const tsr_adam_opts *opts)
     return make_adam(TSRI_OPTIM_ADAMW, m, opts);
 }
 
-/* --- rate and step ------------------------------------------------------------------------------------------------ */
+/* --- rate and step ---------------------------------------------------------------------------- */
 void tsr_optimizer_set_lr(tsr_optimizer *o, double lr)
 {
     if (o && lr >= 0 && isfinite(lr))
         o->lr = lr;
     else if (o)
         tsri_log(o->world, TSR_LOG_ERROR,
-                 "tsr_optimizer_set_lr: lr = %g must be finite and not negative; %g stays", lr, o->lr);
+                 "tsr_optimizer_set_lr: lr = %g must be finite and not negative; %g stays", lr,
+                 o->lr);
 }
 
 double tsr_optimizer_lr(const tsr_optimizer *o)

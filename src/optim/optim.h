@@ -25,8 +25,8 @@ struct tsr_optimizer {
     const char *name; /* "sgd", "adam", "adamw" */
     tsri_attrs attrs; /* of the update ops */
     tsr_schedule schedule;
-    double lr;    /* base */
-    int64_t step; /* updates made */
+    double lr;           /* base */
+    int64_t step;        /* updates made */
     int nslots, nstates; /* nstates: per slot */
     tsri_optim_slot *slots;
     /* f64[TSRI_HYPER_COUNT], B: one for each placement of the parameters. */

@@ -24,7 +24,7 @@ static void assert_error(const char *part)
         fail_msg("'%s' is not in: %s", part, tsr_last_error());
 }
 
-/* --- planning world: names and shapes ------------------------------------------------------------ */
+/* --- planning world: names and shapes --------------------------------------------------------- */
 typedef struct fixture {
     tsr_world *world;
     const tsr_placement *p;
@@ -91,9 +91,10 @@ static void test_mobilenet_counts(void **state)
 {
     fixture *f = *state;
     for (size_t i = 0; i < sizeof torch_counts / sizeof *torch_counts; i++) {
-        tsr_module *m = tsr_mobilenet_v2(f->world, f->p, TSR_B,
-                                         TSR_MOBILENET_V2_OPTS(.num_classes = torch_counts[i].classes,
-                                                               .width = torch_counts[i].width));
+        tsr_module *m =
+            tsr_mobilenet_v2(f->world, f->p, TSR_B,
+                             TSR_MOBILENET_V2_OPTS(.num_classes = torch_counts[i].classes,
+                                                   .width = torch_counts[i].width));
         assert_int_equal(tsr_module_count(m), torch_counts[i].count);
         tsr_module_destroy(m);
     }
@@ -214,11 +215,11 @@ static void test_ownership(void **state)
     freed = 0;
     tsr_module *root = tsr_module_create(f->world, NULL, NULL, &freed, count_free);
     tsr_module_add(root, "a", tsr_module_create(f->world, NULL, NULL, &freed, count_free));
-    assert_null(tsr_module_add(root, "a",
-                               tsr_module_create(f->world, NULL, NULL, &freed, count_free)));
+    assert_null(
+        tsr_module_add(root, "a", tsr_module_create(f->world, NULL, NULL, &freed, count_free)));
     assert_int_equal(freed, 1);
-    assert_null(tsr_module_add(NULL, "a",
-                               tsr_module_create(f->world, NULL, NULL, &freed, count_free)));
+    assert_null(
+        tsr_module_add(NULL, "a", tsr_module_create(f->world, NULL, NULL, &freed, count_free)));
     assert_int_equal(freed, 2);
     tsr_module_destroy(root);
     assert_int_equal(freed, 4);
@@ -229,7 +230,7 @@ static void test_ownership(void **state)
     assert_int_equal(freed, 5);
 }
 
-/* --- applying ---------------------------------------------------------------------------------------- */
+/* --- applying --------------------------------------------------------------------------------- */
 static const char *seen_scope;
 static tsr_tensor *scope_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
@@ -269,7 +270,7 @@ static void test_apply(void **state)
     assert_error("the module is NULL");
 }
 
-/* --- one real rank: initial values ------------------------------------------------------------------ */
+/* --- one real rank: initial values ------------------------------------------------------------ */
 typedef struct moments {
     double mean, std, low, high;
 } moments;
@@ -293,7 +294,8 @@ static moments measure(tsr_variable *v)
     return m;
 }
 
-/* Against bounds and deviations in numbers: torch.nn.Linear(400, 500), Conv2d(32, 64, 5, groups=2). */
+/* Against bounds and deviations in numbers: torch.nn.Linear(400, 500), Conv2d(32, 64, 5, groups=2).
+ */
 static void check_uniform(tsr_variable *v, double bound)
 {
     moments m = measure(v);
@@ -341,13 +343,13 @@ static void test_init_kinds(void **state)
     check_normal(tsr_module_param(m, "b", d, TSR_AUTO,
                                   (tsr_init){.kind = TSR_INIT_KAIMING_NORMAL, .fan_out = true}),
                  0.06666666666666667); /* sqrt(2/450) */
-    check_uniform(tsr_module_param(m, "c", d, TSR_AUTO,
-                                   (tsr_init){.kind = TSR_INIT_XAVIER_UNIFORM, .a = 2}),
-                  0.14322297480788657); /* 2 sqrt(6/1170) */
+    check_uniform(
+        tsr_module_param(m, "c", d, TSR_AUTO, (tsr_init){.kind = TSR_INIT_XAVIER_UNIFORM, .a = 2}),
+        0.14322297480788657); /* 2 sqrt(6/1170) */
     check_normal(tsr_module_param(m, "d", d, TSR_AUTO, (tsr_init){.kind = TSR_INIT_XAVIER_NORMAL}),
                  0.04134491153475029); /* sqrt(2/1170) */
-    moments c = measure(tsr_module_param(m, "e", d, TSR_AUTO,
-                                         (tsr_init){.kind = TSR_INIT_CONSTANT, .a = 0.75}));
+    moments c = measure(
+        tsr_module_param(m, "e", d, TSR_AUTO, (tsr_init){.kind = TSR_INIT_CONSTANT, .a = 0.75}));
     assert_true(c.low == 0.75 && c.high == 0.75);
     c = measure(tsr_module_param(m, "f", d, TSR_AUTO,
                                  (tsr_init){.kind = TSR_INIT_UNIFORM, .a = 2, .b = 3}));
@@ -368,7 +370,7 @@ static void test_set_get(void **state)
     assert_error("'weight': 20 bytes given; its 6 elements of f32 are 24");
 }
 
-/* --- several ranks: one value, whatever the signature ---------------------------------------------- */
+/* --- several ranks: one value, whatever the signature ----------------------------------------- */
 static tsr_status get_both(tsr_world *w, const tsr_nn_opts *nn, tsr_init init, int n, float *drawn,
                            float *set)
 {
@@ -414,8 +416,8 @@ static tsr_status check_signatures(tsr_world *w, void *arg)
         TSRI_TRY(get_both(w, &nn, (tsr_init){.kind = TSR_INIT_NORMAL, .b = 1}, N, drawn, set));
         for (int j = 0; j < N; j++)
             if (drawn[j] != expected[j] || set[j] != (float)j)
-                return tsri_fail(TSR_ERR_INTERNAL, "case %d, element %d: %g, expected %g; %g", (int)i,
-                                 j, (double)drawn[j], (double)expected[j], (double)set[j]);
+                return tsri_fail(TSR_ERR_INTERNAL, "case %d, element %d: %g, expected %g; %g",
+                                 (int)i, j, (double)drawn[j], (double)expected[j], (double)set[j]);
     }
     return TSR_OK;
 }
@@ -425,9 +427,9 @@ static void test_same_for_every_signature(void **state)
     fixture *f = *state;
     float expected[105], set[105];
     tsr_nn_opts nn = {.placement = f->p, .sbp = TSR_B, .seed = 11};
-    assert_int_equal(get_both(f->world, &nn, (tsr_init){.kind = TSR_INIT_NORMAL, .b = 1}, 105,
-                              expected, set),
-                     TSR_OK);
+    assert_int_equal(
+        get_both(f->world, &nn, (tsr_init){.kind = TSR_INIT_NORMAL, .b = 1}, 105, expected, set),
+        TSR_OK);
     assert_true(expected[0] != expected[1]);
     if (tsr_spawn(4, check_signatures, expected) != TSR_OK)
         fail_msg("%s", tsr_last_error());
@@ -467,12 +469,18 @@ int main(void)
 #define VIRTUAL(fn) cmocka_unit_test_setup_teardown(fn, setup_virtual, teardown)
 #define REAL(fn) cmocka_unit_test_setup_teardown(fn, setup_real, teardown)
     const struct CMUnitTest tests[] = {
-        VIRTUAL(test_mobilenet_entries), VIRTUAL(test_mobilenet_counts),
-        VIRTUAL(test_small_models),      VIRTUAL(test_local_statistics),
-        VIRTUAL(test_signatures),        VIRTUAL(test_module_errors),
-        VIRTUAL(test_ownership),         VIRTUAL(test_apply),
-        REAL(test_layer_init),           REAL(test_init_kinds),
-        REAL(test_set_get),              REAL(test_same_for_every_signature),
+        VIRTUAL(test_mobilenet_entries),
+        VIRTUAL(test_mobilenet_counts),
+        VIRTUAL(test_small_models),
+        VIRTUAL(test_local_statistics),
+        VIRTUAL(test_signatures),
+        VIRTUAL(test_module_errors),
+        VIRTUAL(test_ownership),
+        VIRTUAL(test_apply),
+        REAL(test_layer_init),
+        REAL(test_init_kinds),
+        REAL(test_set_get),
+        REAL(test_same_for_every_signature),
         cmocka_unit_test(test_get_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

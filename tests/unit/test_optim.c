@@ -57,7 +57,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* --- schedules: numbers of torch.optim.lr_scheduler ------------------------------------------------- */
+/* --- schedules: numbers of torch.optim.lr_scheduler ------------------------------------------- */
 typedef struct lr_case {
     int64_t step;
     double lr;
@@ -76,22 +76,20 @@ static void test_schedules(void **state)
     const lr_case constant[] = {{0, 0.1}, {1000, 0.1}};
     check_schedule(&(tsr_schedule){0}, constant, 2);
     const lr_case step[] = {{0, 0.1}, {2, 0.1}, {3, 0.05}, {5, 0.05}, {6, 0.025}, {9, 0.0125}};
-    check_schedule(&(tsr_schedule){.kind = TSR_SCHEDULE_STEP, .step_size = 3, .gamma = 0.5}, step, 6);
+    check_schedule(&(tsr_schedule){.kind = TSR_SCHEDULE_STEP, .step_size = 3, .gamma = 0.5}, step,
+                   6);
     const lr_case tenth[] = {{0, 0.1}, {4, 0.01}, {8, 0.001}};
     check_schedule(&(tsr_schedule){.kind = TSR_SCHEDULE_STEP, .step_size = 4}, tenth, 3);
-    const lr_case cosine[] = {{0, 0.1},
-                              {1, 0.09779754323328192},
-                              {3, 0.08145033635316129},
-                              {5, 0.055},
-                              {7, 0.028549663646838717},
-                              {10, 0.01},
+    const lr_case cosine[] = {{0, 0.1},   {1, 0.09779754323328192},  {3, 0.08145033635316129},
+                              {5, 0.055}, {7, 0.028549663646838717}, {10, 0.01},
                               {50, 0.01}};
-    check_schedule(&(tsr_schedule){.kind = TSR_SCHEDULE_COSINE, .steps = 10, .min_lr = 0.01}, cosine,
-                   7);
-    const lr_case warm[] = {{0, 0.025}, {1, 0.05},  {3, 0.1}, {4, 0.1},
+    check_schedule(&(tsr_schedule){.kind = TSR_SCHEDULE_COSINE, .steps = 10, .min_lr = 0.01},
+                   cosine, 7);
+    const lr_case warm[] = {{0, 0.025}, {1, 0.05}, {3, 0.1},   {4, 0.1},
                             {6, 0.1},   {7, 0.05}, {10, 0.025}};
     check_schedule(
-        &(tsr_schedule){.kind = TSR_SCHEDULE_STEP, .warmup = 4, .step_size = 3, .gamma = 0.5}, warm, 7);
+        &(tsr_schedule){.kind = TSR_SCHEDULE_STEP, .warmup = 4, .step_size = 3, .gamma = 0.5}, warm,
+        7);
 }
 
 static void test_options(void **state)
@@ -143,7 +141,7 @@ static void test_set_lr(void **state)
     assert_int_equal(f->logged, 1);
 }
 
-/* --- what is declared ------------------------------------------------------------------------------------ */
+/* --- what is declared ------------------------------------------------------------------------- */
 static tsr_tensor *make_loss(fixture *f, tsr_graph *g)
 {
     tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(4, 3), f->p, TSR_S(0));

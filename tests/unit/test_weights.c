@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_load and tsr_save: files written here byte by byte, several ranks, errors that change nothing. */
+/* tsr_load and tsr_save: files written here byte by byte, several ranks, errors that change
+ * nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,7 +107,7 @@ static tsr_status check_loaded(tsr_module *m)
     return TSR_OK;
 }
 
-/* --- any signature reads the same file, and writes it back ----------------------------------------- */
+/* --- any signature reads the same file, and writes it back ------------------------------------ */
 static tsr_status load_and_save(tsr_world *w, void *arg)
 {
     const char *path = arg;
@@ -147,7 +148,7 @@ static void test_load_and_save(void **state)
     unlink(path);
 }
 
-/* --- conversions --------------------------------------------------------------------------------------- */
+/* --- conversions ------------------------------------------------------------------------------ */
 static void test_dtypes(void **state)
 {
     (void)state;
@@ -156,7 +157,7 @@ static void test_dtypes(void **state)
     assert_int_equal(tsr_world_create(NULL, &w), TSR_OK);
     tsr_module *m = make_net(w, "cpu", TSR_B, TSR_F32);
     /* -2 and 0.5 in each: F16, BF16, F64. */
-    const unsigned char data[] = {0x00, 0xc0, 0x00, 0x38, 0x00, 0xc0, 0x00, 0x3f, 0, 0, 0, 0,
+    const unsigned char data[] = {0x00, 0xc0, 0x00, 0x38, 0x00, 0xc0, 0x00, 0x3f, 0, 0, 0,    0,
                                   0,    0,    0x00, 0xc0, 0,    0,    0,    0,    0, 0, 0xe0, 0x3f};
     write_file(in_dir("d.safetensors", path),
                "{\"bn.weight\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]},"
@@ -184,7 +185,7 @@ static void test_dtypes(void **state)
     tsr_world_destroy(w);
 }
 
-/* --- errors --------------------------------------------------------------------------------------------- */
+/* --- errors ----------------------------------------------------------------------------------- */
 static void expect_load(tsr_module *m, const char *path, bool strict, tsr_status status,
                         const char *text)
 {
@@ -213,11 +214,12 @@ static void test_errors(void **state)
     write_file(path, "{\"fc.weight\":{\"dtype\":\"I32\",\"shape\":[4,3],\"data_offsets\":[0,48]}}",
                zeros, 48);
     expect_load(m, path, false, TSR_ERR_DTYPE, "'fc.weight' is i32 in the file, f32 in the module");
-    write_file(path,
-               "{\"fc.weight\":{\"dtype\":\"F32\",\"shape\":[4,3],\"data_offsets\":[0,48]},"
-               "\"other\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[48,48]},"
-               "\"x.num_batches_tracked\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[48,48]}}",
-               zeros, 48);
+    write_file(
+        path,
+        "{\"fc.weight\":{\"dtype\":\"F32\",\"shape\":[4,3],\"data_offsets\":[0,48]},"
+        "\"other\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[48,48]},"
+        "\"x.num_batches_tracked\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[48,48]}}",
+        zeros, 48);
     expect_load(m, path, true, TSR_ERR_INVALID,
                 "5 of the module's names are missing in it: fc.bias, bn.weight, bn.bias, "
                 "bn.running_mean, bn.running_var; 1 names in it are not the module's: other");
@@ -240,7 +242,8 @@ static tsr_status load_apart(tsr_world *w, void *arg)
     TSRI_TRY(get(m, "fc.weight", before, 12));
     if (tsr_load(m, other, NULL) != TSR_ERR_IO)
         return tsri_fail(TSR_ERR_INTERNAL, "loaded what is not there");
-    if (!strstr(tsr_last_error(), ".not") || (w->rank != 1 && !strstr(tsr_last_error(), "rank 1: ")))
+    if (!strstr(tsr_last_error(), ".not") ||
+        (w->rank != 1 && !strstr(tsr_last_error(), "rank 1: ")))
         return tsri_fail(TSR_ERR_INTERNAL, "text: %s", tsr_last_error());
     TSRI_TRY(get(m, "fc.weight", after, 12));
     return memcmp(before, after, sizeof before) ? tsri_fail(TSR_ERR_INTERNAL, "changed") : TSR_OK;
@@ -256,15 +259,16 @@ static void test_ranks_agree(void **state)
     unlink(path);
 }
 
-/* --- statistics of virtual batches ------------------------------------------------------------------------- */
+/* --- statistics of virtual batches ------------------------------------------------------------ */
 static tsr_status load_rows(tsr_world *w, void *arg)
 {
     const char *path = arg;
     char again[192];
     tsr_nn_opts o = {.placement = tsr_placement_parse(w, "cpu"), .sbp = TSR_B};
     tsr_module *net = tsr_nn_sequential(w, &o);
-    tsr_module_add(net, "bn",
-                   tsr_nn_batch_norm(w, &o, 2, TSR_BATCH_NORM_OPTS(.stats = TSR_BN_LOCAL, .parts = 3)));
+    tsr_module_add(
+        net, "bn",
+        tsr_nn_batch_norm(w, &o, 2, TSR_BATCH_NORM_OPTS(.stats = TSR_BN_LOCAL, .parts = 3)));
     TSRI_TRY(tsr_load(net, path, NULL));
     float x[6];
     TSRI_TRY(get(net, "bn.running_var", x, 6));
@@ -297,8 +301,8 @@ static void test_row_statistics(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load_and_save), cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_ranks_agree),
+        cmocka_unit_test(test_load_and_save),  cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_errors),         cmocka_unit_test(test_ranks_agree),
         cmocka_unit_test(test_row_statistics),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
