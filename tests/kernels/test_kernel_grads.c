@@ -5,12 +5,13 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 /* Where a gradient's operand comes from. */
-enum { IN = 0, OUT = 10, DY = 20, NONE = 30 };
+enum { IN = 0, OUT = 10, DY = 20 };
 
 /* Cases are paired by what follows the prefix in their names. */
 static const struct pair {

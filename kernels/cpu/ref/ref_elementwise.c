@@ -236,6 +236,18 @@ static void store_whole(tsr_dtype dtype, void *p, int64_t i, int64_t v)
     }
 }
 
+/* Toward zero; NaN is 0 and what does not fit is the nearest that does. */
+static int64_t to_whole(double v, bool is_i32)
+{
+    if (isnan(v))
+        return 0;
+    if (v >= (is_i32 ? 0x1p31 : 0x1p63))
+        return is_i32 ? INT32_MAX : INT64_MAX;
+    if (v < (is_i32 ? -0x1p31 : -0x1p63))
+        return is_i32 ? INT32_MIN : INT64_MIN;
+    return (int64_t)v;
+}
+
 void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v)
 {
     switch (dtype) {
@@ -254,15 +266,8 @@ void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v)
     case TSR_BOOL:
         ((uint8_t *)p)[i] = v != 0;
         break;
-    default: /* toward zero; NaN is 0 and what does not fit is the nearest that does */
-        store_whole(dtype, p, i,
-                    isnan(v)            ? 0
-                    : v >= 0x1p63       ? INT64_MAX
-                    : v < -0x1p63       ? INT64_MIN
-                    : dtype != TSR_I32  ? (int64_t)v
-                    : v >= 0x1p31 - 1   ? INT32_MAX
-                    : v <= -0x1p31      ? INT32_MIN
-                                        : (int64_t)v);
+    default:
+        store_whole(dtype, p, i, to_whole(v, dtype == TSR_I32));
     }
 }
 

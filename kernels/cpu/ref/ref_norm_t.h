@@ -38,24 +38,25 @@ static void FN(apply)(const norm *v, int64_t begin, int64_t end, const T *x, con
     const view *a = &v->x, *o = &v->y;
     const bool inside = a->sc == 1 && o->sc == 1;
     const int act = v->ref.desc.op == TSRI_OP_BN_ACT ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
+    const int64_t per = inside ? a->h : a->c; /* rows are (n, h), or planes (n, c) */
 #pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
-    for (int64_t r = begin * a->h; r < end * a->h; r++) {
-        const T *q = x + r / a->h * a->sn + r % a->h * a->sh;
-        T *z = y + r / a->h * o->sn + r % a->h * o->sh;
-        if (inside) {
-            for (int64_t w = 0; w < a->w; w++, q += a->sw, z += o->sw) {
+    for (int64_t r = begin * per; r < end * per; r++) {
+        const T *q = x + r / per * a->sn + r % per * (inside ? a->sh : a->sc);
+        T *z = y + r / per * o->sn + r % per * (inside ? o->sh : o->sc);
+        for (int64_t w = 0; inside && w < a->w; w++, q += a->sw, z += o->sw) {
+            for (int64_t c = 0; c < a->c; c++)
+                z[c] = (T)(((double)q[c] - k->mean[c]) * k->a[c] + k->b[c]);
+            if (act != TSRI_ACT_NONE)
                 for (int64_t c = 0; c < a->c; c++)
-                    z[c] = (T)(((double)q[c] - k->mean[c]) * k->a[c] + k->b[c]);
-                if (act != TSRI_ACT_NONE)
-                    for (int64_t c = 0; c < a->c; c++)
-                        z[c] = (T)act_value(act, (double)z[c]);
-            }
-            continue;
+                    z[c] = (T)act_value(act, (double)z[c]);
         }
-        for (int64_t c = 0; c < a->c; c++)
+        if (inside)
+            continue;
+        const double m = k->mean[r % per], g = k->a[r % per], b = k->b[r % per];
+        for (int64_t h = 0; h < a->h; h++, q += a->sh, z += o->sh)
             for (int64_t w = 0; w < a->w; w++) {
-                T t = (T)(((double)q[c * a->sc + w * a->sw] - k->mean[c]) * k->a[c] + k->b[c]);
-                z[c * o->sc + w * o->sw] = (T)act_value(act, (double)t);
+                T t = (T)(((double)q[w * a->sw] - m) * g + b);
+                z[w * o->sw] = (T)act_value(act, (double)t);
             }
     }
 }
@@ -111,26 +112,23 @@ static void FN(bwd_apply)(const norm *v, int64_t begin, int64_t end, const T *x,
     const view *a = &v->x, *g = &v->dy, *o = &v->y;
     const bool inside = a->sc == 1 && g->sc == 1 && o->sc == 1;
     const int act = v->ref.desc.op == TSRI_OP_BN_ACT_BWD_APPLY ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
+    const int64_t per = inside ? a->h : a->c; /* rows are (n, h), or planes (n, c) */
 #pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
-    for (int64_t r = begin * a->h; r < end * a->h; r++) {
-        const T *q = x + r / a->h * a->sn + r % a->h * a->sh;
-        const T *u = dy + r / a->h * g->sn + r % a->h * g->sh;
-        T *z = dx + r / a->h * o->sn + r % a->h * o->sh;
-        if (inside) {
-            for (int64_t w = 0; w < a->w; w++, q += a->sw, u += g->sw, z += o->sw)
-                for (int64_t c = 0; c < a->c; c++) {
-                    double t = FN(through)(act, (double)q[c], (double)u[c], k, c);
-                    z[c] = (T)(k->a[c] *
-                               (t - k->k0[c] - ((double)q[c] - k->mean[c]) * k->k1[c]));
-                }
-            continue;
-        }
-        for (int64_t c = 0; c < a->c; c++)
+    for (int64_t r = begin * per; r < end * per; r++) {
+        const T *q = x + r / per * a->sn + r % per * (inside ? a->sh : a->sc);
+        const T *u = dy + r / per * g->sn + r % per * (inside ? g->sh : g->sc);
+        T *z = dx + r / per * o->sn + r % per * (inside ? o->sh : o->sc);
+        for (int64_t w = 0; inside && w < a->w; w++, q += a->sw, u += g->sw, z += o->sw)
+            for (int64_t c = 0; c < a->c; c++) {
+                double t = FN(through)(act, (double)q[c], (double)u[c], k, c);
+                z[c] = (T)(k->a[c] * (t - k->k0[c] - ((double)q[c] - k->mean[c]) * k->k1[c]));
+            }
+        const int64_t c = r % per;
+        for (int64_t h = 0; !inside && h < a->h; h++, q += a->sh, u += g->sh, z += o->sh)
             for (int64_t w = 0; w < a->w; w++) {
-                double p = (double)q[c * a->sc + w * a->sw];
-                double t = FN(through)(act, p, (double)u[c * g->sc + w * g->sw], k, c);
-                z[c * o->sc + w * o->sw] =
-                    (T)(k->a[c] * (t - k->k0[c] - (p - k->mean[c]) * k->k1[c]));
+                double p = (double)q[w * a->sw];
+                double t = FN(through)(act, p, (double)u[w * g->sw], k, c);
+                z[w * o->sw] = (T)(k->a[c] * (t - k->k0[c] - (p - k->mean[c]) * k->k1[c]));
             }
     }
 }
