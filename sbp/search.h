@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inference problem as plain data, apart from tensors: choose one strategy per node so that the
- * sum of node costs and edge costs is least. Costs are seconds; INFINITY forbids. Deterministic:
- * equal problems give equal answers, ties go to the lexicographically smaller choice of the
- * earlier node.
+ * sum of node costs and edge costs is least. Costs are seconds, of either sign; INFINITY forbids.
+ * Deterministic: equal problems give equal answers on every machine, and of strategies that tie
+ * where a node is decided, the lower is taken.
  *
- * Exact by elimination of nodes (dominated strategies, fixed nodes and degree 0 to 2 first, then by
- * least table) while tables stay below `max_table` entries; beyond it a bounded local search on the
- * rest, which says so in the result.
+ * Exact by dropping dominated strategies and eliminating nodes by least table, while tables stay
+ * below `max_table` entries; beyond it a bounded local search, which says so in the result.
  */
 #ifndef TESSERA_SBP_SEARCH_H
 #define TESSERA_SBP_SEARCH_H
@@ -29,16 +28,18 @@ typedef struct tsri_search_problem {
     const tsri_search_node *nodes;
     const tsri_search_edge *edges;
     int64_t max_table; /* 0 = 1 << 20 */
+    tsri_mem *mem;     /* counts the allocations; may be NULL */
 } tsri_search_problem;
 
 typedef struct tsri_search_result {
-    double cost;      /* INFINITY: there is no assignment without a forbidden choice */
-    bool exact;       /* the optimum, proven */
+    double cost;      /* INFINITY: no assignment without a forbidden choice was found; if exact,
+                         there is none, and choice[] is any */
+    bool exact;       /* the optimum, proven (up to rounding in double) */
     int64_t tables;   /* entries of the largest table: how hard it was */
 } tsri_search_result;
 
-/* choice[nnodes] is the caller's. Errors: TSR_ERR_NO_MEMORY, TSR_ERR_INVALID (nstrat < 1, an edge
- * out of range). */
+/* choice[nnodes] is the caller's; untouched on errors: TSR_ERR_NO_MEMORY, TSR_ERR_INVALID (nstrat
+ * < 1, an edge out of range, a cost that is NaN or -INFINITY). */
 tsr_status tsri_search(const tsri_search_problem *problem, int *choice,
                        tsri_search_result *out_result);
 
