@@ -226,8 +226,9 @@ static void report(const trainer *t, const tsr_plan *plan)
            "%.2f ms a step, %.0f images/s\n",
            all, i.compute_s, i.comm_s, t->load_s, 1e3 * i.run_s / n,
            (double)t->o->batch_size * n / i.run_s);
-    printf("       compiled in %.1f ms (signatures %.1f ms, kernel libraries %.1f ms)\n",
-           1e3 * i.compile_s, 1e3 * i.infer_s, 1e3 * i.library_s);
+    printf("       compiled in %.1f ms (signatures %.1f ms, initial values %.1f ms, kernel libraries "
+           "%.1f ms)\n",
+           1e3 * i.compile_s, 1e3 * i.infer_s, 1e3 * i.init_s, 1e3 * i.library_s);
     printf("bytes  per step and rank: %d collectives, %.2f MB read from peers\n", i.collectives,
            1e-6 * (double)i.comm_bytes);
     printf("memory of rank 0: parameters and state %.1f MB, activations and scratch %.1f MB, "

@@ -79,6 +79,7 @@ typedef struct tsr_plan_info {
     size_t size;
     double compile_s;       /* all of tsr_compile on this rank */
     double infer_s;         /* of it: choosing signatures */
+    double init_s;          /* of it: giving new variables their first values */
     double library_s;       /* of it: making kernels (the libraries' own set-up) */
     double cost_s;          /* the model's estimate of a step */
     bool exact;             /* inference proved its choice to be the cheapest */

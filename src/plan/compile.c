@@ -70,11 +70,13 @@ static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
         return tsri_fail(TSR_ERR_STATE,
                          "nothing to compile: the graph has no %s; see tsr_output and tsr_minimize",
                          g->nops ? "output" : "ops");
+    double t = now_s();
     TSRI_TRY(prepare_variables(g, &plan->info.variable_bytes));
+    plan->info.init_s = now_s() - t;
     tsri_pool pool;
     tsri_pool_init(&pool, &g->world->mem);
     tsri_inferred inferred = {0};
-    double t = now_s();
+    t = now_s();
     tsr_status status = tsri_infer(g, &plan->model, &pool, &inferred);
     plan->info.infer_s = now_s() - t;
     plan->info.cost_s = inferred.cost;

@@ -205,12 +205,14 @@ static tsr_status derived_strategies(problem *p, const tsri_op *op, strategies *
     if (!s->sig || !s->cost)
         return no_memory();
     if (extra) {
-        sig = tsri_pool_dup(p->pool, sig, (size_t)(n + 1) * sizeof *sig);
-        if (!sig)
+        tsri_signature *more = tsri_pool_alloc(p->pool, (size_t)(n + 1) * sizeof *more);
+        if (!more)
             return no_memory();
-        sig[n] = (tsri_signature){.index = 0};
-        memcpy(sig[n].in, text.extra_in, sizeof sig[n].in);
-        memcpy(sig[n].out, text.extra_out, sizeof sig[n].out);
+        memcpy(more, sig, (size_t)n * sizeof *more);
+        more[n].index = 0;
+        memcpy(more[n].in, text.extra_in, sizeof more[n].in);
+        memcpy(more[n].out, text.extra_out, sizeof more[n].out);
+        sig = more;
         n++;
     }
     s->groups_index = tsri_rule_find_index(rule, "g");
