@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tessera/optim.h>
 #include "src/nn/module.h"
 #include "src/nn/variable.h"
 #include "tests/unit/mobilenet_v2_names.h"
@@ -228,6 +229,32 @@ static void test_ownership(void **state)
     assert_non_null(tsr_module_create(w, NULL, NULL, &freed, count_free));
     tsr_world_destroy(w);
     assert_int_equal(freed, 5);
+}
+
+/* Whichever allocation fails, building a model fails, says so and leaves nothing behind. */
+static void test_no_memory(void **state)
+{
+    fixture *f = *state;
+    tsri_mem *mem = &f->world->mem;
+    int n = 1;
+    for (;; n++) {
+        const tsri_owned *newest = f->world->owned;
+        tsri_error_clear();
+        mem->fail_countdown = n;
+        tsr_module *m = tsr_convnet(f->world, f->p, TSR_B, NULL);
+        tsr_optimizer *o = m ? tsr_adam(m, NULL) : NULL;
+        bool failed = mem->fail_countdown == 0;
+        mem->fail_countdown = 0;
+        assert_true(failed == !o);
+        if (failed)
+            assert_error("no memory");
+        tsr_optimizer_destroy(o);
+        tsr_module_destroy(m);
+        assert_ptr_equal(f->world->owned, newest);
+        if (!failed)
+            break;
+    }
+    assert_true(n > 50);
 }
 
 /* --- applying --------------------------------------------------------------------------------- */
@@ -477,6 +504,7 @@ int main(void)
         VIRTUAL(test_module_errors),
         VIRTUAL(test_ownership),
         VIRTUAL(test_apply),
+        VIRTUAL(test_no_memory),
         REAL(test_layer_init),
         REAL(test_init_kinds),
         REAL(test_set_get),
