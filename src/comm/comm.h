@@ -23,6 +23,9 @@
  * (and may do nothing else), `finish` returns when dst is complete. src must stay untouched until
  * `release`, which returns when no peer reads src (or, for two-phase all-reduce, dst) any more.
  * Calls of one group are started, and finished, in the same order by all its members.
+ * src and dst do not overlap; they may be the same in a group of one, and at a broadcast's root. What
+ * peers read (src, unless the kind says otherwise, and dst of a two-phase all-reduce) lies in this
+ * rank's region. The sum of bools is their "or".
  */
 #ifndef TESSERA_COMM_COMM_H
 #define TESSERA_COMM_COMM_H
