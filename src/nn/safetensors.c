@@ -138,7 +138,7 @@ static tsr_status set_entry(const tsri_st_file *f, tsri_st_entry *e, const cJSON
                          e->name, found[0]->valuestring);
     e->stored_dtype = type->name;
     e->dtype = type->dtype;
-    uint64_t count;
+    uint64_t count = 0;
     TSRI_TRY(set_shape(f, e, found[1], &count));
     return set_extent(f, e, type, count, found[2]);
 }
