@@ -4,13 +4,15 @@
 #include <tessera/sbp.h>
 #include <string.h>
 
+/* clang-format off */
 #define D(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}}
 #define F(...) {.dims = D(__VA_ARGS__)}
 #define FILLED(how, ...) {.dims = D(__VA_ARGS__), .fill = how}
 #define OF(type, how, ...) {.dims = D(__VA_ARGS__), .dtype = type, .fill = how}
 #define CONV(kh, kw, sh, sw, ph, pw, dh, dw, g)                                                    \
     .attrs.conv = {{sh, sw}, {ph, pw}, {dh, dw}, {kh, kw}, g}, .groups = g
-#define POOL(kh, kw, sh, sw, ph, pw, include) .attrs.pool = {{kh, kw}, {sh, sw}, {ph, pw}, include, 0}
+#define POOL(kh, kw, sh, sw, ph, pw, include)                                                      \
+    .attrs.pool = {{kh, kw}, {sh, sw}, {ph, pw}, include, 0}
 #define BN(n, spatial_, parts_, act_)                                                              \
     .attrs.bn = {.eps = 1e-5, .momentum = 0.1, .batch = n, .spatial = spatial_, .parts = parts_,   \
                  .act = act_}
@@ -164,6 +166,8 @@ const kernel_case kernel_cases[] = {
      .in = {F(3, 5, 11), F(13, 11), F(13)}, .out = {F(3, 5, 13)}},
     {.name = "linear no bias", .op = TSRI_OP_LINEAR, .nin = 2, .nout = 1,
      .in = {F(9, 11), F(13, 11)}, .out = {F(9, 13)}},
+    {.name = "linear wide", .op = TSRI_OP_LINEAR, .nin = 3, .nout = 1,
+     .in = {F(70, 11), F(211, 11), F(211)}, .out = {F(70, 211)}},
     {.name = "linear_dx", .op = TSRI_OP_LINEAR_DX, .nin = 2, .nout = 1,
      .in = {F(3, 5, 13), F(13, 11)}, .out = {F(3, 5, 11)}},
     {.name = "linear_dw", .op = TSRI_OP_LINEAR_DW, .nin = 2, .nout = 1,
@@ -193,6 +197,10 @@ const kernel_case kernel_cases[] = {
      .in = {F(2, 5, 7, 5)}, .out = {F(2, 5, 3, 4)}},
     {.name = "adaptive_pool up", .op = TSRI_OP_ADAPTIVE_POOL, .nin = 1, .nout = 1,
      .in = {F(2, 5, 2, 3)}, .out = {F(2, 5, 7, 7)}},
+    {.name = "adaptive_pool even", .op = TSRI_OP_ADAPTIVE_POOL, .nin = 1, .nout = 1,
+     .in = {F(2, 5, 6, 8)}, .out = {F(2, 5, 3, 4)}},
+    {.name = "adaptive_pool_dx even", .op = TSRI_OP_ADAPTIVE_POOL_DX, .nin = 1, .nout = 1,
+     .in = {F(2, 5, 3, 4)}, .out = {F(2, 5, 6, 8)}},
     {.name = "adaptive_pool_dx 1x1", .op = TSRI_OP_ADAPTIVE_POOL_DX, .nin = 1, .nout = 1,
      .in = {F(2, 5, 1, 1)}, .out = {F(2, 5, 4, 3)}},
     {.name = "adaptive_pool_dx uneven", .op = TSRI_OP_ADAPTIVE_POOL_DX, .nin = 1, .nout = 1,

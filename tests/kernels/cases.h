@@ -36,7 +36,7 @@ typedef struct kernel_case {
     int nin, nout;
     kc_arg in[8], out[4];
     int64_t groups;
-    int in_place; /* outputs 0.. are operands in_place - 1 .. */
+    int in_place;     /* outputs 0.. are operands in_place - 1 .. */
     double tolerance; /* relative to the largest value, for f32; 0: 2e-5 */
 } kernel_case;
 

@@ -89,7 +89,9 @@ double *kc_make(const kernel_case *c, int index, uint64_t seed)
             break;
         case KC_HYPER:
         case KC_HYPER_FIRST:
-            p[i] = i == TSRI_HYPER_LR ? 0.1 : i == TSRI_HYPER_STEP ? a->fill == KC_HYPER ? 3 : 1 : 0;
+            p[i] = i == TSRI_HYPER_LR     ? 0.1
+                   : i == TSRI_HYPER_STEP ? a->fill == KC_HYPER ? 3 : 1
+                                          : 0;
             break;
         case KC_STATS:
             p[i] = stats_value(c, a, key, i);
@@ -195,8 +197,8 @@ tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtyp
 {
     if (!impl->slot[c->op])
         return TSR_ERR_UNSUPPORTED;
-    tsri_kernel_desc d = {.op = c->op, .attrs = &c->attrs, .nin = c->nin, .nout = c->nout,
-                          .groups = c->groups};
+    tsri_kernel_desc d = {
+        .op = c->op, .attrs = &c->attrs, .nin = c->nin, .nout = c->nout, .groups = c->groups};
     int at = 0;
     for (int i = 0; i < c->nin; i++)
         d.in[i] = make_arg(&c->in[i], dtype, layout == KC_NHWC || (layout == KC_MIXED && at++ % 2));

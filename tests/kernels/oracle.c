@@ -387,7 +387,9 @@ static bool elementwise(const kernel_case *k, double *const *in, double *y)
             y[i] = in[0][i] + in[1][i] + in[2][i];
             break;
         case TSRI_OP_CAST:
-            y[i] = k->out[0].dtype == TSR_BOOL ? in[0][i] != 0 : k->out[0].dtype ? trunc(in[0][i]) : in[0][i];
+            y[i] = k->out[0].dtype == TSR_BOOL ? in[0][i] != 0
+                   : k->out[0].dtype           ? trunc(in[0][i])
+                                               : in[0][i];
             break;
         case TSRI_OP_BROADCAST_TO:
             y[i] = in[0][from_broadcast(d, &k->in[0].dims, i)];

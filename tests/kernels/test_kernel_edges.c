@@ -128,6 +128,11 @@ static void test_norm_shards(void **state)
     const int samples[6] = {0, -1, -1, 0, -1, -1};
     const int64_t sb[6] = {2, 0, 0, 2}, sn[6] = {3, 0, 0, 3};
     check_shard("bn_bwd_apply 4-D parts", samples, 0, sb, sn, 2, 3);
+    const int alike[5] = {0, 0, -1, 0, 0};
+    const int64_t lb[5] = {3, 1, 0, 3, 1}, ln[5] = {4, 2, 0, 4, 2};
+    check_shard("bn_bwd_apply 4-D parts", alike, 0, lb, ln, 3, 4);
+    const int apart[5] = {0, 0, -1, 0, -1}; /* the gradients' sums are known for all */
+    check_shard("bn_bwd_apply 4-D parts", apart, 0, lb, ln, 3, 4);
     /* Channels. */
     const int chan[4] = {1, 2, 0, 0};
     const int64_t cb[4] = {2, 2, 2, 2}, cn[4] = {3, 3, 3, 3};
@@ -135,6 +140,20 @@ static void test_norm_shards(void **state)
     const int rows[3] = {-1, 0, 0};
     const int64_t rb[3] = {0, 1, 1}, rn[3] = {0, 2, 2};
     check_shard("bn_running parts", rows, 0, rb, rn, 1, 2);
+    const int all[3] = {0, 0, 0};
+    const int64_t ab[3] = {1, 1, 1}, an[3] = {2, 2, 2};
+    check_shard("bn_running parts", all, 0, ab, an, 1, 2);
+}
+
+/* Windows are the global tensor's: a shard that holds whole ones makes its part of the result. */
+static void test_pool_shards(void **state)
+{
+    (void)state;
+    const int rows[1] = {2}, columns[1] = {3};
+    const int64_t two[1] = {2}, four[1] = {4}, one[1] = {1};
+    check_shard("adaptive_pool even", rows, 2, two, four, 1, 2);
+    check_shard("adaptive_pool even", columns, 3, two, four, 1, 2);
+    check_shard("adaptive_pool_dx even", rows, 2, one, two, 2, 4);
 }
 
 static void test_norm_shard_without_its_statistics(void **state)
@@ -263,7 +282,8 @@ static void test_labels(void **state)
             memcpy(c.in[0].gshape, (int64_t[4]){100, 7}, sizeof c.in[0].gshape);
             c.in[0].offset[0] = 20;
             assert_int_equal(kc_run(&c, reference(), TSR_F64, KC_ROW, in, out), TSR_ERR_INVALID);
-            assert_non_null(strstr(tsr_last_error(), bad ? "label 7 of row 24" : "label -1 of row 24"));
+            assert_non_null(
+                strstr(tsr_last_error(), bad ? "label 7 of row 24" : "label -1 of row 24"));
         }
         /* The same label is nothing wrong where it is ignored. */
         c.attrs.ce.has_ignore = 1;
@@ -366,10 +386,11 @@ static void test_half(void **state)
     for (int i = 0; i < 65536; i++)
         assert_true(isnan(f[i]) ? (back[i] & 0x7fff) > 0x7c00 : back[i] == all[i]);
     /* Roundings of IEEE 754 binary16, ties to even. */
-    const double x[12] = {1, -2, 65504, 65519.99, 65520, 0x1p-24, 0x1p-25, 0x1.0001p-25,
-                          1 + 0x1p-11, 1 + 3 * 0x1p-11, 0x1p-14, 0x1.ff8p-15};
-    const uint16_t want[12] = {0x3c00, 0xc000, 0x7bff, 0x7bff, 0x7c00, 0x0001, 0, 1,
-                               0x3c00, 0x3c02, 0x0400, 0x03ff};
+    const double x[12] = {1,       -2,         65504,        65519.99,    65520,
+                          0x1p-24, 0x1p-25,    0x1.0001p-25, 1 + 0x1p-11, 1 + 3 * 0x1p-11,
+                          0x1p-14, 0x1.ff8p-15};
+    const uint16_t want[12] = {0x3c00, 0xc000, 0x7bff, 0x7bff, 0x7c00, 0x0001,
+                               0,      1,      0x3c00, 0x3c02, 0x0400, 0x03ff};
     cast(TSR_F64, TSR_F16, 12, x, back);
     for (int i = 0; i < 12; i++)
         assert_int_equal(back[i], want[i]);
@@ -558,6 +579,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_shards),
         cmocka_unit_test(test_norm_shards),
+        cmocka_unit_test(test_pool_shards),
         cmocka_unit_test(test_norm_shard_without_its_statistics),
         cmocka_unit_test(test_empty_shards),
         cmocka_unit_test(test_labels),

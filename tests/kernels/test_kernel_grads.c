@@ -120,8 +120,7 @@ static void run_pair(const struct pair *p, const kernel_case *fwd, const kernel_
     double *gin[8] = {0}, *got = zeros(&grad->out[0]);
     for (int i = 0; i < grad->nin; i++) {
         int from = p->from[i];
-        if (c.op == TSRI_OP_UNARY && !i &&
-            tsri_unary_saves_output((tsri_unary_fn)c.attrs.unary.fn))
+        if (c.op == TSRI_OP_UNARY && !i && tsri_unary_saves_output((tsri_unary_fn)c.attrs.unary.fn))
             from = OUT;
         gin[i] = from >= DY ? f.dy : from >= OUT ? f.out[from - OUT] : f.in[from];
     }
@@ -195,8 +194,10 @@ static void check_norm(const char *suffix, bool fused)
     b.gamma = kc_make(&b.apply, 2, 3);
     b.beta = kc_make(&b.apply, 3, 3);
     int64_t channels = kc_count(&b.apply.in[2]);
-    for (int64_t i = 0; fused && i < channels; i++)
+    for (int64_t i = 0; fused && i < channels; i++) {
         b.gamma[i] *= 4;
+        b.beta[i] += i % 2 ? 5 : 0;
+    }
     b.dy = random_like(&b.apply.out[0]);
     b.sums = zeros(&b.stats.out[0]);
     b.y = zeros(&b.apply.out[0]);
@@ -210,8 +211,11 @@ static void check_norm(const char *suffix, bool fused)
         run(&b.bwd_stats, (double *[]){b.x, b.sums, b.dy}, &bsums);
         run(&b.bwd_apply, (double *[]){b.x, b.sums, b.gamma, b.dy, bsums}, &dx);
     }
-    b.param = (kernel_case){.name = "bn_param_grad", .op = TSRI_OP_BN_PARAM_GRAD, .nin = 1,
-                            .nout = 2, .in = {b.stats.out[0]},
+    b.param = (kernel_case){.name = "bn_param_grad",
+                            .op = TSRI_OP_BN_PARAM_GRAD,
+                            .nin = 1,
+                            .nout = 2,
+                            .in = {b.stats.out[0]},
                             .out = {b.apply.in[2], b.apply.in[2]}};
     run(&b.param, &bsums, dp);
     check(b.bwd_apply.name, norm_loss, &b, b.x, kc_count(&b.apply.in[0]), 1e-5, dx);

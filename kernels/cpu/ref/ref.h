@@ -52,7 +52,8 @@ typedef tsr_status tsri_ref_run_fn(const tsri_kernel *k, void *const *in, void *
                                    void *scratch);
 
 /* A zeroed kernel of `bytes` (at least sizeof(tsri_ref)); NULL when there is no memory. */
-void *tsri_ref_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run, size_t bytes);
+void *tsri_ref_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
+                    size_t bytes);
 /* The same for kernels without more, as a status. */
 tsr_status tsri_ref_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
                            tsri_kernel **out_kernel);

@@ -40,53 +40,53 @@ static int64_t whole_pow(int64_t a, int64_t b)
 #define WHOLE_DIV(a, b) whole_div((int64_t)(a), (int64_t)(b))
 #define WHOLE_POW(a, b) whole_pow((int64_t)(a), (int64_t)(b))
 
-#define LOOP(T, expr)                                                                              \
-    do {                                                                                           \
-        if (sx == 1 && su == 1 && sy == 1) {                                                       \
-            _Pragma("omp simd") for (int64_t i = 0; i < r->n; i++)                                 \
-            {                                                                                      \
-                const T a = x[i], b = u[i];                                                        \
-                y[i] = (T)(expr);                                                                  \
-            }                                                                                      \
-        } else {                                                                                   \
-            for (int64_t i = 0; i < r->n; i++) {                                                   \
-                const T a = x[i * sx], b = u[i * su];                                              \
-                y[i * sy] = (T)(expr);                                                             \
-            }                                                                                      \
-        }                                                                                          \
+#define LOOP(T, expr)                                              \
+    do {                                                           \
+        if (sx == 1 && su == 1 && sy == 1) {                       \
+            _Pragma("omp simd") for (int64_t i = 0; i < r->n; i++) \
+            {                                                      \
+                const T a = x[i], b = u[i];                        \
+                y[i] = (T)(expr);                                  \
+            }                                                      \
+        } else {                                                   \
+            for (int64_t i = 0; i < r->n; i++) {                   \
+                const T a = x[i * sx], b = u[i * su];              \
+                y[i * sy] = (T)(expr);                             \
+            }                                                      \
+        }                                                          \
     } while (0)
 
-#define BINARY(T, name, KIND)                                                                      \
-    static void binary_##name(void *arg, const tsri_ref_row *r)                                    \
-    {                                                                                              \
-        const job *j = arg;                                                                        \
-        const T *x = (const T *)j->in[0] + r->off[1], *u = (const T *)j->in[1] + r->off[2];        \
-        T *y = (T *)j->out[0] + r->off[0];                                                         \
-        const int64_t sx = r->step[1], su = r->step[2], sy = r->step[0];                           \
-        switch ((tsri_binary_fn)j->ref->attrs.binary.fn) {                                         \
-        case TSRI_BINARY_ADD:                                                                      \
-            LOOP(T, KIND##_ADD(a, b));                                                             \
-            break;                                                                                 \
-        case TSRI_BINARY_SUB:                                                                      \
-            LOOP(T, KIND##_SUB(a, b));                                                             \
-            break;                                                                                 \
-        case TSRI_BINARY_MUL:                                                                      \
-            LOOP(T, KIND##_MUL(a, b));                                                             \
-            break;                                                                                 \
-        case TSRI_BINARY_DIV:                                                                      \
-            LOOP(T, KIND##_DIV(a, b));                                                             \
-            break;                                                                                 \
-        case TSRI_BINARY_POW:                                                                      \
-            LOOP(T, KIND##_POW(a, b));                                                             \
-            break;                                                                                 \
-        case TSRI_BINARY_EQUAL:                                                                    \
-        case TSRI_BINARY_COUNT_:                                                                   \
-            break;                                                                                 \
-        }                                                                                          \
-    }                                                                                              \
-    static bool equal_##name(const void *x, int64_t i, const void *u, int64_t j)                   \
-    {                                                                                              \
-        return ((const T *)x)[i] == ((const T *)u)[j];                                             \
+#define BINARY(T, name, KIND)                                                               \
+    static void binary_##name(void *arg, const tsri_ref_row *r)                             \
+    {                                                                                       \
+        const job *j = arg;                                                                 \
+        const T *x = (const T *)j->in[0] + r->off[1], *u = (const T *)j->in[1] + r->off[2]; \
+        T *y = (T *)j->out[0] + r->off[0];                                                  \
+        const int64_t sx = r->step[1], su = r->step[2], sy = r->step[0];                    \
+        switch ((tsri_binary_fn)j->ref->attrs.binary.fn) {                                  \
+        case TSRI_BINARY_ADD:                                                               \
+            LOOP(T, KIND##_ADD(a, b));                                                      \
+            break;                                                                          \
+        case TSRI_BINARY_SUB:                                                               \
+            LOOP(T, KIND##_SUB(a, b));                                                      \
+            break;                                                                          \
+        case TSRI_BINARY_MUL:                                                               \
+            LOOP(T, KIND##_MUL(a, b));                                                      \
+            break;                                                                          \
+        case TSRI_BINARY_DIV:                                                               \
+            LOOP(T, KIND##_DIV(a, b));                                                      \
+            break;                                                                          \
+        case TSRI_BINARY_POW:                                                               \
+            LOOP(T, KIND##_POW(a, b));                                                      \
+            break;                                                                          \
+        case TSRI_BINARY_EQUAL:                                                             \
+        case TSRI_BINARY_COUNT_:                                                            \
+            break;                                                                          \
+        }                                                                                   \
+    }                                                                                       \
+    static bool equal_##name(const void *x, int64_t i, const void *u, int64_t j)            \
+    {                                                                                       \
+        return ((const T *)x)[i] == ((const T *)u)[j];                                      \
     }
 BINARY(float, f32, FLOAT)
 BINARY(double, f64, FLOAT)

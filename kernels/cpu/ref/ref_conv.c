@@ -38,8 +38,8 @@ static int64_t bytes(const tsri_arg *arg, int64_t elements)
 }
 
 /* (n, h, w) of a tensor, or of its positions under a window that moves by step. */
-static void add_pixels(tsri_ref_index *index, int64_t n_stride, const tsri_arg *like, int64_t step_h,
-                       int64_t step_w)
+static void add_pixels(tsri_ref_index *index, int64_t n_stride, const tsri_arg *like,
+                       int64_t step_h, int64_t step_w)
 {
     tsri_ref_index_add(index, like->shape[0], n_stride, 0, 0);
     tsri_ref_index_add(index, like->shape[2], 0, step_h, 0);

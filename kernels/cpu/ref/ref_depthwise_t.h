@@ -60,8 +60,7 @@ static void FN(weight)(const depthwise *d, int64_t c0, const T *src, const T *gr
     for (int64_t pos = 0; pos < g->shape[0] * g->shape[2] * g->shape[3]; pos++) {
         int64_t n = pos / (g->shape[2] * g->shape[3]);
         int64_t p = pos / g->shape[3] % g->shape[2], q = pos % g->shape[3];
-        const T *dy =
-            grad + n * g->stride[0] + p * g->stride[2] + q * g->stride[3] + c0 * gs;
+        const T *dy = grad + n * g->stride[0] + p * g->stride[2] + q * g->stride[3] + c0 * gs;
         for (int64_t t = 0; t < d->taps; t++) {
             int64_t h = source(d, 0, p, t / kw, a->shape[2]);
             int64_t w = source(d, 1, q, t % kw, a->shape[3]);

@@ -23,35 +23,35 @@ static tsr_status run_rows(const tsri_kernel *k, tsri_ref_row_fn *fn, void *cons
 
 /* y[i] = expr of v = x[i] (and u = x2[i]): flat where it can be. An out that is exactly an in is
  * allowed, so nothing is carried from one i to the next. */
-#define MAP1(expr)                                                                                 \
-    do {                                                                                           \
-        if (sx == 1 && sy == 1) {                                                                  \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                    \
-            {                                                                                      \
-                const T v = x[i];                                                                  \
-                y[i] = (T)(expr);                                                                  \
-            }                                                                                      \
-        } else {                                                                                   \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                const T v = x[i * sx];                                                             \
-                y[i * sy] = (T)(expr);                                                             \
-            }                                                                                      \
-        }                                                                                          \
+#define MAP1(expr)                                              \
+    do {                                                        \
+        if (sx == 1 && sy == 1) {                               \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+            {                                                   \
+                const T v = x[i];                               \
+                y[i] = (T)(expr);                               \
+            }                                                   \
+        } else {                                                \
+            for (int64_t i = 0; i < n; i++) {                   \
+                const T v = x[i * sx];                          \
+                y[i * sy] = (T)(expr);                          \
+            }                                                   \
+        }                                                       \
     } while (0)
-#define MAP2(expr)                                                                                 \
-    do {                                                                                           \
-        if (sx == 1 && su == 1 && sy == 1) {                                                       \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                    \
-            {                                                                                      \
-                const T v = x[i], u = x2[i];                                                       \
-                y[i] = (T)(expr);                                                                  \
-            }                                                                                      \
-        } else {                                                                                   \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                const T v = x[i * sx], u = x2[i * su];                                             \
-                y[i * sy] = (T)(expr);                                                             \
-            }                                                                                      \
-        }                                                                                          \
+#define MAP2(expr)                                              \
+    do {                                                        \
+        if (sx == 1 && su == 1 && sy == 1) {                    \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
+            {                                                   \
+                const T v = x[i], u = x2[i];                    \
+                y[i] = (T)(expr);                               \
+            }                                                   \
+        } else {                                                \
+            for (int64_t i = 0; i < n; i++) {                   \
+                const T v = x[i * sx], u = x2[i * su];          \
+                y[i * sy] = (T)(expr);                          \
+            }                                                   \
+        }                                                       \
     } while (0)
 
 #define T float

@@ -86,32 +86,32 @@ static inline int64_t windowed(const tsri_ref_matrix *m, const places *row, int6
 }
 
 /* dst[panel][col][4]: rows that a last panel lacks are 0. */
-#define PACK(T, name)                                                                              \
-    static void name(const tsri_ref_matrix *m, const T *p, const places *row, int64_t nr,          \
-                     const places *col, int64_t nc, double *dst)                                   \
-    {                                                                                              \
-        for (int64_t r = 0; r < nr; r += TILE, dst += nc * TILE) {                                 \
-            int64_t rows = nr - r < TILE ? nr - r : TILE;                                          \
-            if (rows == TILE && !m->window) {                                                      \
-                const T *p0 = p + row->off[r], *p1 = p + row->off[r + 1];                          \
-                const T *p2 = p + row->off[r + 2], *p3 = p + row->off[r + 3];                      \
-                for (int64_t c = 0; c < nc; c++) {                                                 \
-                    int64_t o = col->off[c];                                                       \
-                    dst[c * TILE] = (double)p0[o];                                                 \
-                    dst[c * TILE + 1] = (double)p1[o];                                             \
-                    dst[c * TILE + 2] = (double)p2[o];                                             \
-                    dst[c * TILE + 3] = (double)p3[o];                                             \
-                }                                                                                  \
-                continue;                                                                          \
-            }                                                                                      \
-            for (int64_t c = 0; c < nc; c++)                                                       \
-                for (int64_t i = 0; i < TILE; i++) {                                               \
-                    int64_t o = i >= rows   ? -1                                                   \
-                                : m->window ? windowed(m, row, r + i, col, c)                      \
-                                            : row->off[r + i] + col->off[c];                       \
-                    dst[c * TILE + i] = o < 0 ? 0.0 : (double)p[o];                                \
-                }                                                                                  \
-        }                                                                                          \
+#define PACK(T, name)                                                                     \
+    static void name(const tsri_ref_matrix *m, const T *p, const places *row, int64_t nr, \
+                     const places *col, int64_t nc, double *dst)                          \
+    {                                                                                     \
+        for (int64_t r = 0; r < nr; r += TILE, dst += nc * TILE) {                        \
+            int64_t rows = nr - r < TILE ? nr - r : TILE;                                 \
+            if (rows == TILE && !m->window) {                                             \
+                const T *p0 = p + row->off[r], *p1 = p + row->off[r + 1];                 \
+                const T *p2 = p + row->off[r + 2], *p3 = p + row->off[r + 3];             \
+                for (int64_t c = 0; c < nc; c++) {                                        \
+                    int64_t o = col->off[c];                                              \
+                    dst[c * TILE] = (double)p0[o];                                        \
+                    dst[c * TILE + 1] = (double)p1[o];                                    \
+                    dst[c * TILE + 2] = (double)p2[o];                                    \
+                    dst[c * TILE + 3] = (double)p3[o];                                    \
+                }                                                                         \
+                continue;                                                                 \
+            }                                                                             \
+            for (int64_t c = 0; c < nc; c++)                                              \
+                for (int64_t i = 0; i < TILE; i++) {                                      \
+                    int64_t o = i >= rows   ? -1                                          \
+                                : m->window ? windowed(m, row, r + i, col, c)             \
+                                            : row->off[r + i] + col->off[c];              \
+                    dst[c * TILE + i] = o < 0 ? 0.0 : (double)p[o];                       \
+                }                                                                         \
+        }                                                                                 \
     }
 PACK(float, pack_f32)
 PACK(double, pack_f64)

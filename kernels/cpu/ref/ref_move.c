@@ -10,12 +10,12 @@ typedef struct job {
     char *y;
 } job;
 
-#define MOVE(T)                                                                                    \
-    do {                                                                                           \
-        const T *x = (const T *)(const void *)from;                                                \
-        T *y = (T *)(void *)to;                                                                    \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            y[i * sy] = x[i * sx];                                                                 \
+#define MOVE(T)                                     \
+    do {                                            \
+        const T *x = (const T *)(const void *)from; \
+        T *y = (T *)(void *)to;                     \
+        for (int64_t i = 0; i < n; i++)             \
+            y[i * sy] = x[i * sx];                  \
     } while (0)
 
 static void move(size_t size, char *to, int64_t sy, const char *from, int64_t sx, int64_t n)
@@ -144,9 +144,9 @@ tsr_status tsri_ref_reshape(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     if (d->in[0].dtype != d->out[0].dtype)
         return tsri_ref_decline(d);
     if (tsri_ref_count(&d->in[0]) != tsri_ref_count(&d->out[0]))
-        return tsri_fail(TSR_ERR_SHAPE, "reshape: a shard of %lld elements can't become one of %lld",
-                         (long long)tsri_ref_count(&d->in[0]),
-                         (long long)tsri_ref_count(&d->out[0]));
+        return tsri_fail(
+            TSR_ERR_SHAPE, "reshape: a shard of %lld elements can't become one of %lld",
+            (long long)tsri_ref_count(&d->in[0]), (long long)tsri_ref_count(&d->out[0]));
     tsri_kernel_desc flat = *d;
     flatten(&flat.in[0]);
     flatten(&flat.out[0]);

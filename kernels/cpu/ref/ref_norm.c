@@ -17,8 +17,8 @@ typedef struct view {
 
 typedef struct norm {
     tsri_ref ref;
-    view x, y;  /* y: result, or none */
-    view dy;    /* gradient, or none */
+    view x, y;           /* y: result, or none */
+    view dy;             /* gradient, or none */
     int64_t first, rows; /* virtual batches of stats: their global indices */
     int stats;           /* its operand; -1: result 0 */
 } norm;
@@ -47,8 +47,8 @@ static int64_t part_begin(int64_t n, int64_t parts, int64_t r)
 /* Elements per channel of virtual batch r. */
 static double part_count(const tsri_attrs *at, int64_t r)
 {
-    int64_t n = part_begin(at->bn.batch, at->bn.parts, r + 1) -
-                part_begin(at->bn.batch, at->bn.parts, r);
+    int64_t n =
+        part_begin(at->bn.batch, at->bn.parts, r + 1) - part_begin(at->bn.batch, at->bn.parts, r);
     return (double)n * (double)at->bn.spatial;
 }
 
@@ -74,15 +74,13 @@ enum { COEFS = 6 };
 static coefs coefs_in(void *scratch, int64_t channels)
 {
     double *p = scratch;
-    return (coefs){p, p + channels, p + 2 * channels, p + 3 * channels, p + 4 * channels,
-                   p + 5 * channels};
+    return (coefs){
+        p, p + channels, p + 2 * channels, p + 3 * channels, p + 4 * channels, p + 5 * channels};
 }
 
 static double act_slope(int act, double z)
 {
-    return act == TSRI_ACT_NONE                                ? 1
-           : z > 0 && !(act == TSRI_ACT_RELU6 && !(z < 6)) ? 1
-                                                               : 0;
+    return act == TSRI_ACT_NONE ? 1 : z > 0 && !(act == TSRI_ACT_RELU6 && !(z < 6)) ? 1 : 0;
 }
 
 static double act_value(int act, double z)
@@ -235,9 +233,8 @@ static tsr_status check_parts(const norm *v)
     if (!v->x.n || !v->x.c)
         return TSR_OK;
     int64_t lo = v->first < parts ? part_begin(at->bn.batch, parts, v->first) : at->bn.batch;
-    int64_t hi = v->first + v->rows <= parts
-                     ? part_begin(at->bn.batch, parts, v->first + v->rows)
-                     : at->bn.batch;
+    int64_t hi = v->first + v->rows <= parts ? part_begin(at->bn.batch, parts, v->first + v->rows)
+                                             : at->bn.batch;
     if (offset < lo || offset + v->x.n > hi)
         return tsri_fail(TSR_ERR_INVALID,
                          "%s: the shard holds samples %lld..%lld, but statistics of samples "

@@ -14,8 +14,8 @@ static tsr_status param_grad_run(const tsri_kernel *k, void *const *in, void *co
         for (int which = 0; which < 2; which++) {
             double sum = 0; /* gamma's is the second row */
             for (int64_t r = 0; r < b->shape[0]; r++)
-                sum += ((const double *)in[0])[r * b->stride[0] + !which * b->stride[1] +
-                                               c * b->stride[2]];
+                sum += ((const double *)
+                            in[0])[r * b->stride[0] + !which * b->stride[1] + c * b->stride[2]];
             tsri_ref_store(d->out[which].dtype, out[which], c * d->out[which].stride[0], sum);
         }
     return TSR_OK;
@@ -108,17 +108,16 @@ typedef struct job {
     void *out;
 } job;
 
-#define ROW(T, name)                                                                               \
-    static void name(void *arg, const tsri_ref_row *r)                                             \
-    {                                                                                              \
-        const job *j = arg;                                                                        \
-        const T *x = (const T *)j->in[0] + r->off[1];                                              \
-        const T *a = (const T *)j->in[1] + r->off[2], *b = (const T *)j->in[2] + r->off[3];        \
-        T *y = (T *)j->out + r->off[0];                                                            \
-        const int64_t sx = r->step[1], sa = r->step[2], sb = r->step[3], sy = r->step[0];          \
-        for (int64_t i = 0; i < r->n; i++)                                                         \
-            y[i * sy] =                                                                            \
-                (T)((double)x[i * sx] * (double)a[i * sa] + (double)b[i * sb]);                    \
+#define ROW(T, name)                                                                        \
+    static void name(void *arg, const tsri_ref_row *r)                                      \
+    {                                                                                       \
+        const job *j = arg;                                                                 \
+        const T *x = (const T *)j->in[0] + r->off[1];                                       \
+        const T *a = (const T *)j->in[1] + r->off[2], *b = (const T *)j->in[2] + r->off[3]; \
+        T *y = (T *)j->out + r->off[0];                                                     \
+        const int64_t sx = r->step[1], sa = r->step[2], sb = r->step[3], sy = r->step[0];   \
+        for (int64_t i = 0; i < r->n; i++)                                                  \
+            y[i * sy] = (T)((double)x[i * sx] * (double)a[i * sa] + (double)b[i * sb]);     \
     }
 ROW(float, scale_shift_f32)
 ROW(double, scale_shift_f64)

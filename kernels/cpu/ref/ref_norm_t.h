@@ -73,7 +73,8 @@ static void FN(bwd_stats)(const norm *v, int64_t begin, int64_t end, const T *x,
                           const coefs *k)
 {
     const view *a = &v->x, *g = &v->dy;
-    const int act = v->ref.desc.op == TSRI_OP_BN_ACT_BWD_STATS ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
+    const int act =
+        v->ref.desc.op == TSRI_OP_BN_ACT_BWD_STATS ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
     double *restrict s0 = k->k0, *restrict s1 = k->k1;
     if (a->sc == 1 && g->sc == 1) {
         for (int64_t n = begin; n < end; n++)
@@ -111,7 +112,8 @@ static void FN(bwd_apply)(const norm *v, int64_t begin, int64_t end, const T *x,
 {
     const view *a = &v->x, *g = &v->dy, *o = &v->y;
     const bool inside = a->sc == 1 && g->sc == 1 && o->sc == 1;
-    const int act = v->ref.desc.op == TSRI_OP_BN_ACT_BWD_APPLY ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
+    const int act =
+        v->ref.desc.op == TSRI_OP_BN_ACT_BWD_APPLY ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
     const int64_t per = inside ? a->h : a->c; /* rows are (n, h), or planes (n, c) */
 #pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
     for (int64_t r = begin * per; r < end * per; r++) {

@@ -57,7 +57,8 @@ static double divisor(const tsri_ref *ref, int64_t oh, int64_t ow, const tsri_ar
                       const tsri_arg *small)
 {
     const tsri_attrs *at = &ref->attrs;
-    bool adaptive = ref->desc.op == TSRI_OP_ADAPTIVE_POOL || ref->desc.op == TSRI_OP_ADAPTIVE_POOL_DX;
+    bool adaptive =
+        ref->desc.op == TSRI_OP_ADAPTIVE_POOL || ref->desc.op == TSRI_OP_ADAPTIVE_POOL_DX;
     if (!adaptive && at->pool.count_include_pad)
         return (double)at->pool.kernel[0] * at->pool.kernel[1];
     double n = 1;

@@ -35,9 +35,9 @@ static void FN(max_pool)(const tsri_ref *ref, const T *x, T *y, int32_t *idx)
             const T *plane = x ? x + n * a->stride[0] : x;
             for (int64_t c = 0; c < o->shape[1]; c++)
                 FN(max_window)
-                (plane ? plane + c * a->stride[1] : plane, a, h, w,
-                 y + FN(at)(o, n, p, q) + c * o->stride[1],
-                 idx ? idx + FN(at)(ix, n, p, q) + c * ix->stride[1] : NULL);
+            (plane ? plane + c * a->stride[1] : plane, a, h, w,
+             y + FN(at)(o, n, p, q) + c * o->stride[1],
+             idx ? idx + FN(at)(ix, n, p, q) + c * ix->stride[1] : NULL);
         }
     }
 }

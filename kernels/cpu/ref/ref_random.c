@@ -31,19 +31,19 @@ static double uniform(stream *s, uint64_t index)
     return (double)(s->word[index % 4] >> 8) * 0x1p-24;
 }
 
-#define DROPOUT(T, name)                                                                           \
-    static void name(void *arg, const tsri_ref_row *r)                                             \
-    {                                                                                              \
-        const job *j = arg;                                                                        \
-        const double p = j->ref->attrs.dropout.p, scale = p < 1 ? 1 / (1 - p) : 0;                 \
-        stream s = {.key = j->ref->attrs.dropout.key, .step = j->step};                            \
-        const T *x = (const T *)j->x + r->off[1];                                                  \
-        T *y = (T *)j->y + r->off[0];                                                              \
-        for (int64_t i = 0; i < r->n; i++) {                                                       \
-            uint64_t index = j->begin + (uint64_t)(r->off[2] + i * r->step[2]);                    \
-            double v = (double)x[i * r->step[1]] * scale;                                          \
-            y[i * r->step[0]] = uniform(&s, index) >= p ? (T)v : 0;                                \
-        }                                                                                          \
+#define DROPOUT(T, name)                                                           \
+    static void name(void *arg, const tsri_ref_row *r)                             \
+    {                                                                              \
+        const job *j = arg;                                                        \
+        const double p = j->ref->attrs.dropout.p, scale = p < 1 ? 1 / (1 - p) : 0; \
+        stream s = {.key = j->ref->attrs.dropout.key, .step = j->step};            \
+        const T *x = (const T *)j->x + r->off[1];                                  \
+        T *y = (T *)j->y + r->off[0];                                              \
+        for (int64_t i = 0; i < r->n; i++) {                                       \
+            uint64_t index = j->begin + (uint64_t)(r->off[2] + i * r->step[2]);    \
+            double v = (double)x[i * r->step[1]] * scale;                          \
+            y[i * r->step[0]] = uniform(&s, index) >= p ? (T)v : 0;                \
+        }                                                                          \
     }
 DROPOUT(float, dropout_f32)
 DROPOUT(double, dropout_f64)
@@ -57,7 +57,7 @@ static tsr_status dropout_run(const tsri_kernel *k, void *const *in, void *const
     if (!ref->iter.count)
         return TSR_OK;
     job j = {ref, in[0], out[0], (uint64_t)tsri_ref_global_index(&ref->desc.out[0], stride),
-             (uint64_t)*(const int64_t *)in[1]};
+             (uint64_t) * (const int64_t *)in[1]};
     tsri_ref_row_fn *fn = ref->desc.out[0].dtype == TSR_F32 ? dropout_f32 : dropout_f64;
     tsri_ref_iter_run(&ref->iter, fn, &j, true);
     return TSR_OK;

@@ -18,32 +18,32 @@ typedef struct job {
 #define KEEP_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a))
 #define KEEP_MIN(a, v) ((v) < (a) || (v) != (v) ? (v) : (a))
 
-#define REDUCE_BY(A, KEEP)                                                                         \
-    do {                                                                                           \
-        if (sa)                                                                                    \
-            for (int64_t i = 0; i < r->n; i++)                                                     \
-                acc[i * sa] = KEEP(acc[i * sa], (A)x[i * sx]);                                     \
-        else {                                                                                     \
-            A a = acc[0];                                                                          \
-            for (int64_t i = 0; i < r->n; i++)                                                     \
-                a = KEEP(a, (A)x[i * sx]);                                                         \
-            acc[0] = a;                                                                            \
-        }                                                                                          \
+#define REDUCE_BY(A, KEEP)                                     \
+    do {                                                       \
+        if (sa)                                                \
+            for (int64_t i = 0; i < r->n; i++)                 \
+                acc[i * sa] = KEEP(acc[i * sa], (A)x[i * sx]); \
+        else {                                                 \
+            A a = acc[0];                                      \
+            for (int64_t i = 0; i < r->n; i++)                 \
+                a = KEEP(a, (A)x[i * sx]);                     \
+            acc[0] = a;                                        \
+        }                                                      \
     } while (0)
 
-#define REDUCE(T, A, name)                                                                         \
-    static void reduce_##name(void *arg, const tsri_ref_row *r)                                    \
-    {                                                                                              \
-        const job *j = arg;                                                                        \
-        const T *x = (const T *)j->x + r->off[0];                                                  \
-        A *acc = (A *)j->acc + r->off[1];                                                          \
-        const int64_t sx = r->step[0], sa = r->step[1];                                            \
-        if (j->op == TSR_REDUCE_SUM)                                                               \
-            REDUCE_BY(A, KEEP_SUM);                                                                \
-        else if (j->op == TSR_REDUCE_MAX)                                                          \
-            REDUCE_BY(A, KEEP_MAX);                                                                \
-        else                                                                                       \
-            REDUCE_BY(A, KEEP_MIN);                                                                \
+#define REDUCE(T, A, name)                                      \
+    static void reduce_##name(void *arg, const tsri_ref_row *r) \
+    {                                                           \
+        const job *j = arg;                                     \
+        const T *x = (const T *)j->x + r->off[0];               \
+        A *acc = (A *)j->acc + r->off[1];                       \
+        const int64_t sx = r->step[0], sa = r->step[1];         \
+        if (j->op == TSR_REDUCE_SUM)                            \
+            REDUCE_BY(A, KEEP_SUM);                             \
+        else if (j->op == TSR_REDUCE_MAX)                       \
+            REDUCE_BY(A, KEEP_MAX);                             \
+        else                                                    \
+            REDUCE_BY(A, KEEP_MIN);                             \
     }
 REDUCE(float, double, f32)
 REDUCE(double, double, f64)
@@ -179,16 +179,16 @@ typedef struct argmax_job {
     int64_t *y;
 } argmax_job;
 
-#define ARGMAX(T, name)                                                                            \
-    static int64_t argmax_##name(const T *x, int64_t n, int64_t stride)                            \
-    {                                                                                              \
-        int64_t best = 0;                                                                          \
-        for (int64_t i = 1; i < n; i++) {                                                          \
-            const T v = x[i * stride], b = x[best * stride];                                       \
-            if (v > b || (v != v && b == b)) /* a NaN is the greatest, as in NumPy */              \
-                best = i;                                                                          \
-        }                                                                                          \
-        return best;                                                                               \
+#define ARGMAX(T, name)                                                               \
+    static int64_t argmax_##name(const T *x, int64_t n, int64_t stride)               \
+    {                                                                                 \
+        int64_t best = 0;                                                             \
+        for (int64_t i = 1; i < n; i++) {                                             \
+            const T v = x[i * stride], b = x[best * stride];                          \
+            if (v > b || (v != v && b == b)) /* a NaN is the greatest, as in NumPy */ \
+                best = i;                                                             \
+        }                                                                             \
+        return best;                                                                  \
     }
 ARGMAX(float, f32)
 ARGMAX(double, f64)

@@ -83,7 +83,8 @@ static tsr_status check_label(const tsri_ref *ref, const tsri_arg *x, int64_t i,
 {
     if (is_ignored(ref, label) || (label >= 0 && label < x->shape[1]))
         return TSR_OK;
-    return tsri_fail(TSR_ERR_INVALID, "%s: label %lld of row %lld is not a class: 0 <= label < %lld",
+    return tsri_fail(TSR_ERR_INVALID,
+                     "%s: label %lld of row %lld is not a class: 0 <= label < %lld",
                      tsri_op_name(ref->desc.op), (long long)label, (long long)(x->offset[0] + i),
                      (long long)x->shape[1]);
 }

@@ -17,7 +17,8 @@ static void FN(softmax)(void *arg, const tsri_ref_row *r)
             sum += exp((double)x[c * sx] - max);
         double shift = max + log(sum);
         for (int64_t c = 0; c < v->size; c++)
-            y[c * sy] = (T)(is_log ? (double)x[c * sx] - shift : exp((double)x[c * sx] - max) / sum);
+            y[c * sy] =
+                (T)(is_log ? (double)x[c * sx] - shift : exp((double)x[c * sx] - max) / sum);
     }
 }
 
