@@ -199,74 +199,77 @@ static void check_empty(const char *name, const int *in_axis, int out_axis, doub
         free(out[i]);
 }
 
+/* The axis that is cut to nothing in each operand (-1: none) and in the result, and what is left.
+ */
+static const struct {
+    const char *name;
+    int in[6], out;
+    double value;
+} empties[] = {
+    {"unary relu", {0}, 0, 0},
+    {"unary_grad silu", {0, 0}, 0, 0},
+    {"binary add", {2, 2}, 2, 0},
+    {"binary broadcast add", {0, -1}, 0, 0},
+    {"add_n", {0, 0, 0}, 0, 0},
+    {"cast to i32", {0}, 0, 0},
+    {"broadcast_to", {2}, 3, 0},
+    {"reduce sum 0", {0}, -1, 0},
+    {"reduce sum all", {2}, -1, 0},
+    {"reduce sum 023 keep", {0}, -1, 0},
+    {"reduce max 2", {2}, -1, -INFINITY},
+    {"reduce min 03", {0}, -1, INFINITY},
+    {"argmax last", {0}, 0, 0},
+    {"matmul", {0, -1}, 0, 0},
+    {"matmul", {1, 0}, -1, 0},
+    {"linear", {0, -1, -1}, 0, 0},
+    {"linear no bias", {1, 1}, -1, 0},
+    {"linear_dx", {0, -1}, 0, 0},
+    {"linear_dw", {0, 0}, -1, 0},
+    {"conv2d 3x3", {0, -1, -1}, 0, 0},
+    {"conv2d no bias 3x3", {1, 1}, -1, 0},
+    {"conv2d_dx 3x3", {0, -1}, 0, 0},
+    {"conv2d_dx 3x3", {1, 0}, -1, 0},
+    {"conv2d_dw 3x3", {0, 0}, -1, 0},
+    {"conv2d depthwise", {0, -1, -1}, 0, 0},
+    {"conv2d_dx depthwise", {0, -1}, 0, 0},
+    {"conv2d_dw depthwise", {0, 0}, -1, 0},
+    {"max_pool 2x2", {0}, 0, 0},
+    {"max_pool_dx 2x2", {1, 1}, 1, 0},
+    {"avg_pool 2x2", {0}, 0, 0},
+    {"avg_pool_dx 2x2", {0}, 0, 0},
+    {"adaptive_pool uneven", {1}, 1, 0},
+    {"adaptive_pool_dx uneven", {0}, 0, 0},
+    {"bn_stats 4-D", {0}, -1, 0},
+    {"bn_stats 2-D", {0}, -1, 0},
+    {"bn_apply 4-D parts", {0, -1, -1, -1}, 0, 0},
+    {"bn_apply 4-D", {1, 2, 0, 0}, 1, 0},
+    {"bn_bwd_stats 4-D", {0, -1, 0}, -1, 0},
+    {"bn_act_bwd_stats 4-D", {0, -1, -1, -1, 0}, -1, 0},
+    {"bn_bwd_apply 4-D", {0, -1, -1, 0, -1}, 0, 0},
+    {"bn_act_bwd_apply 4-D", {0, -1, -1, -1, 0, -1}, 0, 0},
+    {"bn_param_grad", {2}, 0, 0},
+    {"bn_fold", {0, 0, 0, 0}, 0, 0},
+    {"bn_running", {2, 0, 0}, 0, 0},
+    {"scale_shift", {0, -1, -1}, 0, 0},
+    {"softmax last", {0}, 0, 0},
+    {"softmax_dx last", {1, 1}, 1, 0},
+    {"ce plain", {0, 0}, 0, 0},
+    {"ce_dx plain", {0, 0, 0, 0}, 0, 0},
+    {"dropout", {0, -1}, 0, 0},
+    {"random normal", {0}, 2, 0},
+    {"fill", {0}, 0, 0},
+    {"reshape", {0}, 0, 0},
+    {"permute", {3}, 3, 0},
+    {"copy", {0}, 0, 0},
+    {"sgd momentum", {0, 0, 0, -1}, 0, 0},
+    {"adam plain", {0, 0, 0, 0, -1}, 0, 0},
+};
+
 static void test_empty_shards(void **state)
 {
     (void)state;
-    static const struct {
-        const char *name;
-        int in[6], out;
-        double value;
-    } cases[] = {
-        {"unary relu", {0}, 0, 0},
-        {"unary_grad silu", {0, 0}, 0, 0},
-        {"binary add", {2, 2}, 2, 0},
-        {"binary broadcast add", {0, -1}, 0, 0},
-        {"add_n", {0, 0, 0}, 0, 0},
-        {"cast to i32", {0}, 0, 0},
-        {"broadcast_to", {2}, 3, 0},
-        {"reduce sum 0", {0}, -1, 0},
-        {"reduce sum all", {2}, -1, 0},
-        {"reduce sum 023 keep", {0}, -1, 0},
-        {"reduce max 2", {2}, -1, -INFINITY},
-        {"reduce min 03", {0}, -1, INFINITY},
-        {"argmax last", {0}, 0, 0},
-        {"matmul", {0, -1}, 0, 0},
-        {"matmul", {1, 0}, -1, 0},
-        {"linear", {0, -1, -1}, 0, 0},
-        {"linear no bias", {1, 1}, -1, 0},
-        {"linear_dx", {0, -1}, 0, 0},
-        {"linear_dw", {0, 0}, -1, 0},
-        {"conv2d 3x3", {0, -1, -1}, 0, 0},
-        {"conv2d no bias 3x3", {1, 1}, -1, 0},
-        {"conv2d_dx 3x3", {0, -1}, 0, 0},
-        {"conv2d_dx 3x3", {1, 0}, -1, 0},
-        {"conv2d_dw 3x3", {0, 0}, -1, 0},
-        {"conv2d depthwise", {0, -1, -1}, 0, 0},
-        {"conv2d_dx depthwise", {0, -1}, 0, 0},
-        {"conv2d_dw depthwise", {0, 0}, -1, 0},
-        {"max_pool 2x2", {0}, 0, 0},
-        {"max_pool_dx 2x2", {1, 1}, 1, 0},
-        {"avg_pool 2x2", {0}, 0, 0},
-        {"avg_pool_dx 2x2", {0}, 0, 0},
-        {"adaptive_pool uneven", {1}, 1, 0},
-        {"adaptive_pool_dx uneven", {0}, 0, 0},
-        {"bn_stats 4-D", {0}, -1, 0},
-        {"bn_stats 2-D", {0}, -1, 0},
-        {"bn_apply 4-D parts", {0, -1, -1, -1}, 0, 0},
-        {"bn_apply 4-D", {1, 2, 0, 0}, 1, 0},
-        {"bn_bwd_stats 4-D", {0, -1, 0}, -1, 0},
-        {"bn_act_bwd_stats 4-D", {0, -1, -1, -1, 0}, -1, 0},
-        {"bn_bwd_apply 4-D", {0, -1, -1, 0, -1}, 0, 0},
-        {"bn_act_bwd_apply 4-D", {0, -1, -1, -1, 0, -1}, 0, 0},
-        {"bn_param_grad", {2}, 0, 0},
-        {"bn_fold", {0, 0, 0, 0}, 0, 0},
-        {"bn_running", {2, 0, 0}, 0, 0},
-        {"scale_shift", {0, -1, -1}, 0, 0},
-        {"softmax last", {0}, 0, 0},
-        {"softmax_dx last", {1, 1}, 1, 0},
-        {"ce plain", {0, 0}, 0, 0},
-        {"ce_dx plain", {0, 0, 0, 0}, 0, 0},
-        {"dropout", {0, -1}, 0, 0},
-        {"random normal", {0}, 2, 0},
-        {"fill", {0}, 0, 0},
-        {"reshape", {0}, 0, 0},
-        {"permute", {3}, 3, 0},
-        {"copy", {0}, 0, 0},
-        {"sgd momentum", {0, 0, 0, -1}, 0, 0},
-        {"adam plain", {0, 0, 0, 0, -1}, 0, 0},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check_empty(cases[i].name, cases[i].in, cases[i].out, cases[i].value);
+    for (size_t i = 0; i < sizeof empties / sizeof *empties; i++)
+        check_empty(empties[i].name, empties[i].in, empties[i].out, empties[i].value);
 }
 
 static void test_labels(void **state)
