@@ -103,8 +103,7 @@ int launch_start_rank(launch *l, int rank)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1}, failed[2] = {-1, -1}, rc = 0;
     pid_t launcher = getpid(), pid = -1;
-    if (pipe2(failed, O_CLOEXEC) ||
-        (l->prefix && (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))))
+    if (pipe2(failed, O_CLOEXEC) || (l->prefix && (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))))
         rc = errno;
     if (!rc && (pid = fork()) < 0)
         rc = errno;

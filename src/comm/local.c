@@ -39,18 +39,20 @@ static tsr_status check_segment(const tsri_coll *c, int i)
     bool src_split = c->kind == TSRI_COLL_ALL_GATHER || c->kind == TSRI_COLL_ALL_TO_ALL;
     bool dst_split = c->kind == TSRI_COLL_REDUCE_SCATTER || c->kind == TSRI_COLL_ALL_TO_ALL;
     if (!axis_fits(s, s->src_axis, src_split))
-        return invalid(c, i, src_split ? "src_axis must be an axis of the shape"
-                                       : "src_axis must be -1, whole");
+        return invalid(c, i,
+                       src_split ? "src_axis must be an axis of the shape"
+                                 : "src_axis must be -1, whole");
     if (!axis_fits(s, s->dst_axis, dst_split))
-        return invalid(c, i, dst_split ? "dst_axis must be an axis of the shape"
-                                       : "dst_axis must be -1, whole");
+        return invalid(c, i,
+                       dst_split ? "dst_axis must be an axis of the shape"
+                                 : "dst_axis must be -1, whole");
     return TSR_OK;
 }
 
 static tsr_status check_call(const tsri_local_group *g, const tsri_coll *c)
 {
-    if (c->kind < 0 || c->kind >= TSRI_COLL_KIND_COUNT_ || c->nseg < 0 ||
-        c->op < TSR_REDUCE_SUM || c->op > TSR_REDUCE_MIN)
+    if (c->kind < 0 || c->kind >= TSRI_COLL_KIND_COUNT_ || c->nseg < 0 || c->op < TSR_REDUCE_SUM ||
+        c->op > TSR_REDUCE_MIN)
         return tsri_fail_at(c->loc, TSR_ERR_INVALID, "collective of kind %d, op %d, %d segments",
                             (int)c->kind, (int)c->op, c->nseg);
     if (c->root < 0 || c->root >= g->pub.nranks)
@@ -285,7 +287,8 @@ static tsr_status take_slot(tsri_local *local, bool is_process)
                 close(nobody - 1);
             return tsri_fail(TSR_ERR_INVALID,
                              "process %d is rank %d already: RANK must differ from process to "
-                             "process", pid, rank);
+                             "process",
+                             pid, rank);
         }
         if (nobody > 0)
             close(nobody - 1);

@@ -75,7 +75,7 @@ typedef struct tsri_local {
     tsri_comm pub;
     tsri_arena arena;
     bool owns_arena; /* process ranks; thread ranks share their spawner's */
-    int worlds; /* the number of this one among the rank's, from 1 */
+    int worlds;      /* the number of this one among the rank's, from 1 */
     int spins;
     int *pidfds; /* one per rank: 0 not opened yet, -1 can't be, else descriptor + 1 */
     tsri_local_group *groups;
@@ -162,8 +162,7 @@ void tsri_walk_run(const tsri_walk *w, tsr_dtype dtype, tsr_reduce_op op, int ns
                    const char *const *src, char *dst, int threads);
 
 /* local_reduce.c: dst[i] = src[0][at + i] op src[1][at + i] op ..., i < count. */
-typedef void tsri_reduce_fn(char *dst, const char *const *src, int64_t at, int nsrc,
-                            int64_t count);
+typedef void tsri_reduce_fn(char *dst, const char *const *src, int64_t at, int nsrc, int64_t count);
 tsri_reduce_fn *tsri_reduce_of(tsr_dtype dtype, tsr_reduce_op op);
 
 #endif

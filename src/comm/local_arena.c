@@ -14,10 +14,11 @@ static tsr_status map(int fd, int nranks, size_t bytes_per_rank, tsri_arena *out
     tsri_arena a = {.nranks = nranks, .layout = tsri_arena_layout_of(nranks, bytes_per_rank)};
     void *p = mmap(NULL, a.layout.total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (p == MAP_FAILED)
-        return tsri_fail(TSR_ERR_NO_MEMORY,
-                         "can't map the arena of %d ranks x %zu bytes (%s): set TESSERA_ARENA_BYTES "
-                         "to fewer bytes per rank, or raise the limit of address space (ulimit -v)",
-                         nranks, bytes_per_rank, strerror(errno));
+        return tsri_fail(
+            TSR_ERR_NO_MEMORY,
+            "can't map the arena of %d ranks x %zu bytes (%s): set TESSERA_ARENA_BYTES "
+            "to fewer bytes per rank, or raise the limit of address space (ulimit -v)",
+            nranks, bytes_per_rank, strerror(errno));
     a.base = p;
     *out_arena = a;
     return TSR_OK;
@@ -49,7 +50,8 @@ tsr_status tsri_arena_inherit(const char *text, int nranks, tsri_arena *out_aren
         fd < 0 || !bytes)
         return tsri_fail(TSR_ERR_INVALID,
                          "TESSERA_ARENA is '%s': expected 'pid:fd:bytes' as `tessera launch` sets "
-                         "it", text);
+                         "it",
+                         text);
     if (tsri_arena_check_fd(fd, nranks, bytes))
         return map(fd, nranks, bytes, out_arena);
     /* Something between the launcher and this program closed the descriptor. */
@@ -57,9 +59,11 @@ tsr_status tsri_arena_inherit(const char *text, int nranks, tsri_arena *out_aren
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
     int own = open(path, O_RDWR | O_CLOEXEC);
     if (own < 0)
-        return tsri_fail(TSR_ERR_INVALID,
-                         "can't open the launcher's arena, %s: %s; TESSERA_ARENA is set by `tessera "
-                         "launch` and valid only while it runs", path, strerror(errno));
+        return tsri_fail(
+            TSR_ERR_INVALID,
+            "can't open the launcher's arena, %s: %s; TESSERA_ARENA is set by `tessera "
+            "launch` and valid only while it runs",
+            path, strerror(errno));
     tsr_status status;
     if (tsri_arena_check_fd(own, nranks, bytes))
         status = map(own, nranks, bytes, out_arena);
@@ -67,7 +71,8 @@ tsr_status tsri_arena_inherit(const char *text, int nranks, tsri_arena *out_aren
         status = tsri_fail(TSR_ERR_INVALID,
                            "%s is no arena of %d ranks x %zu bytes of this version: WORLD_SIZE "
                            "differs from the launcher's -n, or the launcher is of another version "
-                           "than the library", path, nranks, bytes);
+                           "than the library",
+                           path, nranks, bytes);
     close(own);
     return status;
 }

@@ -101,7 +101,8 @@ char *tsri_call_text(const tsri_call *call, char *buf, size_t size)
     return buf;
 }
 
-/* "all_reduce #17 'grad' (model.c:31): two-phase, sum, 3 segments, 1024 bytes, first f32 [2,128]" */
+/* "all_reduce #17 'grad' (model.c:31): two-phase, sum, 3 segments, 1024 bytes, first f32 [2,128]"
+ */
 static void full_text(const tsri_call *c, char *buf, size_t size)
 {
     static const char *const ops[] = {"sum", "max", "min"};
@@ -139,7 +140,8 @@ static tsr_status fail_mismatch(const tsri_local_group *g, int a, const tsri_cal
     return tsri_fail(TSR_ERR_MISMATCH, "ranks disagree: rank %d is at %s; rank %d is at %s%s",
                      g->pub.ranks[a], text_a, g->pub.ranks[b], text_b,
                      same_text ? " (dtypes, shapes or axes of later segments, or the axis of the "
-                                 "first, differ)" : "");
+                                 "first, differ)"
+                               : "");
 }
 
 tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq)
@@ -151,9 +153,8 @@ tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq)
         if (agrees(mine, theirs))
             continue;
         /* Lower index first: all ranks of a pair print the same text. */
-        tsr_status status = i < g->pub.index
-                                ? fail_mismatch(g, i, theirs, g->pub.index, mine)
-                                : fail_mismatch(g, g->pub.index, mine, i, theirs);
+        tsr_status status = i < g->pub.index ? fail_mismatch(g, i, theirs, g->pub.index, mine)
+                                             : fail_mismatch(g, g->pub.index, mine, i, theirs);
         /* Everybody sees some difference, so nobody will read: the channel can go on. */
         tsri_local_advance(g->mine, TSRI_WAIT_PHASE1, seq);
         tsri_local_advance(g->mine, TSRI_WAIT_DONE, seq);

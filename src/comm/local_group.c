@@ -30,8 +30,8 @@ static tsr_status find_channel(tsri_local *local, int nranks, const int *ranks, 
 {
     uint64_t key = key_of(nranks, ranks, lane);
     for (uint64_t probe = 0; probe < TSRI_ARENA_CHANNELS; probe++) {
-        tsri_channel *ch = tsri_arena_channel(&local->arena,
-                                              (int)((key + probe) % TSRI_ARENA_CHANNELS));
+        tsri_channel *ch =
+            tsri_arena_channel(&local->arena, (int)((key + probe) % TSRI_ARENA_CHANNELS));
         uint64_t there = 0;
         if (atomic_compare_exchange_strong(&ch->key, &there, key)) {
             ch->lane = lane;
@@ -83,8 +83,8 @@ static tsr_status make_group(tsri_local *local, int nranks, const int *ranks, in
                              tsri_local_group **out_group)
 {
     size_t n = (size_t)nranks;
-    tsri_local_group *g = tsri_mem_alloc(&local->pub.world->mem,
-                                         sizeof *g + n * (sizeof *g->src + sizeof *ranks));
+    tsri_local_group *g =
+        tsri_mem_alloc(&local->pub.world->mem, sizeof *g + n * (sizeof *g->src + sizeof *ranks));
     if (!g)
         return TSR_ERR_NO_MEMORY;
     g->src = (const char **)(g + 1);

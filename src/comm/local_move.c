@@ -19,9 +19,8 @@ static char *side_of(const mover *mv, int m, int i, bool dst)
     tsri_member *member = tsri_channel_member(g->channel, m);
     const tsri_seg_place *p = &tsri_call_places(member, tsri_call_of(member, mv->seq))[i];
     uint64_t offset = dst ? p->dst : p->src;
-    return offset == TSRI_NOWHERE
-               ? NULL
-               : tsri_arena_region(&g->local->arena, g->pub.ranks[m]) + offset;
+    return offset == TSRI_NOWHERE ? NULL
+                                  : tsri_arena_region(&g->local->arena, g->pub.ranks[m]) + offset;
 }
 
 static const char *src_of(const mover *mv, int m, int i)

@@ -37,7 +37,8 @@ tsri_walk tsri_walk_of(tsr_dims shape, const tsri_box *src, const tsri_box *dst)
     tsri_walk w = {.rows = 1, .run = 1};
     int64_t src_step = 1, dst_step = 1;
     for (int a = shape.ndim - 1; a >= 0; a--) {
-        int64_t src_end = src->offset[a] + src->length[a], dst_end = dst->offset[a] + dst->length[a];
+        int64_t src_end = src->offset[a] + src->length[a],
+                dst_end = dst->offset[a] + dst->length[a];
         int64_t from = src->offset[a] > dst->offset[a] ? src->offset[a] : dst->offset[a];
         int64_t length = (src_end < dst_end ? src_end : dst_end) - from;
         if (length <= 0)
@@ -113,8 +114,8 @@ void tsri_walk_run(const tsri_walk *w, tsr_dtype dtype, tsr_reduce_op op, int ns
     int64_t total = w->rows * w->run;
     if (total == 0)
         return;
-    const job j = {w, tsr_dtype_size(dtype), nsrc > 1 ? tsri_reduce_of(dtype, op) : NULL,
-                   nsrc, src, dst};
+    const job j = {
+        w, tsr_dtype_size(dtype), nsrc > 1 ? tsri_reduce_of(dtype, op) : NULL, nsrc, src, dst};
     if (!j.reduce && src[0] == dst && w->src_at == w->dst_at)
         return;
     if (threads <= 1 || total * (int64_t)j.element * nsrc < PARALLEL_BYTES) {

@@ -138,8 +138,8 @@ static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for whi
     size_t used = strlen(theirs);
     if (at)
         tsri_call_text(tsri_call_of(m, at), theirs + used, sizeof theirs - used);
-    return tsri_fail(TSR_ERR_TIMEOUT, "rank %d did not %s %s within %g s; %s",
-                     g->pub.ranks[index], which == TSRI_WAIT_PUBLISHED ? "come to" : "finish", mine,
+    return tsri_fail(TSR_ERR_TIMEOUT, "rank %d did not %s %s within %g s; %s", g->pub.ranks[index],
+                     which == TSRI_WAIT_PUBLISHED ? "come to" : "finish", mine,
                      g->local->pub.world->timeout_s, theirs);
 }
 

@@ -50,19 +50,18 @@ static tsr_status note(recorder *r, const tsri_group *g, const tsri_coll *coll)
 {
     if (r->count == r->capacity) {
         int more = r->capacity ? 2 * r->capacity : 256;
-        void *p = tsri_mem_realloc(&r->pub.world->mem, r->records,
-                                   (size_t)more * sizeof *r->records);
+        void *p =
+            tsri_mem_realloc(&r->pub.world->mem, r->records, (size_t)more * sizeof *r->records);
         if (!p)
             return TSR_ERR_NO_MEMORY;
         r->records = p;
         r->capacity = more;
     }
     tsri_record *rec = &r->records[r->count];
-    *rec = (tsri_record){
-        .kind = coll->kind, .op = coll->op, .nranks = g->nranks, .lane = g->lane};
+    *rec = (tsri_record){.kind = coll->kind, .op = coll->op, .nranks = g->nranks, .lane = g->lane};
     for (int i = 0; i < coll->nseg; i++)
-        rec->bytes += tsri_coll_bytes(coll->kind, coll->algo, g->nranks, g->index, coll->root,
-                                      &coll->seg[i]);
+        rec->bytes +=
+            tsri_coll_bytes(coll->kind, coll->algo, g->nranks, g->index, coll->root, &coll->seg[i]);
     snprintf(rec->what, sizeof rec->what, "%s", coll->what ? coll->what : "");
     return TSR_OK;
 }

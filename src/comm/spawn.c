@@ -70,8 +70,8 @@ static void run_all(spawn *s, thread_rank *ranks)
             break;
     }
     if (rc) {
-        note_failure(s, started, tsri_fail(TSR_ERR_NO_MEMORY, "can't start a thread: %s",
-                                           strerror(rc)));
+        note_failure(s, started,
+                     tsri_fail(TSR_ERR_NO_MEMORY, "can't start a thread: %s", strerror(rc)));
         tsri_arena_abort(&s->arena, started, tsr_last_error());
     }
     for (int i = 0; i < started; i++)

@@ -29,8 +29,9 @@ static tsr_status env_int(const char *name, int least, bool *out_set, int *out_v
     errno = 0;
     long v = strtol(text, &end, 10);
     if (errno || *end || v < least || v > INT_MAX)
-        return tsri_fail(TSR_ERR_INVALID, "the variable %s is '%s': expected a whole number from %d",
-                         name, text, least);
+        return tsri_fail(TSR_ERR_INVALID,
+                         "the variable %s is '%s': expected a whole number from %d", name, text,
+                         least);
     *out_value = (int)v;
     return TSR_OK;
 }
@@ -137,7 +138,8 @@ static tsr_status read_ranks(int *out_nranks, int *out_rank, int *out_local_rank
     if (nranks > 1 && !has_arena)
         return tsri_fail(TSR_ERR_INVALID,
                          "WORLD_SIZE is %d, but TESSERA_ARENA is not set: start the program with "
-                         "`tessera launch -n %d`", nranks, nranks);
+                         "`tessera launch -n %d`",
+                         nranks, nranks);
     *out_nranks = nranks;
     *out_rank = rank;
     *out_local_rank = has_local ? local_rank : rank;
@@ -161,7 +163,8 @@ tsr_status tsr_world_create(const tsr_world_opts *opts, tsr_world **out_world)
     if (o.arena_bytes > world->region.size)
         tsri_log(world, TSR_LOG_WARNING,
                  "arena_bytes asks for %zu bytes, but the launcher gave each rank %zu: set "
-                 "TESSERA_ARENA_BYTES for `tessera launch`", o.arena_bytes, world->region.size);
+                 "TESSERA_ARENA_BYTES for `tessera launch`",
+                 o.arena_bytes, world->region.size);
     tsr_status status = tsr_world_barrier(world);
     if (status != TSR_OK) {
         tsr_world_destroy(world);

@@ -32,8 +32,8 @@ static tsr_status no_room(const tsri_region *region, size_t bytes, const char *f
                      "no room for %zu bytes of %s: the rank's arena has %zu bytes, of which plans "
                      "use %zu, persistent tensors %zu, and %zu are free; raise "
                      "tsr_world_opts.arena_bytes or the variable TESSERA_ARENA_BYTES",
-                     bytes, for_what, region->size, region->plan_bytes,
-                     region->size - region->top, middle);
+                     bytes, for_what, region->size, region->plan_bytes, region->size - region->top,
+                     middle);
 }
 
 static void *take_hole(tsri_region *region, size_t bytes)

@@ -38,8 +38,11 @@ static tsr_status collectives(tsr_world *w)
     TSRI_TRY(tsri_region_alloc(&w->region, COUNT * sizeof *dst, (void **)&dst));
     for (int round = 0; round < 200; round++) {
         const tsri_segment s = {src, dst, TSR_F32, TSR_DIMS(COUNT), -1, -1};
-        const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .algo = (tsri_coll_algo)(round & 1),
-                             .nseg = 1, .seg = &s, .what = "sum"};
+        const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE,
+                             .algo = (tsri_coll_algo)(round & 1),
+                             .nseg = 1,
+                             .seg = &s,
+                             .what = "sum"};
         for (int i = 0; i < COUNT; i++)
             src[i] = (float)((w->rank + 1) * (i % 50) + round);
         TSRI_TRY(call(w, g, &c));

@@ -11,11 +11,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define CHECK(cond)                                                                                \
-    do {                                                                                           \
-        if (!(cond))                                                                               \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %s", __FILE__, __LINE__,    \
-                             #cond, tsr_last_error());                                             \
+#define CHECK(cond)                                                                             \
+    do {                                                                                        \
+        if (!(cond))                                                                            \
+            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %s", __FILE__, __LINE__, \
+                             #cond, tsr_last_error());                                          \
     } while (0)
 #define CHECK_TEXT(part) CHECK(strstr(tsr_last_error(), part))
 
@@ -62,7 +62,8 @@ static tsr_status mismatch_body(tsr_world *w, void *arg)
 {
     (void)arg;
     bool odd = w->rank == 1;
-    tsri_coll mine = {.kind = TSRI_COLL_ALL_REDUCE, .what = "grad bucket 3", .loc = {"a/model.c", 31}};
+    tsri_coll mine = {
+        .kind = TSRI_COLL_ALL_REDUCE, .what = "grad bucket 3", .loc = {"a/model.c", 31}};
     tsri_coll other = {.kind = TSRI_COLL_BROADCAST, .what = "weights", .loc = {"b/train.c", 7}};
     TSRI_TRY(call(w, mine, 100, TSR_F32));
     CHECK(call(w, odd ? other : mine, 100, TSR_F32) == TSR_ERR_MISMATCH);

@@ -95,11 +95,11 @@ static void end(void)
     it.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-#define RUN(...)                                                                                   \
-    do {                                                                                           \
-        const char *const args_[] = {__VA_ARGS__, NULL};                                           \
-        begin(args_);                                                                              \
-        end();                                                                                     \
+#define RUN(...)                                         \
+    do {                                                 \
+        const char *const args_[] = {__VA_ARGS__, NULL}; \
+        begin(args_);                                    \
+        end();                                           \
     } while (0)
 
 static int count(const char *part)

@@ -9,14 +9,11 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define CHECK(cond)                                                                                \
-    do {                                                                                           \
-        if (!(cond))                                                                               \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond);            \
+#define CHECK(cond)                                                                     \
+    do {                                                                                \
+        if (!(cond))                                                                    \
+            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond); \
     } while (0)
-
-/* The compiler's own f16: an oracle for the library's. */
-__extension__ typedef _Float16 half;
 
 enum { MAX_SEG = 1100 };
 
@@ -42,6 +39,15 @@ static int value(int rank, int seg, int64_t element)
     return (int)((element * 7 + rank * 3 + seg) % 11);
 }
 
+/* A whole number from 0 to 2047, in f16: its leading one is implied. */
+static uint16_t half_of_int(int v)
+{
+    int exponent = 0;
+    while (v >> exponent > 1)
+        exponent++;
+    return v == 0 ? 0 : (uint16_t)((exponent + 15) << 10 | ((v << (10 - exponent)) & 0x3ff));
+}
+
 static void put(tsr_dtype t, void *base, int64_t i, int v)
 {
     float f = (float)v;
@@ -52,7 +58,7 @@ static void put(tsr_dtype t, void *base, int64_t i, int v)
         ((float *)base)[i] = f;
         break;
     case TSR_F16:
-        ((half *)base)[i] = (half)f;
+        ((uint16_t *)base)[i] = half_of_int(v);
         break;
     case TSR_BF16:
         ((uint16_t *)base)[i] = (uint16_t)(bits >> 16);
@@ -104,7 +110,8 @@ static int64_t count_piece(tsr_dims d, int axis, int n, int i)
     return count;
 }
 
-/* Where local element `local` is in the whole, if the box has `count` of axis `axis` from `first`. */
+/* Where local element `local` is in the whole, if the box has `count` of axis `axis` from `first`.
+ */
 static int64_t to_global(tsr_dims d, int axis, int64_t first, int64_t count, int64_t local)
 {
     int64_t global = 0, scale = 1;
@@ -169,15 +176,16 @@ static tsr_status verify(const tsri_group *g, const tsri_coll *c, int seg, const
     for (int64_t e = 0; e < n; e++) {
         int64_t at = to_global(s->shape, s->dst_axis, first, count, e);
         char expected[8];
-        int v = reduces(c->kind)      ? reduced(s->dtype, c->op, g->nranks, seg, at)
+        int v = reduces(c->kind)     ? reduced(s->dtype, c->op, g->nranks, seg, at)
                 : src_split(c->kind) ? value(99, seg, at)
-                                      : value(c->root, seg, at);
+                                     : value(c->root, seg, at);
         put(s->dtype, expected, 0, v);
         if (memcmp((char *)s->dst + (size_t)e * size, expected, size))
-            return tsri_fail(TSR_ERR_INTERNAL, "%s algo %d op %d n %d rank %d seg %d %s axes %d %d: "
-                             "element %lld", tsri_coll_kind_name(c->kind), c->algo, c->op, g->nranks,
-                             g->index, seg, tsr_dtype_name(s->dtype), s->src_axis, s->dst_axis,
-                             (long long)e);
+            return tsri_fail(TSR_ERR_INTERNAL,
+                             "%s algo %d op %d n %d rank %d seg %d %s axes %d %d: "
+                             "element %lld",
+                             tsri_coll_kind_name(c->kind), c->algo, c->op, g->nranks, g->index, seg,
+                             tsr_dtype_name(s->dtype), s->src_axis, s->dst_axis, (long long)e);
     }
     return TSR_OK;
 }
@@ -209,8 +217,9 @@ static tsr_status run_call(tsr_world *w, tsri_group *g, tsri_coll *c, tsri_segme
         if (b[i].dst_bytes)
             tsri_region_free(&w->region, seg[i].dst, b[i].dst_bytes);
         if (b[i].src_bytes)
-            tsri_region_free(&w->region, (char *)w->region.base + ((const char *)seg[i].src -
-                                         w->region.base), b[i].src_bytes);
+            tsri_region_free(&w->region,
+                             (char *)w->region.base + ((const char *)seg[i].src - w->region.base),
+                             b[i].src_bytes);
     }
     free(b);
     return TSR_OK;
@@ -226,14 +235,14 @@ static tsr_status all_ranks(tsr_world *w, int lane, tsri_group **out)
 
 /* --- values and bytes ------------------------------------------------------------------------- */
 
-static tsr_status every_dtype(tsr_world *w, tsri_group *g, tsri_coll c, tsr_dims shape, int src_axis,
-                              int dst_axis)
+static tsr_status every_dtype(tsr_world *w, tsri_group *g, tsri_coll c, tsr_dims shape,
+                              int src_axis, int dst_axis)
 {
     tsri_segment seg[TSR_DTYPE_COUNT_];
     c.nseg = 0;
     for (int t = TSR_F32; t < TSR_DTYPE_COUNT_; t++)
-        seg[c.nseg++] = (tsri_segment){.dtype = (tsr_dtype)t, .shape = shape, .src_axis = src_axis,
-                                       .dst_axis = dst_axis};
+        seg[c.nseg++] = (tsri_segment){
+            .dtype = (tsr_dtype)t, .shape = shape, .src_axis = src_axis, .dst_axis = dst_axis};
     c.what = "every_dtype";
     return run_call(w, g, &c, seg);
 }
@@ -266,9 +275,9 @@ static tsr_status every_kind(tsr_world *w, tsri_group *g, tsr_dims d)
 static tsr_status values_body(tsr_world *w, void *arg)
 {
     (void)arg;
-    const tsr_dims shapes[] = {TSR_SCALAR,         TSR_DIMS(0),       TSR_DIMS(1),
-                               TSR_DIMS(13),       TSR_DIMS(5, 3),    TSR_DIMS(3, 0, 4),
-                               TSR_DIMS(2, 9, 5),  TSR_DIMS(6, 1, 3), TSR_DIMS(3, 5, 4, 2)};
+    const tsr_dims shapes[] = {TSR_SCALAR,        TSR_DIMS(0),       TSR_DIMS(1),
+                               TSR_DIMS(13),      TSR_DIMS(5, 3),    TSR_DIMS(3, 0, 4),
+                               TSR_DIMS(2, 9, 5), TSR_DIMS(6, 1, 3), TSR_DIMS(3, 5, 4, 2)};
     tsri_group *g;
     TSRI_TRY(all_ranks(w, 0, &g));
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -302,10 +311,10 @@ static tsr_status many_segments_body(tsr_world *w, void *arg)
     for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
         for (int algo = 0; algo < 2; algo++) {
             for (int i = 0; i < counts[k]; i++)
-                seg[i] = (tsri_segment){.dtype = TSR_F32, .shape = TSR_DIMS(i % 5, 3),
-                                        .src_axis = -1, .dst_axis = -1};
-            tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .algo = (tsri_coll_algo)algo,
-                           .nseg = counts[k]};
+                seg[i] = (tsri_segment){
+                    .dtype = TSR_F32, .shape = TSR_DIMS(i % 5, 3), .src_axis = -1, .dst_axis = -1};
+            tsri_coll c = {
+                .kind = TSRI_COLL_ALL_REDUCE, .algo = (tsri_coll_algo)algo, .nseg = counts[k]};
             TSRI_TRY(run_call(w, g, &c, seg));
         }
     }
@@ -352,11 +361,14 @@ static tsr_status outstanding_body(tsr_world *w, void *arg)
     TSRI_TRY(all_ranks(w, 1, &g[1]));
     for (int round = 0; round < 5; round++) {
         for (int i = 0; i < CALLS; i++) {
-            s[i] = (tsri_segment){.dtype = TSR_I32, .shape = TSR_DIMS(i + 1), .src_axis = -1,
-                                  .dst_axis = -1};
+            s[i] = (tsri_segment){
+                .dtype = TSR_I32, .shape = TSR_DIMS(i + 1), .src_axis = -1, .dst_axis = -1};
             TSRI_TRY(prepare(w, g[i & 1], TSRI_COLL_ALL_REDUCE, 0, 0, &s[i], &b[i]));
-            c[i] = (tsri_coll){.kind = TSRI_COLL_ALL_REDUCE, .algo = (tsri_coll_algo)(i / 2 & 1),
-                               .nseg = 1, .seg = &s[i], .what = "outstanding"};
+            c[i] = (tsri_coll){.kind = TSRI_COLL_ALL_REDUCE,
+                               .algo = (tsri_coll_algo)(i / 2 & 1),
+                               .nseg = 1,
+                               .seg = &s[i],
+                               .what = "outstanding"};
             TSRI_TRY(w->comm->ops->start(g[i & 1], &c[i], &t[i]));
         }
         CHECK(w->comm->ops->finish(g[0], &t[2]) == TSR_ERR_STATE);
@@ -428,7 +440,8 @@ static tsr_status exchange_body(tsr_world *w, void *arg)
         TSRI_TRY(c->ops->exchange(c, mine, bytes, all));
         for (int r = 0; r < w->nranks; r++)
             for (size_t k = 0; k < bytes; k++)
-                CHECK(all[(size_t)r * bytes + k] == (unsigned char)(k + (size_t)r * 31 + (size_t)i));
+                CHECK(all[(size_t)r * bytes + k] ==
+                      (unsigned char)(k + (size_t)r * 31 + (size_t)i));
     }
     CHECK(c->ops->exchange(c, mine, 65537, all) == TSR_ERR_INVALID);
     if (w->nranks > 1) {
@@ -460,7 +473,8 @@ static tsr_status record_body(tsr_world *w, void *arg)
     w->comm = rec;
     TSRI_TRY(all_ranks(w, 1, &g));
     CHECK(g->comm == rec && g->lane == 1 && g->nranks == 2);
-    tsri_segment s[1] = {{.dtype = TSR_F32, .shape = TSR_DIMS(5, 3), .src_axis = 0, .dst_axis = -1}};
+    tsri_segment s[1] = {
+        {.dtype = TSR_F32, .shape = TSR_DIMS(5, 3), .src_axis = 0, .dst_axis = -1}};
     tsri_coll c = {.kind = TSRI_COLL_ALL_GATHER, .nseg = 1, .what = "gather me"};
     for (int i = 0; i < 300; i++)
         TSRI_TRY(run_call(w, g, &c, s));
@@ -492,7 +506,10 @@ static tsr_status tiny_body(tsr_world *w, void *arg)
     TSRI_TRY(tsri_region_alloc(&w->region, 64, (void **)&dst));
     const tsri_segment s = {src, dst, TSR_F32, TSR_DIMS(3), -1, -1};
     for (int i = 0; i < calls; i++) {
-        tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .nseg = 1, .seg = &s, .what = "tiny",
+        tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE,
+                       .nseg = 1,
+                       .seg = &s,
+                       .what = "tiny",
                        .algo = (tsri_coll_algo)(i & 1)};
         for (int k = 0; k < 3; k++)
             src[k] = (float)(i % 1000 + w->rank + k);
@@ -515,10 +532,13 @@ static void test_tiny_often(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),      cmocka_unit_test(test_many_segments),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_many_segments),
         cmocka_unit_test(test_large_with_threads),
-        cmocka_unit_test(test_outstanding), cmocka_unit_test(test_subgroups),
-        cmocka_unit_test(test_exchange),    cmocka_unit_test(test_record),
+        cmocka_unit_test(test_outstanding),
+        cmocka_unit_test(test_subgroups),
+        cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_record),
         cmocka_unit_test(test_tiny_often),
     };
     return cmocka_run_group_tests_name("local", tests, NULL, NULL);

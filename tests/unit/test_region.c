@@ -153,8 +153,10 @@ static void test_owned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc_zeroed_aligned), cmocka_unit_test(test_reuse_and_coalesce),
-        cmocka_unit_test(test_top_meets_bottom),     cmocka_unit_test(test_random),
+        cmocka_unit_test(test_alloc_zeroed_aligned),
+        cmocka_unit_test(test_reuse_and_coalesce),
+        cmocka_unit_test(test_top_meets_bottom),
+        cmocka_unit_test(test_random),
         cmocka_unit_test(test_owned),
     };
     return cmocka_run_group_tests_name("region", tests, NULL, NULL);
