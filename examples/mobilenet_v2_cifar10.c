@@ -26,6 +26,7 @@ typedef struct options {
     long epochs, steps, batch_size, ranks, warmup;
     unsigned long seed;
     double lr, momentum, weight_decay, dropout, label_smoothing;
+    tsr_activation activation;
     bool cifar, bn_local, shuffle, augment, normalize, f64, eval, quiet;
 } options;
 
@@ -41,6 +42,7 @@ static const char usage[] =
     "  --label-smoothing X  of the loss (default 0)\n"
     "  --dropout X          before the classifier (default 0.2)\n"
     "  --variant torchvision|cifar             strides of MobileNetV2 (default torchvision)\n"
+    "  --activation relu6|relu|identity        of MobileNetV2 (default relu6)\n"
     "  --bn global|local    batch norm's statistics (default global)\n"
     "  --placement P        such as cpu:[0,1] (default: all ranks)\n"
     "  --sbp-data S         signature of the batch (default S(0))\n"
@@ -76,7 +78,8 @@ static tsr_module *make_model(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
         w, p, sbp,
         TSR_MOBILENET_V2_OPTS(.num_classes = 10, .dropout = o->dropout > 0 ? o->dropout : TSR_OFF,
                               .variant = o->cifar ? TSR_MOBILENET_CIFAR : TSR_MOBILENET_TORCHVISION,
-                              .bn = bn, .dtype = dtype, .seed = o->seed));
+                              .activation = o->activation, .bn = bn, .dtype = dtype,
+                              .seed = o->seed));
 }
 
 /* What a rank trains with. */
@@ -369,8 +372,14 @@ static int set_option(const option_row *r, const char *value)
 }
 
 /* Options that are one word of a few. */
-static int set_words(options *o, const char *variant, const char *bn, const char *dtype)
+static int set_words(options *o, const char *variant, const char *act, const char *bn,
+                     const char *dtype)
 {
+    o->activation = !strcmp(act, "relu")       ? TSR_ACT_RELU
+                    : !strcmp(act, "identity") ? TSR_ACT_IDENTITY
+                                               : TSR_ACT_RELU6;
+    if (o->activation == TSR_ACT_RELU6 && strcmp(act, "relu6"))
+        return bad("activation", act, "relu6, relu or identity");
     o->cifar = !strcmp(variant, "cifar");
     o->bn_local = !strcmp(bn, "local");
     o->f64 = !strcmp(dtype, "f64");
@@ -398,7 +407,7 @@ static int set_words(options *o, const char *variant, const char *bn, const char
 
 static int parse(int argc, char **argv, options *o)
 {
-    const char *variant = "torchvision", *bn = "global", *dtype = "f32";
+    const char *variant = "torchvision", *act = "relu6", *bn = "global", *dtype = "f32";
     long seed = 0;
     const option_row rows[] = {
         {"data", OPT_STRING, &o->data, 0},
@@ -413,6 +422,7 @@ static int parse(int argc, char **argv, options *o)
         {"label-smoothing", OPT_DOUBLE, &o->label_smoothing, 0},
         {"dropout", OPT_DOUBLE, &o->dropout, 0},
         {"variant", OPT_STRING, &variant, 0},
+        {"activation", OPT_STRING, &act, 0},
         {"bn", OPT_STRING, &bn, 0},
         {"placement", OPT_STRING, &o->placement, 0},
         {"sbp-data", OPT_STRING, &o->sbp_data, 0},
@@ -456,7 +466,7 @@ static int parse(int argc, char **argv, options *o)
         return 2;
     }
     o->seed = (unsigned long)seed;
-    return set_words(o, variant, bn, dtype);
+    return set_words(o, variant, act, bn, dtype);
 }
 
 /* The ranks that a placement text names: its largest number, plus one. */
