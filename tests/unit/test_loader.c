@@ -282,13 +282,16 @@ static void shuffling_is_even(void **state)
     enum { EPOCHS = 2000 };
     tsr_loader *l = make(TSR_LOADER_OPTS(.shuffle = true));
     static double sum[N];
-    int first[N] = {0};
+    int first[N] = {0}, fixed = 0;
     for (int e = 0; e < EPOCHS; e++) {
         assert_int_equal(tsr_loader_set_epoch(l, e), TSR_OK);
         first[tsri_sampler_index(&l->sampler, 0)]++;
-        for (int i = 0; i < N; i++)
+        for (int i = 0; i < N; i++) {
             sum[tsri_sampler_index(&l->sampler, i)] += i;
+            fixed += tsri_sampler_index(&l->sampler, i) == i;
+        }
     }
+    assert_true(abs(fixed - EPOCHS) < 224); /* one a shuffle, give or take 5 standard deviations */
     double chi2 = 0, want = (double)EPOCHS / N;
     for (int i = 0; i < N; i++) {
         /* 5 standard errors: N / sqrt(12 * EPOCHS). */
@@ -324,17 +327,19 @@ static void augmented_images_are_shifted_and_flipped_copies(void **state)
 {
     (void)state;
     tsr_loader *l = make(TSR_LOADER_OPTS(.augment = true, .seed = 2));
-    int count[9][9][2] = {{{0}}}, moved = 0, view[N][3], before[N][3] = {{0}};
+    int count[9][9][2] = {{{0}}}, moved = 0, turned = 0, view[N][3], before[N][3] = {{0}};
     for (int e = 0; e < 20; e++) {
         read_epoch(l, &a);
         for (int i = 0; i < N; i++) {
             assert_true(find_view(a.x + i * IMAGE, i, &view[i][0], &view[i][1], &view[i][2]));
             count[view[i][0] + 4][view[i][1] + 4][view[i][2]]++;
             moved += e && memcmp(view[i], before[i], sizeof view[i]);
+            turned += e && view[i][2] != before[i][2];
         }
         memcpy(before, view, sizeof view);
     }
     assert_true(moved > 19 * N * 9 / 10);
+    assert_true(abs(turned - 19 * N / 2) < 111); /* 5 standard deviations */
     int flips = 0;
     for (int dy = 0; dy < 9; dy++)
         for (int dx = 0; dx < 9; dx++) {
