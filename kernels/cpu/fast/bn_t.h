@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Batch norm over rows of `width` floats, a multiple of the channel count and of W: coefficient
+ * vectors are repeated to that width so that few channels still fill vectors. Rows [r0, r1) of
+ * `count` elements in all; the last row may be short. Included once per instruction set; see vec.h.
+ *
+ * Columns are walked in the inner loop over blocks of a few rows, so that coefficients stay in
+ * registers for a block and memory is read along a few streams.
+ */
+enum { BN_ROWS = 8 };
+
+/* A column of a block: one vector of each of `rows` rows from r on, at j. full: BN_ROWS whole rows,
+ * known when compiled; else rows end where count does. */
+typedef struct bn_column {
+    int64_t r, j, rows;
+} bn_column;
+
+VEC_FN int64_t bn_rows(bn_column c, const bool full)
+{
+    return full ? BN_ROWS : c.rows;
+}
+
+/* Elements of the column's row i: W, some, or none (0 or less). */
+VEC_FN int64_t bn_left(const tsri_fast_bn *p, bn_column c, int64_t i, const bool full)
+{
+    if (full)
+        return W;
+    int64_t n = p->count - (c.r + i) * p->width;
+    return (n < p->width ? n : p->width) - c.j;
+}
+
+VEC_FN int64_t bn_at(const tsri_fast_bn *p, bn_column c, int64_t i)
+{
+    return (c.r + i) * p->width + c.j;
+}
+
+VEC_FN void bn_add(double *at, vf v)
+{
+    vdstore(at, vdload(at) + vlo(v));
+    vdstore(at + W / 2, vdload(at + W / 2) + vhi(v));
+}
+
+/* acc[0][width] += x, acc[1][width] += x^2, in f64: the variance is their small difference. */
+VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const bool full)
+{
+    double *sum = acc + c.j, *sq = sum + p->width;
+    vd s0 = vdload(sum), s1 = vdload(sum + W / 2);
+    vd q0 = vdload(sq), q1 = vdload(sq + W / 2);
+    VEC_LOOP
+    for (int64_t i = 0; i < bn_rows(c, full); i++) {
+        int64_t n = bn_left(p, c, i, full);
+        if (n <= 0)
+            break;
+        vf v = vload_upto(p->x + bn_at(p, c, i), n);
+        vd a = vlo(v), b = vhi(v);
+        s0 += a;
+        s1 += b;
+        q0 = vdfma(a, a, q0);
+        q1 = vdfma(b, b, q1);
+    }
+    vdstore(sum, s0);
+    vdstore(sum + W / 2, s1);
+    vdstore(sq, q0);
+    vdstore(sq + W / 2, q1);
+}
+
+/* y = act(x * scale + shift). */
+VEC_FN void column_apply(const tsri_fast_bn *p, bn_column c, const bool act, const bool full)
+{
+    vf a = vload(p->coef[TSRI_BN_SCALE] + c.j), b = vload(p->coef[TSRI_BN_SHIFT] + c.j);
+    vf lo = vset1(0.0f), hi = vset1(p->hi);
+    VEC_LOOP
+    for (int64_t i = 0; i < bn_rows(c, full); i++) {
+        int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
+        if (n <= 0)
+            break;
+        vf y = vfma(vload_upto(p->x + at, n), a, b);
+        if (act)
+            y = vmin(hi, vmax(lo, y));
+        vstore_upto(p->y + at, y, n);
+    }
+}
+
+/* dy where the activation let y pass. */
+VEC_FN vf bn_gradient(const tsri_fast_bn *p, vf x, vf dy, int64_t j, const bool act)
+{
+    if (!act)
+        return dy;
+    vf y = vfma(x, vload(p->coef[TSRI_BN_SCALE] + j), vload(p->coef[TSRI_BN_SHIFT] + j));
+    return vinside(dy, y, vset1(0.0f), vset1(p->hi));
+}
+
+/* acc[0] += g, acc[1] += g * (x - mean). A few rows are summed in f32 before they join the f64
+ * sums. */
+VEC_FN void column_bwd_stats(const tsri_fast_bn *p, bn_column c, double *acc, const bool act,
+                             const bool full)
+{
+    vf m = vload(p->coef[TSRI_BN_MEAN] + c.j), s = vset1(0.0f), d = vset1(0.0f);
+    VEC_LOOP
+    for (int64_t i = 0; i < bn_rows(c, full); i++) {
+        int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
+        if (n <= 0)
+            break;
+        vf x = vload_upto(p->x + at, n);
+        vf g = bn_gradient(p, x, vload_upto(p->dy + at, n), c.j, act);
+        s += g;
+        d = vfma(g, x - m, d);
+    }
+    bn_add(acc + c.j, s);
+    bn_add(acc + p->width + c.j, d);
+}
+
+/* dx = g * gain + (x - mean) * slope + level. */
+VEC_FN void column_bwd_apply(const tsri_fast_bn *p, bn_column c, const bool act, const bool full)
+{
+    vf m = vload(p->coef[TSRI_BN_MEAN] + c.j), gain = vload(p->coef[TSRI_BN_GAIN] + c.j);
+    vf slope = vload(p->coef[TSRI_BN_SLOPE] + c.j), level = vload(p->coef[TSRI_BN_LEVEL] + c.j);
+    VEC_LOOP
+    for (int64_t i = 0; i < bn_rows(c, full); i++) {
+        int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
+        if (n <= 0)
+            break;
+        vf x = vload_upto(p->x + at, n);
+        vf g = bn_gradient(p, x, vload_upto(p->dy + at, n), c.j, act);
+        vstore_upto(p->y + at, vfma(g, gain, vfma(x - m, slope, level)), n);
+    }
+}
+
+enum { STATS, APPLY, BWD_STATS, BWD_APPLY };
+
+VEC_FN void bn_do(const tsri_fast_bn *p, bn_column c, double *acc, const int what, const bool act,
+                  const bool full)
+{
+    if (what == STATS)
+        column_stats(p, c, acc, full);
+    else if (what == APPLY)
+        column_apply(p, c, act, full);
+    else if (what == BWD_STATS)
+        column_bwd_stats(p, c, acc, act, full);
+    else
+        column_bwd_apply(p, c, act, full);
+}
+
+VEC_FN void bn_walk(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc, const int what,
+                    const bool act)
+{
+    int64_t whole = p->count / p->width;
+    for (bn_column c = {.r = r0}; c.r < r1; c.r += BN_ROWS) {
+        c.rows = r1 - c.r < BN_ROWS ? r1 - c.r : BN_ROWS;
+        if (c.rows == BN_ROWS && c.r + BN_ROWS <= whole)
+            for (c.j = 0; c.j < p->width; c.j += W)
+                bn_do(p, c, acc, what, act, true);
+        else
+            for (c.j = 0; c.j < p->width; c.j += W)
+                bn_do(p, c, acc, what, act, false);
+    }
+}
+
+static void bn_stats(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
+{
+    bn_walk(p, r0, r1, acc, STATS, false);
+}
+
+static void bn_apply(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
+{
+    bn_walk(p, r0, r1, acc, APPLY, false);
+}
+
+static void bn_apply_act(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
+{
+    bn_walk(p, r0, r1, acc, APPLY, true);
+}
+
+static void bn_bwd_stats(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
+{
+    bn_walk(p, r0, r1, acc, BWD_STATS, false);
+}
+
+static void bn_bwd_stats_act(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
+{
+    bn_walk(p, r0, r1, acc, BWD_STATS, true);
+}
+
+static void bn_bwd_apply(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
+{
+    bn_walk(p, r0, r1, acc, BWD_APPLY, false);
+}
+
+static void bn_bwd_apply_act(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
+{
+    bn_walk(p, r0, r1, acc, BWD_APPLY, true);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Convolutions: which kernel takes one, and 1x1 as matrix products. */
+#include "kernels/cpu/fast/fast.h"
+
+enum { FEW_CHANNELS = 16 }; /* from here on, oneDNN's dense convolutions beat unfolding */
+
+static bool images(const tsri_arg *a, int64_t *n, int64_t *channels, int64_t size[2])
+{
+    int64_t rows;
+    if (a->ndim != 4 || !tsri_fast_is_rows(a, &rows, channels))
+        return false;
+    *n = a->shape[0];
+    size[0] = a->shape[2];
+    size[1] = a->shape[3];
+    return true;
+}
+
+bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv)
+{
+    const tsri_arg *x = &desc->in[0], *w = &desc->in[1], *y = &desc->out[0];
+    if (desc->op == TSRI_OP_CONV2D_DX) {
+        y = &desc->in[0];
+        x = &desc->out[0];
+    } else if (desc->op == TSRI_OP_CONV2D_DW) {
+        y = &desc->in[1];
+        w = &desc->out[0];
+    }
+    tsri_fast_conv c = {.groups = desc->groups, .bias = desc->nin > 2};
+    if (!tsri_fast_is_f32(desc) || !images(x, &c.n, &c.ci, c.in) ||
+        !images(y, &c.n, &c.co, c.out) || w->ndim != 4 || !tsri_fast_is_row_major(w) ||
+        !tsri_fast_count(w))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        c.kernel[i] = desc->attrs->conv.kernel[i];
+        c.stride[i] = desc->attrs->conv.stride[i];
+        c.pad[i] = desc->attrs->conv.pad[i];
+        c.dilation[i] = desc->attrs->conv.dilation[i];
+    }
+    *out_conv = c;
+    return true;
+}
+
+typedef struct pointwise {
+    tsri_fast base;
+    tsri_fast_gemm gemm;
+    int a, b;
+    bool bias;
+} pointwise;
+
+static tsr_status pointwise_run(const tsri_kernel *k, void *const *in, void *const *out,
+                                void *scratch)
+{
+    const pointwise *p = (const pointwise *)(const void *)k;
+    tsri_fast_gemm_run(&p->gemm, in[p->a], in[p->b], p->bias ? in[2] : NULL, out[0], scratch);
+    return TSR_OK;
+}
+
+static tsr_status create_pointwise(tsri_mem *mem, tsri_op_kind op, const tsri_fast_conv *c,
+                                   tsri_kernel **out_kernel)
+{
+    pointwise *p = tsri_fast_make(mem, pointwise_run, sizeof *p, 0);
+    if (!p)
+        return TSR_ERR_NO_MEMORY;
+    const int64_t rows = c->n * c->in[0] * c->in[1];
+    tsri_fast_gemm *g = &p->gemm;
+    g->isa = p->base.isa;
+    p->b = 1;
+    if (op == TSRI_OP_CONV2D) {
+        *g = (tsri_fast_gemm){.isa = g->isa, .m = rows, .n = c->co, .k = c->ci, .lda = c->ci,
+                              .bk = 1, .bn = c->ci, .ldc = c->co};
+        p->bias = c->bias;
+    } else if (op == TSRI_OP_CONV2D_DX) {
+        *g = (tsri_fast_gemm){.isa = g->isa, .m = rows, .n = c->ci, .k = c->co, .lda = c->co,
+                              .bk = c->ci, .bn = 1, .ldc = c->ci};
+    } else {
+        *g = (tsri_fast_gemm){.isa = g->isa, .m = c->co, .n = c->ci, .k = rows, .lda = c->co,
+                              .bk = c->ci, .bn = 1, .ldc = c->ci, .ta = true};
+        p->a = 1;
+        p->b = 0;
+    }
+    tsri_fast_gemm_plan(g);
+    p->base.base.scratch_bytes = g->scratch_bytes;
+    *out_kernel = &p->base.base;
+    return TSR_OK;
+}
+
+tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
+{
+    tsri_fast_conv c;
+    if (!tsri_fast_conv_of(desc, &c))
+        return tsri_fast_decline(desc);
+    if (c.groups == c.ci && c.groups == c.co && c.groups > 1)
+        return tsri_fast_depthwise(mem, desc, &c, out_kernel);
+    if (c.groups != 1)
+        return tsri_fast_decline(desc);
+    if (c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 && c.stride[1] == 1 &&
+        !c.pad[0] && !c.pad[1])
+        return create_pointwise(mem, desc->op, &c, out_kernel);
+    if (c.ci < FEW_CHANNELS)
+        return tsri_fast_unfold(mem, desc, &c, out_kernel);
+    return tsri_fast_decline(desc);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Depthwise convolution over channels-last images, vectorised over channels. Included once per
+ * instruction set; see vec.h. Weights are w[kh*kw][channels].
+ *
+ * Any window goes by lists of taps: a pixel's sum over where it reads and with which weights;
+ * forward and backward-data differ in their lists alone. 3x3 at stride 1 slides: each column of the
+ * image is loaded once for the three pixels it serves.
+ */
+
+/* Input position that tap k of output position o reads; -1: none. */
+VEC_FN int64_t dw_tap(const tsri_fast_dw *p, int axis, int64_t o, int64_t k)
+{
+    int64_t i;
+    if (p->backward) {
+        i = o + p->pad[axis] - k * p->dilation[axis];
+        if (i < 0 || i % p->stride[axis])
+            return -1;
+        i /= p->stride[axis];
+    } else {
+        i = o * p->stride[axis] - p->pad[axis] + k * p->dilation[axis];
+    }
+    return i >= 0 && i < p->in[axis] ? i : -1;
+}
+
+VEC_FN void dw_sum(const float *const *src, const float *const *w, const int n, int64_t channels,
+                   float *out)
+{
+    for (int64_t c = 0; c < channels; c += W) {
+        int64_t left = channels - c;
+        vf a = vset1(0.0f), b = vset1(0.0f);
+        if (left >= W) {
+            for (int t = 0; t + 1 < n; t += 2) {
+                a = vfma(vload(src[t] + c), vload(w[t] + c), a);
+                b = vfma(vload(src[t + 1] + c), vload(w[t + 1] + c), b);
+            }
+            if (n & 1)
+                a = vfma(vload(src[n - 1] + c), vload(w[n - 1] + c), a);
+            vstore(out + c, a + b);
+        } else {
+            for (int t = 0; t < n; t++)
+                a = vfma(vloadn(src[t] + c, left), vloadn(w[t] + c, left), a);
+            vstoren(out + c, a, left);
+        }
+    }
+}
+
+static void dw_row_taps(const tsri_fast_dw *p, const float *image, int64_t oh, float *out)
+{
+    const int64_t channels = p->channels;
+    for (int64_t ow = 0; ow < p->out[1]; ow++, out += channels) {
+        const float *src[TSRI_FAST_TAPS], *w[TSRI_FAST_TAPS];
+        int n = 0;
+        for (int kh = 0; kh < p->kernel[0]; kh++) {
+            int64_t ih = dw_tap(p, 0, oh, kh);
+            for (int kw = 0; ih >= 0 && kw < p->kernel[1]; kw++) {
+                int64_t iw = dw_tap(p, 1, ow, kw);
+                if (iw < 0)
+                    continue;
+                src[n] = image + (ih * p->in[1] + iw) * channels;
+                w[n++] = p->w + (kh * p->kernel[1] + kw) * channels;
+            }
+        }
+        if (n == 9)
+            dw_sum(src, w, 9, channels, out);
+        else if (n == 4)
+            dw_sum(src, w, 4, channels, out);
+        else if (n == 1)
+            dw_sum(src, w, 1, channels, out);
+        else
+            dw_sum(src, w, n, channels, out);
+    }
+}
+
+VEC_FN vf dw_load(const float *p, int64_t n, const bool tail)
+{
+    return tail ? vloadn(p, n) : vload(p);
+}
+
+VEC_FN void dw_store(float *p, vf v, int64_t n, const bool tail)
+{
+    if (tail)
+        vstoren(p, v, n);
+    else
+        vstore(p, v);
+}
+
+/* One vector of channels of a row, 3x3 at stride 1 with padding 1. row[i]: the image rows under
+ * the window, of zeros outside the image. Column x adds to the pixels x - 1, x, x + 1. */
+VEC_FN void dw_slide(const tsri_fast_dw *p, const float *const row[3], int64_t c, float *out,
+                     const bool tail)
+{
+    const int64_t channels = p->channels, left = channels - c, width = p->in[1];
+    vf w[9], a = vset1(0.0f), b = vset1(0.0f);
+    VEC_LOOP
+    for (int t = 0; t < 9; t++)
+        w[t] = dw_load(p->w + (p->backward ? 8 - t : t) * channels + c, left, tail);
+    for (int64_t x = 0; x < width; x++) {
+        vf next = vset1(0.0f);
+        VEC_LOOP
+        for (int i = 0; i < 3; i++) {
+            vf v = dw_load(row[i] + x * channels + c, left, tail);
+            a = vfma(v, w[3 * i + 2], a);
+            b = vfma(v, w[3 * i + 1], b);
+            next = vfma(v, w[3 * i], next);
+        }
+        if (x)
+            dw_store(out + (x - 1) * channels + c, a, left, tail);
+        a = b;
+        b = next;
+    }
+    dw_store(out + (width - 1) * channels + c, a, left, tail);
+}
+
+static void dw_row_slide(const tsri_fast_dw *p, const float *image, int64_t oh, float *out)
+{
+    const float *row[3];
+    for (int i = 0; i < 3; i++) {
+        int64_t h = oh + i - 1;
+        row[i] = h < 0 || h >= p->in[0] ? p->zeros : image + h * p->in[1] * p->channels;
+    }
+    int64_t c = 0;
+    for (; c + W <= p->channels; c += W)
+        dw_slide(p, row, c, out, false);
+    if (c < p->channels)
+        dw_slide(p, row, c, out, true);
+}
+
+/* Output rows [r0, r1) of all images' n * out[0]. */
+static void dw_rows(const tsri_fast_dw *p, int64_t r0, int64_t r1)
+{
+    for (int64_t r = r0; r < r1; r++) {
+        const float *image = p->x + r / p->out[0] * p->in[0] * p->in[1] * p->channels;
+        float *out = p->y + r * p->out[1] * p->channels;
+        if (p->slide)
+            dw_row_slide(p, image, r % p->out[0], out);
+        else
+            dw_row_taps(p, image, r % p->out[0], out);
+    }
+}
+
+VEC_FN void dw_flush(const tsri_fast_dw *p, int64_t tap, int64_t c, vf v, double *acc)
+{
+    float lane[W];
+    vstore(lane, v);
+    for (int64_t i = 0; i < W && c + i < p->channels; i++)
+        acc[tap * p->channels + c + i] += (double)lane[i];
+}
+
+/* The weights' gradient of one image and vector of channels, by sliding; as above, with the pixels
+ * x - 1, x, x + 1 of dy in registers. */
+VEC_FN void dw_grad_slide(const tsri_fast_dw *p, const float *x, const float *dy, int64_t c,
+                          double *acc, const bool tail)
+{
+    const int64_t channels = p->channels, left = channels - c, width = p->in[1];
+    vf g[9];
+    VEC_LOOP
+    for (int t = 0; t < 9; t++)
+        g[t] = vset1(0.0f);
+    for (int64_t oh = 0; oh < p->out[0]; oh++) {
+        const float *d = dy + oh * width * channels + c, *row[3];
+        for (int i = 0; i < 3; i++) {
+            int64_t h = oh + i - 1;
+            row[i] = (h < 0 || h >= p->in[0] ? p->zeros : x + h * width * channels) + c;
+        }
+        vf before = vset1(0.0f), here = dw_load(d, left, tail);
+        for (int64_t w = 0; w < width; w++) {
+            vf after = w + 1 < width ? dw_load(d + (w + 1) * channels, left, tail) : vset1(0.0f);
+            VEC_LOOP
+            for (int i = 0; i < 3; i++) {
+                vf v = dw_load(row[i] + w * channels, left, tail);
+                g[3 * i + 2] = vfma(v, before, g[3 * i + 2]);
+                g[3 * i + 1] = vfma(v, here, g[3 * i + 1]);
+                g[3 * i] = vfma(v, after, g[3 * i]);
+            }
+            before = here;
+            here = after;
+        }
+    }
+    for (int t = 0; t < 9; t++)
+        dw_flush(p, t, c, g[t], acc);
+}
+
+/* The same by taps: x[ih] * dy[oh] over the pixels where a tap is inside. */
+static void dw_grad_taps(const tsri_fast_dw *p, const float *x, const float *dy, int64_t c,
+                         double *acc)
+{
+    const int64_t channels = p->channels, left = channels - c;
+    for (int kh = 0; kh < p->kernel[0]; kh++)
+        for (int kw = 0; kw < p->kernel[1]; kw++) {
+            vf g = vset1(0.0f);
+            for (int64_t oh = 0; oh < p->out[0]; oh++) {
+                int64_t ih = dw_tap(p, 0, oh, kh);
+                for (int64_t ow = 0; ih >= 0 && ow < p->out[1]; ow++) {
+                    int64_t iw = dw_tap(p, 1, ow, kw);
+                    if (iw >= 0)
+                        g = vfma(vload_upto(x + (ih * p->in[1] + iw) * channels + c, left),
+                                 vload_upto(dy + (oh * p->out[1] + ow) * channels + c, left), g);
+                }
+            }
+            dw_flush(p, kh * p->kernel[1] + kw, c, g, acc);
+        }
+}
+
+/* acc[kh*kw][channels] += of images [n0, n1); p->y is dy. */
+static void dw_weights(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc)
+{
+    for (int64_t n = n0; n < n1; n++) {
+        const float *x = p->x + n * p->in[0] * p->in[1] * p->channels;
+        const float *dy = p->y + n * p->out[0] * p->out[1] * p->channels;
+        for (int64_t c = 0; c < p->channels; c += W)
+            if (!p->slide)
+                dw_grad_taps(p, x, dy, c, acc);
+            else if (c + W <= p->channels)
+                dw_grad_slide(p, x, dy, c, acc, false);
+            else
+                dw_grad_slide(p, x, dy, c, acc, true);
+    }
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/fast/fast.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORTH_A_TEAM = 16384 }; /* elements: a team costs about 2 us */
+
+const tsri_fast_isa *tsri_fast_isa_best(void)
+{
+#ifdef TSRI_FAST_X86
+    const char *limit = getenv("TESSERA_CPU_ISA");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (limit && !strcmp(limit, "base"))
+        return &tsri_fast_isa_base;
+    if (avx512 && !(limit && !strcmp(limit, "avx2")))
+        return &tsri_fast_isa_avx512;
+    if (avx2)
+        return &tsri_fast_isa_avx2;
+#endif
+    return &tsri_fast_isa_base;
+}
+
+static void fast_destroy(tsri_kernel *k)
+{
+    tsri_mem_free(k);
+}
+
+void *tsri_fast_make(tsri_mem *mem, tsri_fast_run_fn *run, size_t bytes, int64_t work)
+{
+    tsri_fast *f = tsri_mem_alloc(mem, bytes);
+    if (!f)
+        return NULL;
+    f->isa = tsri_fast_isa_best();
+    f->threads = work < WORTH_A_TEAM ? 1 : omp_get_max_threads();
+    f->base.run = run;
+    f->base.destroy = fast_destroy;
+    f->base.impl = f->isa->impl;
+    return f;
+}
+
+tsr_status tsri_fast_decline(const tsri_kernel_desc *desc)
+{
+    return tsri_fail(TSR_ERR_UNSUPPORTED, "%s: the fast kernels do not take these operands",
+                     tsri_op_name(desc->op));
+}
+
+void tsri_fast_team(int parts, tsri_fast_part_fn *fn, void *arg)
+{
+    if (parts == 1) {
+        fn(arg, 0);
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(parts)
+    for (int i = 0; i < parts; i++)
+        fn(arg, i);
+}
+
+int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit)
+{
+    int64_t units = (n + unit - 1) / unit, at = units * part / parts * unit;
+    return at < n ? at : n;
+}
+
+int64_t tsri_fast_count(const tsri_arg *a)
+{
+    int64_t n = 1;
+    for (int i = 0; i < a->ndim; i++)
+        n *= a->shape[i];
+    return n;
+}
+
+bool tsri_fast_is_f32(const tsri_kernel_desc *desc)
+{
+    for (int i = 0; i < desc->nin; i++)
+        if (desc->in[i].dtype != TSR_F32)
+            return false;
+    for (int i = 0; i < desc->nout; i++)
+        if (desc->out[i].dtype != TSR_F32)
+            return false;
+    return true;
+}
+
+bool tsri_fast_is_row_major(const tsri_arg *a)
+{
+    int64_t step = 1;
+    for (int i = a->ndim - 1; i >= 0; step *= a->shape[i--])
+        if (a->shape[i] != 1 && a->stride[i] != step)
+            return false;
+    return true;
+}
+
+bool tsri_fast_alike(const tsri_arg *a, const tsri_arg *b)
+{
+    if (a->ndim != b->ndim)
+        return false;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->shape[i] != b->shape[i] || (a->shape[i] != 1 && a->stride[i] != b->stride[i]))
+            return false;
+    return true;
+}
+
+bool tsri_fast_is_rows(const tsri_arg *a, int64_t *out_rows, int64_t *out_channels)
+{
+    if (a->ndim != 2 && a->ndim != 4)
+        return false;
+    int64_t count = tsri_fast_count(a), channels = a->shape[1];
+    if (!count)
+        return false;
+    tsri_arg last = *a; /* the axes from the outermost */
+    if (a->ndim == 4) {
+        static const int axis[4] = {0, 2, 3, 1};
+        for (int i = 0; i < 4; i++) {
+            last.shape[i] = a->shape[axis[i]];
+            last.stride[i] = a->stride[axis[i]];
+        }
+    }
+    if (!tsri_fast_is_row_major(&last))
+        return false;
+    *out_rows = count / channels;
+    *out_channels = channels;
+    return true;
+}
+
+const tsri_kernels tsri_kernels_cpu_fast = {
+    .size = sizeof(tsri_kernels),
+    .name = "fast",
+    .slot = {
+        [TSRI_OP_UNARY] = tsri_fast_unary,
+        [TSRI_OP_UNARY_GRAD] = tsri_fast_unary_grad,
+        [TSRI_OP_SCALE] = tsri_fast_scale,
+        [TSRI_OP_CAST] = tsri_fast_cast,
+        [TSRI_OP_BINARY] = tsri_fast_binary,
+        [TSRI_OP_ADD_N] = tsri_fast_add_n,
+        [TSRI_OP_MATMUL] = tsri_fast_matmul,
+        [TSRI_OP_LINEAR] = tsri_fast_linear,
+        [TSRI_OP_LINEAR_DX] = tsri_fast_linear_dx,
+        [TSRI_OP_LINEAR_DW] = tsri_fast_linear_dw,
+        [TSRI_OP_CONV2D] = tsri_fast_conv2d,
+        [TSRI_OP_CONV2D_DX] = tsri_fast_conv2d,
+        [TSRI_OP_CONV2D_DW] = tsri_fast_conv2d,
+        [TSRI_OP_MAX_POOL] = tsri_fast_pool,
+        [TSRI_OP_MAX_POOL_DX] = tsri_fast_pool,
+        [TSRI_OP_ADAPTIVE_POOL] = tsri_fast_adaptive_pool,
+        [TSRI_OP_ADAPTIVE_POOL_DX] = tsri_fast_adaptive_pool,
+        [TSRI_OP_BN_STATS] = tsri_fast_batch_norm,
+        [TSRI_OP_BN_APPLY] = tsri_fast_batch_norm,
+        [TSRI_OP_BN_BWD_STATS] = tsri_fast_batch_norm,
+        [TSRI_OP_BN_BWD_APPLY] = tsri_fast_batch_norm,
+        [TSRI_OP_SCALE_SHIFT] = tsri_fast_batch_norm,
+        [TSRI_OP_BN_ACT] = tsri_fast_batch_norm,
+        [TSRI_OP_BN_ACT_BWD_STATS] = tsri_fast_batch_norm,
+        [TSRI_OP_BN_ACT_BWD_APPLY] = tsri_fast_batch_norm,
+        [TSRI_OP_DROPOUT] = tsri_fast_dropout,
+        [TSRI_OP_FILL] = tsri_fast_fill,
+        [TSRI_OP_COPY] = tsri_fast_copy,
+        [TSRI_OP_SGD] = tsri_fast_sgd_update,
+        [TSRI_OP_ADAM] = tsri_fast_adam_update,
+    },
+};

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fast kernels: f32, channels-last images or flat buffers, vectorised and threaded. Each
+ * declines what it does not take. Sums over threads' parts are combined in a fixed order, so that
+ * results depend on shapes and the number of threads alone.
+ */
+#ifndef TESSERA_KERNELS_CPU_FAST_H
+#define TESSERA_KERNELS_CPU_FAST_H
+
+#include "kernels/cpu/fast/isa.h"
+#include "kernels/kernels.h"
+
+/* The first member of every fast kernel. threads: parts that its work is cut into. */
+typedef struct tsri_fast {
+    tsri_kernel base;
+    const tsri_fast_isa *isa;
+    int threads;
+} tsri_fast;
+
+typedef tsr_status tsri_fast_run_fn(const tsri_kernel *k, void *const *in, void *const *out,
+                                    void *scratch);
+
+/* A zeroed kernel of `bytes` with as many threads as `work` elements are worth; NULL when there is
+ * no memory. */
+void *tsri_fast_make(tsri_mem *mem, tsri_fast_run_fn *run, size_t bytes, int64_t work);
+tsr_status tsri_fast_decline(const tsri_kernel_desc *desc);
+
+/* Calls fn(arg, part) for part < parts, each on a thread of its own where the team has as many. */
+typedef void tsri_fast_part_fn(void *arg, int part);
+void tsri_fast_team(int parts, tsri_fast_part_fn *fn, void *arg);
+/* Where piece `part` of `parts` of n items begins, cut at multiples of `unit`. */
+int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit);
+
+int64_t tsri_fast_count(const tsri_arg *a);
+bool tsri_fast_is_f32(const tsri_kernel_desc *desc);
+/* Row-major, axes of one element aside. */
+bool tsri_fast_is_row_major(const tsri_arg *a);
+/* Equal shapes and equal strides, axes of one element aside. */
+bool tsri_fast_alike(const tsri_arg *a, const tsri_arg *b);
+/* Whether a is x[n, c, h, w] channels last, or x[n, c] row-major: rows of c. */
+bool tsri_fast_is_rows(const tsri_arg *a, int64_t *out_rows, int64_t *out_channels);
+
+static inline size_t tsri_fast_align(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+/* A part of scratch, aligned. */
+static inline void *tsri_fast_take(char **scratch, size_t bytes)
+{
+    void *p = *scratch;
+    *scratch += tsri_fast_align(bytes);
+    return p;
+}
+
+/*
+ * Matrix products, f32. Plain: c[m, n] = a[m, k] b + bias, a's rows `lda` apart, b's element (k, j)
+ * at b[k*bk + j*bn] with one of the strides 1. ta: a's element (m, k) is a[k*lda + m], and bn is 1.
+ * Long sums are made of blocks.
+ */
+typedef struct tsri_fast_gemm {
+    const tsri_fast_isa *isa;
+    int64_t m, n, k, lda, bk, bn, ldc;
+    bool ta;
+    int threads;
+    bool by_columns; /* threads share columns (ta: rows of c), else rows (ta: k) */
+    size_t part_bytes, scratch_bytes;
+} tsri_fast_gemm;
+
+/* Fills in what is below ta. */
+void tsri_fast_gemm_plan(tsri_fast_gemm *g);
+void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b, const float *bias,
+                        float *c, void *scratch);
+
+/* Floats of all of b, packed; packing it; c[rows, n] with packed b, on the calling thread. */
+int64_t tsri_fast_packed(const tsri_fast_gemm *g);
+void tsri_fast_gemm_pack(const tsri_fast_gemm *g, const float *b, float *packed);
+void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a,
+                         const float *packed, const float *bias, float *c);
+/* ta on the calling thread: c[m, n] (+)= over k0 <= k < k1, rows m0 <= m < m1. */
+void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
+                       const float *a, const float *b, float *c, bool add);
+
+/* A convolution's sizes, from its descriptor; false where an operand is empty, not f32, or not laid
+ * out as the fast kernels want it. x is dx for CONV2D_DX; y is dy for the gradients. */
+typedef struct tsri_fast_conv {
+    int64_t n, ci, co, groups;
+    int64_t in[2], out[2];
+    int kernel[2], stride[2], pad[2], dilation[2];
+    bool bias;
+} tsri_fast_conv;
+bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv);
+tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc,
+                               const tsri_fast_conv *conv, tsri_kernel **out_kernel);
+/* Dense convolutions as products with unfolded images, any window. */
+tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc,
+                            const tsri_fast_conv *conv, tsri_kernel **out_kernel);
+
+/* The slots. */
+tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri_fast_linear_dx,
+    tsri_fast_linear_dw, tsri_fast_batch_norm, tsri_fast_unary, tsri_fast_unary_grad, tsri_fast_scale,
+    tsri_fast_binary, tsri_fast_add_n, tsri_fast_fill, tsri_fast_cast, tsri_fast_copy,
+    tsri_fast_dropout, tsri_fast_pool, tsri_fast_adaptive_pool, tsri_fast_sgd_update,
+    tsri_fast_adam_update;
+
+extern const tsri_kernels tsri_kernels_cpu_fast;
+
+#endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/fast/fast.h"
+
+#include <omp.h>
+
+enum {
+    K_BLOCK = 512,          /* terms summed before they join c */
+    TA_BLOCK = 256,         /* the same, where both operands are walked along k */
+    CHUNK_BYTES = 384 << 10, /* of a's and c's rows: what stays in a core's second-level cache */
+    FEW_ROWS = 256,         /* below, threads share columns */
+    LONG_SUM = 512,         /* ta: from here on threads share k */
+    WORTH_A_TEAM = 1 << 17, /* multiplications */
+};
+
+static int64_t vectors(const tsri_fast_gemm *g)
+{
+    return (g->n + g->isa->width - 1) / g->isa->width;
+}
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Vectors of the next panel when `left` are: threes, and twos rather than a lone one. */
+static int panel(int64_t left)
+{
+    return left == 4 || left == 2 ? 2 : left == 1 ? 1 : 3;
+}
+
+int64_t tsri_fast_packed(const tsri_fast_gemm *g)
+{
+    return vectors(g) * g->isa->width * g->k;
+}
+
+void tsri_fast_gemm_plan(tsri_fast_gemm *g)
+{
+    int threads = g->m * g->n * g->k < WORTH_A_TEAM ? 1 : omp_get_max_threads();
+    g->threads = threads;
+    if (g->ta) {
+        g->by_columns = threads == 1 || g->k < LONG_SUM;
+        g->part_bytes = tsri_fast_align((size_t)(g->m * g->n) * sizeof(float));
+        g->scratch_bytes = g->by_columns ? 0 : (size_t)(threads - 1) * g->part_bytes;
+        return;
+    }
+    g->by_columns = g->m < FEW_ROWS && vectors(g) >= threads;
+    int64_t most = g->by_columns ? (vectors(g) + threads - 1) / threads : vectors(g);
+    g->part_bytes = tsri_fast_align((size_t)(most * g->isa->width * g->k) * sizeof(float));
+    g->scratch_bytes = (size_t)threads * g->part_bytes;
+}
+
+/* A panel of nv vectors of columns from j on, rows of a and c as given, all of k. */
+static void multiply(const tsri_fast_gemm *g, int64_t rows, const float *a, const float *packed,
+                     int nv, int64_t j, const float *bias, float *c)
+{
+    const int64_t width = (int64_t)nv * g->isa->width;
+    tsri_fast_tile t = {.bk = width, .ar = g->lda, .ak = 1, .ldc = g->ldc, .packed = true,
+                        .cols = min64(width, g->n - j)};
+    for (int64_t k = 0; k < g->k; k += K_BLOCK) {
+        t.k = min64(K_BLOCK, g->k - k);
+        t.b = packed + k * width;
+        t.add = k > 0;
+        t.bias = bias && k + t.k == g->k ? bias + j : NULL;
+        for (int64_t r = 0; r < rows; r += g->isa->tile_rows[nv]) {
+            t.rows = min64(g->isa->tile_rows[nv], rows - r);
+            t.a = a + r * g->lda + k;
+            t.c = c + r * g->ldc + j;
+            g->isa->tile[nv](&t);
+        }
+    }
+}
+
+void tsri_fast_gemm_pack(const tsri_fast_gemm *g, const float *b, float *packed)
+{
+    int64_t end = vectors(g), w = g->isa->width;
+    for (int64_t v = 0, nv; v < end; v += nv) {
+        nv = panel(end - v);
+        g->isa->pack(b + v * w * g->bn, g->bk, g->bn, g->k, min64(nv * w, g->n - v * w), nv * w,
+                     packed + v * w * g->k);
+    }
+}
+
+void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a,
+                         const float *packed, const float *bias, float *c)
+{
+    int64_t end = vectors(g), w = g->isa->width;
+    for (int64_t v = 0, nv; v < end; v += nv) {
+        nv = panel(end - v);
+        multiply(g, rows, a, packed + v * w * g->k, (int)nv, v * w, bias, c);
+    }
+}
+
+void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
+                       const float *a, const float *b, float *c, bool add)
+{
+    const int64_t end = vectors(g), w = g->isa->width;
+    tsri_fast_tile t = {.ar = 1, .ak = g->lda, .bk = g->bk, .ldc = g->ldc};
+    for (int64_t k = k0; k < k1; k += TA_BLOCK) {
+        t.k = min64(TA_BLOCK, k1 - k);
+        t.add = add || k > k0;
+        for (int64_t v = 0, nv; v < end; v += nv) {
+            nv = panel(end - v);
+            t.b = b + k * g->bk + v * w;
+            t.cols = min64(nv * w, g->n - v * w);
+            for (int64_t m = m0; m < m1; m += g->isa->tile_rows[nv]) {
+                t.rows = min64(g->isa->tile_rows[nv], m1 - m);
+                t.a = a + k * g->lda + m;
+                t.c = c + m * g->ldc + v * w;
+                g->isa->tile[nv](&t);
+            }
+        }
+    }
+}
+
+typedef struct job {
+    const tsri_fast_gemm *g;
+    const float *a, *b, *bias;
+    float *c;
+    char *scratch;
+} job;
+
+/* Rows [m0, m1) in chunks that stay in cache while all panels pass over them. */
+static void plain_part(void *arg, int part)
+{
+    const job *q = arg;
+    const tsri_fast_gemm *g = q->g;
+    const int64_t w = g->isa->width, nv_all = vectors(g);
+    int64_t m0 = 0, m1 = g->m, v0 = 0, v1 = nv_all;
+    if (g->by_columns) {
+        v0 = tsri_fast_cut(nv_all, g->threads, part, 1);
+        v1 = tsri_fast_cut(nv_all, g->threads, part + 1, 1);
+    } else {
+        m0 = tsri_fast_cut(g->m, g->threads, part, 8);
+        m1 = tsri_fast_cut(g->m, g->threads, part + 1, 8);
+    }
+    float *packed = (float *)(void *)(q->scratch + (size_t)part * g->part_bytes);
+    int64_t chunk = CHUNK_BYTES / ((g->k + (v1 - v0) * w) * 4) / 24 * 24;
+    chunk = chunk < 48 ? 48 : chunk;
+    for (int64_t m = m0; m < m1; m += chunk)
+        for (int64_t v = v0, nv; v < v1; v += nv) {
+            nv = panel(v1 - v);
+            float *p = packed + (v - v0) * w * g->k;
+            if (m == m0)
+                g->isa->pack(q->b + v * w * g->bn, g->bk, g->bn, g->k,
+                             min64(nv * w, g->n - v * w), nv * w, p);
+            multiply(g, min64(chunk, m1 - m), q->a + m * g->lda, p, (int)nv, v * w, q->bias,
+                     q->c + m * g->ldc);
+        }
+}
+
+/* Part 0 sums into c itself, the others into scratch. */
+static void ta_part(void *arg, int part)
+{
+    const job *q = arg;
+    const tsri_fast_gemm *g = q->g;
+    if (g->by_columns) {
+        tsri_fast_gemm_ta(g, 0, g->k, tsri_fast_cut(g->m, g->threads, part, 8),
+                          tsri_fast_cut(g->m, g->threads, part + 1, 8), q->a, q->b, q->c, false);
+        return;
+    }
+    tsri_fast_gemm own = *g;
+    float *c = q->c;
+    if (part) {
+        c = (float *)(void *)(q->scratch + (size_t)(part - 1) * g->part_bytes);
+        own.ldc = g->n;
+    }
+    tsri_fast_gemm_ta(&own, tsri_fast_cut(g->k, g->threads, part, 8),
+                      tsri_fast_cut(g->k, g->threads, part + 1, 8), 0, g->m, q->a, q->b, c, false);
+}
+
+static void ta_sum(void *arg, int part)
+{
+    const job *q = arg;
+    const tsri_fast_gemm *g = q->g;
+    int64_t m0 = tsri_fast_cut(g->m, g->threads, part, 1);
+    int64_t m1 = tsri_fast_cut(g->m, g->threads, part + 1, 1);
+    for (int p = 0; p + 1 < g->threads; p++) {
+        const float *from = (const float *)(const void *)(q->scratch + (size_t)p * g->part_bytes);
+        for (int64_t m = m0; m < m1; m++) {
+            tsri_fast_map map = {.x = q->c + m * g->ldc, .y = from + m * g->n,
+                                 .out = q->c + m * g->ldc};
+            g->isa->map[TSRI_MAP_ADD](&map, 0, g->n);
+        }
+    }
+}
+
+void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b, const float *bias,
+                        float *c, void *scratch)
+{
+    job q = {.g = g, .a = a, .b = b, .bias = bias, .c = c, .scratch = scratch};
+    if (!g->ta) {
+        tsri_fast_team(g->threads, plain_part, &q);
+        return;
+    }
+    tsri_fast_team(g->threads, ta_part, &q);
+    if (!g->by_columns)
+        tsri_fast_team(g->threads, ta_sum, &q);
+}

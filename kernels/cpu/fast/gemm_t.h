@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products: packing and the register tile. Included once per instruction set; see vec.h. */
+
+/* Rows of a tile of 1, 2, 3 vectors: what the registers hold. */
+#if VEC_ISA == 512
+enum { ROWS1 = 8, ROWS2 = 8, ROWS3 = 8 };
+#else
+enum { ROWS1 = 8, ROWS2 = 6, ROWS3 = 4 };
+#endif
+
+VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
+{
+    const float *a[8];
+    const float *b = t->b;
+    vf acc[8][3];
+    int64_t last = t->cols - (int64_t)(nv - 1) * W; /* columns of the last vector */
+    VEC_LOOP
+    for (int r = 0; r < mr; r++) {
+        a[r] = t->a + (r < t->rows ? r : t->rows - 1) * t->ar;
+        VEC_LOOP
+        for (int j = 0; j < nv; j++)
+            acc[r][j] = vset1(0.0f);
+    }
+    /* b's rows are whole vectors when packed; else its last one may end inside a vector. */
+    const bool whole = t->packed || last == W;
+    for (int64_t k = 0, off = 0; k < t->k; k++, off += t->ak, b += t->bk) {
+        vf bv[3];
+        VEC_LOOP
+        for (int j = 0; j < nv; j++)
+            bv[j] = j < nv - 1 || whole ? vload(b + j * W) : vloadn(b + j * W, last);
+        VEC_LOOP
+        for (int r = 0; r < mr; r++) {
+            vf av = vset1(a[r][off]);
+            VEC_LOOP
+            for (int j = 0; j < nv; j++)
+                acc[r][j] = vfma(av, bv[j], acc[r][j]);
+        }
+    }
+    VEC_LOOP
+    for (int r = 0; r < mr; r++) {
+        if (r >= t->rows)
+            break;
+        float *c = t->c + r * t->ldc;
+        VEC_LOOP
+        for (int j = 0; j < nv; j++) {
+            int64_t n = j < nv - 1 ? W : last;
+            vf v = acc[r][j];
+            if (t->add)
+                v += vload_upto(c + j * W, n);
+            if (t->bias)
+                v += vload_upto(t->bias + j * W, n);
+            vstore_upto(c + j * W, v, n);
+        }
+    }
+}
+
+static void gemm_tile1(const tsri_fast_tile *t)
+{
+    tile(t, ROWS1, 1);
+}
+
+static void gemm_tile2(const tsri_fast_tile *t)
+{
+    tile(t, ROWS2, 2);
+}
+
+static void gemm_tile3(const tsri_fast_tile *t)
+{
+    tile(t, ROWS3, 3);
+}
+
+typedef float vq __attribute__((vector_size(16)));
+typedef int32_t vqi __attribute__((vector_size(16)));
+
+VEC_FN vq vqload(const float *p)
+{
+    vq v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+#if defined(__clang__)
+#define VQ_SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define VQ_SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (vqi){i, j, k, l})
+#endif
+
+/* dst[i * ldd + j] = src[j * lds + i], i, j < 4. */
+VEC_FN void transpose4(const float *src, int64_t lds, float *dst, int64_t ldd)
+{
+    vq r0 = vqload(src), r1 = vqload(src + lds), r2 = vqload(src + 2 * lds);
+    vq r3 = vqload(src + 3 * lds);
+    vq a = VQ_SHUFFLE(r0, r1, 0, 4, 1, 5), b = VQ_SHUFFLE(r2, r3, 0, 4, 1, 5);
+    vq c = VQ_SHUFFLE(r0, r1, 2, 6, 3, 7), d = VQ_SHUFFLE(r2, r3, 2, 6, 3, 7);
+    vq o0 = VQ_SHUFFLE(a, b, 0, 1, 4, 5), o1 = VQ_SHUFFLE(a, b, 2, 3, 6, 7);
+    vq o2 = VQ_SHUFFLE(c, d, 0, 1, 4, 5), o3 = VQ_SHUFFLE(c, d, 2, 3, 6, 7);
+    memcpy(dst, &o0, sizeof o0);
+    memcpy(dst + ldd, &o1, sizeof o1);
+    memcpy(dst + 2 * ldd, &o2, sizeof o2);
+    memcpy(dst + 3 * ldd, &o3, sizeof o3);
+}
+
+/* dst[i * ldd + j] = src[j * lds + i] for i < rows, j < cols. */
+static void transpose(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t rows,
+                      int64_t cols)
+{
+    int64_t i = 0;
+    for (; i + 4 <= rows; i += 4) {
+        int64_t j = 0;
+        for (; j + 4 <= cols; j += 4)
+            transpose4(src + j * lds + i, lds, dst + i * ldd + j, ldd);
+        for (; j < cols; j++)
+            for (int64_t q = 0; q < 4; q++)
+                dst[(i + q) * ldd + j] = src[j * lds + i + q];
+    }
+    for (; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            dst[i * ldd + j] = src[j * lds + i];
+}
+
+/* One panel: dst[k][width], columns from `cols` on are 0. b's element (k, j) is b[k*bk + j*bn],
+ * and one of the strides is 1. */
+static void gemm_pack(const float *b, int64_t bk, int64_t bn, int64_t k, int64_t cols,
+                      int64_t width, float *dst)
+{
+    if (cols < width)
+        for (int64_t i = 0; i < k; i++)
+            memset(dst + i * width + cols, 0, (size_t)(width - cols) * sizeof *dst);
+    if (bn == 1) {
+        for (int64_t i = 0; i < k; i++)
+            for (int64_t j = 0; j < cols; j += W)
+                vstore_upto(dst + i * width + j, vload_upto(b + i * bk + j, cols - j), cols - j);
+        return;
+    }
+    transpose(b, bn, dst, width, k, cols);
+}

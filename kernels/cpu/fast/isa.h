@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inner loops of the fast kernels, one table of them per instruction set: isa_avx512.c,
+ * isa_avx2.c and isa_base.c are the same templates (*_t.h) over vectors of another width.
+ * All buffers are f32 but for f64 sums; none is aligned beyond its type.
+ */
+#ifndef TESSERA_KERNELS_CPU_FAST_ISA_H
+#define TESSERA_KERNELS_CPU_FAST_ISA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define TSRI_FAST_X86 1
+#endif
+
+enum { TSRI_FAST_TAPS = 64 }; /* of a depthwise window at most */
+
+/* c[rows][cols] = (add ? c : 0) + bias[cols] + sum over k of a[row*ar + k*ak] * b[k*bk + col].
+ * packed: b's rows are whole vectors. */
+typedef struct tsri_fast_tile {
+    const float *a, *b, *bias;
+    float *c;
+    int64_t ar, ak, bk, ldc, rows, cols, k;
+    bool packed, add;
+} tsri_fast_tile;
+
+/* Per-channel coefficients, repeated to the width of a row: see bn_t.h. */
+enum {
+    TSRI_BN_SCALE = 0,
+    TSRI_BN_SHIFT,
+    TSRI_BN_MEAN,
+    TSRI_BN_GAIN,
+    TSRI_BN_SLOPE,
+    TSRI_BN_LEVEL,
+    TSRI_BN_COEFS,
+};
+
+typedef struct tsri_fast_bn {
+    int64_t count, width; /* elements; of a row */
+    const float *x, *dy;
+    float *y;                         /* or dx */
+    const float *coef[TSRI_BN_COEFS]; /* [width] */
+    float hi;                         /* the activation passes 0 < y < hi */
+} tsri_fast_bn;
+
+typedef enum tsri_bn_do {
+    TSRI_BN_DO_STATS = 0,
+    TSRI_BN_DO_APPLY,
+    TSRI_BN_DO_APPLY_ACT,
+    TSRI_BN_DO_BWD_STATS,
+    TSRI_BN_DO_BWD_STATS_ACT,
+    TSRI_BN_DO_BWD_APPLY,
+    TSRI_BN_DO_BWD_APPLY_ACT,
+    TSRI_BN_DO_COUNT_
+} tsri_bn_do;
+
+/* Depthwise: images x[n][in][channels] -> y[n][out][channels], spatial sizes being h, w. For
+ * backward-data x is dy and y is dx; for the weights' gradient y is dy. */
+typedef struct tsri_fast_dw {
+    int64_t channels;
+    int64_t in[2], out[2];
+    int kernel[2], stride[2], pad[2], dilation[2];
+    bool backward; /* backward-data */
+    bool slide;    /* 3x3, stride 1, padding 1, same size */
+    const float *x, *w, *zeros; /* zeros: an image row */
+    float *y;
+} tsri_fast_dw;
+
+typedef enum tsri_map_fn {
+    TSRI_MAP_ABS = 0,
+    TSRI_MAP_SQRT,
+    TSRI_MAP_CLIP,      /* to 0 .. hi */
+    TSRI_MAP_CLIP_GRAD, /* y where 0 < x < hi */
+    TSRI_MAP_ADD_A,     /* x + a */
+    TSRI_MAP_MUL_A,
+    TSRI_MAP_RDIV_A,    /* a / x */
+    TSRI_MAP_ADD,       /* x + y */
+    TSRI_MAP_SUB,
+    TSRI_MAP_MUL,
+    TSRI_MAP_DIV,
+    TSRI_MAP_FILL, /* a */
+    TSRI_MAP_COUNT_
+} tsri_map_fn;
+
+typedef struct tsri_fast_map {
+    const float *x, *y;
+    float *out;
+    float a, hi;
+} tsri_fast_map;
+
+typedef struct tsri_fast_sgd {
+    float *p, *v; /* v NULL: no momentum */
+    const float *g;
+    float lr, momentum, gain, weight_decay; /* gain: 1 - dampening */
+    bool nesterov, first;                   /* first: v = g */
+} tsri_fast_sgd;
+
+/* p = p*keep - step * m / (sqrt(v)*root + eps) with m = beta1 m + gain1 g, v = beta2 v + gain2 g^2,
+ * g + weight_decay p standing for g. */
+typedef struct tsri_fast_adam {
+    float *p, *m, *v;
+    const float *g;
+    float beta1, beta2, gain1, gain2, eps, weight_decay, keep, step, root;
+} tsri_fast_adam;
+
+/* Element i of the buffers draws word i % 4 of block `block` + i / 4. */
+typedef struct tsri_fast_dropout_args {
+    uint64_t key, step, block;
+    uint32_t least; /* of 2^24: draws below it are dropped */
+    float scale;
+    const float *x;
+    float *y;
+} tsri_fast_dropout_args;
+
+typedef struct tsri_fast_isa {
+    const char *impl;
+    int width;        /* floats of a vector */
+    int tile_rows[4]; /* by the tile's vectors: 1, 2, 3 */
+    void (*tile[4])(const tsri_fast_tile *t);
+    /* dst[k][width] of b[k*bk + j*bn], j < cols, the rest 0; bk or bn is 1. */
+    void (*pack)(const float *b, int64_t bk, int64_t bn, int64_t k, int64_t cols, int64_t width,
+                 float *dst);
+    /* dst[i*ldd + j] = src[j*lds + i], i < rows, j < cols. */
+    void (*transpose)(const float *src, int64_t lds, float *dst, int64_t ldd, int64_t rows,
+                      int64_t cols);
+    /* Rows [r0, r1); acc[2][width] is for the statistics. */
+    void (*bn[TSRI_BN_DO_COUNT_])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
+    void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
+    void (*dw_weights)(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);
+    void (*map[TSRI_MAP_COUNT_])(const tsri_fast_map *p, int64_t begin, int64_t end);
+    void (*sgd)(const tsri_fast_sgd *p, int64_t begin, int64_t end);
+    void (*adam)(const tsri_fast_adam *p, int64_t begin, int64_t end);
+    /* begin: a multiple of 4 */
+    void (*dropout)(const tsri_fast_dropout_args *p, int64_t begin, int64_t end);
+    void (*max_join)(const float *x, int32_t at, int64_t channels, float *best, int32_t *idx);
+} tsri_fast_isa;
+
+extern const tsri_fast_isa tsri_fast_isa_base;
+#ifdef TSRI_FAST_X86
+extern const tsri_fast_isa tsri_fast_isa_avx2, tsri_fast_isa_avx512;
+#endif
+
+/* The best of this machine, or of TESSERA_CPU_ISA (avx512, avx2, base) if that is less. */
+const tsri_fast_isa *tsri_fast_isa_best(void);
+
+#endif

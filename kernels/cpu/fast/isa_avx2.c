@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The templates for AVX2 and FMA. */
+#include "kernels/cpu/fast/isa.h"
+
+#ifdef TSRI_FAST_X86
+#include <immintrin.h>
+
+/* After the system's headers: only what follows may use these instructions. */
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+
+#define VEC_ISA 256
+#define ISA_TABLE tsri_fast_isa_avx2
+#define ISA_NAME "fast:avx2"
+
+#include "kernels/cpu/fast/vec.h"
+
+#include "kernels/cpu/fast/bn_t.h"
+#include "kernels/cpu/fast/dw_t.h"
+#include "kernels/cpu/fast/gemm_t.h"
+#include "kernels/cpu/fast/map_t.h"
+#include "kernels/cpu/fast/walk_t.h"
+
+#include "kernels/cpu/fast/isa_t.h"
+
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+#endif

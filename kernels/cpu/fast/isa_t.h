@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of an instruction set's functions, after its templates. ISA_TABLE, ISA_NAME: of the
+ * including file. */
+const tsri_fast_isa ISA_TABLE = {
+    .impl = ISA_NAME,
+    .width = W,
+    .tile_rows = {0, ROWS1, ROWS2, ROWS3},
+    .tile = {NULL, gemm_tile1, gemm_tile2, gemm_tile3},
+    .pack = gemm_pack,
+    .transpose = transpose,
+    .bn = {
+        [TSRI_BN_DO_STATS] = bn_stats,
+        [TSRI_BN_DO_APPLY] = bn_apply,
+        [TSRI_BN_DO_APPLY_ACT] = bn_apply_act,
+        [TSRI_BN_DO_BWD_STATS] = bn_bwd_stats,
+        [TSRI_BN_DO_BWD_STATS_ACT] = bn_bwd_stats_act,
+        [TSRI_BN_DO_BWD_APPLY] = bn_bwd_apply,
+        [TSRI_BN_DO_BWD_APPLY_ACT] = bn_bwd_apply_act,
+    },
+    .dw_rows = dw_rows,
+    .dw_weights = dw_weights,
+    .map = {
+        [TSRI_MAP_ABS] = map_abs,
+        [TSRI_MAP_SQRT] = map_sqrt,
+        [TSRI_MAP_CLIP] = map_clip,
+        [TSRI_MAP_CLIP_GRAD] = map_clip_grad,
+        [TSRI_MAP_ADD_A] = map_add_a,
+        [TSRI_MAP_MUL_A] = map_mul_a,
+        [TSRI_MAP_RDIV_A] = map_rdiv_a,
+        [TSRI_MAP_ADD] = map_add,
+        [TSRI_MAP_SUB] = map_sub,
+        [TSRI_MAP_MUL] = map_mul,
+        [TSRI_MAP_DIV] = map_div,
+        [TSRI_MAP_FILL] = map_fill,
+    },
+    .sgd = sgd,
+    .adam = adam,
+    .dropout = dropout,
+    .max_join = max_join,
+};

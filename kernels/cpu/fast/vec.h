@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Vectors of floats for the templates (*_t.h), which isa_*.c includes once per instruction set:
+ * VEC_ISA is 512 (AVX-512 F, DQ, VL, BW), 256 (AVX2 and FMA) or 0 (whatever the compiler makes of
+ * four lanes, on any machine). No include guard: one file includes it once, after its target pragma.
+ *
+ * vf: W floats; vd: half as many doubles. Loads and stores are unaligned; the *n forms touch only
+ * the first n lanes, and read the rest as 0.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#if VEC_ISA == 512
+enum { W = 16 };
+typedef float vf __attribute__((vector_size(64)));
+typedef double vd __attribute__((vector_size(64)));
+#elif VEC_ISA == 256
+enum { W = 8 };
+typedef float vf __attribute__((vector_size(32)));
+typedef double vd __attribute__((vector_size(32)));
+#else
+enum { W = 4 };
+typedef float vf __attribute__((vector_size(16)));
+typedef double vd __attribute__((vector_size(16)));
+typedef int32_t vi __attribute__((vector_size(16)));
+#endif
+
+#define VEC_FN static inline __attribute__((always_inline, unused))
+#define VEC_LOOP _Pragma("GCC unroll 16")
+
+VEC_FN vf vload(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+VEC_FN void vstore(float *p, vf v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+VEC_FN vd vdload(const double *p)
+{
+    vd v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+VEC_FN void vdstore(double *p, vd v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+VEC_FN vf vset1(float x)
+{
+#if VEC_ISA == 512
+    return (vf)_mm512_set1_ps(x);
+#elif VEC_ISA == 256
+    return (vf)_mm256_set1_ps(x);
+#else
+    return (vf){x, x, x, x};
+#endif
+}
+
+#if VEC_ISA == 512
+
+VEC_FN __mmask16 first(int64_t n)
+{
+    return (__mmask16)((1u << n) - 1u);
+}
+
+VEC_FN vf vloadn(const float *p, int64_t n)
+{
+    return (vf)_mm512_maskz_loadu_ps(first(n), p);
+}
+
+VEC_FN void vstoren(float *p, vf v, int64_t n)
+{
+    _mm512_mask_storeu_ps(p, first(n), (__m512)v);
+}
+
+VEC_FN vf vfma(vf a, vf b, vf c)
+{
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+
+VEC_FN vd vdfma(vd a, vd b, vd c)
+{
+    return (vd)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+}
+
+/* min and max return b where an operand is not a number. */
+VEC_FN vf vmax(vf a, vf b)
+{
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+}
+
+VEC_FN vf vmin(vf a, vf b)
+{
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+}
+
+VEC_FN vf vsqrt(vf a)
+{
+    return (vf)_mm512_sqrt_ps((__m512)a);
+}
+
+/* x where lo < y < hi, else 0. */
+VEC_FN vf vinside(vf x, vf y, vf lo, vf hi)
+{
+    __mmask16 m = _mm512_cmp_ps_mask((__m512)y, (__m512)lo, _CMP_GT_OQ);
+    m = _mm512_mask_cmp_ps_mask(m, (__m512)y, (__m512)hi, _CMP_LT_OQ);
+    return (vf)_mm512_maskz_mov_ps(m, (__m512)x);
+}
+
+VEC_FN vd vlo(vf v)
+{
+    return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+}
+
+VEC_FN vd vhi(vf v)
+{
+    return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
+}
+
+#elif VEC_ISA == 256
+
+VEC_FN __m256i first(int64_t n)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
+}
+
+VEC_FN vf vloadn(const float *p, int64_t n)
+{
+    return (vf)_mm256_maskload_ps(p, first(n));
+}
+
+VEC_FN void vstoren(float *p, vf v, int64_t n)
+{
+    _mm256_maskstore_ps(p, first(n), (__m256)v);
+}
+
+VEC_FN vf vfma(vf a, vf b, vf c)
+{
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+
+VEC_FN vd vdfma(vd a, vd b, vd c)
+{
+    return (vd)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+}
+
+VEC_FN vf vmax(vf a, vf b)
+{
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+}
+
+VEC_FN vf vmin(vf a, vf b)
+{
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+}
+
+VEC_FN vf vsqrt(vf a)
+{
+    return (vf)_mm256_sqrt_ps((__m256)a);
+}
+
+VEC_FN vf vinside(vf x, vf y, vf lo, vf hi)
+{
+    __m256 m = _mm256_and_ps(_mm256_cmp_ps((__m256)y, (__m256)lo, _CMP_GT_OQ),
+                             _mm256_cmp_ps((__m256)y, (__m256)hi, _CMP_LT_OQ));
+    return (vf)_mm256_and_ps(m, (__m256)x);
+}
+
+VEC_FN vd vlo(vf v)
+{
+    return (vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)v));
+}
+
+VEC_FN vd vhi(vf v)
+{
+    return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1));
+}
+
+#else
+
+VEC_FN vf vloadn(const float *p, int64_t n)
+{
+    vf v = {0, 0, 0, 0};
+    memcpy(&v, p, (size_t)n * sizeof *p);
+    return v;
+}
+
+VEC_FN void vstoren(float *p, vf v, int64_t n)
+{
+    memcpy(p, &v, (size_t)n * sizeof *p);
+}
+
+VEC_FN vf vfma(vf a, vf b, vf c)
+{
+    return a * b + c;
+}
+
+VEC_FN vd vdfma(vd a, vd b, vd c)
+{
+    return a * b + c;
+}
+
+VEC_FN vf vpick(vi mask, vf a, vf b)
+{
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+}
+
+VEC_FN vf vmax(vf a, vf b)
+{
+    return vpick(a > b, a, b);
+}
+
+VEC_FN vf vmin(vf a, vf b)
+{
+    return vpick(a < b, a, b);
+}
+
+VEC_FN vf vsqrt(vf a)
+{
+    return (vf){__builtin_sqrtf(a[0]), __builtin_sqrtf(a[1]), __builtin_sqrtf(a[2]),
+                __builtin_sqrtf(a[3])};
+}
+
+VEC_FN vf vinside(vf x, vf y, vf lo, vf hi)
+{
+    return (vf)((vi)x & (y > lo) & (y < hi));
+}
+
+VEC_FN vd vlo(vf v)
+{
+    return (vd){(double)v[0], (double)v[1]};
+}
+
+VEC_FN vd vhi(vf v)
+{
+    return (vd){(double)v[2], (double)v[3]};
+}
+
+#endif
+
+/* n >= W reads or writes a whole vector. */
+VEC_FN vf vload_upto(const float *p, int64_t n)
+{
+    return n >= W ? vload(p) : vloadn(p, n);
+}
+
+VEC_FN void vstore_upto(float *p, vf v, int64_t n)
+{
+    if (n >= W)
+        vstore(p, v);
+    else
+        vstoren(p, v, n);
+}
