@@ -63,15 +63,45 @@ double tsri_rng_uniform(uint64_t key, uint64_t step, uint64_t index)
     return (double)(tsri_rng_word(key, step, index) >> 8) * 0x1p-24;
 }
 
-double tsri_rng_normal(uint64_t key, uint64_t step, uint64_t index)
+/* Elements 2j and 2j+1 share block j: two words make a radius (never 0), two an angle; the even
+ * element takes the cosine, the odd one the sine (Box and Muller, 1958). */
+static void normal_pair(uint64_t key, uint64_t step, uint64_t j, double out[2])
 {
-    /* Elements 2j and 2j+1 share a block of their own: two 32-bit words make a radius (never 0)
-     * and an angle; the even one takes the cosine, the odd one the sine. */
     const double two_pi = 6.283185307179586476925286766559;
     uint32_t w[4];
-    tsri_rng_block(key, step, index / 2, w);
+    tsri_rng_block(key, step, j, w);
     double u = ((double)w[0] + ((double)w[1] + 1.0) * 0x1p-32) * 0x1p-32;
     double v = ((double)w[2] + (double)w[3] * 0x1p-32) * 0x1p-32;
     double r = sqrt(-2.0 * log(u));
-    return index % 2 ? r * sin(two_pi * v) : r * cos(two_pi * v);
+    out[0] = r * cos(two_pi * v);
+    out[1] = r * sin(two_pi * v);
+}
+
+double tsri_rng_normal(uint64_t key, uint64_t step, uint64_t index)
+{
+    double pair[2];
+    normal_pair(key, step, index / 2, pair);
+    return pair[index % 2];
+}
+
+void tsri_rng_normals(uint64_t key, uint64_t step, uint64_t first, int64_t n, double *out)
+{
+    double pair[2];
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t index = first + (uint64_t)i;
+        if (i == 0 || index % 2 == 0)
+            normal_pair(key, step, index / 2, pair);
+        out[i] = pair[index % 2];
+    }
+}
+
+void tsri_rng_uniforms(uint64_t key, uint64_t step, uint64_t first, int64_t n, double *out)
+{
+    uint32_t w[4];
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t index = first + (uint64_t)i;
+        if (i == 0 || index % 4 == 0)
+            tsri_rng_block(key, step, index / 4, w);
+        out[i] = (double)(w[index % 4] >> 8) * 0x1p-24;
+    }
 }

@@ -275,17 +275,16 @@ static tsr_status fill_run(tsr_variable *v, const init_law *law, uint64_t key, i
                            int64_t n, char *dst)
 {
     enum { CHUNK = 256 };
-    double values[CHUNK];
+    double values[CHUNK] = {0};
     size_t size = tsr_dtype_size(v->dtype);
     for (int64_t i = 0; i < n; i += CHUNK) {
         int64_t m = n - i < CHUNK ? n - i : CHUNK;
-        for (int64_t j = 0; j < m; j++) {
-            uint64_t index = (uint64_t)(at + i + j);
-            double u = !law->is_random  ? 0
-                       : law->is_normal ? tsri_rng_normal(key, 0, index)
-                                        : tsri_rng_uniform(key, 0, index);
-            values[j] = law->low + law->width * u;
-        }
+        if (law->is_random && law->is_normal)
+            tsri_rng_normals(key, 0, (uint64_t)(at + i), m, values);
+        else if (law->is_random)
+            tsri_rng_uniforms(key, 0, (uint64_t)(at + i), m, values);
+        for (int64_t j = 0; j < m; j++)
+            values[j] = law->low + law->width * (law->is_random ? values[j] : 0);
         TSRI_TRY(store(dst + (size_t)i * size, v->dtype, values, m));
     }
     return TSR_OK;
