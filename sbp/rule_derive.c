@@ -9,10 +9,17 @@
 
 #include <string.h>
 
+/* A signature and the indices that it splits. */
+typedef struct entry {
+    tsri_signature sig;
+    uint32_t split;
+} entry;
+
 typedef struct list {
     tsri_pool *pool;
-    tsri_signature *items;
+    entry *items;
     int count, capacity;
+    uint32_t holds; /* indices of the rule or rules that the signatures are of */
 } list;
 
 typedef struct deriver {
@@ -51,15 +58,17 @@ static bool has(uint32_t mask, int bit)
     return mask >> bit & 1;
 }
 
-static tsr_status push(list *l, const tsri_rule *rule, const tsri_signature *sig)
+static tsr_status push(list *l, const tsri_rule *rule, const tsri_signature *sig, uint32_t split)
 {
     for (int i = 0; i < l->count; i++)
-        if (!memcmp(l->items[i].in, sig->in, (size_t)rule->nin * sizeof *sig->in) &&
-            !memcmp(l->items[i].out, sig->out, (size_t)rule->nout * sizeof *sig->out))
+        if (!memcmp(l->items[i].sig.in, sig->in, (size_t)rule->nin * sizeof *sig->in) &&
+            !memcmp(l->items[i].sig.out, sig->out, (size_t)rule->nout * sizeof *sig->out))
             return TSR_OK;
     if (!TSRI_PUSH(l->pool, l->items, l->count, l->capacity))
         return TSR_ERR_NO_MEMORY;
-    l->items[l->count++] = *sig;
+    entry *it = &l->items[l->count++];
+    *it = (entry){*sig, split};
+    it->sig.index = split ? __builtin_ctz(split) : -1;
     return TSR_OK;
 }
 
@@ -129,7 +138,6 @@ static tsr_status derive_split(deriver *d, int index)
 {
     tsri_signature sig = start(d, sbp_b);
     bool reduced = false;
-    sig.index = index;
     split_operands(d, UINT32_C(1) << index, &sig);
     for (int i = 0; i < d->sub->nout; i++) {
         const tsri_rule_arg *out = &d->sub->out[i];
@@ -139,7 +147,7 @@ static tsr_status derive_split(deriver *d, int index)
     }
     if (reduced && !all_addends_hold(d, index))
         return TSR_OK;
-    return push(d->list, d->rule, &sig);
+    return push(d->list, d->rule, &sig, UINT32_C(1) << index);
 }
 
 static tsr_status finish_partial(deriver *d)
@@ -155,9 +163,7 @@ static tsr_status finish_partial(deriver *d)
     for (int i = 0; i < d->rule->nin; i++)
         if (has(d->partial, i))
             sig.in[i] = sbp_p(TSR_REDUCE_SUM);
-    if (d->chosen)
-        sig.index = __builtin_ctz(d->chosen);
-    return push(d->list, d->rule, &sig);
+    return push(d->list, d->rule, &sig, d->chosen);
 }
 
 /* Makes addend a and those after it partial, each in every way that it has. */
@@ -200,7 +206,7 @@ static tsr_status derive_sums(deriver *d)
             continue;
         tsri_signature sig = start(d, sbp_p(TSR_REDUCE_SUM));
         sig.in[i] = sbp_p(TSR_REDUCE_SUM);
-        TSRI_TRY(push(d->list, d->rule, &sig));
+        TSRI_TRY(push(d->list, d->rule, &sig, 0));
     }
     return TSR_OK;
 }
@@ -219,7 +225,7 @@ static tsr_status derive_extremum(deriver *d, tsr_reduce_op op, uint32_t held)
             continue;
         tsri_signature sig = start(d, sbp_p(op));
         sig.in[i] = sbp_p(op);
-        TSRI_TRY(push(d->list, d->rule, &sig));
+        TSRI_TRY(push(d->list, d->rule, &sig, 0));
     }
     return TSR_OK;
 }
@@ -246,7 +252,8 @@ static tsr_status derive_rule(const tsri_rule *rule, const tsri_subrule *sub, in
         common &= sub->out[i].holds;
     }
     tsri_signature all_b = start(&d, sbp_b);
-    TSRI_TRY(push(l, rule, &all_b));
+    TSRI_TRY(push(l, rule, &all_b, 0));
+    l->holds = in | any;
     if (k == 1)
         return TSR_OK;
     for (int index = 0; index < rule->nindices; index++) {
@@ -261,27 +268,36 @@ static tsr_status derive_rule(const tsri_rule *rule, const tsri_subrule *sub, in
     return derive_extremum(&d, TSR_REDUCE_MIN, in);
 }
 
-/* Joins every pair whose operands' states agree; a free one agrees with all. */
+/* Writes the signature that two rules' signatures make together. False if they do not agree on an
+ * operand that both use (a free one agrees with all), or on whether an index that both have is
+ * split: an index has one local size. */
+static bool join_pair(const tsri_rule *rule, const list *a, const entry *x, const list *b,
+                      const entry *y, tsri_signature *out)
+{
+    if ((x->split & b->holds) != (y->split & a->holds))
+        return false;
+    *out = x->sig;
+    for (int i = 0; i < rule->nin; i++) {
+        if (out->in[i].kind == TSR_SBP_AUTO)
+            out->in[i] = y->sig.in[i];
+        else if (y->sig.in[i].kind != TSR_SBP_AUTO &&
+                 memcmp(&out->in[i], &y->sig.in[i], sizeof out->in[i]) != 0)
+            return false;
+    }
+    for (int i = 0; i < rule->nout; i++)
+        if (out->out[i].kind == TSR_SBP_AUTO)
+            out->out[i] = y->sig.out[i];
+    return true;
+}
+
 static tsr_status join(const tsri_rule *rule, const list *a, const list *b, list *out)
 {
+    out->holds = a->holds | b->holds;
     for (int i = 0; i < a->count; i++)
         for (int j = 0; j < b->count; j++) {
-            tsri_signature sig = a->items[i];
-            const tsri_signature *other = &b->items[j];
-            bool agree = true;
-            for (int o = 0; o < rule->nin && agree; o++) {
-                if (sig.in[o].kind == TSR_SBP_AUTO)
-                    sig.in[o] = other->in[o];
-                else if (other->in[o].kind != TSR_SBP_AUTO)
-                    agree = !memcmp(&sig.in[o], &other->in[o], sizeof sig.in[o]);
-            }
-            for (int o = 0; o < rule->nout && agree; o++)
-                if (sig.out[o].kind == TSR_SBP_AUTO)
-                    sig.out[o] = other->out[o];
-            if (sig.index < 0)
-                sig.index = other->index;
-            if (agree)
-                TSRI_TRY(push(out, rule, &sig));
+            tsri_signature sig;
+            if (join_pair(rule, a, &a->items[i], b, &b->items[j], &sig))
+                TSRI_TRY(push(out, rule, &sig, a->items[i].split | b->items[j].split));
         }
     return TSR_OK;
 }
@@ -300,12 +316,16 @@ tsr_status tsri_rule_derive(tsri_pool *pool, const tsri_rule *rule, int k, int *
             TSRI_TRY(join(rule, &all, &own, &joined));
         all = r ? joined : own;
     }
-    /* What no rule uses. */
-    for (int i = 0; i < all.count; i++)
+    tsri_signature *sigs = tsri_pool_alloc(pool, (size_t)all.count * sizeof *sigs);
+    if (!sigs)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < all.count; i++) {
+        sigs[i] = all.items[i].sig;
         for (int o = 0; o < rule->nin; o++)
-            if (all.items[i].in[o].kind == TSR_SBP_AUTO)
-                all.items[i].in[o] = sbp_b;
+            if (sigs[i].in[o].kind == TSR_SBP_AUTO)
+                sigs[i].in[o] = sbp_b; /* no rule uses it */
+    }
     *out_count = all.count;
-    *out_signatures = all.items;
+    *out_signatures = sigs;
     return TSR_OK;
 }

@@ -200,6 +200,8 @@ static tsr_status parse_axes(parser *p, tsri_rule_arg *arg, tsr_dims dims, const
     if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM)
         return tsri_fail(TSR_ERR_SHAPE, "%s %d has %d axes; 0 to %d are possible", what, number,
                          dims.ndim, TSR_MAX_NDIM);
+    if (!arg->naxes && !scalar && p->ellipsis < 0 && dims.ndim > 0)
+        return fail(p, p->at, "an axis is expected; %s %d is no scalar", what, number);
     if (p->ellipsis >= 0 && arg->naxes <= dims.ndim)
         TSRI_TRY(expand(p, arg, dims.ndim));
     if (arg->naxes != dims.ndim)

@@ -77,12 +77,13 @@ static size_t put(const side *s, char *buf)
 {
     size_t at = 0;
     if (!s->dims->ndim) {
-        memcpy(buf, " ()", 3);
-        return 3;
+        memcpy(buf, "()", 2);
+        return 2;
     }
     for (int i = 0; i < s->dims->ndim; i++) {
         int n = s->end[i] - s->first[i] + s->dot[i];
-        buf[at++] = ' ';
+        if (i)
+            buf[at++] = ' ';
         if (!n)
             buf[at++] = '1';
         if (n > 1)
@@ -137,8 +138,8 @@ tsr_status tsri_rule_reshape(tsr_dims from, tsr_dims to, char *buf, size_t buf_s
     size_t at = 0;
     text[at++] = '^';
     at += put(&a, text + at);
-    memcpy(text + at, " ->", 3);
-    at += 3;
+    memcpy(text + at, " -> ", 4);
+    at += 4;
     at += put(&b, text + at);
     text[at] = 0;
     if (at >= buf_size)
