@@ -60,7 +60,7 @@ static double all_reduce_cost(const tsri_cost_model *m, double bytes, int k, boo
     double n = k;
     if (two_phase)
         return 2 * m->latency_s + 2 * bytes * (n - 1) / n / m->peer_bytes_per_s +
-               bytes / n / m->local_bytes_per_s;
+               bytes / m->local_bytes_per_s;
     return m->latency_s + bytes * (n - 1) / m->peer_bytes_per_s + bytes / m->local_bytes_per_s;
 }
 
