@@ -18,12 +18,12 @@ enum {
     RELAXED_PER_LIMIT = 16,
     /* Additions of all improvement, likewise; and what a node costs beside its table. */
     WORK_PER_LIMIT = 512,
-    LEAST_WORK = 1 << 28,
+    LEAST_WORK = 1 << 30,
     WORK_PER_NODE = 512,
-    WORK_PER_ROUND = LEAST_WORK / 32,
+    WORK_PER_ROUND = LEAST_WORK / 256,
     STALE_ROUNDS = 6, /* rounds without gain before the tables grow */
     LEAST_WINDOW = 4,
-    SWEEPS = 8, /* windows without gain, by nodes that they covered, before giving up */
+    SWEEPS = 20, /* windows without gain, by nodes that they covered, before giving up */
     STARTS = 2,
 };
 
@@ -250,6 +250,17 @@ static tsr_status improve_by_windows(improver *im)
     return TSR_OK;
 }
 
+/* Windows mend what is locally wrong; a cut frees what spans many of them. */
+static tsr_status improve(improver *im)
+{
+    for (double before = INFINITY; im->cost < before && im->work > 0.0;) {
+        before = im->cost;
+        TSRI_TRY(improve_by_windows(im));
+        TSRI_TRY(improve_by_cuts(im));
+    }
+    return TSR_OK;
+}
+
 /* From one relaxation after the other; the first is the tightest. */
 static tsr_status improve_starts(improver *im, const tsri_sg_plan *plan, int *choice,
                                  tsri_search_result *result)
@@ -264,8 +275,7 @@ static tsr_status improve_starts(improver *im, const tsri_sg_plan *plan, int *ch
         TSRI_TRY(tsri_sg_eliminate(im->mem, g, plan, TSRI_SG_RELAX, limit, im->choice, &lower));
         im->cost = tsri_sg_cost(g, im->choice);
         im->work = work / STARTS;
-        TSRI_TRY(improve_by_cuts(im));
-        TSRI_TRY(improve_by_windows(im));
+        TSRI_TRY(improve(im));
         bound = lower > bound ? lower : bound;
         if (im->cost < best) {
             best = im->cost;

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "sbp/search_graph.h"
 #include "tests/bench/search_ladder.h"
 
 #include <stdio.h>
@@ -82,6 +83,21 @@ static ladder random_problem(shape kind, int n, int strategies, float grain, flo
     for (int i = 0; i < 2 && l.problem.nedges; i++) {
         tsri_search_edge e = l.edges[pick(&l, l.problem.nedges)];
         random_edge(&l, i ? e.v : e.u, i ? e.u : e.v, grain, forbidden);
+    }
+    return l;
+}
+
+/* No node costs to hold on to, no small domains: nothing is dominated. */
+static ladder tangled_problem(int n, int edges, float forbidden, uint64_t seed)
+{
+    ladder l = new_problem(n, edges, seed);
+    for (int v = 0; v < n; v++) {
+        ladder_node(&l, 3);
+        memset((void *)(uintptr_t)l.nodes[v].cost, 0, 3 * sizeof(float));
+    }
+    for (int i = 0; i < edges; i++) {
+        int u = pick(&l, n), v = pick(&l, n - 1);
+        random_edge(&l, u, v + (v >= u), 0.0f, forbidden);
     }
     return l;
 }
@@ -201,6 +217,129 @@ static void test_choice(void **state)
     assert_true(r.cost == 0.0 && r.exact);
 }
 
+static void set_edge(ladder *l, int u, int v, float equal, float different)
+{
+    random_edge(l, u, v, 0.0f, 0.0f);
+    float *cost = (float *)(uintptr_t)l->edges[l->problem.nedges - 1].cost;
+    for (int i = 0; i < l->nodes[u].nstrat; i++)
+        for (int j = 0; j < l->nodes[v].nstrat; j++)
+            cost[i * l->nodes[v].nstrat + j] = i == j ? equal : different;
+}
+
+/* Colourings of a triangle, with more colours than a vector has lanes: all are optimal, nothing is
+ * dominated, and no node of the answer could have a lower colour. */
+static void test_ties(void **state)
+{
+    (void)state;
+    for (int k = 3; k < 12; k++) {
+        int choice[3];
+        ladder l = new_problem(3, 3, 1);
+        for (int v = 0; v < 3; v++) {
+            ladder_node(&l, k);
+            memset((void *)(uintptr_t)l.nodes[v].cost, 0, (size_t)k * sizeof(float));
+        }
+        set_edge(&l, 0, 1, 1.0f, 0.0f);
+        set_edge(&l, 1, 2, 1.0f, 0.0f);
+        set_edge(&l, 2, 0, 1.0f, 0.0f);
+        tsri_search_result r = solve(&l.problem, choice);
+        assert_true(r.cost == 0.0 && r.exact);
+        assert_true(choice[0] < 3 && choice[1] < 3 && choice[2] < 3);
+        ladder_free(&l);
+    }
+    /* Rows shorter than a vector. */
+    int choice[2];
+    ladder l = new_problem(2, 1, 1);
+    for (int v = 0; v < 2; v++) {
+        ladder_node(&l, 3);
+        memset((void *)(uintptr_t)l.nodes[v].cost, 0, 3 * sizeof(float));
+    }
+    set_edge(&l, 0, 1, 1.0f, 0.0f);
+    solve(&l.problem, choice);
+    assert_int_equal(choice[0], 1);
+    assert_int_equal(choice[1], 0);
+    ladder_free(&l);
+}
+
+/* A node in the middle whose best strategy has a number that no byte holds: 287 = 14 * 20 + 7. */
+static void test_many_strategies(void **state)
+{
+    (void)state;
+    enum { WIDE, A, B, K = 20 };
+    int choice[3];
+    ladder l = new_problem(3, 3, 1);
+    ladder_node(&l, 300);
+    ladder_node(&l, K);
+    ladder_node(&l, K);
+    for (int v = 0; v < 3; v++)
+        memset((void *)(uintptr_t)l.nodes[v].cost, 0, (size_t)l.nodes[v].nstrat * sizeof(float));
+    set_edge(&l, WIDE, A, 0, 0);
+    set_edge(&l, WIDE, B, 0, 0);
+    set_edge(&l, A, B, 2, 2);
+    float *wide_a = (float *)(uintptr_t)l.edges[0].cost,
+          *wide_b = (float *)(uintptr_t)l.edges[1].cost;
+    for (int s = 0; s < 300; s++)
+        for (int t = 0; t < K; t++) {
+            wide_a[s * K + t] = s / K != t;
+            wide_b[s * K + t] = s % K != t;
+        }
+    ((float *)(uintptr_t)l.edges[2].cost)[14 * K + 7] = 0;
+    tsri_search_result r = solve(&l.problem, choice);
+    assert_true(r.cost == 0.0 && r.exact);
+    assert_int_equal(choice[WIDE], 287);
+    ladder_free(&l);
+}
+
+/* A relaxation is a lower bound at every limit, and the optimum where nothing was split. */
+static void test_bound(void **state)
+{
+    (void)state;
+    int choice[16], tight = 0, loose = 0;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        ladder l = random_problem(COMPLETE, 6, 4, 0.0f, 0.0f, seed);
+        double best = brute_force(&l.problem), bound;
+        tsri_pool pool;
+        tsri_pool_init(&pool, NULL);
+        tsri_sgraph g;
+        tsri_sg_plan plan;
+        assert_int_equal(tsri_sg_build(&pool, &l.problem, &g), TSR_OK);
+        assert_int_equal(tsri_sg_order(&pool, &g, 4, NULL, &plan), TSR_OK);
+        for (double limit = 1; limit <= 1 << 15; limit *= 8) {
+            assert_int_equal(
+                tsri_sg_eliminate(NULL, &g, &plan, TSRI_SG_RELAX, limit, choice, &bound), TSR_OK);
+            assert_true(bound <= best + 1e-9);
+            assert_true(tsri_sg_cost(&g, choice) >= best - 1e-9);
+            loose += bound < best - 1e-3;
+            tight += limit > 5000;
+            if (limit > 5000)
+                assert_close(bound, best);
+        }
+        tsri_pool_finish(&pool);
+        ladder_free(&l);
+    }
+    assert_true(tight > 0 && loose > 10);
+}
+
+/* Two colours for a triangle, in the midst of a problem too large for its tables: consistent arc
+ * by arc, but the relaxation proves that nothing is feasible. */
+static void test_infeasible_proof(void **state)
+{
+    (void)state;
+    int choice[64];
+    ladder l = tangled_problem(47, 82, 0.0f, 1);
+    l.nodes = realloc(l.nodes, 50 * sizeof *l.nodes);
+    l.edges = realloc(l.edges, 90 * sizeof *l.edges);
+    l.problem.nodes = l.nodes;
+    l.problem.edges = l.edges;
+    for (int v = 47; v < 50; v++)
+        random_node(&l, 2, 0.0f, 0.0f);
+    for (int v = 47; v < 50; v++)
+        set_edge(&l, v, v == 49 ? 47 : v + 1, INFINITY, 0.0f);
+    l.problem.max_table = 16;
+    tsri_search_result r = solve(&l.problem, choice);
+    assert_true(r.cost == INFINITY && r.exact);
+    ladder_free(&l);
+}
+
 /* Twice, and with everything at other addresses: the same choice. */
 static void test_determinism(void **state)
 {
@@ -224,21 +363,6 @@ static void test_determinism(void **state)
         ladder_free(&a);
         ladder_free(&b);
     }
-}
-
-/* No node costs to hold on to, no small domains: nothing is dominated. */
-static ladder tangled_problem(int n, int edges, float forbidden, uint64_t seed)
-{
-    ladder l = new_problem(n, edges, seed);
-    for (int v = 0; v < n; v++) {
-        ladder_node(&l, 3);
-        memset((void *)(uintptr_t)l.nodes[v].cost, 0, 3 * sizeof(float));
-    }
-    for (int i = 0; i < edges; i++) {
-        int u = pick(&l, n), v = pick(&l, n - 1);
-        random_edge(&l, u, v + (v >= u), 0.0f, forbidden);
-    }
-    return l;
 }
 
 /* Small tables against the optimum, which large tables give. */
@@ -444,11 +568,20 @@ static void test_ladder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_wide_nodes),
-        cmocka_unit_test(test_choice),      cmocka_unit_test(test_determinism),
-        cmocka_unit_test(test_fallback),    cmocka_unit_test(test_fallback_feasible),
-        cmocka_unit_test(test_invalid),     cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_chain),       cmocka_unit_test(test_ladder),
+        cmocka_unit_test(test_brute_force),
+        cmocka_unit_test(test_wide_nodes),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_many_strategies),
+        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_infeasible_proof),
+        cmocka_unit_test(test_determinism),
+        cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_fallback_feasible),
+        cmocka_unit_test(test_invalid),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_chain),
+        cmocka_unit_test(test_ladder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
