@@ -53,7 +53,9 @@ tsr_status tsri_rule_bind(tsri_pool *pool, const char *text, int nin, const tsr_
 typedef struct tsri_signature {
     tsr_sbp1 in[TSRI_RULE_MAX_ARGS];
     tsr_sbp1 out[TSRI_RULE_MAX_ARGS];
-    int index; /* the index that is split (into tsri_rule's indices), or -1 */
+    /* The index that is split (into tsri_rule's indices; the first one where each addend splits an
+     * index of its own), or -1. */
+    int index;
 } tsri_signature;
 
 /*

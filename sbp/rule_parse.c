@@ -80,7 +80,7 @@ static tsr_status hold(parser *p, tsri_rule_arg *arg, int index, int axis, const
 static tsr_status parse_name(parser *p, tsri_rule_arg *arg, bool may_at)
 {
     const char *start = p->at++;
-    int index;
+    int index = 0;
     while (isdigit((unsigned char)*p->at))
         p->at++;
     size_t n = (size_t)(p->at - start);
@@ -170,7 +170,7 @@ static tsr_status expand(parser *p, tsri_rule_arg *arg, int ndim)
     p->nitems += more;
     for (int i = 0; i < more; i++) {
         char name[TSRI_RULE_NAME_MAX] = {'~', (char)('0' + more - 1 - i)};
-        int index, axis = p->ellipsis + i;
+        int index = 0, axis = p->ellipsis + i;
         TSRI_TRY(find_or_add(p, name, 2, &index));
         TSRI_TRY(hold(p, arg, index, axis, p->at));
         items[first + i] = (int8_t)index;

@@ -121,7 +121,7 @@ static tsr_status count_of(tsr_dims dims, int64_t *out_count)
 tsr_status tsri_rule_reshape(tsr_dims from, tsr_dims to, char *buf, size_t buf_size,
                              tsri_index_size *out_sizes, int *out_nsizes)
 {
-    int64_t nfrom, nto;
+    int64_t nfrom = 0, nto = 0;
     char text[256]; /* two sides of at most 8 axes and 15 indices */
     side a = {.dims = &from, .axis = -1, .left = 1}, b = {.dims = &to, .axis = -1, .left = 1};
     TSRI_TRY(count_of(from, &nfrom));
