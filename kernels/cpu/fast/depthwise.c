@@ -50,6 +50,14 @@ static void weights_part(void *arg, int part)
                             tsri_fast_cut(k->images, k->base.threads, part + 1, 1), acc);
 }
 
+static double total(const depthwise *k, const char *parts, int64_t i)
+{
+    double sum = 0;
+    for (int p = 0; p < k->base.threads; p++)
+        sum += ((const double *)(const void *)(parts + (size_t)p * k->part_bytes))[i];
+    return sum;
+}
+
 static tsr_status depthwise_run(const tsri_kernel *kernel, void *const *in, void *const *out,
                                 void *scratch)
 {
@@ -66,12 +74,9 @@ static tsr_status depthwise_run(const tsri_kernel *kernel, void *const *in, void
         j.dw.y = in[1];
         tsri_fast_team(k->base.threads, weights_part, &j);
         float *dw = out[0];
-        for (int64_t i = 0; i < taps * channels; i++) {
-            double sum = 0;
-            for (int p = 0; p < k->base.threads; p++)
-                sum += ((const double *)(const void *)(at + (size_t)p * k->part_bytes))[i];
-            dw[i % channels * taps + i / channels] = (float)sum;
-        }
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t t = 0; t < taps; t++)
+                dw[c * taps + t] = (float)total(k, at, t * k->dw.pitch + c);
         return TSR_OK;
     }
     j.dw.w = w;
@@ -111,8 +116,11 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc,
                       c->dilation[i] == 1 && c->in[i] > 2;
     }
     k->weight_bytes = (size_t)taps * (size_t)c->ci * sizeof(float);
-    k->zero_bytes = k->dw.slide ? (size_t)(k->dw.in[1] * c->ci) * sizeof(float) : 0;
-    k->part_bytes = tsri_fast_align((size_t)taps * (size_t)c->ci * sizeof(double));
+    k->dw.three = c->kernel[0] == 3 && c->kernel[1] == 3;
+    const int64_t w = k->base.isa->width;
+    k->dw.pitch = (c->ci + w - 1) / w * w;
+    k->zero_bytes = k->dw.three ? (size_t)(k->dw.in[1] * c->ci) * sizeof(float) : 0;
+    k->part_bytes = tsri_fast_align((size_t)(taps * k->dw.pitch) * sizeof(double));
     k->base.base.scratch_bytes =
         tsri_fast_align(k->weight_bytes) + tsri_fast_align(k->zero_bytes) +
         (desc->op == TSRI_OP_CONV2D_DW ? (size_t)k->base.threads * k->part_bytes : 0);

@@ -139,16 +139,16 @@ static void dw_rows(const tsri_fast_dw *p, int64_t r0, int64_t r1)
     }
 }
 
+/* Weights' gradient sums: acc[tap][pitch], pitch being channels rounded up to whole vectors. */
 VEC_FN void dw_flush(const tsri_fast_dw *p, int64_t tap, int64_t c, vf v, double *acc)
 {
-    float lane[W];
-    vstore(lane, v);
-    for (int64_t i = 0; i < W && c + i < p->channels; i++)
-        acc[tap * p->channels + c + i] += (double)lane[i];
+    double *at = acc + tap * p->pitch + c;
+    vdstore(at, vdload(at) + vlo(v));
+    vdstore(at + W / 2, vdload(at + W / 2) + vhi(v));
 }
 
-/* The weights' gradient of one image and vector of channels, by sliding; as above, with the pixels
- * x - 1, x, x + 1 of dy in registers. */
+/* One image and vector of channels, by sliding; as above, with the pixels x - 1, x, x + 1 of dy in
+ * registers. */
 VEC_FN void dw_grad_slide(const tsri_fast_dw *p, const float *x, const float *dy, int64_t c,
                           double *acc, const bool tail)
 {
@@ -181,39 +181,92 @@ VEC_FN void dw_grad_slide(const tsri_fast_dw *p, const float *x, const float *dy
         dw_flush(p, t, c, g[t], acc);
 }
 
-/* The same by taps: x[ih] * dy[oh] over the pixels where a tap is inside. */
-static void dw_grad_taps(const tsri_fast_dw *p, const float *x, const float *dy, int64_t c,
-                         double *acc)
+/* 3x3 at any stride and padding: rows outside the image are of zeros, columns are asked for. */
+VEC_FN void dw_grad_3x3(const tsri_fast_dw *p, const float *x, const float *dy, int64_t c,
+                        double *acc, const bool tail)
 {
     const int64_t channels = p->channels, left = channels - c;
+    vf g[9];
+    VEC_LOOP
+    for (int t = 0; t < 9; t++)
+        g[t] = vset1(0.0f);
+    for (int64_t oh = 0; oh < p->out[0]; oh++) {
+        const float *row[3];
+        for (int i = 0; i < 3; i++) {
+            int64_t h = dw_tap(p, 0, oh, i);
+            row[i] = (h < 0 ? p->zeros : x + h * p->in[1] * channels) + c;
+        }
+        for (int64_t ow = 0; ow < p->out[1]; ow++) {
+            vf d = dw_load(dy + (oh * p->out[1] + ow) * channels + c, left, tail);
+            VEC_LOOP
+            for (int k = 0; k < 3; k++) {
+                int64_t w = ow * p->stride[1] - p->pad[1] + k * p->dilation[1];
+                if (w < 0 || w >= p->in[1])
+                    continue;
+                VEC_LOOP
+                for (int i = 0; i < 3; i++)
+                    g[3 * i + k] = vfma(dw_load(row[i] + w * channels, left, tail), d, g[3 * i + k]);
+            }
+        }
+    }
+    for (int t = 0; t < 9; t++)
+        dw_flush(p, t, c, g[t], acc);
+}
+
+/* Any window over a few images: tap by tap, the pixels where it is inside. */
+static void dw_grad_taps(const tsri_fast_dw *p, const float *x, const float *dy, int64_t images,
+                         int64_t c, double *acc)
+{
+    const int64_t channels = p->channels, left = channels - c;
+    const int64_t xs = p->in[0] * p->in[1] * channels, ds = p->out[0] * p->out[1] * channels;
     for (int kh = 0; kh < p->kernel[0]; kh++)
         for (int kw = 0; kw < p->kernel[1]; kw++) {
-            vf g = vset1(0.0f);
-            for (int64_t oh = 0; oh < p->out[0]; oh++) {
-                int64_t ih = dw_tap(p, 0, oh, kh);
-                for (int64_t ow = 0; ih >= 0 && ow < p->out[1]; ow++) {
-                    int64_t iw = dw_tap(p, 1, ow, kw);
-                    if (iw >= 0)
-                        g = vfma(vload_upto(x + (ih * p->in[1] + iw) * channels + c, left),
-                                 vload_upto(dy + (oh * p->out[1] + ow) * channels + c, left), g);
+            vf g = vset1(0.0f), h = vset1(0.0f);
+            for (int64_t at = 0; at < p->out[0] * p->out[1]; at++) {
+                int64_t ih = dw_tap(p, 0, at / p->out[1], kh);
+                int64_t iw = dw_tap(p, 1, at % p->out[1], kw);
+                if (ih < 0 || iw < 0)
+                    continue;
+                const float *a = x + (ih * p->in[1] + iw) * channels + c;
+                const float *b = dy + at * channels + c;
+                int64_t n = 0;
+                for (; n + 2 <= images; n += 2) {
+                    g = vfma(vload_upto(a + n * xs, left), vload_upto(b + n * ds, left), g);
+                    h = vfma(vload_upto(a + (n + 1) * xs, left), vload_upto(b + (n + 1) * ds, left),
+                             h);
                 }
+                if (n < images)
+                    g = vfma(vload_upto(a + n * xs, left), vload_upto(b + n * ds, left), g);
             }
-            dw_flush(p, kh * p->kernel[1] + kw, c, g, acc);
+            dw_flush(p, kh * p->kernel[1] + kw, c, g + h, acc);
         }
 }
 
-/* acc[kh*kw][channels] += of images [n0, n1); p->y is dy. */
+VEC_FN void dw_grad(const tsri_fast_dw *p, const float *x, const float *dy, int64_t images,
+                    int64_t c, double *acc, const bool tail)
+{
+    if (p->slide)
+        dw_grad_slide(p, x, dy, c, acc, tail);
+    else if (p->three && images == 1)
+        dw_grad_3x3(p, x, dy, c, acc, tail);
+    else
+        dw_grad_taps(p, x, dy, images, c, acc);
+}
+
+/* acc += of images [n0, n1); p->y is dy. So many images at once that sums of f32 are of some
+ * hundred terms before they join those of f64. */
 static void dw_weights(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc)
 {
-    for (int64_t n = n0; n < n1; n++) {
+    const int64_t plane = p->out[0] * p->out[1];
+    const int64_t some = p->slide || plane > 8 ? 1 : 128 / plane;
+    for (int64_t n = n0; n < n1; n += some) {
         const float *x = p->x + n * p->in[0] * p->in[1] * p->channels;
-        const float *dy = p->y + n * p->out[0] * p->out[1] * p->channels;
+        const float *dy = p->y + n * plane * p->channels;
+        const int64_t images = n1 - n < some ? n1 - n : some;
         for (int64_t c = 0; c < p->channels; c += W)
-            if (!p->slide)
-                dw_grad_taps(p, x, dy, c, acc);
-            else if (c + W <= p->channels)
-                dw_grad_slide(p, x, dy, c, acc, false);
+            if (c + W <= p->channels)
+                dw_grad(p, x, dy, images, c, acc, false);
             else
-                dw_grad_slide(p, x, dy, c, acc, true);
+                dw_grad(p, x, dy, images, c, acc, true);
     }
 }

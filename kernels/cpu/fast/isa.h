@@ -59,11 +59,12 @@ typedef enum tsri_bn_do {
 /* Depthwise: images x[n][in][channels] -> y[n][out][channels], spatial sizes being h, w. For
  * backward-data x is dy and y is dx; for the weights' gradient y is dy. */
 typedef struct tsri_fast_dw {
-    int64_t channels;
+    int64_t channels, pitch; /* pitch: of the weights' gradient, channels in whole vectors */
     int64_t in[2], out[2];
     int kernel[2], stride[2], pad[2], dilation[2];
     bool backward; /* backward-data */
-    bool slide;    /* 3x3, stride 1, padding 1, same size */
+    bool slide;    /* 3x3, stride 1, padding 1, images larger than 2 */
+    bool three;    /* 3x3 */
     const float *x, *w, *zeros; /* zeros: an image row */
     float *y;
 } tsri_fast_dw;
@@ -128,6 +129,7 @@ typedef struct tsri_fast_isa {
     /* Rows [r0, r1); acc[2][width] is for the statistics. */
     void (*bn[TSRI_BN_DO_COUNT_])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
     void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
+    /* acc[kh*kw][pitch] += */
     void (*dw_weights)(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);
     void (*map[TSRI_MAP_COUNT_])(const tsri_fast_map *p, int64_t begin, int64_t end);
     void (*sgd)(const tsri_fast_sgd *p, int64_t begin, int64_t end);
