@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs that together hold every op that has a rule, at sizes that can tell right from wrong. */
+#ifndef TESSERA_TESTS_DIST_SIGNATURE_CASES_H
+#define TESSERA_TESTS_DIST_SIGNATURE_CASES_H
+
+#include <tessera/tessera.h>
+
+/* What an input holds. */
+typedef enum sc_fill {
+    SC_SPREAD = 0, /* -4..10: both sides of every kink */
+    SC_POSITIVE,   /* 0.1..2.1 */
+    SC_FEW,        /* whole numbers 0..3: many equal */
+    SC_WHOLE,      /* whole numbers -9..9, never 0 */
+    SC_LABEL,      /* 0..3 */
+} sc_fill;
+
+typedef struct sc_graph {
+    tsr_graph *g;
+    tsr_world *world;
+    const tsr_placement *p;
+    int ninputs;
+    sc_fill fill[512]; /* of input "x<i>" */
+} sc_graph;
+
+typedef struct sc_case {
+    const char *name;
+    bool training;
+    void (*declare)(sc_graph *s);
+} sc_case;
+
+extern const sc_case sc_cases[];
+extern const int sc_cases_count;
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which local shapes belong together, op by op. */
+#include "tests/dist/verify.h"
+
+static bool same(const tsri_arg *a, const tsri_arg *b)
+{
+    bool ok = a->ndim == b->ndim;
+    for (int i = 0; i < a->ndim && ok; i++)
+        ok = a->shape[i] == b->shape[i];
+    return ok;
+}
+
+static bool whole(const tsri_arg *a)
+{
+    bool ok = true;
+    for (int i = 0; i < a->ndim; i++)
+        ok &= a->shape[i] == a->gshape[i];
+    return ok;
+}
+
+static bool all_same(const tsri_kernel_desc *d, int nin)
+{
+    bool ok = true;
+    for (int i = 0; i < nin; i++)
+        ok &= same(&d->in[i], &d->out[0]);
+    for (int i = 1; i < d->nout; i++)
+        ok &= same(&d->out[i], &d->out[0]);
+    return ok;
+}
+
+/* From the right, equal or, if the whole axis has size 1, one. */
+static bool broadcasts(const tsri_arg *x, const tsri_arg *y)
+{
+    int lead = y->ndim - x->ndim;
+    bool ok = lead >= 0;
+    for (int i = 0; i < x->ndim && ok; i++)
+        ok = x->shape[i] == y->shape[lead + i] || (x->gshape[i] == 1 && x->shape[i] == 1);
+    return ok;
+}
+
+static bool reduces(const tsri_arg *x, const tsri_arg *y, uint32_t axes, bool keepdim)
+{
+    int at = 0;
+    bool ok = true;
+    for (int i = 0; i < x->ndim; i++) {
+        if (!(axes >> i & 1))
+            ok &= y->shape[at++] == x->shape[i];
+        else if (keepdim)
+            ok &= y->shape[at++] == 1;
+    }
+    return ok && at == y->ndim;
+}
+
+static bool matmul(const tsri_kernel_desc *d)
+{
+    const int64_t *a = d->in[0].shape, *b = d->in[1].shape, *c = d->out[0].shape;
+    int ta = d->attrs->matmul.ta != 0, tb = d->attrs->matmul.tb != 0;
+    return a[ta] == c[0] && a[!ta] == b[tb] && b[!tb] == c[1];
+}
+
+/* x[..., k], w[n, k], y[..., n] */
+static bool linear(const tsri_arg *x, const tsri_arg *w, const tsri_arg *y)
+{
+    bool ok = x->ndim == y->ndim;
+    for (int i = 0; i + 1 < x->ndim && ok; i++)
+        ok = x->shape[i] == y->shape[i];
+    return ok && w->shape[1] == x->shape[x->ndim - 1] && w->shape[0] == y->shape[y->ndim - 1];
+}
+
+/* Windows of `window` elements, `stride` apart, in n elements with padding. */
+static bool windows(int64_t n, int64_t pad, int64_t window, int64_t stride, int64_t out)
+{
+    int64_t padded = n + 2 * pad;
+    return out == (padded < window ? 0 : (padded - window) / stride + 1);
+}
+
+static bool conv(const tsri_kernel_desc *d, const tsri_arg *x, const tsri_arg *w,
+                 const tsri_arg *y)
+{
+    const tsri_attrs *at = d->attrs;
+    bool ok = x->shape[0] == y->shape[0] && w->shape[0] == y->shape[1];
+    ok &= d->groups > 0 ? x->shape[1] == d->groups * w->shape[1] && w->shape[0] % d->groups == 0
+                        : x->shape[1] == 0 && w->shape[0] == 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t window = (int64_t)at->conv.dilation[i] * (at->conv.kernel[i] - 1) + 1;
+        ok &= w->shape[2 + i] == at->conv.kernel[i];
+        ok &= windows(x->shape[2 + i], at->conv.pad[i], window, at->conv.stride[i],
+                      y->shape[2 + i]);
+    }
+    return ok;
+}
+
+static bool pool(const tsri_kernel_desc *d, const tsri_arg *x, const tsri_arg *y)
+{
+    const tsri_attrs *at = d->attrs;
+    bool ok = x->shape[0] == y->shape[0] && x->shape[1] == y->shape[1];
+    for (int i = 0; i < 2; i++)
+        ok &= windows(x->shape[2 + i], at->pool.pad[i], at->pool.kernel[i], at->pool.stride[i],
+                      y->shape[2 + i]);
+    return ok;
+}
+
+/* Windows are those of the whole planes, so a part has whole windows or is part of the only one. */
+static bool adaptive(const tsri_arg *x, const tsri_arg *y)
+{
+    bool ok = x->shape[0] == y->shape[0] && x->shape[1] == y->shape[1];
+    for (int i = 2; i < 4; i++) {
+        bool uncut = x->shape[i] == x->gshape[i] && y->shape[i] == y->gshape[i];
+        bool one = y->gshape[i] == 1 && y->shape[i] == 1;
+        bool tiles = x->gshape[i] % y->gshape[i] == 0 &&
+                     x->shape[i] == y->shape[i] * (x->gshape[i] / y->gshape[i]) &&
+                     x->offset[i] == y->offset[i] * (x->gshape[i] / y->gshape[i]);
+        ok &= uncut || one || tiles;
+    }
+    return ok;
+}
+
+static int64_t count(const tsri_arg *a)
+{
+    int64_t n = 1;
+    for (int i = 0; i < a->ndim; i++)
+        n *= a->shape[i];
+    return n;
+}
+
+/* stats [R, 2, c] with data [n, c, ...] */
+static bool stats(const tsri_arg *s, const tsri_arg *x)
+{
+    return s->ndim == 3 && s->shape[1] == 2 && s->shape[2] == x->shape[1];
+}
+
+static bool channels(const tsri_kernel_desc *d, int first, int last, int64_t c)
+{
+    bool ok = true;
+    for (int i = first; i <= last; i++)
+        ok &= d->in[i].shape[d->in[i].ndim - 1] == c;
+    return ok;
+}
+
+static bool norm_fits(const tsri_kernel_desc *d)
+{
+    const tsri_arg *in = d->in, *out = d->out;
+    switch (d->op) {
+    case TSRI_OP_BN_STATS:
+        return stats(&out[0], &in[0]);
+    case TSRI_OP_BN_APPLY:
+        return same(&in[0], &out[0]) && stats(&in[1], &in[0]) && channels(d, 2, 3, in[0].shape[1]);
+    case TSRI_OP_BN_BWD_STATS:
+        return stats(&in[1], &in[0]) && same(&in[0], &in[2]) && same(&in[1], &out[0]);
+    case TSRI_OP_BN_BWD_APPLY:
+        return same(&in[0], &out[0]) && same(&in[0], &in[3]) && stats(&in[1], &in[0]) &&
+               same(&in[1], &in[4]) && channels(d, 2, 2, in[0].shape[1]);
+    case TSRI_OP_BN_PARAM_GRAD:
+        return in[0].shape[1] == 2 && out[0].shape[0] == in[0].shape[2] && same(&out[0], &out[1]);
+    case TSRI_OP_BN_RUNNING:
+        return in[0].shape[1] == 2 && channels(d, 1, 2, in[0].shape[2]) && same(&in[1], &out[0]) &&
+               same(&in[2], &out[1]) && same(&in[1], &in[2]) &&
+               (in[1].ndim == 1 || in[1].shape[0] == in[0].shape[0]);
+    case TSRI_OP_BN_FOLD:
+        return channels(d, 0, 3, out[0].shape[0]) && same(&out[0], &out[1]) &&
+               (in[2].ndim == 1 || (in[2].offset[0] == 0 && in[2].shape[0] > 0));
+    default: /* SCALE_SHIFT */
+        return same(&in[0], &out[0]) && channels(d, 1, 2, in[0].shape[1]);
+    }
+}
+
+static bool data_fits(const tsri_kernel_desc *d)
+{
+    const tsri_arg *in = d->in, *out = d->out;
+    bool ok = true;
+    switch (d->op) {
+    case TSRI_OP_CONV2D:
+        return conv(d, &in[0], &in[1], &out[0]) &&
+               (d->nin < 3 || in[2].shape[0] == out[0].shape[1]);
+    case TSRI_OP_CONV2D_DX:
+        return conv(d, &out[0], &in[1], &in[0]);
+    case TSRI_OP_CONV2D_DW:
+        return conv(d, &in[0], &out[0], &in[1]);
+    case TSRI_OP_MAX_POOL:
+        return pool(d, &in[0], &out[0]) && same(&out[0], &out[1]);
+    case TSRI_OP_MAX_POOL_DX:
+        return pool(d, &out[0], &in[1]) && same(&in[0], &in[1]);
+    case TSRI_OP_AVG_POOL:
+        return pool(d, &in[0], &out[0]);
+    case TSRI_OP_AVG_POOL_DX:
+        return pool(d, &out[0], &in[0]);
+    case TSRI_OP_ADAPTIVE_POOL:
+        return adaptive(&in[0], &out[0]);
+    case TSRI_OP_ADAPTIVE_POOL_DX:
+        return adaptive(&out[0], &in[0]);
+    case TSRI_OP_CE:
+        return all_same(d, 0) && in[0].shape[0] == in[1].shape[0] && same(&in[1], &out[0]);
+    case TSRI_OP_CE_DX:
+        return same(&in[0], &out[0]) && same(&in[1], &in[2]) && same(&in[1], &in[3]) &&
+               in[0].shape[0] == in[1].shape[0];
+    case TSRI_OP_RESHAPE:
+        return count(&in[0]) == count(&out[0]);
+    case TSRI_OP_PERMUTE:
+        for (int i = 0; i < in[0].ndim; i++)
+            ok &= out[0].shape[i] == in[0].shape[d->attrs->permute.perm[i]];
+        return ok;
+    default:
+        return norm_fits(d);
+    }
+}
+
+bool vf_shapes_fit(const tsri_kernel_desc *d)
+{
+    const tsri_arg *in = d->in, *out = d->out;
+    switch (d->op) {
+    case TSRI_OP_UNARY:
+    case TSRI_OP_UNARY_GRAD:
+    case TSRI_OP_SCALE:
+    case TSRI_OP_CAST:
+    case TSRI_OP_ADD_N:
+    case TSRI_OP_SOFTMAX:
+    case TSRI_OP_SOFTMAX_DX:
+    case TSRI_OP_RANDOM:
+    case TSRI_OP_FILL:
+    case TSRI_OP_COPY:
+    case TSRI_OP_ASSIGN:
+        return all_same(d, d->nin);
+    case TSRI_OP_DROPOUT:
+        return all_same(d, 1);
+    case TSRI_OP_SGD:
+    case TSRI_OP_ADAM:
+        return all_same(d, d->nin - 1) && whole(&in[d->nin - 1]);
+    case TSRI_OP_BINARY:
+        return broadcasts(&in[0], &out[0]) && broadcasts(&in[1], &out[0]);
+    case TSRI_OP_BROADCAST_TO:
+        return broadcasts(&in[0], &out[0]);
+    case TSRI_OP_REDUCE:
+        return reduces(&in[0], &out[0], d->attrs->reduce.axes, d->attrs->reduce.keepdim);
+    case TSRI_OP_ARGMAX:
+        return reduces(&in[0], &out[0], 1u << d->attrs->softmax.axis, false);
+    case TSRI_OP_MATMUL:
+        return matmul(d);
+    case TSRI_OP_LINEAR:
+        return linear(&in[0], &in[1], &out[0]) &&
+               (d->nin < 3 || in[2].shape[0] == in[1].shape[0]);
+    case TSRI_OP_LINEAR_DX:
+        return linear(&out[0], &in[1], &in[0]);
+    case TSRI_OP_LINEAR_DW:
+        return linear(&in[0], &out[0], &in[1]);
+    default:
+        return data_fits(d);
+    }
+}
