@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the #include lines against the house's layers, and the sources against a few rules of form.
+usage: layers.py ROOT"""
+import os
+import re
+import sys
+
+CORE = ["src/core/"]
+PLACE = CORE + ["placement/"]
+SBP = PLACE + ["sbp/"]
+KERNELS = CORE + ["kernels/"]
+COMM = KERNELS + ["src/comm/"]
+GRAPH = sorted(set(SBP + COMM + ["src/graph/", "src/autograd/", "src/plan/", "src/exec/"]))
+NN = GRAPH + ["src/nn/", "src/optim/", "src/data/", "src/train/"]
+# folder -> private folders that it may include; public headers are open to all.
+LAYERS = {
+    "include/": [], "src/core/": CORE, "placement/": PLACE, "sbp/": SBP, "kernels/": KERNELS,
+    "src/comm/": COMM, "src/graph/": GRAPH, "src/autograd/": GRAPH, "src/plan/": GRAPH,
+    "src/exec/": GRAPH, "src/nn/": NN, "src/optim/": NN, "src/data/": NN, "src/train/": NN,
+    "src/config/": NN + ["src/config/"], "src/cli/": ["src/cli/", "src/comm/arena"],
+    "models/": [], "examples/": [],
+}
+# third-party header -> the one folder that may include it
+HOMES = {"oneapi/": "kernels/cpu/", "dnnl": "kernels/cpu/", "cuda": "kernels/cuda/",
+         "cublas": "kernels/cuda/", "cudnn": "kernels/cuda/", "nccl.h": "src/comm/",
+         "gloo/": "src/comm/", "yaml.h": "src/config/", "cjson/": "src/", "zlib.h": "src/data/"}
+MAX_LINES, MAX_COLUMNS = 700, 100
+
+
+def sources(root):
+    for top in ("include", "placement", "sbp", "kernels", "src", "models", "examples", "tests"):
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            for name in names:
+                if name.endswith((".c", ".h", ".cu", ".cuh")):
+                    yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def check_file(root, path):
+    with open(os.path.join(root, path), encoding="utf-8") as f:
+        lines = f.read().split("\n")
+    if "SPDX-License-Identifier: Apache-2.0" not in lines[0]:
+        yield f"{path}:1: no SPDX line"
+    if lines[-1] != "":
+        yield f"{path}: no newline at the end"
+    if len(lines) > MAX_LINES:
+        yield f"{path}: {len(lines)} lines; at most {MAX_LINES}"
+    layer = next((d for d in LAYERS if path.startswith(d)), None)
+    for i, line in enumerate(lines, 1):
+        if len(line) > MAX_COLUMNS:
+            yield f"{path}:{i}: {len(line)} columns; at most {MAX_COLUMNS}"
+        if line != line.rstrip() or "\t" in line:
+            yield f"{path}:{i}: tab, or blanks at the end"
+        m = re.match(r'\s*#\s*include\s+(["<])([^">]+)', line)
+        if not m:
+            continue
+        quote, name = m.groups()
+        for header, home in HOMES.items():
+            if quote == "<" and name.startswith(header) and not path.startswith((home, "tests/")):
+                yield f"{path}:{i}: <{name}> has its home in {home}"
+        if layer is None or quote == "<":
+            if layer == "include/" and not name.startswith("tessera/") and "/" in name:
+                yield f"{path}:{i}: a public header includes <{name}>"
+            continue
+        if not name.startswith(tuple(LAYERS[layer])):
+            yield f"{path}:{i}: {layer} may not include \"{name}\""
+
+
+def main():
+    root = sys.argv[1]
+    bad, n = [], 0
+    for path in sorted(sources(root)):
+        n += 1
+        bad += check_file(root, path)
+    print("\n".join(bad) or f"{n} files")
+    return 1 if bad or n == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
