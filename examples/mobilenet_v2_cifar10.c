@@ -13,11 +13,11 @@
 
 #include <tessera/tessera.h>
 
-#define TRY(expr)                                                                                  \
-    do {                                                                                           \
-        tsr_status s_ = (expr);                                                                    \
-        if (s_ != TSR_OK)                                                                          \
-            return s_;                                                                             \
+#define TRY(expr)               \
+    do {                        \
+        tsr_status s_ = (expr); \
+        if (s_ != TSR_OK)       \
+            return s_;          \
     } while (0)
 
 typedef struct options {
@@ -68,12 +68,14 @@ static tsr_module *make_model(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
     tsr_dtype dtype = o->f64 ? TSR_F64 : TSR_F32;
     tsr_bn_stats bn = o->bn_local ? TSR_BN_LOCAL : TSR_BN_GLOBAL;
     if (!strcmp(o->model, "convnet"))
-        return tsr_convnet(w, p, sbp, TSR_CONVNET_OPTS(.num_classes = 10, .channels = 3, .height = 32,
-                                                       .width = 32, .bn = bn, .dtype = dtype,
-                                                       .seed = o->seed));
+        return tsr_convnet(w, p, sbp,
+                           TSR_CONVNET_OPTS(.num_classes = 10, .channels = 3, .height = 32,
+                                            .width = 32, .bn = bn, .dtype = dtype,
+                                            .seed = o->seed));
     if (!strcmp(o->model, "mlp"))
-        return tsr_mlp(w, p, sbp, TSR_MLP_OPTS(.inputs = 3 * 32 * 32, .outputs = 10, .dtype = dtype,
-                                               .seed = o->seed));
+        return tsr_mlp(
+            w, p, sbp,
+            TSR_MLP_OPTS(.inputs = 3 * 32 * 32, .outputs = 10, .dtype = dtype, .seed = o->seed));
     return tsr_mobilenet_v2(
         w, p, sbp,
         TSR_MOBILENET_V2_OPTS(.num_classes = 10, .dropout = o->dropout > 0 ? o->dropout : TSR_OFF,
@@ -100,16 +102,15 @@ typedef struct trainer {
 /* One graph for the whole step, or for evaluation; another batch size is another plan. */
 static tsr_status compile(trainer *t, bool training, int64_t rows, tsr_plan **out_plan)
 {
-    tsr_graph *g = tsr_graph_create(
-        t->world, TSR_GRAPH_OPTS(.training = training, .seed = t->o->seed));
+    tsr_graph *g =
+        tsr_graph_create(t->world, TSR_GRAPH_OPTS(.training = training, .seed = t->o->seed));
     const tsr_placement *p = t->placement;
-    tsr_tensor *x = tsr_input(g, "x", t->o->f64 ? TSR_F64 : TSR_F32, TSR_DIMS(rows, 3, 32, 32), p,
-                              t->sbp_data);
+    tsr_tensor *x =
+        tsr_input(g, "x", t->o->f64 ? TSR_F64 : TSR_F32, TSR_DIMS(rows, 3, 32, 32), p, t->sbp_data);
     tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows), p, TSR_S(0));
     tsr_tensor *logits = tsr_apply(t->net, x);
     tsr_tensor *loss = tsr_cross_entropy_with(
-        logits, y,
-        TSR_CROSS_ENTROPY_OPTS(.label_smoothing = training ? t->o->label_smoothing : 0));
+        logits, y, TSR_CROSS_ENTROPY_OPTS(.label_smoothing = training ? t->o->label_smoothing : 0));
     tsr_output(g, "loss", loss, p, TSR_B);
     if (training) {
         tsr_minimize(t->opt, loss);
@@ -179,7 +180,8 @@ static tsr_status train_epoch(trainer *t, tsr_loader *loader, tsr_plan *plans[2]
     if (t->chief && !t->progress && !t->o->quiet && n)
         printf("epoch %ld/%ld  mean loss %.4f  %.0f images/s\n", epoch + 1, t->o->epochs,
                sum / (double)n, (double)images / (now_s() - begin));
-    tsr_status end = t->step < t->steps ? tsr_loader_next(loader, plans[plans[0] ? 0 : 1]) : TSR_END;
+    tsr_status end =
+        t->step < t->steps ? tsr_loader_next(loader, plans[plans[0] ? 0 : 1]) : TSR_END;
     return end == TSR_END ? TSR_OK : end;
 }
 
@@ -229,9 +231,10 @@ static void report(const trainer *t, const tsr_plan *plan)
            "%.2f ms a step, %.0f images/s\n",
            all, i.compute_s, i.comm_s, t->load_s, 1e3 * i.run_s / n,
            (double)t->o->batch_size * n / i.run_s);
-    printf("       compiled in %.1f ms (signatures %.1f ms, initial values %.1f ms, kernel libraries "
-           "%.1f ms)\n",
-           1e3 * i.compile_s, 1e3 * i.infer_s, 1e3 * i.init_s, 1e3 * i.library_s);
+    printf(
+        "       compiled in %.1f ms (signatures %.1f ms, initial values %.1f ms, kernel libraries "
+        "%.1f ms)\n",
+        1e3 * i.compile_s, 1e3 * i.infer_s, 1e3 * i.init_s, 1e3 * i.library_s);
     printf("bytes  per step and rank: %d collectives, %.2f MB read from peers\n", i.collectives,
            1e-6 * (double)i.comm_bytes);
     printf("memory of rank 0: parameters and state %.1f MB, activations and scratch %.1f MB, "
@@ -337,7 +340,8 @@ static tsr_status run_rank(tsr_world *world, void *arg)
     return o->save ? tsr_save(t.net, o->save) : TSR_OK;
 }
 
-/* --- the command line --------------------------------------------------------------------------- */
+/* --- the command line ---------------------------------------------------------------------------
+ */
 enum { OPT_STRING, OPT_LONG, OPT_DOUBLE, OPT_FLAG };
 typedef struct option_row {
     const char *name;
@@ -398,8 +402,9 @@ static int set_words(options *o, const char *variant, const char *act, const cha
         return 2;
     }
     if (!o->data) {
-        fprintf(stderr, "mobilenet_v2_cifar10: --data DIR (or TESSERA_DATA) is needed: a folder with "
-                        "CIFAR-10 in its binary format; scripts/fetch-cifar10 gets it\n");
+        fprintf(stderr,
+                "mobilenet_v2_cifar10: --data DIR (or TESSERA_DATA) is needed: a folder with "
+                "CIFAR-10 in its binary format; scripts/fetch-cifar10 gets it\n");
         return 2;
     }
     return 0;
@@ -444,9 +449,9 @@ static int parse(int argc, char **argv, options *o)
     enum { N = sizeof rows / sizeof *rows };
     struct option longs[N + 2] = {{0}};
     for (int i = 0; i < N; i++)
-        longs[i] = (struct option){rows[i].name, rows[i].type == OPT_FLAG ? no_argument
-                                                                          : required_argument,
-                                   NULL, 1000 + i};
+        longs[i] = (struct option){rows[i].name,
+                                   rows[i].type == OPT_FLAG ? no_argument : required_argument, NULL,
+                                   1000 + i};
     longs[N] = (struct option){"help", no_argument, NULL, 'h'};
     for (int c; (c = getopt_long(argc, argv, "h", longs, NULL)) != -1;) {
         if (c == 'h') {

@@ -21,9 +21,9 @@ static tsri_box_kind direct(tsr_sbp1 from, tsr_sbp1 to)
                : to.kind == TSR_SBP_BROADCAST ? TSRI_BOX_ALL_GATHER
                                               : TSRI_BOX_FILL;
     case TSR_SBP_BROADCAST:
-        return to.kind == TSR_SBP_SPLIT       ? TSRI_BOX_SLICE
-               : to.arg == TSR_REDUCE_SUM     ? TSRI_BOX_KEEP
-                                              : TSRI_BOX_RELABEL;
+        return to.kind == TSR_SBP_SPLIT   ? TSRI_BOX_SLICE
+               : to.arg == TSR_REDUCE_SUM ? TSRI_BOX_KEEP
+                                          : TSRI_BOX_RELABEL;
     case TSR_SBP_PARTIAL:
         return to.kind == TSR_SBP_SPLIT ? TSRI_BOX_REDUCE_SCATTER : TSRI_BOX_ALL_REDUCE;
     case TSR_SBP_AUTO:

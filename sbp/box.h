@@ -5,8 +5,9 @@
  *
  *   from \ to   S(i)              S(j)         B            P
  *   S(i)        -                 all_to_all   all_gather   fill (own piece in zeros)
- *   B           slice             slice        -            keep (first rank's; others the identity)
- *   P           reduce_scatter                 all_reduce   - (another kind: all_reduce, keep)
+ *   B           slice             slice        -            keep (first rank's; others the
+ * identity) P           reduce_scatter                 all_reduce   - (another kind: all_reduce,
+ * keep)
  *
  * fill and keep use the identity of the reduction; B is already a P(max) and a P(min).
  */
@@ -58,7 +59,8 @@ tsri_cost_model tsri_cost_model_local(void);
 
 /* Whether an all-reduce of `bytes` over k ranks is cheaper in two phases than in one shot. */
 bool tsri_box_two_phase(const tsri_cost_model *m, double bytes, int k);
-/* Seconds of a conversion of a tensor of `bytes` over k parts. 0 for equal signatures, or k == 1. */
+/* Seconds of a conversion of a tensor of `bytes` over k parts. 0 for equal signatures, or k == 1.
+ */
 double tsri_box_cost(const tsri_cost_model *m, tsr_sbp1 from, tsr_sbp1 to, double bytes, int k);
 
 static inline bool tsri_sbp1_equal(tsr_sbp1 a, tsr_sbp1 b)

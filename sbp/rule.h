@@ -2,13 +2,13 @@
 /*
  * Rules: one line per op from which its legal signatures follow. Notation:
  *
- *   rules   := rule (';' rule)*                 one rule per output, where outputs use different operands
- *   rule    := [operands ':'] [addend ('+' addend)*] '->' output (',' output)*
- *   addend  := operand (',' operand)*           a product: linear in each operand that has no '!'
- *   operand := ['!'] ['^'] axes | '_'           '_': this output doesn't use the operand
- *   output  := ['max' | 'min'] axes             how indices that it lacks were reduced; default sum
- *   axes    := axis* | '()'                     '()': a scalar
- *   axis    := name ['@'] | '.' | '1' | '(' (name | '.')+ ')' | '...'
+ *   rules   := rule (';' rule)*                 one rule per output, where outputs use different
+ * operands rule    := [operands ':'] [addend ('+' addend)*] '->' output (',' output)* addend  :=
+ * operand (',' operand)*           a product: linear in each operand that has no '!' operand :=
+ * ['!'] ['^'] axes | '_'           '_': this output doesn't use the operand output  := ['max' |
+ * 'min'] axes             how indices that it lacks were reduced; default sum axes    := axis* |
+ * '()'                     '()': a scalar axis    := name ['@'] | '.' | '1' | '(' (name | '.')+ ')'
+ * | '...'
  *
  *   m     an index; the same name in several operands is the same index, at most once per operand
  *   .     can't be split
@@ -42,8 +42,8 @@ typedef struct tsri_rule tsri_rule;
 /*
  * Parses `text` and binds it to the operands' and outputs' global shapes. sizes[]: for indices
  * inside ( ) that can't be derived (one unknown per axis is). Checks that index sizes agree over
- * operands and outputs. Errors: TSR_ERR_INTERNAL for a malformed rule (with the column), TSR_ERR_SHAPE
- * where shapes do not fit.
+ * operands and outputs. Errors: TSR_ERR_INTERNAL for a malformed rule (with the column),
+ * TSR_ERR_SHAPE where shapes do not fit.
  */
 tsr_status tsri_rule_bind(tsri_pool *pool, const char *text, int nin, const tsr_dims *in, int nout,
                           const tsr_dims *out, int nsizes, const tsri_index_size *sizes,
@@ -70,7 +70,8 @@ tsr_status tsri_rule_derive(tsri_pool *pool, const tsri_rule *rule, int k, int *
 int tsri_rule_nindices(const tsri_rule *rule);
 const char *tsri_rule_index_name(const tsri_rule *rule, int index);
 int64_t tsri_rule_index_size(const tsri_rule *rule, int index);
-/* The number of an index by name; -1 if there is none. Axes of '...' are named "~0", "~1" from the right. */
+/* The number of an index by name; -1 if there is none. Axes of '...' are named "~0", "~1" from the
+ * right. */
 int tsri_rule_find_index(const tsri_rule *rule, const char *name);
 
 /* Writes the rule of a reshape from one shape to another of the same count ("a b c -> (a b) c"),

@@ -64,8 +64,8 @@ typedef struct tsr_dims {
 
 #ifndef __cplusplus
 /* TSR_DIMS(64, 3, 32, 32): a shape from its axes, outermost first. */
-#define TSR_DIMS(...)                                                                              \
-    ((tsr_dims){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                 \
+#define TSR_DIMS(...)                                                              \
+    ((tsr_dims){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), \
                 .d = {__VA_ARGS__}})
 /* A scalar's shape. */
 #define TSR_SCALAR ((tsr_dims){.ndim = 0})

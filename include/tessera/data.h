@@ -78,7 +78,7 @@ typedef struct tsr_loader_opts {
     int prefetch;       /* batches decoded ahead, which is also the most workers of use; default 2;
                          * TSR_OFF: as workers TSR_OFF */
 } tsr_loader_opts;
-#define TSR_LOADER_OPTS(...)                                                                       \
+#define TSR_LOADER_OPTS(...) \
     (&(const tsr_loader_opts){.size = sizeof(tsr_loader_opts), __VA_ARGS__})
 
 /*

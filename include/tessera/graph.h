@@ -33,8 +33,8 @@ typedef struct tsr_graph_opts {
 
 #define TSR_GRAPH_OPTS(...) (&(const tsr_graph_opts){.size = sizeof(tsr_graph_opts), __VA_ARGS__})
 
-/* An empty graph; NULL when there is no memory. opts may be NULL. Not collective, but all ranks must
- * declare the same graphs. */
+/* An empty graph; NULL when there is no memory. opts may be NULL. Not collective, but all ranks
+ * must declare the same graphs. */
 TSR_API tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts);
 /* Frees the graph and its tensors. Plans compiled from it live on. NULL is fine. */
 TSR_API void tsr_graph_destroy(tsr_graph *graph);
@@ -47,7 +47,7 @@ TSR_API tsr_status tsr_graph_status(const tsr_graph *graph);
  */
 TSR_API tsr_tensor *tsr_input_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
                                  const tsr_placement *p, tsr_sbp sbp, const char *file, int line);
-#define tsr_input(g, name, dtype, dims, p, sbp)                                                    \
+#define tsr_input(g, name, dtype, dims, p, sbp) \
     tsr_input_at((g), (name), (dtype), (dims), (p), (sbp), TSR_HERE)
 
 /*
@@ -57,7 +57,7 @@ TSR_API tsr_tensor *tsr_input_at(tsr_graph *g, const char *name, tsr_dtype dtype
 TSR_API tsr_tensor *tsr_from_local_at(tsr_graph *g, const char *name, tsr_dtype dtype,
                                       tsr_dims dims, const tsr_placement *p, tsr_sbp sbp,
                                       const char *file, int line);
-#define tsr_from_local(g, name, dtype, dims, p, sbp)                                               \
+#define tsr_from_local(g, name, dtype, dims, p, sbp) \
     tsr_from_local_at((g), (name), (dtype), (dims), (p), (sbp), TSR_HERE)
 
 /* The same value in a signature of the user's choice. */

@@ -20,7 +20,8 @@ typedef struct tsr_variable tsr_variable;
 /* How a module passes x on. `arg` is what it was created with. */
 typedef tsr_tensor *tsr_forward_fn(tsr_module *m, tsr_tensor *x, void *arg);
 
-/* --- where parameters live, what they are made of ---------------------------------------------- */
+/* --- where parameters live, what they are made of ----------------------------------------------
+ */
 typedef struct tsr_nn_opts {
     const tsr_placement *placement;
     tsr_sbp sbp;     /* of parameters: TSR_B (data parallel), TSR_S(0) (sharded), ... */
@@ -31,12 +32,12 @@ typedef struct tsr_nn_opts {
 typedef enum tsr_init_kind {
     TSR_INIT_ZEROS = 0,
     TSR_INIT_ONES,
-    TSR_INIT_CONSTANT,       /* a */
-    TSR_INIT_UNIFORM,        /* a <= x < b */
-    TSR_INIT_NORMAL,         /* mean a, standard deviation b */
+    TSR_INIT_CONSTANT,        /* a */
+    TSR_INIT_UNIFORM,         /* a <= x < b */
+    TSR_INIT_NORMAL,          /* mean a, standard deviation b */
     TSR_INIT_KAIMING_UNIFORM, /* a: negative slope; bound gain*sqrt(3/fan) */
-    TSR_INIT_KAIMING_NORMAL, /* a: negative slope; std gain/sqrt(fan) */
-    TSR_INIT_XAVIER_UNIFORM, /* a: gain (0 = 1) */
+    TSR_INIT_KAIMING_NORMAL,  /* a: negative slope; std gain/sqrt(fan) */
+    TSR_INIT_XAVIER_UNIFORM,  /* a: gain (0 = 1) */
     TSR_INIT_XAVIER_NORMAL,
 } tsr_init_kind;
 /* As torch.nn.init: fans from the global shape (o, i, ...): fan_in = i*rest, fan_out = o*rest. */
@@ -46,7 +47,8 @@ typedef struct tsr_init {
     bool fan_out; /* kaiming: by fan_out */
 } tsr_init;
 
-/* --- building modules ----------------------------------------------------------------------------- */
+/* --- building modules
+ * ----------------------------------------------------------------------------- */
 /* A module of the user's own. forward may be NULL for a mere container (applies its children in
  * order). `arg` is passed to forward; free_arg (may be NULL) frees it with the module. NULL on
  * error (tsr_last_error); NULL children and modules pass through all calls as errors. */
@@ -58,10 +60,10 @@ TSR_API tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_mod
 TSR_API tsr_module *tsr_module_child(const tsr_module *m, const char *name);
 TSR_API tsr_module *tsr_module_child_at(const tsr_module *m, int i); /* NULL past the end */
 /* A parameter (trained) or a buffer (not) of global shape dims; sbp TSR_AUTO: the module's. */
-TSR_API tsr_variable *tsr_module_param(tsr_module *m, const char *name, tsr_dims dims,
-                                       tsr_sbp sbp, tsr_init init);
-TSR_API tsr_variable *tsr_module_buffer(tsr_module *m, const char *name, tsr_dims dims,
-                                        tsr_sbp sbp, tsr_init init);
+TSR_API tsr_variable *tsr_module_param(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
+                                       tsr_init init);
+TSR_API tsr_variable *tsr_module_buffer(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
+                                        tsr_init init);
 /* Frees a root module (NULL is fine). Its graphs can't be compiled any more. */
 TSR_API void tsr_module_destroy(tsr_module *m);
 
@@ -74,25 +76,29 @@ TSR_API tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, c
 TSR_API tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int line);
 #define tsr_apply(m, x) tsr_apply_at((m), (x), TSR_HERE)
 
-/* --- layers, with PyTorch's names and initial distributions --------------------------------------- */
+/* --- layers, with PyTorch's names and initial distributions
+ * --------------------------------------- */
 /* "weight" (out, in), "bias" (out). */
 TSR_API tsr_module *tsr_nn_linear(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,
                                   bool bias);
 /* "weight" (out, in/groups, kh, kw), "bias" (out). conv may be NULL. */
 TSR_API tsr_module *tsr_nn_conv2d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,
                                   int kernel, bool bias, const tsr_conv2d_opts *conv);
-/* "weight", "bias", buffers "running_mean", "running_var" (c); (R, c) split S(0) with TSR_BN_LOCAL. bn may be NULL. */
+/* "weight", "bias", buffers "running_mean", "running_var" (c); (R, c) split S(0) with TSR_BN_LOCAL.
+ * bn may be NULL. */
 TSR_API tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
                                       const tsr_batch_norm_opts *bn);
 TSR_API tsr_module *tsr_nn_relu(tsr_world *w, const tsr_nn_opts *o);
 TSR_API tsr_module *tsr_nn_relu6(tsr_world *w, const tsr_nn_opts *o);
 TSR_API tsr_module *tsr_nn_identity(tsr_world *w, const tsr_nn_opts *o);
 TSR_API tsr_module *tsr_nn_dropout(tsr_world *w, const tsr_nn_opts *o, double p);
-TSR_API tsr_module *tsr_nn_max_pool2d(tsr_world *w, const tsr_nn_opts *o, const tsr_pool2d_opts *pool);
+TSR_API tsr_module *tsr_nn_max_pool2d(tsr_world *w, const tsr_nn_opts *o,
+                                      const tsr_pool2d_opts *pool);
 /* An empty container; children are applied in the order in which they were added. */
 TSR_API tsr_module *tsr_nn_sequential(tsr_world *w, const tsr_nn_opts *o);
 
-/* --- variables -------------------------------------------------------------------------------------- */
+/* --- variables
+ * -------------------------------------------------------------------------------------- */
 /* Visits all variables below m, depth first in order of creation; stops at the first error. */
 typedef tsr_status tsr_variable_fn(tsr_variable *v, const char *qualified_name, void *arg);
 TSR_API tsr_status tsr_module_visit(tsr_module *m, tsr_variable_fn *fn, void *arg);
@@ -104,15 +110,17 @@ TSR_API tsr_dims tsr_variable_dims(const tsr_variable *v);
 TSR_API tsr_dtype tsr_variable_dtype(const tsr_variable *v);
 TSR_API tsr_sbp tsr_variable_sbp(const tsr_variable *v);
 TSR_API bool tsr_variable_trainable(const tsr_variable *v);
-/* Sets the global value (each rank keeps its part); every rank passes the same data. Not collective. */
+/* Sets the global value (each rank keeps its part); every rank passes the same data. Not
+ * collective. */
 TSR_API tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t bytes);
 /* Reads the global value. Collective over all ranks (it may have to be gathered). */
 TSR_API tsr_status tsr_variable_get(tsr_variable *v, void *data, size_t bytes);
 
-/* --- weights ---------------------------------------------------------------------------------------- */
+/* --- weights
+ * ---------------------------------------------------------------------------------------- */
 typedef struct tsr_load_opts {
     size_t size;
-    bool strict;         /* missing or extra names are an error that lists them */
+    bool strict; /* missing or extra names are an error that lists them */
 } tsr_load_opts;
 #define TSR_LOAD_OPTS(...) (&(const tsr_load_opts){.size = sizeof(tsr_load_opts), __VA_ARGS__})
 /*
@@ -126,7 +134,8 @@ TSR_API tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts
  * reads. Collective over all ranks; rank 0 writes. */
 TSR_API tsr_status tsr_save(tsr_module *m, const char *path);
 
-/* --- models ----------------------------------------------------------------------------------------- */
+/* --- models
+ * ----------------------------------------------------------------------------------------- */
 typedef enum tsr_mobilenet_variant {
     TSR_MOBILENET_TORCHVISION = 0,
     TSR_MOBILENET_CIFAR, /* stride 1 in the stem and the second stage */
@@ -147,7 +156,7 @@ typedef struct tsr_mobilenet_v2_opts {
     tsr_dtype dtype; /* default TSR_F32 */
     uint64_t seed;
 } tsr_mobilenet_v2_opts;
-#define TSR_MOBILENET_V2_OPTS(...)                                                                 \
+#define TSR_MOBILENET_V2_OPTS(...) \
     (&(const tsr_mobilenet_v2_opts){.size = sizeof(tsr_mobilenet_v2_opts), __VA_ARGS__})
 /* torchvision's mobilenet_v2, with its parameter names: x (n,3,h,w) -> logits (n,num_classes).
  * sbp: of the parameters. */
@@ -162,22 +171,24 @@ typedef struct tsr_convnet_opts {
     tsr_dtype dtype;
     uint64_t seed;
 } tsr_convnet_opts;
-#define TSR_CONVNET_OPTS(...) (&(const tsr_convnet_opts){.size = sizeof(tsr_convnet_opts), __VA_ARGS__})
+#define TSR_CONVNET_OPTS(...) \
+    (&(const tsr_convnet_opts){.size = sizeof(tsr_convnet_opts), __VA_ARGS__})
 /* layer1, layer2: 5x5 convolution (16, 32 channels), batch norm, ReLU, 2x2 max pool; then fc. */
 TSR_API tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                                 const tsr_convnet_opts *opts);
 
 typedef struct tsr_mlp_opts {
     size_t size;
-    int64_t inputs;         /* features; needed */
-    int64_t hidden;         /* default 128 */
-    int64_t outputs;        /* default 10 */
-    int layers;             /* linear layers; default 2; ReLU between */
+    int64_t inputs;  /* features; needed */
+    int64_t hidden;  /* default 128 */
+    int64_t outputs; /* default 10 */
+    int layers;      /* linear layers; default 2; ReLU between */
     tsr_dtype dtype;
     uint64_t seed;
 } tsr_mlp_opts;
 #define TSR_MLP_OPTS(...) (&(const tsr_mlp_opts){.size = sizeof(tsr_mlp_opts), __VA_ARGS__})
-/* Flattens x from axis 1, then linear layers "0", "2", "4", ... with ReLU between (as nn.Sequential). */
+/* Flattens x from axis 1, then linear layers "0", "2", "4", ... with ReLU between (as
+ * nn.Sequential). */
 TSR_API tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                             const tsr_mlp_opts *opts);
 

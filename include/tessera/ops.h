@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations on tensors. Each is declared, not run; each checks shapes and dtypes at once. Shapes in
- * comments are global. Operands share a placement. None is collective, but all ranks must declare
- * the same. Errors are sticky (see graph.h). Axes may be negative: from the end.
+ * Operations on tensors. Each is declared, not run; each checks shapes and dtypes at once. Shapes
+ * in comments are global. Operands share a placement. None is collective, but all ranks must
+ * declare the same. Errors are sticky (see graph.h). Axes may be negative: from the end.
  */
 #ifndef TESSERA_OPS_H
 #define TESSERA_OPS_H
@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Declares tsr_NAME_at(ARGS, file, line). */
-#define TSR_OP(name, ...)                                                                          \
+#define TSR_OP(name, ...) \
     TSR_API tsr_tensor *tsr_##name##_at(__VA_ARGS__, const char *file, int line)
 
 /* --- element-wise, x of any shape, floating point ------------------------------------------- */
@@ -74,7 +74,7 @@ typedef struct tsr_axes {
     int axis[TSR_MAX_NDIM];
 } tsr_axes;
 #ifndef __cplusplus
-#define TSR_AXES(...)                                                                              \
+#define TSR_AXES(...) \
     ((tsr_axes){.n = (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), .axis = {__VA_ARGS__}})
 #define TSR_ALL_AXES ((tsr_axes){.n = 0})
 #endif
@@ -92,9 +92,10 @@ TSR_OP(argmax, tsr_tensor *x, int axis); /* i64, the axis dropped; the lowest in
 #define tsr_argmax(x, axis) tsr_argmax_at((x), (axis), TSR_HERE)
 
 /* --- matrix products -------------------------------------------------------------------------- */
-TSR_OP(matmul, tsr_tensor *a, tsr_tensor *b);                 /* (m,k) x (k,n) -> (m,n) */
+TSR_OP(matmul, tsr_tensor *a, tsr_tensor *b);                     /* (m,k) x (k,n) -> (m,n) */
 TSR_OP(matmul_t, tsr_tensor *a, tsr_tensor *b, bool ta, bool tb); /* of transposes */
-TSR_OP(linear, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b); /* (...,k), (n,k), (n) or NULL -> (...,n) */
+TSR_OP(linear, tsr_tensor *x, tsr_tensor *w,
+       tsr_tensor *b); /* (...,k), (n,k), (n) or NULL -> (...,n) */
 #define tsr_matmul(a, b) tsr_matmul_at((a), (b), TSR_HERE)
 #define tsr_matmul_t(a, b, ta, tb) tsr_matmul_t_at((a), (b), (ta), (tb), TSR_HERE)
 #define tsr_linear(x, w, b) tsr_linear_at((x), (w), (b), TSR_HERE)
@@ -108,19 +109,21 @@ typedef struct tsr_conv2d_opts {
     int dilation[2]; /* default 1 */
     int64_t groups;  /* default 1; C = depthwise */
 } tsr_conv2d_opts;
-#define TSR_CONV2D_OPTS(...) (&(const tsr_conv2d_opts){.size = sizeof(tsr_conv2d_opts), __VA_ARGS__})
+#define TSR_CONV2D_OPTS(...) \
+    (&(const tsr_conv2d_opts){.size = sizeof(tsr_conv2d_opts), __VA_ARGS__})
 /* (n,c,h,w), (o,c/groups,kh,kw), (o) or NULL -> (n,o,h',w'). opts may be NULL. */
 TSR_OP(conv2d, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr_conv2d_opts *opts);
 #define tsr_conv2d(x, w, b, opts) tsr_conv2d_at((x), (w), (b), (opts), TSR_HERE)
 
 typedef struct tsr_pool2d_opts {
     size_t size;
-    int kernel[2];  /* needed */
-    int stride[2];  /* default: the kernel */
-    int padding[2]; /* default 0, at most half the kernel */
+    int kernel[2];         /* needed */
+    int stride[2];         /* default: the kernel */
+    int padding[2];        /* default 0, at most half the kernel */
     int count_include_pad; /* avg: default yes, as PyTorch; TSR_OFF: divide by what is inside */
 } tsr_pool2d_opts;
-#define TSR_POOL2D_OPTS(...) (&(const tsr_pool2d_opts){.size = sizeof(tsr_pool2d_opts), __VA_ARGS__})
+#define TSR_POOL2D_OPTS(...) \
+    (&(const tsr_pool2d_opts){.size = sizeof(tsr_pool2d_opts), __VA_ARGS__})
 TSR_OP(max_pool2d, tsr_tensor *x, const tsr_pool2d_opts *opts);
 TSR_OP(avg_pool2d, tsr_tensor *x, const tsr_pool2d_opts *opts);
 TSR_OP(adaptive_avg_pool2d, tsr_tensor *x, int64_t out_h, int64_t out_w);
@@ -140,7 +143,7 @@ typedef struct tsr_batch_norm_opts {
     tsr_bn_stats stats;
     int parts; /* R of TSR_BN_LOCAL; default: the ranks of x's placement at declaration */
 } tsr_batch_norm_opts;
-#define TSR_BATCH_NORM_OPTS(...)                                                                   \
+#define TSR_BATCH_NORM_OPTS(...) \
     (&(const tsr_batch_norm_opts){.size = sizeof(tsr_batch_norm_opts), __VA_ARGS__})
 /*
  * x (n,c,h,w) or (n,c); gamma, beta (c). running_mean, running_var: variables (c), or (R,c) with
@@ -149,14 +152,15 @@ typedef struct tsr_batch_norm_opts {
  */
 TSR_OP(batch_norm, tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta, tsr_tensor *running_mean,
        tsr_tensor *running_var, const tsr_batch_norm_opts *opts);
-#define tsr_batch_norm(x, gamma, beta, mean, var, opts)                                            \
+#define tsr_batch_norm(x, gamma, beta, mean, var, opts) \
     tsr_batch_norm_at((x), (gamma), (beta), (mean), (var), (opts), TSR_HERE)
 TSR_OP(softmax, tsr_tensor *x, int axis);
 TSR_OP(log_softmax, tsr_tensor *x, int axis);
 #define tsr_softmax(x, axis) tsr_softmax_at((x), (axis), TSR_HERE)
 #define tsr_log_softmax(x, axis) tsr_log_softmax_at((x), (axis), TSR_HERE)
 
-/* --- losses ------------------------------------------------------------------------------------ */
+/* --- losses ------------------------------------------------------------------------------------
+ */
 typedef enum tsr_reduction {
     TSR_MEAN = 0, /* by the global count, uneven shards or not */
     TSR_SUM,
@@ -169,7 +173,7 @@ typedef struct tsr_cross_entropy_opts {
     bool has_ignore_index;
     int64_t ignore_index; /* labels that count nothing; a mean divides by the others' number */
 } tsr_cross_entropy_opts;
-#define TSR_CROSS_ENTROPY_OPTS(...)                                                                \
+#define TSR_CROSS_ENTROPY_OPTS(...) \
     (&(const tsr_cross_entropy_opts){.size = sizeof(tsr_cross_entropy_opts), __VA_ARGS__})
 /* logits (n,c), labels i64 (n) -> scalar, or (n). A label outside [0, c) is an error of the run. */
 TSR_OP(cross_entropy_with, tsr_tensor *logits, tsr_tensor *labels,
@@ -180,7 +184,8 @@ TSR_OP(cross_entropy, tsr_tensor *logits, tsr_tensor *labels, tsr_reduction redu
 TSR_OP(mse_loss, tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction);
 #define tsr_mse_loss(x, y, reduction) tsr_mse_loss_at((x), (y), (reduction), TSR_HERE)
 
-/* --- random -------------------------------------------------------------------------------------- */
+/* --- random --------------------------------------------------------------------------------------
+ */
 /* Zeroes each element with probability p and scales the others by 1/(1-p), in training graphs; the
  * mask depends on the graph's seed, the layer, the training step and the element's global index. */
 TSR_OP(dropout, tsr_tensor *x, double p);
@@ -192,14 +197,15 @@ TSR_OP(normal, tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
        const tsr_placement *p, tsr_sbp sbp, double mean, double std);
 TSR_OP(full, tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p, tsr_sbp sbp,
        double value);
-#define tsr_uniform(g, name, dtype, dims, p, sbp, low, high)                                       \
+#define tsr_uniform(g, name, dtype, dims, p, sbp, low, high) \
     tsr_uniform_at((g), (name), (dtype), (dims), (p), (sbp), (low), (high), TSR_HERE)
-#define tsr_normal(g, name, dtype, dims, p, sbp, mean, std)                                        \
+#define tsr_normal(g, name, dtype, dims, p, sbp, mean, std) \
     tsr_normal_at((g), (name), (dtype), (dims), (p), (sbp), (mean), (std), TSR_HERE)
-#define tsr_full(g, dtype, dims, p, sbp, value)                                                    \
+#define tsr_full(g, dtype, dims, p, sbp, value) \
     tsr_full_at((g), (dtype), (dims), (p), (sbp), (value), TSR_HERE)
 
-/* --- shape --------------------------------------------------------------------------------------- */
+/* --- shape ---------------------------------------------------------------------------------------
+ */
 TSR_OP(reshape, tsr_tensor *x, tsr_dims dims); /* one axis may be -1: the rest */
 TSR_OP(flatten, tsr_tensor *x, int from_axis); /* joins the axes from from_axis on */
 TSR_OP(transpose, tsr_tensor *x, int a, int b);

@@ -14,10 +14,11 @@ typedef struct tsr_plan tsr_plan;
 
 typedef struct tsr_compile_opts {
     size_t size;
-    double bucket_mb; /* gradients' reductions are joined up to this size; default 4, TSR_OFF: none */
-    bool no_fusion;   /* lower op by op */
+    double
+        bucket_mb;  /* gradients' reductions are joined up to this size; default 4, TSR_OFF: none */
+    bool no_fusion; /* lower op by op */
 } tsr_compile_opts;
-#define TSR_COMPILE_OPTS(...)                                                                      \
+#define TSR_COMPILE_OPTS(...) \
     (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), __VA_ARGS__})
 
 /*
@@ -77,19 +78,19 @@ TSR_API const char *tsr_plan_explain(tsr_plan *plan);
 
 typedef struct tsr_plan_info {
     size_t size;
-    double compile_s;       /* all of tsr_compile on this rank */
-    double infer_s;         /* of it: choosing signatures */
-    double init_s;          /* of it: giving new variables their first values */
-    double library_s;       /* of it: making kernels (the libraries' own set-up) */
-    double cost_s;          /* the model's estimate of a step */
-    bool exact;             /* inference proved its choice to be the cheapest */
+    double compile_s; /* all of tsr_compile on this rank */
+    double infer_s;   /* of it: choosing signatures */
+    double init_s;    /* of it: giving new variables their first values */
+    double library_s; /* of it: making kernels (the libraries' own set-up) */
+    double cost_s;    /* the model's estimate of a step */
+    bool exact;       /* inference proved its choice to be the cheapest */
     int ops, steps, collectives;
-    uint64_t comm_bytes;    /* that this rank reads from its peers in a run */
+    uint64_t comm_bytes;     /* that this rank reads from its peers in a run */
     size_t activation_bytes; /* the plan's block of the arena on this rank */
-    size_t variable_bytes;  /* variables that this graph uses, this rank's shards */
-    size_t port_bytes;      /* inputs and outputs, this rank's shards */
+    size_t variable_bytes;   /* variables that this graph uses, this rank's shards */
+    size_t port_bytes;       /* inputs and outputs, this rank's shards */
     int64_t runs;
-    double run_s;           /* of all runs */
+    double run_s;             /* of all runs */
     double compute_s, comm_s; /* of it in kernels, in collectives (with waiting) */
 } tsr_plan_info;
 /* Fills *info up to info->size, which the caller sets. */

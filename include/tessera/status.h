@@ -10,24 +10,24 @@ extern "C" {
 #endif
 
 /* X(name, number, what kind of error). Numbers are ABI: appended only. */
-#define TSR_STATUS_MAP(X)                                                                          \
-    X(OK, 0, "success")                                                                            \
-    X(END, 1, "end of the data")                                                                   \
-    X(ERR_NO_MEMORY, -1, "out of memory")                                                          \
-    X(ERR_INVALID, -2, "invalid argument")                                                         \
-    X(ERR_STATE, -3, "call not valid in this state")                                               \
-    X(ERR_UNSUPPORTED, -4, "not supported")                                                        \
-    X(ERR_SHAPE, -5, "shapes do not fit")                                                          \
-    X(ERR_DTYPE, -6, "dtype does not fit")                                                         \
-    X(ERR_SBP, -7, "illegal signature")                                                            \
-    X(ERR_PLACEMENT, -8, "placement does not fit")                                                 \
-    X(ERR_IO, -9, "input/output failed")                                                           \
-    X(ERR_FORMAT, -10, "malformed file or text")                                                   \
-    X(ERR_MISMATCH, -11, "ranks disagree")                                                         \
-    X(ERR_TIMEOUT, -12, "timed out")                                                               \
-    X(ERR_REMOTE, -13, "another rank failed")                                                      \
-    X(ERR_DEAD, -14, "another rank died")                                                          \
-    X(ERR_BACKEND, -15, "a library below failed")                                                  \
+#define TSR_STATUS_MAP(X)                            \
+    X(OK, 0, "success")                              \
+    X(END, 1, "end of the data")                     \
+    X(ERR_NO_MEMORY, -1, "out of memory")            \
+    X(ERR_INVALID, -2, "invalid argument")           \
+    X(ERR_STATE, -3, "call not valid in this state") \
+    X(ERR_UNSUPPORTED, -4, "not supported")          \
+    X(ERR_SHAPE, -5, "shapes do not fit")            \
+    X(ERR_DTYPE, -6, "dtype does not fit")           \
+    X(ERR_SBP, -7, "illegal signature")              \
+    X(ERR_PLACEMENT, -8, "placement does not fit")   \
+    X(ERR_IO, -9, "input/output failed")             \
+    X(ERR_FORMAT, -10, "malformed file or text")     \
+    X(ERR_MISMATCH, -11, "ranks disagree")           \
+    X(ERR_TIMEOUT, -12, "timed out")                 \
+    X(ERR_REMOTE, -13, "another rank failed")        \
+    X(ERR_DEAD, -14, "another rank died")            \
+    X(ERR_BACKEND, -15, "a library below failed")    \
     X(ERR_INTERNAL, -16, "internal error")
 
 typedef enum tsr_status {

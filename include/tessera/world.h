@@ -24,11 +24,12 @@ typedef enum tsr_log_level {
 typedef void tsr_log_fn(void *arg, tsr_log_level level, const char *text);
 
 typedef struct tsr_world_opts {
-    size_t size;        /* of this struct */
-    double timeout_s;   /* how long a rank waits for the others in a collective; 0 = 60 */
-    int threads;        /* compute threads of this rank; 0 = cores / ranks of this machine, at least 1 */
-    size_t arena_bytes; /* address space kept for this rank's tensors; 0 = by the machine's memory */
-    tsr_log_fn *log;    /* NULL = warnings and errors to stderr */
+    size_t size;      /* of this struct */
+    double timeout_s; /* how long a rank waits for the others in a collective; 0 = 60 */
+    int threads; /* compute threads of this rank; 0 = cores / ranks of this machine, at least 1 */
+    size_t
+        arena_bytes; /* address space kept for this rank's tensors; 0 = by the machine's memory */
+    tsr_log_fn *log; /* NULL = warnings and errors to stderr */
     void *log_arg;
 } tsr_world_opts;
 

@@ -157,13 +157,16 @@ void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **o
         if (!x[i] || x[i]->failed)
             return;
         if (x[i]->graph != g) {
-            tsri_graph_fail(g, loc, TSR_ERR_INVALID, "gradients: x[%d] belongs to another graph", i);
+            tsri_graph_fail(g, loc, TSR_ERR_INVALID, "gradients: x[%d] belongs to another graph",
+                            i);
             return;
         }
     }
     if (!tsri_is_float(y->dtype)) {
-        tsri_graph_fail(g, loc, TSR_ERR_DTYPE, "gradients: y is %s; only floating-point values have "
-                        "gradients", tsr_dtype_name(y->dtype));
+        tsri_graph_fail(g, loc, TSR_ERR_DTYPE,
+                        "gradients: y is %s; only floating-point values have "
+                        "gradients",
+                        tsr_dtype_name(y->dtype));
         return;
     }
     if (!tsri_differentiate(y, n, x, out_dx, loc)) {
@@ -173,6 +176,6 @@ void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **o
     }
     for (int i = 0; i < n; i++)
         if (!out_dx[i])
-            out_dx[i] = tsri_graph_fail(g, loc, TSR_ERR_STATE,
-                                        "gradients: y does not depend on x[%d]", i);
+            out_dx[i] =
+                tsri_graph_fail(g, loc, TSR_ERR_STATE, "gradients: y does not depend on x[%d]", i);
 }

@@ -23,9 +23,9 @@
  * (and may do nothing else), `finish` returns when dst is complete. src must stay untouched until
  * `release`, which returns when no peer reads src (or, for two-phase all-reduce, dst) any more.
  * Calls of one group are started, and finished, in the same order by all its members.
- * src and dst do not overlap; they may be the same in a group of one, and at a broadcast's root. What
- * peers read (src, unless the kind says otherwise, and dst of a two-phase all-reduce) lies in this
- * rank's region. The sum of bools is their "or".
+ * src and dst do not overlap; they may be the same in a group of one, and at a broadcast's root.
+ * What peers read (src, unless the kind says otherwise, and dst of a two-phase all-reduce) lies in
+ * this rank's region. The sum of bools is their "or".
  */
 #ifndef TESSERA_COMM_COMM_H
 #define TESSERA_COMM_COMM_H
@@ -103,8 +103,8 @@ typedef struct tsri_comm_ops {
     tsr_status (*start)(tsri_group *g, const tsri_coll *coll, tsri_ticket *out_ticket);
     tsr_status (*finish)(tsri_group *g, tsri_ticket *ticket);
     tsr_status (*release)(tsri_group *g, tsri_ticket *ticket);
-    /* Every rank's `bytes` bytes (a number all agree on, at most 64 KiB), in rank order, into `all`:
-     * host data for agreeing on programs and errors. Collective over the world. */
+    /* Every rank's `bytes` bytes (a number all agree on, at most 64 KiB), in rank order, into
+     * `all`: host data for agreeing on programs and errors. Collective over the world. */
     tsr_status (*exchange)(struct tsri_comm *c, const void *mine, size_t bytes, void *all);
     /* Poisons the world: every rank that waits, or will, gets TSR_ERR_REMOTE with this text. */
     void (*abort)(struct tsri_comm *c, const char *text);

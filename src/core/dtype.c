@@ -7,9 +7,9 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[TSR_DTYPE_COUNT_] = {
-    [TSR_DTYPE_NONE] = {"?", 0},  [TSR_DTYPE_F32] = {"f32", 4}, [TSR_DTYPE_F16] = {"f16", 2},
+    [TSR_DTYPE_NONE] = {"?", 0},    [TSR_DTYPE_F32] = {"f32", 4}, [TSR_DTYPE_F16] = {"f16", 2},
     [TSR_DTYPE_BF16] = {"bf16", 2}, [TSR_DTYPE_F64] = {"f64", 8}, [TSR_DTYPE_I64] = {"i64", 8},
-    [TSR_DTYPE_I32] = {"i32", 4}, [TSR_DTYPE_U8] = {"u8", 1},   [TSR_DTYPE_BOOL] = {"bool", 1},
+    [TSR_DTYPE_I32] = {"i32", 4},   [TSR_DTYPE_U8] = {"u8", 1},   [TSR_DTYPE_BOOL] = {"bool", 1},
 };
 
 static bool is_valid(tsr_dtype dtype)

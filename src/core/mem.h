@@ -38,7 +38,7 @@ char *tsri_pool_printf(tsri_pool *pool, const char *fmt, ...) TSR_PRINTF(2, 3);
 /* A growing array of `type`: TSRI_PUSH(pool, ptr, count, capacity) makes room for one more in
  * pool memory (old storage stays in the pool) and evaluates to whether it could. */
 bool tsri_pool_grow(tsri_pool *pool, void **items, int count, int *capacity, size_t item_bytes);
-#define TSRI_PUSH(pool, items, count, capacity)                                                    \
+#define TSRI_PUSH(pool, items, count, capacity) \
     tsri_pool_grow((pool), (void **)&(items), (count), &(capacity), sizeof *(items))
 
 #endif

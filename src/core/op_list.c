@@ -37,6 +37,7 @@ bool tsri_unary_saves_output(tsri_unary_fn fn)
 
 const char *tsri_binary_name(tsri_binary_fn fn)
 {
-    static const char *const names[TSRI_BINARY_COUNT_] = {"add", "sub", "mul", "div", "pow", "equal"};
+    static const char *const names[TSRI_BINARY_COUNT_] = {"add", "sub", "mul",
+                                                          "div", "pow", "equal"};
     return (unsigned)fn < TSRI_BINARY_COUNT_ ? names[fn] : "?";
 }

@@ -13,8 +13,8 @@
 /* X(ENUM, name) */
 #define TSRI_OP_LIST(X)                                                                            \
     /* Sources: no kernel; the executor provides their buffers. */                                 \
-    X(INPUT, input)       /* () -> x: fed before a run */                                          \
-    X(VARIABLE, variable) /* () -> x: reads a variable in place */                                 \
+    X(INPUT, input)         /* () -> x: fed before a run */                                        \
+    X(VARIABLE, variable)   /* () -> x: reads a variable in place */                               \
     X(TO_GLOBAL, to_global) /* (x) -> x: a signature, and nothing else */                          \
     /* Element-wise. (x) -> y, by attrs.unary.fn; gradient (saved, dy) -> dx. */                   \
     X(UNARY, unary)                                                                                \
@@ -24,7 +24,7 @@
     X(BINARY, binary) /* (x, y) -> z by attrs.binary.fn, broadcasting from the right */            \
     X(ADD_N, add_n)   /* (x0, x1, ...) -> sum: all one shape; gradients meeting */                 \
     X(BROADCAST_TO, broadcast_to) /* (x) -> y: NumPy broadcasting to attrs.shape */                \
-    X(REDUCE, reduce) /* (x) -> y: attrs.reduce: sum*scale, max, min over axes */                  \
+    X(REDUCE, reduce)             /* (x) -> y: attrs.reduce: sum*scale, max, min over axes */      \
     X(ARGMAX, argmax) /* (x) -> i64 index along attrs.axis; lowest index wins; axis not split */   \
     /* Matrix products. */                                                                         \
     X(MATMUL, matmul)       /* (a, b) -> op(a) op(b), 2-D, attrs.matmul */                         \
@@ -36,54 +36,54 @@
     X(CONV2D_DX, conv2d_dx) /* (dy, w) -> dx */                                                    \
     X(CONV2D_DW, conv2d_dw) /* (x, dy) -> dw */                                                    \
     /* Pooling; attrs.pool. */                                                                     \
-    X(MAX_POOL, max_pool)           /* (x) -> y, idx i32: offset inside the plane h*W + w */       \
-    X(MAX_POOL_DX, max_pool_dx)     /* (idx, dy) -> dx */                                          \
-    X(AVG_POOL, avg_pool)           /* (x) -> y */                                                 \
-    X(AVG_POOL_DX, avg_pool_dx)     /* (dy) -> dx */                                               \
-    X(ADAPTIVE_POOL, adaptive_pool) /* (x) -> y[n, c, oh, ow]: mean of window i*H/oh .. */         \
+    X(MAX_POOL, max_pool)                 /* (x) -> y, idx i32: offset inside the plane h*W + w */ \
+    X(MAX_POOL_DX, max_pool_dx)           /* (idx, dy) -> dx */                                    \
+    X(AVG_POOL, avg_pool)                 /* (x) -> y */                                           \
+    X(AVG_POOL_DX, avg_pool_dx)           /* (dy) -> dx */                                         \
+    X(ADAPTIVE_POOL, adaptive_pool)       /* (x) -> y[n, c, oh, ow]: mean of window i*H/oh .. */   \
     X(ADAPTIVE_POOL_DX, adaptive_pool_dx) /* (dy) -> dx */                                         \
     /* Batch norm over x[n, c, h, w] (or [n, c]); attrs.bn. stats f64 [R, 2, c]: per virtual       \
      * batch (R = 1: the global one) the sums of x and x^2. With N the global count per channel of \
      * the virtual batch: m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps). */      \
-    X(BN_STATS, bn_stats)         /* (x) -> stats */                                               \
-    X(BN_APPLY, bn_apply)         /* (x, stats, gamma, beta) -> (x-m) r gamma + beta */            \
-    X(BN_BWD_STATS, bn_bwd_stats) /* (x, stats, dy) -> f64 [R, 2, c]: sums of dy, dy*xhat */       \
-    X(BN_BWD_APPLY, bn_bwd_apply) /* (x, stats, gamma, dy, bstats) -> dx */                        \
+    X(BN_STATS, bn_stats)           /* (x) -> stats */                                             \
+    X(BN_APPLY, bn_apply)           /* (x, stats, gamma, beta) -> (x-m) r gamma + beta */          \
+    X(BN_BWD_STATS, bn_bwd_stats)   /* (x, stats, dy) -> f64 [R, 2, c]: sums of dy, dy*xhat */     \
+    X(BN_BWD_APPLY, bn_bwd_apply)   /* (x, stats, gamma, dy, bstats) -> dx */                      \
     X(BN_PARAM_GRAD, bn_param_grad) /* (bstats) -> dgamma[c], dbeta[c]: summed over R */           \
-    X(BN_RUNNING, bn_running)     /* (stats, mean, var) -> mean', var': ([c], or [R, c]), running  \
-                                     averages with momentum; var' takes N/(N-1) */                 \
-    X(BN_FOLD, bn_fold)           /* (gamma, beta, mean, var) -> scale[c], shift[c] */             \
-    X(SCALE_SHIFT, scale_shift)   /* (x, scale[c], shift[c]) -> x*scale + shift */                 \
+    X(BN_RUNNING, bn_running)   /* (stats, mean, var) -> mean', var': ([c], or [R, c]), running    \
+                                   averages with momentum; var' takes N/(N-1) */                   \
+    X(BN_FOLD, bn_fold)         /* (gamma, beta, mean, var) -> scale[c], shift[c] */               \
+    X(SCALE_SHIFT, scale_shift) /* (x, scale[c], shift[c]) -> x*scale + shift */                   \
     /* Fused by lowering only (never declared): batch norm and what follows it. */                 \
-    X(BN_ACT, bn_act)             /* (x, stats, gamma, beta) -> act(bn_apply) */                   \
-    X(BN_ACT_BWD_STATS, bn_act_bwd_stats) /* (x, stats, gamma, beta, dy) -> bstats of             \
+    X(BN_ACT, bn_act)                     /* (x, stats, gamma, beta) -> act(bn_apply) */           \
+    X(BN_ACT_BWD_STATS, bn_act_bwd_stats) /* (x, stats, gamma, beta, dy) -> bstats of              \
                                              act'(bn_apply(x)) dy */                               \
     X(BN_ACT_BWD_APPLY, bn_act_bwd_apply) /* (x, stats, gamma, beta, dy, bstats) -> dx */          \
     /* Softmax and losses; attrs.softmax.axis is not split. */                                     \
-    X(SOFTMAX, softmax)           /* (x) -> y; attrs.softmax.log */                                \
-    X(SOFTMAX_DX, softmax_dx)     /* (y, dy) -> dx; attrs.softmax.log */                           \
-    X(CE, ce)                     /* (x[n, c], label i64 [n]) -> loss[n], weight[n] (1, or 0 where  \
-                                     ignored), lse[n], in x's dtype; attrs.ce */                   \
-    X(CE_DX, ce_dx)               /* (x, label, lse, dl[n]) -> dx */                               \
+    X(SOFTMAX, softmax)       /* (x) -> y; attrs.softmax.log */                                    \
+    X(SOFTMAX_DX, softmax_dx) /* (y, dy) -> dx; attrs.softmax.log */                               \
+    X(CE, ce)                 /* (x[n, c], label i64 [n]) -> loss[n], weight[n] (1, or 0 where     \
+                                 ignored), lse[n], in x's dtype; attrs.ce */                       \
+    X(CE_DX, ce_dx)           /* (x, label, lse, dl[n]) -> dx */                                   \
     /* Random: Philox4x32-10, counter = (element's global index, step). */                         \
-    X(DROPOUT, dropout)           /* (x, step i64 []) -> x*mask/(1-p); its own gradient */         \
-    X(RANDOM, random)             /* () -> y: attrs.random */                                      \
-    X(FILL, fill)                 /* () -> y: attrs.fill */                                        \
+    X(DROPOUT, dropout) /* (x, step i64 []) -> x*mask/(1-p); its own gradient */                   \
+    X(RANDOM, random)   /* () -> y: attrs.random */                                                \
+    X(FILL, fill)       /* () -> y: attrs.fill */                                                  \
     /* Movement. */                                                                                \
-    X(RESHAPE, reshape)           /* (x) -> y: row-major order kept */                             \
-    X(PERMUTE, permute)           /* (x) -> y: y.shape[i] = x.shape[perm[i]] */                    \
-    X(COPY, copy)                 /* (x) -> x: lowering's layout change; any strides */            \
+    X(RESHAPE, reshape) /* (x) -> y: row-major order kept */                                       \
+    X(PERMUTE, permute) /* (x) -> y: y.shape[i] = x.shape[perm[i]] */                              \
+    X(COPY, copy)       /* (x) -> x: lowering's layout change; any strides */                      \
     /* Optimizers, in place: results alias the operands of the same name. hyper f64: see           \
      * src/optim. Multi-tensor forms are lowering's. */                                            \
-    X(SGD, sgd)                   /* (p, g, hyper[8]) -> p; (p, v, g, hyper) -> p, v */            \
-    X(ADAM, adam)                 /* (p, m, v, g, hyper[8]) -> p, m, v */                          \
-    X(ASSIGN, assign)             /* (x) -> variable */
+    X(SGD, sgd)       /* (p, g, hyper[8]) -> p; (p, v, g, hyper) -> p, v */                        \
+    X(ADAM, adam)     /* (p, m, v, g, hyper[8]) -> p, m, v */                                      \
+    X(ASSIGN, assign) /* (x) -> variable */
 
 typedef enum tsri_op_kind {
 #define TSRI_OP_ENUM(upper, lower) TSRI_OP_##upper,
     TSRI_OP_LIST(TSRI_OP_ENUM)
 #undef TSRI_OP_ENUM
-    TSRI_OP_COUNT_
+        TSRI_OP_COUNT_
 } tsri_op_kind;
 
 const char *tsri_op_name(tsri_op_kind kind);
@@ -159,7 +159,7 @@ typedef struct tsri_attrs {
         } softmax; /* and argmax */
         struct {
             int32_t stride[2], pad[2], dilation[2], kernel[2]; /* h, w */
-            int64_t groups;                                    /* global; kernels take theirs from desc */
+            int64_t groups; /* global; kernels take theirs from desc */
         } conv;
         struct {
             int32_t kernel[2], stride[2], pad[2];

@@ -12,7 +12,8 @@
 /* out[4] from counter[4] and key[2]. */
 void tsri_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
-/* A 64-bit key from a seed and a name (FNV-1a 64 of the name, mixed by splitmix64 with the seed). */
+/* A 64-bit key from a seed and a name (FNV-1a 64 of the name, mixed by splitmix64 with the seed).
+ */
 uint64_t tsri_rng_key(uint64_t seed, const char *name);
 
 /* The four words of block `index / 4` of `step`: element i of a tensor takes word i % 4. */

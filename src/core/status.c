@@ -11,8 +11,8 @@ static _Thread_local char error_text[4096];
 const char *tsr_status_name(tsr_status status)
 {
     switch (status) {
-#define NAME(name, number, text)                                                                   \
-    case TSR_##name:                                                                               \
+#define NAME(name, number, text) \
+    case TSR_##name:             \
         return "TSR_" #name;
         TSR_STATUS_MAP(NAME)
 #undef NAME
@@ -23,8 +23,8 @@ const char *tsr_status_name(tsr_status status)
 const char *tsr_status_text(tsr_status status)
 {
     switch (status) {
-#define TEXT(name, number, text)                                                                   \
-    case TSR_##name:                                                                               \
+#define TEXT(name, number, text) \
+    case TSR_##name:             \
         return text;
         TSR_STATUS_MAP(TEXT)
 #undef TEXT
@@ -63,7 +63,8 @@ tsr_status tsri_fail(tsr_status status, const char *fmt, ...)
 tsr_status tsri_fail_at(tsri_loc loc, tsr_status status, const char *fmt, ...)
 {
     char text[sizeof error_text];
-    int n = loc.file ? snprintf(text, sizeof text, "%s:%d: ", tsri_basename(loc.file), loc.line) : 0;
+    int n =
+        loc.file ? snprintf(text, sizeof text, "%s:%d: ", tsri_basename(loc.file), loc.line) : 0;
     if (n < 0 || (size_t)n >= sizeof text)
         n = 0;
     va_list ap;

@@ -22,19 +22,19 @@ void tsri_error_clear(void);
 /* The last path component of a file name, for messages. */
 const char *tsri_basename(const char *path);
 
-#define TSRI_TRY(expr)                                                                             \
-    do {                                                                                           \
-        tsr_status tsri_status_ = (expr);                                                          \
-        if (tsri_status_ != TSR_OK)                                                                \
-            return tsri_status_;                                                                   \
+#define TSRI_TRY(expr)                    \
+    do {                                  \
+        tsr_status tsri_status_ = (expr); \
+        if (tsri_status_ != TSR_OK)       \
+            return tsri_status_;          \
     } while (0)
 
 /* For functions that unwind: keeps the status in `status` and jumps. */
-#define TSRI_GOTO(expr, label)                                                                     \
-    do {                                                                                           \
-        status = (expr);                                                                           \
-        if (status != TSR_OK)                                                                      \
-            goto label;                                                                            \
+#define TSRI_GOTO(expr, label) \
+    do {                       \
+        status = (expr);       \
+        if (status != TSR_OK)  \
+            goto label;        \
     } while (0)
 
 #endif

@@ -52,7 +52,8 @@ void tsri_world_disown(tsri_owned *entry);
 void tsri_world_destroy_owned(tsr_world *world);
 
 /* Takes `bytes` of persistent, zeroed, 64-byte aligned memory from the top of the region, in which
- * peers can read it. Errors: TSR_ERR_NO_MEMORY naming both sizes and the option that raises them. */
+ * peers can read it. Errors: TSR_ERR_NO_MEMORY naming both sizes and the option that raises them.
+ */
 tsr_status tsri_region_alloc(tsri_region *region, size_t bytes, void **out_ptr);
 void tsri_region_free(tsri_region *region, void *ptr, size_t bytes);
 /* Makes sure that the bottom `bytes` of the region may be used by plans. */

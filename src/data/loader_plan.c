@@ -15,7 +15,8 @@ static tsr_status find_input(tsr_plan *plan, const char *name, tsri_plan_port **
     return tsri_fail(TSR_ERR_INVALID, "loader: the plan has no input named '%s'", name);
 }
 
-static tsr_status check_inputs(const tsr_loader *l, const tsri_plan_port *x, const tsri_plan_port *y)
+static tsr_status check_inputs(const tsr_loader *l, const tsri_plan_port *x,
+                               const tsri_plan_port *y)
 {
     const tsr_dims *d = &x->info.dims;
     int64_t rows = tsr_loader_peek_rows(l), c = tsr_dataset_channels(l->ds);
@@ -26,14 +27,15 @@ static tsr_status check_inputs(const tsr_loader *l, const tsri_plan_port *x, con
                          tsr_dtype_name(x->info.dtype), tsr_dtype_name(y->info.dtype),
                          tsr_dtype_name(l->opts.dtype));
     if (d->ndim != 4 || d->d[1] != c || d->d[2] != h || d->d[3] != w)
-        return tsri_fail(TSR_ERR_SHAPE, "loader: input x is not (rows,%lld,%lld,%lld)", (long long)c,
-                         (long long)h, (long long)w);
+        return tsri_fail(TSR_ERR_SHAPE, "loader: input x is not (rows,%lld,%lld,%lld)",
+                         (long long)c, (long long)h, (long long)w);
     if (rows && (d->d[0] != rows || y->info.dims.ndim != 1 || y->info.dims.d[0] != rows))
-        return tsri_fail(TSR_ERR_SHAPE,
-                         "loader: the next batch has %lld rows, inputs x and y have %lld and %lld; "
-                         "compile a plan of that size (tsr_loader_peek_rows), or drop the last batch",
-                         (long long)rows, (long long)d->d[0],
-                         (long long)(y->info.dims.ndim ? y->info.dims.d[0] : 0));
+        return tsri_fail(
+            TSR_ERR_SHAPE,
+            "loader: the next batch has %lld rows, inputs x and y have %lld and %lld; "
+            "compile a plan of that size (tsr_loader_peek_rows), or drop the last batch",
+            (long long)rows, (long long)d->d[0],
+            (long long)(y->info.dims.ndim ? y->info.dims.d[0] : 0));
     return TSR_OK;
 }
 

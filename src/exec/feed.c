@@ -33,8 +33,8 @@ static tsr_status check_bytes(const char *call, const tsri_plan_port *p, size_t 
 {
     if (got == want)
         return TSR_OK;
-    return tsri_fail(TSR_ERR_SHAPE, "%s: '%s' has %zu bytes (%s), not %zu", call, p->info.name, want,
-                     tsr_dtype_name(p->info.dtype), got);
+    return tsri_fail(TSR_ERR_SHAPE, "%s: '%s' has %zu bytes (%s), not %zu", call, p->info.name,
+                     want, tsr_dtype_name(p->info.dtype), got);
 }
 
 static bool is_here(const tsr_plan *plan, const tsri_plan_port *p)

@@ -49,7 +49,8 @@ tsr_status tsr_run(tsr_plan *plan)
     if (!plan)
         return tsri_fail(TSR_ERR_INVALID, "tsr_run: no plan (did tsr_compile fail?)");
     if (plan->world->is_virtual)
-        return tsri_fail(TSR_ERR_STATE, "tsr_run: a plan of a virtual world is for explaining only");
+        return tsri_fail(TSR_ERR_STATE,
+                         "tsr_run: a plan of a virtual world is for explaining only");
     if (plan->failed)
         return tsri_fail(TSR_ERR_STATE, "tsr_run: an earlier run of this plan failed: %.2000s",
                          tsr_last_error());

@@ -110,9 +110,9 @@ tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint
         if (!x[i]) {
             /* Its own error is the thread's last; the graph must learn of it. */
             if (g && g->status == TSR_OK)
-                *out_failed = tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: operand %d is missing%s%s",
-                                              op, i, tsr_last_error()[0] ? ": " : "",
-                                              tsr_last_error());
+                *out_failed =
+                    tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: operand %d is missing%s%s", op, i,
+                                    tsr_last_error()[0] ? ": " : "", tsr_last_error());
             return NULL;
         }
         if (x[i]->failed)

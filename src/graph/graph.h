@@ -35,13 +35,13 @@ struct tsri_op {
     tsr_tensor **in;
     tsr_tensor **out;
     const tsr_placement *placement;
-    tsr_sbp sbp;            /* INPUT, TO_GLOBAL, RANDOM, FILL, VARIABLE: the user's word; else AUTO */
-    tsr_variable *variable; /* VARIABLE: what it reads. Others: NULL */
+    tsr_sbp sbp; /* INPUT, TO_GLOBAL, RANDOM, FILL, VARIABLE: the user's word; else AUTO */
+    tsr_variable *variable;  /* VARIABLE: what it reads. Others: NULL */
     tsr_variable *writes[4]; /* in-place ops: the variable behind result i, NULL: a fresh value */
-    bool from_local;        /* INPUT: fed per rank */
-    const char *name;       /* scope, or the user's name; "" if neither */
+    bool from_local;         /* INPUT: fed per rank */
+    const char *name;        /* scope, or the user's name; "" if neither */
     tsri_loc loc;
-    bool backward;          /* declared by differentiation or an optimizer */
+    bool backward; /* declared by differentiation or an optimizer */
 };
 
 /* A port: a named input or output. */
@@ -76,14 +76,15 @@ struct tsr_graph {
     int nports, cports;
     tsri_hook *hooks;
     int nhooks, chooks;
-    const char *scope;    /* qualified name of the module being applied, "" outside */
+    const char *scope; /* qualified name of the module being applied, "" outside */
     bool in_backward;
-    tsr_tensor *step;     /* i64 scalar: the training step that random masks use; NULL until needed */
-    int64_t *step_value;  /* the host word behind it: the optimizer's, or own_step */
+    tsr_tensor *step; /* i64 scalar: the training step that random masks use; NULL until needed */
+    int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
     int64_t own_step;
 };
 
-/* --- errors ------------------------------------------------------------------------------------- */
+/* --- errors -------------------------------------------------------------------------------------
+ */
 /* Keeps the error if it is the graph's first, and returns the graph's failed tensor. g may be NULL
  * (then NULL is returned and only the thread's text is set). */
 tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const char *fmt, ...)
@@ -92,8 +93,8 @@ tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const
 tsr_tensor *tsri_graph_fail_last(tsr_graph *g, tsr_status status);
 /*
  * What every op does first: finds the graph of its operands (a NULL or failed one makes the op fail
- * silently: NULL is returned and *out_failed set to what to return), checks that they share graph and
- * placement. Optional operands may be NULL when bit i of `optional` is set.
+ * silently: NULL is returned and *out_failed set to what to return), checks that they share graph
+ * and placement. Optional operands may be NULL when bit i of `optional` is set.
  */
 tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint32_t optional,
                                tsri_loc loc, tsr_tensor **out_failed);
@@ -101,10 +102,11 @@ tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint
 const char *tsri_dims_text(tsr_graph *g, tsr_dims dims);
 bool tsri_is_float(tsr_dtype dtype);
 
-/* --- adding ops ----------------------------------------------------------------------------------- */
+/* --- adding ops
+ * ----------------------------------------------------------------------------------- */
 /* Appends an op; results' shapes and dtypes are the caller's word. Its placement is `p`, or that of
- * its first operand if p is NULL. Absent optional operands are left out by the caller. Returns NULL,
- * with the graph failed, when there is no memory. attrs may be NULL (zeros). */
+ * its first operand if p is NULL. Absent optional operands are left out by the caller. Returns
+ * NULL, with the graph failed, when there is no memory. attrs may be NULL (zeros). */
 tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                         tsr_tensor *const *in, int nout, const tsr_dims *shapes,
                         const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc);
@@ -120,7 +122,8 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc);
 uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind);
 void tsri_graph_add_hook(tsr_graph *g, void (*fn)(void *), void *arg);
 
-/* --- what is known of each op kind: src/graph/op_*.c ------------------------------------------------ */
+/* --- what is known of each op kind: src/graph/op_*.c
+ * ------------------------------------------------ */
 /* The text of a rule and the sizes of indices inside ( ). */
 typedef struct tsri_rule_text {
     char text[256];
@@ -138,9 +141,9 @@ typedef struct tsri_op_def {
      * TO_GLOBAL, whose signatures are the user's. */
     tsr_status (*rule)(const tsri_op *op, tsri_rule_text *out);
     /*
-     * Declares the gradients: dout[i] is that of result i, NULL if none flows; sets din[i] for operands
-     * with want[i] (others and those without a gradient stay NULL). NULL for ops without gradients.
-     * A failed tensor may be set; failures are sticky.
+     * Declares the gradients: dout[i] is that of result i, NULL if none flows; sets din[i] for
+     * operands with want[i] (others and those without a gradient stay NULL). NULL for ops without
+     * gradients. A failed tensor may be set; failures are sticky.
      */
     void (*gradient)(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din);
     /* Floating-point operations of the whole (unsplit) op; NULL: one per result element. */
@@ -149,21 +152,22 @@ typedef struct tsri_op_def {
 
 const tsri_op_def *tsri_op_def_of(tsri_op_kind kind);
 
-/* --- variables ---------------------------------------------------------------------------------------- */
+/* --- variables
+ * ---------------------------------------------------------------------------------------- */
 struct tsr_variable {
     tsr_world *world;
     tsr_module *module; /* NULL: an optimizer's or the graph's own */
     tsr_variable *next; /* in its owner */
     const char *name;   /* within its owner; with module NULL the qualified name */
     tsr_dtype dtype;
-    tsr_dims shape;     /* global */
+    tsr_dims shape; /* global */
     const tsr_placement *placement;
-    tsr_sbp sbp;        /* AUTO until the first compile fixes it */
+    tsr_sbp sbp; /* AUTO until the first compile fixes it */
     bool trainable;
     tsr_init init;
     uint64_t seed;
-    /* This rank's shard, row-major, in the persistent part of the region; NULL until materialised or
-     * where the shard is empty. */
+    /* This rank's shard, row-major, in the persistent part of the region; NULL until materialised
+     * or where the shard is empty. */
     void *data;
     size_t bytes;
     tsr_dims lshape;
@@ -184,7 +188,8 @@ void tsri_variable_qualified_name(const tsr_variable *v, char *buf, size_t size)
 void tsri_shard(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp, int rank, tsr_dims *out_shape,
                 int64_t *out_offset);
 
-/* --- differentiation: src/autograd ---------------------------------------------------------------------- */
+/* --- differentiation: src/autograd
+ * ---------------------------------------------------------------------- */
 /* Declares d(sum y)/d(x[i]); out[i] NULL where y doesn't depend on x[i]. False if it failed. */
 bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out, tsri_loc loc);
 

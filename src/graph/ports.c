@@ -14,8 +14,8 @@ static bool check_sbp(tsr_graph *g, tsri_loc loc, const char *what, tsr_dtype dt
         return true;
     if (sbp.ndim != tsr_placement_ndim(p)) {
         tsri_graph_fail(g, loc, TSR_ERR_SBP,
-                        "%s: signature %s has %d entries, but placement %s has %d dimension%s", what,
-                        tsr_sbp_format(sbp, text), sbp.ndim, tsr_placement_text(p),
+                        "%s: signature %s has %d entries, but placement %s has %d dimension%s",
+                        what, tsr_sbp_format(sbp, text), sbp.ndim, tsr_placement_text(p),
                         tsr_placement_ndim(p), tsr_placement_ndim(p) == 1 ? "" : "s");
         return false;
     }
@@ -29,8 +29,8 @@ static bool check_sbp(tsr_graph *g, tsri_loc loc, const char *what, tsr_dtype dt
             return false;
         }
         if (s.kind == TSR_SBP_PARTIAL && dtype == TSR_BOOL && s.arg == TSR_REDUCE_SUM) {
-            tsri_graph_fail(g, loc, TSR_ERR_SBP, "%s: P(sum) of bool; use P(max) for any, P(min) for all",
-                            what);
+            tsri_graph_fail(g, loc, TSR_ERR_SBP,
+                            "%s: P(sum) of bool; use P(max) for any, P(min) for all", what);
             return false;
         }
         if (s.kind == TSR_SBP_AUTO || s.kind > TSR_SBP_PARTIAL) {
@@ -72,7 +72,8 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
     if (g->status != TSR_OK)
         return &g->failed;
     if (!name || !name[0])
-        return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: a name is needed, to feed it by", what);
+        return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: a name is needed, to feed it by",
+                               what);
     if (!p)
         return tsri_graph_fail(g, loc, TSR_ERR_PLACEMENT, "%s '%s': no placement%s%s", what, name,
                                tsr_last_error()[0] ? ": " : "", tsr_last_error());
@@ -84,13 +85,14 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
                                what, name, dims.ndim, TSR_MAX_NDIM);
     for (int i = 0; i < dims.ndim; i++)
         if (dims.d[i] < 0)
-            return tsri_graph_fail(g, loc, TSR_ERR_SHAPE, "%s '%s': axis %d is %lld; sizes are >= 0",
-                                   what, name, i, (long long)dims.d[i]);
+            return tsri_graph_fail(g, loc, TSR_ERR_SHAPE,
+                                   "%s '%s': axis %d is %lld; sizes are >= 0", what, name, i,
+                                   (long long)dims.d[i]);
     if (!check_sbp(g, loc, name, dtype, dims, p, sbp))
         return &g->failed;
     tsri_graph_port *port = add_port(g, loc, name);
-    tsri_op *op = port ? tsri_graph_add(g, TSRI_OP_INPUT, NULL, 0, NULL, 1, &dims, &dtype, p, loc)
-                       : NULL;
+    tsri_op *op =
+        port ? tsri_graph_add(g, TSRI_OP_INPUT, NULL, 0, NULL, 1, &dims, &dtype, p, loc) : NULL;
     if (!op)
         return &g->failed;
     if (sbp.ndim == 0 && tsr_placement_ndim(p) == 1)
@@ -127,10 +129,11 @@ tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
     if (!p)
         p = x->placement;
     if (p != x->placement)
-        return tsri_graph_fail(g, loc, TSR_ERR_UNSUPPORTED,
-                               "to_global: from placement %s to %s: this version converts signatures "
-                               "on one placement only",
-                               tsr_placement_text(x->placement), tsr_placement_text(p));
+        return tsri_graph_fail(
+            g, loc, TSR_ERR_UNSUPPORTED,
+            "to_global: from placement %s to %s: this version converts signatures "
+            "on one placement only",
+            tsr_placement_text(x->placement), tsr_placement_text(p));
     if (!check_sbp(g, loc, "to_global", x->dtype, x->shape, p, sbp))
         return failed;
     tsri_op *op =

@@ -88,7 +88,8 @@ static void describe_op(tsr_graph *g, int i, char *buf, size_t size)
 }
 
 /* All ranks are here with differing hashes: finds the first op that differs and names it. */
-static tsr_status name_difference(tsr_graph *g, const summary *all, uint64_t *mine, uint64_t *theirs)
+static tsr_status name_difference(tsr_graph *g, const summary *all, uint64_t *mine,
+                                  uint64_t *theirs)
 {
     tsri_comm *comm = g->world->comm;
     int n = g->world->nranks, most = 0, op = -1, other = 0;
@@ -107,8 +108,9 @@ static tsr_status name_difference(tsr_graph *g, const summary *all, uint64_t *mi
                 }
     }
     if (op < 0)
-        return tsri_fail(TSR_ERR_MISMATCH, "ranks declare the same ops, but different inputs, outputs "
-                                           "or compile options");
+        return tsri_fail(TSR_ERR_MISMATCH,
+                         "ranks declare the same ops, but different inputs, outputs "
+                         "or compile options");
     char text[512];
     describe_op(g, op, text, sizeof text);
     char *texts = tsri_mem_alloc(&g->world->mem, (size_t)n * sizeof text);
@@ -116,10 +118,11 @@ static tsr_status name_difference(tsr_graph *g, const summary *all, uint64_t *mi
         return TSR_ERR_NO_MEMORY;
     tsr_status status = comm->ops->exchange(comm, text, sizeof text, texts);
     if (status == TSR_OK)
-        status = tsri_fail(TSR_ERR_MISMATCH,
-                           "ranks declare different graphs: op %d is the first that differs: rank 0: "
-                           "%.500s; rank %d: %.500s",
-                           op, texts, other, texts + (size_t)other * sizeof text);
+        status =
+            tsri_fail(TSR_ERR_MISMATCH,
+                      "ranks declare different graphs: op %d is the first that differs: rank 0: "
+                      "%.500s; rank %d: %.500s",
+                      op, texts, other, texts + (size_t)other * sizeof text);
     tsri_mem_free(texts);
     return status;
 }

@@ -140,7 +140,8 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, tsr_sbp1 want, bool
 /* The gradient operand of an optimizer op: its reduction can wait and be bucketed. */
 static bool is_gradient_operand(const tsri_op *op, int arg)
 {
-    return (op->kind == TSRI_OP_SGD && arg == op->nin - 2) || (op->kind == TSRI_OP_ADAM && arg == 3);
+    return (op->kind == TSRI_OP_SGD && arg == op->nin - 2) ||
+           (op->kind == TSRI_OP_ADAM && arg == 3);
 }
 
 static const char *reason_of(builder *b, const tsri_op *op, tsr_sbp1 want)
@@ -308,7 +309,8 @@ static tsr_status describe_ports(builder *b)
                               .dims = t->shape,
                               .sbp = {1, {to->sbp}},
                               .placement = t->placement};
-        tsri_shard(t->shape, t->placement, to->info.sbp, plan->world->rank, &to->info.shard, offset);
+        tsri_shard(t->shape, t->placement, to->info.sbp, plan->world->rank, &to->info.shard,
+                   offset);
         if (tsr_placement_find(t->placement, plan->world->rank) >= 0)
             to->bytes = (size_t)tsr_dims_count(to->info.shard) * tsr_dtype_size(t->dtype);
         if (!to->info.name)

@@ -134,9 +134,8 @@ static void put_ports(text *t, const tsr_plan *plan)
 
 static void put_totals(text *t, const tsr_plan *plan)
 {
-    static const char *const names[] = {"barrier",        "all_reduce", "all_gather",
-                                        "reduce_scatter", "all_to_all", "broadcast",
-                                        "reduce"};
+    static const char *const names[] = {"barrier",    "all_reduce", "all_gather", "reduce_scatter",
+                                        "all_to_all", "broadcast",  "reduce"};
     uint64_t bytes[TSRI_COLL_KIND_COUNT_] = {0};
     int calls[TSRI_COLL_KIND_COUNT_] = {0};
     for (int i = 0; i < plan->nsteps; i++)
@@ -199,7 +198,8 @@ const char *tsr_plan_explain(tsr_plan *plan)
     text t = {.mem = &plan->world->mem};
     put(&t, "plan: %d ops, %d steps, %d collectives; estimated %.3f ms of a step (%s)\n",
         plan->info.ops, plan->nsteps, plan->info.collectives, plan->info.cost_s * 1e3,
-        plan->info.exact ? "signatures proven cheapest by the model" : "signatures by bounded search");
+        plan->info.exact ? "signatures proven cheapest by the model"
+                         : "signatures by bounded search");
     put_ports(&t, plan);
     put_items(&t, plan);
     put_totals(&t, plan);

@@ -17,9 +17,7 @@ enum { MAX_CODES = TSR_MAX_NDIM + 4 };
 
 static int code_of(tsr_sbp1 s, int ndim)
 {
-    return s.kind == TSR_SBP_SPLIT       ? s.arg
-           : s.kind == TSR_SBP_BROADCAST ? ndim
-                                         : ndim + 1 + s.arg;
+    return s.kind == TSR_SBP_SPLIT ? s.arg : s.kind == TSR_SBP_BROADCAST ? ndim : ndim + 1 + s.arg;
 }
 
 static tsr_sbp1 sbp_of(int code, int ndim)
@@ -64,7 +62,8 @@ static tsr_status no_memory(void)
     return TSR_ERR_NO_MEMORY;
 }
 
-/* --- live ops ----------------------------------------------------------------------------------- */
+/* --- live ops -----------------------------------------------------------------------------------
+ */
 static tsr_status mark_live(problem *p)
 {
     tsr_graph *g = p->g;
@@ -83,7 +82,8 @@ static tsr_status mark_live(problem *p)
     return TSR_OK;
 }
 
-/* --- strategies of one op ------------------------------------------------------------------------- */
+/* --- strategies of one op
+ * ------------------------------------------------------------------------- */
 static double local_count(const tsr_tensor *t, tsr_sbp1 s, int k)
 {
     double n = (double)tsr_dims_count(t->shape);
@@ -111,8 +111,8 @@ static float compute_cost(const problem *p, const tsri_op *op, const tsri_signat
     double share = whole > 0 ? local / whole : 1;
     for (int i = 0; i < op->nin && sig->index >= 0; i++)
         if (sig->in[i].kind == TSR_SBP_SPLIT && tsr_dims_count(op->in[i]->shape)) {
-            double s = local_count(op->in[i], sig->in[i], k) /
-                       (double)tsr_dims_count(op->in[i]->shape);
+            double s =
+                local_count(op->in[i], sig->in[i], k) / (double)tsr_dims_count(op->in[i]->shape);
             share = s < share ? s : share;
         }
     double compute = flops * share / p->m->flops_per_s, memory = bytes / p->m->local_bytes_per_s;
@@ -257,7 +257,8 @@ static tsr_status list_strategies(problem *p)
         if (tsr_placement_device(op->placement) != TSR_DEVICE_CPU)
             return tsri_fail_at(op->loc, TSR_ERR_UNSUPPORTED,
                                 "%s %s: placement %s: this build has no CUDA module; use cpu:[...]",
-                                tsri_op_name(op->kind), op->name, tsr_placement_text(op->placement));
+                                tsri_op_name(op->kind), op->name,
+                                tsr_placement_text(op->placement));
         s->groups_index = -2;
         bool fixed = op->kind == TSRI_OP_INPUT || op->kind == TSRI_OP_VARIABLE ||
                      op->kind == TSRI_OP_TO_GLOBAL;
@@ -267,7 +268,8 @@ static tsr_status list_strategies(problem *p)
     return TSR_OK;
 }
 
-/* --- edges ---------------------------------------------------------------------------------------- */
+/* --- edges
+ * ---------------------------------------------------------------------------------------- */
 static tsr_status add_reader(problem *p, const tsr_tensor *t, reader r)
 {
     reader *copy = tsri_pool_dup(p->pool, &r, sizeof r);
@@ -296,7 +298,8 @@ static tsr_status list_readers(problem *p)
         if (!zero)
             return no_memory();
         TSRI_TRY(add_node(p, 1, zero, &node));
-        TSRI_TRY(add_reader(p, port->tensor, (reader){.op = -1, .node = node, .sbp = port->sbp.d[0]}));
+        TSRI_TRY(
+            add_reader(p, port->tensor, (reader){.op = -1, .node = node, .sbp = port->sbp.d[0]}));
     }
     return TSR_OK;
 }
@@ -339,8 +342,7 @@ static tsr_status direct_edge(problem *p, const tsr_tensor *t, const reader *r,
         return no_memory();
     for (int i = 0; i < s->n; i++)
         for (int j = 0; j < n; j++)
-            c[i * n + j] =
-                cost[code_of(s->sig[i].out[t->out], nd)][code_of(wanted(p, r, j), nd)];
+            c[i * n + j] = cost[code_of(s->sig[i].out[t->out], nd)][code_of(wanted(p, r, j), nd)];
     return add_edge(p, p->node_of[t->op->id], r->node, c);
 }
 
@@ -406,7 +408,8 @@ static tsr_status list_edges(problem *p)
     return TSR_OK;
 }
 
-/* --- the whole ------------------------------------------------------------------------------------ */
+/* --- the whole
+ * ------------------------------------------------------------------------------------ */
 static tsr_status take_choice(problem *p, const int *choice)
 {
     tsr_graph *g = p->g;

@@ -48,14 +48,12 @@ static bool here(const tsr_plan *plan, const tsri_item *it)
     return tsr_placement_find(it->placement, plan->world->rank) >= 0;
 }
 
-/* --- kernels ------------------------------------------------------------------------------------- */
+/* --- kernels -------------------------------------------------------------------------------------
+ */
 static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
 {
-    tsri_kernel_desc d = {.op = it->op,
-                          .attrs = &it->attrs,
-                          .nin = it->nin,
-                          .nout = it->nout,
-                          .groups = it->groups};
+    tsri_kernel_desc d = {
+        .op = it->op, .attrs = &it->attrs, .nin = it->nin, .nout = it->nout, .groups = it->groups};
     for (int i = 0; i < it->nin; i++)
         d.in[i] = tsri_plan_arg(&plan->values[it->in[i]]);
     for (int i = 0; i < it->nout; i++)
@@ -83,7 +81,8 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
     return TSR_OK;
 }
 
-/* --- conversions --------------------------------------------------------------------------------- */
+/* --- conversions ---------------------------------------------------------------------------------
+ */
 static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step *step)
 {
     const tsri_value *src = &plan->values[it->in[0]], *dst = &plan->values[it->out[0]];
@@ -178,8 +177,7 @@ static tsr_status make_call(tsr_plan *plan, const tsri_item *it, tsri_call **out
         call->coll.algo = TSRI_ALGO_TWO_PHASE;
     int index = tsr_placement_find(it->placement, w->rank);
     for (int i = 0; i < it->nin; i++)
-        call->bytes +=
-            tsri_coll_bytes(call->coll.kind, call->coll.algo, n, index, 0, &seg[i]);
+        call->bytes += tsri_coll_bytes(call->coll.kind, call->coll.algo, n, index, 0, &seg[i]);
     for (int i = 0; i < n; i++)
         ranks[i] = tsr_placement_rank(it->placement, i);
     plan->info.collectives++;
@@ -190,7 +188,8 @@ static tsr_status make_call(tsr_plan *plan, const tsri_item *it, tsri_call **out
     return w->comm->ops->group(w->comm, n, ranks, it->bucket >= 0, &call->group);
 }
 
-/* --- pointers ------------------------------------------------------------------------------------ */
+/* --- pointers ------------------------------------------------------------------------------------
+ */
 static tsr_status allocate_ports(tsr_plan *plan)
 {
     tsri_region *region = &plan->world->region;
@@ -242,8 +241,8 @@ static void point_step(tsr_plan *plan, tsri_step *step)
     for (int i = 0; i < it->nout && step->out; i++)
         step->out[i] = plan->values[it->out[i]].ptr;
     if (step->kind == TSRI_STEP_START) {
-        tsri_segment *seg = tsri_pool_dup(&plan->pool, step->call->coll.seg,
-                                          (size_t)it->nin * sizeof *seg);
+        tsri_segment *seg =
+            tsri_pool_dup(&plan->pool, step->call->coll.seg, (size_t)it->nin * sizeof *seg);
         for (int i = 0; i < it->nin && seg; i++) {
             seg[i].src = plan->values[it->in[i]].ptr;
             seg[i].dst = plan->values[it->out[i]].ptr;
@@ -253,7 +252,8 @@ static void point_step(tsr_plan *plan, tsri_step *step)
     }
 }
 
-/* --- the whole ------------------------------------------------------------------------------------ */
+/* --- the whole
+ * ------------------------------------------------------------------------------------ */
 static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call **call_of)
 {
     tsri_item *it = &plan->items[entry->item];

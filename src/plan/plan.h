@@ -73,8 +73,8 @@ typedef struct tsri_item {
     const char *name; /* module or variable */
     tsri_loc loc;
     bool backward;
-    int64_t groups;     /* convolutions, on this rank */
-    tsri_box_kind box;  /* conversions */
+    int64_t groups;    /* convolutions, on this rank */
+    tsri_box_kind box; /* conversions */
     tsr_reduce_op reduce;
     bool broadcast;     /* COLLECTIVE: from_local of B: the first rank's value */
     bool bucketable;    /* only optimizers wait for it */
@@ -173,24 +173,27 @@ struct tsr_plan {
     char *explain;
 };
 
-/* --- infer.c ------------------------------------------------------------------------------------ */
+/* --- infer.c ------------------------------------------------------------------------------------
+ */
 /* The signature chosen for each op of a graph. */
 typedef struct tsri_inferred {
-    bool *live;             /* per op: something that is kept depends on it */
+    bool *live;              /* per op: something that is kept depends on it */
     tsri_signature **chosen; /* per op; NULL if not live */
-    bool *splits_groups;    /* per op: the split index is the convolution's g */
+    bool *splits_groups;     /* per op: the split index is the convolution's g */
     double cost;
     bool exact;
 } tsri_inferred;
 tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, tsri_pool *pool,
                       tsri_inferred *out_inferred);
 
-/* --- build.c, fuse.c, layout.c, schedule.c, memory.c, lower.c ------------------------------------ */
+/* --- build.c, fuse.c, layout.c, schedule.c, memory.c, lower.c ------------------------------------
+ */
 tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *inferred);
 tsr_status tsri_plan_fuse(tsr_plan *plan);
 tsr_status tsri_plan_layout(tsr_plan *plan);
 tsr_status tsri_plan_schedule(tsr_plan *plan);
-/* For any rank: returns the bytes of the plan's block; offsets are kept for the world's own rank. */
+/* For any rank: returns the bytes of the plan's block; offsets are kept for the world's own rank.
+ */
 tsr_status tsri_plan_memory(tsr_plan *plan, int rank, size_t *out_bytes);
 tsr_status tsri_plan_lower(tsr_plan *plan);
 
@@ -207,12 +210,14 @@ size_t tsri_value_bytes(const tsri_value *v, int rank);
 /* Whether a value's kernel may write over its first operand (equal shape, dtype and layout). */
 bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *item);
 
-/* --- agree.c ---------------------------------------------------------------------------------------- */
-/* Joins the statuses of all ranks and compares their programs. `status` is this rank's own, with its
- * text as the thread's last error. Collective over the world. */
+/* --- agree.c
+ * ---------------------------------------------------------------------------------------- */
+/* Joins the statuses of all ranks and compares their programs. `status` is this rank's own, with
+ * its text as the thread's last error. Collective over the world. */
 tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_status status);
 
-/* --- src/exec ------------------------------------------------------------------------------------------ */
+/* --- src/exec
+ * ------------------------------------------------------------------------------------------ */
 void tsri_local_box_run(const tsri_local_box *box, const void *src, void *dst);
 
 #endif

@@ -33,7 +33,8 @@ static tsr_status no_memory(void)
     return TSR_ERR_NO_MEMORY;
 }
 
-/* --- outputs ------------------------------------------------------------------------------------- */
+/* --- outputs -------------------------------------------------------------------------------------
+ */
 /* Gives each output a buffer that stays: the value's own if it has one to give, else a copy's. */
 static tsr_status place_outputs(tsr_plan *plan)
 {
@@ -70,7 +71,8 @@ static tsr_status place_outputs(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* --- buckets -------------------------------------------------------------------------------------- */
+/* --- buckets
+ * -------------------------------------------------------------------------------------- */
 typedef struct ready {
     int item, at;
 } ready;
@@ -153,7 +155,8 @@ static tsr_status make_buckets(scheduler *s, int nitems)
     return TSR_OK;
 }
 
-/* --- entries -------------------------------------------------------------------------------------- */
+/* --- entries
+ * -------------------------------------------------------------------------------------- */
 static tsr_status emit(scheduler *s, int item, tsri_phase phase)
 {
     tsr_plan *plan = s->plan;
@@ -232,7 +235,8 @@ static tsr_status make_entries(scheduler *s, int nitems)
     return release_finished(s);
 }
 
-/* --- lifetimes ------------------------------------------------------------------------------------- */
+/* --- lifetimes
+ * ------------------------------------------------------------------------------------- */
 static void live(tsr_plan *plan, int value, int entry)
 {
     tsri_value *v = &plan->values[tsri_plan_root(plan, value)];
