@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * oneDNN's convolutions, f32, channels last: dense and grouped windows over many channels, which
+ * the fast kernels leave to it. Weights come row-major and are brought into the order that oneDNN
+ * likes, in scratch, in every run. oneDNN's own execution allocates a few small objects.
+ */
+#ifndef TESSERA_KERNELS_CPU_ONEDNN_H
+#define TESSERA_KERNELS_CPU_ONEDNN_H
+
+#include "kernels/kernels.h"
+
+extern const tsri_kernels tsri_kernels_cpu_onednn;
+
+#endif
