@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/kernels/fast_case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD = 64, RUBBISH = 0xa5 };
+
+/* Exactly as large as it must be, so that sanitizers see what goes beyond. */
+static void *allocate(size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    if (!p)
+        abort();
+    return p;
+}
+
+static fc_tensor finish(tsri_arg arg)
+{
+    static uint32_t s = 1;
+    fc_tensor t = {.arg = arg, .n = 1};
+    for (int i = 0; i < arg.ndim; i++) {
+        t.n *= arg.shape[i];
+        t.arg.gshape[i] = arg.shape[i];
+    }
+    size_t bytes = (size_t)t.n * tsr_dtype_size(arg.dtype);
+    t.data = allocate(bytes);
+    memset(t.data, 0, bytes);
+    for (int64_t i = 0; arg.dtype == TSR_F32 && i < t.n; i++) {
+        s = s * 1664525u + 1013904223u;
+        ((float *)t.data)[i] = (float)(s >> 8) * 0x1p-23f - 1.0f;
+    }
+    return t;
+}
+
+fc_tensor fc_images(int64_t n, int64_t c, int64_t h, int64_t w)
+{
+    return finish((tsri_arg){.dtype = TSR_F32,
+                             .ndim = 4,
+                             .shape = {n, c, h, w},
+                             .stride = {h * w * c, 1, w * c, c}});
+}
+
+fc_tensor fc_rows(tsr_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    tsri_arg arg = {.dtype = dtype, .ndim = ndim, .shape = {a, b, c, d}};
+    int64_t pitch = 1;
+    for (int i = ndim - 1; i >= 0; pitch *= arg.shape[i--])
+        arg.stride[i] = pitch;
+    return finish(arg);
+}
+
+void fc_free(int n, fc_tensor *const *t)
+{
+    for (int i = 0; i < n; i++)
+        free(t[i]->data);
+}
+
+static bool guard_holds(const unsigned char *p)
+{
+    for (int i = 0; i < GUARD; i++)
+        if (p[i] != RUBBISH)
+            return false;
+    return true;
+}
+
+bool fc_run(const tsri_kernels *impl, tsri_op_kind op, const tsri_attrs *attrs, int64_t groups,
+            int nin, fc_tensor *const *in, int nout, fc_tensor *const *out)
+{
+    tsri_kernel_desc d = {.op = op, .attrs = attrs, .nin = nin, .nout = nout, .groups = groups};
+    void *ip[TSRI_KERNEL_MAX_ARGS] = {0}, *op_[TSRI_KERNEL_MAX_ARGS] = {0};
+    for (int i = 0; i < nin; i++) {
+        d.in[i] = in[i]->arg;
+        ip[i] = in[i]->data;
+    }
+    for (int i = 0; i < nout; i++) {
+        d.out[i] = out[i]->arg;
+        op_[i] = out[i]->data;
+        memset(out[i]->data, RUBBISH, (size_t)out[i]->n * tsr_dtype_size(out[i]->arg.dtype));
+    }
+    tsri_kernel *k;
+    tsr_status status = impl->slot[op] ? impl->slot[op](NULL, &d, &k) : TSR_ERR_UNSUPPORTED;
+    if (status == TSR_ERR_UNSUPPORTED)
+        return false;
+    if (status != TSR_OK) {
+        fprintf(stderr, "%s, %s: %s\n", impl->name, tsri_op_name(op), tsr_last_error());
+        abort();
+    }
+    size_t bytes = (k->scratch_bytes + 63) / 64 * 64;
+    unsigned char *scratch = aligned_alloc(64, bytes + GUARD);
+    if (!scratch)
+        abort();
+    memset(scratch, RUBBISH, bytes + GUARD);
+    status = k->run(k, ip, op_, scratch);
+    bool holds = guard_holds(scratch + bytes);
+    free(scratch);
+    k->destroy(k);
+    if (status != TSR_OK || !holds) {
+        fprintf(stderr, "%s, %s: %s\n", impl->name, tsri_op_name(op),
+                holds ? tsr_last_error() : "wrote beyond scratch_bytes");
+        abort();
+    }
+    return true;
+}

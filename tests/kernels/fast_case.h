@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operands for test_fast.c, and what makes a kernel and runs it on them. */
+#ifndef TESSERA_TESTS_KERNELS_FAST_CASE_H
+#define TESSERA_TESTS_KERNELS_FAST_CASE_H
+
+#include "kernels/kernels.h"
+
+extern const tsri_kernels tsri_kernels_cpu_fast, tsri_kernels_cpu_onednn;
+
+typedef struct fc_tensor {
+    tsri_arg arg;
+    int64_t n; /* elements */
+    void *data;
+} fc_tensor;
+
+/* x[n, c, h, w], channels last, -1..1. */
+fc_tensor fc_images(int64_t n, int64_t c, int64_t h, int64_t w);
+/* Row-major, the first ndim of the sizes; f32 is -1..1, others are 0. */
+fc_tensor fc_rows(tsr_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c, int64_t d);
+void fc_free(int n, fc_tensor *const *t);
+/* Whether impl takes it; results were filled with rubbish before. Aborts on other errors, and
+ * if scratch was written beyond its end. */
+bool fc_run(const tsri_kernels *impl, tsri_op_kind op, const tsri_attrs *attrs, int64_t groups,
+            int nin, fc_tensor *const *in, int nout, fc_tensor *const *out);
+
+#endif

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fast and oneDNN kernels on shapes with tails and edges, of every instruction set that this
+ * machine has, against plain loops in double. */
+#include "tests/kernels/fast_case.h"
+
+#include "src/core/rng.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* clang-format off */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+/* clang-format on */
+
+static const char *const isas[] = {"base", "avx2", "avx512"};
+
+/* Relative to the largest value, or to `most` if that is more. */
+static void close_within(const char *what, const float *got, const double *want, int64_t n,
+                         double tol, double most)
+{
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(want[i]));
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - want[i]) <= tol * most))
+            fail_msg("%s: element %ld is %.9g, not %.9g (largest %.3g)", what, (long)i,
+                     (double)got[i], want[i], most);
+}
+
+static void close_to(const char *what, const float *got, const double *want, int64_t n, double tol)
+{
+    close_within(what, got, want, n, tol, 1e-30);
+}
+
+typedef struct conv_shape {
+    int64_t n, ci, co, h, w, groups;
+    int kernel, stride, pad, dilation;
+} conv_shape;
+
+static const conv_shape convs[] = {
+    {2, 24, 24, 5, 7, 24, 3, 1, 1, 1},  {1, 24, 24, 5, 7, 24, 3, 2, 1, 1},
+    {3, 40, 40, 1, 1, 40, 3, 1, 1, 1},  {70, 17, 17, 2, 2, 17, 3, 1, 1, 1},
+    {33, 32, 32, 2, 2, 32, 3, 2, 1, 1}, {1, 3, 3, 9, 8, 3, 5, 2, 2, 1},
+    {2, 19, 19, 9, 8, 19, 3, 1, 2, 2},  {2, 16, 16, 7, 3, 16, 3, 1, 0, 1},
+    {2, 3, 32, 9, 11, 1, 3, 2, 1, 1},   {1, 3, 6, 12, 12, 1, 5, 1, 0, 1},
+    {3, 6, 16, 7, 9, 1, 5, 1, 2, 2},    {1, 1, 1, 4, 4, 1, 3, 1, 1, 1},
+    {1, 24, 10, 3, 5, 1, 1, 1, 0, 1},   {7, 13, 97, 3, 7, 1, 1, 1, 0, 1},
+    {5, 160, 55, 1, 1, 1, 1, 1, 0, 1},  {40, 24, 49, 5, 3, 1, 1, 1, 0, 1},
+    {2, 600, 33, 1, 3, 1, 1, 1, 0, 1},  {3, 20, 24, 7, 5, 1, 3, 1, 1, 1},
+    {2, 32, 48, 7, 5, 4, 3, 2, 1, 1},   {2, 32, 48, 6, 6, 1, 1, 2, 0, 1},
+};
+
+static int64_t reach(int64_t in, const conv_shape *s)
+{
+    return (in + 2 * s->pad - s->dilation * (s->kernel - 1) - 1) / s->stride + 1;
+}
+
+/* Calls back for every product of the convolution: y[yi] += x[xi] w[wi], by formula. */
+static void conv_loops(const conv_shape *s, const float *x, const float *w, const float *dy,
+                       double *y, double *dx, double *dw)
+{
+    int64_t oh = reach(s->h, s), ow = reach(s->w, s), ig = s->ci / s->groups;
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t o = 0; o < s->co; o++)
+            for (int64_t i = 0; i < ig; i++)
+                for (int64_t p = 0; p < oh * ow; p++)
+                    for (int k = 0; k < s->kernel * s->kernel; k++) {
+                        int64_t h = p / ow * s->stride - s->pad + k / s->kernel * s->dilation;
+                        int64_t v = p % ow * s->stride - s->pad + k % s->kernel * s->dilation;
+                        if (h < 0 || h >= s->h || v < 0 || v >= s->w)
+                            continue;
+                        int64_t c = o / (s->co / s->groups) * ig + i;
+                        int64_t xi = ((n * s->h + h) * s->w + v) * s->ci + c;
+                        int64_t wi = (o * ig + i) * s->kernel * s->kernel + k;
+                        int64_t yi = (n * oh * ow + p) * s->co + o;
+                        y[yi] += (double)x[xi] * (double)w[wi];
+                        dx[xi] += (double)dy[yi] * (double)w[wi];
+                        dw[wi] += (double)dy[yi] * (double)x[xi];
+                    }
+}
+
+static void one_conv(const conv_shape *s, const tsri_kernels *impl, int *ran)
+{
+    int64_t oh = reach(s->h, s), ow = reach(s->w, s);
+    tsri_attrs at = {.conv = {.stride = {s->stride, s->stride},
+                              .pad = {s->pad, s->pad},
+                              .dilation = {s->dilation, s->dilation},
+                              .kernel = {s->kernel, s->kernel},
+                              .groups = s->groups}};
+    fc_tensor x = fc_images(s->n, s->ci, s->h, s->w), y = fc_images(s->n, s->co, oh, ow);
+    fc_tensor dx = fc_images(s->n, s->ci, s->h, s->w), dy = fc_images(s->n, s->co, oh, ow);
+    fc_tensor w = fc_rows(TSR_F32, 4, s->co, s->ci / s->groups, s->kernel, s->kernel);
+    fc_tensor dw = fc_rows(TSR_F32, 4, s->co, s->ci / s->groups, s->kernel, s->kernel);
+    fc_tensor b = fc_rows(TSR_F32, 1, s->co, 0, 0, 0);
+    double *wy = calloc((size_t)y.n, 8), *wdx = calloc((size_t)x.n, 8);
+    double *wdw = calloc((size_t)w.n, 8);
+    conv_loops(s, x.data, w.data, dy.data, wy, wdx, wdw);
+    for (int64_t i = 0; i < y.n; i++)
+        wy[i] += (double)((float *)b.data)[i % s->co];
+    if (fc_run(impl, TSRI_OP_CONV2D, &at, s->groups, 3, (fc_tensor *[]){&x, &w, &b}, 1,
+               (fc_tensor *[]){&y})) {
+        close_to("conv2d", y.data, wy, y.n, 3e-6);
+        ++*ran;
+    }
+    if (fc_run(impl, TSRI_OP_CONV2D_DX, &at, s->groups, 2, (fc_tensor *[]){&dy, &w}, 1,
+               (fc_tensor *[]){&dx})) {
+        close_to("conv2d_dx", dx.data, wdx, dx.n, 3e-6);
+        ++*ran;
+    }
+    if (fc_run(impl, TSRI_OP_CONV2D_DW, &at, s->groups, 2, (fc_tensor *[]){&x, &dy}, 1,
+               (fc_tensor *[]){&dw})) {
+        close_to("conv2d_dw", dw.data, wdw, dw.n, 3e-6);
+        ++*ran;
+    }
+    fc_free(7, (fc_tensor *[]){&x, &y, &dx, &dy, &w, &dw, &b});
+    free(wy);
+    free(wdx);
+    free(wdw);
+}
+
+static void test_conv(void **state)
+{
+    (void)state;
+    const int count = sizeof convs / sizeof convs[0];
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+        setenv("TESSERA_CPU_ISA", isas[i], 1);
+        for (int threads = 1; threads <= 3; threads += 2) {
+            int ran = 0;
+            omp_set_num_threads(threads);
+            for (int k = 0; k < count; k++)
+                one_conv(&convs[k], &tsri_kernels_cpu_fast, &ran);
+            assert_int_equal(ran, 3 * 17); /* all but those for oneDNN */
+        }
+    }
+    int ran = 0;
+    for (int k = 0; k < count; k++)
+        one_conv(&convs[k], &tsri_kernels_cpu_onednn, &ran);
+    print_message("onednn: %d of %d convolutions\n", ran, 3 * count);
+}
+
+/* Matrix products in every orientation, K and N with tails, K over a block. */
+static void test_matmul(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{1, 1, 1},    {7, 600, 17}, {65, 33, 49},
+                                        {300, 5, 16}, {9, 1100, 3}, {130, 64, 100}};
+    for (size_t i = 0; i < 3 * sizeof shapes / sizeof shapes[0]; i++) {
+        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
+        omp_set_num_threads(i % 2 ? 2 : 1);
+        int64_t m = shapes[i / 3][0], k = shapes[i / 3][1], n = shapes[i / 3][2];
+        for (int form = 0; form < 3; form++) {
+            int ta = form == 1, tb = form == 2;
+            tsri_attrs at = {.matmul = {.ta = ta, .tb = tb}};
+            fc_tensor a = fc_rows(TSR_F32, 2, ta ? k : m, ta ? m : k, 0, 0);
+            fc_tensor b = fc_rows(TSR_F32, 2, tb ? n : k, tb ? k : n, 0, 0);
+            fc_tensor c = fc_rows(TSR_F32, 2, m, n, 0, 0);
+            const float *pa = a.data, *pb = b.data;
+            double *want = calloc((size_t)c.n, 8);
+            for (int64_t r = 0; r < m; r++)
+                for (int64_t j = 0; j < n; j++)
+                    for (int64_t q = 0; q < k; q++)
+                        want[r * n + j] += (double)pa[ta ? q * m + r : r * k + q] *
+                                           (double)pb[tb ? j * k + q : q * n + j];
+            assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_MATMUL, &at, 0, 2,
+                               (fc_tensor *[]){&a, &b}, 1, (fc_tensor *[]){&c}));
+            close_to("matmul", c.data, want, c.n, 3e-6);
+            fc_free(3, (fc_tensor *[]){&a, &b, &c});
+            free(want);
+        }
+    }
+}
+
+typedef struct norm_shape {
+    int64_t n, c, h, w;
+    double level; /* the mean; 1 is the deviation's size */
+} norm_shape;
+
+static const norm_shape norms[] = {
+    {1, 1, 1, 2, 0}, {2, 24, 5, 7, 3}, {3, 3, 9, 9, -2}, {1, 17, 4, 4, 0}, {64, 40, 1, 1, 1},
+    {64, 160, 2, 2, 0}, {5, 24, 16, 16, 100}, {16, 24, 17, 19, 0.1},
+};
+
+/* Sums as accurate as the variance needs them: relative errors near 1e-13 for f64 sums. */
+static void check_stats(const norm_shape *s, const fc_tensor *x, const double *stats)
+{
+    const int64_t rows = s->n * s->h * s->w;
+    const float *p = x->data;
+    for (int64_t c = 0; c < s->c; c++) {
+        long double s0 = 0, s1 = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            s0 += (long double)p[r * s->c + c];
+            s1 += (long double)p[r * s->c + c] * (long double)p[r * s->c + c];
+        }
+        double size = sqrt((double)rows) * (1 + fabs(s->level));
+        assert_true(fabs(stats[c] - (double)s0) <= 1e-12 * size * size);
+        assert_true(fabs(stats[s->c + c] - (double)s1) <= 1e-12 * (double)s1);
+    }
+}
+
+typedef struct norm_want {
+    double *y, *sums, *dx;
+    double gain; /* the largest factor of dy: terms of dx are of this size, and may cancel */
+} norm_want;
+
+/* By the formulas of op_list.h; the mask is that of the kernel's own y, whose kinks are its. */
+static norm_want norm_loops(const norm_shape *s, double eps, const fc_tensor *x,
+                            const double *stats, const float *gamma, const float *beta,
+                            const float *dy, const float *y)
+{
+    const int64_t rows = s->n * s->h * s->w;
+    norm_want v = {calloc((size_t)x->n, 8), calloc((size_t)s->c * 2, 8), calloc((size_t)x->n, 8),
+                   0};
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0; i < x->n; i++) {
+            int64_t c = i % s->c;
+            double m = stats[c] / (double)rows, var = stats[s->c + c] / (double)rows - m * m;
+            double r = 1 / sqrt(fmax(var, 0) + eps), xhat = ((double)((float *)x->data)[i] - m) * r;
+            double g = y && !(y[i] > 0 && y[i] < 6) ? 0 : (double)dy[i];
+            double z = xhat * (double)gamma[c] + (double)beta[c];
+            v.gain = fmax(v.gain, fabs((double)gamma[c] * r));
+            if (!pass) {
+                v.y[i] = y ? fmin(fmax(z, 0), 6) : z;
+                v.sums[c] += g;
+                v.sums[s->c + c] += g * xhat;
+            } else {
+                v.dx[i] = (double)gamma[c] * r *
+                          (g - v.sums[c] / (double)rows - xhat * v.sums[s->c + c] / (double)rows);
+            }
+        }
+    return v;
+}
+
+static void sums_close(const norm_shape *s, const double *got, const double *want, double rows)
+{
+    for (int64_t i = 0; i < 2 * s->c; i++)
+        if (!(fabs(got[i] - want[i]) <= 3e-6 * sqrt(rows) * (1 + fabs(s->level))))
+            fail_msg("bn_bwd_stats: sum %ld is %.9g, not %.9g", (long)i, got[i], want[i]);
+}
+
+static void one_norm(const norm_shape *s, bool act)
+{
+    const int64_t rows = s->n * s->h * s->w;
+    tsri_attrs at = {.bn = {.eps = 1e-3, .count = rows, .batch = s->n, .spatial = s->h * s->w,
+                            .parts = 1, .act = act ? TSRI_ACT_RELU6 : TSRI_ACT_NONE}};
+    const tsri_kernels *f = &tsri_kernels_cpu_fast;
+    fc_tensor x = fc_images(s->n, s->c, s->h, s->w), y = fc_images(s->n, s->c, s->h, s->w);
+    fc_tensor dy = fc_images(s->n, s->c, s->h, s->w), dx = fc_images(s->n, s->c, s->h, s->w);
+    fc_tensor st = fc_rows(TSR_F64, 3, 1, 2, s->c, 0), bst = fc_rows(TSR_F64, 3, 1, 2, s->c, 0);
+    fc_tensor ga = fc_rows(TSR_F32, 1, s->c, 0, 0, 0), be = fc_rows(TSR_F32, 1, s->c, 0, 0, 0);
+    for (int64_t i = 0; i < x.n; i++)
+        ((float *)x.data)[i] += (float)s->level;
+    for (int64_t i = 0; i < s->c; i++) { /* so that both kinks are met */
+        ((float *)ga.data)[i] = 4 * ((float *)ga.data)[i] + 2;
+        ((float *)be.data)[i] = ((float *)be.data)[i] + 3;
+    }
+    assert_true(fc_run(f, TSRI_OP_BN_STATS, &at, 0, 1, (fc_tensor *[]){&x}, 1,
+                       (fc_tensor *[]){&st}));
+    check_stats(s, &x, st.data);
+    assert_true(fc_run(f, act ? TSRI_OP_BN_ACT : TSRI_OP_BN_APPLY, &at, 0, 4,
+                       (fc_tensor *[]){&x, &st, &ga, &be}, 1, (fc_tensor *[]){&y}));
+    norm_want v = norm_loops(s, 1e-3, &x, st.data, ga.data, be.data, dy.data, act ? y.data : NULL);
+    double tol = 1e-6 * (3 + fabs(s->level));
+    close_to("bn_apply", y.data, v.y, y.n, tol);
+    if (act) {
+        fc_tensor *in[] = {&x, &st, &ga, &be, &dy, &bst};
+        assert_true(fc_run(f, TSRI_OP_BN_ACT_BWD_STATS, &at, 0, 5, in, 1, (fc_tensor *[]){&bst}));
+        assert_true(fc_run(f, TSRI_OP_BN_ACT_BWD_APPLY, &at, 0, 6, in, 1, (fc_tensor *[]){&dx}));
+    } else {
+        fc_tensor *in[] = {&x, &st, &ga, &dy, &bst}, *sums[] = {&x, &st, &dy};
+        assert_true(fc_run(f, TSRI_OP_BN_BWD_STATS, &at, 0, 3, sums, 1, (fc_tensor *[]){&bst}));
+        assert_true(fc_run(f, TSRI_OP_BN_BWD_APPLY, &at, 0, 5, in, 1, (fc_tensor *[]){&dx}));
+    }
+    sums_close(s, bst.data, v.sums, (double)rows);
+    close_within("bn_bwd_apply", dx.data, v.dx, dx.n, tol, v.gain);
+    fc_free(8, (fc_tensor *[]){&x, &y, &dy, &dx, &st, &bst, &ga, &be});
+    free(v.y);
+    free(v.sums);
+    free(v.dx);
+}
+
+static void test_norm(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++)
+        for (int threads = 1; threads <= 3; threads += 2) {
+            setenv("TESSERA_CPU_ISA", isas[i], 1);
+            omp_set_num_threads(threads);
+            for (size_t k = 0; k < sizeof norms / sizeof norms[0]; k++) {
+                one_norm(&norms[k], false);
+                one_norm(&norms[k], true);
+            }
+        }
+}
+
+/* With a gamma of 1 and dy of 1, what BN_ACT_BWD_STATS sums is the number of elements that BN_ACT
+ * left strictly inside: they must agree exactly, also where y rounds to a kink. */
+static void test_masks_agree(void **state)
+{
+    (void)state;
+    enum { N = 40, C = 24, HW = 7 };
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+        setenv("TESSERA_CPU_ISA", isas[i], 1);
+        omp_set_num_threads(2);
+        tsri_attrs at = {.bn = {.eps = 0, .count = N * HW * HW, .batch = N, .spatial = HW * HW,
+                                .parts = 1, .act = TSRI_ACT_RELU6}};
+        fc_tensor x = fc_images(N, C, HW, HW), y = fc_images(N, C, HW, HW);
+        fc_tensor dy = fc_images(N, C, HW, HW);
+        fc_tensor st = fc_rows(TSR_F64, 3, 1, 2, C, 0), bst = fc_rows(TSR_F64, 3, 1, 2, C, 0);
+        fc_tensor ga = fc_rows(TSR_F32, 1, C, 0, 0, 0), be = fc_rows(TSR_F32, 1, C, 0, 0, 0);
+        float *px = x.data;
+        for (int64_t k = 0; k < x.n; k++) {
+            ((float *)dy.data)[k] = 1;
+            px[k] = (float)(k / C % 5) * 0.3f; /* few values: many lie where y is 0 or 6 */
+        }
+        for (int c = 0; c < C; c++) { /* mean 0.6, variance 1: y = x - 0.6 + beta or so */
+            ((double *)st.data)[c] = 0.6f * (double)(N * HW * HW);
+            ((double *)st.data)[C + c] = (1 + 0.6f * (double)0.6f) * (double)(N * HW * HW);
+            ((float *)ga.data)[c] = c % 3 ? 1.0f : 10.0f / 3;
+            ((float *)be.data)[c] = c % 2 ? 0.0f : 5.7f;
+        }
+        fc_tensor *in[] = {&x, &st, &ga, &be, &dy};
+        assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_BN_ACT, &at, 0, 4, in, 1,
+                           (fc_tensor *[]){&y}));
+        assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_BN_ACT_BWD_STATS, &at, 0, 5, in, 1,
+                           (fc_tensor *[]){&bst}));
+        for (int c = 0; c < C; c++) {
+            double inside = 0;
+            for (int64_t k = c; k < y.n; k += C)
+                inside += ((float *)y.data)[k] > 0 && ((float *)y.data)[k] < 6;
+            assert_true(inside > 0 && inside < N * HW * HW);
+            assert_true(((double *)bst.data)[c] == inside);
+        }
+        fc_free(7, (fc_tensor *[]){&x, &y, &dy, &st, &bst, &ga, &be});
+    }
+}
+
+static void test_dropout_mask(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+        setenv("TESSERA_CPU_ISA", isas[i], 1);
+        omp_set_num_threads(2);
+        tsri_attrs at = {.dropout = {.key = 0x123456789abcdefu, .p = 0.3}};
+        fc_tensor x = fc_rows(TSR_F32, 2, 333, 68, 0, 0), y = fc_rows(TSR_F32, 2, 333, 68, 0, 0);
+        fc_tensor step = fc_rows(TSR_I64, 0, 0, 0, 0, 0);
+        *(int64_t *)step.data = ((int64_t)1 << 33) + 5;
+        for (int k = 0; k < 2; k++) {
+            fc_tensor *t = k ? &y : &x;
+            t->arg.gshape[0] = (int64_t)1 << 33;
+            t->arg.offset[0] = ((int64_t)1 << 32) + 7; /* blocks beyond 32 bits */
+        }
+        assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_DROPOUT, &at, 0, 2,
+                           (fc_tensor *[]){&x, &step}, 1, (fc_tensor *[]){&y}));
+        uint64_t begin = (uint64_t)x.arg.offset[0] * 68;
+        for (int64_t k = 0; k < x.n; k++) {
+            bool keep = tsri_rng_uniform(at.dropout.key, *(uint64_t *)step.data,
+                                         begin + (uint64_t)k) >= 0.3;
+            double want = keep ? (double)((float *)x.data)[k] / 0.7 : 0;
+            assert_true(fabs((double)((float *)y.data)[k] - want) <= 1e-6 * fabs(want));
+        }
+        fc_free(3, (fc_tensor *[]){&x, &y, &step});
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_conv),        cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_norm),        cmocka_unit_test(test_masks_agree),
+        cmocka_unit_test(test_dropout_mask),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
