@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dropout's masks: the share that is kept, differences between steps, layers and seeds, and the
+ * same masks on 1, 2 and 4 ranks in every signature. */
+#include "rank_train.h"
+
+enum { ROWS = 201, COLUMNS = 250, N = ROWS * COLUMNS, LAYERS = 4, RUNS = 2 };
+#define KEEP 0.8
+
+typedef struct mask_spec {
+    tsr_sbp sbp;
+    uint64_t seed;
+    uint8_t *masks; /* [RUNS][LAYERS][N], written by rank 0 */
+} mask_spec;
+
+/* Layers 0, 1: modules of one kind; 2, 3: ops. All get x = 3, so that a kept element is 3.75. */
+static tsr_status declare(tsr_world *w, const mask_spec *s, tsr_plan **out_plan)
+{
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_nn_opts nn = {.placement = p, .sbp = TSR_B, .dtype = TSR_F64};
+    tsr_module *net = tsr_nn_sequential(w, &nn);
+    tsr_module *first = tsr_module_add(net, "0", tsr_nn_dropout(w, &nn, 1 - KEEP));
+    tsr_module *second = tsr_module_add(net, "1", tsr_nn_dropout(w, &nn, 1 - KEEP));
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .seed = s->seed));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(ROWS, COLUMNS), p, s->sbp), *dx;
+    tsr_tensor *last = tsr_dropout(x, 1 - KEEP);
+    tsr_output(g, "0", tsr_apply(first, x), p, TSR_B);
+    tsr_output(g, "1", tsr_apply(second, x), p, TSR_B);
+    tsr_output(g, "2", tsr_dropout(x, 1 - KEEP), p, TSR_B);
+    tsr_output(g, "3", last, p, TSR_B);
+    tsr_gradients(last, 1, &x, &dx);
+    tsr_output(g, "dx", dx, p, TSR_B);
+    return tsr_compile(g, out_plan);
+}
+
+static tsr_status draw(tsr_world *w, void *arg)
+{
+    const mask_spec *s = arg;
+    tsr_plan *plan;
+    TRY(declare(w, s, &plan));
+    double *v = malloc(N * sizeof *v);
+    CHECK(v);
+    for (int i = 0; i < N; i++)
+        v[i] = 3;
+    TRY(tsr_feed(plan, "x", v, N * sizeof *v));
+    for (int run = 0; run < RUNS; run++) {
+        TRY(tsr_run(plan));
+        for (int layer = 0; layer < LAYERS + 1; layer++) {
+            bool gradient = layer == LAYERS;
+            double kept = gradient ? 1 / KEEP : 3 / KEEP;
+            char name[2] = {(char)('0' + layer), 0};
+            TRY(tsr_fetch(plan, gradient ? "dx" : name, v, N * sizeof *v));
+            uint8_t *mask = s->masks + (ptrdiff_t)(run * LAYERS + layer - gradient) * N;
+            for (int i = 0; i < N; i++) {
+                CHECK(v[i] == 0 || near_to(v[i], kept, 1e-15));
+                if (tsr_world_rank(w) == 0 && !gradient)
+                    mask[i] = v[i] != 0;
+                else if (tsr_world_rank(w) == 0)
+                    CHECK(mask[i] == (v[i] != 0)); /* the gradient passes where the value did */
+            }
+        }
+    }
+    free(v);
+    return TSR_OK;
+}
+
+static uint8_t *masks_on(int ranks, tsr_sbp sbp, uint64_t seed)
+{
+    mask_spec s = {sbp, seed, calloc(RUNS * LAYERS, N)};
+    assert_non_null(s.masks);
+    if (tsr_spawn(ranks, draw, &s) != TSR_OK)
+        fail_msg("%d ranks: %s", ranks, tsr_last_error());
+    return s.masks;
+}
+
+static void test_same_everywhere(void **state)
+{
+    (void)state;
+    const tsr_sbp sbps[] = {TSR_B, TSR_S(0), TSR_S(1), TSR_P};
+    const int ranks[] = {1, 2, 4};
+    uint8_t *want = masks_on(1, TSR_B, 5);
+    for (int s = 0; s < 4; s++)
+        for (int r = 0; r < 3; r++) {
+            uint8_t *got = masks_on(ranks[r], sbps[s], 5);
+            assert_memory_equal(got, want, (size_t)RUNS * LAYERS * N);
+            free(got);
+        }
+    free(want);
+}
+
+/* Whether `share` of N fair draws of probability p is within five sigma. */
+static void assert_share(double share, double p)
+{
+    assert_true(fabs(share - p) <= 5 * sqrt(p * (1 - p) / N));
+}
+
+/* Two independent masks agree in KEEP^2 + (1-KEEP)^2 of the elements. */
+static void assert_independent(const uint8_t *a, const uint8_t *b)
+{
+    int same = 0;
+    for (int i = 0; i < N; i++)
+        same += a[i] == b[i];
+    assert_share((double)same / N, KEEP * KEEP + (1 - KEEP) * (1 - KEEP));
+}
+
+static void test_independent(void **state)
+{
+    (void)state;
+    enum { MASKS = RUNS * LAYERS };
+    uint8_t *m = masks_on(1, TSR_B, 5), *other = masks_on(1, TSR_B, 6);
+    for (int a = 0; a < MASKS; a++) {
+        int kept = 0;
+        for (int i = 0; i < N; i++)
+            kept += m[a * N + i];
+        assert_share((double)kept / N, KEEP);
+        for (int b = 0; b < a; b++)
+            assert_independent(m + a * N, m + b * N);
+        for (int b = 0; b < MASKS; b++)
+            assert_independent(m + a * N, other + b * N);
+        /* Nor do neighbours within a mask go together. */
+        int pairs = 0;
+        for (int i = 0; i < N; i++)
+            pairs += m[a * N + i] == m[a * N + (i + 1) % N];
+        assert_share((double)pairs / N, KEEP * KEEP + (1 - KEEP) * (1 - KEEP));
+    }
+    free(m);
+    free(other);
+}
+
+/* The mask is of the optimizer's step: it goes on where it stood in another plan of the program. */
+static tsr_status steps_go_on(tsr_world *w, void *arg)
+{
+    (void)arg;
+    enum { WIDTH = 400 };
+    double losses[2][4], ones[WIDTH];
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    for (int i = 0; i < WIDTH; i++)
+        ones[i] = 1;
+    for (int split = 0; split < 2; split++) {
+        tsr_module *net =
+            tsr_mlp(w, p, TSR_B,
+                    TSR_MLP_OPTS(.inputs = WIDTH, .outputs = 1, .layers = 1, .dtype = TSR_F64));
+        tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 1e-6));
+        for (int at = 0; at < 4;) {
+            tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+            tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(1, WIDTH), p, TSR_AUTO);
+            tsr_tensor *y = tsr_apply(net, tsr_dropout(x, 1 - KEEP));
+            tsr_tensor *loss = tsr_sum(tsr_mul(y, y), TSR_ALL_AXES, false);
+            tsr_minimize(opt, loss);
+            tsr_output(g, "loss", loss, p, TSR_B);
+            tsr_plan *plan;
+            TRY(tsr_compile(g, &plan));
+            TRY(tsr_feed(plan, "x", ones, sizeof ones));
+            for (int i = 0; i < (split ? 2 : 4); i++, at++) {
+                TRY(tsr_run(plan));
+                TRY(tsr_fetch_scalar(plan, "loss", &losses[split][at]));
+            }
+            tsr_plan_destroy(plan);
+        }
+        tsr_optimizer_destroy(opt);
+        tsr_module_destroy(net);
+    }
+    CHECK(!memcmp(losses[0], losses[1], sizeof losses[0]));
+    CHECK(losses[0][0] != losses[0][2] && losses[0][1] != losses[0][2]);
+    return TSR_OK;
+}
+
+static void test_steps_go_on(void **state)
+{
+    (void)state;
+    on_ranks(steps_go_on, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_everywhere),
+        cmocka_unit_test(test_independent),
+        cmocka_unit_test(test_steps_go_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
