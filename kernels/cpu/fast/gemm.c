@@ -7,6 +7,8 @@ enum {
     K_BLOCK = 512,          /* terms summed before they join c */
     TA_BLOCK = 256,         /* the same, where both operands are walked along k */
     CHUNK_BYTES = 384 << 10, /* of a's and c's rows: what stays in a core's second-level cache */
+    SMALL_BYTES = 8 << 10,
+    TILES = 24,             /* rows: whole tiles of any height */
     FEW_ROWS = 256,         /* below, threads share columns */
     LONG_SUM = 512,         /* ta: from here on threads share k */
     WORTH_A_TEAM = 1 << 17, /* multiplications */
@@ -119,6 +121,16 @@ typedef struct job {
     char *scratch;
 } job;
 
+/* While all of packed b stays in the first-level cache, c is best written row by row. */
+static int64_t chunk_rows(const tsri_fast_gemm *g, int64_t nv)
+{
+    const int64_t columns = nv * g->isa->width;
+    if (columns * g->k * 4 <= SMALL_BYTES)
+        return TILES;
+    int64_t rows = CHUNK_BYTES / ((g->k + columns) * 4) / TILES * TILES;
+    return rows < 2 * TILES ? 2 * TILES : rows;
+}
+
 /* Rows [m0, m1) in chunks that stay in cache while all panels pass over them. */
 static void plain_part(void *arg, int part)
 {
@@ -134,8 +146,7 @@ static void plain_part(void *arg, int part)
         m1 = tsri_fast_cut(g->m, g->threads, part + 1, 8);
     }
     float *packed = (float *)(void *)(q->scratch + (size_t)part * g->part_bytes);
-    int64_t chunk = CHUNK_BYTES / ((g->k + (v1 - v0) * w) * 4) / 24 * 24;
-    chunk = chunk < 48 ? 48 : chunk;
+    int64_t chunk = chunk_rows(g, v1 - v0);
     for (int64_t m = m0; m < m1; m += chunk)
         for (int64_t v = v0, nv; v < v1; v += nv) {
             nv = panel(v1 - v);

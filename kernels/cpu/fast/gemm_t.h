@@ -36,6 +36,14 @@ VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
                 acc[r][j] = vfma(av, bv[j], acc[r][j]);
         }
     }
+    if (t->rows == mr && last == W && !t->add && !t->bias) { /* nearly always, where k is short */
+        VEC_LOOP
+        for (int r = 0; r < mr; r++)
+            VEC_LOOP
+            for (int j = 0; j < nv; j++)
+                vstore(t->c + r * t->ldc + j * W, acc[r][j]);
+        return;
+    }
     VEC_LOOP
     for (int r = 0; r < mr; r++) {
         if (r >= t->rows)
