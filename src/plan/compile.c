@@ -63,10 +63,20 @@ static tsr_status prepare_variables(tsr_graph *g, size_t *out_bytes)
     return TSR_OK;
 }
 
+/* Whether there is anything that a run leaves behind: an output, or a variable written. */
+static bool keeps_something(const tsr_graph *g)
+{
+    bool keeps = g->nports > 0;
+    for (int i = 0; i < g->nops && !keeps; i++)
+        for (int j = 0; j < 4; j++)
+            keeps |= g->ops[i]->writes[j] != NULL;
+    return keeps;
+}
+
 static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
 {
     TSRI_TRY(tsr_graph_status(g));
-    if (g->nops == 0 || g->nports == 0)
+    if (g->nops == 0 || !keeps_something(g))
         return tsri_fail(TSR_ERR_STATE,
                          "nothing to compile: the graph has no %s; see tsr_output and tsr_minimize",
                          g->nops ? "output" : "ops");
