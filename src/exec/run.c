@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tsr_run: walks the steps. No allocation, no look-up, no text unless something fails. */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -33,7 +34,6 @@ static tsr_status run_step(const tsr_plan *plan, tsri_step *s)
 
 static tsr_status fail_step(tsr_plan *plan, const tsri_step *s, tsr_status status)
 {
-    plan->failed = true;
     if (s->kind == TSRI_STEP_KERNEL) {
         status = tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(s->item->loc.file),
                                   s->item->loc.line, tsri_op_name(s->item->op), s->item->name);
@@ -41,6 +41,8 @@ static tsr_status fail_step(tsr_plan *plan, const tsri_step *s, tsr_status statu
         if (plan->world->comm)
             plan->world->comm->ops->abort(plan->world->comm, tsr_last_error());
     }
+    snprintf(plan->failure, sizeof plan->failure, "an earlier run of this plan failed: %.400s",
+             tsr_last_error());
     return status;
 }
 
@@ -51,9 +53,8 @@ tsr_status tsr_run(tsr_plan *plan)
     if (plan->world->is_virtual)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_run: a plan of a virtual world is for explaining only");
-    if (plan->failed)
-        return tsri_fail(TSR_ERR_STATE, "tsr_run: an earlier run of this plan failed: %.2000s",
-                         tsr_last_error());
+    if (plan->failure[0])
+        return tsri_fail(TSR_ERR_STATE, "tsr_run: %s", plan->failure);
     for (int i = 0; i < plan->nstep_ptrs; i++)
         memcpy(plan->step_ptrs[i], plan->step_value, sizeof *plan->step_value);
     for (int i = 0; i < plan->nhooks; i++)

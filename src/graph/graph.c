@@ -244,6 +244,23 @@ uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind)
     return tsri_rng_key(g->seed, name);
 }
 
+void tsri_graphs_forget(const tsr_variable *v)
+{
+    for (tsri_owned *o = v->world->owned; o; o = o->next) {
+        tsr_graph *g = o->destroy == destroy_graph ? o->object : NULL;
+        for (int i = 0; g && i < g->nops; i++) {
+            tsri_op *op = g->ops[i];
+            if (op->variable != v)
+                continue;
+            tsri_graph_fail(g, op->loc, TSR_ERR_STATE,
+                            "variable %s was destroyed, with its module or optimizer; graphs that "
+                            "read it can't be compiled any more",
+                            op->name);
+            op->variable = NULL;
+        }
+    }
+}
+
 void tsri_graph_add_hook(tsr_graph *g, void (*fn)(void *), void *arg)
 {
     if (!TSRI_PUSH(&g->pool, g->hooks, g->nhooks, g->chooks)) {

@@ -10,6 +10,7 @@
 #include "src/nn/agree.h"
 #include "src/nn/convert.h"
 #include "src/nn/module.h"
+#include "src/plan/plan.h"
 
 /* --- making ----------------------------------------------------------------------------------- */
 static tsr_status check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp)
@@ -104,6 +105,7 @@ void tsri_variable_destroy(tsr_variable *v)
 {
     if (!v)
         return;
+    tsri_variable_forget(v);
     tsri_variable_finish(v);
     tsri_mem_free((void *)(uintptr_t)v->name);
     tsri_mem_free(v);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tsr_compile: the passes in order; and a plan's life. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -34,6 +35,19 @@ void tsr_plan_destroy(tsr_plan *plan)
 {
     if (plan)
         destroy_plan(plan);
+}
+
+void tsri_variable_forget(const tsr_variable *v)
+{
+    tsri_graphs_forget(v);
+    for (tsri_owned *o = v->world->owned; o; o = o->next) {
+        tsr_plan *plan = o->destroy == destroy_plan ? o->object : NULL;
+        for (int i = 0; plan && i < plan->nvalues && !plan->failure[0]; i++)
+            if (plan->values[i].variable == v)
+                snprintf(plan->failure, sizeof plan->failure,
+                         "variable %.200s of this plan was destroyed, with its module or optimizer",
+                         plan->values[i].name ? plan->values[i].name : v->name);
+    }
 }
 
 static tsr_plan *new_plan(tsr_world *world, const tsr_compile_opts *opts)

@@ -169,7 +169,7 @@ struct tsr_plan {
     size_t scratch_offset;
     tsr_plan_info info;
     uint64_t hash;
-    bool failed; /* a run failed: the world is not usable */
+    char failure[512]; /* why it can't run any more: a run failed, or a variable is gone; "" if it can */
     char *explain;
 };
 
@@ -215,6 +215,11 @@ bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *item);
 /* Joins the statuses of all ranks and compares their programs. `status` is this rank's own, with
  * its text as the thread's last error. Collective over the world. */
 tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_status status);
+
+/* --- compile.c
+ * ------------------------------------------------------------------------------------------ */
+/* A variable is about to go: graphs and plans of its world that use it say so from now on. */
+void tsri_variable_forget(const tsr_variable *v);
 
 /* --- src/exec
  * ------------------------------------------------------------------------------------------ */
