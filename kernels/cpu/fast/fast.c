@@ -54,7 +54,8 @@ void tsri_fast_team(int parts, tsri_fast_part_fn *fn, void *arg)
         fn(arg, 0);
         return;
     }
-#pragma omp parallel for schedule(static) num_threads(parts)
+    /* Always the whole team, though some may idle: libgomp allocates when the size changes. */
+#pragma omp parallel for schedule(static)
     for (int i = 0; i < parts; i++)
         fn(arg, i);
 }

@@ -116,9 +116,8 @@ void tsri_ref_iter_run(const tsri_ref_iter *it, tsri_ref_row_fn *fn, void *arg, 
         return;
     int64_t inner = it->size[it->ndim - 1];
     int64_t pieces = (inner + CHUNK - 1) / CHUNK, items = it->count / inner * pieces;
-#pragma omp parallel for schedule(static) if (parallel && it->count >= PARALLEL)
-    for (int64_t i = 0; i < items; i++)
-        run_item(it, i, pieces, fn, arg);
+    TSRI_REF_EACH(i, 0, items, parallel && it->count >= PARALLEL,
+                  { run_item(it, i, pieces, fn, arg); });
 }
 
 static void ref_destroy(tsri_kernel *k)

@@ -9,6 +9,8 @@
 
 #include "kernels/kernels.h"
 
+#include <omp.h>
+
 enum {
     TSRI_REF_OPS = TSRI_KERNEL_MAX_ARGS + 1, /* operands of one walk */
     TSRI_REF_BLOCK = 64,                     /* channels that a kernel keeps in local arrays */
@@ -127,5 +129,18 @@ tsri_kernel_create_fn tsri_ref_unary, tsri_ref_unary_grad, tsri_ref_scale, tsri_
     tsri_ref_fill, tsri_ref_reshape, tsri_ref_permute, tsri_ref_copy, tsri_ref_sgd, tsri_ref_adam;
 
 extern const tsri_kernels tsri_kernels_cpu_ref;
+
+/* A loop over [from, to), by the OpenMP team if `wide`. A team of one is never started: libgomp
+ * allocates for it, and for each change of a team's size. */
+#define TSRI_REF_EACH(i, from, to, wide, ...)                                                    \
+    do {                                                                                         \
+        if ((wide) && omp_get_max_threads() > 1) {                                               \
+            _Pragma("omp parallel for schedule(static)") for (int64_t i = (from); i < (to); i++) \
+                __VA_ARGS__                                                                      \
+        } else {                                                                                 \
+            for (int64_t i = (from); i < (to); i++)                                              \
+                __VA_ARGS__                                                                      \
+        }                                                                                        \
+    } while (0)
 
 #endif

@@ -69,14 +69,13 @@ static tsr_status dw_run(const tsri_kernel *k, void *const *in, void *const *out
     const tsri_arg *dw = &d->ref.desc.out[0];
     double *sum = scratch;
     int64_t blocks = (d->channels + TSRI_REF_BLOCK - 1) / TSRI_REF_BLOCK;
-#pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < blocks; b++) {
+    TSRI_REF_EACH(b, 0, blocks, true, {
         double *mine = sum + b * TSRI_REF_BLOCK * d->taps;
         if (d->ref.desc.in[0].dtype == TSR_F32)
             weight_f32(d, b * TSRI_REF_BLOCK, in[0], in[1], mine);
         else
             weight_f64(d, b * TSRI_REF_BLOCK, in[0], in[1], mine);
-    }
+    });
     for (int64_t c = 0; c < d->channels; c++)
         for (int64_t t = 0; t < d->taps; t++) {
             const double *mine = sum + c / TSRI_REF_BLOCK * TSRI_REF_BLOCK * d->taps;

@@ -197,11 +197,15 @@ void tsri_ref_gemm_plan(tsri_ref_gemm *g)
 void tsri_ref_gemm_run(const tsri_ref_gemm *g, const void *a, const void *b, const void *bias,
                        void *c, void *scratch)
 {
-    int64_t mb = (g->c.row.count + MC - 1) / MC, nb = (g->c.col.count + NC - 1) / NC;
-#pragma omp parallel for schedule(static) num_threads(g->threads) if (g->threads > 1)
-    for (int64_t i = 0; i < mb * nb; i++) {
-        double *mine =
-            (double *)scratch + (size_t)omp_get_thread_num() * (MC * KC + NC * KC + MC * NC);
-        block(g, i / nb * MC, i % nb * NC, a, b, bias, c, mine);
+    const int64_t nb = (g->c.col.count + NC - 1) / NC, each = MC * KC + NC * KC + MC * NC;
+    const int64_t n = (g->c.row.count + MC - 1) / MC * nb;
+    if (g->threads <= 1) { /* libgomp would allocate for a team of one */
+        for (int64_t i = 0; i < n; i++)
+            block(g, i / nb * MC, i % nb * NC, a, b, bias, c, scratch);
+        return;
     }
+#pragma omp parallel for schedule(static) num_threads(g->threads)
+    for (int64_t i = 0; i < n; i++)
+        block(g, i / nb * MC, i % nb * NC, a, b, bias, c,
+              (double *)scratch + omp_get_thread_num() * each);
 }

@@ -17,8 +17,7 @@ static void FN(stats)(const norm *v, int64_t begin, int64_t end, const T *x, dou
             }
         return;
     }
-#pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
-    for (int64_t c = 0; c < a->c; c++)
+    TSRI_REF_EACH(c, 0, a->c, (end - begin) * a->c * a->h * a->w > 1 << 15, {
         for (int64_t n = begin; n < end; n++)
             for (int64_t h = 0; h < a->h; h++) {
                 const T *q = x + n * a->sn + c * a->sc + h * a->sh;
@@ -31,6 +30,7 @@ static void FN(stats)(const norm *v, int64_t begin, int64_t end, const T *x, dou
                 s0[c] += t0;
                 s1[c] += t1;
             }
+    });
 }
 
 static void FN(apply)(const norm *v, int64_t begin, int64_t end, const T *x, const coefs *k, T *y)
@@ -39,8 +39,7 @@ static void FN(apply)(const norm *v, int64_t begin, int64_t end, const T *x, con
     const bool inside = a->sc == 1 && o->sc == 1;
     const int act = v->ref.desc.op == TSRI_OP_BN_ACT ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
     const int64_t per = inside ? a->h : a->c; /* rows are (n, h), or planes (n, c) */
-#pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
-    for (int64_t r = begin * per; r < end * per; r++) {
+    TSRI_REF_EACH(r, begin * per, end * per, (end - begin) * a->c * a->h * a->w > 1 << 15, {
         const T *q = x + r / per * a->sn + r % per * (inside ? a->sh : a->sc);
         T *z = y + r / per * o->sn + r % per * (inside ? o->sh : o->sc);
         for (int64_t w = 0; inside && w < a->w; w++, q += a->sw, z += o->sw) {
@@ -58,7 +57,7 @@ static void FN(apply)(const norm *v, int64_t begin, int64_t end, const T *x, con
                 T t = (T)(((double)q[w * a->sw] - m) * g + b);
                 z[w * o->sw] = (T)act_value(act, (double)t);
             }
-    }
+    });
 }
 
 /* dy, or what comes through the activation: judged by the value that it was given, rounded. */
@@ -89,8 +88,7 @@ static void FN(bwd_stats)(const norm *v, int64_t begin, int64_t end, const T *x,
             }
         return;
     }
-#pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
-    for (int64_t c = 0; c < a->c; c++)
+    TSRI_REF_EACH(c, 0, a->c, (end - begin) * a->c * a->h * a->w > 1 << 15, {
         for (int64_t n = begin; n < end; n++)
             for (int64_t h = 0; h < a->h; h++) {
                 const T *q = x + n * a->sn + c * a->sc + h * a->sh;
@@ -105,6 +103,7 @@ static void FN(bwd_stats)(const norm *v, int64_t begin, int64_t end, const T *x,
                 s0[c] += t0;
                 s1[c] += t1;
             }
+    });
 }
 
 static void FN(bwd_apply)(const norm *v, int64_t begin, int64_t end, const T *x, const T *dy,
@@ -115,8 +114,7 @@ static void FN(bwd_apply)(const norm *v, int64_t begin, int64_t end, const T *x,
     const int act =
         v->ref.desc.op == TSRI_OP_BN_ACT_BWD_APPLY ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
     const int64_t per = inside ? a->h : a->c; /* rows are (n, h), or planes (n, c) */
-#pragma omp parallel for schedule(static) if ((end - begin) * a->c * a->h * a->w > 1 << 15)
-    for (int64_t r = begin * per; r < end * per; r++) {
+    TSRI_REF_EACH(r, begin * per, end * per, (end - begin) * a->c * a->h * a->w > 1 << 15, {
         const T *q = x + r / per * a->sn + r % per * (inside ? a->sh : a->sc);
         const T *u = dy + r / per * g->sn + r % per * (inside ? g->sh : g->sc);
         T *z = dx + r / per * o->sn + r % per * (inside ? o->sh : o->sc);
@@ -132,5 +130,5 @@ static void FN(bwd_apply)(const norm *v, int64_t begin, int64_t end, const T *x,
                 double t = FN(through)(act, p, (double)u[w * g->sw], k, c);
                 z[w * o->sw] = (T)(k->a[c] * (t - k->k0[c] - (p - k->mean[c]) * k->k1[c]));
             }
-    }
+    });
 }

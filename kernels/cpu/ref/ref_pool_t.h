@@ -26,8 +26,7 @@ static void FN(max_window)(const T *x, const tsri_arg *a, span h, span w, T *y, 
 static void FN(max_pool)(const tsri_ref *ref, const T *x, T *y, int32_t *idx)
 {
     const tsri_arg *a = &ref->desc.in[0], *o = &ref->desc.out[0], *ix = &ref->desc.out[1];
-#pragma omp parallel for schedule(static) if (tsri_ref_count(a) > 1 << 14)
-    for (int64_t r = 0; r < o->shape[0] * o->shape[2]; r++) {
+    TSRI_REF_EACH(r, 0, o->shape[0] * o->shape[2], tsri_ref_count(a) > 1 << 14, {
         int64_t n = r / o->shape[2], p = r % o->shape[2];
         span h = window(ref, 0, p, a, o);
         for (int64_t q = 0; q < o->shape[3]; q++) {
@@ -39,14 +38,13 @@ static void FN(max_pool)(const tsri_ref *ref, const T *x, T *y, int32_t *idx)
              y + FN(at)(o, n, p, q) + c * o->stride[1],
              idx ? idx + FN(at)(ix, n, p, q) + c * ix->stride[1] : NULL);
         }
-    }
+    });
 }
 
 static void FN(max_pool_dx)(const tsri_ref *ref, const int32_t *idx, const T *dy, T *dx)
 {
     const tsri_arg *ix = &ref->desc.in[0], *g = &ref->desc.in[1], *a = &ref->desc.out[0];
-#pragma omp parallel for schedule(static) if (tsri_ref_count(a) > 1 << 14)
-    for (int64_t r = 0; r < a->shape[0] * a->shape[2]; r++) {
+    TSRI_REF_EACH(r, 0, a->shape[0] * a->shape[2], tsri_ref_count(a) > 1 << 14, {
         int64_t n = r / a->shape[2], p = r % a->shape[2];
         span h = holders(ref, 0, p, a, g);
         for (int64_t q = 0; q < a->shape[3]; q++) {
@@ -60,14 +58,13 @@ static void FN(max_pool_dx)(const tsri_ref *ref, const int32_t *idx, const T *dy
                 dx[FN(at)(a, n, p, q) + c * a->stride[1]] = (T)sum;
             }
         }
-    }
+    });
 }
 
 static void FN(avg_pool)(const tsri_ref *ref, const T *x, T *y)
 {
     const tsri_arg *a = &ref->desc.in[0], *o = &ref->desc.out[0];
-#pragma omp parallel for schedule(static) if (tsri_ref_count(a) > 1 << 14)
-    for (int64_t r = 0; r < o->shape[0] * o->shape[2]; r++) {
+    TSRI_REF_EACH(r, 0, o->shape[0] * o->shape[2], tsri_ref_count(a) > 1 << 14, {
         int64_t n = r / o->shape[2], p = r % o->shape[2];
         span h = window(ref, 0, p, a, o);
         for (int64_t q = 0; q < o->shape[3]; q++) {
@@ -81,14 +78,13 @@ static void FN(avg_pool)(const tsri_ref *ref, const T *x, T *y)
                 y[FN(at)(o, n, p, q) + c * o->stride[1]] = (T)(sum / by);
             }
         }
-    }
+    });
 }
 
 static void FN(avg_pool_dx)(const tsri_ref *ref, const T *dy, T *dx)
 {
     const tsri_arg *g = &ref->desc.in[0], *a = &ref->desc.out[0];
-#pragma omp parallel for schedule(static) if (tsri_ref_count(a) > 1 << 14)
-    for (int64_t r = 0; r < a->shape[0] * a->shape[2]; r++) {
+    TSRI_REF_EACH(r, 0, a->shape[0] * a->shape[2], tsri_ref_count(a) > 1 << 14, {
         int64_t n = r / a->shape[2], p = r % a->shape[2];
         span h = holders(ref, 0, p, a, g);
         for (int64_t q = 0; q < a->shape[3]; q++) {
@@ -108,5 +104,5 @@ static void FN(avg_pool_dx)(const tsri_ref *ref, const T *dy, T *dx)
                     to[(c0 + c) * a->stride[1]] = (T)sum[c];
             }
         }
-    }
+    });
 }
