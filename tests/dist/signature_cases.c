@@ -341,11 +341,10 @@ static void losses(sc_graph *s)
             tsr_tensor *y = make(s, TSR_I64, D(rows[i]), SC_LABEL);
             grad(s, tsr_cross_entropy(x, y, reduction), x);
             grad(s,
-                 tsr_cross_entropy_with(x, y,
-                                        TSR_CROSS_ENTROPY_OPTS(.reduction = reduction,
-                                                               .label_smoothing = 0.1,
-                                                               .has_ignore_index = true,
-                                                               .ignore_index = 2)),
+                 tsr_cross_entropy_with(
+                     x, y,
+                     TSR_CROSS_ENTROPY_OPTS(.reduction = reduction, .label_smoothing = 0.1,
+                                            .has_ignore_index = true, .ignore_index = 2)),
                  x);
             grad(s, tsr_mse_loss(x, t, reduction), x);
         }
@@ -414,7 +413,7 @@ static void broadcast_to(sc_graph *s)
     static const struct {
         tsr_dims from, to;
     } pair[] = {
-        {{2, {3, 1}}, {3, {2, 3, 4}}}, {{0, {0}}, {2, {3, 2}}},   {{1, {1}}, {1, {5}}},
+        {{2, {3, 1}}, {3, {2, 3, 4}}}, {{0, {0}}, {2, {3, 2}}},    {{1, {1}}, {1, {5}}},
         {{1, {4}}, {3, {5, 7, 4}}},    {{2, {1, 1}}, {2, {1, 6}}}, {{2, {0, 1}}, {2, {0, 3}}},
         {{1, {1}}, {2, {0, 3}}},
     };
@@ -451,8 +450,8 @@ static tsr_optimizer *plain(tsr_module *m)
 
 static tsr_optimizer *momentum(tsr_module *m)
 {
-    return tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9, .dampening = 0.2,
-                                   .weight_decay = 0.01));
+    return tsr_sgd(
+        m, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9, .dampening = 0.2, .weight_decay = 0.01));
 }
 
 static tsr_optimizer *nesterov(tsr_module *m)

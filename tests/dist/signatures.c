@@ -19,7 +19,8 @@ sg_entry *sg_entries;
 int sg_nentries;
 static tsri_pool memory; /* of the entries and all values */
 
-/* --- the programs' values ---------------------------------------------------------------------- */
+/* --- the programs' values ----------------------------------------------------------------------
+ */
 
 static double fill_value(sc_fill fill, tsr_dtype dtype, uint64_t *rng)
 {
@@ -91,8 +92,8 @@ static void run_program(const sc_case *c, sc_graph *s)
     for (int i = 0; i < s->g->nops; i++) {
         const tsri_op *op = s->g->ops[i];
         for (int j = 0; j < op->nout; j++)
-            value[op->out[j]->id] =
-                tsri_pool_alloc(&memory, (size_t)(tsr_dims_count(op->out[j]->shape) + 1) * sizeof(double));
+            value[op->out[j]->id] = tsri_pool_alloc(
+                &memory, (size_t)(tsr_dims_count(op->out[j]->shape) + 1) * sizeof(double));
         if (op->kind == TSRI_OP_INPUT || op->kind == TSRI_OP_VARIABLE) {
             fill_source(s, op, value[op->out[0]->id], &rng);
             continue;
@@ -122,8 +123,8 @@ int sg_setup(void **state)
         if (tsr_world_create_virtual(1, 0, &s->world) != TSR_OK)
             return -1;
         s->p = tsr_placement_parse(s->world, "cpu:[0]");
-        s->g = tsr_graph_create(s->world,
-                                TSR_GRAPH_OPTS(.training = sc_cases[i].training, .seed = 9));
+        s->g =
+            tsr_graph_create(s->world, TSR_GRAPH_OPTS(.training = sc_cases[i].training, .seed = 9));
         sc_cases[i].declare(s);
         run_program(&sc_cases[i], s);
     }
@@ -139,7 +140,8 @@ int sg_teardown(void **state)
     return 0;
 }
 
-/* --- signatures -------------------------------------------------------------------------------- */
+/* --- signatures --------------------------------------------------------------------------------
+ */
 
 bool sg_derive(const sg_entry *e, const tsri_rule_text *text, int k, sg_derived *out)
 {
@@ -184,7 +186,7 @@ bool sg_contains(const sg_entry *e, const sg_derived *d, const tsri_signature *s
 }
 
 bool sg_check(const sg_entry *e, const tsri_signature *sig, const sg_derived *d, vf_how how,
-                  char *why, size_t size)
+              char *why, size_t size)
 {
     how.split_groups = sig->index >= 0 && sig->index == d->groups_index;
     how.seed += tsri_hash(TSRI_HASH_INIT, sig, sizeof *sig);

@@ -14,7 +14,8 @@
 
 #include "tests/dist/signatures.h"
 
-/* --- the verifier itself ----------------------------------------------------------------------- */
+/* --- the verifier itself -----------------------------------------------------------------------
+ */
 
 /* What became of the ways to break something. */
 typedef struct tally {
@@ -43,7 +44,8 @@ static const char *excuse(const tally *t, const sg_entry *e)
             return "y dy is linear in y too";
         if (e->v.kind == TSRI_OP_CAST && is_whole(e->v.in_dtype[0]) && is_whole(e->v.out_dtype[0]))
             return "whole numbers that fit";
-        if (e->v.kind == TSRI_OP_CAST && !is_whole(e->v.in_dtype[0]) && e->v.out_dtype[0] == TSR_F32)
+        if (e->v.kind == TSRI_OP_CAST && !is_whole(e->v.in_dtype[0]) &&
+            e->v.out_dtype[0] == TSR_F32)
             return "linear but for the rounding of each addend";
     }
     if (!strcmp(t->what, "an index for .")) {
@@ -118,7 +120,8 @@ static bool can_tell(const sg_entry *e)
 }
 
 /* Calls try_rule for each occurrence of `from` before or after the arrow, replaced by `to`. */
-static void replace_each(tally *t, const sg_entry *e, const char *from, const char *to, bool results)
+static void replace_each(tally *t, const sg_entry *e, const char *from, const char *to,
+                         bool results)
 {
     const char *text = e->text.text, *arrow = strstr(text, "->");
     for (const char *p = results ? arrow : text; (p = strstr(p, from)) != NULL; p++) {
@@ -232,8 +235,8 @@ static void turn_groups(tally *t, const sg_entry *e)
 /* --- broken derivations and kernels ----------------------------------------------------------- */
 
 /* A signature that must not pass. */
-static void try_signature(tally *t, const sg_entry *e, const tsri_signature *sig, const sg_derived *d,
-                          vf_how how)
+static void try_signature(tally *t, const sg_entry *e, const tsri_signature *sig,
+                          const sg_derived *d, vf_how how)
 {
     char why[4096], text[512];
     t->tried++;
@@ -314,9 +317,9 @@ static void try_fault(tally *t, const sg_entry *e, vf_fault fault)
         sg_derived d;
         assert_true(sg_derive(e, &e->text, k, &d));
         for (int i = 0; i < d.n && !caught; i++)
-            caught = !vf_has_bool_sum(&e->v, &d.sig[i]) &&
-                     !sg_check(e, &d.sig[i], &d, (vf_how){.parts = k, .fault = fault}, why,
-                            sizeof why);
+            caught =
+                !vf_has_bool_sum(&e->v, &d.sig[i]) &&
+                !sg_check(e, &d.sig[i], &d, (vf_how){.parts = k, .fault = fault}, why, sizeof why);
         sg_derived_finish(&d);
     }
     if (caught) {
@@ -383,8 +386,8 @@ static void test_mutants(void **state)
         for (int j = 0; j < sg_nentries; j++)
             if (can_tell(&sg_entries[j]))
                 ways[i].fn(&t, &sg_entries[j]);
-        print_message("%-22s %5d tried, %5d caught, %4d barren, %3d excused, %d survived\n",
-                      t.what, t.tried, t.caught, t.barren, t.excused, t.survived);
+        print_message("%-22s %5d tried, %5d caught, %4d barren, %3d excused, %d survived\n", t.what,
+                      t.tried, t.caught, t.barren, t.excused, t.survived);
         survived += t.survived;
         assert_true(t.caught >= ways[i].least);
     }

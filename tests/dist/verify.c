@@ -143,8 +143,7 @@ static tsri_kernel_desc describe(const vf_op *op, const tsri_signature *sig, con
         int64_t gout = count(d.out[0].gshape, d.out[0].ndim);
         int64_t lout = count(d.out[0].shape, d.out[0].ndim);
         if (here && gout && lout)
-            attrs->reduce.scale *=
-                (double)(whole / gout) / ((double)here / (double)lout);
+            attrs->reduce.scale *= (double)(whole / gout) / ((double)here / (double)lout);
     }
     return d;
 }
@@ -154,9 +153,9 @@ static tsri_kernel_desc describe(const vf_op *op, const tsri_signature *sig, con
 /* Ops that work in place: the operand that result i writes over, or -1. */
 static int in_place(const vf_op *op, int i)
 {
-    return op->kind == TSRI_OP_BN_RUNNING                             ? 1 + i
+    return op->kind == TSRI_OP_BN_RUNNING                        ? 1 + i
            : op->kind == TSRI_OP_SGD || op->kind == TSRI_OP_ADAM ? i
-                                                                      : -1;
+                                                                 : -1;
 }
 
 static void *pack(const tsri_arg *a, const double *v)
@@ -349,12 +348,11 @@ static bool join_fits(const vf_op *op, int i, tsr_sbp1 s, const vf_how *how, dou
     for (int64_t e = 0; e < n && ok && s.kind == TSR_SBP_PARTIAL; e++) {
         double v = parts[0][e];
         for (int p = 1; p < how->parts; p++)
-            v = s.arg == TSR_REDUCE_SUM                ? v + parts[p][e]
+            v = s.arg == TSR_REDUCE_SUM                          ? v + parts[p][e]
                 : (s.arg == TSR_REDUCE_MAX) == (parts[p][e] > v) ? parts[p][e]
-                                                       : v;
+                                                                 : v;
         /* P(sum) is algebra on finite numbers only. */
-        ok = close(v, op->out[i][e], tol) ||
-             (s.arg == TSR_REDUCE_SUM && !isfinite(op->out[i][e]));
+        ok = close(v, op->out[i][e], tol) || (s.arg == TSR_REDUCE_SUM && !isfinite(op->out[i][e]));
         if (!ok)
             snprintf(why, size, "result %d, element %lld: the parts make %.17g, not %.17g", i,
                      (long long)e, v, op->out[i][e]);
@@ -363,8 +361,7 @@ static bool join_fits(const vf_op *op, int i, tsr_sbp1 s, const vf_how *how, dou
     return ok;
 }
 
-bool vf_check(const vf_op *op, const tsri_signature *sig, const vf_how *how, char *why,
-              size_t size)
+bool vf_check(const vf_op *op, const tsri_signature *sig, const vf_how *how, char *why, size_t size)
 {
     enum { MAX_PARTS = 64 };
     double *in[TSRI_RULE_MAX_ARGS][MAX_PARTS], *out[TSRI_RULE_MAX_ARGS][MAX_PARTS];
@@ -417,7 +414,10 @@ char *vf_signature_text(const vf_op *op, const tsri_signature *sig, char *buf, s
     buf[0] = 0;
     for (int i = 0; i < op->nin + op->nout && at + TSR_SBP_TEXT_MAX < size; i++) {
         tsr_sbp1 s = i < op->nin ? sig->in[i] : sig->out[i - op->nin];
-        at += (size_t)snprintf(buf + at, size - at, "%s%s", i == op->nin ? " -> " : i ? "," : "",
+        at += (size_t)snprintf(buf + at, size - at, "%s%s",
+                               i == op->nin ? " -> "
+                               : i          ? ","
+                                            : "",
                                tsr_sbp_format((tsr_sbp){1, {s}}, one));
     }
     return buf;

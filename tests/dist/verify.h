@@ -23,9 +23,9 @@ typedef struct vf_op {
 /* What goes wrong on purpose. */
 typedef enum vf_fault {
     VF_NONE = 0,
-    VF_NO_OFFSET,    /* kernels are told that every part begins at 0 */
+    VF_NO_OFFSET,     /* kernels are told that every part begins at 0 */
     VF_GLOBAL_GROUPS, /* convolutions get the whole op's groups, not the part's */
-    VF_LOCAL_COUNT,  /* means divide by the part's count */
+    VF_LOCAL_COUNT,   /* means divide by the part's count */
 } vf_fault;
 
 typedef struct vf_how {

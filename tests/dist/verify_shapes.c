@@ -74,8 +74,7 @@ static bool windows(int64_t n, int64_t pad, int64_t window, int64_t stride, int6
     return out == (padded < window ? 0 : (padded - window) / stride + 1);
 }
 
-static bool conv(const tsri_kernel_desc *d, const tsri_arg *x, const tsri_arg *w,
-                 const tsri_arg *y)
+static bool conv(const tsri_kernel_desc *d, const tsri_arg *x, const tsri_arg *w, const tsri_arg *y)
 {
     const tsri_attrs *at = d->attrs;
     bool ok = x->shape[0] == y->shape[0] && w->shape[0] == y->shape[1];
@@ -84,8 +83,8 @@ static bool conv(const tsri_kernel_desc *d, const tsri_arg *x, const tsri_arg *w
     for (int i = 0; i < 2; i++) {
         int64_t window = (int64_t)at->conv.dilation[i] * (at->conv.kernel[i] - 1) + 1;
         ok &= w->shape[2 + i] == at->conv.kernel[i];
-        ok &= windows(x->shape[2 + i], at->conv.pad[i], window, at->conv.stride[i],
-                      y->shape[2 + i]);
+        ok &=
+            windows(x->shape[2 + i], at->conv.pad[i], window, at->conv.stride[i], y->shape[2 + i]);
     }
     return ok;
 }
@@ -236,8 +235,7 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
     case TSRI_OP_MATMUL:
         return matmul(d);
     case TSRI_OP_LINEAR:
-        return linear(&in[0], &in[1], &out[0]) &&
-               (d->nin < 3 || in[2].shape[0] == in[1].shape[0]);
+        return linear(&in[0], &in[1], &out[0]) && (d->nin < 3 || in[2].shape[0] == in[1].shape[0]);
     case TSRI_OP_LINEAR_DX:
         return linear(&out[0], &in[1], &in[0]);
     case TSRI_OP_LINEAR_DW:
