@@ -391,8 +391,8 @@ static void report(bench *b, int iterations, double *total, bool verbose)
         kinds[k].ms += ms;
         kinds[k].least += least;
         if (verbose)
-            printf("%-18s %-10s %-16s %-12s %8.4f %8.4f\n", tsri_op_name(s->op), s->note,
-                   s->shape, s->kernel->impl, ms, least);
+            printf("%-18s %-10s %-16s %-12s %8.4f %8.4f\n", tsri_op_name(s->op), s->note, s->shape,
+                   s->kernel->impl, ms, least);
     }
     double sum = 0, least = 0;
     for (int k = 0; k < nkinds; k++) {
@@ -402,7 +402,8 @@ static void report(bench *b, int iterations, double *total, bool verbose)
         least += kinds[k].least;
     }
     double middle = median(total, iterations);
-    printf("sum of medians %.2f ms, of least times %.2f ms; steps: median %.2f ms, least %.2f ms, most %.2f ms\n",
+    printf("sum of medians %.2f ms, of least times %.2f ms; steps: median %.2f ms, least %.2f ms, "
+           "most %.2f ms\n",
            sum, least, middle, total[0], total[iterations - 1]);
 }
 

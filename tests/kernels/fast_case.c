@@ -36,10 +36,8 @@ static fc_tensor finish(tsri_arg arg)
 
 fc_tensor fc_images(int64_t n, int64_t c, int64_t h, int64_t w)
 {
-    return finish((tsri_arg){.dtype = TSR_F32,
-                             .ndim = 4,
-                             .shape = {n, c, h, w},
-                             .stride = {h * w * c, 1, w * c, c}});
+    return finish((tsri_arg){
+        .dtype = TSR_F32, .ndim = 4, .shape = {n, c, h, w}, .stride = {h * w * c, 1, w * c, c}});
 }
 
 fc_tensor fc_rows(tsr_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c, int64_t d)

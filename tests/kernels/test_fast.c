@@ -179,8 +179,8 @@ typedef struct norm_shape {
 } norm_shape;
 
 static const norm_shape norms[] = {
-    {1, 1, 1, 2, 0}, {2, 24, 5, 7, 3}, {3, 3, 9, 9, -2}, {1, 17, 4, 4, 0}, {64, 40, 1, 1, 1},
-    {64, 160, 2, 2, 0}, {5, 24, 16, 16, 100}, {16, 24, 17, 19, 0.1},
+    {1, 1, 1, 2, 0},   {2, 24, 5, 7, 3},   {3, 3, 9, 9, -2},     {1, 17, 4, 4, 0},
+    {64, 40, 1, 1, 1}, {64, 160, 2, 2, 0}, {5, 24, 16, 16, 100}, {16, 24, 17, 19, 0.1},
 };
 
 /* Sums as accurate as the variance needs them: relative errors near 1e-13 for f64 sums. */
@@ -243,8 +243,12 @@ static void sums_close(const norm_shape *s, const double *got, const double *wan
 static void one_norm(const norm_shape *s, bool act)
 {
     const int64_t rows = s->n * s->h * s->w;
-    tsri_attrs at = {.bn = {.eps = 1e-3, .count = rows, .batch = s->n, .spatial = s->h * s->w,
-                            .parts = 1, .act = act ? TSRI_ACT_RELU6 : TSRI_ACT_NONE}};
+    tsri_attrs at = {.bn = {.eps = 1e-3,
+                            .count = rows,
+                            .batch = s->n,
+                            .spatial = s->h * s->w,
+                            .parts = 1,
+                            .act = act ? TSRI_ACT_RELU6 : TSRI_ACT_NONE}};
     const tsri_kernels *f = &tsri_kernels_cpu_fast;
     fc_tensor x = fc_images(s->n, s->c, s->h, s->w), y = fc_images(s->n, s->c, s->h, s->w);
     fc_tensor dy = fc_images(s->n, s->c, s->h, s->w), dx = fc_images(s->n, s->c, s->h, s->w);
@@ -256,8 +260,8 @@ static void one_norm(const norm_shape *s, bool act)
         ((float *)ga.data)[i] = 4 * ((float *)ga.data)[i] + 2;
         ((float *)be.data)[i] = ((float *)be.data)[i] + 3;
     }
-    assert_true(fc_run(f, TSRI_OP_BN_STATS, &at, 0, 1, (fc_tensor *[]){&x}, 1,
-                       (fc_tensor *[]){&st}));
+    assert_true(
+        fc_run(f, TSRI_OP_BN_STATS, &at, 0, 1, (fc_tensor *[]){&x}, 1, (fc_tensor *[]){&st}));
     check_stats(s, &x, st.data);
     assert_true(fc_run(f, act ? TSRI_OP_BN_ACT : TSRI_OP_BN_APPLY, &at, 0, 4,
                        (fc_tensor *[]){&x, &st, &ga, &be}, 1, (fc_tensor *[]){&y}));
@@ -304,8 +308,12 @@ static void test_masks_agree(void **state)
     for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
         setenv("TESSERA_CPU_ISA", isas[i], 1);
         omp_set_num_threads(2);
-        tsri_attrs at = {.bn = {.eps = 0, .count = N * HW * HW, .batch = N, .spatial = HW * HW,
-                                .parts = 1, .act = TSRI_ACT_RELU6}};
+        tsri_attrs at = {.bn = {.eps = 0,
+                                .count = N * HW * HW,
+                                .batch = N,
+                                .spatial = HW * HW,
+                                .parts = 1,
+                                .act = TSRI_ACT_RELU6}};
         fc_tensor x = fc_images(N, C, HW, HW), y = fc_images(N, C, HW, HW);
         fc_tensor dy = fc_images(N, C, HW, HW);
         fc_tensor st = fc_rows(TSR_F64, 3, 1, 2, C, 0), bst = fc_rows(TSR_F64, 3, 1, 2, C, 0);
@@ -322,8 +330,8 @@ static void test_masks_agree(void **state)
             ((float *)be.data)[c] = c % 2 ? 0.0f : 5.7f;
         }
         fc_tensor *in[] = {&x, &st, &ga, &be, &dy};
-        assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_BN_ACT, &at, 0, 4, in, 1,
-                           (fc_tensor *[]){&y}));
+        assert_true(
+            fc_run(&tsri_kernels_cpu_fast, TSRI_OP_BN_ACT, &at, 0, 4, in, 1, (fc_tensor *[]){&y}));
         assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_BN_ACT_BWD_STATS, &at, 0, 5, in, 1,
                            (fc_tensor *[]){&bst}));
         for (int c = 0; c < C; c++) {
@@ -368,8 +376,8 @@ static void test_dropout_mask(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conv),        cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_norm),        cmocka_unit_test(test_masks_agree),
+        cmocka_unit_test(test_conv),         cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_norm),         cmocka_unit_test(test_masks_agree),
         cmocka_unit_test(test_dropout_mask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

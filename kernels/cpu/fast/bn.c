@@ -218,9 +218,8 @@ tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
         k->n = (double)desc->attrs->bn.batch * (double)desc->attrs->bn.spatial;
         k->hi = desc->attrs->bn.act == TSRI_ACT_RELU6 ? 6.0f : INFINITY;
     }
-    k->base.base.scratch_bytes =
-        TSRI_BN_COEFS * tsri_fast_align((size_t)k->width * sizeof(float)) +
-        (size_t)k->base.threads * 2 * (size_t)k->width * sizeof(double);
+    k->base.base.scratch_bytes = TSRI_BN_COEFS * tsri_fast_align((size_t)k->width * sizeof(float)) +
+                                 (size_t)k->base.threads * 2 * (size_t)k->width * sizeof(double);
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

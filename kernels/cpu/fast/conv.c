@@ -66,15 +66,34 @@ static tsr_status create_pointwise(tsri_mem *mem, tsri_op_kind op, const tsri_fa
     g->isa = p->base.isa;
     p->b = 1;
     if (op == TSRI_OP_CONV2D) {
-        *g = (tsri_fast_gemm){.isa = g->isa, .m = rows, .n = c->co, .k = c->ci, .lda = c->ci,
-                              .bk = 1, .bn = c->ci, .ldc = c->co};
+        *g = (tsri_fast_gemm){.isa = g->isa,
+                              .m = rows,
+                              .n = c->co,
+                              .k = c->ci,
+                              .lda = c->ci,
+                              .bk = 1,
+                              .bn = c->ci,
+                              .ldc = c->co};
         p->bias = c->bias;
     } else if (op == TSRI_OP_CONV2D_DX) {
-        *g = (tsri_fast_gemm){.isa = g->isa, .m = rows, .n = c->ci, .k = c->co, .lda = c->co,
-                              .bk = c->ci, .bn = 1, .ldc = c->ci};
+        *g = (tsri_fast_gemm){.isa = g->isa,
+                              .m = rows,
+                              .n = c->ci,
+                              .k = c->co,
+                              .lda = c->co,
+                              .bk = c->ci,
+                              .bn = 1,
+                              .ldc = c->ci};
     } else {
-        *g = (tsri_fast_gemm){.isa = g->isa, .m = c->co, .n = c->ci, .k = rows, .lda = c->co,
-                              .bk = c->ci, .bn = 1, .ldc = c->ci, .ta = true};
+        *g = (tsri_fast_gemm){.isa = g->isa,
+                              .m = c->co,
+                              .n = c->ci,
+                              .k = rows,
+                              .lda = c->co,
+                              .bk = c->ci,
+                              .bn = 1,
+                              .ldc = c->ci,
+                              .ta = true};
         p->a = 1;
         p->b = 0;
     }
@@ -93,8 +112,8 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
         return tsri_fast_depthwise(mem, desc, &c, out_kernel);
     if (c.groups != 1)
         return tsri_fast_decline(desc);
-    if (c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 && c.stride[1] == 1 &&
-        !c.pad[0] && !c.pad[1])
+    if (c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 && c.stride[1] == 1 && !c.pad[0] &&
+        !c.pad[1])
         return create_pointwise(mem, desc->op, &c, out_kernel);
     if (c.ci < FEW_CHANNELS)
         return tsri_fast_unfold(mem, desc, &c, out_kernel);

@@ -87,14 +87,14 @@ static tsr_status depthwise_run(const tsri_kernel *kernel, void *const *in, void
     return TSR_OK;
 }
 
-tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc,
-                               const tsri_fast_conv *c, tsri_kernel **out_kernel)
+tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *c,
+                               tsri_kernel **out_kernel)
 {
     const int taps = c->kernel[0] * c->kernel[1];
     if (taps > TSRI_FAST_TAPS)
         return tsri_fast_decline(desc);
-    depthwise *k = tsri_fast_make(mem, depthwise_run, sizeof *k,
-                                  c->n * c->in[0] * c->in[1] * c->ci);
+    depthwise *k =
+        tsri_fast_make(mem, depthwise_run, sizeof *k, c->n * c->in[0] * c->in[1] * c->ci);
     if (!k)
         return TSR_ERR_NO_MEMORY;
     const bool dx = desc->op == TSRI_OP_CONV2D_DX;

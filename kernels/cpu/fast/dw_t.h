@@ -205,7 +205,8 @@ VEC_FN void dw_grad_3x3(const tsri_fast_dw *p, const float *x, const float *dy, 
                     continue;
                 VEC_LOOP
                 for (int i = 0; i < 3; i++)
-                    g[3 * i + k] = vfma(dw_load(row[i] + w * channels, left, tail), d, g[3 * i + k]);
+                    g[3 * i + k] =
+                        vfma(dw_load(row[i] + w * channels, left, tail), d, g[3 * i + k]);
             }
         }
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Element-wise ops whose operands have one shape and one order of elements, walked flat; dropout. */
+/* Element-wise ops whose operands have one shape and one order of elements, walked flat; dropout.
+ */
 #include "kernels/cpu/fast/fast.h"
 
 #include <math.h>
@@ -165,7 +166,7 @@ static tsr_status drop_run(const tsri_kernel *kernel, void *const *in, void *con
     (void)scratch;
     const drop *k = (const drop *)(const void *)kernel;
     drop_job j = {.k = k, .args = k->args};
-    j.args.step = (uint64_t)*(const int64_t *)in[1];
+    j.args.step = (uint64_t) * (const int64_t *)in[1];
     j.args.x = in[0];
     j.args.y = out[0];
     tsri_fast_team(k->base.threads, drop_part, &j);

@@ -75,8 +75,8 @@ void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b,
 /* Floats of all of b, packed; packing it; c[rows, n] with packed b, on the calling thread. */
 int64_t tsri_fast_packed(const tsri_fast_gemm *g);
 void tsri_fast_gemm_pack(const tsri_fast_gemm *g, const float *b, float *packed);
-void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a,
-                         const float *packed, const float *bias, float *c);
+void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, const float *packed,
+                         const float *bias, float *c);
 /* ta on the calling thread: c[m, n] (+)= over k0 <= k < k1, rows m0 <= m < m1. */
 void tsri_fast_gemm_ta(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
                        const float *a, const float *b, float *c, bool add);
@@ -93,15 +93,15 @@ bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv);
 tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc,
                                const tsri_fast_conv *conv, tsri_kernel **out_kernel);
 /* Dense convolutions as products with unfolded images, any window. */
-tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc,
-                            const tsri_fast_conv *conv, tsri_kernel **out_kernel);
+tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *conv,
+                            tsri_kernel **out_kernel);
 
 /* The slots. */
 tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri_fast_linear_dx,
-    tsri_fast_linear_dw, tsri_fast_batch_norm, tsri_fast_unary, tsri_fast_unary_grad, tsri_fast_scale,
-    tsri_fast_binary, tsri_fast_add_n, tsri_fast_fill, tsri_fast_cast, tsri_fast_copy,
-    tsri_fast_dropout, tsri_fast_pool, tsri_fast_adaptive_pool, tsri_fast_sgd_update,
-    tsri_fast_adam_update;
+    tsri_fast_linear_dw, tsri_fast_batch_norm, tsri_fast_unary, tsri_fast_unary_grad,
+    tsri_fast_scale, tsri_fast_binary, tsri_fast_add_n, tsri_fast_fill, tsri_fast_cast,
+    tsri_fast_copy, tsri_fast_dropout, tsri_fast_pool, tsri_fast_adaptive_pool,
+    tsri_fast_sgd_update, tsri_fast_adam_update;
 
 extern const tsri_kernels tsri_kernels_cpu_fast;
 

@@ -4,8 +4,8 @@
 #include <omp.h>
 
 enum {
-    K_BLOCK = 512,          /* terms summed before they join c */
-    TA_BLOCK = 256,         /* the same, where both operands are walked along k */
+    K_BLOCK = 512,           /* terms summed before they join c */
+    TA_BLOCK = 256,          /* the same, where both operands are walked along k */
     CHUNK_BYTES = 384 << 10, /* of a's and c's rows: what stays in a core's second-level cache */
     SMALL_BYTES = 8 << 10,
     TILES = 24,             /* rows: whole tiles of any height */
@@ -56,7 +56,11 @@ static void multiply(const tsri_fast_gemm *g, int64_t rows, const float *a, cons
                      int nv, int64_t j, const float *bias, float *c)
 {
     const int64_t width = (int64_t)nv * g->isa->width;
-    tsri_fast_tile t = {.bk = width, .ar = g->lda, .ak = 1, .ldc = g->ldc, .packed = true,
+    tsri_fast_tile t = {.bk = width,
+                        .ar = g->lda,
+                        .ak = 1,
+                        .ldc = g->ldc,
+                        .packed = true,
                         .cols = min64(width, g->n - j)};
     for (int64_t k = 0; k < g->k; k += K_BLOCK) {
         t.k = min64(K_BLOCK, g->k - k);
@@ -82,8 +86,8 @@ void tsri_fast_gemm_pack(const tsri_fast_gemm *g, const float *b, float *packed)
     }
 }
 
-void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a,
-                         const float *packed, const float *bias, float *c)
+void tsri_fast_gemm_rows(const tsri_fast_gemm *g, int64_t rows, const float *a, const float *packed,
+                         const float *bias, float *c)
 {
     int64_t end = vectors(g), w = g->isa->width;
     for (int64_t v = 0, nv; v < end; v += nv) {
@@ -152,8 +156,8 @@ static void plain_part(void *arg, int part)
             nv = panel(v1 - v);
             float *p = packed + (v - v0) * w * g->k;
             if (m == m0)
-                g->isa->pack(q->b + v * w * g->bn, g->bk, g->bn, g->k,
-                             min64(nv * w, g->n - v * w), nv * w, p);
+                g->isa->pack(q->b + v * w * g->bn, g->bk, g->bn, g->k, min64(nv * w, g->n - v * w),
+                             nv * w, p);
             multiply(g, min64(chunk, m1 - m), q->a + m * g->lda, p, (int)nv, v * w, q->bias,
                      q->c + m * g->ldc);
         }
@@ -188,8 +192,8 @@ static void ta_sum(void *arg, int part)
     for (int p = 0; p + 1 < g->threads; p++) {
         const float *from = (const float *)(const void *)(q->scratch + (size_t)p * g->part_bytes);
         for (int64_t m = m0; m < m1; m++) {
-            tsri_fast_map map = {.x = q->c + m * g->ldc, .y = from + m * g->n,
-                                 .out = q->c + m * g->ldc};
+            tsri_fast_map map = {
+                .x = q->c + m * g->ldc, .y = from + m * g->n, .out = q->c + m * g->ldc};
             g->isa->map[TSRI_MAP_ADD](&map, 0, g->n);
         }
     }

@@ -40,8 +40,8 @@ VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
         VEC_LOOP
         for (int r = 0; r < mr; r++)
             VEC_LOOP
-            for (int j = 0; j < nv; j++)
-                vstore(t->c + r * t->ldc + j * W, acc[r][j]);
+        for (int j = 0; j < nv; j++)
+            vstore(t->c + r * t->ldc + j * W, acc[r][j]);
         return;
     }
     VEC_LOOP

@@ -62,9 +62,9 @@ typedef struct tsri_fast_dw {
     int64_t channels, pitch; /* pitch: of the weights' gradient, channels in whole vectors */
     int64_t in[2], out[2];
     int kernel[2], stride[2], pad[2], dilation[2];
-    bool backward; /* backward-data */
-    bool slide;    /* 3x3, stride 1, padding 1, images larger than 2 */
-    bool three;    /* 3x3 */
+    bool backward;              /* backward-data */
+    bool slide;                 /* 3x3, stride 1, padding 1, images larger than 2 */
+    bool three;                 /* 3x3 */
     const float *x, *w, *zeros; /* zeros: an image row */
     float *y;
 } tsri_fast_dw;
@@ -76,8 +76,8 @@ typedef enum tsri_map_fn {
     TSRI_MAP_CLIP_GRAD, /* y where 0 < x < hi */
     TSRI_MAP_ADD_A,     /* x + a */
     TSRI_MAP_MUL_A,
-    TSRI_MAP_RDIV_A,    /* a / x */
-    TSRI_MAP_ADD,       /* x + y */
+    TSRI_MAP_RDIV_A, /* a / x */
+    TSRI_MAP_ADD,    /* x + y */
     TSRI_MAP_SUB,
     TSRI_MAP_MUL,
     TSRI_MAP_DIV,

@@ -48,10 +48,10 @@ VEC_FN void map_any(const int fn, const tsri_fast_map *p, int64_t i, int64_t end
     }
 }
 
-#define MAP_FN(name, FN)                                                                           \
-    static void map_##name(const tsri_fast_map *p, int64_t i, int64_t end)                         \
-    {                                                                                              \
-        map_any(FN, p, i, end);                                                                    \
+#define MAP_FN(name, FN)                                                   \
+    static void map_##name(const tsri_fast_map *p, int64_t i, int64_t end) \
+    {                                                                      \
+        map_any(FN, p, i, end);                                            \
     }
 MAP_FN(abs, TSRI_MAP_ABS)
 MAP_FN(sqrt, TSRI_MAP_SQRT)
@@ -74,8 +74,7 @@ VEC_FN void sgd_one(const tsri_fast_sgd *p, int64_t i, int64_t n, const bool mom
     vf w = vload_upto(p->p + i, n);
     vf g = vfma(vset1(p->weight_decay), w, vload_upto(p->g + i, n));
     if (momentum) {
-        vf v = p->first ? g
-                        : vfma(vset1(p->momentum), vload_upto(p->v + i, n), vset1(p->gain) * g);
+        vf v = p->first ? g : vfma(vset1(p->momentum), vload_upto(p->v + i, n), vset1(p->gain) * g);
         vstore_upto(p->v + i, v, n);
         g = p->nesterov ? vfma(vset1(p->momentum), v, g) : v;
     }

@@ -16,12 +16,12 @@ typedef struct cast_job {
     void *y;
 } cast_job;
 
-#define CAST(FROM, TO)                                                                             \
-    do {                                                                                           \
-        const FROM *x = j->x;                                                                      \
-        TO *y = j->y;                                                                              \
-        for (int64_t i = begin; i < end; i++)                                                      \
-            y[i] = (TO)x[i];                                                                       \
+#define CAST(FROM, TO)                        \
+    do {                                      \
+        const FROM *x = j->x;                 \
+        TO *y = j->y;                         \
+        for (int64_t i = begin; i < end; i++) \
+            y[i] = (TO)x[i];                  \
     } while (0)
 
 static void cast_part(void *arg, int part)
@@ -91,8 +91,7 @@ static void turn_part(void *arg, int part)
     int64_t n1 = tsri_fast_cut(k->images, k->base.threads, part + 1, 1);
     for (int64_t n = tsri_fast_cut(k->images, k->base.threads, part, 1); n < n1; n++) {
         const float *x = j->x + n * k->rows * k->cols;
-        k->base.isa->transpose(x, k->cols, j->y + n * k->rows * k->cols, k->rows, k->cols,
-                               k->rows);
+        k->base.isa->transpose(x, k->cols, j->y + n * k->rows * k->cols, k->rows, k->cols, k->rows);
     }
 }
 
@@ -114,8 +113,8 @@ tsr_status tsri_fast_copy(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
     bool same = f32 && tsri_fast_alike(x, y);
     bool four = f32 && !same && x->ndim == 4 && y->ndim == 4;
     bool to_last = four && tsri_fast_is_row_major(x) && tsri_fast_is_rows(y, &rows, &channels);
-    bool from_last = four && !to_last && tsri_fast_is_rows(x, &rows, &channels) &&
-                     tsri_fast_is_row_major(y);
+    bool from_last =
+        four && !to_last && tsri_fast_is_rows(x, &rows, &channels) && tsri_fast_is_row_major(y);
     if (!same && !to_last && !from_last)
         return tsri_fast_decline(desc);
     turn *k = tsri_fast_make(mem, turn_run, sizeof *k, count);

@@ -14,7 +14,7 @@ typedef struct unfold {
     tsri_fast base;
     tsri_op_kind op;
     tsri_fast_conv conv;
-    tsri_fast_gemm gemm; /* forward: y = col w^T; dx: dcol = dy w; dw: dy^T col */
+    tsri_fast_gemm gemm;              /* forward: y = col w^T; dx: dcol = dy w; dw: dy^T col */
     int64_t taps, depth, rows, chunk; /* depth: taps * ci; rows: output pixels */
     size_t weight_bytes, packed_bytes, col_bytes, part_bytes;
 } unfold;
@@ -34,41 +34,85 @@ static void reorder(const unfold *k, const float *from, float *to, int64_t lds, 
                                k->depth / rows);
 }
 
-/* The image position of a tap of pixel (oh, ow); NULL: outside. */
-static const float *source(const tsri_fast_conv *c, const float *image, int64_t oh, int64_t ow,
-                           int kh, int kw)
+/* A pixel's window is walked in runs: taps of one kernel row that lie inside the image, neighbours
+ * in memory unless they are dilated. */
+typedef struct window_run {
+    int begin, end; /* kw */
+    int64_t at;     /* of tap `begin`, in the image */
+} window_run;
+
+static bool next_run(const tsri_fast_conv *c, int64_t oh, int64_t ow, int kh, window_run *out)
 {
-    int64_t h = oh * c->stride[0] - c->pad[0] + (int64_t)kh * c->dilation[0];
-    int64_t w = ow * c->stride[1] - c->pad[1] + (int64_t)kw * c->dilation[1];
-    bool in = h >= 0 && h < c->in[0] && w >= 0 && w < c->in[1];
-    return in ? image + (h * c->in[1] + w) * c->ci : NULL;
+    const int64_t h = oh * c->stride[0] - c->pad[0] + (int64_t)kh * c->dilation[0];
+    const int64_t w = ow * c->stride[1] - c->pad[1], d = c->dilation[1];
+    int begin = 0, end = c->kernel[1];
+    while (begin < end && w + begin * d < 0)
+        begin++;
+    while (begin < end && w + (end - 1) * d >= c->in[1])
+        end--;
+    if (h < 0 || h >= c->in[0] || begin == end)
+        return false;
+    *out = (window_run){begin, end, (h * c->in[1] + w + begin * d) * c->ci};
+    return true;
 }
 
-static void fill_row(const unfold *k, const float *x, int64_t row, float *col)
+/* to and from may be neither NULL nor overlap; n is small. */
+static void copy(float *to, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = from[i];
+}
+
+static void fill_row(const unfold *k, const float *image, int64_t oh, int64_t ow, float *col)
 {
     const tsri_fast_conv *c = &k->conv;
-    const int64_t plane = c->out[0] * c->out[1], at = row % plane;
-    const float *image = x + row / plane * c->in[0] * c->in[1] * c->ci;
-    for (int kh = 0; kh < c->kernel[0]; kh++)
-        for (int kw = 0; kw < c->kernel[1]; kw++, col += c->ci) {
-            const float *from = source(c, image, at / c->out[1], at % c->out[1], kh, kw);
+    const int64_t line = c->kernel[1] * c->ci;
+    for (int kh = 0; kh < c->kernel[0]; kh++, col += line) {
+        window_run t;
+        bool any = next_run(c, oh, ow, kh, &t);
+        if (!any || t.end - t.begin < c->kernel[1])
+            memset(col, 0, (size_t)line * sizeof *col);
+        if (any && c->dilation[1] == 1)
+            copy(col + t.begin * c->ci, image + t.at, (t.end - t.begin) * c->ci);
+        else if (any)
+            for (int kw = t.begin; kw < t.end; kw++)
+                copy(col + kw * c->ci,
+                     image + t.at + (int64_t)(kw - t.begin) * c->dilation[1] * c->ci, c->ci);
+    }
+}
+
+static void add_row(const unfold *k, const float *col, int64_t oh, int64_t ow, float *image)
+{
+    const tsri_fast_conv *c = &k->conv;
+    const int64_t line = c->kernel[1] * c->ci;
+    for (int kh = 0; kh < c->kernel[0]; kh++, col += line) {
+        window_run t;
+        if (!next_run(c, oh, ow, kh, &t))
+            continue;
+        for (int kw = t.begin; kw < t.end; kw++) {
+            float *to = image + t.at + (int64_t)(kw - t.begin) * c->dilation[1] * c->ci;
             for (int64_t i = 0; i < c->ci; i++)
-                col[i] = from ? from[i] : 0.0f;
+                to[i] += col[kw * c->ci + i];
         }
+    }
 }
 
-static void add_row(const unfold *k, const float *col, int64_t row, float *dx)
+/* Rows [r, r + n) of all output pixels, into col. */
+static void fill_rows(const unfold *k, const float *x, int64_t r, int64_t n, float *col)
 {
     const tsri_fast_conv *c = &k->conv;
-    const int64_t plane = c->out[0] * c->out[1], at = row % plane;
-    float *image = dx + row / plane * c->in[0] * c->in[1] * c->ci;
-    for (int kh = 0; kh < c->kernel[0]; kh++)
-        for (int kw = 0; kw < c->kernel[1]; kw++, col += c->ci) {
-            const float *to = source(c, image, at / c->out[1], at % c->out[1], kh, kw);
-            float *sum = to ? image + (to - image) : NULL;
-            for (int64_t i = 0; sum && i < c->ci; i++)
-                sum[i] += col[i];
-        }
+    const int64_t plane = c->out[0] * c->out[1], size = c->in[0] * c->in[1] * c->ci;
+    int64_t image = r / plane, oh = r % plane / c->out[1], ow = r % c->out[1];
+    for (int64_t i = 0; i < n; i++, col += k->depth) {
+        fill_row(k, x + image * size, oh, ow, col);
+        if (++ow < c->out[1])
+            continue;
+        ow = 0;
+        if (++oh < c->out[0])
+            continue;
+        oh = 0;
+        image++;
+    }
 }
 
 static void forward_part(void *arg, int part)
@@ -83,8 +127,7 @@ static void forward_part(void *arg, int part)
     tsri_fast_gemm_pack(&k->gemm, j->w, packed);
     for (int64_t r = r0; r < r1; r += k->chunk) {
         int64_t n = r1 - r < k->chunk ? r1 - r : k->chunk;
-        for (int64_t i = 0; i < n; i++)
-            fill_row(k, j->x, r + i, col + i * k->depth);
+        fill_rows(k, j->x, r, n, col);
         tsri_fast_gemm_rows(&k->gemm, n, col, packed, j->bias, j->y + r * k->conv.co);
     }
 }
@@ -107,7 +150,8 @@ static void dx_part(void *arg, int part)
         int64_t n = n1 * plane - r < k->chunk ? n1 * plane - r : k->chunk;
         tsri_fast_gemm_rows(&k->gemm, n, j->dy + r * c->co, packed, NULL, col);
         for (int64_t i = 0; i < n; i++)
-            add_row(k, col + i * k->depth, r + i, j->y);
+            add_row(k, col + i * k->depth, (r + i) % plane / c->out[1], (r + i) % c->out[1],
+                    j->y + (r + i) / plane * size);
     }
 }
 
@@ -123,8 +167,7 @@ static void dw_part(void *arg, int part)
     memset(sum, 0, k->weight_bytes);
     for (int64_t r = r0; r < r1; r += k->chunk) {
         int64_t n = r1 - r < k->chunk ? r1 - r : k->chunk;
-        for (int64_t i = 0; i < n; i++)
-            fill_row(k, j->x, r + i, col + i * k->depth);
+        fill_rows(k, j->x, r, n, col);
         tsri_fast_gemm_ta(&k->gemm, 0, n, 0, k->conv.co, j->dy + r * k->conv.co, col, sum, true);
     }
 }
@@ -161,14 +204,33 @@ static void plan_gemm(unfold *k)
     const int64_t co = k->conv.co, depth = k->depth;
     const tsri_fast_isa *isa = k->base.isa;
     if (k->op == TSRI_OP_CONV2D)
-        k->gemm = (tsri_fast_gemm){.isa = isa, .m = k->rows, .n = co, .k = depth, .lda = depth,
-                                   .bk = 1, .bn = depth, .ldc = co};
+        k->gemm = (tsri_fast_gemm){.isa = isa,
+                                   .m = k->rows,
+                                   .n = co,
+                                   .k = depth,
+                                   .lda = depth,
+                                   .bk = 1,
+                                   .bn = depth,
+                                   .ldc = co};
     else if (k->op == TSRI_OP_CONV2D_DX)
-        k->gemm = (tsri_fast_gemm){.isa = isa, .m = k->rows, .n = depth, .k = co, .lda = co,
-                                   .bk = depth, .bn = 1, .ldc = depth};
+        k->gemm = (tsri_fast_gemm){.isa = isa,
+                                   .m = k->rows,
+                                   .n = depth,
+                                   .k = co,
+                                   .lda = co,
+                                   .bk = depth,
+                                   .bn = 1,
+                                   .ldc = depth};
     else
-        k->gemm = (tsri_fast_gemm){.isa = isa, .m = co, .n = depth, .k = k->rows, .lda = co,
-                                   .bk = depth, .bn = 1, .ldc = depth, .ta = true};
+        k->gemm = (tsri_fast_gemm){.isa = isa,
+                                   .m = co,
+                                   .n = depth,
+                                   .k = k->rows,
+                                   .lda = co,
+                                   .bk = depth,
+                                   .bn = 1,
+                                   .ldc = depth,
+                                   .ta = true};
 }
 
 tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *c,

@@ -2,7 +2,8 @@
 /*
  * Vectors of floats for the templates (*_t.h), which isa_*.c includes once per instruction set:
  * VEC_ISA is 512 (AVX-512 F, DQ, VL, BW), 256 (AVX2 and FMA) or 0 (whatever the compiler makes of
- * four lanes, on any machine). No include guard: one file includes it once, after its target pragma.
+ * four lanes, on any machine). No include guard: one file includes it once, after its target
+ * pragma.
  *
  * vf: W floats; vd: half as many doubles. Loads and stores are unaligned; the *n forms touch only
  * the first n lanes, and read the rest as 0.

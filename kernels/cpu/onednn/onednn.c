@@ -83,13 +83,12 @@ static tsr_status choose(plan *p, dnnl_engine_t engine)
     if (p->desc->op == TSRI_OP_CONV2D)
         return TSR_OK;
     if (p->desc->op == TSRI_OP_CONV2D_DX)
-        DNNL(dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &p->x,
-                                                              &p->weights, &p->y, stride, dilate,
-                                                              pad, pad));
+        DNNL(dnnl_dilated_convolution_backward_data_desc_init(
+            &d, dnnl_convolution_direct, &p->x, &p->weights, &p->y, stride, dilate, pad, pad));
     else
-        DNNL(dnnl_dilated_convolution_backward_weights_desc_init(
-            &d, dnnl_convolution_direct, &p->x, &p->weights, NULL, &p->y, stride, dilate, pad,
-            pad));
+        DNNL(dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &p->x,
+                                                                 &p->weights, NULL, &p->y, stride,
+                                                                 dilate, pad, pad));
     DNNL(dnnl_primitive_desc_create(&p->main, &d, p->attr, engine, p->forward));
     return TSR_OK;
 }
@@ -255,8 +254,7 @@ static tsr_status build(conv *k, plan *p, bool *out_slow)
     return *out_slow ? TSR_OK : prepare(k, p);
 }
 
-static tsr_status onednn_conv(tsri_mem *mem, const tsri_kernel_desc *desc,
-                              tsri_kernel **out_kernel)
+static tsr_status onednn_conv(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     plan p = {.desc = desc};
     if (!tsri_fast_conv_of(desc, &p.c))
@@ -283,9 +281,10 @@ static tsr_status onednn_conv(tsri_mem *mem, const tsri_kernel_desc *desc,
 const tsri_kernels tsri_kernels_cpu_onednn = {
     .size = sizeof(tsri_kernels),
     .name = "onednn",
-    .slot = {
-        [TSRI_OP_CONV2D] = onednn_conv,
-        [TSRI_OP_CONV2D_DX] = onednn_conv,
-        [TSRI_OP_CONV2D_DW] = onednn_conv,
-    },
+    .slot =
+        {
+            [TSRI_OP_CONV2D] = onednn_conv,
+            [TSRI_OP_CONV2D_DX] = onednn_conv,
+            [TSRI_OP_CONV2D_DW] = onednn_conv,
+        },
 };
