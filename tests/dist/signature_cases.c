@@ -21,12 +21,12 @@ static tsr_tensor *make(sc_graph *s, tsr_dtype dtype, tsr_dims dims, sc_fill fil
 
 static tsr_tensor *spread(sc_graph *s, tsr_dims dims)
 {
-    return make(s, TSR_F64, dims, SC_SPREAD);
+    return make(s, s->real, dims, SC_SPREAD);
 }
 
 static tsr_tensor *positive(sc_graph *s, tsr_dims dims)
 {
-    return make(s, TSR_F64, dims, SC_POSITIVE);
+    return make(s, s->real, dims, SC_POSITIVE);
 }
 
 /* Gradients of y, weighted by numbers that differ from place to place. */
@@ -81,7 +81,7 @@ static void binary_of(sc_graph *s, tsr_dims a, tsr_dims b)
     grads(s, tsr_mul(x[0], x[1]), 2, x);
     grads(s, tsr_div(x[0], x[1]), 2, x);
     grads(s, tsr_pow(x[0], x[1]), 2, x);
-    tsr_equal(make(s, TSR_F64, a, SC_FEW), make(s, TSR_F64, b, SC_FEW));
+    tsr_equal(make(s, s->real, a, SC_FEW), make(s, s->real, b, SC_FEW));
 }
 
 static void whole_of(sc_graph *s, tsr_dtype dtype, tsr_dims a, tsr_dims b)
@@ -123,15 +123,16 @@ static void cast(sc_graph *s)
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < 6; j++)
             tsr_cast(make(s, all[i], D(5, 4), i < 2 && j < 5 ? SC_POSITIVE : SC_FEW), all[j]);
+    const tsr_dtype other = s->real == TSR_F64 ? TSR_F32 : TSR_F64;
     tsr_tensor *x = spread(s, D(2, 3, 4, 5));
-    grad(s, tsr_cast(tsr_cast(x, TSR_F32), TSR_F64), x);
+    grad(s, tsr_cast(tsr_cast(x, other), s->real), x);
 }
 
 /* --- reductions, products --------------------------------------------------------------------- */
 
 static void reduce_over(sc_graph *s, tsr_dims dims, tsr_axes axes, bool keepdim)
 {
-    tsr_tensor *x = spread(s, dims), *f = make(s, TSR_F64, dims, SC_FEW);
+    tsr_tensor *x = spread(s, dims), *f = make(s, s->real, dims, SC_FEW);
     grad(s, tsr_sum(x, axes, keepdim), x);
     grad(s, tsr_mean(x, axes, keepdim), x);
     if (tsr_dims_count(dims)) {
@@ -160,10 +161,10 @@ static void reduce(sc_graph *s)
 static void argmax_norm(sc_graph *s)
 {
     for (int axis = 0; axis < 3; axis++) {
-        tsr_argmax(make(s, TSR_F64, D(5, 4, 7), SC_FEW), axis);
+        tsr_argmax(make(s, s->real, D(5, 4, 7), SC_FEW), axis);
         tsr_argmax(make(s, TSR_I64, D(5, 4, 7), SC_WHOLE), axis);
     }
-    tsr_argmax(make(s, TSR_F64, D(0, 4), SC_FEW), 1);
+    tsr_argmax(make(s, s->real, D(0, 4), SC_FEW), 1);
     const double p[] = {1, 2, 3, (double)INFINITY};
     for (int i = 0; i < 4; i++) {
         tsr_tensor *x = spread(s, D(5, 4));
@@ -277,7 +278,7 @@ static void adaptive(sc_graph *s)
 
 static void norm_of(sc_graph *s, tsr_dims dims, int parts)
 {
-    const tsr_nn_opts nn = {.placement = s->p, .sbp = TSR_B, .dtype = TSR_F64};
+    const tsr_nn_opts nn = {.placement = s->p, .sbp = TSR_B, .dtype = s->real};
     const tsr_batch_norm_opts *o =
         TSR_BATCH_NORM_OPTS(.stats = parts ? TSR_BN_LOCAL : TSR_BN_GLOBAL, .parts = parts);
     tsr_module *m = tsr_nn_batch_norm(s->world, &nn, dims.d[1], o);
@@ -359,9 +360,9 @@ static void random_of(sc_graph *s, tsr_dims dims)
         snprintf(name[i], sizeof name[i], "r%d.%d", s->ninputs, i);
     tsr_tensor *x = spread(s, dims);
     grad(s, tsr_dropout(x, 0.5), x);
-    tsr_uniform(s->g, name[0], TSR_F64, dims, s->p, TSR_AUTO, -1, 2);
-    tsr_normal(s->g, name[1], TSR_F64, dims, s->p, TSR_AUTO, 1, 2);
-    tsr_full(s->g, TSR_F64, dims, s->p, TSR_AUTO, 2.5);
+    tsr_uniform(s->g, name[0], s->real, dims, s->p, TSR_AUTO, -1, 2);
+    tsr_normal(s->g, name[1], s->real, dims, s->p, TSR_AUTO, 1, 2);
+    tsr_full(s->g, s->real, dims, s->p, TSR_AUTO, 2.5);
     tsr_full(s->g, TSR_I64, dims, s->p, TSR_AUTO, 3);
 }
 
@@ -430,14 +431,14 @@ static void copies(sc_graph *s)
     for (int i = 0; i < 3; i++) {
         tsr_tensor *x = spread(s, dims[i]);
         const tsri_loc here = {TSR_HERE};
-        tsri_graph_add1(s->g, TSRI_OP_COPY, NULL, 1, &x, dims[i], TSR_F64, here);
-        tsri_graph_add1(s->g, TSRI_OP_ASSIGN, NULL, 1, &x, dims[i], TSR_F64, here);
+        tsri_graph_add1(s->g, TSRI_OP_COPY, NULL, 1, &x, dims[i], s->real, here);
+        tsri_graph_add1(s->g, TSRI_OP_ASSIGN, NULL, 1, &x, dims[i], s->real, here);
     }
 }
 
 static void optimizer(sc_graph *s, tsr_optimizer *(*make_it)(tsr_module *))
 {
-    const tsr_nn_opts nn = {.placement = s->p, .sbp = TSR_B, .dtype = TSR_F64};
+    const tsr_nn_opts nn = {.placement = s->p, .sbp = TSR_B, .dtype = s->real};
     tsr_module *m = tsr_nn_linear(s->world, &nn, 5, 7, true);
     tsr_tensor *y = tsr_apply(m, spread(s, D(3, 5)));
     tsr_minimize(make_it(m), tsr_mean(tsr_mul(y, y), TSR_ALL_AXES, false));

@@ -18,6 +18,7 @@ typedef struct sc_graph {
     tsr_graph *g;
     tsr_world *world;
     const tsr_placement *p;
+    tsr_dtype real; /* of the data: f64 or f32 */
     int ninputs;
     sc_fill fill[512]; /* of input "x<i>" */
 } sc_graph;

@@ -14,7 +14,7 @@
 
 enum { MAX_OPS = 4096 };
 
-static sc_graph graphs[32];
+static sc_graph graphs[64];
 sg_entry *sg_entries;
 int sg_nentries;
 static tsri_pool memory; /* of the entries and all values */
@@ -99,7 +99,7 @@ static void run_program(const sc_case *c, sc_graph *s)
             continue;
         }
         assert_true(has_rule(op));
-        sg_entry e = {.name = c->name, .op = op, .v = vf_from(op)};
+        sg_entry e = {.name = c->name, .real = s->real, .op = op, .v = vf_from(op)};
         for (int j = 0; j < op->nin; j++)
             e.v.in[j] = value[op->in[j]->id];
         for (int j = 0; j < op->nout; j++)
@@ -118,15 +118,16 @@ int sg_setup(void **state)
 {
     (void)state;
     sg_entries = tsri_pool_alloc(&memory, MAX_OPS * sizeof *sg_entries);
-    for (int i = 0; i < sc_cases_count; i++) {
+    for (int i = 0; i < 2 * sc_cases_count; i++) {
+        const sc_case *c = &sc_cases[i / 2];
         sc_graph *s = &graphs[i];
+        s->real = i % 2 ? TSR_F32 : TSR_F64;
         if (tsr_world_create_virtual(1, 0, &s->world) != TSR_OK)
             return -1;
         s->p = tsr_placement_parse(s->world, "cpu:[0]");
-        s->g =
-            tsr_graph_create(s->world, TSR_GRAPH_OPTS(.training = sc_cases[i].training, .seed = 9));
-        sc_cases[i].declare(s);
-        run_program(&sc_cases[i], s);
+        s->g = tsr_graph_create(s->world, TSR_GRAPH_OPTS(.training = c->training, .seed = 9));
+        c->declare(s);
+        run_program(c, s);
     }
     return 0;
 }
@@ -134,7 +135,7 @@ int sg_setup(void **state)
 int sg_teardown(void **state)
 {
     (void)state;
-    for (int i = 0; i < sc_cases_count; i++)
+    for (int i = 0; i < 2 * sc_cases_count; i++)
         tsr_world_destroy(graphs[i].world);
     tsri_pool_finish(&memory);
     return 0;

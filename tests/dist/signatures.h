@@ -8,6 +8,7 @@
 /* A declared op with its values, and its rule. */
 typedef struct sg_entry {
     const char *name; /* of the program */
+    tsr_dtype real;   /* of the program's data: f64, or f32, which the fast kernels take */
     const tsri_op *op;
     vf_op v;
     tsri_rule_text text;

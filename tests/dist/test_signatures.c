@@ -58,8 +58,9 @@ static int verify(const sg_entry *e, int k)
                 if (sg_check(e, &d.sig[i], &d, how, why, sizeof why))
                     continue;
                 wrong++;
-                print_error("%s: %s \"%s\" over %d%s, %s: %s\n", e->name, tsri_op_name(e->v.kind),
-                            e->text.text, k, nhwc ? ", channels last" : "",
+                print_error("%s: %s %s \"%s\" over %d%s, %s: %s\n", e->name,
+                            tsr_dtype_name(e->real), tsri_op_name(e->v.kind), e->text.text, k,
+                            nhwc ? ", channels last" : "",
                             vf_signature_text(&e->v, &d.sig[i], text, sizeof text), why);
             }
     sg_derived_finish(&d);

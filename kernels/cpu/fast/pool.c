@@ -11,6 +11,7 @@ typedef struct pool {
     int64_t n, channels, in[2], out[2];
     int kernel[2], stride[2], pad[2];
     bool idx;
+    float scale; /* of means */
 } pool;
 
 typedef struct job {
@@ -150,7 +151,7 @@ static void mean_part(void *arg, int part)
     for (int64_t n = tsri_fast_cut(k->n, k->base.threads, part, 1); n < n1; n++) {
         float *y = j->y + n * k->channels;
         const float *x = j->x + n * plane * k->channels;
-        tsri_fast_map map = {.x = y, .out = y, .a = 1.0f / (float)plane};
+        tsri_fast_map map = {.x = y, .out = y, .a = k->scale};
         memcpy(y, x, (size_t)k->channels * sizeof *y);
         for (int64_t i = 1; i < plane; i++) {
             map.y = x + i * k->channels;
@@ -170,7 +171,7 @@ static void mean_dx_part(void *arg, int part)
         for (int64_t i = 0; i < plane; i++) {
             tsri_fast_map map = {.x = j->x + n * k->channels,
                                  .out = j->y + (n * plane + i) * k->channels,
-                                 .a = 1.0f / (float)plane};
+                                 .a = k->scale};
             k->base.isa->map[TSRI_MAP_MUL_A](&map, 0, k->channels);
         }
 }
@@ -206,6 +207,9 @@ tsr_status tsri_fast_adaptive_pool(tsri_mem *mem, const tsri_kernel_desc *desc,
         return tsri_fast_decline(desc);
     pool *k = NULL;
     TSRI_TRY(create(mem, desc, large, small, dx ? mean_dx_run : mean_run, &k));
+    /* By the elements of the whole window, of which this part may have some. */
+    k->scale =
+        1.0f / (float)(large->gshape[2] / small->gshape[2] * (large->gshape[3] / small->gshape[3]));
     *out_kernel = &k->base.base;
     return TSR_OK;
 }
