@@ -220,23 +220,41 @@ static tsr_status evaluate(trainer *t, tsr_dataset *test)
     return TSR_OK;
 }
 
+/* The largest parts of the steps' time, kernels and collectives apart. */
+static void report_times(const tsr_plan *plan, const tsr_plan_info *i, bool comm)
+{
+    tsr_plan_time rows[64];
+    int n = tsr_plan_times(plan, 64, rows), shown = 0;
+    for (int r = 0; r < n && r < 64 && shown < 8; r++) {
+        if (rows[r].is_comm != comm)
+            continue;
+        printf("  %-18s %4lld a step %9.3f ms %5.1f %%", rows[r].what, (long long)rows[r].steps,
+               1e3 * rows[r].seconds / (double)i->runs, 100 * rows[r].seconds / i->run_s);
+        if (comm)
+            printf("  %10.3f MB read from peers", 1e-6 * (double)rows[r].bytes);
+        printf("\n");
+        shown++;
+    }
+}
+
 /* Where the time and the bytes went, of the full batches' plan. */
 static void report(const trainer *t, const tsr_plan *plan)
 {
     tsr_plan_info i = {.size = sizeof i};
     if (!plan || tsr_plan_get_info(plan, &i) != TSR_OK || !i.runs)
         return;
-    double n = (double)i.runs, all = now_s() - t->start_s;
-    printf("time   %.1f s: kernels %.1f, communication (with waiting) %.1f, data %.1f; "
-           "%.2f ms a step, %.0f images/s\n",
-           all, i.compute_s, i.comm_s, t->load_s, 1e3 * i.run_s / n,
-           (double)t->o->batch_size * n / i.run_s);
-    printf(
-        "       compiled in %.1f ms (signatures %.1f ms, initial values %.1f ms, kernel libraries "
-        "%.1f ms)\n",
-        1e3 * i.compile_s, 1e3 * i.infer_s, 1e3 * i.init_s, 1e3 * i.library_s);
-    printf("bytes  per step and rank: %d collectives, %.2f MB read from peers\n", i.collectives,
-           1e-6 * (double)i.comm_bytes);
+    double n = (double)i.runs;
+    printf("training took %.1f s; %.2f ms a step, %.0f images/s; waiting for data %.1f s\n",
+           now_s() - t->start_s, 1e3 * i.run_s / n, (double)t->o->batch_size * n / i.run_s,
+           t->load_s);
+    printf("compiled in %.0f ms: signatures %.0f ms, initial values %.0f ms, kernel libraries "
+           "%.0f ms\n",
+           1e3 * i.compile_s, 1e3 * i.infer_s, 1e3 * i.init_s, 1e3 * i.library_s);
+    printf("kernels of rank 0: %.1f %% of the time\n", 100 * i.compute_s / i.run_s);
+    report_times(plan, &i, false);
+    printf("communication of rank 0, with waiting: %.1f %%; %d collectives, %.3f MB a step\n",
+           100 * i.comm_s / i.run_s, i.collectives, 1e-6 * (double)i.comm_bytes);
+    report_times(plan, &i, true);
     printf("memory of rank 0: parameters and state %.1f MB, activations and scratch %.1f MB, "
            "inputs and outputs %.1f MB\n",
            1e-6 * (double)i.variable_bytes, 1e-6 * (double)i.activation_bytes,

@@ -96,6 +96,18 @@ typedef struct tsr_plan_info {
 /* Fills *info up to info->size, which the caller sets. */
 TSR_API tsr_status tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info);
 
+/* Where the time of all runs so far went on this rank: kernels by op, collectives (with the waiting
+ * for peers) by kind. */
+typedef struct tsr_plan_time {
+    const char *what; /* "conv2d_dw", "all_reduce": static storage */
+    bool is_comm;
+    int64_t steps;  /* of a run */
+    double seconds; /* of all runs */
+    uint64_t bytes; /* collectives: read from peers in a run */
+} tsr_plan_time;
+/* Writes up to n rows, the largest first, and returns how many there are. */
+TSR_API int tsr_plan_times(const tsr_plan *plan, int n, tsr_plan_time *out_times);
+
 /*
  * Compiles and runs what one tensor needs (no inputs below it) and copies its global value, for
  * exploring and tests. Collective over all ranks.

@@ -59,18 +59,18 @@ tsr_status tsr_run(tsr_plan *plan)
         memcpy(plan->step_ptrs[i], plan->step_value, sizeof *plan->step_value);
     for (int i = 0; i < plan->nhooks; i++)
         plan->hooks[i].fn(plan->hooks[i].arg);
-    double start = now_s(), comm = 0;
+    double start = now_s(), comm = 0, last = start;
     for (int i = 0; i < plan->nsteps; i++) {
         tsri_step *s = &plan->steps[i];
-        bool talks = s->kind >= TSRI_STEP_START;
-        double t = talks ? now_s() : 0;
         tsr_status status = run_step(plan, s);
-        if (talks)
-            comm += now_s() - t;
         if (status != TSR_OK)
             return fail_step(plan, s, status);
+        double now = now_s();
+        s->time_s += now - last;
+        comm += s->kind >= TSRI_STEP_START ? now - last : 0;
+        last = now;
     }
-    double all = now_s() - start;
+    double all = last - start;
     plan->info.run_s += all;
     plan->info.comm_s += comm;
     plan->info.compute_s += all - comm;

@@ -66,7 +66,8 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
 {
     const char *what = from_local ? "from_local" : "input";
     if (!g) {
-        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: no graph", what);
+        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: no graph%s%s", what,
+                     tsr_last_error()[0] ? ": " : "", tsr_last_error());
         return NULL;
     }
     if (g->status != TSR_OK)
@@ -149,7 +150,8 @@ static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_
 {
     tsr_tensor *failed;
     if (!g) {
-        tsri_fail_at(loc, TSR_ERR_INVALID, "output: no graph");
+        tsri_fail_at(loc, TSR_ERR_INVALID, "output: no graph%s%s", tsr_last_error()[0] ? ": " : "",
+                     tsr_last_error());
         return;
     }
     if (g->status != TSR_OK)

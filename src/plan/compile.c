@@ -119,7 +119,8 @@ static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
 tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_plan **out_plan)
 {
     if (!graph)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: no graph");
+        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: no graph%s%s",
+                         tsr_last_error()[0] ? ": " : "", tsr_last_error());
     tsr_compile_opts o = {0};
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);

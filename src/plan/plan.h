@@ -142,6 +142,7 @@ typedef struct tsri_step {
     tsri_local_box *box;
     tsri_call *call;
     const tsri_item *item; /* for messages */
+    double time_s;         /* of all runs */
 } tsri_step;
 
 struct tsr_plan {
@@ -169,7 +170,7 @@ struct tsr_plan {
     size_t scratch_offset;
     tsr_plan_info info;
     uint64_t hash;
-    char failure[512]; /* why it can't run any more: a run failed, or a variable is gone; "" if it can */
+    char failure[512]; /* why it can't run any more (a run failed, a variable is gone), or "" */
     char *explain;
 };
 

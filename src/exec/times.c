@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tsr_plan_times: the steps' clocks, added up by what they do. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/plan/plan.h"
+
+enum { MAX_ROWS = TSRI_OP_COUNT_ + TSRI_COLL_KIND_COUNT_ + 1 };
+
+static const char *name_of(const tsri_step *s)
+{
+    switch (s->kind) {
+    case TSRI_STEP_KERNEL:
+        return tsri_op_name(s->item->op);
+    case TSRI_STEP_LOCAL_BOX:
+        return "local boxing";
+    default:
+        return tsri_coll_kind_name(s->call->coll.kind);
+    }
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const tsr_plan_time *x = a, *y = b;
+    if (x->seconds != y->seconds)
+        return x->seconds < y->seconds ? 1 : -1;
+    return strcmp(x->what, y->what);
+}
+
+int tsr_plan_times(const tsr_plan *plan, int n, tsr_plan_time *out_times)
+{
+    tsr_plan_time rows[MAX_ROWS];
+    int nrows = 0;
+    for (int i = 0; plan && i < plan->nsteps; i++) {
+        const tsri_step *s = &plan->steps[i];
+        const char *what = name_of(s);
+        int r = 0;
+        while (r < nrows && strcmp(rows[r].what, what) != 0)
+            r++;
+        if (r == nrows)
+            rows[nrows++] = (tsr_plan_time){.what = what, .is_comm = s->kind >= TSRI_STEP_START};
+        rows[r].seconds += s->time_s;
+        if (s->kind <= TSRI_STEP_START)
+            rows[r].steps++;
+        if (s->kind == TSRI_STEP_START)
+            rows[r].bytes += s->call->bytes;
+    }
+    qsort(rows, (size_t)nrows, sizeof *rows, by_seconds);
+    if (out_times && n > 0)
+        memcpy(out_times, rows, (size_t)(n < nrows ? n : nrows) * sizeof *rows);
+    return nrows;
+}
