@@ -145,8 +145,9 @@ static void test_conv(void **state)
 static void test_matmul(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{1, 1, 1},    {7, 600, 17}, {65, 33, 49},
-                                        {300, 5, 16}, {9, 1100, 3}, {130, 64, 100}};
+    static const int64_t shapes[][3] = {{1, 1, 1},      {7, 600, 17},    {65, 33, 49},
+                                        {8, 2100, 400}, {400, 600, 410}, {300, 5, 16},
+                                        {9, 1100, 3},   {130, 64, 100}};
     for (size_t i = 0; i < 3 * sizeof shapes / sizeof shapes[0]; i++) {
         setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
         omp_set_num_threads(i % 2 ? 2 : 1);

@@ -10,7 +10,9 @@ enum {
     SMALL_BYTES = 8 << 10,
     TILES = 24,             /* rows: whole tiles of any height */
     FEW_ROWS = 256,         /* below, threads share columns */
-    LONG_SUM = 512,         /* ta: from here on threads share k */
+    LONG_SUM = 512,         /* ta: from here on threads share k, */
+    MANY_SUMS = 1 << 17,    /* unless each would need so many sums of its own */
+    GROUP_BYTES = 1 << 20,  /* of b, packed at a time */
     WORTH_A_TEAM = 1 << 17, /* multiplications */
 };
 
@@ -35,18 +37,26 @@ int64_t tsri_fast_packed(const tsri_fast_gemm *g)
     return vectors(g) * g->isa->width * g->k;
 }
 
+/* Vectors of b's columns that are packed together. */
+static int64_t group_vectors(const tsri_fast_gemm *g)
+{
+    int64_t n = GROUP_BYTES / (g->isa->width * g->k * 4) / 3 * 3;
+    return n < 3 ? 3 : n;
+}
+
 void tsri_fast_gemm_plan(tsri_fast_gemm *g)
 {
     int threads = g->m * g->n * g->k < WORTH_A_TEAM ? 1 : omp_get_max_threads();
     g->threads = threads;
     if (g->ta) {
-        g->by_columns = threads == 1 || g->k < LONG_SUM;
+        g->by_columns = threads == 1 || g->k < LONG_SUM || g->m * g->n > MANY_SUMS;
         g->part_bytes = tsri_fast_align((size_t)(g->m * g->n) * sizeof(float));
         g->scratch_bytes = g->by_columns ? 0 : (size_t)(threads - 1) * g->part_bytes;
         return;
     }
     g->by_columns = g->m < FEW_ROWS && vectors(g) >= threads;
-    int64_t most = g->by_columns ? (vectors(g) + threads - 1) / threads : vectors(g);
+    int64_t most =
+        min64(g->by_columns ? (vectors(g) + threads - 1) / threads : vectors(g), group_vectors(g));
     g->part_bytes = tsri_fast_align((size_t)(most * g->isa->width * g->k) * sizeof(float));
     g->scratch_bytes = (size_t)threads * g->part_bytes;
 }
@@ -135,22 +145,12 @@ static int64_t chunk_rows(const tsri_fast_gemm *g, int64_t nv)
     return rows < 2 * TILES ? 2 * TILES : rows;
 }
 
-/* Rows [m0, m1) in chunks that stay in cache while all panels pass over them. */
-static void plain_part(void *arg, int part)
+/* Rows [m0, m1), vectors [v0, v1) of columns: rows in chunks that stay in cache while all panels
+ * pass over them, which are packed as the first chunk meets them. */
+static void plain_block(const job *q, int64_t m0, int64_t m1, int64_t v0, int64_t v1, float *packed)
 {
-    const job *q = arg;
     const tsri_fast_gemm *g = q->g;
-    const int64_t w = g->isa->width, nv_all = vectors(g);
-    int64_t m0 = 0, m1 = g->m, v0 = 0, v1 = nv_all;
-    if (g->by_columns) {
-        v0 = tsri_fast_cut(nv_all, g->threads, part, 1);
-        v1 = tsri_fast_cut(nv_all, g->threads, part + 1, 1);
-    } else {
-        m0 = tsri_fast_cut(g->m, g->threads, part, 8);
-        m1 = tsri_fast_cut(g->m, g->threads, part + 1, 8);
-    }
-    float *packed = (float *)(void *)(q->scratch + (size_t)part * g->part_bytes);
-    int64_t chunk = chunk_rows(g, v1 - v0);
+    const int64_t w = g->isa->width, chunk = chunk_rows(g, v1 - v0);
     for (int64_t m = m0; m < m1; m += chunk)
         for (int64_t v = v0, nv; v < v1; v += nv) {
             nv = panel(v1 - v);
@@ -161,6 +161,23 @@ static void plain_part(void *arg, int part)
             multiply(g, min64(chunk, m1 - m), q->a + m * g->lda, p, (int)nv, v * w, q->bias,
                      q->c + m * g->ldc);
         }
+}
+
+static void plain_part(void *arg, int part)
+{
+    const job *q = arg;
+    const tsri_fast_gemm *g = q->g;
+    int64_t m0 = 0, m1 = g->m, v0 = 0, v1 = vectors(g);
+    if (g->by_columns) {
+        v0 = tsri_fast_cut(vectors(g), g->threads, part, 1);
+        v1 = tsri_fast_cut(vectors(g), g->threads, part + 1, 1);
+    } else {
+        m0 = tsri_fast_cut(g->m, g->threads, part, 8);
+        m1 = tsri_fast_cut(g->m, g->threads, part + 1, 8);
+    }
+    float *packed = (float *)(void *)(q->scratch + (size_t)part * g->part_bytes);
+    for (int64_t v = v0, group = group_vectors(g); v < v1; v += group)
+        plain_block(q, m0, m1, v, min64(v + group, v1), packed);
 }
 
 /* Part 0 sums into c itself, the others into scratch. */
