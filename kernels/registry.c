@@ -57,14 +57,18 @@ tsr_status tsri_kernel_create(tsri_mem *mem, const tsri_kernels *const *list,
                               const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     const char *mask = getenv("TESSERA_KERNELS");
+    bool declined = false;
     for (; *list; list++) {
         tsri_kernel_create_fn *create = (*list)->slot[desc->op];
         /* The last one is the reference, without which a mask would leave ops without a kernel. */
         if (!create || (list[1] && !listed(mask, (*list)->name)))
             continue;
         tsr_status status = create(mem, desc, out_kernel);
+        if (status == TSR_OK && declined)
+            tsri_error_clear(); /* why others declined is nobody's error */
         if (status != TSR_ERR_UNSUPPORTED)
             return status;
+        declined = true;
     }
     return refuse(desc);
 }

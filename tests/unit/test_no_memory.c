@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A whole training program with its n-th allocation failing, for n = 1, 2, ... until none fails: an
+ * error is told, nothing crashes or hangs, nothing leaks (under AddressSanitizer), and a compile
+ * that failed can be done again.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <tessera/tessera.h>
+#include "src/core/world.h"
+
+typedef struct attempt {
+    int64_t n;    /* which allocation fails */
+    int rank;     /* on which rank */
+    bool reached; /* whether there were as many */
+    bool failed;  /* whether it made the program fail */
+    bool told;    /* its error said so */
+    double loss;
+} attempt;
+
+enum { ROWS = 6 };
+
+static tsr_status declare(tsr_world *w, tsr_module **net, tsr_optimizer **opt, tsr_graph **g)
+{
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    *net = tsr_convnet(w, p, TSR_S(0), TSR_CONVNET_OPTS(.height = 4, .width = 4, .seed = 1));
+    *opt = tsr_adam(*net, TSR_ADAM_OPTS(.lr = 0.01));
+    *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_input(*g, "x", TSR_F32, TSR_DIMS(ROWS, 1, 4, 4), p, TSR_S(0));
+    tsr_tensor *y = tsr_input(*g, "y", TSR_I64, TSR_DIMS(ROWS), p, TSR_S(0));
+    tsr_tensor *logits = tsr_apply(*net, tsr_dropout(x, 0.1));
+    tsr_tensor *loss = tsr_cross_entropy(logits, y, TSR_MEAN);
+    tsr_minimize(*opt, loss);
+    tsr_output(*g, "loss", loss, p, TSR_B);
+    tsr_output(*g, "logits", tsr_softmax(logits, 1), p, TSR_S(0));
+    return *g ? tsr_graph_status(*g) : TSR_ERR_NO_MEMORY;
+}
+
+static tsr_status train(tsr_plan *plan, double *out_loss)
+{
+    float x[ROWS * 16];
+    int64_t y[ROWS];
+    for (int i = 0; i < ROWS * 16; i++)
+        x[i] = (float)(i * 7 % 13) / 13;
+    for (int i = 0; i < ROWS; i++)
+        y[i] = i;
+    tsr_status status = tsr_feed(plan, "x", x, sizeof x);
+    if (status == TSR_OK)
+        status = tsr_feed(plan, "y", y, sizeof y);
+    if (status == TSR_OK)
+        status = tsr_run(plan);
+    return status == TSR_OK ? tsr_fetch_scalar(plan, "loss", out_loss) : status;
+}
+
+static tsr_status program(tsr_world *w, void *arg)
+{
+    attempt *a = arg;
+    bool mine = tsr_world_rank(w) == a->rank;
+    tsr_module *net;
+    tsr_optimizer *opt;
+    tsr_graph *g;
+    tsr_plan *plan;
+    if (mine)
+        w->mem.fail_countdown = a->n;
+    tsr_status status = declare(w, &net, &opt, &g);
+    bool declared = status == TSR_OK;
+    /* SPMD: a rank whose declaration failed compiles too, and so tells the others. */
+    if (g)
+        status = tsr_compile(g, &plan);
+    bool compiled = g && status == TSR_OK;
+    if (mine) {
+        a->reached = w->mem.fail_countdown == 0;
+        a->failed = !compiled;
+        a->told = compiled || strstr(tsr_last_error(), "no memory");
+        w->mem.fail_countdown = 0;
+    }
+    /* One rank alone may try again: what was declared is whole. */
+    if (declared && !compiled && tsr_world_size(w) == 1)
+        return tsr_compile(g, &plan) == TSR_OK ? train(plan, &a->loss) : TSR_ERR_INTERNAL;
+    if (!compiled)
+        return status;
+    double loss;
+    status = train(plan, &loss);
+    if (status == TSR_OK && mine)
+        a->loss = loss;
+    return status;
+}
+
+static attempt clean(int nranks)
+{
+    attempt a = {.n = 0};
+    if (tsr_spawn(nranks, program, &a) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    return a;
+}
+
+static void every_allocation(int nranks, int rank, int64_t stride)
+{
+    attempt want = clean(nranks);
+    int64_t n = 1, failed = 0;
+    for (;; n += stride) {
+        attempt a = {.n = n, .rank = rank};
+        tsr_status status = tsr_spawn_with(nranks, program, &a, TSR_WORLD_OPTS(.timeout_s = 20));
+        if (!a.reached && status == TSR_OK)
+            break; /* there are fewer than n */
+        /* What had to be NULL for it (a placement, a module) can carry another status. */
+        if (status != TSR_OK && !strstr(tsr_last_error(), "no memory"))
+            fail_msg("allocation %lld of rank %d: %s: %s", (long long)n, rank,
+                     tsr_status_name(status), tsr_last_error());
+        if (!a.told)
+            fail_msg("allocation %lld of rank %d: no text", (long long)n, rank);
+        failed += a.failed;
+        /* A rank that went on without the memory has the same losses. */
+        if (status == TSR_OK && a.loss != want.loss)
+            fail_msg("allocation %lld of rank %d: loss %.9g, not %.9g", (long long)n, rank, a.loss,
+                     want.loss);
+    }
+    print_message("%d ranks: %lld allocations, every %lldth failed; %lld programs failed\n", nranks,
+                  (long long)n, (long long)stride, (long long)failed);
+    assert_true(n > 100 && failed > n / stride / 2);
+}
+
+static void test_alone(void **state)
+{
+    (void)state;
+    every_allocation(1, 0, 1);
+}
+
+static void test_one_of_two(void **state)
+{
+    (void)state;
+    every_allocation(2, 1, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_one_of_two),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
