@@ -183,7 +183,7 @@ static double load(tsr_dtype t, const void *p, int i)
 
 static void declare(const boxing *b, tsr_graph *g, const tsr_placement *p)
 {
-    char name[32];
+    char name[48];
     for (int t = 0; t < NDTYPES; t++)
         for (int from = 0; from < b->ncodes; from++) {
             tsr_sbp s = sbp_of(b, from);
@@ -203,7 +203,7 @@ static void declare(const boxing *b, tsr_graph *g, const tsr_placement *p)
 /* Feeds this rank's parts, and keeps its results where all ranks' are. */
 static tsr_status feed_all(const boxing *b, tsr_plan *plan, int rank)
 {
-    char name[32], data[MAX_COUNT * 8];
+    char name[48], data[MAX_COUNT * 8];
     int list[MAX_COUNT];
     for (int t = 0; t < NDTYPES; t++)
         for (int from = 0; from < b->ncodes; from++) {
@@ -218,7 +218,7 @@ static tsr_status feed_all(const boxing *b, tsr_plan *plan, int rank)
 
 static tsr_status fetch_all(boxing *b, tsr_plan *plan, int rank)
 {
-    char name[32], data[MAX_COUNT * 8];
+    char name[48], data[MAX_COUNT * 8];
     int list[MAX_COUNT];
     for (int t = 0; t < NDTYPES; t++)
         for (int from = 0; from < b->ncodes; from++)
