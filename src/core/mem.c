@@ -65,11 +65,16 @@ void tsri_pool_finish(tsri_pool *pool)
 
 void *tsri_pool_alloc(tsri_pool *pool, size_t bytes)
 {
+    /* Counted one by one, though most need no block: which of them would is a matter of sizes. */
+    if (must_fail(pool->mem)) {
+        tsri_fail(TSR_ERR_NO_MEMORY, "no memory for %zu bytes of host memory", bytes);
+        return NULL;
+    }
     bytes = (bytes + 15) & ~(size_t)15;
     tsri_pool_block *b = pool->blocks;
     if (!b || b->size - b->used < bytes) {
         size_t size = bytes > 32768 ? bytes : 65536;
-        tsri_pool_block *fresh = tsri_mem_alloc(pool->mem, sizeof *fresh + size);
+        tsri_pool_block *fresh = tsri_mem_alloc(NULL, sizeof *fresh + size);
         if (!fresh)
             return NULL;
         fresh->size = size;

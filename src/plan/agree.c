@@ -114,8 +114,10 @@ static tsr_status name_difference(tsr_graph *g, const summary *all, uint64_t *mi
     char text[512];
     describe_op(g, op, text, sizeof text);
     char *texts = tsri_mem_alloc(&g->world->mem, (size_t)n * sizeof text);
-    if (!texts)
+    if (!texts) {
+        comm->ops->abort(comm, tsr_last_error()); /* the others wait in the exchange */
         return TSR_ERR_NO_MEMORY;
+    }
     tsr_status status = comm->ops->exchange(comm, text, sizeof text, texts);
     if (status == TSR_OK)
         status =
@@ -132,7 +134,9 @@ tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_statu
     tsr_world *w = g->world;
     if (!w->comm || w->nranks == 1)
         return status;
-    summary mine = {.status = status, .nops = g->nops, .hash = hash_graph(g, opts)};
+    /* A graph that failed may be half made. */
+    uint64_t hash = status == TSR_OK ? hash_graph(g, opts) : 0;
+    summary mine = {.status = status, .nops = g->nops, .hash = hash};
     snprintf(mine.text, sizeof mine.text, "%s", status == TSR_OK ? "" : tsr_last_error());
     summary *all = tsri_mem_alloc(&w->mem, (size_t)w->nranks * sizeof *all);
     uint64_t *chunk = tsri_mem_alloc(&w->mem, (size_t)(w->nranks + 1) * CHUNK * sizeof *chunk);

@@ -340,10 +340,10 @@ tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *in
     if (!b.of || !plan->hooks)
         return TSR_ERR_NO_MEMORY;
     plan->step_value = g->step_value == &g->own_step ? &plan->own_step : g->step_value;
-    plan->nports = g->nports;
     plan->ports = tsri_pool_alloc(&plan->pool, (size_t)(g->nports + 1) * sizeof *plan->ports);
     if (!plan->ports)
         return TSR_ERR_NO_MEMORY;
+    plan->nports = g->nports;
     for (int i = 0; i < g->nops; i++) {
         if (!inferred->live[i])
             continue;

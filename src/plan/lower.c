@@ -233,7 +233,7 @@ static void point_values(tsr_plan *plan)
             plan->values[i].ptr = plan->values[tsri_plan_root(plan, i)].ptr;
 }
 
-static void point_step(tsr_plan *plan, tsri_step *step)
+static tsr_status point_step(tsr_plan *plan, tsri_step *step)
 {
     const tsri_item *it = step->item;
     for (int i = 0; i < it->nin && step->in; i++)
@@ -243,13 +243,15 @@ static void point_step(tsr_plan *plan, tsri_step *step)
     if (step->kind == TSRI_STEP_START) {
         tsri_segment *seg =
             tsri_pool_dup(&plan->pool, step->call->coll.seg, (size_t)it->nin * sizeof *seg);
-        for (int i = 0; i < it->nin && seg; i++) {
+        if (!seg)
+            return TSR_ERR_NO_MEMORY;
+        for (int i = 0; i < it->nin; i++) {
             seg[i].src = plan->values[it->in[i]].ptr;
             seg[i].dst = plan->values[it->out[i]].ptr;
         }
-        if (seg)
-            step->call->coll.seg = seg;
+        step->call->coll.seg = seg;
     }
+    return TSR_OK;
 }
 
 /* --- the whole
@@ -296,6 +298,6 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
     TSRI_TRY(allocate_ports(plan));
     point_values(plan);
     for (int i = 0; i < plan->nsteps; i++)
-        point_step(plan, &plan->steps[i]);
+        TSRI_TRY(point_step(plan, &plan->steps[i]));
     return TSR_OK;
 }
