@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const tsri_kernels tsri_kernels_cpu_fast, tsri_kernels_cpu_ref;
+extern const tsri_kernels tsri_kernels_cpu_fast, tsri_kernels_cpu_onednn, tsri_kernels_cpu_ref;
 
 const tsri_kernels *const *tsri_kernels_cpu(void)
 {
-    static const tsri_kernels *const list[] = {&tsri_kernels_cpu_fast, &tsri_kernels_cpu_ref, NULL};
+    static const tsri_kernels *const list[] = {&tsri_kernels_cpu_fast, &tsri_kernels_cpu_onednn,
+                                               &tsri_kernels_cpu_ref, NULL};
     return list;
 }
 

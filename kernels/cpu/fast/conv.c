@@ -2,8 +2,6 @@
 /* Convolutions: which kernel takes one, and 1x1 as matrix products. */
 #include "kernels/cpu/fast/fast.h"
 
-enum { FEW_CHANNELS = 16 }; /* from here on, oneDNN's dense convolutions beat unfolding */
-
 static bool images(const tsri_arg *a, int64_t *n, int64_t *channels, int64_t size[2])
 {
     int64_t rows;
@@ -115,7 +113,6 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     if (c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 && c.stride[1] == 1 && !c.pad[0] &&
         !c.pad[1])
         return create_pointwise(mem, desc->op, &c, out_kernel);
-    if (c.ci < FEW_CHANNELS)
-        return tsri_fast_unfold(mem, desc, &c, out_kernel);
-    return tsri_fast_decline(desc);
+    /* From 16 channels on oneDNN would be up to 1.6 times faster, but its every call allocates. */
+    return tsri_fast_unfold(mem, desc, &c, out_kernel);
 }
