@@ -125,7 +125,8 @@ def relative(a, b):
 
 
 def small_f32(case, images, labels, model, ranks):
-    """Against PyTorch's f64 run: its f32 run can itself be further than the limit from it."""
+    """Against PyTorch's f64 and f32 runs, which can be further than the limit from each other: one
+    near-tie of a max pool or ReLU that falls the other way moves the losses by 1e-4."""
     torch.manual_seed(2)
     net = peer.MODELS[model]()
     init = f"{case.work}/{model}.safetensors"
@@ -139,9 +140,9 @@ def small_f32(case, images, labels, model, ranks):
     if got is None:
         return
     mine, theirs, between = relative(got, f64), relative(f32, f64), relative(got, f32)
-    check(len(got) == 10 and mine <= 1e-4 and between <= max(1e-4, 1.1 * theirs + mine),
-          f"{model} f32 {ranks} ranks: 10 losses within {mine:.1e} of PyTorch's f64 (limit 1e-4), "
-          f"{between:.1e} of its f32, which is {theirs:.1e} from its f64")
+    check(len(got) == 10 and min(mine, between) <= 1e-4 and max(mine, between) <= 1e-4 + theirs,
+          f"{model} f32 {ranks} ranks: 10 losses within {mine:.1e} of PyTorch's f64, {between:.1e} "
+          f"of its f32, which are {theirs:.1e} apart (limit 1e-4 from one of them)")
 
 
 def uneven(case):
