@@ -89,6 +89,7 @@ typedef struct tsr_plan_info {
     size_t activation_bytes; /* the plan's block of the arena on this rank */
     size_t variable_bytes;   /* variables that this graph uses, this rank's shards */
     size_t port_bytes;       /* inputs and outputs, this rank's shards */
+    size_t host_bytes;       /* the plan's own books: steps, names, signatures */
     int64_t runs;
     double run_s;             /* of all runs */
     double compute_s, comm_s; /* of it in kernels, in collectives (with waiting) */

@@ -63,6 +63,14 @@ void tsri_pool_finish(tsri_pool *pool)
     pool->blocks = NULL;
 }
 
+size_t tsri_pool_bytes(const tsri_pool *pool)
+{
+    size_t bytes = 0;
+    for (const tsri_pool_block *b = pool->blocks; b; b = b->next)
+        bytes += sizeof *b + b->size;
+    return bytes;
+}
+
 void *tsri_pool_alloc(tsri_pool *pool, size_t bytes)
 {
     /* Counted one by one, though most need no block: which of them would is a matter of sizes. */

@@ -29,6 +29,8 @@ typedef struct tsri_pool {
 
 void tsri_pool_init(tsri_pool *pool, tsri_mem *mem);
 void tsri_pool_finish(tsri_pool *pool);
+/* What the pool holds of the process's memory. */
+size_t tsri_pool_bytes(const tsri_pool *pool);
 /* Zeroed, aligned to 16; NULL with the error text set when there is no memory. */
 void *tsri_pool_alloc(tsri_pool *pool, size_t bytes);
 void *tsri_pool_dup(tsri_pool *pool, const void *data, size_t bytes);

@@ -33,7 +33,7 @@ size_t tsri_value_bytes(const tsri_value *v, int rank)
 
 int tsri_plan_add_value(tsr_plan *plan, const tsri_value *value)
 {
-    if (!TSRI_PUSH(&plan->pool, plan->values, plan->nvalues, plan->cvalues))
+    if (!TSRI_PUSH(&plan->scratch, plan->values, plan->nvalues, plan->cvalues))
         return -1;
     tsri_value *v = &plan->values[plan->nvalues];
     int rank = plan->world->rank;
@@ -46,12 +46,12 @@ int tsri_plan_add_value(tsr_plan *plan, const tsri_value *value)
 
 tsri_item *tsri_plan_add_item(tsr_plan *plan, const tsri_item *item, const int *in, const int *out)
 {
-    if (!TSRI_PUSH(&plan->pool, plan->items, plan->nitems, plan->citems))
+    if (!TSRI_PUSH(&plan->scratch, plan->items, plan->nitems, plan->citems))
         return NULL;
     tsri_item *it = &plan->items[plan->nitems];
     *it = *item;
-    it->in = tsri_pool_dup(&plan->pool, in, (size_t)it->nin * sizeof *in);
-    it->out = tsri_pool_dup(&plan->pool, out, (size_t)it->nout * sizeof *out);
+    it->in = tsri_pool_dup(&plan->scratch, in, (size_t)it->nin * sizeof *in);
+    it->out = tsri_pool_dup(&plan->scratch, out, (size_t)it->nout * sizeof *out);
     if (!it->in || !it->out)
         return NULL;
     plan->nitems++;
@@ -67,7 +67,7 @@ int tsri_plan_root(const tsr_plan *plan, int v)
 
 static tsr_status remember(builder *b, int tensor, int value)
 {
-    made *m = value < 0 ? NULL : tsri_pool_alloc(&b->plan->pool, sizeof *m);
+    made *m = value < 0 ? NULL : tsri_pool_alloc(&b->plan->scratch, sizeof *m);
     if (!m)
         return TSR_ERR_NO_MEMORY;
     made **tail = &b->of[tensor];
@@ -334,7 +334,7 @@ static tsr_status keep_names(tsr_plan *plan)
 tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *inferred)
 {
     builder b = {.plan = plan, .g = g, .inferred = inferred};
-    b.of = tsri_pool_alloc(&plan->pool, (size_t)(g->ntensors + 1) * sizeof *b.of);
+    b.of = tsri_pool_alloc(&plan->scratch, (size_t)(g->ntensors + 1) * sizeof *b.of);
     plan->nhooks = g->nhooks;
     plan->hooks = tsri_pool_dup(&plan->pool, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
     if (!b.of || !plan->hooks)

@@ -27,6 +27,7 @@ static void destroy_plan(void *object)
     for (int i = 0; i < plan->nstep_ptrs; i++)
         tsri_region_free(&plan->world->region, plan->step_ptrs[i], sizeof(int64_t));
     tsri_mem_free(plan->explain);
+    tsri_pool_finish(&plan->scratch);
     tsri_pool pool = plan->pool; /* the plan itself lives in it */
     tsri_pool_finish(&pool);
 }
@@ -59,6 +60,7 @@ static tsr_plan *new_plan(tsr_world *world, const tsr_compile_opts *opts)
         return NULL;
     plan->world = world;
     plan->pool = pool;
+    tsri_pool_init(&plan->scratch, &world->mem);
     plan->opts = *opts;
     plan->model = tsri_cost_model_local();
     tsri_world_own(world, &plan->owned, plan, destroy_plan);
@@ -113,6 +115,7 @@ static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
         TSRI_TRY(tsri_plan_fuse(plan));
     TSRI_TRY(tsri_plan_layout(plan));
     TSRI_TRY(tsri_plan_schedule(plan));
+    TSRI_TRY(tsri_plan_settle(plan));
     return tsri_plan_lower(plan);
 }
 
@@ -132,6 +135,8 @@ tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_
         tsr_plan_destroy(plan);
         return status;
     }
+    tsri_pool_finish(&plan->scratch);
+    plan->info.host_bytes = tsri_pool_bytes(&plan->pool);
     plan->info.steps = plan->nsteps;
     plan->info.activation_bytes = plan->arena_bytes;
     plan->info.compile_s = now_s() - t;

@@ -278,11 +278,30 @@ static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call *
     return TSR_OK;
 }
 
+tsr_status tsri_plan_settle(tsr_plan *plan)
+{
+    tsri_pool *pool = &plan->pool;
+    plan->values = tsri_pool_dup(pool, plan->values, (size_t)plan->nvalues * sizeof *plan->values);
+    plan->items = tsri_pool_dup(pool, plan->items, (size_t)plan->nitems * sizeof *plan->items);
+    plan->entries =
+        tsri_pool_dup(pool, plan->entries, (size_t)plan->nentries * sizeof *plan->entries);
+    if (!plan->values || !plan->items || !plan->entries)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < plan->nitems; i++) {
+        tsri_item *it = &plan->items[i];
+        it->in = tsri_pool_dup(pool, it->in, (size_t)it->nin * sizeof *it->in);
+        it->out = tsri_pool_dup(pool, it->out, (size_t)it->nout * sizeof *it->out);
+        if (!it->in || !it->out)
+            return TSR_ERR_NO_MEMORY;
+    }
+    return TSR_OK;
+}
+
 tsr_status tsri_plan_lower(tsr_plan *plan)
 {
     plan->steps = tsri_pool_alloc(&plan->pool, (size_t)(plan->nentries + 1) * sizeof *plan->steps);
     tsri_call **call_of =
-        tsri_pool_alloc(&plan->pool, (size_t)(plan->nitems + 1) * sizeof *call_of);
+        tsri_pool_alloc(&plan->scratch, (size_t)(plan->nitems + 1) * sizeof *call_of);
     if (!plan->steps || !call_of)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < plan->nentries; i++)

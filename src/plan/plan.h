@@ -149,6 +149,7 @@ struct tsr_plan {
     tsri_owned owned;
     tsr_world *world;
     tsri_pool pool;
+    tsri_pool scratch; /* what only the passes need: gone when they are done */
     tsr_compile_opts opts;
     tsri_cost_model model;
     tsri_value *values;
@@ -196,6 +197,8 @@ tsr_status tsri_plan_schedule(tsr_plan *plan);
 /* For any rank: returns the bytes of the plan's block; offsets are kept for the world's own rank.
  */
 tsr_status tsri_plan_memory(tsr_plan *plan, int rank, size_t *out_bytes);
+/* Brings values, items and entries, which the passes let grow in scratch, to their final place. */
+tsr_status tsri_plan_settle(tsr_plan *plan);
 tsr_status tsri_plan_lower(tsr_plan *plan);
 
 /* Appends a value; returns its number, -1 when there is no memory. Fills this rank's part. */

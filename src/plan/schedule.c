@@ -96,9 +96,9 @@ static int maker_position(const scheduler *s, int value)
 static tsr_status close_bucket(scheduler *s, const ready *member, int n, int number)
 {
     tsr_plan *plan = s->plan;
-    int *in = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *in);
-    int *out = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *out);
-    if (!in || !out || !TSRI_PUSH(&plan->pool, s->calls, s->ncalls, s->ccalls))
+    int *in = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *in);
+    int *out = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *out);
+    if (!in || !out || !TSRI_PUSH(&plan->scratch, s->calls, s->ncalls, s->ccalls))
         return no_memory();
     int at = -1;
     for (int i = 0; i < n; i++) {
@@ -130,8 +130,8 @@ static tsr_status make_buckets(scheduler *s, int nitems)
     tsr_plan *plan = s->plan;
     double mb = plan->opts.bucket_mb;
     double limit = mb < 0 ? 0 : (mb > 0 ? mb : 4) * 1048576;
-    ready *list = tsri_pool_alloc(&plan->pool, (size_t)(nitems + 1) * sizeof *list);
-    ready *open = tsri_pool_alloc(&plan->pool, (size_t)(nitems + 1) * sizeof *open);
+    ready *list = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 1) * sizeof *list);
+    ready *open = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 1) * sizeof *open);
     if (!list || !open)
         return no_memory();
     int n = 0, number = 0;
@@ -160,7 +160,7 @@ static tsr_status make_buckets(scheduler *s, int nitems)
 static tsr_status emit(scheduler *s, int item, tsri_phase phase)
 {
     tsr_plan *plan = s->plan;
-    if (!TSRI_PUSH(&plan->pool, plan->entries, plan->nentries, plan->centries))
+    if (!TSRI_PUSH(&plan->scratch, plan->entries, plan->nentries, plan->centries))
         return no_memory();
     plan->entries[plan->nentries++] = (tsri_entry){item, phase};
     return TSR_OK;
@@ -204,7 +204,7 @@ static tsr_status do_item(scheduler *s, int i, int nbuckets)
             TSRI_TRY(finish_through(s, s->bucket_of[m]));
     }
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
-        if (!TSRI_PUSH(&plan->pool, s->calls, s->ncalls, s->ccalls))
+        if (!TSRI_PUSH(&plan->scratch, s->calls, s->ncalls, s->ccalls))
             return no_memory();
         int call = s->ncalls++;
         s->calls[call] = (call_state){.item = i};
@@ -303,9 +303,9 @@ tsr_status tsri_plan_schedule(tsr_plan *plan)
     TSRI_TRY(place_outputs(plan));
     scheduler s = {.plan = plan};
     int nitems = plan->nitems;
-    s.maker = tsri_pool_alloc(&plan->pool, (size_t)(plan->nvalues + 1) * sizeof *s.maker);
+    s.maker = tsri_pool_alloc(&plan->scratch, (size_t)(plan->nvalues + 1) * sizeof *s.maker);
     /* Merged buckets are appended: at most one per item. */
-    s.bucket_of = tsri_pool_alloc(&plan->pool, (size_t)(2 * nitems + 1) * sizeof *s.bucket_of);
+    s.bucket_of = tsri_pool_alloc(&plan->scratch, (size_t)(2 * nitems + 1) * sizeof *s.bucket_of);
     if (!s.maker || !s.bucket_of)
         return no_memory();
     for (int i = 0; i < plan->nvalues; i++)
