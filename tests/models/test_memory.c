@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a plan says it needs is what the process grows by: MobileNetV2, batch 32, f32, one rank. */
+/* What a plan says it needs is what the process grows by: MobileNetV2, batch 64, f32, one rank. */
 #include "rank_train.h"
 
-enum { BATCH = 32, RUNS = 5 };
+enum { BATCH = 64, RUNS = 5 };
 
-/* Beside tensors the process grows by kernels made at run time (oneDNN generates their code: nearly
- * all of it), the plan's own data and OpenMP's stacks. */
-#define OTHERS (8.0 * (1 << 20))
 /* Between runs: a page table's worth of noise. */
 #define NOISE (128.0 * 1024)
 
@@ -40,15 +37,17 @@ static tsr_status check_growth(tsr_plan *plan, resident before, const resident *
     tsr_plan_info info = {.size = sizeof info};
     TRY(tsr_plan_get_info(plan, &info));
     double said = (double)(info.activation_bytes + info.variable_bytes + info.port_bytes);
+    double books = (double)info.host_bytes;
     double tensors = last->shmem - before.shmem, others = last->anon - before.anon;
     double later = last->shmem - after[0].shmem + last->anon - after[0].anon;
-    printf(
-        "the plan says %.2f MB (activations %.2f, variables %.2f, ports %.2f); the process grew by "
-        "%.2f MB of tensors and %.2f MB of others, in runs 2..%d by %.2f MB\n",
-        1e-6 * said, 1e-6 * (double)info.activation_bytes, 1e-6 * (double)info.variable_bytes,
-        1e-6 * (double)info.port_bytes, 1e-6 * tensors, 1e-6 * others, RUNS, 1e-6 * later);
+    printf("the plan says %.2f MB (activations %.2f, variables %.2f, ports %.2f) and %.2f MB of "
+           "books; the "
+           "process grew by %.2f MB of tensors and %.2f MB of others, in runs 2..%d by %.2f MB\n",
+           1e-6 * said, 1e-6 * (double)info.activation_bytes, 1e-6 * (double)info.variable_bytes,
+           1e-6 * (double)info.port_bytes, 1e-6 * books, 1e-6 * tensors, 1e-6 * others, RUNS,
+           1e-6 * later);
     CHECK(before.shmem >= 0 && before.anon > 0);
-    CHECK(tensors + others <= 1.05 * said + OTHERS);
+    CHECK(tensors + others <= 1.05 * (said + books));
     CHECK(tensors <= 1.01 * said + NOISE);
     CHECK(tensors >= 0.95 * said); /* what it says is used, and this test sees it */
     CHECK(later <= NOISE);
