@@ -29,12 +29,16 @@ typedef struct tsri_arg {
     int64_t offset[TSR_MAX_NDIM]; /* where this shard begins in it */
 } tsri_arg;
 
+/* The order of work on a device that has one; see kernels/device.h. */
+typedef struct tsri_stream tsri_stream;
+
 typedef struct tsri_kernel_desc {
     tsri_op_kind op;
     const tsri_attrs *attrs;
     int nin, nout;
     tsri_arg in[TSRI_KERNEL_MAX_ARGS], out[TSRI_KERNEL_MAX_ARGS];
-    int64_t groups; /* convolutions: this shard's groups */
+    int64_t groups;      /* convolutions: this shard's groups */
+    tsri_stream *stream; /* on which it will run; NULL on a CPU */
 } tsri_kernel_desc;
 
 typedef struct tsri_kernel tsri_kernel;

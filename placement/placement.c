@@ -30,17 +30,6 @@ static void registry_destroy(void *object)
     tsri_mem_free(reg);
 }
 
-/* Behind all others, so that placements outlive whatever else the world owns: a graph may be older
- * than the placements of its tensors. */
-static void own_last(tsr_world *world, registry *reg)
-{
-    tsri_owned **link = &world->owned;
-    while (*link)
-        link = &(*link)->next;
-    reg->owned = (tsri_owned){.link = link, .destroy = registry_destroy, .object = reg};
-    *link = &reg->owned;
-}
-
 static tsr_status get_registry(tsr_world *world, registry **out_registry)
 {
     if (!world->placements) {
@@ -48,7 +37,9 @@ static tsr_status get_registry(tsr_world *world, registry **out_registry)
         if (!reg)
             return TSR_ERR_NO_MEMORY;
         tsri_pool_init(&reg->pool, &world->mem);
-        own_last(world, reg);
+        /* Last, so that placements outlive whatever else the world owns: a graph may be older than
+         * the placements of its tensors. */
+        tsri_world_own_last(world, &reg->owned, reg, registry_destroy);
         world->placements = reg;
     }
     *out_registry = world->placements;

@@ -67,6 +67,7 @@ typedef struct tsri_coll {
     int root; /* index in the group */
     int nseg;
     const tsri_segment *seg; /* lives until release */
+    void *stream;            /* of the device that makes src and reads dst; NULL on a CPU */
     const char *what;        /* "grad bucket 3", "features.0.1.bn_stats": for messages */
     tsri_loc loc;            /* the user's line, if known */
 } tsri_coll;

@@ -25,6 +25,15 @@ void tsri_world_own(tsr_world *world, tsri_owned *entry, void *object, void (*de
     world->owned = entry;
 }
 
+void tsri_world_own_last(tsr_world *world, tsri_owned *entry, void *object, void (*destroy)(void *))
+{
+    tsri_owned **link = &world->owned;
+    while (*link)
+        link = &(*link)->next;
+    *entry = (tsri_owned){.link = link, .destroy = destroy, .object = object};
+    *link = entry;
+}
+
 void tsri_world_disown(tsri_owned *entry)
 {
     if (!entry->link)

@@ -37,6 +37,7 @@ struct tsr_world {
     tsri_region region;
     struct tsri_comm *comm; /* NULL in a virtual world */
     tsri_owned *owned;
+    void *devices[4]; /* by tsr_device: struct tsri_device, NULL while not open */
     void *placements; /* the list that placement/ interns into */
     uint64_t next_id; /* for names of unnamed things; the same on every rank of an SPMD program */
 };
@@ -46,6 +47,9 @@ void tsri_log(const tsr_world *world, tsr_log_level level, const char *fmt, ...)
 
 /* Registers an object; `entry` is embedded in it. */
 void tsri_world_own(tsr_world *world, tsri_owned *entry, void *object, void (*destroy)(void *));
+/* The same behind all that is owned already: it goes last, what was made before may use it. */
+void tsri_world_own_last(tsr_world *world, tsri_owned *entry, void *object,
+                         void (*destroy)(void *));
 /* Takes it off the list again: called by the object's own destroyer. Fine if never registered. */
 void tsri_world_disown(tsri_owned *entry);
 /* Destroys everything owned. */

@@ -87,9 +87,8 @@ tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, si
     TSRI_TRY(check_bytes("feed_shard", p, bytes, p->bytes));
     if (!data && bytes)
         return tsri_fail(TSR_ERR_INVALID, "feed_shard: no data for '%s'", name);
-    if (bytes)
-        memcpy(p->ptr, data, bytes);
-    return TSR_OK;
+    tsri_device *d = plan->device;
+    return d->ops->copy_in(d, p->ptr, data, bytes, d->stream);
 }
 
 tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes)
@@ -105,9 +104,8 @@ tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes)
                          "fetch: '%s' is an output in %s: use tsr_fetch_shard, or declare it in B",
                          name, tsr_sbp_format(p->info.sbp, text));
     TSRI_TRY(check_bytes("fetch", p, bytes, p->bytes));
-    if (bytes)
-        memcpy(data, p->ptr, bytes);
-    return TSR_OK;
+    tsri_device *d = plan->device;
+    return d->ops->copy_out(d, data, p->ptr, bytes, d->stream);
 }
 
 tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t bytes,
@@ -117,8 +115,8 @@ tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t 
     TSRI_TRY(find_port(plan, "fetch_shard", name, false, &p));
     if (data) {
         TSRI_TRY(check_bytes("fetch_shard", p, bytes, p->bytes));
-        if (bytes)
-            memcpy(data, p->ptr, bytes);
+        tsri_device *d = plan->device;
+        TSRI_TRY(d->ops->copy_out(d, data, p->ptr, bytes, d->stream));
     }
     if (out_dims)
         *out_dims = p->info.shard;
@@ -131,24 +129,30 @@ tsr_status tsr_fetch_scalar(tsr_plan *plan, const char *name, double *out_value)
     TSRI_TRY(find_port(plan, "fetch_scalar", name, false, &p));
     if (tsr_dims_count(p->info.dims) != 1)
         return tsri_fail(TSR_ERR_SHAPE, "fetch_scalar: '%s' is not a scalar", name);
-    char value[8];
-    TSRI_TRY(tsr_fetch(plan, name, value, tsr_dtype_size(p->info.dtype)));
+    union {
+        float f32;
+        double f64;
+        int64_t i64;
+        int32_t i32;
+        uint8_t u8;
+    } value;
+    TSRI_TRY(tsr_fetch(plan, name, &value, tsr_dtype_size(p->info.dtype)));
     switch (p->info.dtype) {
     case TSR_DTYPE_F32:
-        *out_value = (double)*(float *)p->ptr;
+        *out_value = (double)value.f32;
         return TSR_OK;
     case TSR_DTYPE_F64:
-        *out_value = *(double *)p->ptr;
+        *out_value = value.f64;
         return TSR_OK;
     case TSR_DTYPE_I64:
-        *out_value = (double)*(int64_t *)p->ptr;
+        *out_value = (double)value.i64;
         return TSR_OK;
     case TSR_DTYPE_I32:
-        *out_value = (double)*(int32_t *)p->ptr;
+        *out_value = (double)value.i32;
         return TSR_OK;
     case TSR_DTYPE_U8:
     case TSR_DTYPE_BOOL:
-        *out_value = (double)*(uint8_t *)p->ptr;
+        *out_value = (double)value.u8;
         return TSR_OK;
     default:
         return tsri_fail(TSR_ERR_DTYPE, "fetch_scalar: '%s' is %s", name,

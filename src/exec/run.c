@@ -17,8 +17,7 @@ static tsr_status run_step(const tsr_plan *plan, tsri_step *s)
 {
     switch (s->kind) {
     case TSRI_STEP_KERNEL:
-        return s->kernel->run(s->kernel, s->in, s->out,
-                              plan->world->region.base + plan->scratch_offset);
+        return s->kernel->run(s->kernel, s->in, s->out, plan->block + plan->scratch_offset);
     case TSRI_STEP_LOCAL_BOX:
         tsri_local_box_run(s->box, s->in[0], s->out[0]);
         return TSR_OK;
@@ -56,7 +55,8 @@ tsr_status tsr_run(tsr_plan *plan)
     if (plan->failure[0])
         return tsri_fail(TSR_ERR_STATE, "tsr_run: %s", plan->failure);
     for (int i = 0; i < plan->nstep_ptrs; i++)
-        memcpy(plan->step_ptrs[i], plan->step_value, sizeof *plan->step_value);
+        TSRI_TRY(plan->device->ops->copy_in(plan->device, plan->step_ptrs[i], plan->step_value,
+                                            sizeof *plan->step_value, plan->device->stream));
     for (int i = 0; i < plan->nhooks; i++)
         plan->hooks[i].fn(plan->hooks[i].arg);
     double start = now_s(), comm = 0, last = start;

@@ -168,7 +168,8 @@ struct tsr_variable {
     bool trainable;
     tsr_init init;
     uint64_t seed;
-    /* This rank's shard, row-major, in the persistent part of the region; NULL until materialised
+    struct tsri_device *device; /* that holds it; NULL until materialised */
+    /* This rank's shard, row-major, in a persistent buffer; NULL until materialised
      * or where the shard is empty. */
     void *data;
     size_t bytes;

@@ -96,7 +96,7 @@ tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_pl
 void tsri_variable_finish(tsr_variable *v)
 {
     if (v->data)
-        tsri_region_free(&v->world->region, v->data, v->bytes);
+        v->device->ops->buffer_free(v->device, v->data, v->bytes);
     v->data = NULL;
     v->ready = false;
 }
@@ -193,7 +193,9 @@ tsr_status tsri_variable_place(tsr_variable *v)
     v->bytes = is_here ? (size_t)tsr_dims_count(v->lshape) * tsr_dtype_size(v->dtype) : 0;
     if (!v->bytes || v->world->is_virtual)
         return TSR_OK;
-    tsr_status status = tsri_region_alloc(&v->world->region, v->bytes, &v->data);
+    tsr_status status = tsri_device_get(v->world, tsr_placement_device(v->placement), &v->device);
+    if (status == TSR_OK)
+        status = v->device->ops->buffer_alloc(v->device, v->bytes, &v->data);
     if (status == TSR_OK)
         return TSR_OK;
     char name[TSRI_NAME_MAX];

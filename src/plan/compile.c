@@ -23,9 +23,9 @@ static void destroy_plan(void *object)
             plan->steps[i].kernel->destroy(plan->steps[i].kernel);
     for (int i = 0; i < plan->nports; i++)
         if (plan->ports[i].ptr)
-            tsri_region_free(&plan->world->region, plan->ports[i].ptr, plan->ports[i].bytes);
+            plan->device->ops->buffer_free(plan->device, plan->ports[i].ptr, plan->ports[i].bytes);
     for (int i = 0; i < plan->nstep_ptrs; i++)
-        tsri_region_free(&plan->world->region, plan->step_ptrs[i], sizeof(int64_t));
+        plan->device->ops->buffer_free(plan->device, plan->step_ptrs[i], sizeof(int64_t));
     tsri_mem_free(plan->explain);
     tsri_pool_finish(&plan->scratch);
     tsri_pool pool = plan->pool; /* the plan itself lives in it */
@@ -89,6 +89,21 @@ static bool keeps_something(const tsr_graph *g)
     return keeps;
 }
 
+/* The device that the program's placements name. A virtual world plans for any, and has none. */
+static tsr_status find_device(tsr_graph *g, tsr_plan *plan)
+{
+    for (int i = 0; i < g->nops && !g->world->is_virtual; i++) {
+        const tsri_op *op = g->ops[i];
+        tsr_status status =
+            tsri_device_get(g->world, tsr_placement_device(op->placement), &plan->device);
+        if (status != TSR_OK)
+            return tsri_fail_prefix(
+                status, "%s:%d: %s %s: placement %s", tsri_basename(op->loc.file), op->loc.line,
+                tsri_op_name(op->kind), op->name, tsr_placement_text(op->placement));
+    }
+    return TSR_OK;
+}
+
 static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
 {
     TSRI_TRY(tsr_graph_status(g));
@@ -96,6 +111,7 @@ static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
         return tsri_fail(TSR_ERR_STATE,
                          "nothing to compile: the graph has no %s; see tsr_output and tsr_minimize",
                          g->nops ? "output" : "ops");
+    TSRI_TRY(find_device(g, plan));
     double t = now_s();
     TSRI_TRY(prepare_variables(g, &plan->info.variable_bytes));
     plan->info.init_s = now_s() - t;

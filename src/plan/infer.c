@@ -254,11 +254,6 @@ static tsr_status list_strategies(problem *p)
                                 "one-dimensional placements",
                                 tsri_op_name(op->kind), op->name, tsr_placement_text(op->placement),
                                 tsr_placement_ndim(op->placement));
-        if (tsr_placement_device(op->placement) != TSR_DEVICE_CPU)
-            return tsri_fail_at(op->loc, TSR_ERR_UNSUPPORTED,
-                                "%s %s: placement %s: this build has no CUDA module; use cpu:[...]",
-                                tsri_op_name(op->kind), op->name,
-                                tsr_placement_text(op->placement));
         s->groups_index = -2;
         bool fixed = op->kind == TSRI_OP_INPUT || op->kind == TSRI_OP_VARIABLE ||
                      op->kind == TSRI_OP_TO_GLOBAL;

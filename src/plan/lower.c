@@ -52,8 +52,12 @@ static bool here(const tsr_plan *plan, const tsri_item *it)
  */
 static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
 {
-    tsri_kernel_desc d = {
-        .op = it->op, .attrs = &it->attrs, .nin = it->nin, .nout = it->nout, .groups = it->groups};
+    tsri_kernel_desc d = {.op = it->op,
+                          .attrs = &it->attrs,
+                          .nin = it->nin,
+                          .nout = it->nout,
+                          .groups = it->groups,
+                          .stream = plan->device->stream};
     for (int i = 0; i < it->nin; i++)
         d.in[i] = tsri_plan_arg(&plan->values[it->in[i]]);
     for (int i = 0; i < it->nout; i++)
@@ -65,7 +69,7 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
         return TSR_ERR_NO_MEMORY;
     double t = now_s();
     tsr_status status =
-        tsri_kernel_create(&plan->world->mem, tsri_kernels_cpu(), &d, &step->kernel);
+        tsri_kernel_create(&plan->world->mem, plan->device->ops->kernels(), &d, &step->kernel);
     plan->info.library_s += now_s() - t;
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(it->loc.file), it->loc.line,
@@ -192,10 +196,10 @@ static tsr_status make_call(tsr_plan *plan, const tsri_item *it, tsri_call **out
  */
 static tsr_status allocate_ports(tsr_plan *plan)
 {
-    tsri_region *region = &plan->world->region;
+    tsri_device *device = plan->device;
     for (int i = 0; i < plan->nports; i++)
         if (plan->ports[i].bytes) {
-            TSRI_TRY(tsri_region_alloc(region, plan->ports[i].bytes, &plan->ports[i].ptr));
+            TSRI_TRY(device->ops->buffer_alloc(device, plan->ports[i].bytes, &plan->ports[i].ptr));
             plan->info.port_bytes += plan->ports[i].bytes;
         }
     /* The inputs that carry the training step. */
@@ -208,7 +212,7 @@ static tsr_status allocate_ports(tsr_plan *plan)
     for (int i = 0; i < plan->nvalues; i++) {
         tsri_value *v = &plan->values[i];
         if (v->storage == TSRI_STORAGE_PORT && v->port < 0) {
-            TSRI_TRY(tsri_region_alloc(region, sizeof(int64_t), &v->ptr));
+            TSRI_TRY(device->ops->buffer_alloc(device, sizeof(int64_t), &v->ptr));
             plan->step_ptrs[plan->nstep_ptrs++] = v->ptr;
         }
     }
@@ -222,7 +226,7 @@ static void point_values(tsr_plan *plan)
         if (!v->bytes)
             continue;
         if (v->storage == TSRI_STORAGE_ARENA && v->first >= 0)
-            v->ptr = plan->world->region.base + v->arena_offset;
+            v->ptr = plan->block + v->arena_offset;
         else if (v->storage == TSRI_STORAGE_VARIABLE)
             v->ptr = v->variable->data;
         else if (v->storage == TSRI_STORAGE_PORT && v->port >= 0)
@@ -313,7 +317,9 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
     plan->arena_bytes = bytes + plan->scratch_bytes;
     if (plan->world->is_virtual)
         return TSR_OK;
-    TSRI_TRY(tsri_region_reserve_plan(&plan->world->region, plan->arena_bytes));
+    void *block;
+    TSRI_TRY(plan->device->ops->plan_block(plan->device, plan->arena_bytes, &block));
+    plan->block = block;
     TSRI_TRY(allocate_ports(plan));
     point_values(plan);
     for (int i = 0; i < plan->nsteps; i++)

@@ -17,7 +17,7 @@
 #define TESSERA_PLAN_PLAN_H
 
 #include <tessera/plan.h>
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 #include "sbp/box.h"
 #include "src/comm/comm.h"
 #include "src/graph/graph.h"
@@ -148,6 +148,8 @@ typedef struct tsri_step {
 struct tsr_plan {
     tsri_owned owned;
     tsr_world *world;
+    tsri_device *device; /* on which it runs; NULL in a virtual world */
+    char *block;         /* the device's block for plans, where arena offsets count from */
     tsri_pool pool;
     tsri_pool scratch; /* what only the passes need: gone when they are done */
     tsr_compile_opts opts;

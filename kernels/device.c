@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/device.h"
+
+static void close_device(void *object)
+{
+    tsri_device *d = object;
+    d->ops->close(d);
+}
+
+tsr_status tsri_device_get(tsr_world *world, tsr_device kind, tsri_device **out_device)
+{
+    enum { MOST = sizeof world->devices / sizeof *world->devices };
+    if ((int)kind < 1 || (int)kind >= MOST)
+        return tsri_fail(TSR_ERR_INVALID, "no such device type: %d", (int)kind);
+    tsri_device *d = world->devices[kind];
+    if (!d) {
+        if (kind != TSR_DEVICE_CPU)
+            return tsri_fail(TSR_ERR_UNSUPPORTED,
+                             "this build has no module for %s placements; use cpu:[...]",
+                             tsr_device_name(kind));
+        TSRI_TRY(tsri_device_open_cpu(world, &d));
+        /* Behind all that is owned already, which may still hold its buffers. */
+        tsri_world_own_last(world, &d->owned, d, close_device);
+        world->devices[kind] = d;
+    }
+    *out_device = d;
+    return TSR_OK;
+}
