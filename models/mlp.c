@@ -22,6 +22,14 @@ tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, const tsr
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
     int64_t hidden = o.hidden ? o.hidden : 128, outputs = o.outputs ? o.outputs : 10;
     int layers = o.layers > 0 ? o.layers : 2;
+    if (o.inputs < 1 || hidden < 1 || outputs < 1 || o.layers < 0) {
+        tsr_set_error(
+            TSR_ERR_INVALID,
+            "tsr_mlp: inputs %lld, hidden %lld, outputs %lld, layers %d: inputs are needed, "
+            "and none can be negative",
+            (long long)o.inputs, (long long)hidden, (long long)outputs, o.layers);
+        return NULL;
+    }
     tsr_nn_opts nn = {.placement = p, .sbp = sbp, .dtype = o.dtype, .seed = o.seed};
     tsr_module *net = tsr_module_create(w, &nn, net_forward, NULL, NULL);
     bool ok = net;

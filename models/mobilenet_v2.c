@@ -195,9 +195,17 @@ tsr_module *tsr_mobilenet_v2(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
     tsr_mobilenet_v2_opts o = {0};
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    double width = o.width > 0 ? o.width : 1;
+    double width = o.width == 0 ? 1 : o.width;
     double dropout = o.dropout == TSR_OFF ? 0 : o.dropout == 0 ? 0.2 : o.dropout;
     int64_t classes = o.num_classes ? o.num_classes : 1000;
+    if (!(width > 0 && width <= 16) || classes < 1 || !(dropout >= 0 && dropout < 1)) {
+        tsr_set_error(
+            TSR_ERR_INVALID,
+            "tsr_mobilenet_v2: width %g, num_classes %lld, dropout %g: a width in (0, 16], "
+            "at least one class, and a dropout in [0, 1) are needed",
+            width, (long long)classes, dropout);
+        return NULL;
+    }
     builder b = {.world = w,
                  .nn = {.placement = p, .sbp = sbp, .dtype = o.dtype, .seed = o.seed},
                  .bn = {.size = sizeof b.bn, .stats = o.bn},

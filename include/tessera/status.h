@@ -48,6 +48,12 @@ TSR_API const char *tsr_status_text(tsr_status status);
  */
 TSR_API const char *tsr_last_error(void);
 
+/*
+ * Makes a text the calling thread's last error and returns `status`: for modules and programs that
+ * report errors of their own in the library's way.
+ */
+TSR_API tsr_status tsr_set_error(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);
+
 #ifdef __cplusplus
 }
 #endif

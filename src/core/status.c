@@ -75,6 +75,17 @@ tsr_status tsri_fail_at(tsri_loc loc, tsr_status status, const char *fmt, ...)
     return status;
 }
 
+tsr_status tsr_set_error(tsr_status status, const char *fmt, ...)
+{
+    char text[sizeof error_text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    memcpy(error_text, text, sizeof text);
+    return status;
+}
+
 tsr_status tsri_fail_prefix(tsr_status status, const char *fmt, ...)
 {
     char text[sizeof error_text];
