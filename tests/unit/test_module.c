@@ -126,7 +126,7 @@ static void test_small_models(void **state)
     assert_string_equal(text, "0.weight:35 0.bias:7 2.weight:49 2.bias:7 4.weight:70 4.bias:10 ");
     assert_int_equal(tsr_module_count(m), 178);
     assert_null(tsr_mlp(f->world, f->p, TSR_B, NULL));
-    assert_error("in = 0");
+    assert_error("inputs 0");
 }
 
 static void test_local_statistics(void **state)
