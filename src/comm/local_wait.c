@@ -6,6 +6,7 @@
  * consistent, so one of them sees the other.
  */
 #include "src/comm/local.h"
+#include "src/core/clock.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -52,13 +53,6 @@ static void relax(void)
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 tsr_status tsri_local_check_abort(const tsri_local *local)
@@ -189,12 +183,12 @@ static tsr_status await_slowly(tsri_local_group *g, int index, tsri_wait_for whi
         if (reached(g, index, which, seq))
             return TSR_OK;
     }
-    double deadline = now_s() + g->local->pub.world->timeout_s;
+    double deadline = tsri_now_s() + g->local->pub.world->timeout_s;
     for (;;) {
         TSRI_TRY(check_peers(g, which, seq, call));
         if (reached(g, index, which, seq))
             return TSR_OK;
-        double left = deadline - now_s();
+        double left = deadline - tsri_now_s();
         if (left <= 0)
             return fail_timeout(g, index, which, call);
         sleep_on(g, index, which, seq, left < slice_s ? left : slice_s);

@@ -48,15 +48,29 @@ const char *tsri_basename(const char *path)
     return slash ? slash + 1 : path ? path : "?";
 }
 
+/* Formatted aside first: an argument may be the old text. */
+static void write_text(const char *fmt, va_list ap)
+{
+    char text[sizeof error_text];
+    vsnprintf(text, sizeof text, fmt, ap);
+    memcpy(error_text, text, sizeof text);
+}
+
 tsr_status tsri_fail(tsr_status status, const char *fmt, ...)
 {
-    /* Formatted aside first: an argument may be the old text. */
-    char text[sizeof error_text];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    write_text(fmt, ap);
     va_end(ap);
-    memcpy(error_text, text, sizeof text);
+    return status;
+}
+
+tsr_status tsr_set_error(tsr_status status, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    write_text(fmt, ap);
+    va_end(ap);
     return status;
 }
 
@@ -70,17 +84,6 @@ tsr_status tsri_fail_at(tsri_loc loc, tsr_status status, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
-    va_end(ap);
-    memcpy(error_text, text, sizeof text);
-    return status;
-}
-
-tsr_status tsr_set_error(tsr_status status, const char *fmt, ...)
-{
-    char text[sizeof error_text];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     memcpy(error_text, text, sizeof text);
     return status;

@@ -2,16 +2,9 @@
 /* tsr_run: walks the steps. No allocation, no look-up, no text unless something fails. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "src/core/clock.h"
 #include "src/plan/plan.h"
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static tsr_status run_step(const tsr_plan *plan, tsri_step *s)
 {
@@ -59,13 +52,13 @@ tsr_status tsr_run(tsr_plan *plan)
                                             sizeof *plan->step_value, plan->device->stream));
     for (int i = 0; i < plan->nhooks; i++)
         plan->hooks[i].fn(plan->hooks[i].arg);
-    double start = now_s(), comm = 0, last = start;
+    double start = tsri_now_s(), comm = 0, last = start;
     for (int i = 0; i < plan->nsteps; i++) {
         tsri_step *s = &plan->steps[i];
         tsr_status status = run_step(plan, s);
         if (status != TSR_OK)
             return fail_step(plan, s, status);
-        double now = now_s();
+        double now = tsri_now_s();
         s->time_s += now - last;
         comm += s->kind >= TSRI_STEP_START ? now - last : 0;
         last = now;

@@ -3,16 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "src/core/clock.h"
 #include "src/plan/plan.h"
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void destroy_plan(void *object)
 {
@@ -112,15 +105,15 @@ static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
                          "nothing to compile: the graph has no %s; see tsr_output and tsr_minimize",
                          g->nops ? "output" : "ops");
     TSRI_TRY(find_device(g, plan));
-    double t = now_s();
+    double t = tsri_now_s();
     TSRI_TRY(prepare_variables(g, &plan->info.variable_bytes));
-    plan->info.init_s = now_s() - t;
+    plan->info.init_s = tsri_now_s() - t;
     tsri_pool pool;
     tsri_pool_init(&pool, &g->world->mem);
     tsri_inferred inferred = {0};
-    t = now_s();
+    t = tsri_now_s();
     tsr_status status = tsri_infer(g, &plan->model, &pool, &inferred);
-    plan->info.infer_s = now_s() - t;
+    plan->info.infer_s = tsri_now_s() - t;
     plan->info.cost_s = inferred.cost;
     plan->info.exact = inferred.exact;
     if (status == TSR_OK)
@@ -143,7 +136,7 @@ tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_
     tsr_compile_opts o = {0};
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    double t = now_s();
+    double t = tsri_now_s();
     tsr_plan *plan = new_plan(graph->world, &o);
     tsr_status status = plan ? run_passes(graph, plan) : TSR_ERR_NO_MEMORY;
     status = tsri_plan_agree(graph, &o, status);
@@ -155,7 +148,7 @@ tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_
     plan->info.host_bytes = tsri_pool_bytes(&plan->pool);
     plan->info.steps = plan->nsteps;
     plan->info.activation_bytes = plan->arena_bytes;
-    plan->info.compile_s = now_s() - t;
+    plan->info.compile_s = tsri_now_s() - t;
     *out_plan = plan;
     return TSR_OK;
 }

@@ -6,16 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "src/core/clock.h"
 #include "src/plan/plan.h"
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* The order of axes in memory. */
 static void physical_order(const tsri_value *v, int *order)
@@ -67,10 +60,10 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
     step->out = tsri_pool_alloc(&plan->pool, (size_t)(it->nout + 1) * sizeof *step->out);
     if (!step->in || !step->out)
         return TSR_ERR_NO_MEMORY;
-    double t = now_s();
+    double t = tsri_now_s();
     tsr_status status =
         tsri_kernel_create(&plan->world->mem, plan->device->ops->kernels(), &d, &step->kernel);
-    plan->info.library_s += now_s() - t;
+    plan->info.library_s += tsri_now_s() - t;
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(it->loc.file), it->loc.line,
                                 tsri_op_name(it->op), it->name);
