@@ -416,7 +416,9 @@ static int set_words(options *o, const char *variant, const char *act, const cha
     if (strcmp(o->schedule, "constant") && strcmp(o->schedule, "cosine"))
         return bad("schedule", o->schedule, "constant or cosine");
     if (o->batch_size < 1 || o->epochs < 0 || o->steps < 0 || o->ranks < 0 || o->warmup < 0) {
-        fprintf(stderr, "mobilenet_v2_cifar10: sizes and counts can't be negative\n");
+        fprintf(stderr,
+                "mobilenet_v2_cifar10: --batch-size is at least 1; --epochs, --steps, --ranks "
+                "and --warmup are at least 0\n");
         return 2;
     }
     if (!o->data) {
