@@ -32,10 +32,10 @@ typedef struct tsri_search_problem {
 } tsri_search_problem;
 
 typedef struct tsri_search_result {
-    double cost;      /* INFINITY: no assignment without a forbidden choice was found; if exact,
-                         there is none, and choice[] is any */
-    bool exact;       /* the optimum, proven (up to rounding in double) */
-    int64_t tables;   /* entries of the largest table: how hard it was */
+    double cost;    /* INFINITY: no assignment without a forbidden choice was found; if exact,
+                       there is none, and choice[] is any */
+    bool exact;     /* the optimum, proven (up to rounding in double) */
+    int64_t tables; /* entries of the largest table: how hard it was */
 } tsri_search_result;
 
 /* choice[nnodes] is the caller's; untouched on errors: TSR_ERR_NO_MEMORY, TSR_ERR_INVALID (nstrat
