@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -154,20 +156,45 @@ static void rank_ended(launch *l, int rank, const siginfo_t *info)
     l->running--;
 }
 
-/* Ranks that were killed first: those that ended because of them may have ended already too. */
+/* Whether the rank has ended; if so, sees to it. */
+static bool reap_rank(launch *l, int r)
+{
+    siginfo_t info = {0};
+    if (l->ranks[r].pid == 0 ||
+        waitid(P_PID, (id_t)l->ranks[r].pid, &info, WEXITED | WNOHANG | WNOWAIT) ||
+        info.si_pid == 0)
+        return false;
+    rank_ended(l, r, &info);
+    return true;
+}
+
+/* In the order in which ranks ended: several may have, the later ones because of the first. epoll
+ * lists what became ready first in, first out. */
 static void reap(launch *l)
 {
-    for (int pass = 0; pass < 2; pass++) {
-        for (int r = 0; r < l->nranks; r++) {
-            siginfo_t info = {0};
-            if (l->ranks[r].pid == 0 ||
-                waitid(P_PID, (id_t)l->ranks[r].pid, &info, WEXITED | WNOHANG | WNOWAIT) ||
-                info.si_pid == 0)
-                continue;
-            if (pass == 1 || info.si_code != CLD_EXITED)
-                rank_ended(l, r, &info);
-        }
+    struct epoll_event e;
+    while (l->exits >= 0 && epoll_wait(l->exits, &e, 1, 0) == 1) {
+        epoll_ctl(l->exits, EPOLL_CTL_DEL, l->ranks[e.data.u32].pidfd, NULL);
+        close(l->ranks[e.data.u32].pidfd);
+        l->ranks[e.data.u32].pidfd = -1;
+        reap_rank(l, (int)e.data.u32);
     }
+    for (int r = 0; r < l->nranks; r++)
+        if (l->ranks[r].pidfd < 0)
+            reap_rank(l, r);
+}
+
+/* Has the end of a rank told in its turn; without pidfds (Linux before 5.3) the lower rank is
+ * taken for the first. */
+static void watch_exit(launch *l, int r)
+{
+    struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)r};
+    int fd = l->exits < 0 ? -1 : (int)syscall(SYS_pidfd_open, l->ranks[r].pid, 0);
+    if (fd >= 0 && epoll_ctl(l->exits, EPOLL_CTL_ADD, fd, &e)) {
+        close(fd);
+        fd = -1;
+    }
+    l->ranks[r].pidfd = fd;
 }
 
 /* --- the watch -------------------------------------------------------------------------------- */
@@ -263,6 +290,8 @@ static void start_all(launch *l)
 {
     for (int r = 0; r < l->nranks; r++) {
         int rc = launch_start_rank(l, r);
+        if (l->ranks[r].pid)
+            watch_exit(l, r);
         if (rc == 0)
             continue;
         bool missing = rc == ENOENT;
@@ -276,7 +305,7 @@ static void start_all(launch *l)
 
 int cli_launch(int argc, char **argv)
 {
-    launch l = {.nranks = 1, .arena_fd = -1};
+    launch l = {.nranks = 1, .arena_fd = -1, .exits = -1};
     int code = parse(&l, argc, argv);
     if (code >= 0)
         return code;
@@ -290,7 +319,8 @@ int cli_launch(int argc, char **argv)
         l.exit_code = CLI_FAILED;
     } else {
         for (int r = 0; r < l.nranks; r++)
-            l.ranks[r].out.from = l.ranks[r].err.from = -1;
+            l.ranks[r].pidfd = l.ranks[r].out.from = l.ranks[r].err.from = -1;
+        l.exits = epoll_create1(EPOLL_CLOEXEC);
         start_all(&l);
         watch(&l, signal_fd, fds);
     }
@@ -298,6 +328,8 @@ int cli_launch(int argc, char **argv)
         close(l.arena_fd);
     if (signal_fd >= 0)
         close(signal_fd);
+    if (l.exits >= 0)
+        close(l.exits);
     free(fds);
     free(l.ranks);
     return l.exit_code;

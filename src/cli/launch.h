@@ -24,6 +24,7 @@ void launch_stream_finish(launch_stream *s);
 
 typedef struct launch_rank {
     pid_t pid; /* 0: not running */
+    int pidfd; /* in launch.exits; -1: none */
     launch_stream out, err;
 } launch_rank;
 
@@ -36,6 +37,7 @@ typedef struct launch {
     size_t bytes_per_rank;
     sigset_t old_mask; /* of the launcher, before it blocked what it watches */
     launch_rank *ranks;
+    int exits; /* an epoll over the ranks' pidfds: tells who ended in the order in which they did */
     int running, exit_code;
     bool stopping;
     int64_t kill_at_ms;

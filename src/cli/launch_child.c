@@ -120,6 +120,7 @@ int launch_start_rank(launch *l, int rank)
     rc = read_failure(failed[0]);
     close(failed[0]);
     l->ranks[rank] = (launch_rank){.pid = pid,
+                                   .pidfd = -1,
                                    .out = stream_of(l, out[0], STDOUT_FILENO, rank),
                                    .err = stream_of(l, err[0], STDERR_FILENO, rank)};
     if (l->prefix) {
