@@ -175,32 +175,32 @@ const tsr_placement *tsr_placement_create(tsr_world *world, tsr_device device, i
 
 tsr_device tsr_placement_device(const tsr_placement *p)
 {
-    return p->device;
+    return p ? p->device : (tsr_device)0;
 }
 
 int tsr_placement_ndim(const tsr_placement *p)
 {
-    return p->ndim;
+    return p ? p->ndim : 0;
 }
 
 int tsr_placement_dim(const tsr_placement *p, int dim)
 {
-    return dim >= 0 && dim < p->ndim ? p->dim[dim] : 0;
+    return p && dim >= 0 && dim < p->ndim ? p->dim[dim] : 0;
 }
 
 int tsr_placement_nranks(const tsr_placement *p)
 {
-    return p->nranks;
+    return p ? p->nranks : 0;
 }
 
 int tsr_placement_rank(const tsr_placement *p, int i)
 {
-    return i >= 0 && i < p->nranks ? p->ranks[i] : -1;
+    return p && i >= 0 && i < p->nranks ? p->ranks[i] : -1;
 }
 
 int tsr_placement_find(const tsr_placement *p, int rank)
 {
-    for (int i = 0; i < p->nranks; i++)
+    for (int i = 0; p && i < p->nranks; i++)
         if (p->ranks[i] == rank)
             return i;
     return -1;
@@ -208,11 +208,12 @@ int tsr_placement_find(const tsr_placement *p, int rank)
 
 const char *tsr_placement_text(const tsr_placement *p)
 {
-    return p->text;
+    return p ? p->text : "(no placement)";
 }
 
 void tsr_split(int64_t n, int parts, int part, int64_t *out_offset, int64_t *out_length)
 {
+    parts = parts < 1 ? 1 : parts;
     int64_t each = n / parts, more = n % parts;
     *out_offset = part * each + (part < more ? part : more);
     *out_length = each + (part < more);

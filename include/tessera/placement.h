@@ -33,6 +33,7 @@ TSR_API const tsr_placement *tsr_placement_parse(tsr_world *world, const char *t
 TSR_API const tsr_placement *tsr_placement_create(tsr_world *world, tsr_device device, int ndim,
                                                   const int *hierarchy, const int *ranks);
 
+/* What a placement is made of; of NULL: 0, rank -1, "(no placement)". */
 TSR_API tsr_device tsr_placement_device(const tsr_placement *p);
 TSR_API int tsr_placement_ndim(const tsr_placement *p);
 /* Ranks along hierarchy dimension `dim`. */
@@ -46,7 +47,7 @@ TSR_API int tsr_placement_find(const tsr_placement *p, int rank);
 TSR_API const char *tsr_placement_text(const tsr_placement *p);
 
 /* The balanced split of n elements over `parts`: the first n mod parts parts get one more. Writes
- * the offset and the length of part `part`. */
+ * the offset and the length of part `part`, 0 to parts-1; fewer than one part is one. */
 TSR_API void tsr_split(int64_t n, int parts, int part, int64_t *out_offset, int64_t *out_length);
 
 #ifdef __cplusplus

@@ -53,6 +53,7 @@ TSR_API tsr_status tsr_world_create_virtual(int nranks, int rank, tsr_world **ou
  * fine. Not collective: peers see that the rank has left. */
 TSR_API void tsr_world_destroy(tsr_world *world);
 
+/* Of a NULL world: rank -1, size 0. */
 TSR_API int tsr_world_rank(const tsr_world *world);
 TSR_API int tsr_world_size(const tsr_world *world);
 /* The rank among those of this machine: LOCAL_RANK. */

@@ -208,21 +208,23 @@ void tsr_world_destroy(tsr_world *world)
 
 int tsr_world_rank(const tsr_world *world)
 {
-    return world->rank;
+    return world ? world->rank : -1;
 }
 
 int tsr_world_size(const tsr_world *world)
 {
-    return world->nranks;
+    return world ? world->nranks : 0;
 }
 
 int tsr_world_local_rank(const tsr_world *world)
 {
-    return world->local_rank;
+    return world ? world->local_rank : -1;
 }
 
 tsr_status tsr_world_barrier(tsr_world *world)
 {
+    if (!world)
+        return tsri_fail(TSR_ERR_INVALID, "a barrier of no world (did its creation fail?)");
     if (world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "a barrier in a virtual world: its ranks do not exist");
     tsri_comm *c = world->comm;
@@ -240,6 +242,6 @@ tsr_status tsr_world_barrier(tsr_world *world)
 
 void tsr_world_abort(tsr_world *world, const char *text)
 {
-    if (world->comm)
-        world->comm->ops->abort(world->comm, text);
+    if (world && world->comm)
+        world->comm->ops->abort(world->comm, text ? text : "");
 }

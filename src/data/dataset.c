@@ -45,35 +45,35 @@ void tsri_dataset_own(tsr_world *world, tsr_dataset *dataset)
 
 int64_t tsr_dataset_count(const tsr_dataset *dataset)
 {
-    return dataset->count;
+    return dataset ? dataset->count : 0;
 }
 
 int64_t tsr_dataset_channels(const tsr_dataset *dataset)
 {
-    return dataset->channels;
+    return dataset ? dataset->channels : 0;
 }
 
 int64_t tsr_dataset_height(const tsr_dataset *dataset)
 {
-    return dataset->height;
+    return dataset ? dataset->height : 0;
 }
 
 int64_t tsr_dataset_width(const tsr_dataset *dataset)
 {
-    return dataset->width;
+    return dataset ? dataset->width : 0;
 }
 
 int64_t tsr_dataset_classes(const tsr_dataset *dataset)
 {
-    return dataset->classes;
+    return dataset ? dataset->classes : 0;
 }
 
 const uint8_t *tsr_dataset_images(const tsr_dataset *dataset)
 {
-    return dataset->images;
+    return dataset ? dataset->images : NULL;
 }
 
 const uint8_t *tsr_dataset_labels(const tsr_dataset *dataset)
 {
-    return dataset->labels;
+    return dataset ? dataset->labels : NULL;
 }

@@ -236,15 +236,15 @@ tsr_status tsr_loader_set_epoch(tsr_loader *l, int64_t epoch)
 
 int64_t tsr_loader_epoch(const tsr_loader *l)
 {
-    return l->sampler.epoch;
+    return l ? l->sampler.epoch : 0;
 }
 
 int64_t tsr_loader_batches(const tsr_loader *l)
 {
-    return l->batches;
+    return l ? l->batches : 0;
 }
 
 int64_t tsr_loader_peek_rows(const tsr_loader *l)
 {
-    return l->batch < l->batches ? rows_of_batch(l, l->batch) : 0;
+    return l && l->batch < l->batches ? rows_of_batch(l, l->batch) : 0;
 }

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A NULL, as failed calls return it, passes through every public call: an error or nothing, never a
+ * crash. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <tessera/tessera.h>
+
+static void test_destroyers(void **state)
+{
+    (void)state;
+    tsr_world_destroy(NULL);
+    tsr_plan_destroy(NULL);
+    tsr_graph_destroy(NULL);
+    tsr_module_destroy(NULL);
+    tsr_optimizer_destroy(NULL);
+    tsr_loader_destroy(NULL);
+    tsr_dataset_destroy(NULL);
+    tsr_world_abort(NULL, NULL);
+    tsr_optimizer_set_lr(NULL, 1);
+}
+
+static void test_getters(void **state)
+{
+    (void)state;
+    int64_t offset, length;
+    assert_int_equal(tsr_world_rank(NULL), -1);
+    assert_int_equal(tsr_world_size(NULL), 0);
+    assert_int_equal(tsr_placement_nranks(NULL), 0);
+    assert_int_equal(tsr_placement_ndim(NULL), 0);
+    assert_int_equal(tsr_placement_dim(NULL, 0), 0);
+    assert_int_equal(tsr_placement_rank(NULL, 0), -1);
+    assert_int_equal(tsr_placement_find(NULL, 0), -1);
+    assert_string_equal(tsr_placement_text(NULL), "(no placement)");
+    assert_int_equal(tsr_placement_device(NULL), 0);
+    assert_int_equal(tsr_variable_dims(NULL).ndim, 0);
+    assert_int_equal(tsr_optimizer_step(NULL), 0);
+    assert_int_equal(tsr_dataset_count(NULL), 0);
+    assert_null(tsr_dataset_images(NULL));
+    assert_int_equal(tsr_loader_batches(NULL), 0);
+    assert_int_equal(tsr_loader_peek_rows(NULL), 0);
+    assert_int_equal(tsr_plan_nports(NULL), 0);
+    assert_int_equal(tsr_plan_times(NULL, 0, NULL), 0);
+    assert_int_equal(tsr_module_count(NULL), 0);
+    assert_null(tsr_module_find(NULL, "x"));
+    assert_false(tsr_tensor_ok(NULL));
+    tsr_split(5, 0, 0, &offset, &length);
+    assert_int_equal(offset, 0);
+    assert_int_equal(length, 5);
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    double d = 0;
+    tsr_plan *plan = NULL;
+    tsr_plan_info info = {.size = sizeof info};
+    assert_true(tsr_run(NULL) < 0);
+    assert_non_null(strstr(tsr_last_error(), "tsr_compile"));
+    assert_true(tsr_feed(NULL, "x", &d, sizeof d) < 0);
+    assert_true(tsr_fetch(NULL, "x", &d, sizeof d) < 0);
+    assert_true(tsr_fetch_scalar(NULL, "x", &d) < 0);
+    assert_true(tsr_plan_get_info(NULL, &info) < 0);
+    assert_true(tsr_compile(NULL, &plan) < 0);
+    assert_true(tsr_eval(NULL, &d, sizeof d) < 0);
+    assert_true(tsr_load(NULL, "x", NULL) < 0);
+    assert_true(tsr_save(NULL, "x") < 0);
+    assert_true(tsr_loader_next(NULL, NULL) < 0);
+    assert_true(tsr_variable_get(NULL, &d, sizeof d) < 0);
+    assert_true(tsr_world_barrier(NULL) < 0);
+    assert_true(tsr_spawn(1, NULL, NULL) < 0);
+}
+
+static void test_building(void **state)
+{
+    (void)state;
+    tsr_tensor *x = NULL;
+    assert_null(tsr_graph_create(NULL, NULL));
+    assert_non_null(strstr(tsr_last_error(), "no world"));
+    assert_null(tsr_placement_parse(NULL, "cpu"));
+    assert_null(tsr_mlp(NULL, NULL, TSR_B, NULL));
+    assert_null(tsr_mobilenet_v2(NULL, NULL, TSR_B, NULL));
+    assert_null(tsr_sgd(NULL, NULL));
+    assert_null(tsr_relu(NULL));
+    assert_null(tsr_add(NULL, NULL));
+    assert_null(tsr_apply(NULL, NULL));
+    tsr_gradients(NULL, 1, &x, &x);
+    tsr_output(NULL, "x", NULL, NULL, TSR_B);
+    tsr_minimize(NULL, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_destroyers),
+        cmocka_unit_test(test_getters),
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_building),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
