@@ -230,7 +230,6 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc)
         return &g->failed;
     op->name = TSRI_STEP_INPUT;
     op->sbp = TSR_B;
-    g->step = op->out[0];
     return op->out[0];
 }
 

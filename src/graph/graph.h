@@ -78,7 +78,6 @@ struct tsr_graph {
     int nhooks, chooks;
     const char *scope; /* qualified name of the module being applied, "" outside */
     bool in_backward;
-    tsr_tensor *step; /* i64 scalar: the training step that random masks use; NULL until needed */
     int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
     int64_t own_step;
 };

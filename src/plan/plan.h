@@ -48,7 +48,6 @@ typedef struct tsri_value {
     int64_t offset[TSR_MAX_NDIM];
     size_t bytes;
     int first, last; /* entries: alive from, to (inclusive); first -1: never made */
-    int uses;        /* items that read it, outputs included */
     size_t arena_offset;
     void *ptr; /* NULL where empty */
 } tsri_value;
@@ -172,7 +171,6 @@ struct tsr_plan {
     size_t arena_bytes, scratch_bytes; /* scratch is part of arena_bytes */
     size_t scratch_offset;
     tsr_plan_info info;
-    uint64_t hash;
     char failure[512]; /* why it can't run any more (a run failed, a variable is gone), or "" */
     char *explain;
 };
