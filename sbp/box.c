@@ -3,8 +3,9 @@
 
 const char *tsri_box_kind_name(tsri_box_kind kind)
 {
-    static const char *const names[] = {"relabel",    "slice",      "fill",           "keep",
-                                        "all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+    static const char *const names[] = {"relabel",        "slice",      "fill",
+                                        "keep",           "all_reduce", "all_gather",
+                                        "reduce_scatter", "all_to_all", "send_recv"};
     return names[kind];
 }
 
@@ -48,8 +49,8 @@ tsri_box_route tsri_box_find(tsr_sbp1 from, tsr_sbp1 to)
 
 tsri_cost_model tsri_cost_model_local(void)
 {
-    return (tsri_cost_model){.latency_s = 3e-6,
-                             .peer_bytes_per_s = 8e9,
+    return (tsri_cost_model){.nlinks = 1,
+                             .link = {{.latency_s = 3e-6, .bytes_per_s = 8e9}},
                              .local_bytes_per_s = 16e9,
                              .flops_per_s = 80e9,
                              .kernel_s = 0.5e-6};
@@ -59,9 +60,10 @@ static double all_reduce_cost(const tsri_cost_model *m, double bytes, int k, boo
 {
     double n = k;
     if (two_phase)
-        return 2 * m->latency_s + 2 * bytes * (n - 1) / n / m->peer_bytes_per_s +
+        return 2 * m->link[0].latency_s + 2 * bytes * (n - 1) / n / m->link[0].bytes_per_s +
                bytes / m->local_bytes_per_s;
-    return m->latency_s + bytes * (n - 1) / m->peer_bytes_per_s + bytes / m->local_bytes_per_s;
+    return m->link[0].latency_s + bytes * (n - 1) / m->link[0].bytes_per_s +
+           bytes / m->local_bytes_per_s;
 }
 
 bool tsri_box_two_phase(const tsri_cost_model *m, double bytes, int k)
@@ -83,11 +85,14 @@ static double step_cost(const tsri_cost_model *m, tsri_box_kind kind, double byt
     case TSRI_BOX_ALL_REDUCE:
         return all_reduce_cost(m, bytes, k, tsri_box_two_phase(m, bytes, k));
     case TSRI_BOX_ALL_GATHER:
-        return m->latency_s + bytes * (n - 1) / n / m->peer_bytes_per_s + whole;
+        return m->link[0].latency_s + bytes * (n - 1) / n / m->link[0].bytes_per_s + whole;
     case TSRI_BOX_REDUCE_SCATTER:
-        return m->latency_s + bytes * (n - 1) / n / m->peer_bytes_per_s + whole / n;
+        return m->link[0].latency_s + bytes * (n - 1) / n / m->link[0].bytes_per_s + whole / n;
     case TSRI_BOX_ALL_TO_ALL:
-        return m->latency_s + bytes * (n - 1) / (n * n) / m->peer_bytes_per_s + whole / n;
+        return m->link[0].latency_s + bytes * (n - 1) / (n * n) / m->link[0].bytes_per_s +
+               whole / n;
+    case TSRI_BOX_SEND_RECV:
+        break;
     }
     return 0;
 }

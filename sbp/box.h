@@ -14,23 +14,7 @@
 #ifndef TESSERA_SBP_BOX_H
 #define TESSERA_SBP_BOX_H
 
-#include <tessera/sbp.h>
-
-typedef enum tsri_box_kind {
-    TSRI_BOX_RELABEL = 0,
-    TSRI_BOX_SLICE,
-    TSRI_BOX_FILL,
-    TSRI_BOX_KEEP,
-    TSRI_BOX_ALL_REDUCE,
-    TSRI_BOX_ALL_GATHER,
-    TSRI_BOX_REDUCE_SCATTER,
-    TSRI_BOX_ALL_TO_ALL,
-} tsri_box_kind;
-
-/* "slice", "all_reduce", ... */
-const char *tsri_box_kind_name(tsri_box_kind kind);
-/* Whether ranks talk. */
-bool tsri_box_is_collective(tsri_box_kind kind);
+#include "sbp/route.h"
 
 typedef struct tsri_box_step {
     tsri_box_kind kind;
@@ -44,18 +28,6 @@ typedef struct tsri_box_route {
 } tsri_box_route;
 
 tsri_box_route tsri_box_find(tsr_sbp1 from, tsr_sbp1 to);
-
-/* What the machine can do, in seconds, bytes and operations; one rank's share. */
-typedef struct tsri_cost_model {
-    double latency_s;         /* of a collective's hand-shake */
-    double peer_bytes_per_s;  /* reading a peer's memory */
-    double local_bytes_per_s; /* streaming own memory */
-    double flops_per_s;
-    double kernel_s; /* of starting a kernel */
-} tsri_cost_model;
-
-/* Ranks of one machine over shared memory: figures measured on 2-core server CPUs. */
-tsri_cost_model tsri_cost_model_local(void);
 
 /* Whether an all-reduce of `bytes` over k ranks is cheaper in two phases than in one shot. */
 bool tsri_box_two_phase(const tsri_cost_model *m, double bytes, int k);

@@ -8,7 +8,7 @@ const char *tsri_coll_kind_name(tsri_coll_kind kind)
 {
     static const char *const names[TSRI_COLL_KIND_COUNT_] = {
         "barrier",    "all_reduce", "all_gather", "reduce_scatter",
-        "all_to_all", "broadcast",  "reduce",
+        "all_to_all", "broadcast",  "reduce",     "send_recv",
     };
     return kind >= 0 && kind < TSRI_COLL_KIND_COUNT_ ? names[kind] : "?";
 }

@@ -15,6 +15,7 @@
  *   ALL_TO_ALL      piece of src_axis    piece of dst_axis
  *   BROADCAST       root: whole          whole
  *   REDUCE          whole (an addend)    root: the reduction
+ *   SEND_RECV       its part             what the segment's pulls name: boxes of others' parts
  *
  * Reductions run over group members in order 0, 1, ... whatever arrives first, so that results
  * repeat and all ranks hold the same bits. f16 and bf16 are summed in f32.
@@ -41,6 +42,7 @@ typedef enum tsri_coll_kind {
     TSRI_COLL_ALL_TO_ALL,
     TSRI_COLL_BROADCAST,
     TSRI_COLL_REDUCE,
+    TSRI_COLL_SEND_RECV,
     TSRI_COLL_KIND_COUNT_
 } tsri_coll_kind;
 
@@ -52,12 +54,28 @@ typedef enum tsri_coll_algo {
     TSRI_ALGO_TWO_PHASE,
 } tsri_coll_algo;
 
+/* SEND_RECV: a box that this rank reads out of the src of one member (which may be itself), or
+ * reduces out of those of several. All counts are elements; strides are the buffers' own. */
+typedef struct tsri_pull {
+    int ndim;
+    int64_t length[TSR_MAX_NDIM];
+    int64_t src_at, src_step[TSR_MAX_NDIM]; /* the same in all sources */
+    int64_t dst_at, dst_step[TSR_MAX_NDIM];
+    int nsrc;
+    const int *src; /* members, in the order of reduction */
+} tsri_pull;
+
 typedef struct tsri_segment {
     const void *src; /* NULL if this rank's side is empty */
     void *dst;
     tsr_dtype dtype;
     tsr_dims shape;         /* global */
     int src_axis, dst_axis; /* -1: whole */
+    /* SEND_RECV alone. shape is then the global one, for comparing; the parts are anything. */
+    int npulls;
+    const tsri_pull *pulls;
+    bool fill;         /* dst first becomes the identity of the call's op */
+    int64_t dst_count; /* elements of dst */
 } tsri_segment;
 
 typedef struct tsri_coll {

@@ -134,8 +134,6 @@ static void put_ports(text *t, const tsr_plan *plan)
 
 static void put_totals(text *t, const tsr_plan *plan)
 {
-    static const char *const names[] = {"barrier",    "all_reduce", "all_gather", "reduce_scatter",
-                                        "all_to_all", "broadcast",  "reduce"};
     uint64_t bytes[TSRI_COLL_KIND_COUNT_] = {0};
     int calls[TSRI_COLL_KIND_COUNT_] = {0};
     for (int i = 0; i < plan->nsteps; i++)
@@ -148,8 +146,8 @@ static void put_totals(text *t, const tsr_plan *plan)
     bool any = false;
     for (int i = 0; i < TSRI_COLL_KIND_COUNT_; i++)
         if (calls[i]) {
-            put(t, "  %-16s %5d calls %14llu bytes read from peers\n", names[i], calls[i],
-                (unsigned long long)bytes[i]);
+            put(t, "  %-16s %5d calls %14llu bytes read from peers\n", tsri_coll_kind_name(i),
+                calls[i], (unsigned long long)bytes[i]);
             any = true;
         }
     if (!any)

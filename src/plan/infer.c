@@ -230,7 +230,7 @@ static tsr_status add_node(problem *p, int nstrat, const float *cost, int *out_n
 {
     if (!TSRI_PUSH(p->pool, p->nodes, p->nnodes, p->cnodes))
         return no_memory();
-    p->nodes[p->nnodes] = (tsri_search_node){nstrat, cost};
+    p->nodes[p->nnodes] = (tsri_search_node){.nstrat = nstrat, .cost = cost};
     *out_node = p->nnodes++;
     return TSR_OK;
 }

@@ -42,7 +42,7 @@ static inline int ladder_node(ladder *l, int nstrat)
     float *cost = malloc((size_t)nstrat * sizeof(float));
     for (int s = 0; s < nstrat; s++)
         cost[s] = ladder_uniform(l);
-    l->nodes[v] = (tsri_search_node){nstrat, cost};
+    l->nodes[v] = (tsri_search_node){.nstrat = nstrat, .cost = cost};
     return v;
 }
 

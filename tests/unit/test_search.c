@@ -191,7 +191,7 @@ static void test_choice(void **state)
     ladder l = new_problem(3, 3, 0);
     for (int v = 0; v < 3; v++) {
         float *zero = calloc(4, sizeof *zero);
-        l.nodes[l.problem.nnodes++] = (tsri_search_node){4, zero};
+        l.nodes[l.problem.nnodes++] = (tsri_search_node){.nstrat = 4, .cost = zero};
     }
     for (int v = 1; v < 3; v++)
         l.edges[l.problem.nedges++] = (tsri_search_edge){v, v - 1, calloc(16, sizeof(float))};
