@@ -65,8 +65,23 @@ typedef struct tsri_signature {
 tsr_status tsri_rule_derive(tsri_pool *pool, const tsri_rule *rule, int k, int *out_count,
                             tsri_signature **out_signatures);
 
-/* The indices of a bound rule: their global sizes, and, for a signature that splits index
- * sig->index, the local size and offset of part `part` of k (whole for all others). */
+/* One legal signature over a hierarchy: dimension 0 takes a 1-D one; each of its groups then runs
+ * the same op on smaller tensors, for which dimension 1 takes a 1-D one; and so on. */
+typedef struct tsri_nd_signature {
+    tsr_sbp in[TSRI_RULE_MAX_ARGS];
+    tsr_sbp out[TSRI_RULE_MAX_ARGS];
+    uint32_t split[TSR_MAX_HIERARCHY]; /* bit l: index l is split over that dimension */
+} tsri_nd_signature;
+
+/*
+ * All signatures over a hierarchy of dim[ndim] parts that are legal for every coordinate (pieces of
+ * an uneven split differ), all-B first, in a fixed order without repetition; dimensions of size 1
+ * are B. Kinds of P are not mixed in one tensor. Stored in the pool.
+ */
+tsr_status tsri_rule_derive_nd(tsri_pool *pool, const tsri_rule *rule, int ndim, const int *dim,
+                               int *out_count, tsri_nd_signature **out_signatures);
+
+/* The indices of a bound rule and their global sizes. */
 int tsri_rule_nindices(const tsri_rule *rule);
 const char *tsri_rule_index_name(const tsri_rule *rule, int index);
 int64_t tsri_rule_index_size(const tsri_rule *rule, int index);

@@ -9,11 +9,7 @@
 
 #include <string.h>
 
-/* A signature and the indices that it splits. */
-typedef struct entry {
-    tsri_signature sig;
-    uint32_t split;
-} entry;
+typedef tsri_rule_entry entry;
 
 typedef struct list {
     tsri_pool *pool;
@@ -302,8 +298,8 @@ static tsr_status join(const tsri_rule *rule, const list *a, const list *b, list
     return TSR_OK;
 }
 
-tsr_status tsri_rule_derive(tsri_pool *pool, const tsri_rule *rule, int k, int *out_count,
-                            tsri_signature **out_signatures)
+tsr_status tsri_rule_entries(tsri_pool *pool, const tsri_rule *rule, int k, int *out_count,
+                             tsri_rule_entry **out_entries)
 {
     if (k < 1)
         return tsri_fail(TSR_ERR_INTERNAL, "rule \"%.300s\": signatures over %d parts", rule->text,
@@ -316,16 +312,27 @@ tsr_status tsri_rule_derive(tsri_pool *pool, const tsri_rule *rule, int k, int *
             TSRI_TRY(join(rule, &all, &own, &joined));
         all = r ? joined : own;
     }
-    tsri_signature *sigs = tsri_pool_alloc(pool, (size_t)all.count * sizeof *sigs);
+    for (int i = 0; i < all.count; i++)
+        for (int o = 0; o < rule->nin; o++)
+            if (all.items[i].sig.in[o].kind == TSR_SBP_AUTO)
+                all.items[i].sig.in[o] = sbp_b; /* no rule uses it */
+    *out_count = all.count;
+    *out_entries = all.items;
+    return TSR_OK;
+}
+
+tsr_status tsri_rule_derive(tsri_pool *pool, const tsri_rule *rule, int k, int *out_count,
+                            tsri_signature **out_signatures)
+{
+    int n;
+    tsri_rule_entry *entries;
+    TSRI_TRY(tsri_rule_entries(pool, rule, k, &n, &entries));
+    tsri_signature *sigs = tsri_pool_alloc(pool, (size_t)n * sizeof *sigs);
     if (!sigs)
         return TSR_ERR_NO_MEMORY;
-    for (int i = 0; i < all.count; i++) {
-        sigs[i] = all.items[i].sig;
-        for (int o = 0; o < rule->nin; o++)
-            if (sigs[i].in[o].kind == TSR_SBP_AUTO)
-                sigs[i].in[o] = sbp_b; /* no rule uses it */
-    }
-    *out_count = all.count;
+    for (int i = 0; i < n; i++)
+        sigs[i] = entries[i].sig;
+    *out_count = n;
     *out_signatures = sigs;
     return TSR_OK;
 }

@@ -51,4 +51,14 @@ struct tsri_rule {
 tsr_status tsri_rule_parse(tsri_pool *pool, const char *text, int nin, const tsr_dims *in, int nout,
                            const tsr_dims *out, tsri_rule **out_rule);
 
+/* A 1-D signature and the indices that it splits. */
+typedef struct tsri_rule_entry {
+    tsri_signature sig;
+    uint32_t split; /* bit l: index l */
+} tsri_rule_entry;
+
+/* tsri_rule_derive, with the indices that each signature splits. */
+tsr_status tsri_rule_entries(tsri_pool *pool, const tsri_rule *rule, int k, int *out_count,
+                             tsri_rule_entry **out_entries);
+
 #endif
