@@ -1,19 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/box.h"
 
-const char *tsri_box_kind_name(tsri_box_kind kind)
-{
-    static const char *const names[] = {"relabel",        "slice",      "fill",
-                                        "keep",           "all_reduce", "all_gather",
-                                        "reduce_scatter", "all_to_all", "send_recv"};
-    return names[kind];
-}
-
-bool tsri_box_is_collective(tsri_box_kind kind)
-{
-    return kind >= TSRI_BOX_ALL_REDUCE;
-}
-
 static tsri_box_kind direct(tsr_sbp1 from, tsr_sbp1 to)
 {
     switch ((tsr_sbp_kind)from.kind) {
@@ -45,15 +32,6 @@ tsri_box_route tsri_box_find(tsr_sbp1 from, tsr_sbp1 to)
     }
     r.step[r.n++] = (tsri_box_step){direct(from, to), from, to};
     return r;
-}
-
-tsri_cost_model tsri_cost_model_local(void)
-{
-    return (tsri_cost_model){.nlinks = 1,
-                             .link = {{.latency_s = 3e-6, .bytes_per_s = 8e9}},
-                             .local_bytes_per_s = 16e9,
-                             .flops_per_s = 80e9,
-                             .kernel_s = 0.5e-6};
 }
 
 static double all_reduce_cost(const tsri_cost_model *m, double bytes, int k, bool two_phase)

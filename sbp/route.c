@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sbp/route.h"
+#include "sbp/route_cross.h"
+#include "sbp/route_hunt.h"
+
+#include <math.h>
+
+const char *tsri_box_kind_name(tsri_box_kind kind)
+{
+    static const char *const names[] = {"relabel",        "slice",      "fill",
+                                        "keep",           "all_reduce", "all_gather",
+                                        "reduce_scatter", "all_to_all", "send_recv"};
+    return names[kind];
+}
+
+bool tsri_box_is_collective(tsri_box_kind kind)
+{
+    return kind >= TSRI_BOX_ALL_REDUCE;
+}
+
+/* The kinds of P and the axes that a layout has, as bits; errors if it can't be one of the shape.
+ */
+static tsr_status look(const tsri_layout *l, tsr_dims shape, unsigned *ops, unsigned *axes)
+{
+    char text[TSRI_LAYOUT_TEXT_MAX];
+    *ops = 0;
+    for (int d = 0; d < l->sbp.ndim; d++) {
+        tsr_sbp1 e = l->sbp.d[d];
+        if (e.kind == TSR_SBP_PARTIAL)
+            *ops |= 1u << e.arg;
+        if (e.kind == TSR_SBP_SPLIT && e.arg >= shape.ndim)
+            return tsri_fail(TSR_ERR_SBP, "%s splits axis %d of a tensor of %d axes",
+                             tsri_layout_format(l, text), e.arg, shape.ndim);
+        if (e.kind == TSR_SBP_SPLIT)
+            *axes |= 1u << e.arg;
+    }
+    if (*ops & (*ops - 1))
+        return tsri_fail(TSR_ERR_UNSUPPORTED,
+                         "%s mixes kinds of P; a signature has partials of one kind only",
+                         tsri_layout_format(l, text));
+    return TSR_OK;
+}
+
+void tsri_route_append(tsri_route *r, const tsri_space *s, tsri_state x, tsri_state y,
+                       const tsri_hop *hop, bool on_dst)
+{
+    tsri_state p = tsri_state_partial(x) ? x : y;
+    int64_t peak = (int64_t)((tsri_space_part(s, x) + tsri_space_part(s, y)) * s->element);
+    tsri_route_step *step = &r->step[r->n++];
+    *step = (tsri_route_step){.kind = (tsri_box_kind)hop->kind,
+                              .dims = hop->dims,
+                              .on_dst = on_dst,
+                              .two_phase = hop->two_phase,
+                              .op = (tsr_reduce_op)tsri_state_op(p),
+                              .from = tsri_space_decode(s, x),
+                              .to = tsri_space_decode(s, y),
+                              .cost_s = hop->cost,
+                              .bytes = (int64_t)(tsri_space_moved(s, hop, x, y) * s->element)};
+    r->cost_s += step->cost_s;
+    r->bytes += step->bytes;
+    r->peak_bytes = peak > r->peak_bytes ? peak : r->peak_bytes;
+}
+
+typedef struct request {
+    tsri_space *space;
+    tsri_state from, to;
+    tsri_route *route;
+    const tsri_goal *goal;
+} request;
+
+static void find_on_mesh(void *arg, tsri_hunt *hunt)
+{
+    request *rq = arg;
+    int path[TSRI_ROUTE_MAX], n = 0;
+    hunt->goal = rq->goal;
+    for (int i = tsri_hunt_run(hunt, rq->from, NULL, NULL); i > 0; i = hunt->node[i].parent)
+        path[n++] = i;
+    while (n--) {
+        const tsri_hunt_node *node = &hunt->node[path[n]];
+        tsri_hop hop = {.kind = node->kind, .dims = node->dims, .two_phase = node->two_phase};
+        hop.cost = node->cost - hunt->node[node->parent].cost;
+        tsri_route_append(rq->route, rq->space, hunt->node[node->parent].state, node->state, &hop,
+                          false);
+    }
+}
+
+/* Lets the space have the P that a destination asks for. */
+static void allow(tsri_space *s, tsri_state to)
+{
+    s->make_dims = (uint8_t)tsri_state_partial(to);
+    s->make_ops = (uint8_t)(s->make_dims ? 1u << tsri_state_op(to) : 0);
+}
+
+/* One search under a limit; n is 0 where there is no route, and *least_over the next limit to try.
+ */
+static void find_once(const tsri_cost_model *m, const tsri_route_query *q, unsigned axes,
+                      bool same_mesh, int64_t most_bytes, tsri_route *out, int64_t *least_over)
+{
+    tsri_space a, b;
+    tsri_goal goal;
+    *out = (tsri_route){0};
+    tsri_space_init(&a, m, &q->from.mesh, q->shape, q->element, axes);
+    if (!same_mesh) {
+        tsri_space_init(&b, m, &q->to.mesh, q->shape, q->element, axes);
+        allow(&b, tsri_space_encode(&b, &q->to.layout));
+        tsri_cross_find(m, q, &a, &b, most_bytes, out, least_over);
+        out->bound_s = tsri_cross_bound(m, q);
+        return;
+    }
+    tsri_state from = tsri_space_encode(&a, &q->from.layout),
+               to = tsri_space_encode(&a, &q->to.layout);
+    allow(&a, to);
+    a.most_bytes = most_bytes;
+    tsri_goal_init(&goal, &a, to);
+    if (from == to) {
+        out->peak_bytes = (int64_t)(tsri_space_part(&a, from) * a.element);
+        return;
+    }
+    request rq = {.space = &a, .from = from, .to = to, .route = out, .goal = &goal};
+    tsri_hunt_with(&a, find_on_mesh, &rq);
+    *least_over = a.least_over;
+    double missing = tsri_goal_missing(&goal, &a, from), pace = INFINITY, start = INFINITY;
+    for (int l = 0; l < m->nlinks; l++) {
+        double p = (double)q->element / m->link[l].bytes_per_s;
+        pace = p < pace ? p : pace;
+        start = m->link[l].latency_s < start ? m->link[l].latency_s : start;
+    }
+    if (missing > 0)
+        out->bound_s = start + missing * pace;
+}
+
+tsr_status tsri_route_find(const tsri_cost_model *m, const tsri_route_query *q,
+                           tsri_route *out_route)
+{
+    unsigned axes = 0, from_ops, to_ops;
+    int64_t next = INT64_MAX;
+    TSRI_TRY(look(&q->from.layout, q->shape, &from_ops, &axes));
+    TSRI_TRY(look(&q->to.layout, q->shape, &to_ops, &axes));
+    bool same_mesh = tsri_mesh_equal(&q->from.mesh, &q->to.mesh);
+    bool same = same_mesh && tsri_layout_equal(&q->from.layout, &q->to.layout);
+    tsri_route route;
+    find_once(m, q, axes, same_mesh, q->most_bytes, &route, &next);
+    if (route.n || same) {
+        *out_route = route;
+        return TSR_OK;
+    }
+    /* Limits grow to the least peak that stopped the last search: the first route found is lean. */
+    while (!route.n && next < INT64_MAX) {
+        int64_t limit = next;
+        next = INT64_MAX;
+        find_once(m, q, axes, same_mesh, limit, &route, &next);
+    }
+    char from[TSRI_LAYOUT_TEXT_MAX], to[TSRI_LAYOUT_TEXT_MAX];
+    return tsri_fail(
+        TSR_ERR_SBP, "no way from %s to %s within %lld bytes a rank; the leanest needs %lld",
+        tsri_layout_format(&q->from.layout, from), tsri_layout_format(&q->to.layout, to),
+        (long long)q->most_bytes, (long long)route.peak_bytes);
+}
