@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESSERA_CORE_IDENTITY_H
+#define TESSERA_CORE_IDENTITY_H
+
+#include <tessera/sbp.h>
+
+/* Fills dst[0, count) with the identity of a reduction: 0 for a sum (false for bools), the lowest
+ * value or -inf for max, the highest or +inf for min. */
+void tsri_fill_identity(tsr_dtype dtype, tsr_reduce_op op, int64_t count, void *dst);
+
+#endif
