@@ -3,7 +3,10 @@
  * The shared arena of the ranks of one machine: what lies where in it. One anonymous file (memfd),
  * sparse, mapped by every rank:
  *
- *   head | a slot per rank | channels, each with a member block per rank | a region per rank
+ *   head | a slot per rank | channels | member blocks | a region per rank
+ *
+ * A channel takes a member block for each of its ranks, from a common stock: groups of few ranks,
+ * of which n-D meshes make many, cost little.
  *
  * The launcher makes the file and hands it down, as "pid:fd:bytes_per_rank" in TESSERA_ARENA; this
  * header and arena_fd.c are all that it shares with the library. Nothing here needs a destructor:
@@ -18,7 +21,8 @@
 
 enum {
     TSRI_ARENA_MAX_RANKS = 256,
-    TSRI_ARENA_CHANNELS = 256,
+    TSRI_ARENA_CHANNELS = 8192,
+    TSRI_ARENA_BLOCKS = 256, /* member blocks per rank: groups that a rank is in, on average */
     TSRI_CALL_RING = 64,     /* calls of a channel that may be under way */
     TSRI_CALL_INLINE = 8,    /* segments whose offsets lie in the call record itself */
     TSRI_CALL_MAX_SEG = 512, /* segments of a record; longer calls take several */
@@ -36,6 +40,7 @@ typedef enum tsri_rank_state {
 typedef struct tsri_arena_head {
     uint64_t magic; /* also of the layout: see arena_fd.c */
     uint64_t nranks, bytes_per_rank;
+    _Atomic uint32_t blocks; /* that channels have taken, or asked for in vain */
     _Alignas(TSRI_LINE) _Atomic uint32_t abort_state; /* 0, 1 while it is written, 2 */
     int32_t abort_rank;
     char abort_text[1024];
@@ -76,16 +81,31 @@ typedef struct tsri_member {
     tsri_seg_place spill[TSRI_CALL_RING][TSRI_CALL_MAX_SEG];
 } tsri_member;
 
+typedef enum tsri_channel_state {
+    TSRI_CHANNEL_NEW = 0, /* its first rank is about to write the rest */
+    TSRI_CHANNEL_READY,
+    TSRI_CHANNEL_FULL, /* no member blocks were left for it */
+} tsri_channel_state;
+
+/* A disagreement that ends a group: see tsri_call_check_fault. */
+typedef struct tsri_fault {
+    _Atomic uint64_t state; /* the world's number << 2 | 1 while it is written, 2 */
+    _Atomic uint64_t seq;
+    char text[1536];
+} tsri_fault;
+
 typedef struct tsri_channel {
     _Alignas(TSRI_LINE) _Atomic uint64_t key; /* 0: free */
-    _Atomic uint32_t ready;                   /* the rest is written */
+    _Atomic uint32_t ready;                   /* tsri_channel_state */
     int32_t lane, nranks;
+    uint32_t first_block; /* of nranks, in the members' order */
     int32_t ranks[TSRI_ARENA_MAX_RANKS];
+    _Alignas(TSRI_LINE) tsri_fault fault;
 } tsri_channel;
 
 /* Offsets in the file. */
 typedef struct tsri_arena_layout {
-    size_t slots, channels, channel_bytes, regions, bytes_per_rank, total;
+    size_t slots, channels, members, regions, bytes_per_rank, total;
 } tsri_arena_layout;
 
 /* bytes_per_rank is rounded up to whole pages. */

@@ -21,7 +21,8 @@ static size_t up(size_t n, size_t to)
 static uint64_t magic(void)
 {
     return UINT64_C(0x7e55e7a100000000) ^ sizeof(tsri_member) << 8 ^ sizeof(tsri_rank_slot) ^
-           (uint64_t)TSRI_ARENA_CHANNELS << 24 ^ sizeof(tsri_channel) << 4;
+           (uint64_t)TSRI_ARENA_CHANNELS << 24 ^ (uint64_t)TSRI_ARENA_BLOCKS << 40 ^
+           sizeof(tsri_channel) << 4;
 }
 
 tsri_arena_layout tsri_arena_layout_of(int nranks, size_t bytes_per_rank)
@@ -30,8 +31,8 @@ tsri_arena_layout tsri_arena_layout_of(int nranks, size_t bytes_per_rank)
     size_t n = (size_t)nranks;
     l.slots = up(sizeof(tsri_arena_head), page);
     l.channels = up(l.slots + n * sizeof(tsri_rank_slot), page);
-    l.channel_bytes = up(sizeof(tsri_channel) + n * sizeof(tsri_member), page);
-    l.regions = l.channels + TSRI_ARENA_CHANNELS * l.channel_bytes;
+    l.members = up(l.channels + TSRI_ARENA_CHANNELS * sizeof(tsri_channel), page);
+    l.regions = up(l.members + n * TSRI_ARENA_BLOCKS * sizeof(tsri_member), page);
     l.total = l.regions + n * l.bytes_per_rank;
     return l;
 }

@@ -35,6 +35,22 @@ static int64_t kept_count(const tsri_segment *seg, int n, int i)
     return count / d_src / d_dst * from * to;
 }
 
+/* Elements that rank `index` reads of peers, a box once for each source. */
+static int64_t pulled_count(const tsri_segment *seg, int index)
+{
+    int64_t total = 0;
+    for (int i = 0; i < seg->npulls; i++) {
+        const tsri_pull *p = &seg->pulls[i];
+        int64_t count = 1, peers = 0;
+        for (int a = 0; a < p->ndim; a++)
+            count *= p->length[a];
+        for (int s = 0; s < p->nsrc; s++)
+            peers += p->src[s] != index;
+        total += count * peers;
+    }
+    return total;
+}
+
 uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int index, int root,
                          const tsri_segment *seg)
 {
@@ -58,6 +74,9 @@ uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int in
         break;
     case TSRI_COLL_REDUCE:
         elements = index == root ? (n - 1) * total : 0;
+        break;
+    case TSRI_COLL_SEND_RECV:
+        elements = pulled_count(seg, index);
         break;
     default:
         break;

@@ -25,6 +25,16 @@
  * `release`, which returns when no peer reads src (or, for two-phase all-reduce, dst) any more.
  * Calls of one group are started, and finished, in the same order by all its members.
  * src and dst do not overlap; they may be the same in a group of one, and at a broadcast's root.
+ *
+ * SEND_RECV does not wait for everybody: `finish` waits for the members that this rank's pulls
+ * name, and one that reads nothing of peers finishes at once. So stages of a pipeline run apart, by
+ * up to 64 calls, after which a `start` waits. `release` returns when no member can read src any
+ * more. Ranks must agree on op, number of segments, dtypes, global shapes and `what`; pulls are
+ * each rank's own. Who disagrees, or reads what is not given, fails with TSR_ERR_MISMATCH, and so
+ * do all members, at the latest when they release that call; the group is then over. Without
+ * `fill`, elements of dst that no pull names stay as they are. src and dst never overlap. A member
+ * that gives nothing has src NULL.
+ *
  * What peers read (src, unless the kind says otherwise, and dst of a two-phase all-reduce) lies in
  * this rank's region. The sum of bools is their "or".
  */
@@ -60,7 +70,7 @@ typedef struct tsri_pull {
     int ndim;
     int64_t length[TSR_MAX_NDIM];
     int64_t src_at, src_step[TSR_MAX_NDIM]; /* the same in all sources */
-    int64_t dst_at, dst_step[TSR_MAX_NDIM];
+    int64_t dst_at, dst_step[TSR_MAX_NDIM]; /* not 0 along an axis of more than one */
     int nsrc;
     const int *src; /* members, in the order of reduction */
 } tsri_pull;
@@ -71,7 +81,8 @@ typedef struct tsri_segment {
     tsr_dtype dtype;
     tsr_dims shape;         /* global */
     int src_axis, dst_axis; /* -1: whole */
-    /* SEND_RECV alone. shape is then the global one, for comparing; the parts are anything. */
+    /* SEND_RECV alone. shape is then the global one, for comparing; the parts are anything, and the
+     * axes mean nothing. */
     int npulls;
     const tsri_pull *pulls;
     bool fill;         /* dst first becomes the identity of the call's op */

@@ -5,6 +5,8 @@
 #include <tessera/placement.h>
 
 #include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,10 +20,15 @@ static tsri_local_group *group_of(tsri_group *g)
     return (tsri_local_group *)g->priv;
 }
 
-static tsr_status invalid(const tsri_coll *c, int seg, const char *what)
+tsr_status tsri_local_invalid(const tsri_coll *c, int seg, const char *fmt, ...)
 {
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
     return tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s '%s', segment %d: %s",
-                        tsri_coll_kind_name(c->kind), c->what ? c->what : "", seg, what);
+                        tsri_coll_kind_name(c->kind), c->what ? c->what : "", seg, text);
 }
 
 static bool axis_fits(const tsri_segment *s, int axis, bool split)
@@ -33,19 +40,21 @@ static tsr_status check_segment(const tsri_coll *c, int i)
 {
     const tsri_segment *s = &c->seg[i];
     if (s->dtype <= TSR_DTYPE_NONE || s->dtype >= TSR_DTYPE_COUNT_)
-        return invalid(c, i, "no such dtype");
+        return tsri_local_invalid(c, i, "no such dtype");
     if (s->shape.ndim < 0 || s->shape.ndim > TSR_MAX_NDIM)
-        return invalid(c, i, "too many axes");
+        return tsri_local_invalid(c, i, "too many axes");
+    if (c->kind == TSRI_COLL_SEND_RECV)
+        return TSR_OK;
     bool src_split = c->kind == TSRI_COLL_ALL_GATHER || c->kind == TSRI_COLL_ALL_TO_ALL;
     bool dst_split = c->kind == TSRI_COLL_REDUCE_SCATTER || c->kind == TSRI_COLL_ALL_TO_ALL;
     if (!axis_fits(s, s->src_axis, src_split))
-        return invalid(c, i,
-                       src_split ? "src_axis must be an axis of the shape"
-                                 : "src_axis must be -1, whole");
+        return tsri_local_invalid(c, i,
+                                  src_split ? "src_axis must be an axis of the shape"
+                                            : "src_axis must be -1, whole");
     if (!axis_fits(s, s->dst_axis, dst_split))
-        return invalid(c, i,
-                       dst_split ? "dst_axis must be an axis of the shape"
-                                 : "dst_axis must be -1, whole");
+        return tsri_local_invalid(c, i,
+                                  dst_split ? "dst_axis must be an axis of the shape"
+                                            : "dst_axis must be -1, whole");
     return TSR_OK;
 }
 
@@ -79,17 +88,16 @@ static void count_sides(const tsri_local_group *g, const tsri_coll *c, const tsr
         *out_dst = 0;
 }
 
-static tsr_status place_side(const tsri_local_group *g, const void *p, size_t bytes,
-                             const tsri_coll *c, int seg, const char *side, uint64_t *out_offset)
+tsr_status tsri_local_place(const tsri_local_group *g, const void *p, size_t bytes,
+                            const tsri_coll *c, int seg, const char *side, uint64_t *out_offset)
 {
     const tsri_region *region = &g->local->pub.world->region;
     uintptr_t at = (uintptr_t)p, base = (uintptr_t)region->base;
     if (at < base || at - base > region->size || bytes > region->size - (at - base))
-        return tsri_fail_at(c->loc, TSR_ERR_INVALID,
-                            "%s '%s', segment %d: %s %p (%zu bytes) lies outside of this rank's "
-                            "arena, where peers can't read it",
-                            tsri_coll_kind_name(c->kind), c->what ? c->what : "", seg, side, p,
-                            bytes);
+        return tsri_local_invalid(c, seg,
+                                  "%s %p (%zu bytes) lies outside of this rank's arena, where "
+                                  "peers can't read it",
+                                  side, p, bytes);
     *out_offset = at - base;
     return TSR_OK;
 }
@@ -99,24 +107,26 @@ static tsr_status place_segment(const tsri_local_group *g, const tsri_coll *c, i
 {
     const tsri_segment *s = &c->seg[i];
     int64_t nsrc, ndst;
+    if (c->kind == TSRI_COLL_SEND_RECV)
+        return tsri_send_place(g, c, i, out);
     count_sides(g, c, s, &nsrc, &ndst);
     size_t src_bytes = (size_t)nsrc * tsr_dtype_size(s->dtype);
     size_t dst_bytes = (size_t)ndst * tsr_dtype_size(s->dtype);
     *out = (tsri_seg_place){TSRI_NOWHERE, TSRI_NOWHERE};
     if ((src_bytes && !s->src) || (dst_bytes && !s->dst))
-        return invalid(c, i, src_bytes && !s->src ? "src is NULL" : "dst is NULL");
+        return tsri_local_invalid(c, i, src_bytes && !s->src ? "src is NULL" : "dst is NULL");
     uintptr_t src = (uintptr_t)s->src, dst = (uintptr_t)s->dst;
     bool same = src == dst && (g->pub.nranks == 1 || c->kind == TSRI_COLL_BROADCAST);
     if (src_bytes && dst_bytes && src < dst + dst_bytes && dst < src + src_bytes && !same)
-        return invalid(c, i, "src and dst overlap");
+        return tsri_local_invalid(c, i, "src and dst overlap");
     if (g->pub.nranks == 1)
         return TSR_OK;
     bool src_read = c->kind != TSRI_COLL_REDUCE || g->pub.index != c->root;
     bool dst_read = c->kind == TSRI_COLL_ALL_REDUCE && c->algo == TSRI_ALGO_TWO_PHASE;
     if (src_bytes && src_read)
-        TSRI_TRY(place_side(g, s->src, src_bytes, c, i, "src", &out->src));
+        TSRI_TRY(tsri_local_place(g, s->src, src_bytes, c, i, "src", &out->src));
     if (dst_bytes && dst_read)
-        TSRI_TRY(place_side(g, s->dst, dst_bytes, c, i, "dst", &out->dst));
+        TSRI_TRY(tsri_local_place(g, s->dst, dst_bytes, c, i, "dst", &out->dst));
     return TSR_OK;
 }
 
@@ -140,7 +150,10 @@ static tsr_status publish(tsri_local_group *g, const tsri_coll *coll, int first)
             return status;
         }
     }
+    if (coll->kind == TSRI_COLL_SEND_RECV && tsri_send_only_gives(g, coll, first, nseg))
+        g->gives |= UINT64_C(1) << record->seq % TSRI_CALL_RING;
     tsri_local_advance(g->mine, TSRI_WAIT_PUBLISHED, record->seq);
+    tsri_call_done(g, g->done);
     return TSR_OK;
 }
 
@@ -162,6 +175,7 @@ static tsr_status local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticke
                                 "under way; finish some first",
                                 tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "",
                                 TSRI_CALL_RING, TSRI_CALL_MAX_SEG);
+        TSRI_TRY(tsri_call_check_fault(g, seq));
         for (uint64_t r = 0; r < n; r++)
             TSRI_TRY(publish(g, coll, (int)r * TSRI_CALL_MAX_SEG));
     }
@@ -180,7 +194,8 @@ static tsr_status local_finish(tsri_group *pub, tsri_ticket *ticket)
                             "%s '%s' is call %llu of its group, but call %llu must be finished "
                             "next: calls finish in the order in which they started",
                             tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "",
-                            (unsigned long long)ticket->seq, (unsigned long long)g->finished + 1);
+                            (unsigned long long)tsri_seq_count(ticket->seq),
+                            (unsigned long long)tsri_seq_count(g->finished + 1));
     g->finished += n;
     if (pub->nranks == 1) {
         tsri_local_move_alone(g, coll);
@@ -197,7 +212,8 @@ static tsr_status local_release(tsri_group *pub, tsri_ticket *ticket)
     if (pub->nranks == 1)
         return TSR_OK;
     uint64_t last = ticket->seq + records_of(ticket->coll) - 1;
-    return tsri_local_await_all(g, TSRI_WAIT_DONE, last, tsri_call_of(g->mine, last));
+    TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_DONE, last, tsri_call_of(g->mine, last)));
+    return tsri_call_check_fault(g, last);
 }
 
 /* Synchronous, so two buffers do: who writes a third time has seen all read the first. */
@@ -224,7 +240,7 @@ static tsr_status local_exchange(tsri_comm *c, const void *mine, size_t bytes, v
     for (int r = 0; bytes && r < c->world->nranks; r++)
         memcpy((char *)all + (size_t)r * bytes,
                tsri_arena_slot(&local->arena, r)->exchange[call.seq & 1], bytes);
-    tsri_local_advance(g->mine, TSRI_WAIT_DONE, call.seq);
+    tsri_call_done(g, call.seq);
     return TSR_OK;
 }
 

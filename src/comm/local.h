@@ -7,8 +7,9 @@
  *   local_wait.c    waiting for a peer's counter; finding out that it won't come
  *   local_call.c    call records: publishing, comparing, describing
  *   local_group.c   groups, and their channels in the arena
- *   local_move.c    what each kind of call moves
- *   local_pull.c    moving boxes of elements; local_reduce.c has the inner loops
+ *   local_move.c    what each kind of call moves; local_send.c: SEND_RECV
+ *   local_pull.c    moving boxes of elements; local_strided.c and local_reduce.c have the inner
+ *                   loops
  *   local.c         the vtable
  */
 #ifndef TESSERA_COMM_LOCAL_H
@@ -52,13 +53,22 @@ static inline char *tsri_arena_region(const tsri_arena *a, int rank)
 
 static inline tsri_channel *tsri_arena_channel(const tsri_arena *a, int i)
 {
-    return (tsri_channel *)(void *)(a->base + a->layout.channels +
-                                    (size_t)i * a->layout.channel_bytes);
+    return (tsri_channel *)(void *)(a->base + a->layout.channels) + i;
 }
 
-static inline tsri_member *tsri_channel_member(tsri_channel *ch, int index)
+/* The member blocks of a channel that is ready. */
+static inline tsri_member *tsri_arena_members(const tsri_arena *a, const tsri_channel *ch)
 {
-    return (tsri_member *)(void *)(ch + 1) + index;
+    return (tsri_member *)(void *)(a->base + a->layout.members) + ch->first_block;
+}
+
+/* The number of a call: from 1 in each of a rank's worlds. Above it the world's number, so that
+ * what ranks left unfinished in an earlier world of an arena can't pass for calls of this one. */
+enum { TSRI_SEQ_BITS = 40 };
+
+static inline uint64_t tsri_seq_count(uint64_t seq)
+{
+    return seq & ((UINT64_C(1) << TSRI_SEQ_BITS) - 1);
 }
 
 typedef struct tsri_local_group {
@@ -66,9 +76,11 @@ typedef struct tsri_local_group {
     struct tsri_local_group *next;
     struct tsri_local *local;
     tsri_channel *channel; /* NULL in a group of one */
-    tsri_member *mine;
+    tsri_member *members, *mine;
     uint64_t started, finished; /* calls, of mine */
-    const char **src;           /* one per member: scratch of a reduction */
+    uint64_t done;              /* what my counter says: behind `finished` between its halves */
+    uint64_t gives;   /* a bit per place of the ring: a call that reads nothing of peers */
+    const char **src; /* one per member: scratch of a reduction */
 } tsri_local_group;
 
 typedef struct tsri_local {
@@ -99,6 +111,8 @@ typedef enum tsri_wait_for {
 
 /* Sets one of my counters, and wakes who sleeps on it. */
 void tsri_local_advance(tsri_member *mine, tsri_wait_for which, uint64_t to);
+/* Whether the counter of member `index` has reached seq. */
+bool tsri_local_reached(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq);
 /* Returns when the counter of member `index` has reached seq. `call` is for messages: what this
  * rank is doing. Errors: TSR_ERR_REMOTE, TSR_ERR_DEAD, TSR_ERR_TIMEOUT. */
 tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
@@ -122,6 +136,21 @@ tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call);
 tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out_record);
 /* Waits for everybody's record of call `seq` and compares. On TSR_ERR_MISMATCH the call is over. */
 tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq);
+/* Waits for member `index` to come to call `seq` of mine, and compares. A difference is a fault. */
+tsr_status tsri_call_meet_one(tsri_local_group *g, uint64_t seq, int index);
+/*
+ * SEND_RECV does not wait for members that it has nothing to do with, so nobody sees every record.
+ * But each member compares its own, before it says that it is done, with all that are there by
+ * then: of two that differ, the later sees it. It leaves a fault in the channel, which all members
+ * find, at the latest when they release that call: a group with a fault is over.
+ */
+void tsri_call_compare(tsri_local_group *g, uint64_t seq);
+/* Notes a fault of call `seq`, if it is the first; returns TSR_ERR_MISMATCH with its text. */
+tsr_status tsri_call_fault(tsri_local_group *g, uint64_t seq, const char *text);
+/* TSR_ERR_MISMATCH if there is a fault of call `seq` or an earlier one. */
+tsr_status tsri_call_check_fault(const tsri_local_group *g, uint64_t seq);
+/* Says that my part of call `seq` is done, and of those behind it that read nothing of peers. */
+void tsri_call_done(tsri_local_group *g, uint64_t seq);
 /* "all_reduce #17 'grad bucket 3' (model.c:31)" */
 char *tsri_call_text(const tsri_call *call, char *buf, size_t size);
 
@@ -129,7 +158,24 @@ char *tsri_call_text(const tsri_call *call, char *buf, size_t size);
  * and marks the call done. */
 tsr_status tsri_local_move(tsri_local_group *g, const tsri_coll *coll, uint64_t seq, int first);
 /* The same in a group of one: src is the result. */
-void tsri_local_move_alone(const tsri_local_group *g, const tsri_coll *coll);
+void tsri_local_move_alone(tsri_local_group *g, const tsri_coll *coll);
+
+/* local.c */
+tsr_status tsri_local_invalid(const tsri_coll *c, int seg, const char *fmt, ...) TSR_PRINTF(3, 4);
+/* The offset of [p, p + bytes) in this rank's region. */
+tsr_status tsri_local_place(const tsri_local_group *g, const void *p, size_t bytes,
+                            const tsri_coll *c, int seg, const char *side, uint64_t *out_offset);
+
+/* local_send.c: SEND_RECV. Whether segment i makes sense; places its src for the peers. */
+tsr_status tsri_send_place(const tsri_local_group *g, const tsri_coll *c, int i,
+                           tsri_seg_place *out);
+/* Whether this rank reads nothing of peers in segments [first, first + nseg). */
+bool tsri_send_only_gives(const tsri_local_group *g, const tsri_coll *c, int first, int nseg);
+/* Waits for those whom segments [first, first + nseg) read, moves, and marks the call done. */
+tsr_status tsri_send_move(tsri_local_group *g, const tsri_coll *c, uint64_t seq, int first,
+                          int nseg);
+/* Segment i in a group of one. */
+void tsri_send_own(tsri_local_group *g, const tsri_coll *c, int i);
 
 /* local_group.c: the vtable's `group`, and local->agree. */
 tsr_status tsri_local_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
@@ -156,6 +202,8 @@ typedef struct tsri_walk {
 tsri_walk tsri_walk_of(tsr_dims shape, const tsri_box *src, const tsri_box *dst);
 /* `length` elements at `offset` on both sides. */
 tsri_walk tsri_walk_flat(int64_t offset, int64_t length);
+/* The box of a pull: axes in the order of dst's strides, joined where both sides allow it. */
+tsri_walk tsri_walk_pull(const tsri_pull *pull);
 /* Copies (nsrc 1), or reduces in the order of src[], with up to `threads` threads. dst overlaps no
  * source, but may be the one of a copy whose two boxes are the same. */
 void tsri_walk_run(const tsri_walk *w, tsr_dtype dtype, tsr_reduce_op op, int nsrc,
@@ -164,5 +212,12 @@ void tsri_walk_run(const tsri_walk *w, tsr_dtype dtype, tsr_reduce_op op, int ns
 /* local_reduce.c: dst[i] = src[0][at + i] op src[1][at + i] op ..., i < count. */
 typedef void tsri_reduce_fn(char *dst, const char *const *src, int64_t at, int nsrc, int64_t count);
 tsri_reduce_fn *tsri_reduce_of(tsr_dtype dtype, tsr_reduce_op op);
+
+/* local_strided.c: `count` elements, of `element` bytes, at steps. */
+void tsri_copy_strided(size_t element, const char *src, int64_t src_step, char *dst,
+                       int64_t dst_step, int64_t count);
+/* dst[i * dst_step] = src[0][at + i * src_step] op ... nsrc is at most TSRI_ARENA_MAX_RANKS. */
+void tsri_reduce_strided(tsri_reduce_fn *reduce, size_t element, int nsrc, const char *const *src,
+                         int64_t at, int64_t src_step, char *dst, int64_t dst_step, int64_t count);
 
 #endif

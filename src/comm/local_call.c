@@ -2,6 +2,7 @@
 /* Call records: what ranks tell each other about a call before any data moves. */
 #include "src/comm/local.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,10 +12,11 @@ static uint64_t mix(uint64_t h, uint64_t v)
     return h ^ (h >> 29);
 }
 
-static uint64_t hash_segment(uint64_t h, const tsri_segment *s)
+static uint64_t hash_segment(uint64_t h, const tsri_coll *coll, const tsri_segment *s)
 {
-    h = mix(h, (uint64_t)s->dtype << 40 ^ (uint64_t)s->shape.ndim << 32 ^
-                   (uint64_t)(uint8_t)s->src_axis << 8 ^ (uint64_t)(uint8_t)s->dst_axis);
+    h = mix(h, (uint64_t)s->dtype << 40 ^ (uint64_t)s->shape.ndim << 32);
+    if (coll->kind != TSRI_COLL_SEND_RECV)
+        h = mix(h, (uint64_t)(uint8_t)s->src_axis << 8 ^ (uint64_t)(uint8_t)s->dst_axis);
     for (int i = 0; i < s->shape.ndim; i++)
         h = mix(h, (uint64_t)s->shape.d[i]);
     return h;
@@ -27,10 +29,15 @@ static void copy_text(char *to, size_t size, const char *from)
     to[n] = 0;
 }
 
+static bool has_op(int kind)
+{
+    return kind == TSRI_COLL_ALL_REDUCE || kind == TSRI_COLL_REDUCE_SCATTER ||
+           kind == TSRI_COLL_REDUCE || kind == TSRI_COLL_SEND_RECV;
+}
+
 void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
 {
-    bool reduces = coll->kind == TSRI_COLL_ALL_REDUCE || coll->kind == TSRI_COLL_REDUCE_SCATTER ||
-                   coll->kind == TSRI_COLL_REDUCE;
+    bool reduces = has_op(coll->kind);
     bool has_root = coll->kind == TSRI_COLL_BROADCAST || coll->kind == TSRI_COLL_REDUCE;
     call->kind = (int32_t)coll->kind;
     call->algo = coll->kind == TSRI_COLL_ALL_REDUCE ? (int32_t)coll->algo : 0;
@@ -43,7 +50,7 @@ void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
     for (int i = first; i < first + nseg; i++) {
         const tsri_segment *s = &coll->seg[i];
         call->bytes += (uint64_t)tsr_dims_count(s->shape) * tsr_dtype_size(s->dtype);
-        h = hash_segment(h, s);
+        h = hash_segment(h, coll, s);
     }
     copy_text(call->what, sizeof call->what, coll->what ? coll->what : "");
     for (const char *c = call->what; *c; c++)
@@ -72,9 +79,10 @@ tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call)
 tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out_record)
 {
     call->seq = g->started + 1;
-    if (call->seq > TSRI_CALL_RING)
+    if (tsri_seq_count(call->seq) > TSRI_CALL_RING)
         TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_DONE, call->seq - TSRI_CALL_RING, call));
     g->started = call->seq;
+    g->gives &= ~(UINT64_C(1) << call->seq % TSRI_CALL_RING);
     *out_record = tsri_call_of(g->mine, call->seq);
     memcpy(*out_record, call, offsetof(tsri_call, place));
     return TSR_OK;
@@ -93,7 +101,8 @@ static const char *name_of(int kind)
 
 char *tsri_call_text(const tsri_call *call, char *buf, size_t size)
 {
-    int n = snprintf(buf, size, "%s #%llu", name_of(call->kind), (unsigned long long)call->seq);
+    int n = snprintf(buf, size, "%s #%llu", name_of(call->kind),
+                     (unsigned long long)tsri_seq_count(call->seq));
     if (call->what[0] && n > 0 && (size_t)n < size)
         n += snprintf(buf + n, size - (size_t)n, " '%s'", call->what);
     if (call->file[0] && n > 0 && (size_t)n < size)
@@ -114,8 +123,7 @@ static void full_text(const tsri_call *c, char *buf, size_t size)
     fprintf(f, "%s: ", tsri_call_text(c, name, sizeof name));
     if (c->kind == TSRI_COLL_ALL_REDUCE)
         fprintf(f, "%s, ", c->algo == TSRI_ALGO_TWO_PHASE ? "two-phase" : "one-shot");
-    if (c->kind == TSRI_COLL_ALL_REDUCE || c->kind == TSRI_COLL_REDUCE_SCATTER ||
-        c->kind == TSRI_COLL_REDUCE)
+    if (has_op(c->kind))
         fprintf(f, "%s, ", ops[c->op]);
     if (c->kind == TSRI_COLL_BROADCAST || c->kind == TSRI_COLL_REDUCE)
         fprintf(f, "root %d, ", (int)c->root);
@@ -130,12 +138,14 @@ static void full_text(const tsri_call *c, char *buf, size_t size)
     fclose(f);
 }
 
-static tsr_status fail_mismatch(const tsri_local_group *g, int a, const tsri_call *call_a, int b,
-                                const tsri_call *call_b)
+/* Between my record of call `seq` and member i's. */
+static tsr_status fail_mismatch(const tsri_local_group *g, uint64_t seq, int i)
 {
+    /* Lower index first: all ranks of a pair print the same text. */
+    int a = i < g->pub.index ? i : g->pub.index, b = i < g->pub.index ? g->pub.index : i;
     char text_a[512], text_b[512];
-    full_text(call_a, text_a, sizeof text_a);
-    full_text(call_b, text_b, sizeof text_b);
+    full_text(tsri_call_of(&g->members[a], seq), text_a, sizeof text_a);
+    full_text(tsri_call_of(&g->members[b], seq), text_b, sizeof text_b);
     bool same_text = !strcmp(text_a, text_b);
     return tsri_fail(TSR_ERR_MISMATCH, "ranks disagree: rank %d is at %s; rank %d is at %s%s",
                      g->pub.ranks[a], text_a, g->pub.ranks[b], text_b,
@@ -147,18 +157,82 @@ static tsr_status fail_mismatch(const tsri_local_group *g, int a, const tsri_cal
 tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq)
 {
     const tsri_call *mine = tsri_call_of(g->mine, seq);
+    int differs = -1;
+    bool sends = false;
     TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_PUBLISHED, seq, mine));
-    for (int i = 0; i < g->pub.nranks; i++) {
-        const tsri_call *theirs = tsri_call_of(tsri_channel_member(g->channel, i), seq);
-        if (agrees(mine, theirs))
-            continue;
-        /* Lower index first: all ranks of a pair print the same text. */
-        tsr_status status = i < g->pub.index ? fail_mismatch(g, i, theirs, g->pub.index, mine)
-                                             : fail_mismatch(g, g->pub.index, mine, i, theirs);
-        /* Everybody sees some difference, so nobody will read: the channel can go on. */
-        tsri_local_advance(g->mine, TSRI_WAIT_PHASE1, seq);
-        tsri_local_advance(g->mine, TSRI_WAIT_DONE, seq);
-        return status;
+    for (int i = g->pub.nranks - 1; i >= 0; i--) {
+        const tsri_call *theirs = tsri_call_of(&g->members[i], seq);
+        differs = agrees(mine, theirs) ? differs : i;
+        sends |= theirs->kind == TSRI_COLL_SEND_RECV;
     }
-    return TSR_OK;
+    if (differs < 0)
+        return TSR_OK;
+    tsr_status status = fail_mismatch(g, seq, differs);
+    /* Who is at a SEND_RECV may not have looked at my record. */
+    if (sends)
+        status = tsri_call_fault(g, seq, tsr_last_error());
+    /* Else everybody sees some difference, so nobody will read: the channel can go on. */
+    tsri_local_advance(g->mine, TSRI_WAIT_PHASE1, seq);
+    tsri_call_done(g, seq);
+    return status;
+}
+
+/* --- without waiting for everybody ------------------------------------------------------------ */
+
+tsr_status tsri_call_fault(tsri_local_group *g, uint64_t seq, const char *text)
+{
+    tsri_fault *f = &g->channel->fault;
+    uint64_t writing = (seq >> TSRI_SEQ_BITS << 2) + 1, there = atomic_load(&f->state), first;
+    while (there < writing && !atomic_compare_exchange_weak(&f->state, &there, writing))
+        ;
+    if (there < writing) {
+        atomic_store(&f->seq, seq);
+        copy_text(f->text, sizeof f->text, text);
+        atomic_store(&f->state, writing + 1);
+    }
+    /* Before I am done, whoever waits for that must find it. The bound is for a writer killed. */
+    for (int i = 0; i < 1000000 && atomic_load(&f->state) == writing; i++)
+        sched_yield();
+    first = atomic_load(&f->seq);
+    while (first > seq && !atomic_compare_exchange_weak(&f->seq, &first, seq))
+        ;
+    return tsri_fail(TSR_ERR_MISMATCH, "%s", text);
+}
+
+tsr_status tsri_call_check_fault(const tsri_local_group *g, uint64_t seq)
+{
+    const tsri_fault *f = &g->channel->fault;
+    uint64_t state = atomic_load_explicit(&f->state, memory_order_acquire);
+    if (state != (seq >> TSRI_SEQ_BITS << 2) + 2 || atomic_load(&f->seq) > seq)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_MISMATCH, "%s", f->text);
+}
+
+tsr_status tsri_call_meet_one(tsri_local_group *g, uint64_t seq, int index)
+{
+    const tsri_call *mine = tsri_call_of(g->mine, seq);
+    TSRI_TRY(tsri_local_await(g, index, TSRI_WAIT_PUBLISHED, seq, mine));
+    if (agrees(mine, tsri_call_of(&g->members[index], seq)))
+        return TSR_OK;
+    fail_mismatch(g, seq, index);
+    return tsri_call_fault(g, seq, tsr_last_error());
+}
+
+void tsri_call_compare(tsri_local_group *g, uint64_t seq)
+{
+    for (int i = 0; i < g->pub.nranks; i++)
+        if (i != g->pub.index && tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, seq) &&
+            tsri_call_meet_one(g, seq, i) != TSR_OK)
+            return;
+}
+
+void tsri_call_done(tsri_local_group *g, uint64_t seq)
+{
+    uint64_t before = g->done;
+    if (seq > g->done)
+        g->done = seq;
+    while (g->done < g->started && g->gives >> (g->done + 1) % TSRI_CALL_RING & 1)
+        tsri_call_compare(g, ++g->done);
+    if (g->done != before)
+        tsri_local_advance(g->mine, TSRI_WAIT_DONE, g->done);
 }

@@ -25,6 +25,27 @@ static bool is_channel_of(const tsri_channel *ch, int nranks, const int *ranks, 
            !memcmp(ch->ranks, ranks, (size_t)nranks * sizeof *ranks);
 }
 
+/* By the rank that has claimed it. */
+static void fill_channel(const tsri_arena *arena, tsri_channel *ch, int nranks, const int *ranks,
+                         int lane)
+{
+    uint32_t n = (uint32_t)nranks, all = (uint32_t)arena->nranks * TSRI_ARENA_BLOCKS;
+    ch->lane = lane;
+    ch->nranks = nranks;
+    memcpy(ch->ranks, ranks, (size_t)nranks * sizeof *ranks);
+    ch->first_block = atomic_fetch_add(&tsri_arena_get_head(arena)->blocks, n);
+    bool fits = ch->first_block <= all - n;
+    atomic_store(&ch->ready, fits ? TSRI_CHANNEL_READY : TSRI_CHANNEL_FULL);
+}
+
+static tsr_status fail_full(const tsri_local *local)
+{
+    return tsri_fail(TSR_ERR_NO_MEMORY,
+                     "the program has too many groups of ranks (lists of ranks, times lanes): at "
+                     "most %d, of %d members together",
+                     TSRI_ARENA_CHANNELS, local->arena.nranks * TSRI_ARENA_BLOCKS);
+}
+
 static tsr_status find_channel(tsri_local *local, int nranks, const int *ranks, int lane,
                                tsri_channel **out_channel)
 {
@@ -34,10 +55,7 @@ static tsr_status find_channel(tsri_local *local, int nranks, const int *ranks, 
             tsri_arena_channel(&local->arena, (int)((key + probe) % TSRI_ARENA_CHANNELS));
         uint64_t there = 0;
         if (atomic_compare_exchange_strong(&ch->key, &there, key)) {
-            ch->lane = lane;
-            ch->nranks = nranks;
-            memcpy(ch->ranks, ranks, (size_t)nranks * sizeof *ranks);
-            atomic_store(&ch->ready, 1);
+            fill_channel(&local->arena, ch, nranks, ranks, lane);
             there = key;
         }
         if (there != key)
@@ -47,14 +65,14 @@ static tsr_status find_channel(tsri_local *local, int nranks, const int *ranks, 
             sched_yield();
         if (!atomic_load(&ch->ready))
             return tsri_fail(TSR_ERR_DEAD, "a rank died while it made a group of %d ranks", nranks);
-        if (is_channel_of(ch, nranks, ranks, lane)) {
-            *out_channel = ch;
-            return TSR_OK;
-        }
+        if (!is_channel_of(ch, nranks, ranks, lane))
+            continue;
+        if (atomic_load(&ch->ready) == TSRI_CHANNEL_FULL)
+            break;
+        *out_channel = ch;
+        return TSR_OK;
     }
-    return tsri_fail(TSR_ERR_NO_MEMORY,
-                     "the program has more than %d groups of ranks (lists of ranks, times lanes)",
-                     TSRI_ARENA_CHANNELS);
+    return fail_full(local);
 }
 
 static tsr_status check_ranks(const tsr_world *world, int nranks, const int *ranks, int *out_index)
@@ -103,11 +121,12 @@ static tsr_status make_group(tsri_local *local, int nranks, const int *ranks, in
             tsri_mem_free(g);
             return status;
         }
-        /* Not zero if an earlier world of this rank was here: what that one left unfinished is
-         * over, and the count goes on. */
-        g->mine = tsri_channel_member(g->channel, index);
-        g->started = g->finished = atomic_load(&g->mine->published);
-        tsri_local_advance(g->mine, TSRI_WAIT_PHASE1, g->started);
+        /* An earlier world of this rank may have been here. What that one left unfinished is over;
+         * what it published stays, for a peer that has yet to look at it. */
+        g->members = tsri_arena_members(&local->arena, g->channel);
+        g->mine = &g->members[index];
+        g->started = (uint64_t)local->worlds << TSRI_SEQ_BITS;
+        g->finished = g->done = g->started;
         tsri_local_advance(g->mine, TSRI_WAIT_DONE, g->started);
     }
     g->next = local->groups;

@@ -16,7 +16,7 @@ typedef struct mover {
 static char *side_of(const mover *mv, int m, int i, bool dst)
 {
     const tsri_local_group *g = mv->g;
-    tsri_member *member = tsri_channel_member(g->channel, m);
+    tsri_member *member = &g->members[m];
     const tsri_seg_place *p = &tsri_call_places(member, tsri_call_of(member, mv->seq))[i];
     uint64_t offset = dst ? p->dst : p->src;
     return offset == TSRI_NOWHERE ? NULL
@@ -122,8 +122,10 @@ static tsr_status move_two_phase(const mover *mv, const tsri_call *call)
 tsr_status tsri_local_move(tsri_local_group *g, const tsri_coll *coll, uint64_t seq, int first)
 {
     const mover at = {g, coll, seq, first}, *mv = &at;
+    const tsri_call *call = tsri_call_of(g->mine, seq);
+    if (coll->kind == TSRI_COLL_SEND_RECV)
+        return tsri_send_move(g, coll, seq, first, call->nseg);
     TSRI_TRY(tsri_call_meet(g, seq));
-    const tsri_call *call = tsri_call_of(g->mine, mv->seq);
     if (mv->coll->kind == TSRI_COLL_ALL_REDUCE && mv->coll->algo == TSRI_ALGO_TWO_PHASE) {
         TSRI_TRY(move_two_phase(mv, call));
     } else {
@@ -131,14 +133,18 @@ tsr_status tsri_local_move(tsri_local_group *g, const tsri_coll *coll, uint64_t 
             move_segment(mv, i);
         tsri_local_advance(g->mine, TSRI_WAIT_PHASE1, mv->seq);
     }
-    tsri_local_advance(g->mine, TSRI_WAIT_DONE, mv->seq);
+    tsri_call_done(g, seq);
     return TSR_OK;
 }
 
-void tsri_local_move_alone(const tsri_local_group *g, const tsri_coll *coll)
+void tsri_local_move_alone(tsri_local_group *g, const tsri_coll *coll)
 {
     for (int i = 0; i < coll->nseg; i++) {
         const tsri_segment *s = &coll->seg[i];
+        if (coll->kind == TSRI_COLL_SEND_RECV) {
+            tsri_send_own(g, coll, i);
+            continue;
+        }
         const char *src = s->src;
         tsri_walk w = tsri_walk_flat(0, tsr_dims_count(s->shape));
         tsri_walk_run(&w, s->dtype, coll->op, 1, &src, s->dst, g->local->pub.world->threads);

@@ -4,6 +4,7 @@
 
 #include <tessera/placement.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Below this many bytes a second thread costs more than it brings. */
@@ -32,6 +33,27 @@ tsri_walk tsri_walk_flat(int64_t offset, int64_t length)
     return (tsri_walk){.src_at = offset, .dst_at = offset, .rows = 1, .run = length};
 }
 
+/* Goes around what w has with an axis whose neighbours are so far apart. */
+static void add_axis(tsri_walk *w, int64_t length, int64_t src_step, int64_t dst_step)
+{
+    int last = w->nloop - 1;
+    if (length == 1)
+        return;
+    if (w->nloop == 0 && src_step == w->run && dst_step == w->run) {
+        w->run *= length;
+        return;
+    }
+    w->rows *= length;
+    if (w->nloop > 0 && src_step == w->src_step[last] * w->length[last] &&
+        dst_step == w->dst_step[last] * w->length[last]) {
+        w->length[last] *= length;
+        return;
+    }
+    w->length[w->nloop] = length;
+    w->src_step[w->nloop] = src_step;
+    w->dst_step[w->nloop++] = dst_step;
+}
+
 tsri_walk tsri_walk_of(tsr_dims shape, const tsri_box *src, const tsri_box *dst)
 {
     tsri_walk w = {.rows = 1, .run = 1};
@@ -45,24 +67,34 @@ tsri_walk tsri_walk_of(tsr_dims shape, const tsri_box *src, const tsri_box *dst)
             return (tsri_walk){0};
         w.src_at += (from - src->offset[a]) * src_step;
         w.dst_at += (from - dst->offset[a]) * dst_step;
-        int last = w.nloop - 1;
-        if (length == 1) {
-            /* No loop. */
-        } else if (w.nloop == 0 && src_step == w.run && dst_step == w.run) {
-            w.run *= length;
-        } else if (w.nloop > 0 && src_step == w.src_step[last] * w.length[last] &&
-                   dst_step == w.dst_step[last] * w.length[last]) {
-            w.length[last] *= length;
-            w.rows *= length;
-        } else {
-            w.length[w.nloop] = length;
-            w.src_step[w.nloop] = src_step;
-            w.dst_step[w.nloop++] = dst_step;
-            w.rows *= length;
-        }
+        add_axis(&w, length, src_step, dst_step);
         src_step *= src->length[a];
         dst_step *= dst->length[a];
     }
+    return w;
+}
+
+/* Whether axis a is to go inside of axis b: the smaller steps, of dst first. */
+static bool is_inner(const tsri_pull *p, int a, int b)
+{
+    int64_t da = llabs(p->dst_step[a]), db = llabs(p->dst_step[b]);
+    return da != db ? da < db : llabs(p->src_step[a]) < llabs(p->src_step[b]);
+}
+
+tsri_walk tsri_walk_pull(const tsri_pull *pull)
+{
+    tsri_walk w = {.src_at = pull->src_at, .dst_at = pull->dst_at, .rows = 1, .run = 1};
+    int order[TSR_MAX_NDIM], n = 0;
+    for (int a = pull->ndim - 1; a >= 0; a--) {
+        if (pull->length[a] <= 0)
+            return (tsri_walk){0};
+        int at = n++;
+        for (; at > 0 && is_inner(pull, a, order[at - 1]); at--)
+            order[at] = order[at - 1];
+        order[at] = a;
+    }
+    for (int i = 0; i < n; i++)
+        add_axis(&w, pull->length[order[i]], pull->src_step[order[i]], pull->dst_step[order[i]]);
     return w;
 }
 
@@ -75,28 +107,45 @@ typedef struct job {
     char *dst;
 } job;
 
-/* Elements [begin, end) of the walk. */
+/* Part of a row of the walk: n elements. */
+static void do_row(const job *j, int64_t src_at, int64_t src_step, int64_t dst_at, int64_t dst_step,
+                   int64_t n)
+{
+    char *to = j->dst + dst_at * (int64_t)j->element;
+    const char *from = j->src[0] + src_at * (int64_t)j->element;
+    bool dense = src_step == 1 && dst_step == 1;
+    if (j->reduce && dense)
+        j->reduce(to, j->src, src_at, j->nsrc, n);
+    else if (j->reduce)
+        tsri_reduce_strided(j->reduce, j->element, j->nsrc, j->src, src_at, src_step, to, dst_step,
+                            n);
+    else if (dense)
+        memcpy(to, from, (size_t)n * j->element);
+    else
+        tsri_copy_strided(j->element, from, src_step, to, dst_step, n);
+}
+
+/* Elements [begin, end) of the walk. Where nothing is dense, the first loop stands in for the run.
+ */
 static void do_range(const job *j, int64_t begin, int64_t end)
 {
     const tsri_walk *w = j->walk;
-    int64_t index[TSR_MAX_NDIM] = {0}, row = begin / w->run, skip = begin % w->run;
-    int64_t src_at = w->src_at, dst_at = w->dst_at;
-    for (int k = 0; k < w->nloop; k++) {
+    int inner = w->run == 1 && w->nloop > 0;
+    int64_t run = inner ? w->length[0] : w->run, row = begin / run, skip = begin % run;
+    int64_t src_step = inner ? w->src_step[0] : 1, dst_step = inner ? w->dst_step[0] : 1;
+    int64_t index[TSR_MAX_NDIM] = {0}, src_at = w->src_at, dst_at = w->dst_at;
+    for (int k = inner; k < w->nloop; k++) {
         index[k] = row % w->length[k];
         row /= w->length[k];
         src_at += index[k] * w->src_step[k];
         dst_at += index[k] * w->dst_step[k];
     }
     while (begin < end) {
-        int64_t n = w->run - skip < end - begin ? w->run - skip : end - begin;
-        char *to = j->dst + (size_t)(dst_at + skip) * j->element;
-        if (j->reduce)
-            j->reduce(to, j->src, src_at + skip, j->nsrc, n);
-        else
-            memcpy(to, j->src[0] + (size_t)(src_at + skip) * j->element, (size_t)n * j->element);
+        int64_t n = run - skip < end - begin ? run - skip : end - begin;
+        do_row(j, src_at + skip * src_step, src_step, dst_at + skip * dst_step, dst_step, n);
         begin += n;
         skip = 0;
-        for (int k = 0; k < w->nloop; k++) {
+        for (int k = inner; k < w->nloop; k++) {
             src_at += w->src_step[k];
             dst_at += w->dst_step[k];
             if (++index[k] < w->length[k])

@@ -109,18 +109,22 @@ static const char *why_gone(tsri_local *local, int rank)
     return pid && tsri_local_pid_gone(pid, &local->pidfds[rank]) ? died : NULL;
 }
 
-static bool reached(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)
+bool tsri_local_reached(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)
 {
-    tsri_member *m = tsri_channel_member(g->channel, index);
-    return atomic_load(counter_of(m, which)) >= seq;
+    uint64_t at = atomic_load(counter_of(&g->members[index], which));
+    /* Who is in its next world reads nothing of this one any more, but does not come either. */
+    bool same_world = at >> TSRI_SEQ_BITS == seq >> TSRI_SEQ_BITS;
+    return at >= seq && (same_world || which == TSRI_WAIT_DONE);
 }
 
 static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for which,
                                const tsri_call *call)
 {
     char mine[192], theirs[192];
-    tsri_member *m = tsri_channel_member(g->channel, index);
+    tsri_member *m = &g->members[index];
     uint64_t at = atomic_load(&m->published);
+    if (at >> TSRI_SEQ_BITS != call->seq >> TSRI_SEQ_BITS)
+        at = 0; /* of an earlier world */
     const tsri_rank_slot *slot = tsri_arena_slot(&g->local->arena, g->pub.ranks[index]);
     tsri_call_text(call, mine, sizeof mine);
     if (atomic_load(&slot->state) == TSRI_RANK_ABSENT)
@@ -142,12 +146,13 @@ static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t
                               const tsri_call *call)
 {
     TSRI_TRY(tsri_local_check_abort(g->local));
+    TSRI_TRY(tsri_call_check_fault(g, seq));
     for (int i = 0; i < g->pub.nranks; i++) {
-        if (i == g->pub.index || reached(g, i, which, seq))
+        if (i == g->pub.index || tsri_local_reached(g, i, which, seq))
             continue;
         const char *why = why_gone(g->local, g->pub.ranks[i]);
         /* Looked at again: it may have come, and only then gone. */
-        if (!why || reached(g, i, which, seq))
+        if (!why || tsri_local_reached(g, i, which, seq))
             continue;
         /* A rank that failed says so before it goes. */
         TSRI_TRY(tsri_local_check_abort(g->local));
@@ -161,11 +166,11 @@ static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t
 
 static void sleep_on(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq, double s)
 {
-    tsri_member *m = tsri_channel_member(g->channel, index);
+    tsri_member *m = &g->members[index];
     const struct timespec t = {.tv_nsec = (long)(s * 1e9)};
     atomic_fetch_add(&m->waiters, 1);
     uint32_t wake = atomic_load(&m->wake);
-    if (!reached(g, index, which, seq))
+    if (!tsri_local_reached(g, index, which, seq))
         syscall(SYS_futex, &m->wake, FUTEX_WAIT, wake, &t, NULL, 0);
     atomic_fetch_sub(&m->waiters, 1);
 }
@@ -175,24 +180,24 @@ static tsr_status await_slowly(tsri_local_group *g, int index, tsri_wait_for whi
 {
     for (int i = 0; i < g->local->spins; i++) {
         relax();
-        if (reached(g, index, which, seq))
+        if (tsri_local_reached(g, index, which, seq))
             return TSR_OK;
     }
     for (int i = 0; i < YIELDS; i++) {
         sched_yield();
-        if (reached(g, index, which, seq))
+        if (tsri_local_reached(g, index, which, seq))
             return TSR_OK;
     }
     double deadline = tsri_now_s() + g->local->pub.world->timeout_s;
     for (;;) {
         TSRI_TRY(check_peers(g, which, seq, call));
-        if (reached(g, index, which, seq))
+        if (tsri_local_reached(g, index, which, seq))
             return TSR_OK;
         double left = deadline - tsri_now_s();
         if (left <= 0)
             return fail_timeout(g, index, which, call);
         sleep_on(g, index, which, seq, left < slice_s ? left : slice_s);
-        if (reached(g, index, which, seq))
+        if (tsri_local_reached(g, index, which, seq))
             return TSR_OK;
     }
 }
@@ -200,8 +205,7 @@ static tsr_status await_slowly(tsri_local_group *g, int index, tsri_wait_for whi
 tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
                             const tsri_call *call)
 {
-    tsri_member *m = tsri_channel_member(g->channel, index);
-    if (atomic_load_explicit(counter_of(m, which), memory_order_acquire) >= seq)
+    if (tsri_local_reached(g, index, which, seq))
         return TSR_OK;
     return await_slowly(g, index, which, seq, call);
 }

@@ -26,6 +26,37 @@ static tsr_status call(tsr_world *w, tsri_group *g, const tsri_coll *c)
     return w->comm->ops->release(g, &t);
 }
 
+/* Each rank reads the first half of the next one's numbers, backwards. */
+static tsr_status ring(tsr_world *w, tsri_group *g, float *src, float *dst)
+{
+    const int next = (g->index + 1) % g->nranks;
+    const tsri_pull p = {.ndim = 1,
+                         .length = {COUNT / 2},
+                         .src_at = COUNT / 2 - 1,
+                         .src_step = {-1},
+                         .dst_step = {1},
+                         .nsrc = 1,
+                         .src = &next};
+    const tsri_segment s = {.src = src,
+                            .dst = dst,
+                            .dtype = TSR_F32,
+                            .shape = TSR_DIMS(COUNT),
+                            .npulls = 1,
+                            .pulls = &p,
+                            .dst_count = COUNT};
+    const tsri_coll c = {.kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &s, .what = "ring"};
+    for (int round = 0; round < 200; round++) {
+        for (int i = 0; i < COUNT; i++)
+            src[i] = (float)(g->index * COUNT + i + round);
+        TSRI_TRY(call(w, g, &c));
+        for (int i = 0; i < COUNT / 2; i++)
+            if (dst[i] != (float)(next * COUNT + COUNT / 2 - 1 - i + round))
+                return tsri_fail(TSR_ERR_INTERNAL, "ring, round %d, element %d: %g", round, i,
+                                 (double)dst[i]);
+    }
+    return TSR_OK;
+}
+
 static tsr_status collectives(tsr_world *w)
 {
     int ranks[8], n = w->nranks;
@@ -37,7 +68,12 @@ static tsr_status collectives(tsr_world *w)
     TSRI_TRY(tsri_region_alloc(&w->region, COUNT * sizeof *src, (void **)&src));
     TSRI_TRY(tsri_region_alloc(&w->region, COUNT * sizeof *dst, (void **)&dst));
     for (int round = 0; round < 200; round++) {
-        const tsri_segment s = {src, dst, TSR_F32, TSR_DIMS(COUNT), -1, -1};
+        const tsri_segment s = {.src = src,
+                                .dst = dst,
+                                .dtype = TSR_F32,
+                                .shape = TSR_DIMS(COUNT),
+                                .src_axis = -1,
+                                .dst_axis = -1};
         const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE,
                              .algo = (tsri_coll_algo)(round & 1),
                              .nseg = 1,
@@ -51,6 +87,7 @@ static tsr_status collectives(tsr_world *w)
                 return tsri_fail(TSR_ERR_INTERNAL, "round %d, element %d: %g", round, i,
                                  (double)dst[i]);
     }
+    TSRI_TRY(ring(w, g, src, dst));
     int all[8];
     TSRI_TRY(w->comm->ops->exchange(w->comm, &w->rank, sizeof w->rank, all));
     for (int i = 0; i < n; i++)
@@ -75,6 +112,56 @@ static tsr_status killed(tsr_world *w)
     return status;
 }
 
+/* A chain that rank 0 feeds: the last rank is killed, who gives to it and who does not must know.
+ */
+static tsr_status killed_sending(tsr_world *w)
+{
+    int ranks[8], n = w->nranks, before = w->rank - 1;
+    float *mem = (float *)(void *)w->region.base;
+    tsri_group *g;
+    tsr_status status = TSR_OK;
+    double start = now_s();
+    signal(SIGTERM, SIG_IGN);
+    for (int i = 0; i < n; i++)
+        ranks[i] = i;
+    TSRI_TRY(w->comm->ops->group(w->comm, n, ranks, 0, &g));
+    const tsri_pull p = {.nsrc = 1, .src = &before};
+    const tsri_segment s = {.src = w->rank < n - 1 ? mem : NULL,
+                            .dst = w->rank > 0 ? mem + 1 : NULL,
+                            .dtype = TSR_F32,
+                            .shape = TSR_DIMS(1),
+                            .npulls = w->rank > 0,
+                            .pulls = &p,
+                            .dst_count = w->rank > 0};
+    const tsri_coll c = {.kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &s, .what = "stage"};
+    for (int i = 0; status == TSR_OK; i++) {
+        status = call(w, g, &c);
+        if (i == 100 && w->rank == n - 1)
+            raise(SIGKILL);
+        if (i == 100)
+            start = now_s();
+    }
+    printf("rank %d: %s after %s: %s\n", w->rank, tsr_status_name(status),
+           now_s() - start < 1.2 ? "a moment" : "too long", tsr_last_error());
+    fflush(stdout);
+    usleep(300000); /* who left at once would be missed by the others */
+    return status;
+}
+
+/* Calls that nobody else comes to: what they leave behind must not disturb the next world. */
+static tsr_status leave_unfinished(tsr_world *w, int round)
+{
+    const int ranks[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const tsri_segment s = {.src = w->region.base, .dtype = TSR_F32};
+    const tsri_coll c = {.kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &s, .what = "unheard"};
+    tsri_group *g;
+    tsri_ticket t;
+    TSRI_TRY(w->comm->ops->group(w->comm, w->nranks, ranks, 0, &g));
+    for (int i = 0; i <= round && w->rank == 0; i++)
+        TSRI_TRY(w->comm->ops->start(g, &c, &t));
+    return TSR_OK;
+}
+
 /* A second world after the first, in the same processes. */
 static tsr_status again(tsr_world **w)
 {
@@ -83,6 +170,7 @@ static tsr_status again(tsr_world **w)
     if (tsr_world_create(NULL, &second) != TSR_ERR_STATE)
         return tsri_fail(TSR_ERR_INTERNAL, "two worlds at once");
     for (int i = 0; i < 3; i++) {
+        TSRI_TRY(leave_unfinished(*w, i));
         tsr_world_destroy(*w);
         *w = NULL;
         TSRI_TRY(tsr_world_create(NULL, w));
@@ -106,6 +194,8 @@ int main(int argc, char **argv)
         status = collectives(w);
     else if (status == TSR_OK && !strcmp(mode, "killed"))
         status = killed(w);
+    else if (status == TSR_OK && !strcmp(mode, "killed_sending"))
+        status = killed_sending(w);
     else if (status == TSR_OK && !strcmp(mode, "again"))
         status = again(&w);
     else if (status == TSR_OK && !strcmp(mode, "exit") && rank == 1)

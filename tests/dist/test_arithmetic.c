@@ -70,7 +70,8 @@ static tsr_status reduce_one(tsr_world *w, tsr_dtype t, tsr_reduce_op op, const 
     TSRI_TRY(tsri_region_alloc(&w->region, bytes, &src));
     TSRI_TRY(tsri_region_alloc(&w->region, bytes, &dst));
     memcpy(src, mine, bytes);
-    const tsri_segment s = {src, dst, t, TSR_DIMS(1), -1, -1};
+    const tsri_segment s = {
+        .src = src, .dst = dst, .dtype = t, .shape = TSR_DIMS(1), .src_axis = -1, .dst_axis = -1};
     const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .op = op, .nseg = 1, .seg = &s};
     TSRI_TRY(w->comm->ops->start(g, &c, &ticket));
     TSRI_TRY(w->comm->ops->finish(g, &ticket));
@@ -121,7 +122,12 @@ static tsr_status all_halves_body(tsr_world *w, void *arg)
     TSRI_TRY(tsri_region_alloc(&w->region, 2 * N, &dst));
     for (uint32_t i = 0; i < N; i++)
         ((uint16_t *)src)[i] = (uint16_t)(w->rank == 0 ? i : i * 40503u >> 3);
-    const tsri_segment s = {src, dst, TSR_F16, TSR_DIMS(N), -1, -1};
+    const tsri_segment s = {.src = src,
+                            .dst = dst,
+                            .dtype = TSR_F16,
+                            .shape = TSR_DIMS(N),
+                            .src_axis = -1,
+                            .dst_axis = -1};
     const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .nseg = 1, .seg = &s};
     TSRI_TRY(w->comm->ops->start(g, &c, &ticket));
     TSRI_TRY(w->comm->ops->finish(g, &ticket));

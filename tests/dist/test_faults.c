@@ -48,7 +48,12 @@ static tsr_status call(tsr_world *w, tsri_coll c, int64_t n, tsr_dtype dtype)
     tsri_group *g;
     tsri_ticket t;
     TSRI_TRY(all_ranks(w, &g));
-    const tsri_segment s = {w->region.base, w->region.base + 65536, dtype, TSR_DIMS(n), -1, -1};
+    const tsri_segment s = {.src = w->region.base,
+                            .dst = w->region.base + 65536,
+                            .dtype = dtype,
+                            .shape = TSR_DIMS(n),
+                            .src_axis = -1,
+                            .dst_axis = -1};
     c.nseg = 1;
     c.seg = &s;
     TSRI_TRY(w->comm->ops->start(g, &c, &t));
@@ -102,6 +107,16 @@ static void test_mismatch(void **state)
     spawn_ok(3, mismatch_body, NULL, &small);
 }
 
+static tsri_segment of_100(const void *src, void *dst, int src_axis)
+{
+    return (tsri_segment){.src = src,
+                          .dst = dst,
+                          .dtype = TSR_F32,
+                          .shape = TSR_DIMS(100),
+                          .src_axis = src_axis,
+                          .dst_axis = -1};
+}
+
 static tsr_status invalid_body(tsr_world *w, void *arg)
 {
     (void)arg;
@@ -110,28 +125,28 @@ static tsr_status invalid_body(tsr_world *w, void *arg)
     tsri_group *g;
     tsri_ticket t;
     TSRI_TRY(all_ranks(w, &g));
-    tsri_segment s = {outside, in, TSR_F32, TSR_DIMS(100), -1, -1};
+    tsri_segment s = of_100(outside, in, -1);
     tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .nseg = 1, .seg = &s, .what = "x"};
     CHECK(w->comm->ops->start(g, &c, &t) == TSR_ERR_INVALID);
     CHECK_TEXT("src");
     CHECK_TEXT("outside");
-    s = (tsri_segment){in, outside, TSR_F32, TSR_DIMS(100), -1, -1};
+    s = of_100(in, outside, -1);
     c.algo = TSRI_ALGO_TWO_PHASE;
     CHECK(w->comm->ops->start(g, &c, &t) == TSR_ERR_INVALID);
     CHECK_TEXT("dst");
-    s = (tsri_segment){in, in + 16, TSR_F32, TSR_DIMS(100), -1, -1};
+    s = of_100(in, in + 16, -1);
     CHECK(w->comm->ops->start(g, &c, &t) == TSR_ERR_INVALID);
     CHECK_TEXT("overlap");
-    s = (tsri_segment){in, in + 4096, TSR_F32, TSR_DIMS(100), 0, -1};
+    s = of_100(in, in + 4096, 0);
     CHECK(w->comm->ops->start(g, &c, &t) == TSR_ERR_INVALID);
     CHECK_TEXT("src_axis");
-    s = (tsri_segment){NULL, in, TSR_F32, TSR_DIMS(100), -1, -1};
+    s = of_100(NULL, in, -1);
     CHECK(w->comm->ops->start(g, &c, &t) == TSR_ERR_INVALID);
     CHECK_TEXT("src is NULL");
-    s = (tsri_segment){in + w->region.size - 396, in, TSR_F32, TSR_DIMS(100), -1, -1};
+    s = of_100(in + w->region.size - 396, in, -1);
     CHECK(w->comm->ops->start(g, &c, &t) == TSR_ERR_INVALID);
     /* A refused start leaves no trace. A dst that nobody reads may be anywhere. */
-    s = (tsri_segment){in, outside, TSR_F32, TSR_DIMS(w->rank == 0 ? 100 : 100), -1, -1};
+    s = of_100(in, outside, -1);
     c.algo = TSRI_ALGO_ONE_SHOT;
     s.dst = w->rank == 0 ? (void *)outside : (void *)(in + 4096);
     TSRI_TRY(w->comm->ops->start(g, &c, &t));

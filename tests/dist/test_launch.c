@@ -205,6 +205,9 @@ static void test_rank_killed(void **state)
     expect(137, "rank 2 was killed by signal 9 (SIGKILL)");
     expect(137, "rank 0: TSR_ERR_DEAD after a moment: rank 2 died");
     expect(137, "rank 1: TSR_ERR_DEAD after a moment: rank 2 died");
+    RUN("-n", "3", child, "killed_sending");
+    expect(137, "rank 0: TSR_ERR_DEAD after a moment: rank 2 died");
+    expect(137, "rank 1: TSR_ERR_DEAD after a moment: rank 2 died");
     RUN("-n", "3", "--timeout", "10", child, "never");
     expect(1, "rank 1 died");
     RUN("-n", "2", "--timeout", "0.5", "sh", "-c", "[ $RANK = 0 ] && exec $0; sleep 9", child);

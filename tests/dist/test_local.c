@@ -504,7 +504,12 @@ static tsr_status tiny_body(tsr_world *w, void *arg)
     TSRI_TRY(all_ranks(w, 0, &g));
     TSRI_TRY(tsri_region_alloc(&w->region, 64, (void **)&src));
     TSRI_TRY(tsri_region_alloc(&w->region, 64, (void **)&dst));
-    const tsri_segment s = {src, dst, TSR_F32, TSR_DIMS(3), -1, -1};
+    const tsri_segment s = {.src = src,
+                            .dst = dst,
+                            .dtype = TSR_F32,
+                            .shape = TSR_DIMS(3),
+                            .src_axis = -1,
+                            .dst_axis = -1};
     for (int i = 0; i < calls; i++) {
         tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE,
                        .nseg = 1,

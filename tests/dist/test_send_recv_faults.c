@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What members of a SEND_RECV are told when one of them goes another way, leaves, or is wrong. */
+#include "src/comm/comm.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define CHECK(cond)                                                                             \
+    do {                                                                                        \
+        if (!(cond))                                                                            \
+            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %s", __FILE__, __LINE__, \
+                             #cond, tsr_last_error());                                          \
+    } while (0)
+#define CHECK_TEXT(part) CHECK(strstr(tsr_last_error(), part))
+
+enum { N = 32, RANKS = 4 };
+
+static const tsr_world_opts small = {
+    .size = sizeof small, .arena_bytes = 1 << 20, .timeout_s = 20, .threads = 1};
+
+static void spawn_ok(int n, tsr_rank_fn *fn, void *arg)
+{
+    tsr_status status = tsr_spawn_with(n, fn, arg, &small);
+    if (status != TSR_OK)
+        fail_msg("%d ranks: %s: %s", n, tsr_status_name(status), tsr_last_error());
+}
+
+/* 0 gives to 1, 1 gives to 2, 3 does nothing. */
+typedef struct chain {
+    tsri_group *g;
+    int from;
+    tsri_pull pull;
+    tsri_segment seg[2];
+    tsri_coll coll;
+} chain;
+
+static tsr_status make_chain(tsr_world *w, int lane, chain *c)
+{
+    const int ranks[RANKS] = {0, 1, 2, 3};
+    float *mem = (float *)(void *)w->region.base;
+    c->from = w->rank - 1;
+    c->pull = (tsri_pull){
+        .ndim = 1, .length = {N}, .src_step = {1}, .dst_step = {1}, .nsrc = 1, .src = &c->from};
+    c->seg[0] = (tsri_segment){.src = w->rank < 2 ? mem : NULL,
+                               .dst = mem + N,
+                               .dtype = TSR_F32,
+                               .shape = TSR_DIMS(N),
+                               .src_axis = -1,
+                               .dst_axis = -1,
+                               .npulls = w->rank == 1 || w->rank == 2,
+                               .pulls = &c->pull,
+                               .dst_count = N};
+    c->seg[1] = (tsri_segment){.dtype = TSR_F32, .shape = TSR_DIMS(N)};
+    c->coll = (tsri_coll){.kind = TSRI_COLL_SEND_RECV,
+                          .nseg = 1,
+                          .seg = c->seg,
+                          .what = "stage 1",
+                          .loc = {"a/stages.c", 12}};
+    return w->comm->ops->group(w->comm, w->nranks, ranks, lane, &c->g);
+}
+
+/* The first error of a call, and which half it came from: 1, 2 or 3; 0 for none. */
+static tsr_status whole_call(tsr_world *w, const chain *c, int *out_half)
+{
+    tsri_ticket t;
+    *out_half = 1;
+    TSRI_TRY(w->comm->ops->start(c->g, &c->coll, &t));
+    *out_half = 2;
+    TSRI_TRY(w->comm->ops->finish(c->g, &t));
+    *out_half = 3;
+    TSRI_TRY(w->comm->ops->release(c->g, &t));
+    *out_half = 0;
+    return TSR_OK;
+}
+
+/* --- disagreement ----------------------------------------------------------------------------- */
+
+typedef enum deviation { SHAPE, DTYPE, OP, SEGMENTS, NAME, KIND, DEVIATIONS } deviation;
+
+static void deviate(tsr_world *w, chain *c, deviation how)
+{
+    switch (how) {
+    case SHAPE:
+        c->seg[0].shape = TSR_DIMS(N + 1);
+        break;
+    case DTYPE:
+        c->seg[0].dtype = TSR_I32;
+        break;
+    case OP:
+        c->coll.op = TSR_REDUCE_MAX;
+        break;
+    case SEGMENTS:
+        c->coll.nseg = 2;
+        break;
+    case NAME:
+        c->coll.what = "stage 2";
+        break;
+    default:
+        c->coll.kind = TSRI_COLL_ALL_REDUCE;
+        c->seg[0].src = w->region.base;
+        break;
+    }
+}
+
+/* Every rank deviates in every way; each time all ranks get an error for that call. */
+static tsr_status mismatch_body(tsr_world *w, void *arg)
+{
+    static const char *const theirs[DEVIATIONS] = {"f32 [33]",   "i32 [32]", "max",
+                                                   "2 segments", "stage 2",  "all_reduce"};
+    (void)arg;
+    for (int who = 0; who < RANKS; who++)
+        for (int how = 0; how < DEVIATIONS; how++) {
+            chain c, other;
+            char rank[16];
+            int half, lane = 2 + who * DEVIATIONS + how;
+            TSRI_TRY(make_chain(w, lane, &c));
+            TSRI_TRY(whole_call(w, &c, &half));
+            if (w->rank == who)
+                deviate(w, &c, (deviation)how);
+            CHECK(whole_call(w, &c, &half) == TSR_ERR_MISMATCH);
+            snprintf(rank, sizeof rank, "rank %d is at", who);
+            CHECK_TEXT("ranks disagree");
+            CHECK_TEXT(rank);
+            CHECK_TEXT(theirs[how]);
+            CHECK_TEXT("send_recv #2 'stage 1' (stages.c:12)");
+            /* That group is over, others are not. */
+            CHECK(whole_call(w, &c, &half) == TSR_ERR_MISMATCH && half == 1);
+            TSRI_TRY(make_chain(w, 0, &other));
+            TSRI_TRY(whole_call(w, &other, &half));
+        }
+    return TSR_OK;
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    spawn_ok(RANKS, mismatch_body, NULL);
+}
+
+/* Calls before the one that disagrees are not touched by it, however late they are released. */
+static tsr_status before_body(tsr_world *w, void *arg)
+{
+    (void)arg;
+    chain c, bad;
+    tsri_ticket first, second;
+    int half;
+    TSRI_TRY(make_chain(w, 0, &c));
+    bad = c;
+    bad.coll.seg = bad.seg;
+    bad.seg[0].shape = TSR_DIMS(w->rank == 0 ? 7 : N);
+    TSRI_TRY(w->comm->ops->start(c.g, &c.coll, &first));
+    tsr_status started = w->comm->ops->start(c.g, &bad.coll, &second), status = started;
+    TSRI_TRY(w->comm->ops->finish(c.g, &first));
+    if (started == TSR_OK)
+        status = w->comm->ops->finish(c.g, &second);
+    CHECK(w->rank != 1 || status == TSR_ERR_MISMATCH); /* it reads from rank 0 */
+    CHECK(status == TSR_OK || status == TSR_ERR_MISMATCH);
+    TSRI_TRY(w->comm->ops->release(c.g, &first));
+    CHECK(started || w->comm->ops->release(c.g, &second) == TSR_ERR_MISMATCH);
+    CHECK(whole_call(w, &c, &half) == TSR_ERR_MISMATCH && half == 1);
+    return TSR_OK;
+}
+
+static void test_before(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        spawn_ok(RANKS, before_body, NULL);
+}
+
+/* Reads of what is not given, or does not exist: the giver is told too. */
+static tsr_status nothing_body(tsr_world *w, void *arg)
+{
+    (void)arg;
+    chain c;
+    int half;
+    TSRI_TRY(make_chain(w, 0, &c));
+    if (w->rank == 1)
+        c.seg[0].src = NULL;
+    CHECK(whole_call(w, &c, &half) == TSR_ERR_MISMATCH);
+    CHECK_TEXT("send_recv #1 'stage 1' (stages.c:12), segment 0");
+    CHECK_TEXT("rank 2 reads from rank 1, which gives nothing");
+    TSRI_TRY(make_chain(w, 1, &c));
+    if (w->rank == 1)
+        c.pull.src_at = (int64_t)1 << 18; /* of f32, from the start of an arena of 1 MiB */
+    CHECK(whole_call(w, &c, &half) == TSR_ERR_MISMATCH);
+    CHECK_TEXT("rank 1 reads from rank 0, beyond the end of its arena");
+    TSRI_TRY(make_chain(w, 2, &c));
+    if (w->rank == 1)
+        c.pull.src_at = ((int64_t)1 << 18) - N; /* the very last */
+    return whole_call(w, &c, &half);
+}
+
+static void test_nothing_given(void **state)
+{
+    (void)state;
+    spawn_ok(RANKS, nothing_body, NULL);
+}
+
+/* --- gone, late, failed ----------------------------------------------------------------------- */
+
+/* Rank 1 leaves before the call (0), or within it, having given and not taken (1), or fails (2). */
+static tsr_status leaves_body(tsr_world *w, void *arg)
+{
+    int how = *(int *)arg, half;
+    chain c;
+    tsri_ticket t;
+    TSRI_TRY(make_chain(w, 0, &c));
+    TSRI_TRY(whole_call(w, &c, &half));
+    if (w->rank == 1) {
+        if (how == 1)
+            TSRI_TRY(w->comm->ops->start(c.g, &c.coll, &t));
+        usleep(100000);
+        return how == 2 ? tsri_fail(TSR_ERR_IO, "can't read 'data.bin'") : TSR_OK;
+    }
+    tsr_status status = whole_call(w, &c, &half);
+    CHECK(status == (how == 2 ? TSR_ERR_REMOTE : TSR_ERR_DEAD));
+    CHECK(half == (w->rank == 2 && how != 1 ? 2 : 3));
+    if (how == 2) {
+        CHECK_TEXT("rank 1 failed: can't read 'data.bin'");
+        return status;
+    }
+    CHECK_TEXT("rank 1 has left");
+    CHECK_TEXT("send_recv #2 'stage 1' (stages.c:12)");
+    return TSR_OK;
+}
+
+static void test_gone(void **state)
+{
+    (void)state;
+    int how[] = {0, 1, 2};
+    spawn_ok(RANKS, leaves_body, &how[0]);
+    spawn_ok(RANKS, leaves_body, &how[1]);
+    assert_int_equal(tsr_spawn_with(RANKS, leaves_body, &how[2], &small), TSR_ERR_IO);
+    assert_string_equal(tsr_last_error(), "rank 1: can't read 'data.bin'");
+}
+
+static tsr_status late_body(tsr_world *w, void *arg)
+{
+    (void)arg;
+    chain c;
+    int half;
+    TSRI_TRY(make_chain(w, 0, &c));
+    if (w->rank == 1) {
+        usleep(900000);
+        return TSR_OK;
+    }
+    CHECK(whole_call(w, &c, &half) == TSR_ERR_TIMEOUT);
+    CHECK(half == (w->rank == 2 ? 2 : 3));
+    CHECK_TEXT(w->rank == 2 ? "rank 1 did not come to send_recv #1 'stage 1' (stages.c:12)"
+                            : "rank 1 did not finish send_recv #1 'stage 1' (stages.c:12)");
+    CHECK_TEXT("it has not come to any call of this group yet");
+    usleep(500000); /* who left at once would be missed by the others */
+    return TSR_OK;
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    tsr_world_opts o = small;
+    o.timeout_s = 0.2;
+    if (tsr_spawn_with(RANKS, late_body, NULL, &o) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+}
+
+/* --- wrong --------------------------------------------------------------------------------------
+ */
+
+typedef struct wrong {
+    const char *text;
+    tsri_pull pull; /* of 32 f32 from member 0 (this rank) and 1 */
+    bool src_null, dst_null, src_outside, src_is_dst;
+} wrong;
+
+static const wrong wrongs[] = {
+    {.text = "pull 0 has 0 sources", .pull = {.nsrc = 0}},
+    {.text = "pull 0 has 3 sources", .pull = {.nsrc = 3}},
+    {.text = "pull 0 has 9 axes", .pull = {.nsrc = 1, .ndim = 9}},
+    {.text = "length -1", .pull = {.nsrc = 1, .ndim = 1, .length = {-1}}},
+    {.text = "dst_step 0", .pull = {.nsrc = 1, .ndim = 1, .length = {2}}},
+    {.text = "writes elements 0 to 32 of dst, which has 32",
+     .pull = {.nsrc = 1, .ndim = 1, .length = {33}, .src_step = {1}, .dst_step = {1}}},
+    {.text = "writes elements -1 to 1 of dst",
+     .pull = {.nsrc = 1, .ndim = 1, .length = {3}, .dst_step = {-1}, .dst_at = 1}},
+    {.text = "reads element -2",
+     .pull = {.nsrc = 1, .ndim = 1, .length = {3}, .src_step = {-1}, .dst_step = {1}}},
+    {.text = "reads this rank's src, which is NULL", .pull = {.nsrc = 1}, .src_null = true},
+    {.text = "dst is NULL", .pull = {.nsrc = 1}, .dst_null = true},
+    {.text = "outside of this rank's arena", .pull = {.nsrc = 1}, .src_outside = true},
+    {.text = "overlap", .pull = {.nsrc = 1, .src_at = 3}, .src_is_dst = true},
+};
+
+static tsr_status wrong_body(tsr_world *w, void *arg)
+{
+    (void)arg;
+    static float outside[N];
+    const int ranks[2] = {0, 1}, own_first[2] = {w->rank, 1 - w->rank}, nobody[1] = {2};
+    float *mem = (float *)(void *)w->region.base;
+    tsri_group *g;
+    tsri_ticket t;
+    TSRI_TRY(w->comm->ops->group(w->comm, 2, ranks, 0, &g));
+    for (size_t i = 0; i <= sizeof wrongs / sizeof *wrongs; i++) {
+        bool beyond = i == sizeof wrongs / sizeof *wrongs;
+        wrong x = beyond ? (wrong){.text = "reads member 2 of a group of 2", .pull = {.nsrc = 1}}
+                         : wrongs[i];
+        x.pull.src = beyond ? nobody : own_first;
+        tsri_segment s = {.src = x.src_null      ? NULL
+                                 : x.src_outside ? outside
+                                 : x.src_is_dst  ? mem + N - 3
+                                                 : mem,
+                          .dst = x.dst_null ? NULL : mem + N,
+                          .dtype = TSR_F32,
+                          .shape = TSR_DIMS(N),
+                          .npulls = 1,
+                          .pulls = &x.pull,
+                          .dst_count = N};
+        tsri_coll c = {.kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &s, .what = "x"};
+        CHECK(w->comm->ops->start(g, &c, &t) == TSR_ERR_INVALID);
+        CHECK_TEXT("send_recv 'x', segment 0");
+        CHECK_TEXT(x.text);
+    }
+    /* They left no trace. */
+    const tsri_pull p = {.nsrc = 2, .src = own_first};
+    tsri_segment s = {
+        .src = mem, .dst = mem + N, .dtype = TSR_F32, .npulls = 1, .pulls = &p, .dst_count = 1};
+    const tsri_coll c = {.kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &s, .what = "x"};
+    mem[0] = (float)w->rank + 1;
+    TSRI_TRY(w->comm->ops->start(g, &c, &t));
+    TSRI_TRY(w->comm->ops->finish(g, &t));
+    CHECK(mem[N] == 3);
+    return w->comm->ops->release(g, &t);
+}
+
+static void test_wrong(void **state)
+{
+    (void)state;
+    spawn_ok(2, wrong_body, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_before),
+        cmocka_unit_test(test_nothing_given), cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_late),          cmocka_unit_test(test_wrong),
+    };
+    return cmocka_run_group_tests_name("send_recv_faults", tests, NULL, NULL);
+}
