@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/comm/measure.h"
+#include "src/comm/arena.h"
+#include "src/comm/comm.h"
+#include "src/core/clock.h"
+
+#include <string.h>
+
+enum { TRIES = 7, TINY_CALLS = 100 };
+static const size_t most_bytes = (size_t)8 << 20, least_bytes = (size_t)64 << 10;
+
+/* src and dst: `bytes` each, both in the region. */
+typedef struct bench {
+    tsr_world *world;
+    tsri_group *group;
+    char *src, *dst;
+    size_t bytes;
+} bench;
+
+static tsr_status call(const bench *b, const tsri_coll *c)
+{
+    const tsri_comm_ops *ops = b->world->comm->ops;
+    tsri_ticket t;
+    TSRI_TRY(ops->start(b->group, c, &t));
+    TSRI_TRY(ops->finish(b->group, &t));
+    return ops->release(b->group, &t);
+}
+
+static tsr_status tiny_calls(const bench *b)
+{
+    const tsri_segment s = {.src = b->src,
+                            .dst = b->dst,
+                            .dtype = TSR_DTYPE_F32,
+                            .shape = TSR_DIMS(1),
+                            .src_axis = -1,
+                            .dst_axis = -1};
+    const tsri_coll c = {
+        .kind = TSRI_COLL_ALL_REDUCE, .nseg = 1, .seg = &s, .what = "measuring latency"};
+    for (int i = 0; i < TINY_CALLS; i++)
+        TSRI_TRY(call(b, &c));
+    return TSR_OK;
+}
+
+static tsr_status read_peer(const bench *b)
+{
+    const int next = (b->group->index + 1) % b->group->nranks;
+    int64_t count = (int64_t)b->bytes;
+    const tsri_pull p = {
+        .ndim = 1, .length = {count}, .src_step = {1}, .dst_step = {1}, .nsrc = 1, .src = &next};
+    const tsri_segment s = {.src = b->src,
+                            .dst = b->dst,
+                            .dtype = TSR_DTYPE_U8,
+                            .shape = TSR_DIMS(count),
+                            .npulls = 1,
+                            .pulls = &p,
+                            .dst_count = count};
+    const tsri_coll c = {
+        .kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &s, .what = "measuring bandwidth"};
+    return call(b, &c);
+}
+
+static tsr_status copy_own(const bench *b)
+{
+    memcpy(b->dst, b->src, b->bytes);
+    return TSR_OK;
+}
+
+/* The shortest time of some, each from where all ranks are ready. The first is for warming up. */
+static tsr_status best_of(const bench *b, tsr_status (*fn)(const bench *b), double *out_s)
+{
+    *out_s = 0;
+    for (int i = 0; i <= TRIES; i++) {
+        TSRI_TRY(tsr_world_barrier(b->world));
+        double start = tsri_now_s();
+        TSRI_TRY(fn(b));
+        double s = tsri_now_s() - start;
+        if (i == 1 || (i > 1 && s < *out_s))
+            *out_s = s;
+    }
+    return TSR_OK;
+}
+
+/* Seconds of: a tiny call, reading the buffer from a peer, copying it. Of the slowest rank. */
+enum { TINY, READ, COPY, FIGURES };
+
+static tsr_status measure(const bench *b, double s[FIGURES])
+{
+    const double least_s = 1e-9; /* a clock may stand still for once */
+    double all[TSRI_ARENA_MAX_RANKS][FIGURES];
+    memset(b->src, 1, b->bytes);
+    memset(b->dst, 0, b->bytes);
+    TSRI_TRY(best_of(b, tiny_calls, &s[TINY]));
+    TSRI_TRY(best_of(b, read_peer, &s[READ]));
+    TSRI_TRY(best_of(b, copy_own, &s[COPY]));
+    TSRI_TRY(b->world->comm->ops->exchange(b->world->comm, s, FIGURES * sizeof *s, all));
+    for (int k = 0; k < FIGURES; k++) {
+        s[k] = least_s;
+        for (int r = 0; r < b->world->nranks; r++)
+            s[k] = all[r][k] > s[k] ? all[r][k] : s[k];
+    }
+    return TSR_OK;
+}
+
+/* What all ranks have room for: the least of what each has. */
+static tsr_status agree_on_bytes(tsr_world *world, size_t *out_bytes)
+{
+    const tsri_region *region = &world->region;
+    uint64_t mine = (region->top - region->plan_bytes) / 2 / 64 * 64, all[TSRI_ARENA_MAX_RANKS];
+    if (mine > most_bytes)
+        mine = most_bytes;
+    TSRI_TRY(world->comm->ops->exchange(world->comm, &mine, sizeof mine, all));
+    for (int r = 0; r < world->nranks; r++)
+        mine = all[r] < mine ? all[r] : mine;
+    if (mine < least_bytes)
+        return tsri_fail(TSR_ERR_NO_MEMORY,
+                         "measuring needs %zu bytes of each rank's arena; one has %llu free",
+                         2 * least_bytes, 2 * (unsigned long long)mine);
+    *out_bytes = (size_t)mine;
+    return TSR_OK;
+}
+
+tsr_status tsri_comm_measure(tsr_world *world, double *out_latency_s, double *out_bytes_per_s,
+                             double *out_local_bytes_per_s)
+{
+    int ranks[TSRI_ARENA_MAX_RANKS];
+    void *src, *dst;
+    double s[FIGURES];
+    bench b = {.world = world};
+    if (world->is_virtual)
+        return tsri_fail(TSR_ERR_STATE, "measuring a virtual world: its ranks do not exist");
+    for (int i = 0; i < world->nranks; i++)
+        ranks[i] = i;
+    TSRI_TRY(world->comm->ops->group(world->comm, world->nranks, ranks, 0, &b.group));
+    TSRI_TRY(agree_on_bytes(world, &b.bytes));
+    TSRI_TRY(tsri_region_alloc(&world->region, b.bytes, &src));
+    tsr_status status = tsri_region_alloc(&world->region, b.bytes, &dst);
+    if (status == TSR_OK) {
+        b.src = src;
+        b.dst = dst;
+        status = measure(&b, s);
+        tsri_region_free(&world->region, dst, b.bytes);
+    }
+    tsri_region_free(&world->region, src, b.bytes);
+    if (status != TSR_OK)
+        return status;
+    *out_latency_s = s[TINY] / TINY_CALLS;
+    *out_bytes_per_s = (double)b.bytes / s[READ];
+    *out_local_bytes_per_s = 2 * (double)b.bytes / s[COPY];
+    return TSR_OK;
+}
