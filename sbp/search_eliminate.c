@@ -113,17 +113,9 @@ static tsr_status add_factor(eliminator *el, int v, const double *table, double 
 /* The edge's table with the node that goes first outermost. */
 static tsr_status add_edge(eliminator *el, const tsri_sg_edge *e)
 {
-    bool swap = el->pos[e->u] > el->pos[e->v];
-    int ku = el->g->k[e->u], kv = el->g->k[e->v];
-    if (!swap)
+    if (el->pos[e->u] < el->pos[e->v])
         return add_factor(el, e->u, e->cost, NULL, 1, &e->v);
-    double *table = new_table(el, (double)ku * kv);
-    if (!table)
-        return TSR_ERR_NO_MEMORY;
-    for (int i = 0; i < ku; i++)
-        for (int j = 0; j < kv; j++)
-            table[(int64_t)j * ku + i] = e->cost[(int64_t)i * kv + j];
-    return add_factor(el, e->v, table, table, 1, &e->u);
+    return add_factor(el, e->v, e->flip, NULL, 1, &e->u);
 }
 
 /* An edge to a fixed node is a cost of the other. */

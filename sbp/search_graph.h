@@ -1,39 +1,93 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the inference search: the reduced graph, the order of elimination, and elimination itself.
+ * Inside the inference search: reductions, the core that they leave, the order of elimination,
+ * elimination itself, and the dual bound.
  *
- * A forbidden entry is not INFINITY here but `forbid`, larger than any feasible total can differ
- * by: so sums stay finite, "least forbidden" is meaningful to the local search, and an answer is
- * feasible just when its cost is below forbid - range.
+ * A forbidden entry of the core is not INFINITY but `forbid`, larger than any feasible total can
+ * differ by: so sums stay finite, "least forbidden" is meaningful to the local search, and an
+ * answer is feasible just when its cost is below forbid - range.
  */
 #ifndef TESSERA_SBP_SEARCH_GRAPH_H
 #define TESSERA_SBP_SEARCH_GRAPH_H
 
 #include "sbp/search.h"
+#include "sbp/search_memo.h"
+
+/* --- reductions --- */
+
+typedef struct tsri_sr_edge {
+    int u, v, m; /* m: the memo's number of [k(u)][k(v)]; m < 0: gone */
+} tsri_sr_edge;
+
+typedef struct tsri_sr_node {
+    int k;           /* strategies left */
+    int cost, use;   /* vectors; use < 0: none */
+    const int *orig; /* [k] the problem's numbers of those left, ascending */
+    int *edges;      /* those that are gone too */
+    int nedges, cap;
+    bool gone, queued;
+} tsri_sr_node;
+
+typedef struct tsri_sr_record tsri_sr_record; /* a node that was eliminated */
+
+/* The problem while it shrinks. Nodes keep their numbers. */
+typedef struct tsri_sreducer {
+    const tsri_search_problem *p;
+    tsri_pool *pool;
+    tsri_smemo memo;
+    tsri_sr_node *nodes;
+    tsri_sr_edge *edges;
+    int nedges, cedges;
+    tsri_sr_record *records;
+    int *queue; /* ring of n nodes */
+    int head, waiting;
+    int *pending; /* heap of nodes of degree 0..2, least work first */
+    int npending;
+    double *weight;  /* [n] of those */
+    double constant; /* cost of what is gone */
+    double forbid;
+    double range; /* no feasible total is larger */
+    bool empty;   /* nothing feasible is left */
+} tsri_sreducer;
+
+/* price: seconds per byte of usage of each node, on top of its costs; NULL: none. TSR_ERR_INVALID:
+ * see tsri_search. keep_usage: strategies' usages matter by themselves, so only nodes without are
+ * eliminated. */
+tsr_status tsri_sr_start(tsri_sreducer *r, tsri_pool *pool, const tsri_search_problem *problem,
+                         const double *price, bool keep_usage);
+
+/* Drops what is forbidden or dominated, fixes and folds what does not couple, eliminates nodes of
+ * degree 0 to 2; until none is left. */
+tsr_status tsri_sr_run(tsri_sreducer *r);
+
+/* Keeps only those strategies of a node. */
+tsr_status tsri_sr_restrict(tsri_sreducer *r, int v, const int *index, int count);
+
+/* choice[n]: the problem's strategies of the nodes not gone; adds the best of the others. */
+tsr_status tsri_sr_complete(tsri_sreducer *r, int *choice);
+
+/* --- the core --- */
 
 typedef struct tsri_sg_edge {
-    int u, v;     /* nodes, u < v; at most one edge joins a pair */
-    double *cost; /* [k(u)][k(v)] */
+    int u, v;           /* nodes, u < v; at most one edge joins a pair */
+    const double *cost; /* [k(u)][k(v)] */
+    const double *flip; /* [k(v)][k(u)] */
 } tsri_sg_edge;
 
-/* Same nodes as the problem; a node with one strategy left has no edges. */
 typedef struct tsri_sgraph {
     int n, nedges;
-    int *k;        /* [n] strategies left, >= 1 */
-    double **cost; /* [n][k] */
-    int **orig;    /* [n][k] the problem's numbers of those left, ascending */
+    int *k;              /* [n] >= 1 */
+    const double **cost; /* [n][k] */
     tsri_sg_edge *edges;
     int *adj_start; /* [n + 1] */
     int *adj;       /* edge numbers of node v: adj[adj_start[v] .. adj_start[v + 1]) */
+    int *node;      /* [n] the reducer's number */
     double forbid;
     double range; /* no feasible total is larger */
-    bool empty;   /* reductions proved that nothing is feasible */
 } tsri_sgraph;
 
-/* Merges parallel edges; drops strategies that are forbidden with all of a neighbour's, or
- * dominated; folds fixed nodes and edges that don't couple into node costs. TSR_ERR_INVALID: see
- * tsri_search. */
-tsr_status tsri_sg_build(tsri_pool *pool, const tsri_search_problem *problem, tsri_sgraph *out);
+/* What the reducer has left. */
+tsr_status tsri_sg_build(tsri_pool *pool, tsri_sreducer *r, tsri_sgraph *out);
 
 /* An order of elimination with no table above `limit` entries, once the nodes of `cut` are fixed.
  */
@@ -64,8 +118,46 @@ tsr_status tsri_sg_eliminate(tsri_mem *mem, const tsri_sgraph *g, const tsri_sg_
 
 double tsri_sg_cost(const tsri_sgraph *g, const int *choice);
 
-/* Exactly, or the best that was found: result->exact and ->tables. */
-tsr_status tsri_sg_solve(tsri_mem *mem, const tsri_sgraph *g, double limit, int *choice,
-                         tsri_search_result *result);
+/*
+ * The dual: sequential tree-reweighted message passing (Kolmogorov 2006) along the order of nodes.
+ * Messages move costs between nodes and edges without changing any total, so that the sum of all
+ * minima, a lower bound, rises. A strategy whose least excess over the bound exceeds what is
+ * between the bound and `upper` is dropped: it is in no better assignment.
+ */
+typedef struct tsri_sg_dual {
+    const tsri_sgraph *g;
+    double **cost;         /* [n][k] node costs; INFINITY where dropped */
+    double **to_u, **to_v; /* [nedges] messages to its ends */
+    double *share;         /* [n] of a node's excess that each chain through it gets */
+    double *sum, *part;    /* scratch of the widest node */
+    double lower, upper;
+    double slack; /* what rounding may make of equal sums */
+    double pass;  /* additions of one iteration */
+    int64_t left; /* strategies not dropped, all nodes together */
+} tsri_sg_dual;
+
+tsr_status tsri_sg_dual_start(tsri_pool *pool, const tsri_sgraph *g, tsri_sg_dual *out);
+/* One pass forth, which guesses choice[n], and one back, which raises `lower`. */
+void tsri_sg_dual_step(tsri_sg_dual *d, int *choice);
+
+/* --- solving --- */
+
+/* Improves choice[], of tsri_sg_cost `*cost`, by at most `work` additions. */
+tsr_status tsri_sg_improve(tsri_mem *mem, const tsri_sgraph *g, double limit, double work,
+                           int *choice, double *cost);
+
+/* A plan whose tables fit together, not just each. */
+tsr_status tsri_sg_plan_within(tsri_pool *pool, const tsri_sgraph *g, double limit, double entries,
+                               const int *uses, tsri_sg_plan *out);
+
+/* Assignments of the plan's cut; at most 1e18. */
+double tsri_sg_combinations(const tsri_sgraph *g, const tsri_sg_plan *plan);
+/* The best over all of them. trial[n] is scratch. */
+tsr_status tsri_sg_enumerate(tsri_mem *mem, const tsri_sgraph *g, const tsri_sg_plan *plan,
+                             double limit, int *trial, int *choice);
+
+/* The search without a limit, at prices, which cost and bound include. */
+tsr_status tsri_search_priced(const tsri_search_problem *problem, const double *price, int *choice,
+                              tsri_search_result *result);
 
 #endif

@@ -1,31 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the problem to the reduced graph. */
+/* From the problem to its core. */
 #include "sbp/search_graph.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A node seen from its edges: the neighbour, and its cost table as [own strategy][neighbour's]. */
-typedef struct side {
-    const double *cost;
-    int64_t own, other; /* strides */
-    int node;
-} side;
+/* Additions of domination per node of the problem: it is optional. */
+#define DOMINATION_WORK 60000.0
 
-/* The graph at its full size, with the strategies still alive. */
-typedef struct reducer {
-    const tsri_search_problem *p;
-    tsri_pool *pool;
-    tsri_sgraph *g;
-    int **alive;  /* [n][left[v]] strategies, ascending */
-    int *left;    /* [n] */
-    side *sides;  /* of node v at adj_start[v] */
-    int *best;    /* scratch of dominance: [strategy][side], the partner that it likes most */
-    int *queue;   /* ring of n nodes */
-    bool *queued; /* [n] */
-    int head, waiting;
-    int64_t visits; /* left; reductions are optional, so their time is bounded */
-} reducer;
+struct tsri_sr_record {
+    tsri_sr_record *next; /* the one eliminated before */
+    int v, cost, nsides;
+    const int *orig;
+    int m[2], other[2]; /* [own][other's] */
+    const int *other_orig[2];
+    int other_k[2];
+};
 
 #define NEED(p)                       \
     do {                              \
@@ -33,8 +23,8 @@ typedef struct reducer {
             return TSR_ERR_NO_MEMORY; \
     } while (0)
 
-static tsr_status check_entries(const float *cost, int64_t count, double *range, const char *what,
-                                int number)
+static tsr_status check_entries(const float *cost, int64_t count, double *out_most,
+                                const char *what, int number)
 {
     float most = 0.0f;
     for (int64_t i = 0; i < count; i++) {
@@ -46,23 +36,39 @@ static tsr_status check_entries(const float *cost, int64_t count, double *range,
         if (fabsf(c) > most && c != INFINITY)
             most = fabsf(c);
     }
-    *range += most;
+    *out_most = most;
     return TSR_OK;
 }
 
-static tsr_status check_problem(const tsri_search_problem *p, double *range)
+static tsr_status check_node(const tsri_search_problem *p, int v, double *range)
 {
-    if (p->nnodes < 0 || p->nedges < 0 || p->max_table < 0)
+    const tsri_search_node *x = &p->nodes[v];
+    double most = 0.0;
+    if (x->nstrat < 1)
         return tsri_fail(TSR_ERR_INVALID,
-                         "search: %d nodes, %d edges, max_table %lld: none may be negative",
-                         p->nnodes, p->nedges, (long long)p->max_table);
-    for (int v = 0; v < p->nnodes; v++) {
-        if (p->nodes[v].nstrat < 1)
+                         "search: node %d has %d strategies; each needs at least one", v,
+                         x->nstrat);
+    TSRI_TRY(check_entries(x->cost, x->nstrat, &most, "node", v));
+    *range += most;
+    if (x->usage && x->first > x->last)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "search: node %d uses memory from time %d to %d; legal is first <= last",
+                         v, x->first, x->last);
+    for (int s = 0; s < x->nstrat && x->usage; s++)
+        if (x->usage[s] < 0)
             return tsri_fail(TSR_ERR_INVALID,
-                             "search: node %d has %d strategies; each needs at least one", v,
-                             p->nodes[v].nstrat);
-        TSRI_TRY(check_entries(p->nodes[v].cost, p->nodes[v].nstrat, range, "node", v));
-    }
+                             "search: node %d: usage %d is %lld bytes; legal is 0 or more", v, s,
+                             (long long)x->usage[s]);
+    return TSR_OK;
+}
+
+static tsr_status check_problem(const tsri_search_problem *p)
+{
+    if (p->nnodes < 0 || p->nedges < 0 || p->max_table < 0 || p->usage_limit < 0)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "search: %d nodes, %d edges, max_table %lld, usage_limit %lld: none may "
+                         "be negative",
+                         p->nnodes, p->nedges, (long long)p->max_table, (long long)p->usage_limit);
     for (int e = 0; e < p->nedges; e++) {
         int u = p->edges[e].u, v = p->edges[e].v;
         if (u < 0 || v < 0 || u >= p->nnodes || v >= p->nnodes || u == v)
@@ -70,295 +76,363 @@ static tsr_status check_problem(const tsri_search_problem *p, double *range)
                              "search: edge %d joins nodes %d and %d; legal are two different nodes "
                              "of 0..%d",
                              e, u, v, p->nnodes - 1);
-        int64_t count = (int64_t)p->nodes[u].nstrat * p->nodes[v].nstrat;
-        TSRI_TRY(check_entries(p->edges[e].cost, count, range, "edge", e));
     }
     return TSR_OK;
 }
 
-static void add_table(double *dst, const float *src, int ku, int kv, bool transpose, double forbid)
+static void enqueue(tsri_sreducer *r, int v)
 {
-    for (int i = 0; i < ku; i++)
-        for (int j = 0; j < kv; j++) {
-            float c = transpose ? src[(int64_t)j * ku + i] : src[(int64_t)i * kv + j];
-            dst[(int64_t)i * kv + j] += c == INFINITY ? forbid : c;
-        }
-}
-
-/* One edge per pair: edges are counted into the lists of their lower node, then each list is
- * walked with a mark per upper node. */
-static tsr_status merge_edges(reducer *r)
-{
-    const tsri_search_problem *p = r->p;
-    tsri_sgraph *g = r->g;
-    int n = p->nnodes;
-    int *start = tsri_pool_alloc(r->pool, ((size_t)n + 2) * sizeof(int));
-    int *list = tsri_pool_alloc(r->pool, (size_t)p->nedges * sizeof(int));
-    int *mark = tsri_pool_alloc(r->pool, (size_t)n * sizeof(int));
-    g->edges = tsri_pool_alloc(r->pool, (size_t)p->nedges * sizeof *g->edges);
-    NEED(start && list && mark && g->edges);
-    for (int e = 0; e < p->nedges; e++) {
-        int u = p->edges[e].u < p->edges[e].v ? p->edges[e].u : p->edges[e].v;
-        start[u + 2]++;
-    }
-    for (int v = 0; v < n; v++)
-        start[v + 2] += start[v + 1];
-    for (int e = 0; e < p->nedges; e++) {
-        int u = p->edges[e].u < p->edges[e].v ? p->edges[e].u : p->edges[e].v;
-        list[start[u + 1]++] = e;
-    }
-    for (int u = 0; u < n; u++) {
-        int first = g->nedges;
-        for (int i = start[u]; i < start[u + 1]; i++) {
-            const tsri_search_edge *e = &p->edges[list[i]];
-            int v = e->u == u ? e->v : e->u, ku = p->nodes[u].nstrat, kv = p->nodes[v].nstrat;
-            int at = mark[v] - 1;
-            if (at < first) {
-                at = g->nedges++;
-                mark[v] = at + 1;
-                double *cost = tsri_pool_alloc(r->pool, (size_t)ku * (size_t)kv * sizeof(double));
-                NEED(cost);
-                g->edges[at] = (tsri_sg_edge){.u = u, .v = v, .cost = cost};
-            }
-            add_table(g->edges[at].cost, e->cost, ku, kv, e->u != u, g->forbid);
-        }
-    }
-    return TSR_OK;
-}
-
-static tsr_status index_edges(tsri_pool *pool, tsri_sgraph *g)
-{
-    int *start = tsri_pool_alloc(pool, ((size_t)g->n + 2) * sizeof(int));
-    int *adj = tsri_pool_alloc(pool, (size_t)g->nedges * 2 * sizeof(int));
-    NEED(start && adj);
-    for (int e = 0; e < g->nedges; e++) {
-        start[g->edges[e].u + 2]++;
-        start[g->edges[e].v + 2]++;
-    }
-    for (int v = 0; v < g->n; v++)
-        start[v + 2] += start[v + 1];
-    for (int e = 0; e < g->nedges; e++) {
-        adj[start[g->edges[e].u + 1]++] = e;
-        adj[start[g->edges[e].v + 1]++] = e;
-    }
-    g->adj_start = start;
-    g->adj = adj;
-    return TSR_OK;
-}
-
-static void enqueue(reducer *r, int v)
-{
-    if (r->queued[v] || r->visits <= 0)
+    if (r->nodes[v].queued || r->nodes[v].gone)
         return;
-    r->queued[v] = true;
-    r->queue[(r->head + r->waiting++) % r->g->n] = v;
-    r->visits--;
+    r->nodes[v].queued = true;
+    r->queue[(r->head + r->waiting++) % r->p->nnodes] = v;
 }
 
-static tsr_status start_reducing(reducer *r)
+/* The lists of nodes hold the edges that are there, in the order of their numbers at first. */
+static tsr_status list_edge(tsri_sreducer *r, int v, int e)
+{
+    tsri_sr_node *x = &r->nodes[v];
+    if (!TSRI_PUSH(r->pool, x->edges, x->nedges, x->cap))
+        return TSR_ERR_NO_MEMORY;
+    x->edges[x->nedges++] = e;
+    return TSR_OK;
+}
+
+static void unlist_edge(tsri_sreducer *r, int v, int e)
+{
+    tsri_sr_node *x = &r->nodes[v];
+    int i = 0;
+    while (x->edges[i] != e)
+        i++;
+    x->nedges--;
+    memmove(&x->edges[i], &x->edges[i + 1], (size_t)(x->nedges - i) * sizeof(int));
+}
+
+static int other_end(const tsri_sr_edge *e, int v)
+{
+    return e->u == v ? e->v : e->u;
+}
+
+/* The edge's matrix as v sees it. */
+static int side_of(const tsri_sreducer *r, int e, int v)
+{
+    const tsri_sr_edge *x = &r->edges[e];
+    return x->u == v ? x->m : tsri_sm_flip(&r->memo, x->m);
+}
+
+/* Adds m [u][v] to the edge of the pair, or makes one. */
+static tsr_status add_edge(tsri_sreducer *r, int u, int v, int m)
+{
+    const tsri_sr_node *x = &r->nodes[r->nodes[u].nedges < r->nodes[v].nedges ? u : v];
+    for (int i = 0; i < x->nedges; i++) {
+        tsri_sr_edge *e = &r->edges[x->edges[i]];
+        if ((e->u == u && e->v == v) || (e->u == v && e->v == u)) {
+            int own = e->u == u ? e->m : tsri_sm_flip(&r->memo, e->m);
+            TSRI_TRY(tsri_sm_add(&r->memo, own, m, &own));
+            r->edges[x->edges[i]] = (tsri_sr_edge){u, v, own};
+            return TSR_OK;
+        }
+    }
+    if (!TSRI_PUSH(r->pool, r->edges, r->nedges, r->cedges))
+        return TSR_ERR_NO_MEMORY;
+    r->edges[r->nedges] = (tsri_sr_edge){u, v, m};
+    TSRI_TRY(list_edge(r, u, r->nedges));
+    return list_edge(r, v, r->nedges++);
+}
+
+static tsr_status start_node(tsri_sreducer *r, int v, double price, bool keep_usage,
+                             const int *counting, double *scratch)
+{
+    const tsri_search_node *x = &r->p->nodes[v];
+    tsri_sr_node *node = &r->nodes[v];
+    *node = (tsri_sr_node){.k = x->nstrat, .use = -1, .orig = counting};
+    double most = 0.0;
+    for (int s = 0; s < x->nstrat; s++) {
+        scratch[s] = x->cost[s];
+        if (x->usage && price > 0.0) {
+            double extra = price * (double)x->usage[s];
+            scratch[s] += extra;
+            most = extra > most ? extra : most;
+        }
+    }
+    r->range += most;
+    TSRI_TRY(tsri_sm_vector(&r->memo, scratch, x->nstrat, &node->cost));
+    if (!x->usage || !keep_usage)
+        return TSR_OK;
+    for (int s = 0; s < x->nstrat; s++)
+        scratch[s] = (double)x->usage[s];
+    return tsri_sm_vector(&r->memo, scratch, x->nstrat, &node->use);
+}
+
+static tsr_status start_edges(tsri_sreducer *r)
 {
     const tsri_search_problem *p = r->p;
-    tsri_sgraph *g = r->g;
-    size_t n = (size_t)g->n, scratch = 1;
-    r->alive = tsri_pool_alloc(r->pool, n * sizeof *r->alive);
-    r->left = tsri_pool_alloc(r->pool, n * sizeof *r->left);
-    r->queue = tsri_pool_alloc(r->pool, n * sizeof *r->queue);
-    r->queued = tsri_pool_alloc(r->pool, n * sizeof *r->queued);
-    r->sides = tsri_pool_alloc(r->pool, (size_t)g->nedges * 2 * sizeof *r->sides);
-    NEED(r->alive && r->left && r->queue && r->queued && r->sides);
-    r->visits = (int64_t)g->n * 6;
-    for (int v = 0; v < g->n; v++) {
-        int k = p->nodes[v].nstrat;
-        r->alive[v] = tsri_pool_alloc(r->pool, (size_t)k * sizeof(int));
-        NEED(r->alive[v]);
-        for (int s = 0; s < k; s++)
-            if (p->nodes[v].cost[s] != INFINITY)
-                r->alive[v][r->left[v]++] = s;
-        g->empty |= r->left[v] == 0;
-        for (int i = g->adj_start[v]; i < g->adj_start[v + 1]; i++) {
-            const tsri_sg_edge *e = &g->edges[g->adj[i]];
-            int64_t row = p->nodes[e->v].nstrat;
-            r->sides[i] = e->u == v ? (side){e->cost, row, 1, e->v} : (side){e->cost, 1, row, e->u};
+    double *most = NULL;
+    int nmost = 0;
+    for (int i = 0; i < p->nedges; i++) {
+        const tsri_search_edge *e = &p->edges[i];
+        int rows = p->nodes[e->u].nstrat, cols = p->nodes[e->v].nstrat, m, before = nmost;
+        TSRI_TRY(tsri_sm_input(&r->memo, e->cost, rows, cols, &m));
+        /* Each table is checked when it is first met. */
+        while (nmost < r->memo.cmats) {
+            double *more = tsri_pool_alloc(r->pool, (size_t)r->memo.cmats * sizeof *more);
+            NEED(more);
+            for (nmost = 0; nmost < r->memo.cmats; nmost++)
+                more[nmost] = nmost < before ? most[nmost] : -1.0;
+            most = more;
         }
-        size_t need = (size_t)k * (size_t)(g->adj_start[v + 1] - g->adj_start[v]);
-        scratch = need > scratch ? need : scratch;
-        enqueue(r, v);
+        if (most[m] < 0.0)
+            TSRI_TRY(check_entries(e->cost, (int64_t)rows * cols, &most[m], "edge", i));
+        r->range += most[m];
+        TSRI_TRY(add_edge(r, e->u, e->v, m));
     }
-    r->best = tsri_pool_alloc(r->pool, scratch * sizeof *r->best);
-    NEED(r->best);
     return TSR_OK;
 }
 
-/* Drops the strategies of v that a neighbour forbids altogether, and notes for the others which
- * partner each likes most. */
-static void drop_forbidden(reducer *r, int v)
+tsr_status tsri_sr_start(tsri_sreducer *r, tsri_pool *pool, const tsri_search_problem *problem,
+                         const double *price, bool keep_usage)
 {
-    int first = r->g->adj_start[v], nsides = r->g->adj_start[v + 1] - first, kept = 0;
-    for (int a = 0; a < r->left[v]; a++) {
-        int s = r->alive[v][a];
-        bool legal = true;
-        for (int i = 0; i < nsides && legal; i++) {
-            const side *sd = &r->sides[first + i];
-            const int *partners = r->alive[sd->node];
-            const double *row = sd->cost + s * sd->own;
-            int arg = partners[0];
-            for (int j = 1; j < r->left[sd->node]; j++)
-                if (row[partners[j] * sd->other] < row[arg * sd->other])
-                    arg = partners[j];
-            legal = row[arg * sd->other] < r->g->forbid - r->g->range;
-            r->best[kept * nsides + i] = arg;
-        }
-        if (legal)
-            r->alive[v][kept++] = s;
+    *r = (tsri_sreducer){.p = problem, .pool = pool};
+    TSRI_TRY(check_problem(problem));
+    size_t n = (size_t)problem->nnodes;
+    int widest = 1;
+    for (int v = 0; v < problem->nnodes; v++) {
+        TSRI_TRY(check_node(problem, v, &r->range));
+        widest = problem->nodes[v].nstrat > widest ? problem->nodes[v].nstrat : widest;
     }
-    r->left[v] = kept;
-    r->g->empty |= kept == 0;
-}
-
-/* Whether no feasible assignment with strategy s of v is better than the same with t: the sum over
- * edges of t's largest loss is at most what t gains at the node (Goldstein's criterion of dead-end
- * elimination). A tie goes to the lower strategy. */
-static bool dominates(const reducer *r, int v, int t, int s, const int *best)
-{
-    int first = r->g->adj_start[v], nsides = r->g->adj_start[v + 1] - first;
-    double gain = (double)r->p->nodes[v].cost[s] - r->p->nodes[v].cost[t], loss = 0.0;
-    for (int i = 0; i < nsides; i++) {
-        const side *sd = &r->sides[first + i];
-        const double *at = sd->cost + best[i] * sd->other;
-        loss += at[t * sd->own] - at[s * sd->own];
-    }
-    /* Most pairs end here: with the partners that s likes most, s is better. */
-    if (loss > gain || (loss == gain && t > s))
-        return false;
-    double forbidden = r->g->forbid - r->g->range;
-    loss = 0.0;
-    for (int i = 0; i < nsides; i++) {
-        const side *sd = &r->sides[first + i];
-        const int *partners = r->alive[sd->node];
-        double worst = -INFINITY;
-        for (int j = 0; j < r->left[sd->node]; j++) {
-            const double *at = sd->cost + partners[j] * sd->other;
-            double cs = at[s * sd->own], d = at[t * sd->own] - cs;
-            if (cs < forbidden && d > worst)
-                worst = d;
-        }
-        loss += worst;
-    }
-    return loss < gain || (loss == gain && t < s);
-}
-
-static void drop_dominated(reducer *r, int v)
-{
-    int nsides = r->g->adj_start[v + 1] - r->g->adj_start[v];
-    int *alive = r->alive[v], count = r->left[v];
-    for (int a = 0; a < count; a++) {
-        bool drop = false;
-        for (int b = 0; b < count && !drop; b++)
-            drop = b != a && alive[b] >= 0 &&
-                   dominates(r, v, alive[b], alive[a], r->best + (int64_t)a * nsides);
-        if (drop)
-            alive[a] = -1;
-    }
-    int kept = 0;
-    for (int a = 0; a < count; a++)
-        if (alive[a] >= 0)
-            alive[kept++] = alive[a];
-    r->left[v] = kept;
-}
-
-static void reduce_domains(reducer *r)
-{
-    while (r->waiting && !r->g->empty) {
-        int v = r->queue[r->head], before = r->left[v];
-        r->head = (r->head + 1) % r->g->n;
-        r->waiting--;
-        r->queued[v] = false;
-        drop_forbidden(r, v);
-        if (r->left[v] > 1)
-            drop_dominated(r, v);
-        if (r->left[v] < before)
-            for (int i = r->g->adj_start[v]; i < r->g->adj_start[v + 1]; i++)
-                if (r->left[r->sides[i].node] > 1)
-                    enqueue(r, r->sides[i].node);
-    }
-}
-
-/* The table among those left, and whether it is a sum a(i) + b(j), exactly: then it couples
- * nothing, and its parts are added to the nodes. */
-static bool fold_edge(const tsri_sgraph *g, const tsri_sg_edge *e, const double *c)
-{
-    int ku = g->k[e->u], kv = g->k[e->v];
-    double forbidden = g->forbid - g->range;
-    bool fixed = ku == 1 || kv == 1;
-    for (int i = 0; i < ku && !fixed; i++)
-        for (int j = 0; j < kv; j++) {
-            const double *row = c + (int64_t)i * kv;
-            if (row[j] >= forbidden || row[j] + c[0] != row[0] + c[j])
-                return false;
-        }
-    double base = ku == 1 ? 0.0 : c[0];
-    for (int i = 0; i < ku && ku > 1; i++)
-        g->cost[e->u][i] += c[(int64_t)i * kv];
-    for (int j = 0; j < kv; j++)
-        g->cost[e->v][j] += c[j] - base;
-    return true;
-}
-
-static tsr_status compact(reducer *r)
-{
-    tsri_sgraph *g = r->g;
-    size_t n = (size_t)g->n;
-    g->cost = tsri_pool_alloc(r->pool, n * sizeof *g->cost);
-    NEED(g->cost);
-    g->k = r->left;
-    g->orig = r->alive;
-    for (int v = 0; v < g->n; v++) {
-        g->cost[v] = tsri_pool_alloc(r->pool, (size_t)g->k[v] * sizeof(double));
-        NEED(g->cost[v]);
-        for (int s = 0; s < g->k[v]; s++)
-            g->cost[v][s] = r->p->nodes[v].cost[g->orig[v][s]];
-    }
-    int kept = 0;
-    for (int i = 0; i < g->nedges; i++) {
-        tsri_sg_edge e = g->edges[i];
-        int ku = g->k[e.u], kv = g->k[e.v];
-        int64_t row = r->p->nodes[e.v].nstrat, at = 0;
-        /* In place: the compacted table never overtakes what is still to be read. */
-        for (int s = 0; s < ku; s++)
-            for (int t = 0; t < kv; t++)
-                e.cost[at++] = e.cost[g->orig[e.u][s] * row + g->orig[e.v][t]];
-        if (!fold_edge(g, &e, e.cost))
-            g->edges[kept++] = e;
-    }
-    g->nedges = kept;
-    return index_edges(r->pool, g);
-}
-
-tsr_status tsri_sg_build(tsri_pool *pool, const tsri_search_problem *problem, tsri_sgraph *out)
-{
-    tsri_sgraph g = {.n = problem->nnodes};
-    reducer r = {.p = problem, .pool = pool, .g = &g};
-    TSRI_TRY(check_problem(problem, &g.range));
+    TSRI_TRY(tsri_sm_init(&r->memo, pool));
+    r->memo.work = DOMINATION_WORK * (double)n;
+    r->nodes = tsri_pool_alloc(pool, n * sizeof *r->nodes);
+    r->queue = tsri_pool_alloc(pool, n * sizeof(int));
+    r->pending = tsri_pool_alloc(pool, n * sizeof(int));
+    r->weight = tsri_pool_alloc(pool, n * sizeof(double));
+    int *counting = tsri_pool_alloc(pool, (size_t)widest * sizeof(int));
+    double *scratch = tsri_pool_alloc(pool, (size_t)widest * sizeof(double));
+    NEED(r->nodes && r->queue && r->pending && r->weight && counting && scratch);
+    for (int s = 0; s < widest; s++)
+        counting[s] = s;
+    for (int v = 0; v < problem->nnodes; v++)
+        TSRI_TRY(start_node(r, v, price ? price[v] : 0.0, keep_usage, counting, scratch));
+    TSRI_TRY(start_edges(r));
     /* An infeasible total is at least forbid - range = 2 range + 1 > range. */
-    g.forbid = 3.0 * g.range + 1.0;
-    TSRI_TRY(merge_edges(&r));
-    TSRI_TRY(index_edges(pool, &g));
-    TSRI_TRY(start_reducing(&r));
-    reduce_domains(&r);
-    if (!g.empty)
-        TSRI_TRY(compact(&r));
-    *out = g;
+    r->forbid = 3.0 * r->range + 1.0;
+    for (int v = 0; v < problem->nnodes; v++)
+        enqueue(r, v);
     return TSR_OK;
 }
 
-double tsri_sg_cost(const tsri_sgraph *g, const int *choice)
+static tsr_status add_cost(tsri_sreducer *r, int v, int vector)
 {
-    double sum = 0.0;
-    for (int v = 0; v < g->n; v++)
-        sum += g->cost[v][choice[v]];
-    for (int i = 0; i < g->nedges; i++) {
-        const tsri_sg_edge *e = &g->edges[i];
-        sum += e->cost[(int64_t)choice[e->u] * g->k[e->v] + choice[e->v]];
+    return tsri_sm_add(&r->memo, r->nodes[v].cost, vector, &r->nodes[v].cost);
+}
+
+static void remove_edge(tsri_sreducer *r, int e)
+{
+    unlist_edge(r, r->edges[e].u, e);
+    unlist_edge(r, r->edges[e].v, e);
+    enqueue(r, r->edges[e].u);
+    enqueue(r, r->edges[e].v);
+    r->edges[e].m = -1;
+}
+
+static tsr_status apply(tsri_sreducer *r, int v, const tsri_smkept *kept)
+{
+    tsri_sr_node *x = &r->nodes[v];
+    int *orig = tsri_pool_alloc(r->pool, (size_t)kept->count * sizeof(int));
+    NEED(orig);
+    for (int s = 0; s < kept->count; s++)
+        orig[s] = x->orig[kept->index[s]];
+    x->orig = orig;
+    x->k = kept->count;
+    TSRI_TRY(tsri_sm_select(&r->memo, x->cost, kept, &x->cost));
+    if (x->use >= 0)
+        TSRI_TRY(tsri_sm_select(&r->memo, x->use, kept, &x->use));
+    for (int i = 0; i < x->nedges; i++) {
+        int e = x->edges[i], w = other_end(&r->edges[e], v), m = side_of(r, e, v);
+        TSRI_TRY(tsri_sm_select(&r->memo, m, kept, &m));
+        r->edges[e] = (tsri_sr_edge){v, w, m};
+        enqueue(r, w);
     }
-    return sum;
+    return TSR_OK;
+}
+
+tsr_status tsri_sr_restrict(tsri_sreducer *r, int v, const int *index, int count)
+{
+    tsri_smkept kept = {.count = count, .of = r->nodes[v].k};
+    kept.index = tsri_pool_dup(r->pool, index, (size_t)count * sizeof(int));
+    NEED(kept.index);
+    enqueue(r, v);
+    return apply(r, v, &kept);
+}
+
+/* Drops strategies of v, then edges of it that couple nothing. */
+static tsr_status shrink(tsri_sreducer *r, int v)
+{
+    tsri_sr_node *x = &r->nodes[v];
+    int *sides = tsri_pool_alloc(r->pool, (size_t)x->nedges * sizeof(int));
+    NEED(sides);
+    for (int i = 0; i < x->nedges; i++)
+        sides[i] = side_of(r, x->edges[i], v);
+    tsri_smkept kept;
+    TSRI_TRY(tsri_sm_dominate(&r->memo, x->cost, x->use, sides, x->nedges, &kept));
+    if (kept.count == 0) {
+        r->empty = true;
+        return TSR_OK;
+    }
+    if (kept.count < kept.of)
+        TSRI_TRY(apply(r, v, &kept));
+    for (int i = x->nedges - 1; i >= 0; i--) {
+        int e = x->edges[i], w = other_end(&r->edges[e], v), own, others;
+        TSRI_TRY(tsri_sm_split(&r->memo, side_of(r, e, v), &own, &others));
+        if (own < 0)
+            continue;
+        TSRI_TRY(add_cost(r, v, own));
+        TSRI_TRY(add_cost(r, w, others));
+        remove_edge(r, e);
+    }
+    return TSR_OK;
+}
+
+static void sift_pending(tsri_sreducer *r, int at)
+{
+    int *heap = r->pending, v = heap[at];
+    const double *w = r->weight;
+#define LESS(a, b) (w[a] < w[b] || (w[a] == w[b] && (a) < (b)))
+    for (; at > 0 && LESS(v, heap[(at - 1) / 2]); at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    for (;;) {
+        int child = 2 * at + 1;
+        if (child + 1 < r->npending && LESS(heap[child + 1], heap[child]))
+            child++;
+        if (child >= r->npending || !LESS(heap[child], v))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+#undef LESS
+    heap[at] = v;
+}
+
+/* weight < 0: not in the heap. A node that has become cheaper or dearer meanwhile keeps its place.
+ */
+static void maybe_pend(tsri_sreducer *r, int v)
+{
+    const tsri_sr_node *x = &r->nodes[v];
+    bool usage_matters = x->use >= 0 && x->k > 1;
+    if (x->gone || x->nedges > 2 || usage_matters || r->weight[v] != 0.0)
+        return;
+    double w = x->k;
+    for (int i = 0; i < x->nedges; i++)
+        w *= r->nodes[other_end(&r->edges[x->edges[i]], v)].k;
+    r->weight[v] = w;
+    r->pending[r->npending++] = v;
+    sift_pending(r, r->npending - 1);
+}
+
+static int take_pending(tsri_sreducer *r)
+{
+    int v = r->pending[0];
+    r->pending[0] = r->pending[--r->npending];
+    if (r->npending)
+        sift_pending(r, 0);
+    r->weight[v] = 0.0;
+    return v;
+}
+
+static tsr_status eliminate(tsri_sreducer *r, int v)
+{
+    tsri_sr_node *x = &r->nodes[v];
+    tsri_sr_record *rec = tsri_pool_alloc(r->pool, sizeof *rec);
+    NEED(rec);
+    *rec = (tsri_sr_record){
+        .next = r->records, .v = v, .cost = x->cost, .nsides = x->nedges, .orig = x->orig};
+    for (int i = 0; i < x->nedges; i++) {
+        int e = x->edges[i], w = other_end(&r->edges[e], v);
+        rec->m[i] = side_of(r, e, v);
+        rec->other[i] = w;
+        rec->other_orig[i] = r->nodes[w].orig;
+        rec->other_k[i] = r->nodes[w].k;
+    }
+    r->records = rec;
+    while (x->nedges)
+        remove_edge(r, x->edges[x->nedges - 1]);
+    x->gone = true;
+    if (rec->nsides == 0) {
+        const double *cost = tsri_sm_rows(&r->memo, x->cost);
+        NEED(cost);
+        double least = cost[0];
+        for (int s = 1; s < x->k; s++)
+            least = cost[s] < least ? cost[s] : least;
+        r->constant += least;
+        r->empty |= least == INFINITY;
+        return TSR_OK;
+    }
+    int m;
+    if (rec->nsides == 1) {
+        TSRI_TRY(tsri_sm_message(&r->memo, x->cost, rec->m[0], &m));
+        return add_cost(r, rec->other[0], m);
+    }
+    TSRI_TRY(tsri_sm_join(&r->memo, x->cost, rec->m[0], rec->m[1], &m));
+    return add_edge(r, rec->other[0], rec->other[1], m);
+}
+
+tsr_status tsri_sr_run(tsri_sreducer *r)
+{
+    while (!r->empty && (r->waiting || r->npending)) {
+        if (!r->waiting) {
+            int v = take_pending(r);
+            if (r->nodes[v].nedges <= 2)
+                TSRI_TRY(eliminate(r, v));
+            continue;
+        }
+        int v = r->queue[r->head];
+        r->head = (r->head + 1) % r->p->nnodes;
+        r->waiting--;
+        r->nodes[v].queued = false;
+        if (r->nodes[v].gone)
+            continue;
+        TSRI_TRY(shrink(r, v));
+        maybe_pend(r, v);
+    }
+    return TSR_OK;
+}
+
+static int place_of(const int *orig, int k, int strategy)
+{
+    int low = 0, high = k - 1;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (orig[mid] < strategy)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+tsr_status tsri_sr_complete(tsri_sreducer *r, int *choice)
+{
+    for (const tsri_sr_record *rec = r->records; rec; rec = rec->next) {
+        const double *cost = tsri_sm_rows(&r->memo, rec->cost), *m[2] = {NULL, NULL};
+        NEED(cost);
+        int at[2] = {0}, cols[2] = {0}, k = r->memo.mats[rec->cost].cols, best = 0;
+        double least = INFINITY;
+        for (int i = 0; i < rec->nsides; i++) {
+            m[i] = tsri_sm_rows(&r->memo, rec->m[i]);
+            NEED(m[i]);
+            cols[i] = rec->other_k[i];
+            at[i] = place_of(rec->other_orig[i], cols[i], choice[rec->other[i]]);
+        }
+        for (int s = 0; s < k; s++) {
+            double sum = cost[s];
+            for (int i = 0; i < rec->nsides; i++)
+                sum += m[i][(int64_t)s * cols[i] + at[i]];
+            if (sum < least) {
+                least = sum;
+                best = s;
+            }
+        }
+        choice[rec->v] = rec->orig[best];
+    }
+    return TSR_OK;
 }

@@ -1,315 +1,277 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Solving a reduced graph. Fixing a few nodes, the cut, leaves a graph that elimination solves
- * within the table limit; where the cut's values are few enough, all are tried, and that is exact.
- * Otherwise a relaxation (mini-buckets) gives a bound and a first answer, and two kinds of rounds
- * improve it: the best completion of a cut that keeps its present values, each time another; and
- * the exact optimum of a window, a connected part of the graph within a fixed rest.
+ * The search without a limit, in rounds: reduce; if elimination solves the core at little cost, do
+ * that; otherwise raise the dual bound and improve an assignment, drop the strategies that the gap
+ * between them excludes, and reduce again. What is left of the budget then goes to elimination with
+ * larger tables, or to more improvement. Budgets are counted in additions.
  */
 #include "sbp/search_graph.h"
 
 #include <math.h>
 #include <string.h>
 
-enum {
-    /* All tables together may have that many times the entries of the largest allowed: a byte
-     * each, and time. Those of a relaxation are kept whole. */
-    ENTRIES_PER_LIMIT = 128,
-    RELAXED_PER_LIMIT = 16,
-    /* Additions of all improvement, likewise; and what a node costs beside its table. */
-    WORK_PER_LIMIT = 512,
-    LEAST_WORK = 1 << 30,
-    WORK_PER_NODE = 512,
-    WORK_PER_ROUND = LEAST_WORK / 256,
-    STALE_ROUNDS = 6, /* rounds without gain before the tables grow */
-    LEAST_WINDOW = 4,
-    SWEEPS = 20, /* windows without gain, by nodes that they covered, before giving up */
-    STARTS = 2,
-};
+static const double default_table = 1 << 20, most_table = 0x1p40;
+/* All tables together may have that many times the entries of the largest allowed: a byte each, and
+ * time. Those of a relaxation are kept whole. */
+static const double entries_per_limit = 128, relaxed_per_limit = 16;
+static const double work_per_node = 512;
+/* Elimination that is done at once; while the dual still has a gap; with one of a thousandth. */
+static const double work_at_once = 2e8, work_for_gap = 4e10, work_for_proof = 6e8;
+static const double small_gap = 1e-3;
+static const double dual_work = 4e8, improve_work = 4e7, last_improve_work = 2e9;
 
-typedef struct improver {
-    tsri_mem *mem;
-    const tsri_sgraph *g;
-    double limit, work; /* work left */
-    int *uses;          /* [n] how often a node was cut */
-    int *trial;         /* [n] */
-    int *choice;        /* [n] the best so far, of cost `cost` */
-    double cost;
-    uint64_t random;
-} improver;
+enum { ROUNDS = 6, LEAST_STEPS = 24, STALE_STEPS = 6 };
 
-/* A plan whose tables fit together, not just each. */
-static tsr_status plan_within(tsri_pool *pool, const tsri_sgraph *g, double limit, double entries,
-                              const int *uses, tsri_sg_plan *out)
-{
-    for (double each = limit;; each /= 4.0) {
-        TSRI_TRY(tsri_sg_order(pool, g, each < 1.0 ? 1.0 : each, uses, out));
-        if (out->entries <= entries || each < 1.0)
-            return TSR_OK;
-    }
-}
+typedef struct solver {
+    const tsri_search_problem *p;
+    const double *price;
+    tsri_sreducer r;
+    double limit;
+    int *best, *trial;  /* [n] the problem's strategies */
+    double cost, lower; /* of best; of the whole problem */
+    double dual_left;   /* additions */
+    bool done;          /* best is the optimum, or nothing is feasible */
+    tsri_search_result *result;
+} solver;
 
-static double combinations_of(const tsri_sgraph *g, const tsri_sg_plan *plan)
-{
-    double combinations = 1.0;
-    for (int i = plan->norder; i < g->n && combinations < 1e18; i++)
-        combinations *= g->k[plan->order[i]];
-    return combinations;
-}
-
-static bool next_combination(const tsri_sgraph *g, const tsri_sg_plan *plan, int *choice)
-{
-    for (int i = plan->norder + plan->ncut - 1; i >= plan->norder; i--) {
-        int v = plan->order[i];
-        if (++choice[v] < g->k[v])
-            return true;
-        choice[v] = 0;
-    }
-    return false;
-}
-
-/* trial[n] is scratch. */
-static tsr_status enumerate(tsri_mem *mem, const tsri_sgraph *g, const tsri_sg_plan *plan,
-                            double limit, int *trial, int *choice)
-{
-    double best = INFINITY, cost;
-    memset(trial, 0, (size_t)g->n * sizeof(int));
-    do {
-        TSRI_TRY(tsri_sg_eliminate(mem, g, plan, TSRI_SG_CONDITION, limit, trial, &cost));
-        if (cost < best) {
-            best = cost;
-            memcpy(choice, trial, (size_t)g->n * sizeof(int));
-        }
-    } while (next_combination(g, plan, trial));
-    return TSR_OK;
-}
-
-/* Keeps the trial if it is better. The sum is taken anew, in one order: so that rounding can't
- * make a round look like a gain. */
-static void keep_better(improver *im)
-{
-    double cost = tsri_sg_cost(im->g, im->trial);
-    if (cost < im->cost) {
-        im->cost = cost;
-        memcpy(im->choice, im->trial, (size_t)im->g->n * sizeof(int));
-    }
-}
-
-static tsr_status complete_cut(improver *im, double limit)
-{
-    const tsri_sgraph *g = im->g;
+/* One round's core. */
+typedef struct core {
     tsri_pool pool;
-    tsri_pool_init(&pool, im->mem);
+    tsri_sgraph g;
     tsri_sg_plan plan;
-    double found;
-    tsr_status status;
-    TSRI_GOTO(plan_within(&pool, g, limit, limit * ENTRIES_PER_LIMIT, im->uses, &plan), done);
-    memcpy(im->trial, im->choice, (size_t)g->n * sizeof(int));
-    TSRI_GOTO(tsri_sg_eliminate(im->mem, g, &plan, TSRI_SG_CONDITION, limit, im->trial, &found),
-              done);
-    for (int i = plan.norder; i < g->n; i++)
-        im->uses[plan.order[i]]++;
-    im->work -= plan.work + (double)WORK_PER_NODE * g->n;
-    keep_better(im);
-done:
-    tsri_pool_finish(&pool);
-    return status;
+    double work; /* of exact elimination; INFINITY: the tables are too large */
+    int *choice, *trial, *best;
+    double cost; /* of best */
+    tsri_sg_dual dual;
+} core;
+
+static double priced_cost(const solver *s, const int *choice)
+{
+    double sum = tsri_search_cost(s->p, choice);
+    for (int v = 0; v < s->p->nnodes && s->price; v++)
+        if (s->p->nodes[v].usage)
+            sum += s->price[v] * (double)s->p->nodes[v].usage[choice[v]];
+    return sum;
 }
 
-static tsr_status improve_by_cuts(improver *im)
+/* Takes the core's assignment, completed, if it is the best so far. */
+static tsr_status offer(solver *s, const core *c, const int *choice)
 {
-    double limit = im->limit < 256.0 ? im->limit : 256.0;
-    for (int stale = 0; im->work > 0.0;) {
-        double before = im->cost;
-        TSRI_TRY(complete_cut(im, limit));
-        stale = im->cost < before ? 0 : stale + 1;
-        if (stale < STALE_ROUNDS)
-            continue;
-        if (limit >= im->limit)
-            break;
-        stale = 0;
-        limit = limit * 8.0 < im->limit ? limit * 8.0 : im->limit;
+    for (int i = 0; c && i < c->g.n; i++)
+        s->trial[c->g.node[i]] = s->r.nodes[c->g.node[i]].orig[choice[i]];
+    TSRI_TRY(tsri_sr_complete(&s->r, s->trial));
+    double cost = priced_cost(s, s->trial);
+    if (cost < s->cost) {
+        s->cost = cost;
+        memcpy(s->best, s->trial, (size_t)s->p->nnodes * sizeof(int));
     }
     return TSR_OK;
 }
 
-/* Up to `size` nodes around the centre, breadth first; their places in the window, or -1. */
-static int collect_window(const tsri_sgraph *g, int center, int size, int *nodes, int *place)
+static tsr_status start_core(solver *s, core *c)
 {
-    int count = 0;
-    for (int v = 0; v < g->n; v++)
-        place[v] = -1;
-    place[center] = count;
-    nodes[count++] = center;
-    for (int at = 0; at < count; at++) {
-        int v = nodes[at];
-        for (int i = g->adj_start[v]; i < g->adj_start[v + 1] && count < size; i++) {
-            const tsri_sg_edge *e = &g->edges[g->adj[i]];
-            int w = e->u == v ? e->v : e->u;
-            if (place[w] < 0) {
-                place[w] = count;
-                nodes[count++] = w;
-            }
-        }
-    }
-    return count;
-}
-
-/* What an edge out of the window adds to the node inside, by the outer node's present choice. */
-static void fold_outer(const tsri_sgraph *g, const tsri_sg_edge *e, bool inner_is_u, int chosen,
-                       double *cost)
-{
-    int ku = g->k[e->u], kv = g->k[e->v];
-    for (int s = 0; s < (inner_is_u ? ku : kv); s++)
-        cost[s] +=
-            inner_is_u ? e->cost[(int64_t)s * kv + chosen] : e->cost[(int64_t)chosen * kv + s];
-}
-
-static tsr_status cut_out(tsri_pool *pool, const tsri_sgraph *g, const int *nodes, int count,
-                          const int *place, const int *choice, tsri_sgraph *out)
-{
-    tsri_sgraph sub = {.n = count, .forbid = g->forbid, .range = g->range};
-    int degrees = 0;
-    for (int i = 0; i < count; i++)
-        degrees += g->adj_start[nodes[i] + 1] - g->adj_start[nodes[i]];
-    sub.k = tsri_pool_alloc(pool, (size_t)count * sizeof *sub.k);
-    sub.cost = tsri_pool_alloc(pool, (size_t)count * sizeof *sub.cost);
-    sub.edges = tsri_pool_alloc(pool, (size_t)degrees * sizeof *sub.edges);
-    if (!sub.k || !sub.cost || !sub.edges)
+    tsri_pool_init(&c->pool, s->r.pool->mem);
+    TSRI_TRY(tsri_sg_build(&c->pool, &s->r, &c->g));
+    size_t bytes = (size_t)c->g.n * sizeof(int);
+    c->choice = tsri_pool_alloc(&c->pool, bytes);
+    c->trial = tsri_pool_alloc(&c->pool, bytes);
+    c->best = tsri_pool_alloc(&c->pool, bytes);
+    if (!c->choice || !c->trial || !c->best)
         return TSR_ERR_NO_MEMORY;
-    for (int i = 0; i < count; i++) {
-        int v = nodes[i];
-        sub.k[i] = g->k[v];
-        sub.cost[i] = tsri_pool_dup(pool, g->cost[v], (size_t)g->k[v] * sizeof(double));
-        if (!sub.cost[i])
-            return TSR_ERR_NO_MEMORY;
-        for (int j = g->adj_start[v]; j < g->adj_start[v + 1]; j++) {
-            const tsri_sg_edge *e = &g->edges[g->adj[j]];
-            bool is_u = e->u == v;
-            int w = is_u ? e->v : e->u;
-            if (place[w] < 0)
-                fold_outer(g, e, is_u, choice[w], sub.cost[i]);
-            else if (is_u)
-                sub.edges[sub.nedges++] = (tsri_sg_edge){place[v], place[w], e->cost};
-        }
-    }
-    *out = sub;
+    c->cost = INFINITY;
+    double entries = s->limit * entries_per_limit, count;
+    TSRI_TRY(tsri_sg_plan_within(&c->pool, &c->g, s->limit, entries, NULL, &c->plan));
+    if (!s->result->tables)
+        s->result->tables = (int64_t)c->plan.largest;
+    count = tsri_sg_combinations(&c->g, &c->plan);
+    c->work = INFINITY;
+    if (!c->plan.ncut || count * (c->plan.entries + c->g.n) <= entries)
+        c->work = count * (c->plan.work + work_per_node * c->g.n);
     return TSR_OK;
 }
 
-/* The optimum of the window around a random node. Halves *size when that would take too long. */
-static tsr_status solve_window(improver *im, int *size)
+static tsr_status solve_exactly(solver *s, core *c)
 {
-    const tsri_sgraph *g = im->g;
-    tsri_pool pool;
-    tsri_pool_init(&pool, im->mem);
-    tsri_sgraph sub;
-    tsri_sg_plan plan;
-    tsr_status status = TSR_ERR_NO_MEMORY;
-    int *nodes = tsri_pool_alloc(&pool, (size_t)*size * sizeof(int));
-    int *place = tsri_pool_alloc(&pool, (size_t)g->n * sizeof(int));
-    int *trial = tsri_pool_alloc(&pool, (size_t)*size * sizeof(int));
-    int *best = tsri_pool_alloc(&pool, (size_t)*size * sizeof(int));
-    if (!nodes || !place || !trial || !best)
-        goto done;
-    im->random = im->random * 6364136223846793005u + 1442695040888963407u;
-    int center = (int)((im->random >> 33) % (uint64_t)g->n);
-    int count = collect_window(g, center, *size, nodes, place);
-    TSRI_GOTO(cut_out(&pool, g, nodes, count, place, im->choice, &sub), done);
-    TSRI_GOTO(plan_within(&pool, &sub, im->limit, WORK_PER_ROUND, NULL, &plan), done);
-    double work = combinations_of(&sub, &plan) * (plan.work + (double)WORK_PER_NODE * count);
-    if (work > WORK_PER_ROUND && *size > LEAST_WINDOW) {
-        *size /= 2;
-        im->work -= (double)WORK_PER_NODE * (count + g->n / 16);
+    TSRI_TRY(tsri_sg_enumerate(s->r.pool->mem, &c->g, &c->plan, s->limit, c->trial, c->choice));
+    s->done = true;
+    s->result->tables = (int64_t)c->plan.largest;
+    return offer(s, c, c->choice);
+}
+
+/* A core's assignment: kept if better, and offered to the whole. */
+static tsr_status take(solver *s, core *c, const int *choice, double cost)
+{
+    if (cost >= c->cost)
+        return TSR_OK;
+    c->cost = cost;
+    if (choice != c->best)
+        memcpy(c->best, choice, (size_t)c->g.n * sizeof(int));
+    return offer(s, c, choice);
+}
+
+static void take_bound(solver *s, const core *c, double lower)
+{
+    lower += s->r.constant;
+    s->lower = lower > s->lower ? lower : s->lower;
+    /* Equal but for rounding; or above every feasible total. */
+    s->done |= s->lower >= s->cost - 1e-12 * c->g.range || lower > c->g.range * (1.0 + 1e-9);
+}
+
+static tsr_status improve(solver *s, core *c, double work)
+{
+    double cost = c->cost;
+    memcpy(c->choice, c->best, (size_t)c->g.n * sizeof(int));
+    TSRI_TRY(tsri_sg_improve(s->r.pool->mem, &c->g, s->limit, work, c->choice, &cost));
+    return take(s, c, c->choice, cost);
+}
+
+/* Steps until the bound meets the best, hardly rises, or much has been dropped. */
+static tsr_status raise_bound(solver *s, core *c)
+{
+    tsri_sg_dual *d = &c->dual;
+    TSRI_TRY(tsri_sg_dual_start(&c->pool, &c->g, d));
+    int64_t first = d->left;
+    double before = -INFINITY;
+    for (int i = 1, stale = 0, next = 4; !s->done; i++) {
+        d->upper = s->cost < INFINITY ? s->cost - s->r.constant : INFINITY;
+        tsri_sg_dual_step(d, c->trial);
+        s->dual_left -= d->pass;
+        TSRI_TRY(take(s, c, c->trial, tsri_sg_cost(&c->g, c->trial)));
+        take_bound(s, c, d->lower);
+        if (i == next && !s->done) {
+            TSRI_TRY(improve(s, c, improve_work));
+            next *= 3;
+            take_bound(s, c, d->lower);
+        }
+        double gap = s->cost - s->r.constant - d->lower;
+        stale = d->lower - before < 0.01 * gap ? stale + 1 : 0;
+        before = d->lower;
+        if (stale >= STALE_STEPS || d->left * 2 <= first ||
+            (i >= LEAST_STEPS && s->dual_left <= 0.0))
+            break;
+    }
+    return TSR_OK;
+}
+
+/* Takes out of the problem what the dual dropped. */
+static tsr_status restrict_nodes(solver *s, core *c)
+{
+    const tsri_sg_dual *d = &c->dual;
+    for (int v = 0; v < c->g.n; v++) {
+        int k = c->g.k[v], count = 0;
+        int *kept = tsri_pool_alloc(&c->pool, (size_t)k * sizeof(int));
+        if (!kept)
+            return TSR_ERR_NO_MEMORY;
+        for (int i = 0; i < k; i++)
+            if (d->cost[v][i] < INFINITY)
+                kept[count++] = i;
+        if (count < k)
+            TSRI_TRY(tsri_sr_restrict(&s->r, c->g.node[v], kept, count));
+    }
+    return TSR_OK;
+}
+
+static double gap_of(const solver *s)
+{
+    return s->cost < INFINITY ? (s->cost - s->lower) / fabs(s->cost) : INFINITY;
+}
+
+/* Mini-buckets: another bound, and another start for improvement. */
+static tsr_status relax(solver *s, core *c)
+{
+    double limit = floor(s->limit * relaxed_per_limit / c->g.n), lower;
+    limit = limit < s->limit ? limit : s->limit;
+    for (int i = 0; i < 2 && !s->done; i++, limit = floor(limit / 64.0)) {
+        TSRI_TRY(tsri_sg_eliminate(s->r.pool->mem, &c->g, &c->plan, TSRI_SG_RELAX, limit, c->choice,
+                                   &lower));
+        double cost = tsri_sg_cost(&c->g, c->choice);
+        TSRI_TRY(tsri_sg_improve(s->r.pool->mem, &c->g, s->limit, last_improve_work / 4, c->choice,
+                                 &cost));
+        TSRI_TRY(take(s, c, c->choice, cost));
+        take_bound(s, c, lower);
+    }
+    return TSR_OK;
+}
+
+static tsr_status finish_core(solver *s, core *c)
+{
+    bool close = gap_of(s) <= small_gap;
+    if (c->work <= (close ? work_for_proof : work_for_gap))
+        return solve_exactly(s, c);
+    if (close)
+        return TSR_OK;
+    TSRI_TRY(improve(s, c, last_improve_work));
+    take_bound(s, c, -INFINITY);
+    return s->done || gap_of(s) <= small_gap ? TSR_OK : relax(s, c);
+}
+
+/* One round; *out_again: the problem has become smaller. */
+static tsr_status solve_core(solver *s, bool last, bool *out_again)
+{
+    core c = {0};
+    tsr_status status;
+    *out_again = false;
+    TSRI_GOTO(start_core(s, &c), done);
+    if (c.work <= work_at_once) {
+        status = solve_exactly(s, &c);
         goto done;
     }
-    im->work -= work + (double)WORK_PER_NODE * (count + g->n / 16);
-    TSRI_GOTO(enumerate(im->mem, &sub, &plan, im->limit, trial, best), done);
-    memcpy(im->trial, im->choice, (size_t)g->n * sizeof(int));
-    for (int i = 0; i < count; i++)
-        im->trial[nodes[i]] = best[i];
-    keep_better(im);
+    TSRI_GOTO(raise_bound(s, &c), done);
+    if (s->done)
+        goto done;
+    int64_t all = 0;
+    for (int v = 0; v < c.g.n; v++)
+        all += c.g.k[v];
+    if (!last && c.dual.left < all) {
+        *out_again = true;
+        status = restrict_nodes(s, &c);
+    } else {
+        status = finish_core(s, &c);
+    }
 done:
-    tsri_pool_finish(&pool);
+    tsri_pool_finish(&c.pool);
     return status;
 }
 
-static tsr_status improve_by_windows(improver *im)
+static tsr_status solve(solver *s)
 {
-    int size = im->g->n;
-    double stale = 0.0;
-    while (im->work > 0.0 && stale < (double)SWEEPS * im->g->n) {
-        double before = im->cost;
-        int tried = size;
-        TSRI_TRY(solve_window(im, &size));
-        if (im->cost < before)
-            stale = 0.0;
-        else if (size == tried)
-            stale += size;
+    bool again = true;
+    for (int round = 0; again && !s->done; round++) {
+        TSRI_TRY(tsri_sr_run(&s->r));
+        /* Nothing is left that is feasible, or that is better than the best. */
+        s->done = s->r.empty;
+        if (!s->done)
+            TSRI_TRY(solve_core(s, round == ROUNDS, &again));
     }
     return TSR_OK;
 }
 
-/* Windows mend what is locally wrong; a cut frees what spans many of them. */
-static tsr_status improve(improver *im)
-{
-    for (double before = INFINITY; im->cost < before && im->work > 0.0;) {
-        before = im->cost;
-        TSRI_TRY(improve_by_windows(im));
-        TSRI_TRY(improve_by_cuts(im));
-    }
-    return TSR_OK;
-}
-
-/* From one relaxation after the other; the first is the tightest. */
-static tsr_status improve_starts(improver *im, const tsri_sg_plan *plan, int *choice,
-                                 tsri_search_result *result)
-{
-    const tsri_sgraph *g = im->g;
-    double best = INFINITY, bound = -INFINITY;
-    double work = im->limit * WORK_PER_LIMIT < LEAST_WORK ? LEAST_WORK : im->limit * WORK_PER_LIMIT;
-    double limit = floor(im->limit * RELAXED_PER_LIMIT / g->n);
-    limit = limit < im->limit ? limit : im->limit;
-    for (int i = 0; i < STARTS && !result->exact; i++, limit = floor(limit / 64.0)) {
-        double lower;
-        TSRI_TRY(tsri_sg_eliminate(im->mem, g, plan, TSRI_SG_RELAX, limit, im->choice, &lower));
-        im->cost = tsri_sg_cost(g, im->choice);
-        im->work = work / STARTS;
-        TSRI_TRY(improve(im));
-        bound = lower > bound ? lower : bound;
-        if (im->cost < best) {
-            best = im->cost;
-            memcpy(choice, im->choice, (size_t)g->n * sizeof(int));
-        }
-        /* Equal but for rounding; or above every feasible total. */
-        result->exact = bound >= best - 1e-13 * g->range || bound > g->range * (1.0 + 1e-9);
-    }
-    return TSR_OK;
-}
-
-tsr_status tsri_sg_solve(tsri_mem *mem, const tsri_sgraph *g, double limit, int *choice,
-                         tsri_search_result *result)
+tsr_status tsri_search_priced(const tsri_search_problem *problem, const double *price, int *choice,
+                              tsri_search_result *result)
 {
     tsri_pool pool;
-    tsri_pool_init(&pool, mem);
-    improver im = {.mem = mem, .g = g, .limit = limit};
-    tsri_sg_plan plan;
-    tsr_status status = TSR_ERR_NO_MEMORY;
-    size_t bytes = (size_t)g->n * sizeof(int);
-    im.uses = tsri_pool_alloc(&pool, bytes);
-    im.trial = tsri_pool_alloc(&pool, bytes);
-    im.choice = tsri_pool_alloc(&pool, bytes);
-    if (!im.uses || !im.trial || !im.choice)
+    tsri_pool_init(&pool, problem->mem);
+    solver s = {.p = problem,
+                .price = price,
+                .cost = INFINITY,
+                .lower = -INFINITY,
+                .dual_left = dual_work,
+                .best = choice,
+                .result = result};
+    double limit = problem->max_table ? (double)problem->max_table : default_table;
+    s.limit = limit < most_table ? limit : most_table;
+    tsr_status status;
+    TSRI_GOTO(tsri_sr_start(&s.r, &pool, problem, price, false), done);
+    status = TSR_ERR_NO_MEMORY;
+    s.trial = tsri_pool_alloc(&pool, (size_t)problem->nnodes * sizeof(int));
+    if (!s.trial)
         goto done;
-    double entries = limit * ENTRIES_PER_LIMIT;
-    TSRI_GOTO(plan_within(&pool, g, limit, entries, NULL, &plan), done);
-    result->tables = (int64_t)plan.largest;
-    if (!plan.ncut || combinations_of(g, &plan) * (plan.entries + g->n) <= entries) {
-        result->exact = true;
-        status = enumerate(mem, g, &plan, limit, im.trial, choice);
-    } else {
-        status = improve_starts(&im, &plan, choice, result);
-    }
+    if (problem->nnodes)
+        memset(choice, 0, (size_t)problem->nnodes * sizeof(int));
+    TSRI_GOTO(solve(&s), done);
+    result->exact = s.done;
+    result->cost = s.cost;
+    result->bound = s.done ? s.cost : s.lower < s.cost ? s.lower : s.cost;
 done:
     tsri_pool_finish(&pool);
     return status;

@@ -299,9 +299,11 @@ static void test_bound(void **state)
         double best = brute_force(&l.problem), bound;
         tsri_pool pool;
         tsri_pool_init(&pool, NULL);
+        tsri_sreducer reducer;
         tsri_sgraph g;
         tsri_sg_plan plan;
-        assert_int_equal(tsri_sg_build(&pool, &l.problem, &g), TSR_OK);
+        assert_int_equal(tsri_sr_start(&reducer, &pool, &l.problem, NULL, false), TSR_OK);
+        assert_int_equal(tsri_sg_build(&pool, &reducer, &g), TSR_OK);
         assert_int_equal(tsri_sg_order(&pool, &g, 4, NULL, &plan), TSR_OK);
         for (double limit = 1; limit <= 1 << 15; limit *= 8) {
             assert_int_equal(
