@@ -58,7 +58,7 @@ tsr_status tsri_sg_build(tsri_pool *pool, tsri_sreducer *r, tsri_sgraph *out)
         const double *flip = tsri_sm_rows(&r->memo, tsri_sm_flip(&r->memo, m));
         NEED(cost && flip);
         g.edges[g.nedges++] =
-            u < v ? (tsri_sg_edge){u, v, cost, flip} : (tsri_sg_edge){v, u, flip, cost};
+            u < v ? (tsri_sg_edge){u, v, cost, flip, i} : (tsri_sg_edge){v, u, flip, cost, i};
     }
     TSRI_TRY(index_edges(pool, &g));
     *out = g;

@@ -134,3 +134,58 @@ void tsri_sg_dual_step(tsri_sg_dual *d, int *choice)
     if (lower > d->lower)
         d->lower = lower;
 }
+
+/* What is left of a node: its strategies, and their costs with all messages. */
+static tsr_status keep_node(const tsri_sg_dual *d, tsri_sreducer *r, int v, int **out_kept,
+                            int *out_count)
+{
+    const tsri_sgraph *g = d->g;
+    int k = g->k[v], count = 0;
+    int *kept = tsri_pool_alloc(r->pool, (size_t)k * sizeof(int));
+    double *cost = tsri_pool_alloc(r->pool, (size_t)k * sizeof(double));
+    if (!kept || !cost)
+        return TSR_ERR_NO_MEMORY;
+    for (int s = 0; s < k; s++)
+        if (d->cost[v][s] < INFINITY) {
+            cost[count] = d->cost[v][s];
+            kept[count++] = s;
+        }
+    for (int i = g->adj_start[v]; i < g->adj_start[v + 1]; i++) {
+        int e = g->adj[i];
+        const double *m = g->edges[e].u == v ? d->to_u[e] : d->to_v[e];
+        for (int s = 0; s < count; s++)
+            cost[s] += m[kept[s]];
+    }
+    *out_kept = kept;
+    *out_count = count;
+    return tsri_sr_rewrite(r, g->node[v], kept, count, cost);
+}
+
+tsr_status tsri_sg_dual_keep(tsri_sg_dual *d, tsri_sreducer *r)
+{
+    const tsri_sgraph *g = d->g;
+    int **kept = tsri_pool_alloc(r->pool, (size_t)g->n * sizeof *kept);
+    int *count = tsri_pool_alloc(r->pool, (size_t)g->n * sizeof *count);
+    if (!kept || !count)
+        return TSR_ERR_NO_MEMORY;
+    for (int v = 0; v < g->n; v++)
+        TSRI_TRY(keep_node(d, r, v, &kept[v], &count[v]));
+    for (int i = 0; i < g->nedges; i++) {
+        const tsri_sg_edge *e = &g->edges[i];
+        int rows = count[e->u], cols = count[e->v];
+        double *at = tsri_pool_alloc(r->pool, (size_t)rows * (size_t)cols * sizeof *at);
+        if (!at)
+            return TSR_ERR_NO_MEMORY;
+        for (int s = 0; s < rows; s++) {
+            int from = kept[e->u][s];
+            const double *row = e->cost + (int64_t)from * g->k[e->v];
+            for (int t = 0; t < cols; t++) {
+                int to = kept[e->v][t];
+                at[(int64_t)s * cols + t] =
+                    row[to] < g->forbid ? row[to] - d->to_u[i][from] - d->to_v[i][to] : INFINITY;
+            }
+        }
+        TSRI_TRY(tsri_sr_rewrite_edge(r, e->number, g->node[e->u], g->node[e->v], at));
+    }
+    return TSR_OK;
+}

@@ -60,8 +60,11 @@ tsr_status tsri_sr_start(tsri_sreducer *r, tsri_pool *pool, const tsri_search_pr
  * degree 0 to 2; until none is left. */
 tsr_status tsri_sr_run(tsri_sreducer *r);
 
-/* Keeps only those strategies of a node. */
-tsr_status tsri_sr_restrict(tsri_sreducer *r, int v, const int *index, int count);
+/* Keeps only the strategies index[count] of a node, at other costs; its edges are then for
+ * tsri_sr_rewrite_edge. Arrays lie in the reducer's pool. */
+tsr_status tsri_sr_rewrite(tsri_sreducer *r, int v, const int *index, int count,
+                           const double *cost);
+tsr_status tsri_sr_rewrite_edge(tsri_sreducer *r, int e, int u, int v, const double *cost);
 
 /* choice[n]: the problem's strategies of the nodes not gone; adds the best of the others. */
 tsr_status tsri_sr_complete(tsri_sreducer *r, int *choice);
@@ -72,6 +75,7 @@ typedef struct tsri_sg_edge {
     int u, v;           /* nodes, u < v; at most one edge joins a pair */
     const double *cost; /* [k(u)][k(v)] */
     const double *flip; /* [k(v)][k(u)] */
+    int number;         /* the reducer's */
 } tsri_sg_edge;
 
 typedef struct tsri_sgraph {
@@ -139,6 +143,10 @@ typedef struct tsri_sg_dual {
 tsr_status tsri_sg_dual_start(tsri_pool *pool, const tsri_sgraph *g, tsri_sg_dual *out);
 /* One pass forth, which guesses choice[n], and one back, which raises `lower`. */
 void tsri_sg_dual_step(tsri_sg_dual *d, int *choice);
+
+/* Gives the reducer what is left, with all messages moved: so the next dual starts where this one
+ * ended. */
+tsr_status tsri_sg_dual_keep(tsri_sg_dual *d, tsri_sreducer *r);
 
 /* --- solving --- */
 

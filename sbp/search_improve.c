@@ -183,7 +183,8 @@ static tsr_status cut_out(tsri_pool *pool, const tsri_sgraph *g, const int *node
             if (place[w] < 0)
                 fold_outer(g, e, is_u, choice[w], cost);
             else if (is_u)
-                sub.edges[sub.nedges++] = (tsri_sg_edge){place[v], place[w], e->cost, e->flip};
+                sub.edges[sub.nedges++] =
+                    (tsri_sg_edge){place[v], place[w], e->cost, e->flip, e->number};
         }
     }
     *out = sub;

@@ -118,6 +118,11 @@ static tsr_status add_matrix(tsri_smemo *memo, int rows, int cols, const double 
     return TSR_OK;
 }
 
+tsr_status tsri_sm_own(tsri_smemo *memo, const double *at, int rows, int cols, int *out)
+{
+    return add_matrix(memo, rows, cols, at, out);
+}
+
 static double *new_entries(tsri_smemo *memo, int rows, int cols)
 {
     return tsri_pool_alloc(memo->pool, (size_t)rows * (size_t)cols * sizeof(double));
@@ -350,11 +355,13 @@ tsr_status tsri_sm_finite(tsri_smemo *memo, int m, double forbid, int *out)
 /* A node at its domination. */
 typedef struct dominance {
     const double *cost, *use; /* use may be NULL */
-    const double **rows;      /* [nsides] */
-    const int *cols;          /* [nsides] */
+    const double **rows;      /* [nsides] of [k][cols] */
+    const double **columns;   /* [nsides] of [cols][k] */
+    int *cols;                /* [nsides] */
     int nsides;
     int *kept, count; /* strategies left */
     int *best;        /* [count][nsides] the partner that each likes most */
+    double *beside;   /* [k] scratch */
 } dominance;
 
 static void drop_forbidden(dominance *d, int k)
@@ -375,66 +382,91 @@ static void drop_forbidden(dominance *d, int k)
     }
 }
 
-static bool dominates(const dominance *d, int t, int s, const int *best, double *work)
+/* What each strategy would cost with the partners that s likes most: most of those that could
+ * dominate s fail here already. */
+static void cost_beside(const dominance *d, int k, const int *best)
 {
-    double gain = d->cost[s] - d->cost[t], loss = 0.0;
-    if (d->use && d->use[t] > d->use[s])
-        return false;
-    bool lower = t < s || (d->use && d->use[t] < d->use[s]);
+    memcpy(d->beside, d->cost, (size_t)k * sizeof(double));
     for (int i = 0; i < d->nsides; i++) {
-        const double *at = d->rows[i] + best[i];
-        loss += at[(int64_t)t * d->cols[i]] - at[(int64_t)s * d->cols[i]];
+        const double *column = d->columns[i] + (int64_t)best[i] * k;
+        for (int t = 0; t < k; t++)
+            d->beside[t] += column[t];
     }
-    /* Most pairs end here: with the partners that s likes most, s is better. */
-    if (loss > gain || (loss == gain && !lower))
-        return false;
-    loss = 0.0;
+}
+
+static bool dominates(const dominance *d, int t, int s, double *work)
+{
+    bool lower = t < s;
+    if (d->use && d->use[t] != d->use[s]) {
+        lower = d->use[t] < d->use[s];
+        if (!lower)
+            return false;
+    }
+    double gain = d->cost[s] - d->cost[t], loss = 0.0;
     for (int i = 0; i < d->nsides; i++) {
-        int cols = d->cols[i];
-        loss +=
-            tsri_plus_excess(d->rows[i] + (int64_t)t * cols, d->rows[i] + (int64_t)s * cols, cols);
-        *work -= cols;
+        int64_t cols = d->cols[i];
+        loss += tsri_plus_excess(d->rows[i] + t * cols, d->rows[i] + s * cols, d->cols[i]);
+        *work -= d->cols[i];
     }
     return loss < gain || (loss == gain && lower);
 }
 
-static void drop_dominated(dominance *d, double *work)
+static void drop_dominated(dominance *d, int k, double *work)
 {
     int kept = 0;
     for (int a = 0; a < d->count; a++) {
-        bool drop = false;
-        for (int b = 0; b < d->count && !drop; b++)
-            drop = b != a && d->kept[b] >= 0 &&
-                   dominates(d, d->kept[b], d->kept[a], d->best + (int64_t)a * d->nsides, work);
-        if (drop)
-            d->kept[a] = -1;
+        int s = d->kept[a];
+        cost_beside(d, k, d->best + (int64_t)a * d->nsides);
+        for (int b = 0; b < d->count && d->kept[a] >= 0; b++) {
+            int t = d->kept[b];
+            if (b != a && t >= 0 && d->beside[t] <= d->beside[s] && dominates(d, t, s, work))
+                d->kept[a] = -1;
+        }
     }
-    *work -= (double)d->count * d->count * (d->nsides + 1);
+    *work -= (double)d->count * k * (d->nsides + 1) / 4.0;
     for (int a = 0; a < d->count; a++)
         if (d->kept[a] >= 0)
             d->kept[kept++] = d->kept[a];
     d->count = kept;
 }
 
-static tsr_status compute_dominated(tsri_smemo *memo, tsri_pool *scratch, dominance *d, int node,
-                                    const int *sides)
+/* The scratch of one domination, carved out of memory that the memo keeps: it is called for every
+ * node, many times. */
+static tsr_status carve(tsri_smemo *memo, dominance *d, int k, int **out_key)
+{
+    size_t n = (size_t)d->nsides + 1, wide = (size_t)k;
+    size_t bytes = 2 * n * sizeof(void *) + wide * sizeof(double) +
+                   (n + wide * n + wide + n + 2) * sizeof(int);
+    if (bytes > memo->scratch_bytes) {
+        memo->scratch_bytes = 0;
+        memo->scratch = tsri_pool_alloc(memo->pool, 2 * bytes);
+        NEED(memo->scratch);
+        memo->scratch_bytes = 2 * bytes;
+    }
+    d->rows = memo->scratch;
+    d->columns = d->rows + n;
+    d->beside = (double *)(d->columns + n);
+    d->cols = (int *)(d->beside + wide);
+    d->best = d->cols + n;
+    d->kept = d->best + wide * n;
+    *out_key = d->kept + wide;
+    return TSR_OK;
+}
+
+static tsr_status compute_dominated(tsri_smemo *memo, dominance *d, int node, const int *sides)
 {
     int k = memo->mats[node].cols;
-    int *cols = tsri_pool_alloc(scratch, (size_t)(d->nsides + 1) * sizeof(int));
-    d->rows = tsri_pool_alloc(scratch, (size_t)(d->nsides + 1) * sizeof *d->rows);
-    d->best = tsri_pool_alloc(scratch, (size_t)k * (size_t)(d->nsides + 1) * sizeof(int));
-    d->kept = tsri_pool_alloc(scratch, (size_t)k * sizeof(int));
     d->cost = tsri_sm_rows(memo, node);
-    NEED(cols && d->rows && d->best && d->kept && d->cost);
-    d->cols = cols;
+    NEED(d->cost);
     for (int i = 0; i < d->nsides; i++) {
         d->rows[i] = tsri_sm_rows(memo, sides[i]);
-        NEED(d->rows[i]);
-        cols[i] = memo->mats[sides[i]].cols;
+        d->columns[i] = tsri_sm_rows(memo, tsri_sm_flip(memo, sides[i]));
+        NEED(d->rows[i] && d->columns[i]);
+        d->cols[i] = memo->mats[sides[i]].cols;
     }
     drop_forbidden(d, k);
     if (d->count > 1 && memo->work > 0.0)
-        drop_dominated(d, &memo->work);
+        drop_dominated(d, k, &memo->work);
     return TSR_OK;
 }
 
@@ -455,13 +487,9 @@ static tsr_status keep(tsri_smemo *memo, int *key, int len, const dominance *d, 
 tsr_status tsri_sm_dominate(tsri_smemo *memo, int node, int use, int *sides, int nsides,
                             tsri_smkept *out)
 {
-    tsri_pool scratch;
-    tsri_pool_init(&scratch, memo->pool->mem);
     dominance d = {.nsides = nsides};
-    tsr_status status = TSR_ERR_NO_MEMORY;
-    int *key = tsri_pool_alloc(&scratch, (size_t)(nsides + 3) * sizeof(int));
-    if (!key)
-        goto done;
+    int *key;
+    TSRI_TRY(carve(memo, &d, memo->mats[node].cols, &key));
     for (int i = 1; i < nsides; i++)
         for (int j = i; j > 0 && sides[j] < sides[j - 1]; j--) {
             int x = sides[j];
@@ -475,18 +503,16 @@ tsr_status tsri_sm_dominate(tsri_smemo *memo, int node, int use, int *sides, int
         key[3 + i] = sides[i];
     const tsri_smemo_entry *e = recall(memo, key, nsides + 3);
     out->of = memo->mats[node].cols;
-    status = TSR_OK;
     if (e) {
         out->count = e->result;
         out->index = e->index;
-        goto done;
+        return TSR_OK;
     }
     if (use >= 0)
         d.use = tsri_sm_rows(memo, use);
-    TSRI_GOTO(compute_dominated(memo, &scratch, &d, node, sides), done);
-    TSRI_GOTO(keep(memo, key, nsides + 3, &d, &out->index), done);
+    NEED(use < 0 || d.use);
+    TSRI_TRY(compute_dominated(memo, &d, node, sides));
+    TSRI_TRY(keep(memo, key, nsides + 3, &d, &out->index));
     out->count = d.count;
-done:
-    tsri_pool_finish(&scratch);
-    return status;
+    return TSR_OK;
 }

@@ -24,6 +24,8 @@ typedef struct tsri_smemo {
     int nmats, cmats;
     tsri_smemo_entry *slots;
     int nslots, nused;
+    void *scratch; /* of domination */
+    size_t scratch_bytes;
     double work; /* additions of domination that are left: it is optional, so it is bounded */
 } tsri_smemo;
 
@@ -45,6 +47,8 @@ static inline int tsri_sm_flip(const tsri_smemo *memo, int m)
 
 /* An edge's costs as the problem has them. Equal ones at different addresses get one number. */
 tsr_status tsri_sm_input(tsri_smemo *memo, const float *cost, int rows, int cols, int *out);
+/* Takes entries that lie in the memo's pool. */
+tsr_status tsri_sm_own(tsri_smemo *memo, const double *at, int rows, int cols, int *out);
 /* A vector of the caller's doubles, copied. */
 tsr_status tsri_sm_vector(tsri_smemo *memo, const double *cost, int count, int *out);
 /* The rows of m that are kept. */

@@ -256,13 +256,28 @@ static tsr_status apply(tsri_sreducer *r, int v, const tsri_smkept *kept)
     return TSR_OK;
 }
 
-tsr_status tsri_sr_restrict(tsri_sreducer *r, int v, const int *index, int count)
+tsr_status tsri_sr_rewrite(tsri_sreducer *r, int v, const int *index, int count, const double *cost)
 {
-    tsri_smkept kept = {.count = count, .of = r->nodes[v].k};
-    kept.index = tsri_pool_dup(r->pool, index, (size_t)count * sizeof(int));
-    NEED(kept.index);
+    tsri_sr_node *x = &r->nodes[v];
+    tsri_smkept kept = {.count = count, .of = x->k, .index = index};
+    int *orig = tsri_pool_alloc(r->pool, (size_t)count * sizeof(int));
+    NEED(orig);
+    for (int s = 0; s < count; s++)
+        orig[s] = x->orig[index[s]];
+    x->orig = orig;
+    x->k = count;
+    if (x->use >= 0)
+        TSRI_TRY(tsri_sm_select(&r->memo, x->use, &kept, &x->use));
     enqueue(r, v);
-    return apply(r, v, &kept);
+    return tsri_sm_own(&r->memo, cost, 1, count, &x->cost);
+}
+
+tsr_status tsri_sr_rewrite_edge(tsri_sreducer *r, int e, int u, int v, const double *cost)
+{
+    int m;
+    TSRI_TRY(tsri_sm_own(&r->memo, cost, r->nodes[u].k, r->nodes[v].k, &m));
+    r->edges[e] = (tsri_sr_edge){u, v, m};
+    return TSR_OK;
 }
 
 /* Drops strategies of v, then edges of it that couple nothing. */

@@ -5,7 +5,7 @@
  * between them excludes, and reduce again. What is left of the budget then goes to elimination with
  * larger tables, or to more improvement. Budgets are counted in additions.
  */
-#include "sbp/search_graph.h"
+#include "sbp/search_branch.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,6 +18,7 @@ static const double work_per_node = 512;
 /* Elimination that is done at once; while the dual still has a gap; with one of a thousandth. */
 static const double work_at_once = 2e8, work_for_gap = 4e10, work_for_proof = 6e8;
 static const double small_gap = 1e-3;
+static const double branch_work = 2e8, most_levels = 1e6; /* doubles of all levels */
 static const double dual_work = 4e8, improve_work = 4e7, last_improve_work = 2e9;
 
 enum { ROUNDS = 6, LEAST_STEPS = 24, STALE_STEPS = 6 };
@@ -153,24 +154,6 @@ static tsr_status raise_bound(solver *s, core *c)
     return TSR_OK;
 }
 
-/* Takes out of the problem what the dual dropped. */
-static tsr_status restrict_nodes(solver *s, core *c)
-{
-    const tsri_sg_dual *d = &c->dual;
-    for (int v = 0; v < c->g.n; v++) {
-        int k = c->g.k[v], count = 0;
-        int *kept = tsri_pool_alloc(&c->pool, (size_t)k * sizeof(int));
-        if (!kept)
-            return TSR_ERR_NO_MEMORY;
-        for (int i = 0; i < k; i++)
-            if (d->cost[v][i] < INFINITY)
-                kept[count++] = i;
-        if (count < k)
-            TSRI_TRY(tsri_sr_restrict(&s->r, c->g.node[v], kept, count));
-    }
-    return TSR_OK;
-}
-
 static double gap_of(const solver *s)
 {
     return s->cost < INFINITY ? (s->cost - s->lower) / fabs(s->cost) : INFINITY;
@@ -193,8 +176,28 @@ static tsr_status relax(solver *s, core *c)
     return TSR_OK;
 }
 
+/* Branch and bound, where its levels are few and small. */
+static tsr_status branch(solver *s, core *c)
+{
+    double strategies = 0.0;
+    for (int v = 0; v < c->g.n; v++)
+        strategies += c->g.k[v];
+    if (strategies * c->g.n > most_levels)
+        return TSR_OK;
+    tsri_branch b = {.g = &c->g, .work = branch_work, .choice = c->choice};
+    b.upper = s->cost - s->r.constant;
+    TSRI_TRY(tsri_sg_branch(s->r.pool->mem, &b));
+    if (b.found)
+        TSRI_TRY(take(s, c, c->choice, tsri_sg_cost(&c->g, c->choice)));
+    s->done |= b.work > 0.0;
+    return TSR_OK;
+}
+
 static tsr_status finish_core(solver *s, core *c)
 {
+    TSRI_TRY(branch(s, c));
+    if (s->done)
+        return TSR_OK;
     bool close = gap_of(s) <= small_gap;
     if (c->work <= (close ? work_for_proof : work_for_gap))
         return solve_exactly(s, c);
@@ -224,7 +227,7 @@ static tsr_status solve_core(solver *s, bool last, bool *out_again)
         all += c.g.k[v];
     if (!last && c.dual.left < all) {
         *out_again = true;
-        status = restrict_nodes(s, &c);
+        status = tsri_sg_dual_keep(&c.dual, &s->r);
     } else {
         status = finish_core(s, &c);
     }
