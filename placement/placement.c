@@ -200,6 +200,10 @@ int tsr_placement_rank(const tsr_placement *p, int i)
 
 int tsr_placement_find(const tsr_placement *p, int rank)
 {
+    /* Most placements count up from their first rank. */
+    int guess = p ? rank - p->ranks[0] : -1;
+    if (guess >= 0 && guess < p->nranks && p->ranks[guess] == rank)
+        return guess;
     for (int i = 0; p && i < p->nranks; i++)
         if (p->ranks[i] == rank)
             return i;

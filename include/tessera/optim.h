@@ -9,8 +9,12 @@
 extern "C" {
 #endif
 
-/* Holds state per parameter (in the parameter's signature), step and learning rate; outlives
- * graphs. Belongs to its world. */
+/*
+ * Holds state per parameter, step and learning rate; outlives graphs. Belongs to its world. States
+ * are in their parameter's signature unless `state` says otherwise: parameters in B with states in
+ * S(0) are ZeRO's first two stages: gradients are reduce-scattered, each rank updates its part, and
+ * the new values are gathered. (A split of an axis that a parameter does not have is B for it.)
+ */
 typedef struct tsr_optimizer tsr_optimizer;
 
 typedef enum tsr_schedule_kind {
@@ -35,6 +39,7 @@ typedef struct tsr_sgd_opts {
     double momentum, dampening, weight_decay;
     bool nesterov;
     tsr_schedule schedule;
+    tsr_sbp state; /* signature of momentum; AUTO (the default): each parameter's own */
 } tsr_sgd_opts;
 #define TSR_SGD_OPTS(...) (&(const tsr_sgd_opts){.size = sizeof(tsr_sgd_opts), __VA_ARGS__})
 
@@ -45,6 +50,7 @@ typedef struct tsr_adam_opts {
     double eps;          /* default 1e-8 */
     double weight_decay; /* Adam: default 0; AdamW: default 0.01, TSR_OFF: 0 */
     tsr_schedule schedule;
+    tsr_sbp state; /* signature of the moments; AUTO (the default): each parameter's own */
 } tsr_adam_opts;
 #define TSR_ADAM_OPTS(...) (&(const tsr_adam_opts){.size = sizeof(tsr_adam_opts), __VA_ARGS__})
 

@@ -12,11 +12,27 @@ extern "C" {
 /* Belongs to its world. */
 typedef struct tsr_plan tsr_plan;
 
+/* Ranks r with equal r / ranks are joined by this link: those of a machine, of a cluster. */
+typedef struct tsr_link {
+    int ranks;          /* 0: all */
+    double latency_s;   /* of one collective's hand-shake over it */
+    double bytes_per_s; /* that one rank takes in over it */
+} tsr_link;
+
 typedef struct tsr_compile_opts {
     size_t size;
     double
         bucket_mb;  /* gradients' reductions are joined up to this size; default 4, TSR_OFF: none */
     bool no_fusion; /* lower op by op */
+    /* Most bytes that a rank may use at a time for variables, values, inputs and outputs:
+     * signatures are chosen to stay within it. 0: no limit. */
+    size_t memory_limit;
+    /* What the planner takes for the links between ranks, nearest first, the last one joining all;
+     * nlinks 0: ranks of one machine over shared memory. */
+    int nlinks;
+    tsr_link link[3];
+    bool alternatives; /* tsr_plan_explain also says what else each op could have done, at what cost
+                        */
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...) \
     (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), __VA_ARGS__})
@@ -93,6 +109,7 @@ typedef struct tsr_plan_info {
     int64_t runs;
     double run_s;             /* of all runs */
     double compute_s, comm_s; /* of it in kernels, in collectives (with waiting) */
+    double bound_s;           /* no choice of signatures costs less than this, by the model */
 } tsr_plan_info;
 /* Fills *info up to info->size, which the caller sets. */
 TSR_API tsr_status tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info);

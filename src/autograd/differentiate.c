@@ -77,7 +77,11 @@ static bool visit(walk *w, tsri_op *op)
     const tsri_op_def *def = tsri_op_def_of(op->kind);
     bool ok = true;
     if (any_dout && op->kind == TSRI_OP_TO_GLOBAL) {
-        din[0] = dout[0]; /* the gradient's signature is inferred like any other */
+        /* Back to where the value came from; the signature is inferred like any other. */
+        din[0] = op->in[0]->placement == op->placement
+                     ? dout[0]
+                     : tsr_to_global_at(dout[0], op->in[0]->placement, TSR_AUTO, op->loc.file,
+                                        op->loc.line);
     } else if (any_dout && def && def->gradient) {
         def->gradient(op, dout, want, din);
     } else if (any_dout) {

@@ -42,17 +42,21 @@ static tsr_status check_inputs(const tsr_loader *l, const tsri_plan_port *x,
 /* The rows that this rank holds of an input that is split by rows or not at all. */
 static bool rows_of(const tsri_plan_port *p, int rank, tsri_rows *out_rows)
 {
-    int at = tsr_placement_find(p->info.placement, rank);
+    const tsr_placement *place = p->info.placement;
+    int at = tsr_placement_find(place, rank), inner = tsr_placement_nranks(place);
     *out_rows = (tsri_rows){0};
-    if (at < 0 || tsr_placement_nranks(p->info.placement) == 1)
-        return at >= 0;
-    if (p->sbp.kind == TSR_SBP_SPLIT && p->sbp.arg == 0) {
-        out_rows->ndim = 1;
-        out_rows->parts[0] = tsr_placement_nranks(p->info.placement);
-        out_rows->part[0] = at;
-        return true;
+    for (int d = 0; d < p->info.sbp.ndim && at >= 0; d++) {
+        tsr_sbp1 s = p->info.sbp.d[d];
+        int k = tsr_placement_dim(place, d);
+        inner /= k;
+        if (k == 1 || s.kind == TSR_SBP_BROADCAST)
+            continue;
+        if (s.kind != TSR_SBP_SPLIT || s.arg != 0)
+            return false;
+        out_rows->parts[out_rows->ndim] = k;
+        out_rows->part[out_rows->ndim++] = at / inner % k;
     }
-    return p->sbp.kind == TSR_SBP_BROADCAST;
+    return at >= 0;
 }
 
 /* Any other signatures: the whole batch is decoded here, and each input takes its part. */

@@ -42,6 +42,30 @@ static bool is_here(const tsr_plan *plan, const tsri_plan_port *p)
     return tsr_placement_find(p->info.placement, plan->world->rank) >= 0;
 }
 
+/* Whether this rank is the first of its groups over the dimensions that are P(sum). */
+static bool keeps_sum(const tsr_plan *plan, const tsri_plan_port *p)
+{
+    int at = tsr_placement_find(p->info.placement, plan->world->rank);
+    for (int d = p->info.sbp.ndim - 1; d >= 0; d--) {
+        int k = tsr_placement_dim(p->info.placement, d);
+        tsr_sbp1 s = p->info.sbp.d[d];
+        if (s.kind == TSR_SBP_PARTIAL && s.arg == TSR_REDUCE_SUM && at % k != 0)
+            return false;
+        at /= k;
+    }
+    return true;
+}
+
+/* Whether every rank holds the whole value. */
+static bool is_whole(const tsri_plan_port *p)
+{
+    for (int d = 0; d < p->info.sbp.ndim; d++)
+        if (p->info.sbp.d[d].kind != TSR_SBP_BROADCAST &&
+            tsr_placement_dim(p->info.placement, d) > 1)
+            return false;
+    return true;
+}
+
 /* The conversion from the global value to this rank's part: a slice, a copy, or nothing. */
 static void take_part(const tsr_plan *plan, tsri_plan_port *p, const void *data)
 {
@@ -58,9 +82,8 @@ static void take_part(const tsr_plan *plan, tsri_plan_port *p, const void *data)
         dst *= shard.d[i];
     }
     box.dst_count = tsr_dims_count(shard);
-    if (p->sbp.kind == TSR_SBP_PARTIAL && p->sbp.arg == TSR_REDUCE_SUM &&
-        tsr_placement_find(p->info.placement, plan->world->rank) != 0) {
-        box.copy = false; /* the first rank holds the value, the others nothing */
+    if (!keeps_sum(plan, p)) {
+        box.copy = false; /* the first rank of a group holds the value, the others nothing */
         box.fill = true;
     }
     if (p->bytes)
@@ -99,7 +122,7 @@ tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes)
     if (!is_here(plan, p))
         return tsri_fail(TSR_ERR_PLACEMENT, "fetch: '%s' lives on %s, of which rank %d is no part",
                          name, tsr_placement_text(p->info.placement), plan->world->rank);
-    if (p->sbp.kind != TSR_SBP_BROADCAST && tsr_placement_nranks(p->info.placement) > 1)
+    if (!is_whole(p))
         return tsri_fail(TSR_ERR_SBP,
                          "fetch: '%s' is an output in %s: use tsr_fetch_shard, or declare it in B",
                          name, tsr_sbp_format(p->info.sbp, text));

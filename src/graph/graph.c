@@ -229,7 +229,9 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc)
     if (!op)
         return &g->failed;
     op->name = TSRI_STEP_INPUT;
-    op->sbp = TSR_B;
+    op->sbp.ndim = (int8_t)tsr_placement_ndim(p);
+    for (int i = 0; i < op->sbp.ndim; i++)
+        op->sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
     return op->out[0];
 }
 

@@ -48,7 +48,8 @@ struct tsri_op {
 typedef struct tsri_graph_port {
     const char *name;
     tsr_tensor *tensor;
-    tsr_sbp sbp; /* outputs: AUTO = as inferred (to_local) */
+    tsr_sbp sbp;                    /* AUTO: as inferred (inputs, and outputs of to_local) */
+    const tsr_placement *placement; /* an output's may differ from its tensor's */
     bool is_input, is_local;
     tsri_loc loc;
 } tsri_graph_port;

@@ -19,8 +19,17 @@ static bool check_sbp(tsr_graph *g, tsri_loc loc, const char *what, tsr_dtype dt
                         tsr_placement_ndim(p), tsr_placement_ndim(p) == 1 ? "" : "s");
         return false;
     }
+    int reduction = -1;
     for (int i = 0; i < sbp.ndim; i++) {
         tsr_sbp1 s = sbp.d[i];
+        if (s.kind == TSR_SBP_PARTIAL && reduction >= 0 && reduction != s.arg) {
+            tsri_graph_fail(g, loc, TSR_ERR_SBP,
+                            "%s: %s mixes kinds of P, whose order would matter; one signature has "
+                            "one kind",
+                            what, tsr_sbp_format(sbp, text));
+            return false;
+        }
+        reduction = s.kind == TSR_SBP_PARTIAL ? s.arg : reduction;
         if (s.kind == TSR_SBP_SPLIT && (s.arg < 0 || s.arg >= dims.ndim)) {
             tsri_graph_fail(g, loc, TSR_ERR_SBP,
                             "%s: S(%d) splits an axis that shape %s doesn't have; legal are B, P%s",
@@ -98,11 +107,17 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
         return &g->failed;
     if (sbp.ndim == 0 && tsr_placement_ndim(p) == 1)
         sbp = dims.ndim ? TSR_S(0) : TSR_B;
+    if (sbp.ndim == 0 && from_local)
+        return tsri_graph_fail(g, loc, TSR_ERR_SBP,
+                               "from_local '%s': what the ranks hold has to be said: a signature "
+                               "with %d entries for placement %s",
+                               name, tsr_placement_ndim(p), tsr_placement_text(p));
     op->name = port->name;
     op->sbp = sbp;
     op->from_local = from_local;
     port->tensor = op->out[0];
     port->sbp = sbp;
+    port->placement = p;
     port->is_input = true;
     return op->out[0];
 }
@@ -129,12 +144,6 @@ tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
         return failed;
     if (!p)
         p = x->placement;
-    if (p != x->placement)
-        return tsri_graph_fail(
-            g, loc, TSR_ERR_UNSUPPORTED,
-            "to_global: from placement %s to %s: this version converts signatures "
-            "on one placement only",
-            tsr_placement_text(x->placement), tsr_placement_text(p));
     if (!check_sbp(g, loc, "to_global", x->dtype, x->shape, p, sbp))
         return failed;
     tsri_op *op =
@@ -171,22 +180,21 @@ static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_
         tsri_graph_fail(g, loc, TSR_ERR_INVALID, "output '%s' belongs to another graph", name);
         return;
     }
-    if (p && p != x->placement) {
-        tsri_graph_fail(g, loc, TSR_ERR_UNSUPPORTED,
-                        "output '%s': the value lives on %s, not on %s: this version converts "
-                        "signatures on one placement only",
-                        name, tsr_placement_text(x->placement), tsr_placement_text(p));
-        return;
+    if (!p)
+        p = x->placement;
+    if (!is_local && sbp.ndim == 0) {
+        sbp.ndim = (int8_t)tsr_placement_ndim(p);
+        for (int i = 0; i < sbp.ndim; i++)
+            sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
     }
-    if (!is_local && sbp.ndim == 0 && tsr_placement_ndim(x->placement) == 1)
-        sbp = TSR_B;
-    if (!check_sbp(g, loc, name, x->dtype, x->shape, x->placement, sbp))
+    if (!check_sbp(g, loc, name, x->dtype, x->shape, p, sbp))
         return;
     tsri_graph_port *port = add_port(g, loc, name);
     if (!port)
         return;
     port->tensor = x;
     port->sbp = sbp;
+    port->placement = p;
     port->is_local = is_local;
 }
 

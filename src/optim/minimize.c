@@ -49,7 +49,7 @@ static bool add_update(tsr_optimizer *o, tsr_graph *g, const target *t, tsri_loc
         tsr_variable *s = t->slot->state[j];
         /* The parameter's signature may have been fixed since the state was declared. */
         if (!s->ready)
-            s->sbp = p->sbp;
+            s->sbp = tsri_optim_state_sbp(o, p);
         in[n] = tsri_graph_read(g, s, loc);
         writes[n++] = s;
     }

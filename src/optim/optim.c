@@ -54,6 +54,17 @@ static tsr_status add_hyper(tsr_optimizer *o, const tsr_placement *p)
     return TSR_OK;
 }
 
+tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p)
+{
+    tsr_sbp sbp = o->state_sbp;
+    if (sbp.ndim == 0)
+        return p->sbp;
+    for (int d = 0; d < sbp.ndim; d++)
+        if (sbp.d[d].kind == TSR_SBP_SPLIT && sbp.d[d].arg >= p->shape.ndim)
+            sbp.d[d] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    return sbp;
+}
+
 static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)
 {
     static const char *const suffix[2][2] = {{"momentum_buffer", ""}, {"exp_avg", "exp_avg_sq"}};
@@ -70,8 +81,8 @@ static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)
     slot->param = v;
     for (int j = 0; j < o->nstates; j++) {
         snprintf(state, sizeof state, "%s.%s", name, suffix[o->kind != TSRI_OPTIM_SGD][j]);
-        TSRI_TRY(tsri_variable_create(o->world, state, v->placement, v->dtype, v->shape, v->sbp,
-                                      (tsr_init){0}, &slot->state[j]));
+        TSRI_TRY(tsri_variable_create(o->world, state, v->placement, v->dtype, v->shape,
+                                      tsri_optim_state_sbp(o, v), (tsr_init){0}, &slot->state[j]));
     }
     return add_hyper(o, v->placement);
 }
@@ -164,6 +175,7 @@ tsr_optimizer *tsr_sgd(tsr_module *m, const tsr_sgd_opts *opts)
                        .name = "sgd",
                        .lr = s.lr,
                        .schedule = s.schedule,
+                       .state_sbp = s.state,
                        .nstates = s.momentum != 0 ? 1 : 0};
     o.attrs.sgd.momentum = s.momentum;
     o.attrs.sgd.dampening = s.dampening;
@@ -203,8 +215,12 @@ static tsr_optimizer *make_adam(tsri_optim_kind kind, tsr_module *m, const tsr_a
     tsr_adam_opts a = {0};
     if (check_adam(name, decoupled ? 0.01 : 0, m, opts, &a) != TSR_OK)
         return NULL;
-    tsr_optimizer o = {
-        .kind = kind, .name = name, .lr = a.lr, .schedule = a.schedule, .nstates = 2};
+    tsr_optimizer o = {.kind = kind,
+                       .name = name,
+                       .lr = a.lr,
+                       .schedule = a.schedule,
+                       .state_sbp = a.state,
+                       .nstates = 2};
     o.attrs.adam.beta1 = a.beta1;
     o.attrs.adam.beta2 = a.beta2;
     o.attrs.adam.eps = a.eps;

@@ -25,6 +25,7 @@ struct tsr_optimizer {
     const char *name; /* "sgd", "adam", "adamw" */
     tsri_attrs attrs; /* of the update ops */
     tsr_schedule schedule;
+    tsr_sbp state_sbp;   /* AUTO: the parameter's */
     double lr;           /* base */
     int64_t step;        /* updates made */
     int nslots, nstates; /* nstates: per slot */
@@ -33,6 +34,9 @@ struct tsr_optimizer {
     int nhypers;
     tsr_variable **hypers;
 };
+
+/* The signature that the states of parameter p are to have, as far as it is said yet. */
+tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p);
 
 /* The rate of update `step` (from 0) for a base rate. */
 double tsri_schedule_lr(const tsr_schedule *s, double base, int64_t step);

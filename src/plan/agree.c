@@ -60,9 +60,16 @@ static uint64_t hash_graph(const tsr_graph *g, const tsr_compile_opts *opts)
         h = hash_text(h, g->ports[i].name);
         h = tsri_hash(h, &g->ports[i].tensor->id, sizeof g->ports[i].tensor->id);
         h = tsri_hash(h, &g->ports[i].sbp, sizeof g->ports[i].sbp);
+        h = hash_text(h, tsr_placement_text(g->ports[i].placement));
     }
     int32_t flags[2] = {g->training, opts->no_fusion};
     h = tsri_hash(h, flags, sizeof flags);
+    uint64_t limits[2] = {opts->memory_limit, (uint64_t)opts->nlinks};
+    h = tsri_hash(h, limits, sizeof limits);
+    for (int i = 0; i < opts->nlinks && i < 3; i++) {
+        double link[3] = {opts->link[i].ranks, opts->link[i].latency_s, opts->link[i].bytes_per_s};
+        h = tsri_hash(h, link, sizeof link);
+    }
     return tsri_hash(h, &opts->bucket_mb, sizeof opts->bucket_mb);
 }
 

@@ -21,14 +21,23 @@ typedef struct builder {
     made **of; /* per tensor */
 } builder;
 
+static size_t part_of(const tsri_value *v, int rank, int64_t *offset, tsr_dims *lshape)
+{
+    int at = tsr_placement_find(v->placement, rank);
+    *lshape = (tsr_dims){.ndim = v->shape.ndim};
+    memset(offset, 0, TSR_MAX_NDIM * sizeof *offset);
+    if (at < 0)
+        return 0;
+    tsri_mesh mesh = tsri_mesh_of(v->placement);
+    tsri_layout_part(v->shape, &mesh, &v->layout, at, offset, lshape);
+    return (size_t)tsr_dims_count(*lshape) * tsr_dtype_size(v->dtype);
+}
+
 size_t tsri_value_bytes(const tsri_value *v, int rank)
 {
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM];
-    if (tsr_placement_find(v->placement, rank) < 0)
-        return 0;
-    tsri_shard(v->shape, v->placement, (tsr_sbp){1, {v->sbp}}, rank, &lshape, offset);
-    return (size_t)tsr_dims_count(lshape) * tsr_dtype_size(v->dtype);
+    return part_of(v, rank, offset, &lshape);
 }
 
 int tsri_plan_add_value(tsr_plan *plan, const tsri_value *value)
@@ -36,11 +45,9 @@ int tsri_plan_add_value(tsr_plan *plan, const tsri_value *value)
     if (!TSRI_PUSH(&plan->scratch, plan->values, plan->nvalues, plan->cvalues))
         return -1;
     tsri_value *v = &plan->values[plan->nvalues];
-    int rank = plan->world->rank;
     *v = *value;
     v->first = v->last = -1;
-    tsri_shard(v->shape, v->placement, (tsr_sbp){1, {v->sbp}}, rank, &v->lshape, v->offset);
-    v->bytes = tsri_value_bytes(v, rank);
+    v->bytes = part_of(v, plan->world->rank, v->offset, &v->lshape);
     return plan->nvalues++;
 }
 
@@ -78,60 +85,103 @@ static tsr_status remember(builder *b, int tensor, int value)
     return TSR_OK;
 }
 
+tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *it, int pair)
+{
+    const tsri_value *from = &plan->values[it->in[pair]], *to = &plan->values[it->out[pair]];
+    return (tsri_route_query){.shape = from->shape,
+                              .element = tsr_dtype_size(from->dtype),
+                              .from = {tsri_mesh_of(from->placement), from->layout},
+                              .to = {tsri_mesh_of(to->placement), to->layout}};
+}
+
+bool tsri_item_has(const tsri_item *it, int rank)
+{
+    return tsr_placement_find(it->placement, rank) >= 0 ||
+           (it->from_placement && it->from_placement != it->placement &&
+            tsr_placement_find(it->from_placement, rank) >= 0);
+}
+
 /* One step of a conversion, as an item with a value of its own. */
-static tsr_status add_conversion(builder *b, int from, const tsri_box_step *step, tsri_item base,
-                                 int *out_value)
+static tsr_status add_conversion(builder *b, int from, const tsri_route_step *step,
+                                 const tsr_placement *placement, tsri_item base, int *out_value)
 {
     tsr_plan *plan = b->plan;
     tsri_value v = plan->values[from];
-    v.sbp = step->to;
+    v.layout = step->to;
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
+    v.placement = placement;
     int value = tsri_plan_add_value(plan, &v);
     if (value < 0)
         return TSR_ERR_NO_MEMORY;
-    base.kind = tsri_box_is_collective(step->kind) ? TSRI_ITEM_COLLECTIVE
-                : step->kind == TSRI_BOX_RELABEL   ? TSRI_ITEM_VIEW
-                                                   : TSRI_ITEM_LOCAL_BOX;
+    bool talks = tsri_box_is_collective(step->kind) && step->bytes > 0;
+    base.kind = talks                            ? TSRI_ITEM_COLLECTIVE
+                : step->kind == TSRI_BOX_RELABEL ? TSRI_ITEM_VIEW
+                                                 : TSRI_ITEM_LOCAL_BOX;
     if (base.kind == TSRI_ITEM_VIEW) {
         plan->values[value].storage = TSRI_STORAGE_ALIAS;
         plan->values[value].alias = from;
     }
-    base.box = step->kind;
-    tsr_sbp1 p = step->from.kind == TSR_SBP_PARTIAL ? step->from : step->to;
-    base.reduce = p.kind == TSR_SBP_PARTIAL ? (tsr_reduce_op)p.arg : TSR_REDUCE_SUM;
+    base.step = *step;
+    base.cost_s = step->cost_s;
     base.nin = base.nout = 1;
     base.bucket = -1;
-    base.placement = v.placement;
+    base.placement = placement;
+    base.from_placement = plan->values[from].placement;
+    base.bucketable &= talks && !step->crosses &&
+                       (step->kind == TSRI_BOX_ALL_REDUCE || step->kind == TSRI_BOX_REDUCE_SCATTER);
     *out_value = value;
     return tsri_plan_add_item(plan, &base, &from, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-/* The value of a tensor in a signature, converting if need be. `why` says who asks. */
-static tsr_status get_value(builder *b, const tsr_tensor *t, tsr_sbp1 want, bool bucketable,
-                            tsri_loc loc, const char *why, int *out_value)
+/* The route to `want` from the value of a tensor that is nearest to it. */
+static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsri_end *want,
+                          int *out_value, tsri_route *out_route)
+{
+    const tsr_plan *plan = b->plan;
+    bool found = false;
+    for (const made *m = b->of[t->id]; m; m = m->next) {
+        const tsri_value *v = &plan->values[m->value];
+        const tsri_route_query q = {.shape = t->shape,
+                                    .element = tsr_dtype_size(t->dtype),
+                                    .from = {tsri_mesh_of(v->placement), v->layout},
+                                    .to = *want};
+        tsri_route route;
+        TSRI_TRY(tsri_route_find(&plan->model, &q, &route));
+        if (!found || route.cost_s < out_route->cost_s) {
+            *out_value = m->value;
+            *out_route = route;
+        }
+        found = true;
+    }
+    return TSR_OK;
+}
+
+/* The value of a tensor in a signature on a placement, converting if need be. `base` says for whom
+ * and why. */
+static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement *placement,
+                            tsr_sbp sbp, tsri_item base, int *out_value)
 {
     tsr_plan *plan = b->plan;
-    for (const made *m = b->of[t->id]; m; m = m->next)
-        if (tsri_sbp1_equal(plan->values[m->value].sbp, want)) {
+    tsri_end want = {.mesh = tsri_mesh_of(placement)};
+    want.layout = tsri_layout_of(&want.mesh, sbp);
+    for (const made *m = b->of[t->id]; m; m = m->next) {
+        const tsri_value *v = &plan->values[m->value];
+        if (v->placement == placement && tsri_layout_equal(&v->layout, &want.layout)) {
             *out_value = m->value;
             return TSR_OK;
         }
-    int value = b->of[t->id]->value; /* as it was made */
-    if (tsr_placement_nranks(t->placement) == 1) {
-        /* One rank: all signatures are one. */
-        *out_value = value;
-        return TSR_OK;
     }
-    tsri_box_route route = tsri_box_find(plan->values[value].sbp, want);
-    const tsri_item base = {.name = plan->values[value].name,
-                            .loc = loc,
-                            .backward = t->op->backward,
-                            .bucketable = bucketable,
-                            .reason = why};
+    tsri_route route = {0};
+    int value = -1;
+    TSRI_TRY(nearest(b, t, &want, &value, &route));
+    base.name = plan->values[value].name;
+    const tsr_placement *from = plan->values[value].placement;
     for (int i = 0; i < route.n; i++) {
-        TSRI_TRY(add_conversion(b, value, &route.step[i], base, &value));
+        TSRI_TRY(add_conversion(b, value, &route.step[i], route.step[i].on_dst ? placement : from,
+                                base, &value));
         TSRI_TRY(remember(b, t->id, value));
+        base.bucketable = false; /* what follows waits for the bucket */
     }
     *out_value = value;
     return TSR_OK;
@@ -144,12 +194,22 @@ static bool is_gradient_operand(const tsri_op *op, int arg)
            (op->kind == TSRI_OP_ADAM && arg == 3);
 }
 
-static const char *reason_of(builder *b, const tsri_op *op, tsr_sbp1 want)
+static const char *reason_of(builder *b, const tsri_op *op, tsr_sbp want)
 {
     char text[TSR_SBP_TEXT_MAX];
     const char *r = tsri_pool_printf(&b->plan->pool, "%s %s reads %s", tsri_op_name(op->kind),
-                                     op->name, tsr_sbp_format((tsr_sbp){1, {want}}, text));
+                                     op->name, tsr_sbp_format(want, text));
     return r ? r : "";
+}
+
+/* The dimensions of a signature that are B, as a mask. */
+static uint8_t broadcast_dims(const tsr_placement *p, const tsri_layout *l)
+{
+    uint8_t dims = 0;
+    for (int d = 0; d < tsr_placement_ndim(p); d++)
+        if (l->sbp.d[d].kind == TSR_SBP_BROADCAST && tsr_placement_dim(p, d) > 1)
+            dims |= (uint8_t)(1u << d);
+    return dims;
 }
 
 static tsr_status build_source(builder *b, const tsri_op *op, int value)
@@ -171,10 +231,10 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
                             "input '%s' has to be fed: what depends on it can't be evaluated by "
                             "itself",
                             op->name);
-    if (!op->from_local || op->sbp.d[0].kind != TSR_SBP_BROADCAST ||
-        tsr_placement_nranks(op->placement) == 1)
+    uint8_t dims = broadcast_dims(op->placement, &v->layout);
+    if (!op->from_local || !dims)
         return TSR_OK;
-    /* Local to global with B: the first rank's value becomes everyone's. */
+    /* Local to global with B: the first rank's value of each group becomes everyone's. */
     tsri_value shared = *v;
     shared.storage = TSRI_STORAGE_ARENA;
     int out = tsri_plan_add_value(plan, &shared);
@@ -182,8 +242,10 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
                             .nin = 1,
                             .nout = 1,
                             .placement = op->placement,
+                            .from_placement = op->placement,
                             .name = op->name,
                             .loc = op->loc,
+                            .step = {.dims = dims, .from = v->layout, .to = v->layout},
                             .broadcast = true,
                             .bucket = -1,
                             .reason = "from_local in B: the first rank's value is everyone's"};
@@ -200,41 +262,127 @@ static int64_t groups_here(const builder *b, const tsri_op *op)
                 op->kind == TSRI_OP_CONV2D_DW;
     int64_t groups = conv ? op->attrs.conv.groups : 0, offset;
     int at = tsr_placement_find(op->placement, b->plan->world->rank);
-    if (conv && at >= 0 && b->inferred->splits_groups[op->id])
-        tsr_split(groups, tsr_placement_nranks(op->placement), at, &offset, &groups);
+    int index = b->inferred->groups_index[op->id], inner = tsr_placement_nranks(op->placement);
+    const tsri_nd_signature *sig = b->inferred->chosen[op->id];
+    for (int d = 0; conv && at >= 0 && index >= 0 && d < tsr_placement_ndim(op->placement); d++) {
+        int k = tsr_placement_dim(op->placement, d);
+        inner /= k;
+        if (sig->split[d] >> index & 1)
+            tsr_split(groups, k, at / inner % k, &offset, &groups);
+    }
     return groups;
 }
 
-static tsr_status build_op(builder *b, const tsri_op *op)
+static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
 {
     tsr_plan *plan = b->plan;
-    const tsri_signature *sig = b->inferred->chosen[op->id];
-    int in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
+    const tsri_nd_signature *sig = b->inferred->chosen[op->id];
     for (int i = 0; i < op->nin; i++) {
         const tsr_tensor *t = op->in[i];
-        const char *why = "";
-        if (tsr_placement_nranks(op->placement) > 1 &&
-            !tsri_sbp1_equal(plan->values[b->of[t->id]->value].sbp, sig->in[i]))
-            why = reason_of(b, op, sig->in[i]);
-        TSRI_TRY(get_value(b, t, sig->in[i], is_gradient_operand(op, i), op->loc, why, &in[i]));
+        const tsri_value *v = &plan->values[b->of[t->id]->value];
+        tsri_item base = {.loc = op->loc,
+                          .backward = t->op->backward,
+                          .bucketable = is_gradient_operand(op, i),
+                          .reason = ""};
+        if (v->placement != op->placement || !tsr_sbp_equal(v->layout.sbp, sig->in[i]))
+            base.reason = reason_of(b, op, sig->in[i]);
+        TSRI_TRY(get_value(b, t, op->placement, sig->in[i], base, &in[i]));
     }
+    return TSR_OK;
+}
+
+/* Where result i goes that is written to a variable: into it, if the signatures agree; else over
+ * the operand, which is a copy, and from there into the variable (see keep_results). */
+static void place_written(builder *b, const tsri_op *op, int i, const int *in, int value)
+{
+    tsr_plan *plan = b->plan;
+    tsri_value *v = &plan->values[value];
+    for (int j = 0; j < op->nin; j++) {
+        if (op->in[j]->op->kind != TSRI_OP_VARIABLE || op->in[j]->op->variable != op->writes[i])
+            continue;
+        const tsri_value *old = &plan->values[b->of[op->in[j]->id]->value];
+        const tsri_value *read = &plan->values[in[j]];
+        if (tsri_layout_equal(&old->layout, &v->layout)) {
+            v->storage = TSRI_STORAGE_VARIABLE;
+            v->variable = op->writes[i];
+        } else if (read->storage == TSRI_STORAGE_ARENA &&
+                   tsri_layout_equal(&read->layout, &v->layout)) {
+            v->storage = TSRI_STORAGE_ALIAS;
+            v->alias = in[j];
+        }
+        return;
+    }
+    v->storage = TSRI_STORAGE_VARIABLE;
+    v->variable = op->writes[i];
+}
+
+/* Converts a result that was computed in another signature than its variable's, into it. */
+static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
+{
+    tsr_plan *plan = b->plan;
+    tsr_variable *var = op->writes[i];
+    if (!var || plan->values[value].storage == TSRI_STORAGE_VARIABLE)
+        return TSR_OK;
+    const tsri_item base = {
+        .loc = op->loc, .backward = op->backward, .reason = "the variable keeps its signature"};
+    TSRI_TRY(get_value(b, op->out[i], op->placement, var->sbp, base, &value));
+    plan->values[value].storage = TSRI_STORAGE_VARIABLE;
+    plan->values[value].variable = var;
+    return TSR_OK;
+}
+
+static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int *out)
+{
+    tsr_plan *plan = b->plan;
+    const tsri_mesh mesh = tsri_mesh_of(op->placement);
     for (int i = 0; i < op->nout; i++) {
         const tsr_tensor *t = op->out[i];
         const tsri_value v = {.name = op->name,
                               .dtype = t->dtype,
                               .shape = t->shape,
                               .placement = op->placement,
-                              .sbp = sig->out[i],
+                              .layout = tsri_layout_of(&mesh, b->inferred->chosen[op->id]->out[i]),
                               .tensor = t->id};
         out[i] = tsri_plan_add_value(plan, &v);
         if (out[i] < 0)
             return TSR_ERR_NO_MEMORY;
-        if (i < 4 && op->writes[i]) {
-            plan->values[out[i]].storage = TSRI_STORAGE_VARIABLE;
-            plan->values[out[i]].variable = op->writes[i];
-        }
+        if (i < 4 && op->writes[i])
+            place_written(b, op, i, in, out[i]);
         TSRI_TRY(remember(b, t->id, out[i]));
     }
+    return TSR_OK;
+}
+
+/* "of 7: S(0),B -> S(0) +1.2 us; ...": what else the op could do, if it was asked for. */
+static const char *alternatives_of(const builder *b, const tsri_op *op)
+{
+    const tsri_alternatives *alt =
+        b->inferred->alternatives ? &b->inferred->alternatives[op->id] : NULL;
+    if (!alt)
+        return NULL;
+    char text[1024], sbp[TSR_SBP_TEXT_MAX];
+    size_t at = (size_t)snprintf(text, sizeof text, "of %d legal", alt->legal);
+    for (int i = 0; i < alt->n; i++) {
+        for (int j = 0; j < op->nin && at + 128 < sizeof text; j++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", j ? "," : "; ",
+                                   tsr_sbp_format(alt->sig[i]->in[j], sbp));
+        for (int j = 0; j < op->nout && at + 128 < sizeof text; j++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s",
+                                   j         ? ","
+                                   : op->nin ? " -> "
+                                             : "; -> ",
+                                   tsr_sbp_format(alt->sig[i]->out[j], sbp));
+        at += (size_t)snprintf(text + at, sizeof text - at, " %+.3g us", alt->more_s[i] * 1e6);
+    }
+    return tsri_pool_strdup(&b->plan->pool, text);
+}
+
+static tsr_status build_op(builder *b, const tsri_op *op)
+{
+    tsr_plan *plan = b->plan;
+    int in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
+    TSRI_TRY(get_operands(b, op, in));
+    TSRI_TRY(add_results(b, op, in, out));
     if (op->kind == TSRI_OP_INPUT || op->kind == TSRI_OP_VARIABLE)
         return build_source(b, op, out[0]);
     tsri_item item = {.kind = TSRI_ITEM_KERNEL,
@@ -247,14 +395,20 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .loc = op->loc,
                       .backward = op->backward,
                       .groups = groups_here(b, op),
-                      .bucket = -1};
+                      .bucket = -1,
+                      .cost_s = b->inferred->op_cost[op->id],
+                      .reason = alternatives_of(b, op)};
     memcpy(item.writes, op->writes, sizeof item.writes);
     if (op->kind == TSRI_OP_TO_GLOBAL || op->kind == TSRI_OP_RESHAPE) {
         item.kind = TSRI_ITEM_VIEW;
         plan->values[out[0]].storage = TSRI_STORAGE_ALIAS;
         plan->values[out[0]].alias = in[0];
     }
-    return tsri_plan_add_item(plan, &item, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
+    if (!tsri_plan_add_item(plan, &item, in, out))
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < op->nout && i < 4; i++)
+        TSRI_TRY(keep_result(b, op, i, out[i]));
+    return TSR_OK;
 }
 
 static tsr_status build_output(builder *b, int i)
@@ -264,12 +418,14 @@ static tsr_status build_output(builder *b, int i)
     const tsr_tensor *t = from->tensor;
     const char *why = tsri_pool_printf(&plan->pool, "output '%s'", from->name);
     int value = b->of[t->id]->value;
-    tsr_sbp1 sbp = from->is_local ? plan->values[value].sbp : from->sbp.d[0];
-    plan->ports[i].sbp = sbp;
-    TSRI_TRY(get_value(b, t, sbp, false, from->loc, why ? why : "", &value));
+    tsr_sbp sbp = from->is_local ? plan->values[value].layout.sbp : from->sbp;
+    plan->ports[i].info.sbp = sbp;
+    const tsri_item base = {
+        .loc = from->loc, .backward = t->op->backward, .reason = why ? why : ""};
+    TSRI_TRY(get_value(b, t, from->placement, sbp, base, &value));
     const tsri_item item = {.kind = TSRI_ITEM_OUTPUT,
                             .nin = 1,
-                            .placement = t->placement,
+                            .placement = from->placement,
                             .name = from->name,
                             .loc = from->loc,
                             .bucket = -1,
@@ -299,19 +455,19 @@ static tsr_status describe_ports(builder *b)
         int64_t offset[TSR_MAX_NDIM];
         to->is_local = from->is_local;
         to->is_output = !from->is_input;
+        tsr_sbp sbp = to->info.sbp;
         if (from->is_input) {
             to->from_local = t->op->from_local;
-            to->sbp = t->op->sbp.d[0];
+            sbp = t->op->sbp.ndim ? t->op->sbp : b->inferred->chosen[t->op->id]->out[0];
         }
         to->info = (tsr_port){.name = tsri_pool_strdup(&plan->pool, from->name),
                               .is_input = from->is_input,
                               .dtype = t->dtype,
                               .dims = t->shape,
-                              .sbp = {1, {to->sbp}},
-                              .placement = t->placement};
-        tsri_shard(t->shape, t->placement, to->info.sbp, plan->world->rank, &to->info.shard,
-                   offset);
-        if (tsr_placement_find(t->placement, plan->world->rank) >= 0)
+                              .sbp = sbp,
+                              .placement = from->placement};
+        tsri_shard(t->shape, from->placement, sbp, plan->world->rank, &to->info.shard, offset);
+        if (tsr_placement_find(from->placement, plan->world->rank) >= 0)
             to->bytes = (size_t)tsr_dims_count(to->info.shard) * tsr_dtype_size(t->dtype);
         if (!to->info.name)
             return TSR_ERR_NO_MEMORY;

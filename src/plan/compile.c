@@ -44,6 +44,18 @@ void tsri_variable_forget(const tsr_variable *v)
     }
 }
 
+static tsri_cost_model model_of(const tsr_compile_opts *opts)
+{
+    tsri_cost_model m = tsri_cost_model_local();
+    if (opts->nlinks <= 0)
+        return m;
+    m.nlinks = opts->nlinks < TSRI_MAX_LINKS ? opts->nlinks : TSRI_MAX_LINKS;
+    for (int i = 0; i < m.nlinks; i++)
+        m.link[i] = (tsri_link){i == m.nlinks - 1 ? 0 : opts->link[i].ranks,
+                                opts->link[i].latency_s, opts->link[i].bytes_per_s};
+    return m;
+}
+
 static tsr_plan *new_plan(tsr_world *world, const tsr_compile_opts *opts)
 {
     tsri_pool pool;
@@ -55,20 +67,24 @@ static tsr_plan *new_plan(tsr_world *world, const tsr_compile_opts *opts)
     plan->pool = pool;
     tsri_pool_init(&plan->scratch, &world->mem);
     plan->opts = *opts;
-    plan->model = tsri_cost_model_local();
+    plan->model = model_of(opts);
     tsri_world_own(world, &plan->owned, plan, destroy_plan);
     return plan;
 }
 
 /* Every variable gets its signature, its shard and its first value. */
-static tsr_status prepare_variables(tsr_graph *g, size_t *out_bytes)
+static tsr_status prepare_variables(tsr_graph *g, const tsri_inferred *inferred, size_t *out_bytes)
 {
     *out_bytes = 0;
-    for (int i = 0; i < g->nops; i++)
-        if (g->ops[i]->kind == TSRI_OP_VARIABLE) {
-            TSRI_TRY(tsri_variable_prepare(g->ops[i]->variable));
-            *out_bytes += g->ops[i]->variable->bytes;
-        }
+    for (int i = 0; i < g->nops; i++) {
+        tsr_variable *v = g->ops[i]->variable;
+        if (g->ops[i]->kind != TSRI_OP_VARIABLE)
+            continue;
+        if (v->sbp.ndim == 0 && inferred->live[i])
+            v->sbp = inferred->chosen[i]->out[0];
+        TSRI_TRY(tsri_variable_prepare(v));
+        *out_bytes += v->bytes;
+    }
     return TSR_OK;
 }
 
@@ -105,17 +121,21 @@ static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
                          "nothing to compile: the graph has no %s; see tsr_output and tsr_minimize",
                          g->nops ? "output" : "ops");
     TSRI_TRY(find_device(g, plan));
-    double t = tsri_now_s();
-    TSRI_TRY(prepare_variables(g, &plan->info.variable_bytes));
-    plan->info.init_s = tsri_now_s() - t;
     tsri_pool pool;
     tsri_pool_init(&pool, &g->world->mem);
     tsri_inferred inferred = {0};
-    t = tsri_now_s();
-    tsr_status status = tsri_infer(g, &plan->model, &pool, &inferred);
+    double t = tsri_now_s();
+    const tsri_infer_opts how = {.memory_limit = (int64_t)plan->opts.memory_limit,
+                                 .alternatives = plan->opts.alternatives};
+    tsr_status status = tsri_infer(g, &plan->model, &how, &pool, &inferred);
     plan->info.infer_s = tsri_now_s() - t;
     plan->info.cost_s = inferred.cost;
+    plan->info.bound_s = inferred.bound;
     plan->info.exact = inferred.exact;
+    t = tsri_now_s();
+    if (status == TSR_OK)
+        status = prepare_variables(g, &inferred, &plan->info.variable_bytes);
+    plan->info.init_s = tsri_now_s() - t;
     if (status == TSR_OK)
         status = tsri_plan_build(plan, g, &inferred);
     tsri_pool_finish(&pool);

@@ -38,11 +38,11 @@ TSR_PRINTF(2, 3) static void put(text *t, const char *fmt, ...)
 
 static void put_value(text *t, const tsri_value *v)
 {
-    char sbp[TSR_SBP_TEXT_MAX];
+    char sbp[TSRI_LAYOUT_TEXT_MAX];
     put(t, "%s[", tsr_dtype_name(v->dtype));
     for (int i = 0; i < v->shape.ndim; i++)
         put(t, i ? ",%lld" : "%lld", (long long)v->shape.d[i]);
-    put(t, "] %s", tsr_sbp_format((tsr_sbp){1, {v->sbp}}, sbp));
+    put(t, "] %s", tsri_layout_format(&v->layout, sbp));
 }
 
 static void put_operands(text *t, const tsr_plan *plan, const tsri_item *it)
@@ -69,19 +69,19 @@ static const tsri_call *call_of(const tsr_plan *plan, const tsri_item *it)
 static void put_conversion(text *t, const tsr_plan *plan, const tsri_item *it)
 {
     const tsri_call *call = call_of(plan, it);
-    const char *what = it->broadcast ? "broadcast" : tsri_box_kind_name(it->box);
+    const char *what = it->broadcast ? "broadcast" : tsri_box_kind_name(it->step.kind);
     put(t, "      box %-14s %s  ", what, it->name);
     if (it->nin == 1) {
         put_operands(t, plan, it);
     } else {
-        char from[TSR_SBP_TEXT_MAX];
+        char from[TSRI_LAYOUT_TEXT_MAX];
         double bytes = 0;
         for (int i = 0; i < it->nin; i++) {
             const tsri_value *v = &plan->values[it->in[i]];
             bytes += (double)tsr_dims_count(v->shape) * (double)tsr_dtype_size(v->dtype);
         }
         put(t, "%d tensors, %.0f bytes, from %s", it->nin, bytes,
-            tsr_sbp_format((tsr_sbp){1, {plan->values[it->in[0]].sbp}}, from));
+            tsri_layout_format(&plan->values[it->in[0]].layout, from));
     }
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
         put(t, "  group %s, %s", tsr_placement_text(it->placement),

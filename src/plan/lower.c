@@ -8,10 +8,9 @@
 #include <string.h>
 
 #include "src/core/clock.h"
-#include "src/plan/plan.h"
+#include "src/plan/lower.h"
 
-/* The order of axes in memory. */
-static void physical_order(const tsri_value *v, int *order)
+void tsri_physical_order(const tsri_value *v, int *order)
 {
     static const int nhwc[4] = {0, 2, 3, 1};
     for (int i = 0; i < v->shape.ndim; i++)
@@ -22,7 +21,7 @@ tsri_arg tsri_plan_arg(const tsri_value *v)
 {
     tsri_arg a = {.dtype = v->dtype, .ndim = v->shape.ndim};
     int order[TSR_MAX_NDIM];
-    physical_order(v, order);
+    tsri_physical_order(v, order);
     int64_t stride = 1;
     for (int i = a.ndim - 1; i >= 0; i--) {
         a.stride[order[i]] = stride;
@@ -38,7 +37,7 @@ tsri_arg tsri_plan_arg(const tsri_value *v)
 
 static bool here(const tsr_plan *plan, const tsri_item *it)
 {
-    return tsr_placement_find(it->placement, plan->world->rank) >= 0;
+    return tsri_item_has(it, plan->world->rank);
 }
 
 /* --- kernels -------------------------------------------------------------------------------------
@@ -78,111 +77,39 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
     return TSR_OK;
 }
 
-/* --- conversions ---------------------------------------------------------------------------------
+/* --- conversions without communication ----------------------------------------------------------
  */
 static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step *step)
 {
     const tsri_value *src = &plan->values[it->in[0]], *dst = &plan->values[it->out[0]];
+    const tsri_route_query q = tsri_item_query(plan, it, 0);
     tsri_arg a = tsri_plan_arg(src), b = tsri_plan_arg(dst);
     tsri_local_box *box = tsri_pool_alloc(&plan->pool, sizeof *box);
+    tsri_piece *piece;
+    int n;
     if (!box)
         return TSR_ERR_NO_MEMORY;
-    *box = (tsri_local_box){.kind = it->box,
-                            .reduce = it->reduce,
+    *box = (tsri_local_box){.reduce = it->step.op,
                             .dtype = src->dtype,
                             .ndim = a.ndim,
-                            .dst_count = tsr_dims_count(dst->lshape),
-                            .copy = true};
-    const tsri_arg *small = it->box == TSRI_BOX_SLICE ? &b : &a;
-    for (int i = 0; i < a.ndim; i++) {
-        box->box[i] = small->shape[i];
+                            .dst_count = tsr_dims_count(dst->lshape)};
+    TSRI_TRY(
+        tsri_step_pieces(&plan->scratch, &q, &it->step, plan->world->rank, &n, &piece, &box->fill));
+    if (n > 1)
+        return tsri_fail(TSR_ERR_INTERNAL, "a local step of %s in %d pieces", it->name, n);
+    box->copy = n == 1;
+    for (int i = 0; i < a.ndim && n; i++) {
+        box->box[i] = piece->length[i];
         box->src_stride[i] = a.stride[i];
         box->dst_stride[i] = b.stride[i];
-        if (it->box == TSRI_BOX_SLICE)
-            box->src_offset += b.offset[i] * a.stride[i];
-        if (it->box == TSRI_BOX_FILL)
-            box->dst_offset += a.offset[i] * b.stride[i];
+        box->src_offset += (piece->offset[i] - a.offset[i]) * a.stride[i];
+        box->dst_offset += (piece->offset[i] - b.offset[i]) * b.stride[i];
     }
-    if (it->box == TSRI_BOX_KEEP)
-        box->copy = tsr_placement_find(it->placement, plan->world->rank) == 0;
-    box->fill = it->box == TSRI_BOX_FILL || (it->box == TSRI_BOX_KEEP && !box->copy);
     step->kind = TSRI_STEP_LOCAL_BOX;
     step->box = box;
     step->in = tsri_pool_alloc(&plan->pool, sizeof *step->in);
     step->out = tsri_pool_alloc(&plan->pool, sizeof *step->out);
     return step->in && step->out ? TSR_OK : TSR_ERR_NO_MEMORY;
-}
-
-/* A split axis as it lies in memory. */
-static int physical_axis(const tsri_value *v)
-{
-    int order[TSR_MAX_NDIM];
-    if (v->sbp.kind != TSR_SBP_SPLIT)
-        return -1;
-    physical_order(v, order);
-    for (int i = 0; i < v->shape.ndim; i++)
-        if (order[i] == v->sbp.arg)
-            return i;
-    return -1;
-}
-
-static tsri_coll_kind coll_kind(const tsri_item *it)
-{
-    if (it->broadcast)
-        return TSRI_COLL_BROADCAST;
-    switch (it->box) {
-    case TSRI_BOX_ALL_GATHER:
-        return TSRI_COLL_ALL_GATHER;
-    case TSRI_BOX_REDUCE_SCATTER:
-        return TSRI_COLL_REDUCE_SCATTER;
-    case TSRI_BOX_ALL_TO_ALL:
-        return TSRI_COLL_ALL_TO_ALL;
-    default:
-        return TSRI_COLL_ALL_REDUCE;
-    }
-}
-
-static tsr_status make_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_call)
-{
-    tsr_world *w = plan->world;
-    int n = tsr_placement_nranks(it->placement);
-    tsri_call *call = tsri_pool_alloc(&plan->pool, sizeof *call);
-    tsri_segment *seg = tsri_pool_alloc(&plan->pool, (size_t)it->nin * sizeof *seg);
-    int *ranks = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *ranks);
-    if (!call || !seg || !ranks)
-        return TSR_ERR_NO_MEMORY;
-    double bytes = 0;
-    for (int i = 0; i < it->nin; i++) {
-        const tsri_value *src = &plan->values[it->in[i]], *dst = &plan->values[it->out[i]];
-        int order[TSR_MAX_NDIM];
-        physical_order(src, order);
-        seg[i] = (tsri_segment){.dtype = src->dtype,
-                                .shape = {.ndim = src->shape.ndim},
-                                .src_axis = it->broadcast ? -1 : physical_axis(src),
-                                .dst_axis = it->broadcast ? -1 : physical_axis(dst)};
-        for (int j = 0; j < src->shape.ndim; j++)
-            seg[i].shape.d[j] = src->shape.d[order[j]];
-        bytes += (double)tsr_dims_count(src->shape) * (double)tsr_dtype_size(src->dtype);
-    }
-    call->coll = (tsri_coll){.kind = coll_kind(it),
-                             .op = it->reduce,
-                             .nseg = it->nin,
-                             .seg = seg,
-                             .what = it->name,
-                             .loc = it->loc};
-    if (call->coll.kind == TSRI_COLL_ALL_REDUCE && tsri_box_two_phase(&plan->model, bytes, n))
-        call->coll.algo = TSRI_ALGO_TWO_PHASE;
-    int index = tsr_placement_find(it->placement, w->rank);
-    for (int i = 0; i < it->nin; i++)
-        call->bytes += tsri_coll_bytes(call->coll.kind, call->coll.algo, n, index, 0, &seg[i]);
-    for (int i = 0; i < n; i++)
-        ranks[i] = tsr_placement_rank(it->placement, i);
-    plan->info.collectives++;
-    plan->info.comm_bytes += call->bytes;
-    *out_call = call;
-    if (!w->comm)
-        return TSR_OK;
-    return w->comm->ops->group(w->comm, n, ranks, it->bucket >= 0, &call->group);
 }
 
 /* --- pointers ------------------------------------------------------------------------------------
@@ -259,7 +186,7 @@ static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call *
     tsri_step step = {.item = it};
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
         if (entry->phase == TSRI_PHASE_START)
-            TSRI_TRY(make_call(plan, it, &call_of[entry->item]));
+            TSRI_TRY(tsri_lower_call(plan, it, &call_of[entry->item]));
         step.call = call_of[entry->item];
         step.kind = entry->phase == TSRI_PHASE_START    ? TSRI_STEP_START
                     : entry->phase == TSRI_PHASE_FINISH ? TSRI_STEP_FINISH

@@ -4,6 +4,7 @@
  * tensor in one signature), items (an op in a signature, or a conversion), entries (items in the
  * order in which this rank does them), and last the steps that the executor walks.
  *
+ *   strategies.c an op -> its legal signatures and their costs
  *   infer.c      graph -> a signature per op
  *   build.c      -> items and values, conversions between them
  *   fuse.c       joins items (batch norm + activation)
@@ -19,6 +20,7 @@
 #include <tessera/plan.h>
 #include "kernels/device.h"
 #include "sbp/box.h"
+#include "sbp/route.h"
 #include "src/comm/comm.h"
 #include "src/graph/graph.h"
 
@@ -30,13 +32,13 @@ typedef enum tsri_storage {
     TSRI_STORAGE_ALIAS,     /* the bytes of value `alias` */
 } tsri_storage;
 
-/* A tensor in one signature, as one rank holds it. */
+/* A tensor in one layout, as one rank holds it. */
 typedef struct tsri_value {
     const char *name;
     tsr_dtype dtype;
     tsr_dims shape; /* global */
     const tsr_placement *placement;
-    tsr_sbp1 sbp;
+    tsri_layout layout;
     bool nhwc; /* 4-D: channels last */
     tsri_storage storage;
     int alias;
@@ -72,13 +74,15 @@ typedef struct tsri_item {
     const char *name; /* module or variable */
     tsri_loc loc;
     bool backward;
-    int64_t groups;    /* convolutions, on this rank */
-    tsri_box_kind box; /* conversions */
-    tsr_reduce_op reduce;
-    bool broadcast;     /* COLLECTIVE: from_local of B: the first rank's value */
+    int64_t groups; /* convolutions, on this rank */
+    /* Conversions: the step, from a value on `from_placement` to one on `placement`. */
+    tsri_route_step step;
+    const tsr_placement *from_placement;
+    bool broadcast;     /* COLLECTIVE: from_local of B: the first rank's value, over step.dims */
     bool bucketable;    /* only optimizers wait for it */
     int bucket;         /* number, of a merged one; -1 */
-    const char *reason; /* conversions: who needs it */
+    const char *reason; /* conversions: who needs it; kernels: what else they could do, if asked */
+    double cost_s;      /* by the model */
     int port;           /* OUTPUT */
     size_t scratch;     /* bytes of the lowered kernel */
     const char *impl;   /* which kernel was taken */
@@ -99,14 +103,12 @@ typedef struct tsri_entry {
 typedef struct tsri_plan_port {
     tsr_port info;
     bool from_local, is_local, is_output;
-    tsr_sbp1 sbp;
     void *ptr; /* this rank's shard */
     size_t bytes;
 } tsri_plan_port;
 
 /* Copying a box between dense local buffers; see src/exec/box_local.c. */
 typedef struct tsri_local_box {
-    tsri_box_kind kind;
     tsr_reduce_op reduce;
     tsr_dtype dtype;
     int ndim;
@@ -177,16 +179,31 @@ struct tsr_plan {
 
 /* --- infer.c ------------------------------------------------------------------------------------
  */
+/* What else an op could have done, cheapest first, all other ops as they are. */
+enum { TSRI_MAX_ALTERNATIVES = 3 };
+typedef struct tsri_alternatives {
+    int legal; /* signatures that rule and hints leave */
+    int n;
+    const tsri_nd_signature *sig[TSRI_MAX_ALTERNATIVES];
+    double more_s[TSRI_MAX_ALTERNATIVES]; /* seconds that a step would take longer */
+} tsri_alternatives;
+
 /* The signature chosen for each op of a graph. */
 typedef struct tsri_inferred {
-    bool *live;              /* per op: something that is kept depends on it */
-    tsri_signature **chosen; /* per op; NULL if not live */
-    bool *splits_groups;     /* per op: the split index is the convolution's g */
-    double cost;
+    bool *live;                       /* per op: something that is kept depends on it */
+    const tsri_nd_signature **chosen; /* per op; NULL if not live */
+    int *groups_index;                /* per op: the rule's index g of a convolution, or -1 */
+    float *op_cost;                   /* per op: seconds of its kernel, as chosen */
+    tsri_alternatives *alternatives;  /* per op; NULL unless asked for */
+    double cost, bound;               /* seconds; no choice costs less than bound, by the model */
     bool exact;
 } tsri_inferred;
-tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, tsri_pool *pool,
-                      tsri_inferred *out_inferred);
+typedef struct tsri_infer_opts {
+    int64_t memory_limit; /* bytes of a rank's values, variables and ports at any time; 0: none */
+    bool alternatives;    /* say what else each op could do */
+} tsri_infer_opts;
+tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_opts *opts,
+                      tsri_pool *pool, tsri_inferred *out_inferred);
 
 /* --- build.c, fuse.c, layout.c, schedule.c, memory.c, lower.c ------------------------------------
  */
@@ -209,8 +226,12 @@ tsri_item *tsri_plan_add_item(tsr_plan *plan, const tsri_item *item, const int *
 int tsri_plan_root(const tsr_plan *plan, int v);
 /* The kernel desc's view of a value on this rank. */
 tsri_arg tsri_plan_arg(const tsri_value *v);
-/* The shape of a value on `rank`, and its bytes. */
+/* Bytes of a value on `rank`. */
 size_t tsri_value_bytes(const tsri_value *v, int rank);
+/* What a conversion's step was planned for. */
+tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *item, int pair);
+/* Whether the rank has a part in an item: runs it, gives to it or takes from it. */
+bool tsri_item_has(const tsri_item *item, int rank);
 /* Whether a value's kernel may write over its first operand (equal shape, dtype and layout). */
 bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *item);
 

@@ -122,7 +122,8 @@ static tsr_status close_bucket(scheduler *s, const ready *member, int n, int num
 
 static bool same_bucket_kind(const tsri_item *a, const tsri_item *b)
 {
-    return a->placement == b->placement && a->box == b->box && a->reduce == b->reduce;
+    return a->placement == b->placement && a->step.kind == b->step.kind &&
+           a->step.dims == b->step.dims && a->step.op == b->step.op;
 }
 
 static tsr_status make_buckets(scheduler *s, int nitems)
@@ -212,7 +213,10 @@ static tsr_status do_item(scheduler *s, int i, int nbuckets)
         s->calls[call].finished = true;
         TSRI_TRY(emit(s, i, TSRI_PHASE_FINISH));
     } else if (it->kind != TSRI_ITEM_VIEW && it->kind != TSRI_ITEM_DEAD) {
-        if (it->writes[0] || it->writes[1] || it->writes[2])
+        bool writes = false;
+        for (int j = 0; j < it->nout; j++)
+            writes |= plan->values[it->out[j]].storage == TSRI_STORAGE_VARIABLE;
+        if (writes)
             TSRI_TRY(release_finished(s)); /* a peer may still read the variable */
         TSRI_TRY(emit(s, i, TSRI_PHASE_DO));
     }
@@ -290,7 +294,7 @@ static void share_in_place(tsr_plan *plan)
         int root = tsri_plan_root(plan, it->in[0]);
         tsri_value *in = &plan->values[root], *out = &plan->values[it->out[0]];
         if (in->storage != TSRI_STORAGE_ARENA || out->storage != TSRI_STORAGE_ARENA ||
-            in->last != e || !tsri_sbp1_equal(plan->values[it->in[0]].sbp, out->sbp))
+            in->last != e || !tsri_layout_equal(&plan->values[it->in[0]].layout, &out->layout))
             continue;
         out->storage = TSRI_STORAGE_ALIAS;
         out->alias = root;

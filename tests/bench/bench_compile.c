@@ -1,27 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times tsr_compile of MobileNetV2's training graph on a virtual world: signatures, boxing,
- * schedule and memory plan, without kernels. usage: bench_compile [RANKS [REPEATS]] */
+ * schedule and memory plan, without kernels. usage: bench_compile [MESH [REPEATS [ROWS]]], MESH
+ * being "8" or "512x8". Data are split over the first dimension, parameters inferred where there
+ * are several. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <tessera/tessera.h>
 
-static tsr_status compile_once(int ranks, tsr_plan_info *info)
+typedef struct mesh {
+    int ndim, dim[TSR_MAX_HIERARCHY], nranks;
+} mesh;
+
+static bool read_mesh(const char *text, mesh *m)
+{
+    *m = (mesh){.nranks = 1};
+    for (char *end; m->ndim < TSR_MAX_HIERARCHY; text = end + 1) {
+        m->dim[m->ndim] = (int)strtol(text, &end, 10);
+        if (m->dim[m->ndim] < 1)
+            return false;
+        m->nranks *= m->dim[m->ndim++];
+        if (*end != 'x')
+            return *end == 0;
+    }
+    return false;
+}
+
+static tsr_status compile_once(const mesh *m, int64_t rows, tsr_plan_info *info)
 {
     tsr_world *w;
     tsr_plan *plan;
-    tsr_status status = tsr_world_create_virtual(ranks, 0, &w);
-    if (status != TSR_OK)
+    tsr_status status = tsr_world_create_virtual(m->nranks, 0, &w);
+    int *ranks = malloc((size_t)m->nranks * sizeof *ranks);
+    if (status != TSR_OK || !ranks)
         return status;
-    const tsr_placement *p = tsr_placement_parse(w, "cpu");
-    tsr_module *net = tsr_mobilenet_v2(w, p, TSR_B, TSR_MOBILENET_V2_OPTS(.num_classes = 10));
+    for (int i = 0; i < m->nranks; i++)
+        ranks[i] = i;
+    const tsr_placement *p = tsr_placement_create(w, TSR_DEVICE_CPU, m->ndim, m->dim, ranks);
+    free(ranks);
+    tsr_sbp rows_split = {.ndim = (int8_t)m->ndim, .d = {{TSR_SBP_SPLIT, 0}}};
+    for (int d = 1; d < m->ndim; d++)
+        rows_split.d[d].kind = TSR_SBP_BROADCAST;
+    tsr_module *net = tsr_mobilenet_v2(w, p, m->ndim == 1 ? TSR_B : TSR_AUTO,
+                                       TSR_MOBILENET_V2_OPTS(.num_classes = 10));
     tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
-    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(64, 3, 32, 32), p, TSR_S(0));
-    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(64), p, TSR_S(0));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(rows, 3, 32, 32), p, rows_split);
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows), p, rows_split);
     tsr_tensor *loss = tsr_cross_entropy(tsr_apply(net, x), y, TSR_MEAN);
     tsr_minimize(opt, loss);
-    tsr_output(g, "loss", loss, p, TSR_B);
+    tsr_output(g, "loss", loss, p, TSR_AUTO);
     status = tsr_compile(g, &plan);
     if (status == TSR_OK)
         status = tsr_plan_get_info(plan, info);
@@ -33,16 +62,27 @@ static tsr_status compile_once(int ranks, tsr_plan_info *info)
 
 int main(int argc, char **argv)
 {
-    int ranks = argc > 1 ? atoi(argv[1]) : 8, repeats = argc > 2 ? atoi(argv[2]) : 5;
+    const char *text = argc > 1 ? argv[1] : "8";
+    int repeats = argc > 2 ? atoi(argv[2]) : 5;
+    int64_t rows = argc > 3 ? atoll(argv[3]) : 64;
+    mesh m;
+    if (!read_mesh(text, &m)) {
+        fprintf(stderr, "usage: bench_compile [MESH [REPEATS [ROWS]]]\n");
+        return 2;
+    }
     for (int i = 0; i < repeats; i++) {
         tsr_plan_info info = {.size = sizeof info};
-        if (compile_once(ranks, &info) != TSR_OK) {
+        struct rusage used;
+        if (compile_once(&m, rows, &info) != TSR_OK) {
             fprintf(stderr, "bench_compile: %s\n", tsr_last_error());
             return 1;
         }
-        printf("%d ranks: %d ops, compiled in %.1f ms (signatures %.1f ms, %s), %d collectives\n",
-               ranks, info.ops, 1e3 * info.compile_s, 1e3 * info.infer_s,
-               info.exact ? "exact" : "bounded", info.collectives);
+        getrusage(RUSAGE_SELF, &used);
+        printf("%s ranks: %d ops, compiled in %.1f ms (signatures %.1f ms, %s), %d collectives, "
+               "%.3f ms a step (bound %.3f), %ld MiB\n",
+               text, info.ops, 1e3 * info.compile_s, 1e3 * info.infer_s,
+               info.exact ? "exact" : "bounded", info.collectives, 1e3 * info.cost_s,
+               1e3 * info.bound_s, used.ru_maxrss / 1024);
     }
     return 0;
 }

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of inference: how the problem is put together.
+ *
+ *   infer.c         nodes of ops, readers, the answer
+ *   infer_cost.c    lists of signatures, and costs between them, each made once
+ *   infer_shared.c  tensors with several readers
+ */
+#ifndef TESSERA_PLAN_INFER_H
+#define TESSERA_PLAN_INFER_H
+
+#include "sbp/route.h"
+#include "sbp/search.h"
+#include "src/plan/plan.h"
+#include "src/plan/strategies.h"
+
+/* Distinct signatures, interned: equal lists are one object. */
+typedef struct tsri_siglist {
+    struct tsri_siglist *next;
+    int n;
+    tsr_sbp *sig;
+} tsri_siglist;
+
+/* One operand or result over a list of strategies: which of its signatures each one has. */
+typedef struct tsri_side {
+    const tsr_placement *placement;
+    tsri_siglist *list;
+    int n;   /* strategies */
+    int *of; /* [n], into list */
+} tsri_side;
+
+/* The sides of one class of ops. */
+typedef struct tsri_sides {
+    tsri_side *in, *out;
+} tsri_sides;
+
+/* Costs between the signatures of two lists. */
+typedef struct tsri_conversion {
+    struct tsri_conversion *next;
+    tsr_dims shape;
+    size_t element;
+    const tsr_placement *from_placement, *to_placement;
+    const tsri_siglist *from, *to;
+    float *cost; /* [from->n][to->n] */
+} tsri_conversion;
+
+/* A matrix between two sides, or between a shared tensor and a side. */
+typedef struct tsri_matrix {
+    struct tsri_matrix *next;
+    const void *from, *to;
+    float *cost;
+} tsri_matrix;
+
+typedef struct tsri_reader {
+    struct tsri_reader *next;
+    int node;
+    const tsri_side *want;
+} tsri_reader;
+
+/* The strategies of a tensor with several readers: made in a[i], converted once to e[i]. */
+typedef struct tsri_shared {
+    struct tsri_shared *next;
+    const tsri_side *made;
+    int nwant;
+    const tsri_side **want; /* per reader */
+    int n;
+    int *a;           /* into made->list */
+    tsr_sbp *e;       /* equal to a's signature: nothing is shared */
+    tsri_siglist *es; /* all of e */
+    int *e_of;        /* [n], into es */
+    float *own;       /* [n] */
+    float *up;        /* [made->n][n] */
+    int64_t *usage;
+} tsri_shared;
+
+enum { BUCKETS = 1024 };
+
+typedef struct tsri_problem {
+    tsr_graph *g;
+    const tsri_cost_model *m;
+    tsri_pool *pool;
+    tsri_inferred *out;
+    tsri_strategy_table table;
+    tsri_strategies **strat; /* per op */
+    tsri_sides **sides_of;   /* per class id */
+    int csides, nsides;
+    int *node_of;          /* per op */
+    tsri_reader **readers; /* per tensor */
+    int *last_use;         /* per tensor: the last op that reads it, also through views */
+    tsri_siglist *lists[BUCKETS];
+    tsri_conversion *conversions[BUCKETS];
+    tsri_matrix *matrices[BUCKETS];
+    tsri_shared *shareds[BUCKETS];
+    tsri_search_node *nodes;
+    int nnodes, cnodes;
+    tsri_search_edge *edges;
+    int nedges, cedges;
+} tsri_problem;
+
+/* --- infer_cost.c ------------------------------------------------------------------------------
+ */
+tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n);
+/* Where a signature stands in a list; -1. */
+int tsri_sig_index(const tsr_sbp *list, int n, tsr_sbp sig);
+tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides **out);
+/* The side that makes a tensor. */
+tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side **out);
+/* Costs of converting t between the signatures of two lists. */
+tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
+                                const tsr_placement *from_place, const tsri_siglist *from,
+                                const tsr_placement *to_place, const tsri_siglist *to,
+                                const tsri_conversion **out);
+/* Matrices that are known already; NULL. */
+float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to);
+tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, float *cost);
+uint64_t tsri_hash_pointers(const void *a, const void *b);
+
+/* --- infer_shared.c ----------------------------------------------------------------------------
+ */
+/* Adds the node of a tensor with several readers, and its edges. */
+tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made);
+
+/* --- infer.c -----------------------------------------------------------------------------------
+ */
+tsr_status tsri_add_node(tsri_problem *p, tsri_search_node node, int *out_node);
+tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "src/core/rng.h"
+#include "src/plan/infer.h"
+
+static tsr_status no_memory(void)
+{
+    return TSR_ERR_NO_MEMORY;
+}
+
+/* --- lists of signatures ---------------------------------------------------------------------- */
+tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n)
+{
+    uint64_t h = tsri_hash(TSRI_HASH_INIT, sig, (uint64_t)n * sizeof *sig);
+    tsri_siglist **bucket = &p->lists[h % BUCKETS];
+    for (tsri_siglist *l = *bucket; l; l = l->next)
+        if (l->n == n && !memcmp(l->sig, sig, (size_t)n * sizeof *sig))
+            return l;
+    tsri_siglist *l = tsri_pool_alloc(p->pool, sizeof *l);
+    if (!l || !(l->sig = tsri_pool_dup(p->pool, sig, (size_t)n * sizeof *sig)))
+        return NULL;
+    l->n = n;
+    l->next = *bucket;
+    *bucket = l;
+    return l;
+}
+
+int tsri_sig_index(const tsr_sbp *list, int n, tsr_sbp sig)
+{
+    for (int i = 0; i < n; i++)
+        if (tsr_sbp_equal(list[i], sig))
+            return i;
+    return -1;
+}
+
+/* Fills a side from the operand (or result) `arg` of each strategy. */
+static tsr_status fill_side(tsri_problem *p, const tsri_strategies *s, bool is_out, int arg,
+                            tsri_side *to)
+{
+    to->placement = s->op->placement;
+    to->n = s->n;
+    to->of = tsri_pool_alloc(p->pool, (size_t)s->n * sizeof *to->of);
+    tsr_sbp *list = tsri_mem_alloc(p->pool->mem, (size_t)s->n * sizeof *list);
+    if (!to->of || !list) {
+        tsri_mem_free(list);
+        return no_memory();
+    }
+    int n = 0;
+    for (int i = 0; i < s->n; i++) {
+        tsr_sbp sig = is_out ? s->sig[i].out[arg] : s->sig[i].in[arg];
+        int at = tsri_sig_index(list, n, sig);
+        if (at < 0)
+            list[at = n++] = sig;
+        to->of[i] = at;
+    }
+    to->list = tsri_intern_list(p, list, n);
+    tsri_mem_free(list);
+    return to->list ? TSR_OK : no_memory();
+}
+
+tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides **out)
+{
+    while (p->nsides <= s->id) {
+        if (!TSRI_PUSH(p->pool, p->sides_of, p->nsides, p->csides))
+            return no_memory();
+        p->sides_of[p->nsides++] = NULL;
+    }
+    *out = p->sides_of[s->id];
+    if (*out)
+        return TSR_OK;
+    tsri_sides *all = tsri_pool_alloc(p->pool, sizeof *all);
+    if (!all)
+        return no_memory();
+    all->in = tsri_pool_alloc(p->pool, (size_t)(s->op->nin + 1) * sizeof *all->in);
+    all->out = tsri_pool_alloc(p->pool, (size_t)(s->op->nout + 1) * sizeof *all->out);
+    if (!all->in || !all->out)
+        return no_memory();
+    for (int i = 0; i < s->op->nin; i++)
+        TSRI_TRY(fill_side(p, s, false, i, &all->in[i]));
+    for (int i = 0; i < s->op->nout; i++)
+        TSRI_TRY(fill_side(p, s, true, i, &all->out[i]));
+    *out = p->sides_of[s->id] = all;
+    return TSR_OK;
+}
+
+tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side **out)
+{
+    tsri_sides *all;
+    TSRI_TRY(tsri_sides_of(p, p->strat[t->op->id], &all));
+    *out = &all->out[t->out];
+    return TSR_OK;
+}
+
+/* --- costs ------------------------------------------------------------------------------------ */
+uint64_t tsri_hash_pointers(const void *a, const void *b)
+{
+    uintptr_t key[2] = {(uintptr_t)a, (uintptr_t)b};
+    return tsri_hash(TSRI_HASH_INIT, key, sizeof key);
+}
+
+tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
+                                const tsr_placement *from_place, const tsri_siglist *from,
+                                const tsr_placement *to_place, const tsri_siglist *to,
+                                const tsri_conversion **out)
+{
+    size_t element = tsr_dtype_size(t->dtype);
+    tsri_conversion **bucket = &p->conversions[tsri_hash_pointers(from, to) % BUCKETS];
+    for (tsri_conversion *c = *bucket; c; c = c->next)
+        if (c->from == from && c->to == to && c->from_placement == from_place &&
+            c->to_placement == to_place && c->element == element &&
+            tsr_dims_equal(c->shape, t->shape)) {
+            *out = c;
+            return TSR_OK;
+        }
+    tsri_conversion *c = tsri_pool_alloc(p->pool, sizeof *c);
+    if (!c)
+        return no_memory();
+    *c = (tsri_conversion){*bucket, t->shape, element, from_place, to_place, from, to, NULL};
+    c->cost = tsri_pool_alloc(p->pool, (size_t)from->n * (size_t)to->n * sizeof *c->cost);
+    if (!c->cost)
+        return no_memory();
+    tsri_mesh a = tsri_mesh_of(from_place), b = tsri_mesh_of(to_place);
+    TSRI_TRY(tsri_route_costs(p->m, p->pool->mem, t->shape, element, &a, from->n, from->sig, &b,
+                              to->n, to->sig, c->cost));
+    *bucket = c;
+    *out = c;
+    return TSR_OK;
+}
+
+float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to)
+{
+    for (tsri_matrix *m = p->matrices[tsri_hash_pointers(from, to) % BUCKETS]; m; m = m->next)
+        if (m->from == from && m->to == to)
+            return m->cost;
+    return NULL;
+}
+
+tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, float *cost)
+{
+    tsri_matrix **bucket = &p->matrices[tsri_hash_pointers(from, to) % BUCKETS];
+    tsri_matrix *m = tsri_pool_alloc(p->pool, sizeof *m);
+    if (!m)
+        return no_memory();
+    *m = (tsri_matrix){*bucket, from, to, cost};
+    *bucket = m;
+    return TSR_OK;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each op can do: its legal signatures and their compute times. Equal ops (same kind,
+ * attributes, shapes, placement, hints: the blocks of a network) share one list, and lists are
+ * compared by address, so that the problem's matrices can be shared as well.
+ */
+#ifndef TESSERA_PLAN_STRATEGIES_H
+#define TESSERA_PLAN_STRATEGIES_H
+
+#include "sbp/cost.h"
+#include "src/graph/graph.h"
+
+typedef struct tsri_strategies {
+    struct tsri_strategies *next; /* of its hash */
+    const tsri_op *op;            /* the first op that has it */
+    int id;
+    int n;
+    tsri_nd_signature *sig;
+    float *cost;      /* seconds on the rank with the largest part */
+    int64_t *usage;   /* bytes of the results, likewise */
+    int groups_index; /* the rule's index g, or -1 */
+} tsri_strategies;
+
+/* All lists of a graph, by hash of the op's class. */
+typedef struct tsri_strategy_table {
+    tsri_pool *pool;
+    const tsri_cost_model *model;
+    int count;
+    tsri_strategies *bucket[1024];
+} tsri_strategy_table;
+
+/* The op's list. Errors: TSR_ERR_SBP when hints leave nothing. */
+tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
+                              tsri_strategies **out_strategies);
+
+/* Elements of the largest part of a tensor. */
+double tsri_largest_part(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp);
+/* A user's signature as the compiler compares it: B on dimensions of size 1. AUTO stays. */
+tsr_sbp tsri_sbp_canonical(const tsr_placement *p, tsr_sbp sbp);
+/* B on every dimension. */
+tsr_sbp tsri_sbp_broadcast(const tsr_placement *p);
+
+#endif
