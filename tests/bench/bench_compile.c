@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times tsr_compile of MobileNetV2's training graph on a virtual world: signatures, boxing,
- * schedule and memory plan, without kernels. usage: bench_compile [MESH [REPEATS [ROWS]]], MESH
- * being "8" or "512x8". Data are split over the first dimension, parameters inferred where there
- * are several. */
+ * schedule and memory plan, without kernels. usage: bench_compile [MESH [REPEATS [ROWS [MIB]]]],
+ * MESH being "8" or "512x8". Data are split over the first dimension, parameters inferred where
+ * there are several or memory is limited (MIB). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -27,7 +27,7 @@ static bool read_mesh(const char *text, mesh *m)
     return false;
 }
 
-static tsr_status compile_once(const mesh *m, int64_t rows, tsr_plan_info *info)
+static tsr_status compile_once(const mesh *m, int64_t rows, double mib, tsr_plan_info *info)
 {
     tsr_world *w;
     tsr_plan *plan;
@@ -42,7 +42,7 @@ static tsr_status compile_once(const mesh *m, int64_t rows, tsr_plan_info *info)
     tsr_sbp rows_split = {.ndim = (int8_t)m->ndim, .d = {{TSR_SBP_SPLIT, 0}}};
     for (int d = 1; d < m->ndim; d++)
         rows_split.d[d].kind = TSR_SBP_BROADCAST;
-    tsr_module *net = tsr_mobilenet_v2(w, p, m->ndim == 1 ? TSR_B : TSR_AUTO,
+    tsr_module *net = tsr_mobilenet_v2(w, p, m->ndim == 1 && mib == 0 ? TSR_B : TSR_AUTO,
                                        TSR_MOBILENET_V2_OPTS(.num_classes = 10));
     tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
@@ -51,7 +51,7 @@ static tsr_status compile_once(const mesh *m, int64_t rows, tsr_plan_info *info)
     tsr_tensor *loss = tsr_cross_entropy(tsr_apply(net, x), y, TSR_MEAN);
     tsr_minimize(opt, loss);
     tsr_output(g, "loss", loss, p, TSR_AUTO);
-    status = tsr_compile(g, &plan);
+    status = tsr_compile_with(g, TSR_COMPILE_OPTS(.memory_limit = (size_t)(mib * 1048576)), &plan);
     if (status == TSR_OK)
         status = tsr_plan_get_info(plan, info);
     if (status == TSR_OK && getenv("EXPLAIN"))
@@ -65,6 +65,7 @@ int main(int argc, char **argv)
     const char *text = argc > 1 ? argv[1] : "8";
     int repeats = argc > 2 ? atoi(argv[2]) : 5;
     int64_t rows = argc > 3 ? atoll(argv[3]) : 64;
+    double mib = argc > 4 ? atof(argv[4]) : 0;
     mesh m;
     if (!read_mesh(text, &m)) {
         fprintf(stderr, "usage: bench_compile [MESH [REPEATS [ROWS]]]\n");
@@ -73,16 +74,18 @@ int main(int argc, char **argv)
     for (int i = 0; i < repeats; i++) {
         tsr_plan_info info = {.size = sizeof info};
         struct rusage used;
-        if (compile_once(&m, rows, &info) != TSR_OK) {
+        if (compile_once(&m, rows, mib, &info) != TSR_OK) {
             fprintf(stderr, "bench_compile: %s\n", tsr_last_error());
             return 1;
         }
         getrusage(RUSAGE_SELF, &used);
         printf("%s ranks: %d ops, compiled in %.1f ms (signatures %.1f ms, %s), %d collectives, "
-               "%.3f ms a step (bound %.3f), %ld MiB\n",
+               "%.3f ms a step (bound %.3f), %.1f MiB a rank planned; %ld MiB used\n",
                text, info.ops, 1e3 * info.compile_s, 1e3 * info.infer_s,
                info.exact ? "exact" : "bounded", info.collectives, 1e3 * info.cost_s,
-               1e3 * info.bound_s, used.ru_maxrss / 1024);
+               1e3 * info.bound_s,
+               (double)(info.activation_bytes + info.variable_bytes + info.port_bytes) / 1048576,
+               used.ru_maxrss / 1024);
     }
     return 0;
 }
