@@ -110,6 +110,7 @@ static tsr_status add_conversion(builder *b, int from, const tsri_route_step *st
     v.layout = step->to;
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
+    v.source = false;
     v.placement = placement;
     int value = tsri_plan_add_value(plan, &v);
     if (value < 0)
@@ -219,6 +220,7 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
     if (op->kind == TSRI_OP_VARIABLE) {
         v->storage = TSRI_STORAGE_VARIABLE;
         v->variable = op->variable;
+        v->source = true;
         return TSR_OK;
     }
     v->storage = TSRI_STORAGE_PORT;

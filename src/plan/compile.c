@@ -72,16 +72,14 @@ static tsr_plan *new_plan(tsr_world *world, const tsr_compile_opts *opts)
     return plan;
 }
 
-/* Every variable gets its signature, its shard and its first value. */
-static tsr_status prepare_variables(tsr_graph *g, const tsri_inferred *inferred, size_t *out_bytes)
+/* Every variable gets its shard and its first value. */
+static tsr_status prepare_variables(tsr_graph *g, size_t *out_bytes)
 {
     *out_bytes = 0;
     for (int i = 0; i < g->nops; i++) {
         tsr_variable *v = g->ops[i]->variable;
         if (g->ops[i]->kind != TSRI_OP_VARIABLE)
             continue;
-        if (v->sbp.ndim == 0 && inferred->live[i])
-            v->sbp = inferred->chosen[i]->out[0];
         TSRI_TRY(tsri_variable_prepare(v));
         *out_bytes += v->bytes;
     }
@@ -113,6 +111,102 @@ static tsr_status find_device(tsr_graph *g, tsr_plan *plan)
     return TSR_OK;
 }
 
+/* --- choosing, within memory ------------------------------------------------------------------ */
+/* Gives the variables that were left to the compiler what was chosen; or takes it back. */
+static void set_inferred(tsr_graph *g, const tsri_inferred *inferred, const bool *was_auto,
+                         bool set)
+{
+    for (int i = 0; i < g->nops; i++)
+        if (was_auto[i] && inferred->live[i])
+            g->ops[i]->variable->sbp = set ? inferred->chosen[i]->out[0] : TSR_AUTO;
+}
+
+/* From signatures to the order of things and the lifetimes of values. */
+static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
+{
+    tsri_pool_finish(&plan->scratch);
+    tsri_pool_init(&plan->scratch, &g->world->mem);
+    plan->values = NULL;
+    plan->items = NULL;
+    plan->entries = NULL;
+    plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
+    plan->nentries = plan->centries = plan->info.ops = 0;
+    TSRI_TRY(tsri_plan_build(plan, g, inferred));
+    if (!plan->opts.no_fusion)
+        TSRI_TRY(tsri_plan_fuse(plan));
+    TSRI_TRY(tsri_plan_layout(plan));
+    return tsri_plan_schedule(plan);
+}
+
+/* The most that a rank needs, judged by the first rank of each placement, whose parts are the
+ * largest. */
+static tsr_status most_bytes(const tsr_graph *g, tsr_plan *plan, size_t *out_bytes)
+{
+    const tsr_placement *seen = NULL;
+    *out_bytes = 0;
+    for (int i = 0; i < g->nops; i++) {
+        size_t variables, ports, values;
+        if (g->ops[i]->placement == seen)
+            continue;
+        seen = g->ops[i]->placement;
+        TSRI_TRY(
+            tsri_plan_rank_bytes(plan, tsr_placement_rank(seen, 0), &variables, &ports, &values));
+        if (variables + ports + values > *out_bytes)
+            *out_bytes = variables + ports + values;
+    }
+    return TSR_OK;
+}
+
+/* Infers and builds. What inference takes for a rank's memory is an estimate (layouts, buckets and
+ * gaps come later), so with a limit what was built is measured, and if it is too much, done again
+ * with a limit that is lower in proportion. */
+static tsr_status choose(tsr_graph *g, tsr_plan *plan, tsri_pool *pool, const bool *was_auto,
+                         tsri_inferred *inferred)
+{
+    const size_t limit = plan->opts.memory_limit;
+    size_t bytes = 0;
+    double ask = (double)limit;
+    enum { MOST_TRIES = 5 };
+    for (int i = 0; i < MOST_TRIES; i++) {
+        const tsri_infer_opts how = {.memory_limit = (int64_t)ask,
+                                     .alternatives = plan->opts.alternatives};
+        double t = tsri_now_s();
+        TSRI_TRY(tsri_infer(g, &plan->model, &how, pool, inferred));
+        plan->info.infer_s += tsri_now_s() - t;
+        set_inferred(g, inferred, was_auto, true);
+        tsr_status status = build(g, plan, inferred);
+        if (status == TSR_OK && limit)
+            status = most_bytes(g, plan, &bytes);
+        if (status == TSR_OK && bytes <= limit)
+            return TSR_OK;
+        set_inferred(g, inferred, was_auto, false);
+        TSRI_TRY(status);
+        ask *= 0.97 * (double)limit / (double)bytes;
+        *inferred = (tsri_inferred){0};
+    }
+    return tsri_fail(TSR_ERR_NO_MEMORY,
+                     "the leanest plan that was found needs %zu bytes on a rank; the limit is %zu",
+                     bytes, limit);
+}
+
+static tsr_status choose_and_prepare(tsr_graph *g, tsr_plan *plan, tsri_pool *pool)
+{
+    tsri_inferred inferred = {0};
+    bool *was_auto = tsri_pool_alloc(pool, (size_t)g->nops + 1);
+    if (!was_auto)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < g->nops; i++)
+        was_auto[i] = g->ops[i]->kind == TSRI_OP_VARIABLE && g->ops[i]->variable->sbp.ndim == 0;
+    TSRI_TRY(choose(g, plan, pool, was_auto, &inferred));
+    plan->info.cost_s = inferred.cost;
+    plan->info.bound_s = inferred.bound;
+    plan->info.exact = inferred.exact;
+    double t = tsri_now_s();
+    tsr_status status = prepare_variables(g, &plan->info.variable_bytes);
+    plan->info.init_s = tsri_now_s() - t;
+    return status;
+}
+
 static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
 {
     TSRI_TRY(tsr_graph_status(g));
@@ -123,27 +217,9 @@ static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
     TSRI_TRY(find_device(g, plan));
     tsri_pool pool;
     tsri_pool_init(&pool, &g->world->mem);
-    tsri_inferred inferred = {0};
-    double t = tsri_now_s();
-    const tsri_infer_opts how = {.memory_limit = (int64_t)plan->opts.memory_limit,
-                                 .alternatives = plan->opts.alternatives};
-    tsr_status status = tsri_infer(g, &plan->model, &how, &pool, &inferred);
-    plan->info.infer_s = tsri_now_s() - t;
-    plan->info.cost_s = inferred.cost;
-    plan->info.bound_s = inferred.bound;
-    plan->info.exact = inferred.exact;
-    t = tsri_now_s();
-    if (status == TSR_OK)
-        status = prepare_variables(g, &inferred, &plan->info.variable_bytes);
-    plan->info.init_s = tsri_now_s() - t;
-    if (status == TSR_OK)
-        status = tsri_plan_build(plan, g, &inferred);
+    tsr_status status = choose_and_prepare(g, plan, &pool);
     tsri_pool_finish(&pool);
     TSRI_TRY(status);
-    if (!plan->opts.no_fusion)
-        TSRI_TRY(tsri_plan_fuse(plan));
-    TSRI_TRY(tsri_plan_layout(plan));
-    TSRI_TRY(tsri_plan_schedule(plan));
     TSRI_TRY(tsri_plan_settle(plan));
     return tsri_plan_lower(plan);
 }

@@ -154,36 +154,16 @@ static void put_totals(text *t, const tsr_plan *plan)
         put(t, "  none\n");
 }
 
-static size_t variables_on(const tsr_plan *plan, int rank)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < plan->nvalues; i++) {
-        const tsri_value *v = &plan->values[i];
-        if (v->storage != TSRI_STORAGE_VARIABLE)
-            continue;
-        bool seen = false; /* an in-place result shows the same variable again */
-        for (int j = 0; j < i && !seen; j++)
-            seen = plan->values[j].storage == TSRI_STORAGE_VARIABLE &&
-                   plan->values[j].variable == v->variable;
-        bytes += seen ? 0 : tsri_value_bytes(v, rank);
-    }
-    return bytes;
-}
-
 static void put_memory(text *t, tsr_plan *plan)
 {
     put(t, "memory, bytes:\n  rank      variables    activations          ports\n");
     for (int r = 0; r < plan->world->nranks && r < 64; r++) {
-        size_t activations = 0, ports = 0;
-        if (tsri_plan_memory(plan, r, &activations) != TSR_OK) {
+        size_t variables, activations, ports;
+        if (tsri_plan_rank_bytes(plan, r, &variables, &ports, &activations) != TSR_OK) {
             t->failed = true;
             return;
         }
-        for (int i = 0; i < plan->nvalues; i++)
-            if (plan->values[i].storage == TSRI_STORAGE_PORT)
-                ports += tsri_value_bytes(&plan->values[i], r);
-        put(t, "  %4d %14zu %14zu %14zu\n", r, variables_on(plan, r),
-            activations + plan->scratch_bytes, ports);
+        put(t, "  %4d %14zu %14zu %14zu\n", r, variables, activations + plan->scratch_bytes, ports);
     }
 }
 

@@ -53,6 +53,7 @@ static tsr_status in_layout(layouter *l, const tsri_item *for_item, int value, b
     v.nhwc = nhwc;
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
+    v.source = false;
     int copy = tsri_plan_add_value(plan, &v);
     const tsri_item item = {.kind = TSRI_ITEM_KERNEL,
                             .op = TSRI_OP_COPY,

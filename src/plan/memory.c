@@ -84,3 +84,19 @@ tsr_status tsri_plan_memory(tsr_plan *plan, int rank, size_t *out_bytes)
     tsri_pool_finish(&pool);
     return TSR_OK;
 }
+
+tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables, size_t *out_ports,
+                                size_t *out_values)
+{
+    size_t variables = 0, ports = 0;
+    for (int i = 0; i < plan->nvalues; i++) {
+        const tsri_value *v = &plan->values[i];
+        if (v->storage == TSRI_STORAGE_VARIABLE && v->source)
+            variables += tsri_value_bytes(v, rank);
+        if (v->storage == TSRI_STORAGE_PORT)
+            ports += tsri_value_bytes(v, rank);
+    }
+    *out_variables = variables;
+    *out_ports = ports;
+    return tsri_plan_memory(plan, rank, out_values);
+}

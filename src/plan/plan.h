@@ -43,8 +43,9 @@ typedef struct tsri_value {
     tsri_storage storage;
     int alias;
     tsr_variable *variable;
-    int port;   /* of STORAGE_PORT */
-    int tensor; /* of the graph, for look-ups while building; -1 */
+    bool source; /* of STORAGE_VARIABLE: what is read, not what an update shows again */
+    int port;    /* of STORAGE_PORT */
+    int tensor;  /* of the graph, for look-ups while building; -1 */
     /* This rank's part. */
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM];
@@ -214,6 +215,9 @@ tsr_status tsri_plan_schedule(tsr_plan *plan);
 /* For any rank: returns the bytes of the plan's block; offsets are kept for the world's own rank.
  */
 tsr_status tsri_plan_memory(tsr_plan *plan, int rank, size_t *out_bytes);
+/* Bytes that a rank needs: variables, values and ports; kernels' scratch apart. */
+tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables, size_t *out_ports,
+                                size_t *out_values);
 /* Brings values, items and entries, which the passes let grow in scratch, to their final place. */
 tsr_status tsri_plan_settle(tsr_plan *plan);
 tsr_status tsri_plan_lower(tsr_plan *plan);

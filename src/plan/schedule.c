@@ -55,6 +55,7 @@ static tsr_status place_outputs(tsr_plan *plan)
             v.storage = TSRI_STORAGE_PORT;
             v.port = it.port;
             v.variable = NULL;
+            v.source = false;
             int copy = tsri_plan_add_value(plan, &v);
             if (copy < 0)
                 return no_memory();
