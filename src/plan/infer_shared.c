@@ -64,22 +64,33 @@ static bool is_broadcast(tsr_sbp s)
     return true;
 }
 
+/* More pairs than this are not searched: then only the whole is shared, gathered or reduced. */
+enum { MOST_PAIRS = 256 };
+
+/* Whether signature j of `also` is tried with what is made in signature i. */
+static bool is_pair(const tsri_shared *s, const tsri_siglist *also, int i, int j, bool whole)
+{
+    tsr_sbp a = s->made->list->sig[i], e = also->sig[j];
+    return !tsr_sbp_equal(a, e) && worth_sharing(a, e) && (!whole || is_broadcast(e));
+}
+
 static tsr_status list_pairs(tsri_problem *p, tsri_shared *s, const tsri_siglist *also,
                              const float *cost)
 {
     const tsri_siglist *made = s->made->list;
-    int most = made->n * (also->n + 1);
-    bool few = made->n > 64; /* of three dimensions and more only the whole is shared */
-    s->a = tsri_pool_alloc(p->pool, (size_t)most * sizeof *s->a);
-    s->e = tsri_pool_alloc(p->pool, (size_t)most * sizeof *s->e);
-    s->own = tsri_pool_alloc(p->pool, (size_t)most * sizeof *s->own);
+    int n = made->n;
+    for (int i = 0; i < made->n; i++)
+        for (int j = 0; j < also->n; j++)
+            n += is_pair(s, also, i, j, false);
+    bool whole = n > MOST_PAIRS;
+    s->a = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->a);
+    s->e = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->e);
+    s->own = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->own);
     if (!s->a || !s->e || !s->own)
         return no_memory();
     for (int i = 0; i < made->n; i++)
         for (int j = -1; j < also->n; j++) {
-            if (j >= 0 && (tsr_sbp_equal(made->sig[i], also->sig[j]) ||
-                           !worth_sharing(made->sig[i], also->sig[j]) ||
-                           (few && !is_broadcast(also->sig[j]))))
+            if (j >= 0 && !is_pair(s, also, i, j, whole))
                 continue;
             s->a[s->n] = i;
             s->e[s->n] = j < 0 ? made->sig[i] : also->sig[j];

@@ -277,7 +277,12 @@ static double flops_of(const tsri_op *op)
 /* Lists grow with the power of the hierarchy's dimensions. Up to this many, all are searched;
  * beyond it, first those go that leave ranks empty, then those that pass partial sums on (but where
  * sums meet), then the slowest. All-B, which comes first, and what hints ask for stay. */
-enum { MOST_STRATEGIES = 128 };
+enum { MOST_OF_TWO = 128, MOST_OF_MORE = 48 };
+
+static int most_strategies(const tsri_op *op)
+{
+    return tsr_placement_ndim(op->placement) > 2 ? MOST_OF_MORE : MOST_OF_TWO;
+}
 
 static bool leaves_empty(const tsri_op *op, const tsri_rule *rule, const tsri_nd_signature *sig)
 {
@@ -329,20 +334,21 @@ static int by_cost(const void *a, const void *b)
 static tsr_status prune(tsri_strategy_table *t, const tsri_op *op, double flops,
                         const tsri_rule *rule, tsri_strategies *s)
 {
-    if (s->n <= MOST_STRATEGIES)
+    int most = most_strategies(op);
+    if (s->n <= most)
         return TSR_OK;
     size_t n = (size_t)s->n;
     bool *drop = tsri_pool_alloc(t->pool, n * sizeof *drop);
     float *cost = tsri_pool_alloc(t->pool, 2 * n * sizeof *cost);
     if (!drop || !cost)
         return no_memory();
-    for (int pass = 0; pass < 2 && s->n > MOST_STRATEGIES; pass++) {
+    for (int pass = 0; pass < 2 && s->n > most; pass++) {
         for (int i = 0; i < s->n; i++)
             drop[i] = i > 0 &&
                       (pass ? passes_partial(op, &s->sig[i]) : leaves_empty(op, rule, &s->sig[i]));
         s->n = keep(s->sig, s->n, drop);
     }
-    if (s->n <= MOST_STRATEGIES)
+    if (s->n <= most)
         return TSR_OK;
     float *sorted = cost + n;
     for (int i = 0; i < s->n; i++)
@@ -350,7 +356,7 @@ static tsr_status prune(tsri_strategy_table *t, const tsri_op *op, double flops,
     qsort(sorted, (size_t)s->n, sizeof *sorted, by_cost);
     int taken = 0;
     for (int i = 0; i < s->n; i++) {
-        drop[i] = i > 0 && (cost[i] > sorted[MOST_STRATEGIES - 1] || taken >= MOST_STRATEGIES);
+        drop[i] = i > 0 && (cost[i] > sorted[most - 1] || taken >= most);
         taken += !drop[i];
     }
     s->n = keep(s->sig, s->n, drop);
