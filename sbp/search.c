@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/search.h"
 
-#include "sbp/search_graph.h"
+#include "sbp/search_memory.h"
+
+#include <math.h>
 
 double tsri_search_cost(const tsri_search_problem *problem, const int *choice)
 {
@@ -26,7 +28,10 @@ tsr_status tsri_search(const tsri_search_problem *problem, int *choice,
     int *picked = tsri_pool_alloc(&pool, n * sizeof(int));
     if (!picked)
         goto done;
-    TSRI_GOTO(tsri_search_priced(problem, NULL, picked, &result), done);
+    TSRI_GOTO(tsri_search_priced(problem, NULL, 1.0, picked, &result), done);
+    TSRI_GOTO(tsri_search_peak(&pool, problem, picked, &result.peak), done);
+    if (problem->usage_limit && result.peak > problem->usage_limit && !isinf(result.bound))
+        TSRI_GOTO(tsri_search_limited(&pool, problem, picked, &result), done);
     for (int v = 0; v < problem->nnodes; v++)
         choice[v] = picked[v];
     *out_result = result;

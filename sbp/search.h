@@ -4,11 +4,15 @@
  * sum of node costs and edge costs is least, and, at every time, the sum of the usages of the nodes
  * alive then is within a limit. Costs are seconds, of either sign; INFINITY forbids.
  * Deterministic: equal problems give equal answers on every machine, and of strategies that tie
- * where a node is decided, the lower is taken.
+ * where a node is decided, the lower is taken. Work is bounded by counts, never by a clock.
  *
- * Exact by dropping dominated strategies and eliminating nodes by least table, while tables stay
- * below `max_table` entries; beyond it a bounded search, which says so in the result, and how far
- * from the optimum it is at most.
+ * Equal tables, also at different addresses, are kept and combined once: a network's layers repeat.
+ * Dominated strategies are dropped and nodes of degree two and less eliminated; what remains is
+ * eliminated by least table while tables stay below `max_table` entries and their work is small.
+ * Else a dual bound (tree-reweighted message passing) and the best assignment exclude strategies,
+ * until elimination can finish, or the result says how far from the optimum it is at most.
+ * A limit that the optimum without one exceeds is relaxed by prices per byte and time; problems
+ * that are small after reduction are then solved exactly by branch and bound.
  */
 #ifndef TESSERA_SBP_SEARCH_H
 #define TESSERA_SBP_SEARCH_H
@@ -31,22 +35,24 @@ typedef struct tsri_search_problem {
     int nnodes, nedges;
     const tsri_search_node *nodes;
     const tsri_search_edge *edges;
-    int64_t max_table;   /* 0 = 1 << 20 */
+    int64_t max_table;   /* 0 = 1 << 20 entries of 8 bytes */
     tsri_mem *mem;       /* counts the allocations; may be NULL */
     int64_t usage_limit; /* 0: none */
 } tsri_search_problem;
 
 typedef struct tsri_search_result {
-    double cost;    /* INFINITY: no assignment without a forbidden choice was found; if exact,
-                       there is none, and choice[] is any */
+    double cost;    /* of choice[], summed in double; INFINITY: no assignment that is free of
+                       forbidden choices and within the limit was found. If exact, there is none.
+                       choice[] is any then */
     bool exact;     /* the optimum, proven (up to rounding in double) */
-    double bound;   /* no assignment costs less; cost if exact */
-    int64_t peak;   /* most usage at a time; over the limit if nothing within it was found */
-    int64_t tables; /* entries of the largest table: how hard it was */
+    double bound;   /* no assignment within the limit costs less; cost if exact */
+    int64_t peak;   /* most usage of choice[] at a time; over the limit only if cost is INFINITY */
+    int64_t tables; /* entries of the largest table of the search without a limit */
 } tsri_search_result;
 
-/* choice[nnodes] is the caller's; untouched on errors: TSR_ERR_NO_MEMORY, TSR_ERR_INVALID (nstrat
- * < 1, an edge out of range, a cost that is NaN or -INFINITY). */
+/* choice[nnodes] is the caller's; untouched on errors: TSR_ERR_NO_MEMORY, TSR_ERR_INVALID (a count
+ * or limit that is negative, nstrat < 1, an edge out of range, a cost that is NaN or -INFINITY, a
+ * usage below 0, first > last). A limit that the answer without one keeps changes nothing. */
 tsr_status tsri_search(const tsri_search_problem *problem, int *choice,
                        tsri_search_result *out_result);
 

@@ -164,8 +164,9 @@ double tsri_sg_combinations(const tsri_sgraph *g, const tsri_sg_plan *plan);
 tsr_status tsri_sg_enumerate(tsri_mem *mem, const tsri_sgraph *g, const tsri_sg_plan *plan,
                              double limit, int *trial, int *choice);
 
-/* The search without a limit, at prices, which cost and bound include. */
-tsr_status tsri_search_priced(const tsri_search_problem *problem, const double *price, int *choice,
-                              tsri_search_result *result);
+/* The search without a limit, at prices, which cost and bound include. effort: the share of the
+ * usual work that may go beyond one elimination. */
+tsr_status tsri_search_priced(const tsri_search_problem *problem, const double *price,
+                              double effort, int *choice, tsri_search_result *result);
 
 #endif

@@ -30,8 +30,9 @@ typedef struct solver {
     double limit;
     int *best, *trial;  /* [n] the problem's strategies */
     double cost, lower; /* of best; of the whole problem */
-    double dual_left;   /* additions */
-    bool done;          /* best is the optimum, or nothing is feasible */
+    double effort;
+    double dual_left; /* additions */
+    bool done;        /* best is the optimum, or nothing is feasible */
     tsri_search_result *result;
 } solver;
 
@@ -168,8 +169,8 @@ static tsr_status relax(solver *s, core *c)
         TSRI_TRY(tsri_sg_eliminate(s->r.pool->mem, &c->g, &c->plan, TSRI_SG_RELAX, limit, c->choice,
                                    &lower));
         double cost = tsri_sg_cost(&c->g, c->choice);
-        TSRI_TRY(tsri_sg_improve(s->r.pool->mem, &c->g, s->limit, last_improve_work / 4, c->choice,
-                                 &cost));
+        TSRI_TRY(tsri_sg_improve(s->r.pool->mem, &c->g, s->limit, last_improve_work / 4 * s->effort,
+                                 c->choice, &cost));
         TSRI_TRY(take(s, c, c->choice, cost));
         take_bound(s, c, lower);
     }
@@ -199,11 +200,11 @@ static tsr_status finish_core(solver *s, core *c)
     if (s->done)
         return TSR_OK;
     bool close = gap_of(s) <= small_gap;
-    if (c->work <= (close ? work_for_proof : work_for_gap))
+    if (c->work <= (close ? work_for_proof : work_for_gap) * s->effort)
         return solve_exactly(s, c);
     if (close)
         return TSR_OK;
-    TSRI_TRY(improve(s, c, last_improve_work));
+    TSRI_TRY(improve(s, c, last_improve_work * s->effort));
     take_bound(s, c, -INFINITY);
     return s->done || gap_of(s) <= small_gap ? TSR_OK : relax(s, c);
 }
@@ -249,8 +250,8 @@ static tsr_status solve(solver *s)
     return TSR_OK;
 }
 
-tsr_status tsri_search_priced(const tsri_search_problem *problem, const double *price, int *choice,
-                              tsri_search_result *result)
+tsr_status tsri_search_priced(const tsri_search_problem *problem, const double *price,
+                              double effort, int *choice, tsri_search_result *result)
 {
     tsri_pool pool;
     tsri_pool_init(&pool, problem->mem);
@@ -258,7 +259,8 @@ tsr_status tsri_search_priced(const tsri_search_problem *problem, const double *
                 .price = price,
                 .cost = INFINITY,
                 .lower = -INFINITY,
-                .dual_left = dual_work,
+                .effort = effort,
+                .dual_left = dual_work * effort,
                 .best = choice,
                 .result = result};
     double limit = problem->max_table ? (double)problem->max_table : default_table;

@@ -16,8 +16,7 @@
 
 /* One-dimensional layouts; a signature is a string of them, inputs first, the output last. */
 enum { MESH_MAX_SIGS = 15, MESH_MAX_IN = 5 };
-#define MESH_LAYOUTS "012BP"
-#define MESH_STATES "0123BP"
+#define MESH_LAYOUTS "0123BP"
 
 /* Kinds of operators by their signatures; every mesh dimension takes any of them. */
 typedef enum mesh_kind {
@@ -39,20 +38,21 @@ typedef enum mesh_kind {
 } mesh_kind;
 
 static const char *const mesh_sigs[MESH_KINDS][MESH_MAX_SIGS] = {
-    [MESH_VARIABLE] = {"0", "1", "B"},
-    [MESH_VECTOR] = {"0", "B"},
-    [MESH_LINEAR] = {"0B0", "1B1", "B12", "20P", "PBP", "BBB", "BPP"},
-    [MESH_LINEAR_DX] = {"0B0", "1B1", "B02", "21P", "PBP", "BBB", "BPP"},
-    [MESH_LINEAR_DW] = {"00P", "11P", "B21", "2B0", "PBP", "BPP", "BBB"},
-    [MESH_SCORES] = {"000", "222", "1B1", "B12", "PBP", "BPP", "BBB"},
-    [MESH_UNARY] = {"00", "11", "22", "BB"},
-    [MESH_BINARY] = {"000", "111", "222", "BBB"},
-    [MESH_ADD] = {"000", "111", "222", "BBB", "PPP"},
-    [MESH_NORM] = {"0B0", "1B1", "BBB"},
-    [MESH_NORM_DX] = {"00B0", "11B1", "PBBP", "BBBB"},
-    [MESH_REDUCE] = {"0P", "1P", "20", "PP", "BB"},
-    [MESH_UPDATE] = {"00000", "11111", "BBBBB", "0P000", "1P111"},
-    [MESH_UPDATE_VECTOR] = {"00000", "BBBBB", "0P000"},
+    [MESH_VARIABLE] = {"0", "1", "2", "3", "B"},
+    [MESH_VECTOR] = {"0", "1", "2", "3", "B"},
+    [MESH_LINEAR] = {"0B0", "1B1", "3B3", "B12", "20P", "PBP", "BBB", "BPP"},
+    [MESH_LINEAR_DX] = {"0B0", "1B1", "3B3", "B02", "21P", "PBP", "BBB", "BPP"},
+    [MESH_LINEAR_DW] = {"00P", "11P", "33P", "B21", "2B0", "PBP", "BPP", "BBB"},
+    [MESH_SCORES] = {"000", "111", "2B2", "B23", "33P", "PBP", "BPP", "BBB"},
+    [MESH_UNARY] = {"00", "11", "22", "33", "BB"},
+    [MESH_BINARY] = {"000", "111", "222", "333", "BBB"},
+    [MESH_ADD] = {"000", "111", "222", "333", "BBB", "PPP"},
+    [MESH_NORM] = {"0B0", "1B1", "3B3", "22P", "BBB"},
+    [MESH_NORM_DX] = {"00B0", "11B1", "33B3", "P2BP", "BBBB"},
+    [MESH_REDUCE] = {"0P", "1P", "3P", "20", "PP", "BB"},
+    [MESH_UPDATE] = {"00000", "11111", "22222", "33333", "BBBBB", "0P000", "1P111", "2P222",
+                     "3P333", "0B000", "1B111", "2B222", "3B333", "BPBBB"},
+    [MESH_UPDATE_VECTOR] = {"00000", "BBBBB", "0P000", "0B000", "BPBBB"},
 };
 
 typedef struct mesh_op {
@@ -78,6 +78,7 @@ typedef struct mesh {
     int ntables;
     void **owned;
     int nowned, cowned;
+    bool plain;   /* tensors with one reader are no nodes */
     float jitter; /* relative differences between equal operators' costs */
     uint64_t state;
 } mesh;
@@ -227,7 +228,7 @@ static inline void mesh_node(mesh *m, int i)
                                             .usage = usage,
                                             .first = lasts ? 0 : i,
                                             .last = lasts ? m->nops - 1 : op->last};
-    if (op->nreaders < 2)
+    if (op->nreaders < (m->plain ? 2 : 1))
         return;
     k = mesh_count(op->kind, -1);
     cost = mesh_own(m, calloc((size_t)k, sizeof *cost));
