@@ -58,9 +58,8 @@ tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost)
     return TSR_OK;
 }
 
-/* An edge whose costs are those of converting tensor t from one side to another. */
-static tsr_status conversion_edge(tsri_problem *p, const tsr_tensor *t, int u,
-                                  const tsri_side *from, int v, const tsri_side *to)
+tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, const tsri_side *from,
+                                int v, const tsri_side *to)
 {
     float *cost = tsri_find_matrix(p, from, to);
     if (!cost) {
@@ -112,16 +111,6 @@ static tsr_status list_ops(tsri_problem *p)
             continue;
         TSRI_TRY(tsri_strategies_of(&p->table, op, &p->strat[i]));
         tsri_search_node node = {.nstrat = p->strat[i]->n, .cost = p->strat[i]->cost};
-        bool stays = op->kind == TSRI_OP_VARIABLE || op->kind == TSRI_OP_INPUT;
-        bool is_view = op->kind == TSRI_OP_RESHAPE || op->kind == TSRI_OP_TO_GLOBAL;
-        if (!op->writes[0] && !is_view) {
-            node.usage = p->strat[i]->usage;
-            node.first = stays ? 0 : i;
-            node.last = stays ? g->nops : i;
-            for (int j = 0; j < op->nout; j++)
-                if (p->last_use[op->out[j]->id] > node.last)
-                    node.last = p->last_use[op->out[j]->id];
-        }
         TSRI_TRY(tsri_add_node(p, node, &p->node_of[i]));
     }
     return TSR_OK;
@@ -182,14 +171,37 @@ static tsr_status list_readers(tsri_problem *p)
             if (!var)
                 continue;
             TSRI_TRY(tsri_made_side(p, var->out[0], &kept));
-            TSRI_TRY(conversion_edge(p, op->out[j], p->node_of[i], &all->out[j],
-                                     p->node_of[var->id], kept));
+            TSRI_TRY(tsri_conversion_edge(p, op->out[j], p->node_of[i], &all->out[j],
+                                          p->node_of[var->id], kept));
         }
     }
     for (int i = 0; i < g->nports; i++)
         if (!g->ports[i].is_input && !g->ports[i].is_local)
             TSRI_TRY(add_output(p, &g->ports[i]));
     return TSR_OK;
+}
+
+/* When the results of ops take memory: those with a relay until that takes over. */
+static void set_lifetimes(tsri_problem *p)
+{
+    tsr_graph *g = p->g;
+    for (int i = 0; i < g->nops; i++) {
+        const tsri_op *op = g->ops[i];
+        bool is_view = op->kind == TSRI_OP_RESHAPE || op->kind == TSRI_OP_TO_GLOBAL;
+        if (!p->out->live[i] || op->writes[0] || is_view)
+            continue;
+        tsri_search_node *node = &p->nodes[p->node_of[i]];
+        bool kept = tsri_is_kept(op->out[0]);
+        node->usage = p->strat[i]->usage;
+        node->first = kept ? 0 : i;
+        node->last = kept ? g->nops : i;
+        for (int j = 0; j < op->nout; j++) {
+            const tsri_reader *r = p->readers[op->out[j]->id];
+            int last = p->last_use[op->out[j]->id];
+            if (r && !r->next && last > node->last)
+                node->last = last;
+        }
+    }
 }
 
 static tsr_status list_edges(tsri_problem *p)
@@ -205,7 +217,7 @@ static tsr_status list_edges(tsri_problem *p)
         if (r->next)
             TSRI_TRY(tsri_add_shared(p, t, made));
         else
-            TSRI_TRY(conversion_edge(p, t, p->node_of[t->op->id], made, r->node, r->want));
+            TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[t->op->id], made, r->node, r->want));
     }
     return TSR_OK;
 }
@@ -327,6 +339,7 @@ tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_o
     TSRI_TRY(mark_live(p));
     TSRI_TRY(list_ops(p));
     TSRI_TRY(list_readers(p));
+    set_lifetimes(p);
     TSRI_TRY(list_edges(p));
     int *choice = tsri_pool_alloc(pool, (size_t)(p->nnodes + 1) * sizeof *choice);
     if (!choice)

@@ -57,23 +57,32 @@ typedef struct tsri_reader {
     const tsri_side *want;
 } tsri_reader;
 
-/* The strategies of a tensor with several readers: made in a[i], converted once to e[i]. */
+/* A computed tensor with several readers: handed on in one signature. */
+typedef struct tsri_relay {
+    struct tsri_relay *next;
+    const tsri_side *made;
+    int nwant;
+    const tsri_side **want; /* per reader */
+    tsri_side side;         /* what it can be handed on in */
+    float *cost;            /* zeros */
+    int64_t *usage;
+} tsri_relay;
+
+/* A variable or input with several readers: kept in a[i], converted once to e[i]. */
 typedef struct tsri_shared {
     struct tsri_shared *next;
     const tsri_side *made;
     int nwant;
     const tsri_side **want; /* per reader */
     int n;
-    int *a;           /* into made->list */
-    tsr_sbp *e;       /* equal to a's signature: nothing is shared */
-    tsri_siglist *es; /* all of e */
-    int *e_of;        /* [n], into es */
-    float *own;       /* [n] */
-    float *up;        /* [made->n][n] */
+    int *a;     /* into made->list */
+    tsr_sbp *e; /* equal to a's signature: nothing is shared */
+    float *own; /* [n] */
+    float *up;  /* [made->n][n] */
     int64_t *usage;
 } tsri_shared;
 
-enum { BUCKETS = 1024 };
+enum { TSRI_INFER_BUCKETS = 1024 };
 
 typedef struct tsri_problem {
     tsr_graph *g;
@@ -87,10 +96,11 @@ typedef struct tsri_problem {
     int *node_of;          /* per op */
     tsri_reader **readers; /* per tensor */
     int *last_use;         /* per tensor: the last op that reads it, also through views */
-    tsri_siglist *lists[BUCKETS];
-    tsri_conversion *conversions[BUCKETS];
-    tsri_matrix *matrices[BUCKETS];
-    tsri_shared *shareds[BUCKETS];
+    tsri_siglist *lists[TSRI_INFER_BUCKETS];
+    tsri_conversion *conversions[TSRI_INFER_BUCKETS];
+    tsri_matrix *matrices[TSRI_INFER_BUCKETS];
+    tsri_shared *shareds[TSRI_INFER_BUCKETS];
+    tsri_relay *relays[TSRI_INFER_BUCKETS];
     tsri_search_node *nodes;
     int nnodes, cnodes;
     tsri_search_edge *edges;
@@ -117,6 +127,8 @@ uint64_t tsri_hash_pointers(const void *a, const void *b);
 
 /* --- infer_shared.c ----------------------------------------------------------------------------
  */
+/* Whether a tensor has its place all the time: a variable, an input. */
+bool tsri_is_kept(const tsr_tensor *t);
 /* Adds the node of a tensor with several readers, and its edges. */
 tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made);
 
@@ -124,5 +136,8 @@ tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side
  */
 tsr_status tsri_add_node(tsri_problem *p, tsri_search_node node, int *out_node);
 tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost);
+/* An edge whose costs are those of converting tensor t from one side to another. */
+tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, const tsri_side *from,
+                                int v, const tsri_side *to);
 
 #endif

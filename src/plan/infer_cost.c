@@ -13,7 +13,7 @@ static tsr_status no_memory(void)
 tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n)
 {
     uint64_t h = tsri_hash(TSRI_HASH_INIT, sig, (uint64_t)n * sizeof *sig);
-    tsri_siglist **bucket = &p->lists[h % BUCKETS];
+    tsri_siglist **bucket = &p->lists[h % TSRI_INFER_BUCKETS];
     for (tsri_siglist *l = *bucket; l; l = l->next)
         if (l->n == n && !memcmp(l->sig, sig, (size_t)n * sizeof *sig))
             return l;
@@ -105,7 +105,7 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                 const tsri_conversion **out)
 {
     size_t element = tsr_dtype_size(t->dtype);
-    tsri_conversion **bucket = &p->conversions[tsri_hash_pointers(from, to) % BUCKETS];
+    tsri_conversion **bucket = &p->conversions[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
     for (tsri_conversion *c = *bucket; c; c = c->next)
         if (c->from == from && c->to == to && c->from_placement == from_place &&
             c->to_placement == to_place && c->element == element &&
@@ -130,7 +130,8 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
 
 float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to)
 {
-    for (tsri_matrix *m = p->matrices[tsri_hash_pointers(from, to) % BUCKETS]; m; m = m->next)
+    for (tsri_matrix *m = p->matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS]; m;
+         m = m->next)
         if (m->from == from && m->to == to)
             return m->cost;
     return NULL;
@@ -138,7 +139,7 @@ float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to)
 
 tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, float *cost)
 {
-    tsri_matrix **bucket = &p->matrices[tsri_hash_pointers(from, to) % BUCKETS];
+    tsri_matrix **bucket = &p->matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
     tsri_matrix *m = tsri_pool_alloc(p->pool, sizeof *m);
     if (!m)
         return no_memory();

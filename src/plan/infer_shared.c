@@ -1,4 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tensors with several readers, who should share a conversion.
+ *
+ * A computed tensor gets a relay: a node whose strategy is the one signature in which it is handed
+ * on; its maker converts to that, its readers from that. (Boxing takes the nearest of what there
+ * is, so plans cost no more than this.)
+ *
+ * Variables and inputs stay where they are, and memory must tell the shard that is kept from what
+ * is gathered for a while: their nodes have pairs, the signature that is kept and the one, if any,
+ * that is made of it and shared.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -136,7 +147,7 @@ static tsr_status find_shared(tsri_problem *p, const tsr_tensor *t, const tsri_s
         key.want[n++] = r->want;
     uint64_t h =
         tsri_hash(tsri_hash_pointers(made, NULL), key.want, (uint64_t)n * sizeof *key.want);
-    for (tsri_shared *s = p->shareds[h % BUCKETS]; s; s = s->next)
+    for (tsri_shared *s = p->shareds[h % TSRI_INFER_BUCKETS]; s; s = s->next)
         if (s->made == made && s->nwant == n &&
             !memcmp(s->want, key.want, (size_t)n * sizeof *key.want)) {
             *out = s;
@@ -146,8 +157,8 @@ static tsr_status find_shared(tsri_problem *p, const tsr_tensor *t, const tsri_s
     if (!s)
         return no_memory();
     TSRI_TRY(make_shared(p, t, s));
-    s->next = p->shareds[h % BUCKETS];
-    p->shareds[h % BUCKETS] = s;
+    s->next = p->shareds[h % TSRI_INFER_BUCKETS];
+    p->shareds[h % TSRI_INFER_BUCKETS] = s;
     *out = s;
     return TSR_OK;
 }
@@ -177,7 +188,7 @@ static tsr_status shared_edge(tsri_problem *p, const tsr_tensor *t, const tsri_s
     return tsri_add_edge(p, node, r->node, cost);
 }
 
-tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made)
+static tsr_status add_pairs(tsri_problem *p, const tsr_tensor *t, const tsri_side *made)
 {
     tsri_shared *s;
     int node, maker = t->op->id;
@@ -192,4 +203,109 @@ tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side
     for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
         TSRI_TRY(shared_edge(p, t, s, node, r));
     return TSR_OK;
+}
+
+/* --- computed tensors ------------------------------------------------------------------------- */
+static tsri_relay *known_relay(const tsri_problem *p, uint64_t bucket, const tsri_side *made,
+                               const tsri_side **want, int n)
+{
+    for (tsri_relay *r = p->relays[bucket]; r; r = r->next)
+        if (r->made == made && r->nwant == n && !memcmp(r->want, want, (size_t)n * sizeof *want))
+            return r;
+    return NULL;
+}
+
+/* What it can be handed on in: what it is made in, and what two readers could take. */
+static tsri_siglist *relay_list(tsri_problem *p, const tsri_side *made, const tsri_siglist *also)
+{
+    int n = made->list->n;
+    tsr_sbp *list = tsri_mem_alloc(p->pool->mem, (size_t)(n + also->n) * sizeof *list);
+    if (!list)
+        return NULL;
+    memcpy(list, made->list->sig, (size_t)n * sizeof *list);
+    for (int i = 0; i < also->n; i++)
+        if (tsri_sig_index(list, n, also->sig[i]) < 0)
+            list[n++] = also->sig[i];
+    tsri_siglist *interned = tsri_intern_list(p, list, n);
+    tsri_mem_free(list);
+    return interned;
+}
+
+static tsr_status make_relay(tsri_problem *p, const tsr_tensor *t, tsri_relay *r)
+{
+    tsri_siglist *also;
+    const tsri_shared key = {.made = r->made, .nwant = r->nwant, .want = r->want};
+    TSRI_TRY(shareable(p, &key, &also));
+    r->side.placement = r->made->placement;
+    r->side.list = relay_list(p, r->made, also);
+    if (!r->side.list)
+        return no_memory();
+    size_t n = (size_t)r->side.list->n;
+    r->side.n = r->side.list->n;
+    r->side.of = tsri_pool_alloc(p->pool, n * sizeof *r->side.of);
+    r->cost = tsri_pool_alloc(p->pool, n * sizeof *r->cost);
+    r->usage = tsri_pool_alloc(p->pool, n * sizeof *r->usage);
+    if (!r->side.of || !r->cost || !r->usage)
+        return no_memory();
+    for (int i = 0; i < r->side.n; i++) {
+        r->side.of[i] = i;
+        r->usage[i] =
+            (int64_t)tsri_largest_part(t->shape, r->side.placement, r->side.list->sig[i]) *
+            (int64_t)tsr_dtype_size(t->dtype);
+    }
+    return TSR_OK;
+}
+
+static tsr_status find_relay(tsri_problem *p, const tsr_tensor *t, const tsri_side *made,
+                             tsri_relay **out)
+{
+    int n = 0;
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        n++;
+    const tsri_side **want = tsri_pool_alloc(p->pool, (size_t)n * sizeof *want);
+    if (!want)
+        return no_memory();
+    n = 0;
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        want[n++] = r->want;
+    uint64_t h = tsri_hash(tsri_hash_pointers(made, p), want, (uint64_t)n * sizeof *want);
+    uint64_t bucket = h % TSRI_INFER_BUCKETS;
+    *out = known_relay(p, bucket, made, want, n);
+    if (*out)
+        return TSR_OK;
+    tsri_relay *r = tsri_pool_alloc(p->pool, sizeof *r);
+    if (!r)
+        return no_memory();
+    *r = (tsri_relay){.next = p->relays[bucket], .made = made, .nwant = n, .want = want};
+    TSRI_TRY(make_relay(p, t, r));
+    p->relays[bucket] = r;
+    *out = r;
+    return TSR_OK;
+}
+
+static tsr_status add_relay(tsri_problem *p, const tsr_tensor *t, const tsri_side *made)
+{
+    tsri_relay *relay;
+    int node, maker = t->op->id, last = p->last_use[t->id];
+    TSRI_TRY(find_relay(p, t, made, &relay));
+    const tsri_search_node n = {.nstrat = relay->side.n,
+                                .cost = relay->cost,
+                                .usage = relay->usage,
+                                .first = maker + 1, /* until then it is its maker's */
+                                .last = last > maker ? last : maker + 1};
+    TSRI_TRY(tsri_add_node(p, n, &node));
+    TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[maker], made, node, &relay->side));
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        TSRI_TRY(tsri_conversion_edge(p, t, node, &relay->side, r->node, r->want));
+    return TSR_OK;
+}
+
+bool tsri_is_kept(const tsr_tensor *t)
+{
+    return t->op->kind == TSRI_OP_VARIABLE || t->op->kind == TSRI_OP_INPUT;
+}
+
+tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made)
+{
+    return tsri_is_kept(t) ? add_pairs(p, t, made) : add_relay(p, t, made);
 }
