@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Experiments: a YAML file that says what to compute, on which ranks, and how each tensor is laid
+ * out; and the program that one rank builds from it. tessera-yaml(5) describes the file.
+ *
+ *     tsri_experiment_load(path, nsets, sets, &e)      once per process; no world is needed
+ *     tsri_experiment_nranks(e)                        how many ranks to start (or to imagine)
+ *     on each rank: tsri_program_build(e, world, &opts, &p), tsr_compile(p->graph, &plan),
+ *         then p->steps times: tsri_program_feed(p, plan), tsr_run(plan), fetch p->fetches
+ */
+#ifndef TESSERA_CONFIG_EXPERIMENT_H
+#define TESSERA_CONFIG_EXPERIMENT_H
+
+#include <stdio.h>
+
+#include <tessera/data.h>
+#include <tessera/optim.h>
+#include <tessera/plan.h>
+
+/* A checked file. Read only once it is loaded: the ranks of a process (threads) share one. */
+typedef struct tsri_experiment tsri_experiment;
+
+/*
+ * Reads, overrides and checks a file. `sets` are nsets texts "path=value", as `--set` takes them:
+ * "train.steps=5", "graph.y.in[1]=w", "parameters[0].sbp=S(0)"; the value is YAML. Keys that are
+ * missing on the way are added. Relative file names in the file are relative to its folder, those
+ * of overrides to the working folder. "-" reads standard input.
+ * Errors: TSR_ERR_IO (can't be read), TSR_ERR_FORMAT (all else that the file can be wrong in) with
+ * FILE:LINE:COLUMN, the path of the key, what was found and what is legal; TSR_ERR_NO_MEMORY.
+ */
+tsr_status tsri_experiment_load(const char *path, int nsets, const char *const *sets,
+                                tsri_experiment **out_experiment);
+/* The same from memory. `name` is what errors call the file; its folder is that of file names. */
+tsr_status tsri_experiment_parse(const char *name, const void *data, size_t size, int nsets,
+                                 const char *const *sets, tsri_experiment **out_experiment);
+/* NULL is fine. The graphs built from it point into it (names of files): free it after them. */
+void tsri_experiment_destroy(tsri_experiment *e);
+
+/* Ranks that it names: the largest number, plus one. A world may have more. */
+int tsri_experiment_nranks(const tsri_experiment *e);
+/* Whether it trains a model; otherwise it is a graph to be run. */
+bool tsri_experiment_trains(const tsri_experiment *e);
+/* Bytes that a rank may use; 0: no limit. */
+int64_t tsri_experiment_memory_limit(const tsri_experiment *e);
+
+/* The `cluster` section: what links a planner shall assume. */
+typedef struct tsri_cluster {
+    int ranks_per_node;                          /* 0: all ranks on one node */
+    double latency_us, bandwidth_gb_s;           /* within a node; 0: the model's own figure */
+    double node_latency_us, node_bandwidth_gb_s; /* between nodes; 0: as within one */
+} tsri_cluster;
+/* NULL if the file has none. */
+const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e);
+
+/* Writes the whole experiment as YAML, overrides applied and defaults filled in. Reading it back
+ * gives the same experiment, and the same text. */
+tsr_status tsri_experiment_dump(const tsri_experiment *e, FILE *out);
+/* The manual page tessera-yaml(5), from the tables that parse. */
+tsr_status tsri_config_man(FILE *out);
+
+/* --- programs --------------------------------------------------------------------------------- */
+typedef struct tsri_program_opts {
+    int64_t steps; /* 0: as the file says */
+    /* Reads no data: sizes are those of the usual sets. Always so in a virtual world. .npy files
+     * that are there are asked for their shapes; others need `shape` in the file. */
+    bool no_data;
+} tsri_program_opts;
+
+/* An output of the graph that the file asks for: "loss" of training; "z", "grad(w)" of a graph. */
+typedef struct tsri_fetch {
+    const char *name; /* of the graph's output; all are in B */
+    tsr_dtype dtype;
+    tsr_dims dims; /* global */
+    bool is_loss;
+} tsri_fetch;
+
+/* What one rank made of an experiment. The members belong to it; `graph`, `module`, `optimizer`,
+ * `loader` and `dataset` are NULL where there is none. */
+typedef struct tsri_program {
+    tsr_world *world;
+    const tsri_experiment *experiment;
+    tsr_graph *graph; /* declared with its outputs, not compiled */
+    tsr_module *module;
+    tsr_optimizer *optimizer;
+    tsr_dataset *dataset;
+    tsr_loader *loader;
+    int nfetches;
+    const tsri_fetch *fetches;
+    int64_t steps;           /* runs of the plan: `train.steps`, or whole epochs; 1 of a graph */
+    int64_t steps_per_epoch; /* 0 of a graph */
+    int64_t rows;            /* of a batch; 0 of a graph */
+    struct tsri_program_inside *inside;
+} tsri_program;
+
+/*
+ * Declares the experiment in a world of at least its ranks. opts may be NULL. Not collective, but
+ * every rank must build the same. The experiment must outlive the program. Errors of declaring
+ * name the file's line.
+ */
+tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
+                              const tsri_program_opts *opts, tsri_program **out_program);
+/*
+ * Gives the plan, compiled from p->graph, the data of the next step; from epoch to epoch by itself.
+ * The first call also gives variables the values that the file says (`train.init`, those of
+ * parameters): it is collective over all ranks. Not for virtual worlds, nor with no_data.
+ */
+tsr_status tsri_program_feed(tsri_program *p, tsr_plan *plan);
+/* Frees the program and what belongs to it (not its plans). NULL is fine. */
+void tsri_program_destroy(tsri_program *p);
+
+#endif
