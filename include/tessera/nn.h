@@ -72,7 +72,11 @@ TSR_API tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, c
                                int line);
 #define tsr_use(m, name, x) tsr_use_at((m), (name), (x), TSR_HERE)
 
-/* Passes x through a module. Sticky errors, as all graph building. */
+/*
+ * Passes x through a module. Where all variables in and below the module live on one placement and
+ * x on another, x is moved to theirs (tsr_to_global with TSR_AUTO): so a pipeline is declared by
+ * the placements of its stages (tsr_module_place). Sticky errors, as all graph building.
+ */
 TSR_API tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int line);
 #define tsr_apply(m, x) tsr_apply_at((m), (x), TSR_HERE)
 
@@ -110,6 +114,16 @@ TSR_API tsr_dims tsr_variable_dims(const tsr_variable *v);
 TSR_API tsr_dtype tsr_variable_dtype(const tsr_variable *v);
 TSR_API tsr_sbp tsr_variable_sbp(const tsr_variable *v);
 TSR_API bool tsr_variable_trainable(const tsr_variable *v);
+/*
+ * Places variables: those in and below m whose qualified name fits the pattern (* is any text, ?
+ * one character, [a-c] one of these, [!a-c] none of them) get a placement (NULL: they keep theirs)
+ * and a signature (TSR_AUTO: the compiler chooses). To be done before they have a value, and before
+ * a graph or an optimizer uses them. On an error nothing is changed: TSR_ERR_STATE (it is too
+ * late) and TSR_ERR_SBP name the variable; TSR_ERR_INVALID if no name fits. Not collective, but all
+ * ranks must do the same.
+ */
+TSR_API tsr_status tsr_module_place(tsr_module *m, const char *pattern, const tsr_placement *p,
+                                    tsr_sbp sbp);
 /* Sets the global value (each rank keeps its part); every rank passes the same data. Not
  * collective. */
 TSR_API tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t bytes);

@@ -213,6 +213,7 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
     if (!op->name)
         return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
     op->variable = v;
+    v->used = true;
     return op->out[0];
 }
 

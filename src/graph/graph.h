@@ -176,6 +176,7 @@ struct tsr_variable {
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM];
     bool ready;
+    bool used; /* by a graph or an optimizer: it stays where it is */
 };
 
 /* Fixes an AUTO signature, gives the variable its shard and its initial value, if it has none yet.

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "src/nn/place.h"
 #include "src/nn/variable.h"
 
 static void destroy_module(void *object)
@@ -177,18 +178,18 @@ static tsr_sbp inherited_sbp(const tsr_module *m, tsr_dims dims)
     return sbp;
 }
 
-static tsr_status add_variable(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
-                               tsr_init init, bool trainable, tsr_variable **out_variable)
+tsr_status tsri_module_add_variable(tsr_module *m, const char *name, const tsr_placement *placement,
+                                    tsr_dtype dtype, tsr_dims dims, tsr_sbp sbp, tsr_init init,
+                                    bool trainable, tsr_variable **out_variable)
 {
     const char *what = trainable ? "parameter" : "buffer";
     TSRI_TRY(check_name(m, what, name));
-    if (!m->opts.placement)
+    if (!placement)
         return tsri_fail(TSR_ERR_PLACEMENT,
                          "%s '%s': the module has no placement (tsr_nn_opts.placement is NULL)%s%s",
                          what, name, tsr_last_error()[0] ? ": " : "", tsr_last_error());
     tsr_variable *v;
-    tsr_status status = tsri_variable_create(m->world, name, m->opts.placement, m->opts.dtype, dims,
-                                             sbp.ndim ? sbp : inherited_sbp(m, dims), init, &v);
+    tsr_status status = tsri_variable_create(m->world, name, placement, dtype, dims, sbp, init, &v);
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "%s '%s'", what, name);
     v->module = m;
@@ -212,7 +213,9 @@ static tsr_variable *add_or_break(tsr_module *m, const char *name, tsr_dims dims
             tsri_fail(TSR_ERR_INVALID, "variable '%s': the module is NULL", name ? name : "(NULL)");
         return NULL;
     }
-    tsr_status status = add_variable(m, name, dims, sbp, init, trainable, &v);
+    tsr_status status =
+        tsri_module_add_variable(m, name, m->opts.placement, m->opts.dtype, dims,
+                                 sbp.ndim ? sbp : inherited_sbp(m, dims), init, trainable, &v);
     if (status != TSR_OK)
         tsri_module_break(m, status);
     return v;
@@ -360,6 +363,12 @@ tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int lin
     if (m->world != g->world)
         return tsri_graph_fail(g, loc, TSR_ERR_INVALID,
                                "apply: the module belongs to another world than the graph");
+    const tsr_placement *home = tsri_module_home(m);
+    if (home && home != x->placement) {
+        x = tsr_to_global_at(x, home, TSR_AUTO, file, line);
+        if (!tsr_tensor_ok(x))
+            return x;
+    }
     char name[TSRI_NAME_MAX];
     tsri_module_qualified_name(m, name, sizeof name);
     const char *outer = g->scope;

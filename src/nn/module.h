@@ -28,6 +28,11 @@ struct tsr_module {
     char *error;
 };
 
+/* Adds a variable that need not live where the module does, nor be of its dtype. sbp is taken as it
+ * is. */
+tsr_status tsri_module_add_variable(tsr_module *m, const char *name, const tsr_placement *placement,
+                                    tsr_dtype dtype, tsr_dims dims, tsr_sbp sbp, tsr_init init,
+                                    bool trainable, tsr_variable **out_variable);
 /* "features.0.0" into buf; "" for a root. */
 void tsri_module_qualified_name(const tsr_module *m, char *buf, size_t size);
 /* Marks a module as incomplete, with the thread's last error; the first one stays. */

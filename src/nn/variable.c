@@ -13,7 +13,7 @@
 #include "src/plan/plan.h"
 
 /* --- making ----------------------------------------------------------------------------------- */
-static tsr_status check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp)
+tsr_status tsri_variable_check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp)
 {
     char text[TSR_SBP_TEXT_MAX];
     if (sbp.ndim == 0)
@@ -73,7 +73,7 @@ tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_pl
                              (long long)dims.d[i]);
     for (int i = dims.ndim; i < TSR_MAX_NDIM; i++)
         dims.d[i] = 0;
-    TSRI_TRY(check_sbp(placement, dims, sbp));
+    TSRI_TRY(tsri_variable_check_sbp(placement, dims, sbp));
     TSRI_TRY(check_init(dtype, dims, init));
     tsr_variable *v = tsri_mem_alloc(&world->mem, sizeof *v);
     char *copy = tsri_mem_strdup(&world->mem, name);

@@ -13,6 +13,9 @@ tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_pl
 /* NULL is fine. */
 void tsri_variable_destroy(tsr_variable *v);
 
+/* Whether a variable of these dims can have the signature; AUTO is fine. */
+tsr_status tsri_variable_check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp);
+
 /* Fixes an AUTO signature and takes (zeroed) memory for the shard, without giving it a value. */
 tsr_status tsri_variable_place(tsr_variable *v);
 

@@ -79,6 +79,7 @@ static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)
                          name, tsr_dtype_name(v->dtype));
     tsri_optim_slot *slot = &o->slots[o->nslots++];
     slot->param = v;
+    v->used = true;
     for (int j = 0; j < o->nstates; j++) {
         snprintf(state, sizeof state, "%s.%s", name, suffix[o->kind != TSRI_OPTIM_SGD][j]);
         TSRI_TRY(tsri_variable_create(o->world, state, v->placement, v->dtype, v->shape,

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tsr_module_place: where variables live and how, by patterns of their names. */
+#include "src/nn/place.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "src/nn/variable.h"
+
+/* --- patterns
+ * ------------------------------------------------------------------------------------- */
+/* Whether the set at `*pattern`, behind its '[', has c; passes its ']'. A set without one is a
+ * plain '['. */
+static bool in_set(const char **pattern, char c)
+{
+    const char *p = *pattern;
+    bool negated = *p == '!' || *p == '^', found = false;
+    p += negated;
+    for (bool first = true; *p && (*p != ']' || first); first = false) {
+        char low = *p++, high = low;
+        if (p[0] == '-' && p[1] && p[1] != ']') {
+            high = p[1];
+            p += 2;
+        }
+        found |= c >= low && c <= high;
+    }
+    if (!*p)
+        return c == '[';
+    *pattern = p + 1;
+    return found != negated;
+}
+
+bool tsri_glob(const char *pattern, const char *text)
+{
+    /* The last '*' and what it stood for: it takes one more where the rest doesn't fit. Later ones
+     * need not be tried again, so the time is bounded by the product of the lengths. */
+    const char *star = NULL, *retry = NULL;
+    while (*text) {
+        const char *next = pattern + 1;
+        bool fits;
+        if (*pattern == '*') {
+            star = ++pattern;
+            retry = text;
+            continue;
+        }
+        if (*pattern == '[')
+            fits = in_set(&next, *text);
+        else
+            fits = *pattern && (*pattern == '?' || *pattern == *text);
+        if (fits) {
+            pattern = next;
+            text++;
+        } else if (star) {
+            pattern = star;
+            text = ++retry;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*')
+        pattern++;
+    return !*pattern;
+}
+
+/* --- one variable
+ * --------------------------------------------------------------------------------- */
+tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement *p, tsr_sbp sbp)
+{
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    if (v->ready || v->device)
+        return tsri_fail(TSR_ERR_STATE,
+                         "variable %s has its value already; place variables before "
+                         "they are set, loaded or compiled",
+                         name);
+    if (v->used)
+        return tsri_fail(TSR_ERR_STATE,
+                         "variable %s is used already, by a graph or an optimizer; place variables "
+                         "before that",
+                         name);
+    tsr_status status = tsri_variable_check_sbp(p, v->shape, sbp);
+    return status == TSR_OK ? status : tsri_fail_prefix(status, "variable %s", name);
+}
+
+/* --- by pattern
+ * ----------------------------------------------------------------------------------- */
+typedef struct placing {
+    const char *pattern;
+    const tsr_placement *placement;
+    tsr_sbp sbp;
+    bool apply; /* else only check */
+    int matches;
+} placing;
+
+static tsr_status place(tsr_variable *v, const char *name, void *arg)
+{
+    placing *a = arg;
+    if (!tsri_glob(a->pattern, name))
+        return TSR_OK;
+    a->matches++;
+    const tsr_placement *p = a->placement ? a->placement : v->placement;
+    if (!a->apply)
+        return tsri_variable_check_place(v, p, a->sbp);
+    v->placement = p;
+    v->sbp = a->sbp;
+    return TSR_OK;
+}
+
+/* Names that start as the pattern does, up to a few, for the error. */
+typedef struct near {
+    const char *pattern;
+    size_t best; /* longest common start so far */
+    char list[256];
+    int n;
+} near;
+
+static tsr_status find_near(tsr_variable *v, const char *name, void *arg)
+{
+    (void)v;
+    near *a = arg;
+    size_t common = 0;
+    while (name[common] && name[common] == a->pattern[common])
+        common++;
+    if (common > a->best) {
+        a->best = common;
+        a->n = 0;
+    }
+    if (common < a->best || a->n >= 3)
+        return TSR_OK;
+    size_t used = a->n ? strlen(a->list) : 0;
+    snprintf(a->list + used, sizeof a->list - used, "%s%.70s", a->n++ ? ", " : "", name);
+    return TSR_OK;
+}
+
+static tsr_status no_match(tsr_module *m, const char *pattern)
+{
+    near a = {.pattern = pattern};
+    TSRI_TRY(tsr_module_visit(m, find_near, &a));
+    return tsri_fail(TSR_ERR_INVALID, "tsr_module_place: no variable's name fits '%.200s'; %s%s",
+                     pattern, a.n ? "there are, for example, " : "the module has none", a.list);
+}
+
+tsr_status tsr_module_place(tsr_module *m, const char *pattern, const tsr_placement *p, tsr_sbp sbp)
+{
+    if (!m || !pattern)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_module_place: the %s is NULL",
+                         m ? "pattern" : "module");
+    placing a = {.pattern = pattern, .placement = p, .sbp = sbp};
+    /* All are checked before the first is changed. */
+    tsr_status status = tsr_module_visit(m, place, &a);
+    if (status != TSR_OK)
+        return tsri_fail_prefix(status, "tsr_module_place");
+    if (!a.matches)
+        return no_match(m, pattern);
+    a.apply = true;
+    return tsr_module_visit(m, place, &a);
+}
+
+/* --- where a module is
+ * ------------------------------------------------------------------------------ */
+static bool one_home(const tsr_module *m, const tsr_placement **home)
+{
+    for (const tsr_variable *v = m->first_variable; v; v = v->next) {
+        if (*home && v->placement != *home)
+            return false;
+        *home = v->placement;
+    }
+    for (const tsr_module *c = m->first_child; c; c = c->sibling)
+        if (!one_home(c, home))
+            return false;
+    return true;
+}
+
+const tsr_placement *tsri_module_home(const tsr_module *m)
+{
+    const tsr_placement *home = NULL;
+    return one_home(m, &home) ? home : NULL;
+}

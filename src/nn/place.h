@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where variables live: placing them, and telling where a module is. */
+#ifndef TESSERA_NN_PLACE_H
+#define TESSERA_NN_PLACE_H
+
+#include "src/nn/module.h"
+
+/* Whether a text fits a pattern: * any text, ? one character, [a-c] one of these, [!a-c] none of
+ * them. Time is bounded by the product of the lengths. */
+bool tsri_glob(const char *pattern, const char *text);
+/* Whether the variable may still be given this placement and signature; names it if not. */
+tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement *p, tsr_sbp sbp);
+/* The placement that all variables in and below a module share; NULL if there are none, or
+ * several. */
+const tsr_placement *tsri_module_home(const tsr_module *m);
+
+#endif
