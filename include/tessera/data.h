@@ -60,6 +60,16 @@ TSR_API const uint8_t *tsr_dataset_labels(const tsr_dataset *dataset);
 TSR_API tsr_status tsr_synthetic_write_cifar10(const char *dir, int64_t records_per_file,
                                                uint64_t seed);
 
+/*
+ * A drawn set in memory, for trying programs out: `count` images of 1 to 3 channels with labels
+ * below `classes` (at most 256). A class is a pattern of random pixels, and each image that of its
+ * class under noise. The same arguments give the same set. Not collective. Errors: TSR_ERR_INVALID,
+ * TSR_ERR_NO_MEMORY.
+ */
+TSR_API tsr_status tsr_synthetic_open(tsr_world *world, int64_t channels, int64_t height,
+                                      int64_t width, int64_t classes, int64_t count, uint64_t seed,
+                                      tsr_dataset **out_dataset);
+
 /* --- loaders ---------------------------------------------------------------------------------- */
 /* Yields the batches of an epoch, then says TSR_END. Belongs to its world. */
 typedef struct tsr_loader tsr_loader;

@@ -424,6 +424,63 @@ static void real_files_are_read(void **state)
     }
 }
 
+/* The nearest class mean tells nearly all images: there is something to learn. */
+static void drawn_set_can_be_learnt(void **state)
+{
+    (void)state;
+    enum { PIXELS = 2 * 4 * 5, CLASSES = 3, COUNT = 300 };
+    tsr_dataset *ds, *same, *other;
+    assert_int_equal(tsr_synthetic_open(&world, 2, 4, 5, CLASSES, COUNT, 7, &ds), TSR_OK);
+    assert_int_equal(tsr_synthetic_open(&world, 2, 4, 5, CLASSES, COUNT, 7, &same), TSR_OK);
+    assert_int_equal(tsr_synthetic_open(&world, 2, 4, 5, CLASSES, COUNT, 8, &other), TSR_OK);
+    const uint8_t *x = tsr_dataset_images(ds), *y = tsr_dataset_labels(ds);
+    assert_memory_equal(x, tsr_dataset_images(same), COUNT * PIXELS);
+    assert_memory_equal(y, tsr_dataset_labels(same), COUNT);
+    assert_memory_not_equal(x, tsr_dataset_images(other), COUNT * PIXELS);
+    double mean[CLASSES][PIXELS] = {{0}}, n[CLASSES] = {0};
+    for (int i = 0; i < COUNT; i++) {
+        assert_true(y[i] < CLASSES);
+        n[y[i]]++;
+        for (int j = 0; j < PIXELS; j++)
+            mean[y[i]][j] += x[i * PIXELS + j];
+    }
+    int right = 0;
+    for (int i = 0; i < COUNT; i++) {
+        double best = 1e300;
+        int nearest = 0;
+        for (int c = 0; c < CLASSES; c++) {
+            double d = 0;
+            for (int j = 0; j < PIXELS; j++)
+                d += (x[i * PIXELS + j] - mean[c][j] / n[c]) *
+                     (x[i * PIXELS + j] - mean[c][j] / n[c]);
+            if (d < best) {
+                best = d;
+                nearest = c;
+            }
+        }
+        right += nearest == y[i];
+    }
+    assert_true(n[0] > 70 && n[1] > 70 && n[2] > 70);
+    assert_true(right > COUNT * 9 / 10);
+    tsr_dataset_destroy(ds);
+    tsr_dataset_destroy(same);
+    tsr_dataset_destroy(other);
+    assert_fails(tsr_synthetic_open(&world, 4, 1, 1, 2, 1, 0, &ds), TSR_ERR_INVALID,
+                 "1 images of 4 x 1 x 1, 2 classes; legal are 1 to 3 channels");
+    assert_fails(tsr_synthetic_open(&world, 1, INT64_MAX, INT64_MAX, 2, 1, 0, &ds), TSR_ERR_INVALID,
+                 "less than 2^46 pixels");
+    for (int64_t k = 1;; k++) {
+        world.mem.fail_countdown = k;
+        tsr_status status = tsr_synthetic_open(&world, 1, 2, 2, 2, 4, 0, &ds);
+        world.mem.fail_countdown = 0;
+        if (status == TSR_OK)
+            break;
+        assert_int_equal(status, TSR_ERR_NO_MEMORY);
+        assert_true(k < 5);
+    }
+    tsr_dataset_destroy(ds);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_test_dir, remove_test_dir)
 
 int main(void)
@@ -440,6 +497,7 @@ int main(void)
         TEST(synthetic_set_is_reproducible),
         TEST(synthetic_classes_differ_in_form_not_colour),
         TEST(synthetic_set_spares_a_real_one),
+        TEST(drawn_set_can_be_learnt),
         TEST(real_files_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
