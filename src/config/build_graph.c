@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs of a graph section. */
+#include <string.h>
+
+#include "src/config/program.h"
+#include "src/graph/graph.h"
+#include "src/nn/module.h"
+
+typedef struct builder {
+    tsri_program *p;
+    tsri_pool *pool;
+    tsr_tensor **made; /* by entry */
+} builder;
+
+static bool has(const tsri_config_op *op, const char *key)
+{
+    return tsri_section_has(&tsri_op_section, op, key);
+}
+
+static tsr_status add_feed(builder *b, tsri_config_feed feed)
+{
+    tsri_program_inside *in = b->p->inside;
+    if (!TSRI_PUSH(b->pool, in->feeds, in->nfeeds, in->cfeeds))
+        return TSR_ERR_NO_MEMORY;
+    in->feeds[in->nfeeds++] = feed;
+    return TSR_OK;
+}
+
+/* --- constants
+ * ------------------------------------------------------------------------------------- */
+/* Outputs have the names of entries, so inputs take others. */
+static const char *input_name(builder *b, const tsri_op_call *c)
+{
+    return tsri_pool_printf(b->pool, "value of %s", c->name);
+}
+
+static bool is_drawn(const tsri_config_op *op)
+{
+    return has(op, "normal") || has(op, "uniform");
+}
+
+static tsr_status build_constant(builder *b, const tsri_op_call *c, tsr_tensor **out)
+{
+    const tsri_config_op *op = c->op;
+    tsri_config_feed f = {.op = op, .local = -1};
+    if (is_drawn(op)) {
+        bool normal = has(op, "normal");
+        const double *v = normal ? op->normal : op->uniform;
+        *out = (normal ? tsr_normal_at : tsr_uniform_at)(c->graph, c->name, op->dtype, op->shape,
+                                                         c->placement, c->sbp, v[0], v[1], c->file,
+                                                         c->line);
+        return TSR_OK;
+    }
+    if (has(op, "fill")) {
+        *out = tsr_full_at(c->graph, op->dtype, op->shape, c->placement, c->sbp, op->fill, c->file,
+                           c->line);
+        return TSR_OK;
+    }
+    TSRI_TRY(tsri_value_sizes(b->p, op, -1, &f.dtype, &f.dims));
+    f.name = input_name(b, c);
+    if (!f.name)
+        return TSR_ERR_NO_MEMORY;
+    *out = tsr_input_at(c->graph, f.name, f.dtype, f.dims, c->placement, c->sbp, c->file, c->line);
+    return add_feed(b, f);
+}
+
+static tsr_status build_parameter(builder *b, const tsri_op_call *c, tsr_tensor **out)
+{
+    const tsri_config_op *op = c->op;
+    tsri_config_feed f = {.op = op, .local = -1};
+    tsr_init init = {.kind = TSR_INIT_ZEROS};
+    TSRI_TRY(tsri_value_sizes(b->p, op, -1, &f.dtype, &f.dims));
+    if (has(op, "normal"))
+        init = (tsr_init){.kind = TSR_INIT_NORMAL, .a = op->normal[0], .b = op->normal[1]};
+    else if (has(op, "uniform"))
+        init = (tsr_init){.kind = TSR_INIT_UNIFORM, .a = op->uniform[0], .b = op->uniform[1]};
+    tsr_status status = tsri_module_add_variable(b->p->module, c->name, c->placement, f.dtype,
+                                                 f.dims, c->sbp, init, true, &f.variable);
+    if (status != TSR_OK)
+        return tsri_program_fail(op->head.node, status);
+    *out = tsri_graph_read(c->graph, f.variable, (tsri_loc){c->file, c->line});
+    return is_drawn(op) ? TSR_OK : add_feed(b, f);
+}
+
+/* --- local values
+ * ---------------------------------------------------------------------------------- */
+static void coordinates(const tsri_ranks *r, int at, int coord[TSR_MAX_HIERARCHY])
+{
+    for (int d = r->ndim - 1; d >= 0; d--) {
+        coord[d] = at % r->dim[d];
+        at /= r->dim[d];
+    }
+}
+
+/* The global shape that parts make: along an axis the sum over the dimensions that split it. */
+static tsr_dims join_shapes(const tsri_config_op *op, const tsr_dims *parts)
+{
+    const tsri_ranks *r = &op->where->ranks;
+    tsr_dims whole = parts[0];
+    for (int axis = 0; axis < whole.ndim; axis++) {
+        whole.d[axis] = 0;
+        for (int i = 0; i < r->n; i++) {
+            int coord[TSR_MAX_HIERARCHY];
+            bool counts = axis < parts[i].ndim;
+            coordinates(r, i, coord);
+            for (int d = 0; d < r->ndim; d++)
+                counts &= coord[d] == 0 ||
+                          (op->sbp.d[d].kind == TSR_SBP_SPLIT && op->sbp.d[d].arg == axis);
+            whole.d[axis] += counts ? parts[i].d[axis] : 0;
+        }
+    }
+    return whole;
+}
+
+static tsr_status check_parts(builder *b, const tsri_op_call *c, tsr_dims whole,
+                              const tsr_dims *parts)
+{
+    const tsri_ranks *r = &c->op->where->ranks;
+    char sbp[TSR_SBP_TEXT_MAX];
+    const tsri_yaml *node = c->op->locals->first;
+    for (int i = 0; i < r->n; i++, node = node->next) {
+        tsr_dims want;
+        int64_t offset[TSR_MAX_NDIM];
+        tsri_shard(whole, c->placement, c->sbp, r->ranks[i], &want, offset);
+        if (tsr_dims_equal(want, parts[i]))
+            continue;
+        return tsri_program_fail(
+            node, tsri_fail(TSR_ERR_SHAPE,
+                            "rank %d has a part of shape %s; of %s in %s on %s it must be %s",
+                            r->ranks[i], tsri_dims_text(b->p->graph, parts[i]),
+                            tsri_dims_text(b->p->graph, whole), tsr_sbp_format(c->sbp, sbp),
+                            tsr_placement_text(c->placement), tsri_dims_text(b->p->graph, want)));
+    }
+    return TSR_OK;
+}
+
+/* The dtype and shape of all parts and of the whole. */
+static tsr_status size_parts(builder *b, const tsri_op_call *c, tsr_dims *parts, tsr_dtype *dtype,
+                             tsr_dims *out_whole)
+{
+    const tsri_config_op *op = c->op;
+    int n = op->where->ranks.n;
+    if (b->p->inside->no_data && op->paths && has(op, "shape")) {
+        *dtype = op->dtype;
+        *out_whole = op->shape;
+        return TSR_OK;
+    }
+    for (int i = 0; i < n; i++) {
+        tsr_dtype other;
+        TSRI_TRY(tsri_value_sizes(b->p, op, i, &other, &parts[i]));
+        if (i && other != *dtype)
+            return tsri_program_fail(op->locals,
+                                     tsri_fail(TSR_ERR_DTYPE, "parts of %s and of %s",
+                                               tsr_dtype_name(*dtype), tsr_dtype_name(other)));
+        *dtype = other;
+    }
+    *out_whole = join_shapes(op, parts);
+    if (has(op, "shape") && !tsr_dims_equal(*out_whole, op->shape))
+        return tsri_program_fail(
+            tsri_section_node(op, "shape"),
+            tsri_fail(TSR_ERR_SHAPE, "the parts make %s", tsri_dims_text(b->p->graph, *out_whole)));
+    return check_parts(b, c, *out_whole, parts);
+}
+
+static tsr_status build_from_local(builder *b, const tsri_op_call *c, tsr_tensor **out)
+{
+    tsri_config_feed f = {.op = c->op};
+    tsr_dims whole,
+        *parts = tsri_pool_alloc(b->pool, (size_t)c->op->where->ranks.n * sizeof *parts);
+    if (!parts || !(f.name = input_name(b, c)))
+        return TSR_ERR_NO_MEMORY;
+    TSRI_TRY(size_parts(b, c, parts, &f.dtype, &whole));
+    f.local = tsr_placement_find(c->placement, tsr_world_rank(b->p->world));
+    if (f.local >= 0)
+        f.dims = parts[f.local];
+    *out =
+        tsr_from_local_at(c->graph, f.name, f.dtype, whole, c->placement, c->sbp, c->file, c->line);
+    return add_feed(b, f);
+}
+
+/* --- entries
+ * --------------------------------------------------------------------------------------- */
+/* Operands as the op takes them, moved to where it is made if that is said. */
+static void take_operands(const builder *b, tsri_op_call *c)
+{
+    const tsri_config_op *first = b->p->experiment->graph.items;
+    for (int i = 0; i < c->op->in.n; i++) {
+        tsr_tensor *x =
+            b->made[tsri_experiment_op(b->p->experiment, c->op->in.refs[i].name) - first];
+        bool moves = tsri_op_rows[c->op->head.variant].role == TSRI_ROLE_COMPUTE && c->placement &&
+                     tsr_tensor_ok(x) && tsr_tensor_placement(x) != c->placement;
+        c->in[c->nin++] = moves ? tsr_to_global_at(x, c->placement, TSR_AUTO, c->file, c->line) : x;
+    }
+}
+
+static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **out)
+{
+    const tsri_op_row *row = &tsri_op_rows[op->head.variant];
+    const tsri_yaml *node = op->head.node;
+    tsri_op_call c = {.graph = b->p->graph,
+                      .op = op,
+                      .name = op->head.name,
+                      .sbp = op->sbp,
+                      .file = node->file,
+                      .line = node->key_line};
+    if (has(op, "placement"))
+        TSRI_TRY(tsri_program_placement(b->p, op->where, &c.placement));
+    take_operands(b, &c);
+    switch (row->role) {
+    case TSRI_ROLE_CONSTANT:
+        return build_constant(b, &c, out);
+    case TSRI_ROLE_FROM_LOCAL:
+        return build_from_local(b, &c, out);
+    case TSRI_ROLE_PARAMETER:
+        return build_parameter(b, &c, out);
+    case TSRI_ROLE_COMPUTE:
+        *out = row->declare(&c);
+        if (has(op, "sbp") && tsr_tensor_ok(*out))
+            *out = tsr_to_global_at(*out, NULL, c.sbp, c.file, c.line);
+        return TSR_OK;
+    default:
+        *out = row->declare(&c);
+        return TSR_OK;
+    }
+}
+
+/* --- fetches
+ * --------------------------------------------------------------------------------------- */
+/* The tensors whose gradients are fetched: one backward pass for all. */
+static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
+{
+    const tsri_experiment *e = b->p->experiment;
+    const tsri_config_op *first = e->graph.items;
+    tsr_tensor **x = tsri_pool_alloc(b->pool, (size_t)e->fetch.n * 2 * sizeof(tsr_tensor *));
+    int *of = tsri_pool_alloc(b->pool, (size_t)e->fetch.n * sizeof *of);
+    int n = 0;
+    if (!x || !of)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < e->fetch.n; i++) {
+        char name[TSRI_YAML_TEXT_MAX];
+        const char *wrt = tsri_grad_of(e->fetch.refs[i].name, name);
+        fetched[i] = wrt ? NULL : b->made[tsri_experiment_op(e, e->fetch.refs[i].name) - first];
+        if (wrt) {
+            x[n] = b->made[tsri_experiment_op(e, wrt) - first];
+            of[n++] = i;
+        }
+    }
+    if (!n)
+        return TSR_OK;
+    const tsri_yaml *node = e->loss.node;
+    tsr_tensor **dx = x + e->fetch.n;
+    tsr_gradients_at(b->made[tsri_experiment_op(e, e->loss.name) - first], n, x, dx, node->file,
+                     node->key_line);
+    for (int i = 0; i < n; i++)
+        fetched[of[i]] = dx[i];
+    return tsr_graph_status(b->p->graph);
+}
+
+static tsr_status build_fetches(builder *b)
+{
+    const tsri_experiment *e = b->p->experiment;
+    int n = e->fetch.n;
+    tsr_tensor **fetched = tsri_pool_alloc(b->pool, (size_t)n * sizeof *fetched);
+    tsri_fetch *fetches = tsri_pool_alloc(b->pool, (size_t)n * sizeof *fetches);
+    if (!fetched || !fetches)
+        return TSR_ERR_NO_MEMORY;
+    TSRI_TRY(take_gradients(b, fetched));
+    for (int i = 0; i < n; i++) {
+        const tsri_ref *ref = &e->fetch.refs[i];
+        tsr_sbp sbp = tsri_extend_b(TSR_B, tsr_placement_ndim(tsr_tensor_placement(fetched[i])));
+        tsr_output_at(b->p->graph, ref->name, fetched[i], NULL, sbp, ref->node->file,
+                      ref->node->line);
+        fetches[i] = (tsri_fetch){.name = ref->name,
+                                  .dtype = tsr_tensor_dtype(fetched[i]),
+                                  .dims = tsr_tensor_dims(fetched[i]),
+                                  .is_loss = e->loss.name && !strcmp(ref->name, e->loss.name)};
+    }
+    b->p->nfetches = n;
+    b->p->inside->fetches = fetches;
+    return tsr_graph_status(b->p->graph);
+}
+
+tsr_status tsri_program_build_graph(tsri_program *p)
+{
+    const tsri_experiment *e = p->experiment;
+    const tsri_config_op *ops = e->graph.items;
+    builder b = {.p = p, .pool = &p->inside->pool};
+    b.made = tsri_pool_alloc(b.pool, (size_t)e->graph.n * sizeof *b.made);
+    if (!b.made)
+        return TSR_ERR_NO_MEMORY;
+    p->module = tsr_module_create(
+        p->world, &(tsr_nn_opts){.seed = (uint64_t)e->train.seed, .dtype = e->dtype}, NULL, NULL,
+        NULL);
+    if (!p->module)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < e->graph.n; i++) {
+        TSRI_TRY(build_op(&b, &ops[i], &b.made[i]));
+        TSRI_TRY(tsr_graph_status(p->graph));
+    }
+    return build_fetches(&b);
+}

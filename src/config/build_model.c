@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs that train a model. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/config/program.h"
+#include "src/graph/graph.h"
+#include "src/nn/place.h"
+
+static bool has_layout(const tsri_config_layout *l, const char *key)
+{
+    return tsri_section_has(&tsri_layout_section, l, key);
+}
+
+/* --- models
+ * ---------------------------------------------------------------------------------------- */
+typedef struct model_call {
+    tsr_world *world;
+    const tsr_placement *placement;
+    const tsri_config_args *args;
+    tsr_dtype dtype;
+    uint64_t seed;
+} model_call;
+
+static tsr_module *make_mobilenet_v2(const model_call *c)
+{
+    const tsri_config_args *a = c->args;
+    return tsr_mobilenet_v2(c->world, c->placement, TSR_B,
+                            TSR_MOBILENET_V2_OPTS(.num_classes = a->num_classes, .width = a->width,
+                                                  .dropout = a->dropout == 0 ? TSR_OFF : a->dropout,
+                                                  .variant = (tsr_mobilenet_variant)a->variant,
+                                                  .activation = (tsr_activation)a->activation,
+                                                  .bn = (tsr_bn_stats)a->bn, .dtype = c->dtype,
+                                                  .seed = c->seed));
+}
+
+static tsr_module *make_convnet(const model_call *c)
+{
+    const tsri_config_args *a = c->args;
+    return tsr_convnet(c->world, c->placement, TSR_B,
+                       TSR_CONVNET_OPTS(.num_classes = a->num_classes, .channels = a->channels,
+                                        .height = a->height, .width = a->columns,
+                                        .bn = (tsr_bn_stats)a->bn, .dtype = c->dtype,
+                                        .seed = c->seed));
+}
+
+static tsr_module *make_mlp(const model_call *c)
+{
+    const tsri_config_args *a = c->args;
+    return tsr_mlp(c->world, c->placement, TSR_B,
+                   TSR_MLP_OPTS(.inputs = a->inputs, .hidden = a->hidden, .outputs = a->outputs,
+                                .layers = (int)a->layers, .dtype = c->dtype, .seed = c->seed));
+}
+
+/* In the order of the table in src/config/sections.c. */
+static tsr_module *(*const models[])(const model_call *c) = {make_mobilenet_v2, make_convnet,
+                                                             make_mlp};
+
+/* --- parameters
+ * ------------------------------------------------------------------------------------ */
+typedef struct placing {
+    const tsri_program *p;
+    bool *used; /* by pattern */
+} placing;
+
+/* The last pattern that fits wins, for each of placement and signature. */
+static tsr_status place_variable(tsr_variable *v, const char *name, void *arg)
+{
+    placing *a = arg;
+    const tsri_section *s = &tsri_pattern_section;
+    const tsri_experiment *e = a->p->experiment;
+    const tsri_config_pattern *patterns = e->parameters.items, *by = NULL;
+    const tsri_config_placement *where = NULL;
+    tsr_sbp sbp = TSR_B;
+    for (int i = 0; i < e->parameters.n; i++) {
+        if (!tsri_glob(patterns[i].match, name))
+            continue;
+        a->used[i] = true;
+        if (tsri_section_has(s, &patterns[i], "placement"))
+            where = tsri_experiment_placement(e, patterns[i].placement.name);
+        if (tsri_section_has(s, &patterns[i], "sbp")) {
+            by = &patterns[i];
+            sbp = by->sbp;
+        }
+    }
+    const tsr_placement *p = v->placement;
+    if (where)
+        TSRI_TRY(tsri_program_placement(a->p, where, &p));
+    sbp = tsri_extend_b(sbp, tsr_placement_ndim(p));
+    tsr_status status = tsri_variable_check_place(v, p, sbp);
+    if (status != TSR_OK)
+        return tsri_program_fail(by ? tsri_section_node(by, "sbp") : e->head.node, status);
+    v->placement = p;
+    v->sbp = sbp;
+    return TSR_OK;
+}
+
+static tsr_status place_parameters(tsri_program *p)
+{
+    const tsri_experiment *e = p->experiment;
+    const tsri_config_pattern *patterns = e->parameters.items;
+    placing a = {.p = p};
+    a.used = tsri_pool_alloc(&p->inside->pool, (size_t)e->parameters.n * sizeof *a.used);
+    if (!a.used)
+        return TSR_ERR_NO_MEMORY;
+    TSRI_TRY(tsr_module_visit(p->module, place_variable, &a));
+    for (int i = 0; i < e->parameters.n; i++)
+        if (!a.used[i]) {
+            /* It fits nothing, which that call says best. */
+            tsr_status status = tsr_module_place(p->module, patterns[i].match, NULL, TSR_AUTO);
+            return tsri_program_fail(tsri_section_node(&patterns[i], "match"), status);
+        }
+    return TSR_OK;
+}
+
+static tsr_status make_model(tsri_program *p)
+{
+    const tsri_experiment *e = p->experiment;
+    model_call c = {.world = p->world,
+                    .args = &e->model.args,
+                    .dtype = e->dtype,
+                    .seed = (uint64_t)e->train.seed};
+    TSRI_TRY(tsri_program_placement(
+        p, tsri_experiment_placement(e, e->tensors.input.placement.name), &c.placement));
+    p->module = models[e->model.head.variant](&c);
+    if (!p->module)
+        return tsri_program_fail(e->model.head.node, TSR_ERR_INVALID);
+    return place_parameters(p);
+}
+
+/* --- optimizers
+ * ------------------------------------------------------------------------------------ */
+/* A number as options have it: a zero that isn't the default. */
+static double or_off(double v)
+{
+    return v == 0 ? TSR_OFF : v;
+}
+
+static tsr_schedule make_schedule(const tsri_program *p)
+{
+    const tsri_config_schedule *s = &p->experiment->optimizer.schedule;
+    tsr_schedule made = {.kind = (tsr_schedule_kind)s->head.variant,
+                         .warmup = s->warmup,
+                         .step_size = s->step_size,
+                         .gamma = s->gamma,
+                         .steps = s->steps,
+                         .min_lr = s->min_lr};
+    if (made.kind == TSR_SCHEDULE_COSINE && !made.steps)
+        made.steps = p->steps - s->warmup;
+    if (made.kind == TSR_SCHEDULE_COSINE && made.steps < 1)
+        made.kind = TSR_SCHEDULE_CONSTANT; /* all steps are warm-up */
+    return made;
+}
+
+static tsr_status make_optimizer(tsri_program *p)
+{
+    const tsri_config_optimizer *o = &p->experiment->optimizer;
+    tsr_schedule schedule = make_schedule(p);
+    if (o->head.variant == TSRI_OPTIMIZER_SGD) {
+        p->optimizer = tsr_sgd(
+            p->module, TSR_SGD_OPTS(.lr = or_off(o->lr), .momentum = o->momentum,
+                                    .dampening = o->dampening, .weight_decay = o->weight_decay,
+                                    .nesterov = o->nesterov, .schedule = schedule));
+    } else {
+        const tsr_adam_opts *opts =
+            TSR_ADAM_OPTS(.lr = or_off(o->lr), .beta1 = or_off(o->beta1), .beta2 = or_off(o->beta2),
+                          .eps = or_off(o->eps), .weight_decay = or_off(o->weight_decay),
+                          .schedule = schedule);
+        p->optimizer = o->head.variant == TSRI_OPTIMIZER_ADAM ? tsr_adam(p->module, opts)
+                                                              : tsr_adamw(p->module, opts);
+    }
+    const tsri_yaml *node = o->head.node ? o->head.node : p->experiment->head.node;
+    return p->optimizer ? TSR_OK : tsri_program_fail(node, TSR_ERR_INVALID);
+}
+
+/* --- data
+ * ------------------------------------------------------------------------------------------ */
+static tsr_status open_dataset(tsri_program *p, const tsri_data_sizes *s)
+{
+    const tsri_config_data *d = &p->experiment->data;
+    const char *dir = d->dir ? d->dir : getenv("TESSERA_DATA");
+    if (d->head.variant == TSRI_DATA_SYNTHETIC)
+        return tsr_synthetic_open(p->world, s->channels, s->height, s->width, s->classes, s->count,
+                                  (uint64_t)d->seed, &p->dataset);
+    if (!dir)
+        return tsri_fail(TSR_ERR_IO, "'dir' is missing, and the variable TESSERA_DATA is not set");
+    return d->head.variant == TSRI_DATA_CIFAR10 ? tsr_cifar10_open(p->world, dir, true, &p->dataset)
+                                                : tsr_mnist_open(p->world, dir, true, &p->dataset);
+}
+
+static tsr_status make_loader(tsri_program *p, const tsri_data_sizes *s)
+{
+    const tsri_config_data *d = &p->experiment->data;
+    const tsr_dataset *set = p->dataset;
+    if (tsr_dataset_channels(set) != s->channels || tsr_dataset_height(set) != s->height ||
+        tsr_dataset_width(set) != s->width)
+        return tsri_fail(TSR_ERR_SHAPE,
+                         "images of %lld x %lld x %lld; %lld x %lld x %lld are usual",
+                         (long long)tsr_dataset_channels(set), (long long)tsr_dataset_height(set),
+                         (long long)tsr_dataset_width(set), (long long)s->channels,
+                         (long long)s->height, (long long)s->width);
+    return tsr_loader_create(p->world, p->dataset,
+                             TSR_LOADER_OPTS(.batch_size = d->batch_size, .shuffle = d->shuffle,
+                                             .augment = d->augment, .normalize = d->normalize,
+                                             .drop_last = true, .seed = (uint64_t)d->seed,
+                                             .dtype = p->experiment->dtype,
+                                             .workers = d->workers ? (int)d->workers : TSR_OFF,
+                                             .prefetch = d->prefetch ? (int)d->prefetch : TSR_OFF),
+                             &p->loader);
+}
+
+/* Opens the data, unless there shall be none, and counts steps. */
+static tsr_status make_data(tsri_program *p, const tsri_data_sizes *s, int64_t steps)
+{
+    const tsri_experiment *e = p->experiment;
+    int64_t count = s->count;
+    if (!p->inside->no_data) {
+        tsr_status status = open_dataset(p, s);
+        if (status == TSR_OK)
+            status = make_loader(p, s);
+        if (status != TSR_OK)
+            return tsri_program_fail(e->data.head.node, status);
+        count = tsr_dataset_count(p->dataset);
+    }
+    p->rows = e->data.batch_size;
+    p->steps_per_epoch = count / p->rows;
+    if (p->steps_per_epoch < 1)
+        return tsri_program_fail(tsri_section_node(&e->data, "batch_size"),
+                                 tsri_fail(TSR_ERR_SHAPE, "a batch of %lld rows; the set has %lld",
+                                           (long long)p->rows, (long long)count));
+    bool endless = e->train.epochs > INT64_MAX / p->steps_per_epoch;
+    p->steps = endless ? INT64_MAX : e->train.epochs * p->steps_per_epoch;
+    if (tsri_section_has(&tsri_train_section, &e->train, "steps") && e->train.steps < p->steps)
+        p->steps = e->train.steps;
+    if (steps > 0)
+        p->steps = steps;
+    return TSR_OK;
+}
+
+/* --- the step
+ * -------------------------------------------------------------------------------------- */
+typedef struct place {
+    const char *file;
+    int line;
+} place;
+
+static place place_of(const tsri_experiment *e, const char *key)
+{
+    const tsri_yaml *node = tsri_section_node(e, key);
+    return (place){node->file, node->key_line ? node->key_line : node->line};
+}
+
+/* x as a layout says, where it says something. */
+static tsr_status lay_out(const tsri_program *p, const tsri_config_layout *l, place at,
+                          tsr_tensor **x)
+{
+    const tsr_placement *to = tsr_tensor_placement(*x);
+    tsr_sbp sbp = TSR_AUTO;
+    if (!has_layout(l, "placement") && !has_layout(l, "sbp"))
+        return TSR_OK;
+    if (has_layout(l, "placement"))
+        TSRI_TRY(tsri_program_placement(
+            p, tsri_experiment_placement(p->experiment, l->placement.name), &to));
+    if (has_layout(l, "sbp"))
+        sbp = tsri_extend_b(l->sbp, tsr_placement_ndim(to));
+    *x = tsr_to_global_at(*x, to, sbp, at.file, at.line);
+    return TSR_OK;
+}
+
+static tsr_status declare_input(const tsri_program *p, const char *name, tsr_dtype dtype,
+                                tsr_dims dims, const tsri_config_layout *l, tsr_tensor **out)
+{
+    const tsr_placement *where;
+    place at = place_of(p->experiment, "tensors");
+    TSRI_TRY(tsri_program_placement(p, tsri_experiment_placement(p->experiment, l->placement.name),
+                                    &where));
+    *out = tsr_input_at(p->graph, name, dtype, dims, where, l->sbp, at.file, at.line);
+    return tsr_graph_status(p->graph);
+}
+
+static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_tensor **out_loss)
+{
+    const tsri_experiment *e = p->experiment;
+    const tsri_config_tensors *t = &e->tensors;
+    place model = place_of(e, "model"), tensors = place_of(e, "tensors");
+    tsr_tensor *x, *y;
+    TSRI_TRY(declare_input(p, "x", e->dtype, TSR_DIMS(p->rows, s->channels, s->height, s->width),
+                           &t->input, &x));
+    TSRI_TRY(declare_input(p, "y", TSR_I64, TSR_DIMS(p->rows), &t->label, &y));
+    tsr_tensor *logits = tsr_apply_at(p->module, x, model.file, model.line);
+    TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
+    TSRI_TRY(tsr_graph_status(p->graph));
+    if (tsr_tensor_placement(y) != tsr_tensor_placement(logits))
+        y = tsr_to_global_at(y, tsr_tensor_placement(logits), TSR_AUTO, tensors.file, tensors.line);
+    tsr_cross_entropy_opts opts = {.size = sizeof opts,
+                                   .label_smoothing = e->train.label_smoothing};
+    tsr_tensor *loss = tsr_cross_entropy_with_at(logits, y, &opts, model.file, model.line);
+    TSRI_TRY(lay_out(p, &t->loss, tensors, &loss));
+    *out_loss = loss;
+    return tsr_graph_status(p->graph);
+}
+
+tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
+{
+    const tsri_experiment *e = p->experiment;
+    tsri_data_sizes s = tsri_config_data_sizes(&e->data);
+    place at = place_of(e, "optimizer"), tensors = place_of(e, "tensors");
+    tsr_tensor *loss;
+    TSRI_TRY(make_data(p, &s, steps));
+    TSRI_TRY(make_model(p));
+    TSRI_TRY(make_optimizer(p));
+    TSRI_TRY(declare_step(p, &s, &loss));
+    tsr_minimize_at(p->optimizer, loss, at.file, at.line);
+    tsr_sbp sbp = tsri_extend_b(TSR_B, tsr_placement_ndim(tsr_tensor_placement(loss)));
+    tsr_output_at(p->graph, "loss", loss, NULL, sbp, tensors.file, tensors.line);
+    tsri_fetch *fetch = tsri_pool_alloc(&p->inside->pool, sizeof *fetch);
+    if (!fetch)
+        return TSR_ERR_NO_MEMORY;
+    *fetch = (tsri_fetch){.name = "loss", .dtype = e->dtype, .is_loss = true};
+    p->nfetches = 1;
+    p->inside->fetches = fetch;
+    return TSR_OK;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What tables can't say of an experiment: names that must be there, signatures that fit their
+ * placements, what goes with what, and defaults that follow from other values. */
+#include <string.h>
+
+#include "src/config/ops.h"
+
+static bool has(const tsri_experiment *e, const char *key)
+{
+    return tsri_section_has(&tsri_experiment_section, e, key);
+}
+
+/* --- names and signatures ------------------------------------------------------------------------
+ */
+static const char *item_name(const tsri_items *items, size_t size, int i)
+{
+    return ((const tsri_head *)(const void *)((const char *)items->items + (size_t)i * size))->name;
+}
+
+tsr_status tsri_unknown_name(const tsri_ref *ref, const char *what, const tsri_items *items,
+                             size_t size, int upto)
+{
+    enum { LISTED = 12 };
+    char mean[TSRI_YAML_TEXT_MAX], list[TSRI_LEGAL_MAX];
+    int used = 0;
+    if (!upto)
+        return tsri_yaml_fail(ref->node, "there is no %s '%.60s' before it: it is the first entry",
+                              what, ref->name);
+    for (int i = 0; i < upto && i < LISTED; i++)
+        used += snprintf(list + used, sizeof list - (size_t)used, "%s%s", i ? ", " : "",
+                         item_name(items, size, i));
+    const char *names = (const char *)items->items + offsetof(tsri_head, name);
+    return tsri_yaml_fail(ref->node, "there is no %s '%.60s'; legal are %s%s%s", what, ref->name,
+                          list, upto > LISTED ? ", ..." : "",
+                          tsri_did_you_mean(ref->name, upto, names, size, mean));
+}
+
+tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,
+                                const tsri_config_placement **out_placement)
+{
+    *out_placement = tsri_experiment_placement(e, ref->name);
+    return *out_placement ? TSR_OK
+                          : tsri_unknown_name(ref, "placement", &e->placements,
+                                              sizeof(tsri_config_placement), e->placements.n);
+}
+
+tsr_sbp tsri_extend_b(tsr_sbp sbp, int ndim)
+{
+    if (sbp.ndim == 1 && sbp.d[0].kind == TSR_SBP_BROADCAST)
+        for (; sbp.ndim < ndim; sbp.ndim++)
+            sbp.d[sbp.ndim] = sbp.d[0];
+    return sbp;
+}
+
+tsr_status tsri_check_sbp(const tsri_yaml *node, const tsri_config_placement *p, tsr_sbp *sbp)
+{
+    char text[TSR_SBP_TEXT_MAX];
+    int ndim = p->ranks.ndim;
+    *sbp = tsri_extend_b(*sbp, ndim);
+    if (sbp->ndim == 0 || sbp->ndim == ndim)
+        return TSR_OK;
+    return tsri_yaml_fail(node,
+                          "signature %s has %d entr%s; placement %s has %d dimension%s, and a "
+                          "signature one entry for each",
+                          tsr_sbp_format(*sbp, text), sbp->ndim, sbp->ndim == 1 ? "y" : "ies",
+                          p->head.name, ndim, ndim == 1 ? "" : "s");
+}
+
+/* --- tensors of training
+ * -------------------------------------------------------------------------- */
+static tsr_sbp split_rows(const tsri_config_placement *p)
+{
+    tsr_sbp sbp = {.ndim = (int8_t)p->ranks.ndim};
+    for (int i = 0; i < sbp.ndim; i++)
+        sbp.d[i] = (tsr_sbp1){TSR_SBP_SPLIT, 0};
+    return sbp;
+}
+
+/* Checks what is said of a tensor; tells its placement, NULL if that isn't said. */
+static tsr_status check_layout(const tsri_experiment *e, tsri_config_layout *l,
+                               const tsri_config_placement **out_placement)
+{
+    *out_placement = NULL;
+    if (tsri_section_has(&tsri_layout_section, l, "placement"))
+        TSRI_TRY(tsri_check_placement(e, &l->placement, out_placement));
+    if (*out_placement && tsri_section_has(&tsri_layout_section, l, "sbp"))
+        TSRI_TRY(tsri_check_sbp(tsri_section_node(l, "sbp"), *out_placement, &l->sbp));
+    return TSR_OK;
+}
+
+/* An input's layout, with defaults where nothing is said. */
+static tsr_status check_input(const tsri_experiment *e, tsri_config_layout *l,
+                              const tsri_config_placement *fallback, const tsr_sbp *sbp,
+                              const tsri_config_placement **out_placement)
+{
+    const tsri_section *s = &tsri_layout_section;
+    TSRI_TRY(check_layout(e, l, out_placement));
+    if (!*out_placement) {
+        *out_placement = fallback;
+        l->placement = (tsri_ref){fallback->head.name, NULL};
+        tsri_section_give(s, l, "placement");
+    }
+    if (tsri_section_has(s, l, "sbp"))
+        return tsri_check_sbp(tsri_section_node(l, "sbp"), *out_placement, &l->sbp);
+    l->sbp = sbp && *out_placement == fallback ? *sbp : split_rows(*out_placement);
+    tsri_section_give(s, l, "sbp");
+    return TSR_OK;
+}
+
+static tsr_status check_tensors(tsri_experiment *e)
+{
+    tsri_config_tensors *t = &e->tensors;
+    const tsri_config_placement *input, *other;
+    TSRI_TRY(check_input(e, &t->input, e->placements.items, NULL, &input));
+    /* Labels have one axis: rows split as the images' are, the rest is B. */
+    tsr_sbp sbp = t->input.sbp;
+    for (int i = 0; i < sbp.ndim; i++)
+        if (sbp.d[i].kind != TSR_SBP_SPLIT || sbp.d[i].arg != 0)
+            sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    TSRI_TRY(check_input(e, &t->label, input, &sbp, &other));
+    TSRI_TRY(check_layout(e, &t->logits, &other));
+    return check_layout(e, &t->loss, &other);
+}
+
+static tsr_status check_patterns(tsri_experiment *e)
+{
+    tsri_config_pattern *p = e->parameters.items;
+    for (int i = 0; i < e->parameters.n; i++, p++) {
+        const tsri_config_placement *where = NULL;
+        bool has_sbp = tsri_section_has(&tsri_pattern_section, p, "sbp");
+        if (tsri_section_has(&tsri_pattern_section, p, "placement"))
+            TSRI_TRY(tsri_check_placement(e, &p->placement, &where));
+        if (where && has_sbp)
+            TSRI_TRY(tsri_check_sbp(tsri_section_node(p, "sbp"), where, &p->sbp));
+        for (int d = 0; has_sbp && d < p->sbp.ndim; d++)
+            if (p->sbp.d[d].kind == TSR_SBP_PARTIAL)
+                return tsri_yaml_fail(tsri_section_node(p, "sbp"),
+                                      "P is for values that are computed; legal are B, S(i) and "
+                                      "auto");
+    }
+    return TSR_OK;
+}
+
+/* --- models and data
+ * ------------------------------------------------------------------------------ */
+tsri_data_sizes tsri_config_data_sizes(const tsri_config_data *d)
+{
+    if (d->head.variant == TSRI_DATA_CIFAR10)
+        return (tsri_data_sizes){3, 32, 32, 10, 50000};
+    if (d->head.variant == TSRI_DATA_MNIST)
+        return (tsri_data_sizes){1, 28, 28, 10, 60000};
+    int64_t chw[3] = {1, 1, 1};
+    for (int i = 0; i < d->shape.ndim; i++)
+        chw[3 - d->shape.ndim + i] = d->shape.d[i];
+    return (tsri_data_sizes){chw[0], chw[1], chw[2], d->classes, d->samples};
+}
+
+const tsri_section *tsri_args_section(const tsri_config_model *m)
+{
+    return tsri_model_section.variants[m->head.variant].fields[0].section;
+}
+
+/* Arguments that follow from the data. */
+static void fill_args(tsri_experiment *e)
+{
+    const tsri_section *s = tsri_args_section(&e->model);
+    tsri_config_args *a = &e->model.args;
+    tsri_data_sizes d = tsri_config_data_sizes(&e->data);
+    const struct {
+        const char *key;
+        int64_t *at, value;
+    } rows[] = {
+        {"num_classes", &a->num_classes, d.classes},
+        {"channels", &a->channels, d.channels},
+        {"height", &a->height, d.height},
+        {"width", &a->columns, d.width},
+        {"inputs", &a->inputs, d.channels * d.height * d.width},
+        {"outputs", &a->outputs, d.classes},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!tsri_section_has(s, a, rows[i].key)) {
+            *rows[i].at = rows[i].value;
+            tsri_section_give(s, a, rows[i].key);
+        }
+}
+
+/* A section that the file doesn't have, with its defaults. */
+static tsr_status fill_section(tsri_experiment *e, const tsri_reader *r, const char *key,
+                               const tsri_section *s, void *base)
+{
+    if (has(e, key))
+        return TSR_OK;
+    TSRI_TRY(tsri_section_read(r, s, NULL, e->head.node, base));
+    tsri_section_give(&tsri_experiment_section, e, key);
+    return TSR_OK;
+}
+
+static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
+{
+    if (!has(e, "data"))
+        return tsri_yaml_fail(e->head.node, "'data' is missing: what the model is trained on");
+    TSRI_TRY(fill_section(e, r, "tensors", &tsri_tensors_section, &e->tensors));
+    TSRI_TRY(fill_section(e, r, "optimizer", &tsri_optimizer_section, &e->optimizer));
+    TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
+    fill_args(e);
+    TSRI_TRY(check_tensors(e));
+    return check_patterns(e);
+}
+
+/* --- the whole
+ * ------------------------------------------------------------------------------------ */
+/* The keys of one kind of experiment that are there although it is of the other kind. */
+static tsr_status check_kind(const tsri_experiment *e)
+{
+    static const char *const of_graph[] = {"graph", "loss", "fetch", NULL};
+    static const char *const of_model[] = {"model",      "data",      "tensors",
+                                           "parameters", "optimizer", NULL};
+    if (!has(e, "model") && !has(e, "graph"))
+        return tsri_yaml_fail(e->head.node, "neither 'model' nor 'graph' is there: an experiment "
+                                            "trains a model, or runs a graph");
+    bool model = has(e, "model");
+    for (const char *const *key = model ? of_graph : of_model; *key; key++)
+        if (has(e, *key))
+            return tsri_yaml_fail_key(
+                tsri_section_node(e, *key), "not beside %s: it is a key of experiments that %s",
+                model ? "'model'" : "'graph'", model ? "run a graph" : "train a model");
+    return TSR_OK;
+}
+
+static void find_nranks(tsri_experiment *e)
+{
+    const tsri_config_placement *p = e->placements.items;
+    for (int i = 0; i < e->placements.n; i++)
+        for (int j = 0; j < p[i].ranks.n; j++)
+            if (p[i].ranks.ranks[j] >= e->nranks)
+                e->nranks = p[i].ranks.ranks[j] + 1;
+}
+
+static void copy_links(tsri_experiment *e)
+{
+    const tsri_config_cluster *c = &e->cluster;
+    e->links = (tsri_cluster){.ranks_per_node = (int)c->ranks_per_node,
+                              .latency_us = c->latency_us,
+                              .bandwidth_gb_s = c->bandwidth_gb_s,
+                              .node_latency_us = c->node_latency_us,
+                              .node_bandwidth_gb_s = c->node_bandwidth_gb_s};
+}
+
+tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
+{
+    e->dtype = e->dtype_word ? TSR_F64 : TSR_F32;
+    TSRI_TRY(check_kind(e));
+    e->trains = has(e, "model");
+    find_nranks(e);
+    copy_links(e);
+    return e->trains ? check_training(e, r) : tsri_check_graph(e, r);
+}

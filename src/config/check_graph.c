@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold of the entries of a graph. */
+#include <math.h>
+#include <string.h>
+
+#include "src/config/array.h"
+#include "src/config/ops.h"
+
+static bool has(const tsri_config_op *op, const char *key)
+{
+    return tsri_section_has(&tsri_op_section, op, key);
+}
+
+static const tsri_section *section_of(const tsri_config_op *op)
+{
+    return &tsri_op_sections[op->head.variant];
+}
+
+/* --- operands
+ * ------------------------------------------------------------------------------------- */
+static tsr_status check_operand(const tsri_experiment *e, const tsri_ref *ref, int upto)
+{
+    const tsri_config_op *ops = e->graph.items, *found = tsri_experiment_op(e, ref->name);
+    if (found && found - ops < upto)
+        return TSR_OK;
+    if (found)
+        return tsri_yaml_fail(ref->node,
+                              "'%.60s' is declared later, in line %d; entries use those "
+                              "above them",
+                              ref->name, found->head.node->key_line);
+    return tsri_unknown_name(ref, "entry", &e->graph, sizeof *ops, upto);
+}
+
+static tsr_status check_operands(const tsri_experiment *e, const tsri_config_op *op, int index)
+{
+    int least, most;
+    const tsri_section *s = section_of(op);
+    tsri_op_operands(s, &least, &most);
+    if (op->in.n < least || op->in.n > most)
+        return tsri_yaml_fail(tsri_section_node(op, "in"),
+                              "%d operand%s; %s takes %s (? may be left out)", op->in.n,
+                              op->in.n == 1 ? "" : "s", s->name, s->operands);
+    for (int i = 0; i < op->in.n; i++)
+        TSRI_TRY(check_operand(e, &op->in.refs[i], index));
+    return TSR_OK;
+}
+
+/* --- values
+ * --------------------------------------------------------------------------------------- */
+static tsr_status check_fill(const tsri_config_op *op, const char *key)
+{
+    const double *v = !strcmp(key, "fill")     ? &op->fill
+                      : !strcmp(key, "arange") ? op->arange
+                      : !strcmp(key, "normal") ? op->normal
+                                               : op->uniform;
+    const tsri_yaml *node = tsri_section_node(op, key);
+    bool is_float = op->dtype != TSR_I64 && op->dtype != TSR_I32 && op->dtype != TSR_U8 &&
+                    op->dtype != TSR_BOOL;
+    if (!has(op, "shape"))
+        return tsri_yaml_fail_key(node, "'shape' is missing beside it");
+    if ((!strcmp(key, "normal") || !strcmp(key, "uniform")) && !is_float)
+        return tsri_yaml_fail_key(node, "random numbers are floating point; dtype is %s",
+                                  tsr_dtype_name(op->dtype));
+    if (!strcmp(key, "normal") && v[1] < 0)
+        return tsri_yaml_fail(node, "a standard deviation of %g; it is at least 0", v[1]);
+    if (fabs(v[0]) > tsri_dtype_max(op->dtype))
+        return tsri_yaml_fail(node, "%g is too large for %s", v[0], tsr_dtype_name(op->dtype));
+    if (!is_float && (v[0] != floor(v[0]) || fabs(v[0]) > 0x1p53 ||
+                      (!strcmp(key, "arange") && v[1] != floor(v[1]))))
+        return tsri_yaml_fail(node, "%s are whole numbers, of at most 2^53 here",
+                              tsr_dtype_name(op->dtype));
+    return TSR_OK;
+}
+
+/* A constant or parameter: exactly one way to say its value. */
+static tsr_status check_value(tsri_config_op *op)
+{
+    static const char *const ways[] = {"value", "file", "fill", "arange", "normal", "uniform"};
+    const char *way = NULL;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (!has(op, ways[i]))
+            continue;
+        if (way)
+            return tsri_yaml_fail_key(tsri_section_node(op, ways[i]),
+                                      "not beside '%s': one of them says the value", way);
+        way = ways[i];
+    }
+    if (!way)
+        return tsri_yaml_fail_key(op->head.node, "a value is missing; legal are value, file, fill, "
+                                                 "arange, normal or uniform");
+    if (!strcmp(way, "file"))
+        return TSR_OK;
+    if (strcmp(way, "value"))
+        return check_fill(op, way);
+    TSRI_TRY(tsri_array_check(op->value, op->dtype, &op->dims));
+    if (has(op, "shape") && !tsr_dims_equal(op->shape, op->dims))
+        return tsri_yaml_fail(tsri_section_node(op, "shape"),
+                              "the value has another shape: %d axes, the first of %lld",
+                              op->dims.ndim, (long long)(op->dims.ndim ? op->dims.d[0] : 1));
+    return TSR_OK;
+}
+
+static tsr_status check_locals(tsri_config_op *op, const tsri_reader *r)
+{
+    const tsri_yaml *list = op->locals;
+    char shown[TSRI_YAML_TEXT_MAX];
+    if (list->kind != TSRI_YAML_LIST)
+        return tsri_yaml_fail(list,
+                              "found %s; legal is a list with one value, or .npy file, for "
+                              "each rank",
+                              tsri_yaml_shown(list, shown));
+    if (list->n != op->where->ranks.n)
+        return tsri_yaml_fail(list, "%d values; placement %s has %d ranks", list->n,
+                              op->where->head.name, op->where->ranks.n);
+    if (!has(op, "sbp") || op->sbp.ndim == 0)
+        return tsri_yaml_fail_key(op->head.node, "'sbp' is missing; from_local must say what the "
+                                                 "parts are: S(i), B or P");
+    for (const tsri_yaml *c = list->first; c; c = c->next) {
+        tsr_dims dims;
+        bool is_file = tsri_value_is_text(c);
+        if (!is_file) {
+            TSRI_TRY(tsri_array_check(c, op->dtype, &dims));
+            continue;
+        }
+        if (!op->paths)
+            op->paths = tsri_pool_alloc(r->pool, (size_t)list->n * sizeof *op->paths);
+        if (!op->paths || !(op->paths[c->index] = tsri_value_path(r, c)))
+            return TSR_ERR_NO_MEMORY;
+    }
+    return TSR_OK;
+}
+
+/* --- entries
+ * -------------------------------------------------------------------------------------- */
+/* Where the entry's result lives: what it says, or where its first operand is. */
+static tsr_status find_place(const tsri_experiment *e, tsri_config_op *op)
+{
+    op->where = e->placements.items;
+    if (has(op, "placement"))
+        TSRI_TRY(tsri_check_placement(e, &op->placement, &op->where));
+    else if (op->in.n)
+        op->where = tsri_experiment_op(e, op->in.refs[0].name)->where;
+    return has(op, "sbp") ? tsri_check_sbp(tsri_section_node(op, "sbp"), op->where, &op->sbp)
+                          : TSR_OK;
+}
+
+static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
+{
+    tsri_config_op *op = (tsri_config_op *)e->graph.items + index;
+    const tsri_op_role role = tsri_op_rows[op->head.variant].role;
+    if (section_of(op)->operands)
+        TSRI_TRY(check_operands(e, op, index));
+    TSRI_TRY(find_place(e, op));
+    bool has_operands = section_of(op)->operands != NULL;
+    if (!has_operands && !has(op, "placement")) {
+        op->placement = (tsri_ref){op->where->head.name, NULL};
+        tsri_section_give(&tsri_op_section, op, "placement");
+    }
+    if (!has_operands && !has(op, "dtype")) {
+        op->dtype = e->dtype;
+        tsri_section_give(&tsri_op_section, op, "dtype");
+    }
+    if (role == TSRI_ROLE_CONSTANT || role == TSRI_ROLE_PARAMETER)
+        return check_value(op);
+    if (role == TSRI_ROLE_FROM_LOCAL)
+        return check_locals(op, r);
+    if (role == TSRI_ROLE_TO_GLOBAL && !has(op, "placement") && !has(op, "sbp"))
+        return tsri_yaml_fail_key(op->head.node,
+                                  "neither 'placement' nor 'sbp' is there: to where, "
+                                  "or to what?");
+    return TSR_OK;
+}
+
+/* --- fetches
+ * -------------------------------------------------------------------------------------- */
+static tsr_status check_fetch(const tsri_experiment *e, const tsri_ref *ref)
+{
+    char name[TSRI_YAML_TEXT_MAX];
+    const char *of = tsri_grad_of(ref->name, name);
+    const tsri_ref what = {of ? of : ref->name, ref->node};
+    if (of && !tsri_section_has(&tsri_experiment_section, e, "loss"))
+        return tsri_yaml_fail(ref->node, "'loss' is missing: gradients are those of the entry that "
+                                         "it names");
+    return tsri_experiment_op(e, what.name)
+               ? TSR_OK
+               : tsri_unknown_name(&what, "entry", &e->graph, sizeof(tsri_config_op), e->graph.n);
+}
+
+static tsr_status check_fetches(tsri_experiment *e, const tsri_reader *r)
+{
+    enum { MOST = 1024 };
+    if (!tsri_section_has(&tsri_experiment_section, e, "fetch")) {
+        const tsri_config_op *last = (const tsri_config_op *)e->graph.items + e->graph.n - 1;
+        e->fetch.n = 1;
+        e->fetch.refs = tsri_pool_alloc(r->pool, sizeof *e->fetch.refs);
+        if (!e->fetch.refs)
+            return TSR_ERR_NO_MEMORY;
+        e->fetch.refs[0] = (tsri_ref){last->head.name, last->head.node};
+        tsri_section_give(&tsri_experiment_section, e, "fetch");
+        return TSR_OK;
+    }
+    if (e->fetch.n < 1 || e->fetch.n > MOST)
+        return tsri_yaml_fail(tsri_section_node(e, "fetch"), "%d names; legal are 1 to %d",
+                              e->fetch.n, MOST);
+    for (int i = 0; i < e->fetch.n; i++) {
+        TSRI_TRY(check_fetch(e, &e->fetch.refs[i]));
+        for (int j = 0; j < i; j++)
+            if (!strcmp(e->fetch.refs[i].name, e->fetch.refs[j].name))
+                return tsri_yaml_fail(e->fetch.refs[i].node, "'%.60s' is there twice",
+                                      e->fetch.refs[i].name);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r)
+{
+    for (int i = 0; i < e->graph.n; i++)
+        TSRI_TRY(check_op(e, r, i));
+    if (tsri_section_has(&tsri_experiment_section, e, "loss"))
+        TSRI_TRY(check_operand(e, &e->loss, e->graph.n));
+    return check_fetches(e, r);
+}

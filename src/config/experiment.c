@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading an experiment, and what it says of itself. */
+#include "src/config/experiment.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/config/inside.h"
+
+/* --- folders ------------------------------------------------------------------------------------
+ */
+/* The folder of a file as an absolute path, so that what is made of it holds anywhere. */
+static tsr_status folder_of(tsri_pool *pool, const char *name, const char **out_folder)
+{
+    char folder[PATH_MAX], full[PATH_MAX];
+    const char *slash = strrchr(name, '/');
+    int n = slash ? (int)(slash - name) : 0;
+    if (snprintf(folder, sizeof folder, "%.*s", n, name) >= (int)sizeof folder)
+        return tsri_fail(TSR_ERR_IO, "%.100s...: the file name is too long", name);
+    const char *path = slash == name ? "/" : n ? folder : ".";
+    if (!realpath(path, full))
+        snprintf(full, sizeof full, "%s", path);
+    *out_folder = tsri_pool_strdup(pool, full);
+    return *out_folder ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+/* --- parsing ------------------------------------------------------------------------------------
+ */
+static tsr_status parse(tsri_experiment *e, const char *name, const void *data, size_t size,
+                        int nsets, const char *const *sets)
+{
+    tsri_reader r = {.pool = &e->pool};
+    tsri_yaml *root;
+    r.main = tsri_pool_strdup(&e->pool, name);
+    if (!r.main)
+        return TSR_ERR_NO_MEMORY;
+    TSRI_TRY(folder_of(&e->pool, name, &r.folder));
+    TSRI_TRY(folder_of(&e->pool, "x", &r.working));
+    TSRI_TRY(tsri_yaml_parse(&e->pool, r.main, data, size, &root));
+    for (int i = 0; i < nsets; i++)
+        TSRI_TRY(tsri_yaml_set(&e->pool, root, sets[i]));
+    TSRI_TRY(tsri_section_read(&r, &tsri_experiment_section, root, root, e));
+    return tsri_experiment_check(e, &r);
+}
+
+tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const void *data,
+                                      size_t size, int nsets, const char *const *sets,
+                                      tsri_experiment **out_experiment)
+{
+    if (!name || !out_experiment || (!data && size) || (nsets > 0 && !sets))
+        return tsri_fail(TSR_ERR_INVALID, "tsri_experiment_parse: the %s is NULL",
+                         !name             ? "name"
+                         : !out_experiment ? "result's place"
+                         : !data && size   ? "data"
+                                           : "list of overrides");
+    tsri_experiment *e = tsri_mem_alloc(mem, sizeof *e);
+    if (!e)
+        return TSR_ERR_NO_MEMORY;
+    tsri_pool_init(&e->pool, mem);
+    tsr_status status = parse(e, name, data, size, nsets, sets);
+    if (status != TSR_OK) {
+        tsri_experiment_destroy(e);
+        return status;
+    }
+    /* Later allocations aren't counted: `mem` need not live as long. */
+    e->pool.mem = NULL;
+    *out_experiment = e;
+    return TSR_OK;
+}
+
+tsr_status tsri_experiment_parse(const char *name, const void *data, size_t size, int nsets,
+                                 const char *const *sets, tsri_experiment **out_experiment)
+{
+    return tsri_experiment_parse_with(NULL, name, data, size, nsets, sets, out_experiment);
+}
+
+/* --- files --------------------------------------------------------------------------------------
+ */
+/* All of a file, in one piece of memory that the caller frees. */
+static tsr_status read_all(const char *path, FILE *f, char **out_data, size_t *out_size)
+{
+    size_t size = 0, room = 0;
+    char *data = NULL;
+    for (size_t n = 1; n > 0; size += n) {
+        if (size == room) {
+            room = room ? 2 * room : 65536;
+            char *more = tsri_mem_realloc(NULL, data, room);
+            if (!more) {
+                tsri_mem_free(data);
+                return TSR_ERR_NO_MEMORY;
+            }
+            data = more;
+        }
+        n = fread(data + size, 1, room - size, f);
+        if (size + n > TSRI_YAML_MAX_BYTES)
+            break; /* the parser says so */
+    }
+    if (ferror(f)) {
+        tsri_mem_free(data);
+        return tsri_fail(TSR_ERR_IO, "%s: can't be read: %s", path, strerror(errno));
+    }
+    if (!feof(f))
+        size = (size_t)TSRI_YAML_MAX_BYTES + 1;
+    *out_data = data;
+    *out_size = size;
+    return TSR_OK;
+}
+
+tsr_status tsri_experiment_load(const char *path, int nsets, const char *const *sets,
+                                tsri_experiment **out_experiment)
+{
+    if (!path)
+        return tsri_fail(TSR_ERR_INVALID, "tsri_experiment_load: the path is NULL");
+    bool is_stdin = !strcmp(path, "-");
+    FILE *f = is_stdin ? stdin : fopen(path, "re");
+    if (!f)
+        return tsri_fail(TSR_ERR_IO, "%s: can't be opened: %s", path, strerror(errno));
+    char *data = NULL;
+    size_t size = 0;
+    tsr_status status = read_all(path, f, &data, &size);
+    if (!is_stdin)
+        fclose(f);
+    if (status == TSR_OK)
+        status = tsri_experiment_parse(is_stdin ? "(standard input)" : path, data, size, nsets,
+                                       sets, out_experiment);
+    tsri_mem_free(data);
+    return status;
+}
+
+void tsri_experiment_destroy(tsri_experiment *e)
+{
+    if (!e)
+        return;
+    tsri_pool_finish(&e->pool);
+    tsri_mem_free(e);
+}
+
+/* --- what it says -------------------------------------------------------------------------------
+ */
+int tsri_experiment_nranks(const tsri_experiment *e)
+{
+    return e ? e->nranks : 0;
+}
+
+bool tsri_experiment_trains(const tsri_experiment *e)
+{
+    return e && e->trains;
+}
+
+int64_t tsri_experiment_memory_limit(const tsri_experiment *e)
+{
+    return e ? e->memory_limit : 0;
+}
+
+const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e)
+{
+    return e && tsri_section_has(&tsri_experiment_section, e, "cluster") ? &e->links : NULL;
+}
+
+tsr_status tsri_experiment_dump(const tsri_experiment *e, FILE *out)
+{
+    if (!e || !out)
+        return tsri_fail(TSR_ERR_INVALID, "tsri_experiment_dump: the %s is NULL",
+                         e ? "file" : "experiment");
+    tsri_section_dump(&tsri_experiment_section, e, 0, false, out);
+    return ferror(out) ? tsri_fail(TSR_ERR_IO, "can't write the experiment: %s", strerror(errno))
+                       : TSR_OK;
+}
+
+static const void *find_named(const tsri_items *items, size_t size, const tsri_yaml *map,
+                              const char *name)
+{
+    /* The tree has an index by name; items are in its order. */
+    const tsri_yaml *node = name ? tsri_yaml_find(map, name) : NULL;
+    return node && node->index < items->n ? (const char *)items->items + (size_t)node->index * size
+                                          : NULL;
+}
+
+const tsri_config_placement *tsri_experiment_placement(const tsri_experiment *e, const char *name)
+{
+    return find_named(&e->placements, sizeof(tsri_config_placement),
+                      tsri_yaml_find(e->head.node, "placements"), name);
+}
+
+const tsri_config_op *tsri_experiment_op(const tsri_experiment *e, const char *name)
+{
+    return find_named(&e->graph, sizeof(tsri_config_op), tsri_yaml_find(e->head.node, "graph"),
+                      name);
+}
+
+const char *tsri_grad_of(const char *text, char buf[TSRI_YAML_TEXT_MAX])
+{
+    size_t n = strlen(text);
+    if (n < 7 || n >= TSRI_YAML_TEXT_MAX || strncmp(text, "grad(", 5) || text[n - 1] != ')')
+        return NULL;
+    snprintf(buf, TSRI_YAML_TEXT_MAX, "%.*s", (int)(n - 6), text + 5);
+    return buf;
+}

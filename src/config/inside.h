@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of an experiment: a struct for each section. */
+#ifndef TESSERA_CONFIG_INSIDE_H
+#define TESSERA_CONFIG_INSIDE_H
+
+#include "src/config/experiment.h"
+#include "src/config/schema.h"
+
+enum {
+    TSRI_CONFIG_MAX_PLACEMENTS = 4096,
+    TSRI_CONFIG_MAX_PATTERNS = 65536,
+    TSRI_CONFIG_MAX_OPS = 16384,
+};
+
+typedef struct tsri_config_placement {
+    tsri_head head;
+    int device; /* tsr_device - 1 */
+    tsri_ranks ranks;
+} tsri_config_placement;
+
+/* Where a tensor lives, and how. */
+typedef struct tsri_config_layout {
+    tsri_head head;
+    tsri_ref placement;
+    tsr_sbp sbp;
+} tsri_config_layout;
+
+typedef struct tsri_config_tensors {
+    tsri_head head;
+    tsri_config_layout input, label, logits, loss;
+} tsri_config_tensors;
+
+typedef struct tsri_config_pattern {
+    tsri_head head;
+    const char *match;
+    tsri_ref placement;
+    tsr_sbp sbp;
+} tsri_config_pattern;
+
+/* Arguments of all models; each uses its own. */
+typedef struct tsri_config_args {
+    tsri_head head;
+    int64_t num_classes, channels, height, columns, inputs, hidden, outputs, layers;
+    double width, dropout;
+    int variant, activation, bn;
+} tsri_config_args;
+
+typedef struct tsri_config_model {
+    tsri_head head; /* variant: which model */
+    tsri_config_args args;
+} tsri_config_model;
+
+enum { TSRI_DATA_CIFAR10, TSRI_DATA_MNIST, TSRI_DATA_SYNTHETIC };
+typedef struct tsri_config_data {
+    tsri_head head; /* variant: TSRI_DATA_... */
+    const char *dir;
+    int64_t batch_size, seed, workers, prefetch, classes, samples;
+    bool shuffle, augment, normalize;
+    tsr_dims shape;
+} tsri_config_data;
+
+typedef struct tsri_config_schedule {
+    tsri_head head; /* variant: tsr_schedule_kind */
+    int64_t warmup, step_size, steps;
+    double gamma, min_lr;
+} tsri_config_schedule;
+
+typedef struct tsri_config_state {
+    tsri_head head;
+    tsr_sbp sbp;
+} tsri_config_state;
+
+enum { TSRI_OPTIMIZER_SGD, TSRI_OPTIMIZER_ADAM, TSRI_OPTIMIZER_ADAMW };
+typedef struct tsri_config_optimizer {
+    tsri_head head; /* variant: TSRI_OPTIMIZER_... */
+    double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
+    bool nesterov;
+    tsri_config_schedule schedule;
+    tsri_config_state state;
+} tsri_config_optimizer;
+
+typedef struct tsri_config_train {
+    tsri_head head;
+    int64_t epochs, steps, seed;
+    double label_smoothing;
+    const char *init;
+} tsri_config_train;
+
+typedef struct tsri_config_cluster {
+    tsri_head head;
+    int64_t ranks_per_node;
+    double latency_us, bandwidth_gb_s, node_latency_us, node_bandwidth_gb_s;
+} tsri_config_cluster;
+
+/* An entry of `graph`: attributes of all ops; each uses its own. */
+typedef struct tsri_config_op {
+    tsri_head head; /* variant: which op */
+    tsri_refs in;
+    tsri_ref placement;
+    tsr_sbp sbp;
+    /* sources */
+    tsr_dtype dtype;
+    tsr_dims shape;
+    const tsri_yaml *value, *locals;
+    const char *file;
+    double fill, arange[2], normal[2], uniform[2];
+    /* attributes */
+    double a, p, eps, momentum, label_smoothing, low, high, mean, std;
+    int64_t axis, from_axis, axis_a, axis_b, out_h, out_w, groups, parts, ignore_index;
+    int64_t stride[2], padding[2], dilation[2], kernel[2];
+    tsr_axes axes;
+    bool keepdim, ta, tb, count_include_pad;
+    int reduction, stats;
+    /* Worked out. */
+    const tsri_config_placement *where;
+    tsr_dims dims;      /* of `value`, or `locals` that stand in the file */
+    const char **paths; /* of `locals`: .npy files; NULL: all stand in the file */
+} tsri_config_op;
+
+struct tsri_experiment {
+    tsri_head head;
+    tsri_pool pool;
+    int64_t version;
+    int dtype_word;        /* 0: f32, 1: f64 */
+    tsri_items placements; /* tsri_config_placement */
+    tsri_config_model model;
+    tsri_config_data data;
+    tsri_config_tensors tensors;
+    tsri_items parameters; /* tsri_config_pattern */
+    tsri_config_optimizer optimizer;
+    tsri_config_train train;
+    tsri_config_cluster cluster;
+    int64_t memory_limit;
+    tsri_items graph; /* tsri_config_op */
+    tsri_ref loss;
+    tsri_refs fetch;
+    /* Worked out. */
+    bool trains;
+    tsr_dtype dtype;
+    int nranks;
+    tsri_cluster links; /* `cluster` in the public form */
+};
+
+extern const tsri_section tsri_experiment_section, tsri_model_section, tsri_data_section,
+    tsri_tensors_section, tsri_layout_section, tsri_pattern_section, tsri_optimizer_section,
+    tsri_schedule_section, tsri_train_section;
+/* Of the model's arguments. */
+const tsri_section *tsri_args_section(const tsri_config_model *m);
+
+/* The same as tsri_experiment_parse with an allocator whose n-th allocation may fail. */
+tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const void *data,
+                                      size_t size, int nsets, const char *const *sets,
+                                      tsri_experiment **out_experiment);
+/* What the tables can't say: names, signatures and their placements, what goes with what. */
+tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r);
+/* Its parts. */
+tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r);
+tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,
+                                const tsri_config_placement **out_placement);
+/* Whether a signature has an entry for each dimension; B alone is extended. */
+tsr_status tsri_check_sbp(const tsri_yaml *node, const tsri_config_placement *p, tsr_sbp *sbp);
+/* B, once for each of `ndim` dimensions, where it stands alone. */
+tsr_sbp tsri_extend_b(tsr_sbp sbp, int ndim);
+/* Fails for a name that isn't among the first `upto` items. */
+tsr_status tsri_unknown_name(const tsri_ref *ref, const char *what, const tsri_items *items,
+                             size_t size, int upto);
+
+/* By name; NULL if there is none. */
+const tsri_config_placement *tsri_experiment_placement(const tsri_experiment *e, const char *name);
+const tsri_config_op *tsri_experiment_op(const tsri_experiment *e, const char *name);
+/* The tensor inside "grad(NAME)"; NULL if `text` is no such thing. The name is in `buf`. */
+const char *tsri_grad_of(const char *text, char buf[TSRI_YAML_TEXT_MAX]);
+
+/* Images of a data set: (channels, height, width), classes, and how many there usually are. */
+typedef struct tsri_data_sizes {
+    int64_t channels, height, width, classes, count;
+} tsri_data_sizes;
+tsri_data_sizes tsri_config_data_sizes(const tsri_config_data *d);
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One row per op: OP(name, operands, role, call, doc, attributes). `x?` is an operand that may be
+ * left out, `x...` any number. In the call, I(n) is an operand, A the entry's attributes, AT the
+ * entry's place in the file. An attribute is KIND(key, member, ...) as the macros below say.
+ */
+#ifndef TESSERA_CONFIG_OP_TABLE_H
+#define TESSERA_CONFIG_OP_TABLE_H
+
+/* clang-format off */
+#define AT (c->file), (c->line)
+#define I(n) (c->in[n])
+#define A (*c->op)
+
+#define AXES TSRI_ATTR(axes, AXES, axes, TSRI_NONE, 0, 0, NULL, "which axes; all by default") \
+    TSRI_ATTR(keepdim, BOOL, keepdim, "false", 0, 0, NULL, "keep them, with size 1")
+#define AXIS(d) TSRI_ATTR(axis, INT, axis, d, -8, 7, NULL, "the axis; negative: from the end")
+#define NUMBER(key, member, d, what) TSRI_ATTR(key, FLOAT, member, d, 0, 0, NULL, what)
+#define WHOLE(key, member, d, low, high, what) TSRI_ATTR(key, INT, member, d, low, high, NULL, what)
+#define FLAG(key, member, d, what) TSRI_ATTR(key, BOOL, member, d, 0, 0, NULL, what)
+#define PAIR(key, member, d, low, what) TSRI_ATTR(key, PAIR, member, d, low, 0, NULL, what)
+#define ONE_OF(key, member, d, words, what) TSRI_ATTR(key, WORD, member, d, 0, 0, words, what)
+#define SHAPE(need) TSRI_ATTR(shape, SHAPE, shape, need, 0, 0, NULL, "the global shape")
+#define DTYPE TSRI_ATTR(dtype, DTYPE, dtype, TSRI_NONE, 0, 0, NULL, "default: the file's `dtype`")
+#define REDUCTION ONE_OF(reduction, reduction, "mean", reduction_words, "over the rows")
+#define VALUES \
+    TSRI_ATTR(value, ANY, value, TSRI_NONE, 0, 0, NULL, "numbers in nested lists, or one number") \
+    TSRI_ATTR(file, PATH, file, TSRI_NONE, 0, 0, NULL, "a .npy file") \
+    TSRI_ATTR(fill, FLOAT, fill, TSRI_NONE, 0, 0, NULL, "this number everywhere; needs `shape`") \
+    TSRI_ATTR(arange, FLOATS, arange, TSRI_NONE, 0, 1, NULL, \
+              "[start, step]: start + step * index, row by row; true is [0, 1]; needs `shape`") \
+    TSRI_ATTR(normal, FLOATS, normal, TSRI_NONE, 0, 1, NULL, \
+              "[mean, std] of random numbers; true is [0, 1]; needs `shape`") \
+    TSRI_ATTR(uniform, FLOATS, uniform, TSRI_NONE, 0, 1, NULL, \
+              "[low, high) of random numbers; true is [0, 1]; needs `shape`") \
+    TSRI_ATTR(shape, SHAPE, shape, TSRI_NONE, 0, 0, NULL, \
+              "the global shape; with `file` what it must be, and what planning without it takes")
+
+#define TSRI_OP_TABLE(OP) \
+    /* sources */ \
+    OP(constant, NULL, CONSTANT, NULL, \
+       "A value. One of value, file, fill, arange, normal and uniform says which.", VALUES DTYPE) \
+    OP(from_local, NULL, FROM_LOCAL, NULL, \
+       "A value of which each rank of the placement gives its part: the shard of S(i), the " \
+       "addend of P; of B the first one's counts.", \
+       TSRI_ATTR(locals, ANY, locals, TSRI_NEEDED, 0, 0, NULL, \
+                 "a list with one value, or .npy file, for each rank of the placement, in its " \
+       "order") \
+       TSRI_ATTR(shape, SHAPE, shape, TSRI_NONE, 0, 0, NULL, \
+                 "the global shape; needed to plan without the files") DTYPE) \
+    OP(parameter, NULL, PARAMETER, NULL, \
+       "A variable, which gradients can be taken of. Its first value is given as a constant's " \
+       "is.", \
+       VALUES DTYPE) \
+    OP(normal, NULL, SOURCE, tsr_normal_at(c->graph, c->name, A.dtype, A.shape, c->placement, \
+       c->sbp, A.mean, A.std, AT), \
+       "Normal random numbers, by the seed of `train` and the entry's name.", \
+       SHAPE(TSRI_NEEDED) NUMBER(mean, mean, "0", "") \
+       TSRI_ATTR(std, FLOAT, std, "1", 0, INFINITY, NULL, "standard deviation") DTYPE) \
+    OP(uniform, NULL, SOURCE, tsr_uniform_at(c->graph, c->name, A.dtype, A.shape, c->placement, \
+       c->sbp, A.low, A.high, AT), \
+       "Random numbers from low to below high, by the seed of `train` and the entry's name.", \
+       SHAPE(TSRI_NEEDED) NUMBER(low, low, "0", "") NUMBER(high, high, "1", "") DTYPE) \
+    OP(full, NULL, SOURCE, tsr_full_at(c->graph, A.dtype, A.shape, c->placement, c->sbp, A.fill, \
+       AT), \
+       "One number everywhere.", SHAPE(TSRI_NEEDED) NUMBER(value, fill, TSRI_NEEDED, \
+       "the number") DTYPE) \
+    /* placement */ \
+    OP(to_global, "x", TO_GLOBAL, tsr_to_global_at(I(0), c->placement, c->sbp, AT), \
+       "The same value where `placement` and `sbp` say.", ) \
+    /* element-wise */ \
+    OP(neg, "x", COMPUTE, tsr_neg_at(I(0), AT), "-x", ) \
+    OP(abs, "x", COMPUTE, tsr_abs_at(I(0), AT), "|x|", ) \
+    OP(exp, "x", COMPUTE, tsr_exp_at(I(0), AT), "e^x", ) \
+    OP(log, "x", COMPUTE, tsr_log_at(I(0), AT), "natural logarithm", ) \
+    OP(sqrt, "x", COMPUTE, tsr_sqrt_at(I(0), AT), "square root", ) \
+    OP(relu, "x", COMPUTE, tsr_relu_at(I(0), AT), "max(x, 0)", ) \
+    OP(relu6, "x", COMPUTE, tsr_relu6_at(I(0), AT), "min(max(x, 0), 6)", ) \
+    OP(tanh, "x", COMPUTE, tsr_tanh_at(I(0), AT), "hyperbolic tangent", ) \
+    OP(sigmoid, "x", COMPUTE, tsr_sigmoid_at(I(0), AT), "1 / (1 + e^-x)", ) \
+    OP(silu, "x", COMPUTE, tsr_silu_at(I(0), AT), "x sigmoid(x)", ) \
+    OP(pow_scalar, "x", COMPUTE, tsr_pow_scalar_at(I(0), A.p, AT), "x^p", NUMBER(p, p, \
+       TSRI_NEEDED, "the exponent")) \
+    OP(add_scalar, "x", COMPUTE, tsr_add_scalar_at(I(0), A.a, AT), "x + a", NUMBER(a, a, \
+       TSRI_NEEDED, "the number")) \
+    OP(sub_scalar, "x", COMPUTE, tsr_sub_scalar_at(I(0), A.a, AT), "x - a", NUMBER(a, a, \
+       TSRI_NEEDED, "the number")) \
+    OP(mul_scalar, "x", COMPUTE, tsr_mul_scalar_at(I(0), A.a, AT), "x a", NUMBER(a, a, \
+       TSRI_NEEDED, "the number")) \
+    OP(div_scalar, "x", COMPUTE, tsr_div_scalar_at(I(0), A.a, AT), "x / a", NUMBER(a, a, \
+       TSRI_NEEDED, "the number")) \
+    OP(rdiv_scalar, "x", COMPUTE, tsr_rdiv_scalar_at(I(0), A.a, AT), "a / x", NUMBER(a, a, \
+       TSRI_NEEDED, "the number")) \
+    OP(cast, "x", COMPUTE, tsr_cast_at(I(0), A.dtype, AT), "Another dtype.", \
+       TSRI_ATTR(dtype, DTYPE, dtype, TSRI_NEEDED, 0, 0, NULL, "the new one")) \
+    /* two operands */ \
+    OP(add, "x y", COMPUTE, tsr_add_at(I(0), I(1), AT), "x + y", ) \
+    OP(sub, "x y", COMPUTE, tsr_sub_at(I(0), I(1), AT), "x - y", ) \
+    OP(mul, "x y", COMPUTE, tsr_mul_at(I(0), I(1), AT), "x y", ) \
+    OP(div, "x y", COMPUTE, tsr_div_at(I(0), I(1), AT), "x / y", ) \
+    OP(pow, "x y", COMPUTE, tsr_pow_at(I(0), I(1), AT), "x^y", ) \
+    OP(equal, "x y", COMPUTE, tsr_equal_at(I(0), I(1), AT), "Where x = y, as bool.", ) \
+    /* reductions */ \
+    OP(sum, "x", COMPUTE, tsr_sum_at(I(0), A.axes, A.keepdim, AT), "Sum over axes.", AXES) \
+    OP(mean, "x", COMPUTE, tsr_mean_at(I(0), A.axes, A.keepdim, AT), \
+       "Mean over axes, by the global count.", AXES) \
+    OP(max, "x", COMPUTE, tsr_max_at(I(0), A.axes, A.keepdim, AT), "Largest over axes.", AXES) \
+    OP(min, "x", COMPUTE, tsr_min_at(I(0), A.axes, A.keepdim, AT), "Smallest over axes.", AXES) \
+    OP(norm, "x", COMPUTE, tsr_norm_at(I(0), A.p, A.axes, A.keepdim, AT), "(sum |x|^p)^(1/p)", \
+       NUMBER(p, p, "2", "above 0") AXES) \
+    OP(argmax, "x", COMPUTE, tsr_argmax_at(I(0), (int)A.axis, AT), \
+       "Where the largest is, as i64.", AXIS(TSRI_NEEDED)) \
+    /* products */ \
+    OP(matmul, "a b", COMPUTE, tsr_matmul_at(I(0), I(1), AT), "(m,k) x (k,n) -> (m,n)", ) \
+    OP(matmul_t, "a b", COMPUTE, tsr_matmul_t_at(I(0), I(1), A.ta, A.tb, AT), \
+       "The product of transposes.", \
+       FLAG(ta, ta, "false", "a is (k,m)") FLAG(tb, tb, "false", "b is (n,k)")) \
+    OP(linear, "x w b?", COMPUTE, tsr_linear_at(I(0), I(1), I(2), AT), \
+       "(...,k), (n,k), (n) -> (...,n)", ) \
+    /* convolution and pooling */ \
+    OP(conv2d, "x w b?", COMPUTE, declare_conv2d(c), \
+       "(n,c,h,w), (o,c/groups,kh,kw), (o) -> (n,o,h',w')", \
+       PAIR(stride, stride, "1", 1, "") PAIR(padding, padding, "0", 0, "zeros around") \
+       PAIR(dilation, dilation, "1", 1, "") WHOLE(groups, groups, "1", 1, 0x1p31, \
+       "as many as c: depthwise")) \
+    OP(max_pool2d, "x", COMPUTE, declare_pool2d(c, tsr_max_pool2d_at), "Largest in a window.", \
+       PAIR(kernel, kernel, TSRI_NEEDED, 1, "the window") PAIR(stride, stride, TSRI_NONE, 1, \
+       "the kernel by default") \
+       PAIR(padding, padding, "0", 0, "at most half the kernel")) \
+    OP(avg_pool2d, "x", COMPUTE, declare_pool2d(c, tsr_avg_pool2d_at), "Mean of a window.", \
+       PAIR(kernel, kernel, TSRI_NEEDED, 1, "the window") PAIR(stride, stride, TSRI_NONE, 1, \
+       "the kernel by default") \
+       PAIR(padding, padding, "0", 0, "at most half the kernel") \
+       FLAG(count_include_pad, count_include_pad, "true", "padding counts")) \
+    OP(adaptive_avg_pool2d, "x", COMPUTE, tsr_adaptive_avg_pool2d_at(I(0), A.out_h, A.out_w, AT), \
+       "Means of windows of which there are out_h x out_w.", \
+       WHOLE(out_h, out_h, TSRI_NEEDED, 1, 0x1p31, "") WHOLE(out_w, out_w, TSRI_NEEDED, 1, \
+       0x1p31, "")) \
+    /* normalisation */ \
+    OP(batch_norm, "x gamma beta running_mean? running_var?", COMPUTE, declare_batch_norm(c), \
+       "Batch norm of (n,c,h,w) or (n,c). With `loss` the statistics are x's own.", \
+       NUMBER(eps, eps, "1e-5", "") NUMBER(momentum, momentum, "0.1", "of the running averages") \
+       ONE_OF(stats, stats, "global", bn_words, "over the global batch, or `parts` of it") \
+       WHOLE(parts, parts, TSRI_NONE, 1, 65536, \
+       "virtual batches of local statistics; the ranks by default")) \
+    OP(softmax, "x", COMPUTE, tsr_softmax_at(I(0), (int)A.axis, AT), "Softmax along an axis.", \
+       AXIS("-1")) \
+    OP(log_softmax, "x", COMPUTE, tsr_log_softmax_at(I(0), (int)A.axis, AT), "Its logarithm.", \
+       AXIS("-1")) \
+    /* losses */ \
+    OP(cross_entropy, "logits labels", COMPUTE, declare_cross_entropy(c), \
+       "Of logits (n,c) and labels i64 (n).", REDUCTION \
+       TSRI_ATTR(label_smoothing, FLOAT, label_smoothing, "0", 0, 0.999999, NULL, "") \
+       WHOLE(ignore_index, ignore_index, TSRI_NONE, -0x1p62, 0x1p62, \
+       "a label that counts nothing")) \
+    OP(mse_loss, "x y", COMPUTE, tsr_mse_loss_at(I(0), I(1), (tsr_reduction)A.reduction, AT), \
+       "Squared difference.", REDUCTION) \
+    OP(dropout, "x", COMPUTE, tsr_dropout_at(I(0), A.p, AT), \
+       "Zeroes elements, with `loss`; else x.", TSRI_ATTR(p, FLOAT, p, "0.5", 0, 1, NULL, \
+       "the probability")) \
+    /* shape */ \
+    OP(reshape, "x", COMPUTE, tsr_reshape_at(I(0), A.shape, AT), "Another shape.", \
+       TSRI_ATTR(shape, SHAPE, shape, TSRI_NEEDED, -1, 0, NULL, "one size may be -1: the rest")) \
+    OP(flatten, "x", COMPUTE, tsr_flatten_at(I(0), (int)A.from_axis, AT), \
+       "Joins the axes from one on.", \
+       WHOLE(from_axis, from_axis, "0", -8, 7, "the first of them")) \
+    OP(transpose, "x", COMPUTE, tsr_transpose_at(I(0), (int)A.axis_a, (int)A.axis_b, AT), \
+       "Swaps two axes.", \
+       WHOLE(a, axis_a, "-2", -8, 7, "") WHOLE(b, axis_b, "-1", -8, 7, "")) \
+    OP(permute, "x", COMPUTE, tsr_permute_at(I(0), A.axes, AT), \
+       "Axis i of the result is x's axis order[i].", \
+       TSRI_ATTR(order, AXES, axes, TSRI_NEEDED, 0, 0, NULL, "a list of all axes")) \
+    OP(broadcast_to, "x", COMPUTE, tsr_broadcast_to_at(I(0), A.shape, AT), "Repeats x.", \
+       SHAPE(TSRI_NEEDED))
+/* clang-format on */
+
+#endif

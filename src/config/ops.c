@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The op table at work: sections for the reader, calls for the builder. */
+#include "src/config/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "src/config/op_table.h"
+
+static const char *const reduction_words[] = {"mean", "sum", "none", NULL};
+static const char *const bn_words[] = {"global", "local", NULL};
+
+/* --- calls with options -------------------------------------------------------------------------
+ */
+/* A pair as options have it: TSR_OFF is a real 0. */
+static void set_pair(int out[2], const int64_t pair[2])
+{
+    for (int i = 0; i < 2; i++)
+        out[i] = pair[i] ? (int)pair[i] : TSR_OFF;
+}
+
+static tsr_tensor *declare_conv2d(const tsri_op_call *c)
+{
+    tsr_conv2d_opts o = {.size = sizeof o, .groups = A.groups};
+    set_pair(o.stride, A.stride);
+    set_pair(o.padding, A.padding);
+    set_pair(o.dilation, A.dilation);
+    return tsr_conv2d_at(I(0), I(1), I(2), &o, AT);
+}
+
+typedef tsr_tensor *pool2d_fn(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file,
+                              int line);
+static tsr_tensor *declare_pool2d(const tsri_op_call *c, pool2d_fn *pool)
+{
+    bool include =
+        A.count_include_pad || !tsri_section_has(&tsri_op_section, c->op, "count_include_pad");
+    tsr_pool2d_opts o = {.size = sizeof o, .count_include_pad = include ? 1 : TSR_OFF};
+    bool has_stride = tsri_section_has(&tsri_op_section, c->op, "stride");
+    set_pair(o.kernel, A.kernel);
+    set_pair(o.stride, has_stride ? A.stride : A.kernel);
+    set_pair(o.padding, A.padding);
+    return pool(I(0), &o, AT);
+}
+
+static tsr_tensor *declare_batch_norm(const tsri_op_call *c)
+{
+    tsr_batch_norm_opts o = {.size = sizeof o,
+                             .eps = A.eps,
+                             .momentum = A.momentum == 0 ? TSR_OFF : A.momentum,
+                             .stats = (tsr_bn_stats)A.stats,
+                             .parts = (int)A.parts};
+    return tsr_batch_norm_at(I(0), I(1), I(2), I(3), I(4), &o, AT);
+}
+
+static tsr_tensor *declare_cross_entropy(const tsri_op_call *c)
+{
+    tsr_cross_entropy_opts o = {.size = sizeof o,
+                                .reduction = (tsr_reduction)A.reduction,
+                                .label_smoothing = A.label_smoothing,
+                                .has_ignore_index =
+                                    tsri_section_has(&tsri_op_section, c->op, "ignore_index"),
+                                .ignore_index = A.ignore_index};
+    return tsr_cross_entropy_with_at(I(0), I(1), &o, AT);
+}
+
+/* --- one function, one list of fields, one section and one row for each -------------------------
+ */
+#define CALL(op_, operands_, role_, call_, doc_, ...)   \
+    static tsr_tensor *row_##op_(const tsri_op_call *c) \
+    {                                                   \
+        (void)c;                                        \
+        return call_;                                   \
+    }
+TSRI_OP_TABLE(CALL)
+
+#define TSRI_ATTR(key_, kind_, member_, fallback_, low_, high_, words_, doc_) \
+    {.name = #key_,                                                           \
+     .kind = TSRI_FIELD_##kind_,                                              \
+     .offset = offsetof(tsri_config_op, member_),                             \
+     .fallback = fallback_,                                                   \
+     .min = low_,                                                             \
+     .max = high_,                                                            \
+     .words = words_,                                                         \
+     .doc = doc_},
+#define FIELDS(op_, operands_, role_, call_, doc_, ...) \
+    static const tsri_field fields_##op_[] = {__VA_ARGS__{.name = NULL}};
+TSRI_OP_TABLE(FIELDS)
+
+#define SECTION(op_, operands_, role_, call_, doc_, ...)             \
+    {.name = #op_,                                                   \
+     .doc = doc_,                                                    \
+     .size = sizeof(tsri_config_op),                                 \
+     .nfields = (int)(sizeof fields_##op_ / sizeof(tsri_field)) - 1, \
+     .fields = fields_##op_,                                         \
+     .operands = operands_},
+const tsri_section tsri_op_sections[] = {TSRI_OP_TABLE(SECTION)};
+
+#define ROW(op_, operands_, role_, call_, doc_, ...) \
+    {.role = TSRI_ROLE_##role_, .declare = row_##op_},
+const tsri_op_row tsri_op_rows[] = {TSRI_OP_TABLE(ROW)};
+const int tsri_nops = sizeof tsri_op_rows / sizeof *tsri_op_rows;
+
+static const tsri_field common_fields[] = {
+    {.name = "in",
+     .kind = TSRI_FIELD_IN,
+     .offset = offsetof(tsri_config_op, in),
+     .fallback = TSRI_NEEDED,
+     .doc = "The operands, by the names of entries above."},
+    {.name = "placement",
+     .kind = TSRI_FIELD_NAME,
+     .offset = offsetof(tsri_config_op, placement),
+     .fallback = TSRI_NONE,
+     .legal = "the name of a placement",
+     .doc = "Where it is made. Operands that live elsewhere are moved there. By default where the "
+            "first operand is; of entries without operands the first placement of the file."},
+    {.name = "sbp",
+     .kind = TSRI_FIELD_SBP,
+     .offset = offsetof(tsri_config_op, sbp),
+     .fallback = TSRI_NONE,
+     .doc = "The result's signature. B alone is B in each dimension. By default what is cheapest."},
+};
+
+const tsri_section tsri_op_section = {.name = "op",
+                                      .size = sizeof(tsri_config_op),
+                                      .nfields = sizeof common_fields / sizeof *common_fields,
+                                      .fields = common_fields,
+                                      .selector = "op",
+                                      .nvariants = sizeof tsri_op_rows / sizeof *tsri_op_rows,
+                                      .variants = tsri_op_sections};
+
+void tsri_op_operands(const tsri_section *op, int *out_least, int *out_most)
+{
+    *out_least = *out_most = 0;
+    for (const char *p = op->operands; p && *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " ");
+        if (n > 3 && !strncmp(p + n - 3, "...", 3)) {
+            *out_least += 1;
+            *out_most = TSRI_CONFIG_MAX_IN;
+        } else {
+            *out_least += p[n - 1] != '?';
+            *out_most += 1;
+        }
+        p += n;
+    }
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs: an experiment in a world. */
+#include "src/config/program.h"
+
+#include <string.h>
+
+#include "src/core/world.h"
+
+tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status)
+{
+    char text[1600], path[TSRI_YAML_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", tsr_last_error());
+    if (status == TSR_ERR_NO_MEMORY || !node)
+        return status;
+    tsri_yaml_path(node, path);
+    return tsri_fail(status, "%.300s:%d:%d: %s%s%s", node->file, node->line, node->column, path,
+                     path[0] ? ": " : "", text);
+}
+
+tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_placement *from,
+                                  const tsr_placement **out_placement)
+{
+    *out_placement = tsr_placement_create(p->world, (tsr_device)(from->device + 1),
+                                          from->ranks.ndim, from->ranks.dim, from->ranks.ranks);
+    return *out_placement ? TSR_OK : tsri_program_fail(from->head.node, TSR_ERR_PLACEMENT);
+}
+
+/* --- building
+ * -------------------------------------------------------------------------------------- */
+static tsr_status build(tsri_program *p, int64_t steps)
+{
+    const tsri_experiment *e = p->experiment;
+    if (e->nranks > tsr_world_size(p->world))
+        return tsri_program_fail(tsri_yaml_find(e->head.node, "placements"),
+                                 tsri_fail(TSR_ERR_PLACEMENT,
+                                           "the placements name ranks up to %d; the world has %d",
+                                           e->nranks - 1, tsr_world_size(p->world)));
+    /* All of the file's placements, in its order, whether they are used or not. */
+    const tsri_config_placement *places = e->placements.items;
+    for (int i = 0; i < e->placements.n; i++) {
+        const tsr_placement *made;
+        TSRI_TRY(tsri_program_placement(p, &places[i], &made));
+    }
+    bool training = e->trains || tsri_section_has(&tsri_experiment_section, e, "loss");
+    p->graph = tsr_graph_create(
+        p->world, TSR_GRAPH_OPTS(.training = training, .seed = (uint64_t)e->train.seed));
+    if (!p->graph)
+        return TSR_ERR_NO_MEMORY;
+    TSRI_TRY(e->trains ? tsri_program_build_training(p, steps) : tsri_program_build_graph(p));
+    if (!e->trains)
+        p->steps = steps > 0                                                   ? steps
+                   : tsri_section_has(&tsri_train_section, &e->train, "steps") ? e->train.steps
+                                                                               : 1;
+    return tsr_graph_status(p->graph);
+}
+
+tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
+                              const tsri_program_opts *opts, tsri_program **out_program)
+{
+    if (!e || !world || !out_program)
+        return tsri_fail(TSR_ERR_INVALID, "tsri_program_build: the %s is NULL",
+                         !e       ? "experiment"
+                         : !world ? "world"
+                                  : "result's place");
+    tsri_program *p = tsri_mem_alloc(&world->mem, sizeof *p);
+    tsri_program_inside *inside = tsri_mem_alloc(&world->mem, sizeof *inside);
+    if (!p || !inside) {
+        tsri_mem_free(p);
+        tsri_mem_free(inside);
+        return TSR_ERR_NO_MEMORY;
+    }
+    tsri_pool_init(&inside->pool, &world->mem);
+    inside->no_data = world->is_virtual || (opts && opts->no_data);
+    p->inside = inside;
+    p->world = world;
+    p->experiment = e;
+    tsri_error_clear();
+    tsr_status status = build(p, opts ? opts->steps : 0);
+    if (status != TSR_OK) {
+        tsri_program_destroy(p);
+        return status;
+    }
+    p->fetches = inside->fetches;
+    *out_program = p;
+    return TSR_OK;
+}
+
+void tsri_program_destroy(tsri_program *p)
+{
+    if (!p)
+        return;
+    tsr_loader_destroy(p->loader);
+    tsr_dataset_destroy(p->dataset);
+    tsr_graph_destroy(p->graph);
+    tsr_optimizer_destroy(p->optimizer);
+    tsr_module_destroy(p->module);
+    tsri_pool_finish(&p->inside->pool);
+    tsri_mem_free(p->inside);
+    tsri_mem_free(p);
+}
+
+/* --- feeding
+ * --------------------------------------------------------------------------------------- */
+static tsr_status feed_value(tsri_program *p, tsr_plan *plan, const tsri_config_feed *f)
+{
+    void *data;
+    size_t bytes;
+    if (f->op->locals && f->local < 0)
+        return TSR_OK; /* this rank isn't part of the placement */
+    TSRI_TRY(tsri_value_make(p, f, &data, &bytes));
+    tsr_status status = f->variable     ? tsr_variable_set(f->variable, data, bytes)
+                        : f->op->locals ? tsr_feed_shard(plan, f->name, data, bytes)
+                                        : tsr_feed(plan, f->name, data, bytes);
+    tsri_mem_free(data);
+    return status;
+}
+
+/* What is given once: weights, values of parameters and constants. */
+static tsr_status start(tsri_program *p, tsr_plan *plan)
+{
+    const tsri_config_train *t = &p->experiment->train;
+    if (p->module && p->experiment->trains && t->init) {
+        tsr_status status = tsr_load(p->module, t->init, TSR_LOAD_OPTS(.strict = true));
+        if (status != TSR_OK)
+            return tsri_program_fail(tsri_section_node(t, "init"), status);
+    }
+    for (int i = 0; i < p->inside->nfeeds; i++)
+        TSRI_TRY(feed_value(p, plan, &p->inside->feeds[i]));
+    return TSR_OK;
+}
+
+tsr_status tsri_program_feed(tsri_program *p, tsr_plan *plan)
+{
+    if (!p || !plan)
+        return tsri_fail(TSR_ERR_INVALID, "tsri_program_feed: the %s is NULL",
+                         p ? "plan" : "program");
+    if (p->inside->no_data)
+        return tsri_fail(TSR_ERR_STATE, "tsri_program_feed: the program was built without data");
+    if (!p->inside->started)
+        TSRI_TRY(start(p, plan));
+    p->inside->started = true;
+    if (!p->loader)
+        return TSR_OK;
+    tsr_status status = tsr_loader_next(p->loader, plan);
+    return status == TSR_END ? tsr_loader_next(p->loader, plan) : status;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of a program: what is fed, and when. */
+#ifndef TESSERA_CONFIG_PROGRAM_H
+#define TESSERA_CONFIG_PROGRAM_H
+
+#include "src/config/ops.h"
+
+/* An input that the program feeds before the first run, or a parameter that it sets. */
+typedef struct tsri_config_feed {
+    const tsri_config_op *op;
+    const char *name; /* of the graph's input; NULL: a parameter */
+    tsr_dtype dtype;
+    tsr_dims dims; /* global; of from_local this rank's part */
+    int local;     /* from_local: this rank's place in the list; -1: it has none */
+    tsr_variable *variable;
+} tsri_config_feed;
+
+typedef struct tsri_program_inside {
+    tsri_pool pool;
+    bool started, no_data;
+    int nfeeds, cfeeds;
+    tsri_config_feed *feeds;
+    tsri_fetch *fetches;
+} tsri_program_inside;
+
+/* A placement of the file in the program's world. */
+tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_placement *from,
+                                  const tsr_placement **out_placement);
+/* Declares training, or the graph. */
+tsr_status tsri_program_build_training(tsri_program *p, int64_t steps);
+tsr_status tsri_program_build_graph(tsri_program *p);
+/* "FILE:LINE:COLUMN: path: " before the last error, which tells no place of its own. */
+tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status);
+
+/* --- values of constants, locals and parameters: src/config/build_values.c
+ * ------------------------ */
+/* The dtype and shape of the value of an op: of the file's part `local`, or (-1) the whole. */
+tsr_status tsri_value_sizes(const tsri_program *p, const tsri_config_op *op, int local,
+                            tsr_dtype *out_dtype, tsr_dims *out_dims);
+/* The value itself, in memory that the caller frees with tsri_mem_free. */
+tsr_status tsri_value_make(const tsri_program *p, const tsri_config_feed *f, void **out_data,
+                           size_t *out_bytes);
+
+#endif

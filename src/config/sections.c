@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables of all sections but the ops'. */
+#include <math.h>
+
+#include "src/config/ops.h"
+
+#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+#define FIELDS(a) .nfields = COUNT(a), .fields = a
+
+/* A field: KIND, struct's type, key, member, default, bounds, doc. */
+#define FIELD(kind_, type, key, member, fallback_, low, high, doc_)                \
+    {                                                                              \
+        .name = key, .kind = TSRI_FIELD_##kind_, .offset = offsetof(type, member), \
+        .fallback = fallback_, .min = low, .max = high, .doc = doc_                \
+    }
+#define WORD(type, key, member, fallback_, words_, doc_)                        \
+    {                                                                           \
+        .name = key, .kind = TSRI_FIELD_WORD, .offset = offsetof(type, member), \
+        .fallback = fallback_, .words = words_, .doc = doc_                     \
+    }
+#define PLACEMENT(type, doc_)                                                              \
+    {                                                                                      \
+        .name = "placement", .kind = TSRI_FIELD_NAME, .offset = offsetof(type, placement), \
+        .fallback = TSRI_NONE, .legal = "the name of a placement", .doc = doc_             \
+    }
+#define MOST 0x1p53
+
+static const char *const device_words[] = {"cpu", "cuda", NULL};
+static const char *const dtype_words[] = {"f32", "f64", NULL};
+static const char *const variant_words[] = {"torchvision", "cifar", NULL};
+static const char *const activation_words[] = {"relu6", "relu", "identity", NULL};
+static const char *const bn_words[] = {"global", "local", NULL};
+
+/* --- placements ---------------------------------------------------------------------------------
+ */
+static const tsri_field placement_fields[] = {
+    WORD(tsri_config_placement, "device", device, "cpu", device_words, "What a rank computes on."),
+    FIELD(RANKS, tsri_config_placement, "ranks", ranks, TSRI_NEEDED, 0, 0,
+          "The ranks, in lists of lists: the levels are the dimensions of the hierarchy."),
+};
+static const tsri_section placement_section = {
+    .name = "placement", .size = sizeof(tsri_config_placement), FIELDS(placement_fields)};
+
+/* --- models -------------------------------------------------------------------------------------
+ */
+#define ARG(kind_, key, member, fallback_, low, high, doc_) \
+    FIELD(kind_, tsri_config_args, key, member, fallback_, low, high, doc_)
+
+static const tsri_field mobilenet_v2_args[] = {
+    ARG(INT, "num_classes", num_classes, TSRI_NONE, 1, MOST, "Default: those of the data."),
+    ARG(FLOAT, "width", width, "1", 0.01, 16, "Multiplies the channels."),
+    ARG(FLOAT, "dropout", dropout, "0.2", 0, 0.999999, "Before the classifier."),
+    WORD(tsri_config_args, "variant", variant, "torchvision", variant_words,
+         "cifar: stride 1 in the stem and the second stage, for small images."),
+    WORD(tsri_config_args, "activation", activation, "relu6", activation_words, ""),
+    WORD(tsri_config_args, "bn", bn, "global", bn_words,
+         "Batch norm's statistics: over the global batch, or over each rank's part of it."),
+};
+static const tsri_field convnet_args[] = {
+    ARG(INT, "num_classes", num_classes, TSRI_NONE, 1, MOST, "Default: those of the data."),
+    ARG(INT, "channels", channels, TSRI_NONE, 1, MOST, "Default: those of the data."),
+    ARG(INT, "height", height, TSRI_NONE, 4, MOST, "Default: that of the data."),
+    ARG(INT, "width", columns, TSRI_NONE, 4, MOST, "Default: that of the data."),
+    WORD(tsri_config_args, "bn", bn, "global", bn_words, "As mobilenet_v2's."),
+};
+static const tsri_field mlp_args[] = {
+    ARG(INT, "inputs", inputs, TSRI_NONE, 1, MOST, "Default: the elements of an image."),
+    ARG(INT, "hidden", hidden, "128", 1, MOST, "Width of the layers between."),
+    ARG(INT, "outputs", outputs, TSRI_NONE, 1, MOST, "Default: the classes of the data."),
+    ARG(INT, "layers", layers, "2", 1, 1024, "Linear layers."),
+};
+#define ARGS_SECTION(model)                                                                   \
+    static const tsri_section model##_args_section = {                                        \
+        .name = "args", .size = sizeof(tsri_config_args), FIELDS(model##_args)};              \
+    static const tsri_field model##_fields[] = {{.name = "args",                              \
+                                                 .kind = TSRI_FIELD_SECTION,                  \
+                                                 .offset = offsetof(tsri_config_model, args), \
+                                                 .fallback = "{}",                            \
+                                                 .section = &model##_args_section,            \
+                                                 .doc = "What it is made with."}}
+ARGS_SECTION(mobilenet_v2);
+ARGS_SECTION(convnet);
+ARGS_SECTION(mlp);
+/* In the order of the builders in src/config/build_model.c. */
+static const tsri_section models[] = {
+    {.name = "mobilenet_v2", .doc = "torchvision's MobileNetV2.", FIELDS(mobilenet_v2_fields)},
+    {.name = "convnet",
+     .doc = "Two 5x5 convolutions (16, 32 channels) with batch norm, ReLU and pooling; a linear "
+            "layer.",
+     FIELDS(convnet_fields)},
+    {.name = "mlp", .doc = "Linear layers with ReLU between.", FIELDS(mlp_fields)},
+};
+const tsri_section tsri_model_section = {.name = "model",
+                                         .size = sizeof(tsri_config_model),
+                                         .selector = "name",
+                                         .nvariants = COUNT(models),
+                                         .variants = models};
+
+/* --- data ---------------------------------------------------------------------------------------
+ */
+#define DATA(kind_, key, fallback_, low, high, doc_) \
+    FIELD(kind_, tsri_config_data, #key, key, fallback_, low, high, doc_)
+
+static const tsri_field data_fields[] = {
+    DATA(INT, batch_size, "64", 1, 0x1p31, "Rows of the global batch."),
+    DATA(BOOL, shuffle, "true", 0, 0, "A new order in each epoch."),
+    DATA(BOOL, augment, "false", 0, 0, "Random crops and flips."),
+    DATA(BOOL, normalize, "true", 0, 0, "By the set's usual mean and deviation."),
+    DATA(INT, seed, "0", 0, MOST, "Of the order, the crops and the flips."),
+    DATA(INT, workers, "1", 0, 1024, "Threads that decode; 0: the rank itself does."),
+    DATA(INT, prefetch, "2", 0, 1024, "Batches decoded ahead."),
+};
+static const tsri_field folder_fields[] = {
+    DATA(PATH, dir, TSRI_NONE, 0, 0, "The set's folder. Default: the variable TESSERA_DATA."),
+};
+static const tsri_field synthetic_fields[] = {
+    DATA(SHAPE, shape, TSRI_NEEDED, 1, 3, "Of an image: (channels, height, width)."),
+    DATA(INT, classes, TSRI_NEEDED, 1, 256, "Labels are 0 to classes - 1."),
+    DATA(INT, samples, "1024", 1, 0x1p31, "Images of the set."),
+};
+static const tsri_section datasets[] = {
+    {.name = "cifar10", .doc = "CIFAR-10's binary files.", FIELDS(folder_fields)},
+    {.name = "mnist", .doc = "MNIST's files, or a set of its form.", FIELDS(folder_fields)},
+    {.name = "synthetic",
+     .doc = "Drawn by the seed: a pattern for each class, under noise. Needs no files.",
+     FIELDS(synthetic_fields)},
+};
+const tsri_section tsri_data_section = {.name = "data",
+                                        .size = sizeof(tsri_config_data),
+                                        FIELDS(data_fields),
+                                        .selector = "dataset",
+                                        .nvariants = COUNT(datasets),
+                                        .variants = datasets};
+
+/* --- tensors and parameters ----------------------------------------------------------------------
+ */
+#define SBP(type, doc_) FIELD(SBP, type, "sbp", sbp, TSRI_NONE, 0, 0, doc_)
+
+static const tsri_field layout_fields[] = {
+    PLACEMENT(tsri_config_layout, "Where it lives."),
+    SBP(tsri_config_layout, "Its signature. B alone is B in each dimension."),
+};
+const tsri_section tsri_layout_section = {
+    .name = "tensor", .size = sizeof(tsri_config_layout), FIELDS(layout_fields)};
+#define LAYOUT(key, doc_)                                                                       \
+    {                                                                                           \
+        .name = #key, .kind = TSRI_FIELD_SECTION, .offset = offsetof(tsri_config_tensors, key), \
+        .fallback = "{}", .section = &tsri_layout_section, .doc = doc_                          \
+    }
+static const tsri_field tensor_fields[] = {
+    LAYOUT(input, "The images. Default: the first placement, S(0) in each dimension."),
+    LAYOUT(label, "The labels. Default: as the input."),
+    LAYOUT(logits, "What the model gives. Default: where that is, what is cheapest."),
+    LAYOUT(loss, "The loss. Default: where the logits are, B."),
+};
+const tsri_section tsri_tensors_section = {
+    .name = "tensors", .size = sizeof(tsri_config_tensors), FIELDS(tensor_fields)};
+
+static const tsri_field pattern_fields[] = {
+    FIELD(TEXT, tsri_config_pattern, "match", match, TSRI_NEEDED, 0, 0,
+          "A pattern of qualified names, as in features.0.*: * is any text, ? one character, "
+          "[a-c] one of these."),
+    PLACEMENT(tsri_config_pattern, "Where they live. Default: where the input does."),
+    SBP(tsri_config_pattern,
+        "Their signature; auto lets the compiler choose. Default: B. B alone is B in each "
+        "dimension."),
+};
+const tsri_section tsri_pattern_section = {
+    .name = "parameters", .size = sizeof(tsri_config_pattern), FIELDS(pattern_fields)};
+
+/* --- optimizers ----------------------------------------------------------------------------------
+ */
+#define SCHEDULE(kind_, key, fallback_, low, high, doc_) \
+    FIELD(kind_, tsri_config_schedule, #key, key, fallback_, low, high, doc_)
+static const tsri_field schedule_fields[] = {
+    SCHEDULE(INT, warmup, "0", 0, MOST, "Steps of linear rise to lr, before the schedule."),
+};
+static const tsri_field schedule_step_fields[] = {
+    SCHEDULE(INT, step_size, TSRI_NEEDED, 1, MOST, "Steps between two falls."),
+    SCHEDULE(FLOAT, gamma, "0.1", 1e-9, 1, "Multiplies lr at each."),
+};
+static const tsri_field schedule_cosine_fields[] = {
+    SCHEDULE(INT, steps, TSRI_NONE, 1, MOST, "Default: all steps behind the warm-up."),
+    SCHEDULE(FLOAT, min_lr, "0", 0, INFINITY, "At the end."),
+};
+/* In the order of tsr_schedule_kind. */
+static const tsri_section schedules[] = {
+    {.name = "constant", .doc = "lr stays."},
+    {.name = "step", .doc = "lr * gamma^(step / step_size).", FIELDS(schedule_step_fields)},
+    {.name = "cosine", .doc = "From lr down to min_lr.", FIELDS(schedule_cosine_fields)},
+};
+const tsri_section tsri_schedule_section = {.name = "schedule",
+                                            .size = sizeof(tsri_config_schedule),
+                                            FIELDS(schedule_fields),
+                                            .selector = "name",
+                                            .nvariants = COUNT(schedules),
+                                            .variants = schedules};
+static const tsri_field state_fields[] = {
+    SBP(tsri_config_state, "Its signature. Default: the parameter's. S(0) is ZeRO's."),
+};
+static const tsri_section state_section = {
+    .name = "state", .size = sizeof(tsri_config_state), FIELDS(state_fields)};
+
+#define OPTIMIZER(kind_, key, fallback_, low, high, doc_) \
+    FIELD(kind_, tsri_config_optimizer, #key, key, fallback_, low, high, doc_)
+static const tsri_field optimizer_fields[] = {
+    OPTIMIZER(FLOAT, lr, "0.001", 0, INFINITY, "Learning rate."),
+    {.name = "schedule",
+     .kind = TSRI_FIELD_SECTION,
+     .offset = offsetof(tsri_config_optimizer, schedule),
+     .fallback = "{}",
+     .section = &tsri_schedule_section,
+     .doc = "How lr goes from step to step."},
+    {.name = "state",
+     .kind = TSRI_FIELD_SECTION,
+     .offset = offsetof(tsri_config_optimizer, state),
+     .fallback = TSRI_NONE,
+     .section = &state_section,
+     .doc = "What is kept for each parameter."},
+};
+static const tsri_field sgd_fields[] = {
+    OPTIMIZER(FLOAT, momentum, "0", 0, INFINITY, ""),
+    OPTIMIZER(FLOAT, dampening, "0", 0, 0, ""),
+    OPTIMIZER(FLOAT, weight_decay, "0", 0, INFINITY, ""),
+    OPTIMIZER(BOOL, nesterov, "false", 0, 0, "Needs momentum, and no dampening."),
+};
+#define ADAM_FIELDS(name, decay)                                \
+    static const tsri_field name[] = {                          \
+        OPTIMIZER(FLOAT, beta1, "0.9", 0, 0.999999999, ""),     \
+        OPTIMIZER(FLOAT, beta2, "0.999", 0, 0.999999999, ""),   \
+        OPTIMIZER(FLOAT, eps, "1e-8", 0, INFINITY, ""),         \
+        OPTIMIZER(FLOAT, weight_decay, decay, 0, INFINITY, ""), \
+    }
+ADAM_FIELDS(adam_fields, "0");
+ADAM_FIELDS(adamw_fields, "0.01");
+static const tsri_section optimizers[] = {
+    {.name = "sgd", .doc = "Stochastic gradient descent.", FIELDS(sgd_fields)},
+    {.name = "adam", .doc = "Adam; weight decay is added to the gradient.", FIELDS(adam_fields)},
+    {.name = "adamw", .doc = "Adam; weight decay is apart.", FIELDS(adamw_fields)},
+};
+const tsri_section tsri_optimizer_section = {.name = "optimizer",
+                                             .size = sizeof(tsri_config_optimizer),
+                                             FIELDS(optimizer_fields),
+                                             .selector = "name",
+                                             .nvariants = COUNT(optimizers),
+                                             .variants = optimizers};
+
+/* --- training, cluster
+ * ---------------------------------------------------------------------------- */
+#define TRAIN(kind_, key, fallback_, low, high, doc_) \
+    FIELD(kind_, tsri_config_train, #key, key, fallback_, low, high, doc_)
+static const tsri_field train_fields[] = {
+    TRAIN(INT, epochs, "1", 0, MOST,
+          "Times through the data. Batches are full: rows that fill none are left out."),
+    TRAIN(INT, steps, TSRI_NONE, 0, MOST, "At most as many steps; of a graph, runs (default 1)."),
+    TRAIN(INT, seed, "0", 0, MOST, "Of initial values, dropout and random tensors."),
+    TRAIN(PATH, init, TSRI_NONE, 0, 0, "Weights to start from: a safetensors file."),
+    TRAIN(FLOAT, label_smoothing, "0", 0, 0.999999, "Of the loss, cross entropy."),
+};
+const tsri_section tsri_train_section = {
+    .name = "train", .size = sizeof(tsri_config_train), FIELDS(train_fields)};
+
+#define CLUSTER(kind_, key, low, high, doc_) \
+    FIELD(kind_, tsri_config_cluster, #key, key, TSRI_NONE, low, high, doc_)
+static const tsri_field cluster_fields[] = {
+    CLUSTER(INT, ranks_per_node, 1, 65536, "Default: all ranks on one node."),
+    CLUSTER(FLOAT, latency_us, 1e-6, 1e9, "Of a collective within a node, in microseconds."),
+    CLUSTER(FLOAT, bandwidth_gb_s, 1e-6, 1e9, "That a rank has there, in 10^9 bytes a second."),
+    CLUSTER(FLOAT, node_latency_us, 1e-6, 1e9, "The same between nodes."),
+    CLUSTER(FLOAT, node_bandwidth_gb_s, 1e-6, 1e9, ""),
+};
+static const tsri_section cluster_section = {
+    .name = "cluster", .size = sizeof(tsri_config_cluster), FIELDS(cluster_fields)};
+
+/* --- the whole
+ * ------------------------------------------------------------------------------------ */
+#define PART(kind_, key, fallback_, section_, low, high, doc_)                              \
+    {                                                                                       \
+        .name = #key, .kind = TSRI_FIELD_##kind_, .offset = offsetof(tsri_experiment, key), \
+        .fallback = fallback_, .section = section_, .min = low, .max = high, .doc = doc_    \
+    }
+static const tsri_field experiment_fields[] = {
+    {.name = "tessera",
+     .kind = TSRI_FIELD_INT,
+     .offset = offsetof(tsri_experiment, version),
+     .fallback = TSRI_NEEDED,
+     .min = 1,
+     .max = 1.5,
+     .legal = "1",
+     .doc = "The version of the format."},
+    WORD(tsri_experiment, "dtype", dtype_word, "f32", dtype_words, "What is computed in."),
+    PART(NAMED, placements, TSRI_NEEDED, &placement_section, 1, TSRI_CONFIG_MAX_PLACEMENTS,
+         "Names for devices and ranks."),
+    PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained."),
+    PART(SECTION, data, TSRI_NONE, &tsri_data_section, 0, 0, "What it is trained on."),
+    PART(SECTION, tensors, TSRI_NONE, &tsri_tensors_section, 0, 0,
+         "Where the tensors of a training step live."),
+    PART(SECTIONS, parameters, TSRI_NONE, &tsri_pattern_section, 0, TSRI_CONFIG_MAX_PATTERNS,
+         "Where parameters and buffers live. Of the entries that fit a name and say a key the "
+         "last one counts."),
+    PART(SECTION, optimizer, TSRI_NONE, &tsri_optimizer_section, 0, 0,
+         "How parameters are updated. Default: sgd."),
+    PART(NAMED, graph, TSRI_NONE, &tsri_op_section, 1, TSRI_CONFIG_MAX_OPS,
+         "Instead of model, data, tensors, parameters and optimizer: ops, in order."),
+    FIELD(NAME, tsri_experiment, "loss", loss, TSRI_NONE, 0, 0,
+          "The entry of graph whose gradients can be fetched. With it the graph is one of "
+          "training: dropout drops, batch norm uses the batch's statistics."),
+    FIELD(NAMES, tsri_experiment, "fetch", fetch, TSRI_NONE, 0, 0,
+          "What a graph's run gives: names of its entries, and grad(NAME). Default: the last "
+          "entry."),
+    PART(SECTION, train, TSRI_NONE, &tsri_train_section, 0, 0, "For how long."),
+    PART(SECTION, cluster, TSRI_NONE, &cluster_section, 0, 0,
+         "The links that planning assumes. Default: the machine's own."),
+    FIELD(BYTES, tsri_experiment, "memory_limit", memory_limit, TSRI_NONE, 0, 0,
+          "Bytes that a rank may use."),
+};
+const tsri_section tsri_experiment_section = {
+    .name = "experiment", .size = sizeof(tsri_experiment), FIELDS(experiment_fields)};

@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From scalars and lists to values. */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "src/config/schema.h"
+
+const char tsri_field_needed[] = "(needed)";
+
+/* --- what a scalar looks like ------------------------------------------------------------------
+ */
+static bool is_null(const char *text)
+{
+    return !text[0] || !strcmp(text, "~") || !strcasecmp(text, "null");
+}
+
+static bool parse_bool(const char *text, bool *out_value)
+{
+    *out_value = !strcasecmp(text, "true");
+    return *out_value || !strcasecmp(text, "false");
+}
+
+static bool is_number_like(const char *text)
+{
+    const char *p = text + (*text == '+' || *text == '-');
+    if (*p == '.' && (!strcasecmp(p, ".inf") || !strcasecmp(p, ".nan")))
+        return true;
+    p += *p == '.';
+    if (!isdigit((unsigned char)*p))
+        return false;
+    char *end;
+    strtod(text, &end);
+    return !*end;
+}
+
+bool tsri_value_is_text(const tsri_yaml *node)
+{
+    bool value;
+    return node->kind == TSRI_YAML_SCALAR &&
+           (node->quoted ||
+            !(is_null(node->text) || parse_bool(node->text, &value) || is_number_like(node->text)));
+}
+
+bool tsri_is_name(const char *text)
+{
+    if (!isalpha((unsigned char)*text) && *text != '_')
+        return false;
+    size_t n = 0;
+    for (; text[n]; n++)
+        if (!isalnum((unsigned char)text[n]) && text[n] != '_' && text[n] != '-')
+            return false;
+    return n <= 100;
+}
+
+const char *tsri_did_you_mean(const char *text, int n, const void *names, size_t stride,
+                              char buf[TSRI_YAML_TEXT_MAX])
+{
+    size_t length = strlen(text);
+    int limit = length < 3 ? 1 : length < 9 ? 2 : 3, best = limit + 1;
+    const char *nearest = NULL;
+    for (int i = 0; i < n; i++) {
+        const char *name;
+        memcpy(&name, (const char *)names + (size_t)i * stride, sizeof name);
+        int d = name ? tsri_edit_distance(text, name, limit) : limit + 1;
+        if (d < best) {
+            best = d;
+            nearest = name;
+        }
+    }
+    buf[0] = 0;
+    if (nearest)
+        snprintf(buf, TSRI_YAML_TEXT_MAX, "; did you mean '%.100s'?", nearest);
+    return buf;
+}
+
+/* --- what is legal -----------------------------------------------------------------------------
+ */
+static size_t put(char *buf, size_t used, const char *text)
+{
+    int n = used < TSRI_LEGAL_MAX ? snprintf(buf + used, TSRI_LEGAL_MAX - used, "%s", text) : 0;
+    return used + (size_t)(n > 0 ? n : 0);
+}
+
+static void put_words(char *buf, const char *const *words)
+{
+    size_t used = 0;
+    for (int i = 0; words[i]; i++) {
+        used = put(buf, used, !i ? "" : words[i + 1] ? ", " : " or ");
+        used = put(buf, used, words[i]);
+    }
+}
+
+static const char *const dtype_words[] = {"f32", "f16", "bf16", "f64", "i64",
+                                          "i32", "u8",  "bool", NULL};
+
+static void put_number(char *buf, const tsri_field *f, const char *what)
+{
+    if (f->min >= f->max)
+        snprintf(buf, TSRI_LEGAL_MAX, "%s", what);
+    else if (isinf(f->max) || f->max >= 0x1p53)
+        snprintf(buf, TSRI_LEGAL_MAX, "%s of at least %.17g", what, f->min);
+    else
+        snprintf(buf, TSRI_LEGAL_MAX, "%s from %.17g to %.17g", what, f->min, f->max);
+}
+
+char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
+{
+    static const char *const texts[] = {
+        [TSRI_FIELD_BOOL] = "true or false",
+        [TSRI_FIELD_BYTES] = "a number of bytes, as in 1048576 or \"512 MiB\"",
+        [TSRI_FIELD_SBP] = "a signature, as in S(0), B, P, auto, \"(S(0),B)\" or [S(0), B]",
+        [TSRI_FIELD_TEXT] = "a text (numbers in quotes)",
+        [TSRI_FIELD_PATH] = "a file name",
+        [TSRI_FIELD_NAME] = "a name",
+        [TSRI_FIELD_NAMES] = "a name, or a list of names",
+        [TSRI_FIELD_IN] = "a name, or a list of names",
+        [TSRI_FIELD_AXES] = "an axis, or a list of axes",
+        [TSRI_FIELD_RANKS] = "a list of ranks, in up to 4 levels, as in [[0, 1], [2, 3]]",
+        [TSRI_FIELD_SECTIONS] = "a list of mappings",
+        [TSRI_FIELD_NAMED] = "a mapping from names",
+        [TSRI_FIELD_ANY] = "a value",
+        [TSRI_FIELD_FLOATS] = "two numbers, as in [0, 1], or true for these",
+        [TSRI_FIELD_INTS] = "a list of whole numbers",
+    };
+    if (f->legal) {
+        snprintf(buf, TSRI_LEGAL_MAX, "%s", f->legal);
+        return buf;
+    }
+    switch (f->kind) {
+    case TSRI_FIELD_INT:
+        put_number(buf, f, "a whole number");
+        break;
+    case TSRI_FIELD_FLOAT:
+        put_number(buf, f, "a number");
+        break;
+    case TSRI_FIELD_WORD:
+        put_words(buf, f->words);
+        break;
+    case TSRI_FIELD_DTYPE:
+        put_words(buf, dtype_words);
+        break;
+    case TSRI_FIELD_SHAPE:
+        snprintf(buf, TSRI_LEGAL_MAX, "a list of up to %d sizes, each of at least %.0f",
+                 f->max > 0 ? (int)f->max : TSR_MAX_NDIM, f->min);
+        break;
+    case TSRI_FIELD_PAIR:
+        snprintf(buf, TSRI_LEGAL_MAX, "a whole number of at least %.0f, or two: [height, width]",
+                 f->min);
+        break;
+    case TSRI_FIELD_SECTION:
+        snprintf(buf, TSRI_LEGAL_MAX, "a mapping");
+        break;
+    default:
+        snprintf(buf, TSRI_LEGAL_MAX, "%s", texts[f->kind]);
+    }
+    return buf;
+}
+
+static tsr_status illegal(const tsri_field *f, const tsri_yaml *node)
+{
+    char shown[TSRI_YAML_TEXT_MAX], legal[TSRI_LEGAL_MAX], mean[TSRI_YAML_TEXT_MAX] = "";
+    const char *const *words = f->kind == TSRI_FIELD_DTYPE ? dtype_words : f->words;
+    int n = 0;
+    while (words && words[n])
+        n++;
+    if (n && node->kind == TSRI_YAML_SCALAR)
+        tsri_did_you_mean(node->text, n, words, sizeof *words, mean);
+    return tsri_yaml_fail(node, "found %s; legal is %s%s", tsri_yaml_shown(node, shown),
+                          tsri_field_legal(f, legal), mean);
+}
+
+/* --- numbers ------------------------------------------------------------------------------------
+ */
+static bool is_plain(const tsri_yaml *node)
+{
+    return node->kind == TSRI_YAML_SCALAR && !node->quoted;
+}
+
+tsr_status tsri_value_int(const tsri_yaml *node, int64_t *out_value)
+{
+    char shown[TSRI_YAML_TEXT_MAX];
+    const char *p = is_plain(node) ? node->text + (*node->text == '-' || *node->text == '+') : "";
+    size_t n = strspn(p, "0123456789");
+    if (!n || p[n])
+        return tsri_yaml_fail(node, "found %s; legal is a whole number",
+                              tsri_yaml_shown(node, shown));
+    errno = 0;
+    long long v = strtoll(node->text, NULL, 10);
+    if (errno == ERANGE)
+        return tsri_yaml_fail(node, "%s is out of the range of 64 bits",
+                              tsri_yaml_shown(node, shown));
+    *out_value = v;
+    return TSR_OK;
+}
+
+tsr_status tsri_value_float(const tsri_yaml *node, double *out_value)
+{
+    char shown[TSRI_YAML_TEXT_MAX];
+    tsri_yaml_shown(node, shown);
+    if (!is_plain(node) || !is_number_like(node->text) || strpbrk(node->text, "xXpP"))
+        return tsri_yaml_fail(node, "found %s; legal is a number", shown);
+    const char *dot = strpbrk(node->text, "iInN");
+    if (dot)
+        return tsri_yaml_fail(node, "%s is not finite", shown);
+    double v = strtod(node->text, NULL);
+    if (!isfinite(v))
+        return tsri_yaml_fail(node, "%s is out of range; the largest is 1.8e308", shown);
+    *out_value = v;
+    return TSR_OK;
+}
+
+static tsr_status read_number(const tsri_field *f, const tsri_yaml *node, void *at)
+{
+    double v;
+    if (f->kind == TSRI_FIELD_INT) {
+        int64_t i;
+        if (!is_plain(node) || !is_number_like(node->text))
+            return illegal(f, node);
+        TSRI_TRY(tsri_value_int(node, &i));
+        v = (double)i;
+        memcpy(at, &i, sizeof i);
+    } else {
+        if (!is_plain(node) || !is_number_like(node->text))
+            return illegal(f, node);
+        TSRI_TRY(tsri_value_float(node, &v));
+        memcpy(at, &v, sizeof v);
+    }
+    return f->min < f->max && !(v >= f->min && v <= f->max) ? illegal(f, node) : TSR_OK;
+}
+
+static tsr_status read_bytes(const tsri_field *f, const tsri_yaml *node, int64_t *at)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},         {"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20},
+                 {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3},     {"kB", 1e3},
+                 {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+    if (node->kind != TSRI_YAML_SCALAR || !isdigit((unsigned char)node->text[0]) ||
+        strpbrk(node->text, "xXpP"))
+        return illegal(f, node);
+    char *end;
+    double v = strtod(node->text, &end);
+    while (*end == ' ')
+        end++;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcmp(end, units[i].name))
+            continue;
+        v *= units[i].bytes;
+        if (!(v >= 1 && v < 0x1p62))
+            return tsri_yaml_fail(node, "found %.60s; legal is at least one byte, below 2^62",
+                                  node->text);
+        *at = (int64_t)v;
+        return TSR_OK;
+    }
+    return illegal(f, node);
+}
+
+/* --- words --------------------------------------------------------------------------------------
+ */
+static tsr_status read_word(const tsri_field *f, const tsri_yaml *node, int *at)
+{
+    for (int i = 0; node->kind == TSRI_YAML_SCALAR && f->words[i]; i++)
+        if (!strcmp(node->text, f->words[i])) {
+            *at = i;
+            return TSR_OK;
+        }
+    return illegal(f, node);
+}
+
+static tsr_status read_dtype(const tsri_field *f, const tsri_yaml *node, tsr_dtype *at)
+{
+    tsr_dtype d = node->kind == TSRI_YAML_SCALAR ? tsr_dtype_parse(node->text) : TSR_DTYPE_NONE;
+    *at = d;
+    return d == TSR_DTYPE_NONE ? illegal(f, node) : TSR_OK;
+}
+
+tsr_status tsri_value_sbp(const tsri_yaml *node, tsr_sbp *out_sbp)
+{
+    static const tsri_field as_field = {.kind = TSRI_FIELD_SBP};
+    char text[512] = "(";
+    size_t used = 1;
+    const char *whole = text;
+    if (node->kind == TSRI_YAML_SCALAR) {
+        whole = node->text;
+    } else if (node->kind == TSRI_YAML_LIST) {
+        for (const tsri_yaml *c = node->first; c; c = c->next) {
+            if (c->kind != TSRI_YAML_SCALAR || strlen(c->text) > 60)
+                return illegal(&as_field, c);
+            if (c->index == TSR_MAX_HIERARCHY)
+                return tsri_yaml_fail(c,
+                                      "a signature has at most %d entries, one for each "
+                                      "dimension of its placement",
+                                      TSR_MAX_HIERARCHY);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", c->index ? "," : "",
+                                     c->text);
+        }
+        snprintf(text + used, sizeof text - used, ")");
+    } else {
+        return illegal(&as_field, node);
+    }
+    tsr_status status = tsr_sbp_parse(whole, out_sbp);
+    return status == TSR_OK ? status : tsri_yaml_fail(node, "%s", tsr_last_error());
+}
+
+/* --- names and texts ----------------------------------------------------------------------------
+ */
+const char *tsri_value_path(const tsri_reader *r, const tsri_yaml *node)
+{
+    if (node->text[0] == '/')
+        return node->text;
+    const char *folder = node->file == r->main ? r->folder : r->working;
+    return tsri_pool_printf(r->pool, "%s/%s", strcmp(folder, "/") ? folder : "", node->text);
+}
+
+static tsr_status read_text(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,
+                            const char **at)
+{
+    if (!tsri_value_is_text(node) || !node->text[0])
+        return illegal(f, node);
+    *at = f->kind == TSRI_FIELD_PATH ? tsri_value_path(r, node) : node->text;
+    return *at ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+static tsr_status read_ref(const tsri_field *f, const tsri_yaml *node, tsri_ref *at)
+{
+    if (node->kind != TSRI_YAML_SCALAR || !node->text[0])
+        return illegal(f, node);
+    *at = (tsri_ref){node->text, node};
+    return TSR_OK;
+}
+
+static tsr_status read_refs(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,
+                            tsri_refs *at)
+{
+    bool is_list = node->kind == TSRI_YAML_LIST;
+    if (!is_list && (node->kind != TSRI_YAML_SCALAR || !node->text[0]))
+        return illegal(f, node);
+    at->n = is_list ? node->n : 1;
+    at->refs = tsri_pool_alloc(r->pool, (size_t)at->n * sizeof *at->refs);
+    if (!at->refs)
+        return TSR_ERR_NO_MEMORY;
+    if (!is_list)
+        return read_ref(f, node, at->refs);
+    int i = 0;
+    for (const tsri_yaml *c = node->first; c; c = c->next)
+        TSRI_TRY(read_ref(f, c, &at->refs[i++]));
+    return TSR_OK;
+}
+
+/* --- lists of numbers ---------------------------------------------------------------------------
+ */
+static tsr_status read_shape(const tsri_field *f, const tsri_yaml *node, tsr_dims *at)
+{
+    int most = f->max > 0 ? (int)f->max : TSR_MAX_NDIM;
+    if (node->kind != TSRI_YAML_LIST || node->n > most)
+        return illegal(f, node);
+    *at = (tsr_dims){.ndim = node->n};
+    for (const tsri_yaml *c = node->first; c; c = c->next) {
+        int64_t v;
+        TSRI_TRY(tsri_value_int(c, &v));
+        if (v < (int64_t)f->min || v > INT64_C(1) << 48)
+            return tsri_yaml_fail(c, "found %lld; legal are sizes from %d to 2^48", (long long)v,
+                                  (int)f->min);
+        at->d[c->index] = v;
+    }
+    double count = 1;
+    for (int i = 0; i < at->ndim; i++)
+        count *= (double)at->d[i];
+    return count <= 0x1p56 ? TSR_OK : tsri_yaml_fail(node, "a shape of more than 2^56 elements");
+}
+
+static tsr_status read_axis(const tsri_yaml *node, int *at)
+{
+    int64_t v;
+    TSRI_TRY(tsri_value_int(node, &v));
+    if (v < -TSR_MAX_NDIM || v >= TSR_MAX_NDIM)
+        return tsri_yaml_fail(node,
+                              "found %lld; legal are axes from %d to %d (negative: from the "
+                              "end)",
+                              (long long)v, -TSR_MAX_NDIM, TSR_MAX_NDIM - 1);
+    *at = (int)v;
+    return TSR_OK;
+}
+
+static tsr_status read_axes(const tsri_field *f, const tsri_yaml *node, tsr_axes *at)
+{
+    *at = (tsr_axes){0};
+    if (node->kind == TSRI_YAML_SCALAR) {
+        at->n = 1;
+        return read_axis(node, &at->axis[0]);
+    }
+    if (node->kind != TSRI_YAML_LIST || node->n > TSR_MAX_NDIM)
+        return illegal(f, node);
+    at->n = node->n;
+    for (const tsri_yaml *c = node->first; c; c = c->next)
+        TSRI_TRY(read_axis(c, &at->axis[c->index]));
+    return TSR_OK;
+}
+
+static tsr_status read_pair(const tsri_field *f, const tsri_yaml *node, int64_t at[2])
+{
+    const tsri_yaml *two[2] = {node, node};
+    if (node->kind == TSRI_YAML_LIST && node->n == 2) {
+        two[0] = node->first;
+        two[1] = node->last;
+    } else if (node->kind != TSRI_YAML_SCALAR) {
+        return illegal(f, node);
+    }
+    for (int i = 0; i < 2; i++) {
+        TSRI_TRY(tsri_value_int(two[i], &at[i]));
+        if (at[i] < (int64_t)f->min || at[i] > INT32_MAX)
+            return illegal(f, two[i]);
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_ints(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,
+                            tsri_ints *at)
+{
+    if (node->kind != TSRI_YAML_LIST)
+        return illegal(f, node);
+    at->n = node->n;
+    at->v = tsri_pool_alloc(r->pool, (size_t)node->n * sizeof *at->v);
+    if (!at->v)
+        return TSR_ERR_NO_MEMORY;
+    for (const tsri_yaml *c = node->first; c; c = c->next)
+        TSRI_TRY(tsri_value_int(c, &at->v[c->index]));
+    return TSR_OK;
+}
+
+static tsr_status read_floats(const tsri_field *f, const tsri_yaml *node, double at[2])
+{
+    bool yes;
+    at[0] = f->min;
+    at[1] = f->max;
+    if (is_plain(node) && parse_bool(node->text, &yes) && yes)
+        return TSR_OK;
+    if (node->kind != TSRI_YAML_LIST || node->n != 2)
+        return illegal(f, node);
+    TSRI_TRY(tsri_value_float(node->first, &at[0]));
+    return tsri_value_float(node->last, &at[1]);
+}
+
+/* --- ranks --------------------------------------------------------------------------------------
+ */
+typedef struct rank_reader {
+    const tsri_field *field;
+    tsri_ranks *out;
+    int capacity;
+    uint8_t seen[(TSRI_MAX_RANK + 1) / 8];
+} rank_reader;
+
+static tsr_status read_rank(rank_reader *r, const tsri_yaml *node)
+{
+    int64_t v;
+    if (node->kind != TSRI_YAML_SCALAR)
+        return tsri_yaml_fail(node, "a list stands where a rank is expected: the lists are nested "
+                                    "unevenly");
+    TSRI_TRY(tsri_value_int(node, &v));
+    if (v < 0 || v > TSRI_MAX_RANK)
+        return tsri_yaml_fail(node, "found %lld; legal are ranks from 0 to %d", (long long)v,
+                              TSRI_MAX_RANK);
+    if (r->seen[v / 8] >> (v % 8) & 1)
+        return tsri_yaml_fail(node, "rank %d is there twice; a rank holds one shard", (int)v);
+    r->seen[v / 8] |= (uint8_t)(1 << (v % 8));
+    r->out->ranks[r->out->n++] = (int)v;
+    return TSR_OK;
+}
+
+static tsr_status read_rank_list(rank_reader *r, const tsri_yaml *node, int depth)
+{
+    if (depth == r->out->ndim)
+        return read_rank(r, node);
+    if (node->kind != TSRI_YAML_LIST)
+        return tsri_yaml_fail(node, "a rank stands where a list is expected: the lists are nested "
+                                    "unevenly");
+    if (node->n != r->out->dim[depth])
+        return tsri_yaml_fail(node,
+                              "this list has %d entries, the first one %d; a hierarchy is a "
+                              "full grid",
+                              node->n, r->out->dim[depth]);
+    for (const tsri_yaml *c = node->first; c; c = c->next)
+        TSRI_TRY(read_rank_list(r, c, depth + 1));
+    return TSR_OK;
+}
+
+static tsr_status read_ranks(const tsri_reader *reader, const tsri_field *f, const tsri_yaml *node,
+                             tsri_ranks *at)
+{
+    int64_t n = 1;
+    for (const tsri_yaml *c = node; c && c->kind == TSRI_YAML_LIST; c = c->first) {
+        if (at->ndim == TSR_MAX_HIERARCHY || !c->n)
+            return tsri_yaml_fail(c,
+                                  c->n ? "more than %d levels of lists"
+                                       : "an empty list; at "
+                                         "least one rank is needed in each of up to %d levels",
+                                  TSR_MAX_HIERARCHY);
+        at->dim[at->ndim++] = c->n;
+        n = n * c->n <= TSRI_MAX_RANK + 1 ? n * c->n : TSRI_MAX_RANK + 2;
+    }
+    if (!at->ndim)
+        return illegal(f, node);
+    if (n > TSRI_MAX_RANK + 1)
+        return tsri_yaml_fail(node, "more than %d ranks", TSRI_MAX_RANK + 1);
+    at->ranks = tsri_pool_alloc(reader->pool, (size_t)n * sizeof *at->ranks);
+    if (!at->ranks)
+        return TSR_ERR_NO_MEMORY;
+    rank_reader r = {.field = f, .out = at};
+    return read_rank_list(&r, node, 0);
+}
+
+tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,
+                           void *at)
+{
+    switch (f->kind) {
+    case TSRI_FIELD_BOOL:
+        return is_plain(node) && parse_bool(node->text, at) ? TSR_OK : illegal(f, node);
+    case TSRI_FIELD_INT:
+    case TSRI_FIELD_FLOAT:
+        return read_number(f, node, at);
+    case TSRI_FIELD_BYTES:
+        return read_bytes(f, node, at);
+    case TSRI_FIELD_WORD:
+        return read_word(f, node, at);
+    case TSRI_FIELD_DTYPE:
+        return read_dtype(f, node, at);
+    case TSRI_FIELD_SBP:
+        return tsri_value_sbp(node, at);
+    case TSRI_FIELD_TEXT:
+    case TSRI_FIELD_PATH:
+        return read_text(r, f, node, at);
+    case TSRI_FIELD_NAME:
+        return read_ref(f, node, at);
+    case TSRI_FIELD_NAMES:
+    case TSRI_FIELD_IN:
+        return read_refs(r, f, node, at);
+    case TSRI_FIELD_SHAPE:
+        return read_shape(f, node, at);
+    case TSRI_FIELD_AXES:
+        return read_axes(f, node, at);
+    case TSRI_FIELD_PAIR:
+        return read_pair(f, node, at);
+    case TSRI_FIELD_INTS:
+        return read_ints(r, f, node, at);
+    case TSRI_FIELD_FLOATS:
+        return read_floats(f, node, at);
+    case TSRI_FIELD_RANKS:
+        return read_ranks(r, f, node, at);
+    default:
+        *(const tsri_yaml **)at = node;
+        return TSR_OK;
+    }
+}
