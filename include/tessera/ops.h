@@ -217,6 +217,24 @@ TSR_OP(broadcast_to, tsr_tensor *x, tsr_dims dims);
 #define tsr_permute(x, order) tsr_permute_at((x), (order), TSR_HERE)
 #define tsr_broadcast_to(x, dims) tsr_broadcast_to_at((x), (dims), TSR_HERE)
 
+/* --- indexing ------------------------------------------------------------------------------------
+ */
+/* Ids are i64, of any shape; one outside 0 <= id < n is an error of the run, whatever is split. */
+typedef struct tsr_embedding_opts {
+    size_t size;
+    bool has_padding_idx;
+    int64_t padding_idx; /* a row that gets no gradient; negative: from the end */
+} tsr_embedding_opts;
+#define TSR_EMBEDDING_OPTS(...) \
+    (&(const tsr_embedding_opts){.size = sizeof(tsr_embedding_opts), __VA_ARGS__})
+/* table (v,d), ids (...) -> (...,d): rows of the table. Its gradient is dense, (v,d), and summed in
+ * one order. Either axis of the table may be split. opts may be NULL. */
+TSR_OP(embedding, tsr_tensor *table, tsr_tensor *ids, const tsr_embedding_opts *opts);
+/* NumPy's take: x's axis is replaced by ids' axes. (a,n,b), axis 1, (i,j) -> (a,i,j,b). */
+TSR_OP(gather, tsr_tensor *x, int axis, tsr_tensor *ids);
+#define tsr_embedding(table, ids, opts) tsr_embedding_at((table), (ids), (opts), TSR_HERE)
+#define tsr_gather(x, axis, ids) tsr_gather_at((x), (axis), (ids), TSR_HERE)
+
 #ifdef __cplusplus
 }
 #endif

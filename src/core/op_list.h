@@ -73,6 +73,10 @@
     X(RESHAPE, reshape) /* (x) -> y: row-major order kept */                                       \
     X(PERMUTE, permute) /* (x) -> y: y.shape[i] = x.shape[perm[i]] */                              \
     X(COPY, copy)       /* (x) -> x: lowering's layout change; any strides */                      \
+    /* Indexing. Ids are i64; one outside the global axis is an error of the run. */               \
+    X(GATHER, gather)       /* (x, ids) -> y: x with its axis attrs.gather.axis replaced by ids'   \
+                               axes; 0 for ids of other shards */                                  \
+    X(GATHER_DX, gather_dx) /* (ids, dy) -> dx: dy's slices summed by id, in their order */        \
     /* Optimizers, in place: results alias the operands of the same name. hyper f64: see           \
      * src/optim. Multi-tensor forms are lowering's. */                                            \
     X(SGD, sgd)       /* (p, g, hyper[8]) -> p; (p, v, g, hyper) -> p, v */                        \
@@ -193,6 +197,10 @@ typedef struct tsri_attrs {
         struct {
             int32_t perm[TSR_MAX_NDIM];
         } permute;
+        struct {
+            int32_t axis, has_pad;
+            int64_t pad; /* an id whose slice gets no gradient */
+        } gather;
         struct {
             double momentum, dampening, weight_decay;
             int32_t nesterov, pad_;

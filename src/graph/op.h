@@ -80,5 +80,6 @@ extern const tsri_op_def tsri_def_bn_stats, tsri_def_bn_apply, tsri_def_bn_bwd_s
 extern const tsri_op_def tsri_def_softmax, tsri_def_softmax_dx, tsri_def_ce, tsri_def_ce_dx;
 extern const tsri_op_def tsri_def_dropout, tsri_def_random, tsri_def_fill;
 extern const tsri_op_def tsri_def_reshape, tsri_def_permute;
+extern const tsri_op_def tsri_def_gather, tsri_def_gather_dx;
 
 #endif

@@ -41,6 +41,16 @@ static void grad(sc_graph *s, tsr_tensor *y, tsr_tensor *x)
     grads(s, y, 1, &x);
 }
 
+tsr_tensor *sc_make(sc_graph *s, tsr_dtype dtype, tsr_dims dims, sc_fill fill)
+{
+    return make(s, dtype, dims, fill);
+}
+
+void sc_grads(sc_graph *s, tsr_tensor *y, int n, tsr_tensor *const *x)
+{
+    grads(s, y, n, x);
+}
+
 /* --- element-wise ----------------------------------------------------------------------------- */
 
 static void unary_of(sc_graph *s, tsr_dims dims)
@@ -502,6 +512,7 @@ const sc_case sc_cases[] = {
     {"permute", true, permute},
     {"broadcast_to", true, broadcast_to},
     {"copies", true, copies},
+    {"gather", true, sc_gather},
     {"optimizers", true, optimizers},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

@@ -29,6 +29,14 @@ typedef struct sc_case {
     void (*declare)(sc_graph *s);
 } sc_case;
 
+/* A new input. */
+tsr_tensor *sc_make(sc_graph *s, tsr_dtype dtype, tsr_dims dims, sc_fill fill);
+/* Declares the gradients of y, weighted by numbers that differ from place to place. */
+void sc_grads(sc_graph *s, tsr_tensor *y, int n, tsr_tensor *const *x);
+
+/* Programs in files of their own. */
+void sc_gather(sc_graph *s);
+
 extern const sc_case sc_cases[];
 extern const int sc_cases_count;
 

@@ -14,7 +14,7 @@
 
 enum { MAX_OPS = 4096 };
 
-static sc_graph graphs[64];
+static sc_graph graphs[128];
 sg_entry *sg_entries;
 int sg_nentries;
 static tsri_pool memory; /* of the entries and all values */

@@ -163,6 +163,30 @@ static bool norm_fits(const tsri_kernel_desc *d)
     }
 }
 
+/* y has ids' axes in place of x's axis. */
+static bool gathers(const tsri_arg *x, const tsri_arg *ids, const tsri_arg *y, int axis)
+{
+    bool ok = y->ndim == x->ndim - 1 + ids->ndim;
+    for (int i = 0; i < y->ndim && ok; i++)
+        ok = y->shape[i] == (i < axis               ? x->shape[i]
+                             : i < axis + ids->ndim ? ids->shape[i - axis]
+                                                    : x->shape[i - ids->ndim + 1]);
+    return ok;
+}
+
+static bool index_fits(const tsri_kernel_desc *d)
+{
+    const tsri_arg *in = d->in, *out = d->out;
+    switch (d->op) {
+    case TSRI_OP_GATHER:
+        return gathers(&in[0], &in[1], &out[0], d->attrs->gather.axis);
+    case TSRI_OP_GATHER_DX:
+        return gathers(&out[0], &in[0], &in[1], d->attrs->gather.axis);
+    default:
+        return norm_fits(d);
+    }
+}
+
 static bool data_fits(const tsri_kernel_desc *d)
 {
     const tsri_arg *in = d->in, *out = d->out;
@@ -199,7 +223,7 @@ static bool data_fits(const tsri_kernel_desc *d)
             ok &= out[0].shape[i] == in[0].shape[d->attrs->permute.perm[i]];
         return ok;
     default:
-        return norm_fits(d);
+        return index_fits(d);
     }
 }
 

@@ -104,6 +104,15 @@
      .in = {F(70, 3), F(70, 3), FILLED(KC_POSITIVE, 70, 3), F(70, 3), OF(TSR_F64, how, 8)},        \
      .out = {F(70, 3), F(70, 3), F(70, 3)}, .in_place = 1}
 
+/* A gather and its gradient; ids are 0..3. */
+#define GATHER(text, axis_, has_pad_, pad_, X, IDS, Y)                                             \
+    {.name = "gather " text, .op = TSRI_OP_GATHER, .attrs.gather = {axis_, has_pad_, pad_},        \
+     .nin = 2, .nout = 1, .in = {{.dims = X}, {.dims = IDS, .dtype = TSR_I64, .fill = KC_FEW}},    \
+     .out = {{.dims = Y}}},                                                                        \
+    {.name = "gather_dx " text, .op = TSRI_OP_GATHER_DX, .attrs.gather = {axis_, has_pad_, pad_},  \
+     .nin = 2, .nout = 1, .in = {{.dims = IDS, .dtype = TSR_I64, .fill = KC_FEW}, {.dims = Y}},    \
+     .out = {{.dims = X}}}
+
 const kernel_case kernel_cases[] = {
     UNARY("abs", TSRI_UNARY_ABS, KC_UNIFORM, 0),
     UNARY("exp", TSRI_UNARY_EXP, KC_UNIFORM, 0),
@@ -253,6 +262,16 @@ const kernel_case kernel_cases[] = {
      .out = {F(3, 4, 2, 5)}},
     {.name = "assign", .op = TSRI_OP_ASSIGN, .nin = 1, .nout = 1, .in = {OF(TSR_U8, KC_FEW, 13)},
      .out = {OF(TSR_U8, 0, 13)}},
+
+    GATHER("rows", 0, 0, 0, D(5, 7), D(9), D(9, 7)),
+    GATHER("rows wide", 0, 0, 0, D(6, 300), D(40, 3), D(40, 3, 300)),
+    GATHER("middle", 1, 0, 0, D(3, 4, 5), D(2, 3), D(3, 2, 3, 5)),
+    GATHER("last", 2, 0, 0, D(3, 2, 6), D(7), D(3, 2, 7)),
+    GATHER("4-D", 1, 0, 0, D(3, 5, 4, 7), D(6), D(3, 6, 4, 7)),
+    {.name = "gather whole numbers", .op = TSRI_OP_GATHER, .nin = 2, .nout = 1,
+     .in = {OF(TSR_I64, KC_FEW, 5, 3), OF(TSR_I64, KC_FEW, 4)}, .out = {OF(TSR_I64, 0, 4, 3)}},
+    {.name = "gather_dx padding", .op = TSRI_OP_GATHER_DX, .attrs.gather = {0, 1, 2}, .nin = 2,
+     .nout = 1, .in = {OF(TSR_I64, KC_FEW, 20), F(20, 7)}, .out = {F(5, 7)}},
 
     {.name = "sgd plain", .op = TSRI_OP_SGD, .attrs.sgd = {0, 0, 0.01, 0, 0}, .nin = 3, .nout = 1,
      .in = {F(70, 3), F(70, 3), OF(TSR_F64, KC_HYPER, 8)}, .out = {F(70, 3)}, .in_place = 1},

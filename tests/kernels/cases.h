@@ -61,5 +61,7 @@ tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtyp
 
 /* The result by the op's formula, written down plainly in f64. False: no formula here. */
 bool kc_oracle(const kernel_case *c, double *const *in, double *const *out);
+/* Those of the indexing ops. */
+bool kc_oracle_index(const kernel_case *c, double *const *in, double *const *out);
 
 #endif

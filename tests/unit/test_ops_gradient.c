@@ -322,6 +322,15 @@ static void test_movement(void **state)
     CHECK(-2, 2, tsr_dropout(x64(D(5, 7)), 0.4));
 }
 
+static void test_index(void **state)
+{
+    (void)state;
+    tsr_dims ids = D(4), two = D(2, 2);
+    CHECK(-2, 2, tsr_embedding(x64(D(5, 3)), input(TSR_I64, ids), NULL));
+    CHECK(-2, 2, tsr_gather(x64(D(2, 3, 2)), 1, input(TSR_I64, two)));
+    CHECK(-2, 2, tsr_gather(x64(D(2, 4)), -1, input(TSR_I64, ids)));
+}
+
 /* --- values of what is composed -------------------------------------------------------------- */
 
 /* The mean divides by the labels that count: with labels 0,1,2,0 and 1 ignored, by 3. */
@@ -375,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_products), cmocka_unit_test(test_pool),
         cmocka_unit_test(test_norm),     cmocka_unit_test(test_losses),
         cmocka_unit_test(test_movement), cmocka_unit_test(test_ignore_index_value),
+        cmocka_unit_test(test_index),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

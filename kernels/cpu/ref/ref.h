@@ -78,6 +78,13 @@ static inline bool tsri_ref_is_float(tsr_dtype d)
 double tsri_ref_load(tsr_dtype dtype, const void *p, int64_t i);
 void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v);
 
+/* Moves n elements of `size` bytes; sy, sx in elements. */
+void tsri_ref_move(size_t size, char *to, int64_t sy, const char *from, int64_t sx, int64_t n);
+
+/* Fails unless id i (row-major) of the operand `ids` is in 0 <= id < size. */
+tsr_status tsri_ref_check_id(const tsri_kernel_desc *d, const tsri_arg *ids, int64_t i, int64_t id,
+                             int64_t size);
+
 /* One index of a matrix product: its axes, outermost first. An axis moves the element by `stride`
  * and, in a matrix with a window, the window's position by h and w a step. */
 typedef struct tsri_ref_index {
@@ -127,6 +134,7 @@ tsri_kernel_create_fn tsri_ref_unary, tsri_ref_unary_grad, tsri_ref_scale, tsri_
     tsri_ref_bn_running, tsri_ref_bn_fold, tsri_ref_scale_shift, tsri_ref_softmax,
     tsri_ref_softmax_dx, tsri_ref_ce, tsri_ref_ce_dx, tsri_ref_dropout, tsri_ref_random,
     tsri_ref_fill, tsri_ref_reshape, tsri_ref_permute, tsri_ref_copy, tsri_ref_sgd, tsri_ref_adam;
+tsri_kernel_create_fn tsri_ref_gather, tsri_ref_gather_dx;
 
 extern const tsri_kernels tsri_kernels_cpu_ref;
 

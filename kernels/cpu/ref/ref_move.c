@@ -18,7 +18,7 @@ typedef struct job {
             y[i * sy] = x[i * sx];                  \
     } while (0)
 
-static void move(size_t size, char *to, int64_t sy, const char *from, int64_t sx, int64_t n)
+void tsri_ref_move(size_t size, char *to, int64_t sy, const char *from, int64_t sx, int64_t n)
 {
     if (sx == 1 && sy == 1) {
         memmove(to, from, (size_t)n * size);
@@ -42,8 +42,8 @@ static void move(size_t size, char *to, int64_t sy, const char *from, int64_t sx
 static void move_row(void *arg, const tsri_ref_row *r)
 {
     const job *j = arg;
-    move(j->size, j->y + r->off[0] * (int64_t)j->size, r->step[0],
-         j->x + r->off[1] * (int64_t)j->size, r->step[1], r->n);
+    tsri_ref_move(j->size, j->y + r->off[0] * (int64_t)j->size, r->step[0],
+                  j->x + r->off[1] * (int64_t)j->size, r->step[1], r->n);
 }
 
 static tsr_status copy_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
@@ -112,8 +112,8 @@ static tsr_status reshape_run(const tsri_kernel *k, void *const *in, void *const
     cursor x = {.arg = &d->in[0]}, y = {.arg = &d->out[0]};
     for (int64_t left = tsri_ref_count(y.arg); left > 0;) {
         int64_t n = run_left(&x) < run_left(&y) ? run_left(&x) : run_left(&y);
-        move(size, (char *)out[0] + y.off * (int64_t)size, run_step(&y),
-             (const char *)in[0] + x.off * (int64_t)size, run_step(&x), n);
+        tsri_ref_move(size, (char *)out[0] + y.off * (int64_t)size, run_step(&y),
+                      (const char *)in[0] + x.off * (int64_t)size, run_step(&x), n);
         advance(&x, n);
         advance(&y, n);
         left -= n;

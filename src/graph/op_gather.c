@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Indexing along an axis. As a product with the matrix of zeros and ones that the ids stand for, it
+ * is linear in x and sums over the axis: with the axis split each part adds what it holds.
+ */
+#include <string.h>
+
+#include "src/graph/op.h"
+
+static bool want_ids(const tsri_ctx *c, const tsr_tensor *ids)
+{
+    if (ids->dtype == TSR_I64)
+        return true;
+    tsri_op_fail(c, TSR_ERR_DTYPE, "ids are %s; i64 is needed: use tsr_cast(ids, TSR_I64)",
+                 tsr_dtype_name(ids->dtype));
+    return false;
+}
+
+static tsr_tensor *add_gather(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *ids,
+                              const tsri_attrs *attrs)
+{
+    int axis = attrs->gather.axis, ndim = x->shape.ndim - 1 + ids->shape.ndim;
+    if (!want_ids(c, ids))
+        return &c->g->failed;
+    if (ndim > TSR_MAX_NDIM)
+        return tsri_op_fail(
+            c, TSR_ERR_SHAPE,
+            "ids %s in place of axis %d of %s make %d axes; at most %d are possible",
+            tsri_op_dims(c, ids), axis, tsri_op_dims(c, x), ndim, TSR_MAX_NDIM);
+    tsr_dims shape = {0};
+    for (int i = 0; i < axis; i++)
+        shape.d[shape.ndim++] = x->shape.d[i];
+    for (int i = 0; i < ids->shape.ndim; i++)
+        shape.d[shape.ndim++] = ids->shape.d[i];
+    for (int i = axis + 1; i < x->shape.ndim; i++)
+        shape.d[shape.ndim++] = x->shape.d[i];
+    tsr_tensor *in[2] = {x, ids};
+    return tsri_graph_add1(c->g, TSRI_OP_GATHER, attrs, 2, in, shape, x->dtype, c->loc);
+}
+
+tsr_tensor *tsr_gather_at(tsr_tensor *x, int axis, tsr_tensor *ids, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *in[2] = {x, ids}, *failed;
+    tsri_ctx c = {tsri_check_operands("gather", 2, in, 0, loc, &failed), loc, "gather"};
+    if (!c.g)
+        return failed;
+    if (!tsri_want_axis(&c, x, &axis))
+        return &c.g->failed;
+    tsri_attrs attrs = {0};
+    attrs.gather.axis = axis;
+    return add_gather(&c, x, ids, &attrs);
+}
+
+tsr_tensor *tsr_embedding_at(tsr_tensor *table, tsr_tensor *ids, const tsr_embedding_opts *opts,
+                             const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *in[2] = {table, ids}, *failed;
+    tsri_ctx c = {tsri_check_operands("embedding", 2, in, 0, loc, &failed), loc, "embedding"};
+    if (!c.g)
+        return failed;
+    tsr_embedding_opts o;
+    tsri_read_options(&o, sizeof o, opts);
+    if (table->shape.ndim != 2)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "the table is %s; it must be (v,d)",
+                            tsri_op_dims(&c, table));
+    int64_t v = table->shape.d[0], pad = o.padding_idx < 0 ? o.padding_idx + v : o.padding_idx;
+    if (o.has_padding_idx && (pad < 0 || pad >= v))
+        return tsri_op_fail(
+            &c, TSR_ERR_INVALID, "padding_idx is %lld; legal for %s are %lld to %lld",
+            (long long)o.padding_idx, tsri_op_dims(&c, table), (long long)-v, (long long)v - 1);
+    tsri_attrs attrs = {0};
+    attrs.gather.has_pad = o.has_padding_idx;
+    attrs.gather.pad = o.has_padding_idx ? pad : 0;
+    return add_gather(&c, table, ids, &attrs);
+}
+
+/* Appends n axes, lettered from `first` on. */
+static char *put_axes(char *p, int first, int n)
+{
+    for (int i = 0; i < n; i++) {
+        *p++ = (char)('a' + first + i);
+        *p++ = ' ';
+    }
+    *p = 0;
+    return p;
+}
+
+/* "a v@ b ", "i j ", "a i j b ": x's axes are lettered from a on, ids' from i on. */
+typedef struct gather_text {
+    char x[TSRI_AXES_TEXT], ids[TSRI_AXES_TEXT], y[TSRI_AXES_TEXT];
+} gather_text;
+
+static void write_axes(gather_text *t, tsr_dims x, int axis, int nids)
+{
+    int behind = x.ndim - axis - 1;
+    char *p = put_axes(t->x, 0, axis);
+    put_axes(stpcpy(p, "v@ "), axis + 1, behind);
+    put_axes(t->ids, TSR_MAX_NDIM, nids);
+    p = put_axes(t->y, 0, axis);
+    p = put_axes(p, TSR_MAX_NDIM, nids);
+    put_axes(p, axis + 1, behind);
+    char *const all[2] = {t->ids, t->y};
+    for (int i = 0; i < 2; i++)
+        if (!all[i][0])
+            strcpy(all[i], "() ");
+}
+
+static tsr_status rule_gather(const tsri_op *op, tsri_rule_text *out)
+{
+    gather_text t;
+    write_axes(&t, op->in[0]->shape, op->attrs.gather.axis, op->in[1]->shape.ndim);
+    return tsri_write_rule(out, "%s, !%s -> %s", t.x, t.ids, t.y);
+}
+
+static void grad_gather(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    tsr_tensor *x = op->in[0], *in[2] = {op->in[1], dout[0]};
+    if (want[0])
+        din[0] = tsri_graph_add1(x->graph, TSRI_OP_GATHER_DX, &op->attrs, 2, in, x->shape, x->dtype,
+                                 op->loc);
+}
+
+static tsr_status rule_gather_dx(const tsri_op *op, tsri_rule_text *out)
+{
+    gather_text t;
+    write_axes(&t, op->out[0]->shape, op->attrs.gather.axis, op->in[0]->shape.ndim);
+    return tsri_write_rule(out, "!%s, %s -> %s", t.ids, t.y, t.x);
+}
+
+static double flops_gather_dx(const tsri_op *op)
+{
+    return (double)tsr_dims_count(op->in[1]->shape);
+}
+
+const tsri_op_def tsri_def_gather = {rule_gather, grad_gather, NULL};
+const tsri_op_def tsri_def_gather_dx = {rule_gather_dx, NULL, flops_gather_dx};

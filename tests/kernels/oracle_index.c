@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Formulas of the indexing ops: elements by their coordinates, one at a time. */
+#include "cases.h"
+
+#include <math.h>
+#include <string.h>
+
+static void coords(const tsr_dims *d, int64_t i, int64_t *at)
+{
+    for (int k = d->ndim - 1; k >= 0; k--) {
+        at[k] = i % d->d[k];
+        i /= d->d[k];
+    }
+}
+
+static int64_t index_of(const tsr_dims *d, const int64_t *at)
+{
+    int64_t i = 0;
+    for (int k = 0; k < d->ndim; k++)
+        i = i * d->d[k] + at[k];
+    return i;
+}
+
+/* The element of x that element i of y is. */
+static int64_t taken(const tsr_dims *x, const tsr_dims *ids, const tsr_dims *y, int axis,
+                     const double *id, int64_t i)
+{
+    int64_t at[TSR_MAX_NDIM], from[TSR_MAX_NDIM];
+    coords(y, i, at);
+    for (int k = 0; k < x->ndim; k++)
+        from[k] = k < axis ? at[k] : k > axis ? at[k - 1 + ids->ndim] : 0;
+    from[axis] = (int64_t)id[index_of(ids, at + axis)];
+    return index_of(x, from);
+}
+
+static void gather(const kernel_case *k, double *const *in, double *y)
+{
+    for (int64_t i = 0; i < kc_count(&k->out[0]); i++)
+        y[i] = in[0][taken(&k->in[0].dims, &k->in[1].dims, &k->out[0].dims, k->attrs.gather.axis,
+                           in[1], i)];
+}
+
+static void gather_dx(const kernel_case *k, double *const *in, double *dx)
+{
+    int axis = k->attrs.gather.axis;
+    memset(dx, 0, (size_t)kc_count(&k->out[0]) * sizeof *dx);
+    for (int64_t i = 0; i < kc_count(&k->in[1]); i++) {
+        int64_t at[TSR_MAX_NDIM];
+        int64_t to = taken(&k->out[0].dims, &k->in[0].dims, &k->in[1].dims, axis, in[0], i);
+        coords(&k->out[0].dims, to, at);
+        if (!k->attrs.gather.has_pad || at[axis] != k->attrs.gather.pad)
+            dx[to] += in[1][i];
+    }
+}
+
+bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out)
+{
+    switch (k->op) {
+    case TSRI_OP_GATHER:
+        return gather(k, in, out[0]), true;
+    case TSRI_OP_GATHER_DX:
+        return gather_dx(k, in, out[0]), true;
+    default:
+        return false;
+    }
+}
