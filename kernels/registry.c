@@ -102,6 +102,8 @@ tsri_layout_taste tsri_kernel_taste(tsri_op_kind op)
     case TSRI_OP_ADD_N:
     case TSRI_OP_CAST:
     case TSRI_OP_DROPOUT:
+    case TSRI_OP_WHERE:
+    case TSRI_OP_MASK:
         return TSRI_LAYOUT_ANY;
     default:
         return TSRI_LAYOUT_ROW;

@@ -59,13 +59,29 @@ TSR_OP(sub, tsr_tensor *x, tsr_tensor *y);
 TSR_OP(mul, tsr_tensor *x, tsr_tensor *y);
 TSR_OP(div, tsr_tensor *x, tsr_tensor *y);
 TSR_OP(pow, tsr_tensor *x, tsr_tensor *y);   /* gradients for x > 0 */
-TSR_OP(equal, tsr_tensor *x, tsr_tensor *y); /* bool; no gradient */
+TSR_OP(equal, tsr_tensor *x, tsr_tensor *y); /* bool; no gradient; any dtype, like those below */
+TSR_OP(not_equal, tsr_tensor *x, tsr_tensor *y);
+TSR_OP(less, tsr_tensor *x, tsr_tensor *y); /* false beside a NaN, like the next three */
+TSR_OP(less_equal, tsr_tensor *x, tsr_tensor *y);
+TSR_OP(greater, tsr_tensor *x, tsr_tensor *y);
+TSR_OP(greater_equal, tsr_tensor *x, tsr_tensor *y);
+TSR_OP(maximum, tsr_tensor *x, tsr_tensor *y); /* NaN beside a NaN; equal ones halve the gradient */
+TSR_OP(minimum, tsr_tensor *x, tsr_tensor *y);
+TSR_OP(where, tsr_tensor *cond, tsr_tensor *x, tsr_tensor *y); /* cond (bool) ? x : y */
 #define tsr_add(x, y) tsr_add_at((x), (y), TSR_HERE)
 #define tsr_sub(x, y) tsr_sub_at((x), (y), TSR_HERE)
 #define tsr_mul(x, y) tsr_mul_at((x), (y), TSR_HERE)
 #define tsr_div(x, y) tsr_div_at((x), (y), TSR_HERE)
 #define tsr_pow(x, y) tsr_pow_at((x), (y), TSR_HERE)
 #define tsr_equal(x, y) tsr_equal_at((x), (y), TSR_HERE)
+#define tsr_not_equal(x, y) tsr_not_equal_at((x), (y), TSR_HERE)
+#define tsr_less(x, y) tsr_less_at((x), (y), TSR_HERE)
+#define tsr_less_equal(x, y) tsr_less_equal_at((x), (y), TSR_HERE)
+#define tsr_greater(x, y) tsr_greater_at((x), (y), TSR_HERE)
+#define tsr_greater_equal(x, y) tsr_greater_equal_at((x), (y), TSR_HERE)
+#define tsr_maximum(x, y) tsr_maximum_at((x), (y), TSR_HERE)
+#define tsr_minimum(x, y) tsr_minimum_at((x), (y), TSR_HERE)
+#define tsr_where(cond, x, y) tsr_where_at((cond), (x), (y), TSR_HERE)
 
 /* --- reductions ------------------------------------------------------------------------------ */
 /* A set of axes; n 0 means all. */

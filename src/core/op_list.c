@@ -37,7 +37,14 @@ bool tsri_unary_saves_output(tsri_unary_fn fn)
 
 const char *tsri_binary_name(tsri_binary_fn fn)
 {
-    static const char *const names[TSRI_BINARY_COUNT_] = {"add", "sub", "mul",
-                                                          "div", "pow", "equal"};
+    static const char *const names[TSRI_BINARY_COUNT_] = {
+        "add",  "sub",        "mul",     "div",           "pow",  "equal",   "not_equal",
+        "less", "less_equal", "greater", "greater_equal", "step", "maximum", "minimum",
+    };
     return (unsigned)fn < TSRI_BINARY_COUNT_ ? names[fn] : "?";
+}
+
+bool tsri_binary_compares(tsri_binary_fn fn)
+{
+    return fn >= TSRI_BINARY_EQUAL && fn <= TSRI_BINARY_STEP;
 }

@@ -73,6 +73,10 @@
     X(RESHAPE, reshape) /* (x) -> y: row-major order kept */                                       \
     X(PERMUTE, permute) /* (x) -> y: y.shape[i] = x.shape[perm[i]] */                              \
     X(COPY, copy)       /* (x) -> x: lowering's layout change; any strides */                      \
+    /* Selection. */                                                                               \
+    X(WHERE, where) /* (cond bool, x, y) -> z, broadcasting from the right */                      \
+    X(MASK, mask)   /* (cond bool, x) -> x where cond is attrs.mask.keep, else 0; cond broadcasts  \
+                       to x */                                                                     \
     /* Indexing. Ids are i64; one outside the global axis is an error of the run. */               \
     X(GATHER, gather)       /* (x, ids) -> y: x with its axis attrs.gather.axis replaced by ids'   \
                                axes; 0 for ids of other shards */                                  \
@@ -119,10 +123,21 @@ typedef enum tsri_binary_fn {
     TSRI_BINARY_MUL,
     TSRI_BINARY_DIV,
     TSRI_BINARY_POW,
-    TSRI_BINARY_EQUAL, /* result has attrs.binary.out dtype (bool, or a float 0/1) */
+    /* Comparisons: the result is bool, or a float 0 or 1. */
+    TSRI_BINARY_EQUAL,
+    TSRI_BINARY_NOT_EQUAL,
+    TSRI_BINARY_LESS,
+    TSRI_BINARY_LESS_EQUAL,
+    TSRI_BINARY_GREATER,
+    TSRI_BINARY_GREATER_EQUAL,
+    TSRI_BINARY_STEP, /* 0 where x < y, 1/2 where x == y, else 1; a float */
+    TSRI_BINARY_MAXIMUM,
+    TSRI_BINARY_MINIMUM,
     TSRI_BINARY_COUNT_
 } tsri_binary_fn;
 const char *tsri_binary_name(tsri_binary_fn fn);
+/* Whether the result has a dtype of its own. */
+bool tsri_binary_compares(tsri_binary_fn fn);
 
 typedef enum tsri_act {
     TSRI_ACT_NONE = 0,
@@ -197,6 +212,9 @@ typedef struct tsri_attrs {
         struct {
             int32_t perm[TSR_MAX_NDIM];
         } permute;
+        struct {
+            int32_t keep, pad_;
+        } mask;
         struct {
             int32_t axis, has_pad;
             int64_t pad; /* an id whose slice gets no gradient */

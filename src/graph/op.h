@@ -51,6 +51,10 @@ void tsri_add_size(tsri_rule_text *out, const char *name, int64_t size);
  * left. */
 const char *tsri_axes_text(char buf[TSRI_AXES_TEXT], int ndim, uint32_t mask, char mark);
 
+/* NumPy's broadcasting: aligned from the right, sizes equal or one of them 1. False: they do not
+ * fit. */
+bool tsri_broadcast_shapes(tsr_dims a, tsr_dims b, tsr_dims *out);
+
 /* --- pieces of gradients --------------------------------------------------------------------- */
 tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc loc);
 tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x, tsr_tensor *y,
@@ -81,5 +85,6 @@ extern const tsri_op_def tsri_def_softmax, tsri_def_softmax_dx, tsri_def_ce, tsr
 extern const tsri_op_def tsri_def_dropout, tsri_def_random, tsri_def_fill;
 extern const tsri_op_def tsri_def_reshape, tsri_def_permute;
 extern const tsri_op_def tsri_def_gather, tsri_def_gather_dx;
+extern const tsri_op_def tsri_def_where, tsri_def_mask;
 
 #endif

@@ -193,8 +193,7 @@ const tsri_op_def tsri_def_cast = {rule_cast, grad_cast, NULL};
 
 /* --- two operands ---------------------------------------------------------------------------- */
 
-/* NumPy's: aligned from the right, sizes equal or one of them 1. */
-static bool broadcast_shapes(tsr_dims a, tsr_dims b, tsr_dims *out)
+bool tsri_broadcast_shapes(tsr_dims a, tsr_dims b, tsr_dims *out)
 {
     tsr_dims r = {.ndim = a.ndim > b.ndim ? a.ndim : b.ndim};
     for (int i = 1; i <= r.ndim; i++) {
@@ -209,7 +208,9 @@ static bool broadcast_shapes(tsr_dims a, tsr_dims b, tsr_dims *out)
 
 static bool want_arithmetic(const tsri_ctx *c, const tsr_tensor *x, tsri_binary_fn fn)
 {
-    if (fn == TSRI_BINARY_EQUAL || tsri_is_float(x->dtype))
+    if (tsri_binary_compares(fn) || tsri_is_float(x->dtype))
+        return true;
+    if ((fn == TSRI_BINARY_MAXIMUM || fn == TSRI_BINARY_MINIMUM) && x->dtype == TSR_U8)
         return true;
     if (fn == TSRI_BINARY_DIV || fn == TSRI_BINARY_POW)
         return tsri_want_float(c, x);
@@ -231,7 +232,7 @@ tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x,
     tsr_dims shape;
     if (!tsri_want_same_dtype(&c, 2, in) || !want_arithmetic(&c, x, fn))
         return &c.g->failed;
-    if (!broadcast_shapes(x->shape, y->shape, &shape))
+    if (!tsri_broadcast_shapes(x->shape, y->shape, &shape))
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
                             "%s and %s; from the right, sizes must be equal or one of them 1",
                             tsri_op_dims(&c, x), tsri_op_dims(&c, y));
@@ -252,6 +253,13 @@ BINARY(mul, MUL, TSR_DTYPE_NONE)
 BINARY(div, DIV, TSR_DTYPE_NONE)
 BINARY(pow, POW, TSR_DTYPE_NONE)
 BINARY(equal, EQUAL, TSR_BOOL)
+BINARY(not_equal, NOT_EQUAL, TSR_BOOL)
+BINARY(less, LESS, TSR_BOOL)
+BINARY(less_equal, LESS_EQUAL, TSR_BOOL)
+BINARY(greater, GREATER, TSR_BOOL)
+BINARY(greater_equal, GREATER_EQUAL, TSR_BOOL)
+BINARY(maximum, MAXIMUM, TSR_DTYPE_NONE)
+BINARY(minimum, MINIMUM, TSR_DTYPE_NONE)
 
 static tsr_status rule_binary(const tsri_op *op, tsri_rule_text *out)
 {
@@ -312,6 +320,20 @@ static void grad_div(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor *
         din[1] = tsri_make_scale(tsr_mul_at(dx, op->out[0], file, line), -1, op->loc);
 }
 
+/* max and min: all to the larger (smaller) one, halves where they are equal; all to both beside a
+ * NaN, as PyTorch has it. */
+static void grad_extremum(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor **din)
+{
+    bool max = op->attrs.binary.fn == TSRI_BINARY_MAXIMUM;
+    for (int i = 0; i < 2; i++) {
+        tsr_tensor *more = op->in[max ? i : 1 - i], *less = op->in[max ? 1 - i : i];
+        if (want[i])
+            din[i] = tsr_mul_at(
+                dz, tsri_make_binary("step", TSRI_BINARY_STEP, more, less, dz->dtype, op->loc),
+                op->loc.file, op->loc.line);
+    }
+}
+
 static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     const char *file = op->loc.file;
@@ -331,6 +353,10 @@ static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
         break;
     case TSRI_BINARY_POW:
         grad_pow(op, dz, want, full);
+        break;
+    case TSRI_BINARY_MAXIMUM:
+    case TSRI_BINARY_MINIMUM:
+        grad_extremum(op, dz, want, full);
         break;
     default:
         return; /* a step: its gradient is 0 wherever it has one */

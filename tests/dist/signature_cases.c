@@ -513,6 +513,8 @@ const sc_case sc_cases[] = {
     {"broadcast_to", true, broadcast_to},
     {"copies", true, copies},
     {"gather", true, sc_gather},
+    {"where", true, sc_where},
+    {"comparisons", true, sc_compare},
     {"optimizers", true, optimizers},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

@@ -178,6 +178,11 @@ static bool index_fits(const tsri_kernel_desc *d)
 {
     const tsri_arg *in = d->in, *out = d->out;
     switch (d->op) {
+    case TSRI_OP_WHERE:
+        return broadcasts(&in[0], &out[0]) && broadcasts(&in[1], &out[0]) &&
+               broadcasts(&in[2], &out[0]);
+    case TSRI_OP_MASK:
+        return broadcasts(&in[0], &out[0]) && same(&in[1], &out[0]);
     case TSRI_OP_GATHER:
         return gathers(&in[0], &in[1], &out[0], d->attrs->gather.axis);
     case TSRI_OP_GATHER_DX:

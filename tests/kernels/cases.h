@@ -13,6 +13,7 @@ typedef enum kc_fill {
     KC_NEGATIVE,    /* -3..-0.1 */
     KC_SPREAD,      /* -4..10: both sides of relu6's kinks */
     KC_FEW,         /* whole numbers 0..3: many equal */
+    KC_BOOL,        /* 0 or 1 */
     KC_LABEL,       /* classes of operand 0 */
     KC_STEP,        /* 3 */
     KC_HYPER,       /* learning rate 0.1, step 3 */

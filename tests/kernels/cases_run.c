@@ -81,6 +81,9 @@ double *kc_make(const kernel_case *c, int index, uint64_t seed)
         case KC_FEW:
             p[i] = floor(4 * u);
             break;
+        case KC_BOOL:
+            p[i] = u < 0.5;
+            break;
         case KC_LABEL:
             p[i] = floor(u * (double)c->in[0].dims.d[1]);
             break;

@@ -264,6 +264,22 @@ static double binary(int fn, double a, double b)
         return a / b;
     case TSRI_BINARY_POW:
         return exp(b * log(a));
+    case TSRI_BINARY_NOT_EQUAL:
+        return a != b;
+    case TSRI_BINARY_LESS:
+        return a < b;
+    case TSRI_BINARY_LESS_EQUAL:
+        return a <= b;
+    case TSRI_BINARY_GREATER:
+        return a > b;
+    case TSRI_BINARY_GREATER_EQUAL:
+        return a >= b;
+    case TSRI_BINARY_STEP:
+        return 0.5 * ((a > b) + (a >= b));
+    case TSRI_BINARY_MAXIMUM:
+        return fmax(a, b);
+    case TSRI_BINARY_MINIMUM:
+        return fmin(a, b);
     default:
         return a == b;
     }
@@ -382,6 +398,14 @@ static bool elementwise(const kernel_case *k, double *const *in, double *y)
         case TSRI_OP_BINARY:
             y[i] = binary(k->attrs.binary.fn, in[0][from_broadcast(d, &k->in[0].dims, i)],
                           in[1][from_broadcast(d, &k->in[1].dims, i)]);
+            break;
+        case TSRI_OP_WHERE:
+            y[i] = in[0][from_broadcast(d, &k->in[0].dims, i)] != 0
+                       ? in[1][from_broadcast(d, &k->in[1].dims, i)]
+                       : in[2][from_broadcast(d, &k->in[2].dims, i)];
+            break;
+        case TSRI_OP_MASK:
+            y[i] = in[0][from_broadcast(d, &k->in[0].dims, i)] == k->attrs.mask.keep ? in[1][i] : 0;
             break;
         case TSRI_OP_ADD_N:
             y[i] = in[0][i] + in[1][i] + in[2][i];

@@ -322,6 +322,42 @@ static void test_movement(void **state)
     CHECK(-2, 2, tsr_dropout(x64(D(5, 7)), 0.4));
 }
 
+static void test_select(void **state)
+{
+    (void)state;
+    CHECK(-2, 2, tsr_maximum(x64(D(3, 4)), x64(D(3, 4))));
+    CHECK(-2, 2, tsr_maximum(x64(D(4)), x64(D(3, 1))));
+    CHECK(-2, 2, tsr_minimum(x64(D(3, 4)), x64(D(4))));
+    start(true);
+    tsr_tensor *x = input(TSR_F64, D(3, 4)), *y = x64(D(4)), *z = x64(D(2, 1, 4));
+    check(tsr_where(tsr_less(x, y), z, y), -2, 2);
+}
+
+/* At ties of two operands: halves. */
+static void test_halves(void **state)
+{
+    (void)state;
+    for (int max = 0; max < 2; max++) {
+        start(true);
+        tsr_tensor *x = x64(D(4)), *y = x64(D(4)), *of[2] = {x, y}, *d[2];
+        tsr_gradients(max ? tsr_maximum(x, y) : tsr_minimum(x, y), 2, of, d);
+        const double xv[4] = {3, 1, NAN, 2}, yv[4] = {3, 2, 1, 1};
+        const double dx[2][4] = {{0.5, 1, 1, 0}, {0.5, 0, 1, 1}};
+        const double dy[2][4] = {{0.5, 0, 1, 1}, {0.5, 1, 1, 0}};
+        value = calloc((size_t)g->ntensors, sizeof *value);
+        for (int i = 0; i < g->ntensors; i++)
+            value[i] = calloc(8, 8);
+        memcpy(value[x->id], xv, sizeof xv);
+        memcpy(value[y->id], yv, sizeof yv);
+        run_graph(g->nops);
+        assert_memory_equal(value[d[0]->id], dx[max], sizeof dx[max]);
+        assert_memory_equal(value[d[1]->id], dy[max], sizeof dy[max]);
+        for (int i = 0; i < g->ntensors; i++)
+            free(value[i]);
+        free(value);
+    }
+}
+
 static void test_index(void **state)
 {
     (void)state;
@@ -384,7 +420,8 @@ int main(void)
         cmocka_unit_test(test_products), cmocka_unit_test(test_pool),
         cmocka_unit_test(test_norm),     cmocka_unit_test(test_losses),
         cmocka_unit_test(test_movement), cmocka_unit_test(test_ignore_index_value),
-        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_index),    cmocka_unit_test(test_select),
+        cmocka_unit_test(test_halves),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

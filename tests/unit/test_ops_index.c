@@ -42,11 +42,49 @@ static void test_gather_errors(void **state)
           tsr_gather(f32(D(1, 1, 1, 1, 1)), 0, make(TSR_I64, D(1, 1, 1, 1, 1))));
 }
 
+/* --- where, comparisons ---------------------------------------------------------------------- */
+
+static void test_where(void **state)
+{
+    (void)state;
+    start(true);
+    tsr_tensor *cond = make(TSR_BOOL, D(7, 1)), *x = f32(D(5, 7, 2)), *y = f32(D(2));
+    tsr_tensor *of[2] = {x, y}, *d[2];
+    is(tsr_where(cond, x, y), TSR_F32, D(5, 7, 2));
+    derives(TSRI_OP_WHERE, "B,S0,B->S0; S0,S1,B->S1; B,S2,S0->S2; B,P,P->P", NULL);
+    tsr_gradients(tsr_where(cond, x, y), 2, of, d);
+    is(d[0], TSR_F32, D(5, 7, 2));
+    is(d[1], TSR_F32, D(2));
+    derives(TSRI_OP_MASK, "B,S0->S0; S0,S1->S1; B,S2->S2; B,P->P", NULL);
+    is(tsr_where(make(TSR_BOOL, D(3, 1, 1)), make(TSR_I64, D(2)), make(TSR_I64, TSR_SCALAR)),
+       TSR_I64, D(3, 1, 2));
+    is(tsr_less(x, y), TSR_BOOL, D(5, 7, 2));
+    is(tsr_not_equal(cond, cond), TSR_BOOL, D(7, 1));
+    is(tsr_maximum(x, y), TSR_F32, D(5, 7, 2));
+    derives(TSRI_OP_BINARY, "S0,B->S0; S1,B->S1; S2,S0->S2", NULL);
+    is(tsr_minimum(make(TSR_U8, D(4)), make(TSR_U8, D(1))), TSR_U8, D(4));
+}
+
+static void test_where_errors(void **state)
+{
+    (void)state;
+    FAILS(TSR_ERR_DTYPE, "where: the condition is f32; bool is needed: compare",
+          tsr_where(f32(D(3)), f32(D(3)), f32(D(3))));
+    FAILS(TSR_ERR_DTYPE, "x and y are f32 and i64; one dtype is needed",
+          tsr_where(make(TSR_BOOL, D(3)), f32(D(3)), make(TSR_I64, D(3))));
+    FAILS(TSR_ERR_SHAPE, "where: condition (4), (3) and (2,1); from the right",
+          tsr_where(make(TSR_BOOL, D(4)), f32(D(3)), f32(D(2, 1))));
+    FAILS(TSR_ERR_DTYPE, "maximum: operands are bool",
+          tsr_maximum(make(TSR_BOOL, D(4)), make(TSR_BOOL, D(4))));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gather),
         cmocka_unit_test(test_gather_errors),
+        cmocka_unit_test(test_where),
+        cmocka_unit_test(test_where_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -3,6 +3,7 @@
 #include "kernels/cpu/ref/ref.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct job {
     const tsri_ref *ref;
@@ -34,6 +35,10 @@ static int64_t whole_pow(int64_t a, int64_t b)
 #define FLOAT_MUL(a, b) ((a) * (b))
 #define FLOAT_DIV(a, b) ((a) / (b))
 #define FLOAT_POW(a, b) pow((double)(a), (double)(b))
+#define FLOAT_MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
+#define FLOAT_MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
+#define WHOLE_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define WHOLE_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define WHOLE_ADD(a, b) ((uint64_t)(a) + (uint64_t)(b))
 #define WHOLE_SUB(a, b) ((uint64_t)(a) - (uint64_t)(b))
 #define WHOLE_MUL(a, b) ((uint64_t)(a) * (uint64_t)(b))
@@ -56,37 +61,47 @@ static int64_t whole_pow(int64_t a, int64_t b)
         }                                                          \
     } while (0)
 
-#define BINARY(T, name, KIND)                                                               \
-    static void binary_##name(void *arg, const tsri_ref_row *r)                             \
-    {                                                                                       \
-        const job *j = arg;                                                                 \
-        const T *x = (const T *)j->in[0] + r->off[1], *u = (const T *)j->in[1] + r->off[2]; \
-        T *y = (T *)j->out[0] + r->off[0];                                                  \
-        const int64_t sx = r->step[1], su = r->step[2], sy = r->step[0];                    \
-        switch ((tsri_binary_fn)j->ref->attrs.binary.fn) {                                  \
-        case TSRI_BINARY_ADD:                                                               \
-            LOOP(T, KIND##_ADD(a, b));                                                      \
-            break;                                                                          \
-        case TSRI_BINARY_SUB:                                                               \
-            LOOP(T, KIND##_SUB(a, b));                                                      \
-            break;                                                                          \
-        case TSRI_BINARY_MUL:                                                               \
-            LOOP(T, KIND##_MUL(a, b));                                                      \
-            break;                                                                          \
-        case TSRI_BINARY_DIV:                                                               \
-            LOOP(T, KIND##_DIV(a, b));                                                      \
-            break;                                                                          \
-        case TSRI_BINARY_POW:                                                               \
-            LOOP(T, KIND##_POW(a, b));                                                      \
-            break;                                                                          \
-        case TSRI_BINARY_EQUAL:                                                             \
-        case TSRI_BINARY_COUNT_:                                                            \
-            break;                                                                          \
-        }                                                                                   \
-    }                                                                                       \
-    static bool equal_##name(const void *x, int64_t i, const void *u, int64_t j)            \
-    {                                                                                       \
-        return ((const T *)x)[i] == ((const T *)u)[j];                                      \
+#define BINARY(T, name, KIND)                                                                   \
+    static void binary_##name(void *arg, const tsri_ref_row *r)                                 \
+    {                                                                                           \
+        const job *j = arg;                                                                     \
+        const T *x = (const T *)j->in[0] + r->off[1], *u = (const T *)j->in[1] + r->off[2];     \
+        T *y = (T *)j->out[0] + r->off[0];                                                      \
+        const int64_t sx = r->step[1], su = r->step[2], sy = r->step[0];                        \
+        switch ((tsri_binary_fn)j->ref->attrs.binary.fn) {                                      \
+        case TSRI_BINARY_ADD:                                                                   \
+            LOOP(T, KIND##_ADD(a, b));                                                          \
+            break;                                                                              \
+        case TSRI_BINARY_SUB:                                                                   \
+            LOOP(T, KIND##_SUB(a, b));                                                          \
+            break;                                                                              \
+        case TSRI_BINARY_MUL:                                                                   \
+            LOOP(T, KIND##_MUL(a, b));                                                          \
+            break;                                                                              \
+        case TSRI_BINARY_DIV:                                                                   \
+            LOOP(T, KIND##_DIV(a, b));                                                          \
+            break;                                                                              \
+        case TSRI_BINARY_POW:                                                                   \
+            LOOP(T, KIND##_POW(a, b));                                                          \
+            break;                                                                              \
+        case TSRI_BINARY_MAXIMUM:                                                               \
+            LOOP(T, KIND##_MAX(a, b));                                                          \
+            break;                                                                              \
+        case TSRI_BINARY_MINIMUM:                                                               \
+            LOOP(T, KIND##_MIN(a, b));                                                          \
+            break;                                                                              \
+        default:                                                                                \
+            break;                                                                              \
+        }                                                                                       \
+    }                                                                                           \
+    static void order_##name(const void *px, int64_t sx, const void *pu, int64_t su, int64_t n, \
+                             uint8_t *order)                                                    \
+    {                                                                                           \
+        const T *x = px, *u = pu;                                                               \
+        for (int64_t i = 0; i < n; i++) {                                                       \
+            const T a = x[i * sx], b = u[i * su];                                               \
+            order[i] = (uint8_t)((a < b) | (a == b) << 1 | (a > b) << 2);                       \
+        }                                                                                       \
     }
 BINARY(float, f32, FLOAT)
 BINARY(double, f64, FLOAT)
@@ -94,30 +109,76 @@ BINARY(int64_t, i64, WHOLE)
 BINARY(int32_t, i32, WHOLE)
 BINARY(uint8_t, u8, WHOLE)
 
-static bool equal(tsr_dtype d, const void *x, int64_t i, const void *u, int64_t j)
+/* How two numbers compare; 0: one is NaN. */
+enum { LESS = 1, EQUAL = 2, GREATER = 4, ORDERS = 5 };
+
+static void order(tsr_dtype d, const char *x, int64_t sx, const char *u, int64_t su, int64_t n,
+                  uint8_t *out)
 {
     switch (d) {
     case TSR_F32:
-        return equal_f32(x, i, u, j);
+        order_f32(x, sx, u, su, n, out);
+        break;
     case TSR_F64:
-        return equal_f64(x, i, u, j);
+        order_f64(x, sx, u, su, n, out);
+        break;
     case TSR_I64:
-        return equal_i64(x, i, u, j);
+        order_i64(x, sx, u, su, n, out);
+        break;
     case TSR_I32:
-        return equal_i32(x, i, u, j);
+        order_i32(x, sx, u, su, n, out);
+        break;
     default:
-        return equal_u8(x, i, u, j);
+        order_u8(x, sx, u, su, n, out);
     }
 }
 
-static void equal_row(void *arg, const tsri_ref_row *r)
+/* The result for each order. */
+static void fill_results(tsri_binary_fn fn, double result[ORDERS])
 {
+    const bool less = fn == TSRI_BINARY_LESS || fn == TSRI_BINARY_LESS_EQUAL;
+    const bool greater = fn == TSRI_BINARY_GREATER || fn == TSRI_BINARY_GREATER_EQUAL;
+    const bool both = fn == TSRI_BINARY_NOT_EQUAL, step = fn == TSRI_BINARY_STEP;
+    memset(result, 0, ORDERS * sizeof *result);
+    result[0] = both || step;
+    result[LESS] = less || both;
+    result[EQUAL] =
+        step ? 0.5
+             : fn != TSRI_BINARY_NOT_EQUAL && fn != TSRI_BINARY_LESS && fn != TSRI_BINARY_GREATER;
+    result[GREATER] = greater || both || step;
+}
+
+static void compare_row(void *arg, const tsri_ref_row *r)
+{
+    enum { BLOCK = 512 };
     const job *j = arg;
-    tsr_dtype from = j->ref->desc.in[0].dtype, to = j->ref->desc.out[0].dtype;
-    for (int64_t i = 0; i < r->n; i++)
-        tsri_ref_store(to, j->out[0], r->off[0] + i * r->step[0],
-                       equal(from, j->in[0], r->off[1] + i * r->step[1], j->in[1],
-                             r->off[2] + i * r->step[2]));
+    const tsri_kernel_desc *d = &j->ref->desc;
+    const tsr_dtype to = d->out[0].dtype;
+    const int64_t size = (int64_t)tsr_dtype_size(d->in[0].dtype);
+    const char *x = (const char *)j->in[0] + r->off[1] * size;
+    const char *u = (const char *)j->in[1] + r->off[2] * size;
+    uint8_t orders[BLOCK];
+    double result[ORDERS];
+    fill_results((tsri_binary_fn)j->ref->attrs.binary.fn, result);
+    for (int64_t b = 0; b < r->n; b += BLOCK) {
+        int64_t n = r->n - b < BLOCK ? r->n - b : BLOCK;
+        order(d->in[0].dtype, x + b * r->step[1] * size, r->step[1], u + b * r->step[2] * size,
+              r->step[2], n, orders);
+        if (to == TSR_BOOL) {
+            uint8_t *y = (uint8_t *)j->out[0] + r->off[0] + b * r->step[0];
+            for (int64_t i = 0; i < n; i++)
+                y[i * r->step[0]] = result[orders[i]] != 0;
+            continue;
+        }
+        if (to == TSR_F32) {
+            float *y = (float *)j->out[0] + r->off[0] + b * r->step[0];
+            for (int64_t i = 0; i < n; i++)
+                y[i * r->step[0]] = (float)result[orders[i]];
+            continue;
+        }
+        for (int64_t i = 0; i < n; i++)
+            tsri_ref_store(to, j->out[0], r->off[0] + (b + i) * r->step[0], result[orders[i]]);
+    }
 }
 
 static tsri_ref_row_fn *row_fn(tsr_dtype d)
@@ -143,15 +204,15 @@ static tsr_status binary_run(const tsri_kernel *k, void *const *in, void *const 
     (void)scratch;
     const tsri_ref *ref = (const tsri_ref *)k;
     job j = {ref, in, out};
-    bool compare = ref->attrs.binary.fn == TSRI_BINARY_EQUAL;
-    tsri_ref_iter_run(&ref->iter, compare ? equal_row : row_fn(ref->desc.out[0].dtype), &j, true);
+    bool compare = tsri_binary_compares((tsri_binary_fn)ref->attrs.binary.fn);
+    tsri_ref_iter_run(&ref->iter, compare ? compare_row : row_fn(ref->desc.out[0].dtype), &j, true);
     return TSR_OK;
 }
 
 tsr_status tsri_ref_binary(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     tsr_dtype x = d->in[0].dtype, y = d->out[0].dtype;
-    bool compare = d->attrs->binary.fn == TSRI_BINARY_EQUAL;
+    bool compare = tsri_binary_compares((tsri_binary_fn)d->attrs->binary.fn);
     if ((unsigned)d->attrs->binary.fn >= TSRI_BINARY_COUNT_ || x != d->in[1].dtype ||
         !(compare ? x == TSR_BOOL || row_fn(x) : x == y && row_fn(y)))
         return tsri_ref_decline(d);
