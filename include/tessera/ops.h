@@ -233,6 +233,30 @@ TSR_OP(broadcast_to, tsr_tensor *x, tsr_dims dims);
 #define tsr_permute(x, order) tsr_permute_at((x), (order), TSR_HERE)
 #define tsr_broadcast_to(x, dims) tsr_broadcast_to_at((x), (dims), TSR_HERE)
 
+/* --- joining and cutting -------------------------------------------------------------------------
+ */
+/* n >= 1 tensors of one dtype, alike in all axes but one; any n. stack: alike in all axes, along a
+ * new one. */
+TSR_OP(concat, int n, tsr_tensor *const *x, int axis);
+TSR_OP(stack, int n, tsr_tensor *const *x, int axis);
+/* The opposite of concat: out_y[i] is sizes[i] long; the sizes must add up to the axis. */
+TSR_API void tsr_split_axis_at(tsr_tensor *x, int n, const int64_t *sizes, int axis,
+                               tsr_tensor **out_y, const char *file, int line);
+/* NumPy's x[start:end:step] on every axis: negative counts from the end, what is beyond is cut off
+ * (INT64_MAX: to the end). Steps are >= 1; TSR_SCALAR for steps means all 1. */
+TSR_OP(slice, tsr_tensor *x, tsr_dims starts, tsr_dims ends, tsr_dims steps);
+/* x[start : start + length] along one axis, which must lie inside; start may be negative. */
+TSR_OP(narrow, tsr_tensor *x, int axis, int64_t start, int64_t length);
+/* `value` around x: before[i] and after[i] elements along axis i. */
+TSR_OP(pad, tsr_tensor *x, tsr_dims before, tsr_dims after, double value);
+/* Variadic, so that an argument may be a literal with commas: (tsr_tensor *[]){a, b}. */
+#define tsr_concat(...) tsr_concat_at(__VA_ARGS__, TSR_HERE)
+#define tsr_stack(...) tsr_stack_at(__VA_ARGS__, TSR_HERE)
+#define tsr_split_axis(...) tsr_split_axis_at(__VA_ARGS__, TSR_HERE)
+#define tsr_slice(x, starts, ends, steps) tsr_slice_at((x), (starts), (ends), (steps), TSR_HERE)
+#define tsr_narrow(x, axis, start, length) tsr_narrow_at((x), (axis), (start), (length), TSR_HERE)
+#define tsr_pad(x, before, after, value) tsr_pad_at((x), (before), (after), (value), TSR_HERE)
+
 /* --- indexing ------------------------------------------------------------------------------------
  */
 /* Ids are i64, of any shape; one outside 0 <= id < n is an error of the run, whatever is split. */

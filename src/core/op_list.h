@@ -73,6 +73,11 @@
     X(RESHAPE, reshape) /* (x) -> y: row-major order kept */                                       \
     X(PERMUTE, permute) /* (x) -> y: y.shape[i] = x.shape[perm[i]] */                              \
     X(COPY, copy)       /* (x) -> x: lowering's layout change; any strides */                      \
+    /* Cutting along axes, which are not split. */                                                 \
+    X(CONCAT, concat) /* (x0, x1, ...) -> y along attrs.cut.axis */                                \
+    X(SPLIT, split)   /* (x) -> y0, y1, ... along attrs.cut.axis */                                \
+    X(SLICE, slice)   /* (x) -> y[i] = x[start + i*step], attrs.slice, per axis */                 \
+    X(PAD, pad)       /* (x) -> y[start + i*step] = x[i], the others attrs.slice.value */          \
     /* Selection. */                                                                               \
     X(WHERE, where) /* (cond bool, x, y) -> z, broadcasting from the right */                      \
     X(MASK, mask)   /* (cond bool, x) -> x where cond is attrs.mask.keep, else 0; cond broadcasts  \
@@ -212,6 +217,13 @@ typedef struct tsri_attrs {
         struct {
             int32_t perm[TSR_MAX_NDIM];
         } permute;
+        struct {
+            int32_t axis, pad_;
+        } cut;
+        struct {
+            int64_t start[TSR_MAX_NDIM], step[TSR_MAX_NDIM]; /* whole axes: 0 and 1 */
+            double value;
+        } slice;
         struct {
             int32_t keep, pad_;
         } mask;

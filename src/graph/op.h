@@ -85,6 +85,7 @@ extern const tsri_op_def tsri_def_softmax, tsri_def_softmax_dx, tsri_def_ce, tsr
 extern const tsri_op_def tsri_def_dropout, tsri_def_random, tsri_def_fill;
 extern const tsri_op_def tsri_def_reshape, tsri_def_permute;
 extern const tsri_op_def tsri_def_gather, tsri_def_gather_dx;
+extern const tsri_op_def tsri_def_concat, tsri_def_split, tsri_def_slice, tsri_def_pad;
 extern const tsri_op_def tsri_def_where, tsri_def_mask;
 
 #endif

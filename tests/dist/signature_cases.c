@@ -515,6 +515,8 @@ const sc_case sc_cases[] = {
     {"gather", true, sc_gather},
     {"where", true, sc_where},
     {"comparisons", true, sc_compare},
+    {"concat", true, sc_concat},
+    {"slice", true, sc_slice},
     {"optimizers", true, optimizers},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

@@ -38,6 +38,8 @@ void sc_grads(sc_graph *s, tsr_tensor *y, int n, tsr_tensor *const *x);
 void sc_gather(sc_graph *s);
 void sc_where(sc_graph *s);
 void sc_compare(sc_graph *s);
+void sc_concat(sc_graph *s);
+void sc_slice(sc_graph *s);
 
 extern const sc_case sc_cases[];
 extern const int sc_cases_count;

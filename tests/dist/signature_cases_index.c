@@ -92,3 +92,66 @@ void sc_compare(sc_graph *s)
     extrema_of(s, D(2, 3, 4, 5), D(2, 3, 4, 5));
     compare_of(s, TSR_BOOL, D(5, 7), D(7));
 }
+
+/* --- concat, split, slice, pad ---------------------------------------------------------------- */
+
+static void concat_of(sc_graph *s, tsr_dims a, tsr_dims b, tsr_dims c, int axis)
+{
+    tsr_tensor *x[3] = {spread(s, a), spread(s, b), spread(s, c)};
+    sc_grads(s, tsr_concat(3, x, axis), 3, x);
+    sc_grads(s, tsr_concat(2, x, axis), 1, x + 1);
+    tsr_tensor *i[2] = {sc_make(s, TSR_I64, a, SC_WHOLE), sc_make(s, TSR_I64, b, SC_WHOLE)};
+    tsr_concat(2, i, axis);
+    tsr_tensor *f[2] = {sc_make(s, TSR_BOOL, a, SC_FEW), sc_make(s, TSR_BOOL, b, SC_FEW)};
+    tsr_concat(2, f, axis);
+    const int64_t sizes[3] = {a.d[axis], b.d[axis], c.d[axis]};
+    tsr_tensor *whole = tsr_concat(3, x, axis), *part[3];
+    tsr_split_axis(whole, 3, sizes, axis, part);
+    sc_grads(s, part[1], 1, &whole);
+}
+
+void sc_concat(sc_graph *s)
+{
+    concat_of(s, D(5, 2), D(5, 3), D(5, 1), 1);
+    concat_of(s, D(4, 7), D(1, 7), D(2, 7), 0);
+    concat_of(s, D(3, 2, 5), D(3, 4, 5), D(3, 0, 5), 1);
+    concat_of(s, D(0, 2), D(0, 3), D(0, 1), 1);
+    concat_of(s, D(2), D(3), D(1), 0);
+    concat_of(s, D(2, 3, 4, 5), D(2, 2, 4, 5), D(2, 1, 4, 5), 1);
+    tsr_tensor *x[2] = {spread(s, D(5, 4)), spread(s, D(5, 4))};
+    sc_grads(s, tsr_stack(2, x, 1), 2, x);
+}
+
+static void slice_of(sc_graph *s, tsr_dims dims, tsr_dims starts, tsr_dims ends, tsr_dims steps)
+{
+    tsr_tensor *x = spread(s, dims);
+    grad(s, tsr_slice(x, starts, ends, steps), x);
+    tsr_slice(sc_make(s, TSR_I64, dims, SC_WHOLE), starts, ends, steps);
+    tsr_slice(sc_make(s, TSR_BOOL, dims, SC_FEW), starts, ends, steps);
+}
+
+static void pad_of(sc_graph *s, tsr_dims dims, tsr_dims before, tsr_dims after)
+{
+    tsr_tensor *x = spread(s, dims);
+    grad(s, tsr_pad(x, before, after, 0), x);
+    grad(s, tsr_pad(x, before, after, -2.5), x);
+    tsr_pad(sc_make(s, TSR_I64, dims, SC_WHOLE), before, after, 3);
+    tsr_pad(sc_make(s, TSR_BOOL, dims, SC_FEW), before, after, 0);
+}
+
+void sc_slice(sc_graph *s)
+{
+    slice_of(s, D(5, 7), D(1, 0), D(4, 7), TSR_SCALAR);
+    slice_of(s, D(5, 7, 4), D(0, 1, 1), D(5, 7, 4), D(1, 2, 3));
+    slice_of(s, D(4, 5), D(0, 1), D(3, 5), TSR_SCALAR);
+    slice_of(s, D(7), D(2), D(2), TSR_SCALAR);
+    slice_of(s, D(0, 6), D(0, 2), D(0, 5), TSR_SCALAR);
+    slice_of(s, D(1, 6), D(0, 5), D(1, 6), TSR_SCALAR);
+    slice_of(s, D(2, 3, 4, 5), D(0, 0, 1, 0), D(2, 3, 3, 5), D(1, 1, 1, 2));
+    pad_of(s, D(5, 7), D(1, 0), D(2, 0));
+    pad_of(s, D(3, 5, 4), D(0, 2, 1), D(0, 0, 3));
+    pad_of(s, D(1, 6), D(0, 1), D(0, 0));
+    pad_of(s, D(0, 6), D(0, 1), D(0, 1));
+    pad_of(s, D(5, 0), D(0, 1), D(0, 1));
+    pad_of(s, D(2, 3, 4, 5), D(0, 0, 1, 1), D(0, 0, 1, 1));
+}

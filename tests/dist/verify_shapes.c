@@ -174,10 +174,46 @@ static bool gathers(const tsri_arg *x, const tsri_arg *ids, const tsri_arg *y, i
     return ok;
 }
 
+/* Pieces that make up y along an axis of which every part has all. */
+static bool joins(const tsri_arg *piece, int n, const tsri_arg *y, int axis)
+{
+    int64_t sum = 0;
+    bool ok = y->shape[axis] == y->gshape[axis];
+    for (int i = 0; i < n; i++) {
+        for (int a = 0; a < y->ndim; a++)
+            ok &= a == axis ? piece[i].shape[a] == piece[i].gshape[a]
+                            : piece[i].shape[a] == y->shape[a];
+        sum += piece[i].shape[axis];
+    }
+    return ok && sum == y->shape[axis];
+}
+
+/* Axes that are cut are whole, the others alike. */
+static bool cuts(const tsri_arg *small, const tsri_arg *large, const tsri_attrs *at)
+{
+    bool ok = small->ndim == large->ndim;
+    for (int i = 0; i < small->ndim && ok; i++) {
+        int64_t n = small->shape[i];
+        bool moved = small->gshape[i] != large->gshape[i];
+        ok = moved ? n == small->gshape[i] && large->shape[i] == large->gshape[i] &&
+                         (!n || at->slice.start[i] + (n - 1) * at->slice.step[i] < large->shape[i])
+                   : n == large->shape[i] && at->slice.start[i] == 0 && at->slice.step[i] == 1;
+    }
+    return ok;
+}
+
 static bool index_fits(const tsri_kernel_desc *d)
 {
     const tsri_arg *in = d->in, *out = d->out;
     switch (d->op) {
+    case TSRI_OP_CONCAT:
+        return joins(in, d->nin, &out[0], d->attrs->cut.axis);
+    case TSRI_OP_SPLIT:
+        return joins(out, d->nout, &in[0], d->attrs->cut.axis);
+    case TSRI_OP_SLICE:
+        return cuts(&out[0], &in[0], d->attrs);
+    case TSRI_OP_PAD:
+        return cuts(&in[0], &out[0], d->attrs);
     case TSRI_OP_WHERE:
         return broadcasts(&in[0], &out[0]) && broadcasts(&in[1], &out[0]) &&
                broadcasts(&in[2], &out[0]);

@@ -53,6 +53,43 @@ static void gather_dx(const kernel_case *k, double *const *in, double *dx)
     }
 }
 
+/* Pieces of x along an axis, the other way round for split. */
+static void join(const kernel_case *k, double *const *piece, const kc_arg *a, int n, double *whole,
+                 const tsr_dims *dims, bool split)
+{
+    int axis = k->attrs.cut.axis;
+    int64_t begin = 0;
+    for (int p = 0; p < n; begin += a[p++].dims.d[axis])
+        for (int64_t i = 0; i < kc_count(&a[p]); i++) {
+            int64_t at[TSR_MAX_NDIM];
+            coords(&a[p].dims, i, at);
+            at[axis] += begin;
+            if (split)
+                piece[p][i] = whole[index_of(dims, at)];
+            else
+                whole[index_of(dims, at)] = piece[p][i];
+        }
+}
+
+static void slice(const kernel_case *k, const double *x, double *y)
+{
+    bool pad = k->op == TSRI_OP_PAD;
+    const tsr_dims *small = pad ? &k->in[0].dims : &k->out[0].dims;
+    const tsr_dims *large = pad ? &k->out[0].dims : &k->in[0].dims;
+    for (int64_t i = 0; pad && i < kc_count(&k->out[0]); i++)
+        y[i] = k->attrs.slice.value;
+    for (int64_t i = 0; i < tsr_dims_count(*small); i++) {
+        int64_t at[TSR_MAX_NDIM];
+        coords(small, i, at);
+        for (int a = 0; a < small->ndim; a++)
+            at[a] = k->attrs.slice.start[a] + at[a] * k->attrs.slice.step[a];
+        if (pad)
+            y[index_of(large, at)] = x[i];
+        else
+            y[i] = x[index_of(large, at)];
+    }
+}
+
 bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
@@ -60,6 +97,13 @@ bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out
         return gather(k, in, out[0]), true;
     case TSRI_OP_GATHER_DX:
         return gather_dx(k, in, out[0]), true;
+    case TSRI_OP_CONCAT:
+        return join(k, in, k->in, k->nin, out[0], &k->out[0].dims, false), true;
+    case TSRI_OP_SPLIT:
+        return join(k, out, k->out, k->nout, in[0], &k->in[0].dims, true), true;
+    case TSRI_OP_SLICE:
+    case TSRI_OP_PAD:
+        return slice(k, in[0], out[0]), true;
     default:
         return false;
     }

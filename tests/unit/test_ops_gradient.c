@@ -358,6 +358,33 @@ static void test_halves(void **state)
     }
 }
 
+static void test_cuts(void **state)
+{
+    (void)state;
+    start(true);
+    tsr_tensor *x[3] = {x64(D(2, 3)), x64(D(2, 1)), input(TSR_F64, D(2, 2))}, *part[3];
+    check(tsr_concat(3, x, -1), -2, 2);
+    start(true);
+    x[0] = x64(D(2, 3)), x[1] = x64(D(2, 3));
+    check(tsr_stack(2, x, -1), -2, 2);
+    start(true);
+    tsr_split_axis(x64(D(6, 2)), 3, (const int64_t[]){1, 3, 2}, 0, part);
+    check(tsr_mul(tsr_sum(part[2], TSR_AXES(0), false), part[0]), -2, 2);
+    CHECK(-2, 2, tsr_slice(x64(D(5, 7)), D(1, -6), D(-1, 99), D(1, 2)));
+    CHECK(-2, 2, tsr_narrow(x64(D(3, 5)), 1, -3, 2));
+    CHECK(-2, 2, tsr_pad(x64(D(3, 2)), D(1, 0), D(0, 2), 1.5));
+    /* More than an op takes. */
+    start(true);
+    tsr_tensor *one = x64(D(30)), *many[30];
+    int64_t sizes[30];
+    for (int i = 0; i < 30; i++)
+        sizes[i] = 1;
+    tsr_split_axis(one, 30, sizes, 0, many);
+    for (int i = 0; i < 30; i += 2)
+        many[i] = tsr_mul(many[i], many[i + 1]);
+    check(tsr_concat(30, many, 0), -2, 2);
+}
+
 static void test_index(void **state)
 {
     (void)state;
@@ -421,7 +448,7 @@ int main(void)
         cmocka_unit_test(test_norm),     cmocka_unit_test(test_losses),
         cmocka_unit_test(test_movement), cmocka_unit_test(test_ignore_index_value),
         cmocka_unit_test(test_index),    cmocka_unit_test(test_select),
-        cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_halves),   cmocka_unit_test(test_cuts),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -78,13 +78,100 @@ static void test_where_errors(void **state)
           tsr_maximum(make(TSR_BOOL, D(4)), make(TSR_BOOL, D(4))));
 }
 
+/* --- concat, split, slice, pad --------------------------------------------------------------- */
+
+static void test_cuts(void **state)
+{
+    (void)state;
+    start(true);
+    tsr_tensor *x[3] = {f32(D(5, 2, 7)), f32(D(5, 3, 7)), f32(D(5, 0, 7))}, *y[3], *d[2];
+    is(tsr_concat(3, x, -2), TSR_F32, D(5, 5, 7));
+    derives(TSRI_OP_CONCAT, "S0,S0,S0->S0; S2,S2,S2->S2; P,P,P->P", NULL);
+    assert_ptr_equal(tsr_concat(1, x, 0), x[0]);
+    tsr_gradients(tsr_concat(2, x, 1), 2, x, d);
+    derives(TSRI_OP_SPLIT, "S0->S0,S0; S2->S2,S2; P->P,P; Pmax->Pmax,Pmax; Pmin->Pmin,Pmin", NULL);
+    is(d[1], TSR_F32, D(5, 3, 7));
+    y[0] = y[1] = x[0];
+    is(tsr_stack(2, y, -1), TSR_F32, D(5, 2, 7, 2));
+    is(tsr_stack(1, y, 0), TSR_F32, D(1, 5, 2, 7));
+    tsr_split_axis(x[1], 3, (const int64_t[]){2, 0, 1}, 1, y);
+    is(y[0], TSR_F32, D(5, 2, 7));
+    is(y[1], TSR_F32, D(5, 0, 7));
+    is(y[2], TSR_F32, D(5, 1, 7));
+    tsr_split_axis(x[1], 1, (const int64_t[]){3}, 1, y);
+    assert_ptr_equal(y[0], x[1]);
+    is(tsr_slice(x[1], D(1, -9, 0), D(-1, INT64_MAX, 6), D(2, 1, 4)), TSR_F32, D(2, 3, 2));
+    derives(TSRI_OP_SLICE, "S1->S1; P->P; Pmax->Pmax; Pmin->Pmin", NULL);
+    is(tsr_slice(x[1], D(3, 0, 0), D(2, 9, 9), TSR_SCALAR), TSR_F32, D(0, 3, 7));
+    assert_ptr_equal(tsr_slice(x[1], D(0, 0, 0), D(5, 3, 7), TSR_SCALAR), x[1]);
+    is(tsr_narrow(x[1], 2, -3, 2), TSR_F32, D(5, 3, 2));
+    is(tsr_narrow(x[1], 2, 7, 0), TSR_F32, D(5, 3, 0));
+    is(tsr_pad(x[1], D(0, 1, 0), D(0, 2, 0), 0), TSR_F32, D(5, 6, 7));
+    derives(TSRI_OP_PAD, "S0->S0; S2->S2; P->P; Pmax->Pmax; Pmin->Pmin", NULL);
+    tsr_pad(x[1], D(0, 1, 0), D(0, 2, 0), 1);
+    derives(TSRI_OP_PAD, "S0->S0; S2->S2; Pmax->Pmax; Pmin->Pmin", NULL);
+    assert_ptr_equal(tsr_pad(x[1], D(0, 0, 0), D(0, 0, 0), 1), x[1]);
+    /* The widest op: twelve operands of eight axes fit a rule's text. */
+    tsr_tensor *wide[12];
+    for (int i = 0; i < 12; i++)
+        wide[i] = f32(D(1, 1, 1, 1, 1, 1, 1, 2));
+    is(tsr_concat(12, wide, 0), TSR_F32, D(12, 1, 1, 1, 1, 1, 1, 2));
+    tsri_rule_text t;
+    assert_int_equal(tsri_op_def_of(TSRI_OP_CONCAT)->rule(last_of(TSRI_OP_CONCAT), &t), TSR_OK);
+}
+
+static tsr_tensor *concat2(tsr_tensor *a, tsr_tensor *b, int axis)
+{
+    tsr_tensor *x[2] = {a, b};
+    return tsr_concat(2, x, axis);
+}
+
+static tsr_tensor *split2(tsr_tensor *x, int n, int64_t a, int64_t b)
+{
+    tsr_tensor *y[2] = {NULL, NULL};
+    tsr_split_axis(x, n, (const int64_t[]){a, b}, 0, y);
+    return n > 0 ? y[1] : &g->failed;
+}
+
+static void test_cut_errors(void **state)
+{
+    (void)state;
+    FAILS(TSR_ERR_SHAPE,
+          "concat: operands 0 and 1 are (2,3) and (2,4); all axes but 0 must be alike",
+          concat2(f32(D(2, 3)), f32(D(2, 4)), 0));
+    FAILS(TSR_ERR_SHAPE, "all axes but 1 must be alike", concat2(f32(D(2, 3)), f32(D(2)), 1));
+    FAILS(TSR_ERR_DTYPE, "operands 0 and 1 are f32 and i64",
+          concat2(f32(D(2)), make(TSR_I64, D(2)), 0));
+    FAILS(TSR_ERR_SHAPE, "axis 0 of a scalar", concat2(f32(TSR_SCALAR), f32(TSR_SCALAR), 0));
+    start(true);
+    tsr_tensor *two[2] = {f32(D(3)), f32(D(4))};
+    failed(tsr_stack(2, two, 0), TSR_ERR_SHAPE, "stack: operands 0 and 1 are (3) and (4)");
+    start(true);
+    two[0] = two[1] = f32(D(3));
+    failed(tsr_stack(2, two, 2), TSR_ERR_SHAPE, "new axis 2 for (3); legal are -2 to 1");
+    assert_null(tsr_concat(0, NULL, 0));
+    assert_non_null(strstr(tsr_last_error(), "concat: of 0 tensors; at least one is needed"));
+    FAILS(TSR_ERR_SHAPE, "split_axis: the 2 sizes add up to 4; axis 0 of (5) needs 5",
+          split2(f32(D(5)), 2, 1, 3));
+    FAILS(TSR_ERR_SHAPE, "size 1 is -1", split2(f32(D(5)), 2, 6, -1));
+    FAILS(TSR_ERR_INVALID, "into 0 parts", split2(f32(D(5)), 0, 0, 0));
+    FAILS(TSR_ERR_SHAPE, "2 starts, 1 ends and 0 steps for (5)",
+          tsr_slice(f32(D(5)), D(0, 0), D(1), TSR_SCALAR));
+    FAILS(TSR_ERR_INVALID, "step 0 of axis 0; steps are >= 1",
+          tsr_slice(f32(D(5)), D(0), D(1), D(0)));
+    FAILS(TSR_ERR_SHAPE, "narrow: 3 elements from 3 on of axis 0 of (5); it has 5",
+          tsr_narrow(f32(D(5)), 0, 3, 3));
+    FAILS(TSR_ERR_SHAPE, "-1 before and 0 after axis 0; sizes are >= 0",
+          tsr_pad(f32(D(5)), D(-1), D(0), 0));
+    FAILS(TSR_ERR_INVALID, "pad: 0.5 for dtype i64", tsr_pad(make(TSR_I64, D(5)), D(1), D(0), 0.5));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_gather_errors),
-        cmocka_unit_test(test_where),
-        cmocka_unit_test(test_where_errors),
+        cmocka_unit_test(test_gather), cmocka_unit_test(test_gather_errors),
+        cmocka_unit_test(test_where),  cmocka_unit_test(test_where_errors),
+        cmocka_unit_test(test_cuts),   cmocka_unit_test(test_cut_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

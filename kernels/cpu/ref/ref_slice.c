@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Joining and cutting: boxes of elements copied by their size. */
+#include "kernels/cpu/ref/ref.h"
+
+#include <string.h>
+
+enum {
+    CHUNK = 8192,       /* elements of a fill that one thread does at once */
+    PARALLEL = 1 << 16, /* elements below which a team costs more than it brings */
+};
+
+/* A box that is copied: a walk over the destination and the source, and where they begin. */
+typedef struct box {
+    tsri_ref_iter iter;
+    int64_t to, from;
+} box;
+
+typedef struct boxes {
+    tsri_ref ref;
+    int n;
+    box box[]; /* concat: of operand i; split: of result i */
+} boxes;
+
+typedef struct job {
+    size_t size;
+    char *y;
+    const char *x;
+} job;
+
+static void move_row(void *arg, const tsri_ref_row *r)
+{
+    const job *j = arg;
+    const int64_t size = (int64_t)j->size;
+    tsri_ref_move(j->size, j->y + r->off[0] * size, r->step[0], j->x + r->off[1] * size, r->step[1],
+                  r->n);
+}
+
+static void move_box(const boxes *v, const box *b, const void *x, void *y)
+{
+    const size_t size = tsr_dtype_size(v->ref.desc.out[0].dtype);
+    if (!b->iter.count)
+        return;
+    job j = {size, (char *)y + b->to * (int64_t)size, (const char *)x + b->from * (int64_t)size};
+    tsri_ref_iter_run(&b->iter, move_row, &j, true);
+}
+
+static tsr_status boxes_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const boxes *v = (const boxes *)k;
+    bool split = v->ref.desc.op == TSRI_OP_SPLIT;
+    for (int i = 0; i < v->n; i++)
+        move_box(v, &v->box[i], in[split ? 0 : i], out[split ? i : 0]);
+    return TSR_OK;
+}
+
+static bool one_dtype(const tsri_kernel_desc *d)
+{
+    bool one = true;
+    for (int i = 0; i < d->nin; i++)
+        one &= d->in[i].dtype == d->out[0].dtype;
+    for (int i = 0; i < d->nout; i++)
+        one &= d->out[i].dtype == d->out[0].dtype;
+    return one;
+}
+
+static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_fn *run, int n,
+                       boxes **out)
+{
+    if (!one_dtype(d))
+        return tsri_ref_decline(d);
+    boxes *v = tsri_ref_make(mem, d, run, sizeof *v + (size_t)n * sizeof v->box[0]);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    v->n = n;
+    *out = v;
+    return TSR_OK;
+}
+
+static void set_box(box *b, const tsri_arg *small, const int64_t *to_stride,
+                    const int64_t *from_stride)
+{
+    tsri_ref_iter_init(&b->iter, small->ndim, small->shape);
+    tsri_ref_iter_push(&b->iter, to_stride);
+    tsri_ref_iter_push(&b->iter, from_stride);
+    tsri_ref_iter_finish(&b->iter);
+}
+
+tsr_status tsri_ref_concat(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const int axis = d->attrs->cut.axis;
+    boxes *v = NULL;
+    TSRI_TRY(make(mem, d, boxes_run, d->nin, &v));
+    int64_t at = 0;
+    for (int i = 0; i < d->nin; i++) {
+        set_box(&v->box[i], &d->in[i], d->out[0].stride, d->in[i].stride);
+        v->box[i].to = at * d->out[0].stride[axis];
+        at += d->in[i].shape[axis];
+    }
+    *out_kernel = &v->ref.base;
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_split(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const int axis = d->attrs->cut.axis;
+    boxes *v = NULL;
+    TSRI_TRY(make(mem, d, boxes_run, d->nout, &v));
+    int64_t at = 0;
+    for (int i = 0; i < d->nout; i++) {
+        set_box(&v->box[i], &d->out[i], d->out[i].stride, d->in[0].stride);
+        v->box[i].from = at * d->in[0].stride[axis];
+        at += d->out[i].shape[axis];
+    }
+    *out_kernel = &v->ref.base;
+    return TSR_OK;
+}
+
+/* The view of `large` that a slice is, or that a padded operand lies in. */
+static int64_t view(const tsri_attrs *at, const tsri_arg *large, int64_t stride[TSR_MAX_NDIM])
+{
+    int64_t begin = 0;
+    for (int i = 0; i < large->ndim; i++) {
+        stride[i] = large->stride[i] * at->slice.step[i];
+        begin += large->stride[i] * at->slice.start[i];
+    }
+    return begin;
+}
+
+tsr_status tsri_ref_slice(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    boxes *v = NULL;
+    TSRI_TRY(make(mem, d, boxes_run, 1, &v));
+    int64_t stride[TSR_MAX_NDIM];
+    v->box[0].from = view(d->attrs, &d->in[0], stride);
+    set_box(&v->box[0], &d->out[0], d->out[0].stride, stride);
+    *out_kernel = &v->ref.base;
+    return TSR_OK;
+}
+
+/* n elements of `size` bytes, each as the one at `value`. */
+static void fill(char *y, size_t size, const void *value, int64_t n)
+{
+    static const char zero[8];
+    if (!memcmp(value, zero, size)) {
+        memset(y, 0, (size_t)n * size);
+        return;
+    }
+    memcpy(y, value, size);
+    for (int64_t done = 1; done < n; done *= 2)
+        memcpy(y + done * (int64_t)size, y, (size_t)(n - done < done ? n - done : done) * size);
+}
+
+/* The whole result first, as the operand may lie in it in steps. */
+static tsr_status pad_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const boxes *v = (const boxes *)k;
+    const tsri_arg *y = &v->ref.desc.out[0];
+    const size_t size = tsr_dtype_size(y->dtype);
+    const int64_t count = tsri_ref_count(y);
+    _Alignas(8) unsigned char value[8] = {0};
+    tsri_ref_store(y->dtype, value, 0, v->ref.attrs.slice.value);
+    TSRI_REF_EACH(c, 0, (count + CHUNK - 1) / CHUNK, count >= PARALLEL, {
+        int64_t n = count - c * CHUNK < CHUNK ? count - c * CHUNK : CHUNK;
+        fill((char *)out[0] + c * CHUNK * (int64_t)size, size, value, n);
+    });
+    move_box(v, &v->box[0], in[0], out[0]);
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_pad(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    boxes *v = NULL;
+    TSRI_TRY(make(mem, d, pad_run, 1, &v));
+    int64_t stride[TSR_MAX_NDIM];
+    v->box[0].to = view(d->attrs, &d->out[0], stride);
+    set_box(&v->box[0], &d->in[0], stride, d->in[0].stride);
+    *out_kernel = &v->ref.base;
+    return TSR_OK;
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Joining and cutting. Axes that are cut can't be split; all of it is movement, so P passes, but
+ * for padding with a number other than 0.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "src/graph/op.h"
+
+enum { MOST = TSRI_RULE_MAX_ARGS }; /* operands or results of one op; more are done in groups */
+
+static tsri_attrs whole_axes(void)
+{
+    tsri_attrs attrs = {0};
+    for (int i = 0; i < TSR_MAX_NDIM; i++)
+        attrs.slice.step[i] = 1;
+    return attrs;
+}
+
+static tsr_tensor *add_slice(tsr_tensor *x, const tsri_attrs *attrs, tsr_dims dims, tsri_loc loc)
+{
+    if (x->failed || tsr_dims_equal(x->shape, dims))
+        return x; /* nothing that is cut off is nothing that moves */
+    return tsri_graph_add1(x->graph, TSRI_OP_SLICE, attrs, 1, &x, dims, x->dtype, loc);
+}
+
+/* --- concat, stack --------------------------------------------------------------------------- */
+
+static bool want_some(const char *name, int n, tsri_loc loc)
+{
+    if (n >= 1)
+        return true;
+    tsri_fail_at(loc, TSR_ERR_INVALID, "%s: of %d tensors; at least one is needed", name, n);
+    return false;
+}
+
+static bool want_alike(const tsri_ctx *c, int n, tsr_tensor *const *x, int axis)
+{
+    if (!tsri_want_same_dtype(c, n, x))
+        return false;
+    for (int i = 1; i < n; i++) {
+        bool alike = x[i]->shape.ndim == x[0]->shape.ndim;
+        for (int a = 0; a < x[0]->shape.ndim && alike; a++)
+            alike = a == axis || x[i]->shape.d[a] == x[0]->shape.d[a];
+        if (alike)
+            continue;
+        if (axis < 0)
+            tsri_op_fail(c, TSR_ERR_SHAPE, "operands 0 and %d are %s and %s; all must be alike", i,
+                         tsri_op_dims(c, x[0]), tsri_op_dims(c, x[i]));
+        else
+            tsri_op_fail(c, TSR_ERR_SHAPE,
+                         "operands 0 and %d are %s and %s; all axes but %d must be alike", i,
+                         tsri_op_dims(c, x[0]), tsri_op_dims(c, x[i]), axis);
+        return false;
+    }
+    return true;
+}
+
+static tsr_tensor *add_concat(tsr_graph *g, int n, tsr_tensor *const *x, int axis, tsri_loc loc)
+{
+    if (n == 1)
+        return x[0];
+    tsr_tensor *group[MOST];
+    if (n > MOST) {
+        int each = (n + MOST - 1) / MOST, groups = 0;
+        for (int i = 0; i < n; i += each)
+            group[groups++] = add_concat(g, n - i < each ? n - i : each, x + i, axis, loc);
+        return add_concat(g, groups, group, axis, loc);
+    }
+    tsr_dims shape = x[0]->shape;
+    for (int i = 1; i < n; i++)
+        shape.d[axis] += x[i]->shape.d[axis];
+    tsri_attrs attrs = {0};
+    attrs.cut.axis = axis;
+    return tsri_graph_add1(g, TSRI_OP_CONCAT, &attrs, n, x, shape, x[0]->dtype, loc);
+}
+
+tsr_tensor *tsr_concat_at(int n, tsr_tensor *const *x, int axis, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    if (!want_some("concat", n, loc))
+        return NULL;
+    tsri_ctx c = {tsri_check_operands("concat", n, x, 0, loc, &failed), loc, "concat"};
+    if (!c.g)
+        return failed;
+    if (!tsri_want_axis(&c, x[0], &axis) || !want_alike(&c, n, x, axis))
+        return &c.g->failed;
+    return add_concat(c.g, n, x, axis, loc);
+}
+
+tsr_tensor *tsr_stack_at(int n, tsr_tensor *const *x, int axis, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    if (!want_some("stack", n, loc))
+        return NULL;
+    tsri_ctx c = {tsri_check_operands("stack", n, x, 0, loc, &failed), loc, "stack"};
+    if (!c.g)
+        return failed;
+    int ndim = x[0]->shape.ndim + 1, at = axis < 0 ? axis + ndim : axis;
+    if (at < 0 || at >= ndim || ndim > TSR_MAX_NDIM)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "new axis %d for %s; legal are %d to %d, of at most %d axes", axis,
+                            tsri_op_dims(&c, x[0]), -ndim, ndim - 1, TSR_MAX_NDIM);
+    if (!want_alike(&c, n, x, -1))
+        return &c.g->failed;
+    tsr_tensor **one = tsri_pool_alloc(&c.g->pool, (size_t)n * sizeof *one);
+    if (!one)
+        return tsri_graph_fail_last(c.g, TSR_ERR_NO_MEMORY);
+    tsr_dims dims = {.ndim = ndim};
+    for (int i = 0; i < ndim; i++)
+        dims.d[i] = i < at ? x[0]->shape.d[i] : i > at ? x[0]->shape.d[i - 1] : 1;
+    for (int i = 0; i < n; i++)
+        one[i] = tsri_make_reshape(x[i], dims, loc);
+    return one[0]->failed ? one[0] : add_concat(c.g, n, one, at, loc);
+}
+
+static tsr_status rule_concat(const tsri_op *op, tsri_rule_text *out)
+{
+    char axes[TSRI_AXES_TEXT], in[MOST * (2 * TSR_MAX_NDIM + 3)];
+    char *p = in;
+    tsri_axes_text(axes, op->out[0]->shape.ndim, 1u << op->attrs.cut.axis, '.');
+    for (int i = 0; i < op->nin; i++)
+        p += sprintf(p, i ? " + %s" : "%s", axes);
+    return tsri_write_rule(out, "%s -> %s", in, axes);
+}
+
+/* --- split ----------------------------------------------------------------------------------- */
+
+static bool add_split(tsr_tensor *x, int n, const int64_t *sizes, int axis, tsr_tensor **out,
+                      tsri_loc loc)
+{
+    int each = n > MOST ? (n + MOST - 1) / MOST : 1, groups = 0;
+    tsr_dims shapes[MOST] = {0};
+    tsr_dtype dtypes[MOST] = {0};
+    if (n == 1) {
+        out[0] = x;
+        return true;
+    }
+    for (int i = 0; i < n; i += each, groups++) {
+        shapes[groups] = x->shape;
+        shapes[groups].d[axis] = 0;
+        dtypes[groups] = x->dtype;
+        for (int j = i; j < i + each && j < n; j++)
+            shapes[groups].d[axis] += sizes[j];
+    }
+    tsri_attrs attrs = {0};
+    attrs.cut.axis = axis;
+    tsri_op *op =
+        tsri_graph_add(x->graph, TSRI_OP_SPLIT, &attrs, 1, &x, groups, shapes, dtypes, NULL, loc);
+    bool ok = op != NULL;
+    for (int i = 0; i < groups && ok; i++) {
+        int first = i * each, m = n - first < each ? n - first : each;
+        ok = add_split(op->out[i], m, sizes + first, axis, out + first, loc);
+    }
+    return ok;
+}
+
+static bool want_sizes(const tsri_ctx *c, const tsr_tensor *x, int n, const int64_t *sizes,
+                       int axis)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        if (sizes[i] < 0 || __builtin_add_overflow(sum, sizes[i], &sum)) {
+            tsri_op_fail(c, TSR_ERR_SHAPE, "size %d is %lld; sizes are >= 0 and add up to %lld", i,
+                         (long long)sizes[i], (long long)x->shape.d[axis]);
+            return false;
+        }
+    }
+    if (sum == x->shape.d[axis])
+        return true;
+    tsri_op_fail(c, TSR_ERR_SHAPE, "the %d sizes add up to %lld; axis %d of %s needs %lld", n,
+                 (long long)sum, axis, tsri_op_dims(c, x), (long long)x->shape.d[axis]);
+    return false;
+}
+
+void tsr_split_axis_at(tsr_tensor *x, int n, const int64_t *sizes, int axis, tsr_tensor **out_y,
+                       const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("split_axis", 1, &x, 0, loc, &failed), loc, "split_axis"};
+    bool ok = c.g != NULL;
+    if (ok && n < 1) {
+        tsri_op_fail(&c, TSR_ERR_INVALID, "into %d parts; at least one is needed", n);
+        ok = false;
+    }
+    ok = ok && tsri_want_axis(&c, x, &axis) && want_sizes(&c, x, n, sizes, axis) &&
+         add_split(x, n, sizes, axis, out_y, loc);
+    for (int i = 0; i < n && !ok; i++)
+        out_y[i] = c.g ? &c.g->failed : failed;
+}
+
+static tsr_status rule_split(const tsri_op *op, tsri_rule_text *out)
+{
+    char axes[TSRI_AXES_TEXT], res[MOST * (2 * TSR_MAX_NDIM + 2)];
+    char *p = res;
+    tsri_axes_text(axes, op->in[0]->shape.ndim, 1u << op->attrs.cut.axis, '.');
+    for (int i = 0; i < op->nout; i++)
+        p += sprintf(p, i ? ", %s" : "%s", axes);
+    return tsri_write_rule(out, "^%s -> %s", axes, res);
+}
+
+/* Results without a gradient count 0. */
+static void grad_split(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    tsr_tensor *x = op->in[0], *dy[MOST] = {0};
+    for (int i = 0; i < op->nout; i++)
+        dy[i] = dout[i] ? dout[i]
+                        : tsri_make_fill(x->graph, op->out[i]->shape, x->dtype, x->placement, 0,
+                                         op->loc);
+    din[0] = add_concat(x->graph, op->nout, dy, op->attrs.cut.axis, op->loc);
+}
+
+/* All gradients by one split; only some of them by a slice each. */
+static void grad_concat(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    const int axis = op->attrs.cut.axis;
+    int64_t sizes[MOST], at = 0;
+    bool all = !dout[0]->failed;
+    for (int i = 0; i < op->nin; i++) {
+        sizes[i] = op->in[i]->shape.d[axis];
+        all &= want[i];
+    }
+    if (all)
+        add_split(dout[0], op->nin, sizes, axis, din, op->loc);
+    for (int i = 0; i < op->nin && !all; at += sizes[i++]) {
+        tsri_attrs attrs = whole_axes();
+        attrs.slice.start[axis] = sizes[i] ? at : 0;
+        if (want[i])
+            din[i] = add_slice(dout[0], &attrs, op->in[i]->shape, op->loc);
+    }
+}
+
+const tsri_op_def tsri_def_concat = {rule_concat, grad_concat, NULL};
+const tsri_op_def tsri_def_split = {rule_split, grad_split, NULL};
+
+/* --- slice, pad ------------------------------------------------------------------------------ */
+
+/* Position p of an axis of n elements, negative from the end, moved inside. */
+static int64_t clamp(int64_t p, int64_t n)
+{
+    p = p < 0 ? p + n : p;
+    return p < 0 ? 0 : p > n ? n : p;
+}
+
+tsr_tensor *tsr_slice_at(tsr_tensor *x, tsr_dims starts, tsr_dims ends, tsr_dims steps,
+                         const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("slice", 1, &x, 0, loc, &failed), loc, "slice"};
+    if (!c.g)
+        return failed;
+    int ndim = x->shape.ndim;
+    if (starts.ndim != ndim || ends.ndim != ndim || (steps.ndim && steps.ndim != ndim))
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "%d starts, %d ends and %d steps for %s; one of each for each axis "
+                            "(or no steps) is needed",
+                            starts.ndim, ends.ndim, steps.ndim, tsri_op_dims(&c, x));
+    tsri_attrs attrs = whole_axes();
+    tsr_dims dims = {.ndim = ndim};
+    for (int i = 0; i < ndim; i++) {
+        int64_t n = x->shape.d[i], step = steps.ndim ? steps.d[i] : 1;
+        int64_t start = clamp(starts.d[i], n), end = clamp(ends.d[i], n);
+        if (step < 1)
+            return tsri_op_fail(&c, TSR_ERR_INVALID, "step %lld of axis %d; steps are >= 1",
+                                (long long)step, i);
+        dims.d[i] = end > start ? (end - start - 1) / step + 1 : 0;
+        attrs.slice.start[i] = dims.d[i] ? start : 0;
+        attrs.slice.step[i] = dims.d[i] > 1 ? step : 1;
+    }
+    return add_slice(x, &attrs, dims, loc);
+}
+
+tsr_tensor *tsr_narrow_at(tsr_tensor *x, int axis, int64_t start, int64_t length, const char *file,
+                          int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("narrow", 1, &x, 0, loc, &failed), loc, "narrow"};
+    if (!c.g)
+        return failed;
+    if (!tsri_want_axis(&c, x, &axis))
+        return &c.g->failed;
+    int64_t n = x->shape.d[axis], from = start < 0 ? start + n : start;
+    if (from < 0 || from > n || length < 0 || length > n - from)
+        return tsri_op_fail(
+            &c, TSR_ERR_SHAPE, "%lld elements from %lld on of axis %d of %s; it has %lld",
+            (long long)length, (long long)start, axis, tsri_op_dims(&c, x), (long long)n);
+    tsri_attrs attrs = whole_axes();
+    tsr_dims dims = x->shape;
+    attrs.slice.start[axis] = length ? from : 0;
+    dims.d[axis] = length;
+    return add_slice(x, &attrs, dims, loc);
+}
+
+tsr_tensor *tsr_pad_at(tsr_tensor *x, tsr_dims before, tsr_dims after, double value,
+                       const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("pad", 1, &x, 0, loc, &failed), loc, "pad"};
+    if (!c.g)
+        return failed;
+    int ndim = x->shape.ndim;
+    if (before.ndim != ndim || after.ndim != ndim)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "%d sizes before and %d after for %s; one for each axis is needed",
+                            before.ndim, after.ndim, tsri_op_dims(&c, x));
+    if (!tsri_is_float(x->dtype) && !(fabs(value) <= 9007199254740992.0 && floor(value) == value))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "%g for dtype %s; a whole number is needed", value,
+                            tsr_dtype_name(x->dtype));
+    tsri_attrs attrs = whole_axes();
+    tsr_dims dims = x->shape;
+    for (int i = 0; i < ndim; i++) {
+        if (before.d[i] < 0 || after.d[i] < 0)
+            return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                                "%lld before and %lld after axis %d; sizes are >= 0: tsr_slice "
+                                "takes away",
+                                (long long)before.d[i], (long long)after.d[i], i);
+        attrs.slice.start[i] = before.d[i];
+        dims.d[i] += before.d[i] + after.d[i];
+    }
+    attrs.slice.value = value;
+    if (tsr_dims_equal(x->shape, dims))
+        return x;
+    return tsri_graph_add1(c.g, TSRI_OP_PAD, &attrs, 1, &x, dims, x->dtype, loc);
+}
+
+/* '.' for the axes that are cut or grow. */
+static const char *cut_axes(char buf[TSRI_AXES_TEXT], tsr_dims from, tsr_dims to)
+{
+    uint32_t mask = 0;
+    for (int i = 0; i < from.ndim; i++)
+        mask |= (uint32_t)(from.d[i] != to.d[i]) << i;
+    return tsri_axes_text(buf, from.ndim, mask, '.');
+}
+
+static tsr_status rule_slice(const tsri_op *op, tsri_rule_text *out)
+{
+    char buf[TSRI_AXES_TEXT];
+    const char *axes = cut_axes(buf, op->in[0]->shape, op->out[0]->shape);
+    return tsri_write_rule(out, "^%s -> %s", axes, axes);
+}
+
+static tsr_status rule_pad(const tsri_op *op, tsri_rule_text *out)
+{
+    char buf[TSRI_AXES_TEXT];
+    const char *axes = cut_axes(buf, op->in[0]->shape, op->out[0]->shape);
+    return tsri_write_rule(out, "%s^%s -> %s", op->attrs.slice.value != 0 ? "!" : "", axes, axes);
+}
+
+static void grad_slice(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    tsr_tensor *x = op->in[0], *dy = dout[0];
+    din[0] =
+        tsri_graph_add1(x->graph, TSRI_OP_PAD, &op->attrs, 1, &dy, x->shape, x->dtype, op->loc);
+}
+
+static void grad_pad(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    tsri_attrs attrs = op->attrs;
+    attrs.slice.value = 0;
+    din[0] = add_slice(dout[0], &attrs, op->in[0]->shape, op->loc);
+}
+
+const tsri_op_def tsri_def_slice = {rule_slice, grad_slice, NULL};
+const tsri_op_def tsri_def_pad = {rule_pad, grad_pad, NULL};
