@@ -220,6 +220,18 @@ TSR_OP(full, tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const tsr_placement *
 #define tsr_full(g, dtype, dims, p, sbp, value) \
     tsr_full_at((g), (dtype), (dims), (p), (sbp), (value), TSR_HERE)
 
+/* start, start + step, ...: (n). Whole numbers for whole dtypes. */
+TSR_OP(arange, tsr_graph *g, tsr_dtype dtype, int64_t n, double start, double step,
+       const tsr_placement *p, tsr_sbp sbp);
+/* The numbers at `data` (row-major, of `dtype`, all of dims on every rank), which are copied: ranks
+ * that give others are told, and each keeps its part. data may be NULL if there are none. */
+TSR_OP(constant, tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const void *data,
+       const tsr_placement *p, tsr_sbp sbp);
+#define tsr_arange(g, dtype, n, start, step, p, sbp) \
+    tsr_arange_at((g), (dtype), (n), (start), (step), (p), (sbp), TSR_HERE)
+/* Variadic, so that data may be a literal with commas. */
+#define tsr_constant(...) tsr_constant_at(__VA_ARGS__, TSR_HERE)
+
 /* --- shape ---------------------------------------------------------------------------------------
  */
 TSR_OP(reshape, tsr_tensor *x, tsr_dims dims); /* one axis may be -1: the rest */
@@ -272,6 +284,9 @@ typedef struct tsr_embedding_opts {
 TSR_OP(embedding, tsr_tensor *table, tsr_tensor *ids, const tsr_embedding_opts *opts);
 /* NumPy's take: x's axis is replaced by ids' axes. (a,n,b), axis 1, (i,j) -> (a,i,j,b). */
 TSR_OP(gather, tsr_tensor *x, int axis, tsr_tensor *ids);
+/* ids (...) -> (...,classes) of `dtype`: 1 at the id, 0 elsewhere. No gradient. */
+TSR_OP(one_hot, tsr_tensor *ids, int64_t classes, tsr_dtype dtype);
+#define tsr_one_hot(ids, classes, dtype) tsr_one_hot_at((ids), (classes), (dtype), TSR_HERE)
 #define tsr_embedding(table, ids, opts) tsr_embedding_at((table), (ids), (opts), TSR_HERE)
 #define tsr_gather(x, axis, ids) tsr_gather_at((x), (axis), (ids), TSR_HERE)
 

@@ -66,9 +66,11 @@
                                  ignored), lse[n], in x's dtype; attrs.ce */                       \
     X(CE_DX, ce_dx)           /* (x, label, lse, dl[n]) -> dx */                                   \
     /* Random: Philox4x32-10, counter = (element's global index, step). */                         \
-    X(DROPOUT, dropout) /* (x, step i64 []) -> x*mask/(1-p); its own gradient */                   \
-    X(RANDOM, random)   /* () -> y: attrs.random */                                                \
-    X(FILL, fill)       /* () -> y: attrs.fill */                                                  \
+    X(DROPOUT, dropout)   /* (x, step i64 []) -> x*mask/(1-p); its own gradient */                 \
+    X(RANDOM, random)     /* () -> y: attrs.random */                                              \
+    X(FILL, fill)         /* () -> y: attrs.fill */                                                \
+    X(ARANGE, arange)     /* () -> y[i] = attrs.arange.start + i*step */                           \
+    X(CONSTANT, constant) /* () -> y: this shard of attrs.constant.data */                         \
     /* Movement. */                                                                                \
     X(RESHAPE, reshape) /* (x) -> y: row-major order kept */                                       \
     X(PERMUTE, permute) /* (x) -> y: y.shape[i] = x.shape[perm[i]] */                              \
@@ -85,6 +87,7 @@
     /* Indexing. Ids are i64; one outside the global axis is an error of the run. */               \
     X(GATHER, gather)       /* (x, ids) -> y: x with its axis attrs.gather.axis replaced by ids'   \
                                axes; 0 for ids of other shards */                                  \
+    X(ONE_HOT, one_hot)     /* (ids) -> y[..., c]: 1 at c = id, else 0 */                          \
     X(GATHER_DX, gather_dx) /* (ids, dy) -> dx: dy's slices summed by id, in their order */        \
     /* Optimizers, in place: results alias the operands of the same name. hyper f64: see           \
      * src/optim. Multi-tensor forms are lowering's. */                                            \
@@ -155,8 +158,8 @@ typedef enum tsri_random_dist {
     TSRI_RANDOM_NORMAL,      /* mean a, standard deviation b */
 } tsri_random_dist;
 
-/* Attributes, computed from global shapes at declaration. Plain data: hashed bytewise, so always
- * start from {0}. */
+/* Attributes, computed from global shapes at declaration. Plain data: hashed bytewise (but for
+ * constant.data), so always start from {0}. */
 typedef struct tsri_attrs {
     union {
         struct {
@@ -214,6 +217,13 @@ typedef struct tsri_attrs {
         struct {
             double value;
         } fill;
+        struct {
+            double start, step;
+        } arange;
+        struct {
+            uint64_t hash;    /* of the data */
+            const void *data; /* the whole tensor, row-major; read when a kernel is made */
+        } constant;
         struct {
             int32_t perm[TSR_MAX_NDIM];
         } permute;

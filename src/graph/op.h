@@ -51,6 +51,9 @@ void tsri_add_size(tsri_rule_text *out, const char *name, int64_t size);
  * left. */
 const char *tsri_axes_text(char buf[TSRI_AXES_TEXT], int ndim, uint32_t mask, char mark);
 
+/* "a@ b@": every axis, by its offset; "()" for none. */
+const char *tsri_offset_axes(char buf[TSRI_AXES_TEXT], int ndim);
+
 /* NumPy's broadcasting: aligned from the right, sizes equal or one of them 1. False: they do not
  * fit. */
 bool tsri_broadcast_shapes(tsr_dims a, tsr_dims b, tsr_dims *out);
@@ -65,6 +68,9 @@ tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double sca
 tsr_tensor *tsri_make_reshape(tsr_tensor *x, tsr_dims dims, tsri_loc loc);
 /* The gradient of broadcasting from `dims`: sums dy over the axes that grew. */
 tsr_tensor *tsri_make_sum_to(tsr_tensor *dy, tsr_dims dims, tsri_loc loc);
+/* An op without operands, in the user's signature. */
+tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, tsr_dims dims,
+                            tsr_dtype dtype, const tsr_placement *p, tsr_sbp sbp, tsri_loc loc);
 /* A constant tensor. */
 tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const tsr_placement *p,
                            double value, tsri_loc loc);
@@ -84,7 +90,8 @@ extern const tsri_op_def tsri_def_bn_stats, tsri_def_bn_apply, tsri_def_bn_bwd_s
 extern const tsri_op_def tsri_def_softmax, tsri_def_softmax_dx, tsri_def_ce, tsri_def_ce_dx;
 extern const tsri_op_def tsri_def_dropout, tsri_def_random, tsri_def_fill;
 extern const tsri_op_def tsri_def_reshape, tsri_def_permute;
-extern const tsri_op_def tsri_def_gather, tsri_def_gather_dx;
+extern const tsri_op_def tsri_def_gather, tsri_def_gather_dx, tsri_def_one_hot;
+extern const tsri_op_def tsri_def_arange, tsri_def_constant;
 extern const tsri_op_def tsri_def_concat, tsri_def_split, tsri_def_slice, tsri_def_pad;
 extern const tsri_op_def tsri_def_where, tsri_def_mask;
 

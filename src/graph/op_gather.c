@@ -134,5 +134,41 @@ static double flops_gather_dx(const tsri_op *op)
     return (double)tsr_dims_count(op->in[1]->shape);
 }
 
+/* --- one_hot --------------------------------------------------------------------------------- */
+
+tsr_tensor *tsr_one_hot_at(tsr_tensor *ids, int64_t classes, tsr_dtype dtype, const char *file,
+                           int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("one_hot", 1, &ids, 0, loc, &failed), loc, "one_hot"};
+    if (!c.g)
+        return failed;
+    if (!want_ids(&c, ids))
+        return &c.g->failed;
+    if (classes < 1)
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "%lld classes; at least one is needed",
+                            (long long)classes);
+    if (!tsr_dtype_size(dtype))
+        return tsri_op_fail(&c, TSR_ERR_DTYPE, "no such dtype: %d", (int)dtype);
+    if (ids->shape.ndim == TSR_MAX_NDIM)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "ids %s have no room for one more axis; at most %d "
+                            "are possible",
+                            tsri_op_dims(&c, ids), TSR_MAX_NDIM);
+    tsr_dims shape = ids->shape;
+    shape.d[shape.ndim++] = classes;
+    return tsri_graph_add1(c.g, TSRI_OP_ONE_HOT, NULL, 1, &ids, shape, dtype, loc);
+}
+
+static tsr_status rule_one_hot(const tsri_op *op, tsri_rule_text *out)
+{
+    char axes[TSRI_AXES_TEXT];
+    int ndim = op->in[0]->shape.ndim;
+    tsri_axes_text(axes, ndim, 0, 0);
+    return tsri_write_rule(out, "!%s -> %s v@", axes, ndim ? axes : "");
+}
+
+const tsri_op_def tsri_def_one_hot = {rule_one_hot, NULL, NULL};
 const tsri_op_def tsri_def_gather = {rule_gather, grad_gather, NULL};
 const tsri_op_def tsri_def_gather_dx = {rule_gather_dx, NULL, flops_gather_dx};

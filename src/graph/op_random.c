@@ -26,8 +26,7 @@ tsr_tensor *tsr_dropout_at(tsr_tensor *x, double p, const char *file, int line)
     return tsri_graph_add1(c.g, TSRI_OP_DROPOUT, &attrs, 2, in, x->shape, x->dtype, loc);
 }
 
-/* "a@ b@", or "()". */
-static const char *offset_axes(char buf[TSRI_AXES_TEXT], int ndim)
+const char *tsri_offset_axes(char buf[TSRI_AXES_TEXT], int ndim)
 {
     char *p = buf;
     for (int i = 0; i < ndim; i++) {
@@ -43,7 +42,7 @@ static const char *offset_axes(char buf[TSRI_AXES_TEXT], int ndim)
 static tsr_status rule_dropout(const tsri_op *op, tsri_rule_text *out)
 {
     char buf[TSRI_AXES_TEXT];
-    const char *axes = offset_axes(buf, op->in[0]->shape.ndim);
+    const char *axes = tsri_offset_axes(buf, op->in[0]->shape.ndim);
     return tsri_write_rule(out, "%s, !() -> %s", axes, axes);
 }
 
@@ -64,9 +63,8 @@ const tsri_op_def tsri_def_dropout = {rule_dropout, grad_dropout, flops_random};
 
 /* --- sources --------------------------------------------------------------------------------- */
 
-static tsr_tensor *add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs,
-                              tsr_dims dims, tsr_dtype dtype, const tsr_placement *p, tsr_sbp sbp,
-                              tsri_loc loc)
+tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, tsr_dims dims,
+                            tsr_dtype dtype, const tsr_placement *p, tsr_sbp sbp, tsri_loc loc)
 {
     tsri_op *op = tsri_graph_add(g, kind, attrs, 0, NULL, 1, &dims, &dtype, p, loc);
     if (!op)
@@ -99,7 +97,7 @@ static tsr_tensor *declare_random(const tsri_ctx *c, tsri_random_dist dist, cons
     attrs.random.dist = dist;
     attrs.random.a = a;
     attrs.random.b = b;
-    return add_source(c->g, TSRI_OP_RANDOM, &attrs, dims, dtype, p, sbp, c->loc);
+    return tsri_add_source(c->g, TSRI_OP_RANDOM, &attrs, dims, dtype, p, sbp, c->loc);
 }
 
 tsr_tensor *tsr_uniform_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
@@ -129,7 +127,7 @@ tsr_tensor *tsr_full_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const tsr_
                             tsr_dtype_name(dtype));
     tsri_attrs attrs = {0};
     attrs.fill.value = value;
-    return add_source(g, TSRI_OP_FILL, &attrs, dims, dtype, p, sbp, c.loc);
+    return tsri_add_source(g, TSRI_OP_FILL, &attrs, dims, dtype, p, sbp, c.loc);
 }
 
 tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const tsr_placement *p,
@@ -137,13 +135,13 @@ tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const t
 {
     tsri_attrs attrs = {0};
     attrs.fill.value = value;
-    return add_source(g, TSRI_OP_FILL, &attrs, dims, dtype, p, TSR_AUTO, loc);
+    return tsri_add_source(g, TSRI_OP_FILL, &attrs, dims, dtype, p, TSR_AUTO, loc);
 }
 
 static tsr_status rule_random(const tsri_op *op, tsri_rule_text *out)
 {
     char buf[TSRI_AXES_TEXT];
-    return tsri_write_rule(out, "-> %s", offset_axes(buf, op->out[0]->shape.ndim));
+    return tsri_write_rule(out, "-> %s", tsri_offset_axes(buf, op->out[0]->shape.ndim));
 }
 
 static tsr_status rule_fill(const tsri_op *op, tsri_rule_text *out)

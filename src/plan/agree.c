@@ -29,7 +29,10 @@ static uint64_t hash_op(const tsri_op *op)
     uint64_t h = TSRI_HASH_INIT;
     int32_t head[4] = {op->kind, op->nin, op->nout, op->from_local};
     h = tsri_hash(h, head, sizeof head);
-    h = tsri_hash(h, &op->attrs, sizeof op->attrs);
+    tsri_attrs attrs = op->attrs;
+    if (op->kind == TSRI_OP_CONSTANT)
+        attrs.constant.data = NULL; /* an address; its hash says what is there */
+    h = tsri_hash(h, &attrs, sizeof attrs);
     h = tsri_hash(h, &op->sbp, sizeof op->sbp);
     h = hash_text(h, op->name);
     h = hash_text(h, tsr_placement_text(op->placement));
@@ -92,6 +95,9 @@ static void describe_op(tsr_graph *g, int i, char *buf, size_t size)
                       tsr_placement_text(op->placement),
                       op->sbp.ndim ? tsr_sbp_format(op->sbp, sbp) : "");
     }
+    if (op->kind == TSRI_OP_CONSTANT && n > 0 && (size_t)n < size)
+        snprintf(buf + n, size - (size_t)n, " of data %016llx",
+                 (unsigned long long)op->attrs.constant.hash);
 }
 
 /* All ranks are here with differing hashes: finds the first op that differs and names it. */

@@ -84,11 +84,80 @@ static void test_bad_ids(void **state)
     on_ranks(bad_id, &(int64_t){-1});
 }
 
+/* --- constants -------------------------------------------------------------------------------- */
+
+/* A constant in every signature; the plan outlives its graph. */
+static tsr_status constants(tsr_world *w, void *arg)
+{
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    double data[35], got[35], range[7];
+    for (int i = 0; i < 35; i++)
+        data[i] = sin(i);
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    const tsr_sbp sbp = *(const tsr_sbp *)arg;
+    tsr_tensor *c = tsr_constant(g, TSR_F64, TSR_DIMS(5, 7), data, p, sbp);
+    tsr_tensor *r = tsr_arange(g, TSR_F64, 7, 2, -0.5, p, TSR_S(0));
+    const int64_t at[7] = {6, 5, 4, 3, 2, 1, 0};
+    tsr_tensor *ids = tsr_constant(g, TSR_I64, TSR_DIMS(7), at, p, TSR_B);
+    tsr_tensor *turn = tsr_one_hot(ids, 7, TSR_F64);
+    tsr_output(g, "sum", tsr_add(tsr_matmul(c, turn), r), p, TSR_B);
+    tsr_output(g, "r", r, p, TSR_B);
+    for (int i = 0; i < 35; i++)
+        data[i] = 0; /* it was copied */
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    tsr_graph_destroy(g);
+    for (int step = 0; step < 2; step++) {
+        TRY(tsr_run(plan));
+        TRY(tsr_fetch(plan, "sum", got, sizeof got));
+        TRY(tsr_fetch(plan, "r", range, sizeof range));
+        for (int i = 0; i < 35; i++) {
+            CHECK(near_to(range[i % 7], 2 - 0.5 * (i % 7), 0));
+            CHECK(near_to(got[i], sin(i / 7 * 7 + 6 - i % 7) + range[i % 7], 1e-14));
+        }
+    }
+    tsr_plan_destroy(plan);
+    return TSR_OK;
+}
+
+static void test_constants(void **state)
+{
+    (void)state;
+    on_ranks(constants, &TSR_B);
+    on_ranks(constants, &TSR_S(0));
+    on_ranks(constants, &TSR_S(1));
+}
+
+/* Ranks that hold other numbers are told before anything runs. */
+static tsr_status other_data(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    const float data[3] = {1, 2, tsr_world_rank(w) == 1 ? 4 : 3};
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_output(g, "c", tsr_constant(g, TSR_F32, TSR_DIMS(3), data, p, TSR_B), p, TSR_B);
+    tsr_plan *plan;
+    if (tsr_world_size(w) == 1)
+        return tsr_compile(g, &plan);
+    CHECK(tsr_compile(g, &plan) == TSR_ERR_MISMATCH);
+    CHECK(strstr(tsr_last_error(), "op 0 is the first that differs: rank 0: test_index.c:"));
+    CHECK(strstr(tsr_last_error(), "of data "));
+    return TSR_OK;
+}
+
+static void test_other_data(void **state)
+{
+    (void)state;
+    on_ranks(other_data, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_bad_ids),
+        cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_other_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -517,6 +517,7 @@ const sc_case sc_cases[] = {
     {"comparisons", true, sc_compare},
     {"concat", true, sc_concat},
     {"slice", true, sc_slice},
+    {"sources", true, sc_source},
     {"optimizers", true, optimizers},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

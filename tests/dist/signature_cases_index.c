@@ -155,3 +155,29 @@ void sc_slice(sc_graph *s)
     pad_of(s, D(5, 0), D(0, 1), D(0, 1));
     pad_of(s, D(2, 3, 4, 5), D(0, 0, 1, 1), D(0, 0, 1, 1));
 }
+
+/* --- arange, constant, one_hot ---------------------------------------------------------------- */
+
+void sc_source(sc_graph *s)
+{
+    static const float numbers[] = {3, -1, 4, 1, -5, 9, 2, 6, -5, 3,
+                                    5, -8, 9, 7, 9,  3, 2, 3, 8,  -4};
+    static const int64_t wholes[] = {7, -2, 3, 5, -8, 1};
+    static const int64_t length[] = {7, 4, 1, 0};
+    for (int i = 0; i < 4; i++) {
+        tsr_arange(s->g, s->real, length[i], 1.5, -0.25, s->p, TSR_AUTO);
+        tsr_arange(s->g, TSR_I64, length[i], -3, 4, s->p, TSR_AUTO);
+        tsr_constant(s->g, TSR_F32, D(length[i]), numbers, s->p, TSR_AUTO);
+    }
+    tsr_constant(s->g, TSR_F32, D(5, 4), numbers, s->p, TSR_AUTO);
+    tsr_constant(s->g, TSR_F32, D(2, 5, 2), numbers, s->p, TSR_AUTO);
+    tsr_constant(s->g, TSR_F32, D(2, 2, 5, 1), numbers, s->p, TSR_AUTO);
+    tsr_constant(s->g, TSR_I64, D(3, 2), wholes, s->p, TSR_AUTO);
+    tsr_constant(s->g, TSR_F32, TSR_SCALAR, numbers, s->p, TSR_AUTO);
+    const tsr_dims ids[] = {D(7), D(3, 4), D(1), D(0, 2), TSR_SCALAR};
+    for (int i = 0; i < 5; i++) {
+        tsr_tensor *x = sc_make(s, TSR_I64, ids[i], SC_LABEL);
+        tsr_one_hot(x, 5, s->real);
+        tsr_one_hot(x, 4, TSR_BOOL);
+    }
+}

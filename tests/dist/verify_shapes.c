@@ -221,6 +221,8 @@ static bool index_fits(const tsri_kernel_desc *d)
         return broadcasts(&in[0], &out[0]) && same(&in[1], &out[0]);
     case TSRI_OP_GATHER:
         return gathers(&in[0], &in[1], &out[0], d->attrs->gather.axis);
+    case TSRI_OP_ONE_HOT:
+        return reduces(&out[0], &in[0], 1u << in[0].ndim, false);
     case TSRI_OP_GATHER_DX:
         return gathers(&out[0], &in[0], &in[1], d->attrs->gather.axis);
     default:
@@ -281,6 +283,8 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
     case TSRI_OP_SOFTMAX_DX:
     case TSRI_OP_RANDOM:
     case TSRI_OP_FILL:
+    case TSRI_OP_ARANGE:
+    case TSRI_OP_CONSTANT:
     case TSRI_OP_COPY:
     case TSRI_OP_ASSIGN:
         return all_same(d, d->nin);

@@ -113,6 +113,10 @@
      .nin = 2, .nout = 1, .in = {{.dims = IDS, .dtype = TSR_I64, .fill = KC_FEW}, {.dims = Y}},    \
      .out = {{.dims = X}}}
 
+static const float numbers[30] = {3, -1, 4, 1, -5, 9, 2, 6, -5, 3, 5, -8, 9, 7, 9,
+                                  3, 2,  3, 8, -4, 6, 2, 6, 4,  3, 3, -8, 3, 2, 7};
+static const int64_t wholes[6] = {1, -2, 3, 1L << 50, 5, -6};
+
 const kernel_case kernel_cases[] = {
     UNARY("abs", TSRI_UNARY_ABS, KC_UNIFORM, 0),
     UNARY("exp", TSRI_UNARY_EXP, KC_UNIFORM, 0),
@@ -270,6 +274,22 @@ const kernel_case kernel_cases[] = {
     {.name = "random normal", .op = TSRI_OP_RANDOM,
      .attrs.random = {7, TSRI_RANDOM_NORMAL, 0, 1, 2}, .nout = 1, .out = {F(3, 5, 4, 7)}},
     {.name = "fill", .op = TSRI_OP_FILL, .attrs.fill = {3.5}, .nout = 1, .out = {F(3, 5)}},
+    {.name = "arange", .op = TSRI_OP_ARANGE, .attrs.arange = {2.5, -0.25}, .nout = 1,
+     .out = {F(33)}},
+    {.name = "arange shard", .op = TSRI_OP_ARANGE, .attrs.arange = {-7, 3}, .nout = 1,
+     .out = {{.dims = D(5), .dtype = TSR_I64, .gshape = {20}, .offset = {11}}}},
+    {.name = "constant", .op = TSRI_OP_CONSTANT, .attrs.constant = {0, numbers}, .nout = 1,
+     .out = {OF(TSR_F32, 0, 1, 5, 2, 3)}},
+    {.name = "constant shard", .op = TSRI_OP_CONSTANT, .attrs.constant = {0, numbers}, .nout = 1,
+     .out = {{.dims = D(1, 2, 2, 1), .dtype = TSR_F32, .gshape = {1, 5, 2, 3},
+              .offset = {0, 3, 0, 1}}}},
+    {.name = "constant i64", .op = TSRI_OP_CONSTANT, .attrs.constant = {0, wholes}, .nout = 1,
+     .out = {OF(TSR_I64, 0, 2, 3)}},
+    {.name = "one_hot", .op = TSRI_OP_ONE_HOT, .nin = 1, .nout = 1,
+     .in = {OF(TSR_I64, KC_FEW, 3, 5, 4)}, .out = {F(3, 5, 4, 6)}},
+    {.name = "one_hot bool shard", .op = TSRI_OP_ONE_HOT, .nin = 1, .nout = 1,
+     .in = {OF(TSR_I64, KC_FEW, 9)},
+     .out = {{.dims = D(9, 2), .dtype = TSR_BOOL, .gshape = {9, 5}, .offset = {0, 1}}}},
     {.name = "reshape", .op = TSRI_OP_RESHAPE, .nin = 1, .nout = 1, .in = {F(3, 4, 2, 5)},
      .out = {F(3, 40)}},
     {.name = "reshape across", .op = TSRI_OP_RESHAPE, .nin = 1, .nout = 1, .in = {F(6, 4, 2, 5)},

@@ -90,6 +90,39 @@ static void slice(const kernel_case *k, const double *x, double *y)
     }
 }
 
+/* The element's index in the global tensor. */
+static int64_t global_index(const kc_arg *a, int64_t i)
+{
+    int64_t at[TSR_MAX_NDIM];
+    tsr_dims whole = a->dims;
+    coords(&a->dims, i, at);
+    for (int k = 0; k < a->dims.ndim; k++) {
+        at[k] += a->offset[k];
+        whole.d[k] = a->gshape[0] ? a->gshape[k] : whole.d[k];
+    }
+    return index_of(&whole, at);
+}
+
+static void source(const kernel_case *k, double *const *in, double *y)
+{
+    const kc_arg *a = &k->out[0];
+    const int64_t last = a->dims.ndim ? a->dims.d[a->dims.ndim - 1] : 1;
+    for (int64_t i = 0; i < kc_count(a); i++) {
+        int64_t at = global_index(a, i);
+        switch (k->op) {
+        case TSRI_OP_ARANGE:
+            y[i] = k->attrs.arange.start + (double)at * k->attrs.arange.step;
+            break;
+        case TSRI_OP_CONSTANT:
+            y[i] = a->dtype == TSR_I64 ? (double)((const int64_t *)k->attrs.constant.data)[at]
+                                       : (double)((const float *)k->attrs.constant.data)[at];
+            break;
+        default: /* one_hot */
+            y[i] = (double)(i % last + a->offset[a->dims.ndim - 1]) == in[0][i / last];
+        }
+    }
+}
+
 bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
@@ -97,6 +130,10 @@ bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out
         return gather(k, in, out[0]), true;
     case TSRI_OP_GATHER_DX:
         return gather_dx(k, in, out[0]), true;
+    case TSRI_OP_ARANGE:
+    case TSRI_OP_CONSTANT:
+    case TSRI_OP_ONE_HOT:
+        return source(k, in, out[0]), true;
     case TSRI_OP_CONCAT:
         return join(k, in, k->in, k->nin, out[0], &k->out[0].dims, false), true;
     case TSRI_OP_SPLIT:

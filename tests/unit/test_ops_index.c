@@ -2,6 +2,8 @@
 /* Declarations of the ops that index, select and cut: shapes, errors, signatures. */
 #include "declared.h"
 
+#include <math.h>
+
 /* --- gather, embedding ----------------------------------------------------------------------- */
 
 static void test_gather(void **state)
@@ -166,12 +168,61 @@ static void test_cut_errors(void **state)
     FAILS(TSR_ERR_INVALID, "pad: 0.5 for dtype i64", tsr_pad(make(TSR_I64, D(5)), D(1), D(0), 0.5));
 }
 
+/* --- arange, constant, one_hot --------------------------------------------------------------- */
+
+static void test_sources(void **state)
+{
+    (void)state;
+    float data[6] = {1, 2, 3, 4, 5, 6};
+    const unsigned char flags[3] = {0, 7, 1};
+    start(true);
+    is(tsr_arange(g, TSR_I32, 5, -2, 3, place, TSR_S(0)), TSR_I32, D(5));
+    derives(TSRI_OP_ARANGE, "->S0", NULL);
+    is(tsr_arange(g, TSR_U8, 256, 0, 1, place, TSR_AUTO), TSR_U8, D(256));
+    is(tsr_arange(g, TSR_F32, 0, 0.5, 0.25, place, TSR_B), TSR_F32, D(0));
+    is(tsr_constant(g, TSR_F32, D(2, 3), data, place, TSR_S(1)), TSR_F32, D(2, 3));
+    derives(TSRI_OP_CONSTANT, "->S0; ->S1", NULL);
+    const tsri_attrs first = last_of(TSRI_OP_CONSTANT)->attrs;
+    data[4] = 7; /* was copied */
+    assert_float_equal(((const float *)first.constant.data)[4], 5, 0);
+    tsr_constant(g, TSR_F32, D(2, 3), data, place, TSR_S(1));
+    assert_int_not_equal(last_of(TSRI_OP_CONSTANT)->attrs.constant.hash, first.constant.hash);
+    tsr_constant(g, TSR_BOOL, D(3), flags, place, TSR_B);
+    assert_int_equal(((const unsigned char *)last_of(TSRI_OP_CONSTANT)->attrs.constant.data)[1], 1);
+    is(tsr_constant(g, TSR_I64, D(0, 3), NULL, place, TSR_B), TSR_I64, D(0, 3));
+    is(tsr_one_hot(make(TSR_I64, D(4, 2)), 7, TSR_F32), TSR_F32, D(4, 2, 7));
+    derives(TSRI_OP_ONE_HOT, "S0->S0; S1->S1; B->S2", NULL);
+    is(tsr_one_hot(make(TSR_I64, TSR_SCALAR), 7, TSR_BOOL), TSR_BOOL, D(7));
+}
+
+static void test_source_errors(void **state)
+{
+    (void)state;
+    FAILS(TSR_ERR_INVALID, "arange: 3 numbers from 0 in steps of 0.5 are not all i64",
+          tsr_arange(g, TSR_I64, 3, 0, 0.5, place, TSR_B));
+    FAILS(TSR_ERR_INVALID, "are not all u8", tsr_arange(g, TSR_U8, 257, 0, 1, place, TSR_B));
+    FAILS(TSR_ERR_INVALID, "are not all i32", tsr_arange(g, TSR_I32, 3, 1e9, 1e9, place, TSR_B));
+    FAILS(TSR_ERR_INVALID, "are not all bool", tsr_arange(g, TSR_BOOL, 2, 0, 1, place, TSR_B));
+    FAILS(TSR_ERR_INVALID, "both must be finite",
+          tsr_arange(g, TSR_F32, 2, 0, (double)INFINITY, place, TSR_B));
+    FAILS(TSR_ERR_SHAPE, "arange: axis 0 of (-1) is negative",
+          tsr_arange(g, TSR_F32, -1, 0, 1, place, TSR_B));
+    FAILS(TSR_ERR_SBP, "legal are B and S(i)", tsr_arange(g, TSR_F32, 2, 0, 1, place, TSR_P));
+    FAILS(TSR_ERR_INVALID, "constant: no data for (3)",
+          tsr_constant(g, TSR_F32, D(3), NULL, place, TSR_B));
+    FAILS(TSR_ERR_DTYPE, "constant: no such dtype",
+          tsr_constant(g, (tsr_dtype)77, D(3), "", place, TSR_B));
+    FAILS(TSR_ERR_DTYPE, "one_hot: ids are f32", tsr_one_hot(f32(D(2)), 3, TSR_F32));
+    FAILS(TSR_ERR_INVALID, "one_hot: 0 classes", tsr_one_hot(make(TSR_I64, D(2)), 0, TSR_F32));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gather), cmocka_unit_test(test_gather_errors),
-        cmocka_unit_test(test_where),  cmocka_unit_test(test_where_errors),
-        cmocka_unit_test(test_cuts),   cmocka_unit_test(test_cut_errors),
+        cmocka_unit_test(test_gather),  cmocka_unit_test(test_gather_errors),
+        cmocka_unit_test(test_where),   cmocka_unit_test(test_where_errors),
+        cmocka_unit_test(test_cuts),    cmocka_unit_test(test_cut_errors),
+        cmocka_unit_test(test_sources), cmocka_unit_test(test_source_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

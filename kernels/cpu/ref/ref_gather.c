@@ -239,3 +239,31 @@ tsr_status tsri_ref_gather_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ker
 {
     return create(mem, d, gather_dx_run, &d->out[0], &d->in[0], &d->in[1], out_kernel);
 }
+
+/* --- one_hot --------------------------------------------------------------------------------- */
+
+static tsr_status one_hot_run(const tsri_kernel *k, void *const *in, void *const *out,
+                              void *scratch)
+{
+    (void)scratch;
+    const tsri_kernel_desc *d = &((const tsri_ref *)k)->desc;
+    const tsri_arg *ids = &d->in[0], *y = &d->out[0];
+    const int last = y->ndim - 1;
+    if (tsri_ref_count(y)) /* dense, and 0 is no bit in any dtype */
+        memset(out[0], 0, (size_t)tsri_ref_count(y) * tsr_dtype_size(y->dtype));
+    for (int64_t i = 0; i < tsri_ref_count(ids); i++) {
+        int64_t id = ((const int64_t *)in[0])[offset_of(ids, 0, ids->ndim, i)];
+        TSRI_TRY(tsri_ref_check_id(d, ids, i, id, y->gshape[last]));
+        id -= y->offset[last];
+        if (id >= 0 && id < y->shape[last])
+            tsri_ref_store(y->dtype, out[0], offset_of(y, 0, last, i) + id * y->stride[last], 1);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_one_hot(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (d->in[0].dtype != TSR_I64)
+        return tsri_ref_decline(d);
+    return tsri_ref_create(mem, d, one_hot_run, out_kernel);
+}

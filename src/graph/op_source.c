@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values that the program itself holds: ranges and constants. Each rank makes its part. */
+#include <math.h>
+
+#include "src/core/rng.h"
+#include "src/graph/op.h"
+
+/* Whether a whole dtype holds a value; bool holds none of a range. */
+static bool holds(tsr_dtype dtype, double v)
+{
+    const double most = 9007199254740992.0; /* what a double counts to */
+    switch (dtype) {
+    case TSR_I64:
+        return fabs(v) <= most;
+    case TSR_I32:
+        return v >= INT32_MIN && v <= INT32_MAX;
+    case TSR_U8:
+        return v >= 0 && v <= UINT8_MAX;
+    default:
+        return false;
+    }
+}
+
+tsr_tensor *tsr_arange_at(tsr_graph *g, tsr_dtype dtype, int64_t n, double start, double step,
+                          const tsr_placement *p, tsr_sbp sbp, const char *file, int line)
+{
+    tsri_ctx c = {g, {file, line}, "arange"};
+    const tsr_dims dims = {.ndim = 1, .d = {n}};
+    if (!tsri_want_new(&c, dtype, dims, p, sbp))
+        return g ? &g->failed : NULL;
+    if (!isfinite(start) || !isfinite(step))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "from %g in steps of %g; both must be finite",
+                            start, step);
+    bool whole = floor(start) == start && floor(step) == step;
+    if (dtype == TSR_BOOL || (!tsri_is_float(dtype) && dtype != TSR_F16 && dtype != TSR_BF16 &&
+                              (!whole || (n && (!holds(dtype, start) ||
+                                                !holds(dtype, start + (double)(n - 1) * step))))))
+        return tsri_op_fail(&c, TSR_ERR_INVALID,
+                            "%lld numbers from %g in steps of %g are not all %s", (long long)n,
+                            start, step, tsr_dtype_name(dtype));
+    tsri_attrs attrs = {0};
+    attrs.arange.start = start;
+    attrs.arange.step = step;
+    return tsri_add_source(g, TSRI_OP_ARANGE, &attrs, dims, dtype, p, sbp, c.loc);
+}
+
+tsr_tensor *tsr_constant_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const void *data,
+                            const tsr_placement *p, tsr_sbp sbp, const char *file, int line)
+{
+    tsri_ctx c = {g, {file, line}, "constant"};
+    if (!tsri_want_new(&c, dtype, dims, p, sbp))
+        return g ? &g->failed : NULL;
+    int64_t n = tsr_dims_count(dims);
+    size_t bytes = (size_t)n * tsr_dtype_size(dtype);
+    if (n && !data)
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "no data for %s", tsri_dims_text(g, dims));
+    tsri_attrs attrs = {0};
+    if (n) {
+        unsigned char *copy = tsri_pool_dup(&g->pool, data, bytes);
+        if (!copy)
+            return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+        for (int64_t i = 0; i < n && dtype == TSR_BOOL; i++)
+            copy[i] = copy[i] != 0;
+        attrs.constant.hash = tsri_hash(TSRI_HASH_INIT, copy, bytes);
+        attrs.constant.data = copy;
+    }
+    return tsri_add_source(g, TSRI_OP_CONSTANT, &attrs, dims, dtype, p, sbp, c.loc);
+}
+
+static tsr_status rule_source(const tsri_op *op, tsri_rule_text *out)
+{
+    char buf[TSRI_AXES_TEXT];
+    return tsri_write_rule(out, "-> %s", tsri_offset_axes(buf, op->out[0]->shape.ndim));
+}
+
+const tsri_op_def tsri_def_arange = {rule_source, NULL, NULL};
+const tsri_op_def tsri_def_constant = {rule_source, NULL, NULL};
