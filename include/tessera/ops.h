@@ -269,6 +269,12 @@ TSR_OP(pad, tsr_tensor *x, tsr_dims before, tsr_dims after, double value);
 #define tsr_narrow(x, axis, start, length) tsr_narrow_at((x), (axis), (start), (length), TSR_HERE)
 #define tsr_pad(x, before, after, value) tsr_pad_at((x), (before), (after), (value), TSR_HERE)
 
+/* x (...,m,n) where column - row >= diagonal (triu) or <= diagonal (tril), 0 elsewhere. */
+TSR_OP(triu, tsr_tensor *x, int64_t diagonal);
+TSR_OP(tril, tsr_tensor *x, int64_t diagonal);
+#define tsr_triu(x, diagonal) tsr_triu_at((x), (diagonal), TSR_HERE)
+#define tsr_tril(x, diagonal) tsr_tril_at((x), (diagonal), TSR_HERE)
+
 /* --- indexing ------------------------------------------------------------------------------------
  */
 /* Ids are i64, of any shape; one outside 0 <= id < n is an error of the run, whatever is split. */

@@ -81,9 +81,10 @@
     X(SLICE, slice)   /* (x) -> y[i] = x[start + i*step], attrs.slice, per axis */                 \
     X(PAD, pad)       /* (x) -> y[start + i*step] = x[i], the others attrs.slice.value */          \
     /* Selection. */                                                                               \
-    X(WHERE, where) /* (cond bool, x, y) -> z, broadcasting from the right */                      \
-    X(MASK, mask)   /* (cond bool, x) -> x where cond is attrs.mask.keep, else 0; cond broadcasts  \
-                       to x */                                                                     \
+    X(WHERE, where)       /* (cond bool, x, y) -> z, broadcasting from the right */                \
+    X(TRIANGLE, triangle) /* (x) -> x, 0 off the side attrs.triangle of the last two axes */       \
+    X(MASK, mask) /* (cond bool, x) -> x where cond is attrs.mask.keep, else 0; cond broadcasts    \
+                     to x */                                                                       \
     /* Indexing. Ids are i64; one outside the global axis is an error of the run. */               \
     X(GATHER, gather)       /* (x, ids) -> y: x with its axis attrs.gather.axis replaced by ids'   \
                                axes; 0 for ids of other shards */                                  \
@@ -237,6 +238,10 @@ typedef struct tsri_attrs {
         struct {
             int32_t keep, pad_;
         } mask;
+        struct {
+            int64_t diagonal; /* column - row */
+            int32_t upper, pad_;
+        } triangle;
         struct {
             int32_t axis, has_pad;
             int64_t pad; /* an id whose slice gets no gradient */

@@ -82,6 +82,7 @@ static const tsri_op_def *const defs[TSRI_OP_COUNT_] = {
     [TSRI_OP_SLICE] = &tsri_def_slice,
     [TSRI_OP_PAD] = &tsri_def_pad,
     [TSRI_OP_WHERE] = &tsri_def_where,
+    [TSRI_OP_TRIANGLE] = &tsri_def_triangle,
     [TSRI_OP_MASK] = &tsri_def_mask,
     [TSRI_OP_GATHER] = &tsri_def_gather,
     [TSRI_OP_GATHER_DX] = &tsri_def_gather_dx,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Selection by a condition, element by element. */
+/* Selection, element by element: by a condition, by the place in a matrix. */
 #include "src/graph/op.h"
 
 static bool want_cond(const tsri_ctx *c, const tsr_tensor *cond)
@@ -71,3 +71,50 @@ static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
 
 const tsri_op_def tsri_def_where = {rule_where, grad_where, NULL};
 const tsri_op_def tsri_def_mask = {rule_mask, grad_mask, NULL};
+
+/* --- triangles ------------------------------------------------------------------------------- */
+
+static tsr_tensor *declare_triangle(const char *name, tsr_tensor *x, int64_t diagonal, bool upper,
+                                    tsri_loc loc)
+{
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
+    if (!c.g)
+        return failed;
+    if (x->shape.ndim < 2)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "operand %s; matrices, (...,m,n), are needed",
+                            tsri_op_dims(&c, x));
+    tsri_attrs attrs = {0};
+    attrs.triangle.diagonal = diagonal;
+    attrs.triangle.upper = upper;
+    return tsri_graph_add1(c.g, TSRI_OP_TRIANGLE, &attrs, 1, &x, x->shape, x->dtype, loc);
+}
+
+tsr_tensor *tsr_triu_at(tsr_tensor *x, int64_t diagonal, const char *file, int line)
+{
+    return declare_triangle("triu", x, diagonal, true, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_tril_at(tsr_tensor *x, int64_t diagonal, const char *file, int line)
+{
+    return declare_triangle("tril", x, diagonal, false, (tsri_loc){file, line});
+}
+
+static tsr_status rule_triangle(const tsri_op *op, tsri_rule_text *out)
+{
+    char axes[TSRI_AXES_TEXT];
+    int outer = op->in[0]->shape.ndim - 2;
+    tsri_axes_text(axes, outer, 0, 0);
+    const char *lead = outer ? axes : "";
+    return tsri_write_rule(out, "%s m@ n@ -> %s m@ n@", lead, lead);
+}
+
+static void grad_triangle(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    tsr_tensor *dy = dout[0];
+    din[0] = tsri_graph_add1(dy->graph, TSRI_OP_TRIANGLE, &op->attrs, 1, &dy, op->in[0]->shape,
+                             op->in[0]->dtype, op->loc);
+}
+
+const tsri_op_def tsri_def_triangle = {rule_triangle, grad_triangle, NULL};

@@ -518,6 +518,7 @@ const sc_case sc_cases[] = {
     {"concat", true, sc_concat},
     {"slice", true, sc_slice},
     {"sources", true, sc_source},
+    {"triangles", true, sc_triangle},
     {"optimizers", true, optimizers},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

@@ -41,6 +41,7 @@ void sc_compare(sc_graph *s);
 void sc_concat(sc_graph *s);
 void sc_slice(sc_graph *s);
 void sc_source(sc_graph *s);
+void sc_triangle(sc_graph *s);
 
 extern const sc_case sc_cases[];
 extern const int sc_cases_count;

@@ -181,3 +181,21 @@ void sc_source(sc_graph *s)
         tsr_one_hot(x, 4, TSR_BOOL);
     }
 }
+
+/* --- triangles -------------------------------------------------------------------------------- */
+
+/* Diagonals that leave something on either side. */
+void sc_triangle(sc_graph *s)
+{
+    static const struct {
+        tsr_dims dims;
+        int64_t diagonal;
+    } of[] = {{{2, {5, 7}}, 1},       {{2, {7, 4}}, -2}, {{3, {3, 4, 5}}, 0},
+              {{4, {2, 3, 4, 5}}, 1}, {{2, {1, 9}}, 3},  {{2, {0, 4}}, 0}};
+    for (int i = 0; i < (int)(sizeof of / sizeof *of); i++) {
+        tsr_tensor *x = spread(s, of[i].dims);
+        grad(s, tsr_triu(x, of[i].diagonal), x);
+        grad(s, tsr_tril(x, of[i].diagonal), x);
+        tsr_tril(sc_make(s, TSR_I64, of[i].dims, SC_WHOLE), of[i].diagonal);
+    }
+}

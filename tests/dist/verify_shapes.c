@@ -283,6 +283,7 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
     case TSRI_OP_SOFTMAX_DX:
     case TSRI_OP_RANDOM:
     case TSRI_OP_FILL:
+    case TSRI_OP_TRIANGLE:
     case TSRI_OP_ARANGE:
     case TSRI_OP_CONSTANT:
     case TSRI_OP_COPY:

@@ -123,6 +123,19 @@ static void source(const kernel_case *k, double *const *in, double *y)
     }
 }
 
+static void triangle(const kernel_case *k, const double *x, double *y)
+{
+    const kc_arg *a = &k->out[0];
+    int n = a->dims.ndim;
+    for (int64_t i = 0; i < kc_count(a); i++) {
+        int64_t at[TSR_MAX_NDIM];
+        coords(&a->dims, i, at);
+        int64_t d = at[n - 1] + a->offset[n - 1] - at[n - 2] - a->offset[n - 2];
+        int64_t least = k->attrs.triangle.diagonal;
+        y[i] = (k->attrs.triangle.upper ? d >= least : d <= least) ? x[i] : 0;
+    }
+}
+
 bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
@@ -134,6 +147,8 @@ bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out
     case TSRI_OP_CONSTANT:
     case TSRI_OP_ONE_HOT:
         return source(k, in, out[0]), true;
+    case TSRI_OP_TRIANGLE:
+        return triangle(k, in[0], out[0]), true;
     case TSRI_OP_CONCAT:
         return join(k, in, k->in, k->nin, out[0], &k->out[0].dims, false), true;
     case TSRI_OP_SPLIT:

@@ -373,6 +373,8 @@ static void test_cuts(void **state)
     CHECK(-2, 2, tsr_slice(x64(D(5, 7)), D(1, -6), D(-1, 99), D(1, 2)));
     CHECK(-2, 2, tsr_narrow(x64(D(3, 5)), 1, -3, 2));
     CHECK(-2, 2, tsr_pad(x64(D(3, 2)), D(1, 0), D(0, 2), 1.5));
+    CHECK(-2, 2, tsr_triu(x64(D(2, 3, 4)), 1));
+    CHECK(-2, 2, tsr_tril(x64(D(4, 3)), 0));
     /* More than an op takes. */
     start(true);
     tsr_tensor *one = x64(D(30)), *many[30];

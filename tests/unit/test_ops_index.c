@@ -112,6 +112,8 @@ static void test_cuts(void **state)
     derives(TSRI_OP_PAD, "S0->S0; S2->S2; P->P; Pmax->Pmax; Pmin->Pmin", NULL);
     tsr_pad(x[1], D(0, 1, 0), D(0, 2, 0), 1);
     derives(TSRI_OP_PAD, "S0->S0; S2->S2; Pmax->Pmax; Pmin->Pmin", NULL);
+    is(tsr_tril(x[1], -3), TSR_F32, D(5, 3, 7));
+    derives(TSRI_OP_TRIANGLE, "S0->S0; S1->S1; S2->S2; P->P", NULL);
     assert_ptr_equal(tsr_pad(x[1], D(0, 0, 0), D(0, 0, 0), 1), x[1]);
     /* The widest op: twelve operands of eight axes fit a rule's text. */
     tsr_tensor *wide[12];
@@ -161,6 +163,8 @@ static void test_cut_errors(void **state)
           tsr_slice(f32(D(5)), D(0, 0), D(1), TSR_SCALAR));
     FAILS(TSR_ERR_INVALID, "step 0 of axis 0; steps are >= 1",
           tsr_slice(f32(D(5)), D(0), D(1), D(0)));
+    FAILS(TSR_ERR_SHAPE, "triu: operand (5); matrices, (...,m,n), are needed",
+          tsr_triu(f32(D(5)), 0));
     FAILS(TSR_ERR_SHAPE, "narrow: 3 elements from 3 on of axis 0 of (5); it has 5",
           tsr_narrow(f32(D(5)), 0, 3, 3));
     FAILS(TSR_ERR_SHAPE, "-1 before and 0 after axis 0; sizes are >= 0",

@@ -250,6 +250,7 @@ const tsri_kernels tsri_kernels_cpu_ref = {
             [TSRI_OP_SLICE] = tsri_ref_slice,
             [TSRI_OP_PAD] = tsri_ref_pad,
             [TSRI_OP_WHERE] = tsri_ref_where,
+            [TSRI_OP_TRIANGLE] = tsri_ref_triangle,
             [TSRI_OP_MASK] = tsri_ref_mask,
             [TSRI_OP_GATHER] = tsri_ref_gather,
             [TSRI_OP_GATHER_DX] = tsri_ref_gather_dx,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Selection by a condition: elements are moved by their size. */
+/* Selection: elements are moved by their size. */
 #include "kernels/cpu/ref/ref.h"
 
 typedef struct job {
     const tsri_ref *ref;
     void *const *in;
     void *out;
+    int64_t begin; /* triangle: column - row of the walk's first element */
 } job;
 
 #define WHERE(T)                                                                                 \
@@ -69,7 +70,7 @@ static tsr_status select_run(const tsri_kernel *k, void *const *in, void *const 
 {
     (void)scratch;
     const tsri_ref *ref = (const tsri_ref *)k;
-    job j = {ref, in, out[0]};
+    job j = {ref, in, out[0], 0};
     tsri_ref_iter_run(&ref->iter, ref->desc.op == TSRI_OP_MASK ? mask_row : where_row, &j, true);
     return TSR_OK;
 }
@@ -87,4 +88,57 @@ tsr_status tsri_ref_where(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel 
 tsr_status tsri_ref_mask(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     return tsri_ref_where(mem, d, out_kernel);
+}
+
+/* --- triangles ------------------------------------------------------------------------------- */
+
+/* Column - row is an operand of the walk like any other: the last. */
+#define TRIANGLE(T)                                                \
+    do {                                                           \
+        const T *x = (const T *)j->in[0] + r->off[1];              \
+        T *y = (T *)j->out + r->off[0];                            \
+        for (int64_t i = 0; i < r->n; i++) {                       \
+            const int64_t d = first + i * step;                    \
+            y[i * sy] = (upper ? d >= 0 : d <= 0) ? x[i * sx] : 0; \
+        }                                                          \
+    } while (0)
+
+static void triangle_row(void *arg, const tsri_ref_row *r)
+{
+    const job *j = arg;
+    const bool upper = j->ref->attrs.triangle.upper != 0;
+    const int64_t first = j->begin + r->off[2] - j->ref->attrs.triangle.diagonal;
+    const int64_t sx = r->step[1], sy = r->step[0], step = r->step[2];
+    BY_SIZE(TRIANGLE)
+}
+
+static tsr_status triangle_run(const tsri_kernel *k, void *const *in, void *const *out,
+                               void *scratch)
+{
+    (void)scratch;
+    const tsri_ref *ref = (const tsri_ref *)k;
+    const tsri_arg *y = &ref->desc.out[0];
+    job j = {ref, in, out[0], y->offset[y->ndim - 1] - y->offset[y->ndim - 2]};
+    tsri_ref_iter_run(&ref->iter, triangle_row, &j, true);
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_triangle(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (d->in[0].dtype != d->out[0].dtype)
+        return tsri_ref_decline(d);
+    tsri_ref *ref = tsri_ref_make(mem, d, triangle_run, sizeof *ref);
+    if (!ref)
+        return TSR_ERR_NO_MEMORY;
+    const tsri_arg *y = &d->out[0];
+    int64_t place[TSR_MAX_NDIM] = {0};
+    place[y->ndim - 1] = 1;
+    place[y->ndim - 2] = -1;
+    tsri_ref_iter_init(&ref->iter, y->ndim, y->shape);
+    tsri_ref_iter_push(&ref->iter, y->stride);
+    tsri_ref_iter_push(&ref->iter, d->in[0].stride);
+    tsri_ref_iter_push(&ref->iter, place);
+    tsri_ref_iter_finish(&ref->iter);
+    *out_kernel = &ref->base;
+    return TSR_OK;
 }
