@@ -100,6 +100,16 @@ TSR_OP(max, tsr_tensor *x, tsr_axes axes, bool keepdim);  /* equal maxima share 
 TSR_OP(min, tsr_tensor *x, tsr_axes axes, bool keepdim);
 TSR_OP(norm, tsr_tensor *x, double p, tsr_axes axes, bool keepdim); /* (sum |x|^p)^(1/p), p > 0 */
 TSR_OP(argmax, tsr_tensor *x, int axis); /* i64, the axis dropped; the lowest index of equals */
+TSR_OP(cumsum, tsr_tensor *x, int axis); /* y[i] = x[0] + ... + x[i] */
+/* The mean square about the mean, in two passes; divided by the global count - correction (1: of a
+ * sample, 0: of all there is), which must be above 0. std is its root, with gradient 0 at 0. */
+TSR_OP(variance, tsr_tensor *x, tsr_axes axes, bool keepdim, double correction);
+TSR_OP(std, tsr_tensor *x, tsr_axes axes, bool keepdim, double correction);
+#define tsr_cumsum(x, axis) tsr_cumsum_at((x), (axis), TSR_HERE)
+#define tsr_variance(x, axes, keepdim, correction) \
+    tsr_variance_at((x), (axes), (keepdim), (correction), TSR_HERE)
+#define tsr_std(x, axes, keepdim, correction) \
+    tsr_std_at((x), (axes), (keepdim), (correction), TSR_HERE)
 #define tsr_sum(x, axes, keepdim) tsr_sum_at((x), (axes), (keepdim), TSR_HERE)
 #define tsr_mean(x, axes, keepdim) tsr_mean_at((x), (axes), (keepdim), TSR_HERE)
 #define tsr_max(x, axes, keepdim) tsr_max_at((x), (axes), (keepdim), TSR_HERE)

@@ -25,6 +25,7 @@
     X(ADD_N, add_n)   /* (x0, x1, ...) -> sum: all one shape; gradients meeting */                 \
     X(BROADCAST_TO, broadcast_to) /* (x) -> y: NumPy broadcasting to attrs.shape */                \
     X(REDUCE, reduce)             /* (x) -> y: attrs.reduce: sum*scale, max, min over axes */      \
+    X(CUMSUM, cumsum)             /* (x) -> y: sums along attrs.cumsum.axis, which is not split */ \
     X(ARGMAX, argmax) /* (x) -> i64 index along attrs.axis; lowest index wins; axis not split */   \
     /* Matrix products. */                                                                         \
     X(MATMUL, matmul)       /* (a, b) -> op(a) op(b), 2-D, attrs.matmul */                         \
@@ -168,7 +169,8 @@ typedef struct tsri_attrs {
             double a, b;
         } unary;
         struct {
-            int32_t fn, pad_;
+            int32_t fn;
+            uint32_t fixed; /* bit i: no gradient flows to operand i */
         } binary;
         struct {
             double a;
@@ -235,6 +237,9 @@ typedef struct tsri_attrs {
             int64_t start[TSR_MAX_NDIM], step[TSR_MAX_NDIM]; /* whole axes: 0 and 1 */
             double value;
         } slice;
+        struct {
+            int32_t axis, reverse; /* from the end */
+        } cumsum;
         struct {
             int32_t keep, pad_;
         } mask;

@@ -93,6 +93,7 @@ extern const tsri_op_def tsri_def_reshape, tsri_def_permute;
 extern const tsri_op_def tsri_def_gather, tsri_def_gather_dx, tsri_def_one_hot;
 extern const tsri_op_def tsri_def_arange, tsri_def_constant;
 extern const tsri_op_def tsri_def_concat, tsri_def_split, tsri_def_slice, tsri_def_pad;
+extern const tsri_op_def tsri_def_cumsum;
 extern const tsri_op_def tsri_def_where, tsri_def_mask, tsri_def_triangle;
 
 #endif

@@ -81,6 +81,7 @@ static const tsri_op_def *const defs[TSRI_OP_COUNT_] = {
     [TSRI_OP_SPLIT] = &tsri_def_split,
     [TSRI_OP_SLICE] = &tsri_def_slice,
     [TSRI_OP_PAD] = &tsri_def_pad,
+    [TSRI_OP_CUMSUM] = &tsri_def_cumsum,
     [TSRI_OP_WHERE] = &tsri_def_where,
     [TSRI_OP_TRIANGLE] = &tsri_def_triangle,
     [TSRI_OP_MASK] = &tsri_def_mask,

@@ -334,8 +334,10 @@ static void grad_extremum(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_ten
     }
 }
 
-static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *wanted, tsr_tensor **din)
 {
+    const uint32_t fixed = op->attrs.binary.fixed;
+    const bool want[2] = {wanted[0] && !(fixed & 1), wanted[1] && !(fixed & 2)};
     const char *file = op->loc.file;
     int line = op->loc.line;
     tsr_tensor *dz = dout[0], *full[2] = {NULL, NULL};

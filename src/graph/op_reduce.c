@@ -102,6 +102,39 @@ tsr_tensor *tsr_min_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *f
     return declare_extreme("min", x, TSR_REDUCE_MIN, axes, keepdim, (tsri_loc){file, line});
 }
 
+/* --- variance -------------------------------------------------------------------------------- */
+
+/* Declares sum (x - mean)^2 / (n - correction); with the axes split, both sums are boxed. */
+static tsr_tensor *declare_variance(const char *name, tsr_tensor *x, tsr_axes axes, bool keepdim,
+                                    double correction, tsri_loc loc)
+{
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
+    if (!c.g)
+        return failed;
+    uint32_t mask;
+    if (!tsri_want_float(&c, x) || !tsri_want_axes(&c, x, axes, &mask))
+        return &c.g->failed;
+    int64_t n = count_over(x->shape, mask);
+    if (!(correction >= 0 && correction < (double)n))
+        return tsri_op_fail(&c, TSR_ERR_INVALID,
+                            "of %lld elements with correction %g; it must be at least 0 and less "
+                            "than their number",
+                            (long long)n, correction);
+    tsr_tensor *mean = add_reduce(x, TSR_REDUCE_SUM, mask, true, 1 / (double)n, loc);
+    tsr_tensor *diff = tsri_make_binary(name, TSRI_BINARY_SUB, x, mean, 0, loc);
+    if (!diff->failed) /* the sum is least about the mean, so it has no slope there */
+        diff->op->attrs.binary.fixed = 1u << 1;
+    tsr_tensor *square = tsri_make_binary(name, TSRI_BINARY_MUL, diff, diff, 0, loc);
+    return tsri_make_sum(square, mask, keepdim, 1 / ((double)n - correction), loc);
+}
+
+tsr_tensor *tsr_variance_at(tsr_tensor *x, tsr_axes axes, bool keepdim, double correction,
+                            const char *file, int line)
+{
+    return declare_variance("variance", x, axes, keepdim, correction, (tsri_loc){file, line});
+}
+
 /* s^(1/p) whose gradient at s = 0 is 0, as at any minimum, not infinite: 1 is added where s is 0
  * and taken off the root again. */
 static tsr_tensor *root(tsr_tensor *s, double p, tsri_loc loc)
@@ -139,6 +172,14 @@ tsr_tensor *tsr_norm_at(tsr_tensor *x, double p, tsr_axes axes, bool keepdim, co
         power = tsri_make_unary(power, TSRI_UNARY_POW, p, loc);
     tsr_tensor *sum = tsri_make_sum(power, mask, keepdim, 1, loc);
     return p == 1 ? sum : root(sum, p, loc);
+}
+
+tsr_tensor *tsr_std_at(tsr_tensor *x, tsr_axes axes, bool keepdim, double correction,
+                       const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *s = declare_variance("std", x, axes, keepdim, correction, loc);
+    return s ? root(s, 2, loc) : NULL;
 }
 
 static tsr_status rule_reduce(const tsri_op *op, tsri_rule_text *out)
@@ -189,6 +230,47 @@ static double flops_reduce(const tsri_op *op)
 }
 
 const tsri_op_def tsri_def_reduce = {rule_reduce, grad_reduce, flops_reduce};
+
+/* --- cumsum ---------------------------------------------------------------------------------- */
+
+static tsr_tensor *add_cumsum(tsr_tensor *x, int axis, bool reverse, tsri_loc loc)
+{
+    tsri_attrs attrs = {0};
+    attrs.cumsum.axis = axis;
+    attrs.cumsum.reverse = reverse;
+    return tsri_graph_add1(x->graph, TSRI_OP_CUMSUM, &attrs, 1, &x, x->shape, x->dtype, loc);
+}
+
+tsr_tensor *tsr_cumsum_at(tsr_tensor *x, int axis, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("cumsum", 1, &x, 0, loc, &failed), loc, "cumsum"};
+    if (!c.g)
+        return failed;
+    if (!tsri_want_axis(&c, x, &axis))
+        return &c.g->failed;
+    if (!tsri_is_float(x->dtype) && x->dtype != TSR_I64 && x->dtype != TSR_I32)
+        return tsri_op_fail(&c, TSR_ERR_DTYPE,
+                            "operand %s is %s; legal are floating point, i32 and i64: use tsr_cast",
+                            tsri_op_dims(&c, x), tsr_dtype_name(x->dtype));
+    return x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : x;
+}
+
+static tsr_status rule_cumsum(const tsri_op *op, tsri_rule_text *out)
+{
+    char axes[TSRI_AXES_TEXT];
+    tsri_axes_text(axes, op->in[0]->shape.ndim, 1u << op->attrs.cumsum.axis, '.');
+    return tsri_write_rule(out, "%s -> %s", axes, axes);
+}
+
+static void grad_cumsum(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    din[0] = add_cumsum(dout[0], op->attrs.cumsum.axis, !op->attrs.cumsum.reverse, op->loc);
+}
+
+const tsri_op_def tsri_def_cumsum = {rule_cumsum, grad_cumsum, flops_reduce};
 
 /* --- argmax ---------------------------------------------------------------------------------- */
 

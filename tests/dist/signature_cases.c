@@ -519,6 +519,8 @@ const sc_case sc_cases[] = {
     {"slice", true, sc_slice},
     {"sources", true, sc_source},
     {"triangles", true, sc_triangle},
+    {"cumsum", true, sc_cumsum},
+    {"variance", true, sc_variance},
     {"optimizers", true, optimizers},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

@@ -42,6 +42,8 @@ void sc_concat(sc_graph *s);
 void sc_slice(sc_graph *s);
 void sc_source(sc_graph *s);
 void sc_triangle(sc_graph *s);
+void sc_cumsum(sc_graph *s);
+void sc_variance(sc_graph *s);
 
 extern const sc_case sc_cases[];
 extern const int sc_cases_count;

@@ -199,3 +199,28 @@ void sc_triangle(sc_graph *s)
         tsr_tril(sc_make(s, TSR_I64, of[i].dims, SC_WHOLE), of[i].diagonal);
     }
 }
+
+/* --- cumsum, variance ------------------------------------------------------------------------- */
+
+static void cumsum_of(sc_graph *s, tsr_dims dims, int axis)
+{
+    tsr_tensor *x = spread(s, dims);
+    grad(s, tsr_cumsum(x, axis), x);
+    tsr_cumsum(sc_make(s, TSR_I64, dims, SC_WHOLE), axis);
+}
+
+void sc_cumsum(sc_graph *s)
+{
+    cumsum_of(s, D(5, 7), 0);
+    cumsum_of(s, D(5, 4, 3), 1);
+    cumsum_of(s, D(2, 7), -1);
+    cumsum_of(s, D(0, 3), 1);
+    cumsum_of(s, D(2, 3, 4, 5), 2);
+}
+
+void sc_variance(sc_graph *s)
+{
+    tsr_tensor *x = spread(s, D(5, 4, 7));
+    grad(s, tsr_variance(x, TSR_AXES(0, 2), false, 1), x);
+    grad(s, tsr_std(x, TSR_AXES(1), true, 0), x);
+}

@@ -206,6 +206,9 @@ static bool index_fits(const tsri_kernel_desc *d)
 {
     const tsri_arg *in = d->in, *out = d->out;
     switch (d->op) {
+    case TSRI_OP_CUMSUM:
+        return same(&in[0], &out[0]) &&
+               in[0].shape[d->attrs->cumsum.axis] == in[0].gshape[d->attrs->cumsum.axis];
     case TSRI_OP_CONCAT:
         return joins(in, d->nin, &out[0], d->attrs->cut.axis);
     case TSRI_OP_SPLIT:

@@ -136,6 +136,21 @@ static void triangle(const kernel_case *k, const double *x, double *y)
     }
 }
 
+static void cumsum(const kernel_case *k, const double *x, double *y)
+{
+    const tsr_dims *d = &k->out[0].dims;
+    for (int64_t i = 0; i < tsr_dims_count(*d); i++) {
+        int axis = k->attrs.cumsum.axis;
+        int64_t at[TSR_MAX_NDIM];
+        coords(d, i, at);
+        int64_t here = at[axis];
+        y[i] = 0;
+        for (at[axis] = 0; at[axis] < d->d[axis]; at[axis]++)
+            if (k->attrs.cumsum.reverse ? at[axis] >= here : at[axis] <= here)
+                y[i] += x[index_of(d, at)];
+    }
+}
+
 bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
@@ -149,6 +164,8 @@ bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out
         return source(k, in, out[0]), true;
     case TSRI_OP_TRIANGLE:
         return triangle(k, in[0], out[0]), true;
+    case TSRI_OP_CUMSUM:
+        return cumsum(k, in[0], out[0]), true;
     case TSRI_OP_CONCAT:
         return join(k, in, k->in, k->nin, out[0], &k->out[0].dims, false), true;
     case TSRI_OP_SPLIT:

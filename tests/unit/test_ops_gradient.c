@@ -373,6 +373,10 @@ static void test_cuts(void **state)
     CHECK(-2, 2, tsr_slice(x64(D(5, 7)), D(1, -6), D(-1, 99), D(1, 2)));
     CHECK(-2, 2, tsr_narrow(x64(D(3, 5)), 1, -3, 2));
     CHECK(-2, 2, tsr_pad(x64(D(3, 2)), D(1, 0), D(0, 2), 1.5));
+    CHECK(-2, 2, tsr_cumsum(x64(D(2, 4, 3)), 1));
+    CHECK(-2, 2, tsr_variance(x64(D(2, 4, 3)), TSR_AXES(0, 2), false, 1));
+    CHECK(-2, 2, tsr_variance(x64(D(4)), TSR_ALL_AXES, true, 0));
+    CHECK(-2, 2, tsr_std(x64(D(4, 3)), TSR_AXES(0), false, 1));
     CHECK(-2, 2, tsr_triu(x64(D(2, 3, 4)), 1));
     CHECK(-2, 2, tsr_tril(x64(D(4, 3)), 0));
     /* More than an op takes. */

@@ -172,6 +172,33 @@ static void test_cut_errors(void **state)
     FAILS(TSR_ERR_INVALID, "pad: 0.5 for dtype i64", tsr_pad(make(TSR_I64, D(5)), D(1), D(0), 0.5));
 }
 
+/* --- cumsum, variance ------------------------------------------------------------------------ */
+
+static void test_sums(void **state)
+{
+    (void)state;
+    start(true);
+    tsr_tensor *x = f32(D(5, 7, 4)), *dx;
+    tsr_gradients(tsr_cumsum(x, -2), 1, &x, &dx);
+    is(dx, TSR_F32, D(5, 7, 4));
+    derives(TSRI_OP_CUMSUM, "S0->S0; S2->S2; P->P", NULL);
+    assert_int_equal(last_of(TSRI_OP_CUMSUM)->attrs.cumsum.reverse, 1);
+    is(tsr_cumsum(make(TSR_I32, D(3)), 0), TSR_I32, D(3));
+    tsr_tensor *one = f32(D(5, 1));
+    assert_ptr_equal(tsr_cumsum(one, 1), one);
+    is(tsr_variance(x, TSR_AXES(0, 2), false, 1), TSR_F32, D(7));
+    assert_float_equal(last_of(TSRI_OP_REDUCE)->attrs.reduce.scale, 1.0 / 19, 1e-15);
+    derives(TSRI_OP_REDUCE, "S0->P; S1->S0; S2->P; P->P", NULL);
+    is(tsr_std(x, TSR_ALL_AXES, true, 0), TSR_F32, D(1, 1, 1));
+    FAILS(TSR_ERR_DTYPE, "cumsum: operand (3) is bool", tsr_cumsum(make(TSR_BOOL, D(3)), 0));
+    FAILS(TSR_ERR_INVALID, "variance: of 1 elements with correction 1",
+          tsr_variance(f32(D(1, 3)), TSR_AXES(0), false, 1));
+    FAILS(TSR_ERR_INVALID, "std: of 3 elements with correction -1",
+          tsr_std(f32(D(1, 3)), TSR_AXES(1), false, -1));
+    FAILS(TSR_ERR_DTYPE, "variance: operand (3) is i64",
+          tsr_variance(make(TSR_I64, D(3)), TSR_ALL_AXES, false, 1));
+}
+
 /* --- arange, constant, one_hot --------------------------------------------------------------- */
 
 static void test_sources(void **state)
@@ -223,10 +250,11 @@ static void test_source_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gather),  cmocka_unit_test(test_gather_errors),
-        cmocka_unit_test(test_where),   cmocka_unit_test(test_where_errors),
-        cmocka_unit_test(test_cuts),    cmocka_unit_test(test_cut_errors),
-        cmocka_unit_test(test_sources), cmocka_unit_test(test_source_errors),
+        cmocka_unit_test(test_gather),        cmocka_unit_test(test_gather_errors),
+        cmocka_unit_test(test_where),         cmocka_unit_test(test_where_errors),
+        cmocka_unit_test(test_cuts),          cmocka_unit_test(test_cut_errors),
+        cmocka_unit_test(test_sums),          cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_source_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

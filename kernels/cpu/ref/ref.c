@@ -249,6 +249,7 @@ const tsri_kernels tsri_kernels_cpu_ref = {
             [TSRI_OP_SPLIT] = tsri_ref_split,
             [TSRI_OP_SLICE] = tsri_ref_slice,
             [TSRI_OP_PAD] = tsri_ref_pad,
+            [TSRI_OP_CUMSUM] = tsri_ref_cumsum,
             [TSRI_OP_WHERE] = tsri_ref_where,
             [TSRI_OP_TRIANGLE] = tsri_ref_triangle,
             [TSRI_OP_MASK] = tsri_ref_mask,

@@ -136,7 +136,7 @@ tsri_kernel_create_fn tsri_ref_unary, tsri_ref_unary_grad, tsri_ref_scale, tsri_
     tsri_ref_fill, tsri_ref_reshape, tsri_ref_permute, tsri_ref_copy, tsri_ref_sgd, tsri_ref_adam;
 tsri_kernel_create_fn tsri_ref_gather, tsri_ref_gather_dx, tsri_ref_where, tsri_ref_mask,
     tsri_ref_concat, tsri_ref_split, tsri_ref_slice, tsri_ref_pad, tsri_ref_triangle,
-    tsri_ref_one_hot, tsri_ref_arange, tsri_ref_constant;
+    tsri_ref_cumsum, tsri_ref_one_hot, tsri_ref_arange, tsri_ref_constant;
 
 extern const tsri_kernels tsri_kernels_cpu_ref;
 

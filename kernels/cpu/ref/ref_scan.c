@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums along an axis, one after the other: floats in f64, whole numbers wrap around. */
+#include "kernels/cpu/ref/ref.h"
+
+typedef struct scan {
+    tsri_ref ref;                   /* iter: the shape without the axis */
+    int64_t size, begin_y, begin_x; /* of the axis; where it begins: its end, if reversed */
+    int64_t sy, sx;                 /* steps along it */
+} scan;
+
+typedef struct job {
+    const scan *kernel;
+    const void *x;
+    void *y;
+} job;
+
+/* Several lines at once where they lie side by side. */
+#define SCAN(T, SUM, name)                                                          \
+    static void name(void *arg, const tsri_ref_row *r)                              \
+    {                                                                               \
+        const job *j = arg;                                                         \
+        const scan *v = j->kernel;                                                  \
+        const int64_t most = v->sy == 1 || v->sy == -1 ? 1 : TSRI_REF_BLOCK;        \
+        for (int64_t b = 0; b < r->n; b += most) {                                  \
+            SUM sum[TSRI_REF_BLOCK] = {0};                                          \
+            const int64_t n = r->n - b < most ? r->n - b : most;                    \
+            const T *x = (const T *)j->x + v->begin_x + r->off[1] + b * r->step[1]; \
+            T *y = (T *)j->y + v->begin_y + r->off[0] + b * r->step[0];             \
+            for (int64_t c = 0; c < v->size; c++)                                   \
+                for (int64_t i = 0; i < n; i++) {                                   \
+                    sum[i] += (SUM)x[c * v->sx + i * r->step[1]];                   \
+                    y[c * v->sy + i * r->step[0]] = (T)sum[i];                      \
+                }                                                                   \
+        }                                                                           \
+    }
+SCAN(float, double, scan_f32)
+SCAN(double, double, scan_f64)
+SCAN(int64_t, uint64_t, scan_i64)
+SCAN(int32_t, uint32_t, scan_i32)
+
+static tsri_ref_row_fn *row_fn(tsr_dtype d)
+{
+    switch (d) {
+    case TSR_F32:
+        return scan_f32;
+    case TSR_F64:
+        return scan_f64;
+    case TSR_I64:
+        return scan_i64;
+    case TSR_I32:
+        return scan_i32;
+    default:
+        return NULL;
+    }
+}
+
+static tsr_status scan_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const scan *v = (const scan *)k;
+    job j = {v, in[0], out[0]};
+    if (v->size)
+        tsri_ref_iter_run(&v->ref.iter, row_fn(v->ref.desc.out[0].dtype), &j, true);
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_cumsum(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const tsri_arg *x = &d->in[0], *y = &d->out[0];
+    const int axis = d->attrs->cumsum.axis;
+    if (x->dtype != y->dtype || !row_fn(y->dtype))
+        return tsri_ref_decline(d);
+    scan *v = tsri_ref_make(mem, d, scan_run, sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    int64_t shape[TSR_MAX_NDIM];
+    for (int i = 0; i < y->ndim; i++)
+        shape[i] = i == axis ? 1 : y->shape[i];
+    v->size = y->shape[axis];
+    v->sy = y->stride[axis];
+    v->sx = x->stride[axis];
+    if (d->attrs->cumsum.reverse && v->size) {
+        v->begin_y = (v->size - 1) * v->sy;
+        v->begin_x = (v->size - 1) * v->sx;
+        v->sy = -v->sy;
+        v->sx = -v->sx;
+    }
+    tsri_ref_iter_init(&v->ref.iter, y->ndim, shape);
+    tsri_ref_iter_push(&v->ref.iter, y->stride);
+    tsri_ref_iter_push(&v->ref.iter, x->stride);
+    tsri_ref_iter_finish(&v->ref.iter);
+    *out_kernel = &v->ref.base;
+    return TSR_OK;
+}
