@@ -151,13 +151,171 @@ static void test_other_data(void **state)
     on_ranks(other_data, NULL);
 }
 
+/* --- every op -------------------------------------------------------------------------------- */
+
+enum { R = 4, C = 6, N = R * C, OUT_MAX = 64 };
+
+typedef struct ctx {
+    tsr_graph *g;
+    const tsr_placement *p;
+    tsr_tensor *x, *y, *ids;
+    double xv[N], yv[N];
+    int64_t iv[R];
+} ctx;
+
+typedef struct op_case {
+    const char *name;
+    tsr_tensor *(*make)(ctx *c);
+    int (*want)(const ctx *c, double *o);
+} op_case;
+
+/* Element i, of n, is `value`; r and q are its row and column in rows of w. */
+#define OP(name, n, w, tensor, value)               \
+    static tsr_tensor *make_##name(ctx *c)          \
+    {                                               \
+        return tensor;                              \
+    }                                               \
+    static int want_##name(const ctx *c, double *o) \
+    {                                               \
+        for (int i = 0; i < (n); i++) {             \
+            const int r = i / (w), q = i % (w);     \
+            const double *x = c->xv, *y = c->yv;    \
+            o[i] = value;                           \
+            (void)r, (void)q, (void)x, (void)y;     \
+        }                                           \
+        return n;                                   \
+    }
+#define REAL(t) tsr_cast((t), TSR_F64)
+
+static double variance_of(const double *x, int n, int step, double correction)
+{
+    double mean = 0, sum = 0;
+    for (int i = 0; i < n; i++)
+        mean += x[i * step] / n;
+    for (int i = 0; i < n; i++)
+        sum += (x[i * step] - mean) * (x[i * step] - mean);
+    return sum / (n - correction);
+}
+
+static double sum_to(const double *x, int n, int step)
+{
+    double s = 0;
+    for (int i = 0; i <= n; i++)
+        s += x[i * step];
+    return s;
+}
+
+static tsr_tensor *second_part(tsr_tensor *x)
+{
+    tsr_tensor *part[3];
+    tsr_split_axis(x, 3, (const int64_t[]){1, 3, 2}, 1, part);
+    return part[1];
+}
+
+OP(not_equal, N, C, REAL(tsr_not_equal(c->x, c->y)), x[i] != y[i])
+OP(less, N, C, REAL(tsr_less(c->x, c->y)), x[i] < y[i])
+OP(less_equal, N, C, REAL(tsr_less_equal(c->x, c->y)), x[i] <= y[i])
+OP(greater, N, C, REAL(tsr_greater(c->x, c->y)), x[i] > y[i])
+OP(greater_equal, N, C, REAL(tsr_greater_equal(c->x, c->y)), x[i] >= y[i])
+OP(maximum, N, C, tsr_maximum(c->x, c->y), fmax(x[i], y[i]))
+OP(minimum, N, C, tsr_minimum(c->x, c->y), fmin(x[i], y[i]))
+OP(where, N, C, tsr_where(tsr_less(c->x, c->y), tsr_narrow(c->y, 0, 2, 1), c->x),
+   x[i] < y[i] ? y[2 * C + q] : x[i])
+OP(concat, 2 * N, 2 * C, tsr_concat(2, ((tsr_tensor *[]){c->x, c->y}), 1),
+   q < C ? x[r * C + q] : y[r * C + q - C])
+OP(stack, 2 * N, C, tsr_stack(2, ((tsr_tensor *[]){c->x, c->y}), 0), i < N ? x[i] : y[i - N])
+OP(split_axis, R * 3, 3, second_part(c->x), x[r * C + q + 1])
+OP(slice, 2 * 3, 3, tsr_slice(c->x, TSR_DIMS(1, -5), TSR_DIMS(3, 99), TSR_DIMS(1, 2)),
+   x[(r + 1) * C + 1 + 2 * q])
+OP(pad, 5 * 8, 8, tsr_pad(c->x, TSR_DIMS(1, 0), TSR_DIMS(0, 2), 2.5),
+   r &&q < C ? x[(r - 1) * C + q] : 2.5)
+OP(gather, N, C, tsr_gather(c->x, 0, c->ids), x[c->iv[r] * C + q])
+OP(gather_columns, R * 4, 4, tsr_gather(c->x, 1, c->ids), x[r * C + c->iv[q]])
+OP(one_hot, R * 5, 5, tsr_one_hot(c->ids, 5, TSR_F64), q == c->iv[r])
+OP(triu, N, C, tsr_triu(c->x, 1), q - r >= 1 ? x[i] : 0)
+OP(tril, N, C, tsr_tril(c->x, -1), q - r <= -1 ? x[i] : 0)
+OP(cumsum, N, C, tsr_cumsum(c->x, 0), sum_to(x + q, r, C))
+OP(cumsum_last, N, C, tsr_cumsum(c->x, 1), sum_to(x + r * C, q, 1))
+OP(variance, C, C, tsr_variance(c->x, TSR_AXES(0), false, 1), variance_of(x + q, R, C, 1))
+OP(variance_all, 1, 1, tsr_variance(c->x, TSR_ALL_AXES, false, 0), variance_of(x, N, 1, 0))
+OP(std, R, 1, tsr_std(c->x, TSR_AXES(1), true, 1), sqrt(variance_of(x + r * C, C, 1, 1)))
+OP(arange, 6, 6, tsr_arange(c->g, TSR_F64, 6, 3, -2, c->p, TSR_S(0)), 3 - 2 * q)
+
+#define CASE(name)                      \
+    {                                   \
+#name, make_##name, want_##name \
+    }
+static const op_case cases[] = {
+    CASE(not_equal),  CASE(less),         CASE(less_equal), CASE(greater), CASE(greater_equal),
+    CASE(maximum),    CASE(minimum),      CASE(where),      CASE(concat),  CASE(stack),
+    CASE(split_axis), CASE(slice),        CASE(pad),        CASE(gather),  CASE(gather_columns),
+    CASE(one_hot),    CASE(triu),         CASE(tril),       CASE(cumsum),  CASE(cumsum_last),
+    CASE(variance),   CASE(variance_all), CASE(std),        CASE(arange),
+};
+enum { NCASES = sizeof cases / sizeof *cases };
+
+/* The gradients of all of them together, as one rank has them. */
+static double whole_dx[2][N];
+
+static tsr_status every_op(tsr_world *w, void *arg)
+{
+    const tsr_sbp sbp = *(const tsr_sbp *)arg;
+    ctx c = {.iv = {3, 0, 1, 3}};
+    for (int i = 0; i < N; i++) {
+        c.xv[i] = sin(3.0 * i);
+        c.yv[i] = i % 3 == 0 ? c.xv[i] : cos(2.0 * i);
+    }
+    c.g = tsr_graph_create(w, NULL);
+    c.p = tsr_placement_parse(w, "cpu");
+    c.x = tsr_input(c.g, "x", TSR_F64, TSR_DIMS(R, C), c.p, sbp);
+    c.y = tsr_input(c.g, "y", TSR_F64, TSR_DIMS(R, C), c.p, sbp);
+    c.ids = tsr_input(c.g, "ids", TSR_I64, TSR_DIMS(R), c.p, TSR_AUTO);
+    tsr_tensor *loss = tsr_mean(tsr_mul(c.x, c.y), TSR_ALL_AXES, false), *of[2] = {c.x, c.y}, *d[2];
+    for (int i = 0; i < NCASES; i++) {
+        tsr_tensor *t = cases[i].make(&c);
+        tsr_output(c.g, cases[i].name, t, c.p, TSR_B);
+        loss = tsr_add(loss, tsr_mean(tsr_mul(t, t), TSR_ALL_AXES, false));
+    }
+    tsr_gradients(loss, 2, of, d);
+    tsr_output(c.g, "dx", d[0], c.p, TSR_B);
+    tsr_output(c.g, "dy", d[1], c.p, TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile(c.g, &plan));
+    TRY(tsr_feed(plan, "x", c.xv, sizeof c.xv));
+    TRY(tsr_feed(plan, "y", c.yv, sizeof c.yv));
+    TRY(tsr_feed(plan, "ids", c.iv, sizeof c.iv));
+    TRY(tsr_run(plan));
+    for (int i = 0; i < NCASES; i++) {
+        double want[OUT_MAX], got[OUT_MAX];
+        int n = cases[i].want(&c, want);
+        TRY(tsr_fetch(plan, cases[i].name, got, (size_t)n * sizeof *got));
+        CHECK(all_near(cases[i].name, got, want, n, 1e-12));
+    }
+    for (int i = 0; i < 2; i++) {
+        double got[N];
+        TRY(tsr_fetch(plan, i ? "dy" : "dx", got, sizeof got));
+        if (tsr_world_size(w) == 1)
+            memcpy(whole_dx[i], got, sizeof got);
+        CHECK(all_near(i ? "dy" : "dx", got, whole_dx[i], N, 1e-12));
+    }
+    tsr_plan_destroy(plan);
+    return TSR_OK;
+}
+
+static void test_every_op(void **state)
+{
+    (void)state;
+    on_ranks(every_op, &TSR_B);
+    on_ranks(every_op, &TSR_S(0));
+    on_ranks(every_op, &TSR_S(1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_bad_ids),
-        cmocka_unit_test(test_constants),
-        cmocka_unit_test(test_other_data),
+        cmocka_unit_test(test_embedding), cmocka_unit_test(test_bad_ids),
+        cmocka_unit_test(test_constants), cmocka_unit_test(test_other_data),
+        cmocka_unit_test(test_every_op),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
