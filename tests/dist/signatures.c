@@ -144,26 +144,42 @@ int sg_teardown(void **state)
 /* --- signatures --------------------------------------------------------------------------------
  */
 
-bool sg_derive(const sg_entry *e, const tsri_rule_text *text, int k, sg_derived *out)
+/* What no rule expresses, over dimension d: the others are B. */
+static tsri_nd_signature extra_signature(const sg_entry *e, const tsri_rule_text *text, int ndim,
+                                         int over)
 {
-    tsri_rule *rule;
-    tsri_signature *sig;
+    tsri_nd_signature sig = {0};
+    for (int i = 0; i < e->v.nin + e->v.nout; i++) {
+        bool in = i < e->v.nin;
+        int j = in ? i : i - e->v.nin;
+        tsr_sbp *s = in ? &sig.in[j] : &sig.out[j];
+        s->ndim = (int8_t)ndim;
+        for (int d = 0; d < ndim; d++)
+            s->d[d] = d != over ? (tsr_sbp1){TSR_SBP_BROADCAST, 0}
+                      : in      ? text->extra_in[j]
+                                : text->extra_out[j];
+    }
+    return sig;
+}
+
+bool sg_derive(const sg_entry *e, const tsri_rule_text *text, int ndim, const int *dim,
+               sg_derived *out)
+{
+    tsri_nd_signature *sig;
     *out = (sg_derived){0};
     if (tsri_rule_bind(&out->pool, text->text, e->v.nin, e->v.in_dims, e->v.nout, e->v.out_dims,
-                       text->nsizes, text->sizes, &rule) != TSR_OK ||
-        tsri_rule_derive(&out->pool, rule, k, &out->n, &sig) != TSR_OK) {
+                       text->nsizes, text->sizes, &out->rule) != TSR_OK ||
+        tsri_rule_derive_nd(&out->pool, out->rule, ndim, dim, &out->n, &sig) != TSR_OK) {
         tsri_pool_finish(&out->pool);
         return false;
     }
-    out->groups_index = tsri_rule_find_index(rule, "g");
-    out->sig = tsri_pool_alloc(&out->pool, (size_t)(out->n + 1) * sizeof *sig);
+    out->derived = out->n;
+    out->groups_index = tsri_rule_find_index(out->rule, "g");
+    out->sig = tsri_pool_alloc(&out->pool, (size_t)(out->n + ndim) * sizeof *sig);
     memcpy(out->sig, sig, (size_t)out->n * sizeof *sig);
-    if (text->extra_parts == k && k > 1) {
-        tsri_signature *more = &out->sig[out->n++];
-        memcpy(more->in, text->extra_in, sizeof more->in);
-        memcpy(more->out, text->extra_out, sizeof more->out);
-        more->index = 0;
-    }
+    for (int d = 0; d < ndim; d++)
+        if (text->extra_parts == dim[d] && dim[d] > 1)
+            out->sig[out->n++] = extra_signature(e, text, ndim, d);
     return true;
 }
 
@@ -172,24 +188,35 @@ void sg_derived_finish(sg_derived *d)
     tsri_pool_finish(&d->pool);
 }
 
-static bool same_signature(const sg_entry *e, const tsri_signature *a, const tsri_signature *b)
+bool sg_same(const sg_entry *e, const tsri_nd_signature *a, const tsri_nd_signature *b)
 {
     return !memcmp(a->in, b->in, (size_t)e->v.nin * sizeof *a->in) &&
            !memcmp(a->out, b->out, (size_t)e->v.nout * sizeof *a->out);
 }
 
-bool sg_contains(const sg_entry *e, const sg_derived *d, const tsri_signature *sig)
+bool sg_contains(const sg_entry *e, const sg_derived *d, const tsri_nd_signature *sig)
 {
     for (int i = 0; i < d->n; i++)
-        if (same_signature(e, &d->sig[i], sig))
+        if (sg_same(e, &d->sig[i], sig))
             return true;
     return false;
 }
 
-bool sg_check(const sg_entry *e, const tsri_signature *sig, const sg_derived *d, vf_how how,
+bool sg_check(const sg_entry *e, const tsri_nd_signature *sig, const sg_derived *d, vf_how how,
               char *why, size_t size)
 {
-    how.split_groups = sig->index >= 0 && sig->index == d->groups_index;
+    for (int i = 0; i < how.ndim && d->groups_index >= 0; i++)
+        how.split_groups |= (sig->split[i] >> d->groups_index & 1) << i;
     how.seed += tsri_hash(TSRI_HASH_INIT, sig, sizeof *sig);
     return vf_check(&e->v, sig, &how, why, size);
+}
+
+bool sg_has_planes(const sg_entry *e)
+{
+    bool any = false;
+    for (int i = 0; i < e->v.nin; i++)
+        any |= e->v.in_dims[i].ndim == 4;
+    for (int i = 0; i < e->v.nout; i++)
+        any |= e->v.out_dims[i].ndim == 4;
+    return any && tsri_kernel_taste(e->v.kind) != TSRI_LAYOUT_ROW;
 }

@@ -23,17 +23,23 @@ int sg_teardown(void **state);
 
 typedef struct sg_derived {
     tsri_pool pool;
+    tsri_rule *rule;
     int n, groups_index;
-    tsri_signature *sig;
+    int derived; /* the first of them: by the rule. The others are what no rule expresses */
+    tsri_nd_signature *sig;
 } sg_derived;
 
-/* All signatures of an op over k parts by a rule's text, and what no rule expresses. False: the
+/* All signatures of an op over a hierarchy by a rule's text, and what no rule expresses. False: the
  * text is no rule of this op. */
-bool sg_derive(const sg_entry *e, const tsri_rule_text *text, int k, sg_derived *out);
+bool sg_derive(const sg_entry *e, const tsri_rule_text *text, int ndim, const int *dim,
+               sg_derived *out);
 void sg_derived_finish(sg_derived *d);
-bool sg_contains(const sg_entry *e, const sg_derived *d, const tsri_signature *sig);
+bool sg_same(const sg_entry *e, const tsri_nd_signature *a, const tsri_nd_signature *b);
+bool sg_contains(const sg_entry *e, const sg_derived *d, const tsri_nd_signature *sig);
 /* vf_check, for one of d's signatures or one made from it. */
-bool sg_check(const sg_entry *e, const tsri_signature *sig, const sg_derived *d, vf_how how,
+bool sg_check(const sg_entry *e, const tsri_nd_signature *sig, const sg_derived *d, vf_how how,
               char *why, size_t size);
+/* Whether its kernels also take 4-D data channels last. */
+bool sg_has_planes(const sg_entry *e);
 
 #endif

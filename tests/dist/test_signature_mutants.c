@@ -70,13 +70,13 @@ static void try_rule(tally *t, const sg_entry *e, const char *text)
     snprintf(broken.text, sizeof broken.text, "%s", text);
     for (int k = 2; k <= 4 && !caught; k++) {
         sg_derived right, wrong;
-        if (!sg_derive(e, &broken, k, &wrong))
+        if (!sg_derive(e, &broken, 1, &k, &wrong))
             return; /* no rule of this op at all */
-        assert_true(sg_derive(e, &e->text, k, &right));
+        assert_true(sg_derive(e, &e->text, 1, &k, &right));
         for (int i = 0; i < wrong.n && !caught; i++) {
             if (sg_contains(e, &right, &wrong.sig[i]) || vf_has_bool_sum(&e->v, &wrong.sig[i]))
                 continue;
-            const vf_how how = {.parts = k};
+            const vf_how how = {.ndim = 1, .dim = {k}};
             fresh++;
             caught = !sg_check(e, &wrong.sig[i], &wrong, how, why, sizeof why);
             if (!caught && !survivor++)
@@ -237,8 +237,10 @@ static void turn_groups(tally *t, const sg_entry *e)
 
 /* --- broken derivations and kernels ----------------------------------------------------------- */
 
+static const int three = 3;
+
 /* A signature that must not pass. */
-static void try_signature(tally *t, const sg_entry *e, const tsri_signature *sig,
+static void try_signature(tally *t, const sg_entry *e, const tsri_nd_signature *sig,
                           const sg_derived *d, vf_how how)
 {
     char why[4096], text[512];
@@ -254,7 +256,7 @@ static void try_signature(tally *t, const sg_entry *e, const tsri_signature *sig
     }
     t->survived++;
     print_error("%s survived: %s: %s \"%s\" over %d: %s\n", t->what, e->name,
-                tsri_op_name(e->v.kind), e->text.text, how.parts,
+                tsri_op_name(e->v.kind), e->text.text, how.dim[0],
                 vf_signature_text(&e->v, sig, text, sizeof text));
 }
 
@@ -263,16 +265,16 @@ static void swap_b_and_p(tally *t, const sg_entry *e)
 {
     const tsr_sbp1 b = {TSR_SBP_BROADCAST, 0}, p = {TSR_SBP_PARTIAL, TSR_REDUCE_SUM};
     sg_derived d;
-    assert_true(sg_derive(e, &e->text, 3, &d));
+    assert_true(sg_derive(e, &e->text, 1, &three, &d));
     for (int i = 0; i < d.n; i++)
         for (int j = 0; j < e->v.nin + e->v.nout; j++) {
-            tsri_signature sig = d.sig[i];
-            tsr_sbp1 *s = j < e->v.nin ? &sig.in[j] : &sig.out[j - e->v.nin];
+            tsri_nd_signature sig = d.sig[i];
+            tsr_sbp1 *s = j < e->v.nin ? &sig.in[j].d[0] : &sig.out[j - e->v.nin].d[0];
             if (!tsri_sbp1_equal(*s, b) && !tsri_sbp1_equal(*s, p))
                 continue; /* S; and a B is a P(max) and a P(min) */
             *s = tsri_sbp1_equal(*s, b) ? p : b;
             if (!sg_contains(e, &d, &sig) && !vf_has_bool_sum(&e->v, &sig))
-                try_signature(t, e, &sig, &d, (vf_how){.parts = 3});
+                try_signature(t, e, &sig, &d, (vf_how){.ndim = 1, .dim = {three}});
         }
     sg_derived_finish(&d);
 }
@@ -280,17 +282,17 @@ static void swap_b_and_p(tally *t, const sg_entry *e)
 static void sum_for_extremum(tally *t, const sg_entry *e)
 {
     sg_derived d;
-    assert_true(sg_derive(e, &e->text, 3, &d));
+    assert_true(sg_derive(e, &e->text, 1, &three, &d));
     for (int i = 0; i < d.n; i++) {
-        tsri_signature sig = d.sig[i];
+        tsri_nd_signature sig = d.sig[i];
         bool changed = false;
         for (int j = 0; j < e->v.nout; j++)
-            if (sig.out[j].kind == TSR_SBP_PARTIAL && sig.out[j].arg != TSR_REDUCE_SUM) {
-                sig.out[j].arg = TSR_REDUCE_SUM;
+            if (sig.out[j].d[0].kind == TSR_SBP_PARTIAL && sig.out[j].d[0].arg != TSR_REDUCE_SUM) {
+                sig.out[j].d[0].arg = TSR_REDUCE_SUM;
                 changed = true;
             }
         if (changed && !vf_has_bool_sum(&e->v, &sig))
-            try_signature(t, e, &sig, &d, (vf_how){.parts = 3});
+            try_signature(t, e, &sig, &d, (vf_how){.ndim = 1, .dim = {three}});
     }
     sg_derived_finish(&d);
 }
@@ -301,10 +303,11 @@ static void ignore_divisibility(tally *t, const sg_entry *e)
     for (int k = 2; k <= 4; k++)
         for (int other = 2; other <= 4; other++) {
             sg_derived right, wrong;
-            assert_true(sg_derive(e, &e->text, k, &right) && sg_derive(e, &e->text, other, &wrong));
+            assert_true(sg_derive(e, &e->text, 1, &k, &right) &&
+                        sg_derive(e, &e->text, 1, &other, &wrong));
             for (int i = 0; i < wrong.n; i++)
                 if (!sg_contains(e, &right, &wrong.sig[i]))
-                    try_signature(t, e, &wrong.sig[i], &wrong, (vf_how){.parts = k});
+                    try_signature(t, e, &wrong.sig[i], &wrong, (vf_how){.ndim = 1, .dim = {k}});
             sg_derived_finish(&right);
             sg_derived_finish(&wrong);
         }
@@ -318,11 +321,11 @@ static void try_fault(tally *t, const sg_entry *e, vf_fault fault)
     t->tried++;
     for (int k = 2; k <= 4 && !caught; k++) {
         sg_derived d;
-        assert_true(sg_derive(e, &e->text, k, &d));
+        assert_true(sg_derive(e, &e->text, 1, &k, &d));
         for (int i = 0; i < d.n && !caught; i++)
-            caught =
-                !vf_has_bool_sum(&e->v, &d.sig[i]) &&
-                !sg_check(e, &d.sig[i], &d, (vf_how){.parts = k, .fault = fault}, why, sizeof why);
+            caught = !vf_has_bool_sum(&e->v, &d.sig[i]) &&
+                     !sg_check(e, &d.sig[i], &d, (vf_how){.ndim = 1, .dim = {k}, .fault = fault},
+                               why, sizeof why);
         sg_derived_finish(&d);
     }
     if (caught) {

@@ -25,18 +25,27 @@ static int beyond(const sg_entry *e)
     return most + 1 < MAX_PARTS ? (int)most + 1 : MAX_PARTS;
 }
 
-static bool has_planes(const sg_entry *e)
-{
-    bool any = false;
-    for (int i = 0; i < e->v.nin; i++)
-        any |= e->v.in_dims[i].ndim == 4;
-    for (int i = 0; i < e->v.nout; i++)
-        any |= e->v.out_dims[i].ndim == 4;
-    return any && tsri_kernel_taste(e->v.kind) != TSRI_LAYOUT_ROW;
-}
-
 static bool full; /* more seeds and numbers of parts */
 static int runs, split_runs[TSRI_OP_COUNT_];
+
+/* The derivation for hierarchies gives, over one dimension, what the one for k parts gives. */
+static void compare_derivations(const sg_entry *e, int k, sg_derived *d)
+{
+    tsri_signature *one;
+    int n;
+    assert_int_equal(tsri_rule_derive(&d->pool, d->rule, k, &n, &one), TSR_OK);
+    assert_int_equal(n, d->derived);
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < e->v.nin; j++)
+            assert_true(tsri_sbp1_equal(one[i].in[j], d->sig[i].in[j].d[0]));
+        for (int j = 0; j < e->v.nout; j++)
+            assert_true(tsri_sbp1_equal(one[i].out[j], d->sig[i].out[j].d[0]));
+        if (one[i].index >= 0)
+            assert_true(d->sig[i].split[0] >> one[i].index & 1);
+        else
+            assert_int_equal(d->sig[i].split[0], 0);
+    }
+}
 
 /* Every signature of one op over k parts, row-major and channels last. Counts what is wrong. */
 static int verify(const sg_entry *e, int k)
@@ -44,15 +53,16 @@ static int verify(const sg_entry *e, int k)
     char why[4096], text[512];
     sg_derived d;
     int wrong = 0;
-    if (!sg_derive(e, &e->text, k, &d))
+    if (!sg_derive(e, &e->text, 1, &k, &d))
         fail_msg("%s: %s \"%s\": %s", e->name, tsri_op_name(e->v.kind), e->text.text,
                  tsr_last_error());
+    compare_derivations(e, k, &d);
     for (int i = 0; i < d.n; i++)
-        for (int nhwc = 0; nhwc <= has_planes(e); nhwc++)
+        for (int nhwc = 0; nhwc <= sg_has_planes(e); nhwc++)
             for (uint64_t seed = 0; seed < (full ? 10 : 2); seed++) {
                 if (vf_has_bool_sum(&e->v, &d.sig[i]))
                     continue;
-                const vf_how how = {.parts = k, .nhwc = nhwc, .seed = seed};
+                const vf_how how = {.ndim = 1, .dim = {k}, .nhwc = nhwc, .seed = seed};
                 runs++;
                 split_runs[e->v.kind] += i > 0;
                 if (sg_check(e, &d.sig[i], &d, how, why, sizeof why))

@@ -59,7 +59,7 @@ static void store(tsr_dtype dtype, void *p, int64_t i, double v)
         ((int32_t *)p)[i] = (int32_t)v;
         break;
     default:
-        ((uint8_t *)p)[i] = (uint8_t)v;
+        ((uint8_t *)p)[i] = (uint8_t)(int64_t)v;
     }
 }
 
@@ -95,15 +95,41 @@ static bool is_weight(tsri_op_kind kind, bool out, int i)
                : (kind == TSRI_OP_CONV2D || kind == TSRI_OP_CONV2D_DX) && i == 1;
 }
 
-static tsri_arg make_arg(tsr_dims dims, tsr_dtype dtype, tsr_sbp1 s, const vf_how *how, int part,
-                         bool nhwc)
+static int parts_of(const vf_how *how)
+{
+    int n = 1;
+    for (int d = 0; d < how->ndim; d++)
+        n *= how->dim[d];
+    return n;
+}
+
+/* Where a part stands in the hierarchy: row-major. */
+static void locate(const vf_how *how, int part, int *at)
+{
+    for (int d = TSR_MAX_HIERARCHY - 1; d >= 0; d--) {
+        int k = d < how->ndim ? how->dim[d] : 1;
+        at[d] = part % k;
+        part /= k;
+    }
+}
+
+/* Left to right: each dimension splits the piece that the ones before it leave. */
+static tsri_arg make_arg(tsr_dims dims, tsr_dtype dtype, const tsr_sbp *s, const vf_how *how,
+                         int part, bool nhwc)
 {
     static const int last[4] = {0, 2, 3, 1};
     tsri_arg a = {.dtype = dtype, .ndim = dims.ndim};
-    for (int i = 0; i < dims.ndim; i++) {
+    int at[TSR_MAX_HIERARCHY];
+    locate(how, part, at);
+    for (int i = 0; i < dims.ndim; i++)
         a.shape[i] = a.gshape[i] = dims.d[i];
-        if (s.kind == TSR_SBP_SPLIT && s.arg == i)
-            tsr_split(dims.d[i], how->parts, part, &a.offset[i], &a.shape[i]);
+    for (int d = 0; d < how->ndim; d++) {
+        int64_t offset;
+        if (s->d[d].kind != TSR_SBP_SPLIT)
+            continue;
+        int axis = s->d[d].arg;
+        tsr_split(a.shape[axis], how->dim[d], at[d], &offset, &a.shape[axis]);
+        a.offset[axis] += offset;
     }
     int64_t stride = 1;
     for (int i = dims.ndim - 1; i >= 0; i--) {
@@ -114,6 +140,18 @@ static tsri_arg make_arg(tsr_dims dims, tsr_dtype dtype, tsr_sbp1 s, const vf_ho
     return a;
 }
 
+/* The groups of a convolution's part: nested as its channels are. */
+static int64_t groups_of(const vf_op *op, const vf_how *how, int part)
+{
+    int64_t groups = op->groups, offset;
+    int at[TSR_MAX_HIERARCHY];
+    locate(how, part, at);
+    for (int d = 0; d < how->ndim; d++)
+        if (how->split_groups >> d & 1)
+            tsr_split(groups, how->dim[d], at[d], &offset, &groups);
+    return groups;
+}
+
 static void forget_offsets(tsri_kernel_desc *d)
 {
     for (int i = 0; i < d->nin; i++)
@@ -122,22 +160,19 @@ static void forget_offsets(tsri_kernel_desc *d)
         memset(d->out[i].offset, 0, sizeof d->out[i].offset);
 }
 
-static tsri_kernel_desc describe(const vf_op *op, const tsri_signature *sig, const vf_how *how,
+static tsri_kernel_desc describe(const vf_op *op, const tsri_nd_signature *sig, const vf_how *how,
                                  int part, tsri_attrs *attrs)
 {
     bool nhwc = how->nhwc && tsri_kernel_taste(op->kind) != TSRI_LAYOUT_ROW;
     tsri_kernel_desc d = {.op = op->kind, .attrs = attrs, .nin = op->nin, .nout = op->nout};
-    int64_t offset;
     *attrs = op->attrs;
-    d.groups = op->groups;
+    d.groups = how->fault == VF_GLOBAL_GROUPS ? op->groups : groups_of(op, how, part);
     for (int i = 0; i < op->nin; i++)
-        d.in[i] = make_arg(op->in_dims[i], op->in_dtype[i], sig->in[i], how, part,
+        d.in[i] = make_arg(op->in_dims[i], op->in_dtype[i], &sig->in[i], how, part,
                            nhwc && !is_weight(op->kind, false, i));
     for (int i = 0; i < op->nout; i++)
-        d.out[i] = make_arg(op->out_dims[i], op->out_dtype[i], sig->out[i], how, part,
+        d.out[i] = make_arg(op->out_dims[i], op->out_dtype[i], &sig->out[i], how, part,
                             nhwc && !is_weight(op->kind, true, i));
-    if (how->split_groups && how->fault != VF_GLOBAL_GROUPS)
-        tsr_split(op->groups, how->parts, part, &offset, &d.groups);
     if (how->fault == VF_LOCAL_COUNT && op->kind == TSRI_OP_REDUCE) {
         int64_t whole = count(d.in[0].gshape, d.in[0].ndim);
         int64_t here = count(d.in[0].shape, d.in[0].ndim);
@@ -239,8 +274,8 @@ vf_op vf_from(const tsri_op *op)
 
 bool vf_run_whole(vf_op *op, char *why, size_t size)
 {
-    const tsri_signature b = {.index = -1};
-    const vf_how how = {.parts = 1};
+    const tsri_nd_signature b = {0};
+    const vf_how how = {0};
     tsri_attrs attrs;
     tsri_kernel_desc d = describe(op, &b, &how, 0, &attrs);
     if (!vf_shapes_fit(&d)) {
@@ -273,13 +308,13 @@ static void make_partial(double v, tsr_dtype dtype, int op, int k, uint64_t *rng
         double r = 4 * vf_random(rng) - 2;
         if (!is_float(dtype))
             r = floor(4 * r);
-        if (dtype == TSR_DTYPE_U8)
-            r = fabs(r) > v ? 0 : fabs(r);
         if (op == TSR_REDUCE_SUM) {
             out[i] = r;
             rest -= i == owner ? 0 : r;
         } else {
             out[i] = op == TSR_REDUCE_MAX ? v - fabs(r) : v + fabs(r);
+            if (dtype == TSR_DTYPE_U8 && out[i] < 0)
+                out[i] = 0;
             if (dtype == TSR_DTYPE_BOOL)
                 out[i] = op == TSR_REDUCE_MAX ? (r > 0 ? v : 0) : (r > 0 ? v : 1);
         }
@@ -287,26 +322,87 @@ static void make_partial(double v, tsr_dtype dtype, int op, int k, uint64_t *rng
     out[owner] = op == TSR_REDUCE_SUM ? rest : v;
 }
 
+/* The parts that differ by their coordinates in partial dimensions only hold addends of one value.
+ * Their number, and (row-major in those coordinates) the number of one part among them. */
+static int addends_of(const tsr_sbp *s, const vf_how *how)
+{
+    int n = 1;
+    for (int d = 0; d < how->ndim; d++)
+        n *= s->d[d].kind == TSR_SBP_PARTIAL ? how->dim[d] : 1;
+    return n;
+}
+
+static int addend_of(const tsr_sbp *s, const vf_how *how, int part)
+{
+    int at[TSR_MAX_HIERARCHY], n = 0;
+    locate(how, part, at);
+    for (int d = 0; d < how->ndim; d++)
+        if (s->d[d].kind == TSR_SBP_PARTIAL)
+            n = n * how->dim[d] + at[d];
+    return n;
+}
+
+/* Takes a value apart along each partial dimension, the outer one first. */
+static void make_addends(double v, tsr_dtype dtype, const tsr_sbp *s, const vf_how *how,
+                         uint64_t *rng, double *out)
+{
+    double from[VF_MAX_PARTS];
+    int n = 1;
+    out[0] = v;
+    for (int d = 0; d < how->ndim; d++) {
+        if (s->d[d].kind != TSR_SBP_PARTIAL)
+            continue;
+        memcpy(from, out, (size_t)n * sizeof *out);
+        for (int i = 0; i < n; i++)
+            make_partial(from[i], dtype, s->d[d].arg, how->dim[d], rng, out + i * how->dim[d]);
+        n *= how->dim[d];
+    }
+}
+
+/* Puts it together again, the inner dimension first. */
+static double join_addends(const tsr_sbp *s, const vf_how *how, double *v)
+{
+    int n = addends_of(s, how);
+    for (int d = how->ndim - 1; d >= 0; d--) {
+        if (s->d[d].kind != TSR_SBP_PARTIAL)
+            continue;
+        int k = how->dim[d];
+        n /= k;
+        for (int i = 0; i < n; i++) {
+            double r = v[i * k];
+            for (int j = 1; j < k; j++) {
+                double x = v[i * k + j];
+                r = s->d[d].arg == TSR_REDUCE_SUM                ? r + x
+                    : (s->d[d].arg == TSR_REDUCE_MAX) == (x > r) ? x
+                                                                 : r;
+            }
+            v[i] = r;
+        }
+    }
+    return v[0];
+}
+
 /* The operand's value on every part. */
-static void cut(const vf_op *op, int i, tsr_sbp1 s, const vf_how *how, uint64_t *rng,
+static void cut(const vf_op *op, int i, const tsr_sbp *s, const vf_how *how, uint64_t *rng,
                 double **parts)
 {
     int64_t n = tsr_dims_count(op->in_dims[i]);
-    double one[64];
-    for (int p = 0; p < how->parts; p++)
-        parts[p] = need(calloc(1, room(n)));
-    if (s.kind != TSR_SBP_PARTIAL) {
-        for (int p = 0; p < how->parts; p++) {
-            tsri_arg a = make_arg(op->in_dims[i], op->in_dtype[i], s, how, p, false);
-            take_piece(&a, op->in[i], parts[p]);
-        }
-        return;
-    }
+    int nwhole = addends_of(s, how);
+    double *whole[VF_MAX_PARTS], one[VF_MAX_PARTS];
+    for (int j = 0; j < nwhole; j++)
+        whole[j] = need(malloc(room(n)));
     for (int64_t e = 0; e < n; e++) {
-        make_partial(op->in[i][e], op->in_dtype[i], s.arg, how->parts, rng, one);
-        for (int p = 0; p < how->parts; p++)
-            parts[p][e] = one[p];
+        make_addends(op->in[i][e], op->in_dtype[i], s, how, rng, one);
+        for (int j = 0; j < nwhole; j++)
+            whole[j][e] = one[j];
     }
+    for (int p = 0; p < parts_of(how); p++) {
+        tsri_arg a = make_arg(op->in_dims[i], op->in_dtype[i], s, how, p, false);
+        parts[p] = need(calloc(1, room(n)));
+        take_piece(&a, whole[addend_of(s, how, p)], parts[p]);
+    }
+    for (int j = 0; j < nwhole; j++)
+        free(whole[j]);
 }
 
 /* By the coarsest type on the way. */
@@ -329,57 +425,106 @@ static bool close(double a, double b, double tol)
     return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tol;
 }
 
-/* Whether the parts make result i. parts[p]: row-major, of the part's shape. */
-static bool join_fits(const vf_op *op, int i, tsr_sbp1 s, const vf_how *how, double *const *parts,
-                      char *why, size_t size)
+static bool sums(const tsr_sbp *s, const vf_how *how)
 {
-    int64_t n = tsr_dims_count(op->out_dims[i]);
-    double tol = tolerance(op, i), *want = need(malloc(room(n)));
-    bool ok = true;
-    for (int p = 0; p < how->parts && ok && s.kind != TSR_SBP_PARTIAL; p++) {
-        tsri_arg a = make_arg(op->out_dims[i], op->out_dtype[i], s, how, p, false);
-        take_piece(&a, op->out[i], want);
-        for (int64_t e = 0; e < count(a.shape, a.ndim) && ok; e++) {
-            ok = close(parts[p][e], want[e], tol);
-            if (!ok)
-                snprintf(why, size, "result %d, part %d, element %lld: %.17g, not %.17g", i, p,
-                         (long long)e, parts[p][e], want[e]);
+    bool any = false;
+    for (int d = 0; d < how->ndim; d++)
+        any |= s->d[d].kind == TSR_SBP_PARTIAL && s->d[d].arg == TSR_REDUCE_SUM;
+    return any;
+}
+
+/* Whether two parts differ by their coordinates in partial dimensions at most. */
+static bool same_piece(const tsr_sbp *s, const vf_how *how, int p, int q)
+{
+    int a[TSR_MAX_HIERARCHY], b[TSR_MAX_HIERARCHY];
+    bool same = true;
+    locate(how, p, a);
+    locate(how, q, b);
+    for (int d = 0; d < how->ndim; d++)
+        same &= a[d] == b[d] || s->d[d].kind == TSR_SBP_PARTIAL;
+    return same;
+}
+
+/* Whether part `first` and those that hold addends of the same piece make that piece of result
+ * i. */
+static bool piece_fits(const vf_op *op, int i, const tsr_sbp *s, const vf_how *how, int first,
+                       double *const *parts, char *why, size_t size)
+{
+    double *want = need(malloc(room(tsr_dims_count(op->out_dims[i])))), tol = tolerance(op, i);
+    double *const *piece[VF_MAX_PARTS];
+    tsri_arg a = make_arg(op->out_dims[i], op->out_dtype[i], s, how, first, false);
+    int n = addends_of(s, how);
+    bool ok = true, sum = sums(s, how);
+    for (int p = first; p < parts_of(how); p++)
+        if (same_piece(s, how, first, p))
+            piece[addend_of(s, how, p)] = &parts[p];
+    take_piece(&a, op->out[i], want);
+    for (int64_t e = 0; e < count(a.shape, a.ndim) && ok; e++) {
+        double one[VF_MAX_PARTS], sizes = 0;
+        for (int j = 0; j < n; j++) {
+            one[j] = (*piece[j])[e];
+            sizes += fabs(one[j]);
         }
-    }
-    for (int64_t e = 0; e < n && ok && s.kind == TSR_SBP_PARTIAL; e++) {
-        double v = parts[0][e], sizes = fabs(v);
-        for (int p = 1; p < how->parts; p++) {
-            sizes += fabs(parts[p][e]);
-            v = s.arg == TSR_REDUCE_SUM                          ? v + parts[p][e]
-                : (s.arg == TSR_REDUCE_MAX) == (parts[p][e] > v) ? parts[p][e]
-                                                                 : v;
-        }
+        double v = join_addends(s, how, one);
+        if (op->out_dtype[i] == TSR_U8)
+            v = (uint8_t)(int64_t)v; /* which sums modulo 256 */
         /* Large addends that cancel leave their own rounding. */
         double eps = op->out_dtype[i] == TSR_F32 ? FLT_EPSILON : 0;
-        double rounding = s.arg == TSR_REDUCE_SUM && isfinite(sizes) ? 4 * eps * sizes : 0;
+        double rounding = sum && isfinite(sizes) ? 4 * eps * sizes : 0;
         /* P(sum) is algebra on finite numbers only. */
-        ok = close(v, op->out[i][e], tol + rounding) ||
-             (s.arg == TSR_REDUCE_SUM && !isfinite(op->out[i][e]));
+        ok = close(v, want[e], tol + rounding) || (sum && !isfinite(want[e]));
         if (!ok)
-            snprintf(why, size, "result %d, element %lld: the parts make %.17g, not %.17g", i,
-                     (long long)e, v, op->out[i][e]);
+            snprintf(why, size, "result %d, part %d%s, element %lld: %.17g, not %.17g", i, first,
+                     n > 1 ? " and what adds to it" : "", (long long)e, v, want[e]);
     }
     free(want);
     return ok;
 }
 
-bool vf_check(const vf_op *op, const tsri_signature *sig, const vf_how *how, char *why, size_t size)
+/* Whether the parts make result i, for every coordinate. parts[p]: row-major, of the part's shape.
+ */
+static bool join_fits(const vf_op *op, int i, const tsr_sbp *s, const vf_how *how,
+                      double *const *parts, char *why, size_t size)
 {
-    enum { MAX_PARTS = 64 };
-    double *in[TSRI_RULE_MAX_ARGS][MAX_PARTS], *out[TSRI_RULE_MAX_ARGS][MAX_PARTS];
-    uint64_t rng = how->seed;
     bool ok = true;
+    for (int p = 0; p < parts_of(how) && ok; p++)
+        if (addend_of(s, how, p) == 0)
+            ok = piece_fits(op, i, s, how, p, parts, why, size);
+    return ok;
+}
+
+/* Whether the parts' shapes are ones that the op can have. */
+static bool shapes_fit(const vf_op *op, const tsri_nd_signature *sig, const vf_how *how, char *why,
+                       size_t size)
+{
+    for (int p = 0; p < parts_of(how); p++) {
+        tsri_attrs attrs;
+        tsri_kernel_desc d = describe(op, sig, how, p, &attrs);
+        if (!vf_shapes_fit(&d)) {
+            snprintf(why, size, "part %d: its shapes do not fit each other", p);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool vf_check(const vf_op *op, const tsri_nd_signature *sig, const vf_how *how, char *why,
+              size_t size)
+{
+    double *in[TSRI_RULE_MAX_ARGS][VF_MAX_PARTS], *out[TSRI_RULE_MAX_ARGS][VF_MAX_PARTS];
+    uint64_t rng = how->seed;
+    int nparts = parts_of(how);
+    bool ok = true;
+    if (nparts > VF_MAX_PARTS)
+        abort();
+    if (!shapes_fit(op, sig, how, why, size))
+        return false;
     for (int i = 0; i < op->nin; i++)
-        cut(op, i, sig->in[i], how, &rng, in[i]);
+        cut(op, i, &sig->in[i], how, &rng, in[i]);
     for (int i = 0; i < op->nout; i++)
-        for (int p = 0; p < how->parts; p++)
+        for (int p = 0; p < nparts; p++)
             out[i][p] = need(calloc(1, room(tsr_dims_count(op->out_dims[i]))));
-    for (int p = 0; p < how->parts && ok; p++) {
+    for (int p = 0; p < nparts && ok; p++) {
         double *src[TSRI_RULE_MAX_ARGS], *dst[TSRI_RULE_MAX_ARGS];
         tsri_attrs attrs;
         tsri_kernel_desc d = describe(op, sig, how, p, &attrs);
@@ -387,16 +532,13 @@ bool vf_check(const vf_op *op, const tsri_signature *sig, const vf_how *how, cha
             src[i] = in[i][p];
         for (int i = 0; i < op->nout; i++)
             dst[i] = out[i][p];
-        ok = vf_shapes_fit(&d);
-        if (!ok)
-            snprintf(why, size, "part %d: its shapes do not fit each other", p);
         if (how->fault == VF_NO_OFFSET)
             forget_offsets(&d);
-        ok = ok && run_part(op, &d, src, dst, why, size);
+        ok = run_part(op, &d, src, dst, why, size);
     }
     for (int i = 0; i < op->nout && ok; i++)
-        ok = join_fits(op, i, sig->out[i], how, out[i], why, size);
-    for (int p = 0; p < how->parts; p++) {
+        ok = join_fits(op, i, &sig->out[i], how, out[i], why, size);
+    for (int p = 0; p < nparts; p++) {
         for (int i = 0; i < op->nin; i++)
             free(in[i][p]);
         for (int i = 0; i < op->nout; i++)
@@ -405,27 +547,28 @@ bool vf_check(const vf_op *op, const tsri_signature *sig, const vf_how *how, cha
     return ok;
 }
 
-bool vf_has_bool_sum(const vf_op *op, const tsri_signature *sig)
+bool vf_has_bool_sum(const vf_op *op, const tsri_nd_signature *sig)
 {
     const tsr_sbp1 p = {TSR_SBP_PARTIAL, TSR_REDUCE_SUM};
     bool found = false;
     for (int i = 0; i < op->nout; i++)
-        found |= op->out_dtype[i] == TSR_BOOL && tsri_sbp1_equal(sig->out[i], p);
+        for (int d = 0; d < sig->out[i].ndim; d++)
+            found |= op->out_dtype[i] == TSR_BOOL && tsri_sbp1_equal(sig->out[i].d[d], p);
     return found;
 }
 
-char *vf_signature_text(const vf_op *op, const tsri_signature *sig, char *buf, size_t size)
+char *vf_signature_text(const vf_op *op, const tsri_nd_signature *sig, char *buf, size_t size)
 {
     char one[TSR_SBP_TEXT_MAX];
     size_t at = 0;
     buf[0] = 0;
     for (int i = 0; i < op->nin + op->nout && at + TSR_SBP_TEXT_MAX < size; i++) {
-        tsr_sbp1 s = i < op->nin ? sig->in[i] : sig->out[i - op->nin];
+        tsr_sbp s = i < op->nin ? sig->in[i] : sig->out[i - op->nin];
         at += (size_t)snprintf(buf + at, size - at, "%s%s",
                                i == op->nin ? " -> "
                                : i          ? ","
                                             : "",
-                               tsr_sbp_format((tsr_sbp){1, {s}}, one));
+                               tsr_sbp_format(s, one));
     }
     return buf;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verifier of signatures: cuts an op's operands as a signature says, runs its kernel on each
- * part, and holds the parts against the unsplit op. */
+/* The verifier of signatures: cuts an op's operands as a signature over a hierarchy says, runs its
+ * kernel on each part, and holds the parts against the unsplit op. */
 #ifndef TESSERA_TESTS_DIST_VERIFY_H
 #define TESSERA_TESTS_DIST_VERIFY_H
 
@@ -28,10 +28,13 @@ typedef enum vf_fault {
     VF_LOCAL_COUNT,   /* means divide by the part's count */
 } vf_fault;
 
+enum { VF_MAX_PARTS = 64 };
+
 typedef struct vf_how {
-    int parts;
-    bool split_groups; /* the signature splits the convolution's g */
-    bool nhwc;         /* 4-D data lies channels last */
+    int ndim; /* the hierarchy; 0: one part */
+    int dim[TSR_MAX_HIERARCHY];
+    uint32_t split_groups; /* bit d: dimension d splits the convolution's g */
+    bool nhwc;             /* 4-D data lies channels last */
     vf_fault fault;
     uint64_t seed; /* of the addends of P */
 } vf_how;
@@ -44,12 +47,12 @@ vf_op vf_from(const tsri_op *op);
 /* Runs the whole op: fills out[]. False, with a text, if the kernel fails. */
 bool vf_run_whole(vf_op *op, char *why, size_t size);
 /* Whether the signature is right. False: `why` says where it is not. */
-bool vf_check(const vf_op *op, const tsri_signature *sig, const vf_how *how, char *why,
+bool vf_check(const vf_op *op, const tsri_nd_signature *sig, const vf_how *how, char *why,
               size_t size);
 /* Whether a signature makes P(sum) of bools, which does not exist: inference drops those. */
-bool vf_has_bool_sum(const vf_op *op, const tsri_signature *sig);
-/* "S(0),B -> P" into buf. */
-char *vf_signature_text(const vf_op *op, const tsri_signature *sig, char *buf, size_t size);
+bool vf_has_bool_sum(const vf_op *op, const tsri_nd_signature *sig);
+/* "S(0),B -> P", or "(S(0),B),B -> (P,B)", into buf. */
+char *vf_signature_text(const vf_op *op, const tsri_nd_signature *sig, char *buf, size_t size);
 
 /* Whether the op, declared on these local operands, would have these local results: written down
  * per op, apart from its rule. */
