@@ -187,10 +187,12 @@ tsr_status tsri_rule_bind(tsri_pool *pool, const char *text, int nin, const tsr_
         }
     }
     TSRI_TRY(each_axis(&b, settle, NULL));
-    /* Left are indices whose every axis is broadcast. */
-    for (int i = 0; i < rule->nindices; i++)
+    for (int i = 0; i < rule->nindices; i++) {
+        /* Left are indices whose every axis is broadcast. */
         if (rule->index[i].size < 0)
             rule->index[i].size = 1;
+        rule->index[i].lesser = rule->index[i].size;
+    }
     *out_rule = rule;
     return TSR_OK;
 }

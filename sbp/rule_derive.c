@@ -89,10 +89,11 @@ static void split_operands(const deriver *d, uint32_t indices, tsri_signature *s
     }
 }
 
-/* Whether an item of an axis has size 1. */
+/* Whether an item of an axis has size 1, on every part. */
 static bool is_one(const tsri_rule *rule, int item)
 {
-    return item == TSRI_ITEM_ONE || (item >= 0 && rule->index[item].size == 1);
+    return item == TSRI_ITEM_ONE ||
+           (item >= 0 && rule->index[item].size == 1 && rule->index[item].lesser == 1);
 }
 
 static bool splits_axis(const deriver *d, const tsri_rule_arg *arg, int index)
@@ -105,7 +106,8 @@ static bool splits_axis(const deriver *d, const tsri_rule_arg *arg, int index)
             return false;
     for (i++; i < arg->axis[axis + 1]; i++)
         if (!is_one(d->rule, d->rule->items[i]))
-            return d->rule->index[index].size % d->k == 0;
+            return d->rule->index[index].size % d->k == 0 &&
+                   d->rule->index[index].lesser % d->k == 0;
     return true;
 }
 

@@ -3,186 +3,204 @@
  * n-D signatures: 1-D derivations, one per hierarchy dimension, each at the sizes that the ones
  * before it leave. Where every axis is a single index these are the plain product. Where one is
  * composed, as in "(a b) c", what may be split depends on sizes: whether parts are equal, and
- * whether an index is split down to 1.
+ * whether an index is split down to 1. So the sizes of such indices, and no others, tell one state
+ * of the walk from another. Few differ, and each is derived once, however many ways lead to it.
  */
 #include <string.h>
 
 #include "sbp/rule_types.h"
 
-/* An uneven split leaves two sizes per index and dimension; ranks hold combinations of them. */
-enum { MAX_VARIANTS = 64 };
+/* The sizes of an index's pieces. Balanced splits of balanced splits differ by 1 at most; which
+ * parts have the larger piece of one index says nothing of another's. */
+typedef struct pieces {
+    int64_t larger, lesser;
+} pieces;
 
-typedef struct variants {
+/* What dimension d may do where the ones before it have left these pieces. */
+typedef struct node node;
+struct node {
+    node *other; /* of the same dimension */
     int n;
-    int64_t (*size)[TSRI_RULE_MAX_INDICES]; /* [n][nindices] */
-} variants;
+    tsri_rule_entry *entries;
+    node **after; /* [n], of dimension d + 1; NULL in the last */
+    pieces size[];
+};
 
 typedef struct walk {
-    tsri_pool *pool;
-    tsri_rule rule; /* a copy, whose sizes change */
-    bool composed;
+    tsri_pool nodes;                              /* for the time of the walk */
+    tsri_rule rule;                               /* a copy, whose sizes change */
+    int ntracked, tracked[TSRI_RULE_MAX_INDICES]; /* the indices in composed axes */
     int ndim;
     const int *dim;
+    node *first[TSR_MAX_HIERARCHY];
+    uint32_t partials; /* bit op: some tensor is P(op) */
     tsri_nd_signature now;
-    tsri_nd_signature *list;
-    int count, capacity;
-    /* Where no axis is composed: each dimension's entries, which do not depend on the others. */
-    tsri_rule_entry *plain[TSR_MAX_HIERARCHY];
-    int nplain[TSR_MAX_HIERARCHY];
+    tsri_nd_signature *list; /* NULL while they are counted */
+    int count;
 } walk;
 
-static bool is_composed(const tsri_rule *rule)
+static uint32_t composed_indices(const tsri_rule *rule, const tsri_rule_arg *arg)
 {
-    for (int r = 0; r < rule->nrules; r++) {
-        const tsri_subrule *sub = &rule->rules[r];
-        for (int i = 0; i < rule->nin + sub->nout; i++) {
-            const tsri_rule_arg *arg = i < rule->nin ? &sub->in[i] : &sub->out[i - rule->nin];
-            for (int a = 0; a < arg->naxes; a++)
-                if (arg->axis[a + 1] - arg->axis[a] > 1)
-                    return true;
+    uint32_t found = 0;
+    for (int a = 0; a < arg->naxes; a++)
+        for (int i = arg->axis[a]; i < arg->axis[a + 1]; i++)
+            if (arg->axis[a + 1] - arg->axis[a] > 1 && rule->items[i] >= 0)
+                found |= UINT32_C(1) << rule->items[i];
+    return found;
+}
+
+static void track(walk *w)
+{
+    uint32_t found = 0;
+    for (int r = 0; r < w->rule.nrules; r++) {
+        for (int i = 0; i < w->rule.nin; i++)
+            found |= composed_indices(&w->rule, &w->rule.rules[r].in[i]);
+        for (int i = 0; i < w->rule.rules[r].nout; i++)
+            found |= composed_indices(&w->rule, &w->rule.rules[r].out[i]);
+    }
+    for (; found; found &= found - 1)
+        w->tracked[w->ntracked++] = __builtin_ctz(found);
+}
+
+static uint32_t partials_of(int n, const tsr_sbp1 *s)
+{
+    uint32_t found = 0;
+    for (int i = 0; i < n; i++)
+        if (s[i].kind == TSR_SBP_PARTIAL)
+            found |= UINT32_C(1) << s[i].arg;
+    return found;
+}
+
+static tsr_status reach(walk *w, int d, const pieces *size, node **out_node);
+
+/* The node after an entry: its split indices' pieces are split again. */
+static tsr_status reach_next(walk *w, int d, node *at, int entry)
+{
+    pieces size[TSRI_RULE_MAX_INDICES];
+    int64_t k = w->dim[d];
+    for (int i = 0; i < w->ntracked; i++) {
+        size[i] = at->size[i];
+        if (at->entries[entry].split >> w->tracked[i] & 1) {
+            size[i].larger = size[i].larger / k + (size[i].larger % k != 0);
+            size[i].lesser = size[i].lesser / k;
         }
     }
-    return false;
+    return reach(w, d + 1, size, &at->after[entry]);
 }
 
-static bool mixes_partials(const tsr_sbp *s)
+static tsr_status fill_node(walk *w, int d, node *at)
 {
-    int op = -1;
-    for (int d = 0; d < s->ndim; d++) {
-        if (s->d[d].kind != TSR_SBP_PARTIAL)
-            continue;
-        if (op >= 0 && op != s->d[d].arg)
-            return true;
-        op = s->d[d].arg;
+    for (int i = 0; i < w->ntracked; i++) {
+        w->rule.index[w->tracked[i]].size = at->size[i].larger;
+        w->rule.index[w->tracked[i]].lesser = at->size[i].lesser;
     }
-    return false;
+    TSRI_TRY(tsri_rule_entries(&w->nodes, &w->rule, w->dim[d], &at->n, &at->entries));
+    for (int e = 0; e < at->n; e++)
+        w->partials |= partials_of(w->rule.nin, at->entries[e].sig.in) |
+                       partials_of(w->rule.nout, at->entries[e].sig.out);
+    if (d + 1 == w->ndim)
+        return TSR_OK;
+    at->after = tsri_pool_alloc(&w->nodes, (size_t)at->n * sizeof *at->after);
+    if (!at->after)
+        return TSR_ERR_NO_MEMORY;
+    for (int e = 0; e < at->n; e++)
+        TSRI_TRY(reach_next(w, d, at, e));
+    return TSR_OK;
 }
 
-static tsr_status push(walk *w)
+static tsr_status reach(walk *w, int d, const pieces *size, node **out_node)
+{
+    size_t bytes = (size_t)w->ntracked * sizeof *size;
+    node *at = w->first[d];
+    while (at && memcmp(at->size, size, bytes) != 0)
+        at = at->other;
+    if (!at) {
+        at = tsri_pool_alloc(&w->nodes, sizeof *at + bytes);
+        if (!at)
+            return TSR_ERR_NO_MEMORY;
+        memcpy(at->size, size, bytes);
+        at->other = w->first[d];
+        w->first[d] = at;
+        TSRI_TRY(fill_node(w, d, at));
+    }
+    *out_node = at;
+    return TSR_OK;
+}
+
+/* Whether the last of d + 1 entries is a P of another kind than one before it. */
+static bool mixes(const tsr_sbp *s, int d)
+{
+    bool other = false;
+    for (int i = 0; i < d && s->d[d].kind == TSR_SBP_PARTIAL; i++)
+        other |= s->d[i].kind == TSR_SBP_PARTIAL && s->d[i].arg != s->d[d].arg;
+    return other;
+}
+
+static bool mixes_any(const walk *w, int d)
+{
+    bool any = false;
+    for (int i = 0; i < w->rule.nin; i++)
+        any |= mixes(&w->now.in[i], d);
+    for (int i = 0; i < w->rule.nout; i++)
+        any |= mixes(&w->now.out[i], d);
+    return any;
+}
+
+static void list_from(walk *w, int d, const node *at)
+{
+    bool several = (w->partials & (w->partials - 1)) != 0;
+    for (int e = 0; e < at->n; e++) {
+        const tsri_rule_entry *entry = &at->entries[e];
+        for (int i = 0; i < w->rule.nin; i++)
+            w->now.in[i].d[d] = entry->sig.in[i];
+        for (int i = 0; i < w->rule.nout; i++)
+            w->now.out[i].d[d] = entry->sig.out[i];
+        w->now.split[d] = entry->split;
+        if (several && mixes_any(w, d))
+            continue;
+        if (d + 1 < w->ndim)
+            list_from(w, d + 1, at->after[e]);
+        else if (w->list)
+            w->list[w->count++] = w->now;
+        else
+            w->count++;
+    }
+}
+
+/* Lists twice: first to count. */
+static tsr_status list_all(walk *w, tsri_pool *pool, const node *root)
 {
     for (int i = 0; i < w->rule.nin; i++)
-        if (mixes_partials(&w->now.in[i]))
-            return TSR_OK;
+        w->now.in[i].ndim = (int8_t)w->ndim;
     for (int i = 0; i < w->rule.nout; i++)
-        if (mixes_partials(&w->now.out[i]))
-            return TSR_OK;
-    if (!TSRI_PUSH(w->pool, w->list, w->count, w->capacity))
+        w->now.out[i].ndim = (int8_t)w->ndim;
+    list_from(w, 0, root);
+    w->list = tsri_pool_alloc(pool, (size_t)w->count * sizeof *w->list);
+    if (!w->list)
         return TSR_ERR_NO_MEMORY;
-    w->list[w->count++] = w->now;
-    return TSR_OK;
-}
-
-static bool same_entry(const tsri_rule *rule, const tsri_rule_entry *a, const tsri_rule_entry *b)
-{
-    return a->split == b->split &&
-           !memcmp(a->sig.in, b->sig.in, (size_t)rule->nin * sizeof *a->sig.in) &&
-           !memcmp(a->sig.out, b->sig.out, (size_t)rule->nout * sizeof *a->sig.out);
-}
-
-/* The 1-D entries over k parts that are legal at all the sizes. */
-static tsr_status common_entries(walk *w, const variants *v, int k, int *out_n,
-                                 tsri_rule_entry **out_entries)
-{
-    int n = 0;
-    tsri_rule_entry *entries = NULL;
-    for (int i = 0; i < v->n; i++) {
-        int m, kept = 0;
-        tsri_rule_entry *more;
-        for (int l = 0; l < w->rule.nindices; l++)
-            w->rule.index[l].size = v->size[i][l];
-        TSRI_TRY(tsri_rule_entries(w->pool, &w->rule, k, &m, &more));
-        if (i == 0) {
-            n = m;
-            entries = more;
-            continue;
-        }
-        for (int a = 0; a < n; a++) {
-            bool found = false;
-            for (int b = 0; b < m && !found; b++)
-                found = same_entry(&w->rule, &entries[a], &more[b]);
-            if (found)
-                entries[kept++] = entries[a];
-        }
-        n = kept;
-    }
-    *out_n = n;
-    *out_entries = entries;
-    return TSR_OK;
-}
-
-static bool add_variant(const walk *w, variants *v, const int64_t *size)
-{
-    size_t bytes = (size_t)w->rule.nindices * sizeof *size;
-    for (int i = 0; i < v->n; i++)
-        if (!memcmp(v->size[i], size, bytes))
-            return true;
-    if (v->n == MAX_VARIANTS)
-        return false;
-    memcpy(v->size[v->n++], size, bytes);
-    return true;
-}
-
-/* The sizes after splitting the indices of `split` over k parts: for each, the larger and the
- * smaller piece. False if they are too many to follow. */
-static bool split_variants(const walk *w, const variants *from, uint32_t split, int k, variants *to)
-{
-    to->n = 0;
-    for (int i = 0; i < from->n; i++)
-        for (uint32_t lesser = split;; lesser = (lesser - 1) & split) {
-            int64_t size[TSRI_RULE_MAX_INDICES];
-            for (int l = 0; l < w->rule.nindices; l++) {
-                int64_t n = from->size[i][l];
-                bool is_lesser = lesser >> l & 1 && n % k != 0;
-                size[l] = split >> l & 1 ? (is_lesser ? n / k : (n + k - 1) / k) : n;
-            }
-            if (!add_variant(w, to, size))
-                return false;
-            if (!lesser)
-                break;
-        }
-    return true;
-}
-
-static tsr_status descend(walk *w, int d, const variants *v)
-{
-    if (d == w->ndim)
-        return push(w);
-    if (w->composed || !w->plain[d])
-        TSRI_TRY(common_entries(w, v, w->dim[d], &w->nplain[d], &w->plain[d]));
-    int n = w->nplain[d];
-    const tsri_rule_entry *entries = w->plain[d];
-    variants next = {0};
-    if (w->composed && !(next.size = tsri_pool_alloc(w->pool, MAX_VARIANTS * sizeof *next.size)))
-        return TSR_ERR_NO_MEMORY;
-    for (int e = 0; e < n; e++) {
-        for (int i = 0; i < w->rule.nin; i++)
-            w->now.in[i].d[d] = entries[e].sig.in[i];
-        for (int i = 0; i < w->rule.nout; i++)
-            w->now.out[i].d[d] = entries[e].sig.out[i];
-        w->now.split[d] = entries[e].split;
-        if (!w->composed)
-            TSRI_TRY(descend(w, d + 1, v)); /* sizes play no part */
-        else if (split_variants(w, v, entries[e].split, w->dim[d], &next))
-            TSRI_TRY(descend(w, d + 1, &next));
-    }
+    w->count = 0;
+    list_from(w, 0, root);
     return TSR_OK;
 }
 
 tsr_status tsri_rule_derive_nd(tsri_pool *pool, const tsri_rule *rule, int ndim, const int *dim,
                                int *out_count, tsri_nd_signature **out_signatures)
 {
-    walk w = {.pool = pool, .rule = *rule, .composed = is_composed(rule), .ndim = ndim, .dim = dim};
-    variants whole = {.n = 1};
-    whole.size = tsri_pool_alloc(pool, sizeof *whole.size);
-    if (!whole.size)
-        return TSR_ERR_NO_MEMORY;
-    for (int l = 0; l < rule->nindices; l++)
-        whole.size[0][l] = rule->index[l].size;
-    for (int i = 0; i < rule->nin; i++)
-        w.now.in[i].ndim = (int8_t)ndim;
-    for (int i = 0; i < rule->nout; i++)
-        w.now.out[i].ndim = (int8_t)ndim;
-    TSRI_TRY(descend(&w, 0, &whole));
+    if (ndim < 1 || ndim > TSR_MAX_HIERARCHY)
+        return tsri_fail(TSR_ERR_INTERNAL, "rule \"%.300s\": signatures over %d dimensions",
+                         rule->text, ndim);
+    walk w = {.nodes = {.mem = pool->mem}, .rule = *rule, .ndim = ndim, .dim = dim};
+    pieces whole[TSRI_RULE_MAX_INDICES];
+    node *root;
+    track(&w);
+    for (int i = 0; i < w.ntracked; i++)
+        whole[i].larger = whole[i].lesser = rule->index[w.tracked[i]].size;
+    tsr_status status = reach(&w, 0, whole, &root);
+    if (status == TSR_OK)
+        status = list_all(&w, pool, root);
+    tsri_pool_finish(&w.nodes);
+    if (status != TSR_OK)
+        return status;
     *out_count = w.count;
     *out_signatures = w.list;
     return TSR_OK;

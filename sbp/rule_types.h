@@ -36,6 +36,7 @@ typedef struct tsri_subrule {
 typedef struct tsri_rule_index {
     char name[TSRI_RULE_NAME_MAX]; /* padded with zeros */
     int64_t size;                  /* -1: not known (only while binding) */
+    int64_t lesser; /* over a hierarchy: that of some parts, size or size - 1; else as size */
 } tsri_rule_index;
 
 struct tsri_rule {
@@ -57,7 +58,8 @@ typedef struct tsri_rule_entry {
     uint32_t split; /* bit l: index l */
 } tsri_rule_entry;
 
-/* tsri_rule_derive, with the indices that each signature splits. */
+/* tsri_rule_derive, with the indices that each signature splits: what is legal for parts of both
+ * sizes of each index. */
 tsr_status tsri_rule_entries(tsri_pool *pool, const tsri_rule *rule, int k, int *out_count,
                              tsri_rule_entry **out_entries);
 
