@@ -84,11 +84,12 @@ static void find_on_mesh(void *arg, tsri_hunt *hunt)
     }
 }
 
-/* Lets the space have the P that a destination asks for. */
-static void allow(tsri_space *s, tsri_state to)
+/* Lets ways pass by P of the kinds that the ends have. */
+static void allow(tsri_space *s, tsri_state from, tsri_state to)
 {
-    s->make_dims = (uint8_t)tsri_state_partial(to);
-    s->make_ops = (uint8_t)(s->make_dims ? 1u << tsri_state_op(to) : 0);
+    s->make_dims = s->dims;
+    s->make_ops = (uint8_t)((tsri_state_partial(from) ? 1u << tsri_state_op(from) : 0) |
+                            (tsri_state_partial(to) ? 1u << tsri_state_op(to) : 0));
 }
 
 /* One search under a limit; n is 0 where there is no route, and *least_over the next limit to try.
@@ -102,14 +103,15 @@ static void find_once(const tsri_cost_model *m, const tsri_route_query *q, unsig
     tsri_space_init(&a, m, &q->from.mesh, q->shape, q->element, axes);
     if (!same_mesh) {
         tsri_space_init(&b, m, &q->to.mesh, q->shape, q->element, axes);
-        allow(&b, tsri_space_encode(&b, &q->to.layout));
+        tsri_state to = tsri_space_encode(&b, &q->to.layout);
+        allow(&b, to, to);
         tsri_cross_find(m, q, &a, &b, most_bytes, out, least_over);
         out->bound_s = tsri_cross_bound(m, q);
         return;
     }
     tsri_state from = tsri_space_encode(&a, &q->from.layout),
                to = tsri_space_encode(&a, &q->to.layout);
-    allow(&a, to);
+    allow(&a, from, to);
     a.most_bytes = most_bytes;
     tsri_goal_init(&goal, &a, to);
     if (from == to) {
@@ -126,7 +128,7 @@ static void find_once(const tsri_cost_model *m, const tsri_route_query *q, unsig
         start = m->link[l].latency_s < start ? m->link[l].latency_s : start;
     }
     if (missing > 0)
-        out->bound_s = start + missing * pace;
+        out->bound_s = (start + missing * pace) * (1 - 1e-12);
 }
 
 tsr_status tsri_route_find(const tsri_cost_model *m, const tsri_route_query *q,

@@ -14,17 +14,31 @@
  *   ALL_GATHER       S(i) -> B              the innermost splits of axis i
  *   REDUCE_SCATTER   P -> S(i)              become the innermost splits of axis i
  *   ALL_TO_ALL       S(i) -> S(j)           from the innermost of i to the innermost of j
- *   SEND_RECV        any -> S, B            every rank takes what it lacks straight from where it
- * is
+ *   SEND_RECV        any -> S, B            straight to the destination's layout: every rank takes
+ *                                           what it lacks from where it is, and reduces what is P;
+ *                                           P that both have stays
+ *
+ * `dims` of one step share the entry that they have and the one that they get, but of the step that
+ * goes straight to the destination (a SLICE if nothing has to be read). Parts are one box always.
  *
  * Between meshes there is SEND_RECV alone, from any layout to any: every rank of the destination
- * takes the pieces of its part from their nearest holders; P sources are reduced by the reader;
- * P destinations get each addend once. With P on both sides, addend i of n goes to addend i of m
- * modulo (of the same rank, where it is one); where the kinds of P differ, or the source has none,
- * the first destination addend gets all and the others the identity.
+ * takes the pieces of its part from their nearest holders (itself first), in turns among equally
+ * near ones; P sources are reduced by the reader; P destinations get each addend once. With P on
+ * both sides, addend i of n goes to addend i of m modulo (of the same rank, where it is one); where
+ * the source has none, the first destination addend gets all and the others the identity; kinds of
+ * P do not change across. Crossings are looked for between the 256 cheapest layouts of either side,
+ * which are all of up to two dimensions. One that moves nothing costs a kernel's start.
  *
- * Search states are (mesh, layout) over the axes that either end splits, and the largest one.
- * Pure: plain data in and out, no allocation in tsri_route_find.
+ * What a step costs: the hand-shake of the farthest link that it reads over, the bytes of the
+ * busiest rank over each link at that link's pace, and writing the new part. A group gives its
+ * bytes evenly over its peers; where SEND_RECV brings parts that do not nest, the busiest rank is
+ * taken to read all of its part over the farthest link. On a mesh that machines do not cut into
+ * blocks, links are counted on at most 64 ranks.
+ *
+ * Search states are (mesh, layout) with P of the kinds that the ends have, over all axes longer
+ * than 1 of a tensor that has up to four, else those that either end splits and the largest other.
+ * Pure: plain data in and out, no allocation in tsri_route_find (but up to 700 KiB of stack for
+ * four dimensions).
  */
 #ifndef TESSERA_SBP_ROUTE_H
 #define TESSERA_SBP_ROUTE_H
@@ -64,7 +78,8 @@ typedef struct tsri_route_step {
     tsr_reduce_op op; /* of the P that goes, or comes */
     tsri_layout from, to;
     double cost_s;
-    int64_t bytes; /* that the busiest rank reads from peers */
+    int64_t bytes; /* that the busiest rank reads from peers; of ALL_TO_ALL and SEND_RECV of uneven
+                      parts that is at most this */
 } tsri_route_step;
 
 enum { TSRI_ROUTE_MAX = 12 };
@@ -75,7 +90,8 @@ typedef struct tsri_route {
     double cost_s;
     double bound_s;     /* no route whatever can be cheaper */
     int64_t bytes;      /* sum of the steps' */
-    int64_t peak_bytes; /* most that a rank holds at a time: a step's source and result */
+    int64_t peak_bytes; /* most that a rank holds at a time: a step's source and result; between
+                           meshes that share a rank the largest of both */
 } tsri_route;
 
 typedef struct tsri_route_query {

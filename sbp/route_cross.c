@@ -297,5 +297,5 @@ double tsri_cross_bound(const tsri_cost_model *m, const tsri_route_query *q)
         pace = p < pace ? p : pace;
         start = m->link[l].latency_s < start ? m->link[l].latency_s : start;
     }
-    return missing > 0 ? start + missing * pace : 0;
+    return missing > 0 ? (start + missing * pace) * (1 - 1e-12) : 0;
 }
