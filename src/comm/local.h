@@ -88,7 +88,9 @@ typedef struct tsri_local {
     tsri_arena arena;
     bool owns_arena; /* process ranks; thread ranks share their spawner's */
     int worlds;      /* the number of this one among the rank's, from 1 */
-    int spins;
+    int spins;       /* before a rank yields its core, while that helps */
+    int in_vain;     /* long spins one after the other that did not help */
+    unsigned short_spins;
     int *pidfds; /* one per rank: 0 not opened yet, -1 can't be, else descriptor + 1 */
     tsri_local_group *groups;
     tsri_local_group *agree; /* all ranks, for exchange; made with the communicator */

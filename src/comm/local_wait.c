@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { YIELDS = 20 };
+enum { YIELDS = 20, FEW_SPINS = 20, MAX_IN_VAIN = 3, TRY_AGAIN = 32 };
 static const double slice_s = 0.1;
 
 static _Atomic uint64_t *counter_of(tsri_member *m, tsri_wait_for which)
@@ -175,14 +175,31 @@ static void sleep_on(tsri_local_group *g, int index, tsri_wait_for which, uint64
     atomic_fetch_sub(&m->waiters, 1);
 }
 
+/* Where the core of the awaited rank is busy with something else, spinning keeps it from getting
+ * this one. So after some spins in vain only every now and then a long one tries again. */
+static bool spin(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)
+{
+    tsri_local *local = g->local;
+    bool try_long = local->in_vain < MAX_IN_VAIN || ++local->short_spins % TRY_AGAIN == 0;
+    int spins = try_long || local->spins < FEW_SPINS ? local->spins : FEW_SPINS;
+    for (int i = 0; i < spins; i++) {
+        relax();
+        if (!tsri_local_reached(g, index, which, seq))
+            continue;
+        if (try_long)
+            local->in_vain = 0;
+        return true;
+    }
+    if (try_long)
+        local->in_vain++;
+    return false;
+}
+
 static tsr_status await_slowly(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
                                const tsri_call *call)
 {
-    for (int i = 0; i < g->local->spins; i++) {
-        relax();
-        if (tsri_local_reached(g, index, which, seq))
-            return TSR_OK;
-    }
+    if (spin(g, index, which, seq))
+        return TSR_OK;
     for (int i = 0; i < YIELDS; i++) {
         sched_yield();
         if (tsri_local_reached(g, index, which, seq))
