@@ -300,6 +300,46 @@ static void test_apart(void **state)
     spawn_ok(4, apart_body, &got);
 }
 
+/* 0 reads in its first call, and gives in the second. 1 gets its src back from both as soon as 0
+ * has finished the first; 2 and 3, who do nothing, need only have started. */
+static tsr_status givers_body(tsr_world *w, void *arg)
+{
+    _Atomic int *released = arg;
+    int32_t *mem = (int32_t *)(void *)w->region.base;
+    hop h[2];
+    tsri_group *g;
+    tsri_ticket t[2];
+    TSRI_TRY(all_ranks(w, 0, &g));
+    mem[0] = 7 + w->rank;
+    const tsri_coll *first = make_hop(&h[0], w->rank == 0 ? 1 : -1, mem, mem + 1, 1);
+    const tsri_coll *second = make_hop(&h[1], w->rank == 1 ? 0 : -1, mem, mem + 1, 1);
+    TSRI_TRY(w->comm->ops->start(g, first, &t[0]));
+    TSRI_TRY(w->comm->ops->start(g, second, &t[1]));
+    if (w->rank <= 1)
+        TSRI_TRY(w->comm->ops->finish(g, &t[0]));
+    if (w->rank == 1) {
+        TSRI_TRY(w->comm->ops->finish(g, &t[1]));
+        CHECK(mem[1] == 7);
+        TSRI_TRY(w->comm->ops->release(g, &t[0]));
+        TSRI_TRY(w->comm->ops->release(g, &t[1]));
+        atomic_fetch_add(released, 1);
+        return TSR_OK;
+    }
+    TSRI_TRY(await(released, 1));
+    for (int i = w->rank == 0; i < 2; i++)
+        TSRI_TRY(w->comm->ops->finish(g, &t[i]));
+    for (int i = 0; i < 2; i++)
+        TSRI_TRY(w->comm->ops->release(g, &t[i]));
+    return w->rank == 0 && mem[1] != 8 ? tsri_fail(TSR_ERR_INTERNAL, "%d", mem[1]) : TSR_OK;
+}
+
+static void test_givers(void **state)
+{
+    (void)state;
+    _Atomic int released = 0;
+    spawn_ok(4, givers_body, &released);
+}
+
 enum { CALLS = 200, RING = 64, WORDS = 40 };
 
 typedef struct ahead {
@@ -531,10 +571,10 @@ static void test_stock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random), cmocka_unit_test(test_large_with_threads),
-        cmocka_unit_test(test_apart),  cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_chain),  cmocka_unit_test(test_many_groups),
-        cmocka_unit_test(test_stock),
+        cmocka_unit_test(test_random),      cmocka_unit_test(test_large_with_threads),
+        cmocka_unit_test(test_apart),       cmocka_unit_test(test_givers),
+        cmocka_unit_test(test_ahead),       cmocka_unit_test(test_chain),
+        cmocka_unit_test(test_many_groups), cmocka_unit_test(test_stock),
     };
     return cmocka_run_group_tests_name("send_recv", tests, NULL, NULL);
 }
