@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -119,8 +120,11 @@ static tsr_status mismatch_body(tsr_world *w, void *arg)
             int half, lane = 2 + who * DEVIATIONS + how;
             TSRI_TRY(make_chain(w, lane, &c));
             TSRI_TRY(whole_call(w, &c, &half));
-            if (w->rank == who)
+            if (w->rank == who) {
                 deviate(w, &c, (deviation)how);
+                if (how == KIND)
+                    usleep(5000); /* alone sees it then, if nobody reads from it */
+            }
             CHECK(whole_call(w, &c, &half) == TSR_ERR_MISMATCH);
             snprintf(rank, sizeof rank, "rank %d is at", who);
             CHECK_TEXT("ranks disagree");
@@ -170,6 +174,49 @@ static void test_before(void **state)
     (void)state;
     for (int i = 0; i < 20; i++)
         spawn_ok(RANKS, before_body, NULL);
+}
+
+/* 0 and 1 disagree in call 2 before 2 and 3 do in call 1: that one has failed too. */
+static tsr_status later_first_body(tsr_world *w, void *arg)
+{
+    _Atomic int *found = arg;
+    chain c[2];
+    tsri_ticket t[2];
+    for (int i = 0; i < 2; i++) {
+        TSRI_TRY(make_chain(w, 0, &c[i]));
+        c[i].coll.seg = c[i].seg;
+        c[i].seg[0].npulls = w->rank == 1;
+        if (w->rank == 2 * (1 - i))
+            c[i].seg[0].shape = TSR_DIMS(7);
+    }
+    for (int i = 0; w->rank >= 2 && !atomic_load(found); i++) {
+        CHECK(i < 100000);
+        usleep(100);
+    }
+    tsr_status status = w->comm->ops->start(c[0].g, &c[0].coll, &t[0]);
+    if (w->rank < 2) {
+        CHECK(status == TSR_OK);
+        TSRI_TRY(w->comm->ops->finish(c[0].g, &t[0]));
+        status = w->comm->ops->start(c[1].g, &c[1].coll, &t[1]);
+        if (status == TSR_OK)
+            status = w->comm->ops->finish(c[1].g, &t[1]);
+        CHECK(w->rank == 0 || status == TSR_ERR_MISMATCH);
+        if (w->rank == 1)
+            atomic_store(found, 1);
+        status = TSR_OK;
+    }
+    /* Of 2 and 3, the later may be told when it starts. */
+    if (status == TSR_OK)
+        status = w->comm->ops->release(c[0].g, &t[0]);
+    CHECK(status == TSR_ERR_MISMATCH);
+    return TSR_OK;
+}
+
+static void test_later_first(void **state)
+{
+    (void)state;
+    _Atomic int found = 0;
+    spawn_ok(RANKS, later_first_body, &found);
 }
 
 /* Reads of what is not given, or does not exist: the giver is told too. */
@@ -344,9 +391,10 @@ static void test_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_before),
-        cmocka_unit_test(test_nothing_given), cmocka_unit_test(test_gone),
-        cmocka_unit_test(test_late),          cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_before),
+        cmocka_unit_test(test_later_first), cmocka_unit_test(test_nothing_given),
+        cmocka_unit_test(test_gone),        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_wrong),
     };
     return cmocka_run_group_tests_name("send_recv_faults", tests, NULL, NULL);
 }
