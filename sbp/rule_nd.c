@@ -158,7 +158,7 @@ static void list_from(walk *w, int d, const node *at)
         w->now.split[d] = entry->split;
         if (several && mixes_any(w, d))
             continue;
-        if (d + 1 < w->ndim)
+        if (d + 1 < w->ndim && d + 1 < TSR_MAX_HIERARCHY)
             list_from(w, d + 1, at->after[e]);
         else if (w->list)
             w->list[w->count++] = w->now;
