@@ -220,3 +220,25 @@ bool sg_has_planes(const sg_entry *e)
         any |= e->v.out_dims[i].ndim == 4;
     return any && tsri_kernel_taste(e->v.kind) != TSRI_LAYOUT_ROW;
 }
+
+static bool has_value(tsr_dims dims, const double *v)
+{
+    for (int64_t i = 0; i < tsr_dims_count(dims); i++)
+        if (v[i] != 0 && isfinite(v[i]))
+            return true;
+    return false;
+}
+
+bool sg_can_tell(const sg_entry *e)
+{
+    int64_t most = 0;
+    for (int i = 0; i < e->v.nin + e->v.nout; i++) {
+        bool in = i < e->v.nin;
+        int j = in ? i : i - e->v.nin;
+        tsr_dims dims = in ? e->v.in_dims[j] : e->v.out_dims[j];
+        if (!has_value(dims, in ? e->v.in[j] : e->v.out[j]))
+            return false;
+        most = tsr_dims_count(dims) > most ? tsr_dims_count(dims) : most;
+    }
+    return most > 1;
+}

@@ -41,5 +41,7 @@ bool sg_check(const sg_entry *e, const tsri_nd_signature *sig, const sg_derived 
               char *why, size_t size);
 /* Whether its kernels also take 4-D data channels last. */
 bool sg_has_planes(const sg_entry *e);
+/* Whether its values can tell right from wrong: nothing, zeros and single numbers can't. */
+bool sg_can_tell(const sg_entry *e);
 
 #endif

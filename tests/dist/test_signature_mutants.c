@@ -99,29 +99,6 @@ static void try_rule(tally *t, const sg_entry *e, const char *text)
     }
 }
 
-static bool has_value(tsr_dims dims, const double *v)
-{
-    for (int64_t i = 0; i < tsr_dims_count(dims); i++)
-        if (v[i] != 0 && isfinite(v[i]))
-            return true;
-    return false;
-}
-
-/* Nothing, zeros and single numbers can't tell right from wrong. */
-static bool can_tell(const sg_entry *e)
-{
-    int64_t most = 0;
-    for (int i = 0; i < e->v.nin + e->v.nout; i++) {
-        bool in = i < e->v.nin;
-        int j = in ? i : i - e->v.nin;
-        tsr_dims dims = in ? e->v.in_dims[j] : e->v.out_dims[j];
-        if (!has_value(dims, in ? e->v.in[j] : e->v.out[j]))
-            return false;
-        most = tsr_dims_count(dims) > most ? tsr_dims_count(dims) : most;
-    }
-    return most > 1;
-}
-
 /* Calls try_rule for each occurrence of `from` before or after the arrow, replaced by `to`. */
 static void replace_each(tally *t, const sg_entry *e, const char *from, const char *to,
                          bool results)
@@ -390,7 +367,7 @@ static void test_mutants(void **state)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         tally t = {.what = ways[i].what};
         for (int j = 0; j < sg_nentries; j++)
-            if (sg_entries[j].real == TSR_F64 && can_tell(&sg_entries[j]))
+            if (sg_entries[j].real == TSR_F64 && sg_can_tell(&sg_entries[j]))
                 ways[i].fn(&t, &sg_entries[j]);
         print_message("%-22s %5d tried, %5d caught, %4d barren, %3d excused, %d survived\n", t.what,
                       t.tried, t.caught, t.barren, t.excused, t.survived);
