@@ -293,11 +293,55 @@ static void test_mutants(void **state)
     assert_int_equal(survived, 0);
 }
 
+/* A fault of what kernels are told must be found by one signature at least. */
+static bool is_found(const sg_entry *e, vf_fault fault)
+{
+    char why[4096];
+    bool found = false;
+    for (int m = 0; m < MESHES && !found; m++) {
+        vf_how how = {.ndim = meshes[m][0], .fault = fault};
+        sg_derived d;
+        memcpy(how.dim, meshes[m] + 1, sizeof how.dim);
+        derive_right(e, meshes[m], &d);
+        for (int i = 0; i < d.n && !found; i++)
+            found = !vf_has_bool_sum(&e->v, &d.sig[i]) &&
+                    !sg_check(e, &d.sig[i], &d, how, why, sizeof why);
+        sg_derived_finish(&d);
+    }
+    return found;
+}
+
+static void test_faults(void **state)
+{
+    (void)state;
+    int tried[2] = {0}, caught[2] = {0};
+    for (int i = 0; i < sg_nentries; i++) {
+        const sg_entry *e = &sg_entries[i];
+        bool offset = strchr(e->text.text, '@') != NULL;
+        bool groups = e->v.groups > 0 && e->v.groups % 4 == 0; /* split twice over 2x2 */
+        if (e->real != TSR_F64 || !sg_can_tell(e) || !(offset || groups))
+            continue;
+        tried[!offset]++;
+        if (is_found(e, offset ? VF_INNER_OFFSET : VF_OUTER_GROUPS))
+            caught[!offset]++;
+        else
+            print_error("survived: %s: %s \"%s\"\n", e->name, tsri_op_name(e->v.kind),
+                        e->text.text);
+    }
+    print_message("offsets in the inner piece: %d tried, %d caught; groups of the outer piece: %d "
+                  "tried, %d caught\n",
+                  tried[0], caught[0], tried[1], caught[1]);
+    assert_true(tried[0] >= 5 && tried[1] >= 4);
+    assert_int_equal(caught[0], tried[0]);
+    assert_int_equal(caught[1], tried[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_derivation),
         cmocka_unit_test(test_mutants),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, sg_setup, sg_teardown);
 }

@@ -24,7 +24,9 @@ typedef struct vf_op {
 typedef enum vf_fault {
     VF_NONE = 0,
     VF_NO_OFFSET,     /* kernels are told that every part begins at 0 */
+    VF_INNER_OFFSET,  /* that it begins where it does in the piece which is split last */
     VF_GLOBAL_GROUPS, /* convolutions get the whole op's groups, not the part's */
+    VF_OUTER_GROUPS,  /* those of the piece which is split first */
     VF_LOCAL_COUNT,   /* means divide by the part's count */
 } vf_fault;
 
