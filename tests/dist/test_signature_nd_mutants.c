@@ -319,7 +319,9 @@ static void test_faults(void **state)
         const sg_entry *e = &sg_entries[i];
         bool offset = strchr(e->text.text, '@') != NULL;
         bool groups = e->v.groups > 0 && e->v.groups % 4 == 0; /* split twice over 2x2 */
-        if (e->real != TSR_F64 || !sg_can_tell(e) || !(offset || groups))
+        /* P(sum) of bools does not exist, and with it no signature that splits a table of them. */
+        bool table = e->v.kind == TSRI_OP_GATHER && e->v.out_dtype[0] == TSR_BOOL;
+        if (e->real != TSR_F64 || !sg_can_tell(e) || table || !(offset || groups))
             continue;
         tried[!offset]++;
         if (is_found(e, offset ? VF_INNER_OFFSET : VF_OUTER_GROUPS))
