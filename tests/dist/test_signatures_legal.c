@@ -231,8 +231,10 @@ static void test_every_op(void **state)
     enum { MOST = 500000 };
     int left_out = 0;
     tally t = {0};
-    if (!getenv("TESSERA_FULL"))
+    if (!getenv("TESSERA_FULL")) {
+        print_message("every op: with TESSERA_FULL only\n");
         skip();
+    }
     for (int i = 0; i < sg_nentries; i++) {
         if (sg_entries[i].real != TSR_F64 || !can_tell(&sg_entries[i]))
             continue;
