@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/route.h"
+#include "sbp/route_costs.h"
 #include "sbp/route_cross.h"
 #include "sbp/route_hunt.h"
 
@@ -18,26 +19,25 @@ bool tsri_box_is_collective(tsri_box_kind kind)
     return kind >= TSRI_BOX_ALL_REDUCE;
 }
 
-/* The kinds of P and the axes that a layout has, as bits; errors if it can't be one of the shape.
- */
-static tsr_status look(const tsri_layout *l, tsr_dims shape, unsigned *ops, unsigned *axes)
+tsr_status tsri_route_look(const tsri_layout *l, tsr_dims shape, unsigned *out_ops, unsigned *axes)
 {
     char text[TSRI_LAYOUT_TEXT_MAX];
-    *ops = 0;
+    unsigned ops = 0;
     for (int d = 0; d < l->sbp.ndim; d++) {
         tsr_sbp1 e = l->sbp.d[d];
         if (e.kind == TSR_SBP_PARTIAL)
-            *ops |= 1u << e.arg;
+            ops |= 1u << e.arg;
         if (e.kind == TSR_SBP_SPLIT && e.arg >= shape.ndim)
             return tsri_fail(TSR_ERR_SBP, "%s splits axis %d of a tensor of %d axes",
                              tsri_layout_format(l, text), e.arg, shape.ndim);
         if (e.kind == TSR_SBP_SPLIT)
             *axes |= 1u << e.arg;
     }
-    if (*ops & (*ops - 1))
+    if (ops & (ops - 1))
         return tsri_fail(TSR_ERR_UNSUPPORTED,
                          "%s mixes kinds of P; a signature has partials of one kind only",
                          tsri_layout_format(l, text));
+    *out_ops = ops;
     return TSR_OK;
 }
 
@@ -84,14 +84,6 @@ static void find_on_mesh(void *arg, tsri_hunt *hunt)
     }
 }
 
-/* Lets ways pass by P of the kinds that the ends have. */
-static void allow(tsri_space *s, tsri_state from, tsri_state to)
-{
-    s->make_dims = s->dims;
-    s->make_ops = (uint8_t)((tsri_state_partial(from) ? 1u << tsri_state_op(from) : 0) |
-                            (tsri_state_partial(to) ? 1u << tsri_state_op(to) : 0));
-}
-
 /* One search under a limit; n is 0 where there is no route, and *least_over the next limit to try.
  */
 static void find_once(const tsri_cost_model *m, const tsri_route_query *q, unsigned axes,
@@ -103,15 +95,13 @@ static void find_once(const tsri_cost_model *m, const tsri_route_query *q, unsig
     tsri_space_init(&a, m, &q->from.mesh, q->shape, q->element, axes);
     if (!same_mesh) {
         tsri_space_init(&b, m, &q->to.mesh, q->shape, q->element, axes);
-        tsri_state to = tsri_space_encode(&b, &q->to.layout);
-        allow(&b, to, to);
         tsri_cross_find(m, q, &a, &b, most_bytes, out, least_over);
         out->bound_s = tsri_cross_bound(m, q);
         return;
     }
     tsri_state from = tsri_space_encode(&a, &q->from.layout),
                to = tsri_space_encode(&a, &q->to.layout);
-    allow(&a, from, to);
+    tsri_space_allow(&a, from, to);
     a.most_bytes = most_bytes;
     tsri_goal_init(&goal, &a, to);
     if (from == to) {
@@ -136,8 +126,8 @@ tsr_status tsri_route_find(const tsri_cost_model *m, const tsri_route_query *q,
 {
     unsigned axes = 0, from_ops, to_ops;
     int64_t next = INT64_MAX;
-    TSRI_TRY(look(&q->from.layout, q->shape, &from_ops, &axes));
-    TSRI_TRY(look(&q->to.layout, q->shape, &to_ops, &axes));
+    TSRI_TRY(tsri_route_look(&q->from.layout, q->shape, &from_ops, &axes));
+    TSRI_TRY(tsri_route_look(&q->to.layout, q->shape, &to_ops, &axes));
     bool same_mesh = tsri_mesh_equal(&q->from.mesh, &q->to.mesh);
     bool same = same_mesh && tsri_layout_equal(&q->from.layout, &q->to.layout);
     tsri_route route;

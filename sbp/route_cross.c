@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/route_cross.h"
+#include "sbp/route_costs.h"
 #include "sbp/move.h"
 #include "sbp/route_hunt.h"
 
@@ -17,6 +18,7 @@ typedef struct end_state {
     tsri_state state, parent; /* parent: the state before it, from the source's or the
                                  destination's own */
     double cost;
+    int number; /* in the memo's table */
     uint8_t steps, kind, dims;
     bool two_phase;
 } end_state;
@@ -37,8 +39,8 @@ typedef struct crosser {
     const tsri_cost_model *m;
     const tsri_route_query *q;
     tsri_space *a, *b;
-    int nreaders, farthest; /* the farthest link between the meshes */
-    bool shared;            /* a rank is in both */
+    int nreaders, farthest, nearest; /* the farthest and the nearest link between the meshes */
+    bool shared;                     /* a rank is in both */
     reader readers[MAX_READERS];
 } crosser;
 
@@ -57,7 +59,7 @@ static bool settle(void *arg, tsri_hunt *h, int node)
     return list->n < MAX_ENDS;
 }
 
-static void list_ends(void *arg, tsri_hunt *h)
+static void hunt_ends(void *arg, tsri_hunt *h)
 {
     end_list *list = arg;
     h->back = list->back;
@@ -65,13 +67,25 @@ static void list_ends(void *arg, tsri_hunt *h)
     tsri_hunt_run(h, list->start, settle, list);
 }
 
+/* The cheapest states from a layout or, back, to it. P of its kind may come and go. */
+static void list_ends(end_list *list, tsri_space *s, const tsri_layout *l, bool back)
+{
+    list->space = s;
+    list->start = tsri_space_encode(s, l);
+    list->back = back;
+    list->n = 0;
+    tsri_space_allow(s, list->start, list->start);
+    tsri_hunt_with(s, hunt_ends, list);
+}
+
 static void init_crosser(crosser *c)
 {
     const tsri_mesh *a = &c->q->from.mesh, *b = &c->q->to.mesh;
     int sources = a->nranks < MAX_READERS ? a->nranks : MAX_READERS;
     c->nreaders = b->nranks < MAX_READERS ? b->nranks : MAX_READERS;
-    c->farthest = 0;
+    c->farthest = c->nearest = 0;
     c->shared = false;
+    int nearest = c->m->nlinks - 1;
     for (int i = 0; i < c->nreaders; i++) {
         reader *r = &c->readers[i];
         r->pos_b = (int)((int64_t)i * b->nranks / c->nreaders);
@@ -82,8 +96,11 @@ static void init_crosser(crosser *c)
             int from = tsri_mesh_rank(a, (int)((int64_t)j * a->nranks / sources));
             int link = from == rank ? 0 : tsri_link_between(c->m, from, rank);
             c->farthest = link > c->farthest ? link : c->farthest;
+            nearest = link < nearest ? link : nearest;
         }
     }
+    if (a->nranks <= MAX_READERS && b->nranks <= MAX_READERS)
+        c->nearest = nearest;
 }
 
 typedef struct tally {
@@ -210,67 +227,141 @@ static void append_crossing(tsri_route *r, const crosser *c, tsri_state x, tsri_
     r->peak_bytes = peak > r->peak_bytes ? peak : r->peak_bytes;
 }
 
-/* Seconds that a crossing to y takes at least. */
+/* Seconds that a crossing from x to y takes at least. */
 static double least_price(const crosser *c, tsri_state x, tsri_state y)
 {
     double start = c->m->kernel_s, pace = 0, read = 0;
-    if (!c->shared && !tsri_state_partial(y)) {
-        start = c->m->link[0].latency_s;
-        pace = c->m->link[0].bytes_per_s;
-        for (int l = 1; l < c->m->nlinks; l++) {
+    double part = tsri_space_part(c->b, y) * c->b->element;
+    if (!c->shared && !tsri_state_partial(y) && part > 0) {
+        start = INFINITY;
+        for (int l = c->nearest; l <= c->farthest; l++) {
             const tsri_link *k = &c->m->link[l];
             start = k->latency_s < start ? k->latency_s : start;
             pace = k->bytes_per_s > pace ? k->bytes_per_s : pace;
         }
-        double part = tsri_space_part(c->b, y) * c->b->element;
         read = part * c->a->size[tsri_state_partial(x)] / pace + part / c->m->local_bytes_per_s;
-        if (part == 0)
-            start = c->m->kernel_s < start ? c->m->kernel_s : start;
     }
     return (start + read) * (1 - 1e-12);
+}
+
+/* Prices of crossings that were asked for before. */
+typedef struct memo {
+    tsri_table from, to;
+    double *cost; /* [from.n * to.n]; negative: not known */
+} memo;
+
+static double crossing_price(const crosser *c, const memo *m, const end_state *x,
+                             const end_state *y)
+{
+    double moved, cost, *known = NULL;
+    if (m) {
+        known = &m->cost[(size_t)x->number * (size_t)m->to.n + (size_t)y->number];
+        if (*known >= 0)
+            return *known;
+    }
+    if (!price(c, x->state, y->state, &cost, &moved))
+        cost = INFINITY;
+    if (known)
+        *known = cost;
+    return cost;
+}
+
+/* The best way from the start of one list to that of the other: its cost, and where it crosses. */
+static double find_crossing(const crosser *c, const memo *m, const end_list *from,
+                            const end_list *to, int64_t most_bytes, int64_t *least_over, int *out_i,
+                            int *out_j)
+{
+    double best = INFINITY;
+    int best_steps = 0;
+    for (int i = 0; i < from->n; i++)
+        for (int j = 0; j < to->n; j++) {
+            const end_state *x = &from->end[i], *y = &to->end[j];
+            double so_far = x->cost + y->cost;
+            int steps = x->steps + y->steps;
+            if (so_far > best)
+                break;
+            int64_t peak = most_bytes ? peak_of(c, x->state, y->state) : 0;
+            if (peak > most_bytes) {
+                *least_over = peak < *least_over ? peak : *least_over;
+                continue;
+            }
+            if (so_far + least_price(c, x->state, y->state) > best)
+                continue;
+            double cost = so_far + crossing_price(c, m, x, y);
+            if (cost < best || (cost == best && cost < INFINITY && steps < best_steps)) {
+                best = cost;
+                best_steps = steps;
+                *out_i = i;
+                *out_j = j;
+            }
+        }
+    return best;
 }
 
 void tsri_cross_find(const tsri_cost_model *m, const tsri_route_query *q, tsri_space *a,
                      tsri_space *b, int64_t most_bytes, tsri_route *out_route, int64_t *least_over)
 {
     crosser c = {.m = m, .q = q, .a = a, .b = b};
-    end_list from = {.space = a, .start = tsri_space_encode(a, &q->from.layout)};
-    end_list to = {.space = b, .start = tsri_space_encode(b, &q->to.layout), .back = true};
+    end_list from, to;
+    int i = 0, j = 0;
     a->most_bytes = b->most_bytes = most_bytes;
     init_crosser(&c);
-    tsri_hunt_with(a, list_ends, &from);
-    tsri_hunt_with(b, list_ends, &to);
-    double best = INFINITY;
-    int best_i = 0, best_j = 0, best_steps = 0;
-    for (int i = 0; i < from.n; i++)
-        for (int j = 0; j < to.n; j++) {
-            tsri_state x = from.end[i].state, y = to.end[j].state;
-            double so_far = from.end[i].cost + to.end[j].cost, cost, moved;
-            int steps = from.end[i].steps + to.end[j].steps;
-            if (so_far > best)
-                break;
-            int64_t peak = peak_of(&c, x, y);
-            if (most_bytes && peak > most_bytes) {
-                *least_over = peak < *least_over ? peak : *least_over;
-                continue;
-            }
-            if (so_far + least_price(&c, x, y) > best || !price(&c, x, y, &cost, &moved))
-                continue;
-            cost += so_far;
-            if (cost < best || (cost == best && steps < best_steps)) {
-                best = cost;
-                best_i = i;
-                best_j = j;
-                best_steps = steps;
-            }
-        }
+    list_ends(&from, a, &q->from.layout, false);
+    list_ends(&to, b, &q->to.layout, true);
+    double best = find_crossing(&c, NULL, &from, &to, most_bytes, least_over, &i, &j);
     *least_over = a->least_over < *least_over ? a->least_over : *least_over;
     *least_over = b->least_over < *least_over ? b->least_over : *least_over;
     if (best == INFINITY)
         return;
-    append_side(out_route, &from, best_i);
-    append_crossing(out_route, &c, from.end[best_i].state, to.end[best_j].state);
-    append_side(out_route, &to, best_j);
+    append_side(out_route, &from, i);
+    append_crossing(out_route, &c, from.end[i].state, to.end[j].state);
+    append_side(out_route, &to, j);
+}
+
+/* Lists what can be had from each of several signatures, and numbers the states. */
+static tsr_status list_all(tsri_space *s, int n, const tsr_sbp *sbp, bool back, end_list *lists,
+                           tsri_table *table)
+{
+    for (int i = 0; i < n; i++) {
+        tsri_layout l = tsri_layout_of(s->mesh, sbp[i]);
+        list_ends(&lists[i], s, &l, back);
+        for (int k = 0; k < lists[i].n; k++)
+            TSRI_TRY(tsri_table_add(table, lists[i].end[k].state, &lists[i].end[k].number));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_cross_costs(const tsri_cost_model *m, tsr_dims shape, size_t element, tsri_space *a,
+                            tsri_space *b, tsri_mem *mem, int nfrom, const tsr_sbp *from, int nto,
+                            const tsr_sbp *to, float *cost)
+{
+    tsri_route_query q = {
+        .shape = shape, .element = element, .from.mesh = *a->mesh, .to.mesh = *b->mesh};
+    crosser c = {.m = m, .q = &q, .a = a, .b = b};
+    memo known = {.from.mem = mem, .to.mem = mem};
+    int64_t least_over = 0;
+    tsr_status status = TSR_ERR_NO_MEMORY;
+    int i, j;
+    end_list *lists = tsri_mem_alloc(mem, (size_t)(nfrom + nto) * sizeof *lists);
+    if (!lists)
+        return status;
+    init_crosser(&c);
+    TSRI_GOTO(list_all(a, nfrom, from, false, lists, &known.from), done);
+    TSRI_GOTO(list_all(b, nto, to, true, lists + nfrom, &known.to), done);
+    size_t n = (size_t)known.from.n * (size_t)known.to.n;
+    known.cost = tsri_mem_alloc(mem, n * sizeof *known.cost);
+    status = known.cost ? TSR_OK : TSR_ERR_NO_MEMORY;
+    for (size_t k = 0; known.cost && k < n; k++)
+        known.cost[k] = -1;
+    for (int k = 0; known.cost && k < nfrom * nto; k++)
+        cost[k] = (float)find_crossing(&c, &known, &lists[k / nto], &lists[nfrom + k % nto], 0,
+                                       &least_over, &i, &j);
+done:
+    tsri_table_finish(&known.from);
+    tsri_table_finish(&known.to);
+    tsri_mem_free(known.cost);
+    tsri_mem_free(lists);
+    return status;
 }
 
 double tsri_cross_bound(const tsri_cost_model *m, const tsri_route_query *q)

@@ -107,6 +107,13 @@ tsri_layout tsri_space_decode(const tsri_space *s, tsri_state state)
     return l;
 }
 
+void tsri_space_allow(tsri_space *s, tsri_state from, tsri_state to)
+{
+    s->make_dims = s->dims;
+    s->make_ops = (uint8_t)((tsri_state_partial(from) ? 1u << tsri_state_op(from) : 0) |
+                            (tsri_state_partial(to) ? 1u << tsri_state_op(to) : 0));
+}
+
 double tsri_space_part(const tsri_space *s, tsri_state state)
 {
     double part = s->rest;

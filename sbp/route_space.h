@@ -72,6 +72,8 @@ void tsri_space_init(tsri_space *s, const tsri_cost_model *m, const tsri_mesh *m
                      size_t element, unsigned used);
 tsri_state tsri_space_encode(const tsri_space *s, const tsri_layout *l);
 tsri_layout tsri_space_decode(const tsri_space *s, tsri_state state);
+/* Lets ways pass by P of the kinds that two states have. */
+void tsri_space_allow(tsri_space *s, tsri_state from, tsri_state to);
 /* Elements of the largest part. */
 double tsri_space_part(const tsri_space *s, tsri_state state);
 /* The steps that leave a state, or, `back`, those that lead to it: then hops go to where they come
