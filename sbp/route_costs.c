@@ -113,7 +113,8 @@ static tsr_status graph_build(graph *g)
  * destination. */
 typedef struct source {
     graph *g;
-    int nto, nopen;
+    int nto, nopen, nactive;
+    int *active;       /* [nactive] destinations that are looked for */
     tsri_state *to;    /* [nto] */
     double *best;      /* [nto] */
     double *straight;  /* [n * nto] costs of the steps straight to each; row by row when needed */
@@ -126,6 +127,7 @@ static void source_finish(source *s)
 {
     tsri_mem_free(s->to);
     tsri_mem_free(s->best);
+    tsri_mem_free(s->active);
     tsri_mem_free(s->straight);
     tsri_mem_free(s->known);
     tsri_mem_free(s->cost);
@@ -139,12 +141,14 @@ static tsr_status source_init(source *s, graph *g, int nto)
     *s = (source){.g = g, .nto = nto};
     s->to = tsri_mem_alloc(g->mem, m * sizeof *s->to + 1);
     s->best = tsri_mem_alloc(g->mem, m * sizeof *s->best + 1);
+    s->active = tsri_mem_alloc(g->mem, m * sizeof *s->active + 1);
     s->straight = tsri_mem_alloc(g->mem, n * m * sizeof *s->straight + 1);
     s->known = tsri_mem_alloc(g->mem, n * sizeof *s->known);
     s->cost = tsri_mem_alloc(g->mem, n * sizeof *s->cost);
     s->open = tsri_mem_alloc(g->mem, n * sizeof *s->open);
     s->place = tsri_mem_alloc(g->mem, n * sizeof *s->place);
-    bool ok = s->to && s->best && s->straight && s->known && s->cost && s->open && s->place;
+    bool ok =
+        s->to && s->best && s->active && s->straight && s->known && s->cost && s->open && s->place;
     return ok ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
@@ -191,22 +195,26 @@ static const double *straight_row(source *s, int x)
     return row;
 }
 
-/* Lowers best[] by what state x gives; returns the largest. */
-static double settle(source *s, int x)
+/* Lowers best[] of the destinations that are looked for by what state x gives, and drops those that
+ * are as near as x: no state that is settled later can be on a shorter way. */
+static void settle(source *s, int x)
 {
     const double *row = straight_row(s, x);
-    double cost = s->cost[x], worst = 0;
-    for (int j = 0; j < s->nto; j++) {
-        double way = cost + row[j];
-        s->best[j] = way < s->best[j] ? way : s->best[j];
+    double cost = s->cost[x];
+    int n = 0;
+    for (int i = 0; i < s->nactive; i++) {
+        int j = s->active[i];
+        double way = cost + row[j], best = s->best[j];
+        best = way < best ? way : best;
+        s->best[j] = best;
+        s->active[n] = j;
+        n += best > cost;
     }
-    for (int j = 0; j < s->nto; j++)
-        worst = s->best[j] > worst ? s->best[j] : worst;
-    return worst;
+    s->nactive = n;
 }
 
-/* best[j]: least cost from `start` to to[j] past states with P of the kinds `ops` (bits); entries
- * that are 0 before are left alone. */
+/* best[j] of the active destinations: least cost from `start` past states with P of the kinds `ops`
+ * (bits). */
 static void search(source *s, int start, unsigned ops)
 {
     const graph *g = s->g;
@@ -219,7 +227,8 @@ static void search(source *s, int start, unsigned ops)
     rise(s, s->nopen++, start);
     while (s->nopen) {
         int x = pop(s);
-        if (s->cost[x] >= settle(s, x))
+        settle(s, x);
+        if (s->nactive == 0)
             return;
         for (int e = g->first[x]; e < g->first[x + 1]; e++) {
             int y = g->edges[e].to;
@@ -248,13 +257,16 @@ static void search_all(source *s, int from, float *cost)
         if (done >> ops & 1)
             continue;
         done |= 1u << ops;
+        s->nactive = 0;
         for (int j = 0; j < s->nto; j++)
-            s->best[j] = (own | ops_of(s->to[j])) == ops ? INFINITY : 0;
+            if ((own | ops_of(s->to[j])) == ops) {
+                s->best[j] = INFINITY;
+                s->active[s->nactive++] = j;
+            }
         search(s, from, ops);
-        for (int j = 0; j < s->nto; j++)
-            if ((own | ops_of(s->to[j])) == ops)
-                cost[j] = (float)s->best[j];
     }
+    for (int j = 0; j < s->nto; j++)
+        cost[j] = (float)s->best[j];
 }
 
 static tsr_status same_mesh(tsri_space *space, tsri_mem *mem, int nfrom, const tsr_sbp *from,

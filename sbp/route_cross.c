@@ -140,19 +140,16 @@ static void read_links(const crosser *c, const tsri_mover *mv, tally *t)
         addends * (double)tsri_box_volume(mv, &mv->part) - (double)tsri_mover_own(mv);
 }
 
-/* Prices the step from state x of one mesh to y of the other; false if there is none. */
-static bool price(const crosser *c, tsri_state x, tsri_state y, double *cost, double *moved)
+/* Elements that the busiest rank reads over each link; whether all ranks' parts stay as they are.
+ */
+static void read_all(const crosser *c, tsri_state x, tsri_state y, double *links, double *moved,
+                     bool *same)
 {
     tsri_route_step step = {.kind = TSRI_BOX_SEND_RECV, .crosses = true, .on_dst = true};
-    if (tsri_state_partial(x) && tsri_state_partial(y) && tsri_state_op(x) != tsri_state_op(y))
-        return false;
     step.from = tsri_space_decode(c->a, x);
     step.to = tsri_space_decode(c->b, y);
-    double links[TSRI_MAX_LINKS] = {0};
-    bool same = true; /* parts */
     tally t;
     t.m = c->m;
-    *moved = 0;
     for (int i = 0; i < c->nreaders; i++) {
         tsri_mover mv;
         tsri_mover_place(&mv, c->q, &step, c->readers[i].pos_a, c->readers[i].pos_b);
@@ -163,15 +160,31 @@ static bool price(const crosser *c, tsri_state x, tsri_state y, double *cost, do
             links[l] = t.links[l] > links[l] ? t.links[l] : links[l];
         }
         *moved = all > *moved ? all : *moved;
-        same = same && (mv.none || mv.pos_a < 0 || tsri_mover_same(&mv));
+        *same = *same && (mv.none || mv.pos_a < 0 || tsri_mover_same(&mv));
     }
-    double part = tsri_space_part(c->b, y) * c->b->element;
+}
+
+/* Prices the step from state x of one mesh to y of the other; false if there is none. */
+static bool price(const crosser *c, tsri_state x, tsri_state y, double *cost, double *moved)
+{
+    unsigned px = tsri_state_partial(x), py = tsri_state_partial(y);
+    if (px && py && tsri_state_op(x) != tsri_state_op(y))
+        return false;
+    double links[TSRI_MAX_LINKS] = {0}, latency = 0, part = tsri_space_part(c->b, y);
+    bool same = true; /* parts */
+    *moved = 0;
+    if (!c->shared && c->nearest == c->farthest)
+        /* Nobody has anything yet; the first addend takes the most. */
+        *moved = links[c->farthest] =
+            part * (px && py ? ceil(c->a->size[px] / c->b->size[py]) : c->a->size[px]);
+    else
+        read_all(c, x, y, links, moved, &same);
+    double local = part * c->b->local;
     if (*moved == 0) {
-        *cost = c->m->kernel_s + (same ? 0 : 2 * part / c->m->local_bytes_per_s);
+        *cost = c->m->kernel_s + (same ? 0 : 2 * local);
         return true;
     }
-    *cost = part / c->m->local_bytes_per_s;
-    double latency = 0;
+    *cost = local;
     for (int l = 0; l < c->m->nlinks; l++)
         if (links[l] > 0) {
             latency = c->m->link[l].latency_s;

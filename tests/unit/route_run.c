@@ -359,10 +359,10 @@ static bool do_rank(const tsri_route_query *q, const tsri_route_step *step, cons
     return ok;
 }
 
-/* Kinds whose busiest rank the planner knows exactly; of others it knows a bound. */
-static bool is_exact(tsri_box_kind kind)
+/* Steps whose busiest rank the planner knows exactly; of others it knows a bound. */
+static bool is_exact(const tsri_route_step *step)
 {
-    return kind != TSRI_BOX_ALL_TO_ALL && kind != TSRI_BOX_SEND_RECV;
+    return step->crosses || (step->kind != TSRI_BOX_ALL_TO_ALL && step->kind != TSRI_BOX_SEND_RECV);
 }
 
 static bool do_step(const tsri_route_query *q, const tsri_route_step *step, parts *now, char *why)
@@ -376,7 +376,7 @@ static bool do_step(const tsri_route_query *q, const tsri_route_step *step, part
     bool ok = true;
     for (int i = 0; ok && i < mesh->nranks; i++)
         ok = do_rank(q, step, now, &new, i, &busiest, why);
-    if (ok && (is_exact(step->kind) ? busiest != step->bytes : busiest > step->bytes))
+    if (ok && (is_exact(step) ? busiest != step->bytes : busiest > step->bytes))
         ok = wrong(why, "the busiest rank reads %lld bytes; the step says %lld", (long long)busiest,
                    (long long)step->bytes);
     free_parts(now);
