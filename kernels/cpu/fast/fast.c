@@ -159,6 +159,8 @@ const tsri_kernels tsri_kernels_cpu_fast = {
             [TSRI_OP_DROPOUT] = tsri_fast_dropout,
             [TSRI_OP_FILL] = tsri_fast_fill,
             [TSRI_OP_COPY] = tsri_fast_copy,
+            [TSRI_OP_GATHER] = tsri_fast_gather,
+            [TSRI_OP_GATHER_DX] = tsri_fast_gather_dx,
             [TSRI_OP_SGD] = tsri_fast_sgd_update,
             [TSRI_OP_ADAM] = tsri_fast_adam_update,
         },

@@ -103,6 +103,8 @@ tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri
     tsri_fast_copy, tsri_fast_dropout, tsri_fast_pool, tsri_fast_adaptive_pool,
     tsri_fast_sgd_update, tsri_fast_adam_update;
 
+tsri_kernel_create_fn tsri_fast_gather, tsri_fast_gather_dx;
+
 extern const tsri_kernels tsri_kernels_cpu_fast;
 
 #endif

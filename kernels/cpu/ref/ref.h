@@ -81,10 +81,6 @@ void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v);
 /* Moves n elements of `size` bytes; sy, sx in elements. */
 void tsri_ref_move(size_t size, char *to, int64_t sy, const char *from, int64_t sx, int64_t n);
 
-/* Fails unless id i (row-major) of the operand `ids` is in 0 <= id < size. */
-tsr_status tsri_ref_check_id(const tsri_kernel_desc *d, const tsri_arg *ids, int64_t i, int64_t id,
-                             int64_t size);
-
 /* One index of a matrix product: its axes, outermost first. An axis moves the element by `stride`
  * and, in a matrix with a window, the window's position by h and w a step. */
 typedef struct tsri_ref_index {

@@ -61,6 +61,9 @@ static int64_t whole_pow(int64_t a, int64_t b)
         }                                                          \
     } while (0)
 
+/* How two numbers compare: less 1, equal 2, greater 4; 0: one is NaN. */
+#define ORDER(a, b) ((uint8_t)(((a) < (b)) | ((a) == (b)) << 1 | ((a) > (b)) << 2))
+
 #define BINARY(T, name, KIND)                                                                   \
     static void binary_##name(void *arg, const tsri_ref_row *r)                                 \
     {                                                                                           \
@@ -98,10 +101,12 @@ static int64_t whole_pow(int64_t a, int64_t b)
                              uint8_t *order)                                                    \
     {                                                                                           \
         const T *x = px, *u = pu;                                                               \
-        for (int64_t i = 0; i < n; i++) {                                                       \
-            const T a = x[i * sx], b = u[i * su];                                               \
-            order[i] = (uint8_t)((a < b) | (a == b) << 1 | (a > b) << 2);                       \
+        if (sx == 1 && su == 1) {                                                               \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) order[i] = ORDER(x[i], u[i]);   \
+            return;                                                                             \
         }                                                                                       \
+        for (int64_t i = 0; i < n; i++)                                                         \
+            order[i] = ORDER(x[i * sx], u[i * su]);                                             \
     }
 BINARY(float, f32, FLOAT)
 BINARY(double, f64, FLOAT)
@@ -109,7 +114,6 @@ BINARY(int64_t, i64, WHOLE)
 BINARY(int32_t, i32, WHOLE)
 BINARY(uint8_t, u8, WHOLE)
 
-/* How two numbers compare; 0: one is NaN. */
 enum { LESS = 1, EQUAL = 2, GREATER = 4, ORDERS = 5 };
 
 static void order(tsr_dtype d, const char *x, int64_t sx, const char *u, int64_t su, int64_t n,
@@ -159,7 +163,10 @@ static void compare_row(void *arg, const tsri_ref_row *r)
     const char *u = (const char *)j->in[1] + r->off[2] * size;
     uint8_t orders[BLOCK];
     double result[ORDERS];
+    uint8_t whole[ORDERS];
     fill_results((tsri_binary_fn)j->ref->attrs.binary.fn, result);
+    for (int i = 0; i < ORDERS; i++)
+        whole[i] = result[i] != 0;
     for (int64_t b = 0; b < r->n; b += BLOCK) {
         int64_t n = r->n - b < BLOCK ? r->n - b : BLOCK;
         order(d->in[0].dtype, x + b * r->step[1] * size, r->step[1], u + b * r->step[2] * size,
@@ -167,7 +174,7 @@ static void compare_row(void *arg, const tsri_ref_row *r)
         if (to == TSR_BOOL) {
             uint8_t *y = (uint8_t *)j->out[0] + r->off[0] + b * r->step[0];
             for (int64_t i = 0; i < n; i++)
-                y[i * r->step[0]] = result[orders[i]] != 0;
+                y[i * r->step[0]] = whole[orders[i]];
             continue;
         }
         if (to == TSR_F32) {

@@ -41,22 +41,6 @@ static const tsri_arg *ids_of(const gather *v)
     return &v->ref.desc.in[v->ref.desc.op == TSRI_OP_GATHER_DX ? 0 : 1];
 }
 
-tsr_status tsri_ref_check_id(const tsri_kernel_desc *d, const tsri_arg *ids, int64_t i, int64_t id,
-                             int64_t size)
-{
-    if (id >= 0 && id < size)
-        return TSR_OK;
-    int64_t at = 0, rest = i, step = 1;
-    for (int k = ids->ndim - 1; k >= 0; k--) {
-        at += (rest % ids->shape[k] + ids->offset[k]) * step;
-        rest /= ids->shape[k];
-        step *= ids->gshape[k];
-    }
-    return tsri_fail(TSR_ERR_INVALID,
-                     "%s: id %lld, element %lld of the ids, is not in 0 <= id < %lld",
-                     tsri_op_name(d->op), (long long)id, (long long)at, (long long)size);
-}
-
 /* Id i; negative where it is none of this shard's. */
 static int64_t local_id(const gather *v, const int64_t *ids, int64_t i)
 {
@@ -69,7 +53,7 @@ static tsr_status check_ids(const gather *v, const int64_t *ids)
 {
     const tsri_arg *a = ids_of(v);
     for (int64_t i = 0; i < v->n; i++)
-        TSRI_TRY(tsri_ref_check_id(&v->ref.desc, a, i, ids[offset_of(a, 0, a->ndim, i)], v->size));
+        TSRI_TRY(tsri_check_id(&v->ref.desc, a, i, ids[offset_of(a, 0, a->ndim, i)], v->size));
     return TSR_OK;
 }
 
@@ -253,7 +237,7 @@ static tsr_status one_hot_run(const tsri_kernel *k, void *const *in, void *const
         memset(out[0], 0, (size_t)tsri_ref_count(y) * tsr_dtype_size(y->dtype));
     for (int64_t i = 0; i < tsri_ref_count(ids); i++) {
         int64_t id = ((const int64_t *)in[0])[offset_of(ids, 0, ids->ndim, i)];
-        TSRI_TRY(tsri_ref_check_id(d, ids, i, id, y->gshape[last]));
+        TSRI_TRY(tsri_check_id(d, ids, i, id, y->gshape[last]));
         id -= y->offset[last];
         if (id >= 0 && id < y->shape[last])
             tsri_ref_store(y->dtype, out[0], offset_of(y, 0, last, i) + id * y->stride[last], 1);

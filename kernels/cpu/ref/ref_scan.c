@@ -2,6 +2,8 @@
 /* Sums along an axis, one after the other: floats in f64, whole numbers wrap around. */
 #include "kernels/cpu/ref/ref.h"
 
+#include <string.h>
+
 typedef struct scan {
     tsri_ref ref;                   /* iter: the shape without the axis */
     int64_t size, begin_y, begin_x; /* of the axis; where it begins: its end, if reversed */
@@ -14,24 +16,34 @@ typedef struct job {
     void *y;
 } job;
 
-/* Several lines at once where they lie side by side. */
-#define SCAN(T, SUM, name)                                                          \
-    static void name(void *arg, const tsri_ref_row *r)                              \
-    {                                                                               \
-        const job *j = arg;                                                         \
-        const scan *v = j->kernel;                                                  \
-        const int64_t most = v->sy == 1 || v->sy == -1 ? 1 : TSRI_REF_BLOCK;        \
-        for (int64_t b = 0; b < r->n; b += most) {                                  \
-            SUM sum[TSRI_REF_BLOCK] = {0};                                          \
-            const int64_t n = r->n - b < most ? r->n - b : most;                    \
-            const T *x = (const T *)j->x + v->begin_x + r->off[1] + b * r->step[1]; \
-            T *y = (T *)j->y + v->begin_y + r->off[0] + b * r->step[0];             \
-            for (int64_t c = 0; c < v->size; c++)                                   \
-                for (int64_t i = 0; i < n; i++) {                                   \
-                    sum[i] += (SUM)x[c * v->sx + i * r->step[1]];                   \
-                    y[c * v->sy + i * r->step[0]] = (T)sum[i];                      \
-                }                                                                   \
-        }                                                                           \
+/* Lines that lie side by side are summed several at once. */
+#define SCAN(T, SUM, name)                                                      \
+    static void name(void *arg, const tsri_ref_row *r)                          \
+    {                                                                           \
+        const job *j = arg;                                                     \
+        const scan *v = j->kernel;                                              \
+        const int64_t sx = v->sx, sy = v->sy, rx = r->step[1], ry = r->step[0]; \
+        const int64_t most = rx == 1 && ry == 1 ? TSRI_REF_BLOCK : 1;           \
+        for (int64_t b = 0; b < r->n; b += most) {                              \
+            SUM sums[TSRI_REF_BLOCK], sum = 0;                                  \
+            const int64_t n = r->n - b < most ? r->n - b : most;                \
+            const T *x = (const T *)j->x + v->begin_x + r->off[1] + b * rx;     \
+            T *y = (T *)j->y + v->begin_y + r->off[0] + b * ry;                 \
+            if (most == 1) {                                                    \
+                for (int64_t c = 0; c < v->size; c++) {                         \
+                    sum += (SUM)x[c * sx];                                      \
+                    y[c * sy] = (T)sum;                                         \
+                }                                                               \
+                continue;                                                       \
+            }                                                                   \
+            memset(sums, 0, sizeof sums);                                       \
+            for (int64_t c = 0; c < v->size; c++)                               \
+                _Pragma("omp simd") for (int64_t i = 0; i < n; i++)             \
+                {                                                               \
+                    sums[i] += (SUM)x[c * sx + i];                              \
+                    y[c * sy + i] = (T)sums[i];                                 \
+                }                                                               \
+        }                                                                       \
     }
 SCAN(float, double, scan_f32)
 SCAN(double, double, scan_f64)
