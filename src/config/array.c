@@ -92,8 +92,8 @@ static tsr_status check_level(const tsri_yaml *node, tsr_dtype dtype, const tsr_
         return tsri_yaml_fail(node, "a number stands where a list is expected: the lists are "
                                     "nested unevenly");
     if (node->n != dims->d[level])
-        return tsri_yaml_fail(node, "this list has %d entries, the first one beside it %lld",
-                              node->n, (long long)dims->d[level]);
+        return tsri_yaml_fail(node, "this list is %d long, the first one %lld", node->n,
+                              (long long)dims->d[level]);
     for (const tsri_yaml *c = node->first; c; c = c->next)
         TSRI_TRY(check_level(c, dtype, dims, level + 1));
     return TSR_OK;

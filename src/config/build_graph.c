@@ -250,10 +250,10 @@ static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
     const tsri_yaml *node = e->loss.node;
     tsr_tensor **dx = x + e->fetch.n;
     tsr_gradients_at(b->made[tsri_experiment_op(e, e->loss.name) - first], n, x, dx, node->file,
-                     node->key_line);
+                     node->line);
     for (int i = 0; i < n; i++)
         fetched[of[i]] = dx[i];
-    return tsr_graph_status(b->p->graph);
+    return tsri_program_fail(node, tsr_graph_status(b->p->graph));
 }
 
 static tsr_status build_fetches(builder *b)
@@ -271,6 +271,7 @@ static tsr_status build_fetches(builder *b)
         tsr_output_at(b->p->graph, ref->name, fetched[i], NULL, sbp, ref->node->file,
                       ref->node->line);
         fetches[i] = (tsri_fetch){.name = ref->name,
+                                  .placement = tsr_tensor_placement(fetched[i]),
                                   .dtype = tsr_tensor_dtype(fetched[i]),
                                   .dims = tsr_tensor_dims(fetched[i]),
                                   .is_loss = e->loss.name && !strcmp(ref->name, e->loss.name)};
@@ -295,7 +296,7 @@ tsr_status tsri_program_build_graph(tsri_program *p)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < e->graph.n; i++) {
         TSRI_TRY(build_op(&b, &ops[i], &b.made[i]));
-        TSRI_TRY(tsr_graph_status(p->graph));
+        TSRI_TRY(tsri_program_fail(ops[i].head.node, tsr_graph_status(p->graph)));
     }
     return build_fetches(&b);
 }

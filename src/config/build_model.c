@@ -275,7 +275,7 @@ static tsr_status declare_input(const tsri_program *p, const char *name, tsr_dty
     TSRI_TRY(tsri_program_placement(p, tsri_experiment_placement(p->experiment, l->placement.name),
                                     &where));
     *out = tsr_input_at(p->graph, name, dtype, dims, where, l->sbp, at.file, at.line);
-    return tsr_graph_status(p->graph);
+    return tsri_program_fail(l->head.node, tsr_graph_status(p->graph));
 }
 
 static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_tensor **out_loss)
@@ -288,8 +288,9 @@ static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_te
                            &t->input, &x));
     TSRI_TRY(declare_input(p, "y", TSR_I64, TSR_DIMS(p->rows), &t->label, &y));
     tsr_tensor *logits = tsr_apply_at(p->module, x, model.file, model.line);
+    TSRI_TRY(tsri_program_fail(e->model.head.node, tsr_graph_status(p->graph)));
     TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
-    TSRI_TRY(tsr_graph_status(p->graph));
+    TSRI_TRY(tsri_program_fail(e->tensors.logits.head.node, tsr_graph_status(p->graph)));
     if (tsr_tensor_placement(y) != tsr_tensor_placement(logits))
         y = tsr_to_global_at(y, tsr_tensor_placement(logits), TSR_AUTO, tensors.file, tensors.line);
     tsr_cross_entropy_opts opts = {.size = sizeof opts,
@@ -297,7 +298,7 @@ static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_te
     tsr_tensor *loss = tsr_cross_entropy_with_at(logits, y, &opts, model.file, model.line);
     TSRI_TRY(lay_out(p, &t->loss, tensors, &loss));
     *out_loss = loss;
-    return tsr_graph_status(p->graph);
+    return tsri_program_fail(e->tensors.loss.head.node, tsr_graph_status(p->graph));
 }
 
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
@@ -316,7 +317,10 @@ tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
     tsri_fetch *fetch = tsri_pool_alloc(&p->inside->pool, sizeof *fetch);
     if (!fetch)
         return TSR_ERR_NO_MEMORY;
-    *fetch = (tsri_fetch){.name = "loss", .dtype = e->dtype, .is_loss = true};
+    *fetch = (tsri_fetch){.name = "loss",
+                          .placement = tsr_tensor_placement(loss),
+                          .dtype = e->dtype,
+                          .is_loss = true};
     p->nfetches = 1;
     p->inside->fetches = fetch;
     return TSR_OK;

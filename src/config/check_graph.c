@@ -23,6 +23,8 @@ static tsr_status check_operand(const tsri_experiment *e, const tsri_ref *ref, i
     const tsri_config_op *ops = e->graph.items, *found = tsri_experiment_op(e, ref->name);
     if (found && found - ops < upto)
         return TSR_OK;
+    if (found && found - ops == upto)
+        return tsri_yaml_fail(ref->node, "an entry can't use itself; it uses those above it");
     if (found)
         return tsri_yaml_fail(ref->node,
                               "'%.60s' is declared later, in line %d; entries use those "

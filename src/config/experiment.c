@@ -84,7 +84,8 @@ static tsr_status read_all(const char *path, FILE *f, char **out_data, size_t *o
 {
     size_t size = 0, room = 0;
     char *data = NULL;
-    for (size_t n = 1; n > 0; size += n) {
+    /* One byte more than a file may have is enough: the parser tells. */
+    for (size_t n = 1; n > 0 && size <= TSRI_YAML_MAX_BYTES; size += n) {
         if (size == room) {
             room = room ? 2 * room : 65536;
             char *more = tsri_mem_realloc(NULL, data, room);
@@ -95,15 +96,11 @@ static tsr_status read_all(const char *path, FILE *f, char **out_data, size_t *o
             data = more;
         }
         n = fread(data + size, 1, room - size, f);
-        if (size + n > TSRI_YAML_MAX_BYTES)
-            break; /* the parser says so */
     }
     if (ferror(f)) {
         tsri_mem_free(data);
         return tsri_fail(TSR_ERR_IO, "%s: can't be read: %s", path, strerror(errno));
     }
-    if (!feof(f))
-        size = (size_t)TSRI_YAML_MAX_BYTES + 1;
     *out_data = data;
     *out_size = size;
     return TSR_OK;

@@ -68,7 +68,8 @@ typedef struct tsri_program_opts {
 
 /* An output of the graph that the file asks for: "loss" of training; "z", "grad(w)" of a graph. */
 typedef struct tsri_fetch {
-    const char *name; /* of the graph's output; all are in B */
+    const char *name;               /* of the graph's output; all are in B */
+    const tsr_placement *placement; /* only its ranks can fetch it */
     tsr_dtype dtype;
     tsr_dims dims; /* global */
     bool is_loss;

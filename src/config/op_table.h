@@ -156,7 +156,8 @@
     OP(mse_loss, "x y", COMPUTE, tsr_mse_loss_at(I(0), I(1), (tsr_reduction)A.reduction, AT), \
        "Squared difference.", REDUCTION) \
     OP(dropout, "x", COMPUTE, tsr_dropout_at(I(0), A.p, AT), \
-       "Zeroes elements, with `loss`; else x.", TSRI_ATTR(p, FLOAT, p, "0.5", 0, 1, NULL, \
+       "Zeroes elements, with `loss`; else x.", \
+       TSRI_ATTR(p, FLOAT, p, "0.5", 0, 0.999999999, NULL, \
        "the probability")) \
     /* shape */ \
     OP(reshape, "x", COMPUTE, tsr_reshape_at(I(0), A.shape, AT), "Another shape.", \

@@ -136,6 +136,7 @@ void tsri_op_operands(const tsri_section *op, int *out_least, int *out_most)
         if (n > 3 && !strncmp(p + n - 3, "...", 3)) {
             *out_least += 1;
             *out_most = TSRI_CONFIG_MAX_IN;
+            return;
         } else {
             *out_least += p[n - 1] != '?';
             *out_most += 1;

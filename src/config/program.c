@@ -8,11 +8,16 @@
 
 tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status)
 {
-    char text[1600], path[TSRI_YAML_TEXT_MAX];
-    snprintf(text, sizeof text, "%s", tsr_last_error());
-    if (status == TSR_ERR_NO_MEMORY || !node)
+    char text[1600], path[TSRI_YAML_TEXT_MAX], place[400];
+    if (status == TSR_OK || status == TSR_ERR_NO_MEMORY || !node)
         return status;
+    snprintf(text, sizeof text, "%s", tsr_last_error());
     tsri_yaml_path(node, path);
+    /* The library's own "file:line: " of this entry says less. */
+    int n = snprintf(place, sizeof place, "%.300s:%d: ", tsri_basename(node->file),
+                     node->key_line ? node->key_line : node->line);
+    if (!strncmp(text, place, (size_t)n))
+        memmove(text, text + n, strlen(text + n) + 1);
     return tsri_fail(status, "%.300s:%d:%d: %s%s%s", node->file, node->line, node->column, path,
                      path[0] ? ": " : "", text);
 }

@@ -29,7 +29,8 @@ tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_place
 /* Declares training, or the graph. */
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps);
 tsr_status tsri_program_build_graph(tsri_program *p);
-/* "FILE:LINE:COLUMN: path: " before the last error, which tells no place of its own. */
+/* "FILE:LINE:COLUMN: path: " before the last error, in place of less that it may say; returns
+ * `status`, which may be TSR_OK: then nothing is done. */
 tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status);
 
 /* --- values of constants, locals and parameters: src/config/build_values.c

@@ -36,6 +36,8 @@ enum { MAX_KEYS = 64 };
 static int legal_keys(const tsri_section *s, const tsri_section *variant, const char **keys)
 {
     int n = 0;
+    if (s->selector)
+        keys[n++] = s->selector;
     for (int i = 0; i < s->nfields && n < MAX_KEYS; i++)
         if (is_legal_here(&s->fields[i], variant))
             keys[n++] = s->fields[i].name;
@@ -60,8 +62,13 @@ static tsr_status unknown_key(const tsri_section *s, const tsri_section *variant
     const char *keys[MAX_KEYS] = {NULL};
     char list[TSRI_LEGAL_MAX], mean[TSRI_YAML_TEXT_MAX];
     int n = legal_keys(s, variant, keys);
-    return tsri_yaml_fail_key(node, "unknown key; legal are %s%s", list_text(n, keys, list),
-                              tsri_did_you_mean(node->key, n, keys, sizeof *keys, mean));
+    /* "sbp: (S(0),B)" in a flow mapping is two keys to YAML. */
+    size_t length = strlen(node->key);
+    bool is_torn =
+        node->kind == TSRI_YAML_SCALAR && !node->text[0] && length && node->key[length - 1] == ')';
+    return tsri_yaml_fail_key(node, "unknown key; legal are %s%s%s", list_text(n, keys, list),
+                              tsri_did_you_mean(node->key, n, keys, sizeof *keys, mean),
+                              is_torn ? "; texts with commas need quotes, as in \"(S(0),B)\"" : "");
 }
 
 static tsr_status not_a_mapping(const tsri_section *s, const tsri_yaml *node)

@@ -116,7 +116,7 @@ static const tsri_field folder_fields[] = {
 static const tsri_field synthetic_fields[] = {
     DATA(SHAPE, shape, TSRI_NEEDED, 1, 3, "Of an image: (channels, height, width)."),
     DATA(INT, classes, TSRI_NEEDED, 1, 256, "Labels are 0 to classes - 1."),
-    DATA(INT, samples, "1024", 1, 0x1p31, "Images of the set."),
+    DATA(INT, samples, "1024", 1, 0x7fffffff, "Images of the set."),
 };
 static const tsri_section datasets[] = {
     {.name = "cifar10", .doc = "CIFAR-10's binary files.", FIELDS(folder_fields)},

@@ -11,6 +11,7 @@ typedef struct setter {
     const char *text, *at;
     const char *file; /* of the nodes that are added */
     tsri_yaml *node;  /* what the path so far names */
+    int key_column;   /* of the last key or index */
     int depth;
 } setter;
 
@@ -103,6 +104,7 @@ static tsr_status walk(setter *s)
     for (bool more = true; more;) {
         if (++s->depth > TSRI_YAML_MAX_DEPTH)
             return fail(s, s->at, "the path is too deep");
+        s->key_column = (int)(s->at - s->text) + 1;
         if (*s->at == '[')
             TSRI_TRY(step_index(s));
         else
@@ -144,7 +146,7 @@ tsr_status tsri_yaml_set(tsri_pool *pool, tsri_yaml *root, const char *text)
     to->quoted = value->quoted;
     to->line = to->key_line = 1;
     to->column = value->column;
-    to->key_column = 1;
+    to->key_column = s.key_column;
     to->file = name;
     to->text = value->text;
     to->n = value->n;

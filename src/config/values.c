@@ -61,12 +61,14 @@ const char *tsri_did_you_mean(const char *text, int n, const void *names, size_t
                               char buf[TSRI_YAML_TEXT_MAX])
 {
     size_t length = strlen(text);
-    int limit = length < 3 ? 1 : length < 9 ? 2 : 3, best = limit + 1;
+    int limit = length < 2 ? 0 : length < 3 ? 1 : length < 9 ? 2 : 3, best = limit + 1;
     const char *nearest = NULL;
     for (int i = 0; i < n; i++) {
         const char *name;
         memcpy(&name, (const char *)names + (size_t)i * stride, sizeof name);
-        int d = name ? tsri_edit_distance(text, name, limit) : limit + 1;
+        int d = !name                     ? limit + 1
+                : !strcasecmp(text, name) ? 0
+                                          : tsri_edit_distance(text, name, limit);
         if (d < best) {
             best = d;
             nearest = name;
@@ -103,9 +105,9 @@ static void put_number(char *buf, const tsri_field *f, const char *what)
     if (f->min >= f->max)
         snprintf(buf, TSRI_LEGAL_MAX, "%s", what);
     else if (isinf(f->max) || f->max >= 0x1p53)
-        snprintf(buf, TSRI_LEGAL_MAX, "%s of at least %.17g", what, f->min);
+        snprintf(buf, TSRI_LEGAL_MAX, "%s of at least %.12g", what, f->min);
     else
-        snprintf(buf, TSRI_LEGAL_MAX, "%s from %.17g to %.17g", what, f->min, f->max);
+        snprintf(buf, TSRI_LEGAL_MAX, "%s from %.12g to %.12g", what, f->min, f->max);
 }
 
 char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
@@ -123,7 +125,7 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
         [TSRI_FIELD_RANKS] = "a list of ranks, in up to 4 levels, as in [[0, 1], [2, 3]]",
         [TSRI_FIELD_SECTIONS] = "a list of mappings",
         [TSRI_FIELD_NAMED] = "a mapping from names",
-        [TSRI_FIELD_ANY] = "a value",
+        [TSRI_FIELD_ANY] = "numbers, in lists of lists",
         [TSRI_FIELD_FLOATS] = "two numbers, as in [0, 1], or true for these",
         [TSRI_FIELD_INTS] = "a list of whole numbers",
     };
@@ -482,7 +484,7 @@ static tsr_status read_rank_list(rank_reader *r, const tsri_yaml *node, int dept
                                     "unevenly");
     if (node->n != r->out->dim[depth])
         return tsri_yaml_fail(node,
-                              "this list has %d entries, the first one %d; a hierarchy is a "
+                              "this list is %d long, the first one %d; a hierarchy is a "
                               "full grid",
                               node->n, r->out->dim[depth]);
     for (const tsri_yaml *c = node->first; c; c = c->next)

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESSERA_CONFIG_MAN_H
+#define TESSERA_CONFIG_MAN_H
+
+#include "src/config/experiment.h"
+
+/* Those of the manual page, NULL behind the last: tests read them. */
+extern const char *const tsri_config_examples[];
+
+#endif

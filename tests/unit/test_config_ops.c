@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every op of the table: an entry with all its keys declares what the C call declares. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/config/program.h"
+#include "src/graph/graph.h"
+
+/* Operands of the rows below, in the file and in C. */
+#define SOURCES                                              \
+    "tessera: 1\n"                                           \
+    "placements: {p: {ranks: [0, 1]}, q: {ranks: [1, 0]}}\n" \
+    "graph:\n"                                               \
+    "  x: {op: full, value: 0.5, shape: [4, 6]}\n"           \
+    "  y: {op: full, value: 0.5, shape: [4, 6]}\n"           \
+    "  m: {op: full, value: 0.5, shape: [6, 4]}\n"           \
+    "  v: {op: full, value: 0.5, shape: [4]}\n"              \
+    "  l: {op: full, value: 1, shape: [4], dtype: i64}\n"    \
+    "  i: {op: full, value: 0.5, shape: [2, 4, 8, 8]}\n"     \
+    "  k: {op: full, value: 0.5, shape: [4, 2, 3, 3]}\n"
+
+typedef struct sources {
+    tsr_graph *g;
+    const tsr_placement *p, *q;
+    tsr_tensor *x, *y, *m, *v, *l, *i, *k;
+} sources;
+
+static void declare_sources(sources *s, tsr_world *w)
+{
+    s->g = tsr_graph_create(w, NULL);
+    s->p = tsr_placement_parse(w, "cpu:[0,1]");
+    s->q = tsr_placement_parse(w, "cpu:[1,0]");
+    s->x = tsr_full(s->g, TSR_F32, TSR_DIMS(4, 6), s->p, TSR_AUTO, 0.5);
+    s->y = tsr_full(s->g, TSR_F32, TSR_DIMS(4, 6), s->p, TSR_AUTO, 0.5);
+    s->m = tsr_full(s->g, TSR_F32, TSR_DIMS(6, 4), s->p, TSR_AUTO, 0.5);
+    s->v = tsr_full(s->g, TSR_F32, TSR_DIMS(4), s->p, TSR_AUTO, 0.5);
+    s->l = tsr_full(s->g, TSR_I64, TSR_DIMS(4), s->p, TSR_AUTO, 1);
+    s->i = tsr_full(s->g, TSR_F32, TSR_DIMS(2, 4, 8, 8), s->p, TSR_AUTO, 0.5);
+    s->k = tsr_full(s->g, TSR_F32, TSR_DIMS(4, 2, 3, 3), s->p, TSR_AUTO, 0.5);
+}
+
+/* The op, the rest of its entry, and what it must declare. */
+#define ROWS(ROW)                                                                                  \
+    ROW(normal, "shape: [2, 3], mean: 1, std: 2",                                                  \
+        tsr_normal(s->g, "t", TSR_F32, TSR_DIMS(2, 3), s->p, TSR_AUTO, 1, 2))                      \
+    ROW(uniform, "shape: [2], low: -1, high: 3, dtype: f64, sbp: S(0)",                            \
+        tsr_uniform(s->g, "t", TSR_F64, TSR_DIMS(2), s->p, TSR_S(0), -1, 3))                       \
+    ROW(full, "shape: [], value: 7, dtype: i32, placement: q, sbp: B",                             \
+        tsr_full(s->g, TSR_I32, TSR_SCALAR, s->q, TSR_B, 7))                                       \
+    ROW(to_global, "in: x, sbp: P(max)", tsr_to_global(s->x, NULL, TSR_P_MAX))                     \
+    ROW(neg, "in: x", tsr_neg(s->x))                                                               \
+    ROW(abs, "in: [x]", tsr_abs(s->x))                                                             \
+    ROW(exp, "in: x", tsr_exp(s->x))                                                               \
+    ROW(log, "in: x", tsr_log(s->x))                                                               \
+    ROW(sqrt, "in: x", tsr_sqrt(s->x))                                                             \
+    ROW(relu, "in: x, sbp: S(1)", tsr_to_global(tsr_relu(s->x), NULL, TSR_S(1)))                   \
+    ROW(relu6, "in: x", tsr_relu6(s->x))                                                           \
+    ROW(tanh, "in: x", tsr_tanh(s->x))                                                             \
+    ROW(sigmoid, "in: x", tsr_sigmoid(s->x))                                                       \
+    ROW(silu, "in: x", tsr_silu(s->x))                                                             \
+    ROW(pow_scalar, "in: x, p: 3", tsr_pow_scalar(s->x, 3))                                        \
+    ROW(add_scalar, "in: x, a: 3", tsr_add_scalar(s->x, 3))                                        \
+    ROW(sub_scalar, "in: x, a: 3", tsr_sub_scalar(s->x, 3))                                        \
+    ROW(mul_scalar, "in: x, a: -3.5", tsr_mul_scalar(s->x, -3.5))                                  \
+    ROW(div_scalar, "in: x, a: 3", tsr_div_scalar(s->x, 3))                                        \
+    ROW(rdiv_scalar, "in: x, a: 3", tsr_rdiv_scalar(s->x, 3))                                      \
+    ROW(cast, "in: x, dtype: i64", tsr_cast(s->x, TSR_I64))                                        \
+    ROW(add, "in: [x, y]", tsr_add(s->x, s->y))                                                    \
+    ROW(sub, "in: [y, x]", tsr_sub(s->y, s->x))                                                    \
+    ROW(mul, "in: [x, y]", tsr_mul(s->x, s->y))                                                    \
+    ROW(div, "in: [x, y]", tsr_div(s->x, s->y))                                                    \
+    ROW(pow, "in: [x, y]", tsr_pow(s->x, s->y))                                                    \
+    ROW(equal, "in: [x, y]", tsr_equal(s->x, s->y))                                                \
+    ROW(sum, "in: i, axes: [0, -1], keepdim: true", tsr_sum(s->i, TSR_AXES(0, -1), true))          \
+    ROW(mean, "in: x", tsr_mean(s->x, TSR_ALL_AXES, false))                                        \
+    ROW(max, "in: x, axes: 1", tsr_max(s->x, TSR_AXES(1), false))                                  \
+    ROW(min, "in: x, axes: [1], keepdim: true", tsr_min(s->x, TSR_AXES(1), true))                  \
+    ROW(norm, "in: x, p: 3, axes: 0", tsr_norm(s->x, 3, TSR_AXES(0), false))                       \
+    ROW(argmax, "in: x, axis: 1", tsr_argmax(s->x, 1))                                             \
+    ROW(matmul, "in: [x, m]", tsr_matmul(s->x, s->m))                                              \
+    ROW(matmul_t, "in: [x, y], tb: true", tsr_matmul_t(s->x, s->y, false, true))                   \
+    ROW(linear, "in: [x, y, v]", tsr_linear(s->x, s->y, s->v))                                     \
+    ROW(conv2d, "in: [i, k, v], stride: 2, padding: [1, 0], dilation: [1, 2], groups: 2",          \
+        tsr_conv2d(s->i, s->k, s->v,                                                               \
+                   TSR_CONV2D_OPTS(.stride = {2, 2}, .padding = {1, TSR_OFF}, .dilation = {1, 2},  \
+                                   .groups = 2)))                                                  \
+    ROW(max_pool2d, "in: i, kernel: [3, 2], padding: [1, 0]",                                      \
+        tsr_max_pool2d(s->i, TSR_POOL2D_OPTS(.kernel = {3, 2}, .padding = {1, TSR_OFF})))          \
+    ROW(avg_pool2d, "in: i, kernel: 3, stride: [1, 2], padding: 1, count_include_pad: false",      \
+        tsr_avg_pool2d(s->i, TSR_POOL2D_OPTS(.kernel = {3}, .stride = {1, 2}, .padding = {1},      \
+                                             .count_include_pad = TSR_OFF)))                       \
+    ROW(adaptive_avg_pool2d, "in: i, out_h: 2, out_w: 3", tsr_adaptive_avg_pool2d(s->i, 2, 3))     \
+    ROW(batch_norm, "in: [i, v, v, v, v], eps: 0.5, momentum: 0, stats: local, parts: 3",          \
+        tsr_batch_norm(s->i, s->v, s->v, s->v, s->v,                                               \
+                       TSR_BATCH_NORM_OPTS(.eps = 0.5, .momentum = TSR_OFF, .stats = TSR_BN_LOCAL, \
+                                           .parts = 3)))                                           \
+    ROW(softmax, "in: x", tsr_softmax(s->x, -1))                                                   \
+    ROW(log_softmax, "in: x, axis: 0", tsr_log_softmax(s->x, 0))                                   \
+    ROW(cross_entropy, "in: [x, l], reduction: none, label_smoothing: 0.1, ignore_index: -1",      \
+        tsr_cross_entropy_with(                                                                    \
+            s->x, s->l,                                                                            \
+            TSR_CROSS_ENTROPY_OPTS(.reduction = TSR_NONE, .label_smoothing = 0.1,                  \
+                                   .has_ignore_index = true, .ignore_index = -1)))                 \
+    ROW(mse_loss, "in: [x, y], reduction: sum", tsr_mse_loss(s->x, s->y, TSR_SUM))                 \
+    ROW(dropout, "in: x, p: 0.25", tsr_dropout(s->x, 0.25))                                        \
+    ROW(reshape, "in: x, shape: [2, -1]", tsr_reshape(s->x, TSR_DIMS(2, -1)))                      \
+    ROW(flatten, "in: i, from_axis: 1", tsr_flatten(s->i, 1))                                      \
+    ROW(transpose, "in: i, a: 0, b: -1", tsr_transpose(s->i, 0, -1))                               \
+    ROW(permute, "in: i, order: [3, 2, 1, 0]", tsr_permute(s->i, TSR_AXES(3, 2, 1, 0)))            \
+    ROW(broadcast_to, "in: x, shape: [3, 4, 6]", tsr_broadcast_to(s->x, TSR_DIMS(3, 4, 6)))
+
+#define DECLARE(op, entry, call)                      \
+    static tsr_tensor *declare_##op(const sources *s) \
+    {                                                 \
+        return call;                                  \
+    }
+ROWS(DECLARE)
+
+static const struct {
+    const char *op, *entry;
+    tsr_tensor *(*declare)(const sources *s);
+} rows[] = {
+#define ENTRY(op, entry, call) {#op, entry, declare_##op},
+    ROWS(ENTRY)};
+enum { NROWS = sizeof rows / sizeof *rows };
+
+static void assert_same_op(const char *name, const tsri_op *a, const tsri_op *b)
+{
+    bool same = a->kind == b->kind && a->nin == b->nin && a->nout == b->nout &&
+                a->placement == b->placement && tsr_sbp_equal(a->sbp, b->sbp) &&
+                !memcmp(&a->attrs, &b->attrs, sizeof a->attrs);
+    for (int i = 0; same && i < a->nin; i++)
+        same = a->in[i]->id == b->in[i]->id;
+    for (int i = 0; same && i < a->nout; i++)
+        same = tsr_dims_equal(a->out[i]->shape, b->out[i]->shape) &&
+               a->out[i]->dtype == b->out[i]->dtype;
+    if (!same)
+        fail_msg("%s: op %d differs", name, a->id);
+}
+
+static void check_row(tsr_world *w, int r)
+{
+    char text[2000];
+    tsri_experiment *e;
+    tsri_program *p;
+    sources s;
+    snprintf(text, sizeof text, SOURCES "  t: {op: %s, %s}\n", rows[r].op, rows[r].entry);
+    if (tsri_experiment_parse("f.yaml", text, strlen(text), 0, NULL, &e) != TSR_OK ||
+        tsri_program_build(e, w, NULL, &p) != TSR_OK)
+        fail_msg("%s: %s", rows[r].op, tsr_last_error());
+    declare_sources(&s, w);
+    tsr_tensor *t = rows[r].declare(&s);
+    if (!tsr_tensor_ok(t))
+        fail_msg("%s: %s", rows[r].op, tsr_last_error());
+    /* The last one of the program is what it fetches. */
+    assert_int_equal(p->graph->nops, s.g->nops);
+    for (int i = 0; i < s.g->nops; i++)
+        assert_same_op(rows[r].op, p->graph->ops[i], s.g->ops[i]);
+    /* Dropout declares nothing but in training. */
+    const tsri_op *last = p->graph->ops[s.g->nops - 1];
+    assert_int_equal(last->loc.line, strcmp(rows[r].op, "dropout") ? 11 : 10);
+    assert_string_equal(last->loc.file, "f.yaml");
+    tsr_graph_destroy(s.g);
+    tsri_program_destroy(p);
+    tsri_experiment_destroy(e);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    tsr_world *w;
+    assert_int_equal(tsr_world_create_virtual(2, 0, &w), TSR_OK);
+    for (int r = 0; r < NROWS; r++)
+        check_row(w, r);
+    tsr_world_destroy(w);
+}
+
+/* Each op of the table is tried above; those of the program's own are run in another test. */
+static void test_all_are_there(void **state)
+{
+    (void)state;
+    for (int i = 0; i < tsri_nops; i++) {
+        bool found = tsri_op_rows[i].role >= TSRI_ROLE_CONSTANT;
+        for (int r = 0; r < NROWS && !found; r++)
+            found = !strcmp(rows[r].op, tsri_op_sections[i].name);
+        if (!found)
+            fail_msg("op %s is not tested", tsri_op_sections[i].name);
+    }
+}
+
+/* Each public call that makes a tensor is an op of the table. */
+static void test_library(void **state)
+{
+    (void)state;
+    static const char *const others[] = {
+        "apply", "use", "input", "from_local", "cross_entropy_with", "to_global"};
+    FILE *f = fopen(TESSERA_SOURCE "/include/tessera/ops.h", "r");
+    char line[300], name[64];
+    int n = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "TSR_OP(%63[a-z0-9_],", name) != 1)
+            continue;
+        bool found = false;
+        for (int i = 0; i < tsri_nops && !found; i++)
+            found = !strcmp(name, tsri_op_sections[i].name);
+        for (size_t i = 0; i < sizeof others / sizeof *others && !found; i++)
+            found = !strcmp(name, others[i]);
+        if (!found)
+            fail_msg("%s is not in src/config/op_table.h", name);
+        n++;
+    }
+    fclose(f);
+    assert_true(n > 40);
+}
+
+static void test_operands(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *operands;
+        int least, most;
+    } cases[] = {{NULL, 0, 0},
+                 {"x", 1, 1},
+                 {"x y", 2, 2},
+                 {"x w b?", 2, 3},
+                 {"x...", 1, TSRI_CONFIG_MAX_IN},
+                 {"cond x...", 2, TSRI_CONFIG_MAX_IN}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const tsri_section s = {.operands = cases[i].operands};
+        int least, most;
+        tsri_op_operands(&s, &least, &most);
+        assert_int_equal(least, cases[i].least);
+        assert_true(most >= cases[i].most);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_all_are_there),
+        cmocka_unit_test(test_library),
+        cmocka_unit_test(test_operands),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
