@@ -110,6 +110,7 @@ typedef struct tsr_plan_info {
     double run_s;             /* of all runs */
     double compute_s, comm_s; /* of it in kernels, in collectives (with waiting) */
     double bound_s;           /* no choice of signatures costs less than this, by the model */
+    size_t scratch_bytes;     /* of activation_bytes: for kernels while they run */
 } tsr_plan_info;
 /* Fills *info up to info->size, which the caller sets. */
 TSR_API tsr_status tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info);

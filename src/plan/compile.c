@@ -116,7 +116,7 @@ static tsr_status find_device(tsr_graph *g, tsr_plan *plan)
 static void set_inferred(tsr_graph *g, const tsri_inferred *inferred, const bool *was_auto,
                          bool set)
 {
-    for (int i = 0; i < g->nops; i++)
+    for (int i = 0; i < g->nops && inferred->chosen; i++)
         if (was_auto[i] && inferred->live[i])
             g->ops[i]->variable->sbp = set ? inferred->chosen[i]->out[0] : TSR_AUTO;
 }
@@ -157,52 +157,84 @@ static tsr_status most_bytes(const tsr_graph *g, tsr_plan *plan, size_t *out_byt
     return TSR_OK;
 }
 
-/* Infers and builds. What inference takes for a rank's memory is an estimate (layouts, buckets and
- * gaps come later), so with a limit what was built is measured, and if it is too much, done again
- * with a limit that is lower in proportion. */
-static tsr_status choose(tsr_graph *g, tsr_plan *plan, tsri_pool *pool, const bool *was_auto,
-                         tsri_inferred *inferred)
+typedef struct chooser {
+    tsr_graph *g;
+    tsr_plan *plan;
+    tsri_pool *pool;
+    bool *was_auto; /* per op: reads a variable whose signature is left to the compiler */
+    tsri_inferred inferred;
+    size_t bytes; /* that what was built last needs on a rank */
+} chooser;
+
+/* Infers with a limit on what inference estimates, and builds, if something fits. */
+static tsr_status try_limit(chooser *c, double limit)
 {
-    const size_t limit = plan->opts.memory_limit;
-    size_t bytes = 0;
-    double ask = (double)limit;
-    enum { MOST_TRIES = 5 };
-    for (int i = 0; i < MOST_TRIES; i++) {
-        const tsri_infer_opts how = {.memory_limit = (int64_t)ask,
-                                     .alternatives = plan->opts.alternatives};
-        double t = tsri_now_s();
-        TSRI_TRY(tsri_infer(g, &plan->model, &how, pool, inferred));
-        plan->info.infer_s += tsri_now_s() - t;
-        set_inferred(g, inferred, was_auto, true);
-        tsr_status status = build(g, plan, inferred);
-        if (status == TSR_OK && limit)
-            status = most_bytes(g, plan, &bytes);
-        if (status == TSR_OK && bytes <= limit)
+    const tsri_infer_opts how = {.memory_limit = (int64_t)limit,
+                                 .alternatives = c->plan->opts.alternatives};
+    double t = tsri_now_s();
+    set_inferred(c->g, &c->inferred, c->was_auto, false);
+    c->inferred = (tsri_inferred){0};
+    TSRI_TRY(tsri_infer(c->g, &c->plan->model, &how, c->pool, &c->inferred));
+    c->plan->info.infer_s += tsri_now_s() - t;
+    if (!c->inferred.fits)
+        return TSR_OK;
+    set_inferred(c->g, &c->inferred, c->was_auto, true);
+    TSRI_TRY(build(c->g, c->plan, &c->inferred));
+    return c->plan->opts.memory_limit ? most_bytes(c->g, c->plan, &c->bytes) : TSR_OK;
+}
+
+/* Infers and builds. What inference takes for a rank's memory is an estimate (what is done in
+ * place, layouts, buckets and gaps come later). So with a limit the fastest plan is built and
+ * measured, and if it is too large, inference is asked for less, in proportion, until what is built
+ * fits. */
+static tsr_status choose(chooser *c)
+{
+    enum { MOST_TRIES = 8 };
+    const double limit = (double)c->plan->opts.memory_limit;
+    TSRI_TRY(try_limit(c, 0));
+    if (limit == 0 || (double)c->bytes <= limit)
+        return TSR_OK;
+    size_t leanest = c->bytes;
+    /* Nothing fits an estimate of `low`; what fits `high` is too large. */
+    double low = 0, high = (double)c->inferred.peak, ask = high * limit / (double)c->bytes;
+    for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
+        if (ask <= low || ask >= high)
+            ask = (low + high) / 2;
+        TSRI_TRY(try_limit(c, ask));
+        if (c->inferred.fits && (double)c->bytes <= limit)
             return TSR_OK;
-        set_inferred(g, inferred, was_auto, false);
-        TSRI_TRY(status);
-        ask *= 0.97 * (double)limit / (double)bytes;
-        *inferred = (tsri_inferred){0};
+        if (!c->inferred.fits) {
+            low = ask;
+            ask = 1.1 * ask;
+            continue;
+        }
+        leanest = c->bytes < leanest ? c->bytes : leanest;
+        high = ask;
+        ask *= 0.98 * limit / (double)c->bytes;
     }
     return tsri_fail(TSR_ERR_NO_MEMORY,
                      "the leanest plan that was found needs %zu bytes on a rank; the limit is %zu",
-                     bytes, limit);
+                     leanest, c->plan->opts.memory_limit);
 }
 
 static tsr_status choose_and_prepare(tsr_graph *g, tsr_plan *plan, tsri_pool *pool)
 {
-    tsri_inferred inferred = {0};
-    bool *was_auto = tsri_pool_alloc(pool, (size_t)g->nops + 1);
-    if (!was_auto)
+    chooser c = {.g = g, .plan = plan, .pool = pool};
+    c.was_auto = tsri_pool_alloc(pool, (size_t)g->nops + 1);
+    if (!c.was_auto)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < g->nops; i++)
-        was_auto[i] = g->ops[i]->kind == TSRI_OP_VARIABLE && g->ops[i]->variable->sbp.ndim == 0;
-    TSRI_TRY(choose(g, plan, pool, was_auto, &inferred));
-    plan->info.cost_s = inferred.cost;
-    plan->info.bound_s = inferred.bound;
-    plan->info.exact = inferred.exact;
+        c.was_auto[i] = g->ops[i]->kind == TSRI_OP_VARIABLE && g->ops[i]->variable->sbp.ndim == 0;
+    tsr_status status = choose(&c);
+    if (status != TSR_OK) {
+        set_inferred(g, &c.inferred, c.was_auto, false);
+        return status;
+    }
+    plan->info.cost_s = c.inferred.cost;
+    plan->info.bound_s = c.inferred.bound;
+    plan->info.exact = c.inferred.exact;
     double t = tsri_now_s();
-    tsr_status status = prepare_variables(g, &plan->info.variable_bytes);
+    status = prepare_variables(g, &plan->info.variable_bytes);
     plan->info.init_s = tsri_now_s() - t;
     return status;
 }
@@ -244,6 +276,7 @@ tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_
     plan->info.host_bytes = tsri_pool_bytes(&plan->pool);
     plan->info.steps = plan->nsteps;
     plan->info.activation_bytes = plan->arena_bytes;
+    plan->info.scratch_bytes = plan->scratch_bytes;
     plan->info.compile_s = tsri_now_s() - t;
     *out_plan = plan;
     return TSR_OK;

@@ -315,11 +315,10 @@ static tsr_status solve(tsri_problem *p, int64_t memory_limit, int *choice)
                                     .mem = &p->g->world->mem};
     tsri_search_result result = {0};
     TSRI_TRY(tsri_search(&sp, choice, &result));
-    if (memory_limit && result.peak > memory_limit)
-        return tsri_fail(TSR_ERR_NO_MEMORY,
-                         "no choice of signatures that was found keeps every rank within %lld "
-                         "bytes; the leanest needs about %lld",
-                         (long long)memory_limit, (long long)result.peak);
+    p->out->peak = result.peak;
+    p->out->fits = !memory_limit || result.peak <= memory_limit;
+    if (!p->out->fits)
+        return TSR_OK;
     if (isinf(result.cost))
         return tsri_fail(TSR_ERR_SBP, "no combination of legal signatures fits the hints");
     p->out->cost = result.cost;
@@ -345,6 +344,8 @@ tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_o
     if (!choice)
         return no_memory();
     TSRI_TRY(solve(p, opts->memory_limit, choice));
+    if (!out_inferred->fits)
+        return TSR_OK;
     TSRI_TRY(take_choice(p, choice));
     return opts->alternatives ? list_alternatives(p, choice) : TSR_OK;
 }

@@ -198,6 +198,8 @@ typedef struct tsri_inferred {
     tsri_alternatives *alternatives;  /* per op; NULL unless asked for */
     double cost, bound;               /* seconds; no choice costs less than bound, by the model */
     bool exact;
+    int64_t peak; /* bytes of a rank, as inference estimates them */
+    bool fits;    /* within the limit; otherwise nothing is chosen, and peak is the least found */
 } tsri_inferred;
 typedef struct tsri_infer_opts {
     int64_t memory_limit; /* bytes of a rank's values, variables and ports at any time; 0: none */

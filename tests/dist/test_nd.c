@@ -225,8 +225,79 @@ static void test_layouts(void **state)
     }
 }
 
+/* --- a limit of memory ------------------------------------------------------------------------ */
+enum { WIDE = 96, WIDE_BYTES = WIDE * WIDE * 8 };
+
+/* y = x w1 w2 on four ranks, both weights left to the compiler, one step of Adam within `limit`
+ * bytes a rank (0: none). Tells what the plan takes. */
+typedef struct limited {
+    size_t limit, bytes;
+    double loss, w1[WIDE * WIDE];
+} limited;
+
+static tsr_status train_limited(tsr_world *w, void *arg)
+{
+    limited *l = arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    const tsr_nn_opts o = {.placement = p, .dtype = TSR_F64, .seed = 5};
+    const tsr_init init = {.kind = TSR_INIT_XAVIER_NORMAL};
+    tsr_module *m = tsr_module_create(w, &o, NULL, NULL, NULL);
+    tsr_variable *w1 = tsr_module_param(m, "w1", TSR_DIMS(WIDE, WIDE), TSR_AUTO, init);
+    tsr_variable *w2 = tsr_module_param(m, "w2", TSR_DIMS(WIDE, WIDE), TSR_AUTO, init);
+    tsr_optimizer *opt = tsr_adam(m, TSR_ADAM_OPTS(.lr = 0.01));
+    CHECK(w1 && w2 && opt);
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_uniform(g, "x", TSR_F64, TSR_DIMS(32, WIDE), p, TSR_AUTO, -1, 1);
+    tsr_tensor *h = tsr_tanh(tsr_linear(x, tsr_use(m, "w1", x), NULL));
+    tsr_tensor *y = tsr_linear(h, tsr_use(m, "w2", x), NULL);
+    tsr_tensor *loss = tsr_mean(tsr_mul(y, y), TSR_ALL_AXES, false);
+    tsr_minimize(opt, loss);
+    tsr_output(g, "loss", loss, p, TSR_B);
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile_with(g, TSR_COMPILE_OPTS(.memory_limit = l->limit), &plan));
+    tsr_plan_info info = {.size = sizeof info};
+    TSRI_TRY(tsr_plan_get_info(plan, &info));
+    double value;
+    static double all[8][WIDE * WIDE];
+    for (int i = 0; i < 2; i++)
+        TSRI_TRY(tsr_run(plan));
+    TSRI_TRY(tsr_fetch_scalar(plan, "loss", &value));
+    double *mine = all[tsr_world_rank(w)];
+    TSRI_TRY(tsr_variable_get(w1, mine, WIDE_BYTES));
+    if (tsr_world_rank(w) == 0) {
+        l->loss = value;
+        l->bytes =
+            info.activation_bytes - info.scratch_bytes + info.variable_bytes + info.port_bytes;
+        memcpy(l->w1, mine, WIDE_BYTES);
+    }
+    return TSR_OK;
+}
+
+static void test_memory_limit(void **state)
+{
+    (void)state;
+    static limited free_of, within, little;
+    const tsr_world_opts opts = {
+        .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 20, .threads = 1};
+    if (tsr_spawn_with(4, train_limited, &free_of, &opts) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    /* Less than what is fastest. */
+    within.limit = free_of.bytes * 9 / 10;
+    if (tsr_spawn_with(4, train_limited, &within, &opts) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    print_message("%zu bytes without a limit, %zu within %zu\n", free_of.bytes, within.bytes,
+                  within.limit);
+    assert_true(within.bytes <= within.limit);
+    assert_true(fabs(within.loss - free_of.loss) < 1e-12);
+    assert_true(furthest(within.w1, free_of.w1, WIDE * WIDE) < 1e-12);
+    little.limit = WIDE_BYTES / 4;
+    assert_int_equal(tsr_spawn_with(4, train_limited, &little, &opts), TSR_ERR_NO_MEMORY);
+    assert_non_null(strstr(tsr_last_error(), "leanest"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
+                                       cmocka_unit_test(test_memory_limit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
