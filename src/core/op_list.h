@@ -28,10 +28,12 @@
     X(CUMSUM, cumsum)             /* (x) -> y: sums along attrs.cumsum.axis, which is not split */ \
     X(ARGMAX, argmax) /* (x) -> i64 index along attrs.axis; lowest index wins; axis not split */   \
     /* Matrix products. */                                                                         \
-    X(MATMUL, matmul)       /* (a, b) -> op(a) op(b), 2-D, attrs.matmul */                         \
-    X(LINEAR, linear)       /* (x[..., k], w[n, k], b[n]?) -> y[..., n] = x w^T + b */             \
-    X(LINEAR_DX, linear_dx) /* (dy[..., n], w[n, k]) -> dx[..., k] */                              \
-    X(LINEAR_DW, linear_dw) /* (x[..., k], dy[..., n]) -> dw[n, k] */                              \
+    X(MATMUL, matmul)             /* (a, b) -> op(a) op(b), 2-D, attrs.matmul */                   \
+    X(LINEAR, linear)             /* (x[..., k], w[n, k], b[n]?) -> y[..., n] = x w^T + b */       \
+    X(LINEAR_DX, linear_dx)       /* (dy[..., n], w[n, k]) -> dx[..., k] */                        \
+    X(LINEAR_DW, linear_dw)       /* (x[..., k], dy[..., n]) -> dw[n, k] */                        \
+    X(BATCH_MATMUL, batch_matmul) /* (a[..., m, k], b[..., k, n]) -> c[..., m, n]: matmul of each  \
+                                     pair, leading axes broadcast; attrs.matmul */                 \
     /* Convolution, NCHW logically; w[O, C/g, kh, kw]; attrs.conv. */                              \
     X(CONV2D, conv2d)       /* (x, w, b?) -> y */                                                  \
     X(CONV2D_DX, conv2d_dx) /* (dy, w) -> dx */                                                    \

@@ -75,12 +75,17 @@ tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
 tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const tsr_placement *p,
                            double value, tsri_loc loc);
 tsr_dims tsri_keepdim(tsr_dims dims, uint32_t mask);
+/* matmul of operands of which one has more than 2 axes, once their matrices are known to fit. Fails
+ * where the batch axes do not broadcast. */
+tsr_tensor *tsri_declare_batch_matmul(const tsri_ctx *c, tsr_tensor *a, tsr_tensor *b, bool ta,
+                                      bool tb);
 
 /* --- definitions ----------------------------------------------------------------------------- */
 extern const tsri_op_def tsri_def_unary, tsri_def_unary_grad, tsri_def_scale, tsri_def_cast,
     tsri_def_binary, tsri_def_add_n;
 extern const tsri_op_def tsri_def_broadcast_to, tsri_def_reduce, tsri_def_argmax;
 extern const tsri_op_def tsri_def_matmul, tsri_def_linear, tsri_def_linear_dx, tsri_def_linear_dw;
+extern const tsri_op_def tsri_def_batch_matmul;
 extern const tsri_op_def tsri_def_conv2d, tsri_def_conv2d_dx, tsri_def_conv2d_dw;
 extern const tsri_op_def tsri_def_max_pool, tsri_def_max_pool_dx, tsri_def_avg_pool,
     tsri_def_avg_pool_dx, tsri_def_adaptive_pool, tsri_def_adaptive_pool_dx;

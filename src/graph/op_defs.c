@@ -50,6 +50,7 @@ static const tsri_op_def *const defs[TSRI_OP_COUNT_] = {
     [TSRI_OP_LINEAR] = &tsri_def_linear,
     [TSRI_OP_LINEAR_DX] = &tsri_def_linear_dx,
     [TSRI_OP_LINEAR_DW] = &tsri_def_linear_dw,
+    [TSRI_OP_BATCH_MATMUL] = &tsri_def_batch_matmul,
     [TSRI_OP_CONV2D] = &tsri_def_conv2d,
     [TSRI_OP_CONV2D_DX] = &tsri_def_conv2d_dx,
     [TSRI_OP_CONV2D_DW] = &tsri_def_conv2d_dw,

@@ -22,20 +22,23 @@ static tsr_tensor *declare_matmul(const char *name, tsr_tensor *a, tsr_tensor *b
     if (!c.g)
         return failed;
     for (int i = 0; i < 2; i++)
-        if (in[i]->shape.ndim != 2)
+        if (in[i]->shape.ndim < 2)
             return tsri_op_fail(&c, TSR_ERR_SHAPE,
-                                "%s x %s: operand %d has %d axes; matrices have 2: use tsr_reshape "
-                                "(or tsr_linear for more axes in front)",
-                                tsri_op_dims(&c, a), tsri_op_dims(&c, b), i, in[i]->shape.ndim);
+                                "%s x %s: operand %d has %d ax%s; matrices have 2, or more of "
+                                "which the last 2 are multiplied: use tsr_reshape",
+                                tsri_op_dims(&c, a), tsri_op_dims(&c, b), i, in[i]->shape.ndim,
+                                in[i]->shape.ndim == 1 ? "is" : "es");
     if (!tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, a))
         return &c.g->failed;
-    int64_t ka = a->shape.d[!ta], kb = b->shape.d[tb];
+    int64_t ka = a->shape.d[a->shape.ndim - 1 - ta], kb = b->shape.d[b->shape.ndim - 2 + tb];
     if (ka != kb)
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
                             "%s%s x %s%s: inner sizes %lld and %lld differ; transpose an operand "
                             "(tsr_matmul_t) or change a shape",
                             tsri_op_dims(&c, a), ta ? "^T" : "", tsri_op_dims(&c, b),
                             tb ? "^T" : "", (long long)ka, (long long)kb);
+    if (a->shape.ndim > 2 || b->shape.ndim > 2)
+        return tsri_declare_batch_matmul(&c, a, b, ta, tb);
     return add_matmul(a, b, ta, tb, loc);
 }
 

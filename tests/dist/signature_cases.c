@@ -522,5 +522,6 @@ const sc_case sc_cases[] = {
     {"cumsum", true, sc_cumsum},
     {"variance", true, sc_variance},
     {"optimizers", true, optimizers},
+    {"batch matmul", true, sc_batch_matmul},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

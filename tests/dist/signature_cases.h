@@ -44,6 +44,8 @@ void sc_source(sc_graph *s);
 void sc_triangle(sc_graph *s);
 void sc_cumsum(sc_graph *s);
 void sc_variance(sc_graph *s);
+/* signature_cases_nn.c */
+void sc_batch_matmul(sc_graph *s);
 
 extern const sc_case sc_cases[];
 extern const int sc_cases_count;

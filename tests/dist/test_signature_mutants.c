@@ -186,6 +186,7 @@ static void claim_monotone(tally *t, const sg_entry *e)
 {
     switch (e->v.kind) {
     case TSRI_OP_MATMUL:
+    case TSRI_OP_BATCH_MATMUL:
     case TSRI_OP_LINEAR:
     case TSRI_OP_CONV2D:
     case TSRI_OP_BN_STATS:

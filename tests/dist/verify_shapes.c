@@ -58,6 +58,23 @@ static bool matmul(const tsri_kernel_desc *d)
     return a[ta] == c[0] && a[!ta] == b[tb] && b[!tb] == c[1];
 }
 
+/* The batch's axes are equal, or broadcast where the whole axis is 1. */
+static bool batch_matmul(const tsri_kernel_desc *d)
+{
+    const tsri_arg *a = &d->in[0], *b = &d->in[1], *c = &d->out[0];
+    int ta = d->attrs->matmul.ta != 0, tb = d->attrs->matmul.tb != 0;
+    bool ok = a->shape[a->ndim - 2 + ta] == c->shape[c->ndim - 2] &&
+              b->shape[b->ndim - 1 - tb] == c->shape[c->ndim - 1] &&
+              a->shape[a->ndim - 1 - ta] == b->shape[b->ndim - 2 + tb];
+    for (int o = 0; o < 2; o++) {
+        tsri_arg x = d->in[o], y = *c;
+        x.ndim -= 2;
+        y.ndim -= 2;
+        ok &= broadcasts(&x, &y);
+    }
+    return ok;
+}
+
 /* x[..., k], w[n, k], y[..., n] */
 static bool linear(const tsri_arg *x, const tsri_arg *w, const tsri_arg *y)
 {
@@ -307,6 +324,8 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
         return reduces(&in[0], &out[0], 1u << d->attrs->softmax.axis, false);
     case TSRI_OP_MATMUL:
         return matmul(d);
+    case TSRI_OP_BATCH_MATMUL:
+        return batch_matmul(d);
     case TSRI_OP_LINEAR:
         return linear(&in[0], &in[1], &out[0]) && (d->nin < 3 || in[2].shape[0] == in[1].shape[0]);
     case TSRI_OP_LINEAR_DX:

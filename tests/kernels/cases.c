@@ -116,6 +116,9 @@
 static const float numbers[30] = {3, -1, 4, 1, -5, 9, 2, 6, -5, 3, 5, -8, 9, 7, 9,
                                   3, 2,  3, 8, -4, 6, 2, 6, 4,  3, 3, -8, 3, 2, 7};
 static const int64_t wholes[6] = {1, -2, 3, 1L << 50, 5, -6};
+#define BATCH(text, ta_, tb_, ...)                                                                 \
+    {.name = "batch_matmul " text, .op = TSRI_OP_BATCH_MATMUL, .attrs.matmul = {ta_, tb_},         \
+     .nin = 2, .nout = 1, __VA_ARGS__}
 
 const kernel_case kernel_cases[] = {
     UNARY("abs", TSRI_UNARY_ABS, KC_UNIFORM, 0),
@@ -377,6 +380,21 @@ const kernel_case kernel_cases[] = {
     ADAM("plain", KC_HYPER, 0.01, 0, 0),
     ADAM("first", KC_HYPER_FIRST, 0, 0, 0),
     ADAM("adamw", KC_HYPER, 0.01, 1, 0),
+
+    BATCH("", 0, 0, .in = {F(5, 7, 9), F(5, 9, 11)}, .out = {F(5, 7, 11)}),
+    BATCH("ta", 1, 0, .in = {F(2, 3, 9, 7), F(2, 3, 9, 11)}, .out = {F(2, 3, 7, 11)}),
+    BATCH("tb", 0, 1, .in = {F(2, 3, 7, 9), F(2, 3, 11, 9)}, .out = {F(2, 3, 7, 11)}),
+    BATCH("ta tb", 1, 1, .in = {F(5, 9, 7), F(5, 11, 9)}, .out = {F(5, 7, 11)}),
+    BATCH("broadcast", 0, 0, .in = {F(2, 1, 7, 9), F(3, 9, 11)}, .out = {F(2, 3, 7, 11)}),
+    BATCH("one b", 0, 1, .in = {F(3, 4, 7, 9), F(11, 9)}, .out = {F(3, 4, 7, 11)}),
+    BATCH("one b, ta", 1, 0, .in = {F(3, 9, 7), F(1, 9, 11)}, .out = {F(3, 7, 11)}),
+    BATCH("one a", 0, 0, .in = {F(7, 9), F(3, 9, 11)}, .out = {F(3, 7, 11)}),
+    BATCH("single", 0, 0, .in = {F(1, 1, 1), F(4, 1, 1)}, .out = {F(4, 1, 1)}),
+    BATCH("blocks", 0, 1, .in = {F(2, 67, 201), F(2, 205, 201)}, .out = {F(2, 67, 205)}),
+    BATCH("blocks ta", 1, 0, .in = {F(9, 130, 65), F(9, 130, 50)}, .out = {F(9, 65, 50)}),
+    BATCH("no batch", 0, 0, .in = {F(0, 7, 9), F(1, 9, 11)}, .out = {F(0, 7, 11)}),
+    BATCH("no rows", 0, 0, .in = {F(2, 0, 9), F(2, 9, 11)}, .out = {F(2, 0, 11)}),
+    BATCH("no terms", 0, 0, .in = {F(2, 7, 0), F(2, 0, 11)}, .out = {F(2, 7, 11)}),
 };
 const int kernel_cases_count = (int)(sizeof kernel_cases / sizeof *kernel_cases);
 

@@ -64,5 +64,7 @@ tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtyp
 bool kc_oracle(const kernel_case *c, double *const *in, double *const *out);
 /* Those of the indexing ops. */
 bool kc_oracle_index(const kernel_case *c, double *const *in, double *const *out);
+/* The formulas of what transformers are made of. */
+bool kc_oracle_nn(const kernel_case *c, double *const *in, double *const *out);
 
 #endif

@@ -479,6 +479,7 @@ bool kc_oracle(const kernel_case *k, double *const *in, double *const *out)
     case TSRI_OP_ADAM:
         return adam(k, in, out), true;
     default:
-        return elementwise(k, in, out[0]) || kc_oracle_index(k, in, out);
+        return kc_oracle_nn(k, in, out) || elementwise(k, in, out[0]) ||
+               kc_oracle_index(k, in, out);
     }
 }

@@ -174,6 +174,43 @@ static void test_matmul(void **state)
     }
 }
 
+/* Batches of which each thread makes some, all make one after the other, or that are one product.
+ */
+static void test_batch_matmul(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][5] = {{6, 6, 17, 33, 20},  {2, 2, 130, 64, 100},
+                                        {5, 1, 9, 600, 49},  {1, 3, 70, 5, 16},
+                                        {3, 1, 300, 40, 33}, {24, 24, 65, 64, 65}};
+    for (size_t i = 0; i < 6 * sizeof shapes / sizeof shapes[0]; i++) {
+        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
+        omp_set_num_threads(i % 6 / 3 ? 3 : 1);
+        const int64_t *s = shapes[i / 6], batch = s[0] > s[1] ? s[0] : s[1];
+        const int64_t m = s[2], k = s[3], n = s[4];
+        for (int form = 0; form < 3; form++) {
+            int ta = form == 1, tb = form == 2;
+            tsri_attrs at = {.matmul = {.ta = ta, .tb = tb}};
+            fc_tensor a = fc_rows(TSR_F32, 3, s[0], ta ? k : m, ta ? m : k, 0);
+            fc_tensor b = fc_rows(TSR_F32, 3, s[1], tb ? n : k, tb ? k : n, 0);
+            fc_tensor c = fc_rows(TSR_F32, 3, batch, m, n, 0);
+            double *want = calloc((size_t)c.n, 8);
+            for (int64_t e = 0; e < c.n; e++) {
+                const int64_t p = e / (m * n), r = e / n % m, j = e % n;
+                const float *pa = (float *)a.data + (s[0] == 1 ? 0 : p * m * k);
+                const float *pb = (float *)b.data + (s[1] == 1 ? 0 : p * k * n);
+                for (int64_t q = 0; q < k; q++)
+                    want[e] += (double)pa[ta ? q * m + r : r * k + q] *
+                               (double)pb[tb ? j * k + q : q * n + j];
+            }
+            assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_BATCH_MATMUL, &at, 0, 2,
+                               (fc_tensor *[]){&a, &b}, 1, (fc_tensor *[]){&c}));
+            close_to("batch_matmul", c.data, want, c.n, 3e-6);
+            fc_free(3, (fc_tensor *[]){&a, &b, &c});
+            free(want);
+        }
+    }
+}
+
 typedef struct norm_shape {
     int64_t n, c, h, w;
     double level; /* the mean; 1 is the deviation's size */
@@ -378,8 +415,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conv),         cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_norm),         cmocka_unit_test(test_masks_agree),
-        cmocka_unit_test(test_dropout_mask),
+        cmocka_unit_test(test_batch_matmul), cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_masks_agree),  cmocka_unit_test(test_dropout_mask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

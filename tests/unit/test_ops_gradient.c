@@ -254,6 +254,21 @@ static void test_products(void **state)
                      TSR_CONV2D_OPTS(.padding = {1}, .groups = 3)));
 }
 
+static void test_batch_products(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        const bool ta = t & 1, tb = t >> 1;
+        tsr_dims a = ta ? D(3, 2) : D(2, 3), b = tb ? D(4, 3) : D(3, 4);
+        const tsr_dims of_a[3] = {D(2, a.d[0], a.d[1]), D(2, 1, a.d[0], a.d[1]), a};
+        const tsr_dims of_b[3] = {D(2, b.d[0], b.d[1]), D(3, b.d[0], b.d[1]),
+                                  D(1, 3, b.d[0], b.d[1])};
+        for (int i = 0; i < 3; i++)
+            CHECK(-2, 2, tsr_matmul_t(x64(of_a[i]), x64(of_b[i]), ta, tb));
+        CHECK(-2, 2, tsr_matmul_t(x64(of_a[1]), x64(b), ta, tb));
+    }
+}
+
 static void test_pool(void **state)
 {
     (void)state;
@@ -448,13 +463,21 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unary),    cmocka_unit_test(test_binary),
-        cmocka_unit_test(test_reduce),   cmocka_unit_test(test_ties_share),
-        cmocka_unit_test(test_products), cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_norm),     cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_movement), cmocka_unit_test(test_ignore_index_value),
-        cmocka_unit_test(test_index),    cmocka_unit_test(test_select),
-        cmocka_unit_test(test_halves),   cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_unary),
+        cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_reduce),
+        cmocka_unit_test(test_ties_share),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_movement),
+        cmocka_unit_test(test_ignore_index_value),
+        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_select),
+        cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_batch_products),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -141,6 +141,7 @@ const tsri_kernels tsri_kernels_cpu_fast = {
             [TSRI_OP_LINEAR] = tsri_fast_linear,
             [TSRI_OP_LINEAR_DX] = tsri_fast_linear_dx,
             [TSRI_OP_LINEAR_DW] = tsri_fast_linear_dw,
+            [TSRI_OP_BATCH_MATMUL] = tsri_fast_batch_matmul,
             [TSRI_OP_CONV2D] = tsri_fast_conv2d,
             [TSRI_OP_CONV2D_DX] = tsri_fast_conv2d,
             [TSRI_OP_CONV2D_DW] = tsri_fast_conv2d,

@@ -67,8 +67,9 @@ typedef struct tsri_fast_gemm {
     size_t part_bytes, scratch_bytes;
 } tsri_fast_gemm;
 
-/* Fills in what is below ta. */
+/* Fills in what is below ta: for as many threads as the product is worth, or for one. */
 void tsri_fast_gemm_plan(tsri_fast_gemm *g);
+void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g);
 void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b, const float *bias,
                         float *c, void *scratch);
 
@@ -104,6 +105,7 @@ tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri
     tsri_fast_sgd_update, tsri_fast_adam_update;
 
 tsri_kernel_create_fn tsri_fast_gather, tsri_fast_gather_dx;
+tsri_kernel_create_fn tsri_fast_batch_matmul;
 
 extern const tsri_kernels tsri_kernels_cpu_fast;
 

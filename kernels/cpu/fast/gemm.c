@@ -44,9 +44,8 @@ static int64_t group_vectors(const tsri_fast_gemm *g)
     return n < 3 ? 3 : n;
 }
 
-void tsri_fast_gemm_plan(tsri_fast_gemm *g)
+static void plan_for(tsri_fast_gemm *g, int threads)
 {
-    int threads = g->m * g->n * g->k < WORTH_A_TEAM ? 1 : omp_get_max_threads();
     g->threads = threads;
     if (g->ta) {
         g->by_columns = threads == 1 || g->k < LONG_SUM || g->m * g->n > MANY_SUMS;
@@ -59,6 +58,16 @@ void tsri_fast_gemm_plan(tsri_fast_gemm *g)
         min64(g->by_columns ? (vectors(g) + threads - 1) / threads : vectors(g), group_vectors(g));
     g->part_bytes = tsri_fast_align((size_t)(most * g->isa->width * g->k) * sizeof(float));
     g->scratch_bytes = (size_t)threads * g->part_bytes;
+}
+
+void tsri_fast_gemm_plan(tsri_fast_gemm *g)
+{
+    plan_for(g, g->m * g->n * g->k < WORTH_A_TEAM ? 1 : omp_get_max_threads());
+}
+
+void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g)
+{
+    plan_for(g, 1);
 }
 
 /* A panel of nv vectors of columns from j on, rows of a and c as given, all of k. */

@@ -215,6 +215,7 @@ const tsri_kernels tsri_kernels_cpu_ref = {
             [TSRI_OP_LINEAR] = tsri_ref_linear,
             [TSRI_OP_LINEAR_DX] = tsri_ref_linear_dx,
             [TSRI_OP_LINEAR_DW] = tsri_ref_linear_dw,
+            [TSRI_OP_BATCH_MATMUL] = tsri_ref_batch_matmul,
             [TSRI_OP_CONV2D] = tsri_ref_conv2d,
             [TSRI_OP_CONV2D_DX] = tsri_ref_conv2d,
             [TSRI_OP_CONV2D_DW] = tsri_ref_conv2d,

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The programs of signature_cases.h with the ops that transformers are made of. */
+#include "tests/dist/signature_cases.h"
+
+#define D(...) TSR_DIMS(__VA_ARGS__)
+
+static tsr_tensor *spread(sc_graph *s, tsr_dims dims)
+{
+    return sc_make(s, s->real, dims, SC_SPREAD);
+}
+
+static tsr_dims joined(tsr_dims batch, int64_t rows, int64_t cols)
+{
+    batch.d[batch.ndim++] = rows;
+    batch.d[batch.ndim++] = cols;
+    return batch;
+}
+
+static void products(sc_graph *s, tsr_dims of_a, tsr_dims of_b, int64_t m, int64_t k, int64_t n)
+{
+    for (int t = 0; t < 4; t++) {
+        bool ta = t & 1, tb = t >> 1;
+        tsr_tensor *x[2] = {spread(s, ta ? joined(of_a, k, m) : joined(of_a, m, k)),
+                            spread(s, tb ? joined(of_b, n, k) : joined(of_b, k, n))};
+        sc_grads(s, tsr_matmul_t(x[0], x[1], ta, tb), 2, x);
+    }
+}
+
+void sc_batch_matmul(sc_graph *s)
+{
+    products(s, D(5), D(5), 3, 4, 2);
+    products(s, D(3, 1), D(2), 3, 2, 5);
+    products(s, D(2, 3), TSR_SCALAR, 3, 5, 2);
+    products(s, TSR_SCALAR, D(4), 2, 3, 5);
+    products(s, D(1), D(0), 2, 3, 2);
+    products(s, D(3), D(3), 0, 2, 5);
+    products(s, D(3), D(1), 2, 0, 5);
+    products(s, D(1), D(1), 4, 1, 1);
+}
