@@ -53,6 +53,14 @@ TSR_OP(cast, tsr_tensor *x, tsr_dtype dtype); /* gradients are cast back */
 #define tsr_rdiv_scalar(x, a) tsr_rdiv_scalar_at((x), (a), TSR_HERE)
 #define tsr_cast(x, dtype) tsr_cast_at((x), (dtype), TSR_HERE)
 
+/* PyTorch's gelu: x times the normal distribution's function, or an approximation of it. */
+typedef enum tsr_gelu_form {
+    TSR_GELU_ERF = 0,
+    TSR_GELU_TANH, /* x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 */
+} tsr_gelu_form;
+TSR_OP(gelu, tsr_tensor *x, tsr_gelu_form form);
+#define tsr_gelu(x, form) tsr_gelu_at((x), (form), TSR_HERE)
+
 /* --- two operands, broadcast from the right as in NumPy; one dtype --------------------------- */
 TSR_OP(add, tsr_tensor *x, tsr_tensor *y);
 TSR_OP(sub, tsr_tensor *x, tsr_tensor *y);

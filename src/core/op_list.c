@@ -14,8 +14,8 @@ const char *tsri_op_name(tsri_op_kind kind)
 const char *tsri_unary_name(tsri_unary_fn fn)
 {
     static const char *const names[TSRI_UNARY_COUNT_] = {
-        "abs",  "exp",     "log",  "sqrt", "relu",       "relu6",
-        "tanh", "sigmoid", "silu", "pow",  "add_scalar", "rdiv_scalar",
+        "abs",     "exp",  "log", "sqrt",       "relu",        "relu6", "tanh",
+        "sigmoid", "silu", "pow", "add_scalar", "rdiv_scalar", "gelu",  "gelu_tanh",
     };
     return (unsigned)fn < TSRI_UNARY_COUNT_ ? names[fn] : "?";
 }

@@ -59,6 +59,19 @@ UNARY(tanh, TANH)
 UNARY(sigmoid, SIGMOID)
 UNARY(silu, SILU)
 
+tsr_tensor *tsr_gelu_at(tsr_tensor *x, tsr_gelu_form form, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    if (form == TSR_GELU_ERF || form == TSR_GELU_TANH)
+        return declare_unary("gelu", x,
+                             form == TSR_GELU_ERF ? TSRI_UNARY_GELU : TSRI_UNARY_GELU_TANH, 0, loc);
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("gelu", 1, &x, 0, loc, &failed), loc, "gelu"};
+    return c.g ? tsri_op_fail(&c, TSR_ERR_INVALID,
+                              "form is %d; legal are TSR_GELU_ERF and TSR_GELU_TANH", (int)form)
+               : failed;
+}
+
 tsr_tensor *tsr_neg_at(tsr_tensor *x, const char *file, int line)
 {
     return declare_scale("neg", x, -1, (tsri_loc){file, line});

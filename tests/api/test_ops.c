@@ -47,6 +47,9 @@ EACH(relu6, tsr_relu6(tsr_mul_scalar(c->z, 12)), z<0 ? 0 : 12 * z> 6 ? 6 : 12 * 
 EACH(tanh, tsr_tanh(c->z), (exp(2 * z) - 1) / (exp(2 * z) + 1))
 EACH(sigmoid, tsr_sigmoid(c->z), 1 / (1 + exp(-z)))
 EACH(silu, tsr_silu(c->z), z / (1 + exp(-z)))
+EACH(gelu, tsr_gelu(c->z, TSR_GELU_ERF), z *(1 + erf(z / sqrt(2))) / 2)
+EACH(gelu_tanh, tsr_gelu(c->z, TSR_GELU_TANH),
+     z *(1 + tanh(sqrt(2 / acos(-1)) * (z + 0.044715 * z * z * z))) / 2)
 EACH(pow_scalar, tsr_pow_scalar(c->x, 2.5), exp(2.5 * log(x)))
 EACH(add_scalar, tsr_add_scalar(c->x, 0.75), x + 0.75)
 EACH(sub_scalar, tsr_sub_scalar(c->x, 0.75), x - 0.75)
@@ -354,6 +357,23 @@ static int want_mse(const ctx *c, double *o)
     return 1;
 }
 
+/* A batch of R single rows, all times one matrix. */
+static tsr_tensor *make_batches(ctx *c)
+{
+    tsr_tensor *rows = tsr_reshape(c->x, TSR_DIMS(R, 1, C));
+    return tsr_reshape(tsr_matmul_t(rows, c->y, false, true), TSR_DIMS(R, R));
+}
+
+static int want_batches(const ctx *c, double *o)
+{
+    for (int i = 0; i < R * R; i++) {
+        o[i] = 0;
+        for (int k = 0; k < C; k++)
+            o[i] += c->xv[i / R * C + k] * c->yv[i % R * C + k];
+    }
+    return R * R;
+}
+
 #define CASE(name)                      \
     {                                   \
 #name, make_##name, want_##name \
@@ -369,6 +389,7 @@ static const op_case cases[] = {
     CASE(mean),        CASE(min),        CASE(norm),          CASE(argmax),       CASE(matmul),
     CASE(matmul_t),    CASE(linear),     CASE(conv2d),        CASE(max_pool2d),   CASE(avg_pool2d),
     CASE(adaptive),    CASE(batch_norm), CASE(cross_entropy), CASE(smoothed),     CASE(mse),
+    CASE(gelu),        CASE(gelu_tanh),  CASE(batches),
 };
 enum { NCASES = sizeof cases / sizeof *cases };
 

@@ -523,5 +523,6 @@ const sc_case sc_cases[] = {
     {"variance", true, sc_variance},
     {"optimizers", true, optimizers},
     {"batch matmul", true, sc_batch_matmul},
+    {"gelu", true, sc_gelu},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

@@ -37,3 +37,13 @@ void sc_batch_matmul(sc_graph *s)
     products(s, D(3), D(1), 2, 0, 5);
     products(s, D(1), D(1), 4, 1, 1);
 }
+
+void sc_gelu(sc_graph *s)
+{
+    const tsr_dims dims[] = {D(5, 3), D(0, 2), TSR_SCALAR, D(2, 3, 4, 5)};
+    for (int i = 0; i < 4; i++) {
+        tsr_tensor *x = spread(s, dims[i]);
+        sc_grads(s, tsr_gelu(x, TSR_GELU_ERF), 1, &x);
+        sc_grads(s, tsr_gelu(x, TSR_GELU_TANH), 1, &x);
+    }
+}

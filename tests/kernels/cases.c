@@ -381,6 +381,10 @@ const kernel_case kernel_cases[] = {
     ADAM("first", KC_HYPER_FIRST, 0, 0, 0),
     ADAM("adamw", KC_HYPER, 0.01, 1, 0),
 
+    UNARY("gelu", TSRI_UNARY_GELU, KC_SPREAD, 0),
+    UNARY("gelu negative", TSRI_UNARY_GELU, KC_NEGATIVE, 0),
+    UNARY("gelu_tanh", TSRI_UNARY_GELU_TANH, KC_SPREAD, 0),
+    UNARY("gelu_tanh negative", TSRI_UNARY_GELU_TANH, KC_NEGATIVE, 0),
     BATCH("", 0, 0, .in = {F(5, 7, 9), F(5, 9, 11)}, .out = {F(5, 7, 11)}),
     BATCH("ta", 1, 0, .in = {F(2, 3, 9, 7), F(2, 3, 9, 11)}, .out = {F(2, 3, 7, 11)}),
     BATCH("tb", 0, 1, .in = {F(2, 3, 7, 9), F(2, 3, 11, 9)}, .out = {F(2, 3, 7, 11)}),

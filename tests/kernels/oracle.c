@@ -246,6 +246,10 @@ static double unary(const tsri_attrs *at, double x)
         return exp(at->unary.a * log(x));
     case TSRI_UNARY_ADD:
         return x + at->unary.a;
+    case TSRI_UNARY_GELU:
+        return x * (1 + erf(x / sqrt(2))) / 2;
+    case TSRI_UNARY_GELU_TANH:
+        return x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * pow(x, 3)))) / 2;
     default:
         return at->unary.a / x;
     }

@@ -211,6 +211,44 @@ static void test_batch_matmul(void **state)
     }
 }
 
+static double gelu(bool by_tanh, bool slope, double x)
+{
+    const double c = sqrt(2 / acos(-1)), u = c * (x + 0.044715 * x * x * x);
+    const double gate = by_tanh ? 1 / (1 + exp(-2 * u)) : erfc(-x / sqrt(2)) / 2;
+    const double tilt =
+        by_tanh ? 2 * gate * (1 - gate) * c * (1 + 3 * 0.044715 * x * x) : c / 2 * exp(-x * x / 2);
+    return slope ? gate + x * tilt : x * gate;
+}
+
+/* Each element to a few units of its own last place, also where the normal distribution ends. */
+static void test_gelu(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        setenv("TESSERA_CPU_ISA", isas[i / 4], 1);
+        omp_set_num_threads(1);
+        const bool by_tanh = i & 1, slope = i >> 1 & 1;
+        tsri_attrs at = {.unary = {.fn = by_tanh ? TSRI_UNARY_GELU_TANH : TSRI_UNARY_GELU}};
+        fc_tensor x = fc_rows(TSR_F32, 1, 4099, 0, 0, 0), y = fc_rows(TSR_F32, 1, 4099, 0, 0, 0);
+        fc_tensor dy = fc_rows(TSR_F32, 1, 4099, 0, 0, 0);
+        float *px = x.data, *py = y.data, *pdy = dy.data;
+        for (int64_t k = 0; k < x.n; k++)
+            px[k] = k == 0 ? 1e30f : k == 1 ? -1e15f : (float)(k - 2049) * (10.0f / 2049);
+        assert_true(fc_run(&tsri_kernels_cpu_fast, slope ? TSRI_OP_UNARY_GRAD : TSRI_OP_UNARY, &at,
+                           0, 1 + slope, (fc_tensor *[]){&x, &dy}, 1, (fc_tensor *[]){&y}));
+        for (int64_t k = 0; k < x.n; k++) {
+            const double v = (double)px[k];
+            const double want = gelu(by_tanh, slope, v) * (slope ? (double)pdy[k] : 1);
+            /* e^z multiplies z's own rounding; a slope's two terms cancel where it is 0. */
+            const double tol = 1e-6 * (1 + (v < 0 && v > -100 ? fabs(v * v * (1 + fabs(v))) : 0));
+            if (!(fabs((double)py[k] - want) <= tol * fabs(want) + (slope ? 2e-7 : 1e-37)))
+                fail_msg("%s %s %d at %.9g: %.9g, not %.9g", isas[i / 4],
+                         by_tanh ? "gelu_tanh" : "gelu", slope, v, (double)py[k], want);
+        }
+        fc_free(3, (fc_tensor *[]){&x, &y, &dy});
+    }
+}
+
 typedef struct norm_shape {
     int64_t n, c, h, w;
     double level; /* the mean; 1 is the deviation's size */
@@ -415,8 +453,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conv),         cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_batch_matmul), cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_masks_agree),  cmocka_unit_test(test_dropout_mask),
+        cmocka_unit_test(test_batch_matmul), cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_norm),         cmocka_unit_test(test_masks_agree),
+        cmocka_unit_test(test_dropout_mask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

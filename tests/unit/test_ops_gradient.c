@@ -254,6 +254,13 @@ static void test_products(void **state)
                      TSR_CONV2D_OPTS(.padding = {1}, .groups = 3)));
 }
 
+static void test_gelu(void **state)
+{
+    (void)state;
+    CHECK(-4, 4, tsr_gelu(x64(D(17)), TSR_GELU_ERF));
+    CHECK(-4, 4, tsr_gelu(x64(D(17)), TSR_GELU_TANH));
+}
+
 static void test_batch_products(void **state)
 {
     (void)state;
@@ -478,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_batch_products),
+        cmocka_unit_test(test_gelu),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

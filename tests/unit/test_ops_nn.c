@@ -23,6 +23,18 @@ static void test_batch_matmul(void **state)
           tsr_matmul(make(TSR_I64, D(2, 3, 3)), make(TSR_I64, D(2, 3, 3))));
 }
 
+static void test_gelu(void **state)
+{
+    (void)state;
+    start(true);
+    is(tsr_gelu(f32(D(2, 3)), TSR_GELU_ERF), TSR_F32, D(2, 3));
+    is(tsr_gelu(f32(D(0)), TSR_GELU_TANH), TSR_F32, D(0));
+    FAILS(TSR_ERR_INVALID, "gelu: form is 2; legal are TSR_GELU_ERF and TSR_GELU_TANH",
+          tsr_gelu(f32(D(2)), (tsr_gelu_form)2));
+    FAILS(TSR_ERR_DTYPE, "operand (2) is i64; floating point",
+          tsr_gelu(make(TSR_I64, D(2)), TSR_GELU_ERF));
+}
+
 static void test_rules_batch_matmul(void **state)
 {
     (void)state;
@@ -48,6 +60,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batch_matmul),
+        cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_rules_batch_matmul),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

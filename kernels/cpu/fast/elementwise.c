@@ -90,6 +90,10 @@ tsr_status tsri_fast_unary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ker
         return create(mem, desc, TSRI_MAP_ADD_A, a, 0, out_kernel);
     case TSRI_UNARY_RDIV:
         return create(mem, desc, TSRI_MAP_RDIV_A, a, 0, out_kernel);
+    case TSRI_UNARY_GELU:
+        return create(mem, desc, TSRI_MAP_GELU, 0, 0, out_kernel);
+    case TSRI_UNARY_GELU_TANH:
+        return create(mem, desc, TSRI_MAP_GELU_TANH, 0, 0, out_kernel);
     default:
         return tsri_fast_decline(desc);
     }
@@ -105,6 +109,10 @@ tsr_status tsri_fast_unary_grad(tsri_mem *mem, const tsri_kernel_desc *desc,
         return create(mem, desc, TSRI_MAP_CLIP_GRAD, 0, 6, out_kernel);
     case TSRI_UNARY_EXP:
         return create(mem, desc, TSRI_MAP_MUL, 0, 0, out_kernel);
+    case TSRI_UNARY_GELU:
+        return create(mem, desc, TSRI_MAP_GELU_GRAD, 0, 0, out_kernel);
+    case TSRI_UNARY_GELU_TANH:
+        return create(mem, desc, TSRI_MAP_GELU_TANH_GRAD, 0, 0, out_kernel);
     default:
         return tsri_fast_decline(desc);
     }

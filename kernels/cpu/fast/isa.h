@@ -82,6 +82,10 @@ typedef enum tsri_map_fn {
     TSRI_MAP_MUL,
     TSRI_MAP_DIV,
     TSRI_MAP_FILL, /* a */
+    TSRI_MAP_GELU,
+    TSRI_MAP_GELU_GRAD, /* y gelu'(x) */
+    TSRI_MAP_GELU_TANH,
+    TSRI_MAP_GELU_TANH_GRAD,
     TSRI_MAP_COUNT_
 } tsri_map_fn;
 

@@ -54,6 +54,30 @@ static tsr_status run_rows(const tsri_kernel *k, tsri_ref_row_fn *fn, void *cons
         }                                                       \
     } while (0)
 
+/* The normal distribution's function and density. */
+static double normal(double x)
+{
+    return 0.5 * erfc(-x * 0.70710678118654752440);
+}
+
+static double gelu_grad(double x)
+{
+    return normal(x) + x * 0.39894228040143267794 * exp(-0.5 * x * x);
+}
+
+/* (1 + tanh(u))/2 = 1/(1 + e^(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3). */
+static double gelu_gate(double x)
+{
+    return 1 / (1 + exp(-2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_tanh_grad(double x)
+{
+    double s = gelu_gate(x), flat = s * (1 - s);
+    double slope = 2 * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+    return s + (flat == 0 ? 0 : x * flat * slope);
+}
+
 #define T float
 #define FN(name) name##_f32
 #include "kernels/cpu/ref/ref_elementwise_t.h"

@@ -45,6 +45,12 @@ static void FN(unary)(void *arg, const tsri_ref_row *r)
     case TSRI_UNARY_RDIV:
         MAP1(a / (double)v);
         break;
+    case TSRI_UNARY_GELU:
+        MAP1((double)v * normal((double)v));
+        break;
+    case TSRI_UNARY_GELU_TANH:
+        MAP1((double)v * gelu_gate((double)v));
+        break;
     case TSRI_UNARY_COUNT_:
         break;
     }
@@ -98,6 +104,12 @@ static void FN(unary_grad)(void *arg, const tsri_ref_row *r)
         break;
     case TSRI_UNARY_RDIV:
         MAP2(-(double)u * a / ((double)v * (double)v));
+        break;
+    case TSRI_UNARY_GELU:
+        MAP2((double)u * gelu_grad((double)v));
+        break;
+    case TSRI_UNARY_GELU_TANH:
+        MAP2((double)u * gelu_tanh_grad((double)v));
         break;
     case TSRI_UNARY_COUNT_:
         break;
