@@ -92,6 +92,9 @@ TSR_API tsr_module *tsr_nn_conv2d(tsr_world *w, const tsr_nn_opts *o, int64_t in
  * bn may be NULL. */
 TSR_API tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
                                       const tsr_batch_norm_opts *bn);
+/* "weight", "bias" of `shape`, the last axes of what is passed through. ln may be NULL. */
+TSR_API tsr_module *tsr_nn_layer_norm(tsr_world *w, const tsr_nn_opts *o, tsr_dims shape,
+                                      const tsr_layer_norm_opts *ln);
 TSR_API tsr_module *tsr_nn_relu(tsr_world *w, const tsr_nn_opts *o);
 TSR_API tsr_module *tsr_nn_relu6(tsr_world *w, const tsr_nn_opts *o);
 TSR_API tsr_module *tsr_nn_identity(tsr_world *w, const tsr_nn_opts *o);

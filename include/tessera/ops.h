@@ -190,6 +190,20 @@ TSR_OP(batch_norm, tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta, tsr_tenso
        tsr_tensor *running_var, const tsr_batch_norm_opts *opts);
 #define tsr_batch_norm(x, gamma, beta, mean, var, opts) \
     tsr_batch_norm_at((x), (gamma), (beta), (mean), (var), (opts), TSR_HERE)
+typedef struct tsr_layer_norm_opts {
+    size_t size;
+    double eps; /* default 1e-5 */
+    int axes;   /* the trailing ones that are normalised together; default 1 */
+} tsr_layer_norm_opts;
+#define TSR_LAYER_NORM_OPTS(...) \
+    (&(const tsr_layer_norm_opts){.size = sizeof(tsr_layer_norm_opts), __VA_ARGS__})
+/* Each row of x (...,f...) has its features' mean and variance taken out; times gamma (f...), plus
+ * beta (f...), each of which may be NULL. Statistics are those of the whole row, wherever its
+ * features are. opts may be NULL. */
+TSR_OP(layer_norm, tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta,
+       const tsr_layer_norm_opts *opts);
+#define tsr_layer_norm(x, gamma, beta, opts) \
+    tsr_layer_norm_at((x), (gamma), (beta), (opts), TSR_HERE)
 TSR_OP(softmax, tsr_tensor *x, int axis);
 TSR_OP(log_softmax, tsr_tensor *x, int axis);
 #define tsr_softmax(x, axis) tsr_softmax_at((x), (axis), TSR_HERE)

@@ -68,6 +68,15 @@
     X(CE, ce)                 /* (x[n, c], label i64 [n]) -> loss[n], weight[n] (1, or 0 where     \
                                  ignored), lse[n], in x's dtype; attrs.ce */                       \
     X(CE_DX, ce_dx)           /* (x, label, lse, dl[n]) -> dx */                                   \
+    /* Layer norm over the last attrs.ln.axes axes of x[row.., f..]; gamma, beta [f..] where       \
+     * attrs.ln says. stats f64 [row.., 2]: sums of x and x^2. With N = attrs.ln.count:            \
+     * m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps), xhat = (x - m) r. */       \
+    X(LN_STATS, ln_stats)           /* (x) -> stats */                                             \
+    X(LN_APPLY, ln_apply)           /* (x, stats, gamma?, beta?) -> xhat gamma + beta */           \
+    X(LN_BWD_STATS, ln_bwd_stats)   /* (x, stats, gamma?, dy) -> f64 [row.., 2]: sums of           \
+                                       g = dy gamma and of g xhat */                               \
+    X(LN_BWD_APPLY, ln_bwd_apply)   /* (x, stats, gamma?, dy, bstats) -> dx */                     \
+    X(LN_PARAM_GRAD, ln_param_grad) /* (x, stats, dy) -> dgamma, dbeta */                          \
     /* Random: Philox4x32-10, counter = (element's global index, step). */                         \
     X(DROPOUT, dropout)   /* (x, step i64 []) -> x*mask/(1-p); its own gradient */                 \
     X(RANDOM, random)     /* () -> y: attrs.random */                                              \
@@ -212,6 +221,11 @@ typedef struct tsri_attrs {
             int64_t ignore_index; /* labels equal to it count nothing */
             int32_t has_ignore, pad_;
         } ce;
+        struct {
+            double eps;
+            int64_t count; /* features, global */
+            int32_t axes, has_gamma, has_beta, pad_;
+        } ln;
         struct {
             uint64_t key; /* of the module or variable: see src/core/rng.h */
             double p;     /* share dropped */

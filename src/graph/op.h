@@ -86,6 +86,8 @@ extern const tsri_op_def tsri_def_unary, tsri_def_unary_grad, tsri_def_scale, ts
 extern const tsri_op_def tsri_def_broadcast_to, tsri_def_reduce, tsri_def_argmax;
 extern const tsri_op_def tsri_def_matmul, tsri_def_linear, tsri_def_linear_dx, tsri_def_linear_dw;
 extern const tsri_op_def tsri_def_batch_matmul;
+extern const tsri_op_def tsri_def_ln_stats, tsri_def_ln_apply, tsri_def_ln_bwd_stats,
+    tsri_def_ln_bwd_apply, tsri_def_ln_param_grad;
 extern const tsri_op_def tsri_def_conv2d, tsri_def_conv2d_dx, tsri_def_conv2d_dw;
 extern const tsri_op_def tsri_def_max_pool, tsri_def_max_pool_dx, tsri_def_avg_pool,
     tsri_def_avg_pool_dx, tsri_def_adaptive_pool, tsri_def_adaptive_pool_dx;

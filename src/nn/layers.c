@@ -9,6 +9,7 @@ typedef struct layer {
     tsr_conv2d_opts conv;
     tsr_batch_norm_opts bn;
     tsr_pool2d_opts pool;
+    tsr_layer_norm_opts ln;
     double p;
 } layer;
 
@@ -164,6 +165,42 @@ tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
     tsr_module_param(m, "bias", TSR_DIMS(c), TSR_AUTO, zeros);
     tsr_module_buffer(m, "running_mean", stats, sbp, zeros);
     tsr_module_buffer(m, "running_var", stats, sbp, ones);
+    return finish(m);
+}
+
+/* --- layer norm ------------------------------------------------------------------------------- */
+static tsr_tensor *layer_norm_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const layer *l = arg;
+    return tsr_layer_norm_at(x, tsr_use_at(m, "weight", x, m->loc.file, m->loc.line),
+                             tsr_use_at(m, "bias", x, m->loc.file, m->loc.line), &l->ln,
+                             m->loc.file, m->loc.line);
+}
+
+tsr_module *tsr_nn_layer_norm(tsr_world *w, const tsr_nn_opts *o, tsr_dims shape,
+                              const tsr_layer_norm_opts *ln)
+{
+    layer l = {0};
+    tsri_opts_copy(&l.ln, sizeof l.ln, ln, ln ? ln->size : 0);
+    l.ln.size = sizeof l.ln;
+    bool fits = shape.ndim >= 1 && shape.ndim <= TSR_MAX_NDIM &&
+                (l.ln.axes == 0 || l.ln.axes == shape.ndim);
+    for (int i = 0; i < shape.ndim && fits; i++)
+        fits = shape.d[i] >= 1;
+    if (!fits) {
+        tsri_fail(
+            TSR_ERR_INVALID,
+            "tsr_nn_layer_norm: a shape of %d axes, axes = %d: sizes of at least one axis are "
+            "needed, each at least 1, and axes (if given) their number",
+            shape.ndim, l.ln.axes);
+        return NULL;
+    }
+    l.ln.axes = shape.ndim;
+    tsr_module *m = make_layer(w, o, layer_norm_forward, &l);
+    if (!m)
+        return NULL;
+    tsr_module_param(m, "weight", shape, TSR_AUTO, (tsr_init){.kind = TSR_INIT_ONES});
+    tsr_module_param(m, "bias", shape, TSR_AUTO, (tsr_init){.kind = TSR_INIT_ZEROS});
     return finish(m);
 }
 

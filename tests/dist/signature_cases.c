@@ -524,5 +524,6 @@ const sc_case sc_cases[] = {
     {"optimizers", true, optimizers},
     {"batch matmul", true, sc_batch_matmul},
     {"gelu", true, sc_gelu},
+    {"layer norm", true, sc_layer_norm},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

@@ -47,3 +47,27 @@ void sc_gelu(sc_graph *s)
         sc_grads(s, tsr_gelu(x, TSR_GELU_TANH), 1, &x);
     }
 }
+
+static void norms(sc_graph *s, tsr_dims dims, int axes)
+{
+    tsr_dims features = {.ndim = axes};
+    for (int i = 0; i < axes; i++)
+        features.d[i] = dims.d[dims.ndim - axes + i];
+    for (int i = 0; i < 4; i++) {
+        tsr_tensor *x[3] = {spread(s, dims), i & 1 ? spread(s, features) : NULL,
+                            i & 2 ? spread(s, features) : NULL};
+        tsr_tensor *y = tsr_layer_norm(x[0], x[1], x[2], TSR_LAYER_NORM_OPTS(.axes = axes));
+        tsr_tensor *of[3] = {x[0], x[1] ? x[1] : x[2], x[2]};
+        sc_grads(s, y, 1 + (i & 1) + (i >> 1), of);
+    }
+}
+
+void sc_layer_norm(sc_graph *s)
+{
+    norms(s, D(5, 7), 1);
+    norms(s, D(2, 3, 6), 1);
+    norms(s, D(3, 5, 4), 2);
+    norms(s, D(7), 1);
+    norms(s, D(0, 3), 1);
+    norms(s, D(1, 4), 1);
+}

@@ -250,6 +250,42 @@ static bool index_fits(const tsri_kernel_desc *d)
     }
 }
 
+/* s[row.., 2], p[f..] and x[row.., f..] */
+static bool ln_stats(const tsri_arg *s, const tsri_arg *x, int axes)
+{
+    bool ok = s->ndim == x->ndim - axes + 1 && s->shape[s->ndim - 1] == 2;
+    for (int i = 0; i < s->ndim - 1 && ok; i++)
+        ok = s->shape[i] == x->shape[i];
+    return ok;
+}
+
+static bool ln_params(const tsri_arg *p, const tsri_arg *x, int axes)
+{
+    bool ok = p->ndim == axes;
+    for (int i = 0; i < axes && ok; i++)
+        ok = p->shape[i] == x->shape[x->ndim - axes + i];
+    return ok;
+}
+
+static bool layer_norm(const tsri_kernel_desc *d)
+{
+    const tsri_arg *in = d->in, *out = d->out;
+    const int axes = d->attrs->ln.axes, last = d->nin - 1;
+    if (d->op == TSRI_OP_LN_STATS)
+        return ln_stats(&out[0], &in[0], axes);
+    if (!ln_stats(&in[1], &in[0], axes))
+        return false;
+    if (d->op == TSRI_OP_LN_PARAM_GRAD)
+        return same(&in[0], &in[2]) && ln_params(&out[0], &in[0], axes) && same(&out[0], &out[1]);
+    if (d->attrs->ln.has_gamma && !ln_params(&in[2], &in[0], axes))
+        return false;
+    if (d->op == TSRI_OP_LN_BWD_STATS)
+        return same(&in[last], &in[0]) && same(&in[1], &out[0]);
+    if (d->op == TSRI_OP_LN_BWD_APPLY)
+        return same(&in[last - 1], &in[0]) && same(&in[last], &in[1]) && same(&in[0], &out[0]);
+    return same(&in[0], &out[0]) && (!d->attrs->ln.has_beta || ln_params(&in[last], &in[0], axes));
+}
+
 static bool data_fits(const tsri_kernel_desc *d)
 {
     const tsri_arg *in = d->in, *out = d->out;
@@ -279,6 +315,12 @@ static bool data_fits(const tsri_kernel_desc *d)
     case TSRI_OP_CE_DX:
         return same(&in[0], &out[0]) && same(&in[1], &in[2]) && same(&in[1], &in[3]) &&
                in[0].shape[0] == in[1].shape[0];
+    case TSRI_OP_LN_STATS:
+    case TSRI_OP_LN_APPLY:
+    case TSRI_OP_LN_BWD_STATS:
+    case TSRI_OP_LN_BWD_APPLY:
+    case TSRI_OP_LN_PARAM_GRAD:
+        return layer_norm(d);
     case TSRI_OP_RESHAPE:
         return count(&in[0]) == count(&out[0]);
     case TSRI_OP_PERMUTE:

@@ -120,6 +120,47 @@ static const int64_t wholes[6] = {1, -2, 3, 1L << 50, 5, -6};
     {.name = "batch_matmul " text, .op = TSRI_OP_BATCH_MATMUL, .attrs.matmul = {ta_, tb_},         \
      .nin = 2, .nout = 1, __VA_ARGS__}
 
+/* Layer norm: all its parts. r_ and f_: axes of the rows and of the features, in ( ). */
+#define R(...) __VA_ARGS__
+#define LN(axes_, n_, g_, b_)                                                                      \
+    .attrs.ln = {.eps = 1e-5, .count = n_, .axes = axes_, .has_gamma = g_, .has_beta = b_}
+#define LN_DATA(r_, f_) F(R r_, R f_)
+#define LN_SUMS(how, r_) OF(TSR_F64, how, R r_, 2)
+#define LN_CASE(name_, op_, axes_, n_, g_, b_, nin_, nout_, ...)                                   \
+    {.name = name_, .op = op_, LN(axes_, n_, g_, b_), .nin = nin_, .nout = nout_, __VA_ARGS__}
+#define LAYERS(text, axes_, n_, r_, f_)                                                            \
+    LN_CASE("ln_stats " text, TSRI_OP_LN_STATS, axes_, n_, 1, 1, 1, 1,                             \
+        .in = {LN_DATA(r_, f_)},                                                                   \
+        .out = {LN_SUMS(0, r_)}),                                                                  \
+    LN_CASE("ln_apply " text, TSRI_OP_LN_APPLY, axes_, n_, 1, 1, 4, 1,                             \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R f_), F(R f_)},                      \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_apply gamma " text, TSRI_OP_LN_APPLY, axes_, n_, 1, 0, 3, 1,                       \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R f_)},                               \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_apply beta " text, TSRI_OP_LN_APPLY, axes_, n_, 0, 1, 3, 1,                        \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R f_)},                               \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_apply plain " text, TSRI_OP_LN_APPLY, axes_, n_, 0, 0, 2, 1,                       \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_)},                                        \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_bwd_stats " text, TSRI_OP_LN_BWD_STATS, axes_, n_, 1, 1, 4, 1,                     \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R f_), LN_DATA(r_, f_)},              \
+        .out = {LN_SUMS(0, r_)}),                                                                  \
+    LN_CASE("ln_bwd_stats plain " text, TSRI_OP_LN_BWD_STATS, axes_, n_, 0, 1, 3, 1,               \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), LN_DATA(r_, f_)},                       \
+        .out = {LN_SUMS(0, r_)}),                                                                  \
+    LN_CASE("ln_bwd_apply " text, TSRI_OP_LN_BWD_APPLY, axes_, n_, 1, 1, 5, 1,                     \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), F(R f_), LN_DATA(r_, f_),               \
+               LN_SUMS(0, r_)},                                                                    \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_bwd_apply plain " text, TSRI_OP_LN_BWD_APPLY, axes_, n_, 0, 1, 4, 1,               \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), LN_DATA(r_, f_), LN_SUMS(0, r_)},       \
+        .out = {LN_DATA(r_, f_)}),                                                                 \
+    LN_CASE("ln_param_grad " text, TSRI_OP_LN_PARAM_GRAD, axes_, n_, 1, 1, 3, 2,                   \
+        .in = {LN_DATA(r_, f_), LN_SUMS(KC_ROW_STATS, r_), LN_DATA(r_, f_)},                       \
+        .out = {F(R f_), F(R f_)})
+
 const kernel_case kernel_cases[] = {
     UNARY("abs", TSRI_UNARY_ABS, KC_UNIFORM, 0),
     UNARY("exp", TSRI_UNARY_EXP, KC_UNIFORM, 0),
@@ -385,6 +426,11 @@ const kernel_case kernel_cases[] = {
     UNARY("gelu negative", TSRI_UNARY_GELU, KC_NEGATIVE, 0),
     UNARY("gelu_tanh", TSRI_UNARY_GELU_TANH, KC_SPREAD, 0),
     UNARY("gelu_tanh negative", TSRI_UNARY_GELU_TANH, KC_NEGATIVE, 0),
+    LAYERS("", 1, 37, (3, 5), (37)),
+    LAYERS("2 axes", 2, 15, (4, 3), (5, 3)),
+    LAYERS("one feature", 1, 1, (6), (1)),
+    LAYERS("part of a row", 1, 90, (70), (33)),
+    LAYERS("long rows", 1, 1030, (67), (1030)),
     BATCH("", 0, 0, .in = {F(5, 7, 9), F(5, 9, 11)}, .out = {F(5, 7, 11)}),
     BATCH("ta", 1, 0, .in = {F(2, 3, 9, 7), F(2, 3, 9, 11)}, .out = {F(2, 3, 7, 11)}),
     BATCH("tb", 0, 1, .in = {F(2, 3, 7, 9), F(2, 3, 11, 9)}, .out = {F(2, 3, 7, 11)}),

@@ -32,6 +32,12 @@ static double stats_value(const kernel_case *c, const kc_arg *a, uint64_t seed, 
     return row ? n * (mean * mean + 0.5 + u01(seed + 1, mean_at)) : n * mean;
 }
 
+static double row_stats_value(const kernel_case *c, uint64_t seed, int64_t i)
+{
+    double n = (double)c->attrs.ln.count, mean = 2 * u01(seed, i / 2) - 1;
+    return i % 2 ? n * (mean * mean + 0.5 + u01(seed + 1, i / 2)) : n * mean;
+}
+
 static double lse_value(const kernel_case *c, const double *x, int64_t row)
 {
     double sum = 0;
@@ -98,6 +104,9 @@ double *kc_make(const kernel_case *c, int index, uint64_t seed)
             break;
         case KC_STATS:
             p[i] = stats_value(c, a, key, i);
+            break;
+        case KC_ROW_STATS:
+            p[i] = row_stats_value(c, key, i);
             break;
         case KC_LSE:
             p[i] = lse_value(c, x, i);

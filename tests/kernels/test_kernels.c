@@ -4,6 +4,7 @@
 #include "cases.h"
 
 #include <math.h>
+#include <omp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -124,12 +125,40 @@ static void test_implementations(void **state)
     }
 }
 
+/* The fast kernels' every instruction set, alone and in a team that some cases are worth. */
+static void test_instruction_sets(void **state)
+{
+    (void)state;
+    static const char *const isas[] = {"base", "avx2", "avx512"};
+    int ran = 0;
+    for (int i = 0; i < 3 * kernel_cases_count; i++) {
+        values v = make_values(&kernel_cases[i / 3]);
+        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
+        assert_int_equal(kc_run(v.c, reference(), TSR_F64, KC_ROW, v.in, v.want), TSR_OK);
+        for (int threads = 1; threads <= 3; threads += 2) {
+            omp_set_num_threads(threads);
+            tsr_status s = kc_run(v.c, *tsri_kernels_cpu(), TSR_F32, KC_ROW, v.in, v.out);
+            if (s == TSR_ERR_UNSUPPORTED)
+                continue;
+            if (s != TSR_OK)
+                fail_msg("%s, %s: %s", v.c->name, isas[i % 3], tsr_last_error());
+            compare(&v, isas[i % 3], v.c->tolerance > 0 ? v.c->tolerance : 2e-5);
+            ran++;
+        }
+        omp_set_num_threads(1);
+        free_values(&v);
+    }
+    unsetenv("TESSERA_CPU_ISA");
+    assert_true(ran > 300);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_against_formulas),
         cmocka_unit_test(test_layouts_agree),
         cmocka_unit_test(test_implementations),
+        cmocka_unit_test(test_instruction_sets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -261,6 +261,19 @@ static void test_gelu(void **state)
     CHECK(-4, 4, tsr_gelu(x64(D(17)), TSR_GELU_TANH));
 }
 
+static void test_layer_norm(void **state)
+{
+    (void)state;
+    CHECK(-2, 2, tsr_layer_norm(x64(D(2, 3, 5)), x64(D(5)), x64(D(5)), NULL));
+    CHECK(-2, 2, tsr_layer_norm(x64(D(3, 5)), x64(D(5)), NULL, NULL));
+    CHECK(-2, 2, tsr_layer_norm(x64(D(3, 5)), NULL, x64(D(5)), NULL));
+    CHECK(-2, 2, tsr_layer_norm(x64(D(3, 5)), NULL, NULL, TSR_LAYER_NORM_OPTS(.eps = 0.1)));
+    CHECK(-2, 2,
+          tsr_layer_norm(x64(D(2, 3, 2)), x64(D(3, 2)), x64(D(3, 2)),
+                         TSR_LAYER_NORM_OPTS(.axes = 2)));
+    CHECK(-2, 2, tsr_layer_norm(x64(D(7)), x64(D(7)), x64(D(7)), NULL));
+}
+
 static void test_batch_products(void **state)
 {
     (void)state;
@@ -486,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_batch_products),
         cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_layer_norm),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

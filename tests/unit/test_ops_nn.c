@@ -35,6 +35,46 @@ static void test_gelu(void **state)
           tsr_gelu(make(TSR_I64, D(2)), TSR_GELU_ERF));
 }
 
+static void test_layer_norm(void **state)
+{
+    (void)state;
+    start(true);
+    is(tsr_layer_norm(f32(D(2, 3, 4)), f32(D(4)), f32(D(4)), NULL), TSR_F32, D(2, 3, 4));
+    is(tsr_layer_norm(f32(D(2, 3, 4)), NULL, f32(D(3, 4)), TSR_LAYER_NORM_OPTS(.axes = 2)), TSR_F32,
+       D(2, 3, 4));
+    is(last_of(TSRI_OP_LN_STATS)->out[0], TSR_F64, D(2, 2));
+    is(tsr_layer_norm(f32(D(3, 0)), NULL, NULL, NULL), TSR_F32, D(3, 0));
+    FAILS(TSR_ERR_SHAPE, "layer_norm: gamma is (5); it must be (4), the last axis of x (2,4)",
+          tsr_layer_norm(f32(D(2, 4)), f32(D(5)), NULL, NULL));
+    FAILS(TSR_ERR_SHAPE, "beta is (4); it must be (2,4), the last axes of x (2,4)",
+          tsr_layer_norm(f32(D(2, 4)), NULL, f32(D(4)), TSR_LAYER_NORM_OPTS(.axes = 2)));
+    FAILS(TSR_ERR_SHAPE, "3 trailing axes of (2,4); legal are 1 to 2",
+          tsr_layer_norm(f32(D(2, 4)), NULL, NULL, TSR_LAYER_NORM_OPTS(.axes = 3)));
+    FAILS(TSR_ERR_SHAPE, "1 trailing axes of (); legal",
+          tsr_layer_norm(f32(TSR_SCALAR), NULL, NULL, NULL));
+    FAILS(TSR_ERR_INVALID, "eps is -1",
+          tsr_layer_norm(f32(D(2, 4)), NULL, NULL, TSR_LAYER_NORM_OPTS(.eps = -1)));
+    FAILS(TSR_ERR_DTYPE, "operands 0 and 1 are f32 and f64",
+          tsr_layer_norm(f32(D(2, 4)), make(TSR_F64, D(4)), NULL, NULL));
+}
+
+static void test_rules_layer_norm(void **state)
+{
+    (void)state;
+    start(true);
+    tsr_tensor *x[3] = {f32(D(5, 7, 6)), f32(D(6)), f32(D(6))}, *dx[3];
+    tsr_gradients(tsr_layer_norm(x[0], x[1], x[2], NULL), 3, x, dx);
+    derives(TSRI_OP_LN_STATS, "S0->S0; S1->S1; S2->P", NULL);
+    derives(TSRI_OP_LN_APPLY, "S0,S0,B,B->S0; S1,S1,B,B->S1; S2,B,S0,S0->S2; B,B,P,P->P", NULL);
+    derives(TSRI_OP_LN_BWD_STATS,
+            "S0,S0,B,S0->S0; S1,S1,B,S1->S1; S2,B,S0,S2->P; B,B,P,B->P; B,B,B,P->P", NULL);
+    derives(TSRI_OP_LN_BWD_APPLY,
+            "S0,S0,B,S0,S0->S0; S1,S1,B,S1,S1->S1; S2,B,S0,S2,B->S2; B,B,P,B,P->P; B,B,B,P,P->P",
+            NULL);
+    derives(TSRI_OP_LN_PARAM_GRAD, "S0,S0,S0->P,P; S1,S1,S1->P,P; S2,B,S2->S0,S0; B,B,P->P,P",
+            NULL);
+}
+
 static void test_rules_batch_matmul(void **state)
 {
     (void)state;
@@ -59,9 +99,9 @@ static void test_rules_batch_matmul(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_matmul),
-        cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_rules_batch_matmul),
+        cmocka_unit_test(test_batch_matmul),     cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_layer_norm),       cmocka_unit_test(test_rules_batch_matmul),
+        cmocka_unit_test(test_rules_layer_norm),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

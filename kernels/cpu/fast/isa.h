@@ -56,6 +56,26 @@ typedef enum tsri_bn_do {
     TSRI_BN_DO_COUNT_
 } tsri_bn_do;
 
+/* Layer norm, rows of `width` features, row-major. x, dy, y (or dx): [row][width]; gamma and beta:
+ * [width] or NULL; stats, bstats and (of a row's own results) sums: [row][2]. */
+typedef struct tsri_fast_ln {
+    int64_t width, pitch; /* pitch: of the parameters' sums[2][pitch], whole vectors */
+    double count, eps;    /* features of the global tensor */
+    const float *x, *dy, *gamma, *beta;
+    const double *stats, *bstats;
+    float *y;
+    double *sums;
+} tsri_fast_ln;
+
+typedef enum tsri_ln_do {
+    TSRI_LN_DO_STATS = 0,
+    TSRI_LN_DO_APPLY,
+    TSRI_LN_DO_BWD_STATS,
+    TSRI_LN_DO_BWD_APPLY,
+    TSRI_LN_DO_PARAMS, /* sums of dy xhat and dy over rows, added to what is there */
+    TSRI_LN_DO_COUNT_
+} tsri_ln_do;
+
 /* Depthwise: images x[n][in][channels] -> y[n][out][channels], spatial sizes being h, w. For
  * backward-data x is dy and y is dx; for the weights' gradient y is dy. */
 typedef struct tsri_fast_dw {
@@ -132,6 +152,7 @@ typedef struct tsri_fast_isa {
                       int64_t cols);
     /* Rows [r0, r1); acc[2][width] is for the statistics. */
     void (*bn[TSRI_BN_DO_COUNT_])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
+    void (*ln[TSRI_LN_DO_COUNT_])(const tsri_fast_ln *p, int64_t r0, int64_t r1);
     void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */
     void (*dw_weights)(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);

@@ -22,6 +22,7 @@
 #include "kernels/cpu/fast/bn_t.h"
 #include "kernels/cpu/fast/dw_t.h"
 #include "kernels/cpu/fast/gemm_t.h"
+#include "kernels/cpu/fast/ln_t.h"
 #include "kernels/cpu/fast/map_t.h"
 #include "kernels/cpu/fast/math_t.h"
 #include "kernels/cpu/fast/walk_t.h"

@@ -18,6 +18,14 @@ const tsri_fast_isa ISA_TABLE = {
             [TSRI_BN_DO_BWD_APPLY] = bn_bwd_apply,
             [TSRI_BN_DO_BWD_APPLY_ACT] = bn_bwd_apply_act,
         },
+    .ln =
+        {
+            [TSRI_LN_DO_STATS] = ln_stats,
+            [TSRI_LN_DO_APPLY] = ln_apply,
+            [TSRI_LN_DO_BWD_STATS] = ln_bwd_stats,
+            [TSRI_LN_DO_BWD_APPLY] = ln_bwd_apply,
+            [TSRI_LN_DO_PARAMS] = ln_params,
+        },
     .dw_rows = dw_rows,
     .dw_weights = dw_weights,
     .map =

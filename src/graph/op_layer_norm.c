@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layer norm, decomposed: statistics -> (boxing) -> normalisation, so that features may be split
+ * too. Rules and formulas: axes in front are the rows, the trailing ones the features. */
+#include <math.h>
+
+#include "src/graph/op.h"
+
+/* What an op's operands are: x, statistics, gamma where there is one, then the others. */
+static int gamma_of(const tsri_op *op)
+{
+    return op->attrs.ln.has_gamma ? 2 : -1;
+}
+
+static bool read_options(const tsri_ctx *c, const tsr_layer_norm_opts *opts, const tsr_tensor *x,
+                         tsri_attrs *out)
+{
+    tsr_layer_norm_opts o;
+    tsri_read_options(&o, sizeof o, opts);
+    if (!(o.eps >= 0) || isinf(o.eps)) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "eps is %g; it must be positive (0: 1e-5)", o.eps);
+        return false;
+    }
+    int axes = o.axes == 0 ? 1 : o.axes;
+    if (axes < 1 || axes > x->shape.ndim) {
+        tsri_op_fail(c, TSR_ERR_SHAPE, "%d trailing axes of %s; legal are 1 to %d", axes,
+                     tsri_op_dims(c, x), x->shape.ndim);
+        return false;
+    }
+    *out = (tsri_attrs){0};
+    out->ln.eps = o.eps == 0 ? 1e-5 : o.eps;
+    out->ln.axes = axes;
+    out->ln.count = 1;
+    for (int i = x->shape.ndim - axes; i < x->shape.ndim; i++)
+        out->ln.count *= x->shape.d[i];
+    return true;
+}
+
+/* gamma or beta has the shape of the features. */
+static bool want_features(const tsri_ctx *c, const char *what, const tsr_tensor *t,
+                          const tsr_tensor *x, int axes)
+{
+    tsr_dims want = {.ndim = axes};
+    for (int i = 0; i < axes; i++)
+        want.d[i] = x->shape.d[x->shape.ndim - axes + i];
+    if (!t || tsr_dims_equal(t->shape, want))
+        return true;
+    tsri_op_fail(c, TSR_ERR_SHAPE, "%s is %s; it must be %s, the last %s of x %s", what,
+                 tsri_op_dims(c, t), tsri_dims_text(c->g, want), axes == 1 ? "axis" : "axes",
+                 tsri_op_dims(c, x));
+    return false;
+}
+
+/* Two numbers a row. */
+static tsr_dims stats_shape(const tsr_tensor *x, const tsri_attrs *attrs)
+{
+    tsr_dims d = x->shape;
+    d.ndim -= attrs->ln.axes;
+    d.d[d.ndim++] = 2;
+    return d;
+}
+
+tsr_tensor *tsr_layer_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta,
+                              const tsr_layer_norm_opts *opts, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *all[3] = {x, gamma, beta}, *failed;
+    tsri_ctx c = {tsri_check_operands("layer_norm", 3, all, 3u << 1, loc, &failed), loc,
+                  "layer_norm"};
+    if (!c.g)
+        return failed;
+    tsri_attrs attrs;
+    if (!tsri_want_same_dtype(&c, 3, all) || !tsri_want_float(&c, x) ||
+        !read_options(&c, opts, x, &attrs) ||
+        !want_features(&c, "gamma", gamma, x, attrs.ln.axes) ||
+        !want_features(&c, "beta", beta, x, attrs.ln.axes))
+        return &c.g->failed;
+    attrs.ln.has_gamma = gamma != NULL;
+    attrs.ln.has_beta = beta != NULL;
+    tsr_tensor *stats =
+        tsri_graph_add1(c.g, TSRI_OP_LN_STATS, &attrs, 1, &x, stats_shape(x, &attrs), TSR_F64, loc);
+    if (stats->failed)
+        return stats;
+    tsr_tensor *in[4] = {x, stats};
+    int n = 2;
+    if (gamma)
+        in[n++] = gamma;
+    if (beta)
+        in[n++] = beta;
+    return tsri_graph_add1(c.g, TSRI_OP_LN_APPLY, &attrs, n, in, x->shape, x->dtype, loc);
+}
+
+/* --- rules ----------------------------------------------------------------------------------- */
+
+typedef struct text {
+    char x[TSRI_AXES_TEXT], rows[TSRI_AXES_TEXT], features[TSRI_AXES_TEXT];
+} text;
+
+static text write_axes(const tsri_op *op)
+{
+    text t;
+    int ndim = op->in[0]->shape.ndim, lead = ndim - op->attrs.ln.axes;
+    tsri_axes_text(t.x, ndim, 0, 0);
+    tsri_axes_text(t.features, ndim, (1u << lead) - 1, 0);
+    tsri_axes_text(t.rows, lead, 0, 0);
+    if (!lead)
+        t.rows[0] = 0;
+    return t;
+}
+
+static tsr_status rule_stats(const tsri_op *op, tsri_rule_text *out)
+{
+    text t = write_axes(op);
+    return tsri_write_rule(out, "!%s -> %s .", t.x, t.rows);
+}
+
+static tsr_status rule_apply(const tsri_op *op, tsri_rule_text *out)
+{
+    text t = write_axes(op);
+    if (op->attrs.ln.has_gamma && op->attrs.ln.has_beta)
+        return tsri_write_rule(out, "!%s, !%s . : %s + %s -> %s", t.x, t.rows, t.features,
+                               t.features, t.x);
+    if (op->nin == 2)
+        return tsri_write_rule(out, "!%s, !%s . -> %s", t.x, t.rows, t.x);
+    return tsri_write_rule(out, "!%s, !%s .%s %s -> %s", t.x, t.rows,
+                           op->attrs.ln.has_gamma ? "," : " +", t.features, t.x);
+}
+
+static tsr_status rule_bwd_stats(const tsri_op *op, tsri_rule_text *out)
+{
+    text t = write_axes(op);
+    bool gamma = op->attrs.ln.has_gamma;
+    return tsri_write_rule(out, "!%s, !%s .%s%s, %s -> %s .", t.x, t.rows, gamma ? ", " : "",
+                           gamma ? t.features : "", t.x, t.rows);
+}
+
+static tsr_status rule_bwd_apply(const tsri_op *op, tsri_rule_text *out)
+{
+    text t = write_axes(op);
+    bool gamma = op->attrs.ln.has_gamma;
+    return tsri_write_rule(out, "!%s, !%s . : %s%s%s + %s . -> %s", t.x, t.rows,
+                           gamma ? t.features : "", gamma ? ", " : "", t.x, t.rows, t.x);
+}
+
+static tsr_status rule_param_grad(const tsri_op *op, tsri_rule_text *out)
+{
+    text t = write_axes(op);
+    return tsri_write_rule(out, "!%s, !%s ., %s -> %s; _, _, %s -> %s", t.x, t.rows, t.x,
+                           t.features, t.x, t.features);
+}
+
+/* --- gradients ------------------------------------------------------------------------------- */
+
+static tsr_tensor *data_grad(tsri_op *op, tsr_tensor *dy)
+{
+    tsr_tensor *x = op->in[0], *in[5] = {x, op->in[1]};
+    int n = 2;
+    if (gamma_of(op) >= 0)
+        in[n++] = op->in[gamma_of(op)];
+    in[n++] = dy;
+    tsr_tensor *sums = tsri_graph_add1(x->graph, TSRI_OP_LN_BWD_STATS, &op->attrs, n, in,
+                                       op->in[1]->shape, TSR_F64, op->loc);
+    in[n++] = sums;
+    return sums->failed ? sums
+                        : tsri_graph_add1(x->graph, TSRI_OP_LN_BWD_APPLY, &op->attrs, n, in,
+                                          x->shape, x->dtype, op->loc);
+}
+
+/* bwd_apply's formula holds the way through the statistics too, so none flows into them. */
+static void grad_apply(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    tsr_tensor *dy = dout[0];
+    int gamma = gamma_of(op), beta = op->attrs.ln.has_beta ? op->nin - 1 : -1;
+    if (want[0])
+        din[0] = data_grad(op, dy);
+    if (gamma < 0 || !want[gamma]) {
+        if (beta >= 0 && want[beta])
+            din[beta] = tsri_make_sum_to(dy, op->in[beta]->shape, op->loc);
+        return;
+    }
+    tsr_tensor *in[3] = {op->in[0], op->in[1], dy}, *g = op->in[gamma];
+    tsr_dims shapes[2] = {g->shape, g->shape};
+    tsr_dtype dtypes[2] = {g->dtype, g->dtype};
+    tsri_op *both = tsri_graph_add(g->graph, TSRI_OP_LN_PARAM_GRAD, &op->attrs, 3, in, 2, shapes,
+                                   dtypes, NULL, op->loc);
+    if (!both)
+        return;
+    din[gamma] = both->out[0];
+    if (beta >= 0 && want[beta])
+        din[beta] = both->out[1];
+}
+
+static double flops(const tsri_op *op)
+{
+    return 4 * (double)tsr_dims_count(op->in[0]->shape);
+}
+
+const tsri_op_def tsri_def_ln_stats = {rule_stats, NULL, flops};
+const tsri_op_def tsri_def_ln_apply = {rule_apply, grad_apply, flops};
+const tsri_op_def tsri_def_ln_bwd_stats = {rule_bwd_stats, NULL, flops};
+const tsri_op_def tsri_def_ln_bwd_apply = {rule_bwd_apply, NULL, flops};
+const tsri_op_def tsri_def_ln_param_grad = {rule_param_grad, NULL, flops};
