@@ -62,12 +62,24 @@
     X(BN_ACT_BWD_STATS, bn_act_bwd_stats) /* (x, stats, gamma, beta, dy) -> bstats of              \
                                              act'(bn_apply(x)) dy */                               \
     X(BN_ACT_BWD_APPLY, bn_act_bwd_apply) /* (x, stats, gamma, beta, dy, bstats) -> dx */          \
-    /* Softmax and losses; attrs.softmax.axis is not split. */                                     \
+    /* Softmax and losses, in parts between which boxing may stand. Along attrs.softmax.axis (its  \
+     * size 1 in m and d): m = max x. */                                                           \
+    X(SOFTMAX_MAX, softmax_max)       /* (x) -> m; attrs.reduce */                                 \
+    X(SOFTMAX_SUM, softmax_sum)       /* (x, m) -> sum exp(x - m) */                               \
+    X(SOFTMAX_FINISH, softmax_finish) /* (x, m, sum) -> exp(x - m)/sum, or attrs.softmax.log */    \
+    X(SOFTMAX_DOT, softmax_dot)       /* (y, dy) -> d = sum y dy */                                \
+    X(SOFTMAX_BWD, softmax_bwd)       /* (y, dy, d) -> y (dy - d); log: dy - exp(y) d with         \
+                                         d = sum dy */                                             \
+    /* Of x[n, c], label i64 [n] and m[n] = max x. Of each row, f64 [n, 3]: sum exp(x - m),        \
+     * x[label] - m, sum(x - m); the second 0 where the label is ignored or in another shard. */   \
+    X(CE_TERMS, ce_terms)   /* (x, label, m) -> terms */                                           \
+    X(CE_FINISH, ce_finish) /* (terms, m, label?) -> loss[n], weight[n] (1, or 0 where ignored),   \
+                               lse[n]; label: where attrs.ce has an index to ignore */             \
+    X(CE_DX, ce_dx)         /* (x, label, lse, dl[n]) -> dx */                                     \
+    /* Joined by lowering only (never declared): the parts, where no boxing stands between. */     \
     X(SOFTMAX, softmax)       /* (x) -> y; attrs.softmax.log */                                    \
     X(SOFTMAX_DX, softmax_dx) /* (y, dy) -> dx; attrs.softmax.log */                               \
-    X(CE, ce)                 /* (x[n, c], label i64 [n]) -> loss[n], weight[n] (1, or 0 where     \
-                                 ignored), lse[n], in x's dtype; attrs.ce */                       \
-    X(CE_DX, ce_dx)           /* (x, label, lse, dl[n]) -> dx */                                   \
+    X(CE, ce)                 /* (x[n, c], label i64 [n]) -> loss, weight, lse, in x's dtype */    \
     /* Layer norm over the last attrs.ln.axes axes of x[row.., f..]; gamma, beta [f..] where       \
      * attrs.ln says. stats f64 [row.., 2]: sums of x and x^2. With N = attrs.ln.count:            \
      * m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps), xhat = (x - m) r. */       \
@@ -220,6 +232,7 @@ typedef struct tsri_attrs {
             double smoothing;
             int64_t ignore_index; /* labels equal to it count nothing */
             int32_t has_ignore, pad_;
+            int64_t classes; /* global */
         } ce;
         struct {
             double eps;

@@ -65,6 +65,9 @@ tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x,
 tsr_tensor *tsri_make_scale(tsr_tensor *x, double a, tsri_loc loc);
 /* Sum over the axes in mask times `scale`. */
 tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double scale, tsri_loc loc);
+/* The maximum over the axes in mask; -inf of nothing. */
+tsr_tensor *tsri_make_max(tsr_tensor *x, tsri_op_kind kind, uint32_t mask, bool keepdim,
+                          tsri_loc loc);
 tsr_tensor *tsri_make_reshape(tsr_tensor *x, tsr_dims dims, tsri_loc loc);
 /* The gradient of broadcasting from `dims`: sums dy over the axes that grew. */
 tsr_tensor *tsri_make_sum_to(tsr_tensor *dy, tsr_dims dims, tsri_loc loc);
@@ -94,7 +97,9 @@ extern const tsri_op_def tsri_def_max_pool, tsri_def_max_pool_dx, tsri_def_avg_p
 extern const tsri_op_def tsri_def_bn_stats, tsri_def_bn_apply, tsri_def_bn_bwd_stats,
     tsri_def_bn_bwd_apply, tsri_def_bn_param_grad, tsri_def_bn_running, tsri_def_bn_fold,
     tsri_def_scale_shift;
-extern const tsri_op_def tsri_def_softmax, tsri_def_softmax_dx, tsri_def_ce, tsri_def_ce_dx;
+extern const tsri_op_def tsri_def_softmax_max, tsri_def_softmax_sum, tsri_def_softmax_finish,
+    tsri_def_softmax_dot, tsri_def_softmax_bwd;
+extern const tsri_op_def tsri_def_ce_terms, tsri_def_ce_finish, tsri_def_ce_dx;
 extern const tsri_op_def tsri_def_dropout, tsri_def_random, tsri_def_fill;
 extern const tsri_op_def tsri_def_reshape, tsri_def_permute;
 extern const tsri_op_def tsri_def_gather, tsri_def_gather_dx, tsri_def_one_hot;

@@ -30,8 +30,8 @@ static int64_t count_over(tsr_dims dims, uint32_t mask)
     return n;
 }
 
-static tsr_tensor *add_reduce(tsr_tensor *x, tsr_reduce_op op, uint32_t mask, bool keepdim,
-                              double scale, tsri_loc loc)
+static tsr_tensor *add_kind(tsri_op_kind kind, tsr_tensor *x, tsr_reduce_op op, uint32_t mask,
+                            bool keepdim, double scale, tsri_loc loc)
 {
     tsri_attrs attrs = {0};
     attrs.reduce.op = op;
@@ -39,7 +39,19 @@ static tsr_tensor *add_reduce(tsr_tensor *x, tsr_reduce_op op, uint32_t mask, bo
     attrs.reduce.keepdim = keepdim;
     attrs.reduce.scale = scale;
     tsr_dims shape = keepdim ? tsri_keepdim(x->shape, mask) : dropped(x->shape, mask);
-    return tsri_graph_add1(x->graph, TSRI_OP_REDUCE, &attrs, 1, &x, shape, x->dtype, loc);
+    return tsri_graph_add1(x->graph, kind, &attrs, 1, &x, shape, x->dtype, loc);
+}
+
+static tsr_tensor *add_reduce(tsr_tensor *x, tsr_reduce_op op, uint32_t mask, bool keepdim,
+                              double scale, tsri_loc loc)
+{
+    return add_kind(TSRI_OP_REDUCE, x, op, mask, keepdim, scale, loc);
+}
+
+tsr_tensor *tsri_make_max(tsr_tensor *x, tsri_op_kind kind, uint32_t mask, bool keepdim,
+                          tsri_loc loc)
+{
+    return x->failed ? x : add_kind(kind, x, TSR_REDUCE_MAX, mask, keepdim, 1, loc);
 }
 
 tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double scale, tsri_loc loc)
@@ -230,6 +242,8 @@ static double flops_reduce(const tsri_op *op)
 }
 
 const tsri_op_def tsri_def_reduce = {rule_reduce, grad_reduce, flops_reduce};
+/* What flows back to x comes from the parts after it. */
+const tsri_op_def tsri_def_softmax_max = {rule_reduce, NULL, flops_reduce};
 
 /* --- cumsum ---------------------------------------------------------------------------------- */
 

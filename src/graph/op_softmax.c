@@ -16,7 +16,14 @@ static tsr_tensor *declare_softmax(const char *name, tsr_tensor *x, int axis, bo
     tsri_attrs attrs = {0};
     attrs.softmax.axis = axis;
     attrs.softmax.log = is_log;
-    return tsri_graph_add1(c.g, TSRI_OP_SOFTMAX, &attrs, 1, &x, x->shape, x->dtype, loc);
+    tsr_tensor *m = tsri_make_max(x, TSRI_OP_SOFTMAX_MAX, 1u << axis, true, loc);
+    if (m->failed)
+        return m;
+    tsr_tensor *in[3] = {x, m};
+    in[2] = tsri_graph_add1(c.g, TSRI_OP_SOFTMAX_SUM, &attrs, 2, in, m->shape, x->dtype, loc);
+    if (in[2]->failed)
+        return in[2];
+    return tsri_graph_add1(c.g, TSRI_OP_SOFTMAX_FINISH, &attrs, 3, in, x->shape, x->dtype, loc);
 }
 
 tsr_tensor *tsr_softmax_at(tsr_tensor *x, int axis, const char *file, int line)
@@ -29,26 +36,58 @@ tsr_tensor *tsr_log_softmax_at(tsr_tensor *x, int axis, const char *file, int li
     return declare_softmax("log_softmax", x, axis, true, (tsri_loc){file, line});
 }
 
-static tsr_status rule_softmax(const tsri_op *op, tsri_rule_text *out)
+/* All axes, and those with the softmax's own one as 1. */
+typedef struct text {
+    char all[TSRI_AXES_TEXT], one[TSRI_AXES_TEXT];
+} text;
+
+static text write_axes(const tsri_op *op)
 {
-    char axes[TSRI_AXES_TEXT];
-    tsri_axes_text(axes, op->in[0]->shape.ndim, 1u << op->attrs.softmax.axis, '.');
-    return tsri_write_rule(out, "!%s -> %s", axes, axes);
+    text t;
+    int ndim = op->in[0]->shape.ndim;
+    tsri_axes_text(t.all, ndim, 0, 0);
+    tsri_axes_text(t.one, ndim, 1u << op->attrs.softmax.axis, '1');
+    return t;
 }
 
-static tsr_status rule_softmax_dx(const tsri_op *op, tsri_rule_text *out)
+static tsr_status rule_sum(const tsri_op *op, tsri_rule_text *out)
 {
-    char axes[TSRI_AXES_TEXT];
-    tsri_axes_text(axes, op->in[0]->shape.ndim, 1u << op->attrs.softmax.axis, '.');
-    return tsri_write_rule(out, "!%s, %s -> %s", axes, axes, axes);
+    text t = write_axes(op);
+    return tsri_write_rule(out, "!%s, !%s -> %s", t.all, t.one, t.one);
 }
 
-static void grad_softmax(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+static tsr_status rule_finish(const tsri_op *op, tsri_rule_text *out)
 {
-    (void)want;
-    tsr_tensor *x = op->in[0], *in[2] = {op->out[0], dout[0]};
-    din[0] = tsri_graph_add1(x->graph, TSRI_OP_SOFTMAX_DX, &op->attrs, 2, in, x->shape, x->dtype,
-                             op->loc);
+    text t = write_axes(op);
+    return tsri_write_rule(out, "!%s, !%s, !%s -> %s", t.all, t.one, t.one, t.all);
+}
+
+static tsr_status rule_dot(const tsri_op *op, tsri_rule_text *out)
+{
+    text t = write_axes(op);
+    return tsri_write_rule(out, "%s, %s -> %s", t.all, t.all, t.one);
+}
+
+static tsr_status rule_bwd(const tsri_op *op, tsri_rule_text *out)
+{
+    text t = write_axes(op);
+    return tsri_write_rule(out, "%s%s : %s + %s -> %s", op->attrs.softmax.log ? "!" : "", t.all,
+                           t.all, t.one, t.all);
+}
+
+/* By y alone: nothing flows through the maximum and the sum. */
+static void grad_finish(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    tsr_tensor *x = op->in[0], *in[3] = {op->out[0], dout[0]};
+    uint32_t axis = 1u << op->attrs.softmax.axis;
+    if (!want[0] || dout[0]->failed)
+        return;
+    in[2] = op->attrs.softmax.log ? tsri_make_sum(dout[0], axis, true, 1, op->loc)
+                                  : tsri_graph_add1(x->graph, TSRI_OP_SOFTMAX_DOT, &op->attrs, 2,
+                                                    in, op->in[1]->shape, x->dtype, op->loc);
+    if (!in[2]->failed)
+        din[0] = tsri_graph_add1(x->graph, TSRI_OP_SOFTMAX_BWD, &op->attrs, 3, in, x->shape,
+                                 x->dtype, op->loc);
 }
 
 static double flops_exp(const tsri_op *op)
@@ -56,8 +95,15 @@ static double flops_exp(const tsri_op *op)
     return 10 * (double)tsr_dims_count(op->in[0]->shape);
 }
 
-const tsri_op_def tsri_def_softmax = {rule_softmax, grad_softmax, flops_exp};
-const tsri_op_def tsri_def_softmax_dx = {rule_softmax_dx, NULL, flops_exp};
+static double flops_dot(const tsri_op *op)
+{
+    return 2 * (double)tsr_dims_count(op->in[0]->shape);
+}
+
+const tsri_op_def tsri_def_softmax_sum = {rule_sum, NULL, flops_exp};
+const tsri_op_def tsri_def_softmax_finish = {rule_finish, grad_finish, flops_exp};
+const tsri_op_def tsri_def_softmax_dot = {rule_dot, NULL, flops_dot};
+const tsri_op_def tsri_def_softmax_bwd = {rule_bwd, NULL, flops_dot};
 
 /* --- cross entropy --------------------------------------------------------------------------- */
 
@@ -90,6 +136,32 @@ static bool want_logits(const tsri_ctx *c, const tsr_tensor *x, const tsr_tensor
     return tsri_want_float(c, x);
 }
 
+/* The loss of each row and its weight (and the rows' log-sum-exp, for the gradient); NULL if it
+ * failed. */
+static tsri_op *add_ce(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *labels,
+                       const tsr_cross_entropy_opts *o)
+{
+    tsri_attrs attrs = {0};
+    attrs.ce.smoothing = o->label_smoothing;
+    attrs.ce.has_ignore = o->has_ignore_index;
+    attrs.ce.ignore_index = o->has_ignore_index ? o->ignore_index : 0;
+    attrs.ce.classes = x->shape.d[1];
+    tsr_tensor *m = tsri_make_max(x, TSRI_OP_SOFTMAX_MAX, 1u << 1, false, c->loc);
+    if (m->failed)
+        return NULL;
+    tsr_tensor *in[3] = {x, labels, m};
+    tsr_tensor *terms = tsri_graph_add1(c->g, TSRI_OP_CE_TERMS, &attrs, 3, in,
+                                        TSR_DIMS(x->shape.d[0], 3), TSR_F64, c->loc);
+    if (terms->failed)
+        return NULL;
+    tsr_tensor *rows[3] = {terms, m, labels};
+    tsr_dims shapes[3] = {labels->shape, labels->shape, labels->shape};
+    tsr_dtype dtypes[3] = {x->dtype, x->dtype, x->dtype};
+    tsri_op *op = tsri_graph_add(c->g, TSRI_OP_CE_FINISH, &attrs, o->has_ignore_index ? 3 : 2, rows,
+                                 3, shapes, dtypes, NULL, c->loc);
+    return op;
+}
+
 tsr_tensor *tsr_cross_entropy_with_at(tsr_tensor *logits, tsr_tensor *labels,
                                       const tsr_cross_entropy_opts *opts, const char *file,
                                       int line)
@@ -107,13 +179,7 @@ tsr_tensor *tsr_cross_entropy_with_at(tsr_tensor *logits, tsr_tensor *labels,
     if (!(o.label_smoothing >= 0 && o.label_smoothing < 1))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "label_smoothing is %g; it must be in [0, 1)",
                             o.label_smoothing);
-    tsri_attrs attrs = {0};
-    attrs.ce.smoothing = o.label_smoothing;
-    attrs.ce.has_ignore = o.has_ignore_index;
-    attrs.ce.ignore_index = o.has_ignore_index ? o.ignore_index : 0;
-    tsr_dims shapes[3] = {labels->shape, labels->shape, labels->shape};
-    tsr_dtype dtypes[3] = {logits->dtype, logits->dtype, logits->dtype};
-    tsri_op *op = tsri_graph_add(c.g, TSRI_OP_CE, &attrs, 2, in, 3, shapes, dtypes, NULL, loc);
+    tsri_op *op = add_ce(&c, logits, labels, &o);
     if (!op)
         return &c.g->failed;
     if (o.reduction == TSR_NONE)
@@ -133,30 +199,49 @@ tsr_tensor *tsr_cross_entropy_at(tsr_tensor *logits, tsr_tensor *labels, tsr_red
                                      file, line);
 }
 
-static tsr_status rule_ce(const tsri_op *op, tsri_rule_text *out)
+static tsr_status rule_terms(const tsri_op *op, tsri_rule_text *out)
 {
     (void)op;
-    return tsri_write_rule(out, "!n ., !n -> n, n, n");
+    return tsri_write_rule(out, "!n c@, !n, !n -> n .");
 }
 
-/* The weights are steps of the labels: nothing flows through them. */
-static void grad_ce(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+static tsr_status rule_ce_finish(const tsri_op *op, tsri_rule_text *out)
 {
-    tsr_tensor *x = op->in[0];
-    if (!want[0] || !dout[0])
-        return;
-    tsr_tensor *in[4] = {x, op->in[1], op->out[2], dout[0]};
-    din[0] =
-        tsri_graph_add1(x->graph, TSRI_OP_CE_DX, &op->attrs, 4, in, x->shape, x->dtype, op->loc);
+    return tsri_write_rule(out, "!n ., !n%s -> n, n, n", op->nin == 3 ? ", !n" : "");
+}
+
+/* The gradient to the logits needs of the forward pass each row's log-sum-exp alone, so it is made
+ * here in one, and handed to the logits by the terms, to which nothing else flows. The weights are
+ * steps of the labels: nothing flows through them. */
+static void grad_ce_finish(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    const tsri_op *terms = op->in[0]->op;
+    tsr_tensor *x = terms->in[0], *in[4] = {x, terms->in[1], op->out[2], dout[0]};
+    if (want[0] && dout[0])
+        din[0] = tsri_graph_add1(x->graph, TSRI_OP_CE_DX, &op->attrs, 4, in, x->shape, x->dtype,
+                                 op->loc);
+}
+
+static void grad_terms(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)op;
+    (void)want;
+    din[0] = dout[0];
 }
 
 static tsr_status rule_ce_dx(const tsri_op *op, tsri_rule_text *out)
 {
     (void)op;
-    return tsri_write_rule(out, "!n ., !n, !n, n -> n .");
+    return tsri_write_rule(out, "!n c@, !n, !n, n -> n c@");
 }
 
-const tsri_op_def tsri_def_ce = {rule_ce, grad_ce, flops_exp};
+static double flops_rows(const tsri_op *op)
+{
+    return 20 * (double)tsr_dims_count(op->in[1]->shape);
+}
+
+const tsri_op_def tsri_def_ce_terms = {rule_terms, grad_terms, flops_exp};
+const tsri_op_def tsri_def_ce_finish = {rule_ce_finish, grad_ce_finish, flops_rows};
 const tsri_op_def tsri_def_ce_dx = {rule_ce_dx, NULL, flops_exp};
 
 /* --- squared error --------------------------------------------------------------------------- */

@@ -3,6 +3,8 @@
  * Fusion of items once signatures are fixed. Batch norm followed by ReLU or ReLU6 becomes one pass
  * forward; backward, the activation's mask is recomputed from batch norm's own input inside the two
  * passes of its gradient, so that neither the normalised value nor the masked gradient is stored.
+ * The parts of softmax and cross entropy are joined where no conversion stands between them: where
+ * their axis is whole on every rank.
  */
 #include <string.h>
 
@@ -119,6 +121,65 @@ static tsr_status fuse_backward(fuser *f)
     return TSR_OK;
 }
 
+/* The item of a kind that makes a value which `readers` items read; NULL if it isn't so. */
+static tsri_item *maker_of(fuser *f, int value, tsri_op_kind op, int readers)
+{
+    int m = f->maker[value];
+    return m >= 0 && f->readers[value] == readers && is_kernel(&f->plan->items[m], op)
+               ? &f->plan->items[m]
+               : NULL;
+}
+
+/* `last` reads its first `nin` operands only, as another op; the items before it go. */
+static void join(tsri_item *last, tsri_op_kind op, int nin, tsri_item *first, tsri_item *second)
+{
+    last->op = op;
+    last->nin = nin;
+    first->kind = TSRI_ITEM_DEAD;
+    if (second)
+        second->kind = TSRI_ITEM_DEAD;
+}
+
+/* max, sum, finish -> softmax; dot, bwd -> softmax_dx */
+static void join_softmax(fuser *f, tsri_item *it)
+{
+    if (is_kernel(it, TSRI_OP_SOFTMAX_FINISH)) {
+        tsri_item *sum = maker_of(f, it->in[2], TSRI_OP_SOFTMAX_SUM, 1);
+        tsri_item *max = maker_of(f, it->in[1], TSRI_OP_SOFTMAX_MAX, 2);
+        if (sum && max && sum->in[0] == it->in[0] && sum->in[1] == it->in[1] &&
+            max->in[0] == it->in[0])
+            join(it, TSRI_OP_SOFTMAX, 1, sum, max);
+    }
+    if (!is_kernel(it, TSRI_OP_SOFTMAX_BWD))
+        return;
+    const bool is_log = it->attrs.softmax.log;
+    tsri_item *dot = maker_of(f, it->in[2], is_log ? TSRI_OP_REDUCE : TSRI_OP_SOFTMAX_DOT, 1);
+    if (!dot)
+        return;
+    bool same = is_log ? dot->in[0] == it->in[1] && dot->attrs.reduce.op == TSR_REDUCE_SUM &&
+                             dot->attrs.reduce.axes == 1u << it->attrs.softmax.axis &&
+                             dot->attrs.reduce.scale == 1
+                       : dot->in[0] == it->in[0] && dot->in[1] == it->in[1];
+    if (same)
+        join(it, TSRI_OP_SOFTMAX_DX, 2, dot, NULL);
+}
+
+/* max, terms, finish -> ce */
+static tsr_status join_cross_entropy(fuser *f, tsri_item *it)
+{
+    if (!is_kernel(it, TSRI_OP_CE_FINISH))
+        return TSR_OK;
+    tsri_item *terms = maker_of(f, it->in[0], TSRI_OP_CE_TERMS, 1);
+    tsri_item *max = maker_of(f, it->in[1], TSRI_OP_SOFTMAX_MAX, 2);
+    if (!terms || !max || terms->in[0] != max->in[0] || terms->in[2] != it->in[1] ||
+        (it->nin == 3 && terms->in[1] != it->in[2]))
+        return TSR_OK;
+    if (!set_operands(f->plan, it, 2, (int[]){terms->in[0], terms->in[1]}))
+        return TSR_ERR_NO_MEMORY;
+    join(it, TSRI_OP_CE, 2, terms, max);
+    return TSR_OK;
+}
+
 tsr_status tsri_plan_fuse(tsr_plan *plan)
 {
     fuser f = {.plan = plan};
@@ -128,5 +189,10 @@ tsr_status tsri_plan_fuse(tsr_plan *plan)
         return TSR_ERR_NO_MEMORY;
     scan(&f);
     fuse_forward(&f);
-    return fuse_backward(&f);
+    TSRI_TRY(fuse_backward(&f));
+    for (int i = 0; i < plan->nitems; i++) {
+        join_softmax(&f, &plan->items[i]);
+        TSRI_TRY(join_cross_entropy(&f, &plan->items[i]));
+    }
+    return TSR_OK;
 }

@@ -40,8 +40,8 @@ void sc_batch_matmul(sc_graph *s)
 
 void sc_gelu(sc_graph *s)
 {
-    const tsr_dims dims[] = {D(5, 3), D(0, 2), TSR_SCALAR, D(2, 3, 4, 5)};
-    for (int i = 0; i < 4; i++) {
+    const tsr_dims dims[] = {D(5, 3), D(0, 2), TSR_SCALAR, D(2, 3, 4, 5), D(6, 7), D(31)};
+    for (int i = 0; i < 6; i++) {
         tsr_tensor *x = spread(s, dims[i]);
         sc_grads(s, tsr_gelu(x, TSR_GELU_ERF), 1, &x);
         sc_grads(s, tsr_gelu(x, TSR_GELU_TANH), 1, &x);

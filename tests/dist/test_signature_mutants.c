@@ -190,13 +190,13 @@ static void claim_monotone(tally *t, const sg_entry *e)
     case TSRI_OP_LINEAR:
     case TSRI_OP_CONV2D:
     case TSRI_OP_BN_STATS:
-    case TSRI_OP_SOFTMAX:
     case TSRI_OP_ARGMAX:
-    case TSRI_OP_CE:
         mark_operands(t, e, "^");
         break;
     default:
-        if (e->v.kind == TSRI_OP_UNARY && e->v.attrs.unary.fn == TSRI_UNARY_ABS)
+        if (e->v.kind == TSRI_OP_UNARY &&
+            (e->v.attrs.unary.fn == TSRI_UNARY_ABS || e->v.attrs.unary.fn == TSRI_UNARY_GELU ||
+             e->v.attrs.unary.fn == TSRI_UNARY_GELU_TANH))
             mark_operands(t, e, "^");
     }
 }

@@ -310,8 +310,12 @@ static bool data_fits(const tsri_kernel_desc *d)
         return adaptive(&in[0], &out[0]);
     case TSRI_OP_ADAPTIVE_POOL_DX:
         return adaptive(&out[0], &in[0]);
-    case TSRI_OP_CE:
-        return all_same(d, 0) && in[0].shape[0] == in[1].shape[0] && same(&in[1], &out[0]);
+    case TSRI_OP_CE_TERMS:
+        return in[0].shape[0] == in[1].shape[0] && same(&in[1], &in[2]) && out[0].ndim == 2 &&
+               out[0].shape[0] == in[0].shape[0] && out[0].shape[1] == 3;
+    case TSRI_OP_CE_FINISH:
+        return all_same(d, 0) && in[0].shape[0] == in[1].shape[0] && in[0].shape[1] == 3 &&
+               same(&in[1], &out[0]) && (d->nin < 3 || same(&in[1], &in[2]));
     case TSRI_OP_CE_DX:
         return same(&in[0], &out[0]) && same(&in[1], &in[2]) && same(&in[1], &in[3]) &&
                in[0].shape[0] == in[1].shape[0];
@@ -341,8 +345,6 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
     case TSRI_OP_SCALE:
     case TSRI_OP_CAST:
     case TSRI_OP_ADD_N:
-    case TSRI_OP_SOFTMAX:
-    case TSRI_OP_SOFTMAX_DX:
     case TSRI_OP_RANDOM:
     case TSRI_OP_FILL:
     case TSRI_OP_TRIANGLE:
@@ -362,6 +364,18 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
         return broadcasts(&in[0], &out[0]);
     case TSRI_OP_REDUCE:
         return reduces(&in[0], &out[0], d->attrs->reduce.axes, d->attrs->reduce.keepdim);
+    case TSRI_OP_SOFTMAX_MAX:
+        return reduces(&in[0], &out[0], d->attrs->reduce.axes, d->attrs->reduce.keepdim);
+    case TSRI_OP_SOFTMAX_SUM:
+        return reduces(&in[0], &out[0], 1u << d->attrs->softmax.axis, true) &&
+               same(&in[1], &out[0]);
+    case TSRI_OP_SOFTMAX_FINISH:
+        return same(&in[0], &out[0]) && same(&in[1], &in[2]) &&
+               reduces(&in[0], &in[1], 1u << d->attrs->softmax.axis, true);
+    case TSRI_OP_SOFTMAX_DOT:
+        return same(&in[0], &in[1]) && reduces(&in[0], &out[0], 1u << d->attrs->softmax.axis, true);
+    case TSRI_OP_SOFTMAX_BWD:
+        return all_same(d, 2) && reduces(&in[0], &in[2], 1u << d->attrs->softmax.axis, true);
     case TSRI_OP_ARGMAX:
         return reduces(&in[0], &out[0], 1u << d->attrs->softmax.axis, false);
     case TSRI_OP_MATMUL:

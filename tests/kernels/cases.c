@@ -81,6 +81,38 @@
     {.name = "reduce " text, .op = TSRI_OP_REDUCE, .attrs.reduce = {op_, axes_, keep, 0, scale_},  \
      .nin = 1, .nout = 1, .in = {F(3, 5, 4, 7)}, .out = {F(__VA_ARGS__)}}
 
+/* The parts; those of cross entropy of n_ classes from at_ on, of c_. */
+#define SOFTMAX_PARTS(text, axis_, log_, how, ...)                                                 \
+    {.name = "softmax_sum " text, .op = TSRI_OP_SOFTMAX_SUM, .attrs.softmax = {axis_, log_},       \
+     .nin = 2, .nout = 1, .in = {FILLED(KC_SPREAD, 4, 6, 5), FILLED(KC_SPREAD, __VA_ARGS__)},      \
+     .out = {F(__VA_ARGS__)}},                                                                     \
+    {.name = "softmax_finish " text, .op = TSRI_OP_SOFTMAX_FINISH,                                 \
+     .attrs.softmax = {axis_, log_}, .nin = 3, .nout = 1,                                          \
+     .in = {FILLED(KC_SPREAD, 4, 6, 5), FILLED(KC_SPREAD, __VA_ARGS__),                            \
+            FILLED(KC_POSITIVE, __VA_ARGS__)},                                                     \
+     .out = {F(4, 6, 5)}},                                                                         \
+    {.name = "softmax_dot " text, .op = TSRI_OP_SOFTMAX_DOT, .attrs.softmax = {axis_, log_},       \
+     .nin = 2, .nout = 1, .in = {FILLED(how, 4, 6, 5), F(4, 6, 5)}, .out = {F(__VA_ARGS__)}},      \
+    {.name = "softmax_bwd " text, .op = TSRI_OP_SOFTMAX_BWD, .attrs.softmax = {axis_, log_},       \
+     .nin = 3, .nout = 1, .in = {FILLED(how, 4, 6, 5), F(4, 6, 5), F(__VA_ARGS__)},                \
+     .out = {F(4, 6, 5)}}
+#define OF_CLASSES(how, n_, c_, at_)                                                               \
+    {.dims = D(9, n_), .fill = how, .gshape = {9, c_}, .offset = {0, at_}}
+#define CE_PARTS(text, n_, c_, at_, ...)                                                           \
+    {.name = "ce_terms " text, .op = TSRI_OP_CE_TERMS, .attrs.ce = {__VA_ARGS__, .classes = c_},   \
+     .nin = 3, .nout = 1,                                                                          \
+     .in = {OF_CLASSES(KC_SPREAD, n_, c_, at_), OF(TSR_I64, KC_CLASS, 9), F(9)},                   \
+     .out = {OF(TSR_F64, 0, 9, 3)}},                                                               \
+    {.name = "ce_finish " text, .op = TSRI_OP_CE_FINISH, .attrs.ce = {__VA_ARGS__, .classes = c_}, \
+     .nin = 3, .nout = 3,                                                                          \
+     .in = {OF(TSR_F64, KC_POSITIVE, 9, 3), FILLED(KC_SPREAD, 9), OF(TSR_I64, KC_CLASS, 9)},       \
+     .out = {F(9), F(9), F(9)}},                                                                   \
+    {.name = "ce_dx part " text, .op = TSRI_OP_CE_DX, .attrs.ce = {__VA_ARGS__, .classes = c_},    \
+     .nin = 4, .nout = 1,                                                                          \
+     .in = {OF_CLASSES(KC_UNIFORM, n_, c_, at_), OF(TSR_I64, KC_CLASS, 9), FILLED(KC_POSITIVE, 9), \
+            F(9)},                                                                                 \
+     .out = {OF_CLASSES(0, n_, c_, at_)}}
+
 #define CE(text, ...)                                                                              \
     {.name = "ce " text, .op = TSRI_OP_CE, .attrs.ce = {__VA_ARGS__}, .nin = 2, .nout = 3,         \
      .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9)}, .out = {F(9), F(9), F(9)}},        \
@@ -431,6 +463,17 @@ const kernel_case kernel_cases[] = {
     LAYERS("one feature", 1, 1, (6), (1)),
     LAYERS("part of a row", 1, 90, (70), (33)),
     LAYERS("long rows", 1, 1030, (67), (1030)),
+    {.name = "softmax_max", .op = TSRI_OP_SOFTMAX_MAX,
+     .attrs.reduce = {TSR_REDUCE_MAX, 2, 1, 0, 1}, .nin = 1, .nout = 1, .in = {F(4, 6, 5)},
+     .out = {F(4, 1, 5)}},
+    SOFTMAX_PARTS("last", 2, 0, KC_POSITIVE, 4, 6, 1),
+    SOFTMAX_PARTS("middle", 1, 0, KC_POSITIVE, 4, 1, 5),
+    SOFTMAX_PARTS("log", 0, 1, KC_NEGATIVE, 1, 6, 5),
+    CE_PARTS("whole", 7, 7, 0, .smoothing = 0),
+    CE_PARTS("from 3", 4, 11, 3, .smoothing = 0),
+    CE_PARTS("smooth from 3", 4, 11, 3, .smoothing = 0.1),
+    CE_PARTS("ignored from 5", 2, 7, 5, .smoothing = 0.1, .has_ignore = 1, .ignore_index = 2),
+    CE_PARTS("none", 0, 7, 7, .smoothing = 0),
     BATCH("", 0, 0, .in = {F(5, 7, 9), F(5, 9, 11)}, .out = {F(5, 7, 11)}),
     BATCH("ta", 1, 0, .in = {F(2, 3, 9, 7), F(2, 3, 9, 11)}, .out = {F(2, 3, 7, 11)}),
     BATCH("tb", 0, 1, .in = {F(2, 3, 7, 9), F(2, 3, 11, 9)}, .out = {F(2, 3, 7, 11)}),

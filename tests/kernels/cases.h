@@ -21,6 +21,7 @@ typedef enum kc_fill {
     KC_STATS,       /* sums of x and x^2 that have a variance */
     KC_LSE,         /* of operand 0's rows */
     KC_POOL_IDX,    /* some position inside the window, of operand 1's shape */
+    KC_CLASS,       /* classes, of attrs.ce.classes */
     KC_ROW_STATS,   /* pairs of sums of x and x^2 that have a variance: layer norm's */
 } kc_fill;
 

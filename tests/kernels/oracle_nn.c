@@ -77,6 +77,68 @@ static void layer_norm(const kernel_case *k, double *const *in, double *const *o
     }
 }
 
+/* In a softmax's operand o, the element of its axis of size 1 that stands for element i of all. */
+static int64_t one_of(const kernel_case *k, const tsr_dims *all, int64_t i)
+{
+    int64_t inner = 1, n = all->d[k->attrs.softmax.axis];
+    for (int j = k->attrs.softmax.axis + 1; j < all->ndim; j++)
+        inner *= all->d[j];
+    return i / (n * inner) * inner + i % inner;
+}
+
+static void softmax_part(const kernel_case *k, double *const *in, double *y)
+{
+    const tsr_dims *all = &k->in[0].dims;
+    memset(y, 0, (size_t)kc_count(&k->out[0]) * sizeof *y);
+    for (int64_t i = 0; i < kc_count(&k->in[0]); i++) {
+        int64_t one = one_of(k, all, i);
+        if (k->op == TSRI_OP_SOFTMAX_SUM)
+            y[one] += exp(in[0][i]) / exp(in[1][one]);
+        else if (k->op == TSRI_OP_SOFTMAX_DOT)
+            y[one] += in[0][i] * in[1][i];
+        else if (k->op == TSRI_OP_SOFTMAX_FINISH)
+            y[i] = k->attrs.softmax.log ? in[0][i] - in[1][one] - log(in[2][one])
+                                        : exp(in[0][i]) / exp(in[1][one]) / in[2][one];
+        else
+            y[i] = k->attrs.softmax.log ? in[1][i] - exp(in[0][i]) * in[2][one]
+                                        : in[0][i] * in[1][i] - in[0][i] * in[2][one];
+    }
+}
+
+/* Class j of the part is class offset + j of all. */
+static void cross_entropy_part(const kernel_case *k, double *const *in, double *const *out)
+{
+    const double s = k->attrs.ce.smoothing, all = (double)k->attrs.ce.classes;
+    const int64_t n = k->in[0].dims.d[1], first = k->in[0].offset[1];
+    for (int64_t i = 0; i < k->in[0].dims.d[0]; i++) {
+        const bool finish = k->op == TSRI_OP_CE_FINISH;
+        const double label = in[finish ? 2 : 1][i];
+        const bool out_of_count =
+            k->attrs.ce.has_ignore && (int64_t)label == k->attrs.ce.ignore_index;
+        if (finish) {
+            const double *t = in[0] + 3 * i;
+            out[0][i] = log(t[0]) - (1 - s) * t[1] - s * t[2] / all;
+            out[0][i] *= !out_of_count;
+            out[1][i] = !out_of_count;
+            out[2][i] = in[1][i] + log(t[0]);
+            continue;
+        }
+        for (int j = 0; j < 3 && k->op == TSRI_OP_CE_TERMS; j++)
+            out[0][3 * i + j] = 0;
+        for (int64_t j = 0; j < n; j++) {
+            const double x = in[0][i * n + j], hit = label == (double)(first + j) && !out_of_count;
+            if (k->op == TSRI_OP_CE_DX) {
+                double p = exp(x) / exp(in[2][i]) - (1 - s) * hit - s / all;
+                out[0][i * n + j] = out_of_count ? 0 : in[3][i] * p;
+                continue;
+            }
+            out[0][3 * i] += exp(x - in[2][i]);
+            out[0][3 * i + 1] += hit * (x - in[2][i]);
+            out[0][3 * i + 2] += s > 0 ? x - in[2][i] : 0;
+        }
+    }
+}
+
 bool kc_oracle_nn(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
@@ -88,6 +150,16 @@ bool kc_oracle_nn(const kernel_case *k, double *const *in, double *const *out)
     case TSRI_OP_LN_BWD_APPLY:
     case TSRI_OP_LN_PARAM_GRAD:
         return layer_norm(k, in, out), true;
+    case TSRI_OP_SOFTMAX_SUM:
+    case TSRI_OP_SOFTMAX_FINISH:
+    case TSRI_OP_SOFTMAX_DOT:
+    case TSRI_OP_SOFTMAX_BWD:
+        return softmax_part(k, in, out[0]), true;
+    case TSRI_OP_CE_TERMS:
+    case TSRI_OP_CE_FINISH:
+        return cross_entropy_part(k, in, out), true;
+    case TSRI_OP_CE_DX:
+        return k->attrs.ce.classes ? cross_entropy_part(k, in, out), true : false;
     default:
         return false;
     }

@@ -262,6 +262,17 @@ static const struct {
     {"permute", {3}, 3, 0},
     {"copy", {0}, 0, 0},
     {"sgd momentum", {0, 0, 0, -1}, 0, 0},
+    {"softmax_max", {1}, -1, -INFINITY},
+    {"softmax_sum last", {2, -1}, -1, 0},
+    {"softmax_finish middle", {1, -1, -1}, 1, 0},
+    {"softmax_dot log", {0, 0}, -1, 0},
+    {"softmax_bwd last", {2, 2, -1}, 2, 0},
+    {"ce_terms whole", {1, -1, -1}, -1, 0},
+    {"ce_finish whole", {0, 0, 0}, 0, 0},
+    {"ce_dx part whole", {1, -1, -1, -1}, 1, 0},
+    {"ln_stats 2 axes", {2}, -1, 0},
+    {"ln_apply ", {0, 0, -1, -1}, 0, 0},
+    {"ln_param_grad ", {0, 0, 0}, -1, 0},
     {"adam plain", {0, 0, 0, 0, -1}, 0, 0},
 };
 

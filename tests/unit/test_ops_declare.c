@@ -345,12 +345,20 @@ static void test_rules_losses(void **state)
     start(true);
     tsr_tensor *x = f32(D(5, 7)), *dx, *labels = make(TSR_I64, D(5));
     tsr_gradients(tsr_cross_entropy(x, labels, TSR_MEAN), 1, &x, &dx);
-    derives(TSRI_OP_CE, "S0,S0->S0,S0,S0", NULL);
-    derives(TSRI_OP_CE_DX, "S0,S0,S0,S0->S0; B,B,B,P->P", NULL);
+    derives(TSRI_OP_SOFTMAX_MAX, "S0->S0; S1->Pmax; Pmax->Pmax", NULL);
+    derives(TSRI_OP_CE_TERMS, "S0,S0,S0->S0; S1,B,B->P", NULL);
+    derives(TSRI_OP_CE_FINISH, "S0,S0->S0,S0,S0", NULL);
+    derives(TSRI_OP_CE_DX, "S0,S0,S0,S0->S0; S1,B,B,B->S1; B,B,B,P->P", NULL);
     assert_float_equal(last_of(TSRI_OP_REDUCE)->attrs.reduce.scale, 0.2, 1e-15);
     tsr_gradients(tsr_softmax(x, 1), 1, &x, &dx);
-    derives(TSRI_OP_SOFTMAX, "S0->S0", NULL);
-    derives(TSRI_OP_SOFTMAX_DX, "S0,S0->S0; B,P->P", NULL);
+    derives(TSRI_OP_SOFTMAX_MAX, "S0->S0; S1->Pmax; Pmax->Pmax", NULL);
+    derives(TSRI_OP_SOFTMAX_SUM, "S0,S0->S0; S1,B->P", NULL);
+    derives(TSRI_OP_SOFTMAX_FINISH, "S0,S0,S0->S0; S1,B,B->S1", NULL);
+    derives(TSRI_OP_SOFTMAX_DOT, "S0,S0->S0; S1,S1->P; B,P->P; P,B->P", NULL);
+    derives(TSRI_OP_SOFTMAX_BWD, "S0,S0,S0->S0; S1,S1,B->S1; B,P,P->P; P,B,B->P", NULL);
+    tsr_gradients(tsr_log_softmax(x, 1), 1, &x, &dx);
+    derives(TSRI_OP_SOFTMAX_BWD, "S0,S0,S0->S0; S1,S1,B->S1; B,P,P->P", NULL);
+    derives(TSRI_OP_REDUCE, "S0->S0; S1->P; P->P", NULL);
 }
 
 /* Updates are declared by optimizers, with these operands. */
@@ -408,7 +416,8 @@ static void test_every_kind_has_a_rule(void **state)
     (void)state;
     for (int kind = 0; kind < TSRI_OP_COUNT_; kind++) {
         bool fused = kind == TSRI_OP_BN_ACT || kind == TSRI_OP_BN_ACT_BWD_STATS ||
-                     kind == TSRI_OP_BN_ACT_BWD_APPLY;
+                     kind == TSRI_OP_BN_ACT_BWD_APPLY || kind == TSRI_OP_SOFTMAX ||
+                     kind == TSRI_OP_SOFTMAX_DX || kind == TSRI_OP_CE;
         bool source = kind <= TSRI_OP_TO_GLOBAL;
         const tsri_op_def *def = tsri_op_def_of((tsri_op_kind)kind);
         assert_int_equal(def != NULL, !fused);

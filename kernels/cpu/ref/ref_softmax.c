@@ -6,7 +6,8 @@
 
 typedef struct softmax {
     tsri_ref ref;
-    int64_t size, stride[3]; /* of the axis, in the order of the walk: out, in */
+    int64_t size, stride[4]; /* of the axis, in the order of the walk: out, in */
+    int what;                /* row of softmax_run's table */
 } softmax;
 
 typedef struct job {
@@ -26,39 +27,43 @@ typedef struct job {
 #undef T
 #undef FN
 
+typedef void row_fn(void *arg, const tsri_ref_row *r);
+
 static tsr_status softmax_run(const tsri_kernel *k, void *const *in, void *const *out,
                               void *scratch)
 {
     (void)scratch;
+    static row_fn *const rows[][2] = {
+        {softmax_f32, softmax_f64},         {softmax_dx_f32, softmax_dx_f64},
+        {softmax_sum_f32, softmax_sum_f64}, {softmax_finish_f32, softmax_finish_f64},
+        {softmax_dot_f32, softmax_dot_f64}, {softmax_bwd_f32, softmax_bwd_f64},
+    };
     const softmax *v = (const softmax *)k;
     job j = {v, in, out[0]};
-    bool f32 = v->ref.desc.out[0].dtype == TSR_F32;
-    bool back = v->ref.desc.op == TSRI_OP_SOFTMAX_DX;
-    tsri_ref_iter_run(&v->ref.iter,
-                      back  ? f32 ? softmax_dx_f32 : softmax_dx_f64
-                      : f32 ? softmax_f32
-                            : softmax_f64,
-                      &j, true);
+    tsri_ref_iter_run(&v->ref.iter, rows[v->what][v->ref.desc.out[0].dtype == TSR_F64], &j, true);
     return TSR_OK;
 }
 
 /* Walks the shape without the axis. */
-tsr_status tsri_ref_softmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, int what,
+                         tsri_kernel **out_kernel)
 {
+    const tsri_arg *x = &d->in[0], *y = &d->out[0];
     int axis = d->attrs->softmax.axis;
     for (int i = 0; i < d->nin; i++)
-        if (!tsri_ref_is_float(d->out[0].dtype) || d->in[i].dtype != d->out[0].dtype)
+        if (!tsri_ref_is_float(y->dtype) || d->in[i].dtype != y->dtype)
             return tsri_ref_decline(d);
     softmax *v = tsri_ref_make(mem, d, softmax_run, sizeof *v);
     if (!v)
         return TSR_ERR_NO_MEMORY;
     int64_t shape[TSR_MAX_NDIM];
-    for (int i = 0; i < d->out[0].ndim; i++)
-        shape[i] = i == axis && d->out[0].shape[i] ? 1 : d->out[0].shape[i];
-    v->size = d->out[0].shape[axis];
-    tsri_ref_iter_init(&v->ref.iter, d->out[0].ndim, shape);
-    v->stride[0] = d->out[0].stride[axis];
-    tsri_ref_iter_push(&v->ref.iter, d->out[0].stride);
+    for (int i = 0; i < y->ndim; i++)
+        shape[i] = i == axis && y->shape[i] ? 1 : y->shape[i];
+    v->what = what;
+    v->size = x->shape[axis];
+    tsri_ref_iter_init(&v->ref.iter, y->ndim, shape);
+    v->stride[0] = y->stride[axis];
+    tsri_ref_iter_push(&v->ref.iter, y->stride);
     for (int i = 0; i < d->nin; i++) {
         v->stride[1 + i] = d->in[i].stride[axis];
         tsri_ref_iter_push(&v->ref.iter, d->in[i].stride);
@@ -68,9 +73,22 @@ tsr_status tsri_ref_softmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     return TSR_OK;
 }
 
-tsr_status tsri_ref_softmax_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+tsr_status tsri_ref_softmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    return tsri_ref_softmax(mem, d, out_kernel);
+    switch (d->op) {
+    case TSRI_OP_SOFTMAX:
+        return create(mem, d, 0, out_kernel);
+    case TSRI_OP_SOFTMAX_DX:
+        return create(mem, d, 1, out_kernel);
+    case TSRI_OP_SOFTMAX_SUM:
+        return create(mem, d, 2, out_kernel);
+    case TSRI_OP_SOFTMAX_FINISH:
+        return create(mem, d, 3, out_kernel);
+    case TSRI_OP_SOFTMAX_DOT:
+        return create(mem, d, 4, out_kernel);
+    default:
+        return create(mem, d, 5, out_kernel);
+    }
 }
 
 static bool is_ignored(const tsri_ref *ref, int64_t label)
@@ -78,15 +96,15 @@ static bool is_ignored(const tsri_ref *ref, int64_t label)
     return ref->attrs.ce.has_ignore && label == ref->attrs.ce.ignore_index;
 }
 
-/* Row i's label, known to be a class or ignored. */
+/* Row i's label, known to be a class of the whole tensor or ignored. */
 static tsr_status check_label(const tsri_ref *ref, const tsri_arg *x, int64_t i, int64_t label)
 {
-    if (is_ignored(ref, label) || (label >= 0 && label < x->shape[1]))
+    if (is_ignored(ref, label) || (label >= 0 && label < x->gshape[1]))
         return TSR_OK;
     return tsri_fail(TSR_ERR_INVALID,
                      "%s: label %lld of row %lld is not a class: 0 <= label < %lld",
                      tsri_op_name(ref->desc.op), (long long)label, (long long)(x->offset[0] + i),
-                     (long long)x->shape[1]);
+                     (long long)x->gshape[1]);
 }
 
 static tsr_status ce_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
@@ -124,6 +142,72 @@ tsr_status tsri_ref_ce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **o
     return tsri_ref_create(mem, d, ce_run, out_kernel);
 }
 
+/* Rows of the terms and of what follows from them. */
+static tsr_status ce_terms_run(const tsri_kernel *k, void *const *in, void *const *out,
+                               void *scratch)
+{
+    (void)scratch;
+    const tsri_ref *ref = (const tsri_ref *)k;
+    const tsri_arg *x = &ref->desc.in[0], *t = &ref->desc.out[0];
+    for (int64_t i = 0; i < x->shape[0]; i++) {
+        int64_t label = ((const int64_t *)in[1])[i * ref->desc.in[1].stride[0]];
+        TSRI_TRY(check_label(ref, x, i, label));
+        double m = tsri_ref_load(ref->desc.in[2].dtype, in[2], i * ref->desc.in[2].stride[0]);
+        int64_t at = is_ignored(ref, label) ? -1 : label - x->offset[1];
+        double sum = 0, hit = 0, all = 0;
+        for (int64_t c = 0; c < x->shape[1]; c++) {
+            double v = tsri_ref_load(x->dtype, in[0], i * x->stride[0] + c * x->stride[1]) - m;
+            sum += exp(v);
+            hit = c == at ? v : hit;
+            all += v;
+        }
+        double *to = (double *)out[0] + i * t->stride[0];
+        to[0] = sum;
+        to[t->stride[1]] = hit;
+        to[2 * t->stride[1]] = ref->attrs.ce.smoothing > 0 ? all : 0;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_ce_terms(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (!tsri_ref_is_float(d->in[0].dtype) || d->in[1].dtype != TSR_I64 ||
+        d->out[0].dtype != TSR_F64)
+        return tsri_ref_decline(d);
+    return tsri_ref_create(mem, d, ce_terms_run, out_kernel);
+}
+
+static tsr_status ce_finish_run(const tsri_kernel *k, void *const *in, void *const *out,
+                                void *scratch)
+{
+    (void)scratch;
+    const tsri_ref *ref = (const tsri_ref *)k;
+    const tsri_kernel_desc *d = &ref->desc;
+    const tsri_arg *t = &d->in[0];
+    const double s = ref->attrs.ce.smoothing, classes = (double)ref->attrs.ce.classes;
+    for (int64_t i = 0; i < t->shape[0]; i++) {
+        const double *row = (const double *)in[0] + i * t->stride[0];
+        double log_sum = log(row[0]);
+        bool counts =
+            d->nin < 3 || !is_ignored(ref, ((const int64_t *)in[2])[i * d->in[2].stride[0]]);
+        double loss = (1 - s) * (log_sum - row[t->stride[1]]);
+        loss += s > 0 ? s * (log_sum - row[2 * t->stride[1]] / classes) : 0;
+        double m = tsri_ref_load(d->in[1].dtype, in[1], i * d->in[1].stride[0]);
+        const double result[3] = {counts ? loss : 0, counts, m + log_sum};
+        for (int o = 0; o < 3; o++)
+            tsri_ref_store(d->out[o].dtype, out[o], i * d->out[o].stride[0], result[o]);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_ce_finish(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (d->in[0].dtype != TSR_F64 || !tsri_ref_is_float(d->in[1].dtype) ||
+        (d->nin > 2 && d->in[2].dtype != TSR_I64))
+        return tsri_ref_decline(d);
+    return tsri_ref_create(mem, d, ce_finish_run, out_kernel);
+}
+
 static tsr_status ce_dx_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     (void)scratch;
@@ -136,7 +220,7 @@ static tsr_status ce_dx_run(const tsri_kernel *k, void *const *in, void *const *
         double lse = tsri_ref_load(d->in[2].dtype, in[2], i * d->in[2].stride[0]);
         double dl = tsri_ref_load(d->in[3].dtype, in[3], i * d->in[3].stride[0]);
         bool ignored = is_ignored(ref, label);
-        int64_t at = ignored ? -1 : label;
+        int64_t at = ignored ? INT64_MIN : label - x->offset[1];
         if (x->dtype == TSR_F32)
             ce_dx_row_f32(ref, (const float *)in[0] + i * x->stride[0], at, lse, dl,
                           (float *)out[0] + i * y->stride[0]);

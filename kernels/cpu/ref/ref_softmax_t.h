@@ -42,6 +42,72 @@ static void FN(softmax_dx)(void *arg, const tsri_ref_row *r)
     }
 }
 
+/* Elements of the axis of row i in operand o of the walk; NULL where there are none. */
+static T *FN(line)(void *p, const tsri_ref_row *r, int o, int64_t i)
+{
+    return p ? (T *)p + r->off[o] + i * r->step[o] : NULL;
+}
+
+static void FN(softmax_sum)(void *arg, const tsri_ref_row *r)
+{
+    const job *j = arg;
+    const softmax *v = j->kernel;
+    for (int64_t i = 0; i < r->n; i++) {
+        const T *x = FN(line)(j->in[0], r, 1, i);
+        const double m = (double)*FN(line)(j->in[1], r, 2, i);
+        double sum = 0;
+        for (int64_t c = 0; c < v->size; c++)
+            sum += exp((double)x[c * v->stride[1]] - m);
+        *FN(line)(j->out, r, 0, i) = (T)sum;
+    }
+}
+
+static void FN(softmax_finish)(void *arg, const tsri_ref_row *r)
+{
+    const job *j = arg;
+    const softmax *v = j->kernel;
+    const bool is_log = v->ref.attrs.softmax.log != 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        const T *x = FN(line)(j->in[0], r, 1, i);
+        T *y = FN(line)(j->out, r, 0, i);
+        const double m = (double)*FN(line)(j->in[1], r, 2, i);
+        const double sum = (double)*FN(line)(j->in[2], r, 3, i), shift = m + log(sum);
+        for (int64_t c = 0; c < v->size; c++) {
+            const double e = (double)x[c * v->stride[1]];
+            y[c * v->stride[0]] = (T)(is_log ? e - shift : exp(e - m) / sum);
+        }
+    }
+}
+
+static void FN(softmax_dot)(void *arg, const tsri_ref_row *r)
+{
+    const job *j = arg;
+    const softmax *v = j->kernel;
+    for (int64_t i = 0; i < r->n; i++) {
+        const T *y = FN(line)(j->in[0], r, 1, i), *dy = FN(line)(j->in[1], r, 2, i);
+        double sum = 0;
+        for (int64_t c = 0; c < v->size; c++)
+            sum += (double)y[c * v->stride[1]] * (double)dy[c * v->stride[2]];
+        *FN(line)(j->out, r, 0, i) = (T)sum;
+    }
+}
+
+static void FN(softmax_bwd)(void *arg, const tsri_ref_row *r)
+{
+    const job *j = arg;
+    const softmax *v = j->kernel;
+    const bool is_log = v->ref.attrs.softmax.log != 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        const T *y = FN(line)(j->in[0], r, 1, i), *dy = FN(line)(j->in[1], r, 2, i);
+        T *dx = FN(line)(j->out, r, 0, i);
+        const double d = (double)*FN(line)(j->in[2], r, 3, i);
+        for (int64_t c = 0; c < v->size; c++) {
+            const double p = (double)y[c * v->stride[1]], g = (double)dy[c * v->stride[2]];
+            dx[c * v->stride[0]] = (T)(is_log ? g - exp(p) * d : p * (g - d));
+        }
+    }
+}
+
 static void FN(ce_row)(const tsri_arg *a, const T *x, double *lse, double *mean)
 {
     const int64_t s = a->stride[1], n = a->shape[1];
@@ -56,15 +122,15 @@ static void FN(ce_row)(const tsri_arg *a, const T *x, double *lse, double *mean)
     *mean = all / (double)n;
 }
 
-/* label -1: ignored. */
+/* label: of this shard's classes, or another number; INT64_MIN: ignored. */
 static void FN(ce_dx_row)(const tsri_ref *ref, const T *x, int64_t label, double lse, double dl,
                           T *dx)
 {
     const tsri_arg *a = &ref->desc.in[0];
     const int64_t sx = a->stride[1], sd = ref->desc.out[0].stride[1], n = a->shape[1];
-    const double s = ref->attrs.ce.smoothing, even = s / (double)n;
+    const double s = ref->attrs.ce.smoothing, even = s / (double)a->gshape[1];
     for (int64_t c = 0; c < n; c++) {
         double target = even + (c == label ? 1 - s : 0);
-        dx[c * sd] = label < 0 ? 0 : (T)(dl * (exp((double)x[c * sx] - lse) - target));
+        dx[c * sd] = label == INT64_MIN ? 0 : (T)(dl * (exp((double)x[c * sx] - lse) - target));
     }
 }
