@@ -209,6 +209,23 @@ TSR_OP(log_softmax, tsr_tensor *x, int axis);
 #define tsr_softmax(x, axis) tsr_softmax_at((x), (axis), TSR_HERE)
 #define tsr_log_softmax(x, axis) tsr_log_softmax_at((x), (axis), TSR_HERE)
 
+/* --- attention -------------------------------------------------------------------------------- */
+/* x (...,s,t) where column t <= row s + diagonal, else `value` (which may be infinite). */
+TSR_OP(causal_mask, tsr_tensor *x, int64_t diagonal, double value);
+#define tsr_causal_mask(x, diagonal, value) tsr_causal_mask_at((x), (diagonal), (value), TSR_HERE)
+typedef struct tsr_attention_opts {
+    size_t size;
+    bool causal;    /* query s sees keys 0 to s */
+    double scale;   /* of the products; default 1/sqrt(d) */
+    double dropout; /* of the weights, in training graphs; default 0 */
+} tsr_attention_opts;
+#define TSR_ATTENTION_OPTS(...) \
+    (&(const tsr_attention_opts){.size = sizeof(tsr_attention_opts), __VA_ARGS__})
+/* softmax(scale q k^T) v of each head: q (b,h,s,d), k (b,h,t,d), v (b,h,t,e) -> (b,h,s,e), as
+ * PyTorch's scaled_dot_product_attention. Every axis may be split. opts may be NULL. */
+TSR_OP(attention, tsr_tensor *q, tsr_tensor *k, tsr_tensor *v, const tsr_attention_opts *opts);
+#define tsr_attention(q, k, v, opts) tsr_attention_at((q), (k), (v), (opts), TSR_HERE)
+
 /* --- losses ------------------------------------------------------------------------------------
  */
 typedef enum tsr_reduction {

@@ -89,6 +89,8 @@
                                        g = dy gamma and of g xhat */                               \
     X(LN_BWD_APPLY, ln_bwd_apply)   /* (x, stats, gamma?, dy, bstats) -> dx */                     \
     X(LN_PARAM_GRAD, ln_param_grad) /* (x, stats, dy) -> dgamma, dbeta */                          \
+    X(CAUSAL_MASK, causal_mask) /* (x[.., s, t]) -> x where t <= s + attrs.mask_above.diagonal,    \
+                                   else its value; global places */                                \
     /* Random: Philox4x32-10, counter = (element's global index, step). */                         \
     X(DROPOUT, dropout)   /* (x, step i64 []) -> x*mask/(1-p); its own gradient */                 \
     X(RANDOM, random)     /* () -> y: attrs.random */                                              \
@@ -239,6 +241,10 @@ typedef struct tsri_attrs {
             int64_t count; /* features, global */
             int32_t axes, has_gamma, has_beta, pad_;
         } ln;
+        struct {
+            int64_t diagonal;
+            double value;
+        } mask_above;
         struct {
             uint64_t key; /* of the module or variable: see src/core/rng.h */
             double p;     /* share dropped */

@@ -88,7 +88,7 @@ extern const tsri_op_def tsri_def_unary, tsri_def_unary_grad, tsri_def_scale, ts
     tsri_def_binary, tsri_def_add_n;
 extern const tsri_op_def tsri_def_broadcast_to, tsri_def_reduce, tsri_def_argmax;
 extern const tsri_op_def tsri_def_matmul, tsri_def_linear, tsri_def_linear_dx, tsri_def_linear_dw;
-extern const tsri_op_def tsri_def_batch_matmul;
+extern const tsri_op_def tsri_def_batch_matmul, tsri_def_causal_mask;
 extern const tsri_op_def tsri_def_ln_stats, tsri_def_ln_apply, tsri_def_ln_bwd_stats,
     tsri_def_ln_bwd_apply, tsri_def_ln_param_grad;
 extern const tsri_op_def tsri_def_conv2d, tsri_def_conv2d_dx, tsri_def_conv2d_dw;

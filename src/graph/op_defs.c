@@ -51,6 +51,7 @@ static const tsri_op_def *const defs[TSRI_OP_COUNT_] = {
     [TSRI_OP_LINEAR_DX] = &tsri_def_linear_dx,
     [TSRI_OP_LINEAR_DW] = &tsri_def_linear_dw,
     [TSRI_OP_BATCH_MATMUL] = &tsri_def_batch_matmul,
+    [TSRI_OP_CAUSAL_MASK] = &tsri_def_causal_mask,
     [TSRI_OP_LN_STATS] = &tsri_def_ln_stats,
     [TSRI_OP_LN_APPLY] = &tsri_def_ln_apply,
     [TSRI_OP_LN_BWD_STATS] = &tsri_def_ln_bwd_stats,

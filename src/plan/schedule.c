@@ -259,6 +259,7 @@ bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *it)
     case TSRI_OP_BINARY:
     case TSRI_OP_ADD_N:
     case TSRI_OP_DROPOUT:
+    case TSRI_OP_CAUSAL_MASK:
         break;
     default:
         return false;

@@ -525,5 +525,6 @@ const sc_case sc_cases[] = {
     {"batch matmul", true, sc_batch_matmul},
     {"gelu", true, sc_gelu},
     {"layer norm", true, sc_layer_norm},
+    {"attention", true, sc_attention},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

@@ -48,6 +48,7 @@ void sc_variance(sc_graph *s);
 void sc_batch_matmul(sc_graph *s);
 void sc_gelu(sc_graph *s);
 void sc_layer_norm(sc_graph *s);
+void sc_attention(sc_graph *s);
 
 extern const sc_case sc_cases[];
 extern const int sc_cases_count;

@@ -71,3 +71,22 @@ void sc_layer_norm(sc_graph *s)
     norms(s, D(0, 3), 1);
     norms(s, D(1, 4), 1);
 }
+
+void sc_attention(sc_graph *s)
+{
+    const tsr_dims dims[] = {D(5, 7), D(2, 7, 4), D(0, 3), D(2, 3, 5, 5), D(1, 1)};
+    for (int i = 0; i < 5; i++) {
+        tsr_tensor *x = spread(s, dims[i]);
+        sc_grads(s, tsr_causal_mask(x, 0, -3), 1, &x);
+        sc_grads(s, tsr_causal_mask(x, 2, 0), 1, &x);
+        sc_grads(s, tsr_causal_mask(x, -2, 5), 1, &x);
+    }
+    for (int causal = 0; causal < 2; causal++) {
+        tsr_tensor *x[3] = {sc_make(s, s->real, D(2, 3, 4, 5), SC_POSITIVE),
+                            sc_make(s, s->real, D(2, 3, 6, 5), SC_POSITIVE),
+                            spread(s, D(2, 3, 6, 2))};
+        tsr_tensor *y =
+            tsr_attention(x[0], x[1], x[2], TSR_ATTENTION_OPTS(.causal = causal, .dropout = 0.3));
+        sc_grads(s, y, 3, x);
+    }
+}

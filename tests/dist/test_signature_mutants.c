@@ -47,6 +47,8 @@ static const char *excuse(const tally *t, const sg_entry *e)
         if (e->v.kind == TSRI_OP_CAST && !is_whole(e->v.in_dtype[0]) &&
             e->v.out_dtype[0] == TSR_F32)
             return "linear but for the rounding of each addend";
+        if (e->v.kind == TSRI_OP_CAUSAL_MASK && isinf(at->mask_above.value))
+            return "an infinity is its own sum";
     }
     if (!strcmp(t->what, "an index for .")) {
         if (is_norm(e) && at->bn.parts > 1 && at->bn.batch % at->bn.parts)

@@ -350,6 +350,7 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
     case TSRI_OP_TRIANGLE:
     case TSRI_OP_ARANGE:
     case TSRI_OP_CONSTANT:
+    case TSRI_OP_CAUSAL_MASK:
     case TSRI_OP_COPY:
     case TSRI_OP_ASSIGN:
         return all_same(d, d->nin);

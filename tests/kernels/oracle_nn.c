@@ -139,6 +139,16 @@ static void cross_entropy_part(const kernel_case *k, double *const *in, double *
     }
 }
 
+static void causal_mask(const kernel_case *k, const double *x, double *y)
+{
+    const kc_arg *a = &k->in[0];
+    const int64_t *d = a->dims.d + a->dims.ndim - 2, *off = a->offset + a->dims.ndim - 2;
+    for (int64_t i = 0; i < kc_count(a); i++) {
+        int64_t row = i / d[1] % d[0] + off[0], col = i % d[1] + off[1];
+        y[i] = col <= row + k->attrs.mask_above.diagonal ? x[i] : k->attrs.mask_above.value;
+    }
+}
+
 bool kc_oracle_nn(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
@@ -150,6 +160,8 @@ bool kc_oracle_nn(const kernel_case *k, double *const *in, double *const *out)
     case TSRI_OP_LN_BWD_APPLY:
     case TSRI_OP_LN_PARAM_GRAD:
         return layer_norm(k, in, out), true;
+    case TSRI_OP_CAUSAL_MASK:
+        return causal_mask(k, in[0], out[0]), true;
     case TSRI_OP_SOFTMAX_SUM:
     case TSRI_OP_SOFTMAX_FINISH:
     case TSRI_OP_SOFTMAX_DOT:

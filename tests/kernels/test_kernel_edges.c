@@ -270,6 +270,7 @@ static const struct {
     {"ce_terms whole", {1, -1, -1}, -1, 0},
     {"ce_finish whole", {0, 0, 0}, 0, 0},
     {"ce_dx part whole", {1, -1, -1, -1}, 1, 0},
+    {"causal_mask", {3}, 3, 0},
     {"ln_stats 2 axes", {2}, -1, 0},
     {"ln_apply ", {0, 0, -1, -1}, 0, 0},
     {"ln_param_grad ", {0, 0, 0}, -1, 0},

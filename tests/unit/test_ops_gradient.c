@@ -274,6 +274,20 @@ static void test_layer_norm(void **state)
     CHECK(-2, 2, tsr_layer_norm(x64(D(7)), x64(D(7)), x64(D(7)), NULL));
 }
 
+static void test_attention(void **state)
+{
+    (void)state;
+    CHECK(-2, 2, tsr_causal_mask(x64(D(2, 3, 4)), 0, 5));
+    CHECK(-2, 2, tsr_causal_mask(x64(D(3, 4)), -1, 0));
+    CHECK(-2, 2, tsr_attention(x64(D(1, 2, 3, 2)), x64(D(1, 2, 4, 2)), x64(D(1, 2, 4, 3)), NULL));
+    CHECK(-2, 2,
+          tsr_attention(x64(D(1, 2, 3, 2)), x64(D(1, 2, 3, 2)), x64(D(1, 2, 3, 2)),
+                        TSR_ATTENTION_OPTS(.causal = true, .scale = 0.3)));
+    CHECK(-2, 2,
+          tsr_attention(x64(D(2, 1, 3, 2)), x64(D(2, 1, 2, 2)), x64(D(2, 1, 2, 1)),
+                        TSR_ATTENTION_OPTS(.causal = true, .dropout = 0.4)));
+}
+
 static void test_batch_products(void **state)
 {
     (void)state;
@@ -500,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_batch_products),
         cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_attention),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

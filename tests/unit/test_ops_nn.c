@@ -2,6 +2,8 @@
 /* Declarations of the ops that transformers are made of: shapes, texts of errors, signatures. */
 #include "declared.h"
 
+#include <math.h>
+
 static void test_batch_matmul(void **state)
 {
     (void)state;
@@ -75,6 +77,37 @@ static void test_rules_layer_norm(void **state)
             NULL);
 }
 
+static void test_attention(void **state)
+{
+    (void)state;
+    start(true);
+    tsr_tensor *q = f32(D(2, 3, 4, 5)), *k = f32(D(2, 3, 6, 5)), *v = f32(D(2, 3, 6, 7));
+    is(tsr_attention(q, k, v, NULL), TSR_F32, D(2, 3, 4, 7));
+    is(tsr_attention(q, k, v, TSR_ATTENTION_OPTS(.causal = true, .dropout = 0.1)), TSR_F32,
+       D(2, 3, 4, 7));
+    assert_float_equal(last_of(TSRI_OP_SCALE)->attrs.scale.a, 1 / sqrt(5), 1e-15);
+    is(tsr_attention(q, f32(D(2, 3, 0, 5)), f32(D(2, 3, 0, 7)), NULL), TSR_F32, D(2, 3, 4, 7));
+    is(tsr_causal_mask(f32(D(3, 4)), 1, -INFINITY), TSR_F32, D(3, 4));
+    derives(TSRI_OP_CAUSAL_MASK, "S0->S0; S1->S1", NULL);
+    tsr_causal_mask(f32(D(2, 3, 4)), 1, 0);
+    derives(TSRI_OP_CAUSAL_MASK, "S0->S0; S1->S1; S2->S2; P->P", NULL);
+    FAILS(TSR_ERR_SHAPE,
+          "attention: queries (2,3,4,5), keys (2,3,6,4), values (2,3,6,7); legal are (b,h,s,d), "
+          "(b,h,t,d), (b,h,t,e)",
+          tsr_attention(f32(D(2, 3, 4, 5)), f32(D(2, 3, 6, 4)), f32(D(2, 3, 6, 7)), NULL));
+    FAILS(TSR_ERR_SHAPE, "queries (3,4,5)",
+          tsr_attention(f32(D(3, 4, 5)), f32(D(3, 4, 5)), f32(D(3, 4, 5)), NULL));
+    FAILS(TSR_ERR_INVALID, "dropout is 1; it must be in [0, 1)",
+          tsr_attention(f32(D(1, 1, 1, 1)), f32(D(1, 1, 1, 1)), f32(D(1, 1, 1, 1)),
+                        TSR_ATTENTION_OPTS(.dropout = 1)));
+    FAILS(TSR_ERR_INVALID, "scale is inf",
+          tsr_attention(f32(D(1, 1, 1, 1)), f32(D(1, 1, 1, 1)), f32(D(1, 1, 1, 1)),
+                        TSR_ATTENTION_OPTS(.scale = INFINITY)));
+    FAILS(TSR_ERR_SHAPE, "causal_mask: x is (4); it must be (...,s,t)",
+          tsr_causal_mask(f32(D(4)), 0, 0));
+    FAILS(TSR_ERR_INVALID, "the value is NaN", tsr_causal_mask(f32(D(4, 4)), 0, NAN));
+}
+
 static void test_rules_batch_matmul(void **state)
 {
     (void)state;
@@ -99,9 +132,9 @@ static void test_rules_batch_matmul(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_matmul),     cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_layer_norm),       cmocka_unit_test(test_rules_batch_matmul),
-        cmocka_unit_test(test_rules_layer_norm),
+        cmocka_unit_test(test_batch_matmul),       cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_layer_norm),         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_rules_batch_matmul), cmocka_unit_test(test_rules_layer_norm),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -153,6 +153,9 @@ typedef struct tsri_fast_isa {
     /* Rows [r0, r1); acc[2][width] is for the statistics. */
     void (*bn[TSRI_BN_DO_COUNT_])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
     void (*ln[TSRI_LN_DO_COUNT_])(const tsri_fast_ln *p, int64_t r0, int64_t r1);
+    /* A row of n: y, or with y its gradient. */
+    void (*softmax)(const float *x, float *y, int64_t n, bool is_log);
+    void (*softmax_dx)(const float *y, const float *dy, float *dx, int64_t n, bool is_log);
     void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */
     void (*dw_weights)(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);

@@ -26,6 +26,8 @@ const tsri_fast_isa ISA_TABLE = {
             [TSRI_LN_DO_BWD_APPLY] = ln_bwd_apply,
             [TSRI_LN_DO_PARAMS] = ln_params,
         },
+    .softmax = softmax,
+    .softmax_dx = softmax_dx,
     .dw_rows = dw_rows,
     .dw_weights = dw_weights,
     .map =

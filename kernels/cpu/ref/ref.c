@@ -216,6 +216,7 @@ const tsri_kernels tsri_kernels_cpu_ref = {
             [TSRI_OP_LINEAR_DX] = tsri_ref_linear_dx,
             [TSRI_OP_LINEAR_DW] = tsri_ref_linear_dw,
             [TSRI_OP_BATCH_MATMUL] = tsri_ref_batch_matmul,
+            [TSRI_OP_CAUSAL_MASK] = tsri_ref_causal_mask,
             [TSRI_OP_LN_STATS] = tsri_ref_layer_norm,
             [TSRI_OP_LN_APPLY] = tsri_ref_layer_norm,
             [TSRI_OP_LN_BWD_STATS] = tsri_ref_layer_norm,

@@ -135,7 +135,7 @@ tsri_kernel_create_fn tsri_ref_gather, tsri_ref_gather_dx, tsri_ref_where, tsri_
     tsri_ref_cumsum, tsri_ref_one_hot, tsri_ref_arange, tsri_ref_constant;
 
 tsri_kernel_create_fn tsri_ref_batch_matmul, tsri_ref_layer_norm, tsri_ref_ce_terms,
-    tsri_ref_ce_finish;
+    tsri_ref_ce_finish, tsri_ref_causal_mask;
 
 extern const tsri_kernels tsri_kernels_cpu_ref;
 

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention, composed of products, a mask and softmax, so that batch, heads, queries, keys and
+ * features may each be split; and the mask. */
+#include <math.h>
+
+#include "src/graph/op.h"
+
+/* --- the mask -------------------------------------------------------------------------------- */
+
+static tsr_tensor *add_mask(tsr_tensor *x, int64_t diagonal, double value, tsri_loc loc)
+{
+    tsri_attrs attrs = {0};
+    attrs.mask_above.diagonal = diagonal;
+    attrs.mask_above.value = value;
+    return tsri_graph_add1(x->graph, TSRI_OP_CAUSAL_MASK, &attrs, 1, &x, x->shape, x->dtype, loc);
+}
+
+tsr_tensor *tsr_causal_mask_at(tsr_tensor *x, int64_t diagonal, double value, const char *file,
+                               int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("causal_mask", 1, &x, 0, loc, &failed), loc, "causal_mask"};
+    if (!c.g)
+        return failed;
+    if (!tsri_want_float(&c, x) || !tsri_want_number(&c, "the value", value))
+        return &c.g->failed;
+    if (x->shape.ndim < 2)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "x is %s; it must be (...,s,t)",
+                            tsri_op_dims(&c, x));
+    return add_mask(x, diagonal, value, loc);
+}
+
+/* A fill with 0 alone is linear; so a P(sum) never meets an infinity. */
+static tsr_status rule_mask(const tsri_op *op, tsri_rule_text *out)
+{
+    char lead[TSRI_AXES_TEXT];
+    int ndim = op->in[0]->shape.ndim;
+    char s = tsri_letters[ndim - 2], t = tsri_letters[ndim - 1];
+    tsri_axes_text(lead, ndim - 2, 0, 0);
+    if (ndim == 2)
+        lead[0] = 0;
+    return tsri_write_rule(out, "%s%s %c@ %c@ -> %s %c@ %c@",
+                           op->attrs.mask_above.value != 0 ? "!" : "", lead, s, t, lead, s, t);
+}
+
+static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    if (!dout[0]->failed)
+        din[0] = add_mask(dout[0], op->attrs.mask_above.diagonal, 0, op->loc);
+}
+
+const tsri_op_def tsri_def_causal_mask = {rule_mask, grad_mask, NULL};
+
+/* --- attention ------------------------------------------------------------------------------- */
+
+static bool want_heads(const tsri_ctx *c, const tsr_tensor *q, const tsr_tensor *k,
+                       const tsr_tensor *v)
+{
+    const int64_t *a = q->shape.d, *b = k->shape.d, *e = v->shape.d;
+    if (q->shape.ndim == 4 && k->shape.ndim == 4 && v->shape.ndim == 4 && a[0] == b[0] &&
+        a[0] == e[0] && a[1] == b[1] && a[1] == e[1] && a[3] == b[3] && b[2] == e[2])
+        return true;
+    tsri_op_fail(c, TSR_ERR_SHAPE,
+                 "queries %s, keys %s, values %s; legal are (b,h,s,d), (b,h,t,d), (b,h,t,e)",
+                 tsri_op_dims(c, q), tsri_op_dims(c, k), tsri_op_dims(c, v));
+    return false;
+}
+
+tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
+                             const tsr_attention_opts *opts, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *in[3] = {q, k, v}, *failed;
+    tsri_ctx c = {tsri_check_operands("attention", 3, in, 0, loc, &failed), loc, "attention"};
+    if (!c.g)
+        return failed;
+    tsr_attention_opts o;
+    tsri_read_options(&o, sizeof o, opts);
+    if (!tsri_want_same_dtype(&c, 3, in) || !tsri_want_float(&c, q) || !want_heads(&c, q, k, v))
+        return &c.g->failed;
+    if (!isfinite(o.scale))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "scale is %g; it must be finite (0: 1/sqrt(d))",
+                            o.scale);
+    if (!(o.dropout >= 0 && o.dropout < 1))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "dropout is %g; it must be in [0, 1)", o.dropout);
+    double d = (double)q->shape.d[3], scale = o.scale != 0 ? o.scale : d > 0 ? 1 / sqrt(d) : 1;
+    /* The queries are fewer numbers than the scores. */
+    tsr_tensor *scores =
+        tsr_matmul_t_at(tsri_make_scale(q, scale, loc), k, false, true, file, line);
+    if (o.causal)
+        scores = tsr_causal_mask_at(scores, 0, -INFINITY, file, line);
+    tsr_tensor *weights = tsr_softmax_at(scores, -1, file, line);
+    if (o.dropout > 0)
+        weights = tsr_dropout_at(weights, o.dropout, file, line);
+    return tsr_matmul_at(weights, v, file, line);
+}
