@@ -497,24 +497,15 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unary),
-        cmocka_unit_test(test_binary),
-        cmocka_unit_test(test_reduce),
-        cmocka_unit_test(test_ties_share),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_movement),
-        cmocka_unit_test(test_ignore_index_value),
-        cmocka_unit_test(test_index),
-        cmocka_unit_test(test_select),
-        cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_batch_products),
-        cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_layer_norm),
-        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_unary),          cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_reduce),         cmocka_unit_test(test_ties_share),
+        cmocka_unit_test(test_products),       cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_norm),           cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_movement),       cmocka_unit_test(test_ignore_index_value),
+        cmocka_unit_test(test_index),          cmocka_unit_test(test_select),
+        cmocka_unit_test(test_halves),         cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_batch_products), cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_layer_norm),     cmocka_unit_test(test_attention),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
