@@ -229,57 +229,76 @@ bool tsri_space_direct(tsri_space *s, tsri_state x, tsri_state y, tsri_hop *out)
     return true;
 }
 
+/* What the part of nest n and the goal's share at most along an axis, on the first rank and on the
+ * last. Ranks along the goal's P count together: what one of them has need not be read. */
+static void share(tsri_goal *goal, const tsri_space *s, int a, int n, int q)
+{
+    unsigned together = tsri_state_partial(goal->state), inside = s->mask[n] & together;
+    double first = s->most[a][s->mask[q]], last = s->least[a][s->mask[q]];
+    double reach = s->size[inside] * s->most[a][s->mask[n]];
+    int p = n, r = q, lone = 0;
+    while (s->mask[p] & together && together >> s->last[p] & 1)
+        p = s->pop[p];
+    /* The splits outside of the first one along the goal's P. */
+    for (int m = lone = p; m; m = s->pop[m])
+        lone = together >> s->last[m] & 1 ? s->pop[m] : lone;
+    bool box = lone == p; /* together they have one box */
+    unsigned deeper = s->mask[s->depth[p] > s->depth[q] ? p : q];
+    for (p = lone; s->depth[p] > s->depth[r];)
+        p = s->pop[p];
+    while (s->depth[r] > s->depth[p])
+        r = s->pop[r];
+    bool apart = p != r;
+    if (box && !apart) {
+        first = s->most[a][deeper];
+        last = s->least[a][deeper];
+    } else {
+        first = reach < first ? reach : first;
+        last = apart ? 0 : reach < last ? reach : last;
+    }
+    goal->shared_first[a][n] = first;
+    goal->shared_last[a][n] = last;
+}
+
 void tsri_goal_init(tsri_goal *goal, const tsri_space *s, tsri_state state)
 {
+    unsigned split = 0;
     goal->state = state;
     goal->relabels = tsri_state_partial(state) && tsri_state_op(state) != TSR_REDUCE_SUM;
     goal->first = goal->last = s->rest;
     for (int a = 0; a < s->naxes; a++) {
         int q = tsri_state_nest(state, a);
-        double first = s->most[a][s->mask[q]];
-        goal->first *= first;
+        split |= s->mask[q];
+        goal->first *= s->most[a][s->mask[q]];
         goal->last *= s->least[a][s->mask[q]];
-        for (int n = 0; n < s->nnests; n++) {
-            int p = n, r = q;
-            while (s->depth[p] > s->depth[r])
-                p = s->pop[p];
-            while (s->depth[r] > s->depth[p])
-                r = s->pop[r];
-            unsigned deeper = s->mask[s->depth[n] > s->depth[q] ? n : q];
-            goal->shared_first[a][n] = p == r ? s->most[a][deeper] : first;
-            goal->shared_last[a][n] = p == r ? s->least[a][deeper] : 0;
-        }
+        for (int n = 0; n < s->nnests; n++)
+            share(goal, s, a, n, q);
     }
+    goal->holders = s->size[s->dims & ~(split | tsri_state_partial(state))];
 }
 
 double tsri_goal_missing(const tsri_goal *goal, const tsri_space *s, tsri_state x)
 {
-    unsigned px = tsri_state_partial(x), py = tsri_state_partial(goal->state), split = 0;
+    unsigned px = tsri_state_partial(x), py = tsri_state_partial(goal->state);
     unsigned kept = tsri_state_op(x) == tsri_state_op(goal->state) ? px & py : 0;
-    unsigned reduced = px & ~kept, made = py & ~kept;
-    double first = s->rest, last = s->rest, missing = 0;
-    if (!made) {
+    unsigned reduced = px & ~kept;
+    double first = goal->first, last = goal->last;
+    if (!reduced) {
+        double shared_first = s->rest, shared_last = s->rest;
         for (int a = 0; a < s->naxes; a++) {
             int n = tsri_state_nest(x, a);
-            first *= goal->shared_first[a][n];
-            last *= goal->shared_last[a][n];
-            split |= s->mask[tsri_state_nest(goal->state, a)];
+            shared_first *= goal->shared_first[a][n];
+            shared_last *= goal->shared_last[a][n];
         }
-        first = goal->first - first;
-        last = goal->last - last;
-        if (reduced) {
-            /* Nobody has any element's sum yet. */
-            first = goal->first;
-            last = goal->last;
-        }
-        /* A sum over the kept dimensions needs what its ranks lack together only once. */
-        missing = (first > last ? first : last) / s->size[kept];
-    }
+        first -= shared_first;
+        last -= shared_last;
+    } /* else nobody has any element's sum yet */
+    double missing = (first > last ? first : last) / s->size[py];
     if (reduced) {
-        /* The first to have a sum takes a merge per addend; every other holder one more. */
-        double holders = made ? 1 : s->size[s->dims & ~(split | kept)];
-        double merges = (s->size[reduced] - 1) * s->size[kept] + holders - 1;
-        double average = s->all * merges / s->mesh->nranks;
+        /* The first ranks along the goal's P to have a sum take an addend from each rank outside
+         * that has another; all others that hold the element take something. */
+        double outside = s->size[kept] * (s->size[reduced] - s->size[reduced & py]);
+        double average = s->all * (outside + goal->holders - 1) / s->mesh->nranks;
         missing = average > missing ? average : missing;
     }
     return missing;

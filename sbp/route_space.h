@@ -89,6 +89,7 @@ double tsri_space_moved(const tsri_space *s, const tsri_hop *hop, tsri_state x, 
 typedef struct tsri_goal {
     tsri_state state;
     double first, last; /* elements of the first and the last rank's parts */
+    double holders;     /* ranks that have an element, those along its P as one */
     bool relabels;      /* its P may come from a relabel, which takes no time */
     /* Length that the part of a nest and the destination's surely share at most, on those ranks. */
     double shared_first[TSR_MAX_NDIM][TSRI_NESTS], shared_last[TSR_MAX_NDIM][TSRI_NESTS];
