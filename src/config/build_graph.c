@@ -9,8 +9,17 @@
 typedef struct builder {
     tsri_program *p;
     tsri_pool *pool;
-    tsr_tensor **made; /* by entry */
+    tsr_tensor ***made; /* by entry, its results */
 } builder;
+
+/* What a checked name stands for. */
+static tsr_tensor *find(const builder *b, const char *name)
+{
+    int result;
+    const tsri_experiment *e = b->p->experiment;
+    const tsri_config_op *op = tsri_experiment_result(e, name, &result);
+    return b->made[op - (const tsri_config_op *)e->graph.items][result];
+}
 
 static bool has(const tsri_config_op *op, const char *key)
 {
@@ -26,8 +35,7 @@ static tsr_status add_feed(builder *b, tsri_config_feed feed)
     return TSR_OK;
 }
 
-/* --- constants
- * ------------------------------------------------------------------------------------- */
+/* --- constants ------------------------------------------------------------------------------- */
 /* Outputs have the names of entries, so inputs take others. */
 static const char *input_name(builder *b, const tsri_op_call *c)
 {
@@ -37,6 +45,20 @@ static const char *input_name(builder *b, const tsri_op_call *c)
 static bool is_drawn(const tsri_config_op *op)
 {
     return has(op, "normal") || has(op, "uniform");
+}
+
+/* Numbers of the file are part of the program; those of .npy files are fed, since each rank then
+ * keeps its part alone. */
+static tsr_status build_numbers(builder *b, const tsri_op_call *c, const tsri_config_feed *f,
+                                tsr_tensor **out)
+{
+    void *data;
+    size_t bytes;
+    TSRI_TRY(tsri_value_make(b->p, f, &data, &bytes));
+    *out =
+        tsr_constant_at(c->graph, f->dtype, f->dims, data, c->placement, c->sbp, c->file, c->line);
+    tsri_mem_free(data);
+    return TSR_OK;
 }
 
 static tsr_status build_constant(builder *b, const tsri_op_call *c, tsr_tensor **out)
@@ -56,7 +78,14 @@ static tsr_status build_constant(builder *b, const tsri_op_call *c, tsr_tensor *
                            c->line);
         return TSR_OK;
     }
+    if (has(op, "arange") && op->shape.ndim == 1) {
+        *out = tsr_arange_at(c->graph, op->dtype, op->shape.d[0], op->arange[0], op->arange[1],
+                             c->placement, c->sbp, c->file, c->line);
+        return TSR_OK;
+    }
     TSRI_TRY(tsri_value_sizes(b->p, op, -1, &f.dtype, &f.dims));
+    if (has(op, "value"))
+        return build_numbers(b, c, &f, out);
     f.name = input_name(b, c);
     if (!f.name)
         return TSR_ERR_NO_MEMORY;
@@ -82,8 +111,7 @@ static tsr_status build_parameter(builder *b, const tsri_op_call *c, tsr_tensor 
     return is_drawn(op) ? TSR_OK : add_feed(b, f);
 }
 
-/* --- local values
- * ---------------------------------------------------------------------------------- */
+/* --- local values ---------------------------------------------------------------------------- */
 static void coordinates(const tsri_ranks *r, int at, int coord[TSR_MAX_HIERARCHY])
 {
     for (int d = r->ndim - 1; d >= 0; d--) {
@@ -178,59 +206,80 @@ static tsr_status build_from_local(builder *b, const tsri_op_call *c, tsr_tensor
     return add_feed(b, f);
 }
 
-/* --- entries
- * --------------------------------------------------------------------------------------- */
+/* --- entries --------------------------------------------------------------------------------- */
 /* Operands as the op takes them, moved to where it is made if that is said. */
 static void take_operands(const builder *b, tsri_op_call *c)
 {
-    const tsri_config_op *first = b->p->experiment->graph.items;
+    tsri_op_role role = tsri_op_rows[c->op->head.variant].role;
     for (int i = 0; i < c->op->in.n; i++) {
-        tsr_tensor *x =
-            b->made[tsri_experiment_op(b->p->experiment, c->op->in.refs[i].name) - first];
-        bool moves = tsri_op_rows[c->op->head.variant].role == TSRI_ROLE_COMPUTE && c->placement &&
+        tsr_tensor *x = find(b, c->op->in.refs[i].name);
+        bool moves = (role == TSRI_ROLE_COMPUTE || role == TSRI_ROLE_SPLIT) && c->placement &&
                      tsr_tensor_ok(x) && tsr_tensor_placement(x) != c->placement;
         c->in[c->nin++] = moves ? tsr_to_global_at(x, c->placement, TSR_AUTO, c->file, c->line) : x;
     }
 }
 
+/* Results in the signature that the entry says. */
+static void sign_results(const tsri_op_call *c, int n, tsr_tensor **out)
+{
+    for (int i = 0; i < n && has(c->op, "sbp"); i++)
+        if (tsr_tensor_ok(out[i]))
+            out[i] = tsr_to_global_at(out[i], NULL, c->op->sbp, c->file, c->line);
+}
+
+/* New tensors are made in B or S(i); P is a signature to be brought into. */
+static bool has_partial(tsr_sbp sbp)
+{
+    bool any = false;
+    for (int i = 0; i < sbp.ndim; i++)
+        any |= sbp.d[i].kind == TSR_SBP_PARTIAL;
+    return any;
+}
+
+static tsr_status declare(builder *b, const tsri_op_call *c, tsr_tensor **out)
+{
+    const tsri_config_op *op = c->op;
+    switch (tsri_op_rows[op->head.variant].role) {
+    case TSRI_ROLE_CONSTANT:
+        return build_constant(b, c, out);
+    case TSRI_ROLE_FROM_LOCAL:
+        return build_from_local(b, c, out);
+    case TSRI_ROLE_PARAMETER:
+        return build_parameter(b, c, out);
+    case TSRI_ROLE_SPLIT:
+        tsr_split_axis_at(c->in[0], op->sizes.n, op->sizes.v, (int)op->axis, out, c->file, c->line);
+        return TSR_OK;
+    default:
+        *out = tsri_op_rows[op->head.variant].declare(c);
+        return TSR_OK;
+    }
+}
+
 static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **out)
 {
-    const tsri_op_row *row = &tsri_op_rows[op->head.variant];
+    tsri_op_role role = tsri_op_rows[op->head.variant].role;
     const tsri_yaml *node = op->head.node;
+    bool is_new = role == TSRI_ROLE_SOURCE || role == TSRI_ROLE_CONSTANT;
     tsri_op_call c = {.graph = b->p->graph,
                       .op = op,
                       .name = op->head.name,
-                      .sbp = op->sbp,
+                      .sbp = is_new && has_partial(op->sbp) ? TSR_AUTO : op->sbp,
                       .file = node->file,
                       .line = node->key_line};
     if (has(op, "placement"))
         TSRI_TRY(tsri_program_placement(b->p, op->where, &c.placement));
     take_operands(b, &c);
-    switch (row->role) {
-    case TSRI_ROLE_CONSTANT:
-        return build_constant(b, &c, out);
-    case TSRI_ROLE_FROM_LOCAL:
-        return build_from_local(b, &c, out);
-    case TSRI_ROLE_PARAMETER:
-        return build_parameter(b, &c, out);
-    case TSRI_ROLE_COMPUTE:
-        *out = row->declare(&c);
-        if (has(op, "sbp") && tsr_tensor_ok(*out))
-            *out = tsr_to_global_at(*out, NULL, c.sbp, c.file, c.line);
-        return TSR_OK;
-    default:
-        *out = row->declare(&c);
-        return TSR_OK;
-    }
+    TSRI_TRY(declare(b, &c, out));
+    if (role == TSRI_ROLE_COMPUTE || role == TSRI_ROLE_SPLIT || (is_new && has_partial(op->sbp)))
+        sign_results(&c, tsri_op_results(op), out);
+    return TSR_OK;
 }
 
-/* --- fetches
- * --------------------------------------------------------------------------------------- */
+/* --- fetches --------------------------------------------------------------------------------- */
 /* The tensors whose gradients are fetched: one backward pass for all. */
 static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
 {
     const tsri_experiment *e = b->p->experiment;
-    const tsri_config_op *first = e->graph.items;
     tsr_tensor **x = tsri_pool_alloc(b->pool, (size_t)e->fetch.n * 2 * sizeof(tsr_tensor *));
     int *of = tsri_pool_alloc(b->pool, (size_t)e->fetch.n * sizeof *of);
     int n = 0;
@@ -239,9 +288,9 @@ static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
     for (int i = 0; i < e->fetch.n; i++) {
         char name[TSRI_YAML_TEXT_MAX];
         const char *wrt = tsri_grad_of(e->fetch.refs[i].name, name);
-        fetched[i] = wrt ? NULL : b->made[tsri_experiment_op(e, e->fetch.refs[i].name) - first];
+        fetched[i] = wrt ? NULL : find(b, e->fetch.refs[i].name);
         if (wrt) {
-            x[n] = b->made[tsri_experiment_op(e, wrt) - first];
+            x[n] = find(b, wrt);
             of[n++] = i;
         }
     }
@@ -249,8 +298,7 @@ static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
         return TSR_OK;
     const tsri_yaml *node = e->loss.node;
     tsr_tensor **dx = x + e->fetch.n;
-    tsr_gradients_at(b->made[tsri_experiment_op(e, e->loss.name) - first], n, x, dx, node->file,
-                     node->line);
+    tsr_gradients_at(find(b, e->loss.name), n, x, dx, node->file, node->line);
     for (int i = 0; i < n; i++)
         fetched[of[i]] = dx[i];
     return tsri_program_fail(node, tsr_graph_status(b->p->graph));
@@ -295,7 +343,10 @@ tsr_status tsri_program_build_graph(tsri_program *p)
     if (!p->module)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < e->graph.n; i++) {
-        TSRI_TRY(build_op(&b, &ops[i], &b.made[i]));
+        b.made[i] = tsri_pool_alloc(b.pool, (size_t)tsri_op_results(&ops[i]) * sizeof **b.made);
+        if (!b.made[i])
+            return TSR_ERR_NO_MEMORY;
+        TSRI_TRY(build_op(&b, &ops[i], b.made[i]));
         TSRI_TRY(tsri_program_fail(ops[i].head.node, tsr_graph_status(p->graph)));
     }
     return build_fetches(&b);

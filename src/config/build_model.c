@@ -12,8 +12,7 @@ static bool has_layout(const tsri_config_layout *l, const char *key)
     return tsri_section_has(&tsri_layout_section, l, key);
 }
 
-/* --- models
- * ---------------------------------------------------------------------------------------- */
+/* --- models ---------------------------------------------------------------------------------- */
 typedef struct model_call {
     tsr_world *world;
     const tsr_placement *placement;
@@ -56,8 +55,7 @@ static tsr_module *make_mlp(const model_call *c)
 static tsr_module *(*const models[])(const model_call *c) = {make_mobilenet_v2, make_convnet,
                                                              make_mlp};
 
-/* --- parameters
- * ------------------------------------------------------------------------------------ */
+/* --- parameters ------------------------------------------------------------------------------ */
 typedef struct placing {
     const tsri_program *p;
     bool *used; /* by pattern */
@@ -128,8 +126,7 @@ static tsr_status make_model(tsri_program *p)
     return place_parameters(p);
 }
 
-/* --- optimizers
- * ------------------------------------------------------------------------------------ */
+/* --- optimizers ------------------------------------------------------------------------------ */
 /* A number as options have it: a zero that isn't the default. */
 static double or_off(double v)
 {
@@ -173,8 +170,7 @@ static tsr_status make_optimizer(tsri_program *p)
     return p->optimizer ? TSR_OK : tsri_program_fail(node, TSR_ERR_INVALID);
 }
 
-/* --- data
- * ------------------------------------------------------------------------------------------ */
+/* --- data ------------------------------------------------------------------------------------ */
 static tsr_status open_dataset(tsri_program *p, const tsri_data_sizes *s)
 {
     const tsri_config_data *d = &p->experiment->data;
@@ -237,8 +233,7 @@ static tsr_status make_data(tsri_program *p, const tsri_data_sizes *s, int64_t s
     return TSR_OK;
 }
 
-/* --- the step
- * -------------------------------------------------------------------------------------- */
+/* --- the step -------------------------------------------------------------------------------- */
 typedef struct place {
     const char *file;
     int line;

@@ -16,11 +16,19 @@ static const tsri_section *section_of(const tsri_config_op *op)
     return &tsri_op_sections[op->head.variant];
 }
 
-/* --- operands
- * ------------------------------------------------------------------------------------- */
+/* --- operands -------------------------------------------------------------------------------- */
 static tsr_status check_operand(const tsri_experiment *e, const tsri_ref *ref, int upto)
 {
-    const tsri_config_op *ops = e->graph.items, *found = tsri_experiment_op(e, ref->name);
+    int result;
+    const tsri_config_op *ops = e->graph.items;
+    const tsri_config_op *found = tsri_experiment_result(e, ref->name, &result);
+    if (found && found - ops < upto && result < 0 && tsri_op_results(found) == 1)
+        return tsri_yaml_fail(ref->node, "'%s' has one result, called by its name alone",
+                              found->head.name);
+    if (found && found - ops < upto && result < 0)
+        return tsri_yaml_fail(ref->node, "'%s' has %d results; legal are %s.0 to %s.%d",
+                              found->head.name, tsri_op_results(found), found->head.name,
+                              found->head.name, tsri_op_results(found) - 1);
     if (found && found - ops < upto)
         return TSR_OK;
     if (found && found - ops == upto)
@@ -47,8 +55,7 @@ static tsr_status check_operands(const tsri_experiment *e, const tsri_config_op 
     return TSR_OK;
 }
 
-/* --- values
- * --------------------------------------------------------------------------------------- */
+/* --- values ---------------------------------------------------------------------------------- */
 static tsr_status check_fill(const tsri_config_op *op, const char *key)
 {
     const double *v = !strcmp(key, "fill")     ? &op->fill
@@ -132,16 +139,16 @@ static tsr_status check_locals(tsri_config_op *op, const tsri_reader *r)
     return TSR_OK;
 }
 
-/* --- entries
- * -------------------------------------------------------------------------------------- */
+/* --- entries --------------------------------------------------------------------------------- */
 /* Where the entry's result lives: what it says, or where its first operand is. */
 static tsr_status find_place(const tsri_experiment *e, tsri_config_op *op)
 {
+    int result;
     op->where = e->placements.items;
     if (has(op, "placement"))
         TSRI_TRY(tsri_check_placement(e, &op->placement, &op->where));
     else if (op->in.n)
-        op->where = tsri_experiment_op(e, op->in.refs[0].name)->where;
+        op->where = tsri_experiment_result(e, op->in.refs[0].name, &result)->where;
     return has(op, "sbp") ? tsri_check_sbp(tsri_section_node(op, "sbp"), op->where, &op->sbp)
                           : TSR_OK;
 }
@@ -158,10 +165,11 @@ static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
         op->placement = (tsri_ref){op->where->head.name, NULL};
         tsri_section_give(&tsri_op_section, op, "placement");
     }
-    if (!has_operands && !has(op, "dtype")) {
+    if (!has(op, "dtype"))
         op->dtype = e->dtype;
-        tsri_section_give(&tsri_op_section, op, "dtype");
-    }
+    if (role == TSRI_ROLE_SPLIT && (op->sizes.n < 2 || op->sizes.n > TSRI_CONFIG_MAX_IN))
+        return tsri_yaml_fail(tsri_section_node(op, "sizes"), "%d sizes; legal are 2 to %d",
+                              op->sizes.n, TSRI_CONFIG_MAX_IN);
     if (role == TSRI_ROLE_CONSTANT || role == TSRI_ROLE_PARAMETER)
         return check_value(op);
     if (role == TSRI_ROLE_FROM_LOCAL)
@@ -173,8 +181,7 @@ static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
     return TSR_OK;
 }
 
-/* --- fetches
- * -------------------------------------------------------------------------------------- */
+/* --- fetches --------------------------------------------------------------------------------- */
 static tsr_status check_fetch(const tsri_experiment *e, const tsri_ref *ref)
 {
     char name[TSRI_YAML_TEXT_MAX];
@@ -183,21 +190,31 @@ static tsr_status check_fetch(const tsri_experiment *e, const tsri_ref *ref)
     if (of && !tsri_section_has(&tsri_experiment_section, e, "loss"))
         return tsri_yaml_fail(ref->node, "'loss' is missing: gradients are those of the entry that "
                                          "it names");
-    return tsri_experiment_op(e, what.name)
-               ? TSR_OK
-               : tsri_unknown_name(&what, "entry", &e->graph, sizeof(tsri_config_op), e->graph.n);
+    return check_operand(e, &what, e->graph.n);
+}
+
+/* By default what the last entry makes. */
+static tsr_status fetch_last(tsri_experiment *e, const tsri_reader *r)
+{
+    const tsri_config_op *last = (const tsri_config_op *)e->graph.items + e->graph.n - 1;
+    int n = tsri_op_results(last);
+    e->fetch.n = n;
+    e->fetch.refs = tsri_pool_alloc(r->pool, (size_t)n * sizeof *e->fetch.refs);
+    for (int i = 0; e->fetch.refs && i < n; i++) {
+        const char *name =
+            n == 1 ? last->head.name : tsri_pool_printf(r->pool, "%s.%d", last->head.name, i);
+        if (!name)
+            return TSR_ERR_NO_MEMORY;
+        e->fetch.refs[i] = (tsri_ref){name, last->head.node};
+    }
+    return e->fetch.refs ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 static tsr_status check_fetches(tsri_experiment *e, const tsri_reader *r)
 {
     enum { MOST = 1024 };
     if (!tsri_section_has(&tsri_experiment_section, e, "fetch")) {
-        const tsri_config_op *last = (const tsri_config_op *)e->graph.items + e->graph.n - 1;
-        e->fetch.n = 1;
-        e->fetch.refs = tsri_pool_alloc(r->pool, sizeof *e->fetch.refs);
-        if (!e->fetch.refs)
-            return TSR_ERR_NO_MEMORY;
-        e->fetch.refs[0] = (tsri_ref){last->head.name, last->head.node};
+        TSRI_TRY(fetch_last(e, r));
         tsri_section_give(&tsri_experiment_section, e, "fetch");
         return TSR_OK;
     }
@@ -216,8 +233,13 @@ static tsr_status check_fetches(tsri_experiment *e, const tsri_reader *r)
 
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r)
 {
-    for (int i = 0; i < e->graph.n; i++)
+    tsri_config_op *ops = e->graph.items;
+    for (int i = 0; i < e->graph.n; i++) {
         TSRI_TRY(check_op(e, r, i));
+        /* Of files their own dtype counts, which isn't known here. */
+        if (!has(&ops[i], "file") && !ops[i].paths)
+            tsri_section_give(&tsri_op_section, &ops[i], "dtype");
+    }
     if (tsri_section_has(&tsri_experiment_section, e, "loss"))
         TSRI_TRY(check_operand(e, &e->loss, e->graph.n));
     return check_fetches(e, r);

@@ -161,6 +161,7 @@ void tsri_value_dump(const tsri_field *f, const void *at, FILE *out)
         dump_refs(at, out);
         break;
     case TSRI_FIELD_SHAPE:
+    case TSRI_FIELD_DIMS:
         dump_ints(((const tsr_dims *)at)->ndim, ((const tsr_dims *)at)->d, out);
         break;
     case TSRI_FIELD_AXES:

@@ -10,8 +10,7 @@
 
 #include "src/config/inside.h"
 
-/* --- folders ------------------------------------------------------------------------------------
- */
+/* --- folders --------------------------------------------------------------------------------- */
 /* The folder of a file as an absolute path, so that what is made of it holds anywhere. */
 static tsr_status folder_of(tsri_pool *pool, const char *name, const char **out_folder)
 {
@@ -27,8 +26,7 @@ static tsr_status folder_of(tsri_pool *pool, const char *name, const char **out_
     return *out_folder ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-/* --- parsing ------------------------------------------------------------------------------------
- */
+/* --- parsing --------------------------------------------------------------------------------- */
 static tsr_status parse(tsri_experiment *e, const char *name, const void *data, size_t size,
                         int nsets, const char *const *sets)
 {
@@ -77,8 +75,7 @@ tsr_status tsri_experiment_parse(const char *name, const void *data, size_t size
     return tsri_experiment_parse_with(NULL, name, data, size, nsets, sets, out_experiment);
 }
 
-/* --- files --------------------------------------------------------------------------------------
- */
+/* --- files ----------------------------------------------------------------------------------- */
 /* All of a file, in one piece of memory that the caller frees. */
 static tsr_status read_all(const char *path, FILE *f, char **out_data, size_t *out_size)
 {
@@ -135,8 +132,7 @@ void tsri_experiment_destroy(tsri_experiment *e)
     tsri_mem_free(e);
 }
 
-/* --- what it says -------------------------------------------------------------------------------
- */
+/* --- what it says ---------------------------------------------------------------------------- */
 int tsri_experiment_nranks(const tsri_experiment *e)
 {
     return e ? e->nranks : 0;
@@ -186,6 +182,25 @@ const tsri_config_op *tsri_experiment_op(const tsri_experiment *e, const char *n
 {
     return find_named(&e->graph, sizeof(tsri_config_op), tsri_yaml_find(e->head.node, "graph"),
                       name);
+}
+
+const tsri_config_op *tsri_experiment_result(const tsri_experiment *e, const char *name,
+                                             int *out_index)
+{
+    const char *dot = strrchr(name, '.');
+    size_t digits = dot ? strspn(dot + 1, "0123456789") : 0;
+    bool numbered = digits && digits < 6 && !dot[1 + digits] && dot - name < TSRI_YAML_TEXT_MAX;
+    char base[TSRI_YAML_TEXT_MAX];
+    const tsri_config_op *op;
+    *out_index = 0;
+    if (numbered) {
+        snprintf(base, sizeof base, "%.*s", (int)(dot - name), name);
+        *out_index = atoi(dot + 1);
+    }
+    op = tsri_experiment_op(e, numbered ? base : name);
+    if (op && ((tsri_op_results(op) > 1) != numbered || *out_index >= tsri_op_results(op)))
+        *out_index = -1;
+    return op;
 }
 
 const char *tsri_grad_of(const char *text, char buf[TSRI_YAML_TEXT_MAX])

@@ -107,6 +107,10 @@ typedef struct tsri_config_op {
     /* attributes */
     double a, p, eps, momentum, label_smoothing, low, high, mean, std;
     int64_t axis, from_axis, axis_a, axis_b, out_h, out_w, groups, parts, ignore_index;
+    int64_t n, start, length, diagonal, padding_idx, classes;
+    double arange_start, arange_step, correction, value_around;
+    tsr_dims starts, ends, steps, before, after;
+    tsri_ints sizes;
     int64_t stride[2], padding[2], dilation[2], kernel[2];
     tsr_axes axes;
     bool keepdim, ta, tb, count_include_pad;
@@ -168,6 +172,12 @@ tsr_status tsri_unknown_name(const tsri_ref *ref, const char *what, const tsri_i
 /* By name; NULL if there is none. */
 const tsri_config_placement *tsri_experiment_placement(const tsri_experiment *e, const char *name);
 const tsri_config_op *tsri_experiment_op(const tsri_experiment *e, const char *name);
+/* The op of "y", or of "y.1": of one with several results; *out_index is which of them, -1 if that
+ * isn't said or there are not as many. */
+const tsri_config_op *tsri_experiment_result(const tsri_experiment *e, const char *name,
+                                             int *out_index);
+/* How many results an op has. */
+int tsri_op_results(const tsri_config_op *op);
 /* The tensor inside "grad(NAME)"; NULL if `text` is no such thing. The name is in `buf`. */
 const char *tsri_grad_of(const char *text, char buf[TSRI_YAML_TEXT_MAX]);
 

@@ -23,6 +23,11 @@
 #define SHAPE(need) TSRI_ATTR(shape, SHAPE, shape, need, 0, 0, NULL, "the global shape")
 #define DTYPE TSRI_ATTR(dtype, DTYPE, dtype, TSRI_NONE, 0, 0, NULL, "default: the file's `dtype`")
 #define REDUCTION ONE_OF(reduction, reduction, "mean", reduction_words, "over the rows")
+#define CORRECTION NUMBER(correction, correction, "1", \
+       "taken from the count: 1 of a sample, 0 of all")
+#define PER_AXIS(key, what) TSRI_ATTR(key, DIMS, key, TSRI_NONE, 0, 0, NULL, what)
+#define DIAGONAL WHOLE(diagonal, diagonal, "0", -0x1p48, 0x1p48, \
+       "that of the matrix is 0; above, 1")
 #define VALUES \
     TSRI_ATTR(value, ANY, value, TSRI_NONE, 0, 0, NULL, "numbers in nested lists, or one number") \
     TSRI_ATTR(file, PATH, file, TSRI_NONE, 0, 0, NULL, "a .npy file") \
@@ -65,6 +70,11 @@
        AT), \
        "One number everywhere.", SHAPE(TSRI_NEEDED) NUMBER(value, fill, TSRI_NEEDED, \
        "the number") DTYPE) \
+    OP(arange, NULL, SOURCE, \
+       tsr_arange_at(c->graph, A.dtype, A.n, A.arange_start, A.arange_step, c->placement, \
+       c->sbp, AT), \
+       "n numbers: start, start + step, ...", WHOLE(n, n, TSRI_NEEDED, 0, 0x1p48, "how many") \
+       NUMBER(start, arange_start, "0", "") NUMBER(step, arange_step, "1", "") DTYPE) \
     /* placement */ \
     OP(to_global, "x", TO_GLOBAL, tsr_to_global_at(I(0), c->placement, c->sbp, AT), \
        "The same value where `placement` and `sbp` say.", ) \
@@ -100,6 +110,15 @@
     OP(div, "x y", COMPUTE, tsr_div_at(I(0), I(1), AT), "x / y", ) \
     OP(pow, "x y", COMPUTE, tsr_pow_at(I(0), I(1), AT), "x^y", ) \
     OP(equal, "x y", COMPUTE, tsr_equal_at(I(0), I(1), AT), "Where x = y, as bool.", ) \
+    OP(not_equal, "x y", COMPUTE, tsr_not_equal_at(I(0), I(1), AT), "Where they differ.", ) \
+    OP(less, "x y", COMPUTE, tsr_less_at(I(0), I(1), AT), "Where x < y.", ) \
+    OP(less_equal, "x y", COMPUTE, tsr_less_equal_at(I(0), I(1), AT), "Where x <= y.", ) \
+    OP(greater, "x y", COMPUTE, tsr_greater_at(I(0), I(1), AT), "Where x > y.", ) \
+    OP(greater_equal, "x y", COMPUTE, tsr_greater_equal_at(I(0), I(1), AT), "Where x >= y.", ) \
+    OP(maximum, "x y", COMPUTE, tsr_maximum_at(I(0), I(1), AT), "The larger.", ) \
+    OP(minimum, "x y", COMPUTE, tsr_minimum_at(I(0), I(1), AT), "The smaller.", ) \
+    OP(where, "cond x y", COMPUTE, tsr_where_at(I(0), I(1), I(2), AT), \
+       "x where cond (bool) is true, else y.", ) \
     /* reductions */ \
     OP(sum, "x", COMPUTE, tsr_sum_at(I(0), A.axes, A.keepdim, AT), "Sum over axes.", AXES) \
     OP(mean, "x", COMPUTE, tsr_mean_at(I(0), A.axes, A.keepdim, AT), \
@@ -110,6 +129,12 @@
        NUMBER(p, p, "2", "above 0") AXES) \
     OP(argmax, "x", COMPUTE, tsr_argmax_at(I(0), (int)A.axis, AT), \
        "Where the largest is, as i64.", AXIS(TSRI_NEEDED)) \
+    OP(cumsum, "x", COMPUTE, tsr_cumsum_at(I(0), (int)A.axis, AT), "Running sum.", \
+       AXIS(TSRI_NEEDED)) \
+    OP(variance, "x", COMPUTE, tsr_variance_at(I(0), A.axes, A.keepdim, A.correction, AT), \
+       "Mean square about the mean.", AXES CORRECTION) \
+    OP(std, "x", COMPUTE, tsr_std_at(I(0), A.axes, A.keepdim, A.correction, AT), "Its root.", \
+       AXES CORRECTION) \
     /* products */ \
     OP(matmul, "a b", COMPUTE, tsr_matmul_at(I(0), I(1), AT), "(m,k) x (k,n) -> (m,n)", ) \
     OP(matmul_t, "a b", COMPUTE, tsr_matmul_t_at(I(0), I(1), A.ta, A.tb, AT), \
@@ -172,7 +197,34 @@
        "Axis i of the result is x's axis order[i].", \
        TSRI_ATTR(order, AXES, axes, TSRI_NEEDED, 0, 0, NULL, "a list of all axes")) \
     OP(broadcast_to, "x", COMPUTE, tsr_broadcast_to_at(I(0), A.shape, AT), "Repeats x.", \
-       SHAPE(TSRI_NEEDED))
+       SHAPE(TSRI_NEEDED)) \
+    /* joining, cutting, indexing */ \
+    OP(concat, "x...", COMPUTE, tsr_concat_at(c->nin, c->in, (int)A.axis, AT), \
+       "Joined along an axis.", \
+       AXIS("0")) \
+    OP(stack, "x...", COMPUTE, tsr_stack_at(c->nin, c->in, (int)A.axis, AT), \
+       "Along a new axis.", AXIS("0")) \
+    OP(split_axis, "x", SPLIT, NULL, \
+       "The opposite of concat. The results of an entry y are y.0, y.1, ...", \
+       TSRI_ATTR(sizes, INTS, sizes, TSRI_NEEDED, 0, 0, NULL, "of each along the axis") AXIS("0")) \
+    OP(slice, "x", COMPUTE, declare_slice(c), "x[start:end:step] on each axis, as in NumPy.", \
+       PER_AXIS(starts, "0 by default; negative: from the end") \
+       PER_AXIS(ends, "to the end by default") PER_AXIS(steps, "1 by default")) \
+    OP(narrow, "x", COMPUTE, tsr_narrow_at(I(0), (int)A.axis, A.start, A.length, AT), \
+       "x[start : start + length] along an axis.", AXIS("0") \
+       WHOLE(start, start, "0", -0x1p48, 0x1p48, "negative: from the end") \
+       WHOLE(length, length, TSRI_NEEDED, 0, 0x1p48, "")) \
+    OP(pad, "x", COMPUTE, declare_pad(c), "A value around x.", PER_AXIS(before, "0 by default") \
+       PER_AXIS(after, "0 by default") NUMBER(value, value_around, "0", "")) \
+    OP(triu, "x", COMPUTE, tsr_triu_at(I(0), A.diagonal, AT), "0 below a diagonal.", DIAGONAL) \
+    OP(tril, "x", COMPUTE, tsr_tril_at(I(0), A.diagonal, AT), "0 above a diagonal.", DIAGONAL) \
+    OP(embedding, "table ids", COMPUTE, declare_embedding(c), "Rows of a table (v,d) by ids i64.", \
+       WHOLE(padding_idx, padding_idx, TSRI_NONE, -0x1p48, 0x1p48, "a row without gradient")) \
+    OP(gather, "x ids", COMPUTE, tsr_gather_at(I(0), (int)A.axis, I(1), AT), \
+       "NumPy's take: an axis of x by ids i64.", AXIS("0")) \
+    OP(one_hot, "ids", COMPUTE, tsr_one_hot_at(I(0), A.classes, A.dtype, AT), \
+       "1 at the id, 0 elsewhere.", \
+       WHOLE(classes, classes, TSRI_NEEDED, 1, 0x1p48, "size of the new axis") DTYPE)
 /* clang-format on */
 
 #endif

@@ -10,8 +10,7 @@
 static const char *const reduction_words[] = {"mean", "sum", "none", NULL};
 static const char *const bn_words[] = {"global", "local", NULL};
 
-/* --- calls with options -------------------------------------------------------------------------
- */
+/* --- calls with options ---------------------------------------------------------------------- */
 /* A pair as options have it: TSR_OFF is a real 0. */
 static void set_pair(int out[2], const int64_t pair[2])
 {
@@ -63,8 +62,39 @@ static tsr_tensor *declare_cross_entropy(const tsri_op_call *c)
     return tsr_cross_entropy_with_at(I(0), I(1), &o, AT);
 }
 
-/* --- one function, one list of fields, one section and one row for each -------------------------
- */
+static tsr_tensor *declare_embedding(const tsri_op_call *c)
+{
+    tsr_embedding_opts o = {.size = sizeof o,
+                            .has_padding_idx =
+                                tsri_section_has(&tsri_op_section, c->op, "padding_idx"),
+                            .padding_idx = A.padding_idx};
+    return tsr_embedding_at(I(0), I(1), &o, AT);
+}
+
+/* What is said of each axis of x, or the same of all. */
+static tsr_dims dims_or(const tsri_op_call *c, const char *key, tsr_dims said, int64_t fallback)
+{
+    if (tsri_section_has(&tsri_op_section, c->op, key))
+        return said;
+    tsr_dims d = {.ndim = tsr_tensor_dims(I(0)).ndim};
+    for (int i = 0; i < d.ndim; i++)
+        d.d[i] = fallback;
+    return d;
+}
+
+static tsr_tensor *declare_slice(const tsri_op_call *c)
+{
+    return tsr_slice_at(I(0), dims_or(c, "starts", A.starts, 0),
+                        dims_or(c, "ends", A.ends, INT64_MAX), dims_or(c, "steps", A.steps, 1), AT);
+}
+
+static tsr_tensor *declare_pad(const tsri_op_call *c)
+{
+    return tsr_pad_at(I(0), dims_or(c, "before", A.before, 0), dims_or(c, "after", A.after, 0),
+                      A.value_around, AT);
+}
+
+/* --- one function, one list of fields, one section and one row for each ---------------------- */
 #define CALL(op_, operands_, role_, call_, doc_, ...)   \
     static tsr_tensor *row_##op_(const tsri_op_call *c) \
     {                                                   \
@@ -127,6 +157,11 @@ const tsri_section tsri_op_section = {.name = "op",
                                       .selector = "op",
                                       .nvariants = sizeof tsri_op_rows / sizeof *tsri_op_rows,
                                       .variants = tsri_op_sections};
+
+int tsri_op_results(const tsri_config_op *op)
+{
+    return tsri_op_rows[op->head.variant].role == TSRI_ROLE_SPLIT ? op->sizes.n : 1;
+}
 
 void tsri_op_operands(const tsri_section *op, int *out_least, int *out_most)
 {

@@ -25,6 +25,7 @@ typedef enum tsri_op_role {
     TSRI_ROLE_COMPUTE,
     TSRI_ROLE_SOURCE,    /* placed and signed by its own call */
     TSRI_ROLE_TO_GLOBAL, /* likewise, of its operand */
+    TSRI_ROLE_SPLIT,     /* several results, one for each of `sizes` */
     TSRI_ROLE_CONSTANT,
     TSRI_ROLE_FROM_LOCAL,
     TSRI_ROLE_PARAMETER,

@@ -26,6 +26,7 @@ typedef enum tsri_field_kind {
     TSRI_FIELD_NAMES,    /* tsri_refs: one name, or a list */
     TSRI_FIELD_IN,       /* tsri_refs: as NAMES; only where the section has operands */
     TSRI_FIELD_SHAPE,    /* tsr_dims: sizes; min is that of the smallest */
+    TSRI_FIELD_DIMS,     /* tsr_dims: a whole number for each axis */
     TSRI_FIELD_AXES,     /* tsr_axes: a list of axes, or one; [] is all */
     TSRI_FIELD_PAIR,     /* int64_t[2]: (h, w), or one number for both */
     TSRI_FIELD_INTS,     /* tsri_ints: a list of whole numbers */
@@ -119,8 +120,7 @@ const tsri_yaml *tsri_section_node(const void *base, const char *field);
 /* Writes a section's struct: as a block whose lines start with `indent` blanks, or as "{...}". */
 void tsri_section_dump(const tsri_section *s, const void *base, int indent, bool flow, FILE *f);
 
-/* --- single values: src/config/values.c --------------------------------------------------------
- */
+/* --- single values: src/config/values.c ------------------------------------------------------ */
 tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,
                            void *at);
 tsr_status tsri_value_float(const tsri_yaml *node, double *out_value);

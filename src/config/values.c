@@ -12,8 +12,7 @@
 
 const char tsri_field_needed[] = "(needed)";
 
-/* --- what a scalar looks like ------------------------------------------------------------------
- */
+/* --- what a scalar looks like ---------------------------------------------------------------- */
 static bool is_null(const char *text)
 {
     return !text[0] || !strcmp(text, "~") || !strcasecmp(text, "null");
@@ -80,8 +79,7 @@ const char *tsri_did_you_mean(const char *text, int n, const void *names, size_t
     return buf;
 }
 
-/* --- what is legal -----------------------------------------------------------------------------
- */
+/* --- what is legal --------------------------------------------------------------------------- */
 static size_t put(char *buf, size_t used, const char *text)
 {
     int n = used < TSRI_LEGAL_MAX ? snprintf(buf + used, TSRI_LEGAL_MAX - used, "%s", text) : 0;
@@ -121,6 +119,7 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
         [TSRI_FIELD_NAME] = "a name",
         [TSRI_FIELD_NAMES] = "a name, or a list of names",
         [TSRI_FIELD_IN] = "a name, or a list of names",
+        [TSRI_FIELD_DIMS] = "a list of up to 8 whole numbers, one for each axis",
         [TSRI_FIELD_AXES] = "an axis, or a list of axes",
         [TSRI_FIELD_RANKS] = "a list of ranks, in up to 4 levels, as in [[0, 1], [2, 3]]",
         [TSRI_FIELD_SECTIONS] = "a list of mappings",
@@ -176,8 +175,7 @@ static tsr_status illegal(const tsri_field *f, const tsri_yaml *node)
                           tsri_field_legal(f, legal), mean);
 }
 
-/* --- numbers ------------------------------------------------------------------------------------
- */
+/* --- numbers --------------------------------------------------------------------------------- */
 static bool is_plain(const tsri_yaml *node)
 {
     return node->kind == TSRI_YAML_SCALAR && !node->quoted;
@@ -263,8 +261,7 @@ static tsr_status read_bytes(const tsri_field *f, const tsri_yaml *node, int64_t
     return illegal(f, node);
 }
 
-/* --- words --------------------------------------------------------------------------------------
- */
+/* --- words ----------------------------------------------------------------------------------- */
 static tsr_status read_word(const tsri_field *f, const tsri_yaml *node, int *at)
 {
     for (int i = 0; node->kind == TSRI_YAML_SCALAR && f->words[i]; i++)
@@ -310,8 +307,7 @@ tsr_status tsri_value_sbp(const tsri_yaml *node, tsr_sbp *out_sbp)
     return status == TSR_OK ? status : tsri_yaml_fail(node, "%s", tsr_last_error());
 }
 
-/* --- names and texts ----------------------------------------------------------------------------
- */
+/* --- names and texts ------------------------------------------------------------------------- */
 const char *tsri_value_path(const tsri_reader *r, const tsri_yaml *node)
 {
     if (node->text[0] == '/')
@@ -355,8 +351,7 @@ static tsr_status read_refs(const tsri_reader *r, const tsri_field *f, const tsr
     return TSR_OK;
 }
 
-/* --- lists of numbers ---------------------------------------------------------------------------
- */
+/* --- lists of numbers ------------------------------------------------------------------------ */
 static tsr_status read_shape(const tsri_field *f, const tsri_yaml *node, tsr_dims *at)
 {
     int most = f->max > 0 ? (int)f->max : TSR_MAX_NDIM;
@@ -375,6 +370,16 @@ static tsr_status read_shape(const tsri_field *f, const tsri_yaml *node, tsr_dim
     for (int i = 0; i < at->ndim; i++)
         count *= (double)at->d[i];
     return count <= 0x1p56 ? TSR_OK : tsri_yaml_fail(node, "a shape of more than 2^56 elements");
+}
+
+static tsr_status read_dims(const tsri_field *f, const tsri_yaml *node, tsr_dims *at)
+{
+    if (node->kind != TSRI_YAML_LIST || node->n > TSR_MAX_NDIM)
+        return illegal(f, node);
+    *at = (tsr_dims){.ndim = node->n};
+    for (const tsri_yaml *c = node->first; c; c = c->next)
+        TSRI_TRY(tsri_value_int(c, &at->d[c->index]));
+    return TSR_OK;
 }
 
 static tsr_status read_axis(const tsri_yaml *node, int *at)
@@ -449,8 +454,7 @@ static tsr_status read_floats(const tsri_field *f, const tsri_yaml *node, double
     return tsri_value_float(node->last, &at[1]);
 }
 
-/* --- ranks --------------------------------------------------------------------------------------
- */
+/* --- ranks ----------------------------------------------------------------------------------- */
 typedef struct rank_reader {
     const tsri_field *field;
     tsri_ranks *out;
@@ -544,6 +548,8 @@ tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri
         return read_refs(r, f, node, at);
     case TSRI_FIELD_SHAPE:
         return read_shape(f, node, at);
+    case TSRI_FIELD_DIMS:
+        return read_dims(f, node, at);
     case TSRI_FIELD_AXES:
         return read_axes(f, node, at);
     case TSRI_FIELD_PAIR:

@@ -7,8 +7,7 @@
 
 #include "src/nn/variable.h"
 
-/* --- patterns
- * ------------------------------------------------------------------------------------- */
+/* --- patterns -------------------------------------------------------------------------------- */
 /* Whether the set at `*pattern`, behind its '[', has c; passes its ']'. A set without one is a
  * plain '['. */
 static bool in_set(const char **pattern, char c)
@@ -62,8 +61,7 @@ bool tsri_glob(const char *pattern, const char *text)
     return !*pattern;
 }
 
-/* --- one variable
- * --------------------------------------------------------------------------------- */
+/* --- one variable ---------------------------------------------------------------------------- */
 tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement *p, tsr_sbp sbp)
 {
     char name[TSRI_NAME_MAX];
@@ -82,8 +80,7 @@ tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement 
     return status == TSR_OK ? status : tsri_fail_prefix(status, "variable %s", name);
 }
 
-/* --- by pattern
- * ----------------------------------------------------------------------------------- */
+/* --- by pattern ------------------------------------------------------------------------------ */
 typedef struct placing {
     const char *pattern;
     const tsr_placement *placement;
@@ -156,8 +153,7 @@ tsr_status tsr_module_place(tsr_module *m, const char *pattern, const tsr_placem
     return tsr_module_visit(m, place, &a);
 }
 
-/* --- where a module is
- * ------------------------------------------------------------------------------ */
+/* --- where a module is ----------------------------------------------------------------------- */
 static bool one_home(const tsr_module *m, const tsr_placement **home)
 {
     for (const tsr_variable *v = m->first_variable; v; v = v->next) {

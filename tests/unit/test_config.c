@@ -45,8 +45,7 @@ static char *dump(const tsri_experiment *e)
     return text;
 }
 
-/* --- errors
- * ---------------------------------------------------------------------------------------- */
+/* --- errors ---------------------------------------------------------------------------------- */
 static char *make_text(int i)
 {
     const char *base = config_errors[i].base, *find = config_errors[i].find;
@@ -150,8 +149,7 @@ static void test_hostile(void **state)
     free(text);
 }
 
-/* --- what is read
- * ---------------------------------------------------------------------------------- */
+/* --- what is read ---------------------------------------------------------------------------- */
 static void test_values(void **state)
 {
     (void)state;
@@ -192,6 +190,10 @@ static void test_values(void **state)
     assert_int_equal(e->fetch.n, 1);
     assert_string_equal(e->fetch.refs[0].name, "x");
     tsri_experiment_destroy(e);
+    e = parse_ok(GRAPH "  y: {op: split_axis, in: x, sizes: [1, 1]}\n");
+    assert_int_equal(e->fetch.n, 2);
+    assert_string_equal(e->fetch.refs[1].name, "y.1");
+    tsri_experiment_destroy(e);
     assert_int_equal(tsri_experiment_nranks(NULL), 0);
     assert_null(tsri_experiment_cluster(NULL));
 }
@@ -215,8 +217,7 @@ static void test_bytes(void **state)
     }
 }
 
-/* --- dumps
- * ----------------------------------------------------------------------------------------- */
+/* --- dumps ----------------------------------------------------------------------------------- */
 static void assert_round_trip(const char *text)
 {
     tsri_experiment *e = parse_ok(text);
@@ -349,8 +350,7 @@ static void test_texts(void **state)
     }
 }
 
-/* --- overrides
- * ------------------------------------------------------------------------------------- */
+/* --- overrides ------------------------------------------------------------------------------- */
 static void test_overrides(void **state)
 {
     (void)state;

@@ -25,12 +25,13 @@
     "  v: {op: full, value: 0.5, shape: [4]}\n"              \
     "  l: {op: full, value: 1, shape: [4], dtype: i64}\n"    \
     "  i: {op: full, value: 0.5, shape: [2, 4, 8, 8]}\n"     \
-    "  k: {op: full, value: 0.5, shape: [4, 2, 3, 3]}\n"
+    "  k: {op: full, value: 0.5, shape: [4, 2, 3, 3]}\n"     \
+    "  b: {op: full, value: 1, shape: [4, 6], dtype: bool}\n"
 
 typedef struct sources {
     tsr_graph *g;
     const tsr_placement *p, *q;
-    tsr_tensor *x, *y, *m, *v, *l, *i, *k;
+    tsr_tensor *x, *y, *m, *v, *l, *i, *k, *b;
 } sources;
 
 static void declare_sources(sources *s, tsr_world *w)
@@ -45,6 +46,7 @@ static void declare_sources(sources *s, tsr_world *w)
     s->l = tsr_full(s->g, TSR_I64, TSR_DIMS(4), s->p, TSR_AUTO, 1);
     s->i = tsr_full(s->g, TSR_F32, TSR_DIMS(2, 4, 8, 8), s->p, TSR_AUTO, 0.5);
     s->k = tsr_full(s->g, TSR_F32, TSR_DIMS(4, 2, 3, 3), s->p, TSR_AUTO, 0.5);
+    s->b = tsr_full(s->g, TSR_BOOL, TSR_DIMS(4, 6), s->p, TSR_AUTO, 1);
 }
 
 /* The op, the rest of its entry, and what it must declare. */
@@ -55,6 +57,32 @@ static void declare_sources(sources *s, tsr_world *w)
         tsr_uniform(s->g, "t", TSR_F64, TSR_DIMS(2), s->p, TSR_S(0), -1, 3))                       \
     ROW(full, "shape: [], value: 7, dtype: i32, placement: q, sbp: B",                             \
         tsr_full(s->g, TSR_I32, TSR_SCALAR, s->q, TSR_B, 7))                                       \
+    ROW(arange, "n: 5, start: 2, step: -1, dtype: i64",                                            \
+        tsr_arange(s->g, TSR_I64, 5, 2, -1, s->p, TSR_AUTO))                                       \
+    ROW(not_equal, "in: [x, y]", tsr_not_equal(s->x, s->y))                                        \
+    ROW(less, "in: [x, y]", tsr_less(s->x, s->y))                                                  \
+    ROW(less_equal, "in: [x, y]", tsr_less_equal(s->x, s->y))                                      \
+    ROW(greater, "in: [x, y]", tsr_greater(s->x, s->y))                                            \
+    ROW(greater_equal, "in: [x, y]", tsr_greater_equal(s->x, s->y))                                \
+    ROW(maximum, "in: [x, y]", tsr_maximum(s->x, s->y))                                            \
+    ROW(minimum, "in: [x, y]", tsr_minimum(s->x, s->y))                                            \
+    ROW(where, "in: [b, x, y]", tsr_where(s->b, s->x, s->y))                                       \
+    ROW(cumsum, "in: x, axis: -1", tsr_cumsum(s->x, -1))                                           \
+    ROW(variance, "in: x, axes: 1, correction: 0", tsr_variance(s->x, TSR_AXES(1), false, 0))      \
+    ROW(std, "in: x, axes: 0, keepdim: true", tsr_std(s->x, TSR_AXES(0), true, 1))                 \
+    ROW(concat, "in: [x, y, x], axis: 1", tsr_concat(3, (tsr_tensor *[]){s->x, s->y, s->x}, 1))    \
+    ROW(stack, "in: [x, y]", tsr_stack(2, (tsr_tensor *[]){s->x, s->y}, 0))                        \
+    ROW(split_axis, "in: x, sizes: [1, 3, 2], axis: -1, sbp: B", split_x(s))                       \
+    ROW(slice, "in: x, starts: [1, -2], steps: [2, 1]",                                            \
+        tsr_slice(s->x, TSR_DIMS(1, -2), TSR_DIMS(INT64_MAX, INT64_MAX), TSR_DIMS(2, 1)))          \
+    ROW(narrow, "in: x, axis: 1, start: 2, length: 3", tsr_narrow(s->x, 1, 2, 3))                  \
+    ROW(pad, "in: x, after: [0, 2], value: 9", tsr_pad(s->x, TSR_DIMS(0, 0), TSR_DIMS(0, 2), 9))   \
+    ROW(triu, "in: x, diagonal: -1", tsr_triu(s->x, -1))                                           \
+    ROW(tril, "in: x", tsr_tril(s->x, 0))                                                          \
+    ROW(embedding, "in: [m, l], padding_idx: 2",                                                   \
+        tsr_embedding(s->m, s->l, TSR_EMBEDDING_OPTS(.has_padding_idx = true, .padding_idx = 2)))  \
+    ROW(gather, "in: [x, l], axis: 1", tsr_gather(s->x, 1, s->l))                                  \
+    ROW(one_hot, "in: l, classes: 3", tsr_one_hot(s->l, 3, TSR_F32))                               \
     ROW(to_global, "in: x, sbp: P(max)", tsr_to_global(s->x, NULL, TSR_P_MAX))                     \
     ROW(neg, "in: x", tsr_neg(s->x))                                                               \
     ROW(abs, "in: [x]", tsr_abs(s->x))                                                             \
@@ -117,6 +145,16 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(permute, "in: i, order: [3, 2, 1, 0]", tsr_permute(s->i, TSR_AXES(3, 2, 1, 0)))            \
     ROW(broadcast_to, "in: x, shape: [3, 4, 6]", tsr_broadcast_to(s->x, TSR_DIMS(3, 4, 6)))
 
+static tsr_tensor *split_x(const sources *s)
+{
+    tsr_tensor *y[3];
+    const int64_t sizes[3] = {1, 3, 2};
+    tsr_split_axis(s->x, 3, sizes, -1, y);
+    for (int i = 0; i < 3; i++)
+        y[i] = tsr_to_global(y[i], NULL, TSR_B);
+    return y[2];
+}
+
 #define DECLARE(op, entry, call)                      \
     static tsr_tensor *declare_##op(const sources *s) \
     {                                                 \
@@ -152,7 +190,8 @@ static void check_row(tsr_world *w, int r)
     tsri_experiment *e;
     tsri_program *p;
     sources s;
-    snprintf(text, sizeof text, SOURCES "  t: {op: %s, %s}\n", rows[r].op, rows[r].entry);
+    snprintf(text, sizeof text, SOURCES "  t: {op: %s, %s}\nfetch: %s\n", rows[r].op, rows[r].entry,
+             strcmp(rows[r].op, "split_axis") ? "t" : "t.2");
     if (tsri_experiment_parse("f.yaml", text, strlen(text), 0, NULL, &e) != TSR_OK ||
         tsri_program_build(e, w, NULL, &p) != TSR_OK)
         fail_msg("%s: %s", rows[r].op, tsr_last_error());
@@ -166,7 +205,7 @@ static void check_row(tsr_world *w, int r)
         assert_same_op(rows[r].op, p->graph->ops[i], s.g->ops[i]);
     /* Dropout declares nothing but in training. */
     const tsri_op *last = p->graph->ops[s.g->nops - 1];
-    assert_int_equal(last->loc.line, strcmp(rows[r].op, "dropout") ? 11 : 10);
+    assert_int_equal(last->loc.line, strcmp(rows[r].op, "dropout") ? 12 : 11);
     assert_string_equal(last->loc.file, "f.yaml");
     tsr_graph_destroy(s.g);
     tsri_program_destroy(p);

@@ -27,8 +27,7 @@ static tsri_experiment *load(const char *text)
     return e;
 }
 
-/* --- running
- * --------------------------------------------------------------------------------------- */
+/* --- running --------------------------------------------------------------------------------- */
 typedef struct want {
     const char *name;
     int n;
@@ -132,6 +131,24 @@ static void test_graph(void **state)
         wants);
 }
 
+/* Several results; partial values; operands that are moved to where an entry is made. */
+static void test_results(void **state)
+{
+    (void)state;
+    static const want wants[] = {{"s.0", 1, {1}},           {"s.1", 2, {2, 3}},
+                                 {"grad(s.1)", 2, {4, 6}},  {"p", 2, {5, 6}},
+                                 {"c", 5, {2, 3, 1, 5, 6}}, {"l", 1, {13}}};
+    run(HEAD "graph:\n"
+             "  x: {op: constant, value: [1, 2, 3], sbp: S(0)}\n"
+             "  s: {op: split_axis, in: x, sizes: [1, 2], sbp: B}\n"
+             "  p: {op: constant, value: [5, 6], sbp: P}\n"
+             "  c: {op: concat, in: [s.1, s.0, p]}\n"
+             "  q: {op: mul, in: [s.1, s.1], sbp: S(0)}\n"
+             "  l: {op: sum, in: q}\n"
+             "loss: l\nfetch: [s.0, s.1, grad(s.1), p, c, l]\n",
+        wants);
+}
+
 /* The ranks of the placement are in their own order, not in the world's. */
 static void test_locals(void **state)
 {
@@ -195,8 +212,7 @@ static void test_random(void **state)
     assert_true(fabs(loss[0] - loss[1]) < 1e-9 && fabs(loss[0]) > 1);
 }
 
-/* --- training
- * -------------------------------------------------------------------------------------- */
+/* --- training -------------------------------------------------------------------------------- */
 #define NET                                                                                    \
     "model: {name: mlp, args: {hidden: 16}}\n"                                                 \
     "data: {dataset: synthetic, shape: [1, 4, 4], classes: 3, batch_size: 32, samples: 100}\n" \
@@ -266,8 +282,7 @@ static void test_init(void **state)
     assert_true(fabs(a[0] - b[0]) < 1e-6 && fabs(a[1] - b[1]) < 1e-6);
 }
 
-/* --- planning
- * -------------------------------------------------------------------------------------- */
+/* --- planning -------------------------------------------------------------------------------- */
 static tsr_status plan_text(const char *text, int nranks, tsri_program **out_program,
                             tsri_experiment **out_experiment, tsr_world **out_world)
 {
@@ -372,8 +387,7 @@ static void test_patterns(void **state)
     tsri_experiment_destroy(e);
 }
 
-/* --- errors
- * ---------------------------------------------------------------------------------------- */
+/* --- errors ---------------------------------------------------------------------------------- */
 static void test_errors(void **state)
 {
     (void)state;
@@ -524,12 +538,11 @@ int main(void)
 {
 #define FOLDER(fn) cmocka_unit_test_setup_teardown(fn, make_test_dir, remove_test_dir)
     const struct CMUnitTest tests[] = {
-        FOLDER(test_graph),       FOLDER(test_locals),
-        FOLDER(test_values),      FOLDER(test_random),
-        FOLDER(test_training),    FOLDER(test_init),
-        FOLDER(test_planning),    FOLDER(test_planning_without_files),
-        FOLDER(test_patterns),    FOLDER(test_errors),
-        FOLDER(test_small_world), FOLDER(test_no_memory),
+        FOLDER(test_graph),     FOLDER(test_results),  FOLDER(test_locals),
+        FOLDER(test_values),    FOLDER(test_random),   FOLDER(test_training),
+        FOLDER(test_init),      FOLDER(test_planning), FOLDER(test_planning_without_files),
+        FOLDER(test_patterns),  FOLDER(test_errors),   FOLDER(test_small_world),
+        FOLDER(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
