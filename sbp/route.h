@@ -37,6 +37,7 @@
  *
  * Search states are (mesh, layout) with P of the kinds that the ends have, over all axes longer
  * than 1 of a tensor that has up to four, else those that either end splits and the largest other.
+ * A route has at most TSRI_ROUTE_MAX steps; one that crosses, five on either side.
  * Pure: plain data in and out, no allocation in tsri_route_find (but up to 800 KiB of stack for
  * four dimensions).
  */

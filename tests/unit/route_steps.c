@@ -79,15 +79,9 @@ static void coordinates(const tsri_mesh *m, int index, int *at)
     }
 }
 
-/* What talking within a set of dimensions costs: the hand-shake of the farthest link, and seconds a
- * byte if all peers give the same, or the farthest ones all of it. */
-typedef struct talk {
-    double k, latency, each, far;
-} talk;
-
-static talk talk_of(const rs_world *w, unsigned dims)
+static rs_talk talk_of(const rs_world *w, unsigned dims)
 {
-    talk t = {.k = 1};
+    rs_talk t = {.k = 1};
     double most[TSRI_MAX_LINKS] = {0};
     for (int d = 0; d < w->mesh.ndim; d++)
         t.k *= dims >> d & 1 ? w->mesh.dim[d] : 1;
@@ -168,7 +162,7 @@ static bool fits(const rs_world *w, const rs_layout *x, const rs_layout *y)
     return w->most_bytes == 0 || (x->most + y->most) * w->element <= w->most_bytes;
 }
 
-static double all_reduce(const rs_world *w, const rs_layout *x, const talk *t, double *moved)
+static double all_reduce(const rs_world *w, const rs_layout *x, const rs_talk *t, double *moved)
 {
     double e = (double)w->element, part = (double)x->most;
     double chunk = ceil(part / t->k), two_moved = (t->k - 1) * chunk + part - chunk;
@@ -199,7 +193,7 @@ bool rs_step(const rs_world *w, int from, int to, double *cost, int64_t *bytes)
     }
     if (!dims || !fits(w, x, y) || (p.kind == TSR_SBP_PARTIAL && q.kind == TSR_SBP_PARTIAL))
         return false;
-    talk t = talk_of(w, dims);
+    rs_talk t = w->talk[dims];
     double e = (double)w->element, local = (double)y->most * e / w->model.local_bytes_per_s;
     double moved = 0, shared = meet(w, x, y, &gone, &come, &apart);
     if (p.kind == TSR_SBP_BROADCAST) {
@@ -242,7 +236,7 @@ bool rs_direct(const rs_world *w, int from, int to, double *cost, int64_t *bytes
         *cost = w->model.kernel_s + 2 * local;
         return true;
     }
-    talk t = talk_of(w, gone | reduced), r = talk_of(w, reduced);
+    rs_talk t = w->talk[gone | reduced], r = w->talk[reduced];
     double moved = r.k * (double)y->most - shared;
     *bytes = (int64_t)(moved * e);
     *cost = t.latency + moved * e * (apart ? t.far : t.each) + local;
@@ -257,6 +251,8 @@ void rs_init(rs_world *w, const tsri_cost_model *model, const tsri_mesh *mesh, t
                     .shape = shape,
                     .element = element,
                     .most_bytes = most_bytes};
+    for (unsigned dims = 0; dims < 1u << mesh->ndim; dims++)
+        w->talk[dims] = talk_of(w, dims);
     list_layouts(w, kinds);
     w->first = calloc((size_t)w->n + 1, sizeof *w->first);
     int count = 0, room = 0;

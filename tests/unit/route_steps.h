@@ -21,6 +21,12 @@ typedef struct rs_edge {
     int64_t bytes;
 } rs_edge;
 
+/* What talking within a set of dimensions costs: the hand-shake of the farthest link, and seconds a
+ * byte if all peers give the same, or the farthest ones all of it. */
+typedef struct rs_talk {
+    double k, latency, each, far;
+} rs_talk;
+
 typedef struct rs_world {
     tsri_cost_model model;
     tsri_mesh mesh;
@@ -29,6 +35,7 @@ typedef struct rs_world {
     int n, *first;               /* edges of layout i: first[i] to first[i + 1] */
     rs_layout *at;
     rs_edge *edge;
+    rs_talk talk[16]; /* by the set of dimensions, as bits */
 } rs_world;
 
 /* All layouts that split the shape's axes, with B, P(sum) and (kinds 3) P(max), and all steps on
