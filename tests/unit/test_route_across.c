@@ -60,7 +60,8 @@ static int64_t all_bytes(const tsri_route_query *q, const tsri_route *r)
     return sum;
 }
 
-/* A route of one step on a mesh or across, of so many bytes over all ranks; local ones may follow. */
+/* A route of one step on a mesh or across, of so many bytes over all ranks; local ones may follow.
+ */
 static void check_one(tsri_mesh a, const char *from, tsri_mesh b, const char *to,
                       tsri_box_kind kind, int64_t bytes)
 {
