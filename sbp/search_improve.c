@@ -249,8 +249,8 @@ static tsr_status improve(improver *im)
 {
     for (double before = INFINITY; im->cost < before && im->work > 0.0;) {
         before = im->cost;
-        TSRI_TRY(improve_by_windows(im));
         TSRI_TRY(improve_by_cuts(im));
+        TSRI_TRY(improve_by_windows(im));
     }
     return TSR_OK;
 }
