@@ -66,6 +66,9 @@ tsr_status tsri_sr_rewrite(tsri_sreducer *r, int v, const int *index, int count,
                            const double *cost);
 tsr_status tsri_sr_rewrite_edge(tsri_sreducer *r, int e, int u, int v, const double *cost);
 
+/* The place among what is left of node v's strategies of the problem's `strategy`, or one near. */
+int tsri_sr_place(const tsri_sreducer *r, int v, int strategy);
+
 /* choice[n]: the problem's strategies of the nodes not gone; adds the best of the others. */
 tsr_status tsri_sr_complete(tsri_sreducer *r, int *choice);
 
@@ -153,6 +156,11 @@ tsr_status tsri_sg_dual_keep(tsri_sg_dual *d, tsri_sreducer *r);
 /* Improves choice[], of tsri_sg_cost `*cost`, by at most `work` additions. */
 tsr_status tsri_sg_improve(tsri_mem *mem, const tsri_sgraph *g, double limit, double work,
                            int *choice, double *cost);
+
+/* The same by moves of whole forests alone, until several in a row gain nothing; takes off *work.
+ * random: the state of a generator, which picks the forests. */
+tsr_status tsri_sg_improve_trees(tsri_mem *mem, const tsri_sgraph *g, uint64_t *random,
+                                 double *work, int *choice, double *cost);
 
 /* A plan whose tables fit together, not just each. */
 tsr_status tsri_sg_plan_within(tsri_pool *pool, const tsri_sgraph *g, double limit, double entries,

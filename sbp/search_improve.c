@@ -249,6 +249,8 @@ static tsr_status improve(improver *im)
 {
     for (double before = INFINITY; im->cost < before && im->work > 0.0;) {
         before = im->cost;
+        TSRI_TRY(
+            tsri_sg_improve_trees(im->mem, im->g, &im->random, &im->work, im->choice, &im->cost));
         TSRI_TRY(improve_by_cuts(im));
         TSRI_TRY(improve_by_windows(im));
     }

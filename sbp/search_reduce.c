@@ -425,6 +425,11 @@ static int place_of(const int *orig, int k, int strategy)
     return low;
 }
 
+int tsri_sr_place(const tsri_sreducer *r, int v, int strategy)
+{
+    return place_of(r->nodes[v].orig, r->nodes[v].k, strategy);
+}
+
 tsr_status tsri_sr_complete(tsri_sreducer *r, int *choice)
 {
     for (const tsri_sr_record *rec = r->records; rec; rec = rec->next) {

@@ -19,7 +19,9 @@ static const double work_per_node = 512;
 static const double work_at_once = 2e8, work_for_gap = 4e10, work_for_proof = 6e8;
 static const double small_gap = 1e-3;
 static const double branch_work = 2e8, most_levels = 1e6; /* doubles of all levels */
-static const double dual_work = 4e8, improve_work = 4e7, last_improve_work = 2e9;
+static const double dual_work = 6e8, improve_work = 4e7, last_improve_work = 2e9, deep_work = 6e7;
+/* Another round is worth its start if no larger share of the strategies is left. */
+static const double most_left = 0.9, rise_worth = 0.004;
 
 enum { ROUNDS = 6, LEAST_STEPS = 24, STALE_STEPS = 6 };
 
@@ -31,6 +33,8 @@ typedef struct solver {
     int *best, *trial;  /* [n] the problem's strategies */
     double cost, lower; /* of best; of the whole problem */
     double effort;
+    double deep_left; /* additions of improvement by more than trees */
+    uint64_t random;
     double dual_left; /* additions */
     bool done;        /* best is the optimum, or nothing is feasible */
     tsri_search_result *result;
@@ -70,6 +74,16 @@ static tsr_status offer(solver *s, const core *c, const int *choice)
     return TSR_OK;
 }
 
+/* What the earlier rounds found, as far as its strategies are left. */
+static void start_best(const solver *s, core *c)
+{
+    if (s->cost == INFINITY)
+        return;
+    for (int i = 0; i < c->g.n; i++)
+        c->best[i] = tsri_sr_place(&s->r, c->g.node[i], s->best[c->g.node[i]]);
+    c->cost = tsri_sg_cost(&c->g, c->best);
+}
+
 static tsr_status start_core(solver *s, core *c)
 {
     tsri_pool_init(&c->pool, s->r.pool->mem);
@@ -81,6 +95,7 @@ static tsr_status start_core(solver *s, core *c)
     if (!c->choice || !c->trial || !c->best)
         return TSR_ERR_NO_MEMORY;
     c->cost = INFINITY;
+    start_best(s, c);
     double entries = s->limit * entries_per_limit, count;
     TSRI_TRY(tsri_sg_plan_within(&c->pool, &c->g, s->limit, entries, NULL, &c->plan));
     if (!s->result->tables)
@@ -119,6 +134,18 @@ static void take_bound(solver *s, const core *c, double lower)
     s->done |= s->lower >= s->cost - 1e-12 * c->g.range || lower > c->g.range * (1.0 + 1e-9);
 }
 
+/* By trees alone: the dual's last guess, and the best. */
+static tsr_status improve_trees(solver *s, core *c)
+{
+    double cost = tsri_sg_cost(&c->g, c->trial), work = improve_work;
+    TSRI_TRY(tsri_sg_improve_trees(s->r.pool->mem, &c->g, &s->random, &work, c->trial, &cost));
+    TSRI_TRY(take(s, c, c->trial, cost));
+    memcpy(c->trial, c->best, (size_t)c->g.n * sizeof(int));
+    cost = c->cost;
+    TSRI_TRY(tsri_sg_improve_trees(s->r.pool->mem, &c->g, &s->random, &work, c->trial, &cost));
+    return take(s, c, c->trial, cost);
+}
+
 static tsr_status improve(solver *s, core *c, double work)
 {
     double cost = c->cost;
@@ -127,30 +154,38 @@ static tsr_status improve(solver *s, core *c, double work)
     return take(s, c, c->choice, cost);
 }
 
-/* Steps until the bound meets the best, hardly rises, or much has been dropped. */
+/* Steps until the bound meets the best, hardly rises, or much has been dropped. When it hardly
+ * rises for the first time, what lacks may be the assignment. */
 static tsr_status raise_bound(solver *s, core *c)
 {
     tsri_sg_dual *d = &c->dual;
     TSRI_TRY(tsri_sg_dual_start(&c->pool, &c->g, d));
     int64_t first = d->left;
     double before = -INFINITY;
-    for (int i = 1, stale = 0, next = 4; !s->done; i++) {
+    for (int i = 1, stale = 0, next = 2; !s->done; i++) {
         d->upper = s->cost < INFINITY ? s->cost - s->r.constant : INFINITY;
         tsri_sg_dual_step(d, c->trial);
         s->dual_left -= d->pass;
         TSRI_TRY(take(s, c, c->trial, tsri_sg_cost(&c->g, c->trial)));
         take_bound(s, c, d->lower);
         if (i == next && !s->done) {
-            TSRI_TRY(improve(s, c, improve_work));
-            next *= 3;
+            TSRI_TRY(improve_trees(s, c));
+            next += 4;
             take_bound(s, c, d->lower);
         }
         double gap = s->cost - s->r.constant - d->lower;
-        stale = d->lower - before < 0.01 * gap ? stale + 1 : 0;
+        stale = d->lower - before < rise_worth * gap ? stale + 1 : 0;
         before = d->lower;
-        if (stale >= STALE_STEPS || d->left * 2 <= first ||
-            (i >= LEAST_STEPS && s->dual_left <= 0.0))
+        if (d->left * 2 <= first || (i >= LEAST_STEPS && s->dual_left <= 0.0))
             break;
+        if (stale < STALE_STEPS)
+            continue;
+        if (s->deep_left <= 0.0)
+            break;
+        TSRI_TRY(improve(s, c, deep_work < s->deep_left ? deep_work : s->deep_left));
+        s->deep_left -= deep_work;
+        take_bound(s, c, d->lower);
+        stale = 0;
     }
     return TSR_OK;
 }
@@ -226,8 +261,11 @@ static tsr_status solve_core(solver *s, bool last, bool *out_again)
     int64_t all = 0;
     for (int v = 0; v < c.g.n; v++)
         all += c.g.k[v];
-    if (!last && c.dual.left < all) {
+    if (!last && (double)c.dual.left < most_left * (double)all) {
         *out_again = true;
+        /* Domination is worth its time again only after much was dropped. */
+        if (c.dual.left * 2 > all)
+            s->r.memo.work = 0.0;
         status = tsri_sg_dual_keep(&c.dual, &s->r);
     } else {
         status = finish_core(s, &c);
@@ -264,6 +302,7 @@ tsr_status tsri_search_priced(const tsri_search_problem *problem, const double *
                 .best = choice,
                 .result = result};
     double limit = problem->max_table ? (double)problem->max_table : default_table;
+    s.deep_left = deep_work * effort;
     s.limit = limit < most_table ? limit : most_table;
     tsr_status status;
     TSRI_GOTO(tsri_sr_start(&s.r, &pool, problem, price, false), done);

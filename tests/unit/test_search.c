@@ -4,7 +4,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "sbp/search_graph.h"
 #include "tests/bench/search_ladder.h"
 
 #include <stdio.h>
@@ -289,38 +288,6 @@ static void test_many_strategies(void **state)
     ladder_free(&l);
 }
 
-/* A relaxation is a lower bound at every limit, and the optimum where nothing was split. */
-static void test_bound(void **state)
-{
-    (void)state;
-    int choice[16], tight = 0, loose = 0;
-    for (uint64_t seed = 0; seed < 60; seed++) {
-        ladder l = random_problem(COMPLETE, 6, 4, 0.0f, 0.0f, seed);
-        double best = brute_force(&l.problem), bound;
-        tsri_pool pool;
-        tsri_pool_init(&pool, NULL);
-        tsri_sreducer reducer;
-        tsri_sgraph g;
-        tsri_sg_plan plan;
-        assert_int_equal(tsri_sr_start(&reducer, &pool, &l.problem, NULL, false), TSR_OK);
-        assert_int_equal(tsri_sg_build(&pool, &reducer, &g), TSR_OK);
-        assert_int_equal(tsri_sg_order(&pool, &g, 4, NULL, &plan), TSR_OK);
-        for (double limit = 1; limit <= 1 << 15; limit *= 8) {
-            assert_int_equal(
-                tsri_sg_eliminate(NULL, &g, &plan, TSRI_SG_RELAX, limit, choice, &bound), TSR_OK);
-            assert_true(bound <= best + 1e-9);
-            assert_true(tsri_sg_cost(&g, choice) >= best - 1e-9);
-            loose += bound < best - 1e-3;
-            tight += limit > 5000;
-            if (limit > 5000)
-                assert_close(bound, best);
-        }
-        tsri_pool_finish(&pool);
-        ladder_free(&l);
-    }
-    assert_true(tight > 0 && loose > 10);
-}
-
 /* Two colours for a triangle, in the midst of a problem too large for its tables: consistent arc
  * by arc, but the relaxation proves that nothing is feasible. */
 static void test_infeasible_proof(void **state)
@@ -593,7 +560,6 @@ int main(void)
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_many_strategies),
-        cmocka_unit_test(test_bound),
         cmocka_unit_test(test_infeasible_proof),
         cmocka_unit_test(test_determinism),
         cmocka_unit_test(test_fallback),
