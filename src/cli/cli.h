@@ -3,12 +3,35 @@
 #ifndef TESSERA_CLI_CLI_H
 #define TESSERA_CLI_CLI_H
 
+#include <stdbool.h>
+#include <stdio.h>
+
 /* Exit codes beside those of the programs that are run. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_CANT_RUN = 126, CLI_NOT_FOUND = 127 };
 
 /* argv[0] is the subcommand's name. Returns the exit code. */
 typedef int cli_command_fn(int argc, char **argv);
 
-cli_command_fn cli_launch;
+cli_command_fn cli_box, cli_info, cli_launch, cli_plan, cli_run;
+
+/* --- output.c: how the commands talk ---------------------------------------------------------- */
+/* Prints the library's last error as it is, on stderr. Returns CLI_FAILED. */
+int cli_fail(const char *command);
+
+/* Escape sequences, or "" where `f` is no terminal or NO_COLOR is set. */
+typedef struct cli_style {
+    const char *bold, *dim, *red, *green, *plain;
+} cli_style;
+cli_style cli_style_of(FILE *f);
+
+enum { CLI_NUMBER_MAX = 32 };
+/* "1.50 MB", "12 B"; "3.20 ms", "450 ns"; "8.00 GB/s". Powers of 1000. */
+char *cli_bytes(double bytes, char buf[CLI_NUMBER_MAX]);
+char *cli_seconds(double s, char buf[CLI_NUMBER_MAX]);
+
+/* Prints a JSON value on stdout with a line end, and frees it. NULL is out of memory. Returns the
+ * exit code. */
+struct cJSON;
+int cli_print_json(struct cJSON *json);
 
 #endif

@@ -3,10 +3,10 @@
  * together. */
 #include "src/cli/launch.h"
 #include "src/cli/cli.h"
+#include "src/cli/options.h"
 #include "src/comm/arena.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,18 +20,6 @@
 
 enum { GRACE_MS = 5000 };
 
-static const char usage[] =
-    "usage: tessera launch [-n N] [--prefix] [--timeout S] [--] PROG [ARGS...]\n";
-static const char help[] =
-    "\n"
-    "Runs PROG as N ranks (default 1), which find each other through shared memory. If one\n"
-    "fails, the others are stopped, and its exit code is returned.\n"
-    "\n"
-    "  -n N          ranks\n"
-    "  --prefix      put \"[rank] \" before each line of output\n"
-    "  --timeout S   seconds that a rank waits for the others in a collective (default 60)\n"
-    "  --help        this text\n";
-
 static int64_t now_ms(void)
 {
     struct timespec t;
@@ -40,68 +28,33 @@ static int64_t now_ms(void)
 }
 
 /* --- the command line ------------------------------------------------------------------------- */
+typedef struct launch_args {
+    int64_t nranks;
+    bool prefix;
+    const char *timeout;
+} launch_args;
 
-static int bad_usage(const char *what, const char *which)
-{
-    fprintf(stderr, "tessera launch: %s%s\n%sTry `tessera launch --help`.\n", what, which, usage);
-    return CLI_USAGE;
-}
+#define AT(field) offsetof(launch_args, field)
+static const cli_option options[] = {
+    {"ranks", 'n', CLI_INT, AT(nranks), "N", "ranks (default 1)", 1, TSRI_ARENA_MAX_RANKS,
+     "a number of ranks"},
+    {"prefix", 0, CLI_FLAG, AT(prefix), NULL, "put \"[rank] \" before each line of output", 0, 0,
+     NULL},
+    {"timeout", 0, CLI_SECONDS, AT(timeout), "S",
+     "seconds that a rank waits for the others in a\ncollective (default 60)", 0, 0, NULL},
+};
+#undef AT
 
-static bool parse_count(const char *text, int *out_count)
-{
-    char *end;
-    errno = 0;
-    long v = strtol(text, &end, 10);
-    if (errno || end == text || *end || v < 1 || v > TSRI_ARENA_MAX_RANKS)
-        return false;
-    *out_count = (int)v;
-    return true;
-}
-
-static bool is_seconds(const char *text)
-{
-    char *end;
-    double v = strtod(text, &end);
-    return end != text && !*end && v > 0 && v < 1e9;
-}
-
-/* Returns -1 to go on, else the exit code. */
-static int parse(launch *l, int argc, char **argv)
-{
-    static const struct option options[] = {{"prefix", no_argument, NULL, 'p'},
-                                            {"timeout", required_argument, NULL, 't'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    opterr = 0;
-    optind = 1;
-    for (int c; (c = getopt_long(argc, argv, "+:n:h", options, NULL)) != -1;) {
-        switch (c) {
-        case 'n':
-            if (!parse_count(optarg, &l->nranks))
-                return bad_usage("-n needs a number of ranks, 1 to 256, not ", optarg);
-            break;
-        case 'p':
-            l->prefix = true;
-            break;
-        case 't':
-            if (!is_seconds(optarg))
-                return bad_usage("--timeout needs seconds, above 0, not ", optarg);
-            l->timeout = optarg;
-            break;
-        case 'h':
-            printf("%s%s", usage, help);
-            return CLI_OK;
-        case ':':
-            return bad_usage("a value is missing after ", argv[optind - 1]);
-        default:
-            return bad_usage("there is no option ", argv[optind - 1]);
-        }
-    }
-    if (optind >= argc)
-        return bad_usage("no program to run", "");
-    l->argv = argv + optind;
-    return -1;
-}
+static const cli_spec spec = {
+    .command = "launch",
+    .usage = "[-n N] [--prefix] [--timeout S] [--] PROG [ARGS...]",
+    .about = "Runs PROG as N ranks (default 1), which find each other through shared memory. If\n"
+             "one fails, the others are stopped, and its exit code is returned.",
+    CLI_OPTIONS(options),
+    .min_operands = 1,
+    .missing = "no program to run",
+    .is_wrapper = true,
+};
 
 /* --- stopping --------------------------------------------------------------------------------- */
 
@@ -305,10 +258,16 @@ static void start_all(launch *l)
 
 int cli_launch(int argc, char **argv)
 {
-    launch l = {.nranks = 1, .arena_fd = -1, .exits = -1};
-    int code = parse(&l, argc, argv);
+    launch_args args = {.nranks = 1};
+    int noperands, code = cli_parse(&spec, argc, argv, &args, &noperands);
     if (code >= 0)
         return code;
+    launch l = {.nranks = (int)args.nranks,
+                .prefix = args.prefix,
+                .timeout = args.timeout,
+                .argv = argv + 1,
+                .arena_fd = -1,
+                .exits = -1};
     l.ranks = calloc((size_t)l.nranks, sizeof *l.ranks);
     struct pollfd *fds = calloc(1 + 2 * (size_t)l.nranks, sizeof *fds);
     int signal_fd = -1;

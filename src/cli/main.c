@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/cli.h"
+#include "src/cli/options.h"
 
 #include <tessera/base.h>
 
@@ -22,7 +23,7 @@ static void print_help(FILE *f)
                "\n"
                "commands:\n");
     for (int i = 0; i < COMMANDS; i++)
-        fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
+        fprintf(f, "  %-8s %s\n", commands[i].name, commands[i].summary);
     fprintf(f, "\n`tessera COMMAND --help` tells more; see also tessera(1).\n");
 }
 
@@ -32,17 +33,20 @@ int main(int argc, char **argv)
         print_help(stderr);
         return CLI_USAGE;
     }
-    if (!strcmp(argv[1], "--version")) {
+    const char *name = argv[1];
+    if (!strcmp(name, "--version")) {
         printf("tessera %s\n", TSR_VERSION_STRING);
         return CLI_OK;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         print_help(stdout);
         return CLI_OK;
     }
     for (int i = 0; i < COMMANDS; i++)
-        if (!strcmp(argv[1], commands[i].name))
+        if (!strcmp(name, commands[i].name))
             return commands[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "tessera: there is no command '%s'; `tessera --help` lists them\n", argv[1]);
+    const char *near = cli_nearest(name, COMMANDS, &commands[0].name, sizeof commands[0]);
+    fprintf(stderr, "tessera: there is no command '%s'%s%s%s\nTry `tessera --help`.\n", name,
+            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     return CLI_USAGE;
 }

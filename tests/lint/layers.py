@@ -18,7 +18,7 @@ LAYERS = {
     "include/": [], "src/core/": CORE, "placement/": PLACE, "sbp/": SBP, "kernels/": KERNELS,
     "src/comm/": COMM, "src/graph/": GRAPH, "src/autograd/": GRAPH, "src/plan/": GRAPH,
     "src/exec/": GRAPH, "src/nn/": NN, "src/optim/": NN, "src/data/": NN, "src/train/": NN,
-    "src/config/": NN + ["src/config/"], "src/cli/": ["src/cli/", "src/comm/arena"],
+    "src/config/": NN + ["src/config/"], "src/cli/": NN + ["src/config/", "src/cli/"],
     "models/": [], "examples/": [],
 }
 # third-party header -> the one folder that may include it
