@@ -33,6 +33,8 @@ typedef struct tsr_compile_opts {
     tsr_link link[3];
     bool alternatives; /* tsr_plan_explain also says what else each op could have done, at what cost
                         */
+    double
+        local_bytes_per_s; /* what a rank reads plus writes of its own memory; 0: a usual figure */
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...) \
     (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), __VA_ARGS__})

@@ -44,9 +44,11 @@ void tsri_variable_forget(const tsr_variable *v)
     }
 }
 
-static tsri_cost_model model_of(const tsr_compile_opts *opts)
+tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts)
 {
     tsri_cost_model m = tsri_cost_model_local();
+    if (opts->local_bytes_per_s > 0)
+        m.local_bytes_per_s = opts->local_bytes_per_s;
     if (opts->nlinks <= 0)
         return m;
     m.nlinks = opts->nlinks < TSRI_MAX_LINKS ? opts->nlinks : TSRI_MAX_LINKS;
@@ -67,7 +69,7 @@ static tsr_plan *new_plan(tsr_world *world, const tsr_compile_opts *opts)
     plan->pool = pool;
     tsri_pool_init(&plan->scratch, &world->mem);
     plan->opts = *opts;
-    plan->model = model_of(opts);
+    plan->model = tsri_plan_cost_model(opts);
     tsri_world_own(world, &plan->owned, plan, destroy_plan);
     return plan;
 }

@@ -249,6 +249,8 @@ tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_statu
 
 /* --- compile.c
  * ------------------------------------------------------------------------------------------ */
+/* The figures that a compile with these options works with. */
+tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts);
 /* A variable is about to go: graphs and plans of its world that use it say so from now on. */
 void tsri_variable_forget(const tsr_variable *v);
 
