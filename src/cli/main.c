@@ -11,6 +11,7 @@ static const struct command {
     const char *name, *summary;
     cli_command_fn *run;
 } commands[] = {
+    {"box", "how a tensor gets from one signature to another, and who holds what", cli_box},
     {"launch", "run a program as several ranks on this machine", cli_launch},
 };
 

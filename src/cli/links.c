@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/cli/links.h"
+#include "src/comm/measure.h"
+#include "src/plan/plan.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FILE_MAX = 4096 };
+
+/* --- the file --------------------------------------------------------------------------------- */
+bool cli_links_path(char *buf, size_t size)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = cache && cache[0] == '/' ? snprintf(buf, size, "%s/tessera/links.json", cache)
+            : home && home[0] == '/' ? snprintf(buf, size, "%s/.cache/tessera/links.json", home)
+                                     : -1;
+    return n > 0 && (size_t)n < size;
+}
+
+void cli_machine(char *buf, size_t size)
+{
+    char line[256], model[128] = "unknown processor";
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *value = strchr(line, ':');
+        if (value && !strncmp(line, "model name", 10)) {
+            snprintf(model, sizeof model, "%.*s", (int)strcspn(value + 2, "\n"), value + 2);
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+    snprintf(buf, size, "%s, %ld cores", model, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static double number(const cJSON *json, const char *key)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, key);
+    return cJSON_IsNumber(v) ? v->valuedouble : 0;
+}
+
+static const char *text(const cJSON *json, const char *key)
+{
+    const char *v = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, key));
+    return v ? v : "";
+}
+
+static bool read_file(const char *path, char *buf, size_t size)
+{
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return false;
+    size_t n = fread(buf, 1, size - 1, f);
+    buf[n] = 0;
+    fclose(f);
+    return true;
+}
+
+void cli_links_find(cli_links *l)
+{
+    char path[1024], data[FILE_MAX], machine[192];
+    const tsri_cost_model m = tsri_cost_model_local();
+    *l = (cli_links){.latency_s = m.link[0].latency_s,
+                     .bytes_per_s = m.link[0].bytes_per_s,
+                     .local_bytes_per_s = m.local_bytes_per_s};
+    if (!cli_links_path(path, sizeof path) || !read_file(path, data, sizeof data))
+        return;
+    cJSON *json = cJSON_Parse(data);
+    cli_machine(machine, sizeof machine);
+    double latency = number(json, "latency_s"), bytes = number(json, "bytes_per_s");
+    double local = number(json, "local_bytes_per_s");
+    if (!(latency > 0) || !(bytes > 0) || !(local > 0)) {
+        snprintf(l->why, sizeof l->why, "%.150s holds no figures", path);
+    } else if (strcmp(machine, text(json, "machine")) != 0) {
+        snprintf(l->why, sizeof l->why, "those kept are of another machine (%.100s)",
+                 text(json, "machine"));
+    } else {
+        *l = (cli_links){.measured = true,
+                         .ranks = (int)number(json, "ranks"),
+                         .latency_s = latency,
+                         .bytes_per_s = bytes,
+                         .local_bytes_per_s = local};
+        snprintf(l->when, sizeof l->when, "%s", text(json, "measured"));
+    }
+    cJSON_Delete(json);
+}
+
+/* Makes the folders that lead to a file. */
+static void make_folders(char *path)
+{
+    for (char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
+        *p = 0;
+        mkdir(path, 0700);
+        *p = '/';
+    }
+}
+
+/* Another process may read, or write, meanwhile: the file appears as a whole. */
+static tsr_status keep(const cli_links *l)
+{
+    char path[1024], part[1100], machine[192];
+    if (!cli_links_path(path, sizeof path))
+        return tsr_set_error(TSR_ERR_IO, "the figures can't be kept: neither XDG_CACHE_HOME nor "
+                                         "HOME names a folder");
+    make_folders(path);
+    snprintf(part, sizeof part, "%s.%ld", path, (long)getpid());
+    cli_machine(machine, sizeof machine);
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "machine", machine);
+    cJSON_AddStringToObject(json, "measured", l->when);
+    cJSON_AddNumberToObject(json, "ranks", l->ranks);
+    cJSON_AddNumberToObject(json, "latency_s", l->latency_s);
+    cJSON_AddNumberToObject(json, "bytes_per_s", l->bytes_per_s);
+    cJSON_AddNumberToObject(json, "local_bytes_per_s", l->local_bytes_per_s);
+    char *data = cJSON_Print(json);
+    cJSON_Delete(json);
+    if (!data)
+        return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
+    FILE *f = fopen(part, "w");
+    bool ok = f && fprintf(f, "%s\n", data) > 0;
+    ok &= f && fclose(f) == 0;
+    free(data);
+    if (ok && rename(part, path) == 0)
+        return TSR_OK;
+    int error = errno;
+    unlink(part);
+    return tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(error));
+}
+
+/* --- measuring -------------------------------------------------------------------------------- */
+static tsr_status measure_on_rank(tsr_world *world, void *arg)
+{
+    cli_links mine = {0}, *l = arg;
+    TSRI_TRY(tsri_comm_measure(world, &mine.latency_s, &mine.bytes_per_s, &mine.local_bytes_per_s));
+    if (tsr_world_rank(world) == 0) {
+        l->latency_s = mine.latency_s;
+        l->bytes_per_s = mine.bytes_per_s;
+        l->local_bytes_per_s = mine.local_bytes_per_s;
+    }
+    return TSR_OK;
+}
+
+tsr_status cli_links_measure(int ranks, cli_links *l)
+{
+    *l = (cli_links){.measured = true, .ranks = ranks};
+    TSRI_TRY(tsr_spawn(ranks, measure_on_rank, l));
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(l->when, sizeof l->when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    return keep(l);
+}
+
+/* --- for the planner -------------------------------------------------------------------------- */
+void cli_links_fill(const cli_links *l, const cli_cluster *c, tsr_compile_opts *opts)
+{
+    tsr_link near = {.latency_s = l->latency_s, .bytes_per_s = l->bytes_per_s};
+    opts->local_bytes_per_s = l->local_bytes_per_s;
+    if (c) {
+        near.latency_s = c->latency_s > 0 ? c->latency_s : near.latency_s;
+        near.bytes_per_s = c->bytes_per_s > 0 ? c->bytes_per_s : near.bytes_per_s;
+        near.ranks = c->ranks_per_node;
+    }
+    opts->link[opts->nlinks++] = near;
+    if (!c || c->ranks_per_node <= 0)
+        return;
+    tsr_link far = {.latency_s = near.latency_s, .bytes_per_s = near.bytes_per_s};
+    far.latency_s = c->node_latency_s > 0 ? c->node_latency_s : far.latency_s;
+    far.bytes_per_s = c->node_bytes_per_s > 0 ? c->node_bytes_per_s : far.bytes_per_s;
+    opts->link[opts->nlinks++] = far;
+}
+
+tsri_cost_model cli_links_model(const tsr_compile_opts *opts)
+{
+    return tsri_plan_cost_model(opts);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the links of this machine do: measured by `tessera info --measure`, kept in the user's cache
+ * folder, and used by `plan` and `box`. */
+#ifndef TESSERA_CLI_LINKS_H
+#define TESSERA_CLI_LINKS_H
+
+#include "sbp/cost.h"
+
+#include <tessera/plan.h>
+
+typedef struct cli_links {
+    bool measured; /* else built in */
+    char why[200]; /* why not: "" where there is no file */
+    int ranks;     /* that were measured together */
+    double latency_s, bytes_per_s, local_bytes_per_s;
+    char when[32]; /* "2026-11-21T20:00:00Z" */
+} cli_links;
+
+/* "$XDG_CACHE_HOME/tessera/links.json", or under ~/.cache. False if there is no such folder. */
+bool cli_links_path(char *buf, size_t size);
+/* The measured figures of this machine, else the built-in ones. */
+void cli_links_find(cli_links *out_links);
+/* Measures with `ranks` thread ranks, and keeps the figures. */
+tsr_status cli_links_measure(int ranks, cli_links *out_links);
+/* What tells machines apart: the processor's model and the number of its cores. */
+void cli_machine(char *buf, size_t size);
+
+/* A cluster's links as an experiment says them: zeros are "not said". */
+typedef struct cli_cluster {
+    int ranks_per_node;
+    double latency_s, bytes_per_s, node_latency_s, node_bytes_per_s;
+} cli_cluster;
+
+/* Sets the links of compile options: those of the cluster (NULL: none), the rest by `links`. */
+void cli_links_fill(const cli_links *links, const cli_cluster *cluster, tsr_compile_opts *opts);
+/* The cost model that a compile with these options works with. */
+tsri_cost_model cli_links_model(const tsr_compile_opts *opts);
+
+#endif
