@@ -41,8 +41,8 @@ static const cli_option options[] = {
 static const cli_spec spec = {
     .command = "box",
     .usage = "--shape N,N,... --from END --to END [OPTIONS]",
-    .about = "Finds the cheapest way of a tensor from one placement and signature to another, and\n"
-             "draws who holds what.\n"
+    .about = "Finds the cheapest way of a tensor from one placement and signature to another,\n"
+             "and draws who holds what.\n"
              "\n"
              "  tessera box -s 8,6 -f 'cpu:[0,1,2,3] S(0)' -t 'cpu:[[0,1],[2,3]] (B,S(1))'",
     CLI_OPTIONS(options),
@@ -93,21 +93,14 @@ static tsr_status parse_end(tsr_world *world, const char *what, const char *text
                             const tsr_placement *fallback, box_end *out_end)
 {
     const char *close = strrchr(text, ']');
-    size_t blank = strcspn(text, " \t");
-    size_t split = close ? (size_t)(close + 1 - text) : text[blank] ? blank : 0;
-    if (!close && (!strncmp(text, "cpu", 3) || !strncmp(text, "cuda", 4)) && !text[blank])
+    bool named = close || !strncmp(text, "cpu", 3) || !strncmp(text, "cuda", 4);
+    size_t split = close ? (size_t)(close + 1 - text) : named ? strcspn(text, " \t") : 0;
+    bool ends = !text[split + strspn(text + split, " \t")];
+    if (ends || (!named && !fallback))
         return tsr_set_error(TSR_ERR_FORMAT,
-                             "%s '%s' has no signature: expected PLACEMENT "
-                             "SIGNATURE, as in 'cpu:[0,1] S(0)'",
-                             what, text);
-    if (split == 0 && !fallback)
-        return tsr_set_error(TSR_ERR_FORMAT,
-                             "%s '%s' has no placement: expected PLACEMENT "
-                             "SIGNATURE, as in 'cpu:[0,1] S(0)'",
-                             what, text);
-    /* "(S(0), B)" alone has blanks too. */
-    if (!close && fallback && strncmp(text, "cpu", 3) != 0 && strncmp(text, "cuda", 4) != 0)
-        split = 0;
+                             "%s '%s' has no %s: expected PLACEMENT SIGNATURE, as in 'cpu:[0,1] "
+                             "S(0)'",
+                             what, text, ends ? "signature" : "placement");
     out_end->placement = fallback;
     if (split) {
         char place[1 << 16];

@@ -64,10 +64,10 @@ static int reduce_op(tsr_sbp sbp, int *out_addends, const tsr_placement *place)
     return op;
 }
 
-static double reduce(tsr_dtype dtype, int op, double a, double b)
+static double reduce(int op, double a, double b)
 {
     if (op == TSR_REDUCE_SUM)
-        return dtype == TSR_DTYPE_BOOL ? (a != 0 || b != 0) : a + b;
+        return a + b;
     return op == TSR_REDUCE_MAX ? (a > b ? a : b) : (a < b ? a : b);
 }
 
@@ -84,7 +84,7 @@ static double global_value(const box *b, int64_t element)
     int addends, op = reduce_op(b->from.sbp, &addends, b->from.placement);
     double v = addend_value(b->dtype, element, 0);
     for (int i = 1; i < addends; i++)
-        v = reduce(b->dtype, op, v, addend_value(b->dtype, element, i));
+        v = reduce(op, v, addend_value(b->dtype, element, i));
     return v;
 }
 
@@ -241,8 +241,7 @@ static void check_part(const job *j, int index, const double *expected, box_run 
             part q = part_of(b, &b->to, other);
             if (other != index && q.copy == p.copy && tsr_dims_equal(q.shape, p.shape) &&
                 !memcmp(q.offset, p.offset, sizeof q.offset))
-                v = reduce(b->dtype, op, v,
-                           j->result[tsr_placement_rank(b->to.placement, other)][i]);
+                v = reduce(op, v, j->result[tsr_placement_rank(b->to.placement, other)][i]);
         }
         int64_t element = global_index(b, &p, i);
         run->elements++;

@@ -48,8 +48,8 @@ static const cli_option options[] = {
 static const cli_spec spec = {
     .command = "launch",
     .usage = "[-n N] [--prefix] [--timeout S] [--] PROG [ARGS...]",
-    .about = "Runs PROG as N ranks (default 1), which find each other through shared memory. If\n"
-             "one fails, the others are stopped, and its exit code is returned.",
+    .about = "Runs PROG as N ranks (default 1), which find each other through shared memory.\n"
+             "If one fails, the others are stopped, and its exit code is returned.",
     CLI_OPTIONS(options),
     .min_operands = 1,
     .missing = "no program to run",

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the command share."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+TESSERA = os.path.abspath(sys.argv[1])
+# Figures that somebody measured on this machine must not change what is planned here.
+CACHE = tempfile.TemporaryDirectory()
+checks = 0
+
+
+def tessera(*args, code=0, env=None, stdin=None, timeout=60, launch=0):
+    """Runs the command; returns (stdout, stderr). `launch`: as that many processes."""
+    command = [TESSERA] + (["launch", "-n", str(launch), "--", TESSERA] if launch else [])
+    e = dict(os.environ, XDG_CACHE_HOME=CACHE.name, OMP_NUM_THREADS="1", **(env or {}))
+    p = subprocess.run(command + [str(a) for a in args], capture_output=True, text=True, env=e,
+                       input=stdin, timeout=timeout)
+    check(p.returncode == code, f"tessera {' '.join(map(str, args))}: exit code {p.returncode}, "
+          f"expected {code}\n{p.stdout}{p.stderr}")
+    return p.stdout, p.stderr
+
+
+def tessera_json(*args, **kw):
+    return json.loads(tessera(*args, "--json", **kw)[0])
+
+
+def check(ok, text):
+    global checks
+    checks += 1
+    if not ok:
+        sys.exit(f"FAILED: {text}")
+
+
+def equal(found, expected, what):
+    check(found == expected, f"{what}: found {found!r}, expected {expected!r}")
+
+
+def near(found, expected, what, rel=1e-9):
+    check(abs(found - expected) <= rel * max(abs(found), abs(expected)),
+          f"{what}: found {found!r}, expected {expected!r}")
+
+
+def done():
+    print(f"{checks} checks")

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong command lines, and help. usage: usage.py TESSERA"""
+from harness import check, done, equal, tessera
+
+COMMANDS = ["box", "launch"]
+
+out, err = tessera(code=2)
+check("usage: tessera COMMAND" in err and out == "", "no command: usage on stderr")
+out, err = tessera("--version")
+check(out.startswith("tessera "), "version")
+out, err = tessera("bxo", code=2)
+check("there is no command 'bxo'; did you mean 'box'?" in err, err)
+out, err = tessera("frobnicate", code=2)
+check("did you mean" not in err, "nothing is near to frobnicate: " + err)
+
+for words in [["--help"]] + [[c, "--help"] for c in COMMANDS]:
+    out, err = tessera(*words)
+    lines = out.split("\n")
+    what = " ".join(words)
+    equal(err, "", what + " on stderr")
+    check(len(lines) <= 24 and lines[-1] == "", f"{what}: {len(lines)} lines")
+    check(max(map(len, lines)) <= 80, f"{what}: {max(lines, key=len)!r} is longer than 80 columns")
+    check("\033" not in out, f"{what}: colour in a file")
+    check(all(line == line.rstrip() for line in lines), f"{what}: blanks at the end of a line")
+out, _ = tessera("--help")
+for c in COMMANDS:
+    check(f"\n  {c} " in out, f"{c} is not in the list of commands")
+    check(f"usage: tessera {c} " in tessera(c, "--help")[0], f"{c}: usage")
+
+for args, text in [
+    (["box", "--shpae", "3"], "there is no option --shpae; did you mean --shape?"),
+    (["box", "--zero=1"], "there is no option --zero; did you mean --zero-latency?"),
+    (["box", "--quux"], "there is no option --quux\n"),
+    (["box", "-q"], "there is no option -q\n"),
+    (["box", "--run=1"], "--run takes no value"),
+    (["box", "--shape"], "a value is missing after --shape"),
+    (["box", "--shape", "3"], "--from is missing"),
+    (["box", "8,6"], "there is no use for '8,6'"),
+    (["box", "-n", "0"], "-n needs a number of ranks, 1 to 1048576, not 0"),
+    (["box", "-s", "3,-1", "-f", "cpu:[0] B", "-t", "B"], "--shape needs up to 8 sizes"),
+    (["box", "-s", "3", "-f", "cpu:[0] B", "-t", "B", "-d", "f33"], "--dtype needs f32"),
+    (["launch"], "no program to run"),
+    (["launch", "-n", "many", "true"], "-n needs a number of ranks, 1 to 256, not many"),
+    (["launch", "--timeout=-1", "true"], "--timeout needs seconds, above 0, not -1"),
+    (["launch", "--timeout", "0x", "true"], "--timeout needs seconds"),
+]:
+    out, err = tessera(*args, code=2)
+    check(text in err, f"{args}: {err!r} lacks {text!r}")
+    equal(out, "", f"{args}: on stdout")
+    check(f"Try `tessera {args[0]} --help`." in err, f"{args}: where to find help")
+
+# What comes behind the program is the program's.
+out, _ = tessera("launch", "-n2", "echo", "-n", "--prefix", "x")
+equal(out, "--prefix x--prefix x", "launch passes options on")
+out, _ = tessera("launch", "--", "echo", "y")
+equal(out, "y\n", "launch --")
+done()
