@@ -110,7 +110,8 @@ static tsr_status add_conversion(builder *b, int from, const tsri_route_step *st
     v.layout = step->to;
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
-    v.source = false;
+    v.source = v.said = false;
+    v.alternatives = NULL;
     v.placement = placement;
     int value = tsri_plan_add_value(plan, &v);
     if (value < 0)
@@ -344,7 +345,8 @@ static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int 
                               .shape = t->shape,
                               .placement = op->placement,
                               .layout = tsri_layout_of(&mesh, b->inferred->chosen[op->id]->out[i]),
-                              .tensor = t->id};
+                              .tensor = t->id,
+                              .said = op->sbp.ndim > 0};
         out[i] = tsri_plan_add_value(plan, &v);
         if (out[i] < 0)
             return TSR_ERR_NO_MEMORY;
@@ -355,28 +357,19 @@ static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int 
     return TSR_OK;
 }
 
-/* "of 7: S(0),B -> S(0) +1.2 us; ...": what else the op could do, if it was asked for. */
-static const char *alternatives_of(const builder *b, const tsri_op *op)
+/* What else the op could do, if it was asked for: a copy that outlives inference. */
+static tsr_status keep_alternatives(builder *b, const tsri_op *op, const int *out)
 {
-    const tsri_alternatives *alt =
-        b->inferred->alternatives ? &b->inferred->alternatives[op->id] : NULL;
-    if (!alt)
-        return NULL;
-    char text[1024], sbp[TSR_SBP_TEXT_MAX];
-    size_t at = (size_t)snprintf(text, sizeof text, "of %d legal", alt->legal);
-    for (int i = 0; i < alt->n; i++) {
-        for (int j = 0; j < op->nin && at + 128 < sizeof text; j++)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", j ? "," : "; ",
-                                   tsr_sbp_format(alt->sig[i]->in[j], sbp));
-        for (int j = 0; j < op->nout && at + 128 < sizeof text; j++)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s",
-                                   j         ? ","
-                                   : op->nin ? " -> "
-                                             : "; -> ",
-                                   tsr_sbp_format(alt->sig[i]->out[j], sbp));
-        at += (size_t)snprintf(text + at, sizeof text - at, " %+.3g us", alt->more_s[i] * 1e6);
-    }
-    return tsri_pool_strdup(&b->plan->pool, text);
+    tsri_pool *pool = &b->plan->pool;
+    if (!b->inferred->alternatives || !op->nout)
+        return TSR_OK;
+    tsri_alternatives *alt = tsri_pool_dup(pool, &b->inferred->alternatives[op->id], sizeof *alt);
+    for (int i = 0; alt && i < alt->n; i++)
+        if (!(alt->sig[i] = tsri_pool_dup(pool, alt->sig[i], sizeof *alt->sig[i])))
+            return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < op->nout; i++)
+        b->plan->values[out[i]].alternatives = alt;
+    return alt ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 static tsr_status build_op(builder *b, const tsri_op *op)
@@ -385,6 +378,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
     int in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
     TSRI_TRY(get_operands(b, op, in));
     TSRI_TRY(add_results(b, op, in, out));
+    TSRI_TRY(keep_alternatives(b, op, out));
     if (op->kind == TSRI_OP_INPUT || op->kind == TSRI_OP_VARIABLE)
         return build_source(b, op, out[0]);
     tsri_item item = {.kind = TSRI_ITEM_KERNEL,
@@ -398,8 +392,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .backward = op->backward,
                       .groups = groups_here(b, op),
                       .bucket = -1,
-                      .cost_s = b->inferred->op_cost[op->id],
-                      .reason = alternatives_of(b, op)};
+                      .cost_s = b->inferred->op_cost[op->id]};
     memcpy(item.writes, op->writes, sizeof item.writes);
     if (op->kind == TSRI_OP_TO_GLOBAL || op->kind == TSRI_OP_RESHAPE) {
         item.kind = TSRI_ITEM_VIEW;

@@ -32,6 +32,15 @@ typedef enum tsri_storage {
     TSRI_STORAGE_ALIAS,     /* the bytes of value `alias` */
 } tsri_storage;
 
+/* What else an op could have done, cheapest first, all other ops as they are. */
+enum { TSRI_MAX_ALTERNATIVES = 3 };
+typedef struct tsri_alternatives {
+    int legal; /* signatures that rule and hints leave */
+    int n;
+    const tsri_nd_signature *sig[TSRI_MAX_ALTERNATIVES];
+    double more_s[TSRI_MAX_ALTERNATIVES]; /* seconds that a step would take longer */
+} tsri_alternatives;
+
 /* A tensor in one layout, as one rank holds it. */
 typedef struct tsri_value {
     const char *name;
@@ -46,6 +55,8 @@ typedef struct tsri_value {
     bool source; /* of STORAGE_VARIABLE: what is read, not what an update shows again */
     int port;    /* of STORAGE_PORT */
     int tensor;  /* of the graph, for look-ups while building; -1 */
+    bool said;   /* its signature is the user's word */
+    const tsri_alternatives *alternatives; /* of the op that makes it; NULL unless asked for */
     /* This rank's part. */
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM];
@@ -82,7 +93,7 @@ typedef struct tsri_item {
     bool broadcast;     /* COLLECTIVE: from_local of B: the first rank's value, over step.dims */
     bool bucketable;    /* only optimizers wait for it */
     int bucket;         /* number, of a merged one; -1 */
-    const char *reason; /* conversions: who needs it; kernels: what else they could do, if asked */
+    const char *reason; /* conversions: who needs it */
     double cost_s;      /* by the model */
     int port;           /* OUTPUT */
     size_t scratch;     /* bytes of the lowered kernel */
@@ -180,15 +191,6 @@ struct tsr_plan {
 
 /* --- infer.c ------------------------------------------------------------------------------------
  */
-/* What else an op could have done, cheapest first, all other ops as they are. */
-enum { TSRI_MAX_ALTERNATIVES = 3 };
-typedef struct tsri_alternatives {
-    int legal; /* signatures that rule and hints leave */
-    int n;
-    const tsri_nd_signature *sig[TSRI_MAX_ALTERNATIVES];
-    double more_s[TSRI_MAX_ALTERNATIVES]; /* seconds that a step would take longer */
-} tsri_alternatives;
-
 /* The signature chosen for each op of a graph. */
 typedef struct tsri_inferred {
     bool *live;                       /* per op: something that is kept depends on it */

@@ -93,6 +93,24 @@ static int maker_position(const scheduler *s, int value)
     return s->maker[value];
 }
 
+/* Members share one hand-shake over the farthest link of their placement. */
+static void price_bucket(const tsr_plan *plan, const ready *member, int n, tsri_item *merged)
+{
+    const tsr_placement *p = merged->placement;
+    int last = tsr_placement_rank(p, tsr_placement_nranks(p) - 1);
+    int link = tsri_link_between(&plan->model, tsr_placement_rank(p, 0), last);
+    double most = 0;
+    merged->cost_s = 0;
+    merged->step.bytes = 0;
+    for (int i = 0; i < n; i++) {
+        const tsri_item *it = &plan->items[member[i].item];
+        merged->step.bytes += it->step.bytes;
+        merged->cost_s += it->cost_s - (i ? plan->model.link[link].latency_s : 0);
+        most = it->cost_s > most ? it->cost_s : most;
+    }
+    merged->cost_s = merged->cost_s > most ? merged->cost_s : most;
+}
+
 /* Makes one item of several bucketed conversions, appended to the items. */
 static tsr_status close_bucket(scheduler *s, const ready *member, int n, int number)
 {
@@ -114,6 +132,7 @@ static tsr_status close_bucket(scheduler *s, const ready *member, int n, int num
     merged.kind = TSRI_ITEM_COLLECTIVE;
     merged.nin = merged.nout = n;
     merged.bucket = number;
+    price_bucket(plan, member, n, &merged);
     const char *name = tsri_pool_printf(&plan->pool, "gradient bucket %d", number);
     merged.name = name ? name : "";
     merged.reason = "gradients for their optimizer";

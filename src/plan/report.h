@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A plan as plain figures: what `tessera plan` and results print, as text, JSON or a picture. All
+ * figures are per run of the plan. A report points into its plan, and lives shorter.
+ */
+#ifndef TESSERA_PLAN_REPORT_H
+#define TESSERA_PLAN_REPORT_H
+
+#include "src/plan/plan.h"
+
+typedef enum tsri_report_kind {
+    TSRI_REPORT_SOURCE = 0, /* an input or a variable: no item */
+    TSRI_REPORT_OP,
+    TSRI_REPORT_BOX, /* one step of a conversion, or a bucket of several */
+} tsri_report_kind;
+
+/* What the time of a row is spent on. */
+typedef enum tsri_spent {
+    TSRI_SPENT_FLOPS = 0,
+    TSRI_SPENT_MEMORY, /* reading and writing the rank's own */
+    TSRI_SPENT_START,  /* of kernels */
+    TSRI_SPENT_LINK,   /* + 2 l: bytes over link l; + 2 l + 1: its hand-shakes */
+    TSRI_SPENT_COUNT = TSRI_SPENT_LINK + 2 * TSRI_MAX_LINKS,
+} tsri_spent;
+
+typedef struct tsri_report_row {
+    tsri_report_kind kind;
+    const char *what;      /* "linear", "variable", "all_reduce" */
+    const char *name;      /* of the op or tensor */
+    const tsri_item *item; /* NULL of a source */
+    int value;             /* a source's; of an op its first result, -1 if it has none */
+    bool said;             /* the signature of `value` is the user's word */
+    const tsri_alternatives *alternatives; /* NULL: not asked for */
+    double cost_s, spent_s[TSRI_SPENT_COUNT];
+    tsri_spent most; /* of spent_s */
+    /* BOX */
+    int groups, group_size; /* that do it side by side; ranks of one */
+    int link;               /* the farthest in a group; -1: nothing is sent */
+    uint64_t bytes;         /* that the busiest rank reads from peers */
+} tsri_report_row;
+
+/* Collectives of one kind. */
+typedef struct tsri_report_total {
+    const char *what;
+    int calls;
+    uint64_t bytes; /* sum of the rows' */
+    double cost_s;
+} tsri_report_total;
+
+/* Ranks that need the same memory, in bytes. */
+typedef struct tsri_report_memory {
+    int nranks, rank; /* how many; the lowest */
+    uint64_t parameters, buffers, optimizer, ports;
+    /* Of the plan's block, at the time when most is alive. */
+    uint64_t gradients, activations, communication;
+    uint64_t other; /* gaps, and kernels' scratch where kernels were made */
+    uint64_t total; /* sum of all */
+    bool exact;     /* else without gaps */
+} tsri_report_memory;
+
+typedef struct tsri_report {
+    const tsr_plan *plan;
+    int nrows;
+    tsri_report_row *rows; /* sources and ops in the order of the program, boxes before readers */
+    int ntotals;
+    tsri_report_total *totals; /* by kind of collective */
+    int nmemory;
+    tsri_report_memory *memory; /* most first */
+    int *memory_of;             /* [ranks of the world] into memory; -1 beyond its limit */
+    int nclasses;               /* of ranks; memory[] has the neediest of them */
+    double spent_s[TSRI_SPENT_COUNT];
+    tsri_spent most;
+    double compute_s, comm_s, step_s; /* step_s is their sum: overlap is not counted */
+    uint64_t bytes;                   /* sum of the boxes' */
+    tsri_pool pool;
+} tsri_report;
+
+tsr_status tsri_report_create(tsr_plan *plan, tsri_report **out_report);
+void tsri_report_destroy(tsri_report *report);
+
+/* report_memory.c */
+tsr_status tsri_report_memory_make(tsr_plan *plan, tsri_report *r);
+
+enum { TSRI_WHY_MAX = 1024 };
+/* Why a row's signature is what it is: "said"; "1 of 1 legal"; "of 7 legal; B,S(0) -> S(0) +1.2 us;
+ * ..."; of a box its reason. */
+char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX]);
+/* "compute", "memory", "kernel starts", "link 1 bytes", "link 1 hand-shakes". */
+char *tsri_spent_name(tsri_spent spent, char buf[32]);
+
+#endif
