@@ -223,9 +223,17 @@ static tsr_status list_edges(tsri_problem *p)
 }
 
 /* --- the answer ------------------------------------------------------------------------------- */
-/* What each strategy of each node costs with all other nodes as chosen: totals[v][i]. */
+/* What each strategy of each op costs with all other ops as chosen: totals[v][i]. What its results
+ * are shared in by several readers follows: an op's strategy allows few of those. */
 static tsr_status weigh(tsri_problem *p, const int *choice, double **totals)
 {
+    bool *follows = tsri_pool_alloc(p->pool, (size_t)(p->nnodes + 1) * sizeof *follows);
+    if (!follows)
+        return no_memory();
+    memset(follows, true, (size_t)p->nnodes * sizeof *follows);
+    for (int i = 0; i < p->g->nops; i++)
+        if (p->out->live[i])
+            follows[p->node_of[i]] = false;
     for (int v = 0; v < p->nnodes; v++) {
         totals[v] = tsri_pool_alloc(p->pool, (size_t)p->nodes[v].nstrat * sizeof *totals[v]);
         if (!totals[v])
@@ -236,10 +244,21 @@ static tsr_status weigh(tsri_problem *p, const int *choice, double **totals)
     for (int e = 0; e < p->nedges; e++) {
         const tsri_search_edge *edge = &p->edges[e];
         int u = edge->u, v = edge->v, nu = p->nodes[u].nstrat, nv = p->nodes[v].nstrat;
-        for (int i = 0; i < nu; i++)
+        bool later = follows[v] && !follows[u];
+        for (int i = 0; i < nu && !later; i++)
             totals[u][i] += edge->cost[i * nv + choice[v]];
-        for (int j = 0; j < nv; j++)
+        for (int j = 0; j < nv && !later; j++)
             totals[v][j] += edge->cost[choice[u] * nv + j];
+    }
+    for (int e = 0; e < p->nedges; e++) {
+        const tsri_search_edge *edge = &p->edges[e];
+        int u = edge->u, v = edge->v, nv = p->nodes[v].nstrat;
+        for (int i = 0; i < p->nodes[u].nstrat && follows[v] && !follows[u]; i++) {
+            double least = INFINITY;
+            for (int j = 0; j < nv; j++)
+                least = fmin(least, edge->cost[i * nv + j] + totals[v][j]);
+            totals[u][i] += least;
+        }
     }
     return TSR_OK;
 }

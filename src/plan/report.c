@@ -266,6 +266,10 @@ char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX])
         snprintf(buf, TSRI_WHY_MAX, "%s", reason ? reason : row->said ? "said" : "");
         return buf;
     }
+    if (!row->item && alt->legal == 1) {
+        snprintf(buf, TSRI_WHY_MAX, "the variable's own");
+        return buf;
+    }
     int nin = row->item ? row->item->nin : 0, nout = row->item ? row->item->nout : 1;
     size_t at = (size_t)snprintf(
         buf, TSRI_WHY_MAX, alt->legal == 1 ? "the only legal one" : "of %d legal", alt->legal);
