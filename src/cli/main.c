@@ -12,6 +12,7 @@ static const struct command {
     cli_command_fn *run;
 } commands[] = {
     {"box", "how a tensor gets from one signature to another, and who holds what", cli_box},
+    {"plan", "what an experiment would do on any number of ranks, and why", cli_plan},
     {"launch", "run a program as several ranks on this machine", cli_launch},
 };
 

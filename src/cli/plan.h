@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of `tessera plan`. */
+#ifndef TESSERA_CLI_PLAN_H
+#define TESSERA_CLI_PLAN_H
+
+#include "src/cli/cli.h"
+#include "src/cli/links.h"
+#include "src/config/experiment.h"
+#include "src/plan/report.h"
+
+/* What is shown. */
+typedef struct plan_view {
+    const char *path;
+    const tsri_report *report;
+    const cli_links *links;
+    bool has_cluster, verbose;
+} plan_view;
+
+/* plan_text.c, plan_json.c, plan_dot.c: return false when there is no memory, or the file can't be
+ * written. */
+bool plan_print_text(const plan_view *v);
+struct cJSON *plan_make_json(const plan_view *v);
+bool plan_write_dot(const plan_view *v, FILE *f);
+
+/* Where the links' figures come from: "measured 2026-...", "built in", "the file's cluster". */
+void plan_links_source(const plan_view *v, char buf[256]);
+/* "0-3,8": the ranks whose memory is that of class m. */
+char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size);
+
+/* --- experiment.c: what plan and run have in common ------------------------------------------- */
+/* The file's cluster section for the planner's links. NULL if it has none. */
+const cli_cluster *cli_cluster_of(const tsri_experiment *e, cli_cluster *buf);
+
+#endif
