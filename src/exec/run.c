@@ -53,6 +53,8 @@ tsr_status tsr_run(tsr_plan *plan)
     for (int i = 0; i < plan->nhooks; i++)
         plan->hooks[i].fn(plan->hooks[i].arg);
     double start = tsri_now_s(), comm = 0, last = start;
+    if (plan->trace)
+        plan->trace[0] = start;
     for (int i = 0; i < plan->nsteps; i++) {
         tsri_step *s = &plan->steps[i];
         tsr_status status = run_step(plan, s);
@@ -61,6 +63,8 @@ tsr_status tsr_run(tsr_plan *plan)
         double now = tsri_now_s();
         s->time_s += now - last;
         comm += s->kind >= TSRI_STEP_START ? now - last : 0;
+        if (plan->trace)
+            plan->trace[i + 1] = now;
         last = now;
     }
     double all = last - start;

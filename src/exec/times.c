@@ -7,7 +7,7 @@
 
 enum { MAX_ROWS = TSRI_OP_COUNT_ + TSRI_COLL_KIND_COUNT_ + 1 };
 
-static const char *name_of(const tsri_step *s)
+const char *tsri_step_name(const tsri_step *s)
 {
     switch (s->kind) {
     case TSRI_STEP_KERNEL:
@@ -33,7 +33,7 @@ int tsr_plan_times(const tsr_plan *plan, int n, tsr_plan_time *out_times)
     int nrows = 0;
     for (int i = 0; plan && i < plan->nsteps; i++) {
         const tsri_step *s = &plan->steps[i];
-        const char *what = name_of(s);
+        const char *what = tsri_step_name(s);
         int r = 0;
         while (r < nrows && strcmp(rows[r].what, what) != 0)
             r++;

@@ -182,6 +182,7 @@ struct tsr_plan {
     int nstep_ptrs;
     tsri_step *steps;
     int nsteps;
+    double *trace;                     /* see src/exec/trace.h; NULL: not asked for */
     size_t arena_bytes, scratch_bytes; /* scratch is part of arena_bytes */
     size_t scratch_offset;
     tsr_plan_info info;
@@ -258,6 +259,8 @@ void tsri_variable_forget(const tsr_variable *v);
 
 /* --- src/exec
  * ------------------------------------------------------------------------------------------ */
+/* "conv2d", "all_reduce": static storage. */
+const char *tsri_step_name(const tsri_step *step);
 void tsri_local_box_run(const tsri_local_box *box, const void *src, void *dst);
 
 #endif
