@@ -304,6 +304,18 @@ static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
     return tsri_program_fail(node, tsr_graph_status(b->p->graph));
 }
 
+/* A name that no entry of the file can have. */
+static tsr_status build_shard(builder *b, const tsri_ref *ref, tsr_tensor *x, tsri_fetch *fetch)
+{
+    if (!b->p->inside->shards)
+        return TSR_OK;
+    fetch->shard = tsri_pool_printf(b->pool, "shard of %s", ref->name);
+    if (!fetch->shard)
+        return TSR_ERR_NO_MEMORY;
+    tsr_to_local_at(b->p->graph, fetch->shard, x, ref->node->file, ref->node->line);
+    return TSR_OK;
+}
+
 static tsr_status build_fetches(builder *b)
 {
     const tsri_experiment *e = b->p->experiment;
@@ -323,6 +335,7 @@ static tsr_status build_fetches(builder *b)
                                   .dtype = tsr_tensor_dtype(fetched[i]),
                                   .dims = tsr_tensor_dims(fetched[i]),
                                   .is_loss = e->loss.name && !strcmp(ref->name, e->loss.name)};
+        TSRI_TRY(build_shard(b, ref, fetched[i], &fetches[i]));
     }
     b->p->nfetches = n;
     b->p->inside->fetches = fetches;

@@ -64,12 +64,16 @@ typedef struct tsri_program_opts {
     /* Reads no data: sizes are those of the usual sets. Always so in a virtual world. .npy files
      * that are there are asked for their shapes; others need `shape` in the file. */
     bool no_data;
+    bool shards; /* a graph also gives each rank's own part of what is fetched */
 } tsri_program_opts;
 
 /* An output of the graph that the file asks for: "loss" of training; "z", "grad(w)" of a graph. */
 typedef struct tsri_fetch {
     const char *name;               /* of the graph's output; all are in B */
     const tsr_placement *placement; /* only its ranks can fetch it */
+    /* Of the output that each rank reads its part of, in the signature that the tensor has; NULL
+     * unless it was asked for. */
+    const char *shard;
     tsr_dtype dtype;
     tsr_dims dims; /* global */
     bool is_loss;

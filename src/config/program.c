@@ -75,6 +75,7 @@ tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
     }
     tsri_pool_init(&inside->pool, &world->mem);
     inside->no_data = world->is_virtual || (opts && opts->no_data);
+    inside->shards = opts && opts->shards;
     p->inside = inside;
     p->world = world;
     p->experiment = e;

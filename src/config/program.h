@@ -17,7 +17,7 @@ typedef struct tsri_config_feed {
 
 typedef struct tsri_program_inside {
     tsri_pool pool;
-    bool started, no_data;
+    bool started, no_data, shards;
     int nfeeds, cfeeds;
     tsri_config_feed *feeds;
     tsri_fetch *fetches;
