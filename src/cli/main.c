@@ -13,6 +13,7 @@ static const struct command {
 } commands[] = {
     {"box", "how a tensor gets from one signature to another, and who holds what", cli_box},
     {"plan", "what an experiment would do on any number of ranks, and why", cli_plan},
+    {"run", "train an experiment's model, or compute its graph", cli_run},
     {"launch", "run a program as several ranks on this machine", cli_launch},
 };
 
