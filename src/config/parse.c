@@ -214,3 +214,8 @@ tsr_status tsri_yaml_parse(tsri_pool *pool, const char *file, const void *data, 
     *out_root = b.root;
     return TSR_OK;
 }
+
+const char *tsri_yaml_version(void)
+{
+    return yaml_get_version_string();
+}

@@ -65,4 +65,7 @@ char *tsri_yaml_shown(const tsri_yaml *node, char buf[TSRI_YAML_TEXT_MAX]);
  * its restricted form); more than `limit` counts as limit + 1. */
 int tsri_edit_distance(const char *a, const char *b, int limit);
 
+/* Of the library that scans the text. */
+const char *tsri_yaml_version(void);
+
 #endif

@@ -199,3 +199,8 @@ tsr_status tsr_mnist_open(tsr_world *world, const char *dir, bool train, tsr_dat
     *out_dataset = ds;
     return TSR_OK;
 }
+
+const char *tsri_zlib_version(void)
+{
+    return zlibVersion();
+}

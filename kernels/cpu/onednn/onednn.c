@@ -4,6 +4,7 @@
 #include "kernels/cpu/fast/fast.h"
 
 #include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The operands of a convolution, by role. */
@@ -288,3 +289,9 @@ const tsri_kernels tsri_kernels_cpu_onednn = {
             [TSRI_OP_CONV2D_DW] = onednn_conv,
         },
 };
+
+void tsri_onednn_version(char *buf, size_t size)
+{
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(buf, size, "%d.%d.%d", v->major, v->minor, v->patch);
+}

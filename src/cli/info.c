@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `tessera info`: this machine, this build, and what links cost here. */
+#include "src/cli/links.h"
+#include "src/cli/cli.h"
+#include "src/cli/options.h"
+#include "kernels/cpu/fast/isa.h"
+#include "kernels/cpu/onednn/onednn.h"
+#include "kernels/device.h"
+#include "src/config/tree.h"
+#include "src/data/dataset.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct info_args {
+    bool measure, json;
+    int64_t ranks;
+} info_args;
+
+#define AT(field) offsetof(info_args, field)
+static const cli_option options[] = {
+    {"measure", 'm', CLI_FLAG, AT(measure), NULL,
+     "measures what links cost between thread ranks here,\nand keeps it for plan, box and run", 0,
+     0, NULL},
+    {"ranks", 'n', CLI_INT, AT(ranks), "N", "ranks that measure; default: the cores, 2 to 8", 2,
+     256, "a number of ranks"},
+    {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
+};
+#undef AT
+
+static const cli_spec spec = {
+    .command = "info",
+    .usage = "[--measure] [--json]",
+    .about = "Says what this machine and this build are, and which figures the planner's\n"
+             "estimates are made of.",
+    CLI_OPTIONS(options),
+};
+
+enum { MAX_LIBRARIES = 4 };
+
+typedef struct info {
+    char machine[192], features[256], onednn[32], cuda[200];
+    const char *isa;
+    int cores; /* that this process may use */
+    uint64_t memory, available;
+    struct {
+        const char *name, *version;
+    } library[MAX_LIBRARIES];
+    cli_links links;
+    char path[1024];
+} info;
+
+/* --- finding out ------------------------------------------------------------------------------ */
+static void add_feature(info *i, bool has, const char *name)
+{
+    size_t used = strlen(i->features);
+    if (has)
+        snprintf(i->features + used, sizeof i->features - used, "%s%s", used ? " " : "", name);
+}
+
+static void find_features(info *i)
+{
+#ifdef TSRI_FAST_X86
+    add_feature(i, __builtin_cpu_supports("sse4.2"), "sse4.2");
+    add_feature(i, __builtin_cpu_supports("avx2"), "avx2");
+    add_feature(i, __builtin_cpu_supports("fma"), "fma");
+    add_feature(i, __builtin_cpu_supports("avx512f"), "avx512f");
+    add_feature(i, __builtin_cpu_supports("avx512bw"), "avx512bw");
+    add_feature(i, __builtin_cpu_supports("avx512vl"), "avx512vl");
+    add_feature(i, __builtin_cpu_supports("avx512dq"), "avx512dq");
+    add_feature(i, __builtin_cpu_supports("avx512vnni"), "avx512vnni");
+    add_feature(i, __builtin_cpu_supports("avx512bf16"), "avx512bf16");
+#endif
+    i->isa = tsri_fast_isa_best()->impl;
+}
+
+static void find_memory(info *i)
+{
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        uint64_t kb;
+        if (sscanf(line, "MemTotal: %" SCNu64, &kb) == 1)
+            i->memory = kb * 1024;
+        else if (sscanf(line, "MemAvailable: %" SCNu64, &kb) == 1)
+            i->available = kb * 1024;
+    }
+    if (f)
+        fclose(f);
+}
+
+static void find_devices(info *i)
+{
+    tsr_world *world;
+    tsri_device *device;
+    if (tsr_world_create_virtual(1, 0, &world) != TSR_OK)
+        return;
+    if (tsri_device_get(world, TSR_DEVICE_CUDA, &device) == TSR_OK)
+        snprintf(i->cuda, sizeof i->cuda, "available");
+    else
+        snprintf(i->cuda, sizeof i->cuda, "not there: %.180s", tsr_last_error());
+    tsr_world_destroy(world);
+}
+
+static tsr_status find_out(const info_args *a, info *i)
+{
+    cpu_set_t set;
+    cli_machine(i->machine, sizeof i->machine);
+    find_features(i);
+    find_memory(i);
+    find_devices(i);
+    i->cores = sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
+                                                      : CPU_COUNT(&set);
+    tsri_onednn_version(i->onednn, sizeof i->onednn);
+    i->library[0].name = "oneDNN";
+    i->library[0].version = i->onednn[0] ? i->onednn : "not built in";
+    i->library[1].name = "libyaml";
+    i->library[1].version = tsri_yaml_version();
+    i->library[2].name = "zlib";
+    i->library[2].version = tsri_zlib_version();
+    i->library[3].name = "cJSON";
+    i->library[3].version = cJSON_Version();
+    if (!cli_links_path(i->path, sizeof i->path))
+        i->path[0] = 0;
+    if (!a->measure) {
+        cli_links_find(&i->links);
+        return TSR_OK;
+    }
+    int ranks = i->cores < 2 ? 2 : i->cores > 8 ? 8 : i->cores;
+    return cli_links_measure(a->ranks ? (int)a->ranks : ranks, &i->links);
+}
+
+/* --- saying it -------------------------------------------------------------------------------- */
+static tsri_cost_model model_of(const info *i)
+{
+    tsr_compile_opts opts = {.size = sizeof opts};
+    cli_links_fill(&i->links, NULL, &opts);
+    return cli_links_model(&opts);
+}
+
+static void print_text(const info *i)
+{
+    const cli_style style = cli_style_of(stdout);
+    const tsri_cost_model m = model_of(i);
+    char a[CLI_NUMBER_MAX], b[CLI_NUMBER_MAX];
+    printf("%stessera %s%s\n", style.bold, TSR_VERSION_STRING, style.plain);
+    printf("%-12s %s; %d usable\n", "machine", i->machine, i->cores);
+    printf("%-12s %s, %s available\n", "memory", cli_bytes((double)i->memory, a),
+           cli_bytes((double)i->available, b));
+    printf("%-12s kernels use %s; the processor has %s\n", "cpu", i->isa, i->features);
+    printf("%-12s %s\n", "cuda", i->cuda);
+    printf("%-12s", "libraries");
+    for (int l = 0; l < MAX_LIBRARIES; l++)
+        printf("%s %s %s", l ? "," : "", i->library[l].name, i->library[l].version);
+    printf("\n%splanner's figures%s", style.bold, style.plain);
+    if (i->links.measured)
+        printf(", measured with %d thread ranks, %s\n", i->links.ranks, i->links.when);
+    else
+        printf(", built in%s%s; --measure measures\n", i->links.why[0] ? ": " : "", i->links.why);
+    printf("%-12s hand-shake %s, %s/s between ranks\n", "link", cli_seconds(m.link[0].latency_s, a),
+           cli_bytes(m.link[0].bytes_per_s, b));
+    printf("%-12s %s/s read and written\n", "own memory", cli_bytes(m.local_bytes_per_s, a));
+    printf("%-12s %.0f GFLOP/s, kernel start %s (built in)\n", "compute", m.flops_per_s / 1e9,
+           cli_seconds(m.kernel_s, a));
+    printf("%-12s %s\n", "kept in", i->path[0] ? i->path : "no folder: set XDG_CACHE_HOME");
+}
+
+static cJSON *json_links(const info *i)
+{
+    const tsri_cost_model m = model_of(i);
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddBoolToObject(json, "measured", i->links.measured);
+    if (i->links.measured) {
+        cJSON_AddNumberToObject(json, "ranks", i->links.ranks);
+        cJSON_AddStringToObject(json, "when", i->links.when);
+    } else if (i->links.why[0]) {
+        cJSON_AddStringToObject(json, "why", i->links.why);
+    }
+    cJSON_AddNumberToObject(json, "latency_s", m.link[0].latency_s);
+    cJSON_AddNumberToObject(json, "bytes_per_s", m.link[0].bytes_per_s);
+    cJSON_AddNumberToObject(json, "local_bytes_per_s", m.local_bytes_per_s);
+    cJSON_AddNumberToObject(json, "flops_per_s", m.flops_per_s);
+    cJSON_AddNumberToObject(json, "kernel_s", m.kernel_s);
+    cJSON_AddStringToObject(json, "file", i->path);
+    return json;
+}
+
+static int print_as_json(const info *i)
+{
+    cJSON *json = cJSON_CreateObject(), *devices = cJSON_CreateObject(),
+          *libraries = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "version", TSR_VERSION_STRING);
+    cJSON_AddStringToObject(json, "machine", i->machine);
+    cJSON_AddNumberToObject(json, "cores", i->cores);
+    cJSON_AddNumberToObject(json, "memory_bytes", (double)i->memory);
+    cJSON_AddNumberToObject(json, "available_bytes", (double)i->available);
+    cJSON_AddStringToObject(json, "cpu_features", i->features);
+    cJSON_AddStringToObject(json, "kernels_use", i->isa);
+    cJSON_AddStringToObject(devices, "cpu", "available");
+    cJSON_AddStringToObject(devices, "cuda", i->cuda);
+    cJSON_AddItemToObject(json, "devices", devices);
+    for (int l = 0; l < MAX_LIBRARIES; l++)
+        cJSON_AddStringToObject(libraries, i->library[l].name, i->library[l].version);
+    cJSON_AddItemToObject(json, "libraries", libraries);
+    cJSON_AddItemToObject(json, "model", json_links(i));
+    return cli_print_json(json);
+}
+
+int cli_info(int argc, char **argv)
+{
+    info_args a = {0};
+    info i = {0};
+    int n, code = cli_parse(&spec, argc, argv, &a, &n);
+    if (code >= 0)
+        return code;
+    if (a.ranks && !a.measure)
+        return cli_bad_usage(&spec, "--ranks is for --measure");
+    if (find_out(&a, &i) != TSR_OK)
+        return cli_fail("info");
+    if (a.json)
+        return print_as_json(&i);
+    print_text(&i);
+    return CLI_OK;
+}
