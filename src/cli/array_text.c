@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { SUMMARY = 1000, EDGE = 3, CELL_MAX = 32 };
+enum { SUMMARY = 1000, EDGE = 3, LINE = 75, CELL_MAX = 32 };
 
 typedef struct array {
     FILE *f;
@@ -67,28 +67,53 @@ static void measure(array *a, int axis, int64_t offset)
         measure(a, axis + 1, offset * a->dims.d[axis] + i);
 }
 
+/* A word of an innermost row, on the next line where this one is full. */
+static void print_word(const array *a, int indent, int *column, const char *word, int width)
+{
+    if (*column + width > LINE - indent && *column > indent) {
+        fprintf(a->f, "\n%*s", indent, "");
+        *column = indent;
+    } else if (*column > indent) {
+        fputc(' ', a->f);
+    }
+    fprintf(a->f, "%*s", width, word);
+    *column += width + 1;
+}
+
+static void print_row(const array *a, int64_t offset)
+{
+    int indent = a->dims.ndim, column = indent;
+    int64_t n = a->dims.d[a->dims.ndim - 1];
+    for (int64_t i = 0, before = -1; i < n; before = i, i = next(a, i, n)) {
+        char cell[CELL_MAX];
+        if (i != before + 1)
+            print_word(a, indent, &column, "...", 3);
+        format(a, offset * n + i, cell);
+        print_word(a, indent, &column, cell, a->width);
+    }
+}
+
+/* Between two entries of an outer axis. */
+static void separate(const array *a, int axis)
+{
+    for (int i = axis; i < a->dims.ndim - 1; i++)
+        fputc('\n', a->f);
+    fprintf(a->f, "%*s", axis + 1, "");
+}
+
 static void print(const array *a, int axis, int64_t offset)
 {
-    char cell[CELL_MAX];
-    if (axis == a->dims.ndim) {
-        format(a, offset, cell);
-        fprintf(a->f, "%*s", a->width, cell);
-        return;
-    }
-    bool last = axis == a->dims.ndim - 1;
     int64_t n = a->dims.d[axis];
     fputc('[', a->f);
-    for (int64_t i = 0, before = -1; i < n; before = i, i = next(a, i, n)) {
-        if (i > 0 && last)
-            fputc(' ', a->f);
-        for (int line = axis; i > 0 && line < a->dims.ndim - 1; line++)
-            fputc('\n', a->f);
-        if (i > 0 && !last)
-            fprintf(a->f, "%*s", axis + 1, "");
+    if (axis == a->dims.ndim - 1)
+        print_row(a, offset);
+    for (int64_t i = 0, before = -1; i < n && axis < a->dims.ndim - 1;
+         before = i, i = next(a, i, n)) {
+        if (i > 0)
+            separate(a, axis);
         if (i != before + 1) {
-            fputs(last ? "... " : "...\n", a->f);
-            if (!last)
-                fprintf(a->f, "%*s", axis + 1, "");
+            fputs("...", a->f);
+            separate(a, axis);
         }
         print(a, axis + 1, offset * n + i);
     }
@@ -100,6 +125,12 @@ void cli_print_array(FILE *f, tsr_dtype dtype, tsr_dims dims, const void *data)
     array a = {.f = f, .dtype = dtype, .dims = dims, .data = data};
     a.abridged = tsr_dims_count(dims) > SUMMARY;
     measure(&a, 0, 0);
-    print(&a, 0, 0);
+    char cell[CELL_MAX];
+    if (dims.ndim > 0) {
+        print(&a, 0, 0);
+    } else {
+        format(&a, 0, cell);
+        fputs(cell, f);
+    }
     fputc('\n', f);
 }

@@ -15,7 +15,7 @@ checks = 0
 def tessera(*args, code=0, env=None, stdin=None, timeout=60, launch=0):
     """Runs the command; returns (stdout, stderr). `launch`: as that many processes."""
     command = [TESSERA] + (["launch", "-n", str(launch), "--", TESSERA] if launch else [])
-    e = dict(os.environ, XDG_CACHE_HOME=CACHE.name, OMP_NUM_THREADS="1", **(env or {}))
+    e = {**os.environ, "XDG_CACHE_HOME": CACHE.name, "OMP_NUM_THREADS": "1", **(env or {})}
     p = subprocess.run(command + [str(a) for a in args], capture_output=True, text=True, env=e,
                        input=stdin, timeout=timeout)
     check(p.returncode == code, f"tessera {' '.join(map(str, args))}: exit code {p.returncode}, "

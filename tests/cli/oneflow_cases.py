@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversions of OneFlow's own tests, with the values that each rank must hold, through `tessera
 run`: a generated YAML graph, and the .npy file of each rank's part.
-usage: oneflow_cases.py TESSERA [CASES.json]; without the file TESSERA_ONEFLOW_CASES names it."""
+usage: oneflow_cases.py TESSERA [CASES.json]; TESSERA_ONEFLOW_CASES names another file."""
 import json
 import os
 import sys
@@ -98,9 +98,9 @@ def check_case(case, folder):
 
 
 def main():
-    path = sys.argv[2] if len(sys.argv) > 2 else os.environ.get("TESSERA_ONEFLOW_CASES", "")
-    if not path or not os.path.exists(path):
-        print(f"skipped: no file of cases ({path or 'TESSERA_ONEFLOW_CASES is not set'})")
+    path = os.environ.get("TESSERA_ONEFLOW_CASES") or (sys.argv + [""])[2]
+    if not os.path.exists(path):
+        print(f"skipped: there is no file of cases '{path}'; set TESSERA_ONEFLOW_CASES")
         sys.exit(77)
     with open(path, encoding="utf-8") as f:
         cases = json.load(f)

@@ -3,7 +3,7 @@
 """Wrong command lines, and help. usage: usage.py TESSERA"""
 from harness import check, done, equal, tessera
 
-COMMANDS = ["box", "launch"]
+COMMANDS = ["box", "info", "launch", "plan", "run"]
 
 out, err = tessera(code=2)
 check("usage: tessera COMMAND" in err and out == "", "no command: usage on stderr")

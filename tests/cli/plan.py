@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tessera plan: totals are the sums of their parts, memory is what one counts oneself, thousands
+of ranks are quick. usage: plan.py TESSERA"""
+import os
+import re
+import tempfile
+import time
+
+from harness import check, done, equal, near, tessera, tessera_json
+
+TRAIN = """\
+tessera: 1
+placements: {all: {ranks: RANKS}}
+model: {name: mlp, args: {inputs: 64, hidden: 256, outputs: 10, layers: 3}}
+data: {dataset: synthetic, shape: [1,8,8], classes: 10, samples: 20000, batch_size: BATCH}
+optimizer: {name: sgd, lr: 0.1, momentum: 0.9}
+"""
+GRAPH = """\
+tessera: 1
+placements: {a: {ranks: [[0,1],[2,3]]}, b: {ranks: [4,5]}}
+graph:
+  x: {op: normal, placement: a, sbp: "(S(0),B)", shape: [8,6]}
+  w: {op: normal, placement: a, sbp: "(B,S(1))", shape: [6,10]}
+  y: {op: matmul, in: [x, w]}
+  z: {op: to_global, in: [y], placement: b, sbp: S(0)}
+fetch: [z]
+cluster: {ranks_per_node: 2, latency_us: 2, bandwidth_gb_s: 10, node_latency_us: 50,
+          node_bandwidth_gb_s: 1}
+"""
+FOLDER = tempfile.TemporaryDirectory()
+
+
+def write(text, **words):
+    for key, value in words.items():
+        text = text.replace(key, str(value))
+    path = os.path.join(FOLDER.name, "p.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    return path
+
+
+def check_sums(p, what):
+    near(sum(x["cost_s"] for x in p["ops"] + p["boxing"]), p["step"]["cost_s"], f"{what}: time")
+    near(p["step"]["compute_s"] + p["step"]["communication_s"], p["step"]["cost_s"], what)
+    near(sum(p["step"]["spent_s"].values()), p["step"]["cost_s"], f"{what}: what it is spent on")
+    equal(max(p["step"]["spent_s"], key=p["step"]["spent_s"].get), p["step"]["bound_by"],
+          f"{what}: bound by")
+    talks = [b for b in p["boxing"] if b["communicates"]]
+    near(sum(b["cost_s"] for b in talks), p["step"]["communication_s"], f"{what}: communication")
+    equal(sum(b["bytes"] for b in talks), p["totals"]["bytes"], f"{what}: bytes")
+    equal(sum(b["bytes"] for b in p["boxing"]), p["totals"]["bytes"], f"{what}: local steps read")
+    for t in p["totals"]["collectives"]:
+        mine = [b for b in talks if b["collective"] == t["collective"]]
+        equal((len(mine), sum(b["bytes"] for b in mine)), (t["calls"], t["bytes"]), what)
+        near(sum(b["cost_s"] for b in mine), t["cost_s"], what)
+    equal(sum(t["bytes"] for t in p["totals"]["collectives"]), p["totals"]["bytes"], what)
+    for m in p["memory"]:
+        parts = [v for k, v in m.items() if k not in ("ranks", "nranks", "total", "exact")]
+        equal(sum(parts), m["total"], f"{what}: memory of ranks {m['ranks']}")
+    equal(sum(m["nranks"] for m in p["memory"]), p["ranks"], f"{what}: ranks in the table")
+    check(p["step"]["lower_bound_s"] <= p["step"]["signatures_cost_s"] * (1 + 1e-6),
+          f"{what}: the bound is above the cost")
+    for x in p["ops"]:
+        check(x["why"] in ("said", "chosen") and x["legal"] >= 1, f"{what}: {x}")
+        check(len(x["alternatives"]) <= max(0, x["legal"] - 1), f"{what}: {x}")
+        more = [a["more_s"] for a in x["alternatives"]]
+        check(more == sorted(more), f"{what}: alternatives by cost")
+        if p["step"]["exact"]:
+            check(all(m >= -1e-9 for m in more), f"{what}: a cheaper alternative: {x}")
+        for a in x["alternatives"]:
+            equal((len(a["in"]), len(a["out"])), (len(x["in"]), len(x["out"])), what)
+
+
+# Training with uneven rows: 2004 rows over 8 ranks are 251 or 250.
+p = tessera_json("plan", write(TRAIN, RANKS=list(range(8)), BATCH=2004))
+check_sums(p, "training")
+equal(p["ranks"], 8, "ranks")
+weights = 4 * (64 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10)
+equal({m["parameters"] for m in p["memory"]}, {weights}, "bytes of parameters in B")
+check(all(weights <= m["optimizer"] <= weights + 64 * len(p["ops"]) for m in p["memory"]),
+      f"SGD keeps one momentum, and its rates: {p['memory']}")
+equal([m["ranks"] for m in p["memory"]], ["0-3", "4-7"], "ranks with more rows, and with fewer")
+equal(p["memory"][0]["inputs_outputs"] - p["memory"][1]["inputs_outputs"], 64 * 4 + 8,
+      "one more row of an input and its label")
+names = {x["name"]: x for x in p["ops"] if x["op"] == "input"}
+equal(names["x"]["out"][0]["sbp"], "S(0)", "the images")
+buckets = [b for b in p["boxing"] if len(b["in"]) > 1]
+check(buckets and all(b["lane"] == "bulk" for b in buckets), "gradients go in a bucket")
+check(any("loss" in b["reason"] for b in p["boxing"]), "why the loss is reduced")
+
+# Two placements, two hierarchies, two kinds of links.
+path = write(GRAPH)
+p = tessera_json("plan", path)
+check_sums(p, "graph")
+equal(p["ranks"], 6, "ranks that the placements name")
+equal([(x["ranks"], x["latency_s"]) for x in p["model"]["links"]], [(2, 2e-6), (0, 50e-6)], "links")
+check("the file's cluster" in p["model"]["figures"], p["model"]["figures"])
+crossing = [b for b in p["boxing"] if b["in"][0]["placement"] != b["out"][0]["placement"]]
+check(len(crossing) == 1 and crossing[0]["link"] == 2 and crossing[0]["group_size"] == 6,
+      f"between placements, over the far link: {crossing}")
+equal([x["out"][0]["sbp"] for x in p["ops"] if x["why"] == "said" and x["op"] != "to_global"],
+      ["(S(0),B)", "(B,S(1))"], "said")
+equal(tessera_json("plan", path, "--set", "graph.x.shape=[16,6]")["ops"][0]["out"][0]["shape"],
+      [16, 6], "--set")
+equal(tessera_json("plan", path, "-n", "9")["ranks"], 9, "--ranks")
+dot = os.path.join(FOLDER.name, "p.dot")
+out, _ = tessera("plan", path, "--dot", dot)
+with open(dot, encoding="utf-8") as f:
+    text = f.read()
+nodes = re.findall(r"^  (n\d+) \[", text, re.M)
+equal(len(nodes), len(p["ops"]) + len(p["boxing"]), "a node for each op and boxing")
+edges = re.findall(r"^  (n\d+) -> (n\d+|out\d+)", text, re.M)
+check(edges and {e[0] for e in edges} <= set(nodes), "edges start at nodes")
+check(text.count("{") == text.count("}") and 'label="output\\nz"' in text, "dot")
+for part in ("tensors\n", "boxing\n", "communication of a step", "memory of a rank",
+             "time of a step", "hand-shake 50.0 us, 1.00 GB/s", "said"):
+    check(part in out, f"text lacks {part!r}: {out}")
+
+# Equal lines are one; --verbose shows all.
+path = write(TRAIN.replace("layers: 3", "layers: 40"), RANKS=[0, 1], BATCH=8)
+short, long = tessera("plan", path)[0], tessera("plan", path, "--verbose")[0]
+check(short.count("\n") < long.count("\n") / 3, "grouping")
+check(" +" in short and "  2.weight +" in short, f"how many: {short}")
+
+# Thousands of ranks.
+t = time.monotonic()
+p = tessera_json("plan", write(TRAIN, RANKS=list(range(4096)), BATCH=5000))
+check_sums(p, "4096 ranks")
+check(time.monotonic() - t < 10, f"4096 ranks took {time.monotonic() - t:.1f} s")
+equal([(m["ranks"], m["nranks"]) for m in p["memory"]], [("0-903", 904), ("904-4095", 3192)],
+      "classes of ranks")
+
+# Errors are the library's.
+_, err = tessera("plan", "/nonexistent.yaml", code=1)
+check("/nonexistent.yaml" in err, err)
+_, err = tessera("plan", write(GRAPH.replace("matmul", "matmull")), code=1)
+check("p.yaml:6:" in err and "matmul'" in err, err)
+_, err = tessera("plan", write(GRAPH), "-n", "3", code=1)
+check("ranks" in err, err)
+_, err = tessera("plan", write(TRAIN, RANKS=[0, 1], BATCH=64), "--memory-limit", "10K", code=1)
+check("bytes" in err, err)
+_, err = tessera("plan", write(GRAPH), "--memory-limit", "much", code=2)
+check("--memory-limit needs bytes, like 512M or 1.5GiB, not much" in err, err)
+_, err = tessera("plan", write(GRAPH), "--dot", "/nonexistent/x.dot", code=1)
+check("/nonexistent/x.dot: No such file" in err, err)
+_, err = tessera("plan", code=2)
+check("no FILE.yaml to plan" in err, err)
+done()

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tessera run: values as NumPy's, each rank's part, what was communicated against what was
+planned, traces, and the same on threads and on processes. usage: run.py TESSERA"""
+import json
+import os
+import re
+import tempfile
+
+import numpy as np
+
+from harness import check, done, equal, near, tessera, tessera_json
+
+FOLDER = tempfile.TemporaryDirectory()
+X = np.arange(42, dtype=np.float32).reshape(7, 6) % 5 - 2
+W = (np.arange(30, dtype=np.float32).reshape(6, 5) * 7) % 11 - 5
+
+GRAPH = {
+    "tessera": 1,
+    "placements": {"a": {"ranks": [[0, 1], [2, 3]]}, "b": {"ranks": [3, 1, 2]}},
+    "graph": {
+        "x": {"op": "constant", "value": X.tolist(), "placement": "a", "sbp": "(S(0),B)"},
+        "w": {"op": "parameter", "value": W.tolist(), "placement": "a", "sbp": "(B,S(1))"},
+        "y": {"op": "matmul", "in": ["x", "w"]},
+        "p": {"op": "to_global", "in": ["y"], "placement": "a", "sbp": "(P,B)"},
+        "z": {"op": "to_global", "in": ["y"], "placement": "b", "sbp": "S(0)"},
+        "h": {"op": "cast", "in": ["z"], "dtype": "f16"},
+        "s": {"op": "mul", "in": ["y", "y"]},
+        "l": {"op": "sum", "in": ["s"]},
+    },
+    "loss": "l",
+    "fetch": ["y", "p", "z", "h", "l", "grad(w)"],
+}
+TRAIN = """\
+tessera: 1
+placements: {all: {ranks: [0,1,2,3]}}
+model: {name: mlp, args: {inputs: 64, hidden: 32, outputs: 10, layers: 3}}
+data: {dataset: synthetic, shape: [1,8,8], classes: 10, samples: 120, batch_size: 30}
+optimizer: {name: sgd, lr: 0.1, momentum: 0.9}
+train: {epochs: 2, seed: 3}
+"""
+
+
+def path(name):
+    return os.path.join(FOLDER.name, name)
+
+
+def write(name, text):
+    with open(path(name), "w", encoding="utf-8") as f:
+        f.write(text if isinstance(text, str) else json.dumps(text))
+    return path(name)
+
+
+def load(folder, name):
+    return np.load(os.path.join(folder, name + ".npy"))
+
+
+def result_of(folder):
+    with open(os.path.join(folder, "result.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def check_communication(result, what):
+    """Executed is what was planned, in all and on each rank."""
+    for c in result["collectives"] + [c for r in result["per_rank"] for c in r["collectives"]]:
+        equal((c["calls"], c["bytes"]), (c["planned_calls"], c["planned_bytes"]),
+              f"{what}: {c['kind']}")
+    for c in result["collectives"]:
+        mine = [d for r in result["per_rank"] for d in r["collectives"] if d["kind"] == c["kind"]]
+        equal(sum(d["bytes"] for d in mine), c["bytes"], f"{what}: {c['kind']} of all ranks")
+    for r in result["per_rank"]:
+        m = dict(r["memory"])
+        equal(m.pop("peak"), sum(m.values()), f"{what}: memory")
+
+
+def check_graph(folder, what):
+    y = X @ W
+    expected = {"y": y, "p": y, "z": y, "h": y.astype(np.float16), "l": (y * y).sum(),
+                "grad(w)": X.T @ (2 * y)}
+    for name, value in expected.items():
+        found = load(folder, name)
+        check(found.dtype == value.dtype and found.shape == np.shape(value),
+              f"{what}: {name} is {found.dtype}{found.shape}")
+        check(np.array_equal(found, value), f"{what}: {name} is {found}, expected {value}")
+    # Rank r of the 2x2 placement is at (r / 2, r % 2).
+    p = [load(folder, f"p.rank{r}") for r in range(4)]
+    for j in range(2):
+        check(np.array_equal(p[j] + p[2 + j], y), f"{what}: addends of column {j}")
+    parts = [load(folder, f"z.rank{r}") for r in (3, 1, 2)]
+    equal([q.shape for q in parts], [(3, 5), (2, 5), (2, 5)], f"{what}: parts of z")
+    check(np.array_equal(np.concatenate(parts), y), f"{what}: z from its parts")
+    check(not os.path.exists(os.path.join(folder, "z.rank0.npy")), f"{what}: rank 0 has no z")
+    fetches = {f["name"]: f for f in result_of(folder)["fetches"]}
+    equal((fetches["p"]["sbp"], fetches["z"]["sbp"], fetches["z"]["placement"]),
+          ("(P,B)", "S(0)", "cpu:[3,1,2]"), f"{what}: signatures")
+    for f in fetches.values():
+        for name in [f["file"]] + f["shards"]:
+            check(os.path.exists(os.path.join(folder, name)), f"{what}: {name} is missing")
+
+
+def check_trace(folder, ranks, what):
+    with open(os.path.join(folder, "trace.json"), encoding="utf-8") as f:
+        events = json.load(f)["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X"]
+    equal({e["pid"] for e in events}, set(range(ranks)), f"{what}: ranks in the trace")
+    equal({e["tid"] for e in spans}, {0, 1}, f"{what}: rows")
+    for pid in range(ranks):
+        mine = sorted((e["ts"], e["dur"]) for e in spans if e["pid"] == pid)
+        check(mine and mine[0][0] >= 0, f"{what}: rank {pid} has no events")
+        check(all(a[0] + a[1] <= b[0] + 0.01 for a, b in zip(mine, mine[1:])),
+              f"{what}: steps of rank {pid} overlap")
+    begun = sorted((e["pid"], e["id"]) for e in events if e["ph"] == "b")
+    ended = sorted((e["pid"], e["id"]) for e in events if e["ph"] == "e")
+    check(begun and begun == ended, f"{what}: collectives under way")
+    check(any(e["name"].startswith("matmul") and e["tid"] == 0 for e in spans), f"{what}: matmul")
+    check(all(e["cat"] == ("communication" if e["tid"] else "compute") for e in spans), what)
+    check(not [n for n in os.listdir(folder) if n.startswith(".")], f"{what}: parts left behind")
+
+
+# A graph on threads, on processes; traced.
+graph = write("graph.yaml", GRAPH)
+out, _ = tessera("run", graph, "--out", path("threads"), "--trace")
+check_graph(path("threads"), "threads")
+check_communication(result_of(path("threads")), "threads")
+check_trace(path("threads"), 4, "threads")
+tessera("run", graph, "--out", path("a/b/c"), "--trace", launch=4)
+check_graph(path("a/b/c"), "processes")
+check_communication(result_of(path("a/b/c")), "processes")
+check_trace(path("a/b/c"), 4, "processes")
+# What is printed is the value.
+text = re.search(r"^y: f32\[7,5\]\n(.*?\]\])", out, re.M | re.S).group(1)
+check(np.array_equal(np.array(eval(re.sub(r"(?<=[\d.])\s+(?=[-\d\[])|(?<=\])\s+", ", ", text))),
+                     X @ W), f"printed: {text}")
+check("\r" not in out and "\033" not in out, "progress is for terminals")
+
+# Large arrays are abridged as NumPy does.
+for shape in ([30, 8, 9], [200], [3, 50], [2, 3], [1001], [2000, 2], [0], [3, 0], []):
+    count = int(np.prod(shape))
+    big = {"tessera": 1, "placements": {"a": {"ranks": [0]}},
+           "graph": {"x": {"op": "constant", "arange": True, "shape": shape, "placement": "a",
+                           "dtype": "i64"}}}
+    out, _ = tessera("run", write("big.yaml", big))
+    text = np.array2string(np.arange(count).reshape(shape))
+    if count:
+        equal(out, f"x: i64[{','.join(map(str, shape))}]\n{text}\n", f"printed as {shape}")
+    else:
+        check(out.startswith("x: i64["), f"an empty array: {out}")
+
+# Training: one meaning on any number of ranks.
+train = write("train.yaml", TRAIN)
+losses = {}
+for ranks in ("[0]", "[0,1]", "[0,1,2,3]"):
+    r = tessera_json("run", train, "--set", f"placements.all.ranks={ranks}")
+    losses[ranks] = r["losses"]
+    equal((r["steps"], r["rows"], r["ranks"]), (8, 30, len(json.loads(ranks))), f"on {ranks}")
+    check_communication(r, f"on {ranks}")
+    near(r["rows_per_s"] / r["steps_per_s"], 30, "rows of a step")
+    check(r["fastest_step_s"] <= r["seconds"] / 8 and r["compile_s"] > 0, "times")
+for ranks in losses:
+    for a, b in zip(losses["[0]"], losses[ranks]):
+        near(a, b, f"losses on {ranks}", rel=1e-5)
+check(losses["[0]"][0] > losses["[0]"][-1], f"it learns: {losses['[0]']}")
+equal(tessera_json("run", train)["losses"], losses["[0,1,2,3]"], "the same again")
+near(tessera_json("run", train, launch=4)["losses"][-1], losses["[0,1,2,3]"][-1], "processes")
+r = tessera_json("run", train, "--steps", "2", "--out", path("two"))
+equal(r["losses"], losses["[0,1,2,3]"][:2], "--steps")
+equal(result_of(path("two"))["losses"], r["losses"], "result.json")
+near(float(load(path("two"), "loss")), r["losses"][-1], "loss.npy is the last one", rel=1e-6)
+out, _ = tessera("run", train)
+equal(re.findall(r"^step (\d+): loss ", out, re.M), [str(i + 1) for i in range(8)], "text")
+# A loss that rank 0 does not have.
+r = tessera_json("run", train, "-n", "5", "--steps", "2",
+                 "--set", "placements.all.ranks=[3,4]")
+for a, b in zip(losses["[0]"], r["losses"]):
+    near(a, b, "losses on ranks 3 and 4", rel=1e-5)
+
+# What goes wrong.
+_, err = tessera("run", code=2)
+check("no FILE.yaml to run" in err, err)
+_, err = tessera("run", train, "--trace", code=2)
+check("--trace needs --out" in err, err)
+_, err = tessera("run", train, "--steps", "0", code=2)
+check("--steps needs a number of steps, 1 or more, not 0" in err, err)
+_, err = tessera("run", train, "--out", train, code=1)
+check(train in err and "Not a directory" in err, err)
+_, err = tessera("run", path("missing.yaml"), code=1)
+check("missing.yaml" in err, err)
+_, err = tessera("run", train, "-n", "2", code=1)
+check("ranks" in err and "train.yaml" in err, err)
+_, err = tessera("run", train, "--set", "train.stepz=3", code=1)
+check("stepz" in err and "steps" in err, err)
+_, err = tessera("run", train, "--memory-limit", "1K", code=1)
+check("bytes" in err, err)
+_, err = tessera("run", train, "-n", "3", launch=4, code=1)
+check("--ranks is 3, but the launcher has started 4" in err, err)
+bad = write("label.yaml", {"tessera": 1, "placements": {"a": {"ranks": [0, 1]}}, "graph": {
+    "x": {"op": "normal", "shape": [4, 3], "placement": "a", "sbp": "S(0)"},
+    "y": {"op": "constant", "value": [0, 1, 2, 7], "dtype": "i64", "placement": "a", "sbp": "S(0)"},
+    "l": {"op": "cross_entropy", "in": ["x", "y"]}}})
+_, err = tessera("run", bad, code=1)
+check("7" in err and "label" in err, err)
+done()
