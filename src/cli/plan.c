@@ -34,10 +34,9 @@ static const cli_option options[] = {
 static const cli_spec spec = {
     .command = "plan",
     .usage = "FILE.yaml [OPTIONS]",
-    .about =
-        "Compiles an experiment for ranks that are only imagined, and says what each tensor's\n"
-        "signature is and why, what is communicated, what memory a rank needs, and what a\n"
-        "step takes and why. Needs no data and no devices. See tessera-yaml(5).",
+    .about = "Compiles an experiment for ranks that are only imagined, and says what each\n"
+             "tensor's signature is and why, what is communicated, what memory a rank needs,\n"
+             "and what a step takes. Needs no data and no devices. See tessera-yaml(5).",
     CLI_OPTIONS(options),
     .min_operands = 1,
     .max_operands = 1,

@@ -38,9 +38,9 @@ static const cli_option options[] = {
 static const cli_spec spec = {
     .command = "run",
     .usage = "FILE.yaml [OPTIONS]",
-    .about =
-        "Runs an experiment: trains its model, or computes its graph. Ranks are threads; under\n"
-        "`tessera launch -n N -- tessera run FILE.yaml` each process is one.",
+    .about = "Runs an experiment: trains its model, or computes its graph. Ranks are threads;\n"
+             "under `tessera launch -n N -- tessera run FILE.yaml` each process is one.\n"
+             "See tessera-yaml(5).",
     CLI_OPTIONS(options),
     .min_operands = 1,
     .max_operands = 1,

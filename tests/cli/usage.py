@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong command lines, and help. usage: usage.py TESSERA"""
+"""Wrong command lines, and help, which man pages agree with. usage: usage.py TESSERA MAN_FOLDER"""
+import os
+import re
+import sys
+
 from harness import check, done, equal, tessera
 
 COMMANDS = ["box", "info", "launch", "plan", "run"]
@@ -49,6 +53,19 @@ for args, text in [
     check(text in err, f"{args}: {err!r} lacks {text!r}")
     equal(out, "", f"{args}: on stdout")
     check(f"Try `tessera {args[0]} --help`." in err, f"{args}: where to find help")
+
+# A man page has the options that --help has.
+for c in COMMANDS:
+    with open(os.path.join(sys.argv[2], f"tessera-{c}.1"), encoding="utf-8") as f:
+        page = f.read()
+    told = set(re.findall(r"^  (?:-\w, )?--([\w-]+)", tessera(c, "--help")[0], re.M))
+    letters = set(re.findall(r"^  (-\w), ", tessera(c, "--help")[0], re.M))
+    listed = re.findall(r"^\.It (.*)$", page, re.M)
+    listed = [x for x in listed if x.startswith("Fl")]
+    equal({x for line in listed for x in re.findall(r"Fl -([\w-]+)", line)}, told, f"tessera-{c}.1")
+    equal({"-" + x for line in listed for x in re.findall(r"Fl (\w)\b", line)}, letters,
+          f"tessera-{c}.1: letters")
+    check(f".Xr tessera-{c} 1" in open(os.path.join(sys.argv[2], "tessera.1")).read(), c)
 
 # What comes behind the program is the program's.
 out, _ = tessera("launch", "-n2", "echo", "-n", "--prefix", "x")
