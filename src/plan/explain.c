@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/plan/plan.h"
+#include "src/plan/report.h"
 
 typedef struct text {
     tsri_mem *mem;
@@ -94,6 +94,18 @@ static void put_conversion(text *t, const tsr_plan *plan, const tsri_item *it)
     put(t, "  because: %s\n", it->reason ? it->reason : "");
 }
 
+static void put_alternatives(text *t, const tsr_plan *plan, const tsri_item *it)
+{
+    char why[TSRI_WHY_MAX];
+    const tsri_value *made = it->nout ? &plan->values[it->out[0]] : NULL;
+    const tsri_report_row row = {.kind = TSRI_REPORT_OP,
+                                 .item = it,
+                                 .said = made && made->said,
+                                 .alternatives = made ? made->alternatives : NULL};
+    if (row.alternatives)
+        put(t, "      %s\n", tsri_report_why(&row, why));
+}
+
 static void put_items(text *t, const tsr_plan *plan)
 {
     bool backward = false;
@@ -116,6 +128,7 @@ static void put_items(text *t, const tsr_plan *plan)
         put(t, "  %-18s %-32s ", tsri_op_name(it->op), it->name);
         put_operands(t, plan, it);
         put(t, "%s%s%s\n", it->impl ? "  [" : "", it->impl ? it->impl : "", it->impl ? "]" : "");
+        put_alternatives(t, plan, it);
     }
 }
 

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports of plans: memory of classes of ranks against that of each rank by itself, sums, traces of
+ * runs, and what happens without memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <tessera/tessera.h>
+#include "src/core/world.h"
+#include "src/exec/trace.h"
+#include "src/plan/report.h"
+
+enum { RANKS = 13 };
+
+/* Two stages on different ranks, of which rank 12 has none; shapes that nothing divides. */
+static tsr_plan *train(tsr_world *w, tsr_module **net, tsr_optimizer **opt)
+{
+    const tsr_placement *a = tsr_placement_parse(w, "cpu:[[0,1,2],[3,4,5]]");
+    const tsr_placement *b = tsr_placement_parse(w, "cpu:[7,6,8,9,10,11]");
+    const tsr_sbp rows = {2, {{TSR_SBP_SPLIT, 0}, {TSR_SBP_BROADCAST, 0}}};
+    const tsr_sbp same = {2, {{TSR_SBP_BROADCAST, 0}, {TSR_SBP_BROADCAST, 0}}};
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    *net = tsr_mlp(w, a, same, TSR_MLP_OPTS(.inputs = 23, .hidden = 17, .outputs = 5));
+    *opt = tsr_adam(*net, TSR_ADAM_OPTS(.lr = 0.01));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(31, 23), a, rows);
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(31), b, TSR_S(0));
+    tsr_tensor *logits = tsr_to_global(tsr_apply(*net, x), b, TSR_S(0));
+    tsr_tensor *loss = tsr_cross_entropy(logits, y, TSR_MEAN);
+    tsr_minimize(*opt, loss);
+    tsr_output(g, "loss", loss, NULL, TSR_B);
+    tsr_plan *plan = NULL;
+    if (tsr_compile_with(g, TSR_COMPILE_OPTS(.alternatives = true), &plan) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    tsr_graph_destroy(g);
+    return plan;
+}
+
+static tsr_world *imagine(int rank)
+{
+    tsr_world *w;
+    assert_int_equal(tsr_world_create_virtual(RANKS, rank, &w), TSR_OK);
+    return w;
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    tsr_world *w = imagine(4);
+    tsr_module *net;
+    tsr_optimizer *opt;
+    tsr_plan *plan = train(w, &net, &opt);
+    tsri_report *r;
+    assert_int_equal(tsri_report_create(plan, &r), TSR_OK);
+    int seen = 0;
+    for (int i = 0; i < r->nmemory; i++)
+        seen += r->memory[i].nranks;
+    assert_int_equal(seen, RANKS);
+    assert_int_equal(r->nclasses, r->nmemory);
+    assert_true(r->nmemory > 3 && r->nmemory < RANKS);
+    for (int rank = 0; rank < RANKS; rank++) {
+        size_t variables, ports, values;
+        const tsri_report_memory *m = &r->memory[r->memory_of[rank]];
+        assert_int_equal(tsri_plan_rank_bytes(plan, rank, &variables, &ports, &values), TSR_OK);
+        assert_true(m->exact);
+        assert_int_equal(m->parameters + m->buffers + m->optimizer, variables);
+        assert_int_equal(m->ports, ports);
+        assert_int_equal(m->gradients + m->activations + m->communication + m->other, values);
+        assert_int_equal(m->total, variables + ports + values);
+    }
+    const uint64_t floats = 23 * 17 + 17 + 17 * 5 + 5;
+    const tsri_report_memory *first = &r->memory[r->memory_of[0]];
+    assert_int_equal(first->parameters, 4 * floats);
+    assert_true(first->optimizer >= 8 * floats && first->gradients > 0);
+    assert_int_equal(r->memory[r->memory_of[12]].total, 0);
+    tsri_report_destroy(r);
+    tsr_world_destroy(w);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    tsr_world *w = imagine(0);
+    tsr_module *net;
+    tsr_optimizer *opt;
+    tsr_plan *plan = train(w, &net, &opt);
+    tsri_report *r;
+    assert_int_equal(tsri_report_create(plan, &r), TSR_OK);
+    double spent = 0, cost = 0;
+    uint64_t bytes = 0, totals = 0;
+    int crossing = 0, alternatives = 0;
+    for (int i = 0; i < r->nrows; i++) {
+        const tsri_report_row *row = &r->rows[i];
+        double parts = 0;
+        for (int s = 0; s < TSRI_SPENT_COUNT; s++)
+            parts += row->spent_s[s];
+        assert_true(parts <= row->cost_s * (1 + 1e-9) && parts >= row->cost_s * (1 - 1e-9));
+        cost += row->cost_s;
+        bytes += row->bytes;
+        crossing += row->kind == TSRI_REPORT_BOX && row->item->step.crosses;
+        if (row->kind == TSRI_REPORT_BOX && row->item->step.crosses)
+            assert_int_equal(row->group_size, 12);
+        alternatives += row->kind == TSRI_REPORT_OP && row->alternatives && row->alternatives->n;
+    }
+    for (int i = 0; i < r->ntotals; i++)
+        totals += r->totals[i].bytes;
+    for (int s = 0; s < TSRI_SPENT_COUNT; s++)
+        spent += r->spent_s[s];
+    assert_true(crossing >= 2 && alternatives > 5);
+    assert_int_equal(bytes, r->bytes);
+    assert_int_equal(totals, r->bytes);
+    assert_true(cost > 0 && spent >= cost * (1 - 1e-9) && spent <= cost * (1 + 1e-9));
+    assert_true(r->step_s >= cost * (1 - 1e-9) && r->step_s <= cost * (1 + 1e-9));
+    tsri_report_destroy(r);
+    const char *text = tsr_plan_explain(plan);
+    assert_non_null(text);
+    assert_non_null(strstr(text, " legal; "));
+    tsr_world_destroy(w);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    tsr_world *w = imagine(0);
+    tsr_module *net;
+    tsr_optimizer *opt;
+    tsr_plan *plan = train(w, &net, &opt);
+    tsri_report *r = NULL;
+    int n = 0;
+    for (;; n++) {
+        w->mem.fail_countdown = n + 1;
+        tsr_status status = tsri_report_create(plan, &r);
+        bool reached = w->mem.fail_countdown == 0;
+        w->mem.fail_countdown = 0;
+        if (!reached)
+            break;
+        assert_int_equal(status, TSR_ERR_NO_MEMORY);
+    }
+    assert_true(n > 3);
+    tsri_report_destroy(r);
+    tsri_report_destroy(NULL);
+    tsr_world_destroy(w);
+}
+
+static tsr_status trace(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_full(g, TSR_F32, TSR_DIMS(64, 64), p, TSR_S(0), 1.0);
+    tsr_output(g, "y", tsr_matmul(x, x), p, TSR_B);
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile(g, &plan));
+    TSRI_TRY(tsr_run(plan));
+    assert_int_equal(tsri_trace_count(plan), 0); /* nobody asked */
+    TSRI_TRY(tsri_trace_enable(plan));
+    assert_int_equal(tsri_trace_count(plan), 0); /* no run since */
+    tsr_plan_info info = {.size = sizeof info}, after = info;
+    TSRI_TRY(tsr_plan_get_info(plan, &info));
+    TSRI_TRY(tsr_run(plan));
+    TSRI_TRY(tsr_plan_get_info(plan, &after));
+    int n = tsri_trace_count(plan), matmuls = 0, calls = 0;
+    assert_int_equal(n, info.steps);
+    double all = 0, comm = 0, last = 0;
+    for (int i = 0; i < n; i++) {
+        tsri_trace_span s = tsri_trace_get(plan, i);
+        assert_true(s.start_s >= last && s.end_s >= s.start_s);
+        last = s.end_s;
+        all += s.end_s - s.start_s;
+        comm += s.step->kind >= TSRI_STEP_START ? s.end_s - s.start_s : 0;
+        matmuls += !strcmp(s.what, "matmul");
+        calls += s.step->kind == TSRI_STEP_START;
+    }
+    assert_int_equal(matmuls, 1);
+    assert_int_equal(calls, info.collectives);
+    double run = after.run_s - info.run_s, talked = after.comm_s - info.comm_s;
+    assert_true(all > run - 1e-6 && all < run + 1e-6);
+    assert_true(comm > talked - 1e-6 && comm < talked + 1e-6);
+    return TSR_OK;
+}
+
+static void test_trace(void **state)
+{
+    (void)state;
+    if (tsr_spawn(3, trace, NULL) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_trace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
