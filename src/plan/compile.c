@@ -128,6 +128,8 @@ static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *infer
 {
     tsri_pool_finish(&plan->scratch);
     tsri_pool_init(&plan->scratch, &g->world->mem);
+    plan->group = NULL;
+    plan->cgroup = 0;
     plan->values = NULL;
     plan->items = NULL;
     plan->entries = NULL;

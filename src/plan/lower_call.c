@@ -26,18 +26,21 @@ static tsri_coll_kind coll_kind(const tsri_item *it)
     }
 }
 
-/* The ranks that take part with this one. */
+/* The ranks that take part with this one. The list is the plan's, until the next call. */
 static tsr_status find_group(tsr_plan *plan, const tsri_item *it, int **out_ranks, int *out_n)
 {
     int most = tsr_placement_nranks(it->placement);
     if (it->from_placement != it->placement)
         most += tsr_placement_nranks(it->from_placement);
-    int *ranks = tsri_pool_alloc(&plan->scratch, (size_t)most * sizeof *ranks);
-    if (!ranks)
-        return TSR_ERR_NO_MEMORY;
+    if (most > plan->cgroup) {
+        plan->group = tsri_pool_alloc(&plan->scratch, (size_t)most * sizeof *plan->group);
+        plan->cgroup = plan->group ? most : 0;
+        if (!plan->group)
+            return TSR_ERR_NO_MEMORY;
+    }
     const tsri_route_query q = tsri_item_query(plan, it, 0);
-    *out_n = tsri_step_group(&q, &it->step, plan->world->rank, ranks);
-    *out_ranks = ranks;
+    *out_n = tsri_step_group(&q, &it->step, plan->world->rank, plan->group);
+    *out_ranks = plan->group;
     return TSR_OK;
 }
 

@@ -165,6 +165,8 @@ struct tsr_plan {
     char *block;         /* the device's block for plans, where arena offsets count from */
     tsri_pool pool;
     tsri_pool scratch; /* what only the passes need: gone when they are done */
+    int *group;        /* in scratch: the ranks of the collective that is lowered */
+    int cgroup;
     tsr_compile_opts opts;
     tsri_cost_model model;
     tsri_value *values;
