@@ -209,6 +209,35 @@ typedef struct tsr_mlp_opts {
 TSR_API tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                             const tsr_mlp_opts *opts);
 
+typedef struct tsr_transformer_opts {
+    size_t size;
+    int64_t vocab;     /* ids i64 (b,s) below it are fed; 0: features (b,s,width) */
+    int64_t positions; /* learnt ones, for sequences up to this length; default: none */
+    int64_t width;     /* default 256 */
+    int64_t heads;     /* default 4; a divisor of width */
+    int layers;        /* default 4 */
+    double mlp_ratio;  /* hidden features by width; default 4 */
+    int64_t classes;   /* of the head; default: vocab; without either there is none */
+    bool tied;         /* the head's weight is the embedding's */
+    bool causal;       /* a position sees itself and those before */
+    double dropout;    /* of attention's weights, each branch and the embeddings; default 0 */
+    tsr_gelu_form gelu;
+    tsr_dtype dtype; /* default TSR_F32 */
+    uint64_t seed;
+} tsr_transformer_opts;
+#define TSR_TRANSFORMER_OPTS(...) \
+    (&(const tsr_transformer_opts){.size = sizeof(tsr_transformer_opts), __VA_ARGS__})
+/*
+ * Pre-norm blocks "blocks.<i>": x + attn(norm1(x)), then x + mlp(norm2(x)), with linear layers
+ * "attn.q", "attn.k", "attn.v", "attn.proj", "mlp.fc1" and "mlp.fc2" and gelu between the last two;
+ * before them "tok_emb.weight" (vocab,width) and "pos_emb.weight" (positions,width), after them
+ * "norm" and "head.weight" (classes,width). Gives logits (b,s,classes), or without a head
+ * (b,s,width). Tensor parallel: place "*.attn.[qkv].*" and "*.mlp.fc1.*" S(0), and
+ * "*.attn.proj.weight" and "*.mlp.fc2.weight" S(1) (tsr_module_place).
+ */
+TSR_API tsr_module *tsr_transformer(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                                    const tsr_transformer_opts *opts);
+
 #ifdef __cplusplus
 }
 #endif
