@@ -153,16 +153,19 @@ static tsr_status make_optimizer(tsri_program *p)
 {
     const tsri_config_optimizer *o = &p->experiment->optimizer;
     tsr_schedule schedule = make_schedule(p);
+    const tsri_config_placement *where =
+        tsri_experiment_placement(p->experiment, p->experiment->tensors.input.placement.name);
+    tsr_sbp state = tsri_extend_b(o->state.sbp, where->ranks.ndim);
     if (o->head.variant == TSRI_OPTIMIZER_SGD) {
         p->optimizer = tsr_sgd(
             p->module, TSR_SGD_OPTS(.lr = or_off(o->lr), .momentum = o->momentum,
                                     .dampening = o->dampening, .weight_decay = o->weight_decay,
-                                    .nesterov = o->nesterov, .schedule = schedule));
+                                    .nesterov = o->nesterov, .schedule = schedule, .state = state));
     } else {
         const tsr_adam_opts *opts =
             TSR_ADAM_OPTS(.lr = or_off(o->lr), .beta1 = or_off(o->beta1), .beta2 = or_off(o->beta2),
                           .eps = or_off(o->eps), .weight_decay = or_off(o->weight_decay),
-                          .schedule = schedule);
+                          .schedule = schedule, .state = state);
         p->optimizer = o->head.variant == TSRI_OPTIMIZER_ADAM ? tsr_adam(p->module, opts)
                                                               : tsr_adamw(p->module, opts);
     }

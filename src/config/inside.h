@@ -108,13 +108,13 @@ typedef struct tsri_config_op {
     double a, p, eps, momentum, label_smoothing, low, high, mean, std;
     int64_t axis, from_axis, axis_a, axis_b, out_h, out_w, groups, parts, ignore_index;
     int64_t n, start, length, diagonal, padding_idx, classes;
-    double arange_start, arange_step, correction, value_around;
+    double arange_start, arange_step, correction, value_around, scale;
     tsr_dims starts, ends, steps, before, after;
     tsri_ints sizes;
     int64_t stride[2], padding[2], dilation[2], kernel[2];
     tsr_axes axes;
-    bool keepdim, ta, tb, count_include_pad;
-    int reduction, stats;
+    bool keepdim, ta, tb, count_include_pad, causal;
+    int reduction, stats, form;
     /* Worked out. */
     const tsri_config_placement *where;
     tsr_dims dims;      /* of `value`, or `locals` that stand in the file */

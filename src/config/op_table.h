@@ -89,6 +89,9 @@
     OP(tanh, "x", COMPUTE, tsr_tanh_at(I(0), AT), "hyperbolic tangent", ) \
     OP(sigmoid, "x", COMPUTE, tsr_sigmoid_at(I(0), AT), "1 / (1 + e^-x)", ) \
     OP(silu, "x", COMPUTE, tsr_silu_at(I(0), AT), "x sigmoid(x)", ) \
+    OP(gelu, "x", COMPUTE, tsr_gelu_at(I(0), (tsr_gelu_form)A.form, AT), \
+       "x times the normal distribution function.", \
+       ONE_OF(form, form, "erf", gelu_words, "exact, or approximated")) \
     OP(pow_scalar, "x", COMPUTE, tsr_pow_scalar_at(I(0), A.p, AT), "x^p", NUMBER(p, p, \
        TSRI_NEEDED, "the exponent")) \
     OP(add_scalar, "x", COMPUTE, tsr_add_scalar_at(I(0), A.a, AT), "x + a", NUMBER(a, a, \
@@ -136,7 +139,8 @@
     OP(std, "x", COMPUTE, tsr_std_at(I(0), A.axes, A.keepdim, A.correction, AT), "Its root.", \
        AXES CORRECTION) \
     /* products */ \
-    OP(matmul, "a b", COMPUTE, tsr_matmul_at(I(0), I(1), AT), "(m,k) x (k,n) -> (m,n)", ) \
+    OP(matmul, "a b", COMPUTE, tsr_matmul_at(I(0), I(1), AT), \
+       "(...,m,k) x (...,k,n) -> (...,m,n); axes in front are a batch, and broadcast.", ) \
     OP(matmul_t, "a b", COMPUTE, tsr_matmul_t_at(I(0), I(1), A.ta, A.tb, AT), \
        "The product of transposes.", \
        FLAG(ta, ta, "false", "a is (k,m)") FLAG(tb, tb, "false", "b is (n,k)")) \
@@ -168,10 +172,23 @@
        ONE_OF(stats, stats, "global", bn_words, "over the global batch, or `parts` of it") \
        WHOLE(parts, parts, TSRI_NONE, 1, 65536, \
        "virtual batches of local statistics; the ranks by default")) \
+    OP(layer_norm, "x gamma? beta?", COMPUTE, declare_layer_norm(c), \
+       "x (...,f...) by rows, times gamma (f...) plus beta (f...).", \
+       NUMBER(eps, eps, "1e-5", "") WHOLE(axes, axis, "1", 1, 8, \
+       "the trailing ones that are a row")) \
     OP(softmax, "x", COMPUTE, tsr_softmax_at(I(0), (int)A.axis, AT), "Softmax along an axis.", \
        AXIS("-1")) \
     OP(log_softmax, "x", COMPUTE, tsr_log_softmax_at(I(0), (int)A.axis, AT), "Its logarithm.", \
        AXIS("-1")) \
+    /* attention */ \
+    OP(causal_mask, "x", COMPUTE, declare_causal_mask(c), \
+       "x (...,s,t) where column <= row + diagonal, else value.", \
+       DIAGONAL NUMBER(value, value_around, TSRI_NONE, "default: minus infinity")) \
+    OP(attention, "q k v", COMPUTE, declare_attention(c), \
+       "softmax(scale q k^T) v of q (b,h,s,d), k (b,h,t,d), v (b,h,t,e).", \
+       FLAG(causal, causal, "false", "query s sees keys 0 to s") NUMBER(scale, scale, TSRI_NONE, \
+       "default: 1/sqrt(d)") \
+       TSRI_ATTR(dropout, FLOAT, p, "0", 0, 0.999999999, NULL, "of the weights, with `loss`")) \
     /* losses */ \
     OP(cross_entropy, "logits labels", COMPUTE, declare_cross_entropy(c), \
        "Of logits (n,c) and labels i64 (n).", REDUCTION \

@@ -8,6 +8,7 @@
 #include "src/config/op_table.h"
 
 static const char *const reduction_words[] = {"mean", "sum", "none", NULL};
+static const char *const gelu_words[] = {"erf", "tanh", NULL};
 static const char *const bn_words[] = {"global", "local", NULL};
 
 /* --- calls with options ---------------------------------------------------------------------- */
@@ -60,6 +61,24 @@ static tsr_tensor *declare_cross_entropy(const tsri_op_call *c)
                                     tsri_section_has(&tsri_op_section, c->op, "ignore_index"),
                                 .ignore_index = A.ignore_index};
     return tsr_cross_entropy_with_at(I(0), I(1), &o, AT);
+}
+
+static tsr_tensor *declare_layer_norm(const tsri_op_call *c)
+{
+    tsr_layer_norm_opts o = {.size = sizeof o, .eps = A.eps, .axes = (int)A.axis};
+    return tsr_layer_norm_at(I(0), I(1), I(2), &o, AT);
+}
+
+static tsr_tensor *declare_causal_mask(const tsri_op_call *c)
+{
+    bool said = tsri_section_has(&tsri_op_section, c->op, "value");
+    return tsr_causal_mask_at(I(0), A.diagonal, said ? A.value_around : -INFINITY, AT);
+}
+
+static tsr_tensor *declare_attention(const tsri_op_call *c)
+{
+    tsr_attention_opts o = {.size = sizeof o, .causal = A.causal, .scale = A.scale, .dropout = A.p};
+    return tsr_attention_at(I(0), I(1), I(2), &o, AT);
 }
 
 static tsr_tensor *declare_embedding(const tsri_op_call *c)

@@ -94,6 +94,12 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(tanh, "in: x", tsr_tanh(s->x))                                                             \
     ROW(sigmoid, "in: x", tsr_sigmoid(s->x))                                                       \
     ROW(silu, "in: x", tsr_silu(s->x))                                                             \
+    ROW(gelu, "in: x, form: tanh", tsr_gelu(s->x, TSR_GELU_TANH))                                  \
+    ROW(layer_norm, "in: [m, v, v], eps: 0.5",                                                     \
+        tsr_layer_norm(s->m, s->v, s->v, TSR_LAYER_NORM_OPTS(.eps = 0.5)))                         \
+    ROW(causal_mask, "in: x, diagonal: 2, value: 7", tsr_causal_mask(s->x, 2, 7))                  \
+    ROW(attention, "in: [i, i, i], causal: true, scale: 3",                                        \
+        tsr_attention(s->i, s->i, s->i, TSR_ATTENTION_OPTS(.causal = true, .scale = 3)))           \
     ROW(pow_scalar, "in: x, p: 3", tsr_pow_scalar(s->x, 3))                                        \
     ROW(add_scalar, "in: x, a: 3", tsr_add_scalar(s->x, 3))                                        \
     ROW(sub_scalar, "in: x, a: 3", tsr_sub_scalar(s->x, 3))                                        \

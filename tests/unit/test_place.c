@@ -188,12 +188,6 @@ static void test_moves(void **state)
     tsr_graph *g = tsr_graph_create(f->world, NULL);
     tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(4, 6), f->a, TSR_S(0));
     tsr_tensor *y = tsr_apply(f->net, x);
-    if (tsr_graph_status(g) == TSR_ERR_UNSUPPORTED) {
-        /* Only for want of boxing between placements. */
-        assert_non_null(
-            strstr(tsr_last_error(), "to_global: from placement cpu:[0,1] to cpu:[2,3]"));
-        return;
-    }
     assert_int_equal(tsr_graph_status(g), TSR_OK);
     assert_ptr_equal(tsr_tensor_placement(y), f->b);
 }
