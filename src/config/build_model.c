@@ -18,6 +18,7 @@ typedef struct model_call {
     const tsr_placement *placement;
     const tsri_config_args *args;
     tsr_dtype dtype;
+    int64_t columns; /* of an image */
     uint64_t seed;
 } model_call;
 
@@ -51,9 +52,20 @@ static tsr_module *make_mlp(const model_call *c)
                                 .layers = (int)a->layers, .dtype = c->dtype, .seed = c->seed));
 }
 
-/* In the order of the table in src/config/sections.c. */
+static tsr_module *make_transformer(const model_call *c)
+{
+    const tsri_config_args *a = c->args;
+    return tsr_transformer(c->world, c->placement, TSR_B,
+                           TSR_TRANSFORMER_OPTS(.width = c->columns, .heads = a->heads,
+                                                .layers = (int)a->layers, .mlp_ratio = a->mlp_ratio,
+                                                .classes = a->num_classes, .causal = a->causal,
+                                                .dropout = a->dropout, .dtype = c->dtype,
+                                                .seed = c->seed));
+}
+
+/* By TSRI_MODEL_.... */
 static tsr_module *(*const models[])(const model_call *c) = {make_mobilenet_v2, make_convnet,
-                                                             make_mlp};
+                                                             make_mlp, make_transformer};
 
 /* --- parameters ------------------------------------------------------------------------------ */
 typedef struct placing {
@@ -111,10 +123,11 @@ static tsr_status place_parameters(tsri_program *p)
     return TSR_OK;
 }
 
-static tsr_status make_model(tsri_program *p)
+static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
 {
     const tsri_experiment *e = p->experiment;
     model_call c = {.world = p->world,
+                    .columns = s->width,
                     .args = &e->model.args,
                     .dtype = e->dtype,
                     .seed = (uint64_t)e->train.seed};
@@ -276,6 +289,18 @@ static tsr_status declare_input(const tsri_program *p, const char *name, tsr_dty
     return tsri_program_fail(l->head.node, tsr_graph_status(p->graph));
 }
 
+/* What the model makes of images x. */
+static tsr_tensor *declare_logits(const tsri_program *p, const tsri_data_sizes *s, tsr_tensor *x)
+{
+    place at = place_of(p->experiment, "model");
+    if (p->experiment->model.head.variant != TSRI_MODEL_TRANSFORMER)
+        return tsr_apply_at(p->module, x, at.file, at.line);
+    tsr_dims rows = TSR_DIMS(p->rows, s->channels * s->height, s->width);
+    x = tsr_reshape_at(x, rows, at.file, at.line);
+    x = tsr_apply_at(p->module, x, at.file, at.line);
+    return tsr_mean_at(x, TSR_AXES(1), false, at.file, at.line);
+}
+
 static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_tensor **out_loss)
 {
     const tsri_experiment *e = p->experiment;
@@ -285,7 +310,7 @@ static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_te
     TSRI_TRY(declare_input(p, "x", e->dtype, TSR_DIMS(p->rows, s->channels, s->height, s->width),
                            &t->input, &x));
     TSRI_TRY(declare_input(p, "y", TSR_I64, TSR_DIMS(p->rows), &t->label, &y));
-    tsr_tensor *logits = tsr_apply_at(p->module, x, model.file, model.line);
+    tsr_tensor *logits = declare_logits(p, s, x);
     TSRI_TRY(tsri_program_fail(e->model.head.node, tsr_graph_status(p->graph)));
     TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
     TSRI_TRY(tsri_program_fail(e->tensors.logits.head.node, tsr_graph_status(p->graph)));
@@ -306,7 +331,7 @@ tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
     place at = place_of(e, "optimizer"), tensors = place_of(e, "tensors");
     tsr_tensor *loss;
     TSRI_TRY(make_data(p, &s, steps));
-    TSRI_TRY(make_model(p));
+    TSRI_TRY(make_model(p, &s));
     TSRI_TRY(make_optimizer(p));
     TSRI_TRY(declare_step(p, &s, &loss));
     tsr_minimize_at(p->optimizer, loss, at.file, at.line);

@@ -40,10 +40,14 @@ typedef struct tsri_config_pattern {
 /* Arguments of all models; each uses its own. */
 typedef struct tsri_config_args {
     tsri_head head;
-    int64_t num_classes, channels, height, columns, inputs, hidden, outputs, layers;
-    double width, dropout;
+    int64_t num_classes, channels, height, columns, inputs, hidden, outputs, layers, heads;
+    double width, dropout, mlp_ratio;
     int variant, activation, bn;
+    bool causal;
 } tsri_config_args;
+
+/* In the order of the table in src/config/sections.c. */
+enum { TSRI_MODEL_MOBILENET_V2, TSRI_MODEL_CONVNET, TSRI_MODEL_MLP, TSRI_MODEL_TRANSFORMER };
 
 typedef struct tsri_config_model {
     tsri_head head; /* variant: which model */

@@ -67,6 +67,14 @@ static const tsri_field mlp_args[] = {
     ARG(INT, "outputs", outputs, TSRI_NONE, 1, MOST, "Default: the classes of the data."),
     ARG(INT, "layers", layers, "2", 1, 1024, "Linear layers."),
 };
+static const tsri_field transformer_args[] = {
+    ARG(INT, "num_classes", num_classes, TSRI_NONE, 1, MOST, "Default: those of the data."),
+    ARG(INT, "layers", layers, "2", 1, 1024, "Blocks."),
+    ARG(INT, "heads", heads, "4", 1, MOST, "Of attention; a divisor of the images' width."),
+    ARG(FLOAT, "mlp_ratio", mlp_ratio, "4", 0.001, 1024, "Hidden features by width."),
+    ARG(FLOAT, "dropout", dropout, "0", 0, 0.999999, "Of attention's weights and each branch."),
+    ARG(BOOL, "causal", causal, "false", 0, 0, "A position sees itself and those before."),
+};
 #define ARGS_SECTION(model)                                                                   \
     static const tsri_section model##_args_section = {                                        \
         .name = "args", .size = sizeof(tsri_config_args), FIELDS(model##_args)};              \
@@ -79,6 +87,7 @@ static const tsri_field mlp_args[] = {
 ARGS_SECTION(mobilenet_v2);
 ARGS_SECTION(convnet);
 ARGS_SECTION(mlp);
+ARGS_SECTION(transformer);
 /* In the order of the builders in src/config/build_model.c. */
 static const tsri_section models[] = {
     {.name = "mobilenet_v2", .doc = "torchvision's MobileNetV2.", FIELDS(mobilenet_v2_fields)},
@@ -87,6 +96,10 @@ static const tsri_section models[] = {
             "layer.",
      FIELDS(convnet_fields)},
     {.name = "mlp", .doc = "Linear layers with ReLU between.", FIELDS(mlp_fields)},
+    {.name = "transformer",
+     .doc = "Pre-norm blocks over an image's rows, of all channels: each is a position, its pixels "
+            "are the features. Logits are the mean over positions.",
+     FIELDS(transformer_fields)},
 };
 const tsri_section tsri_model_section = {.name = "model",
                                          .size = sizeof(tsri_config_model),
