@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Times tsr_compile of MobileNetV2's training graph on a virtual world: signatures, boxing,
- * schedule and memory plan, without kernels. usage: bench_compile [MESH [REPEATS [ROWS [MIB]]]],
- * MESH being "8" or "512x8". Data are split over the first dimension, parameters inferred where
- * there are several or memory is limited (MIB). */
+/* Times tsr_compile of a training graph on a virtual world: signatures, boxing, schedule and memory
+ * plan, without kernels. usage: bench_compile [MESH [REPEATS [ROWS [MIB [LAYERS]]]]], MESH being
+ * "8" or "512x8"; MobileNetV2, or with LAYERS a causal transformer of that many (width 1024, 16
+ * heads, sequences of 512, 32,000 words). Data are split over the first dimension, parameters
+ * inferred where there are several or memory is limited (MIB). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -27,7 +28,33 @@ static bool read_mesh(const char *text, mesh *m)
     return false;
 }
 
-static tsr_status compile_once(const mesh *m, int64_t rows, double mib, tsr_plan_info *info)
+static tsr_tensor *declare_mobilenet(tsr_graph *g, tsr_world *w, const tsr_placement *p,
+                                     tsr_sbp params, tsr_sbp split, int64_t rows,
+                                     tsr_module **out_net)
+{
+    *out_net = tsr_mobilenet_v2(w, p, params, TSR_MOBILENET_V2_OPTS(.num_classes = 10));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(rows, 3, 32, 32), p, split);
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows), p, split);
+    return tsr_cross_entropy(tsr_apply(*out_net, x), y, TSR_MEAN);
+}
+
+static tsr_tensor *declare_transformer(tsr_graph *g, tsr_world *w, const tsr_placement *p,
+                                       tsr_sbp params, tsr_sbp split, int64_t rows, int layers,
+                                       tsr_module **out_net)
+{
+    const int64_t length = 512, words = 32000;
+    *out_net =
+        tsr_transformer(w, p, params,
+                        TSR_TRANSFORMER_OPTS(.vocab = words, .positions = length, .width = 1024,
+                                             .heads = 16, .layers = layers, .causal = true));
+    tsr_tensor *x = tsr_input(g, "x", TSR_I64, TSR_DIMS(rows, length), p, split);
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows * length), p, split);
+    tsr_tensor *logits = tsr_reshape(tsr_apply(*out_net, x), TSR_DIMS(rows * length, words));
+    return tsr_cross_entropy(logits, y, TSR_MEAN);
+}
+
+static tsr_status compile_once(const mesh *m, int64_t rows, double mib, int layers,
+                               tsr_plan_info *info)
 {
     tsr_world *w;
     tsr_plan *plan;
@@ -42,13 +69,12 @@ static tsr_status compile_once(const mesh *m, int64_t rows, double mib, tsr_plan
     tsr_sbp rows_split = {.ndim = (int8_t)m->ndim, .d = {{TSR_SBP_SPLIT, 0}}};
     for (int d = 1; d < m->ndim; d++)
         rows_split.d[d].kind = TSR_SBP_BROADCAST;
-    tsr_module *net = tsr_mobilenet_v2(w, p, m->ndim == 1 && mib == 0 ? TSR_B : TSR_AUTO,
-                                       TSR_MOBILENET_V2_OPTS(.num_classes = 10));
-    tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
-    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(rows, 3, 32, 32), p, rows_split);
-    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows), p, rows_split);
-    tsr_tensor *loss = tsr_cross_entropy(tsr_apply(net, x), y, TSR_MEAN);
+    tsr_sbp params = m->ndim == 1 && mib == 0 ? TSR_B : TSR_AUTO;
+    tsr_module *net;
+    tsr_tensor *loss = layers ? declare_transformer(g, w, p, params, rows_split, rows, layers, &net)
+                              : declare_mobilenet(g, w, p, params, rows_split, rows, &net);
+    tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
     tsr_minimize(opt, loss);
     tsr_output(g, "loss", loss, p, TSR_AUTO);
     status = tsr_compile_with(g, TSR_COMPILE_OPTS(.memory_limit = (size_t)(mib * 1048576)), &plan);
@@ -66,15 +92,16 @@ int main(int argc, char **argv)
     int repeats = argc > 2 ? atoi(argv[2]) : 5;
     int64_t rows = argc > 3 ? atoll(argv[3]) : 64;
     double mib = argc > 4 ? atof(argv[4]) : 0;
+    int layers = argc > 5 ? atoi(argv[5]) : 0;
     mesh m;
     if (!read_mesh(text, &m)) {
-        fprintf(stderr, "usage: bench_compile [MESH [REPEATS [ROWS]]]\n");
+        fprintf(stderr, "usage: bench_compile [MESH [REPEATS [ROWS [MIB [LAYERS]]]]]\n");
         return 2;
     }
     for (int i = 0; i < repeats; i++) {
         tsr_plan_info info = {.size = sizeof info};
         struct rusage used;
-        if (compile_once(&m, rows, mib, &info) != TSR_OK) {
+        if (compile_once(&m, rows, mib, layers, &info) != TSR_OK) {
             fprintf(stderr, "bench_compile: %s\n", tsr_last_error());
             return 1;
         }
