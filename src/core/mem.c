@@ -6,6 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Under AddressSanitizer what a pool hasn't given out is out of bounds, and so is a gap behind each
+ * allocation: else an overrun would only ever reach the pool's own memory. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define POOL_ASAN
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) && !defined(POOL_ASAN)
+#define POOL_ASAN
+#endif
+#ifdef POOL_ASAN
+#include <sanitizer/asan_interface.h>
+enum { POOL_GAP = 16 };
+#else
+#define ASAN_POISON_MEMORY_REGION(p, bytes) ((void)(p), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(p, bytes) ((void)(p), (void)(bytes))
+enum { POOL_GAP = 0 };
+#endif
+
 struct tsri_pool_block {
     tsri_pool_block *next;
     size_t used, size;
@@ -57,6 +76,7 @@ void tsri_pool_finish(tsri_pool *pool)
     tsri_pool_block *b = pool->blocks;
     while (b) {
         tsri_pool_block *next = b->next;
+        ASAN_UNPOISON_MEMORY_REGION(b->data, b->size);
         tsri_mem_free(b);
         b = next;
     }
@@ -78,7 +98,8 @@ void *tsri_pool_alloc(tsri_pool *pool, size_t bytes)
         tsri_fail(TSR_ERR_NO_MEMORY, "no memory for %zu bytes of host memory", bytes);
         return NULL;
     }
-    bytes = (bytes + 15) & ~(size_t)15;
+    const size_t asked = bytes;
+    bytes = ((bytes + 15) & ~(size_t)15) + POOL_GAP;
     tsri_pool_block *b = pool->blocks;
     if (!b || b->size - b->used < bytes) {
         size_t size = bytes > 32768 ? bytes : 65536;
@@ -86,6 +107,7 @@ void *tsri_pool_alloc(tsri_pool *pool, size_t bytes)
         if (!fresh)
             return NULL;
         fresh->size = size;
+        ASAN_POISON_MEMORY_REGION(fresh->data, size);
         /* A block made for one large request goes behind the one that still has room. */
         if (b && bytes > 32768) {
             fresh->next = b->next;
@@ -98,6 +120,7 @@ void *tsri_pool_alloc(tsri_pool *pool, size_t bytes)
     }
     void *p = b->data + b->used;
     b->used += bytes;
+    ASAN_UNPOISON_MEMORY_REGION(p, asked);
     return p;
 }
 
