@@ -71,7 +71,7 @@ typedef struct tsr_dims {
 #define TSR_SCALAR ((tsr_dims){.ndim = 0})
 #endif
 
-/* Number of elements: the product of the axes, 1 for a scalar. */
+/* Number of elements: the product of the axes, 1 for a scalar; INT64_MAX if it is more. */
 TSR_API int64_t tsr_dims_count(tsr_dims dims);
 TSR_API bool tsr_dims_equal(tsr_dims a, tsr_dims b);
 

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "src/config/schema.h"
+#include "src/core/dims.h"
 
 const char tsri_field_needed[] = "(needed)";
 
@@ -357,7 +358,8 @@ static tsr_status read_shape(const tsri_field *f, const tsri_yaml *node, tsr_dim
     int most = f->max > 0 ? (int)f->max : TSR_MAX_NDIM;
     if (node->kind != TSRI_YAML_LIST || node->n > most)
         return illegal(f, node);
-    *at = (tsr_dims){.ndim = node->n};
+    tsr_dims known = {.ndim = node->n}; /* without a -1 */
+    *at = known;
     for (const tsri_yaml *c = node->first; c; c = c->next) {
         int64_t v;
         TSRI_TRY(tsri_value_int(c, &v));
@@ -365,11 +367,10 @@ static tsr_status read_shape(const tsri_field *f, const tsri_yaml *node, tsr_dim
             return tsri_yaml_fail(c, "found %lld; legal are sizes from %d to 2^48", (long long)v,
                                   (int)f->min);
         at->d[c->index] = v;
+        known.d[c->index] = v < 0 ? 1 : v;
     }
-    double count = 1;
-    for (int i = 0; i < at->ndim; i++)
-        count *= (double)at->d[i];
-    return count <= 0x1p56 ? TSR_OK : tsri_yaml_fail(node, "a shape of more than 2^56 elements");
+    return tsri_dims_fit(known) ? TSR_OK
+                                : tsri_yaml_fail(node, "a shape of more than 2^56 elements");
 }
 
 static tsr_status read_dims(const tsri_field *f, const tsri_yaml *node, tsr_dims *at)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <tessera/base.h>
+#include "src/core/dims.h"
 
 #include <string.h>
 
@@ -39,8 +39,23 @@ int64_t tsr_dims_count(tsr_dims dims)
 {
     int64_t n = 1;
     for (int i = 0; i < dims.ndim; i++)
-        n *= dims.d[i];
+        if (!dims.d[i])
+            return 0;
+    for (int i = 0; i < dims.ndim; i++)
+        if (__builtin_mul_overflow(n, dims.d[i], &n))
+            return INT64_MAX;
     return n;
+}
+
+bool tsri_dims_fit(tsr_dims dims)
+{
+    int64_t n = 1;
+    for (int i = 0; i < dims.ndim; i++) {
+        if (dims.d[i] < 0 || dims.d[i] > TSRI_MAX_COUNT / n)
+            return false;
+        n *= dims.d[i] ? dims.d[i] : 1;
+    }
+    return true;
 }
 
 bool tsr_dims_equal(tsr_dims a, tsr_dims b)

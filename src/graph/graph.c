@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/dims.h"
 #include "src/core/rng.h"
 
 static void destroy_graph(void *object)
@@ -161,6 +162,13 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
 {
     if (g->status != TSR_OK)
         return NULL;
+    for (int i = 0; i < nout; i++)
+        if (!tsri_dims_fit(shapes[i])) {
+            tsri_graph_fail(g, loc, TSR_ERR_SHAPE,
+                            "%s: a result of shape %s; at most 2^56 elements are possible",
+                            tsri_op_name(kind), tsri_dims_text(g, shapes[i]));
+            return NULL;
+        }
     tsri_op *op = tsri_pool_alloc(&g->pool, sizeof *op);
     if (!op || !TSRI_PUSH(&g->pool, g->ops, g->nops, g->cops))
         goto no_memory;

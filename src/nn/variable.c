@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "src/comm/comm.h"
+#include "src/core/dims.h"
 #include "src/core/rng.h"
 #include "src/nn/agree.h"
 #include "src/nn/convert.h"
@@ -71,6 +72,8 @@ tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_pl
         if (dims.d[i] < 0)
             return tsri_fail(TSR_ERR_SHAPE, "axis %d is %lld; sizes are >= 0", i,
                              (long long)dims.d[i]);
+    if (!tsri_dims_fit(dims))
+        return tsri_fail(TSR_ERR_SHAPE, "more than 2^56 elements");
     for (int i = dims.ndim; i < TSR_MAX_NDIM; i++)
         dims.d[i] = 0;
     TSRI_TRY(tsri_variable_check_sbp(placement, dims, sbp));

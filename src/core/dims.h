@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How large a shape may be: so that products of any of its axes, and bytes, stay within 64 bits. */
+#ifndef TESSERA_CORE_DIMS_H
+#define TESSERA_CORE_DIMS_H
+
+#include <tessera/base.h>
+
+#define TSRI_MAX_COUNT (INT64_C(1) << 56)
+
+/* Whether the axes that are not empty make at most TSRI_MAX_COUNT elements; none may be negative.
+ * A shape with no elements at all can fail, too: parts of it are counted without its empty axes. */
+bool tsri_dims_fit(tsr_dims dims);
+
+#endif
