@@ -91,7 +91,8 @@ static tsr_status open_file(const char *path, int *out_fd, size_t *out_size)
     struct stat st;
     if (!path)
         return tsri_fail(TSR_ERR_INVALID, "npy: the file name is NULL");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Without O_NONBLOCK a FIFO would be waited for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return io_failed(path, "opened");
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {

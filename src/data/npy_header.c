@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/dims.h"
 #include "src/data/npy_header.h"
 
 typedef struct parser {
@@ -166,14 +167,10 @@ static tsr_status parse_dictionary(parser *p)
 /* --- sizes ----------------------------------------------------------------------------------- */
 static tsr_status count_bytes(const parser *p, size_t *out_bytes)
 {
-    size_t bytes = tsr_dtype_size(p->npy.dtype);
-    bool is_empty = false;
-    for (int i = 0; i < p->npy.dims.ndim; i++)
-        is_empty |= p->npy.dims.d[i] == 0;
-    for (int i = 0; i < p->npy.dims.ndim && !is_empty; i++)
-        if (__builtin_mul_overflow(bytes, (size_t)p->npy.dims.d[i], &bytes))
-            return tsri_fail(TSR_ERR_FORMAT, "%s: a shape of more than 2^64 bytes", p->name);
-    *out_bytes = is_empty ? 0 : bytes;
+    const size_t bytes = tsr_dtype_size(p->npy.dtype);
+    if (!tsri_dims_fit(p->npy.dims))
+        return tsri_fail(TSR_ERR_FORMAT, "%s: a shape of more than 2^56 elements", p->name);
+    *out_bytes = bytes * (size_t)tsr_dims_count(p->npy.dims);
     return TSR_OK;
 }
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "src/data/npy.h"
 #include "src/nn/convert.h"
@@ -147,7 +148,10 @@ static void test_headers(void **state)
         {"{'descr':'<f4','fortran_order':False,'shape':()} x", 4,
          "f: byte 59: nothing may follow the '}'"},
         {"{'descr':'<f4','fortran_order':False,'shape':(4294967296,4294967296)}", 0,
-         "f: a shape of more than 2^64 bytes"},
+         "f: a shape of more than 2^56 elements"},
+        /* Counted without the empty axis: steps over the others are counted, too. */
+        {"{'descr':'<f4','fortran_order':True,'shape':(4294967296,4294967296,0)}", 0,
+         "f: a shape of more than 2^56 elements"},
         {"{'descr':'<f4','fortran_order':False,'shape':(2,)}", 4,
          "f: 4 bytes of values; its shape and dtype need 8"},
         {"{'descr':'<f4','fortran_order':False,'shape':(2,)}", 9,
@@ -280,6 +284,10 @@ static void test_file_errors(void **state)
     assert_string_equal(tsr_last_error(), text);
     snprintf(text, sizeof text, "%s: not a regular file", test_dir);
     assert_int_equal(tsri_npy_read(NULL, test_dir, &npy, &data), TSR_ERR_IO);
+    assert_string_equal(tsr_last_error(), text);
+    assert_int_equal(mkfifo(test_path("fifo"), 0600), 0);
+    snprintf(text, sizeof text, "%s: not a regular file", test_path("fifo"));
+    assert_int_equal(tsri_npy_open(test_path("fifo"), &npy), TSR_ERR_IO);
     assert_string_equal(tsr_last_error(), text);
     snprintf(text, sizeof text, "%s: can't be written: No such file or directory",
              test_path("no/x.npy"));
