@@ -33,11 +33,13 @@ tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
     int64_t channels = o.channels ? o.channels : 1;
     int64_t height = o.height ? o.height : 28, width = o.width ? o.width : 28;
-    if (channels < 1 || height < 4 || width < 4 || o.num_classes < 0) {
+    const int64_t largest = 1 << 24;
+    if (channels < 1 || height < 4 || width < 4 || height > largest || width > largest ||
+        o.num_classes < 0) {
         tsr_set_error(
             TSR_ERR_INVALID,
             "tsr_convnet: channels %lld, height %lld, width %lld, num_classes %lld: images "
-            "of at least 4 x 4 are needed, and no count can be negative",
+            "from 4 x 4 to 2^24 x 2^24 are needed, and no count can be negative",
             (long long)channels, (long long)height, (long long)width, (long long)o.num_classes);
         return NULL;
     }
