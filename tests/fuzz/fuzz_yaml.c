@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Experiments: what parses dumps to a text that parses and dumps to itself; and its program, in a
- * virtual world of its ranks, can be built or tells why not. No run reads data or weights, but
- * `file` may name any file there is: .npy files among them are asked for their headers.
+ * Experiments: a file, and behind NUL bytes, which no YAML has, overrides as of `--set`. What
+ * parses dumps to a text that parses and dumps to itself; and its program, in a virtual world of
+ * its ranks, can be built or tells why not. No run reads data or weights, but `file` may name any
+ * file there is: .npy files among them are asked for their headers.
  */
 #include <tessera/world.h>
 
 #include "src/config/experiment.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { MOST_RANKS = 16 };
+enum { MOST_RANKS = 16, MOST_SETS = 4 };
 
 static char *dump(const tsri_experiment *e, size_t *out_size)
 {
@@ -53,17 +54,29 @@ static void build(const tsri_experiment *e, int rank)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    const char *sets[MOST_SETS];
+    int nsets = 0;
     tsri_experiment *e = NULL;
-    tsr_status status = tsri_experiment_parse("f.yaml", data, size, 0, NULL, &e);
+    char *text = malloc(size + 1);
+    if (!text)
+        abort();
+    if (size)
+        memcpy(text, data, size);
+    text[size] = 0;
+    size_t n = strlen(text);
+    for (size_t at = n + 1; at <= size && nsets < MOST_SETS; at += strlen(text + at) + 1)
+        sets[nsets++] = text + at;
+    tsr_status status = tsri_experiment_parse("f.yaml", text, n, nsets, sets, &e);
     FUZZ_MUST_TELL(status);
     FUZZ_MUST((status == TSR_OK) == (e != NULL), "status %d", (int)status);
-    if (!e)
-        return 0;
-    check_dump(e);
     int nranks = tsri_experiment_nranks(e);
-    FUZZ_MUST(nranks > 0, "%d ranks", nranks);
-    if (nranks <= MOST_RANKS)
-        build(e, (int)(size % (size_t)nranks));
+    if (e) {
+        check_dump(e);
+        FUZZ_MUST(nranks > 0, "%d ranks", nranks);
+        if (nranks <= MOST_RANKS)
+            build(e, (int)(size % (size_t)nranks));
+    }
     tsri_experiment_destroy(e);
+    free(text); /* behind the experiment, which keeps the overrides */
     return 0;
 }
