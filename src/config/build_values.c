@@ -110,7 +110,7 @@ static tsr_status make_from_file(const tsri_program *p, const tsri_config_feed *
 
 static void store(void *data, tsr_dtype dtype, int64_t i, double v)
 {
-    int64_t i64 = (int64_t)v;
+    int64_t i64 = tsri_is_float(dtype) ? 0 : (int64_t)v; /* checked to be in range */
     int32_t i32 = (int32_t)i64;
     uint8_t u8 = dtype == TSR_BOOL ? v != 0 : (uint8_t)i64;
     void *at = (char *)data + (size_t)i * tsr_dtype_size(dtype);

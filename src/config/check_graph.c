@@ -56,6 +56,27 @@ static tsr_status check_operands(const tsri_experiment *e, const tsri_config_op 
 }
 
 /* --- values ---------------------------------------------------------------------------------- */
+/* Whether a number that the file computes is one of the dtype. */
+static tsr_status check_number(const tsri_yaml *node, tsr_dtype dtype, double v)
+{
+    bool is_float = dtype == TSR_F32 || dtype == TSR_F64 || dtype == TSR_F16 || dtype == TSR_BF16;
+    double high = is_float           ? tsri_dtype_max(dtype)
+                  : dtype == TSR_I64 ? 0x1p53
+                  : dtype == TSR_I32 ? INT32_MAX
+                  : dtype == TSR_U8  ? UINT8_MAX
+                                     : 1;
+    double low = is_float || dtype == TSR_I64 ? -high : dtype == TSR_I32 ? INT32_MIN : 0;
+    if (is_float && !(fabs(v) <= high))
+        return tsri_yaml_fail(node, "%g is too large for %s", v, tsr_dtype_name(dtype));
+    if (!is_float && v != floor(v))
+        return tsri_yaml_fail(node, "%s are whole numbers, of at most 2^53 here",
+                              tsr_dtype_name(dtype));
+    return v >= low && v <= high
+               ? TSR_OK
+               : tsri_yaml_fail(node, "%.17g is no %s; these go from %.17g to %.17g here", v,
+                                tsr_dtype_name(dtype), low, high);
+}
+
 static tsr_status check_fill(const tsri_config_op *op, const char *key)
 {
     const double *v = !strcmp(key, "fill")     ? &op->fill
@@ -72,13 +93,14 @@ static tsr_status check_fill(const tsri_config_op *op, const char *key)
                                   tsr_dtype_name(op->dtype));
     if (!strcmp(key, "normal") && v[1] < 0)
         return tsri_yaml_fail(node, "a standard deviation of %g; it is at least 0", v[1]);
-    if (fabs(v[0]) > tsri_dtype_max(op->dtype))
-        return tsri_yaml_fail(node, "%g is too large for %s", v[0], tsr_dtype_name(op->dtype));
-    if (!is_float && (v[0] != floor(v[0]) || fabs(v[0]) > 0x1p53 ||
-                      (!strcmp(key, "arange") && v[1] != floor(v[1]))))
+    TSRI_TRY(check_number(node, op->dtype, v[0]));
+    if (strcmp(key, "arange"))
+        return TSR_OK;
+    if (!is_float && v[1] != floor(v[1]))
         return tsri_yaml_fail(node, "%s are whole numbers, of at most 2^53 here",
                               tsr_dtype_name(op->dtype));
-    return TSR_OK;
+    int64_t n = tsr_dims_count(op->shape);
+    return check_number(node, op->dtype, v[0] + v[1] * (double)(n > 1 ? n - 1 : 0));
 }
 
 /* A constant or parameter: exactly one way to say its value. */
