@@ -203,11 +203,55 @@ tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
     return op ? op->out[0] : &g->failed;
 }
 
+/* --- reads of variables: a hash, by address --------------------------------------------------- */
+static void put_read(tsr_graph *g, tsri_op *op)
+{
+    uint64_t h = (uint64_t)(uintptr_t)op->variable * 0x9e3779b97f4a7c15u >> 32;
+    size_t at = (size_t)h & (g->creads - 1);
+    while (g->reads[at])
+        at = (at + 1) & (g->creads - 1);
+    g->reads[at] = op;
+    g->nreads++;
+}
+
+static bool add_read(tsr_graph *g, tsri_op *op)
+{
+    if (2 * (g->nreads + 1) > g->creads) {
+        tsri_op **old = g->reads;
+        size_t nold = g->creads, n = nold ? 2 * nold : 32;
+        tsri_op **more = tsri_pool_alloc(&g->pool, n * sizeof *more);
+        if (!more)
+            return false;
+        g->reads = more;
+        g->creads = n;
+        g->nreads = 0;
+        for (size_t i = 0; i < nold; i++)
+            if (old[i] && old[i]->variable)
+                put_read(g, old[i]);
+    }
+    put_read(g, op);
+    return true;
+}
+
+tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v)
+{
+    uint64_t h = (uint64_t)(uintptr_t)v * 0x9e3779b97f4a7c15u >> 32;
+    for (size_t i = 0, at = (size_t)h; i < g->creads; i++, at++) {
+        tsri_op *op = g->reads[at & (g->creads - 1)];
+        if (!op)
+            return NULL;
+        /* Those of variables that are no more have none. */
+        if (op->variable == v)
+            return op->out[0];
+    }
+    return NULL;
+}
+
 tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
 {
-    for (int i = 0; i < g->nops; i++)
-        if (g->ops[i]->kind == TSRI_OP_VARIABLE && g->ops[i]->variable == v)
-            return g->ops[i]->out[0];
+    tsr_tensor *before = tsri_graph_find_read(g, v);
+    if (before)
+        return before;
     if (v->world != g->world)
         return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "variable %s belongs to another world",
                                v->name);
@@ -221,6 +265,8 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
     if (!op->name)
         return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
     op->variable = v;
+    if (!add_read(g, op))
+        return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
     v->used = true;
     return op->out[0];
 }

@@ -71,6 +71,8 @@ struct tsr_graph {
     tsr_tensor failed; /* what failing calls return */
     tsri_op **ops;
     int nops, cops;
+    tsri_op **reads; /* of variables, hashed; creads is a power of two */
+    size_t nreads, creads;
     tsr_tensor **tensors;
     int ntensors, ctensors;
     tsri_graph_port *ports;
@@ -115,6 +117,8 @@ tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
                             tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc);
 /* The tensor that reads a variable; one per variable and graph. */
 tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc);
+/* The same; NULL if nothing reads it yet. */
+tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v);
 /* The i64 scalar operand of dropout: the training step. p: on which placement. */
 tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc);
 /* A key for random numbers of the op about to be added: seed, scope, kind and how many such ops the

@@ -23,14 +23,6 @@ typedef struct target {
     tsr_tensor *value, *grad;
 } target;
 
-static tsr_tensor *find_read(const tsr_graph *g, const tsr_variable *v)
-{
-    for (int i = 0; i < g->nops; i++)
-        if (g->ops[i]->kind == TSRI_OP_VARIABLE && g->ops[i]->variable == v)
-            return g->ops[i]->out[0];
-    return NULL;
-}
-
 /* Declares the update of one parameter: (p, state..., g, hyper) -> p, state... in place. */
 static bool add_update(tsr_optimizer *o, tsr_graph *g, const target *t, tsri_loc loc)
 {
@@ -76,7 +68,7 @@ static int find_targets(tsr_optimizer *o, const tsr_graph *g, target *targets)
 {
     int n = 0;
     for (int i = 0; i < o->nslots; i++) {
-        tsr_tensor *value = find_read(g, o->slots[i].param);
+        tsr_tensor *value = tsri_graph_find_read(g, o->slots[i].param);
         if (value)
             targets[n++] = (target){.slot = &o->slots[i], .value = value};
     }
