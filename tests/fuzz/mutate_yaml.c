@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How libFuzzer changes experiments: half of the time as any bytes, else by words and entries of
+ * the format, taken from the tables that parse it. Bytes alone seldom get past the parser.
+ */
+#include <ctype.h>
+
+#include "src/config/ops.h"
+#include "tests/fuzz/fuzz.h"
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
+
+enum { MOST_NAMES = 64, NAME_MOST = 12, ENTRY_MOST = 400 };
+
+typedef struct text {
+    char *at;
+    size_t size, most;
+    uint64_t rng;
+} text;
+
+/* SplitMix64 (Steele, Lea, Flood 2014). */
+static uint32_t draw(text *t, uint32_t below)
+{
+    uint64_t z = t->rng += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ z >> 31) >> 32) % below;
+}
+
+static void replace(text *t, size_t at, size_t n, const char *with)
+{
+    size_t more = strlen(with);
+    if (t->size - n + more > t->most)
+        return;
+    memmove(t->at + at + more, t->at + at + n, t->size - at - n);
+    memcpy(t->at + at, with, more);
+    t->size += more - n;
+}
+
+static const char *any_number(text *t)
+{
+    static const char *const numbers[] = {"0",
+                                          "1",
+                                          "2",
+                                          "3",
+                                          "4",
+                                          "5",
+                                          "6",
+                                          "8",
+                                          "-1",
+                                          "-2",
+                                          "7",
+                                          "16",
+                                          "0.5",
+                                          "1e-9",
+                                          "1e308",
+                                          "-1e30",
+                                          "65536",
+                                          "2147483647",
+                                          "2147483648",
+                                          "1048",
+                                          "1024",
+                                          "65535",
+                                          "true",
+                                          "281474976710656",
+                                          "-8",
+                                          "4294967296",
+                                          "9007199254740992",
+                                          "9223372036854775807"};
+    /* Small ones make more that fits. */
+    uint32_t n = sizeof numbers / sizeof *numbers;
+    return numbers[draw(t, draw(t, 3) ? 8 : n)];
+}
+
+static const char *any_sbp(text *t)
+{
+    static const char *const texts[] = {
+        "S(0)",         "S(1)",      "S(2)", "B",    "P",         "P(max)",         "P(min)",
+        "\"(S(0),B)\"", "[B, S(1)]", "auto", "S(7)", "\"(P,P)\"", "\"(S(0),S(0))\""};
+    return texts[draw(t, sizeof texts / sizeof *texts)];
+}
+
+/* Names in the text: what stands before a colon at the start of a line. */
+static int find_names(const text *t, char names[MOST_NAMES][NAME_MOST])
+{
+    int n = 0;
+    for (size_t i = 0; i < t->size && n < MOST_NAMES; i++) {
+        if (i && t->at[i - 1] != '\n')
+            continue;
+        while (i < t->size && t->at[i] == ' ')
+            i++;
+        size_t start = i;
+        while (i < t->size && (isalnum((unsigned char)t->at[i]) || t->at[i] == '_'))
+            i++;
+        if (i < t->size && t->at[i] == ':' && i > start && i - start < NAME_MOST) {
+            memcpy(names[n], t->at + start, i - start);
+            names[n++][i - start] = 0;
+        }
+    }
+    return n;
+}
+
+static size_t put_list(text *t, char *to, size_t room, uint32_t most)
+{
+    size_t used = (size_t)snprintf(to, room, "[");
+    for (uint32_t i = 0, n = draw(t, most + 1); i < n && used < room; i++)
+        used += (size_t)snprintf(to + used, room - used, "%s%s", i ? ", " : "", any_number(t));
+    return used < room ? used + (size_t)snprintf(to + used, room - used, "]") : used;
+}
+
+static size_t put_value(text *t, const tsri_field *f, char *to, size_t room)
+{
+    static const char *const dtypes[] = {"f32", "f64", "i64", "i32", "u8", "bool", "f16", "bf16"};
+    uint32_t nwords = 0;
+    switch (f->kind) {
+    case TSRI_FIELD_BOOL:
+        return (size_t)snprintf(to, room, "%s", draw(t, 2) ? "true" : "false");
+    case TSRI_FIELD_DTYPE:
+        return (size_t)snprintf(to, room, "%s", dtypes[draw(t, 8)]);
+    case TSRI_FIELD_SBP:
+        return (size_t)snprintf(to, room, "%s", any_sbp(t));
+    case TSRI_FIELD_WORD:
+        while (f->words[nwords])
+            nwords++;
+        return (size_t)snprintf(to, room, "%s", f->words[draw(t, nwords)]);
+    case TSRI_FIELD_SHAPE:
+    case TSRI_FIELD_AXES:
+    case TSRI_FIELD_INTS:
+        return put_list(t, to, room, 4);
+    case TSRI_FIELD_PAIR:
+    case TSRI_FIELD_FLOATS:
+        return (size_t)snprintf(to, room, "[%s, %s]", any_number(t), any_number(t));
+    case TSRI_FIELD_ANY:
+        return draw(t, 2) ? put_list(t, to, room, 4)
+                          : (size_t)snprintf(to, room, "[[%s, %s], [%s, %s]]", any_number(t),
+                                             any_number(t), any_number(t), any_number(t));
+    default:
+        return (size_t)snprintf(to, room, "%s", any_number(t));
+    }
+}
+
+/* "  n12: {op: conv2d, in: [x, y], stride: [2, 1]}" of a drawn op, on names of the text. */
+static void make_entry(text *t, char entry[ENTRY_MOST])
+{
+    char names[MOST_NAMES][NAME_MOST];
+    int nnames = find_names(t, names), least, most;
+    const tsri_section *op = &tsri_op_sections[draw(t, (uint32_t)tsri_nops)];
+    size_t used =
+        (size_t)snprintf(entry, ENTRY_MOST, "  n%u: {op: %s", (unsigned)draw(t, 100), op->name);
+    tsri_op_operands(op, &least, &most);
+    most = most > least + 2 ? least + 2 : most;
+    int nin = least + (int)draw(t, (uint32_t)(most - least + 1));
+    for (int i = 0; i < nin && nnames && used < ENTRY_MOST; i++)
+        used += (size_t)snprintf(entry + used, ENTRY_MOST - used, "%s%s", i ? ", " : ", in: [",
+                                 names[draw(t, (uint32_t)nnames)]);
+    if (nin && nnames && used < ENTRY_MOST)
+        used += (size_t)snprintf(entry + used, ENTRY_MOST - used, "]");
+    for (int i = 0; i < op->nfields + 1 && used < ENTRY_MOST; i++) {
+        static const tsri_field sbp = {.name = "sbp", .kind = TSRI_FIELD_SBP};
+        const tsri_field *f = i < op->nfields ? &op->fields[i] : &sbp;
+        if (f->fallback != TSRI_NEEDED && draw(t, 3))
+            continue;
+        used += (size_t)snprintf(entry + used, ENTRY_MOST - used, ", %s: ", f->name);
+        if (used < ENTRY_MOST)
+            used += put_value(t, f, entry + used, ENTRY_MOST - used);
+    }
+    if (used < ENTRY_MOST)
+        snprintf(entry + used, ENTRY_MOST - used, "}\n");
+}
+
+/* The line at or behind a drawn place; false if there is none. */
+static bool draw_line(text *t, size_t *out_at, size_t *out_n)
+{
+    size_t at = t->size ? draw(t, (uint32_t)t->size) : 0;
+    while (at && t->at[at - 1] != '\n')
+        at--;
+    size_t end = at;
+    while (end < t->size && t->at[end] != '\n')
+        end++;
+    *out_at = at;
+    *out_n = end - at + (end < t->size);
+    return *out_n > 0;
+}
+
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '.' || c == '-';
+}
+
+/* A drawn word or number of the text. */
+static bool draw_word(text *t, size_t *out_at, size_t *out_n)
+{
+    size_t at = t->size ? draw(t, (uint32_t)t->size) : 0, end;
+    while (at < t->size && !is_word(t->at[at]))
+        at++;
+    while (at && is_word(t->at[at - 1]))
+        at--;
+    for (end = at; end < t->size && is_word(t->at[end]);)
+        end++;
+    *out_at = at;
+    *out_n = end - at;
+    return end > at;
+}
+
+static void change_word(text *t)
+{
+    size_t at, n, from, nfrom;
+    char word[64];
+    if (!draw_word(t, &at, &n))
+        return;
+    bool is_number = isdigit((unsigned char)t->at[at]) || t->at[at] == '-';
+    if (is_number && draw(t, 4)) {
+        replace(t, at, n, any_number(t));
+    } else if (draw(t, 3) && draw_word(t, &from, &nfrom) && nfrom < sizeof word) {
+        snprintf(word, sizeof word, "%.*s", (int)nfrom, t->at + from);
+        replace(t, at, n, word);
+    } else {
+        replace(t, at, n, tsri_op_sections[draw(t, (uint32_t)tsri_nops)].name);
+    }
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed)
+{
+    text t = {.at = (char *)data, .size = size, .most = most, .rng = seed};
+    char entry[ENTRY_MOST];
+    size_t at, n;
+    switch (draw(&t, 8)) {
+    case 0:
+    case 1:
+        change_word(&t);
+        break;
+    case 2: /* to the end, too, where a graph's entries mostly are */
+        make_entry(&t, entry);
+        if (draw(&t, 2) && draw_line(&t, &at, &n))
+            replace(&t, at, 0, entry);
+        else
+            replace(&t, t.size, 0, entry);
+        break;
+    case 3:
+        if (draw_line(&t, &at, &n))
+            replace(&t, at, n, "");
+        break;
+    default:
+        return LLVMFuzzerMutate(data, size, most);
+    }
+    return t.size;
+}
