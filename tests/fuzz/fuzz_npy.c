@@ -114,8 +114,9 @@ static void try_header(int flags, const uint8_t *text, size_t n)
     if (n)
         memcpy(file + start, text, n);
     if (try_file(file, start + n, flags & ON_DISK) != TSR_OK) {
-        const char *need = "f: %*u bytes of values; its shape and dtype need %zu";
-        if (sscanf(tsr_last_error(), need, &missing) == 1 && missing <= BUILT_MOST) {
+        if (sscanf(tsr_last_error(), "f: %*u bytes of values; its shape and dtype need %zu",
+                   &missing) == 1 &&
+            missing <= BUILT_MOST) {
             for (size_t i = 0; i < missing; i++)
                 file[start + n + i] = (uint8_t)(i * 37 + i / 256);
             FUZZ_MUST(try_file(file, start + n + missing, flags & ON_DISK) == TSR_OK,
