@@ -105,13 +105,14 @@ static const struct {
      "2:14: placements.a b: not a name; legal are up to 100 letters, digits, _ and -, with a "
      "letter or _ first"},
     {TRAIN, "lp", "pl",
-     "3:15: model.name: found 'mpl'; legal are mobilenet_v2, convnet, mlp; did you mean 'mlp'?"},
+     "3:15: model.name: found 'mpl'; legal are mobilenet_v2, convnet, mlp, transformer; did you "
+     "mean 'mlp'?"},
     {TRAIN, "{name: mlp}", "mlp",
      "3:8: model: found 'mlp'; legal is a mapping with the keys name"},
     {TRAIN, "name: mlp", "",
-     "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp"},
+     "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer"},
     {TRAIN, "name: mlp", "args: {}",
-     "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp"},
+     "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer"},
     {TRAIN, "lp", "lp, args: {num_classes: 10}",
      "3:27: model.args.num_classes: unknown key; legal are inputs, hidden, outputs, layers"},
     {TRAIN, "lp", "lp, args: {hidden: 0}",
@@ -383,7 +384,7 @@ static const struct {
     {GRAPH, NULL, "  y: {op: constant, fill: 70000, shape: [2], dtype: f16}\n",
      "5:27: graph.y.fill: 70000 is too large for f16"},
     {GRAPH, NULL, "  y: {op: constant, fill: 1e18, shape: [2], dtype: i64}\n",
-     "5:27: graph.y.fill: 1000000000000000000 is no i64; these go from -9007199254740992 to "
+     "5:27: graph.y.fill: 1e+18 is no i64; these go from -9007199254740992 to "
      "9007199254740992 here"},
     {GRAPH, NULL, "  y: {op: constant, fill: 256, shape: [2], dtype: u8}\n",
      "5:27: graph.y.fill: 256 is no u8; these go from 0 to 255 here"},
