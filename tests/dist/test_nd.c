@@ -5,9 +5,11 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include <tessera/tessera.h>
@@ -146,8 +148,51 @@ static void make_batch(int step, double *x, int64_t *y)
         y[i] = (i * 3 + step) % OUT;
 }
 
+/* --- ranks that are late at random ------------------------------------------------------------ */
+static bool late;
+static const tsri_comm_ops *punctual; /* of the communicator, which all ranks share */
+static tsri_comm_ops tardy;
+
+static void nap(void)
+{
+    static atomic_uint_fast64_t calls; /* of all ranks: who gets which nap differs each time */
+    uint64_t z = (atomic_fetch_add(&calls, 1) + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    if (z >> 62 == 0)
+        nanosleep(&(struct timespec){0, (long)(z >> 40 & 0xfffff)}, NULL); /* up to 1 ms */
+}
+
+static tsr_status start_late(tsri_group *g, const tsri_coll *coll, tsri_ticket *out_ticket)
+{
+    nap();
+    return punctual->start(g, coll, out_ticket);
+}
+
+static tsr_status finish_late(tsri_group *g, tsri_ticket *ticket)
+{
+    nap();
+    return punctual->finish(g, ticket);
+}
+
+static tsr_status release_late(tsri_group *g, tsri_ticket *ticket)
+{
+    nap();
+    return punctual->release(g, ticket);
+}
+
+static tsr_status note_ops(tsr_world *w, void *arg)
+{
+    (void)arg;
+    if (tsr_world_rank(w) == 0)
+        punctual = w->comm->ops;
+    return TSR_OK;
+}
+
 static tsr_status train(tsr_world *w, void *arg)
 {
+    if (late && w->comm)
+        w->comm->ops = &tardy;
+
     const layout *l = arg;
     result *r = &results[l - layouts];
     net n;
@@ -295,9 +340,42 @@ static void test_memory_limit(void **state)
     assert_non_null(strstr(tsr_last_error(), "leanest"));
 }
 
+/* Pipelines, and all else, come to the same whatever rank is late: nobody waits for ever. */
+static void find_punctual(void)
+{
+    const tsr_world_opts opts = {
+        .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 20, .threads = 1};
+    late = false;
+    assert_int_equal(tsr_spawn_with(2, note_ops, NULL, &opts), TSR_OK);
+    tardy = *punctual;
+    tardy.start = start_late;
+    tardy.finish = finish_late;
+    tardy.release = release_late;
+}
+
+static void test_late_ranks(void **state)
+{
+    (void)state;
+    const tsr_world_opts opts = {
+        .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 60, .threads = 1};
+    find_punctual();
+    late = true;
+    for (int i = 0; i < NLAYOUTS; i++) {
+        const layout *l = &layouts[i];
+        const result want = results[i]; /* of test_layouts */
+        for (int n = 0; n < (l->second ? 5 : 1); n++) {
+            if (tsr_spawn_with(l->nranks, train, (void *)(uintptr_t)l, &opts) != TSR_OK)
+                fail_msg("%s: %s", l->name, tsr_last_error());
+            assert_memory_equal(&want, &results[i], sizeof want); /* bit by bit */
+        }
+    }
+    late = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
+                                       cmocka_unit_test(test_late_ranks),
                                        cmocka_unit_test(test_memory_limit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
