@@ -52,6 +52,15 @@ static int index_of(const int *ranks, int n, int rank)
     return -1;
 }
 
+/* The step of one pair of a bucket: its members may split different axes. */
+static tsri_route_step step_of(const tsr_plan *plan, const tsri_item *it, int pair)
+{
+    tsri_route_step step = it->step;
+    step.from = plan->values[it->in[pair]].layout;
+    step.to = plan->values[it->out[pair]].layout;
+    return step;
+}
+
 /* --- pieces along one axis ----------------------------------------------------------------------
  */
 /* The axis that the step's dimensions split in a layout; -1 if none, -2 if several. */
@@ -100,7 +109,7 @@ static bool fill_segment(const tsr_plan *plan, const tsri_item *it, int pair, in
                          tsri_segment *seg)
 {
     const tsri_value *src = &plan->values[it->in[pair]], *dst = &plan->values[it->out[pair]];
-    int from = axis_of(&it->step.from, it->step.dims), to = axis_of(&it->step.to, it->step.dims);
+    int from = axis_of(&src->layout, it->step.dims), to = axis_of(&dst->layout, it->step.dims);
     tsri_coll_kind kind = coll_kind(it);
     tsr_dims whole = src->lshape;
     *seg = (tsri_segment){.dtype = src->dtype, .src_axis = -1, .dst_axis = -1};
@@ -170,6 +179,7 @@ static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, cons
 {
     const tsri_value *src = &plan->values[it->in[pair]], *dst = &plan->values[it->out[pair]];
     const tsri_route_query q = tsri_item_query(plan, it, pair);
+    const tsri_route_step step = step_of(plan, it, pair);
     tsri_piece *pieces;
     *seg = (tsri_segment){.dtype = src->dtype,
                           .shape = src->shape,
@@ -178,8 +188,8 @@ static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, cons
                           .dst_count = tsr_dims_count(dst->lshape)};
     if (tsr_placement_find(dst->placement, plan->world->rank) < 0)
         seg->dst_count = 0;
-    TSRI_TRY(tsri_step_pieces(&plan->scratch, &q, &it->step, plan->world->rank, &seg->npulls,
-                              &pieces, &seg->fill));
+    TSRI_TRY(tsri_step_pieces(&plan->scratch, &q, &step, plan->world->rank, &seg->npulls, &pieces,
+                              &seg->fill));
     tsri_pull *pulls = tsri_pool_alloc(&plan->pool, (size_t)(seg->npulls + 1) * sizeof *pulls);
     if (!pulls)
         return TSR_ERR_NO_MEMORY;

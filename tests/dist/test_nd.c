@@ -270,6 +270,64 @@ static void test_layouts(void **state)
     }
 }
 
+/* --- buckets whose members differ ------------------------------------------------------------- */
+/* Two layers that are data parallel, with weights kept in splits of different axes: one bucket
+ * scatters both gradients. */
+enum { SIDE = 96, ROWS_OF_BUCKET = 48 };
+typedef struct bucketed {
+    int nranks;
+    bool scattered; /* the plan has that bucket */
+    double w[2][SIDE * SIDE];
+} bucketed;
+
+static tsr_status train_bucketed(tsr_world *w, void *arg)
+{
+    bucketed *b = arg;
+    static double all[8][SIDE * SIDE];
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    const tsr_nn_opts o = {.placement = p, .dtype = TSR_F64, .seed = 7};
+    const tsr_init init = {.kind = TSR_INIT_XAVIER_NORMAL};
+    tsr_module *m = tsr_module_create(w, &o, NULL, NULL, NULL);
+    tsr_variable *v[2] = {tsr_module_param(m, "w1", TSR_DIMS(SIDE, SIDE), TSR_S(0), init),
+                          tsr_module_param(m, "w2", TSR_DIMS(SIDE, SIDE), TSR_S(1), init)};
+    tsr_optimizer *opt = tsr_sgd(m, TSR_SGD_OPTS(.lr = 1));
+    CHECK(v[0] && v[1] && opt);
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *h =
+        tsr_uniform(g, "x", TSR_F64, TSR_DIMS(ROWS_OF_BUCKET, SIDE), p, TSR_S(0), -1, 1);
+    for (int i = 0; i < 2; i++) {
+        h = tsr_linear(h, tsr_to_global(tsr_use(m, i ? "w2" : "w1", h), p, TSR_B), NULL);
+        h = tsr_to_global(tsr_tanh(h), p, TSR_S(0));
+    }
+    tsr_minimize(opt, tsr_mean(tsr_mul(h, h), TSR_ALL_AXES, false));
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile(g, &plan));
+    if (tsr_world_rank(w) == 0)
+        b->scattered = strstr(tsr_plan_explain(plan), "box reduce_scatter gradient bucket 0  2 ");
+    TSRI_TRY(tsr_run(plan));
+    for (int i = 0; i < 2; i++) {
+        double *mine = all[tsr_world_rank(w)];
+        TSRI_TRY(tsr_variable_get(v[i], mine, sizeof b->w[i]));
+        if (tsr_world_rank(w) == 0)
+            memcpy(b->w[i], mine, sizeof b->w[i]);
+    }
+    return TSR_OK;
+}
+
+static void test_bucket_axes(void **state)
+{
+    (void)state;
+    static bucketed one = {.nranks = 1}, three = {.nranks = 3};
+    const tsr_world_opts opts = {
+        .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 20, .threads = 1};
+    if (tsr_spawn_with(1, train_bucketed, &one, &opts) != TSR_OK ||
+        tsr_spawn_with(3, train_bucketed, &three, &opts) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    assert_true(three.scattered);
+    for (int i = 0; i < 2; i++)
+        assert_true(furthest(one.w[i], three.w[i], SIDE * SIDE) < 1e-12);
+}
+
 /* --- a limit of memory ------------------------------------------------------------------------ */
 enum { WIDE = 96, WIDE_BYTES = WIDE * WIDE * 8 };
 
@@ -374,8 +432,8 @@ static void test_late_ranks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
-                                       cmocka_unit_test(test_late_ranks),
-                                       cmocka_unit_test(test_memory_limit)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts), cmocka_unit_test(test_late_ranks),
+        cmocka_unit_test(test_bucket_axes), cmocka_unit_test(test_memory_limit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
