@@ -26,6 +26,13 @@ OTHER = {
     ("attention.yaml", "mobilenet_v2"):
         '[{match: "*", sbp: B}, {match: "features.18.0.weight", sbp: S(0)}, '
         '{match: "classifier.1.weight", sbp: S(1)}]',
+    ("tensor_parallel.yaml", "mobilenet_v2"):
+        '[{match: "*", sbp: B}, {match: "features.1[0-8].*weight", sbp: S(0)}, '
+        '{match: "classifier.1.weight", sbp: S(1)}]',
+    ("tensor_parallel.yaml", "transformer"):
+        '[{match: "*", sbp: B}, {match: "*.attn.[qkv].*", sbp: S(0)}, '
+        '{match: "*.attn.proj.weight", sbp: S(1)}, {match: "*.mlp.fc1.*", sbp: S(0)}, '
+        '{match: "*.mlp.fc2.weight", sbp: S(1)}]',
     ("grid2x2.yaml", "transformer"):
         '[{match: "*", sbp: B}, {match: "*.mlp.fc1.*", sbp: ["B", "S(0)"]}, '
         '{match: "*.mlp.fc2.weight", sbp: ["B", "S(1)"]}]',
@@ -114,8 +121,12 @@ def main():
     p.add_argument("dir", nargs="?", default=os.path.join(here, "../../examples/experiments"))
     args = p.parse_args()
     files = sorted(os.path.join(args.dir, f) for f in os.listdir(args.dir)
-                   if f.endswith(".yaml") and not f.startswith(("matmul", "mlp_")))
+                   if f.endswith(".yaml") and f != "matmul.yaml")
     rows = 16 if args.full else 4
+    for f in sorted(os.listdir(args.dir)):
+        done = subprocess.run([args.tessera, "run", os.path.join(args.dir, f)],
+                              capture_output=True, text=True)
+        report(done.returncode == 0, f"{f} as it is{done.stderr and ': ' + done.stderr[-500:]}")
     compare(args, files, "transformer", "f64", 1e-7, 8)
     compare(args, files, "transformer", "f32", 1e-4, 8)
     compare(args, files, "mobilenet_v2", "f32", 1e-4, rows, steps=1)
