@@ -5,12 +5,13 @@
  * What is accepted holds together: tensors without gaps that are found by name and can be read.
  */
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "src/nn/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { IS_FILE = 1 << 0, READ_MOST = 4096 };
+enum { IS_FILE = 1 << 0, READ_MOST = 64 };
 
 static char path[64];
 static int fd = -1;
@@ -23,8 +24,9 @@ static void put(const uint8_t *start, size_t nstart, const uint8_t *data, size_t
         fd = memfd_create("safetensors", MFD_CLOEXEC);
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     }
-    FUZZ_MUST(!ftruncate(fd, 0) && pwrite(fd, start, nstart, 0) == (ssize_t)nstart &&
-                  (!size || pwrite(fd, data, size, (off_t)nstart) == (ssize_t)size) &&
+    const struct iovec parts[2] = {{(void *)(uintptr_t)start, nstart},
+                                   {(void *)(uintptr_t)data, size}};
+    FUZZ_MUST(pwritev(fd, parts, 2, 0) == (ssize_t)(nstart + size) &&
                   !ftruncate(fd, (off_t)(nstart + size + tail)),
               "no memory file");
 }
