@@ -157,10 +157,31 @@ const tsri_section *tsri_args_section(const tsri_config_model *m)
     return tsri_model_section.variants[m->head.variant].fields[0].section;
 }
 
-/* Arguments that follow from the data. */
-static void fill_args(tsri_experiment *e)
+/* Gives an argument the data's value, which must be one that the file could say. */
+static tsr_status fill_arg(tsri_experiment *e, const char *key, int64_t *at, int64_t value)
 {
     const tsri_section *s = tsri_args_section(&e->model);
+    char legal[TSRI_LEGAL_MAX];
+    if (tsri_section_has(s, &e->model.args, key))
+        return TSR_OK;
+    for (int i = 0; i < s->nfields; i++) {
+        const tsri_field *f = &s->fields[i];
+        if (strcmp(f->name, key) || ((double)value >= f->min && (double)value <= f->max))
+            continue;
+        tsri_field_legal(f, legal);
+        if ((double)value > f->max)
+            snprintf(legal, sizeof legal, "at most %.17g", f->max);
+        return tsri_yaml_fail(e->model.head.node, "%s follows from the data: %lld; legal is %s",
+                              key, (long long)value, legal);
+    }
+    *at = value;
+    tsri_section_give(s, &e->model.args, key);
+    return TSR_OK;
+}
+
+/* Arguments that follow from the data. */
+static tsr_status fill_args(tsri_experiment *e)
+{
     tsri_config_args *a = &e->model.args;
     tsri_data_sizes d = tsri_config_data_sizes(&e->data);
     const struct {
@@ -175,10 +196,8 @@ static void fill_args(tsri_experiment *e)
         {"outputs", &a->outputs, d.classes},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!tsri_section_has(s, a, rows[i].key)) {
-            *rows[i].at = rows[i].value;
-            tsri_section_give(s, a, rows[i].key);
-        }
+        TSRI_TRY(fill_arg(e, rows[i].key, rows[i].at, rows[i].value));
+    return TSR_OK;
 }
 
 /* A section that the file doesn't have, with its defaults. */
@@ -199,7 +218,7 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
     TSRI_TRY(fill_section(e, r, "tensors", &tsri_tensors_section, &e->tensors));
     TSRI_TRY(fill_section(e, r, "optimizer", &tsri_optimizer_section, &e->optimizer));
     TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
-    fill_args(e);
+    TSRI_TRY(fill_args(e));
     TSRI_TRY(check_tensors(e));
     return check_patterns(e);
 }

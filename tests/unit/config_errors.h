@@ -115,6 +115,13 @@ static const struct {
      "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer"},
     {TRAIN, "lp", "lp, args: {num_classes: 10}",
      "3:27: model.args.num_classes: unknown key; legal are inputs, hidden, outputs, layers"},
+    {"", NULL, "tessera: 1\nplacements: {d: {ranks: [0]}}\nmodel: {name: convnet}\n"
+     "data: {dataset: synthetic, shape: [1, 4, 2], classes: 3}\n",
+     "3:8: model: width follows from the data: 2; legal is a whole number of at least 4"},
+    {"", NULL, "tessera: 1\nplacements: {d: {ranks: [0]}}\nmodel: {name: mlp}\n"
+     "data: {dataset: synthetic, shape: [1, 268435456, 268435456], classes: 3}\n",
+     "3:8: model: inputs follows from the data: 72057594037927936; legal is at most "
+     "9007199254740992"},
     {TRAIN, "lp", "lp, args: {hidden: 0}",
      "3:35: model.args.hidden: found '0'; legal is a whole number of at least 1"},
     {TRAIN, "lp", "lp, args: {hidden: 1.5}",
