@@ -95,22 +95,26 @@ def compare(args, files, model, dtype, limit, rows, steps=5):
 
 def cost(args, path, sets):
     done = tessera(args, ["plan", path, "--json"] + sets)
-    return json.loads(done.stdout)["step"]
+    plan = json.loads(done.stdout)
+    return plan["step"], max(row["total"] for row in plan["memory"])
 
 
 def cheaper(args, files):
-    """The inferred plan of each file's placements and data against the hand-written one."""
+    """The inferred plan of each file's placements and data against the hand-written one, within
+    the memory that this takes."""
     for path in files:
         name = os.path.basename(path)
         if name == "pipeline2.yaml":
             continue  # which stage a parameter lives on is not inferred
-        hand = cost(args, path, [])
-        free = cost(args, path, ["--set", 'parameters=[{match: "*", sbp: auto}]'] +
-                    (["--set", "optimizer.state.sbp=auto"] if name == "zero.yaml" else []))
-        report(free["signatures_cost_s"] <= hand["signatures_cost_s"] * (1 + 1e-6),
+        hand, limit = cost(args, path, [])
+        free, most = cost(args, path, ["--set", 'parameters=[{match: "*", sbp: auto}]',
+                                       "--set", f"memory_limit={limit}"] +
+                          (["--set", "optimizer.state.sbp=auto"] if name == "zero.yaml" else []))
+        report(free["signatures_cost_s"] <= hand["signatures_cost_s"] * (1 + 1e-6)
+               and most <= limit,
                f"{name}: inferred {free['signatures_cost_s'] * 1e3:.4f} ms a step, hand-written "
                f"{hand['signatures_cost_s'] * 1e3:.4f}, "
-               f"{'proven' if free['exact'] else 'bounded'}")
+               f"{'proven' if free['exact'] else 'bounded'}; {most} bytes on a rank, {limit}")
 
 
 def main():
