@@ -29,4 +29,8 @@ tsri_cost_model tsri_cost_model_local(void);
 /* The link that two ranks meet over: the first whose `ranks` puts them together. */
 int tsri_link_between(const tsri_cost_model *m, int a, int b);
 
+/* Whether an all-reduce of `bytes` over k ranks that meet over `link` is cheaper in two phases
+ * (each reduces a k-th, then all gather) than in one shot (each reads all). */
+bool tsri_two_phase(const tsri_link *link, double bytes, int k);
+
 #endif

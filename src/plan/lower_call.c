@@ -226,7 +226,14 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
                              .seg = seg,
                              .what = it->name,
                              .loc = it->loc};
-    bool two = it->nin > 1 ? tsri_box_two_phase(&plan->model, bytes, n) : it->step.two_phase;
+    /* A bucket is larger than the steps that it joins. */
+    int farthest = 0;
+    for (int i = 1; i < n; i++) {
+        int l = tsri_link_between(&plan->model, ranks[0], ranks[i]);
+        farthest = l > farthest ? l : farthest;
+    }
+    bool two =
+        it->nin > 1 ? tsri_two_phase(&plan->model.link[farthest], bytes, n) : it->step.two_phase;
     if (kind == TSRI_COLL_ALL_REDUCE && two)
         call->coll.algo = TSRI_ALGO_TWO_PHASE;
     int index = index_of(ranks, n, w->rank);

@@ -19,7 +19,6 @@
 
 #include <tessera/plan.h>
 #include "kernels/device.h"
-#include "sbp/box.h"
 #include "sbp/route.h"
 #include "src/comm/comm.h"
 #include "src/graph/graph.h"

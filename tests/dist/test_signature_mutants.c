@@ -250,9 +250,9 @@ static void swap_b_and_p(tally *t, const sg_entry *e)
         for (int j = 0; j < e->v.nin + e->v.nout; j++) {
             tsri_nd_signature sig = d.sig[i];
             tsr_sbp1 *s = j < e->v.nin ? &sig.in[j].d[0] : &sig.out[j - e->v.nin].d[0];
-            if (!tsri_sbp1_equal(*s, b) && !tsri_sbp1_equal(*s, p))
+            if (!vf_sbp1_equal(*s, b) && !vf_sbp1_equal(*s, p))
                 continue; /* S; and a B is a P(max) and a P(min) */
-            *s = tsri_sbp1_equal(*s, b) ? p : b;
+            *s = vf_sbp1_equal(*s, b) ? p : b;
             if (!sg_contains(e, &d, &sig) && !vf_has_bool_sum(&e->v, &sig))
                 try_signature(t, e, &sig, &d, (vf_how){.ndim = 1, .dim = {three}});
         }

@@ -37,9 +37,9 @@ static void compare_derivations(const sg_entry *e, int k, sg_derived *d)
     assert_int_equal(n, d->derived);
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < e->v.nin; j++)
-            assert_true(tsri_sbp1_equal(one[i].in[j], d->sig[i].in[j].d[0]));
+            assert_true(vf_sbp1_equal(one[i].in[j], d->sig[i].in[j].d[0]));
         for (int j = 0; j < e->v.nout; j++)
-            assert_true(tsri_sbp1_equal(one[i].out[j], d->sig[i].out[j].d[0]));
+            assert_true(vf_sbp1_equal(one[i].out[j], d->sig[i].out[j].d[0]));
         if (one[i].index >= 0)
             assert_true(d->sig[i].split[0] >> one[i].index & 1);
         else

@@ -558,7 +558,7 @@ bool vf_has_bool_sum(const vf_op *op, const tsri_nd_signature *sig)
     bool found = false;
     for (int i = 0; i < op->nout; i++)
         for (int d = 0; d < sig->out[i].ndim; d++)
-            found |= op->out_dtype[i] == TSR_BOOL && tsri_sbp1_equal(sig->out[i].d[d], p);
+            found |= op->out_dtype[i] == TSR_BOOL && vf_sbp1_equal(sig->out[i].d[d], p);
     return found;
 }
 

@@ -5,7 +5,7 @@
 #define TESSERA_TESTS_DIST_VERIFY_H
 
 #include "kernels/kernels.h"
-#include "sbp/box.h"
+#include "sbp/route.h"
 #include "src/graph/graph.h"
 
 /* An op with the whole values of its operands, and of its results once it has been run. Values are
@@ -40,6 +40,11 @@ typedef struct vf_how {
     vf_fault fault;
     uint64_t seed; /* of the addends of P */
 } vf_how;
+
+static inline bool vf_sbp1_equal(tsr_sbp1 a, tsr_sbp1 b)
+{
+    return a.kind == b.kind && a.arg == b.arg;
+}
 
 /* Numbers in [0, 1). */
 double vf_random(uint64_t *state);
