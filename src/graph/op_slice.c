@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "src/core/dims.h"
 #include "src/graph/op.h"
 
 enum { MOST = TSRI_RULE_MAX_ARGS }; /* operands or results of one op; more are done in groups */
@@ -321,6 +322,10 @@ tsr_tensor *tsr_pad_at(tsr_tensor *x, tsr_dims before, tsr_dims after, double va
             return tsri_op_fail(&c, TSR_ERR_SHAPE,
                                 "%lld before and %lld after axis %d; sizes are >= 0: tsr_slice "
                                 "takes away",
+                                (long long)before.d[i], (long long)after.d[i], i);
+        if (before.d[i] > TSRI_MAX_COUNT || after.d[i] > TSRI_MAX_COUNT)
+            return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                                "%lld before and %lld after axis %d; an axis has at most 2^56",
                                 (long long)before.d[i], (long long)after.d[i], i);
         attrs.slice.start[i] = before.d[i];
         dims.d[i] += before.d[i] + after.d[i];
