@@ -40,6 +40,10 @@ OTHER = {
         '[{match: "*", placement: first, sbp: B}, {match: "blocks.1.*", placement: second}, '
         '{match: "norm.*", placement: second}, {match: "head.*", placement: second}]',
 }
+# The same on numbers of ranks that do not divide the shapes.
+UNEVEN = [("zero.yaml", "placements.all.ranks=[0, 1, 2]"),
+          ("sharded.yaml", "placements.all.ranks=[4, 1, 2, 0, 3]"),
+          ("grid2x2.yaml", "placements.grid.ranks=[[0, 1, 2], [3, 4, 5]]")]
 failures = 0
 
 
@@ -65,9 +69,11 @@ def overrides(name, model, dtype, rows):
     return sets + SGD + ["--set", "dtype=" + dtype]
 
 
-def losses(args, path, model, dtype, rows, steps, folder):
+def losses(args, path, model, dtype, rows, steps, folder, more=()):
     name = os.path.basename(path)
     command = ["run", path, "--steps", str(steps), "--out", folder]
+    for text in more:
+        command += ["--set", text]
     tessera(args, command + overrides(name, model, dtype, rows))
     with open(os.path.join(folder, "result.json"), encoding="utf-8") as f:
         result = json.load(f)
@@ -83,13 +89,13 @@ def compare(args, files, model, dtype, limit, rows, steps=5):
         want = losses(args, one, model, dtype, rows, steps, folder)
         report(len(want) == len(set(want)) == steps and all(map(math.isfinite, want)),
                f"one.yaml, {model}, {dtype}: losses {want}")
-        for path in files:
-            if path == one:
-                continue
-            got = losses(args, path, model, dtype, rows, steps, folder)
+        runs = [(os.path.basename(f), []) for f in files if f != one]
+        for name, more in runs + [(name, [text]) for name, text in UNEVEN]:
+            path = os.path.join(args.dir, name)
+            got = losses(args, path, model, dtype, rows, steps, folder, more)
             off = max(abs(a - b) for a, b in zip(got, want))
             report(len(got) == steps and off <= limit,
-                   f"{os.path.basename(path)}, {model}, {dtype}: losses of one rank within "
+                   f"{' '.join([name] + more)}, {model}, {dtype}: losses of one rank within "
                    f"{off:.1e}")
 
 
