@@ -20,15 +20,6 @@ tsr_sbp tsri_sbp_canonical(const tsr_placement *p, tsr_sbp sbp)
     return sbp;
 }
 
-tsr_sbp tsri_sbp_broadcast(const tsr_placement *p)
-{
-    int ndim = tsr_placement_ndim(p);
-    tsr_sbp sbp = {.ndim = (int8_t)ndim};
-    for (int d = 0; d < ndim && d < TSR_MAX_HIERARCHY; d++)
-        sbp.d[d] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
-    return sbp;
-}
-
 double tsri_largest_part(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp)
 {
     for (int d = 0; d < sbp.ndim; d++)

@@ -37,7 +37,5 @@ tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
 double tsri_largest_part(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp);
 /* A user's signature as the compiler compares it: B on dimensions of size 1. AUTO stays. */
 tsr_sbp tsri_sbp_canonical(const tsr_placement *p, tsr_sbp sbp);
-/* B on every dimension. */
-tsr_sbp tsri_sbp_broadcast(const tsr_placement *p);
 
 #endif
