@@ -214,11 +214,3 @@ const char *tsr_placement_text(const tsr_placement *p)
 {
     return p ? p->text : "(no placement)";
 }
-
-void tsr_split(int64_t n, int parts, int part, int64_t *out_offset, int64_t *out_length)
-{
-    parts = parts < 1 ? 1 : parts;
-    int64_t each = n / parts, more = n % parts;
-    *out_offset = part * each + (part < more ? part : more);
-    *out_length = each + (part < more);
-}

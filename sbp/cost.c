@@ -10,6 +10,15 @@ tsri_cost_model tsri_cost_model_local(void)
                              .kernel_s = 0.5e-6};
 }
 
+tsri_cost_model tsri_cost_model_gpu(void)
+{
+    return (tsri_cost_model){.nlinks = 1,
+                             .link = {{.latency_s = 12e-6, .bytes_per_s = 300e9}},
+                             .local_bytes_per_s = 4e12,
+                             .flops_per_s = 50e12,
+                             .kernel_s = 2e-6};
+}
+
 int tsri_link_between(const tsri_cost_model *m, int a, int b)
 {
     int l = 0;

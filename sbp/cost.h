@@ -25,6 +25,8 @@ typedef struct tsri_cost_model {
 
 /* Ranks of one machine over shared memory: figures measured on 2-core server CPUs. */
 tsri_cost_model tsri_cost_model_local(void);
+/* GPUs of one machine over NVLink: orders of magnitude of an H100's data sheet, not measured. */
+tsri_cost_model tsri_cost_model_gpu(void);
 
 /* The link that two ranks meet over: the first whose `ranks` puts them together. */
 int tsri_link_between(const tsri_cost_model *m, int a, int b);

@@ -35,6 +35,8 @@ typedef struct tsr_compile_opts {
                         */
     double
         local_bytes_per_s; /* what a rank reads plus writes of its own memory; 0: a usual figure */
+    double flops_per_s;    /* of a rank; 0: a usual figure */
+    double kernel_s;       /* that starting a kernel takes; 0: a usual figure */
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...) \
     (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), __VA_ARGS__})
@@ -58,6 +60,11 @@ TSR_API void tsr_plan_destroy(tsr_plan *plan);
  * unusable but for destroying.
  */
 TSR_API tsr_status tsr_run(tsr_plan *plan);
+/*
+ * Returns when all runs so far are done. On GPUs tsr_run only starts them, and what they meet
+ * surfaces here, at the next run or at a fetch. On CPUs they are done already. Not collective.
+ */
+TSR_API tsr_status tsr_wait(tsr_plan *plan);
 
 /* Copies the global value of an input (row-major, of its dtype and shape) and keeps this rank's
  * part. `bytes` must be exact. Not collective. */
@@ -109,10 +116,11 @@ typedef struct tsr_plan_info {
     size_t port_bytes;       /* inputs and outputs, this rank's shards */
     size_t host_bytes;       /* the plan's own books: steps, names, signatures */
     int64_t runs;
-    double run_s;             /* of all runs */
-    double compute_s, comm_s; /* of it in kernels, in collectives (with waiting) */
-    double bound_s;           /* no choice of signatures costs less than this, by the model */
-    size_t scratch_bytes;     /* of activation_bytes: for kernels while they run */
+    /* Of all runs, as the host sees them: on GPUs what it took to start them. compute_s, comm_s: of
+     * it in kernels, in collectives (with waiting); captured runs are not told apart. */
+    double run_s, compute_s, comm_s;
+    double bound_s;       /* no choice of signatures costs less than this, by the model */
+    size_t scratch_bytes; /* of activation_bytes: for kernels while they run */
 } tsr_plan_info;
 /* Fills *info up to info->size, which the caller sets. */
 TSR_API tsr_status tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info);
@@ -126,7 +134,8 @@ typedef struct tsr_plan_time {
     double seconds; /* of all runs */
     uint64_t bytes; /* collectives: read from peers in a run */
 } tsr_plan_time;
-/* Writes up to n rows, the largest first, and returns how many there are. */
+/* Writes up to n rows, the largest first, and returns how many there are. On GPUs the seconds are
+ * what starting took, of runs that were not captured; `tessera run --trace` waits for each step. */
 TSR_API int tsr_plan_times(const tsr_plan *plan, int n, tsr_plan_time *out_times);
 
 /*

@@ -258,7 +258,10 @@ static void copy_links(tsri_experiment *e)
                               .latency_us = c->latency_us,
                               .bandwidth_gb_s = c->bandwidth_gb_s,
                               .node_latency_us = c->node_latency_us,
-                              .node_bandwidth_gb_s = c->node_bandwidth_gb_s};
+                              .node_bandwidth_gb_s = c->node_bandwidth_gb_s,
+                              .memory_gb_s = c->memory_gb_s,
+                              .tflops = c->tflops,
+                              .kernel_us = c->kernel_us};
 }
 
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)

@@ -138,6 +138,15 @@ int tsri_experiment_nranks(const tsri_experiment *e)
     return e ? e->nranks : 0;
 }
 
+tsr_device tsri_experiment_device(const tsri_experiment *e)
+{
+    const tsri_config_placement *p = e ? e->placements.items : NULL;
+    for (int i = 0; p && i < e->placements.n; i++)
+        if (p[i].device + 1 == TSR_DEVICE_CUDA)
+            return TSR_DEVICE_CUDA;
+    return TSR_DEVICE_CPU;
+}
+
 bool tsri_experiment_trains(const tsri_experiment *e)
 {
     return e && e->trains;

@@ -38,6 +38,8 @@ void tsri_experiment_destroy(tsri_experiment *e);
 
 /* Ranks that it names: the largest number, plus one. A world may have more. */
 int tsri_experiment_nranks(const tsri_experiment *e);
+/* TSR_DEVICE_CUDA if some placement is of that kind. */
+tsr_device tsri_experiment_device(const tsri_experiment *e);
 /* Whether it trains a model; otherwise it is a graph to be run. */
 bool tsri_experiment_trains(const tsri_experiment *e);
 /* Bytes that a rank may use; 0: no limit. */
@@ -48,6 +50,7 @@ typedef struct tsri_cluster {
     int ranks_per_node;                          /* 0: all ranks on one node */
     double latency_us, bandwidth_gb_s;           /* within a node; 0: the model's own figure */
     double node_latency_us, node_bandwidth_gb_s; /* between nodes; 0: as within one */
+    double memory_gb_s, tflops, kernel_us;       /* of a rank; 0: the model's own figure */
 } tsri_cluster;
 /* NULL if the file has none. */
 const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e);

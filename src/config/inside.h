@@ -94,6 +94,7 @@ typedef struct tsri_config_cluster {
     tsri_head head;
     int64_t ranks_per_node;
     double latency_us, bandwidth_gb_s, node_latency_us, node_bandwidth_gb_s;
+    double memory_gb_s, tflops, kernel_us;
 } tsri_config_cluster;
 
 /* An entry of `graph`: attributes of all ops; each uses its own. */

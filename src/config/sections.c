@@ -275,6 +275,9 @@ static const tsri_field cluster_fields[] = {
     CLUSTER(FLOAT, bandwidth_gb_s, 1e-6, 1e9, "That a rank has there, in 10^9 bytes a second."),
     CLUSTER(FLOAT, node_latency_us, 1e-6, 1e9, "The same between nodes."),
     CLUSTER(FLOAT, node_bandwidth_gb_s, 1e-6, 1e9, ""),
+    CLUSTER(FLOAT, memory_gb_s, 1e-6, 1e9, "That a rank reads and writes of its own memory."),
+    CLUSTER(FLOAT, tflops, 1e-6, 1e9, "Of a rank, in 10^12 operations a second."),
+    CLUSTER(FLOAT, kernel_us, 1e-6, 1e9, "That starting a kernel takes."),
 };
 static const tsri_section cluster_section = {
     .name = "cluster", .size = sizeof(tsri_config_cluster), FIELDS(cluster_fields)};

@@ -5,8 +5,8 @@
  *   0 ... plan_bytes ......... top ....................... size
  *   | plans |      unused      | persistent blocks, holes |
  *
- * Holes hold their own list node, are kept in address order, and are never adjacent: neighbours
- * join, and a hole at `top` goes back to the unused middle.
+ * Holes are kept in address order and are never adjacent: neighbours join, and a hole at `top` goes
+ * back to the unused middle. The list of them lies outside the region, whose memory may be a GPU's.
  */
 #include "src/core/world.h"
 
@@ -14,11 +14,9 @@
 
 enum { GRAIN = 64 };
 
-/* Lies in the hole itself. Only the owner reads it. */
-typedef struct hole {
-    struct hole *next;
-    size_t bytes;
-} hole;
+struct tsri_hole {
+    size_t at, bytes;
+};
 
 static size_t round_up(size_t bytes)
 {
@@ -28,49 +26,67 @@ static size_t round_up(size_t bytes)
 static tsr_status no_room(const tsri_region *region, size_t bytes, const char *for_what)
 {
     size_t middle = region->top - region->plan_bytes;
-    return tsri_fail(TSR_ERR_NO_MEMORY,
-                     "no room for %zu bytes of %s: the rank's arena has %zu bytes, of which plans "
-                     "use %zu, persistent tensors %zu, and %zu are free; raise "
-                     "tsr_world_opts.arena_bytes or the variable TESSERA_ARENA_BYTES",
-                     bytes, for_what, region->size, region->plan_bytes, region->size - region->top,
-                     middle);
+    return tsri_fail(
+        TSR_ERR_NO_MEMORY,
+        "no room for %zu bytes of %s: the rank's arena has %zu bytes, of which plans "
+        "use %zu, persistent tensors %zu, and %zu are free; raise %s",
+        bytes, for_what, region->size, region->plan_bytes, region->size - region->top, middle,
+        region->raise ? region->raise
+                      : "tsr_world_opts.arena_bytes or the variable TESSERA_ARENA_BYTES");
 }
 
-static void *take_hole(tsri_region *region, size_t bytes)
+static void remove_hole(tsri_region *region, int i)
 {
-    hole *prev = NULL;
-    for (hole *h = region->free_list; h; prev = h, h = h->next) {
+    region->nholes--;
+    memmove(&region->holes[i], &region->holes[i + 1],
+            (size_t)(region->nholes - i) * sizeof *region->holes);
+}
+
+/* Takes the upper end of the first hole that is large enough; SIZE_MAX if none is. */
+static size_t take_hole(tsri_region *region, size_t bytes)
+{
+    for (int i = 0; i < region->nholes; i++) {
+        struct tsri_hole *h = &region->holes[i];
         if (h->bytes < bytes)
             continue;
-        /* The upper end goes, so that the node of what stays need not move. */
-        if (h->bytes > bytes) {
-            h->bytes -= bytes;
-            return (char *)h + h->bytes;
-        }
-        if (prev)
-            prev->next = h->next;
-        else
-            region->free_list = h->next;
-        return h;
+        h->bytes -= bytes;
+        size_t at = h->at + h->bytes;
+        if (h->bytes == 0)
+            remove_hole(region, i);
+        return at;
     }
-    return NULL;
+    return SIZE_MAX;
+}
+
+/* Freeing never fails: there is always room for a hole more than there are blocks. */
+static tsr_status make_room_for_holes(tsri_region *region)
+{
+    if (region->nblocks + 1 < region->choles)
+        return TSR_OK;
+    int more = region->choles ? 2 * region->choles : 64;
+    struct tsri_hole *holes =
+        tsri_mem_realloc(NULL, region->holes, (size_t)more * sizeof *region->holes);
+    if (!holes)
+        return TSR_ERR_NO_MEMORY;
+    region->holes = holes;
+    region->choles = more;
+    return TSR_OK;
 }
 
 tsr_status tsri_region_alloc(tsri_region *region, size_t bytes, void **out_ptr)
 {
     if (bytes > region->size)
         return no_room(region, bytes, "persistent memory");
-    size_t rounded = round_up(bytes);
-    char *p = take_hole(region, rounded);
-    if (!p) {
+    TSRI_TRY(make_room_for_holes(region));
+    size_t rounded = round_up(bytes), at = take_hole(region, rounded);
+    if (at == SIZE_MAX) {
         if (rounded > region->top - region->plan_bytes)
             return no_room(region, bytes, "persistent memory");
         region->top -= rounded;
-        p = region->base + region->top;
+        at = region->top;
     }
-    /* Also where no one has been: the middle may have been used and given back. */
-    memset(p, 0, rounded);
-    *out_ptr = p;
+    region->nblocks++;
+    *out_ptr = region->base + at;
     return TSR_OK;
 }
 
@@ -78,28 +94,26 @@ void tsri_region_free(tsri_region *region, void *ptr, size_t bytes)
 {
     if (!ptr)
         return;
-    hole *fresh = ptr, *prev = NULL, *next = region->free_list;
-    while (next && (char *)next < (char *)ptr) {
-        prev = next;
-        next = next->next;
+    size_t at = (size_t)((char *)ptr - region->base), size = round_up(bytes);
+    int i = 0;
+    while (i < region->nholes && region->holes[i].at < at)
+        i++;
+    memmove(&region->holes[i + 1], &region->holes[i],
+            (size_t)(region->nholes - i) * sizeof *region->holes);
+    region->holes[i] = (struct tsri_hole){at, size};
+    region->nholes++;
+    region->nblocks--;
+    if (i + 1 < region->nholes && at + size == region->holes[i + 1].at) {
+        region->holes[i].bytes += region->holes[i + 1].bytes;
+        remove_hole(region, i + 1);
     }
-    *fresh = (hole){.next = next, .bytes = round_up(bytes)};
-    if (next && (char *)fresh + fresh->bytes == (char *)next) {
-        fresh->bytes += next->bytes;
-        fresh->next = next->next;
+    if (i > 0 && region->holes[i - 1].at + region->holes[i - 1].bytes == at) {
+        region->holes[i - 1].bytes += region->holes[i].bytes;
+        remove_hole(region, i);
     }
-    if (prev && (char *)prev + prev->bytes == (char *)fresh) {
-        prev->bytes += fresh->bytes;
-        prev->next = fresh->next;
-    } else if (prev) {
-        prev->next = fresh;
-    } else {
-        region->free_list = fresh;
-    }
-    hole *first = region->free_list;
-    if ((char *)first == region->base + region->top) {
-        region->top += first->bytes;
-        region->free_list = first->next;
+    if (region->holes[0].at == region->top) {
+        region->top += region->holes[0].bytes;
+        remove_hole(region, 0);
     }
 }
 
@@ -111,4 +125,10 @@ tsr_status tsri_region_reserve_plan(tsri_region *region, size_t bytes)
         return no_room(region, bytes, "a plan");
     region->plan_bytes = bytes;
     return TSR_OK;
+}
+
+void tsri_region_finish(tsri_region *region)
+{
+    tsri_mem_free(region->holes);
+    *region = (tsri_region){0};
 }

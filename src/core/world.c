@@ -34,6 +34,14 @@ void tsri_world_own_last(tsr_world *world, tsri_owned *entry, void *object, void
     *link = entry;
 }
 
+void tsri_world_own_before(tsri_owned *other, tsri_owned *entry, void *object,
+                           void (*destroy)(void *))
+{
+    *entry = (tsri_owned){.next = other, .link = other->link, .destroy = destroy, .object = object};
+    *other->link = entry;
+    other->link = &entry->next;
+}
+
 void tsri_world_disown(tsri_owned *entry)
 {
     if (!entry->link)

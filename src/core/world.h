@@ -21,21 +21,25 @@ typedef struct tsri_owned {
 typedef struct tsri_region {
     char *base;
     size_t size;
-    size_t plan_bytes; /* largest plan so far, from the bottom */
-    size_t top;        /* offset of the lowest persistent byte */
-    void *free_list;   /* of persistent blocks; see src/core/region.c */
+    size_t plan_bytes;       /* largest plan so far, from the bottom */
+    size_t top;              /* offset of the lowest persistent byte */
+    struct tsri_hole *holes; /* between persistent blocks; see src/core/region.c */
+    int nholes, choles, nblocks;
+    const char *raise; /* for messages: what gives a rank more; NULL: the arena's options */
 } tsri_region;
 
 struct tsr_world {
     int rank, nranks, local_rank;
     bool is_virtual;
+    bool is_thread; /* one of several ranks of its process */
     int threads;
     double timeout_s;
     tsr_log_fn *log;
     void *log_arg;
     tsri_mem mem;
     tsri_region region;
-    struct tsri_comm *comm; /* NULL in a virtual world */
+    struct tsri_comm *comm; /* of host memory; NULL in a virtual world */
+    void *connections[4];   /* by tsr_device, between devices: src/plan/lower_groups.c */
     tsri_owned *owned;
     void *devices[4]; /* by tsr_device: struct tsri_device, NULL while not open */
     void *placements; /* the list that placement/ interns into */
@@ -50,17 +54,23 @@ void tsri_world_own(tsr_world *world, tsri_owned *entry, void *object, void (*de
 /* The same behind all that is owned already: it goes last, what was made before may use it. */
 void tsri_world_own_last(tsr_world *world, tsri_owned *entry, void *object,
                          void (*destroy)(void *));
+/* The same just before another that is owned: what was made before may use it, and it that other.
+ */
+void tsri_world_own_before(tsri_owned *other, tsri_owned *entry, void *object,
+                           void (*destroy)(void *));
 /* Takes it off the list again: called by the object's own destroyer. Fine if never registered. */
 void tsri_world_disown(tsri_owned *entry);
 /* Destroys everything owned. */
 void tsri_world_destroy_owned(tsr_world *world);
 
-/* Takes `bytes` of persistent, zeroed, 64-byte aligned memory from the top of the region, in which
- * peers can read it. Errors: TSR_ERR_NO_MEMORY naming both sizes and the option that raises them.
- */
+/* Takes `bytes` of persistent memory, aligned to 64 bytes, from the top of the region, in which
+ * peers can read it. What is in it is anything. Errors: TSR_ERR_NO_MEMORY naming both sizes and the
+ * option that raises them. */
 tsr_status tsri_region_alloc(tsri_region *region, size_t bytes, void **out_ptr);
 void tsri_region_free(tsri_region *region, void *ptr, size_t bytes);
 /* Makes sure that the bottom `bytes` of the region may be used by plans. */
 tsr_status tsri_region_reserve_plan(tsri_region *region, size_t bytes);
+/* Frees the book-keeping; the memory itself is the owner's. */
+void tsri_region_finish(tsri_region *region);
 
 #endif
