@@ -14,11 +14,8 @@ tsr_status tsri_device_get(tsr_world *world, tsr_device kind, tsri_device **out_
         return tsri_fail(TSR_ERR_INVALID, "no such device type: %d", (int)kind);
     tsri_device *d = world->devices[kind];
     if (!d) {
-        if (kind != TSR_DEVICE_CPU)
-            return tsri_fail(TSR_ERR_UNSUPPORTED,
-                             "this build has no module for %s placements; use cpu:[...]",
-                             tsr_device_name(kind));
-        TSRI_TRY(tsri_device_open_cpu(world, &d));
+        TSRI_TRY(kind == TSR_DEVICE_CPU ? tsri_device_open_cpu(world, &d)
+                                        : tsri_device_open_cuda(world, &d));
         /* Behind all that is owned already, which may still hold its buffers. */
         tsri_world_own_last(world, &d->owned, d, close_device);
         world->devices[kind] = d;

@@ -52,6 +52,13 @@ struct tsri_kernel {
     void (*destroy)(tsri_kernel *k); /* frees k itself too */
     size_t scratch_bytes;
     const char *impl; /* "ref", "fast:avx512", "onednn": static */
+    /* Optional: makes one kernel that does the work of n kernels with this same `join`, whose
+     * operands are fixed (those of the i-th are in[i][] and out[i][]) and do not meet: what one
+     * writes no other reads or writes. Where launching costs more than the work, as in the update
+     * of many small parameters. It runs with in, out and scratch NULL. The n kernels must outlive
+     * it. May decline (TSR_ERR_UNSUPPORTED). */
+    tsr_status (*join)(tsri_mem *mem, int n, tsri_kernel *const *kernels, void *const *const *in,
+                       void *const *const *out, tsri_kernel **out_kernel);
 };
 
 /* Makes a kernel for `desc` (copied as far as needed), or declines. */

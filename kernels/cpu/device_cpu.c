@@ -11,7 +11,9 @@ static void close_cpu(tsri_device *d)
 
 static tsr_status buffer_alloc(tsri_device *d, size_t bytes, void **out_ptr)
 {
-    return tsri_region_alloc(&d->world->region, bytes, out_ptr);
+    TSRI_TRY(tsri_region_alloc(&d->world->region, bytes, out_ptr));
+    memset(*out_ptr, 0, bytes);
+    return TSR_OK;
 }
 
 static void buffer_free(tsri_device *d, void *ptr, size_t bytes)
@@ -56,6 +58,7 @@ tsr_status tsri_device_open_cpu(tsr_world *world, tsri_device **out_device)
         return TSR_ERR_NO_MEMORY;
     d->ops = &cpu_ops;
     d->world = world;
+    d->region = &world->region;
     *out_device = d;
     return TSR_OK;
 }

@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A GPU as a device. Its memory for tensors is one allocation per rank, laid out like a CPU's
+ * arena: plans share the bottom, what persists is taken from the top.
+ */
+#include "kernels/cuda/inside.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- buffers ---------------------------------------------------------------------------------- */
+static tsri_cuda_device *of(tsri_device *d)
+{
+    return (tsri_cuda_device *)d;
+}
+
+static cudaStream_t stream_of(tsri_device *d, tsri_stream *s)
+{
+    return s ? s->handle : of(d)->compute.handle;
+}
+
+static tsr_status buffer_alloc(tsri_device *d, size_t bytes, void **out_ptr)
+{
+    void *p;
+    TSRI_TRY(tsri_region_alloc(&of(d)->region, bytes, &p));
+    tsr_status status =
+        tsri_cuda_check(cudaMemsetAsync(p, 0, bytes, of(d)->compute.handle), "cudaMemsetAsync");
+    if (status != TSR_OK) {
+        tsri_region_free(&of(d)->region, p, bytes);
+        return status;
+    }
+    *out_ptr = p;
+    return TSR_OK;
+}
+
+/* What is in the compute stream may still use it; who gets it next writes to it in that stream. */
+static void buffer_free(tsri_device *d, void *ptr, size_t bytes)
+{
+    tsri_region_free(&of(d)->region, ptr, bytes);
+}
+
+static tsr_status plan_block(tsri_device *d, size_t bytes, void **out_base)
+{
+    TSRI_TRY(tsri_region_reserve_plan(&of(d)->region, bytes));
+    *out_base = of(d)->region.base;
+    return TSR_OK;
+}
+
+/* --- copies ----------------------------------------------------------------------------------- */
+/*
+ * What is fed goes host -> pinned memory -> device memory aside, in a stream of its own, and only
+ * from there into place, in the caller's stream: so the next batch is copied while a step runs.
+ * Two of each take turns. What is small goes straight from pinned memory.
+ */
+enum { SLOTS = 2, SMALL = 4096, SMALL_SLOTS = 64 };
+
+typedef struct slot {
+    void *pinned, *aside;
+    size_t bytes;
+    cudaEvent_t arrived, used; /* aside is full; may be written again */
+} slot;
+
+typedef struct feeder {
+    cudaStream_t stream;
+    slot slot[SLOTS];
+    int next;
+    char *small;
+    cudaEvent_t small_used[SMALL_SLOTS];
+    int next_small;
+} feeder;
+
+static void close_feeder(tsri_cuda_device *d)
+{
+    feeder *f = d->feed;
+    if (!f)
+        return;
+    for (int i = 0; i < SLOTS; i++) {
+        cudaFreeHost(f->slot[i].pinned);
+        cudaFree(f->slot[i].aside);
+        if (f->slot[i].arrived)
+            cudaEventDestroy(f->slot[i].arrived);
+        if (f->slot[i].used)
+            cudaEventDestroy(f->slot[i].used);
+    }
+    for (int i = 0; i < SMALL_SLOTS; i++)
+        if (f->small_used[i])
+            cudaEventDestroy(f->small_used[i]);
+    cudaFreeHost(f->small);
+    if (f->stream)
+        cudaStreamDestroy(f->stream);
+    tsri_mem_free(f);
+    d->feed = NULL;
+}
+
+static tsr_status open_feeder(tsri_cuda_device *d)
+{
+    feeder *f = d->feed = tsri_mem_alloc(&d->base.world->mem, sizeof *f);
+    if (!f)
+        return TSR_ERR_NO_MEMORY;
+    TSRI_CUDA(cudaStreamCreateWithFlags(&f->stream, cudaStreamNonBlocking));
+    TSRI_CUDA(cudaMallocHost((void **)&f->small, SMALL * SMALL_SLOTS));
+    for (int i = 0; i < SLOTS; i++) {
+        TSRI_CUDA(cudaEventCreateWithFlags(&f->slot[i].arrived, cudaEventDisableTiming));
+        TSRI_CUDA(cudaEventCreateWithFlags(&f->slot[i].used, cudaEventDisableTiming));
+    }
+    for (int i = 0; i < SMALL_SLOTS; i++)
+        TSRI_CUDA(cudaEventCreateWithFlags(&f->small_used[i], cudaEventDisableTiming));
+    return TSR_OK;
+}
+
+static tsr_status grow_slot(slot *s, size_t bytes)
+{
+    if (s->bytes >= bytes)
+        return TSR_OK;
+    TSRI_CUDA(cudaEventSynchronize(s->used));
+    TSRI_CUDA(cudaFreeHost(s->pinned));
+    s->pinned = NULL;
+    TSRI_CUDA(cudaFree(s->aside));
+    s->aside = NULL;
+    s->bytes = 0;
+    TSRI_CUDA(cudaMallocHost(&s->pinned, bytes));
+    TSRI_CUDA(cudaMalloc(&s->aside, bytes));
+    s->bytes = bytes;
+    return TSR_OK;
+}
+
+static tsr_status copy_small(feeder *f, void *dst, const void *src, size_t bytes, cudaStream_t to)
+{
+    int i = f->next_small++ % SMALL_SLOTS;
+    char *pinned = f->small + (size_t)i * SMALL;
+    TSRI_CUDA(cudaEventSynchronize(f->small_used[i]));
+    memcpy(pinned, src, bytes);
+    TSRI_CUDA(cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, to));
+    TSRI_CUDA(cudaEventRecord(f->small_used[i], to));
+    return TSR_OK;
+}
+
+static tsr_status copy_in(tsri_device *d, void *dst, const void *host_src, size_t bytes,
+                          tsri_stream *stream)
+{
+    feeder *f = of(d)->feed;
+    cudaStream_t to = stream_of(d, stream);
+    if (!bytes)
+        return TSR_OK;
+    if (bytes <= SMALL)
+        return copy_small(f, dst, host_src, bytes, to);
+    slot *s = &f->slot[f->next++ % SLOTS];
+    TSRI_TRY(grow_slot(s, bytes));
+    TSRI_CUDA(cudaEventSynchronize(s->arrived)); /* pinned may be written */
+    memcpy(s->pinned, host_src, bytes);
+    TSRI_CUDA(cudaStreamWaitEvent(f->stream, s->used, 0));
+    TSRI_CUDA(cudaMemcpyAsync(s->aside, s->pinned, bytes, cudaMemcpyHostToDevice, f->stream));
+    TSRI_CUDA(cudaEventRecord(s->arrived, f->stream));
+    TSRI_CUDA(cudaStreamWaitEvent(to, s->arrived, 0));
+    TSRI_CUDA(cudaMemcpyAsync(dst, s->aside, bytes, cudaMemcpyDeviceToDevice, to));
+    TSRI_CUDA(cudaEventRecord(s->used, to));
+    return TSR_OK;
+}
+
+/* --- errors of the run ------------------------------------------------------------------------ */
+/* The operand that holds ids, and the size of the axis that they point into. */
+static const tsri_arg *ids_of(const tsri_kernel_desc *d, int64_t *out_size)
+{
+    const tsri_attrs *a = d->attrs;
+    switch (d->op) {
+    case TSRI_OP_GATHER:
+        *out_size = d->in[0].gshape[a->gather.axis];
+        return &d->in[1];
+    case TSRI_OP_GATHER_DX:
+        *out_size = d->out[0].gshape[a->gather.axis];
+        return &d->in[0];
+    default: /* one_hot */
+        *out_size = d->out[0].gshape[d->out[0].ndim - 1];
+        return &d->in[0];
+    }
+}
+
+/* In the words of the CPU's kernels. */
+static tsr_status describe_fault(const tsri_kernel_desc *d, const tsri_cuda_fault *f)
+{
+    if (d->op == TSRI_OP_CE || d->op == TSRI_OP_CE_TERMS || d->op == TSRI_OP_CE_DX)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "%s: label %lld of row %lld is not a class: 0 <= label < %lld",
+                         tsri_op_name(d->op), f->value, (long long)d->in[0].offset[0] + f->at,
+                         (long long)d->in[0].gshape[1]);
+    int64_t size;
+    const tsri_arg *ids = ids_of(d, &size);
+    return tsri_check_id(d, ids, f->at, f->value, size);
+}
+
+static tsr_status check(tsri_device *d)
+{
+    tsri_cuda_fault *f = of(d)->fault;
+    if (!*(volatile unsigned long long *)&f->kernel)
+        return TSR_OK;
+    const tsri_cuda_kernel *k = (const tsri_cuda_kernel *)(uintptr_t)f->kernel;
+    d->faulty = &k->base;
+    tsr_status status = describe_fault(&k->desc, f);
+    f->kernel = 0;
+    return status != TSR_OK ? status : tsri_fail(TSR_ERR_INTERNAL, "a fault without an error");
+}
+
+/* A collective whose peer is lost would keep a plain wait from ending. */
+static tsr_status wait_and_poll(tsri_device *d, cudaStream_t stream)
+{
+    for (int i = 0;; i++) {
+        cudaError_t error = cudaStreamQuery(stream);
+        if (error != cudaErrorNotReady)
+            return tsri_cuda_check(error, "cudaStreamQuery");
+        if (i % 64 == 63) {
+            TSRI_TRY(d->poll(d->poll_arg));
+            sched_yield();
+        }
+    }
+}
+
+static tsr_status stream_sync(tsri_device *d, tsri_stream *stream)
+{
+    if (!d->poll) {
+        TSRI_CUDA(cudaStreamSynchronize(stream_of(d, stream)));
+        return TSR_OK;
+    }
+    TSRI_TRY(wait_and_poll(d, stream_of(d, stream)));
+    return d->poll(d->poll_arg); /* aborted collectives end too */
+}
+
+static tsr_status copy_out(tsri_device *d, void *host_dst, const void *src, size_t bytes,
+                           tsri_stream *stream)
+{
+    if (bytes)
+        TSRI_CUDA(
+            cudaMemcpyAsync(host_dst, src, bytes, cudaMemcpyDeviceToHost, stream_of(d, stream)));
+    return stream_sync(d, stream);
+}
+
+static tsr_status move(tsri_device *d, const tsri_move *m, tsri_stream *stream)
+{
+    return tsri_cuda_move(m, stream_of(d, stream));
+}
+
+static tsr_status fill(tsri_device *d, tsr_dtype dtype, tsr_reduce_op op, int64_t count, void *dst,
+                       tsri_stream *stream)
+{
+    return tsri_cuda_fill(dtype, op, count, dst, stream_of(d, stream));
+}
+
+/* --- streams and events ----------------------------------------------------------------------- */
+static tsr_status stream_create(tsri_device *d, tsri_stream **out_stream)
+{
+    tsri_stream *s = tsri_mem_alloc(&d->world->mem, sizeof *s);
+    if (!s)
+        return TSR_ERR_NO_MEMORY;
+    s->device = of(d);
+    tsr_status status = tsri_cuda_check(
+        cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking), "cudaStreamCreate");
+    if (status != TSR_OK) {
+        tsri_mem_free(s);
+        return status;
+    }
+    *out_stream = s;
+    return TSR_OK;
+}
+
+static void stream_destroy(tsri_device *d, tsri_stream *stream)
+{
+    (void)d;
+    if (stream)
+        cudaStreamDestroy(stream->handle);
+    tsri_mem_free(stream);
+}
+
+static tsr_status event_create(tsri_device *d, bool timed, bool shared, tsri_event **out_event)
+{
+    (void)d;
+    cudaEvent_t e;
+    unsigned flags = timed && !shared ? cudaEventDefault : cudaEventDisableTiming;
+    TSRI_CUDA(cudaEventCreateWithFlags(&e, shared ? flags | cudaEventInterprocess : flags));
+    *out_event = (tsri_event *)e;
+    return TSR_OK;
+}
+
+static void event_destroy(tsri_device *d, tsri_event *event)
+{
+    (void)d;
+    if (event)
+        cudaEventDestroy((cudaEvent_t)event);
+}
+
+static tsr_status event_record(tsri_device *d, tsri_event *event, tsri_stream *stream)
+{
+    TSRI_CUDA(cudaEventRecord((cudaEvent_t)event, stream_of(d, stream)));
+    return TSR_OK;
+}
+
+static tsr_status event_wait(tsri_device *d, tsri_stream *stream, tsri_event *event)
+{
+    TSRI_CUDA(cudaStreamWaitEvent(stream_of(d, stream), (cudaEvent_t)event, 0));
+    return TSR_OK;
+}
+
+static tsr_status event_seconds(tsri_device *d, tsri_event *from, tsri_event *to, double *out_s)
+{
+    (void)d;
+    float ms;
+    TSRI_CUDA(cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to));
+    *out_s = 1e-3 * (double)ms;
+    return TSR_OK;
+}
+
+/* --- captured work ---------------------------------------------------------------------------- */
+static tsr_status capture_begin(tsri_device *d, tsri_stream *stream)
+{
+    /* Thread-local: what other ranks and watchdogs of the process do is theirs. */
+    TSRI_CUDA(cudaStreamBeginCapture(stream_of(d, stream), cudaStreamCaptureModeThreadLocal));
+    return TSR_OK;
+}
+
+static tsr_status capture_end(tsri_device *d, tsri_stream *stream, tsri_captured **out_captured)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    *out_captured = NULL;
+    TSRI_CUDA(cudaStreamEndCapture(stream_of(d, stream), &graph));
+    tsr_status status =
+        tsri_cuda_check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+    cudaGraphDestroy(graph);
+    TSRI_TRY(status);
+    *out_captured = (tsri_captured *)exec;
+    return TSR_OK;
+}
+
+static tsr_status captured_run(tsri_device *d, tsri_captured *captured, tsri_stream *stream)
+{
+    TSRI_CUDA(cudaGraphLaunch((cudaGraphExec_t)captured, stream_of(d, stream)));
+    return TSR_OK;
+}
+
+static void captured_destroy(tsri_device *d, tsri_captured *captured)
+{
+    (void)d;
+    if (captured)
+        cudaGraphExecDestroy((cudaGraphExec_t)captured);
+}
+
+/* --- sharing between processes ---------------------------------------------------------------- */
+_Static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(tsri_share), "a share holds an IPC handle");
+_Static_assert(sizeof(cudaIpcEventHandle_t) == sizeof(tsri_share), "a share holds an IPC handle");
+
+static tsr_status region_share(tsri_device *d, tsri_share *out_share)
+{
+    TSRI_CUDA(cudaIpcGetMemHandle((cudaIpcMemHandle_t *)out_share, of(d)->region.base));
+    return TSR_OK;
+}
+
+static tsr_status region_open(tsri_device *d, const tsri_share *share, void **out_base)
+{
+    (void)d;
+    cudaIpcMemHandle_t handle;
+    memcpy(&handle, share, sizeof handle);
+    TSRI_CUDA(cudaIpcOpenMemHandle(out_base, handle, cudaIpcMemLazyEnablePeerAccess));
+    return TSR_OK;
+}
+
+static void region_close(tsri_device *d, void *base)
+{
+    (void)d;
+    if (base)
+        cudaIpcCloseMemHandle(base);
+}
+
+static tsr_status event_share(tsri_device *d, tsri_event *event, tsri_share *out_share)
+{
+    (void)d;
+    TSRI_CUDA(cudaIpcGetEventHandle((cudaIpcEventHandle_t *)out_share, (cudaEvent_t)event));
+    return TSR_OK;
+}
+
+static tsr_status event_open(tsri_device *d, const tsri_share *share, tsri_event **out_event)
+{
+    (void)d;
+    cudaIpcEventHandle_t handle;
+    cudaEvent_t e;
+    memcpy(&handle, share, sizeof handle);
+    TSRI_CUDA(cudaIpcOpenEventHandle(&e, handle));
+    *out_event = (tsri_event *)e;
+    return TSR_OK;
+}
+
+/* --- opening and closing ---------------------------------------------------------------------- */
+static void close_cuda(tsri_device *base)
+{
+    tsri_cuda_device *d = of(base);
+    cudaSetDevice(d->ordinal);
+    if (d->compute.handle)
+        cudaStreamSynchronize(d->compute.handle);
+    tsri_lt_close(d);
+    tsri_dnn_close(d);
+    close_feeder(d);
+    if (d->compute.handle)
+        cudaStreamDestroy(d->compute.handle);
+    if (d->fault)
+        cudaFreeHost(d->fault);
+    if (d->region.base)
+        cudaFree(d->region.base);
+    tsri_region_finish(&d->region);
+    cudaGetLastError();
+    tsri_mem_free(d);
+}
+
+static const tsri_device_ops ops = {
+    .size = sizeof ops,
+    .name = "cuda",
+    .close = close_cuda,
+    .buffer_alloc = buffer_alloc,
+    .buffer_free = buffer_free,
+    .plan_block = plan_block,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .kernels = tsri_kernels_cuda,
+    .move = move,
+    .fill = fill,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_sync = stream_sync,
+    .check = check,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_seconds = event_seconds,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .captured_run = captured_run,
+    .captured_destroy = captured_destroy,
+    .region_share = region_share,
+    .region_open = region_open,
+    .region_close = region_close,
+    .event_share = event_share,
+    .event_open = event_open,
+};
+
+/* The rank's part of its GPU's memory: what TESSERA_CUDA_ARENA_BYTES says, else 4/5 of it by the
+ * number of ranks that share it, or 9/10 of what is free if that is less. */
+static tsr_status arena_bytes(const tsri_cuda_device *d, int ngpus, size_t *out_bytes)
+{
+    const char *said = getenv("TESSERA_CUDA_ARENA_BYTES");
+    size_t free_bytes, all;
+    TSRI_CUDA(cudaMemGetInfo(&free_bytes, &all));
+    if (said && *said) {
+        char *end;
+        unsigned long long bytes = strtoull(said, &end, 10);
+        if (*end || !bytes)
+            return tsri_fail(TSR_ERR_INVALID,
+                             "TESSERA_CUDA_ARENA_BYTES is '%s': expected a number of bytes", said);
+        if (bytes > free_bytes)
+            return tsri_fail(
+                TSR_ERR_NO_MEMORY,
+                "TESSERA_CUDA_ARENA_BYTES asks for %llu bytes; %zu of the %zu of GPU %d "
+                "are free: `nvidia-smi` shows who has the others",
+                bytes, free_bytes, all, d->ordinal);
+        *out_bytes = (size_t)bytes;
+        return TSR_OK;
+    }
+    size_t share = (size_t)((d->base.world->nranks + ngpus - 1) / ngpus);
+    size_t want = all / 5 * 4 / share, most = free_bytes / 10 * 9;
+    *out_bytes = (want < most ? want : most) & ~(size_t)0xffff;
+    return TSR_OK;
+}
+
+static bool flag(const char *name, bool otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strcmp(text, "0") != 0 : otherwise;
+}
+
+/* Ranks that are threads read each other's memory by plain pointers, also on several GPUs, where
+ * these can. */
+static tsr_status open_peers(const tsri_cuda_device *d, int ngpus)
+{
+    for (int i = 0; i < ngpus && d->base.world->is_thread; i++) {
+        int can = 0;
+        if (i == d->ordinal)
+            continue;
+        TSRI_CUDA(cudaDeviceCanAccessPeer(&can, d->ordinal, i));
+        cudaError_t error = can ? cudaDeviceEnablePeerAccess(i, 0) : cudaSuccess;
+        if (error == cudaErrorPeerAccessAlreadyEnabled)
+            cudaGetLastError(); /* by another rank on this GPU */
+        else
+            TSRI_TRY(tsri_cuda_check(error, "cudaDeviceEnablePeerAccess"));
+    }
+    return TSR_OK;
+}
+
+static tsr_status open_device(tsri_cuda_device *d, int ngpus)
+{
+    struct cudaDeviceProp p;
+    TSRI_CUDA(cudaSetDevice(d->ordinal));
+    TSRI_CUDA(cudaGetDeviceProperties(&p, d->ordinal));
+    TSRI_CUDA(cudaDeviceGetPCIBusId(d->base.id, (int)sizeof d->base.id, d->ordinal));
+    d->traits = (tsri_cuda_traits){.major = p.major,
+                                   .minor = p.minor,
+                                   .processors = p.multiProcessorCount,
+                                   .shared_bytes = p.sharedMemPerBlockOptin,
+                                   .l2_bytes = (size_t)p.l2CacheSize};
+    d->tf32 = flag("TESSERA_CUDA_TF32", false);
+    d->deterministic = flag("TESSERA_CUDA_DETERMINISTIC", true);
+    d->workspace_cap = (size_t)256 << 20;
+    TSRI_CUDA(cudaStreamCreateWithFlags(&d->compute.handle, cudaStreamNonBlocking));
+    d->compute.device = d;
+    d->base.stream = &d->compute;
+    TSRI_CUDA(cudaHostAlloc((void **)&d->fault, sizeof *d->fault, cudaHostAllocMapped));
+    *d->fault = (tsri_cuda_fault){0};
+    TSRI_CUDA(cudaHostGetDevicePointer((void **)&d->fault_device, d->fault, 0));
+    size_t bytes = 0;
+    TSRI_TRY(arena_bytes(d, ngpus, &bytes));
+    void *base;
+    tsr_status status = tsri_cuda_check(cudaMalloc(&base, bytes), "cudaMalloc");
+    if (status != TSR_OK)
+        return tsri_fail_prefix(
+            status,
+            "%zu bytes of GPU %d for this rank's arena (TESSERA_CUDA_ARENA_BYTES "
+            "says how many to take)",
+            bytes, d->ordinal);
+    d->region = (tsri_region){.base = base,
+                              .size = bytes,
+                              .top = bytes,
+                              .raise = "the variable TESSERA_CUDA_ARENA_BYTES"};
+    d->base.region = &d->region;
+    TSRI_TRY(open_peers(d, ngpus));
+    return open_feeder(d);
+}
+
+tsr_status tsri_cuda_open(tsr_world *world, tsri_device **out_device)
+{
+    int ngpus;
+    TSRI_TRY(tsri_cuda_count_gpus(&ngpus));
+    tsri_cuda_device *d = tsri_mem_alloc(&world->mem, sizeof *d);
+    if (!d)
+        return TSR_ERR_NO_MEMORY;
+    d->base.ops = &ops;
+    d->base.world = world;
+    d->ordinal = world->local_rank % ngpus;
+    tsr_status status = open_device(d, ngpus);
+    if (status != TSR_OK) {
+        close_cuda(&d->base);
+        return status;
+    }
+    *out_device = &d->base;
+    return TSR_OK;
+}

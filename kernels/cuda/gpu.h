@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of the CUDA module: its device, its kernels, and how they are made. C and C++.
+ *
+ *   module.c       the entry point; host.c: what of the library it calls
+ *   gpus.c         which GPUs there are
+ *   device_cuda.c  streams, events, buffers, copies, captured graphs
+ *   kernels.c      the implementations and their slots: own kernels for speed ("cuda"), cuBLASLt,
+ *                  cuDNN, and the reference ("plain"), which takes every op, dtype and stride
+ *   walk.c         a walk over operands with any strides
+ *   plain_*.cu, fast_*.cu, lt_*.c, dnn_*.c   the kernels
+ *
+ * All device code is compiled twice: by nvcc for the GPU, and by a C++ compiler against the
+ * emulator of tests/cuda/emulator, which runs it on a CPU, thread by thread, so that it is tested
+ * where there is no GPU. So it keeps to what device_code.cuh offers.
+ */
+#ifndef TESSERA_KERNELS_CUDA_GPU_H
+#define TESSERA_KERNELS_CUDA_GPU_H
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/device.h"
+#include "kernels/module.h"
+
+/* The first error that a kernel met while it ran (an id outside its axis), in host memory that the
+ * device sees. Written by tsri_fault (device_code.cuh), read by the device's check(). */
+typedef struct tsri_cuda_fault {
+    unsigned long long kernel; /* the tsri_cuda_kernel; 0: none so far */
+    long long at, value;       /* element of the operand, and what stood there */
+} tsri_cuda_fault;
+
+typedef struct tsri_cuda_device tsri_cuda_device;
+
+struct tsri_stream {
+    cudaStream_t handle;
+    tsri_cuda_device *device;
+};
+
+/* What a GPU is, as far as kernels care: read from the device, or described by a test. */
+typedef struct tsri_cuda_traits {
+    int major, minor, processors;
+    size_t shared_bytes; /* that a block may opt into */
+    size_t l2_bytes;
+} tsri_cuda_traits;
+
+struct tsri_cuda_device {
+    tsri_device base;
+    int ordinal;
+    tsri_cuda_traits traits;
+    bool tf32;            /* f32 products in TF32: TESSERA_CUDA_TF32=1; off by default */
+    bool deterministic;   /* only engines that repeat: the default; TESSERA_CUDA_DETERMINISTIC=0 */
+    size_t workspace_cap; /* bytes that a library's engine may ask for: 256 MiB */
+    tsri_region region;
+    tsri_stream compute;
+    tsri_cuda_fault *fault, *fault_device; /* one memory, two addresses */
+    void *lt;                              /* cublasLtHandle_t, made when the first product is */
+    void *dnn;                             /* cudnnHandle_t, likewise */
+    void *feed;                            /* device_cuda.c: staging */
+};
+
+/* --- status ----------------------------------------------------------------------------------- */
+/* TSR_OK, or the status for a failed call of CUDA's runtime with its name and text. */
+tsr_status tsri_cuda_check(cudaError_t error, const char *what);
+#define TSRI_CUDA(call) TSRI_TRY(tsri_cuda_check((call), #call))
+
+/* --- kernels ---------------------------------------------------------------------------------- */
+typedef struct tsri_cuda_kernel tsri_cuda_kernel;
+/* Puts the work into the stream. Called each step, and while the step is captured. */
+typedef tsr_status tsri_cuda_run_fn(const tsri_cuda_kernel *k, void *const *in, void *const *out,
+                                    void *scratch);
+
+/* Kernels with more to keep embed it as their first member. */
+struct tsri_cuda_kernel {
+    tsri_kernel base;
+    tsri_kernel_desc desc; /* its attrs are those below */
+    tsri_attrs attrs;
+    tsri_cuda_device *device;
+    cudaStream_t stream;
+    tsri_cuda_run_fn *run;
+    void (*finish)(tsri_cuda_kernel *k); /* NULL: nothing but its own memory to free */
+};
+
+/* A zeroed kernel of `bytes` (at least sizeof(tsri_cuda_kernel)); NULL when there is no memory.
+ * `impl`: static, for messages: "plain", "cuda", "cublaslt", "cudnn". */
+void *tsri_cuda_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_cuda_run_fn *run,
+                     const char *impl, size_t bytes);
+/* The same for kernels without more, as a status. */
+tsr_status tsri_cuda_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_cuda_run_fn *run,
+                            const char *impl, tsri_kernel **out_kernel);
+/* What the launches since the last call met; names the kernel. The last line of every run. */
+tsr_status tsri_cuda_launched(const tsri_cuda_kernel *k);
+/* The refusal: TSR_ERR_UNSUPPORTED naming op and dtypes. */
+tsr_status tsri_cuda_decline(const tsri_kernel_desc *desc);
+
+int64_t tsri_cuda_count(const tsri_arg *arg);
+/* Strides are those of the row-major order; of channels last (4-D). Axes of one are ignored. */
+bool tsri_cuda_is_row(const tsri_arg *arg);
+bool tsri_cuda_is_nhwc(const tsri_arg *arg);
+static inline bool tsri_cuda_is_float(tsr_dtype d)
+{
+    return d == TSR_F32 || d == TSR_F64 || d == TSR_F16 || d == TSR_BF16;
+}
+/* Strides of the row-major order of arg's global tensor; returns where the shard begins in it. */
+int64_t tsri_cuda_global_index(const tsri_arg *arg, int64_t stride[TSR_MAX_NDIM]);
+
+/* The implementations, best first. */
+const tsri_kernels *const *tsri_kernels_cuda(void);
+
+/* --- walks ------------------------------------------------------------------------------------ */
+enum { TSRI_WALK_OPS = 6 };
+
+/*
+ * A walk over all elements of a shape, for kernels with a thread per element: passed to them by
+ * value. Axes are ordered by operand 0's strides, innermost FIRST, and merged where every operand
+ * allows it. An operand is anything with a stride per axis: a buffer (stride 0 where it
+ * broadcasts), or the element's index in the global tensor.
+ */
+typedef struct tsri_cuda_walk {
+    int nops, ndim; /* ndim is at least 1 */
+    int64_t count;
+    int64_t size[TSR_MAX_NDIM];
+    int64_t stride[TSRI_WALK_OPS][TSR_MAX_NDIM];
+    bool flat; /* one axis, of which every operand has stride 1 (or 0: see flat's callers) */
+} tsri_cuda_walk;
+
+/* init, then push every operand, then finish. */
+void tsri_cuda_walk_init(tsri_cuda_walk *w, int ndim, const int64_t *shape);
+void tsri_cuda_walk_push(tsri_cuda_walk *w, const int64_t *stride);
+/* An operand that broadcasts from the right into the shape of the walk. */
+void tsri_cuda_walk_push_arg(tsri_cuda_walk *w, const tsri_arg *arg);
+void tsri_cuda_walk_finish(tsri_cuda_walk *w);
+/* Walks out[0] and every operand (op 1 + i is in[i]); at most TSRI_WALK_OPS - 1 operands. */
+void tsri_cuda_walk_of(tsri_cuda_walk *w, const tsri_kernel_desc *desc);
+
+/* --- moving, for the device and for collectives ----------------------------------------------- */
+tsr_status tsri_cuda_move(const tsri_move *move, cudaStream_t stream);
+tsr_status tsri_cuda_fill(tsr_dtype dtype, tsr_reduce_op op, int64_t count, void *dst,
+                          cudaStream_t stream);
+
+/* --- the slots: one function per op and implementation ---------------------------------------- */
+#define TSRI_CUDA_SLOT(upper, lower) tsri_kernel_create_fn tsri_plain_##lower, tsri_fast_##lower;
+TSRI_OP_LIST(TSRI_CUDA_SLOT)
+#undef TSRI_CUDA_SLOT
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What indexing kernels know of their ids. */
+#ifndef TESSERA_KERNELS_CUDA_INDEX_H
+#define TESSERA_KERNELS_CUDA_INDEX_H
+
+#include "kernels/cuda/box.h"
+#include "kernels/cuda/device_code.cuh"
+
+typedef struct tsri_ids {
+    int64_t first, len, size; /* of the indexed axis: this shard's part, and all of it */
+    int64_t pad;              /* gather_dx: the id that gets no gradient; -1: none */
+    tsri_cuda_fault *fault;
+    unsigned long long kernel;
+} tsri_ids;
+
+static inline tsri_ids tsri_ids_of(const tsri_cuda_kernel *k)
+{
+    const tsri_kernel_desc *d = &k->desc;
+    const bool gather = d->op == TSRI_OP_GATHER, one_hot = d->op == TSRI_OP_ONE_HOT;
+    const tsri_arg *x = gather ? &d->in[0] : &d->out[0];
+    const int axis = one_hot ? x->ndim - 1 : k->attrs.gather.axis;
+    const bool has_pad = d->op == TSRI_OP_GATHER_DX && k->attrs.gather.has_pad;
+    tsri_ids ids;
+    ids.first = x->offset[axis];
+    ids.len = x->shape[axis];
+    ids.size = x->gshape[axis];
+    ids.pad = has_pad ? k->attrs.gather.pad : -1;
+    ids.fault = k->device->fault_device;
+    ids.kernel = (unsigned long long)(uintptr_t)k;
+    return ids;
+}
+
+/* The place in this shard of an id, which is element `at` of the ids; negative where there is none.
+ * One outside the global axis is noted as the run's error. */
+static __device__ __forceinline__ int64_t tsri_local_id(const tsri_ids &ids, int64_t at, int64_t id)
+{
+    if (id < 0 || id >= ids.size) {
+        tsri_fault(ids.fault, ids.kernel, at, id);
+        return -1;
+    }
+    const int64_t local = id - ids.first;
+    return local < ids.len ? local : -1;
+}
+
+/* A walk in row-major order of the ids: op 0 is the element's index, op 1 where the id is, op 2
+ * has `stride`. */
+static inline void tsri_walk_ids(tsri_cuda_walk *w, const tsri_arg *ids, const int64_t *stride)
+{
+    int64_t row[TSR_MAX_NDIM], step = 1;
+    for (int i = ids->ndim - 1; i >= 0; i--) {
+        row[i] = step;
+        step *= ids->shape[i];
+    }
+    tsri_cuda_walk_init(w, ids->ndim, ids->shape);
+    tsri_cuda_walk_push(w, row);
+    tsri_cuda_walk_push(w, ids->stride);
+    tsri_cuda_walk_push(w, stride);
+    tsri_cuda_walk_finish(w);
+}
+
+#endif

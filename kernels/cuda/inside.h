@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the module's frame share among themselves. */
+#ifndef TESSERA_KERNELS_CUDA_INSIDE_H
+#define TESSERA_KERNELS_CUDA_INSIDE_H
+
+#include "kernels/cuda/gpu.h"
+
+/* host.c. False if the table is not one that this module was built for. */
+bool tsri_host_set(const tsri_module_host *h);
+
+/* gpus.c. At least one; TSR_ERR_UNSUPPORTED, saying what was found, where there is none. */
+tsr_status tsri_cuda_count_gpus(int *out_n);
+tsr_status tsri_cuda_gpus(int most, tsri_module_gpu *out_gpus, int *out_n);
+
+/* device_cuda.c */
+tsr_status tsri_cuda_open(tsr_world *world, tsri_device **out_device);
+
+/* src/comm/nccl.c */
+tsr_status tsri_nccl_id(unsigned char out_id[128]);
+tsr_status tsri_nccl_create(tsri_device *device, const unsigned char id[128], int nranks,
+                            const int *ranks, struct tsri_comm **out_comm);
+const char *tsri_nccl_version(void);
+
+/* lt.c, dnn.c: what a device holds of them, and their versions. */
+void tsri_lt_close(tsri_cuda_device *d);
+void tsri_dnn_close(tsri_cuda_device *d);
+const char *tsri_lt_version(void);
+const char *tsri_dnn_version(void);
+
+#endif

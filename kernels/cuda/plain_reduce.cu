@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reductions over axes, argmax and sums along an axis, of any dtype and strides. */
+#include "kernels/cuda/rows.cuh"
+
+enum { THREADS = 256, LINES = 128 };
+
+/* What a dtype is reduced in. */
+template <typename T> struct sum_of {
+    typedef int64_t type;
+};
+template <> struct sum_of<float> {
+    typedef float type;
+};
+template <> struct sum_of<double> {
+    typedef double type;
+};
+template <> struct sum_of<__half> {
+    typedef float type;
+};
+template <> struct sum_of<__nv_bfloat16> {
+    typedef float type;
+};
+
+/* --- storing ---------------------------------------------------------------------------------- */
+/* Toward zero; NaN is 0 and what does not fit is the nearest that does. */
+static __device__ int64_t to_whole(double v, bool is_i32)
+{
+    if (v != v)
+        return 0;
+    if (v >= (is_i32 ? 0x1p31 : 0x1p63))
+        return is_i32 ? INT32_MAX : INT64_MAX;
+    if (v < (is_i32 ? -0x1p31 : -0x1p63))
+        return is_i32 ? INT32_MIN : INT64_MIN;
+    return (int64_t)v;
+}
+
+static __device__ void store(tsr_dtype dtype, void *p, int64_t i, double v)
+{
+    switch (dtype) {
+    case TSR_DTYPE_I64:
+        ((int64_t *)p)[i] = to_whole(v, false);
+        break;
+    case TSR_DTYPE_I32:
+        ((int32_t *)p)[i] = (int32_t)to_whole(v, true);
+        break;
+    case TSR_DTYPE_U8:
+        ((uint8_t *)p)[i] = (uint8_t)to_whole(v, false);
+        break;
+    case TSR_DTYPE_BOOL:
+        ((uint8_t *)p)[i] = v != 0;
+        break;
+    default:
+        tsri_store_any<double>(dtype, p, i, v);
+    }
+}
+
+/* --- reduce ----------------------------------------------------------------------------------- */
+typedef struct reduce_args {
+    tsri_cuda_walk kept, reduced; /* operands: x, y; x */
+    tsr_dtype to;
+    int op;
+    double scale;
+} reduce_args;
+
+typedef struct reduce {
+    tsri_cuda_kernel kernel;
+    reduce_args args;
+} reduce;
+
+template <typename A> static __device__ __forceinline__ A combine(int op, A a, A v)
+{
+    return op == TSR_REDUCE_SUM   ? tsri_sum_fn::of(a, v)
+           : op == TSR_REDUCE_MAX ? tsri_max_fn::of(a, v)
+                                  : tsri_min_fn::of(a, v);
+}
+
+template <int LANES, typename A> static __device__ __forceinline__ A combine_lanes(int op, A a)
+{
+    return op == TSR_REDUCE_SUM   ? tsri_all<LANES, tsri_sum_fn>(a)
+           : op == TSR_REDUCE_MAX ? tsri_all<LANES, tsri_max_fn>(a)
+                                  : tsri_all<LANES, tsri_min_fn>(a);
+}
+
+/* Every BLOCK elements are reduced on their own first, which keeps a long sum's error small. */
+template <typename T, int LANES>
+static __global__ void reduce_kernel(reduce_args g, const T *x, void *y,
+                                     typename sum_of<T>::type identity)
+{
+    typedef typename sum_of<T>::type A;
+    enum { BLOCK = 128 };
+    const int64_t lane = tsri_lane<LANES>(), lanes = tsri_lanes<LANES>(), n = g.reduced.count;
+    for (int64_t r = tsri_first_row<LANES>(); r < g.kept.count; r += tsri_row_step<LANES>()) {
+        int64_t at[2], to[1];
+        tsri_walk_at<2>(g.kept, r, at);
+        A all = identity;
+        for (int64_t b = lane; b < n; b += BLOCK * lanes) {
+            A part = identity;
+            const int64_t end = b + BLOCK * lanes < n ? b + BLOCK * lanes : n;
+            for (int64_t c = b; c < end; c += lanes) {
+                tsri_walk_at<1>(g.reduced, c, to);
+                part = combine<A>(g.op, part, tsri_to<A>(x[at[0] + to[0]]));
+            }
+            all = combine<A>(g.op, all, part);
+        }
+        all = combine_lanes<LANES, A>(g.op, all);
+        if (lane != 0)
+            continue;
+        if (std::is_same<A, int64_t>::value && g.scale == 1 && g.to == TSR_DTYPE_I64)
+            ((int64_t *)y)[at[1]] = (int64_t)all;
+        else
+            store(g.to, y, at[1], g.scale * (double)all);
+    }
+}
+
+/* What is left of nothing: 0, or a dtype's least or greatest value. */
+template <typename T> static typename sum_of<T>::type identity_of(tsr_dtype d, int op)
+{
+    typedef typename sum_of<T>::type A;
+    if (op == TSR_REDUCE_SUM)
+        return 0;
+    const bool max = op == TSR_REDUCE_MAX;
+    if constexpr (std::is_same<A, int64_t>::value) {
+        if (max)
+            return d == TSR_I64 ? INT64_MIN : d == TSR_I32 ? INT32_MIN : 0;
+        return d == TSR_I64 ? INT64_MAX : d == TSR_I32 ? INT32_MAX : d == TSR_U8 ? 255 : 1;
+    } else {
+        return max ? -tsri_infinity<A>() : tsri_infinity<A>();
+    }
+}
+
+/* Threads side by side take results side by side where those are read from places side by side;
+ * else, and where there are few results, they share a result. */
+template <typename T> static void launch_reduce(const reduce *v, const void *x, void *y)
+{
+    enum { FEW = 1 << 13, MANY_TERMS = 2048 };
+    const reduce_args &g = v->args;
+    const cudaStream_t stream = v->kernel.stream;
+    const auto identity = identity_of<T>(v->kernel.desc.in[0].dtype, g.op);
+    const int64_t results = g.kept.count, terms = g.reduced.count;
+    const bool across = g.reduced.stride[0][0] < g.kept.stride[0][0] || results == 1;
+    if (terms < TSRI_WARP || (!across && results >= FEW))
+        TSRI_LAUNCH((reduce_kernel<T, TSRI_THREAD>), tsri_blocks(results, LINES), LINES, stream, g,
+                    (const T *)x, y, identity);
+    else if (terms < MANY_TERMS)
+        TSRI_LAUNCH((reduce_kernel<T, TSRI_WARP>), tsri_blocks(results, THREADS / TSRI_WARP),
+                    THREADS, stream, g, (const T *)x, y, identity);
+    else
+        TSRI_LAUNCH((reduce_kernel<T, TSRI_BLOCK>), tsri_blocks(results, 1), THREADS, stream, g,
+                    (const T *)x, y, identity);
+}
+
+static tsr_status run_reduce(const tsri_cuda_kernel *k, void *const *in, void *const *out,
+                             void *scratch)
+{
+    (void)scratch;
+    const reduce *v = (const reduce *)k;
+    if (v->args.kept.count > 0)
+        TSRI_NUMBERS(k->desc.in[0].dtype, launch_reduce<T>(v, in[0], out[0]));
+    return tsri_cuda_launched(k);
+}
+
+/* Strides of y along x's axes; 0 where they are reduced. */
+static void strides_along(const tsri_kernel_desc *d, int64_t *stride)
+{
+    int axis = d->out[0].ndim;
+    for (int i = d->in[0].ndim - 1; i >= 0; i--) {
+        const bool reduced = d->attrs->reduce.axes >> i & 1;
+        if (!reduced || d->attrs->reduce.keepdim)
+            axis--;
+        stride[i] = reduced ? 0 : d->out[0].stride[axis];
+    }
+}
+
+tsr_status tsri_plain_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const tsri_arg *x = &d->in[0];
+    reduce *v = (reduce *)tsri_cuda_make(mem, d, run_reduce, "plain", sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    int64_t stride[TSR_MAX_NDIM], kept[TSR_MAX_NDIM], reduced[TSR_MAX_NDIM];
+    for (int i = 0; i < x->ndim; i++) {
+        const bool is_reduced = d->attrs->reduce.axes >> i & 1;
+        kept[i] = is_reduced ? 1 : x->shape[i];
+        reduced[i] = is_reduced ? x->shape[i] : 1;
+    }
+    strides_along(d, stride);
+    tsri_cuda_walk_init(&v->args.kept, x->ndim, kept);
+    tsri_cuda_walk_push(&v->args.kept, x->stride);
+    tsri_cuda_walk_push(&v->args.kept, stride);
+    tsri_cuda_walk_finish(&v->args.kept);
+    tsri_cuda_walk_init(&v->args.reduced, x->ndim, reduced);
+    tsri_cuda_walk_push(&v->args.reduced, x->stride);
+    tsri_cuda_walk_finish(&v->args.reduced);
+    v->args.to = d->out[0].dtype;
+    v->args.op = d->attrs->reduce.op;
+    v->args.scale = v->args.op == TSR_REDUCE_SUM ? d->attrs->reduce.scale : 1;
+    *out_kernel = &v->kernel.base;
+    return TSR_OK;
+}
+
+tsr_status tsri_plain_softmax_max(tsri_mem *mem, const tsri_kernel_desc *d,
+                                  tsri_kernel **out_kernel)
+{
+    return tsri_plain_reduce(mem, d, out_kernel);
+}
+
+/* --- argmax ----------------------------------------------------------------------------------- */
+/* Operands: x, then y. A NaN is the greatest; of equal ones the first is taken. */
+template <typename T> struct argmax_op : tsri_row_op<T> {
+    typedef typename sum_of<T>::type A;
+    enum { INPUTS = 1, OPERANDS = 2, REDUCES = 1, MAPS = 0 };
+    int64_t *y;
+
+    struct State {
+        A best;
+        int64_t at; /* -1: none yet */
+    };
+    struct Row {};
+    static __device__ __forceinline__ bool beats(A v, A b)
+    {
+        return v > b || (v != v && b == b);
+    }
+    static __device__ __forceinline__ void take(State &s, A v, int64_t at)
+    {
+        if (at >= 0 && (s.at < 0 || beats(v, s.best) || (!beats(s.best, v) && at < s.at))) {
+            s.best = v;
+            s.at = at;
+        }
+    }
+    __device__ __forceinline__ void begin(Row &, int64_t, const int64_t *) const
+    {
+    }
+    __device__ __forceinline__ State start(void) const
+    {
+        return State{0, -1};
+    }
+    template <int N>
+    __device__ __forceinline__ void add(State &s, const Row &, const tsri_pack<T, N> *v,
+                                        const tsri_spot &spot) const
+    {
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            take(s, tsri_to<A>(v[0].v[j]), spot.column + j);
+    }
+    template <int LANES>
+    __device__ __forceinline__ void finish(State &s, Row &, int64_t, int64_t,
+                                           const int64_t *at) const
+    {
+        for (int x = LANES / 2; x; x /= 2) {
+            const A v = __shfl_xor_sync(0xffffffffu, s.best, x);
+            take(s, v, __shfl_xor_sync(0xffffffffu, s.at, x));
+        }
+        if (tsri_lane<LANES>() == 0)
+            y[at[1]] = s.at;
+    }
+};
+
+typedef struct axis_kernel {
+    tsri_cuda_kernel kernel;
+    tsri_cuda_walk rows, columns;
+} axis_kernel;
+
+static tsr_status run_argmax(const tsri_cuda_kernel *k, void *const *in, void *const *out,
+                             void *scratch)
+{
+    (void)scratch;
+    const axis_kernel *v = (const axis_kernel *)k;
+    TSRI_NUMBERS(
+        k->desc.in[0].dtype,
+        tsri_launch_plain(argmax_op<T>{{{(const T *)in[0], NULL}, NULL}, (int64_t *)out[0]},
+                          v->rows, v->columns, k->stream));
+    return tsri_cuda_launched(k);
+}
+
+tsr_status tsri_plain_argmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const tsri_arg *x = &d->in[0], *y = &d->out[0];
+    const int axis = d->attrs->softmax.axis;
+    if (y->dtype != TSR_I64)
+        return tsri_cuda_decline(d);
+    if (!x->shape[axis] && tsri_cuda_count(y))
+        return tsri_fail(TSR_ERR_INVALID, "argmax: axis %d has no elements", axis);
+    axis_kernel *v = (axis_kernel *)tsri_cuda_make(mem, d, run_argmax, "plain", sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    tsri_arg along = *y; /* with x's axes */
+    for (int i = 0, o = 0; i < x->ndim; i++)
+        along.stride[i] = i != axis || y->ndim == x->ndim ? y->stride[o++] : 0;
+    const tsri_arg *operands[2] = {x, &along};
+    tsri_axis_walks(2, 1, operands, axis, &v->rows, &v->columns);
+    *out_kernel = &v->kernel.base;
+    return TSR_OK;
+}
+
+/* --- sums along an axis ----------------------------------------------------------------------- */
+/* Floats are summed in f64; whole numbers wrap around. */
+template <typename T> struct scan_of {
+    typedef double type;
+};
+template <> struct scan_of<int64_t> {
+    typedef unsigned long long type;
+};
+template <> struct scan_of<int32_t> {
+    typedef unsigned type;
+};
+
+/* Operands: y, x. From the axis's end, if reversed: its steps are negative then. */
+typedef struct scan_args {
+    tsri_cuda_walk lines;
+    int64_t n, begin[2], step[2];
+} scan_args;
+
+typedef struct scan {
+    tsri_cuda_kernel kernel;
+    scan_args args;
+} scan;
+
+template <typename T> static __global__ void scan_lines_kernel(scan_args g, const T *x, T *y)
+{
+    typedef typename scan_of<T>::type A;
+    for (int64_t l = tsri_first(); l < g.lines.count; l += tsri_step()) {
+        int64_t at[2];
+        tsri_walk_at<2>(g.lines, l, at);
+        A sum = 0;
+        for (int64_t c = 0; c < g.n; c++) {
+            sum += tsri_to<A>(x[at[1] + g.begin[1] + c * g.step[1]]);
+            y[at[0] + g.begin[0] + c * g.step[0]] = tsri_to<T>(sum);
+        }
+    }
+}
+
+/* The sum of v over the threads up to and with this one; *all: over the block. */
+template <typename A> static __device__ A scan_block(A v, A *all)
+{
+    __shared__ A warps[THREADS / TSRI_WARP];
+    const int lane = (int)threadIdx.x % TSRI_WARP, warp = (int)threadIdx.x / TSRI_WARP;
+#pragma unroll
+    for (int d = 1; d < TSRI_WARP; d *= 2) {
+        const A before = __shfl_up_sync(0xffffffffu, v, d);
+        v += lane >= d ? before : (A)0;
+    }
+    __syncthreads(); /* warps may still be read, for what was summed before */
+    if (lane == TSRI_WARP - 1)
+        warps[warp] = v;
+    __syncthreads();
+    A before = 0, sum = 0;
+    for (int w = 0; w < THREADS / TSRI_WARP; w++) {
+        before = w == warp ? sum : before;
+        sum += warps[w];
+    }
+    *all = sum;
+    return before + v;
+}
+
+/* A block a line, THREADS elements at a time. */
+template <typename T> static __global__ void scan_kernel(scan_args g, const T *x, T *y)
+{
+    typedef typename scan_of<T>::type A;
+    for (int64_t l = blockIdx.x; l < g.lines.count; l += gridDim.x) {
+        int64_t at[2];
+        tsri_walk_at<2>(g.lines, l, at);
+        A carry = 0;
+        for (int64_t c0 = 0; c0 < g.n; c0 += THREADS) {
+            const int64_t c = c0 + threadIdx.x;
+            A v = 0, all;
+            if (c < g.n)
+                v = tsri_to<A>(x[at[1] + g.begin[1] + c * g.step[1]]);
+            v = scan_block(v, &all);
+            if (c < g.n)
+                y[at[0] + g.begin[0] + c * g.step[0]] = tsri_to<T>(carry + v);
+            carry += all;
+        }
+    }
+}
+
+template <typename T> static void launch_scan(const scan *v, const void *x, void *y)
+{
+    enum { FEW = 1 << 12 };
+    const scan_args &g = v->args;
+    const int64_t step = g.step[1] < 0 ? -g.step[1] : g.step[1];
+    const bool across = step < g.lines.stride[1][0] || g.lines.count == 1;
+    if (g.n >= LINES && (across || g.lines.count < FEW))
+        TSRI_LAUNCH((scan_kernel<T>), tsri_blocks(g.lines.count, 1), THREADS, v->kernel.stream, g,
+                    (const T *)x, (T *)y);
+    else
+        TSRI_LAUNCH((scan_lines_kernel<T>), tsri_blocks(g.lines.count, LINES), LINES,
+                    v->kernel.stream, g, (const T *)x, (T *)y);
+}
+
+static tsr_status run_scan(const tsri_cuda_kernel *k, void *const *in, void *const *out,
+                           void *scratch)
+{
+    (void)scratch;
+    const scan *v = (const scan *)k;
+    if (v->args.lines.count == 0 || v->args.n == 0)
+        return TSR_OK;
+    switch (k->desc.out[0].dtype) {
+    case TSR_DTYPE_I64:
+        launch_scan<int64_t>(v, in[0], out[0]);
+        break;
+    case TSR_DTYPE_I32:
+        launch_scan<int32_t>(v, in[0], out[0]);
+        break;
+    default:
+        TSRI_FLOATS(k->desc.out[0].dtype, launch_scan<T>(v, in[0], out[0]));
+    }
+    return tsri_cuda_launched(k);
+}
+
+tsr_status tsri_plain_cumsum(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const tsri_arg *x = &d->in[0], *y = &d->out[0];
+    const int axis = d->attrs->cumsum.axis;
+    if (x->dtype != y->dtype ||
+        !(tsri_cuda_is_float(y->dtype) || y->dtype == TSR_I64 || y->dtype == TSR_I32))
+        return tsri_cuda_decline(d);
+    scan *v = (scan *)tsri_cuda_make(mem, d, run_scan, "plain", sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    const tsri_arg *operands[2] = {y, x};
+    tsri_cuda_walk along;
+    tsri_axis_walks(2, 2, operands, axis, &v->args.lines, &along);
+    v->args.n = y->shape[axis];
+    for (int o = 0; o < 2; o++) {
+        const int64_t step = operands[o]->stride[axis];
+        const bool back = d->attrs->cumsum.reverse && v->args.n > 0;
+        v->args.begin[o] = back ? (v->args.n - 1) * step : 0;
+        v->args.step[o] = back ? -step : step;
+    }
+    *out_kernel = &v->kernel.base;
+    return TSR_OK;
+}
