@@ -27,7 +27,8 @@ enum {
     TSRI_CALL_INLINE = 8,    /* segments whose offsets lie in the call record itself */
     TSRI_CALL_MAX_SEG = 512, /* segments of a record; longer calls take several */
     TSRI_EXCHANGE_MAX = 64 * 1024,
-    TSRI_LINE = 64, /* of the cache */
+    TSRI_DEVICE_EVENTS = 4 * TSRI_CALL_RING, /* of a member; see local_device.h */
+    TSRI_LINE = 64,                          /* of the cache */
 };
 
 typedef enum tsri_rank_state {
@@ -69,6 +70,13 @@ typedef struct tsri_call {
     tsri_seg_place place[TSRI_CALL_INLINE];
 } tsri_call;
 
+/* Where peers of a group on device memory find a rank's region and events: addresses for ranks that
+ * are threads, else what the device's driver hands from process to process (tsri_share). */
+typedef struct tsri_device_place {
+    uint64_t base, bytes, events;
+    unsigned char region[64], event[TSRI_DEVICE_EVENTS][64];
+} tsri_device_place;
+
 /* A rank's part of a channel, written by that rank alone (but for `waiters`). The counters are
  * numbers of calls, from 1. */
 typedef struct tsri_member {
@@ -79,6 +87,7 @@ typedef struct tsri_member {
     _Atomic uint32_t waiters;
     _Alignas(TSRI_LINE) tsri_call ring[TSRI_CALL_RING];
     tsri_seg_place spill[TSRI_CALL_RING][TSRI_CALL_MAX_SEG];
+    tsri_device_place device; /* before the first call is published */
 } tsri_member;
 
 typedef enum tsri_channel_state {

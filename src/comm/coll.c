@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a collective costs: bytes that a rank reads from its peers. */
+/* What communicators have in common: whether a call makes sense, and what it costs, in bytes that a
+ * rank reads from its peers. */
 #include "src/comm/comm.h"
+
+#include <stdarg.h>
+#include <stdio.h>
 
 #include <tessera/placement.h>
 
@@ -82,4 +86,57 @@ uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int in
         break;
     }
     return (uint64_t)elements * tsr_dtype_size(seg->dtype);
+}
+
+/* --- whether it makes sense ------------------------------------------------------------------- */
+tsr_status tsri_coll_invalid(const tsri_coll *c, int seg, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s '%s', segment %d: %s",
+                        tsri_coll_kind_name(c->kind), c->what ? c->what : "", seg, text);
+}
+
+static bool axis_fits(const tsri_segment *s, int axis, bool split)
+{
+    return split ? axis >= 0 && axis < s->shape.ndim : axis == -1;
+}
+
+static tsr_status check_segment(const tsri_coll *c, int i)
+{
+    const tsri_segment *s = &c->seg[i];
+    if (s->dtype <= TSR_DTYPE_NONE || s->dtype >= TSR_DTYPE_COUNT_)
+        return tsri_coll_invalid(c, i, "no such dtype");
+    if (s->shape.ndim < 0 || s->shape.ndim > TSR_MAX_NDIM)
+        return tsri_coll_invalid(c, i, "too many axes");
+    if (c->kind == TSRI_COLL_SEND_RECV)
+        return TSR_OK;
+    bool src_split = c->kind == TSRI_COLL_ALL_GATHER || c->kind == TSRI_COLL_ALL_TO_ALL;
+    bool dst_split = c->kind == TSRI_COLL_REDUCE_SCATTER || c->kind == TSRI_COLL_ALL_TO_ALL;
+    if (!axis_fits(s, s->src_axis, src_split))
+        return tsri_coll_invalid(c, i,
+                                 src_split ? "src_axis must be an axis of the shape"
+                                           : "src_axis must be -1, whole");
+    if (!axis_fits(s, s->dst_axis, dst_split))
+        return tsri_coll_invalid(c, i,
+                                 dst_split ? "dst_axis must be an axis of the shape"
+                                           : "dst_axis must be -1, whole");
+    return TSR_OK;
+}
+
+tsr_status tsri_coll_check(const tsri_coll *c, int nranks)
+{
+    if (c->kind < 0 || c->kind >= TSRI_COLL_KIND_COUNT_ || c->nseg < 0 || c->op < TSR_REDUCE_SUM ||
+        c->op > TSR_REDUCE_MIN)
+        return tsri_fail_at(c->loc, TSR_ERR_INVALID, "collective of kind %d, op %d, %d segments",
+                            (int)c->kind, (int)c->op, c->nseg);
+    if (c->root < 0 || c->root >= nranks)
+        return tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s '%s': root %d in a group of %d ranks",
+                            tsri_coll_kind_name(c->kind), c->what ? c->what : "", c->root, nranks);
+    for (int i = 0; i < c->nseg; i++)
+        TSRI_TRY(check_segment(c, i));
+    return TSR_OK;
 }

@@ -42,6 +42,7 @@
 #define TESSERA_COMM_COMM_H
 
 #include <tessera/sbp.h>
+#include "kernels/device.h"
 #include "src/core/world.h"
 
 typedef enum tsri_coll_kind {
@@ -96,9 +97,15 @@ typedef struct tsri_coll {
     int root; /* index in the group */
     int nseg;
     const tsri_segment *seg; /* lives until release */
-    void *stream;            /* of the device that makes src and reads dst; NULL on a CPU */
-    const char *what;        /* "grad bucket 3", "features.0.1.bn_stats": for messages */
-    tsri_loc loc;            /* the user's line, if known */
+    /* Of the device that makes src and reads dst; NULL on a CPU. On a stream, `start` and `finish`
+     * put work into it, or into streams of the communicator that are ordered with it, and return:
+     * what is put into the stream before start is done before src is read, and what is put into it
+     * after finish (release) starts after dst is complete (src is not read any more). dst may be
+     * written from start on. */
+    struct tsri_stream *stream;
+    void *prepared;   /* see tsri_comm_ops.prepare */
+    const char *what; /* "grad bucket 3", "features.0.1.bn_stats": for messages */
+    tsri_loc loc;     /* the user's line, if known */
 } tsri_coll;
 
 /* A group of ranks: made once per list of ranks and lane, then used for ever. */
@@ -133,6 +140,17 @@ typedef struct tsri_comm_ops {
     tsr_status (*start)(tsri_group *g, const tsri_coll *coll, tsri_ticket *out_ticket);
     tsr_status (*finish)(tsri_group *g, tsri_ticket *ticket);
     tsr_status (*release)(tsri_group *g, tsri_ticket *ticket);
+    /* Optional: what can be worked out once for a call that will be made again and again with the
+     * same coll, whose pointers are final; kept in coll->prepared until unprepare. Collective over
+     * the group, in the same order on all its members: they may compare what they mean to do
+     * (TSR_ERR_MISMATCH). unprepare is not. */
+    tsr_status (*prepare)(tsri_group *g, tsri_coll *coll);
+    void (*unprepare)(tsri_group *g, tsri_coll *coll);
+    /* Optional: for communicators that must make groups together. Makes those of a partition of the
+     * communicator's ranks: color[r] is the group of world rank r, -1 if it is in none; within a
+     * group ranks are ordered by key[r]. `group` finds them afterwards, and makes none. Collective
+     * over the communicator's ranks, in the same order on all. */
+    tsr_status (*partition)(struct tsri_comm *c, const int *color, const int *key, int lane);
     /* Every rank's `bytes` bytes (a number all agree on, at most 64 KiB), in rank order, into
      * `all`: host data for agreeing on programs and errors. Collective over the world. */
     tsr_status (*exchange)(struct tsri_comm *c, const void *mine, size_t bytes, void *all);
@@ -140,16 +158,42 @@ typedef struct tsri_comm_ops {
     void (*abort)(struct tsri_comm *c, const char *text);
     void (*stats)(struct tsri_comm *c, tsri_comm_stats *out_stats);
     void (*destroy)(struct tsri_comm *c);
+    /* Optional: TSR_OK, or what has ended the communicator's work, with its text; never waits. For
+     * who waits for a device, on which calls under way are not seen to fail. Any thread may ask. */
+    tsr_status (*check)(struct tsri_comm *c);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {
     const tsri_comm_ops *ops;
     tsr_world *world;
     void *priv;
+    bool capturable; /* calls may be made while the stream is captured */
 } tsri_comm;
+
+/*
+ * The communicator between ranks' devices of a kind that has streams, for ranks that are in
+ * `ranks` (ascending, the same list on all of them): NCCL where each has a GPU of its own, else the
+ * local one on device memory. TESSERA_CUDA_COMM=nccl or local overrides. Collective over the whole
+ * world; ranks outside the list have device NULL and get NULL. Goes before the device: whoever made
+ * it destroys it.
+ */
+tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nranks,
+                                   const int *ranks, tsri_comm **out_comm);
+/* The local communicator on device memory, over world->comm, which is the local one on the host:
+ * hand-shakes as there, data moved by the device. Collective over `ranks`. A call's stream lives
+ * until the call is released. Destroying it waits until the others do so too, or can't: peers may
+ * still read this rank's memory, and wait for its events. */
+tsr_status tsri_local_create_device(tsr_world *world, tsri_device *device, int nranks,
+                                    const int *ranks, tsri_comm **out_comm);
 
 /* "all_reduce" and the like. */
 const char *tsri_coll_kind_name(tsri_coll_kind kind);
+
+/* Whether kind, op, root, dtypes, shapes and axes of a call make sense in a group of `nranks`;
+ * TSR_ERR_INVALID names the segment. */
+tsr_status tsri_coll_check(const tsri_coll *coll, int nranks);
+/* "all_gather 'what', segment 2: ..." */
+tsr_status tsri_coll_invalid(const tsri_coll *coll, int seg, const char *fmt, ...) TSR_PRINTF(3, 4);
 
 /* The bytes that rank `index` of n reads from peers in one segment of a call: what the plan shows
  * and what the local communicator must count. */
@@ -167,6 +211,8 @@ typedef struct tsri_record {
 } tsri_record;
 
 tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm);
+/* What a recorder passes on to; any other communicator itself. */
+tsri_comm *tsri_comm_recorded(tsri_comm *c);
 const tsri_record *tsri_comm_records(const tsri_comm *recorder, int *out_count);
 void tsri_comm_records_clear(tsri_comm *recorder);
 

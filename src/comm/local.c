@@ -20,59 +20,6 @@ static tsri_local_group *group_of(tsri_group *g)
     return (tsri_local_group *)g->priv;
 }
 
-tsr_status tsri_local_invalid(const tsri_coll *c, int seg, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s '%s', segment %d: %s",
-                        tsri_coll_kind_name(c->kind), c->what ? c->what : "", seg, text);
-}
-
-static bool axis_fits(const tsri_segment *s, int axis, bool split)
-{
-    return split ? axis >= 0 && axis < s->shape.ndim : axis == -1;
-}
-
-static tsr_status check_segment(const tsri_coll *c, int i)
-{
-    const tsri_segment *s = &c->seg[i];
-    if (s->dtype <= TSR_DTYPE_NONE || s->dtype >= TSR_DTYPE_COUNT_)
-        return tsri_local_invalid(c, i, "no such dtype");
-    if (s->shape.ndim < 0 || s->shape.ndim > TSR_MAX_NDIM)
-        return tsri_local_invalid(c, i, "too many axes");
-    if (c->kind == TSRI_COLL_SEND_RECV)
-        return TSR_OK;
-    bool src_split = c->kind == TSRI_COLL_ALL_GATHER || c->kind == TSRI_COLL_ALL_TO_ALL;
-    bool dst_split = c->kind == TSRI_COLL_REDUCE_SCATTER || c->kind == TSRI_COLL_ALL_TO_ALL;
-    if (!axis_fits(s, s->src_axis, src_split))
-        return tsri_local_invalid(c, i,
-                                  src_split ? "src_axis must be an axis of the shape"
-                                            : "src_axis must be -1, whole");
-    if (!axis_fits(s, s->dst_axis, dst_split))
-        return tsri_local_invalid(c, i,
-                                  dst_split ? "dst_axis must be an axis of the shape"
-                                            : "dst_axis must be -1, whole");
-    return TSR_OK;
-}
-
-static tsr_status check_call(const tsri_local_group *g, const tsri_coll *c)
-{
-    if (c->kind < 0 || c->kind >= TSRI_COLL_KIND_COUNT_ || c->nseg < 0 || c->op < TSR_REDUCE_SUM ||
-        c->op > TSR_REDUCE_MIN)
-        return tsri_fail_at(c->loc, TSR_ERR_INVALID, "collective of kind %d, op %d, %d segments",
-                            (int)c->kind, (int)c->op, c->nseg);
-    if (c->root < 0 || c->root >= g->pub.nranks)
-        return tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s '%s': root %d in a group of %d ranks",
-                            tsri_coll_kind_name(c->kind), c->what ? c->what : "", c->root,
-                            g->pub.nranks);
-    for (int i = 0; i < c->nseg; i++)
-        TSRI_TRY(check_segment(c, i));
-    return TSR_OK;
-}
-
 /* Elements of this rank's sides. */
 static void count_sides(const tsri_local_group *g, const tsri_coll *c, const tsri_segment *s,
                         int64_t *out_src, int64_t *out_dst)
@@ -91,13 +38,13 @@ static void count_sides(const tsri_local_group *g, const tsri_coll *c, const tsr
 tsr_status tsri_local_place(const tsri_local_group *g, const void *p, size_t bytes,
                             const tsri_coll *c, int seg, const char *side, uint64_t *out_offset)
 {
-    const tsri_region *region = &g->local->pub.world->region;
+    const tsri_region *region = g->local->region;
     uintptr_t at = (uintptr_t)p, base = (uintptr_t)region->base;
     if (at < base || at - base > region->size || bytes > region->size - (at - base))
-        return tsri_local_invalid(c, seg,
-                                  "%s %p (%zu bytes) lies outside of this rank's arena, where "
-                                  "peers can't read it",
-                                  side, p, bytes);
+        return tsri_coll_invalid(c, seg,
+                                 "%s %p (%zu bytes) lies outside of this rank's arena, where "
+                                 "peers can't read it",
+                                 side, p, bytes);
     *out_offset = at - base;
     return TSR_OK;
 }
@@ -114,11 +61,11 @@ static tsr_status place_segment(const tsri_local_group *g, const tsri_coll *c, i
     size_t dst_bytes = (size_t)ndst * tsr_dtype_size(s->dtype);
     *out = (tsri_seg_place){TSRI_NOWHERE, TSRI_NOWHERE};
     if ((src_bytes && !s->src) || (dst_bytes && !s->dst))
-        return tsri_local_invalid(c, i, src_bytes && !s->src ? "src is NULL" : "dst is NULL");
+        return tsri_coll_invalid(c, i, src_bytes && !s->src ? "src is NULL" : "dst is NULL");
     uintptr_t src = (uintptr_t)s->src, dst = (uintptr_t)s->dst;
     bool same = src == dst && (g->pub.nranks == 1 || c->kind == TSRI_COLL_BROADCAST);
     if (src_bytes && dst_bytes && src < dst + dst_bytes && dst < src + src_bytes && !same)
-        return tsri_local_invalid(c, i, "src and dst overlap");
+        return tsri_coll_invalid(c, i, "src and dst overlap");
     if (g->pub.nranks == 1)
         return TSR_OK;
     bool src_read = c->kind != TSRI_COLL_REDUCE || g->pub.index != c->root;
@@ -143,12 +90,14 @@ static tsr_status publish(tsri_local_group *g, const tsri_coll *coll, int first)
     tsri_call_fill(&call, coll, first, nseg);
     TSRI_TRY(tsri_call_enter(g, &call, &record));
     tsri_seg_place *place = tsri_call_places(g->mine, record);
-    for (int i = 0; i < nseg; i++) {
-        tsr_status status = place_segment(g, coll, first + i, &place[i]);
-        if (status != TSR_OK) {
-            g->started--;
-            return status;
-        }
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < nseg && status == TSR_OK; i++)
+        status = place_segment(g, coll, first + i, &place[i]);
+    if (status == TSR_OK)
+        status = tsri_local_mark(g, coll, TSRI_WAIT_PUBLISHED, record->seq);
+    if (status != TSR_OK) {
+        g->started--;
+        return status;
     }
     if (coll->kind == TSRI_COLL_SEND_RECV && tsri_send_only_gives(g, coll, first, nseg))
         g->gives |= UINT64_C(1) << record->seq % TSRI_CALL_RING;
@@ -157,11 +106,11 @@ static tsr_status publish(tsri_local_group *g, const tsri_coll *coll, int first)
     return TSR_OK;
 }
 
-static tsr_status local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
+tsr_status tsri_local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
 {
     tsri_local_group *g = group_of(pub);
     TSRI_TRY(tsri_local_check_abort(g->local));
-    TSRI_TRY(check_call(g, coll));
+    TSRI_TRY(tsri_coll_check(coll, g->pub.nranks));
     uint64_t n = records_of(coll), seq = g->started + 1;
     if (pub->nranks == 1) {
         tsri_seg_place place;
@@ -184,7 +133,7 @@ static tsr_status local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticke
     return TSR_OK;
 }
 
-static tsr_status local_finish(tsri_group *pub, tsri_ticket *ticket)
+tsr_status tsri_local_finish(tsri_group *pub, tsri_ticket *ticket)
 {
     tsri_local_group *g = group_of(pub);
     const tsri_coll *coll = ticket->coll;
@@ -197,23 +146,24 @@ static tsr_status local_finish(tsri_group *pub, tsri_ticket *ticket)
                             (unsigned long long)tsri_seq_count(ticket->seq),
                             (unsigned long long)tsri_seq_count(g->finished + 1));
     g->finished += n;
-    if (pub->nranks == 1) {
-        tsri_local_move_alone(g, coll);
-        return TSR_OK;
-    }
+    if (pub->nranks == 1)
+        return tsri_local_move_alone(g, coll);
     for (uint64_t r = 0; r < n; r++)
         TSRI_TRY(tsri_local_move(g, coll, ticket->seq + r, (int)r * TSRI_CALL_MAX_SEG));
     return TSR_OK;
 }
 
-static tsr_status local_release(tsri_group *pub, tsri_ticket *ticket)
+tsr_status tsri_local_release(tsri_group *pub, tsri_ticket *ticket)
 {
     tsri_local_group *g = group_of(pub);
     if (pub->nranks == 1)
         return TSR_OK;
     uint64_t last = ticket->seq + records_of(ticket->coll) - 1;
     TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_DONE, last, tsri_call_of(g->mine, last)));
-    return tsri_call_check_fault(g, last);
+    TSRI_TRY(tsri_call_check_fault(g, last));
+    for (uint64_t seq = ticket->seq; seq <= last; seq++)
+        TSRI_TRY(tsri_local_follow_all(g, ticket->coll, TSRI_WAIT_DONE, seq));
+    return TSR_OK;
 }
 
 /* Synchronous, so two buffers do: who writes a third time has seen all read the first. */
@@ -244,12 +194,17 @@ static tsr_status local_exchange(tsri_comm *c, const void *mine, size_t bytes, v
     return TSR_OK;
 }
 
-static void local_abort(tsri_comm *c, const char *text)
+void tsri_local_abort(tsri_comm *c, const char *text)
 {
     tsri_arena_abort(&of(c)->arena, c->world->rank, text);
 }
 
-static void local_stats(tsri_comm *c, tsri_comm_stats *out_stats)
+tsr_status tsri_local_check(tsri_comm *c)
+{
+    return tsri_local_check_abort(of(c));
+}
+
+void tsri_local_stats(tsri_comm *c, tsri_comm_stats *out_stats)
 {
     *out_stats = of(c)->stats;
 }
@@ -261,18 +216,14 @@ static void local_destroy(tsri_comm *c)
     tsri_local *local = of(c);
     tsri_rank_slot *slot = tsri_arena_slot(&local->arena, c->world->rank);
     atomic_store(&slot->state, TSRI_RANK_LEFT);
-    while (local->groups) {
-        tsri_local_group *next = local->groups->next;
-        tsri_mem_free(local->groups);
-        local->groups = next;
-    }
+    tsri_local_groups_free(local);
     for (int i = 0; local->pidfds && i < c->world->nranks; i++)
         if (local->pidfds[i] > 0)
             close(local->pidfds[i] - 1);
     tsri_mem_free(local->pidfds);
     if (local->owns_arena)
         tsri_arena_unmap(&local->arena);
-    c->world->region = (tsri_region){0};
+    tsri_region_finish(&c->world->region);
     tsri_mem_free(local);
 }
 
@@ -280,14 +231,20 @@ static const tsri_comm_ops ops = {
     .size = sizeof ops,
     .name = "local",
     .group = tsri_local_group_find,
-    .start = local_start,
-    .finish = local_finish,
-    .release = local_release,
+    .start = tsri_local_start,
+    .finish = tsri_local_finish,
+    .release = tsri_local_release,
     .exchange = local_exchange,
-    .abort = local_abort,
-    .stats = local_stats,
+    .abort = tsri_local_abort,
+    .stats = tsri_local_stats,
     .destroy = local_destroy,
+    .check = tsri_local_check,
 };
+
+bool tsri_local_is_host(const tsri_comm *c)
+{
+    return c && c->ops == &ops;
+}
 
 /* Takes the rank's place in the arena. A place that was left can be taken again. */
 static tsr_status take_slot(tsri_local *local, bool is_process)
@@ -332,6 +289,9 @@ tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena
     if (!local)
         goto fail;
     *local = (tsri_local){.pub = {.ops = &ops, .world = world, .priv = local},
+                          .host = local,
+                          .mover = &tsri_mover_host,
+                          .region = &world->region,
                           .arena = arena,
                           .owns_arena = owns_arena,
                           .spins = spins_for(arena.nranks)};
@@ -342,7 +302,10 @@ tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena
     world->region = (tsri_region){.base = tsri_arena_region(&arena, world->rank),
                                   .size = arena.layout.bytes_per_rank,
                                   .top = arena.layout.bytes_per_rank};
-    status = tsri_local_agree_group(local);
+    int ranks[TSRI_ARENA_MAX_RANKS];
+    for (int i = 0; i < world->nranks; i++)
+        ranks[i] = i;
+    status = tsri_local_group_own(local, world->nranks, ranks, TSRI_LANE_AGREE, &local->agree);
     if (status != TSR_OK) {
         local_destroy(&local->pub);
         return status;

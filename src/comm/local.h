@@ -8,8 +8,10 @@
  *   local_call.c    call records: publishing, comparing, describing
  *   local_group.c   groups, and their channels in the arena
  *   local_move.c    what each kind of call moves; local_send.c: SEND_RECV
+ *   local_host.c    who moves it (tsri_mover): this thread, in host memory
  *   local_pull.c    moving boxes of elements; local_strided.c and local_reduce.c have the inner
  *                   loops
+ *   local_device.c  who moves it: a device, on streams; local_device.h says how calls are ordered
  *   local.c         the vtable
  */
 #ifndef TESSERA_COMM_LOCAL_H
@@ -71,6 +73,12 @@ static inline uint64_t tsri_seq_count(uint64_t seq)
     return seq & ((UINT64_C(1) << TSRI_SEQ_BITS) - 1);
 }
 
+/* A member's region, where this rank reads it. */
+typedef struct tsri_peer {
+    char *base;
+    uint64_t bytes;
+} tsri_peer;
+
 typedef struct tsri_local_group {
     tsri_group pub;
     struct tsri_local_group *next;
@@ -81,10 +89,15 @@ typedef struct tsri_local_group {
     uint64_t done;              /* what my counter says: behind `finished` between its halves */
     uint64_t gives;   /* a bit per place of the ring: a call that reads nothing of peers */
     const char **src; /* one per member: scratch of a reduction */
+    tsri_peer *peer;  /* one per member */
+    void *device;     /* the mover's, on streams */
 } tsri_local_group;
 
 typedef struct tsri_local {
     tsri_comm pub;
+    const struct tsri_mover *mover;
+    const tsri_region *region; /* of this rank, where peers read */
+    int first_lane;            /* what lane 0 is in the arena */
     tsri_arena arena;
     bool owns_arena; /* process ranks; thread ranks share their spawner's */
     int worlds;      /* the number of this one among the rank's, from 1 */
@@ -94,6 +107,11 @@ typedef struct tsri_local {
     int *pidfds; /* one per rank: 0 not opened yet, -1 can't be, else descriptor + 1 */
     tsri_local_group *groups;
     tsri_local_group *agree; /* all ranks, for exchange; made with the communicator */
+    /* On device memory: its ranks, which tell each other here when they close it. */
+    tsri_local_group *closing;
+    struct tsri_local *host;       /* this one, or the one that it is over */
+    struct tsri_local *on_devices; /* of the host's: those over it */
+    struct tsri_local *next;       /* among these */
     tsri_comm_stats stats;
 } tsri_local;
 
@@ -122,6 +140,11 @@ tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which,
 /* The same for all other members. */
 tsr_status tsri_local_await_all(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
                                 const tsri_call *call);
+/* Returns when all other members have reached seq, or never will; after an abort, at the latest
+ * when the timeout has passed. */
+void tsri_local_linger(tsri_local_group *g, tsri_wait_for which, uint64_t seq);
+/* TSR_ERR_REMOTE if some rank has aborted; TSR_ERR_DEAD if a member can't advance any more. */
+tsr_status tsri_local_check_members(tsri_local_group *g);
 /* TSR_ERR_REMOTE if some rank has aborted. */
 tsr_status tsri_local_check_abort(const tsri_local *local);
 /* Whether process `pid` has ended (or is a zombie). */
@@ -160,10 +183,17 @@ char *tsri_call_text(const tsri_call *call, char *buf, size_t size);
  * and marks the call done. */
 tsr_status tsri_local_move(tsri_local_group *g, const tsri_coll *coll, uint64_t seq, int first);
 /* The same in a group of one: src is the result. */
-void tsri_local_move_alone(tsri_local_group *g, const tsri_coll *coll);
+tsr_status tsri_local_move_alone(tsri_local_group *g, const tsri_coll *coll);
 
-/* local.c */
-tsr_status tsri_local_invalid(const tsri_coll *c, int seg, const char *fmt, ...) TSR_PRINTF(3, 4);
+/* local.c: the vtable's, for communicators on either memory. */
+tsr_status tsri_local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket);
+tsr_status tsri_local_finish(tsri_group *pub, tsri_ticket *ticket);
+tsr_status tsri_local_release(tsri_group *pub, tsri_ticket *ticket);
+void tsri_local_abort(tsri_comm *c, const char *text);
+void tsri_local_stats(tsri_comm *c, tsri_comm_stats *out_stats);
+tsr_status tsri_local_check(tsri_comm *c);
+/* Whether c is one on host memory. */
+bool tsri_local_is_host(const tsri_comm *c);
 /* The offset of [p, p + bytes) in this rank's region. */
 tsr_status tsri_local_place(const tsri_local_group *g, const void *p, size_t bytes,
                             const tsri_coll *c, int seg, const char *side, uint64_t *out_offset);
@@ -177,12 +207,18 @@ bool tsri_send_only_gives(const tsri_local_group *g, const tsri_coll *c, int fir
 tsr_status tsri_send_move(tsri_local_group *g, const tsri_coll *c, uint64_t seq, int first,
                           int nseg);
 /* Segment i in a group of one. */
-void tsri_send_own(tsri_local_group *g, const tsri_coll *c, int i);
+tsr_status tsri_send_own(tsri_local_group *g, const tsri_coll *c, int i);
 
-/* local_group.c: the vtable's `group`, and local->agree. */
+/* local_group.c: the vtable's `group`. */
 tsr_status tsri_local_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
                                  tsri_group **out_group);
-tsr_status tsri_local_agree_group(tsri_local *local);
+/* Lanes in the arena: below 0 of groups that the communicators keep for themselves. */
+enum { TSRI_LANE_AGREE = -1, TSRI_LANE_CLOSING = -2, TSRI_LANES = 1 << 16 };
+/* Such a group, which moves nothing. */
+tsr_status tsri_local_group_own(tsri_local *local, int nranks, const int *ranks, int lane,
+                                tsri_local_group **out_group);
+/* Frees all groups of the communicator. */
+void tsri_local_groups_free(tsri_local *local);
 
 /* local_pull.c: the part of a dense row-major array that one side holds. */
 typedef struct tsri_box {
@@ -210,6 +246,51 @@ tsri_walk tsri_walk_pull(const tsri_pull *pull);
  * source, but may be the one of a copy whose two boxes are the same. */
 void tsri_walk_run(const tsri_walk *w, tsr_dtype dtype, tsr_reduce_op op, int nsrc,
                    const char *const *src, char *dst, int threads);
+
+/* Who moves the data of a communicator's calls. On streams, calls return before their data has
+ * moved: then also what comes before what. */
+typedef struct tsri_mover {
+    /* Of a group of several ranks, before its first call: fills g->peer, or does so later on. */
+    tsr_status (*open)(tsri_local_group *g);
+    void (*close)(tsri_local_group *g); /* optional */
+    /* tsri_walk_run for call c; and dst becomes the identity of its op. */
+    tsr_status (*walk)(tsri_local_group *g, const tsri_coll *c, const tsri_walk *w, tsr_dtype dtype,
+                       int nsrc, const char *const *src, char *dst);
+    tsr_status (*fill)(tsri_local_group *g, const tsri_coll *c, const tsri_segment *s);
+    /* --- NULL where all is done when a call returns --- */
+    /* Before my counter `which` says seq: what it tells peers will be true when what is in the
+     * call's stream by now is done. */
+    tsr_status (*mark)(tsri_local_group *g, const tsri_coll *c, tsri_wait_for which, uint64_t seq);
+    /* After the counter of member `index` has said seq: what is put into the call's stream from now
+     * on comes after what that member marked. */
+    tsr_status (*follow)(tsri_local_group *g, const tsri_coll *c, int index, tsri_wait_for which,
+                         uint64_t seq);
+    /* The same for whoever matters: PUBLISHED, the members that this rank reads from; DONE, those
+     * that read from it. Not for what SEND_RECV reads. */
+    tsr_status (*follow_all)(tsri_local_group *g, const tsri_coll *c, tsri_wait_for which,
+                             uint64_t seq);
+} tsri_mover;
+
+/* local_host.c */
+extern const tsri_mover tsri_mover_host;
+
+static inline tsr_status tsri_local_mark(tsri_local_group *g, const tsri_coll *c,
+                                         tsri_wait_for which, uint64_t seq)
+{
+    return g->local->mover->mark ? g->local->mover->mark(g, c, which, seq) : TSR_OK;
+}
+
+static inline tsr_status tsri_local_follow(tsri_local_group *g, const tsri_coll *c, int index,
+                                           tsri_wait_for which, uint64_t seq)
+{
+    return g->local->mover->follow ? g->local->mover->follow(g, c, index, which, seq) : TSR_OK;
+}
+
+static inline tsr_status tsri_local_follow_all(tsri_local_group *g, const tsri_coll *c,
+                                               tsri_wait_for which, uint64_t seq)
+{
+    return g->local->mover->follow_all ? g->local->mover->follow_all(g, c, which, seq) : TSR_OK;
+}
 
 /* local_reduce.c: dst[i] = src[0][at + i] op src[1][at + i] op ..., i < count. */
 typedef void tsri_reduce_fn(char *dst, const char *const *src, int64_t at, int nsrc, int64_t count);

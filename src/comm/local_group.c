@@ -6,12 +6,9 @@
 #include <sched.h>
 #include <string.h>
 
-/* Exchanges have a lane of their own. */
-enum { AGREE_LANE = -1 };
-
 static uint64_t key_of(int nranks, const int *ranks, int lane)
 {
-    uint64_t h = UINT64_C(0x243f6a8885a308d3) + (uint64_t)(lane + 2);
+    uint64_t h = UINT64_C(0x243f6a8885a308d3) + (uint64_t)(lane + 3);
     for (int i = 0; i < nranks; i++) {
         h = (h ^ (uint64_t)ranks[i]) * UINT64_C(0x9e3779b97f4a7c15);
         h ^= h >> 31;
@@ -97,16 +94,17 @@ static tsr_status check_ranks(const tsr_world *world, int nranks, const int *ran
     return TSR_OK;
 }
 
-static tsr_status make_group(tsri_local *local, int nranks, const int *ranks, int lane, int index,
-                             tsri_local_group **out_group)
+static tsr_status make_group(tsri_local *local, int nranks, const int *ranks, int lane,
+                             int channel_lane, int index, tsri_local_group **out_group)
 {
     size_t n = (size_t)nranks;
-    tsri_local_group *g =
-        tsri_mem_alloc(&local->pub.world->mem, sizeof *g + n * (sizeof *g->src + sizeof *ranks));
+    tsri_local_group *g = tsri_mem_alloc(
+        &local->pub.world->mem, sizeof *g + n * (sizeof *g->src + sizeof *g->peer + sizeof *ranks));
     if (!g)
         return TSR_ERR_NO_MEMORY;
     g->src = (const char **)(g + 1);
-    int *copy = (int *)(g->src + n);
+    g->peer = (tsri_peer *)(g->src + n);
+    int *copy = (int *)(g->peer + n);
     memcpy(copy, ranks, n * sizeof *ranks);
     g->pub = (tsri_group){.comm = &local->pub,
                           .nranks = nranks,
@@ -116,23 +114,47 @@ static tsr_status make_group(tsri_local *local, int nranks, const int *ranks, in
                           .priv = g};
     g->local = local;
     if (nranks > 1) {
-        tsr_status status = find_channel(local, nranks, ranks, lane, &g->channel);
+        tsr_status status = find_channel(local, nranks, ranks, channel_lane, &g->channel);
         if (status != TSR_OK) {
             tsri_mem_free(g);
             return status;
         }
-        /* An earlier world of this rank may have been here. What that one left unfinished is over;
-         * what it published stays, for a peer that has yet to look at it. */
+        /* An earlier world of this rank may have been here, or an earlier communicator on device
+         * memory, whose numbers go on. What that one left unfinished is over; what it published
+         * stays, for a peer that has yet to look at it. */
         g->members = tsri_arena_members(&local->arena, g->channel);
         g->mine = &g->members[index];
         g->started = (uint64_t)local->worlds << TSRI_SEQ_BITS;
+        uint64_t published = atomic_load(&g->mine->published), done = atomic_load(&g->mine->done);
+        g->started = g->started < published ? published : g->started;
+        g->started = g->started < done ? done : g->started;
         g->finished = g->done = g->started;
         tsri_local_advance(g->mine, TSRI_WAIT_DONE, g->started);
     }
-    g->next = local->groups;
-    local->groups = g;
     *out_group = g;
     return TSR_OK;
+}
+
+static void free_group(tsri_local_group *g)
+{
+    if (g->device)
+        g->local->mover->close(g);
+    tsri_mem_free(g);
+}
+
+void tsri_local_groups_free(tsri_local *local)
+{
+    while (local->groups) {
+        tsri_local_group *next = local->groups->next;
+        free_group(local->groups);
+        local->groups = next;
+    }
+}
+
+static void keep(tsri_local *local, tsri_local_group *g)
+{
+    g->next = local->groups;
+    local->groups = g;
 }
 
 tsr_status tsri_local_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
@@ -149,15 +171,25 @@ tsr_status tsri_local_group_find(tsri_comm *c, int nranks, const int *ranks, int
     int index;
     tsri_local_group *g;
     TSRI_TRY(check_ranks(c->world, nranks, ranks, &index));
-    TSRI_TRY(make_group(local, nranks, ranks, lane, index, &g));
+    TSRI_TRY(make_group(local, nranks, ranks, lane, lane + local->first_lane, index, &g));
+    if (nranks > 1) {
+        tsr_status status = local->mover->open(g);
+        if (status != TSR_OK) {
+            free_group(g);
+            return status;
+        }
+    }
+    keep(local, g);
     *out_group = &g->pub;
     return TSR_OK;
 }
 
-tsr_status tsri_local_agree_group(tsri_local *local)
+tsr_status tsri_local_group_own(tsri_local *local, int nranks, const int *ranks, int lane,
+                                tsri_local_group **out_group)
 {
-    int ranks[TSRI_ARENA_MAX_RANKS], n = local->pub.world->nranks;
-    for (int i = 0; i < n; i++)
-        ranks[i] = i;
-    return make_group(local, n, ranks, AGREE_LANE, local->pub.world->rank, &local->agree);
+    int index;
+    TSRI_TRY(check_ranks(local->pub.world, nranks, ranks, &index));
+    TSRI_TRY(make_group(local, nranks, ranks, lane, lane, index, out_group));
+    keep(local, *out_group);
+    return TSR_OK;
 }

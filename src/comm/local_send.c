@@ -4,7 +4,6 @@
  * box, so stages of a pipeline run apart; who reads nothing is done as soon as it has published.
  */
 #include "src/comm/local.h"
-#include "src/core/identity.h"
 
 #include <stdio.h>
 
@@ -45,12 +44,12 @@ static tsr_status check_sources(const tsri_local_group *g, const tsri_coll *c, i
 {
     const tsri_pull *p = &c->seg[i].pulls[k];
     if (p->nsrc < 1 || p->nsrc > g->pub.nranks || !p->src)
-        return tsri_local_invalid(c, i, "pull %d has %d sources in a group of %d ranks", k, p->nsrc,
-                                  g->pub.nranks);
+        return tsri_coll_invalid(c, i, "pull %d has %d sources in a group of %d ranks", k, p->nsrc,
+                                 g->pub.nranks);
     for (int s = 0; s < p->nsrc; s++)
         if (p->src[s] < 0 || p->src[s] >= g->pub.nranks)
-            return tsri_local_invalid(c, i, "pull %d reads member %d of a group of %d ranks", k,
-                                      p->src[s], g->pub.nranks);
+            return tsri_coll_invalid(c, i, "pull %d reads member %d of a group of %d ranks", k,
+                                     p->src[s], g->pub.nranks);
     return TSR_OK;
 }
 
@@ -60,29 +59,28 @@ static tsr_status check_pull(const tsri_local_group *g, const tsri_coll *c, int 
     const tsri_pull *p = &s->pulls[k];
     TSRI_TRY(check_sources(g, c, i, k));
     if (p->ndim < 0 || p->ndim > TSR_MAX_NDIM)
-        return tsri_local_invalid(c, i, "pull %d has %d axes; at most %d", k, p->ndim,
-                                  TSR_MAX_NDIM);
+        return tsri_coll_invalid(c, i, "pull %d has %d axes; at most %d", k, p->ndim, TSR_MAX_NDIM);
     for (int a = 0; a < p->ndim; a++)
         if (p->length[a] < 0 || (p->length[a] > 1 && p->dst_step[a] == 0))
-            return tsri_local_invalid(c, i, "axis %d of pull %d has length %lld and dst_step %lld",
-                                      a, k, (long long)p->length[a], (long long)p->dst_step[a]);
+            return tsri_coll_invalid(c, i, "axis %d of pull %d has length %lld and dst_step %lld",
+                                     a, k, (long long)p->length[a], (long long)p->dst_step[a]);
     if (is_empty(p))
         return TSR_OK;
     extent src = extent_of(p, p->src_at, p->src_step), dst = extent_of(p, p->dst_at, p->dst_step);
     if (dst.low < 0 || dst.high >= s->dst_count)
-        return tsri_local_invalid(c, i,
-                                  "pull %d writes elements %lld to %lld of dst, which has %lld", k,
-                                  (long long)dst.low, (long long)dst.high, (long long)s->dst_count);
+        return tsri_coll_invalid(c, i,
+                                 "pull %d writes elements %lld to %lld of dst, which has %lld", k,
+                                 (long long)dst.low, (long long)dst.high, (long long)s->dst_count);
     if (src.low < 0)
-        return tsri_local_invalid(c, i, "pull %d reads element %lld", k, (long long)src.low);
+        return tsri_coll_invalid(c, i, "pull %d reads element %lld", k, (long long)src.low);
     if (!reads_own(g, p))
         return TSR_OK;
     if (!s->src)
-        return tsri_local_invalid(c, i, "pull %d reads this rank's src, which is NULL", k);
+        return tsri_coll_invalid(c, i, "pull %d reads this rank's src, which is NULL", k);
     size_t size = tsr_dtype_size(s->dtype);
     uintptr_t from = (uintptr_t)s->src, to = (uintptr_t)s->dst;
     if (from < to + (size_t)s->dst_count * size && to < from + (size_t)(src.high + 1) * size)
-        return tsri_local_invalid(c, i, "src and dst overlap");
+        return tsri_coll_invalid(c, i, "src and dst overlap");
     return TSR_OK;
 }
 
@@ -92,10 +90,10 @@ tsr_status tsri_send_place(const tsri_local_group *g, const tsri_coll *c, int i,
     const tsri_segment *s = &c->seg[i];
     *out = (tsri_seg_place){TSRI_NOWHERE, TSRI_NOWHERE};
     if (s->npulls < 0 || (s->npulls > 0 && !s->pulls) || s->dst_count < 0)
-        return tsri_local_invalid(c, i, "%d pulls at %p, dst of %lld elements", s->npulls,
-                                  (const void *)s->pulls, (long long)s->dst_count);
+        return tsri_coll_invalid(c, i, "%d pulls at %p, dst of %lld elements", s->npulls,
+                                 (const void *)s->pulls, (long long)s->dst_count);
     if (s->dst_count && (s->npulls || s->fill) && !s->dst)
-        return tsri_local_invalid(c, i, "dst is NULL");
+        return tsri_coll_invalid(c, i, "dst is NULL");
     for (int k = 0; k < s->npulls; k++)
         TSRI_TRY(check_pull(g, c, i, k));
     if (g->pub.nranks == 1 || !s->src)
@@ -136,14 +134,15 @@ static tsr_status find_source(sender *sd, int i, int m, int64_t high, const char
     }
     if (!(sd->met[m / 64] >> m % 64 & 1)) {
         TSRI_TRY(tsri_call_meet_one(g, sd->seq, m));
+        TSRI_TRY(tsri_local_follow(g, sd->coll, m, TSRI_WAIT_PUBLISHED, sd->seq));
         sd->met[m / 64] |= UINT64_C(1) << m % 64;
     }
     tsri_member *member = &g->members[m];
     tsri_call *record = tsri_call_of(member, sd->seq);
     uint64_t offset = tsri_call_places(member, record)[i - sd->first].src;
-    uint64_t room = g->local->arena.layout.bytes_per_rank;
+    uint64_t room = g->peer[m].bytes;
     if (offset < room && (uint64_t)high < (room - offset) / tsr_dtype_size(s->dtype)) {
-        *out_src = tsri_arena_region(&g->local->arena, g->pub.ranks[m]) + offset;
+        *out_src = g->peer[m].base + offset;
         return TSR_OK;
     }
     char call[192], text[512];
@@ -165,8 +164,7 @@ static tsr_status do_pull(sender *sd, int i, const tsri_pull *p)
         peers += p->src[k] != g->pub.index;
     }
     tsri_walk w = tsri_walk_pull(p);
-    tsri_walk_run(&w, s->dtype, sd->coll->op, p->nsrc, g->src, s->dst,
-                  g->local->pub.world->threads);
+    TSRI_TRY(g->local->mover->walk(g, sd->coll, &w, s->dtype, p->nsrc, g->src, s->dst));
     g->local->stats.bytes_read[TSRI_COLL_SEND_RECV] +=
         (uint64_t)(w.rows * w.run * peers) * tsr_dtype_size(s->dtype);
     return TSR_OK;
@@ -175,8 +173,9 @@ static tsr_status do_pull(sender *sd, int i, const tsri_pull *p)
 static tsr_status do_segment(sender *sd, int i)
 {
     const tsri_segment *s = &sd->coll->seg[i];
+    tsri_local_group *g = sd->g;
     if (s->fill)
-        tsri_fill_identity(s->dtype, sd->coll->op, s->dst_count, s->dst);
+        TSRI_TRY(g->local->mover->fill(g, sd->coll, s));
     for (int k = 0; k < s->npulls; k++)
         if (!is_empty(&s->pulls[k]))
             TSRI_TRY(do_pull(sd, i, &s->pulls[k]));
@@ -190,6 +189,11 @@ tsr_status tsri_send_move(tsri_local_group *g, const tsri_coll *c, uint64_t seq,
     tsr_status status = TSR_OK;
     for (int i = first; i < first + nseg && status == TSR_OK; i++)
         status = do_segment(&sd, i);
+    /* A call that reads nothing of peers may be done already, and nobody waits for more. */
+    if (!(g->gives >> seq % TSRI_CALL_RING & 1)) {
+        tsr_status marked = tsri_local_mark(g, c, TSRI_WAIT_DONE, seq);
+        status = status != TSR_OK ? status : marked;
+    }
     /* Who disagrees is told; who waits in vain goes on waiting for whoever waits for it. */
     if (status != TSR_OK && status != TSR_ERR_MISMATCH)
         return status;
@@ -199,8 +203,8 @@ tsr_status tsri_send_move(tsri_local_group *g, const tsri_coll *c, uint64_t seq,
     return status != TSR_OK ? status : tsri_call_check_fault(g, seq);
 }
 
-void tsri_send_own(tsri_local_group *g, const tsri_coll *c, int i)
+tsr_status tsri_send_own(tsri_local_group *g, const tsri_coll *c, int i)
 {
     sender sd = {.g = g, .coll = c};
-    do_segment(&sd, i); /* of its own src alone, so nothing can fail */
+    return do_segment(&sd, i);
 }

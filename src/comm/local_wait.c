@@ -92,21 +92,43 @@ bool tsri_local_pid_gone(int pid, int *pidfd)
     return poll(&p, 1, 0) == 1;
 }
 
+static const char has_left[] = "has left (its function returned, or its world was destroyed)";
+static const char has_died[] = "died (its process has ended)";
+
 /* Why `rank` will never advance again in this world; NULL if it may. */
-static const char *why_gone(tsri_local *local, int rank)
+static const char *why_world_gone(tsri_local *local, int rank)
 {
-    static const char left[] = "has left (its function returned, or its world was destroyed)";
-    static const char died[] = "died (its process has ended)";
     tsri_rank_slot *slot = tsri_arena_slot(&local->arena, rank);
     /* In this order: it leaves, and only then makes its next world. */
     int worlds = atomic_load(&slot->worlds), state = atomic_load(&slot->state);
     if (state == TSRI_RANK_EXITED)
-        return died;
+        return has_died;
     if (worlds > local->worlds || (worlds == local->worlds && state == TSRI_RANK_LEFT))
-        return left;
+        return has_left;
     /* Here, or between an earlier world and this one. */
     int pid = atomic_load(&slot->pid);
-    return pid && tsri_local_pid_gone(pid, &local->pidfds[rank]) ? died : NULL;
+    return pid && tsri_local_pid_gone(pid, &local->pidfds[rank]) ? has_died : NULL;
+}
+
+/* Whether `rank` is closing the communicator on device memory, which this rank still has. */
+static bool is_closing(const tsri_local *device, int rank)
+{
+    tsri_local_group *g = device->closing;
+    for (int i = 0; g && i < g->pub.nranks; i++)
+        if (g->pub.ranks[i] == rank)
+            return tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, g->started + 1);
+    return false;
+}
+
+/* The same of a call. Who closes a communicator waits there for all others: who waits for it
+ * elsewhere, on whichever memory, does so in vain. */
+static const char *why_gone(tsri_local *local, int rank)
+{
+    const char *why = why_world_gone(local, rank);
+    for (const tsri_local *d = local->host->on_devices; d && !why; d = d->next)
+        if (is_closing(d, rank))
+            why = has_left;
+    return why;
 }
 
 bool tsri_local_reached(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)
@@ -233,5 +255,39 @@ tsr_status tsri_local_await_all(tsri_local_group *g, tsri_wait_for which, uint64
     for (int i = 0; i < g->pub.nranks; i++)
         if (i != g->pub.index)
             TSRI_TRY(tsri_local_await(g, i, which, seq, call));
+    return TSR_OK;
+}
+
+static bool has_aborted(const tsri_local *local)
+{
+    const tsri_arena_head *head = tsri_arena_get_head(&local->arena);
+    return atomic_load_explicit(&head->abort_state, memory_order_acquire) != 0;
+}
+
+void tsri_local_linger(tsri_local_group *g, tsri_wait_for which, uint64_t seq)
+{
+    double limit = 0;
+    for (int i = 0; i < g->pub.nranks; i++) {
+        while (i != g->pub.index && !tsri_local_reached(g, i, which, seq) &&
+               !why_world_gone(g->local, g->pub.ranks[i])) {
+            if (has_aborted(g->local)) {
+                limit = limit > 0 ? limit : tsri_now_s() + g->local->pub.world->timeout_s;
+                if (tsri_now_s() > limit)
+                    return;
+            }
+            sleep_on(g, i, which, seq, slice_s);
+        }
+    }
+}
+
+tsr_status tsri_local_check_members(tsri_local_group *g)
+{
+    TSRI_TRY(tsri_local_check_abort(g->local));
+    for (int i = 0; i < g->pub.nranks; i++) {
+        const char *why = i == g->pub.index ? NULL : why_world_gone(g->local, g->pub.ranks[i]);
+        if (why)
+            return tsri_fail(TSR_ERR_DEAD, "rank %d %s while rank %d waited for its device",
+                             g->pub.ranks[i], why, g->local->pub.world->rank);
+    }
     return TSR_OK;
 }

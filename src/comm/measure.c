@@ -135,6 +135,8 @@ tsr_status tsri_comm_measure(tsr_world *world, double *out_latency_s, double *ou
     TSRI_TRY(tsri_region_alloc(&world->region, b.bytes, &src));
     tsr_status status = tsri_region_alloc(&world->region, b.bytes, &dst);
     if (status == TSR_OK) {
+        memset(src, 0, b.bytes);
+        memset(dst, 0, b.bytes);
         b.src = src;
         b.dst = dst;
         status = measure(&b, s);

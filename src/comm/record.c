@@ -85,6 +85,29 @@ static tsr_status rec_release(tsri_group *g, tsri_ticket *ticket)
     return of(g->comm)->inner->ops->release(g->priv, ticket);
 }
 
+static tsr_status rec_prepare(tsri_group *g, tsri_coll *coll)
+{
+    const tsri_comm_ops *inner = of(g->comm)->inner->ops;
+    return inner->prepare ? inner->prepare(g->priv, coll) : TSR_OK;
+}
+
+static void rec_unprepare(tsri_group *g, tsri_coll *coll)
+{
+    of(g->comm)->inner->ops->unprepare(g->priv, coll);
+}
+
+static tsr_status rec_partition(tsri_comm *c, const int *color, const int *key, int lane)
+{
+    tsri_comm *inner = of(c)->inner;
+    return inner->ops->partition ? inner->ops->partition(inner, color, key, lane) : TSR_OK;
+}
+
+static tsr_status rec_check(tsri_comm *c)
+{
+    tsri_comm *inner = of(c)->inner;
+    return inner->ops->check ? inner->ops->check(inner) : TSR_OK;
+}
+
 static tsr_status rec_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all)
 {
     return of(c)->inner->ops->exchange(of(c)->inner, mine, bytes, all);
@@ -121,10 +144,14 @@ static const tsri_comm_ops ops = {
     .start = rec_start,
     .finish = rec_finish,
     .release = rec_release,
+    .prepare = rec_prepare,
+    .unprepare = rec_unprepare,
+    .partition = rec_partition,
     .exchange = rec_exchange,
     .abort = rec_abort,
     .stats = rec_stats,
     .destroy = rec_destroy,
+    .check = rec_check,
 };
 
 tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm)
@@ -132,10 +159,18 @@ tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm)
     recorder *r = tsri_mem_alloc(&inner->world->mem, sizeof *r);
     if (!r)
         return TSR_ERR_NO_MEMORY;
-    r->pub = (tsri_comm){.ops = &ops, .world = inner->world, .priv = r};
+    r->pub =
+        (tsri_comm){.ops = &ops, .world = inner->world, .priv = r, .capturable = inner->capturable};
     r->inner = inner;
     *out_comm = &r->pub;
     return TSR_OK;
+}
+
+tsri_comm *tsri_comm_recorded(tsri_comm *c)
+{
+    while (c && c->ops == &ops)
+        c = of(c)->inner;
+    return c;
 }
 
 const tsri_record *tsri_comm_records(const tsri_comm *c, int *out_count)

@@ -105,6 +105,7 @@ tsr_status tsri_world_make(const tsr_world_opts *resolved, int nranks, int rank,
     world->rank = rank;
     world->nranks = nranks;
     world->local_rank = local_rank;
+    world->is_thread = !owns_arena && nranks > 1;
     world->threads = resolved->threads;
     world->timeout_s = resolved->timeout_s;
     world->log = resolved->log;
