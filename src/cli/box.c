@@ -140,7 +140,7 @@ static tsr_status prepare(box *b, const box_args *a)
         return tsr_set_error(TSR_ERR_SBP, "a conversion needs both signatures said, not auto");
     TSRI_TRY(check(b));
     cli_links links;
-    cli_links_find(&links);
+    cli_links_find(TSR_DEVICE_CPU, &links);
     b->opts = (tsr_compile_opts){.size = sizeof b->opts};
     cli_links_fill(&links, NULL, &b->opts);
     for (int i = 0; i < b->opts.nlinks && a->zero_latency; i++)

@@ -5,7 +5,7 @@
 #include "src/cli/options.h"
 #include "kernels/cpu/fast/isa.h"
 #include "kernels/cpu/onednn/onednn.h"
-#include "kernels/device.h"
+#include "kernels/module.h"
 #include "src/config/tree.h"
 #include "src/data/dataset.h"
 
@@ -39,10 +39,12 @@ static const cli_spec spec = {
     CLI_OPTIONS(options),
 };
 
-enum { MAX_LIBRARIES = 4 };
+enum { MAX_LIBRARIES = 4, MAX_GPUS = 64 };
 
 typedef struct info {
-    char machine[192], features[256], onednn[32], cuda[200];
+    char machine[192], features[256], onednn[32], cuda[520], cuda_libraries[128];
+    tsri_module_gpu gpu[MAX_GPUS];
+    int ngpus; /* may be more than MAX_GPUS */
     const char *isa;
     int cores; /* that this process may use */
     uint64_t memory, available;
@@ -92,17 +94,18 @@ static void find_memory(info *i)
         fclose(f);
 }
 
-static void find_devices(info *i)
+static void find_gpus(info *i)
 {
-    tsr_world *world;
-    tsri_device *device;
-    if (tsr_world_create_virtual(1, 0, &world) != TSR_OK)
-        return;
-    if (tsri_device_get(world, TSR_DEVICE_CUDA, &device) == TSR_OK)
-        snprintf(i->cuda, sizeof i->cuda, "available");
-    else
-        snprintf(i->cuda, sizeof i->cuda, "not there: %.180s", tsr_last_error());
-    tsr_world_destroy(world);
+    const tsri_module *module;
+    if (tsri_module_get(&module) == TSR_OK) {
+        snprintf(i->cuda_libraries, sizeof i->cuda_libraries, "%s", module->versions);
+        if (module->gpus(MAX_GPUS, i->gpu, &i->ngpus) == TSR_OK) {
+            snprintf(i->cuda, sizeof i->cuda, "available");
+            return;
+        }
+    }
+    i->ngpus = 0;
+    snprintf(i->cuda, sizeof i->cuda, "not there: %.500s", tsr_last_error());
 }
 
 static tsr_status find_out(const info_args *a, info *i)
@@ -111,7 +114,7 @@ static tsr_status find_out(const info_args *a, info *i)
     cli_machine(i->machine, sizeof i->machine);
     find_features(i);
     find_memory(i);
-    find_devices(i);
+    find_gpus(i);
     i->cores = sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
                                                       : CPU_COUNT(&set);
     tsri_onednn_version(i->onednn, sizeof i->onednn);
@@ -126,7 +129,7 @@ static tsr_status find_out(const info_args *a, info *i)
     if (!cli_links_path(i->path, sizeof i->path))
         i->path[0] = 0;
     if (!a->measure) {
-        cli_links_find(&i->links);
+        cli_links_find(TSR_DEVICE_CPU, &i->links);
         return TSR_OK;
     }
     int ranks = i->cores < 2 ? 2 : i->cores > 8 ? 8 : i->cores;
@@ -151,7 +154,14 @@ static void print_text(const info *i)
     printf("%-12s %s, %s available\n", "memory", cli_bytes((double)i->memory, a),
            cli_bytes((double)i->available, b));
     printf("%-12s kernels use %s; the processor has %s\n", "cpu", i->isa, i->features);
-    printf("%-12s %s\n", "cuda", i->cuda);
+    if (i->ngpus == 0)
+        printf("%-12s %s\n", "cuda", i->cuda);
+    for (int g = 0; g < i->ngpus && g < MAX_GPUS; g++)
+        printf("%-12s %d: %s, sm_%d%d, %d processors, %s, at %s\n", g ? "" : "cuda", g,
+               i->gpu[g].name, i->gpu[g].major, i->gpu[g].minor, i->gpu[g].processors,
+               cli_bytes((double)i->gpu[g].bytes, a), i->gpu[g].id);
+    if (i->cuda_libraries[0])
+        printf("%-12s %s\n", "", i->cuda_libraries);
     printf("%-12s", "libraries");
     for (int l = 0; l < MAX_LIBRARIES; l++)
         printf("%s %s %s", l ? "," : "", i->library[l].name, i->library[l].version);
@@ -188,6 +198,21 @@ static cJSON *json_links(const info *i)
     return json;
 }
 
+static void add_gpus(cJSON *json, const info *i)
+{
+    cJSON *gpus = cJSON_AddArrayToObject(json, "gpus");
+    for (int g = 0; g < i->ngpus && g < MAX_GPUS; g++) {
+        cJSON *gpu = cJSON_CreateObject();
+        cJSON_AddStringToObject(gpu, "name", i->gpu[g].name);
+        cJSON_AddStringToObject(gpu, "id", i->gpu[g].id);
+        cJSON_AddNumberToObject(gpu, "compute_capability", 10 * i->gpu[g].major + i->gpu[g].minor);
+        cJSON_AddNumberToObject(gpu, "processors", i->gpu[g].processors);
+        cJSON_AddNumberToObject(gpu, "memory_bytes", (double)i->gpu[g].bytes);
+        cJSON_AddItemToArray(gpus, gpu);
+    }
+    cJSON_AddStringToObject(json, "cuda_libraries", i->cuda_libraries);
+}
+
 static int print_as_json(const info *i)
 {
     cJSON *json = cJSON_CreateObject(), *devices = cJSON_CreateObject(),
@@ -202,6 +227,7 @@ static int print_as_json(const info *i)
     cJSON_AddStringToObject(devices, "cpu", "available");
     cJSON_AddStringToObject(devices, "cuda", i->cuda);
     cJSON_AddItemToObject(json, "devices", devices);
+    add_gpus(json, i);
     for (int l = 0; l < MAX_LIBRARIES; l++)
         cJSON_AddStringToObject(libraries, i->library[l].name, i->library[l].version);
     cJSON_AddItemToObject(json, "libraries", libraries);

@@ -63,14 +63,16 @@ static bool read_file(const char *path, char *buf, size_t size)
     return true;
 }
 
-void cli_links_find(cli_links *l)
+void cli_links_find(tsr_device kind, cli_links *l)
 {
     char path[1024], data[FILE_MAX], machine[192];
-    const tsri_cost_model m = tsri_cost_model_local();
+    const tsri_cost_model m =
+        kind == TSR_DEVICE_CPU ? tsri_cost_model_local() : tsri_cost_model_gpu();
     *l = (cli_links){.latency_s = m.link[0].latency_s,
                      .bytes_per_s = m.link[0].bytes_per_s,
                      .local_bytes_per_s = m.local_bytes_per_s};
-    if (!cli_links_path(path, sizeof path) || !read_file(path, data, sizeof data))
+    if (kind != TSR_DEVICE_CPU || !cli_links_path(path, sizeof path) ||
+        !read_file(path, data, sizeof data))
         return;
     cJSON *json = cJSON_Parse(data);
     cli_machine(machine, sizeof machine);
@@ -163,6 +165,10 @@ void cli_links_fill(const cli_links *l, const cli_cluster *c, tsr_compile_opts *
     tsr_link near = {.latency_s = l->latency_s, .bytes_per_s = l->bytes_per_s};
     opts->local_bytes_per_s = l->local_bytes_per_s;
     if (c) {
+        opts->flops_per_s = c->flops_per_s;
+        opts->kernel_s = c->kernel_s;
+        if (c->local_bytes_per_s > 0)
+            opts->local_bytes_per_s = c->local_bytes_per_s;
         near.latency_s = c->latency_s > 0 ? c->latency_s : near.latency_s;
         near.bytes_per_s = c->bytes_per_s > 0 ? c->bytes_per_s : near.bytes_per_s;
         near.ranks = c->ranks_per_node;
@@ -178,5 +184,5 @@ void cli_links_fill(const cli_links *l, const cli_cluster *c, tsr_compile_opts *
 
 tsri_cost_model cli_links_model(const tsr_compile_opts *opts)
 {
-    return tsri_plan_cost_model(opts);
+    return tsri_plan_cost_model(opts, TSR_DEVICE_CPU);
 }

@@ -18,8 +18,8 @@ typedef struct cli_links {
 
 /* "$XDG_CACHE_HOME/tessera/links.json", or under ~/.cache. False if there is no such folder. */
 bool cli_links_path(char *buf, size_t size);
-/* The measured figures of this machine, else the built-in ones. */
-void cli_links_find(cli_links *out_links);
+/* The measured figures of this machine, else the built-in ones. Those of GPUs are built in. */
+void cli_links_find(tsr_device kind, cli_links *out_links);
 /* Measures with `ranks` thread ranks, and keeps the figures. */
 tsr_status cli_links_measure(int ranks, cli_links *out_links);
 /* What tells machines apart: the processor's model and the number of its cores. */
@@ -29,6 +29,7 @@ void cli_machine(char *buf, size_t size);
 typedef struct cli_cluster {
     int ranks_per_node;
     double latency_s, bytes_per_s, node_latency_s, node_bytes_per_s;
+    double local_bytes_per_s, flops_per_s, kernel_s;
 } cli_cluster;
 
 /* Sets the links of compile options: those of the cluster (NULL: none), the rest by `links`. */

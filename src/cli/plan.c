@@ -93,7 +93,10 @@ const cli_cluster *cli_cluster_of(const tsri_experiment *e, cli_cluster *buf)
                          .latency_s = c->latency_us * 1e-6,
                          .bytes_per_s = c->bandwidth_gb_s * 1e9,
                          .node_latency_s = c->node_latency_us * 1e-6,
-                         .node_bytes_per_s = c->node_bandwidth_gb_s * 1e9};
+                         .node_bytes_per_s = c->node_bandwidth_gb_s * 1e9,
+                         .local_bytes_per_s = c->memory_gb_s * 1e9,
+                         .flops_per_s = c->tflops * 1e12,
+                         .kernel_s = c->kernel_us * 1e-6};
     return buf;
 }
 
@@ -130,7 +133,7 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
     int64_t limit =
         a->memory_limit ? a->memory_limit : tsri_experiment_memory_limit(program->experiment);
     opts.memory_limit = (size_t)limit;
-    cli_links_find(&links);
+    cli_links_find(tsri_experiment_device(program->experiment), &links);
     cli_links_fill(&links, cluster, &opts);
     tsr_plan *plan;
     tsri_report *report;

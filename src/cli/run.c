@@ -91,7 +91,7 @@ static int work(const run_args *a, run_job *job)
         fprintf(stderr, "tessera run: %s: %s\n", job->out, strerror(rc));
         return CLI_FAILED;
     }
-    cli_links_find(&links);
+    cli_links_find(tsri_experiment_device(job->experiment), &links);
     cli_links_fill(&links, cli_cluster_of(job->experiment, &cluster), &job->opts);
     job->opts.memory_limit =
         (size_t)(a->memory_limit ? a->memory_limit : tsri_experiment_memory_limit(job->experiment));

@@ -67,17 +67,17 @@ static void show_progress(const run_rank *r, int64_t step)
 
 static tsr_status run_steps(run_rank *r)
 {
-    tsri_comm *comm = r->world->comm;
     tsri_comm_stats before, after;
     const tsri_fetch *loss = loss_of(r->program);
     int rank = tsr_world_rank(r->world), owner = loss ? run_owner(r, loss->name) : 0;
     for (int64_t i = 0; i < r->steps; i++) {
         double t = tsri_now_s();
         TSRI_TRY(tsri_program_feed(r->program, r->plan));
-        comm->ops->stats(comm, &before);
+        tsri_plan_stats(r->world, &before);
         TSRI_TRY(tsr_run(r->plan));
-        comm->ops->stats(comm, &after);
+        tsri_plan_stats(r->world, &after);
         count_step(r, &before, &after);
+        TSRI_TRY(tsr_wait(r->plan));
         r->seconds[i] = tsri_now_s() - t;
         if (r->losses && rank == owner)
             TSRI_TRY(tsr_fetch_scalar(r->plan, loss->name, &r->losses[i]));

@@ -66,8 +66,36 @@ static bool is_whole(const tsri_plan_port *p)
     return true;
 }
 
+static tsri_device *device_of(const tsr_plan *plan, const tsri_plan_port *p)
+{
+    return plan->part[tsr_placement_device(p->info.placement)].device;
+}
+
+/* Waits for the runs so far; their errors surface here. */
+static tsr_status read_port(tsr_plan *plan, const tsri_plan_port *p, void *data, size_t bytes)
+{
+    tsri_device *d = device_of(plan, p);
+    if (!d || !bytes)
+        return TSR_OK;
+    tsr_status status = d->ops->copy_out(d, data, p->ptr, bytes, d->stream);
+    return status == TSR_OK ? tsri_plan_check(plan) : tsri_plan_fail(plan, status);
+}
+
+/* Whether the part is one run of the value: all axes but the first that is longer than one whole.
+ */
+static bool is_leading_run(const tsri_plan_port *p)
+{
+    bool whole = true;
+    for (int i = p->info.dims.ndim - 1; i >= 0; i--) {
+        if (!whole && p->info.shard.d[i] != 1)
+            return false;
+        whole &= p->info.shard.d[i] == p->info.dims.d[i];
+    }
+    return true;
+}
+
 /* The conversion from the global value to this rank's part: a slice, a copy, or nothing. */
-static void take_part(const tsr_plan *plan, tsri_plan_port *p, const void *data)
+static tsr_status take_part(tsr_plan *plan, tsri_plan_port *p, const void *data)
 {
     tsri_local_box box = {.dtype = p->info.dtype, .ndim = p->info.dims.ndim, .copy = true};
     tsr_dims shard;
@@ -86,8 +114,22 @@ static void take_part(const tsr_plan *plan, tsri_plan_port *p, const void *data)
         box.copy = false; /* the first rank of a group holds the value, the others nothing */
         box.fill = true;
     }
-    if (p->bytes)
+    if (!p->bytes)
+        return TSR_OK;
+    tsri_device *d = device_of(plan, p);
+    if (!d->ops->move) {
         tsri_local_box_run(&box, data, p->ptr);
+        return TSR_OK;
+    }
+    /* On a device: as it is where it is one run of the value, else gathered on the host first. */
+    if (box.copy && !box.fill && (is_whole(p) || is_leading_run(p)))
+        return d->ops->copy_in(
+            d, p->ptr, (const char *)data + (size_t)box.src_offset * tsr_dtype_size(box.dtype),
+            p->bytes, d->stream);
+    if (!p->staging && !(p->staging = tsri_pool_alloc(&plan->pool, p->bytes)))
+        return TSR_ERR_NO_MEMORY;
+    tsri_local_box_run(&box, data, p->staging);
+    return d->ops->copy_in(d, p->ptr, p->staging, p->bytes, d->stream);
 }
 
 tsr_status tsr_feed(tsr_plan *plan, const char *name, const void *data, size_t bytes)
@@ -98,9 +140,7 @@ tsr_status tsr_feed(tsr_plan *plan, const char *name, const void *data, size_t b
                          (size_t)tsr_dims_count(p->info.dims) * tsr_dtype_size(p->info.dtype)));
     if (!data && bytes)
         return tsri_fail(TSR_ERR_INVALID, "feed: no data for '%s'", name);
-    if (is_here(plan, p))
-        take_part(plan, p, data);
-    return TSR_OK;
+    return is_here(plan, p) ? take_part(plan, p, data) : TSR_OK;
 }
 
 tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, size_t bytes)
@@ -110,7 +150,9 @@ tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, si
     TSRI_TRY(check_bytes("feed_shard", p, bytes, p->bytes));
     if (!data && bytes)
         return tsri_fail(TSR_ERR_INVALID, "feed_shard: no data for '%s'", name);
-    tsri_device *d = plan->device;
+    tsri_device *d = device_of(plan, p);
+    if (!p->bytes)
+        return TSR_OK;
     return d->ops->copy_in(d, p->ptr, data, bytes, d->stream);
 }
 
@@ -127,8 +169,7 @@ tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes)
                          "fetch: '%s' is an output in %s: use tsr_fetch_shard, or declare it in B",
                          name, tsr_sbp_format(p->info.sbp, text));
     TSRI_TRY(check_bytes("fetch", p, bytes, p->bytes));
-    tsri_device *d = plan->device;
-    return d->ops->copy_out(d, data, p->ptr, bytes, d->stream);
+    return read_port(plan, p, data, bytes);
 }
 
 tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t bytes,
@@ -138,8 +179,7 @@ tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t 
     TSRI_TRY(find_port(plan, "fetch_shard", name, false, &p));
     if (data) {
         TSRI_TRY(check_bytes("fetch_shard", p, bytes, p->bytes));
-        tsri_device *d = plan->device;
-        TSRI_TRY(d->ops->copy_out(d, data, p->ptr, bytes, d->stream));
+        TSRI_TRY(read_port(plan, p, data, bytes));
     }
     if (out_dims)
         *out_dims = p->info.shard;

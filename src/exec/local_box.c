@@ -27,6 +27,23 @@ static void copy_box(const tsri_local_box *b, int axis, const char *src, char *d
                  dst + (size_t)(i * b->dst_stride[axis]) * size, size);
 }
 
+tsr_status tsri_local_box_queue(tsri_device *d, const tsri_local_box *b, const void *src, void *dst)
+{
+    if (b->fill && b->dst_count)
+        TSRI_TRY(d->ops->fill(d, b->dtype, b->reduce, b->dst_count, dst, d->stream));
+    tsri_move move = {.dtype = b->dtype,
+                      .ndim = b->ndim,
+                      .src_at = b->src_offset,
+                      .dst_at = b->dst_offset,
+                      .nsrc = 1,
+                      .src = &src,
+                      .dst = dst};
+    memcpy(move.length, b->box, sizeof move.length);
+    memcpy(move.src_step, b->src_stride, sizeof move.src_step);
+    memcpy(move.dst_step, b->dst_stride, sizeof move.dst_step);
+    return b->copy ? d->ops->move(d, &move, d->stream) : TSR_OK;
+}
+
 void tsri_local_box_run(const tsri_local_box *b, const void *src, void *dst)
 {
     size_t size = tsr_dtype_size(b->dtype);

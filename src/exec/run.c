@@ -1,19 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_run: walks the steps. No allocation, no look-up, no text unless something fails. */
+/* tsr_run: walks the steps, or replays them as one captured graph on a device that can. No
+ * allocation, no look-up, no text unless something fails. */
 #include <stdio.h>
 #include <string.h>
 
 #include "src/core/clock.h"
 #include "src/plan/plan.h"
 
-static tsr_status run_step(const tsr_plan *plan, tsri_step *s)
+static tsr_status cross(const tsri_step *s)
+{
+    tsri_device *d = s->device;
+    bool to_host = tsr_placement_device(s->item->placement) == TSR_DEVICE_CPU;
+    return to_host ? d->ops->copy_out(d, s->out[0], s->in[0], s->bytes, d->stream)
+                   : d->ops->copy_in(d, s->out[0], s->in[0], s->bytes, d->stream);
+}
+
+static tsr_status run_step(tsri_step *s)
 {
     switch (s->kind) {
     case TSRI_STEP_KERNEL:
-        return s->kernel->run(s->kernel, s->in, s->out, plan->block + plan->scratch_offset);
+        return s->kernel->run(s->kernel, s->in, s->out, s->scratch);
     case TSRI_STEP_LOCAL_BOX:
+        if (s->device->ops->move)
+            return tsri_local_box_queue(s->device, s->box, s->in[0], s->out[0]);
         tsri_local_box_run(s->box, s->in[0], s->out[0]);
         return TSR_OK;
+    case TSRI_STEP_CROSS:
+        return cross(s);
     case TSRI_STEP_START:
         return s->call->group->comm->ops->start(s->call->group, &s->call->coll, &s->call->ticket);
     case TSRI_STEP_FINISH:
@@ -24,40 +37,52 @@ static tsr_status run_step(const tsr_plan *plan, tsri_step *s)
     return TSR_ERR_INTERNAL;
 }
 
-static tsr_status fail_step(tsr_plan *plan, const tsri_step *s, tsr_status status)
+static void note_failure(tsr_plan *plan)
 {
-    if (s->kind == TSRI_STEP_KERNEL) {
-        status = tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(s->item->loc.file),
-                                  s->item->loc.line, tsri_op_name(s->item->op), s->item->name);
-        /* Peers wait for this rank: they must hear of it. */
-        if (plan->world->comm)
-            plan->world->comm->ops->abort(plan->world->comm, tsr_last_error());
-    }
     snprintf(plan->failure, sizeof plan->failure, "an earlier run of this plan failed: %.400s",
              tsr_last_error());
+}
+
+/* The plan can't be run any more, and peers, which wait for this rank, must hear of it. */
+tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status)
+{
+    if (plan->world->comm)
+        plan->world->comm->ops->abort(plan->world->comm, tsr_last_error());
+    note_failure(plan);
     return status;
 }
 
-tsr_status tsr_run(tsr_plan *plan)
+/* Traced runs wait after each step, so that its time is its own. */
+static tsr_status wait_for(tsri_device *d)
 {
-    if (!plan)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_run: no plan (did tsr_compile fail?)");
-    if (plan->world->is_virtual)
-        return tsri_fail(TSR_ERR_STATE,
-                         "tsr_run: a plan of a virtual world is for explaining only");
-    if (plan->failure[0])
-        return tsri_fail(TSR_ERR_STATE, "tsr_run: %s", plan->failure);
-    for (int i = 0; i < plan->nstep_ptrs; i++)
-        TSRI_TRY(plan->device->ops->copy_in(plan->device, plan->step_ptrs[i], plan->step_value,
-                                            sizeof *plan->step_value, plan->device->stream));
-    for (int i = 0; i < plan->nhooks; i++)
-        plan->hooks[i].fn(plan->hooks[i].arg);
+    if (!d || !d->ops->stream_sync)
+        return TSR_OK;
+    TSRI_TRY(d->ops->stream_sync(d, d->stream));
+    return d->ops->check(d);
+}
+
+static tsr_status fail_step(tsr_plan *plan, const tsri_step *s, tsr_status status)
+{
+    if (s->kind == TSRI_STEP_KERNEL)
+        status = tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(s->item->loc.file),
+                                  s->item->loc.line, tsri_op_name(s->item->op), s->item->name);
+    if (s->kind < TSRI_STEP_START)
+        return tsri_plan_fail(plan, status);
+    note_failure(plan); /* the communicator has told the others */
+    return status;
+}
+
+/* Step by step, with the times between them as the host sees them. */
+static tsr_status run_steps(tsr_plan *plan)
+{
     double start = tsri_now_s(), comm = 0, last = start;
     if (plan->trace)
         plan->trace[0] = start;
     for (int i = 0; i < plan->nsteps; i++) {
         tsri_step *s = &plan->steps[i];
-        tsr_status status = run_step(plan, s);
+        tsr_status status = run_step(s);
+        if (status == TSR_OK && plan->trace)
+            status = wait_for(s->device);
         if (status != TSR_OK)
             return fail_step(plan, s, status);
         double now = tsri_now_s();
@@ -71,6 +96,144 @@ tsr_status tsr_run(tsr_plan *plan)
     plan->info.run_s += all;
     plan->info.comm_s += comm;
     plan->info.compute_s += all - comm;
+    return TSR_OK;
+}
+
+/* --- captured runs ---------------------------------------------------------------------------- */
+/* Puts all steps into the stream that is captured; none of them runs. */
+static tsr_status capture(tsr_plan *plan)
+{
+    tsri_replay *r = &plan->replay;
+    const tsri_device_ops *ops = r->device->ops;
+    TSRI_TRY(ops->capture_begin(r->device, r->device->stream));
+    tsr_status status = TSR_OK;
+    tsri_comm_stats before, after;
+    tsri_plan_stats(plan->world, &before);
+    for (int i = 0; i < plan->nsteps && status == TSR_OK; i++)
+        status = run_step(&plan->steps[i]);
+    tsri_plan_stats(plan->world, &after);
+    for (int k = 0; k < TSRI_COLL_KIND_COUNT_; k++) {
+        r->per_run.calls[k] = after.calls[k] - before.calls[k];
+        r->per_run.bytes_read[k] = after.bytes_read[k] - before.bytes_read[k];
+    }
+    char text[400];
+    snprintf(text, sizeof text, "%.399s", status == TSR_OK ? "" : tsr_last_error());
+    tsr_status ended = ops->capture_end(r->device, r->device->stream, &r->captured);
+    if (status == TSR_OK)
+        return ended;
+    if (r->captured)
+        ops->captured_destroy(r->device, r->captured);
+    r->captured = NULL;
+    return tsri_fail(status, "%s", text);
+}
+
+/* The first run goes step by step: libraries load and choose then. The second is captured. */
+static tsr_status replay(tsr_plan *plan, bool *out_ran)
+{
+    tsri_replay *r = &plan->replay;
+    *out_ran = false;
+    if (!r->device || plan->trace || plan->info.runs == 0)
+        return TSR_OK;
+    bool is_new = !r->captured;
+    if (is_new && capture(plan) != TSR_OK) {
+        tsri_log(plan->world, TSR_LOG_WARNING,
+                 "this plan's steps can't be captured as one graph and run one by one: %s",
+                 tsr_last_error());
+        tsri_error_clear();
+        r->device = NULL;
+        return TSR_OK;
+    }
+    double start = tsri_now_s();
+    tsr_status status = r->device->ops->captured_run(r->device, r->captured, r->device->stream);
+    plan->info.run_s += tsri_now_s() - start;
+    *out_ran = true;
+    if (!is_new)
+        tsri_plan_count_replay(plan);
+    return status == TSR_OK ? status : tsri_plan_fail(plan, status);
+}
+
+/* The step whose kernel, or one that it joins, this is; NULL if it is of another plan. */
+static const tsri_step *step_of(const tsr_plan *plan, const tsri_kernel *kernel)
+{
+    for (int i = 0; i < plan->nsteps; i++) {
+        const tsri_step *s = &plan->steps[i];
+        if (s->kernel == kernel)
+            return s;
+        for (int j = 0; j < s->nparts; j++)
+            if (s->parts[j] == kernel)
+                return s;
+    }
+    return NULL;
+}
+
+/* For what a device met, naming the step if it can be told. */
+static tsr_status fail_device(tsr_plan *plan, tsri_device *d, tsr_status status)
+{
+    const tsri_step *s = d->faulty ? step_of(plan, d->faulty) : NULL;
+    d->faulty = NULL;
+    return s ? fail_step(plan, s, status) : tsri_plan_fail(plan, status);
+}
+
+tsr_status tsri_plan_check(tsr_plan *plan)
+{
+    for (int k = 0; k < TSRI_DEVICES; k++) {
+        tsri_device *d = plan->part[k].device;
+        tsr_status status = d && d->ops->check ? d->ops->check(d) : TSR_OK;
+        if (status == TSR_OK && d && d->poll)
+            status = d->poll(d->poll_arg);
+        if (status != TSR_OK)
+            return fail_device(plan, d, status);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_wait(tsr_plan *plan)
+{
+    if (!plan)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_wait: no plan (did tsr_compile fail?)");
+    for (int k = 0; k < TSRI_DEVICES; k++) {
+        tsri_device *d = plan->part[k].device;
+        if (d && d->ops->stream_sync && !plan->failure[0]) {
+            tsr_status status = d->ops->stream_sync(d, d->stream);
+            if (status != TSR_OK)
+                return tsri_plan_fail(plan, status);
+        }
+    }
+    if (plan->failure[0])
+        return tsri_fail(TSR_ERR_STATE, "tsr_wait: %s", plan->failure);
+    return tsri_plan_check(plan);
+}
+
+/* What a run reads that the host says: the step, and the optimizers' hyper-parameters. */
+static tsr_status set_up(tsr_plan *plan)
+{
+    for (int i = 0; i < plan->nstep_ptrs; i++) {
+        tsri_device *d = plan->step_devices[i];
+        TSRI_TRY(d->ops->copy_in(d, plan->step_ptrs[i], plan->step_value, sizeof *plan->step_value,
+                                 d->stream));
+    }
+    for (int i = 0; i < plan->nhooks; i++)
+        TSRI_TRY(plan->hooks[i].fn(plan->hooks[i].arg));
+    return TSR_OK;
+}
+
+tsr_status tsr_run(tsr_plan *plan)
+{
+    if (!plan)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_run: no plan (did tsr_compile fail?)");
+    if (plan->world->is_virtual)
+        return tsri_fail(TSR_ERR_STATE,
+                         "tsr_run: a plan of a virtual world is for explaining only");
+    if (plan->failure[0])
+        return tsri_fail(TSR_ERR_STATE, "tsr_run: %s", plan->failure);
+    TSRI_TRY(tsri_plan_check(plan));
+    tsr_status status = set_up(plan);
+    if (status != TSR_OK)
+        return tsri_plan_fail(plan, status);
+    bool ran;
+    TSRI_TRY(replay(plan, &ran));
+    if (!ran)
+        TSRI_TRY(run_steps(plan));
     plan->info.runs++;
     plan->own_step++;
     return TSR_OK;

@@ -14,6 +14,8 @@ const char *tsri_step_name(const tsri_step *s)
         return tsri_op_name(s->item->op);
     case TSRI_STEP_LOCAL_BOX:
         return "local boxing";
+    case TSRI_STEP_CROSS:
+        return "copy between devices";
     default:
         return tsri_coll_kind_name(s->call->coll.kind);
     }

@@ -317,7 +317,7 @@ void tsri_graphs_forget(const tsr_variable *v)
     }
 }
 
-void tsri_graph_add_hook(tsr_graph *g, void (*fn)(void *), void *arg)
+void tsri_graph_add_hook(tsr_graph *g, tsr_status (*fn)(void *), void *arg)
 {
     if (!TSRI_PUSH(&g->pool, g->hooks, g->nhooks, g->chooks)) {
         tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);

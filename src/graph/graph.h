@@ -56,7 +56,7 @@ typedef struct tsri_graph_port {
 
 /* Called before each run of a plan of this graph, on the host (learning rate, step counters). */
 typedef struct tsri_hook {
-    void (*fn)(void *arg);
+    tsr_status (*fn)(void *arg);
     void *arg;
 } tsri_hook;
 
@@ -126,7 +126,7 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc);
 uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind);
 /* A variable is about to go: graphs that read it fail from now on. */
 void tsri_graphs_forget(const tsr_variable *v);
-void tsri_graph_add_hook(tsr_graph *g, void (*fn)(void *), void *arg);
+void tsri_graph_add_hook(tsr_graph *g, tsr_status (*fn)(void *), void *arg);
 
 /* --- what is known of each op kind: src/graph/op_*.c
  * ------------------------------------------------ */
@@ -186,6 +186,10 @@ struct tsr_variable {
 /* Fixes an AUTO signature, gives the variable its shard and its initial value, if it has none yet.
  * Not collective. */
 tsr_status tsri_variable_prepare(tsr_variable *v);
+/* Bytes [at, at + bytes) of this rank's shard from and to the host; nothing where it has none. What
+ * is read is as it is after all work that was queued. */
+tsr_status tsri_variable_write(tsr_variable *v, size_t at, const void *from, size_t bytes);
+tsr_status tsri_variable_read(const tsr_variable *v, size_t at, void *to, size_t bytes);
 /* Gives its memory back. The struct is its owner's. */
 void tsri_variable_finish(tsr_variable *v);
 /* "features.0.0.weight" into buf. */

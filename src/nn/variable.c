@@ -206,6 +206,22 @@ tsr_status tsri_variable_place(tsr_variable *v)
     return tsri_fail_prefix(status, "variable %s", name);
 }
 
+/* --- the shard's bytes ------------------------------------------------------------------------ */
+tsr_status tsri_variable_write(tsr_variable *v, size_t at, const void *from, size_t bytes)
+{
+    if (!v->data || !bytes)
+        return TSR_OK;
+    return v->device->ops->copy_in(v->device, (char *)v->data + at, from, bytes, v->device->stream);
+}
+
+tsr_status tsri_variable_read(const tsr_variable *v, size_t at, void *to, size_t bytes)
+{
+    if (!v->data || !bytes)
+        return TSR_OK;
+    return v->device->ops->copy_out(v->device, to, (const char *)v->data + at, bytes,
+                                    v->device->stream);
+}
+
 /* --- initial values --------------------------------------------------------------------------- */
 /* A distribution: low + width*u of a uniform u in [0, 1), or low + width*z of a standard normal z.
  */
@@ -311,9 +327,18 @@ tsr_status tsri_variable_prepare(tsr_variable *v)
         init_law law = law_of(v->shape, v->init);
         int64_t runs, length = tsri_shard_runs(v->shape, v->lshape, &runs);
         size_t run_bytes = (size_t)length * tsr_dtype_size(v->dtype);
-        for (int64_t i = 0; i < runs; i++)
-            TSRI_TRY(fill_run(v, &law, key, tsri_shard_run_at(v->shape, v->lshape, v->offset, i),
-                              length, (char *)v->data + (size_t)i * run_bytes));
+        /* Memory that the host does not see is filled by way of the host's. */
+        bool is_seen = !v->device->stream;
+        char *to = is_seen ? v->data : tsri_mem_alloc(&v->world->mem, v->bytes);
+        tsr_status status = to ? TSR_OK : TSR_ERR_NO_MEMORY;
+        for (int64_t i = 0; i < runs && status == TSR_OK; i++)
+            status = fill_run(v, &law, key, tsri_shard_run_at(v->shape, v->lshape, v->offset, i),
+                              length, to + (size_t)i * run_bytes);
+        if (status == TSR_OK && !is_seen)
+            status = tsri_variable_write(v, 0, to, v->bytes);
+        if (!is_seen)
+            tsri_mem_free(to);
+        TSRI_TRY(status);
     }
     v->ready = true;
     return TSR_OK;
@@ -344,10 +369,11 @@ tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t bytes)
     size_t size = tsr_dtype_size(v->dtype);
     int64_t runs = 0, length = v->data ? tsri_shard_runs(v->shape, v->lshape, &runs) : 0;
     for (int64_t i = 0; i < runs; i++)
-        memcpy((char *)v->data + (size_t)(i * length) * size,
-               (const char *)data +
-                   (size_t)tsri_shard_run_at(v->shape, v->lshape, v->offset, i) * size,
-               (size_t)length * size);
+        TSRI_TRY(tsri_variable_write(
+            v, (size_t)(i * length) * size,
+            (const char *)data +
+                (size_t)tsri_shard_run_at(v->shape, v->lshape, v->offset, i) * size,
+            (size_t)length * size));
     v->ready = true;
     return TSR_OK;
 }
@@ -397,9 +423,9 @@ static tsr_status exchange_shards(tsr_variable *v, size_t largest, size_t piece,
     tsri_comm *comm = v->world->comm;
     char *mine = all + (size_t)v->world->nranks * piece;
     for (size_t begin = 0; begin < largest; begin += piece) {
-        if (begin < v->bytes && v->data)
-            memcpy(mine, (const char *)v->data + begin,
-                   v->bytes - begin < piece ? v->bytes - begin : piece);
+        if (begin < v->bytes)
+            TSRI_TRY(tsri_variable_read(v, begin, mine,
+                                        v->bytes - begin < piece ? v->bytes - begin : piece));
         TSRI_TRY(comm->ops->exchange(comm, mine, piece, all));
         for (int r = 0; data && r < v->world->nranks; r++) {
             size_t bytes = shard_bytes(v, r);
@@ -416,9 +442,7 @@ tsr_status tsri_variable_gather(tsr_variable *v, void *data)
     enum { EXCHANGE_MAX = 65536 };
     tsr_status status = tsri_variable_prepare(v);
     if (is_everywhere(v)) {
-        if (status == TSR_OK && data && v->data)
-            memcpy(data, v->data, v->bytes);
-        return status;
+        return status == TSR_OK && data ? tsri_variable_read(v, 0, data, v->bytes) : status;
     }
     size_t largest = 0;
     for (int r = 0; r < v->world->nranks; r++) {

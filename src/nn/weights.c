@@ -206,7 +206,7 @@ tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts *opts)
         status = tsri_agree(m->world, read_all(&l));
     for (int i = 0; i < l.n && status == TSR_OK; i++) {
         if (l.items[i].fresh)
-            memcpy(l.items[i].v->data, l.items[i].fresh, l.items[i].v->bytes);
+            status = tsri_variable_write(l.items[i].v, 0, l.items[i].fresh, l.items[i].v->bytes);
         l.items[i].v->ready = true;
     }
     tsri_st_close(l.file);

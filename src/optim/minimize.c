@@ -4,17 +4,15 @@
 #include "src/optim/optim.h"
 
 /* Before each run, on the host: what the updates of this run read. */
-static void before_run(void *arg)
+static tsr_status before_run(void *arg)
 {
     tsr_optimizer *o = arg;
-    for (int i = 0; i < o->nhypers; i++) {
-        double *hyper = o->hypers[i]->data; /* NULL outside its placement */
-        if (!hyper)
-            continue;
-        hyper[TSRI_HYPER_LR] = tsri_schedule_lr(&o->schedule, o->lr, o->step);
-        hyper[TSRI_HYPER_STEP] = (double)(o->step + 1);
-    }
+    const double hyper[] = {[TSRI_HYPER_LR] = tsri_schedule_lr(&o->schedule, o->lr, o->step),
+                            [TSRI_HYPER_STEP] = (double)(o->step + 1)};
+    for (int i = 0; i < o->nhypers; i++)
+        TSRI_TRY(tsri_variable_write(o->hypers[i], 0, hyper, sizeof hyper));
     o->step++;
+    return TSR_OK;
 }
 
 /* A parameter that the graph reads. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "placement/placement.h"
 #include "src/plan/plan.h"
 
 /* What exists of a graph's tensor so far: its value in each signature that was asked for. */
@@ -159,6 +160,50 @@ static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsri_end 
     return TSR_OK;
 }
 
+/* --- between kinds of device ------------------------------------------------------------------ */
+/* A placement's ranks as CPUs. */
+static tsr_status twin_of(const tsr_plan *plan, const tsr_placement *p, const tsr_placement **out)
+{
+    int dim[TSR_MAX_HIERARCHY], ndim = tsr_placement_ndim(p), n = tsr_placement_nranks(p);
+    int *ranks = tsri_mem_alloc(&plan->world->mem, (size_t)n * sizeof *ranks);
+    if (!ranks)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < ndim; i++)
+        dim[i] = tsr_placement_dim(p, i);
+    for (int i = 0; i < n; i++)
+        ranks[i] = tsr_placement_rank(p, i);
+    tsr_status status = tsri_placement_intern(plan->world, TSR_DEVICE_CPU, ndim, dim, ranks, out);
+    tsri_mem_free(ranks);
+    return status;
+}
+
+/* The same layout on the same ranks, on the other kind of device: ranks talk as CPUs, so that a
+ * rank needs a GPU only if it is named as one. 20 GB/s is a common PCI Express link's. */
+static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placement *to,
+                               tsri_item base, int *value)
+{
+    tsr_plan *plan = b->plan;
+    tsri_value v = plan->values[*value];
+    base.kind = TSRI_ITEM_LOCAL_BOX;
+    base.nin = base.nout = 1;
+    base.placement = to;
+    base.from_placement = v.placement;
+    base.step = (tsri_route_step){.kind = TSRI_BOX_RELABEL, .from = v.layout, .to = v.layout};
+    base.bucket = -1;
+    base.bucketable = false;
+    base.cost_s = 10e-6 + (double)tsr_dims_count(v.shape) * (double)tsr_dtype_size(v.dtype) / 20e9;
+    v.storage = TSRI_STORAGE_ARENA;
+    v.variable = NULL;
+    v.source = v.said = false;
+    v.alternatives = NULL;
+    v.placement = to;
+    int copy = tsri_plan_add_value(plan, &v);
+    if (copy < 0 || !tsri_plan_add_item(plan, &base, value, &copy))
+        return TSR_ERR_NO_MEMORY;
+    *value = copy;
+    return remember(b, t->id, copy);
+}
+
 /* The value of a tensor in a signature on a placement, converting if need be. `base` says for whom
  * and why. */
 static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement *placement,
@@ -178,13 +223,22 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
     int value = -1;
     TSRI_TRY(nearest(b, t, &want, &value, &route));
     base.name = plan->values[value].name;
-    const tsr_placement *from = plan->values[value].placement;
+    const tsr_placement *from = plan->values[value].placement, *last = placement;
+    bool crosses = tsr_placement_device(from) != tsr_placement_device(placement);
+    if (crosses && tsr_placement_device(from) != TSR_DEVICE_CPU) {
+        TSRI_TRY(twin_of(plan, from, &from));
+        TSRI_TRY(add_crossing(b, t, from, base, &value));
+    } else if (crosses) {
+        TSRI_TRY(twin_of(plan, placement, &placement));
+    }
     for (int i = 0; i < route.n; i++) {
         TSRI_TRY(add_conversion(b, value, &route.step[i], route.step[i].on_dst ? placement : from,
                                 base, &value));
         TSRI_TRY(remember(b, t->id, value));
         base.bucketable = false; /* what follows waits for the bucket */
     }
+    if (placement != last)
+        TSRI_TRY(add_crossing(b, t, last, base, &value));
     *out_value = value;
     return TSR_OK;
 }
@@ -202,6 +256,12 @@ static const char *reason_of(builder *b, const tsri_op *op, tsr_sbp want)
     const char *r = tsri_pool_printf(&b->plan->pool, "%s %s reads %s", tsri_op_name(op->kind),
                                      op->name, tsr_sbp_format(want, text));
     return r ? r : "";
+}
+
+bool tsri_item_crosses(const tsri_item *it)
+{
+    return it->kind == TSRI_ITEM_LOCAL_BOX &&
+           tsr_placement_device(it->from_placement) != tsr_placement_device(it->placement);
 }
 
 /* The dimensions of a signature that are B, as a mask. */

@@ -7,18 +7,40 @@
 #include "src/core/clock.h"
 #include "src/plan/plan.h"
 
+/* What the plan has of its devices and communicators. */
+static void release_parts(tsr_plan *plan)
+{
+    const tsri_replay *replay = &plan->replay;
+    for (int k = 0; k < TSRI_DEVICES; k++) /* nobody may still be running it */
+        if (plan->part[k].device && plan->part[k].device->ops->stream_sync)
+            plan->part[k].device->ops->stream_sync(plan->part[k].device, NULL);
+    if (replay->device && replay->captured)
+        replay->device->ops->captured_destroy(replay->device, replay->captured);
+    for (int i = 0; i < plan->nsteps; i++) {
+        tsri_step *s = &plan->steps[i];
+        if (s->kernel)
+            s->kernel->destroy(s->kernel);
+        for (int j = 0; j < s->nparts; j++)
+            s->parts[j]->destroy(s->parts[j]);
+        if (s->kind == TSRI_STEP_START && s->call->coll.prepared)
+            s->call->group->comm->ops->unprepare(s->call->group, &s->call->coll);
+    }
+    for (int i = 0; i < plan->nports; i++) {
+        tsri_plan_port *p = &plan->ports[i];
+        tsri_device *device = plan->part[tsr_placement_device(p->info.placement)].device;
+        if (p->ptr)
+            device->ops->buffer_free(device, p->ptr, p->bytes);
+    }
+    for (int i = 0; i < plan->nstep_ptrs; i++)
+        plan->step_devices[i]->ops->buffer_free(plan->step_devices[i], plan->step_ptrs[i],
+                                                sizeof(int64_t));
+}
+
 static void destroy_plan(void *object)
 {
     tsr_plan *plan = object;
     tsri_world_disown(&plan->owned);
-    for (int i = 0; i < plan->nsteps; i++)
-        if (plan->steps[i].kernel)
-            plan->steps[i].kernel->destroy(plan->steps[i].kernel);
-    for (int i = 0; i < plan->nports; i++)
-        if (plan->ports[i].ptr)
-            plan->device->ops->buffer_free(plan->device, plan->ports[i].ptr, plan->ports[i].bytes);
-    for (int i = 0; i < plan->nstep_ptrs; i++)
-        plan->device->ops->buffer_free(plan->device, plan->step_ptrs[i], sizeof(int64_t));
+    release_parts(plan);
     tsri_mem_free(plan->explain);
     tsri_pool_finish(&plan->scratch);
     tsri_pool pool = plan->pool; /* the plan itself lives in it */
@@ -44,11 +66,15 @@ void tsri_variable_forget(const tsr_variable *v)
     }
 }
 
-tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts)
+tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device kind)
 {
-    tsri_cost_model m = tsri_cost_model_local();
+    tsri_cost_model m = kind == TSR_DEVICE_CPU ? tsri_cost_model_local() : tsri_cost_model_gpu();
     if (opts->local_bytes_per_s > 0)
         m.local_bytes_per_s = opts->local_bytes_per_s;
+    if (opts->flops_per_s > 0)
+        m.flops_per_s = opts->flops_per_s;
+    if (opts->kernel_s > 0)
+        m.kernel_s = opts->kernel_s;
     if (opts->nlinks <= 0)
         return m;
     m.nlinks = opts->nlinks < TSRI_MAX_LINKS ? opts->nlinks : TSRI_MAX_LINKS;
@@ -58,8 +84,18 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts)
     return m;
 }
 
-static tsr_plan *new_plan(tsr_world *world, const tsr_compile_opts *opts)
+/* GPUs, if there are any in the program: they do what is worth counting. */
+static tsr_device main_device(const tsr_graph *g)
 {
+    for (int i = 0; i < g->nops; i++)
+        if (tsr_placement_device(g->ops[i]->placement) != TSR_DEVICE_CPU)
+            return TSR_DEVICE_CUDA;
+    return TSR_DEVICE_CPU;
+}
+
+static tsr_plan *new_plan(const tsr_graph *graph, const tsr_compile_opts *opts)
+{
+    tsr_world *world = graph->world;
     tsri_pool pool;
     tsri_pool_init(&pool, &world->mem);
     tsr_plan *plan = tsri_pool_alloc(&pool, sizeof *plan);
@@ -69,7 +105,7 @@ static tsr_plan *new_plan(tsr_world *world, const tsr_compile_opts *opts)
     plan->pool = pool;
     tsri_pool_init(&plan->scratch, &world->mem);
     plan->opts = *opts;
-    plan->model = tsri_plan_cost_model(opts);
+    plan->model = tsri_plan_cost_model(opts, main_device(graph));
     tsri_world_own(world, &plan->owned, plan, destroy_plan);
     return plan;
 }
@@ -98,13 +134,19 @@ static bool keeps_something(const tsr_graph *g)
     return keeps;
 }
 
-/* The device that the program's placements name. A virtual world plans for any, and has none. */
-static tsr_status find_device(tsr_graph *g, tsr_plan *plan)
+/* The devices that the program's placements name for this rank, and the CPU, by which kinds of
+ * device talk. A virtual world plans for any, and has none. */
+static tsr_status find_devices(tsr_graph *g, tsr_plan *plan)
 {
-    for (int i = 0; i < g->nops && !g->world->is_virtual; i++) {
+    if (g->world->is_virtual)
+        return TSR_OK;
+    TSRI_TRY(tsri_device_get(g->world, TSR_DEVICE_CPU, &plan->part[TSR_DEVICE_CPU].device));
+    for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
-        tsr_status status =
-            tsri_device_get(g->world, tsr_placement_device(op->placement), &plan->device);
+        tsr_device kind = tsr_placement_device(op->placement);
+        if (plan->part[kind].device || tsr_placement_find(op->placement, g->world->rank) < 0)
+            continue;
+        tsr_status status = tsri_device_get(g->world, kind, &plan->part[kind].device);
         if (status != TSR_OK)
             return tsri_fail_prefix(
                 status, "%s:%d: %s %s: placement %s", tsri_basename(op->loc.file), op->loc.line,
@@ -139,6 +181,7 @@ static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *infer
     if (!plan->opts.no_fusion)
         TSRI_TRY(tsri_plan_fuse(plan));
     TSRI_TRY(tsri_plan_layout(plan));
+    TSRI_TRY(tsri_plan_defer(plan));
     return tsri_plan_schedule(plan);
 }
 
@@ -250,14 +293,31 @@ static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
         return tsri_fail(TSR_ERR_STATE,
                          "nothing to compile: the graph has no %s; see tsr_output and tsr_minimize",
                          g->nops ? "output" : "ops");
-    TSRI_TRY(find_device(g, plan));
+    TSRI_TRY(find_devices(g, plan));
     tsri_pool pool;
     tsri_pool_init(&pool, &g->world->mem);
     tsr_status status = choose_and_prepare(g, plan, &pool);
     tsri_pool_finish(&pool);
     TSRI_TRY(status);
-    TSRI_TRY(tsri_plan_settle(plan));
-    return tsri_plan_lower(plan);
+    return tsri_plan_settle(plan);
+}
+
+/* Whether ranks may have to connect their devices, which they do together. */
+static bool names_devices(const tsr_graph *g)
+{
+    return !g->world->is_virtual && main_device(g) != TSR_DEVICE_CPU;
+}
+
+static tsr_status make_plan(tsr_graph *g, tsr_plan *plan, const tsr_compile_opts *opts)
+{
+    tsr_status status = plan ? run_passes(g, plan) : TSR_ERR_NO_MEMORY;
+    if (names_devices(g)) {
+        TSRI_TRY(tsri_plan_agree(g, opts, status));
+        status = tsri_plan_connect(plan);
+    }
+    if (status == TSR_OK)
+        status = tsri_plan_lower(plan);
+    return tsri_plan_agree(g, opts, status);
 }
 
 tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_plan **out_plan)
@@ -269,9 +329,8 @@ tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
     double t = tsri_now_s();
-    tsr_plan *plan = new_plan(graph->world, &o);
-    tsr_status status = plan ? run_passes(graph, plan) : TSR_ERR_NO_MEMORY;
-    status = tsri_plan_agree(graph, &o, status);
+    tsr_plan *plan = new_plan(graph, &o);
+    tsr_status status = make_plan(graph, plan, &o);
     if (status != TSR_OK) {
         tsr_plan_destroy(plan);
         return status;
@@ -279,8 +338,9 @@ tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_
     tsri_pool_finish(&plan->scratch);
     plan->info.host_bytes = tsri_pool_bytes(&plan->pool);
     plan->info.steps = plan->nsteps;
-    plan->info.activation_bytes = plan->arena_bytes;
-    plan->info.scratch_bytes = plan->scratch_bytes;
+    for (int k = 0; k < TSRI_DEVICES; k++)
+        plan->info.activation_bytes += plan->part[k].arena_bytes;
+    plan->info.scratch_bytes = tsri_plan_scratch(plan);
     plan->info.compile_s = tsri_now_s() - t;
     *out_plan = plan;
     return TSR_OK;

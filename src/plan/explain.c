@@ -176,7 +176,8 @@ static void put_memory(text *t, tsr_plan *plan)
             t->failed = true;
             return;
         }
-        put(t, "  %4d %14zu %14zu %14zu\n", r, variables, activations + plan->scratch_bytes, ports);
+        put(t, "  %4d %14zu %14zu %14zu\n", r, variables, activations + tsri_plan_scratch(plan),
+            ports);
     }
 }
 

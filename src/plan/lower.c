@@ -44,12 +44,11 @@ static bool here(const tsr_plan *plan, const tsri_item *it)
  */
 static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
 {
-    tsri_kernel_desc d = {.op = it->op,
-                          .attrs = &it->attrs,
-                          .nin = it->nin,
-                          .nout = it->nout,
-                          .groups = it->groups,
-                          .stream = plan->device->stream};
+    tsri_kernel_desc d = {
+        .op = it->op, .attrs = &it->attrs, .nin = it->nin, .nout = it->nout, .groups = it->groups};
+    tsri_part *part = &plan->part[tsr_placement_device(it->placement)];
+    step->device = part->device;
+    d.stream = part->device->stream;
     for (int i = 0; i < it->nin; i++)
         d.in[i] = tsri_plan_arg(&plan->values[it->in[i]]);
     for (int i = 0; i < it->nout; i++)
@@ -61,15 +60,15 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
         return TSR_ERR_NO_MEMORY;
     double t = tsri_now_s();
     tsr_status status =
-        tsri_kernel_create(&plan->world->mem, plan->device->ops->kernels(), &d, &step->kernel);
+        tsri_kernel_create(&plan->world->mem, part->device->ops->kernels(), &d, &step->kernel);
     plan->info.library_s += tsri_now_s() - t;
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(it->loc.file), it->loc.line,
                                 tsri_op_name(it->op), it->name);
     it->impl = step->kernel->impl;
     it->scratch = step->kernel->scratch_bytes;
-    if (it->scratch > plan->scratch_bytes)
-        plan->scratch_bytes = it->scratch;
+    if (it->scratch > part->scratch_bytes)
+        part->scratch_bytes = it->scratch;
     const char *verbose = getenv("TESSERA_VERBOSE");
     if (verbose && strstr(verbose, "dispatch"))
         tsri_log(plan->world, TSR_LOG_INFO, "dispatch: %s %s -> %s", tsri_op_name(it->op), it->name,
@@ -107,18 +106,39 @@ static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step 
     }
     step->kind = TSRI_STEP_LOCAL_BOX;
     step->box = box;
+    step->device = plan->part[tsr_placement_device(it->placement)].device;
+    return TSR_OK;
+}
+
+static void make_crossing(const tsr_plan *plan, const tsri_item *it, tsri_step *step)
+{
+    tsr_device from = tsr_placement_device(it->from_placement);
+    tsr_device kind = from == TSR_DEVICE_CPU ? tsr_placement_device(it->placement) : from;
+    step->kind = TSRI_STEP_CROSS;
+    step->device = plan->part[kind].device;
+    step->bytes = plan->values[it->out[0]].bytes;
+}
+
+static tsr_status make_conversion(tsr_plan *plan, const tsri_item *it, tsri_step *step)
+{
     step->in = tsri_pool_alloc(&plan->pool, sizeof *step->in);
     step->out = tsri_pool_alloc(&plan->pool, sizeof *step->out);
-    return step->in && step->out ? TSR_OK : TSR_ERR_NO_MEMORY;
+    if (!step->in || !step->out)
+        return TSR_ERR_NO_MEMORY;
+    if (!tsri_item_crosses(it))
+        return make_local_box(plan, it, step);
+    make_crossing(plan, it, step);
+    return TSR_OK;
 }
 
 /* --- pointers ------------------------------------------------------------------------------------
  */
 static tsr_status allocate_ports(tsr_plan *plan)
 {
-    tsri_device *device = plan->device;
     for (int i = 0; i < plan->nports; i++)
         if (plan->ports[i].bytes) {
+            tsri_device *device =
+                plan->part[tsr_placement_device(plan->ports[i].info.placement)].device;
             TSRI_TRY(device->ops->buffer_alloc(device, plan->ports[i].bytes, &plan->ports[i].ptr));
             plan->info.port_bytes += plan->ports[i].bytes;
         }
@@ -127,12 +147,15 @@ static tsr_status allocate_ports(tsr_plan *plan)
     for (int i = 0; i < plan->nvalues; i++)
         n += plan->values[i].storage == TSRI_STORAGE_PORT && plan->values[i].port < 0;
     plan->step_ptrs = tsri_pool_alloc(&plan->pool, (size_t)(n + 1) * sizeof *plan->step_ptrs);
-    if (!plan->step_ptrs)
+    plan->step_devices = tsri_pool_alloc(&plan->pool, (size_t)(n + 1) * sizeof *plan->step_devices);
+    if (!plan->step_ptrs || !plan->step_devices)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < plan->nvalues; i++) {
         tsri_value *v = &plan->values[i];
-        if (v->storage == TSRI_STORAGE_PORT && v->port < 0) {
+        tsri_device *device = plan->part[tsri_value_device(v)].device;
+        if (v->storage == TSRI_STORAGE_PORT && v->port < 0 && device) {
             TSRI_TRY(device->ops->buffer_alloc(device, sizeof(int64_t), &v->ptr));
+            plan->step_devices[plan->nstep_ptrs] = device;
             plan->step_ptrs[plan->nstep_ptrs++] = v->ptr;
         }
     }
@@ -146,7 +169,7 @@ static void point_values(tsr_plan *plan)
         if (!v->bytes)
             continue;
         if (v->storage == TSRI_STORAGE_ARENA && v->first >= 0)
-            v->ptr = plan->block + v->arena_offset;
+            v->ptr = plan->part[tsri_value_device(v)].block + v->arena_offset;
         else if (v->storage == TSRI_STORAGE_VARIABLE)
             v->ptr = v->variable->data;
         else if (v->storage == TSRI_STORAGE_PORT && v->port >= 0)
@@ -160,6 +183,10 @@ static void point_values(tsr_plan *plan)
 static tsr_status point_step(tsr_plan *plan, tsri_step *step)
 {
     const tsri_item *it = step->item;
+    if (step->kind == TSRI_STEP_KERNEL) {
+        const tsri_part *part = &plan->part[tsr_placement_device(it->placement)];
+        step->scratch = part->block + part->scratch_offset;
+    }
     for (int i = 0; i < it->nin && step->in; i++)
         step->in[i] = plan->values[it->in[i]].ptr;
     for (int i = 0; i < it->nout && step->out; i++)
@@ -188,13 +215,14 @@ static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call *
         if (entry->phase == TSRI_PHASE_START)
             TSRI_TRY(tsri_lower_call(plan, it, &call_of[entry->item]));
         step.call = call_of[entry->item];
+        step.device = plan->part[tsr_placement_device(it->placement)].device;
         step.kind = entry->phase == TSRI_PHASE_START    ? TSRI_STEP_START
                     : entry->phase == TSRI_PHASE_FINISH ? TSRI_STEP_FINISH
                                                         : TSRI_STEP_RELEASE;
     } else if (plan->world->is_virtual) {
         return TSR_OK;
     } else if (it->kind == TSRI_ITEM_LOCAL_BOX) {
-        TSRI_TRY(make_local_box(plan, it, &step));
+        TSRI_TRY(make_conversion(plan, it, &step));
     } else {
         TSRI_TRY(make_kernel(plan, it, &step));
     }
@@ -221,6 +249,51 @@ tsr_status tsri_plan_settle(tsr_plan *plan)
     return TSR_OK;
 }
 
+/* The blocks of all kinds of device. */
+static tsr_status lay_out(tsr_plan *plan)
+{
+    for (int k = TSR_DEVICE_CPU; k <= TSR_DEVICE_CUDA; k++) {
+        tsri_part *part = &plan->part[k];
+        TSRI_TRY(tsri_plan_memory(plan, plan->world->rank, (tsr_device)k, &part->scratch_offset));
+        part->arena_bytes = part->scratch_offset + part->scratch_bytes;
+        void *block;
+        if (!part->device)
+            continue;
+        TSRI_TRY(part->device->ops->plan_block(part->device, part->arena_bytes, &block));
+        part->block = block;
+    }
+    return TSR_OK;
+}
+
+static tsr_status prepare_call(tsri_call *call)
+{
+    const tsri_comm_ops *ops = call->group->comm->ops;
+    return ops->prepare ? ops->prepare(call->group, &call->coll) : TSR_OK;
+}
+
+/* The device whose stream all of the plan's work goes through, if it can be captured. */
+static tsri_device *device_to_replay(const tsr_plan *plan)
+{
+    const char *said = getenv("TESSERA_CUDA_GRAPH");
+    tsri_device *device = NULL;
+    if (said && !strcmp(said, "0"))
+        return NULL;
+    /* Graphs that are launched by several threads of one process may wait for each other. */
+    if (plan->world->is_thread && !(said && !strcmp(said, "1")))
+        return NULL;
+    for (int i = 0; i < plan->nsteps; i++) {
+        const tsri_step *s = &plan->steps[i];
+        if (s->kind == TSRI_STEP_CROSS)
+            return NULL;
+        if (s->kind >= TSRI_STEP_START && !s->call->group->comm->capturable)
+            return NULL;
+        if (device && s->device && s->device != device)
+            return NULL;
+        device = s->device ? s->device : device;
+    }
+    return device && device->ops->capture_begin ? device : NULL;
+}
+
 tsr_status tsri_plan_lower(tsr_plan *plan)
 {
     plan->steps = tsri_pool_alloc(&plan->pool, (size_t)(plan->nentries + 1) * sizeof *plan->steps);
@@ -231,18 +304,17 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
     for (int i = 0; i < plan->nentries; i++)
         if (here(plan, &plan->items[plan->entries[i].item]))
             TSRI_TRY(make_step(plan, &plan->entries[i], call_of));
-    size_t bytes;
-    TSRI_TRY(tsri_plan_memory(plan, plan->world->rank, &bytes));
-    plan->scratch_offset = bytes;
-    plan->arena_bytes = bytes + plan->scratch_bytes;
+    TSRI_TRY(lay_out(plan));
     if (plan->world->is_virtual)
         return TSR_OK;
-    void *block;
-    TSRI_TRY(plan->device->ops->plan_block(plan->device, plan->arena_bytes, &block));
-    plan->block = block;
     TSRI_TRY(allocate_ports(plan));
     point_values(plan);
     for (int i = 0; i < plan->nsteps; i++)
         TSRI_TRY(point_step(plan, &plan->steps[i]));
+    for (int i = 0; i < plan->nsteps; i++)
+        if (plan->steps[i].kind == TSRI_STEP_START)
+            TSRI_TRY(prepare_call(plan->steps[i].call));
+    TSRI_TRY(tsri_lower_join(plan));
+    plan->replay.device = device_to_replay(plan);
     return TSR_OK;
 }

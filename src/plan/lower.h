@@ -11,4 +11,7 @@ void tsri_physical_order(const tsri_value *v, int *order);
 /* The call of a collective item on this rank, which takes part in it, and its group. */
 tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *item, tsri_call **out_call);
 
+/* Joins neighbouring steps into one, where kernels can. */
+tsr_status tsri_lower_join(tsr_plan *plan);
+
 #endif

@@ -242,7 +242,10 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
     plan->info.collectives++;
     plan->info.comm_bytes += call->bytes;
     *out_call = call;
-    if (!w->comm)
+    tsri_comm *comm = tsri_plan_comm(plan, it);
+    if (!comm)
         return TSR_OK;
-    return w->comm->ops->group(w->comm, n, ranks, it->bucket >= 0, &call->group);
+    const tsri_device *device = plan->part[tsr_placement_device(it->placement)].device;
+    call->coll.stream = device ? device->stream : NULL;
+    return comm->ops->group(comm, n, ranks, it->bucket >= 0, &call->group);
 }

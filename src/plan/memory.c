@@ -51,7 +51,20 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
-tsr_status tsri_plan_memory(tsr_plan *plan, int rank, size_t *out_bytes)
+tsr_device tsri_value_device(const tsri_value *v)
+{
+    return tsr_placement_device(v->placement);
+}
+
+size_t tsri_plan_scratch(const tsr_plan *plan)
+{
+    size_t bytes = 0;
+    for (int k = 0; k < TSRI_DEVICES; k++)
+        bytes += plan->part[k].scratch_bytes;
+    return bytes;
+}
+
+tsr_status tsri_plan_memory(tsr_plan *plan, int rank, tsr_device kind, size_t *out_bytes)
 {
     tsri_pool pool;
     tsri_pool_init(&pool, &plan->world->mem);
@@ -66,9 +79,9 @@ tsr_status tsri_plan_memory(tsr_plan *plan, int rank, size_t *out_bytes)
     size_t end = 0;
     for (int i = 0; i < plan->nvalues; i++) {
         const tsri_value *v = &plan->values[i];
-        size_t bytes = v->storage == TSRI_STORAGE_ARENA && v->first >= 0
-                           ? aligned(tsri_value_bytes(v, rank))
-                           : 0;
+        bool is_here =
+            v->storage == TSRI_STORAGE_ARENA && v->first >= 0 && tsri_value_device(v) == kind;
+        size_t bytes = is_here ? aligned(tsri_value_bytes(v, rank)) : 0;
         if (bytes)
             blocks[nblocks++] = (block){bytes, 0, v->first, v->last, i};
     }
@@ -88,7 +101,7 @@ tsr_status tsri_plan_memory(tsr_plan *plan, int rank, size_t *out_bytes)
 tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables, size_t *out_ports,
                                 size_t *out_values)
 {
-    size_t variables = 0, ports = 0;
+    size_t variables = 0, ports = 0, values = 0, bytes;
     for (int i = 0; i < plan->nvalues; i++) {
         const tsri_value *v = &plan->values[i];
         if (v->storage == TSRI_STORAGE_VARIABLE && v->source)
@@ -98,5 +111,10 @@ tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables,
     }
     *out_variables = variables;
     *out_ports = ports;
-    return tsri_plan_memory(plan, rank, out_values);
+    for (int k = TSR_DEVICE_CPU; k <= TSR_DEVICE_CUDA; k++) {
+        TSRI_TRY(tsri_plan_memory(plan, rank, (tsr_device)k, &bytes));
+        values += bytes;
+    }
+    *out_values = values;
+    return TSR_OK;
 }

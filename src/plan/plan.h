@@ -9,6 +9,7 @@
  *   build.c      -> items and values, conversions between them
  *   fuse.c       joins items (batch norm + activation)
  *   layout.c     row-major or channels last, per value; adds copies between them
+ *   defer.c      puts small things off to where they can be joined
  *   schedule.c   buckets, entries, lifetimes
  *   memory.c     offsets in the arena
  *   lower.c      kernels, groups, steps
@@ -116,6 +117,7 @@ typedef struct tsri_plan_port {
     bool from_local, is_local, is_output;
     void *ptr; /* this rank's shard */
     size_t bytes;
+    void *staging; /* `bytes` of the host, where parts are gathered for a device; NULL so far */
 } tsri_plan_port;
 
 /* Copying a box between dense local buffers; see src/exec/box_local.c. */
@@ -134,6 +136,7 @@ typedef struct tsri_local_box {
 typedef enum tsri_step_kind {
     TSRI_STEP_KERNEL = 0,
     TSRI_STEP_LOCAL_BOX,
+    TSRI_STEP_CROSS, /* the same bytes from one kind of device to another */
     TSRI_STEP_START,
     TSRI_STEP_FINISH,
     TSRI_STEP_RELEASE,
@@ -150,18 +153,38 @@ typedef struct tsri_call {
 typedef struct tsri_step {
     tsri_step_kind kind;
     tsri_kernel *kernel;
+    tsri_kernel **parts; /* those that `kernel` joins; NULL: it is one by itself */
+    int nparts;
     void **in, **out;
     tsri_local_box *box;
+    tsri_device *device; /* that does it; CROSS: the one that is not the CPU */
+    char *scratch;       /* KERNEL */
+    size_t bytes;        /* CROSS */
     tsri_call *call;
     const tsri_item *item; /* for messages */
     double time_s;         /* of all runs */
 } tsri_step;
 
+/* A plan's part on one kind of device. */
+enum { TSRI_DEVICES = 4 };
+typedef struct tsri_part {
+    tsri_device *device; /* NULL in a virtual world, and where nothing of this rank is there */
+    char *block;         /* the device's block for plans, where arena offsets count from */
+    size_t arena_bytes, scratch_bytes, scratch_offset; /* scratch is part of arena_bytes */
+} tsri_part;
+
+/* How runs go on a device with streams: all steps as one that was captured, once the first run has
+ * shown that they work (and made what libraries make late); else step by step. */
+typedef struct tsri_replay {
+    tsri_device *device;     /* whose stream is captured; NULL: never */
+    tsri_captured *captured; /* NULL so far */
+    tsri_comm_stats per_run; /* what communicators counted while it was captured */
+} tsri_replay;
+
 struct tsr_plan {
     tsri_owned owned;
     tsr_world *world;
-    tsri_device *device; /* on which it runs; NULL in a virtual world */
-    char *block;         /* the device's block for plans, where arena offsets count from */
+    tsri_part part[TSRI_DEVICES]; /* by tsr_device: what it has there */
     tsri_pool pool;
     tsri_pool scratch; /* what only the passes need: gone when they are done */
     int *group;        /* in scratch: the ranks of the collective that is lowered */
@@ -180,12 +203,12 @@ struct tsr_plan {
     int nhooks;
     int64_t *step_value, own_step; /* the training step for random masks */
     void **step_ptrs;              /* buffers it is written to before a run */
+    tsri_device **step_devices;
     int nstep_ptrs;
     tsri_step *steps;
     int nsteps;
-    double *trace;                     /* see src/exec/trace.h; NULL: not asked for */
-    size_t arena_bytes, scratch_bytes; /* scratch is part of arena_bytes */
-    size_t scratch_offset;
+    double *trace; /* see src/exec/trace.h; NULL: not asked for */
+    tsri_replay replay;
     tsr_plan_info info;
     char failure[512]; /* why it can't run any more (a run failed, a variable is gone), or "" */
     char *explain;
@@ -217,11 +240,15 @@ tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_o
 tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *inferred);
 tsr_status tsri_plan_fuse(tsr_plan *plan);
 tsr_status tsri_plan_layout(tsr_plan *plan);
+tsr_status tsri_plan_defer(tsr_plan *plan);
 tsr_status tsri_plan_schedule(tsr_plan *plan);
-/* For any rank: returns the bytes of the plan's block; offsets are kept for the world's own rank.
- */
-tsr_status tsri_plan_memory(tsr_plan *plan, int rank, size_t *out_bytes);
-/* Bytes that a rank needs: variables, values and ports; kernels' scratch apart. */
+/* For any rank: returns the bytes of the plan's block on a kind of device; offsets are kept for the
+ * world's own rank. */
+tsr_status tsri_plan_memory(tsr_plan *plan, int rank, tsr_device kind, size_t *out_bytes);
+/* Bytes that kernels of this rank need at a time, over all kinds of device. */
+size_t tsri_plan_scratch(const tsr_plan *plan);
+/* Bytes that a rank needs: variables, values and ports; kernels' scratch apart. On all kinds of
+ * device together. */
 tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables, size_t *out_ports,
                                 size_t *out_values);
 /* Brings values, items and entries, which the passes let grow in scratch, to their final place. */
@@ -242,6 +269,12 @@ size_t tsri_value_bytes(const tsri_value *v, int rank);
 tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *item, int pair);
 /* Whether the rank has a part in an item: runs it, gives to it or takes from it. */
 bool tsri_item_has(const tsri_item *item, int rank);
+/* The kind of device that a value lies on. */
+tsr_device tsri_value_device(const tsri_value *v);
+/* Whether an item copies between kinds of device. */
+bool tsri_item_crosses(const tsri_item *item);
+/* Whether lowering may join an item with neighbours of its op; see defer.c. */
+bool tsri_item_may_join(const tsri_item *item);
 /* Whether a value's kernel may write over its first operand (equal shape, dtype and layout). */
 bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *item);
 
@@ -253,15 +286,38 @@ tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_statu
 
 /* --- compile.c
  * ------------------------------------------------------------------------------------------ */
-/* The figures that a compile with these options works with. */
-tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts);
+/* The figures that a compile with these options works with, for a program of this kind of device.
+ */
+tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device kind);
 /* A variable is about to go: graphs and plans of its world that use it say so from now on. */
 void tsri_variable_forget(const tsr_variable *v);
+
+/* --- lower_groups.c ------------------------------------------------------------------------------
+ */
+/* Makes the communicators between devices that the plan's items need, and their groups. Collective
+ * over the world, where some item of it needs one. */
+tsr_status tsri_plan_connect(tsr_plan *plan);
+/* What all communicators of the world's rank did so far, replayed runs included. */
+void tsri_plan_stats(const tsr_world *world, tsri_comm_stats *out_stats);
+/* Counts one more run of what was captured. */
+void tsri_plan_count_replay(tsr_plan *plan);
+/* The one between the world's devices of a kind, as plans find it; NULL: no plan needed one yet. */
+struct tsri_comm **tsri_plan_connection(tsr_world *world, tsr_device kind);
+/* The communicator that an item's ranks talk by; NULL in a virtual world. */
+struct tsri_comm *tsri_plan_comm(const tsr_plan *plan, const tsri_item *item);
 
 /* --- src/exec
  * ------------------------------------------------------------------------------------------ */
 /* "conv2d", "all_reduce": static storage. */
 const char *tsri_step_name(const tsri_step *step);
 void tsri_local_box_run(const tsri_local_box *box, const void *src, void *dst);
+/* The same on a device with streams. */
+tsr_status tsri_local_box_queue(tsri_device *device, const tsri_local_box *box, const void *src,
+                                void *dst);
+/* The plan can't be run any more, for the thread's last error; peers hear of it. Returns `status`.
+ */
+tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status);
+/* What the plan's runs on devices met by now; does not wait. */
+tsr_status tsri_plan_check(tsr_plan *plan);
 
 #endif

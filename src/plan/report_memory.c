@@ -258,7 +258,7 @@ static tsr_status look_at(memory_maker *m, tsri_report_memory *to)
     to->gradients = (uint64_t)t.by[GRADIENTS];
     to->activations = (uint64_t)t.by[ACTIVATIONS];
     to->communication = (uint64_t)t.by[COMMUNICATION];
-    to->other = plan->scratch_bytes;
+    to->other = tsri_plan_scratch(plan);
     for (int c = 0; c < CATEGORIES; c++)
         to->total += (uint64_t)t.by[c];
     to->total += to->other;
@@ -274,8 +274,8 @@ static int by_total(const void *a, const void *b)
 /* Placing takes the square of the values' number: of many classes only the neediest get it. */
 static tsr_status add_gaps(memory_maker *m, tsri_report_memory *to)
 {
-    size_t block;
-    TSRI_TRY(tsri_plan_memory(m->plan, to->rank, &block));
+    size_t block, variables, ports;
+    TSRI_TRY(tsri_plan_rank_bytes(m->plan, to->rank, &variables, &ports, &block));
     uint64_t alive = to->gradients + to->activations + to->communication;
     to->other += block - alive;
     to->total += block - alive;

@@ -264,7 +264,7 @@ static tsr_status make_entries(scheduler *s, int nitems)
 static void live(tsr_plan *plan, int value, int entry)
 {
     tsri_value *v = &plan->values[tsri_plan_root(plan, value)];
-    if (v->first < 0)
+    if (v->first < 0 || entry < v->first)
         v->first = entry;
     v->last = entry > v->last ? entry : v->last;
 }
@@ -293,6 +293,13 @@ bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *it)
     return true;
 }
 
+/* Whether a call may write its results before it is finished: see tsri_coll.stream. */
+static bool writes_early(const tsr_plan *plan, const tsri_item *it)
+{
+    return it->kind == TSRI_ITEM_COLLECTIVE &&
+           tsri_value_device(&plan->values[it->out[0]]) != TSR_DEVICE_CPU;
+}
+
 static void find_lifetimes(tsr_plan *plan)
 {
     for (int e = 0; e < plan->nentries; e++) {
@@ -300,8 +307,34 @@ static void find_lifetimes(tsr_plan *plan)
         tsri_phase phase = plan->entries[e].phase;
         for (int i = 0; i < it->nin; i++)
             live(plan, it->in[i], e);
-        for (int i = 0; i < it->nout && phase != TSRI_PHASE_START; i++)
+        bool writes = phase != TSRI_PHASE_START || writes_early(plan, it);
+        for (int i = 0; i < it->nout && writes; i++)
             live(plan, it->out[i], e);
+    }
+}
+
+static bool may_be_joined(const tsr_plan *plan, int entry)
+{
+    return tsri_item_may_join(&plan->items[plan->entries[entry].item]);
+}
+
+/* Steps that lowering may join run at the first one's time, so what one of them reads must not make
+ * room for what another writes. */
+static void keep_joined_apart(tsr_plan *plan)
+{
+    for (int e = 0, end; e < plan->nentries; e = end) {
+        tsri_op_kind op = plan->items[plan->entries[e].item].op;
+        for (end = e + 1; end < plan->nentries && may_be_joined(plan, e) &&
+                          may_be_joined(plan, end) &&
+                          plan->items[plan->entries[end].item].op == op;)
+            end++;
+        for (int i = e; i < end && end > e + 1; i++) {
+            const tsri_item *it = &plan->items[plan->entries[i].item];
+            for (int j = 0; j < it->nin; j++)
+                live(plan, it->in[j], end - 1);
+            for (int j = 0; j < it->nout; j++)
+                live(plan, it->out[j], e);
+        }
     }
 }
 
@@ -343,6 +376,7 @@ tsr_status tsri_plan_schedule(tsr_plan *plan)
     TSRI_TRY(make_buckets(&s, nitems));
     TSRI_TRY(make_entries(&s, nitems));
     find_lifetimes(plan);
+    keep_joined_apart(plan);
     share_in_place(plan);
     return TSR_OK;
 }

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * On devices where starting a kernel costs more than a small one's work, what nobody waits for is
+ * put off until just before the updates, next to others of its kind, so that lowering can join
+ * them: batch norm's parameter gradients and running averages, one pair per layer.
+ */
+#include "src/plan/plan.h"
+
+static bool is_update(const tsri_item *it)
+{
+    return it->kind == TSRI_ITEM_KERNEL && (it->op == TSRI_OP_SGD || it->op == TSRI_OP_ADAM);
+}
+
+static bool can_wait(const tsri_item *it)
+{
+    return it->kind == TSRI_ITEM_KERNEL &&
+           (it->op == TSRI_OP_BN_PARAM_GRAD || it->op == TSRI_OP_BN_RUNNING) &&
+           tsr_placement_device(it->placement) != TSR_DEVICE_CPU;
+}
+
+bool tsri_item_may_join(const tsri_item *it)
+{
+    return (is_update(it) || can_wait(it)) && tsr_placement_device(it->placement) != TSR_DEVICE_CPU;
+}
+
+/* Appends the items of [0, end) that are put off and do `op`. */
+static tsr_status append_deferred(tsr_plan *plan, const tsri_item *old, int end,
+                                  const bool *deferred, tsri_op_kind op)
+{
+    for (int i = 0; i < end; i++)
+        if (deferred[i] && old[i].op == op &&
+            !tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
+            return TSR_ERR_NO_MEMORY;
+    return TSR_OK;
+}
+
+/* Which of the items before `end` nobody before `end` reads, though they could wait. */
+static tsr_status find_deferred(tsr_plan *plan, const tsri_item *items, int end, bool **out)
+{
+    int *maker = tsri_pool_alloc(&plan->scratch, (size_t)(plan->nvalues + 1) * sizeof *maker);
+    bool *deferred = tsri_pool_alloc(&plan->scratch, (size_t)end + 1);
+    if (!maker || !deferred)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < plan->nvalues; i++)
+        maker[i] = -1;
+    for (int i = 0; i < end; i++) {
+        for (int j = 0; j < items[i].nin; j++)
+            for (int v = items[i].in[j];; v = plan->values[v].alias) {
+                if (maker[v] >= 0)
+                    deferred[maker[v]] = false;
+                if (plan->values[v].storage != TSRI_STORAGE_ALIAS)
+                    break;
+            }
+        deferred[i] = can_wait(&items[i]);
+        for (int j = 0; j < items[i].nout; j++)
+            maker[items[i].out[j]] = i;
+    }
+    *out = deferred;
+    return TSR_OK;
+}
+
+tsr_status tsri_plan_defer(tsr_plan *plan)
+{
+    tsri_item *old = plan->items;
+    int n = plan->nitems, end = 0;
+    bool any = false, *deferred;
+    while (end < n && !is_update(&old[end]))
+        any |= can_wait(&old[end++]);
+    if (!any)
+        return TSR_OK;
+    TSRI_TRY(find_deferred(plan, old, end, &deferred));
+    plan->items = NULL;
+    plan->nitems = plan->citems = 0;
+    for (int i = 0; i < end; i++)
+        if (!deferred[i] && !tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
+            return TSR_ERR_NO_MEMORY;
+    TSRI_TRY(append_deferred(plan, old, end, deferred, TSRI_OP_BN_PARAM_GRAD));
+    TSRI_TRY(append_deferred(plan, old, end, deferred, TSRI_OP_BN_RUNNING));
+    for (int i = end; i < n; i++)
+        if (!tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
+            return TSR_ERR_NO_MEMORY;
+    return TSR_OK;
+}
