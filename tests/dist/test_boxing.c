@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include <tessera/tessera.h>
+#include "comm_in_use.h"
 #include "src/plan/plan.h"
 
 #define CHECK(cond)                                                                       \
@@ -49,7 +50,7 @@ static void spawn_ok(int n, tsr_rank_fn *fn, void *arg)
  * plan says. */
 static tsr_status run_watched(tsr_plan *plan)
 {
-    tsri_comm *recorder = plan->world->comm;
+    tsri_comm *recorder = *comm_in_use(plan->world);
     tsri_comm_stats before, after;
     uint64_t planned[TSRI_COLL_KIND_COUNT_] = {0}, all = 0;
     int count, at = 0;
@@ -79,14 +80,15 @@ static tsr_status run_watched(tsr_plan *plan)
 
 typedef tsr_status program_fn(tsr_world *w, void *arg);
 
-/* Runs a program with a recorder around the world's communicator. */
+/* Runs a program with a recorder around the communicator that it uses. */
 static tsr_status with_recorder(tsr_world *w, program_fn *program, void *arg)
 {
-    tsri_comm *inner = w->comm, *recorder;
+    TSRI_TRY(connect_ranks(w));
+    tsri_comm **slot = comm_in_use(w), *inner = *slot, *recorder;
     TSRI_TRY(tsri_comm_record_create(inner, &recorder));
-    w->comm = recorder;
+    *slot = recorder;
     tsr_status status = program(w, arg);
-    w->comm = inner;
+    *slot = inner;
     recorder->ops->destroy(recorder);
     return status;
 }

@@ -242,7 +242,7 @@ static uint64_t bytes_read(const tsr_world *w)
 {
     tsri_comm_stats stats;
     uint64_t sum = 0;
-    w->comm->ops->stats(w->comm, &stats);
+    tsri_plan_stats(w, &stats);
     for (int i = 0; i < TSRI_COLL_KIND_COUNT_; i++)
         sum += stats.bytes_read[i];
     return sum;

@@ -23,7 +23,7 @@ static tsr_status measure_body(tsr_world *w, void *arg)
     double f[3], all[8][3];
     size_t top = w->region.top;
     TSRI_TRY(tsri_comm_measure(w, &f[0], &f[1], &f[2]));
-    CHECK(w->region.top == top && !w->region.free_list);
+    CHECK(w->region.top == top && w->region.nholes == 0);
     CHECK(f[0] > 0 && f[0] < 1);
     CHECK(f[1] > 1e6 && isfinite(f[1]));
     CHECK(f[2] > 1e6 && isfinite(f[2]));

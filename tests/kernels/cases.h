@@ -4,7 +4,7 @@
 #ifndef TESSERA_TESTS_KERNELS_CASES_H
 #define TESSERA_TESTS_KERNELS_CASES_H
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 
 /* How an operand is filled. */
 typedef enum kc_fill {
@@ -51,6 +51,7 @@ typedef enum kc_layout {
     KC_ROW = 0,
     KC_NHWC,  /* 4-D operands channels last */
     KC_MIXED, /* every second 4-D operand channels last */
+    KC_PLAN,  /* as plans have it: channels last, but for convolution's weights */
 } kc_layout;
 
 int64_t kc_count(const kc_arg *a);
@@ -61,6 +62,12 @@ double *kc_make(const kernel_case *c, int i, uint64_t seed);
  * doubles, the case's shapes. TSR_ERR_UNSUPPORTED when the implementation declines. */
 tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtype, kc_layout layout,
                   double *const *in, double *const *out);
+
+/* The same with the buffers on a device; NULL: the host. */
+tsr_status kc_run_on(tsri_device *device, const kernel_case *c, const tsri_kernels *impl,
+                     tsr_dtype dtype, kc_layout layout, double *const *in, double *const *out);
+/* The nearest value of a dtype. */
+double kc_round(tsr_dtype dtype, double v);
 
 /* The result by the op's formula, written down plainly in f64. False: no formula here. */
 bool kc_oracle(const kernel_case *c, double *const *in, double *const *out);

@@ -2,6 +2,7 @@
 #include "cases.h"
 
 #include "src/core/rng.h"
+#include "src/nn/convert.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -142,6 +143,14 @@ static tsri_arg make_arg(const kc_arg *a, tsr_dtype dtype, bool nhwc)
     return g;
 }
 
+static int64_t count_of(const tsri_arg *a)
+{
+    int64_t n = 1;
+    for (int i = 0; i < a->ndim; i++)
+        n *= a->shape[i];
+    return n;
+}
+
 /* Offset of the i-th element in row-major order. */
 static int64_t place(const tsri_arg *a, int64_t i)
 {
@@ -162,6 +171,10 @@ static void put(const tsri_arg *a, void *p, int64_t i, double v)
     case TSR_F64:
         ((double *)p)[i] = v;
         break;
+    case TSR_F16:
+    case TSR_BF16:
+        tsri_convert((uint16_t *)p + i, a->dtype, &v, TSR_F64, 1);
+        break;
     case TSR_I64:
         ((int64_t *)p)[i] = (int64_t)v;
         break;
@@ -175,7 +188,12 @@ static void put(const tsri_arg *a, void *p, int64_t i, double v)
 
 static double get(const tsri_arg *a, const void *p, int64_t i)
 {
+    double v;
     switch (a->dtype) {
+    case TSR_F16:
+    case TSR_BF16:
+        tsri_convert(&v, TSR_F64, (const uint16_t *)p + i, a->dtype, 1);
+        return v;
     case TSR_F32:
         return ((const float *)p)[i];
     case TSR_F64:
@@ -207,19 +225,122 @@ static void *load(const tsri_arg *a, int64_t n, const double *from)
     return p;
 }
 
+double kc_round(tsr_dtype dtype, double v)
+{
+    uint64_t word;
+    const tsri_arg a = {.dtype = dtype};
+    put(&a, &word, 0, v);
+    return get(&a, &word, 0);
+}
+
+/* Around each buffer on a device: bytes that are a NaN in every float dtype, which nobody may write
+ * and which show in results if somebody reads them. */
+enum { MARGIN = 256 };
+
+static size_t with_margins(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64 + 2 * MARGIN;
+}
+
+/* A buffer for the kernel with the host's bytes in it; NULL for none. */
+static char *to_device(tsri_device *d, const void *host, size_t bytes)
+{
+    void *p = NULL;
+    size_t all = with_margins(bytes);
+    if (!bytes)
+        return NULL;
+    char *image = malloc(all);
+    if (!image)
+        abort();
+    memset(image, 0xff, all);
+    memcpy(image + MARGIN, host, bytes);
+    if (d->ops->buffer_alloc(d, all, &p) != TSR_OK ||
+        d->ops->copy_in(d, p, image, all, d->stream) != TSR_OK)
+        abort();
+    free(image);
+    return (char *)p + MARGIN;
+}
+
+/* Back to the host (NULL: not wanted), and freed. False if the margins were written. */
+static bool from_device(tsri_device *d, char *p, size_t bytes, void *host)
+{
+    size_t all = with_margins(bytes);
+    if (!p)
+        return true;
+    char *image = malloc(all);
+    if (!image || d->ops->copy_out(d, image, p - MARGIN, all, d->stream) != TSR_OK)
+        abort();
+    d->ops->buffer_free(d, p - MARGIN, all);
+    bool intact = true;
+    for (size_t i = 0; i < all; i++)
+        if (i < MARGIN || i >= MARGIN + bytes)
+            intact &= image[i] == (char)0xff;
+    if (host)
+        memcpy(host, image + MARGIN, bytes);
+    free(image);
+    return intact;
+}
+
+/* Runs on host buffers, by way of the device's own if there is one. */
+static tsr_status run(tsri_device *d, const tsri_kernel *k, const tsri_kernel_desc *desc,
+                      int in_place, void **in, void **out, void *scratch)
+{
+    if (!d)
+        return k->run(k, in, out, scratch);
+    void *di[8] = {0}, *dout[4] = {0};
+    size_t ib[8], ob[4];
+    bool intact = true;
+    char *ds = to_device(d, scratch, k->scratch_bytes);
+    for (int i = 0; i < desc->nin; i++) {
+        ib[i] = (size_t)count_of(&desc->in[i]) * tsr_dtype_size(desc->in[i].dtype);
+        di[i] = to_device(d, in[i], ib[i]);
+    }
+    for (int i = 0; i < desc->nout; i++) {
+        ob[i] = (size_t)count_of(&desc->out[i]) * tsr_dtype_size(desc->out[i].dtype);
+        dout[i] = in_place ? di[in_place - 1 + i] : to_device(d, out[i], ob[i]);
+    }
+    tsr_status status = k->run(k, di, dout, ds);
+    if (status == TSR_OK)
+        status = d->ops->stream_sync(d, d->stream);
+    if (status == TSR_OK)
+        status = d->ops->check(d);
+    for (int i = 0; i < desc->nin; i++)
+        intact &= from_device(d, di[i], ib[i], in[i]);
+    for (int i = 0; i < desc->nout && !in_place; i++)
+        intact &= from_device(d, dout[i], ob[i], out[i]);
+    intact &= from_device(d, ds, k->scratch_bytes, NULL);
+    return status == TSR_OK && !intact
+               ? tsri_fail(TSR_ERR_INTERNAL, "%s writes beside its buffers", tsri_op_name(desc->op))
+               : status;
+}
+
+/* Whether a 4-D operand lies channels last; `at` counts operands, results after inputs. */
+static bool is_last(const kernel_case *c, kc_layout layout, int at)
+{
+    bool dw = c->op == TSRI_OP_CONV2D_DW;
+    bool weights = (dw && at == c->nin) ||
+                   ((c->op == TSRI_OP_CONV2D || c->op == TSRI_OP_CONV2D_DX) && at == 1);
+    return layout == KC_NHWC || (layout == KC_MIXED && at % 2) || (layout == KC_PLAN && !weights);
+}
+
 tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtype, kc_layout layout,
                   double *const *in, double *const *out)
+{
+    return kc_run_on(NULL, c, impl, dtype, layout, in, out);
+}
+
+tsr_status kc_run_on(tsri_device *device, const kernel_case *c, const tsri_kernels *impl,
+                     tsr_dtype dtype, kc_layout layout, double *const *in, double *const *out)
 {
     if (!impl->slot[c->op])
         return TSR_ERR_UNSUPPORTED;
     tsri_kernel_desc d = {
         .op = c->op, .attrs = &c->attrs, .nin = c->nin, .nout = c->nout, .groups = c->groups};
-    int at = 0;
+    d.stream = device ? device->stream : NULL;
     for (int i = 0; i < c->nin; i++)
-        d.in[i] = make_arg(&c->in[i], dtype, layout == KC_NHWC || (layout == KC_MIXED && at++ % 2));
+        d.in[i] = make_arg(&c->in[i], dtype, is_last(c, layout, i));
     for (int i = 0; i < c->nout; i++)
-        d.out[i] =
-            make_arg(&c->out[i], dtype, layout == KC_NHWC || (layout == KC_MIXED && at++ % 2));
+        d.out[i] = make_arg(&c->out[i], dtype, is_last(c, layout, c->nin + i));
     tsri_kernel *k;
     TSRI_TRY(impl->slot[c->op](NULL, &d, &k));
     void *ip[8] = {0}, *op[4] = {0}, *scratch = buffer(k->scratch_bytes);
@@ -227,7 +348,7 @@ tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtyp
         ip[i] = load(&d.in[i], kc_count(&c->in[i]), in[i]);
     for (int i = 0; i < c->nout; i++)
         op[i] = c->in_place ? ip[c->in_place - 1 + i] : load(&d.out[i], kc_count(&c->out[i]), NULL);
-    tsr_status status = k->run(k, ip, op, scratch);
+    tsr_status status = run(device, k, &d, c->in_place, ip, op, scratch);
     for (int i = 0; i < c->nout; i++) {
         const tsri_arg *a = c->in_place ? &d.in[c->in_place - 1 + i] : &d.out[i];
         for (int64_t j = 0; out[i] && j < kc_count(&c->out[i]); j++)

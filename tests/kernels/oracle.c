@@ -65,14 +65,21 @@ static void linear(const kernel_case *k, double *const *in, double *y)
 static void pool(const kernel_case *k, double *const *in, double *const *out)
 {
     const int64_t *x = k->in[0].dims.d, *o = k->out[0].dims.d;
+    const int64_t *all_x = k->in[0].gshape[0] ? k->in[0].gshape : x;
     bool adaptive = k->op == TSRI_OP_ADAPTIVE_POOL;
     for (int64_t i = 0; i < kc_count(&k->out[0]); i++) {
         int64_t plane = i / (o[2] * o[3]), pos[2] = {i / o[3] % o[2], i % o[3]}, b[2], e[2];
         for (int j = 0; j < 2; j++) {
-            b[j] = adaptive ? (int64_t)floor((double)(pos[j] * x[2 + j]) / (double)o[2 + j])
+            double step = (double)all_x[2 + j] / (double)o[2 + j];
+            b[j] = adaptive ? (int64_t)floor((double)pos[j] * step + 1e-9)
                             : pos[j] * k->attrs.pool.stride[j] - k->attrs.pool.pad[j];
-            e[j] = adaptive ? (int64_t)ceil((double)((pos[j] + 1) * x[2 + j]) / (double)o[2 + j])
+            e[j] = adaptive ? (int64_t)ceil((double)(pos[j] + 1) * step - 1e-9)
                             : b[j] + k->attrs.pool.kernel[j];
+        }
+        const int64_t whole = (e[0] - b[0]) * (e[1] - b[1]);
+        for (int j = 0; j < 2; j++) { /* what of the window is in this shard */
+            b[j] -= k->in[0].offset[2 + j];
+            e[j] -= k->in[0].offset[2 + j];
         }
         double sum = 0, best = -INFINITY;
         int64_t where = -1, inside = 0;
@@ -90,11 +97,11 @@ static void pool(const kernel_case *k, double *const *in, double *const *out)
             }
         if (k->op == TSRI_OP_MAX_POOL) {
             out[0][i] = best;
-            out[1][i] = (double)where;
+            if (k->nout > 1)
+                out[1][i] = (double)where;
         } else {
-            bool all = !adaptive && k->attrs.pool.count_include_pad;
             out[0][i] =
-                sum / (double)(all ? k->attrs.pool.kernel[0] * k->attrs.pool.kernel[1] : inside);
+                sum / (double)(adaptive || k->attrs.pool.count_include_pad ? whole : inside);
         }
     }
 }
@@ -121,7 +128,8 @@ static void norm(const kernel_case *k, double *const *in, double *y)
     if (k->op == TSRI_OP_BN_STATS)
         memset(y, 0, (size_t)kc_count(&k->out[0]) * sizeof *y);
     for (int64_t i = 0; i < kc_count(&k->in[0]); i++) {
-        int64_t ch = i / s % c, r = part_of(&k->attrs, i / s / c, &count);
+        int64_t ch = i / s % c, r = part_of(&k->attrs, k->in[0].offset[0] + i / s / c, &count);
+        r -= (k->op == TSRI_OP_BN_STATS ? &k->out[0] : &k->in[1])->offset[0];
         if (k->op == TSRI_OP_BN_STATS) {
             y[r * 2 * c + ch] += in[0][i];
             y[r * 2 * c + c + ch] += in[0][i] * in[0][i];
@@ -412,12 +420,14 @@ static bool elementwise(const kernel_case *k, double *const *in, double *y)
             y[i] = in[0][from_broadcast(d, &k->in[0].dims, i)] == k->attrs.mask.keep ? in[1][i] : 0;
             break;
         case TSRI_OP_ADD_N:
-            y[i] = in[0][i] + in[1][i] + in[2][i];
+            for (int o = 0; o < k->nin; o++)
+                y[i] = (o ? y[i] : 0) + in[o][i];
             break;
         case TSRI_OP_CAST:
-            y[i] = k->out[0].dtype == TSR_BOOL ? in[0][i] != 0
-                   : k->out[0].dtype           ? trunc(in[0][i])
-                                               : in[0][i];
+            y[i] = k->out[0].dtype == TSR_BOOL  ? in[0][i] != 0
+                   : k->out[0].dtype == TSR_F16 ? kc_round(TSR_F16, in[0][i])
+                   : k->out[0].dtype            ? trunc(in[0][i])
+                                                : in[0][i];
             break;
         case TSRI_OP_BROADCAST_TO:
             y[i] = in[0][from_broadcast(d, &k->in[0].dims, i)];

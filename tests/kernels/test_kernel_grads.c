@@ -107,6 +107,15 @@ static double *random_like(const kc_arg *a)
     return kc_make(&c, 0, 77);
 }
 
+/* Nothing to differ: gradients of nothing are 0, and finite differences of it too. */
+static bool is_empty(const kernel_case *c)
+{
+    bool empty = kc_count(&c->out[0]) == 0;
+    for (int i = 0; i < c->nin; i++)
+        empty |= kc_count(&c->in[i]) == 0;
+    return empty;
+}
+
 static void run_pair(const struct pair *p, const kernel_case *fwd, const kernel_case *grad)
 {
     kernel_case c = *fwd; /* maxima must be apart */
@@ -147,10 +156,16 @@ static void test_pairs(void **state)
             char grad[128];
             if (strncmp(name, pairs[i].forward, n) || (name[n] && name[n] != ' '))
                 continue;
+            if (is_empty(&kernel_cases[j]))
+                continue;
             snprintf(grad, sizeof grad, "%s%s", pairs[i].grad, name + n);
             const kernel_case *g = kernel_case_find(grad);
             if (!g)
                 continue; /* "linear no bias" */
+            double work = (double)kc_count(&kernel_cases[j].in[pairs[i].wrt]) *
+                          (double)kc_count(&kernel_cases[j].out[0]);
+            if (work == 0 || work > 4e6)
+                continue; /* no differences to take, or very many: made for other tests */
             run_pair(&pairs[i], &kernel_cases[j], g);
             checked++;
         }

@@ -22,7 +22,7 @@ LAYERS = {
     "models/": [], "examples/": [],
 }
 # third-party header -> the one folder that may include it
-HOMES = {"oneapi/": "kernels/cpu/", "dnnl": "kernels/cpu/", "cuda": "kernels/cuda/",
+HOMES = {"oneapi/": "kernels/cpu/", "dnnl": "kernels/cpu/", "cuda_": "kernels/cuda/",
          "cublas": "kernels/cuda/", "cudnn": "kernels/cuda/", "nccl.h": "src/comm/",
          "gloo/": "src/comm/", "yaml.h": "src/config/", "cjson/": "src/", "zlib.h": "src/data/"}
 MAX_LINES, MAX_COLUMNS = 700, 100
@@ -32,7 +32,7 @@ def sources(root):
     for top in ("include", "placement", "sbp", "kernels", "src", "models", "examples", "tests"):
         for folder, _, names in os.walk(os.path.join(root, top)):
             for name in names:
-                if name.endswith((".c", ".h", ".cu", ".cuh")):
+                if name.endswith((".c", ".h", ".cu", ".cuh", ".cc")):
                     yield os.path.relpath(os.path.join(folder, name), root)
 
 

@@ -285,7 +285,7 @@ static const struct {
      "5:15: memory_limit: found 9e99; legal is at least one byte, below 2^62"},
     {TRAIN, NULL, "cluster: {nodes: 3}\n",
      "5:11: cluster.nodes: unknown key; legal are ranks_per_node, latency_us, bandwidth_gb_s, "
-     "node_latency_us, node_bandwidth_gb_s"},
+     "node_latency_us, node_bandwidth_gb_s, memory_gb_s, tflops, kernel_us"},
     {TRAIN, NULL, "cluster: {latency_us: 0}\n",
      "5:23: cluster.latency_us: found '0'; legal is a number from 1e-06 to 1000000000"},
     {GRAPH, NULL, "  y: {op: relu}\n",

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Given to the compiler in front of tests that are written for CPUs (-include): their placements
+ * are of the kind of device that TESSERA_TEST_DEVICE names, in which they are run once more. */
+#ifndef TESSERA_TESTS_CUDA_ON_DEVICE_H
+#define TESSERA_TESTS_CUDA_ON_DEVICE_H
+
+#include <tessera/tessera.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static inline const tsr_placement *on_device_parse(tsr_world *world, const char *text)
+{
+    const char *device = getenv("TESSERA_TEST_DEVICE");
+    char other[8192];
+    if (!device || !text || strncmp(text, "cpu", 3) != 0)
+        return tsr_placement_parse(world, text);
+    snprintf(other, sizeof other, "%s%s", device, text + 3);
+    return tsr_placement_parse(world, other);
+}
+
+static inline const tsr_placement *on_device_create(tsr_world *world, tsr_device kind, int ndim,
+                                                    const int *hierarchy, const int *ranks)
+{
+    const char *device = getenv("TESSERA_TEST_DEVICE");
+    if (device && !strcmp(device, "cuda"))
+        kind = TSR_DEVICE_CUDA;
+    return tsr_placement_create(world, kind, ndim, hierarchy, ranks);
+}
+
+/* Errors of a run surface in it, as on a CPU. */
+static inline tsr_status on_device_run(tsr_plan *plan)
+{
+    tsr_status status = tsr_run(plan);
+    return status == TSR_OK ? tsr_wait(plan) : status;
+}
+
+/* By the figures of CPUs, so that the same signatures and routes are taken. */
+static inline tsr_status on_device_compile_with(tsr_graph *graph, const tsr_compile_opts *opts,
+                                                tsr_plan **out_plan)
+{
+    tsr_compile_opts o = {.size = sizeof o};
+    if (opts)
+        memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    o.size = sizeof o;
+    if (o.nlinks == 0) {
+        o.nlinks = 1;
+        o.link[0].latency_s = 3e-6;
+        o.link[0].bytes_per_s = 8e9;
+    }
+    o.local_bytes_per_s = o.local_bytes_per_s > 0 ? o.local_bytes_per_s : 16e9;
+    o.flops_per_s = o.flops_per_s > 0 ? o.flops_per_s : 80e9;
+    o.kernel_s = o.kernel_s > 0 ? o.kernel_s : 0.5e-6;
+    return tsr_compile_with(graph, &o, out_plan);
+}
+
+static inline tsr_status on_device_compile(tsr_graph *graph, tsr_plan **out_plan)
+{
+    return on_device_compile_with(graph, NULL, out_plan);
+}
+
+#define tsr_run on_device_run
+#define tsr_compile on_device_compile
+#define tsr_compile_with on_device_compile_with
+#define tsr_placement_parse on_device_parse
+#define tsr_placement_create on_device_create
+
+#endif

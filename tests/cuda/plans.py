@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of every example for GPUs, made where there are none, beside the one for CPUs: the same
+ops, the same collectives over the same groups with the same bytes, and the memory that a rank needs.
+usage: plans.py TESSERA EXPERIMENTS"""
+import glob
+import json
+import os
+import subprocess
+import sys
+
+failed = 0
+
+
+def check(ok, what):
+    global failed
+    failed += not ok
+    if not ok:
+        print(f"FAIL {what}")
+
+
+def plan(tessera, path, device):
+    text = open(path, encoding="utf-8").read()
+    names = [line.split(":")[0].strip() for line in text.split("placements:")[1].split("\n")[1:]
+             if line.startswith("  ") and "ranks" in line]
+    # The same figures for both: else what is left to the compiler may differ.
+    sets = ["cluster.latency_us=3", "cluster.bandwidth_gb_s=8", "cluster.memory_gb_s=16",
+            "cluster.tflops=0.08", "cluster.kernel_us=0.5"]
+    sets += [f"placements.{n}.device={device}" for n in names]
+    out = subprocess.run([tessera, "plan", "--json", path] + [x for s in sets for x in ("--set", s)],
+                         capture_output=True, text=True, timeout=120, check=False)
+    check(out.returncode == 0 and names, f"{path} on {device}: {out.stderr}")
+    return json.loads(out.stdout)
+
+
+def talks(p):
+    return sorted((b["collective"], b["groups"], b["group_size"], b["bytes"], b["two_phase"],
+                   b["lane"], b["name"], b["in"][0]["sbp"] if b["in"] else "",
+                   b["out"][0]["sbp"] if b["out"] else "")
+                  for b in p["boxing"] if b["communicates"])
+
+
+def main():
+    tessera, folder = sys.argv[1:3]
+    paths = sorted(glob.glob(os.path.join(folder, "*.yaml")))
+    check(len(paths) >= 10, f"{len(paths)} experiments")
+    for path in paths:
+        name = os.path.basename(path)
+        cpu, cuda = plan(tessera, path, "cpu"), plan(tessera, path, "cuda")
+        count = {}
+        for p, sign in ((cpu, 1), (cuda, -1)):
+            for op in p["ops"]:
+                count[op["op"]] = count.get(op["op"], 0) + sign
+        check(not any(count.values()), f"{name}: ops differ: {[k for k in count if count[k]]}")
+        check(talks(cpu) == talks(cuda), f"{name}: collectives differ")
+        check(cpu["totals"]["bytes"] == cuda["totals"]["bytes"], f"{name}: bytes")
+        check(len(cpu["memory"]) == len(cuda["memory"]), f"{name}: classes of ranks")
+        for a, b in zip(cpu["memory"], cuda["memory"]):
+            for part in ("parameters", "buffers", "optimizer", "inputs_outputs"):
+                check(a[part] == b[part], f"{name}: {part} of ranks {a['ranks']}")
+            # On GPUs small updates are put off, so gradients may live longer, and calls write their
+            # results from their start on: never much.
+            check(abs(a["total"] - b["total"]) <= 0.05 * a["total"] + 4096,
+                  f"{name}: {a['total']} bytes of ranks {a['ranks']} on CPUs, {b['total']} on GPUs")
+        print(f"{name}: {len(talks(cpu))} collectives, {cpu['totals']['bytes']} bytes")
+    print("ok" if not failed else f"{failed} failed")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the table of cases is written with: a macro per family of ops. */
+#ifndef TESSERA_TESTS_KERNELS_CASE_WORDS_H
+#define TESSERA_TESTS_KERNELS_CASE_WORDS_H
+
+/* clang-format off */
+#define D(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}}
+#define F(...) {.dims = D(__VA_ARGS__)}
+#define FILLED(how, ...) {.dims = D(__VA_ARGS__), .fill = how}
+#define OF(type, how, ...) {.dims = D(__VA_ARGS__), .dtype = type, .fill = how}
+#define CONV(kh, kw, sh, sw, ph, pw, dh, dw, g)                                                    \
+    .attrs.conv = {{sh, sw}, {ph, pw}, {dh, dw}, {kh, kw}, g}, .groups = g
+#define POOL(kh, kw, sh, sw, ph, pw, include)                                                      \
+    .attrs.pool = {{kh, kw}, {sh, sw}, {ph, pw}, include, 0}
+#define BN(n, spatial_, parts_, act_)                                                              \
+    .attrs.bn = {.eps = 1e-5, .momentum = 0.1, .batch = n, .spatial = spatial_, .parts = parts_,   \
+                 .act = act_}
+
+#define UNARY(text, fn_, how, a_)                                                                  \
+    {.name = "unary " text, .op = TSRI_OP_UNARY, .attrs.unary = {fn_, 0, a_, 0}, .nin = 1,         \
+     .nout = 1, .in = {FILLED(how, 3, 5, 2, 7)}, .out = {F(3, 5, 2, 7)}},                          \
+    {.name = "unary_grad " text, .op = TSRI_OP_UNARY_GRAD, .attrs.unary = {fn_, 0, a_, 0},         \
+     .nin = 2, .nout = 1, .in = {FILLED(how, 3, 5, 2, 7), F(3, 5, 2, 7)}, .out = {F(3, 5, 2, 7)}}
+#define BINARY(text, fn_, how)                                                                     \
+    {.name = "binary " text, .op = TSRI_OP_BINARY, .attrs.binary = {fn_, 0}, .nin = 2, .nout = 1,  \
+     .in = {FILLED(how, 3, 5, 4, 7), FILLED(how, 3, 5, 4, 7)}, .out = {F(3, 5, 4, 7)}},            \
+    {.name = "binary broadcast " text, .op = TSRI_OP_BINARY, .attrs.binary = {fn_, 0}, .nin = 2,   \
+     .nout = 1, .in = {FILLED(how, 3, 5, 4, 7), FILLED(how, 5, 1, 7)}, .out = {F(3, 5, 4, 7)}}
+
+/* A forward convolution and its two gradients. */
+#define CONVS(text, N, C, H, W, O, KH, KW, OH, OW, g, ...)                                         \
+    {.name = "conv2d " text, .op = TSRI_OP_CONV2D, __VA_ARGS__, .nin = 3, .nout = 1,               \
+     .in = {F(N, C, H, W), F(O, C / g, KH, KW), F(O)}, .out = {F(N, O, OH, OW)}},                  \
+    {.name = "conv2d no bias " text, .op = TSRI_OP_CONV2D, __VA_ARGS__, .nin = 2, .nout = 1,       \
+     .in = {F(N, C, H, W), F(O, C / g, KH, KW)}, .out = {F(N, O, OH, OW)}},                        \
+    {.name = "conv2d_dx " text, .op = TSRI_OP_CONV2D_DX, __VA_ARGS__, .nin = 2, .nout = 1,         \
+     .in = {F(N, O, OH, OW), F(O, C / g, KH, KW)}, .out = {F(N, C, H, W)}},                        \
+    {.name = "conv2d_dw " text, .op = TSRI_OP_CONV2D_DW, __VA_ARGS__, .nin = 2, .nout = 1,         \
+     .in = {F(N, C, H, W), F(N, O, OH, OW)}, .out = {F(O, C / g, KH, KW)}}
+
+/* Depthwise, larger: without what finite differences would take long for. */
+#define DEPTHWISE(text, N, C, H, W, OH, OW, s, p)                                                  \
+    {.name = "conv2d " text, .op = TSRI_OP_CONV2D, CONV(3, 3, s, s, p, p, 1, 1, C), .nin = 3,      \
+     .nout = 1, .in = {F(N, C, H, W), F(C, 1, 3, 3), F(C)}, .out = {F(N, C, OH, OW)}},             \
+    {.name = "conv2d_dx " text, .op = TSRI_OP_CONV2D_DX, CONV(3, 3, s, s, p, p, 1, 1, C),          \
+     .nin = 2, .nout = 1, .in = {F(N, C, OH, OW), F(C, 1, 3, 3)}, .out = {F(N, C, H, W)}},         \
+    {.name = "conv2d_dw " text, .op = TSRI_OP_CONV2D_DW, CONV(3, 3, s, s, p, p, 1, 1, C),          \
+     .nin = 2, .nout = 1, .in = {F(N, C, H, W), F(N, C, OH, OW)}, .out = {F(C, 1, 3, 3)}}
+
+/* Batch norm of one shape: all its parts. */
+#define NORMS(text, N, C, R, act_, spatial_, ...)                                                  \
+    {.name = "bn_stats " text, .op = TSRI_OP_BN_STATS, BN(N, spatial_, R, 0), .nin = 1, .nout = 1, \
+     .in = {F(__VA_ARGS__)}, .out = {OF(TSR_F64, 0, R, 2, C)}},                                    \
+    {.name = "bn_apply " text, .op = TSRI_OP_BN_APPLY, BN(N, spatial_, R, 0), .nin = 4, .nout = 1,\
+     .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C)}, .out = {F(__VA_ARGS__)}}, \
+    {.name = "bn_act " text, .op = TSRI_OP_BN_ACT, BN(N, spatial_, R, act_), .nin = 4, .nout = 1,  \
+     .in = {FILLED(KC_SPREAD, __VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C)},           \
+     .out = {F(__VA_ARGS__)}},                                                                     \
+    {.name = "bn_bwd_stats " text, .op = TSRI_OP_BN_BWD_STATS, BN(N, spatial_, R, 0), .nin = 3,    \
+     .nout = 1, .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(__VA_ARGS__)},            \
+     .out = {OF(TSR_F64, 0, R, 2, C)}},                                                            \
+    {.name = "bn_bwd_apply " text, .op = TSRI_OP_BN_BWD_APPLY, BN(N, spatial_, R, 0), .nin = 5,    \
+     .nout = 1,                                                                                    \
+     .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(__VA_ARGS__),                  \
+            OF(TSR_F64, 0, R, 2, C)},                                                              \
+     .out = {F(__VA_ARGS__)}},                                                                     \
+    {.name = "bn_act_bwd_stats " text, .op = TSRI_OP_BN_ACT_BWD_STATS, BN(N, spatial_, R, act_),   \
+     .nin = 5, .nout = 1,                                                                          \
+     .in = {FILLED(KC_SPREAD, __VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C),            \
+            F(__VA_ARGS__)},                                                                       \
+     .out = {OF(TSR_F64, 0, R, 2, C)}},                                                            \
+    {.name = "bn_act_bwd_apply " text, .op = TSRI_OP_BN_ACT_BWD_APPLY, BN(N, spatial_, R, act_),   \
+     .nin = 6, .nout = 1,                                                                          \
+     .in = {FILLED(KC_SPREAD, __VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C),            \
+            F(__VA_ARGS__), OF(TSR_F64, 0, R, 2, C)},                                              \
+     .out = {F(__VA_ARGS__)}}
+
+#define SAMPLES(how)                                                                               \
+    {.dims = D(3, 8, 2, 3), .fill = how, .gshape = {10, 8, 2, 3}, .offset = {5, 0, 0, 0}}
+#define BATCHES(how)                                                                               \
+    {.dims = D(2, 2, 8), .dtype = TSR_F64, .fill = how, .gshape = {3, 2, 8}, .offset = {1, 0, 0}}
+
+#define POOLS(text, C, H, W, OH, OW, ...)                                                          \
+    {.name = "max_pool " text, .op = TSRI_OP_MAX_POOL, __VA_ARGS__, .nin = 1, .nout = 2,           \
+     .in = {FILLED(KC_FEW, 2, C, H, W)}, .out = {F(2, C, OH, OW), OF(TSR_I32, 0, 2, C, OH, OW)}},  \
+    {.name = "max_pool_dx " text, .op = TSRI_OP_MAX_POOL_DX, __VA_ARGS__, .nin = 2, .nout = 1,     \
+     .in = {OF(TSR_I32, KC_POOL_IDX, 2, C, OH, OW), F(2, C, OH, OW)}, .out = {F(2, C, H, W)}},     \
+    {.name = "avg_pool " text, .op = TSRI_OP_AVG_POOL, __VA_ARGS__, .nin = 1, .nout = 1,           \
+     .in = {F(2, C, H, W)}, .out = {F(2, C, OH, OW)}},                                             \
+    {.name = "avg_pool_dx " text, .op = TSRI_OP_AVG_POOL_DX, __VA_ARGS__, .nin = 1, .nout = 1,     \
+     .in = {F(2, C, OH, OW)}, .out = {F(2, C, H, W)}}
+
+#define REDUCE(text, op_, axes_, keep, scale_, ...)                                                \
+    {.name = "reduce " text, .op = TSRI_OP_REDUCE, .attrs.reduce = {op_, axes_, keep, 0, scale_},  \
+     .nin = 1, .nout = 1, .in = {F(3, 5, 4, 7)}, .out = {F(__VA_ARGS__)}}
+
+/* Of one shape to another, each in R( ). */
+#define R(...) __VA_ARGS__
+#define REDUCED(text, op_, axes_, scale_, x_, y_)                                                  \
+    {.name = "reduce " text, .op = TSRI_OP_REDUCE, .attrs.reduce = {op_, axes_, 0, 0, scale_},     \
+     .nin = 1, .nout = 1, .in = {F(x_)}, .out = {F(y_)}}
+
+/* The parts; those of cross entropy of n_ classes from at_ on, of c_. */
+#define SOFTMAX_PARTS(text, axis_, log_, how, ...)                                                 \
+    {.name = "softmax_sum " text, .op = TSRI_OP_SOFTMAX_SUM, .attrs.softmax = {axis_, log_},       \
+     .nin = 2, .nout = 1, .in = {FILLED(KC_SPREAD, 4, 6, 5), FILLED(KC_SPREAD, __VA_ARGS__)},      \
+     .out = {F(__VA_ARGS__)}},                                                                     \
+    {.name = "softmax_finish " text, .op = TSRI_OP_SOFTMAX_FINISH,                                 \
+     .attrs.softmax = {axis_, log_}, .nin = 3, .nout = 1,                                          \
+     .in = {FILLED(KC_SPREAD, 4, 6, 5), FILLED(KC_SPREAD, __VA_ARGS__),                            \
+            FILLED(KC_POSITIVE, __VA_ARGS__)},                                                     \
+     .out = {F(4, 6, 5)}},                                                                         \
+    {.name = "softmax_dot " text, .op = TSRI_OP_SOFTMAX_DOT, .attrs.softmax = {axis_, log_},       \
+     .nin = 2, .nout = 1, .in = {FILLED(how, 4, 6, 5), F(4, 6, 5)}, .out = {F(__VA_ARGS__)}},      \
+    {.name = "softmax_bwd " text, .op = TSRI_OP_SOFTMAX_BWD, .attrs.softmax = {axis_, log_},       \
+     .nin = 3, .nout = 1, .in = {FILLED(how, 4, 6, 5), F(4, 6, 5), F(__VA_ARGS__)},                \
+     .out = {F(4, 6, 5)}}
+#define OF_CLASSES(how, n_, c_, at_)                                                               \
+    {.dims = D(9, n_), .fill = how, .gshape = {9, c_}, .offset = {0, at_}}
+#define CE_PARTS(text, n_, c_, at_, ...)                                                           \
+    {.name = "ce_terms " text, .op = TSRI_OP_CE_TERMS, .attrs.ce = {__VA_ARGS__, .classes = c_},   \
+     .nin = 3, .nout = 1,                                                                          \
+     .in = {OF_CLASSES(KC_SPREAD, n_, c_, at_), OF(TSR_I64, KC_CLASS, 9), F(9)},                   \
+     .out = {OF(TSR_F64, 0, 9, 3)}},                                                               \
+    {.name = "ce_finish " text, .op = TSRI_OP_CE_FINISH, .attrs.ce = {__VA_ARGS__, .classes = c_}, \
+     .nin = 3, .nout = 3,                                                                          \
+     .in = {OF(TSR_F64, KC_POSITIVE, 9, 3), FILLED(KC_SPREAD, 9), OF(TSR_I64, KC_CLASS, 9)},       \
+     .out = {F(9), F(9), F(9)}},                                                                   \
+    {.name = "ce_dx part " text, .op = TSRI_OP_CE_DX, .attrs.ce = {__VA_ARGS__, .classes = c_},    \
+     .nin = 4, .nout = 1,                                                                          \
+     .in = {OF_CLASSES(KC_UNIFORM, n_, c_, at_), OF(TSR_I64, KC_CLASS, 9), FILLED(KC_POSITIVE, 9), \
+            F(9)},                                                                                 \
+     .out = {OF_CLASSES(0, n_, c_, at_)}}
+
+#define CE(text, ...)                                                                              \
+    {.name = "ce " text, .op = TSRI_OP_CE, .attrs.ce = {__VA_ARGS__}, .nin = 2, .nout = 3,         \
+     .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9)}, .out = {F(9), F(9), F(9)}},        \
+    {.name = "ce_dx " text, .op = TSRI_OP_CE_DX, .attrs.ce = {__VA_ARGS__}, .nin = 4, .nout = 1,   \
+     .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9), FILLED(KC_LSE, 9), F(9)},           \
+     .out = {F(9, 7)}}
+
+/* Rows of some length. Names of the gradients differ, so that no test takes differences of them. */
+#define CE_ROWS(text, n_, c_, ...)                                                                 \
+    {.name = "ce " text, .op = TSRI_OP_CE, .attrs.ce = {__VA_ARGS__}, .nin = 2, .nout = 3,         \
+     .in = {FILLED(KC_SPREAD, n_, c_), OF(TSR_I64, KC_LABEL, n_)},                                 \
+     .out = {F(n_), F(n_), F(n_)}},                                                                \
+    {.name = "ce_dx rows " text, .op = TSRI_OP_CE_DX, .attrs.ce = {__VA_ARGS__}, .nin = 4,         \
+     .nout = 1, \
+     .in = {FILLED(KC_SPREAD, n_, c_), OF(TSR_I64, KC_LABEL, n_), FILLED(KC_LSE, n_), F(n_)},      \
+     .out = {F(n_, c_)}}
+#define SOFTMAX_ROWS(text, n_, c_)                                                                 \
+    {.name = "softmax rows " text, .op = TSRI_OP_SOFTMAX, .attrs.softmax = {1, 0}, .nin = 1,       \
+     .nout = 1, .in = {FILLED(KC_SPREAD, n_, c_)}, .out = {F(n_, c_)}},                            \
+    {.name = "softmax_dx wide rows " text, .op = TSRI_OP_SOFTMAX_DX, .attrs.softmax = {1, 0}, \
+     .nin = 2, .nout = 1, .in = {FILLED(KC_POSITIVE, n_, c_), F(n_, c_)}, .out = {F(n_, c_)}}
+
+#define SOFTMAX(text, axis_, log_, how)                                                            \
+    {.name = "softmax " text, .op = TSRI_OP_SOFTMAX, .attrs.softmax = {axis_, log_}, .nin = 1,     \
+     .nout = 1, .in = {FILLED(KC_SPREAD, 4, 6, 5)}, .out = {F(4, 6, 5)}},                          \
+    {.name = "softmax_dx " text, .op = TSRI_OP_SOFTMAX_DX, .attrs.softmax = {axis_, log_},         \
+     .nin = 2, .nout = 1, .in = {FILLED(how, 4, 6, 5), F(4, 6, 5)}, .out = {F(4, 6, 5)}}
+
+#define SGD(text, how, ...)                                                                        \
+    {.name = "sgd " text, .op = TSRI_OP_SGD, .attrs.sgd = {__VA_ARGS__}, .nin = 4, .nout = 2,      \
+     .in = {F(70, 3), F(70, 3), F(70, 3), OF(TSR_F64, how, 8)}, .out = {F(70, 3), F(70, 3)},       \
+     .in_place = 1}
+#define ADAM(text, how, ...)                                                                       \
+    {.name = "adam " text, .op = TSRI_OP_ADAM, .attrs.adam = {0.9, 0.999, 1e-8, __VA_ARGS__},      \
+     .nin = 5, .nout = 3,                                                                          \
+     .in = {F(70, 3), F(70, 3), FILLED(KC_POSITIVE, 70, 3), F(70, 3), OF(TSR_F64, how, 8)},        \
+     .out = {F(70, 3), F(70, 3), F(70, 3)}, .in_place = 1}
+
+/* A gather and its gradient; ids are 0..3. */
+#define GATHER(text, axis_, has_pad_, pad_, X, IDS, Y)                                             \
+    {.name = "gather " text, .op = TSRI_OP_GATHER, .attrs.gather = {axis_, has_pad_, pad_},        \
+     .nin = 2, .nout = 1, .in = {{.dims = X}, {.dims = IDS, .dtype = TSR_I64, .fill = KC_FEW}},    \
+     .out = {{.dims = Y}}},                                                                        \
+    {.name = "gather_dx " text, .op = TSRI_OP_GATHER_DX, .attrs.gather = {axis_, has_pad_, pad_},  \
+     .nin = 2, .nout = 1, .in = {{.dims = IDS, .dtype = TSR_I64, .fill = KC_FEW}, {.dims = Y}},    \
+     .out = {{.dims = X}}}
+/* clang-format on */
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every case on every implementation of the CUDA module, in every float dtype and layout, against
+ * the CPU's f64 reference on the same rounded values. Skipped where there is no device; on the
+ * emulator with TESSERA_CUDA_MODULE. TESSERA_TEST_CASES=text: only cases whose name has it.
+ */
+#include "cases.h"
+#include "on_cuda.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* Relative to the largest value of the result: what one rounding of the result, and of the terms
+ * that it is a sum of, may make. */
+static double tolerance_of(const kernel_case *c, tsr_dtype dtype)
+{
+    double f32 = c->tolerance > 0 ? c->tolerance : 2e-5;
+    return dtype == TSR_F64 ? 1e-12 : dtype == TSR_F32 ? f32 : dtype == TSR_F16 ? 4e-3 : 3e-2;
+}
+
+typedef struct values {
+    const kernel_case *c;
+    double *in[8], *out[4], *want[4];
+} values;
+
+static values make_values(const kernel_case *c, tsr_dtype dtype)
+{
+    values v = {.c = c};
+    for (int i = 0; i < c->nin; i++) {
+        v.in[i] = kc_make(c, i, 11);
+        for (int64_t j = 0; c->in[i].dtype == TSR_DTYPE_NONE && j < kc_count(&c->in[i]); j++)
+            v.in[i][j] = kc_round(dtype, v.in[i][j]);
+    }
+    for (int i = 0; i < c->nout; i++) {
+        v.out[i] = calloc((size_t)kc_count(&c->out[i]) + 1, sizeof(double));
+        v.want[i] = calloc((size_t)kc_count(&c->out[i]) + 1, sizeof(double));
+    }
+    if (kc_run(c, reference(), TSR_F64, KC_ROW, v.in, v.want) != TSR_OK)
+        fail_msg("%s, reference: %s", c->name, tsr_last_error());
+    return v;
+}
+
+static void free_values(values *v)
+{
+    for (int i = 0; i < 8; i++)
+        free(v->in[i]);
+    for (int i = 0; i < 4; i++) {
+        free(v->out[i]);
+        free(v->want[i]);
+    }
+}
+
+static void compare(const values *v, const char *who, tsr_dtype dtype, kc_layout layout)
+{
+    for (int o = 0; o < v->c->nout; o++) {
+        const kc_arg *a = &v->c->out[o];
+        bool exact = a->dtype != TSR_DTYPE_NONE && a->dtype != TSR_F64;
+        double top = 0;
+        for (int64_t i = 0; i < kc_count(a); i++)
+            top = fmax(top, fabs(v->want[o][i]));
+        for (int64_t i = 0; i < kc_count(a); i++) {
+            double limit = exact ? 0 : tolerance_of(v->c, dtype) * top;
+            /* What is beyond f16's range is an infinity. */
+            bool nearest =
+                !exact && v->out[o][i] == kc_round(a->dtype ? a->dtype : dtype, v->want[o][i]);
+            if (!nearest && !(fabs(v->out[o][i] - v->want[o][i]) <= limit))
+                fail_msg("%s, %s, %s, layout %d: result %d, element %lld is %.17g, not %.17g",
+                         v->c->name, who, tsr_dtype_name(dtype), (int)layout, o, (long long)i,
+                         v->out[o][i], v->want[o][i]);
+        }
+    }
+}
+
+static void run_case(const kernel_case *c, const tsri_kernels *impl, bool last, tsr_dtype dtype,
+                     int *ran, int *declined)
+{
+    values v = make_values(c, dtype);
+    for (int layout = KC_ROW; layout <= KC_PLAN; layout++) {
+        tsr_status s = kc_run_on(device, c, impl, dtype, (kc_layout)layout, v.in, v.out);
+        if (s == TSR_ERR_UNSUPPORTED && !last) {
+            ++*declined;
+            continue;
+        }
+        if (s != TSR_OK)
+            fail_msg("%s, %s, %s: %s", c->name, impl->name, tsr_dtype_name(dtype),
+                     tsr_last_error());
+        compare(&v, impl->name, dtype, (kc_layout)layout);
+        ++*ran;
+    }
+    free_values(&v);
+}
+
+static void test_cases(void **state)
+{
+    (void)state;
+    static const tsr_dtype dtypes[] = {TSR_F32, TSR_F64, TSR_F16, TSR_BF16};
+    const char *only = getenv("TESSERA_TEST_CASES");
+    for (const tsri_kernels *const *impl = device->ops->kernels(); *impl; impl++) {
+        int ran = 0, declined = 0;
+        for (int i = 0; i < kernel_cases_count; i++) {
+            const kernel_case *c = &kernel_cases[i];
+            if ((only && !strstr(c->name, only)) || !(*impl)->slot[c->op])
+                continue;
+            for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+                run_case(c, *impl, !impl[1], dtypes[d], &ran, &declined);
+        }
+        print_message("%s: %d runs, %d declined\n", (*impl)->name, ran, declined);
+    }
+}
+
+/* Whatever the others decline, the last implementation takes. */
+static void test_plain_has_every_op(void **state)
+{
+    (void)state;
+    const tsri_kernels *plain = last_of(device->ops->kernels());
+    for (int i = 0; i < kernel_cases_count && !getenv("TESSERA_TEST_CASES"); i++)
+        if (!plain->slot[kernel_cases[i].op])
+            fail_msg("no plain kernel for %s", tsri_op_name(kernel_cases[i].op));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_plain_has_every_op),
+    };
+    int none = open_cuda();
+    return none ? none : close_cuda(cmocka_run_group_tests(tests, NULL, NULL));
+}

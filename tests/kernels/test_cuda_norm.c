@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Batch norm's small kernels joined into one launch give the bits that they give alone; and the
+ * sums of batch norm and of depthwise convolution give the same bits each time. Skipped where there
+ * is no device.
+ */
+#include "cases.h"
+#include "on_cuda.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "src/core/rng.h"
+#include "src/nn/convert.h"
+
+enum { LAYERS = 70, ARGS = 3 };
+
+/* Of one layer. */
+typedef struct layer {
+    tsri_kernel_desc desc;
+    tsri_attrs attrs;
+    tsri_kernel *kernel;
+    void *in[ARGS], *out[2], *together[2]; /* results alone, and joined */
+} layer;
+
+static size_t bytes_of(const tsri_arg *a)
+{
+    int64_t n = 1;
+    for (int i = 0; i < a->ndim; i++)
+        n *= a->shape[i];
+    return (size_t)n * tsr_dtype_size(a->dtype);
+}
+
+/* A buffer with positive numbers in it; NULL where there is none. */
+static void *filled(const tsri_arg *a, uint64_t seed)
+{
+    size_t bytes = bytes_of(a);
+    int64_t n = (int64_t)(bytes / tsr_dtype_size(a->dtype));
+    if (!bytes)
+        return NULL;
+    void *to = NULL, *host = malloc(bytes);
+    double *v = malloc((size_t)n * sizeof *v);
+    assert_non_null(host);
+    assert_non_null(v);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = 0.1 + tsri_rng_uniform(seed, 0, (uint64_t)i);
+    tsri_convert(host, a->dtype, v, TSR_F64, n);
+    assert_int_equal(device->ops->buffer_alloc(device, bytes, &to), TSR_OK);
+    assert_int_equal(device->ops->copy_in(device, to, host, bytes, device->stream), TSR_OK);
+    free(v);
+    free(host);
+    return to;
+}
+
+static void free_buffer(void *p, const tsri_arg *a)
+{
+    device->ops->buffer_free(device, p, bytes_of(a));
+}
+
+static tsri_arg dense(tsr_dtype dtype, int ndim, const int64_t *shape)
+{
+    tsri_arg a = {.dtype = dtype, .ndim = ndim};
+    int64_t step = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        a.shape[i] = a.gshape[i] = shape[i];
+        a.stride[i] = step;
+        step *= shape[i];
+    }
+    return a;
+}
+
+static void make_layer(layer *l, int i, tsri_op_kind op)
+{
+    static const tsr_dtype dtypes[] = {TSR_F32, TSR_F64, TSR_F16, TSR_BF16};
+    const int64_t c = i == 3 ? 0 : 1 + i * 37 % 500, parts = 1 + i % 3;
+    const bool many = i % 2 && op == TSRI_OP_BN_RUNNING; /* averages of each virtual batch */
+    tsri_kernel_desc *d = &l->desc;
+    *d = (tsri_kernel_desc){.op = op, .attrs = &l->attrs, .nin = 1, .nout = 2};
+    d->stream = device->stream;
+    l->attrs.bn.parts = (int32_t)parts;
+    l->attrs.bn.batch = 7 + i;
+    l->attrs.bn.spatial = 4;
+    l->attrs.bn.momentum = 0.1 + 0.01 * i;
+    d->in[0] = dense(TSR_F64, 3, (int64_t[]){parts, 2, c});
+    for (int o = 0; o < 2; o++)
+        d->out[o] = many ? dense(dtypes[i % 4], 2, (int64_t[]){parts, c})
+                         : dense(dtypes[(i + o) % 4], 1, &c);
+    if (op == TSRI_OP_BN_RUNNING) {
+        d->nin = 3;
+        d->in[1] = d->out[0];
+        d->in[2] = d->out[1];
+    }
+    l->in[0] = filled(&d->in[0], (uint64_t)i);
+    for (int o = 0; o < 2; o++) { /* of running averages: in place, from the same values */
+        l->out[o] = filled(&d->out[o], (uint64_t)(100 + o));
+        l->together[o] = filled(&d->out[o], (uint64_t)(100 + o));
+    }
+    assert_int_equal(tsri_kernel_create(NULL, device->ops->kernels(), d, &l->kernel), TSR_OK);
+}
+
+static void check_join(tsri_op_kind op)
+{
+    static layer layers[LAYERS];
+    static tsri_kernel *kernels[LAYERS], *joined;
+    static void *ins[LAYERS][ARGS], *const *in[LAYERS], *const *out[LAYERS];
+    for (int i = 0; i < LAYERS; i++) {
+        layer *l = &layers[i];
+        *l = (layer){0};
+        make_layer(l, i, op);
+        l->in[1] = l->out[0];
+        l->in[2] = l->out[1];
+        assert_int_equal(l->kernel->scratch_bytes, 0);
+        assert_int_equal(l->kernel->run(l->kernel, l->in, l->out, NULL), TSR_OK);
+        kernels[i] = l->kernel;
+        memcpy(ins[i], (void *[]){l->in[0], l->together[0], l->together[1]}, sizeof ins[i]);
+        in[i] = ins[i];
+        out[i] = l->together;
+        assert_non_null(l->kernel->join);
+        assert_ptr_equal(l->kernel->join, kernels[0]->join);
+    }
+    assert_int_equal(kernels[0]->join(NULL, LAYERS, kernels, in, out, &joined), TSR_OK);
+    assert_int_equal(joined->run(joined, NULL, NULL, NULL), TSR_OK);
+    for (int i = 0; i < LAYERS; i++) {
+        layer *l = &layers[i];
+        for (int o = 0; o < 2; o++) {
+            size_t bytes = bytes_of(&l->desc.out[o]);
+            char *alone = calloc(1, bytes + 1), *together = calloc(1, bytes + 1);
+            assert_non_null(alone);
+            assert_non_null(together);
+            if (bytes) {
+                device->ops->copy_out(device, alone, l->out[o], bytes, device->stream);
+                device->ops->copy_out(device, together, l->together[o], bytes, device->stream);
+            }
+            if (memcmp(alone, together, bytes))
+                fail_msg("layer %d, result %d: not the bits that it has alone", i, o);
+            free(alone);
+            free(together);
+            free_buffer(l->out[o], &l->desc.out[o]);
+            free_buffer(l->together[o], &l->desc.out[o]);
+        }
+        free_buffer(l->in[0], &l->desc.in[0]);
+        l->kernel->destroy(l->kernel);
+    }
+    joined->destroy(joined);
+}
+
+static void test_join(void **state)
+{
+    (void)state;
+    check_join(TSRI_OP_BN_PARAM_GRAD);
+    check_join(TSRI_OP_BN_RUNNING);
+}
+
+/* Three runs of a case by the device's own kernels. */
+static bool repeats(const kernel_case *c, tsr_dtype dtype)
+{
+    double *in[8] = {0}, *out[3][4] = {{0}};
+    bool ran = true;
+    for (int i = 0; i < c->nin; i++) {
+        in[i] = kc_make(c, i, 5);
+        for (int64_t j = 0; c->in[i].dtype == TSR_DTYPE_NONE && j < kc_count(&c->in[i]); j++)
+            in[i][j] = kc_round(dtype, in[i][j]);
+    }
+    for (int r = 0; r < 3; r++) {
+        for (int o = 0; o < c->nout; o++)
+            out[r][o] = calloc((size_t)kc_count(&c->out[o]) + 1, sizeof(double));
+        tsr_status s = kc_run_on(device, c, device->ops->kernels()[0], dtype, KC_NHWC, in, out[r]);
+        ran = ran && s == TSR_OK;
+        if (s != TSR_OK && s != TSR_ERR_UNSUPPORTED)
+            fail_msg("%s: %s", c->name, tsr_last_error());
+        for (int o = 0; o < c->nout; o++)
+            if (memcmp(out[r][o], out[0][o], (size_t)kc_count(&c->out[o]) * sizeof(double)))
+                fail_msg("%s, %s: result %d is another one in run %d", c->name,
+                         tsr_dtype_name(dtype), o, r);
+    }
+    for (int i = 0; i < c->nin; i++)
+        free(in[i]);
+    for (int r = 0; r < 3; r++)
+        for (int o = 0; o < c->nout; o++)
+            free(out[r][o]);
+    return ran;
+}
+
+static void test_repeats(void **state)
+{
+    (void)state;
+    static const tsr_dtype dtypes[] = {TSR_F32, TSR_F16, TSR_BF16};
+    int ran = 0;
+    for (int i = 0; i < kernel_cases_count; i++) {
+        const kernel_case *c = &kernel_cases[i];
+        bool sums = c->op == TSRI_OP_BN_STATS || c->op == TSRI_OP_BN_ACT_BWD_STATS ||
+                    c->op == TSRI_OP_CONV2D_DW || c->op == TSRI_OP_ADAPTIVE_POOL;
+        for (int d = 0; sums && d < 3; d++)
+            ran += repeats(c, dtypes[d]);
+    }
+    print_message("%d cases\n", ran);
+    assert_true(ran > 60);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_join),
+        cmocka_unit_test(test_repeats),
+    };
+    int none = open_cuda();
+    return none ? none : close_cuda(cmocka_run_group_tests(tests, NULL, NULL));
+}
