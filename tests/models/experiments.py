@@ -5,11 +5,13 @@ MobileNetV2, in f64 (in f32 its first loss: later ones of so few rows follow the
 norm): the losses must be those of one rank. And holds the inferred plans against the hand-written
 ones: with the same hints for the data and the same memory, inference may not be costlier.
 Prints a line "ok ..." or "FAIL ..." for each.
-usage: experiments.py --tessera PATH [--full] [DIR]"""
+--device cuda: all placements are of GPUs. --quick: the files as they are, and the transformer in f64.
+usage: experiments.py --tessera PATH [--full | --quick] [--device cuda] [DIR]"""
 import argparse
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -59,6 +61,14 @@ def tessera(args, command):
         f"FAIL {' '.join(command)}: exit {done.returncode}: {done.stderr[-2000:]}")
 
 
+def on_device(args, path):
+    """What places a file's tensors on the device that is asked for."""
+    with open(path, encoding="utf-8") as f:
+        names = re.findall(r"^  (\w+): \{device: cpu", f.read(), re.M)
+    return [word for name in names if args.device != "cpu"
+            for word in ("--set", f"placements.{name}.device={args.device}")]
+
+
 def overrides(name, model, dtype, rows):
     sets = [s % rows if "%d" in s else s for s in MOBILENET] if model == "mobilenet_v2" \
         else list(TRANSFORMER)
@@ -74,6 +84,7 @@ def losses(args, path, model, dtype, rows, steps, folder, more=()):
     command = ["run", path, "--steps", str(steps), "--out", folder]
     for text in more:
         command += ["--set", text]
+    command += on_device(args, path)
     tessera(args, command + overrides(name, model, dtype, rows))
     with open(os.path.join(folder, "result.json"), encoding="utf-8") as f:
         result = json.load(f)
@@ -128,20 +139,26 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--tessera", required=True)
     p.add_argument("--full", action="store_true", help="batches of 16 instead of 4 for MobileNetV2")
+    p.add_argument("--quick", action="store_true")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("dir", nargs="?", default=os.path.join(here, "../../examples/experiments"))
     args = p.parse_args()
     files = sorted(os.path.join(args.dir, f) for f in os.listdir(args.dir)
                    if f.endswith(".yaml") and f != "matmul.yaml")
     rows = 16 if args.full else 4
     for f in sorted(os.listdir(args.dir)):
-        done = subprocess.run([args.tessera, "run", os.path.join(args.dir, f)],
+        path = os.path.join(args.dir, f)
+        done = subprocess.run([args.tessera, "run", path] + on_device(args, path),
                               capture_output=True, text=True)
         report(done.returncode == 0, f"{f} as it is{done.stderr and ': ' + done.stderr[-500:]}")
     compare(args, files, "transformer", "f64", 1e-7, 8)
+    if args.quick:
+        return 1 if failures else 0
     compare(args, files, "transformer", "f32", 1e-4, 8)
     compare(args, files, "mobilenet_v2", "f32", 1e-4, rows, steps=1)
     compare(args, files, "mobilenet_v2", "f64", 1e-7, rows)
-    cheaper(args, files)
+    if args.device == "cpu":  # planning needs no device
+        cheaper(args, files)
     return 1 if failures else 0
 
 

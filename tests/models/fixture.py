@@ -3,7 +3,10 @@
 """Training against stored losses of PyTorch (fixture.json; see make_fixture.py), on ranks that are
 threads and processes, with parameters broadcast and split. Python's standard library only.
 
-usage: fixture.py --example PROG --synthetic PROG --tessera PROG
+usage: fixture.py --example PROG --synthetic PROG --tessera PROG [--device cuda] [--threads]
+                  [--ranks N]
+
+--threads: no ranks that are processes. --ranks: N processes, whatever the table says.
 """
 import argparse
 import hashlib
@@ -56,7 +59,7 @@ def run_case(args, work, run, stored):
     case, ranks, processes, sbp = run
     name = f"{case}: {ranks} {'processes' if processes else 'threads'}, parameters {sbp}"
     metrics = work + "/metrics.jsonl"
-    placement = "cpu:[" + ",".join(str(i) for i in range(ranks)) + "]"
+    placement = args.device + ":[" + ",".join(str(i) for i in range(ranks)) + "]"
     extra = ["--epochs", "1", "--steps", str(fixture_runs.STEPS), "--metrics", metrics, "--placement",
              placement, "--sbp-params", sbp]
     cmd = fixture_runs.command(args.example, work + "/data", case, extra)
@@ -80,13 +83,20 @@ def main():
     p.add_argument("--example", required=True)
     p.add_argument("--synthetic", required=True)
     p.add_argument("--tessera", required=True)
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    p.add_argument("--threads", action="store_true")
+    p.add_argument("--ranks", type=int)
     args = p.parse_args()
+    runs = [r for r in RUNS if not (args.threads and r[2])]
+    if args.ranks:
+        runs = [(case, args.ranks, True, sbp) for case in fixture_runs.CASES for sbp in ("B", "S(0)")
+                if "parts" not in case]
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixture.json"),
               encoding="utf-8") as f:
         cases = json.load(f)["cases"]
     with tempfile.TemporaryDirectory() as work:
         fixture_runs.make_data(args.synthetic, work + "/data")
-        failed = sum(not run_case(args, work, run, cases[run[0]]) for run in RUNS)
+        failed = sum(not run_case(args, work, run, cases[run[0]]) for run in runs)
     print(f"{failed} failed")
     return 1 if failed else 0
 

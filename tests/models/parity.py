@@ -3,7 +3,11 @@
 """Parity with PyTorch: same initial weights, batches and hyper-parameters; losses, final parameters
 and buffers compared. Needs Debian's python3-torch.
 
-usage: parity.py --example PROG --tessera PROG --data DIR [--full]
+usage: parity.py --example PROG --tessera PROG --data DIR [--full] [--device cuda] [--threads]
+                 [--quick]
+
+--device cuda: the same on GPUs, on 1, 2 and 4 ranks. --threads: no ranks that are processes.
+--quick: without uneven batches and dropout.
 """
 import argparse
 import copy
@@ -34,7 +38,7 @@ class Case:
     def run(self, name, ranks=1, processes=False, extra=()):
         """Runs the example; returns its losses and final state."""
         metrics, saved = f"{self.work}/{name}.jsonl", f"{self.work}/{name}.safetensors"
-        placement = "cpu:[" + ",".join(str(i) for i in range(ranks)) + "]"
+        placement = self.args.device + ":[" + ",".join(str(i) for i in range(ranks)) + "]"
         cmd = [self.args.example, "--data", self.args.data, "--placement", placement, "--no-shuffle",
                "--no-augment", "--no-normalize", "--no-eval", "--quiet", "--metrics", metrics,
                "--save", saved, "--weight-decay", "0", "--epochs", "1", *extra]
@@ -171,6 +175,9 @@ def main():
     p.add_argument("--tessera", required=True)
     p.add_argument("--data", required=True)
     p.add_argument("--full", action="store_true")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    p.add_argument("--threads", action="store_true")
+    p.add_argument("--quick", action="store_true")
     args = p.parse_args()
     os.environ.pop("TESSERA_DATA", None)
     images, labels = peer.read_cifar10(args.data, 640)
@@ -179,16 +186,20 @@ def main():
         if args.full:
             runs = [(r, proc, s) for r in (1, 2, 3, 4, 8) for proc in (False, True)
                     for s in ("B", "S(0)")]
+        elif args.device == "cuda":
+            runs = [(1, False, "B"), (2, False, "B"), (4, False, "S(0)"), (2, True, "B")]
         else:
             runs = [(1, False, "B"), (2, False, "B"), (3, True, "S(0)")]
+        runs = [r for r in runs if not (args.threads and r[1])]
         mobilenet_f64(case, images, labels, 5, runs)
         first_step_f32(case, images, labels, "relu6", 5e-2)
         first_step_f32(case, images, labels, "identity", 1e-5)
         for model in ("convnet", "mlp"):
-            for ranks in (1, 2):
+            for ranks in (1, 2) if args.device == "cpu" else (1, 2, 4):
                 small_f32(case, images, labels, model, ranks)
-        uneven(case)
-        dropout(case)
+        if not args.quick:
+            uneven(case)
+            dropout(case)
     print(f"{len(FAILED)} failed")
     return 1 if FAILED else 0
 

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+# What scripts/gpu-check packs for a machine that has GPUs but no compiler. Sourced, not run: takes
+# here, pack, build, data and emulated, and fail().
+# shellcheck disable=SC2154
+
+# Libraries that each machine has, and those of CUDA, are not carried.
+is_everywhere() {
+    case $1 in
+    linux-vdso* | ld-linux* | libc.so* | libm.so* | libdl.so* | librt.so* | libpthread.so*) ;;
+    libstdc++* | libgcc_s* | libcuda* | libcu[a-z]* | libnv* | libnccl* | libtessera*) ;;
+    *) return 1 ;;
+    esac
+}
+
+# put PROGRAM: into libexec, and a script that runs it with what is carried into bin.
+put() {
+    local name=${1##*/}
+    [ -f "$pack/libexec/$name" ] && return 0
+    cp "$1" "$pack/libexec/$name" && strip "$pack/libexec/$name" || fail "no $1"
+    cat >"$pack/bin/$name" <<'TEXT'
+#!/bin/sh
+here=$(cd "$(dirname "$0")/.." && pwd)
+LD_LIBRARY_PATH=$here/lib${TESSERA_CHECK_LIBRARIES:+:$TESSERA_CHECK_LIBRARIES}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
+exec "$here/libexec/$(basename "$0")" "$@"
+TEXT
+    chmod +x "$pack/bin/$name"
+}
+
+# The programs among the tests that are told where the module is: name, seconds, variables, program
+# and arguments, between tabs. Arguments that are built programs are packed, too.
+list_tests() {
+    "$meson" introspect --tests "$build" | /usr/bin/env python3 -c '
+import json, os, sys
+build, seen = os.path.realpath(sys.argv[1]), {}
+for t in json.load(sys.stdin):
+    cmd, env = t["cmd"], t["env"]
+    own = [os.path.realpath(c).startswith(build + "/") for c in cmd]
+    if "TESSERA_CUDA_MODULE" not in env or not own[0]:
+        continue
+    name = os.path.basename(cmd[0]).removeprefix("test_")
+    given = " ".join(k + "=" + v for k, v in sorted(env.items())
+                     if k not in ("TESSERA_CUDA_MODULE", "TESSERA_TEST_DEVICE", "LD_LIBRARY_PATH")
+                     and not k.startswith("EMULATED"))
+    words = ["@/" + os.path.basename(c) if o else c for c, o in zip(cmd, own)]
+    if tuple(words) not in seen:
+        seen[tuple(words)] = name
+        name += "" if list(seen.values()).count(name) == 1 else "_%d" % len(seen)
+        print("\t".join([name, str(t["timeout"]), given] + words))
+        for c, o in zip(cmd, own):
+            if o:
+                print(os.path.relpath(os.path.realpath(c), build), file=sys.stderr)' "$build" 2>"$pack/programs" >"$pack/tests.txt"
+}
+
+pack_data() {
+    local to=$pack/share/data/cifar-10-batches-bin i
+    if [ -z "$data" ]; then
+        LD_LIBRARY_PATH=$pack/lib "$pack/libexec/synthetic_cifar10" "$to" 200 || fail "no data"
+        return
+    fi
+    [ -f "$data/data_batch_1.bin" ] || data=$data/cifar-10-batches-bin
+    mkdir -p "$to"
+    for i in data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do
+        head -c $((200 * 3073)) "$data/$i.bin" >"$to/$i.bin" || fail "--data: no $data/$i.bin"
+    done
+}
+
+pack_all() {
+    local root program library own module=kernels/cuda/libtessera_cuda.so
+    root=$(cd "$here/.." && pwd)
+    meson=/usr/bin/meson
+    [ -x "$meson" ] || meson=$(command -v meson) || fail "meson is needed to build"
+    $emulated && module=tests/cuda/libtessera_cuda_emulated.so
+    [ ! -e "$pack" ] || [ -z "$(ls -A "$pack")" ] || [ -f "$pack/tests.txt" ] ||
+        fail "--pack: $pack holds something else"
+    rm -rf "${pack:?}"/{bin,libexec,lib,share}
+    mkdir -p "$pack"/{bin,libexec,lib,share/{python,experiments,data}} || exit 2
+    pack=$(cd "$pack" && pwd)
+    own=$build
+    build=${build:-$root/build-gpu}
+    [ -f "$build/build.ninja" ] ||
+        "$meson" setup "$build" "$root" --buildtype=release -Dcuda=enabled -Donednn=disabled ||
+        fail "meson setup failed"
+    list_tests || fail "no list of tests"
+    printf '%s\n' src/cli/tessera examples/{mobilenet_v2,synthetic}_cifar10 \
+        tests/bench/bench_cuda_{step,kernels} >>"$pack/programs"
+    [ -n "$own" ] || xargs ninja -C "$build" "$module" <"$pack/programs" || fail "the build failed"
+    [ -f "$build/$module" ] || fail "there is no $build/$module"
+    while read -r program; do put "$build/$program"; done <"$pack/programs"
+    rm -f "$pack/programs"
+    cp -L "$build/libtessera.so.0" "$pack/lib/"
+    cp "$build/$module" "$pack/lib/libtessera_cuda.so"
+    while read -r library; do
+        is_everywhere "${library##*/}" || cp -L "$library" "$pack/lib/"
+    done < <(ldd "$pack"/libexec/* "$pack"/lib/* 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u)
+    chmod u+w "$pack"/lib/*
+    strip --strip-unneeded "$pack"/lib/*
+    cp "$root"/tests/models/{parity,peer,fixture,fixture_runs,experiments}.py \
+        "$root/tests/models/fixture.json" "$root/tests/bench/gpu_peer.py" "$pack/share/python/"
+    cp "$root"/examples/experiments/*.yaml "$pack/share/experiments/"
+    cp "$here/gpu-check" "$pack/gpu-check"
+    pack_data
+    echo "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown), $(uname -m)" >"$pack/version.txt"
+    echo "packed into $pack: $(du -sm "$pack" | cut -f1) MB, $(wc -l <"$pack/tests.txt") tests"
+}
