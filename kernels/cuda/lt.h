@@ -6,8 +6,7 @@
 #ifndef TESSERA_KERNELS_CUDA_LT_H
 #define TESSERA_KERNELS_CUDA_LT_H
 
-#include <cublasLt.h>
-
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/inside.h"
 
 /* Where element (row, term) of an operand, or (m, n) of the result, stands: steps in elements. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What NCCL is asked. */
+#include "src/comm/nccl_api.h"
 #include "src/comm/nccl_inside.h"
 #include "src/core/clock.h"
 
-#include <nccl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
