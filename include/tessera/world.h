@@ -31,15 +31,20 @@ typedef struct tsr_world_opts {
         arena_bytes; /* address space kept for this rank's tensors; 0 = by the machine's memory */
     tsr_log_fn *log; /* NULL = warnings and errors to stderr */
     void *log_arg;
+    /* How the processes of a run find each other (see tessera/store.h for the forms); NULL: the
+     * variable TESSERA_INIT_METHOD, else what the launcher has set. */
+    const char *init_method;
 } tsr_world_opts;
 
 #define TSR_WORLD_OPTS(...) (&(const tsr_world_opts){.size = sizeof(tsr_world_opts), __VA_ARGS__})
 
 /*
- * The world of this process. Under `tessera launch` (RANK, WORLD_SIZE and TESSERA_ARENA are set)
- * this process is one rank of several; without it, the only rank. Collective over all ranks.
- * opts may be NULL. The caller owns *out_world; tsr_world_destroy ends it.
- * Errors: TSR_ERR_INVALID (variables that make no sense), TSR_ERR_NO_MEMORY, TSR_ERR_TIMEOUT.
+ * The world of this process. Under `tessera launch`, mpirun, srun or torchrun this process is one
+ * rank of several, on one machine or on many; else, unless init_method says more, the only rank.
+ * Ranks of a machine share memory; those of different machines talk through Gloo. Collective over
+ * all ranks. opts may be NULL. The caller owns *out_world; tsr_world_destroy ends it.
+ * Errors: TSR_ERR_INVALID (variables that make no sense), TSR_ERR_NO_MEMORY, TSR_ERR_TIMEOUT naming
+ * the ranks that did not come, and those of tsr_store_open.
  */
 TSR_API tsr_status tsr_world_create(const tsr_world_opts *opts, tsr_world **out_world);
 
@@ -80,6 +85,14 @@ typedef tsr_status tsr_rank_fn(tsr_world *world, void *arg);
 TSR_API tsr_status tsr_spawn_with(int nranks, tsr_rank_fn *fn, void *arg,
                                   const tsr_world_opts *opts);
 TSR_API tsr_status tsr_spawn(int nranks, tsr_rank_fn *fn, void *arg);
+/*
+ * The same with processes, forked from this one: what fn changes in memory stays in its process. A
+ * rank that fails or dies (its signal is named) ends the others: SIGTERM, then SIGKILL. To be
+ * called before this process has worlds of its own. opts may be NULL.
+ */
+TSR_API tsr_status tsr_spawn_processes_with(int nranks, tsr_rank_fn *fn, void *arg,
+                                            const tsr_world_opts *opts);
+TSR_API tsr_status tsr_spawn_processes(int nranks, tsr_rank_fn *fn, void *arg);
 
 #ifdef __cplusplus
 }
