@@ -161,6 +161,10 @@ typedef struct tsri_comm_ops {
     /* Optional: TSR_OK, or what has ended the communicator's work, with its text; never waits. For
      * who waits for a device, on which calls under way are not seen to fail. Any thread may ask. */
     tsr_status (*check)(struct tsri_comm *c);
+    /* Optional: another communicator between the same ranks, with groups, order and counts of its
+     * own, for another thread of this rank. Destroyed before this one, by whoever made it. An abort
+     * of either is one of both. Not collective; ranks make their twins in the same order. */
+    tsr_status (*twin)(struct tsri_comm *c, struct tsri_comm **out_comm);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {
@@ -168,6 +172,7 @@ typedef struct tsri_comm {
     tsr_world *world;
     void *priv;
     bool capturable; /* calls may be made while the stream is captured */
+    bool in_region;  /* what peers read must lie in this rank's region */
 } tsri_comm;
 
 /*

@@ -27,6 +27,8 @@ void tsri_store_server_stop(tsri_store_server *server);
 /* Keys from now on have this put before them ("run/attempt/"): those of tsr_store_open's meeting
  * are under it already. */
 tsr_status tsri_store_prefix(tsr_store *store, const char *prefix);
+/* The address of this machine by which it reaches the server; "" for a file. */
+void tsri_store_address(const tsr_store *store, char *buf, size_t size);
 /* Joins without waiting for the others (rank and size are not told to the store). */
 tsr_status tsri_store_connect(const char *url, const tsr_store_opts *opts, tsr_store **out_store);
 
