@@ -29,12 +29,22 @@ typedef struct tsr_graph_opts {
     size_t size;
     bool training; /* batch norm uses and updates statistics, dropout drops */
     uint64_t seed; /* of dropout and the random ops */
+    bool local;    /* this rank's own program: see below */
 } tsr_graph_opts;
 
 #define TSR_GRAPH_OPTS(...) (&(const tsr_graph_opts){.size = sizeof(tsr_graph_opts), __VA_ARGS__})
 
-/* An empty graph; NULL when there is no memory. opts may be NULL. Not collective, but all ranks
- * must declare the same graphs. */
+/*
+ * An empty graph; NULL when there is no memory. opts may be NULL. Not collective, but all ranks
+ * must declare the same graphs, in the same order, except for local ones.
+ *
+ * A *local graph* (.local) is this rank's own: other ranks may declare others, in another order, or
+ * none. Every tensor and variable of it lives on this rank alone ("cpu:[2]" on rank 2; anything
+ * else is TSR_ERR_PLACEMENT, at its declaration). tsr_compile and tsr_eval of it then talk to
+ * nobody, and their errors are this rank's only; a run that fails still tells the others, who may
+ * be waiting for this rank. Ranks' random numbers are equal for equal seeds, names and shapes: give
+ * them seeds of their own where masks should differ. See also tsr_module_set_local.
+ */
 TSR_API tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts);
 /* Frees the graph and its tensors. Plans compiled from it live on. NULL is fine. */
 TSR_API void tsr_graph_destroy(tsr_graph *graph);

@@ -127,10 +127,19 @@ TSR_API bool tsr_variable_trainable(const tsr_variable *v);
  */
 TSR_API tsr_status tsr_module_place(tsr_module *m, const char *pattern, const tsr_placement *p,
                                     tsr_sbp sbp);
+/*
+ * Says that a module is this rank's own: other ranks have others, or none. tsr_variable_get,
+ * tsr_load and tsr_save of it and of what is below it then talk to nobody, their errors are this
+ * rank's only, and the rank that saves writes. For local graphs (tsr_graph_create), which don't
+ * need it to be said. TSR_ERR_PLACEMENT if a variable of it lives elsewhere than on this rank
+ * alone. Not collective.
+ */
+TSR_API tsr_status tsr_module_set_local(tsr_module *m);
 /* Sets the global value (each rank keeps its part); every rank passes the same data. Not
  * collective. */
 TSR_API tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t bytes);
-/* Reads the global value. Collective over all ranks (it may have to be gathered). */
+/* Reads the global value. Collective over all ranks (it may have to be gathered), unless the
+ * variable's module is this rank's own (tsr_module_set_local). */
 TSR_API tsr_status tsr_variable_get(tsr_variable *v, void *data, size_t bytes);
 
 /* --- weights

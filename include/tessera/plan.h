@@ -44,9 +44,10 @@ typedef struct tsr_compile_opts {
 /*
  * Compiles a graph: infers every signature, inserts the communication, lowers to kernels, lays out
  * memory. Variables that have no value yet are initialised. opts may be NULL.
- * Collective over all ranks: ranks exchange statuses and a hash of the program. Errors: the first
- * one of the declaration; what a rank failed with (all ranks say it); TSR_ERR_MISMATCH naming the
- * first op in which programs differ; TSR_ERR_SBP, TSR_ERR_NO_MEMORY.
+ * Collective over all ranks, unless the graph is local (tsr_graph_create): ranks exchange statuses
+ * and a hash of the program. Errors: the first one of the declaration; what a rank failed with (all
+ * ranks say it); TSR_ERR_MISMATCH naming the first op in which programs differ; TSR_ERR_SBP,
+ * TSR_ERR_NO_MEMORY.
  */
 TSR_API tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts,
                                     tsr_plan **out_plan);
@@ -140,7 +141,7 @@ TSR_API int tsr_plan_times(const tsr_plan *plan, int n, tsr_plan_time *out_times
 
 /*
  * Compiles and runs what one tensor needs (no inputs below it) and copies its global value, for
- * exploring and tests. Collective over all ranks.
+ * exploring and tests. Collective over all ranks, unless the graph is local.
  */
 TSR_API tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes);
 

@@ -34,6 +34,7 @@ tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
     g->world = world;
     g->pool = pool;
     g->training = o.training;
+    g->local = o.local;
     g->seed = o.seed;
     g->scope = "";
     g->failed = (tsr_tensor){.graph = g, .failed = true};
@@ -137,6 +138,21 @@ tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint
     return g;
 }
 
+bool tsri_graph_check_local(tsr_graph *g, tsri_loc loc, const char *what, const char *name,
+                            const tsr_placement *p)
+{
+    int rank = g->world->rank;
+    if (!g->local || (tsr_placement_nranks(p) == 1 && tsr_placement_rank(p, 0) == rank))
+        return true;
+    const char *kind = tsr_device_name(tsr_placement_device(p));
+    tsri_graph_fail(
+        g, loc, TSR_ERR_PLACEMENT,
+        "%s%s%s%s lives on %s; everything in a local graph lives on its own rank alone, "
+        "here %s:[%d]",
+        what, name[0] ? " '" : "", name, name[0] ? "'" : "", tsr_placement_text(p), kind, rank);
+    return false;
+}
+
 static tsr_tensor *new_tensor(tsr_graph *g, tsri_op *op, int out, tsr_dims shape, tsr_dtype dtype)
 {
     tsr_tensor *t = tsri_pool_alloc(&g->pool, sizeof *t);
@@ -169,6 +185,8 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
                             tsri_op_name(kind), tsri_dims_text(g, shapes[i]));
             return NULL;
         }
+    if (!tsri_graph_check_local(g, loc, tsri_op_name(kind), "", p ? p : in[0]->placement))
+        return NULL;
     tsri_op *op = tsri_pool_alloc(&g->pool, sizeof *op);
     if (!op || !TSRI_PUSH(&g->pool, g->ops, g->nops, g->cops))
         goto no_memory;
@@ -255,12 +273,14 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
     if (v->world != g->world)
         return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "variable %s belongs to another world",
                                v->name);
+    char name[512];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    if (!tsri_graph_check_local(g, loc, "variable", name, v->placement))
+        return &g->failed;
     tsri_op *op = tsri_graph_add(g, TSRI_OP_VARIABLE, NULL, 0, NULL, 1, &v->shape, &v->dtype,
                                  v->placement, loc);
     if (!op)
         return &g->failed;
-    char name[512];
-    tsri_variable_qualified_name(v, name, sizeof name);
     op->name = tsri_pool_strdup(&g->pool, name);
     if (!op->name)
         return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);

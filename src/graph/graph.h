@@ -65,6 +65,7 @@ struct tsr_graph {
     tsr_world *world;
     tsri_pool pool;
     bool training;
+    bool local; /* this rank's own: all its placements are of this rank alone */
     uint64_t seed;
     tsr_status status; /* the first error */
     char *error;       /* its text */
@@ -100,6 +101,10 @@ tsr_tensor *tsri_graph_fail_last(tsr_graph *g, tsr_status status);
  */
 tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint32_t optional,
                                tsri_loc loc, tsr_tensor **out_failed);
+/* In a local graph: whether a placement is of this rank alone. Fails the graph otherwise, naming
+ * what ("input", "variable") and name (may be ""). */
+bool tsri_graph_check_local(tsr_graph *g, tsri_loc loc, const char *what, const char *name,
+                            const tsr_placement *p);
 /* "(64,3,32,32)" in the graph's pool (or a static text when there is no memory). */
 const char *tsri_dims_text(tsr_graph *g, tsr_dims dims);
 bool tsri_is_float(tsr_dtype dtype);

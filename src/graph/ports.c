@@ -98,7 +98,8 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
             return tsri_graph_fail(g, loc, TSR_ERR_SHAPE,
                                    "%s '%s': axis %d is %lld; sizes are >= 0", what, name, i,
                                    (long long)dims.d[i]);
-    if (!check_sbp(g, loc, name, dtype, dims, p, sbp))
+    if (!check_sbp(g, loc, name, dtype, dims, p, sbp) ||
+        !tsri_graph_check_local(g, loc, what, name, p))
         return &g->failed;
     tsri_graph_port *port = add_port(g, loc, name);
     tsri_op *op =
@@ -187,7 +188,8 @@ static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_
         for (int i = 0; i < sbp.ndim; i++)
             sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
     }
-    if (!check_sbp(g, loc, name, x->dtype, x->shape, p, sbp))
+    if (!check_sbp(g, loc, name, x->dtype, x->shape, p, sbp) ||
+        !tsri_graph_check_local(g, loc, "output", name, p))
         return;
     tsri_graph_port *port = add_port(g, loc, name);
     if (!port)

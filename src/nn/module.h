@@ -26,7 +26,13 @@ struct tsr_module {
     /* A child or variable that could not be made: the module is incomplete and can't be applied. */
     tsr_status status;
     char *error;
+    bool local; /* this rank's own, with all below it */
 };
+
+/* Whether a module, or one that it is in, is this rank's own. */
+bool tsri_module_is_local(const tsr_module *m);
+/* For a variable of such a module: whether it lives on this rank alone. */
+tsr_status tsri_variable_check_local(const tsr_variable *v);
 
 /* Adds a variable that need not live where the module does, nor be of its dtype. sbp is taken as it
  * is. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_module_place: where variables live and how, by patterns of their names. */
+/* Where variables live and how: tsr_module_place, by patterns of their names; modules of one rank's
+ * own. */
 #include "src/nn/place.h"
 
 #include <stdio.h>
@@ -171,4 +172,43 @@ const tsr_placement *tsri_module_home(const tsr_module *m)
 {
     const tsr_placement *home = NULL;
     return one_home(m, &home) ? home : NULL;
+}
+
+/* --- a rank's own ---------------------------------------------------------------------------- */
+bool tsri_module_is_local(const tsr_module *m)
+{
+    while (m && !m->local)
+        m = m->parent;
+    return m;
+}
+
+tsr_status tsri_variable_check_local(const tsr_variable *v)
+{
+    int rank = v->world->rank;
+    if (tsr_placement_nranks(v->placement) == 1 && tsr_placement_rank(v->placement, 0) == rank)
+        return TSR_OK;
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    return tsri_fail(TSR_ERR_PLACEMENT,
+                     "variable %s lives on %s; everything in a module of rank %d's own lives on "
+                     "%s:[%d]",
+                     name, tsr_placement_text(v->placement), rank,
+                     tsr_device_name(tsr_placement_device(v->placement)), rank);
+}
+
+static tsr_status check_local(tsr_variable *v, const char *name, void *arg)
+{
+    (void)name;
+    (void)arg;
+    return tsri_variable_check_local(v);
+}
+
+tsr_status tsr_module_set_local(tsr_module *m)
+{
+    tsr_status status = m ? tsr_module_visit(m, check_local, NULL)
+                          : tsri_fail(TSR_ERR_INVALID, "the module is NULL");
+    if (status != TSR_OK)
+        return tsri_fail_prefix(status, "tsr_module_set_local");
+    m->local = true;
+    return TSR_OK;
 }

@@ -407,10 +407,12 @@ static size_t shard_bytes(const tsr_variable *v, int rank)
     return (size_t)tsr_dims_count(lshape) * tsr_dtype_size(v->dtype);
 }
 
-/* Whether every rank of the world has the whole value, so that nobody needs to ask. */
+/* Whether every rank of the world that wants it has the whole value, so that nobody needs to ask.
+ */
 static bool is_everywhere(const tsr_variable *v)
 {
-    bool whole = tsr_placement_nranks(v->placement) == v->world->nranks;
+    bool whole =
+        tsr_placement_nranks(v->placement) == v->world->nranks || tsri_module_is_local(v->module);
     for (int i = 0; i < v->sbp.ndim; i++)
         whole &= v->sbp.d[i].kind == TSR_SBP_BROADCAST || tsr_placement_dim(v->placement, i) == 1;
     return whole;
@@ -440,6 +442,8 @@ static tsr_status exchange_shards(tsr_variable *v, size_t largest, size_t piece,
 tsr_status tsri_variable_gather(tsr_variable *v, void *data)
 {
     enum { EXCHANGE_MAX = 65536 };
+    if (tsri_module_is_local(v->module))
+        TSRI_TRY(tsri_variable_check_local(v));
     tsr_status status = tsri_variable_prepare(v);
     if (is_everywhere(v)) {
         return status == TSR_OK && data ? tsri_variable_read(v, 0, data, v->bytes) : status;

@@ -35,6 +35,12 @@ static bool is_ignored(const char *name)
     return n >= m && !strcmp(name + n - m, suffix);
 }
 
+/* Of a rank's own module nobody else has to know. */
+static tsr_status agree(const tsr_module *m, tsr_status status)
+{
+    return tsri_module_is_local(m) ? status : tsri_agree(m->world, status);
+}
+
 /* --- lists of names in messages --------------------------------------------------------------- */
 typedef struct name_list {
     int n;
@@ -201,9 +207,9 @@ tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts *opts)
     tsri_opts_copy(&o, sizeof o, opts, opts ? opts->size : 0);
     loader l = {.module = m, .path = path};
     tsri_pool_init(&l.pool, &m->world->mem);
-    tsr_status status = tsri_agree(m->world, plan_load(&l, &o));
+    tsr_status status = agree(m, plan_load(&l, &o));
     if (status == TSR_OK)
-        status = tsri_agree(m->world, read_all(&l));
+        status = agree(m, read_all(&l));
     for (int i = 0; i < l.n && status == TSR_OK; i++) {
         if (l.items[i].fresh)
             status = tsri_variable_write(l.items[i].v, 0, l.items[i].fresh, l.items[i].v->bytes);
@@ -216,7 +222,7 @@ tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts *opts)
 
 /* --- saving ----------------------------------------------------------------------------------- */
 typedef struct saver {
-    tsri_st_writer *writer; /* of rank 0 */
+    tsri_st_writer *writer; /* of rank 0, or whose module it is */
     tsr_status written;     /* a rank that can't write any more goes on taking part */
     char *buffer;           /* for the largest global value, beside a writer */
     size_t largest;
@@ -254,7 +260,8 @@ static tsr_status check_save(tsr_module *m, const char *path, saver *s)
 {
     if (!path)
         return tsri_fail(TSR_ERR_INVALID, "tsr_save: the path is NULL");
-    return m->world->rank == 0 ? start_writing(m, path, s) : TSR_OK;
+    bool writes = m->world->rank == 0 || tsri_module_is_local(m);
+    return writes ? start_writing(m, path, s) : TSR_OK;
 }
 
 tsr_status tsr_save(tsr_module *m, const char *path)
@@ -264,7 +271,7 @@ tsr_status tsr_save(tsr_module *m, const char *path)
     if (m->world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "tsr_save: a virtual world has no data");
     saver s = {0};
-    tsr_status status = tsri_agree(m->world, check_save(m, path, &s));
+    tsr_status status = agree(m, check_save(m, path, &s));
     if (status == TSR_OK) {
         status = tsr_module_visit(m, save_variable, &s);
         if (status == TSR_OK)
@@ -272,7 +279,7 @@ tsr_status tsr_save(tsr_module *m, const char *path)
         /* The file gets its name only when all of it is there. */
         if (status == TSR_OK && s.writer)
             status = tsri_st_writer_finish(s.writer);
-        status = tsri_agree(m->world, status);
+        status = agree(m, status);
     }
     tsri_st_writer_destroy(s.writer);
     tsri_mem_free(s.buffer);

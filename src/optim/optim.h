@@ -38,6 +38,15 @@ struct tsr_optimizer {
 /* The signature that the states of parameter p are to have, as far as it is said yet. */
 tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p);
 
+/*
+ * Declares the updates of n parameters from their gradients, tensors of g of the parameters'
+ * shapes, dtypes and placements (NULL: no update of that one), and what is done before each run:
+ * the rate, the step. What tsr_minimize does behind differentiation. Parameters that are none of
+ * the optimizer's, and gradients that don't fit, fail the graph, naming them.
+ */
+void tsri_optimizer_apply(tsr_optimizer *o, tsr_graph *g, int n, tsr_variable *const *params,
+                          tsr_tensor *const *grads, tsri_loc loc);
+
 /* The rate of update `step` (from 0) for a base rate. */
 double tsri_schedule_lr(const tsr_schedule *s, double base, int64_t step);
 tsr_status tsri_schedule_check(const tsr_schedule *s);

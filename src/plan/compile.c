@@ -311,6 +311,8 @@ static bool names_devices(const tsr_graph *g)
 static tsr_status make_plan(tsr_graph *g, tsr_plan *plan, const tsr_compile_opts *opts)
 {
     tsr_status status = plan ? run_passes(g, plan) : TSR_ERR_NO_MEMORY;
+    if (g->local)
+        return status == TSR_OK ? tsri_plan_lower(plan) : status;
     if (names_devices(g)) {
         TSRI_TRY(tsri_plan_agree(g, opts, status));
         status = tsri_plan_connect(plan);
