@@ -46,6 +46,10 @@ TSR_API int tsr_group_rank(const tsr_group *group);
 /* The world rank at a place; -1 if there is none. */
 TSR_API int tsr_group_world_rank(const tsr_group *group, int index);
 
+/* What this rank's next operations on the group are part of ("ddp run 7, bucket 2"), for messages;
+ * ranks whose labels differ disagree. Up to 63 bytes; "" or NULL: none. Not collective. */
+TSR_API tsr_status tsr_group_set_label(tsr_group *group, const char *label);
+
 /* Memory in this rank's part of the arena, aligned to 64 bytes; not cleared. Not collective. Freed
  * with the world at the latest. */
 TSR_API tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr);
@@ -92,14 +96,14 @@ TSR_API tsr_status tsr_reduce_scatter_at(tsr_group *g, const void *src, void *ds
 TSR_API tsr_status tsr_all_to_all_at(tsr_group *g, const void *src, const int64_t *src_counts,
                                      void *dst, const int64_t *dst_counts, tsr_dtype dtype,
                                      tsr_work **out_work, const char *file, int line);
-/* dst: (n, count) at the root; elsewhere not used. */
-TSR_API tsr_status tsr_gather_at(tsr_group *g, const void *src, void *dst, int64_t count,
-                                 tsr_dtype dtype, int root, tsr_work **out_work, const char *file,
-                                 int line);
-/* src: (n, count) at the root; elsewhere not used. */
-TSR_API tsr_status tsr_scatter_at(tsr_group *g, const void *src, void *dst, int64_t count,
-                                  tsr_dtype dtype, int root, tsr_work **out_work, const char *file,
-                                  int line);
+/* PyTorch's gather (tsr_gather is an op). dst: (n, count) at the root; elsewhere not used. */
+TSR_API tsr_status tsr_gather_to_at(tsr_group *g, const void *src, void *dst, int64_t count,
+                                    tsr_dtype dtype, int root, tsr_work **out_work,
+                                    const char *file, int line);
+/* PyTorch's scatter. src: (n, count) at the root; elsewhere not used. */
+TSR_API tsr_status tsr_scatter_from_at(tsr_group *g, const void *src, void *dst, int64_t count,
+                                       tsr_dtype dtype, int root, tsr_work **out_work,
+                                       const char *file, int line);
 /* The n-th send to a rank with a tag meets the n-th recv from it with that tag. Up to 64 sends may
  * be ahead of their recvs. tag: 0 to 65535. */
 TSR_API tsr_status tsr_send_at(tsr_group *g, const void *data, int64_t count, tsr_dtype dtype,
@@ -134,16 +138,16 @@ TSR_API tsr_status tsr_barrier_at(tsr_group *g, tsr_work **out_work, const char 
     tsr_reduce_scatter_at((g), (src), (dst), (count), (dtype), (op), (out_work), TSR_HERE)
 #define tsr_all_to_all(g, src, src_counts, dst, dst_counts, dtype) \
     tsr_all_to_all_at((g), (src), (src_counts), (dst), (dst_counts), (dtype), NULL, TSR_HERE)
-#define tsr_all_to_all_async(g, src, src_counts, dst, dst_counts, dtype, out_work)              \
+#define tsr_all_to_all_async(g, src, src_counts, dst, dst_counts, dtype, out_work) \
     tsr_all_to_all_at((g), (src), (src_counts), (dst), (dst_counts), (dtype), (out_work), TSR_HERE)
-#define tsr_gather(g, src, dst, count, dtype, root) \
-    tsr_gather_at((g), (src), (dst), (count), (dtype), (root), NULL, TSR_HERE)
-#define tsr_gather_async(g, src, dst, count, dtype, root, out_work) \
-    tsr_gather_at((g), (src), (dst), (count), (dtype), (root), (out_work), TSR_HERE)
-#define tsr_scatter(g, src, dst, count, dtype, root) \
-    tsr_scatter_at((g), (src), (dst), (count), (dtype), (root), NULL, TSR_HERE)
-#define tsr_scatter_async(g, src, dst, count, dtype, root, out_work) \
-    tsr_scatter_at((g), (src), (dst), (count), (dtype), (root), (out_work), TSR_HERE)
+#define tsr_gather_to(g, src, dst, count, dtype, root) \
+    tsr_gather_to_at((g), (src), (dst), (count), (dtype), (root), NULL, TSR_HERE)
+#define tsr_gather_to_async(g, src, dst, count, dtype, root, out_work) \
+    tsr_gather_to_at((g), (src), (dst), (count), (dtype), (root), (out_work), TSR_HERE)
+#define tsr_scatter_from(g, src, dst, count, dtype, root) \
+    tsr_scatter_from_at((g), (src), (dst), (count), (dtype), (root), NULL, TSR_HERE)
+#define tsr_scatter_from_async(g, src, dst, count, dtype, root, out_work) \
+    tsr_scatter_from_at((g), (src), (dst), (count), (dtype), (root), (out_work), TSR_HERE)
 #define tsr_send(g, data, count, dtype, to, tag) \
     tsr_send_at((g), (data), (count), (dtype), (to), (tag), NULL, TSR_HERE)
 #define tsr_send_async(g, data, count, dtype, to, tag, out_work) \
