@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/core/clock.h"
+#include "src/exec/watch.h"
 #include "src/plan/plan.h"
 
 static tsr_status cross(const tsri_step *s)
@@ -85,6 +86,8 @@ static tsr_status run_steps(tsr_plan *plan)
             status = wait_for(s->device);
         if (status != TSR_OK)
             return fail_step(plan, s, status);
+        if (plan->watch && (status = tsri_plan_watched(plan, i)) != TSR_OK)
+            return tsri_plan_fail(plan, status);
         double now = tsri_now_s();
         s->time_s += now - last;
         comm += s->kind >= TSRI_STEP_START ? now - last : 0;

@@ -208,6 +208,7 @@ struct tsr_plan {
     tsri_step *steps;
     int nsteps;
     double *trace; /* see src/exec/trace.h; NULL: not asked for */
+    struct tsri_watch *watch; /* see src/exec/watch.h; NULL: not asked for */
     tsri_replay replay;
     tsr_plan_info info;
     char failure[512]; /* why it can't run any more (a run failed, a variable is gone), or "" */
