@@ -14,5 +14,6 @@
 #include <tessera/nn.h>
 #include <tessera/optim.h>
 #include <tessera/data.h>
+#include <tessera/collective.h>
 
 #endif

@@ -62,6 +62,7 @@ typedef struct tsri_seg_place {
 /* What a rank says about a call that it has come to. */
 typedef struct tsri_call {
     uint64_t seq, bytes, hash; /* hash: of all segments' dtypes, shapes and axes, and of `what` */
+    uint64_t number;           /* for messages; 0: that of seq */
     int32_t kind, algo, op, root, nseg, line;
     /* The first segment, for messages. */
     int32_t dtype, ndim;
@@ -96,10 +97,11 @@ typedef enum tsri_channel_state {
     TSRI_CHANNEL_FULL, /* no member blocks were left for it */
 } tsri_channel_state;
 
-/* A disagreement that ends a group: see tsri_call_check_fault. */
+/* A disagreement, or whatever else, that ends a group: see tsri_call_check_fault. */
 typedef struct tsri_fault {
     _Atomic uint64_t state; /* the world's number << 2 | 1 while it is written, 2 */
     _Atomic uint64_t seq;
+    _Atomic int32_t status; /* tsr_status */
     char text[1536];
 } tsri_fault;
 

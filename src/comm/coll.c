@@ -129,8 +129,10 @@ static tsr_status check_segment(const tsri_coll *c, int i)
 
 tsr_status tsri_coll_check(const tsri_coll *c, int nranks)
 {
+    /* Products are of collectives for per-rank buffers, in host memory. */
+    tsr_reduce_op last = c->stream ? TSR_REDUCE_MIN : TSR_REDUCE_PRODUCT;
     if (c->kind < 0 || c->kind >= TSRI_COLL_KIND_COUNT_ || c->nseg < 0 || c->op < TSR_REDUCE_SUM ||
-        c->op > TSR_REDUCE_MIN)
+        c->op > last)
         return tsri_fail_at(c->loc, TSR_ERR_INVALID, "collective of kind %d, op %d, %d segments",
                             (int)c->kind, (int)c->op, c->nseg);
     if (c->root < 0 || c->root >= nranks)

@@ -106,6 +106,7 @@ typedef struct tsri_coll {
     void *prepared;   /* see tsri_comm_ops.prepare */
     const char *what; /* "grad bucket 3", "features.0.1.bn_stats": for messages */
     tsri_loc loc;     /* the user's line, if known */
+    uint64_t number;  /* what messages call it; 0: its number among the group's calls */
 } tsri_coll;
 
 /* A group of ranks: made once per list of ranks and lane, then used for ever. */
@@ -162,9 +163,16 @@ typedef struct tsri_comm_ops {
      * who waits for a device, on which calls under way are not seen to fail. Any thread may ask. */
     tsr_status (*check)(struct tsri_comm *c);
     /* Optional: another communicator between the same ranks, with groups, order and counts of its
-     * own, for another thread of this rank. Destroyed before this one, by whoever made it. An abort
-     * of either is one of both. Not collective; ranks make their twins in the same order. */
+     * own, for other threads of this rank: each of its groups is used by one thread at a time, but
+     * two groups may be used by two threads at once. `group` is called by one at a time. Destroyed
+     * before this one, by whoever made it. An abort of either is one of both. Not collective; ranks
+     * make their twins in the same order. */
     tsr_status (*twin)(struct tsri_comm *c, struct tsri_comm **out_comm);
+    /* Optional: whether `release` of a call that was finished would return at once. */
+    bool (*released)(tsri_group *g, const tsri_ticket *ticket);
+    /* Optional: ends a group, for all its members: their calls from this rank's next one on fail
+     * with `status` and `text`. */
+    void (*poison)(tsri_group *g, tsr_status status, const char *text);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {
@@ -190,6 +198,9 @@ tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nr
  * still read this rank's memory, and wait for its events. */
 tsr_status tsri_local_create_device(tsr_world *world, tsri_device *device, int nranks,
                                     const int *ranks, tsri_comm **out_comm);
+
+/* Floats alone: data[i] times 1/nranks, in the dtype. What an average adds up. */
+void tsri_scale_by_ranks(tsr_dtype dtype, int nranks, int64_t count, void *data);
 
 /* "all_reduce" and the like. */
 const char *tsri_coll_kind_name(tsri_coll_kind kind);

@@ -128,7 +128,7 @@ tsr_status tsri_local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket 
         for (uint64_t r = 0; r < n; r++)
             TSRI_TRY(publish(g, coll, (int)r * TSRI_CALL_MAX_SEG));
     }
-    g->local->stats.calls[coll->kind]++;
+    g->stats.calls[coll->kind]++;
     *out_ticket = (tsri_ticket){.seq = seq, .coll = coll};
     return TSR_OK;
 }
@@ -166,8 +166,25 @@ tsr_status tsri_local_release(tsri_group *pub, tsri_ticket *ticket)
     return TSR_OK;
 }
 
+bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket)
+{
+    tsri_local_group *g = group_of(pub);
+    uint64_t last = ticket->seq + records_of(ticket->coll) - 1;
+    for (int i = 0; i < pub->nranks; i++)
+        if (i != pub->index && !tsri_local_reached(g, i, TSRI_WAIT_DONE, last))
+            return false;
+    return true;
+}
+
+void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text)
+{
+    tsri_local_group *g = group_of(pub);
+    if (g->channel)
+        tsri_call_end(g, g->started, status, text);
+}
+
 /* Synchronous, so two buffers do: who writes a third time has seen all read the first. */
-static tsr_status local_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all)
+tsr_status tsri_local_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all)
 {
     tsri_local *local = of(c);
     tsri_local_group *g = local->agree;
@@ -206,7 +223,14 @@ tsr_status tsri_local_check(tsri_comm *c)
 
 void tsri_local_stats(tsri_comm *c, tsri_comm_stats *out_stats)
 {
-    *out_stats = of(c)->stats;
+    tsri_comm_stats sum = {0};
+    for (const tsri_local_group *g = of(c)->groups; g; g = g->next) {
+        for (int k = 0; k < TSRI_COLL_KIND_COUNT_; k++) {
+            sum.calls[k] += g->stats.calls[k];
+            sum.bytes_read[k] += g->stats.bytes_read[k];
+        }
+    }
+    *out_stats = sum;
 }
 
 static void local_destroy(tsri_comm *c)
@@ -234,11 +258,14 @@ static const tsri_comm_ops ops = {
     .start = tsri_local_start,
     .finish = tsri_local_finish,
     .release = tsri_local_release,
-    .exchange = local_exchange,
+    .exchange = tsri_local_exchange,
     .abort = tsri_local_abort,
     .stats = tsri_local_stats,
     .destroy = local_destroy,
     .check = tsri_local_check,
+    .twin = tsri_local_twin,
+    .released = tsri_local_released,
+    .poison = tsri_local_poison,
 };
 
 bool tsri_local_is_host(const tsri_comm *c)
@@ -288,13 +315,14 @@ tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena
     tsri_local *local = tsri_mem_alloc(&world->mem, sizeof *local);
     if (!local)
         goto fail;
-    *local = (tsri_local){.pub = {.ops = &ops, .world = world, .priv = local},
+    *local = (tsri_local){.pub = {.ops = &ops, .world = world, .priv = local, .in_region = true},
                           .host = local,
                           .mover = &tsri_mover_host,
                           .region = &world->region,
                           .arena = arena,
                           .owns_arena = owns_arena,
-                          .spins = spins_for(arena.nranks)};
+                          .spins = spins_for(arena.nranks),
+                          .lock = PTHREAD_MUTEX_INITIALIZER};
     local->pidfds = tsri_mem_alloc(&world->mem, (size_t)arena.nranks * sizeof *local->pidfds);
     if (!local->pidfds)
         goto fail;

@@ -12,6 +12,7 @@
  *   local_pull.c    moving boxes of elements; local_strided.c and local_reduce.c have the inner
  *                   loops
  *   local_device.c  who moves it: a device, on streams; local_device.h says how calls are ordered
+ *   local_twin.c    another one over the same arena
  *   local.c         the vtable
  */
 #ifndef TESSERA_COMM_LOCAL_H
@@ -19,6 +20,8 @@
 
 #include "src/comm/arena.h"
 #include "src/comm/comm.h"
+
+#include <pthread.h>
 
 /* In a tsri_seg_place: a side that peers do not read. */
 #define TSRI_NOWHERE UINT64_MAX
@@ -87,7 +90,10 @@ typedef struct tsri_local_group {
     tsri_member *members, *mine;
     uint64_t started, finished; /* calls, of mine */
     uint64_t done;              /* what my counter says: behind `finished` between its halves */
-    uint64_t gives;   /* a bit per place of the ring: a call that reads nothing of peers */
+    uint64_t gives; /* a bit per place of the ring: a call that reads nothing of peers */
+    int in_vain;    /* long spins one after the other that did not help */
+    unsigned short_spins;
+    tsri_comm_stats stats;
     const char **src; /* one per member: scratch of a reduction */
     tsri_peer *peer;  /* one per member */
     void *device;     /* the mover's, on streams */
@@ -99,12 +105,12 @@ typedef struct tsri_local {
     const tsri_region *region; /* of this rank, where peers read */
     int first_lane;            /* what lane 0 is in the arena */
     tsri_arena arena;
-    bool owns_arena; /* process ranks; thread ranks share their spawner's */
-    int worlds;      /* the number of this one among the rank's, from 1 */
-    int spins;       /* before a rank yields its core, while that helps */
-    int in_vain;     /* long spins one after the other that did not help */
-    unsigned short_spins;
-    int *pidfds; /* one per rank: 0 not opened yet, -1 can't be, else descriptor + 1 */
+    bool owns_arena;      /* process ranks; thread ranks share their spawner's */
+    int worlds;           /* the number of this one among the rank's, from 1 */
+    int twins;            /* made of this one so far */
+    int spins;            /* before a rank yields its core, while that helps */
+    int *pidfds;          /* one per rank: 0 not opened yet, -1 can't be, else descriptor + 1 */
+    pthread_mutex_t lock; /* of pidfds: groups may be used by several threads */
     tsri_local_group *groups;
     tsri_local_group *agree; /* all ranks, for exchange; made with the communicator */
     /* On device memory: its ranks, which tell each other here when they close it. */
@@ -112,7 +118,6 @@ typedef struct tsri_local {
     struct tsri_local *host;       /* this one, or the one that it is over */
     struct tsri_local *on_devices; /* of the host's: those over it */
     struct tsri_local *next;       /* among these */
-    tsri_comm_stats stats;
 } tsri_local;
 
 /*
@@ -172,7 +177,9 @@ tsr_status tsri_call_meet_one(tsri_local_group *g, uint64_t seq, int index);
 void tsri_call_compare(tsri_local_group *g, uint64_t seq);
 /* Notes a fault of call `seq`, if it is the first; returns TSR_ERR_MISMATCH with its text. */
 tsr_status tsri_call_fault(tsri_local_group *g, uint64_t seq, const char *text);
-/* TSR_ERR_MISMATCH if there is a fault of call `seq` or an earlier one. */
+/* The same for any status. */
+tsr_status tsri_call_end(tsri_local_group *g, uint64_t seq, tsr_status status, const char *text);
+/* The fault's status if there is one of call `seq` or an earlier one. */
 tsr_status tsri_call_check_fault(const tsri_local_group *g, uint64_t seq);
 /* Says that my part of call `seq` is done, and of those behind it that read nothing of peers. */
 void tsri_call_done(tsri_local_group *g, uint64_t seq);
@@ -192,6 +199,11 @@ tsr_status tsri_local_release(tsri_group *pub, tsri_ticket *ticket);
 void tsri_local_abort(tsri_comm *c, const char *text);
 void tsri_local_stats(tsri_comm *c, tsri_comm_stats *out_stats);
 tsr_status tsri_local_check(tsri_comm *c);
+tsr_status tsri_local_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all);
+bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket);
+void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text);
+/* local_twin.c: the vtable's `twin`. */
+tsr_status tsri_local_twin(tsri_comm *c, tsri_comm **out_comm);
 /* Whether c is one on host memory. */
 bool tsri_local_is_host(const tsri_comm *c);
 /* The offset of [p, p + bytes) in this rank's region. */

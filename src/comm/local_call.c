@@ -46,6 +46,7 @@ void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
     call->nseg = nseg;
     call->line = coll->loc.line;
     call->bytes = 0;
+    call->number = coll->number;
     uint64_t h = mix(0, (uint64_t)first);
     for (int i = first; i < first + nseg; i++) {
         const tsri_segment *s = &coll->seg[i];
@@ -102,7 +103,7 @@ static const char *name_of(int kind)
 char *tsri_call_text(const tsri_call *call, char *buf, size_t size)
 {
     int n = snprintf(buf, size, "%s #%llu", name_of(call->kind),
-                     (unsigned long long)tsri_seq_count(call->seq));
+                     (unsigned long long)(call->number ? call->number : tsri_seq_count(call->seq)));
     if (call->what[0] && n > 0 && (size_t)n < size)
         n += snprintf(buf + n, size - (size_t)n, " '%s'", call->what);
     if (call->file[0] && n > 0 && (size_t)n < size)
@@ -114,7 +115,7 @@ char *tsri_call_text(const tsri_call *call, char *buf, size_t size)
  */
 static void full_text(const tsri_call *c, char *buf, size_t size)
 {
-    static const char *const ops[] = {"sum", "max", "min"};
+    static const char *const ops[] = {"sum", "max", "min", "product", "avg"};
     FILE *f = fmemopen(buf, size, "w");
     buf[0] = 0;
     if (!f)
@@ -181,12 +182,18 @@ tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq)
 
 tsr_status tsri_call_fault(tsri_local_group *g, uint64_t seq, const char *text)
 {
+    return tsri_call_end(g, seq, TSR_ERR_MISMATCH, text);
+}
+
+tsr_status tsri_call_end(tsri_local_group *g, uint64_t seq, tsr_status status, const char *text)
+{
     tsri_fault *f = &g->channel->fault;
     uint64_t writing = (seq >> TSRI_SEQ_BITS << 2) + 1, there = atomic_load(&f->state), first;
     while (there < writing && !atomic_compare_exchange_weak(&f->state, &there, writing))
         ;
     if (there < writing) {
         atomic_store(&f->seq, seq);
+        atomic_store(&f->status, (int32_t)status);
         copy_text(f->text, sizeof f->text, text);
         atomic_store(&f->state, writing + 1);
     }
@@ -196,7 +203,7 @@ tsr_status tsri_call_fault(tsri_local_group *g, uint64_t seq, const char *text)
     first = atomic_load(&f->seq);
     while (first > seq && !atomic_compare_exchange_weak(&f->seq, &first, seq))
         ;
-    return tsri_fail(TSR_ERR_MISMATCH, "%s", text);
+    return tsri_fail(status, "%s", text);
 }
 
 tsr_status tsri_call_check_fault(const tsri_local_group *g, uint64_t seq)
@@ -205,7 +212,7 @@ tsr_status tsri_call_check_fault(const tsri_local_group *g, uint64_t seq)
     uint64_t state = atomic_load_explicit(&f->state, memory_order_acquire);
     if (state != (seq >> TSRI_SEQ_BITS << 2) + 2 || atomic_load(&f->seq) > seq)
         return TSR_OK;
-    return tsri_fail(TSR_ERR_MISMATCH, "%s", f->text);
+    return tsri_fail((tsr_status)atomic_load(&f->status), "%s", f->text);
 }
 
 tsr_status tsri_call_meet_one(tsri_local_group *g, uint64_t seq, int index)

@@ -30,7 +30,7 @@ static const char *src_of(const mover *mv, int m, int i)
 
 static void count_read(const mover *mv, const tsri_walk *w, tsr_dtype dtype, int peers)
 {
-    mv->g->local->stats.bytes_read[mv->coll->kind] +=
+    mv->g->stats.bytes_read[mv->coll->kind] +=
         (uint64_t)(w->rows * w->run) * tsr_dtype_size(dtype) * (uint64_t)peers;
 }
 

@@ -165,7 +165,7 @@ static tsr_status do_pull(sender *sd, int i, const tsri_pull *p)
     }
     tsri_walk w = tsri_walk_pull(p);
     TSRI_TRY(g->local->mover->walk(g, sd->coll, &w, s->dtype, p->nsrc, g->src, s->dst));
-    g->local->stats.bytes_read[TSRI_COLL_SEND_RECV] +=
+    g->stats.bytes_read[TSRI_COLL_SEND_RECV] +=
         (uint64_t)(w.rows * w.run * peers) * tsr_dtype_size(s->dtype);
     return TSR_OK;
 }

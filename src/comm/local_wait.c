@@ -107,7 +107,10 @@ static const char *why_world_gone(tsri_local *local, int rank)
         return has_left;
     /* Here, or between an earlier world and this one. */
     int pid = atomic_load(&slot->pid);
-    return pid && tsri_local_pid_gone(pid, &local->pidfds[rank]) ? has_died : NULL;
+    pthread_mutex_lock(&local->lock);
+    bool gone = pid && tsri_local_pid_gone(pid, &local->pidfds[rank]);
+    pthread_mutex_unlock(&local->lock);
+    return gone ? has_died : NULL;
 }
 
 /* Whether `rank` is closing the communicator on device memory, which this rank still has. */
@@ -121,11 +124,13 @@ static bool is_closing(const tsri_local *device, int rank)
 }
 
 /* The same of a call. Who closes a communicator waits there for all others: who waits for it
- * elsewhere, on whichever memory, does so in vain. */
+ * elsewhere, on whichever memory, does so in vain. (Not so a twin's threads, which need not be the
+ * one that closes.) */
 static const char *why_gone(tsri_local *local, int rank)
 {
     const char *why = why_world_gone(local, rank);
-    for (const tsri_local *d = local->host->on_devices; d && !why; d = d->next)
+    const tsri_local *d = local->first_lane < 0 ? NULL : local->host->on_devices;
+    for (; d && !why; d = d->next)
         if (is_closing(d, rank))
             why = has_left;
     return why;
@@ -201,19 +206,19 @@ static void sleep_on(tsri_local_group *g, int index, tsri_wait_for which, uint64
  * this one. So after some spins in vain only every now and then a long one tries again. */
 static bool spin(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)
 {
-    tsri_local *local = g->local;
-    bool try_long = local->in_vain < MAX_IN_VAIN || ++local->short_spins % TRY_AGAIN == 0;
+    const tsri_local *local = g->local;
+    bool try_long = g->in_vain < MAX_IN_VAIN || ++g->short_spins % TRY_AGAIN == 0;
     int spins = try_long || local->spins < FEW_SPINS ? local->spins : FEW_SPINS;
     for (int i = 0; i < spins; i++) {
         relax();
         if (!tsri_local_reached(g, index, which, seq))
             continue;
         if (try_long)
-            local->in_vain = 0;
+            g->in_vain = 0;
         return true;
     }
     if (try_long)
-        local->in_vain++;
+        g->in_vain++;
     return false;
 }
 

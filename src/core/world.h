@@ -39,6 +39,7 @@ struct tsr_world {
     tsri_mem mem;
     tsri_region region;
     struct tsri_comm *comm; /* of host memory; NULL in a virtual world */
+    void *collectives;      /* src/comm/collective_group.c's; NULL until they are used */
     void *connections[4];   /* by tsr_device, between devices: src/plan/lower_groups.c */
     tsri_owned *owned;
     void *devices[4]; /* by tsr_device: struct tsri_device, NULL while not open */

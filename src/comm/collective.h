@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of collectives for per-rank buffers (tessera/collective.h).
+ *
+ *   collective.c        the calls: what they check, and the task that they make
+ *   collective_group.c  groups, memory, and the engine that a world has for all of them
+ *   collective_run.c    a task, done with any communicator
+ *   collective_send.c   send and recv
+ *   work.c              tasks under way: each group's queue, its thread, waiting
+ *
+ * The engine talks through a twin of the world's communicator, so plans and collectives do not
+ * meet. Each group has a queue and, from its first asynchronous task on, a thread that works it
+ * off: the tasks of a group are done in the order of the calls, and no group waits for another. A
+ * blocking task is done by its caller, who first helps to empty the queue. A send is done by its
+ * caller, asynchronous or not, unless a collective is ahead of it: its data is copied to where the
+ * receiver finds it, so it waits for nobody (and recv may stand before it in the queue).
+ *
+ * Who may do what: the rank's thread makes groups, takes memory and puts tasks into queues. A task
+ * is done by one thread, which has the group's `running`.
+ */
+#ifndef TESSERA_COMM_COLLECTIVE_H
+#define TESSERA_COMM_COLLECTIVE_H
+
+#include <tessera/collective.h>
+#include "src/comm/comm.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef enum tsri_task_kind {
+    TSRI_TASK_ALL_REDUCE,
+    TSRI_TASK_BROADCAST,
+    TSRI_TASK_REDUCE,
+    TSRI_TASK_ALL_GATHER,
+    TSRI_TASK_REDUCE_SCATTER,
+    TSRI_TASK_ALL_TO_ALL,
+    TSRI_TASK_GATHER,
+    TSRI_TASK_SCATTER,
+    TSRI_TASK_BARRIER,
+    TSRI_TASK_SEND,
+    TSRI_TASK_RECV,
+    TSRI_TASK_KIND_COUNT_
+} tsri_task_kind;
+
+/* Memory that peers can read: of the region, or of the heap where the communicator has no such
+ * wish. Taken and given back by the rank's thread. */
+typedef struct tsri_scratch {
+    char *p;
+    size_t bytes;
+} tsri_scratch;
+
+/* One call of a rank. */
+typedef struct tsri_task {
+    tsri_task_kind kind;
+    tsr_dtype dtype;
+    tsr_reduce_op op;
+    int root; /* its place in the group; of send and recv the other's place */
+    int tag;
+    int64_t count;
+    const char *src;
+    char *dst;         /* the same as src where the call has `data` */
+    void *const *list; /* all_gather into n buffers: instead of dst */
+    const int64_t *src_counts, *dst_counts;
+    uint64_t number; /* among the rank's calls of the group, from 1 */
+    tsri_loc loc;
+    tsri_scratch scratch[2];
+    struct tsri_parcel *parcel; /* of a send that has not been done */
+    char label[64];             /* the group's, at the call */
+} tsri_task;
+
+typedef struct tsri_engine tsri_engine;
+
+struct tsr_work {
+    tsri_task task;
+    tsr_group *group;
+    tsr_work *next;          /* in the queue */
+    tsr_work *newer, **link; /* among the group's handles */
+    _Atomic bool done;       /* status is final */
+    tsr_status status;
+};
+
+struct tsr_group {
+    tsri_engine *engine;
+    tsr_group *next;
+    tsri_group *inner; /* NULL in a group of one */
+    int nranks, index;
+    int *ranks;
+    uint64_t key;   /* a hash of the list */
+    uint64_t calls; /* of this rank, by now */
+    char label[64]; /* of the next calls */
+
+    pthread_mutex_t lock; /* of the rest */
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool has_thread, stop, running;
+    tsr_work *head, *tail;
+    _Atomic int queued, collectives; /* tasks not done; those that are neither send nor recv */
+    tsr_work *works;                 /* handles alive, of the rank's thread */
+    /* The first error ends the group; its text is set before its status. */
+    _Atomic int over;
+    char text[2048];
+};
+
+/* What a world has for its collectives. */
+struct tsri_engine {
+    tsr_world *world;
+    tsri_comm *comm;
+    bool owns_comm;
+    tsri_owned owned;
+    pthread_mutex_t lock; /* of the communicator's list of groups, and of paths */
+    tsr_group *groups;
+    struct tsri_path *paths;
+    void *blocks; /* a tree of what tsr_alloc gave */
+};
+
+/* collective_group.c. The world's engine, made when it is first asked for. */
+tsr_status tsri_engine_of(tsr_world *world, tsri_engine **out_engine);
+/* An engine over a communicator that stays the caller's; to be destroyed before it. */
+tsr_status tsri_engine_create(tsr_world *world, tsri_comm *comm, tsri_engine **out_engine);
+void tsri_engine_destroy(tsri_engine *engine);
+tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
+                             tsr_group **out_group);
+tsr_status tsri_scratch_take(tsri_engine *engine, size_t bytes, tsri_scratch *out);
+void tsri_scratch_give(tsri_engine *engine, tsri_scratch *scratch);
+
+/* work.c. Does the task, or puts it into the queue and gives a handle. The task is copied, with
+ * its arrays. */
+tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_work);
+/* The rest of the queue is done, the thread has ended, handles are freed. */
+void tsri_work_close(tsr_group *g);
+
+/* collective_run.c. "all_reduce" and the like. */
+const char *tsri_task_name(tsri_task_kind kind);
+/* Takes the memory that doing it needs; on the rank's thread. */
+tsr_status tsri_task_prepare(tsr_group *g, tsri_task *task);
+/* Gives that back. */
+void tsri_task_finish(tsr_group *g, tsri_task *task);
+/* Does it, whoever's thread this is. */
+tsr_status tsri_task_run(tsr_group *g, tsri_task *task);
+
+/* collective_send.c */
+tsr_status tsri_send_prepare(tsr_group *g, tsri_task *task);
+/* Whether a send can be done at once. */
+bool tsri_send_is_ready(const tsri_task *task);
+/* Frees what prepare took, where the send was not done. */
+void tsri_send_drop(tsr_group *g, tsri_task *task);
+tsr_status tsri_send_run(tsr_group *g, tsri_task *task);
+tsr_status tsri_recv_run(tsr_group *g, tsri_task *task);
+void tsri_paths_free(tsri_engine *engine);
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A task as calls of the communicator, whichever it is. What peers read lies in the region where
+ * the communicator wants that; reductions in place, averages and gathers into several buffers go
+ * through scratch memory, as calls have a source and a destination. */
+#include "src/comm/collective.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *tsri_task_name(tsri_task_kind kind)
+{
+    static const char *const names[TSRI_TASK_KIND_COUNT_] = {
+        "all_reduce", "broadcast", "reduce",  "all_gather", "reduce_scatter", "all_to_all",
+        "gather",     "scatter",   "barrier", "send",       "recv",
+    };
+    return names[kind];
+}
+
+/* --- what it needs ---------------------------------------------------------------------------- */
+
+static bool is_root(const tsr_group *g, const tsri_task *t)
+{
+    return t->root == g->index;
+}
+
+static int64_t sum_of(const int64_t *counts, int n)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += counts[i];
+    return sum;
+}
+
+/* Elements of this rank's src; 0 where it gives nothing. */
+static int64_t src_count(const tsr_group *g, const tsri_task *t)
+{
+    switch (t->kind) {
+    case TSRI_TASK_BROADCAST:
+        return is_root(g, t) ? t->count : 0;
+    case TSRI_TASK_SCATTER:
+        return is_root(g, t) ? t->count * g->nranks : 0;
+    case TSRI_TASK_REDUCE_SCATTER:
+        return t->count * g->nranks;
+    case TSRI_TASK_ALL_TO_ALL:
+        return sum_of(t->src_counts, g->nranks);
+    case TSRI_TASK_BARRIER:
+    case TSRI_TASK_RECV:
+        return 0;
+    default:
+        return t->count;
+    }
+}
+
+static bool can_be_read(const tsri_engine *e, const void *p, size_t bytes)
+{
+    const tsri_region *r = &e->world->region;
+    uintptr_t at = (uintptr_t)p, base = (uintptr_t)r->base;
+    return !e->comm->in_region ||
+           (at >= base && at - base <= r->size && bytes <= r->size - (at - base));
+}
+
+/* Whether the peers get a copy of src: it becomes the result, or is scaled, or they can't read it.
+ */
+static bool copies_src(const tsr_group *g, const tsri_task *t, size_t bytes)
+{
+    if (t->kind == TSRI_TASK_ALL_REDUCE || t->op == TSR_REDUCE_AVG)
+        return true;
+    if (t->src == t->dst && t->kind != TSRI_TASK_BROADCAST &&
+        !(t->kind == TSRI_TASK_REDUCE && !is_root(g, t)))
+        return true;
+    return !can_be_read(g->engine, t->src, bytes);
+}
+
+tsr_status tsri_task_prepare(tsr_group *g, tsri_task *task)
+{
+    size_t size = tsr_dtype_size(task->dtype), bytes = (size_t)src_count(g, task) * size;
+    if (task->kind == TSRI_TASK_SEND)
+        return tsri_send_prepare(g, task);
+    if (g->nranks == 1 || task->kind == TSRI_TASK_RECV || task->kind == TSRI_TASK_BARRIER)
+        return TSR_OK;
+    if (task->kind == TSRI_TASK_ALL_TO_ALL) {
+        /* Everybody's counts, both ways: mine behind all. */
+        size_t row = 2 * (size_t)g->nranks * sizeof(int64_t);
+        TSRI_TRY(tsri_scratch_take(g->engine, row * ((size_t)g->nranks + 1), &task->scratch[1]));
+    } else if (task->list) {
+        size_t all = (size_t)(task->count * g->nranks) * size;
+        TSRI_TRY(tsri_scratch_take(g->engine, all, &task->scratch[1]));
+    }
+    if (bytes && copies_src(g, task, bytes))
+        return tsri_scratch_take(g->engine, bytes, &task->scratch[0]);
+    return TSR_OK;
+}
+
+void tsri_task_finish(tsr_group *g, tsri_task *task)
+{
+    for (int i = 0; i < 2; i++)
+        if (task->scratch[i].p)
+            tsri_scratch_give(g->engine, &task->scratch[i]);
+    if (task->parcel)
+        tsri_send_drop(g, task);
+}
+
+/* --- doing it --------------------------------------------------------------------------------- */
+
+static tsr_status make_call(const tsr_group *g, const tsri_task *t, tsri_coll_kind kind,
+                            const char *what, const tsri_segment *seg)
+{
+    const tsri_comm_ops *ops = g->engine->comm->ops;
+    const tsri_coll c = {.kind = kind,
+                         .op = t->op == TSR_REDUCE_AVG ? TSR_REDUCE_SUM : t->op,
+                         .root =
+                             kind == TSRI_COLL_BROADCAST || kind == TSRI_COLL_REDUCE ? t->root : 0,
+                         .nseg = seg ? 1 : 0,
+                         .seg = seg,
+                         .what = what,
+                         .loc = t->loc,
+                         .number = t->number};
+    tsri_ticket ticket;
+    TSRI_TRY(ops->start(g->inner, &c, &ticket));
+    TSRI_TRY(ops->finish(g->inner, &ticket));
+    return ops->release(g->inner, &ticket);
+}
+
+/* What peers read of this rank. */
+static const char *source_of(const tsr_group *g, const tsri_task *t)
+{
+    int64_t count = src_count(g, t);
+    if (!t->scratch[0].p || !count)
+        return count ? t->src : NULL;
+    memcpy(t->scratch[0].p, t->src, t->scratch[0].bytes);
+    if (t->op == TSR_REDUCE_AVG)
+        tsri_scale_by_ranks(t->dtype, g->nranks, count, t->scratch[0].p);
+    return t->scratch[0].p;
+}
+
+/* Reductions, broadcasts and gathers of equal parts. */
+static tsr_status run_even(tsr_group *g, tsri_task *t, tsri_coll_kind kind)
+{
+    bool gathers = kind == TSRI_COLL_ALL_GATHER, scatters = kind == TSRI_COLL_REDUCE_SCATTER;
+    tsri_segment s = {.src = source_of(g, t),
+                      .dst = t->list ? t->scratch[1].p : t->dst,
+                      .dtype = t->dtype,
+                      .shape =
+                          gathers || scatters ? TSR_DIMS(g->nranks, t->count) : TSR_DIMS(t->count),
+                      .src_axis = gathers ? 0 : -1,
+                      .dst_axis = scatters ? 0 : -1};
+    if (kind == TSRI_COLL_REDUCE && !is_root(g, t))
+        s.dst = NULL;
+    if (kind == TSRI_COLL_BROADCAST && s.src && s.src != t->src)
+        s.dst = (char *)t->scratch[0].p;
+    TSRI_TRY(make_call(g, t, kind, t->label, &s));
+    size_t bytes = (size_t)t->count * tsr_dtype_size(t->dtype);
+    for (int i = 0; t->list && bytes && i < g->nranks; i++)
+        memcpy(t->list[i], t->scratch[1].p + (size_t)i * bytes, bytes);
+    return TSR_OK;
+}
+
+static tsri_pull pull_of(const int *member, int64_t src_at, int64_t dst_at, int64_t count)
+{
+    return (tsri_pull){.ndim = 1,
+                       .length = {count},
+                       .src_at = src_at,
+                       .src_step = {1},
+                       .dst_at = dst_at,
+                       .dst_step = {1},
+                       .nsrc = 1,
+                       .src = member};
+}
+
+/* Of calls whose kind does not say it: what this is, which root, and the label. */
+static char *describe(const tsr_group *g, const tsri_task *t, const char *name, bool rooted,
+                      char buf[128])
+{
+    int at = snprintf(buf, 128, "%s", name);
+    if (rooted)
+        at += snprintf(buf + at, (size_t)(128 - at), ", root %d", g->ranks[t->root]);
+    if (t->label[0])
+        snprintf(buf + at, (size_t)(128 - at), ", %s", t->label);
+    return buf;
+}
+
+/* This rank reads `npulls` parts of its peers, which all say `shape`. */
+static tsr_status run_pulls(tsr_group *g, tsri_task *t, const char *what, tsr_dims shape,
+                            int npulls, const tsri_pull *pulls, int64_t dst_count)
+{
+    const tsri_segment s = {.src = source_of(g, t),
+                            .dst = t->dst,
+                            .dtype = t->dtype,
+                            .shape = shape,
+                            .npulls = npulls,
+                            .pulls = pulls,
+                            .dst_count = npulls ? dst_count : 0};
+    return make_call(g, t, TSRI_COLL_SEND_RECV, what, &s);
+}
+
+/* gather and scatter. The root is part of what is compared. */
+static tsr_status run_rooted(tsr_group *g, tsri_task *t)
+{
+    enum { MOST = 256 };
+    int member[MOST], n = 0;
+    tsri_pull pulls[MOST];
+    char what[128];
+    bool gathers = t->kind == TSRI_TASK_GATHER;
+    int64_t all = t->count * g->nranks;
+    describe(g, t, tsri_task_name(t->kind), true, what);
+    for (int i = 0; gathers && is_root(g, t) && i < g->nranks; i++) {
+        member[n] = i;
+        pulls[n] = pull_of(&member[n], 0, i * t->count, t->count);
+        n++;
+    }
+    if (!gathers)
+        pulls[n++] = pull_of(&t->root, g->index * t->count, 0, t->count);
+    return run_pulls(g, t, what, TSR_DIMS(g->nranks, t->count), n, pulls, gathers ? all : t->count);
+}
+
+/* counts: row i is what member i sends to each, and then what it expects of each. */
+static tsr_status check_all_to_all(const tsr_group *g, const tsri_task *t, const int64_t *counts)
+{
+    int n = g->nranks;
+    for (int from = 0; from < n; from++) {
+        for (int to = 0; to < n; to++) {
+            int64_t sends = counts[(2 * from) * n + to], expects = counts[(2 * to + 1) * n + from];
+            if (sends != expects)
+                return tsri_fail_at(t->loc, TSR_ERR_MISMATCH,
+                                    "ranks disagree: in all_to_all #%llu, rank %d sends %lld "
+                                    "elements to rank %d, which expects %lld from it",
+                                    (unsigned long long)t->number, g->ranks[from], (long long)sends,
+                                    g->ranks[to], (long long)expects);
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status exchange_counts(tsr_group *g, tsri_task *t)
+{
+    int n = g->nranks;
+    int64_t *all = (int64_t *)(void *)t->scratch[1].p, *mine = all + 2 * n * n;
+    memcpy(mine, t->src_counts, (size_t)n * sizeof *mine);
+    memcpy(mine + n, t->dst_counts, (size_t)n * sizeof *mine);
+    const tsri_segment s = {.src = mine,
+                            .dst = all,
+                            .dtype = TSR_I64,
+                            .shape = TSR_DIMS(n, 2 * n),
+                            .src_axis = 0,
+                            .dst_axis = -1};
+    char what[128], name[32];
+    snprintf(name, sizeof name, "all_to_all of %s", tsr_dtype_name(t->dtype));
+    describe(g, t, name, false, what);
+    TSRI_TRY(make_call(g, t, TSRI_COLL_ALL_GATHER, what, &s));
+    return check_all_to_all(g, t, all);
+}
+
+static tsr_status run_all_to_all(tsr_group *g, tsri_task *t)
+{
+    enum { MOST = 256 };
+    int member[MOST], n = g->nranks;
+    tsri_pull pulls[MOST];
+    int64_t dst_at = 0, total = 0;
+    TSRI_TRY(exchange_counts(g, t));
+    const int64_t *counts = (const int64_t *)(const void *)t->scratch[1].p;
+    for (int i = 0; i < n; i++) {
+        const int64_t *sends = counts + (2 * i) * n;
+        member[i] = i;
+        pulls[i] = pull_of(&member[i], sum_of(sends, g->index), dst_at, sends[g->index]);
+        dst_at += sends[g->index];
+        total += sum_of(sends, n);
+    }
+    char what[128];
+    describe(g, t, "all_to_all", false, what);
+    return run_pulls(g, t, what, TSR_DIMS(total), n, pulls, dst_at);
+}
+
+/* A group of one: the result is the source. */
+static tsr_status run_alone(const tsr_group *g, const tsri_task *t)
+{
+    size_t bytes = (size_t)src_count(g, t) * tsr_dtype_size(t->dtype);
+    char *dst = t->list ? t->list[0] : t->dst;
+    if (t->kind == TSRI_TASK_ALL_TO_ALL && t->src_counts[0] != t->dst_counts[0])
+        return check_all_to_all(g, t, (const int64_t[]){t->src_counts[0], t->dst_counts[0]});
+    if (bytes && dst != t->src)
+        memcpy(dst, t->src, bytes);
+    return TSR_OK;
+}
+
+tsr_status tsri_task_run(tsr_group *g, tsri_task *task)
+{
+    static const tsri_coll_kind even[TSRI_TASK_KIND_COUNT_] = {
+        [TSRI_TASK_ALL_REDUCE] = TSRI_COLL_ALL_REDUCE,
+        [TSRI_TASK_BROADCAST] = TSRI_COLL_BROADCAST,
+        [TSRI_TASK_REDUCE] = TSRI_COLL_REDUCE,
+        [TSRI_TASK_ALL_GATHER] = TSRI_COLL_ALL_GATHER,
+        [TSRI_TASK_REDUCE_SCATTER] = TSRI_COLL_REDUCE_SCATTER,
+    };
+    if (task->kind == TSRI_TASK_SEND)
+        return tsri_send_run(g, task);
+    if (task->kind == TSRI_TASK_RECV)
+        return tsri_recv_run(g, task);
+    if (g->nranks == 1)
+        return run_alone(g, task);
+    switch (task->kind) {
+    case TSRI_TASK_BARRIER:
+        return make_call(g, task, TSRI_COLL_BARRIER, task->label, NULL);
+    case TSRI_TASK_GATHER:
+    case TSRI_TASK_SCATTER:
+        return run_rooted(g, task);
+    case TSRI_TASK_ALL_TO_ALL:
+        return run_all_to_all(g, task);
+    default:
+        return run_even(g, task, even[task->kind]);
+    }
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tasks under way: each group's queue, and the threads that work it off. */
+#include "src/comm/collective.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* --- errors ----------------------------------------------------------------------------------- */
+
+static tsr_status fail_over(tsr_group *g)
+{
+    return tsri_fail((tsr_status)atomic_load(&g->over), "%s", g->text);
+}
+
+static bool is_over(tsr_group *g)
+{
+    return atomic_load_explicit(&g->over, memory_order_acquire) != TSR_OK;
+}
+
+/* The thread's last error becomes the group's, if it is the first. */
+static void end_group(tsr_group *g, tsr_status status)
+{
+    pthread_mutex_lock(&g->lock);
+    bool first = !is_over(g);
+    if (first) {
+        snprintf(g->text, sizeof g->text, "%s", tsr_last_error());
+        atomic_store(&g->over, (int)status);
+    }
+    pthread_mutex_unlock(&g->lock);
+    const tsri_comm_ops *ops = g->engine->comm->ops;
+    if (!first)
+        return;
+    if (g->inner && ops->size > offsetof(tsri_comm_ops, poison) && ops->poison)
+        ops->poison(g->inner, status, g->text);
+}
+
+static tsr_status run(tsr_group *g, tsri_task *task)
+{
+    if (is_over(g))
+        return fail_over(g);
+    tsr_status status = tsri_task_run(g, task);
+    if (status != TSR_OK)
+        end_group(g, status);
+    return status;
+}
+
+/* --- the queue -------------------------------------------------------------------------------- */
+
+static bool is_collective(const tsri_task *task)
+{
+    return task->kind != TSRI_TASK_SEND && task->kind != TSRI_TASK_RECV;
+}
+
+/* Does the first task of the queue; the lock is held at both ends, but not between. */
+static void run_first(tsr_group *g)
+{
+    tsr_work *w = g->head;
+    g->head = w->next;
+    if (!g->head)
+        g->tail = NULL;
+    g->running = true;
+    pthread_mutex_unlock(&g->lock);
+    w->status = run(g, &w->task);
+    pthread_mutex_lock(&g->lock);
+    g->running = false;
+    bool collective = is_collective(&w->task);
+    /* From here on the handle may be freed. */
+    atomic_store(&w->done, true);
+    if (collective)
+        atomic_fetch_sub(&g->collectives, 1);
+    atomic_fetch_sub(&g->queued, 1);
+    pthread_cond_broadcast(&g->changed);
+}
+
+static void *work_off(void *arg)
+{
+    tsr_group *g = arg;
+    pthread_mutex_lock(&g->lock);
+    for (;;) {
+        if (g->head && !g->running)
+            run_first(g);
+        else if (g->stop && !g->head)
+            break;
+        else
+            pthread_cond_wait(&g->changed, &g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static tsr_status start_thread(tsr_group *g)
+{
+    sigset_t all, before;
+    if (g->has_thread)
+        return TSR_OK;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&g->thread, NULL, work_off, g);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return tsri_fail(TSR_ERR_NO_MEMORY, "can't start the thread of a group: %s", strerror(rc));
+    g->has_thread = true;
+    return TSR_OK;
+}
+
+/* Returns when the queue is empty, and does what of it nobody does. */
+static void drain(tsr_group *g)
+{
+    if (atomic_load_explicit(&g->queued, memory_order_acquire) == 0)
+        return;
+    pthread_mutex_lock(&g->lock);
+    while (atomic_load(&g->queued) > 0) {
+        if (g->head && !g->running)
+            run_first(g);
+        else
+            pthread_cond_wait(&g->changed, &g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* --- handles ---------------------------------------------------------------------------------- */
+
+static void free_work(tsr_work *w)
+{
+    *w->link = w->newer;
+    if (w->newer)
+        w->newer->link = w->link;
+    tsri_task_finish(w->group, &w->task);
+    tsri_mem_free(w);
+}
+
+/* A handle with a copy of the task and its arrays. */
+static tsr_work *new_work(tsr_group *g, const tsri_task *task)
+{
+    size_t n = (size_t)g->nranks, lists = task->list ? n * sizeof *task->list : 0;
+    size_t counts = task->src_counts ? n * sizeof *task->src_counts : 0;
+    tsr_work *w = tsri_mem_alloc(&g->engine->world->mem, sizeof *w + lists + 2 * counts);
+    if (!w)
+        return NULL;
+    char *at = (char *)(w + 1);
+    w->task = *task;
+    memcpy(w->task.label, g->label, sizeof g->label);
+    w->group = g;
+    if (lists)
+        w->task.list = memcpy(at, task->list, lists);
+    if (counts) {
+        w->task.src_counts = memcpy(at, task->src_counts, counts);
+        w->task.dst_counts = memcpy(at + counts, task->dst_counts, counts);
+    }
+    w->newer = g->works;
+    w->link = &g->works;
+    if (w->newer)
+        w->newer->link = &w->newer;
+    g->works = w;
+    return w;
+}
+
+static void put_into_queue(tsr_group *g, tsr_work *w)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->tail)
+        g->tail->next = w;
+    else
+        g->head = w;
+    g->tail = w;
+    if (is_collective(&w->task))
+        atomic_fetch_add(&g->collectives, 1);
+    atomic_fetch_add(&g->queued, 1);
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Whether a task need not wait for its place in the queue. */
+static bool may_go_ahead(tsr_group *g, const tsri_task *task)
+{
+    return g->nranks == 1 || (task->kind == TSRI_TASK_SEND && atomic_load(&g->collectives) == 0 &&
+                              tsri_send_is_ready(task));
+}
+
+static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **out_work)
+{
+    tsr_work *w = new_work(g, task);
+    if (!w)
+        return TSR_ERR_NO_MEMORY;
+    tsr_status status = tsri_task_prepare(g, &w->task);
+    bool now = status == TSR_OK && may_go_ahead(g, &w->task);
+    if (status == TSR_OK && !now)
+        status = start_thread(g);
+    if (status != TSR_OK) {
+        free_work(w);
+        return status;
+    }
+    w->task.number = ++g->calls;
+    if (now) {
+        w->status = run(g, &w->task);
+        atomic_store(&w->done, true);
+    } else {
+        put_into_queue(g, w);
+    }
+    *out_work = w;
+    return TSR_OK;
+}
+
+tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_work)
+{
+    if (is_over(g))
+        return fail_over(g);
+    if (out_work)
+        return submit_async(g, task, out_work);
+    tsri_task own = *task;
+    memcpy(own.label, g->label, sizeof own.label);
+    tsr_status status = tsri_task_prepare(g, &own);
+    if (status == TSR_OK) {
+        own.number = ++g->calls;
+        if (own.kind != TSRI_TASK_SEND || atomic_load(&g->collectives) > 0)
+            drain(g);
+        status = run(g, &own);
+    }
+    tsri_task_finish(g, &own);
+    return status;
+}
+
+void tsri_work_close(tsr_group *g)
+{
+    drain(g);
+    pthread_mutex_lock(&g->lock);
+    g->stop = true;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+    if (g->has_thread)
+        pthread_join(g->thread, NULL);
+    while (g->works)
+        free_work(g->works);
+}
+
+/* --- waiting ---------------------------------------------------------------------------------- */
+
+static struct timespec after(double s)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    if (s > 1e9)
+        s = 1e9;
+    int64_t ns = t.tv_nsec + (int64_t)((s - floor(s)) * 1e9);
+    t.tv_sec += (time_t)floor(s) + (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+/* Without a limit of its own the waiter does what nobody does. */
+static bool await_done(tsr_work *w, double timeout_s)
+{
+    tsr_group *g = w->group;
+    const struct timespec until = after(timeout_s);
+    int rc = 0;
+    pthread_mutex_lock(&g->lock);
+    while (!atomic_load(&w->done) && rc != ETIMEDOUT) {
+        if (timeout_s > 0)
+            rc = pthread_cond_timedwait(&g->changed, &g->lock, &until);
+        else if (g->head && !g->running)
+            run_first(g);
+        else
+            pthread_cond_wait(&g->changed, &g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return atomic_load(&w->done);
+}
+
+tsr_status tsr_work_wait(tsr_work **work, double timeout_s)
+{
+    if (!work || !*work)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "tsr_work_wait: no handle (it is NULL; was it waited for already?)");
+    if (!(timeout_s >= 0))
+        return tsri_fail(TSR_ERR_INVALID, "tsr_work_wait: a timeout of %g s; expected 0 or more",
+                         timeout_s);
+    tsr_work *w = *work;
+    tsr_group *g = w->group;
+    if (!atomic_load_explicit(&w->done, memory_order_acquire) && !await_done(w, timeout_s))
+        return tsri_fail_at(w->task.loc, TSR_ERR_TIMEOUT,
+                            "%s #%llu of rank %d is not done after %g s; it goes on, and can be "
+                            "waited for again",
+                            tsri_task_name(w->task.kind), (unsigned long long)w->task.number,
+                            g->engine->world->rank, timeout_s);
+    tsr_status status = w->status;
+    free_work(w);
+    *work = NULL;
+    return status == TSR_OK ? TSR_OK : fail_over(g);
+}
+
+bool tsr_work_test(tsr_work *work)
+{
+    return !work || atomic_load_explicit(&work->done, memory_order_acquire);
+}
