@@ -5,6 +5,7 @@
 
 #include <tessera/base.h>
 #include <tessera/status.h>
+#include <tessera/store.h>
 #include <tessera/world.h>
 #include <tessera/placement.h>
 #include <tessera/sbp.h>
@@ -13,7 +14,8 @@
 #include <tessera/plan.h>
 #include <tessera/nn.h>
 #include <tessera/optim.h>
-#include <tessera/data.h>
 #include <tessera/collective.h>
+#include <tessera/data.h>
+#include <tessera/ddp.h>
 
 #endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Distributed data parallel, as PyTorch's DistributedDataParallel: per-rank batches in, per-rank
+ * losses out, gradients averaged. A layer over local graphs and collectives, for programs that come
+ * from there; a program over global tensors (S(0) inputs, B parameters) says the same in one graph.
+ *
+ * Each rank makes its own copy of the model on tsr_local_placement, declares graphs of its own
+ * (TSR_GRAPH_OPTS(.local = true)), which may differ from rank to rank, and trains:
+ *
+ *     tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = 25), &ddp);
+ *     tsr_ddp_backward(ddp, loss);               instead of loss.backward(), once, in the graph
+ *     tsr_compile(graph, &plan);
+ *     each step:  tsr_feed(plan, ...); tsr_ddp_run(ddp, plan); tsr_ddp_step(ddp, optimizer);
+ *     tsr_ddp_close(&ddp);
+ *
+ * Gradients live in buckets, in the reverse order of the parameters. A bucket's average starts when
+ * its last gradient is written, while the rest of the backward pass runs. It is the sum over the
+ * ranks of each one's gradient times 1/n, in the gradient's dtype. On CPUs.
+ */
+#ifndef TESSERA_DDP_H
+#define TESSERA_DDP_H
+
+#include <tessera/collective.h>
+#include <tessera/optim.h>
+#include <tessera/plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Belongs to its world; its module must live as long. */
+typedef struct tsr_ddp tsr_ddp;
+
+/* This rank alone: "cpu:[rank]". NULL on error. Not collective. */
+TSR_API const tsr_placement *tsr_local_placement(tsr_world *world);
+
+/* A bucket whose gradients are all there, accumulated but not averaged. */
+typedef struct tsr_ddp_bucket {
+    size_t size;
+    int index; /* 0 is ready first */
+    bool is_last;
+    void *data; /* count elements, in this rank's arena */
+    int64_t count;
+    tsr_dtype dtype;
+    double divisor; /* what an average divides by */
+    int nparams;
+    tsr_variable *const *params; /* whose gradients lie there, one after the other */
+    tsr_group *group;
+} tsr_ddp_bucket;
+/* Reduces a bucket in place, averaging included. Called on the rank's thread, in the order of the
+ * buckets, on all ranks. */
+typedef tsr_status tsr_ddp_hook_fn(void *state, const tsr_ddp_bucket *bucket);
+
+typedef enum tsr_ddp_hook {
+    TSR_DDP_ALL_REDUCE = 0,
+    TSR_DDP_FP16_COMPRESS, /* cast to f16, divided there, summed, cast back */
+    TSR_DDP_BF16_COMPRESS,
+} tsr_ddp_hook;
+
+/* PyTorch's options, with its meanings and defaults. */
+typedef struct tsr_ddp_opts {
+    size_t size;
+    tsr_group *group;      /* NULL: all ranks */
+    double bucket_cap_mb;  /* default 25 (MiB); the first bucket 1 */
+    int broadcast_buffers; /* rank 0's at the start of each run behind a synchronised one; default
+                            * on, TSR_OFF */
+    int init_sync;         /* the group's first rank's values become everyone's; default on */
+    bool find_unused_parameters;  /* graphs may leave parameters out; else that is an error */
+    bool gradient_as_bucket_view; /* accepted: gradients always are */
+    bool static_graph;            /* which parameters a rank leaves out never changes */
+    tsr_ddp_hook hook;
+    tsr_ddp_hook_fn *hook_fn; /* instead of `hook` */
+    void *hook_state;
+    int nignored; /* parameters and buffers that are each rank's own: patterns, as of
+                   * tsr_module_place */
+    const char *const *ignored;
+} tsr_ddp_opts;
+#define TSR_DDP_OPTS(...) (&(const tsr_ddp_opts){.size = sizeof(tsr_ddp_opts), __VA_ARGS__})
+
+/*
+ * Wraps a module, all of whose variables are on tsr_local_placement. opts may be NULL. Collective
+ * over the group: ranks compare parameters (TSR_ERR_MISMATCH names the first that differs, and
+ * both), then take over the first rank's values. Errors: TSR_ERR_PLACEMENT, TSR_ERR_INVALID,
+ * TSR_ERR_NO_MEMORY.
+ */
+TSR_API tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp **out_ddp);
+/*
+ * Ends it, and sets *ddp to NULL. Collective over the group: a rank that has made fewer steps than
+ * another is an error on all of them, which names ranks and steps, instead of the hang.
+ */
+TSR_API tsr_status tsr_ddp_close_at(tsr_ddp **ddp, const char *file, int line);
+#define tsr_ddp_close(ddp) tsr_ddp_close_at((ddp), TSR_HERE)
+/* Frees it without a word to the others. NULL is fine. */
+TSR_API void tsr_ddp_destroy(tsr_ddp *ddp);
+
+/*
+ * Declares, in loss's graph (which is local), the gradients of loss, a scalar, for the parameters,
+ * into the buckets. Sticky errors: among them parameters that loss does not depend on, by name,
+ * unless find_unused_parameters or static_graph.
+ */
+TSR_API void tsr_ddp_backward_at(tsr_ddp *ddp, tsr_tensor *loss, const char *file, int line);
+#define tsr_ddp_backward(ddp, loss) tsr_ddp_backward_at((ddp), (loss), TSR_HERE)
+
+/*
+ * Runs a plan with tsr_ddp_backward in it: forward, backward, and unless no_sync the averages. New
+ * gradients are added to those that no step or tsr_ddp_zero_grad has consumed; what is averaged is
+ * the sum. Collective over the group, unless no_sync. Errors: tsr_run's, tessera/collective.h's.
+ */
+TSR_API tsr_status tsr_ddp_run_at(tsr_ddp *ddp, tsr_plan *plan, const char *file, int line);
+#define tsr_ddp_run(ddp, plan) tsr_ddp_run_at((ddp), (plan), TSR_HERE)
+
+/* Updates the parameters that have a gradient, and consumes the gradients. The optimizer is over
+ * the same module, on each rank the same. Not collective. TSR_ERR_STATE if there is no gradient. */
+TSR_API tsr_status tsr_ddp_step(tsr_ddp *ddp, tsr_optimizer *optimizer);
+TSR_API void tsr_ddp_zero_grad(tsr_ddp *ddp);
+/* While on, runs are this rank's alone: gradients add up. */
+TSR_API void tsr_ddp_no_sync(tsr_ddp *ddp, bool on);
+
+/*
+ * A parameter's gradient: its pointer, valid until the next call on ddp, elements row-major, and
+ * whether there is one. NULL if the variable is none of ddp's parameters.
+ */
+TSR_API void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there);
+
+/* --- uneven inputs ---------------------------------------------------------------------------- */
+typedef struct tsr_ddp_join_opts {
+    size_t size;
+    bool divide_by_active;           /* averages are over the ranks that still have inputs */
+    bool throw_on_early_termination; /* the first rank without inputs is an error on all */
+} tsr_ddp_join_opts;
+#define TSR_DDP_JOIN_OPTS(...) \
+    (&(const tsr_ddp_join_opts){.size = sizeof(tsr_ddp_join_opts), __VA_ARGS__})
+/* From now on ranks may run out of inputs at different times. opts may be NULL; all ranks must give
+ * the same. Not collective. */
+TSR_API tsr_status tsr_ddp_join_begin(tsr_ddp *ddp, const tsr_ddp_join_opts *opts);
+/*
+ * This rank has no more inputs: takes part in what the others reduce until all have come here, then
+ * all have the parameters and buffers of the rank that went on longest. Collective over the group.
+ */
+TSR_API tsr_status tsr_ddp_join_at(tsr_ddp *ddp, const char *file, int line);
+#define tsr_ddp_join(ddp) tsr_ddp_join_at((ddp), TSR_HERE)
+
+/* --- what happens ----------------------------------------------------------------------------- */
+typedef struct tsr_ddp_info {
+    size_t size;
+    int nranks, rank; /* of the group */
+    int nparams, nbuckets;
+    int64_t runs, syncs, steps; /* runs, of them synchronised; updates */
+    size_t gradient_bytes;
+    size_t bucket_cap_bytes, first_bucket_bytes;
+    double run_s;     /* of all runs: forward and backward */
+    double comm_s;    /* from the first bucket's start to the last one's end */
+    double overlap_s; /* of it, while the backward pass still ran */
+    int64_t unused;   /* parameters without a gradient on any rank in the last synchronised run */
+} tsr_ddp_info;
+/* Fills *info up to info->size, which the caller sets. */
+TSR_API tsr_status tsr_ddp_get_info(const tsr_ddp *ddp, tsr_ddp_info *info);
+/* Bytes of a bucket; 0 past the last. */
+TSR_API size_t tsr_ddp_bucket_bytes(const tsr_ddp *ddp, int index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

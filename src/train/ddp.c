@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making a tsr_ddp: whose variables, the same on all ranks, from the same values; and its end. */
+#include "src/train/ddp.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/core/rng.h"
+#include "src/nn/module.h"
+#include "src/nn/place.h"
+
+const tsr_placement *tsr_local_placement(tsr_world *world)
+{
+    if (!world) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_local_placement: the world is NULL");
+        return NULL;
+    }
+    char text[32];
+    snprintf(text, sizeof text, "cpu:[%d]", tsr_world_rank(world));
+    return tsr_placement_parse(world, text);
+}
+
+tsr_status tsri_ddp_label(tsr_ddp *d, const char *fmt, ...)
+{
+    char text[64];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return tsr_group_set_label(d->group, text);
+}
+
+/* --- the variables ---------------------------------------------------------------------------- */
+typedef struct collector {
+    tsr_ddp *d;
+    bool count; /* else they are kept */
+} collector;
+
+static bool is_ignored(const tsr_ddp_opts *o, const char *name)
+{
+    for (int i = 0; i < o->nignored; i++)
+        if (tsri_glob(o->ignored[i], name))
+            return true;
+    return false;
+}
+
+static tsr_status collect(tsr_variable *v, const char *name, void *arg)
+{
+    const collector *c = arg;
+    tsr_ddp *d = c->d;
+    if (v->placement != d->here)
+        return tsri_fail(TSR_ERR_PLACEMENT,
+                         "tsr_ddp_create: %s is on %s; each rank's copy of the module belongs on "
+                         "tsr_local_placement, here %s",
+                         name, tsr_placement_text(v->placement), tsr_placement_text(d->here));
+    if (is_ignored(&d->opts, name))
+        return TSR_OK;
+    if (!v->trainable) {
+        if (!c->count)
+            d->buffers[d->nbuffers] = v;
+        d->nbuffers++;
+        return TSR_OK;
+    }
+    if (!c->count) {
+        char *copy = tsri_pool_strdup(&d->pool, name);
+        if (!copy)
+            return TSR_ERR_NO_MEMORY;
+        d->params[d->nparams] = (tsri_ddp_param){.v = v, .name = copy, .number = d->nparams};
+        v->used = true;
+    }
+    d->nparams++;
+    return TSR_OK;
+}
+
+static tsr_status find_variables(tsr_ddp *d)
+{
+    collector c = {d, true};
+    TSRI_TRY(tsr_module_visit(d->module, collect, &c));
+    if (!d->nparams)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "tsr_ddp_create: the module has no parameters to average");
+    size_t n = (size_t)d->nparams, nb = (size_t)d->nbuffers + 1;
+    d->params = tsri_pool_alloc(&d->pool, n * sizeof *d->params);
+    d->buffers = tsri_pool_alloc(&d->pool, nb * sizeof(tsr_variable *));
+    d->listed = tsri_pool_alloc(&d->pool, n * sizeof(tsr_variable *));
+    d->rounds = tsri_pool_alloc(&d->pool, (size_t)d->nranks * sizeof *d->rounds);
+    if (!d->params || !d->buffers || !d->listed || !d->rounds)
+        return TSR_ERR_NO_MEMORY;
+    d->nparams = d->nbuffers = 0;
+    c.count = false;
+    return tsr_module_visit(d->module, collect, &c);
+}
+
+/* --- the same on all ranks -------------------------------------------------------------------- */
+/* "parameter 3 'features.0.0.weight' f32 (32,3,3,3)" */
+static void describe(const tsr_ddp *d, int i, char buf[256])
+{
+    memset(buf, 0, 256);
+    if (i >= d->nparams) {
+        snprintf(buf, 256, "has no parameter %d", i);
+        return;
+    }
+    const tsr_variable *v = d->params[i].v;
+    int n = snprintf(buf, 256, "parameter %d is '%.120s' %s (", i, d->params[i].name,
+                     tsr_dtype_name(v->dtype));
+    for (int a = 0; a < v->shape.ndim; a++)
+        n += snprintf(buf + n, 256 - (size_t)n, "%s%lld", a ? "," : "", (long long)v->shape.d[a]);
+    snprintf(buf + n, 256 - (size_t)n, ")");
+}
+
+static uint64_t hash_of(const tsr_ddp *d, int i)
+{
+    char text[256];
+    describe(d, i, text);
+    return tsri_hash(TSRI_HASH_INIT, text, strlen(text));
+}
+
+/* Some rank's parameters differ: all name the first that does. */
+static tsr_status name_difference(tsr_ddp *d, const int64_t *counts)
+{
+    int most = 0, first = -1, other = 0;
+    for (int r = 0; r < d->nranks; r++)
+        most = counts[2 * r] > most ? (int)counts[2 * r] : most;
+    uint64_t *mine = tsri_mem_alloc(&d->world->mem, (size_t)most * sizeof *mine);
+    uint64_t *all = tsri_mem_alloc(&d->world->mem, (size_t)(most * d->nranks) * sizeof *all);
+    char *texts = tsri_mem_alloc(&d->world->mem, (size_t)d->nranks * 256), text[256];
+    tsr_status status = mine && all && texts ? TSR_OK : TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < most && status == TSR_OK; i++)
+        mine[i] = hash_of(d, i);
+    if (status == TSR_OK)
+        status = tsr_all_gather_into(d->group, mine, all, most, TSR_I64);
+    for (int i = 0; i < most && first < 0 && status == TSR_OK; i++)
+        for (int r = 1; r < d->nranks && first < 0; r++)
+            if (all[r * most + i] != all[i]) {
+                first = i;
+                other = r;
+            }
+    describe(d, first < 0 ? 0 : first, text);
+    if (status == TSR_OK)
+        status = tsr_all_gather_into(d->group, text, texts, 256, TSR_U8);
+    if (status == TSR_OK)
+        status =
+            tsri_fail(TSR_ERR_MISMATCH,
+                      "tsr_ddp_create: ranks wrap different modules: on rank %d %s; on rank %d "
+                      "%s; numbers of buffers %lld and %lld",
+                      tsr_group_world_rank(d->group, 0), texts,
+                      tsr_group_world_rank(d->group, other), texts + (size_t)other * 256,
+                      (long long)(counts[1] >> 32), (long long)(counts[2 * other + 1] >> 32));
+    tsri_mem_free(mine);
+    tsri_mem_free(all);
+    tsri_mem_free(texts);
+    return status;
+}
+
+static tsr_status compare(tsr_ddp *d)
+{
+    uint64_t h = TSRI_HASH_INIT;
+    for (int i = 0; i < d->nparams; i++) {
+        uint64_t one = hash_of(d, i);
+        h = tsri_hash(h, &one, sizeof one);
+    }
+    int64_t shapes[2] = {d->nbuffers, 0};
+    for (int i = 0; i < d->nbuffers; i++)
+        shapes[1] += tsr_dims_count(d->buffers[i]->shape) * (i + 1);
+    h = tsri_hash(h, shapes, sizeof shapes);
+    const int64_t opts[6] = {(int64_t)(d->opts.bucket_cap_mb * 1024),
+                             d->opts.broadcast_buffers,
+                             d->opts.find_unused_parameters,
+                             d->opts.static_graph,
+                             d->opts.hook,
+                             d->opts.hook_fn != NULL};
+    const int64_t mine[3] = {d->nparams, (int64_t)d->nbuffers << 32 | (int64_t)(uint32_t)h,
+                             (int64_t)tsri_hash(TSRI_HASH_INIT, opts, sizeof opts)};
+    int64_t *all = tsri_mem_alloc(&d->world->mem, (size_t)d->nranks * sizeof mine);
+    int64_t *counts = tsri_mem_alloc(&d->world->mem, (size_t)d->nranks * 2 * sizeof *counts);
+    tsr_status status = all && counts ? TSR_OK : TSR_ERR_NO_MEMORY;
+    if (status == TSR_OK)
+        status = tsr_all_gather_into(d->group, mine, all, 3, TSR_I64);
+    bool same = true;
+    int differs = 0;
+    for (int r = 0; r < d->nranks && status == TSR_OK; r++) {
+        counts[2 * r] = all[3 * r];
+        counts[2 * r + 1] = all[3 * r + 1];
+        same = same && !memcmp(&all[3 * r], all, 2 * sizeof *all);
+        if (all[3 * r + 2] != all[2] && !differs)
+            differs = r;
+    }
+    if (status == TSR_OK && !same)
+        status = name_difference(d, counts);
+    else if (status == TSR_OK && differs)
+        status =
+            tsri_fail(TSR_ERR_MISMATCH,
+                      "tsr_ddp_create: ranks %d and %d give different options (bucket_cap_mb, "
+                      "broadcast_buffers, find_unused_parameters, static_graph, hook)",
+                      tsr_group_world_rank(d->group, 0), tsr_group_world_rank(d->group, differs));
+    tsri_mem_free(all);
+    tsri_mem_free(counts);
+    return status;
+}
+
+static tsr_status send_value(tsr_ddp *d, tsr_variable *v)
+{
+    TSRI_TRY(tsri_variable_prepare(v));
+    if (d->opts.init_sync == TSR_OFF || !v->bytes)
+        return TSR_OK;
+    return tsr_broadcast(d->group, v->data, tsr_dims_count(v->shape), v->dtype,
+                         tsr_group_world_rank(d->group, 0));
+}
+
+static tsr_status send_values(tsr_ddp *d)
+{
+    for (int i = 0; i < d->nparams; i++)
+        TSRI_TRY(send_value(d, d->params[i].v));
+    for (int i = 0; i < d->nbuffers; i++)
+        TSRI_TRY(send_value(d, d->buffers[i]));
+    return TSR_OK;
+}
+
+/* --- making and ending ------------------------------------------------------------------------ */
+static tsr_status read_options(const tsr_module *m, const tsr_ddp_opts *opts, tsr_ddp_opts *o)
+{
+    if (!m)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: the module is NULL%s%s",
+                         tsr_last_error()[0] ? ": " : "", tsr_last_error());
+    if (opts && !opts->size)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "tsr_ddp_create: opts->size is 0; make options with TSR_DDP_OPTS(...)");
+    if (m->world->is_virtual)
+        return tsri_fail(TSR_ERR_STATE,
+                         "tsr_ddp_create: in a virtual world, whose ranks do not exist");
+    *o = (tsr_ddp_opts){0};
+    tsri_opts_copy(o, sizeof *o, opts, opts ? opts->size : 0);
+    if (o->bucket_cap_mb == 0)
+        o->bucket_cap_mb = 25;
+    if (!(o->bucket_cap_mb > 0) || isinf(o->bucket_cap_mb))
+        return tsri_fail(TSR_ERR_INVALID,
+                         "tsr_ddp_create: bucket_cap_mb is %g; expected MiB, or 0 for 25",
+                         o->bucket_cap_mb);
+    if (o->hook < TSR_DDP_ALL_REDUCE || o->hook > TSR_DDP_BF16_COMPRESS)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: %d is no tsr_ddp_hook", (int)o->hook);
+    if (o->nignored < 0 || (o->nignored && !o->ignored))
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: %d patterns are ignored, but %s",
+                         o->nignored, o->ignored ? "the number is negative" : "there are none");
+    return TSR_OK;
+}
+
+static void release(tsr_ddp *d, bool plans_too)
+{
+    tsri_world_disown(&d->owned);
+    tsri_ddp_free_updates(d, plans_too);
+    tsri_ddp_free_buckets(d);
+    tsri_pool_finish(&d->pool);
+    tsri_mem_free(d);
+}
+
+static void destroy(tsr_ddp *d)
+{
+    release(d, true);
+}
+
+/* With the world: the updates' plans, which are younger, have gone already. */
+static void destroy_owned(void *object)
+{
+    release(object, false);
+}
+
+static tsr_status fill(tsr_ddp *d)
+{
+    d->here = tsr_local_placement(d->world);
+    if (!d->here)
+        return TSR_ERR_NO_MEMORY;
+    d->nranks = tsr_group_size(d->group);
+    d->rank = tsr_group_rank(d->group);
+    d->divisor = d->nranks;
+    d->buffers_next = true;
+    TSRI_TRY(find_variables(d));
+    TSRI_TRY(tsr_module_set_local(d->module));
+    TSRI_TRY(tsri_ddp_label(d, "tsr_ddp_create"));
+    TSRI_TRY(compare(d));
+    TSRI_TRY(send_values(d));
+    TSRI_TRY(tsri_ddp_make_buckets(d));
+    TSRI_TRY(tsri_ddp_make_small(d));
+    TSRI_TRY(tsr_alloc(d->world, (size_t)d->nparams, (void **)&d->used));
+    d->info = (tsr_ddp_info){.nranks = d->nranks,
+                             .rank = d->rank,
+                             .nparams = d->nparams,
+                             .nbuckets = d->nbuckets,
+                             .bucket_cap_bytes = (size_t)(d->opts.bucket_cap_mb * 1048576),
+                             .first_bucket_bytes = 1048576};
+    for (int i = 0; i < d->nbuckets; i++)
+        d->info.gradient_bytes += d->buckets[i].bytes;
+    return TSR_OK;
+}
+
+tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp **out_ddp)
+{
+    tsr_ddp_opts o;
+    if (!out_ddp)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: out_ddp is NULL");
+    TSRI_TRY(read_options(module, opts, &o));
+    /* What serves groups is made before what needs it, and so goes behind it. */
+    tsr_group *group = o.group ? o.group : tsr_world_group(module->world);
+    tsr_ddp *d = group ? tsri_mem_alloc(&module->world->mem, sizeof *d) : NULL;
+    if (!d)
+        return TSR_ERR_NO_MEMORY;
+    d->group = group;
+    d->world = module->world;
+    d->module = module;
+    d->opts = o;
+    tsri_pool_init(&d->pool, &d->world->mem);
+    tsri_world_own(d->world, &d->owned, d, destroy_owned);
+    tsr_status status = fill(d);
+    if (status != TSR_OK) {
+        destroy(d);
+        return status;
+    }
+    *out_ddp = d;
+    return TSR_OK;
+}
+
+void tsr_ddp_destroy(tsr_ddp *ddp)
+{
+    if (ddp)
+        destroy(ddp);
+}
+
+tsr_status tsr_ddp_close_at(tsr_ddp **ddp, const char *file, int line)
+{
+    if (!ddp || !*ddp)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_close: ddp is NULL");
+    tsr_ddp *d = *ddp;
+    *ddp = NULL;
+    tsr_status status = tsri_ddp_label(d, "ddp end after %lld runs", (long long)d->info.syncs);
+    if (status == TSR_OK)
+        status = tsr_barrier_at(d->group, NULL, file, line);
+    destroy(d);
+    return status;
+}
+
+/* --- telling ---------------------------------------------------------------------------------- */
+tsr_status tsr_ddp_get_info(const tsr_ddp *ddp, tsr_ddp_info *info)
+{
+    if (!ddp || !info || info->size < sizeof info->size)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "tsr_ddp_get_info: ddp or info is NULL, or info->size is not set");
+    size_t size = info->size < sizeof *info ? info->size : sizeof *info;
+    tsr_ddp_info all = ddp->info;
+    all.size = info->size;
+    memcpy(info, &all, size);
+    return TSR_OK;
+}
+
+size_t tsr_ddp_bucket_bytes(const tsr_ddp *ddp, int index)
+{
+    return ddp && index >= 0 && index < ddp->nbuckets ? ddp->buckets[index].bytes : 0;
+}
+
+void tsr_ddp_no_sync(tsr_ddp *ddp, bool on)
+{
+    if (ddp)
+        ddp->no_sync = on;
+}
+
+void tsr_ddp_zero_grad(tsr_ddp *ddp)
+{
+    for (int i = 0; ddp && i < ddp->nparams; i++)
+        ddp->params[i].there = false;
+}
+
+void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there)
+{
+    for (int i = 0; ddp && i < ddp->nparams; i++)
+        if (ddp->params[i].v == v) {
+            if (out_there)
+                *out_there = ddp->params[i].there;
+            return ddp->params[i].grad->data;
+        }
+    return NULL;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tsr_ddp_backward: the gradients of a loss, written to their places in the buckets. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/train/ddp.h"
+
+static bool check(tsr_ddp *d, tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
+{
+    if (!d) {
+        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "ddp_backward: ddp is NULL%s%s",
+                        tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        return false;
+    }
+    if (d->world != g->world) {
+        tsri_graph_fail(g, loc, TSR_ERR_INVALID,
+                        "ddp_backward: ddp belongs to another world than the loss");
+        return false;
+    }
+    if (!g->local) {
+        tsri_graph_fail(g, loc, TSR_ERR_STATE,
+                        "ddp_backward: the loss is in a graph of all ranks; make it with "
+                        "TSR_GRAPH_OPTS(.local = true)");
+        return false;
+    }
+    if (loss->shape.ndim != 0) {
+        tsri_graph_fail(g, loc, TSR_ERR_SHAPE,
+                        "ddp_backward: the loss must be a scalar, but has shape %s; reduce it with "
+                        "tsr_mean or tsr_sum",
+                        tsri_dims_text(g, loss->shape));
+        return false;
+    }
+    if (!tsri_is_float(loss->dtype)) {
+        tsri_graph_fail(g, loc, TSR_ERR_DTYPE,
+                        "ddp_backward: the loss is %s; it must be floating point",
+                        tsr_dtype_name(loss->dtype));
+        return false;
+    }
+    for (int i = 0; i < g->nops; i++)
+        for (int j = 0; j < 4; j++)
+            if (g->ops[i]->writes[j] == d->params[0].grad) {
+                tsri_graph_fail(g, loc, TSR_ERR_STATE,
+                                "ddp_backward: this graph has a backward pass already; add the "
+                                "losses, or declare a graph for each");
+                return false;
+            }
+    return true;
+}
+
+/* Gradients of weights, which are made in the order that variables have. */
+static bool makes_rows(tsri_op_kind kind)
+{
+    switch (kind) {
+    case TSRI_OP_CONV2D_DW:
+    case TSRI_OP_LINEAR_DW:
+    case TSRI_OP_BN_PARAM_GRAD:
+    case TSRI_OP_LN_PARAM_GRAD:
+    case TSRI_OP_GATHER_DX:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The op that makes the gradient writes it where it belongs, if it can; else it is copied. */
+static bool write_gradient(tsr_graph *g, const tsri_ddp_param *p, tsr_tensor *dx, tsri_loc loc)
+{
+    tsri_op *op = dx->op;
+    for (int i = 0; i < op->nout && i < 4; i++)
+        if (op->out[i] == dx && makes_rows(op->kind) && !op->writes[i]) {
+            op->writes[i] = p->grad;
+            return true;
+        }
+    op = tsri_graph_add(g, TSRI_OP_ASSIGN, NULL, 1, &dx, 1, &p->v->shape, &p->v->dtype,
+                        p->v->placement, loc);
+    if (!op)
+        return false;
+    op->name = p->name;
+    op->backward = true;
+    op->writes[0] = p->grad;
+    return true;
+}
+
+/* "'features.0.0.weight' (0), 'fc.bias' (3) and 4 more": as many as fit. */
+static void list_unused(const tsr_ddp *d, const bool *used, char *buf, size_t size)
+{
+    size_t at = 0;
+    int left = 0;
+    buf[0] = 0;
+    for (int n = 0; n < d->nparams; n++)
+        for (int i = 0; i < d->nparams; i++) {
+            if (d->params[i].number != n || used[i])
+                continue;
+            if (at + strlen(d->params[i].name) + 48 > size) {
+                left++;
+                continue;
+            }
+            at += (size_t)snprintf(buf + at, size - at, "%s'%s' (%d)", at ? ", " : "",
+                                   d->params[i].name, n);
+        }
+    if (left)
+        snprintf(buf + at, size - at, " and %d more", left);
+}
+
+static void fail_unused(tsr_ddp *d, tsr_graph *g, const bool *used, tsri_loc loc)
+{
+    char names[600];
+    list_unused(d, used, names, sizeof names);
+    tsri_graph_fail(
+        g, loc, TSR_ERR_STATE,
+        "ddp_backward: on rank %d the loss does not depend on these parameters: %s; set "
+        "find_unused_parameters, or static_graph, or ignore them",
+        tsr_world_rank(d->world), names);
+}
+
+void tsr_ddp_backward_at(tsr_ddp *d, tsr_tensor *loss, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    if (!loss || loss->failed)
+        return;
+    tsr_graph *g = loss->graph;
+    if (!check(d, g, loss, loc))
+        return;
+    size_t n = (size_t)d->nparams;
+    tsr_tensor **x = tsri_pool_alloc(&g->pool, n * 2 * sizeof(tsr_tensor *));
+    int *of = tsri_pool_alloc(&g->pool, n * sizeof *of);
+    bool *used = tsri_pool_alloc(&g->pool, n);
+    if (!x || !of || !used) {
+        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+        return;
+    }
+    int nread = 0, nused = 0;
+    for (int i = 0; i < d->nparams; i++)
+        if ((x[nread] = tsri_graph_find_read(g, d->params[i].v)))
+            of[nread++] = i;
+    tsr_tensor **dx = x + n;
+    if (nread && !tsri_differentiate(loss, nread, x, dx, loc))
+        return;
+    for (int i = 0; i < nread; i++)
+        if (dx[i]) {
+            used[of[i]] = true;
+            nused++;
+        }
+    if (nused < d->nparams && !d->opts.find_unused_parameters && !d->opts.static_graph) {
+        fail_unused(d, g, used, loc);
+        return;
+    }
+    for (int i = 0; i < nread; i++)
+        if (dx[i] && !write_gradient(g, &d->params[of[i]], dx[i], loc))
+            return;
+}

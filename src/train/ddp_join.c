@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks that run out of inputs at different times. While join is on, each run starts with a round
+ * in which every rank says whether it still has inputs; those that have not shadow the collectives
+ * of the others with zeros. When nobody has any left, all take over what the last one has.
+ */
+#include <string.h>
+
+#include "src/nn/module.h"
+#include "src/train/ddp.h"
+
+tsr_status tsr_ddp_join_begin(tsr_ddp *d, const tsr_ddp_join_opts *opts)
+{
+    if (!d || (opts && !opts->size))
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_join_begin: %s",
+                         d ? "opts->size is 0; make options with TSR_DDP_JOIN_OPTS(...)"
+                           : "ddp is NULL");
+    if (d->opts.hook_fn)
+        return tsri_fail(TSR_ERR_UNSUPPORTED,
+                         "tsr_ddp_join_begin: with a hook of the user's own, whose collectives a "
+                         "rank without inputs can't know");
+    d->join = (tsr_ddp_join_opts){0};
+    tsri_opts_copy(&d->join, sizeof d->join, opts, opts ? opts->size : 0);
+    d->joins = true;
+    return TSR_OK;
+}
+
+static int count_active(const tsr_ddp *d, int *out_last)
+{
+    int n = 0;
+    for (int r = 0; r < d->nranks; r++)
+        if (d->rounds[r].active) {
+            n++;
+            *out_last = r;
+        }
+    return n;
+}
+
+static tsr_status exchange(tsr_ddp *d, tsri_ddp_round mine)
+{
+    TSRI_TRY(tsri_ddp_label(d, "ddp join, round %lld", (long long)++d->joined_runs));
+    return tsr_all_gather_into_at(d->group, &mine, d->rounds,
+                                  (int64_t)(sizeof mine / sizeof(int64_t)), TSR_I64, NULL,
+                                  d->loc.file, d->loc.line);
+}
+
+/* The ranks that go on must do the same. */
+static tsr_status check_alike(const tsr_ddp *d, int last)
+{
+    for (int r = 0; r < d->nranks; r++)
+        if (d->rounds[r].active && d->rounds[r].syncs != d->rounds[last].syncs)
+            return tsri_fail(
+                TSR_ERR_MISMATCH, "tsr_ddp_run: rank %d runs %s no_sync, rank %d %s it",
+                tsr_group_world_rank(d->group, r), d->rounds[r].syncs ? "without" : "under",
+                tsr_group_world_rank(d->group, last), d->rounds[last].syncs ? "without" : "under");
+    return TSR_OK;
+}
+
+static tsr_status check_early(const tsr_ddp *d, int active)
+{
+    if (!d->join.throw_on_early_termination || active == d->nranks || active == 0)
+        return TSR_OK;
+    int first = 0;
+    while (d->rounds[first].active)
+        first++;
+    return tsri_fail(TSR_ERR_STATE,
+                     "tsr_ddp_join: rank %d has exhausted its inputs after %lld runs, while %d of "
+                     "%d ranks have more (throw_on_early_termination)",
+                     tsr_group_world_rank(d->group, first), (long long)d->joined_runs - 1, active,
+                     d->nranks);
+}
+
+static void set_divisor(tsr_ddp *d, int active)
+{
+    d->divisor = d->join.divide_by_active ? active : d->nranks;
+}
+
+tsr_status tsri_ddp_join_round(tsr_ddp *d, bool syncs, bool *io_buffers, int *out_root)
+{
+    TSRI_TRY(exchange(d, (tsri_ddp_round){true, syncs, *io_buffers}));
+    int last = 0, active = count_active(d, &last);
+    TSRI_TRY(check_early(d, active));
+    TSRI_TRY(check_alike(d, last));
+    set_divisor(d, active);
+    *out_root = last; /* as in PyTorch: the highest rank that goes on */
+    *io_buffers = d->rounds[last].buffers;
+    return TSR_OK;
+}
+
+/* What an active rank does in a synchronised run, with no gradients of one's own. */
+static tsr_status shadow(tsr_ddp *d, int last)
+{
+    if (d->rounds[last].buffers)
+        TSRI_TRY(tsri_ddp_send_buffers(d, last));
+    if (!d->rounds[last].syncs)
+        return TSR_OK;
+    for (int i = 0; i < d->nparams; i++) {
+        d->params[i].written = false;
+        memset(d->params[i].grad->data, 0, d->params[i].grad->bytes);
+    }
+    for (int b = 0; b < d->nbuckets; b++)
+        d->buckets[b].waiting = 0;
+    d->next_bucket = 0;
+    TSRI_TRY(tsri_ddp_start_buckets(d));
+    return tsri_ddp_finish_buckets(d);
+}
+
+/* Everyone takes over the parameters and buffers of rank `root`. */
+static tsr_status take_over(tsr_ddp *d, int root)
+{
+    TSRI_TRY(
+        tsri_ddp_label(d, "ddp join, parameters of rank %d", tsr_group_world_rank(d->group, root)));
+    for (int i = 0; i < d->nparams; i++) {
+        tsr_variable *v = d->params[i].v;
+        if (v->bytes)
+            TSRI_TRY(tsr_broadcast_at(d->group, v->data, tsr_dims_count(v->shape), v->dtype,
+                                      tsr_group_world_rank(d->group, root), NULL, d->loc.file,
+                                      d->loc.line));
+    }
+    return tsri_ddp_send_buffers(d, root);
+}
+
+tsr_status tsr_ddp_join_at(tsr_ddp *d, const char *file, int line)
+{
+    if (!d)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_join: ddp is NULL");
+    if (!d->joins)
+        return tsri_fail(TSR_ERR_STATE, "tsr_ddp_join: tsr_ddp_join_begin comes first");
+    d->loc = (tsri_loc){file, line};
+    int last = d->rank, active;
+    for (;;) {
+        TSRI_TRY(exchange(d, (tsri_ddp_round){0}));
+        active = count_active(d, &last);
+        if (!active)
+            break;
+        TSRI_TRY(check_early(d, active));
+        TSRI_TRY(check_alike(d, last));
+        set_divisor(d, active);
+        TSRI_TRY(shadow(d, last));
+    }
+    d->joins = false;
+    tsr_ddp_zero_grad(d);
+    return take_over(d, last);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reducing a bucket: by an asynchronous average in place, by one of its values in 16 bits, or by
+ * the user's hook.
+ */
+#include "src/nn/convert.h"
+#include "src/train/ddp.h"
+
+static tsr_dtype small_dtype(const tsr_ddp *d)
+{
+    return d->opts.hook == TSR_DDP_FP16_COMPRESS   ? TSR_F16
+           : d->opts.hook == TSR_DDP_BF16_COMPRESS ? TSR_BF16
+                                                   : TSR_DTYPE_NONE;
+}
+
+static bool is_compressed(const tsr_ddp *d, const tsri_ddp_bucket *b)
+{
+    return !d->opts.hook_fn && small_dtype(d) && tsr_dtype_size(b->pub.dtype) > 2;
+}
+
+tsr_status tsri_ddp_make_small(tsr_ddp *d)
+{
+    for (int i = 0; i < d->nbuckets; i++)
+        if (is_compressed(d, &d->buckets[i]))
+            TSRI_TRY(tsr_alloc(d->world, (size_t)d->buckets[i].pub.count * 2 + 64,
+                               &d->buckets[i].small));
+    return TSR_OK;
+}
+
+/* --- arithmetic ------------------------------------------------------------------------------- */
+enum { CHUNK = 512 };
+
+void tsri_ddp_add(tsr_dtype dtype, int64_t n, void *into, const void *from)
+{
+    if (dtype == TSR_F32) {
+        float *a = into;
+        const float *b = from;
+        for (int64_t i = 0; i < n; i++)
+            a[i] += b[i];
+    } else if (dtype == TSR_F64) {
+        double *a = into;
+        const double *b = from;
+        for (int64_t i = 0; i < n; i++)
+            a[i] += b[i];
+    } else {
+        float a[CHUNK], b[CHUNK];
+        for (int64_t at = 0; at < n; at += CHUNK) {
+            int64_t m = n - at < CHUNK ? n - at : CHUNK;
+            uint16_t *to = (uint16_t *)into + at;
+            tsri_convert(a, TSR_F32, to, dtype, m);
+            tsri_convert(b, TSR_F32, (const uint16_t *)from + at, dtype, m);
+            for (int64_t i = 0; i < m; i++)
+                a[i] += b[i];
+            tsri_convert(to, dtype, a, TSR_F32, m);
+        }
+    }
+}
+
+/* x[i] times 1/divisor, the factor rounded to the dtype first, as PyTorch has it. */
+static void scale(tsr_dtype dtype, int64_t n, void *x, double divisor)
+{
+    if (dtype == TSR_F64) {
+        double *a = x;
+        for (int64_t i = 0; i < n; i++)
+            a[i] *= 1 / divisor;
+    } else if (dtype == TSR_F32) {
+        float *a = x, factor = (float)(1 / divisor);
+        for (int64_t i = 0; i < n; i++)
+            a[i] *= factor;
+    } else {
+        float a[CHUNK], factor = (float)(1 / divisor);
+        uint16_t rounded;
+        tsri_convert(&rounded, dtype, &factor, TSR_F32, 1);
+        tsri_convert(&factor, TSR_F32, &rounded, dtype, 1);
+        for (int64_t at = 0; at < n; at += CHUNK) {
+            int64_t m = n - at < CHUNK ? n - at : CHUNK;
+            uint16_t *to = (uint16_t *)x + at;
+            tsri_convert(a, TSR_F32, to, dtype, m);
+            for (int64_t i = 0; i < m; i++)
+                a[i] *= factor;
+            tsri_convert(to, dtype, a, TSR_F32, m);
+        }
+    }
+}
+
+/* fp16_compress_hook: cast, then divided in the small dtype. */
+static void divide_small(tsr_dtype dtype, int64_t n, uint16_t *x, double divisor)
+{
+    float a[CHUNK];
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        int64_t m = n - at < CHUNK ? n - at : CHUNK;
+        tsri_convert(a, TSR_F32, x + at, dtype, m);
+        for (int64_t i = 0; i < m; i++)
+            a[i] /= (float)divisor;
+        tsri_convert(x + at, dtype, a, TSR_F32, m);
+    }
+}
+
+/* --- a bucket --------------------------------------------------------------------------------- */
+tsr_status tsri_ddp_start_bucket(tsr_ddp *d, int bucket)
+{
+    tsri_ddp_bucket *b = &d->buckets[bucket];
+    TSRI_TRY(tsri_ddp_label(d, "ddp run %lld, bucket %d", (long long)d->info.syncs + 1, bucket));
+    b->pub.divisor = d->divisor;
+    if (d->opts.hook_fn)
+        return d->opts.hook_fn(d->opts.hook_state, &b->pub);
+    if (is_compressed(d, b)) {
+        tsr_dtype small = small_dtype(d);
+        TSRI_TRY(tsri_convert(b->small, small, b->pub.data, b->pub.dtype, b->pub.count));
+        divide_small(small, b->pub.count, b->small, d->divisor);
+        return tsr_all_reduce_at(d->group, b->small, b->pub.count, small, TSR_REDUCE_SUM, &b->work,
+                                 d->loc.file, d->loc.line);
+    }
+    if (d->divisor == (double)d->nranks)
+        return tsr_all_reduce_at(d->group, b->pub.data, b->pub.count, b->pub.dtype, TSR_REDUCE_AVG,
+                                 &b->work, d->loc.file, d->loc.line);
+    scale(b->pub.dtype, b->pub.count, b->pub.data, d->divisor);
+    return tsr_all_reduce_at(d->group, b->pub.data, b->pub.count, b->pub.dtype, TSR_REDUCE_SUM,
+                             &b->work, d->loc.file, d->loc.line);
+}
+
+tsr_status tsri_ddp_finish_bucket(tsr_ddp *d, int bucket)
+{
+    tsri_ddp_bucket *b = &d->buckets[bucket];
+    if (!b->work)
+        return TSR_OK;
+    TSRI_TRY(tsr_work_wait(&b->work, 0));
+    if (is_compressed(d, b))
+        return tsri_convert(b->pub.data, b->pub.dtype, b->small, small_dtype(d), b->pub.count);
+    return TSR_OK;
+}

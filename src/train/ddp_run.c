@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run: forward and backward, in which each bucket's average starts as soon as its gradients are
+ * written and all buckets before it have started.
+ */
+#include <string.h>
+
+#include "src/core/clock.h"
+#include "src/exec/watch.h"
+#include "src/train/ddp.h"
+
+/* --- before ----------------------------------------------------------------------------------- */
+/* The plan tells us of gradients from now on. */
+static tsr_status watch(tsr_ddp *d, tsr_plan *plan)
+{
+    if (tsri_plan_watcher(plan) == d)
+        return TSR_OK;
+    tsr_variable **grads = tsri_mem_alloc(&d->world->mem, (size_t)d->nparams * sizeof *grads);
+    if (!grads)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < d->nparams; i++)
+        grads[i] = d->params[i].grad;
+    int found = 0;
+    tsr_status status = tsri_plan_watch(plan, d->nparams, grads, tsri_ddp_written, d, &found);
+    tsri_mem_free(grads);
+    TSRI_TRY(status);
+    if (!found)
+        return tsri_fail(TSR_ERR_STATE,
+                         "tsr_ddp_run: the plan has no backward pass into this ddp: declare "
+                         "tsr_ddp_backward, or use tsr_run to evaluate");
+    return TSR_OK;
+}
+
+static tsr_status keep_earlier(tsr_ddp *d, tsri_ddp_bucket *b)
+{
+    if (!b->earlier && !(b->earlier = tsri_mem_alloc(&d->world->mem, b->bytes)))
+        return TSR_ERR_NO_MEMORY;
+    memcpy(b->earlier, b->pub.data, b->bytes);
+    return TSR_OK;
+}
+
+/* Gradients that are there stay; others that this run won't write are zero. */
+static tsr_status prepare(tsr_ddp *d, tsr_plan *plan)
+{
+    d->next_bucket = 0;
+    d->first_at_s = 0;
+    d->failure = TSR_OK;
+    for (int k = 0; k < d->nbuckets; k++) {
+        tsri_ddp_bucket *b = &d->buckets[k];
+        bool any = false;
+        b->waiting = 0;
+        for (int i = b->first; i < b->first + b->pub.nparams; i++) {
+            tsri_ddp_param *p = &d->params[i];
+            bool writes = tsri_plan_watches(plan, i);
+            p->written = false;
+            b->waiting += writes;
+            any |= p->there && writes;
+            if (!p->there && !writes)
+                memset(p->grad->data, 0, p->grad->bytes);
+        }
+        if (any)
+            TSRI_TRY(keep_earlier(d, b));
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_ddp_send_buffers(tsr_ddp *d, int root)
+{
+    TSRI_TRY(tsri_ddp_label(d, "ddp run %lld, buffers", (long long)d->info.syncs + 1));
+    for (int i = 0; i < d->nbuffers; i++) {
+        tsr_variable *v = d->buffers[i];
+        if (v->bytes)
+            TSRI_TRY(tsr_broadcast_at(d->group, v->data, tsr_dims_count(v->shape), v->dtype,
+                                      tsr_group_world_rank(d->group, root), NULL, d->loc.file,
+                                      d->loc.line));
+    }
+    return TSR_OK;
+}
+
+/* --- while it runs ---------------------------------------------------------------------------- */
+tsr_status tsri_ddp_start_buckets(tsr_ddp *d)
+{
+    while (d->next_bucket < d->nbuckets && !d->buckets[d->next_bucket].waiting) {
+        if (d->first_at_s == 0)
+            d->first_at_s = tsri_now_s();
+        TSRI_TRY(tsri_ddp_start_bucket(d, d->next_bucket));
+        d->next_bucket++;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_ddp_written(void *arg, int i)
+{
+    tsr_ddp *d = arg;
+    tsri_ddp_param *p = &d->params[i];
+    tsri_ddp_bucket *b = &d->buckets[p->bucket];
+    p->written = true;
+    b->waiting--;
+    if (p->there) {
+        size_t at = (size_t)((char *)p->grad->data - (char *)b->pub.data);
+        tsri_ddp_add(p->v->dtype, tsr_dims_count(p->v->shape), p->grad->data,
+                     (char *)b->earlier + at);
+    }
+    return d->reduces ? tsri_ddp_start_buckets(d) : TSR_OK;
+}
+
+/* --- after ------------------------------------------------------------------------------------ */
+/* Which parameters have a gradient on some rank: others keep none. */
+static tsr_status agree_used(tsr_ddp *d)
+{
+    bool asks = d->opts.find_unused_parameters || d->opts.static_graph;
+    if (!asks || (d->opts.static_graph && d->knows_used))
+        return TSR_OK;
+    for (int i = 0; i < d->nparams; i++)
+        d->used[i] = d->params[i].written;
+    TSRI_TRY(tsri_ddp_label(d, "ddp run %lld, used parameters", (long long)d->info.syncs + 1));
+    TSRI_TRY(tsr_all_reduce_at(d->group, d->used, d->nparams, TSR_U8, TSR_REDUCE_MAX, NULL,
+                               d->loc.file, d->loc.line));
+    d->knows_used = true;
+    return TSR_OK;
+}
+
+tsr_status tsri_ddp_finish_buckets(tsr_ddp *d)
+{
+    for (int b = 0; b < d->nbuckets; b++)
+        TSRI_TRY(tsri_ddp_finish_bucket(d, b));
+    TSRI_TRY(agree_used(d));
+    d->info.unused = 0;
+    for (int i = 0; i < d->nparams; i++) {
+        tsri_ddp_param *p = &d->params[i];
+        p->there |= d->knows_used ? d->used[i] : p->written;
+        d->info.unused += !p->there;
+    }
+    d->info.syncs++;
+    return TSR_OK;
+}
+
+static tsr_status finish(tsr_ddp *d, double ran_at)
+{
+    if (!d->reduces) {
+        for (int i = 0; i < d->nparams; i++)
+            d->params[i].there |= d->params[i].written;
+        return TSR_OK;
+    }
+    TSRI_TRY(tsri_ddp_start_buckets(d)); /* those that nothing is written to */
+    TSRI_TRY(tsri_ddp_finish_buckets(d));
+    d->info.comm_s += tsri_now_s() - d->first_at_s;
+    d->info.overlap_s += ran_at > d->first_at_s ? ran_at - d->first_at_s : 0;
+    return TSR_OK;
+}
+
+tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line)
+{
+    if (!d || !plan)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_run: %s",
+                         d ? "no plan (did tsr_compile fail?)" : "ddp is NULL");
+    int root = 0;
+    bool buffers = d->buffers_next && d->opts.broadcast_buffers != TSR_OFF && d->nbuffers;
+    d->loc = (tsri_loc){file, line};
+    d->reduces = !d->no_sync;
+    d->divisor = d->nranks;
+    TSRI_TRY(watch(d, plan));
+    if (d->joins)
+        TSRI_TRY(tsri_ddp_join_round(d, d->reduces, &buffers, &root));
+    if (buffers)
+        TSRI_TRY(tsri_ddp_send_buffers(d, root));
+    d->buffers_next = d->reduces;
+    TSRI_TRY(prepare(d, plan));
+    double start = tsri_now_s();
+    TSRI_TRY(tsr_run(plan));
+    double ran = tsri_now_s();
+    d->info.run_s += ran - start;
+    d->info.runs++;
+    return finish(d, ran);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The update: a local plan that reads the gradients where they lie. One for each set of parameters
+ * that has gradients. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/optim/optim.h"
+#include "src/train/ddp.h"
+
+static bool same_set(const tsr_ddp *d, const tsri_ddp_update *u)
+{
+    for (int i = 0; i < d->nparams; i++)
+        if (u->there[i] != d->params[i].there)
+            return false;
+    return true;
+}
+
+static tsr_status declare(tsr_ddp *d, tsri_ddp_update *u)
+{
+    tsri_loc loc = d->loc;
+    size_t n = (size_t)d->nparams;
+    tsr_graph *g = u->graph =
+        tsr_graph_create(d->world, TSR_GRAPH_OPTS(.training = true, .local = true));
+    if (!g)
+        return TSR_ERR_NO_MEMORY;
+    tsr_variable **params = tsri_pool_alloc(&g->pool, n * sizeof *params);
+    tsr_tensor **grads = tsri_pool_alloc(&g->pool, n * sizeof(tsr_tensor *));
+    if (!params || !grads)
+        return TSR_ERR_NO_MEMORY;
+    int m = 0;
+    /* In the module's order, as tsr_minimize has them. */
+    for (int number = 0; number < d->nparams; number++)
+        for (int i = 0; i < d->nparams; i++)
+            if (d->params[i].number == number && d->params[i].there) {
+                params[m] = d->params[i].v;
+                grads[m++] = tsri_graph_read(g, d->params[i].grad, loc);
+                u->there[i] = true;
+            }
+    tsri_optimizer_apply(u->optimizer, g, m, params, grads, loc);
+    return tsr_compile(g, &u->plan);
+}
+
+static tsr_status make_update(tsr_ddp *d, tsr_optimizer *o, tsri_ddp_update **out_update)
+{
+    tsri_ddp_update *u =
+        tsri_mem_alloc(&d->world->mem, sizeof *u + (size_t)d->nparams * sizeof *u->there);
+    if (!u)
+        return TSR_ERR_NO_MEMORY;
+    u->optimizer = o;
+    tsr_status status = declare(d, u);
+    if (status != TSR_OK) {
+        tsr_plan_destroy(u->plan);
+        tsr_graph_destroy(u->graph);
+        tsri_mem_free(u);
+        return tsri_fail_prefix(status, "tsr_ddp_step");
+    }
+    u->next = d->updates;
+    d->updates = u;
+    *out_update = u;
+    return TSR_OK;
+}
+
+tsr_status tsr_ddp_step(tsr_ddp *d, tsr_optimizer *optimizer)
+{
+    if (!d || !optimizer)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_step: %s is NULL", d ? "the optimizer" : "ddp");
+    if (optimizer->world != d->world)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_step: the optimizer belongs to another world");
+    bool any = false;
+    for (int i = 0; i < d->nparams; i++)
+        any |= d->params[i].there;
+    if (!any)
+        return tsri_fail(TSR_ERR_STATE,
+                         "tsr_ddp_step: there is no gradient: tsr_ddp_run comes first");
+    tsri_ddp_update *u = d->updates;
+    while (u && !(u->optimizer == optimizer && same_set(d, u)))
+        u = u->next;
+    if (!u)
+        TSRI_TRY(make_update(d, optimizer, &u));
+    TSRI_TRY(tsr_run(u->plan));
+    d->info.steps++;
+    tsr_ddp_zero_grad(d);
+    return TSR_OK;
+}
+
+void tsri_ddp_free_updates(tsr_ddp *d, bool plans_too)
+{
+    while (d->updates) {
+        tsri_ddp_update *next = d->updates->next;
+        if (plans_too) {
+            tsr_plan_destroy(d->updates->plan);
+            tsr_graph_destroy(d->updates->graph);
+        }
+        tsri_mem_free(d->updates);
+        d->updates = next;
+    }
+}
