@@ -189,6 +189,24 @@ static tsr_status ddp_shapes(rank *r)
     return train(r, 1, 2, r->rank == 1 ? 4 : 3);
 }
 
+/* Until something fails; then how long the call took that did. */
+static tsr_status forever(rank *r)
+{
+    tsr_status status = TSR_OK;
+    double start = 0;
+    float x[256] = {0};
+    for (int i = 0; status == TSR_OK; i++) {
+        if (i == 100) {
+            printf("rank %d has begun\n", r->rank);
+            fflush(stdout);
+        }
+        start = now_s();
+        status = tsr_all_reduce(r->group, x, 256, TSR_F32, TSR_REDUCE_SUM);
+    }
+    printf("rank %d: told after %.2f s\n", r->rank, now_s() - start);
+    return status;
+}
+
 static tsr_status trivial(rank *r)
 {
     return tsr_group_barrier(r->group);
@@ -227,6 +245,7 @@ static const struct {
     {"ddp_unused", ddp_unused},
     {"trivial", trivial},
     {"once", once},
+    {"forever", forever},
 };
 
 int main(int argc, char **argv)

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The examples say what the README says they do, as threads and as processes. usage: examples.py
+TESSERA FOLDER"""
+import os
+import re
+import subprocess
+import sys
+
+TESSERA, FOLDER = (os.path.abspath(p) for p in sys.argv[1:3])
+checks = 0
+
+
+def run(name, *args, ranks=0, code=0):
+    """Sorted lines of stdout: ranks print in any order."""
+    command = [TESSERA, "launch", "-n", str(ranks)] if ranks else []
+    p = subprocess.run([*command, f"{FOLDER}/{name}", *args], capture_output=True, text=True,
+                       timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if p.returncode != code:
+        sys.exit(f"FAILED: {name} {' '.join(args)}: exit code {p.returncode}, expected {code}\n"
+                 f"{p.stdout}{p.stderr}")
+    return sorted(p.stdout.splitlines())
+
+
+def expect(found, patterns, what):
+    global checks
+    checks += 1
+    if len(found) != len(patterns) or not all(
+            re.fullmatch(p, line) for p, line in zip(sorted(patterns), found)):
+        sys.exit(f"FAILED: {what}:\n" + "\n".join(found) + "\nexpected:\n"
+                 + "\n".join(sorted(patterns)))
+
+
+for ranks in (0, 2):
+    expect(run("ddp_train", ranks=ranks),
+           [rf"rank {r}: {i}/500 loss: \d+\.\d{{6}}" for r in (0, 1)
+            for i in (100, 150, 200, 250, 300, 350, 400, 450, 50, 500)]
+           + [rf"rank {r}: w = \[\[2\.0000\], \[3\.0000\]\]" for r in (0, 1)], "ddp_train")
+    told = (r"ranks disagree: rank 0 is at all_reduce #\d+ 'ddp run 5, bucket 0.*rank_skips\.c:\d+.*"
+            r"rank 1 is at barrier #\d+ 'ddp end after 4 runs.*rank_skips\.c:\d+.*")
+    expect(run("rank_skips", ranks=ranks, code=1),
+           [rf"rank {r}: TSR_ERR_MISMATCH: {told}" for r in (0, 1)], "rank_skips")
+    expect(run("rank_skips", "--join", ranks=ranks),
+           [r"rank 0: 5 batches, w = -1\.25", r"rank 1: 4 batches, w = -1\.25"],
+           "rank_skips --join")
+for ranks in (0, 4):
+    expect(run("ddp_trainer", "2", ranks=ranks),
+           [rf"\[CPU: {r} Epoch: {e}, Batch size: 32 \| Steps 16\]" for r in range(4)
+            for e in (0, 1)] + [r"mean loss of the last batches: 0\.\d{4}"], "ddp_trainer")
+run("ddp_trainer", "none", code=2)
+run("rank_skips", "--fly", code=2)
+print(f"{checks} checks")
