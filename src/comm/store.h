@@ -4,9 +4,19 @@
  *
  *   store.c         addresses, checks, the calls
  *   store_url.c     reading an address
+ *   store_map.c     keys and values in memory, and what an operation does to them
+ *   store_wire.h    what client and server say to each other
  *   store_tcp.c     the client of a server
+ *   store_dial.c    how it comes to be connected
  *   store_server.c  the server: a thread of rank 0, or of the launcher
+ *   store_conn.c    its connections
+ *   store_serve.c   what it answers
+ *   store_meet.c    how it brings the ranks of a run together
  *   store_file.c    the file
+ *   store_log.c     its bytes, its locks, and what they say of an earlier run
+ *   store_inside.h  what these share; store_server_inside.h, store_log.h likewise
+ *
+ * The server needs nothing but these and src/core's status and mem.
  */
 #ifndef TESSERA_COMM_STORE_H
 #define TESSERA_COMM_STORE_H
@@ -21,15 +31,25 @@ typedef struct tsri_store_server tsri_store_server;
 tsr_status tsri_store_server_start(const char *host, int port, double idle_s,
                                    tsri_store_server **out_server);
 int tsri_store_server_port(const tsri_store_server *server);
+/* Whether it serves still (idle_s). */
+bool tsri_store_server_running(tsri_store_server *server);
+/* Closes the port, and waits up to timeout_s for the ranks that have joined to leave; returns
+ * whether all have. Its connections go on until it is stopped. */
+bool tsri_store_server_drain(tsri_store_server *server, double timeout_s);
 /* Closes all connections and the port. NULL is fine. */
 void tsri_store_server_stop(tsri_store_server *server);
 
-/* Keys from now on have this put before them ("run/attempt/"): those of tsr_store_open's meeting
- * are under it already. */
+/* Keys from now on have this put before them ("run/attempt/"), behind what tsri_store_open_under
+ * puts there; "": no more. Errors: TSR_ERR_INVALID (more than 1,000 bytes in all). */
 tsr_status tsri_store_prefix(tsr_store *store, const char *prefix);
 /* The address of this machine by which it reaches the server; "" for a file. */
 void tsri_store_address(const tsr_store *store, char *buf, size_t size);
-/* Joins without waiting for the others (rank and size are not told to the store). */
+/* tsr_store_open with the prefix put before all keys, and before the name under which ranks meet:
+ * runs, or attempts at one, that share a server, and do not see each other. NULL or "": none. */
+tsr_status tsri_store_open_under(const char *url, const tsr_store_opts *opts, const char *prefix,
+                                 tsr_store **out_store);
+/* Joins without waiting for the others (rank and size are not told to the store, and need not be
+ * given). Never serves: a server, or a file in which a run is under way, is waited for. */
 tsr_status tsri_store_connect(const char *url, const tsr_store_opts *opts, tsr_store **out_store);
 
 #endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of a store's server. One thread does everything; a connection has one request at a
+ * time in hand, and nothing more is read from it until the reply has gone. A request that waits is
+ * parked: it stays in the connection's buffer until its key comes, its meeting is complete, or its
+ * time is over.
+ */
+#ifndef TESSERA_COMM_STORE_SERVER_INSIDE_H
+#define TESSERA_COMM_STORE_SERVER_INSIDE_H
+
+#include "src/comm/store_inside.h"
+#include "src/comm/store_wire.h"
+
+#include <pthread.h>
+
+typedef struct tsri_conn tsri_conn;
+
+/* Ranks that meet under one name, again and again: a round begins when the one before is complete,
+ * for ranks that have left that one. */
+typedef struct tsri_meeting {
+    struct tsri_meeting *next;
+    int nranks, nlive; /* connections that have joined, in whatever round */
+    int here;          /* of these in the present round */
+    uint64_t round;
+    tsri_conn **live;                  /* of each rank; NULL: not there */
+    char note[3 * TSRI_STORE_ID_SIZE]; /* what happened, for those who wait in vain; "" */
+    size_t name_bytes;
+    char name[];
+} tsri_meeting;
+
+struct tsri_conn {
+    tsri_conn *prev, *next; /* all, oldest first */
+    tsri_conn *next_ready;
+    int fd;
+    uint32_t events; /* that epoll watches for */
+    bool greeted, dead, ready, parked;
+    double since_s;    /* of the connection */
+    unsigned char *in; /* [in_at, in_used) is not yet dealt with; a request's head is at in_at */
+    size_t in_at, in_used, in_room;
+    unsigned char *out; /* [out_at, out_used) is to be sent */
+    size_t out_at, out_used, out_room;
+    /* of a parked request */
+    double until_s;
+    size_t key_at;           /* of wait: the next key's place in the payload */
+    tsri_store_entry *entry; /* the key that it waits for; NULL: a meeting */
+    tsri_conn *prev_waiter, *next_waiter;
+    /* of one that has joined */
+    tsri_meeting *meeting;
+    int rank;
+    uint64_t round;
+    char id[TSRI_STORE_ID_SIZE];
+};
+
+struct tsri_store_server {
+    int listen_fd, epoll_fd, wake_fd, port;
+    double idle_s;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of the next four */
+    pthread_cond_t changed;
+    bool must_stop, must_drain, over;
+    int members; /* connections that have joined */
+    /* the thread's own */
+    tsri_store_map map;
+    tsri_meeting *meetings;
+    tsri_conn *first, *last, *dead, *first_ready, *last_ready;
+    int greeted, strangers; /* connections that have and have not greeted */
+    double scan_at_s;       /* no timer ends before; 0: none is set */
+    double accept_at_s;     /* accepting is paused until then; 0: it is not */
+    double idle_since_s;
+};
+
+/* ---- store_server.c ---- */
+/* Timers are looked at no later than this. */
+void tsri_server_set_timer(tsri_store_server *s, double at_s);
+/* The connection is gone on with when the present event is done. */
+void tsri_server_make_ready(tsri_store_server *s, tsri_conn *c);
+void tsri_server_count_members(tsri_store_server *s, int more);
+
+/* ---- store_conn.c ---- */
+/* Takes the socket. */
+void tsri_conn_open(tsri_store_server *s, int fd);
+/* Closes; the memory goes with tsri_conn_bury. */
+void tsri_conn_kill(tsri_store_server *s, tsri_conn *c);
+void tsri_conn_bury(tsri_store_server *s);
+/* When its timer ends: of a parked request, or of a stranger; INFINITY: it has none. */
+double tsri_conn_deadline(const tsri_conn *c);
+void tsri_conn_event(tsri_store_server *s, tsri_conn *c, uint32_t events);
+/* Sends what is there, and deals with what has come in, as far as that goes. */
+void tsri_conn_pump(tsri_store_server *s, tsri_conn *c);
+/* The reply to the request in hand, in two parts, either of which may be empty. */
+void tsri_conn_reply(tsri_store_server *s, tsri_conn *c, int32_t status, tsri_bytes a,
+                     tsri_bytes b);
+void tsri_conn_reply_number(tsri_store_server *s, tsri_conn *c, uint64_t number);
+/* Replies with the thread's error. */
+void tsri_conn_reply_error(tsri_store_server *s, tsri_conn *c, tsr_status status);
+/* The request in hand has been replied to. */
+void tsri_conn_next(tsri_conn *c);
+
+/* ---- store_serve.c ---- */
+/* Deals with the request in hand: replies, or parks it and returns TSRI_WIRE_WAITS. Another value
+ * than that and 0: it makes no sense, and the connection is to be closed. */
+int tsri_serve(tsri_store_server *s, tsri_conn *c);
+/* Goes on with a parked request: its key has come. */
+void tsri_serve_again(tsri_store_server *s, tsri_conn *c);
+/* Its time is over. */
+void tsri_serve_timeout(tsri_store_server *s, tsri_conn *c);
+void tsri_serve_park(tsri_store_server *s, tsri_conn *c);
+/* Waits no more for its key. */
+void tsri_serve_unpark(tsri_store_server *s, tsri_conn *c);
+
+/* ---- store_meet.c ---- */
+int tsri_meet_join(tsri_store_server *s, tsri_conn *c, tsri_wire_reader *fields);
+void tsri_meet_leave(tsri_store_server *s, tsri_conn *c);
+/* Tells one who waits for the others that they have not come. */
+void tsri_meet_give_up(tsri_store_server *s, tsri_conn *c);
+void tsri_meet_finish(tsri_store_server *s);
+
+#endif
