@@ -14,7 +14,10 @@
 
 static const double first_pause_s = 1e-3, last_pause_s = 20e-3;
 static const double leave_s = 5; /* at most, for the lock, when leaving */
-enum { LOOK_EVERY = 10 };        /* pauses: then the lock is taken though nothing seems to be new */
+enum {
+    LOOK_EVERY = 10, /* pauses: then the lock is taken though nothing seems to be new */
+    NAMED = 8,       /* absent keys, in a message */
+};
 
 typedef struct file_store {
     tsri_log log;
@@ -48,9 +51,14 @@ static tsr_status say_missing(const tsr_store *store, const file_store *f)
     unsigned char *has = tsri_mem_alloc(NULL, (size_t)log->nranks);
     if (!has)
         return TSR_ERR_NO_MEMORY;
+    /* Who came and gave up is not who it was that kept us waiting, unless there is no other. */
     for (int r = 0; r < log->nranks; r++)
-        has[r] = r == store->rank || tsri_log_is_alive(log, r);
+        has[r] = r == store->rank || log->member[r].left || tsri_log_is_alive(log, r);
     int absent = tsri_store_absent_text(has, log->nranks, ranks, sizeof ranks);
+    for (int r = 0; r < log->nranks && absent == 0; r++)
+        has[r] = r == store->rank || !log->member[r].left;
+    if (absent == 0)
+        absent = tsri_store_absent_text(has, log->nranks, ranks, sizeof ranks);
     tsri_mem_free(has);
     return tsri_fail(TSR_ERR_TIMEOUT, "store: %s of %d %s not come to %s within %g s%s", ranks,
                      log->nranks, absent == 1 ? "has" : "have", store->where, store->timeout_s,
@@ -262,7 +270,7 @@ static tsr_status say_absent(const tsr_store *store, const tsri_store_call *call
     const int absent = count_absent(store, call);
     int named = 0;
     size_t n = 0;
-    for (int i = 0; i < call->nkeys && n + sizeof key + 8 < sizeof text; i++) {
+    for (int i = 0; i < call->nkeys && named < NAMED && n + sizeof key + 8 < sizeof text; i++) {
         if (tsri_store_map_has(&f->log.map, full_key(store, call->keys[i], full)))
             continue;
         const tsri_bytes bytes = {call->keys[i], strlen(call->keys[i])};

@@ -131,7 +131,7 @@ tsr_status tsri_store_commit(tsri_store_map *map, const tsri_store_ask *ask,
 
 /* ---- texts ---- */
 
-/* "rank 3", "ranks 1, 3, 5-7": those for which has[rank * stride] is 0; returns how many. */
+/* "rank 3", "ranks 1, 3, 5-7": those for which has[rank] is 0; returns how many. */
 int tsri_store_absent_text(const unsigned char *has, int nranks, char *buf, size_t size);
 /* The beginning of a key, with what can't be printed as '?'. */
 const char *tsri_store_key_text(tsri_bytes key, char *buf, size_t size);

@@ -31,6 +31,7 @@ void tsri_meet_finish(tsri_store_server *s)
         tsri_meeting *m = s->meetings;
         s->meetings = m->next;
         tsri_mem_free(m->live);
+        tsri_mem_free(m->gave_up);
         tsri_mem_free(m);
     }
 }
@@ -40,10 +41,16 @@ static tsr_status set_size(tsri_meeting *m, int nranks)
 {
     if (m->nlive == 0 && m->nranks != nranks) {
         tsri_conn **live = tsri_mem_alloc(NULL, (size_t)nranks * sizeof *live);
-        if (!live)
+        unsigned char *gave_up = tsri_mem_alloc(NULL, (size_t)nranks);
+        if (!live || !gave_up) {
+            tsri_mem_free(live);
+            tsri_mem_free(gave_up);
             return TSR_ERR_NO_MEMORY;
+        }
         tsri_mem_free(m->live);
+        tsri_mem_free(m->gave_up);
         m->live = live;
+        m->gave_up = gave_up;
         m->nranks = nranks;
     }
     if (m->nlive == 0)
@@ -87,6 +94,7 @@ static void begin(tsri_store_server *s, tsri_meeting *m)
     const uint64_t round = m->round++;
     m->here = 0;
     m->note[0] = 0;
+    memset(m->gave_up, 0, (size_t)m->nranks);
     for (int r = 0; r < m->nranks; r++) {
         tsri_conn *c = m->live[r];
         tsri_conn_reply_number(s, c, round);
@@ -119,6 +127,7 @@ int tsri_meet_join(tsri_store_server *s, tsri_conn *c, tsri_wire_reader *fields)
     c->rank = (int)rank;
     c->round = m->round;
     m->live[rank] = c;
+    m->gave_up[rank] = 0;
     m->nlive++;
     tsri_server_count_members(s, 1);
     if (++m->here == m->nranks) {
@@ -159,9 +168,15 @@ void tsri_meet_give_up(tsri_store_server *s, tsri_conn *c)
         return;
     }
     for (int r = 0; r < m->nranks; r++)
-        has[r] = m->live[r] && m->live[r]->round == m->round;
+        has[r] = (m->live[r] && m->live[r]->round == m->round) | m->gave_up[r] << 1;
+    /* Who came and gave up is not who it was that kept us waiting, unless there is no other. */
     int absent = tsri_store_absent_text(has, m->nranks, ranks, sizeof ranks);
+    for (int r = 0; r < m->nranks && absent == 0; r++)
+        has[r] &= 1;
+    if (absent == 0)
+        absent = tsri_store_absent_text(has, m->nranks, ranks, sizeof ranks);
     tsri_mem_free(has);
+    m->gave_up[c->rank] = 1;
     /* The client puts where and how long between the two. */
     int n = snprintf(text, sizeof text, "%s of %d %s not come\n%s", ranks, m->nranks,
                      absent == 1 ? "has" : "have", m->note);

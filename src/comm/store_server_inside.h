@@ -23,6 +23,7 @@ typedef struct tsri_meeting {
     int here;          /* of these in the present round */
     uint64_t round;
     tsri_conn **live;                  /* of each rank; NULL: not there */
+    unsigned char *gave_up;            /* of each rank: it came to this round, and waited in vain */
     char note[3 * TSRI_STORE_ID_SIZE]; /* what happened, for those who wait in vain; "" */
     size_t name_bytes;
     char name[];

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How ranks come together at a server: late, twice, not at all, again; and how it goes away. */
+#include "store_ranks.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <unistd.h>
+
+static void loopback(char *url, size_t size, int port)
+{
+    snprintf(url, size, "tcp://127.0.0.1:%d", port);
+}
+
+static tsri_store_server *serve(char *url, size_t size)
+{
+    tsri_store_server *server;
+    if (tsri_store_server_start("127.0.0.1", 0, 0, &server) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    loopback(url, size, tsri_store_server_port(server));
+    return server;
+}
+
+static void expect_error(tsr_status found, tsr_status status, const char *part)
+{
+    if (found != status || !strstr(tsr_last_error(), part))
+        fail_msg("expected %s and '%s', got %s and '%s'", tsr_status_name(status), part,
+                 tsr_status_name(found), tsr_last_error());
+}
+
+static void test_late_server(void **state)
+{
+    (void)state;
+    crew c;
+    char url[64];
+    loopback(url, sizeof url, free_port());
+    crew_make(&c, url, 4, NULL);
+    for (int r = 3; r > 0; r--)
+        crew_start(&c, r);
+    sleep_s(0.7);
+    crew_start(&c, 0);
+    crew_finish(&c);
+}
+
+/* The ranks that have not come are named, to each. */
+static void test_missing(void **state)
+{
+    (void)state;
+    for (int hosted = 0; hosted < 2; hosted++) {
+        crew c;
+        char url[64];
+        tsri_store_server *server = hosted ? serve(url, sizeof url) : NULL;
+        if (!hosted)
+            loopback(url, sizeof url, free_port());
+        crew_make(&c, url, 6, NULL);
+        c.hosted = hosted;
+        c.timeout_s = 1;
+        crew_start(&c, 0);
+        sleep_s(0.1);
+        crew_start(&c, 2);
+        for (int r = 0; r < 3; r += 2) {
+            crew_join(&c, r);
+            crew_expect(&c, r, TSR_ERR_TIMEOUT, "store: ranks 1, 3-5 of 6 have not come to tcp://");
+            crew_expect(&c, r, TSR_ERR_TIMEOUT, "within 1 s");
+            assert_true(c.board->result[r].seconds < 30);
+        }
+        crew_free(&c);
+        tsri_store_server_stop(server);
+    }
+    tsr_store *s;
+    char url[64];
+    loopback(url, sizeof url, free_port());
+    expect_error(tsr_store_open(url, TSR_STORE_OPTS(.rank = 1, .nranks = 2, .timeout_s = 0.3), &s),
+                 TSR_ERR_TIMEOUT,
+                 "rank 0, which serves, has not come within 0.3 s: nobody listens");
+    expect_error(tsri_store_connect(url, TSR_STORE_OPTS(.timeout_s = 0.3), &s), TSR_ERR_TIMEOUT,
+                 "no server within 0.3 s: nobody listens at tcp://127.0.0.1:");
+}
+
+/* The second of a rank is told at once; the first doesn't notice. */
+static void test_twice(void **state)
+{
+    (void)state;
+    crew c;
+    char url[64];
+    tsr_store *s;
+    loopback(url, sizeof url, free_port());
+    crew_make(&c, url, 3, NULL);
+    crew_start(&c, 0);
+    crew_start(&c, 1);
+    sleep_s(0.5);
+    double start = now_s();
+    expect_error(tsr_store_open(url, TSR_STORE_OPTS(.rank = 1, .nranks = 3), &s), TSR_ERR_INVALID,
+                 "rank 1 has joined already: process ");
+    expect_error(tsr_store_open(url, TSR_STORE_OPTS(.rank = 0, .nranks = 3, .hosted = true), &s),
+                 TSR_ERR_INVALID, "rank 0 has joined already");
+    expect_error(tsr_store_open(url, TSR_STORE_OPTS(.rank = 0, .nranks = 3), &s), TSR_ERR_IO,
+                 "the port is taken: another program, or another run");
+    expect_error(tsr_store_open(url, TSR_STORE_OPTS(.rank = 2, .nranks = 4), &s), TSR_ERR_MISMATCH,
+                 "rank 2 of 4, but those who came before say that there are 3 ranks");
+    assert_true(now_s() - start < 30);
+    crew_start(&c, 2);
+    crew_finish(&c);
+    /* Who waits in vain hears of it. */
+    loopback(url, sizeof url, free_port());
+    crew_make(&c, url, 2, NULL);
+    c.timeout_s = 2;
+    crew_start(&c, 0);
+    sleep_s(0.3);
+    expect_error(tsr_store_open(url, TSR_STORE_OPTS(.rank = 1, .nranks = 3), &s), TSR_ERR_MISMATCH,
+                 "rank 1 of 3");
+    crew_join(&c, 0);
+    crew_expect(&c, 0, TSR_ERR_TIMEOUT, "rank 1 of 2 has not come to tcp://");
+    crew_expect(&c, 0, TSR_ERR_TIMEOUT, "; rank 1 of 3 (process ");
+    crew_free(&c);
+}
+
+static tsr_status wait_for_ever(tsr_store *s, int rank, void *arg)
+{
+    static const char *const two[] = {"never", "ever"};
+    crew_board *b = arg;
+    char text[8];
+    bool there;
+    atomic_fetch_add(&b->flag[0], 1);
+    if (rank == 0)
+        sleep_s(100);
+    tsr_status status = rank == 1 ? tsr_store_get(s, "never", text, sizeof text, NULL)
+                                  : tsr_store_wait(s, 2, two, 0);
+    char first[512];
+    snprintf(first, sizeof first, "%s", tsr_last_error());
+    CHECK(status == TSR_ERR_DEAD);
+    const double start = now_s();
+    CHECK(tsr_store_check(s, 2, two, &there) == TSR_ERR_DEAD); /* and stays so */
+    CHECK(strcmp(tsr_last_error(), first) == 0);
+    CHECK(now_s() - start < 30);
+    return status;
+}
+
+static void test_server_is_killed(void **state)
+{
+    (void)state;
+    crew c;
+    char url[64];
+    loopback(url, sizeof url, free_port());
+    crew_make(&c, url, 3, wait_for_ever);
+    c.processes = true;
+    crew_start_all(&c);
+    await_flag(&c.board->flag[0], 3);
+    sleep_s(0.2);
+    crew_kill(&c, 0);
+    for (int r = 1; r < 3; r++) {
+        crew_join(&c, r);
+        crew_expect(&c, r, TSR_ERR_DEAD, "store: the server at tcp://127.0.0.1:");
+        crew_expect(&c, r, TSR_ERR_DEAD, " (rank 0) is gone");
+    }
+    crew_expect(&c, 1, TSR_ERR_DEAD, "at tsr_store_get of 'never'");
+    crew_expect(&c, 2, TSR_ERR_DEAD, "at tsr_store_wait of 'never' and 1 more");
+    crew_free(&c);
+}
+
+/* A server that is stopped, and later goes on: calls end in time, and their late replies are not
+ * taken for those of others. */
+static tsr_status outlive(tsr_store *s, int rank, void *arg)
+{
+    crew_board *b = arg;
+    int64_t n = 0;
+    if (rank == 0) {
+        await_flag(&b->flag[1], 1);
+        return TSR_OK;
+    }
+    CHECK(tsr_store_set_timeout(s, 0.3) == TSR_OK);
+    CHECK(tsr_store_set(s, "a", "12345", 5) == TSR_OK);
+    atomic_store(&b->flag[0], 1);
+    await_flag(&b->flag[0], 2);
+    for (int i = 0; i < 3; i++) {
+        CHECK(tsr_store_add(s, "a", 1, &n) == TSR_ERR_TIMEOUT && n == 0);
+        CHECK_TEXT("tsr_store_add of 'a': the server at tcp://");
+        CHECK_TEXT("does not answer");
+    }
+    atomic_store(&b->flag[0], 3);
+    await_flag(&b->flag[0], 4);
+    CHECK(tsr_store_set_timeout(s, 60) == TSR_OK);
+    CHECK(tsr_store_count(s, &n) == TSR_OK && n == 1);
+    CHECK(tsr_store_add(s, "a", 1, &n) == TSR_OK && n == 12349);
+    atomic_store(&b->flag[1], 1);
+    return TSR_OK;
+}
+
+static void test_server_is_stopped(void **state)
+{
+    (void)state;
+    crew c;
+    char url[64];
+    loopback(url, sizeof url, free_port());
+    crew_make(&c, url, 2, outlive);
+    c.processes = true;
+    crew_start_all(&c);
+    await_flag(&c.board->flag[0], 1);
+    kill(c.pid[0], SIGSTOP);
+    atomic_store(&c.board->flag[0], 2);
+    await_flag(&c.board->flag[0], 3);
+    kill(c.pid[0], SIGCONT);
+    atomic_store(&c.board->flag[0], 4);
+    crew_finish(&c);
+}
+
+/* A rank that is killed while the ranks meet may come again. */
+static void test_come_again(void **state)
+{
+    (void)state;
+    crew c;
+    char url[64];
+    loopback(url, sizeof url, free_port());
+    crew_make(&c, url, 3, NULL);
+    c.processes = true;
+    crew_start(&c, 0);
+    for (int i = 0; i < 5; i++) {
+        crew_start(&c, 1);
+        sleep_s(0.1);
+        crew_kill(&c, 1);
+    }
+    crew_start(&c, 1);
+    sleep_s(0.2);
+    crew_start(&c, 2);
+    crew_finish(&c);
+}
+
+/* Fifty runs on one port. */
+static tsr_status count_to_one(tsr_store *s, int rank, void *arg)
+{
+    int64_t n;
+    char key[16];
+    (void)arg;
+    snprintf(key, sizeof key, "rank-%d", rank);
+    CHECK(tsr_store_add(s, key, 1, &n) == TSR_OK && n == 1);
+    return TSR_OK;
+}
+
+static void test_one_port_many_runs(void **state)
+{
+    (void)state;
+    char url[64];
+    loopback(url, sizeof url, free_port());
+    for (int i = 0; i < 50; i++) {
+        crew c;
+        crew_make(&c, url, 3, count_to_one);
+        c.processes = i % 5 == 0;
+        crew_start_all(&c);
+        crew_finish(&c);
+    }
+}
+
+/* On a server that stays: every round is a store of its own, and so is every prefix. */
+static tsr_status again(tsr_store *s, int rank, void *arg)
+{
+    crew *c = arg;
+    tsr_store *mine;
+    (void)s;
+    for (int i = 0; i < 20; i++) {
+        TSRI_TRY(tsri_store_open_under(
+            c->url, TSR_STORE_OPTS(.rank = rank, .nranks = c->nranks, .hosted = true), "again/",
+            &mine));
+        tsr_status status = count_to_one(mine, rank, NULL);
+        tsr_store_close(mine);
+        TSRI_TRY(status);
+    }
+    return TSR_OK;
+}
+
+static void test_rounds(void **state)
+{
+    (void)state;
+    crew c;
+    char url[64];
+    tsr_store *all;
+    int64_t n;
+    tsri_store_server *server = serve(url, sizeof url);
+    crew_make(&c, url, 4, again);
+    c.hosted = true;
+    c.arg = &c;
+    crew_start_all(&c);
+    crew_finish(&c);
+    assert_int_equal(tsri_store_connect(url, NULL, &all), TSR_OK);
+    assert_int_equal(tsr_store_rank(all), -1);
+    assert_int_equal(tsr_store_count(all, &n), TSR_OK);
+    assert_int_equal(n, 20 * 4);
+    assert_int_equal(tsri_store_prefix(all, "again/"), TSR_OK);
+    assert_int_equal(tsr_store_add(all, "rank-3", 0, &n), TSR_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(tsri_store_prefix(all, "again/round-7/"), TSR_OK);
+    assert_int_equal(tsr_store_count(all, &n), TSR_OK);
+    assert_int_equal(n, 4);
+    tsr_store_close(all);
+    tsri_store_server_stop(server);
+}
+
+static void test_prefixes(void **state)
+{
+    (void)state;
+    char url[64], address[64], text[8], longest[1002];
+    tsr_store *s[2];
+    int64_t n;
+    bool there;
+    const char *key = "k";
+    tsri_store_server *server = serve(url, sizeof url);
+    for (int i = 0; i < 2; i++) /* the same rank, in runs that don't see each other */
+        assert_int_equal(tsri_store_open_under(url, TSR_STORE_OPTS(.nranks = 1, .hosted = true),
+                                               i ? "b/" : "a/", &s[i]),
+                         TSR_OK);
+    assert_int_equal(tsr_store_set(s[0], key, "0", 1), TSR_OK);
+    assert_int_equal(tsr_store_check(s[1], 1, &key, &there), TSR_OK);
+    assert_false(there);
+    assert_int_equal(tsri_store_prefix(s[0], "x/"), TSR_OK);
+    assert_int_equal(tsr_store_set(s[0], key, "1", 1), TSR_OK);
+    assert_int_equal(tsr_store_count(s[0], &n), TSR_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(tsri_store_prefix(s[0], ""), TSR_OK);
+    assert_int_equal(tsr_store_count(s[0], &n), TSR_OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(tsr_store_get(s[0], "x/k", text, 8, NULL), TSR_OK);
+    assert_int_equal(text[0], '1');
+    memset(longest, 'p', sizeof longest);
+    longest[1001] = 0;
+    expect_error(tsri_store_prefix(s[0], longest), TSR_ERR_INVALID, "a prefix of 1003 bytes");
+    longest[998] = 0;
+    assert_int_equal(tsri_store_prefix(s[0], longest), TSR_OK);
+    memset(longest, 'k', sizeof longest);
+    longest[1000] = 0;
+    assert_int_equal(tsr_store_set(s[0], longest, "y", 1), TSR_OK);
+    assert_int_equal(tsr_store_get(s[0], longest, text, 8, NULL), TSR_OK);
+    tsri_store_address(s[0], address, sizeof address);
+    assert_string_equal(address, "127.0.0.1");
+    tsr_store_close(s[0]);
+    tsr_store_close(s[1]);
+    tsri_store_server_stop(server);
+}
+
+static void test_environment(void **state)
+{
+    (void)state;
+    char port[16];
+    tsr_store *s;
+    snprintf(port, sizeof port, "%d", free_port());
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    setenv("MASTER_ADDR", "localhost", 1);
+    setenv("MASTER_PORT", port, 1);
+    assert_int_equal(tsr_store_open("env://", NULL, &s), TSR_OK);
+    assert_int_equal(tsr_store_size(s), 1);
+    assert_int_equal(tsr_store_set(s, "x", "", 0), TSR_OK);
+    tsr_store_close(s);
+    setenv("TESSERA_STORE_HOSTED", "1", 1);
+    expect_error(tsr_store_open("env://", TSR_STORE_OPTS(.timeout_s = 0.2), &s), TSR_ERR_TIMEOUT,
+                 "no server within 0.2 s");
+    unsetenv("TESSERA_STORE_HOSTED");
+    unsetenv("RANK");
+    expect_error(tsr_store_open("env://", NULL, &s), TSR_ERR_INVALID,
+                 "neither the environment nor the options say the rank");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_late_server),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_server_is_killed),
+        cmocka_unit_test(test_server_is_stopped),
+        cmocka_unit_test(test_come_again),
+        cmocka_unit_test(test_one_port_many_runs),
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_environment),
+    };
+    return cmocka_run_group_tests_name("store_meet", tests, NULL, NULL);
+}
