@@ -101,6 +101,16 @@ TSR_API tsr_module *tsr_nn_identity(tsr_world *w, const tsr_nn_opts *o);
 TSR_API tsr_module *tsr_nn_dropout(tsr_world *w, const tsr_nn_opts *o, double p);
 TSR_API tsr_module *tsr_nn_max_pool2d(tsr_world *w, const tsr_nn_opts *o,
                                       const tsr_pool2d_opts *pool);
+/*
+ * Gives the batch norms in and below m (those of tsr_nn_batch_norm) statistics over the batches of
+ * all ranks of a group, in local training graphs: PyTorch's SyncBatchNorm. Each rank converts its
+ * own module, all alike, and applies it in the same order; batches may be uneven, and empty. The
+ * running averages are then equal on all ranks; the gradients of weight and bias are of each rank's
+ * own batch. In other graphs nothing changes. TSR_ERR_INVALID names a batch norm with statistics of
+ * several virtual batches (TSR_BN_LOCAL); nothing is changed then. The group must outlive the
+ * module's use. Not collective.
+ */
+TSR_API tsr_status tsr_convert_sync_batchnorm(tsr_module *m, const tsr_group *group);
 /* An empty container; children are applied in the order in which they were added. */
 TSR_API tsr_module *tsr_nn_sequential(tsr_world *w, const tsr_nn_opts *o);
 

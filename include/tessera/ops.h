@@ -167,6 +167,21 @@ TSR_OP(adaptive_avg_pool2d, tsr_tensor *x, int64_t out_h, int64_t out_w);
 #define tsr_avg_pool2d(x, opts) tsr_avg_pool2d_at((x), (opts), TSR_HERE)
 #define tsr_adaptive_avg_pool2d(x, oh, ow) tsr_adaptive_avg_pool2d_at((x), (oh), (ow), TSR_HERE)
 
+/* --- between the ranks of local graphs ---------------------------------------------------------
+ */
+/* A list of ranks: see collective.h. */
+typedef struct tsr_group tsr_group;
+/*
+ * In a local graph (tsr_graph_create): the sum over a group's ranks of x, which each of them has in
+ * a local graph of its own, of one shape and dtype. Its gradient is the same sum of the gradients:
+ * x counts for the losses of all ranks. Their plans' runs meet here, so each rank must run as many
+ * of these sums of the group, in the same order; what differs between the ranks is an error of the
+ * run that names both places (TSR_ERR_MISMATCH), a rank that does not come is TSR_ERR_TIMEOUT. For
+ * small tensors: on GPUs x goes through the host's memory.
+ */
+TSR_OP(rank_sum, tsr_tensor *x, const tsr_group *group);
+#define tsr_rank_sum(x, group) tsr_rank_sum_at((x), (group), TSR_HERE)
+
 /* --- normalisation ---------------------------------------------------------------------------- */
 typedef enum tsr_bn_stats {
     TSR_BN_GLOBAL = 0, /* over the global batch, as one device would */
@@ -178,6 +193,10 @@ typedef struct tsr_batch_norm_opts {
     double momentum; /* of the running averages; default 0.1; TSR_OFF: 0 */
     tsr_bn_stats stats;
     int parts; /* R of TSR_BN_LOCAL; default: the ranks of x's placement at declaration */
+    /* In a local training graph: statistics are over the batches of all ranks of the group, as one
+     * batch; each of them must run the same batch norms in the same order (see tsr_rank_sum), if
+     * only with no row. Elsewhere it changes nothing. Not with parts > 1. */
+    const tsr_group *sync;
 } tsr_batch_norm_opts;
 #define TSR_BATCH_NORM_OPTS(...) \
     (&(const tsr_batch_norm_opts){.size = sizeof(tsr_batch_norm_opts), __VA_ARGS__})
@@ -229,7 +248,7 @@ TSR_OP(attention, tsr_tensor *q, tsr_tensor *k, tsr_tensor *v, const tsr_attenti
 /* --- losses ------------------------------------------------------------------------------------
  */
 typedef enum tsr_reduction {
-    TSR_MEAN = 0, /* by the global count, uneven shards or not */
+    TSR_MEAN = 0, /* by the global count, uneven shards or not; of no rows at all: 0 */
     TSR_SUM,
     TSR_NONE,
 } tsr_reduction;

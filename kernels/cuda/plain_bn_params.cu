@@ -55,7 +55,7 @@ static void set_item(grad_item *item, const tsri_cuda_kernel *k, void *const *in
 
 /* --- running averages ------------------------------------------------------------------------- */
 typedef struct running_item {
-    const double *sums;
+    const double *sums, *count; /* count: NULL, or the number of values */
     void *mean, *var;
     int64_t rows, c;
     int64_t sr, sk, sc;     /* of sums */
@@ -78,6 +78,8 @@ static __device__ void work(const running_item &p)
     for (int64_t i = 0; i < p.rows; i++) {
         int64_t r = p.first + i, row = r - p.sums_first;
         double n = (double)(p.batch / p.parts + (r < p.batch % p.parts)) * (double)p.spatial;
+        if (p.count)
+            n = *p.count;
         if (row < 0 || row >= p.sums_rows || n == 0)
             continue;
         for (int64_t c = tsri_first(); c < p.c; c += tsri_step()) {
@@ -97,6 +99,7 @@ static void set_item(running_item *item, const tsri_cuda_kernel *k, void *const 
     const bool many = m->ndim == 2; /* [R, c]: rows are virtual batches */
     running_item p = {};
     p.sums = (const double *)in[0];
+    p.count = k->desc.nin == 4 ? (const double *)in[3] : NULL;
     p.mean = out[0];
     p.var = out[1];
     p.rows = many ? m->shape[0] : 1;
@@ -216,7 +219,7 @@ tsr_status tsri_plain_bn_param_grad(tsri_mem *mem, const tsri_kernel_desc *d,
 tsr_status tsri_plain_bn_running(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     if (d->in[0].dtype != TSR_F64 || !tsri_cuda_is_float(d->in[1].dtype) ||
-        !tsri_cuda_is_float(d->in[2].dtype))
+        !tsri_cuda_is_float(d->in[2].dtype) || (d->nin == 4 && d->in[3].dtype != TSR_F64))
         return tsri_cuda_decline(d);
     return create<running_item>(mem, d, out_kernel);
 }

@@ -53,8 +53,9 @@
     X(BN_BWD_STATS, bn_bwd_stats)   /* (x, stats, dy) -> f64 [R, 2, c]: sums of dy, dy*xhat */     \
     X(BN_BWD_APPLY, bn_bwd_apply)   /* (x, stats, gamma, dy, bstats) -> dx */                      \
     X(BN_PARAM_GRAD, bn_param_grad) /* (bstats) -> dgamma[c], dbeta[c]: summed over R */           \
-    X(BN_RUNNING, bn_running)   /* (stats, mean, var) -> mean', var': ([c], or [R, c]), running    \
-                                   averages with momentum; var' takes N/(N-1) */                   \
+    X(BN_RUNNING, bn_running)   /* (stats, mean, var, count?) -> mean', var': ([c], or [R, c]),    \
+                                   running averages with momentum; var' takes N/(N-1). count: N,   \
+                                   f64 [], with R = 1; on CPUs 1 is an error of the run */         \
     X(BN_FOLD, bn_fold)         /* (gamma, beta, mean, var) -> scale[c], shift[c] */               \
     X(SCALE_SHIFT, scale_shift) /* (x, scale[c], shift[c]) -> x*scale + shift */                   \
     /* Fused by lowering only (never declared): batch norm and what follows it. */                 \
@@ -101,6 +102,9 @@
     X(RESHAPE, reshape) /* (x) -> y: row-major order kept */                                       \
     X(PERMUTE, permute) /* (x) -> y: y.shape[i] = x.shape[perm[i]] */                              \
     X(COPY, copy)       /* (x) -> x: lowering's layout change; any strides */                      \
+    /* Between ranks: no kernel; the executor communicates. (x0, x1, ..) -> y0, y1, ..: of each    \
+     * the sum over attrs.rank_sum.ranks, from the local graph of each of them; on CPUs. */        \
+    X(RANK_SUM, rank_sum)                                                                          \
     /* Cutting along axes, which are not split. */                                                 \
     X(CONCAT, concat) /* (x0, x1, ...) -> y along attrs.cut.axis */                                \
     X(SPLIT, split)   /* (x) -> y0, y1, ... along attrs.cut.axis */                                \
@@ -288,6 +292,10 @@ typedef struct tsri_attrs {
             int32_t axis, has_pad;
             int64_t pad; /* an id whose slice gets no gradient */
         } gather;
+        struct {
+            const int *ranks; /* of the world; the graph's */
+            int32_t nranks, pad_;
+        } rank_sum;
         struct {
             double momentum, dampening, weight_decay;
             int32_t nesterov, pad_;

@@ -77,6 +77,12 @@ tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
 /* A constant tensor. */
 tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const tsr_placement *p,
                            double value, tsri_loc loc);
+/* Of each of n tensors (one placement, any dtypes) the sum over the ranks of attrs.rank_sum; they
+ * share one hand-shake. False: the graph has failed. */
+bool tsri_make_rank_sum(const tsri_attrs *attrs, int n, tsr_tensor *const *x, tsr_tensor **out,
+                        tsri_loc loc);
+/* Fills attrs.rank_sum from a group. False: the graph has failed. */
+bool tsri_read_group(const tsri_ctx *c, const tsr_group *group, tsri_attrs *attrs);
 tsr_dims tsri_keepdim(tsr_dims dims, uint32_t mask);
 /* matmul of operands of which one has more than 2 axes, once their matrices are known to fit. Fails
  * where the batch axes do not broadcast. */
@@ -101,6 +107,7 @@ extern const tsri_op_def tsri_def_softmax_max, tsri_def_softmax_sum, tsri_def_so
     tsri_def_softmax_dot, tsri_def_softmax_bwd;
 extern const tsri_op_def tsri_def_ce_terms, tsri_def_ce_finish, tsri_def_ce_dx;
 extern const tsri_op_def tsri_def_dropout, tsri_def_random, tsri_def_fill;
+extern const tsri_op_def tsri_def_rank_sum;
 extern const tsri_op_def tsri_def_reshape, tsri_def_permute;
 extern const tsri_op_def tsri_def_gather, tsri_def_gather_dx, tsri_def_one_hot;
 extern const tsri_op_def tsri_def_arange, tsri_def_constant;

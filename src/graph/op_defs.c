@@ -88,6 +88,7 @@ static const tsri_op_def *const defs[TSRI_OP_COUNT_] = {
     [TSRI_OP_RESHAPE] = &tsri_def_reshape,
     [TSRI_OP_PERMUTE] = &tsri_def_permute,
     [TSRI_OP_COPY] = &copy,
+    [TSRI_OP_RANK_SUM] = &tsri_def_rank_sum,
     [TSRI_OP_CONCAT] = &tsri_def_concat,
     [TSRI_OP_SPLIT] = &tsri_def_split,
     [TSRI_OP_SLICE] = &tsri_def_slice,

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batch norm, decomposed: statistics -> (boxing) -> normalisation, so that its statistics are those
- * of the global batch, or of R virtual batches, wherever the data is. */
+/*
+ * Batch norm, decomposed: statistics -> (boxing) -> normalisation, so that its statistics are those
+ * of the global batch, or of R virtual batches, wherever the data is.
+ *
+ * In local graphs they may be those of all ranks' batches: the sums s_r and the numbers of values
+ * n_r are added up over the ranks, to s and N, and each rank's kernels, which divide by n_r, are
+ * given s n_r/N. Backward the same is done with the sums of dy and dy*xhat.
+ */
 #include <math.h>
 
 #include "src/graph/op.h"
@@ -43,6 +49,25 @@ static bool read_options(const tsri_ctx *c, const tsr_batch_norm_opts *opts, con
     return true;
 }
 
+/* The group to join statistics over; none outside local training graphs. */
+static bool read_sync(const tsri_ctx *c, const tsr_batch_norm_opts *opts, const tsri_attrs *attrs,
+                      tsri_attrs *out_group)
+{
+    tsr_batch_norm_opts o;
+    tsri_read_options(&o, sizeof o, opts);
+    *out_group = (tsri_attrs){0};
+    if (!o.sync || !c->g->local || !c->g->training)
+        return true;
+    if (attrs->bn.parts > 1) {
+        tsri_op_fail(c, TSR_ERR_INVALID,
+                     "statistics of %d virtual batches can't be joined over ranks; legal is "
+                     "TSR_BN_GLOBAL",
+                     attrs->bn.parts);
+        return false;
+    }
+    return tsri_read_group(c, o.sync, out_group);
+}
+
 /* The running averages are both there or both not, of (c), or (R,c). */
 static bool want_running(const tsri_ctx *c, tsr_tensor *const running[2], int64_t channels,
                          const tsri_attrs *attrs)
@@ -77,21 +102,79 @@ static bool want_running(const tsri_ctx *c, tsr_tensor *const running[2], int64_
     return true;
 }
 
+/* count: of the statistics' values per channel; NULL: what attrs say. */
 static void update_running(tsr_graph *g, const tsri_attrs *attrs, tsr_tensor *stats,
-                           tsr_tensor *const running[2], tsri_loc loc)
+                           tsr_tensor *const running[2], tsr_tensor *count, tsri_loc loc)
 {
-    tsr_tensor *in[3] = {stats, running[0], running[1]};
+    tsr_tensor *in[4] = {stats, running[0], running[1], count};
     tsr_dims shapes[2] = {running[0]->shape, running[1]->shape};
     tsr_dtype dtypes[2] = {running[0]->dtype, running[1]->dtype};
-    tsri_op *op = tsri_graph_add(g, TSRI_OP_BN_RUNNING, attrs, 3, in, 2, shapes, dtypes, NULL, loc);
+    tsri_op *op = tsri_graph_add(g, TSRI_OP_BN_RUNNING, attrs, count ? 4 : 3, in, 2, shapes, dtypes,
+                                 NULL, loc);
     for (int i = 0; i < 2 && op; i++)
         op->writes[i] = running[i]->op->variable;
 }
 
-static tsr_tensor *normalise(const tsri_ctx *c, const tsri_attrs *attrs, tsr_tensor *const x[5])
+/* --- over the ranks of local graphs ---------------------------------------------------------- */
+static tsr_tensor *make_scalar(tsr_tensor *like, double value, tsri_loc loc)
+{
+    return tsri_make_fill(like->graph, TSR_SCALAR, TSR_F64, like->placement, value, loc);
+}
+
+/* sums times share = n_r/N, which is a result of tsri_make_binary too. */
+static tsr_tensor *times(tsr_tensor *sums, tsr_tensor *share, tsri_loc loc)
+{
+    return tsri_make_binary("batch_norm", TSRI_BINARY_MUL, sums, share, TSR_F64, loc);
+}
+
+/* What stands in for this rank's statistics: those of all ranks, times its share. Updates the
+ * running averages (may be NULL) by all values. */
+static tsr_tensor *join_stats(const tsri_ctx *c, const tsri_attrs *attrs, const tsri_attrs *group,
+                              tsr_tensor *stats, tsr_tensor *const running[2])
+{
+    double count = (double)attrs->bn.batch * (double)attrs->bn.spatial;
+    tsr_tensor *mine = make_scalar(stats, count, c->loc), *sums[2];
+    tsr_tensor *in[2] = {stats, mine};
+    if (mine->failed || !tsri_make_rank_sum(group, 2, in, sums, c->loc))
+        return &c->g->failed;
+    if (running[0])
+        update_running(c->g, attrs, sums[0], running, sums[1], c->loc);
+    tsr_tensor *share =
+        tsri_make_binary("batch_norm", TSRI_BINARY_DIV, mine, sums[1], TSR_F64, c->loc);
+    return share->failed ? share : times(sums[0], share, c->loc);
+}
+
+/* Where statistics came out of join_stats: the op that added them up, by which group; and the share
+ * of this rank. NULL: they are not joined. */
+static const tsri_op *joined_by(const tsr_tensor *stats, tsr_tensor **out_share)
+{
+    if (stats->op->kind != TSRI_OP_BINARY)
+        return NULL;
+    const tsr_tensor *sums = stats->op->in[0];
+    *out_share = stats->op->in[1];
+    while (sums->op->kind == TSRI_OP_TO_GLOBAL)
+        sums = sums->op->in[0];
+    return sums->op->kind == TSRI_OP_RANK_SUM ? sums->op : NULL;
+}
+
+/* The same for the sums of backward. */
+static tsr_tensor *join_backward(const tsri_op *by, tsr_tensor *share, tsr_tensor *sums,
+                                 tsri_loc loc)
+{
+    tsr_tensor *total;
+    if (!tsri_make_rank_sum(&by->attrs, 1, &sums, &total, loc))
+        return &sums->graph->failed;
+    return times(total, share, loc);
+}
+
+/* --- declaration ----------------------------------------------------------------------------- */
+/* group.rank_sum.nranks <= 1: this graph's values alone. */
+static tsr_tensor *normalise(const tsri_ctx *c, const tsri_attrs *attrs, const tsri_attrs *group,
+                             tsr_tensor *const x[5])
 {
     tsr_tensor *data = x[0];
-    if (x[3] && c->g->training && attrs->bn.parts == 1 && attrs->bn.count == 1)
+    bool joins = group->rank_sum.nranks > 1;
+    if (x[3] && c->g->training && attrs->bn.parts == 1 && attrs->bn.count == 1 && !joins)
         return tsri_op_fail(c, TSR_ERR_SHAPE,
                             "x %s has one value per channel, of which there is no variance; train "
                             "with a larger batch",
@@ -101,8 +184,12 @@ static tsr_tensor *normalise(const tsri_ctx *c, const tsri_attrs *attrs, tsr_ten
         tsri_graph_add1(c->g, TSRI_OP_BN_STATS, attrs, 1, &data, shape, TSR_F64, c->loc);
     if (stats->failed)
         return stats;
-    if (x[3] && c->g->training)
-        update_running(c->g, attrs, stats, x + 3, c->loc);
+    if (joins)
+        stats = join_stats(c, attrs, group, stats, x + 3);
+    else if (x[3] && c->g->training)
+        update_running(c->g, attrs, stats, x + 3, NULL, c->loc);
+    if (stats->failed)
+        return stats;
     tsr_tensor *in[4] = {data, stats, x[1], x[2]};
     return tsri_graph_add1(c->g, TSRI_OP_BN_APPLY, attrs, 4, in, data->shape, data->dtype, c->loc);
 }
@@ -134,16 +221,16 @@ tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
     if (x->shape.ndim != 4 && x->shape.ndim != 2)
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "x is %s; it must be (n,c,h,w) or (n,c)",
                             tsri_op_dims(&c, x));
-    tsri_attrs attrs;
+    tsri_attrs attrs, group;
     int64_t channels = x->shape.d[1];
     if (!tsri_want_same_dtype(&c, 5, in) || !tsri_want_float(&c, x) ||
         !tsri_want_vector(&c, "gamma", gamma, channels) ||
         !tsri_want_vector(&c, "beta", beta, channels) || !read_options(&c, opts, x, &attrs) ||
-        !want_running(&c, in + 3, channels, &attrs))
+        !want_running(&c, in + 3, channels, &attrs) || !read_sync(&c, opts, &attrs, &group))
         return &c.g->failed;
     if (running_mean && !c.g->training)
         return scale_by_running(&c, &attrs, in);
-    return normalise(&c, &attrs, in);
+    return normalise(&c, &attrs, &group, in);
 }
 
 /* --- rules ----------------------------------------------------------------------------------- */
@@ -226,8 +313,8 @@ static tsr_status rule_param_grad(const tsri_op *op, tsri_rule_text *out)
 static tsr_status rule_running(const tsri_op *op, tsri_rule_text *out)
 {
     if (op->in[1]->shape.ndim == 1)
-        return tsri_write_rule(out, "!. . c, !c, !c -> c, c");
-    return tsri_write_rule(out, "!r . c, !r c, !r c -> r c, r c");
+        return tsri_write_rule(out, "!. . c, !c, !c%s -> c, c", op->nin == 4 ? ", !()" : "");
+    return tsri_write_rule(out, "!r . c, !r c, !r c%s -> r c, r c", op->nin == 4 ? ", !()" : "");
 }
 
 static tsr_status rule_fold(const tsri_op *op, tsri_rule_text *out)
@@ -253,7 +340,10 @@ static void grad_apply(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
     tsr_tensor *sums = tsri_graph_add1(g, TSRI_OP_BN_BWD_STATS, &op->attrs, 3, sums_in,
                                        stats->shape, TSR_F64, op->loc);
     if (want[0]) {
-        tsr_tensor *in[5] = {x, stats, gamma, dy, sums};
+        tsr_tensor *share;
+        const tsri_op *by = joined_by(stats, &share);
+        tsr_tensor *joined = by && !sums->failed ? join_backward(by, share, sums, op->loc) : sums;
+        tsr_tensor *in[5] = {x, stats, gamma, dy, joined};
         din[0] = tsri_graph_add1(g, TSRI_OP_BN_BWD_APPLY, &op->attrs, 5, in, x->shape, x->dtype,
                                  op->loc);
     }

@@ -184,8 +184,10 @@ tsr_tensor *tsr_cross_entropy_with_at(tsr_tensor *logits, tsr_tensor *labels,
         return &c.g->failed;
     if (o.reduction == TSR_NONE)
         return op->out[0];
-    bool by_weight = o.reduction == TSR_MEAN && o.has_ignore_index;
-    double scale = o.reduction == TSR_MEAN && !by_weight ? 1.0 / (double)labels->shape.d[0] : 1;
+    /* The mean of no rows is 0, as a rank's loss must be that has none. */
+    bool is_mean = o.reduction == TSR_MEAN && labels->shape.d[0] > 0;
+    bool by_weight = is_mean && o.has_ignore_index;
+    double scale = is_mean && !by_weight ? 1.0 / (double)labels->shape.d[0] : 1;
     tsr_tensor *sum = tsri_make_sum(op->out[0], 1u << 0, false, scale, loc);
     if (!by_weight)
         return sum;
@@ -264,6 +266,7 @@ tsr_tensor *tsr_mse_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reductio
     tsr_tensor *square = tsr_mul_at(diff, diff, file, line);
     if (reduction == TSR_NONE)
         return square;
-    double scale = reduction == TSR_MEAN ? 1.0 / (double)tsr_dims_count(x->shape) : 1;
+    int64_t count = tsr_dims_count(x->shape);
+    double scale = reduction == TSR_MEAN && count > 0 ? 1.0 / (double)count : 1;
     return tsri_make_sum(square, (1u << x->shape.ndim) - 1, false, scale, loc);
 }

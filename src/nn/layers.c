@@ -168,6 +168,34 @@ tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
     return finish(m);
 }
 
+/* Checks, or converts, what is in and below m. */
+static tsr_status convert_sync(tsr_module *m, const tsr_group *group, bool apply)
+{
+    layer *l = m->forward == batch_norm_forward ? m->arg : NULL;
+    char name[TSRI_NAME_MAX];
+    tsri_module_qualified_name(m, name, sizeof name);
+    if (l && l->bn.parts > 1)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "batch norm '%s' has statistics of %d virtual batches; over ranks they "
+                         "must be global (TSR_BN_GLOBAL)",
+                         name, l->bn.parts);
+    if (l && apply)
+        l->bn.sync = group;
+    for (tsr_module *c = m->first_child; c; c = c->sibling)
+        TSRI_TRY(convert_sync(c, group, apply));
+    return TSR_OK;
+}
+
+tsr_status tsr_convert_sync_batchnorm(tsr_module *m, const tsr_group *group)
+{
+    tsr_status status = m && group
+                            ? convert_sync(m, group, false)
+                            : tsri_fail(TSR_ERR_INVALID, "the %s is NULL", m ? "group" : "module");
+    if (status != TSR_OK)
+        return tsri_fail_prefix(status, "tsr_convert_sync_batchnorm");
+    return convert_sync(m, group, true);
+}
+
 /* --- layer norm ------------------------------------------------------------------------------- */
 static tsr_tensor *layer_norm_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {

@@ -441,6 +441,8 @@ static tsr_status build_op(builder *b, const tsri_op *op)
     TSRI_TRY(keep_alternatives(b, op, out));
     if (op->kind == TSRI_OP_INPUT || op->kind == TSRI_OP_VARIABLE)
         return build_source(b, op, out[0]);
+    if (op->kind == TSRI_OP_RANK_SUM)
+        return tsri_plan_build_rank_sum(plan, op, in, out);
     tsri_item item = {.kind = TSRI_ITEM_KERNEL,
                       .op = op->kind,
                       .attrs = op->attrs,

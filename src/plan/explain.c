@@ -84,8 +84,10 @@ static void put_conversion(text *t, const tsr_plan *plan, const tsri_item *it)
             tsri_layout_format(&plan->values[it->in[0]].layout, from));
     }
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
-        put(t, "  group %s, %s", tsr_placement_text(it->placement),
-            it->bucket >= 0 ? "bulk lane" : "critical lane");
+        put(t, "  group %s", it->ranks ? "of ranks " : tsr_placement_text(it->placement));
+        for (int i = 0; i < it->nranks; i++)
+            put(t, "%s%d", i ? "," : "", it->ranks[i]);
+        put(t, ", %s", it->bucket >= 0 ? "bulk lane" : "critical lane");
         if (call)
             put(t, ", %s%llu bytes read here",
                 call->coll.algo == TSRI_ALGO_TWO_PHASE ? "two-phase, " : "",

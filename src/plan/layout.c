@@ -94,8 +94,9 @@ static tsr_status place_item(layouter *l, tsri_item it)
     tsri_layout_taste taste = TSRI_LAYOUT_ROW;
     if (it.kind == TSRI_ITEM_KERNEL && it.op != TSRI_OP_COPY)
         taste = tsri_kernel_taste(it.op);
-    /* A view of another shape needs row-major order; relabelling and boxing keep what is there. */
-    bool keeps = it.kind == TSRI_ITEM_LOCAL_BOX || it.kind == TSRI_ITEM_COLLECTIVE ||
+    /* A view of another shape needs row-major order, and so do ranks whose programs may differ;
+     * relabelling and boxing keep what is there. */
+    bool keeps = it.kind == TSRI_ITEM_LOCAL_BOX || (it.kind == TSRI_ITEM_COLLECTIVE && !it.ranks) ||
                  (it.kind == TSRI_ITEM_VIEW && it.op != TSRI_OP_RESHAPE);
     bool nhwc = taste == TSRI_LAYOUT_NHWC || (taste == TSRI_LAYOUT_ANY && any_nhwc(plan, &it));
     if (it.writes[0] && !is_weight(&it, true, 0))

@@ -265,10 +265,11 @@ static tsr_status lay_out(tsr_plan *plan)
     return TSR_OK;
 }
 
-static tsr_status prepare_call(tsri_call *call)
+/* Preparing is collective: what local graphs ask for is not prepared. */
+static tsr_status prepare_call(const tsri_item *it, tsri_call *call)
 {
     const tsri_comm_ops *ops = call->group->comm->ops;
-    return ops->prepare ? ops->prepare(call->group, &call->coll) : TSR_OK;
+    return ops->prepare && !it->ranks ? ops->prepare(call->group, &call->coll) : TSR_OK;
 }
 
 /* The device whose stream all of the plan's work goes through, if it can be captured. */
@@ -313,7 +314,7 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
         TSRI_TRY(point_step(plan, &plan->steps[i]));
     for (int i = 0; i < plan->nsteps; i++)
         if (plan->steps[i].kind == TSRI_STEP_START)
-            TSRI_TRY(prepare_call(plan->steps[i].call));
+            TSRI_TRY(prepare_call(plan->steps[i].item, plan->steps[i].call));
     TSRI_TRY(tsri_lower_join(plan));
     plan->replay.device = device_to_replay(plan);
     return TSR_OK;

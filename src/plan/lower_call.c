@@ -29,6 +29,11 @@ static tsri_coll_kind coll_kind(const tsri_item *it)
 /* The ranks that take part with this one. The list is the plan's, until the next call. */
 static tsr_status find_group(tsr_plan *plan, const tsri_item *it, int **out_ranks, int *out_n)
 {
+    if (it->ranks) {
+        *out_ranks = (int *)(uintptr_t)it->ranks;
+        *out_n = it->nranks;
+        return TSR_OK;
+    }
     int most = tsr_placement_nranks(it->placement);
     if (it->from_placement != it->placement)
         most += tsr_placement_nranks(it->from_placement);
@@ -227,11 +232,7 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
                              .what = it->name,
                              .loc = it->loc};
     /* A bucket is larger than the steps that it joins. */
-    int farthest = 0;
-    for (int i = 1; i < n; i++) {
-        int l = tsri_link_between(&plan->model, ranks[0], ranks[i]);
-        farthest = l > farthest ? l : farthest;
-    }
+    int farthest = tsri_plan_farthest(plan, ranks, n);
     bool two =
         it->nin > 1 ? tsri_two_phase(&plan->model.link[farthest], bytes, n) : it->step.two_phase;
     if (kind == TSRI_COLL_ALL_REDUCE && two)

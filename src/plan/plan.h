@@ -7,6 +7,7 @@
  *   strategies.c an op -> its legal signatures and their costs
  *   infer.c      graph -> a signature per op
  *   build.c      -> items and values, conversions between them
+ *   rank_sum.c   sums over the ranks of local graphs
  *   fuse.c       joins items (batch norm + activation)
  *   layout.c     row-major or channels last, per value; adds copies between them
  *   defer.c      puts small things off to where they can be joined
@@ -90,7 +91,9 @@ typedef struct tsri_item {
     /* Conversions: the step, from a value on `from_placement` to one on `placement`. */
     tsri_route_step step;
     const tsr_placement *from_placement;
-    bool broadcast;     /* COLLECTIVE: from_local of B: the first rank's value, over step.dims */
+    bool broadcast;   /* COLLECTIVE: from_local of B: the first rank's value, over step.dims */
+    const int *ranks; /* COLLECTIVE of local graphs: of the world, nranks of them; else NULL */
+    int nranks;
     bool bucketable;    /* only optimizers wait for it */
     int bucket;         /* number, of a merged one; -1 */
     const char *reason; /* conversions: who needs it */
@@ -207,7 +210,7 @@ struct tsr_plan {
     int nstep_ptrs;
     tsri_step *steps;
     int nsteps;
-    double *trace; /* see src/exec/trace.h; NULL: not asked for */
+    double *trace;            /* see src/exec/trace.h; NULL: not asked for */
     struct tsri_watch *watch; /* see src/exec/watch.h; NULL: not asked for */
     tsri_replay replay;
     tsr_plan_info info;
@@ -236,9 +239,13 @@ typedef struct tsri_infer_opts {
 tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_opts *opts,
                       tsri_pool *pool, tsri_inferred *out_inferred);
 
-/* --- build.c, fuse.c, layout.c, schedule.c, memory.c, lower.c ------------------------------------
- */
+/* --- from signatures to steps --------------------------------------------------------------- */
 tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *inferred);
+/* The item of a RANK_SUM whose operands and results are values. */
+tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int *in,
+                                    const int *out);
+/* The farthest link between the first and the others of n ranks, by the plan's model. */
+int tsri_plan_farthest(const tsr_plan *plan, const int *ranks, int n);
 tsr_status tsri_plan_fuse(tsr_plan *plan);
 tsr_status tsri_plan_layout(tsr_plan *plan);
 tsr_status tsri_plan_defer(tsr_plan *plan);

@@ -111,6 +111,12 @@ static void find_group(const tsr_plan *plan, const tsri_item *it, const tsri_cal
     const tsr_placement *p = it->placement;
     int n = tsr_placement_nranks(p), first = tsr_placement_rank(p, 0);
     row->group_size = 1;
+    if (it->ranks) {
+        row->groups = 1;
+        row->group_size = it->nranks;
+        row->link = tsri_plan_farthest(plan, it->ranks, it->nranks);
+        return;
+    }
     for (int d = 0, stride = n; d < tsr_placement_ndim(p); d++) {
         int k = tsr_placement_dim(p, d);
         stride /= k;

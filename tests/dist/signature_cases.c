@@ -295,6 +295,15 @@ static void norm_of(sc_graph *s, tsr_dims dims, int parts)
     tsr_tensor *x[3] = {spread(s, dims), spread(s, D(dims.d[1])), spread(s, D(dims.d[1]))};
     tsr_tensor *mean = tsr_use(m, "running_mean", x[0]), *var = tsr_use(m, "running_var", x[0]);
     grads(s, tsr_batch_norm(x[0], x[1], x[2], mean, var, o), 3, x);
+    if (parts)
+        return;
+    /* With the number of values as an operand, as local graphs declare it. */
+    tsri_attrs attrs = {.bn = {.momentum = 0.1, .parts = 1}};
+    tsr_tensor *in[4] = {make(s, TSR_F64, D(1, 2, dims.d[1]), SC_SPREAD), mean, var,
+                         make(s, TSR_F64, TSR_SCALAR, SC_SPREAD)};
+    tsri_graph_add(s->g, TSRI_OP_BN_RUNNING, &attrs, 4, in, 2,
+                   (tsr_dims[]){mean->shape, var->shape}, (tsr_dtype[]){s->real, s->real}, NULL,
+                   (tsri_loc){TSR_HERE});
 }
 
 static void norm(sc_graph *s)

@@ -109,6 +109,9 @@ double *kc_make(const kernel_case *c, int index, uint64_t seed)
         case KC_CLASS:
             p[i] = floor(u * (double)c->attrs.ce.classes);
             break;
+        case KC_COUNT:
+            p[i] = 25;
+            break;
         case KC_ROW_STATS:
             p[i] = row_stats_value(c, key, i);
             break;

@@ -152,6 +152,7 @@ static void running(const kernel_case *k, double *const *in, double *const *out)
         double n = (double)((k->attrs.bn.batch / k->attrs.bn.parts +
                              (r < k->attrs.bn.batch % k->attrs.bn.parts)) *
                             k->attrs.bn.spatial);
+        n = k->nin == 4 ? in[3][0] : n;
         double mean = in[0][r * 2 * c + i % c] / n;
         double var = in[0][r * 2 * c + c + i % c] / n - mean * mean;
         out[0][i] = 0.9 * in[1][i] + 0.1 * mean;

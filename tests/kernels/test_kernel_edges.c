@@ -578,7 +578,8 @@ static void test_every_op_has_a_reference(void **state)
 {
     (void)state;
     for (int op = 0; op < TSRI_OP_COUNT_; op++) {
-        bool source = op == TSRI_OP_INPUT || op == TSRI_OP_VARIABLE || op == TSRI_OP_TO_GLOBAL;
+        bool source = op == TSRI_OP_INPUT || op == TSRI_OP_VARIABLE || op == TSRI_OP_TO_GLOBAL ||
+                      op == TSRI_OP_RANK_SUM;
         if (source != !reference()->slot[op])
             fail_msg("%s", tsri_op_name((tsri_op_kind)op));
         bool tested = source;

@@ -51,9 +51,14 @@ static tsr_status running_run(const tsri_kernel *k, void *const *in, void *const
     const tsri_ref *ref = (const tsri_ref *)k;
     const tsri_arg *s = &ref->desc.in[0], *m = &ref->desc.in[1], *v = &ref->desc.in[2];
     const bool many = m->ndim == 2; /* [R, c]: rows are virtual batches */
+    const double *count = ref->desc.nin == 4 ? in[3] : NULL;
+    if (count && *count == 1)
+        return tsri_fail(TSR_ERR_SHAPE,
+                         "all ranks together have one value per channel, of which there is no "
+                         "variance; train with larger batches");
     for (int64_t i = 0; i < (many ? m->shape[0] : 1); i++) {
         int64_t r = many ? m->offset[0] + i : 0, row = r - s->offset[0];
-        double n = part_count(&ref->attrs, r);
+        double n = count ? *count : part_count(&ref->attrs, r);
         if (row < 0 || row >= s->shape[0] || n == 0)
             continue;
         const double *sums = (const double *)in[0] + row * s->stride[0];
@@ -73,7 +78,7 @@ static tsr_status running_run(const tsri_kernel *k, void *const *in, void *const
 tsr_status tsri_ref_bn_running(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     if (d->in[0].dtype != TSR_F64 || !tsri_ref_is_float(d->in[1].dtype) ||
-        !tsri_ref_is_float(d->in[2].dtype))
+        !tsri_ref_is_float(d->in[2].dtype) || (d->nin == 4 && d->in[3].dtype != TSR_F64))
         return tsri_ref_decline(d);
     return tsri_ref_create(mem, d, running_run, out_kernel);
 }

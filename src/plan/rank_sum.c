@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums over the ranks of local graphs, whose placements are each its own: an all-reduce where the
+ * program has it, in the critical lane, so that their order is the program's. */
+#include "src/plan/plan.h"
+
+int tsri_plan_farthest(const tsr_plan *plan, const int *ranks, int n)
+{
+    int farthest = 0;
+    for (int i = 1; i < n; i++) {
+        int l = tsri_link_between(&plan->model, ranks[0], ranks[i]);
+        farthest = l > farthest ? l : farthest;
+    }
+    return farthest;
+}
+
+tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int *in,
+                                    const int *out)
+{
+    const int *ranks = op->attrs.rank_sum.ranks;
+    int n = op->attrs.rank_sum.nranks;
+    double bytes = 0;
+    tsri_item item = {.kind = TSRI_ITEM_COLLECTIVE,
+                      .nin = op->nin,
+                      .nout = op->nout,
+                      .placement = op->placement,
+                      .from_placement = op->placement,
+                      .name = op->name,
+                      .loc = op->loc,
+                      .backward = op->backward,
+                      .step = {.kind = TSRI_BOX_ALL_REDUCE, .op = TSR_REDUCE_SUM},
+                      .bucket = -1,
+                      .reason = "a sum over the ranks of local graphs",
+                      .nranks = n,
+                      .ranks = tsri_pool_dup(&plan->pool, ranks, (size_t)n * sizeof *ranks)};
+    if (!item.ranks)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < op->nin; i++)
+        bytes +=
+            (double)tsr_dims_count(op->in[i]->shape) * (double)tsr_dtype_size(op->in[i]->dtype);
+    int far = tsri_plan_farthest(plan, ranks, n);
+    const tsri_link *link = &plan->model.link[far];
+    bool two = item.step.two_phase = tsri_two_phase(link, bytes, n);
+    double read = two ? 2 * bytes * (n - 1) / n : bytes * (n - 1);
+    item.step.from = item.step.to = plan->values[in[0]].layout;
+    item.step.bytes = (int64_t)read;
+    item.cost_s = item.step.cost_s = (1 + two) * link->latency_s + read / link->bytes_per_s;
+    return tsri_plan_add_item(plan, &item, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
