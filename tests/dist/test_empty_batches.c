@@ -217,6 +217,43 @@ static void test_models(void **state)
     }
 }
 
+/* Means of nothing are 0, and give no gradient that is not a number. */
+static tsr_status losses_of_nothing(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = own_place(w);
+    const tsr_cross_entropy_opts *ignoring =
+        TSR_CROSS_ENTROPY_OPTS(.label_smoothing = 0.1, .has_ignore_index = true, .ignore_index = 1);
+    for (int kind = 0; kind < 3; kind++) {
+        tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .local = true));
+        tsr_tensor *b = tsr_full(g, TSR_F64, TSR_DIMS(3), p, TSR_B, 2), *db;
+        tsr_tensor *x = tsr_add(tsr_full(g, TSR_F64, TSR_DIMS(0, 3), p, TSR_B, 1), b);
+        tsr_tensor *labels = tsr_full(g, TSR_I64, TSR_DIMS(0), p, TSR_B, 0);
+        tsr_tensor *loss = kind == 0   ? tsr_cross_entropy(x, labels, TSR_MEAN)
+                           : kind == 1 ? tsr_cross_entropy_with(x, labels, ignoring)
+                                       : tsr_mse_loss(x, x, TSR_MEAN);
+        tsr_plan *plan;
+        double value, grad[3];
+        tsr_gradients(loss, 1, &b, &db);
+        tsr_output(g, "loss", loss, p, TSR_B);
+        tsr_output(g, "db", db, p, TSR_B);
+        TSRI_TRY(tsr_compile(g, &plan));
+        TSRI_TRY(tsr_run(plan));
+        TSRI_TRY(tsr_fetch_scalar(plan, "loss", &value));
+        TSRI_TRY(tsr_fetch(plan, "db", grad, sizeof grad));
+        CHECK(value == 0 && grad[0] == 0 && grad[1] == 0 && grad[2] == 0);
+    }
+    return TSR_OK;
+}
+
+static void test_losses(void **state)
+{
+    (void)state;
+    tsr_status status = tsr_spawn_with(1, losses_of_nothing, NULL, &opts);
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+}
+
 /* --- batch norm over ranks that have nothing ---------------------------------------------------
  */
 typedef struct joined {
@@ -280,6 +317,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models),
+        cmocka_unit_test(test_losses),
         cmocka_unit_test(test_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
