@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <tessera/collective.h>
+#include <tessera/ddp.h>
 #include <tessera/tessera.h>
 #include "src/core/status.h"
 #include "src/graph/graph.h"
@@ -329,6 +329,93 @@ static void test_finite_differences(void **state)
     free(t);
 }
 
+/* --- under tsr_ddp -----------------------------------------------------------------------------
+ */
+enum { STEPS = 4 };
+
+/* Trains on all rows, or this rank's; every value of the model afterwards, in the module's order.
+ */
+static tsr_status fit(tsr_world *w, const task *t, bool local, int first, int rows, double *values)
+{
+    const tsr_placement *p = local ? own_place(w) : tsr_placement_parse(w, "cpu");
+    tsr_module *net = make_net(w, p, false);
+    tsr_optimizer *sgd = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9));
+    double x[ROWS * IMAGE];
+    int64_t labels[ROWS];
+    collected params = {.trainable = true}, buffers = {.n = 0};
+    tsr_ddp *ddp = NULL;
+    tsr_plan *plan;
+    TSRI_TRY(tsr_module_visit(net, collect, &params));
+    TSRI_TRY(tsr_module_visit(net, collect, &buffers));
+    if (local) {
+        TSRI_TRY(tsr_convert_sync_batchnorm(net, tsr_world_group(w)));
+        TSRI_TRY(tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = 1e-4), &ddp));
+    }
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .local = local));
+    tsr_tensor *in = tsr_input(g, "x", TSR_F64, TSR_DIMS(rows, C, H, W), p, TSR_S(0));
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows), p, TSR_S(0));
+    tsr_tensor *loss = tsr_cross_entropy(tsr_apply(net, in), y, TSR_MEAN);
+    if (local)
+        tsr_ddp_backward(ddp, loss);
+    else
+        tsr_minimize(sgd, loss);
+    tsr_output(g, "loss", loss, p, TSR_B);
+    TSRI_TRY(tsr_compile(g, &plan));
+    for (int step = 0; step < STEPS; step++) {
+        for (int i = 0; i < rows * IMAGE; i++)
+            x[i] = value_at((t->total * step + first) * IMAGE + i);
+        for (int i = 0; i < rows; i++)
+            labels[i] = label_at(first + i + step);
+        TSRI_TRY(tsr_feed(plan, "x", x, (size_t)(rows * IMAGE) * sizeof *x));
+        TSRI_TRY(tsr_feed(plan, "y", labels, (size_t)rows * sizeof *labels));
+        TSRI_TRY(local ? tsr_ddp_run(ddp, plan) : tsr_run(plan));
+        TSRI_TRY(local ? tsr_ddp_step(ddp, sgd) : TSR_OK);
+    }
+    for (int kind = 0, at = 0; kind < 2; kind++) {
+        const collected *c = kind ? &buffers : &params;
+        for (int i = 0; i < c->n; i++) {
+            size_t count = (size_t)tsr_dims_count(tsr_variable_dims(c->v[i]));
+            TSRI_TRY(tsr_variable_get(c->v[i], values + at, count * sizeof(double)));
+            at += (int)count;
+        }
+    }
+    return local ? tsr_ddp_close(&ddp) : TSR_OK;
+}
+
+static tsr_status fit_both(tsr_world *w, void *arg)
+{
+    const task *t = arg;
+    enum { MOST = PARAMS * PARAM_ELEMENTS };
+    int rank = tsr_world_rank(w), rows = t->rows[rank];
+    double *values = calloc(2 * MOST, sizeof *values);
+    CHECK(values);
+    tsr_status status = fit(w, t, false, 0, t->total, values);
+    if (status == TSR_OK)
+        status = fit(w, t, true, rank * rows, rows, values + MOST);
+    double off = differ(values + MOST, values, MOST);
+    free(values);
+    TSRI_TRY(status);
+    CHECK(off < 1e-11);
+    return TSR_OK;
+}
+
+static void test_under_ddp(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= RANKS; n++) {
+        task *t = calloc(1, sizeof *t);
+        assert_non_null(t);
+        t->n = n;
+        t->total = 3 * n;
+        for (int r = 0; r < n; r++)
+            t->rows[r] = 3;
+        tsr_status status = tsr_spawn_with(n, fit_both, t, &opts);
+        if (status != TSR_OK)
+            fail_msg("%d ranks: %s: %s", n, tsr_status_name(status), tsr_last_error());
+        free(t);
+    }
+}
+
 /* --- one value, or none ------------------------------------------------------------------------
  */
 typedef struct few {
@@ -483,6 +570,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_one_batch),
         cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_under_ddp),
         cmocka_unit_test(test_few_values),
         cmocka_unit_test(test_where_nothing_changes),
     };
