@@ -1,45 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting one rank: its variables, descriptors and process group. */
+/* Starting one rank: its descriptors, files and process group. */
 #include "src/cli/launch.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
-static void set_number(const char *name, long value)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%ld", value);
-    setenv(name, text, 1);
-}
+/* What the child's side of the fork needs; nothing there may allocate. */
+typedef struct start {
+    const launch *l;
+    int local;
+    pid_t launcher;
+    char **argv, **env;
+    int out, err; /* -1: ours */
+    int failed;   /* tells an errno if the program can't be run */
+} start;
 
-static void set_variables(const launch *l, int rank, pid_t launcher)
-{
-    char arena[64];
-    snprintf(arena, sizeof arena, "%d:%d:%zu", (int)launcher, l->arena_fd, l->bytes_per_rank);
-    setenv("TESSERA_ARENA", arena, 1);
-    set_number("RANK", rank);
-    set_number("LOCAL_RANK", rank);
-    set_number("WORLD_SIZE", l->nranks);
-    set_number("LOCAL_WORLD_SIZE", l->nranks);
-    set_number("GROUP_RANK", 0);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    /* No port is opened. One that an outer launcher left would mislead. */
-    unsetenv("MASTER_PORT");
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    if (!getenv("OMP_NUM_THREADS"))
-        set_number("OMP_NUM_THREADS", cores / l->nranks > 1 ? cores / l->nranks : 1);
-    if (l->timeout)
-        setenv("TESSERA_TIMEOUT_S", l->timeout, 1);
-}
-
-/* Rank 0 reads what the launcher is fed, but not a terminal: a process group in the background
- * would be stopped for that. */
+/* Rank 0 of the world reads what the launcher is fed, but not a terminal: a process group in the
+ * background would be stopped for that. */
 static void set_stdin(int rank)
 {
     if (rank == 0 && !isatty(STDIN_FILENO))
@@ -51,37 +36,119 @@ static void set_stdin(int rank)
     }
 }
 
-static void become_rank(const launch *l, int rank, pid_t launcher, const int out[2],
-                        const int err[2], int failed)
+static void become_rank(const start *s)
 {
+    const launch *l = s->l;
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     /* The launcher may have died before the line above. */
-    if (getppid() != launcher)
+    if (getppid() != s->launcher)
         _exit(1);
     sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
-    set_variables(l, rank, launcher);
-    set_stdin(rank);
-    if (l->prefix) {
-        dup2(out[1], STDOUT_FILENO);
-        dup2(err[1], STDERR_FILENO);
-    }
+    setrlimit(RLIMIT_NOFILE, &l->old_files);
+    set_stdin(l->base + s->local);
+    if (s->out >= 0)
+        dup2(s->out, STDOUT_FILENO);
+    if (s->err >= 0)
+        dup2(s->err, STDERR_FILENO);
+    if (l->cores)
+        sched_setaffinity(0, sizeof l->cores[s->local], &l->cores[s->local]);
     fcntl(l->arena_fd, F_SETFD, 0);
-    execvp(l->argv[0], l->argv);
+    execvpe(s->argv[0], s->argv, s->env);
     int why = errno;
-    if (write(failed, &why, sizeof why) != (ssize_t)sizeof why)
+    if (write(s->failed, &why, sizeof why) != (ssize_t)sizeof why)
         _exit(126);
     _exit(127);
 }
 
-static void close_pair(int fd[2])
+/* --- where its output goes -------------------------------------------------------------------- */
+
+/* A terminal of its own for the rank's stderr, where ours is one: programs colour by that. Raw, so
+ * bytes pass unchanged. -1 if there are none to be had. */
+static int open_terminal(int *child)
 {
-    for (int i = 0; i < 2; i++)
-        if (fd[i] >= 0)
-            close(fd[i]);
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    char name[128];
+    struct termios t;
+    struct winsize size;
+    *child = -1;
+    if (master >= 0 && !grantpt(master) && !unlockpt(master) &&
+        !ptsname_r(master, name, sizeof name))
+        *child = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (*child < 0 || tcgetattr(*child, &t)) {
+        if (*child >= 0)
+            close(*child);
+        if (master >= 0)
+            close(master);
+        *child = -1;
+        return -1;
+    }
+    cfmakeraw(&t);
+    tcsetattr(*child, TCSANOW, &t);
+    if (!ioctl(STDERR_FILENO, TIOCGWINSZ, &size))
+        ioctl(*child, TIOCSWINSZ, &size);
+    return master;
 }
 
-/* The parent's side: waits until the child runs its program, or can't. */
+/* 0 or an errno. */
+static int open_pipe(launch_stream *s, bool terminal, int *child)
+{
+    int fds[2];
+    s->from = terminal ? open_terminal(child) : -1;
+    if (s->from < 0) {
+        if (pipe2(fds, O_CLOEXEC))
+            return errno;
+        s->from = fds[0];
+        *child = fds[1];
+    }
+    fcntl(s->from, F_SETFL, O_NONBLOCK);
+    return 0;
+}
+
+/* DIR/run/attempt_n/local_rank/name, and its folders. -1 with errno. */
+static int open_log(const launch *l, int local, const char *name, char *path, size_t size)
+{
+    int n = snprintf(path, size, "%s/%s/attempt_%d/%d/%s.log", l->config.log_dir, l->config.run_id,
+                     l->attempt, local, name);
+    if (n < 0 || (size_t)n >= size) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    for (char *p = path + 1; (p = strchr(p, '/')); *p++ = '/') {
+        *p = 0;
+        if (mkdir(path, 0777) && errno != EEXIST)
+            return -1;
+    }
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+}
+
+/* Decides where one of the two streams goes. *child: the rank's end; -1: our own stream. */
+static int open_stream(const launch *l, int local, int bit, launch_stream *s, int *child)
+{
+    const launch_config *c = &l->config;
+    bool redirect = c->redirect[local] & bit, tee = c->tee[local] & bit, shown = c->shown[local];
+    bool plain = !c->prefix && shown && !tee;
+    int console = bit == LAUNCH_OUT ? 0 : 1, fd = -1;
+    if (redirect || tee) {
+        fd = open_log(l, local, bit == LAUNCH_OUT ? "stdout" : "stderr", s->path, sizeof s->path);
+        if (fd < 0)
+            return errno;
+    }
+    if (redirect && !tee) {
+        *child = fd;
+        return 0;
+    }
+    s->log = fd;
+    s->console = shown ? (launch_console *)&l->console[console] : NULL;
+    s->tag = c->prefix ? l->base + local : -1;
+    if (plain && bit == LAUNCH_OUT)
+        return 0;
+    return open_pipe(s, plain && isatty(STDERR_FILENO), child);
+}
+
+/* --- the parent's side ------------------------------------------------------------------------ */
+
+/* Waits until the child runs its program, or can't. */
 static int read_failure(int fd)
 {
     int why = 0;
@@ -92,41 +159,48 @@ static int read_failure(int fd)
     return n == (ssize_t)sizeof why ? why : 0;
 }
 
-static launch_stream stream_of(const launch *l, int fd, int to, int rank)
+static int fork_rank(launch_rank *r, start *s)
 {
-    if (l->prefix)
-        fcntl(fd, F_SETFL, O_NONBLOCK);
-    return (launch_stream){.from = fd, .to = to, .rank = rank};
+    int failed[2];
+    if (pipe2(failed, O_CLOEXEC))
+        return errno;
+    s->failed = failed[1];
+    s->launcher = getpid();
+    pid_t pid = fork();
+    if (pid == 0)
+        become_rank(s);
+    int rc = pid < 0 ? errno : 0;
+    close(failed[1]);
+    if (!rc) {
+        setpgid(pid, pid); /* whoever of the two is first */
+        r->pid = pid;
+        rc = read_failure(failed[0]);
+    }
+    close(failed[0]);
+    return rc;
 }
 
-int launch_start_rank(launch *l, int rank)
+int launch_start_rank(launch *l, int local, const char **what)
 {
-    int out[2] = {-1, -1}, err[2] = {-1, -1}, failed[2] = {-1, -1}, rc = 0;
-    pid_t launcher = getpid(), pid = -1;
-    if (pipe2(failed, O_CLOEXEC) || (l->prefix && (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC))))
-        rc = errno;
-    if (!rc && (pid = fork()) < 0)
-        rc = errno;
-    if (pid == 0)
-        become_rank(l, rank, launcher, out, err, failed[1]);
-    if (rc) {
-        close_pair(failed);
-        close_pair(out);
-        close_pair(err);
-        return rc;
+    launch_rank *r = &l->ranks[local];
+    start s = {.l = l, .local = local, .out = -1, .err = -1};
+    int rc = open_stream(l, local, LAUNCH_OUT, &r->out, &s.out);
+    *what = r->out.path;
+    if (!rc) {
+        rc = open_stream(l, local, LAUNCH_ERR, &r->err, &s.err);
+        *what = r->err.path;
     }
-    setpgid(pid, pid); /* whoever of the two is first */
-    close(failed[1]);
-    rc = read_failure(failed[0]);
-    close(failed[0]);
-    l->ranks[rank] = (launch_rank){.pid = pid,
-                                   .pidfd = -1,
-                                   .out = stream_of(l, out[0], STDOUT_FILENO, rank),
-                                   .err = stream_of(l, err[0], STDERR_FILENO, rank)};
-    if (l->prefix) {
-        close(out[1]);
-        close(err[1]);
+    if (!rc) {
+        *what = l->config.argv[0];
+        s.argv = launch_arguments(l, local);
+        s.env = launch_environment(l, local);
+        rc = s.argv && s.env ? fork_rank(r, &s) : ENOMEM;
     }
-    l->running++;
+    launch_words_free(s.argv);
+    launch_words_free(s.env);
+    if (s.out >= 0)
+        close(s.out);
+    if (s.err >= 0)
+        close(s.err);
     return rc;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MAX_ = 40, HELP_COLUMN = 22, NO_ANSWER = -1 };
+enum { NAME_MAX_ = 40, HELP_COLUMN = 22, HELP_COLUMN_MAX = 36, NO_ANSWER = -1 };
 
 static const cli_option help_option = {"help", 'h', CLI_FLAG, 0, NULL, "this text", 0, 0, NULL};
 
@@ -68,28 +68,49 @@ int cli_bad_usage(const cli_spec *spec, const char *fmt, ...)
     return CLI_USAGE;
 }
 
-static void print_option(const cli_option *o)
+/* "-n, --ranks N", and behind it the options that share its line. Returns how many there are. */
+static int left_side(const cli_option *o, int n, char *buf, size_t size)
 {
-    char left[64], letter[8] = "", name[48] = "";
-    if (o->letter)
-        snprintf(letter, sizeof letter, "-%c%s", o->letter, o->name ? ", " : "");
-    if (o->name)
-        snprintf(name, sizeof name, "--%s", o->name);
-    snprintf(left, sizeof left, "%s%s%s%s", letter, name, o->value ? " " : "",
-             o->value ? o->value : "");
+    int i = 0;
+    size_t used = 0;
+    do {
+        char letter[8] = "", name[48] = "";
+        if (o[i].letter)
+            snprintf(letter, sizeof letter, "-%c%s", o[i].letter, o[i].name ? ", " : "");
+        if (o[i].name)
+            snprintf(name, sizeof name, "--%s", o[i].name);
+        used += (size_t)snprintf(buf + used, size - used, "%s%s%s%s%s", i ? ", " : "", letter, name,
+                                 o[i].value ? " " : "", o[i].value ? o[i].value : "");
+        i++;
+    } while (i < n && !o[i].help && used < size);
+    return i;
+}
+
+static int print_option(const cli_option *o, int n, int column)
+{
+    char left[96];
+    int shared = left_side(o, n, left, sizeof left);
     const char *second = strchr(o->help, '\n');
     int first = second ? (int)(second - o->help) : (int)strlen(o->help);
-    printf("  %-*s  %.*s\n", HELP_COLUMN, left, first, o->help);
+    printf("  %-*s  %.*s\n", column, left, first, o->help);
     if (second)
-        printf("  %-*s  %s\n", HELP_COLUMN, "", second + 1);
+        printf("  %-*s  %s\n", column, "", second + 1);
+    return shared;
 }
 
 static int print_help(const cli_spec *spec)
 {
     printf("usage: tessera %s %s\n\n%s\n\n", spec->command, spec->usage, spec->about);
-    for (int i = 0; i < spec->noptions; i++)
-        print_option(&spec->options[i]);
-    print_option(&help_option);
+    int column = HELP_COLUMN;
+    for (int i = 0; i < spec->noptions;) {
+        char left[96];
+        i += left_side(&spec->options[i], spec->noptions - i, left, sizeof left);
+        int width = (int)strlen(left);
+        column = width > column && width <= HELP_COLUMN_MAX ? width : column;
+    }
+    for (int i = 0; i < spec->noptions;)
+        i += print_option(&spec->options[i], spec->noptions - i, column);
+    print_option(&help_option, 1, column);
     return CLI_OK;
 }
 
@@ -196,11 +217,22 @@ static int set_value(const cli_spec *spec, const cli_option *o, const char *give
     return NO_ANSWER;
 }
 
+/* --master_port is --master-port: torchrun's users write either. */
+static bool same_name(const char *name, const char *given, size_t length)
+{
+    if (strlen(name) != length)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (name[i] != (given[i] == '_' ? '-' : given[i]))
+            return false;
+    return true;
+}
+
 static const cli_option *find_long(const cli_spec *spec, const char *name, size_t length)
 {
     for (int i = -1; i < spec->noptions; i++) {
         const cli_option *o = i < 0 ? &help_option : &spec->options[i];
-        if (o->name && strlen(o->name) == length && !strncmp(o->name, name, length))
+        if (o->name && same_name(o->name, name, length))
             return o;
     }
     return NULL;

@@ -27,7 +27,7 @@ typedef struct cli_option {
     cli_kind kind;
     size_t offset;     /* of the value in the command's struct */
     const char *value; /* "N", "DIR": what stands for the value in --help */
-    const char *help;  /* one line; a second one behind '\n' */
+    const char *help;  /* one line; a second one behind '\n'; NULL: on the line of the one before */
     int64_t min, max;  /* of CLI_INT */
     const char *what;  /* of CLI_INT: "a number of ranks" */
 } cli_option;

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How launchers of several nodes meet, agree to start again, and part. */
+#include "src/cli/cli.h"
+#include "src/cli/launch_line.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RETRY_MS = 100, NEWS_MS = 5000 };
+/* A call of the store that takes longer than this is to a node that is gone. */
+static const double call_s = 5;
+
+/* --- the thread's side ------------------------------------------------------------------------ */
+
+/* Whether the address is one of this machine's. */
+static bool is_local(const char *host)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    bool local = false;
+    if (getaddrinfo(host, NULL, &hints, &found))
+        return false;
+    for (struct addrinfo *a = found; a && !local; a = a->ai_next) {
+        int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+        local = fd >= 0 && bind(fd, a->ai_addr, a->ai_addrlen) == 0;
+        if (fd >= 0)
+            close(fd);
+    }
+    freeaddrinfo(found);
+    return local;
+}
+
+/* By number, node 0 serves. By arrival, who comes first on the machine that is named does. */
+static tsr_status serve(launch_nodes *n)
+{
+    if (n->by_arrival ? !is_local(n->addr) : n->node_rank != 0)
+        return TSR_OK;
+    if (tsri_store_server_start(n->addr, n->port, 0, &n->server) == TSR_OK) {
+        n->node_rank = 0;
+        if (!n->run_id[0])
+            launch_make_run_id(n->run_id);
+        return TSR_OK;
+    }
+    n->server = NULL;
+    return n->by_arrival ? TSR_OK : launch_line_lose(n, "%s", tsr_last_error());
+}
+
+static tsr_status connect_to_node_0(launch_nodes *n)
+{
+    char url[320];
+    snprintf(url, sizeof url, "tcp://%s", n->where);
+    for (;;) {
+        const tsr_store_opts opts = {.size = sizeof opts, .timeout_s = 1, .hosted = true};
+        if (tsri_store_connect(url, &opts, &n->store) == TSR_OK)
+            return tsr_store_set_timeout(n->store, call_s);
+        n->store = NULL;
+        if (launch_line_quits(n))
+            return launch_line_lose(n, "stopped");
+        if (launch_now_ms() > n->join_until_ms)
+            return launch_line_lose(n, "can't reach the launcher of node 0 at %s within %d s: %s",
+                                    n->where, LAUNCH_JOIN_S, tsr_last_error());
+        pthread_mutex_lock(&n->lock);
+        snprintf(n->waiting, sizeof n->waiting, "node 0 at %s: %s", n->where, tsr_last_error());
+        pthread_mutex_unlock(&n->lock);
+        launch_line_rest(n, RETRY_MS);
+    }
+}
+
+/* Writes our line under a number that nobody has; *taken: somebody has it, whose line is in
+ * `other`. */
+static tsr_status claim(launch_nodes *n, int number, char *other, size_t size, bool *taken)
+{
+    char key[64], own[256], host[LAUNCH_HOST_MAX] = "";
+    size_t bytes = 0;
+    if (gethostname(host, sizeof host - 1) || !host[0])
+        snprintf(host, sizeof host, "?");
+    snprintf(key, sizeof key, "launch/n/%d", number);
+    snprintf(own, sizeof own, "%d %d %d %s %s %d", n->own_nranks, n->nnodes, n->max_restarts,
+             n->run_id[0] ? n->run_id : "-", host, (int)getpid());
+    TSRI_TRY(
+        tsr_store_compare_set(n->store, key, "", 0, own, strlen(own), other, size - 1, &bytes));
+    other[bytes] = 0;
+    *taken = strcmp(own, other) != 0;
+    return TSR_OK;
+}
+
+static tsr_status take_number(launch_nodes *n)
+{
+    char other[512];
+    bool taken = true;
+    if (n->server || !n->by_arrival) {
+        TSRI_TRY(claim(n, n->node_rank, other, sizeof other, &taken));
+        return taken ? launch_line_lose(n, "there is a launcher of node %d already (%s)",
+                                        n->node_rank, other)
+                     : TSR_OK;
+    }
+    while (taken) {
+        int64_t number;
+        TSRI_TRY(tsr_store_add(n->store, "launch/next", 1, &number));
+        if (number >= n->nnodes)
+            return launch_line_lose(n, "there are launchers of all %d nodes already", n->nnodes);
+        TSRI_TRY(claim(n, (int)number, other, sizeof other, &taken));
+        n->node_rank = (int)number;
+    }
+    return TSR_OK;
+}
+
+tsr_status launch_line_join(launch_nodes *n)
+{
+    TSRI_TRY(serve(n));
+    TSRI_TRY(connect_to_node_0(n));
+    tsr_status status = take_number(n);
+    if (status == TSR_OK)
+        status = tsr_store_add(n->store, "launch/d/0", 1, NULL);
+    if (status != TSR_OK && !n->lost[0])
+        launch_line_lose(n, "can't join the launchers at %s: %s", n->where, tsr_last_error());
+    return status;
+}
+
+/* --- the launcher's side ---------------------------------------------------------------------- */
+
+/* Of signals that came meanwhile; the ranks' ends are nothing new. */
+static void take_signals(launch *l)
+{
+    struct signalfd_siginfo s;
+    while (read(l->signal_fd, &s, sizeof s) == (ssize_t)sizeof s)
+        if (s.ssi_signo != SIGCHLD)
+            l->stop_code = 128 + (int)s.ssi_signo;
+}
+
+static void say_stopped(launch *l)
+{
+    launch_cause *c = calloc(1, sizeof *c);
+    if (!c)
+        return;
+    *c = (launch_cause){.is_set = true, .is_final = true, .exit_code = l->stop_code, .rank = -1};
+    snprintf(c->text, sizeof c->text, "a launcher was stopped by signal %d", l->stop_code - 128);
+    launch_nodes_fail(l->nodes, c);
+    free(c);
+}
+
+/* Until the verdict on a phase in which nothing runs. */
+static void wait_for_verdict(launch *l, launch_cause *out)
+{
+    launch_nodes *n = l->nodes;
+    bool told = false;
+    while (!launch_nodes_verdict(n, out)) {
+        struct pollfd fds[2] = {{.fd = l->signal_fd, .events = POLLIN},
+                                {.fd = n->told_fd, .events = POLLIN}};
+        int ready = poll(fds, 2, NEWS_MS);
+        take_signals(l);
+        if (l->stop_code && !told) {
+            say_stopped(l);
+            told = true;
+            if (n->wanted_phase == 0) {
+                *out = (launch_cause){.is_set = true, .exit_code = l->stop_code, .rank = -1};
+                return;
+            }
+        }
+        pthread_mutex_lock(&n->lock);
+        if (ready == 0 && n->waiting[0])
+            fprintf(stderr, "tessera launch: waiting for %s\n", n->waiting);
+        pthread_mutex_unlock(&n->lock);
+    }
+}
+
+bool launch_nodes_agree(launch *l)
+{
+    launch_nodes_enter(l->nodes);
+    if (l->stop_code)
+        say_stopped(l);
+    else
+        launch_nodes_done(l->nodes);
+    launch_cause *c = calloc(1, sizeof *c);
+    if (!c)
+        return false;
+    wait_for_verdict(l, c);
+    bool over = !c->is_set;
+    if (!over) {
+        launch_console_print(&l->console[1], "tessera launch: %s\n", c->text);
+        launch_console_flush(&l->console[1], RETRY_MS);
+        l->cause = *c;
+    }
+    free(c);
+    return over;
+}
+
+static void free_nodes(launch_nodes *n)
+{
+    if (n->wake_fd >= 0)
+        close(n->wake_fd);
+    if (n->told_fd >= 0)
+        close(n->told_fd);
+    pthread_mutex_destroy(&n->lock);
+    free(n->nranks);
+    free(n->beat);
+    free(n->beat_ms);
+    free(n->host);
+    free(n);
+}
+
+void launch_nodes_close(launch_nodes *n)
+{
+    if (!n)
+        return;
+    pthread_mutex_lock(&n->lock);
+    n->quit = true;
+    pthread_mutex_unlock(&n->lock);
+    if (eventfd_write(n->wake_fd, 1) == 0)
+        pthread_join(n->thread, NULL);
+    free_nodes(n);
+}
+
+static launch_nodes *make_nodes(const launch_config *c)
+{
+    launch_nodes *n = calloc(1, sizeof *n);
+    if (!n)
+        return NULL;
+    size_t count = (size_t)c->nnodes;
+    pthread_mutex_init(&n->lock, NULL);
+    n->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    n->told_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    n->nnodes = c->nnodes;
+    n->node_rank = c->node_rank;
+    n->by_arrival = c->node_rank < 0;
+    n->max_restarts = c->max_restarts;
+    n->monitor_ms = c->monitor_s < 3600 ? (int)(1000 * c->monitor_s) : 3600000;
+    n->monitor_ms = n->monitor_ms > 0 ? n->monitor_ms : 1;
+    n->own_nranks = c->nlocal;
+    n->port = c->port;
+    n->join_until_ms = launch_now_ms() + 1000 * (int64_t)LAUNCH_JOIN_S;
+    snprintf(n->addr, sizeof n->addr, "%s", c->addr);
+    snprintf(n->where, sizeof n->where, strchr(c->addr, ':') ? "[%s]:%d" : "%s:%d", c->addr,
+             c->port);
+    snprintf(n->run_id, sizeof n->run_id, "%s", c->run_id);
+    n->nranks = calloc(count, sizeof *n->nranks);
+    n->beat = calloc(count, sizeof *n->beat);
+    n->beat_ms = calloc(count, sizeof *n->beat_ms);
+    n->host = calloc(count, sizeof *n->host);
+    if (n->wake_fd >= 0 && n->told_fd >= 0 && n->nranks && n->beat && n->beat_ms && n->host &&
+        !pthread_create(&n->thread, NULL, launch_line_main, n))
+        return n;
+    free_nodes(n);
+    return NULL;
+}
+
+/* "O run-id ranks ranks ..." */
+static void take_places(launch *l)
+{
+    launch_nodes *n = l->nodes;
+    char *save, *word = strtok_r(n->verdict, " ", &save);
+    l->node_rank = n->node_rank;
+    l->world = l->base = 0;
+    word = strtok_r(NULL, " ", &save);
+    snprintf(l->config.run_id, sizeof l->config.run_id, "%s", word ? word : "");
+    for (int r = 0; (word = strtok_r(NULL, " ", &save)); r++) {
+        if (r == n->node_rank)
+            l->base = l->world;
+        l->world += atoi(word);
+    }
+}
+
+int launch_nodes_open(launch *l)
+{
+    l->nodes = make_nodes(&l->config);
+    launch_cause *c = calloc(1, sizeof *c);
+    if (!l->nodes || !c) {
+        fprintf(stderr, "tessera launch: can't start a thread: %s\n", strerror(errno));
+        free(c);
+        return CLI_FAILED;
+    }
+    wait_for_verdict(l, c);
+    int code = c->is_set ? c->exit_code : CLI_OK;
+    if (c->is_set && c->text[0])
+        fprintf(stderr, "tessera launch: %s\n", c->text);
+    free(c);
+    if (!code)
+        take_places(l);
+    return code;
+}
