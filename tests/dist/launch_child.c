@@ -179,6 +179,56 @@ static tsr_status again(tsr_world **w)
     return TSR_OK;
 }
 
+/* Sums without end; 20 of them where the ranks have been started again. Every rank that fails has
+ * started somebody who must go with it. */
+static tsr_status loop(tsr_world *w)
+{
+    const char *restart = getenv("TESSERA_RESTART_COUNT");
+    int ranks[8], rounds = restart && atoi(restart) > 0 ? 20 : 1 << 30;
+    float *src, *dst;
+    tsri_group *g;
+    for (int i = 0; i < w->nranks; i++)
+        ranks[i] = i;
+    TSRI_TRY(w->comm->ops->group(w->comm, w->nranks, ranks, 0, &g));
+    TSRI_TRY(tsri_region_alloc(&w->region, COUNT * sizeof *src, (void **)&src));
+    TSRI_TRY(tsri_region_alloc(&w->region, COUNT * sizeof *dst, (void **)&dst));
+    const tsri_segment s = {.src = src,
+                            .dst = dst,
+                            .dtype = TSR_F32,
+                            .shape = TSR_DIMS(COUNT),
+                            .src_axis = -1,
+                            .dst_axis = -1};
+    const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .nseg = 1, .seg = &s, .what = "loop"};
+    for (int round = 0; round < rounds; round++)
+        TSRI_TRY(call(w, g, &c));
+    return TSR_OK;
+}
+
+static pid_t start_somebody(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        execlp("sleep", "sleep", "60", (char *)NULL);
+        _exit(99);
+    }
+    printf("rank %s pid %d. pid %d.\n", getenv("RANK"), (int)getpid(), (int)pid);
+    fflush(stdout);
+    return pid;
+}
+
+/* Its failure is everybody's, and the others end before it does. */
+static tsr_status give_up(tsr_world *w)
+{
+    TSRI_TRY(tsr_world_barrier(w));
+    if (w->rank == 2) {
+        signal(SIGTERM, SIG_IGN);
+        tsr_world_abort(w, "the disk is full");
+        usleep(200000);
+        exit(5);
+    }
+    return tsr_world_barrier(w);
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
@@ -189,6 +239,7 @@ int main(int argc, char **argv)
         usleep(300000);
         return 0; /* without ever making its world */
     }
+    pid_t somebody = strcmp(mode, "loop") != 0 ? 0 : start_somebody();
     tsr_status status = tsr_world_create(NULL, &w);
     if (status == TSR_OK && !strcmp(mode, "collectives"))
         status = collectives(w);
@@ -196,6 +247,10 @@ int main(int argc, char **argv)
         status = killed(w);
     else if (status == TSR_OK && !strcmp(mode, "killed_sending"))
         status = killed_sending(w);
+    else if (status == TSR_OK && !strcmp(mode, "loop"))
+        status = loop(w);
+    else if (status == TSR_OK && !strcmp(mode, "give_up"))
+        status = give_up(w);
     else if (status == TSR_OK && !strcmp(mode, "again"))
         status = again(&w);
     else if (status == TSR_OK && !strcmp(mode, "exit") && rank == 1)
@@ -207,5 +262,7 @@ int main(int argc, char **argv)
     else
         printf("rank %d of %d ok\n", tsr_world_rank(w), tsr_world_size(w));
     tsr_world_destroy(w);
+    if (status == TSR_OK && somebody > 0)
+        kill(somebody, SIGKILL);
     return status == TSR_OK ? 0 : 1;
 }

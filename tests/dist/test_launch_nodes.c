@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `tessera launch` on several nodes, which are launchers on this machine: what they tell each
+ * other. Arguments: the command, and launch_child (which is not used). */
+#include "launch_run.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+enum { MOST = 3 };
+static const double soon_s = 8; /* of 2 s */
+
+static run node[MOST];
+static char port[16], endpoint[32];
+
+/* A port that nobody has now. */
+static void choose_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    close(fd);
+    snprintf(port, sizeof port, "%d", ntohs(at.sin_port));
+    snprintf(endpoint, sizeof endpoint, "127.0.0.1:%s", port);
+}
+
+static void begin_node(int r, const char *nnodes, const char *more, const char *value,
+                       const char *script)
+{
+    char rank[8];
+    snprintf(rank, sizeof rank, "%d", r);
+    const char *const args[] = {"--nnodes",
+                                nnodes,
+                                "--node-rank",
+                                rank,
+                                "--master_addr",
+                                "127.0.0.1",
+                                "--master_port",
+                                port,
+                                "-n",
+                                "2",
+                                "--monitor-interval",
+                                "0.05",
+                                more,
+                                value,
+                                "sh",
+                                "-c",
+                                script,
+                                NULL};
+    run_begin(&node[r], args);
+}
+
+static void both(const char *more, const char *value, const char *script)
+{
+    choose_port();
+    for (int r = 0; r < 2; r++)
+        begin_node(r, "2", more, value, script);
+}
+
+static void end_both(int code, const char *part)
+{
+    for (int r = 0; r < 2; r++)
+        run_end(&node[r]);
+    for (int r = 0; r < 2; r++)
+        run_expect(&node[r], code, part);
+}
+
+static void test_variables(void **state)
+{
+    (void)state;
+    char all[256];
+    both("--max-restarts", "3",
+         "echo $RANK.$LOCAL_RANK.$WORLD_SIZE.$LOCAL_WORLD_SIZE.$GROUP_RANK.$GROUP_WORLD_SIZE."
+         "$TESSERA_STORE_HOSTED.$TESSERA_MAX_RESTARTS at $MASTER_ADDR:$MASTER_PORT id "
+         "$TESSERA_RUN_ID.");
+    end_both(0, "id ");
+    for (int i = 0; i < 4; i++) {
+        snprintf(all, sizeof all, "%d.%d.4.2.%d.2.1.3 at %s id ", i, i % 2, i / 2, endpoint);
+        run_expect(&node[i / 2], 0, all);
+    }
+    const char *id = strstr(node[0].text, "id ");
+    snprintf(all, sizeof all, "%.*s", (int)strcspn(id, "\n"), id);
+    assert_int_equal(run_count(&node[0], all), 2);
+    assert_int_equal(run_count(&node[1], all), 2);
+}
+
+/* Numbers in order of arrival; nodes of different sizes. */
+static void test_arrival(void **state)
+{
+    static const char *const sizes[] = {"1", "2", "3"};
+    static const char script[] = "echo node $GROUP_RANK of $LOCAL_WORLD_SIZE rank $RANK.";
+    (void)state;
+    choose_port();
+    for (int i = 0; i < 3; i++) {
+        const char *const args[] = {"--nnodes=3",
+                                    "--rdzv-endpoint",
+                                    endpoint,
+                                    "--rdzv-id",
+                                    "job-7",
+                                    "--rdzv-backend=c10d",
+                                    "--nproc_per_node",
+                                    sizes[i],
+                                    "sh",
+                                    "-c",
+                                    script,
+                                    NULL};
+        run_begin(&node[i], args);
+    }
+    int has_node[3] = {0}, has_rank[6] = {0}, size[3] = {0}, lowest[3] = {6, 6, 6};
+    for (int i = 0; i < 3; i++) {
+        run_end(&node[i]);
+        run_expect(&node[i], 0, "node ");
+        for (const char *p = node[i].text; (p = strstr(p, "node ")); p++) {
+            int number, n, rank;
+            assert_int_equal(sscanf(p, "node %d of %d rank %d.", &number, &n, &rank), 3);
+            assert_true(number >= 0 && number < 3 && rank >= 0 && rank < 6);
+            assert_int_equal(n, i + 1);
+            size[number] = n;
+            lowest[number] = rank < lowest[number] ? rank : lowest[number];
+            has_node[number]++;
+            has_rank[rank]++;
+        }
+    }
+    for (int r = 0; r < 6; r++)
+        assert_int_equal(has_rank[r], 1);
+    for (int i = 0, base = 0; i < 3; base += size[i++]) {
+        assert_int_equal(has_node[i], size[i]);
+        assert_int_equal(lowest[i], base);
+    }
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    both("--timeout", "9", "[ $RANK = 3 ] && { sleep 0.2; echo woe >&2; exit 9; }; exec sleep 60");
+    end_both(9, "rank 3 (local rank 1 of node 1, ");
+    run_expect(&node[0], 9, "exited with code 9; stopping the others\n");
+    run_expect(&node[0], 9, "the last lines of rank 3's stderr:\n  | woe\n");
+    assert_true(node[0].seconds < soon_s && node[1].seconds < soon_s);
+    both("--timeout", "9", "[ $RANK = 1 ] && kill -SEGV $$; exec sleep 60");
+    end_both(139, "rank 1 (local rank 1 of node 0, ");
+    assert_true(node[0].seconds < soon_s && node[1].seconds < soon_s);
+    /* When node 0 has long been done. */
+    both("--timeout", "9", "[ $RANK = 2 ] && { sleep 0.5; exit 3; }; exit 0");
+    end_both(3, "rank 2 (local rank 0 of node 1, ");
+    both("--timeout", "9", "exec /no/such/program");
+    end_both(127, "exited with code 127");
+    /* Two runs, one after the other, at the same port. */
+    for (int r = 0; r < 2; r++)
+        begin_node(r, "2", "--timeout", "9", "exit 0");
+    end_both(0, "");
+}
+
+static void test_restarts(void **state)
+{
+    (void)state;
+    both("--max-restarts", "2",
+         "echo try $TESSERA_RESTART_COUNT rank $RANK.; "
+         "[ $RANK = $TESSERA_RESTART_COUNT ] && kill -9 $$; "
+         "[ $TESSERA_RESTART_COUNT = 2 ] && exit 0; exec sleep 60");
+    end_both(137, "starting all ranks again (2 of 2)");
+    both("--max-restarts", "2",
+         "echo try $TESSERA_RESTART_COUNT rank $RANK.; "
+         "[ $RANK = 3 ] && [ $TESSERA_RESTART_COUNT -lt 2 ] && exit 4; "
+         "[ $TESSERA_RESTART_COUNT = 2 ] && exit 0; exec sleep 60");
+    end_both(0, "starting all ranks again (2 of 2)");
+    for (int i = 0; i < 4; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "try 2 rank %d.", i);
+        run_expect(&node[i / 2], 0, text);
+    }
+}
+
+static void test_signals(void **state)
+{
+    (void)state;
+    for (int r = 0; r < 2; r++) {
+        both("--max-restarts", "2", "echo pid $$.; exec sleep 60");
+        run_read_until(&node[0], "pid ", 2);
+        run_read_until(&node[1], "pid ", 2);
+        kill(node[r].pid, SIGTERM);
+        end_both(143, r ? "the launcher of node 1 was stopped by SIGTERM"
+                        : "the launcher of node 0 was stopped by SIGTERM");
+        run_expect_gone(&node[0]);
+        run_expect_gone(&node[1]);
+    }
+}
+
+/* Killed, or frozen as if its machine were. */
+static void test_vanished(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 2; victim++) {
+        both("--max-restarts", "2", "echo pid $$.; exec sleep 60");
+        run_read_until(&node[0], "pid ", 2);
+        run_read_until(&node[1], "pid ", 2);
+        kill(node[victim].pid, victim ? SIGSTOP : SIGKILL);
+        run_end(&node[!victim]);
+        run_expect(&node[!victim], 1,
+                   victim ? "the launcher of node 1 (" : "the launcher of node 0 (");
+        run_expect(&node[!victim], 1, "is gone");
+        assert_true(node[!victim].seconds < 20);
+        kill(node[victim].pid, SIGKILL);
+        kill(node[victim].pid, SIGCONT);
+        run_end(&node[victim]);
+        run_expect_gone(&node[0]);
+        run_expect_gone(&node[1]);
+    }
+}
+
+static void test_disagreements(void **state)
+{
+    (void)state;
+    choose_port();
+    begin_node(0, "2", "--timeout", "9", "exit 0");
+    begin_node(1, "3", "--timeout", "9", "exit 0");
+    end_both(1, "has --nnodes 3, node 0 has 2");
+    choose_port();
+    begin_node(0, "2", "--max-restarts", "1", "exit 0");
+    begin_node(1, "2", "--max-restarts", "2", "exit 0");
+    end_both(1, "has --max-restarts 2, node 0 has 1");
+    choose_port();
+    begin_node(0, "2", "--rdzv-id", "here", "exit 0");
+    begin_node(1, "2", "--rdzv-id", "there", "exit 0");
+    end_both(1, "has --rdzv-id there, node 0 has here");
+    /* Two that call themselves node 1. */
+    choose_port();
+    begin_node(0, "3", "--timeout", "9", "exit 0");
+    begin_node(1, "3", "--timeout", "9", "exit 0");
+    usleep(700000);
+    const char *const args[] = {"--nnodes",        "3",      "--node-rank", "1",
+                                "--rdzv-endpoint", endpoint, "true",        NULL};
+    run_begin(&node[2], args);
+    run_end(&node[2]);
+    run_expect(&node[2], 1, "there is a launcher of node 1 already");
+    kill(node[0].pid, SIGINT);
+    run_end(&node[0]);
+    assert_int_equal(node[0].code, 130);
+    run_end(&node[1]);
+    assert_int_equal(node[1].code, 130);
+    /* The port is somebody else's. */
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof at;
+    assert_true(bind(fd, (struct sockaddr *)&at, size) == 0 && listen(fd, 1) == 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    snprintf(port, sizeof port, "%d", ntohs(at.sin_port));
+    begin_node(0, "2", "--timeout", "9", "exit 0");
+    run_end(&node[0]);
+    run_expect(&node[0], 1, port);
+    close(fd);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        fprintf(stderr, "usage: %s TESSERA LAUNCH_CHILD\n", argv[0]);
+        return 2;
+    }
+    run_tessera = argv[1];
+    run_child = argv[2];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_variables),     cmocka_unit_test(test_arrival),
+        cmocka_unit_test(test_failures),      cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_signals),       cmocka_unit_test(test_vanished),
+        cmocka_unit_test(test_disagreements),
+    };
+    return cmocka_run_group_tests_name("launch_nodes", tests, NULL, NULL);
+}
