@@ -27,8 +27,8 @@
 enum {
     LAUNCH_RUN_ID_MAX = 64,
     LAUNCH_MAX_NODES = 4096,
-    LAUNCH_TAIL_LINES = 20, /* of a failed rank's output, in the report */
-    LAUNCH_TEXT_MAX = 32 * 1024,
+    LAUNCH_TAIL_LINES = 20,      /* of a failed rank's output, in the report */
+    LAUNCH_TEXT_MAX = 32 * 1024, /* of a cause, and of a verdict, which has some numbers more */
 };
 
 /* Bits of a rank's redirection: 1 stdout, 2 stderr. */
@@ -117,8 +117,8 @@ typedef struct launch_cause {
     bool is_final; /* no restart helps */
     bool is_kill;  /* a rank died by a signal: the others have little time */
     int exit_code;
-    int rank;                   /* -1: not a rank's failure */
-    char text[LAUNCH_TEXT_MAX]; /* one line, and maybe the last lines of output behind it */
+    int rank;                        /* -1: not a rank's failure */
+    char text[LAUNCH_TEXT_MAX - 64]; /* one line, and maybe the last lines of output behind it */
 } launch_cause;
 
 typedef struct launch_nodes launch_nodes;

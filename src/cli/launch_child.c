@@ -105,32 +105,40 @@ static int open_pipe(launch_stream *s, bool terminal, int *child)
     return 0;
 }
 
-/* DIR/run/attempt_n/local_rank/name, and its folders. -1 with errno. */
-static int open_log(const launch *l, int local, const char *name, char *path, size_t size)
+/* DIR/run/attempt_n/local_rank, and all folders before it. 0 or an errno. */
+static int make_folder(const launch *l, int local, char *path, size_t size)
 {
-    int n = snprintf(path, size, "%s/%s/attempt_%d/%d/%s.log", l->config.log_dir, l->config.run_id,
-                     l->attempt, local, name);
-    if (n < 0 || (size_t)n >= size) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
+    int n = snprintf(path, size, "%s/%s/attempt_%d/%d/", l->config.log_dir, l->config.run_id,
+                     l->attempt, local);
+    if (n < 0 || (size_t)n + sizeof "stdout.log" > size)
+        return ENAMETOOLONG;
     for (char *p = path + 1; (p = strchr(p, '/')); *p++ = '/') {
         *p = 0;
         if (mkdir(path, 0777) && errno != EEXIST)
-            return -1;
+            return errno;
     }
+    return 0;
+}
+
+/* -1 with errno. path: that of the folder, becomes the file's. */
+static int open_log(const char *name, char *path)
+{
+    strcat(path, name);
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 }
 
 /* Decides where one of the two streams goes. *child: the rank's end; -1: our own stream. */
-static int open_stream(const launch *l, int local, int bit, launch_stream *s, int *child)
+static int open_stream(launch *l, int local, int bit, launch_stream *s, int *child)
 {
     const launch_config *c = &l->config;
     bool redirect = c->redirect[local] & bit, tee = c->tee[local] & bit, shown = c->shown[local];
     bool plain = !c->prefix && shown && !tee;
     int console = bit == LAUNCH_OUT ? 0 : 1, fd = -1;
     if (redirect || tee) {
-        fd = open_log(l, local, bit == LAUNCH_OUT ? "stdout" : "stderr", s->path, sizeof s->path);
+        int rc = make_folder(l, local, s->path, sizeof s->path);
+        if (rc)
+            return rc;
+        fd = open_log(bit == LAUNCH_OUT ? "stdout.log" : "stderr.log", s->path);
         if (fd < 0)
             return errno;
     }
@@ -139,7 +147,7 @@ static int open_stream(const launch *l, int local, int bit, launch_stream *s, in
         return 0;
     }
     s->log = fd;
-    s->console = shown ? (launch_console *)&l->console[console] : NULL;
+    s->console = shown ? &l->console[console] : NULL;
     s->tag = c->prefix ? l->base + local : -1;
     if (plain && bit == LAUNCH_OUT)
         return 0;

@@ -119,6 +119,16 @@ static void set_identity(words *w, const launch *l, int local)
         set(w, "TESSERA_STORE_HOSTED", "1");
 }
 
+/* From the root: a rank may go to another folder. */
+static void set_flight_dir(words *w, const launch *l)
+{
+    const launch_config *c = &l->config;
+    char *here = *c->log_dir == '/' ? NULL : getcwd(NULL, 0);
+    set(w, "TESSERA_FLIGHT_DIR", "%s%s%s/%s/attempt_%d", here ? here : "", here ? "/" : "",
+        c->log_dir, c->run_id, l->attempt);
+    free(here);
+}
+
 char **launch_environment(const launch *l, int local)
 {
     words w = {0};
@@ -133,7 +143,7 @@ char **launch_environment(const launch *l, int local)
         set(&w, "OMP_NUM_THREADS", "%d", threads > 1 ? threads : 1);
     }
     if (c->log_dir && !getenv("TESSERA_FLIGHT_DIR"))
-        set(&w, "TESSERA_FLIGHT_DIR", "%s/%s/attempt_%d", c->log_dir, c->run_id, l->attempt);
+        set_flight_dir(&w, l);
     size_t own = w.n;
     for (char **e = environ; *e && !w.failed; e++)
         if (!has(&w, own, *e) && !is_stale(*e))

@@ -149,7 +149,7 @@ static tsr_status check_registered(launch_nodes *n, int r)
         return TSR_OK;
     TSRI_TRY(get_text(n, name, text, sizeof text));
     if (sscanf(text, "%d %d %d %65s %63s", &nranks, &nnodes, &restarts, id, n->host[r]) != 5)
-        snprintf(why, sizeof why, "node %d's launcher is of another version: '%s'", r, text);
+        snprintf(why, sizeof why, "node %d's launcher is of another version: '%.200s'", r, text);
     else if (nnodes != n->nnodes)
         snprintf(why, sizeof why, "node %d (%s) has --nnodes %d, node 0 has %d", r, n->host[r],
                  nnodes, n->nnodes);

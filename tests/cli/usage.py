@@ -46,6 +46,7 @@ for args, text in [
     (["box", "-s", "3", "-f", "cpu:[0] B", "-t", "B", "-d", "f33"], "--dtype needs f32"),
     (["launch"], "no program to run"),
     (["launch", "-n", "many", "true"], "-n needs a number of ranks, 1 to 256, not many"),
+    (["launch", "--max_restart", "1", "true"], "no option --max_restart; did you mean --max-restarts?"),
     (["launch", "--timeout=-1", "true"], "--timeout needs seconds, above 0, not -1"),
     (["launch", "--timeout", "0x", "true"], "--timeout needs seconds"),
 ]:
@@ -58,8 +59,9 @@ for args, text in [
 for c in COMMANDS:
     with open(os.path.join(sys.argv[2], f"tessera-{c}.1"), encoding="utf-8") as f:
         page = f.read()
-    told = set(re.findall(r"^  (?:-\w, )?--([\w-]+)", tessera(c, "--help")[0], re.M))
-    letters = set(re.findall(r"^  (-\w), ", tessera(c, "--help")[0], re.M))
+    left = re.findall(r"^  (-.*?)(?:  |$)", tessera(c, "--help")[0], re.M)
+    told = {name for side in left for name in re.findall(r"--([\w-]+)", side)}
+    letters = {letter for side in left for letter in re.findall(r"(?:^|, )(-\w)\b", side)}
     listed = re.findall(r"^\.It (.*)$", page, re.M)
     listed = [x for x in listed if x.startswith("Fl")]
     equal({x for line in listed for x in re.findall(r"Fl -([\w-]+)", line)}, told, f"tessera-{c}.1")

@@ -145,7 +145,9 @@ static void test_logs(void **state)
             else
                 assert_int_not_equal(access(path, F_OK), 0);
         }
-    RUN(&it, "--log-dir", "b/c", "--rdzv-id", "d", "--prefix", "sh", "-c", "echo both; echo e >&2");
+    RUN(&it, "--log-dir", "b/c", "--rdzv-id", "d", "--prefix", "sh", "-c",
+        "echo both; echo e >&2; "
+        "cd /; [ -d $TESSERA_FLIGHT_DIR ]");
     run_expect(&it, 0, "[0] both\n");
     run_expect(&it, 0, "[0] e\n");
     expect_log("b/c/d/attempt_0/0/stdout.log", "both\n");
