@@ -60,7 +60,7 @@ tsr_status tsr_loader_create(tsr_world *world, tsr_dataset *dataset, const tsr_l
     int64_t full = dataset->count / resolved.batch_size;
     bool rest = dataset->count % resolved.batch_size != 0;
     l->batches = full + (rest && !resolved.drop_last);
-    tsr_status status = tsri_sampler_init(&l->sampler, &world->mem, dataset, &resolved);
+    tsr_status status = tsri_decoder_init(&l->decoder, &world->mem, dataset, &resolved);
     if (status != TSR_OK) {
         tsr_loader_destroy(l);
         return status;
@@ -76,7 +76,7 @@ void tsr_loader_destroy(tsr_loader *l)
         return;
     tsri_world_disown(&l->owned);
     tsri_ring_destroy(l->ring);
-    tsri_sampler_finish(&l->sampler);
+    tsri_decoder_finish(&l->decoder);
     tsri_dataset_unref(l->ds);
     tsri_mem_free(l);
 }
@@ -117,7 +117,7 @@ static void decode_rows(const tsr_loader *l, const tsri_rows *rows, int64_t batc
     int64_t first, count;
     split_rows(rows, rows_of_batch(l, batch), &first, &count);
     for (int64_t i = 0; i < count; i++)
-        tsri_sampler_decode(&l->sampler, batch * l->opts.batch_size + first + i,
+        tsri_decoder_decode(&l->decoder, batch * l->opts.batch_size + first + i,
                             x + (size_t)i * row_bytes(l), y + i);
 }
 
@@ -166,8 +166,8 @@ static void go_to_epoch(tsr_loader *l, int64_t epoch)
 {
     if (l->ring)
         tsri_ring_pause(l->ring);
-    if (epoch != l->sampler.epoch)
-        tsri_sampler_set_epoch(&l->sampler, epoch);
+    if (epoch != l->decoder.epoch)
+        tsri_decoder_set_epoch(&l->decoder, epoch);
     l->batch = 0;
     if (l->ring)
         tsri_ring_start(l->ring, 0, l->batches);
@@ -190,7 +190,7 @@ tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rows *rows, int64_t c
 {
     TSRI_TRY(check_fill(rows));
     if (l->batch == l->batches) {
-        go_to_epoch(l, l->sampler.epoch + 1);
+        go_to_epoch(l, l->decoder.epoch + 1);
         return TSR_END;
     }
     int64_t global = rows_of_batch(l, l->batch), first, count;
@@ -229,14 +229,14 @@ tsr_status tsr_loader_set_epoch(tsr_loader *l, int64_t epoch)
     if (!l || epoch < 0)
         return tsri_fail(TSR_ERR_INVALID, "tsr_loader_set_epoch: %s",
                          l ? "the epoch is negative" : "the loader is NULL");
-    if (l->batch || epoch != l->sampler.epoch)
+    if (l->batch || epoch != l->decoder.epoch)
         go_to_epoch(l, epoch);
     return TSR_OK;
 }
 
 int64_t tsr_loader_epoch(const tsr_loader *l)
 {
-    return l ? l->sampler.epoch : 0;
+    return l ? l->decoder.epoch : 0;
 }
 
 int64_t tsr_loader_batches(const tsr_loader *l)

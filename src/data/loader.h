@@ -4,7 +4,7 @@
 #define TESSERA_DATA_LOADER_H
 
 #include "src/data/ring.h"
-#include "src/data/sampler.h"
+#include "src/data/decoder.h"
 
 /* A rank's rows of a batch: its part of a balanced split, dimension by dimension, each one
  * splitting the piece that the one before it gave. ndim 0: all rows. */
@@ -18,7 +18,7 @@ struct tsr_loader {
     tsr_world *world;
     tsr_dataset *ds;
     tsr_loader_opts opts; /* defaults filled in; workers and prefetch 0: no threads */
-    tsri_sampler sampler;
+    tsri_decoder decoder;
     int64_t batches; /* of an epoch */
     int64_t batch;   /* the next one */
     tsri_rows rows;  /* what the ring decodes */

@@ -4,7 +4,7 @@
 
 #include "src/core/rng.h"
 #include "src/data/dataset.h"
-#include "src/data/sampler.h"
+#include "src/data/decoder.h"
 
 /* 16 random bytes for each index, n in all. */
 static void random_bytes(uint64_t key, uint64_t row, int64_t n, uint8_t *out)

@@ -285,10 +285,10 @@ static void shuffling_is_even(void **state)
     int first[N] = {0}, fixed = 0;
     for (int e = 0; e < EPOCHS; e++) {
         assert_int_equal(tsr_loader_set_epoch(l, e), TSR_OK);
-        first[tsri_sampler_index(&l->sampler, 0)]++;
+        first[tsri_decoder_index(&l->decoder, 0)]++;
         for (int i = 0; i < N; i++) {
-            sum[tsri_sampler_index(&l->sampler, i)] += i;
-            fixed += tsri_sampler_index(&l->sampler, i) == i;
+            sum[tsri_decoder_index(&l->decoder, i)] += i;
+            fixed += tsri_decoder_index(&l->decoder, i) == i;
         }
     }
     assert_true(abs(fixed - EPOCHS) < 224); /* one a shuffle, give or take 5 standard deviations */

@@ -4,8 +4,8 @@
  * epoch, sample) alone: the order by the key "shuffle", the crop's offset by "crop", the flip by
  * "flip" (src/core/rng.h).
  */
-#ifndef TESSERA_DATA_SAMPLER_H
-#define TESSERA_DATA_SAMPLER_H
+#ifndef TESSERA_DATA_DECODER_H
+#define TESSERA_DATA_DECODER_H
 
 #include "src/data/dataset.h"
 
@@ -14,7 +14,7 @@ enum {
     TSRI_MAX_CHANNELS = 3,
 };
 
-typedef struct tsri_sampler {
+typedef struct tsri_decoder {
     const tsr_dataset *ds;
     bool augment;
     tsr_dtype dtype;
@@ -22,18 +22,18 @@ typedef struct tsri_sampler {
     int64_t epoch;
     int32_t *order;                       /* (count); NULL: as stored */
     float values[TSRI_MAX_CHANNELS][256]; /* what each pixel value becomes, per channel */
-} tsri_sampler;
+} tsri_decoder;
 
 /* `opts` has its defaults filled in. Stands at epoch 0. */
-tsr_status tsri_sampler_init(tsri_sampler *s, tsri_mem *mem, const tsr_dataset *ds,
+tsr_status tsri_decoder_init(tsri_decoder *d, tsri_mem *mem, const tsr_dataset *ds,
                              const tsr_loader_opts *opts);
-void tsri_sampler_finish(tsri_sampler *s);
+void tsri_decoder_finish(tsri_decoder *d);
 
 /* Not while another thread decodes. */
-void tsri_sampler_set_epoch(tsri_sampler *s, int64_t epoch);
+void tsri_decoder_set_epoch(tsri_decoder *d, int64_t epoch);
 /* The sample at a position of the epoch. */
-int64_t tsri_sampler_index(const tsri_sampler *s, int64_t position);
+int64_t tsri_decoder_index(const tsri_decoder *d, int64_t position);
 /* Writes its pixels as (channels, height, width) of the dtype, and its label. Thread-safe. */
-void tsri_sampler_decode(const tsri_sampler *s, int64_t position, void *x, int64_t *y);
+void tsri_decoder_decode(const tsri_decoder *d, int64_t position, void *x, int64_t *y);
 
 #endif
