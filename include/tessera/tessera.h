@@ -17,5 +17,7 @@
 #include <tessera/collective.h>
 #include <tessera/data.h>
 #include <tessera/ddp.h>
+#include <tessera/sampler.h>
+#include <tessera/data_loader.h>
 
 #endif
