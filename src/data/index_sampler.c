@@ -233,11 +233,12 @@ tsr_status tsr_sampler_set_position(tsr_sampler *s, int64_t position)
 {
     if (!s)
         return tsri_fail(TSR_ERR_INVALID, "tsr_sampler_set_position: the sampler is NULL");
-    if (position < 0 || (s->count >= 0 && position > s->count))
+    int64_t count = tsr_sampler_count(s);
+    if (position < 0 || (count >= 0 && position > count))
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_sampler_set_position: %" PRId64
-                         " is outside the pass, which is 0 .. %" PRId64,
-                         position, s->count);
+                         " is outside the pass; legal are 0 .. %" PRId64,
+                         position, count < 0 ? INT64_MAX : count);
     bool back = s->ops->next ? position < s->position : position < s->block_first;
     if (!s->begun || back)
         TSRI_TRY(begin_again(s));

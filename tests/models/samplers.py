@@ -78,6 +78,13 @@ def randperm(r):
     return f"randperm {seed} {n}", words(two) + next_word(g)
 
 
+def long_randperm(r):
+    n, seed = r.randrange(100000, 200000), some_seed(r)
+    g = generator(seed)
+    two = torch.randperm(n, generator=g).tolist() + torch.randperm(n, generator=g).tolist()
+    return f"randperm {seed} {n}", words(two) + next_word(g)
+
+
 def bits(t):
     code, as_int = ("d", "Q") if t.dtype == torch.float64 else ("f", "I")
     return [struct.unpack("<" + as_int, struct.pack("<" + code, v))[0] for v in t.tolist()]
@@ -227,7 +234,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     r, n = random.Random(args.seed), args.cases
-    kinds = [(distributed, n), (randperm, n // 2), (floats, n // 2), (randint, n // 4),
+    kinds = [(distributed, n), (randperm, n // 2), (long_randperm, 2), (floats, n // 2), (randint, n // 4),
              (bernoulli, n // 8), (state, n // 25), (random_sampler, n // 2), (subset, n // 4),
              (weighted, n // 4), (loader, n // 5), (loader_threads, n // 10), (loader_workers, 4)]
     cases = [(kind.__name__, *kind(r)) for kind, count in kinds for _ in range(count)]
