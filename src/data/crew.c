@@ -17,7 +17,7 @@ typedef struct member {
     pthread_cond_t work; /* there may be a batch to make, or it is time to go */
     /* Under the crew's lock: */
     int64_t next; /* batch that it makes next */
-    bool is_busy;
+    bool is_busy; /* starting, or making a batch */
 } member;
 
 struct tsri_crew {
@@ -49,6 +49,8 @@ static void *work_loop(void *arg)
     tsri_crew *c = m->crew;
     tsri_maker_start(&m->maker);
     pthread_mutex_lock(&c->lock);
+    m->is_busy = false;
+    pthread_cond_signal(&c->done);
     for (;;) {
         while (!c->quit && m->next >= c->handed)
             pthread_cond_wait(&m->work, &c->lock);
@@ -91,8 +93,12 @@ static tsr_status start_threads(tsri_crew *c)
     int error = 0;
     while (c->nrunning < c->nworkers && !error) {
         member *m = &c->members[c->nrunning];
+        m->is_busy = true;
         error = pthread_create(&m->thread, NULL, work_loop, m);
-        c->nrunning += !error;
+        if (error)
+            m->is_busy = false;
+        else
+            c->nrunning++;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!error)
