@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finding and loading the CUDA module. */
 #include "kernels/module.h"
+#include "src/core/library.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* TSRI_LIBDIR: where libraries are installed, with a slash. */
-#define FILE_NAME "libtessera_cuda.so"
 
 static void set_error(const char *text)
 {
@@ -42,49 +36,22 @@ static struct {
     char why[1024];
 } loaded = {.once = PTHREAD_ONCE_INIT};
 
-/* The file beside the library, or beside the program that the library is linked into. */
-static bool beside(char *path, size_t size)
+static bool take(void *entry)
 {
-    Dl_info info;
-    const char *slash;
-    if (!dladdr((const void *)&host, &info) || !info.dli_fname ||
-        !(slash = strrchr(info.dli_fname, '/')))
+    tsri_module_entry_fn *fn;
+    *(void **)&fn = entry;
+    const tsri_module *module = fn(&host);
+    if (!module || module->abi != TSRI_MODULE_ABI)
         return false;
-    int n = snprintf(path, size, "%.*s%s", (int)(slash + 1 - info.dli_fname), info.dli_fname,
-                     FILE_NAME);
-    return n > 0 && (size_t)n < size;
-}
-
-static bool try_load(const char *path)
-{
-    size_t n = strlen(loaded.why);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        const char *error = dlerror();
-        snprintf(loaded.why + n, sizeof loaded.why - n, "%s%s", n ? "; " : "",
-                 error ? error : path);
-        return false;
-    }
-    tsri_module_entry_fn *entry;
-    *(void **)&entry = dlsym(library, TSRI_MODULE_ENTRY);
-    loaded.module = entry ? entry(&host) : NULL;
-    if (loaded.module && loaded.module->abi == TSRI_MODULE_ABI)
-        return true;
-    loaded.module = NULL;
-    dlclose(library);
-    snprintf(loaded.why + n, sizeof loaded.why - n, "%s%s %s", n ? "; " : "", path,
-             entry ? "was built for another version of the library" : "is no module of Tessera");
-    return false;
+    loaded.module = module;
+    return true;
 }
 
 static void load(void)
 {
-    const char *named = getenv("TESSERA_CUDA_MODULE");
-    char path[4096];
-    if (named && *named)
-        try_load(named);
-    else if ((!beside(path, sizeof path) || !try_load(path)) && !try_load(TSRI_LIBDIR FILE_NAME))
-        try_load(FILE_NAME);
+    static const tsri_library library = {
+        "libtessera_cuda.so", "TESSERA_CUDA_MODULE", TSRI_MODULE_ENTRY, take};
+    tsri_library_load(&library, loaded.why, sizeof loaded.why);
 }
 
 tsr_status tsri_module_get(const tsri_module **out_module)

@@ -159,6 +159,10 @@ bool tsri_local_pid_gone(int pid, int *pidfd);
 enum { TSRI_COLL_EXCHANGE_ = TSRI_COLL_KIND_COUNT_ };
 /* What this rank says about segments [first, first + nseg) of coll. */
 void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg);
+/* Whether two ranks mean the same call. */
+bool tsri_call_agrees(const tsri_call *a, const tsri_call *b);
+/* TSR_ERR_MISMATCH: who is where. */
+tsr_status tsri_call_differ(int rank_a, const tsri_call *a, int rank_b, const tsri_call *b);
 tsri_call *tsri_call_of(tsri_member *m, uint64_t seq);
 tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call);
 /* Takes the next number, waits until its place in the ring is free and writes the record there.

@@ -89,7 +89,7 @@ tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out
     return TSR_OK;
 }
 
-static bool agrees(const tsri_call *a, const tsri_call *b)
+bool tsri_call_agrees(const tsri_call *a, const tsri_call *b)
 {
     return a->kind == b->kind && a->algo == b->algo && a->op == b->op && a->root == b->root &&
            a->nseg == b->nseg && a->bytes == b->bytes && a->hash == b->hash;
@@ -139,20 +139,26 @@ static void full_text(const tsri_call *c, char *buf, size_t size)
     fclose(f);
 }
 
+tsr_status tsri_call_differ(int rank_a, const tsri_call *a, int rank_b, const tsri_call *b)
+{
+    char text_a[512], text_b[512];
+    full_text(a, text_a, sizeof text_a);
+    full_text(b, text_b, sizeof text_b);
+    bool same_text = !strcmp(text_a, text_b);
+    return tsri_fail(TSR_ERR_MISMATCH, "ranks disagree: rank %d is at %s; rank %d is at %s%s",
+                     rank_a, text_a, rank_b, text_b,
+                     same_text ? " (dtypes, shapes or axes of later segments, or the axis of the "
+                                 "first, differ)"
+                               : "");
+}
+
 /* Between my record of call `seq` and member i's. */
 static tsr_status fail_mismatch(const tsri_local_group *g, uint64_t seq, int i)
 {
     /* Lower index first: all ranks of a pair print the same text. */
     int a = i < g->pub.index ? i : g->pub.index, b = i < g->pub.index ? g->pub.index : i;
-    char text_a[512], text_b[512];
-    full_text(tsri_call_of(&g->members[a], seq), text_a, sizeof text_a);
-    full_text(tsri_call_of(&g->members[b], seq), text_b, sizeof text_b);
-    bool same_text = !strcmp(text_a, text_b);
-    return tsri_fail(TSR_ERR_MISMATCH, "ranks disagree: rank %d is at %s; rank %d is at %s%s",
-                     g->pub.ranks[a], text_a, g->pub.ranks[b], text_b,
-                     same_text ? " (dtypes, shapes or axes of later segments, or the axis of the "
-                                 "first, differ)"
-                               : "");
+    return tsri_call_differ(g->pub.ranks[a], tsri_call_of(&g->members[a], seq), g->pub.ranks[b],
+                            tsri_call_of(&g->members[b], seq));
 }
 
 tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq)
@@ -163,7 +169,7 @@ tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq)
     TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_PUBLISHED, seq, mine));
     for (int i = g->pub.nranks - 1; i >= 0; i--) {
         const tsri_call *theirs = tsri_call_of(&g->members[i], seq);
-        differs = agrees(mine, theirs) ? differs : i;
+        differs = tsri_call_agrees(mine, theirs) ? differs : i;
         sends |= theirs->kind == TSRI_COLL_SEND_RECV;
     }
     if (differs < 0)
@@ -219,7 +225,7 @@ tsr_status tsri_call_meet_one(tsri_local_group *g, uint64_t seq, int index)
 {
     const tsri_call *mine = tsri_call_of(g->mine, seq);
     TSRI_TRY(tsri_local_await(g, index, TSRI_WAIT_PUBLISHED, seq, mine));
-    if (agrees(mine, tsri_call_of(&g->members[index], seq)))
+    if (tsri_call_agrees(mine, tsri_call_of(&g->members[index], seq)))
         return TSR_OK;
     fail_mismatch(g, seq, index);
     return tsri_call_fault(g, seq, tsr_last_error());

@@ -31,6 +31,7 @@ typedef struct tsri_nccl_build {
     int nsources, csources;
     int64_t stage; /* bytes so far */
     bool no_memory;
+    bool direct; /* see tsri_nccl_plan_make_direct */
 } tsri_nccl_build;
 
 static inline tsri_nccl_place tsri_nccl_at(tsri_nccl_where where, int seg, int64_t at)

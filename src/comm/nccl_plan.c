@@ -166,11 +166,35 @@ static void move_pieces(tsri_nccl_build *b, bool pack, tsr_dtype dtype, const vi
     }
 }
 
+static bool is_same_place(tsri_nccl_place a, tsri_nccl_place b)
+{
+    return a.where == b.where && a.seg == b.seg && a.at == b.at;
+}
+
+static void gather_direct(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype,
+                          int64_t length, int64_t unit, tsri_nccl_place src, tsri_nccl_place to)
+{
+    int64_t size = (int64_t)tsr_dtype_size(dtype), mine = length_of(length, b->n, b->me) * unit;
+    tsri_nccl_place own = tsri_nccl_shift(to, offset_of(length, b->n, b->me) * unit * size);
+    if (!is_same_place(src, own))
+        push_flat(b, TSRI_NCCL_PACK, dtype, mine, 1, &src, own);
+    for (int k = 1; k < b->n; k++) {
+        int p = (b->me + k) % b->n, q = (b->me + b->n - k) % b->n;
+        push_coll(b, phase, TSRI_NCCL_SEND, dtype, mine, src, nowhere, p);
+        push_coll(b, phase, TSRI_NCCL_RECV, dtype, length_of(length, b->n, q) * unit, nowhere,
+                  tsri_nccl_shift(to, offset_of(length, b->n, q) * unit * size), q);
+    }
+}
+
 /* Everyone gets all pieces, of rows of `unit` elements, one after the other; src is mine. */
 static void gather_flat(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t length,
                         int64_t unit, tsri_nccl_place src, tsri_nccl_place to)
 {
     int64_t size = (int64_t)tsr_dtype_size(dtype);
+    if (b->direct) {
+        gather_direct(b, phase, dtype, length, unit, src, to);
+        return;
+    }
     if (length % b->n == 0) {
         push_coll(b, phase, TSRI_NCCL_ALL_GATHER, dtype, length / b->n * unit, src, to, 0);
         return;
@@ -186,6 +210,8 @@ static void gather_flat(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dty
 static bool is_ordered(const tsri_nccl_build *b, tsr_dtype dtype)
 {
     bool is_float = dtype == TSR_F32 || dtype == TSR_F64 || dtype == TSR_F16 || dtype == TSR_BF16;
+    if (b->direct)
+        return true;
     return is_float && b->coll->op != TSR_REDUCE_SUM && b->n <= TSRI_NCCL_MAX_PARTS;
 }
 
@@ -195,7 +221,7 @@ static void reduce_own_part(tsri_nccl_build *b, tsri_nccl_phase phase, const tsr
 {
     int64_t size = (int64_t)tsr_dtype_size(s->dtype);
     int64_t mine = length_of(length, b->n, b->me) * unit;
-    tsri_nccl_place sources[TSRI_NCCL_MAX_PARTS];
+    tsri_nccl_place sources[TSRI_PLAN_MAX_PARTS];
     for (int p = 0; p < b->n; p++) {
         tsri_nccl_place part = tsri_nccl_shift(from, offset_of(length, b->n, p) * unit * size);
         sources[p] = part;
@@ -220,18 +246,28 @@ static void all_reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
         gather_flat(b, TSRI_NCCL_TALK_AGAIN, s->dtype, count, 1, mine, dst);
         return;
     }
-    tsri_nccl_place all = tsri_nccl_stage(b, b->n * count * size);
-    tsri_nccl_place sources[TSRI_NCCL_MAX_PARTS];
-    for (int p = 0; p < b->n; p++)
-        sources[p] = tsri_nccl_shift(all, p * count * size);
-    push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_ALL_GATHER, s->dtype, count, src, all, 0);
+    tsri_nccl_place sources[TSRI_PLAN_MAX_PARTS];
+    if (b->direct) {
+        for (int k = 1; k < b->n; k++) {
+            int p = (b->me + k) % b->n, q = (b->me + b->n - k) % b->n;
+            sources[q] = tsri_nccl_stage(b, count * size);
+            tsri_nccl_push_send(b, s, count, src, p);
+            tsri_nccl_push_recv(b, s, count, sources[q], q);
+        }
+        sources[b->me] = src;
+    } else {
+        tsri_nccl_place all = tsri_nccl_stage(b, b->n * count * size);
+        for (int p = 0; p < b->n; p++)
+            sources[p] = tsri_nccl_shift(all, p * count * size);
+        push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_ALL_GATHER, s->dtype, count, src, all, 0);
+    }
     push_flat(b, TSRI_NCCL_UNPACK, s->dtype, count, b->n, sources, dst);
 }
 
 static void reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
 {
     const tsri_segment *s = &b->coll->seg[i];
-    tsri_nccl_place src = tsri_nccl_at(TSRI_NCCL_SRC, i, 0), sources[TSRI_NCCL_MAX_PARTS];
+    tsri_nccl_place src = tsri_nccl_at(TSRI_NCCL_SRC, i, 0), sources[TSRI_PLAN_MAX_PARTS];
     if (b->me != b->coll->root) {
         tsri_nccl_push_send(b, s, count, src, b->coll->root);
         return;
@@ -439,10 +475,32 @@ static tsr_status build(tsri_nccl_build *b)
         return tsri_nccl_build_pulls(b);
     for (int i = 0; i < b->coll->nseg; i++)
         build_segment(b, i);
-    if (b->coll->kind == TSRI_COLL_BARRIER && b->n > 1) {
+    if (b->coll->kind == TSRI_COLL_BARRIER && b->n > 1 && !b->direct) {
         tsri_nccl_place byte = tsri_nccl_stage(b, 1);
         push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_ALL_REDUCE, TSR_U8, 1, byte, byte, 0);
     }
+    return TSR_OK;
+}
+
+static tsr_status make(tsri_nccl_build *b, tsri_nccl_plan *out_plan)
+{
+    tsri_nccl_plan plan = {0};
+    tsr_status status = build(b);
+    if (status == TSR_OK && b->no_memory)
+        status = TSR_ERR_NO_MEMORY;
+    if (status == TSR_OK)
+        status = join(b, &plan);
+    plan.bytes_read = bytes_read(b);
+    for (int p = 0; p < TSRI_NCCL_PHASES; p++)
+        tsri_mem_free(b->phase[p].steps);
+    if (status != TSR_OK) {
+        tsri_mem_free(b->sources);
+        return status;
+    }
+    plan.sources = b->sources;
+    plan.nsources = b->nsources;
+    plan.stage_bytes = (size_t)b->stage;
+    *out_plan = plan;
     return TSR_OK;
 }
 
@@ -452,24 +510,21 @@ tsr_status tsri_nccl_plan_make(tsri_mem *mem, const tsri_coll *coll, int n, int 
 {
     tsri_nccl_build b = {
         .mem = mem, .coll = coll, .n = n, .me = index, .ranks = ranks, .words = words};
-    tsri_nccl_plan plan = {0};
-    tsr_status status = build(&b);
-    if (status == TSR_OK && b.no_memory)
-        status = TSR_ERR_NO_MEMORY;
-    if (status == TSR_OK)
-        status = join(&b, &plan);
-    plan.bytes_read = bytes_read(&b);
-    for (int p = 0; p < TSRI_NCCL_PHASES; p++)
-        tsri_mem_free(b.phase[p].steps);
-    if (status != TSR_OK) {
-        tsri_mem_free(b.sources);
-        return status;
-    }
-    plan.sources = b.sources;
-    plan.nsources = b.nsources;
-    plan.stage_bytes = (size_t)b.stage;
-    *out_plan = plan;
-    return TSR_OK;
+    return make(&b, out_plan);
+}
+
+tsr_status tsri_nccl_plan_make_direct(tsri_mem *mem, const tsri_coll *coll, int n, int index,
+                                      const int *ranks, const tsri_nccl_words *words,
+                                      tsri_nccl_plan *out_plan)
+{
+    tsri_nccl_build b = {.mem = mem,
+                         .coll = coll,
+                         .n = n,
+                         .me = index,
+                         .ranks = ranks,
+                         .words = words,
+                         .direct = true};
+    return make(&b, out_plan);
 }
 
 void tsri_nccl_plan_finish(tsri_nccl_plan *plan)

@@ -75,8 +75,9 @@ typedef struct tsri_nccl_words {
     int64_t stride;
 } tsri_nccl_words;
 
-/* The most parts that a device's move reduces at once. */
-enum { TSRI_NCCL_MAX_PARTS = 64 };
+/* The most parts that a device's move reduces at once; on the host there may be one for each rank.
+ */
+enum { TSRI_NCCL_MAX_PARTS = 64, TSRI_PLAN_MAX_PARTS = 256 };
 
 /* Whether this rank's call makes sense in a group of n. TSR_ERR_INVALID. */
 tsr_status tsri_nccl_check(const tsri_coll *coll, int n, int index);
@@ -93,6 +94,14 @@ int64_t tsri_nccl_describe(const tsri_coll *coll, int64_t room, int64_t *words);
 tsr_status tsri_nccl_plan_make(tsri_mem *mem, const tsri_coll *coll, int n, int index,
                                const int *ranks, const tsri_nccl_words *words,
                                tsri_nccl_plan *out_plan);
+/*
+ * The same for a communicator that has sends and receives alone (Gloo's): each piece goes straight
+ * to whoever needs it, all reductions are in the order of members, and what a rank receives is what
+ * tsri_coll_bytes says. Of NCCL's collectives broadcasts remain; a barrier has no steps.
+ */
+tsr_status tsri_nccl_plan_make_direct(tsri_mem *mem, const tsri_coll *coll, int n, int index,
+                                      const int *ranks, const tsri_nccl_words *words,
+                                      tsri_nccl_plan *out_plan);
 void tsri_nccl_plan_finish(tsri_nccl_plan *plan);
 
 #endif

@@ -292,11 +292,11 @@ static tsr_status get_pull(tsri_nccl_build *b, packer *p, int i, int k)
 {
     const tsri_segment *s = &b->coll->seg[i];
     int64_t size = (int64_t)tsr_dtype_size(s->dtype);
-    tsri_nccl_place dst = tsri_nccl_at(TSRI_NCCL_DST, i, 0), sources[TSRI_NCCL_MAX_PARTS];
+    tsri_nccl_place dst = tsri_nccl_at(TSRI_NCCL_DST, i, 0), sources[TSRI_PLAN_MAX_PARTS];
     wire w;
     if (!wire_of(&s->pulls[k], &w))
         return TSR_OK;
-    if (w.nsrc > TSRI_NCCL_MAX_PARTS)
+    if (w.nsrc > (b->direct ? TSRI_PLAN_MAX_PARTS : TSRI_NCCL_MAX_PARTS))
         return tsri_fail_at(b->coll->loc, TSR_ERR_UNSUPPORTED,
                             "send_recv '%s', segment %d: pull %d reduces %d parts; at most %d",
                             b->coll->what ? b->coll->what : "", i, k, w.nsrc, TSRI_NCCL_MAX_PARTS);

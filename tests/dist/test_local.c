@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every collective over thread ranks, against what one rank computes by itself: each rank's source
+/* Every collective over thread ranks (ranks.h), against what one rank computes by itself: each rank's source
  * is a function of (rank, element), so the oracle needs no communication and no boxes. */
 #include "src/comm/comm.h"
+#include "tests/dist/ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -288,7 +289,7 @@ static tsr_status values_body(tsr_world *w, void *arg)
 
 static void spawn_ok(int n, tsr_rank_fn *fn, void *arg, const tsr_world_opts *opts)
 {
-    tsr_status status = tsr_spawn_with(n, fn, arg, opts);
+    tsr_status status = test_ranks(n, fn, arg, opts);
     if (status != TSR_OK)
         fail_msg("%d ranks: %s: %s", n, tsr_status_name(status), tsr_last_error());
 }
@@ -546,5 +547,5 @@ int main(void)
         cmocka_unit_test(test_record),
         cmocka_unit_test(test_tiny_often),
     };
-    return cmocka_run_group_tests_name("local", tests, NULL, NULL);
+    return cmocka_run_group_tests_name(test_ranks_comm(), tests, NULL, NULL);
 }

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a group's thread does for a call: agreeing on it, then the steps of its plan. */
+#include "src/comm/gloo/inside.h"
+#include "src/core/identity.h"
+
+#include <string.h>
+
+/* Slots of messages: a number for each job and each round of it. Those of data also hold what was
+ * agreed on, so that calls that were prepared apart can't meet. */
+enum { ROUND_RECORDS = 0, ROUND_WORDS, ROUND_DATA, ROUND_BITS = 2, SLOT_HASH_BITS = 48 };
+
+static uint64_t slot_of(const tsri_gloo_job *job, int round, uint64_t hash)
+{
+    return hash << SLOT_HASH_BITS ^ (job->number << ROUND_BITS | (uint64_t)round);
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+static tsr_status reserve_pieces(tsri_gloo_group *g, int count)
+{
+    if (count <= g->cpieces)
+        return TSR_OK;
+    tsri_gloo_piece *p = tsri_mem_realloc(NULL, g->pieces, (size_t)count * sizeof *p);
+    if (!p)
+        return TSR_ERR_NO_MEMORY;
+    g->pieces = p;
+    g->cpieces = count;
+    return TSR_OK;
+}
+
+/* Moves the first n of g->pieces. */
+static tsr_status move(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n)
+{
+    tsri_gloo_error err;
+    if (n == 0)
+        return TSR_OK;
+    tsri_gloo_result result =
+        g->comm->root->api->mesh_move(g->mesh, slot, n, g->pieces, &g->at, &g->moved, &err);
+    return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+}
+
+/* Member i's bytes[i] bytes to all, at `all` + i * stride; mine stand there already. */
+static tsr_status pass_around(tsri_gloo_group *g, const tsri_gloo_job *job, int round, void *all,
+                              size_t stride, const size_t *bytes, size_t same_bytes)
+{
+    int n = g->pub.nranks, me = g->pub.index, count = 0;
+    TSRI_TRY(reserve_pieces(g, 2 * n));
+    for (int k = 1; k < n; k++) {
+        int to = (me + k) % n, from = (me + n - k) % n;
+        size_t sent = bytes ? bytes[me] : same_bytes, got = bytes ? bytes[from] : same_bytes;
+        if (got)
+            g->pieces[count++] = (tsri_gloo_piece){
+                .data = (char *)all + stride * (size_t)from, .bytes = got, .peer = from};
+        if (sent)
+            g->pieces[count++] = (tsri_gloo_piece){
+                .data = (char *)all + stride * (size_t)me, .bytes = sent, .peer = to, .send = true};
+    }
+    return move(g, job, slot_of(job, round, 0), count);
+}
+
+/* --- agreeing --------------------------------------------------------------------------------- */
+/* Everybody's record is here afterwards, and they agree; else all members find that they do not. */
+static tsr_status meet(tsri_gloo_group *g, const tsri_gloo_job *job)
+{
+    int me = g->pub.index, differs = -1;
+    bool pulls = job->coll && job->coll->kind == TSRI_COLL_SEND_RECV;
+    atomic_store(&g->stage, TSRI_GLOO_MEETING);
+    g->records[me] = (tsri_gloo_record){
+        .call = job->record, .words = pulls ? tsri_nccl_describe(job->coll, 0, NULL) : 0};
+    TSRI_TRY(pass_around(g, job, ROUND_RECORDS, g->records, sizeof *g->records, NULL,
+                         sizeof *g->records));
+    for (int i = g->pub.nranks - 1; i >= 0; i--)
+        if (!tsri_call_agrees(&g->records[me].call, &g->records[i].call))
+            differs = i;
+    if (differs < 0)
+        return TSR_OK;
+    int a = differs < me ? differs : me, b = differs < me ? me : differs;
+    return tsri_call_differ(g->pub.ranks[a], &g->records[a].call, g->pub.ranks[b],
+                            &g->records[b].call);
+}
+
+/* What each member reads of the others. The caller frees out->words. */
+static tsr_status pass_words(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_nccl_words *out)
+{
+    int n = g->pub.nranks;
+    int64_t most = 0;
+    for (int i = 0; i < n; i++)
+        most = g->records[i].words > most ? g->records[i].words : most;
+    size_t stride = (size_t)most * sizeof(int64_t);
+    int64_t *all = tsri_mem_alloc(NULL, stride * (size_t)n + (size_t)n * sizeof(size_t));
+    if (!all)
+        return TSR_ERR_NO_MEMORY;
+    size_t *bytes = (size_t *)(all + most * n);
+    for (int i = 0; i < n; i++)
+        bytes[i] = (size_t)g->records[i].words * sizeof(int64_t);
+    tsri_nccl_describe(job->coll, most, all + most * g->pub.index);
+    tsr_status status = pass_around(g, job, ROUND_WORDS, all, stride, bytes, 0);
+    if (status != TSR_OK) {
+        tsri_mem_free(all);
+        return status;
+    }
+    *out = (tsri_nccl_words){all, most};
+    return TSR_OK;
+}
+
+void tsri_gloo_call_free(tsri_gloo_call *call)
+{
+    if (!call)
+        return;
+    tsri_nccl_plan_finish(&call->plan);
+    tsri_mem_free(call);
+}
+
+/* Agrees on the call with the other members, and works it out. */
+static tsr_status prepare(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_call **out_call)
+{
+    const tsri_coll *coll = job->coll;
+    tsri_nccl_words words = {0};
+    TSRI_TRY(meet(g, job));
+    if (coll->kind == TSRI_COLL_SEND_RECV)
+        TSRI_TRY(pass_words(g, job, &words));
+    tsri_gloo_call *call = tsri_mem_alloc(NULL, sizeof *call);
+    tsr_status status = TSR_ERR_NO_MEMORY;
+    if (call)
+        status = tsri_nccl_plan_make_direct(NULL, coll, g->pub.nranks, g->pub.index, g->pub.ranks,
+                                            &words, &call->plan);
+    tsri_mem_free((void *)(uintptr_t)words.words);
+    if (status != TSR_OK) {
+        tsri_mem_free(call);
+        return status;
+    }
+    call->hash = job->record.hash ^ job->record.hash >> 32;
+    *out_call = call;
+    return TSR_OK;
+}
+
+/* --- steps ------------------------------------------------------------------------------------ */
+/* A call under way. */
+typedef struct runner {
+    tsri_gloo_group *g;
+    tsri_gloo_job *job;
+    const tsri_coll *coll;
+    const tsri_gloo_call *call;
+    uint64_t slot;
+} runner;
+
+static char *find(const runner *r, tsri_nccl_place p)
+{
+    switch (p.where) {
+    case TSRI_NCCL_SRC:
+        return (char *)(uintptr_t)r->coll->seg[p.seg].src + p.at;
+    case TSRI_NCCL_DST:
+        return (char *)r->coll->seg[p.seg].dst + p.at;
+    case TSRI_NCCL_STAGE:
+        return r->g->staging + p.at;
+    case TSRI_NCCL_NOWHERE:
+        break;
+    }
+    return NULL;
+}
+
+static void move_here(const runner *r, const tsri_nccl_step *s)
+{
+    const char *sources[TSRI_PLAN_MAX_PARTS];
+    tsri_pull pull = {.ndim = s->move.ndim,
+                      .src_at = s->move.src_at,
+                      .dst_at = s->move.dst_at,
+                      .nsrc = s->move.nsrc};
+    for (int i = 0; i < s->move.nsrc; i++)
+        sources[i] = find(r, r->call->plan.sources[s->first + i]);
+    for (int a = 0; a < s->move.ndim; a++) {
+        pull.length[a] = s->move.length[a];
+        pull.src_step[a] = s->move.src_step[a];
+        pull.dst_step[a] = s->move.dst_step[a];
+    }
+    const tsri_walk w = tsri_walk_pull(&pull);
+    tsri_walk_run(&w, s->move.dtype, r->coll->op, s->move.nsrc, sources, find(r, s->dst), 1);
+}
+
+/* What this rank does by itself. Of a call that its own thread has finished early, dst is done. */
+static void do_here(const runner *r, const tsri_nccl_step *s)
+{
+    if (r->job->early && s->dst.where == TSRI_NCCL_DST)
+        return;
+    if (s->kind == TSRI_NCCL_FILL)
+        tsri_fill_identity(s->dtype, r->coll->op, s->count, find(r, s->dst));
+    else
+        move_here(r, s);
+}
+
+static tsri_gloo_piece *add_piece(runner *r, int *count, const tsri_nccl_step *s, int peer,
+                                  tsri_nccl_place place, bool send)
+{
+    tsri_gloo_piece *p = &r->g->pieces[(*count)++];
+    *p = (tsri_gloo_piece){.data = find(r, place),
+                           .bytes = (size_t)s->count * tsr_dtype_size(s->dtype),
+                           .peer = peer,
+                           .send = send};
+    if (!send)
+        r->job->bytes_read += p->bytes;
+    return p;
+}
+
+/* Down a binomial tree: member (root + i) has its parent where the lowest bit of i is cleared. All
+ * broadcasts among steps [first, end) have one root, the call's. */
+static tsr_status broadcast(runner *r, int first, int end)
+{
+    const tsri_nccl_step *steps = r->call->plan.steps;
+    int n = r->g->pub.nranks, root = r->coll->root, i = (r->g->pub.index - root + n) % n;
+    int low = i ? i & -i : n, count = 0;
+    for (int s = first; s < end && i; s++)
+        if (steps[s].kind == TSRI_NCCL_BROADCAST)
+            add_piece(r, &count, &steps[s], (i - low + root) % n, steps[s].dst, false);
+    TSRI_TRY(move(r->g, r->job, r->slot, count));
+    count = 0;
+    for (int s = first; s < end; s++)
+        for (int bit = 1; bit < low && steps[s].kind == TSRI_NCCL_BROADCAST; bit *= 2)
+            if (i + bit < n)
+                add_piece(r, &count, &steps[s], (i + bit + root) % n,
+                          i ? steps[s].dst : steps[s].src, true);
+    TSRI_TRY(move(r->g, r->job, r->slot, count));
+    for (int s = first; s < end && !i; s++) {
+        char *src = find(r, steps[s].src), *dst = find(r, steps[s].dst);
+        if (steps[s].kind == TSRI_NCCL_BROADCAST && src != dst)
+            memcpy(dst, src, (size_t)steps[s].count * tsr_dtype_size(steps[s].dtype));
+    }
+    return TSR_OK;
+}
+
+/* A group of steps: all at once. */
+static tsr_status talk(runner *r, int first, int end)
+{
+    const tsri_nccl_step *steps = r->call->plan.steps;
+    int count = 0;
+    enum { MOST_CHILDREN = 9 };
+    TSRI_TRY(reserve_pieces(r->g, (end - first) * MOST_CHILDREN));
+    if (r->coll->kind == TSRI_COLL_BROADCAST)
+        return broadcast(r, first, end);
+    for (int i = first; i < end; i++) {
+        const tsri_nccl_step *s = &steps[i];
+        if (s->kind == TSRI_NCCL_SEND)
+            add_piece(r, &count, s, s->peer, s->src, true);
+        else if (s->kind == TSRI_NCCL_RECV)
+            add_piece(r, &count, s, s->peer, s->dst, false);
+    }
+    return move(r->g, r->job, r->slot, count);
+}
+
+/* By dissemination: after k rounds a member has heard of 2^k. */
+static tsr_status barrier(runner *r)
+{
+    int n = r->g->pub.nranks, me = r->g->pub.index;
+    char bytes[2] = {0};
+    TSRI_TRY(reserve_pieces(r->g, 2));
+    for (int step = 1; step < n; step *= 2) {
+        r->g->pieces[0] =
+            (tsri_gloo_piece){.data = &bytes[0], .bytes = 1, .peer = (me + n - step) % n};
+        r->g->pieces[1] =
+            (tsri_gloo_piece){.data = &bytes[1], .bytes = 1, .peer = (me + step) % n, .send = true};
+        TSRI_TRY(move(r->g, r->job, r->slot, 2));
+    }
+    return TSR_OK;
+}
+
+static tsr_status reserve_staging(tsri_gloo_group *g, size_t bytes)
+{
+    if (bytes <= g->staging_bytes)
+        return TSR_OK;
+    tsri_mem_free(g->staging);
+    g->staging_bytes = 0;
+    g->staging = tsri_mem_alloc(NULL, bytes);
+    if (!g->staging)
+        return TSR_ERR_NO_MEMORY;
+    g->staging_bytes = bytes;
+    return TSR_OK;
+}
+
+static tsr_status run(runner *r)
+{
+    const tsri_nccl_plan *p = &r->call->plan;
+    TSRI_TRY(reserve_staging(r->g, p->stage_bytes));
+    r->slot = slot_of(r->job, ROUND_DATA, r->call->hash);
+    for (int i = 0, end; i < p->nsteps; i = end) {
+        end = i + 1;
+        if (p->steps[i].kind == TSRI_NCCL_MOVE || p->steps[i].kind == TSRI_NCCL_FILL) {
+            do_here(r, &p->steps[i]);
+            continue;
+        }
+        if (p->steps[i].kind == TSRI_NCCL_GROUP_START)
+            while (p->steps[end++].kind != TSRI_NCCL_GROUP_END)
+                ;
+        TSRI_TRY(talk(r, i, end));
+    }
+    return TSR_OK;
+}
+
+static tsr_status do_call(tsri_gloo_group *g, tsri_gloo_job *job)
+{
+    const tsri_coll *coll = job->coll;
+    tsri_gloo_call *own = NULL;
+    runner r = {.g = g, .job = job, .coll = coll, .call = coll->prepared};
+    if (r.call) {
+        atomic_store(&g->stage, TSRI_GLOO_MEETING);
+    } else {
+        TSRI_TRY(prepare(g, job, &own));
+        r.call = own;
+        atomic_store(&g->stage, TSRI_GLOO_MOVING);
+    }
+    /* Who has met has met in a barrier. */
+    tsr_status status = TSR_OK;
+    if (coll->kind != TSRI_COLL_BARRIER) {
+        status = run(&r);
+    } else if (!own) {
+        r.slot = slot_of(job, ROUND_DATA, r.call->hash);
+        status = barrier(&r);
+    }
+    tsri_gloo_call_free(own);
+    return status;
+}
+
+static tsr_status exchange(tsri_gloo_group *g, tsri_gloo_job *job)
+{
+    TSRI_TRY(meet(g, job));
+    atomic_store(&g->stage, TSRI_GLOO_MOVING);
+    if (job->bytes)
+        memcpy((char *)job->all + job->bytes * (size_t)g->pub.index, job->mine, job->bytes);
+    return pass_around(g, job, ROUND_DATA, job->all, job->bytes, NULL, job->bytes);
+}
+
+tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job)
+{
+    switch (job->kind) {
+    case TSRI_GLOO_PREPARE:
+        TSRI_TRY(prepare(g, job, &job->prepared));
+        return TSR_OK;
+    case TSRI_GLOO_EXCHANGE:
+        return exchange(g, job);
+    case TSRI_GLOO_CALL:
+        break;
+    }
+    return do_call(g, job);
+}
+
+/* --- on the rank's own thread ----------------------------------------------------------------- */
+static bool is_empty(const tsri_pull *p)
+{
+    for (int a = 0; a < p->ndim; a++)
+        if (p->length[a] == 0)
+            return true;
+    return false;
+}
+
+bool tsri_gloo_only_gives(const tsri_gloo_group *g, const tsri_coll *coll)
+{
+    if (coll->kind != TSRI_COLL_SEND_RECV)
+        return false;
+    for (int i = 0; i < coll->nseg; i++)
+        for (int k = 0; k < coll->seg[i].npulls; k++) {
+            const tsri_pull *p = &coll->seg[i].pulls[k];
+            if (!is_empty(p) && (p->nsrc > 1 || p->src[0] != g->pub.index))
+                return false;
+        }
+    return true;
+}
+
+static void pull_own(const tsri_coll *coll, const tsri_segment *s)
+{
+    const char *src = s->src;
+    if (s->fill && s->dst_count)
+        tsri_fill_identity(s->dtype, coll->op, s->dst_count, s->dst);
+    for (int k = 0; k < s->npulls; k++) {
+        const tsri_walk w = tsri_walk_pull(&s->pulls[k]);
+        tsri_walk_run(&w, s->dtype, coll->op, 1, &src, s->dst, 1);
+    }
+}
+
+void tsri_gloo_do_own(const tsri_gloo_group *g, const tsri_coll *coll)
+{
+    int threads = g->comm->root->world->threads;
+    for (int i = 0; i < coll->nseg; i++) {
+        const tsri_segment *s = &coll->seg[i];
+        const char *src = s->src;
+        if (coll->kind == TSRI_COLL_SEND_RECV) {
+            pull_own(coll, s);
+            continue;
+        }
+        const tsri_walk w = tsri_walk_flat(0, tsr_dims_count(s->shape));
+        tsri_walk_run(&w, s->dtype, coll->op, 1, &src, s->dst, threads);
+    }
+}

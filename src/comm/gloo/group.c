@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups: their threads, their jobs, and how their members connect. */
+#include "src/comm/gloo/inside.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { AGREE_LANE = -1 };
+
+/* --- finding ---------------------------------------------------------------------------------- */
+static tsr_status check_ranks(const tsr_world *world, int nranks, const int *ranks, int *out_index)
+{
+    *out_index = -1;
+    if (nranks < 1 || nranks > world->nranks)
+        return tsri_fail(TSR_ERR_INVALID, "a group of %d ranks in a world of %d", nranks,
+                         world->nranks);
+    for (int i = 0; i < nranks; i++) {
+        if (ranks[i] < 0 || ranks[i] >= world->nranks)
+            return tsri_fail(TSR_ERR_INVALID, "a group with rank %d in a world of %d", ranks[i],
+                             world->nranks);
+        for (int j = 0; j < i; j++)
+            if (ranks[i] == ranks[j])
+                return tsri_fail(TSR_ERR_INVALID, "a group with rank %d twice", ranks[i]);
+        if (ranks[i] == world->rank)
+            *out_index = i;
+    }
+    if (*out_index < 0)
+        return tsri_fail(TSR_ERR_INVALID, "rank %d asks for a group that it is not in",
+                         world->rank);
+    return TSR_OK;
+}
+
+static uint64_t hash_ranks(uint64_t h, int nranks, const int *ranks)
+{
+    for (int i = 0; i < nranks; i++) {
+        h = (h ^ (uint64_t)ranks[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 31;
+    }
+    return h;
+}
+
+static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int lane,
+                             tsri_gloo_group **out_group)
+{
+    tsri_gloo_root *root = comm->root;
+    size_t n = (size_t)nranks;
+    int index;
+    TSRI_TRY(check_ranks(root->world, nranks, ranks, &index));
+    tsri_gloo_group *g =
+        tsri_mem_alloc(&root->world->mem, sizeof *g + n * (sizeof *g->records + sizeof *ranks));
+    if (!g)
+        return TSR_ERR_NO_MEMORY;
+    g->records = (tsri_gloo_record *)(g + 1);
+    int *copy = (int *)(g->records + n);
+    memcpy(copy, ranks, n * sizeof *ranks);
+    g->pub = (tsri_group){.comm = &comm->pub,
+                          .nranks = nranks,
+                          .index = index,
+                          .ranks = copy,
+                          .lane = lane,
+                          .priv = g};
+    g->comm = comm;
+    g->at = -1;
+    snprintf(g->key, sizeof g->key, "%s%d/%d/%d-%016llx%016llx/", root->key, comm->twin, lane,
+             nranks, (unsigned long long)hash_ranks(1, nranks, ranks),
+             (unsigned long long)hash_ranks(UINT64_C(0x243f6a8885a308d3), nranks, ranks));
+    tsri_gloo_cond_init(&g->asked);
+    tsri_gloo_cond_init(&g->done);
+    g->next_own = comm->groups;
+    comm->groups = g;
+    pthread_mutex_lock(&root->lock);
+    g->next = root->groups;
+    root->groups = g;
+    pthread_mutex_unlock(&root->lock);
+    *out_group = g;
+    return TSR_OK;
+}
+
+tsr_status tsri_gloo_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
+                                tsri_group **out_group)
+{
+    tsri_gloo *comm = (tsri_gloo *)c->priv;
+    tsri_gloo_group *g;
+    for (g = comm->groups; g; g = g->next_own) {
+        if (g->pub.nranks == nranks && g->pub.lane == lane &&
+            !memcmp(g->pub.ranks, ranks, (size_t)nranks * sizeof *ranks)) {
+            *out_group = &g->pub;
+            return TSR_OK;
+        }
+    }
+    if (lane < 0)
+        return tsri_fail(TSR_ERR_INVALID, "a group in lane %d: lanes count from 0", lane);
+    TSRI_TRY(make_group(comm, nranks, ranks, lane, &g));
+    *out_group = &g->pub;
+    return TSR_OK;
+}
+
+tsr_status tsri_gloo_group_agree(tsri_gloo *comm, tsri_gloo_group **out_group)
+{
+    tsr_world *world = comm->root->world;
+    if (!comm->agree) {
+        int *ranks = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *ranks);
+        if (!ranks)
+            return TSR_ERR_NO_MEMORY;
+        for (int i = 0; i < world->nranks; i++)
+            ranks[i] = i;
+        tsr_status status = make_group(comm, world->nranks, ranks, AGREE_LANE, &comm->agree);
+        tsri_mem_free(ranks);
+        TSRI_TRY(status);
+    }
+    *out_group = comm->agree;
+    return TSR_OK;
+}
+
+/* --- connecting ------------------------------------------------------------------------------- */
+static void pair_key(const tsri_gloo_group *g, int from, int to, char *key, size_t size)
+{
+    snprintf(key, size, "%s%d/%d", g->key, from, to);
+}
+
+static bool is_stopped(tsri_gloo_group *g)
+{
+    pthread_mutex_lock(&g->comm->root->lock);
+    bool stop = g->stop;
+    pthread_mutex_unlock(&g->comm->root->lock);
+    return stop;
+}
+
+static tsr_status fail_stopped(void)
+{
+    return tsri_fail(TSR_ERR_STATE, "the communicator was destroyed while a call was under way");
+}
+
+/* Asks the store, again and again, less and less often, for where `peer` listens for this rank. */
+static tsr_status await_address(tsri_gloo_group *g, int peer, char *address, size_t *out_bytes)
+{
+    char key[192];
+    pair_key(g, peer, g->pub.index, key, sizeof key);
+    for (long ms = 1;; ms = ms < 32 ? 2 * ms : ms) {
+        TSRI_TRY(tsri_gloo_check(g->comm->root));
+        if (is_stopped(g))
+            return fail_stopped();
+        TSRI_TRY(tsri_gloo_store_poll(g->comm->root, key, true, address, TSRI_GLOO_ADDRESS_BYTES,
+                                      out_bytes));
+        if (*out_bytes)
+            return TSR_OK;
+        const struct timespec t = {.tv_nsec = ms * 1000000};
+        nanosleep(&t, NULL);
+    }
+}
+
+tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_result result,
+                             const tsri_gloo_error *err)
+{
+    tsri_gloo_root *root = g->comm->root;
+    int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED);
+    char key[96], call[192], yes;
+    size_t left = 0;
+    TSRI_TRY(tsri_gloo_check(root));
+    if (is_stopped(g))
+        return fail_stopped();
+    if (result == TSRI_GLOO_NO_MEMORY)
+        return tsri_fail(TSR_ERR_NO_MEMORY, "no memory for Gloo's messages");
+    tsri_call_text(&job->record, call, sizeof call);
+    if (at < 0 || result != TSRI_GLOO_LOST)
+        return tsri_fail(TSR_ERR_BACKEND, "Gloo, in %s: %s", call, err->text);
+    snprintf(key, sizeof key, "%sleft/%d", root->key, g->pub.ranks[at]);
+    if (tsri_gloo_store_poll(root, key, false, &yes, 1, &left) == TSR_OK && left)
+        return tsri_fail(TSR_ERR_DEAD, "rank %d has left while rank %d waited for it in %s",
+                         g->pub.ranks[at], root->world->rank, call);
+    return tsri_fail(TSR_ERR_DEAD,
+                     "rank %d died, or was cut off, while rank %d waited for it in %s (%s)",
+                     g->pub.ranks[at], root->world->rank, call, err->text);
+}
+
+/* All of the group's members do this at once, each by its group's thread. */
+static tsr_status connect_group(tsri_gloo_group *g, const tsri_gloo_job *job)
+{
+    tsri_gloo_root *root = g->comm->root;
+    const tsri_gloo_api *api = root->api;
+    char address[TSRI_GLOO_ADDRESS_BYTES], key[192];
+    tsri_gloo_error err = {""};
+    tsri_gloo_mesh *mesh;
+    tsri_gloo_result result = api->mesh_open(root->device, g->pub.nranks, g->pub.index,
+                                             root->world->timeout_s, &mesh, &err);
+    if (result != TSRI_GLOO_OK)
+        return tsri_gloo_backend(g, job, result, &err);
+    pthread_mutex_lock(&root->lock);
+    g->mesh = mesh;
+    pthread_mutex_unlock(&root->lock);
+    for (int p = 0; p < g->pub.nranks; p++) {
+        if (p == g->pub.index)
+            continue;
+        size_t bytes = api->mesh_address(mesh, p, address);
+        pair_key(g, g->pub.index, p, key, sizeof key);
+        TSRI_TRY(tsri_gloo_store_set(root, key, address, bytes));
+    }
+    for (int p = 0; p < g->pub.nranks; p++) {
+        size_t bytes = 0;
+        if (p == g->pub.index)
+            continue;
+        __atomic_store_n(&g->at, p, __ATOMIC_RELAXED);
+        TSRI_TRY(await_address(g, p, address, &bytes));
+        result = api->mesh_connect(mesh, p, address, bytes, &err);
+        if (result != TSRI_GLOO_OK)
+            return tsri_gloo_backend(g, job, result, &err);
+        __atomic_fetch_add(&g->moved, 1, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&g->at, -1, __ATOMIC_RELAXED);
+    return TSR_OK;
+}
+
+/* --- the thread ------------------------------------------------------------------------------- */
+static void finish_job(tsri_gloo_group *g, tsri_gloo_job *job, tsr_status status)
+{
+    tsri_gloo_root *root = g->comm->root;
+    /* Ranks that disagree have all seen that they do. */
+    if (status != TSR_OK && status != TSR_ERR_MISMATCH && !is_stopped(g)) {
+        int at = status == TSR_ERR_DEAD ? __atomic_load_n(&g->at, __ATOMIC_RELAXED) : -1;
+        char text[1280];
+        snprintf(text, sizeof text, "%s", tsr_last_error());
+        status = tsri_gloo_fail(root, status, at < 0 ? -1 : g->pub.ranks[at], text);
+    }
+    if (status != TSR_OK)
+        snprintf(job->text, sizeof job->text, "%s", tsr_last_error());
+    pthread_mutex_lock(&root->lock);
+    job->status = status;
+    job->done = true;
+    if (job->kind == TSRI_GLOO_CALL && status == TSR_OK)
+        g->comm->stats.bytes_read[job->coll->kind] += job->bytes_read;
+    g->first = job->next;
+    g->ndone++;
+    pthread_cond_broadcast(&g->done);
+    pthread_mutex_unlock(&root->lock);
+}
+
+static tsr_status do_job(tsri_gloo_group *g, tsri_gloo_job *job, bool *connected)
+{
+    tsri_error_clear();
+    TSRI_TRY(tsri_gloo_check(g->comm->root));
+    if (is_stopped(g))
+        return fail_stopped();
+    if (!*connected) {
+        TSRI_TRY(connect_group(g, job));
+        *connected = true;
+    }
+    return tsri_gloo_do(g, job);
+}
+
+static void *work(void *arg)
+{
+    tsri_gloo_group *g = arg;
+    tsri_gloo_root *root = g->comm->root;
+    bool connected = false;
+    for (;;) {
+        pthread_mutex_lock(&root->lock);
+        while (!g->first && !g->stop)
+            pthread_cond_wait(&g->asked, &root->lock);
+        tsri_gloo_job *job = g->first;
+        pthread_mutex_unlock(&root->lock);
+        if (!job)
+            return NULL;
+        finish_job(g, job, do_job(g, job, &connected));
+    }
+}
+
+static tsr_status start_thread(tsri_gloo_group *g)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    /* Signals are the program's; one to a peer that is gone (SIGPIPE) is nobody's. */
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    int error = pthread_create(&g->thread, NULL, work, g);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return tsri_fail(TSR_ERR_NO_MEMORY, "no thread for a group of %d ranks: %s", g->pub.nranks,
+                         strerror(error));
+    g->has_thread = true;
+    return TSR_OK;
+}
+
+void tsri_gloo_group_free(tsri_gloo_group *g)
+{
+    tsri_gloo_root *root = g->comm->root;
+    pthread_mutex_lock(&root->lock);
+    g->stop = true;
+    if (g->first && g->mesh)
+        root->api->mesh_interrupt(g->mesh);
+    pthread_cond_broadcast(&g->asked);
+    pthread_mutex_unlock(&root->lock);
+    if (g->has_thread)
+        pthread_join(g->thread, NULL);
+    pthread_mutex_lock(&root->lock);
+    tsri_gloo_group **at = &root->groups;
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    pthread_mutex_unlock(&root->lock);
+    if (g->mesh)
+        root->api->mesh_close(g->mesh);
+    while (g->all)
+        tsri_gloo_job_free(g, g->all);
+    pthread_cond_destroy(&g->asked);
+    pthread_cond_destroy(&g->done);
+    tsri_mem_free(g->staging);
+    tsri_mem_free(g->pieces);
+    tsri_mem_free(g);
+}
+
+/* --- jobs ------------------------------------------------------------------------------------- */
+tsri_gloo_job *tsri_gloo_job_make(tsri_gloo_group *g, tsri_gloo_job_kind kind,
+                                  const tsri_coll *coll)
+{
+    tsri_gloo_job *job = tsri_mem_alloc(&g->comm->root->world->mem, sizeof *job);
+    if (!job)
+        return NULL;
+    job->kind = kind;
+    job->coll = coll;
+    if (coll)
+        tsri_call_fill(&job->record, coll, 0, coll->nseg);
+    job->older = g->all;
+    g->all = job;
+    return job;
+}
+
+tsr_status tsri_gloo_job_ask(tsri_gloo_group *g, tsri_gloo_job *job)
+{
+    tsri_gloo_root *root = g->comm->root;
+    if (!g->has_thread)
+        TSRI_TRY(start_thread(g));
+    job->number = ++g->jobs;
+    pthread_mutex_lock(&root->lock);
+    if (g->first)
+        g->last->next = job;
+    else
+        g->first = job;
+    g->last = job;
+    pthread_cond_signal(&g->asked);
+    pthread_mutex_unlock(&root->lock);
+    return TSR_OK;
+}
+
+void tsri_gloo_job_free(tsri_gloo_group *g, tsri_gloo_job *job)
+{
+    tsri_gloo_job **at = &g->all;
+    while (*at != job)
+        at = &(*at)->older;
+    *at = job->older;
+    tsri_mem_free(job);
+}
+
+/* --- waiting for jobs ------------------------------------------------------------------------- */
+/* " 2, 3": the members whose addresses are not there. */
+static void name_absent(tsri_gloo_group *g, char *buf, size_t size)
+{
+    size_t used = 0;
+    buf[0] = 0;
+    for (int p = __atomic_load_n(&g->at, __ATOMIC_RELAXED); p >= 0 && p < g->pub.nranks; p++) {
+        char key[192], address[TSRI_GLOO_ADDRESS_BYTES];
+        size_t bytes = 0;
+        pair_key(g, p, g->pub.index, key, sizeof key);
+        if (p == g->pub.index)
+            continue;
+        if (tsri_gloo_store_poll(g->comm->root, key, false, address, sizeof address, &bytes) !=
+            TSR_OK)
+            return;
+        if (!bytes && used < size - 16)
+            used += (size_t)snprintf(buf + used, size - used, "%s %d", used ? "," : "",
+                                     g->pub.ranks[p]);
+    }
+}
+
+/* Nothing has happened for so long: says who is to blame, to all. */
+static void give_up(tsri_gloo_group *g, const tsri_gloo_job *job)
+{
+    tsri_gloo_root *root = g->comm->root;
+    char text[1280], call[192], absent[256] = "";
+    int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED), stage = atomic_load(&g->stage);
+    int about = at < 0 ? -1 : g->pub.ranks[at];
+    pthread_mutex_lock(&root->lock);
+    tsri_call_text(&(g->first ? g->first : job)->record, call, sizeof call);
+    pthread_mutex_unlock(&root->lock);
+    if (stage == TSRI_GLOO_CONNECTING)
+        name_absent(g, absent, sizeof absent);
+    if (strchr(absent, ','))
+        snprintf(text, sizeof text, "ranks%s did not come to %s within %g s of rank %d", absent,
+                 call, root->world->timeout_s, root->world->rank);
+    else if (at < 0)
+        snprintf(text, sizeof text, "rank %d did not get through %s within %g s", root->world->rank,
+                 call, root->world->timeout_s);
+    else
+        snprintf(text, sizeof text, "rank %d did not %s %s within %g s of rank %d", about,
+                 stage == TSRI_GLOO_MOVING ? "finish" : "come to", call, root->world->timeout_s,
+                 root->world->rank);
+    tsri_gloo_fail(root, TSR_ERR_TIMEOUT, about, text);
+}
+
+tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job)
+{
+    tsri_gloo_root *root = g->comm->root;
+    double timeout = root->world->timeout_s, since = tsri_gloo_now();
+    uint64_t moved = 0, ndone = 0;
+    pthread_mutex_lock(&root->lock);
+    while (!job->done) {
+        const struct timespec t = tsri_gloo_in(timeout < 10 ? timeout / 10 : 1);
+        pthread_cond_timedwait(&g->done, &root->lock, &t);
+        uint64_t now_moved = __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
+        double now = tsri_gloo_now();
+        if (now_moved != moved || g->ndone != ndone)
+            since = now;
+        moved = now_moved;
+        ndone = g->ndone;
+        if (job->done || now - since < timeout || atomic_load(&root->ended))
+            continue;
+        pthread_mutex_unlock(&root->lock);
+        give_up(g, job);
+        pthread_mutex_lock(&root->lock);
+    }
+    tsr_status status = job->told ? TSR_OK : job->status;
+    job->told = true;
+    pthread_mutex_unlock(&root->lock);
+    return status == TSR_OK ? TSR_OK : tsri_fail(status, "%s", job->text);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of the Gloo communicator.
+ *
+ *   api.h, module.cc  Gloo itself, in a module of its own
+ *   ../gloo.c         loading it; making the communicator; the vtable
+ *   root.c            what a communicator and its twins share: the store, and how all of it ends
+ *   group.c           groups: finding them, connecting them, waiting for their calls
+ *   call.c            what a group's thread does for a call
+ *
+ * A group has connections of its own between any two members, and a thread of its own, which does
+ * the group's calls one after the other, in the order in which they were started. Both are made by
+ * its first call, and need the members alone, which find each other by keys of the store. So groups
+ * never wait for each other, and calls proceed while the rank computes. The rank's own thread waits
+ * (finish, release, prepare, exchange), and it alone loses patience: after the world's timeout
+ * without any progress of the group.
+ *
+ * How a call is done is a list of steps, as for NCCL (tsri_nccl_plan), in the form in which all is
+ * sends and receives between two members: everyone gets what it reduces and does so in the order of
+ * members. So the bits are those of the local communicator, on all ranks and in each run, and each
+ * rank receives just the bytes that tsri_coll_bytes says. (Gloo's own reductions run round a ring,
+ * round half floats at each step, and can't be interrupted.) Broadcasts go down a binomial tree.
+ *
+ * Before a call the members exchange records of it, all with all, and compare; a call that was
+ * prepared has done so once.
+ *
+ * What ends one group ends all of a root's: the first rank that sees a peer die or not come, fails
+ * itself, or is told to abort, leaves a note in the store (the key "end"), and then cuts its
+ * connections. Peers that wait for it see that, find the note and do the same; the others look for
+ * it ten times a second. A rank that leaves in peace says so (the key "left/RANK").
+ */
+#ifndef TESSERA_COMM_GLOO_INSIDE_H
+#define TESSERA_COMM_GLOO_INSIDE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "src/comm/gloo.h"
+#include "src/comm/gloo/api.h"
+#include "src/comm/local.h"
+#include "src/comm/nccl_plan.h"
+
+/* Why all is over. */
+typedef struct tsri_gloo_end {
+    tsr_status status; /* as `by` met it */
+    int by, about;     /* world ranks: who says so; who did not come, or is gone (-1: nobody) */
+    char text[1280];
+} tsri_gloo_end;
+
+/* What a communicator and its twins share. */
+typedef struct tsri_gloo_root {
+    tsr_world *world;
+    const tsri_gloo_api *api;
+    tsri_gloo_device *device;
+    int twins;
+    char key[48]; /* before all keys: of this world among those that met in this store */
+    tsr_store *store;
+    pthread_mutex_t store_lock; /* never held for longer than a request takes */
+    pthread_mutex_t lock;       /* of all below, and of all groups' jobs; taken after store_lock */
+    pthread_cond_t changed;     /* `ended`, `stop` */
+    atomic_bool ended;
+    bool ending, stop, watches;
+    tsri_gloo_end end;
+    struct tsri_gloo_group *groups; /* of all twins */
+    pthread_t watcher;
+} tsri_gloo_root;
+
+typedef struct tsri_gloo {
+    tsri_comm pub;
+    tsri_gloo_root *root;
+    bool owns_root;
+    int twin;                       /* its number: 0 owns the root */
+    struct tsri_gloo_group *groups; /* by next_own */
+    struct tsri_gloo_group *agree;  /* all ranks, for exchange */
+    tsri_comm_stats stats;          /* under root->lock */
+} tsri_gloo;
+
+typedef enum tsri_gloo_job_kind {
+    TSRI_GLOO_CALL = 0,
+    TSRI_GLOO_PREPARE,
+    TSRI_GLOO_EXCHANGE,
+} tsri_gloo_job_kind;
+
+/* What a member says about a call: its record, and how many words follow (SEND_RECV). */
+typedef struct tsri_gloo_record {
+    tsri_call call;
+    int64_t words;
+} tsri_gloo_record;
+
+/* Where a group's thread is: what a message about a member that is late says. */
+typedef enum tsri_gloo_stage {
+    TSRI_GLOO_CONNECTING = 0,
+    TSRI_GLOO_MEETING, /* the member has not come to the call */
+    TSRI_GLOO_MOVING,
+} tsri_gloo_stage;
+
+/* A call worked out: kept in coll->prepared, or for one job. */
+typedef struct tsri_gloo_call {
+    tsri_nccl_plan plan;
+    uint64_t hash; /* of what the members agreed on */
+} tsri_gloo_call;
+
+/* What a group's thread has to do. Belongs to its group until it is released. */
+typedef struct tsri_gloo_job {
+    struct tsri_gloo_job *next, *older; /* in the queue; among all of the group */
+    tsri_gloo_job_kind kind;
+    const tsri_coll *coll;
+    tsri_call record; /* what this rank says about it */
+    uint64_t number;  /* of the group's jobs, from 1 */
+    bool early;       /* SEND_RECV that reads nothing of peers: finish does not wait */
+    const void *mine; /* EXCHANGE */
+    void *all;
+    size_t bytes;
+    tsri_gloo_call *prepared; /* PREPARE: what came of it */
+    /* Under root->lock. */
+    bool done, told; /* told: the error has been returned */
+    tsr_status status;
+    uint64_t bytes_read;
+    char text[1792];
+} tsri_gloo_job;
+
+typedef struct tsri_gloo_group {
+    tsri_group pub;
+    tsri_gloo *comm;
+    struct tsri_gloo_group *next, *next_own;
+    char key[128]; /* of its connections, in the store */
+    /* The rank's own thread's. */
+    uint64_t started, finished; /* calls */
+    uint64_t jobs;
+    tsri_gloo_job *all; /* newest first */
+    /* Under root->lock. */
+    pthread_cond_t asked, done;
+    tsri_gloo_job *first, *last; /* first: the one that is being done */
+    uint64_t ndone;
+    bool stop, has_thread;
+    tsri_gloo_mesh *mesh; /* written by the group's thread, under root->lock */
+    pthread_t thread;
+    /* Written by the group's thread, read by who waits: where it is. */
+    _Atomic int stage; /* tsri_gloo_stage */
+    int at;            /* the member that it waits for, or -1 */
+    uint64_t moved;    /* messages so far */
+    /* The group's thread's. */
+    char *staging;
+    size_t staging_bytes;
+    tsri_gloo_piece *pieces;
+    int cpieces;
+    tsri_gloo_record *records; /* of all members */
+} tsri_gloo_group;
+
+/* --- root.c --- */
+/* TSR_OK, or why all is over, as this rank is to be told. Never waits. */
+tsr_status tsri_gloo_check(tsri_gloo_root *root);
+/* Ends all, for all ranks, unless it is over already: then the first end stays. Returns as
+ * tsri_gloo_check. */
+tsr_status tsri_gloo_fail(tsri_gloo_root *root, tsr_status status, int about, const char *text);
+/* Begins and ends looking for the ends that others note. */
+tsr_status tsri_gloo_watch(tsri_gloo_root *root);
+void tsri_gloo_unwatch(tsri_gloo_root *root);
+/* Requests to the store, from any thread. */
+tsr_status tsri_gloo_store_set(tsri_gloo_root *root, const char *key, const void *value,
+                               size_t bytes);
+/* *out_bytes is 0 if it is not there yet. `take`: and deletes it. */
+tsr_status tsri_gloo_store_poll(tsri_gloo_root *root, const char *key, bool take, void *value,
+                                size_t room, size_t *out_bytes);
+/* A moment `seconds` from now, for pthread_cond_timedwait on conditions made by this. */
+void tsri_gloo_cond_init(pthread_cond_t *cond);
+struct timespec tsri_gloo_in(double seconds);
+double tsri_gloo_now(void);
+
+/* --- group.c --- */
+tsr_status tsri_gloo_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
+                                tsri_group **out_group);
+/* All ranks, in a lane that no program has. */
+tsr_status tsri_gloo_group_agree(tsri_gloo *comm, tsri_gloo_group **out_group);
+/* Ends its thread, whatever that does, and frees it. */
+void tsri_gloo_group_free(tsri_gloo_group *g);
+/* A job of the group, not yet asked for. NULL: no memory. */
+tsri_gloo_job *tsri_gloo_job_make(tsri_gloo_group *g, tsri_gloo_job_kind kind,
+                                  const tsri_coll *coll);
+/* Hands it to the group's thread. */
+tsr_status tsri_gloo_job_ask(tsri_gloo_group *g, tsri_gloo_job *job);
+/* Waits for it; its status, with its text. TSR_ERR_TIMEOUT, for all, if the group makes no progress
+ * for the world's timeout. */
+tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job);
+void tsri_gloo_job_free(tsri_gloo_group *g, tsri_gloo_job *job);
+/* On the group's thread: what it means that Gloo did not do what was asked. */
+tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_result result,
+                             const tsri_gloo_error *err);
+
+/* --- call.c --- */
+/* On the group's thread, when it is connected. */
+tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job);
+/* Whether this rank reads nothing of peers. */
+bool tsri_gloo_only_gives(const tsri_gloo_group *g, const tsri_coll *coll);
+/* What this rank reads of itself in a SEND_RECV of which that holds; all of it in a group of one.
+ * On the rank's own thread. */
+void tsri_gloo_do_own(const tsri_gloo_group *g, const tsri_coll *coll);
+void tsri_gloo_call_free(tsri_gloo_call *call);
+
+#endif

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libtessera_gloo.so: Gloo's TCP transport behind the C face of api.h. What a call is made of, in
+ * which order values are reduced, what is done when somebody fails: all that is the library's; this
+ * file connects ranks and moves bytes between them. Every function that can throw is caught here.
+ */
+#include "src/comm/gloo/api.h"
+
+#include <gloo/common/error.h>
+#include <gloo/config.h>
+#include <gloo/context.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include <pthread.h>
+
+struct tsri_gloo_device {
+    std::shared_ptr<gloo::transport::Device> device;
+};
+
+namespace {
+
+using gloo::transport::UnboundBuffer;
+
+/* Gloo's context, with the connections made by us: one by one, with addresses that the caller has
+ * passed around. */
+class Mesh : public gloo::Context {
+  public:
+    Mesh(const std::shared_ptr<gloo::transport::Device> &device, int index, int n,
+         std::chrono::milliseconds connect)
+        : gloo::Context(index, n)
+    {
+        device_ = device;
+        transportContext_ = device->createContext(index, n);
+        transportContext_->setTimeout(connect);
+        for (int i = 0; i < n; i++)
+            if (i != index)
+                transportContext_->createPair(i)->setLocalRank(0);
+    }
+
+    std::unique_ptr<gloo::transport::Pair> &pair(int i)
+    {
+        return transportContext_->getPair(i);
+    }
+};
+
+void say(tsri_gloo_error *err, const char *text)
+{
+    std::snprintf(err->text, sizeof err->text, "%s", text);
+}
+
+/* Calls f, which returns a result; what it throws becomes one. */
+template <typename F> tsri_gloo_result guarded(tsri_gloo_error *err, F f)
+{
+    try {
+        return f();
+    } catch (const gloo::IoException &e) {
+        say(err, e.what());
+        return TSRI_GLOO_LOST;
+    } catch (const std::bad_alloc &) {
+        say(err, "no memory");
+        return TSRI_GLOO_NO_MEMORY;
+    } catch (const std::exception &e) {
+        say(err, e.what());
+        return TSRI_GLOO_FAILED;
+    } catch (...) {
+        say(err, "an exception of no known type");
+        return TSRI_GLOO_FAILED;
+    }
+}
+
+/* Threads made meanwhile take no signals: those are the program's, and a write to a peer that is
+ * gone must not end the process by SIGPIPE. */
+class QuietThreads {
+  public:
+    QuietThreads()
+    {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, &before);
+    }
+    ~QuietThreads()
+    {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+    QuietThreads(const QuietThreads &) = delete;
+    QuietThreads &operator=(const QuietThreads &) = delete;
+
+  private:
+    sigset_t before;
+};
+
+} // namespace
+
+struct tsri_gloo_mesh {
+    std::shared_ptr<Mesh> context;
+    std::mutex lock;
+    bool interrupted = false;
+    std::vector<UnboundBuffer *> *waiting = nullptr; /* those of the move under way */
+};
+
+namespace {
+
+tsri_gloo_result device_open(const char *host, tsri_gloo_device **out_device, tsri_gloo_error *err)
+{
+    return guarded(err, [&] {
+        QuietThreads quiet;
+        auto d = std::make_unique<tsri_gloo_device>();
+        gloo::transport::tcp::attr attr(host);
+        d->device = gloo::transport::tcp::CreateDevice(attr);
+        *out_device = d.release();
+        return TSRI_GLOO_OK;
+    });
+}
+
+void device_close(tsri_gloo_device *device)
+{
+    delete device;
+}
+
+tsri_gloo_result mesh_open(tsri_gloo_device *device, int n, int index, double connect_s,
+                           tsri_gloo_mesh **out_mesh, tsri_gloo_error *err)
+{
+    return guarded(err, [&] {
+        /* A pair waits five times its timeout for its connection. */
+        auto ms = std::chrono::milliseconds(static_cast<int64_t>(connect_s * 1000 / 5) + 1);
+        auto m = std::make_unique<tsri_gloo_mesh>();
+        m->context = std::make_shared<Mesh>(device->device, index, n, ms);
+        *out_mesh = m.release();
+        return TSRI_GLOO_OK;
+    });
+}
+
+size_t mesh_address(tsri_gloo_mesh *mesh, int peer, char buf[TSRI_GLOO_ADDRESS_BYTES])
+{
+    tsri_gloo_error err;
+    size_t bytes = 0;
+    guarded(&err, [&] {
+        const std::vector<char> v = mesh->context->pair(peer)->address().bytes();
+        if (v.size() <= TSRI_GLOO_ADDRESS_BYTES) {
+            std::memcpy(buf, v.data(), v.size());
+            bytes = v.size();
+        }
+        return TSRI_GLOO_OK;
+    });
+    return bytes;
+}
+
+tsri_gloo_result mesh_connect(tsri_gloo_mesh *mesh, int peer, const char *address, size_t bytes,
+                              tsri_gloo_error *err)
+{
+    return guarded(err, [&] {
+        mesh->context->pair(peer)->connect(std::vector<char>(address, address + bytes));
+        return TSRI_GLOO_OK;
+    });
+}
+
+/* The buffers of a move, known to whoever interrupts while this lives. */
+class Waiting {
+  public:
+    explicit Waiting(tsri_gloo_mesh *mesh) : mesh(mesh) {}
+    ~Waiting()
+    {
+        std::lock_guard<std::mutex> guard(mesh->lock);
+        mesh->waiting = nullptr;
+    }
+    Waiting(const Waiting &) = delete;
+    Waiting &operator=(const Waiting &) = delete;
+
+    /* False if it is interrupted already. */
+    bool begin(std::vector<UnboundBuffer *> *buffers)
+    {
+        std::lock_guard<std::mutex> guard(mesh->lock);
+        mesh->waiting = buffers;
+        return !mesh->interrupted;
+    }
+
+  private:
+    tsri_gloo_mesh *mesh;
+};
+
+/* Gloo always has a limit; ours is that of who waits for the call, who interrupts. */
+const std::chrono::milliseconds for_ever = std::chrono::hours(24 * 365);
+
+/* Receives are posted first, and waited for first: their order is that of the pieces. */
+tsri_gloo_result move_all(tsri_gloo_mesh *mesh, uint64_t slot, int n,
+                          const tsri_gloo_piece *pieces, int *at, uint64_t *moved)
+{
+    std::vector<std::unique_ptr<UnboundBuffer>> own;
+    std::vector<UnboundBuffer *> buffers;
+    own.reserve(static_cast<size_t>(n));
+    buffers.reserve(static_cast<size_t>(n));
+    for (int i = 0; i < n; i++) {
+        own.push_back(mesh->context->createUnboundBuffer(pieces[i].data, pieces[i].bytes));
+        buffers.push_back(own.back().get());
+    }
+    Waiting waiting(mesh);
+    if (!waiting.begin(&buffers))
+        return TSRI_GLOO_INTERRUPTED;
+    for (int sends = 0; sends < 2; sends++)
+        for (int i = 0; i < n; i++) {
+            if (pieces[i].send != (sends == 1))
+                continue;
+            __atomic_store_n(at, pieces[i].peer, __ATOMIC_RELAXED);
+            if (sends)
+                buffers[static_cast<size_t>(i)]->send(pieces[i].peer, slot);
+            else
+                buffers[static_cast<size_t>(i)]->recv(pieces[i].peer, slot);
+        }
+    for (int sends = 0; sends < 2; sends++)
+        for (int i = 0; i < n; i++) {
+            UnboundBuffer *b = buffers[static_cast<size_t>(i)];
+            if (pieces[i].send != (sends == 1))
+                continue;
+            __atomic_store_n(at, pieces[i].peer, __ATOMIC_RELAXED);
+            bool done = sends ? b->waitSend(nullptr, for_ever)
+                              : b->waitRecv(nullptr, for_ever);
+            if (!done)
+                return TSRI_GLOO_INTERRUPTED;
+            __atomic_fetch_add(moved, 1, __ATOMIC_RELAXED);
+        }
+    __atomic_store_n(at, -1, __ATOMIC_RELAXED);
+    return TSRI_GLOO_OK;
+}
+
+tsri_gloo_result mesh_move(tsri_gloo_mesh *mesh, uint64_t slot, int npieces,
+                           const tsri_gloo_piece *pieces, int *at, uint64_t *moved,
+                           tsri_gloo_error *err)
+{
+    say(err, "interrupted");
+    return guarded(err, [&] { return move_all(mesh, slot, npieces, pieces, at, moved); });
+}
+
+void mesh_interrupt(tsri_gloo_mesh *mesh)
+{
+    tsri_gloo_error err;
+    {
+        std::lock_guard<std::mutex> guard(mesh->lock);
+        mesh->interrupted = true;
+        if (mesh->waiting)
+            for (UnboundBuffer *b : *mesh->waiting) {
+                b->abortWaitRecv();
+                b->abortWaitSend();
+            }
+    }
+    guarded(&err, [&] {
+        mesh->context->closeConnections();
+        return TSRI_GLOO_OK;
+    });
+}
+
+/* Without Gloo's close, which throws away what is on its way. */
+void mesh_close(tsri_gloo_mesh *mesh)
+{
+    delete mesh;
+}
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+const tsri_gloo_api api = {
+    sizeof api,
+    TSRI_GLOO_ABI,
+    "Gloo " TEXT(GLOO_VERSION_MAJOR) "." TEXT(GLOO_VERSION_MINOR) "." TEXT(GLOO_VERSION_PATCH),
+    device_open,
+    device_close,
+    mesh_open,
+    mesh_address,
+    mesh_connect,
+    mesh_move,
+    mesh_interrupt,
+    mesh_close,
+};
+
+} // namespace
+
+extern "C" __attribute__((visibility("default"))) const tsri_gloo_api *tsri_gloo_module(void);
+
+const tsri_gloo_api *tsri_gloo_module(void)
+{
+    return &api;
+}
