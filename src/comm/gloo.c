@@ -76,6 +76,8 @@ static tsr_status gloo_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket
                             tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "",
                             TSRI_CALL_RING);
     if (pub->nranks > 1) {
+        /* Who only gives runs ahead of who reads, so far. */
+        TSRI_TRY(tsri_gloo_jobs_wait(g, TSRI_CALL_RING - 1));
         job = tsri_gloo_job_make(g, TSRI_GLOO_CALL, coll);
         if (!job)
             return TSR_ERR_NO_MEMORY;
@@ -109,7 +111,7 @@ static tsr_status gloo_finish(tsri_group *pub, tsri_ticket *ticket)
     g->finished++;
     if (!job || job->early)
         tsri_gloo_do_own(g, coll);
-    return job && !job->early ? tsri_gloo_job_wait(g, job) : TSR_OK;
+    return job && !job->early ? tsri_gloo_job_wait_pulled(g, job) : TSR_OK;
 }
 
 static tsr_status gloo_release(tsri_group *pub, tsri_ticket *ticket)
@@ -181,9 +183,13 @@ static tsr_status gloo_exchange(tsri_comm *c, const void *mine, size_t bytes, vo
     return status;
 }
 
+/* Leaves the thread's error text as it is. */
 static void gloo_abort(tsri_comm *c, const char *text)
 {
+    char last[4096];
+    snprintf(last, sizeof last, "%s", tsr_last_error());
     tsri_gloo_fail(of(c)->root, TSR_ERR_REMOTE, -1, text);
+    tsri_fail(TSR_OK, "%s", last);
 }
 
 static tsr_status gloo_check(tsri_comm *c)

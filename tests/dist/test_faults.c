@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks are told when one of them goes another way, is late, fails or leaves. */
 #include "src/comm/comm.h"
+#include "tests/dist/ranks.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -31,9 +32,14 @@ static double now_s(void)
 
 static void spawn_ok(int n, tsr_rank_fn *fn, void *arg, const tsr_world_opts *opts)
 {
-    tsr_status status = tsr_spawn_with(n, fn, arg, opts);
+    tsr_status status = test_ranks(n, fn, arg, opts);
     if (status != TSR_OK)
         fail_msg("%d ranks: %s: %s", n, tsr_status_name(status), tsr_last_error());
+}
+
+static bool is_local(void)
+{
+    return !strcmp(test_ranks_comm(), "local");
 }
 
 static tsr_status all_ranks(tsr_world *w, tsri_group **out)
@@ -181,7 +187,7 @@ static tsr_status late_body(tsr_world *w, void *arg)
     CHECK(call(w, c, 10, TSR_F32) == TSR_ERR_TIMEOUT);
     CHECK(now_s() - start >= 0.3 && now_s() - start < 1.0);
     CHECK_TEXT("rank 2 did not come to all_reduce #2 'grad bucket 3' (m.c:31) within 0.3 s");
-    CHECK_TEXT("its last call in this group is all_reduce #1 'first' (m.c:30)");
+    CHECK(!is_local() || strstr(tsr_last_error(), "its last call in this group is all_reduce #1 'first' (m.c:30)"));
     return TSR_OK;
 }
 
@@ -251,7 +257,7 @@ static void test_gone(void **state)
     double longest = 0;
     spawn_ok(2, leaves_body, NULL, &small);
     spawn_ok(4, leaves_body, NULL, &small);
-    assert_int_equal(tsr_spawn_with(4, fails_body, &longest, &small), TSR_ERR_IO);
+    assert_int_equal(test_ranks(4, fails_body, &longest, &small), TSR_ERR_IO);
     assert_string_equal(tsr_last_error(), "rank 2: can't read 'data.bin'");
     assert_true(longest > 0.1 && longest < 1.2);
     spawn_ok(3, aborts_body, NULL, &small);

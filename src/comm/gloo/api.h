@@ -36,6 +36,7 @@ typedef struct tsri_gloo_error {
 
 typedef struct tsri_gloo_device tsri_gloo_device;
 typedef struct tsri_gloo_mesh tsri_gloo_mesh;
+typedef struct tsri_gloo_post tsri_gloo_post; /* pieces under way */
 
 /* Bytes to or from member `peer`. Between two members the k-th that one sends in a slot is the k-th
  * that the other receives in it; both say the same size, above 0. */
@@ -68,16 +69,30 @@ typedef struct tsri_gloo_api {
     tsri_gloo_result (*mesh_connect)(tsri_gloo_mesh *mesh, int peer, const char *address,
                                      size_t bytes, tsri_gloo_error *err);
     /*
-     * Sends and receives all pieces at once; returns when all are received, and given to the
-     * operating system. At each moment *at is the peer that is waited for, -1 when none is, and
-     * *moved the pieces that are done: to be read by other threads, with atomic loads. On failure
-     * *at stays. Without a limit of time: others interrupt.
+     * Sends and receives pieces, all at once. post returns when they are asked for; what they read
+     * and write stays until drop. wait returns when pieces [first, end) are received, or given to
+     * the operating system. any receives from whichever of n members with from[m] sends first in
+     * the slot: *out_peer; it waits.
+     *
+     * *at is the member that is waited for, -1 if none is or it may be any of several; *moved is
+     * counted up by each piece that is done: other threads read both, by atomic loads. On failure
+     * *at stays. There is no limit of time: other threads interrupt.
      */
-    tsri_gloo_result (*mesh_move)(tsri_gloo_mesh *mesh, uint64_t slot, int npieces,
-                                  const tsri_gloo_piece *pieces, int *at, uint64_t *moved,
+    tsri_gloo_result (*mesh_post)(tsri_gloo_mesh *mesh, uint64_t slot, int npieces,
+                                  const tsri_gloo_piece *pieces, int *at, tsri_gloo_post **out_post,
                                   tsri_gloo_error *err);
-    /* From any thread: mesh_move, now and from now on, ends; and all connections are closed, which
-     * peers that wait for them see. */
+    tsri_gloo_result (*mesh_wait)(tsri_gloo_mesh *mesh, tsri_gloo_post *post, int first, int end,
+                                  int *at, uint64_t *moved, tsri_gloo_error *err);
+    /* NULL is fine. */
+    void (*mesh_drop)(tsri_gloo_mesh *mesh, tsri_gloo_post *post);
+    tsri_gloo_result (*mesh_any)(tsri_gloo_mesh *mesh, uint64_t slot, void *data, size_t bytes,
+                                 int n, const int *from, int *at, uint64_t *moved, int *out_peer,
+                                 tsri_gloo_error *err);
+    /* Whether the connection to a member is there still, as far as can be told here: LOST if not.
+     * From any thread; each time leaves a few bytes behind on both sides. */
+    tsri_gloo_result (*mesh_probe)(tsri_gloo_mesh *mesh, int peer, tsri_gloo_error *err);
+    /* From any thread: wait and any, now and from now on, end; and all connections are closed,
+     * which peers that wait for them see. */
     void (*mesh_interrupt)(tsri_gloo_mesh *mesh);
     /* What was sent still arrives, unless interrupted. */
     void (*mesh_close)(tsri_gloo_mesh *mesh);

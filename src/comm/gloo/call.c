@@ -5,17 +5,8 @@
 
 #include <string.h>
 
-/* Slots of messages: a number for each job and each round of it. Those of data also hold what was
- * agreed on, so that calls that were prepared apart can't meet. */
-enum { ROUND_RECORDS = 0, ROUND_WORDS, ROUND_DATA, ROUND_BITS = 2, SLOT_HASH_BITS = 48 };
-
-static uint64_t slot_of(const tsri_gloo_job *job, int round, uint64_t hash)
-{
-    return hash << SLOT_HASH_BITS ^ (job->number << ROUND_BITS | (uint64_t)round);
-}
-
 /* --- messages --------------------------------------------------------------------------------- */
-static tsr_status reserve_pieces(tsri_gloo_group *g, int count)
+tsr_status tsri_gloo_reserve_pieces(tsri_gloo_group *g, int count)
 {
     if (count <= g->cpieces)
         return TSR_OK;
@@ -27,15 +18,34 @@ static tsr_status reserve_pieces(tsri_gloo_group *g, int count)
     return TSR_OK;
 }
 
+tsr_status tsri_gloo_post_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n,
+                                 tsri_gloo_post **out_post)
+{
+    tsri_gloo_error err;
+    tsri_gloo_result result =
+        g->comm->root->api->mesh_post(g->mesh, slot, n, g->pieces, &g->at, out_post, &err);
+    return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+}
+
+tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_post *post,
+                                 int first, int end)
+{
+    tsri_gloo_error err;
+    tsri_gloo_result result =
+        g->comm->root->api->mesh_wait(g->mesh, post, first, end, &g->at, &g->moved, &err);
+    return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+}
+
 /* Moves the first n of g->pieces. */
 static tsr_status move(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n)
 {
-    tsri_gloo_error err;
+    tsri_gloo_post *post;
     if (n == 0)
         return TSR_OK;
-    tsri_gloo_result result =
-        g->comm->root->api->mesh_move(g->mesh, slot, n, g->pieces, &g->at, &g->moved, &err);
-    return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+    TSRI_TRY(tsri_gloo_post_pieces(g, job, slot, n, &post));
+    tsr_status status = tsri_gloo_wait_pieces(g, job, post, 0, n);
+    g->comm->root->api->mesh_drop(g->mesh, post);
+    return status;
 }
 
 /* Member i's bytes[i] bytes to all, at `all` + i * stride; mine stand there already. */
@@ -43,7 +53,7 @@ static tsr_status pass_around(tsri_gloo_group *g, const tsri_gloo_job *job, int 
                               size_t stride, const size_t *bytes, size_t same_bytes)
 {
     int n = g->pub.nranks, me = g->pub.index, count = 0;
-    TSRI_TRY(reserve_pieces(g, 2 * n));
+    TSRI_TRY(tsri_gloo_reserve_pieces(g, 2 * n));
     for (int k = 1; k < n; k++) {
         int to = (me + k) % n, from = (me + n - k) % n;
         size_t sent = bytes ? bytes[me] : same_bytes, got = bytes ? bytes[from] : same_bytes;
@@ -54,7 +64,14 @@ static tsr_status pass_around(tsri_gloo_group *g, const tsri_gloo_job *job, int 
             g->pieces[count++] = (tsri_gloo_piece){
                 .data = (char *)all + stride * (size_t)me, .bytes = sent, .peer = to, .send = true};
     }
-    return move(g, job, slot_of(job, round, 0), count);
+    return move(g, job, tsri_gloo_slot(job, round, 0), count);
+}
+
+tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other)
+{
+    int me = g->pub.index, a = other < me ? other : me, b = other < me ? me : other;
+    return tsri_call_differ(g->pub.ranks[a], &g->records[a].call, g->pub.ranks[b],
+                            &g->records[b].call);
 }
 
 /* --- agreeing --------------------------------------------------------------------------------- */
@@ -66,16 +83,12 @@ static tsr_status meet(tsri_gloo_group *g, const tsri_gloo_job *job)
     atomic_store(&g->stage, TSRI_GLOO_MEETING);
     g->records[me] = (tsri_gloo_record){
         .call = job->record, .words = pulls ? tsri_nccl_describe(job->coll, 0, NULL) : 0};
-    TSRI_TRY(pass_around(g, job, ROUND_RECORDS, g->records, sizeof *g->records, NULL,
+    TSRI_TRY(pass_around(g, job, TSRI_GLOO_RECORDS, g->records, sizeof *g->records, NULL,
                          sizeof *g->records));
     for (int i = g->pub.nranks - 1; i >= 0; i--)
         if (!tsri_call_agrees(&g->records[me].call, &g->records[i].call))
             differs = i;
-    if (differs < 0)
-        return TSR_OK;
-    int a = differs < me ? differs : me, b = differs < me ? me : differs;
-    return tsri_call_differ(g->pub.ranks[a], &g->records[a].call, g->pub.ranks[b],
-                            &g->records[b].call);
+    return differs < 0 ? TSR_OK : tsri_gloo_differ(g, differs);
 }
 
 /* What each member reads of the others. The caller frees out->words. */
@@ -93,7 +106,7 @@ static tsr_status pass_words(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_
     for (int i = 0; i < n; i++)
         bytes[i] = (size_t)g->records[i].words * sizeof(int64_t);
     tsri_nccl_describe(job->coll, most, all + most * g->pub.index);
-    tsr_status status = pass_around(g, job, ROUND_WORDS, all, stride, bytes, 0);
+    tsr_status status = pass_around(g, job, TSRI_GLOO_WORDS, all, stride, bytes, 0);
     if (status != TSR_OK) {
         tsri_mem_free(all);
         return status;
@@ -143,55 +156,50 @@ typedef struct runner {
     uint64_t slot;
 } runner;
 
-static char *find(const runner *r, tsri_nccl_place p)
+char *tsri_gloo_find(const tsri_coll *coll, char *staging, tsri_nccl_place p)
 {
     switch (p.where) {
     case TSRI_NCCL_SRC:
-        return (char *)(uintptr_t)r->coll->seg[p.seg].src + p.at;
+        return (char *)(uintptr_t)coll->seg[p.seg].src + p.at;
     case TSRI_NCCL_DST:
-        return (char *)r->coll->seg[p.seg].dst + p.at;
+        return (char *)coll->seg[p.seg].dst + p.at;
     case TSRI_NCCL_STAGE:
-        return r->g->staging + p.at;
+        return staging + p.at;
     case TSRI_NCCL_NOWHERE:
         break;
     }
     return NULL;
 }
 
-static void move_here(const runner *r, const tsri_nccl_step *s)
+void tsri_gloo_do_here(const tsri_coll *coll, const tsri_nccl_plan *plan, char *staging,
+                       const tsri_nccl_step *s)
 {
     const char *sources[TSRI_PLAN_MAX_PARTS];
+    char *dst = tsri_gloo_find(coll, staging, s->dst);
+    if (s->kind == TSRI_NCCL_FILL) {
+        tsri_fill_identity(s->dtype, coll->op, s->count, dst);
+        return;
+    }
     tsri_pull pull = {.ndim = s->move.ndim,
                       .src_at = s->move.src_at,
                       .dst_at = s->move.dst_at,
                       .nsrc = s->move.nsrc};
     for (int i = 0; i < s->move.nsrc; i++)
-        sources[i] = find(r, r->call->plan.sources[s->first + i]);
+        sources[i] = tsri_gloo_find(coll, staging, plan->sources[s->first + i]);
     for (int a = 0; a < s->move.ndim; a++) {
         pull.length[a] = s->move.length[a];
         pull.src_step[a] = s->move.src_step[a];
         pull.dst_step[a] = s->move.dst_step[a];
     }
     const tsri_walk w = tsri_walk_pull(&pull);
-    tsri_walk_run(&w, s->move.dtype, r->coll->op, s->move.nsrc, sources, find(r, s->dst), 1);
-}
-
-/* What this rank does by itself. Of a call that its own thread has finished early, dst is done. */
-static void do_here(const runner *r, const tsri_nccl_step *s)
-{
-    if (r->job->early && s->dst.where == TSRI_NCCL_DST)
-        return;
-    if (s->kind == TSRI_NCCL_FILL)
-        tsri_fill_identity(s->dtype, r->coll->op, s->count, find(r, s->dst));
-    else
-        move_here(r, s);
+    tsri_walk_run(&w, s->move.dtype, coll->op, s->move.nsrc, sources, dst, 1);
 }
 
 static tsri_gloo_piece *add_piece(runner *r, int *count, const tsri_nccl_step *s, int peer,
                                   tsri_nccl_place place, bool send)
 {
     tsri_gloo_piece *p = &r->g->pieces[(*count)++];
-    *p = (tsri_gloo_piece){.data = find(r, place),
+    *p = (tsri_gloo_piece){.data = tsri_gloo_find(r->coll, r->g->staging, place),
                            .bytes = (size_t)s->count * tsr_dtype_size(s->dtype),
                            .peer = peer,
                            .send = send};
@@ -219,7 +227,8 @@ static tsr_status broadcast(runner *r, int first, int end)
                           i ? steps[s].dst : steps[s].src, true);
     TSRI_TRY(move(r->g, r->job, r->slot, count));
     for (int s = first; s < end && !i; s++) {
-        char *src = find(r, steps[s].src), *dst = find(r, steps[s].dst);
+        char *src = tsri_gloo_find(r->coll, r->g->staging, steps[s].src),
+             *dst = tsri_gloo_find(r->coll, r->g->staging, steps[s].dst);
         if (steps[s].kind == TSRI_NCCL_BROADCAST && src != dst)
             memcpy(dst, src, (size_t)steps[s].count * tsr_dtype_size(steps[s].dtype));
     }
@@ -232,7 +241,7 @@ static tsr_status talk(runner *r, int first, int end)
     const tsri_nccl_step *steps = r->call->plan.steps;
     int count = 0;
     enum { MOST_CHILDREN = 9 };
-    TSRI_TRY(reserve_pieces(r->g, (end - first) * MOST_CHILDREN));
+    TSRI_TRY(tsri_gloo_reserve_pieces(r->g, (end - first) * MOST_CHILDREN));
     if (r->coll->kind == TSRI_COLL_BROADCAST)
         return broadcast(r, first, end);
     for (int i = first; i < end; i++) {
@@ -250,7 +259,7 @@ static tsr_status barrier(runner *r)
 {
     int n = r->g->pub.nranks, me = r->g->pub.index;
     char bytes[2] = {0};
-    TSRI_TRY(reserve_pieces(r->g, 2));
+    TSRI_TRY(tsri_gloo_reserve_pieces(r->g, 2));
     for (int step = 1; step < n; step *= 2) {
         r->g->pieces[0] =
             (tsri_gloo_piece){.data = &bytes[0], .bytes = 1, .peer = (me + n - step) % n};
@@ -278,11 +287,13 @@ static tsr_status run(runner *r)
 {
     const tsri_nccl_plan *p = &r->call->plan;
     TSRI_TRY(reserve_staging(r->g, p->stage_bytes));
-    r->slot = slot_of(r->job, ROUND_DATA, r->call->hash);
+    r->slot = tsri_gloo_slot(r->job, TSRI_GLOO_DATA, r->call->hash);
     for (int i = 0, end; i < p->nsteps; i = end) {
         end = i + 1;
         if (p->steps[i].kind == TSRI_NCCL_MOVE || p->steps[i].kind == TSRI_NCCL_FILL) {
-            do_here(r, &p->steps[i]);
+            /* Of a call that the rank's own thread has finished early, dst is done. */
+            if (!r->job->early || p->steps[i].dst.where != TSRI_NCCL_DST)
+                tsri_gloo_do_here(r->coll, p, r->g->staging, &p->steps[i]);
             continue;
         }
         if (p->steps[i].kind == TSRI_NCCL_GROUP_START)
@@ -298,6 +309,8 @@ static tsr_status do_call(tsri_gloo_group *g, tsri_gloo_job *job)
     const tsri_coll *coll = job->coll;
     tsri_gloo_call *own = NULL;
     runner r = {.g = g, .job = job, .coll = coll, .call = coll->prepared};
+    if (!r.call && coll->kind == TSRI_COLL_SEND_RECV)
+        return tsri_gloo_send_recv(g, job);
     if (r.call) {
         atomic_store(&g->stage, TSRI_GLOO_MEETING);
     } else {
@@ -310,7 +323,7 @@ static tsr_status do_call(tsri_gloo_group *g, tsri_gloo_job *job)
     if (coll->kind != TSRI_COLL_BARRIER) {
         status = run(&r);
     } else if (!own) {
-        r.slot = slot_of(job, ROUND_DATA, r.call->hash);
+        r.slot = tsri_gloo_slot(job, TSRI_GLOO_DATA, r.call->hash);
         status = barrier(&r);
     }
     tsri_gloo_call_free(own);
@@ -323,7 +336,7 @@ static tsr_status exchange(tsri_gloo_group *g, tsri_gloo_job *job)
     atomic_store(&g->stage, TSRI_GLOO_MOVING);
     if (job->bytes)
         memcpy((char *)job->all + job->bytes * (size_t)g->pub.index, job->mine, job->bytes);
-    return pass_around(g, job, ROUND_DATA, job->all, job->bytes, NULL, job->bytes);
+    return pass_around(g, job, TSRI_GLOO_DATA, job->all, job->bytes, NULL, job->bytes);
 }
 
 tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job)

@@ -49,12 +49,13 @@ static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int 
     int index;
     TSRI_TRY(check_ranks(root->world, nranks, ranks, &index));
     tsri_gloo_group *g =
-        tsri_mem_alloc(&root->world->mem, sizeof *g + n * (sizeof *g->records + sizeof *ranks));
+        tsri_mem_alloc(&root->world->mem, sizeof *g + n * (sizeof *g->records + 2 * sizeof *ranks));
     if (!g)
         return TSR_ERR_NO_MEMORY;
     g->records = (tsri_gloo_record *)(g + 1);
     int *copy = (int *)(g->records + n);
     memcpy(copy, ranks, n * sizeof *ranks);
+    g->due = copy + n;
     g->pub = (tsri_group){.comm = &comm->pub,
                           .nranks = nranks,
                           .index = index,
@@ -151,28 +152,37 @@ static tsr_status await_address(tsri_gloo_group *g, int peer, char *address, siz
     }
 }
 
+/* The connection to a member is gone. */
+static tsr_status fail_lost(tsri_gloo_group *g, int member, const tsri_call *record,
+                            const tsri_gloo_error *err)
+{
+    tsri_gloo_root *root = g->comm->root;
+    char key[96], call[192], yes;
+    size_t left = 0;
+    tsri_call_text(record, call, sizeof call);
+    snprintf(key, sizeof key, "%sleft/%d", root->key, g->pub.ranks[member]);
+    if (tsri_gloo_store_poll(root, key, false, &yes, 1, &left) == TSR_OK && left)
+        return tsri_fail(TSR_ERR_DEAD, "rank %d has left while rank %d waited for it in %s",
+                         g->pub.ranks[member], root->world->rank, call);
+    return tsri_fail(TSR_ERR_DEAD,
+                     "rank %d died, or was cut off, while rank %d waited for it in %s (%s)",
+                     g->pub.ranks[member], root->world->rank, call, err->text);
+}
+
 tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_result result,
                              const tsri_gloo_error *err)
 {
-    tsri_gloo_root *root = g->comm->root;
     int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED);
-    char key[96], call[192], yes;
-    size_t left = 0;
-    TSRI_TRY(tsri_gloo_check(root));
+    TSRI_TRY(tsri_gloo_check(g->comm->root));
     if (is_stopped(g))
         return fail_stopped();
     if (result == TSRI_GLOO_NO_MEMORY)
         return tsri_fail(TSR_ERR_NO_MEMORY, "no memory for Gloo's messages");
-    tsri_call_text(&job->record, call, sizeof call);
-    if (at < 0 || result != TSRI_GLOO_LOST)
-        return tsri_fail(TSR_ERR_BACKEND, "Gloo, in %s: %s", call, err->text);
-    snprintf(key, sizeof key, "%sleft/%d", root->key, g->pub.ranks[at]);
-    if (tsri_gloo_store_poll(root, key, false, &yes, 1, &left) == TSR_OK && left)
-        return tsri_fail(TSR_ERR_DEAD, "rank %d has left while rank %d waited for it in %s",
-                         g->pub.ranks[at], root->world->rank, call);
-    return tsri_fail(TSR_ERR_DEAD,
-                     "rank %d died, or was cut off, while rank %d waited for it in %s (%s)",
-                     g->pub.ranks[at], root->world->rank, call, err->text);
+    if (at >= 0 && result == TSRI_GLOO_LOST)
+        return fail_lost(g, at, &job->record, err);
+    char call[192];
+    return tsri_fail(TSR_ERR_BACKEND, "Gloo, in %s: %s",
+                     tsri_call_text(&job->record, call, sizeof call), err->text);
 }
 
 /* All of the group's members do this at once, each by its group's thread. */
@@ -216,8 +226,10 @@ static tsr_status connect_group(tsri_gloo_group *g, const tsri_gloo_job *job)
 static void finish_job(tsri_gloo_group *g, tsri_gloo_job *job, tsr_status status)
 {
     tsri_gloo_root *root = g->comm->root;
-    /* Ranks that disagree have all seen that they do. */
-    if (status != TSR_OK && status != TSR_ERR_MISMATCH && !is_stopped(g)) {
+    /* Ranks that disagree have all seen that they do, but where not all meet all. */
+    bool seen = status == TSR_ERR_MISMATCH &&
+                !(job->kind == TSRI_GLOO_CALL && job->coll->kind == TSRI_COLL_SEND_RECV);
+    if (status != TSR_OK && !seen && !is_stopped(g)) {
         int at = status == TSR_ERR_DEAD ? __atomic_load_n(&g->at, __ATOMIC_RELAXED) : -1;
         char text[1280];
         snprintf(text, sizeof text, "%s", tsr_last_error());
@@ -372,38 +384,76 @@ static void name_absent(tsri_gloo_group *g, char *buf, size_t size)
     }
 }
 
+/* The call that the group is at: the first that is not done. */
+static tsri_call current_call(tsri_gloo_group *g, const tsri_gloo_job *job)
+{
+    static const tsri_call none;
+    pthread_mutex_lock(&g->comm->root->lock);
+    const tsri_call c = g->first ? g->first->record : job ? job->record : none;
+    pthread_mutex_unlock(&g->comm->root->lock);
+    return c;
+}
+
+/* Of a member that dies Gloo tells who waits for a message of that one. Others look. */
+static void look_for_dead(tsri_gloo_group *g, const tsri_gloo_job *job)
+{
+    tsri_gloo_root *root = g->comm->root;
+    tsri_gloo_error err = {""};
+    for (int m = 0; m < g->pub.nranks; m++) {
+        if (m == g->pub.index || atomic_load(&g->stage) == TSRI_GLOO_CONNECTING ||
+            root->api->mesh_probe(g->mesh, m, &err) != TSRI_GLOO_LOST)
+            continue;
+        const tsri_call record = current_call(g, job);
+        char text[1280];
+        if (tsri_gloo_check(root) != TSR_OK)
+            return;
+        fail_lost(g, m, &record, &err);
+        snprintf(text, sizeof text, "%s", tsr_last_error());
+        tsri_gloo_fail(root, TSR_ERR_DEAD, g->pub.ranks[m], text);
+        return;
+    }
+}
+
 /* Nothing has happened for so long: says who is to blame, to all. */
 static void give_up(tsri_gloo_group *g, const tsri_gloo_job *job)
 {
     tsri_gloo_root *root = g->comm->root;
+    const tsri_call record = current_call(g, job);
     char text[1280], call[192], absent[256] = "";
     int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED), stage = atomic_load(&g->stage);
+    for (int m = 0; at < 0 && m < g->pub.nranks; m++)
+        if (__atomic_load_n(&g->due[m], __ATOMIC_RELAXED))
+            at = m;
     int about = at < 0 ? -1 : g->pub.ranks[at];
-    pthread_mutex_lock(&root->lock);
-    tsri_call_text(&(g->first ? g->first : job)->record, call, sizeof call);
-    pthread_mutex_unlock(&root->lock);
+    tsri_call_text(&record, call, sizeof call);
     if (stage == TSRI_GLOO_CONNECTING)
         name_absent(g, absent, sizeof absent);
     if (strchr(absent, ','))
-        snprintf(text, sizeof text, "ranks%s did not come to %s within %g s of rank %d", absent,
-                 call, root->world->timeout_s, root->world->rank);
-    else if (at < 0)
-        snprintf(text, sizeof text, "rank %d did not get through %s within %g s", root->world->rank,
-                 call, root->world->timeout_s);
+        snprintf(text, sizeof text, "ranks%s did not come to %s within %g s", absent, call,
+                 root->world->timeout_s);
     else
-        snprintf(text, sizeof text, "rank %d did not %s %s within %g s of rank %d", about,
-                 stage == TSRI_GLOO_MOVING ? "finish" : "come to", call, root->world->timeout_s,
-                 root->world->rank);
+        snprintf(text, sizeof text, "rank %d did not %s %s within %g s",
+                 at < 0 ? root->world->rank : about,
+                 stage == TSRI_GLOO_MOVING || at < 0 ? "finish" : "come to", call,
+                 root->world->timeout_s);
     tsri_gloo_fail(root, TSR_ERR_TIMEOUT, about, text);
 }
 
-tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job)
+typedef enum wait_for { DONE, PULLED, FEW } wait_for;
+
+static bool is_reached(const tsri_gloo_group *g, const tsri_gloo_job *job, wait_for what,
+                       uint64_t most)
+{
+    return what == FEW ? g->jobs - g->ndone <= most : job->done || (what == PULLED && job->pulled);
+}
+
+/* With root->lock, which it gives back while it waits. */
+static void await(tsri_gloo_group *g, const tsri_gloo_job *job, wait_for what, uint64_t most)
 {
     tsri_gloo_root *root = g->comm->root;
-    double timeout = root->world->timeout_s, since = tsri_gloo_now();
+    double timeout = root->world->timeout_s, since = tsri_gloo_now(), look = 1;
     uint64_t moved = 0, ndone = 0;
-    pthread_mutex_lock(&root->lock);
-    while (!job->done) {
+    while (!is_reached(g, job, what, most)) {
         const struct timespec t = tsri_gloo_in(timeout < 10 ? timeout / 10 : 1);
         pthread_cond_timedwait(&g->done, &root->lock, &t);
         uint64_t now_moved = __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
@@ -412,14 +462,51 @@ tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job)
             since = now;
         moved = now_moved;
         ndone = g->ndone;
-        if (job->done || now - since < timeout || atomic_load(&root->ended))
+        bool is_late = now - since >= timeout, looks = now - since >= look || is_late;
+        if (!looks || is_reached(g, job, what, most) || atomic_load(&root->ended))
             continue;
         pthread_mutex_unlock(&root->lock);
-        give_up(g, job);
+        look_for_dead(g, job);
+        if (is_late)
+            give_up(g, job);
+        look = 2 * (now - since);
         pthread_mutex_lock(&root->lock);
     }
-    tsr_status status = job->told ? TSR_OK : job->status;
-    job->told = true;
+}
+
+static tsr_status await_job(tsri_gloo_group *g, tsri_gloo_job *job, wait_for what)
+{
+    tsri_gloo_root *root = g->comm->root;
+    pthread_mutex_lock(&root->lock);
+    await(g, job, what, 0);
+    tsr_status status = !job->done || job->told ? TSR_OK : job->status;
+    job->told = job->done;
     pthread_mutex_unlock(&root->lock);
     return status == TSR_OK ? TSR_OK : tsri_fail(status, "%s", job->text);
+}
+
+tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job)
+{
+    return await_job(g, job, DONE);
+}
+
+tsr_status tsri_gloo_job_wait_pulled(tsri_gloo_group *g, tsri_gloo_job *job)
+{
+    return await_job(g, job, PULLED);
+}
+
+tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most)
+{
+    pthread_mutex_lock(&g->comm->root->lock);
+    await(g, NULL, FEW, most);
+    pthread_mutex_unlock(&g->comm->root->lock);
+    return tsri_gloo_check(g->comm->root);
+}
+
+void tsri_gloo_job_pulled(tsri_gloo_group *g, tsri_gloo_job *job)
+{
+    pthread_mutex_lock(&g->comm->root->lock);
+    job->pulled = true;
+    pthread_cond_broadcast(&g->done);
+    pthread_mutex_unlock(&g->comm->root->lock);
 }

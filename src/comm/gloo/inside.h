@@ -7,6 +7,7 @@
  *   root.c            what a communicator and its twins share: the store, and how all of it ends
  *   group.c           groups: finding them, connecting them, waiting for their calls
  *   call.c            what a group's thread does for a call
+ *   pulls.c           the same for SEND_RECV
  *
  * A group has connections of its own between any two members, and a thread of its own, which does
  * the group's calls one after the other, in the order in which they were started. Both are made by
@@ -81,10 +82,12 @@ typedef enum tsri_gloo_job_kind {
     TSRI_GLOO_EXCHANGE,
 } tsri_gloo_job_kind;
 
-/* What a member says about a call: its record, and how many words follow (SEND_RECV). */
+/* What a member says about a call: its record, and how many words follow on what it reads
+ * (SEND_RECV). */
 typedef struct tsri_gloo_record {
     tsri_call call;
     int64_t words;
+    int64_t gives; /* not a record: what the other member reads is on its way to it */
 } tsri_gloo_record;
 
 /* Where a group's thread is: what a message about a member that is late says. */
@@ -114,6 +117,7 @@ typedef struct tsri_gloo_job {
     tsri_gloo_call *prepared; /* PREPARE: what came of it */
     /* Under root->lock. */
     bool done, told; /* told: the error has been returned */
+    bool pulled;     /* SEND_RECV: dst is complete */
     tsr_status status;
     uint64_t bytes_read;
     char text[1792];
@@ -139,6 +143,8 @@ typedef struct tsri_gloo_group {
     _Atomic int stage; /* tsri_gloo_stage */
     int at;            /* the member that it waits for, or -1 */
     uint64_t moved;    /* messages so far */
+    int *due;          /* at is -1: how many messages of each member are waited for, whichever
+                        * comes first */
     /* The group's thread's. */
     char *staging;
     size_t staging_bytes;
@@ -182,12 +188,36 @@ tsr_status tsri_gloo_job_ask(tsri_gloo_group *g, tsri_gloo_job *job);
 /* Waits for it; its status, with its text. TSR_ERR_TIMEOUT, for all, if the group makes no progress
  * for the world's timeout. */
 tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job);
+/* The same until its dst is complete; until at most `most` of the group's jobs are not done. */
+tsr_status tsri_gloo_job_wait_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
+tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most);
+/* On the group's thread. */
+void tsri_gloo_job_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
 void tsri_gloo_job_free(tsri_gloo_group *g, tsri_gloo_job *job);
 /* On the group's thread: what it means that Gloo did not do what was asked. */
 tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_result result,
                              const tsri_gloo_error *err);
 
 /* --- call.c --- */
+/* Slots of messages: a number for each job, and the round of it; data's also hold what was agreed
+ * on, so that calls that were prepared apart can't meet. */
+enum { TSRI_GLOO_RECORDS = 0, TSRI_GLOO_WORDS, TSRI_GLOO_DATA };
+static inline uint64_t tsri_gloo_slot(const tsri_gloo_job *job, int round, uint64_t hash)
+{
+    return hash << 48 ^ (job->number << 2 | (uint64_t)round);
+}
+/* Room for so many in g->pieces; asks for the first n of them; waits for some. */
+tsr_status tsri_gloo_reserve_pieces(tsri_gloo_group *g, int count);
+tsr_status tsri_gloo_post_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n,
+                                 tsri_gloo_post **out_post);
+tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_post *post,
+                                 int first, int end);
+char *tsri_gloo_find(const tsri_coll *coll, char *staging, tsri_nccl_place p);
+/* A step that is a move on this rank, or a fill. */
+void tsri_gloo_do_here(const tsri_coll *coll, const tsri_nccl_plan *plan, char *staging,
+                       const tsri_nccl_step *step);
+/* TSR_ERR_MISMATCH: this rank's record, and that of a member that differs. */
+tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other);
 /* On the group's thread, when it is connected. */
 tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job);
 /* Whether this rank reads nothing of peers. */
@@ -196,5 +226,9 @@ bool tsri_gloo_only_gives(const tsri_gloo_group *g, const tsri_coll *coll);
  * On the rank's own thread. */
 void tsri_gloo_do_own(const tsri_gloo_group *g, const tsri_coll *coll);
 void tsri_gloo_call_free(tsri_gloo_call *call);
+
+/* --- pulls.c --- */
+/* A SEND_RECV that was not prepared. */
+tsr_status tsri_gloo_send_recv(tsri_gloo_group *g, tsri_gloo_job *job);
 
 #endif

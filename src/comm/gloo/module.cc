@@ -22,17 +22,18 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <set>
 #include <vector>
 
 #include <pthread.h>
+
+using gloo::transport::UnboundBuffer;
 
 struct tsri_gloo_device {
     std::shared_ptr<gloo::transport::Device> device;
 };
 
 namespace {
-
-using gloo::transport::UnboundBuffer;
 
 /* Gloo's context, with the connections made by us: one by one, with addresses that the caller has
  * passed around. */
@@ -104,11 +105,20 @@ class QuietThreads {
 
 } // namespace
 
+struct tsri_gloo_post {
+    struct Part {
+        std::unique_ptr<UnboundBuffer> buffer;
+        int peer;
+        bool send;
+    };
+    std::vector<Part> parts;
+};
+
 struct tsri_gloo_mesh {
     std::shared_ptr<Mesh> context;
     std::mutex lock;
     bool interrupted = false;
-    std::vector<UnboundBuffer *> *waiting = nullptr; /* those of the move under way */
+    std::set<tsri_gloo_post *> posts; /* to be woken by an interrupt */
 };
 
 namespace {
@@ -167,80 +177,143 @@ tsri_gloo_result mesh_connect(tsri_gloo_mesh *mesh, int peer, const char *addres
     });
 }
 
-/* The buffers of a move, known to whoever interrupts while this lives. */
-class Waiting {
-  public:
-    explicit Waiting(tsri_gloo_mesh *mesh) : mesh(mesh) {}
-    ~Waiting()
-    {
-        std::lock_guard<std::mutex> guard(mesh->lock);
-        mesh->waiting = nullptr;
-    }
-    Waiting(const Waiting &) = delete;
-    Waiting &operator=(const Waiting &) = delete;
-
-    /* False if it is interrupted already. */
-    bool begin(std::vector<UnboundBuffer *> *buffers)
-    {
-        std::lock_guard<std::mutex> guard(mesh->lock);
-        mesh->waiting = buffers;
-        return !mesh->interrupted;
-    }
-
-  private:
-    tsri_gloo_mesh *mesh;
-};
-
 /* Gloo always has a limit; ours is that of who waits for the call, who interrupts. */
 const std::chrono::milliseconds for_ever = std::chrono::hours(24 * 365);
 
-/* Receives are posted first, and waited for first: their order is that of the pieces. */
-tsri_gloo_result move_all(tsri_gloo_mesh *mesh, uint64_t slot, int n,
-                          const tsri_gloo_piece *pieces, int *at, uint64_t *moved)
+using Part = tsri_gloo_post::Part;
+
+std::unique_ptr<tsri_gloo_post> make_post(tsri_gloo_mesh *mesh, int n,
+                                          const tsri_gloo_piece *pieces)
 {
-    std::vector<std::unique_ptr<UnboundBuffer>> own;
-    std::vector<UnboundBuffer *> buffers;
-    own.reserve(static_cast<size_t>(n));
-    buffers.reserve(static_cast<size_t>(n));
-    for (int i = 0; i < n; i++) {
-        own.push_back(mesh->context->createUnboundBuffer(pieces[i].data, pieces[i].bytes));
-        buffers.push_back(own.back().get());
-    }
-    Waiting waiting(mesh);
-    if (!waiting.begin(&buffers))
-        return TSRI_GLOO_INTERRUPTED;
-    for (int sends = 0; sends < 2; sends++)
-        for (int i = 0; i < n; i++) {
-            if (pieces[i].send != (sends == 1))
-                continue;
-            __atomic_store_n(at, pieces[i].peer, __ATOMIC_RELAXED);
-            if (sends)
-                buffers[static_cast<size_t>(i)]->send(pieces[i].peer, slot);
-            else
-                buffers[static_cast<size_t>(i)]->recv(pieces[i].peer, slot);
-        }
-    for (int sends = 0; sends < 2; sends++)
-        for (int i = 0; i < n; i++) {
-            UnboundBuffer *b = buffers[static_cast<size_t>(i)];
-            if (pieces[i].send != (sends == 1))
-                continue;
-            __atomic_store_n(at, pieces[i].peer, __ATOMIC_RELAXED);
-            bool done = sends ? b->waitSend(nullptr, for_ever)
-                              : b->waitRecv(nullptr, for_ever);
-            if (!done)
-                return TSRI_GLOO_INTERRUPTED;
-            __atomic_fetch_add(moved, 1, __ATOMIC_RELAXED);
-        }
-    __atomic_store_n(at, -1, __ATOMIC_RELAXED);
-    return TSRI_GLOO_OK;
+    auto post = std::make_unique<tsri_gloo_post>();
+    post->parts.reserve(static_cast<size_t>(n));
+    for (int i = 0; i < n; i++)
+        post->parts.push_back({mesh->context->createUnboundBuffer(pieces[i].data, pieces[i].bytes),
+                               pieces[i].peer, pieces[i].send});
+    return post;
 }
 
-tsri_gloo_result mesh_move(tsri_gloo_mesh *mesh, uint64_t slot, int npieces,
-                           const tsri_gloo_piece *pieces, int *at, uint64_t *moved,
+/* From now on an interrupt reaches it. False if there was one. */
+bool enter(tsri_gloo_mesh *mesh, tsri_gloo_post *post)
+{
+    std::lock_guard<std::mutex> guard(mesh->lock);
+    if (!mesh->interrupted)
+        mesh->posts.insert(post);
+    return !mesh->interrupted;
+}
+
+void mesh_drop(tsri_gloo_mesh *mesh, tsri_gloo_post *post)
+{
+    if (!post)
+        return;
+    {
+        std::lock_guard<std::mutex> guard(mesh->lock);
+        mesh->posts.erase(post);
+    }
+    delete post;
+}
+
+struct Drop {
+    tsri_gloo_mesh *mesh;
+    void operator()(tsri_gloo_post *post) const
+    {
+        mesh_drop(mesh, post);
+    }
+};
+
+void note(int *at, int peer)
+{
+    __atomic_store_n(at, peer, __ATOMIC_RELAXED);
+}
+
+/* Receives first, so that peers need not ask for room. */
+tsri_gloo_result mesh_post(tsri_gloo_mesh *mesh, uint64_t slot, int npieces,
+                           const tsri_gloo_piece *pieces, int *at, tsri_gloo_post **out_post,
                            tsri_gloo_error *err)
 {
     say(err, "interrupted");
-    return guarded(err, [&] { return move_all(mesh, slot, npieces, pieces, at, moved); });
+    return guarded(err, [&] {
+        std::unique_ptr<tsri_gloo_post, Drop> post(make_post(mesh, npieces, pieces).release(),
+                                                   Drop{mesh});
+        if (!enter(mesh, post.get()))
+            return TSRI_GLOO_INTERRUPTED;
+        for (int sends = 0; sends < 2; sends++)
+            for (Part &p : post->parts) {
+                if (p.send != (sends == 1))
+                    continue;
+                note(at, p.peer);
+                if (p.send)
+                    p.buffer->send(p.peer, slot);
+                else
+                    p.buffer->recv(p.peer, slot);
+            }
+        note(at, -1);
+        *out_post = post.release();
+        return TSRI_GLOO_OK;
+    });
+}
+
+tsri_gloo_result mesh_wait(tsri_gloo_mesh *mesh, tsri_gloo_post *post, int first, int end, int *at,
+                           uint64_t *moved, tsri_gloo_error *err)
+{
+    (void)mesh;
+    say(err, "interrupted");
+    return guarded(err, [&] {
+        for (int sends = 0; sends < 2; sends++)
+            for (int i = first; i < end; i++) {
+                Part &p = post->parts[static_cast<size_t>(i)];
+                if (p.send != (sends == 1))
+                    continue;
+                note(at, p.peer);
+                if (!(p.send ? p.buffer->waitSend(nullptr, for_ever)
+                             : p.buffer->waitRecv(nullptr, for_ever)))
+                    return TSRI_GLOO_INTERRUPTED;
+                __atomic_fetch_add(moved, 1, __ATOMIC_RELAXED);
+            }
+        note(at, -1);
+        return TSRI_GLOO_OK;
+    });
+}
+
+tsri_gloo_result mesh_any(tsri_gloo_mesh *mesh, uint64_t slot, void *data, size_t bytes, int n,
+                          const int *from, int *at, uint64_t *moved, int *out_peer,
+                          tsri_gloo_error *err)
+{
+    say(err, "interrupted");
+    return guarded(err, [&] {
+        std::vector<int> members;
+        for (int m = 0; m < n; m++)
+            if (from[m])
+                members.push_back(m);
+        const tsri_gloo_piece piece = {data, bytes, -1, false};
+        std::unique_ptr<tsri_gloo_post, Drop> post(make_post(mesh, 1, &piece).release(),
+                                                   Drop{mesh});
+        if (!enter(mesh, post.get()))
+            return TSRI_GLOO_INTERRUPTED;
+        /* Of one that dies Gloo only tells who waits for it by name. */
+        bool is_one = members.size() == 1;
+        note(at, is_one ? members[0] : -1);
+        if (is_one)
+            post->parts[0].buffer->recv(members[0], slot);
+        else
+            post->parts[0].buffer->recv(members, slot);
+        if (!post->parts[0].buffer->waitRecv(out_peer, for_ever))
+            return TSRI_GLOO_INTERRUPTED;
+        __atomic_fetch_add(moved, 1, __ATOMIC_RELAXED);
+        note(at, -1);
+        return TSRI_GLOO_OK;
+    });
+}
+
+/* A receive that nobody sends to: Gloo refuses it where the connection is gone. */
+tsri_gloo_result mesh_probe(tsri_gloo_mesh *mesh, int peer, tsri_gloo_error *err)
+{
+    return guarded(err, [&] {
+        const uint64_t slot = ~UINT64_C(0);
+        char byte;
+        mesh->context->createUnboundBuffer(&byte, 1)->recv(peer, slot);
+        return TSRI_GLOO_OK;
+    });
 }
 
 void mesh_interrupt(tsri_gloo_mesh *mesh)
@@ -249,10 +322,10 @@ void mesh_interrupt(tsri_gloo_mesh *mesh)
     {
         std::lock_guard<std::mutex> guard(mesh->lock);
         mesh->interrupted = true;
-        if (mesh->waiting)
-            for (UnboundBuffer *b : *mesh->waiting) {
-                b->abortWaitRecv();
-                b->abortWaitSend();
+        for (tsri_gloo_post *post : mesh->posts)
+            for (Part &p : post->parts) {
+                p.buffer->abortWaitRecv();
+                p.buffer->abortWaitSend();
             }
     }
     guarded(&err, [&] {
@@ -279,7 +352,11 @@ const tsri_gloo_api api = {
     mesh_open,
     mesh_address,
     mesh_connect,
-    mesh_move,
+    mesh_post,
+    mesh_wait,
+    mesh_drop,
+    mesh_any,
+    mesh_probe,
     mesh_interrupt,
     mesh_close,
 };

@@ -122,7 +122,8 @@ tsr_status tsri_gloo_check(tsri_gloo_root *root)
     const tsri_gloo_end *e = &root->end; /* does not change any more */
     int me = root->world->rank;
     bool is_abort = e->status == TSR_ERR_REMOTE;
-    bool seen_by_all = e->status == TSR_ERR_DEAD || e->status == TSR_ERR_TIMEOUT;
+    bool seen_by_all =
+        e->status == TSR_ERR_DEAD || e->status == TSR_ERR_TIMEOUT || e->status == TSR_ERR_MISMATCH;
     if (!is_abort && (e->by == me || (seen_by_all && e->about != me)))
         return tsri_fail(e->status, "%s", e->text);
     return tsri_fail(TSR_ERR_REMOTE, "rank %d failed: %s", e->by, e->text);
