@@ -19,11 +19,11 @@ tsr_status tsri_gloo_reserve_pieces(tsri_gloo_group *g, int count)
 }
 
 tsr_status tsri_gloo_post_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n,
-                                 tsri_gloo_post **out_post)
+                                 const tsri_gloo_piece *pieces, tsri_gloo_post **out_post)
 {
     tsri_gloo_error err;
     tsri_gloo_result result =
-        g->comm->root->api->mesh_post(g->mesh, slot, n, g->pieces, &g->at, out_post, &err);
+        g->comm->root->api->mesh_post(g->mesh, slot, n, pieces, &g->at, out_post, &err);
     return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
 }
 
@@ -34,18 +34,6 @@ tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, t
     tsri_gloo_result result =
         g->comm->root->api->mesh_wait(g->mesh, post, first, end, &g->at, &g->moved, &err);
     return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
-}
-
-/* Moves the first n of g->pieces. */
-static tsr_status move(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n)
-{
-    tsri_gloo_post *post;
-    if (n == 0)
-        return TSR_OK;
-    TSRI_TRY(tsri_gloo_post_pieces(g, job, slot, n, &post));
-    tsr_status status = tsri_gloo_wait_pieces(g, job, post, 0, n);
-    g->comm->root->api->mesh_drop(g->mesh, post);
-    return status;
 }
 
 /* Member i's bytes[i] bytes to all, at `all` + i * stride; mine stand there already. */
@@ -64,7 +52,7 @@ static tsr_status pass_around(tsri_gloo_group *g, const tsri_gloo_job *job, int 
             g->pieces[count++] = (tsri_gloo_piece){
                 .data = (char *)all + stride * (size_t)me, .bytes = sent, .peer = to, .send = true};
     }
-    return move(g, job, tsri_gloo_slot(job, round, 0), count);
+    return tsri_gloo_move(g, job, tsri_gloo_slot(job, round, 0), count);
 }
 
 tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other)
@@ -218,14 +206,14 @@ static tsr_status broadcast(runner *r, int first, int end)
     for (int s = first; s < end && i; s++)
         if (steps[s].kind == TSRI_NCCL_BROADCAST)
             add_piece(r, &count, &steps[s], (i - low + root) % n, steps[s].dst, false);
-    TSRI_TRY(move(r->g, r->job, r->slot, count));
+    TSRI_TRY(tsri_gloo_move(r->g, r->job, r->slot, count));
     count = 0;
     for (int s = first; s < end; s++)
         for (int bit = 1; bit < low && steps[s].kind == TSRI_NCCL_BROADCAST; bit *= 2)
             if (i + bit < n)
                 add_piece(r, &count, &steps[s], (i + bit + root) % n,
                           i ? steps[s].dst : steps[s].src, true);
-    TSRI_TRY(move(r->g, r->job, r->slot, count));
+    TSRI_TRY(tsri_gloo_move(r->g, r->job, r->slot, count));
     for (int s = first; s < end && !i; s++) {
         char *src = tsri_gloo_find(r->coll, r->g->staging, steps[s].src),
              *dst = tsri_gloo_find(r->coll, r->g->staging, steps[s].dst);
@@ -251,7 +239,7 @@ static tsr_status talk(runner *r, int first, int end)
         else if (s->kind == TSRI_NCCL_RECV)
             add_piece(r, &count, s, s->peer, s->dst, false);
     }
-    return move(r->g, r->job, r->slot, count);
+    return tsri_gloo_move(r->g, r->job, r->slot, count);
 }
 
 /* By dissemination: after k rounds a member has heard of 2^k. */
@@ -265,7 +253,7 @@ static tsr_status barrier(runner *r)
             (tsri_gloo_piece){.data = &bytes[0], .bytes = 1, .peer = (me + n - step) % n};
         r->g->pieces[1] =
             (tsri_gloo_piece){.data = &bytes[1], .bytes = 1, .peer = (me + step) % n, .send = true};
-        TSRI_TRY(move(r->g, r->job, r->slot, 2));
+        TSRI_TRY(tsri_gloo_move(r->g, r->job, r->slot, 2));
     }
     return TSR_OK;
 }

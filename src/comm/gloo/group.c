@@ -317,6 +317,7 @@ void tsri_gloo_group_free(tsri_gloo_group *g)
     pthread_cond_destroy(&g->asked);
     pthread_cond_destroy(&g->done);
     tsri_mem_free(g->staging);
+    tsri_mem_free(g->joint);
     tsri_mem_free(g->pieces);
     tsri_mem_free(g);
 }

@@ -7,7 +7,8 @@
  *   root.c            what a communicator and its twins share: the store, and how all of it ends
  *   group.c           groups: finding them, connecting them, waiting for their calls
  *   call.c            what a group's thread does for a call
- *   pulls.c           the same for SEND_RECV
+ *   pulls.c           the same for a SEND_RECV that was not prepared
+ *   merge.c           messages of several pieces
  *
  * A group has connections of its own between any two members, and a thread of its own, which does
  * the group's calls one after the other, in the order in which they were started. Both are made by
@@ -148,6 +149,8 @@ typedef struct tsri_gloo_group {
     /* The group's thread's. */
     char *staging;
     size_t staging_bytes;
+    char *joint; /* messages of several pieces */
+    size_t joint_bytes;
     tsri_gloo_piece *pieces;
     int cpieces;
     tsri_gloo_record *records; /* of all members */
@@ -206,10 +209,10 @@ static inline uint64_t tsri_gloo_slot(const tsri_gloo_job *job, int round, uint6
 {
     return hash << 48 ^ (job->number << 2 | (uint64_t)round);
 }
-/* Room for so many in g->pieces; asks for the first n of them; waits for some. */
+/* Room for so many in g->pieces. */
 tsr_status tsri_gloo_reserve_pieces(tsri_gloo_group *g, int count);
 tsr_status tsri_gloo_post_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n,
-                                 tsri_gloo_post **out_post);
+                                 const tsri_gloo_piece *pieces, tsri_gloo_post **out_post);
 tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_post *post,
                                  int first, int end);
 char *tsri_gloo_find(const tsri_coll *coll, char *staging, tsri_nccl_place p);
@@ -226,6 +229,10 @@ bool tsri_gloo_only_gives(const tsri_gloo_group *g, const tsri_coll *coll);
  * On the rank's own thread. */
 void tsri_gloo_do_own(const tsri_gloo_group *g, const tsri_coll *coll);
 void tsri_gloo_call_free(tsri_gloo_call *call);
+
+/* --- merge.c --- */
+/* Moves the first n of g->pieces; returns when that is done. */
+tsr_status tsri_gloo_move(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n);
 
 /* --- pulls.c --- */
 /* A SEND_RECV that was not prepared. */

@@ -146,7 +146,7 @@ static tsr_status describe(caller *c)
             .data = &c->said[m], .bytes = sizeof *c->said, .peer = m, .send = true};
     }
     TSRI_TRY(tsri_gloo_post_pieces(c->g, c->job, tsri_gloo_slot(c->job, TSRI_GLOO_RECORDS, 0),
-                                   c->nrecords, &c->records));
+                                   c->nrecords, c->g->pieces, &c->records));
     for (int k = 1; k < n; k++) {
         int m = (me + k) % n;
         if (c->words[m])
@@ -157,7 +157,7 @@ static tsr_status describe(caller *c)
     }
     c->ndescribed = count;
     return count ? tsri_gloo_post_pieces(c->g, c->job, tsri_gloo_slot(c->job, TSRI_GLOO_WORDS, 0),
-                                         count, &c->described)
+                                         count, c->g->pieces, &c->described)
                  : TSR_OK;
 }
 
@@ -183,7 +183,8 @@ static tsr_status ask(caller *c)
     TSRI_TRY(collect(c, &c->plan, c->staging, false, &c->ndata));
     for (int i = 0; i < c->ndata; i++)
         c->job->bytes_read += c->g->pieces[i].bytes;
-    return c->ndata ? tsri_gloo_post_pieces(c->g, c->job, c->slot, c->ndata, &c->data) : TSR_OK;
+    return c->ndata ? tsri_gloo_post_pieces(c->g, c->job, c->slot, c->ndata, c->g->pieces, &c->data)
+                    : TSR_OK;
 }
 
 /* All that this rank reads is on its way, if not here. */
@@ -207,8 +208,8 @@ static tsr_status get_words(caller *c, int member, int64_t words, int64_t **out)
         return TSR_ERR_NO_MEMORY;
     c->g->pieces[0] =
         (tsri_gloo_piece){.data = w, .bytes = (size_t)words * sizeof *w, .peer = member};
-    tsr_status status =
-        tsri_gloo_post_pieces(c->g, c->job, tsri_gloo_slot(c->job, TSRI_GLOO_WORDS, 0), 1, &post);
+    tsr_status status = tsri_gloo_post_pieces(
+        c->g, c->job, tsri_gloo_slot(c->job, TSRI_GLOO_WORDS, 0), 1, c->g->pieces, &post);
     if (status == TSR_OK) {
         status = tsri_gloo_wait_pieces(c->g, c->job, post, 0, 1);
         c->g->comm->root->api->mesh_drop(c->g->mesh, post);
@@ -241,9 +242,11 @@ static tsr_status give(caller *c, int member, const int64_t *words, int64_t nwor
                                         .peer = member,
                                         .send = true};
     TSRI_TRY(tsri_gloo_post_pieces(c->g, c->job, tsri_gloo_slot(c->job, TSRI_GLOO_RECORDS, 0), 1,
-                                   &to->answer));
+                                   c->g->pieces, &to->answer));
     TSRI_TRY(collect(c, &to->plan, to->staging, true, &to->ndata));
-    return to->ndata ? tsri_gloo_post_pieces(c->g, c->job, c->slot, to->ndata, &to->data) : TSR_OK;
+    return to->ndata
+               ? tsri_gloo_post_pieces(c->g, c->job, c->slot, to->ndata, c->g->pieces, &to->data)
+               : TSR_OK;
 }
 
 static tsr_status answer(caller *c, int member, const tsri_gloo_record *record)
