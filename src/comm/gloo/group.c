@@ -185,41 +185,71 @@ tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_
                      tsri_call_text(&job->record, call, sizeof call), err->text);
 }
 
+typedef struct listener {
+    size_t bytes;
+    char data[TSRI_GLOO_ADDRESS_BYTES];
+} listener;
+
+/* Says where this rank listens for each member, and finds where they do: all must come for that. */
+static tsr_status pass_addresses(tsri_gloo_group *g, listener *a)
+{
+    tsri_gloo_root *root = g->comm->root;
+    char key[192];
+    for (int p = 0; p < g->pub.nranks; p++) {
+        if (p == g->pub.index)
+            continue;
+        a->bytes = root->api->mesh_address(g->mesh, p, a->data);
+        pair_key(g, g->pub.index, p, key, sizeof key);
+        TSRI_TRY(tsri_gloo_store_set(root, key, a->data, a->bytes));
+    }
+    for (int p = 0; p < g->pub.nranks; p++) {
+        if (p == g->pub.index)
+            continue;
+        __atomic_store_n(&g->at, p, __ATOMIC_RELAXED);
+        TSRI_TRY(await_address(g, p, a[p].data, &a[p].bytes));
+        __atomic_fetch_add(&g->moved, 1, __ATOMIC_RELAXED);
+    }
+    return TSR_OK;
+}
+
+/* Of the pairs of members, in order, each waits for those before it alone. */
+static tsr_status connect_pairs(tsri_gloo_group *g, const tsri_gloo_job *job, const listener *a)
+{
+    tsri_gloo_error err;
+    for (int p = 0; p < g->pub.nranks; p++) {
+        if (p == g->pub.index)
+            continue;
+        __atomic_store_n(&g->at, p, __ATOMIC_RELAXED);
+        tsri_gloo_result result =
+            g->comm->root->api->mesh_connect(g->mesh, p, a[p].data, a[p].bytes, &err);
+        if (result != TSRI_GLOO_OK)
+            return tsri_gloo_backend(g, job, result, &err);
+    }
+    __atomic_store_n(&g->at, -1, __ATOMIC_RELAXED);
+    return TSR_OK;
+}
+
 /* All of the group's members do this at once, each by its group's thread. */
 static tsr_status connect_group(tsri_gloo_group *g, const tsri_gloo_job *job)
 {
     tsri_gloo_root *root = g->comm->root;
-    const tsri_gloo_api *api = root->api;
-    char address[TSRI_GLOO_ADDRESS_BYTES], key[192];
     tsri_gloo_error err = {""};
     tsri_gloo_mesh *mesh;
-    tsri_gloo_result result = api->mesh_open(root->device, g->pub.nranks, g->pub.index,
-                                             root->world->timeout_s, &mesh, &err);
+    tsri_gloo_result result = root->api->mesh_open(root->device, g->pub.nranks, g->pub.index,
+                                                   root->world->timeout_s, &mesh, &err);
     if (result != TSRI_GLOO_OK)
         return tsri_gloo_backend(g, job, result, &err);
     pthread_mutex_lock(&root->lock);
     g->mesh = mesh;
     pthread_mutex_unlock(&root->lock);
-    for (int p = 0; p < g->pub.nranks; p++) {
-        if (p == g->pub.index)
-            continue;
-        size_t bytes = api->mesh_address(mesh, p, address);
-        pair_key(g, g->pub.index, p, key, sizeof key);
-        TSRI_TRY(tsri_gloo_store_set(root, key, address, bytes));
-    }
-    for (int p = 0; p < g->pub.nranks; p++) {
-        size_t bytes = 0;
-        if (p == g->pub.index)
-            continue;
-        __atomic_store_n(&g->at, p, __ATOMIC_RELAXED);
-        TSRI_TRY(await_address(g, p, address, &bytes));
-        result = api->mesh_connect(mesh, p, address, bytes, &err);
-        if (result != TSRI_GLOO_OK)
-            return tsri_gloo_backend(g, job, result, &err);
-        __atomic_fetch_add(&g->moved, 1, __ATOMIC_RELAXED);
-    }
-    __atomic_store_n(&g->at, -1, __ATOMIC_RELAXED);
-    return TSR_OK;
+    listener *a = tsri_mem_alloc(NULL, (size_t)g->pub.nranks * sizeof *a);
+    if (!a)
+        return TSR_ERR_NO_MEMORY;
+    tsr_status status = pass_addresses(g, a);
+    if (status == TSR_OK)
+        status = connect_pairs(g, job, a);
+    tsri_mem_free(a);
+    return status;
 }
 
 /* --- the thread ------------------------------------------------------------------------------- */
