@@ -192,7 +192,8 @@ tsr_status tsri_local_exchange(tsri_comm *c, const void *mine, size_t bytes, voi
     if (bytes > TSRI_EXCHANGE_MAX)
         return tsri_fail(TSR_ERR_INVALID, "exchange of %zu bytes: at most %d", bytes,
                          TSRI_EXCHANGE_MAX);
-    if (c->world->nranks == 1) {
+    int n = local->arena.nranks;
+    if (n == 1) {
         if (bytes)
             memcpy(all, mine, bytes);
         return TSR_OK;
@@ -200,11 +201,11 @@ tsr_status tsri_local_exchange(tsri_comm *c, const void *mine, size_t bytes, voi
     tsri_call call = {.kind = TSRI_COLL_EXCHANGE_, .bytes = bytes}, *record;
     TSRI_TRY(tsri_call_enter(g, &call, &record));
     if (bytes)
-        memcpy(tsri_arena_slot(&local->arena, c->world->rank)->exchange[call.seq & 1], mine, bytes);
+        memcpy(tsri_local_slot(local, c->world->rank)->exchange[call.seq & 1], mine, bytes);
     tsri_local_advance(g->mine, TSRI_WAIT_PUBLISHED, call.seq);
     g->finished = call.seq;
     TSRI_TRY(tsri_call_meet(g, call.seq));
-    for (int r = 0; bytes && r < c->world->nranks; r++)
+    for (int r = 0; bytes && r < n; r++)
         memcpy((char *)all + (size_t)r * bytes,
                tsri_arena_slot(&local->arena, r)->exchange[call.seq & 1], bytes);
     tsri_call_done(g, call.seq);
@@ -238,13 +239,14 @@ static void local_destroy(tsri_comm *c)
     if (!c)
         return;
     tsri_local *local = of(c);
-    tsri_rank_slot *slot = tsri_arena_slot(&local->arena, c->world->rank);
+    tsri_rank_slot *slot = tsri_local_slot(local, c->world->rank);
     atomic_store(&slot->state, TSRI_RANK_LEFT);
     tsri_local_groups_free(local);
-    for (int i = 0; local->pidfds && i < c->world->nranks; i++)
+    for (int i = 0; local->pidfds && i < local->arena.nranks; i++)
         if (local->pidfds[i] > 0)
             close(local->pidfds[i] - 1);
     tsri_mem_free(local->pidfds);
+    tsri_mem_free(local->place);
     if (local->owns_arena)
         tsri_arena_unmap(&local->arena);
     tsri_region_finish(&c->world->region);
@@ -277,7 +279,7 @@ bool tsri_local_is_host(const tsri_comm *c)
 static tsr_status take_slot(tsri_local *local, bool is_process)
 {
     int rank = local->pub.world->rank, me = is_process ? (int)getpid() : 0, nobody = 0;
-    tsri_rank_slot *slot = tsri_arena_slot(&local->arena, rank);
+    tsri_rank_slot *slot = tsri_local_slot(local, rank);
     if (atomic_load(&slot->state) == TSRI_RANK_HERE) {
         int pid = atomic_load(&slot->pid);
         if (pid == me)
@@ -308,7 +310,29 @@ static int spins_for(int nranks)
     return nranks > cores ? 20 : 2000;
 }
 
-tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena,
+/* Who has which place; `ranks` NULL: every rank its own. */
+static tsr_status set_places(tsri_local *local, const int *ranks)
+{
+    const tsr_world *world = local->pub.world;
+    local->place = tsri_mem_alloc(&local->pub.world->mem, (size_t)world->nranks * sizeof(int));
+    if (!local->place)
+        return TSR_ERR_NO_MEMORY;
+    for (int r = 0; r < world->nranks; r++)
+        local->place[r] = ranks ? -1 : r;
+    for (int i = 0; ranks && i < local->arena.nranks; i++)
+        local->place[ranks[i]] = i;
+    return TSR_OK;
+}
+
+static tsr_status make_agree(tsri_local *local, const int *ranks)
+{
+    int all[TSRI_ARENA_MAX_RANKS];
+    for (int i = 0; i < local->arena.nranks; i++)
+        all[i] = ranks ? ranks[i] : i;
+    return tsri_local_group_own(local, local->arena.nranks, all, TSRI_LANE_AGREE, &local->agree);
+}
+
+tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena, const int *ranks,
                              tsri_comm **out_comm)
 {
     tsr_status status = TSR_ERR_NO_MEMORY;
@@ -323,17 +347,16 @@ tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena
                           .owns_arena = owns_arena,
                           .spins = spins_for(arena.nranks),
                           .lock = PTHREAD_MUTEX_INITIALIZER};
+    TSRI_GOTO(set_places(local, ranks), fail);
+    status = TSR_ERR_NO_MEMORY;
     local->pidfds = tsri_mem_alloc(&world->mem, (size_t)arena.nranks * sizeof *local->pidfds);
     if (!local->pidfds)
         goto fail;
     TSRI_GOTO(take_slot(local, owns_arena), fail);
-    world->region = (tsri_region){.base = tsri_arena_region(&arena, world->rank),
-                                  .size = arena.layout.bytes_per_rank,
-                                  .top = arena.layout.bytes_per_rank};
-    int ranks[TSRI_ARENA_MAX_RANKS];
-    for (int i = 0; i < world->nranks; i++)
-        ranks[i] = i;
-    status = tsri_local_group_own(local, world->nranks, ranks, TSRI_LANE_AGREE, &local->agree);
+    char *region = tsri_arena_region(&arena, tsri_local_place_of(local, world->rank));
+    world->region = (tsri_region){
+        .base = region, .size = arena.layout.bytes_per_rank, .top = arena.layout.bytes_per_rank};
+    status = make_agree(local, ranks);
     if (status != TSR_OK) {
         local_destroy(&local->pub);
         return status;
@@ -341,8 +364,10 @@ tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena
     *out_comm = &local->pub;
     return TSR_OK;
 fail:
-    if (local)
+    if (local) {
         tsri_mem_free(local->pidfds);
+        tsri_mem_free(local->place);
+    }
     tsri_mem_free(local);
     if (owns_arena)
         tsri_arena_unmap(&arena);

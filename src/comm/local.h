@@ -38,7 +38,8 @@ tsr_status tsri_arena_make(int nranks, size_t bytes_per_rank, tsri_arena *out_ar
 /* text: "pid:fd:bytes_per_rank", as the launcher gives it. */
 tsr_status tsri_arena_inherit(const char *text, int nranks, tsri_arena *out_arena);
 void tsri_arena_unmap(tsri_arena *arena);
-/* Tells all ranks that `rank` has failed, and why. Only the first one's word counts. */
+/* Tells all ranks that `rank` has failed, and why; rank -1: the text says who. Only the first one's
+ * word counts. */
 void tsri_arena_abort(const tsri_arena *arena, int rank, const char *text);
 
 static inline tsri_arena_head *tsri_arena_get_head(const tsri_arena *a)
@@ -105,14 +106,19 @@ typedef struct tsri_local {
     const tsri_region *region; /* of this rank, where peers read */
     int first_lane;            /* what lane 0 is in the arena */
     tsri_arena arena;
-    bool owns_arena;      /* process ranks; thread ranks share their spawner's */
+    bool owns_arena; /* process ranks; thread ranks share their spawner's */
+    int *place;      /* by world rank: its place in the arena, -1 on another machine */
+    /* Optional: what else ends a wait (what has ended the talk with other machines). Any thread may
+     * ask. */
+    tsr_status (*poll)(void *arg);
+    void *poll_arg;
     int worlds;           /* the number of this one among the rank's, from 1 */
     int twins;            /* made of this one so far */
     int spins;            /* before a rank yields its core, while that helps */
-    int *pidfds;          /* one per rank: 0 not opened yet, -1 can't be, else descriptor + 1 */
+    int *pidfds;          /* one per place: 0 not opened yet, -1 can't be, else descriptor + 1 */
     pthread_mutex_t lock; /* of pidfds: groups may be used by several threads */
     tsri_local_group *groups;
-    tsri_local_group *agree; /* all ranks, for exchange; made with the communicator */
+    tsri_local_group *agree; /* all of the machine, for exchange; made with the communicator */
     /* On device memory: its ranks, which tell each other here when they close it. */
     tsri_local_group *closing;
     struct tsri_local *host;       /* this one, or the one that it is over */
@@ -121,11 +127,25 @@ typedef struct tsri_local {
 } tsri_local;
 
 /*
- * Makes the communicator of world->rank, and sets the world's region. Takes the arena if
- * `owns_arena` (also on failure). A rank whose place is taken: TSR_ERR_INVALID or TSR_ERR_STATE.
+ * Makes the communicator of world->rank, and sets the world's region. ranks: the arena.nranks ranks
+ * of this machine, ascending, of which the i-th has place i in the arena; NULL: all of the world.
+ * Groups and messages have world ranks; exchange is over the machine, in this order. Takes the
+ * arena if `owns_arena` (also on failure). A rank whose place is taken: TSR_ERR_INVALID or
+ * TSR_ERR_STATE.
  */
-tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena,
+tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena, const int *ranks,
                              tsri_comm **out_comm);
+
+/* Where a rank of this machine is in the arena. */
+static inline int tsri_local_place_of(const tsri_local *local, int rank)
+{
+    return local->host->place[rank];
+}
+
+static inline tsri_rank_slot *tsri_local_slot(const tsri_local *local, int rank)
+{
+    return tsri_arena_slot(&local->arena, tsri_local_place_of(local, rank));
+}
 
 /* local_wait.c */
 typedef enum tsri_wait_for {

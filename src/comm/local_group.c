@@ -72,8 +72,9 @@ static tsr_status find_channel(tsri_local *local, int nranks, const int *ranks, 
     return fail_full(local);
 }
 
-static tsr_status check_ranks(const tsr_world *world, int nranks, const int *ranks, int *out_index)
+static tsr_status check_ranks(const tsri_local *local, int nranks, const int *ranks, int *out_index)
 {
+    const tsr_world *world = local->pub.world;
     *out_index = -1;
     if (nranks < 1 || nranks > world->nranks)
         return tsri_fail(TSR_ERR_INVALID, "a group of %d ranks in a world of %d", nranks,
@@ -82,6 +83,11 @@ static tsr_status check_ranks(const tsr_world *world, int nranks, const int *ran
         if (ranks[i] < 0 || ranks[i] >= world->nranks)
             return tsri_fail(TSR_ERR_INVALID, "a group with rank %d in a world of %d", ranks[i],
                              world->nranks);
+        if (tsri_local_place_of(local, ranks[i]) < 0)
+            return tsri_fail(
+                TSR_ERR_INVALID,
+                "a group in shared memory with rank %d, which is on another machine than rank %d",
+                ranks[i], world->rank);
         for (int j = 0; j < i; j++)
             if (ranks[i] == ranks[j])
                 return tsri_fail(TSR_ERR_INVALID, "a group with rank %d twice", ranks[i]);
@@ -170,7 +176,7 @@ tsr_status tsri_local_group_find(tsri_comm *c, int nranks, const int *ranks, int
     }
     int index;
     tsri_local_group *g;
-    TSRI_TRY(check_ranks(c->world, nranks, ranks, &index));
+    TSRI_TRY(check_ranks(local, nranks, ranks, &index));
     TSRI_TRY(make_group(local, nranks, ranks, lane, lane + local->first_lane, index, &g));
     if (nranks > 1) {
         tsr_status status = local->mover->open(g);
@@ -188,7 +194,7 @@ tsr_status tsri_local_group_own(tsri_local *local, int nranks, const int *ranks,
                                 tsri_local_group **out_group)
 {
     int index;
-    TSRI_TRY(check_ranks(local->pub.world, nranks, ranks, &index));
+    TSRI_TRY(check_ranks(local, nranks, ranks, &index));
     TSRI_TRY(make_group(local, nranks, ranks, lane, lane, index, out_group));
     keep(local, *out_group);
     return TSR_OK;

@@ -8,7 +8,8 @@ static tsr_status host_open(tsri_local_group *g)
     const tsri_arena *arena = &g->local->arena;
     for (int m = 0; m < g->pub.nranks; m++)
         g->peer[m] =
-            (tsri_peer){tsri_arena_region(arena, g->pub.ranks[m]), arena->layout.bytes_per_rank};
+            (tsri_peer){tsri_arena_region(arena, tsri_local_place_of(g->local, g->pub.ranks[m])),
+                        arena->layout.bytes_per_rank};
     return TSR_OK;
 }
 

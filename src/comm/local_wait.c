@@ -60,6 +60,8 @@ tsr_status tsri_local_check_abort(const tsri_local *local)
     tsri_arena_head *head = tsri_arena_get_head(&local->arena);
     if (atomic_load_explicit(&head->abort_state, memory_order_acquire) != 2)
         return TSR_OK;
+    if (head->abort_rank < 0)
+        return tsri_fail(TSR_ERR_REMOTE, "%s", head->abort_text);
     return tsri_fail(TSR_ERR_REMOTE, "rank %d failed: %s", (int)head->abort_rank, head->abort_text);
 }
 
@@ -98,7 +100,7 @@ static const char has_died[] = "died (its process has ended)";
 /* Why `rank` will never advance again in this world; NULL if it may. */
 static const char *why_world_gone(tsri_local *local, int rank)
 {
-    tsri_rank_slot *slot = tsri_arena_slot(&local->arena, rank);
+    tsri_rank_slot *slot = tsri_local_slot(local, rank);
     /* In this order: it leaves, and only then makes its next world. */
     int worlds = atomic_load(&slot->worlds), state = atomic_load(&slot->state);
     if (state == TSRI_RANK_EXITED)
@@ -108,7 +110,8 @@ static const char *why_world_gone(tsri_local *local, int rank)
     /* Here, or between an earlier world and this one. */
     int pid = atomic_load(&slot->pid);
     pthread_mutex_lock(&local->lock);
-    bool gone = pid && tsri_local_pid_gone(pid, &local->pidfds[rank]);
+    int *pidfd = &local->pidfds[tsri_local_place_of(local, rank)];
+    bool gone = pid && tsri_local_pid_gone(pid, pidfd);
     pthread_mutex_unlock(&local->lock);
     return gone ? has_died : NULL;
 }
@@ -152,7 +155,7 @@ static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for whi
     uint64_t at = atomic_load(&m->published);
     if (at >> TSRI_SEQ_BITS != call->seq >> TSRI_SEQ_BITS)
         at = 0; /* of an earlier world */
-    const tsri_rank_slot *slot = tsri_arena_slot(&g->local->arena, g->pub.ranks[index]);
+    const tsri_rank_slot *slot = tsri_local_slot(g->local, g->pub.ranks[index]);
     tsri_call_text(call, mine, sizeof mine);
     if (atomic_load(&slot->state) == TSRI_RANK_ABSENT)
         snprintf(theirs, sizeof theirs, "it has not made its world yet");
@@ -174,6 +177,8 @@ static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t
 {
     TSRI_TRY(tsri_local_check_abort(g->local));
     TSRI_TRY(tsri_call_check_fault(g, seq));
+    if (g->local->host->poll)
+        TSRI_TRY(g->local->host->poll(g->local->host->poll_arg));
     for (int i = 0; i < g->pub.nranks; i++) {
         if (i == g->pub.index || tsri_local_reached(g, i, which, seq))
             continue;

@@ -110,7 +110,7 @@ tsr_status tsri_world_make(const tsr_world_opts *resolved, int nranks, int rank,
     world->timeout_s = resolved->timeout_s;
     world->log = resolved->log;
     world->log_arg = resolved->log_arg;
-    tsr_status status = tsri_local_create(world, arena, owns_arena, &world->comm);
+    tsr_status status = tsri_local_create(world, arena, owns_arena, NULL, &world->comm);
     if (status != TSR_OK) {
         tsri_mem_free(world);
         return status;
