@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The vtable of the local communicator on device memory. */
 #include "src/comm/local_device.h"
+#include "src/comm/hosts.h"
 
 static const tsri_mover mover = {
     .open = tsri_device_group_open,
@@ -26,7 +27,7 @@ tsr_status tsri_local_device_check(const tsri_local_group *g, tsr_status status)
 
 static tsr_status device_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all)
 {
-    tsri_comm *host = &of(c)->local.host->pub;
+    tsri_comm *host = c->world->comm;
     return host->ops->exchange(host, mine, bytes, all);
 }
 
@@ -122,8 +123,8 @@ static const tsri_comm_ops ops = {
 tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nranks,
                                   const int *ranks, bool shares, tsri_comm **out_comm)
 {
-    tsri_comm *under = tsri_comm_recorded(world->comm);
-    if (!tsri_local_is_host(under))
+    tsri_comm *under = tsri_comm_on_machine(world->comm);
+    if (!under)
         return tsri_fail(TSR_ERR_INVALID, "the local communicator on device memory needs the "
                                           "world's local one, of ranks of one machine");
     if (!device->ops->move)
@@ -173,7 +174,7 @@ tsr_status tsri_local_create_device(tsr_world *world, tsri_device *device, int n
                                     const int *ranks, tsri_comm **out_comm)
 {
     /* Process ranks map the arena each for itself. */
-    const tsri_comm *under = tsri_comm_recorded(world->comm);
-    bool shares = tsri_local_is_host(under) && ((tsri_local *)under->priv)->owns_arena;
+    const tsri_comm *under = tsri_comm_on_machine(world->comm);
+    bool shares = under && ((tsri_local *)under->priv)->owns_arena;
     return tsri_local_device_make(world, device, nranks, ranks, shares, out_comm);
 }

@@ -159,8 +159,11 @@ tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm)
     recorder *r = tsri_mem_alloc(&inner->world->mem, sizeof *r);
     if (!r)
         return TSR_ERR_NO_MEMORY;
-    r->pub =
-        (tsri_comm){.ops = &ops, .world = inner->world, .priv = r, .capturable = inner->capturable};
+    r->pub = (tsri_comm){.ops = &ops,
+                         .world = inner->world,
+                         .priv = r,
+                         .capturable = inner->capturable,
+                         .in_region = inner->in_region};
     r->inner = inner;
     *out_comm = &r->pub;
     return TSR_OK;
