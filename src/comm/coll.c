@@ -17,6 +17,21 @@ const char *tsri_coll_kind_name(tsri_coll_kind kind)
     return kind >= 0 && kind < TSRI_COLL_KIND_COUNT_ ? names[kind] : "?";
 }
 
+tsr_status tsri_comm_everybody(tsri_comm *c, tsri_group **out_group)
+{
+    enum { FEW = 256 };
+    int n = c->world->nranks, few[FEW] = {0};
+    int *ranks = n <= FEW ? few : tsri_mem_alloc(&c->world->mem, (size_t)n * sizeof *ranks);
+    if (!ranks)
+        return TSR_ERR_NO_MEMORY;
+    for (int r = 0; r < n; r++)
+        ranks[r] = r;
+    tsr_status status = c->ops->group(c, n, ranks, 0, out_group);
+    if (ranks != few)
+        tsri_mem_free(ranks);
+    return status;
+}
+
 /* Elements of piece i along `axis`; all of them for -1. */
 static int64_t piece_count(const tsri_segment *seg, int axis, int n, int i)
 {

@@ -202,6 +202,9 @@ tsr_status tsri_local_create_device(tsr_world *world, tsri_device *device, int n
 /* Floats alone: data[i] times 1/nranks, in the dtype. What an average adds up. */
 void tsri_scale_by_ranks(tsr_dtype dtype, int nranks, int64_t count, void *data);
 
+/* The group of all ranks of the world, in their order, lane 0. */
+tsr_status tsri_comm_everybody(tsri_comm *c, tsri_group **out_group);
+
 /* "all_reduce" and the like. */
 const char *tsri_coll_kind_name(tsri_coll_kind kind);
 

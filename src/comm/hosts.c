@@ -3,6 +3,7 @@
 #include "src/comm/local.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 /* pub.priv: the inner group, of one of the two. */
 typedef struct hosts_group {
@@ -15,6 +16,7 @@ typedef struct hosts {
     tsri_comm pub;
     tsri_comm *local, *remote;
     tsr_store *store;
+    char *folder;
     hosts_group *groups;
     bool is_twin;
     atomic_bool over; /* that the world's work has ended has been passed on */
@@ -199,6 +201,9 @@ static void hosts_destroy(tsri_comm *c)
     if (h->store && (h->over || hosts_check(c) != TSR_OK))
         (void)tsr_store_set_timeout(h->store, leave_failed_s);
     destroy_parts(h->local, h->remote, h->store);
+    if (h->folder)
+        (void)rmdir(h->folder); /* the last to leave can */
+    tsri_mem_free(h->folder);
     tsri_mem_free(h);
 }
 
@@ -258,10 +263,14 @@ static tsr_status make_twin(tsri_comm *c, tsri_comm **out_comm)
 }
 
 tsr_status tsri_hosts_create(tsr_world *world, tsri_comm *local, tsri_comm *remote,
-                             tsr_store *store, tsri_comm **out_comm)
+                             tsr_store *store, const char *folder, tsri_comm **out_comm)
 {
     hosts *h;
     TSRI_TRY(make(world, local, remote, store, &h));
+    if (folder && *folder && !(h->folder = tsri_mem_strdup(&world->mem, folder))) {
+        hosts_destroy(&h->pub);
+        return TSR_ERR_NO_MEMORY;
+    }
     tsri_local *host = (tsri_local *)local->priv;
     host->poll = poll_remote;
     host->poll_arg = h;

@@ -13,11 +13,12 @@
 
 /*
  * local: this machine's (tsri_local_create with its ranks); remote: of all the world's ranks, whose
- * memory it reads wherever it is; store: closed when the communicator is destroyed, may be NULL.
- * Takes all three, also on failure. Not collective.
+ * memory it reads wherever it is; store: closed when the communicator is destroyed, may be NULL;
+ * folder: removed after that, if it is empty; NULL: none. Takes the first three, also on failure.
+ * Not collective.
  */
 tsr_status tsri_hosts_create(tsr_world *world, tsri_comm *local, tsri_comm *remote,
-                             tsr_store *store, tsri_comm **out_comm);
+                             tsr_store *store, const char *folder, tsri_comm **out_comm);
 /* The local communicator (on the host) that c is, or has for this machine; NULL: none. */
 tsri_comm *tsri_comm_on_machine(tsri_comm *c);
 

@@ -35,6 +35,13 @@ typedef struct tsri_arena {
 
 /* bytes_per_rank: 0 for the default. Errors: TSR_ERR_NO_MEMORY, TSR_ERR_INVALID. */
 tsr_status tsri_arena_make(int nranks, size_t bytes_per_rank, tsri_arena *out_arena);
+/* The same, and its file, which the caller closes. */
+tsr_status tsri_arena_make_fd(int nranks, size_t bytes_per_rank, tsri_arena *out_arena,
+                              int *out_fd);
+/* What another process has made and keeps open. Errors: TSR_ERR_IO, TSR_ERR_INVALID and those of
+ * making. */
+tsr_status tsri_arena_open(int pid, int fd, size_t bytes_per_rank, int nranks,
+                           tsri_arena *out_arena);
 /* text: "pid:fd:bytes_per_rank", as the launcher gives it. */
 tsr_status tsri_arena_inherit(const char *text, int nranks, tsri_arena *out_arena);
 void tsri_arena_unmap(tsri_arena *arena);

@@ -24,7 +24,7 @@ static tsr_status map(int fd, int nranks, size_t bytes_per_rank, tsri_arena *out
     return TSR_OK;
 }
 
-tsr_status tsri_arena_make(int nranks, size_t bytes_per_rank, tsri_arena *out_arena)
+tsr_status tsri_arena_make_fd(int nranks, size_t bytes_per_rank, tsri_arena *out_arena, int *out_fd)
 {
     bool by_variable = !bytes_per_rank;
     int fd = tsri_arena_create_fd(nranks, &bytes_per_rank);
@@ -38,7 +38,39 @@ tsr_status tsri_arena_make(int nranks, size_t bytes_per_rank, tsri_arena *out_ar
                          "tsr_world_opts.arena_bytes or TESSERA_ARENA_BYTES fewer bytes per rank",
                          nranks, bytes_per_rank, strerror(-fd));
     tsr_status status = map(fd, nranks, bytes_per_rank, out_arena);
+    if (status != TSR_OK)
+        close(fd);
+    else
+        *out_fd = fd;
+    return status;
+}
+
+tsr_status tsri_arena_make(int nranks, size_t bytes_per_rank, tsri_arena *out_arena)
+{
+    int fd = -1;
+    TSRI_TRY(tsri_arena_make_fd(nranks, bytes_per_rank, out_arena, &fd));
     close(fd);
+    return TSR_OK;
+}
+
+tsr_status tsri_arena_open(int pid, int fd, size_t bytes_per_rank, int nranks,
+                           tsri_arena *out_arena)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    int own = open(path, O_RDWR | O_CLOEXEC);
+    if (own < 0)
+        return tsri_fail(TSR_ERR_IO, "can't open the arena that process %d has made, %s: %s", pid,
+                         path, strerror(errno));
+    tsr_status status;
+    if (tsri_arena_check_fd(own, nranks, bytes_per_rank))
+        status = map(own, nranks, bytes_per_rank, out_arena);
+    else
+        status = tsri_fail(TSR_ERR_INVALID,
+                           "%s is no arena of %d ranks x %zu bytes of this version: ranks run "
+                           "different versions of the library",
+                           path, nranks, bytes_per_rank);
+    close(own);
     return status;
 }
 

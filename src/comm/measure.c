@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/comm/measure.h"
-#include "src/comm/arena.h"
 #include "src/comm/comm.h"
 #include "src/core/clock.h"
 
@@ -86,31 +85,40 @@ enum { TINY, READ, COPY, FIGURES };
 static tsr_status measure(const bench *b, double s[FIGURES])
 {
     const double least_s = 1e-9; /* a clock may stand still for once */
-    double all[TSRI_ARENA_MAX_RANKS][FIGURES];
     memset(b->src, 1, b->bytes);
     memset(b->dst, 0, b->bytes);
     TSRI_TRY(best_of(b, tiny_calls, &s[TINY]));
     TSRI_TRY(best_of(b, read_peer, &s[READ]));
     TSRI_TRY(best_of(b, copy_own, &s[COPY]));
-    TSRI_TRY(b->world->comm->ops->exchange(b->world->comm, s, FIGURES * sizeof *s, all));
-    for (int k = 0; k < FIGURES; k++) {
+    size_t n = (size_t)b->world->nranks;
+    double *all = tsri_mem_alloc(&b->world->mem, n * FIGURES * sizeof *all);
+    if (!all)
+        return TSR_ERR_NO_MEMORY;
+    tsr_status status = b->world->comm->ops->exchange(b->world->comm, s, FIGURES * sizeof *s, all);
+    for (size_t k = 0; k < FIGURES && status == TSR_OK; k++) {
         s[k] = least_s;
-        for (int r = 0; r < b->world->nranks; r++)
-            s[k] = all[r][k] > s[k] ? all[r][k] : s[k];
+        for (size_t r = 0; r < n; r++)
+            s[k] = all[r * FIGURES + k] > s[k] ? all[r * FIGURES + k] : s[k];
     }
-    return TSR_OK;
+    tsri_mem_free(all);
+    return status;
 }
 
 /* What all ranks have room for: the least of what each has. */
 static tsr_status agree_on_bytes(tsr_world *world, size_t *out_bytes)
 {
     const tsri_region *region = &world->region;
-    uint64_t mine = (region->top - region->plan_bytes) / 2 / 64 * 64, all[TSRI_ARENA_MAX_RANKS];
+    uint64_t mine = (region->top - region->plan_bytes) / 2 / 64 * 64;
+    uint64_t *all = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *all);
+    if (!all)
+        return TSR_ERR_NO_MEMORY;
     if (mine > most_bytes)
         mine = most_bytes;
-    TSRI_TRY(world->comm->ops->exchange(world->comm, &mine, sizeof mine, all));
-    for (int r = 0; r < world->nranks; r++)
+    tsr_status status = world->comm->ops->exchange(world->comm, &mine, sizeof mine, all);
+    for (int r = 0; r < world->nranks && status == TSR_OK; r++)
         mine = all[r] < mine ? all[r] : mine;
+    tsri_mem_free(all);
+    TSRI_TRY(status);
     if (mine < least_bytes)
         return tsri_fail(TSR_ERR_NO_MEMORY,
                          "measuring needs %zu bytes of each rank's arena; one has %llu free",
@@ -122,15 +130,12 @@ static tsr_status agree_on_bytes(tsr_world *world, size_t *out_bytes)
 tsr_status tsri_comm_measure(tsr_world *world, double *out_latency_s, double *out_bytes_per_s,
                              double *out_local_bytes_per_s)
 {
-    int ranks[TSRI_ARENA_MAX_RANKS];
     void *src, *dst;
     double s[FIGURES];
     bench b = {.world = world};
     if (world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "measuring a virtual world: its ranks do not exist");
-    for (int i = 0; i < world->nranks; i++)
-        ranks[i] = i;
-    TSRI_TRY(world->comm->ops->group(world->comm, world->nranks, ranks, 0, &b.group));
+    TSRI_TRY(tsri_comm_everybody(world->comm, &b.group));
     TSRI_TRY(agree_on_bytes(world, &b.bytes));
     TSRI_TRY(tsri_region_alloc(&world->region, b.bytes, &src));
     tsr_status status = tsri_region_alloc(&world->region, b.bytes, &dst);

@@ -42,7 +42,7 @@ static void *run_rank(void *arg)
     tsr_world *world;
     tsri_error_clear();
     tsr_status status =
-        tsri_world_make(&s->opts, s->arena.nranks, t->rank, t->rank, s->arena, false, &world);
+        tsri_world_make(&s->opts, s->arena.nranks, t->rank, t->rank, s->arena, false, NULL, &world);
     if (status != TSR_OK) {
         note_failure(s, t->rank, status);
         tsri_arena_abort(&s->arena, t->rank, tsr_last_error());

@@ -86,7 +86,7 @@ static void *run_child(void *arg)
     tsr_world *world = NULL;
     tsri_error_clear();
     c->status =
-        tsri_world_make(&s->opts, s->arena.nranks, c->rank, c->rank, s->arena, true, &world);
+        tsri_world_make(&s->opts, s->arena.nranks, c->rank, c->rank, s->arena, true, NULL, &world);
     if (c->status == TSR_OK) {
         c->status = s->fn(world, s->arg);
         if (c->status != TSR_OK && !tsr_last_error()[0])

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/comm/world_make.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <omp.h>
 #include <sched.h>
@@ -18,23 +16,6 @@ static void log_to_stderr(void *arg, tsr_log_level level, const char *text)
 }
 
 /* --- options and variables -------------------------------------------------------------------- */
-
-static tsr_status env_int(const char *name, int least, bool *out_set, int *out_value)
-{
-    const char *text = getenv(name);
-    *out_set = text && *text;
-    if (!*out_set)
-        return TSR_OK;
-    char *end;
-    errno = 0;
-    long v = strtol(text, &end, 10);
-    if (errno || *end || v < least || v > INT_MAX)
-        return tsri_fail(TSR_ERR_INVALID,
-                         "the variable %s is '%s': expected a whole number from %d", name, text,
-                         least);
-    *out_value = (int)v;
-    return TSR_OK;
-}
 
 static tsr_status default_timeout(double *out_s)
 {
@@ -94,7 +75,8 @@ tsr_status tsri_world_opts_resolve(const tsr_world_opts *opts, int nranks, tsr_w
 /* --- making and ending ------------------------------------------------------------------------ */
 
 tsr_status tsri_world_make(const tsr_world_opts *resolved, int nranks, int rank, int local_rank,
-                           tsri_arena arena, bool owns_arena, tsr_world **out_world)
+                           tsri_arena arena, bool owns_arena, const int *ranks,
+                           tsr_world **out_world)
 {
     tsr_world *world = tsri_mem_alloc(NULL, sizeof *world);
     if (!world) {
@@ -110,67 +92,12 @@ tsr_status tsri_world_make(const tsr_world_opts *resolved, int nranks, int rank,
     world->timeout_s = resolved->timeout_s;
     world->log = resolved->log;
     world->log_arg = resolved->log_arg;
-    tsr_status status = tsri_local_create(world, arena, owns_arena, NULL, &world->comm);
+    tsr_status status = tsri_local_create(world, arena, owns_arena, ranks, &world->comm);
     if (status != TSR_OK) {
         tsri_mem_free(world);
         return status;
     }
     omp_set_num_threads(world->threads);
-    *out_world = world;
-    return TSR_OK;
-}
-
-/* Who this process is: the variables that a launcher sets. */
-static tsr_status read_ranks(int *out_nranks, int *out_rank, int *out_local_rank)
-{
-    bool has_size, has_rank, has_local, has_arena = getenv("TESSERA_ARENA") != NULL;
-    int nranks = 1, rank = 0, local_rank = 0;
-    TSRI_TRY(env_int("WORLD_SIZE", 1, &has_size, &nranks));
-    TSRI_TRY(env_int("RANK", 0, &has_rank, &rank));
-    TSRI_TRY(env_int("LOCAL_RANK", 0, &has_local, &local_rank));
-    if (has_size != has_rank)
-        return tsri_fail(TSR_ERR_INVALID, "%s is set, but %s is not: `tessera launch` sets both",
-                         has_size ? "WORLD_SIZE" : "RANK", has_size ? "RANK" : "WORLD_SIZE");
-    if (rank >= nranks)
-        return tsri_fail(TSR_ERR_INVALID, "RANK is %d, but WORLD_SIZE is %d", rank, nranks);
-    if (nranks > TSRI_ARENA_MAX_RANKS)
-        return tsri_fail(TSR_ERR_INVALID, "WORLD_SIZE is %d: at most %d ranks share a machine",
-                         nranks, TSRI_ARENA_MAX_RANKS);
-    if (nranks > 1 && !has_arena)
-        return tsri_fail(TSR_ERR_INVALID,
-                         "WORLD_SIZE is %d, but TESSERA_ARENA is not set: start the program with "
-                         "`tessera launch -n %d`",
-                         nranks, nranks);
-    *out_nranks = nranks;
-    *out_rank = rank;
-    *out_local_rank = has_local ? local_rank : rank;
-    return TSR_OK;
-}
-
-tsr_status tsr_world_create(const tsr_world_opts *opts, tsr_world **out_world)
-{
-    int nranks = 1, rank = 0, local_rank = 0;
-    tsr_world_opts o;
-    tsri_arena arena;
-    tsr_world *world;
-    TSRI_TRY(read_ranks(&nranks, &rank, &local_rank));
-    TSRI_TRY(tsri_world_opts_resolve(opts, nranks, &o));
-    const char *inherited = getenv("TESSERA_ARENA");
-    if (inherited)
-        TSRI_TRY(tsri_arena_inherit(inherited, nranks, &arena));
-    else
-        TSRI_TRY(tsri_arena_make(1, o.arena_bytes, &arena));
-    TSRI_TRY(tsri_world_make(&o, nranks, rank, local_rank, arena, true, &world));
-    if (o.arena_bytes > world->region.size)
-        tsri_log(world, TSR_LOG_WARNING,
-                 "arena_bytes asks for %zu bytes, but the launcher gave each rank %zu: set "
-                 "TESSERA_ARENA_BYTES for `tessera launch`",
-                 o.arena_bytes, world->region.size);
-    tsr_status status = tsr_world_barrier(world);
-    if (status != TSR_OK) {
-        tsr_world_destroy(world);
-        return status;
-    }
     *out_world = world;
     return TSR_OK;
 }
@@ -229,13 +156,10 @@ tsr_status tsr_world_barrier(tsr_world *world)
     if (world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "a barrier in a virtual world: its ranks do not exist");
     tsri_comm *c = world->comm;
-    int ranks[TSRI_ARENA_MAX_RANKS];
-    for (int i = 0; i < world->nranks; i++)
-        ranks[i] = i;
     tsri_group *g;
     tsri_ticket ticket;
     const tsri_coll coll = {.kind = TSRI_COLL_BARRIER, .what = "tsr_world_barrier"};
-    TSRI_TRY(c->ops->group(c, world->nranks, ranks, 0, &g));
+    TSRI_TRY(tsri_comm_everybody(c, &g));
     TSRI_TRY(c->ops->start(g, &coll, &ticket));
     TSRI_TRY(c->ops->finish(g, &ticket));
     return c->ops->release(g, &ticket);

@@ -9,8 +9,10 @@
  * nranks ranks of this machine. Errors: TSR_ERR_INVALID. */
 tsr_status tsri_world_opts_resolve(const tsr_world_opts *opts, int nranks, tsr_world_opts *out);
 
-/* Makes a world over the arena, which it takes if owns_arena, also on failure. */
+/* Makes a world over the arena, which it takes if owns_arena, also on failure. ranks: those of this
+ * machine, ascending, in the order of their places in the arena; NULL: all. */
 tsr_status tsri_world_make(const tsr_world_opts *resolved, int nranks, int rank, int local_rank,
-                           tsri_arena arena, bool owns_arena, tsr_world **out_world);
+                           tsri_arena arena, bool owns_arena, const int *ranks,
+                           tsr_world **out_world);
 
 #endif

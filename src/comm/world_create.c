@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tsr_world_create: a process becomes a rank.
+ *
+ *   alone, or all on this machine under `tessera launch`: its arena, no store and no port
+ *   some on this machine under `tessera launch`: its arena, and a store for the others
+ *   another launcher, or none: the ranks meet in a store, and those of a machine make an arena
+ *
+ * Where all ranks turn out to be on this machine the store is closed at once.
+ */
+#include "src/comm/gloo.h"
+#include "src/comm/hosts.h"
+#include "src/comm/ident.h"
+#include "src/comm/store.h"
+#include "src/comm/world_make.h"
+#include "src/comm/world_meet.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Who serves the store waits for the others to leave; for how long, after a failure. */
+static const double leave_failed_s = 1;
+
+typedef struct creation {
+    const tsr_world_opts *given;
+    tsr_world_opts opts; /* resolved */
+    tsri_ident id;
+    tsr_store *store; /* NULL: none, or closed */
+    tsri_machine machine;
+} creation;
+
+/* --- the store -------------------------------------------------------------------------------- */
+
+static tsr_status open_store(creation *c)
+{
+    const tsri_ident *id = &c->id;
+    char prefix[sizeof id->job + 16];
+    if (id->folder[0] && mkdir(id->folder, 0700) && errno != EEXIST)
+        return tsri_fail(TSR_ERR_IO, "can't make the folder %s, in which the ranks meet: %s",
+                         id->folder, strerror(errno));
+    if (id->folder[0] && !tsri_is_private(id->folder))
+        return tsri_fail(TSR_ERR_IO,
+                         "the folder %s, in which the ranks meet, is not this user's "
+                         "alone",
+                         id->folder);
+    snprintf(prefix, sizeof prefix, "tessera/%s/", id->job);
+    return tsri_store_open_under(id->url,
+                                 TSR_STORE_OPTS(.timeout_s = c->opts.timeout_s, .rank = id->rank,
+                                                .nranks = id->nranks, .hosted = id->hosted),
+                                 prefix, &c->store);
+}
+
+static void close_store(creation *c, tsr_status status)
+{
+    char text[3800] = "";
+    if (status != TSR_OK) {
+        snprintf(text, sizeof text, "%s", tsr_last_error());
+        if (c->store && tsr_store_set_timeout(c->store, leave_failed_s) != TSR_OK)
+            tsri_error_clear();
+    }
+    tsr_store_close(c->store);
+    c->store = NULL;
+    if (c->id.folder[0])
+        (void)rmdir(c->id.folder); /* the last to leave can */
+    if (status != TSR_OK)
+        tsri_fail(status, "%s", text);
+}
+
+/* --- this machine's ranks --------------------------------------------------------------------- */
+
+/* What the launcher gave: nodes are neighbours in the order of ranks. */
+static tsr_status take_arena(creation *c)
+{
+    const tsri_ident *id = &c->id;
+    tsri_machine *m = &c->machine;
+    m->nranks = id->nranks > 1 ? id->local_nranks : 1;
+    m->index = id->nranks > 1 ? id->local_rank : 0;
+    if (m->nranks > TSRI_ARENA_MAX_RANKS)
+        return tsri_fail(TSR_ERR_INVALID, "%d ranks on one machine: at most %d can be", m->nranks,
+                         TSRI_ARENA_MAX_RANKS);
+    if (id->rank < m->index || id->rank - m->index + m->nranks > id->nranks)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "rank %d of %d is the local rank %d of %d: expected the ranks of a "
+                         "machine to follow each other",
+                         id->rank, id->nranks, m->index, m->nranks);
+    for (int i = 0; i < m->nranks; i++)
+        m->rank[i] = id->rank - m->index + i;
+    return tsri_arena_inherit(id->arena, m->nranks, &m->arena);
+}
+
+static tsr_status find_machine(creation *c)
+{
+    const tsri_ident *id = &c->id;
+    if (!id->arena && id->nranks == 1) {
+        c->machine = (tsri_machine){.nranks = 1};
+        return tsri_arena_make(1, c->opts.arena_bytes, &c->machine.arena);
+    }
+    if (id->arena)
+        TSRI_TRY(take_arena(c));
+    if (id->url[0] && id->nranks > 1) {
+        tsr_status status = open_store(c);
+        if (status == TSR_OK && !id->arena)
+            status =
+                tsri_machine_meet(c->store, id->rank, id->nranks, c->opts.arena_bytes, &c->machine);
+        if (status != TSR_OK)
+            tsri_arena_unmap(&c->machine.arena);
+        return status;
+    }
+    return TSR_OK;
+}
+
+/* --- the world -------------------------------------------------------------------------------- */
+
+/* The world's communicator becomes one that reaches other machines too. Takes the store. */
+static tsr_status reach_others(creation *c, tsr_world *world)
+{
+    tsri_comm *remote, *local = world->comm;
+    char address[64] = "";
+    tsri_store_address(c->store, address, sizeof address);
+    if (!address[0])
+        tsri_machine_address(address, sizeof address);
+    TSRI_TRY(tsri_gloo_create(world, c->store, address, &remote));
+    tsr_store *store = c->store;
+    c->store = NULL;
+    world->comm = NULL;
+    return tsri_hosts_create(world, local, remote, store, c->id.folder, &world->comm);
+}
+
+static tsr_status make_world(creation *c, tsr_world **out_world)
+{
+    const tsri_ident *id = &c->id;
+    const tsri_machine *m = &c->machine;
+    bool all_here = m->nranks == id->nranks;
+    int here = id->local_nranks ? id->local_nranks : m->nranks;
+    tsr_status status = tsri_world_opts_resolve(c->given, here, &c->opts);
+    if (status != TSR_OK) {
+        tsri_arena_unmap(&c->machine.arena);
+        return status;
+    }
+    TSRI_TRY(tsri_world_make(&c->opts, id->nranks, id->rank,
+                             id->local_rank >= 0 ? id->local_rank : m->index, m->arena, true,
+                             all_here ? NULL : m->rank, out_world));
+    if (!all_here)
+        status = reach_others(c, *out_world);
+    else if (c->store)
+        close_store(c, TSR_OK);
+    if (status == TSR_OK)
+        status = tsr_world_barrier(*out_world);
+    return status;
+}
+
+tsr_status tsr_world_create(const tsr_world_opts *opts, tsr_world **out_world)
+{
+    creation c = {.given = opts};
+    tsr_world *world = NULL;
+    TSRI_TRY(tsri_world_opts_resolve(opts, 1, &c.opts));
+    TSRI_TRY(tsri_ident_read(c.opts.init_method, &c.id));
+    tsr_status status = find_machine(&c);
+    if (status == TSR_OK)
+        status = make_world(&c, &world);
+    if (status != TSR_OK) {
+        tsr_world_destroy(world);
+        close_store(&c, status);
+        return status;
+    }
+    if (c.id.arena && c.opts.arena_bytes > world->region.size)
+        tsri_log(world, TSR_LOG_WARNING,
+                 "arena_bytes asks for %zu bytes, but the launcher gave each rank %zu: set "
+                 "TESSERA_ARENA_BYTES for `tessera launch`",
+                 c.opts.arena_bytes, world->region.size);
+    *out_world = world;
+    return TSR_OK;
+}

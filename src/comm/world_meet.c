@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The meeting, in a store. NAME is a machine's (its kernel's start, process and network namespaces,
+ * and the user), K counts its ranks by arrival, from 1:
+ *
+ *   meet/came/RANK     the rank is here
+ *   meet/all           set by the last of all ranks to come
+ *   meet/NAME/n        a counter: ranks of the machine
+ *   meet/NAME/K        "rank pid"
+ *   meet/NAME/blind/R  rank R can't open what the machine's lowest rank, its host, has open
+ *   meet/NAME/looked   a counter: who has tried; meet/NAME/sights is set by the last
+ *   meet/NAME/arena    "pid:fd:bytes" of the host and the ranks that share it, or "! why not"
+ *   meet/NAME/opened   a counter: who has it open; meet/NAME/open is set by the last, and the host
+ *                      closes the file
+ */
+#include "src/comm/world_meet.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST = TSRI_ARENA_MAX_RANKS, KEY = 192, ARENA_TEXT = 64 + 8 * TSRI_ARENA_MAX_RANKS };
+
+/* A rank that says that it is on this machine. */
+typedef struct peer {
+    int rank, pid;
+} peer;
+
+typedef struct meeting {
+    tsr_store *store;
+    int rank, nranks;
+    char name[96];
+    int npeers;
+    peer peer[MOST]; /* ascending by rank; the first is the host */
+} meeting;
+
+/* --- keys ------------------------------------------------------------------------------------- */
+
+static const char *key_of(char buf[KEY], const char *fmt, ...) TSR_PRINTF(2, 3);
+
+static const char *key_of(char buf[KEY], const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(buf, KEY, fmt, ap);
+    va_end(ap);
+    return buf;
+}
+
+static tsr_status get_text(const meeting *m, const char *key, char *buf, size_t size)
+{
+    size_t n;
+    TSRI_TRY(tsr_store_get(m->store, key, buf, size - 1, &n));
+    buf[n] = 0;
+    return TSR_OK;
+}
+
+static tsr_status set_text(const meeting *m, const char *key, const char *text)
+{
+    return tsr_store_set(m->store, key, text, strlen(text));
+}
+
+/* Counts this rank in; the last of `n` sets `done`, if it is not NULL. */
+static tsr_status count_in(const meeting *m, const char *counter, int n, const char *done)
+{
+    int64_t came;
+    TSRI_TRY(tsr_store_add(m->store, counter, 1, &came));
+    return came == n && done ? set_text(m, done, "1") : TSR_OK;
+}
+
+/* --- all ranks -------------------------------------------------------------------------------- */
+
+/* Where the network is another one, or processes are not seen, memory is not shared either. */
+static void name_machine(char *buf, size_t size)
+{
+    struct stat pids, net;
+    char boot[64] = "";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f && !fgets(boot, sizeof boot, f))
+        boot[0] = 0;
+    if (f)
+        fclose(f);
+    if (!boot[0] && gethostname(boot, sizeof boot) != 0)
+        boot[0] = 0;
+    boot[sizeof boot - 1] = 0;
+    boot[strcspn(boot, "\n/")] = 0;
+    if (stat("/proc/self/ns/pid", &pids))
+        pids.st_ino = 0;
+    if (stat("/proc/self/ns/net", &net))
+        net.st_ino = 0;
+    snprintf(buf, size, "%.40s-%llu-%llu-%u", boot, (unsigned long long)pids.st_ino,
+             (unsigned long long)net.st_ino, (unsigned)geteuid());
+}
+
+/* Who is to blame for the timeout: "ranks 1, 3 did not come"; the first few. */
+static tsr_status fail_absent(const meeting *m, tsr_status status)
+{
+    char text[256] = "", key[KEY];
+    size_t used = 0;
+    int absent = 0;
+    if (status != TSR_ERR_TIMEOUT)
+        return status;
+    for (int r = 0; r < m->nranks; r++) {
+        bool there;
+        const char *k = key_of(key, "meet/came/%d", r);
+        if (tsr_store_check(m->store, 1, &k, &there) != TSR_OK)
+            return status;
+        if (!there && used < sizeof text - 32)
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, "%s%d", absent ? ", " : "", r);
+        absent += !there;
+    }
+    return tsri_fail(TSR_ERR_TIMEOUT, "rank%s %s%s did not come to the meeting of %d ranks%s",
+                     absent > 1 ? "s" : "", absent ? text : "?",
+                     used >= sizeof text - 32 ? ", ..." : "", m->nranks,
+                     absent ? " (it was in the store, and then no more)" : "");
+}
+
+static tsr_status meet_all(const meeting *m)
+{
+    char key[KEY], text[32];
+    int64_t k;
+    TSRI_TRY(tsr_store_add(m->store, key_of(key, "meet/%s/n", m->name), 1, &k));
+    snprintf(text, sizeof text, "%d %d", m->rank, (int)getpid());
+    TSRI_TRY(set_text(m, key_of(key, "meet/%s/%lld", m->name, (long long)k), text));
+    TSRI_TRY(set_text(m, key_of(key, "meet/came/%d", m->rank), "1"));
+    TSRI_TRY(count_in(m, "meet/count", m->nranks, "meet/all"));
+    const char *all = "meet/all";
+    return fail_absent(m, tsr_store_wait(m->store, 1, &all, 0));
+}
+
+/* --- one machine ------------------------------------------------------------------------------ */
+
+static int by_rank(const void *a, const void *b)
+{
+    return ((const peer *)a)->rank - ((const peer *)b)->rank;
+}
+
+static tsr_status read_peers(meeting *m)
+{
+    char key[KEY], text[64];
+    TSRI_TRY(get_text(m, key_of(key, "meet/%s/n", m->name), text, sizeof text));
+    long n = strtol(text, NULL, 10);
+    if (n < 1 || n > MOST)
+        return tsri_fail(TSR_ERR_INVALID, "%ld ranks are on one machine: at most %d can be", n,
+                         MOST);
+    m->npeers = (int)n;
+    for (int i = 0; i < m->npeers; i++) {
+        TSRI_TRY(get_text(m, key_of(key, "meet/%s/%d", m->name, i + 1), text, sizeof text));
+        if (sscanf(text, "%d %d", &m->peer[i].rank, &m->peer[i].pid) != 2)
+            return tsri_fail(TSR_ERR_FORMAT,
+                             "the store has '%s' as %s: expected a rank and a "
+                             "process",
+                             text, key);
+    }
+    qsort(m->peer, (size_t)m->npeers, sizeof *m->peer, by_rank);
+    return TSR_OK;
+}
+
+/* What the kernel asks of who opens another's files is what it asks of who reads this link. */
+static bool can_see(int pid)
+{
+    char path[32], target[8];
+    snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    return readlink(path, target, sizeof target) >= 0;
+}
+
+/* Says whether this rank can open what the host has, and waits until all have said so. */
+static tsr_status look(const meeting *m, bool *out_sees)
+{
+    char key[KEY], counter[KEY], done[KEY];
+    *out_sees = m->peer[0].rank == m->rank || can_see(m->peer[0].pid);
+    if (!*out_sees)
+        TSRI_TRY(set_text(m, key_of(key, "meet/%s/blind/%d", m->name, m->rank), "1"));
+    key_of(counter, "meet/%s/looked", m->name);
+    key_of(done, "meet/%s/sights", m->name);
+    return count_in(m, counter, m->npeers, done);
+}
+
+/* The host's part: makes the arena of those who can open it, and waits until they have. */
+static tsr_status make_shared(const meeting *m, size_t arena_bytes, tsri_machine *out, int *out_fd)
+{
+    char key[KEY], text[ARENA_TEXT];
+    TSRI_TRY(get_text(m, key_of(key, "meet/%s/sights", m->name), text, sizeof text));
+    out->nranks = out->index = 0;
+    for (int i = 0; i < m->npeers; i++) {
+        bool blind;
+        const char *k = key_of(key, "meet/%s/blind/%d", m->name, m->peer[i].rank);
+        TSRI_TRY(tsr_store_check(m->store, 1, &k, &blind));
+        if (!blind)
+            out->rank[out->nranks++] = m->peer[i].rank;
+    }
+    TSRI_TRY(tsri_arena_make_fd(out->nranks, arena_bytes, &out->arena, out_fd));
+    int used = snprintf(text, sizeof text, "%d:%d:%zu", (int)getpid(), *out_fd,
+                        out->arena.layout.bytes_per_rank);
+    for (int i = 0; i < out->nranks; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, " %d", out->rank[i]);
+    TSRI_TRY(set_text(m, key_of(key, "meet/%s/arena", m->name), text));
+    return out->nranks == 1 ? TSR_OK
+                            : get_text(m, key_of(key, "meet/%s/open", m->name), text, sizeof text);
+}
+
+static tsr_status be_host(const meeting *m, size_t arena_bytes, tsri_machine *out)
+{
+    char key[KEY], text[512];
+    int fd = -1;
+    tsr_status status = make_shared(m, arena_bytes, out, &fd);
+    if (fd >= 0)
+        close(fd);
+    if (status == TSR_OK)
+        return TSR_OK;
+    tsri_arena_unmap(&out->arena);
+    /* Those who wait for it learn why it does not come. */
+    snprintf(text, sizeof text, "! %d %s", (int)status, tsr_last_error());
+    if (fd < 0 && set_text(m, key_of(key, "meet/%s/arena", m->name), text) != TSR_OK)
+        tsri_error_clear();
+    return tsri_fail(status, "%s", strchr(text + 2, ' ') + 1);
+}
+
+static tsr_status read_ranks(const meeting *m, const char *text, tsri_machine *out)
+{
+    out->nranks = 0;
+    out->index = -1;
+    for (char *end; *text && out->nranks < MOST; text = end) {
+        int rank = (int)strtol(text, &end, 10);
+        if (end == text)
+            break;
+        if (rank == m->rank)
+            out->index = out->nranks;
+        out->rank[out->nranks++] = rank;
+    }
+    return out->index >= 0
+               ? TSR_OK
+               : tsri_fail(TSR_ERR_INTERNAL, "rank %d is not among those of its arena", m->rank);
+}
+
+static tsr_status open_shared(const meeting *m, tsri_machine *out)
+{
+    char key[KEY], done[KEY], text[ARENA_TEXT];
+    int pid, fd, end = 0, status = 0;
+    size_t bytes;
+    TSRI_TRY(get_text(m, key_of(key, "meet/%s/arena", m->name), text, sizeof text));
+    if (sscanf(text, "! %d %n", &status, &end) == 1 && end)
+        return tsri_fail((tsr_status)status, "rank %d: %s", m->peer[0].rank, text + end);
+    if (sscanf(text, "%d:%d:%zu%n", &pid, &fd, &bytes, &end) != 3 || !end)
+        return tsri_fail(TSR_ERR_FORMAT, "the store has '%.60s' as %s: expected pid:fd:bytes", text,
+                         key);
+    TSRI_TRY(read_ranks(m, text + end, out));
+    TSRI_TRY(tsri_arena_open(pid, fd, bytes, out->nranks, &out->arena));
+    key_of(key, "meet/%s/opened", m->name);
+    tsr_status counted = count_in(m, key, out->nranks - 1, key_of(done, "meet/%s/open", m->name));
+    if (counted != TSR_OK)
+        tsri_arena_unmap(&out->arena);
+    return counted;
+}
+
+tsr_status tsri_machine_meet(tsr_store *store, int rank, int nranks, size_t arena_bytes,
+                             tsri_machine *out)
+{
+    meeting m = {.store = store, .rank = rank, .nranks = nranks};
+    bool sees = true;
+    *out = (tsri_machine){.nranks = 1, .rank = {rank}};
+    name_machine(m.name, sizeof m.name);
+    TSRI_TRY(meet_all(&m));
+    TSRI_TRY(read_peers(&m));
+    if (m.npeers > 1)
+        TSRI_TRY(look(&m, &sees));
+    if (m.npeers == 1 || !sees)
+        return tsri_arena_make(1, arena_bytes, &out->arena);
+    return m.peer[0].rank == rank ? be_host(&m, arena_bytes, out) : open_shared(&m, out);
+}
+
+/* --- addresses -------------------------------------------------------------------------------- */
+
+void tsri_machine_address(char *buf, size_t size)
+{
+    struct ifaddrs *all = NULL;
+    snprintf(buf, size, "127.0.0.1");
+    if (getifaddrs(&all))
+        return;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        char text[INET_ADDRSTRLEN];
+        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP) ||
+            (i->ifa_flags & IFF_LOOPBACK))
+            continue;
+        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)i->ifa_addr;
+        if (inet_ntop(AF_INET, &in->sin_addr, text, sizeof text)) {
+            snprintf(buf, size, "%s", text);
+            break;
+        }
+    }
+    freeifaddrs(all);
+}
