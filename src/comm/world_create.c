@@ -76,8 +76,9 @@ static tsr_status take_arena(creation *c)
 {
     const tsri_ident *id = &c->id;
     tsri_machine *m = &c->machine;
-    m->nranks = id->nranks > 1 ? id->local_nranks : 1;
-    m->index = id->nranks > 1 ? id->local_rank : 0;
+    bool all_here = id->nranks == 1 || id->local_nranks == id->nranks;
+    m->nranks = all_here ? id->nranks : id->local_nranks;
+    m->index = all_here ? id->rank : id->local_rank;
     if (m->nranks > TSRI_ARENA_MAX_RANKS)
         return tsri_fail(TSR_ERR_INVALID, "%d ranks on one machine: at most %d can be", m->nranks,
                          TSRI_ARENA_MAX_RANKS);
