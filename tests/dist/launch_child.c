@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What test_launch starts as ranks. argv[1] says what to do. */
+/* What test_launch and test_meet start as ranks. argv[1] says what to do. */
 #include "src/comm/comm.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -229,6 +230,34 @@ static tsr_status give_up(tsr_world *w)
     return tsr_world_barrier(w);
 }
 
+/* Descriptors that are sockets or files; those by which peers are watched are neither. */
+static int count_fds(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        struct stat st;
+        n += fstat(fd, &st) == 0 && (S_ISSOCK(st.st_mode) || S_ISREG(st.st_mode));
+    }
+    return n;
+}
+
+/* What has become of the meeting: nothing may be left of it but the world. */
+static tsr_status meet_again(tsr_world **w, int fds)
+{
+    for (int i = 0; i < 3; i++) {
+        TSRI_TRY(collectives(*w));
+        tsr_world_destroy(*w);
+        *w = NULL;
+        TSRI_TRY(tsr_world_create(NULL, w));
+        if (count_fds() != fds)
+            return tsri_fail(TSR_ERR_INTERNAL, "%d sockets and files more than before",
+                             count_fds() - fds);
+    }
+    printf("rank %d of %d, local %d, comm %s\n", (*w)->rank, (*w)->nranks, tsr_world_local_rank(*w),
+           (*w)->comm->ops->name);
+    return TSR_OK;
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
@@ -239,7 +268,11 @@ int main(int argc, char **argv)
         usleep(300000);
         return 0; /* without ever making its world */
     }
+<<<<<<< HEAD
     pid_t somebody = strcmp(mode, "loop") != 0 ? 0 : start_somebody();
+=======
+    int fds = count_fds();
+>>>>>>> 24bbac3 (tests: Ranks by mpirun, torchrun, srun's variables and addresses)
     tsr_status status = tsr_world_create(NULL, &w);
     if (status == TSR_OK && !strcmp(mode, "collectives"))
         status = collectives(w);
@@ -253,12 +286,14 @@ int main(int argc, char **argv)
         status = give_up(w);
     else if (status == TSR_OK && !strcmp(mode, "again"))
         status = again(&w);
+    else if (status == TSR_OK && !strcmp(mode, "meet"))
+        status = meet_again(&w, fds);
     else if (status == TSR_OK && !strcmp(mode, "exit") && rank == 1)
         exit(7);
     else if (status == TSR_OK)
         status = tsr_world_barrier(w);
     if (status != TSR_OK)
-        fprintf(stderr, "rank %d: %s\n", rank, tsr_last_error());
+        fprintf(stderr, "rank %d: %s\n", w ? w->rank : rank, tsr_last_error());
     else
         printf("rank %d of %d ok\n", tsr_world_rank(w), tsr_world_size(w));
     tsr_world_destroy(w);
