@@ -149,6 +149,20 @@ static void hosts_unprepare(tsri_group *pub, tsri_coll *coll)
         via->ops->unprepare(pub->priv, coll);
 }
 
+/* If it can't be told, it is not released. */
+static bool hosts_released(tsri_group *pub, const tsri_ticket *ticket)
+{
+    const tsri_comm_ops *via = group_of(pub)->via->ops;
+    return via->released && via->released(pub->priv, ticket);
+}
+
+static void hosts_poison(tsri_group *pub, tsr_status status, const char *text)
+{
+    const tsri_comm_ops *via = group_of(pub)->via->ops;
+    if (via->poison)
+        via->poison(pub->priv, status, text);
+}
+
 static tsr_status hosts_partition(tsri_comm *c, const int *color, const int *key, int lane)
 {
     tsri_comm *remote = of(c)->remote;
@@ -225,6 +239,8 @@ static const tsri_comm_ops ops = {
     .destroy = hosts_destroy,
     .check = hosts_check,
     .twin = make_twin,
+    .released = hosts_released,
+    .poison = hosts_poison,
 };
 
 static tsr_status make(tsr_world *world, tsri_comm *local, tsri_comm *remote, tsr_store *store,

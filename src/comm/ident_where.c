@@ -53,28 +53,6 @@ static void set_tcp(tsri_ident *id, const char *host, int port)
              is_v6 ? "]" : "", port);
 }
 
-static tsr_status by_master(tsri_launcher launcher, tsri_ident *id, bool *out_found)
-{
-    const char *addr = tsri_env("MASTER_ADDR");
-    bool has_port;
-    int port = 0;
-    TSRI_TRY(tsri_env_int("MASTER_PORT", 1, 65535, &has_port, &port));
-    *out_found = addr && has_port;
-    if ((addr != NULL) != has_port)
-        return tsri_fail(TSR_ERR_INVALID,
-                         "%s is set, but %s is not: together they say where the %d ranks (%s) meet",
-                         addr ? "MASTER_ADDR" : "MASTER_PORT", addr ? "MASTER_PORT" : "MASTER_ADDR",
-                         id->nranks, launcher == TSRI_BY_RANK ? "WORLD_SIZE" : id->by);
-    if (!addr)
-        return TSR_OK;
-    id->hosted = is_true(tsri_env("TESSERA_STORE_HOSTED"));
-    /* torchrun's own store, which speaks PyTorch's language, is at that port. */
-    if (!id->hosted && is_true(tsri_env("TORCHELASTIC_USE_AGENT_STORE")))
-        port = port < 65535 ? port + 1 : port - 1;
-    set_tcp(id, addr, port);
-    return TSR_OK;
-}
-
 /* srun on several nodes: its first task is on the first of them. */
 static tsr_status by_slurm(tsri_ident *id)
 {
@@ -155,16 +133,21 @@ bool tsri_is_private(const char *folder)
            st.st_uid == geteuid() && (st.st_mode & 077) == 0;
 }
 
-static tsr_status by_file(tsri_ident *id)
+/* `more`: what else tells runs of one starter apart; 0: nothing, the job's name does. */
+static tsr_status by_file(tsri_ident *id, int more)
 {
     char name[160], starter[64];
     const char *base = tsri_env("XDG_RUNTIME_DIR");
     if (!tsri_is_private(base) || strlen(base) > 64)
         base = "/tmp";
-    snprintf(name, sizeof name, "%s", id->job);
-    if (!name[0]) {
+    snprintf(name, sizeof name, "%.80s", id->job);
+    if (!name[0] || more) {
+        size_t used = strlen(name);
         name_starter(id->by, starter, sizeof starter);
-        snprintf(name, sizeof name, "%s", starter);
+        snprintf(name + used, sizeof name - used, "%s%s", used ? "-" : "", starter);
+        used = strlen(name);
+        if (more)
+            snprintf(name + used, sizeof name - used, "-%d", more);
     }
     for (char *p = name; *p; p++)
         if (!isalnum((unsigned char)*p) && !strchr("._-", *p))
@@ -175,6 +158,33 @@ static tsr_status by_file(tsri_ident *id)
 }
 
 /* --- the choice ------------------------------------------------------------------------------- */
+
+/* By the variables that say it, if they are set. */
+static tsr_status by_master(tsri_launcher launcher, tsri_ident *id, bool *out_found)
+{
+    const char *addr = tsri_env("MASTER_ADDR");
+    bool has_port;
+    int port = 0;
+    TSRI_TRY(tsri_env_int("MASTER_PORT", 1, 65535, &has_port, &port));
+    *out_found = addr && has_port;
+    if ((addr != NULL) != has_port)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "%s is set, but %s is not: together they say where the %d ranks (%s) meet",
+                         addr ? "MASTER_ADDR" : "MASTER_PORT", addr ? "MASTER_PORT" : "MASTER_ADDR",
+                         id->nranks, launcher == TSRI_BY_RANK ? "WORLD_SIZE" : id->by);
+    if (!addr)
+        return TSR_OK;
+    id->hosted = is_true(tsri_env("TESSERA_STORE_HOSTED"));
+    /* torchrun's own store, which speaks PyTorch's language, is at that port. The next one may be
+     * anybody's; on one machine none is needed. */
+    if (!id->hosted && is_true(tsri_env("TORCHELASTIC_USE_AGENT_STORE"))) {
+        if (launcher == TSRI_BY_RANK && id->local_nranks == id->nranks)
+            return by_file(id, port);
+        port = port < 65535 ? port + 1 : port - 1;
+    }
+    set_tcp(id, addr, port);
+    return TSR_OK;
+}
 
 static tsr_status fail_nowhere(tsri_launcher launcher, const tsri_ident *id)
 {
@@ -209,7 +219,7 @@ tsr_status tsri_ident_where(tsri_launcher launcher, tsri_ident *id)
     if (launcher == TSRI_BY_RANK)
         return fail_nowhere(launcher, id);
     if (id->local_nranks == id->nranks)
-        return by_file(id);
+        return by_file(id, 0);
     if (launcher == TSRI_BY_SLURM)
         return by_slurm(id);
     return fail_nowhere(launcher, id);

@@ -14,6 +14,7 @@
 #include "src/comm/store.h"
 #include "src/comm/world_make.h"
 #include "src/comm/world_meet.h"
+#include "src/core/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@
 
 /* Who serves the store waits for the others to leave; for how long, after a failure. */
 static const double leave_failed_s = 1;
+enum { RETRY_US = 10000 };
 
 typedef struct creation {
     const tsr_world_opts *given;
@@ -33,6 +35,36 @@ typedef struct creation {
 } creation;
 
 /* --- the store -------------------------------------------------------------------------------- */
+
+/* Set by rank 0 in a store that a world keeps. */
+static const char kept[] = "kept by a world";
+
+/* Rank 0 serves anew for each world. A rank that was quicker to leave the last one must not join
+ * the old store: it waits until that is gone. */
+static tsr_status await_new_store(const creation *c, const char *prefix)
+{
+    double deadline = tsri_now_s() + c->opts.timeout_s;
+    const char *key = kept;
+    for (bool is_old = true; is_old;) {
+        tsr_store *store;
+        TSRI_TRY(
+            tsri_store_connect(c->id.url, TSR_STORE_OPTS(.timeout_s = c->opts.timeout_s), &store));
+        tsr_status status = tsri_store_prefix(store, prefix);
+        if (status == TSR_OK)
+            status = tsr_store_check(store, 1, &key, &is_old);
+        tsr_store_close(store);
+        if (status != TSR_OK && status != TSR_ERR_DEAD) /* dead: it was going away */
+            return status;
+        if (is_old && tsri_now_s() > deadline)
+            return tsri_fail(TSR_ERR_TIMEOUT,
+                             "the store at %s is still that of an earlier world: rank 0 did not "
+                             "come to this one within %g s",
+                             c->id.url, c->opts.timeout_s);
+        if (is_old)
+            usleep(RETRY_US);
+    }
+    return TSR_OK;
+}
 
 static tsr_status open_store(creation *c)
 {
@@ -47,6 +79,8 @@ static tsr_status open_store(creation *c)
                          "alone",
                          id->folder);
     snprintf(prefix, sizeof prefix, "tessera/%s/", id->job);
+    if (!id->hosted && id->rank > 0 && !strncmp(id->url, "tcp:", 4))
+        TSRI_TRY(await_new_store(c, prefix));
     return tsri_store_open_under(id->url,
                                  TSR_STORE_OPTS(.timeout_s = c->opts.timeout_s, .rank = id->rank,
                                                 .nranks = id->nranks, .hosted = id->hosted),
@@ -123,6 +157,8 @@ static tsr_status reach_others(creation *c, tsr_world *world)
     tsri_store_address(c->store, address, sizeof address);
     if (!address[0])
         tsri_machine_address(address, sizeof address);
+    if (world->rank == 0)
+        TSRI_TRY(tsr_store_set(c->store, kept, "1", 1));
     TSRI_TRY(tsri_gloo_create(world, c->store, address, &remote));
     tsr_store *store = c->store;
     c->store = NULL;

@@ -313,7 +313,7 @@ static void test_groups(void **state)
 
 static tsr_status look_around(tsr_world *w, cluster *c)
 {
-    tsri_comm *local = tsri_comm_on_machine(w->comm), *recorder, *twin;
+    tsri_comm *local = tsri_comm_on_machine(w->comm), *recorder;
     tsri_comm_stats sum, here;
     tsri_group *g;
     int all[MOST], here_index = 0;
@@ -334,15 +334,90 @@ static tsr_status look_around(tsr_world *w, cluster *c)
     if (local->ops->group(local, w->nranks, all, 0, &g) != TSR_ERR_INVALID ||
         !strstr(tsr_last_error(), "on another machine"))
         return tsri_fail(TSR_ERR_INTERNAL, "a group over machines in shared memory");
-    if (w->comm->ops->group(w->comm, w->nranks + 1, all, 0, &g) != TSR_ERR_INVALID ||
-        w->comm->ops->twin(w->comm, &twin) == TSR_OK)
-        return tsri_fail(TSR_ERR_INTERNAL, "a group, or a twin, that can't be");
+    if (w->comm->ops->group(w->comm, w->nranks + 1, all, 0, &g) != TSR_ERR_INVALID)
+        return tsri_fail(TSR_ERR_INTERNAL, "a group that can't be");
     w->comm->ops->stats(w->comm, &sum);
     local->ops->stats(local, &here);
     if (sum.calls[TSRI_COLL_BARRIER] != 1 || here.calls[TSRI_COLL_BARRIER] != 0)
         return tsri_fail(TSR_ERR_INTERNAL, "counts");
     TSRI_TRY(w->comm->ops->check(w->comm));
     return tsr_world_barrier(w);
+}
+
+/* The same groups of a twin, by another thread, while this one is in those of the world's own. */
+typedef struct twin_thread {
+    tsr_world *world;
+    tsri_comm *comm;
+    tsr_status status;
+    char text[512];
+} twin_thread;
+
+static tsr_status many_barriers(tsri_comm *c)
+{
+    const tsri_coll coll = {.kind = TSRI_COLL_BARRIER, .what = "many"};
+    int ranks[MOST], n = c->world->nranks, here = 0, mine[MOST];
+    tsri_group *all, *some;
+    for (int r = 0; r < n; r++) {
+        ranks[r] = r;
+        if (layouts[3].machine[r] == layouts[3].machine[c->world->rank])
+            mine[here++] = r;
+    }
+    TSRI_TRY(c->ops->group(c, n, ranks, 0, &all));
+    TSRI_TRY(c->ops->group(c, here, mine, 0, &some));
+    for (int i = 0; i < 200; i++) {
+        TSRI_TRY(call(all, &coll));
+        TSRI_TRY(call(some, &coll));
+    }
+    return TSR_OK;
+}
+
+static void *run_twin(void *arg)
+{
+    twin_thread *t = arg;
+    tsri_error_clear();
+    t->status = many_barriers(t->comm);
+    snprintf(t->text, sizeof t->text, "%s", tsr_last_error());
+    return NULL;
+}
+
+static tsr_status use_twin(tsr_world *w, cluster *c)
+{
+    twin_thread t = {.world = w};
+    pthread_t thread;
+    tsri_comm_stats twin_stats;
+    (void)c;
+    TSRI_TRY(w->comm->ops->twin(w->comm, &t.comm));
+    if (pthread_create(&thread, NULL, run_twin, &t))
+        return TSR_ERR_NO_MEMORY;
+    tsr_status status = many_barriers(w->comm);
+    pthread_join(thread, NULL);
+    t.comm->ops->stats(t.comm, &twin_stats);
+    if (status == TSR_OK && t.status != TSR_OK)
+        status = tsri_fail(t.status, "%s", t.text);
+    if (status == TSR_OK && twin_stats.calls[TSRI_COLL_BARRIER] != 400)
+        status = tsri_fail(TSR_ERR_INTERNAL, "the twin's counts");
+    if (status == TSR_OK)
+        status = tsr_world_barrier(w);
+    /* Its abort is everybody's. */
+    if (status == TSR_OK && w->rank == 2)
+        t.comm->ops->abort(t.comm, "enough");
+    for (int i = 0; i < 2000 && status == TSR_OK; i++) {
+        usleep(10000);
+        status = w->comm->ops->check(w->comm);
+    }
+    t.comm->ops->destroy(t.comm);
+    return status;
+}
+
+static void test_twin(void **state)
+{
+    static cluster c;
+    (void)state;
+    run(&layouts[3], use_twin, 30, "", &c);
+    for (int r = 0; r < 4; r++) {
+        if (c.status[r] != TSR_ERR_REMOTE || strcmp(c.text[r], "rank 2 failed: enough"))
+            fail_msg("rank %d: %s", r, c.text[r]);
+    }
 }
 
 static void test_around(void **state)
@@ -471,9 +546,9 @@ static void test_messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups),   cmocka_unit_test(test_around),
-        cmocka_unit_test(test_abort),    cmocka_unit_test(test_death),
-        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_groups), cmocka_unit_test(test_around),
+        cmocka_unit_test(test_twin),   cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_death),  cmocka_unit_test(test_messages),
     };
     return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);
 }

@@ -104,6 +104,18 @@ static const good goods[] = {
      0,
      0,
      "none/2"},
+    {{TORCHRUN(3, 4, 3, 4), "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT=2",
+      "TORCHELASTIC_USE_AGENT_STORE=True", "GROUP_WORLD_SIZE=1"},
+     NULL,
+     3,
+     4,
+     3,
+     4,
+     "RANK",
+     "file:///tmp/tessera-%u-none-2-%p-29500/store",
+     0,
+     0,
+     "none/2"},
     {{TORCHRUN(0, 4, 0, 4), "TORCHELASTIC_USE_AGENT_STORE=False", "GROUP_WORLD_SIZE=1"},
      NULL,
      0,
@@ -436,7 +448,7 @@ static void test_good(void **state)
     for (size_t i = 0; i < sizeof goods / sizeof *goods; i++) {
         const good *g = &goods[i];
         tsri_ident id;
-        char url[256];
+        char url[600];
         set_env(g->env);
         if (tsri_ident_read(g->method, &id) != TSR_OK)
             fail_msg("case %d: %s", (int)i, tsr_last_error());
@@ -445,14 +457,25 @@ static void test_good(void **state)
             (id.arena != NULL) != g->arena)
             fail_msg("case %d: rank %d of %d, local %d of %d, hosted %d, arena %s", (int)i, id.rank,
                      id.nranks, id.local_rank, id.local_nranks, id.hosted, id.arena);
-        const char *user = strstr(g->url, "%u");
+        /* "%u": this user; "%p": the process that has started this one, and when. */
+        char known[600], got[600];
+        const char *user = strstr(g->url, "%u"), *starter = strstr(g->url, "%p");
+        snprintf(url, sizeof url, "%s", g->url);
+        snprintf(got, sizeof got, "%s", id.url);
         if (user)
             snprintf(url, sizeof url, "%.*s%u%s", (int)(user - g->url), g->url, (unsigned)geteuid(),
                      user + 2);
-        else
-            snprintf(url, sizeof url, "%s", g->url);
+        if (starter) {
+            char *at = strstr(url, "%p"), *end = strrchr(id.url, '-');
+            snprintf(known, sizeof known, "%.*s%d-", (int)(at - url), url, (int)getppid());
+            if (strncmp(id.url, known, strlen(known)) != 0 || !end)
+                fail_msg("case %d: url is '%s', expected '%s...'", (int)i, id.url, known);
+            snprintf(got, sizeof got, "%s%s", known, end);
+            snprintf(known + strlen(known), sizeof known - strlen(known), "%s", at + 2);
+            snprintf(url, sizeof url, "%s", known);
+        }
         check_text((int)i, "by", id.by, g->by);
-        check_text((int)i, "url", id.url, url);
+        check_text((int)i, "url", got, url);
         check_text((int)i, "job", id.job, g->job);
         assert_true((id.folder[0] != 0) == (user != NULL));
     }

@@ -144,24 +144,22 @@ static void expect_nothing_left(void)
     globfree(&g);
 }
 
-/* A number of which the next one is free too: torchrun's own store takes the first. */
+/* Below those that the system gives out by itself, also to who only connects. */
 static int free_port(void)
 {
-    for (int i = 0; i < 100; i++) {
-        int fd[2] = {socket(AF_INET, SOCK_STREAM, 0), socket(AF_INET, SOCK_STREAM, 0)};
-        struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        socklen_t size = sizeof a;
-        bool ok = bind(fd[0], (struct sockaddr *)&a, size) == 0 &&
-                  getsockname(fd[0], (struct sockaddr *)&a, &size) == 0;
-        int port = ntohs(a.sin_port);
-        a.sin_port = htons((uint16_t)(port + 1));
-        ok = ok && port < 65535 && bind(fd[1], (struct sockaddr *)&a, sizeof a) == 0;
-        close(fd[0]);
-        close(fd[1]);
+    static int tried;
+    for (int i = 0; i < 1000; i++) {
+        int port = 20000 + ((int)getpid() * 7 + tried++) % 10000;
+        struct sockaddr_in a = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)port),
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        bool ok = bind(fd, (struct sockaddr *)&a, sizeof a) == 0;
+        close(fd);
         if (ok)
             return port;
     }
-    fail_msg("no two free ports");
+    fail_msg("no free port");
     return 0;
 }
 
@@ -326,6 +324,49 @@ static void test_addresses(void **state)
     expect_ranks(2);
 }
 
+/* Ranks 0 and 1 see each other's processes, rank 2 and they do not: two machines. */
+static void start_apart(const char *url, const char *mode)
+{
+    char env[256], script[128];
+    for (int r = 0; r < 2; r++)
+        start_at(url, r, 3, "", mode);
+    snprintf(env, sizeof env, "TESSERA_INIT_METHOD=%s?rank=2&world_size=3 TESSERA_TIMEOUT_S=20",
+             url);
+    snprintf(script, sizeof script, "exec unshare -pf sh -c '\"$0\" %s; exit $?' \"$0\"", mode);
+    start(env, script);
+}
+
+static void test_machines(void **state)
+{
+    char tcp[64], file[128];
+    (void)state;
+    if (!getenv("TESSERA_GLOO_MODULE") || !has_program("unshare -pf true 2>/dev/null")) {
+        print_message("no Gloo here, or no namespaces of processes (root alone may make them)\n");
+        skip();
+    }
+    tcp_url(tcp);
+    file_url(file);
+    begin();
+    start_apart(tcp, "collectives");
+    end();
+    expect(0, "rank 2 of 3 ok");
+    assert_int_equal(count(" of 3 ok\n"), 3);
+    for (int i = 0; i < 2; i++) {
+        begin();
+        start_apart(i ? tcp : file, "worlds");
+        end();
+        expect(0, "rank 0 of 3, local 0, comm hosts\n");
+        expect(0, "rank 1 of 3, local 1, comm hosts\n");
+        expect(0, "rank 2 of 3, local 0, comm hosts\n");
+    }
+    begin();
+    start_apart(tcp, "killed");
+    end();
+    expect(-1, "rank 0: TSR_ERR_DEAD after a moment: rank 2 died");
+    expect(-1, "rank 1: TSR_ERR_DEAD after a moment: rank 2 died");
+    expect_nothing_left();
+}
+
 /* Nobody watches these: they find by themselves that one is gone. */
 static void test_killed(void **state)
 {
@@ -434,10 +475,11 @@ int main(int argc, char **argv)
         return 2;
     setenv("XDG_RUNTIME_DIR", folder, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mpirun), cmocka_unit_test(test_torchrun),
-        cmocka_unit_test(test_srun),   cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_killed), cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_wrong),  cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_mpirun),   cmocka_unit_test(test_torchrun),
+        cmocka_unit_test(test_srun),     cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_machines), cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_absent),   cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_folder),
     };
     int failed = cmocka_run_group_tests_name("meet", tests, NULL, NULL);
     rmdir(folder);
