@@ -3,6 +3,7 @@
  * to it that they end together. */
 #include "src/cli/launch.h"
 #include "src/cli/cli.h"
+#include "src/comm/flight.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -172,6 +173,20 @@ static void start_all(launch *l)
     }
 }
 
+/* What the ranks have left in the flight recorder, of those that could not write it themselves:
+ * where they were told to. */
+static void dump_flight(const launch *l)
+{
+    const launch_config *c = &l->config;
+    const char *dir = getenv("TESSERA_FLIGHT_DIR");
+    char path[4096];
+    if (!dir && c->log_dir) {
+        snprintf(path, sizeof path, "%s/%s/attempt_%d", c->log_dir, c->run_id, l->attempt);
+        dir = path;
+    }
+    tsri_flight_dump_rest(l->arena_fd, l->base, l->world, c->run_id, dir);
+}
+
 /*
  * The ranks of this attempt have ended, because one has failed. Their arena is still there, with
  * what they have left in it: l->arena_fd, l->cause.rank. Says the last lines of the rank that
@@ -179,6 +194,7 @@ static void start_all(launch *l)
  */
 static void after_failure(launch *l)
 {
+    dump_flight(l);
     const char *lines = strchr(l->cause.text, '\n');
     if (lines && l->cause.rank >= 0)
         launch_console_print(&l->console[1], "tessera launch: the last lines of rank %d's %s",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The watch: who has ended, whose failure came first, and stopping the others. */
 #include "src/cli/launch.h"
+#include "src/comm/flight.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -155,6 +156,7 @@ static void rank_ended(launch *l, int local, const siginfo_t *info)
 {
     launch_rank *r = &l->ranks[local];
     tsri_arena_mark_exited(l->arena_fd, local);
+    tsri_flight_note_exit(l->arena_fd, local, info->si_code, info->si_status, l->stopping);
     r->ended = true;
     r->failed = info->si_code != CLD_EXITED || info->si_status != 0;
     l->running--;

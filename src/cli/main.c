@@ -15,6 +15,7 @@ static const struct command {
     {"plan", "what an experiment would do on any number of ranks, and why", cli_plan},
     {"run", "train an experiment's model, or compute its graph", cli_run},
     {"info", "this machine, this build, and what links cost here", cli_info},
+    {"flight", "which rank held up a failed run, by its recorded calls", cli_flight},
     {"launch", "run a program as several ranks on this machine", cli_launch},
 };
 

@@ -3,7 +3,8 @@
  * The shared arena of the ranks of one machine: what lies where in it. One anonymous file (memfd),
  * sparse, mapped by every rank:
  *
- *   head | a slot per rank | channels | member blocks | a region per rank
+ *   head | a slot per rank | channels | member blocks | a flight recorder per rank |
+ *   a region per rank
  *
  * A channel takes a member block for each of its ranks, from a common stock: groups of few ranks,
  * of which n-D meshes make many, cost little.
@@ -41,6 +42,7 @@ typedef enum tsri_rank_state {
 typedef struct tsri_arena_head {
     uint64_t magic; /* also of the layout: see arena_fd.c */
     uint64_t nranks, bytes_per_rank;
+    uint64_t run; /* any number, another in each arena */
     _Atomic uint32_t blocks; /* that channels have taken, or asked for in vain */
     _Alignas(TSRI_LINE) _Atomic uint32_t abort_state; /* 0, 1 while it is written, 2 */
     int32_t abort_rank;
@@ -116,7 +118,7 @@ typedef struct tsri_channel {
 
 /* Offsets in the file. */
 typedef struct tsri_arena_layout {
-    size_t slots, channels, members, regions, bytes_per_rank, total;
+    size_t slots, channels, members, flights, regions, bytes_per_rank, total;
 } tsri_arena_layout;
 
 /* bytes_per_rank is rounded up to whole pages. */

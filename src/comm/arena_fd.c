@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arena's file. Compiled into the library and into the launcher; needs neither. */
 #include "src/comm/arena.h"
+#include "src/comm/flight.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const size_t page = 4096;
@@ -22,7 +25,7 @@ static uint64_t magic(void)
 {
     return UINT64_C(0x7e55e7a100000000) ^ sizeof(tsri_member) << 8 ^ sizeof(tsri_rank_slot) ^
            (uint64_t)TSRI_ARENA_CHANNELS << 24 ^ (uint64_t)TSRI_ARENA_BLOCKS << 40 ^
-           sizeof(tsri_channel) << 4;
+           sizeof(tsri_channel) << 4 ^ (uint64_t)sizeof(tsri_flight) << 20;
 }
 
 tsri_arena_layout tsri_arena_layout_of(int nranks, size_t bytes_per_rank)
@@ -32,7 +35,8 @@ tsri_arena_layout tsri_arena_layout_of(int nranks, size_t bytes_per_rank)
     l.slots = up(sizeof(tsri_arena_head), page);
     l.channels = up(l.slots + n * sizeof(tsri_rank_slot), page);
     l.members = up(l.channels + TSRI_ARENA_CHANNELS * sizeof(tsri_channel), page);
-    l.regions = up(l.members + n * TSRI_ARENA_BLOCKS * sizeof(tsri_member), page);
+    l.flights = up(l.members + n * TSRI_ARENA_BLOCKS * sizeof(tsri_member), page);
+    l.regions = up(l.flights + n * sizeof(tsri_flight), page);
     l.total = l.regions + n * l.bytes_per_rank;
     return l;
 }
@@ -83,7 +87,9 @@ int tsri_arena_create_fd(int nranks, size_t *bytes_per_rank)
         rc = size_fd(fd, nranks, *bytes_per_rank);
     }
     *bytes_per_rank = up(*bytes_per_rank, page);
-    const uint64_t head[3] = {magic(), (uint64_t)nranks, *bytes_per_rank};
+    uint64_t head[4] = {magic(), (uint64_t)nranks, *bytes_per_rank};
+    if (getrandom(&head[3], sizeof head[3], GRND_NONBLOCK) < 0)
+        head[3] = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
     if (!rc && pwrite(fd, head, sizeof head, 0) != (ssize_t)sizeof head)
         rc = errno ? -errno : -EIO;
     if (!rc)

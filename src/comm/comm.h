@@ -107,6 +107,7 @@ typedef struct tsri_coll {
     const char *what; /* "grad bucket 3", "features.0.1.bn_stats": for messages */
     tsri_loc loc;     /* the user's line, if known */
     uint64_t number;  /* what messages call it; 0: its number among the group's calls */
+    uint64_t flight;  /* of tsri_flight_schedule; 0: the recorder has not heard of it yet */
 } tsri_coll;
 
 /* A group of ranks: made once per list of ranks and lane, then used for ever. */
@@ -115,6 +116,7 @@ typedef struct tsri_group {
     int nranks, index; /* index: this rank's place in it */
     const int *ranks;  /* world ranks, in the placement's order */
     int lane;          /* 0: small, critical; 1: bulk. Lanes have their own order and hand-shakes */
+    int flight;        /* its number in the flight recorder; 0: it has none */
     void *priv;
 } tsri_group;
 

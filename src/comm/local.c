@@ -4,9 +4,11 @@
 
 #include <tessera/placement.h>
 
+#include <inttypes.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -83,11 +85,16 @@ static uint64_t records_of(const tsri_coll *coll)
     return n ? (uint64_t)n : 1;
 }
 
-static tsr_status publish(tsri_local_group *g, const tsri_coll *coll, int first)
+/* *number: of the call in the flight recorder, where its first record puts it. */
+static tsr_status publish(tsri_local_group *g, const tsri_coll *coll, int first, uint64_t *number)
 {
     int nseg = coll->nseg - first < TSRI_CALL_MAX_SEG ? coll->nseg - first : TSRI_CALL_MAX_SEG;
     tsri_call call, *record;
     tsri_call_fill(&call, coll, first, nseg);
+    if (first == 0)
+        *number = tsri_call_record(g, coll, &call, g->started + 1);
+    else
+        g->flight[(g->started + 1) % TSRI_CALL_RING] = *number;
     TSRI_TRY(tsri_call_enter(g, &call, &record));
     tsri_seg_place *place = tsri_call_places(g->mine, record);
     tsr_status status = TSR_OK;
@@ -106,7 +113,8 @@ static tsr_status publish(tsri_local_group *g, const tsri_coll *coll, int first)
     return TSR_OK;
 }
 
-tsr_status tsri_local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
+static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket,
+                        uint64_t *number)
 {
     tsri_local_group *g = group_of(pub);
     TSRI_TRY(tsri_local_check_abort(g->local));
@@ -126,14 +134,24 @@ tsr_status tsri_local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket 
                                 TSRI_CALL_RING, TSRI_CALL_MAX_SEG);
         TSRI_TRY(tsri_call_check_fault(g, seq));
         for (uint64_t r = 0; r < n; r++)
-            TSRI_TRY(publish(g, coll, (int)r * TSRI_CALL_MAX_SEG));
+            TSRI_TRY(publish(g, coll, (int)r * TSRI_CALL_MAX_SEG, number));
     }
     g->stats.calls[coll->kind]++;
-    *out_ticket = (tsri_ticket){.seq = seq, .coll = coll};
+    *out_ticket = (tsri_ticket){.seq = seq, .coll = coll, .priv = {*number}};
     return TSR_OK;
 }
 
-tsr_status tsri_local_finish(tsri_group *pub, tsri_ticket *ticket)
+tsr_status tsri_local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
+{
+    tsr_world *world = pub->comm->world;
+    uint64_t number = 0;
+    tsr_status status = start(pub, coll, out_ticket, &number);
+    if (status != TSR_OK)
+        return tsri_flight_fail_start(world, number ? number : coll->flight, status);
+    return TSR_OK;
+}
+
+static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
 {
     tsri_local_group *g = group_of(pub);
     const tsri_coll *coll = ticket->coll;
@@ -153,7 +171,17 @@ tsr_status tsri_local_finish(tsri_group *pub, tsri_ticket *ticket)
     return TSR_OK;
 }
 
-tsr_status tsri_local_release(tsri_group *pub, tsri_ticket *ticket)
+tsr_status tsri_local_finish(tsri_group *pub, tsri_ticket *ticket)
+{
+    tsr_world *world = pub->comm->world;
+    tsr_status status = finish(pub, ticket);
+    if (status != TSR_OK)
+        return tsri_flight_fail(world, ticket->priv[0], status);
+    tsri_flight_completed(world->flight, ticket->priv[0]);
+    return TSR_OK;
+}
+
+static tsr_status release(tsri_group *pub, tsri_ticket *ticket)
 {
     tsri_local_group *g = group_of(pub);
     if (pub->nranks == 1)
@@ -164,6 +192,12 @@ tsr_status tsri_local_release(tsri_group *pub, tsri_ticket *ticket)
     for (uint64_t seq = ticket->seq; seq <= last; seq++)
         TSRI_TRY(tsri_local_follow_all(g, ticket->coll, TSRI_WAIT_DONE, seq));
     return TSR_OK;
+}
+
+tsr_status tsri_local_release(tsri_group *pub, tsri_ticket *ticket)
+{
+    tsr_status status = release(pub, ticket);
+    return status == TSR_OK ? TSR_OK : tsri_flight_fail(pub->comm->world, ticket->priv[0], status);
 }
 
 bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket)
@@ -184,7 +218,8 @@ void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text)
 }
 
 /* Synchronous, so two buffers do: who writes a third time has seen all read the first. */
-tsr_status tsri_local_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all)
+static tsr_status exchange(tsri_comm *c, const void *mine, size_t bytes, void *all,
+                           uint64_t *number)
 {
     tsri_local *local = of(c);
     tsri_local_group *g = local->agree;
@@ -199,6 +234,7 @@ tsr_status tsri_local_exchange(tsri_comm *c, const void *mine, size_t bytes, voi
         return TSR_OK;
     }
     tsri_call call = {.kind = TSRI_COLL_EXCHANGE_, .bytes = bytes}, *record;
+    *number = tsri_call_record(g, &(tsri_coll){0}, &call, g->started + 1);
     TSRI_TRY(tsri_call_enter(g, &call, &record));
     if (bytes)
         memcpy(tsri_local_slot(local, c->world->rank)->exchange[call.seq & 1], mine, bytes);
@@ -212,9 +248,22 @@ tsr_status tsri_local_exchange(tsri_comm *c, const void *mine, size_t bytes, voi
     return TSR_OK;
 }
 
+tsr_status tsri_local_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all)
+{
+    uint64_t number = 0;
+    tsr_status status = exchange(c, mine, bytes, all, &number);
+    if (status != TSR_OK)
+        return tsri_flight_fail(c->world, number, status);
+    tsri_flight_completed(c->world->flight, number);
+    return TSR_OK;
+}
+
 void tsri_local_abort(tsri_comm *c, const char *text)
 {
+    char reason[1100];
     tsri_arena_abort(&of(c)->arena, c->world->rank, text);
+    snprintf(reason, sizeof reason, "gave up: %.1000s", text ? text : "");
+    tsri_flight_leave(c->world->flight, &(tsri_flight_about){.reason = reason});
 }
 
 tsr_status tsri_local_check(tsri_comm *c)
@@ -302,6 +351,21 @@ static tsr_status take_slot(tsri_local *local, bool is_process)
     return TSR_OK;
 }
 
+static void open_flight(tsri_local *local)
+{
+    tsr_world *world = local->pub.world;
+    const char *restart = getenv("TORCHELASTIC_RESTART_COUNT"); /* torchrun's name */
+    const char *id = getenv("TESSERA_RUN_ID"); /* one for all machines */
+    char run[24];
+    if (id && *id)
+        snprintf(run, sizeof run, "%.23s", id);
+    else
+        snprintf(run, sizeof run, "%016" PRIx64, tsri_arena_get_head(&local->arena)->run);
+    world->flight = tsri_arena_flight(&local->arena, tsri_local_place_of(local, world->rank));
+    atomic_store(&world->flight->restart, restart ? atoi(restart) : 0);
+    tsri_flight_open(world->flight, world->rank, world->nranks, local->worlds, run);
+}
+
 /* Spinning helps only while every rank has a core; else it keeps the awaited rank from running. */
 static int spins_for(int nranks)
 {
@@ -353,6 +417,7 @@ tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena
     if (!local->pidfds)
         goto fail;
     TSRI_GOTO(take_slot(local, owns_arena), fail);
+    open_flight(local);
     char *region = tsri_arena_region(&arena, tsri_local_place_of(local, world->rank));
     world->region = (tsri_region){
         .base = region, .size = arena.layout.bytes_per_rank, .top = arena.layout.bytes_per_rank};

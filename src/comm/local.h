@@ -3,6 +3,7 @@
  * The communicator of ranks of one machine, over the shared arena. A rank publishes where its
  * source is, and pulls what it needs straight out of its peers' tensors.
  *
+ *   (flight.h: each rank's last calls, recorded in the arena)
  *   local_arena.c   making, inheriting and mapping the arena
  *   local_wait.c    waiting for a peer's counter; finding out that it won't come
  *   local_call.c    call records: publishing, comparing, describing
@@ -20,6 +21,7 @@
 
 #include "src/comm/arena.h"
 #include "src/comm/comm.h"
+#include "src/comm/flight.h"
 
 #include <pthread.h>
 
@@ -57,6 +59,11 @@ static inline tsri_arena_head *tsri_arena_get_head(const tsri_arena *a)
 static inline tsri_rank_slot *tsri_arena_slot(const tsri_arena *a, int rank)
 {
     return (tsri_rank_slot *)(void *)(a->base + a->layout.slots) + rank;
+}
+
+static inline tsri_flight *tsri_arena_flight(const tsri_arena *a, int rank)
+{
+    return (tsri_flight *)(void *)(a->base + a->layout.flights) + rank;
 }
 
 static inline char *tsri_arena_region(const tsri_arena *a, int rank)
@@ -102,9 +109,10 @@ typedef struct tsri_local_group {
     int in_vain;    /* long spins one after the other that did not help */
     unsigned short_spins;
     tsri_comm_stats stats;
-    const char **src; /* one per member: scratch of a reduction */
-    tsri_peer *peer;  /* one per member */
-    void *device;     /* the mover's, on streams */
+    uint64_t flight[TSRI_CALL_RING]; /* numbers of my calls in the flight recorder */
+    const char **src;                /* one per member: scratch of a reduction */
+    tsri_peer *peer;                 /* one per member */
+    void *device;                    /* the mover's, on streams */
 } tsri_local_group;
 
 typedef struct tsri_local {
@@ -192,6 +200,9 @@ bool tsri_call_agrees(const tsri_call *a, const tsri_call *b);
 tsr_status tsri_call_differ(int rank_a, const tsri_call *a, int rank_b, const tsri_call *b);
 tsri_call *tsri_call_of(tsri_member *m, uint64_t seq);
 tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call);
+/* A call in the flight recorder, under the number `seq` that it will have: before it is entered. */
+uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri_call *call,
+                          uint64_t seq);
 /* Takes the next number, waits until its place in the ring is free and writes the record there.
  * tsri_local_advance(PUBLISHED) then shows it. */
 tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out_record);

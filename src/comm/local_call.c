@@ -77,6 +77,16 @@ tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call)
     return call->nseg <= TSRI_CALL_INLINE ? call->place : m->spill[call->seq % TSRI_CALL_RING];
 }
 
+uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri_call *call,
+                          uint64_t seq)
+{
+    uint64_t number =
+        tsri_flight_begin(g->local->pub.world->flight, g->pub.flight, tsri_seq_count(seq),
+                          call->kind, coll, call->bytes, call->hash);
+    g->flight[seq % TSRI_CALL_RING] = number;
+    return number;
+}
+
 tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out_record)
 {
     call->seq = g->started + 1;

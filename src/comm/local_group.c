@@ -4,6 +4,7 @@
 #include "src/comm/local.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 
 static uint64_t key_of(int nranks, const int *ranks, int lane)
@@ -100,6 +101,22 @@ static tsr_status check_ranks(const tsri_local *local, int nranks, const int *ra
     return TSR_OK;
 }
 
+/* Groups of several communicators on the same ranks are several. */
+static int flight_group_of(const tsri_local *local, int nranks, const int *ranks, int lane,
+                           int channel_lane)
+{
+    char comm[16];
+    if (channel_lane == TSRI_LANE_CLOSING) /* no calls */
+        return 0;
+    if (channel_lane == TSRI_LANE_AGREE)
+        snprintf(comm, sizeof comm, "exchange");
+    else if (channel_lane < TSRI_LANES)
+        snprintf(comm, sizeof comm, "local");
+    else
+        snprintf(comm, sizeof comm, "local.%d", channel_lane / TSRI_LANES);
+    return tsri_flight_group_of(local->pub.world->flight, comm, lane, nranks, ranks);
+}
+
 static tsr_status make_group(tsri_local *local, int nranks, const int *ranks, int lane,
                              int channel_lane, int index, tsri_local_group **out_group)
 {
@@ -117,6 +134,7 @@ static tsr_status make_group(tsri_local *local, int nranks, const int *ranks, in
                           .index = index,
                           .ranks = copy,
                           .lane = lane,
+                          .flight = flight_group_of(local, nranks, ranks, lane, channel_lane),
                           .priv = g};
     g->local = local;
     if (nranks > 1) {

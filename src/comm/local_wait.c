@@ -147,10 +147,39 @@ bool tsri_local_reached(tsri_local_group *g, int index, tsri_wait_for which, uin
     return at >= seq && (same_world || which == TSRI_WAIT_DONE);
 }
 
+/* "; behind in this group: rank 1 at #16, rank 3 at none": who has not come to a call, if several
+ * or not just `named`. */
+static void behind_text(tsri_local_group *g, uint64_t seq, int named, char *buf, size_t size)
+{
+    enum { MOST = 8 };
+    int n = 0, others = 0;
+    size_t used = 0;
+    buf[0] = 0;
+    for (int i = 0; i < g->pub.nranks; i++) {
+        uint64_t at = atomic_load(&g->members[i].published);
+        if (i == g->pub.index || tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, seq))
+            continue;
+        others += i != named;
+        if (++n > MOST || used + 40 > size)
+            continue;
+        used += (size_t)snprintf(buf + used, size - used, "%s rank %d at ",
+                                 n == 1 ? "; behind in this group:" : ",", g->pub.ranks[i]);
+        if (at >> TSRI_SEQ_BITS == seq >> TSRI_SEQ_BITS && tsri_seq_count(at))
+            used += (size_t)snprintf(buf + used, size - used, "#%llu",
+                                     (unsigned long long)tsri_seq_count(at));
+        else
+            used += (size_t)snprintf(buf + used, size - used, "none");
+    }
+    if (n > MOST)
+        snprintf(buf + used, size - used, " and %d more", n - MOST);
+    if (!others)
+        buf[0] = 0;
+}
+
 static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for which,
                                const tsri_call *call)
 {
-    char mine[192], theirs[192];
+    char mine[192], theirs[192], behind[512];
     tsri_member *m = &g->members[index];
     uint64_t at = atomic_load(&m->published);
     if (at >> TSRI_SEQ_BITS != call->seq >> TSRI_SEQ_BITS)
@@ -166,9 +195,10 @@ static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for whi
     size_t used = strlen(theirs);
     if (at)
         tsri_call_text(tsri_call_of(m, at), theirs + used, sizeof theirs - used);
-    return tsri_fail(TSR_ERR_TIMEOUT, "rank %d did not %s %s within %g s; %s", g->pub.ranks[index],
-                     which == TSRI_WAIT_PUBLISHED ? "come to" : "finish", mine,
-                     g->local->pub.world->timeout_s, theirs);
+    behind_text(g, call->seq, index, behind, sizeof behind);
+    return tsri_fail(TSR_ERR_TIMEOUT, "rank %d did not %s %s within %g s; %s%s",
+                     g->pub.ranks[index], which == TSRI_WAIT_PUBLISHED ? "come to" : "finish", mine,
+                     g->local->pub.world->timeout_s, theirs, behind);
 }
 
 /* Looks at all members: whom we wait for may itself wait for one that is gone. */
@@ -188,10 +218,11 @@ static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t
             continue;
         /* A rank that failed says so before it goes. */
         TSRI_TRY(tsri_local_check_abort(g->local));
-        char text[192];
-        return tsri_fail(TSR_ERR_DEAD, "rank %d %s while rank %d waited for it in %s",
+        char text[192], behind[512];
+        behind_text(g, call->seq, i, behind, sizeof behind);
+        return tsri_fail(TSR_ERR_DEAD, "rank %d %s while rank %d waited for it in %s%s",
                          g->pub.ranks[i], why, g->local->pub.world->rank,
-                         tsri_call_text(call, text, sizeof text));
+                         tsri_call_text(call, text, sizeof text), behind);
     }
     return TSR_OK;
 }
@@ -238,17 +269,19 @@ static tsr_status await_slowly(tsri_local_group *g, int index, tsri_wait_for whi
             return TSR_OK;
     }
     double deadline = tsri_now_s() + g->local->pub.world->timeout_s;
-    for (;;) {
+    tsri_flight *flight = g->local->pub.world->flight;
+    uint64_t number = g->flight[call->seq % TSRI_CALL_RING];
+    /* Whom it waits for stays on record where it comes to nothing. */
+    tsri_flight_waits(flight, number, g->pub.ranks[index]);
+    while (!tsri_local_reached(g, index, which, seq)) {
         TSRI_TRY(check_peers(g, which, seq, call));
-        if (tsri_local_reached(g, index, which, seq))
-            return TSR_OK;
         double left = deadline - tsri_now_s();
-        if (left <= 0)
+        if (left <= 0 && !tsri_local_reached(g, index, which, seq))
             return fail_timeout(g, index, which, call);
         sleep_on(g, index, which, seq, left < slice_s ? left : slice_s);
-        if (tsri_local_reached(g, index, which, seq))
-            return TSR_OK;
     }
+    tsri_flight_waited(flight, number);
+    return TSR_OK;
 }
 
 tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,

@@ -35,6 +35,7 @@ static tsr_status add_group(tsri_nccl *n, int nranks, const int *ranks, int lane
     for (int i = 0; i < nranks; i++)
         if (ranks[i] == n->pub.world->rank)
             g->pub.index = i;
+    g->pub.flight = tsri_flight_group_of(n->pub.world->flight, "nccl", lane, nranks, copy);
     g->owner = n;
     g->comm = comm;
     g->own = own;
@@ -215,16 +216,29 @@ static void unprepare(tsri_group *g, tsri_coll *coll)
     coll->prepared = NULL;
 }
 
+static uint64_t bytes_of(const tsri_coll *coll)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < coll->nseg; i++)
+        bytes += (uint64_t)tsr_dims_count(coll->seg[i].shape) * tsr_dtype_size(coll->seg[i].dtype);
+    return bytes;
+}
+
+/* In the flight recorder a call is started, and completed, when its work is in the streams. */
 static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
 {
     tsri_nccl_group *g = group_of(pub);
     tsri_nccl *n = g->owner;
     tsri_nccl_call *c = coll->prepared;
+    tsri_flight *flight = n->pub.world->flight;
     TSRI_TRY(tsri_watch_check(n->watch));
     if (!c)
         TSRI_TRY(make_temporary(n, pub, coll, &c));
+    uint64_t number = tsri_flight_begin(flight, pub->flight, g->started + 1, (int)coll->kind, coll,
+                                        bytes_of(coll), 0);
     tsr_status status = tsri_nccl_call_do(n, g, coll, c, user_stream(n, coll));
     if (status != TSR_OK) {
+        tsri_flight_failed(flight, number);
         /* The others wait for what did not come. */
         char text[768];
         snprintf(text, sizeof text, "%.767s", tsr_last_error());
@@ -236,7 +250,7 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
     n->stats.calls[coll->kind]++;
     n->stats.bytes_read[coll->kind] += c->plan.bytes_read;
     *out_ticket =
-        (tsri_ticket){.seq = ++g->started, .coll = coll, .priv = {(uint64_t)(uintptr_t)c}};
+        (tsri_ticket){.seq = ++g->started, .coll = coll, .priv = {(uint64_t)(uintptr_t)c, number}};
     return TSR_OK;
 }
 
@@ -256,6 +270,7 @@ static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
     g->finished++;
     if (c->plan.talks)
         TSRI_CUDA(cudaStreamWaitEvent(user_stream(n, coll), c->done, 0));
+    tsri_flight_completed(n->pub.world->flight, ticket->priv[1]);
     return TSR_OK;
 }
 

@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/inside.h"
 #include "kernels/cuda/nccl_mark.h"
+#include "src/comm/flight.h"
 #include "src/comm/nccl_agree.h"
 #include "src/comm/nccl_watch.h"
 

@@ -8,6 +8,7 @@
 #include "src/core/mem.h"
 
 struct tsri_comm;
+struct tsri_flight;
 
 /* Something that goes with the world. Newest first, so dependants go before what they use. */
 typedef struct tsri_owned {
@@ -38,9 +39,10 @@ struct tsr_world {
     void *log_arg;
     tsri_mem mem;
     tsri_region region;
-    struct tsri_comm *comm; /* of host memory; NULL in a virtual world */
-    void *collectives;      /* src/comm/collective_group.c's; NULL until they are used */
-    void *connections[4];   /* by tsr_device, between devices: src/plan/lower_groups.c */
+    struct tsri_comm *comm;     /* of host memory; NULL in a virtual world */
+    void *collectives;          /* src/comm/collective_group.c's; NULL until they are used */
+    struct tsri_flight *flight; /* of its calls: src/comm/flight.h; NULL in a virtual world */
+    void *connections[4];       /* by tsr_device, between devices: src/plan/lower_groups.c */
     tsri_owned *owned;
     void *devices[4]; /* by tsr_device: struct tsri_device, NULL while not open */
     void *placements; /* the list that placement/ interns into */
