@@ -7,7 +7,7 @@ import sys
 
 from harness import check, done, equal, tessera
 
-COMMANDS = ["box", "info", "launch", "plan", "run"]
+COMMANDS = ["box", "flight", "info", "launch", "plan", "run"]
 
 out, err = tessera(code=2)
 check("usage: tessera COMMAND" in err and out == "", "no command: usage on stderr")
@@ -44,6 +44,9 @@ for args, text in [
     (["box", "-n", "0"], "-n needs a number of ranks, 1 to 1048576, not 0"),
     (["box", "-s", "3,-1", "-f", "cpu:[0] B", "-t", "B"], "--shape needs up to 8 sizes"),
     (["box", "-s", "3", "-f", "cpu:[0] B", "-t", "B", "-d", "f33"], "--dtype needs f32"),
+    (["flight"], "no folder to read"),
+    (["flight", "a", "b"], "there is no use for 'b'"),
+    (["flight", "--last", "-1", "a"], "--last needs a number of calls, 0 to 1048576, not -1"),
     (["launch"], "no program to run"),
     (["launch", "-n", "many", "true"], "-n needs a number of ranks, 1 to 256, not many"),
     (["launch", "--max_restart", "1", "true"], "no option --max_restart; did you mean --max-restarts?"),

@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The flight recorder of ranks that go wrong: what they leave, and whom that names. Argument: the
+ * command, which starts this program as ranks (then --rank MODE). */
+#include "src/comm/comm.h"
+#include "src/comm/flight_read.h"
+#include "src/comm/local.h"
+
+#include <tessera/collective.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static const char *tessera, *self;
+static char folder[64];
+
+/* --- ranks that call -------------------------------------------------------------------------- */
+static tsr_status group_of(tsr_world *w, int n, const int *ranks, tsri_group **out)
+{
+    return w->comm->ops->group(w->comm, n, ranks, 0, out);
+}
+
+static tsr_status all_ranks(tsr_world *w, tsri_group **out)
+{
+    const int ranks[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    return group_of(w, w->nranks, ranks, out);
+}
+
+/* One call on n f32 at a fixed place of the arena. */
+static tsr_status call(tsr_world *w, tsri_group *g, tsri_coll_kind kind, int64_t n, int line)
+{
+    const tsri_segment s = {.src = w->region.base,
+                            .dst = w->region.base + 65536,
+                            .dtype = TSR_F32,
+                            .shape = TSR_DIMS(n),
+                            .src_axis = -1,
+                            .dst_axis = -1};
+    const tsri_coll c = {
+        .kind = kind, .nseg = 1, .seg = &s, .what = "grad", .loc = {"a/train.c", line}};
+    tsri_ticket t;
+    TSRI_TRY(w->comm->ops->start(g, &c, &t));
+    TSRI_TRY(w->comm->ops->finish(g, &t));
+    return w->comm->ops->release(g, &t);
+}
+
+static tsr_status sum(tsr_world *w, tsri_group *g, int64_t n, int line)
+{
+    return call(w, g, TSRI_COLL_ALL_REDUCE, n, line);
+}
+
+/* --- folders ---------------------------------------------------------------------------------- */
+static int open_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/tessera-flight-XXXXXX");
+    return !mkdtemp(folder) || setenv("TESSERA_FLIGHT_DIR", folder, 1);
+}
+
+static int close_folder(void **state)
+{
+    (void)state;
+    char path[400];
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (e->d_name[0] != '.')
+            unlink(path);
+    }
+    if (d)
+        closedir(d);
+    unsetenv("TESSERA_FLIGHT_DIR");
+    return rmdir(folder); /* nothing else is left */
+}
+
+static void read_report(const char *dir, int rank, tsri_flight_report *out)
+{
+    static char text[4 << 20];
+    char path[128];
+    snprintf(path, sizeof path, "%s/flight.rank%d.txt", dir, rank);
+    FILE *f = fopen(path, "r");
+    if (!f)
+        fail_msg("%s: %s", path, strerror(errno));
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    if (tsri_flight_parse(path, text, n, out) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    assert_int_equal(out->rank, rank);
+}
+
+/* The first line of `tessera flight` on the folder; *out_code: its exit code. */
+static const char *first_line(int *out_code)
+{
+    static char line[4096];
+    char command[4400];
+    snprintf(command, sizeof command, "'%s' flight '%s' 2>&1", tessera, folder);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    if (!fgets(line, sizeof line, f))
+        line[0] = 0;
+    while (fgetc(f) != EOF)
+        ;
+    int status = pclose(f);
+    *out_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return line;
+}
+
+static void expect_first(const char *start, const char *part)
+{
+    int code;
+    const char *line = first_line(&code);
+    if (code != 0 || strncmp(line, start, strlen(start)) || !strstr(line, part))
+        fail_msg("expected '%s...%s...', got %d: %s", start, part, code, line);
+}
+
+static tsr_status spawn(int n, tsr_rank_fn *fn, double timeout_s)
+{
+    const tsr_world_opts o = {
+        .size = sizeof o, .arena_bytes = 1 << 20, .timeout_s = timeout_s, .threads = 1};
+    return tsr_spawn_with(n, fn, NULL, &o);
+}
+
+/* --- going wrong ------------------------------------------------------------------------------ */
+static tsr_status disagree(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsri_group *g;
+    TSRI_TRY(all_ranks(w, &g));
+    for (int i = 0; i < 4; i++)
+        TSRI_TRY(sum(w, g, 100, 10));
+    return call(w, g, w->rank == 1 ? TSRI_COLL_BROADCAST : TSRI_COLL_ALL_REDUCE, 100,
+                w->rank == 1 ? 12 : 11);
+}
+
+static void test_disagree(void **state)
+{
+    (void)state;
+    assert_int_equal(spawn(2, disagree, 60), TSR_ERR_MISMATCH);
+    expect_first("ranks 0 and 1 disagree on call #5 of group [0,1]: rank 0 all_reduce f32 [100] "
+                 "sum 'grad' at train.c:11, rank 1 broadcast f32 [100] root 0 'grad' at train.c:12",
+                 "");
+    tsri_flight_report r;
+    read_report(folder, 0, &r);
+    assert_non_null(strstr(r.reason, "TSR_ERR_MISMATCH: ranks disagree"));
+    assert_int_equal(r.call[r.ncalls - 1].state, TSRI_FLIGHT_FAILED);
+    assert_int_equal(r.call[r.ncalls - 2].state, TSRI_FLIGHT_COMPLETED);
+    tsri_flight_report_finish(&r);
+}
+
+/* The last rank does something else for longer than the others wait. */
+static tsr_status come_late(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsri_group *g;
+    TSRI_TRY(all_ranks(w, &g));
+    for (int i = 0; i < 3; i++)
+        TSRI_TRY(sum(w, g, 100, 20));
+    if (w->rank == 1) {
+        tsr_status gone = TSR_OK;
+        for (int i = 0; i < 3000 && gone == TSR_OK; i++) {
+            usleep(10000);
+            gone = w->comm->ops->check(w->comm);
+        }
+    }
+    return sum(w, g, 100, 21);
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    assert_int_equal(spawn(3, come_late, 1.5), TSR_ERR_TIMEOUT);
+    assert_non_null(strstr(tsr_last_error(), "rank 1 did not come to all_reduce #4"));
+    expect_first("rank 1 did not come to all_reduce #4 of group [0,1,2] 'grad' (train.c:21); its "
+                 "last call was all_reduce #3 of group [0,1,2] 'grad' (train.c:20), completed ",
+                 "waited");
+}
+
+/* Rank 0 waits for 1, that for 2, that for 3, which does not come. */
+static tsr_status chain(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsri_group *left = NULL, *right = NULL;
+    const int before[2] = {w->rank - 1, w->rank}, after[2] = {w->rank, w->rank + 1};
+    if (w->rank > 0)
+        TSRI_TRY(group_of(w, 2, before, &left));
+    if (w->rank + 1 < w->nranks)
+        TSRI_TRY(group_of(w, 2, after, &right));
+    TSRI_TRY(tsr_world_barrier(w));
+    if (!right) {
+        while (w->comm->ops->check(w->comm) == TSR_OK)
+            usleep(10000);
+        return TSR_OK;
+    }
+    tsr_status status = sum(w, right, 10, 30);
+    return status != TSR_OK || !left ? status : sum(w, left, 10, 31);
+}
+
+static void test_chain(void **state)
+{
+    (void)state;
+    assert_int_equal(spawn(4, chain, 1.5), TSR_ERR_TIMEOUT);
+    expect_first("rank 3 did not come to all_reduce #1 of group [2,3] 'grad' (train.c:30)",
+                 "its last call was barrier #1 of group [0,1,2,3]");
+}
+
+/* Each rank has its groups in another order. */
+static tsr_status circle(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsri_group *left, *right;
+    const int before[2] = {(w->rank + 2) % 3, w->rank}, after[2] = {w->rank, (w->rank + 1) % 3};
+    TSRI_TRY(group_of(w, 2, before, &left));
+    TSRI_TRY(group_of(w, 2, after, &right));
+    TSRI_TRY(sum(w, right, 10, 40));
+    return sum(w, left, 10, 41);
+}
+
+static void test_circle(void **state)
+{
+    (void)state;
+    assert_int_equal(spawn(3, circle, 1.5), TSR_ERR_TIMEOUT);
+    expect_first("ranks 0, 1 and 2 wait for each other: rank 0 in all_reduce #1 of group [0,1]",
+                 "for rank 0");
+}
+
+/* A rank that leaves without a word, and one that fails by itself. */
+static tsr_status fail_alone(tsr_world *w, void *arg)
+{
+    (void)arg;
+    TSRI_TRY(tsr_world_barrier(w));
+    if (w->rank == 1)
+        return tsri_fail(TSR_ERR_IO, "no disk\nat all");
+    return tsr_world_barrier(w);
+}
+
+static void test_fails_alone(void **state)
+{
+    (void)state;
+    assert_int_equal(spawn(2, fail_alone, 60), TSR_ERR_IO);
+    /* Rank 0 may learn of it before it comes to the second barrier. */
+    expect_first("rank 1 gave up: no disk at all", "barrier #");
+}
+
+/* Nothing is written without a failure, or without the variable. */
+static void test_quiet(void **state)
+{
+    (void)state;
+    int code;
+    unsetenv("TESSERA_FLIGHT_DIR");
+    assert_int_equal(spawn(2, disagree, 60), TSR_ERR_MISMATCH);
+    setenv("TESSERA_FLIGHT_DIR", folder, 1);
+    assert_non_null(strstr(first_line(&code), "has no dumps of the flight recorder"));
+    assert_int_equal(code, 1);
+}
+
+/* --- the ring --------------------------------------------------------------------------------- */
+static tsr_status many(tsr_world *w, void *arg)
+{
+    (void)arg;
+    char dir[128];
+    tsri_group *g;
+    TSRI_TRY(all_ranks(w, &g));
+    for (int i = 1; i <= 5000; i++)
+        TSRI_TRY(sum(w, g, i, i));
+    snprintf(dir, sizeof dir, "%s/x/y", folder);
+    TSRI_TRY(tsr_flight_dump(w, dir));
+    return tsr_flight_dump(w, NULL);
+}
+
+static void test_many(void **state)
+{
+    (void)state;
+    tsri_flight_report r;
+    char dir[128], path[192];
+    assert_int_equal(spawn(2, many, 60), TSR_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        snprintf(dir, sizeof dir, "%s/x/y", folder);
+        read_report(dir, rank, &r);
+        assert_int_equal(r.calls, 5000);
+        assert_int_equal(r.ncalls, TSRI_FLIGHT_CALLS);
+        for (int i = 0; i < r.ncalls; i++) {
+            const tsri_flight_read_call *c = &r.call[i];
+            int n = 5000 - TSRI_FLIGHT_CALLS + 1 + i;
+            char at[32];
+            snprintf(at, sizeof at, "train.c:%d", n);
+            assert_int_equal(c->number, n);
+            assert_int_equal(c->said.seq, n);
+            assert_int_equal(c->said.shape[0], n);
+            assert_int_equal(c->said.bytes, 4 * n);
+            assert_int_equal(c->state, TSRI_FLIGHT_COMPLETED);
+            assert_string_equal(c->at, at);
+            assert_true(c->said.asked_ns <= c->started_ns && c->started_ns <= c->ended_ns);
+            assert_true(i == 0 || c->said.asked_ns >= r.call[i - 1].said.asked_ns);
+        }
+        tsri_flight_report_finish(&r);
+        snprintf(path, sizeof path, "%s/flight.rank%d.txt", dir, rank);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(dir), 0);
+    *strrchr(dir, '/') = 0;
+    assert_int_equal(rmdir(dir), 0);
+    expect_first("no rank is behind: all finished their calls\n", "");
+}
+
+static tsr_status nowhere(tsr_world *w, void *arg)
+{
+    (void)arg;
+    char path[128];
+    tsr_world *v;
+    if (w->rank)
+        return TSR_OK;
+    snprintf(path, sizeof path, "%s/file", folder);
+    FILE *f = fopen(path, "w");
+    if (!f || fclose(f))
+        return tsri_fail(TSR_ERR_INTERNAL, "no file");
+    if (tsr_flight_dump(w, path) != TSR_ERR_IO || !strstr(tsr_last_error(), path))
+        return tsri_fail(TSR_ERR_INTERNAL, "a file as a folder: %s", tsr_last_error());
+    unsetenv("TESSERA_FLIGHT_DIR");
+    if (tsr_flight_dump(w, NULL) != TSR_ERR_INVALID || tsr_flight_dump(w, "") != TSR_ERR_INVALID ||
+        tsr_flight_dump(NULL, folder) != TSR_ERR_INVALID)
+        return tsri_fail(TSR_ERR_INTERNAL, "no folder: %s", tsr_last_error());
+    TSRI_TRY(tsr_world_create_virtual(2, 0, &v));
+    tsr_status status = tsr_flight_dump(v, folder);
+    tsr_world_destroy(v);
+    return status == TSR_ERR_STATE ? TSR_OK : tsri_fail(TSR_ERR_INTERNAL, "a virtual world");
+}
+
+static void test_nowhere(void **state)
+{
+    (void)state;
+    assert_int_equal(spawn(2, nowhere, 60), TSR_OK);
+}
+
+/* Two threads of a rank write, a third one reads: an entry is never half of one and half of
+ * another, and no call is lost. */
+enum { EACH = 20000 };
+
+typedef struct writer {
+    tsri_flight *f;
+    int which, recorded;
+    atomic_bool done;
+} writer;
+
+static void *write_calls(void *arg)
+{
+    writer *w = arg;
+    const int ranks[2] = {0, 1};
+    int group = tsri_flight_group_of(w->f, "local", w->which, 2, ranks);
+    for (int i = 1; i <= EACH; i++) {
+        int64_t mark = (int64_t)i << 1 | w->which;
+        char what[32];
+        snprintf(what, sizeof what, "%lld", (long long)mark);
+        const tsri_segment s = {.dtype = TSR_F32, .shape = TSR_DIMS(mark, mark, mark)};
+        const tsri_coll c = {
+            .kind = TSRI_COLL_ALL_REDUCE, .nseg = 1, .seg = &s, .what = what, .root = (int)mark};
+        uint64_t n = tsri_flight_begin(w->f, group, (uint64_t)i, (int)c.kind, &c, (uint64_t)mark,
+                                       (uint64_t)mark);
+        w->recorded += n != 0;
+        tsri_flight_completed(w->f, n);
+    }
+    atomic_store(&w->done, true);
+    return NULL;
+}
+
+/* Whether what is there of an entry holds together. */
+static bool is_whole(const tsri_flight_seen *e)
+{
+    const tsri_flight_call *c = &e->call;
+    int64_t mark = (int64_t)c->bytes;
+    return c->hash == c->bytes && c->root == mark && c->shape[0] == mark && c->shape[2] == mark &&
+           c->seq == (uint64_t)mark >> 1 && strtoll(c->what, NULL, 10) == mark;
+}
+
+static void test_two_threads(void **state)
+{
+    (void)state;
+    tsri_flight *f = aligned_alloc(64, sizeof *f);
+    assert_non_null(f);
+    memset(f, 0, sizeof *f);
+    tsri_flight_open(f, 0, 2, 1, "r");
+    writer w[2] = {{.f = f, .which = 0}, {.f = f, .which = 1}};
+    pthread_t thread[2];
+    tsri_flight_seen c;
+    int seen = 0, torn = 0, last = 0;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, write_calls, &w[i]), 0);
+    do {
+        for (int i = 0; i < TSRI_FLIGHT_CALLS; i++) {
+            if (!tsri_flight_copy(f, i, &c))
+                continue;
+            seen++;
+            torn += !is_whole(&c);
+        }
+    } while (!atomic_load(&w[0].done) || !atomic_load(&w[1].done));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    assert_int_equal(torn, 0);
+    assert_true(seen > 0);
+    /* Only where a thread was kept from going on for a whole round is a number stepped over. */
+    uint64_t calls = atomic_load(&f->calls);
+    assert_int_equal(w[0].recorded + w[1].recorded, 2 * EACH);
+    assert_true(calls >= 2 * EACH);
+    for (uint64_t n = calls - TSRI_FLIGHT_CALLS + 1; n <= calls; n++) {
+        assert_true(tsri_flight_copy(f, (int)((n - 1) % TSRI_FLIGHT_CALLS), &c));
+        assert_true(is_whole(&c));
+        assert_int_equal(c.state, TSRI_FLIGHT_COMPLETED);
+        last += c.number == n;
+    }
+    assert_true(last >= TSRI_FLIGHT_CALLS - 16);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(atomic_load(&f->group[i].completed), EACH);
+    print_message("%d entries were read while they were written\n", seen);
+    free(f);
+}
+
+/* A call that is scheduled, and later done: one entry. */
+static void test_scheduled(void **state)
+{
+    (void)state;
+    tsri_flight *f = aligned_alloc(64, sizeof *f);
+    const int ranks[2] = {0, 1};
+    assert_non_null(f);
+    memset(f, 0, sizeof *f);
+    tsri_flight_open(f, 0, 2, 1, "r");
+    int group = tsri_flight_group_of(f, "local", 0, 2, ranks);
+    tsri_coll c = {.kind = TSRI_COLL_BARRIER};
+    c.flight = tsri_flight_schedule(f, group, &c);
+    assert_int_equal(c.flight, 1);
+    tsri_flight_seen e;
+    assert_true(tsri_flight_copy(f, 0, &e));
+    assert_int_equal(e.state, TSRI_FLIGHT_SCHEDULED);
+    assert_true(e.call.asked_ns > 0 && e.started_ns == 0);
+    assert_int_equal(tsri_flight_begin(f, group, 7, TSRI_COLL_BARRIER, &c, 0, 0), 1);
+    tsri_flight_waits(f, 1, 1);
+    tsri_flight_waited(f, 1);
+    assert_true(tsri_flight_copy(f, 0, &e));
+    assert_int_equal(e.number, 1);
+    assert_int_equal(e.state, TSRI_FLIGHT_STARTED);
+    assert_true(e.started_ns >= e.call.asked_ns && e.ended_ns == 0);
+    assert_int_equal(e.call.seq, 7);
+    assert_int_equal(e.waits, -2);
+    assert_int_equal(atomic_load(&f->group[0].started), 7);
+    tsri_flight_failed(f, 1);
+    assert_true(tsri_flight_copy(f, 0, &e));
+    assert_int_equal(e.state, TSRI_FLIGHT_FAILED);
+    /* One that is refused has not come, and gives its number back. */
+    assert_int_equal(tsri_flight_begin(f, group, 8, TSRI_COLL_BARRIER, &(tsri_coll){0}, 0, 0), 2);
+    tsri_flight_refused(f, 2);
+    assert_int_equal(atomic_load(&f->group[0].started), 7);
+    assert_true(tsri_flight_copy(f, 1, &e));
+    assert_true(e.state == TSRI_FLIGHT_FAILED && e.started_ns == 0);
+    /* One whose entry is gone gets a new one; groups of one have none. */
+    for (int i = 0; i < TSRI_FLIGHT_CALLS; i++)
+        tsri_flight_begin(f, group, 8, TSRI_COLL_BARRIER, &(tsri_coll){0}, 0, 0);
+    assert_int_equal(tsri_flight_begin(f, group, 9, TSRI_COLL_BARRIER, &c, 0, 0),
+                     TSRI_FLIGHT_CALLS + 3);
+    tsri_flight_completed(f, 1); /* which is not there any more */
+    assert_true(tsri_flight_copy(f, 0, &e));
+    assert_int_equal(e.number, TSRI_FLIGHT_CALLS + 1);
+    assert_int_equal(e.state, TSRI_FLIGHT_STARTED);
+    assert_int_equal(tsri_flight_group_of(f, "local", 0, 1, ranks), 0);
+    assert_int_equal(tsri_flight_group_of(f, "local", 0, 2, ranks), group);
+    for (int i = 1; i < TSRI_FLIGHT_GROUPS; i++)
+        assert_int_equal(tsri_flight_group_of(f, "local", i, 2, ranks), i + 1);
+    assert_int_equal(tsri_flight_group_of(f, "local", TSRI_FLIGHT_GROUPS, 2, ranks), 0);
+    assert_int_equal(tsri_flight_begin(f, 0, 1, TSRI_COLL_BARRIER, &c, 0, 0), 0);
+    free(f);
+}
+
+/* --- processes -------------------------------------------------------------------------------- */
+static int run_ranks(const char *mode)
+{
+    char command[4096];
+    snprintf(command, sizeof command, "'%s' launch -n 3 '%s' --rank %s >/dev/null 2>&1", tessera,
+             self, mode);
+    int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    tsri_flight_report r;
+    assert_int_equal(run_ranks("killed"), 128 + SIGKILL);
+    expect_first("rank 2 was killed by signal 9 (SIGKILL)",
+                 "all_reduce #42 of group [0,1,2] 'grad' (train.c:51)");
+    read_report(folder, 2, &r);
+    assert_int_equal(r.exit, TSRI_FLIGHT_KILLED);
+    assert_int_equal(r.exit_status, SIGKILL);
+    assert_int_equal(r.groups[r.call[r.ncalls - 1].group].started,
+                     41); /* a world begins with a barrier */
+    tsri_flight_report_finish(&r);
+}
+
+/* Killed while the others are in the call with it, waiting for its second half. */
+static void test_killed_inside(void **state)
+{
+    (void)state;
+    assert_int_equal(run_ranks("killed_inside"), 128 + SIGKILL);
+    expect_first("rank 2 was killed by signal 9 (SIGKILL): it has started all_reduce #42 of group "
+                 "[0,1,2] 'grad' (train.c:52) and never finished it",
+                 "waited");
+}
+
+/* Hangs until the launcher kills it: it leaves nothing itself. */
+static void test_hangs(void **state)
+{
+    (void)state;
+    tsri_flight_report r;
+    setenv("TESSERA_TIMEOUT_S", "1.5", 1);
+    int code = run_ranks("hangs");
+    unsetenv("TESSERA_TIMEOUT_S");
+    assert_int_equal(code, 1);
+    expect_first("rank 1 did not come to all_reduce #5 of group [0,1,2] 'grad' (train.c:61)",
+                 "waited");
+    read_report(folder, 1, &r);
+    assert_int_equal(r.exit, TSRI_FLIGHT_STOPPED);
+    tsri_flight_report_finish(&r);
+}
+
+static tsr_status be_killed(tsr_world *w)
+{
+    tsri_group *g;
+    TSRI_TRY(all_ranks(w, &g));
+    for (int i = 0; i < 40; i++)
+        TSRI_TRY(sum(w, g, 1000, 50));
+    if (w->rank == 2) {
+        usleep(200000); /* the others sleep by then */
+        raise(SIGKILL);
+    }
+    signal(SIGTERM, SIG_IGN); /* what matters is what they find out themselves */
+    return sum(w, g, 1000, 51);
+}
+
+static tsr_status be_killed_inside(tsr_world *w)
+{
+    tsri_group *g;
+    tsri_ticket t;
+    TSRI_TRY(all_ranks(w, &g));
+    for (int i = 0; i < 40; i++)
+        TSRI_TRY(sum(w, g, 1000, 50));
+    const tsri_segment s = {.src = w->region.base,
+                            .dst = w->region.base + 65536,
+                            .dtype = TSR_F32,
+                            .shape = TSR_DIMS(1000),
+                            .src_axis = -1,
+                            .dst_axis = -1};
+    const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE,
+                         .algo = TSRI_ALGO_TWO_PHASE,
+                         .nseg = 1,
+                         .seg = &s,
+                         .what = "grad",
+                         .loc = {"train.c", 52}};
+    signal(SIGTERM, SIG_IGN);
+    TSRI_TRY(w->comm->ops->start(g, &c, &t));
+    if (w->rank == 2) {
+        usleep(200000);
+        raise(SIGKILL);
+    }
+    return w->comm->ops->finish(g, &t);
+}
+
+static tsr_status hang(tsr_world *w)
+{
+    tsri_group *g;
+    TSRI_TRY(all_ranks(w, &g));
+    for (int i = 0; i < 3; i++)
+        TSRI_TRY(sum(w, g, 1000, 60));
+    while (w->rank == 1)
+        usleep(100000);
+    return sum(w, g, 1000, 61);
+}
+
+static int be_rank(const char *mode)
+{
+    tsr_world *w;
+    tsr_status status = tsr_world_create(NULL, &w);
+    if (status != TSR_OK)
+        return 1;
+    status = !strcmp(mode, "killed")          ? be_killed(w)
+             : !strcmp(mode, "killed_inside") ? be_killed_inside(w)
+                                              : hang(w);
+    tsr_world_destroy(w);
+    return status == TSR_OK ? 0 : 1;
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, close_folder)
+
+int main(int argc, char **argv)
+{
+    if (argc > 2 && !strcmp(argv[1], "--rank"))
+        return be_rank(argv[2]);
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s TESSERA\n", argv[0]);
+        return 2;
+    }
+    static char path[4096];
+    tessera = realpath(argv[1], path);
+    self = realpath(argv[0], NULL);
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_disagree),
+        IN_FOLDER(test_late),
+        IN_FOLDER(test_chain),
+        IN_FOLDER(test_circle),
+        IN_FOLDER(test_fails_alone),
+        IN_FOLDER(test_quiet),
+        IN_FOLDER(test_many),
+        IN_FOLDER(test_nowhere),
+        cmocka_unit_test(test_two_threads),
+        cmocka_unit_test(test_scheduled),
+        IN_FOLDER(test_killed),
+        IN_FOLDER(test_killed_inside),
+        IN_FOLDER(test_hangs),
+    };
+    return tessera && self ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+}
