@@ -160,12 +160,12 @@ TSR_API tsr_status tsr_barrier_at(tsr_group *g, tsr_work **out_work, const char 
 #define tsr_group_barrier_async(g, out_work) tsr_barrier_at((g), (out_work), TSR_HERE)
 
 /*
- * Writes what the flight recorder knows: this rank's last 2000 calls, as text, into
- * flight.rank<R>.txt in the folder `dir`, which is made if it is missing; `tessera flight dir` reads
- * the files of all ranks. dir NULL: the variable TESSERA_FLIGHT_DIR, which also has a rank write
- * that file by itself when one of its calls fails because of another rank. Any thread of the rank
- * may call it, also after an error. Not collective. Errors: TSR_ERR_INVALID (no folder is said),
- * TSR_ERR_STATE (a virtual world), TSR_ERR_IO.
+ * Writes what the flight recorder knows: this rank's last 2000 calls, as text, into the file
+ * flight.rank<R>.txt of the folder `dir`, which is made if it is missing; `tessera flight dir`
+ * reads the files of all ranks. dir NULL: the variable TESSERA_FLIGHT_DIR, which also has a rank
+ * write that file by itself when one of its calls fails because of another rank. Any thread of the
+ * rank may call it, also after an error. Not collective. Errors: TSR_ERR_INVALID (no folder is
+ * said), TSR_ERR_STATE (a virtual world), TSR_ERR_IO.
  */
 TSR_API tsr_status tsr_flight_dump(tsr_world *world, const char *dir);
 

@@ -86,7 +86,10 @@ static void print_gang(const flight_folder *f, const tsri_flight_gang *g)
         most = g->members[i].started > most ? g->members[i].started : most;
     printf("\n%sgroup %s%s%s\n  rank  started   completed\n", style.bold,
            tsri_flight_group_text(g->of, text, sizeof text),
-           strcmp(g->of->comm, "exchange") ? "" : ", exchanges", style.plain);
+           !strcmp(g->of->comm, "exchange") ? ", exchanges"
+           : !strcmp(g->of->comm, "twin")   ? ", collectives"
+                                            : "",
+           style.plain);
     /* Of many, those that are behind. */
     for (int i = 0; i < n && shown < MOST_MEMBERS; i++) {
         const tsri_flight_member *m = &g->members[i];
@@ -183,6 +186,8 @@ static cJSON *json_call(const tsri_flight_report *r, const tsri_flight_read_call
     cJSON_AddStringToObject(json, "state", tsri_flight_state_name((int)c->state));
     cJSON_AddStringToObject(json, "kind", tsri_flight_kind_name(c->said.kind));
     cJSON_AddNumberToObject(json, "seq", (double)c->said.seq);
+    if (c->said.shown)
+        cJSON_AddNumberToObject(json, "shown", (double)c->said.shown);
     cJSON_AddNumberToObject(json, "world", c->said.world);
     if (c->group >= 0) {
         const tsri_flight_read_group *g = &r->groups[c->group];

@@ -42,7 +42,7 @@ typedef enum tsri_rank_state {
 typedef struct tsri_arena_head {
     uint64_t magic; /* also of the layout: see arena_fd.c */
     uint64_t nranks, bytes_per_rank;
-    uint64_t run; /* any number, another in each arena */
+    uint64_t run;            /* any number, another in each arena */
     _Atomic uint32_t blocks; /* that channels have taken, or asked for in vain */
     _Alignas(TSRI_LINE) _Atomic uint32_t abort_state; /* 0, 1 while it is written, 2 */
     int32_t abort_rank;

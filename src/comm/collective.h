@@ -62,6 +62,7 @@ typedef struct tsri_task {
     void *const *list; /* all_gather into n buffers: instead of dst */
     const int64_t *src_counts, *dst_counts;
     uint64_t number; /* among the rank's calls of the group, from 1 */
+    uint64_t flight; /* its number in the flight recorder, until it is done; 0: none */
     tsri_loc loc;
     tsri_scratch scratch[2];
     struct tsri_parcel *parcel; /* of a send that has not been done */
@@ -135,6 +136,8 @@ const char *tsri_task_name(tsri_task_kind kind);
 tsr_status tsri_task_prepare(tsr_group *g, tsri_task *task);
 /* Gives that back. */
 void tsri_task_finish(tsr_group *g, tsri_task *task);
+/* Tells the flight recorder that it is in the queue. */
+void tsri_task_schedule(const tsr_group *g, tsri_task *task);
 /* Does it, whoever's thread this is. */
 tsr_status tsri_task_run(tsr_group *g, tsri_task *task);
 

@@ -3,6 +3,7 @@
  * the communicator wants that; reductions in place, averages and gathers into several buffers go
  * through scratch memory, as calls have a source and a destination. */
 #include "src/comm/collective.h"
+#include "src/comm/flight.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -102,8 +103,8 @@ void tsri_task_finish(tsr_group *g, tsri_task *task)
 
 /* --- doing it --------------------------------------------------------------------------------- */
 
-static tsr_status make_call(const tsr_group *g, const tsri_task *t, tsri_coll_kind kind,
-                            const char *what, const tsri_segment *seg)
+static tsr_status make_call(const tsr_group *g, tsri_task *t, tsri_coll_kind kind, const char *what,
+                            const tsri_segment *seg)
 {
     const tsri_comm_ops *ops = g->engine->comm->ops;
     const tsri_coll c = {.kind = kind,
@@ -114,8 +115,10 @@ static tsr_status make_call(const tsr_group *g, const tsri_task *t, tsri_coll_ki
                          .seg = seg,
                          .what = what,
                          .loc = t->loc,
-                         .number = t->number};
+                         .number = t->number,
+                         .flight = t->flight};
     tsri_ticket ticket;
+    t->flight = 0; /* of its first call */
     TSRI_TRY(ops->start(g->inner, &c, &ticket));
     TSRI_TRY(ops->finish(g->inner, &ticket));
     return ops->release(g->inner, &ticket);
@@ -282,15 +285,30 @@ static tsr_status run_alone(const tsr_group *g, const tsri_task *t)
     return TSR_OK;
 }
 
+/* What a task is for the communicator; gathers, scatters and all-to-alls end so. */
+static const tsri_coll_kind kinds[TSRI_TASK_KIND_COUNT_] = {
+    [TSRI_TASK_ALL_REDUCE] = TSRI_COLL_ALL_REDUCE,
+    [TSRI_TASK_BROADCAST] = TSRI_COLL_BROADCAST,
+    [TSRI_TASK_REDUCE] = TSRI_COLL_REDUCE,
+    [TSRI_TASK_ALL_GATHER] = TSRI_COLL_ALL_GATHER,
+    [TSRI_TASK_REDUCE_SCATTER] = TSRI_COLL_REDUCE_SCATTER,
+    [TSRI_TASK_ALL_TO_ALL] = TSRI_COLL_SEND_RECV,
+    [TSRI_TASK_GATHER] = TSRI_COLL_SEND_RECV,
+    [TSRI_TASK_SCATTER] = TSRI_COLL_SEND_RECV,
+    [TSRI_TASK_BARRIER] = TSRI_COLL_BARRIER,
+};
+
+/* Messages are on record when they are on their way: until then their path is not known. */
+void tsri_task_schedule(const tsr_group *g, tsri_task *task)
+{
+    const tsri_coll c = {
+        .kind = kinds[task->kind], .what = task->label, .loc = task->loc, .number = task->number};
+    if (g->inner && task->kind != TSRI_TASK_SEND && task->kind != TSRI_TASK_RECV)
+        task->flight = tsri_flight_schedule(g->engine->world->flight, g->inner->flight, &c);
+}
+
 tsr_status tsri_task_run(tsr_group *g, tsri_task *task)
 {
-    static const tsri_coll_kind even[TSRI_TASK_KIND_COUNT_] = {
-        [TSRI_TASK_ALL_REDUCE] = TSRI_COLL_ALL_REDUCE,
-        [TSRI_TASK_BROADCAST] = TSRI_COLL_BROADCAST,
-        [TSRI_TASK_REDUCE] = TSRI_COLL_REDUCE,
-        [TSRI_TASK_ALL_GATHER] = TSRI_COLL_ALL_GATHER,
-        [TSRI_TASK_REDUCE_SCATTER] = TSRI_COLL_REDUCE_SCATTER,
-    };
     if (task->kind == TSRI_TASK_SEND)
         return tsri_send_run(g, task);
     if (task->kind == TSRI_TASK_RECV)
@@ -306,6 +324,6 @@ tsr_status tsri_task_run(tsr_group *g, tsri_task *task)
     case TSRI_TASK_ALL_TO_ALL:
         return run_all_to_all(g, task);
     default:
-        return run_even(g, task, even[task->kind]);
+        return run_even(g, task, kinds[task->kind]);
     }
 }

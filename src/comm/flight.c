@@ -126,6 +126,14 @@ static uint64_t get(const tsri_flight_entry *e, int word)
     return atomic_load_explicit(&e->word[word], memory_order_relaxed);
 }
 
+static void put_call(tsri_flight_entry *e, const tsri_flight_call *call)
+{
+    uint64_t word[TSRI_FLIGHT_WORDS];
+    memcpy(word, call, sizeof word);
+    for (int i = 0; i < TSRI_FLIGHT_WORDS; i++)
+        put(e, i, word[i]);
+}
+
 /* word[] of a member, all of 64 bits */
 #define WORD_OF(member) ((int)(offsetof(tsri_flight_call, member) / sizeof(uint64_t)))
 
@@ -136,6 +144,7 @@ static void describe(tsri_flight_call *c, int kind, const tsri_coll *coll)
     c->op = (uint8_t)coll->op;
     c->algo = (uint8_t)coll->algo;
     c->root = coll->root;
+    c->shown = coll->number;
     c->line = coll->loc.line;
     c->nseg = coll->nseg;
     if (coll->nseg > 0) {
@@ -169,7 +178,7 @@ static tsri_flight_entry *take(tsri_flight *f, uint64_t *out_number)
 static uint64_t record(tsri_flight *f, int group, uint64_t seq, int kind, const tsri_coll *coll,
                        uint64_t bytes, uint64_t hash, bool started)
 {
-    uint64_t word[TSRI_FLIGHT_WORDS], number;
+    uint64_t number;
     tsri_flight_entry *e = take(f, &number);
     if (!e)
         return 0;
@@ -179,12 +188,10 @@ static uint64_t record(tsri_flight *f, int group, uint64_t seq, int kind, const 
     call.world = atomic_load_explicit(&f->world, memory_order_relaxed);
     describe(&call, kind, coll);
     call.asked_ns = now_ns(CLOCK_REALTIME);
-    memcpy(word, &call, sizeof word);
     atomic_store_explicit(&e->waits, 0, memory_order_release);
     atomic_store_explicit(&e->started_ns, started ? call.asked_ns : 0, memory_order_release);
     atomic_store_explicit(&e->ended_ns, 0, memory_order_release);
-    for (int i = 0; i < TSRI_FLIGHT_WORDS; i++)
-        put(e, i, word[i]);
+    put_call(e, &call);
     let_go(e, number, started ? TSRI_FLIGHT_STARTED : TSRI_FLIGHT_SCHEDULED);
     return number;
 }
@@ -210,9 +217,11 @@ uint64_t tsri_flight_begin(tsri_flight *f, int group, uint64_t seq, int kind, co
     tsri_flight_entry *e = hold(f, coll->flight, &state);
     if (!e)
         return record(f, group, seq, kind, coll, bytes, hash, true);
-    put(e, WORD_OF(seq), seq);
-    put(e, WORD_OF(bytes), bytes);
-    put(e, WORD_OF(hash), hash);
+    tsri_flight_call call = {.group = group, .seq = seq, .bytes = bytes, .hash = hash};
+    call.world = atomic_load_explicit(&f->world, memory_order_relaxed);
+    call.asked_ns = (int64_t)get(e, WORD_OF(asked_ns));
+    describe(&call, kind, coll);
+    put_call(e, &call);
     atomic_store_explicit(&e->started_ns, now_ns(CLOCK_REALTIME), memory_order_release);
     let_go(e, coll->flight, TSRI_FLIGHT_STARTED);
     return coll->flight;

@@ -46,7 +46,8 @@ typedef enum tsri_flight_state {
 
 /* What was asked for. kind: a tsri_coll_kind, or the one behind them: an exchange. */
 typedef struct tsri_flight_call {
-    uint64_t seq; /* in its group and world, from 1; 0: not known yet */
+    uint64_t seq;   /* in its group and world, from 1; 0: not known yet */
+    uint64_t shown; /* what messages call it; 0: by seq */
     uint64_t bytes, hash;
     int64_t asked_ns;     /* times are of CLOCK_REALTIME */
     int32_t group, world; /* group: place in the table plus 1; 0: it was full */
@@ -54,7 +55,7 @@ typedef struct tsri_flight_call {
     uint8_t kind, op, algo, dtype, ndim;
     uint8_t unused[7];
     int64_t shape[8]; /* of the first segment */
-    char what[56], file[40];
+    char what[48], file[40];
 } tsri_flight_call;
 
 enum { TSRI_FLIGHT_WORDS = sizeof(tsri_flight_call) / sizeof(uint64_t) };

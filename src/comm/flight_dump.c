@@ -15,8 +15,8 @@
  *   exit signal 9                                     -, "code N", "stopped" by the launcher
  *   calls 5000
  *   group 1 comm=local lane=0 nranks=3 ranks=0,1,2 started=17 completed=16
- *   call 5000 state=failed group=1 world=1 seq=17 kind=all_reduce algo=0 op=sum root=- dtype=f32
- *     shape=4,2 segments=1 bytes=32 hash=00f1.. asked=176.. started=176.. ended=0 waits=2
+ *   call 5000 state=failed group=1 world=1 seq=17 shown=0 kind=all_reduce algo=0 op=sum root=-
+ *     dtype=f32 shape=4,2 segments=1 bytes=32 hash=00f1.. asked=176.. started=176.. ended=0 waits=2
  *     at="train.c:31" what="grad"                     (one line)
  *   end
  *
@@ -150,9 +150,10 @@ static void put_call(FILE *out, const tsri_flight_seen *e)
     const tsri_flight_call *c = &e->call;
     char at[64] = "";
     fprintf(out,
-            "call %" PRIu64 " state=%s group=%d world=%d seq=%" PRIu64 " kind=%s algo=%d op=%s",
-            e->number, states[e->state], c->group, c->world, c->seq, kinds[c->kind], c->algo,
-            tsri_flight_has_op(c->kind) ? ops[c->op] : "-");
+            "call %" PRIu64 " state=%s group=%d world=%d seq=%" PRIu64 " shown=%" PRIu64
+            " kind=%s algo=%d op=%s",
+            e->number, states[e->state], c->group, c->world, c->seq, c->shown, kinds[c->kind],
+            c->algo, tsri_flight_has_op(c->kind) ? ops[c->op] : "-");
     if (tsri_flight_has_root(c->kind))
         fprintf(out, " root=%d", c->root);
     else

@@ -419,6 +419,8 @@ static tsr_status read_call(reader *rd)
     TSRI_TRY(read_int(rd, 0, INT_MAX, &c->said.world));
     TSRI_TRY(expect(rd, " seq="));
     TSRI_TRY(read_count(rd, &c->said.seq));
+    TSRI_TRY(expect(rd, " shown="));
+    TSRI_TRY(read_count(rd, &c->said.shown));
     TSRI_TRY(read_what(rd, &c->said));
     TSRI_TRY(read_times(rd, c));
     TSRI_TRY(expect(rd, " at="));

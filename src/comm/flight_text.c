@@ -33,11 +33,16 @@ char *tsri_flight_group_text(const tsri_flight_read_group *g, char *buf, size_t 
     if (g->nranks > MOST)
         used += (size_t)snprintf(buf + used, size - used, ",... %d ranks", g->nranks);
     used += (size_t)snprintf(buf + used, size - used, "]");
-    if (strcmp(g->comm, "local") && strcmp(g->comm, "exchange"))
+    if (strcmp(g->comm, "local") && strcmp(g->comm, "exchange") && strcmp(g->comm, "twin"))
         snprintf(buf + used, size - used, " (%s, lane %d)", g->comm, g->lane);
     else if (g->lane > 0)
         snprintf(buf + used, size - used, " (lane %d)", g->lane);
     return buf;
+}
+
+static uint64_t number_of(const tsri_flight_read_call *c)
+{
+    return c->said.shown ? c->said.shown : c->said.seq;
 }
 
 char *tsri_flight_call_text(const tsri_flight_report *r, const tsri_flight_read_call *c,
@@ -45,7 +50,7 @@ char *tsri_flight_call_text(const tsri_flight_report *r, const tsri_flight_read_
 {
     char group[256];
     const char *kind = tsri_flight_kind_name(c->said.kind);
-    size_t used = (size_t)snprintf(buf, size, "%s #%" PRIu64, kind ? kind : "?", c->said.seq);
+    size_t used = (size_t)snprintf(buf, size, "%s #%" PRIu64, kind ? kind : "?", number_of(c));
     if (with_group && c->group >= 0 && used < size)
         used += (size_t)snprintf(buf + used, size - used, " of group %s",
                                  tsri_flight_group_text(&r->groups[c->group], group, sizeof group));
@@ -130,7 +135,7 @@ void tsri_flight_say_disagreement(FILE *out, const tsri_flight_court *c, int fir
     int nseen = 0;
     char group[256];
     say_list(out, c, first, end, NULL);
-    fprintf(out, " disagree on call #%" PRIu64 " of group %s: ", c->refs[first].call->said.seq,
+    fprintf(out, " disagree on call #%" PRIu64 " of group %s: ", number_of(c->refs[first].call),
             tsri_flight_group_text(c->gangs[c->refs[first].gang].of, group, sizeof group));
     for (int i = first; i < end; i++) {
         bool is_new = counts(c, i, end);

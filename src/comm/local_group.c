@@ -101,19 +101,22 @@ static tsr_status check_ranks(const tsri_local *local, int nranks, const int *ra
     return TSR_OK;
 }
 
-/* Groups of several communicators on the same ranks are several. */
+/* Groups of several communicators on the same ranks are several: "local", "local.3" on devices,
+ * "twin" and "twin.2" for other threads. */
 static int flight_group_of(const tsri_local *local, int nranks, const int *ranks, int lane,
                            int channel_lane)
 {
     char comm[16];
+    int first = local->first_lane;
     if (channel_lane == TSRI_LANE_CLOSING) /* no calls */
         return 0;
-    if (channel_lane == TSRI_LANE_AGREE)
+    if (first < 0)
+        snprintf(comm, sizeof comm, first < -2 * TSRI_LANES ? "twin.%d" : "twin",
+                 -first / TSRI_LANES - 1);
+    else if (channel_lane == TSRI_LANE_AGREE)
         snprintf(comm, sizeof comm, "exchange");
-    else if (channel_lane < TSRI_LANES)
-        snprintf(comm, sizeof comm, "local");
     else
-        snprintf(comm, sizeof comm, "local.%d", channel_lane / TSRI_LANES);
+        snprintf(comm, sizeof comm, first ? "local.%d" : "local", first / TSRI_LANES);
     return tsri_flight_group_of(local->pub.world->flight, comm, lane, nranks, ranks);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tasks under way: each group's queue, and the threads that work it off. */
 #include "src/comm/collective.h"
+#include "src/comm/flight.h"
 
 #include <errno.h>
 #include <math.h>
@@ -34,14 +35,17 @@ static void end_group(tsr_group *g, tsr_status status)
     const tsri_comm_ops *ops = g->engine->comm->ops;
     if (!first)
         return;
+    tsri_flight_fail(g->engine->world, 0, status);
     if (g->inner && ops->size > offsetof(tsri_comm_ops, poison) && ops->poison)
         ops->poison(g->inner, status, g->text);
 }
 
 static tsr_status run(tsr_group *g, tsri_task *task)
 {
-    if (is_over(g))
+    if (is_over(g)) {
+        tsri_flight_refused(g->engine->world->flight, task->flight);
         return fail_over(g);
+    }
     tsr_status status = tsri_task_run(g, task);
     if (status != TSR_OK)
         end_group(g, status);
@@ -200,6 +204,7 @@ static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **o
         w->status = run(g, &w->task);
         atomic_store(&w->done, true);
     } else {
+        tsri_task_schedule(g, &w->task);
         put_into_queue(g, w);
     }
     *out_work = w;

@@ -21,7 +21,7 @@ def dump(folder, rank, nranks, come, run="r1", restart=0, after=60, reason="-"):
     for n in range(1, come + 1):
         state = "completed" if n <= 20 else "failed"
         at = T0 + n * SECOND
-        lines.append(f"call {n} state={state} group=1 world=1 seq={n} kind=all_reduce algo=0 op=sum root=- dtype=f32"
+        lines.append(f"call {n} state={state} group=1 world=1 seq={n} shown=0 kind=all_reduce algo=0 op=sum root=- dtype=f32"
                      f" shape=4,2 segments=1 bytes=32 hash=00000000000000aa asked={at} started={at}"
                      f" ended={at + SECOND // 4} waits={'1' if n > 20 else '-'} at=\"t.c:{n}\" what=\"g{n}\"")
     path = os.path.join(folder, f"flight.rank{rank}.txt")

@@ -231,6 +231,41 @@ static void test_circle(void **state)
                  "for rank 0");
 }
 
+/* Operations of collective.h: the second one is waited for, the third one behind it in the queue.
+ */
+static tsr_status queue(tsr_world *w, void *arg)
+{
+    (void)arg;
+    float data[3][4] = {{1}};
+    tsr_work *work[3];
+    tsr_group *g = tsr_world_group(w);
+    for (int i = 0; i < (w->rank ? 1 : 3); i++)
+        TSRI_TRY(tsr_all_reduce_at(g, data[i], 4, TSR_F32, TSR_REDUCE_SUM, &work[i], "b/user.c",
+                                   70 + i));
+    TSRI_TRY(tsr_work_wait(&work[0], 0));
+    while (w->rank && w->comm->ops->check(w->comm) == TSR_OK)
+        usleep(10000);
+    return w->rank ? TSR_OK : tsr_work_wait(&work[2], 0);
+}
+
+static void test_queue(void **state)
+{
+    (void)state;
+    tsri_flight_report r;
+    assert_int_equal(spawn(2, queue, 1.5), TSR_ERR_TIMEOUT);
+    expect_first("rank 1 did not come to all_reduce #2 of group [0,1] (user.c:71); its last call "
+                 "was all_reduce #1 of group [0,1] (user.c:70), completed ",
+                 "rank 0 waited");
+    read_report(folder, 0, &r);
+    const tsri_flight_read_call *last = &r.call[r.ncalls - 1];
+    assert_int_equal(last->state, TSRI_FLIGHT_SCHEDULED);
+    assert_int_equal(last->said.shown, 3);
+    assert_string_equal(last->at, "user.c:72");
+    assert_int_equal(last[-1].state, TSRI_FLIGHT_FAILED);
+    assert_int_equal(last[-1].waits, 1);
+    tsri_flight_report_finish(&r);
+}
+
 /* A rank that leaves without a word, and one that fails by itself. */
 static tsr_status fail_alone(tsr_world *w, void *arg)
 {
@@ -610,6 +645,7 @@ int main(int argc, char **argv)
         IN_FOLDER(test_late),
         IN_FOLDER(test_chain),
         IN_FOLDER(test_circle),
+        IN_FOLDER(test_queue),
         IN_FOLDER(test_fails_alone),
         IN_FOLDER(test_quiet),
         IN_FOLDER(test_many),

@@ -57,11 +57,12 @@ static void call_as(int number, const char *state, int group_number, int seq, co
     bool ends = strcmp(state, "started") && strcmp(state, "scheduled");
     bool comes = strcmp(state, "scheduled");
     long long ns = epoch + at * (int64_t)SECOND;
-    fprintf(file[nfiles - 1],
-            "call %d state=%s group=%d world=1 seq=%d %s asked=%lld started=%lld ended=%lld "
-            "waits=%s at=\"%s\" what=\"x\"\n",
-            number, state, group_number, seq, what, ns, comes ? ns : 0, ends ? ns + SECOND : 0,
-            waits, place);
+    fprintf(
+        file[nfiles - 1],
+        "call %d state=%s group=%d world=1 seq=%d shown=0 %s asked=%lld started=%lld ended=%lld "
+        "waits=%s at=\"%s\" what=\"x\"\n",
+        number, state, group_number, seq, what, ns, comes ? ns : 0, ends ? ns + SECOND : 0, waits,
+        place);
 }
 
 #define OF(kind, op, root, shape, hash)                                   \
@@ -410,7 +411,7 @@ static void test_worlds(void **state)
     group(1, "local", "0,1", 1, 0);
     call(1, "completed", 1, 9, "-", 1);
     fprintf(file[0],
-            "call 2 state=failed group=1 world=2 seq=1 " ALL_REDUCE
+            "call 2 state=failed group=1 world=2 seq=1 shown=0 " ALL_REDUCE
             " asked=%lld started=%lld ended=%lld waits=1 at=\"\" what=\"\"\n",
             (long long)epoch, (long long)epoch, (long long)epoch);
     head_in(1, 2, 1, "-", "-");
@@ -434,8 +435,8 @@ static void refused(const char *content, const char *said)
     "tessera flight 1\nrun r\nrank 0 of 2\nworld 1\nrestart 0\nhost h\npid 1\ntime 5\n" \
     "reason -\nexit -\ncalls 3\n"
 #define GROUP "group 1 comm=local lane=0 nranks=2 ranks=0,1 started=0 completed=0\n"
-#define CALL(number, waits, what)                                     \
-    "call " number " state=started group=1 world=1 seq=1 " ALL_REDUCE \
+#define CALL(number, waits, what)                                             \
+    "call " number " state=started group=1 world=1 seq=1 shown=0 " ALL_REDUCE \
     " asked=1 started=2 ended=0 waits=" waits " at=\"a.c:1\" what=" what "\n"
 
 static void test_refused(void **state)
