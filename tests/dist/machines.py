@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Several machines: network namespaces on a bridge, a launcher in each. Trains over them, compares
-with one machine, and cuts a machine off. usage: hosts.py TESSERA TRAIN SYNTHETIC DDP_TRAIN CHILD
+with one machine, and cuts a machine off. usage: machines.py TESSERA TRAIN SYNTHETIC DDP_TRAIN CHILD
 
 Exits with 77 (skipped) where network namespaces can't be made."""
 import json
