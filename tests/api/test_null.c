@@ -18,6 +18,11 @@ static void test_destroyers(void **state)
     tsr_optimizer_destroy(NULL);
     tsr_loader_destroy(NULL);
     tsr_dataset_destroy(NULL);
+    tsr_generator_destroy(NULL);
+    tsr_generator_seed(NULL, 1);
+    tsr_sampler_destroy(NULL);
+    tsr_batch_sampler_destroy(NULL);
+    tsr_data_loader_destroy(NULL);
     tsr_world_abort(NULL, NULL);
     tsr_optimizer_set_lr(NULL, 1);
 }
@@ -49,6 +54,59 @@ static void test_getters(void **state)
     tsr_split(5, 0, 0, &offset, &length);
     assert_int_equal(offset, 0);
     assert_int_equal(length, 5);
+}
+
+static void test_data(void **state)
+{
+    (void)state;
+    assert_int_equal(tsr_generator_initial_seed(NULL), 0);
+    assert_int_equal(tsr_generator_word(NULL), 0);
+    assert_int_equal(tsr_generator_word64(NULL), 0);
+    assert_int_equal(tsr_generator_random(NULL), 0);
+    assert_int_equal(tsr_sampler_count(NULL), 0);
+    assert_int_equal(tsr_sampler_epoch(NULL), 0);
+    assert_int_equal(tsr_sampler_position(NULL), 0);
+    assert_int_equal(tsr_batch_sampler_count(NULL), 0);
+    assert_int_equal(tsr_batch_sampler_position(NULL), 0);
+    assert_int_equal(tsr_data_loader_count(NULL), 0);
+    assert_int_equal(tsr_data_loader_epoch(NULL), 0);
+    assert_int_equal(tsr_data_loader_position(NULL), 0);
+    assert_false(tsr_worker_is_stopping(NULL));
+    assert_null(tsr_batch_array(NULL, 0, 8));
+    assert_true(tsr_generator_create(NULL, 0, NULL) < 0);
+    assert_true(tsr_generator_randperm(NULL, 1, NULL) < 0);
+    assert_true(tsr_generator_rand(NULL, TSR_F32, 1, NULL) < 0);
+    assert_true(tsr_generator_randn(NULL, TSR_F32, 1, NULL) < 0);
+    assert_true(tsr_generator_randint(NULL, 0, 1, 1, NULL) < 0);
+    assert_true(tsr_generator_bernoulli(NULL, 0.5, 1, NULL) < 0);
+    assert_true(tsr_generator_get_state(NULL, NULL) < 0);
+    assert_true(tsr_generator_set_state(NULL, NULL) < 0);
+    assert_true(tsr_sequential_sampler(NULL, 1, NULL) < 0);
+    assert_true(tsr_random_sampler(NULL, 1, NULL, NULL) < 0);
+    assert_true(tsr_subset_random_sampler(NULL, NULL, 1, NULL, NULL) < 0);
+    assert_true(tsr_weighted_random_sampler(NULL, NULL, 1, NULL, NULL) < 0);
+    assert_true(tsr_distributed_sampler(NULL, 1, NULL, NULL) < 0);
+    assert_true(tsr_custom_sampler(NULL, NULL, NULL) < 0);
+    assert_true(tsr_sampler_next(NULL, NULL) < 0);
+    assert_true(tsr_sampler_reset(NULL) < 0);
+    assert_true(tsr_sampler_set_epoch(NULL, 0) < 0);
+    assert_true(tsr_sampler_set_position(NULL, 0) < 0);
+    assert_true(tsr_sampler_get_state(NULL, NULL) < 0);
+    assert_true(tsr_sampler_set_state(NULL, NULL) < 0);
+    assert_true(tsr_batch_sampler_create(NULL, NULL, 1, false, NULL) < 0);
+    assert_true(tsr_custom_batch_sampler(NULL, NULL, NULL) < 0);
+    assert_true(tsr_batch_sampler_next(NULL, NULL, NULL) < 0);
+    assert_true(tsr_batch_sampler_reset(NULL) < 0);
+    assert_true(tsr_batch_sampler_set_epoch(NULL, 0) < 0);
+    assert_true(tsr_batch_sampler_set_position(NULL, 0) < 0);
+    assert_true(tsr_batch_sampler_get_state(NULL, NULL) < 0);
+    assert_true(tsr_batch_sampler_set_state(NULL, NULL) < 0);
+    assert_true(tsr_data_loader_create(NULL, NULL, NULL, NULL) < 0);
+    assert_true(tsr_data_loader_next(NULL, NULL) < 0);
+    assert_true(tsr_data_loader_reset(NULL) < 0);
+    assert_true(tsr_data_loader_set_epoch(NULL, 0) < 0);
+    assert_true(tsr_data_loader_get_state(NULL, NULL) < 0);
+    assert_true(tsr_data_loader_set_state(NULL, NULL) < 0);
 }
 
 static void test_calls(void **state)
@@ -109,9 +167,8 @@ static void test_building(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_destroyers),
-        cmocka_unit_test(test_getters),
-        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_destroyers), cmocka_unit_test(test_getters),
+        cmocka_unit_test(test_data),       cmocka_unit_test(test_calls),
         cmocka_unit_test(test_building),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
