@@ -283,11 +283,8 @@ int main(int argc, char **argv)
         usleep(300000);
         return 0; /* without ever making its world */
     }
-<<<<<<< HEAD
     pid_t somebody = strcmp(mode, "loop") != 0 ? 0 : start_somebody();
-=======
     int fds = count_fds();
->>>>>>> 24bbac3 (tests: Ranks by mpirun, torchrun, srun's variables and addresses)
     tsr_status status = tsr_world_create(NULL, &w);
     if (status == TSR_OK && !strcmp(mode, "collectives"))
         status = collectives(w);
