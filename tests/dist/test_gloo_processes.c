@@ -21,13 +21,6 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static tsr_status gloo_await(const _Atomic int *flag, int value)
-{
-    for (int i = 0; i < 30000 && atomic_load(flag) < value; i++)
-        usleep(1000);
-    return atomic_load(flag) >= value ? TSR_OK : tsri_fail(TSR_ERR_INTERNAL, "a flag did not come");
-}
-
 static tsri_segment whole(void *src, void *dst, int64_t count)
 {
     return (tsri_segment){.src = src,
