@@ -49,8 +49,8 @@ static bool take(void *entry)
 
 static void load(void)
 {
-    static const tsri_library library = {
-        "libtessera_cuda.so", "TESSERA_CUDA_MODULE", TSRI_MODULE_ENTRY, take};
+    static const tsri_library library = {"libtessera_cuda.so", "TESSERA_CUDA_MODULE",
+                                         TSRI_MODULE_ENTRY, take};
     tsri_library_load(&library, loaded.why, sizeof loaded.why);
 }
 

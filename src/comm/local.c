@@ -355,7 +355,7 @@ static void open_flight(tsri_local *local)
 {
     tsr_world *world = local->pub.world;
     const char *restart = getenv("TORCHELASTIC_RESTART_COUNT"); /* torchrun's name */
-    const char *id = getenv("TESSERA_RUN_ID"); /* one for all machines */
+    const char *id = getenv("TESSERA_RUN_ID");                  /* one for all machines */
     char run[24];
     if (id && *id)
         snprintf(run, sizeof run, "%.23s", id);

@@ -187,7 +187,8 @@ static tsr_status late_body(tsr_world *w, void *arg)
     CHECK(call(w, c, 10, TSR_F32) == TSR_ERR_TIMEOUT);
     CHECK(now_s() - start >= 0.3 && now_s() - start < 1.0);
     CHECK_TEXT("rank 2 did not come to all_reduce #2 'grad bucket 3' (m.c:31) within 0.3 s");
-    CHECK(!is_local() || strstr(tsr_last_error(), "its last call in this group is all_reduce #1 'first' (m.c:30)"));
+    CHECK(!is_local() || strstr(tsr_last_error(),
+                                "its last call in this group is all_reduce #1 'first' (m.c:30)"));
     return TSR_OK;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every collective over thread ranks (ranks.h), against what one rank computes by itself: each rank's source
- * is a function of (rank, element), so the oracle needs no communication and no boxes. */
+/* Every collective over thread ranks (ranks.h), against what one rank computes by itself: each
+ * rank's source is a function of (rank, element), so the oracle needs no communication and no
+ * boxes. */
 #include "src/comm/comm.h"
 #include "tests/dist/ranks.h"
 
