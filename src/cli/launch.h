@@ -139,7 +139,8 @@ typedef struct launch {
     int running; /* ranks that have not ended */
     bool stopping;
     int stop_code;      /* 128 + the signal that somebody sent to us; 0: none */
-    int64_t kill_at_ms; /* while stopping; -1: done */
+    int stop_signal;
+    int64_t stop_at_ms, kill_at_ms; /* while stopping; -1: done */
     launch_cause cause;
     /* A rank failed because another gave up, which is about to end itself: who, and until when that
      * is waited for. -1: nobody. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 enum {
+    TELL_MS = 250, /* for the other ranks to say what they are told of a failure, and to end */
     GRACE_MS = 5000,
     GRACE_AFTER_KILL_MS = 1000, /* a run whose rank was killed has ended within two seconds */
     SUSPECT_MS = 500,           /* for a rank that gave up to end */
@@ -57,6 +58,14 @@ static void say(launch *l, const char *more)
     launch_console_flush(&l->console[1], PATIENCE_MS);
 }
 
+static void stop_when_due(launch *l)
+{
+    if (l->stopping && l->stop_at_ms >= 0 && launch_now_ms() >= l->stop_at_ms) {
+        signal_all(l, l->stop_signal);
+        l->stop_at_ms = -1;
+    }
+}
+
 void launch_stop(launch *l, const launch_cause *cause, int sig)
 {
     if (!l->cause.is_set)
@@ -64,8 +73,10 @@ void launch_stop(launch *l, const launch_cause *cause, int sig)
     if (l->stopping)
         return;
     l->stopping = true;
-    l->kill_at_ms = launch_now_ms() + grace_ms(l);
-    signal_all(l, sig);
+    l->stop_signal = sig;
+    l->stop_at_ms = launch_now_ms() + (cause->rank >= 0 ? TELL_MS : 0);
+    l->kill_at_ms = l->stop_at_ms + grace_ms(l);
+    stop_when_due(l);
 }
 
 /* --- failures --------------------------------------------------------------------------------- */
@@ -253,7 +264,7 @@ static void take_stop(launch *l, int sig)
     if (l->stopping) {
         /* Asked twice: no more patience. */
         signal_all(l, SIGKILL);
-        l->kill_at_ms = -1;
+        l->stop_at_ms = l->kill_at_ms = -1;
         return;
     }
     const char *name = sigabbrev_np(sig);
@@ -302,6 +313,8 @@ static int wait_ms(const launch *l, int64_t verdict_until)
     int64_t now = launch_now_ms(), until = INT64_MAX;
     if (l->stopping && l->kill_at_ms >= 0)
         until = l->kill_at_ms;
+    if (l->stopping && l->stop_at_ms >= 0)
+        until = l->stop_at_ms;
     if (l->suspect >= 0 && l->suspect_until_ms < until)
         until = l->suspect_until_ms;
     if (verdict_until >= 0 && verdict_until < until)
@@ -340,6 +353,7 @@ static void turn(launch *l, struct pollfd *fds, int timeout)
     if (fds[0].revents)
         take_signals(l);
     settle_suspect(l);
+    stop_when_due(l);
     if (l->stopping && l->kill_at_ms >= 0 && launch_now_ms() >= l->kill_at_ms) {
         signal_all(l, SIGKILL);
         l->kill_at_ms = -1;
