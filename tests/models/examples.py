@@ -43,6 +43,12 @@ for ranks in (0, 2):
     expect(run("rank_skips", "--join", ranks=ranks),
            [r"rank 0: 5 batches, w = -1\.25", r"rank 1: 4 batches, w = -1\.25"],
            "rank_skips --join")
+for ranks in (0, 3):
+    expect(run("async_all_reduce", ranks=ranks),
+           [rf"rank {r}: worked 1000000 times meanwhile; sum\[0\] = 6, most\[999\] = 1998"
+            for r in (0, 1)]
+           + [r"rank 2 \(late\): worked 1000000 times meanwhile; sum\[0\] = 6, most\[999\] = 1998"],
+           "async_all_reduce")
 for ranks in (0, 4):
     expect(run("ddp_trainer", "2", ranks=ranks),
            [rf"\[CPU: {r} Epoch: {e}, Batch size: 32 \| Steps 16\]" for r in range(4)
