@@ -6,7 +6,6 @@
  *     tessera launch -n 3 async_all_reduce        (alone, it starts three thread ranks)
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <tessera/tessera.h>
@@ -59,17 +58,8 @@ static tsr_status run(tsr_world *world, void *arg)
 
 int main(void)
 {
-    tsr_world *world = NULL;
-    tsr_status status;
-    if (!getenv("WORLD_SIZE")) {
-        status = tsr_spawn(3, run, NULL);
-    } else {
-        status = tsr_world_create(NULL, &world);
-        if (status == TSR_OK)
-            status = run(world, NULL);
-    }
-    if (status != TSR_OK)
-        fprintf(stderr, "async_all_reduce: %s\n", tsr_last_error());
-    tsr_world_destroy(world);
-    return status == TSR_OK ? 0 : 1;
+    if (tsr_start_ranks(3, run, NULL) == TSR_OK)
+        return 0;
+    fprintf(stderr, "async_all_reduce: %s\n", tsr_last_error());
+    return 1;
 }

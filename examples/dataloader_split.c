@@ -110,17 +110,8 @@ int main(int argc, char **argv)
     sizes s = {.count = 3, .n = {1, 2, 3}};
     if (argc > 1 && !read_sizes(argc - 1, argv + 1, &s))
         return 2;
-    tsr_status status;
-    if (!getenv("WORLD_SIZE")) {
-        status = tsr_spawn(2, run, &s);
-    } else {
-        tsr_world *world = NULL;
-        status = tsr_world_create(NULL, &world);
-        if (status == TSR_OK)
-            status = run(world, &s);
-        tsr_world_destroy(world);
-    }
-    if (status != TSR_OK)
-        fprintf(stderr, "dataloader_split: %s\n", tsr_last_error());
-    return status == TSR_OK ? 0 : 1;
+    if (tsr_start_ranks(2, run, &s) == TSR_OK)
+        return 0;
+    fprintf(stderr, "dataloader_split: %s\n", tsr_last_error());
+    return 1;
 }

@@ -7,7 +7,6 @@
  *     tessera launch -n 2 ddp_train        (alone, it starts two thread ranks)
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <tessera/tessera.h>
 
@@ -68,19 +67,8 @@ static tsr_status train(tsr_world *world, void *arg)
 
 int main(void)
 {
-    tsr_status status;
-    if (getenv("WORLD_SIZE")) {
-        tsr_world *world = NULL;
-        status = tsr_world_create(NULL, &world);
-        if (status == TSR_OK)
-            status = train(world, NULL);
-        if (status != TSR_OK) {
-            fprintf(stderr, "ddp_train: %s\n", tsr_last_error());
-            tsr_world_abort(world, tsr_last_error());
-        }
-        tsr_world_destroy(world);
-    } else if ((status = tsr_spawn(2, train, NULL)) != TSR_OK) {
-        fprintf(stderr, "ddp_train: %s\n", tsr_last_error());
-    }
-    return status == TSR_OK ? 0 : 1;
+    if (tsr_start_ranks(2, train, NULL) == TSR_OK)
+        return 0;
+    fprintf(stderr, "ddp_train: %s\n", tsr_last_error());
+    return 1;
 }

@@ -136,21 +136,12 @@ static tsr_status run(tsr_world *world, void *arg)
 int main(int argc, char **argv)
 {
     int epochs = argc > 1 ? atoi(argv[1]) : 2;
-    tsr_world *world = NULL;
-    tsr_status status;
     if (epochs < 1 || argc > 2) {
         fprintf(stderr, "usage: ddp_trainer [EPOCHS]\n");
         return 2;
     }
-    if (!getenv("WORLD_SIZE")) {
-        status = tsr_spawn(4, run, &epochs);
-    } else {
-        status = tsr_world_create(NULL, &world);
-        if (status == TSR_OK)
-            status = run(world, &epochs);
-    }
-    if (status != TSR_OK)
-        fprintf(stderr, "ddp_trainer: %s\n", tsr_last_error());
-    tsr_world_destroy(world);
-    return status == TSR_OK ? 0 : 1;
+    if (tsr_start_ranks(4, run, &epochs) == TSR_OK)
+        return 0;
+    fprintf(stderr, "ddp_trainer: %s\n", tsr_last_error());
+    return 1;
 }

@@ -529,23 +529,9 @@ int main(int argc, char **argv)
     int usage_error = parse(argc, argv, &o);
     if (usage_error)
         return usage_error;
-    tsr_status status;
-    if (getenv("WORLD_SIZE")) {
-        tsr_world *world;
-        status = tsr_world_create(NULL, &world);
-        if (status == TSR_OK) {
-            status = run_rank(world, &o);
-            if (status != TSR_OK) {
-                fprintf(stderr, "rank %d: %s\n", tsr_world_rank(world), tsr_last_error());
-                tsr_world_abort(world, tsr_last_error());
-            }
-            tsr_world_destroy(world);
-            return status == TSR_OK ? 0 : 1;
-        }
-    } else {
-        status = tsr_spawn(o.ranks ? (int)o.ranks : ranks_of(o.placement), run_rank, &o);
-    }
-    if (status != TSR_OK)
-        fprintf(stderr, "mobilenet_v2_cifar10: %s\n", tsr_last_error());
-    return status == TSR_OK ? 0 : 1;
+    int threads = o.ranks ? (int)o.ranks : ranks_of(o.placement);
+    if (tsr_start_ranks(threads, run_rank, &o) == TSR_OK)
+        return 0;
+    fprintf(stderr, "mobilenet_v2_cifar10: %s\n", tsr_last_error());
+    return 1;
 }

@@ -7,7 +7,6 @@
  *     tessera launch -n 2 rank_skips [--join]        (alone, it starts two thread ranks)
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <tessera/tessera.h>
@@ -74,14 +73,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: rank_skips [--join]\n");
         return 2;
     }
-    if (!getenv("WORLD_SIZE"))
-        return tsr_spawn(2, say, &join) == TSR_OK ? 0 : 1;
-    tsr_world *world = NULL;
-    tsr_status status = tsr_world_create(NULL, &world);
-    if (status == TSR_OK)
-        status = say(world, &join);
-    else
-        fprintf(stderr, "rank_skips: %s\n", tsr_last_error());
-    tsr_world_destroy(world);
-    return status == TSR_OK ? 0 : 1;
+    return tsr_start_ranks(2, say, &join) == TSR_OK ? 0 : 1;
 }

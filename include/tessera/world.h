@@ -93,6 +93,14 @@ TSR_API tsr_status tsr_spawn(int nranks, tsr_rank_fn *fn, void *arg);
 TSR_API tsr_status tsr_spawn_processes_with(int nranks, tsr_rank_fn *fn, void *arg,
                                             const tsr_world_opts *opts);
 TSR_API tsr_status tsr_spawn_processes(int nranks, tsr_rank_fn *fn, void *arg);
+/*
+ * What a program that runs both ways has in its main: fn as this process's rank, where a launcher
+ * or an address says that it is one; else as nranks thread ranks, as tsr_spawn_with. Errors are
+ * those of fn, with the rank's number, and of tsr_world_create. opts may be NULL.
+ */
+TSR_API tsr_status tsr_start_ranks_with(int nranks, tsr_rank_fn *fn, void *arg,
+                                        const tsr_world_opts *opts);
+TSR_API tsr_status tsr_start_ranks(int nranks, tsr_rank_fn *fn, void *arg);
 
 #ifdef __cplusplus
 }
