@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loading Gloo, making its communicator, and that one's vtable. */
+#include "src/comm/flight.h"
 #include "src/comm/gloo/inside.h"
 #include "src/core/library.h"
 
@@ -62,12 +63,13 @@ static tsri_gloo_job *job_of(const tsri_ticket *ticket)
     return (tsri_gloo_job *)(uintptr_t)ticket->priv[0];
 }
 
-static tsr_status gloo_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
+static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
 {
     tsri_gloo_group *g = group_of(pub);
     tsri_gloo_root *root = g->comm->root;
     tsri_gloo_job *job = NULL;
     TSRI_TRY(tsri_gloo_check(root));
+    TSRI_TRY(tsri_gloo_check_over(g));
     TSRI_TRY(tsri_nccl_check(coll, pub->nranks, pub->index));
     if (g->started - g->finished >= TSRI_CALL_RING)
         return tsri_fail_at(coll->loc, TSR_ERR_STATE,
@@ -83,8 +85,11 @@ static tsr_status gloo_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket
             return TSR_ERR_NO_MEMORY;
         job->record.seq = g->started + 1;
         job->early = tsri_gloo_only_gives(g, coll);
+        job->flight = tsri_flight_begin(root->world->flight, pub->flight, job->record.seq,
+                                        (int)coll->kind, coll, job->record.bytes, job->record.hash);
         tsr_status status = tsri_gloo_job_ask(g, job);
         if (status != TSR_OK) {
+            tsri_flight_refused(root->world->flight, job->flight);
             tsri_gloo_job_free(g, job);
             return status;
         }
@@ -97,7 +102,14 @@ static tsr_status gloo_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket
     return TSR_OK;
 }
 
-static tsr_status gloo_finish(tsri_group *pub, tsri_ticket *ticket)
+static tsr_status gloo_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
+{
+    tsr_status status = start(pub, coll, out_ticket);
+    return status == TSR_OK ? TSR_OK
+                            : tsri_flight_fail_start(pub->comm->world, coll->flight, status);
+}
+
+static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
 {
     tsri_gloo_group *g = group_of(pub);
     const tsri_coll *coll = ticket->coll;
@@ -114,16 +126,60 @@ static tsr_status gloo_finish(tsri_group *pub, tsri_ticket *ticket)
     return job && !job->early ? tsri_gloo_job_wait_pulled(g, job) : TSR_OK;
 }
 
+static tsr_status gloo_finish(tsri_group *pub, tsri_ticket *ticket)
+{
+    tsr_world *world = pub->comm->world;
+    const tsri_gloo_job *job = job_of(ticket);
+    tsr_status status = finish(pub, ticket);
+    if (status != TSR_OK)
+        return tsri_flight_fail(world, job ? job->flight : 0, status);
+    if (job)
+        tsri_flight_completed(world->flight, job->flight);
+    return TSR_OK;
+}
+
 static tsr_status gloo_release(tsri_group *pub, tsri_ticket *ticket)
 {
     tsri_gloo_group *g = group_of(pub);
     tsri_gloo_job *job = job_of(ticket);
     if (!job)
         return TSR_OK;
+    uint64_t number = job->flight;
     tsr_status status = tsri_gloo_job_wait(g, job);
     tsri_gloo_job_free(g, job);
     ticket->priv[0] = 0;
-    return status;
+    return status == TSR_OK ? TSR_OK : tsri_flight_fail(pub->comm->world, number, status);
+}
+
+static bool gloo_released(tsri_group *pub, const tsri_ticket *ticket)
+{
+    tsri_gloo_group *g = group_of(pub);
+    const tsri_gloo_job *job = job_of(ticket);
+    pthread_mutex_lock(&g->comm->root->lock);
+    bool done = !job || job->done;
+    pthread_mutex_unlock(&g->comm->root->lock);
+    return done;
+}
+
+/* Members hear of it when they come to their next call, for which they meet; where calls were
+ * prepared they would not meet, and so all is over. */
+static void gloo_poison(tsri_group *pub, tsr_status status, const char *text)
+{
+    tsri_gloo_group *g = group_of(pub);
+    char last[4096];
+    snprintf(last, sizeof last, "%s", tsr_last_error());
+    bool is_new = tsri_gloo_check(g->comm->root) == TSR_OK && tsri_gloo_check_over(g) == TSR_OK;
+    if (is_new && g->nprepared) {
+        tsri_gloo_fail(g->comm->root, status, -1, text);
+    } else if (is_new) {
+        tsri_gloo_set_over(g, status, text);
+        tsri_gloo_job *job = pub->nranks > 1 ? tsri_gloo_job_make(g, TSRI_GLOO_POISON, NULL) : NULL;
+        if (job)
+            job->record.kind = TSRI_COLL_POISON_;
+        if (job && tsri_gloo_job_ask(g, job) != TSR_OK)
+            tsri_gloo_job_free(g, job);
+    }
+    tsri_fail(TSR_OK, "%s", last);
 }
 
 static tsr_status gloo_prepare(tsri_group *pub, tsri_coll *coll)
@@ -140,15 +196,17 @@ static tsr_status gloo_prepare(tsri_group *pub, tsri_coll *coll)
     tsr_status status = tsri_gloo_job_ask(g, job);
     if (status == TSR_OK)
         status = tsri_gloo_job_wait(g, job);
-    if (status == TSR_OK)
+    if (status == TSR_OK) {
         coll->prepared = job->prepared;
+        g->nprepared++;
+    }
     tsri_gloo_job_free(g, job);
     return status;
 }
 
 static void gloo_unprepare(tsri_group *pub, tsri_coll *coll)
 {
-    (void)pub;
+    group_of(pub)->nprepared -= coll->prepared != NULL;
     tsri_gloo_call_free(coll->prepared);
     coll->prepared = NULL;
 }
@@ -176,11 +234,17 @@ static tsr_status gloo_exchange(tsri_comm *c, const void *mine, size_t bytes, vo
     job->record.kind = TSRI_COLL_EXCHANGE_;
     job->record.bytes = bytes;
     job->record.seq = ++g->started;
+    job->flight = tsri_flight_begin(c->world->flight, g->pub.flight, g->started,
+                                    TSRI_COLL_EXCHANGE_, &(tsri_coll){0}, bytes, 0);
+    uint64_t number = job->flight;
     tsr_status status = tsri_gloo_job_ask(g, job);
     if (status == TSR_OK)
         status = tsri_gloo_job_wait(g, job);
     tsri_gloo_job_free(g, job);
-    return status;
+    if (status != TSR_OK)
+        return tsri_flight_fail(c->world, number, status);
+    tsri_flight_completed(c->world->flight, number);
+    return TSR_OK;
 }
 
 /* Leaves the thread's error text as it is. */
@@ -254,6 +318,8 @@ static const tsri_comm_ops ops = {
     .destroy = gloo_destroy,
     .check = gloo_check,
     .twin = gloo_twin,
+    .released = gloo_released,
+    .poison = gloo_poison,
 };
 
 static tsr_status make_comm(tsri_gloo_root *root, tsri_gloo **out_comm)

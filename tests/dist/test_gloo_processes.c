@@ -434,6 +434,48 @@ static void test_aborts(void **state)
     gloo_processes_ok(4, aborts_body);
 }
 
+/* One rank ends a group of a twin: the others hear of it in their next call, and other groups go
+ * on. */
+static tsr_status poison_body(tsr_world *w, shared *s)
+{
+    tsri_comm *twin;
+    tsri_group *g[2];
+    tsri_coll c = {.kind = TSRI_COLL_BARRIER, .what = "poisoned"};
+    (void)s;
+    TSRI_TRY(w->comm->ops->twin(w->comm, &twin));
+    for (int lane = 0; lane < 2; lane++) {
+        TSRI_TRY(twin->ops->group(twin, 3, all4, lane, &g[lane]));
+        TSRI_TRY(gloo_call(g[lane], &c));
+    }
+    tsri_ticket t;
+    if (w->rank == 1) {
+        /* What was started before still counts. */
+        TSRI_TRY(twin->ops->start(g[0], &c, &t));
+        tsri_fail(TSR_OK, "as it was");
+        twin->ops->poison(g[0], TSR_ERR_IO, "a bad sector");
+        CHECK(!strcmp(tsr_last_error(), "as it was"));
+        TSRI_TRY(twin->ops->finish(g[0], &t));
+        TSRI_TRY(twin->ops->release(g[0], &t));
+        CHECK(twin->ops->released(g[0], &t));
+    } else {
+        TSRI_TRY(gloo_call(g[0], &c));
+    }
+    for (int i = 0; i < 3; i++) {
+        CHECK(gloo_call(g[0], &c) == TSR_ERR_IO);
+        CHECK(!strcmp(tsr_last_error(), "a bad sector"));
+    }
+    TSRI_TRY(gloo_call(g[1], &c));
+    TSRI_TRY(barrier_of(w, 3, all4, "before they go"));
+    twin->ops->destroy(twin);
+    return w->comm->ops->check(w->comm);
+}
+
+static void test_poison(void **state)
+{
+    (void)state;
+    gloo_processes_ok(3, poison_body);
+}
+
 /* Destroyed with calls under way that nobody comes to. */
 static tsr_status walks_out_body(tsr_world *w, shared *s)
 {
@@ -485,12 +527,12 @@ static void test_does_not_come(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small),         cmocka_unit_test(test_prepared),
-        cmocka_unit_test(test_ring),          cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_leaves),        cmocka_unit_test(test_twin),
-        cmocka_unit_test(test_dies),          cmocka_unit_test(test_late),
-        cmocka_unit_test(test_aborts),        cmocka_unit_test(test_walks_out),
-        cmocka_unit_test(test_does_not_come),
+        cmocka_unit_test(test_small),     cmocka_unit_test(test_prepared),
+        cmocka_unit_test(test_ring),      cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_leaves),    cmocka_unit_test(test_twin),
+        cmocka_unit_test(test_dies),      cmocka_unit_test(test_late),
+        cmocka_unit_test(test_aborts),    cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_walks_out), cmocka_unit_test(test_does_not_come),
     };
     return cmocka_run_group_tests_name("gloo_processes", tests, NULL, NULL);
 }

@@ -62,6 +62,17 @@ tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other)
                             &g->records[b].call);
 }
 
+tsr_status tsri_gloo_take_poison(tsri_gloo_group *g, const tsri_gloo_job *job, int member)
+{
+    tsri_gloo_over over;
+    TSRI_TRY(tsri_gloo_reserve_pieces(g, 1));
+    g->pieces[0] = (tsri_gloo_piece){.data = &over, .bytes = sizeof over, .peer = member};
+    TSRI_TRY(tsri_gloo_move(g, job, tsri_gloo_slot(job, TSRI_GLOO_DATA, 0), 1));
+    over.text[sizeof over.text - 1] = 0;
+    g->poisoned = true;
+    return tsri_gloo_set_over(g, over.status ? (tsr_status)over.status : TSR_ERR_REMOTE, over.text);
+}
+
 /* --- agreeing --------------------------------------------------------------------------------- */
 /* Everybody's record is here afterwards, and they agree; else all members find that they do not. */
 static tsr_status meet(tsri_gloo_group *g, const tsri_gloo_job *job)
@@ -73,6 +84,9 @@ static tsr_status meet(tsri_gloo_group *g, const tsri_gloo_job *job)
         .call = job->record, .words = pulls ? tsri_nccl_describe(job->coll, 0, NULL) : 0};
     TSRI_TRY(pass_around(g, job, TSRI_GLOO_RECORDS, g->records, sizeof *g->records, NULL,
                          sizeof *g->records));
+    for (int i = 0; i < g->pub.nranks; i++)
+        if (i != me && g->records[i].call.kind == TSRI_COLL_POISON_)
+            return tsri_gloo_take_poison(g, job, i);
     for (int i = g->pub.nranks - 1; i >= 0; i--)
         if (!tsri_call_agrees(&g->records[me].call, &g->records[i].call))
             differs = i;
@@ -327,6 +341,23 @@ static tsr_status exchange(tsri_gloo_group *g, tsri_gloo_job *job)
     return pass_around(g, job, TSRI_GLOO_DATA, job->all, job->bytes, NULL, job->bytes);
 }
 
+/* Comes to the members' next call in this rank's stead, and tells them why there is none. */
+static tsr_status poison(tsri_gloo_group *g, const tsri_gloo_job *job)
+{
+    int n = g->pub.nranks, me = g->pub.index;
+    tsri_gloo_over mine;
+    pthread_mutex_lock(&g->comm->root->lock);
+    mine = g->over;
+    pthread_mutex_unlock(&g->comm->root->lock);
+    g->records[me] = (tsri_gloo_record){.call = job->record};
+    TSRI_TRY(pass_around(g, job, TSRI_GLOO_RECORDS, g->records, sizeof *g->records, NULL,
+                         sizeof *g->records));
+    for (int k = 1; k < n; k++)
+        g->pieces[k - 1] = (tsri_gloo_piece){
+            .data = &mine, .bytes = sizeof mine, .peer = (me + k) % n, .send = true};
+    return tsri_gloo_move(g, job, tsri_gloo_slot(job, TSRI_GLOO_DATA, 0), n - 1);
+}
+
 tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job)
 {
     switch (job->kind) {
@@ -335,6 +366,8 @@ tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job)
         return TSR_OK;
     case TSRI_GLOO_EXCHANGE:
         return exchange(g, job);
+    case TSRI_GLOO_POISON:
+        return poison(g, job);
     case TSRI_GLOO_CALL:
         break;
     }

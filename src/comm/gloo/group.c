@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups: their threads, their jobs, and how their members connect. */
+#include "src/comm/flight.h"
 #include "src/comm/gloo/inside.h"
 
 #include <signal.h>
@@ -67,6 +68,7 @@ static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int 
     snprintf(g->key, sizeof g->key, "%s%d/%d/%d-%016llx%016llx/", root->key, comm->twin, lane,
              nranks, (unsigned long long)hash_ranks(1, nranks, ranks),
              (unsigned long long)hash_ranks(UINT64_C(0x243f6a8885a308d3), nranks, ranks));
+    g->pub.flight = tsri_flight_group_of(root->world->flight, "gloo", lane, nranks, copy);
     tsri_gloo_cond_init(&g->asked);
     tsri_gloo_cond_init(&g->done);
     g->next_own = comm->groups;
@@ -259,7 +261,8 @@ static void finish_job(tsri_gloo_group *g, tsri_gloo_job *job, tsr_status status
     /* Ranks that disagree have all seen that they do, but where not all meet all. */
     bool seen = status == TSR_ERR_MISMATCH &&
                 !(job->kind == TSRI_GLOO_CALL && job->coll->kind == TSRI_COLL_SEND_RECV);
-    if (status != TSR_OK && !seen && !is_stopped(g)) {
+    if (status != TSR_OK && !seen && !is_stopped(g) && !g->poisoned &&
+        job->kind != TSRI_GLOO_POISON) {
         int at = status == TSR_ERR_DEAD ? __atomic_load_n(&g->at, __ATOMIC_RELAXED) : -1;
         char text[1280];
         snprintf(text, sizeof text, "%s", tsr_last_error());
@@ -284,6 +287,8 @@ static tsr_status do_job(tsri_gloo_group *g, tsri_gloo_job *job, bool *connected
     TSRI_TRY(tsri_gloo_check(g->comm->root));
     if (is_stopped(g))
         return fail_stopped();
+    if (g->poisoned)
+        return tsri_gloo_check_over(g);
     if (!*connected) {
         TSRI_TRY(connect_group(g, job));
         *connected = true;
@@ -394,6 +399,27 @@ void tsri_gloo_job_free(tsri_gloo_group *g, tsri_gloo_job *job)
     tsri_mem_free(job);
 }
 
+tsr_status tsri_gloo_check_over(tsri_gloo_group *g)
+{
+    pthread_mutex_lock(&g->comm->root->lock);
+    tsr_status status = (tsr_status)g->over.status;
+    if (status != TSR_OK)
+        tsri_fail(status, "%s", g->over.text);
+    pthread_mutex_unlock(&g->comm->root->lock);
+    return status;
+}
+
+tsr_status tsri_gloo_set_over(tsri_gloo_group *g, tsr_status status, const char *text)
+{
+    pthread_mutex_lock(&g->comm->root->lock);
+    if (g->over.status == TSR_OK) {
+        snprintf(g->over.text, sizeof g->over.text, "%s", text);
+        g->over.status = (int32_t)status;
+    }
+    pthread_mutex_unlock(&g->comm->root->lock);
+    return tsri_gloo_check_over(g);
+}
+
 /* --- waiting for jobs ------------------------------------------------------------------------- */
 /* " 2, 3": the members whose addresses are not there. */
 static void name_absent(tsri_gloo_group *g, char *buf, size_t size)
@@ -486,6 +512,9 @@ static void await(tsri_gloo_group *g, const tsri_gloo_job *job, wait_for what, u
     uint64_t moved = 0, ndone = 0;
     while (!is_reached(g, job, what, most)) {
         const struct timespec t = tsri_gloo_in(timeout < 10 ? timeout / 10 : 1);
+        int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED);
+        if (job && at >= 0)
+            tsri_flight_waits(root->world->flight, job->flight, g->pub.ranks[at]);
         pthread_cond_timedwait(&g->done, &root->lock, &t);
         uint64_t now_moved = __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
         double now = tsri_gloo_now();
@@ -503,6 +532,9 @@ static void await(tsri_gloo_group *g, const tsri_gloo_job *job, wait_for what, u
         look = 2 * (now - since);
         pthread_mutex_lock(&root->lock);
     }
+    /* Whom it waits for stays on record where it comes to nothing. */
+    if (job && (!job->done || job->status == TSR_OK))
+        tsri_flight_waited(root->world->flight, job->flight);
 }
 
 static tsr_status await_job(tsri_gloo_group *g, tsri_gloo_job *job, wait_for what)

@@ -81,7 +81,17 @@ typedef enum tsri_gloo_job_kind {
     TSRI_GLOO_CALL = 0,
     TSRI_GLOO_PREPARE,
     TSRI_GLOO_EXCHANGE,
+    TSRI_GLOO_POISON,
 } tsri_gloo_job_kind;
+
+/* The kind of the record of a rank that comes to no further call of a group. */
+enum { TSRI_COLL_POISON_ = TSRI_COLL_EXCHANGE_ + 1 };
+
+/* Why. */
+typedef struct tsri_gloo_over {
+    int32_t status; /* TSR_OK: it is not over */
+    char text[1532];
+} tsri_gloo_over;
 
 /* What a member says about a call: its record, and how many words follow on what it reads
  * (SEND_RECV). */
@@ -111,6 +121,7 @@ typedef struct tsri_gloo_job {
     const tsri_coll *coll;
     tsri_call record; /* what this rank says about it */
     uint64_t number;  /* of the group's jobs, from 1 */
+    uint64_t flight;  /* in the flight recorder */
     bool early;       /* SEND_RECV that reads nothing of peers: finish does not wait */
     const void *mine; /* EXCHANGE */
     void *all;
@@ -132,12 +143,14 @@ typedef struct tsri_gloo_group {
     /* The rank's own thread's. */
     uint64_t started, finished; /* calls */
     uint64_t jobs;
+    int nprepared;      /* that are */
     tsri_gloo_job *all; /* newest first */
     /* Under root->lock. */
     pthread_cond_t asked, done;
     tsri_gloo_job *first, *last; /* first: the one that is being done */
     uint64_t ndone;
     bool stop, has_thread;
+    tsri_gloo_over over;
     tsri_gloo_mesh *mesh; /* written by the group's thread, under root->lock */
     pthread_t thread;
     /* Written by the group's thread, read by who waits: where it is. */
@@ -147,6 +160,7 @@ typedef struct tsri_gloo_group {
     int *due;          /* at is -1: how many messages of each member are waited for, whichever
                         * comes first */
     /* The group's thread's. */
+    bool poisoned; /* another member has ended it */
     char *staging;
     size_t staging_bytes;
     char *joint; /* messages of several pieces */
@@ -194,6 +208,10 @@ tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job);
 /* The same until its dst is complete; until at most `most` of the group's jobs are not done. */
 tsr_status tsri_gloo_job_wait_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
 tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most);
+/* The group's end, once it is there. */
+tsr_status tsri_gloo_check_over(tsri_gloo_group *g);
+/* Ends the group on this rank, unless it has ended; returns as tsri_gloo_check_over. */
+tsr_status tsri_gloo_set_over(tsri_gloo_group *g, tsr_status status, const char *text);
 /* On the group's thread. */
 void tsri_gloo_job_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
 void tsri_gloo_job_free(tsri_gloo_group *g, tsri_gloo_job *job);
@@ -219,6 +237,8 @@ char *tsri_gloo_find(const tsri_coll *coll, char *staging, tsri_nccl_place p);
 /* A step that is a move on this rank, or a fill. */
 void tsri_gloo_do_here(const tsri_coll *coll, const tsri_nccl_plan *plan, char *staging,
                        const tsri_nccl_step *step);
+/* A member has ended the group: gets its reason, and returns that. */
+tsr_status tsri_gloo_take_poison(tsri_gloo_group *g, const tsri_gloo_job *job, int member);
 /* TSR_ERR_MISMATCH: this rank's record, and that of a member that differs. */
 tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other);
 /* On the group's thread, when it is connected. */

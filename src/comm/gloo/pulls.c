@@ -253,6 +253,8 @@ static tsr_status answer(caller *c, int member, const tsri_gloo_record *record)
 {
     int64_t *words;
     c->g->records[member] = *record;
+    if (record->call.kind == TSRI_COLL_POISON_)
+        return tsri_gloo_take_poison(c->g, c->job, member);
     if (!tsri_call_agrees(&c->job->record, &record->call))
         return tsri_gloo_differ(c->g, member);
     if (!record->words)
