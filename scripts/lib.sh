@@ -7,9 +7,9 @@ cd "$root" || exit 1
 say() { printf '== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-packages_build=(meson ninja-build gcc libc6-dev pkg-config libdnnl-dev libcjson-dev zlib1g-dev libyaml-dev)
+packages_build=(meson ninja-build gcc libc6-dev pkg-config libdnnl-dev libcjson-dev zlib1g-dev libyaml-dev
+    g++ libgloo-dev) # the module for ranks on several machines
 packages_test=(libcmocka-dev python3)
-command -v nvcc >/dev/null && packages_build+=(g++) # nvcc and the emulator's own code
 
 # Installs the packages that are missing, and only those; needs no network if there are none.
 install_packages() {

@@ -345,8 +345,12 @@ static tsr_status gloo_twin(tsri_comm *c, tsri_comm **out_comm)
 /* A rank may meet others in one store several times, always together with them. */
 static tsr_status number_world(tsri_gloo_root *root)
 {
+    /* Of a request. Where the server has stopped without a word, nobody is to wait much longer than
+     * the world's timeout to be told so. */
+    const double request_s = 20;
     char key[64];
     int64_t number;
+    TSRI_TRY(tsr_store_set_timeout(root->store, request_s));
     snprintf(key, sizeof key, "gloo/worlds/%d", root->world->rank);
     TSRI_TRY(tsr_store_add(root->store, key, 1, &number));
     snprintf(root->key, sizeof root->key, "gloo/%lld/", (long long)number);

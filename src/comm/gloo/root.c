@@ -10,6 +10,8 @@
 
 /* How often a rank that nobody cuts off looks whether all is over. */
 static const double LOOK_S = 0.1;
+/* A request's timeout, once all is over. */
+static const double LAST_S = 5;
 
 /* --- clocks ----------------------------------------------------------------------------------- */
 void tsri_gloo_cond_init(pthread_cond_t *cond)
@@ -89,6 +91,7 @@ static void note_end(tsri_gloo_root *root, tsri_gloo_end *end)
                      end->text);
     end_key(root, key, sizeof key);
     pthread_mutex_lock(&root->store_lock);
+    (void)tsr_store_set_timeout(root->store, LAST_S); /* it may be the server that is gone */
     tsr_status status =
         tsr_store_compare_set(root->store, key, "", 0, mine, (size_t)n, first, NOTE_BYTES, &bytes);
     pthread_mutex_unlock(&root->store_lock);
