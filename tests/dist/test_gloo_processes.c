@@ -481,7 +481,7 @@ static tsr_status walks_out_body(tsr_world *w, shared *s)
 {
     tsri_group *g;
     tsri_ticket t[3];
-    tsri_coll c = {.kind = TSRI_COLL_BARRIER, .what = "never"};
+    static tsri_coll c = {.kind = TSRI_COLL_BARRIER, .what = "never"}; /* outlives its calls */
     (void)s;
     TSRI_TRY(barrier_of(w, 2, pair01, "both"));
     TSRI_TRY(gloo_group(w, 0, &g));
