@@ -4,7 +4,8 @@
  * file of a shared folder. Values are bytes; a counter (tsr_store_add) is its decimal text.
  *
  *   env://                                   rank, size, address and port from the variables RANK,
- *                                            WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+ *                                            WORLD_SIZE, MASTER_ADDR and MASTER_PORT; with
+ *                                            TESSERA_STORE_HOSTED=1 somebody else serves there
  *   tcp://host:port?rank=R&world_size=W      rank 0 serves at that address alone
  *   file:///shared/path?rank=R&world_size=W  a file that all see; one left over from an earlier
  *                                            run is recognised, the last to close deletes it
@@ -56,15 +57,15 @@ TSR_API tsr_status tsr_store_set_timeout(tsr_store *store, double timeout_s);
 TSR_API tsr_status tsr_store_set(tsr_store *store, const char *key, const void *value,
                                  size_t bytes);
 /* Waits until the key is there. Writes up to `room` bytes; *out_bytes (may be NULL) is the value's
- * size, TSR_ERR_INVALID if there is no room for it. */
+ * size, TSR_ERR_INVALID if there is no room for it. value NULL: the size alone. */
 TSR_API tsr_status tsr_store_get(tsr_store *store, const char *key, void *value, size_t room,
                                  size_t *out_bytes);
 /* Adds to a counter, which is 0 if it is not there; *out_value (may be NULL) is what it became.
- * TSR_ERR_FORMAT if the value is not a number. */
+ * TSR_ERR_FORMAT if the value is not a number, TSR_ERR_INVALID if it leaves the range. */
 TSR_API tsr_status tsr_store_add(tsr_store *store, const char *key, int64_t amount,
                                  int64_t *out_value);
 /* Sets the key to `desired` if it is `expected` (or absent and `expected_bytes` is 0), and gives
- * what it is then, as tsr_store_get. */
+ * what it is then, as tsr_store_get; 0 bytes if it is absent. Sets nothing without room. */
 TSR_API tsr_status tsr_store_compare_set(tsr_store *store, const char *key, const void *expected,
                                          size_t expected_bytes, const void *desired,
                                          size_t desired_bytes, void *value, size_t room,

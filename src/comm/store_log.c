@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -27,6 +28,7 @@ _Static_assert(PROCESS_AT + PROCESS <= CHECK_AT, "the head holds a process");
 
 /* Bytes that are locked, none of which the file ever reaches. */
 static const uint64_t lock_byte = (UINT64_C(1) << 40) - 1, first_rank_byte = UINT64_C(1) << 40;
+static const double moments_s = 3;
 enum { RANK_BITS = 17, NUMBER_MASK = (1 << 20) - 1 };
 
 static void forget(tsri_log *log)
@@ -421,11 +423,13 @@ static tsr_status open_file(tsri_log *log, bool create)
     return TSR_OK;
 }
 
-/* Tries again and again: who holds the lock may have been stopped, and we have a deadline. */
+/* Tries again and again: who holds the lock may have been stopped, and we have a deadline. It is
+ * held for moments only: a call whose time is just over waits for these. */
 static tsr_status take_lock(tsri_log *log, double until_s)
 {
     struct flock lock = flock_of(lock_byte, F_WRLCK);
     long pause_ns = 20000;
+    until_s = fmax(until_s, tsri_now_s() + moments_s);
     while (fcntl(log->fd, F_OFD_SETLK, &lock) != 0) {
         if (errno == EINTR)
             continue;

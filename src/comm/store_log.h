@@ -62,8 +62,8 @@ void tsri_log_init(tsri_log *log, const char *path);
 void tsri_log_finish(tsri_log *log);
 
 /* Opens the file at the path, if it isn't open, and takes the lock. *out: what is there; without a
- * file there is no lock. Errors: TSR_ERR_FORMAT (it is something else), TSR_ERR_IO,
- * TSR_ERR_TIMEOUT. */
+ * file there is no lock. It is tried for some seconds at least. Errors: TSR_ERR_FORMAT (it is
+ * something else), TSR_ERR_IO, TSR_ERR_TIMEOUT. */
 tsr_status tsri_log_lock(tsri_log *log, bool create, double until_s, tsri_log_state *out);
 void tsri_log_unlock(tsri_log *log);
 /* Whether the file has not grown since it was read, as far as can be seen without the lock. */

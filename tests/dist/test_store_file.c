@@ -166,13 +166,17 @@ static tsr_status torn(tsr_store *s, int rank, void *arg)
         CHECK(tsr_store_set(s, "a", "1", 1) == TSR_OK);
         await_flag(&b->flag[0], 1);
         int fd = open(path, O_WRONLY | O_APPEND);
+        char rest[5000] = "";
         CHECK(fd >= 0);
         CHECK(write(fd, "\x12\x34\x56\x78\x12\x34\x56\x78\1\0\0\0\3\0\0\0\0\1\0\0\0\0\0\0key-",
                     28) == 28);
+        CHECK(write(fd, rest, sizeof rest) == sizeof rest);
         close(fd);
         atomic_store(&b->flag[0], 2);
         CHECK(tsr_store_get(s, "b", text, sizeof text, &n) == TSR_OK && n == 1);
         CHECK(tsr_store_set(s, "c", "3", 1) == TSR_OK);
+        struct stat st;
+        CHECK(stat(path, &st) == 0 && st.st_size < 5000); /* nothing of it is left */
     } else {
         CHECK(tsr_store_get(s, "a", text, sizeof text, &n) == TSR_OK && n == 1);
         atomic_store(&b->flag[0], 1);
