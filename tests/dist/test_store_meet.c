@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void loopback(char *url, size_t size, int port)
@@ -167,10 +168,10 @@ static tsr_status outlive(tsr_store *s, int rank, void *arg)
         await_flag(&b->flag[1], 1);
         return TSR_OK;
     }
-    CHECK(tsr_store_set_timeout(s, 0.3) == TSR_OK);
     CHECK(tsr_store_set(s, "a", "12345", 5) == TSR_OK);
     atomic_store(&b->flag[0], 1);
     await_flag(&b->flag[0], 2);
+    CHECK(tsr_store_set_timeout(s, 0.3) == TSR_OK);
     for (int i = 0; i < 3; i++) {
         CHECK(tsr_store_add(s, "a", 1, &n) == TSR_ERR_TIMEOUT && n == 0);
         CHECK_TEXT("tsr_store_add of 'a': the server at tcp://");
@@ -195,7 +196,10 @@ static void test_server_is_stopped(void **state)
     c.processes = true;
     crew_start_all(&c);
     await_flag(&c.board->flag[0], 1);
+    int status;
     kill(c.pid[0], SIGSTOP);
+    assert_int_equal(waitpid(c.pid[0], &status, WUNTRACED), c.pid[0]);
+    assert_true(WIFSTOPPED(status));
     atomic_store(&c.board->flag[0], 2);
     await_flag(&c.board->flag[0], 3);
     kill(c.pid[0], SIGCONT);
