@@ -61,16 +61,17 @@ typedef struct tsri_seg_place {
     uint64_t src, dst;
 } tsri_seg_place;
 
-/* What a rank says about a call that it has come to. */
+/* What a rank says about a call that it has come to. What peers always read lies together. */
 typedef struct tsri_call {
-    uint64_t seq, bytes, hash; /* hash: of all segments' dtypes, shapes and axes, and of `what` */
-    uint64_t number;           /* for messages; 0: that of seq */
+    _Alignas(TSRI_LINE) uint64_t seq;
+    uint64_t bytes, hash; /* hash: of all segments' dtypes, shapes and axes, and of `what` */
+    uint64_t number;      /* for messages; 0: that of seq */
     int32_t kind, algo, op, root, nseg, line;
     /* The first segment, for messages. */
     int32_t dtype, ndim;
+    tsri_seg_place place[TSRI_CALL_INLINE];
     int64_t shape[8];
     char what[64], file[48];
-    tsri_seg_place place[TSRI_CALL_INLINE];
 } tsri_call;
 
 /* Where peers of a group on device memory find a rank's region and events: addresses for ranks that

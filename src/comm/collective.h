@@ -132,6 +132,12 @@ void tsri_work_close(tsr_group *g);
 
 /* collective_run.c. "all_reduce" and the like. */
 const char *tsri_task_name(tsri_task_kind kind);
+/* Elements of the src of member `index`; 0 where it gives nothing. */
+int64_t tsri_task_src_count(int nranks, int index, const tsri_task *task);
+/* counts: row i is what member i sends to each, and then what it expects of each. A difference is
+ * TSR_ERR_MISMATCH. */
+tsr_status tsri_all_to_all_check(int nranks, const int *ranks, const tsri_task *task,
+                                 const int64_t *counts);
 /* Takes the memory that doing it needs; on the rank's thread. */
 tsr_status tsri_task_prepare(tsr_group *g, tsri_task *task);
 /* Gives that back. */

@@ -32,24 +32,35 @@ static int64_t sum_of(const int64_t *counts, int n)
     return sum;
 }
 
-/* Elements of this rank's src; 0 where it gives nothing. */
-static int64_t src_count(const tsr_group *g, const tsri_task *t)
+int64_t tsri_task_src_count(int nranks, int index, const tsri_task *task)
 {
-    switch (t->kind) {
+    switch (task->kind) {
     case TSRI_TASK_BROADCAST:
-        return is_root(g, t) ? t->count : 0;
+        return task->root == index ? task->count : 0;
     case TSRI_TASK_SCATTER:
-        return is_root(g, t) ? t->count * g->nranks : 0;
+        return task->root == index ? task->count * nranks : 0;
     case TSRI_TASK_REDUCE_SCATTER:
-        return t->count * g->nranks;
+        return task->count * nranks;
     case TSRI_TASK_ALL_TO_ALL:
-        return sum_of(t->src_counts, g->nranks);
+        return sum_of(task->src_counts, nranks);
     case TSRI_TASK_BARRIER:
     case TSRI_TASK_RECV:
         return 0;
     default:
-        return t->count;
+        return task->count;
     }
+}
+
+static int64_t src_count(const tsr_group *g, const tsri_task *t)
+{
+    return tsri_task_src_count(g->nranks, g->index, t);
+}
+
+/* Whether the communicator does whole tasks itself. */
+static bool has_own_way(const tsr_group *g)
+{
+    const tsri_comm_ops *ops = g->engine->comm->ops;
+    return ops->size > offsetof(tsri_comm_ops, task) && ops->task;
 }
 
 static bool can_be_read(const tsri_engine *e, const void *p, size_t bytes)
@@ -64,10 +75,12 @@ static bool can_be_read(const tsri_engine *e, const void *p, size_t bytes)
  */
 static bool copies_src(const tsr_group *g, const tsri_task *t, size_t bytes)
 {
+    bool same = t->src == t->dst;
+    if (has_own_way(g))
+        return same && t->kind > TSRI_TASK_REDUCE;
     if (t->kind == TSRI_TASK_ALL_REDUCE || t->op == TSR_REDUCE_AVG)
         return true;
-    if (t->src == t->dst && t->kind != TSRI_TASK_BROADCAST &&
-        !(t->kind == TSRI_TASK_REDUCE && !is_root(g, t)))
+    if (same && t->kind != TSRI_TASK_BROADCAST && !(t->kind == TSRI_TASK_REDUCE && !is_root(g, t)))
         return true;
     return !can_be_read(g->engine, t->src, bytes);
 }
@@ -83,7 +96,7 @@ tsr_status tsri_task_prepare(tsr_group *g, tsri_task *task)
         /* Everybody's counts, both ways: mine behind all. */
         size_t row = 2 * (size_t)g->nranks * sizeof(int64_t);
         TSRI_TRY(tsri_scratch_take(g->engine, row * ((size_t)g->nranks + 1), &task->scratch[1]));
-    } else if (task->list) {
+    } else if (task->list && !has_own_way(g)) {
         size_t all = (size_t)(task->count * g->nranks) * size;
         TSRI_TRY(tsri_scratch_take(g->engine, all, &task->scratch[1]));
     }
@@ -216,19 +229,19 @@ static tsr_status run_rooted(tsr_group *g, tsri_task *t)
     return run_pulls(g, t, what, TSR_DIMS(g->nranks, t->count), n, pulls, gathers ? all : t->count);
 }
 
-/* counts: row i is what member i sends to each, and then what it expects of each. */
-static tsr_status check_all_to_all(const tsr_group *g, const tsri_task *t, const int64_t *counts)
+tsr_status tsri_all_to_all_check(int nranks, const int *ranks, const tsri_task *task,
+                                 const int64_t *counts)
 {
-    int n = g->nranks;
+    int n = nranks;
     for (int from = 0; from < n; from++) {
         for (int to = 0; to < n; to++) {
-            int64_t sends = counts[(2 * from) * n + to], expects = counts[(2 * to + 1) * n + from];
+            int64_t sends = counts[2 * from * n + to], expects = counts[(2 * to + 1) * n + from];
             if (sends != expects)
-                return tsri_fail_at(t->loc, TSR_ERR_MISMATCH,
+                return tsri_fail_at(task->loc, TSR_ERR_MISMATCH,
                                     "ranks disagree: in all_to_all #%llu, rank %d sends %lld "
                                     "elements to rank %d, which expects %lld from it",
-                                    (unsigned long long)t->number, g->ranks[from], (long long)sends,
-                                    g->ranks[to], (long long)expects);
+                                    (unsigned long long)task->number, ranks[from], (long long)sends,
+                                    ranks[to], (long long)expects);
         }
     }
     return TSR_OK;
@@ -250,7 +263,7 @@ static tsr_status exchange_counts(tsr_group *g, tsri_task *t)
     snprintf(name, sizeof name, "all_to_all of %s", tsr_dtype_name(t->dtype));
     describe(g, t, name, false, what);
     TSRI_TRY(make_call(g, t, TSRI_COLL_ALL_GATHER, what, &s));
-    return check_all_to_all(g, t, all);
+    return tsri_all_to_all_check(n, g->ranks, t, all);
 }
 
 static tsr_status run_all_to_all(tsr_group *g, tsri_task *t)
@@ -279,7 +292,8 @@ static tsr_status run_alone(const tsr_group *g, const tsri_task *t)
     size_t bytes = (size_t)src_count(g, t) * tsr_dtype_size(t->dtype);
     char *dst = t->list ? t->list[0] : t->dst;
     if (t->kind == TSRI_TASK_ALL_TO_ALL && t->src_counts[0] != t->dst_counts[0])
-        return check_all_to_all(g, t, (const int64_t[]){t->src_counts[0], t->dst_counts[0]});
+        return tsri_all_to_all_check(1, g->ranks, t,
+                                     (const int64_t[]){t->src_counts[0], t->dst_counts[0]});
     if (bytes && dst != t->src)
         memcpy(dst, t->src, bytes);
     return TSR_OK;
@@ -315,6 +329,8 @@ tsr_status tsri_task_run(tsr_group *g, tsri_task *task)
         return tsri_recv_run(g, task);
     if (g->nranks == 1)
         return run_alone(g, task);
+    if (has_own_way(g))
+        return g->engine->comm->ops->task(g->inner, task);
     switch (task->kind) {
     case TSRI_TASK_BARRIER:
         return make_call(g, task, TSRI_COLL_BARRIER, task->label, NULL);

@@ -134,6 +134,8 @@ typedef struct tsri_comm_stats {
     uint64_t bytes_read[TSRI_COLL_KIND_COUNT_];
 } tsri_comm_stats;
 
+struct tsri_task;
+
 typedef struct tsri_comm_ops {
     size_t size; /* of this struct: slots behind it are absent */
     const char *name;
@@ -170,6 +172,9 @@ typedef struct tsri_comm_ops {
      * before this one, by whoever made it. An abort of either is one of both. Not collective; ranks
      * make their twins in the same order. */
     tsr_status (*twin)(struct tsri_comm *c, struct tsri_comm **out_comm);
+    /* Optional: a task of src/comm/collective.h that is neither send nor recv, from start to
+     * release; its buffers lie anywhere. */
+    tsr_status (*task)(tsri_group *g, struct tsri_task *task);
     /* Optional: whether `release` of a call that was finished would return at once. */
     bool (*released)(tsri_group *g, const tsri_ticket *ticket);
     /* Optional: ends a group, for all its members: their calls from this rank's next one on fail

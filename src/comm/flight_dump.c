@@ -25,7 +25,7 @@
  */
 #include "src/comm/flight.h"
 #include "src/comm/arena.h"
-#include "src/comm/comm.h"
+#include "src/comm/local.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,14 +40,14 @@
 
 /* --- words ------------------------------------------------------------------------------------ */
 static const char *const kinds[] = {
-    "barrier",   "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-    "broadcast", "reduce",     "send_recv",  "exchange",
+    "barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
+    "reduce",  "send_recv",  "exchange",   "gather",         "scatter",
 };
 static const char *const states[] = {"empty", "scheduled", "started", "completed", "failed"};
 static const char *const dtypes[] = {"-", "f32", "f16", "bf16", "f64", "i64", "i32", "u8", "bool"};
 static const char *const ops[] = {"sum", "max", "min", "product", "avg"};
 
-_Static_assert(sizeof kinds / sizeof *kinds == TSRI_COLL_KIND_COUNT_ + 1, "a word for each kind");
+_Static_assert(sizeof kinds / sizeof *kinds == TSRI_COLL_SCATTER_ + 1, "a word for each kind");
 _Static_assert(sizeof dtypes / sizeof *dtypes == TSR_DTYPE_COUNT_, "a word for each dtype");
 
 #define WORD(table, i) \
@@ -81,7 +81,8 @@ int tsri_flight_has_op(int kind)
 
 int tsri_flight_has_root(int kind)
 {
-    return kind == TSRI_COLL_BROADCAST || kind == TSRI_COLL_REDUCE;
+    return kind == TSRI_COLL_BROADCAST || kind == TSRI_COLL_REDUCE || kind == TSRI_COLL_GATHER_ ||
+           kind == TSRI_COLL_SCATTER_;
 }
 
 int tsri_flight_is_one_sided(int kind)

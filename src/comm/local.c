@@ -366,11 +366,16 @@ static void open_flight(tsri_local *local)
     tsri_flight_open(world->flight, world->rank, world->nranks, local->worlds, run);
 }
 
-/* Spinning helps only while every rank has a core; else it keeps the awaited rank from running. */
-static int spins_for(int nranks)
+/* Spinning helps only while every rank has a core; else it keeps the awaited rank from running. A
+ * process that may not use all cores has been bound, as mpirun does it: the others are elsewhere.
+ */
+static int spins_for(int nranks, bool is_process)
 {
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    if (is_process && cores < all)
+        cores = (int)all;
     return nranks > cores ? 20 : 2000;
 }
 
@@ -409,7 +414,7 @@ tsr_status tsri_local_create(tsr_world *world, tsri_arena arena, bool owns_arena
                           .region = &world->region,
                           .arena = arena,
                           .owns_arena = owns_arena,
-                          .spins = spins_for(arena.nranks),
+                          .spins = spins_for(arena.nranks, owns_arena),
                           .lock = PTHREAD_MUTEX_INITIALIZER};
     TSRI_GOTO(set_places(local, ranks), fail);
     status = TSR_ERR_NO_MEMORY;

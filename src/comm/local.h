@@ -13,7 +13,8 @@
  *   local_pull.c    moving boxes of elements; local_strided.c and local_reduce.c have the inner
  *                   loops
  *   local_device.c  who moves it: a device, on streams; local_device.h says how calls are ordered
- *   local_twin.c    another one over the same arena
+ *   local_twin.c    another one over the same arena; local_task.c: collectives for per-rank
+ *                   buffers, on it; local_task_move.c: those that reduce nothing
  *   local.c         the vtable
  */
 #ifndef TESSERA_COMM_LOCAL_H
@@ -110,9 +111,10 @@ typedef struct tsri_local_group {
     unsigned short_spins;
     tsri_comm_stats stats;
     uint64_t flight[TSRI_CALL_RING]; /* numbers of my calls in the flight recorder */
-    const char **src;                /* one per member: scratch of a reduction */
-    tsri_peer *peer;                 /* one per member */
-    void *device;                    /* the mover's, on streams */
+    char *stage;      /* of a twin's: what peers read of buffers that they can't; local_task.c */
+    const char **src; /* one per member: scratch of a reduction */
+    tsri_peer *peer;  /* one per member */
+    void *device;     /* the mover's, on streams */
 } tsri_local_group;
 
 typedef struct tsri_local {
@@ -190,14 +192,19 @@ tsr_status tsri_local_check_abort(const tsri_local *local);
 /* Whether process `pid` has ended (or is a zombie). */
 bool tsri_local_pid_gone(int pid, int *pidfd);
 
-/* local_call.c. The kind of an exchange's record. */
-enum { TSRI_COLL_EXCHANGE_ = TSRI_COLL_KIND_COUNT_ };
+/* local_call.c. Kinds of records of which the vtable has no calls. */
+enum {
+    TSRI_COLL_EXCHANGE_ = TSRI_COLL_KIND_COUNT_,
+    TSRI_COLL_GATHER_,
+    TSRI_COLL_SCATTER_,
+};
 /* What this rank says about segments [first, first + nseg) of coll. */
 void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg);
 /* Whether two ranks mean the same call. */
 bool tsri_call_agrees(const tsri_call *a, const tsri_call *b);
-/* TSR_ERR_MISMATCH: who is where. */
-tsr_status tsri_call_differ(int rank_a, const tsri_call *a, int rank_b, const tsri_call *b);
+/* TSR_ERR_MISMATCH: where two members of the group of `ranks` are. */
+tsr_status tsri_call_differ(const int *ranks, int index_a, const tsri_call *a, int index_b,
+                            const tsri_call *b);
 tsri_call *tsri_call_of(tsri_member *m, uint64_t seq);
 tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call);
 /* A call in the flight recorder, under the number `seq` that it will have: before it is entered. */
@@ -208,6 +215,8 @@ uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri
 tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out_record);
 /* Waits for everybody's record of call `seq` and compares. On TSR_ERR_MISMATCH the call is over. */
 tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq);
+/* The same, but a difference is a fault, seen as soon as two that differ are there. */
+tsr_status tsri_call_meet_early(tsri_local_group *g, uint64_t seq);
 /* Waits for member `index` to come to call `seq` of mine, and compares. A difference is a fault. */
 tsr_status tsri_call_meet_one(tsri_local_group *g, uint64_t seq, int index);
 /*
@@ -244,6 +253,10 @@ tsr_status tsri_local_check(tsri_comm *c);
 tsr_status tsri_local_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all);
 bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket);
 void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text);
+/* local_task.c: the vtable's `task`, and the memory for it. */
+tsr_status tsri_local_task(tsri_group *pub, struct tsri_task *task);
+tsr_status tsri_local_stage_take(tsri_local_group *g);
+void tsri_local_stage_give(tsri_local_group *g);
 /* local_twin.c: the vtable's `twin`. */
 tsr_status tsri_local_twin(tsri_comm *c, tsri_comm **out_comm);
 /* Whether c is one on host memory. */
@@ -349,6 +362,16 @@ static inline tsr_status tsri_local_follow_all(tsri_local_group *g, const tsri_c
 /* local_reduce.c: dst[i] = src[0][at + i] op src[1][at + i] op ..., i < count. */
 typedef void tsri_reduce_fn(char *dst, const char *const *src, int64_t at, int nsrc, int64_t count);
 tsri_reduce_fn *tsri_reduce_of(tsr_dtype dtype, tsr_reduce_op op);
+
+/* local_copy.c: memcpy, of no or more bytes. */
+void tsri_copy(void *dst, const void *src, size_t bytes);
+/* The same to where a peer has read, or will. What was so copied may be shown after
+ * tsri_stream_end. */
+void tsri_copy_stream(void *dst, const void *src, size_t bytes);
+void tsri_stream_end(void);
+/* Begins to load what will be read soon. */
+void tsri_prefetch(const void *p, size_t bytes);
+void tsri_prefetch_to_write(const void *p, size_t bytes);
 
 /* local_strided.c: `count` elements, of `element` bytes, at steps. */
 void tsri_copy_strided(size_t element, const char *src, int64_t src_step, char *dst,

@@ -29,6 +29,12 @@ static void copy_text(char *to, size_t size, const char *from)
     to[n] = 0;
 }
 
+static bool has_root(int kind)
+{
+    return kind == TSRI_COLL_BROADCAST || kind == TSRI_COLL_REDUCE || kind == TSRI_COLL_GATHER_ ||
+           kind == TSRI_COLL_SCATTER_;
+}
+
 static bool has_op(int kind)
 {
     return kind == TSRI_COLL_ALL_REDUCE || kind == TSRI_COLL_REDUCE_SCATTER ||
@@ -38,11 +44,10 @@ static bool has_op(int kind)
 void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
 {
     bool reduces = has_op(coll->kind);
-    bool has_root = coll->kind == TSRI_COLL_BROADCAST || coll->kind == TSRI_COLL_REDUCE;
     call->kind = (int32_t)coll->kind;
     call->algo = coll->kind == TSRI_COLL_ALL_REDUCE ? (int32_t)coll->algo : 0;
     call->op = reduces ? (int32_t)coll->op : 0;
-    call->root = has_root ? coll->root : 0;
+    call->root = has_root(coll->kind) ? coll->root : 0;
     call->nseg = nseg;
     call->line = coll->loc.line;
     call->bytes = 0;
@@ -96,6 +101,7 @@ tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out
     g->gives &= ~(UINT64_C(1) << call->seq % TSRI_CALL_RING);
     *out_record = tsri_call_of(g->mine, call->seq);
     memcpy(*out_record, call, offsetof(tsri_call, place));
+    memcpy((*out_record)->shape, call->shape, sizeof *call - offsetof(tsri_call, shape));
     return TSR_OK;
 }
 
@@ -107,7 +113,16 @@ bool tsri_call_agrees(const tsri_call *a, const tsri_call *b)
 
 static const char *name_of(int kind)
 {
-    return kind == TSRI_COLL_EXCHANGE_ ? "exchange" : tsri_coll_kind_name((tsri_coll_kind)kind);
+    switch (kind) {
+    case TSRI_COLL_EXCHANGE_:
+        return "exchange";
+    case TSRI_COLL_GATHER_:
+        return "gather";
+    case TSRI_COLL_SCATTER_:
+        return "scatter";
+    default:
+        return tsri_coll_kind_name((tsri_coll_kind)kind);
+    }
 }
 
 char *tsri_call_text(const tsri_call *call, char *buf, size_t size)
@@ -123,7 +138,7 @@ char *tsri_call_text(const tsri_call *call, char *buf, size_t size)
 
 /* "all_reduce #17 'grad' (model.c:31): two-phase, sum, 3 segments, 1024 bytes, first f32 [2,128]"
  */
-static void full_text(const tsri_call *c, char *buf, size_t size)
+static void full_text(const tsri_call *c, const int *ranks, char *buf, size_t size)
 {
     static const char *const ops[] = {"sum", "max", "min", "product", "avg"};
     FILE *f = fmemopen(buf, size, "w");
@@ -132,16 +147,19 @@ static void full_text(const tsri_call *c, char *buf, size_t size)
         return;
     char name[192];
     fprintf(f, "%s: ", tsri_call_text(c, name, sizeof name));
-    if (c->kind == TSRI_COLL_ALL_REDUCE)
+    if (c->kind == TSRI_COLL_ALL_REDUCE && !c->number)
         fprintf(f, "%s, ", c->algo == TSRI_ALGO_TWO_PHASE ? "two-phase" : "one-shot");
     if (has_op(c->kind))
         fprintf(f, "%s, ", ops[c->op]);
-    if (c->kind == TSRI_COLL_BROADCAST || c->kind == TSRI_COLL_REDUCE)
-        fprintf(f, "root %d, ", (int)c->root);
+    if (has_root(c->kind))
+        fprintf(f, "root %d, ", ranks[c->root]);
     fprintf(f, "%llu bytes", (unsigned long long)c->bytes);
     if (c->nseg > 0) {
-        fprintf(f, " in %d segment%s, first %s [", (int)c->nseg, c->nseg == 1 ? "" : "s",
-                tsr_dtype_name((tsr_dtype)c->dtype));
+        if (c->number)
+            fprintf(f, ", %s [", tsr_dtype_name((tsr_dtype)c->dtype));
+        else
+            fprintf(f, " in %d segment%s, first %s [", (int)c->nseg, c->nseg == 1 ? "" : "s",
+                    tsr_dtype_name((tsr_dtype)c->dtype));
         for (int i = 0; i < c->ndim; i++)
             fprintf(f, "%s%lld", i ? "," : "", (long long)c->shape[i]);
         fputc(']', f);
@@ -149,14 +167,15 @@ static void full_text(const tsri_call *c, char *buf, size_t size)
     fclose(f);
 }
 
-tsr_status tsri_call_differ(int rank_a, const tsri_call *a, int rank_b, const tsri_call *b)
+tsr_status tsri_call_differ(const int *ranks, int index_a, const tsri_call *a, int index_b,
+                            const tsri_call *b)
 {
     char text_a[512], text_b[512];
-    full_text(a, text_a, sizeof text_a);
-    full_text(b, text_b, sizeof text_b);
+    full_text(a, ranks, text_a, sizeof text_a);
+    full_text(b, ranks, text_b, sizeof text_b);
     bool same_text = !strcmp(text_a, text_b);
     return tsri_fail(TSR_ERR_MISMATCH, "ranks disagree: rank %d is at %s; rank %d is at %s%s",
-                     rank_a, text_a, rank_b, text_b,
+                     ranks[index_a], text_a, ranks[index_b], text_b,
                      same_text ? " (dtypes, shapes or axes of later segments, or the axis of the "
                                  "first, differ)"
                                : "");
@@ -167,7 +186,7 @@ static tsr_status fail_mismatch(const tsri_local_group *g, uint64_t seq, int i)
 {
     /* Lower index first: all ranks of a pair print the same text. */
     int a = i < g->pub.index ? i : g->pub.index, b = i < g->pub.index ? g->pub.index : i;
-    return tsri_call_differ(g->pub.ranks[a], tsri_call_of(&g->members[a], seq), g->pub.ranks[b],
+    return tsri_call_differ(g->pub.ranks, a, tsri_call_of(&g->members[a], seq), b,
                             tsri_call_of(&g->members[b], seq));
 }
 
@@ -229,6 +248,24 @@ tsr_status tsri_call_check_fault(const tsri_local_group *g, uint64_t seq)
     if (state != (seq >> TSRI_SEQ_BITS << 2) + 2 || atomic_load(&f->seq) > seq)
         return TSR_OK;
     return tsri_fail((tsr_status)atomic_load(&f->status), "%s", f->text);
+}
+
+tsr_status tsri_call_meet_early(tsri_local_group *g, uint64_t seq)
+{
+    const tsri_call *mine = tsri_call_of(g->mine, seq);
+    /* Those that are here first: who comes never must not hide that two others disagree. */
+    for (int late = 0; late < 2; late++) {
+        for (int i = 0; i < g->pub.nranks; i++) {
+            if (i == g->pub.index || (!late && !tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, seq)))
+                continue;
+            TSRI_TRY(tsri_local_await(g, i, TSRI_WAIT_PUBLISHED, seq, mine));
+            if (!tsri_call_agrees(mine, tsri_call_of(&g->members[i], seq))) {
+                fail_mismatch(g, seq, i);
+                return tsri_call_fault(g, seq, tsr_last_error());
+            }
+        }
+    }
+    return TSR_OK;
 }
 
 tsr_status tsri_call_meet_one(tsri_local_group *g, uint64_t seq, int index)

@@ -166,6 +166,8 @@ static void free_group(tsri_local_group *g)
 {
     if (g->device)
         g->local->mover->close(g);
+    if (g->stage)
+        tsri_local_stage_give(g);
     tsri_mem_free(g);
 }
 
@@ -201,6 +203,8 @@ tsr_status tsri_local_group_find(tsri_comm *c, int nranks, const int *ranks, int
     TSRI_TRY(make_group(local, nranks, ranks, lane, lane + local->first_lane, index, &g));
     if (nranks > 1) {
         tsr_status status = local->mover->open(g);
+        if (status == TSR_OK && local->first_lane < 0 && lane == 0)
+            status = tsri_local_stage_take(g);
         if (status != TSR_OK) {
             free_group(g);
             return status;

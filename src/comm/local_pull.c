@@ -120,7 +120,7 @@ static void do_row(const job *j, int64_t src_at, int64_t src_step, int64_t dst_a
         tsri_reduce_strided(j->reduce, j->element, j->nsrc, j->src, src_at, src_step, to, dst_step,
                             n);
     else if (dense)
-        memcpy(to, from, (size_t)n * j->element);
+        tsri_copy(to, from, (size_t)n * j->element);
     else
         tsri_copy_strided(j->element, from, src_step, to, dst_step, n);
 }

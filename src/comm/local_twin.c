@@ -36,6 +36,7 @@ static const tsri_comm_ops ops = {
     .stats = tsri_local_stats,
     .destroy = twin_destroy,
     .check = tsri_local_check,
+    .task = tsri_local_task,
     .released = tsri_local_released,
     .poison = tsri_local_poison,
 };

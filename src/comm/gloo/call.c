@@ -58,8 +58,7 @@ static tsr_status pass_around(tsri_gloo_group *g, const tsri_gloo_job *job, int 
 tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other)
 {
     int me = g->pub.index, a = other < me ? other : me, b = other < me ? me : other;
-    return tsri_call_differ(g->pub.ranks[a], &g->records[a].call, g->pub.ranks[b],
-                            &g->records[b].call);
+    return tsri_call_differ(g->pub.ranks, a, &g->records[a].call, b, &g->records[b].call);
 }
 
 tsr_status tsri_gloo_take_poison(tsri_gloo_group *g, const tsri_gloo_job *job, int member)
