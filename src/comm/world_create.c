@@ -66,18 +66,29 @@ static tsr_status await_new_store(const creation *c, const char *prefix)
     return TSR_OK;
 }
 
+/* A folder that is refused is not removed either. */
+static tsr_status make_folder(tsri_ident *id)
+{
+    bool failed = mkdir(id->folder, 0700) && errno != EEXIST;
+    int why = errno;
+    if (!failed && tsri_is_private(id->folder))
+        return TSR_OK;
+    tsr_status status =
+        failed ? tsri_fail(TSR_ERR_IO, "can't make the folder %s, in which the ranks meet: %s",
+                           id->folder, strerror(why))
+               : tsri_fail(TSR_ERR_IO,
+                           "the folder %s, in which the ranks meet, is not this user's alone",
+                           id->folder);
+    id->folder[0] = 0;
+    return status;
+}
+
 static tsr_status open_store(creation *c)
 {
     const tsri_ident *id = &c->id;
     char prefix[sizeof id->job + 16];
-    if (id->folder[0] && mkdir(id->folder, 0700) && errno != EEXIST)
-        return tsri_fail(TSR_ERR_IO, "can't make the folder %s, in which the ranks meet: %s",
-                         id->folder, strerror(errno));
-    if (id->folder[0] && !tsri_is_private(id->folder))
-        return tsri_fail(TSR_ERR_IO,
-                         "the folder %s, in which the ranks meet, is not this user's "
-                         "alone",
-                         id->folder);
+    if (id->folder[0])
+        TSRI_TRY(make_folder(&c->id));
     snprintf(prefix, sizeof prefix, "tessera/%s/", id->job);
     if (!id->hosted && id->rank > 0 && !strncmp(id->url, "tcp:", 4))
         TSRI_TRY(await_new_store(c, prefix));

@@ -445,7 +445,8 @@ static void test_folder(void **state)
         start_slurm(r, 2, "meet");
     end();
     expect(1, "is not this user's alone");
-    rmdir(path);
+    assert_int_equal(count("is not this user's alone"), 2);
+    assert_int_equal(rmdir(path), 0); /* nor has it been removed */
 }
 
 int main(int argc, char **argv)
