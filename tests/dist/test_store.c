@@ -510,7 +510,7 @@ static void test_nothing_is_left(void **state)
         place p;
         place_make(&p, k);
         crew_make(&c, p.url, 3, NULL);
-        c.timeout_s = 0.3;
+        c.timeout_s = 3;
         c.hosted = k == HOSTED;
         crew_start(&c, 0); /* in vain */
         crew_start(&c, 2);

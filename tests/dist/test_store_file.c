@@ -465,7 +465,7 @@ static void test_meeting_errors(void **state)
     assert_non_null(strstr(tsr_last_error(), "rank 0 of 4 has not come to file://"));
     assert_non_null(strstr(tsr_last_error(), "there is no such file yet"));
     crew_make(&c, url, 5, NULL);
-    c.timeout_s = 3;
+    c.timeout_s = 5;
     crew_start(&c, 0);
     crew_start(&c, 2);
     sleep_s(0.5);

@@ -498,7 +498,7 @@ static void expect_impostor(const void *says, size_t bytes, bool stays, tsr_stat
     snprintf(its, sizeof its, "tcp://127.0.0.1:%d", ntohs(at.sin_port));
     assert_int_equal(pthread_create(&thread, NULL, pretend, &i), 0);
     tsr_status found =
-        tsr_store_open(its, TSR_STORE_OPTS(.rank = 1, .nranks = 2, .timeout_s = 1.5), &s);
+        tsr_store_open(its, TSR_STORE_OPTS(.rank = 1, .nranks = 2, .timeout_s = 3), &s);
     if (found != status || !strstr(tsr_last_error(), part))
         fail_msg("expected %s and '%s', got %s and '%s'", tsr_status_name(status), part,
                  tsr_status_name(found), tsr_last_error());
@@ -519,7 +519,7 @@ static void test_impostors(void **state)
     expect_impostor("SSH-2.0-x\r\n", 11, true, TSR_ERR_IO, "is no store of ours: it says 'SSH-2.0");
     expect_impostor("TSRS\r\n", 6, false, TSR_ERR_IO, "is no store of ours");
     expect_impostor("", 0, false, TSR_ERR_IO, "closes connections without a store's greeting");
-    expect_impostor("", 0, true, TSR_ERR_TIMEOUT, "says nothing, for 1.5 s");
+    expect_impostor("", 0, true, TSR_ERR_TIMEOUT, "says nothing, for 3 s");
     expect_impostor(later, sizeof later, true, TSR_ERR_MISMATCH, "speaks version 9");
     expect_impostor(sick, TSRI_WIRE_GREETING, true, TSR_ERR_TIMEOUT, "does not answer");
     expect_impostor(sick, TSRI_WIRE_GREETING, false, TSR_ERR_DEAD, "is gone");
