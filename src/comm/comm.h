@@ -177,8 +177,8 @@ typedef struct tsri_comm_ops {
     tsr_status (*task)(tsri_group *g, struct tsri_task *task);
     /* Optional: whether `release` of a call that was finished would return at once. */
     bool (*released)(tsri_group *g, const tsri_ticket *ticket);
-    /* Optional: ends a group, for all its members: their calls from this rank's next one on fail
-     * with `status` and `text`. */
+    /* Optional: ends a group, for all its members: their calls from the one on at which this rank
+     * is fail with `status` and `text`. */
     void (*poison)(tsri_group *g, tsr_status status, const char *text);
 } tsri_comm_ops;
 

@@ -213,8 +213,10 @@ bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket)
 void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text)
 {
     tsri_local_group *g = group_of(pub);
+    /* The call that failed, if one is under way; what was before it may be under way elsewhere. */
+    uint64_t seq = g->finished < g->started ? g->finished + 1 : g->started + 1;
     if (g->channel)
-        tsri_call_end(g, g->started, status, text);
+        tsri_call_end(g, seq, status, text);
 }
 
 /* Synchronous, so two buffers do: who writes a third time has seen all read the first. */

@@ -302,13 +302,11 @@ tsr_status tsri_local_task(tsri_group *pub, tsri_task *task)
     /* A peer that gave up may have changed what was read since. */
     if (status == TSR_OK)
         status = tsri_call_check_fault(g, g->started);
-    g->finished = g->started;
-    tsr_world *world = g->local->pub.world;
-    if (status == TSR_OK) {
-        tsri_flight_completed(world->flight, f.flight);
-        return TSR_OK;
-    }
     /* What ends the group ends it for those who are still at this task. */
-    g->started = f.first;
-    return tsri_flight_fail(world, f.flight, status);
+    g->finished = status == TSR_OK ? g->started : f.first - 1;
+    tsr_world *world = g->local->pub.world;
+    if (status != TSR_OK)
+        return tsri_flight_fail(world, f.flight, status);
+    tsri_flight_completed(world->flight, f.flight);
+    return TSR_OK;
 }
