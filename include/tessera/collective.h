@@ -6,10 +6,11 @@
  *
  * Each has a blocking form and one with `_async`, which gives a work handle. The operations of a
  * group are done in the order in which they were called: waiting for one implies those before it.
- * An asynchronous operation proceeds by itself, whatever the caller does meanwhile; its buffers
- * stay untouched until it was waited for. src and dst may be the same buffer, but must not overlap
- * otherwise. Buffers are host memory, anywhere; those of tsr_alloc, which peers can read, save a
- * copy.
+ * (A send alone overtakes others: waiting for it implies the sends before it.) Two groups do not
+ * wait for each other. An asynchronous operation proceeds by itself, whatever the caller does
+ * meanwhile; its buffers stay untouched until it was waited for. src and dst may be the same
+ * buffer, but must not overlap otherwise. Buffers are host memory, anywhere; those of tsr_alloc,
+ * which peers can read, save a copy.
  *
  * All are collective over the group (send and recv: over the two). Where ranks disagree - another
  * operation, size, dtype, op or root; a rank that does not come in time, has left or died - every

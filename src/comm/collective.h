@@ -11,12 +11,14 @@
  * The engine talks through a twin of the world's communicator, so plans and collectives do not
  * meet. Each group has a queue and, from its first asynchronous task on, a thread that works it
  * off: the tasks of a group are done in the order of the calls, and no group waits for another. A
- * blocking task is done by its caller, who first helps to empty the queue. A send is done by its
- * caller, asynchronous or not, unless a collective is ahead of it: its data is copied to where the
- * receiver finds it, so it waits for nobody (and recv may stand before it in the queue).
+ * blocking task is done by its caller, who first helps to empty the queue.
+ *
+ * Sends stand apart: their data is copied to where the receiver finds it, so the caller does them
+ * at once, whatever (a recv, say) is under way. Only those that are too far ahead of their
+ * receivers go into a queue, the group's second.
  *
  * Who may do what: the rank's thread makes groups, takes memory and puts tasks into queues. A task
- * is done by one thread, which has the group's `running`.
+ * is done by one thread, which has its queue's `running`.
  */
 #ifndef TESSERA_COMM_COLLECTIVE_H
 #define TESSERA_COMM_COLLECTIVE_H
@@ -71,9 +73,18 @@ typedef struct tsri_task {
 
 typedef struct tsri_engine tsri_engine;
 
+typedef struct tsri_queue {
+    tsr_work *head, *tail;
+    tsr_work *running;
+    bool has_thread;
+    pthread_t thread;
+    _Atomic int left; /* tasks that are not done */
+} tsri_queue;
+
 struct tsr_work {
     tsri_task task;
     tsr_group *group;
+    tsri_queue *queue;
     tsr_work *next;          /* in the queue */
     tsr_work *newer, **link; /* among the group's handles */
     _Atomic bool done;       /* status is final */
@@ -86,17 +97,15 @@ struct tsr_group {
     tsri_group *inner; /* NULL in a group of one */
     int nranks, index;
     int *ranks;
-    uint64_t key;   /* a hash of the list */
-    uint64_t calls; /* of this rank, by now */
-    char label[64]; /* of the next calls */
+    uint64_t key;    /* a hash of the list */
+    uint64_t calls;  /* of this rank, by now */
+    char label[64];  /* of the next calls */
+    tsr_work *works; /* handles alive, of the rank's thread */
 
     pthread_mutex_t lock; /* of the rest */
     pthread_cond_t changed;
-    pthread_t thread;
-    bool has_thread, stop, running;
-    tsr_work *head, *tail;
-    _Atomic int queued, collectives; /* tasks not done; those that are neither send nor recv */
-    tsr_work *works;                 /* handles alive, of the rank's thread */
+    bool stop;
+    tsri_queue queue, sends;
     /* The first error ends the group; its text is set before its status. */
     _Atomic int over;
     char text[2048];

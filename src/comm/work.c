@@ -23,7 +23,7 @@ static bool is_over(tsr_group *g)
 }
 
 /* The thread's last error becomes the group's, if it is the first. */
-static void end_group(tsr_group *g, tsr_status status)
+static void end_group(tsr_group *g, const tsri_task *task, tsr_status status)
 {
     pthread_mutex_lock(&g->lock);
     bool first = !is_over(g);
@@ -32,11 +32,13 @@ static void end_group(tsr_group *g, tsr_status status)
         atomic_store(&g->over, (int)status);
     }
     pthread_mutex_unlock(&g->lock);
+    /* Not by who only sends: another thread may be in a call of the inner group. */
     const tsri_comm_ops *ops = g->engine->comm->ops;
     if (!first)
         return;
     tsri_flight_fail(g->engine->world, 0, status);
-    if (g->inner && ops->size > offsetof(tsri_comm_ops, poison) && ops->poison)
+    if (g->inner && task->kind != TSRI_TASK_SEND && ops->size > offsetof(tsri_comm_ops, poison) &&
+        ops->poison)
         ops->poison(g->inner, status, g->text);
 }
 
@@ -48,79 +50,100 @@ static tsr_status run(tsr_group *g, tsri_task *task)
     }
     tsr_status status = tsri_task_run(g, task);
     if (status != TSR_OK)
-        end_group(g, status);
+        end_group(g, task, status);
     return status;
 }
 
-/* --- the queue -------------------------------------------------------------------------------- */
+/* --- queues ----------------------------------------------------------------------------------- */
 
-static bool is_collective(const tsri_task *task)
+static tsri_queue *queue_of(tsr_group *g, const tsri_task *task)
 {
-    return task->kind != TSRI_TASK_SEND && task->kind != TSRI_TASK_RECV;
+    return task->kind == TSRI_TASK_SEND ? &g->sends : &g->queue;
 }
 
-/* Does the first task of the queue; the lock is held at both ends, but not between. */
-static void run_first(tsr_group *g)
+static bool has_left(tsri_queue *q)
 {
-    tsr_work *w = g->head;
-    g->head = w->next;
-    if (!g->head)
-        g->tail = NULL;
-    g->running = true;
+    return atomic_load_explicit(&q->left, memory_order_acquire) > 0;
+}
+
+/* Does the first task of a queue; the lock is held at both ends, but not between. */
+static void run_first(tsr_group *g, tsri_queue *q)
+{
+    tsr_work *w = q->head;
+    q->head = w->next;
+    if (!q->head)
+        q->tail = NULL;
+    q->running = w;
     pthread_mutex_unlock(&g->lock);
     w->status = run(g, &w->task);
     pthread_mutex_lock(&g->lock);
-    g->running = false;
-    bool collective = is_collective(&w->task);
+    q->running = NULL;
     /* From here on the handle may be freed. */
     atomic_store(&w->done, true);
-    if (collective)
-        atomic_fetch_sub(&g->collectives, 1);
-    atomic_fetch_sub(&g->queued, 1);
+    atomic_fetch_sub(&q->left, 1);
     pthread_cond_broadcast(&g->changed);
 }
 
-static void *work_off(void *arg)
+static void work_off(tsr_group *g, tsri_queue *q)
 {
-    tsr_group *g = arg;
     pthread_mutex_lock(&g->lock);
     for (;;) {
-        if (g->head && !g->running)
-            run_first(g);
-        else if (g->stop && !g->head)
+        if (q->head && !q->running)
+            run_first(g, q);
+        else if (g->stop && !q->head)
             break;
         else
             pthread_cond_wait(&g->changed, &g->lock);
     }
     pthread_mutex_unlock(&g->lock);
+}
+
+static void *work_off_tasks(void *group)
+{
+    tsr_group *g = group;
+    work_off(g, &g->queue);
+    return NULL;
+}
+
+static void *work_off_sends(void *group)
+{
+    tsr_group *g = group;
+    work_off(g, &g->sends);
     return NULL;
 }
 
 /* Signals are for the program's own threads. */
-static tsr_status start_thread(tsr_group *g)
+static tsr_status start_thread(tsr_group *g, tsri_queue *q)
 {
     sigset_t all, before;
-    if (g->has_thread)
+    if (q->has_thread)
         return TSR_OK;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&g->thread, NULL, work_off, g);
+    int rc = pthread_create(&q->thread, NULL, q == &g->sends ? work_off_sends : work_off_tasks, g);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
         return tsri_fail(TSR_ERR_NO_MEMORY, "can't start the thread of a group: %s", strerror(rc));
-    g->has_thread = true;
+    q->has_thread = true;
     return TSR_OK;
 }
 
-/* Returns when the queue is empty, and does what of it nobody does. */
-static void drain(tsr_group *g)
+/* The number of the first task that is not done; UINT64_MAX if all are. */
+static uint64_t first_left(const tsri_queue *q)
 {
-    if (atomic_load_explicit(&g->queued, memory_order_acquire) == 0)
+    const tsr_work *w = q->running ? q->running : q->head;
+    return w ? w->task.number : UINT64_MAX;
+}
+
+/* Returns when tasks before `number` are done, and does what of them nobody does. */
+static void drain(tsr_group *g, tsri_queue *q, uint64_t number)
+{
+    if (!has_left(q))
         return;
     pthread_mutex_lock(&g->lock);
-    while (atomic_load(&g->queued) > 0) {
-        if (g->head && !g->running)
-            run_first(g);
+    while (first_left(q) < number) {
+        if (q->head && !q->running)
+            run_first(g, q);
         else
             pthread_cond_wait(&g->changed, &g->lock);
     }
@@ -150,6 +173,7 @@ static tsr_work *new_work(tsr_group *g, const tsri_task *task)
     w->task = *task;
     memcpy(w->task.label, g->label, sizeof g->label);
     w->group = g;
+    w->queue = queue_of(g, task);
     if (lists)
         w->task.list = memcpy(at, task->list, lists);
     if (counts) {
@@ -166,24 +190,23 @@ static tsr_work *new_work(tsr_group *g, const tsri_task *task)
 
 static void put_into_queue(tsr_group *g, tsr_work *w)
 {
+    tsri_queue *q = w->queue;
     pthread_mutex_lock(&g->lock);
-    if (g->tail)
-        g->tail->next = w;
+    if (q->tail)
+        q->tail->next = w;
     else
-        g->head = w;
-    g->tail = w;
-    if (is_collective(&w->task))
-        atomic_fetch_add(&g->collectives, 1);
-    atomic_fetch_add(&g->queued, 1);
+        q->head = w;
+    q->tail = w;
+    atomic_fetch_add(&q->left, 1);
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Whether a task need not wait for its place in the queue. */
-static bool may_go_ahead(tsr_group *g, const tsri_task *task)
+/* Whether a task waits for nobody. */
+static bool goes_at_once(tsr_group *g, const tsri_task *task)
 {
-    return g->nranks == 1 || (task->kind == TSRI_TASK_SEND && atomic_load(&g->collectives) == 0 &&
-                              tsri_send_is_ready(task));
+    return g->nranks == 1 ||
+           (task->kind == TSRI_TASK_SEND && !has_left(&g->sends) && tsri_send_is_ready(task));
 }
 
 static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **out_work)
@@ -192,9 +215,9 @@ static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **o
     if (!w)
         return TSR_ERR_NO_MEMORY;
     tsr_status status = tsri_task_prepare(g, &w->task);
-    bool now = status == TSR_OK && may_go_ahead(g, &w->task);
+    bool now = status == TSR_OK && goes_at_once(g, &w->task);
     if (status == TSR_OK && !now)
-        status = start_thread(g);
+        status = start_thread(g, w->queue);
     if (status != TSR_OK) {
         free_work(w);
         return status;
@@ -221,24 +244,33 @@ tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_
     memcpy(own.label, g->label, sizeof own.label);
     tsr_status status = tsri_task_prepare(g, &own);
     if (status == TSR_OK) {
+        tsri_queue *q = queue_of(g, &own);
         own.number = ++g->calls;
-        if (own.kind != TSRI_TASK_SEND || atomic_load(&g->collectives) > 0)
-            drain(g);
+        drain(g, q, own.number);
         status = run(g, &own);
+        if (q == &g->queue)
+            drain(g, &g->sends, own.number);
     }
     tsri_task_finish(g, &own);
     return status;
 }
 
+static void join(tsri_queue *q)
+{
+    if (q->has_thread)
+        pthread_join(q->thread, NULL);
+}
+
 void tsri_work_close(tsr_group *g)
 {
-    drain(g);
+    drain(g, &g->queue, UINT64_MAX);
+    drain(g, &g->sends, UINT64_MAX);
     pthread_mutex_lock(&g->lock);
     g->stop = true;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
-    if (g->has_thread)
-        pthread_join(g->thread, NULL);
+    join(&g->queue);
+    join(&g->sends);
     while (g->works)
         free_work(g->works);
 }
@@ -257,23 +289,34 @@ static struct timespec after(double s)
     return t;
 }
 
+/* Whether it is done, and what was called before it. The lock is held. */
+static bool is_done(tsr_work *w)
+{
+    tsr_group *g = w->group;
+    tsri_queue *other = w->queue == &g->queue ? &g->sends : &g->queue;
+    bool is_send = w->queue == &g->sends; /* which overtakes, and waits for nobody */
+    return atomic_load(&w->done) && (is_send || first_left(other) > w->task.number);
+}
+
 /* Without a limit of its own the waiter does what nobody does. */
 static bool await_done(tsr_work *w, double timeout_s)
 {
     tsr_group *g = w->group;
     const struct timespec until = after(timeout_s);
     int rc = 0;
+    bool done;
     pthread_mutex_lock(&g->lock);
-    while (!atomic_load(&w->done) && rc != ETIMEDOUT) {
+    while (!(done = is_done(w)) && rc != ETIMEDOUT) {
+        tsri_queue *q = atomic_load(&w->done) ? &g->sends : w->queue;
         if (timeout_s > 0)
             rc = pthread_cond_timedwait(&g->changed, &g->lock, &until);
-        else if (g->head && !g->running)
-            run_first(g);
+        else if (q->head && !q->running)
+            run_first(g, q);
         else
             pthread_cond_wait(&g->changed, &g->lock);
     }
     pthread_mutex_unlock(&g->lock);
-    return atomic_load(&w->done);
+    return done;
 }
 
 tsr_status tsr_work_wait(tsr_work **work, double timeout_s)
@@ -286,7 +329,8 @@ tsr_status tsr_work_wait(tsr_work **work, double timeout_s)
                          timeout_s);
     tsr_work *w = *work;
     tsr_group *g = w->group;
-    if (!atomic_load_explicit(&w->done, memory_order_acquire) && !await_done(w, timeout_s))
+    bool at_once = atomic_load_explicit(&w->done, memory_order_acquire) && !has_left(&g->sends);
+    if (!at_once && !await_done(w, timeout_s))
         return tsri_fail_at(w->task.loc, TSR_ERR_TIMEOUT,
                             "%s #%llu of rank %d is not done after %g s; it goes on, and can be "
                             "waited for again",

@@ -43,12 +43,21 @@ static float from_bf16(uint16_t h)
     return f;
 }
 
-/* f16 by search among all: exact, ties to even. */
+/* All finite f16 that are not negative. */
+static float halves[0x7c00];
+
+void values_init(void)
+{
+    for (int h = 0; h < 0x7c00; h++) {
+        int e = h >> 10, m = h & 1023;
+        halves[h] = (float)ldexp(e ? 1024 + m : m, (e ? e : 1) - 25);
+    }
+}
+
+/* By search among all: exact, ties to even. */
 static float from_f16(uint16_t h)
 {
-    int e = h >> 10 & 31, m = h & 1023;
-    double v = ldexp(e ? 1024 + m : m, (e ? e : 1) - 25);
-    return (float)(h & 0x8000 ? -v : v);
+    return h & 0x8000 ? -halves[h & 0x7fff] : halves[h];
 }
 
 static uint16_t to_f16(float f)

@@ -6,6 +6,8 @@
 
 #include <tessera/tessera.h>
 
+/* Before the others, on one thread. */
+void values_init(void);
 /* A mix of everything that tells one buffer from another. */
 uint64_t values_hash(uint64_t a, uint64_t b, uint64_t c);
 /* Element i of rank `rank`'s buffer of test case `seed`, written to p[at]. */
