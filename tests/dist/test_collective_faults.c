@@ -168,7 +168,7 @@ static void test_arguments(void **state)
 
 /* --- ranks that disagree ---------------------------------------------------------------------- */
 
-static float data[4][64]; /* by rank */
+static float data[4][1024]; /* by rank */
 
 static tsr_status call(tsr_group *g, int rank, int which)
 {
