@@ -25,6 +25,9 @@ tsr_status tsri_route_look(const tsri_layout *l, tsr_dims shape, unsigned *out_o
     unsigned ops = 0;
     for (int d = 0; d < l->sbp.ndim; d++) {
         tsr_sbp1 e = l->sbp.d[d];
+        if (e.kind == TSR_SBP_PARTIAL && (e.arg < TSR_REDUCE_SUM || e.arg > TSR_REDUCE_MIN))
+            return tsri_fail(TSR_ERR_SBP, "P of reduction %d; legal are P(sum), P(max) and P(min)",
+                             e.arg);
         if (e.kind == TSR_SBP_PARTIAL)
             ops |= 1u << e.arg;
         if (e.kind == TSR_SBP_SPLIT && e.arg >= shape.ndim)

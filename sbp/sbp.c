@@ -150,6 +150,8 @@ static int format_entry(tsr_sbp1 d, char *buf, size_t size)
     case TSR_SBP_PARTIAL:
         if (d.arg == TSR_REDUCE_MAX || d.arg == TSR_REDUCE_MIN)
             return snprintf(buf, size, "P(%s)", reduce_names[d.arg]);
+        if (d.arg != TSR_REDUCE_SUM)
+            return snprintf(buf, size, "P(?)");
         return snprintf(buf, size, "P");
     case TSR_SBP_AUTO:
         return snprintf(buf, size, "auto");

@@ -22,6 +22,12 @@ static bool check_sbp(tsr_graph *g, tsri_loc loc, const char *what, tsr_dtype dt
     int reduction = -1;
     for (int i = 0; i < sbp.ndim; i++) {
         tsr_sbp1 s = sbp.d[i];
+        if (s.kind == TSR_SBP_PARTIAL && (s.arg < TSR_REDUCE_SUM || s.arg > TSR_REDUCE_MIN)) {
+            tsri_graph_fail(g, loc, TSR_ERR_SBP,
+                            "%s: P of reduction %d; legal are P(sum), P(max) and P(min)", what,
+                            s.arg);
+            return false;
+        }
         if (s.kind == TSR_SBP_PARTIAL && reduction >= 0 && reduction != s.arg) {
             tsri_graph_fail(g, loc, TSR_ERR_SBP,
                             "%s: %s mixes kinds of P, whose order would matter; one signature has "

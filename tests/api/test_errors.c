@@ -117,6 +117,16 @@ static void test_signature_axis(void **state)
     SAYS(place, "to_global", "S(2)", "(4,5)", "legal");
 }
 
+/* Reductions of collectives for per-rank buffers alone. */
+static void test_signature_reduction(void **state)
+{
+    fixture *f = *state;
+    MARK;
+    tsr_to_global(f->x, f->p, ((tsr_sbp){1, {{TSR_SBP_PARTIAL, TSR_REDUCE_PRODUCT}}}));
+    compile_fails(f, TSR_ERR_SBP);
+    SAYS(place, "to_global", "P of reduction 3", "legal are P(sum), P(max) and P(min)");
+}
+
 static void test_signature_dimensions(void **state)
 {
     fixture *f = *state;
@@ -429,6 +439,7 @@ int main(void)
         WITH_WORLD(test_axes_and_sizes),
         WITH_WORLD(test_reshape),
         WITH_WORLD(test_signature_axis),
+        WITH_WORLD(test_signature_reduction),
         WITH_WORLD(test_signature_dimensions),
         cmocka_unit_test(test_signature_text),
         WITH_WORLD(test_bad_placement),

@@ -438,6 +438,9 @@ static void test_errors(void **unused)
     q.from.layout.sbp.d[1] = (tsr_sbp1){TSR_SBP_PARTIAL, TSR_REDUCE_MAX};
     assert_int_equal(tsri_route_find(&m, &q, &r), TSR_ERR_UNSUPPORTED);
     assert_non_null(strstr(tsr_last_error(), "(P,P(max))"));
+    q.from.layout.sbp.d[1] = (tsr_sbp1){TSR_SBP_PARTIAL, TSR_REDUCE_AVG};
+    assert_int_equal(tsri_route_find(&m, &q, &r), TSR_ERR_SBP);
+    assert_non_null(strstr(tsr_last_error(), "reduction 4"));
     q = query(TSR_DIMS(8, 8), four, "B", four, "S(2)");
     assert_int_equal(tsri_route_find(&m, &q, &r), TSR_ERR_SBP);
     assert_non_null(strstr(tsr_last_error(), "axis 2"));

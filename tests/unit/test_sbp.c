@@ -148,6 +148,8 @@ static void test_format_garbage(void **state)
         assert_true(strlen(tsr_sbp_format(sbp, buf)) < TSR_SBP_TEXT_MAX);
         assert_int_equal(buf[TSR_SBP_TEXT_MAX], '#');
     }
+    sbp = (tsr_sbp){1, {{TSR_SBP_PARTIAL, TSR_REDUCE_AVG}}};
+    assert_string_equal(tsr_sbp_format(sbp, buf), "P(?)");
     sbp = (tsr_sbp){4,
                     {{TSR_SBP_SPLIT, -128},
                      {TSR_SBP_SPLIT, -128},
