@@ -13,7 +13,7 @@
  * COMPLETED when `finish` has returned (on streams: when its work has been put there), and FAILED.
  * Calls of groups of one, in which nobody waits, are not recorded.
  *
- * A record costs less than 100 ns: one exact time when the call is asked for, and the coarse clock
+ * A record costs about 100 ns: one exact time when the call is asked for, and the coarse clock
  * (to 4 ms) when it ends, unless the rank slept in it, when there is time for an exact one.
  */
 #ifndef TESSERA_COMM_FLIGHT_H
