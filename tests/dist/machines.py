@@ -107,7 +107,8 @@ def train(extra, runner):
 
 
 def run_alone(program):
-    subprocess.run(program, check=True, capture_output=True, cwd=WORK.name)
+    subprocess.run(program, check=True, capture_output=True, cwd=WORK.name,
+                   env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def distance(got, want):
