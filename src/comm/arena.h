@@ -63,16 +63,16 @@ typedef struct tsri_seg_place {
 
 /* What a rank says about a call that it has come to. What peers always read lies together. */
 typedef struct tsri_call {
-    _Alignas(TSRI_LINE) uint64_t seq;
-    uint64_t bytes, hash; /* hash: of all segments' dtypes, shapes and axes, and of `what` */
-    uint64_t number;      /* for messages; 0: that of seq */
+    uint64_t seq, bytes, hash; /* hash: of all segments' dtypes, shapes and axes, and of `what` */
+    uint64_t number;           /* for messages; 0: that of seq */
     int32_t kind, algo, op, root, nseg, line;
     /* The first segment, for messages. */
     int32_t dtype, ndim;
     tsri_seg_place place[TSRI_CALL_INLINE];
     int64_t shape[8];
-    char what[64], file[48];
+    char what[64], file[64];
 } tsri_call;
+_Static_assert(sizeof(tsri_call) % TSRI_LINE == 0, "the records of a ring begin at lines");
 
 /* Where peers of a group on device memory find a rank's region and events: addresses for ranks that
  * are threads, else what the device's driver hands from process to process (tsri_share). */
