@@ -10,24 +10,10 @@
 
 #include <tessera/collective.h>
 #include <tessera/tessera.h>
-#include "src/core/status.h"
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
+#include "tests/dist/rank_checks.h"
 
 static const tsr_world_opts opts = {
     .size = sizeof opts, .arena_bytes = 256 << 20, .timeout_s = 120, .threads = 1};
-
-static const tsr_placement *own_place(tsr_world *w)
-{
-    char text[32];
-    snprintf(text, sizeof text, "cpu:[%d]", tsr_world_rank(w));
-    return tsr_placement_parse(w, text);
-}
 
 /* --- models ------------------------------------------------------------------------------------
  */
@@ -158,7 +144,7 @@ enum { STEPS = 3 };
 /* Trains on `rows` rows, the same each step, and evaluates them. */
 static tsr_status train(tsr_world *w, const model *m, tsr_module *net, int rows, double *losses)
 {
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9));
     tsr_plan *plan;
     tsr_tensor *y;
@@ -190,7 +176,7 @@ static tsr_status own_batches(tsr_world *w, void *arg)
     int rows = tsr_world_rank(w) == 0 ? 3 : 0;
     double losses[STEPS + 1];
     variables vars = {.n = 0};
-    tsr_module *net = m->make(w, own_place(w));
+    tsr_module *net = m->make(w, tsr_local_placement(w));
     TSRI_TRY(tsr_module_set_local(net));
     TSRI_TRY(tsr_module_visit(net, collect, &vars));
     TSRI_TRY(keep_values(&vars));
@@ -221,7 +207,7 @@ static void test_models(void **state)
 static tsr_status losses_of_nothing(tsr_world *w, void *arg)
 {
     (void)arg;
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     const tsr_cross_entropy_opts *ignoring =
         TSR_CROSS_ENTROPY_OPTS(.label_smoothing = 0.1, .has_ignore_index = true, .ignore_index = 1);
     for (int kind = 0; kind < 3; kind++) {
@@ -269,7 +255,7 @@ static tsr_status joined_batches(tsr_world *w, void *arg)
     int rank = tsr_world_rank(w), rows = rank == 0 ? 3 : 0;
     double alone[STEPS + 1], *losses = j->losses[rank];
     variables vars = {.n = 0};
-    tsr_module *net = j->m.make(w, own_place(w));
+    tsr_module *net = j->m.make(w, tsr_local_placement(w));
     TSRI_TRY(tsr_module_set_local(net));
     TSRI_TRY(tsr_module_visit(net, collect, &vars));
     TSRI_TRY(keep_values(&vars));
@@ -285,7 +271,7 @@ static tsr_status joined_batches(tsr_world *w, void *arg)
         return check_values(&vars, false);
     for (int i = 0; i < vars.n; i++)
         free(vars.before[i]);
-    tsr_module *plain = j->m.make(w, own_place(w));
+    tsr_module *plain = j->m.make(w, tsr_local_placement(w));
     TSRI_TRY(train(w, &j->m, plain, rows, alone));
     for (int i = 0; i <= STEPS; i++)
         CHECK(fabs(losses[i] - alone[i]) < 1e-3 * alone[i]);

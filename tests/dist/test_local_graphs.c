@@ -11,16 +11,8 @@
 
 #include <tessera/tessera.h>
 #include "src/comm/comm.h"
-#include "src/core/status.h"
+#include "tests/dist/rank_checks.h"
 #include "src/optim/optim.h"
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
-#define CHECK_TEXT(part) CHECK(strstr(tsr_last_error(), part))
 
 static const tsr_world_opts opts = {
     .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 60, .threads = 1};
@@ -30,14 +22,6 @@ static void spawn_ok(int n, tsr_rank_fn *fn, void *arg)
     tsr_status status = tsr_spawn_with(n, fn, arg, &opts);
     if (status != TSR_OK)
         fail_msg("%d ranks: %s: %s", n, tsr_status_name(status), tsr_last_error());
-}
-
-/* "cpu:[r]" */
-static const tsr_placement *own_place(tsr_world *w)
-{
-    char text[32];
-    snprintf(text, sizeof text, "cpu:[%d]", tsr_world_rank(w));
-    return tsr_placement_parse(w, text);
 }
 
 static tsr_graph *own_graph(tsr_world *w, bool training)
@@ -51,7 +35,7 @@ static tsr_graph *own_graph(tsr_world *w, bool training)
  */
 static tsr_status compile_one(tsr_world *w, int n, int k, tsr_plan **out_plan)
 {
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     tsr_graph *g = own_graph(w, false);
     tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(n), p, TSR_B), *y = x;
     for (int i = 0; i < k; i++)
@@ -108,7 +92,7 @@ static tsr_status different_graphs(tsr_world *w, void *arg)
     TSRI_TRY(spmd_works(w));
     if (rank == n - 1) { /* one rank alone goes on */
         double y;
-        const tsr_placement *p = own_place(w);
+        const tsr_placement *p = tsr_local_placement(w);
         tsr_tensor *x = tsr_full(own_graph(w, false), TSR_F64, TSR_DIMS(3), p, TSR_B, 4);
         TSRI_TRY(tsr_eval(tsr_sum(x, TSR_ALL_AXES, false), &y, sizeof y));
         CHECK(y == 12);
@@ -135,7 +119,7 @@ static tsr_status placements_elsewhere(tsr_world *w, void *arg)
     char other[32], here[32];
     snprintf(other, sizeof other, "cpu:[%d]", (rank + 1) % n);
     snprintf(here, sizeof here, "here cpu:[%d]", rank);
-    const tsr_placement *mine = own_place(w), *elsewhere = tsr_placement_parse(w, other),
+    const tsr_placement *mine = tsr_local_placement(w), *elsewhere = tsr_placement_parse(w, other),
                         *all = tsr_placement_parse(w, "cpu");
     tsr_plan *plan;
     tsr_graph *g = own_graph(w, false);
@@ -188,7 +172,7 @@ static tsr_status own_errors(tsr_world *w, void *arg)
 {
     (void)arg;
     if (tsr_world_rank(w) == 1) {
-        const tsr_placement *p = own_place(w);
+        const tsr_placement *p = tsr_local_placement(w);
         tsr_graph *g = own_graph(w, false);
         tsr_plan *plan;
         tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(4, 3), p, TSR_B);
@@ -211,7 +195,7 @@ static tsr_status failing_run(tsr_world *w, void *arg)
 {
     (void)arg;
     if (tsr_world_rank(w) == 1) {
-        const tsr_placement *p = own_place(w);
+        const tsr_placement *p = tsr_local_placement(w);
         tsr_graph *g = own_graph(w, false);
         tsr_tensor *table = tsr_full(g, TSR_F32, TSR_DIMS(4, 3), p, TSR_B, 1);
         tsr_tensor *ids = tsr_input(g, "ids", TSR_I64, TSR_DIMS(1), p, TSR_B);
@@ -294,7 +278,7 @@ static tsr_status own_training(tsr_world *w, void *arg)
     const int kind = *(const int *)arg;
     int rank = tsr_world_rank(w), n = tsr_world_size(w);
     double own[STEPS], theirs[STEPS], weight[OUT * IN], shared[OUT * IN];
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     tsr_module *net = make_net(w, p, 5);
     TSRI_TRY(tsr_module_set_local(net));
     tsr_optimizer *opt = make_optimizer(net, kind);
@@ -337,7 +321,8 @@ static tsr_status own_files(tsr_world *w, void *arg)
     double before[OUT * IN], after[OUT * IN];
     snprintf(path, sizeof path, "%s/net.safetensors", dir);
     if (tsr_world_rank(w) == 1) {
-        tsr_module *a = make_net(w, own_place(w), 7), *b = make_net(w, own_place(w), 8);
+        tsr_module *a = make_net(w, tsr_local_placement(w), 7),
+                   *b = make_net(w, tsr_local_placement(w), 8);
         TSRI_TRY(tsr_module_set_local(a));
         TSRI_TRY(tsr_module_set_local(b));
         TSRI_TRY(tsr_save(a, path));
@@ -346,7 +331,8 @@ static tsr_status own_files(tsr_world *w, void *arg)
         TSRI_TRY(tsr_variable_get(tsr_module_find(b, "weight"), after, sizeof after));
         CHECK(!memcmp(before, after, sizeof before));
         CHECK(tsr_load(b, dir, NULL) != TSR_OK);
-        tsr_module *late = tsr_nn_sequential(w, &(tsr_nn_opts){.placement = own_place(w)});
+        tsr_module *late =
+            tsr_nn_sequential(w, &(tsr_nn_opts){.placement = tsr_local_placement(w)});
         TSRI_TRY(tsr_module_set_local(late));
         tsr_module_add(late, "0", make_net(w, tsr_placement_parse(w, "cpu"), 1));
         CHECK(tsr_save(late, path) == TSR_ERR_PLACEMENT);
@@ -370,7 +356,7 @@ static void test_own_files(void **state)
 static tsr_status apply_errors(tsr_world *w, void *arg)
 {
     (void)arg;
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     const tsri_loc loc = {TSR_HERE};
     tsr_module *net = make_net(w, p, 1), *other = make_net(w, p, 1);
     tsr_optimizer *opt = make_optimizer(net, 0);

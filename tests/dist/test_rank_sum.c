@@ -11,15 +11,7 @@
 #include <tessera/collective.h>
 #include <tessera/tessera.h>
 #include "src/comm/comm.h"
-#include "src/core/status.h"
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
-#define CHECK_TEXT(part) CHECK(strstr(tsr_last_error(), part))
+#include "tests/dist/rank_checks.h"
 
 static const tsr_world_opts opts = {
     .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 60, .threads = 1};
@@ -29,13 +21,6 @@ static void spawn_ok(int n, tsr_rank_fn *fn, void *arg)
     tsr_status status = tsr_spawn_with(n, fn, arg, &opts);
     if (status != TSR_OK)
         fail_msg("%d ranks: %s: %s", n, tsr_status_name(status), tsr_last_error());
-}
-
-static const tsr_placement *own_place(tsr_world *w)
-{
-    char text[32];
-    snprintf(text, sizeof text, "cpu:[%d]", tsr_world_rank(w));
-    return tsr_placement_parse(w, text);
 }
 
 static tsr_graph *own_graph(tsr_world *w)
@@ -75,7 +60,7 @@ static tsr_status sum_over(tsr_world *w, int nranks, const int *ranks, tsr_dtype
     tsr_group *group;
     size_t bytes = (size_t)n * tsr_dtype_size(dtype);
     char *x = malloc(bytes + 1), *y = malloc(bytes + 1), *want = malloc(bytes + 1);
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     tsr_graph *g = own_graph(w);
     tsr_plan *plan;
     tsr_plan_info info = {.size = sizeof info};
@@ -146,7 +131,7 @@ static tsr_status gradients(tsr_world *w, void *arg)
     (void)arg;
     enum { N = 5 };
     int rank = tsr_world_rank(w), n = tsr_world_size(w);
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     tsr_graph *g = own_graph(w);
     tsr_group *group = tsr_world_group(w);
     tsr_plan *plan;
@@ -191,7 +176,7 @@ static tsr_status layouts(tsr_world *w, void *arg)
     (void)arg;
     enum { C = 3, H = 2, W = 4, COUNT = C * H * W };
     int rank = tsr_world_rank(w), n = tsr_world_size(w);
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     const tsr_nn_opts nn = {.placement = p, .dtype = TSR_F64};
     const double one[C * C] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
     tsr_graph *g = own_graph(w);
@@ -229,7 +214,7 @@ static tsr_status differing(tsr_world *w, void *arg)
 {
     (void)arg;
     int rank = tsr_world_rank(w);
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     tsr_graph *g = own_graph(w);
     tsr_plan *plan;
     char odd[64], even[64];
@@ -254,7 +239,7 @@ static tsr_status differing(tsr_world *w, void *arg)
 static tsr_status missing(tsr_world *w, void *arg)
 {
     (void)arg;
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     tsr_graph *g = own_graph(w);
     tsr_tensor *x = tsr_full(g, TSR_F64, TSR_DIMS(3), p, TSR_B, 1);
     double y[3];
@@ -280,7 +265,7 @@ static void test_differing(void **state)
 static tsr_status declared_wrong(tsr_world *w, void *arg)
 {
     (void)arg;
-    const tsr_placement *p = own_place(w), *all = tsr_placement_parse(w, "cpu");
+    const tsr_placement *p = tsr_local_placement(w), *all = tsr_placement_parse(w, "cpu");
     tsr_graph *g = tsr_graph_create(w, NULL);
     tsr_tensor *x = tsr_full(g, TSR_F64, TSR_DIMS(3), all, TSR_B, 1);
     CHECK(!tsr_tensor_ok(tsr_rank_sum(x, tsr_world_group(w))));

@@ -13,29 +13,14 @@
 
 #include <tessera/ddp.h>
 #include <tessera/tessera.h>
-#include "src/core/status.h"
+#include "tests/dist/rank_checks.h"
 #include "src/graph/graph.h"
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
-#define CHECK_TEXT(part) CHECK(strstr(tsr_last_error(), part))
 
 enum { RANKS = 4, C = 3, H = 4, W = 5, CLASSES = 4, ROWS = 12, PARAMS = 12, PARAM_ELEMENTS = 256 };
 enum { IMAGE = C * H * W, RUNS = 2 };
 
 static const tsr_world_opts opts = {
     .size = sizeof opts, .arena_bytes = 128 << 20, .timeout_s = 60, .threads = 1};
-
-static const tsr_placement *own_place(tsr_world *w)
-{
-    char text[32];
-    snprintf(text, sizeof text, "cpu:[%d]", tsr_world_rank(w));
-    return tsr_placement_parse(w, text);
-}
 
 /* --- what is compared --------------------------------------------------------------------------
  */
@@ -162,7 +147,7 @@ static tsr_status run_and_fetch(tsr_plan *plan, const task *t, int first, int ro
 /* The same program of all ranks (first 0, all rows), or of this one. */
 static tsr_status train(tsr_world *w, const task *t, bool local, int first, int rows, results *out)
 {
-    const tsr_placement *p = local ? own_place(w) : tsr_placement_parse(w, "cpu");
+    const tsr_placement *p = local ? tsr_local_placement(w) : tsr_placement_parse(w, "cpu");
     tsr_module *net = make_net(w, p, t->flat);
     collected params = {.trainable = true}, buffers = {.n = 0};
     tsr_plan *plan;
@@ -271,7 +256,7 @@ static tsr_status differences(tsr_world *w, void *arg)
     enum { STEP = 7 };
     const double h = 1e-5;
     int rank = tsr_world_rank(w), rows = t->rows[rank], first = 0;
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     tsr_group *group = tsr_world_group(w);
     tsr_module *net = make_net(w, p, false);
     tsr_plan *plan;
@@ -337,7 +322,7 @@ enum { STEPS = 4 };
  */
 static tsr_status fit(tsr_world *w, const task *t, bool local, int first, int rows, double *values)
 {
-    const tsr_placement *p = local ? own_place(w) : tsr_placement_parse(w, "cpu");
+    const tsr_placement *p = local ? tsr_local_placement(w) : tsr_placement_parse(w, "cpu");
     tsr_module *net = make_net(w, p, false);
     tsr_optimizer *sgd = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9));
     double x[ROWS * IMAGE];
@@ -427,7 +412,7 @@ static tsr_status few_values(tsr_world *w, void *arg)
 {
     const few *f = arg;
     int rows = f->rows[tsr_world_rank(w)];
-    const tsr_placement *p = own_place(w);
+    const tsr_placement *p = tsr_local_placement(w);
     const tsr_nn_opts o = {.placement = p, .dtype = TSR_F64};
     tsr_module *bn = tsr_nn_batch_norm(w, &o, 2, NULL);
     tsr_plan *plan;
@@ -497,7 +482,7 @@ static tsr_status nothing_changes(tsr_world *w, void *arg)
 {
     (void)arg;
     int rank = tsr_world_rank(w);
-    const tsr_placement *own = own_place(w), *all = tsr_placement_parse(w, "cpu");
+    const tsr_placement *own = tsr_local_placement(w), *all = tsr_placement_parse(w, "cpu");
     tsr_group *group = tsr_world_group(w), *alone;
     double y[2][12];
     TSRI_TRY(tsr_group_create(w, 1, &rank, &alone));
@@ -529,7 +514,7 @@ static tsr_status nothing_changes(tsr_world *w, void *arg)
 static tsr_status convert_wrong(tsr_world *w, void *arg)
 {
     (void)arg;
-    const tsr_nn_opts o = {.placement = own_place(w)};
+    const tsr_nn_opts o = {.placement = tsr_local_placement(w)};
     const tsr_batch_norm_opts *two = TSR_BATCH_NORM_OPTS(.stats = TSR_BN_LOCAL, .parts = 2);
     tsr_module *m = tsr_nn_sequential(w, &o);
     tsr_group *group = tsr_world_group(w);
