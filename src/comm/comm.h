@@ -57,6 +57,14 @@ typedef enum tsri_coll_kind {
     TSRI_COLL_KIND_COUNT_
 } tsri_coll_kind;
 
+/* What communicators and the flight recorder keep records of besides: the vtable has no such calls.
+ */
+enum {
+    TSRI_COLL_EXCHANGE_ = TSRI_COLL_KIND_COUNT_,
+    TSRI_COLL_GATHER_,
+    TSRI_COLL_SCATTER_,
+};
+
 /* How an all-reduce is done. ONE_SHOT: everyone reads everything, (n-1) T bytes a rank and one
  * hand-shake. TWO_PHASE: everyone reduces its flat 1/n-th, then reads the others' results: about
  * 2 T (n-1)/n bytes a rank and two hand-shakes. The planner chooses, so that bytes are known. */

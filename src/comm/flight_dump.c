@@ -25,7 +25,7 @@
  */
 #include "src/comm/flight.h"
 #include "src/comm/arena.h"
-#include "src/comm/local.h"
+#include "src/comm/comm.h"
 
 #include <errno.h>
 #include <fcntl.h>

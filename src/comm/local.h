@@ -192,13 +192,7 @@ tsr_status tsri_local_check_abort(const tsri_local *local);
 /* Whether process `pid` has ended (or is a zombie). */
 bool tsri_local_pid_gone(int pid, int *pidfd);
 
-/* local_call.c. Kinds of records of which the vtable has no calls. */
-enum {
-    TSRI_COLL_EXCHANGE_ = TSRI_COLL_KIND_COUNT_,
-    TSRI_COLL_GATHER_,
-    TSRI_COLL_SCATTER_,
-};
-/* What this rank says about segments [first, first + nseg) of coll. */
+/* local_call.c. What this rank says about segments [first, first + nseg) of coll. */
 void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg);
 /* Whether two ranks mean the same call. */
 bool tsri_call_agrees(const tsri_call *a, const tsri_call *b);
