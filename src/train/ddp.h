@@ -82,7 +82,8 @@ struct tsr_ddp {
     bool buffers_next;  /* the last run was synchronised */
     tsri_loc loc;       /* of the call under way */
     int next_bucket;    /* that is reduced next, in the run under way */
-    bool reduces;       /* the run under way is synchronised */
+    bool runs;          /* a run is under way */
+    bool reduces;       /* and is synchronised */
     double divisor;     /* of its averages */
     double first_at_s;  /* when its first bucket started; 0: none yet */
     tsr_status failure; /* of a collective in the run under way */

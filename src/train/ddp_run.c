@@ -94,6 +94,10 @@ tsr_status tsri_ddp_written(void *arg, int i)
     tsr_ddp *d = arg;
     tsri_ddp_param *p = &d->params[i];
     tsri_ddp_bucket *b = &d->buckets[p->bucket];
+    if (!d->runs)
+        return tsri_fail(TSR_ERR_STATE,
+                         "tsr_run: the plan's gradients are a tsr_ddp's, which would not average "
+                         "them; run it with tsr_ddp_run");
     p->written = true;
     b->waiting--;
     if (p->there) {
@@ -167,7 +171,10 @@ tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line
     d->buffers_next = d->reduces;
     TSRI_TRY(prepare(d, plan));
     double start = tsri_now_s();
-    TSRI_TRY(tsr_run(plan));
+    d->runs = true;
+    tsr_status status = tsr_run(plan);
+    d->runs = false;
+    TSRI_TRY(status);
     double ran = tsri_now_s();
     d->info.run_s += ran - start;
     d->info.runs++;

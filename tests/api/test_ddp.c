@@ -503,6 +503,29 @@ static void test_wrong(void **state)
     expect_ok(2, wrong, NULL);
 }
 
+/* A plan that was run with tsr_ddp_run can't be run past it. */
+static tsr_status past_it(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsr_module *net = make_mlp(w, tsr_local_placement(w));
+    tsr_ddp *ddp;
+    TRY(tsr_ddp_create(net, NULL, &ddp));
+    tsr_plan *plan;
+    TRY(compile_step(w, tsr_local_placement(w), net, ROWS, ddp, NULL, &plan));
+    TRY(feed(plan, 0, ROWS, 0));
+    TRY(tsr_ddp_run(ddp, plan));
+    FAILS(tsr_run(plan), TSR_ERR_STATE, "run it with tsr_ddp_run");
+    tsr_ddp_destroy(ddp);
+    FAILS(tsr_run(plan), TSR_ERR_STATE, "");
+    return TSR_OK;
+}
+
+static void test_past_it(void **state)
+{
+    (void)state;
+    expect_ok(1, past_it, NULL);
+}
+
 /* Parameters of each rank's own keep their values and get no gradient. */
 static tsr_status ignored(tsr_world *w, void *arg)
 {
@@ -538,7 +561,8 @@ int main(void)
         cmocka_unit_test(test_buckets),       cmocka_unit_test(test_hooks),
         cmocka_unit_test(test_unused),        cmocka_unit_test(test_one_less),
         cmocka_unit_test(test_other_module),  cmocka_unit_test(test_join),
-        cmocka_unit_test(test_wrong),         cmocka_unit_test(test_ignored),
+        cmocka_unit_test(test_past_it),       cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
