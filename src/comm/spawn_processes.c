@@ -228,10 +228,12 @@ static void look_at(spawn *s, int r)
         note_death(s, r, &info, rc == 0);
 }
 
+/* A rank that has reported is on its way out, and may be telling the others why: SIGTERM is not for
+ * it, or they would see it dead. */
 static void signal_all(const spawn *s, int sig)
 {
     for (int r = 0; r < s->arena.nranks; r++)
-        if (s->process[r].pid)
+        if (s->process[r].pid && !(sig == SIGTERM && s->process[r].has_reported))
             kill(s->process[r].pid, sig);
 }
 
