@@ -92,6 +92,7 @@ struct tsr_ddp {
     tsr_ddp_join_opts join;
     tsri_ddp_round *rounds; /* of all ranks */
     int64_t joined_runs;    /* rounds so far */
+    int last;               /* the highest rank that went on in the last round; 0 before any */
 
     tsr_ddp_info info;
 };

@@ -22,16 +22,19 @@ tsr_status tsr_ddp_join_begin(tsr_ddp *d, const tsr_ddp_join_opts *opts)
     d->join = (tsr_ddp_join_opts){0};
     tsri_opts_copy(&d->join, sizeof d->join, opts, opts ? opts->size : 0);
     d->joins = true;
+    d->last = 0;
     return TSR_OK;
 }
 
-static int count_active(const tsr_ddp *d, int *out_last)
+/* How many go on. Where nobody does, d->last stays: the same on all ranks, since all were in the
+ * round before. */
+static int count_active(tsr_ddp *d)
 {
     int n = 0;
     for (int r = 0; r < d->nranks; r++)
         if (d->rounds[r].active) {
             n++;
-            *out_last = r;
+            d->last = r;
         }
     return n;
 }
@@ -45,8 +48,9 @@ static tsr_status exchange(tsr_ddp *d, tsri_ddp_round mine)
 }
 
 /* The ranks that go on must do the same. */
-static tsr_status check_alike(const tsr_ddp *d, int last)
+static tsr_status check_alike(const tsr_ddp *d)
 {
+    int last = d->last;
     for (int r = 0; r < d->nranks; r++)
         if (d->rounds[r].active && d->rounds[r].syncs != d->rounds[last].syncs)
             return tsri_fail(
@@ -78,21 +82,21 @@ static void set_divisor(tsr_ddp *d, int active)
 tsr_status tsri_ddp_join_round(tsr_ddp *d, bool syncs, bool *io_buffers, int *out_root)
 {
     TSRI_TRY(exchange(d, (tsri_ddp_round){true, syncs, *io_buffers}));
-    int last = 0, active = count_active(d, &last);
+    int active = count_active(d);
     TSRI_TRY(check_early(d, active));
-    TSRI_TRY(check_alike(d, last));
+    TSRI_TRY(check_alike(d));
     set_divisor(d, active);
-    *out_root = last; /* as in PyTorch: the highest rank that goes on */
-    *io_buffers = d->rounds[last].buffers;
+    *out_root = d->last; /* as in PyTorch: the highest rank that goes on */
+    *io_buffers = d->rounds[d->last].buffers;
     return TSR_OK;
 }
 
 /* What an active rank does in a synchronised run, with no gradients of one's own. */
-static tsr_status shadow(tsr_ddp *d, int last)
+static tsr_status shadow(tsr_ddp *d)
 {
-    if (d->rounds[last].buffers)
-        TSRI_TRY(tsri_ddp_send_buffers(d, last));
-    if (!d->rounds[last].syncs)
+    if (d->rounds[d->last].buffers)
+        TSRI_TRY(tsri_ddp_send_buffers(d, d->last));
+    if (!d->rounds[d->last].syncs)
         return TSR_OK;
     for (int i = 0; i < d->nparams; i++) {
         d->params[i].written = false;
@@ -127,18 +131,17 @@ tsr_status tsr_ddp_join_at(tsr_ddp *d, const char *file, int line)
     if (!d->joins)
         return tsri_fail(TSR_ERR_STATE, "tsr_ddp_join: tsr_ddp_join_begin comes first");
     d->loc = (tsri_loc){file, line};
-    int last = d->rank, active;
     for (;;) {
         TSRI_TRY(exchange(d, (tsri_ddp_round){0}));
-        active = count_active(d, &last);
+        int active = count_active(d);
         if (!active)
             break;
         TSRI_TRY(check_early(d, active));
-        TSRI_TRY(check_alike(d, last));
+        TSRI_TRY(check_alike(d));
         set_divisor(d, active);
-        TSRI_TRY(shadow(d, last));
+        TSRI_TRY(shadow(d));
     }
     d->joins = false;
     tsr_ddp_zero_grad(d);
-    return take_over(d, last);
+    return take_over(d, d->last);
 }
