@@ -91,7 +91,8 @@ struct tsr_ddp {
     bool joins;
     tsr_ddp_join_opts join;
     tsri_ddp_round *rounds; /* of all ranks */
-    int64_t joined_runs;    /* rounds so far */
+    int64_t joined_runs;    /* rounds so far, of all joins: labels name no round twice */
+    int64_t joined_before;  /* of them, of the joins before this one */
     int last;               /* the highest rank that went on in the last round; 0 before any */
 
     tsr_ddp_info info;

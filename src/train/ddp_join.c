@@ -22,6 +22,7 @@ tsr_status tsr_ddp_join_begin(tsr_ddp *d, const tsr_ddp_join_opts *opts)
     d->join = (tsr_ddp_join_opts){0};
     tsri_opts_copy(&d->join, sizeof d->join, opts, opts ? opts->size : 0);
     d->joins = true;
+    d->joined_before = d->joined_runs;
     d->last = 0;
     return TSR_OK;
 }
@@ -70,8 +71,8 @@ static tsr_status check_early(const tsr_ddp *d, int active)
     return tsri_fail(TSR_ERR_STATE,
                      "tsr_ddp_join: rank %d has exhausted its inputs after %lld runs, while %d of "
                      "%d ranks have more (throw_on_early_termination)",
-                     tsr_group_world_rank(d->group, first), (long long)d->joined_runs - 1, active,
-                     d->nranks);
+                     tsr_group_world_rank(d->group, first),
+                     (long long)(d->joined_runs - d->joined_before) - 1, active, d->nranks);
 }
 
 static void set_divisor(tsr_ddp *d, int active)
@@ -142,6 +143,7 @@ tsr_status tsr_ddp_join_at(tsr_ddp *d, const char *file, int line)
         TSRI_TRY(shadow(d));
     }
     d->joins = false;
+    d->buffers_next = true; /* whatever each rank's own last run was */
     tsr_ddp_zero_grad(d);
     return take_over(d, d->last);
 }

@@ -90,10 +90,81 @@ static void test_same_round(void **state)
         expect_ok(cases[i].n, same_round, (void *)(uintptr_t)&cases[i]);
 }
 
+/* --- what a join leaves behind ---------------------------------------------------------------- */
+/* Two runs make an update; rank 0 ends between them, rank 1 behind them. Later runs broadcast the
+ * buffers on both ranks, or on none. */
+static tsr_status accumulates(tsr_world *w, void *arg)
+{
+    (void)arg;
+    int rank = tsr_world_rank(w);
+    model m;
+    TRY(make(w, &m));
+    for (int epoch = 0; epoch < 2; epoch++) {
+        TRY(tsr_ddp_join_begin(m.ddp, NULL));
+        for (int i = 0; i < 3 + rank; i++) {
+            bool updates = i % 2;
+            tsr_ddp_no_sync(m.ddp, !updates);
+            TRY(tsr_ddp_run(m.ddp, m.plan));
+            if (updates)
+                TRY(tsr_ddp_step(m.ddp, m.sgd));
+        }
+        TRY(tsr_ddp_join(m.ddp));
+        tsr_ddp_no_sync(m.ddp, false);
+        /* 2 of both ranks, and 2 of rank 1 alone, halved; then 1 of both in a run of its own. */
+        TRY(weighs(&m, 1 - 0.5 * (4 * epoch + 3)));
+        double mine = 7 + rank;
+        TRY(tsr_variable_set(m.seen, &mine, sizeof mine));
+        TRY(tsr_ddp_run(m.ddp, m.plan));
+        TRY(tsr_variable_get(m.seen, &mine, sizeof mine));
+        CHECK(mine == 7);
+        TRY(tsr_ddp_step(m.ddp, m.sgd));
+        TRY(weighs(&m, 1 - 0.5 * (4 * epoch + 4)));
+    }
+    return tsr_ddp_close(&m.ddp);
+}
+
+static void test_accumulates(void **state)
+{
+    (void)state;
+    expect_ok(2, accumulates, NULL);
+}
+
+/* The error that the second epoch ends in counts that epoch's runs. */
+static tsr_status counts_again(tsr_world *w, void *arg)
+{
+    (void)arg;
+    int rank = tsr_world_rank(w);
+    model m;
+    TRY(make(w, &m));
+    tsr_status status = TSR_OK;
+    for (int epoch = 0; epoch < 2; epoch++) {
+        TRY(status);
+        TRY(tsr_ddp_join_begin(m.ddp, TSR_DDP_JOIN_OPTS(.throw_on_early_termination = true)));
+        for (int i = 0; i < (epoch && rank ? 3 : 2) && status == TSR_OK; i++) {
+            status = tsr_ddp_run(m.ddp, m.plan);
+            if (status == TSR_OK)
+                TRY(tsr_ddp_step(m.ddp, m.sgd));
+        }
+        if (status == TSR_OK)
+            status = tsr_ddp_join(m.ddp);
+    }
+    FAILS(status, TSR_ERR_STATE, "rank 0 has exhausted its inputs after 2 runs");
+    tsr_ddp_destroy(m.ddp);
+    return TSR_OK;
+}
+
+static void test_counts_again(void **state)
+{
+    (void)state;
+    expect_ok(2, counts_again, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_round),
+        cmocka_unit_test(test_accumulates),
+        cmocka_unit_test(test_counts_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
