@@ -95,6 +95,7 @@ tsr_status tsri_ddp_join_round(tsr_ddp *d, bool syncs, bool *io_buffers, int *ou
 /* What an active rank does in a synchronised run, with no gradients of one's own. */
 static tsr_status shadow(tsr_ddp *d)
 {
+    tsr_ddp_zero_grad(d); /* of runs under no_sync, too: zeros stand for them */
     if (d->rounds[d->last].buffers)
         TSRI_TRY(tsri_ddp_send_buffers(d, d->last));
     if (!d->rounds[d->last].syncs)

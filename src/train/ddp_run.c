@@ -109,14 +109,15 @@ tsr_status tsri_ddp_written(void *arg, int i)
 }
 
 /* --- after ------------------------------------------------------------------------------------ */
-/* Which parameters have a gradient on some rank: others keep none. */
+/* Which parameters have a gradient on some rank, of this run or of runs under no_sync before it:
+ * others keep none. */
 static tsr_status agree_used(tsr_ddp *d)
 {
     bool asks = d->opts.find_unused_parameters || d->opts.static_graph;
     if (!asks || (d->opts.static_graph && d->knows_used))
         return TSR_OK;
     for (int i = 0; i < d->nparams; i++)
-        d->used[i] = d->params[i].written;
+        d->used[i] = d->params[i].there || d->params[i].written;
     TSRI_TRY(tsri_ddp_label(d, "ddp run %lld, used parameters", (long long)d->info.syncs + 1));
     TSRI_TRY(tsr_all_reduce_at(d->group, d->used, d->nparams, TSR_U8, TSR_REDUCE_MAX, NULL,
                                d->loc.file, d->loc.line));
