@@ -32,6 +32,18 @@ tsr_status tsri_ddp_label(tsr_ddp *d, const char *fmt, ...)
     return tsr_group_set_label(d->group, text);
 }
 
+tsri_ddp_kept tsri_ddp_keep_label(const tsr_ddp *d)
+{
+    tsri_ddp_kept kept;
+    memcpy(kept.label, d->group->label, sizeof kept.label);
+    return kept;
+}
+
+void tsri_ddp_put_back(tsr_ddp *d, const tsri_ddp_kept *kept)
+{
+    memcpy(d->group->label, kept->label, sizeof kept->label);
+}
+
 /* --- the variables ---------------------------------------------------------------------------- */
 typedef struct collector {
     tsr_ddp *d;
@@ -311,7 +323,9 @@ tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp 
     d->opts = o;
     tsri_pool_init(&d->pool, &d->world->mem);
     tsri_world_own(d->world, &d->owned, d, destroy_owned);
+    tsri_ddp_kept kept = tsri_ddp_keep_label(d);
     tsr_status status = fill(d);
+    tsri_ddp_put_back(d, &kept);
     if (status != TSR_OK) {
         destroy(d);
         return status;
@@ -332,9 +346,11 @@ tsr_status tsr_ddp_close_at(tsr_ddp **ddp, const char *file, int line)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_close: ddp is NULL");
     tsr_ddp *d = *ddp;
     *ddp = NULL;
+    tsri_ddp_kept kept = tsri_ddp_keep_label(d);
     tsr_status status = tsri_ddp_label(d, "ddp end after %lld runs", (long long)d->info.syncs);
     if (status == TSR_OK)
         status = tsr_barrier_at(d->group, NULL, file, line);
+    tsri_ddp_put_back(d, &kept);
     destroy(d);
     return status;
 }

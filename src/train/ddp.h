@@ -18,6 +18,7 @@
 #define TESSERA_TRAIN_DDP_H
 
 #include <tessera/ddp.h>
+#include "src/comm/collective.h"
 #include "src/graph/graph.h"
 
 /* A parameter whose gradient is averaged. In the order of the buckets: the reverse of the
@@ -100,6 +101,12 @@ struct tsr_ddp {
 
 /* "ddp run 7, bucket 2": what this rank's next collectives are called. */
 tsr_status tsri_ddp_label(tsr_ddp *d, const char *fmt, ...) TSR_PRINTF(2, 3);
+/* The group's label is the user's: kept where a call begins, and put back where it ends. */
+typedef struct tsri_ddp_kept {
+    char label[sizeof((tsr_group *)0)->label];
+} tsri_ddp_kept;
+tsri_ddp_kept tsri_ddp_keep_label(const tsr_ddp *d);
+void tsri_ddp_put_back(tsr_ddp *d, const tsri_ddp_kept *kept);
 
 /* ddp_bucket.c: lays the gradients of d->params, which are in the module's order, into buckets, and
  * brings d->params into their order. */

@@ -126,13 +126,9 @@ static tsr_status take_over(tsr_ddp *d, int root)
     return tsri_ddp_send_buffers(d, root);
 }
 
-tsr_status tsr_ddp_join_at(tsr_ddp *d, const char *file, int line)
+/* Shadows the others until nobody goes on. */
+static tsr_status join(tsr_ddp *d)
 {
-    if (!d)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_join: ddp is NULL");
-    if (!d->joins)
-        return tsri_fail(TSR_ERR_STATE, "tsr_ddp_join: tsr_ddp_join_begin comes first");
-    d->loc = (tsri_loc){file, line};
     for (;;) {
         TSRI_TRY(exchange(d, (tsri_ddp_round){0}));
         int active = count_active(d);
@@ -147,4 +143,17 @@ tsr_status tsr_ddp_join_at(tsr_ddp *d, const char *file, int line)
     d->buffers_next = true; /* whatever each rank's own last run was */
     tsr_ddp_zero_grad(d);
     return take_over(d, d->last);
+}
+
+tsr_status tsr_ddp_join_at(tsr_ddp *d, const char *file, int line)
+{
+    if (!d)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_join: ddp is NULL");
+    if (!d->joins)
+        return tsri_fail(TSR_ERR_STATE, "tsr_ddp_join: tsr_ddp_join_begin comes first");
+    d->loc = (tsri_loc){file, line};
+    tsri_ddp_kept kept = tsri_ddp_keep_label(d);
+    tsr_status status = join(d);
+    tsri_ddp_put_back(d, &kept);
+    return status;
 }

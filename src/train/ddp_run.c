@@ -154,14 +154,10 @@ static tsr_status finish(tsr_ddp *d, double ran_at)
     return TSR_OK;
 }
 
-tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line)
+static tsr_status run(tsr_ddp *d, tsr_plan *plan)
 {
-    if (!d || !plan)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_run: %s",
-                         d ? "no plan (did tsr_compile fail?)" : "ddp is NULL");
     int root = 0;
     bool buffers = d->buffers_next && d->opts.broadcast_buffers != TSR_OFF && d->nbuffers;
-    d->loc = (tsri_loc){file, line};
     d->reduces = !d->no_sync;
     d->divisor = d->nranks;
     TSRI_TRY(watch(d, plan));
@@ -180,4 +176,16 @@ tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line
     d->info.run_s += ran - start;
     d->info.runs++;
     return finish(d, ran);
+}
+
+tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line)
+{
+    if (!d || !plan)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_run: %s",
+                         d ? "no plan (did tsr_compile fail?)" : "ddp is NULL");
+    d->loc = (tsri_loc){file, line};
+    tsri_ddp_kept kept = tsri_ddp_keep_label(d);
+    tsr_status status = run(d, plan);
+    tsri_ddp_put_back(d, &kept);
+    return status;
 }

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a tsr_ddp says of wrong calls and of ranks that differ, and what it leaves of the user's. */
+#include "ddp_rank.h"
+
+/* sum(weight x), of f64. */
+static tsr_tensor *weigh(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    (void)arg;
+    return tsr_mul(x, tsr_use(m, "weight", x));
+}
+
+static tsr_module *make_module(tsr_world *w)
+{
+    const tsr_nn_opts nn = {.placement = tsr_local_placement(w), .sbp = TSR_B, .dtype = TSR_F64};
+    const tsr_init ones = {TSR_INIT_ONES, 0, 0, 0};
+    tsr_module *m = tsr_module_create(w, &nn, weigh, NULL, NULL);
+    return tsr_module_param(m, "weight", TSR_DIMS(1), TSR_B, ones) ? m : NULL;
+}
+
+/* ddp NULL: to evaluate. */
+static tsr_status compile(tsr_world *w, tsr_module *m, tsr_ddp *ddp, tsr_plan **out_plan)
+{
+    const tsr_placement *here = tsr_local_placement(w);
+    const double one = 1;
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = ddp != NULL, .local = true));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(1), here, TSR_B);
+    tsr_tensor *loss = tsr_sum(tsr_apply(m, x), TSR_ALL_AXES, false);
+    tsr_output(g, "loss", loss, here, TSR_B);
+    if (ddp)
+        tsr_ddp_backward(ddp, loss);
+    TRY(tsr_compile(g, out_plan));
+    return tsr_feed(*out_plan, "x", &one, sizeof one);
+}
+
+/* --- the group's label ------------------------------------------------------------------------ */
+typedef enum stage { CREATE, CREATE_FAILS, RUN, JOINED_RUN, JOIN_FAILS, JOIN, CLOSE, STAGES } stage;
+
+static tsr_status call_as_far_as(stage last, tsr_world *w, tsr_module *m)
+{
+    bool rank = tsr_world_rank(w);
+    tsr_ddp *ddp;
+    tsr_plan *plan;
+    if (last == CREATE_FAILS) {
+        FAILS(tsr_ddp_create(m, TSR_DDP_OPTS(.static_graph = rank), &ddp), TSR_ERR_MISMATCH,
+              "different options");
+        return TSR_OK;
+    }
+    TRY(tsr_ddp_create(m, NULL, &ddp));
+    if (last == CREATE)
+        return TSR_OK;
+    TRY(compile(w, m, ddp, &plan));
+    bool throws = last == JOIN_FAILS;
+    if (last >= JOINED_RUN && last <= JOIN)
+        TRY(tsr_ddp_join_begin(ddp, TSR_DDP_JOIN_OPTS(.throw_on_early_termination = throws)));
+    if (throws) {
+        FAILS(rank ? tsr_ddp_run(ddp, plan) : tsr_ddp_join(ddp), TSR_ERR_STATE, "exhausted");
+        return TSR_OK;
+    }
+    TRY(tsr_ddp_run(ddp, plan));
+    if (last == JOIN)
+        TRY(tsr_ddp_join(ddp));
+    else if (last == CLOSE)
+        TRY(tsr_ddp_close(&ddp));
+    return TSR_OK;
+}
+
+/* Calls of the user's own, which differ, are told of by the label that the user has given. */
+static tsr_status keeps_label(tsr_world *w, void *arg)
+{
+    stage last = *(const stage *)arg;
+    tsr_module *m = make_module(w);
+    tsr_group *g = tsr_world_group(w);
+    double x[2] = {0};
+    CHECK(m);
+    TRY(tsr_group_set_label(g, "epoch 3"));
+    TRY(call_as_far_as(last, w, m));
+    int64_t n = 1 + tsr_world_rank(w);
+    FAILS(tsr_all_reduce(g, x, n, TSR_F64, TSR_REDUCE_SUM), TSR_ERR_MISMATCH, "'epoch 3'");
+    CHECK(!strstr(tsr_last_error(), "ddp run") && !strstr(tsr_last_error(), "ddp join"));
+    return TSR_OK;
+}
+
+static void test_keeps_label(void **state)
+{
+    (void)state;
+    for (stage last = CREATE; last < STAGES; last++)
+        expect_ok(2, keeps_label, &last);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keeps_label),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
