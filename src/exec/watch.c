@@ -93,8 +93,9 @@ tsr_status tsri_plan_watch(tsr_plan *plan, int n, tsr_variable *const *vars, tsr
     tsri_mem_free(scratch);
     if (status != TSR_OK)
         return status;
-    plan->watch = w;
     *out_found = w->first[plan->nsteps];
+    if (*out_found)
+        plan->watch = w;
     return TSR_OK;
 }
 

@@ -19,8 +19,9 @@ typedef struct tsri_watch {
 
 /*
  * From now on runs of the plan call fn(arg, i) as soon as vars[i] is written, for those that the
- * plan writes (*out_found of them). Takes the place of an earlier watch. On the host alone. Errors:
- * TSR_ERR_UNSUPPORTED where a variable lies on a device with streams, TSR_ERR_NO_MEMORY.
+ * plan writes (*out_found of them). Takes the place of an earlier watch, unless it writes none. On
+ * the host alone. Errors: TSR_ERR_UNSUPPORTED where a variable lies on a device with streams,
+ * TSR_ERR_NO_MEMORY.
  */
 tsr_status tsri_plan_watch(tsr_plan *plan, int n, tsr_variable *const *vars, tsri_watch_fn *fn,
                            void *arg, int *out_found);

@@ -87,10 +87,50 @@ static void test_keeps_label(void **state)
         expect_ok(2, keeps_label, &last);
 }
 
+/* --- plans without a backward pass ------------------------------------------------------------ */
+/* Each call says so, does nothing, and leaves the plan fit to be run by itself, or by the ddp that
+ * it belongs to. */
+static tsr_status not_its_plan(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsr_module *m = make_module(w);
+    tsr_ddp *ddp, *other;
+    tsr_plan *plan, *eval;
+    double loss;
+    CHECK(m);
+    TRY(tsr_ddp_create(m, NULL, &ddp));
+    TRY(tsr_ddp_create(m, NULL, &other));
+    TRY(compile(w, m, ddp, &plan));
+    TRY(compile(w, m, NULL, &eval));
+    for (int i = 0; i < 3; i++) {
+        FAILS(tsr_ddp_run(ddp, eval), TSR_ERR_STATE, "has no backward pass into this ddp");
+        FAILS(tsr_ddp_run(other, plan), TSR_ERR_STATE, "has no backward pass into this ddp");
+        TRY(tsr_run(eval));
+        TRY(tsr_fetch_scalar(eval, "loss", &loss));
+        CHECK(loss == 1);
+        TRY(tsr_ddp_run(ddp, plan));
+    }
+    tsr_ddp_info info = {.size = sizeof info};
+    TRY(tsr_ddp_get_info(ddp, &info));
+    CHECK(info.runs == 3 && info.syncs == 3);
+    TRY(tsr_ddp_get_info(other, &info));
+    CHECK(info.runs == 0 && info.syncs == 0);
+    TRY(tsr_ddp_close(&other));
+    return tsr_ddp_close(&ddp);
+}
+
+static void test_not_its_plan(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 2; n++)
+        expect_ok(n, not_its_plan, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keeps_label),
+        cmocka_unit_test(test_not_its_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
