@@ -69,16 +69,18 @@ static tsr_status collect(tsr_variable *v, const char *name, void *arg)
                          name, tsr_placement_text(v->placement), tsr_placement_text(d->here));
     if (is_ignored(&d->opts, name))
         return TSR_OK;
+    char *copy = c->count ? NULL : tsri_pool_strdup(&d->pool, name);
+    if (!c->count && !copy)
+        return TSR_ERR_NO_MEMORY;
     if (!v->trainable) {
-        if (!c->count)
+        if (!c->count) {
             d->buffers[d->nbuffers] = v;
+            d->buffer_names[d->nbuffers] = copy;
+        }
         d->nbuffers++;
         return TSR_OK;
     }
     if (!c->count) {
-        char *copy = tsri_pool_strdup(&d->pool, name);
-        if (!copy)
-            return TSR_ERR_NO_MEMORY;
         d->params[d->nparams] = (tsri_ddp_param){.v = v, .name = copy, .number = d->nparams};
         v->used = true;
     }
@@ -96,9 +98,10 @@ static tsr_status find_variables(tsr_ddp *d)
     size_t n = (size_t)d->nparams, nb = (size_t)d->nbuffers + 1;
     d->params = tsri_pool_alloc(&d->pool, n * sizeof *d->params);
     d->buffers = tsri_pool_alloc(&d->pool, nb * sizeof(tsr_variable *));
+    d->buffer_names = tsri_pool_alloc(&d->pool, nb * sizeof(char *));
     d->listed = tsri_pool_alloc(&d->pool, n * sizeof(tsr_variable *));
     d->rounds = tsri_pool_alloc(&d->pool, (size_t)d->nranks * sizeof *d->rounds);
-    if (!d->params || !d->buffers || !d->listed || !d->rounds)
+    if (!d->params || !d->buffers || !d->buffer_names || !d->listed || !d->rounds)
         return TSR_ERR_NO_MEMORY;
     d->nparams = d->nbuffers = 0;
     c.count = false;
@@ -106,109 +109,139 @@ static tsr_status find_variables(tsr_ddp *d)
 }
 
 /* --- the same on all ranks -------------------------------------------------------------------- */
-/* "parameter 3 'features.0.0.weight' f32 (32,3,3,3)" */
-static void describe(const tsr_ddp *d, int i, char buf[256])
+/* "parameter 3 'features.0.0.weight' f32 (32,3,3,3)"; of buffers, those that are broadcast. */
+static void describe(const tsr_ddp *d, bool buffers, int i, char buf[256])
 {
+    const char *kind = buffers ? "buffer" : "parameter";
     memset(buf, 0, 256);
-    if (i >= d->nparams) {
-        snprintf(buf, 256, "has no parameter %d", i);
+    if (i >= (buffers ? d->nbuffers : d->nparams)) {
+        snprintf(buf, 256, "there is no %s %d", kind, i);
         return;
     }
-    const tsr_variable *v = d->params[i].v;
-    int n = snprintf(buf, 256, "parameter %d is '%.120s' %s (", i, d->params[i].name,
-                     tsr_dtype_name(v->dtype));
+    const tsr_variable *v = buffers ? d->buffers[i] : d->params[i].v;
+    const char *name = buffers ? d->buffer_names[i] : d->params[i].name;
+    int n = snprintf(buf, 256, "%s %d is '%.120s' %s (", kind, i, name, tsr_dtype_name(v->dtype));
     for (int a = 0; a < v->shape.ndim; a++)
         n += snprintf(buf + n, 256 - (size_t)n, "%s%lld", a ? "," : "", (long long)v->shape.d[a]);
     snprintf(buf + n, 256 - (size_t)n, ")");
 }
 
-static uint64_t hash_of(const tsr_ddp *d, int i)
+static uint64_t hash_of(const tsr_ddp *d, bool buffers, int i)
 {
     char text[256];
-    describe(d, i, text);
+    describe(d, buffers, i, text);
     return tsri_hash(TSRI_HASH_INIT, text, strlen(text));
 }
 
-/* Some rank's parameters differ: all name the first that does. */
-static tsr_status name_difference(tsr_ddp *d, const int64_t *counts)
+/* What ranks compare. */
+typedef struct summary {
+    int64_t nvariables[2]; /* parameters and buffers */
+    int64_t variables[2];  /* their hashes */
+    int64_t options;
+} summary;
+
+/* The first parameter or buffer in which some rank differs from the first rank, and the first such
+ * rank. Collective. */
+static tsr_status find_difference(tsr_ddp *d, bool buffers, const summary *of, int *out_first,
+                                  int *out_rank)
 {
-    int most = 0, first = -1, other = 0;
+    int64_t most = 0;
     for (int r = 0; r < d->nranks; r++)
-        most = counts[2 * r] > most ? (int)counts[2 * r] : most;
+        most = of[r].nvariables[buffers] > most ? of[r].nvariables[buffers] : most;
     uint64_t *mine = tsri_mem_alloc(&d->world->mem, (size_t)most * sizeof *mine);
     uint64_t *all = tsri_mem_alloc(&d->world->mem, (size_t)(most * d->nranks) * sizeof *all);
-    char *texts = tsri_mem_alloc(&d->world->mem, (size_t)d->nranks * 256), text[256];
-    tsr_status status = mine && all && texts ? TSR_OK : TSR_ERR_NO_MEMORY;
+    tsr_status status = mine && all ? TSR_OK : TSR_ERR_NO_MEMORY;
     for (int i = 0; i < most && status == TSR_OK; i++)
-        mine[i] = hash_of(d, i);
+        mine[i] = hash_of(d, buffers, i);
     if (status == TSR_OK)
         status = tsr_all_gather_into(d->group, mine, all, most, TSR_I64);
-    for (int i = 0; i < most && first < 0 && status == TSR_OK; i++)
-        for (int r = 1; r < d->nranks && first < 0; r++)
+    *out_first = -1;
+    for (int i = 0; i < most && *out_first < 0 && status == TSR_OK; i++)
+        for (int r = 1; r < d->nranks && *out_first < 0; r++)
             if (all[r * most + i] != all[i]) {
-                first = i;
-                other = r;
+                *out_first = i;
+                *out_rank = r;
             }
-    describe(d, first < 0 ? 0 : first, text);
-    if (status == TSR_OK)
-        status = tsr_all_gather_into(d->group, text, texts, 256, TSR_U8);
+    tsri_mem_free(mine);
+    tsri_mem_free(all);
+    return status;
+}
+
+/* Some rank's parameters differ, or its buffers: all name the first that does. */
+static tsr_status name_difference(tsr_ddp *d, bool buffers, const summary *of)
+{
+    int first = -1, other = 0;
+    char text[256];
+    TSRI_TRY(find_difference(d, buffers, of, &first, &other));
+    if (first < 0)
+        return tsri_fail(TSR_ERR_INTERNAL, "tsr_ddp_create: modules differ, and none of their %s",
+                         buffers ? "buffers" : "parameters");
+    char *texts = tsri_mem_alloc(&d->world->mem, (size_t)d->nranks * sizeof text);
+    if (!texts)
+        return TSR_ERR_NO_MEMORY;
+    describe(d, buffers, first, text);
+    tsr_status status = tsr_all_gather_into(d->group, text, texts, sizeof text, TSR_U8);
     if (status == TSR_OK)
         status =
             tsri_fail(TSR_ERR_MISMATCH,
-                      "tsr_ddp_create: ranks wrap different modules: on rank %d %s; on rank %d "
-                      "%s; numbers of buffers %lld and %lld",
+                      "tsr_ddp_create: ranks wrap different modules: on rank %d %s; on rank "
+                      "%d %s",
                       tsr_group_world_rank(d->group, 0), texts,
-                      tsr_group_world_rank(d->group, other), texts + (size_t)other * 256,
-                      (long long)(counts[1] >> 32), (long long)(counts[2 * other + 1] >> 32));
-    tsri_mem_free(mine);
-    tsri_mem_free(all);
+                      tsr_group_world_rank(d->group, other), texts + (size_t)other * sizeof text);
     tsri_mem_free(texts);
     return status;
 }
 
+static summary summarize(const tsr_ddp *d)
+{
+    const tsr_ddp_opts *o = &d->opts;
+    const int64_t opts[6] = {(int64_t)(o->bucket_cap_mb * 1048576),
+                             o->broadcast_buffers != TSR_OFF,
+                             o->find_unused_parameters,
+                             o->static_graph,
+                             o->hook,
+                             o->hook_fn != NULL};
+    summary s = {.nvariables = {d->nparams, d->nbuffers},
+                 .options = (int64_t)tsri_hash(TSRI_HASH_INIT, opts, sizeof opts)};
+    for (int k = 0; k < 2; k++) {
+        uint64_t h = TSRI_HASH_INIT;
+        for (int i = 0; i < s.nvariables[k]; i++) {
+            uint64_t one = hash_of(d, k, i);
+            h = tsri_hash(h, &one, sizeof one);
+        }
+        s.variables[k] = (int64_t)h;
+    }
+    return s;
+}
+
+static tsr_status compare_all(tsr_ddp *d, const summary *all)
+{
+    for (int k = 0; k < 2; k++)
+        for (int r = 1; r < d->nranks; r++)
+            if (all[r].nvariables[k] != all[0].nvariables[k] ||
+                all[r].variables[k] != all[0].variables[k])
+                return name_difference(d, k, all);
+    for (int r = 1; r < d->nranks; r++)
+        if (all[r].options != all[0].options)
+            return tsri_fail(
+                TSR_ERR_MISMATCH,
+                "tsr_ddp_create: ranks %d and %d give different options (bucket_cap_mb, "
+                "broadcast_buffers, find_unused_parameters, static_graph, hook)",
+                tsr_group_world_rank(d->group, 0), tsr_group_world_rank(d->group, r));
+    return TSR_OK;
+}
+
 static tsr_status compare(tsr_ddp *d)
 {
-    uint64_t h = TSRI_HASH_INIT;
-    for (int i = 0; i < d->nparams; i++) {
-        uint64_t one = hash_of(d, i);
-        h = tsri_hash(h, &one, sizeof one);
-    }
-    int64_t shapes[2] = {d->nbuffers, 0};
-    for (int i = 0; i < d->nbuffers; i++)
-        shapes[1] += tsr_dims_count(d->buffers[i]->shape) * (i + 1);
-    h = tsri_hash(h, shapes, sizeof shapes);
-    const int64_t opts[6] = {(int64_t)(d->opts.bucket_cap_mb * 1024),
-                             d->opts.broadcast_buffers,
-                             d->opts.find_unused_parameters,
-                             d->opts.static_graph,
-                             d->opts.hook,
-                             d->opts.hook_fn != NULL};
-    const int64_t mine[3] = {d->nparams, (int64_t)d->nbuffers << 32 | (int64_t)(uint32_t)h,
-                             (int64_t)tsri_hash(TSRI_HASH_INIT, opts, sizeof opts)};
-    int64_t *all = tsri_mem_alloc(&d->world->mem, (size_t)d->nranks * sizeof mine);
-    int64_t *counts = tsri_mem_alloc(&d->world->mem, (size_t)d->nranks * 2 * sizeof *counts);
-    tsr_status status = all && counts ? TSR_OK : TSR_ERR_NO_MEMORY;
+    const summary mine = summarize(d);
+    summary *all = tsri_mem_alloc(&d->world->mem, (size_t)d->nranks * sizeof mine);
+    if (!all)
+        return TSR_ERR_NO_MEMORY;
+    tsr_status status =
+        tsr_all_gather_into(d->group, &mine, all, sizeof mine / sizeof(int64_t), TSR_I64);
     if (status == TSR_OK)
-        status = tsr_all_gather_into(d->group, mine, all, 3, TSR_I64);
-    bool same = true;
-    int differs = 0;
-    for (int r = 0; r < d->nranks && status == TSR_OK; r++) {
-        counts[2 * r] = all[3 * r];
-        counts[2 * r + 1] = all[3 * r + 1];
-        same = same && !memcmp(&all[3 * r], all, 2 * sizeof *all);
-        if (all[3 * r + 2] != all[2] && !differs)
-            differs = r;
-    }
-    if (status == TSR_OK && !same)
-        status = name_difference(d, counts);
-    else if (status == TSR_OK && differs)
-        status =
-            tsri_fail(TSR_ERR_MISMATCH,
-                      "tsr_ddp_create: ranks %d and %d give different options (bucket_cap_mb, "
-                      "broadcast_buffers, find_unused_parameters, static_graph, hook)",
-                      tsr_group_world_rank(d->group, 0), tsr_group_world_rank(d->group, differs));
+        status = compare_all(d, all);
     tsri_mem_free(all);
-    tsri_mem_free(counts);
     return status;
 }
 

@@ -74,6 +74,7 @@ struct tsr_ddp {
     tsri_ddp_bucket *buckets;
     int nbuckets;
     tsr_variable **buffers; /* that are broadcast */
+    const char **buffer_names;
     int nbuffers;
     uint8_t *used; /* by parameter, in the arena: on some rank, in the last synchronised run */
     bool knows_used;

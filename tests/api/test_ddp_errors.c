@@ -126,11 +126,85 @@ static void test_not_its_plan(void **state)
         expect_ok(n, not_its_plan, NULL);
 }
 
+/* --- modules that differ ---------------------------------------------------------------------- */
+/* A parameter, and buffers of these sizes, up to the first 0. */
+typedef struct buffers {
+    int64_t sizes[2][4]; /* of rank 0 and 1, and of rank 2 */
+    const char *text;
+} buffers;
+
+static tsr_status make_with_buffers(tsr_world *w, const int64_t *sizes, tsr_module **out_module)
+{
+    const tsr_init ones = {TSR_INIT_ONES, 0, 0, 0};
+    char name[16];
+    tsr_module *m = make_module(w);
+    CHECK(m);
+    for (int i = 0; i < 4 && sizes[i]; i++) {
+        snprintf(name, sizeof name, "seen%d", i);
+        CHECK(tsr_module_buffer(m, name, TSR_DIMS(sizes[i]), TSR_B, ones));
+    }
+    *out_module = m;
+    return TSR_OK;
+}
+
+static tsr_status other_buffers(tsr_world *w, void *arg)
+{
+    const buffers *b = arg;
+    tsr_module *m;
+    tsr_ddp *ddp;
+    TRY(make_with_buffers(w, b->sizes[tsr_world_rank(w) == 2], &m));
+    FAILS(tsr_ddp_create(m, NULL, &ddp), TSR_ERR_MISMATCH, b->text);
+    /* It is said before anything is: the group goes on. */
+    TRY(make_with_buffers(w, b->sizes[0], &m));
+    TRY(tsr_ddp_create(m, NULL, &ddp));
+    return tsr_ddp_close(&ddp);
+}
+
+static void test_other_buffers(void **state)
+{
+    (void)state;
+    static const buffers cases[] = {
+        {{{3, 4}, {3, 5}},
+         "on rank 0 buffer 1 is 'seen1' f64 (4); on rank 2 buffer 1 is 'seen1' f64 (5)"},
+        {{{3}, {3, 5}}, "on rank 0 there is no buffer 1; on rank 2 buffer 1 is 'seen1' f64 (5)"},
+        {{{3}, {0}}, "on rank 0 buffer 0 is 'seen0' f64 (3); on rank 2 there is no buffer 0"},
+        /* As many elements, weighted by their places, as the other's. */
+        {{{3, 1}, {1, 2}}, "on rank 0 buffer 0 is 'seen0' f64 (3); on rank 2 buffer 0 is 'seen0'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_ok(3, other_buffers, (void *)(uintptr_t)&cases[i]);
+}
+
+/* Options that say the same in two ways are the same. */
+static tsr_status same_options(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsr_ddp *ddp;
+    bool odd = tsr_world_rank(w) == 1;
+    tsr_module *m = make_module(w);
+    TRY(tsr_ddp_create(m, TSR_DDP_OPTS(.broadcast_buffers = odd, .bucket_cap_mb = odd ? 25 : 0),
+                       &ddp));
+    TRY(tsr_ddp_close(&ddp));
+    FAILS(tsr_ddp_create(m, TSR_DDP_OPTS(.broadcast_buffers = odd ? TSR_OFF : 1), &ddp),
+          TSR_ERR_MISMATCH, "different options");
+    FAILS(tsr_ddp_create(m, TSR_DDP_OPTS(.bucket_cap_mb = odd ? 1e-4 : 2e-4), &ddp),
+          TSR_ERR_MISMATCH, "different options");
+    return TSR_OK;
+}
+
+static void test_same_options(void **state)
+{
+    (void)state;
+    expect_ok(2, same_options, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keeps_label),
         cmocka_unit_test(test_not_its_plan),
+        cmocka_unit_test(test_other_buffers),
+        cmocka_unit_test(test_same_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
