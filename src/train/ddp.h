@@ -49,6 +49,7 @@ typedef struct tsri_ddp_update {
     tsr_optimizer *optimizer;
     tsr_graph *graph;
     tsr_plan *plan;
+    bool failed;  /* a run of the plan did: it stays so */
     bool there[]; /* by parameter */
 } tsri_ddp_update;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/optim/optim.h"
+#include "src/plan/plan.h"
 #include "src/train/ddp.h"
 
 static bool same_set(const tsr_ddp *d, const tsri_ddp_update *u)
@@ -40,6 +41,13 @@ static tsr_status declare(tsr_ddp *d, tsri_ddp_update *u)
     return tsr_compile(g, &u->plan);
 }
 
+static void free_update(tsri_ddp_update *u)
+{
+    tsr_plan_destroy(u->plan);
+    tsr_graph_destroy(u->graph);
+    tsri_mem_free(u);
+}
+
 static tsr_status make_update(tsr_ddp *d, tsr_optimizer *o, tsri_ddp_update **out_update)
 {
     tsri_ddp_update *u =
@@ -49,15 +57,26 @@ static tsr_status make_update(tsr_ddp *d, tsr_optimizer *o, tsri_ddp_update **ou
     u->optimizer = o;
     tsr_status status = declare(d, u);
     if (status != TSR_OK) {
-        tsr_plan_destroy(u->plan);
-        tsr_graph_destroy(u->graph);
-        tsri_mem_free(u);
+        free_update(u);
         return tsri_fail_prefix(status, "tsr_ddp_step");
     }
     u->next = d->updates;
     d->updates = u;
     *out_update = u;
     return TSR_OK;
+}
+
+/* Frees updates whose optimizer is gone: another may lie where it lay. */
+static void drop_stale(tsr_ddp *d)
+{
+    for (tsri_ddp_update **at = &d->updates, *u; (u = *at);) {
+        if (u->failed || !u->plan->failure[0]) {
+            at = &u->next;
+            continue;
+        }
+        *at = u->next;
+        free_update(u);
+    }
 }
 
 tsr_status tsr_ddp_step(tsr_ddp *d, tsr_optimizer *optimizer)
@@ -72,12 +91,15 @@ tsr_status tsr_ddp_step(tsr_ddp *d, tsr_optimizer *optimizer)
     if (!any)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_ddp_step: there is no gradient: tsr_ddp_run comes first");
+    drop_stale(d);
     tsri_ddp_update *u = d->updates;
     while (u && !(u->optimizer == optimizer && same_set(d, u)))
         u = u->next;
     if (!u)
         TSRI_TRY(make_update(d, optimizer, &u));
-    TSRI_TRY(tsr_run(u->plan));
+    tsr_status status = tsr_run(u->plan);
+    u->failed |= status != TSR_OK;
+    TSRI_TRY(status);
     d->info.steps++;
     tsr_ddp_zero_grad(d);
     return TSR_OK;
@@ -87,11 +109,10 @@ void tsri_ddp_free_updates(tsr_ddp *d, bool plans_too)
 {
     while (d->updates) {
         tsri_ddp_update *next = d->updates->next;
-        if (plans_too) {
-            tsr_plan_destroy(d->updates->plan);
-            tsr_graph_destroy(d->updates->graph);
-        }
-        tsri_mem_free(d->updates);
+        if (plans_too)
+            free_update(d->updates);
+        else
+            tsri_mem_free(d->updates);
         d->updates = next;
     }
 }

@@ -198,13 +198,49 @@ static void test_same_options(void **state)
     expect_ok(2, same_options, NULL);
 }
 
+/* --- optimizers that come and go -------------------------------------------------------------- */
+/* Each starts with no momentum, wherever in memory it lies: some lie where one has lain (not under
+ * ASan), for which there must be enough of them. */
+static tsr_status new_optimizers(tsr_world *w, void *arg)
+{
+    enum { OPTIMIZERS = 24, GENERATIONS = 3 };
+    (void)arg;
+    tsr_module *m = make_module(w);
+    tsr_variable *v = tsr_module_find(m, "weight");
+    tsr_optimizer *sgd[OPTIMIZERS];
+    tsr_ddp *ddp;
+    tsr_plan *plan;
+    TRY(tsr_ddp_create(m, NULL, &ddp));
+    TRY(compile(w, m, ddp, &plan));
+    double want = 1, got;
+    for (int generation = 0; generation < GENERATIONS; generation++) {
+        for (int i = 0; i < OPTIMIZERS; i++)
+            CHECK((sgd[i] = tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.25, .momentum = 0.5))));
+        for (int i = 0; i < 2 * OPTIMIZERS; i++) {
+            TRY(tsr_ddp_run(ddp, plan));
+            TRY(tsr_ddp_step(ddp, sgd[i % OPTIMIZERS]));
+            want -= 0.25 * (i < OPTIMIZERS ? 1 : 1.5);
+            TRY(tsr_variable_get(v, &got, sizeof got));
+            CHECK(got == want);
+        }
+        for (int i = 0; i < OPTIMIZERS; i++)
+            tsr_optimizer_destroy(sgd[i]);
+    }
+    return tsr_ddp_close(&ddp);
+}
+
+static void test_new_optimizers(void **state)
+{
+    (void)state;
+    expect_ok(2, new_optimizers, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keeps_label),
-        cmocka_unit_test(test_not_its_plan),
-        cmocka_unit_test(test_other_buffers),
-        cmocka_unit_test(test_same_options),
+        cmocka_unit_test(test_keeps_label),    cmocka_unit_test(test_not_its_plan),
+        cmocka_unit_test(test_other_buffers),  cmocka_unit_test(test_same_options),
+        cmocka_unit_test(test_new_optimizers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
