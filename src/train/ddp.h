@@ -71,7 +71,8 @@ struct tsr_ddp {
     tsri_pool pool;
     tsri_ddp_param *params;
     int nparams;
-    tsr_variable **listed; /* params[i].v, for hooks */
+    tsr_variable **listed;      /* params[i].v, for hooks */
+    struct tsri_device *device; /* that the buckets lie on */
     tsri_ddp_bucket *buckets;
     int nbuckets;
     tsr_variable **buffers; /* that are broadcast */
@@ -82,14 +83,13 @@ struct tsr_ddp {
     tsri_ddp_update *updates;
 
     bool no_sync;
-    bool buffers_next;  /* the last run was synchronised */
-    tsri_loc loc;       /* of the call under way */
-    int next_bucket;    /* that is reduced next, in the run under way */
-    bool runs;          /* a run is under way */
-    bool reduces;       /* and is synchronised */
-    double divisor;     /* of its averages */
-    double first_at_s;  /* when its first bucket started; 0: none yet */
-    tsr_status failure; /* of a collective in the run under way */
+    bool buffers_next; /* the last run was synchronised */
+    tsri_loc loc;      /* of the call under way */
+    int next_bucket;   /* that is reduced next, in the run under way */
+    bool runs;         /* a run is under way */
+    bool reduces;      /* and is synchronised */
+    double divisor;    /* of its averages */
+    double first_at_s; /* when its first bucket started; 0: none yet */
 
     bool joins;
     tsr_ddp_join_opts join;

@@ -59,14 +59,14 @@ static int by_bucket(const void *a, const void *b)
 }
 
 /* A variable over memory that is the bucket's. */
-static tsr_status make_gradient(tsr_ddp *d, tsri_ddp_param *p, tsri_device *device, void *data)
+static tsr_status make_gradient(tsr_ddp *d, tsri_ddp_param *p, void *data)
 {
     char *name = tsri_pool_printf(&d->pool, "%s.grad", p->name);
     if (!name)
         return TSR_ERR_NO_MEMORY;
     TSRI_TRY(tsri_variable_create(d->world, name, d->here, p->v->dtype, p->v->shape, TSR_B,
                                   (tsr_init){0}, &p->grad));
-    p->grad->device = device;
+    p->grad->device = d->device;
     p->grad->data = data;
     p->grad->lshape = p->v->shape;
     p->grad->bytes = (size_t)tsr_dims_count(p->v->shape) * tsr_dtype_size(p->v->dtype);
@@ -74,7 +74,7 @@ static tsr_status make_gradient(tsr_ddp *d, tsri_ddp_param *p, tsri_device *devi
     return TSR_OK;
 }
 
-static tsr_status fill_bucket(tsr_ddp *d, tsri_device *device, int b, int first)
+static tsr_status fill_bucket(tsr_ddp *d, int b, int first)
 {
     tsri_ddp_bucket *bucket = &d->buckets[b];
     tsr_dtype dtype = d->params[first].v->dtype;
@@ -90,11 +90,11 @@ static tsr_status fill_bucket(tsr_ddp *d, tsri_device *device, int b, int first)
                                    .nparams = end - first,
                                    .params = d->listed + first,
                                    .group = d->group};
-    TSRI_TRY(device->ops->buffer_alloc(device, bucket->bytes ? bucket->bytes : ALIGN,
-                                       &bucket->pub.data));
+    TSRI_TRY(d->device->ops->buffer_alloc(d->device, bucket->bytes ? bucket->bytes : ALIGN,
+                                          &bucket->pub.data));
     char *at = bucket->pub.data;
     for (int i = first; i < end; i++) {
-        TSRI_TRY(make_gradient(d, &d->params[i], device, at));
+        TSRI_TRY(make_gradient(d, &d->params[i], at));
         at += padded(d->params[i].v);
         d->listed[i] = d->params[i].v;
     }
@@ -103,15 +103,14 @@ static tsr_status fill_bucket(tsr_ddp *d, tsri_device *device, int b, int first)
 
 tsr_status tsri_ddp_make_buckets(tsr_ddp *d)
 {
-    tsri_device *device;
-    TSRI_TRY(tsri_device_get(d->world, TSR_DEVICE_CPU, &device));
+    TSRI_TRY(tsri_device_get(d->world, TSR_DEVICE_CPU, &d->device));
     d->nbuckets = assign(d, (size_t)(d->opts.bucket_cap_mb * 1048576));
     d->buckets = tsri_pool_alloc(&d->pool, (size_t)d->nbuckets * sizeof *d->buckets);
     if (!d->buckets)
         return TSR_ERR_NO_MEMORY;
     qsort(d->params, (size_t)d->nparams, sizeof *d->params, by_bucket);
     for (int b = 0, first = 0; b < d->nbuckets; b++) {
-        TSRI_TRY(fill_bucket(d, device, b, first));
+        TSRI_TRY(fill_bucket(d, b, first));
         first += d->buckets[b].pub.nparams;
     }
     return TSR_OK;
@@ -119,12 +118,10 @@ tsr_status tsri_ddp_make_buckets(tsr_ddp *d)
 
 void tsri_ddp_free_buckets(tsr_ddp *d)
 {
-    tsri_device *device = NULL;
     for (int i = 0; i < d->nparams && d->params; i++) {
         tsr_variable *grad = d->params[i].grad;
         if (!grad)
             continue;
-        device = grad->device;
         grad->data = NULL; /* the bucket's */
         tsri_variable_destroy(grad);
     }
@@ -132,9 +129,9 @@ void tsri_ddp_free_buckets(tsr_ddp *d)
         tsri_ddp_bucket *bucket = &d->buckets[b];
         tsr_status ignored = bucket->work ? tsr_work_wait(&bucket->work, 0) : TSR_OK;
         (void)ignored;
-        if (bucket->pub.data && device)
-            device->ops->buffer_free(device, bucket->pub.data,
-                                     bucket->bytes ? bucket->bytes : ALIGN);
+        if (bucket->pub.data)
+            d->device->ops->buffer_free(d->device, bucket->pub.data,
+                                        bucket->bytes ? bucket->bytes : ALIGN);
         tsr_free(d->world, bucket->small);
         tsri_mem_free(bucket->earlier);
     }

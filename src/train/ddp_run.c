@@ -44,7 +44,6 @@ static tsr_status prepare(tsr_ddp *d, tsr_plan *plan)
 {
     d->next_bucket = 0;
     d->first_at_s = 0;
-    d->failure = TSR_OK;
     for (int k = 0; k < d->nbuckets; k++) {
         tsri_ddp_bucket *b = &d->buckets[k];
         bool any = false;

@@ -146,11 +146,52 @@ static void test_one_of_two(void **state)
     every_allocation(2, 1, 3 * stride());
 }
 
+/* --- tsr_ddp ---------------------------------------------------------------------------------- */
+/* What a tsr_ddp_create that failed has taken from the arena is back. */
+static tsr_status make_ddp(tsr_world *w, void *arg)
+{
+    int64_t *out_failed = arg;
+    tsr_module *net = tsr_mlp(w, tsr_local_placement(w), TSR_B,
+                              TSR_MLP_OPTS(.inputs = 3, .hidden = 4, .outputs = 2));
+    const tsr_ddp_opts *how = TSR_DDP_OPTS(.hook = TSR_DDP_BF16_COMPRESS);
+    tsr_ddp *ddp;
+    TSRI_TRY(tsr_ddp_create(net, how, &ddp));
+    tsr_ddp_destroy(ddp);
+    int nblocks = w->region.nblocks;
+    for (int64_t n = 1;; n++) {
+        w->mem.fail_countdown = n;
+        tsr_status status = tsr_ddp_create(net, how, &ddp);
+        bool reached = w->mem.fail_countdown == 0;
+        w->mem.fail_countdown = 0;
+        if (status == TSR_OK)
+            tsr_ddp_destroy(ddp);
+        else if (status != TSR_ERR_NO_MEMORY)
+            return status;
+        if (w->region.nblocks != nblocks)
+            return tsri_fail(TSR_ERR_INTERNAL, "allocation %lld: %d blocks, then %d", (long long)n,
+                             nblocks, w->region.nblocks);
+        if (!reached)
+            return TSR_OK;
+        *out_failed += status != TSR_OK;
+    }
+}
+
+static void test_ddp(void **state)
+{
+    (void)state;
+    int64_t failed = 0;
+    tsr_status status = tsr_spawn(1, make_ddp, &failed);
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+    assert_true(failed > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_one_of_two),
+        cmocka_unit_test(test_ddp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
