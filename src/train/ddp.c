@@ -2,7 +2,6 @@
 /* Making a tsr_ddp: whose variables, the same on all ranks, from the same values; and its end. */
 #include "src/train/ddp.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -264,6 +263,9 @@ static tsr_status send_values(tsr_ddp *d)
 }
 
 /* --- making and ending ------------------------------------------------------------------------ */
+/* Larger than any memory; its bytes are an int64_t. */
+static const double MAX_CAP_MIB = 1e12;
+
 static tsr_status read_options(const tsr_module *m, const tsr_ddp_opts *opts, tsr_ddp_opts *o)
 {
     if (!m)
@@ -279,10 +281,10 @@ static tsr_status read_options(const tsr_module *m, const tsr_ddp_opts *opts, ts
     tsri_opts_copy(o, sizeof *o, opts, opts ? opts->size : 0);
     if (o->bucket_cap_mb == 0)
         o->bucket_cap_mb = 25;
-    if (!(o->bucket_cap_mb > 0) || isinf(o->bucket_cap_mb))
+    if (!(o->bucket_cap_mb > 0 && o->bucket_cap_mb <= MAX_CAP_MIB))
         return tsri_fail(TSR_ERR_INVALID,
-                         "tsr_ddp_create: bucket_cap_mb is %g; expected MiB, or 0 for 25",
-                         o->bucket_cap_mb);
+                         "tsr_ddp_create: bucket_cap_mb is %g; expected MiB up to %g, or 0 for 25",
+                         o->bucket_cap_mb, MAX_CAP_MIB);
     if (o->hook < TSR_DDP_ALL_REDUCE || o->hook > TSR_DDP_BF16_COMPRESS)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: %d is no tsr_ddp_hook", (int)o->hook);
     if (o->nignored < 0 || (o->nignored && !o->ignored))

@@ -449,6 +449,10 @@ static tsr_status wrong(tsr_world *w, void *arg)
           "0.weight is on cpu:[0,1]");
     FAILS(tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = -1), &ddp), TSR_ERR_INVALID,
           "bucket_cap_mb is -1");
+    FAILS(tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = NAN), &ddp), TSR_ERR_INVALID,
+          "bucket_cap_mb is nan");
+    FAILS(tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = 1e300), &ddp), TSR_ERR_INVALID,
+          "bucket_cap_mb is 1e+300; expected MiB up to 1e+12");
     static const char *const every[] = {"*"};
     FAILS(tsr_ddp_create(net, TSR_DDP_OPTS(.nignored = 1, .ignored = every), &ddp), TSR_ERR_INVALID,
           "no parameters to average");
