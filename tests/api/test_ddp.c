@@ -200,66 +200,6 @@ static void test_buckets(void **state)
     expect_ok(1, buckets, NULL);
 }
 
-/* --- hooks ------------------------------------------------------------------------------------ */
-typedef struct hook_state {
-    int calls, last;
-} hook_state;
-
-static tsr_status own_hook(void *arg, const tsr_ddp_bucket *b)
-{
-    hook_state *s = arg;
-    CHECK(b->index == s->calls++ && b->dtype == TSR_F64 && b->nparams > 0);
-    s->last += b->is_last;
-    TRY(tsr_all_reduce(b->group, b->data, b->count, b->dtype, TSR_REDUCE_SUM));
-    double *x = b->data;
-    for (int64_t i = 0; i < b->count; i++)
-        x[i] /= b->divisor;
-    return TSR_OK;
-}
-
-static tsr_status hooks(tsr_world *w, void *arg)
-{
-    (void)arg;
-    snapshot got[4] = {{.n = 0}};
-    hook_state state = {0};
-    for (int k = 0; k < 4; k++) {
-        tsr_module *net = make_mlp(w, tsr_local_placement(w));
-        tsr_ddp *ddp;
-        static const tsr_ddp_hook kinds[] = {TSR_DDP_ALL_REDUCE, TSR_DDP_ALL_REDUCE,
-                                             TSR_DDP_FP16_COMPRESS, TSR_DDP_BF16_COMPRESS};
-        TRY(tsr_ddp_create(net,
-                           TSR_DDP_OPTS(.bucket_cap_mb = 1e-4, .hook = kinds[k],
-                                        .hook_fn = k == 1 ? own_hook : NULL, .hook_state = &state),
-                           &ddp));
-        tsr_plan *plan;
-        TRY(compile_step(w, tsr_local_placement(w), net, ROWS, ddp, NULL, &plan));
-        TRY(feed(plan, ROWS * tsr_world_rank(w), ROWS, 0));
-        TRY(tsr_ddp_run(ddp, plan));
-        static const char *const names[] = {"0.weight", "0.bias", "2.weight", "2.bias"};
-        for (int i = 0; i < 4; i++) {
-            bool there;
-            tsr_variable *v = tsr_module_find(net, names[i]);
-            int64_t n = tsr_dims_count(tsr_variable_dims(v));
-            memcpy(got[k].v + got[k].n, tsr_ddp_gradient(ddp, v, &there),
-                   (size_t)n * sizeof(double));
-            got[k].n += n;
-        }
-        TRY(tsr_ddp_close(&ddp));
-    }
-    CHECK(all_near("own hook", got[1].v, got[0].v, got[0].n, 1e-15));
-    CHECK(all_near("fp16", got[2].v, got[0].v, got[0].n, 2e-3));
-    CHECK(all_near("bf16", got[3].v, got[0].v, got[0].n, 2e-2));
-    CHECK(memcmp(got[2].v, got[0].v, 64) != 0 && memcmp(got[3].v, got[2].v, 64) != 0);
-    CHECK(state.calls >= 1 && state.last == 1);
-    return TSR_OK;
-}
-
-static void test_hooks(void **state)
-{
-    (void)state;
-    expect_ok(3, hooks, NULL);
-}
-
 /* --- parameters that some ranks do not use ---------------------------------------------------- */
 static tsr_tensor *two_terms(tsr_module *m, tsr_tensor *x, void *arg)
 {
@@ -547,11 +487,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_global), cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_buckets),       cmocka_unit_test(test_hooks),
-        cmocka_unit_test(test_unused),        cmocka_unit_test(test_one_less),
-        cmocka_unit_test(test_other_module),  cmocka_unit_test(test_join),
-        cmocka_unit_test(test_past_it),       cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_ignored),
+        cmocka_unit_test(test_buckets),       cmocka_unit_test(test_unused),
+        cmocka_unit_test(test_one_less),      cmocka_unit_test(test_other_module),
+        cmocka_unit_test(test_join),          cmocka_unit_test(test_past_it),
+        cmocka_unit_test(test_wrong),         cmocka_unit_test(test_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
