@@ -64,7 +64,7 @@ static tsr_tensor *forward(tsr_module *m, tsr_tensor *x, void *arg)
     return tsr_apply(tsr_module_child(m, "fc"), x);
 }
 
-static tsr_module *make_net(tsr_world *w, const tsr_placement *p, bool flat)
+static tsr_module *make_net(tsr_world *w, const tsr_placement *p, bool flat, int64_t classes)
 {
     const tsr_nn_opts o = {.placement = p, .dtype = TSR_F64, .seed = 3};
     const tsr_conv2d_opts *conv = TSR_CONV2D_OPTS(.padding = {1, 1});
@@ -78,7 +78,7 @@ static tsr_module *make_net(tsr_world *w, const tsr_placement *p, bool flat)
         tsr_module_add(m, "conv1", tsr_nn_conv2d(w, &o, C, C, 3, true, conv));
         tsr_module_add(m, "bn1", tsr_nn_batch_norm(w, &o, C, NULL));
     }
-    tsr_module_add(m, "fc", tsr_nn_linear(w, &o, channels, CLASSES, true));
+    tsr_module_add(m, "fc", tsr_nn_linear(w, &o, channels, classes, true));
     return m;
 }
 
@@ -148,7 +148,7 @@ static tsr_status run_and_fetch(tsr_plan *plan, const task *t, int first, int ro
 static tsr_status train(tsr_world *w, const task *t, bool local, int first, int rows, results *out)
 {
     const tsr_placement *p = local ? tsr_local_placement(w) : tsr_placement_parse(w, "cpu");
-    tsr_module *net = make_net(w, p, t->flat);
+    tsr_module *net = make_net(w, p, t->flat, CLASSES);
     collected params = {.trainable = true}, buffers = {.n = 0};
     tsr_plan *plan;
     tsr_dims dims = t->flat ? TSR_DIMS(rows, IMAGE) : TSR_DIMS(rows, C, H, W);
@@ -258,7 +258,7 @@ static tsr_status differences(tsr_world *w, void *arg)
     int rank = tsr_world_rank(w), rows = t->rows[rank], first = 0;
     const tsr_placement *p = tsr_local_placement(w);
     tsr_group *group = tsr_world_group(w);
-    tsr_module *net = make_net(w, p, false);
+    tsr_module *net = make_net(w, p, false, CLASSES);
     tsr_plan *plan;
     double x[ROWS * IMAGE], dx[ROWS * IMAGE], at[2];
     int64_t labels[ROWS];
@@ -316,14 +316,16 @@ static void test_finite_differences(void **state)
 
 /* --- under tsr_ddp -----------------------------------------------------------------------------
  */
-enum { STEPS = 4 };
+/* The last layer fills the first bucket, which takes 1 MiB; the other parameters have one each,
+ * which are reduced between the sums of batch norm's backward passes. */
+enum { STEPS = 4, WIDE = (1 << 20) / 8 / C + 1 };
 
 /* Trains on all rows, or this rank's; every value of the model afterwards, in the module's order.
  */
 static tsr_status fit(tsr_world *w, const task *t, bool local, int first, int rows, double *values)
 {
     const tsr_placement *p = local ? tsr_local_placement(w) : tsr_placement_parse(w, "cpu");
-    tsr_module *net = make_net(w, p, false);
+    tsr_module *net = make_net(w, p, false, WIDE);
     tsr_optimizer *sgd = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9));
     double x[ROWS * IMAGE];
     int64_t labels[ROWS];
@@ -334,7 +336,10 @@ static tsr_status fit(tsr_world *w, const task *t, bool local, int first, int ro
     TSRI_TRY(tsr_module_visit(net, collect, &buffers));
     if (local) {
         TSRI_TRY(tsr_convert_sync_batchnorm(net, tsr_world_group(w)));
-        TSRI_TRY(tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = 1e-4), &ddp));
+        TSRI_TRY(tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = 1e-6), &ddp));
+        tsr_ddp_info info = {.size = sizeof info};
+        TSRI_TRY(tsr_ddp_get_info(ddp, &info));
+        CHECK(info.nbuckets == info.nparams - 1); /* fc's weight and bias share one */
     }
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .local = local));
     tsr_tensor *in = tsr_input(g, "x", TSR_F64, TSR_DIMS(rows, C, H, W), p, TSR_S(0));
@@ -370,7 +375,7 @@ static tsr_status fit(tsr_world *w, const task *t, bool local, int first, int ro
 static tsr_status fit_both(tsr_world *w, void *arg)
 {
     const task *t = arg;
-    enum { MOST = PARAMS * PARAM_ELEMENTS };
+    enum { MOST = PARAMS * PARAM_ELEMENTS + WIDE * (C + 1) };
     int rank = tsr_world_rank(w), rows = t->rows[rank];
     double *values = calloc(2 * MOST, sizeof *values);
     CHECK(values);
