@@ -214,6 +214,16 @@ no_memory:
     return NULL;
 }
 
+void tsri_graph_move(tsr_graph *g, tsri_op *op, int id)
+{
+    for (int i = op->id; i > id; i--) {
+        g->ops[i] = g->ops[i - 1];
+        g->ops[i]->id = i;
+    }
+    g->ops[id] = op;
+    op->id = id;
+}
+
 tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                             tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc)
 {

@@ -120,6 +120,8 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
 /* The same for one result; returns it (or the failed tensor). */
 tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                             tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc);
+/* Makes op, the latest, number `id`: behind its operands, before all that was added since. */
+void tsri_graph_move(tsr_graph *g, tsri_op *op, int id);
 /* The tensor that reads a variable; one per variable and graph. */
 tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc);
 /* The same; NULL if nothing reads it yet. */

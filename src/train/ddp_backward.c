@@ -62,23 +62,69 @@ static bool makes_rows(tsri_op_kind kind)
     }
 }
 
-/* The op that makes the gradient writes it where it belongs, if it can; else it is copied. */
-static bool write_gradient(tsr_graph *g, const tsri_ddp_param *p, tsr_tensor *dx, tsri_loc loc)
+/*
+ * Whether the op that makes a gradient may write it to its place, where it is added to and averaged
+ * while the pass goes on: nobody else may have a use for it. first: the pass's own ops begin there.
+ */
+static bool can_write(const tsr_tensor *dx, int first, const int *nuses)
 {
-    tsri_op *op = dx->op;
-    for (int i = 0; i < op->nout && i < 4; i++)
-        if (op->out[i] == dx && makes_rows(op->kind) && !op->writes[i]) {
-            op->writes[i] = p->grad;
-            return true;
-        }
-    op = tsri_graph_add(g, TSRI_OP_ASSIGN, NULL, 1, &dx, 1, &p->v->shape, &p->v->dtype,
-                        p->v->placement, loc);
+    const tsri_op *op = dx->op;
+    if (op->id < first || nuses[dx->id] > 1 || dx->out >= 4 || op->writes[dx->out])
+        return false;
+    if (op->kind == TSRI_OP_RESHAPE || op->kind == TSRI_OP_TO_GLOBAL ||
+        op->kind == TSRI_OP_RANK_SUM)
+        return false; /* what shows another's bytes, or is made by peers */
+    return dx->shape.ndim < 4 || makes_rows(op->kind);
+}
+
+/* Otherwise it is copied there, as soon as it is made: before those that read it too. */
+static bool copy_gradient(tsr_graph *g, const tsri_ddp_param *p, tsr_tensor *dx, int first,
+                          tsri_loc loc)
+{
+    tsri_op *op = tsri_graph_add(g, TSRI_OP_ASSIGN, NULL, 1, &dx, 1, &p->v->shape, &p->v->dtype,
+                                 p->v->placement, loc);
     if (!op)
         return false;
     op->name = p->name;
     op->backward = true;
     op->writes[0] = p->grad;
+    tsri_graph_move(g, op, dx->op->id < first ? first : dx->op->id + 1);
     return true;
+}
+
+/* By tensor: as operands, outputs, and gradients of parameters. */
+static int *count_uses(tsr_graph *g, int n, tsr_tensor *const *dx)
+{
+    int *nuses = tsri_pool_alloc(&g->pool, (size_t)g->ntensors * sizeof *nuses);
+    if (!nuses) {
+        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+        return NULL;
+    }
+    for (int i = 0; i < g->nops; i++)
+        for (int j = 0; j < g->ops[i]->nin; j++)
+            nuses[g->ops[i]->in[j]->id]++;
+    for (int i = 0; i < g->nports; i++)
+        nuses[g->ports[i].tensor->id]++;
+    for (int i = 0; i < n; i++)
+        if (dx[i])
+            nuses[dx[i]->id]++;
+    return nuses;
+}
+
+/* first: the ops of this pass begin there. */
+static void write_gradients(tsr_ddp *d, tsr_graph *g, int first, int n, const int *of,
+                            tsr_tensor *const *dx, tsri_loc loc)
+{
+    const int *nuses = count_uses(g, n, dx);
+    for (int i = 0; i < n && nuses; i++) {
+        const tsri_ddp_param *p = &d->params[of[i]];
+        if (!dx[i])
+            continue;
+        if (can_write(dx[i], first, nuses))
+            dx[i]->op->writes[dx[i]->out] = p->grad;
+        else if (!copy_gradient(g, p, dx[i], first, loc))
+            return;
+    }
 }
 
 /* "'features.0.0.weight' (0), 'fc.bias' (3) and 4 more": as many as fit. */
@@ -134,6 +180,7 @@ void tsr_ddp_backward_at(tsr_ddp *d, tsr_tensor *loss, const char *file, int lin
         if ((x[nread] = tsri_graph_find_read(g, d->params[i].v)))
             of[nread++] = i;
     tsr_tensor **dx = x + n;
+    int first = g->nops;
     if (nread && !tsri_differentiate(loss, nread, x, dx, loc))
         return;
     for (int i = 0; i < nread; i++)
@@ -145,7 +192,5 @@ void tsr_ddp_backward_at(tsr_ddp *d, tsr_tensor *loss, const char *file, int lin
         fail_unused(d, g, used, loc);
         return;
     }
-    for (int i = 0; i < nread; i++)
-        if (dx[i] && !write_gradient(g, &d->params[of[i]], dx[i], loc))
-            return;
+    write_gradients(d, g, first, nread, of, dx, loc);
 }
