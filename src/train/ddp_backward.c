@@ -5,6 +5,17 @@
 
 #include "src/train/ddp.h"
 
+/* A first pass may have left any of the parameters out. */
+static bool has_backward(const tsr_ddp *d, const tsr_graph *g)
+{
+    for (int i = 0; i < g->nops; i++)
+        for (int j = 0; j < 4; j++)
+            for (int k = 0; k < d->nparams && g->ops[i]->writes[j]; k++)
+                if (g->ops[i]->writes[j] == d->params[k].grad)
+                    return true;
+    return false;
+}
+
 static bool check(tsr_ddp *d, tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
 {
     if (!d) {
@@ -36,14 +47,12 @@ static bool check(tsr_ddp *d, tsr_graph *g, const tsr_tensor *loss, tsri_loc loc
                         tsr_dtype_name(loss->dtype));
         return false;
     }
-    for (int i = 0; i < g->nops; i++)
-        for (int j = 0; j < 4; j++)
-            if (g->ops[i]->writes[j] == d->params[0].grad) {
-                tsri_graph_fail(g, loc, TSR_ERR_STATE,
-                                "ddp_backward: this graph has a backward pass already; add the "
-                                "losses, or declare a graph for each");
-                return false;
-            }
+    if (has_backward(d, g)) {
+        tsri_graph_fail(g, loc, TSR_ERR_STATE,
+                        "ddp_backward: this graph has a backward pass already; add the losses, or "
+                        "declare a graph for each");
+        return false;
+    }
     return true;
 }
 

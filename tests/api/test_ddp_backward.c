@@ -338,11 +338,53 @@ static void test_overlaps(void **state)
         expect_ok(1, overlaps, (void *)(uintptr_t)&networks[i]);
 }
 
+/* --- graphs that are refused ------------------------------------------------------------------ */
+static tsr_module *make_two(tsr_world *w)
+{
+    const tsr_nn_opts nn = {.placement = tsr_local_placement(w), .sbp = TSR_B};
+    tsr_module *m = tsr_module_create(w, &nn, NULL, NULL, NULL);
+    tsr_module_param(m, "a", TSR_DIMS(3), TSR_B, (tsr_init){0});
+    tsr_module_param(m, "b", TSR_DIMS(3), TSR_B, (tsr_init){0});
+    return m;
+}
+
+static tsr_tensor *loss_by(tsr_module *m, const char *name, tsr_tensor *x)
+{
+    return tsr_sum(tsr_mul(x, tsr_use(m, name, x)), TSR_ALL_AXES, false);
+}
+
+/* Whichever parameter the first loss leaves out. */
+static tsr_status second_pass(tsr_world *w, void *arg)
+{
+    static const char *const names[] = {"a", "b"};
+    (void)arg;
+    for (int i = 0; i < 2; i++) {
+        tsr_module *m = make_two(w);
+        tsr_ddp *ddp;
+        TRY(tsr_ddp_create(m, TSR_DDP_OPTS(.find_unused_parameters = true), &ddp));
+        tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .local = true));
+        tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(3), tsr_local_placement(w), TSR_B);
+        tsr_ddp_backward(ddp, loss_by(m, names[i], x));
+        TRY(tsr_graph_status(g));
+        tsr_ddp_backward(ddp, loss_by(m, names[1 - i], x));
+        FAILS(tsr_graph_status(g), TSR_ERR_STATE, "has a backward pass already");
+        TRY(tsr_ddp_close(&ddp));
+    }
+    return TSR_OK;
+}
+
+static void test_second_pass(void **state)
+{
+    (void)state;
+    expect_ok(2, second_pass, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_overlaps),
+        cmocka_unit_test(test_second_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
