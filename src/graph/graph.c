@@ -330,21 +330,37 @@ uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind)
     return tsri_rng_key(g->seed, name);
 }
 
+/* Gradients of a tsr_ddp are written and not read. */
+static void forget(tsr_graph *g, tsri_op *op, const tsr_variable *v)
+{
+    if (op->variable == v) {
+        tsri_graph_fail(g, op->loc, TSR_ERR_STATE,
+                        "variable %s was destroyed, with its module or optimizer; graphs that read "
+                        "it can't be compiled any more",
+                        op->name);
+        op->variable = NULL;
+    }
+    for (int j = 0; j < 4; j++) {
+        if (op->writes[j] != v)
+            continue;
+        tsri_graph_fail(g, op->loc, TSR_ERR_STATE,
+                        "variable %s, which this graph writes, was destroyed, with its module, "
+                        "optimizer or tsr_ddp; the graph can't be compiled any more",
+                        v->name);
+        op->writes[j] = NULL;
+    }
+}
+
 void tsri_graphs_forget(const tsr_variable *v)
 {
+    char before[4096]; /* no call has failed: the last error stays what it was */
+    snprintf(before, sizeof before, "%s", tsr_last_error());
     for (tsri_owned *o = v->world->owned; o; o = o->next) {
         tsr_graph *g = o->destroy == destroy_graph ? o->object : NULL;
-        for (int i = 0; g && i < g->nops; i++) {
-            tsri_op *op = g->ops[i];
-            if (op->variable != v)
-                continue;
-            tsri_graph_fail(g, op->loc, TSR_ERR_STATE,
-                            "variable %s was destroyed, with its module or optimizer; graphs that "
-                            "read it can't be compiled any more",
-                            op->name);
-            op->variable = NULL;
-        }
+        for (int i = 0; g && i < g->nops; i++)
+            forget(g, g->ops[i], v);
     }
+    tsri_fail(TSR_OK, "%s", before);
 }
 
 void tsri_graph_add_hook(tsr_graph *g, tsr_status (*fn)(void *), void *arg)

@@ -131,7 +131,7 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc);
 /* A key for random numbers of the op about to be added: seed, scope, kind and how many such ops the
  * scope already has. */
 uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind);
-/* A variable is about to go: graphs that read it fail from now on. */
+/* A variable is about to go: graphs that read or write it fail from now on. */
 void tsri_graphs_forget(const tsr_variable *v);
 void tsri_graph_add_hook(tsr_graph *g, tsr_status (*fn)(void *), void *arg);
 

@@ -379,12 +379,38 @@ static void test_second_pass(void **state)
     expect_ok(2, second_pass, NULL);
 }
 
+/* The gradients go with their tsr_ddp, and the graphs that write them with those. */
+static tsr_status closed(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsr_module *m = make_two(w);
+    tsr_ddp *ddp;
+    TRY(tsr_ddp_create(m, TSR_DDP_OPTS(.find_unused_parameters = true), &ddp));
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .local = true));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(3), tsr_local_placement(w), TSR_B);
+    tsr_ddp_backward(ddp, loss_by(m, "a", x));
+    TRY(tsr_graph_status(g));
+    tsr_plan *plan;
+    FAILS(tsr_ddp_run(ddp, NULL), TSR_ERR_INVALID, "no plan");
+    tsr_ddp_destroy(ddp);
+    CHECK(strstr(tsr_last_error(), "no plan")); /* nothing has failed since */
+    FAILS(tsr_compile(g, &plan), TSR_ERR_STATE, "a.grad, which this graph writes, was destroyed");
+    return TSR_OK;
+}
+
+static void test_closed(void **state)
+{
+    (void)state;
+    expect_ok(1, closed, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_overlaps),
         cmocka_unit_test(test_second_pass),
+        cmocka_unit_test(test_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
