@@ -5,6 +5,7 @@ with one machine, and cuts a machine off. usage: machines.py TESSERA TRAIN SYNTH
 
 Exits with 77 (skipped) where network namespaces can't be made."""
 import json
+import math
 import os
 import re
 import subprocess
@@ -112,7 +113,9 @@ def run_alone(program):
 
 
 def distance(got, want):
-    return max(abs(a - b) / abs(b) for a, b in zip(got, want)) if len(got) == len(want) == 4 else 9
+    if not len(got) == len(want) == 4 or not all(map(math.isfinite, got)):
+        return 9
+    return max(abs(a - b) / abs(b) for a, b in zip(got, want))
 
 
 def test_training(hosts, ranks, want):

@@ -154,7 +154,8 @@ def distance(got, want, scale):
             return 9.0, name + " is missing"
         g, w = got[name].flatten().double(), w.flatten().double()
         d = ((g - w).abs().max() / w.abs().max().clamp(min=scale)).item() if w.numel() else 0.0
-        if not d <= worst:
+        d = peer.number(d)
+        if d > worst:
             worst, where = d, name
     return worst, where
 
@@ -177,9 +178,7 @@ def compare(args, case, images, labels):
             losses, grads, final = torch.load(f"{work}/torch.{rank}.pt")
             with open(f"{work}/out.{rank}.losses") as f:
                 mine = [float(line) for line in f]
-            same = len(mine) == len(losses)
-            loss = max([loss] + [abs(a - b) / abs(b) for a, b in zip(mine, losses)]
-                       + [0 if same else 9])
+            loss = max(loss, peer.relative(mine, losses))
             if grads is not None:
                 got = read_gradients(f"{work}/out.{rank}.grad", case["dtype"])
                 extra = sorted(set(got) - set(grads))

@@ -105,7 +105,7 @@ def compare(args, files, model, dtype, limit, rows, steps=5):
             path = os.path.join(args.dir, name)
             got = losses(args, path, model, dtype, rows, steps, folder, more)
             off = max(abs(a - b) for a, b in zip(got, want))
-            report(len(got) == steps and off <= limit,
+            report(len(got) == steps and all(map(math.isfinite, got)) and off <= limit,
                    f"{' '.join([name] + more)}, {model}, {dtype}: losses of one rank within "
                    f"{off:.1e}")
 

@@ -64,15 +64,16 @@ def worst_state(got, want):
         if key not in got:
             return float("inf"), key + " missing"
         e = (got[key].double() - b.double()).abs().max() / max(1.0, b.double().abs().max())
+        e = peer.number(e.item())
         if e > worst:
-            worst, name = e.item(), key
+            worst, name = e, key
     return worst, name
 
 
 def compare(case, name, got, state, losses, want_state, limit):
     if got is None:
         return
-    loss = max(abs(a - b) / abs(b) for a, b in zip(got, losses)) if len(got) == len(losses) else 9
+    loss = peer.relative(got, losses)
     worst, where = worst_state(state, want_state)
     check(loss <= limit and worst <= limit,
           f"{name}: losses within {loss:.1e}, state within {worst:.1e} {where} (limit {limit:.0e})")
@@ -124,10 +125,6 @@ def first_step_f32(case, images, labels, activation, limit):
           f"(limit {limit:.0e}; PyTorch's f32 {theirs:.1e})")
 
 
-def relative(a, b):
-    return max(abs(x - y) / abs(y) for x, y in zip(a, b)) if len(a) == len(b) else 9.0
-
-
 def small_f32(case, images, labels, model, ranks):
     """Against PyTorch's f64 and f32 runs. One near-tie of a max pool or ReLU that falls the other
     way moves the losses by some 1e-4, in either of the three runs and differently on each kind of
@@ -148,9 +145,10 @@ def small_f32(case, images, labels, model, ranks):
         if got is None or len(got) != 10:
             check(False, f"{model} f32 {ranks} ranks: 10 losses")
             return
-        nearest.append(min(relative(got, f64), relative(got, f32)))
-        print(f"     {model} f32 {ranks} ranks, seed {seed}: {relative(got, f64):.1e} from PyTorch's "
-              f"f64, {relative(got, f32):.1e} from its f32, which are {relative(f32, f64):.1e} apart")
+        to_f64, to_f32 = peer.relative(got, f64), peer.relative(got, f32)
+        nearest.append(min(to_f64, to_f32))
+        print(f"     {model} f32 {ranks} ranks, seed {seed}: {to_f64:.1e} from PyTorch's f64, "
+              f"{to_f32:.1e} from its f32, which are {peer.relative(f32, f64):.1e} apart")
     close = sum(d <= limit for d in nearest)
     check(close > len(seeds) // 2 and max(nearest) <= worst,
           f"{model} f32 {ranks} ranks: 10 losses within {limit:.0e} of PyTorch's f64 or f32 for {close} "

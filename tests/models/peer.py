@@ -2,6 +2,7 @@
 """The PyTorch side of the parity tests: the same three models, with torchvision's names where it
 has them, safetensors read and written from their specification, and a plain SGD loop."""
 import json
+import math
 import struct
 
 import numpy as np
@@ -39,6 +40,18 @@ def load_safetensors(path):
         out[name] = torch.from_numpy(
             np.frombuffer(data[b:end], DTYPES[e["dtype"]]).reshape(e["shape"]).copy())
     return out
+
+
+def number(d):
+    """A difference; infinite if it is NaN, which max() and > pass over."""
+    return d if d == d else math.inf
+
+
+def relative(got, want):
+    """max |a - b| / |b| over two lists of losses."""
+    if len(got) != len(want) or not want:
+        return math.inf
+    return max(number(abs(a - b) / abs(b)) for a, b in zip(got, want))
 
 
 class ConvBN(nn.Sequential):

@@ -112,7 +112,8 @@ def floats(r):
                 form = ("<Q", "<d") if f64 else ("<I", "<f")
                 values = [struct.unpack(form[1], struct.pack(form[0], b))[0] for b in part]
                 limit = 4e-16 if f64 else 1e-6 if len(t) >= 16 else 1.2e-7
-                if any(abs(a - b) > limit * max(1, abs(b)) for a, b in zip(values, t.tolist())):
+                if not all(abs(a - b) <= limit * max(1, abs(b))
+                           for a, b in zip(values, t.tolist())):
                     return False
             elif part != want:
                 return False
