@@ -8,6 +8,7 @@
  *   ddp_run.c       a run: forward and backward, buckets reduced as they fill
  *   ddp_reduce.c    reducing a bucket: averages, compression, hooks
  *   ddp_step.c      the update
+ *   ddp_send.c      one rank's values for all
  *   ddp_join.c      ranks that run out of inputs at different times
  *
  * Ranks make the same collectives in the same order, whatever their graphs: at a run, the round of
@@ -78,6 +79,8 @@ struct tsr_ddp {
     tsr_variable **buffers; /* that are broadcast */
     const char **buffer_names;
     int nbuffers;
+    void *block; /* of block_bytes, in the arena: small buffers are sent together; NULL so far */
+    size_t block_bytes;
     uint8_t *used; /* by parameter, in the arena: on some rank, in the last synchronised run */
     bool knows_used;
     tsri_ddp_update *updates;
@@ -123,6 +126,10 @@ tsr_status tsri_ddp_start_buckets(tsr_ddp *d);
 tsr_status tsri_ddp_finish_buckets(tsr_ddp *d);
 /* Rank `root`'s (of the group) buffers become everyone's. */
 tsr_status tsri_ddp_send_buffers(tsr_ddp *d, int root);
+
+/* ddp_send.c: rank `root`'s (of the group) values of n variables, the same on all ranks but for
+ * their values, become everyone's. */
+tsr_status tsri_ddp_send(tsr_ddp *d, int n, tsr_variable *const *v, int root);
 
 /* ddp_reduce.c */
 tsr_status tsri_ddp_make_small(tsr_ddp *d);

@@ -136,4 +136,5 @@ void tsri_ddp_free_buckets(tsr_ddp *d)
         tsri_mem_free(bucket->earlier);
     }
     tsr_free(d->world, d->used);
+    tsr_free(d->world, d->block);
 }

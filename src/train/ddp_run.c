@@ -66,14 +66,7 @@ static tsr_status prepare(tsr_ddp *d, tsr_plan *plan)
 tsr_status tsri_ddp_send_buffers(tsr_ddp *d, int root)
 {
     TSRI_TRY(tsri_ddp_label(d, "ddp run %lld, buffers", (long long)d->info.syncs + 1));
-    for (int i = 0; i < d->nbuffers; i++) {
-        tsr_variable *v = d->buffers[i];
-        if (v->bytes)
-            TSRI_TRY(tsr_broadcast_at(d->group, v->data, tsr_dims_count(v->shape), v->dtype,
-                                      tsr_group_world_rank(d->group, root), NULL, d->loc.file,
-                                      d->loc.line));
-    }
-    return TSR_OK;
+    return tsri_ddp_send(d, d->nbuffers, d->buffers, root);
 }
 
 /* --- while it runs ---------------------------------------------------------------------------- */
