@@ -116,13 +116,7 @@ static tsr_status take_over(tsr_ddp *d, int root)
 {
     TSRI_TRY(
         tsri_ddp_label(d, "ddp join, parameters of rank %d", tsr_group_world_rank(d->group, root)));
-    for (int i = 0; i < d->nparams; i++) {
-        tsr_variable *v = d->params[i].v;
-        if (v->bytes)
-            TSRI_TRY(tsr_broadcast_at(d->group, v->data, tsr_dims_count(v->shape), v->dtype,
-                                      tsr_group_world_rank(d->group, root), NULL, d->loc.file,
-                                      d->loc.line));
-    }
+    TSRI_TRY(tsri_ddp_send(d, d->nparams, d->listed, root));
     return tsri_ddp_send_buffers(d, root);
 }
 
