@@ -1,28 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tsr_ddp_backward: gradients that something else reads too, when they are written, and graphs that
  * it refuses. */
-#include "rank.h"
-
-static const tsr_world_opts opts = {
-    .size = sizeof opts, .arena_bytes = 256 << 20, .timeout_s = 60, .threads = 1};
-
-static void expect_ok(int n, tsr_rank_fn *fn, void *arg)
-{
-    tsr_status status = tsr_spawn_with(n, fn, arg, &opts);
-    if (status != TSR_OK)
-        fail_msg("%d ranks: %s: %s", n, tsr_status_name(status), tsr_last_error());
-}
-
-/* The call fails, and its text has the part. */
-#define FAILS(expr, wanted, part)                                             \
-    do {                                                                      \
-        tsr_status fails_ = (expr);                                           \
-        if (fails_ != (wanted) || !strstr(tsr_last_error(), part)) {          \
-            fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #expr, \
-                    tsr_status_name(fails_), tsr_last_error());               \
-            return TSR_ERR_INTERNAL;                                          \
-        }                                                                     \
-    } while (0)
+#include "ddp_rank.h"
 
 /* --- parameters that meet before they are used, against finite differences -------------------- */
 enum { ROWS = 2, INPUTS = 18, MAX_PARAMS = 4, WIDE = 512, MOST = 12 };

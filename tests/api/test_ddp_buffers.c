@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tsr_ddp and buffers: those of the first rank become everyone's, in few collectives. */
-#include "rank.h"
-
-static const tsr_world_opts opts = {
-    .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 20, .threads = 1};
+#include "ddp_rank.h"
 
 /* One after the other: up to 1 MiB goes together, but what has more than 256 KiB alone. */
 static const struct {
@@ -112,7 +109,8 @@ static void test_few_broadcasts(void **state)
     (void)state;
     for (int n = 2; n <= 3; n++) {
         seen with = {0, 0}, without = {TSR_OFF, 0};
-        if (tsr_spawn_with(n, sends, &with, &opts) || tsr_spawn_with(n, sends, &without, &opts))
+        if (tsr_spawn_with(n, sends, &with, &ddp_opts) ||
+            tsr_spawn_with(n, sends, &without, &ddp_opts))
             fail_msg("%d ranks: %s", n, tsr_last_error());
         assert_int_equal(with.calls - without.calls, RUNS * BROADCASTS);
     }
