@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What collectives for per-rank buffers cost: a line "SIZE MEMORY MICROSECONDS" per size in bytes
- * and memory (arena, heap), the median over the calls of one run, on rank 0. One rank of several:
+ * What all_reduce of per-rank buffers costs: a line "SIZE MEMORY MICROSECONDS" per size in bytes
+ * and memory (arena, heap), the median over the calls of one run, on rank 0. Each rank has written
+ * its whole buffer just before a call, as it does with gradients: what another core wrote must come
+ * over, where a buffer that is only reduced again and again would stay where it is. One rank of
+ * several:
  *
  *     tessera launch -n 2 bench_collective [SECONDS [BYTES...]]
  *
@@ -42,20 +45,22 @@ static tsr_status measure(tsr_group *g, float *data, size_t bytes, double second
 {
     static double times[MOST];
     int64_t count = (int64_t)(bytes / sizeof *data);
-    memset(data, 0, bytes);
-    for (int i = 0; i < 5; i++)
-        TRY(tsr_all_reduce(g, data, count, TSR_F32, TSR_REDUCE_SUM));
-    double begin = now_s();
-    for (int i = 0; i < 20; i++)
-        TRY(tsr_all_reduce(g, data, count, TSR_F32, TSR_REDUCE_SUM));
-    double each = (now_s() - begin) / 20;
-    int32_t calls = each * MOST < seconds ? MOST : (int32_t)(seconds / each);
-    calls = calls < 20 ? 20 : calls;
-    TRY(tsr_broadcast(g, &calls, 1, TSR_I32, 0));
-    for (int i = 0; i < calls; i++) {
-        double t = now_s();
-        TRY(tsr_all_reduce(g, data, count, TSR_F32, TSR_REDUCE_SUM));
-        times[i] = now_s() - t;
+    int32_t calls = 20;
+    for (int round = 0; round < 2; round++) {
+        double begin = now_s();
+        for (int i = 0; i < calls; i++) {
+            memset(data, i % 2, bytes);
+            TRY(tsr_group_barrier(g));
+            double t = now_s();
+            TRY(tsr_all_reduce(g, data, count, TSR_F32, TSR_REDUCE_SUM));
+            times[i] = now_s() - t;
+        }
+        if (round == 1)
+            break;
+        double each = (now_s() - begin) / calls;
+        calls = each * MOST < seconds ? MOST : (int32_t)(seconds / each);
+        calls = calls < 20 ? 20 : calls;
+        TRY(tsr_broadcast(g, &calls, 1, TSR_I32, 0));
     }
     qsort(times, (size_t)calls, sizeof *times, by_value);
     if (tsr_group_rank(g) == 0)
