@@ -14,7 +14,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { RETRY_MS = 100, NEWS_MS = 5000 };
+enum {
+    RETRY_MS = 100,
+    NEWS_MS = 5000,
+    OLD_RUN_MS = 10000, /* for the launcher of a run that is over to go */
+};
 /* A call of the store that takes longer than this is to a node that is gone. */
 static const double call_s = 5;
 
@@ -40,7 +44,7 @@ static bool is_local(const char *host)
 /* By number, node 0 serves. By arrival, who comes first on the machine that is named does. */
 static tsr_status serve(launch_nodes *n)
 {
-    if (n->by_arrival ? !is_local(n->addr) : n->node_rank != 0)
+    if (n->server || (n->by_arrival ? !is_local(n->addr) : n->node_rank != 0))
         return TSR_OK;
     if (tsri_store_server_start(n->addr, n->port, 0, &n->server) == TSR_OK) {
         n->node_rank = 0;
@@ -66,10 +70,10 @@ static tsr_status connect_to_node_0(launch_nodes *n)
         if (launch_now_ms() > n->join_until_ms)
             return launch_line_lose(n, "can't reach the launcher of node 0 at %s within %d s: %s",
                                     n->where, LAUNCH_JOIN_S, tsr_last_error());
-        pthread_mutex_lock(&n->lock);
-        snprintf(n->waiting, sizeof n->waiting, "node 0 at %s: %s", n->where, tsr_last_error());
-        pthread_mutex_unlock(&n->lock);
+        launch_line_wait_for(n, "node 0 at %s: %s", n->where, tsr_last_error());
         launch_line_rest(n, RETRY_MS);
+        if (n->by_arrival) /* the port may have been that of a run that is over now */
+            TSRI_TRY(serve(n));
     }
 }
 
@@ -112,11 +116,52 @@ static tsr_status take_number(launch_nodes *n)
     return TSR_OK;
 }
 
+/* Where we are, a run has begun already: the last one, most likely, whose node 0 waits for the
+ * others to read how it has ended. (A meeting that has failed is one to join: to learn of that.) */
+static tsr_status has_begun(launch_nodes *n, bool *begun)
+{
+    const char *name = "launch/v/0";
+    char verdict[LAUNCH_TEXT_MAX] = "";
+    bool there = false;
+    TSRI_TRY(tsr_store_check(n->store, 1, &name, &there));
+    if (there)
+        TSRI_TRY(tsr_store_get(n->store, name, verdict, sizeof verdict, NULL));
+    *begun = *verdict == 'O';
+    return TSR_OK;
+}
+
+/* To a launcher of node 0 that waits for us, not to one whose run is over. */
+static tsr_status connect_to_new_run(launch_nodes *n)
+{
+    int64_t until = 0;
+    for (;;) {
+        bool begun = false;
+        TSRI_TRY(serve(n));
+        TSRI_TRY(connect_to_node_0(n));
+        tsr_status status = has_begun(n, &begun);
+        if (status == TSR_OK && !begun) {
+            launch_line_wait_for(n, "%s", "");
+            return TSR_OK;
+        }
+        int64_t now = launch_now_ms();
+        until = until ? until : now + OLD_RUN_MS;
+        if (now >= until || launch_line_quits(n)) {
+            TSRI_TRY(status);
+            TSRI_TRY(take_number(n));
+            return launch_line_lose(n, "the run at %s has begun without this launcher", n->where);
+        }
+        tsr_store_close(n->store);
+        n->store = NULL;
+        launch_line_wait_for(n, "the end of the run before at %s", n->where);
+        launch_line_rest(n, RETRY_MS);
+    }
+}
+
 tsr_status launch_line_join(launch_nodes *n)
 {
-    TSRI_TRY(serve(n));
-    TSRI_TRY(connect_to_node_0(n));
-    tsr_status status = take_number(n);
+    tsr_status status = connect_to_new_run(n);
+    if (status == TSR_OK)
+        status = take_number(n);
     if (status == TSR_OK)
         status = tsr_store_add(n->store, "launch/d/0", 1, NULL);
     if (status != TSR_OK && !n->lost[0])

@@ -43,6 +43,9 @@ void launch_line_rest(launch_nodes *n, int ms);
 /* The thread: says why the line is lost. Returns TSR_ERR_DEAD. */
 tsr_status launch_line_lose(launch_nodes *n, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* The thread: for whom it waits, while joining; "": for nobody in particular. */
+void launch_line_wait_for(launch_nodes *n, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 /* The thread: whether the launcher wants it to end. */
 bool launch_line_quits(launch_nodes *n);
 /* The thread itself. */

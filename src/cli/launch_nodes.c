@@ -163,9 +163,7 @@ static tsr_status check_registered(launch_nodes *n, int r)
     return why[0] ? propose_failure(n, why) : TSR_OK;
 }
 
-static void say_waiting(launch_nodes *n, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static void say_waiting(launch_nodes *n, const char *fmt, ...)
+void launch_line_wait_for(launch_nodes *n, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -194,7 +192,7 @@ static tsr_status look_who_is_here(launch_nodes *n)
         return propose_failure(n, text);
     }
     if (used)
-        say_waiting(n, "node %s", absent);
+        launch_line_wait_for(n, "node %s", absent);
     return TSR_OK;
 }
 
