@@ -116,6 +116,25 @@ static tsr_status take_number(launch_nodes *n)
     return TSR_OK;
 }
 
+/* Node 0 counts the nodes of its own run, so who comes for another says so before it is counted. */
+static tsr_status check_nnodes(launch_nodes *n, bool *agree)
+{
+    char text[512] = "", host[LAUNCH_HOST_MAX] = "";
+    int nranks, nnodes;
+    *agree = true;
+    if (n->server)
+        return TSR_OK;
+    TSRI_TRY(tsr_store_get(n->store, "launch/n/0", text, sizeof text - 1, NULL));
+    if (sscanf(text, "%d %d", &nranks, &nnodes) != 2 || nnodes == n->nnodes)
+        return TSR_OK; /* of another version: node 0 will say so */
+    *agree = false;
+    if (gethostname(host, sizeof host - 1) || !host[0])
+        snprintf(host, sizeof host, "?");
+    snprintf(text, sizeof text, "node %d (%s) has --nnodes %d, node 0 has %d", n->node_rank, host,
+             n->nnodes, nnodes);
+    return launch_line_propose_failure(n, text);
+}
+
 /* Where we are, a run has begun already: the last one, most likely, whose node 0 waits for the
  * others to read how it has ended. (A meeting that has failed is one to join: to learn of that.) */
 static tsr_status has_begun(launch_nodes *n, bool *begun)
@@ -159,10 +178,13 @@ static tsr_status connect_to_new_run(launch_nodes *n)
 
 tsr_status launch_line_join(launch_nodes *n)
 {
+    bool agree = false;
     tsr_status status = connect_to_new_run(n);
     if (status == TSR_OK)
         status = take_number(n);
     if (status == TSR_OK)
+        status = check_nnodes(n, &agree);
+    if (status == TSR_OK && agree)
         status = tsr_store_add(n->store, "launch/d/0", 1, NULL);
     if (status != TSR_OK && !n->lost[0])
         launch_line_lose(n, "can't join the launchers at %s: %s", n->where, tsr_last_error());

@@ -48,6 +48,8 @@ void launch_line_wait_for(launch_nodes *n, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* The thread: whether the launcher wants it to end. */
 bool launch_line_quits(launch_nodes *n);
+/* The thread: the phase has failed, for all and for good, unless there is a verdict on it. */
+tsr_status launch_line_propose_failure(launch_nodes *n, const char *text);
 /* The thread itself. */
 void *launch_line_main(void *nodes);
 

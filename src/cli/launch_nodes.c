@@ -110,7 +110,7 @@ static tsr_status propose(launch_nodes *n, const char *text)
                                  sizeof now, NULL);
 }
 
-static tsr_status propose_failure(launch_nodes *n, const char *text)
+tsr_status launch_line_propose_failure(launch_nodes *n, const char *text)
 {
     launch_cause c = {.is_set = true, .is_final = true, .exit_code = 1, .rank = -1};
     char verdict[LAUNCH_TEXT_MAX];
@@ -132,7 +132,7 @@ static tsr_status check_beat(launch_nodes *n, int r)
         snprintf(text, sizeof text,
                  "the launcher of node %d (%s) is gone: no sign of life for %d s", r, n->host[r],
                  LOST_MS / 1000);
-        return propose_failure(n, text);
+        return launch_line_propose_failure(n, text);
     }
     return TSR_OK;
 }
@@ -160,7 +160,7 @@ static tsr_status check_registered(launch_nodes *n, int r)
         snprintf(why, sizeof why, "node %d (%s) has --rdzv-id %s, node 0 has %s", r, n->host[r], id,
                  n->run_id);
     n->nranks[r] = nranks;
-    return why[0] ? propose_failure(n, why) : TSR_OK;
+    return why[0] ? launch_line_propose_failure(n, why) : TSR_OK;
 }
 
 void launch_line_wait_for(launch_nodes *n, const char *fmt, ...)
@@ -173,8 +173,8 @@ void launch_line_wait_for(launch_nodes *n, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Node 0, while launchers join: who is here, and who is not. */
-static tsr_status look_who_is_here(launch_nodes *n)
+/* Node 0, while launchers join: who is here, and who is not. *all: nobody is absent. */
+static tsr_status look_who_is_here(launch_nodes *n, bool *all)
 {
     char absent[256] = "";
     size_t used = 0;
@@ -189,10 +189,11 @@ static tsr_status look_who_is_here(launch_nodes *n)
         char text[384];
         snprintf(text, sizeof text, "no launcher of node %s has come within %d s", absent,
                  LAUNCH_JOIN_S);
-        return propose_failure(n, text);
+        return launch_line_propose_failure(n, text);
     }
     if (used)
         launch_line_wait_for(n, "node %s", absent);
+    *all = used == 0;
     return TSR_OK;
 }
 
@@ -213,8 +214,9 @@ static tsr_status host_turn(launch_nodes *n, bool beats)
 {
     char k[64];
     int64_t done;
+    bool all = true;
     if (beats && n->phase == 0)
-        TSRI_TRY(look_who_is_here(n));
+        TSRI_TRY(look_who_is_here(n, &all));
     for (int r = 1; beats && r < n->nnodes; r++)
         if (n->nranks[r])
             TSRI_TRY(check_beat(n, r));
@@ -222,8 +224,8 @@ static tsr_status host_turn(launch_nodes *n, bool beats)
     if (done < n->nnodes)
         return TSR_OK;
     if (n->phase == 0)
-        TSRI_TRY(look_who_is_here(n));
-    return declare_over(n);
+        TSRI_TRY(look_who_is_here(n, &all));
+    return all ? declare_over(n) : TSR_OK;
 }
 
 /* Reads the verdict, if there is one. */

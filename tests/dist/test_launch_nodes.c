@@ -253,6 +253,15 @@ static void test_disagreements(void **state)
     begin_node(0, "2", "--timeout", "9", "exit 0");
     begin_node(1, "3", "--timeout", "9", "exit 0");
     end_both(1, "has --nnodes 3, node 0 has 2");
+    /* One that node 0 does not know of, before all others. */
+    choose_port();
+    begin_node(0, "2", "--timeout", "9", "exit 0");
+    begin_node(2, "3", "--timeout", "9", "exit 0");
+    for (int r = 0; r < 3; r += 2) {
+        run_end(&node[r]);
+        run_expect(&node[r], 1, "node 2 (");
+        run_expect(&node[r], 1, "has --nnodes 3, node 0 has 2");
+    }
     choose_port();
     begin_node(0, "2", "--max-restarts", "1", "exit 0");
     begin_node(1, "2", "--max-restarts", "2", "exit 0");
