@@ -184,7 +184,7 @@ static void dump_flight(const launch *l)
         snprintf(path, sizeof path, "%s/%s/attempt_%d", c->log_dir, c->run_id, l->attempt);
         dir = path;
     }
-    tsri_flight_dump_rest(l->arena_fd, l->base, l->world, c->run_id, dir);
+    tsri_flight_dump_rest(l->arena_fd, l->base, l->world, c->run_id, l->attempt, dir);
 }
 
 /*

@@ -115,6 +115,7 @@ typedef struct tsri_flight {
 typedef struct tsri_flight_about {
     int rank, nranks;   /* of a rank that never made a world */
     const char *run;    /* likewise */
+    int restart;        /* likewise */
     const char *reason; /* why there is a dump; one line is made of it */
 } tsri_flight_about;
 
@@ -159,11 +160,11 @@ int tsri_flight_write(const tsri_flight *f, const tsri_flight_about *about, cons
  * waitid), and whether the ranks were being stopped by then. */
 void tsri_flight_note_exit(int arena_fd, int rank, int code, int status, int stopping);
 /* The dumps of those ranks of an arena that have left none themselves. dir NULL or "": nothing is
- * done. first_rank: the world rank of the arena's rank 0. run: what the
- * run is called; NULL: by the arena. Returns 0 or -errno of the first that
+ * done. first_rank: the world rank of the arena's rank 0. run: what the run is called; NULL: by
+ * the arena. restart: how many attempts have failed before. Returns 0 or -errno of the first that
  * fails. */
 int tsri_flight_dump_rest(int arena_fd, int first_rank, int world_size, const char *run,
-                          const char *dir);
+                          int restart, const char *dir);
 /* An entry of the ring, as it was at one moment. */
 typedef struct tsri_flight_seen {
     uint64_t number;

@@ -207,7 +207,7 @@ static void put_head(FILE *out, const tsri_flight *f, const tsri_flight_about *a
             world ? atomic_load(&f->rank) : about->rank,
             world ? atomic_load(&f->nranks) : about->nranks);
     fprintf(out, "world %d\nrestart %d\nhost %s\npid %d\ntime %" PRId64 " %s\nreason ", world,
-            atomic_load(&f->restart), host, atomic_load(&f->pid),
+            world ? atomic_load(&f->restart) : about->restart, host, atomic_load(&f->pid),
             (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, when);
     put_line_of(out, about->reason && about->reason[0] ? about->reason : "-");
     switch (atomic_load(&f->exit)) {
@@ -336,7 +336,8 @@ static int dump_one(int fd, const tsri_arena_head *head, tsri_flight *f, int ran
     return tsri_flight_write(f, about, dir);
 }
 
-int tsri_flight_dump_rest(int fd, int first_rank, int world_size, const char *id, const char *dir)
+int tsri_flight_dump_rest(int fd, int first_rank, int world_size, const char *id, int restart,
+                          const char *dir)
 {
     tsri_arena_head head;
     if (!dir || !dir[0])
@@ -353,7 +354,8 @@ int tsri_flight_dump_rest(int fd, int first_rank, int world_size, const char *id
     else
         snprintf(run, sizeof run, "%016" PRIx64, head.run);
     for (int r = 0; r < (int)head.nranks; r++) {
-        const tsri_flight_about about = {.rank = first_rank + r, .nranks = world_size, .run = run};
+        const tsri_flight_about about = {
+            .rank = first_rank + r, .nranks = world_size, .run = run, .restart = restart};
         int one = dump_one(fd, &head, f, r, dir, &about);
         rc = rc ? rc : one;
     }

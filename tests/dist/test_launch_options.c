@@ -160,6 +160,26 @@ static void test_logs(void **state)
     assert_int_equal(system(text), 0);
 }
 
+/* A rank that has made no world is dumped as one of the same attempt as the others. */
+static void test_flight_of_restart(void **state)
+{
+    char folder[] = "/tmp/tessera-flights-XXXXXX", command[128];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    setenv("TESSERA_FLIGHT_DIR", folder, 1);
+    RUN(&it, "-n", "2", "--max-restarts", "1", "--timeout", "30", "sh", "-c",
+        "[ $TESSERA_RESTART_COUNT = 0 ] && exit 3; [ $RANK = 1 ] && kill -9 $$; exec $0",
+        run_child);
+    unsetenv("TESSERA_FLIGHT_DIR");
+    assert_int_equal(it.code, 137);
+    for (int r = 0; r < 2; r++) {
+        snprintf(command, sizeof command, "grep -qx 'restart 1' %s/flight.rank%d.txt", folder, r);
+        assert_int_equal(system(command), 0);
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 static void test_filter(void **state)
 {
     (void)state;
@@ -317,6 +337,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_wrong_values),
         cmocka_unit_test(test_variables),
         cmocka_unit_test(test_logs),
+        cmocka_unit_test(test_flight_of_restart),
         cmocka_unit_test(test_filter),
         cmocka_unit_test(test_report),
         cmocka_unit_test(test_signal_timeout),
