@@ -187,7 +187,7 @@ void launch_reap_all(launch *l);
 /* Meets the other launchers; fills node_rank, base, world and the run's name. 0, or the exit code
  * after which nothing is left; what is wrong has been told. */
 int launch_nodes_open(launch *l);
-/* Readable when there may be news. */
+/* Readable when there may be news; no more once the phase's verdict has been taken. */
 int launch_nodes_fd(const launch_nodes *n);
 /* The next phase begins for this node. */
 void launch_nodes_enter(launch_nodes *n);

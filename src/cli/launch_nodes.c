@@ -379,10 +379,13 @@ void launch_nodes_fail(launch_nodes *n, const launch_cause *cause)
 
 bool launch_nodes_verdict(launch_nodes *n, launch_cause *out)
 {
+    eventfd_t count;
     pthread_mutex_lock(&n->lock);
     bool there = n->has_verdict;
     if (there)
         read_verdict(n->verdict, out);
+    if (there && eventfd_read(n->told_fd, &count))
+        errno = 0; /* it has been read before */
     pthread_mutex_unlock(&n->lock);
     return there;
 }

@@ -315,7 +315,7 @@ static int wait_ms(const launch *l, int64_t verdict_until)
         until = l->kill_at_ms;
     if (l->stopping && l->stop_at_ms >= 0)
         until = l->stop_at_ms;
-    if (l->suspect >= 0 && l->suspect_until_ms < until)
+    if (l->suspect >= 0 && !l->stopping && l->suspect_until_ms < until)
         until = l->suspect_until_ms;
     if (verdict_until >= 0 && verdict_until < until)
         until = verdict_until;

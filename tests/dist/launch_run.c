@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -68,9 +69,12 @@ void run_read_until(run *r, const char *part, int n)
 void run_end(run *r)
 {
     int status;
+    struct rusage use;
     while (r->from >= 0)
         run_read_some(r);
-    waitpid(r->pid, &status, 0);
+    wait4(r->pid, &status, 0, &use);
+    r->cpu_s = (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+               1e-6 * (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
     r->seconds = run_now_s() - r->seconds;
     r->code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }

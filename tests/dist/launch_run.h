@@ -14,8 +14,8 @@ extern const char *run_tessera, *run_child;
 typedef struct run {
     pid_t pid;
     int from, code;
-    double seconds;
-    bool ignore_int; /* kept from run to run */
+    double seconds, cpu_s; /* cpu_s: of the launcher and of the ranks that it has reaped */
+    bool ignore_int;       /* kept from run to run */
     char text[1 << 18];
     size_t used;
 } run;
@@ -26,7 +26,7 @@ void run_begin(run *r, const char *const *args);
 void run_read_some(run *r);
 /* Until the output has `part` n times. */
 void run_read_until(run *r, const char *part, int n);
-/* Until the end; fills code and seconds. */
+/* Until the end; fills code, seconds and cpu_s. */
 void run_end(run *r);
 int run_count(const run *r, const char *part);
 /* The exit code, and a part of the output. */

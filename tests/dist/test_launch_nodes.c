@@ -189,6 +189,19 @@ static void test_failures(void **state)
     end_both(127, "exited with code 127");
 }
 
+/* Launchers that wait for ranks to end sleep: 3 s here, most of which a loop would work. */
+static void test_sleeps_while_stopping(void **state)
+{
+    (void)state;
+    both("--signal-timeout", "3",
+         "[ $RANK = 3 ] && { sleep 1; exit 9; }; trap '' TERM; sleep 60; sleep 60");
+    end_both(9, "rank 3 (local rank 1 of node 1, ");
+    assert_true(node[0].seconds > 2.5);
+    for (int r = 0; r < 2; r++)
+        if (node[r].cpu_s > 0.7)
+            fail_msg("the launcher of node %d took %.2f s of CPU time", r, node[r].cpu_s);
+}
+
 static void test_restarts(void **state)
 {
     (void)state;
@@ -307,10 +320,15 @@ int main(int argc, char **argv)
     run_tessera = argv[1];
     run_child = argv[2];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_variables), cmocka_unit_test(test_runs_in_a_row),
-        cmocka_unit_test(test_arrival),   cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_restarts),  cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_vanished),  cmocka_unit_test(test_disagreements),
+        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_runs_in_a_row),
+        cmocka_unit_test(test_arrival),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_sleeps_while_stopping),
+        cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_vanished),
+        cmocka_unit_test(test_disagreements),
     };
     return cmocka_run_group_tests_name("launch_nodes", tests, NULL, NULL);
 }
