@@ -105,11 +105,15 @@ static int open_pipe(launch_stream *s, bool terminal, int *child)
     return 0;
 }
 
-/* DIR/run/attempt_n/local_rank, and all folders before it. 0 or an errno. */
+/* DIR/run/attempt_n/local_rank, and all folders before it; of several nodes, which may share DIR,
+ * DIR/run/attempt_n/node_r/local_rank. 0 or an errno. */
 static int make_folder(const launch *l, int local, char *path, size_t size)
 {
-    int n = snprintf(path, size, "%s/%s/attempt_%d/%d/", l->config.log_dir, l->config.run_id,
-                     l->attempt, local);
+    char node[32] = "";
+    if (l->config.nnodes > 1)
+        snprintf(node, sizeof node, "node_%d/", l->node_rank);
+    int n = snprintf(path, size, "%s/%s/attempt_%d/%s%d/", l->config.log_dir, l->config.run_id,
+                     l->attempt, node, local);
     if (n < 0 || (size_t)n + sizeof "stdout.log" > size)
         return ENAMETOOLONG;
     for (char *p = path + 1; (p = strchr(p, '/')); *p++ = '/') {

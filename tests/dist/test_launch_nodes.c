@@ -126,6 +126,33 @@ static void test_runs_in_a_row(void **state)
     }
 }
 
+/* A folder that the nodes share: a file for each rank. */
+static void test_logs(void **state)
+{
+    char folder[] = "/tmp/tessera-logs-XXXXXX", path[256], text[64], found[64];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    both("--log-dir", folder, "echo rank $RANK; cd $TESSERA_FLIGHT_DIR && pwd");
+    end_both(0, "rank ");
+    char flights[128]; /* where all ranks' calls go */
+    const char *said = strstr(node[0].text, folder);
+    assert_non_null(said);
+    snprintf(flights, sizeof flights, "%.*s", (int)strcspn(said, "\n"), said);
+    assert_int_equal(run_count(&node[1], flights), 2);
+    for (int rank = 0; rank < 4; rank++) {
+        snprintf(path, sizeof path, "%s/node_%d/%d/stdout.log", flights, rank / 2, rank % 2);
+        snprintf(text, sizeof text, "rank %d\n", rank);
+        FILE *f = fopen(path, "r");
+        if (!f)
+            fail_msg("there is no %s", path);
+        assert_non_null(fgets(found, sizeof found, f));
+        fclose(f);
+        assert_string_equal(found, text);
+    }
+    snprintf(text, sizeof text, "rm -r %s", folder);
+    assert_int_equal(system(text), 0);
+}
+
 /* Numbers in order of arrival; nodes of different sizes. */
 static void test_arrival(void **state)
 {
@@ -320,15 +347,11 @@ int main(int argc, char **argv)
     run_tessera = argv[1];
     run_child = argv[2];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_runs_in_a_row),
-        cmocka_unit_test(test_arrival),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_sleeps_while_stopping),
-        cmocka_unit_test(test_restarts),
-        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_vanished),
-        cmocka_unit_test(test_disagreements),
+        cmocka_unit_test(test_variables), cmocka_unit_test(test_runs_in_a_row),
+        cmocka_unit_test(test_logs),      cmocka_unit_test(test_arrival),
+        cmocka_unit_test(test_failures),  cmocka_unit_test(test_sleeps_while_stopping),
+        cmocka_unit_test(test_restarts),  cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_vanished),  cmocka_unit_test(test_disagreements),
     };
     return cmocka_run_group_tests_name("launch_nodes", tests, NULL, NULL);
 }
