@@ -17,6 +17,7 @@
 enum { CHUNK = 1 << 14, LONGEST = 1 << 16, QUEUE = 1 << 19, BUSY = 1 << 17, TAIL = 1 << 14 };
 /* A pipe that poll calls writable takes so much without waiting (PIPE_BUF). */
 enum { PIECE = 4096 };
+enum { PATIENCE_MS = 300 }; /* for what the launcher itself has to say */
 
 /* --- the console ------------------------------------------------------------------------------ */
 
@@ -89,7 +90,10 @@ void launch_console_print(launch_console *c, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vasprintf(&text, fmt, ap);
     va_end(ap);
-    if (n >= 0)
+    /* Rather without it than waiting for a reader who takes nothing. */
+    if (n >= 0 && (size_t)n > QUEUE - c->used)
+        launch_console_flush(c, PATIENCE_MS);
+    if (n >= 0 && (size_t)n <= QUEUE - c->used)
         launch_console_put(c, text, (size_t)n);
     free(n >= 0 ? text : NULL);
 }
@@ -290,13 +294,14 @@ void launch_stream_finish(launch_stream *s, int patience_ms)
     for (int i = 0; i < PIPE_CHUNKS; i++) {
         if (s->console && !launch_console_has_room(s->console)) {
             launch_console_flush(s->console, patience_ms);
-            s->console->is_broken |= !launch_console_has_room(s->console);
+            if (!launch_console_has_room(s->console))
+                break;
         }
         if (!pump(s))
             break;
     }
     close_from(s);
-    if (s->used > 0)
+    if (s->used > 0 && launch_console_has_room(s->console))
         end_line(s);
     if (s->log >= 0)
         close(s->log);

@@ -16,7 +16,7 @@ typedef struct run {
     int from, code;
     double seconds, cpu_s; /* cpu_s: of the launcher and of the ranks that it has reaped */
     bool ignore_int;       /* kept from run to run */
-    char text[1 << 18];
+    char text[1 << 20];
     size_t used;
 } run;
 

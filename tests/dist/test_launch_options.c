@@ -293,6 +293,39 @@ static void test_nobody_reads(void **state)
     close(fds[1]);
 }
 
+/* Nor does it take a reader who is slow for one who is gone: this one reads nothing before the
+ * second attempt has begun, and then all of it. */
+static void test_slow_reader(void **state)
+{
+    char folder[] = "/tmp/tessera-slow-XXXXXX", path[64];
+    const char *const args[] = {
+        "-n",
+        "2",
+        "--prefix",
+        "--max-restarts",
+        "1",
+        "sh",
+        "-c",
+        "cd $0; [ $TESSERA_RESTART_COUNT = 1 ] && { touch again; echo second $RANK.; exit 0; }; "
+        "[ $RANK = 0 ] && exec yes; sleep 1; echo woe >&2; exit 3",
+        folder,
+        NULL};
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/again", folder);
+    run_begin(&it, args);
+    for (int i = 0; i < 3000 && access(path, F_OK); i++)
+        usleep(10000);
+    assert_int_equal(access(path, F_OK), 0);
+    run_end(&it);
+    run_expect(&it, 0, "rank 1 exited with code 3; stopping the others\n");
+    run_expect(&it, 0, "the last lines of rank 1's stderr:\n  | woe\n");
+    run_expect(&it, 0, "[0] second 0.\n");
+    run_expect(&it, 0, "[1] second 1.\n");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* At a terminal, the ranks' stderr is one. */
 static void test_terminal(void **state)
 {
@@ -344,6 +377,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_left_behind),
         cmocka_unit_test(test_pin),
         cmocka_unit_test(test_nobody_reads),
+        cmocka_unit_test(test_slow_reader),
         cmocka_unit_test(test_terminal),
     };
     return cmocka_run_group_tests_name("launch_options", tests, NULL, NULL);
