@@ -61,6 +61,7 @@ typedef struct launch_config {
  * is kept, and the ranks' streams are not read while it is much. */
 typedef struct launch_console {
     int fd;
+    bool is_own;    /* opened again, so that no write waits */
     bool is_broken; /* its reader is gone */
     char *queue;
     size_t used;

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 /* A turn of a stream brings at most CHUNK lines, each with its tag, and a line that had begun: that
@@ -21,10 +23,25 @@ enum { PATIENCE_MS = 300 }; /* for what the launcher itself has to say */
 
 /* --- the console ------------------------------------------------------------------------------ */
 
+/* A pipe or terminal once more, as a description of its own, whose writes don't wait: the one that
+ * we have is others' too, the ranks' among them, who do not expect that. -1: it is something else,
+ * or can't be opened. (The master of a terminal would be another one.) */
+static int open_again(int fd)
+{
+    struct stat st;
+    char path[32];
+    if (fstat(fd, &st) || (!S_ISFIFO(st.st_mode) && !isatty(fd)) ||
+        (S_ISCHR(st.st_mode) && st.st_rdev == makedev(5, 2)))
+        return -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
 int launch_console_open(launch_console console[2])
 {
     for (int i = 0; i < 2; i++) {
-        console[i] = (launch_console){.fd = i ? STDERR_FILENO : STDOUT_FILENO};
+        int given = i ? STDERR_FILENO : STDOUT_FILENO, own = open_again(given);
+        console[i] = (launch_console){.fd = own < 0 ? given : own, .is_own = own >= 0};
         console[i].queue = malloc(QUEUE);
         if (!console[i].queue)
             return ENOMEM;
@@ -37,6 +54,8 @@ void launch_console_close(launch_console console[2])
     for (int i = 0; i < 2; i++) {
         free(console[i].queue);
         console[i].queue = NULL;
+        if (console[i].is_own)
+            close(console[i].fd);
     }
 }
 
@@ -63,6 +82,8 @@ void launch_console_flush(launch_console *c, int wait_ms)
             c->is_broken = true;
         else if (errno == EAGAIN && wait_ms >= 0 && launch_now_ms() >= end)
             break;
+        else if (errno == EAGAIN) /* somebody else was quicker */
+            usleep(1000);
     }
     if (c->is_broken)
         at = c->used;

@@ -270,6 +270,18 @@ static void test_pin(void **state)
     setenv("OMP_NUM_THREADS", "1", 1);
 }
 
+/* Its master, or -1 if there is none to be had. */
+static int open_terminal(int *terminal)
+{
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    char name[128];
+    if (master < 0 || grantpt(master) || unlockpt(master) || ptsname_r(master, name, sizeof name))
+        return -1;
+    *terminal = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(*terminal >= 0);
+    return master;
+}
+
 /* Nobody reads what the ranks write: the launcher does its work all the same. */
 static void test_nobody_reads(void **state)
 {
@@ -291,6 +303,29 @@ static void test_nobody_reads(void **state)
     run_expect(&it, 0, "[0] y\n");
     close(fds[0]);
     close(fds[1]);
+}
+
+/* Nor at a terminal, which says that there is room where a write would wait. */
+static void test_nobody_reads_terminal(void **state)
+{
+    (void)state;
+    int status = 0, terminal, master = open_terminal(&terminal);
+    if (master < 0)
+        skip();
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(terminal, 1);
+        dup2(terminal, 2);
+        execl(run_tessera, run_tessera, "launch", "-n", "2", "--prefix", "sh", "-c",
+              "[ $RANK = 0 ] && exec yes; sleep 0.5; kill -9 $$", (char *)NULL);
+        _exit(99);
+    }
+    double start = run_now_s();
+    while (waitpid(pid, &status, WNOHANG) == 0 && run_now_s() - start < 20)
+        usleep(20000);
+    close(terminal);
+    close(master); /* who still writes there is ended by that */
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 137);
 }
 
 /* Nor does it take a reader who is slow for one who is gone: this one reads nothing before the
@@ -330,12 +365,10 @@ static void test_slow_reader(void **state)
 static void test_terminal(void **state)
 {
     (void)state;
-    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    char name[128], text[512] = "";
-    if (master < 0 || grantpt(master) || unlockpt(master) || ptsname_r(master, name, sizeof name))
+    char text[512] = "";
+    int terminal, master = open_terminal(&terminal);
+    if (master < 0)
         skip();
-    int terminal = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
-    assert_true(terminal >= 0);
     pid_t pid = fork();
     if (pid == 0) {
         dup2(terminal, 1);
@@ -377,6 +410,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_left_behind),
         cmocka_unit_test(test_pin),
         cmocka_unit_test(test_nobody_reads),
+        cmocka_unit_test(test_nobody_reads_terminal),
         cmocka_unit_test(test_slow_reader),
         cmocka_unit_test(test_terminal),
     };
