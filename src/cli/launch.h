@@ -98,7 +98,8 @@ void launch_stream_drain(launch_stream *s);
 /* The same; then the last, unended line, and the end. What the console does not take within
  * patience_ms (-1: no limit) is lost. */
 void launch_stream_finish(launch_stream *s, int patience_ms);
-/* Its last lines, each behind "  | " and with its end, as many as fit; "" if there are none. */
+/* Its last lines, each behind "  | " and with its end, the last of them that fit `size` bytes (at
+ * least 16); "" if there are none. */
 void launch_stream_last_lines(const launch_stream *s, char *buf, size_t size);
 void launch_stream_free(launch_stream *s);
 

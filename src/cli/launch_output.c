@@ -159,7 +159,25 @@ static size_t first_line(const char *text, size_t n)
         at--;
     }
     const char *cut = n >= TAIL ? memchr(text, '\n', n) : NULL;
-    return cut ? (size_t)(cut - text) + 1 : 0;
+    return cut && cut + 1 < text + n ? (size_t)(cut - text) + 1 : 0;
+}
+
+/* Where those of them begin that `size` bytes hold, with what is put around each: the last ones;
+ * of a line that alone is too long, its end. */
+static size_t first_that_fits(const char *text, size_t at, size_t n, size_t size)
+{
+    for (;;) {
+        size_t need = 1; /* "  | ", "\n" */
+        for (size_t i = at; i < n; i++)
+            need += 1 + (i == at || text[i - 1] == '\n' ? 4 : 0);
+        need += n > at && text[n - 1] != '\n';
+        if (need <= size)
+            return at;
+        const char *newline = memchr(text + at, '\n', n - at);
+        if (!newline || newline + 1 == text + n)
+            return n - (size - 6);
+        at = (size_t)(newline - text) + 1;
+    }
 }
 
 void launch_stream_last_lines(const launch_stream *s, char *buf, size_t size)
@@ -170,11 +188,10 @@ void launch_stream_last_lines(const launch_stream *s, char *buf, size_t size)
     buf[0] = 0;
     if (!text && s->path[0] && (text = own = malloc(TAIL)))
         n = read_tail(s->path, own);
-    for (size_t at = text ? first_line(text, n) : 0; text && at < n;) {
+    size_t at = text ? first_that_fits(text, first_line(text, n), n, size) : 0;
+    while (text && at < n) {
         const char *newline = memchr(text + at, '\n', n - at);
         size_t length = newline ? (size_t)(newline - text) - at : n - at;
-        if (out + length + 6 > size)
-            break;
         out += (size_t)snprintf(buf + out, size - out, "  | ");
         for (size_t i = 0; i < length; i++) /* texts with a 0 in them would end here */
             buf[out++] = text[at + i] ? text[at + i] : ' ';

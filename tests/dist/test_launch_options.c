@@ -210,6 +210,21 @@ static void test_report(void **state)
     RUN(&it, "-n", "1", "sh", "-c", "echo once >&2; exit 3");
     run_expect(&it, 3, "rank 0 exited with code 3");
     assert_int_equal(run_count(&it, "once"), 1);
+    /* Too much for a report: its end is what counts. */
+    RUN(&it, "-n", "2", "sh", "-c",
+        "[ $RANK = 1 ] || exec sleep 60; for i in 1 2 3; do printf \"$i%09000dx\\n\" 0 >&2; done; "
+        "echo the error >&2; exit 3");
+    run_expect(&it, 3, "\n  | 3000");
+    run_expect(&it, 3, "000x\n  | the error\n");
+    assert_int_equal(run_count(&it, "  | "), 2);
+    static const char *const ends[] = {"\n", ""};
+    for (int i = 0; i < 2; i++) {
+        RUN(&it, "-n", "2", "sh", "-c",
+            "[ $RANK = 1 ] || exec sleep 60; printf \"%040000dx$0\" 0 >&2; exit 3", ends[i]);
+        run_expect(&it, 3, "the last lines of rank 1's stderr:\n  | 000");
+        assert_int_equal(run_count(&it, "  | "), 1);
+        assert_string_equal(it.text + it.used - 5, "000x\n");
+    }
     /* Who gave up, not who heard of it first. */
     for (int i = 0; i < 3; i++) {
         RUN(&it, "-n", "3", run_child, "give_up");
