@@ -123,6 +123,9 @@ typedef struct launch_cause {
     char text[LAUNCH_TEXT_MAX - 64]; /* one line, and maybe the last lines of output behind it */
 } launch_cause;
 
+/* In place of a local rank. LAUNCH_SOMEBODY is of another node. */
+enum { LAUNCH_NOBODY = -1, LAUNCH_SOMEBODY = -2 };
+
 typedef struct launch_nodes launch_nodes;
 
 typedef struct launch {
@@ -145,7 +148,7 @@ typedef struct launch {
     int64_t stop_at_ms, kill_at_ms; /* while stopping; -1: done */
     launch_cause cause;
     /* A rank failed because another gave up, which is about to end itself: who, and until when that
-     * is waited for. -1: nobody. */
+     * is waited for. */
     int suspect, suspect_for;
     siginfo_t suspect_info;
     int64_t suspect_until_ms;

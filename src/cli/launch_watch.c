@@ -136,7 +136,7 @@ static void fail(launch *l, int local, const siginfo_t *info)
     launch_cause *cause = malloc(sizeof *cause);
     launch_stream_drain(&l->ranks[local].err);
     launch_stream_drain(&l->ranks[local].out);
-    l->suspect = -1;
+    l->suspect = LAUNCH_NOBODY;
     if (!cause) {
         static const launch_cause nothing = {.is_set = true, .exit_code = 1, .rank = -1};
         launch_stop(l, &nothing, SIGTERM);
@@ -152,15 +152,18 @@ static void fail(launch *l, int local, const siginfo_t *info)
 }
 
 /* The rank of this node that has made its failure everybody's (tsr_world_abort) and has not ended
- * yet, or -1. */
+ * yet; or LAUNCH_SOMEBODY on another node, of whose failure ours have been told; or LAUNCH_NOBODY.
+ */
 static int who_gave_up(const launch *l, int local)
 {
     tsri_arena_head head;
-    if (l->nodes || pread(l->arena_fd, &head, sizeof head, 0) != (ssize_t)sizeof head ||
+    if (pread(l->arena_fd, &head, sizeof head, 0) != (ssize_t)sizeof head ||
         atomic_load(&head.abort_state) != 2)
-        return -1;
-    int r = head.abort_rank;
-    return r >= 0 && r < l->config.nlocal && r != local && !l->ranks[r].ended ? r : -1;
+        return LAUNCH_NOBODY;
+    int r = head.abort_rank - l->base;
+    if (r < 0 || r >= l->config.nlocal)
+        return l->nodes ? LAUNCH_SOMEBODY : LAUNCH_NOBODY;
+    return r != local && !l->ranks[r].ended ? r : LAUNCH_NOBODY;
 }
 
 static void rank_ended(launch *l, int local, const siginfo_t *info)
@@ -177,21 +180,22 @@ static void rank_ended(launch *l, int local, const siginfo_t *info)
         return;
     if (l->suspect == local) {
         fail(l, local, info);
-    } else if (l->suspect < 0) {
+    } else if (l->suspect == LAUNCH_NOBODY) {
         l->suspect = who_gave_up(l, local);
         l->suspect_for = local;
         l->suspect_info = *info;
         l->suspect_until_ms = launch_now_ms() + SUSPECT_MS;
-        if (l->suspect < 0)
+        if (l->suspect == LAUNCH_NOBODY)
             fail(l, local, info);
     }
 }
 
-/* A rank that gave up and then ended well, or not at all: the one that failed is the cause. */
+/* A rank that gave up and then ended well, or not at all, or one of another node whose launcher
+ * says nothing: the one that failed is the cause. */
 static void settle_suspect(launch *l)
 {
-    if (l->suspect >= 0 && !l->stopping &&
-        (l->ranks[l->suspect].ended || launch_now_ms() >= l->suspect_until_ms))
+    if (l->suspect != LAUNCH_NOBODY && !l->stopping &&
+        ((l->suspect >= 0 && l->ranks[l->suspect].ended) || launch_now_ms() >= l->suspect_until_ms))
         fail(l, l->suspect_for, &l->suspect_info);
 }
 
@@ -315,7 +319,7 @@ static int wait_ms(const launch *l, int64_t verdict_until)
         until = l->kill_at_ms;
     if (l->stopping && l->stop_at_ms >= 0)
         until = l->stop_at_ms;
-    if (l->suspect >= 0 && !l->stopping && l->suspect_until_ms < until)
+    if (l->suspect != LAUNCH_NOBODY && !l->stopping && l->suspect_until_ms < until)
         until = l->suspect_until_ms;
     if (verdict_until >= 0 && verdict_until < until)
         until = verdict_until;
@@ -384,7 +388,7 @@ void launch_watch(launch *l)
     }
     look_at_all(l); /* what ended while the others were started */
     while (l->running > 0 || !over) {
-        if (l->running == 0 && !told && !l->cause.is_set) {
+        if (l->running == 0 && !told && !l->cause.is_set && l->suspect == LAUNCH_NOBODY) {
             launch_nodes_done(l->nodes);
             told = true;
         }

@@ -224,7 +224,7 @@ static tsr_status give_up(tsr_world *w)
     if (w->rank == 2) {
         signal(SIGTERM, SIG_IGN);
         tsr_world_abort(w, "the disk is full");
-        usleep(200000);
+        usleep(50000);
         exit(5);
     }
     return tsr_world_barrier(w);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `tessera launch` on several nodes, which are launchers on this machine: what they tell each
- * other. Arguments: the command, and launch_child (which is not used). */
+ * other. Arguments: the command, and launch_child. */
 #include "launch_run.h"
 
 #include <arpa/inet.h>
@@ -216,6 +216,21 @@ static void test_failures(void **state)
     end_both(127, "exited with code 127");
 }
 
+/* Who gave up, not who heard of it first, on another node or its own. */
+static void test_told(void **state)
+{
+    char script[4200];
+    (void)state;
+    if (!getenv("TESSERA_GLOO_MODULE"))
+        skip();
+    snprintf(script, sizeof script, "exec '%s' give_up", run_child);
+    for (int i = 0; i < 3; i++) {
+        both("--timeout", "30", script);
+        end_both(5, "rank 2 (local rank 0 of node 1, ");
+        assert_int_equal(run_count(&node[0], "tessera launch: rank "), 1);
+    }
+}
+
 /* Launchers that wait for ranks to end sleep: 3 s here, most of which a loop would work. */
 static void test_sleeps_while_stopping(void **state)
 {
@@ -347,11 +362,17 @@ int main(int argc, char **argv)
     run_tessera = argv[1];
     run_child = argv[2];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_variables), cmocka_unit_test(test_runs_in_a_row),
-        cmocka_unit_test(test_logs),      cmocka_unit_test(test_arrival),
-        cmocka_unit_test(test_failures),  cmocka_unit_test(test_sleeps_while_stopping),
-        cmocka_unit_test(test_restarts),  cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_vanished),  cmocka_unit_test(test_disagreements),
+        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_runs_in_a_row),
+        cmocka_unit_test(test_logs),
+        cmocka_unit_test(test_arrival),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_told),
+        cmocka_unit_test(test_sleeps_while_stopping),
+        cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_vanished),
+        cmocka_unit_test(test_disagreements),
     };
     return cmocka_run_group_tests_name("launch_nodes", tests, NULL, NULL);
 }
