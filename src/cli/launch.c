@@ -236,10 +236,10 @@ static void run_attempt(launch *l)
 /* Whether all start again; of several nodes, whether all of them can. */
 static bool starts_again(launch *l)
 {
-    if (!l->cause.is_set || l->cause.is_final || l->stop_code ||
-        l->attempt >= l->config.max_restarts)
+    if (!l->cause.is_set || l->cause.is_final || l->attempt >= l->config.max_restarts)
         return false;
-    if (l->nodes && !launch_nodes_agree(l))
+    /* The other nodes wait for our word, also if it is that we were told to stop. */
+    if (l->nodes ? !launch_nodes_agree(l) : l->stop_code != 0)
         return false;
     launch_console_print(&l->console[1], "tessera launch: starting all ranks again (%d of %d)\n",
                          l->attempt + 1, l->config.max_restarts);

@@ -179,6 +179,8 @@ int launch_start_rank(launch *l, int local, const char **what);
  * nodes'. Fills launch.cause. */
 void launch_watch(launch *l);
 void launch_watch_exit(launch *l, int local);
+/* From SIGTERM to SIGKILL; is_kill: after a rank's death by a signal. */
+int launch_grace_ms(const launch_config *c, bool is_kill);
 /* Stops the ranks: for this cause, unless there is one. */
 void launch_stop(launch *l, const launch_cause *cause, int sig);
 /* Ends and reaps whatever is left of an attempt. */

@@ -300,6 +300,7 @@ static launch_nodes *make_nodes(const launch_config *c)
     n->max_restarts = c->max_restarts;
     n->monitor_ms = c->monitor_s < 3600 ? (int)(1000 * c->monitor_s) : 3600000;
     n->monitor_ms = n->monitor_ms > 0 ? n->monitor_ms : 1;
+    n->grace_ms = launch_grace_ms(c, false);
     n->own_nranks = c->nlocal;
     n->port = c->port;
     n->join_until_ms = launch_now_ms() + 1000 * (int64_t)LAUNCH_JOIN_S;

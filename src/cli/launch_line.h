@@ -25,7 +25,7 @@ struct launch_nodes {
     /* The thread's own; node_rank and run_id are the launcher's too, once phase 0 is over. */
     tsr_store *store;
     tsri_store_server *server; /* node 0's */
-    int nnodes, node_rank, max_restarts, monitor_ms, port, own_nranks, phase;
+    int nnodes, node_rank, max_restarts, monitor_ms, grace_ms, port, own_nranks, phase;
     bool by_arrival;
     int64_t join_until_ms;
     char addr[256], where[300], run_id[LAUNCH_RUN_ID_MAX + 1];

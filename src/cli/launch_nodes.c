@@ -26,7 +26,7 @@
 enum {
     BEAT_MS = 1000,
     LOST_MS = 5000, /* without a beat */
-    SEEN_MS = 1000, /* for the others to read the last verdict */
+    SEEN_MS = 3000, /* without a beat, for the others to read the last verdict */
 };
 
 /* --- verdicts --------------------------------------------------------------------------------- */
@@ -297,13 +297,37 @@ void launch_line_rest(launch_nodes *n, int ms)
         return;
 }
 
-/* Node 0: until the others have read the last verdict. */
+/* All nodes' together. */
+static tsr_status count_beats(launch_nodes *n, int64_t *sum)
+{
+    char k[64];
+    int64_t beat;
+    *sum = 0;
+    for (int r = 1; r < n->nnodes; r++) {
+        TSRI_TRY(tsr_store_add(n->store, key(k, "b", r), 0, &beat));
+        *sum += beat;
+    }
+    return TSR_OK;
+}
+
+/* Node 0: until the others have read the last verdict. Who is still stopping its ranks reads it
+ * after that. */
 static void see_them_off(launch_nodes *n)
 {
     char k[64];
-    int64_t seen = 0, until = launch_now_ms() + SEEN_MS;
-    while (n->server && launch_now_ms() < until) {
+    int64_t seen = 0, beats = 0, before = -1, begin = launch_now_ms(), until = begin, looked = 0;
+    while (n->server && launch_now_ms() < begin + n->grace_ms + SEEN_MS) {
+        int64_t now = launch_now_ms();
         if (tsr_store_add(n->store, key(k, "s", n->phase), 0, &seen) != TSR_OK || seen >= n->nnodes)
+            return;
+        if (now - looked >= BEAT_MS / 4) {
+            looked = now;
+            if (count_beats(n, &beats) != TSR_OK)
+                return;
+            until = beats != before ? now + SEEN_MS : until;
+            before = beats;
+        }
+        if (now >= until)
             return;
         usleep(5000);
     }

@@ -43,11 +43,11 @@ static void signal_all(const launch *l, int sig)
             kill(-l->ranks[r].pid, sig);
 }
 
-static int grace_ms(const launch *l)
+int launch_grace_ms(const launch_config *c, bool is_kill)
 {
-    if (l->config.grace_s > 0)
-        return (int)(1000 * (l->config.grace_s < 1e6 ? l->config.grace_s : 1e6));
-    return l->cause.is_kill ? GRACE_AFTER_KILL_MS : GRACE_MS;
+    if (c->grace_s > 0)
+        return (int)(1000 * (c->grace_s < 1e6 ? c->grace_s : 1e6));
+    return is_kill ? GRACE_AFTER_KILL_MS : GRACE_MS;
 }
 
 /* Behind what the ranks have said. */
@@ -75,7 +75,7 @@ void launch_stop(launch *l, const launch_cause *cause, int sig)
     l->stopping = true;
     l->stop_signal = sig;
     l->stop_at_ms = launch_now_ms() + (cause->rank >= 0 ? TELL_MS : 0);
-    l->kill_at_ms = l->stop_at_ms + grace_ms(l);
+    l->kill_at_ms = l->stop_at_ms + launch_grace_ms(&l->config, l->cause.is_kill);
     stop_when_due(l);
 }
 

@@ -279,6 +279,22 @@ static void test_signals(void **state)
     }
 }
 
+/* While ranks are stopped, of a run that would start again. */
+static void test_signal_while_stopping(void **state)
+{
+    static const char stubborn[] =
+        "trap 'echo told $RANK.' TERM; [ $RANK = 3 ] && { sleep 0.5; exit 9; }; "
+        "while :; do sleep 0.1; done";
+    (void)state;
+    for (int r = 0; r < 2; r++) {
+        both("--max-restarts=2", "--signal-timeout=4", stubborn);
+        run_read_until(&node[0], "told ", 2);
+        run_read_until(&node[1], "told ", 1);
+        kill(node[r].pid, SIGTERM);
+        end_both(143, "a launcher was stopped by signal 15");
+    }
+}
+
 /* Killed, or frozen as if its machine were. */
 static void test_vanished(void **state)
 {
@@ -371,6 +387,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_sleeps_while_stopping),
         cmocka_unit_test(test_restarts),
         cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_signal_while_stopping),
         cmocka_unit_test(test_vanished),
         cmocka_unit_test(test_disagreements),
     };
