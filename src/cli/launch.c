@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 300, FILES_OF_A_RANK = 5 };
+enum { PATIENCE_MS = 300, FILES_OF_A_RANK = 5, FILES_OF_SERVER = 65536 };
 
 /* --- before the first attempt ----------------------------------------------------------------- */
 
@@ -49,6 +49,8 @@ static int open_signals(launch *l)
 static void want_files(launch *l)
 {
     rlim_t wanted = 64 + FILES_OF_A_RANK * (rlim_t)l->config.nlocal;
+    if (l->config.nnodes > 1) /* of the store, which any of us may come to serve to all ranks */
+        wanted = FILES_OF_SERVER;
     getrlimit(RLIMIT_NOFILE, &l->old_files);
     struct rlimit more = l->old_files;
     more.rlim_cur = wanted < more.rlim_max ? wanted : more.rlim_max;

@@ -128,7 +128,7 @@ static tsr_status check_beat(launch_nodes *n, int r)
     if (beat != n->beat[r]) {
         n->beat[r] = beat;
         n->beat_ms[r] = now;
-    } else if (beat > 0 && now - n->beat_ms[r] >= LOST_MS) {
+    } else if (now - n->beat_ms[r] >= LOST_MS) {
         snprintf(text, sizeof text,
                  "the launcher of node %d (%s) is gone: no sign of life for %d s", r, n->host[r],
                  LOST_MS / 1000);
@@ -160,6 +160,7 @@ static tsr_status check_registered(launch_nodes *n, int r)
         snprintf(why, sizeof why, "node %d (%s) has --rdzv-id %s, node 0 has %s", r, n->host[r], id,
                  n->run_id);
     n->nranks[r] = nranks;
+    n->beat_ms[r] = launch_now_ms(); /* from now on it is to beat */
     return why[0] ? launch_line_propose_failure(n, why) : TSR_OK;
 }
 

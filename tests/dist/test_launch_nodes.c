@@ -2,6 +2,7 @@
 /* `tessera launch` on several nodes, which are launchers on this machine: what they tell each
  * other. Arguments: the command, and launch_child. */
 #include "launch_run.h"
+#include "src/comm/store.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -124,6 +126,42 @@ static void test_runs_in_a_row(void **state)
         run_expect(&node[r], 0, "of 6 id ");
         assert_int_equal(run_count(&node[r], first), 0);
     }
+}
+
+/* Node 1 stands still for longer than a second while node 0 comes to its end: it still learns that
+ * all went well. */
+static void test_late_reader(void **state)
+{
+    (void)state;
+    both("--timeout", "9", "[ $GROUP_RANK = 1 ] && { echo soon; exit 0; }; sleep 1.5; echo done");
+    run_read_until(&node[1], "soon\n", 2);
+    usleep(300000); /* for its launcher to say that it is done */
+    kill(node[1].pid, SIGSTOP);
+    run_read_until(&node[0], "done\n", 2);
+    usleep(1500000);
+    kill(node[1].pid, SIGCONT);
+    end_both(0, "");
+}
+
+/* Node 0 serves all ranks of the run: it takes the descriptors that it may have. The ranks find as
+ * many as it did. */
+static void test_descriptors(void **state)
+{
+    struct rlimit old, few, own;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    few = old;
+    few.rlim_cur = 200;
+    if (old.rlim_max <= few.rlim_cur)
+        skip();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    both("--timeout", "9", "echo files $(ulimit -n).; exec sleep 60");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    run_read_until(&node[0], "files 200.", 2);
+    assert_int_equal(prlimit(node[0].pid, RLIMIT_NOFILE, NULL, &own), 0);
+    kill(node[0].pid, SIGTERM);
+    end_both(143, "files 200.");
+    assert_true(own.rlim_cur == (old.rlim_max < 65536 ? old.rlim_max : 65536));
 }
 
 /* A folder that the nodes share: a file for each rank. */
@@ -317,6 +355,26 @@ static void test_vanished(void **state)
     }
 }
 
+/* Killed when it had just claimed its number. */
+static void test_vanished_early(void **state)
+{
+    static const char line[] = "2 2 0 - ghost 1";
+    const tsr_store_opts opts = {.size = sizeof opts, .timeout_s = 30, .hosted = true};
+    char url[64], now[64];
+    tsr_store *store;
+    (void)state;
+    choose_port();
+    begin_node(0, "2", "--timeout", "9", "exit 0");
+    snprintf(url, sizeof url, "tcp://%s", endpoint);
+    assert_int_equal(tsri_store_connect(url, &opts, &store), TSR_OK);
+    assert_int_equal(tsr_store_compare_set(store, "launch/n/1", "", 0, line, strlen(line), now,
+                                           sizeof now, NULL),
+                     TSR_OK);
+    run_end(&node[0]);
+    run_expect(&node[0], 1, "the launcher of node 1 (ghost) is gone");
+    tsr_store_close(store);
+}
+
 static void test_disagreements(void **state)
 {
     (void)state;
@@ -380,6 +438,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_variables),
         cmocka_unit_test(test_runs_in_a_row),
+        cmocka_unit_test(test_late_reader),
+        cmocka_unit_test(test_descriptors),
         cmocka_unit_test(test_logs),
         cmocka_unit_test(test_arrival),
         cmocka_unit_test(test_failures),
@@ -389,6 +449,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_signals),
         cmocka_unit_test(test_signal_while_stopping),
         cmocka_unit_test(test_vanished),
+        cmocka_unit_test(test_vanished_early),
         cmocka_unit_test(test_disagreements),
     };
     return cmocka_run_group_tests_name("launch_nodes", tests, NULL, NULL);
