@@ -45,6 +45,9 @@ static void become_rank(const start *s)
     if (getppid() != s->launcher)
         _exit(1);
     sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
+    /* Not in the terminal's foreground, it would be stopped for writing there under `stty tostop`,
+     * or for setting its modes, and nobody would see that. */
+    signal(SIGTTOU, SIG_IGN);
     setrlimit(RLIMIT_NOFILE, &l->old_files);
     set_stdin(l->base + s->local);
     if (s->out >= 0)
