@@ -164,6 +164,8 @@ static int parse_nranks(const args *a, launch_config *c)
     const char *text = a->nproc ? a->nproc : a->nranks ? a->nranks : "1";
     const char *option = a->nproc ? "--nproc-per-node" : "-n";
     long n = 0;
+    if (a->nproc && a->nranks)
+        return cli_bad_usage(&spec, "-n and --nproc-per-node say the same: give one");
     bool is_auto = !strcmp(text, "auto");
     if (is_auto || !strcmp(text, "gpu")) {
         n = count_gpus(a->gpus);
@@ -180,7 +182,11 @@ static int parse_nranks(const args *a, launch_config *c)
                              "%s needs a number of ranks, 1 to %d, not %s, nor auto, cpu or "
                              "gpu",
                              option, TSRI_ARENA_MAX_RANKS, text);
-    c->nlocal = n < TSRI_ARENA_MAX_RANKS ? (int)n : TSRI_ARENA_MAX_RANKS;
+    if (n > TSRI_ARENA_MAX_RANKS)
+        return cli_bad_usage(&spec,
+                             "%s %s is %ld here, but a node has at most %d ranks: give a number",
+                             option, text, n, TSRI_ARENA_MAX_RANKS);
+    c->nlocal = (int)n;
     return GO_ON;
 }
 
@@ -333,6 +339,10 @@ static int parse_rest(const args *a, launch_config *c)
     if (a->run_id && !is_run_id(a->run_id))
         return cli_bad_usage(&spec, "--rdzv-id needs up to %d letters, digits and ._-+=@:, not %s",
                              LAUNCH_RUN_ID_MAX, a->run_id);
+    if (pin == LAUNCH_PIN_CORE && c->nlocal > launch_count_cores())
+        return cli_bad_usage(&spec,
+                             "--pin core needs a core for each of the %d ranks, there are %d",
+                             c->nlocal, launch_count_cores());
     c->pin = (launch_pin)pin;
     c->gpus = a->gpus;
     c->timeout = a->timeout;

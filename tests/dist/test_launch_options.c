@@ -10,8 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -24,6 +26,14 @@ static int cores(void)
     return CPU_COUNT(&set);
 }
 
+static void expect_rank_a_core(const char *too_many)
+{
+    if (cores() > 256)
+        run_expect(&it, 2, too_many);
+    else
+        assert_int_equal(run_count(&it, "x\n"), cores());
+}
+
 static void test_number_of_ranks(void **state)
 {
     (void)state;
@@ -33,7 +43,7 @@ static void test_number_of_ranks(void **state)
     RUN(&it, "--nproc_per_node=2", "echo", "x");
     assert_int_equal(run_count(&it, "x\n"), 2);
     RUN(&it, "--nproc-per-node", "cpu", "echo", "x");
-    assert_int_equal(run_count(&it, "x\n"), cores());
+    expect_rank_a_core("--nproc-per-node cpu is ");
     RUN(&it, "-n", "gpu", "--gpu", "3,1,4", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES.");
     assert_int_equal(run_count(&it, "3,1,4.\n"), 3);
     setenv("CUDA_VISIBLE_DEVICES", "2,5,-1,7", 1);
@@ -41,9 +51,14 @@ static void test_number_of_ranks(void **state)
     assert_int_equal(run_count(&it, "x\n"), 2);
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
     RUN(&it, "-n", "auto", "echo", "x");
-    assert_int_equal(run_count(&it, "x\n"), cores());
+    expect_rank_a_core("-n auto is ");
     RUN(&it, "-n", "gpu", "true");
     run_expect(&it, 2, "there is no GPU here");
+    char many[2 * 257] = "0";
+    for (int i = 1; i < 257; i++)
+        strcat(many, ",0");
+    RUN(&it, "-n", "gpu", "--gpu", many, "true");
+    run_expect(&it, 2, "-n gpu is 257 here, but a node has at most 256 ranks");
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
@@ -75,6 +90,7 @@ static void test_wrong_values(void **state)
         {"--log-dir=/tmp", "-t", "0:1,", "true", "--tee needs 0 none"},
         {"--local-ranks-filter", "0,1", "true", NULL, "--local-ranks-filter needs ranks below 1"},
         {"--gpu", "0,,1", "true", NULL, "--gpu needs GPUs"},
+        {"-n2", "--nproc-per-node=2", "true", NULL, "-n and --nproc-per-node say the same"},
         {"--pin", "socket", "true", NULL, "--pin needs auto, none or core"},
         {"--log-dir=/dev/null", "true", NULL, NULL, "can't pass on the output of rank 0 to /dev/"},
     };
@@ -279,6 +295,12 @@ static void test_pin(void **state)
     assert_int_equal(run_count(&it, mine), 1);
     RUN(&it, "-n", "1", "sh", "-c", script);
     assert_int_equal(run_count(&it, one), 1);
+    if (cores() < 256) {
+        char more[16];
+        snprintf(more, sizeof more, "%d", cores() + 1);
+        RUN(&it, "-n", more, "--pin", "core", "true");
+        run_expect(&it, 2, "--pin core needs a core for each of the ");
+    }
     setenv("OMP_NUM_THREADS", "4096", 1); /* more threads than cores: they go where they like */
     RUN(&it, "-n", "2", "sh", "-c", script);
     assert_int_equal(run_count(&it, one), 2);
@@ -341,6 +363,38 @@ static void test_nobody_reads_terminal(void **state)
     close(terminal);
     close(master); /* who still writes there is ended by that */
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 137);
+}
+
+/* `stty tostop`: ranks, which are not in the foreground, write all the same. */
+static void test_tostop(void **state)
+{
+    (void)state;
+    struct termios t;
+    char text[512] = "";
+    int status = 0, terminal, master = open_terminal(&terminal);
+    if (master < 0)
+        skip();
+    assert_int_equal(tcgetattr(terminal, &t), 0);
+    t.c_lflag |= TOSTOP;
+    assert_int_equal(tcsetattr(terminal, TCSANOW, &t), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        setsid();
+        ioctl(terminal, TIOCSCTTY, 0);
+        dup2(terminal, 1);
+        dup2(terminal, 2);
+        execl(run_tessera, run_tessera, "launch", "-n", "1", "echo", "x", (char *)NULL);
+        _exit(99);
+    }
+    double start = run_now_s();
+    while (waitpid(pid, &status, WNOHANG) == 0 && run_now_s() - start < 20)
+        usleep(20000);
+    assert_int_equal(fcntl(master, F_SETFL, O_NONBLOCK), 0);
+    bool said = read(master, text, sizeof text - 1) > 0;
+    close(terminal);
+    close(master); /* which ends who is stopped there */
+    assert_true(said && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_string_equal(text, "x\r\n");
 }
 
 /* Nor does it take a reader who is slow for one who is gone: this one reads nothing before the
@@ -426,6 +480,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_pin),
         cmocka_unit_test(test_nobody_reads),
         cmocka_unit_test(test_nobody_reads_terminal),
+        cmocka_unit_test(test_tostop),
         cmocka_unit_test(test_slow_reader),
         cmocka_unit_test(test_terminal),
     };
