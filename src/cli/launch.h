@@ -146,6 +146,7 @@ typedef struct launch {
     int stop_code; /* 128 + the signal that somebody sent to us; 0: none */
     int stop_signal;
     int64_t stop_at_ms, kill_at_ms; /* while stopping; -1: done */
+    int64_t stuck_at_ms;            /* then who is still there does not end; -1: not killed yet */
     launch_cause cause;
     /* A rank failed because another gave up, which is about to end itself: who, and until when that
      * is waited for. */

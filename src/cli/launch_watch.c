@@ -58,6 +58,29 @@ static void say(launch *l, const char *more)
     launch_console_flush(&l->console[1], PATIENCE_MS);
 }
 
+/* Nothing more can be done than this. */
+static void kill_all(launch *l)
+{
+    signal_all(l, SIGKILL);
+    l->stop_at_ms = l->kill_at_ms = -1;
+    l->stuck_at_ms = launch_now_ms() + REAP_MS;
+}
+
+/* A process that waits in the system for a device or a file server is not ended by SIGKILL before
+ * that answers. */
+static void say_who_is_stuck(launch *l)
+{
+    if (!l->stopping || l->stuck_at_ms < 0 || launch_now_ms() < l->stuck_at_ms)
+        return;
+    l->stuck_at_ms = -1;
+    for (int r = 0; r < l->config.nlocal; r++)
+        if (l->ranks[r].pid > 0 && !l->ranks[r].ended)
+            launch_console_print(&l->console[1],
+                                 "tessera launch: rank %d (pid %d) does not end: it was sent "
+                                 "SIGKILL %d s ago; waiting for it\n",
+                                 l->base + r, (int)l->ranks[r].pid, REAP_MS / 1000);
+}
+
 static void stop_when_due(launch *l)
 {
     if (l->stopping && l->stop_at_ms >= 0 && launch_now_ms() >= l->stop_at_ms) {
@@ -74,6 +97,7 @@ void launch_stop(launch *l, const launch_cause *cause, int sig)
         return;
     l->stopping = true;
     l->stop_signal = sig;
+    l->stuck_at_ms = -1;
     l->stop_at_ms = launch_now_ms() + (cause->rank >= 0 ? TELL_MS : 0);
     l->kill_at_ms = l->stop_at_ms + launch_grace_ms(&l->config, l->cause.is_kill);
     stop_when_due(l);
@@ -267,8 +291,7 @@ static void take_stop(launch *l, int sig)
     l->stop_code = 128 + sig;
     if (l->stopping) {
         /* Asked twice: no more patience. */
-        signal_all(l, SIGKILL);
-        l->stop_at_ms = l->kill_at_ms = -1;
+        kill_all(l);
         return;
     }
     const char *name = sigabbrev_np(sig);
@@ -319,6 +342,8 @@ static int wait_ms(const launch *l, int64_t verdict_until)
         until = l->kill_at_ms;
     if (l->stopping && l->stop_at_ms >= 0)
         until = l->stop_at_ms;
+    if (l->stopping && l->stuck_at_ms >= 0 && l->stuck_at_ms < until)
+        until = l->stuck_at_ms;
     if (l->suspect != LAUNCH_NOBODY && !l->stopping && l->suspect_until_ms < until)
         until = l->suspect_until_ms;
     if (verdict_until >= 0 && verdict_until < until)
@@ -358,10 +383,9 @@ static void turn(launch *l, struct pollfd *fds, int timeout)
         take_signals(l);
     settle_suspect(l);
     stop_when_due(l);
-    if (l->stopping && l->kill_at_ms >= 0 && launch_now_ms() >= l->kill_at_ms) {
-        signal_all(l, SIGKILL);
-        l->kill_at_ms = -1;
-    }
+    if (l->stopping && l->kill_at_ms >= 0 && launch_now_ms() >= l->kill_at_ms)
+        kill_all(l);
+    say_who_is_stuck(l);
 }
 
 static void finish_streams(launch *l)
