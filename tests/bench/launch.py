@@ -4,6 +4,7 @@
 usage: launch.py --tessera TESSERA [-n N] [--rounds R] [PROG ARGS...]"""
 import argparse
 import shlex
+import shutil
 import statistics
 import subprocess
 import time
@@ -26,7 +27,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("prog", nargs=argparse.REMAINDER)
     args = parser.parse_args()
-    prog = args.prog or ["true"]
+    prog = args.prog or [shutil.which("true")]  # the file: a shell has one of its own
     each = " ".join(map(shlex.quote, prog)) + " & "
     rows = [("shell", ["sh", "-c", each * args.n + "wait"]),
             ("tessera launch", [args.tessera, "launch", "-n", str(args.n), *prog])]

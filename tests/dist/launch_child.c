@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 enum { COUNT = 1003 };
+static const double soon_s = 5;
 
 static double now_s(void)
 {
@@ -97,7 +98,8 @@ static tsr_status collectives(tsr_world *w)
     return TSR_OK;
 }
 
-/* The last rank is killed; the others must know within a second. */
+/* The last rank is killed; the others must know within a second, or five of a machine that does
+ * much else. */
 static tsr_status killed(tsr_world *w)
 {
     signal(SIGTERM, SIG_IGN); /* the launcher's, which comes as soon */
@@ -109,7 +111,7 @@ static tsr_status killed(tsr_world *w)
     double start = now_s();
     tsr_status status = tsr_world_barrier(w);
     printf("rank %d: %s after %s: %s\n", w->rank, tsr_status_name(status),
-           now_s() - start < 1.2 ? "a moment" : "too long", tsr_last_error());
+           now_s() - start < soon_s ? "a moment" : "too long", tsr_last_error());
     return status;
 }
 
@@ -143,7 +145,7 @@ static tsr_status killed_sending(tsr_world *w)
             start = now_s();
     }
     printf("rank %d: %s after %s: %s\n", w->rank, tsr_status_name(status),
-           now_s() - start < 1.2 ? "a moment" : "too long", tsr_last_error());
+           now_s() - start < soon_s ? "a moment" : "too long", tsr_last_error());
     fflush(stdout);
     usleep(300000); /* who left at once would be missed by the others */
     return status;
