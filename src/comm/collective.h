@@ -159,7 +159,7 @@ tsr_status tsri_task_run(tsr_group *g, tsri_task *task);
 /* collective_send.c */
 tsr_status tsri_send_prepare(tsr_group *g, tsri_task *task);
 /* Whether a send can be done at once. */
-bool tsri_send_is_ready(const tsri_task *task);
+bool tsri_send_is_ready(tsr_group *g, const tsri_task *task);
 /* Frees what prepare took, where the send was not done. */
 void tsri_send_drop(tsr_group *g, tsri_task *task);
 tsr_status tsri_send_run(tsr_group *g, tsri_task *task);

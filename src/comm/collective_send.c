@@ -54,10 +54,14 @@ typedef struct tsri_path {
     /* Sending: those on their way, oldest first, and those that have been read. */
     parcel *oldest, *newest, *read;
     int under_way;
+    /* The path back, which has ended: the other rank, which may wait here, has yet to be told. Not
+     * of the lock, whose holder may wait for that rank. */
+    _Atomic(struct tsri_path *) back;
     /* Receiving. */
     bool taken; /* somebody is at the next message */
+    bool told;  /* the sender has been told that it is over */
     kept *first, *last;
-    tsr_status over;
+    tsr_status over; /* the first error, and its text: they do not change any more */
     char text[2048];
 } path;
 
@@ -120,6 +124,46 @@ static tsr_status fail_over(const path *p)
     return tsri_fail(p->over, "%s", p->text);
 }
 
+/* The other rank finds in the group, at its next call or where it waits, why `ended` is over. What
+ * was sent before, it still gets. Whoever calls is the group's only user. */
+static void poison(tsri_engine *e, tsri_group *about, const path *ended)
+{
+    const tsri_comm_ops *ops = e->comm->ops;
+    char last[4096]; /* stays the thread's last error */
+    snprintf(last, sizeof last, "%s", tsr_last_error());
+    if (ops->size > offsetof(tsri_comm_ops, poison) && ops->poison)
+        ops->poison(about, ended->over, ended->text);
+    tsri_fail(TSR_OK, "%s", last);
+}
+
+/* Tells the receiver that the path back is over; if somebody else has the lock, he does it then. */
+static void tell_receiver(tsri_engine *e, path *p)
+{
+    while (atomic_load(&p->back) && !pthread_mutex_trylock(&p->lock)) {
+        const path *back = atomic_exchange(&p->back, NULL);
+        if (back)
+            poison(e, p->about, back);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+/* Of a path on which this rank sends. */
+static void unlock_to_send(tsri_engine *e, path *p)
+{
+    pthread_mutex_unlock(&p->lock);
+    tell_receiver(e, p);
+}
+
+/* Tells the sender that the path is over, unless somebody is at its next message, who does it then.
+ * The lock is held. */
+static void tell_sender(tsri_engine *e, path *p)
+{
+    if (p->over == TSR_OK || p->taken || p->told)
+        return;
+    p->told = true;
+    poison(e, p->about, p);
+}
+
 /* Of a path whose lock is held: those that are read leave its front. wait: at least one does. */
 static tsr_status release_read(tsri_engine *e, path *p, bool wait)
 {
@@ -169,7 +213,7 @@ static void collect(tsri_engine *e, path *p)
             end_path(p, status);
     }
     free_read(e, p);
-    pthread_mutex_unlock(&p->lock);
+    unlock_to_send(e, p);
 }
 
 void tsri_paths_free(tsri_engine *engine)
@@ -225,13 +269,13 @@ void tsri_send_drop(tsr_group *g, tsri_task *task)
     task->parcel = NULL;
 }
 
-bool tsri_send_is_ready(const tsri_task *task)
+bool tsri_send_is_ready(tsr_group *g, const tsri_task *task)
 {
     path *p = task->parcel->path;
     if (pthread_mutex_trylock(&p->lock))
         return false;
     bool ready = p->under_way < AHEAD || p->over != TSR_OK;
-    pthread_mutex_unlock(&p->lock);
+    unlock_to_send(g->engine, p);
     return ready;
 }
 
@@ -301,7 +345,7 @@ tsr_status tsri_send_run(tsr_group *g, tsri_task *task)
                          p->to, task->tag);
         end_path(p, status);
     }
-    pthread_mutex_unlock(&p->lock);
+    unlock_to_send(g->engine, p);
     return status;
 }
 
@@ -446,11 +490,23 @@ static tsr_status recv_locked(tsr_group *g, tsri_task *t, path *p)
             *(p->first ? &p->last->next : &p->first) = k;
             p->last = k;
         }
-        if (status != TSR_OK)
-            end_path(p, status);
         pthread_cond_broadcast(&p->changed);
         if (status != TSR_OK || mine)
             return status;
+    }
+}
+
+/* The sender may next wait for a message from here: it is told on the path back, too. */
+static void tell_back(tsri_engine *e, path *p)
+{
+    path *other;
+    char last[sizeof p->text];
+    snprintf(last, sizeof last, "%s", tsr_last_error());
+    if (find_path(e, p->to, p->from, &other) == TSR_OK) {
+        atomic_store(&other->back, p);
+        tell_receiver(e, other);
+    } else {
+        tsri_fail(p->over, "%s", last);
     }
 }
 
@@ -460,9 +516,17 @@ tsr_status tsri_recv_run(tsr_group *g, tsri_task *task)
     TSRI_TRY(find_path(g->engine, g->ranks[task->root], g->ranks[g->index], &p));
     pthread_mutex_lock(&p->lock);
     tsr_status status = recv_locked(g, task, p);
-    pthread_mutex_unlock(&p->lock);
     if (status != TSR_OK && status != TSR_ERR_MISMATCH)
         tsri_fail_prefix(status, "recv #%llu from rank %d, tag %d",
                          (unsigned long long)task->number, p->from, task->tag);
+    bool is_first = status != TSR_OK && p->over == TSR_OK;
+    if (is_first) {
+        end_path(p, status);
+        pthread_cond_broadcast(&p->changed);
+    }
+    tell_sender(g->engine, p);
+    pthread_mutex_unlock(&p->lock);
+    if (is_first)
+        tell_back(g->engine, p);
     return status;
 }

@@ -175,8 +175,11 @@ tsr_status tsri_local_finish(tsri_group *pub, tsri_ticket *ticket)
 {
     tsr_world *world = pub->comm->world;
     tsr_status status = finish(pub, ticket);
-    if (status != TSR_OK)
+    if (status != TSR_OK) {
+        tsri_local_group *g = group_of(pub);
+        g->failed = g->failed ? g->failed : ticket->seq;
         return tsri_flight_fail(world, ticket->priv[0], status);
+    }
     tsri_flight_completed(world->flight, ticket->priv[0]);
     return TSR_OK;
 }
@@ -213,8 +216,8 @@ bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket)
 void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text)
 {
     tsri_local_group *g = group_of(pub);
-    /* The call that failed, if one is under way; what was before it may be under way elsewhere. */
-    uint64_t seq = g->finished < g->started ? g->finished + 1 : g->started + 1;
+    /* The call that failed; what was before it may be under way elsewhere. */
+    uint64_t seq = g->failed ? g->failed : g->finished + 1;
     if (g->channel)
         tsri_call_end(g, seq, status, text);
 }

@@ -105,6 +105,7 @@ typedef struct tsri_local_group {
     tsri_channel *channel; /* NULL in a group of one */
     tsri_member *members, *mine;
     uint64_t started, finished; /* calls, of mine */
+    uint64_t failed;            /* the first call of mine that failed to finish; 0: none has */
     uint64_t done;              /* what my counter says: behind `finished` between its halves */
     uint64_t gives; /* a bit per place of the ring: a call that reads nothing of peers */
     int in_vain;    /* long spins one after the other that did not help */

@@ -206,7 +206,7 @@ static void put_into_queue(tsr_group *g, tsr_work *w)
 static bool goes_at_once(tsr_group *g, const tsri_task *task)
 {
     return g->nranks == 1 ||
-           (task->kind == TSRI_TASK_SEND && !has_left(&g->sends) && tsri_send_is_ready(task));
+           (task->kind == TSRI_TASK_SEND && !has_left(&g->sends) && tsri_send_is_ready(g, task));
 }
 
 static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **out_work)
