@@ -85,6 +85,27 @@ static bool copies_src(const tsr_group *g, const tsri_task *t, size_t bytes)
     return !can_be_read(g->engine, t->src, bytes);
 }
 
+/* Of a rank that reads of each member: the members, and what it reads. */
+static size_t pull_bytes(const tsr_group *g)
+{
+    return (size_t)g->nranks * (sizeof(tsri_pull) + sizeof(int));
+}
+
+static tsri_pull *pulls_at(const tsr_group *g, char *p, int **out_member)
+{
+    tsri_pull *pulls = (tsri_pull *)(void *)p;
+    *out_member = (int *)(void *)(pulls + g->nranks);
+    for (int i = 0; i < g->nranks; i++)
+        (*out_member)[i] = i;
+    return pulls;
+}
+
+/* Everybody's counts of an all_to_all, both ways: mine behind all. */
+static size_t counts_bytes(const tsr_group *g)
+{
+    return 2 * (size_t)g->nranks * sizeof(int64_t) * ((size_t)g->nranks + 1);
+}
+
 tsr_status tsri_task_prepare(tsr_group *g, tsri_task *task)
 {
     size_t size = tsr_dtype_size(task->dtype), bytes = (size_t)src_count(g, task) * size;
@@ -93,9 +114,10 @@ tsr_status tsri_task_prepare(tsr_group *g, tsri_task *task)
     if (g->nranks == 1 || task->kind == TSRI_TASK_RECV || task->kind == TSRI_TASK_BARRIER)
         return TSR_OK;
     if (task->kind == TSRI_TASK_ALL_TO_ALL) {
-        /* Everybody's counts, both ways: mine behind all. */
-        size_t row = 2 * (size_t)g->nranks * sizeof(int64_t);
-        TSRI_TRY(tsri_scratch_take(g->engine, row * ((size_t)g->nranks + 1), &task->scratch[1]));
+        size_t all = counts_bytes(g) + (has_own_way(g) ? 0 : pull_bytes(g));
+        TSRI_TRY(tsri_scratch_take(g->engine, all, &task->scratch[1]));
+    } else if (task->kind == TSRI_TASK_GATHER && is_root(g, task) && !has_own_way(g)) {
+        TSRI_TRY(tsri_scratch_take(g->engine, pull_bytes(g), &task->scratch[1]));
     } else if (task->list && !has_own_way(g)) {
         size_t all = (size_t)(task->count * g->nranks) * size;
         TSRI_TRY(tsri_scratch_take(g->engine, all, &task->scratch[1]));
@@ -212,30 +234,30 @@ static tsr_status run_pulls(tsr_group *g, tsri_task *t, const char *what, tsr_di
 /* gather and scatter. The root is part of what is compared. */
 static tsr_status run_rooted(tsr_group *g, tsri_task *t)
 {
-    enum { MOST = 256 };
-    int member[MOST], n = 0;
-    tsri_pull pulls[MOST];
     char what[128];
-    bool gathers = t->kind == TSRI_TASK_GATHER;
-    int64_t all = t->count * g->nranks;
+    tsr_dims shape = TSR_DIMS(g->nranks, t->count);
     describe(g, t, tsri_task_name(t->kind), true, what);
-    for (int i = 0; gathers && is_root(g, t) && i < g->nranks; i++) {
-        member[n] = i;
-        pulls[n] = pull_of(&member[n], 0, i * t->count, t->count);
-        n++;
+    if (t->kind == TSRI_TASK_SCATTER) {
+        const tsri_pull pull = pull_of(&t->root, g->index * t->count, 0, t->count);
+        return run_pulls(g, t, what, shape, 1, &pull, t->count);
     }
-    if (!gathers)
-        pulls[n++] = pull_of(&t->root, g->index * t->count, 0, t->count);
-    return run_pulls(g, t, what, TSR_DIMS(g->nranks, t->count), n, pulls, gathers ? all : t->count);
+    if (!is_root(g, t))
+        return run_pulls(g, t, what, shape, 0, NULL, 0);
+    int *member;
+    tsri_pull *pulls = pulls_at(g, t->scratch[1].p, &member);
+    for (int i = 0; i < g->nranks; i++)
+        pulls[i] = pull_of(&member[i], 0, i * t->count, t->count);
+    return run_pulls(g, t, what, shape, g->nranks, pulls, t->count * g->nranks);
 }
 
 tsr_status tsri_all_to_all_check(int nranks, const int *ranks, const tsri_task *task,
                                  const int64_t *counts)
 {
     int n = nranks;
+    int64_t row = (int64_t)2 * n;
     for (int from = 0; from < n; from++) {
         for (int to = 0; to < n; to++) {
-            int64_t sends = counts[2 * from * n + to], expects = counts[(2 * to + 1) * n + from];
+            int64_t sends = counts[row * from + to], expects = counts[row * to + n + from];
             if (sends != expects)
                 return tsri_fail_at(task->loc, TSR_ERR_MISMATCH,
                                     "ranks disagree: in all_to_all #%llu, rank %d sends %lld "
@@ -250,7 +272,7 @@ tsr_status tsri_all_to_all_check(int nranks, const int *ranks, const tsri_task *
 static tsr_status exchange_counts(tsr_group *g, tsri_task *t)
 {
     int n = g->nranks;
-    int64_t *all = (int64_t *)(void *)t->scratch[1].p, *mine = all + 2 * n * n;
+    int64_t *all = (int64_t *)(void *)t->scratch[1].p, *mine = all + (int64_t)2 * n * n;
     memcpy(mine, t->src_counts, (size_t)n * sizeof *mine);
     memcpy(mine + n, t->dst_counts, (size_t)n * sizeof *mine);
     const tsri_segment s = {.src = mine,
@@ -268,15 +290,13 @@ static tsr_status exchange_counts(tsr_group *g, tsri_task *t)
 
 static tsr_status run_all_to_all(tsr_group *g, tsri_task *t)
 {
-    enum { MOST = 256 };
-    int member[MOST], n = g->nranks;
-    tsri_pull pulls[MOST];
+    int n = g->nranks, *member;
     int64_t dst_at = 0, total = 0;
     TSRI_TRY(exchange_counts(g, t));
+    tsri_pull *pulls = pulls_at(g, t->scratch[1].p + counts_bytes(g), &member);
     const int64_t *counts = (const int64_t *)(const void *)t->scratch[1].p;
     for (int i = 0; i < n; i++) {
-        const int64_t *sends = counts + (2 * i) * n;
-        member[i] = i;
+        const int64_t *sends = counts + (int64_t)2 * i * n;
         pulls[i] = pull_of(&member[i], sum_of(sends, g->index), dst_at, sends[g->index]);
         dst_at += sends[g->index];
         total += sum_of(sends, n);
