@@ -81,7 +81,8 @@ TSR_API tsr_status tsr_broadcast_at(tsr_group *g, void *data, int64_t count, tsr
 TSR_API tsr_status tsr_reduce_at(tsr_group *g, void *data, int64_t count, tsr_dtype dtype,
                                  tsr_reduce_op op, int root, tsr_work **out_work, const char *file,
                                  int line);
-/* src: count elements; dst: n buffers of count elements, in the group's order. */
+/* src: count elements; dst: n buffers of count elements, in the group's order. This rank's own may
+ * be src. */
 TSR_API tsr_status tsr_all_gather_at(tsr_group *g, const void *src, void *const *dst, int64_t count,
                                      tsr_dtype dtype, tsr_work **out_work, const char *file,
                                      int line);

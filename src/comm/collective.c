@@ -148,9 +148,11 @@ static tsr_status check_list(const tsr_group *g, const tsri_task *t)
     if (!t->list)
         return refuse(t, "dst is NULL; expected %d pointers", g->nranks);
     for (int i = 0; i < g->nranks; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "dst[%d]", i);
-        TSRI_TRY(check_buffer(t, t->list[i], t->count, name));
+        if (!t->list[i] && t->count)
+            return refuse(t, "dst[%d] is NULL, for %lld elements", i, (long long)t->count);
+        /* Peers read src while this rank fills what is theirs. */
+        if (t->list[i] == t->src && t->count && i != g->index)
+            return refuse(t, "dst[%d] is src; of all dst, dst[%d] alone may be", i, g->index);
         TSRI_TRY(check_apart(t, t->src, t->count, t->list[i], t->count));
         for (int j = 0; j < i && t->count; j++) {
             if (t->list[i] == t->list[j])

@@ -115,6 +115,9 @@ static tsr_status arguments(tsr_world *w, void *arg)
     REFUSED(tsr_all_gather(g, x + 8, hole, 4, TSR_F32), "dst[1] is NULL");
     REFUSED(tsr_all_gather(g, x + 8, close, 4, TSR_F32), "buffers overlap");
     REFUSED(tsr_all_gather(g, x + 2, list, 4, TSR_F32), "buffers overlap");
+    REFUSED(tsr_all_gather(g, w->rank == 0 ? x + 4 : x, list, 4, TSR_F32),
+            w->rank == 0 ? "dst[1] is src; of all dst, dst[0] alone"
+                         : "dst[0] is src; of all dst, dst[1]");
     REFUSED(tsr_reduce_scatter(g, x, x + 1, 2, TSR_F32, TSR_REDUCE_SUM), "buffers overlap");
     REFUSED(tsr_all_to_all(g, x, NULL, x + 8, counts, TSR_F32), "src_counts is NULL");
     REFUSED(tsr_all_to_all(g, x, counts, x + 8, bad, TSR_F32), "dst_counts[1] is -1");
