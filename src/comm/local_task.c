@@ -260,6 +260,7 @@ static void fill_call(tsri_flow *f, const tsri_task *t)
         f->call.kind = t->kind == TSRI_TASK_GATHER ? TSRI_COLL_GATHER_ : TSRI_COLL_SCATTER_;
     f->g->stats.calls[coll.kind]++;
     f->flight = tsri_call_record(f->g, &coll, &f->call, f->first);
+    f->call.seq = f->first; /* where it waits before it is shown */
 }
 
 static bool in_region(const tsri_local_group *g, const void *p, size_t bytes)

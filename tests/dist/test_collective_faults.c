@@ -6,83 +6,13 @@
  */
 #include "src/comm/collective.h"
 #include "src/comm/local.h"
+#include "tests/dist/collective_checks.h"
 
-#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
-
-#define CHECK(cond)                                                                     \
-    do {                                                                                \
-        if (!(cond))                                                                    \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond); \
-    } while (0)
-
-/* Calls whose place is known. */
-#define AT(line) "somewhere/user.c", (line)
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void nap(double s)
-{
-    const struct timespec t = {.tv_sec = (time_t)s,
-                               .tv_nsec = (long)((s - (double)(time_t)s) * 1e9)};
-    nanosleep(&t, NULL);
-}
-
-/* timeout_s as a test needs it. */
-static void run(int n, double timeout_s, tsr_rank_fn *fn, void *arg)
-{
-    const tsr_world_opts o = {
-        .size = sizeof o, .arena_bytes = 16 << 20, .timeout_s = timeout_s, .threads = 1};
-    if (tsr_spawn_with(n, fn, arg, &o) != TSR_OK)
-        fail_msg("%s", tsr_last_error());
-}
-
-/* Whether the last error names all of these ("" ends the list). */
-static tsr_status names(tsr_status status, tsr_status expected, const char *const *parts)
-{
-    char text[4096];
-    snprintf(text, sizeof text, "%s", tsr_last_error());
-    if (status != expected)
-        return tsri_fail(TSR_ERR_INTERNAL, "%s where %s is expected: %s", tsr_status_name(status),
-                         tsr_status_name(expected), text);
-    for (int i = 0; parts[i][0]; i++)
-        if (!strstr(text, parts[i]))
-            return tsri_fail(TSR_ERR_INTERNAL, "'%s' is missing in: %s", parts[i], text);
-    return TSR_OK;
-}
-
-#define NAMES(status, expected, ...) \
-    TSRI_TRY(names((status), (expected), (const char *const[]){__VA_ARGS__, ""}))
-
-/* The group is over, with the same text. */
-static tsr_status is_over(tsr_group *g, tsr_status status)
-{
-    char text[4096];
-    tsr_work *work = NULL;
-    float x = 0;
-    snprintf(text, sizeof text, "%s", tsr_last_error());
-    double begin = now_s();
-    CHECK(tsr_all_reduce(g, &x, 1, TSR_F32, TSR_REDUCE_SUM) == status);
-    CHECK(strstr(tsr_last_error(), text));
-    CHECK(tsr_group_barrier_async(g, &work) == status && !work);
-    CHECK(strstr(tsr_last_error(), text));
-    CHECK(now_s() - begin < 5);
-    return TSR_OK;
-}
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
@@ -322,116 +252,12 @@ static tsr_status uneven_counts(tsr_world *w, void *arg)
     return is_over(g, TSR_ERR_MISMATCH);
 }
 
-static tsr_status wrong_message(tsr_world *w, void *arg)
-{
-    tsr_group *g = tsr_world_group(w);
-    double x[4] = {0};
-    (void)arg;
-    if (w->rank == 0) {
-        TSRI_TRY(tsr_send_at(g, x, 3, TSR_F64, 1, 9, NULL, AT(61)));
-        /* It hears of it at the next call. */
-        tsr_status status = tsr_group_barrier(g);
-        NAMES(status, TSR_ERR_MISMATCH,
-              "rank 0 is at send #1 to rank 1, tag 9 (user.c:61): f64 [3]",
-              "rank 1 is at recv #1 from rank 0 (user.c:62): f32 [3]");
-        return TSR_OK;
-    }
-    tsr_status status = tsr_recv_at(g, x, 3, TSR_F32, 0, 9, NULL, AT(62));
-    NAMES(status, TSR_ERR_MISMATCH, "rank 0 is at send #1 to rank 1, tag 9 (user.c:61): f64 [3]",
-          "rank 1 is at recv #1 from rank 0 (user.c:62): f32 [3]");
-    return is_over(g, TSR_ERR_MISMATCH);
-}
-
-/* What rank 0 does after a message that rank 1 refused. */
-typedef struct after {
-    enum { SENDS, WAITS, SENT_AHEAD } then;
-    bool kept, late; /* rank 1 has taken a later message first; it waited in vain for any */
-    _Atomic int refused;
-} after;
-
-static tsr_status refuses(tsr_world *w, tsr_group *g, after *a)
-{
-    static const int turned[2] = {1, 0};
-    double x[4] = {0};
-    tsr_group *other;
-    tsr_work *work = NULL;
-    TSRI_TRY(tsr_group_create(w, 2, turned, &other));
-    for (int i = 0; a->then == SENT_AHEAD && i < 64; i++)
-        TSRI_TRY(tsr_send(other, x, 1, TSR_F64, 0, 1));
-    if (a->then == SENT_AHEAD) /* waits for rank 0, perhaps when the next fails */
-        TSRI_TRY(tsr_send_async(other, x, 1, TSR_F64, 0, 1, &work));
-    if (a->kept)
-        TSRI_TRY(tsr_recv(g, x, 4, TSR_F64, 0, 8));
-    if (a->late)
-        w->timeout_s = 0.1;
-    tsr_status status = tsr_recv_at(g, x, 3, TSR_F32, 0, 9, NULL, AT(62));
-    w->timeout_s = 60;
-    if (a->late)
-        NAMES(status, TSR_ERR_TIMEOUT, "recv #1 from rank 0, tag 9");
-    else
-        NAMES(status, TSR_ERR_MISMATCH, "user.c:61", "user.c:62");
-    TSRI_TRY(is_over(g, status));
-    atomic_store(&a->refused, 1);
-    if (!work)
-        return TSR_OK;
-    status = tsr_work_wait(&work, 0);
-    CHECK(status == TSR_OK || status == TSR_ERR_MISMATCH);
-    return TSR_OK;
-}
-
-/* Rank 0 is told by whatever it does next, long before the timeout. */
-static tsr_status refused_message(tsr_world *w, void *arg)
-{
-    tsr_group *g = tsr_world_group(w), *other;
-    after *a = arg;
-    double x[4] = {0}, begin = now_s();
-    static const int turned[2] = {1, 0};
-    if (w->rank == 1)
-        return refuses(w, g, a);
-    TSRI_TRY(tsr_group_create(w, 2, turned, &other));
-    tsr_status status = TSR_OK;
-    if (!a->late)
-        TSRI_TRY(tsr_send_at(g, x, 3, TSR_F64, 1, 9, NULL, AT(61)));
-    if (a->kept)
-        TSRI_TRY(tsr_send(g, x, 4, TSR_F64, 1, 8));
-    while (a->then == SENDS && !atomic_load(&a->refused))
-        nap(0.001);
-    if (a->then == SENDS) {
-        status = tsr_send(g, x, 3, TSR_F32, 1, 9);
-    } else if (a->then == WAITS) {
-        status = tsr_recv(g, x, 3, TSR_F32, 1, 9);
-    } else {
-        int got = 0;
-        while (got < 66 && (status = tsr_recv(other, x, 1, TSR_F64, 1, 1)) == TSR_OK)
-            got++;
-        CHECK(got == 64 || got == 65);
-    }
-    if (a->late)
-        NAMES(status, TSR_ERR_TIMEOUT, "recv #1 from rank 0, tag 9", "user.c:62");
-    else
-        NAMES(status, TSR_ERR_MISMATCH, "rank 0 is at send #1 to rank 1, tag 9 (user.c:61)",
-              "from rank 0 (user.c:62)");
-    CHECK(now_s() - begin < 30);
-    return TSR_OK;
-}
-
 static void test_disagree_more(void **state)
 {
     (void)state;
     run(3, 60, third_is_away, NULL);
     run(2, 60, mixed, NULL);
     run(3, 60, uneven_counts, NULL);
-    run(2, 60, wrong_message, NULL);
-}
-
-static void test_refused_message(void **state)
-{
-    (void)state;
-    for (int then = SENDS; then <= SENT_AHEAD; then++)
-        for (int how = 0; how < (then == SENT_AHEAD ? 2 : 3); how++) {
-            after a = {.then = then, .kept = how == 1, .late = how == 2};
-            run(2, 60, refused_message, &a);
-        }
 }
 
 /* --- ranks that do not come ------------------------------------------------------------------- */
@@ -458,18 +284,50 @@ static tsr_status too_late(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
-static tsr_status no_message(tsr_world *w, void *arg)
+/* Comes to the call at which rank 0 is, and no further. */
+static void come(tsr_group *group)
 {
+    tsri_local_group *g = group->inner->priv;
+    uint64_t seq = g->started + 1;
+    while (!tsri_local_reached(g, 0, TSRI_WAIT_PUBLISHED, seq))
+        nap(0.001);
+    memcpy(tsri_call_of(g->mine, seq), tsri_call_of(&g->members[0], seq), sizeof(tsri_call));
+    g->started = seq;
+    tsri_local_advance(g->mine, TSRI_WAIT_PUBLISHED, seq);
+}
+
+/* The others stand still while rank 0 has staged a broadcast and gone on: its next call waits for
+ * memory of the group, before it is shown. */
+static tsr_status stages_ahead(tsr_world *w, void *arg)
+{
+    enum { STAGED = 4 * 256 * 1024 };
+    static char all[STAGED];
     tsr_group *g = tsr_world_group(w);
-    int x;
-    (void)arg;
-    if (w->rank == 1) {
-        tsr_status status = tsr_recv_at(g, &x, 1, TSR_I32, 0, 3, NULL, AT(80));
-        NAMES(status, TSR_ERR_TIMEOUT, "recv #1 from rank 0, tag 3", "user.c:80", "0.4 s");
-        return is_over(g, TSR_ERR_TIMEOUT);
+    _Atomic int *seen = arg;
+    float x = 0;
+    TSRI_TRY(tsr_group_barrier(g));
+    if (w->rank != 0) {
+        come(g);
+        while (!atomic_load(seen))
+            nap(0.001);
+        return TSR_OK;
     }
-    nap(1);
+    tsr_status status = tsr_broadcast(g, all, STAGED, TSR_U8, 0);
+    if (status == TSR_OK) {
+        w->timeout_s = 0.1;
+        status = tsr_all_reduce_at(g, &x, 1, TSR_F32, TSR_REDUCE_SUM, NULL, AT(71));
+    }
+    atomic_store(seen, 1);
+    NAMES(status, TSR_ERR_TIMEOUT, "rank 1 did not finish all_reduce #3 (user.c:71)",
+          "its last call in this group is broadcast #2", "rank 1 at #2, rank 2 at #2");
     return TSR_OK;
+}
+
+static void test_stages_ahead(void **state)
+{
+    (void)state;
+    _Atomic int seen = 0;
+    run(3, 60, stages_ahead, &seen);
 }
 
 static void test_timeout(void **state)
@@ -479,7 +337,6 @@ static void test_timeout(void **state)
     run(3, 0.4, too_late, &blocking);
     run(2, 0.4, too_late, &async);
     run(2, 0.4, too_late, &large);
-    run(2, 0.4, no_message, NULL);
 }
 
 /* Rank 1 leaves; 0 and 2 find out, whether they block or not, and end. */
@@ -623,8 +480,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed), /* forks: before there are threads */
         cmocka_unit_test(test_arguments),     cmocka_unit_test(test_disagree),
-        cmocka_unit_test(test_disagree_more), cmocka_unit_test(test_refused_message),
-        cmocka_unit_test(test_timeout),       cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_disagree_more), cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_stages_ahead),  cmocka_unit_test(test_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
