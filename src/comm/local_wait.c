@@ -216,8 +216,9 @@ static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t
         /* Looked at again: it may have come, and only then gone. */
         if (!why || tsri_local_reached(g, i, which, seq))
             continue;
-        /* A rank that failed says so before it goes. */
+        /* A rank that failed, or ended the group, says so before it goes. */
         TSRI_TRY(tsri_local_check_abort(g->local));
+        TSRI_TRY(tsri_call_check_fault(g, seq));
         char text[192], behind[512];
         behind_text(g, call->seq, i, behind, sizeof behind);
         return tsri_fail(TSR_ERR_DEAD, "rank %d %s while rank %d waited for it in %s%s",

@@ -361,6 +361,42 @@ static tsr_status leaves(tsr_world *w, void *arg)
     return is_over(g, TSR_ERR_DEAD);
 }
 
+/* Rank 1 ends the group and leaves when rank 0, which waits for it, has just seen that the group is
+ * not over: rank 0 is told why, not that rank 1 is gone. */
+typedef struct parting {
+    tsri_local *local; /* rank 0's */
+    _Atomic int goes;
+} parting;
+
+static tsr_status let_go(void *arg)
+{
+    parting *p = arg;
+    atomic_store(&p->goes, 1);
+    while (atomic_load(&tsri_arena_slot(&p->local->arena, 1)->state) != TSRI_RANK_LEFT)
+        nap(0.001);
+    return TSR_OK;
+}
+
+static tsr_status parts(tsr_world *w, void *arg)
+{
+    tsr_group *g = tsr_world_group(w);
+    parting *p = arg;
+    TSRI_TRY(tsr_group_barrier(g));
+    if (w->rank == 1) {
+        while (!atomic_load(&p->goes))
+            nap(0.001);
+        tsri_local_poison(g->inner, TSR_ERR_TIMEOUT, "rank 1 has waited in vain");
+        return TSR_OK;
+    }
+    p->local = w->comm->priv;
+    p->local->poll = let_go;
+    p->local->poll_arg = p;
+    tsr_status status = tsr_group_barrier(g);
+    p->local->poll = NULL;
+    NAMES(status, TSR_ERR_TIMEOUT, "rank 1 has waited in vain");
+    return TSR_OK;
+}
+
 /* Destroying the world ends what nobody waits for. */
 static tsr_status abandons(tsr_world *w, void *arg)
 {
@@ -391,7 +427,9 @@ static void test_leaves(void **state)
 {
     (void)state;
     double begin = now_s();
+    parting p = {0};
     run(3, 60, leaves, NULL);
+    run(2, 60, parts, &p);
     run(2, 60, abandons, NULL);
     run(2, 60, gives_up, NULL);
     assert_true(now_s() - begin < 40);
