@@ -5,8 +5,7 @@
  * launcher has started, the storm over processes.
  */
 #include "tests/dist/collective_values.h"
-
-#include "src/core/status.h"
+#include "tests/dist/rank_checks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,12 +14,6 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
-
-#define CHECK(cond)                                                                     \
-    do {                                                                                \
-        if (!(cond))                                                                    \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s", __FILE__, __LINE__, #cond); \
-    } while (0)
 
 static const tsr_world_opts options = {
     .size = sizeof options, .arena_bytes = 64 << 20, .timeout_s = 60, .threads = 1};
@@ -34,7 +27,8 @@ static void nap(double s)
 
 static void run(int n, tsr_rank_fn *fn)
 {
-    if (tsr_spawn_with(n, fn, NULL, &options) != TSR_OK)
+    _Atomic int count = 0; /* for what the function counts */
+    if (tsr_spawn_with(n, fn, &count, &options) != TSR_OK)
         fail_msg("%s", tsr_last_error());
 }
 
@@ -157,9 +151,9 @@ static tsr_status late(tsr_world *w, void *arg)
     tsr_group *all = tsr_world_group(w), *two;
     tsr_work *first, *second;
     int32_t a = 1, b = 1;
-    (void)arg;
+    _Atomic int *gone_on = arg;
     if (tsr_world_rank(w) == 2)
-        nap(0.3);
+        await_count(gone_on, 2);
     TSRI_TRY(tsr_all_reduce_async(all, &a, 1, TSR_I32, TSR_REDUCE_SUM, &first));
     if (tsr_world_rank(w) < 2) {
         TSRI_TRY(tsr_group_create(w, 2, pair, &two));
@@ -169,6 +163,7 @@ static tsr_status late(tsr_world *w, void *arg)
         /* Blocking, too, while the other group waits. */
         TSRI_TRY(tsr_all_reduce(two, &b, 1, TSR_I32, TSR_REDUCE_SUM));
         CHECK(b == 4);
+        atomic_fetch_add(gone_on, 1);
     }
     TSRI_TRY(tsr_work_wait(&first, 0));
     CHECK(a == 3);
@@ -251,9 +246,9 @@ static tsr_status impatient(tsr_world *w, void *arg)
     tsr_group *g = tsr_world_group(w);
     tsr_work *work = NULL;
     float x = 2;
-    (void)arg;
+    _Atomic int *gave_up = arg;
     if (tsr_world_rank(w) == 1) {
-        nap(0.3);
+        await_count(gave_up, 1);
         return tsr_all_reduce(g, &x, 1, TSR_F32, TSR_REDUCE_PRODUCT);
     }
     TSRI_TRY(tsr_all_reduce_async(g, &x, 1, TSR_F32, TSR_REDUCE_PRODUCT, &work));
@@ -261,6 +256,7 @@ static tsr_status impatient(tsr_world *w, void *arg)
     CHECK(strstr(tsr_last_error(), "all_reduce #1") && strstr(tsr_last_error(), "0.02"));
     CHECK(!tsr_work_test(work));
     CHECK(tsr_work_wait(&work, -1) == TSR_ERR_INVALID && work);
+    atomic_store(gave_up, 1);
     TSRI_TRY(tsr_work_wait(&work, 30));
     CHECK(!work && x == 4);
     CHECK(tsr_work_wait(&work, 0) == TSR_ERR_INVALID);

@@ -193,10 +193,11 @@ static void test_disagree(void **state)
 static tsr_status third_is_away(tsr_world *w, void *arg)
 {
     tsr_group *g = tsr_world_group(w);
-    (void)arg;
+    _Atomic int *told = arg;
     double begin = now_s();
     if (w->rank != 2) {
         tsr_status status = call(g, w->rank, w->rank);
+        atomic_fetch_add(told, 1);
         NAMES(status, TSR_ERR_MISMATCH, "rank 0 is at", "user.c:100", "user.c:101");
         CHECK(now_s() - begin < 30);
     }
@@ -206,7 +207,7 @@ static tsr_status third_is_away(tsr_world *w, void *arg)
         TSRI_TRY(tsr_group_barrier(g));
     } else {
         /* It comes later, to a group that is over. */
-        nap(0.3);
+        await_count(told, 2);
         tsr_status status = call(g, 2, 0);
         NAMES(status, TSR_ERR_MISMATCH, "rank 0 is at", "user.c:100", "user.c:101");
     }
@@ -255,21 +256,31 @@ static tsr_status uneven_counts(tsr_world *w, void *arg)
 static void test_disagree_more(void **state)
 {
     (void)state;
-    run(3, 60, third_is_away, NULL);
+    _Atomic int told = 0;
+    run(3, 60, third_is_away, &told);
     run(2, 60, mixed, NULL);
     run(3, 60, uneven_counts, NULL);
 }
 
 /* --- ranks that do not come ------------------------------------------------------------------- */
 
+typedef struct lateness {
+    char mode; /* async, blocking, large */
+    _Atomic int told;
+} lateness;
+
+/* Rank 0 waits for rank 1, for a short time; it tells the others, whenever they come. */
 static tsr_status too_late(tsr_world *w, void *arg)
 {
     tsr_group *g = tsr_world_group(w);
     tsr_work *work;
-    const char mode = *(const char *)arg;
+    lateness *l = arg;
+    const char mode = l->mode;
     TSRI_TRY(tsr_group_barrier(g));
+    if (w->rank == 0)
+        w->timeout_s = 0.4;
     if (w->rank == 1)
-        nap(1.5);
+        await_count(&l->told, 1);
     tsr_status status;
     if (mode == 'a') {
         status = tsr_all_reduce_at(g, data[w->rank], 4, TSR_F32, TSR_REDUCE_SUM, &work, AT(70));
@@ -279,6 +290,8 @@ static tsr_status too_late(tsr_world *w, void *arg)
         status = tsr_all_reduce_at(g, data[w->rank], mode == 'l' ? 3000 : 4, TSR_U8, TSR_REDUCE_SUM,
                                    NULL, AT(70));
     }
+    if (w->rank == 0)
+        atomic_store(&l->told, 1);
     NAMES(status, TSR_ERR_TIMEOUT, "rank 1 did not come to all_reduce #2 (user.c:70) within 0.4 s");
     TSRI_TRY(is_over(g, TSR_ERR_TIMEOUT));
     return TSR_OK;
@@ -308,8 +321,7 @@ static tsr_status stages_ahead(tsr_world *w, void *arg)
     TSRI_TRY(tsr_group_barrier(g));
     if (w->rank != 0) {
         come(g);
-        while (!atomic_load(seen))
-            nap(0.001);
+        await_count(seen, 1);
         return TSR_OK;
     }
     tsr_status status = tsr_broadcast(g, all, STAGED, TSR_U8, 0);
@@ -333,10 +345,10 @@ static void test_stages_ahead(void **state)
 static void test_timeout(void **state)
 {
     (void)state;
-    char blocking = 'b', async = 'a', large = 'l';
-    run(3, 0.4, too_late, &blocking);
-    run(2, 0.4, too_late, &async);
-    run(2, 0.4, too_late, &large);
+    for (const char *mode = "bal"; *mode; mode++) {
+        lateness l = {.mode = *mode};
+        run(3, 60, too_late, &l);
+    }
 }
 
 /* Rank 1 leaves; 0 and 2 find out, whether they block or not, and end. */
@@ -383,8 +395,7 @@ static tsr_status parts(tsr_world *w, void *arg)
     parting *p = arg;
     TSRI_TRY(tsr_group_barrier(g));
     if (w->rank == 1) {
-        while (!atomic_load(&p->goes))
-            nap(0.001);
+        await_count(&p->goes, 1);
         tsri_local_poison(g->inner, TSR_ERR_TIMEOUT, "rank 1 has waited in vain");
         return TSR_OK;
     }

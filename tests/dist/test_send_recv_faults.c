@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What members of a SEND_RECV are told when one of them goes another way, leaves, or is wrong. */
 #include "src/comm/comm.h"
+#include "tests/dist/rank_checks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,14 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-#define CHECK(cond)                                                                             \
-    do {                                                                                        \
-        if (!(cond))                                                                            \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %s", __FILE__, __LINE__, \
-                             #cond, tsr_last_error());                                          \
-    } while (0)
-#define CHECK_TEXT(part) CHECK(strstr(tsr_last_error(), part))
 
 enum { N = 32, RANKS = 4 };
 
@@ -286,32 +279,43 @@ static void test_gone(void **state)
     assert_string_equal(tsr_last_error(), "rank 1: can't read 'data.bin'");
 }
 
+typedef struct lateness {
+    _Atomic int started, told;
+} lateness;
+
+/* Rank 1 stays away until the others, who are there when the time begins to count, have been told.
+ */
 static tsr_status late_body(tsr_world *w, void *arg)
 {
-    (void)arg;
+    lateness *l = arg;
     chain c;
-    int half;
+    tsri_ticket t;
     TSRI_TRY(make_chain(w, 0, &c));
     if (w->rank == 1) {
-        usleep(900000);
+        await_count(&l->told, RANKS - 1);
         return TSR_OK;
     }
-    CHECK(whole_call(w, &c, &half) == TSR_ERR_TIMEOUT);
-    CHECK(half == (w->rank == 2 ? 2 : 3));
+    TSRI_TRY(w->comm->ops->start(c.g, &c.coll, &t));
+    atomic_fetch_add(&l->started, 1);
+    await_count(&l->started, RANKS - 1);
+    w->timeout_s = 0.2;
+    tsr_status finished = w->comm->ops->finish(c.g, &t), status = finished;
+    if (finished == TSR_OK)
+        status = w->comm->ops->release(c.g, &t);
+    atomic_fetch_add(&l->told, 1);
+    await_count(&l->told, RANKS - 1); /* who left at once would be missed by the others */
+    CHECK(status == TSR_ERR_TIMEOUT && (finished == TSR_OK) == (w->rank != 2));
     CHECK_TEXT(w->rank == 2 ? "rank 1 did not come to send_recv #1 'stage 1' (stages.c:12)"
                             : "rank 1 did not finish send_recv #1 'stage 1' (stages.c:12)");
     CHECK_TEXT("it has not come to any call of this group yet");
-    usleep(500000); /* who left at once would be missed by the others */
     return TSR_OK;
 }
 
 static void test_late(void **state)
 {
     (void)state;
-    tsr_world_opts o = small;
-    o.timeout_s = 0.2;
-    if (tsr_spawn_with(RANKS, late_body, NULL, &o) != TSR_OK)
-        fail_msg("%s", tsr_last_error());
+    lateness l = {0};
+    spawn_ok(RANKS, late_body, &l);
 }
 
 /* --- wrong --------------------------------------------------------------------------------------
