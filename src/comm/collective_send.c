@@ -451,20 +451,14 @@ static tsr_status use_kept(const tsr_group *g, const tsri_task *t, kept *k)
 }
 
 /* Waits for whoever is at the next message. */
-static tsr_status await_turn(const tsr_group *g, const tsri_task *t, path *p, double until)
+static void await_turn(path *p, double left)
 {
-    double left = until - tsri_now_s();
-    if (left <= 0)
-        return tsri_fail(TSR_ERR_TIMEOUT, "rank %d sent nothing with tag %d within %g s (%s:%d)",
-                         p->from, t->tag, g->engine->world->timeout_s,
-                         t->loc.file ? tsri_basename(t->loc.file) : "?", t->loc.line);
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     int64_t ns = at.tv_nsec + (int64_t)((left < 1 ? left : 1) * 1e9);
     at.tv_sec += (time_t)(ns / 1000000000);
     at.tv_nsec = (long)(ns % 1000000000);
     pthread_cond_timedwait(&p->changed, &p->lock, &at);
-    return TSR_OK;
 }
 
 static tsr_status recv_locked(tsr_group *g, tsri_task *t, path *p)
@@ -476,8 +470,15 @@ static tsr_status recv_locked(tsr_group *g, tsri_task *t, path *p)
             return use_kept(g, t, k);
         if (p->over != TSR_OK)
             return fail_over(p);
+        /* Also while messages come that are for others. */
+        double left = until - tsri_now_s();
+        if (left <= 0)
+            return tsri_fail(TSR_ERR_TIMEOUT,
+                             "rank %d sent nothing with tag %d within %g s (%s:%d)", p->from,
+                             t->tag, g->engine->world->timeout_s,
+                             t->loc.file ? tsri_basename(t->loc.file) : "?", t->loc.line);
         if (p->taken) {
-            TSRI_TRY(await_turn(g, t, p, until));
+            await_turn(p, left);
             continue;
         }
         bool mine = false;

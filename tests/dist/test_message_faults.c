@@ -113,6 +113,28 @@ static tsr_status no_message(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+/* Messages come all the time, but not the one. */
+static tsr_status other_messages(tsr_world *w, void *arg)
+{
+    tsr_group *g = tsr_world_group(w);
+    double begin = now_s();
+    int x = 0;
+    (void)arg;
+    if (w->rank == 1) {
+        w->timeout_s = 0.2;
+        tsr_status status = tsr_recv_at(g, &x, 1, TSR_I32, 0, 5, NULL, AT(81));
+        NAMES(status, TSR_ERR_TIMEOUT, "recv #1 from rank 0, tag 5", "user.c:81", "0.2 s");
+        return TSR_OK;
+    }
+    tsr_status status = TSR_OK;
+    for (; status == TSR_OK && now_s() - begin < 3; nap(0.002))
+        status = tsr_send(g, &x, 1, TSR_I32, 1, 6);
+    if (status == TSR_OK)
+        status = tsr_send(g, &x, 1, TSR_I32, 1, 5);
+    NAMES(status, TSR_ERR_TIMEOUT, "recv #1 from rank 0, tag 5", "user.c:81");
+    return TSR_OK;
+}
+
 static void test_wrong_message(void **state)
 {
     (void)state;
@@ -134,6 +156,7 @@ static void test_no_message(void **state)
     (void)state;
     _Atomic int told = 0;
     run(2, 60, no_message, &told);
+    run(2, 60, other_messages, NULL);
 }
 
 int main(void)
