@@ -284,8 +284,12 @@ static tsr_status run(tsri_flow *f)
 tsr_status tsri_local_task(tsri_group *pub, tsri_task *task)
 {
     tsri_local_group *g = pub->priv;
-    TSRI_TRY(tsri_local_check_abort(g->local));
-    TSRI_TRY(tsri_call_check_fault(g, g->started + 1));
+    tsr_world *world = g->local->pub.world;
+    tsr_status status = tsri_local_check_abort(g->local);
+    if (status == TSR_OK)
+        status = tsri_call_check_fault(g, g->started + 1);
+    if (status != TSR_OK) /* the recorder may know it from when it was asked for */
+        return tsri_flight_fail_start(world, task->flight, status);
     tsri_flow f = {.g = g,
                    .task = task,
                    .size = tsr_dtype_size(task->dtype),
@@ -299,13 +303,12 @@ tsr_status tsri_local_task(tsri_group *pub, tsri_task *task)
     }
     f.direct = bytes && in_region(g, f.src, bytes);
     fill_call(&f, task);
-    tsr_status status = run(&f);
+    status = run(&f);
     /* A peer that gave up may have changed what was read since. */
     if (status == TSR_OK)
         status = tsri_call_check_fault(g, g->started);
     /* What ends the group ends it for those who are still at this task. */
     g->finished = status == TSR_OK ? g->started : f.first - 1;
-    tsr_world *world = g->local->pub.world;
     if (status != TSR_OK)
         return tsri_flight_fail(world, f.flight, status);
     tsri_flight_completed(world->flight, f.flight);

@@ -408,6 +408,29 @@ static tsr_status parts(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+/* What was asked for, and then refused as the group was over, is on record as that. */
+static tsr_status refused_later(tsr_world *w, void *arg)
+{
+    tsr_group *g = tsr_world_group(w);
+    tsr_work *work;
+    _Atomic int *step = arg;
+    tsri_flight_seen e = {0};
+    TSRI_TRY(tsr_group_barrier(g));
+    if (w->rank == 1) {
+        tsri_local_poison(g->inner, TSR_ERR_MISMATCH, "rank 1 has had enough");
+        atomic_fetch_add(step, 1);
+        return TSR_OK;
+    }
+    await_count(step, 1);
+    TSRI_TRY(tsr_barrier_at(g, &work, AT(95)));
+    NAMES(tsr_work_wait(&work, 0), TSR_ERR_MISMATCH, "rank 1 has had enough");
+    for (int i = 0; i < TSRI_FLIGHT_CALLS && e.call.line != 95; i++)
+        if (!tsri_flight_copy(w->flight, i, &e))
+            e.call.line = 0;
+    CHECK(e.call.line == 95 && e.state == TSRI_FLIGHT_FAILED);
+    return TSR_OK;
+}
+
 /* Destroying the world ends what nobody waits for. */
 static tsr_status abandons(tsr_world *w, void *arg)
 {
@@ -439,8 +462,10 @@ static void test_leaves(void **state)
     (void)state;
     double begin = now_s();
     parting p = {0};
+    _Atomic int refused = 0;
     run(3, 60, leaves, NULL);
     run(2, 60, parts, &p);
+    run(2, 60, refused_later, &refused);
     run(2, 60, abandons, NULL);
     run(2, 60, gives_up, NULL);
     assert_true(now_s() - begin < 40);
