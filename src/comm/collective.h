@@ -164,6 +164,8 @@ bool tsri_send_is_ready(tsr_group *g, const tsri_task *task);
 void tsri_send_drop(tsr_group *g, tsri_task *task);
 tsr_status tsri_send_run(tsr_group *g, tsri_task *task);
 tsr_status tsri_recv_run(tsr_group *g, tsri_task *task);
+/* Frees what has been sent and read; on the rank's thread. */
+void tsri_paths_collect(tsri_engine *engine);
 void tsri_paths_free(tsri_engine *engine);
 
 #endif

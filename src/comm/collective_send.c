@@ -202,18 +202,29 @@ static void free_read(tsri_engine *e, path *p)
     }
 }
 
+/* Of a path on which this rank sends. */
 static void collect(tsri_engine *e, path *p)
 {
     /* Who has the lock may wait for a receiver. */
     if (pthread_mutex_trylock(&p->lock))
         return;
-    if (p->from == e->world->rank && p->over == TSR_OK) {
+    if (p->over == TSR_OK) {
         tsr_status status = release_read(e, p, false);
         if (status != TSR_OK)
             end_path(p, status);
     }
     free_read(e, p);
     unlock_to_send(e, p);
+}
+
+void tsri_paths_collect(tsri_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    path *p = engine->paths; /* others go before it; none goes away */
+    pthread_mutex_unlock(&engine->lock);
+    for (; p; p = p->next)
+        if (p->from == engine->world->rank)
+            collect(engine, p);
 }
 
 void tsri_paths_free(tsri_engine *engine)

@@ -294,6 +294,32 @@ static tsr_status ahead(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+/* The memory of a message that was received serves what comes next, whatever it is. */
+static tsr_status large(tsr_world *w, void *arg)
+{
+    enum { BYTES = 40 << 20 };
+    tsr_group *g = tsr_world_group(w);
+    char *data = calloc(BYTES, 1);
+    void *p;
+    int me = tsr_world_rank(w);
+    (void)arg;
+    CHECK(data);
+    if (me == 0)
+        TSRI_TRY(tsr_send(g, data, BYTES, TSR_U8, 1, 0));
+    else if (me == 1)
+        TSRI_TRY(tsr_recv(g, data, BYTES, TSR_U8, 0, 0));
+    TSRI_TRY(tsr_group_barrier(g));
+    if (me == 0)
+        TSRI_TRY(tsr_send(g, data, BYTES, TSR_U8, 2, 0));
+    else if (me == 2)
+        TSRI_TRY(tsr_recv(g, data, BYTES, TSR_U8, 0, 0));
+    TSRI_TRY(tsr_group_barrier(g));
+    TSRI_TRY(tsr_alloc(w, BYTES, &p));
+    tsr_free(w, p);
+    free(data);
+    return TSR_OK;
+}
+
 /* Both ways at once, hundreds, asynchronous, some large, in two groups of the same two. */
 static tsr_status crossing(tsr_world *w, void *arg)
 {
@@ -351,6 +377,7 @@ static void test_messages(void **state)
 {
     (void)state;
     run(2, ahead);
+    run(3, large);
     run(2, crossing);
     run(4, ring);
 }
