@@ -87,6 +87,8 @@ typedef struct tsri_member {
     _Alignas(TSRI_LINE) _Atomic uint64_t published;
     _Alignas(TSRI_LINE) _Atomic uint64_t phase1;
     _Alignas(TSRI_LINE) _Atomic uint64_t done;
+    /* The call in which it writes into peers' memory, from before it looks for a fault; 0: none. */
+    _Alignas(TSRI_LINE) _Atomic uint64_t writing;
     _Alignas(TSRI_LINE) _Atomic uint32_t wake; /* futex word; changes when a counter does */
     _Atomic uint32_t waiters;
     _Alignas(TSRI_LINE) tsri_call ring[TSRI_CALL_RING];

@@ -186,6 +186,9 @@ tsr_status tsri_local_await_all(tsri_local_group *g, tsri_wait_for which, uint64
 /* Returns when all other members have reached seq, or never will; after an abort, at the latest
  * when the timeout has passed. */
 void tsri_local_linger(tsri_local_group *g, tsri_wait_for which, uint64_t seq);
+/* After a fault of call `seq`: returns when no other member writes into this rank's memory any
+ * more; at the latest when the timeout has passed. */
+void tsri_local_await_writers(tsri_local_group *g, uint64_t seq);
 /* TSR_ERR_REMOTE if some rank has aborted; TSR_ERR_DEAD if a member can't advance any more. */
 tsr_status tsri_local_check_members(tsri_local_group *g);
 /* TSR_ERR_REMOTE if some rank has aborted. */

@@ -244,7 +244,7 @@ tsr_status tsri_call_end(tsri_local_group *g, uint64_t seq, tsr_status status, c
 tsr_status tsri_call_check_fault(const tsri_local_group *g, uint64_t seq)
 {
     const tsri_fault *f = &g->channel->fault;
-    uint64_t state = atomic_load_explicit(&f->state, memory_order_acquire);
+    uint64_t state = atomic_load(&f->state); /* after what was stored before: see `writing` */
     if (state != (seq >> TSRI_SEQ_BITS << 2) + 2 || atomic_load(&f->seq) > seq)
         return TSR_OK;
     return tsri_fail((tsr_status)atomic_load(&f->status), "%s", f->text);

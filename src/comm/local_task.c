@@ -3,6 +3,7 @@
 #include "src/comm/flight.h"
 #include "src/comm/local_task.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /*
@@ -152,16 +153,13 @@ static tsr_status open_chunk(tsri_flow *f, chunk *c)
 }
 
 /* Reduces this rank's part of everybody's data, and writes the result to all. */
-static tsr_status reduce_chunk(tsri_flow *f, const chunk *c)
+static void write_part(tsri_flow *f, const chunk *c)
 {
     enum { BLOCK = 4096 };
     tsri_local_group *g = f->g;
     tsri_reduce_fn *fn = tsri_reduce_of(f->task->dtype, f->task->op);
     int n = g->pub.nranks, me = g->pub.index;
     int64_t begin = part_at(c, me), end = part_at(c, me + 1), per = BLOCK / (int64_t)f->size;
-    TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_PUBLISHED, c->seq, &f->call));
-    /* Who has given up must find its memory as it left it. */
-    TSRI_TRY(tsri_call_check_fault(g, c->seq));
     for (int m = 0; m < n; m++)
         g->src[m] = m == me ? data_of(f, c->at) : tsri_flow_peer(f, m, c->seq, 1, 0);
     for (int64_t from = begin; from < end; from += per) {
@@ -178,8 +176,23 @@ static tsr_status reduce_chunk(tsri_flow *f, const chunk *c)
                 tsri_copy((char *)(uintptr_t)g->src[m] + offset, mine, bytes);
     }
     count_read(f, (end - begin) * (n - 1));
-    tsri_local_advance(g->mine, TSRI_WAIT_PHASE1, c->seq);
-    return TSR_OK;
+}
+
+/* Who has given up must find its memory as it left it. So this rank first says that it writes, and
+ * then looks for a fault; who fails first leaves a fault, and then looks for who writes (`fail`).
+ */
+static tsr_status reduce_chunk(tsri_flow *f, const chunk *c)
+{
+    tsri_local_group *g = f->g;
+    TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_PUBLISHED, c->seq, &f->call));
+    atomic_store(&g->mine->writing, c->seq);
+    tsr_status status = tsri_call_check_fault(g, c->seq);
+    if (status == TSR_OK)
+        write_part(f, c);
+    atomic_store_explicit(&g->mine->writing, 0, memory_order_release);
+    if (status == TSR_OK)
+        tsri_local_advance(g->mine, TSRI_WAIT_PHASE1, c->seq);
+    return status;
 }
 
 /* All have written. */
@@ -281,6 +294,22 @@ static tsr_status run(tsri_flow *f)
     return bytes <= ONE_SHOT_BYTES ? one_shot(f) : two_phase(f);
 }
 
+/* What ends the group ends it for those who are still at this task. The caller may do with its data
+ * what it likes, once no peer writes there any more. */
+static tsr_status fail(tsri_flow *f, tsr_status status)
+{
+    tsri_local_group *g = f->g;
+    g->finished = f->first - 1;
+    if (f->direct && f->task->kind == TSRI_TASK_ALL_REDUCE) {
+        char text[4096];
+        snprintf(text, sizeof text, "%s", tsr_last_error());
+        tsri_local_poison(&g->pub, status, text);
+        tsri_local_await_writers(g, f->first);
+        tsri_fail(status, "%s", text);
+    }
+    return tsri_flight_fail(g->local->pub.world, f->flight, status);
+}
+
 tsr_status tsri_local_task(tsri_group *pub, tsri_task *task)
 {
     tsri_local_group *g = pub->priv;
@@ -307,10 +336,9 @@ tsr_status tsri_local_task(tsri_group *pub, tsri_task *task)
     /* A peer that gave up may have changed what was read since. */
     if (status == TSR_OK)
         status = tsri_call_check_fault(g, g->started);
-    /* What ends the group ends it for those who are still at this task. */
-    g->finished = status == TSR_OK ? g->started : f.first - 1;
     if (status != TSR_OK)
-        return tsri_flight_fail(world, f.flight, status);
+        return fail(&f, status);
+    g->finished = g->started;
     tsri_flight_completed(world->flight, f.flight);
     return TSR_OK;
 }

@@ -431,6 +431,41 @@ static tsr_status refused_later(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+/* Rank 1 is about to write into rank 0's memory when the group ends: rank 0 has its error, and its
+ * memory back, when rank 1 has written. */
+typedef struct writer {
+    _Atomic int writes, wrote;
+} writer;
+
+static tsr_status writes_late(tsr_world *w, void *arg)
+{
+    enum { COUNT = 8192 };
+    tsr_group *g = tsr_world_group(w);
+    tsri_local_group *local = g->inner->priv;
+    writer *wr = arg;
+    void *x;
+    TSRI_TRY(tsr_alloc(w, COUNT * sizeof(float), &x));
+    TSRI_TRY(tsr_group_barrier(g));
+    uint64_t seq = local->started + 1;
+    if (w->rank == 1) {
+        atomic_store(&local->mine->writing, seq);
+        atomic_store(&wr->writes, 1);
+        for (int i = 0; i < 60000 && !tsri_local_reached(local, 0, TSRI_WAIT_PUBLISHED, seq); i++)
+            nap(0.001);
+        tsri_local_poison(g->inner, TSR_ERR_MISMATCH, "rank 1 has had enough");
+        nap(0.3);
+        atomic_store(&wr->wrote, 1);
+        atomic_store(&local->mine->writing, 0);
+        return TSR_OK;
+    }
+    await_count(&wr->writes, 1);
+    memset(x, 0, COUNT * sizeof(float));
+    tsr_status status = tsr_all_reduce(g, x, COUNT, TSR_F32, TSR_REDUCE_SUM);
+    CHECK(atomic_load(&wr->wrote));
+    NAMES(status, TSR_ERR_MISMATCH, "rank 1 has had enough");
+    return TSR_OK;
+}
+
 /* Destroying the world ends what nobody waits for. */
 static tsr_status abandons(tsr_world *w, void *arg)
 {
@@ -463,9 +498,11 @@ static void test_leaves(void **state)
     double begin = now_s();
     parting p = {0};
     _Atomic int refused = 0;
+    writer wr = {0};
     run(3, 60, leaves, NULL);
     run(2, 60, parts, &p);
     run(2, 60, refused_later, &refused);
+    run(2, 60, writes_late, &wr);
     run(2, 60, abandons, NULL);
     run(2, 60, gives_up, NULL);
     assert_true(now_s() - begin < 40);
