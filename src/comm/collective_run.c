@@ -56,11 +56,14 @@ static int64_t src_count(const tsr_group *g, const tsri_task *t)
     return tsri_task_src_count(g->nranks, g->index, t);
 }
 
-/* Whether the communicator does whole tasks itself. */
+/* Whether the communicator does whole tasks of the group, which is of several, itself. */
 static bool has_own_way(const tsr_group *g)
 {
     const tsri_comm_ops *ops = g->engine->comm->ops;
-    return ops->size > offsetof(tsri_comm_ops, task) && ops->task;
+    if (ops->size <= offsetof(tsri_comm_ops, task) || !ops->task)
+        return false;
+    bool asks = ops->size > offsetof(tsri_comm_ops, does_tasks) && ops->does_tasks;
+    return !asks || ops->does_tasks(g->inner);
 }
 
 static bool can_be_read(const tsri_engine *e, const void *p, size_t bytes)

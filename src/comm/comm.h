@@ -188,6 +188,8 @@ typedef struct tsri_comm_ops {
     /* Optional: ends a group, for all its members: their calls from the one on at which this rank
      * is fail with `status` and `text`. */
     void (*poison)(tsri_group *g, tsr_status status, const char *text);
+    /* Optional: whether `task` does the tasks of this group. Without it, it does those of all. */
+    bool (*does_tasks)(const tsri_group *g);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {

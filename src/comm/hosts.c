@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/comm/hosts.h"
+#include "src/comm/collective.h"
+#include "src/comm/flight.h"
 #include "src/comm/local.h"
 
 #include <stdio.h>
@@ -134,6 +136,23 @@ static tsr_status hosts_release(tsri_group *pub, tsri_ticket *ticket)
     return passed_on(of(pub->comm), via, via->ops->release(pub->priv, ticket));
 }
 
+/* What goes on on this machine goes as there. */
+static bool hosts_does_tasks(const tsri_group *pub)
+{
+    const tsri_comm_ops *via = ((const hosts_group *)(const void *)pub)->via->ops;
+    return via->size > offsetof(tsri_comm_ops, task) && via->task;
+}
+
+static tsr_status hosts_task(tsri_group *pub, tsri_task *task)
+{
+    hosts *h = of(pub->comm);
+    tsri_comm *via = group_of(pub)->via, *other = via == h->local ? h->remote : h->local;
+    tsr_status status = passed_on(h, other, check_of(other));
+    if (status != TSR_OK)
+        return tsri_flight_fail_start(pub->comm->world, task->flight, status);
+    return passed_on(h, via, via->ops->task(pub->priv, task));
+}
+
 static tsr_status hosts_prepare(tsri_group *pub, tsri_coll *coll)
 {
     tsri_comm *via = group_of(pub)->via;
@@ -241,6 +260,8 @@ static const tsri_comm_ops ops = {
     .twin = make_twin,
     .released = hosts_released,
     .poison = hosts_poison,
+    .task = hosts_task,
+    .does_tasks = hosts_does_tasks,
 };
 
 static tsr_status make(tsr_world *world, tsri_comm *local, tsri_comm *remote, tsr_store *store,

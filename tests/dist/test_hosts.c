@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include <tessera/collective.h>
 #include "src/comm/hosts.h"
 #include "src/comm/world_make.h"
 #include "src/core/clock.h"
@@ -409,6 +410,45 @@ static tsr_status use_twin(tsr_world *w, cluster *c)
     return status;
 }
 
+/* Per-rank buffers: on one machine, those in the arena are read where they are, for which there is
+ * no room twice. */
+static tsr_status use_buffers(tsr_world *w, cluster *c)
+{
+    enum { LARGE = 150000 };
+    const int *machine = c->layout->machine;
+    int mine[MOST], n = ranks_of(c->layout, machine[w->rank], mine);
+    float *large, sum = 0, all = 0, small = (float)w->rank;
+    void *p;
+    tsr_group *here;
+    for (int r = 0; r < w->nranks; r++) {
+        sum += machine[r] == machine[w->rank] ? (float)r : 0;
+        all += (float)r;
+    }
+    TSRI_TRY(tsr_group_create(w, n, mine, &here));
+    TSRI_TRY(tsr_alloc(w, LARGE * sizeof *large, &p));
+    large = p;
+    for (int i = 0; i < LARGE; i++)
+        large[i] = (float)w->rank;
+    TSRI_TRY(tsr_all_reduce(here, large, LARGE, TSR_F32, TSR_REDUCE_SUM));
+    TSRI_TRY(tsr_all_reduce(tsr_world_group(w), &small, 1, TSR_F32, TSR_REDUCE_SUM));
+    for (int i = 0; i < LARGE; i++)
+        if (large[i] != sum)
+            return tsri_fail(TSR_ERR_INTERNAL, "%g at %d", (double)large[i], i);
+    if (small != all)
+        return tsri_fail(TSR_ERR_INTERNAL, "%g of all", (double)small);
+    return tsr_world_barrier(w);
+}
+
+static void test_buffers(void **state)
+{
+    static cluster c;
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        run(&layouts[i], use_buffers, 60, "", &c);
+        expect_ok(&c);
+    }
+}
+
 static void test_twin(void **state)
 {
     static cluster c;
@@ -546,9 +586,10 @@ static void test_messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups), cmocka_unit_test(test_around),
-        cmocka_unit_test(test_twin),   cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_death),  cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_groups),   cmocka_unit_test(test_around),
+        cmocka_unit_test(test_twin),     cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_abort),    cmocka_unit_test(test_death),
+        cmocka_unit_test(test_messages),
     };
     return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);
 }
