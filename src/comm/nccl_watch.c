@@ -3,6 +3,7 @@
 #include "src/core/clock.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +34,7 @@ struct tsri_watch {
     pthread_mutex_t library; /* held by who uses the library */
     pthread_mutex_t lock;    /* of what is below */
     pthread_cond_t wake;
-    bool ends;
+    bool ends, told; /* told: it has failed, and the other ranks know */
     named *names;
     int nnames, cnames, free_name; /* the first free one plus 1 */
     atomic_bool failed;            /* status and text don't change any more */
@@ -112,7 +113,11 @@ tsr_status tsri_watch_check(tsri_watch *w)
 
 tsr_status tsri_watch_enter(tsri_watch *w)
 {
-    pthread_mutex_lock(&w->library);
+    /* Who stops the library's work has it, and may wait for what this thread alone can free. */
+    while (pthread_mutex_trylock(&w->library) != 0) {
+        TSRI_TRY(tsri_watch_check(w));
+        sched_yield();
+    }
     tsr_status status = tsri_watch_check(w);
     if (status != TSR_OK)
         pthread_mutex_unlock(&w->library);
@@ -137,27 +142,15 @@ static bool note(tsri_watch *w, tsr_status status, const char *text)
     return first;
 }
 
-/* The rank's thread is in the library for moments only, unless the library itself hangs. */
-static bool enter_soon(tsri_watch *w)
-{
-    const struct timespec moment = {.tv_nsec = 1000000};
-    for (int i = 0; i < 1000; i++) {
-        if (pthread_mutex_trylock(&w->library) == 0)
-            return true;
-        nanosleep(&moment, NULL);
-    }
-    return false;
-}
-
 tsr_status tsri_watch_fail(tsri_watch *w, tsr_status status, const char *text)
 {
     if (note(w, status, text)) {
         if (w->status != TSR_ERR_REMOTE)
             w->world->comm->ops->abort(w->world->comm, w->text);
-        if (enter_soon(w)) {
-            w->ops->stop(w->arg);
-            pthread_mutex_unlock(&w->library);
-        }
+        pthread_mutex_lock(&w->lock);
+        w->told = true;
+        pthread_cond_signal(&w->wake);
+        pthread_mutex_unlock(&w->lock);
     }
     return tsri_watch_check(w);
 }
@@ -212,21 +205,48 @@ static double period_of(const tsr_world *world)
     return s < 1e-3 ? 1e-3 : s > 0.1 ? 0.1 : s;
 }
 
+/* The rank's thread is in the library for moments only, unless the library itself hangs. */
+static bool stop_soon(tsri_watch *w)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    for (int i = 0; i < 1000; i++) {
+        if (pthread_mutex_trylock(&w->library) == 0) {
+            w->ops->stop(w->arg);
+            pthread_mutex_unlock(&w->library);
+            return true;
+        }
+        nanosleep(&moment, NULL);
+    }
+    return false;
+}
+
+/* Between lock and unlock. */
+static void sleep_a_while(tsri_watch *w)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += (long)(period_of(w->world) * 1e9);
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&w->wake, &w->lock, &t);
+}
+
 static void *run(void *arg)
 {
     tsri_watch *w = arg;
+    bool stopped = false;
     pthread_mutex_lock(&w->lock);
-    while (!w->ends) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_nsec += (long)(period_of(w->world) * 1e9);
-        t.tv_sec += t.tv_nsec / 1000000000;
-        t.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&w->wake, &w->lock, &t);
-        if (w->ends || atomic_load(&w->failed))
-            continue;
+    while (!w->ends || (w->told && !stopped)) {
+        if (!w->told)
+            sleep_a_while(w);
+        else if (stopped)
+            pthread_cond_wait(&w->wake, &w->lock);
+        bool stops = w->told && !stopped, looks = !w->ends && !atomic_load(&w->failed);
         pthread_mutex_unlock(&w->lock);
-        look(w);
+        if (stops)
+            stopped = stop_soon(w);
+        else if (looks)
+            look(w);
         pthread_mutex_lock(&w->lock);
     }
     pthread_mutex_unlock(&w->lock);

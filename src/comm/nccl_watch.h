@@ -4,7 +4,8 @@
  * that looks at marks which the device sets before and after each call, at the library's own
  * errors, and at what other ranks say on the host. When a call takes longer than the world's
  * timeout, or one of the others has failed, it notes why, tells the other ranks, and stops the
- * library's work. The rank's thread finds the note at its next call, or by check.
+ * library's work. The rank's thread finds the note at its next call, or by check. What that thread
+ * itself meets it notes (tsri_watch_fail), and leaves the stopping to the watchdog.
  */
 #ifndef TESSERA_COMM_NCCL_WATCH_H
 #define TESSERA_COMM_NCCL_WATCH_H
@@ -17,8 +18,9 @@ typedef struct tsri_watch tsri_watch;
 typedef struct tsri_watch_ops {
     /* What the library has met, with its text. Between enter and leave. */
     tsr_status (*look)(void *arg);
-    /* Stops all of the library's work for good. Once, alone with the library unless a call of the
-     * rank's thread hangs in it, in which case it is not called. */
+    /* Stops all of the library's work for good. Once, by the watchdog's thread, alone with the
+     * library: it is not called while a call of the rank's thread hangs in that. It may wait until
+     * the rank's thread has freed what it captured. */
     void (*stop)(void *arg);
 } tsri_watch_ops;
 
@@ -34,8 +36,8 @@ void tsri_watch_leave(tsri_watch *w);
 
 /* TSR_OK, or what was noted, with its text. */
 tsr_status tsri_watch_check(tsri_watch *w);
-/* Notes a failure, tells the other ranks and stops all work, if it is the first. Returns what is
- * noted. Not between enter and leave. */
+/* Notes a failure, tells the other ranks and has all work stopped, for which it does not wait, if
+ * it is the first. Returns what is noted. Not between enter and leave. */
 tsr_status tsri_watch_fail(tsri_watch *w, tsr_status status, const char *text);
 
 /* A call that the marks may name, for messages. */

@@ -75,20 +75,33 @@ static void test_mismatch(void **state)
     nr_spawn(3, mismatch_body, NULL, 0);
 }
 
-/* Prepared alike, started in another order: what is left is that it ends, with some error. */
+static tsr_status capture(nr_rank *r, one *a, tsri_captured **out_graph)
+{
+    tsri_device *d = r->device;
+    TSRI_TRY(d->ops->capture_begin(d, d->stream));
+    TSRI_TRY(nr_call(r->group, &a->coll));
+    return d->ops->capture_end(d, d->stream, out_graph);
+}
+
+/* Prepared alike, started in another order: what is left is that it ends, with some error. So it
+ * does while there is a graph with the communicator's calls, which only this thread can free. */
 static tsr_status order_body(tsr_world *w, void *arg)
 {
+    const bool *kept = arg;
     nr_rank r;
     one a, b;
     tsri_ticket t;
-    (void)arg;
+    tsri_captured *graph = NULL;
     TSRI_TRY(nr_open(w, 0, &r));
     TSRI_TRY(make_one(&r, TSRI_COLL_ALL_REDUCE, N, "a", &a));
     TSRI_TRY(make_one(&r, TSRI_COLL_ALL_REDUCE, N - 1, "b", &b));
     TSRI_TRY(r.comm->ops->prepare(r.group, &a.coll));
     TSRI_TRY(r.comm->ops->prepare(r.group, &b.coll));
+    if (*kept)
+        TSRI_TRY(capture(&r, &a, &graph));
     CHECK(r.comm->ops->start(r.group, w->rank ? &b.coll : &a.coll, &t) != TSR_OK);
     CHECK(r.comm->ops->check(r.comm) != TSR_OK);
+    r.device->ops->captured_destroy(r.device, graph);
     r.comm->ops->unprepare(r.group, &a.coll);
     r.comm->ops->unprepare(r.group, &b.coll);
     nr_close(&r);
@@ -98,13 +111,15 @@ static tsr_status order_body(tsr_world *w, void *arg)
 static void test_order(void **state)
 {
     (void)state;
-    nr_spawn(2, order_body, NULL, 2);
+    for (int kept = 0; kept < 2; kept++)
+        nr_spawn(2, order_body, &(bool){kept}, 2);
 }
 
 /* --- ranks that don't come -------------------------------------------------------------------- */
 typedef struct late {
     int timed_out[4], remote[4]; /* per rank */
-    bool captured;
+    bool captured;               /* the call that hangs */
+    bool kept;                   /* there is a graph besides with the communicator's calls */
 } late;
 
 /* What the rank that stays away, or is left behind, hears. */
@@ -123,9 +138,7 @@ static tsr_status come(nr_rank *r, one *a, bool captured)
     tsri_captured *graph;
     if (!captured)
         return nr_call(r->group, &a->coll);
-    TSRI_TRY(d->ops->capture_begin(d, d->stream));
-    TSRI_TRY(nr_call(r->group, &a->coll));
-    TSRI_TRY(d->ops->capture_end(d, d->stream, &graph));
+    TSRI_TRY(capture(r, a, &graph));
     TSRI_TRY(d->ops->captured_run(d, graph, d->stream));
     d->ops->captured_destroy(d, graph);
     return r->comm->ops->check(r->comm);
@@ -136,10 +149,15 @@ static tsr_status late_body(tsr_world *w, void *arg)
     late *l = arg;
     nr_rank r;
     one a;
+    tsri_captured *graph = NULL;
     TSRI_TRY(nr_open(w, 0, &r));
     TSRI_TRY(make_one(&r, TSRI_COLL_ALL_REDUCE, N, "grad bucket 3", &a));
     TSRI_TRY(r.comm->ops->prepare(r.group, &a.coll));
     TSRI_TRY(nr_call(r.group, &a.coll));
+    if (l->kept) {
+        TSRI_TRY(capture(&r, &a, &graph));
+        TSRI_TRY(r.device->ops->captured_run(r.device, graph, r.device->stream));
+    }
     if (w->rank == w->nranks - 1) {
         TSRI_TRY(await_remote(&r));
         CHECK_TEXT("'grad bucket 3'");
@@ -148,7 +166,8 @@ static tsr_status late_body(tsr_world *w, void *arg)
         tsr_status status = come(&r, &a, l->captured);
         CHECK(status == TSR_ERR_TIMEOUT || status == TSR_ERR_REMOTE);
         CHECK(tsri_now_s() - start < w->timeout_s + 3);
-        CHECK_TEXT("all_reduce #2 'grad bucket 3' (model.c:31) of ranks [0,1");
+        CHECK_TEXT(l->kept ? "all_reduce #3 'grad bucket 3' (model.c:31) of ranks [0,1"
+                           : "all_reduce #2 'grad bucket 3' (model.c:31) of ranks [0,1");
         CHECK_TEXT("did not finish within 0.5 s");
         l->timed_out[w->rank] = status == TSR_ERR_TIMEOUT;
         l->remote[w->rank] = status == TSR_ERR_REMOTE;
@@ -159,14 +178,14 @@ static tsr_status late_body(tsr_world *w, void *arg)
         tsri_ticket t;
         CHECK(r.comm->ops->start(r.group, &a.coll, &t) == status);
     }
+    r.device->ops->captured_destroy(r.device, graph);
     r.comm->ops->unprepare(r.group, &a.coll);
     nr_close(&r);
     return TSR_OK;
 }
 
-static void run_late(int n, bool captured)
+static void run_late(int n, late l)
 {
-    late l = {.captured = captured};
     int timed_out = 0, all = 0;
     nr_spawn(n, late_body, &l, 0.5);
     for (int r = 0; r < n - 1; r++) {
@@ -180,10 +199,18 @@ static void run_late(int n, bool captured)
 static void test_late(void **state)
 {
     (void)state;
-    run_late(2, false);
-    run_late(3, false);
-    run_late(2, true);
-    run_late(3, true);
+    run_late(2, (late){0});
+    run_late(3, (late){0});
+    run_late(2, (late){.captured = true});
+    run_late(3, (late){.captured = true});
+}
+
+/* The watchdog's work then waits for the rank's thread, which must not wait for the watchdog. */
+static void test_late_kept(void **state)
+{
+    (void)state;
+    run_late(2, (late){.kept = true});
+    run_late(2, (late){.kept = true, .captured = true});
 }
 
 /* Never even comes to make the communicator. */
@@ -304,8 +331,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mismatch), cmocka_unit_test(test_order),
-        cmocka_unit_test(test_late),     cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_remote),   cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_late),     cmocka_unit_test(test_late_kept),
+        cmocka_unit_test(test_absent),   cmocka_unit_test(test_remote),
+        cmocka_unit_test(test_choice),
     };
     int skip = nr_skip();
     return skip ? skip : cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,8 @@
  * ncclInProgress until the others have come, and ncclCommGetAsyncError tells how far they are; what
  * is captured waits when it is replayed. Collectives of the members of a communicator must be the
  * same, in the same order, and each receive as long as its send: else the communicator is in error.
+ * As NCCL's do, an abort or destroy waits for all that the rank's device does, and until no graph
+ * has calls of the communicator any more: it ends the program, with a text, if that does not come.
  */
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/emulator/nccl_log.h"
@@ -12,8 +14,10 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <memory>
@@ -58,6 +62,9 @@ struct ncclComm {
     bool aborted = false;
     std::vector<op_ptr> pending;
     std::vector<int> splitting; /* splits that others have not come to yet */
+    /* The rank's communicators: this one, and those that it was split from and into. */
+    std::shared_ptr<std::vector<struct ncclComm *>> kin;
+    int graphs = 0; /* launches that were captured, of graphs that are alive */
 };
 
 static std::mutex lock;
@@ -75,6 +82,7 @@ struct launch {
 };
 static thread_local int depth;
 static thread_local std::vector<launch> opened;
+static thread_local std::vector<struct ncclComm *> aborting;
 
 static clique_ptr make_clique(int nranks)
 {
@@ -289,8 +297,14 @@ static ncclResult_t put(struct ncclComm *comm, cudaStream_t stream, const std::v
             post(comm, o);
         return state_of(comm);
     }
+    comm->graphs++;
     hold.unlock();
-    tsri_emulated_enqueue(stream, [comm, ops]() {
+    std::shared_ptr<void> graph(nullptr, [comm](void *) {
+        std::lock_guard<std::mutex> inner(lock);
+        comm->graphs--;
+        changed.notify_all();
+    });
+    tsri_emulated_enqueue(stream, [comm, ops, graph]() {
         std::unique_lock<std::mutex> inner(lock);
         for (const op_ptr &o : ops)
             post(comm, std::make_shared<op>(*o));
@@ -298,6 +312,28 @@ static ncclResult_t put(struct ncclComm *comm, cudaStream_t stream, const std::v
             changed.wait(inner);
     });
     return ncclSuccess;
+}
+
+/* --- ending ----------------------------------------------------------------------------------- */
+static bool is_busy(const struct ncclComm *comm)
+{
+    auto is_open = [](const op_ptr &o) { return !o->done; };
+    return !comm->aborted && std::any_of(comm->pending.begin(), comm->pending.end(), is_open);
+}
+
+/* What NCCL waits for before it frees a communicator. */
+static void reclaim(std::unique_lock<std::mutex> &hold, struct ncclComm *comm)
+{
+    const auto long_enough = std::chrono::seconds(30);
+    auto &kin = *comm->kin;
+    auto is_idle = [&]() { return !comm->graphs && std::none_of(kin.begin(), kin.end(), is_busy); };
+    if (!changed.wait_for(hold, long_enough, is_idle)) {
+        fprintf(stderr, "a communicator's end would wait for ever: %s\n",
+                comm->graphs ? "there are graphs with its calls"
+                             : "another of its rank hangs, and was not told to stop");
+        abort();
+    }
+    kin.erase(std::remove(kin.begin(), kin.end(), comm), kin.end());
 }
 
 static ncclResult_t submit(struct ncclComm *comm, cudaStream_t stream, op o)
@@ -351,6 +387,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
     *comm = new ncclComm;
     (*comm)->all = c;
     (*comm)->rank = rank;
+    (*comm)->kin = std::make_shared<std::vector<struct ncclComm *>>(1, *comm);
     c->joined++;
     return state_of(*comm);
 }
@@ -382,6 +419,10 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     int split = c.splits[(size_t)comm->rank]++;
     *newcomm = color == NCCL_SPLIT_NOCOLOR ? nullptr : new ncclComm;
     c.wishes[split][comm->rank] = {color, key, *newcomm};
+    if (*newcomm) {
+        (*newcomm)->kin = comm->kin;
+        comm->kin->push_back(*newcomm);
+    }
     if ((int)c.wishes[split].size() == c.nranks)
         do_split(c, split);
     comm->splitting.push_back(split);
@@ -410,19 +451,21 @@ ncclResult_t ncclCommFinalize(ncclComm_t)
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    std::lock_guard<std::mutex> hold(lock);
+    std::unique_lock<std::mutex> hold(lock);
     if (!comm->pending.empty())
         return ncclInvalidUsage;
+    reclaim(hold, comm);
     delete comm;
     return ncclSuccess;
 }
 
-/* The member's calls will never meet their peers'. The object stays: a replay may wait with it. */
+/* The member's calls will never meet their peers'. The object stays: a replay may wait with it. In
+ * a group the communicator is told to stop at once, and freed at the group's end. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     static std::vector<std::unique_ptr<struct ncclComm>> *graves =
         new std::vector<std::unique_ptr<struct ncclComm>>;
-    std::lock_guard<std::mutex> hold(lock);
+    std::unique_lock<std::mutex> hold(lock);
     comm->aborted = true;
     if (comm->all) {
         for (auto &q : comm->all->queue)
@@ -444,6 +487,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     comm->pending.clear();
     graves->emplace_back(comm);
     changed.notify_all();
+    if (depth)
+        aborting.push_back(comm);
+    else
+        reclaim(hold, comm);
     return ncclSuccess;
 }
 
@@ -473,6 +520,11 @@ ncclResult_t ncclGroupEnd(void)
         r = one == ncclSuccess ? r : one;
         all.swap(rest);
     }
+    std::vector<struct ncclComm *> ending;
+    ending.swap(aborting);
+    std::unique_lock<std::mutex> hold(lock);
+    for (struct ncclComm *comm : ending)
+        reclaim(hold, comm);
     return r;
 }
 

@@ -27,7 +27,7 @@ struct CUstream_st {
     bool origin = false;
 };
 struct CUevent_st {
-    std::shared_ptr<capture> into;
+    std::weak_ptr<capture> into; /* a graph's end is not put off by it */
     double at = 0;
 };
 struct CUgraph_st {
@@ -319,22 +319,23 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
-    if (!e->into)
+    std::shared_ptr<capture> into = e->into.lock();
+    if (!into)
         return cudaSuccess;
-    if (s->into && s->into != e->into)
+    if (s->into && s->into != into)
         return fail(cudaErrorStreamCaptureMerge);
     if (!s->into)
-        e->into->joined.push_back(s);
-    s->into = e->into;
+        into->joined.push_back(s);
+    s->into = into;
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
-    return e->into ? fail(cudaErrorCapturedEvent) : cudaSuccess;
+    return e->into.lock() ? fail(cudaErrorCapturedEvent) : cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
-    return e->into ? fail(cudaErrorCapturedEvent) : cudaSuccess;
+    return e->into.lock() ? fail(cudaErrorCapturedEvent) : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
