@@ -113,10 +113,13 @@ static tsr_status look(void *arg)
     return TSR_OK;
 }
 
+/* Each call tells its communicator to stop, and the group's end waits for all of them. One after
+ * the other, the first would wait for ever for what another, not told yet, keeps the device at. */
 static void stop(void *arg)
 {
     tsri_nccl *n = arg;
     cudaSetDevice(n->device->ordinal);
+    ncclGroupStart();
     for (tsri_nccl_group *g = n->groups; g; g = g->next) {
         if (g->own && g->comm)
             ncclCommAbort(g->comm);
@@ -127,6 +130,7 @@ static void stop(void *arg)
             ncclCommAbort(n->parent[i]);
         n->parent[i] = NULL;
     }
+    ncclGroupEnd();
 }
 
 const tsri_watch_ops tsri_nccl_watch_ops = {look, stop};

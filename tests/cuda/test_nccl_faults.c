@@ -118,8 +118,9 @@ static void test_order(void **state)
 /* --- ranks that don't come -------------------------------------------------------------------- */
 typedef struct late {
     int timed_out[4], remote[4]; /* per rank */
-    bool captured;               /* the call that hangs */
-    bool kept;                   /* there is a graph besides with the communicator's calls */
+    int lane;
+    bool captured; /* the call that hangs */
+    bool kept;     /* there is a graph besides with the communicator's calls */
 } late;
 
 /* What the rank that stays away, or is left behind, hears. */
@@ -150,7 +151,7 @@ static tsr_status late_body(tsr_world *w, void *arg)
     nr_rank r;
     one a;
     tsri_captured *graph = NULL;
-    TSRI_TRY(nr_open(w, 0, &r));
+    TSRI_TRY(nr_open(w, l->lane, &r));
     TSRI_TRY(make_one(&r, TSRI_COLL_ALL_REDUCE, N, "grad bucket 3", &a));
     TSRI_TRY(r.comm->ops->prepare(r.group, &a.coll));
     TSRI_TRY(nr_call(r.group, &a.coll));
@@ -205,12 +206,21 @@ static void test_late(void **state)
     run_late(3, (late){.captured = true});
 }
 
+/* What hangs is not the first communicator that is stopped, and waits for it. */
+static void test_late_lane(void **state)
+{
+    (void)state;
+    run_late(2, (late){.lane = 1});
+    run_late(3, (late){.lane = 1, .captured = true});
+}
+
 /* The watchdog's work then waits for the rank's thread, which must not wait for the watchdog. */
 static void test_late_kept(void **state)
 {
     (void)state;
     run_late(2, (late){.kept = true});
     run_late(2, (late){.kept = true, .captured = true});
+    run_late(3, (late){.kept = true, .lane = 1});
 }
 
 /* Never even comes to make the communicator. */
@@ -330,10 +340,10 @@ static void test_choice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_order),
-        cmocka_unit_test(test_late),     cmocka_unit_test(test_late_kept),
-        cmocka_unit_test(test_absent),   cmocka_unit_test(test_remote),
-        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_mismatch),  cmocka_unit_test(test_order),
+        cmocka_unit_test(test_late),      cmocka_unit_test(test_late_lane),
+        cmocka_unit_test(test_late_kept), cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_remote),    cmocka_unit_test(test_choice),
     };
     int skip = nr_skip();
     return skip ? skip : cmocka_run_group_tests(tests, NULL, NULL);
