@@ -156,7 +156,9 @@ typedef struct tsri_comm_ops {
     /* Optional: what can be worked out once for a call that will be made again and again with the
      * same coll, whose pointers are final; kept in coll->prepared until unprepare. Collective over
      * the group, in the same order on all its members: they may compare what they mean to do
-     * (TSR_ERR_MISMATCH). unprepare is not. */
+     * (TSR_ERR_MISMATCH). What one member fails at alone is not told to the others, but nobody
+     * waits for it: further calls can be prepared, so who prepares several goes on. unprepare is
+     * not collective. */
     tsr_status (*prepare)(tsri_group *g, tsri_coll *coll);
     void (*unprepare)(tsri_group *g, tsri_coll *coll);
     /* Optional: for communicators that must make groups together. Makes those of a partition of the

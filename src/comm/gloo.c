@@ -190,8 +190,8 @@ static tsr_status gloo_prepare(tsri_group *pub, tsri_coll *coll)
     if (pub->nranks == 1)
         return TSR_OK;
     tsri_gloo_job *job = tsri_gloo_job_make(g, TSRI_GLOO_PREPARE, coll);
-    if (!job)
-        return TSR_ERR_NO_MEMORY;
+    if (!job) /* the others wait */
+        return tsri_gloo_fail(g->comm->root, TSR_ERR_NO_MEMORY, -1, tsr_last_error());
     job->record.seq = g->started + 1;
     tsr_status status = tsri_gloo_job_ask(g, job);
     if (status == TSR_OK)

@@ -47,7 +47,8 @@ static summary sum_up(const tsri_coll *c)
 }
 
 /* All members' `count` words, in their order; the caller frees them. */
-static tsr_status gather(const tsri_group *g, const void *mine, int64_t count, int64_t **out_all)
+static tsr_status try_gather(const tsri_group *g, const void *mine, int64_t count,
+                             int64_t **out_all)
 {
     tsr_world *world = g->comm->world;
     tsri_comm *host = world->comm;
@@ -87,6 +88,16 @@ static tsr_status gather(const tsri_group *g, const void *mine, int64_t count, i
     return TSR_OK;
 }
 
+/* Who can't come to it tells the others, which would wait. */
+static tsr_status gather(const tsri_group *g, const void *mine, int64_t count, int64_t **out_all)
+{
+    tsri_comm *host = g->comm->world->comm;
+    tsr_status status = try_gather(g, mine, count, out_all);
+    if (status == TSR_ERR_NO_MEMORY)
+        host->ops->abort(host, tsr_last_error());
+    return status;
+}
+
 static void say(const summary *s, char *buf, size_t size)
 {
     static const char *const ops[] = {"sum", "max", "min"};
@@ -123,8 +134,10 @@ static tsr_status pass_words(const tsri_group *g, const tsri_coll *coll, int64_t
 {
     int64_t *all;
     int64_t *mine = tsri_mem_alloc(&g->comm->world->mem, (size_t)most * sizeof *mine);
-    if (!mine)
+    if (!mine) {
+        g->comm->world->comm->ops->abort(g->comm->world->comm, tsr_last_error());
         return TSR_ERR_NO_MEMORY;
+    }
     tsri_nccl_describe(coll, most, mine);
     tsr_status status = gather(g, mine, most, &all);
     tsri_mem_free(mine);

@@ -82,8 +82,11 @@ tsr_status tsri_nccl_call_make(tsri_nccl *n, const tsri_group *g, const tsri_col
     TSRI_TRY(tsri_watch_check(n->watch));
     TSRI_TRY(tsri_nccl_check(coll, g->nranks, g->index));
     tsri_nccl_call *c = tsri_mem_alloc(&n->pub.world->mem, sizeof *c);
-    if (!c)
+    if (!c) {
+        /* The others wait for what this rank has to say. */
+        n->pub.world->comm->ops->abort(n->pub.world->comm, tsr_last_error());
         return TSR_ERR_NO_MEMORY;
+    }
     c->name = -1;
     tsr_status status = fill_call(n, g, coll, c);
     if (status != TSR_OK) {

@@ -308,6 +308,15 @@ static bool names_devices(const tsr_graph *g)
     return !g->world->is_virtual && main_device(g) != TSR_DEVICE_CPU;
 }
 
+/* Whether ranks have calls to prepare together: all see the same items. */
+static bool talks(const tsr_plan *plan)
+{
+    for (int i = 0; i < plan->nitems; i++)
+        if (plan->items[i].kind == TSRI_ITEM_COLLECTIVE)
+            return true;
+    return false;
+}
+
 static tsr_status make_plan(tsr_graph *g, tsr_plan *plan, const tsr_compile_opts *opts)
 {
     tsr_status status = plan ? run_passes(g, plan) : TSR_ERR_NO_MEMORY;
@@ -319,7 +328,8 @@ static tsr_status make_plan(tsr_graph *g, tsr_plan *plan, const tsr_compile_opts
     }
     if (status == TSR_OK)
         status = tsri_plan_lower(plan);
-    return tsri_plan_agree(g, opts, status);
+    TSRI_TRY(tsri_plan_agree(g, opts, status));
+    return talks(plan) ? tsri_plan_agree(g, opts, tsri_plan_prepare(plan)) : TSR_OK;
 }
 
 tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_plan **out_plan)

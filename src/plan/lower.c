@@ -312,10 +312,23 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
     point_values(plan);
     for (int i = 0; i < plan->nsteps; i++)
         TSRI_TRY(point_step(plan, &plan->steps[i]));
-    for (int i = 0; i < plan->nsteps; i++)
-        if (plan->steps[i].kind == TSRI_STEP_START)
-            TSRI_TRY(prepare_call(plan->steps[i].item, plan->steps[i].call));
     TSRI_TRY(tsri_lower_join(plan));
     plan->replay.device = device_to_replay(plan);
     return TSR_OK;
+}
+
+/* What one call meets keeps no rank from the others, to which its peers come. */
+tsr_status tsri_plan_prepare(tsr_plan *plan)
+{
+    tsr_status first = TSR_OK;
+    char text[2000] = "";
+    for (int i = 0; i < plan->nsteps && !plan->world->is_virtual; i++) {
+        const tsri_step *s = &plan->steps[i];
+        tsr_status status = s->kind == TSRI_STEP_START ? prepare_call(s->item, s->call) : TSR_OK;
+        if (status == TSR_OK || first != TSR_OK)
+            continue;
+        first = status;
+        snprintf(text, sizeof text, "%s", tsr_last_error());
+    }
+    return first == TSR_OK ? TSR_OK : tsri_fail(first, "%s", text);
 }

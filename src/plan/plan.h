@@ -261,7 +261,11 @@ tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables,
                                 size_t *out_values);
 /* Brings values, items and entries, which the passes let grow in scratch, to their final place. */
 tsr_status tsri_plan_settle(tsr_plan *plan);
+/* Not collective. */
 tsr_status tsri_plan_lower(tsr_plan *plan);
+/* Prepares the calls of a plan that was lowered, where communicators do so. Collective over the
+ * ranks that have calls, so once it is known that all have lowered theirs. */
+tsr_status tsri_plan_prepare(tsr_plan *plan);
 
 /* Appends a value; returns its number, -1 when there is no memory. Fills this rank's part. */
 int tsri_plan_add_value(tsr_plan *plan, const tsri_value *value);
