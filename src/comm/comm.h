@@ -192,6 +192,12 @@ typedef struct tsri_comm_ops {
     void (*poison)(tsri_group *g, tsr_status status, const char *text);
     /* Optional: whether `task` does the tasks of this group. Without it, it does those of all. */
     bool (*does_tasks)(const tsri_group *g);
+    /* Of those that are capturable: before and after calls that are captured, which are not made
+     * now, but whenever (if ever) what was captured is run. All counts of calls, stats too, are
+     * then as they were; a call that fails in between has failed on this rank alone, and need not
+     * be finished. */
+    void (*capture_begin)(struct tsri_comm *c);
+    void (*capture_end)(struct tsri_comm *c);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {

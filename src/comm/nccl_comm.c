@@ -224,13 +224,14 @@ static uint64_t bytes_of(const tsri_coll *coll)
     return bytes;
 }
 
-/* In the flight recorder a call is started, and completed, when its work is in the streams. */
+/* In the flight recorder a call is started, and completed, when its work is in the streams. What is
+ * captured is not made yet, and not recorded. */
 static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
 {
     tsri_nccl_group *g = group_of(pub);
     tsri_nccl *n = g->owner;
     tsri_nccl_call *c = coll->prepared;
-    tsri_flight *flight = n->pub.world->flight;
+    tsri_flight *flight = n->captures ? NULL : n->pub.world->flight;
     TSRI_TRY(tsri_watch_check(n->watch));
     if (!c)
         TSRI_TRY(make_temporary(n, pub, coll, &c));
@@ -242,7 +243,8 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
         /* The others wait for what did not come. */
         char text[768];
         snprintf(text, sizeof text, "%.767s", tsr_last_error());
-        status = tsri_watch_fail(n->watch, status, text);
+        if (!n->captures)
+            status = tsri_watch_fail(n->watch, status, text);
         if (c->temporary)
             free_temporary(n, c);
         return status;
@@ -314,6 +316,28 @@ static tsr_status check(tsri_comm *c)
     return tsri_watch_check(of(c)->watch);
 }
 
+static void capture_begin(tsri_comm *c)
+{
+    tsri_nccl *n = of(c);
+    for (tsri_nccl_group *g = n->groups; g; g = g->next) {
+        g->started_before = g->started;
+        g->finished_before = g->finished;
+    }
+    n->stats_before = n->stats;
+    n->captures = true;
+}
+
+static void capture_end(tsri_comm *c)
+{
+    tsri_nccl *n = of(c);
+    for (tsri_nccl_group *g = n->groups; g; g = g->next) {
+        g->started = g->started_before;
+        g->finished = g->finished_before;
+    }
+    n->stats = n->stats_before;
+    n->captures = false;
+}
+
 static void destroy(tsri_comm *c);
 
 static const tsri_comm_ops ops = {
@@ -331,6 +355,8 @@ static const tsri_comm_ops ops = {
     .stats = get_stats,
     .destroy = destroy,
     .check = check,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
 };
 
 /* --- making and ending ------------------------------------------------------------------------ */

@@ -34,6 +34,7 @@ typedef struct tsri_nccl_group {
     struct ncclComm *comm; /* NULL in a group of one */
     bool own;              /* not the lane's */
     uint64_t started, finished;
+    uint64_t started_before, finished_before; /* the capture */
 } tsri_nccl_group;
 
 /* A group that some ranks have; all ranks know all groups. */
@@ -74,8 +75,9 @@ struct tsri_nccl {
     tsri_nccl_group *groups;
     tsri_nccl_made *made;
     tsri_nccl_stage_block *stages;
-    tsri_nccl_call *temporary; /* under way */
-    tsri_comm_stats stats;
+    tsri_nccl_call *temporary;           /* under way */
+    tsri_comm_stats stats, stats_before; /* before: the capture */
+    bool captures;
 };
 
 /* nccl.c */

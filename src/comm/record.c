@@ -123,6 +123,20 @@ static void rec_stats(tsri_comm *c, tsri_comm_stats *out_stats)
     of(c)->inner->ops->stats(of(c)->inner, out_stats);
 }
 
+static void rec_capture_begin(tsri_comm *c)
+{
+    tsri_comm *inner = of(c)->inner;
+    if (inner->ops->capture_begin)
+        inner->ops->capture_begin(inner);
+}
+
+static void rec_capture_end(tsri_comm *c)
+{
+    tsri_comm *inner = of(c)->inner;
+    if (inner->ops->capture_end)
+        inner->ops->capture_end(inner);
+}
+
 static void rec_destroy(tsri_comm *c)
 {
     if (!c)
@@ -152,6 +166,8 @@ static const tsri_comm_ops ops = {
     .stats = rec_stats,
     .destroy = rec_destroy,
     .check = rec_check,
+    .capture_begin = rec_capture_begin,
+    .capture_end = rec_capture_end,
 };
 
 tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm)

@@ -103,31 +103,70 @@ static tsr_status run_steps(tsr_plan *plan)
 }
 
 /* --- captured runs ---------------------------------------------------------------------------- */
+/* The communicator whose calls are captured; NULL: there are none. */
+static tsri_comm *captured_comm(const tsr_plan *plan)
+{
+    for (int i = 0; i < plan->nsteps; i++)
+        if (plan->steps[i].kind == TSRI_STEP_START)
+            return plan->steps[i].call->group->comm;
+    return NULL;
+}
+
+/* Between begin and end of the device's capture. */
+static tsr_status capture_steps(tsr_plan *plan)
+{
+    tsri_replay *r = &plan->replay;
+    tsri_comm *comm = captured_comm(plan);
+    tsri_comm_stats before, after;
+    tsr_status status = TSR_OK;
+    tsri_plan_stats(plan->world, &before);
+    if (comm && comm->ops->capture_begin)
+        comm->ops->capture_begin(comm);
+    for (int i = 0; i < plan->nsteps && status == TSR_OK; i++)
+        status = run_step(&plan->steps[i]);
+    tsri_plan_stats(plan->world, &after);
+    if (comm && comm->ops->capture_end)
+        comm->ops->capture_end(comm);
+    for (int k = 0; k < TSRI_COLL_KIND_COUNT_; k++) {
+        r->per_run.calls[k] = after.calls[k] - before.calls[k];
+        r->per_run.bytes_read[k] = after.bytes_read[k] - before.bytes_read[k];
+    }
+    return status;
+}
+
 /* Puts all steps into the stream that is captured; none of them runs. */
 static tsr_status capture(tsr_plan *plan)
 {
     tsri_replay *r = &plan->replay;
     const tsri_device_ops *ops = r->device->ops;
-    TSRI_TRY(ops->capture_begin(r->device, r->device->stream));
-    tsr_status status = TSR_OK;
-    tsri_comm_stats before, after;
-    tsri_plan_stats(plan->world, &before);
-    for (int i = 0; i < plan->nsteps && status == TSR_OK; i++)
-        status = run_step(&plan->steps[i]);
-    tsri_plan_stats(plan->world, &after);
-    for (int k = 0; k < TSRI_COLL_KIND_COUNT_; k++) {
-        r->per_run.calls[k] = after.calls[k] - before.calls[k];
-        r->per_run.bytes_read[k] = after.bytes_read[k] - before.bytes_read[k];
-    }
     char text[400];
+    TSRI_TRY(ops->capture_begin(r->device, r->device->stream));
+    tsr_status status = capture_steps(plan);
     snprintf(text, sizeof text, "%.399s", status == TSR_OK ? "" : tsr_last_error());
     tsr_status ended = ops->capture_end(r->device, r->device->stream, &r->captured);
-    if (status == TSR_OK)
-        return ended;
+    return status == TSR_OK ? ended : tsri_fail(status, "%s", text);
+}
+
+/* Captures the plan, if it can be, on this rank and on all that its device talks with; else its
+ * steps go one by one from now on, on all of them. */
+static tsr_status try_capture(tsr_plan *plan)
+{
+    tsri_replay *r = &plan->replay;
+    tsr_status captured;
+    tsr_status status = tsri_replay_agree(plan, capture(plan), &captured);
+    if (status != TSR_OK)
+        return tsri_plan_fail(plan, status);
+    if (captured == TSR_OK)
+        return TSR_OK;
+    tsri_log(plan->world, TSR_LOG_WARNING,
+             "this plan's steps can't be captured as one graph and run one by one: %s",
+             tsr_last_error());
+    tsri_error_clear();
     if (r->captured)
-        ops->captured_destroy(r->device, r->captured);
+        r->device->ops->captured_destroy(r->device, r->captured);
     r->captured = NULL;
-    return tsri_fail(status, "%s", text);
+    r->device = NULL;
+    return TSR_OK;
 }
 
 /* The first run goes step by step: libraries load and choose then. The second is captured. */
@@ -137,21 +176,15 @@ static tsr_status replay(tsr_plan *plan, bool *out_ran)
     *out_ran = false;
     if (!r->device || plan->trace || plan->info.runs == 0)
         return TSR_OK;
-    bool is_new = !r->captured;
-    if (is_new && capture(plan) != TSR_OK) {
-        tsri_log(plan->world, TSR_LOG_WARNING,
-                 "this plan's steps can't be captured as one graph and run one by one: %s",
-                 tsr_last_error());
-        tsri_error_clear();
-        r->device = NULL;
+    if (!r->captured)
+        TSRI_TRY(try_capture(plan));
+    if (!r->captured)
         return TSR_OK;
-    }
     double start = tsri_now_s();
     tsr_status status = r->device->ops->captured_run(r->device, r->captured, r->device->stream);
     plan->info.run_s += tsri_now_s() - start;
     *out_ran = true;
-    if (!is_new)
-        tsri_plan_count_replay(plan);
+    tsri_plan_count_replay(plan);
     return status == TSR_OK ? status : tsri_plan_fail(plan, status);
 }
 

@@ -329,7 +329,10 @@ static tsr_status make_plan(tsr_graph *g, tsr_plan *plan, const tsr_compile_opts
     if (status == TSR_OK)
         status = tsri_plan_lower(plan);
     TSRI_TRY(tsri_plan_agree(g, opts, status));
-    return talks(plan) ? tsri_plan_agree(g, opts, tsri_plan_prepare(plan)) : TSR_OK;
+    if (!talks(plan))
+        return TSR_OK;
+    TSRI_TRY(tsri_plan_agree(g, opts, tsri_plan_prepare(plan)));
+    return names_devices(g) ? tsri_replay_connect(plan) : TSR_OK;
 }
 
 tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_plan **out_plan)

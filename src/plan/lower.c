@@ -286,7 +286,8 @@ static tsri_device *device_to_replay(const tsr_plan *plan)
         const tsri_step *s = &plan->steps[i];
         if (s->kind == TSRI_STEP_CROSS)
             return NULL;
-        if (s->kind >= TSRI_STEP_START && !s->call->group->comm->capturable)
+        /* Local graphs' calls are not prepared, as those that are captured must be. */
+        if (s->kind >= TSRI_STEP_START && (!s->call->group->comm->capturable || s->item->ranks))
             return NULL;
         if (device && s->device && s->device != device)
             return NULL;

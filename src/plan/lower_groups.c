@@ -221,6 +221,18 @@ void tsri_plan_count_replay(tsr_plan *plan)
         add_stats(&c->replayed, &plan->replay.per_run);
 }
 
+/* By unsigned numbers, which wrap around: the sum is what it was. */
+void tsri_plan_uncount(const tsr_plan *plan, const tsri_comm_stats *before)
+{
+    connection *c = plan->world->connections[TSR_DEVICE_CUDA];
+    tsri_comm_stats now;
+    tsri_plan_stats(plan->world, &now);
+    for (int k = 0; c && k < TSRI_COLL_KIND_COUNT_; k++) {
+        c->replayed.calls[k] -= now.calls[k] - before->calls[k];
+        c->replayed.bytes_read[k] -= now.bytes_read[k] - before->bytes_read[k];
+    }
+}
+
 tsri_comm **tsri_plan_connection(tsr_world *world, tsr_device kind)
 {
     connection *c = world->connections[kind];

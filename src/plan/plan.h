@@ -182,6 +182,7 @@ typedef struct tsri_replay {
     tsri_device *device;     /* whose stream is captured; NULL: never */
     tsri_captured *captured; /* NULL so far */
     tsri_comm_stats per_run; /* what communicators counted while it was captured */
+    int npeers, *peers;      /* ranks whose devices talk, this one too: all replay or none */
 } tsri_replay;
 
 struct tsr_plan {
@@ -313,6 +314,8 @@ tsr_status tsri_plan_connect(tsr_plan *plan);
 void tsri_plan_stats(const tsr_world *world, tsri_comm_stats *out_stats);
 /* Counts one more run of what was captured. */
 void tsri_plan_count_replay(tsr_plan *plan);
+/* Leaves out what was counted since: calls that are not the plan's. */
+void tsri_plan_uncount(const tsr_plan *plan, const tsri_comm_stats *before);
 /* The one between the world's devices of a kind, as plans find it; NULL: no plan needed one yet. */
 struct tsri_comm **tsri_plan_connection(tsr_world *world, tsr_device kind);
 /* The communicator that an item's ranks talk by; NULL in a virtual world. */
@@ -326,6 +329,13 @@ void tsri_local_box_run(const tsri_local_box *box, const void *src, void *dst);
 /* The same on a device with streams. */
 tsr_status tsri_local_box_queue(tsri_device *device, const tsri_local_box *box, const void *src,
                                 void *dst);
+/* Whether runs are captured at all, by what the ranks can whose devices talk. Collective over the
+ * world. */
+tsr_status tsri_replay_connect(tsr_plan *plan);
+/* Whether they will be, once each has tried: `status` is this rank's own, with its text as the
+ * thread's last error. *out_captured: TSR_OK, or what the first of those met that could not.
+ * Collective over plan->replay.peers. Errors: the ranks could not tell. */
+tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_captured);
 /* The plan can't be run any more, for the thread's last error; peers hear of it. Returns `status`.
  */
 tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status);

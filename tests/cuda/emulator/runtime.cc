@@ -2,7 +2,10 @@
 /*
  * CUDA's runtime, as far as the module uses it: everything is done when a call returns, in the
  * calling thread, unless the stream is captured. EMULATED_DEVICES devices (1) of
- * EMULATED_BYTES (1 GiB) each. EMULATED_DRIVER: the driver's version (13000).
+ * EMULATED_BYTES (1 GiB) each. EMULATED_DRIVER: the driver's version (13000). The device that
+ * EMULATED_NO_GRAPH names can't make a graph of what was captured; that of EMULATED_NO_CAPTURE
+ * ("device:number") can't capture the launch of this number, from 1, in a stream whose capture
+ * others have joined.
  */
 #include "tests/cuda/emulator/emulator.h"
 
@@ -21,6 +24,8 @@
 struct capture {
     std::vector<std::function<void()>> work;
     std::vector<struct CUstream_st *> joined;
+    bool invalid = false;
+    int launches = 0; /* in its own stream, since others have joined */
 };
 struct CUstream_st {
     std::shared_ptr<capture> into;
@@ -45,6 +50,17 @@ static cudaError_t fail(cudaError_t e)
     return e;
 }
 
+static thread_local int current_device;
+
+/* Whether a variable names the current device, and a number after it. */
+static bool is_named(const char *variable, int number = 0)
+{
+    const char *said = getenv(variable);
+    int device, which = 0;
+    return said && sscanf(said, "%d:%d", &device, &which) >= 1 && device == current_device &&
+           which == number;
+}
+
 bool tsri_emulated_captures(cudaStream_t stream)
 {
     return stream && stream->into;
@@ -62,6 +78,12 @@ void tsri_emulated_submit(const char *name, dim3 grid, dim3 block, cudaStream_t 
                           std::function<void()> body)
 {
     unsigned threads = block.x * block.y * block.z;
+    if (stream && stream->into && stream->origin && !stream->into->joined.empty() &&
+        is_named("EMULATED_NO_CAPTURE", ++stream->into->launches)) {
+        stream->into->invalid = true;
+        fail(cudaErrorStreamCaptureUnsupported);
+        return;
+    }
     if (threads == 0 || threads > 1024 || block.z > 64 || !grid.x || !grid.y || !grid.z ||
         grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
         fail(cudaErrorInvalidConfiguration);
@@ -106,8 +128,6 @@ static int driver_version(void)
     const char *said = getenv("EMULATED_DRIVER");
     return said ? atoi(said) : 13000;
 }
-static thread_local int current_device;
-
 cudaError_t cudaGetDeviceCount(int *n)
 {
     if (driver_version() < 13000)
@@ -360,15 +380,18 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
 {
     if (!s->into || !s->origin)
         return fail(cudaErrorIllegalState);
-    *graph = new CUgraph_st{s->into};
-    for (CUstream_st *joined : s->into->joined)
+    std::shared_ptr<capture> ended = s->into;
+    for (CUstream_st *joined : ended->joined)
         joined->into = nullptr;
     s->into = nullptr;
     s->origin = false;
-    return cudaSuccess;
+    *graph = ended->invalid ? nullptr : new CUgraph_st{ended};
+    return ended->invalid ? fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
 {
+    if (is_named("EMULATED_NO_GRAPH"))
+        return fail(cudaErrorNotSupported);
     *exec = new CUgraphExec_st{graph->work};
     return cudaSuccess;
 }
