@@ -5,7 +5,8 @@
  *   api.h, module.cc  Gloo itself, in a module of its own
  *   ../gloo.c         loading it; making the communicator; the vtable
  *   root.c            what a communicator and its twins share: the store, and how all of it ends
- *   group.c           groups: finding them, connecting them, waiting for their calls
+ *   group.c           groups: finding them, connecting them, their threads
+ *   wait.c            waiting for a group's calls
  *   call.c            what a group's thread does for a call
  *   pulls.c           the same for a SEND_RECV that was not prepared
  *   merge.c           messages of several pieces
@@ -202,22 +203,29 @@ tsri_gloo_job *tsri_gloo_job_make(tsri_gloo_group *g, tsri_gloo_job_kind kind,
                                   const tsri_coll *coll);
 /* Hands it to the group's thread. */
 tsr_status tsri_gloo_job_ask(tsri_gloo_group *g, tsri_gloo_job *job);
-/* Waits for it; its status, with its text. TSR_ERR_TIMEOUT, for all, if the group makes no progress
- * for the world's timeout. */
-tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job);
-/* The same until its dst is complete; until at most `most` of the group's jobs are not done. */
-tsr_status tsri_gloo_job_wait_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
-tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most);
+void tsri_gloo_job_free(tsri_gloo_group *g, tsri_gloo_job *job);
 /* The group's end, once it is there. */
 tsr_status tsri_gloo_check_over(tsri_gloo_group *g);
 /* Ends the group on this rank, unless it has ended; returns as tsri_gloo_check_over. */
 tsr_status tsri_gloo_set_over(tsri_gloo_group *g, tsr_status status, const char *text);
 /* On the group's thread. */
 void tsri_gloo_job_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
-void tsri_gloo_job_free(tsri_gloo_group *g, tsri_gloo_job *job);
 /* On the group's thread: what it means that Gloo did not do what was asked. */
 tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_result result,
                              const tsri_gloo_error *err);
+/* TSR_ERR_DEAD: the connection to a member is gone, as it died, or has left. */
+tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call *record,
+                          const tsri_gloo_error *err);
+/* Where member `to` finds the address at which `from` listens for it. */
+void tsri_gloo_pair_key(const tsri_gloo_group *g, int from, int to, char *key, size_t size);
+
+/* --- wait.c --- */
+/* Waits for it; its status, with its text. TSR_ERR_TIMEOUT, for all, if the group makes no progress
+ * for the world's timeout. */
+tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job);
+/* The same until its dst is complete; until at most `most` of the group's jobs are not done. */
+tsr_status tsri_gloo_job_wait_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
+tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most);
 
 /* --- call.c --- */
 /* Slots of messages: a number for each job, and the round of it; data's also hold what was agreed
