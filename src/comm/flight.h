@@ -89,7 +89,7 @@ typedef struct tsri_flight_group {
     _Atomic int32_t ready;               /* what follows is written */
     int32_t lane, nranks;                /* ranks may be more than are listed */
     _Atomic uint64_t started, completed; /* the last call in this world */
-    char comm[16];                       /* "local", "nccl", ...: who makes the calls */
+    char comm[16];                       /* "local", "gloo.1", ...: who makes the calls */
     int32_t ranks[TSRI_FLIGHT_GROUP_RANKS];
 } tsri_flight_group;
 

@@ -174,11 +174,11 @@ static void find_last(tsri_flight_court *c)
 }
 
 /* --- disagreement ----------------------------------------------------------------------------- */
-/* Whose waits are on record: the communicators over the arena. */
+/* Whose waits are on record: the communicators over the arena, and Gloo's. */
 static bool knows_waits(const tsri_flight_gang *g)
 {
     return !strncmp(g->of->comm, "local", 5) || !strncmp(g->of->comm, "twin", 4) ||
-           !strcmp(g->of->comm, "exchange");
+           !strncmp(g->of->comm, "gloo", 4) || !strcmp(g->of->comm, "exchange");
 }
 
 /* Whether a call that ranks differ in is behind them: the group has gone on. NCCL does not compare,

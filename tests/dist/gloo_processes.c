@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/dist/gloo_processes.h"
+#include "src/comm/flight.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -29,6 +30,8 @@ static tsr_world *make_world(const gloo_run *run, int rank)
         w->threads = 1;
         w->timeout_s = run->timeout_s;
         w->log = quiet;
+        w->flight = run->flight ? &run->flight[rank] : NULL;
+        tsri_flight_open(w->flight, rank, run->nranks, 1, "gloo");
     }
     return w;
 }

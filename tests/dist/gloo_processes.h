@@ -22,8 +22,9 @@ typedef tsr_status gloo_fn(tsr_world *w, shared *s);
 typedef struct gloo_run {
     int nranks;
     double timeout_s;
-    int killed;  /* the rank that ends by SIGKILL, -1: none */
-    int missing; /* the rank that does not make its communicator, -1: none */
+    int killed;                 /* the rank that ends by SIGKILL, -1: none */
+    int missing;                /* the rank that does not make its communicator, -1: none */
+    struct tsri_flight *flight; /* of each rank, seen by all processes; NULL: none */
 } gloo_run;
 
 /* Runs fn in processes, and waits for them; a rank's status and error text are in `shared`, a

@@ -68,7 +68,10 @@ static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int 
     snprintf(g->key, sizeof g->key, "%s%d/%d/%d-%016llx%016llx/", root->key, comm->twin, lane,
              nranks, (unsigned long long)hash_ranks(1, nranks, ranks),
              (unsigned long long)hash_ranks(UINT64_C(0x243f6a8885a308d3), nranks, ranks));
-    g->pub.flight = tsri_flight_group_of(root->world->flight, "gloo", lane, nranks, copy);
+    /* Groups of twins on the same ranks are others: their calls are counted apart. */
+    char name[16];
+    snprintf(name, sizeof name, comm->twin ? "gloo.%d" : "gloo", comm->twin);
+    g->pub.flight = tsri_flight_group_of(root->world->flight, name, lane, nranks, copy);
     tsri_gloo_cond_init(&g->asked);
     tsri_gloo_cond_init(&g->done);
     g->next_own = comm->groups;
