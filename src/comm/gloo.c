@@ -286,9 +286,9 @@ static void gloo_destroy(tsri_comm *c)
         return;
     tsri_gloo *comm = of(c);
     tsri_gloo_root *root = comm->root;
-    if (comm->owns_root && root->watches && !atomic_load(&root->ended)) {
+    if (root->watches && !atomic_load(&root->ended)) {
         char key[96];
-        snprintf(key, sizeof key, "%sleft/%d", root->key, root->world->rank);
+        tsri_gloo_left_key(comm, root->world->rank, key, sizeof key);
         tsri_gloo_store_set(root, key, "1", 1);
     }
     while (comm->groups) {

@@ -96,11 +96,41 @@ static void test_within(void **state)
     gloo_processes_free(s);
 }
 
+/* Rank 0 leaves a twin, and stays in the world; rank 1 comes to the twin's next call. */
+static tsr_status twin_body(tsr_world *w, shared *s)
+{
+    tsri_comm *twin;
+    tsri_group *g;
+    tsri_coll c = {.kind = TSRI_COLL_BARRIER, .what = "gradients"};
+    TSRI_TRY(w->comm->ops->twin(w->comm, &twin));
+    TSRI_TRY(twin->ops->group(twin, 2, (const int[]){0, 1}, 0, &g));
+    TSRI_TRY(gloo_call(g, &c));
+    if (w->rank == 1) {
+        TSRI_TRY(gloo_await(&s->flag[0], 1));
+        CHECK(gloo_call(g, &c) == TSR_ERR_DEAD);
+        CHECK_TEXT("rank 0 has left while rank 1 waited for it in barrier #2 'gradients'");
+    }
+    twin->ops->destroy(twin);
+    if (w->rank == 1) {
+        atomic_store(&s->flag[1], 1);
+        return TSR_OK;
+    }
+    atomic_store(&s->flag[0], 1);
+    return gloo_await(&s->flag[1], 1);
+}
+
+static void test_twin(void **state)
+{
+    (void)state;
+    gloo_processes_ok(2, twin_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_done),
         cmocka_unit_test(test_within),
+        cmocka_unit_test(test_twin),
     };
     return cmocka_run_group_tests_name("gloo_leaves", tests, NULL, NULL);
 }

@@ -157,6 +157,11 @@ static tsr_status await_address(tsri_gloo_group *g, int peer, char *address, siz
     }
 }
 
+void tsri_gloo_left_key(const tsri_gloo *comm, int rank, char *key, size_t size)
+{
+    snprintf(key, size, "%sleft/%d/%d", comm->root->key, rank, comm->twin);
+}
+
 tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call *record,
                           const tsri_gloo_error *err)
 {
@@ -164,7 +169,7 @@ tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call *recor
     char key[96], call[192], yes;
     size_t left = 0;
     tsri_call_text(record, call, sizeof call);
-    snprintf(key, sizeof key, "%sleft/%d", root->key, g->pub.ranks[member]);
+    tsri_gloo_left_key(g->comm, g->pub.ranks[member], key, sizeof key);
     if (tsri_gloo_store_poll(root, key, false, &yes, 1, &left) == TSR_OK && left)
         return tsri_fail(TSR_ERR_DEAD, "rank %d has left while rank %d waited for it in %s",
                          g->pub.ranks[member], root->world->rank, call);

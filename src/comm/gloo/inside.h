@@ -30,7 +30,8 @@
  * What ends one group ends all of a root's: the first rank that sees a peer die or not come, fails
  * itself, or is told to abort, leaves a note in the store (the key "end"), and then cuts its
  * connections. Peers that wait for it see that, find the note and do the same; the others look for
- * it ten times a second. A rank that leaves in peace says so (the key "left/RANK").
+ * it ten times a second. A rank that leaves in peace says so, of each twin before that one's
+ * connections go (the key "left/RANK/TWIN").
  */
 #ifndef TESSERA_COMM_GLOO_INSIDE_H
 #define TESSERA_COMM_GLOO_INSIDE_H
@@ -216,6 +217,8 @@ tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_
 /* TSR_ERR_DEAD: the connection to a member is gone, as it died, or has left. */
 tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call *record,
                           const tsri_gloo_error *err);
+/* Where a rank says that it has left this one of the twins. */
+void tsri_gloo_left_key(const tsri_gloo *comm, int rank, char *key, size_t size);
 /* Where member `to` finds the address at which `from` listens for it. */
 void tsri_gloo_pair_key(const tsri_gloo_group *g, int from, int to, char *key, size_t size);
 
