@@ -33,6 +33,7 @@ enum {
     TSRI_FLIGHT_GROUPS = 512,      /* that a rank's calls are told apart by */
     TSRI_FLIGHT_GROUP_RANKS = 256, /* of a group's list: the first ones */
     TSRI_FLIGHT_LINE = 64,         /* of the cache */
+    TSRI_FLIGHT_RUN = 72,          /* bytes of a run's name: a launcher's has 64 at most */
 };
 
 typedef enum tsri_flight_state {
@@ -106,7 +107,7 @@ typedef struct tsri_flight {
     _Atomic int32_t dumped;                            /* the world that a dump was left of */
     _Atomic int32_t exit, exit_status;                 /* tsri_flight_exit; the code or signal */
     _Atomic int32_t ngroups;
-    char run[64]; /* what tells this run from others */
+    char run[TSRI_FLIGHT_RUN]; /* what tells this run from others */
     tsri_flight_group group[TSRI_FLIGHT_GROUPS];
     _Alignas(TSRI_FLIGHT_LINE) tsri_flight_entry entry[TSRI_FLIGHT_CALLS];
 } tsri_flight;
@@ -120,7 +121,7 @@ typedef struct tsri_flight_about {
 } tsri_flight_about;
 
 /* --- flight.c: recording. f NULL and number 0 are fine everywhere ----------------------------- */
-/* Begins world number `world` of the rank. run: up to 63 characters without blanks. */
+/* Begins world number `world` of the rank. run: of which TSRI_FLIGHT_RUN - 1 characters count. */
 void tsri_flight_open(tsri_flight *f, int rank, int nranks, int world, const char *run);
 /* The number of a group in the table, from 1; 0 if that is full. comm: up to 15 characters without
  * blanks. Looks through the table, so ask once per group. */

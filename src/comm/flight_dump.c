@@ -146,6 +146,13 @@ static void put_line_of(FILE *out, const char *text)
     fputc('\n', out);
 }
 
+/* One word: a user's TESSERA_RUN_ID may be anything. */
+static void put_word(FILE *out, const char *text)
+{
+    for (; *text; text++)
+        fputc((unsigned char)*text <= ' ' || *text == 0x7f ? '_' : *text, out);
+}
+
 static void put_call(FILE *out, const tsri_flight_seen *e)
 {
     const tsri_flight_call *c = &e->call;
@@ -203,8 +210,9 @@ static void put_head(FILE *out, const tsri_flight *f, const tsri_flight_about *a
     clock_gettime(CLOCK_REALTIME, &now);
     if (gmtime_r(&now.tv_sec, &tm))
         strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    fprintf(out, "tessera flight 1\nrun %.63s\nrank %d of %d\n", run[0] ? run : "?",
-            world ? atomic_load(&f->rank) : about->rank,
+    fputs("tessera flight 1\nrun ", out);
+    put_word(out, run[0] ? run : "?");
+    fprintf(out, "\nrank %d of %d\n", world ? atomic_load(&f->rank) : about->rank,
             world ? atomic_load(&f->nranks) : about->nranks);
     fprintf(out, "world %d\nrestart %d\nhost %s\npid %d\ntime %" PRId64 " %s\nreason ", world,
             world ? atomic_load(&f->restart) : about->restart, host, atomic_load(&f->pid),
@@ -348,9 +356,9 @@ int tsri_flight_dump_rest(int fd, int first_rank, int world_size, const char *id
     tsri_flight *f = aligned_alloc(64, sizeof *f);
     if (!f)
         return -ENOMEM;
-    char run[24];
+    char run[TSRI_FLIGHT_RUN];
     if (id && *id)
-        snprintf(run, sizeof run, "%.23s", id);
+        snprintf(run, sizeof run, "%.*s", TSRI_FLIGHT_RUN - 1, id);
     else
         snprintf(run, sizeof run, "%016" PRIx64, head.run);
     for (int r = 0; r < (int)head.nranks; r++) {

@@ -32,7 +32,7 @@ typedef struct tsri_flight_read_call {
 } tsri_flight_read_call;
 
 typedef struct tsri_flight_report {
-    char run[64], host[65], *reason; /* reason NULL: none */
+    char run[TSRI_FLIGHT_RUN], host[65], *reason; /* reason NULL: none */
     int rank, nranks, world, restart, pid;
     int64_t time_ns;
     tsri_flight_exit exit;

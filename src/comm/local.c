@@ -361,9 +361,9 @@ static void open_flight(tsri_local *local)
     tsr_world *world = local->pub.world;
     const char *restart = getenv("TORCHELASTIC_RESTART_COUNT"); /* torchrun's name */
     const char *id = getenv("TESSERA_RUN_ID");                  /* one for all machines */
-    char run[24];
+    char run[TSRI_FLIGHT_RUN];
     if (id && *id)
-        snprintf(run, sizeof run, "%.23s", id);
+        snprintf(run, sizeof run, "%.*s", TSRI_FLIGHT_RUN - 1, id);
     else
         snprintf(run, sizeof run, "%016" PRIx64, tsri_arena_get_head(&local->arena)->run);
     world->flight = tsri_arena_flight(&local->arena, tsri_local_place_of(local, world->rank));

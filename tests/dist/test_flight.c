@@ -374,6 +374,38 @@ static void test_nowhere(void **state)
     assert_int_equal(spawn(2, nowhere, 60), TSR_OK);
 }
 
+static tsr_status dump(tsr_world *w, void *arg)
+{
+    (void)arg;
+    return tsr_flight_dump(w, NULL);
+}
+
+static void expect_run(const char *run)
+{
+    tsri_flight_report r;
+    for (int rank = 0; rank < 2; rank++) {
+        read_report(folder, rank, &r);
+        assert_string_equal(r.run, run);
+        tsri_flight_report_finish(&r);
+    }
+}
+
+/* As long as a launcher's may be, and what a user may call a run. */
+static const char longest[] = "a-run-whose-name-has-64-characters-as-the-launcher-allows-it.001";
+
+static void test_run_names(void **state)
+{
+    (void)state;
+    assert_int_equal(strlen(longest), 64);
+    setenv("TESSERA_RUN_ID", longest, 1);
+    assert_int_equal(spawn(2, dump, 60), TSR_OK);
+    expect_run(longest);
+    setenv("TESSERA_RUN_ID", "my run\tno 3", 1);
+    assert_int_equal(spawn(2, dump, 60), TSR_OK);
+    expect_run("my_run_no_3");
+    unsetenv("TESSERA_RUN_ID");
+}
+
 /* Two threads of a rank write, a third one reads: an entry is never half of one and half of
  * another, and no call is lost. */
 enum { EACH = 20000 };
@@ -514,8 +546,9 @@ static void test_scheduled(void **state)
 static int run_ranks(const char *mode)
 {
     char command[4096];
-    snprintf(command, sizeof command, "'%s' launch -n 3 '%s' --rank %s >/dev/null 2>&1", tessera,
-             self, mode);
+    snprintf(command, sizeof command,
+             "'%s' launch -n 3 --rdzv-id %s '%s' --rank %s >/dev/null 2>&1", tessera, longest, self,
+             mode);
     int status = system(command);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -530,6 +563,7 @@ static void test_killed(void **state)
     read_report(folder, 2, &r);
     assert_int_equal(r.exit, TSRI_FLIGHT_KILLED);
     assert_int_equal(r.exit_status, SIGKILL);
+    assert_string_equal(r.run, longest);
     assert_int_equal(r.groups[r.call[r.ncalls - 1].group].started,
                      41); /* a world begins with a barrier */
     tsri_flight_report_finish(&r);
@@ -650,6 +684,7 @@ int main(int argc, char **argv)
         IN_FOLDER(test_quiet),
         IN_FOLDER(test_many),
         IN_FOLDER(test_nowhere),
+        IN_FOLDER(test_run_names),
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_scheduled),
         IN_FOLDER(test_killed),
