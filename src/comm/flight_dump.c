@@ -282,7 +282,9 @@ int tsri_flight_write(const tsri_flight *f, const tsri_flight_about *about, cons
     if (rc)
         return rc;
     snprintf(path, sizeof path, "%s/flight.rank%d.txt", dir, rank);
-    snprintf(temporary, sizeof temporary, "%s/.flight.rank%d.%d.tmp", dir, rank, (int)getpid());
+    /* Threads of a rank may write at once: the last one's stays. */
+    snprintf(temporary, sizeof temporary, "%s/.flight.rank%d.%d.%d.tmp", dir, rank, (int)getpid(),
+             (int)gettid());
     FILE *out = fopen(temporary, "we");
     if (!out)
         return -errno;

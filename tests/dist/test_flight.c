@@ -390,6 +390,44 @@ static void expect_run(const char *run)
     }
 }
 
+/* Two threads of a rank dump at once, again and again: each file is whole. */
+static void *dump_often(void *arg)
+{
+    long bad = 0;
+    for (int i = 0; i < 100; i++)
+        bad += tsr_flight_dump(arg, NULL) != TSR_OK;
+    return (void *)bad;
+}
+
+static tsr_status dump_at_once(tsr_world *w, void *arg)
+{
+    (void)arg;
+    pthread_t thread;
+    tsri_group *g;
+    void *bad;
+    TSRI_TRY(all_ranks(w, &g));
+    for (int i = 1; i <= 500; i++)
+        TSRI_TRY(sum(w, g, i, i));
+    if (w->rank)
+        return TSR_OK;
+    if (pthread_create(&thread, NULL, dump_often, w))
+        return tsri_fail(TSR_ERR_INTERNAL, "no thread");
+    long mine = (long)dump_often(w);
+    pthread_join(thread, &bad);
+    return mine || bad ? tsri_fail(TSR_ERR_INTERNAL, "%ld and %ld dumps failed", mine, (long)bad)
+                       : TSR_OK;
+}
+
+static void test_dumps_at_once(void **state)
+{
+    (void)state;
+    tsri_flight_report r;
+    assert_int_equal(spawn(2, dump_at_once, 60), TSR_OK);
+    read_report(folder, 0, &r);
+    assert_int_equal(r.ncalls, 500);
+    tsri_flight_report_finish(&r);
+}
+
 /* As long as a launcher's may be, and what a user may call a run. */
 static const char longest[] = "a-run-whose-name-has-64-characters-as-the-launcher-allows-it.001";
 
@@ -684,6 +722,7 @@ int main(int argc, char **argv)
         IN_FOLDER(test_quiet),
         IN_FOLDER(test_many),
         IN_FOLDER(test_nowhere),
+        IN_FOLDER(test_dumps_at_once),
         IN_FOLDER(test_run_names),
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_scheduled),
