@@ -104,8 +104,9 @@ typedef enum tsri_flight_exit {
 typedef struct tsri_flight {
     _Atomic uint64_t calls;
     _Atomic int32_t rank, nranks, pid, world, restart; /* world 0: it has made none yet */
-    _Atomic int32_t dumped;                            /* the world that a dump was left of */
-    _Atomic int32_t exit, exit_status;                 /* tsri_flight_exit; the code or signal */
+    /* The world that a dump was left of; less than 0: of that one it is being written. */
+    _Atomic int32_t dumped;
+    _Atomic int32_t exit, exit_status; /* tsri_flight_exit; the code or signal */
     _Atomic int32_t ngroups;
     char run[TSRI_FLIGHT_RUN]; /* what tells this run from others */
     tsri_flight_group group[TSRI_FLIGHT_GROUPS];
@@ -160,10 +161,10 @@ int tsri_flight_write(const tsri_flight *f, const tsri_flight_about *about, cons
 /* For the launcher: how the process of a rank of this arena has ended (si_code and si_status of
  * waitid), and whether the ranks were being stopped by then. */
 void tsri_flight_note_exit(int arena_fd, int rank, int code, int status, int stopping);
-/* The dumps of those ranks of an arena that have left none themselves. dir NULL or "": nothing is
- * done. first_rank: the world rank of the arena's rank 0. run: what the run is called; NULL: by
- * the arena. restart: how many attempts have failed before. Returns 0 or -errno of the first that
- * fails. */
+/* The dumps of those ranks of an arena that have left none themselves, or no whole one; their
+ * processes have ended. dir NULL or "": nothing is done. first_rank: the world rank of the arena's
+ * rank 0. run: what the run is called; NULL: by the arena. restart: how many attempts have failed
+ * before. Returns 0 or -errno of the first that fails. */
 int tsri_flight_dump_rest(int arena_fd, int first_rank, int world_size, const char *run,
                           int restart, const char *dir);
 /* An entry of the ring, as it was at one moment. */

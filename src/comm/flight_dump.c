@@ -27,6 +27,7 @@
 #include "src/comm/arena.h"
 #include "src/comm/comm.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -333,6 +334,23 @@ void tsri_flight_note_exit(int fd, int rank, int code, int status, int stopping)
         return;
 }
 
+/* What a process that was stopped has left of dumps of its rank. */
+static void remove_pieces(const char *dir, int rank, int pid)
+{
+    char start[64], path[4400];
+    snprintf(start, sizeof start, ".flight.rank%d.%d.", rank, pid);
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        size_t n = strlen(e->d_name), used = strlen(start);
+        if (strncmp(e->d_name, start, used) || n < used + 4 || strcmp(e->d_name + n - 4, ".tmp"))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        unlink(path);
+    }
+    if (d)
+        closedir(d);
+}
+
 static int dump_one(int fd, const tsri_arena_head *head, tsri_flight *f, int rank, const char *dir,
                     const tsri_flight_about *about)
 {
@@ -342,6 +360,8 @@ static int dump_one(int fd, const tsri_arena_head *head, tsri_flight *f, int ran
     int world = atomic_load(&f->world);
     if (world && atomic_load(&f->dumped) == world)
         return 0;
+    if (world)
+        remove_pieces(dir, atomic_load(&f->rank), atomic_load(&f->pid));
     f->run[sizeof f->run - 1] = 0;
     return tsri_flight_write(f, about, dir);
 }

@@ -15,11 +15,11 @@ void tsri_flight_leave(tsri_flight *f, const tsri_flight_about *about)
     if (!f || !dir || !dir[0])
         return;
     int world = atomic_load(&f->world), dumped = atomic_load(&f->dumped);
-    if ((world && dumped == world) || !atomic_compare_exchange_strong(&f->dumped, &dumped, world))
+    if ((world && (dumped == world || dumped == -world)) ||
+        !atomic_compare_exchange_strong(&f->dumped, &dumped, -world))
         return;
-    /* Who has no dump written, is dumped by the launcher. */
-    if (tsri_flight_write(f, about, dir))
-        atomic_store(&f->dumped, 0);
+    /* Who has no dump written, or is stopped before it is, is dumped by the launcher. */
+    atomic_store(&f->dumped, tsri_flight_write(f, about, dir) ? 0 : world);
 }
 
 /* Errors that end, or tell of the end of, common work. */

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -633,6 +634,41 @@ static void test_hangs(void **state)
     tsri_flight_report_finish(&r);
 }
 
+/* Ended by a limit on the size of its file while it writes its dump. */
+static void test_cut(void **state)
+{
+    (void)state;
+    tsri_flight_report r;
+    run_ranks("cut");
+    for (int rank = 0; rank < 3; rank++) {
+        read_report(folder, rank, &r);
+        assert_int_equal(r.ncalls, 42);
+        assert_int_equal(r.call[41].state, TSRI_FLIGHT_FAILED);
+        if (rank == 2) {
+            assert_int_equal(r.exit, TSRI_FLIGHT_KILLED);
+            assert_int_equal(r.exit_status, SIGXFSZ);
+        }
+        tsri_flight_report_finish(&r);
+    }
+}
+
+static tsr_status be_cut(tsr_world *w)
+{
+    const struct rlimit none = {0, 0}, small = {2048, 2048};
+    tsri_group *g;
+    TSRI_TRY(all_ranks(w, &g));
+    for (int i = 0; i < 40; i++)
+        TSRI_TRY(sum(w, g, 1000, 50));
+    signal(SIGTERM, w->rank == 2 ? SIG_IGN : SIG_DFL);
+    if (w->rank == 2 && (setrlimit(RLIMIT_CORE, &none) || setrlimit(RLIMIT_FSIZE, &small)))
+        return tsri_fail(TSR_ERR_INTERNAL, "no limits");
+    tsr_status status = sum(w, g, w->rank == 2 ? 10 : 1000, 51);
+    /* Its end is the run's first. */
+    for (int i = 0; i < 600 && w->rank != 2; i++)
+        usleep(100000);
+    return status;
+}
+
 static tsr_status be_killed(tsr_world *w)
 {
     tsri_group *g;
@@ -694,6 +730,7 @@ static int be_rank(const char *mode)
         return 1;
     status = !strcmp(mode, "killed")          ? be_killed(w)
              : !strcmp(mode, "killed_inside") ? be_killed_inside(w)
+             : !strcmp(mode, "cut")           ? be_cut(w)
                                               : hang(w);
     tsr_world_destroy(w);
     return status == TSR_OK ? 0 : 1;
@@ -728,6 +765,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_scheduled),
         IN_FOLDER(test_killed),
         IN_FOLDER(test_killed_inside),
+        IN_FOLDER(test_cut),
         IN_FOLDER(test_hangs),
     };
     return tessera && self ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
