@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -125,12 +126,105 @@ static void test_twin(void **state)
     gloo_processes_ok(2, twin_body);
 }
 
+/* Everybody gets a number of everybody, and rank 0 besides every other one of the many of rank 2,
+ * for which that one takes a while. */
+enum { MANY = 1 << 24 };
+
+static tsr_status gather(tsri_group *g, int64_t *src, int64_t *dst, bool is_over)
+{
+    const int from[4] = {0, 1, 2, 3};
+    tsri_pull pulls[5];
+    for (int m = 0; m < 4; m++)
+        pulls[m] = (tsri_pull){.dst_at = m, .nsrc = 1, .src = &from[m]};
+    pulls[4] = (tsri_pull){.ndim = 1,
+                           .length = {MANY},
+                           .src_step = {2},
+                           .dst_at = 4,
+                           .dst_step = {1},
+                           .nsrc = 1,
+                           .src = &from[2]};
+    const tsri_segment seg = {.src = src,
+                              .dst = dst,
+                              .dtype = TSR_I64,
+                              .shape = TSR_DIMS(1),
+                              .npulls = g->index ? 4 : 5,
+                              .pulls = pulls,
+                              .dst_count = 4 + MANY};
+    tsri_coll c = {.kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &seg, .what = "all"};
+    if (is_over) {
+        CHECK(gloo_call(g, &c) == TSR_ERR_IO);
+        CHECK(!strcmp(tsr_last_error(), "a bad sector"));
+        return TSR_OK;
+    }
+    TSRI_TRY(gloo_call(g, &c));
+    for (int m = 0; m < 4; m++)
+        CHECK(dst[m] == 100 + m);
+    CHECK(g->index || (dst[4] == 102 && dst[3 + MANY] == 102 + 2 * (MANY - 1)));
+    return TSR_OK;
+}
+
+static double busy_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* In each round rank 3 has ended its group, and rank 2 comes last. All are told why, whomever they
+ * have heard of first; and other groups go on. */
+static tsr_status over_rounds(tsr_world *w, shared *s, int64_t *src, int64_t *dst)
+{
+    enum { ROUNDS = 3 };
+    tsri_group *g;
+    for (int i = 0; i < ROUNDS; i++) {
+        TSRI_TRY(gloo_group(w, i, &g));
+        TSRI_TRY(gather(g, src, dst, false));
+        if (w->rank == 3)
+            w->comm->ops->poison(g, TSR_ERR_IO, "a bad sector");
+        if (w->rank == 2) {
+            TSRI_TRY(gloo_await(&s->flag[0], 2 * (i + 1)));
+            usleep(300000);
+        }
+        if (w->rank < 2)
+            atomic_fetch_add(&s->flag[0], 1);
+        TSRI_TRY(gather(g, src, dst, true));
+        atomic_fetch_add(&s->flag[1], 1);
+        TSRI_TRY(gloo_await(&s->flag[1], 4 * (i + 1)));
+    }
+    /* No message has come that nobody takes, which would keep Gloo's thread busy. */
+    usleep(1000000);
+    double before = busy_s();
+    usleep(500000);
+    CHECK(busy_s() - before < 0.1);
+    TSRI_TRY(gloo_group(w, ROUNDS, &g));
+    return gather(g, src, dst, false);
+}
+
+static tsr_status over_body(tsr_world *w, shared *s)
+{
+    int64_t *src = calloc(2 * MANY, sizeof *src), *dst = calloc(4 + MANY, sizeof *dst);
+    CHECK(src && dst);
+    for (int64_t i = 0; i < (w->rank == 2 ? 2 * MANY : 1); i++)
+        src[i] = 100 + w->rank + i;
+    tsr_status status = over_rounds(w, s, src, dst);
+    free(src);
+    free(dst);
+    return status;
+}
+
+static void test_over(void **state)
+{
+    (void)state;
+    gloo_processes_ok(4, over_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_done),
         cmocka_unit_test(test_within),
         cmocka_unit_test(test_twin),
+        cmocka_unit_test(test_over),
     };
     return cmocka_run_group_tests_name("gloo_leaves", tests, NULL, NULL);
 }

@@ -6,6 +6,10 @@
  * comes: a record is compared and answered with what its member reads; an answer says that what
  * this rank reads is on its way. With the last answer dst is complete, and with the last record
  * the call is over.
+ *
+ * A member that has ended the group says so in its record, and neither asks nor answers. The others
+ * do all the same for each other what they have been promised, as a message that comes for a buffer
+ * which is gone would hold up all that follow: then they get the reason.
  */
 #include "src/comm/gloo/inside.h"
 
@@ -33,8 +37,10 @@ typedef struct caller {
     tsri_pull *pulls;              /* room for all of a call's */
     int64_t *table, stride;        /* words of all members, as plans want them */
     tsri_gloo_post *records, *described, *data;
-    int nrecords, ndescribed, ndata, answers; /* answers: that are due */
-    tsri_nccl_plan plan;                      /* of what this rank reads */
+    int nrecords, ndata, answers; /* answers: that are due */
+    int over;                     /* a member that has ended the group, -1: none */
+    bool lacks;                   /* something that such a one does not give */
+    tsri_nccl_plan plan;          /* of what this rank reads */
     char *staging;
 } caller;
 
@@ -155,7 +161,6 @@ static tsr_status describe(caller *c)
                                                       .peer = m,
                                                       .send = true};
     }
-    c->ndescribed = count;
     return count ? tsri_gloo_post_pieces(c->g, c->job, tsri_gloo_slot(c->job, TSRI_GLOO_WORDS, 0),
                                          count, c->g->pieces, &c->described)
                  : TSR_OK;
@@ -252,9 +257,6 @@ static tsr_status give(caller *c, int member, const int64_t *words, int64_t nwor
 static tsr_status answer(caller *c, int member, const tsri_gloo_record *record)
 {
     int64_t *words;
-    c->g->records[member] = *record;
-    if (record->call.kind == TSRI_COLL_POISON_)
-        return tsri_gloo_take_poison(c->g, c->job, member);
     if (!tsri_call_agrees(&c->job->record, &record->call))
         return tsri_gloo_differ(c->g, member);
     if (!record->words)
@@ -278,6 +280,34 @@ static tsr_status next_message(caller *c, int *out_member, tsri_gloo_record *out
     return TSR_OK;
 }
 
+static bool has_ended(const caller *c, int member)
+{
+    return c->g->records[member].call.kind == TSRI_COLL_POISON_;
+}
+
+/* What the members have got that are still there, and given. */
+static tsr_status await_others(caller *c)
+{
+    int n = c->g->pub.nranks, me = c->g->pub.index, at = 0;
+    TSRI_TRY(tsri_gloo_wait_pieces(c->g, c->job, c->records, 0, c->nrecords));
+    for (int k = 1; k < n; k++) {
+        int m = (me + k) % n;
+        if (c->words[m] && !has_ended(c, m))
+            TSRI_TRY(tsri_gloo_wait_pieces(c->g, c->job, c->described, at, at + 1));
+        at += c->words[m] != NULL;
+    }
+    at = 0;
+    for (int i = 0; i < c->plan.nsteps && c->lacks; i++) {
+        const tsri_nccl_step *s = &c->plan.steps[i];
+        if (s->kind != TSRI_NCCL_RECV)
+            continue;
+        if (!has_ended(c, s->peer))
+            TSRI_TRY(tsri_gloo_wait_pieces(c->g, c->job, c->data, at, at + 1));
+        at++;
+    }
+    return TSR_OK;
+}
+
 static tsr_status talk(caller *c)
 {
     tsri_gloo_record message;
@@ -289,15 +319,24 @@ static tsr_status talk(caller *c)
         TSRI_TRY(complete(c));
     while (due-- > 0) {
         TSRI_TRY(next_message(c, &member, &message));
-        if (!message.gives)
+        if (message.gives) {
+            if (--c->answers == 0)
+                TSRI_TRY(complete(c));
+            continue;
+        }
+        c->g->records[member] = message;
+        if (!has_ended(c, member)) {
             TSRI_TRY(answer(c, member, &message));
-        else if (--c->answers == 0)
-            TSRI_TRY(complete(c));
+            continue;
+        }
+        c->over = member;
+        if (c->words[member]) {
+            c->lacks = true;
+            __atomic_store_n(&c->g->due[member], 0, __ATOMIC_RELAXED);
+            due--;
+        }
     }
-    TSRI_TRY(tsri_gloo_wait_pieces(c->g, c->job, c->records, 0, c->nrecords));
-    if (c->ndescribed)
-        TSRI_TRY(tsri_gloo_wait_pieces(c->g, c->job, c->described, 0, c->ndescribed));
-    return TSR_OK;
+    return await_others(c);
 }
 
 static tsr_status await_gifts(caller *c)
@@ -339,7 +378,7 @@ tsr_status tsri_gloo_send_recv(tsri_gloo_group *g, tsri_gloo_job *job)
     size_t n = (size_t)g->pub.nranks, npulls = 0;
     for (int i = 0; i < coll->nseg; i++)
         npulls += (size_t)coll->seg[i].npulls;
-    caller c = {.g = g, .job = job, .coll = coll};
+    caller c = {.g = g, .job = job, .coll = coll, .over = -1};
     c.slot = tsri_gloo_slot(job, TSRI_GLOO_DATA, job->record.hash ^ job->record.hash >> 32);
     const tsri_gloo_record gives = {.gives = 1};
     c.gives = &gives;
@@ -361,6 +400,8 @@ tsr_status tsri_gloo_send_recv(tsri_gloo_group *g, tsri_gloo_job *job)
         status = talk(&c);
     if (status == TSR_OK)
         status = await_gifts(&c);
+    if (status == TSR_OK && c.over >= 0)
+        status = tsri_gloo_take_poison(g, job, c.over);
     finish(&c);
     tsri_mem_free(block);
     return status;
