@@ -129,8 +129,9 @@ static void test_twin(void **state)
 /* Everybody gets a number of everybody, and rank 0 besides every other one of the many of rank 2,
  * for which that one takes a while. */
 enum { MANY = 1 << 24 };
+typedef enum which { BOTH, FEW, OVER } which; /* FEW: one of everybody alone; OVER: both, in vain */
 
-static tsr_status gather(tsri_group *g, int64_t *src, int64_t *dst, bool is_over)
+static tsr_status gather(tsri_group *g, int64_t *src, int64_t *dst, which what)
 {
     const int from[4] = {0, 1, 2, 3};
     tsri_pull pulls[5];
@@ -147,11 +148,11 @@ static tsr_status gather(tsri_group *g, int64_t *src, int64_t *dst, bool is_over
                               .dst = dst,
                               .dtype = TSR_I64,
                               .shape = TSR_DIMS(1),
-                              .npulls = g->index ? 4 : 5,
+                              .npulls = g->index || what == FEW ? 4 : 5,
                               .pulls = pulls,
-                              .dst_count = 4 + MANY};
+                              .dst_count = what == FEW ? 4 : 4 + MANY};
     tsri_coll c = {.kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &seg, .what = "all"};
-    if (is_over) {
+    if (what == OVER) {
         CHECK(gloo_call(g, &c) == TSR_ERR_IO);
         CHECK(!strcmp(tsr_last_error(), "a bad sector"));
         return TSR_OK;
@@ -159,7 +160,7 @@ static tsr_status gather(tsri_group *g, int64_t *src, int64_t *dst, bool is_over
     TSRI_TRY(gloo_call(g, &c));
     for (int m = 0; m < 4; m++)
         CHECK(dst[m] == 100 + m);
-    CHECK(g->index || (dst[4] == 102 && dst[3 + MANY] == 102 + 2 * (MANY - 1)));
+    CHECK(g->index || what == FEW || (dst[4] == 102 && dst[3 + MANY] == 102 + 2 * (MANY - 1)));
     return TSR_OK;
 }
 
@@ -178,7 +179,7 @@ static tsr_status over_rounds(tsr_world *w, shared *s, int64_t *src, int64_t *ds
     tsri_group *g;
     for (int i = 0; i < ROUNDS; i++) {
         TSRI_TRY(gloo_group(w, i, &g));
-        TSRI_TRY(gather(g, src, dst, false));
+        TSRI_TRY(gather(g, src, dst, BOTH));
         if (w->rank == 3)
             w->comm->ops->poison(g, TSR_ERR_IO, "a bad sector");
         if (w->rank == 2) {
@@ -187,7 +188,7 @@ static tsr_status over_rounds(tsr_world *w, shared *s, int64_t *src, int64_t *ds
         }
         if (w->rank < 2)
             atomic_fetch_add(&s->flag[0], 1);
-        TSRI_TRY(gather(g, src, dst, true));
+        TSRI_TRY(gather(g, src, dst, OVER));
         atomic_fetch_add(&s->flag[1], 1);
         TSRI_TRY(gloo_await(&s->flag[1], 4 * (i + 1)));
     }
@@ -197,7 +198,7 @@ static tsr_status over_rounds(tsr_world *w, shared *s, int64_t *src, int64_t *ds
     usleep(500000);
     CHECK(busy_s() - before < 0.1);
     TSRI_TRY(gloo_group(w, ROUNDS, &g));
-    return gather(g, src, dst, false);
+    return gather(g, src, dst, BOTH);
 }
 
 static tsr_status over_body(tsr_world *w, shared *s)
@@ -218,13 +219,51 @@ static void test_over(void **state)
     gloo_processes_ok(4, over_body);
 }
 
+/* Rank 2 dies while 0 waits for whichever of the others comes first, which is 3: by what that one
+ * finds, or 0 by itself, when it waits for the rest. */
+static tsr_status any_body(tsr_world *w, shared *s)
+{
+    int64_t src = 100 + w->rank, dst[4];
+    tsri_group *g;
+    TSRI_TRY(gloo_group(w, 0, &g));
+    TSRI_TRY(gather(g, &src, dst, FEW));
+    if (w->rank == 2) {
+        TSRI_TRY(gloo_await(&s->flag[0], 1));
+        usleep(200000);
+        raise(SIGKILL);
+    }
+    if (w->rank == 0 || w->rank == 3) {
+        if (w->rank == 0)
+            atomic_store(&s->flag[0], 1);
+        TSRI_TRY(gloo_await(&s->flag[0], 1));
+        usleep(w->rank ? 600000 : 0);
+        CHECK(gather(g, &src, dst, FEW) == TSR_ERR_DEAD);
+    } else {
+        for (int i = 0; i < 60000 && w->comm->ops->check(w->comm) == TSR_OK; i++)
+            usleep(1000);
+        CHECK(w->comm->ops->check(w->comm) == TSR_ERR_DEAD);
+    }
+    CHECK_TEXT("rank 2 died, or was cut off, while rank ");
+    CHECK_TEXT(" waited for it in send_recv #2 'all'");
+    return TSR_OK;
+}
+
+static void test_any(void **state)
+{
+    (void)state;
+    const gloo_run run = {.nranks = 4, .timeout_s = 60, .killed = 2, .missing = -1};
+    shared *s = gloo_processes(&run, any_body);
+    for (int r = 0; r < 4; r++)
+        if (r != 2 && s->status[r] != TSR_OK)
+            fail_msg("rank %d: %s", r, s->text[r]);
+    gloo_processes_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_done),
-        cmocka_unit_test(test_within),
-        cmocka_unit_test(test_twin),
-        cmocka_unit_test(test_over),
+        cmocka_unit_test(test_done), cmocka_unit_test(test_within), cmocka_unit_test(test_twin),
+        cmocka_unit_test(test_over), cmocka_unit_test(test_any),
     };
     return cmocka_run_group_tests_name("gloo_leaves", tests, NULL, NULL);
 }

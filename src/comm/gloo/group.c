@@ -178,6 +178,17 @@ tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call *recor
                      g->pub.ranks[member], root->world->rank, call, err->text);
 }
 
+/* Who waits for any of several is told that one is lost, not which. -1: none is. */
+static int find_lost(tsri_gloo_group *g)
+{
+    tsri_gloo_error err;
+    for (int m = 0; m < g->pub.nranks; m++)
+        if (__atomic_load_n(&g->due[m], __ATOMIC_RELAXED) > 0 &&
+            g->comm->root->api->mesh_probe(g->mesh, m, &err) == TSRI_GLOO_LOST)
+            return m;
+    return -1;
+}
+
 tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_result result,
                              const tsri_gloo_error *err)
 {
@@ -187,6 +198,8 @@ tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_
         return fail_stopped();
     if (result == TSRI_GLOO_NO_MEMORY)
         return tsri_fail(TSR_ERR_NO_MEMORY, "no memory for Gloo's messages");
+    if (at < 0 && result == TSRI_GLOO_LOST)
+        __atomic_store_n(&g->at, at = find_lost(g), __ATOMIC_RELAXED);
     if (at >= 0 && result == TSRI_GLOO_LOST)
         return tsri_gloo_lost(g, at, &job->record, err);
     char call[192];
