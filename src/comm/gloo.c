@@ -63,6 +63,18 @@ static tsri_gloo_job *job_of(const tsri_ticket *ticket)
     return (tsri_gloo_job *)(uintptr_t)ticket->priv[0];
 }
 
+/* The plans' own limit; barriers have none. */
+static tsr_status check_size(const tsri_group *pub, const tsri_coll *coll)
+{
+    if (pub->nranks <= TSRI_PLAN_MAX_PARTS || coll->kind == TSRI_COLL_BARRIER)
+        return TSR_OK;
+    return tsri_fail_at(coll->loc, TSR_ERR_UNSUPPORTED,
+                        "%s '%s' of a group of %d ranks: over Gloo a group of at most %d ranks can "
+                        "do that",
+                        tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "", pub->nranks,
+                        TSRI_PLAN_MAX_PARTS);
+}
+
 static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
 {
     tsri_gloo_group *g = group_of(pub);
@@ -70,6 +82,7 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
     tsri_gloo_job *job = NULL;
     TSRI_TRY(tsri_gloo_check(root));
     TSRI_TRY(tsri_gloo_check_over(g));
+    TSRI_TRY(check_size(pub, coll));
     TSRI_TRY(tsri_nccl_check(coll, pub->nranks, pub->index));
     if (g->started - g->finished >= TSRI_CALL_RING)
         return tsri_fail_at(coll->loc, TSR_ERR_STATE,
@@ -186,6 +199,7 @@ static tsr_status gloo_prepare(tsri_group *pub, tsri_coll *coll)
 {
     tsri_gloo_group *g = group_of(pub);
     TSRI_TRY(tsri_gloo_check(g->comm->root));
+    TSRI_TRY(check_size(pub, coll));
     TSRI_TRY(tsri_nccl_check(coll, pub->nranks, pub->index));
     if (pub->nranks == 1)
         return TSR_OK;

@@ -12,6 +12,7 @@
  * - A rank that died, left, or made no progress for world->timeout_s while another waited for it,
  *   ends the work of the whole world, twins included: all get that one's TSR_ERR_DEAD or
  *   TSR_ERR_TIMEOUT (the late one itself: TSR_ERR_REMOTE). So does TSR_ERR_MISMATCH in a SEND_RECV.
+ * - Groups of more than 256 ranks have barriers alone: TSR_ERR_UNSUPPORTED.
  * - stats: bytes_read is what this rank has received, and equals tsri_coll_bytes (records aside).
  */
 #ifndef TESSERA_COMM_GLOO_H

@@ -157,11 +157,46 @@ static void test_not_loaded(void **state)
     gloo_processes_free(s);
 }
 
+/* A group of more ranks than a call can be planned for. Nobody is asked: it needs no peers. */
+static tsr_status large_body(tsr_world *w, shared *s)
+{
+    enum { LARGE = 300 };
+    int ranks[LARGE], nranks = w->nranks;
+    float src = 1, dst = 2;
+    const tsri_segment seg = {.src = &src,
+                              .dst = &dst,
+                              .dtype = TSR_F32,
+                              .shape = TSR_DIMS(1),
+                              .src_axis = -1,
+                              .dst_axis = -1};
+    tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .nseg = 1, .seg = &seg, .what = "grad"};
+    tsri_group *g;
+    tsri_ticket t;
+    (void)s;
+    for (int i = 0; i < LARGE; i++)
+        ranks[i] = i;
+    w->nranks = LARGE;
+    tsr_status status = w->comm->ops->group(w->comm, LARGE, ranks, 0, &g);
+    w->nranks = nranks;
+    TSRI_TRY(status);
+    CHECK(w->comm->ops->start(g, &c, &t) == TSR_ERR_UNSUPPORTED);
+    CHECK_TEXT("all_reduce 'grad' of a group of 300 ranks: over Gloo a group of at most 256");
+    CHECK(w->comm->ops->prepare(g, &c) == TSR_ERR_UNSUPPORTED);
+    return TSR_OK;
+}
+
+static void test_large(void **state)
+{
+    (void)state;
+    gloo_processes_ok(1, large_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_not_loaded),
         cmocka_unit_test(test_leaks),
+        cmocka_unit_test(test_large),
     };
     return cmocka_run_group_tests_name("gloo_leaks", tests, NULL, NULL);
 }
