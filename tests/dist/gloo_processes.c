@@ -56,16 +56,20 @@ static tsr_status run_rank(const gloo_run *run, int rank, const char *url, gloo_
     return status;
 }
 
-static void await(const gloo_run *run, const pid_t *pids)
+static void await(const gloo_run *run, pid_t *pids)
 {
     int left = run->nranks, tenths = 600, how;
     for (; left > 0; tenths--) {
         pid_t pid = waitpid(-1, &how, WNOHANG);
         if (pid > 0) {
             left--;
-            for (int r = 0; r < run->nranks; r++)
-                if (pids[r] == pid && WIFSIGNALED(how) && r != run->killed)
+            for (int r = 0; r < run->nranks; r++) {
+                if (pids[r] != pid)
+                    continue;
+                pids[r] = 0; /* from now on that may be anybody's */
+                if (WIFSIGNALED(how) && r != run->killed)
                     print_error("rank %d ended by signal %d\n", r, WTERMSIG(how));
+            }
             continue;
         }
         usleep(100000);
