@@ -30,7 +30,8 @@ typedef struct tsri_flight_court {
     int nrefs;
     tsri_flight_wait *waits;
     int nwaits, cwaits;
-    bool *guilty; /* by rank */
+    bool *waiting; /* by report: it waits for some rank */
+    bool *guilty;  /* by rank */
 } tsri_flight_court;
 
 /* flight_judge.c */
@@ -45,7 +46,7 @@ const tsri_flight_read_call *tsri_flight_find(const tsri_flight_court *c, int ga
                                               int report);
 
 /* flight_text.c: each writes a part of the verdict's line. */
-/* "rank 1", "ranks 0, 2 and 5" */
+/* "rank 1", "ranks 0, 2 and 5"; of many the first 12, and how many more: ranks needs 13 then. */
 void tsri_flight_say_ranks(FILE *out, int n, const int *ranks);
 /* refs [first, end) are of one call and differ. */
 void tsri_flight_say_disagreement(FILE *out, const tsri_flight_court *c, int first, int end);

@@ -5,10 +5,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+enum { SAID = 12, LISTED = SAID + 1 }; /* ranks of a list that are told; that are enough for that */
+
 void tsri_flight_say_ranks(FILE *out, int n, const int *ranks)
 {
-    enum { MOST = 12 };
-    int shown = n > MOST + 1 ? MOST : n;
+    int shown = n > LISTED ? SAID : n;
     fputs(n == 1 ? "rank " : "ranks ", out);
     for (int i = 0; i < shown; i++)
         fprintf(out, "%s%d", i == 0 ? "" : i == n - 1 ? " and " : ", ", ranks[i]);
@@ -120,11 +121,14 @@ static bool counts(const tsri_flight_court *c, int i, int end)
 static void say_list(FILE *out, const tsri_flight_court *c, int first, int end,
                      const tsri_flight_read_call *like)
 {
-    enum { MOST = 64 };
-    int ranks[MOST], n = 0;
-    for (int i = first; i < end && n < MOST; i++)
-        if (counts(c, i, end) && (!like || tsri_flight_same(like, c->refs[i].call)))
-            ranks[n++] = c->reports[c->refs[i].report].rank;
+    int ranks[LISTED], n = 0;
+    for (int i = first; i < end; i++) {
+        if (!counts(c, i, end) || (like && !tsri_flight_same(like, c->refs[i].call)))
+            continue;
+        if (n < LISTED)
+            ranks[n] = c->reports[c->refs[i].report].rank;
+        n++;
+    }
     tsri_flight_say_ranks(out, n, ranks);
 }
 
@@ -212,14 +216,13 @@ static void say_last(FILE *out, const tsri_flight_court *c, int report, int64_t 
 /* Who else waits for the rank in that call. */
 static void say_waiters(FILE *out, const tsri_flight_court *c, const tsri_flight_wait *w)
 {
-    enum { MOST = 64 };
-    int ranks[MOST], n = 0;
-    for (int i = 0; i < c->nwaits && n < MOST; i++) {
+    int ranks[LISTED + 1], n = 0; /* the lowest, and room for one more */
+    for (int i = 0; i < c->nwaits; i++) {
         const tsri_flight_wait *o = &c->waits[i];
-        int rank = c->reports[o->from].rank, at = n;
+        int rank = c->reports[o->from].rank, at = n < LISTED ? n : LISTED;
         if (o->to != w->to || o->gang != w->gang || o->call->said.seq != w->call->said.seq)
             continue;
-        for (at = n; at > 0 && ranks[at - 1] > rank; at--)
+        for (; at > 0 && ranks[at - 1] > rank; at--)
             ranks[at] = ranks[at - 1];
         ranks[at] = rank;
         n++;

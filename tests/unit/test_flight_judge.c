@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MOST = 8, SECOND = 1000000000 };
+enum { MOST = 100, SECOND = 1000000000 };
 static const int64_t epoch = INT64_C(1700000000) * SECOND;
 
 /* The files of a run, as texts. */
@@ -145,6 +145,28 @@ static void test_late(void **state)
            "rank 1 did not come to all_reduce #17 of group [0,1,2] 'x' (t.c:31); its last call was "
            "broadcast #16 of group [0,1,2] 'x' (t.c:29), completed 11.0 s before; ranks 0 and 2 "
            "waited");
+}
+
+/* Of many ranks a few are named, and all are counted. */
+static void test_many(void **state)
+{
+    (void)state;
+    enum { RANKS = 90 };
+    char ranks[4 * RANKS] = "0";
+    for (int r = 1, used = 1; r < RANKS; r++)
+        used += snprintf(ranks + used, sizeof ranks - (size_t)used, ",%d", r);
+    for (int r = 0; r < RANKS; r++) {
+        head(r, RANKS, r ? "TSR_ERR_TIMEOUT: x" : "-", "-");
+        group(1, "local", ranks, r ? 2 : 1, 1);
+        call(1, "completed", 1, 1, "-", 1);
+        if (r)
+            call(2, "failed", 1, 2, "0", 2);
+    }
+    expect(TSRI_FLIGHT_BEHIND, "0",
+           "rank 0 did not come to all_reduce #2 of group [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,"
+           "... 90 ranks] 'x' (t.c:31); its last call was all_reduce #1 of group [0,1,2,3,4,5,6,7,"
+           "8,9,10,11,12,13,14,15,... 90 ranks] 'x' (t.c:31), completed 1.0 s before; ranks 1, 2, "
+           "3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 77 more waited");
 }
 
 static void test_two_late(void **state)
@@ -510,14 +532,15 @@ static void test_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finished),  cmocka_unit_test(test_late),
-        cmocka_unit_test(test_two_late),  cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_disagree),  cmocka_unit_test(test_handled),
-        cmocka_unit_test(test_chain),     cmocka_unit_test(test_begun),
-        cmocka_unit_test(test_one_sided), cmocka_unit_test(test_supposed),
-        cmocka_unit_test(test_missing),   cmocka_unit_test(test_too_late),
-        cmocka_unit_test(test_worlds),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_read),      cmocka_unit_test(test_words),
+        cmocka_unit_test(test_finished), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_late),     cmocka_unit_test(test_two_late),
+        cmocka_unit_test(test_killed),   cmocka_unit_test(test_disagree),
+        cmocka_unit_test(test_handled),  cmocka_unit_test(test_chain),
+        cmocka_unit_test(test_begun),    cmocka_unit_test(test_one_sided),
+        cmocka_unit_test(test_supposed), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_too_late), cmocka_unit_test(test_worlds),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_read),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
