@@ -290,33 +290,33 @@ static bool add_supposed(tsri_flight_court *c, const tsri_flight_ref *ref)
     return true;
 }
 
-static bool waits_for_some(const tsri_flight_court *c, int report)
+/* Who waits, by the waits so far. */
+static void note_waiting(tsri_flight_court *c)
 {
+    memset(c->waiting, 0, (size_t)c->n * sizeof *c->waiting);
     for (int i = 0; i < c->nwaits; i++)
-        if (c->waits[i].from == report)
-            return true;
-    return false;
-}
-
-static bool is_awaited(const tsri_flight_court *c, int rank)
-{
-    for (int i = 0; i < c->nwaits; i++)
-        if (c->waits[i].to == rank)
-            return true;
-    return false;
+        c->waiting[c->waits[i].from] = true;
 }
 
 /* A process that has ended is the end of a chain, whatever it waited for before. */
-static void drop_waits_of_the_dead(tsri_flight_court *c)
+static bool drop_waits_of_the_dead(tsri_flight_court *c)
 {
     int kept = 0;
+    bool *awaited = calloc((size_t)c->nranks + 1, sizeof *awaited);
+    if (!awaited)
+        return false;
+    for (int i = 0; i < c->nwaits; i++)
+        if (c->waits[i].to < c->nranks)
+            awaited[c->waits[i].to] = true;
     for (int i = 0; i < c->nwaits; i++) {
         const tsri_flight_report *from = &c->reports[c->waits[i].from];
         bool ended = from->exit == TSRI_FLIGHT_KILLED || from->exit == TSRI_FLIGHT_EXITED;
-        if (!ended || !is_awaited(c, from->rank))
+        if (!ended || !awaited[from->rank])
             c->waits[kept++] = c->waits[i];
     }
     c->nwaits = kept;
+    free(awaited);
+    return true;
 }
 
 static bool find_waits(tsri_flight_court *c)
@@ -325,16 +325,14 @@ static bool find_waits(tsri_flight_court *c)
         if (!add_recorded(c, &c->refs[i]))
             return false;
     int recorded = c->nwaits;
-    for (int i = 0; i < c->nrefs; i++) {
-        int all = c->nwaits;
-        c->nwaits = recorded;
-        bool said = waits_for_some(c, c->refs[i].report);
-        c->nwaits = all;
-        if (!said && !(recorded && knows_waits(&c->gangs[c->refs[i].gang])) &&
-            !add_supposed(c, &c->refs[i]))
+    note_waiting(c);
+    for (int i = 0; i < c->nrefs; i++)
+        if (!c->waiting[c->refs[i].report] &&
+            !(recorded && knows_waits(&c->gangs[c->refs[i].gang])) && !add_supposed(c, &c->refs[i]))
             return false;
-    }
-    drop_waits_of_the_dead(c);
+    if (!drop_waits_of_the_dead(c))
+        return false;
+    note_waiting(c);
     return true;
 }
 
@@ -345,7 +343,7 @@ static tsri_flight_fault find_behind(tsri_flight_court *c)
     tsri_flight_fault fault = TSRI_FLIGHT_NOBODY;
     for (int i = 0; i < c->nwaits; i++) {
         int rank = c->waits[i].to, report = rank < c->nranks ? c->report_of[rank] : -1;
-        if (rank >= c->nranks || (report >= 0 && waits_for_some(c, report)))
+        if (rank >= c->nranks || (report >= 0 && c->waiting[report]))
             continue;
         c->guilty[rank] = true;
         bool ended = report >= 0 && (c->reports[report].exit == TSRI_FLIGHT_KILLED ||
@@ -454,8 +452,9 @@ static bool open_court(tsri_flight_court *c)
     }
     size_t ranks = (size_t)c->nranks + 1;
     c->report_of = calloc(ranks, sizeof *c->report_of);
+    c->waiting = calloc((size_t)c->n + 1, sizeof *c->waiting);
     c->guilty = calloc(ranks, sizeof *c->guilty);
-    if (!c->report_of || !c->guilty)
+    if (!c->report_of || !c->waiting || !c->guilty)
         return false;
     for (int r = 0; r < c->nranks; r++)
         c->report_of[r] = -1;
@@ -472,6 +471,7 @@ static void close_court(tsri_flight_court *c)
     free(c->report_of);
     free(c->refs);
     free(c->waits);
+    free(c->waiting);
     free(c->guilty);
 }
 
