@@ -231,9 +231,12 @@ static void hosts_destroy(tsri_comm *c)
     }
     if (!h->is_twin)
         ((tsri_local *)h->local->priv)->poll = NULL;
-    if (h->store && (h->over || hosts_check(c) != TSR_OK))
+    bool failed = h->over || hosts_check(c) != TSR_OK;
+    /* Until it is gone, threads of it use the store. */
+    h->remote->ops->destroy(h->remote);
+    if (h->store && failed)
         (void)tsr_store_set_timeout(h->store, leave_failed_s);
-    destroy_parts(h->local, h->remote, h->store);
+    destroy_parts(h->local, NULL, h->store);
     if (h->folder)
         (void)rmdir(h->folder); /* the last to leave can */
     tsri_mem_free(h->folder);
