@@ -15,6 +15,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -101,6 +102,34 @@ class QuietThreads {
 
   private:
     sigset_t before;
+};
+
+/* The same for what this thread writes itself: SIGPIPE is taken away again, unless there was one
+ * before. */
+class NoPipeSignal {
+  public:
+    NoPipeSignal()
+    {
+        sigset_t pending;
+        sigemptyset(&pipe);
+        sigaddset(&pipe, SIGPIPE);
+        pthread_sigmask(SIG_BLOCK, &pipe, &before);
+        sigpending(&pending);
+        was_pending = sigismember(&pending, SIGPIPE) == 1;
+    }
+    ~NoPipeSignal()
+    {
+        const struct timespec now = {0, 0};
+        while (!was_pending && sigtimedwait(&pipe, nullptr, &now) < 0 && errno == EINTR)
+            ;
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+    NoPipeSignal(const NoPipeSignal &) = delete;
+    NoPipeSignal &operator=(const NoPipeSignal &) = delete;
+
+  private:
+    sigset_t pipe, before;
+    bool was_pending;
 };
 
 } // namespace
@@ -308,6 +337,7 @@ tsri_gloo_result mesh_any(tsri_gloo_mesh *mesh, uint64_t slot, void *data, size_
 /* A receive that nobody sends to: Gloo refuses it where the connection is gone. */
 tsri_gloo_result mesh_probe(tsri_gloo_mesh *mesh, int peer, tsri_gloo_error *err)
 {
+    NoPipeSignal quiet;
     return guarded(err, [&] {
         const uint64_t slot = ~UINT64_C(0);
         char byte;
