@@ -158,6 +158,9 @@ void tsri_flight_leave(tsri_flight *f, const tsri_flight_about *about);
 /* Writes flight.rank<R>.txt, and makes its folder if it is missing. The file appears whole or not
  * at all. Returns 0 or -errno. */
 int tsri_flight_write(const tsri_flight *f, const tsri_flight_about *about, const char *dir);
+/* The dump of a rank whose process has ended, unless it has left a whole one itself. dir NULL or
+ * "": nothing is done. Returns 0 or -errno. */
+int tsri_flight_dump_ended(const tsri_flight *f, const tsri_flight_about *about, const char *dir);
 /* For the launcher: how the process of a rank of this arena has ended (si_code and si_status of
  * waitid), and whether the ranks were being stopped by then. */
 void tsri_flight_note_exit(int arena_fd, int rank, int code, int status, int stopping);

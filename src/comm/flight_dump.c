@@ -351,19 +351,24 @@ static void remove_pieces(const char *dir, int rank, int pid)
         closedir(d);
 }
 
+int tsri_flight_dump_ended(const tsri_flight *f, const tsri_flight_about *about, const char *dir)
+{
+    int world = atomic_load(&f->world);
+    if (!dir || !dir[0] || (world && atomic_load(&f->dumped) == world))
+        return 0;
+    if (world)
+        remove_pieces(dir, atomic_load(&f->rank), atomic_load(&f->pid));
+    return tsri_flight_write(f, about, dir);
+}
+
 static int dump_one(int fd, const tsri_arena_head *head, tsri_flight *f, int rank, const char *dir,
                     const tsri_flight_about *about)
 {
     ssize_t n = pread(fd, f, sizeof *f, flight_at(head, rank));
     if (n != (ssize_t)sizeof *f)
         return n < 0 ? -errno : -EIO;
-    int world = atomic_load(&f->world);
-    if (world && atomic_load(&f->dumped) == world)
-        return 0;
-    if (world)
-        remove_pieces(dir, atomic_load(&f->rank), atomic_load(&f->pid));
     f->run[sizeof f->run - 1] = 0;
-    return tsri_flight_write(f, about, dir);
+    return tsri_flight_dump_ended(f, about, dir);
 }
 
 int tsri_flight_dump_rest(int fd, int first_rank, int world_size, const char *id, int restart,

@@ -5,6 +5,7 @@
  * pipe that all share (a report is written whole). Only then it tells the other ranks, so the first
  * report is the cause of the others.
  */
+#include "src/comm/flight.h"
 #include "src/comm/world_make.h"
 #include "src/core/clock.h"
 
@@ -212,6 +213,16 @@ static void note_death(spawn *s, int rank, const siginfo_t *info, bool is_known)
         note_failure(s, rank, TSR_ERR_DEAD, true, text);
 }
 
+/* For the rank's dump, as the launcher does it. */
+static void note_exit(spawn *s, int rank, const siginfo_t *info)
+{
+    tsri_flight *f = tsri_arena_flight(&s->arena, rank);
+    atomic_store(&f->exit_status, info->si_status);
+    atomic_store(&f->exit, s->kill_at                    ? TSRI_FLIGHT_STOPPED
+                           : info->si_code == CLD_EXITED ? TSRI_FLIGHT_EXITED
+                                                         : TSRI_FLIGHT_KILLED);
+}
+
 static void look_at(spawn *s, int r)
 {
     process *p = &s->process[r];
@@ -223,6 +234,8 @@ static void look_at(spawn *s, int r)
         close(p->pidfd);
     p->pid = 0;
     s->running--;
+    if (rc == 0)
+        note_exit(s, r, &info);
     read_reports(s); /* its own is there by now */
     if (!p->has_reported)
         note_death(s, r, &info, rc == 0);
@@ -304,6 +317,15 @@ static void run_all(spawn *s)
     sigaction(SIGCHLD, &s->on_child, NULL);
 }
 
+/* Of ranks that were killed, or hung until they were. */
+static void dump_rest(const spawn *s)
+{
+    for (int r = 0; r < s->arena.nranks && s->status != TSR_OK; r++)
+        (void)tsri_flight_dump_ended(tsri_arena_flight(&s->arena, r),
+                                     &(tsri_flight_about){.rank = r, .nranks = s->arena.nranks},
+                                     getenv("TESSERA_FLIGHT_DIR"));
+}
+
 tsr_status tsr_spawn_processes_with(int nranks, tsr_rank_fn *fn, void *arg,
                                     const tsr_world_opts *opts)
 {
@@ -323,6 +345,7 @@ tsr_status tsr_spawn_processes_with(int nranks, tsr_rank_fn *fn, void *arg,
         status = open_pipe(&s);
     if (status == TSR_OK) {
         run_all(&s);
+        dump_rest(&s);
         status = s.status;
         if (status == TSR_ERR_DEAD && s.is_cause)
             tsri_fail(status, "rank %d %s", s.rank, s.text);

@@ -608,6 +608,31 @@ static void test_killed(void **state)
     tsri_flight_report_finish(&r);
 }
 
+/* The same of ranks that a program has forked. */
+static tsr_status be_killed(tsr_world *w);
+
+static tsr_status kill_one(tsr_world *w, void *arg)
+{
+    (void)arg;
+    return be_killed(w);
+}
+
+static void test_killed_child(void **state)
+{
+    (void)state;
+    const tsr_world_opts o = {
+        .size = sizeof o, .arena_bytes = 1 << 20, .timeout_s = 60, .threads = 1};
+    tsri_flight_report r;
+    assert_int_equal(tsr_spawn_processes_with(3, kill_one, NULL, &o), TSR_ERR_DEAD);
+    expect_first("rank 2 was killed by signal 9 (SIGKILL)",
+                 "all_reduce #41 of group [0,1,2] 'grad' (train.c:51)");
+    for (int rank = 0; rank < 3; rank++) {
+        read_report(folder, rank, &r);
+        assert_int_equal(r.exit == TSRI_FLIGHT_KILLED, rank == 2);
+        tsri_flight_report_finish(&r);
+    }
+}
+
 /* Killed while the others are in the call with it, waiting for its second half. */
 static void test_killed_inside(void **state)
 {
@@ -623,9 +648,7 @@ static void test_hangs(void **state)
 {
     (void)state;
     tsri_flight_report r;
-    setenv("TESSERA_TIMEOUT_S", "1.5", 1);
     int code = run_ranks("hangs");
-    unsetenv("TESSERA_TIMEOUT_S");
     assert_int_equal(code, 1);
     expect_first("rank 1 did not come to all_reduce #5 of group [0,1,2] 'grad' (train.c:61)",
                  "waited");
@@ -717,6 +740,7 @@ static tsr_status hang(tsr_world *w)
     TSRI_TRY(all_ranks(w, &g));
     for (int i = 0; i < 3; i++)
         TSRI_TRY(sum(w, g, 1000, 60));
+    w->timeout_s = 1.5; /* until now there was time to start */
     while (w->rank == 1)
         usleep(100000);
     return sum(w, g, 1000, 61);
@@ -764,6 +788,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_scheduled),
         IN_FOLDER(test_killed),
+        IN_FOLDER(test_killed_child),
         IN_FOLDER(test_killed_inside),
         IN_FOLDER(test_cut),
         IN_FOLDER(test_hangs),
