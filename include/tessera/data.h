@@ -103,8 +103,9 @@ TSR_API void tsr_loader_destroy(tsr_loader *loader);
 
 /*
  * Feeds the next batch to a plan's inputs "x" (rows, channels, height, width) of the loader's dtype
- * and "y" (rows) of i64: each rank decodes and feeds its own rows only. At the end of an epoch
- * TSR_END, once; the loader then stands at the start of the next epoch. Not collective.
+ * and "y" (rows) of i64: each rank decodes and feeds its own rows only, and no image where it holds
+ * no part of x. At the end of an epoch TSR_END, once; the loader then stands at the start of the
+ * next epoch. Not collective.
  * Errors: TSR_ERR_SHAPE or TSR_ERR_DTYPE where the inputs don't fit the batch (a smaller last
  * batch: see tsr_loader_peek_rows), and tsr_feed's. The loader then stays where it is.
  */

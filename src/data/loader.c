@@ -76,6 +76,8 @@ void tsr_loader_destroy(tsr_loader *l)
         return;
     tsri_world_disown(&l->owned);
     tsri_ring_destroy(l->ring);
+    tsri_mem_free(l->held);
+    tsri_mem_free(l->labels);
     tsri_decoder_finish(&l->decoder);
     tsri_dataset_unref(l->ds);
     tsri_mem_free(l);
@@ -123,18 +125,32 @@ static void decode_rows(const tsr_loader *l, const tsri_rows *rows, int64_t batc
 
 /* --- decoding ahead --- */
 
+static size_t whole_lines(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
 /* A slot: the labels of the first (largest) batch's part, then its images. */
-static size_t labels_bytes(const tsr_loader *l)
+static void slot_sizes(const tsr_loader *l, const tsri_rows *rows, size_t *out_labels,
+                       size_t *out_bytes)
 {
     int64_t first, count;
-    split_rows(&l->rows, rows_of_batch(l, 0), &first, &count);
-    return ((size_t)count * sizeof(int64_t) + 63) & ~(size_t)63;
+    split_rows(rows, rows_of_batch(l, 0), &first, &count);
+    *out_labels = whole_lines((size_t)count * sizeof(int64_t));
+    *out_bytes = *out_labels + whole_lines((size_t)count * row_bytes(l));
+}
+
+static size_t labels_bytes(const tsr_loader *l, const tsri_rows *rows)
+{
+    size_t labels, bytes;
+    slot_sizes(l, rows, &labels, &bytes);
+    return labels;
 }
 
 static void decode_slot(void *arg, int64_t batch, void *slot)
 {
     const tsr_loader *l = arg;
-    decode_rows(l, &l->rows, batch, (char *)slot + labels_bytes(l), slot);
+    decode_rows(l, &l->rows, batch, (char *)slot + labels_bytes(l, &l->rows), slot);
 }
 
 static bool same_rows(const tsri_rows *a, const tsri_rows *b)
@@ -152,10 +168,10 @@ static tsr_status start_ring(tsr_loader *l, const tsri_rows *rows)
         return TSR_OK;
     tsri_ring_destroy(l->ring);
     l->ring = NULL;
+    l->is_taken = false;
     l->rows = *rows;
-    int64_t first, count;
-    split_rows(rows, rows_of_batch(l, 0), &first, &count);
-    size_t slot_bytes = labels_bytes(l) + (((size_t)count * row_bytes(l) + 63) & ~(size_t)63);
+    size_t labels, slot_bytes;
+    slot_sizes(l, rows, &labels, &slot_bytes);
     TSRI_TRY(tsri_ring_create(&l->world->mem, l->opts.prefetch, slot_bytes, l->opts.workers,
                               decode_slot, l, &l->ring));
     tsri_ring_start(l->ring, l->batch, l->batches);
@@ -166,6 +182,7 @@ static void go_to_epoch(tsr_loader *l, int64_t epoch)
 {
     if (l->ring)
         tsri_ring_pause(l->ring);
+    l->is_taken = false;
     if (epoch != l->decoder.epoch)
         tsri_decoder_set_epoch(&l->decoder, epoch);
     l->batch = 0;
@@ -185,6 +202,64 @@ static tsr_status check_fill(const tsri_rows *rows)
                              TSR_MAX_HIERARCHY);
 }
 
+/* --- a batch --- */
+
+tsr_status tsri_loader_take(tsr_loader *l, const tsri_rows *rows, const void **out_x,
+                            const int64_t **out_y)
+{
+    TSRI_TRY(check_fill(rows));
+    TSRI_TRY(start_ring(l, rows));
+    size_t labels, bytes;
+    slot_sizes(l, rows, &labels, &bytes);
+    const char *slot;
+    if (l->ring) {
+        slot = tsri_ring_take(l->ring);
+        l->is_taken = true;
+    } else {
+        if (!l->held || l->held_bytes < bytes) {
+            char *more = tsri_mem_alloc(&l->world->mem, bytes);
+            if (!more)
+                return TSR_ERR_NO_MEMORY;
+            tsri_mem_free(l->held);
+            l->held = more;
+            l->held_bytes = bytes;
+        }
+        decode_rows(l, rows, l->batch, l->held + labels, (int64_t *)(void *)l->held);
+        slot = l->held;
+    }
+    *out_y = (const int64_t *)(const void *)slot;
+    *out_x = slot + labels;
+    return TSR_OK;
+}
+
+tsr_status tsri_loader_labels(tsr_loader *l, const int64_t **out_y)
+{
+    if (!l->labels) {
+        size_t bytes = (size_t)rows_of_batch(l, 0) * sizeof *l->labels;
+        if (!(l->labels = tsri_mem_alloc(&l->world->mem, bytes)))
+            return TSR_ERR_NO_MEMORY;
+    }
+    int64_t rows = rows_of_batch(l, l->batch);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t sample = tsri_decoder_index(&l->decoder, l->batch * l->opts.batch_size + i);
+        l->labels[i] = l->ds->labels[sample];
+    }
+    *out_y = l->labels;
+    return TSR_OK;
+}
+
+void tsri_loader_advance(tsr_loader *l)
+{
+    if (l->ring && l->is_taken) {
+        tsri_ring_release(l->ring);
+    } else if (l->ring) { /* it would be in the way of who takes later batches */
+        tsri_ring_destroy(l->ring);
+        l->ring = NULL;
+    }
+    l->is_taken = false;
+    l->batch++;
+}
+
 tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rows *rows, int64_t capacity_rows,
                                  void *x, int64_t *y, int64_t *out_global, int64_t *out_local)
 {
@@ -200,18 +275,18 @@ tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rows *rows, int64_t c
                          "loader: %" PRId64 " rows of a batch of %" PRId64
                          " are due here, but there is room for %" PRId64,
                          count, global, capacity_rows);
-    TSRI_TRY(start_ring(l, rows));
-    if (l->ring) {
-        const char *slot = tsri_ring_take(l->ring);
+    if (l->opts.workers) {
+        const void *images;
+        const int64_t *labels;
+        TSRI_TRY(tsri_loader_take(l, rows, &images, &labels));
         if (count) {
-            memcpy(y, slot, (size_t)count * sizeof *y);
-            memcpy(x, slot + labels_bytes(l), (size_t)count * row_bytes(l));
+            memcpy(y, labels, (size_t)count * sizeof *y);
+            memcpy(x, images, (size_t)count * row_bytes(l));
         }
-        tsri_ring_release(l->ring);
     } else {
         decode_rows(l, rows, l->batch, x, y);
     }
-    l->batch++;
+    tsri_loader_advance(l);
     *out_global = global;
     *out_local = count;
     return TSR_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a loader: which rows of the next global batch are a rank's, and getting them. */
-#ifndef TESSERA_DATA_LOADER_H
-#define TESSERA_DATA_LOADER_H
+#ifndef TESSERA_DATA_LOADER_INSIDE_H
+#define TESSERA_DATA_LOADER_INSIDE_H
 
 #include "src/data/ring.h"
 #include "src/data/decoder.h"
@@ -23,6 +23,11 @@ struct tsr_loader {
     int64_t batch;   /* the next one */
     tsri_rows rows;  /* what the ring decodes */
     tsri_ring *ring; /* NULL before the first fill, and without threads */
+    bool is_taken;   /* the ring's next slot is lent out by tsri_loader_take */
+    /* Of host memory, grown when more is due, laid out as a slot of the ring's is. */
+    char *held; /* what tsri_loader_take decoded without threads; NULL so far */
+    size_t held_bytes;
+    int64_t *labels; /* of a whole batch; NULL so far */
 };
 
 /*
@@ -35,7 +40,21 @@ struct tsr_loader {
  */
 tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rows *rows, int64_t capacity_rows,
                                  void *x, int64_t *y, int64_t *out_global, int64_t *out_local);
-/* The same for part `part` of `parts` of a flat split. */
+
+/*
+ * The same rows in host memory of the loader's own, and without moving on: until
+ * tsri_loader_advance, another call gives them again. There is a next batch
+ * (tsr_loader_peek_rows). Errors: as above, but for room.
+ */
+tsr_status tsri_loader_take(tsr_loader *l, const tsri_rows *rows, const void **out_x,
+                            const int64_t **out_y);
+/* The labels of all rows of the next batch, likewise; no image is decoded. TSR_ERR_NO_MEMORY. */
+tsr_status tsri_loader_labels(tsr_loader *l, const int64_t **out_y);
+/* Past the next batch, of which there is one. Where nobody has taken or filled it, images that were
+ * decoded ahead are dropped. */
+void tsri_loader_advance(tsr_loader *l);
+
+/* The same as tsri_loader_fill_rows for part `part` of `parts` of a flat split. */
 tsr_status tsri_loader_fill(tsr_loader *l, int parts, int part, int64_t capacity_rows, void *x,
                             int64_t *y, int64_t *out_global, int64_t *out_local);
 

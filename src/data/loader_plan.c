@@ -59,25 +59,50 @@ static bool rows_of(const tsri_plan_port *p, int rank, tsri_rows *out_rows)
     return at >= 0;
 }
 
-/* Any other signatures: the whole batch is decoded here, and each input takes its part. */
-static tsr_status feed_whole(tsr_loader *l, tsr_plan *plan, const tsri_plan_port *x, int64_t rows)
+/* An input's part on this rank. */
+typedef struct part {
+    bool is_here, by_rows;
+    tsri_rows rows; /* by_rows: of the batch; otherwise all, of which the input takes its part */
+} part;
+
+static part part_of(const tsri_plan_port *p, int rank)
 {
-    const tsri_rows all = {0};
-    size_t xb = (size_t)tsr_dims_count(x->info.dims) * tsr_dtype_size(x->info.dtype);
-    size_t yb = (size_t)rows * sizeof(int64_t);
-    char *buf = tsri_mem_alloc(&l->world->mem, xb + yb);
-    int64_t global, local;
-    if (!buf)
-        return TSR_ERR_NO_MEMORY;
-    int64_t *labels = (int64_t *)(void *)buf; /* first: they are the stricter aligned */
-    char *images = buf + yb;
-    tsr_status status = tsri_loader_fill_rows(l, &all, rows, images, labels, &global, &local);
-    if (status == TSR_OK)
-        status = tsr_feed(plan, "x", images, xb);
-    if (status == TSR_OK)
-        status = tsr_feed(plan, "y", labels, yb);
-    tsri_mem_free(buf);
-    return status;
+    part mine = {.is_here = tsr_placement_find(p->info.placement, rank) >= 0};
+    mine.by_rows = rows_of(p, rank, &mine.rows);
+    if (!mine.by_rows)
+        mine.rows = (tsri_rows){0};
+    return mine;
+}
+
+static bool is_host(const tsri_plan_port *p)
+{
+    return tsr_placement_device(p->info.placement) == TSR_DEVICE_CPU;
+}
+
+static tsr_status feed_labels(tsr_loader *l, tsr_plan *plan, const tsri_plan_port *y, int64_t rows)
+{
+    const int64_t *labels;
+    TSRI_TRY(tsri_loader_labels(l, &labels));
+    return tsr_feed(plan, y->info.name, labels, (size_t)rows * sizeof *labels);
+}
+
+/* From the loader's memory. No image is decoded that this rank holds no part of. */
+static tsr_status feed_parts(tsr_loader *l, tsr_plan *plan, const tsri_plan_port *x, part mine_x,
+                             const tsri_plan_port *y, part mine_y, int64_t rows)
+{
+    if (!mine_x.is_here)
+        return mine_y.is_here ? feed_labels(l, plan, y, rows) : TSR_OK;
+    const void *images;
+    const int64_t *labels;
+    TSRI_TRY(tsri_loader_take(l, &mine_x.rows, &images, &labels));
+    size_t bytes = (size_t)tsr_dims_count(x->info.dims) * tsr_dtype_size(x->info.dtype);
+    TSRI_TRY(mine_x.by_rows ? tsr_feed_shard(plan, x->info.name, images, x->bytes)
+                            : tsr_feed(plan, x->info.name, images, bytes));
+    if (!mine_y.is_here)
+        return TSR_OK;
+    return mine_y.by_rows && !memcmp(&mine_x.rows, &mine_y.rows, sizeof mine_x.rows)
+               ? tsr_feed_shard(plan, y->info.name, labels, y->bytes)
+               : feed_labels(l, plan, y, rows);
 }
 
 tsr_status tsr_loader_next(tsr_loader *l, tsr_plan *plan)
@@ -91,10 +116,13 @@ tsr_status tsr_loader_next(tsr_loader *l, tsr_plan *plan)
     TSRI_TRY(find_input(plan, "y", &y));
     TSRI_TRY(check_inputs(l, x, y));
     int64_t rows = tsr_loader_peek_rows(l), global, local;
-    tsri_rows rx = {0}, ry = {0};
-    bool direct = rows_of(x, l->world->rank, &rx) && rows_of(y, l->world->rank, &ry) &&
-                  !memcmp(&rx, &ry, sizeof rx);
+    part mine_x = part_of(x, l->world->rank), mine_y = part_of(y, l->world->rank);
+    bool direct = mine_x.by_rows && mine_y.by_rows && is_host(x) && is_host(y) &&
+                  !memcmp(&mine_x.rows, &mine_y.rows, sizeof mine_x.rows);
     if (direct || rows == 0)
-        return tsri_loader_fill_rows(l, &rx, x->info.shard.d[0], x->ptr, y->ptr, &global, &local);
-    return feed_whole(l, plan, x, rows);
+        return tsri_loader_fill_rows(l, &mine_x.rows, x->info.shard.d[0], x->ptr, y->ptr, &global,
+                                     &local);
+    TSRI_TRY(feed_parts(l, plan, x, mine_x, y, mine_y, rows));
+    tsri_loader_advance(l);
+    return TSR_OK;
 }
