@@ -35,6 +35,14 @@ void tsri_emulated_submit(const char *name, dim3 grid, dim3 block, cudaStream_t 
 /* runtime.cc: does the work now, or records it; whether the stream is captured. */
 void tsri_emulated_enqueue(cudaStream_t stream, std::function<void()> work);
 bool tsri_emulated_captures(cudaStream_t stream);
+/* runtime.cc: as long as one lives, the calling thread may touch devices' memory. What is enqueued
+ * or submitted has it already. */
+struct tsri_emulated_work {
+    tsri_emulated_work();
+    ~tsri_emulated_work();
+    tsri_emulated_work(const tsri_emulated_work &) = delete;
+    tsri_emulated_work &operator=(const tsri_emulated_work &) = delete;
+};
 /* launch.cc: runs body once per thread of the grid. */
 void tsri_emulated_run(const char *name, dim3 grid, dim3 block, const std::function<void()> &body);
 

@@ -229,6 +229,7 @@ static bool progress_collectives(clique &c)
 
 static void progress(clique &c)
 {
+    tsri_emulated_work now;
     while (c.error == ncclSuccess && progress_collectives(c))
         ;
     for (auto &pair : c.sends) {

@@ -6,6 +6,11 @@
  * EMULATED_NO_GRAPH names can't make a graph of what was captured; that of EMULATED_NO_CAPTURE
  * ("device:number") can't capture the launch of this number, from 1, in a stream whose capture
  * others have joined.
+ *
+ * As on a GPU, the host's code can't touch a device's memory: to read or write it outside of a
+ * stream's work is a SIGSEGV. This is by a protection key, where the CPU and the system have them
+ * (elsewhere, as under valgrind, such accesses pass unseen): threads are without the right to it,
+ * but for those that do work, while they do it.
  */
 #include "tests/cuda/emulator/emulator.h"
 
@@ -61,6 +66,27 @@ static bool is_named(const char *variable, int number = 0)
            which == number;
 }
 
+/* The key that devices' memory is under; -1: there are none here. */
+static int device_key(void)
+{
+    static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    return key;
+}
+
+static thread_local int at_work;
+
+tsri_emulated_work::tsri_emulated_work()
+{
+    if (at_work++ == 0 && device_key() >= 0)
+        pkey_set(device_key(), 0);
+}
+
+tsri_emulated_work::~tsri_emulated_work()
+{
+    if (--at_work == 0 && device_key() >= 0)
+        pkey_set(device_key(), PKEY_DISABLE_ACCESS);
+}
+
 bool tsri_emulated_captures(cudaStream_t stream)
 {
     return stream && stream->into;
@@ -68,10 +94,12 @@ bool tsri_emulated_captures(cudaStream_t stream)
 
 void tsri_emulated_enqueue(cudaStream_t stream, std::function<void()> work)
 {
-    if (stream && stream->into)
+    if (stream && stream->into) {
         stream->into->work.push_back(std::move(work));
-    else
+    } else {
+        tsri_emulated_work now;
         work();
+    }
 }
 
 void tsri_emulated_submit(const char *name, dim3 grid, dim3 block, cudaStream_t stream,
@@ -203,6 +231,12 @@ struct block_head {
     int fd; /* of a device's memory, which other processes may map; -1: the host's */
     int device;
 };
+/* All but the head, which is the emulator's own. */
+static bool set_apart(void *base, size_t all)
+{
+    return device_key() < 0 || pkey_mprotect((char *)base + 4096, all - 4096,
+                                             PROT_READ | PROT_WRITE, device_key()) == 0;
+}
 static cudaError_t take(void **p, size_t bytes, int fd = -1)
 {
     size_t all = bytes + 4096;
@@ -212,6 +246,10 @@ static cudaError_t take(void **p, size_t bytes, int fd = -1)
     void *base = mmap(nullptr, all, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED)
         return fail(cudaErrorMemoryAllocation);
+    if (fd >= 0 && !set_apart(base, all)) {
+        munmap(base, all);
+        return fail(cudaErrorMemoryAllocation);
+    }
     ((block_head *)base)->fd = fd;
     ((block_head *)base)->bytes = all;
     *p = (char *)base + 4096;
@@ -277,6 +315,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
 }
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind)
 {
+    tsri_emulated_work now;
     memmove(dst, src, bytes);
     return cudaSuccess;
 }
@@ -446,6 +485,10 @@ cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle, unsigned)
     close(fd);
     if (base == MAP_FAILED)
         return fail(cudaErrorMemoryAllocation);
+    if (!set_apart(base, m.bytes)) {
+        munmap(base, m.bytes);
+        return fail(cudaErrorMemoryAllocation);
+    }
     *p = (char *)base + 4096;
     return cudaSuccess;
 }
