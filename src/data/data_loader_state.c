@@ -94,6 +94,7 @@ tsr_status tsr_data_loader_set_state(tsr_data_loader *l, const tsr_data_loader_s
         char text[512];
         snprintf(text, sizeof text, "%s", tsr_last_error());
         set_sampler(l, &before);
+        l->ended = false; /* where the pass had met its end, it will again, and draw what it drew */
         return tsri_fail(status, "%s: %s", who, text);
     }
     tsri_data_loader_leave(l);

@@ -507,6 +507,18 @@ static void checkpoints(void **state)
                 check_source(kind, workers, persistent);
 }
 
+/* The next batch of both, which is the same one, or the end of both. */
+static void both_give(source *a, source *same, tsr_status status)
+{
+    const tsr_batch *batch, *want;
+    assert_int_equal(tsr_data_loader_next(a->l, &batch), status);
+    assert_int_equal(tsr_data_loader_next(same->l, &want), status);
+    if (status != TSR_OK)
+        return;
+    assert_int_equal(batch->rows, want->rows);
+    assert_memory_equal(batch->indices, want->indices, (size_t)want->rows * 8);
+}
+
 /* One that does not fit changes nothing. */
 static void foreign_states(void **state)
 {
@@ -514,10 +526,9 @@ static void foreign_states(void **state)
     source *a = open_source(SHUFFLED, 1, false), *b = open_source(WEIGHTED, 0, false);
     source *same = open_source(SHUFFLED, 0, false);
     tsr_data_loader_state kept;
-    const tsr_batch *batch, *want;
+    const tsr_batch *batch;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(tsr_data_loader_next(a->l, &batch), TSR_OK);
-        assert_int_equal(tsr_data_loader_next(same->l, &want), TSR_OK);
+        both_give(a, same, TSR_OK);
         assert_int_equal(tsr_data_loader_next(b->l, &batch), TSR_OK);
     }
     assert_int_equal(tsr_data_loader_get_state(b->l, &kept), TSR_OK);
@@ -532,19 +543,38 @@ static void foreign_states(void **state)
     must_say(tsr_data_loader_set_epoch(a->l, -1), TSR_ERR_INVALID, "negative");
     must_say(tsr_data_loader_set_epoch(a->l, INT64_MAX), TSR_ERR_INVALID, "too many draws");
     for (int epoch = 0; epoch < 2; epoch++)
-        for (int i = epoch ? 0 : 3; i < 8; i++) {
-            assert_int_equal(tsr_data_loader_next(a->l, &batch), TSR_OK);
-            assert_int_equal(tsr_data_loader_next(same->l, &want), TSR_OK);
-            assert_int_equal(batch->rows, want->rows);
-            assert_memory_equal(batch->indices, want->indices, (size_t)want->rows * 8);
-            if (i == 7) {
-                assert_int_equal(tsr_data_loader_next(a->l, &batch), TSR_END);
-                assert_int_equal(tsr_data_loader_next(same->l, &want), TSR_END);
-            }
-        }
+        for (int i = epoch ? 0 : 3; i <= 8; i++)
+            both_give(a, same, i < 8 ? TSR_OK : TSR_END);
     close_source(a);
     close_source(b);
     close_source(same);
+}
+
+/* Of a loader that has given `after` batches, the last one perhaps, but not TSR_END. */
+static void refused_after(int kind, int workers, int after)
+{
+    source *a = open_source(kind, workers, false), *same = open_source(kind, workers, false);
+    source *other = open_source(WEIGHTED, 0, false);
+    tsr_data_loader_state foreign;
+    assert_int_equal(tsr_data_loader_get_state(other->l, &foreign), TSR_OK);
+    for (int epoch = 0; epoch < 3; epoch++)
+        for (int i = 0; i <= 8; i++) {
+            if (i == after)
+                must_say(tsr_data_loader_set_state(a->l, &foreign), TSR_ERR_INVALID, "no state of");
+            both_give(a, same, i < 8 ? TSR_OK : TSR_END);
+        }
+    close_source(a);
+    close_source(same);
+    close_source(other);
+}
+
+static void foreign_states_at_any_batch(void **state)
+{
+    (void)state;
+    for (int kind = IN_ORDER; kind <= DRIVEN; kind++)
+        for (int workers = 0; workers <= 2; workers++)
+            for (int after = 0; after <= 8; after++)
+                refused_after(kind, workers, after);
 }
 
 int main(void)
@@ -559,6 +589,7 @@ int main(void)
         cmocka_unit_test(no_memory),
         cmocka_unit_test(checkpoints),
         cmocka_unit_test(foreign_states),
+        cmocka_unit_test(foreign_states_at_any_batch),
     };
     return cmocka_run_group_tests_name("data_loader_more", tests, NULL, NULL);
 }
