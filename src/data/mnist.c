@@ -4,10 +4,12 @@
 #include "src/data/dataset.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -131,14 +133,27 @@ static tsr_status read_data(tsr_world *world, idx *f, int naxes)
     return TSR_OK;
 }
 
+static tsr_status open_idx(idx *f)
+{
+    struct stat st;
+    /* O_NONBLOCK: a fifo of that name must not hang us; on files it means nothing. */
+    int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    tsr_status status = TSR_OK;
+    if (fd < 0 || fstat(fd, &st))
+        status = tsri_fail(TSR_ERR_IO, "%s: can't open: %s", f->path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        status = tsri_fail(TSR_ERR_IO, "%s: not a regular file", f->path);
+    else if (!(f->gz = gzdopen(fd, "rb")))
+        status = tsri_fail(TSR_ERR_NO_MEMORY, "%s: can't open: no memory", f->path);
+    if (status != TSR_OK && fd >= 0)
+        close(fd);
+    return status;
+}
+
 static tsr_status read_idx(tsr_world *world, idx *f, const char *dir, const char *name, int naxes)
 {
     TSRI_TRY(find_path(f, dir, name));
-    errno = 0;
-    f->gz = gzopen(f->path, "rbe");
-    if (!f->gz)
-        return tsri_fail(errno ? TSR_ERR_IO : TSR_ERR_NO_MEMORY, "%s: can't open: %s", f->path,
-                         errno ? strerror(errno) : "no memory");
+    TSRI_TRY(open_idx(f));
     TSRI_TRY(read_header(f, naxes));
     return read_data(world, f, naxes);
 }

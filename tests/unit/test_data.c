@@ -185,6 +185,10 @@ static void mnist_errors_name_file_and_byte(void **state)
     assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_IO, IMAGES, ".gz");
     write_file(IMAGES, idx_images, images_bytes);
     assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_IO, LABELS);
+    assert_int_equal(mkfifo(test_path(LABELS), 0600), 0); /* nobody will ever write into it */
+    assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_IO, LABELS,
+                 "not a regular file");
+    unlink(test_path(LABELS));
     write_file(LABELS, idx_labels, labels_bytes);
     check_mnist(false);
 
