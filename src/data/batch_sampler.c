@@ -198,11 +198,6 @@ int64_t tsr_batch_sampler_count(const tsr_batch_sampler *b)
     return n / b->batch_size + (n % b->batch_size && !b->drop_last);
 }
 
-bool tsri_batch_sampler_is_driven(const tsr_batch_sampler *b)
-{
-    return b->sampler && tsri_sampler_is_driven(b->sampler);
-}
-
 tsr_status tsr_batch_sampler_reset(tsr_batch_sampler *b)
 {
     if (!b)

@@ -22,8 +22,6 @@ struct tsr_batch_sampler {
     tsr_sampler_state start;
 };
 
-/* Whether what comes depends on a generator that isn't the sampler's own. */
-bool tsri_batch_sampler_is_driven(const tsr_batch_sampler *b);
 /* Stands before a pass that counts as `epoch`, whatever the sampler draws from. */
 void tsri_batch_sampler_rewind(tsr_batch_sampler *b, int64_t epoch);
 
