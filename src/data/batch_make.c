@@ -42,7 +42,7 @@ static tsr_status reserve(const tsri_batch_spec *spec, tsri_mem *mem, tsri_host_
     drop(spec, b);
     size_t unit = spec->o.pin_memory ? (size_t)sysconf(_SC_PAGESIZE) : LINE;
     size_t whole = bytes ? (bytes + unit - 1) / unit * unit : unit;
-    if (whole < bytes)
+    if (whole < bytes || whole > SIZE_MAX - unit)
         return tsri_fail(TSR_ERR_NO_MEMORY, "no memory for a batch's array of %zu bytes", bytes);
     if (spec->o.host_alloc) {
         b->block = spec->o.host_alloc(spec->o.host_arg, whole);

@@ -80,6 +80,8 @@ static tsr_status collate_words(void *arg, const tsr_samples *samples, tsr_batch
         return tsr_set_error(TSR_ERR_SHAPE, "these don't go together");
     if (samples->indices[0] == 24)
         return tsr_batch_array(out, TSR_BATCH_MAX_FIELDS, 8) ? TSR_OK : TSR_ERR_INVALID;
+    if (tsr_batch_array(out, 1, SIZE_MAX) || tsr_batch_array(out, 1, SIZE_MAX - 63))
+        return TSR_ERR_INTERNAL;
     char *text = tsr_batch_array(out, 0, 1000); /* and then less: the last word counts */
     text = text ? tsr_batch_array(out, 0, (size_t)(samples->rows * longest)) : NULL;
     int64_t *lengths = tsr_batch_array(out, 2, (size_t)samples->rows * sizeof *lengths);
