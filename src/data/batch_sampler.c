@@ -304,10 +304,12 @@ tsr_status tsr_batch_sampler_set_position(tsr_batch_sampler *b, int64_t position
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_batch_sampler_set_position: the batch sampler is NULL");
     int64_t count = tsr_batch_sampler_count(b);
-    if (position < 0 || (count >= 0 && position > count))
+    if (count < 0) /* nobody knows: as many as there are indices for */
+        count = b->sampler ? INT64_MAX / b->batch_size : INT64_MAX;
+    if (position < 0 || position > count)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_batch_sampler_set_position: %" PRId64
-                         " is outside the pass of %" PRId64 " batches",
+                         " is outside the pass; legal are 0 .. %" PRId64,
                          position, count);
     if (!b->sampler)
         return position < b->position ? set_custom(b, b->epoch, position) : pass_by(b, position);

@@ -15,9 +15,9 @@ static tsr_status begin_distributed(tsr_sampler *s)
     TSRI_TRY(tsr_sampler_get_state(s->over, &s->over_start));
     tsr_status status = TSR_OK;
     int64_t got = 0, index;
-    while ((status = tsr_sampler_next(s->over, &index)) == TSR_OK)
+    for (; (status = tsr_sampler_next(s->over, &index)) == TSR_OK; got++)
         if (got < s->n)
-            s->block[got++] = index;
+            s->block[got] = index;
     if (status != TSR_END)
         return status;
     return got == s->n ? TSR_OK

@@ -539,7 +539,7 @@ static void foreign_states(void **state)
     assert_int_equal(tsr_data_loader_get_state(same->l, &kept), TSR_OK);
     kept.position = 9;
     must_say(tsr_data_loader_set_state(a->l, &kept), TSR_ERR_INVALID,
-             "9 is outside the pass of 8 batches");
+             "9 is outside the pass; legal are 0 .. 8");
     kept.size = 4;
     must_say(tsr_data_loader_set_state(a->l, &kept), TSR_ERR_INVALID, "no data loader's state");
     must_say(tsr_data_loader_set_epoch(a->l, -1), TSR_ERR_INVALID, "negative");

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -428,6 +429,61 @@ static void custom_batches(void **state)
     must_say(tsr_batch_sampler_next(b, &indices, &rows), TSR_ERR_IO, "no more of it");
 }
 
+/* Where nobody knows how long a pass is, any position may be asked for. */
+static void far_positions(void **state)
+{
+    (void)state;
+    tsr_sampler *s = make(14, NULL);
+    tsr_batch_sampler *b;
+    const int64_t *indices;
+    int64_t rows;
+    assert_int_equal(tsr_batch_sampler_create(&world, s, 4, false, &b), TSR_OK);
+    assert_int_equal(tsr_batch_sampler_count(b), -1);
+    must_say(tsr_batch_sampler_set_position(b, -1), TSR_ERR_INVALID,
+             "-1 is outside the pass; legal are 0 .. 2305843009213693951");
+    must_say(tsr_batch_sampler_set_position(b, INT64_MAX / 4 + 1), TSR_ERR_INVALID,
+             "2305843009213693952 is outside the pass");
+    must_say(tsr_batch_sampler_set_position(b, INT64_MAX), TSR_ERR_INVALID, "outside the pass");
+    must_say(tsr_batch_sampler_set_position(b, INT64_MAX / 4), TSR_ERR_INVALID, "ends before");
+    assert_int_equal(tsr_batch_sampler_set_position(b, 2), TSR_OK);
+    assert_int_equal(tsr_batch_sampler_next(b, &indices, &rows), TSR_OK);
+    assert_int_equal(rows, 1);
+}
+
+static int64_t says_five(void *arg)
+{
+    (void)arg;
+    return 5;
+}
+
+/* The sampler below a distributed one gives what it says, or it is an error. */
+static void over_other_counts(void **state)
+{
+    (void)state;
+    for (int len = 3; len <= 7; len++) {
+        counter c = {.len = len, .fail_at = -1};
+        tsr_sampler *below, *s;
+        int64_t index;
+        char text[100];
+        assert_int_equal(
+            tsr_custom_sampler(&world,
+                               TSR_SAMPLER_CALLS(.count = says_five, .begin = counter_begin,
+                                                 .next = counter_next, .arg = &c),
+                               &below),
+            TSR_OK);
+        assert_int_equal(
+            tsr_distributed_sampler(&world, 5,
+                                    TSR_DISTRIBUTED_SAMPLER_OPTS(.replicas = 2, .over = below), &s),
+            TSR_OK);
+        tsr_status status = tsr_sampler_next(s, &index);
+        snprintf(text, sizeof text, "gave %d indices, but says that it gives 5", len);
+        if (len == 5)
+            assert_int_equal(status, TSR_OK);
+        else
+            must_say(status, TSR_ERR_STATE, text);
+    }
+}
+
 /* Every allocation of every maker fails once; nothing leaks, nothing is half-made. */
 static void no_memory(void **state)
 {
@@ -461,10 +517,11 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(record_all),   cmocka_unit_test(positions),
-        cmocka_unit_test(states),       cmocka_unit_test(epochs),
-        cmocka_unit_test(state_errors), cmocka_unit_test(option_errors),
-        cmocka_unit_test(batches),      cmocka_unit_test(custom_batches),
+        cmocka_unit_test(record_all),    cmocka_unit_test(positions),
+        cmocka_unit_test(states),        cmocka_unit_test(epochs),
+        cmocka_unit_test(state_errors),  cmocka_unit_test(option_errors),
+        cmocka_unit_test(batches),       cmocka_unit_test(custom_batches),
+        cmocka_unit_test(far_positions), cmocka_unit_test(over_other_counts),
         cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests_name("sampler_state", tests, NULL, tear_down);
