@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/run.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * which is written down here once more, element by element. */
 #include "src/cli/box.h"
 #include "src/comm/comm.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 
 #include <tessera/graph.h>
 

@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #include "src/config/schema.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 
 static bool is_float(tsr_dtype dtype)
 {

@@ -8,7 +8,7 @@
 #include "src/config/program.h"
 #include "src/data/npy.h"
 #include "src/graph/graph.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 
 /* Where its value stands in the file: for errors. */
 static const tsri_yaml *value_node(const tsri_config_op *op, int local)

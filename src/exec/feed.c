@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/convert.h"
 #include "src/plan/plan.h"
 
 static tsr_status find_port(tsr_plan *plan, const char *call, const char *name, bool input,
@@ -169,6 +170,8 @@ tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes)
                          "fetch: '%s' is an output in %s: use tsr_fetch_shard, or declare it in B",
                          name, tsr_sbp_format(p->info.sbp, text));
     TSRI_TRY(check_bytes("fetch", p, bytes, p->bytes));
+    if (!data && bytes)
+        return tsri_fail(TSR_ERR_INVALID, "fetch: no room for '%s'", name);
     return read_port(plan, p, data, bytes);
 }
 
@@ -190,23 +193,18 @@ tsr_status tsr_fetch_scalar(tsr_plan *plan, const char *name, double *out_value)
 {
     tsri_plan_port *p;
     TSRI_TRY(find_port(plan, "fetch_scalar", name, false, &p));
+    if (!out_value)
+        return tsri_fail(TSR_ERR_INVALID, "fetch_scalar: no room for '%s'", name);
     if (tsr_dims_count(p->info.dims) != 1)
         return tsri_fail(TSR_ERR_SHAPE, "fetch_scalar: '%s' is not a scalar", name);
     union {
-        float f32;
-        double f64;
+        char bytes[8];
         int64_t i64;
         int32_t i32;
         uint8_t u8;
     } value;
     TSRI_TRY(tsr_fetch(plan, name, &value, tsr_dtype_size(p->info.dtype)));
     switch (p->info.dtype) {
-    case TSR_DTYPE_F32:
-        *out_value = (double)value.f32;
-        return TSR_OK;
-    case TSR_DTYPE_F64:
-        *out_value = value.f64;
-        return TSR_OK;
     case TSR_DTYPE_I64:
         *out_value = (double)value.i64;
         return TSR_OK;
@@ -218,8 +216,7 @@ tsr_status tsr_fetch_scalar(tsr_plan *plan, const char *name, double *out_value)
         *out_value = (double)value.u8;
         return TSR_OK;
     default:
-        return tsri_fail(TSR_ERR_DTYPE, "fetch_scalar: '%s' is %s", name,
-                         tsr_dtype_name(p->info.dtype));
+        return tsri_convert(out_value, TSR_F64, value.bytes, p->info.dtype, 1);
     }
 }
 

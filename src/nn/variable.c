@@ -9,7 +9,7 @@
 #include "src/core/dims.h"
 #include "src/core/rng.h"
 #include "src/nn/agree.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 #include "src/nn/module.h"
 #include "src/plan/plan.h"
 

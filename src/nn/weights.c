@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "src/nn/agree.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 #include "src/nn/module.h"
 #include "src/nn/safetensors.h"
 #include "src/nn/variable.h"

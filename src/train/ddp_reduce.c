@@ -3,7 +3,7 @@
  * Reducing a bucket: by an asynchronous average in place, by one of its values in 16 bits, or by
  * the user's hook.
  */
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 #include "src/train/ddp.h"
 
 static tsr_dtype small_dtype(const tsr_ddp *d)

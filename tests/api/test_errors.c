@@ -364,6 +364,10 @@ static void test_ports(void **state)
     SAYS("fetch", "'x'", "'z'");
     assert_int_equal(tsr_fetch(plan, "z", data, 120), TSR_ERR_SHAPE);
     SAYS("'z'", "80", "120");
+    assert_int_equal(tsr_fetch(plan, "z", NULL, 80), TSR_ERR_INVALID);
+    SAYS("fetch", "'z'", "no room");
+    assert_int_equal(tsr_fetch_scalar(plan, "z", NULL), TSR_ERR_INVALID);
+    SAYS("fetch_scalar", "'z'", "no room");
     assert_int_equal(tsr_fetch_scalar(plan, "z", &value), TSR_ERR_SHAPE);
     SAYS("'z'", "scalar");
     assert_int_equal(tsr_run(NULL), TSR_ERR_INVALID);

@@ -275,12 +275,65 @@ static void test_part_of_world(void **state)
     on_ranks(on_last_rank, NULL);
 }
 
+/* --- scalars ---------------------------------------------------------------------------------- */
+/* Of each dtype: its bytes, and what they are as a double. */
+static const struct scalar {
+    tsr_dtype dtype;
+    uint8_t bytes[8]; /* little-endian */
+    double value;
+} scalars[] = {
+    {TSR_F32, {0, 0, 0xc0, 0xbf}, -1.5},
+    {TSR_F64, {0, 0, 0, 0, 0, 0, 0xf8, 0xbf}, -1.5},
+    {TSR_F16, {0, 0xbe}, -1.5},
+    {TSR_F16, {1, 0}, 0x1p-24},
+    {TSR_F16, {0, 0x7c}, INFINITY},
+    {TSR_BF16, {0xc0, 0xbf}, -1.5},
+    {TSR_BF16, {1, 0}, 0x1p-133},
+    {TSR_I64, {0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, -2},
+    {TSR_I32, {0xfe, 0xff, 0xff, 0xff}, -2},
+    {TSR_U8, {254}, 254},
+    {TSR_BOOL, {1}, 1},
+};
+
+static tsr_status fetch_scalars(tsr_world *w, void *arg)
+{
+    enum { N = sizeof scalars / sizeof *scalars };
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_plan *plan;
+    char names[N][2][16];
+    (void)arg;
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i][0], sizeof names[i][0], "in %d", i);
+        snprintf(names[i][1], sizeof names[i][1], "out %d", i);
+        tsr_output(g, names[i][1],
+                   tsr_input(g, names[i][0], scalars[i].dtype, TSR_SCALAR, p, TSR_B), p, TSR_B);
+    }
+    TRY(tsr_compile(g, &plan));
+    for (int i = 0; i < N; i++)
+        TRY(tsr_feed(plan, names[i][0], scalars[i].bytes, tsr_dtype_size(scalars[i].dtype)));
+    TRY(tsr_run(plan));
+    for (int i = 0; i < N; i++) {
+        double value = NAN;
+        TRY(tsr_fetch_scalar(plan, names[i][1], &value));
+        CHECK(value == scalars[i].value);
+    }
+    return TSR_OK;
+}
+
+static void test_scalars(void **state)
+{
+    (void)state;
+    on_ranks(fetch_scalars, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_world),          cmocka_unit_test(test_own_world),
         cmocka_unit_test(test_virtual_world),  cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_feed_and_fetch), cmocka_unit_test(test_part_of_world),
+        cmocka_unit_test(test_feed_and_fetch), cmocka_unit_test(test_scalars),
+        cmocka_unit_test(test_part_of_world),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

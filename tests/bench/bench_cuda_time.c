@@ -5,7 +5,7 @@
 #include "bench_cuda.h"
 
 #include "src/core/rng.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "cases.h"
 
 #include "src/core/rng.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 
 #include <math.h>
 #include <stdlib.h>

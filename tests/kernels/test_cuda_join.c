@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "src/core/rng.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 
 enum { MOST = 6, ARGS = 5 };
 

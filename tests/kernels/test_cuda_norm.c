@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "src/core/rng.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 
 enum { LAYERS = 70, ARGS = 3 };
 

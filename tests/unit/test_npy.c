@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 
 #include "src/data/npy.h"
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 #include "tests/unit/files.h"
 #include "tests/unit/npy_files.h"
 

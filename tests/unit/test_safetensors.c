@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 #include "src/nn/safetensors.h"
 
 /* A file from the text of its header and so many bytes of data, counted up from 0. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "src/nn/convert.h"
+#include "src/core/convert.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conversion of stored values between dtypes. */
-#ifndef TESSERA_NN_CONVERT_H
-#define TESSERA_NN_CONVERT_H
+#ifndef TESSERA_CORE_CONVERT_H
+#define TESSERA_CORE_CONVERT_H
 
 #include "src/core/status.h"
 
