@@ -86,9 +86,13 @@ static void join(tsri_crew *c)
 
 static tsr_status start_threads(tsri_crew *c)
 {
-    /* Signals are the program's: they must not land on our threads. */
+    /* Signals are the program's: they must not land on our threads. But those of a thread's own
+     * faults can land nowhere else: blocked, they would end the program past its handlers. */
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     sigset_t all, old;
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = 0;
     while (c->nrunning < c->nworkers && !error) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a data loader gives: order, contents, workers, errors. See also test_data_loader_more.c. */
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +34,49 @@ static tsr_data_loader *make(loader_set *set, const tsr_data_loader_opts *opts)
 static loader_set of(int64_t n)
 {
     return (loader_set){.n = n, .block_at = -1};
+}
+
+/* --- signals --- */
+
+/* Field 0: which of the signals that a fault of the thread's own raises, and of two that are the
+ * program's, are blocked, a bit each. */
+static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+enum { FAULTS = sizeof faults / sizeof *faults };
+
+static tsr_status get_mask(void *arg, int64_t index, void *const *out_fields,
+                           const tsr_worker *worker)
+{
+    (void)arg, (void)index, (void)worker;
+    sigset_t blocked;
+    uint32_t bits = 0;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    for (int i = 0; i < FAULTS; i++)
+        bits |= (uint32_t)sigismember(&blocked, faults[i]) << i;
+    bits |= (uint32_t)sigismember(&blocked, SIGINT) << FAULTS;
+    bits |= (uint32_t)sigismember(&blocked, SIGTERM) << (FAULTS + 1);
+    *(uint32_t *)out_fields[0] = bits;
+    return TSR_OK;
+}
+
+/* The program's signals are not for workers; their own faults meet the program's handlers. */
+static void signals_of_workers(void **state)
+{
+    (void)state;
+    loader_set set = of(4);
+    tsr_data_loader *l;
+    const tsr_batch *b;
+    assert_int_equal(tsr_data_loader_create(
+                         NULL, TSR_MAP_DATASET(.len = loader_set_len, .get = get_mask, .arg = &set),
+                         TSR_DATA_LOADER_OPTS(.nfields = 1, .field_bytes = {4}, .batch_size = 2,
+                                              .num_workers = 2),
+                         &l),
+                     TSR_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tsr_data_loader_next(l, &b), TSR_OK);
+        for (int row = 0; row < 2; row++)
+            assert_int_equal(((const uint32_t *)b->data[0])[row], 3u << FAULTS);
+    }
+    tsr_data_loader_destroy(l);
 }
 
 /* --- order and contents --- */
@@ -387,7 +432,8 @@ int main(void)
         cmocka_unit_test(a_batch_stays),         cmocka_unit_test(with_a_distributed_sampler),
         cmocka_unit_test(errors_of_samples),     cmocka_unit_test(errors_of_samplers),
         cmocka_unit_test(a_get_that_blocks),     cmocka_unit_test(a_get_that_is_stopped),
-        cmocka_unit_test(option_errors),         cmocka_unit_test(feeding_a_plan),
+        cmocka_unit_test(signals_of_workers),    cmocka_unit_test(option_errors),
+        cmocka_unit_test(feeding_a_plan),
     };
     return cmocka_run_group_tests_name("data_loader", tests, NULL, NULL);
 }
