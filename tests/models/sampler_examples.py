@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The examples dataloader_split and distributed_sampler: what they print, and how they refuse.
+"""The examples dataloader_split, distributed_sampler and synthetic_cifar10: what they give, and how
+they refuse.
 
-usage: sampler_examples.py TESSERA DATALOADER_SPLIT DISTRIBUTED_SAMPLER
+usage: sampler_examples.py TESSERA DATALOADER_SPLIT DISTRIBUTED_SAMPLER SYNTHETIC_CIFAR10
 """
 import json
 import os
 import subprocess
 import sys
+import tempfile
 
-TESSERA, SPLIT, SAMPLER = (os.path.abspath(p) for p in sys.argv[1:4])
+TESSERA, SPLIT, SAMPLER, SYNTHETIC = (os.path.abspath(p) for p in sys.argv[1:5])
 checks = 0
 
 # Of PyTorch's DistributedSampler.
@@ -76,6 +78,32 @@ def is_split(found, what):
     check(code == 0 and out == SPLIT_WANT, f"{what}: exit code {code}, prints\n{out}{err}")
 
 
+SYNTHETIC_REFUSED = [
+    (["1e5"], 'RECORDS_PER_FILE is "1e5"; legal are whole numbers of 1 .. 100000000'),
+    (["0"], 'RECORDS_PER_FILE is "0"'),
+    (["-3"], 'RECORDS_PER_FILE is "-3"'),
+    ([""], 'RECORDS_PER_FILE is ""'),
+    (["1.5"], 'RECORDS_PER_FILE is "1.5"'),
+    (["99999999999999999999"], 'RECORDS_PER_FILE is "99999999999999999999"'),
+    (["2", "x"], 'SEED is "x"; legal are whole numbers of 0 .. 18446744073709551615'),
+    (["2", "-1"], 'SEED is "-1"'),
+    (["2", "18446744073709551616"], 'SEED is "18446744073709551616"'),
+    (["2", "3", "4"], "usage: "),
+]
+
+
+def synthetic():
+    with tempfile.TemporaryDirectory() as work:
+        to = os.path.join(work, "set")
+        for args, text in SYNTHETIC_REFUSED:
+            code, out, err = run(SYNTHETIC, to, *args)
+            check(code == 2 and not out and text in err and "usage: " in err
+                  and not os.path.exists(to), f"synthetic_cifar10 {args}: exit code {code}: {err}")
+        code, out, err = run(SYNTHETIC, to, "2", "18446744073709551615")
+        check(code == 0 and not err and os.path.getsize(to + "/test_batch.bin") == 2 * 3073,
+              f"synthetic_cifar10: exit code {code}: {err}")
+
+
 def main():
     for _ in range(3):
         is_split(run(SPLIT), "dataloader_split")
@@ -95,6 +123,7 @@ def main():
         code, out, err = run(SAMPLER, *args.split())
         check(code == 2 and not out and text in err and "usage: " in err,
               f"distributed_sampler {args}: exit code {code}: {out}{err}")
+    synthetic()
     print(f"{checks} checks")
 
 
