@@ -441,6 +441,8 @@ static const tsri_device_ops ops = {
     .event_open = event_open,
 };
 
+enum { PIECE = 0x10000 }; /* arenas are whole ones: persistent buffers grow down from their end */
+
 /* The rank's part of its GPU's memory: what TESSERA_CUDA_ARENA_BYTES says, else 4/5 of it by the
  * number of ranks that share it, or 9/10 of what is free if that is less. */
 static tsr_status arena_bytes(const tsri_cuda_device *d, int ngpus, size_t *out_bytes)
@@ -460,12 +462,22 @@ static tsr_status arena_bytes(const tsri_cuda_device *d, int ngpus, size_t *out_
                 "TESSERA_CUDA_ARENA_BYTES asks for %llu bytes; %zu of the %zu of GPU %d "
                 "are free: `nvidia-smi` shows who has the others",
                 bytes, free_bytes, all, d->ordinal);
-        *out_bytes = (size_t)bytes;
+        *out_bytes = (size_t)bytes / PIECE * PIECE;
+        if (!*out_bytes)
+            return tsri_fail(TSR_ERR_INVALID,
+                             "TESSERA_CUDA_ARENA_BYTES is %llu: expected at least %d bytes, of "
+                             "which whole multiples are taken",
+                             bytes, PIECE);
         return TSR_OK;
     }
     size_t share = (size_t)((d->base.world->nranks + ngpus - 1) / ngpus);
     size_t want = all / 5 * 4 / share, most = free_bytes / 10 * 9;
-    *out_bytes = (want < most ? want : most) & ~(size_t)0xffff;
+    *out_bytes = (want < most ? want : most) / PIECE * PIECE;
+    if (!*out_bytes)
+        return tsri_fail(TSR_ERR_NO_MEMORY,
+                         "%zu of the %zu bytes of GPU %d are free, and %zu ranks share it: "
+                         "`nvidia-smi` shows who has the others",
+                         free_bytes, all, d->ordinal, share);
     return TSR_OK;
 }
 

@@ -75,6 +75,9 @@ static tsr_status make_room_for_holes(tsri_region *region)
 
 tsr_status tsri_region_alloc(tsri_region *region, size_t bytes, void **out_ptr)
 {
+    if (region->size % GRAIN || (uintptr_t)region->base % GRAIN)
+        return tsri_fail(TSR_ERR_INTERNAL, "an arena of %zu bytes at %p: not a multiple of %d",
+                         region->size, (void *)region->base, GRAIN);
     if (bytes > region->size)
         return no_room(region, bytes, "persistent memory");
     TSRI_TRY(make_room_for_holes(region));

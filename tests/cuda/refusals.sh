@@ -42,6 +42,7 @@ if [ -e "$stub" ]; then
 fi
 expect "expected a number of bytes" TESSERA_CUDA_MODULE="$emulated" TESSERA_CUDA_ARENA_BYTES=much
 expect 'asks for 9000000000000 bytes' TESSERA_CUDA_MODULE="$emulated" TESSERA_CUDA_ARENA_BYTES=9000000000000
+expect 'expected at least 65536 bytes' TESSERA_CUDA_MODULE="$emulated" TESSERA_CUDA_ARENA_BYTES=65535
 expect 'raise the variable TESSERA_CUDA_ARENA_BYTES' TESSERA_CUDA_MODULE="$emulated" TESSERA_CUDA_ARENA_BYTES=65536
 expect 'older than the' TESSERA_CUDA_MODULE="$emulated" EMULATED_DRIVER=12040
 expect 'finds no GPU' TESSERA_CUDA_MODULE="$emulated" EMULATED_DEVICES=0 CUDA_VISIBLE_DEVICES=

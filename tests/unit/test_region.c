@@ -85,6 +85,22 @@ static void test_top_meets_bottom(void **state)
     tsri_region_finish(&r);
 }
 
+/* Blocks grow down from the end, so an end that is not aligned would make all of them so. */
+static void test_end_not_aligned(void **state)
+{
+    (void)state;
+    tsri_region r = make();
+    void *p;
+    r.size = r.top = SIZE - 1;
+    assert_int_equal(tsri_region_alloc(&r, 100, &p), TSR_ERR_INTERNAL);
+    assert_non_null(strstr(tsr_last_error(), "65535 bytes"));
+    r.size = r.top = SIZE - 64;
+    assert_int_equal(tsri_region_alloc(&r, 100, &p), TSR_OK);
+    assert_int_equal((uintptr_t)p % 64, 0);
+    free(r.base);
+    tsri_region_finish(&r);
+}
+
 /* Random allocations against a byte map: blocks never overlap each other or the plans, and at the
  * end all is one piece again. */
 static void test_random(void **state)
@@ -156,11 +172,9 @@ static void test_owned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc_aligned),
-        cmocka_unit_test(test_reuse_and_coalesce),
-        cmocka_unit_test(test_top_meets_bottom),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_owned),
+        cmocka_unit_test(test_alloc_aligned),    cmocka_unit_test(test_reuse_and_coalesce),
+        cmocka_unit_test(test_top_meets_bottom), cmocka_unit_test(test_end_not_aligned),
+        cmocka_unit_test(test_random),           cmocka_unit_test(test_owned),
     };
     return cmocka_run_group_tests_name("region", tests, NULL, NULL);
 }
