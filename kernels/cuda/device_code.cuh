@@ -2,12 +2,11 @@
 /*
  * What device code is written with. It is compiled by nvcc, and by a C++17 compiler with
  * TSRI_CUDA_EMULATED, the path of the header of tests/cuda/emulator, which offers the same:
- * threadIdx,
- * blockIdx, blockDim, gridDim, __shared__ (static sizes), __syncthreads, __syncwarp, __shfl_sync,
- * __shfl_xor_sync, __shfl_down_sync, __shfl_up_sync, __ballot_sync, __any_sync, __all_sync,
- * atomicAdd, atomicMax, atomicMin, atomicCAS and atomicExch of integers, __threadfence, __ldg and
- * the f16 and bf16 types with their conversions. No float atomics anywhere (results repeat), no
- * inline assembly, no dynamic parallelism, no cooperative groups.
+ * threadIdx, blockIdx, blockDim, gridDim, __shared__ (static sizes), __syncthreads, __syncwarp,
+ * __shfl_sync, __shfl_xor_sync, __shfl_down_sync, __shfl_up_sync, __ballot_sync, __any_sync,
+ * __all_sync, atomicAdd, atomicMax, atomicMin, atomicCAS and atomicExch of integers, __threadfence,
+ * __threadfence_system, __ldg and the f16 and bf16 types with their conversions. No float atomics
+ * anywhere (results repeat), no inline assembly, no dynamic parallelism, no cooperative groups.
  */
 #ifndef TESSERA_KERNELS_CUDA_DEVICE_CODE_H
 #define TESSERA_KERNELS_CUDA_DEVICE_CODE_H
@@ -144,9 +143,11 @@ static inline unsigned tsri_blocks(int64_t count, int threads)
 static __device__ __forceinline__ void tsri_fault(tsri_cuda_fault *fault, unsigned long long kernel,
                                                   long long at, long long value)
 {
-    if (atomicCAS(&fault->kernel, 0ull, kernel) == 0ull) {
+    if (atomicCAS(&fault->claim, 0, 1) == 0) {
         fault->at = at;
         fault->value = value;
+        __threadfence_system(); /* who sees the kernel sees what it met */
+        *(volatile unsigned long long *)&fault->kernel = kernel;
     }
 }
 

@@ -193,12 +193,12 @@ static tsr_status describe_fault(const tsri_kernel_desc *d, const tsri_cuda_faul
 static tsr_status check(tsri_device *d)
 {
     tsri_cuda_fault *f = of(d)->fault;
-    if (!*(volatile unsigned long long *)&f->kernel)
+    const tsri_cuda_kernel *k = (const tsri_cuda_kernel *)(uintptr_t)tsri_cuda_fault_kernel(f);
+    if (!k)
         return TSR_OK;
-    const tsri_cuda_kernel *k = (const tsri_cuda_kernel *)(uintptr_t)f->kernel;
     d->faulty = &k->base;
     tsr_status status = describe_fault(&k->desc, f);
-    f->kernel = 0;
+    tsri_cuda_fault_clear(f);
     return status != TSR_OK ? status : tsri_fail(TSR_ERR_INTERNAL, "a fault without an error");
 }
 

@@ -26,12 +26,29 @@ extern "C" {
 #include "kernels/device.h"
 #include "kernels/module.h"
 
-/* The first error that a kernel met while it ran (an id outside its axis), in host memory that the
- * device sees. Written by tsri_fault (device_code.cuh), read by the device's check(). */
+/*
+ * The first error that a kernel met while it ran (an id outside its axis), in host memory that the
+ * device sees. Written by tsri_fault (device_code.cuh), read by the device's check(), which does
+ * not wait for the device: so who has claimed it writes what it met, and `kernel` last; who has
+ * read it clears `kernel`, and the claim last.
+ */
 typedef struct tsri_cuda_fault {
     unsigned long long kernel; /* the tsri_cuda_kernel; 0: none so far */
     long long at, value;       /* element of the operand, and what stood there */
+    int claim;                 /* 1: a thread writes, or has written, its error */
 } tsri_cuda_fault;
+
+/* On the host: the kernel that met an error, whose `at` and `value` are there too; 0: none. */
+static inline unsigned long long tsri_cuda_fault_kernel(const tsri_cuda_fault *f)
+{
+    return __atomic_load_n(&f->kernel, __ATOMIC_ACQUIRE);
+}
+/* On the host: it has been read, and the next one may come. */
+static inline void tsri_cuda_fault_clear(tsri_cuda_fault *f)
+{
+    __atomic_store_n(&f->kernel, 0ull, __ATOMIC_RELEASE);
+    __atomic_store_n(&f->claim, 0, __ATOMIC_RELEASE);
+}
 
 typedef struct tsri_cuda_device tsri_cuda_device;
 

@@ -44,8 +44,8 @@ static void destroy_kernel(tsri_kernel *k)
 {
     tsri_cuda_kernel *kernel = (tsri_cuda_kernel *)k;
     tsri_cuda_fault *fault = kernel->device ? kernel->device->fault : NULL;
-    if (fault && fault->kernel == (uintptr_t)kernel)
-        fault->kernel = 0; /* nobody asked for it, and nobody can any more */
+    if (fault && tsri_cuda_fault_kernel(fault) == (uintptr_t)kernel)
+        tsri_cuda_fault_clear(fault); /* nobody asked for it, and nobody can any more */
     if (kernel->finish)
         kernel->finish(kernel);
     tsri_mem_free(kernel);
