@@ -65,10 +65,10 @@ typedef struct slot {
 typedef struct feeder {
     cudaStream_t stream;
     slot slot[SLOTS];
-    int next;
+    unsigned next; /* runs round */
     char *small;
     cudaEvent_t small_used[SMALL_SLOTS];
-    int next_small;
+    unsigned next_small;
 } feeder;
 
 static void close_feeder(tsri_cuda_device *d)
@@ -128,7 +128,7 @@ static tsr_status grow_slot(slot *s, size_t bytes)
 
 static tsr_status copy_small(feeder *f, void *dst, const void *src, size_t bytes, cudaStream_t to)
 {
-    int i = f->next_small++ % SMALL_SLOTS;
+    unsigned i = f->next_small++ % SMALL_SLOTS;
     char *pinned = f->small + (size_t)i * SMALL;
     TSRI_CUDA(cudaEventSynchronize(f->small_used[i]));
     memcpy(pinned, src, bytes);
