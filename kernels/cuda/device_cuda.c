@@ -48,117 +48,6 @@ static tsr_status plan_block(tsri_device *d, size_t bytes, void **out_base)
     return TSR_OK;
 }
 
-/* --- copies ----------------------------------------------------------------------------------- */
-/*
- * What is fed goes host -> pinned memory -> device memory aside, in a stream of its own, and only
- * from there into place, in the caller's stream: so the next batch is copied while a step runs.
- * Two of each take turns. What is small goes straight from pinned memory.
- */
-enum { SLOTS = 2, SMALL = 4096, SMALL_SLOTS = 64 };
-
-typedef struct slot {
-    void *pinned, *aside;
-    size_t bytes;
-    cudaEvent_t arrived, used; /* aside is full; may be written again */
-} slot;
-
-typedef struct feeder {
-    cudaStream_t stream;
-    slot slot[SLOTS];
-    unsigned next; /* runs round */
-    char *small;
-    cudaEvent_t small_used[SMALL_SLOTS];
-    unsigned next_small;
-} feeder;
-
-static void close_feeder(tsri_cuda_device *d)
-{
-    feeder *f = d->feed;
-    if (!f)
-        return;
-    for (int i = 0; i < SLOTS; i++) {
-        cudaFreeHost(f->slot[i].pinned);
-        cudaFree(f->slot[i].aside);
-        if (f->slot[i].arrived)
-            cudaEventDestroy(f->slot[i].arrived);
-        if (f->slot[i].used)
-            cudaEventDestroy(f->slot[i].used);
-    }
-    for (int i = 0; i < SMALL_SLOTS; i++)
-        if (f->small_used[i])
-            cudaEventDestroy(f->small_used[i]);
-    cudaFreeHost(f->small);
-    if (f->stream)
-        cudaStreamDestroy(f->stream);
-    tsri_mem_free(f);
-    d->feed = NULL;
-}
-
-static tsr_status open_feeder(tsri_cuda_device *d)
-{
-    feeder *f = d->feed = tsri_mem_alloc(&d->base.world->mem, sizeof *f);
-    if (!f)
-        return TSR_ERR_NO_MEMORY;
-    TSRI_CUDA(cudaStreamCreateWithFlags(&f->stream, cudaStreamNonBlocking));
-    TSRI_CUDA(cudaMallocHost((void **)&f->small, SMALL * SMALL_SLOTS));
-    for (int i = 0; i < SLOTS; i++) {
-        TSRI_CUDA(cudaEventCreateWithFlags(&f->slot[i].arrived, cudaEventDisableTiming));
-        TSRI_CUDA(cudaEventCreateWithFlags(&f->slot[i].used, cudaEventDisableTiming));
-    }
-    for (int i = 0; i < SMALL_SLOTS; i++)
-        TSRI_CUDA(cudaEventCreateWithFlags(&f->small_used[i], cudaEventDisableTiming));
-    return TSR_OK;
-}
-
-static tsr_status grow_slot(slot *s, size_t bytes)
-{
-    if (s->bytes >= bytes)
-        return TSR_OK;
-    TSRI_CUDA(cudaEventSynchronize(s->used));
-    TSRI_CUDA(cudaFreeHost(s->pinned));
-    s->pinned = NULL;
-    TSRI_CUDA(cudaFree(s->aside));
-    s->aside = NULL;
-    s->bytes = 0;
-    TSRI_CUDA(cudaMallocHost(&s->pinned, bytes));
-    TSRI_CUDA(cudaMalloc(&s->aside, bytes));
-    s->bytes = bytes;
-    return TSR_OK;
-}
-
-static tsr_status copy_small(feeder *f, void *dst, const void *src, size_t bytes, cudaStream_t to)
-{
-    unsigned i = f->next_small++ % SMALL_SLOTS;
-    char *pinned = f->small + (size_t)i * SMALL;
-    TSRI_CUDA(cudaEventSynchronize(f->small_used[i]));
-    memcpy(pinned, src, bytes);
-    TSRI_CUDA(cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, to));
-    TSRI_CUDA(cudaEventRecord(f->small_used[i], to));
-    return TSR_OK;
-}
-
-static tsr_status copy_in(tsri_device *d, void *dst, const void *host_src, size_t bytes,
-                          tsri_stream *stream)
-{
-    feeder *f = of(d)->feed;
-    cudaStream_t to = stream_of(d, stream);
-    if (!bytes)
-        return TSR_OK;
-    if (bytes <= SMALL)
-        return copy_small(f, dst, host_src, bytes, to);
-    slot *s = &f->slot[f->next++ % SLOTS];
-    TSRI_TRY(grow_slot(s, bytes));
-    TSRI_CUDA(cudaEventSynchronize(s->arrived)); /* pinned may be written */
-    memcpy(s->pinned, host_src, bytes);
-    TSRI_CUDA(cudaStreamWaitEvent(f->stream, s->used, 0));
-    TSRI_CUDA(cudaMemcpyAsync(s->aside, s->pinned, bytes, cudaMemcpyHostToDevice, f->stream));
-    TSRI_CUDA(cudaEventRecord(s->arrived, f->stream));
-    TSRI_CUDA(cudaStreamWaitEvent(to, s->arrived, 0));
-    TSRI_CUDA(cudaMemcpyAsync(dst, s->aside, bytes, cudaMemcpyDeviceToDevice, to));
-    TSRI_CUDA(cudaEventRecord(s->used, to));
-    return TSR_OK;
-}
-
 /* --- errors of the run ------------------------------------------------------------------------ */
 /* The operand that holds ids, and the size of the axis that they point into. */
 static const tsri_arg *ids_of(const tsri_kernel_desc *d, int64_t *out_size)
@@ -202,18 +91,29 @@ static tsr_status check(tsri_device *d)
     return status != TSR_OK ? status : tsri_fail(TSR_ERR_INTERNAL, "a fault without an error");
 }
 
-/* A collective whose peer is lost would keep a plain wait from ending. */
-static tsr_status wait_and_poll(tsri_device *d, cudaStream_t stream)
+/* --- waits and copies ------------------------------------------------------------------------- */
+/* For the event, or, if that is NULL, for all that is in the stream. A collective whose peer is
+ * lost would keep a plain wait from ending. */
+static tsr_status wait_and_poll(tsri_device *d, cudaStream_t stream, cudaEvent_t event)
 {
-    for (int i = 0;; i++) {
-        cudaError_t error = cudaStreamQuery(stream);
+    for (int i = 0;; i = (i + 1) % 64) {
+        cudaError_t error = event ? cudaEventQuery(event) : cudaStreamQuery(stream);
         if (error != cudaErrorNotReady)
-            return tsri_cuda_check(error, "cudaStreamQuery");
-        if (i % 64 == 63) {
+            return tsri_cuda_check(error, event ? "cudaEventQuery" : "cudaStreamQuery");
+        cudaGetLastError(); /* or the next launch would be blamed */
+        if (i == 63) {
             TSRI_TRY(d->poll(d->poll_arg));
             sched_yield();
         }
     }
+}
+
+tsr_status tsri_cuda_await(tsri_cuda_device *d, cudaEvent_t event)
+{
+    if (d->base.poll)
+        return wait_and_poll(&d->base, NULL, event);
+    TSRI_CUDA(cudaEventSynchronize(event));
+    return TSR_OK;
 }
 
 static tsr_status stream_sync(tsri_device *d, tsri_stream *stream)
@@ -222,17 +122,27 @@ static tsr_status stream_sync(tsri_device *d, tsri_stream *stream)
         TSRI_CUDA(cudaStreamSynchronize(stream_of(d, stream)));
         return TSR_OK;
     }
-    TSRI_TRY(wait_and_poll(d, stream_of(d, stream)));
+    TSRI_TRY(wait_and_poll(d, stream_of(d, stream), NULL));
     return d->poll(d->poll_arg); /* aborted collectives end too */
 }
 
+static tsr_status copy_in(tsri_device *d, void *dst, const void *host_src, size_t bytes,
+                          tsri_stream *stream)
+{
+    return tsri_feed_copy(of(d), dst, host_src, bytes, stream_of(d, stream));
+}
+
+/* To memory that is not pinned the driver copies before it returns, so it would wait there for what
+ * comes before. */
 static tsr_status copy_out(tsri_device *d, void *host_dst, const void *src, size_t bytes,
                            tsri_stream *stream)
 {
-    if (bytes)
-        TSRI_CUDA(
-            cudaMemcpyAsync(host_dst, src, bytes, cudaMemcpyDeviceToHost, stream_of(d, stream)));
-    return stream_sync(d, stream);
+    TSRI_TRY(stream_sync(d, stream));
+    if (!bytes)
+        return TSR_OK;
+    TSRI_CUDA(cudaMemcpyAsync(host_dst, src, bytes, cudaMemcpyDeviceToHost, stream_of(d, stream)));
+    TSRI_CUDA(cudaStreamSynchronize(stream_of(d, stream)));
+    return TSR_OK;
 }
 
 static tsr_status move(tsri_device *d, const tsri_move *m, tsri_stream *stream)
@@ -397,7 +307,7 @@ static void close_cuda(tsri_device *base)
         cudaStreamSynchronize(d->compute.handle);
     tsri_lt_close(d);
     tsri_dnn_close(d);
-    close_feeder(d);
+    tsri_feed_close(d);
     if (d->compute.handle)
         cudaStreamDestroy(d->compute.handle);
     if (d->fault)
@@ -541,7 +451,7 @@ static tsr_status open_device(tsri_cuda_device *d, int ngpus)
                               .raise = "the variable TESSERA_CUDA_ARENA_BYTES"};
     d->base.region = &d->region;
     TSRI_TRY(open_peers(d, ngpus));
-    return open_feeder(d);
+    return tsri_feed_open(d);
 }
 
 tsr_status tsri_cuda_open(tsr_world *world, tsri_device **out_device)

@@ -4,7 +4,7 @@
  *
  *   module.c       the entry point; host.c: what of the library it calls
  *   gpus.c         which GPUs there are
- *   device_cuda.c  streams, events, buffers, copies, captured graphs
+ *   device_cuda.c  streams, events, buffers, captured graphs; feed.c: copies from host memory
  *   kernels.c      the implementations and their slots: own kernels for speed ("cuda"), cuBLASLt,
  *                  cuDNN, and the reference ("plain"), which takes every op, dtype and stride
  *   walk.c         a walk over operands with any strides
@@ -76,7 +76,7 @@ struct tsri_cuda_device {
     tsri_cuda_fault *fault, *fault_device; /* one memory, two addresses */
     void *lt;                              /* cublasLtHandle_t, made when the first product is */
     void *dnn;                             /* cudnnHandle_t, likewise */
-    void *feed;                            /* device_cuda.c: staging */
+    void *feed;                            /* feed.c: staging */
 };
 
 /* --- status ----------------------------------------------------------------------------------- */

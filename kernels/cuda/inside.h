@@ -15,6 +15,15 @@ tsr_status tsri_cuda_gpus(int most, tsri_module_gpu *out_gpus, int *out_n);
 /* device_cuda.c */
 tsr_status tsri_cuda_open(tsr_world *world, tsri_device **out_device);
 
+/* Waits for the event, polling as stream_sync does. */
+tsr_status tsri_cuda_await(tsri_cuda_device *d, cudaEvent_t event);
+
+/* feed.c: the device's copy_in. */
+tsr_status tsri_feed_open(tsri_cuda_device *d);
+void tsri_feed_close(tsri_cuda_device *d);
+tsr_status tsri_feed_copy(tsri_cuda_device *d, void *dst, const void *src, size_t bytes,
+                          cudaStream_t to);
+
 /* src/comm/nccl.c */
 tsr_status tsri_nccl_id(unsigned char out_id[128]);
 tsr_status tsri_nccl_create(tsri_device *device, const unsigned char id[128], int nranks,

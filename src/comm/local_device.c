@@ -32,6 +32,11 @@ static tsr_status device_exchange(tsri_comm *c, const void *mine, size_t bytes, 
 }
 
 /* A stream may wait for what a process that died has left undone. */
+static tsr_status device_check(tsri_comm *c)
+{
+    return tsri_local_check_members(of(c)->local.closing);
+}
+
 static tsr_status poll_members(void *closing)
 {
     return tsri_local_check_members(closing);
@@ -117,7 +122,7 @@ static const tsri_comm_ops ops = {
     .abort = tsri_local_abort,
     .stats = tsri_local_stats,
     .destroy = device_destroy,
-    .check = tsri_local_check,
+    .check = device_check,
 };
 
 tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nranks,

@@ -31,6 +31,8 @@ static void destroy_connection(void *object)
 {
     connection *c = object;
     tsri_world_disown(&c->owned);
+    if (c->comm) /* which waits for the device, and may be what ends that wait */
+        c->comm->ops->destroy(c->comm);
     connection *before = *c->list;
     if (before == c)
         *c->list = c->next;
@@ -38,8 +40,6 @@ static void destroy_connection(void *object)
         before = before->next;
     if (before && before != c)
         before->next = c->next;
-    if (c->comm)
-        c->comm->ops->destroy(c->comm);
     tsri_mem_free(c);
 }
 

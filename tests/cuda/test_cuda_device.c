@@ -1,13 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA module's device: its arena, and what its memory is aligned to. */
-#include "kernels/device.h"
+/* The CUDA module's device: its arena, what its memory is aligned to, and what ends its waits. What
+ * needs the emulator is skipped elsewhere. */
+#include "src/comm/hosts.h"
+#include "src/comm/local.h"
+#include "tests/cuda/emulator/control.h"
+#include <tessera/tessera.h>
 
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
+
+#define CHECK(cond)                                                                             \
+    do {                                                                                        \
+        if (!(cond))                                                                            \
+            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %s", __FILE__, __LINE__, \
+                             #cond, tsr_last_error());                                          \
+    } while (0)
+
+static tsri_emulated_stall_fn *stall; /* NULL: not on the emulator */
 
 /* A world of one rank; goes by tsr_world_destroy, with its device. */
 static tsri_device *open_one(tsr_world **out_world)
@@ -46,6 +61,135 @@ static void test_arena_aligned(void **state)
     unsetenv("TESSERA_CUDA_ARENA_BYTES");
 }
 
+/* --- waits ------------------------------------------------------------------------------------ */
+
+enum { LARGE = 100000, REFUSED_AT = 3 };
+
+static tsr_status refuse(void *arg)
+{
+    int *polls = arg;
+    return ++*polls < REFUSED_AT ? TSR_OK : tsri_fail(TSR_ERR_REMOTE, "rank 1 failed: it is gone");
+}
+
+/* The call waits for what will never be done: the poll ends that, and no call of the driver's. */
+static void expect_refused(tsr_status status, int *polls)
+{
+    assert_int_equal(status, TSR_ERR_REMOTE);
+    assert_non_null(strstr(tsr_last_error(), "it is gone"));
+    assert_int_equal(*polls, REFUSED_AT);
+    assert_int_equal(stall(1), 0);
+    *polls = 0;
+}
+
+/* All places of the staging memory have been used once when the device stands still. */
+static void test_waits_poll(void **state)
+{
+    (void)state;
+    tsr_world *w;
+    void *p;
+    int polls = 0;
+    float small[4] = {1, 2, 3, 4}, got[4];
+    if (!stall)
+        skip();
+    tsri_device *d = open_one(&w);
+    char *large = calloc(1, 2 * LARGE);
+    assert_int_equal(d->ops->buffer_alloc(d, 2 * LARGE, &p), TSR_OK);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(d->ops->copy_in(d, p, small, sizeof small, NULL), TSR_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(d->ops->copy_in(d, p, large, LARGE, NULL), TSR_OK);
+    d->poll = refuse;
+    d->poll_arg = &polls;
+    stall(1);
+    expect_refused(d->ops->stream_sync(d, NULL), &polls);
+    expect_refused(d->ops->copy_out(d, got, p, sizeof got, NULL), &polls);
+    expect_refused(d->ops->copy_in(d, p, small, sizeof small, NULL), &polls);
+    expect_refused(d->ops->copy_in(d, p, large, LARGE, NULL), &polls);
+    expect_refused(d->ops->copy_in(d, p, large, 2 * LARGE, NULL), &polls);
+    /* That it was not ready is nobody's error. */
+    assert_int_equal(d->ops->fill(d, TSR_F32, TSR_REDUCE_MAX, 4, p, NULL), TSR_OK);
+    stall(0);
+    d->poll = NULL;
+    assert_int_equal(d->ops->copy_in(d, p, small, sizeof small, NULL), TSR_OK);
+    assert_int_equal(d->ops->copy_out(d, got, p, sizeof got, NULL), TSR_OK);
+    assert_memory_equal(got, small, sizeof small);
+    d->ops->buffer_free(d, p, 2 * LARGE);
+    free(large);
+    tsr_world_destroy(w);
+}
+
+/* --- peers ------------------------------------------------------------------------------------ */
+
+/* A sum over two ranks, by the local communicator. */
+static tsr_status make_sum(tsr_world *w, tsr_plan **out_plan)
+{
+    const tsr_placement *p = tsr_placement_parse(w, "cuda:[0,1]");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(6), p, TSR_S(0));
+    tsr_output(g, "sum", tsr_sum(x, TSR_AXES(0), false), p, TSR_B);
+    return tsr_compile(g, out_plan);
+}
+
+static tsr_status run_sum(tsr_plan *plan, double *out_sum)
+{
+    const float x[6] = {1, 2, 3, 4, 5, 6};
+    TSRI_TRY(tsr_feed(plan, "x", x, sizeof x));
+    TSRI_TRY(tsr_run(plan));
+    return tsr_fetch_scalar(plan, "sum", out_sum);
+}
+
+/* Rank 1's process has ended, as the launcher says; rank 0 waits for its device, which never gets
+ * what rank 1 would have sent: in a fetch, and when it leaves. */
+static tsr_status dead_body(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsri_local *local = (const tsri_local *)tsri_comm_on_machine(w->comm)->priv;
+    tsri_rank_slot *other = tsri_local_slot(local, 1 - w->rank);
+    tsr_plan *plan;
+    double sum = 0;
+    TSRI_TRY(make_sum(w, &plan));
+    TSRI_TRY(run_sum(plan, &sum));
+    CHECK(sum == 21);
+    TSRI_TRY(tsr_world_barrier(w));
+    if (w->rank == 1) {
+        while (atomic_load(&other->state) != TSRI_RANK_LEFT)
+            usleep(1000);
+        stall(0);
+        return TSR_OK;
+    }
+    stall(1);
+    atomic_store(&other->state, TSRI_RANK_EXITED);
+    CHECK(tsr_fetch_scalar(plan, "sum", &sum) == TSR_ERR_DEAD);
+    CHECK(strstr(tsr_last_error(), "rank 1 died"));
+    CHECK(strstr(tsr_last_error(), "while rank 0 waited for its device"));
+    return TSR_OK;
+}
+
+static void spawn_two(tsr_rank_fn *body)
+{
+    const tsr_world_opts opts = {
+        .size = sizeof opts, .arena_bytes = 16 << 20, .timeout_s = 60, .threads = 1};
+    if (!stall)
+        skip();
+    tsr_status status = tsr_spawn_with(2, body, NULL, &opts);
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+}
+
+static void test_dead_peer(void **state)
+{
+    (void)state;
+    spawn_two(dead_body);
+}
+
+static void find_stall(void)
+{
+    const char *file = getenv("TESSERA_CUDA_MODULE");
+    void *module = file ? dlopen(file, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (module)
+        *(void **)&stall = dlsym(module, "tsri_emulated_stall");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -60,5 +204,6 @@ int main(void)
     if (status != TSR_OK)
         printf("skipped: %s\n", tsr_last_error());
     tsr_world_destroy(w);
+    find_stall();
     return status != TSR_OK ? 77 : cmocka_run_group_tests_name("cuda_device", tests, NULL, NULL);
 }

@@ -2,16 +2,18 @@
 /*
  * CUDA's runtime, as far as the module uses it: everything is done when a call returns, in the
  * calling thread, unless the stream is captured. EMULATED_DEVICES devices (1) of
- * EMULATED_BYTES (1 GiB) each. EMULATED_DRIVER: the driver's version (13000). The device that
- * EMULATED_NO_GRAPH names can't make a graph of what was captured; that of EMULATED_NO_CAPTURE
- * ("device:number") can't capture the launch of this number, from 1, in a stream whose capture
- * others have joined.
+ * EMULATED_BYTES (1 GiB) each. EMULATED_DRIVER: the driver's version (13000). EMULATED_CAPABILITY:
+ * theirs ("9.0"; kernels are for it and later ones). EMULATED_PEERS=0: they can't read each other.
+ * The device that EMULATED_NO_GRAPH names can't make a graph of what was captured; that of
+ * EMULATED_NO_CAPTURE ("device:number") can't capture the launch of this number, from 1, in a
+ * stream whose capture others have joined.
  *
  * As on a GPU, the host's code can't touch a device's memory: to read or write it outside of a
  * stream's work is a SIGSEGV. This is by a protection key, where the CPU and the system have them
  * (elsewhere, as under valgrind, such accesses pass unseen): threads are without the right to it,
  * but for those that do work, while they do it.
  */
+#include "tests/cuda/emulator/control.h"
 #include "tests/cuda/emulator/emulator.h"
 
 #include <atomic>
@@ -85,6 +87,25 @@ tsri_emulated_work::~tsri_emulated_work()
 {
     if (--at_work == 0 && device_key() >= 0)
         pkey_set(device_key(), PKEY_DISABLE_ACCESS);
+}
+
+/* control.h */
+static std::atomic<bool> stalled;
+static std::atomic<int> stalled_waits;
+
+/* The result of a call that waits for what was enqueued. */
+static cudaError_t waits(void)
+{
+    if (!stalled)
+        return cudaSuccess;
+    stalled_waits++;
+    return fail(cudaErrorLaunchTimeout);
+}
+
+__attribute__((visibility("default"))) int tsri_emulated_stall(int on)
+{
+    stalled = on != 0;
+    return stalled_waits.exchange(0);
 }
 
 bool tsri_emulated_captures(cudaStream_t stream)
@@ -193,11 +214,26 @@ static size_t device_bytes(void)
 }
 static std::atomic<size_t> taken[MAX_DEVICES];
 
+static void capability(int *major, int *minor)
+{
+    const char *said = getenv("EMULATED_CAPABILITY");
+    *major = 9;
+    *minor = 0;
+    if (said)
+        sscanf(said, "%d.%d", major, minor);
+}
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *)
+{
+    int major, minor;
+    capability(&major, &minor);
+    *a = cudaFuncAttributes();
+    return major < 9 ? fail(cudaErrorNoKernelImageForDevice) : cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
 {
     *p = cudaDeviceProp();
     snprintf(p->name, sizeof p->name, "emulated on a CPU");
-    p->major = 9;
+    capability(&p->major, &p->minor);
     p->multiProcessorCount = 4;
     p->sharedMemPerBlockOptin = 232448;
     p->l2CacheSize = 1 << 20;
@@ -206,7 +242,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
 }
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
 {
-    *can = device != peer;
+    const char *said = getenv("EMULATED_PEERS");
+    *can = device != peer && !(said && !strcmp(said, "0"));
     return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned)
@@ -287,6 +324,14 @@ cudaError_t cudaFree(void *p)
     }
     return cudaSuccess;
 }
+/* Of the beginning of what cudaMalloc gave. */
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p)
+{
+    *a = cudaPointerAttributes();
+    a->type = cudaMemoryTypeDevice;
+    a->device = ((const block_head *)((const char *)p - 4096))->device;
+    return cudaSuccess;
+}
 cudaError_t cudaMallocHost(void **p, size_t bytes)
 {
     return take(p, bytes);
@@ -307,9 +352,13 @@ cudaError_t cudaFreeHost(void *p)
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind,
+/* What comes back goes to memory that is not pinned: the call returns when it is there. */
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
+    cudaError_t e = kind == cudaMemcpyDeviceToHost ? waits() : cudaSuccess;
+    if (e != cudaSuccess)
+        return e;
     tsri_emulated_enqueue(stream, [=]() { memmove(dst, src, bytes); });
     return cudaSuccess;
 }
@@ -347,11 +396,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
-    return s && s->into ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+    return s && s->into ? fail(cudaErrorStreamCaptureUnsupported) : waits();
 }
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
-    return s && s->into ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+    if (s && s->into)
+        return fail(cudaErrorStreamCaptureUnsupported);
+    return stalled ? fail(cudaErrorNotReady) : cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void)
 {
@@ -390,11 +441,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
-    return e->into.lock() ? fail(cudaErrorCapturedEvent) : cudaSuccess;
+    if (e->into.lock())
+        return fail(cudaErrorCapturedEvent);
+    return e->at > 0 ? waits() : cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
-    return e->into.lock() ? fail(cudaErrorCapturedEvent) : cudaSuccess;
+    if (e->into.lock())
+        return fail(cudaErrorCapturedEvent);
+    return stalled && e->at > 0 ? fail(cudaErrorNotReady) : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
