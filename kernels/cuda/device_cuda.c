@@ -380,7 +380,7 @@ static tsr_status arena_bytes(const tsri_cuda_device *d, int ngpus, size_t *out_
                              bytes, PIECE);
         return TSR_OK;
     }
-    size_t share = (size_t)((d->base.world->nranks + ngpus - 1) / ngpus);
+    size_t share = (size_t)((d->base.world->nalike + ngpus - 1) / ngpus);
     size_t want = all / 5 * 4 / share, most = free_bytes / 10 * 9;
     *out_bytes = (want < most ? want : most) / PIECE * PIECE;
     if (!*out_bytes)

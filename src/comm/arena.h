@@ -53,6 +53,7 @@ typedef struct tsri_rank_slot {
     _Alignas(TSRI_LINE) _Atomic int32_t state; /* tsri_rank_state */
     _Atomic int32_t pid;                       /* 0: a thread rank */
     _Atomic int32_t worlds;                    /* that it has made so far, in this arena */
+    _Atomic uint64_t sees;                     /* which GPUs: see local.c */
     _Alignas(TSRI_LINE) unsigned char exchange[2][TSRI_EXCHANGE_MAX];
 } tsri_rank_slot;
 

@@ -329,6 +329,26 @@ bool tsri_local_is_host(const tsri_comm *c)
     return c && c->ops == &ops;
 }
 
+/* A number for the GPUs that the process sees: its order is the ranks', so equal texts alone mean
+ * the same. FNV-1a. */
+static uint64_t sees(void)
+{
+    const char *text = getenv("CUDA_VISIBLE_DEVICES");
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (; text && *text; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+int tsri_local_count_alike(const tsri_local *local)
+{
+    int n = 0;
+    uint64_t mine = atomic_load(&tsri_local_slot(local, local->pub.world->rank)->sees);
+    for (int i = 0; i < local->arena.nranks; i++)
+        n += atomic_load(&tsri_arena_slot(&local->arena, i)->sees) == mine;
+    return n;
+}
+
 /* Takes the rank's place in the arena. A place that was left can be taken again. */
 static tsr_status take_slot(tsri_local *local, bool is_process)
 {
@@ -351,6 +371,7 @@ static tsr_status take_slot(tsri_local *local, bool is_process)
     }
     local->worlds = atomic_load(&slot->worlds) + 1;
     atomic_store(&slot->pid, me);
+    atomic_store(&slot->sees, sees());
     atomic_store(&slot->worlds, local->worlds);
     atomic_store(&slot->state, TSRI_RANK_HERE);
     return TSR_OK;

@@ -165,6 +165,10 @@ static inline tsri_rank_slot *tsri_local_slot(const tsri_local *local, int rank)
     return tsri_arena_slot(&local->arena, tsri_local_place_of(local, rank));
 }
 
+/* How many ranks of this machine see the same GPUs as this one does, by CUDA_VISIBLE_DEVICES, with
+ * it. All must have made their communicators. */
+int tsri_local_count_alike(const tsri_local *local);
+
 /* local_wait.c */
 typedef enum tsri_wait_for {
     TSRI_WAIT_PUBLISHED,

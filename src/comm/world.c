@@ -87,6 +87,7 @@ tsr_status tsri_world_make(const tsr_world_opts *resolved, int nranks, int rank,
     world->rank = rank;
     world->nranks = nranks;
     world->local_rank = local_rank;
+    world->nalike = arena.nranks;
     world->is_thread = !owns_arena && nranks > 1;
     world->threads = resolved->threads;
     world->timeout_s = resolved->timeout_s;
@@ -113,7 +114,7 @@ tsr_status tsr_world_create_virtual(int nranks, int rank, tsr_world **out_world)
     if (!world)
         return TSR_ERR_NO_MEMORY;
     world->rank = world->local_rank = rank;
-    world->nranks = nranks;
+    world->nranks = world->nalike = nranks;
     world->is_virtual = true;
     world->threads = o.threads;
     world->timeout_s = o.timeout_s;

@@ -197,6 +197,9 @@ static tsr_status make_world(creation *c, tsr_world **out_world)
         close_store(c, TSR_OK);
     if (status == TSR_OK)
         status = tsr_world_barrier(*out_world);
+    if (status == TSR_OK) /* as all have come */
+        (*out_world)->nalike = tsri_local_count_alike(
+            (const tsri_local *)tsri_comm_on_machine((*out_world)->comm)->priv);
     return status;
 }
 

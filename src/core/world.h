@@ -31,6 +31,7 @@ typedef struct tsri_region {
 
 struct tsr_world {
     int rank, nranks, local_rank;
+    int nalike; /* ranks of this machine that see the same GPUs as this one, with it */
     bool is_virtual;
     bool is_thread; /* one of several ranks of its process */
     int threads;

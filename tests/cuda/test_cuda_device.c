@@ -61,6 +61,33 @@ static void test_arena_aligned(void **state)
     unsetenv("TESSERA_CUDA_ARENA_BYTES");
 }
 
+/* Of the GPU's 4/5 a rank takes its part among those that share it, on this machine. */
+static void test_arena_share(void **state)
+{
+    (void)state;
+    static const struct {
+        int nranks, nalike;
+        size_t share;
+    } runs[] = {{1, 1, 1}, {64, 8, 1}, {64, 9, 2}, {64, 16, 2}, {8, 1, 1}};
+    if (!stall)
+        skip();
+    assert_int_equal(setenv("EMULATED_DEVICES", "8", 1), 0);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        tsr_world *w;
+        tsri_device *d;
+        assert_int_equal(tsr_world_create(NULL, &w), TSR_OK);
+        assert_int_equal(w->nalike, 1);
+        w->nranks = runs[i].nranks;
+        w->nalike = runs[i].nalike;
+        assert_int_equal(tsri_device_get(w, TSR_DEVICE_CUDA, &d), TSR_OK);
+        assert_int_equal(d->region->size,
+                         ((size_t)1 << 30) / 5 * 4 / runs[i].share / 65536 * 65536);
+        w->nranks = 1;
+        tsr_world_destroy(w);
+    }
+    unsetenv("EMULATED_DEVICES");
+}
+
 /* --- waits ------------------------------------------------------------------------------------ */
 
 enum { LARGE = 100000, REFUSED_AT = 3 };

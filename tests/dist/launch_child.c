@@ -304,6 +304,8 @@ int main(int argc, char **argv)
         status = meet_again(&w, fds);
     else if (status == TSR_OK && !strcmp(mode, "worlds"))
         status = many_worlds(&w);
+    else if (status == TSR_OK && !strcmp(mode, "gpus"))
+        printf("rank %d has its GPUs with %d\n", w->rank, w->nalike);
     else if (status == TSR_OK && !strcmp(mode, "exit") && rank == 1)
         exit(7);
     else if (status == TSR_OK)

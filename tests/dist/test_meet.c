@@ -324,6 +324,36 @@ static void test_addresses(void **state)
     expect_ranks(2);
 }
 
+/* Ranks share the GPUs that they see with those of their machine that see the same. */
+static void test_gpus(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more[4];
+        int alike[4];
+    } runs[] = {
+        {{"CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1", "CUDA_VISIBLE_DEVICES=2",
+          "CUDA_VISIBLE_DEVICES=3"},
+         {1, 1, 1, 1}},
+        {{"CUDA_VISIBLE_DEVICES=0,1", "CUDA_VISIBLE_DEVICES=2", "CUDA_VISIBLE_DEVICES=0,1",
+          "CUDA_VISIBLE_DEVICES=0,1"},
+         {3, 1, 3, 3}},
+        {{"", "", "", ""}, {4, 4, 4, 4}},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char url[128], line[64];
+        file_url(url);
+        begin();
+        for (int r = 0; r < 4; r++)
+            start_at(url, r, 4, runs[i].more[r], "gpus");
+        end();
+        for (int r = 0; r < 4; r++) {
+            snprintf(line, sizeof line, "rank %d has its GPUs with %d\n", r, runs[i].alike[r]);
+            expect(0, line);
+        }
+    }
+}
+
 /* Ranks 0 and 1 see each other's processes, rank 2 and they do not: two machines. */
 static void start_apart(const char *url, const char *mode)
 {
@@ -480,7 +510,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_srun),     cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_machines), cmocka_unit_test(test_killed),
         cmocka_unit_test(test_absent),   cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_folder),   cmocka_unit_test(test_gpus),
     };
     int failed = cmocka_run_group_tests_name("meet", tests, NULL, NULL);
     rmdir(folder);
