@@ -426,6 +426,7 @@ static tsr_status open_device(tsri_cuda_device *d, int ngpus)
                                    .processors = p.multiProcessorCount,
                                    .shared_bytes = p.sharedMemPerBlockOptin,
                                    .l2_bytes = (size_t)p.l2CacheSize};
+    TSRI_TRY(tsri_cuda_check_built(d));
     d->tf32 = flag("TESSERA_CUDA_TF32", false);
     d->deterministic = flag("TESSERA_CUDA_DETERMINISTIC", true);
     d->workspace_cap = (size_t)256 << 20;

@@ -5,6 +5,10 @@
 
 #include "kernels/cuda/gpu.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* host.c. False if the table is not one that this module was built for. */
 bool tsri_host_set(const tsri_module_host *h);
 
@@ -14,6 +18,10 @@ tsr_status tsri_cuda_gpus(int most, tsri_module_gpu *out_gpus, int *out_n);
 
 /* device_cuda.c */
 tsr_status tsri_cuda_open(tsr_world *world, tsri_device **out_device);
+
+/* built.cu. TSR_ERR_UNSUPPORTED if this build's kernels do not run on the current device, which is
+ * d's: with what it is, and what they are for. */
+tsr_status tsri_cuda_check_built(const tsri_cuda_device *d);
 
 /* Waits for the event, polling as stream_sync does. */
 tsr_status tsri_cuda_await(tsri_cuda_device *d, cudaEvent_t event);
@@ -36,4 +44,7 @@ void tsri_dnn_close(tsri_cuda_device *d);
 const char *tsri_lt_version(void);
 const char *tsri_dnn_version(void);
 
+#ifdef __cplusplus
+}
+#endif
 #endif
