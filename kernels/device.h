@@ -85,6 +85,10 @@ typedef struct tsri_device_ops {
     void (*region_close)(tsri_device *d, void *base);
     tsr_status (*event_share)(tsri_device *d, tsri_event *event, tsri_share *out_share);
     tsr_status (*event_open)(tsri_device *d, const tsri_share *share, tsri_event **out_event);
+
+    /* For ranks that are threads: TSR_ERR_UNSUPPORTED unless this device can read the region that
+     * begins at `base`, another rank's. May be NULL: it can read all. */
+    tsr_status (*region_reach)(tsri_device *d, const void *base);
 } tsri_device_ops;
 
 struct tsri_device {

@@ -280,6 +280,24 @@ static void region_close(tsri_device *d, void *base)
         cudaIpcCloseMemHandle(base);
 }
 
+/* A thread's, whose plain pointers are this process's too. */
+static tsr_status region_reach(tsri_device *d, const void *base)
+{
+    struct cudaPointerAttributes a;
+    int can = 0;
+    TSRI_CUDA(cudaPointerGetAttributes(&a, base));
+    if (a.device == of(d)->ordinal)
+        return TSR_OK;
+    TSRI_CUDA(cudaDeviceCanAccessPeer(&can, of(d)->ordinal, a.device));
+    if (!can)
+        return tsri_fail(TSR_ERR_UNSUPPORTED,
+                         "GPU %d can't read the memory of GPU %d, as the local communicator would: "
+                         "`nvidia-smi topo -p2p r` shows which can; NCCL needs a GPU for each rank "
+                         "(TESSERA_CUDA_COMM=nccl)",
+                         of(d)->ordinal, a.device);
+    return TSR_OK;
+}
+
 static tsr_status event_share(tsri_device *d, tsri_event *event, tsri_share *out_share)
 {
     (void)d;
@@ -349,6 +367,7 @@ static const tsri_device_ops ops = {
     .region_close = region_close,
     .event_share = event_share,
     .event_open = event_open,
+    .region_reach = region_reach,
 };
 
 enum { PIECE = 0x10000 }; /* arenas are whole ones: persistent buffers grow down from their end */
@@ -398,7 +417,7 @@ static bool flag(const char *name, bool otherwise)
 }
 
 /* Ranks that are threads read each other's memory by plain pointers, also on several GPUs, where
- * these can. */
+ * these can: see region_reach. */
 static tsr_status open_peers(const tsri_cuda_device *d, int ngpus)
 {
     for (int i = 0; i < ngpus && d->base.world->is_thread; i++) {

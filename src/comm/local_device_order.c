@@ -143,6 +143,8 @@ static tsr_status find_event(tsri_local_group *g, int m, int i, tsri_event **out
     if (!dg->peer[m] && d->shares)
         TSRI_TRY(meet_process(g, m));
     if (!dg->peer[m]) {
+        if (d->device->ops->region_reach)
+            TSRI_TRY(d->device->ops->region_reach(d->device, (void *)(uintptr_t)place->base));
         g->peer[m] = (tsri_peer){(char *)(uintptr_t)place->base, place->bytes};
         dg->peer[m] = (tsri_event **)(uintptr_t)place->events;
     }

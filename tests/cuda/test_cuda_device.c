@@ -192,6 +192,18 @@ static tsr_status dead_body(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+static tsr_status unreachable_body(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsr_plan *plan;
+    double sum = 0;
+    TSRI_TRY(make_sum(w, &plan));
+    tsr_status status = run_sum(plan, &sum);
+    CHECK(status == TSR_ERR_UNSUPPORTED || status == TSR_ERR_REMOTE);
+    CHECK(strstr(tsr_last_error(), "can't read the memory of GPU"));
+    return TSR_OK;
+}
+
 static void spawn_two(tsr_rank_fn *body)
 {
     const tsr_world_opts opts = {
@@ -209,6 +221,19 @@ static void test_dead_peer(void **state)
     spawn_two(dead_body);
 }
 
+/* GPUs that can't read each other are refused before one tries. */
+static void test_unreachable_peer(void **state)
+{
+    (void)state;
+    setenv("EMULATED_DEVICES", "2", 1);
+    setenv("TESSERA_CUDA_COMM", "local", 1);
+    setenv("EMULATED_PEERS", "0", 1);
+    spawn_two(unreachable_body);
+    unsetenv("EMULATED_PEERS");
+    unsetenv("TESSERA_CUDA_COMM");
+    unsetenv("EMULATED_DEVICES");
+}
+
 static void find_stall(void)
 {
     const char *file = getenv("TESSERA_CUDA_MODULE");
@@ -222,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arena_aligned),    cmocka_unit_test(test_arena_share),
         cmocka_unit_test(test_waits_poll),       cmocka_unit_test(test_dead_peer),
+        cmocka_unit_test(test_unreachable_peer),
     };
     tsr_world *w;
     tsri_device *d;
