@@ -76,23 +76,43 @@ static void compare(const values *v, const char *who, tsr_dtype dtype, kc_layout
     }
 }
 
+/* What came of an implementation's cases. in_plans: of f32, in the layout of plans, by op. */
+typedef struct tally {
+    int ran, declined;
+    int cases[TSRI_OP_COUNT_], in_plans[TSRI_OP_COUNT_];
+} tally;
+
 static void run_case(const kernel_case *c, const tsri_kernels *impl, bool last, tsr_dtype dtype,
-                     int *ran, int *declined)
+                     tally *t)
 {
     values v = make_values(c, dtype);
     for (int layout = KC_ROW; layout <= KC_PLAN; layout++) {
         tsr_status s = kc_run_on(device, c, impl, dtype, (kc_layout)layout, v.in, v.out);
         if (s == TSR_ERR_UNSUPPORTED && !last) {
-            ++*declined;
+            t->declined++;
             continue;
         }
         if (s != TSR_OK)
             fail_msg("%s, %s, %s: %s", c->name, impl->name, tsr_dtype_name(dtype),
                      tsr_last_error());
         compare(&v, impl->name, dtype, (kc_layout)layout);
-        ++*ran;
+        t->ran++;
+        t->in_plans[c->op] += dtype == TSR_F32 && layout == KC_PLAN;
     }
     free_values(&v);
+}
+
+/* An implementation that declines all that an op has is one that nobody runs. */
+static int count_idle(const tsri_kernels *impl, const tally *t)
+{
+    int idle = 0;
+    for (int op = 0; op < TSRI_OP_COUNT_; op++)
+        if (t->cases[op] && !t->in_plans[op]) {
+            print_error("%s takes none of the %d cases of %s, in f32 as plans have it\n",
+                        impl->name, t->cases[op], tsri_op_name((tsri_op_kind)op));
+            idle++;
+        }
+    return idle;
 }
 
 static void test_cases(void **state)
@@ -100,17 +120,21 @@ static void test_cases(void **state)
     (void)state;
     static const tsr_dtype dtypes[] = {TSR_F32, TSR_F64, TSR_F16, TSR_BF16};
     const char *only = getenv("TESSERA_TEST_CASES");
+    int idle = 0;
     for (const tsri_kernels *const *impl = device->ops->kernels(); *impl; impl++) {
-        int ran = 0, declined = 0;
+        tally t = {0};
         for (int i = 0; i < kernel_cases_count; i++) {
             const kernel_case *c = &kernel_cases[i];
             if ((only && !strstr(c->name, only)) || !(*impl)->slot[c->op])
                 continue;
+            t.cases[c->op]++;
             for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
-                run_case(c, *impl, !impl[1], dtypes[d], &ran, &declined);
+                run_case(c, *impl, !impl[1], dtypes[d], &t);
         }
-        print_message("%s: %d runs, %d declined\n", (*impl)->name, ran, declined);
+        print_message("%s: %d runs, %d declined\n", (*impl)->name, t.ran, t.declined);
+        idle += only ? 0 : count_idle(*impl, &t);
     }
+    assert_int_equal(idle, 0);
 }
 
 /* Whatever the others decline, the last implementation takes. */
