@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # What scripts/gpu-check packs for a machine that has GPUs but no compiler. Sourced, not run: takes
 # here, pack, build, data and emulated, and fail().
 # shellcheck disable=SC2154
@@ -16,7 +17,7 @@ is_everywhere() {
 put() {
     local name=${1##*/}
     [ -f "$pack/libexec/$name" ] && return 0
-    cp "$1" "$pack/libexec/$name" && strip "$pack/libexec/$name" || fail "no $1"
+    if ! cp "$1" "$pack/libexec/$name" || ! strip "$pack/libexec/$name"; then fail "no $1"; fi
     cat >"$pack/bin/$name" <<'TEXT'
 #!/bin/sh
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -65,8 +66,15 @@ pack_data() {
     done
 }
 
+# The compute capability of the GPUs that are here, as -Dgpu-arch wants it: of several kinds the
+# least, whose kernels the others take too. Nothing where there is none.
+present_arch() {
+    nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '. \r' |
+        grep -xE '[0-9]{2,3}' | sort -n | head -1
+}
+
 pack_all() {
-    local root program library own module=kernels/cuda/libtessera_cuda.so
+    local root program library own arch module=kernels/cuda/libtessera_cuda.so
     root=$(cd "$here/.." && pwd)
     meson=/usr/bin/meson
     [ -x "$meson" ] || meson=$(command -v meson) || fail "meson is needed to build"
@@ -78,9 +86,13 @@ pack_all() {
     pack=$(cd "$pack" && pwd)
     own=$build
     build=${build:-$root/build-gpu}
-    [ -f "$build/build.ninja" ] ||
-        "$meson" setup "$build" "$root" --buildtype=release -Dcuda=enabled -Donednn=disabled ||
-        fail "meson setup failed"
+    arch=$(present_arch)
+    if [ ! -f "$build/build.ninja" ]; then
+        "$meson" setup "$build" "$root" --buildtype=release -Dcuda=enabled -Donednn=disabled \
+            ${arch:+"-Dgpu-arch=$arch"} || fail "meson setup failed"
+    elif [ -z "$own" ] && [ -n "$arch" ]; then
+        "$meson" configure "$build" "-Dgpu-arch=$arch" || fail "meson configure failed"
+    fi
     list_tests || fail "no list of tests"
     printf '%s\n' src/cli/tessera examples/{mobilenet_v2,synthetic}_cifar10 \
         tests/bench/bench_cuda_{step,kernels} >>"$pack/programs"
