@@ -4,6 +4,10 @@
  * calling thread; the threads of a block are fibers that switch at barriers and warp collectives.
  * A barrier or a collective that some of its threads never reach ends the program with the kernel's
  * name. See kernels/cuda/device_code.cuh for what is offered; runtime.cc has CUDA's runtime.
+ *
+ * Between two barriers the threads of a block run one after the other, from the first to the last.
+ * EMULATED_HARSH=1: from the last to the first, so that who relies on the other order without a
+ * barrier fails; and what a block left in shared memory is gone before the next.
  */
 #ifndef TESSERA_TESTS_CUDA_EMULATOR_H
 #define TESSERA_TESTS_CUDA_EMULATOR_H
@@ -22,6 +26,9 @@ struct tsri_emulated_place {
     dim3 block_dim, grid_dim;
 };
 extern thread_local const tsri_emulated_place *tsri_emulated_now;
+
+/* All __shared__ memory of the calling thread of the host: shared_begin.cc, shared_end.cc. */
+extern thread_local char tsri_emulated_shared_begin[64], tsri_emulated_shared_end[64];
 
 void tsri_emulated_sync_block(void);
 /* Posts a value for the lanes of `mask`, waits for all of them, and gives lane `from`'s. Lanes that

@@ -11,7 +11,7 @@ thread_local const tsri_emulated_place *tsri_emulated_now;
 
 namespace {
 
-enum { STACK = 64 * 1024, MAX_THREADS = 1024, LANES = 32 };
+enum { STACK = 64 * 1024, MAX_THREADS = 1024, LANES = 32, SPOILED_BLOCKS = 4 };
 enum state { READY, AT_BLOCK, AT_WARP, DONE };
 
 #if defined(__x86_64__)
@@ -118,14 +118,34 @@ void resume(fiber &f)
     abort();
 }
 
+bool is_harsh()
+{
+    static const char *said = getenv("EMULATED_HARSH");
+    return said && !strcmp(said, "1");
+}
+
+/* What is not a number, nor an index. All kernels' arrays, so the first blocks of a launch alone.
+ */
+void spoil_shared(int block)
+{
+    char *from = tsri_emulated_shared_begin + sizeof tsri_emulated_shared_begin;
+    if (from > tsri_emulated_shared_end) {
+        fprintf(stderr, "emulator: shared_begin.cc and shared_end.cc do not enclose the kernels\n");
+        abort();
+    }
+    if (block < SPOILED_BLOCKS)
+        memset(from, 0xff, (size_t)(tsri_emulated_shared_end - from));
+}
+
 void run_block()
 {
     int done = 0;
+    bool backwards = is_harsh();
     while (done < the.n) {
         int ran = 0, at_block = 0;
         done = 0;
-        for (int i = 0; i < the.n; i++) {
-            fiber &f = the.fibers[i];
+        for (int k = 0; k < the.n; k++) {
+            fiber &f = the.fibers[backwards ? the.n - 1 - k : k];
             if (f.state == READY) {
                 resume(f);
                 ran++;
@@ -191,7 +211,7 @@ uint64_t tsri_emulated_exchange(unsigned mask, uint64_t value, int from, uint64_
 
 void tsri_emulated_run(const char *name, dim3 grid, dim3 block, const std::function<void()> &body)
 {
-    int n = (int)(block.x * block.y * block.z);
+    int n = (int)(block.x * block.y * block.z), blocks = 0;
     the.name = name;
     the.n = n;
     the.body = &body;
@@ -215,6 +235,8 @@ void tsri_emulated_run(const char *name, dim3 grid, dim3 block, const std::funct
                                grid};
                     prepare(f);
                 }
+                if (is_harsh())
+                    spoil_shared(blocks++);
                 run_block();
             }
 }
