@@ -26,6 +26,7 @@
 /* How long the cause of a rank's TSR_ERR_REMOTE or TSR_ERR_DEAD has to show itself, and how long a
  * rank has between SIGTERM and SIGKILL. */
 static const double cause_s = 1, term_s = 3;
+static const char after[] = "after its function had returned";
 /* Without pidfds (Linux before 5.3): between two looks at the children. */
 enum { LOOK_MS = 20 };
 
@@ -36,9 +37,9 @@ typedef struct report {
 _Static_assert(sizeof(report) <= PIPE_BUF, "a report is written whole");
 
 typedef struct process {
-    pid_t pid; /* 0: has ended */
-    int pidfd; /* -1: none */
-    bool has_reported;
+    pid_t pid;                        /* 0: has ended */
+    int pidfd;                        /* -1: none */
+    bool has_reported, has_succeeded; /* its function has returned; TSR_OK */
 } process;
 
 typedef struct spawn {
@@ -190,25 +191,29 @@ static void read_reports(spawn *s)
             return;
         r.text[sizeof r.text - 1] = 0;
         s->process[r.rank].has_reported = true;
+        s->process[r.rank].has_succeeded = r.status == TSR_OK;
         if (r.status != TSR_OK)
             note_failure(s, r.rank, (tsr_status)r.status,
                          r.status != TSR_ERR_REMOTE && r.status != TSR_ERR_DEAD, r.text);
     }
 }
 
-/* A rank has ended without a word. What we end ourselves is nobody's failure. */
+/* A rank has ended without a word, or otherwise than it had said. What we end ourselves is nobody's
+ * failure. */
 static void note_death(spawn *s, int rank, const siginfo_t *info, bool is_known)
 {
+    bool has_returned = s->process[rank].has_reported;
     char text[128];
     atomic_store(&tsri_arena_slot(&s->arena, rank)->state, TSRI_RANK_EXITED);
     if (!is_known)
         snprintf(text, sizeof text, "its process has ended");
     else if (info->si_code == CLD_EXITED)
-        snprintf(text, sizeof text, "exited with code %d before its function returned",
-                 info->si_status);
+        snprintf(text, sizeof text, "exited with code %d %s", info->si_status,
+                 has_returned ? after : "before its function returned");
     else
-        snprintf(text, sizeof text, "was killed by signal %d (SIG%s)", info->si_status,
-                 sigabbrev_np(info->si_status) ? sigabbrev_np(info->si_status) : "?");
+        snprintf(text, sizeof text, "was killed by signal %d (SIG%s)%s%s", info->si_status,
+                 sigabbrev_np(info->si_status) ? sigabbrev_np(info->si_status) : "?",
+                 has_returned ? " " : "", has_returned ? after : "");
     if (!s->kill_at)
         note_failure(s, rank, TSR_ERR_DEAD, true, text);
 }
@@ -237,7 +242,8 @@ static void look_at(spawn *s, int r)
     if (rc == 0)
         note_exit(s, r, &info);
     read_reports(s); /* its own is there by now */
-    if (!p->has_reported)
+    bool is_clean = info.si_code == CLD_EXITED && info.si_status == 0;
+    if (!p->has_reported || (p->has_succeeded && rc == 0 && !is_clean))
         note_death(s, r, &info, rc == 0);
 }
 

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <omp.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -180,6 +181,36 @@ static void test_failures(void **state)
     expect(2, "leave", TSR_ERR_DEAD,
            "rank 0: rank 1 has left (its function returned, or its world was destroyed) while rank "
            "0 waited for it in barrier #2 'tsr_world_barrier'");
+}
+
+static void end_thread(void *how)
+{
+    if (!strcmp(how, "exit"))
+        _exit(66);
+    raise(SIGKILL);
+}
+
+/* Rank 1's thread goes wrong when its function has returned. */
+static tsr_status end_badly(tsr_world *w, void *arg)
+{
+    pthread_key_t key;
+    TSRI_TRY(tsr_world_barrier(w));
+    if (tsr_world_rank(w) == 1 &&
+        (pthread_key_create(&key, end_thread) || pthread_setspecific(key, arg)))
+        return TSR_ERR_NO_MEMORY;
+    return TSR_OK;
+}
+
+static void test_late_deaths(void **state)
+{
+    char how_exit[] = "exit", how_kill[] = "kill";
+    (void)state;
+    assert_int_equal(tsr_spawn_processes(3, end_badly, how_exit), TSR_ERR_DEAD);
+    assert_string_equal(tsr_last_error(),
+                        "rank 1 exited with code 66 after its function had returned");
+    assert_int_equal(tsr_spawn_processes(2, end_badly, how_kill), TSR_ERR_DEAD);
+    assert_string_equal(tsr_last_error(),
+                        "rank 1 was killed by signal 9 (SIGKILL) after its function had returned");
 }
 
 /* Rank 0 waits for ever and does not heed SIGTERM. */
@@ -377,10 +408,11 @@ int main(void)
     if (getenv("TESSERA_TEST_ONE_THREAD"))
         team_size = 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results),  cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_stubborn), cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_options),  cmocka_unit_test(test_again_and_again),
-        cmocka_unit_test(test_output),   cmocka_unit_test(test_parent_dies),
+        cmocka_unit_test(test_results),         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_late_deaths),     cmocka_unit_test(test_stubborn),
+        cmocka_unit_test(test_arguments),       cmocka_unit_test(test_options),
+        cmocka_unit_test(test_again_and_again), cmocka_unit_test(test_output),
+        cmocka_unit_test(test_parent_dies),
     };
     return cmocka_run_group_tests_name("spawn_processes", tests, NULL, NULL);
 }
