@@ -133,7 +133,8 @@ bool tsri_is_private(const char *folder)
            st.st_uid == geteuid() && (st.st_mode & 077) == 0;
 }
 
-/* `more`: what else tells runs of one starter apart; 0: nothing, the job's name does. */
+/* `more`: what else tells runs of one starter apart, torchrun's port; 0: nothing, the job's name
+ * does. */
 static tsr_status by_file(tsri_ident *id, int more)
 {
     char name[160], starter[64];
@@ -143,7 +144,7 @@ static tsr_status by_file(tsri_ident *id, int more)
     snprintf(name, sizeof name, "%.80s", id->job);
     if (!name[0] || more) {
         size_t used = strlen(name);
-        name_starter(id->by, starter, sizeof starter);
+        name_starter(more ? "RANK" : id->by, starter, sizeof starter);
         snprintf(name + used, sizeof name - used, "%s%s", used ? "-" : "", starter);
         used = strlen(name);
         if (more)

@@ -519,13 +519,12 @@ static void test_runtime_folder(void **state)
     rmdir(folder);
 }
 
-/* mpiexec without the name of a run: the ranks have the process that started them in common, also
- * if there is a shell between. */
-static void say_folder(int fd, const char *rank)
+/* Without the name of a run the ranks have the process that started them in common, also if
+ * there is a shell between. TEST_METHOD: what the program gives as init_method. */
+static void say_folder(int fd)
 {
     tsri_ident id;
-    setenv("PMI_RANK", rank, 1);
-    if (tsri_ident_read(NULL, &id) != TSR_OK)
+    if (tsri_ident_read(getenv("TEST_METHOD"), &id) != TSR_OK)
         _exit(1);
     if (write(fd, id.folder, sizeof id.folder) != (ssize_t)sizeof id.folder)
         _exit(2);
@@ -534,7 +533,8 @@ static void say_folder(int fd, const char *rank)
 
 static char *self;
 
-static void read_folder(char folder[256], const char *rank, bool shell)
+/* Of a rank by that variable. */
+static void read_folder(char folder[256], const char *by, const char *rank, bool shell)
 {
     int fds[2], status;
     assert_int_equal(pipe(fds), 0);
@@ -543,7 +543,7 @@ static void read_folder(char folder[256], const char *rank, bool shell)
     char *const plain[] = {self, (char[]){"--folder"}, NULL};
     pid_t pid = fork();
     if (pid == 0) {
-        setenv("PMI_RANK", rank, 1);
+        setenv(by, rank, 1);
         dup2(fds[1], 1);
         execv(shell ? "/bin/sh" : self, shell ? by_shell : plain);
         _exit(9);
@@ -555,23 +555,33 @@ static void read_folder(char folder[256], const char *rank, bool shell)
     assert_int_equal(status, 0);
 }
 
-static void test_starter(void **state)
+static void check_starter(const char *const *env, const char *by)
 {
-    const char *const env[MOST_VARS] = {"PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"};
     char a[256], b[256], start[64];
-    (void)state;
     set_env(env);
-    read_folder(a, "0", false);
-    read_folder(b, "1", true);
+    read_folder(a, by, "0", false);
+    read_folder(b, by, "1", true);
     assert_string_equal(a, b);
     snprintf(start, sizeof start, "/tmp/tessera-%u-%d-", (unsigned)geteuid(), (int)getpid());
     assert_true(!strncmp(a, start, strlen(start)));
 }
 
+static void test_starter(void **state)
+{
+#define BY_TORCHRUN TORCHRUN(0, 2, 0, 2), "TORCHELASTIC_USE_AGENT_STORE=True"
+    const char *const mpiexec[MOST_VARS] = {"PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"};
+    const char *const torchrun[MOST_VARS] = {BY_TORCHRUN};
+    const char *const method[MOST_VARS] = {BY_TORCHRUN, "TEST_METHOD=env://"};
+    (void)state;
+    check_starter(mpiexec, "PMI_RANK");
+    check_starter(torchrun, "RANK");
+    check_starter(method, "RANK");
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "--folder"))
-        say_folder(1, getenv("PMI_RANK"));
+        say_folder(1);
     self = realpath(argv[0], NULL);
     snprintf(path_text, sizeof path_text, "%.255s", getenv("PATH") ? getenv("PATH") : "/bin");
     const struct CMUnitTest tests[] = {
