@@ -39,22 +39,40 @@ typedef struct creation {
 /* Set by rank 0 in a store that a world keeps. */
 static const char kept[] = "kept by a world";
 
+/* Whether the store is still an earlier world's, after looking at it until it goes away or the time
+ * is over. Looked at on one connection: each leaves a port of this machine in use for a minute. */
+static tsr_status watch_old_store(const creation *c, const char *prefix, double deadline,
+                                  bool *out_is_old)
+{
+    const char *key = kept;
+    tsr_store *store;
+    tsr_status status =
+        tsri_store_connect(c->id.url, TSR_STORE_OPTS(.timeout_s = c->opts.timeout_s), &store);
+    if (status == TSR_ERR_TIMEOUT)
+        return tsri_fail_prefix(status, "rank 0 of %d, which serves, has not come", c->id.nranks);
+    TSRI_TRY(status);
+    status = tsri_store_prefix(store, prefix);
+    while (status == TSR_OK) {
+        status = tsr_store_check(store, 1, &key, out_is_old);
+        if (status != TSR_OK || !*out_is_old || tsri_now_s() > deadline)
+            break;
+        usleep(RETRY_US);
+    }
+    tsr_store_close(store);
+    if (status == TSR_ERR_DEAD) { /* it was going away */
+        *out_is_old = true;
+        return TSR_OK;
+    }
+    return status;
+}
+
 /* Rank 0 serves anew for each world. A rank that was quicker to leave the last one must not join
  * the old store: it waits until that is gone. */
 static tsr_status await_new_store(const creation *c, const char *prefix)
 {
     double deadline = tsri_now_s() + c->opts.timeout_s;
-    const char *key = kept;
     for (bool is_old = true; is_old;) {
-        tsr_store *store;
-        TSRI_TRY(
-            tsri_store_connect(c->id.url, TSR_STORE_OPTS(.timeout_s = c->opts.timeout_s), &store));
-        tsr_status status = tsri_store_prefix(store, prefix);
-        if (status == TSR_OK)
-            status = tsr_store_check(store, 1, &key, &is_old);
-        tsr_store_close(store);
-        if (status != TSR_OK && status != TSR_ERR_DEAD) /* dead: it was going away */
-            return status;
+        TSRI_TRY(watch_old_store(c, prefix, deadline, &is_old));
         if (is_old && tsri_now_s() > deadline)
             return tsri_fail(TSR_ERR_TIMEOUT,
                              "the store at %s is still that of an earlier world: rank 0 did not "

@@ -2,6 +2,8 @@
 /* How ranks come together at a server: late, twice, not at all, again; and how it goes away. */
 #include "store_ranks.h"
 
+#include <tessera/world.h>
+
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -361,6 +363,51 @@ static void test_environment(void **state)
                  "neither the environment nor the options say the rank");
 }
 
+/* Connections of that port that have been closed lately. */
+static int count_closed(int port)
+{
+    FILE *f = fopen("/proc/net/tcp", "re");
+    char line[512];
+    int n = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        unsigned local, remote, how;
+        if (sscanf(line, " %*d: %*x:%x %*x:%x %x", &local, &remote, &how) == 3 && how == 6 &&
+            (local == (unsigned)port || remote == (unsigned)port))
+            n++;
+    }
+    fclose(f);
+    return n;
+}
+
+/* A world's rank 0 is named; while it is in an earlier world, its store is not worn out. */
+static void test_world_without_rank_0(void **state)
+{
+    char url[64], method[128];
+    tsr_world *world;
+    tsr_store *s;
+    (void)state;
+    unsetenv("TESSERA_RUN_ID");
+    unsetenv("TESSERA_RESTART_COUNT");
+    loopback(url, sizeof url, free_port());
+    snprintf(method, sizeof method, "%s?rank=1&world_size=2", url);
+    expect_error(
+        tsr_world_create(TSR_WORLD_OPTS(.init_method = method, .timeout_s = 0.3), &world),
+        TSR_ERR_TIMEOUT,
+        "rank 0 of 2, which serves, has not come: store: no server within 0.3 s: nobody listens");
+    tsri_store_server *server = serve(url, sizeof url);
+    snprintf(method, sizeof method, "%s?rank=1&world_size=2", url);
+    assert_int_equal(tsri_store_connect(url, NULL, &s), TSR_OK);
+    assert_int_equal(tsri_store_prefix(s, "tessera//"), TSR_OK);
+    assert_int_equal(tsr_store_set(s, "kept by a world", "1", 1), TSR_OK);
+    expect_error(tsr_world_create(TSR_WORLD_OPTS(.init_method = method, .timeout_s = 1), &world),
+                 TSR_ERR_TIMEOUT,
+                 "still that of an earlier world: rank 0 did not come to this one within 1 s");
+    assert_true(count_closed(tsri_store_server_port(server)) < 3);
+    tsr_store_close(s);
+    tsri_store_server_stop(server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_rounds),
         cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_world_without_rank_0),
     };
     return cmocka_run_group_tests_name("store_meet", tests, NULL, NULL);
 }
