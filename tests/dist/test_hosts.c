@@ -22,6 +22,7 @@
 #include "src/core/clock.h"
 
 enum { MOST = 6, COUNT = 37 };
+static const double meeting_s = 60; /* threads that start may be late */
 
 /* machine[r]: of rank r, numbered from 0. */
 typedef struct layout {
@@ -107,7 +108,7 @@ static tsr_status run_rank(cluster *c, int rank)
     tsri_comm *local, *remote;
     tsr_world_opts opts;
     TSRI_TRY(
-        tsri_world_opts_resolve(TSR_WORLD_OPTS(.timeout_s = c->timeout_s, .threads = 1), n, &opts));
+        tsri_world_opts_resolve(TSR_WORLD_OPTS(.timeout_s = meeting_s, .threads = 1), n, &opts));
     while (here[local_rank] != rank)
         local_rank++;
     TSRI_TRY(tsri_world_make(&opts, c->layout->nranks, rank, local_rank, c->machine[machine], false,
@@ -116,6 +117,7 @@ static tsr_status run_rank(cluster *c, int rank)
     TSRI_TRY(make_remote(world, &shadow, c->all, &anywhere, &mover, &remote));
     TSRI_TRY(tsri_hosts_create(world, local, remote, NULL, NULL, &world->comm));
     tsr_status status = tsr_world_barrier(world);
+    world->timeout_s = shadow.timeout_s = c->timeout_s;
     double start = tsri_now_s();
     if (status == TSR_OK)
         status = c->fn(world, c);
