@@ -43,6 +43,14 @@ class Network:
         self.hub = NAME + "hub"
 
     def __enter__(self):
+        try:
+            self.make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def make(self):
         for name in [self.hub, *self.names]:
             ip("netns", "add", name)
         ip("link", "add", "br0", "type", "bridge", netns=self.hub)
@@ -54,7 +62,6 @@ class Network:
             ip("addr", "add", f"10.77.0.{i + 1}/24", "dev", "eth0", netns=name)
             ip("link", "set", "eth0", "up", netns=name)
             ip("link", "set", "lo", "up", netns=name)
-        return self
 
     def __exit__(self, *_):
         for name in [*self.names, self.hub]:
