@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How ranks come together at a server: late, twice, not at all, again; and how it goes away. */
+#include "src/comm/store_server_inside.h"
 #include "store_ranks.h"
 
 #include <tessera/world.h>
@@ -21,6 +22,20 @@ static tsri_store_server *serve(char *url, size_t size)
         fail_msg("%s", tsr_last_error());
     loopback(url, size, tsri_store_server_port(server));
     return server;
+}
+
+/* Until so many have joined. */
+static void await_members(tsri_store_server *server, int wanted)
+{
+    const double until_s = now_s() + 60;
+    for (int members = 0; members != wanted;) {
+        pthread_mutex_lock(&server->lock);
+        members = server->members;
+        pthread_mutex_unlock(&server->lock);
+        if (now_s() > until_s)
+            fail_msg("%d ranks have joined after 60 s, and not %d", members, wanted);
+        sleep_s(0.001);
+    }
 }
 
 static void expect_error(tsr_status found, tsr_status status, const char *part)
@@ -86,11 +101,12 @@ static void test_twice(void **state)
     crew c;
     char url[64];
     tsr_store *s;
-    loopback(url, sizeof url, free_port());
+    tsri_store_server *server = serve(url, sizeof url);
     crew_make(&c, url, 3, NULL);
+    c.hosted = true;
     crew_start(&c, 0);
     crew_start(&c, 1);
-    sleep_s(0.5);
+    await_members(server, 2);
     double start = now_s();
     expect_error(tsr_store_open(url, TSR_STORE_OPTS(.rank = 1, .nranks = 3), &s), TSR_ERR_INVALID,
                  "rank 1 has joined already: process ");
@@ -103,18 +119,21 @@ static void test_twice(void **state)
     assert_true(now_s() - start < 30);
     crew_start(&c, 2);
     crew_finish(&c);
+    tsri_store_server_stop(server);
     /* Who waits in vain hears of it. */
-    loopback(url, sizeof url, free_port());
+    server = serve(url, sizeof url);
     crew_make(&c, url, 2, NULL);
+    c.hosted = true;
     c.timeout_s = 5;
     crew_start(&c, 0);
-    sleep_s(0.3);
+    await_members(server, 1);
     expect_error(tsr_store_open(url, TSR_STORE_OPTS(.rank = 1, .nranks = 3), &s), TSR_ERR_MISMATCH,
                  "rank 1 of 3");
     crew_join(&c, 0);
     crew_expect(&c, 0, TSR_ERR_TIMEOUT, "rank 1 of 2 has not come to tcp://");
     crew_expect(&c, 0, TSR_ERR_TIMEOUT, "; rank 1 of 3 (process ");
     crew_free(&c);
+    tsri_store_server_stop(server);
 }
 
 static tsr_status wait_for_ever(tsr_store *s, int rank, void *arg)
