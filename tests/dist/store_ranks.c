@@ -53,6 +53,16 @@ int free_port(void)
     return 0;
 }
 
+bool has_ipv6(void)
+{
+    const struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool has = fd >= 0 && bind(fd, (const struct sockaddr *)&at, sizeof at) == 0;
+    if (fd >= 0)
+        close(fd);
+    return has;
+}
+
 void crew_make(crew *c, const char *url, int nranks, rank_fn *fn)
 {
     *c = (crew){.nranks = nranks, .timeout_s = 60, .fn = fn};
@@ -162,6 +172,13 @@ void crew_expect(const crew *c, int rank, tsr_status status, const char *part)
     if (r->status != status || !strstr(r->text, part))
         fail_msg("%s: rank %d: expected %s and '%s', got %s and '%s'", c->url, rank,
                  tsr_status_name(status), part, tsr_status_name(r->status), r->text);
+}
+
+void expect_threads(int wanted)
+{
+    for (const double until_s = now_s() + 30; count_threads() > wanted && now_s() < until_s;)
+        sleep_s(0.01);
+    assert_int_equal(count_threads(), wanted);
 }
 
 int count_entries(const char *folder)

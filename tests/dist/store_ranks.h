@@ -63,6 +63,8 @@ void sleep_s(double seconds);
 void await_flag(_Atomic int *flag, int value);
 /* Of loopback, free, and outside of what the system gives to those who don't care. */
 int free_port(void);
+/* Whether there is a [::1] (containers may have none). */
+bool has_ipv6(void);
 
 /* A crew of nranks for the store at url; nobody runs yet. fn NULL: opens and closes. */
 void crew_make(crew *c, const char *url, int nranks, rank_fn *fn);
@@ -80,5 +82,7 @@ void crew_expect(const crew *c, int rank, tsr_status status, const char *part);
 int count_entries(const char *folder);
 #define count_fds() count_entries("/proc/self/fd")
 #define count_threads() count_entries("/proc/self/task")
+/* A thread that has been joined may be there for a moment more. */
+void expect_threads(int wanted);
 
 #endif

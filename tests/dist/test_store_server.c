@@ -217,7 +217,7 @@ static void test_random(void **state)
 static void test_half_open(void **state)
 {
     (void)state;
-    enum { MANY = 600 };
+    enum { MANY = 400 }; /* with the server's half still below 1024 descriptors */
     static int fd[MANY];
     unsigned char text[64];
     for (int i = 0; i < MANY; i++) {
@@ -394,11 +394,10 @@ static void test_ipv6(void **state)
     tsri_store_server *six;
     tsr_store *s;
     char at[64], address[64];
-    if (tsri_store_server_start("::1", 0, 0, &six) != TSR_OK) {
-        if (strstr(tsr_last_error(), "no address of this machine"))
-            skip(); /* IPv6 is off */
+    if (!has_ipv6())
+        skip();
+    if (tsri_store_server_start("::1", 0, 0, &six) != TSR_OK)
         fail_msg("%s", tsr_last_error());
-    }
     snprintf(at, sizeof at, "tcp://[::1]:%d", tsri_store_server_port(six));
     assert_int_equal(tsri_store_connect(at, NULL, &s), TSR_OK);
     tsri_store_address(s, address, sizeof address);
@@ -545,7 +544,7 @@ static void test_nothing_is_left(void **state)
         expect_closed(fd);
     }
     assert_int_equal(count_fds(), fds);
-    assert_int_equal(count_threads(), threads);
+    expect_threads(threads);
 }
 
 #define WITH_SERVER(fn) cmocka_unit_test_setup_teardown(fn, start_server, stop_server)
