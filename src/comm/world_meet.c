@@ -10,8 +10,8 @@
  *   meet/NAME/blind/R  rank R can't open what the machine's lowest rank, its host, has open
  *   meet/NAME/looked   a counter: who has tried; meet/NAME/sights is set by the last
  *   meet/NAME/arena    "pid:fd:bytes" of the host and the ranks that share it, or "! why not"
- *   meet/NAME/opened   a counter: who has it open; meet/NAME/open is set by the last, and the host
- *                      closes the file
+ *   meet/NAME/opened   a counter: who has it open; meet/NAME/open is set by the last, or to
+ *                      "! rank status why not" by one that can't, and the host closes the file
  */
 #include "src/comm/world_meet.h"
 
@@ -183,11 +183,31 @@ static tsr_status look(const meeting *m, bool *out_sees)
     return count_in(m, counter, m->npeers, done);
 }
 
+static tsr_status say_late(tsr_status status, const char *who)
+{
+    return status == TSR_ERR_TIMEOUT ? tsri_fail_prefix(status, "%s", who) : status;
+}
+
+/* The host waits until the others have the arena open. If one says that it can't, those that have
+ * learn it there. */
+static tsr_status await_opened(const meeting *m, const tsri_machine *out)
+{
+    char key[KEY], text[ARENA_TEXT];
+    int rank, status, end = 0;
+    TSRI_TRY(say_late(get_text(m, key_of(key, "meet/%s/open", m->name), text, sizeof text),
+                      "not all other ranks of this machine have opened its memory"));
+    if (sscanf(text, "! %d %d %n", &rank, &status, &end) != 2 || !end)
+        return TSR_OK;
+    tsri_arena_abort(&out->arena, rank, text + end);
+    return tsri_fail((tsr_status)status, "rank %d: %s", rank, text + end);
+}
+
 /* The host's part: makes the arena of those who can open it, and waits until they have. */
 static tsr_status make_shared(const meeting *m, size_t arena_bytes, tsri_machine *out, int *out_fd)
 {
     char key[KEY], text[ARENA_TEXT];
-    TSRI_TRY(get_text(m, key_of(key, "meet/%s/sights", m->name), text, sizeof text));
+    TSRI_TRY(say_late(get_text(m, key_of(key, "meet/%s/sights", m->name), text, sizeof text),
+                      "other ranks of this machine have come to the meeting, and then no more"));
     out->nranks = out->index = 0;
     for (int i = 0; i < m->npeers; i++) {
         bool blind;
@@ -202,8 +222,7 @@ static tsr_status make_shared(const meeting *m, size_t arena_bytes, tsri_machine
     for (int i = 0; i < out->nranks; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, " %d", out->rank[i]);
     TSRI_TRY(set_text(m, key_of(key, "meet/%s/arena", m->name), text));
-    return out->nranks == 1 ? TSR_OK
-                            : get_text(m, key_of(key, "meet/%s/open", m->name), text, sizeof text);
+    return out->nranks == 1 ? TSR_OK : await_opened(m, out);
 }
 
 static tsr_status be_host(const meeting *m, size_t arena_bytes, tsri_machine *out)
@@ -215,9 +234,11 @@ static tsr_status be_host(const meeting *m, size_t arena_bytes, tsri_machine *ou
         close(fd);
     if (status == TSR_OK)
         return TSR_OK;
-    tsri_arena_unmap(&out->arena);
-    /* Those who wait for it learn why it does not come. */
+    /* Those who wait for it learn why it does not come; those who have it, there. */
     snprintf(text, sizeof text, "! %d %s", (int)status, tsr_last_error());
+    if (out->arena.base)
+        tsri_arena_abort(&out->arena, m->rank, strchr(text + 2, ' ') + 1);
+    tsri_arena_unmap(&out->arena);
     if (fd < 0 && set_text(m, key_of(key, "meet/%s/arena", m->name), text) != TSR_OK)
         tsri_error_clear();
     return tsri_fail(status, "%s", strchr(text + 2, ' ') + 1);
@@ -240,19 +261,43 @@ static tsr_status read_ranks(const meeting *m, const char *text, tsri_machine *o
                : tsri_fail(TSR_ERR_INTERNAL, "rank %d is not among those of its arena", m->rank);
 }
 
+/* Maps the arena that the host tells of. */
+static tsr_status take_arena(const meeting *m, const char *text, tsri_machine *out)
+{
+    int pid, fd, end = 0;
+    size_t bytes;
+    if (sscanf(text, "%d:%d:%zu%n", &pid, &fd, &bytes, &end) != 3 || !end)
+        return tsri_fail(TSR_ERR_FORMAT,
+                         "the store has '%.60s' as meet/%s/arena: expected pid:fd:bytes", text,
+                         m->name);
+    TSRI_TRY(read_ranks(m, text + end, out));
+    return tsri_arena_open(pid, fd, bytes, out->nranks, &out->arena);
+}
+
+/* This rank's last error, to the host. Returns it again. */
+static tsr_status tell_host(const meeting *m, tsr_status status)
+{
+    char key[KEY], text[512];
+    int at = snprintf(text, sizeof text, "! %d %d ", m->rank, (int)status);
+    snprintf(text + at, sizeof text - (size_t)at, "%s", tsr_last_error());
+    if (set_text(m, key_of(key, "meet/%s/open", m->name), text) != TSR_OK)
+        tsri_error_clear();
+    return tsri_fail(status, "%s", text + at);
+}
+
 static tsr_status open_shared(const meeting *m, tsri_machine *out)
 {
     char key[KEY], done[KEY], text[ARENA_TEXT];
-    int pid, fd, end = 0, status = 0;
-    size_t bytes;
-    TSRI_TRY(get_text(m, key_of(key, "meet/%s/arena", m->name), text, sizeof text));
+    int status = 0, end = 0;
+    tsr_status got = get_text(m, key_of(key, "meet/%s/arena", m->name), text, sizeof text);
+    if (got == TSR_ERR_TIMEOUT)
+        return tsri_fail_prefix(got, "rank %d (this machine's first)", m->peer[0].rank);
+    TSRI_TRY(got);
     if (sscanf(text, "! %d %n", &status, &end) == 1 && end)
         return tsri_fail((tsr_status)status, "rank %d: %s", m->peer[0].rank, text + end);
-    if (sscanf(text, "%d:%d:%zu%n", &pid, &fd, &bytes, &end) != 3 || !end)
-        return tsri_fail(TSR_ERR_FORMAT, "the store has '%.60s' as %s: expected pid:fd:bytes", text,
-                         key);
-    TSRI_TRY(read_ranks(m, text + end, out));
-    TSRI_TRY(tsri_arena_open(pid, fd, bytes, out->nranks, &out->arena));
+    tsr_status taken = take_arena(m, text, out);
+    if (taken != TSR_OK)
+        return tell_host(m, taken);
     key_of(key, "meet/%s/opened", m->name);
     tsr_status counted = count_in(m, key, out->nranks - 1, key_of(done, "meet/%s/open", m->name));
     if (counted != TSR_OK)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How ranks come together at a server: late, twice, not at all, again; and how it goes away. */
 #include "src/comm/store_server_inside.h"
+#include "src/comm/world_meet.h"
 #include "store_ranks.h"
 
 #include <tessera/world.h>
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -427,6 +429,56 @@ static void test_world_without_rank_0(void **state)
     tsri_store_server_stop(server);
 }
 
+/* Little more than what this process has mapped now. */
+static tsr_status limit_memory(void)
+{
+    unsigned long long pages;
+    FILE *f = fopen("/proc/self/statm", "re");
+    CHECK(f && fscanf(f, "%llu", &pages) == 1);
+    fclose(f);
+    const rlim_t most = pages * (rlim_t)sysconf(_SC_PAGESIZE) + ((rlim_t)256 << 20);
+    const struct rlimit limit = {most, most};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    return TSR_OK;
+}
+
+/* Rank 2 can't map the arena of the machine. Rank 1, which has it, must be told in it, by rank 0.
+ */
+static tsr_status meet_machine(tsr_store *s, int rank, void *arg)
+{
+    tsri_machine m;
+    (void)arg;
+    if (rank == 2)
+        TSRI_TRY(limit_memory());
+    TSRI_TRY(tsri_machine_meet(s, rank, 3, (size_t)1 << 30, &m));
+    CHECK(m.nranks == 3 && m.index == 1);
+    const tsri_arena_head *head = tsri_arena_get_head(&m.arena);
+    const double until_s = now_s() + 60;
+    while (atomic_load(&head->abort_state) != 2 && now_s() < until_s)
+        sleep_s(0.001);
+    CHECK(atomic_load(&head->abort_state) == 2 && head->abort_rank == 2);
+    CHECK(strstr(head->abort_text, "can't map the arena of 3 ranks"));
+    tsri_arena_unmap(&m.arena);
+    return TSR_OK;
+}
+
+static void test_machine_without_memory(void **state)
+{
+    (void)state;
+    crew c;
+    char url[64];
+    loopback(url, sizeof url, free_port());
+    crew_make(&c, url, 3, meet_machine);
+    c.processes = true;
+    crew_start_all(&c);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(crew_join(&c, r), 0);
+    crew_expect(&c, 2, TSR_ERR_NO_MEMORY, "can't map the arena of 3 ranks");
+    crew_expect(&c, 0, TSR_ERR_NO_MEMORY, "rank 2: can't map the arena of 3 ranks");
+    crew_expect(&c, 1, TSR_OK, "");
+    crew_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_world_without_rank_0),
+        cmocka_unit_test(test_machine_without_memory),
     };
     return cmocka_run_group_tests_name("store_meet", tests, NULL, NULL);
 }
