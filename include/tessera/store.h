@@ -6,7 +6,8 @@
  *   env://                                   rank, size, address and port from the variables RANK,
  *                                            WORLD_SIZE, MASTER_ADDR and MASTER_PORT; with
  *                                            TESSERA_STORE_HOSTED=1 somebody else serves there
- *   tcp://host:port?rank=R&world_size=W      rank 0 serves at that address alone
+ *   tcp://host:port?rank=R&world_size=W      rank 0 serves at that address alone,
+ *                                            or at all of a name's that its machine has
  *   file:///shared/path?rank=R&world_size=W  a file that all see; one left over from an earlier
  *                                            run is recognised, the last to close deletes it
  *

@@ -25,12 +25,15 @@
 
 /* A server, on a thread of its own. */
 typedef struct tsri_store_server tsri_store_server;
-/* Serves at this address alone ("127.0.0.1", a name, "::1"). port 0: a free one. Ends by itself
- * when nobody has been connected for idle_s seconds (0: never). Errors: TSR_ERR_IO naming address,
- * port and what is wrong. */
+/* Serves at this address alone ("127.0.0.1", "::1"), or at all of a name's that this machine has.
+ * port 0: a free one. Ends by itself when nobody has been connected for idle_s seconds (0: never).
+ * Errors: TSR_ERR_IO naming address, port and what is wrong. */
 tsr_status tsri_store_server_start(const char *host, int port, double idle_s,
                                    tsri_store_server **out_server);
 int tsri_store_server_port(const tsri_store_server *server);
+/* For errors of those who wait in vain: that the name is of this machine's loopback alone, where
+ * nobody comes from other machines; "" else. */
+const char *tsri_store_server_note(const tsri_store_server *server);
 /* Whether it serves still (idle_s). */
 bool tsri_store_server_running(tsri_store_server *server);
 /* Closes the port, and waits up to timeout_s for the ranks that have joined to leave; returns

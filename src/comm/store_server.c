@@ -63,20 +63,30 @@ static void go_on_with_ready(tsri_store_server *s)
 
 static void watch_port(tsri_store_server *s, bool on)
 {
-    struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &s->listen_fd};
-    if (s->listen_fd >= 0)
-        epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->listen_fd, &event);
+    for (int i = 0; i < s->nlisten; i++) {
+        struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &s->listen_fd[i]};
+        epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, s->listen_fd[i], &event);
+    }
 }
 
 static void close_port(tsri_store_server *s)
 {
-    if (s->listen_fd >= 0) {
-        epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd, NULL);
-        shutdown(s->listen_fd, SHUT_RDWR);
-        close(s->listen_fd);
+    for (int i = 0; i < s->nlisten; i++) {
+        epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd[i], NULL);
+        shutdown(s->listen_fd[i], SHUT_RDWR);
+        close(s->listen_fd[i]);
     }
-    s->listen_fd = -1;
+    s->nlisten = 0;
     s->accept_at_s = 0;
+}
+
+/* The listening socket that an event is of, which may be closed by now; -1: it is of none. */
+static int index_of_listener(const tsri_store_server *s, const void *of)
+{
+    for (int i = 0; i < TSRI_SERVER_MAX_ADDRESSES; i++)
+        if (of == &s->listen_fd[i])
+            return i;
+    return -1;
 }
 
 static void kill_oldest_stranger(tsri_store_server *s)
@@ -88,10 +98,10 @@ static void kill_oldest_stranger(tsri_store_server *s)
         tsri_conn_kill(s, c);
 }
 
-static void accept_some(tsri_store_server *s)
+static void accept_some(tsri_store_server *s, int listen_fd)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
-        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             if (s->strangers >= MAX_STRANGERS)
                 kill_oldest_stranger(s);
@@ -188,9 +198,10 @@ static void *serve(void *arg)
         if (n < 0 && errno != EINTR)
             break;
         for (int i = 0; i < n; i++) {
-            if (event[i].data.ptr == &s->listen_fd && s->listen_fd >= 0)
-                accept_some(s);
-            else if (event[i].data.ptr != &s->listen_fd && event[i].data.ptr != &s->wake_fd)
+            const int listener = index_of_listener(s, event[i].data.ptr);
+            if (listener >= 0 && listener < s->nlisten)
+                accept_some(s, s->listen_fd[listener]);
+            else if (listener < 0 && event[i].data.ptr != &s->wake_fd)
                 tsri_conn_event(s, event[i].data.ptr, event[i].events);
             go_on_with_ready(s);
         }
@@ -236,46 +247,110 @@ static int listen_at(const struct addrinfo *at)
     return -1;
 }
 
-/* Of a name's addresses the first that this machine has. */
+static void set_port(struct addrinfo *at, int port)
+{
+    if (at->ai_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)at->ai_addr)->sin6_port = htons((uint16_t)port);
+    else if (at->ai_family == AF_INET)
+        ((struct sockaddr_in *)(void *)at->ai_addr)->sin_port = htons((uint16_t)port);
+}
+
+static int port_of(int fd)
+{
+    struct sockaddr_storage name = {0};
+    socklen_t bytes = sizeof name;
+    getsockname(fd, (struct sockaddr *)&name, &bytes);
+    return ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
+                                            : ((struct sockaddr_in *)&name)->sin_port);
+}
+
+static bool is_loopback(const struct addrinfo *at)
+{
+    if (at->ai_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)at->ai_addr)->sin6_addr);
+    return at->ai_family == AF_INET &&
+           ntohl(((struct sockaddr_in *)(void *)at->ai_addr)->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* /etc/hosts may have a line twice. */
+static bool is_repeated(const struct addrinfo *first, const struct addrinfo *at)
+{
+    for (; first != at; first = first->ai_next)
+        if (first->ai_addrlen == at->ai_addrlen &&
+            memcmp(first->ai_addr, at->ai_addr, at->ai_addrlen) == 0)
+            return true;
+    return false;
+}
+
+/* Listens at all addresses that this machine has; returns 0, or why it does at none, or not at one
+ * where somebody else does. Notes a name that says nothing to other machines. */
+static int listen_at_all(tsri_store_server *s, struct addrinfo *found, const char *host)
+{
+    bool is_local = strcasecmp(host, "localhost") != 0;
+    char text[NI_MAXHOST] = "";
+    int error = 0;
+    for (struct addrinfo *at = found; at; at = at->ai_next) {
+        if (s->nlisten == TSRI_SERVER_MAX_ADDRESSES || is_repeated(found, at))
+            continue;
+        struct addrinfo here = *at;
+        struct sockaddr_storage name = {0};
+        memcpy(&name, at->ai_addr, at->ai_addrlen);
+        here.ai_addr = (struct sockaddr *)&name;
+        if (s->nlisten)
+            set_port(&here, s->port); /* it may be 0 in the list */
+        int fd = listen_at(&here);
+        if (fd < 0) {
+            if (!error || error == EADDRNOTAVAIL || error == EAFNOSUPPORT)
+                error = errno;
+            if (error == EADDRINUSE)
+                return error;
+            continue;
+        }
+        s->listen_fd[s->nlisten++] = fd;
+        s->port = port_of(fd);
+        is_local = is_local && is_loopback(at);
+        if (!text[0])
+            (void)getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof text, NULL, 0,
+                              NI_NUMERICHOST);
+    }
+    if (is_local && strcmp(text, host) != 0)
+        snprintf(s->note, sizeof s->note,
+                 "; rank 0's machine takes '%.200s' for itself, %.60s, where no other machine can "
+                 "come: give an address that they reach (or mend its /etc/hosts)",
+                 host, text);
+    return s->nlisten ? 0 : error;
+}
+
 static tsr_status open_port(tsri_store_server *s, const char *host, int port)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    struct addrinfo *found, *at;
-    struct sockaddr_storage name = {0};
-    socklen_t bytes = sizeof name;
+    struct addrinfo *found;
     char service[16];
     snprintf(service, sizeof service, "%d", port);
     int error = getaddrinfo(host, service, &hints, &found);
     if (error)
         return tsri_fail(TSR_ERR_IO, "store: can't serve at %s, port %d: no such host: %s", host,
                          port, error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
-    for (at = found; at; at = at->ai_next) {
-        s->listen_fd = listen_at(at);
-        if (s->listen_fd >= 0 || (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT))
-            break;
-    }
-    error = errno;
+    error = listen_at_all(s, found, host);
     freeaddrinfo(found);
-    if (s->listen_fd < 0)
+    if (error)
         return tsri_fail(TSR_ERR_IO, "store: can't serve at %s, port %d: %s", host, port,
                          listen_error_text(error));
-    getsockname(s->listen_fd, (struct sockaddr *)&name, &bytes);
-    s->port = ntohs(name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port
-                                               : ((struct sockaddr_in *)&name)->sin_port);
     return TSR_OK;
 }
 
 static tsr_status open_descriptors(tsri_store_server *s)
 {
-    struct epoll_event port = {.events = EPOLLIN, .data.ptr = &s->listen_fd};
     struct epoll_event wake = {.events = EPOLLIN, .data.ptr = &s->wake_fd};
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (s->epoll_fd < 0 || s->wake_fd < 0 ||
-        epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->listen_fd, &port) != 0 ||
-        epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->wake_fd, &wake) != 0)
-        return tsri_fail(TSR_ERR_IO, "store: can't serve: %s", strerror(errno));
-    return TSR_OK;
+    bool all = s->epoll_fd >= 0 && s->wake_fd >= 0 &&
+               epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->wake_fd, &wake) == 0;
+    for (int i = 0; all && i < s->nlisten; i++) {
+        struct epoll_event port = {.events = EPOLLIN, .data.ptr = &s->listen_fd[i]};
+        all = epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->listen_fd[i], &port) == 0;
+    }
+    return all ? TSR_OK : tsri_fail(TSR_ERR_IO, "store: can't serve: %s", strerror(errno));
 }
 
 /* With all signals blocked: they are the program's. */
@@ -294,10 +369,12 @@ static tsr_status start_thread(tsri_store_server *s)
 
 static void free_server(tsri_store_server *s)
 {
-    const int fd[3] = {s->listen_fd, s->epoll_fd, s->wake_fd};
-    for (int i = 0; i < 3; i++)
-        if (fd[i] >= 0)
-            close(fd[i]);
+    for (int i = 0; i < s->nlisten; i++)
+        close(s->listen_fd[i]);
+    if (s->epoll_fd >= 0)
+        close(s->epoll_fd);
+    if (s->wake_fd >= 0)
+        close(s->wake_fd);
     tsri_meet_finish(s);
     tsri_store_map_finish(&s->map);
     pthread_cond_destroy(&s->changed);
@@ -318,7 +395,7 @@ tsr_status tsri_store_server_start(const char *host, int port, double idle_s,
     tsr_status status;
     if (!s)
         return TSR_ERR_NO_MEMORY;
-    s->listen_fd = s->epoll_fd = s->wake_fd = -1;
+    s->epoll_fd = s->wake_fd = -1;
     s->idle_s = idle_s;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&by_clock);
@@ -338,6 +415,11 @@ fail:
 int tsri_store_server_port(const tsri_store_server *server)
 {
     return server ? server->port : 0;
+}
+
+const char *tsri_store_server_note(const tsri_store_server *server)
+{
+    return server ? server->note : "";
 }
 
 static void wake(tsri_store_server *s)

@@ -52,8 +52,12 @@ struct tsri_conn {
     char id[TSRI_STORE_ID_SIZE];
 };
 
+enum { TSRI_SERVER_MAX_ADDRESSES = 16 }; /* of a name; those behind are not served */
+
 struct tsri_store_server {
-    int listen_fd, epoll_fd, wake_fd, port;
+    int listen_fd[TSRI_SERVER_MAX_ADDRESSES], nlisten;
+    int epoll_fd, wake_fd, port;
+    char note[512]; /* why nobody may come from other machines; "" */
     double idle_s;
     pthread_t thread;
     pthread_mutex_t lock; /* of the next four */

@@ -358,9 +358,11 @@ static void tcp_close(tsr_store *store)
 /* "ranks 1, 3 of 4 have not come\nnote", as the server says it. */
 static tsr_status say_missing(const tsr_store *store, const char *text)
 {
+    const tcp_store *t = store->self;
     const size_t first = strcspn(text, "\n");
-    return tsri_fail(TSR_ERR_TIMEOUT, "store: %.*s to %s within %g s%.600s", (int)first, text,
-                     store->where, store->timeout_s, text + first + (text[first] == '\n'));
+    return tsri_fail(TSR_ERR_TIMEOUT, "store: %.*s to %s within %g s%.600s%s", (int)first, text,
+                     store->where, store->timeout_s, text + first + (text[first] == '\n'),
+                     tsri_store_server_note(t->server));
 }
 
 static tsr_status join(tsr_store *store, const tsri_store_joining *joining)

@@ -7,7 +7,10 @@
 #include <tessera/world.h>
 
 #include <errno.h>
+#include <netdb.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -479,6 +482,80 @@ static void test_machine_without_memory(void **state)
     crew_free(&c);
 }
 
+enum { SKIPPED = 77 };
+
+/* For this process alone; false: it may not. */
+static bool set_hosts(const char *text)
+{
+    char path[] = "/tmp/tessera-hosts-XXXXXX";
+    int fd = mkstemp(path);
+    bool set = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) &&
+               unshare(CLONE_NEWNS) == 0 &&
+               mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+               mount(path, "/etc/hosts", NULL, MS_BIND, NULL) == 0;
+    if (fd >= 0)
+        close(fd), unlink(path);
+    return set;
+}
+
+/* In a process in which "two" is several addresses of this machine: it is served at all of them. */
+static tsr_status serve_two(int *out_addresses)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found;
+    tsri_store_server *server;
+    tsr_store *s;
+    char host[64], url[96];
+    if (getaddrinfo("two", NULL, &hints, &found))
+        return TSR_OK;
+    TSRI_TRY(tsri_store_server_start("two", 0, 0, &server));
+    for (const struct addrinfo *at = found; at; at = at->ai_next) {
+        if (at->ai_family == AF_INET6 && !has_ipv6())
+            continue;
+        CHECK(getnameinfo(at->ai_addr, at->ai_addrlen, host, sizeof host, NULL, 0,
+                          NI_NUMERICHOST) == 0);
+        snprintf(url, sizeof url, at->ai_family == AF_INET6 ? "tcp://[%s]:%d" : "tcp://%s:%d", host,
+                 tsri_store_server_port(server));
+        TSRI_TRY(tsri_store_connect(url, TSR_STORE_OPTS(.timeout_s = 5), &s));
+        tsr_store_close(s);
+        ++*out_addresses;
+    }
+    freeaddrinfo(found);
+    tsri_store_server_stop(server);
+    /* Rank 0 waits where nobody comes from another machine, and says so; localhost is meant. */
+    snprintf(url, sizeof url, "tcp://two:%d?rank=0&world_size=2", free_port());
+    CHECK(tsr_store_open(url, TSR_STORE_OPTS(.timeout_s = 0.3), &s) == TSR_ERR_TIMEOUT);
+    CHECK_TEXT("rank 1 of 2 has not come to ");
+    CHECK_TEXT("rank 0's machine takes 'two' for itself, ");
+    snprintf(url, sizeof url, "tcp://localhost:%d?rank=0&world_size=2", free_port());
+    CHECK(tsr_store_open(url, TSR_STORE_OPTS(.timeout_s = 0.3), &s) == TSR_ERR_TIMEOUT);
+    CHECK(!strstr(tsr_last_error(), "for itself"));
+    return TSR_OK;
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    int status;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int addresses = 0;
+        if (!set_hosts("127.0.0.1 localhost\n127.0.0.2 two\n127.0.0.3 two\n::1 two\n"))
+            _exit(SKIPPED);
+        if (serve_two(&addresses) == TSR_OK)
+            _exit(addresses > 1 ? 0 : SKIPPED);
+        fprintf(stderr, "%s\n", tsr_last_error());
+        _exit(1);
+    }
+    waitpid(pid, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == SKIPPED) {
+        print_message("no namespaces of mounts here (root alone may make them)\n");
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +571,7 @@ int main(void)
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_world_without_rank_0),
         cmocka_unit_test(test_machine_without_memory),
+        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests_name("store_meet", tests, NULL, NULL);
 }
