@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/comm/world_make.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <omp.h>
 #include <sched.h>
@@ -32,12 +34,19 @@ static tsr_status default_timeout(double *out_s)
     return TSR_OK;
 }
 
-/* OMP_NUM_THREADS is the user's word (or the launcher's); else the ranks share the cores. */
+/* OMP_NUM_THREADS is the user's word (or the launcher's), of which the first number counts; else
+ * the ranks share the cores. OpenMP itself may have been told otherwise, by an earlier world. */
 static int default_threads(int nranks)
 {
     const char *text = getenv("OMP_NUM_THREADS");
-    if (text && *text)
-        return omp_get_max_threads();
+    if (text && *text) {
+        char *end;
+        errno = 0;
+        long n = strtol(text, &end, 10);
+        end += strspn(end, " \t");
+        bool is_number = !errno && n > 0 && n <= INT_MAX && (!*end || *end == ',');
+        return is_number ? (int)n : omp_get_max_threads();
+    }
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
     return cores / nranks > 1 ? cores / nranks : 1;

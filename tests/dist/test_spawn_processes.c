@@ -400,6 +400,45 @@ static void test_parent_dies(void **state)
     }
 }
 
+/* Of a world that says nothing of its threads, alone in this process. */
+static int default_threads(const char *variable)
+{
+    tsr_world *w;
+    setenv("OMP_NUM_THREADS", variable, 1);
+    if (tsr_world_create(TSR_WORLD_OPTS(.arena_bytes = 1 << 20), &w) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    int n = omp_get_max_threads();
+    assert_int_equal(w->threads, n);
+    tsr_world_destroy(w);
+    return n;
+}
+
+/* The variable's word holds for each world, whatever the one before it was given. */
+static void test_threads_of_worlds(void **state)
+{
+    const char *set = getenv("OMP_NUM_THREADS");
+    char *before = set ? strdup(set) : NULL;
+    tsr_world *w;
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        assert_int_equal(tsr_world_create(TSR_WORLD_OPTS(.threads = n, .arena_bytes = 1 << 20), &w),
+                         TSR_OK);
+        assert_int_equal(omp_get_max_threads(), n);
+        tsr_world_destroy(w);
+        assert_int_equal(default_threads("7"), 7);
+        assert_int_equal(default_threads(" 5 ,2"), 5);
+    }
+    /* What OpenMP does not understand either. */
+    omp_set_num_threads(4);
+    assert_int_equal(default_threads("many"), 4);
+    assert_int_equal(default_threads("0"), 4);
+    if (before)
+        setenv("OMP_NUM_THREADS", before, 1);
+    else
+        unsetenv("OMP_NUM_THREADS");
+    free(before);
+}
+
 int main(void)
 {
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -412,7 +451,7 @@ int main(void)
         cmocka_unit_test(test_late_deaths),     cmocka_unit_test(test_stubborn),
         cmocka_unit_test(test_arguments),       cmocka_unit_test(test_options),
         cmocka_unit_test(test_again_and_again), cmocka_unit_test(test_output),
-        cmocka_unit_test(test_parent_dies),
+        cmocka_unit_test(test_parent_dies),     cmocka_unit_test(test_threads_of_worlds),
     };
     return cmocka_run_group_tests_name("spawn_processes", tests, NULL, NULL);
 }
