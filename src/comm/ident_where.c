@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the ranks of a run meet, and what tells this run from others. */
 #include "src/comm/ident.h"
+#include "src/comm/store.h"
 #include "src/core/status.h"
 
 #include <ctype.h>
@@ -175,7 +176,7 @@ static tsr_status by_master(tsri_launcher launcher, tsri_ident *id, bool *out_fo
                          id->nranks, launcher == TSRI_BY_RANK ? "WORLD_SIZE" : id->by);
     if (!addr)
         return TSR_OK;
-    id->hosted = is_true(tsri_env("TESSERA_STORE_HOSTED"));
+    TSRI_TRY(tsri_store_env_hosted(&id->hosted));
     /* torchrun's own store, which speaks PyTorch's language, is at that port. The next one may be
      * anybody's; on one machine none is needed. */
     if (!id->hosted && is_true(tsri_env("TORCHELASTIC_USE_AGENT_STORE"))) {

@@ -51,6 +51,9 @@ void tsri_store_address(const tsr_store *store, char *buf, size_t size);
  * runs, or attempts at one, that share a server, and do not see each other. NULL or "": none. */
 tsr_status tsri_store_open_under(const char *url, const tsr_store_opts *opts, const char *prefix,
                                  tsr_store **out_store);
+/* TESSERA_STORE_HOSTED: whether somebody else than rank 0 serves where MASTER_ADDR and MASTER_PORT
+ * say; false if it is not set. Errors: TSR_ERR_INVALID. */
+tsr_status tsri_store_env_hosted(bool *out_hosted);
 /* Joins without waiting for the others (rank and size are not told to the store, and need not be
  * given). Never serves: a server, or a file in which a run is under way, is waited for. */
 tsr_status tsri_store_connect(const char *url, const tsr_store_opts *opts, tsr_store **out_store);

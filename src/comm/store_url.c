@@ -155,10 +155,19 @@ static tsr_status env_number(const char *name, long low, long high, int *out)
     return TSR_OK;
 }
 
+tsr_status tsri_store_env_hosted(bool *out_hosted)
+{
+    const char *text = getenv("TESSERA_STORE_HOSTED");
+    if (text && strcmp(text, "") != 0 && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "store: TESSERA_STORE_HOSTED is '%.40s': legal are 0 and 1", text);
+    *out_hosted = text && *text == '1';
+    return TSR_OK;
+}
+
 static tsr_status read_env(tsri_store_place *out)
 {
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-    const char *hosted = getenv("TESSERA_STORE_HOSTED");
     out->kind = TSRI_STORE_TCP;
     out->from_env = true;
     if (out->rank < 0)
@@ -170,11 +179,7 @@ static tsr_status read_env(tsri_store_place *out)
                          "store: env://: %s is not set: it reads RANK, WORLD_SIZE, "
                          "MASTER_ADDR and MASTER_PORT",
                          !host || !*host ? "MASTER_ADDR" : "MASTER_PORT");
-    if (hosted && strcmp(hosted, "") != 0 && strcmp(hosted, "0") != 0 && strcmp(hosted, "1") != 0)
-        return tsri_fail(TSR_ERR_INVALID,
-                         "store: env://: TESSERA_STORE_HOSTED is '%.40s': legal are 0 and 1",
-                         hosted);
-    out->hosted = hosted && *hosted == '1';
+    TSRI_TRY(tsri_store_env_hosted(&out->hosted));
     size_t bytes = strlen(host);
     if (*host == '[' && host[bytes - 1] == ']')
         host++, bytes -= 2;
