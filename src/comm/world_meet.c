@@ -274,15 +274,25 @@ static tsr_status take_arena(const meeting *m, const char *text, tsri_machine *o
     return tsri_arena_open(pid, fd, bytes, out->nranks, &out->arena);
 }
 
-/* This rank's last error, to the host. Returns it again. */
+/* This rank's last error, to the host. Returns it again, or what another rank said before: the host
+ * may have closed the file by that. */
 static tsr_status tell_host(const meeting *m, tsr_status status)
 {
-    char key[KEY], text[512];
+    char key[KEY], text[512], first[512];
+    size_t n = 0;
+    int rank, cause, end = 0;
     int at = snprintf(text, sizeof text, "! %d %d ", m->rank, (int)status);
     snprintf(text + at, sizeof text - (size_t)at, "%s", tsr_last_error());
-    if (set_text(m, key_of(key, "meet/%s/open", m->name), text) != TSR_OK)
+    key_of(key, "meet/%s/open", m->name);
+    if (tsr_store_compare_set(m->store, key, "", 0, text, strlen(text), first, sizeof first - 1,
+                              &n) != TSR_OK) {
         tsri_error_clear();
-    return tsri_fail(status, "%s", text + at);
+        n = 0;
+    }
+    first[n] = 0;
+    if (!strcmp(first, text) || sscanf(first, "! %d %d %n", &rank, &cause, &end) != 2 || !end)
+        return tsri_fail(status, "%s", text + at);
+    return tsri_fail((tsr_status)cause, "rank %d: %s", rank, first + end);
 }
 
 static tsr_status open_shared(const meeting *m, tsri_machine *out)
