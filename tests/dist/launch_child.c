@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -227,7 +228,7 @@ static tsr_status give_up(tsr_world *w)
         signal(SIGTERM, SIG_IGN);
         tsr_world_abort(w, "the disk is full");
         usleep(50000);
-        exit(5);
+        syscall(SYS_exit_group, 5); /* now: ThreadSanitizer's exit takes a second */
     }
     return tsr_world_barrier(w);
 }

@@ -365,9 +365,11 @@ static tsr_status leaves(tsr_world *w, void *arg)
     if (w->rank == 0) {
         status = tsr_all_reduce_at(g, &x, 1, TSR_F32, TSR_REDUCE_SUM, NULL, AT(90));
     } else {
-        TSRI_TRY(tsr_all_reduce_at(g, &x, 1, TSR_F32, TSR_REDUCE_SUM, &work, AT(90)));
-        TSRI_TRY(tsr_all_reduce_at(g, &x, 1, TSR_F32, TSR_REDUCE_SUM, &unattended, AT(91)));
-        status = tsr_work_wait(&work, 0);
+        status = tsr_all_reduce_at(g, &x, 1, TSR_F32, TSR_REDUCE_SUM, &work, AT(90));
+        if (status == TSR_OK) { /* else rank 0 has found out by now */
+            (void)tsr_all_reduce_at(g, &x, 1, TSR_F32, TSR_REDUCE_SUM, &unattended, AT(91));
+            status = tsr_work_wait(&work, 0);
+        }
     }
     NAMES(status, TSR_ERR_DEAD, "rank 1 has left", "all_reduce #2 (user.c:90)");
     return is_over(g, TSR_ERR_DEAD);
