@@ -376,6 +376,18 @@ static void test_vanished_early(void **state)
     tsr_store_close(store);
 }
 
+/* Until node 1 has its number. */
+static void await_claim(void)
+{
+    const tsr_store_opts opts = {.size = sizeof opts, .timeout_s = 30, .hosted = true};
+    char url[64], line[512];
+    tsr_store *store;
+    snprintf(url, sizeof url, "tcp://%s", endpoint);
+    assert_int_equal(tsri_store_connect(url, &opts, &store), TSR_OK);
+    assert_int_equal(tsr_store_get(store, "launch/n/1", line, sizeof line, NULL), TSR_OK);
+    tsr_store_close(store);
+}
+
 static void test_disagreements(void **state)
 {
     (void)state;
@@ -404,7 +416,7 @@ static void test_disagreements(void **state)
     choose_port();
     begin_node(0, "3", "--timeout", "9", "exit 0");
     begin_node(1, "3", "--timeout", "9", "exit 0");
-    usleep(700000);
+    await_claim();
     const char *const args[] = {"--nnodes",        "3",      "--node-rank", "1",
                                 "--rdzv-endpoint", endpoint, "true",        NULL};
     run_begin(&node[2], args);
