@@ -12,15 +12,8 @@
 #include "kernels/device.h"
 #include "src/core/status.h"
 #include "src/core/world.h"
+#include "tests/dist/rank_checks.h"
 #include "tests/dist/ranks.h"
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
-#define CHECK_TEXT(part) CHECK(strstr(tsr_last_error(), part))
 
 /* The time-out is what ranks would wait in vain: long, so that it is not what ends them. */
 static const tsr_world_opts opts = {

@@ -11,14 +11,7 @@
 
 #include <tessera/tessera.h>
 #include "src/core/status.h"
-
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond))                                                                       \
-            return tsri_fail(TSR_ERR_INTERNAL, "%s:%d: %s; last error: %.1500s", __FILE__, \
-                             __LINE__, #cond, tsr_last_error());                           \
-    } while (0)
-#define CHECK_TEXT(part) CHECK(strstr(tsr_last_error(), part))
+#include "tests/dist/rank_checks.h"
 
 static const tsr_world_opts opts = {
     .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 20, .threads = 1};
