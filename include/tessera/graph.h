@@ -6,6 +6,12 @@
  * Errors are sticky: a call that fails returns a failed tensor (possibly NULL), calls on failed or
  * NULL tensors return failed tensors, and tsr_compile reports the first error with the line of the
  * user's call. So a model reads as straight lines without a check on each.
+ *
+ * A graph is a function of its inputs and of the values that its variables have when a run begins.
+ * Every read of a variable gives that value, declared before or after an update, in forward or
+ * backward. Updates (optimizers, running averages) show when the run has ended. Several updates of
+ * one variable in one graph follow each other in the order of declaration, each from the result of
+ * the one before. So the order of two tsr_minimize over different variables changes nothing.
  */
 #ifndef TESSERA_GRAPH_H
 #define TESSERA_GRAPH_H

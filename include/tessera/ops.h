@@ -305,7 +305,8 @@ TSR_OP(constant, tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const void *data,
 /* --- shape ---------------------------------------------------------------------------------------
  */
 TSR_OP(reshape, tsr_tensor *x, tsr_dims dims); /* one axis may be -1: the rest */
-TSR_OP(flatten, tsr_tensor *x, int from_axis); /* joins the axes from from_axis on */
+TSR_OP(flatten, tsr_tensor *x,
+       int from_axis); /* joins the axes from from_axis on; of a scalar: (1) */
 TSR_OP(transpose, tsr_tensor *x, int a, int b);
 TSR_OP(permute, tsr_tensor *x, tsr_axes order); /* result axis i is x's axis order[i] */
 TSR_OP(broadcast_to, tsr_tensor *x, tsr_dims dims);

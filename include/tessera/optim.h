@@ -63,7 +63,8 @@ TSR_API void tsr_optimizer_destroy(tsr_optimizer *o);
 /*
  * Declares, in loss's graph, the gradients of the optimizer's parameters and their update: running
  * the plan is one training step. Parameters that loss doesn't depend on are left alone. Sticky
- * errors. loss must be a scalar.
+ * errors. loss must be a scalar. A graph may have several optimizers, over other or the same
+ * parameters: all gradients are those at the values with which a run begins (see graph.h).
  */
 TSR_API void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line);
 #define tsr_minimize(o, loss) tsr_minimize_at((o), (loss), TSR_HERE)

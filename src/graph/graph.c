@@ -301,6 +301,24 @@ tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc)
     return op->out[0];
 }
 
+tsr_tensor *tsri_graph_current(tsr_graph *g, tsr_variable *v, tsri_loc loc)
+{
+    tsr_tensor *read = tsri_graph_read(g, v, loc);
+    return read->failed || !read->op->latest ? read : read->op->latest;
+}
+
+void tsri_graph_write(tsr_graph *g, tsri_op *op, int i, tsr_variable *v)
+{
+    tsr_tensor *read = tsri_graph_find_read(g, v);
+    op->writes[i] = v;
+    if (!read)
+        return;
+    tsr_tensor *before = read->op->latest;
+    if (before)
+        before->op->superseded |= (uint8_t)(1u << before->out);
+    read->op->latest = op->out[i];
+}
+
 tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc)
 {
     /* One per placement: found again among the inputs named "(step)". */

@@ -37,9 +37,11 @@ struct tsri_op {
     const tsr_placement *placement;
     tsr_sbp sbp; /* INPUT, TO_GLOBAL, RANDOM, FILL, VARIABLE: the user's word; else AUTO */
     tsr_variable *variable;  /* VARIABLE: what it reads. Others: NULL */
-    tsr_variable *writes[4]; /* in-place ops: the variable behind result i, NULL: a fresh value */
-    bool from_local;         /* INPUT: fed per rank */
-    const char *name;        /* scope, or the user's name; "" if neither */
+    tsr_tensor *latest;      /* VARIABLE: the result of the last update declared so far, or NULL */
+    tsr_variable *writes[4]; /* the variable that result i is the new value of; NULL: of none */
+    uint8_t superseded; /* bit i: a later update starts from result i and writes its variable */
+    bool from_local;    /* INPUT: fed per rank */
+    const char *name;   /* scope, or the user's name; "" if neither */
     tsri_loc loc;
     bool backward; /* declared by differentiation or an optimizer */
 };
@@ -122,10 +124,15 @@ tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
                             tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc);
 /* Makes op, the latest, number `id`: behind its operands, before all that was added since. */
 void tsri_graph_move(tsr_graph *g, tsri_op *op, int id);
-/* The tensor that reads a variable; one per variable and graph. */
+/* The tensor that reads a variable: its value when a run begins. One per variable and graph. */
 tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc);
 /* The same; NULL if nothing reads it yet. */
 tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v);
+/* The value that the next update of a variable starts from: the result of the update declared last,
+ * or what a run begins with. */
+tsr_tensor *tsri_graph_current(tsr_graph *g, tsr_variable *v, tsri_loc loc);
+/* Makes result i of an op what its variable has when a run has ended. */
+void tsri_graph_write(tsr_graph *g, tsri_op *op, int i, tsr_variable *v);
 /* The i64 scalar operand of dropout: the training step. p: on which placement. */
 tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc);
 /* A key for random numbers of the op about to be added: seed, scope, kind and how many such ops the
@@ -161,9 +168,14 @@ typedef struct tsri_op_def {
     void (*gradient)(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din);
     /* Floating-point operations of the whole (unsplit) op; NULL: one per result element. */
     double (*flops)(const tsri_op *op);
+    /* Its kernels update in place: result i is written over operand over - 1 + i. 0: results have
+     * bytes of their own. */
+    int over;
 } tsri_op_def;
 
 const tsri_op_def *tsri_op_def_of(tsri_op_kind kind);
+/* The operand that result i of an op is written over; -1: it has bytes of its own. */
+int tsri_op_over(tsri_op_kind kind, int i);
 
 /* --- variables
  * ---------------------------------------------------------------------------------------- */

@@ -69,6 +69,9 @@ tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double sca
 tsr_tensor *tsri_make_max(tsr_tensor *x, tsri_op_kind kind, uint32_t mask, bool keepdim,
                           tsri_loc loc);
 tsr_tensor *tsri_make_reshape(tsr_tensor *x, tsr_dims dims, tsri_loc loc);
+/* What an op returns to its user where it has nothing to do, y being its operand x: a tensor of its
+ * own that shows x, so that its gradient is not that of all readers of x. Returns y otherwise. */
+tsr_tensor *tsri_as_result(tsr_tensor *y, tsr_tensor *x, tsri_loc loc);
 /* The gradient of broadcasting from `dims`: sums dy over the axes that grew. */
 tsr_tensor *tsri_make_sum_to(tsr_tensor *dy, tsr_dims dims, tsri_loc loc);
 /* An op without operands, in the user's signature. */

@@ -51,7 +51,7 @@ static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         din[0] = add_mask(dout[0], op->attrs.mask_above.diagonal, 0, op->loc);
 }
 
-const tsri_op_def tsri_def_causal_mask = {rule_mask, grad_mask, NULL};
+const tsri_op_def tsri_def_causal_mask = {.rule = rule_mask, .gradient = grad_mask};
 
 /* --- attention ------------------------------------------------------------------------------- */
 

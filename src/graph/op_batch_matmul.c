@@ -76,4 +76,4 @@ static double flops(const tsri_op *op)
     return 2 * k * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-const tsri_op_def tsri_def_batch_matmul = {rule, grad, flops};
+const tsri_op_def tsri_def_batch_matmul = {.rule = rule, .gradient = grad, .flops = flops};

@@ -190,6 +190,6 @@ static double flops_conv_dw(const tsri_op *op)
     return flops(&op->out[0]->shape, &op->in[1]->shape);
 }
 
-const tsri_op_def tsri_def_conv2d = {rule_conv, grad_conv, flops_conv};
-const tsri_op_def tsri_def_conv2d_dx = {rule_conv_dx, NULL, flops_conv_dx};
-const tsri_op_def tsri_def_conv2d_dw = {rule_conv_dw, NULL, flops_conv_dw};
+const tsri_op_def tsri_def_conv2d = {.rule = rule_conv, .gradient = grad_conv, .flops = flops_conv};
+const tsri_op_def tsri_def_conv2d_dx = {.rule = rule_conv_dx, .flops = flops_conv_dx};
+const tsri_op_def tsri_def_conv2d_dw = {.rule = rule_conv_dw, .flops = flops_conv_dw};

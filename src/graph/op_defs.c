@@ -27,10 +27,10 @@ static double flops_update(const tsri_op *op)
     return (op->kind == TSRI_OP_ADAM ? 20 : 4) * (double)tsr_dims_count(op->in[0]->shape);
 }
 
-static const tsri_op_def source = {NULL, NULL, NULL};
-static const tsri_op_def copy = {rule_copy, NULL, NULL};
-static const tsri_op_def sgd = {rule_sgd, NULL, flops_update};
-static const tsri_op_def adam = {rule_adam, NULL, flops_update};
+static const tsri_op_def source = {.rule = NULL};
+static const tsri_op_def copy = {.rule = rule_copy};
+static const tsri_op_def sgd = {.rule = rule_sgd, .flops = flops_update, .over = 1};
+static const tsri_op_def adam = {.rule = rule_adam, .flops = flops_update, .over = 1};
 
 /* The forms that lowering fuses (BN_ACT and its kind) are made after inference, and have none. */
 static const tsri_op_def *const defs[TSRI_OP_COUNT_] = {
@@ -110,4 +110,10 @@ static const tsri_op_def *const defs[TSRI_OP_COUNT_] = {
 const tsri_op_def *tsri_op_def_of(tsri_op_kind kind)
 {
     return (unsigned)kind < TSRI_OP_COUNT_ ? defs[kind] : NULL;
+}
+
+int tsri_op_over(tsri_op_kind kind, int i)
+{
+    const tsri_op_def *def = tsri_op_def_of(kind);
+    return def && def->over ? def->over - 1 + i : -1;
 }

@@ -138,7 +138,8 @@ static double flops_unary(const tsri_op *op)
     }
 }
 
-const tsri_op_def tsri_def_unary = {rule_unary, grad_unary, flops_unary};
+const tsri_op_def tsri_def_unary = {
+    .rule = rule_unary, .gradient = grad_unary, .flops = flops_unary};
 
 static tsr_status rule_unary_grad(const tsri_op *op, tsri_rule_text *out)
 {
@@ -146,7 +147,7 @@ static tsr_status rule_unary_grad(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "!..., ... -> ...");
 }
 
-const tsri_op_def tsri_def_unary_grad = {rule_unary_grad, NULL, flops_unary};
+const tsri_op_def tsri_def_unary_grad = {.rule = rule_unary_grad, .flops = flops_unary};
 
 static tsr_status rule_scale(const tsri_op *op, tsri_rule_text *out)
 {
@@ -160,7 +161,7 @@ static void grad_scale(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
     din[0] = tsri_make_scale(dout[0], op->attrs.scale.a, op->loc);
 }
 
-const tsri_op_def tsri_def_scale = {rule_scale, grad_scale, NULL};
+const tsri_op_def tsri_def_scale = {.rule = rule_scale, .gradient = grad_scale};
 
 /* --- cast ------------------------------------------------------------------------------------ */
 
@@ -174,7 +175,7 @@ tsr_tensor *tsr_cast_at(tsr_tensor *x, tsr_dtype dtype, const char *file, int li
     if (!tsr_dtype_size(dtype))
         return tsri_op_fail(&c, TSR_ERR_DTYPE, "no such dtype: %d", (int)dtype);
     if (dtype == x->dtype)
-        return x;
+        return tsri_as_result(x, x, loc);
     return tsri_graph_add1(c.g, TSRI_OP_CAST, NULL, 1, &x, x->shape, dtype, loc);
 }
 
@@ -202,7 +203,7 @@ static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         din[0] = tsr_cast_at(dout[0], op->in[0]->dtype, op->loc.file, op->loc.line);
 }
 
-const tsri_op_def tsri_def_cast = {rule_cast, grad_cast, NULL};
+const tsri_op_def tsri_def_cast = {.rule = rule_cast, .gradient = grad_cast};
 
 /* --- two operands ---------------------------------------------------------------------------- */
 
@@ -389,7 +390,8 @@ static double flops_binary(const tsri_op *op)
     return op->attrs.binary.fn == TSRI_BINARY_POW ? 10 * n : n;
 }
 
-const tsri_op_def tsri_def_binary = {rule_binary, grad_binary, flops_binary};
+const tsri_op_def tsri_def_binary = {
+    .rule = rule_binary, .gradient = grad_binary, .flops = flops_binary};
 
 /* --- sums of many ---------------------------------------------------------------------------- */
 
@@ -412,4 +414,5 @@ static double flops_add_n(const tsri_op *op)
     return (double)(op->nin - 1) * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-const tsri_op_def tsri_def_add_n = {rule_add_n, grad_add_n, flops_add_n};
+const tsri_op_def tsri_def_add_n = {
+    .rule = rule_add_n, .gradient = grad_add_n, .flops = flops_add_n};

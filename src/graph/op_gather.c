@@ -169,6 +169,6 @@ static tsr_status rule_one_hot(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "!%s -> %s v@", axes, ndim ? axes : "");
 }
 
-const tsri_op_def tsri_def_one_hot = {rule_one_hot, NULL, NULL};
-const tsri_op_def tsri_def_gather = {rule_gather, grad_gather, NULL};
-const tsri_op_def tsri_def_gather_dx = {rule_gather_dx, NULL, flops_gather_dx};
+const tsri_op_def tsri_def_one_hot = {.rule = rule_one_hot};
+const tsri_op_def tsri_def_gather = {.rule = rule_gather, .gradient = grad_gather};
+const tsri_op_def tsri_def_gather_dx = {.rule = rule_gather_dx, .flops = flops_gather_dx};

@@ -194,8 +194,8 @@ static double flops(const tsri_op *op)
     return 4 * (double)tsr_dims_count(op->in[0]->shape);
 }
 
-const tsri_op_def tsri_def_ln_stats = {rule_stats, NULL, flops};
-const tsri_op_def tsri_def_ln_apply = {rule_apply, grad_apply, flops};
-const tsri_op_def tsri_def_ln_bwd_stats = {rule_bwd_stats, NULL, flops};
-const tsri_op_def tsri_def_ln_bwd_apply = {rule_bwd_apply, NULL, flops};
-const tsri_op_def tsri_def_ln_param_grad = {rule_param_grad, NULL, flops};
+const tsri_op_def tsri_def_ln_stats = {.rule = rule_stats, .flops = flops};
+const tsri_op_def tsri_def_ln_apply = {.rule = rule_apply, .gradient = grad_apply, .flops = flops};
+const tsri_op_def tsri_def_ln_bwd_stats = {.rule = rule_bwd_stats, .flops = flops};
+const tsri_op_def tsri_def_ln_bwd_apply = {.rule = rule_bwd_apply, .flops = flops};
+const tsri_op_def tsri_def_ln_param_grad = {.rule = rule_param_grad, .flops = flops};

@@ -77,7 +77,8 @@ static double flops_matmul(const tsri_op *op)
     return 2 * k * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-const tsri_op_def tsri_def_matmul = {rule_matmul, grad_matmul, flops_matmul};
+const tsri_op_def tsri_def_matmul = {
+    .rule = rule_matmul, .gradient = grad_matmul, .flops = flops_matmul};
 
 /* --- linear ---------------------------------------------------------------------------------- */
 
@@ -134,7 +135,8 @@ static double flops_linear(const tsri_op *op)
     return 2 * sqrt(mnk);
 }
 
-const tsri_op_def tsri_def_linear = {rule_linear, grad_linear, flops_linear};
+const tsri_op_def tsri_def_linear = {
+    .rule = rule_linear, .gradient = grad_linear, .flops = flops_linear};
 
 static tsr_status rule_linear_dx(const tsri_op *op, tsri_rule_text *out)
 {
@@ -142,7 +144,7 @@ static tsr_status rule_linear_dx(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "... n, n k -> ... k");
 }
 
-const tsri_op_def tsri_def_linear_dx = {rule_linear_dx, NULL, flops_linear};
+const tsri_op_def tsri_def_linear_dx = {.rule = rule_linear_dx, .flops = flops_linear};
 
 static tsr_status rule_linear_dw(const tsri_op *op, tsri_rule_text *out)
 {
@@ -150,4 +152,4 @@ static tsr_status rule_linear_dw(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "... k, ... n -> n k");
 }
 
-const tsri_op_def tsri_def_linear_dw = {rule_linear_dw, NULL, flops_linear};
+const tsri_op_def tsri_def_linear_dw = {.rule = rule_linear_dw, .flops = flops_linear};

@@ -54,9 +54,17 @@ tsr_tensor *tsri_make_reshape(tsr_tensor *x, tsr_dims dims, tsri_loc loc)
     return declare_reshape("reshape", x, dims, loc);
 }
 
+tsr_tensor *tsri_as_result(tsr_tensor *y, tsr_tensor *x, tsri_loc loc)
+{
+    if (y != x || !x || x->failed)
+        return y;
+    return tsri_graph_add1(x->graph, TSRI_OP_RESHAPE, NULL, 1, &x, x->shape, x->dtype, loc);
+}
+
 tsr_tensor *tsr_reshape_at(tsr_tensor *x, tsr_dims dims, const char *file, int line)
 {
-    return declare_reshape("reshape", x, dims, (tsri_loc){file, line});
+    tsri_loc loc = {file, line};
+    return tsri_as_result(declare_reshape("reshape", x, dims, loc), x, loc);
 }
 
 tsr_tensor *tsr_flatten_at(tsr_tensor *x, int from_axis, const char *file, int line)
@@ -66,6 +74,9 @@ tsr_tensor *tsr_flatten_at(tsr_tensor *x, int from_axis, const char *file, int l
     tsri_ctx c = {tsri_check_operands("flatten", 1, &x, 0, loc, &failed), loc, "flatten"};
     if (!c.g)
         return failed;
+    bool scalar = x->shape.ndim == 0 && (from_axis == 0 || from_axis == -1);
+    if (scalar)
+        return declare_reshape("flatten", x, TSR_DIMS(1), loc);
     if (!tsri_want_axis(&c, x, &from_axis))
         return &c.g->failed;
     tsr_dims dims = {.ndim = from_axis + 1};
@@ -75,7 +86,7 @@ tsr_tensor *tsr_flatten_at(tsr_tensor *x, int from_axis, const char *file, int l
         else
             dims.d[from_axis] *= x->shape.d[i];
     }
-    return declare_reshape("flatten", x, dims, loc);
+    return tsri_as_result(declare_reshape("flatten", x, dims, loc), x, loc);
 }
 
 static tsr_status rule_reshape(const tsri_op *op, tsri_rule_text *out)
@@ -91,7 +102,7 @@ static void grad_reshape(tsri_op *op, tsr_tensor *const *dout, const bool *want,
     din[0] = tsri_make_reshape(dout[0], op->in[0]->shape, op->loc);
 }
 
-const tsri_op_def tsri_def_reshape = {rule_reshape, grad_reshape, NULL};
+const tsri_op_def tsri_def_reshape = {.rule = rule_reshape, .gradient = grad_reshape};
 
 /* --- permute --------------------------------------------------------------------------------- */
 
@@ -106,7 +117,7 @@ static tsr_tensor *add_permute(tsr_tensor *x, const int32_t perm[TSR_MAX_NDIM], 
         moves |= perm[i] != i;
     }
     if (!moves || x->failed)
-        return x;
+        return tsri_as_result(x, x, loc);
     return tsri_graph_add1(x->graph, TSRI_OP_PERMUTE, &attrs, 1, &x, dims, x->dtype, loc);
 }
 
@@ -164,4 +175,4 @@ static void grad_permute(tsri_op *op, tsr_tensor *const *dout, const bool *want,
     din[0] = add_permute(dout[0], back, op->loc);
 }
 
-const tsri_op_def tsri_def_permute = {rule_permute, grad_permute, NULL};
+const tsri_op_def tsri_def_permute = {.rule = rule_permute, .gradient = grad_permute};

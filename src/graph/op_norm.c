@@ -106,13 +106,17 @@ static bool want_running(const tsri_ctx *c, tsr_tensor *const running[2], int64_
 static void update_running(tsr_graph *g, const tsri_attrs *attrs, tsr_tensor *stats,
                            tsr_tensor *const running[2], tsr_tensor *count, tsri_loc loc)
 {
-    tsr_tensor *in[4] = {stats, running[0], running[1], count};
+    tsr_variable *mean = running[0]->op->variable, *var = running[1]->op->variable;
+    tsr_tensor *in[4] = {stats, tsri_graph_current(g, mean, loc), tsri_graph_current(g, var, loc),
+                         count};
     tsr_dims shapes[2] = {running[0]->shape, running[1]->shape};
     tsr_dtype dtypes[2] = {running[0]->dtype, running[1]->dtype};
     tsri_op *op = tsri_graph_add(g, TSRI_OP_BN_RUNNING, attrs, count ? 4 : 3, in, 2, shapes, dtypes,
                                  NULL, loc);
-    for (int i = 0; i < 2 && op; i++)
-        op->writes[i] = running[i]->op->variable;
+    if (!op)
+        return;
+    tsri_graph_write(g, op, 0, mean);
+    tsri_graph_write(g, op, 1, var);
 }
 
 /* --- over the ranks of local graphs ---------------------------------------------------------- */
@@ -430,11 +434,13 @@ static double flops_data(const tsri_op *op)
     return 4 * (double)tsr_dims_count(op->in[0]->shape);
 }
 
-const tsri_op_def tsri_def_bn_stats = {rule_stats, NULL, flops_data};
-const tsri_op_def tsri_def_bn_apply = {rule_apply, grad_apply, flops_data};
-const tsri_op_def tsri_def_bn_bwd_stats = {rule_bwd_stats, NULL, flops_data};
-const tsri_op_def tsri_def_bn_bwd_apply = {rule_bwd_apply, NULL, flops_data};
-const tsri_op_def tsri_def_bn_param_grad = {rule_param_grad, NULL, NULL};
-const tsri_op_def tsri_def_bn_running = {rule_running, NULL, NULL};
-const tsri_op_def tsri_def_bn_fold = {rule_fold, grad_fold, NULL};
-const tsri_op_def tsri_def_scale_shift = {rule_scale_shift, grad_scale_shift, flops_data};
+const tsri_op_def tsri_def_bn_stats = {.rule = rule_stats, .flops = flops_data};
+const tsri_op_def tsri_def_bn_apply = {
+    .rule = rule_apply, .gradient = grad_apply, .flops = flops_data};
+const tsri_op_def tsri_def_bn_bwd_stats = {.rule = rule_bwd_stats, .flops = flops_data};
+const tsri_op_def tsri_def_bn_bwd_apply = {.rule = rule_bwd_apply, .flops = flops_data};
+const tsri_op_def tsri_def_bn_param_grad = {.rule = rule_param_grad};
+const tsri_op_def tsri_def_bn_running = {.rule = rule_running, .over = 2};
+const tsri_op_def tsri_def_bn_fold = {.rule = rule_fold, .gradient = grad_fold};
+const tsri_op_def tsri_def_scale_shift = {
+    .rule = rule_scale_shift, .gradient = grad_scale_shift, .flops = flops_data};

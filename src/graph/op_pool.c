@@ -154,8 +154,9 @@ static double flops_window(const tsri_op *op)
            op->attrs.pool.kernel[1];
 }
 
-const tsri_op_def tsri_def_max_pool = {rule_max_pool, grad_max_pool, flops_window};
-const tsri_op_def tsri_def_max_pool_dx = {rule_max_pool_dx, NULL, NULL};
+const tsri_op_def tsri_def_max_pool = {
+    .rule = rule_max_pool, .gradient = grad_max_pool, .flops = flops_window};
+const tsri_op_def tsri_def_max_pool_dx = {.rule = rule_max_pool_dx};
 
 /* --- averages -------------------------------------------------------------------------------- */
 
@@ -221,7 +222,9 @@ static double flops_operand(const tsri_op *op)
     return (double)tsr_dims_count(op->in[0]->shape);
 }
 
-const tsri_op_def tsri_def_avg_pool = {rule_avg, grad_avg, flops_window};
-const tsri_op_def tsri_def_avg_pool_dx = {rule_avg, NULL, NULL};
-const tsri_op_def tsri_def_adaptive_pool = {rule_adaptive, grad_avg, flops_operand};
-const tsri_op_def tsri_def_adaptive_pool_dx = {rule_adaptive, NULL, NULL};
+const tsri_op_def tsri_def_avg_pool = {
+    .rule = rule_avg, .gradient = grad_avg, .flops = flops_window};
+const tsri_op_def tsri_def_avg_pool_dx = {.rule = rule_avg};
+const tsri_op_def tsri_def_adaptive_pool = {
+    .rule = rule_adaptive, .gradient = grad_avg, .flops = flops_operand};
+const tsri_op_def tsri_def_adaptive_pool_dx = {.rule = rule_adaptive};

@@ -18,7 +18,7 @@ tsr_tensor *tsr_dropout_at(tsr_tensor *x, double p, const char *file, int line)
     if (!(p >= 0 && p < 1))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "p is %g; it must be in [0, 1)", p);
     if (!c.g->training || p == 0)
-        return x;
+        return tsri_as_result(x, x, loc);
     tsri_attrs attrs = {0};
     attrs.dropout.key = tsri_graph_rng_key(c.g, TSRI_OP_DROPOUT);
     attrs.dropout.p = p;
@@ -59,7 +59,8 @@ static double flops_random(const tsri_op *op)
     return 10 * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-const tsri_op_def tsri_def_dropout = {rule_dropout, grad_dropout, flops_random};
+const tsri_op_def tsri_def_dropout = {
+    .rule = rule_dropout, .gradient = grad_dropout, .flops = flops_random};
 
 /* --- sources --------------------------------------------------------------------------------- */
 
@@ -150,5 +151,5 @@ static tsr_status rule_fill(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "-> %s", tsri_axes_text(buf, op->out[0]->shape.ndim, 0, 0));
 }
 
-const tsri_op_def tsri_def_random = {rule_random, NULL, flops_random};
-const tsri_op_def tsri_def_fill = {rule_fill, NULL, NULL};
+const tsri_op_def tsri_def_random = {.rule = rule_random, .flops = flops_random};
+const tsri_op_def tsri_def_fill = {.rule = rule_fill};

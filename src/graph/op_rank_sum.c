@@ -84,7 +84,7 @@ tsr_tensor *tsr_rank_sum_at(tsr_tensor *x, const tsr_group *group, const char *f
     if (!tsri_read_group(&c, group, &attrs))
         return &c.g->failed;
     if (attrs.rank_sum.nranks == 1)
-        return x;
+        return tsri_as_result(x, x, loc);
     return tsri_make_rank_sum(&attrs, 1, &x, &y, loc) ? y : &c.g->failed;
 }
 
@@ -118,4 +118,4 @@ static void grad_rank_sum(tsri_op *op, tsr_tensor *const *dout, const bool *want
             din[i] = sums[--n];
 }
 
-const tsri_op_def tsri_def_rank_sum = {rule_rank_sum, grad_rank_sum, NULL};
+const tsri_op_def tsri_def_rank_sum = {.rule = rule_rank_sum, .gradient = grad_rank_sum};

@@ -241,9 +241,10 @@ static double flops_reduce(const tsri_op *op)
     return (double)tsr_dims_count(op->in[0]->shape);
 }
 
-const tsri_op_def tsri_def_reduce = {rule_reduce, grad_reduce, flops_reduce};
+const tsri_op_def tsri_def_reduce = {
+    .rule = rule_reduce, .gradient = grad_reduce, .flops = flops_reduce};
 /* What flows back to x comes from the parts after it. */
-const tsri_op_def tsri_def_softmax_max = {rule_reduce, NULL, flops_reduce};
+const tsri_op_def tsri_def_softmax_max = {.rule = rule_reduce, .flops = flops_reduce};
 
 /* --- cumsum ---------------------------------------------------------------------------------- */
 
@@ -268,7 +269,7 @@ tsr_tensor *tsr_cumsum_at(tsr_tensor *x, int axis, const char *file, int line)
         return tsri_op_fail(&c, TSR_ERR_DTYPE,
                             "operand %s is %s; legal are floating point, i32 and i64: use tsr_cast",
                             tsri_op_dims(&c, x), tsr_dtype_name(x->dtype));
-    return x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : x;
+    return x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : tsri_as_result(x, x, loc);
 }
 
 static tsr_status rule_cumsum(const tsri_op *op, tsri_rule_text *out)
@@ -284,7 +285,8 @@ static void grad_cumsum(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     din[0] = add_cumsum(dout[0], op->attrs.cumsum.axis, !op->attrs.cumsum.reverse, op->loc);
 }
 
-const tsri_op_def tsri_def_cumsum = {rule_cumsum, grad_cumsum, flops_reduce};
+const tsri_op_def tsri_def_cumsum = {
+    .rule = rule_cumsum, .gradient = grad_cumsum, .flops = flops_reduce};
 
 /* --- argmax ---------------------------------------------------------------------------------- */
 
@@ -315,7 +317,7 @@ static tsr_status rule_argmax(const tsri_op *op, tsri_rule_text *out)
                            tsri_axes_text(res, ndim, axis, 0));
 }
 
-const tsri_op_def tsri_def_argmax = {rule_argmax, NULL, flops_reduce};
+const tsri_op_def tsri_def_argmax = {.rule = rule_argmax, .flops = flops_reduce};
 
 /* --- broadcast_to ---------------------------------------------------------------------------- */
 
@@ -337,7 +339,7 @@ tsr_tensor *tsr_broadcast_to_at(tsr_tensor *x, tsr_dims dims, const char *file, 
                             "%s to %s; from the right, each axis must be equal or grow from 1",
                             tsri_op_dims(&c, x), tsri_dims_text(c.g, dims));
     if (tsr_dims_equal(x->shape, dims))
-        return x;
+        return tsri_as_result(x, x, loc);
     return tsri_graph_add1(c.g, TSRI_OP_BROADCAST_TO, NULL, 1, &x, dims, x->dtype, loc);
 }
 
@@ -363,4 +365,5 @@ static void grad_broadcast_to(tsri_op *op, tsr_tensor *const *dout, const bool *
     din[0] = tsri_make_sum_to(dout[0], op->in[0]->shape, op->loc);
 }
 
-const tsri_op_def tsri_def_broadcast_to = {rule_broadcast_to, grad_broadcast_to, NULL};
+const tsri_op_def tsri_def_broadcast_to = {.rule = rule_broadcast_to,
+                                           .gradient = grad_broadcast_to};

@@ -69,8 +69,8 @@ static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         din[1] = add_mask(op->in[0], dout[0], op->attrs.mask.keep, op->loc);
 }
 
-const tsri_op_def tsri_def_where = {rule_where, grad_where, NULL};
-const tsri_op_def tsri_def_mask = {rule_mask, grad_mask, NULL};
+const tsri_op_def tsri_def_where = {.rule = rule_where, .gradient = grad_where};
+const tsri_op_def tsri_def_mask = {.rule = rule_mask, .gradient = grad_mask};
 
 /* --- triangles ------------------------------------------------------------------------------- */
 
@@ -117,4 +117,4 @@ static void grad_triangle(tsri_op *op, tsr_tensor *const *dout, const bool *want
                              op->in[0]->dtype, op->loc);
 }
 
-const tsri_op_def tsri_def_triangle = {rule_triangle, grad_triangle, NULL};
+const tsri_op_def tsri_def_triangle = {.rule = rule_triangle, .gradient = grad_triangle};

@@ -22,7 +22,7 @@ static tsri_attrs whole_axes(void)
 static tsr_tensor *add_slice(tsr_tensor *x, const tsri_attrs *attrs, tsr_dims dims, tsri_loc loc)
 {
     if (x->failed || tsr_dims_equal(x->shape, dims))
-        return x; /* nothing that is cut off is nothing that moves */
+        return tsri_as_result(x, x, loc); /* nothing is cut off */
     return tsri_graph_add1(x->graph, TSRI_OP_SLICE, attrs, 1, &x, dims, x->dtype, loc);
 }
 
@@ -88,7 +88,7 @@ tsr_tensor *tsr_concat_at(int n, tsr_tensor *const *x, int axis, const char *fil
         return failed;
     if (!tsri_want_axis(&c, x[0], &axis) || !want_alike(&c, n, x, axis))
         return &c.g->failed;
-    return add_concat(c.g, n, x, axis, loc);
+    return tsri_as_result(add_concat(c.g, n, x, axis, loc), x[0], loc);
 }
 
 tsr_tensor *tsr_stack_at(int n, tsr_tensor *const *x, int axis, const char *file, int line)
@@ -190,6 +190,8 @@ void tsr_split_axis_at(tsr_tensor *x, int n, const int64_t *sizes, int axis, tsr
     }
     ok = ok && tsri_want_axis(&c, x, &axis) && want_sizes(&c, x, n, sizes, axis) &&
          add_split(x, n, sizes, axis, out_y, loc);
+    if (ok)
+        out_y[0] = tsri_as_result(out_y[0], x, loc);
     for (int i = 0; i < n && !ok; i++)
         out_y[i] = c.g ? &c.g->failed : failed;
 }
@@ -236,8 +238,8 @@ static void grad_concat(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     }
 }
 
-const tsri_op_def tsri_def_concat = {rule_concat, grad_concat, NULL};
-const tsri_op_def tsri_def_split = {rule_split, grad_split, NULL};
+const tsri_op_def tsri_def_concat = {.rule = rule_concat, .gradient = grad_concat};
+const tsri_op_def tsri_def_split = {.rule = rule_split, .gradient = grad_split};
 
 /* --- slice, pad ------------------------------------------------------------------------------ */
 
@@ -332,7 +334,7 @@ tsr_tensor *tsr_pad_at(tsr_tensor *x, tsr_dims before, tsr_dims after, double va
     }
     attrs.slice.value = value;
     if (tsr_dims_equal(x->shape, dims))
-        return x;
+        return tsri_as_result(x, x, loc);
     return tsri_graph_add1(c.g, TSRI_OP_PAD, &attrs, 1, &x, dims, x->dtype, loc);
 }
 
@@ -375,5 +377,5 @@ static void grad_pad(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr
     din[0] = add_slice(dout[0], &attrs, op->in[0]->shape, op->loc);
 }
 
-const tsri_op_def tsri_def_slice = {rule_slice, grad_slice, NULL};
-const tsri_op_def tsri_def_pad = {rule_pad, grad_pad, NULL};
+const tsri_op_def tsri_def_slice = {.rule = rule_slice, .gradient = grad_slice};
+const tsri_op_def tsri_def_pad = {.rule = rule_pad, .gradient = grad_pad};

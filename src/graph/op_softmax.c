@@ -100,10 +100,11 @@ static double flops_dot(const tsri_op *op)
     return 2 * (double)tsr_dims_count(op->in[0]->shape);
 }
 
-const tsri_op_def tsri_def_softmax_sum = {rule_sum, NULL, flops_exp};
-const tsri_op_def tsri_def_softmax_finish = {rule_finish, grad_finish, flops_exp};
-const tsri_op_def tsri_def_softmax_dot = {rule_dot, NULL, flops_dot};
-const tsri_op_def tsri_def_softmax_bwd = {rule_bwd, NULL, flops_dot};
+const tsri_op_def tsri_def_softmax_sum = {.rule = rule_sum, .flops = flops_exp};
+const tsri_op_def tsri_def_softmax_finish = {
+    .rule = rule_finish, .gradient = grad_finish, .flops = flops_exp};
+const tsri_op_def tsri_def_softmax_dot = {.rule = rule_dot, .flops = flops_dot};
+const tsri_op_def tsri_def_softmax_bwd = {.rule = rule_bwd, .flops = flops_dot};
 
 /* --- cross entropy --------------------------------------------------------------------------- */
 
@@ -242,9 +243,11 @@ static double flops_rows(const tsri_op *op)
     return 20 * (double)tsr_dims_count(op->in[1]->shape);
 }
 
-const tsri_op_def tsri_def_ce_terms = {rule_terms, grad_terms, flops_exp};
-const tsri_op_def tsri_def_ce_finish = {rule_ce_finish, grad_ce_finish, flops_rows};
-const tsri_op_def tsri_def_ce_dx = {rule_ce_dx, NULL, flops_exp};
+const tsri_op_def tsri_def_ce_terms = {
+    .rule = rule_terms, .gradient = grad_terms, .flops = flops_exp};
+const tsri_op_def tsri_def_ce_finish = {
+    .rule = rule_ce_finish, .gradient = grad_ce_finish, .flops = flops_rows};
+const tsri_op_def tsri_def_ce_dx = {.rule = rule_ce_dx, .flops = flops_exp};
 
 /* --- squared error --------------------------------------------------------------------------- */
 

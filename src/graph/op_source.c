@@ -73,5 +73,5 @@ static tsr_status rule_source(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "-> %s", tsri_offset_axes(buf, op->out[0]->shape.ndim));
 }
 
-const tsri_op_def tsri_def_arange = {rule_source, NULL, NULL};
-const tsri_op_def tsri_def_constant = {rule_source, NULL, NULL};
+const tsri_op_def tsri_def_arange = {.rule = rule_source};
+const tsri_op_def tsri_def_constant = {.rule = rule_source};

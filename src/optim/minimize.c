@@ -15,7 +15,8 @@ static tsr_status before_run(void *arg)
     return TSR_OK;
 }
 
-/* Declares the update of one parameter: (p, state..., g, hyper) -> p, state... in place. */
+/* Declares the update of one parameter: (p, state..., g, hyper) -> p, state... It starts from the
+ * result of the parameter's update before it in this graph, if there is one. */
 static bool add_update(tsr_optimizer *o, tsr_graph *g, const tsri_optim_slot *slot,
                        tsr_tensor *grad, tsri_loc loc)
 {
@@ -28,7 +29,7 @@ static bool add_update(tsr_optimizer *o, tsr_graph *g, const tsri_optim_slot *sl
     tsr_dims shapes[3];
     tsr_dtype dtypes[3];
     int n = 0;
-    tsr_tensor *value = tsri_graph_read(g, p, loc);
+    tsr_tensor *value = tsri_graph_current(g, p, loc);
     if (value->failed)
         return false;
     in[n] = value;
@@ -38,7 +39,7 @@ static bool add_update(tsr_optimizer *o, tsr_graph *g, const tsri_optim_slot *sl
         /* The parameter's signature may have been fixed since the state was declared. */
         if (!s->ready)
             s->sbp = tsri_optim_state_sbp(o, p);
-        in[n] = tsri_graph_read(g, s, loc);
+        in[n] = tsri_graph_current(g, s, loc);
         writes[n++] = s;
     }
     int nout = n;
@@ -55,7 +56,7 @@ static bool add_update(tsr_optimizer *o, tsr_graph *g, const tsri_optim_slot *sl
     op->name = value->op->name;
     op->backward = true;
     for (int i = 0; i < nout; i++)
-        op->writes[i] = writes[i];
+        tsri_graph_write(g, op, i, writes[i]);
     return true;
 }
 

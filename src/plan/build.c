@@ -354,44 +354,52 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
     return TSR_OK;
 }
 
-/* Where result i goes that is written to a variable: into it, if the signatures agree; else over
- * the operand, which is a copy, and from there into the variable (see keep_results). */
-static void place_written(builder *b, const tsri_op *op, int i, const int *in, int value)
+/* Makes a value the new one of a variable: over what it had, if the graph reads that. */
+static void store_in_variable(const builder *b, int value, tsr_variable *var)
 {
-    tsr_plan *plan = b->plan;
-    tsri_value *v = &plan->values[value];
-    for (int j = 0; j < op->nin; j++) {
-        if (op->in[j]->op->kind != TSRI_OP_VARIABLE || op->in[j]->op->variable != op->writes[i])
-            continue;
-        const tsri_value *old = &plan->values[b->of[op->in[j]->id]->value];
-        const tsri_value *read = &plan->values[in[j]];
-        if (tsri_layout_equal(&old->layout, &v->layout)) {
-            v->storage = TSRI_STORAGE_VARIABLE;
-            v->variable = op->writes[i];
-        } else if (read->storage == TSRI_STORAGE_ARENA &&
-                   tsri_layout_equal(&read->layout, &v->layout)) {
-            v->storage = TSRI_STORAGE_ALIAS;
-            v->alias = in[j];
-        }
-        return;
+    tsri_value *v = &b->plan->values[value];
+    const tsr_tensor *read = tsri_graph_find_read(b->g, var);
+    if (read && b->of[read->id]) {
+        v->storage = TSRI_STORAGE_ALIAS;
+        v->alias = b->of[read->id]->value;
+    } else {
+        v->storage = TSRI_STORAGE_VARIABLE;
+        v->variable = var;
     }
-    v->storage = TSRI_STORAGE_VARIABLE;
-    v->variable = op->writes[i];
 }
 
-/* Converts a result that was computed in another signature than its variable's, into it. */
+/* Brings result i of an op to the variable that it is the new value of, in the variable's
+ * signature. Nothing is left to do where the op updates the variable in place. */
 static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
 {
     tsr_plan *plan = b->plan;
     tsr_variable *var = op->writes[i];
-    if (!var || plan->values[value].storage == TSRI_STORAGE_VARIABLE)
+    if (!var || op->superseded >> i & 1)
         return TSR_OK;
-    const tsri_item base = {
+    tsri_item base = {
         .loc = op->loc, .backward = op->backward, .reason = "the variable keeps its signature"};
     TSRI_TRY(get_value(b, op->out[i], op->placement, var->sbp, base, &value));
-    plan->values[value].storage = TSRI_STORAGE_VARIABLE;
-    plan->values[value].variable = var;
-    return TSR_OK;
+    const tsri_value *root = &plan->values[tsri_plan_root(plan, value)];
+    if (root->storage == TSRI_STORAGE_VARIABLE && root->variable == var)
+        return TSR_OK;
+    if (plan->values[value].storage == TSRI_STORAGE_ARENA) {
+        store_in_variable(b, value, var);
+        return TSR_OK;
+    }
+    /* A view of bytes that are not the variable's. */
+    tsri_value v = plan->values[value];
+    v.storage = TSRI_STORAGE_ARENA;
+    int copy = tsri_plan_add_value(plan, &v);
+    if (copy < 0)
+        return TSR_ERR_NO_MEMORY;
+    store_in_variable(b, copy, var);
+    base.kind = TSRI_ITEM_KERNEL;
+    base.op = TSRI_OP_COPY;
+    base.nin = base.nout = 1;
+    base.placement = op->placement;
+    base.name = v.name;
+    base.bucket = -1;
+    return tsri_plan_add_item(plan, &base, &value, &copy) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int *out)
@@ -410,8 +418,11 @@ static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int 
         out[i] = tsri_plan_add_value(plan, &v);
         if (out[i] < 0)
             return TSR_ERR_NO_MEMORY;
-        if (i < 4 && op->writes[i])
-            place_written(b, op, i, in, out[i]);
+        int over = tsri_op_over(op->kind, i);
+        if (over >= 0) {
+            plan->values[out[i]].storage = TSRI_STORAGE_ALIAS;
+            plan->values[out[i]].alias = in[over];
+        }
         TSRI_TRY(remember(b, t->id, out[i]));
     }
     return TSR_OK;
@@ -490,18 +501,6 @@ static tsr_status build_output(builder *b, int i)
     return tsri_plan_add_item(plan, &item, &value, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-/* Outputs of variables are taken where the variable is read, before updates; others last. */
-static tsr_status build_outputs(builder *b, const tsri_op *only)
-{
-    for (int i = 0; i < b->g->nports; i++) {
-        const tsri_graph_port *port = &b->g->ports[i];
-        bool early = port->tensor->op->kind == TSRI_OP_VARIABLE;
-        if (!port->is_input && (only ? early && port->tensor->op == only : !early))
-            TSRI_TRY(build_output(b, i));
-    }
-    return TSR_OK;
-}
-
 static tsr_status describe_ports(builder *b)
 {
     tsr_plan *plan = b->plan;
@@ -562,10 +561,10 @@ tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *in
             continue;
         plan->info.ops++;
         TSRI_TRY(build_op(&b, g->ops[i]));
-        if (g->ops[i]->kind == TSRI_OP_VARIABLE)
-            TSRI_TRY(build_outputs(&b, g->ops[i]));
     }
-    TSRI_TRY(build_outputs(&b, NULL));
+    for (int i = 0; i < g->nports; i++)
+        if (!g->ports[i].is_input)
+            TSRI_TRY(build_output(&b, i));
     TSRI_TRY(describe_ports(&b));
     return keep_names(plan);
 }

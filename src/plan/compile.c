@@ -182,6 +182,7 @@ static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *infer
         TSRI_TRY(tsri_plan_fuse(plan));
     TSRI_TRY(tsri_plan_layout(plan));
     TSRI_TRY(tsri_plan_defer(plan));
+    TSRI_TRY(tsri_plan_order(plan));
     return tsri_plan_schedule(plan);
 }
 

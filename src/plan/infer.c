@@ -145,13 +145,13 @@ static tsr_status add_output(tsri_problem *p, const tsri_graph_port *port)
     return add_reader(p, port->tensor, node, want);
 }
 
-/* The op that reads the variable that result i of op is written to. */
-static const tsri_op *variable_read_by(const tsri_op *op, int i)
+/* The op that reads the variable which takes result i of op when the run ends; NULL: none does. */
+static const tsri_op *reader_of_written(const tsri_problem *p, const tsri_op *op, int i)
 {
-    for (int j = 0; j < op->nin; j++)
-        if (op->in[j]->op->kind == TSRI_OP_VARIABLE && op->in[j]->op->variable == op->writes[i])
-            return op->in[j]->op;
-    return NULL;
+    if (!op->writes[i] || op->superseded >> i & 1)
+        return NULL;
+    const tsr_tensor *read = tsri_graph_find_read(p->g, op->writes[i]);
+    return read && p->out->live[read->op->id] ? read->op : NULL;
 }
 
 static tsr_status list_readers(tsri_problem *p)
@@ -166,7 +166,7 @@ static tsr_status list_readers(tsri_problem *p)
         for (int j = 0; j < op->nin; j++)
             TSRI_TRY(add_reader(p, op->in[j], p->node_of[i], &all->in[j]));
         for (int j = 0; j < op->nout && j < 4; j++) {
-            const tsri_op *var = op->writes[j] ? variable_read_by(op, j) : NULL;
+            const tsri_op *var = reader_of_written(p, op, j);
             const tsri_side *kept;
             if (!var)
                 continue;

@@ -96,8 +96,10 @@ static tsr_status place_item(layouter *l, tsri_item it)
         taste = tsri_kernel_taste(it.op);
     /* A view of another shape needs row-major order, and so do ranks whose programs may differ;
      * relabelling and boxing keep what is there. */
+    bool same_shape = it.kind == TSRI_ITEM_VIEW &&
+                      tsr_dims_equal(plan->values[it.in[0]].shape, plan->values[it.out[0]].shape);
     bool keeps = it.kind == TSRI_ITEM_LOCAL_BOX || (it.kind == TSRI_ITEM_COLLECTIVE && !it.ranks) ||
-                 (it.kind == TSRI_ITEM_VIEW && it.op != TSRI_OP_RESHAPE);
+                 same_shape;
     bool nhwc = taste == TSRI_LAYOUT_NHWC || (taste == TSRI_LAYOUT_ANY && any_nhwc(plan, &it));
     if (it.writes[0] && !is_weight(&it, true, 0))
         nhwc = false; /* variables are row-major */
@@ -110,6 +112,8 @@ static tsr_status place_item(layouter *l, tsri_item it)
     }
     if (it.kind == TSRI_ITEM_VIEW)
         plan->values[it.out[0]].alias = it.in[0];
+    for (int i = 0; i < it.nout && it.kind == TSRI_ITEM_KERNEL && tsri_op_over(it.op, i) >= 0; i++)
+        plan->values[it.out[i]].alias = it.in[tsri_op_over(it.op, i)];
     return tsri_plan_add_item(plan, &it, it.in, it.out) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 

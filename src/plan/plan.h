@@ -11,6 +11,7 @@
  *   fuse.c       joins items (batch norm + activation)
  *   layout.c     row-major or channels last, per value; adds copies between them
  *   defer.c      puts small things off to where they can be joined
+ *   order.c      puts updates behind the readers of what they overwrite
  *   schedule.c   buckets, entries, lifetimes
  *   memory.c     offsets in the arena
  *   lower.c      kernels, groups, steps
@@ -250,6 +251,9 @@ int tsri_plan_farthest(const tsr_plan *plan, const int *ranks, int n);
 tsr_status tsri_plan_fuse(tsr_plan *plan);
 tsr_status tsri_plan_layout(tsr_plan *plan);
 tsr_status tsri_plan_defer(tsr_plan *plan);
+/* Afterwards every item reads the version that the program means: of a variable, what a run begins
+ * with. */
+tsr_status tsri_plan_order(tsr_plan *plan);
 tsr_status tsri_plan_schedule(tsr_plan *plan);
 /* For any rank: returns the bytes of the plan's block on a kind of device; offsets are kept for the
  * world's own rank. */

@@ -233,11 +233,12 @@ static tsr_status do_item(scheduler *s, int i, int nbuckets)
         s->calls[call].finished = true;
         TSRI_TRY(emit(s, i, TSRI_PHASE_FINISH));
     } else if (it->kind != TSRI_ITEM_VIEW && it->kind != TSRI_ITEM_DEAD) {
-        bool writes = false;
+        bool overwrites = false;
         for (int j = 0; j < it->nout; j++)
-            writes |= plan->values[it->out[j]].storage == TSRI_STORAGE_VARIABLE;
-        if (writes)
-            TSRI_TRY(release_finished(s)); /* a peer may still read the variable */
+            overwrites |= plan->values[it->out[j]].storage == TSRI_STORAGE_ALIAS ||
+                          plan->values[it->out[j]].storage == TSRI_STORAGE_VARIABLE;
+        if (overwrites)
+            TSRI_TRY(release_finished(s)); /* a peer may still read what was there */
         TSRI_TRY(emit(s, i, TSRI_PHASE_DO));
     }
     for (int b = 0; b < nbuckets; b++)

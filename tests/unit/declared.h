@@ -71,6 +71,15 @@ static void is(tsr_tensor *x, tsr_dtype dtype, tsr_dims dims)
     assert_true(tsr_dims_equal(x->shape, dims));
 }
 
+/* Asserts that an op which had nothing to do returned a tensor of its own that shows x. */
+static inline void shows(tsr_tensor *y, const tsr_tensor *x)
+{
+    is(y, x->dtype, x->shape);
+    assert_ptr_not_equal(y, x);
+    assert_int_equal(y->op->kind, TSRI_OP_RESHAPE);
+    assert_ptr_equal(y->op->in[0], x);
+}
+
 /* The graph failed with this status, in the words of `expr`'s line. */
 static void failed(tsr_tensor *x, tsr_status status, const char *text)
 {
