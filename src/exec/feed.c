@@ -79,7 +79,7 @@ static tsr_status read_port(tsr_plan *plan, const tsri_plan_port *p, void *data,
     if (!d || !bytes)
         return TSR_OK;
     tsr_status status = d->ops->copy_out(d, data, p->ptr, bytes, d->stream);
-    return status == TSR_OK ? tsri_plan_check(plan) : tsri_plan_fail(plan, status);
+    return status == TSR_OK ? tsri_plan_poll(plan) : tsri_plan_fail(plan, status);
 }
 
 /* Whether the part is one run of the value: all axes but the first that is longer than one whole.

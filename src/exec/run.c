@@ -210,7 +210,7 @@ static tsr_status fail_device(tsr_plan *plan, tsri_device *d, tsr_status status)
     return s ? fail_step(plan, s, status) : tsri_plan_fail(plan, status);
 }
 
-tsr_status tsri_plan_check(tsr_plan *plan)
+tsr_status tsri_plan_poll(tsr_plan *plan)
 {
     for (int k = 0; k < TSRI_DEVICES; k++) {
         tsri_device *d = plan->part[k].device;
@@ -237,7 +237,7 @@ tsr_status tsr_wait(tsr_plan *plan)
     }
     if (plan->failure[0])
         return tsri_fail(TSR_ERR_STATE, "tsr_wait: %s", plan->failure);
-    return tsri_plan_check(plan);
+    return tsri_plan_poll(plan);
 }
 
 /* What a run reads that the host says: the step, and the optimizers' hyper-parameters. */
@@ -262,7 +262,7 @@ tsr_status tsr_run(tsr_plan *plan)
                          "tsr_run: a plan of a virtual world is for explaining only");
     if (plan->failure[0])
         return tsri_fail(TSR_ERR_STATE, "tsr_run: %s", plan->failure);
-    TSRI_TRY(tsri_plan_check(plan));
+    TSRI_TRY(tsri_plan_poll(plan));
     tsr_status status = set_up(plan);
     if (status != TSR_OK)
         return tsri_plan_fail(plan, status);

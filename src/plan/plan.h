@@ -344,6 +344,6 @@ tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_
  */
 tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status);
 /* What the plan's runs on devices met by now; does not wait. */
-tsr_status tsri_plan_check(tsr_plan *plan);
+tsr_status tsri_plan_poll(tsr_plan *plan);
 
 #endif
