@@ -165,6 +165,18 @@ static void set_inferred(tsr_graph *g, const tsri_inferred *inferred, const bool
             g->ops[i]->variable->sbp = set ? inferred->chosen[i]->out[0] : TSR_AUTO;
 }
 
+static const struct {
+    tsri_pass pass;
+    tsr_status (*run)(tsr_plan *plan);
+} passes[] = {
+    {TSRI_PASS_BUILD, NULL}, /* takes the graph too */
+    {TSRI_PASS_FUSE, tsri_plan_fuse},
+    {TSRI_PASS_LAYOUT, tsri_plan_layout},
+    {TSRI_PASS_DEFER, tsri_plan_defer},
+    {TSRI_PASS_ORDER, tsri_plan_order},
+    {TSRI_PASS_SCHEDULE, tsri_plan_schedule},
+};
+
 /* From signatures to the order of things and the lifetimes of values. */
 static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
 {
@@ -178,12 +190,14 @@ static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *infer
     plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
     plan->nentries = plan->centries = plan->info.ops = 0;
     TSRI_TRY(tsri_plan_build(plan, g, inferred));
-    if (!plan->opts.no_fusion)
-        TSRI_TRY(tsri_plan_fuse(plan));
-    TSRI_TRY(tsri_plan_layout(plan));
-    TSRI_TRY(tsri_plan_defer(plan));
-    TSRI_TRY(tsri_plan_order(plan));
-    return tsri_plan_schedule(plan);
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        if (passes[i].pass == TSRI_PASS_FUSE && plan->opts.no_fusion)
+            continue;
+        if (passes[i].run)
+            TSRI_TRY(passes[i].run(plan));
+        TSRI_TRY(tsri_plan_check(plan, passes[i].pass));
+    }
+    return TSR_OK;
 }
 
 /* The most that a rank needs, judged by the first rank of each placement, whose parts are the

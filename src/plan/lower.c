@@ -307,6 +307,7 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
         if (here(plan, &plan->items[plan->entries[i].item]))
             TSRI_TRY(make_step(plan, &plan->entries[i], call_of));
     TSRI_TRY(lay_out(plan));
+    TSRI_TRY(tsri_plan_check(plan, TSRI_PASS_MEMORY));
     if (plan->world->is_virtual)
         return TSR_OK;
     TSRI_TRY(allocate_ports(plan));

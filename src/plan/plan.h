@@ -16,6 +16,7 @@
  *   memory.c     offsets in the arena
  *   lower.c      kernels, groups, steps
  *   agree.c      all ranks made the same program, and none failed
+ *   check.c      what must hold after each of these passes
  */
 #ifndef TESSERA_PLAN_PLAN_H
 #define TESSERA_PLAN_PLAN_H
@@ -294,6 +295,26 @@ bool tsri_item_crosses(const tsri_item *item);
 bool tsri_item_may_join(const tsri_item *item);
 /* Whether a value's kernel may write over its first operand (equal shape, dtype and layout). */
 bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *item);
+
+/* --- check.c ------------------------------------------------------------------------------------
+ */
+typedef enum tsri_pass {
+    TSRI_PASS_BUILD = 0,
+    TSRI_PASS_FUSE,
+    TSRI_PASS_LAYOUT,
+    TSRI_PASS_DEFER,
+    TSRI_PASS_ORDER,
+    TSRI_PASS_SCHEDULE,
+    TSRI_PASS_MEMORY, /* offsets are known: after lowering */
+} tsri_pass;
+/* Where TESSERA_CHECK is set (all tests set it) and not "0": TSR_ERR_INTERNAL, naming pass, item
+ * and value, if the plan is not what the pass promises. BUILD to ORDER: items read what items
+ * before them make, both ends of a conversion are as it says, results lie on operands of the same
+ * size. ORDER: and nobody reads what has been written over. SCHEDULE: every reader stands behind
+ * its writer's FINISH, updates behind the last reader and behind the RELEASE of calls by which
+ * peers read, everything is done once and used within its lifetime. MEMORY: no two values that live
+ * at the same time share bytes. */
+tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after);
 
 /* --- agree.c
  * ---------------------------------------------------------------------------------------- */

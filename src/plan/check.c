@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What must hold of a plan after each pass, worked out anew from items, entries and offsets, so
+ * that a pass and this file would have to err alike. It is for finding faults of ours: a plan that
+ * fails here is TSR_ERR_INTERNAL, and never runs.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/plan/plan.h"
+
+typedef struct checker {
+    tsr_plan *plan;
+    tsri_pass after;
+    int *maker;     /* per value: the item that makes it, a view too; -1 */
+    int *version;   /* per value: the value whose writing made the bytes that it shows */
+    int *holds;     /* per root: the version that its bytes hold now */
+    int *peers;     /* per root: calls under way that peers read it by */
+    bool *made;     /* per value: its bytes have been written */
+    uint8_t *phase; /* per item: how far its entries have come */
+} checker;
+
+enum { PHASE_NONE = 0, PHASE_STARTED, PHASE_FINISHED, PHASE_RELEASED };
+
+static const char *pass_name(tsri_pass pass)
+{
+    static const char *const names[] = {"build", "fuse",     "layout", "defer",
+                                        "order", "schedule", "memory"};
+    return names[pass];
+}
+
+static const char *item_name(const tsri_item *it)
+{
+    return it->kind == TSRI_ITEM_COLLECTIVE  ? "collective"
+           : it->kind == TSRI_ITEM_LOCAL_BOX ? "local box"
+           : it->kind == TSRI_ITEM_OUTPUT    ? "output"
+                                             : tsri_op_name(it->op);
+}
+
+static tsr_status fault(const checker *c, int item, const char *what, int value)
+{
+    const tsri_item *it = &c->plan->items[item];
+    return tsri_fail(TSR_ERR_INTERNAL,
+                     "the plan is wrong after the pass '%s': item %d, %s %s (%s:%d): %s, value %d "
+                     "(%s)",
+                     pass_name(c->after), item, item_name(it), it->name ? it->name : "",
+                     tsri_basename(it->loc.file), it->loc.line, what, value,
+                     value >= 0 && c->plan->values[value].name ? c->plan->values[value].name : "");
+}
+
+static tsr_status start_check(checker *c)
+{
+    tsr_plan *plan = c->plan;
+    size_t n = (size_t)plan->nvalues + 1;
+    int *all = tsri_pool_alloc(&plan->scratch, 4 * n * sizeof *all);
+    c->made = tsri_pool_alloc(&plan->scratch, n);
+    c->phase = tsri_pool_alloc(&plan->scratch, (size_t)plan->nitems + 1);
+    if (!all || !c->made || !c->phase)
+        return TSR_ERR_NO_MEMORY;
+    c->maker = all;
+    c->version = all + n;
+    c->holds = all + 2 * n;
+    c->peers = all + 3 * n;
+    for (int v = 0; v < plan->nvalues; v++) {
+        c->maker[v] = -1;
+        c->version[v] = c->holds[v] = v;
+        c->peers[v] = 0;
+    }
+    return TSR_OK;
+}
+
+/* --- items, one by one ------------------------------------------------------------------------ */
+static bool same_place(const tsri_value *a, const tsri_value *b)
+{
+    return a->placement == b->placement && tsri_layout_equal(&a->layout, &b->layout);
+}
+
+/* What a result that shows or takes over an operand's bytes has in common with it. */
+static tsr_status check_alias(const checker *c, int item, int out, int in)
+{
+    const tsri_value *a = &c->plan->values[in], *b = &c->plan->values[out];
+    if (b->storage != TSRI_STORAGE_ALIAS || b->alias != in)
+        return fault(c, item, "a result does not lie on its operand", out);
+    if (tsr_dims_count(a->shape) != tsr_dims_count(b->shape) ||
+        tsr_dtype_size(a->dtype) != tsr_dtype_size(b->dtype) || a->bytes != b->bytes)
+        return fault(c, item, "a result has another size than the operand that it lies on", out);
+    return TSR_OK;
+}
+
+static tsr_status check_conversion(const checker *c, int item)
+{
+    const tsri_item *it = &c->plan->items[item];
+    if (it->ranks || it->op == TSRI_OP_RANK_SUM)
+        return TSR_OK; /* between the graphs of several ranks: each has its own values */
+    for (int j = 0; j < it->nin; j++) {
+        const tsri_value *from = &c->plan->values[it->in[j]], *to = &c->plan->values[it->out[j]];
+        if (!tsr_dims_equal(from->shape, to->shape) || from->dtype != to->dtype)
+            return fault(c, item, "the ends differ in shape or dtype", it->out[j]);
+        if (from->placement != it->from_placement || to->placement != it->placement)
+            return fault(c, item, "the ends lie elsewhere than the conversion says", it->out[j]);
+        if (it->nin == 1 && (!tsri_layout_equal(&from->layout, &it->step.from) ||
+                             !tsri_layout_equal(&to->layout, &it->step.to)))
+            return fault(c, item, "the ends have other signatures than the step", it->out[j]);
+        if (c->after >= TSRI_PASS_LAYOUT && from->nhwc != to->nhwc)
+            return fault(c, item, "the ends differ in memory layout", it->out[j]);
+    }
+    return TSR_OK;
+}
+
+static tsr_status check_kernel(const checker *c, int item)
+{
+    const tsri_item *it = &c->plan->items[item];
+    for (int j = 0; j < it->nin; j++)
+        if (c->plan->values[it->in[j]].placement != it->placement)
+            return fault(c, item, "an operand lies elsewhere", it->in[j]);
+    for (int j = 0; j < it->nout; j++) {
+        int over = tsri_op_over(it->op, j);
+        if (c->plan->values[it->out[j]].placement != it->placement)
+            return fault(c, item, "a result lies elsewhere", it->out[j]);
+        if (over < 0)
+            continue;
+        TSRI_TRY(check_alias(c, item, it->out[j], it->in[over]));
+        if (!same_place(&c->plan->values[it->in[over]], &c->plan->values[it->out[j]]))
+            return fault(c, item, "an update in place changes the signature", it->out[j]);
+    }
+    return TSR_OK;
+}
+
+static tsr_status check_item(checker *c, int item)
+{
+    const tsr_plan *plan = c->plan;
+    const tsri_item *it = &plan->items[item];
+    for (int j = 0; j < it->nin; j++) {
+        int v = it->in[j];
+        const tsri_value *value = &plan->values[v];
+        bool source = value->storage == TSRI_STORAGE_PORT || value->source;
+        if (c->maker[v] < 0 && !source)
+            return fault(c, item, "reads what nothing before it makes", v);
+    }
+    for (int j = 0; j < it->nout; j++) {
+        if (c->maker[it->out[j]] >= 0 || plan->values[it->out[j]].source)
+            return fault(c, item, "makes what is there already", it->out[j]);
+        c->maker[it->out[j]] = item;
+    }
+    if (it->kind == TSRI_ITEM_VIEW)
+        return check_alias(c, item, it->out[0], it->in[0]);
+    if (it->kind == TSRI_ITEM_KERNEL)
+        return check_kernel(c, item);
+    return it->kind == TSRI_ITEM_OUTPUT ? TSR_OK : check_conversion(c, item);
+}
+
+/* --- versions: who reads what is still there -------------------------------------------------- */
+static tsr_status read_value(const checker *c, int item, int v)
+{
+    int root = tsri_plan_root(c->plan, v);
+    if (c->holds[root] != c->version[v])
+        return fault(c, item, "reads what has been written over", v);
+    return TSR_OK;
+}
+
+static void write_value(checker *c, int v)
+{
+    c->version[v] = v;
+    c->holds[tsri_plan_root(c->plan, v)] = v;
+}
+
+static tsr_status check_items(checker *c)
+{
+    const tsr_plan *plan = c->plan;
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        if (it->kind == TSRI_ITEM_DEAD)
+            continue;
+        TSRI_TRY(check_item(c, i));
+        for (int j = 0; j < it->nin && c->after == TSRI_PASS_ORDER; j++)
+            TSRI_TRY(read_value(c, i, it->in[j]));
+        for (int j = 0; j < it->nout; j++)
+            if (it->kind == TSRI_ITEM_VIEW)
+                c->version[it->out[j]] = c->version[it->in[0]];
+            else
+                write_value(c, it->out[j]);
+    }
+    return TSR_OK;
+}
+
+/* --- entries ---------------------------------------------------------------------------------- */
+/* A value's version is made when its maker has done or finished; a view's when its operand's is. */
+static bool is_made(const checker *c, int v)
+{
+    const tsr_plan *plan = c->plan;
+    while (c->maker[v] >= 0 && plan->items[c->maker[v]].kind == TSRI_ITEM_VIEW)
+        v = plan->items[c->maker[v]].in[0];
+    return c->maker[v] < 0 || c->made[v];
+}
+
+static tsr_status check_alive(const checker *c, int entry, int v)
+{
+    const tsri_value *root = &c->plan->values[tsri_plan_root(c->plan, v)];
+    if (root->storage == TSRI_STORAGE_ARENA && (entry < root->first || entry > root->last))
+        return fault(c, c->plan->entries[entry].item, "is used outside its lifetime", v);
+    return TSR_OK;
+}
+
+static tsr_status enter_reads(checker *c, int entry)
+{
+    const tsri_entry *e = &c->plan->entries[entry];
+    const tsri_item *it = &c->plan->items[e->item];
+    for (int j = 0; j < it->nin; j++) {
+        int v = it->in[j];
+        TSRI_TRY(check_alive(c, entry, v));
+        if (e->phase == TSRI_PHASE_DO || e->phase == TSRI_PHASE_START) {
+            if (!is_made(c, v))
+                return fault(c, e->item, "reads what is not finished", v);
+            TSRI_TRY(read_value(c, e->item, v));
+        }
+        c->peers[tsri_plan_root(c->plan, v)] +=
+            (e->phase == TSRI_PHASE_START) - (e->phase == TSRI_PHASE_RELEASE);
+    }
+    return TSR_OK;
+}
+
+static tsr_status enter_writes(checker *c, int entry)
+{
+    const tsri_entry *e = &c->plan->entries[entry];
+    const tsri_item *it = &c->plan->items[e->item];
+    if (e->phase != TSRI_PHASE_DO && e->phase != TSRI_PHASE_FINISH)
+        return TSR_OK;
+    for (int j = 0; j < it->nout; j++) {
+        int v = it->out[j], root = tsri_plan_root(c->plan, v);
+        TSRI_TRY(check_alive(c, entry, v));
+        if (c->peers[root])
+            return fault(c, e->item, "writes what peers may still read", v);
+        c->made[v] = true;
+        write_value(c, v);
+    }
+    return TSR_OK;
+}
+
+/* START, FINISH, RELEASE, once each and in this order; or DO, once. */
+static tsr_status enter_phase(checker *c, int entry)
+{
+    const tsri_entry *e = &c->plan->entries[entry];
+    bool call = c->plan->items[e->item].kind == TSRI_ITEM_COLLECTIVE;
+    static const uint8_t wants[] = {[TSRI_PHASE_DO] = PHASE_NONE,
+                                    [TSRI_PHASE_START] = PHASE_NONE,
+                                    [TSRI_PHASE_FINISH] = PHASE_STARTED,
+                                    [TSRI_PHASE_RELEASE] = PHASE_FINISHED};
+    if (c->phase[e->item] != wants[e->phase] || call != (e->phase != TSRI_PHASE_DO))
+        return fault(c, e->item, "its phases are out of order", -1);
+    c->phase[e->item] = call ? (uint8_t)(wants[e->phase] + 1) : PHASE_RELEASED;
+    return TSR_OK;
+}
+
+static tsr_status check_entries(checker *c)
+{
+    const tsr_plan *plan = c->plan;
+    for (int i = 0; i < plan->nitems; i++)
+        for (int j = 0; j < plan->items[i].nout && plan->items[i].kind != TSRI_ITEM_DEAD; j++)
+            c->maker[plan->items[i].out[j]] = i;
+    /* Views have no entry. In program order, a view's operand has its version by then. */
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        if (it->kind == TSRI_ITEM_VIEW)
+            c->version[it->out[0]] = c->version[it->in[0]];
+    }
+    for (int e = 0; e < plan->nentries; e++) {
+        TSRI_TRY(enter_phase(c, e));
+        TSRI_TRY(enter_reads(c, e));
+        TSRI_TRY(enter_writes(c, e));
+    }
+    for (int i = 0; i < plan->nitems; i++) {
+        tsri_item_kind kind = plan->items[i].kind;
+        if (kind != TSRI_ITEM_DEAD && kind != TSRI_ITEM_VIEW && c->phase[i] != PHASE_RELEASED)
+            return fault(c, i, "is never done", -1);
+    }
+    return TSR_OK;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+static int by_first(const void *a, const void *b)
+{
+    const tsri_value *x = *(tsri_value *const *)a, *y = *(tsri_value *const *)b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* No two values of this rank that live at the same time share a byte. */
+static tsr_status check_offsets(checker *c)
+{
+    tsr_plan *plan = c->plan;
+    const size_t size = ((size_t)plan->nvalues + 1) * sizeof(tsri_value *);
+    tsri_value **all = tsri_pool_alloc(&plan->scratch, size);
+    tsri_value **alive = tsri_pool_alloc(&plan->scratch, size);
+    int n = 0, nalive = 0;
+    if (!all || !alive)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < plan->nvalues; i++) {
+        tsri_value *v = &plan->values[i];
+        if (v->storage == TSRI_STORAGE_ARENA && v->first >= 0 && v->bytes)
+            all[n++] = v;
+    }
+    qsort(all, (size_t)n, sizeof(tsri_value *), by_first);
+    for (int i = 0; i < n; i++) {
+        const tsri_value *v = all[i];
+        int kept = 0;
+        for (int k = 0; k < nalive; k++) {
+            const tsri_value *w = alive[k];
+            if (w->last < v->first)
+                continue;
+            alive[kept++] = alive[k];
+            if (tsri_value_device(v) == tsri_value_device(w) &&
+                v->arena_offset < w->arena_offset + w->bytes &&
+                w->arena_offset < v->arena_offset + v->bytes)
+                return tsri_fail(TSR_ERR_INTERNAL,
+                                 "the plan is wrong after the pass 'memory': values %d (%s) and %d "
+                                 "(%s) live at the same time and share bytes",
+                                 (int)(v - plan->values), v->name, (int)(w - plan->values),
+                                 w->name);
+        }
+        nalive = kept;
+        alive[nalive++] = all[i];
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after)
+{
+    const char *said = getenv("TESSERA_CHECK");
+    if (!said || !strcmp(said, "0"))
+        return TSR_OK;
+    checker c = {.plan = plan, .after = after};
+    TSRI_TRY(start_check(&c));
+    if (after == TSRI_PASS_MEMORY)
+        return check_offsets(&c);
+    return after == TSRI_PASS_SCHEDULE ? check_entries(&c) : check_items(&c);
+}
