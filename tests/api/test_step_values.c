@@ -33,6 +33,14 @@ static void everywhere(tsr_rank_fn *fn)
         }
 }
 
+/* Compiles by figures according to which it pays to split even these few elements. */
+static tsr_status compile_split(tsr_graph *g, tsr_plan **out_plan)
+{
+    const tsr_compile_opts *slow = TSR_COMPILE_OPTS(.nlinks = 1, .link = {{0, 1e-9, 1e12}},
+                                                    .flops_per_s = 1e4, .local_bytes_per_s = 1e5);
+    return tsr_compile_with(g, slow, out_plan);
+}
+
 static tsr_module *make_module(tsr_world *w, const where *at, int n, const char *const *names,
                                const double *values)
 {
@@ -100,7 +108,7 @@ static tsr_status two_optimizers(tsr_world *w, void *arg)
         tsr_minimize(order ? ob : oh, loss);
         tsr_minimize(order ? oh : ob, loss);
         tsr_plan *plan;
-        TRY(tsr_compile(g, &plan));
+        TRY(compile_split(g, &plan));
         TRY(tsr_run(plan));
         TRY(expect_variable(head, "head", 0.8));
         TRY(expect_variable(body, "body", 1.9));
@@ -130,7 +138,7 @@ static tsr_status one_net(tsr_world *w, void *arg)
     tsr_minimize(second, total(tsr_mul(a, tsr_mul(a, b)))); /* 2 a b, a^2 */
     tsr_output(g, "a", a, NULL, TSR_B);
     tsr_plan *plan;
-    TRY(tsr_compile(g, &plan));
+    TRY(compile_split(g, &plan));
     TRY(tsr_run(plan));
     TRY(expect_output(plan, "a", 2));
     TRY(expect_variable(m, "a", 2 - 0.3 - 0.12));
@@ -162,7 +170,7 @@ static tsr_status gan(tsr_world *w, void *arg)
     tsr_output(g, "grad", grad, NULL, TSR_B);
     tsr_output(g, "again", again, NULL, TSR_AUTO);
     tsr_plan *plan;
-    TRY(tsr_compile(g, &plan));
+    TRY(compile_split(g, &plan));
     TRY(tsr_run(plan));
     TRY(expect_output(plan, "again", 6));
     TRY(expect_output(plan, "grad", -36)); /* -2 c^2 m */
@@ -196,7 +204,7 @@ static tsr_status reads(tsr_world *w, void *arg)
     tsr_output(g, "late", tsr_to_global(late, p, TSR_S(1)), NULL, TSR_AUTO);
     tsr_output(g, "flat", tsr_flatten(late, 0), NULL, TSR_AUTO);
     tsr_plan *plan;
-    TRY(tsr_compile(g, &plan));
+    TRY(compile_split(g, &plan));
     double start = 1;
     for (int run = 0; run < 2; run++) {
         TRY(tsr_run(plan));
@@ -269,7 +277,7 @@ static tsr_status averages(tsr_world *w, void *arg)
     tsr_output(g, "var", var, NULL, TSR_B);
     tsr_output(g, "late", tsr_mul(tsr_use(m, "mean", x), tsr_mul_scalar(v, 2)), NULL, TSR_B);
     tsr_plan *plan;
-    TRY(tsr_compile(g, &plan));
+    TRY(compile_split(g, &plan));
     double data[ROWS][CHANNELS], means[CHANNELS], vars[CHANNELS], got[CHANNELS], twice[CHANNELS];
     for (int i = 0; i < ROWS; i++)
         for (int c = 0; c < CHANNELS; c++)
@@ -362,7 +370,7 @@ static tsr_status nothing(tsr_world *w, void *arg)
         tsr_output(g, "dy", d[0], NULL, TSR_B);
         tsr_output(g, "dx", d[1], NULL, TSR_B);
         tsr_plan *plan;
-        TRY(tsr_compile(g, &plan));
+        TRY(compile_split(g, &plan));
         TRY(tsr_run(plan));
         TRY(expect_output(plan, "y", 2));
         TRY(expect_output(plan, "dy", 1));
