@@ -339,6 +339,16 @@ static void keep_joined_apart(tsr_plan *plan)
     }
 }
 
+/* Whether a value's bytes are read by one operand of an item alone: kernels that add operands one
+ * by one would read the result in the place of a later one. */
+static bool reads_once(const tsr_plan *plan, const tsri_item *it, int root)
+{
+    int n = 0;
+    for (int j = 0; j < it->nin; j++)
+        n += tsri_plan_root(plan, it->in[j]) == root;
+    return n == 1;
+}
+
 /* Element-wise results take the place of a first operand that dies there. */
 static void share_in_place(tsr_plan *plan)
 {
@@ -349,7 +359,8 @@ static void share_in_place(tsr_plan *plan)
         int root = tsri_plan_root(plan, it->in[0]);
         tsri_value *in = &plan->values[root], *out = &plan->values[it->out[0]];
         if (in->storage != TSRI_STORAGE_ARENA || out->storage != TSRI_STORAGE_ARENA ||
-            in->last != e || !tsri_layout_equal(&plan->values[it->in[0]].layout, &out->layout))
+            in->last != e || !reads_once(plan, it, root) ||
+            !tsri_layout_equal(&plan->values[it->in[0]].layout, &out->layout))
             continue;
         out->storage = TSRI_STORAGE_ALIAS;
         out->alias = root;

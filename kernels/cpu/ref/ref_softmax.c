@@ -116,18 +116,18 @@ static tsr_status ce_run(const tsri_kernel *k, void *const *in, void *const *out
     for (int64_t i = 0; i < x->shape[0]; i++) {
         int64_t label = ((const int64_t *)in[1])[i * ref->desc.in[1].stride[0]];
         TSRI_TRY(check_label(ref, x, i, label));
-        double lse, mean, loss = 0, weight = 0;
+        double max, log_sum, mean, loss = 0, weight = 0;
         if (x->dtype == TSR_F32)
-            ce_row_f32(x, (const float *)in[0] + i * x->stride[0], &lse, &mean);
+            ce_row_f32(x, (const float *)in[0] + i * x->stride[0], &max, &log_sum, &mean);
         else
-            ce_row_f64(x, (const double *)in[0] + i * x->stride[0], &lse, &mean);
+            ce_row_f64(x, (const double *)in[0] + i * x->stride[0], &max, &log_sum, &mean);
         if (!is_ignored(ref, label)) {
             int64_t at = i * x->stride[0] + label * x->stride[1];
-            loss = (1 - s) * (lse - tsri_ref_load(x->dtype, in[0], at));
-            loss += s > 0 ? s * (lse - mean) : 0;
+            loss = (1 - s) * (log_sum - (tsri_ref_load(x->dtype, in[0], at) - max));
+            loss += s > 0 ? s * (log_sum - mean) : 0;
             weight = 1;
         }
-        const double result[3] = {loss, weight, lse};
+        const double result[3] = {loss, weight, max + log_sum};
         for (int o = 0; o < 3; o++)
             tsri_ref_store(ref->desc.out[o].dtype, out[o], i * ref->desc.out[o].stride[0],
                            result[o]);

@@ -15,10 +15,11 @@ static void FN(softmax)(void *arg, const tsri_ref_row *r)
             max = (double)x[c * sx] > max ? (double)x[c * sx] : max;
         for (int64_t c = 0; c < v->size; c++)
             sum += exp((double)x[c * sx] - max);
-        double shift = max + log(sum);
-        for (int64_t c = 0; c < v->size; c++)
-            y[c * sy] =
-                (T)(is_log ? (double)x[c * sx] - shift : exp((double)x[c * sx] - max) / sum);
+        double log_sum = log(sum);
+        for (int64_t c = 0; c < v->size; c++) {
+            const double above = (double)x[c * sx] - max; /* exact near a large max */
+            y[c * sy] = (T)(is_log ? above - log_sum : exp(above) / sum);
+        }
     }
 }
 
@@ -71,10 +72,10 @@ static void FN(softmax_finish)(void *arg, const tsri_ref_row *r)
         const T *x = FN(line)(j->in[0], r, 1, i);
         T *y = FN(line)(j->out, r, 0, i);
         const double m = (double)*FN(line)(j->in[1], r, 2, i);
-        const double sum = (double)*FN(line)(j->in[2], r, 3, i), shift = m + log(sum);
+        const double sum = (double)*FN(line)(j->in[2], r, 3, i), log_sum = log(sum);
         for (int64_t c = 0; c < v->size; c++) {
-            const double e = (double)x[c * v->stride[1]];
-            y[c * v->stride[0]] = (T)(is_log ? e - shift : exp(e - m) / sum);
+            const double above = (double)x[c * v->stride[1]] - m;
+            y[c * v->stride[0]] = (T)(is_log ? above - log_sum : exp(above) / sum);
         }
     }
 }
@@ -108,17 +109,20 @@ static void FN(softmax_bwd)(void *arg, const tsri_ref_row *r)
     }
 }
 
-static void FN(ce_row)(const tsri_arg *a, const T *x, double *lse, double *mean)
+/* Of a row: its largest element, log sum exp(x - max), and the mean of x - max. */
+static void FN(ce_row)(const tsri_arg *a, const T *x, double *max, double *log_sum, double *mean)
 {
     const int64_t s = a->stride[1], n = a->shape[1];
-    double max = -INFINITY, sum = 0, all = 0;
+    double most = -INFINITY, sum = 0, all = 0;
     for (int64_t c = 0; c < n; c++)
-        max = (double)x[c * s] > max ? (double)x[c * s] : max;
+        most = (double)x[c * s] > most ? (double)x[c * s] : most;
     for (int64_t c = 0; c < n; c++) {
-        sum += exp((double)x[c * s] - max);
-        all += (double)x[c * s];
+        const double above = (double)x[c * s] - most;
+        sum += exp(above);
+        all += above;
     }
-    *lse = max + log(sum);
+    *max = most;
+    *log_sum = log(sum);
     *mean = all / (double)n;
 }
 
