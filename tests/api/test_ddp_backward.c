@@ -20,6 +20,13 @@ static tsr_tensor *sum(tsr_module *m, tsr_tensor *x, void *arg)
     return tsr_linear(x, w, NULL);
 }
 
+/* Two parameters have one gradient, and nothing else reads it. */
+static tsr_tensor *pair(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    (void)arg;
+    return tsr_linear(x, tsr_add(tsr_use(m, "p", x), tsr_use(m, "q", x)), NULL);
+}
+
 /* A parameter with two uses, and one that is seen in another shape and as it is. */
 static tsr_tensor *twice(tsr_module *m, tsr_tensor *x, void *arg)
 {
@@ -62,6 +69,7 @@ static const model models[] = {
      {{"w", {2, {4, INPUTS}}}, {"a", {2, {4, 2}}}, {"b", {2, {2, INPUTS}}}, {"bias", {1, {4}}}},
      4},
     {"sum", sum, {{"p", {2, {4, INPUTS}}}, {"q", {2, {4, INPUTS}}}, {"r", {2, {4, INPUTS}}}}, 3},
+    {"pair", pair, {{"p", {2, {4, INPUTS}}}, {"q", {2, {4, INPUTS}}}}, 2},
     {"twice", twice, {{"v", {1, {4 * INPUTS}}}, {"w", {2, {4, INPUTS}}}}, 2},
     {"conv",
      conv,

@@ -137,6 +137,7 @@ static const struct {
     {"{" T("x", "U8", "3", "0", "4") "}", "tensor 'x'", "is not its shape's 3 elements of U8"},
     {"{" T("x", "F32", "4", "0", "4") "}", "tensor 'x'", "4 elements of F32"},
     {"{" T("x", "F4", "7", "0", "4") "}", "tensor 'x'", "7 elements of F4"},
+    {"{" T("x", "F4", "9", "0", "4") "}", "tensor 'x'", "9 elements of F4"},
     {"{" T("x", "U8", "4", "4", "0") "}", "tensor 'x'", "begin <= end"},
     {"{" T("x", "U8", "4", "0", "4,4") "}", "tensor 'x'", "[begin, end]"},
     {"{" T("x", "U8", "4", "-1", "3") "}", "tensor 'x'", "integers"},

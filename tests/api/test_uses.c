@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values that several ops, outputs and gradients use, on 1, 2 and 3 thread ranks: nothing is lost,
+ * counted twice or fused away. Expected values are worked out in plain C. */
+#include "rank.h"
+
+enum { ROWS = 5, COLUMNS = 2, COUNT = ROWS * COLUMNS };
+static const double xs[COUNT] = {1, -2, 0.5, 4, -3, 1.5, 2, -0.25, 0.75, 3};
+static const double gamma_of[COLUMNS] = {1.5, -0.5}, beta_of[COLUMNS] = {0.25, 0.75};
+static const double eps = 1e-5;
+
+static double weight(int i)
+{
+    return 1 + 0.5 * sin(1.7 * i);
+}
+
+/* --- batch norm ------------------------------------------------------------------------------- */
+typedef struct normed {
+    double hat[COUNT], y[COUNT], deviation[COLUMNS];
+} normed;
+
+static void norm_by_hand(normed *n)
+{
+    for (int c = 0; c < COLUMNS; c++) {
+        double mean = 0, var = 0;
+        for (int i = c; i < COUNT; i += COLUMNS)
+            mean += xs[i] / ROWS;
+        for (int i = c; i < COUNT; i += COLUMNS)
+            var += (xs[i] - mean) * (xs[i] - mean) / ROWS;
+        n->deviation[c] = sqrt(var + eps);
+        for (int i = c; i < COUNT; i += COLUMNS) {
+            n->hat[i] = (xs[i] - mean) / n->deviation[c];
+            n->y[i] = gamma_of[c] * n->hat[i] + beta_of[c];
+        }
+    }
+}
+
+/* dy: the gradient of the loss with respect to y. */
+static void norm_gradient_by_hand(const normed *n, const double *dy, double *dx)
+{
+    for (int c = 0; c < COLUMNS; c++) {
+        double sum = 0, dot = 0;
+        for (int i = c; i < COUNT; i += COLUMNS) {
+            sum += dy[i] / ROWS;
+            dot += dy[i] * n->hat[i] / ROWS;
+        }
+        for (int i = c; i < COUNT; i += COLUMNS)
+            dx[i] = gamma_of[c] / n->deviation[c] * (dy[i] - sum - n->hat[i] * dot);
+    }
+}
+
+static tsr_status same(tsr_plan *plan, const char *name, const double *want)
+{
+    double got[COUNT];
+    TRY(tsr_fetch(plan, name, got, sizeof got));
+    CHECK(all_near(name, got, want, COUNT, 1e-12));
+    return TSR_OK;
+}
+
+enum { FETCH_Y = 1, FETCH_DY = 2, USE_DY = 4, ALL_OF_THEM = 8 };
+
+/* loss = sum w relu(batch_norm(x)); what else reads y, and the gradient of y, is drawn by `with`. */
+static tsr_status norm_uses(tsr_world *w, int with)
+{
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(ROWS, COLUMNS), p, TSR_S(0));
+    tsr_tensor *weights = tsr_input(g, "w", TSR_F64, TSR_DIMS(ROWS, COLUMNS), p, TSR_S(0));
+    tsr_tensor *gamma = tsr_input(g, "gamma", TSR_F64, TSR_DIMS(COLUMNS), p, TSR_B);
+    tsr_tensor *beta = tsr_input(g, "beta", TSR_F64, TSR_DIMS(COLUMNS), p, TSR_B);
+    tsr_tensor *y = tsr_batch_norm(x, gamma, beta, NULL, NULL, NULL);
+    tsr_tensor *z = tsr_relu(y), *of[2] = {y, x}, *d[2];
+    tsr_gradients(tsr_sum(tsr_mul(z, weights), TSR_ALL_AXES, false), 2, of, d);
+    tsr_output(g, "z", z, p, TSR_B);
+    tsr_output(g, "dx", d[1], p, TSR_B);
+    if (with & FETCH_Y)
+        tsr_output(g, "tripled", tsr_mul_scalar(y, 3), p, TSR_B);
+    if (with & FETCH_DY)
+        tsr_output(g, "dy", d[0], p, TSR_B);
+    if (with & USE_DY)
+        tsr_output(g, "doubled", tsr_mul_scalar(d[0], 2), p, TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+
+    normed n;
+    norm_by_hand(&n);
+    double ws[COUNT], zs[COUNT], tripled[COUNT], dy[COUNT], doubled[COUNT], dx[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        ws[i] = weight(i);
+        zs[i] = n.y[i] > 0 ? n.y[i] : 0;
+        tripled[i] = 3 * n.y[i];
+        dy[i] = n.y[i] > 0 ? ws[i] : 0;
+        doubled[i] = 2 * dy[i];
+    }
+    norm_gradient_by_hand(&n, dy, dx);
+    TRY(tsr_feed(plan, "x", xs, sizeof xs));
+    TRY(tsr_feed(plan, "w", ws, sizeof ws));
+    TRY(tsr_feed(plan, "gamma", gamma_of, sizeof gamma_of));
+    TRY(tsr_feed(plan, "beta", beta_of, sizeof beta_of));
+    for (int run = 0; run < 2; run++) {
+        TRY(tsr_run(plan));
+        TRY(same(plan, "z", zs));
+        TRY(same(plan, "dx", dx));
+        if (with & FETCH_Y)
+            TRY(same(plan, "tripled", tripled));
+        if (with & FETCH_DY)
+            TRY(same(plan, "dy", dy));
+        if (with & USE_DY)
+            TRY(same(plan, "doubled", doubled));
+    }
+    tsr_graph_destroy(g);
+    return TSR_OK;
+}
+
+static tsr_status all_norm_uses(tsr_world *w, void *arg)
+{
+    (void)arg;
+    for (int with = 0; with < ALL_OF_THEM; with++)
+        TRY(norm_uses(w, with));
+    return TSR_OK;
+}
+
+static void test_norm(void **state)
+{
+    (void)state;
+    on_ranks(all_norm_uses, NULL);
+}
+
+/* --- gradients of what has many uses ---------------------------------------------------------- */
+/* The gradient of sum (1 x + 2 x + ... + n x) is 1 + 2 + ... + n: sums of more than 8 addends are
+ * made in parts. */
+static tsr_status many_uses(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(COUNT), p, TSR_S(0)), *dx;
+    char name[8];
+    for (int n = 1; n <= 24; n++) {
+        tsr_tensor *y = tsr_mul_scalar(x, 1);
+        for (int i = 2; i <= n; i++)
+            y = tsr_add(y, tsr_mul_scalar(x, i));
+        tsr_gradients(tsr_sum(y, TSR_ALL_AXES, false), 1, &x, &dx);
+        snprintf(name, sizeof name, "d%d", n);
+        tsr_output(g, name, dx, p, TSR_B);
+    }
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    TRY(tsr_feed(plan, "x", xs, sizeof xs));
+    TRY(tsr_run(plan));
+    for (int n = 1; n <= 24; n++) {
+        double want[COUNT];
+        for (int i = 0; i < COUNT; i++)
+            want[i] = n * (n + 1) / 2;
+        snprintf(name, sizeof name, "d%d", n);
+        TRY(same(plan, name, want));
+    }
+    tsr_graph_destroy(g);
+    return TSR_OK;
+}
+
+static void test_many_uses(void **state)
+{
+    (void)state;
+    on_ranks(many_uses, NULL);
+}
+
+/* h = 3 x, loss = sum h^2 + 5 h + h x: dh = 2 h + 5 + x, dx = 3 dh + h. dh is asked for twice, and
+ * the pass that makes dx reads it too. */
+static tsr_status intermediate(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(COUNT), p, TSR_S(0));
+    tsr_tensor *h = tsr_mul_scalar(x, 3), *of[3] = {h, x, h}, *d[3];
+    tsr_tensor *y = tsr_add(tsr_add(tsr_mul(h, h), tsr_mul_scalar(h, 5)), tsr_mul(h, x));
+    tsr_gradients(tsr_sum(y, TSR_ALL_AXES, false), 3, of, d);
+    tsr_output(g, "dh", d[0], p, TSR_B);
+    tsr_output(g, "dx", d[1], p, TSR_B);
+    tsr_output(g, "again", d[2], p, TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    TRY(tsr_feed(plan, "x", xs, sizeof xs));
+    TRY(tsr_run(plan));
+    double dh[COUNT], dx[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        dh[i] = 7 * xs[i] + 5;
+        dx[i] = 3 * dh[i] + 3 * xs[i];
+    }
+    TRY(same(plan, "dh", dh));
+    TRY(same(plan, "dx", dx));
+    TRY(same(plan, "again", dh));
+    tsr_graph_destroy(g);
+    return TSR_OK;
+}
+
+static void test_intermediate(void **state)
+{
+    (void)state;
+    on_ranks(intermediate, NULL);
+}
+
+/* --- parameters ------------------------------------------------------------------------------- */
+static tsr_tensor *add_both(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    (void)arg;
+    return tsr_mul(x, tsr_add(tsr_use(m, "a", x), tsr_use(m, "b", x)));
+}
+
+/* loss = sum x (a + b): a and b have one gradient, the sum of x over its rows. What is read of a
+ * before the updates is the value before them. */
+static tsr_status shared_gradient(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    const tsr_nn_opts nn = {.placement = p, .sbp = TSR_B, .dtype = TSR_F64};
+    tsr_module *m = tsr_module_create(w, &nn, add_both, NULL, NULL);
+    const tsr_init ones = {.kind = TSR_INIT_ONES}, zeros = {.kind = TSR_INIT_ZEROS};
+    tsr_variable *v[2] = {tsr_module_param(m, "a", TSR_DIMS(COLUMNS), TSR_B, ones),
+                          tsr_module_param(m, "b", TSR_DIMS(COLUMNS), TSR_B, zeros)};
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(ROWS, COLUMNS), p, TSR_S(0));
+    tsr_tensor *loss = tsr_sum(tsr_apply(m, x), TSR_ALL_AXES, false);
+    tsr_output(g, "a", tsr_use(m, "a", x), p, TSR_B);
+    tsr_minimize(tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.25)), loss);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    TRY(tsr_feed(plan, "x", xs, sizeof xs));
+    double total[COLUMNS] = {0};
+    for (int i = 0; i < COUNT; i++)
+        total[i % COLUMNS] += xs[i];
+    for (int run = 0; run < 3; run++) {
+        double got[COLUMNS];
+        TRY(tsr_run(plan));
+        TRY(tsr_fetch(plan, "a", got, sizeof got));
+        for (int c = 0; c < COLUMNS; c++)
+            CHECK(near_to(got[c], 1 - 0.25 * run * total[c], 1e-12));
+        for (int k = 0; k < 2; k++) {
+            TRY(tsr_variable_get(v[k], got, sizeof got));
+            for (int c = 0; c < COLUMNS; c++)
+                CHECK(near_to(got[c], 1 - k - 0.25 * (run + 1) * total[c], 1e-12));
+        }
+    }
+    tsr_graph_destroy(g);
+    return TSR_OK;
+}
+
+static void test_shared_gradient(void **state)
+{
+    (void)state;
+    on_ranks(shared_gradient, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_many_uses),
+        cmocka_unit_test(test_intermediate),
+        cmocka_unit_test(test_shared_gradient),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
