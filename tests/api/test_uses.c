@@ -58,7 +58,8 @@ static tsr_status same(tsr_plan *plan, const char *name, const double *want)
 
 enum { FETCH_Y = 1, FETCH_DY = 2, USE_DY = 4, ALL_OF_THEM = 8 };
 
-/* loss = sum w relu(batch_norm(x)); what else reads y, and the gradient of y, is drawn by `with`. */
+/* loss = sum w relu(batch_norm(x)); what else reads y, and the gradient of y, is drawn by `with`.
+ */
 static tsr_status norm_uses(tsr_world *w, int with)
 {
     const tsr_placement *p = tsr_placement_parse(w, "cpu");
