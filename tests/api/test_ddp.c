@@ -3,6 +3,8 @@
  * tests/models/ddp_parity.py. */
 #include "ddp_rank.h"
 
+#include <time.h>
+
 enum { INPUTS = 6, HIDDEN = 5, OUTPUTS = 4 };
 
 static tsr_module *make_mlp(tsr_world *w, const tsr_placement *p)
@@ -80,6 +82,13 @@ static tsr_status all_ranks(tsr_world *w, char buf[64])
     return TSR_OK;
 }
 
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static tsr_status equals_global(tsr_world *w, void *arg)
 {
     (void)arg;
@@ -93,6 +102,7 @@ static tsr_status equals_global(tsr_world *w, void *arg)
     tsr_optimizer *opt_one = tsr_sgd(one, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
     tsr_optimizer *opt_mine = tsr_sgd(mine, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
     tsr_plan *global, *local;
+    double spent_s = 0;
     TRY(compile_step(w, all, one, (int64_t)ROWS * n, NULL, opt_one, &global));
     TRY(compile_step(w, here, mine, ROWS, ddp, NULL, &local));
     for (int i = 0; i < STEPS; i++) {
@@ -100,7 +110,9 @@ static tsr_status equals_global(tsr_world *w, void *arg)
         TRY(feed(global, 0, (int64_t)ROWS * n, i));
         TRY(feed(local, (int64_t)ROWS * rank, ROWS, i));
         TRY(tsr_run(global));
+        double start_s = now_s();
         TRY(tsr_ddp_run(ddp, local));
+        spent_s += now_s() - start_s;
         TRY(tsr_ddp_step(ddp, opt_mine));
         TRY(tsr_fetch_scalar(global, "loss", &want));
         TRY(tsr_fetch_scalar(local, "loss", &got));
@@ -114,6 +126,8 @@ static tsr_status equals_global(tsr_world *w, void *arg)
     tsr_ddp_info info = {.size = sizeof info};
     TRY(tsr_ddp_get_info(ddp, &info));
     CHECK(info.nranks == n && info.syncs == STEPS && info.steps == STEPS && info.nbuckets == 1);
+    CHECK(info.run_s > 0 && info.run_s <= spent_s);
+    CHECK(info.overlap_s >= 0 && info.overlap_s <= info.comm_s && info.comm_s <= spent_s);
     CHECK(tsr_optimizer_step(opt_mine) == STEPS);
     return tsr_ddp_close(&ddp);
 }

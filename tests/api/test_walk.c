@@ -225,6 +225,8 @@ static tsr_status feed_and_fetch(tsr_world *w, void *arg)
         if (!strcmp(port.name, "x"))
             CHECK(port.shard.d[0] == rows && port.dims.d[0] == 5 &&
                   tsr_sbp_equal(port.sbp, TSR_S(0)));
+        if (!strcmp(port.name, "total"))
+            CHECK(tsr_sbp_equal(port.sbp, TSR_B)); /* AUTO of an output */
     }
     CHECK(inputs == 3);
     tsr_plan_info info = {.size = sizeof info};

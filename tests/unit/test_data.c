@@ -466,6 +466,16 @@ static void drawn_set_can_be_learnt(void **state)
     }
     assert_true(n[0] > 70 && n[1] > 70 && n[2] > 70);
     assert_true(right > COUNT * 9 / 10);
+    for (int c = 0; c < CLASSES; c++)
+        for (int j = 0; j < PIXELS; j++) { /* every pixel has noise of its own */
+            int low = 255, high = 0;
+            for (int i = 0; i < COUNT; i++)
+                if (y[i] == c) {
+                    low = x[i * PIXELS + j] < low ? x[i * PIXELS + j] : low;
+                    high = x[i * PIXELS + j] > high ? x[i * PIXELS + j] : high;
+                }
+            assert_true(high - low > 64);
+        }
     tsr_dataset_destroy(ds);
     tsr_dataset_destroy(same);
     tsr_dataset_destroy(other);

@@ -169,6 +169,10 @@ static void test_cut_errors(void **state)
           tsr_narrow(f32(D(5)), 0, 3, 3));
     FAILS(TSR_ERR_SHAPE, "-1 before and 0 after axis 0; sizes are >= 0",
           tsr_pad(f32(D(5)), D(-1), D(0), 0));
+    FAILS(TSR_ERR_SHAPE, "before and 0 after axis 0; an axis has at most 2^56",
+          tsr_pad(f32(D(5)), D(((int64_t)1 << 56) + 1), D(0), 0));
+    FAILS(TSR_ERR_SHAPE, "axis 0; an axis has at most 2^56",
+          tsr_pad(f32(D(5)), D(0), D(INT64_MAX), 0));
     FAILS(TSR_ERR_INVALID, "pad: 0.5 for dtype i64", tsr_pad(make(TSR_I64, D(5)), D(1), D(0), 0.5));
 }
 
