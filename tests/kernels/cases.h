@@ -52,6 +52,7 @@ typedef enum kc_layout {
     KC_ROW = 0,
     KC_NHWC,  /* 4-D operands channels last */
     KC_MIXED, /* every second 4-D operand channels last */
+    KC_OTHER, /* the others */
     KC_PLAN,  /* as plans have it: channels last, but for convolution's weights */
 } kc_layout;
 

@@ -323,7 +323,8 @@ static bool is_last(const kernel_case *c, kc_layout layout, int at)
     bool dw = c->op == TSRI_OP_CONV2D_DW;
     bool weights = (dw && at == c->nin) ||
                    ((c->op == TSRI_OP_CONV2D || c->op == TSRI_OP_CONV2D_DX) && at == 1);
-    return layout == KC_NHWC || (layout == KC_MIXED && at % 2) || (layout == KC_PLAN && !weights);
+    return layout == KC_NHWC || (layout == KC_MIXED && at % 2) ||
+           (layout == KC_OTHER && at % 2 == 0) || (layout == KC_PLAN && !weights);
 }
 
 tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtype, kc_layout layout,
