@@ -162,6 +162,7 @@ static void test_building(void **state)
     tsr_gradients(NULL, 1, &x, &x);
     tsr_output(NULL, "x", NULL, NULL, TSR_B);
     tsr_minimize(NULL, NULL);
+    tsr_ddp_backward(NULL, NULL);
 }
 
 int main(void)

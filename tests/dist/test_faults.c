@@ -167,6 +167,15 @@ static void test_invalid(void **state)
     tsr_world_opts o = small;
     o.timeout_s = -1;
     assert_int_equal(tsr_spawn_with(1, invalid_body, NULL, &o), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "tsr_world_opts.timeout_s is -1"));
+    o = small;
+    o.threads = -1;
+    assert_int_equal(tsr_spawn_with(1, invalid_body, NULL, &o), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "tsr_world_opts.threads is -1"));
+    o = small;
+    o.size = 0;
+    assert_int_equal(tsr_spawn_with(1, invalid_body, NULL, &o), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "tsr_world_opts.size is 0"));
 }
 
 /* --- late, gone, failed ----------------------------------------------------------------------- */

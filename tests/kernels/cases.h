@@ -60,6 +60,9 @@ int64_t kc_count(const kc_arg *a);
 /* A double array for operand i of the case, filled; values are exact in f32. The caller frees. */
 double *kc_make(const kernel_case *c, int i, uint64_t seed);
 
+/* What the case asks of an implementation. Borrows the case's attributes. */
+tsri_kernel_desc kc_desc(const kernel_case *c, tsr_dtype dtype, kc_layout layout);
+
 /* Makes a kernel of one implementation (the case's slot) and runs it. in[], out[]: row-major
  * doubles, the case's shapes. TSR_ERR_UNSUPPORTED when the implementation declines. */
 tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtype, kc_layout layout,

@@ -327,6 +327,17 @@ static bool is_last(const kernel_case *c, kc_layout layout, int at)
            (layout == KC_OTHER && at % 2 == 0) || (layout == KC_PLAN && !weights);
 }
 
+tsri_kernel_desc kc_desc(const kernel_case *c, tsr_dtype dtype, kc_layout layout)
+{
+    tsri_kernel_desc d = {
+        .op = c->op, .attrs = &c->attrs, .nin = c->nin, .nout = c->nout, .groups = c->groups};
+    for (int i = 0; i < c->nin; i++)
+        d.in[i] = make_arg(&c->in[i], dtype, is_last(c, layout, i));
+    for (int i = 0; i < c->nout; i++)
+        d.out[i] = make_arg(&c->out[i], dtype, is_last(c, layout, c->nin + i));
+    return d;
+}
+
 tsr_status kc_run(const kernel_case *c, const tsri_kernels *impl, tsr_dtype dtype, kc_layout layout,
                   double *const *in, double *const *out)
 {
@@ -338,13 +349,8 @@ tsr_status kc_run_on(tsri_device *device, const kernel_case *c, const tsri_kerne
 {
     if (!impl->slot[c->op])
         return TSR_ERR_UNSUPPORTED;
-    tsri_kernel_desc d = {
-        .op = c->op, .attrs = &c->attrs, .nin = c->nin, .nout = c->nout, .groups = c->groups};
+    tsri_kernel_desc d = kc_desc(c, dtype, layout);
     d.stream = device ? device->stream : NULL;
-    for (int i = 0; i < c->nin; i++)
-        d.in[i] = make_arg(&c->in[i], dtype, is_last(c, layout, i));
-    for (int i = 0; i < c->nout; i++)
-        d.out[i] = make_arg(&c->out[i], dtype, is_last(c, layout, c->nin + i));
     tsri_kernel *k;
     TSRI_TRY(impl->slot[c->op](NULL, &d, &k));
     void *ip[8] = {0}, *op[4] = {0}, *scratch = buffer(k->scratch_bytes);

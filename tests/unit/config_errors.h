@@ -450,6 +450,8 @@ static const struct {
      "5:8: fetch: 'loss' is missing: gradients are those of the entry that it names"},
     {GRAPH, NULL, "loss: x\nfetch: grad(y)\n",
      "6:8: fetch: there is no entry 'y'; legal are x"},
+    {GRAPH, NULL, "loss: x\nfetch: grad()\n",
+     "6:8: fetch: there is no entry 'grad()'; legal are x"},
     {GRAPH, NULL, "loss: x\nfetch: 'grad(x'\n",
      "6:8: fetch: there is no entry 'grad(x'; legal are x"},
     {"", NULL, "tessera: 1\nplacements: {a: {ranks: [0]}}\ngraph: {y: {op: relu, in: x}}\n",
