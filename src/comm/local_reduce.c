@@ -104,7 +104,7 @@ static uint16_t narrow_f16(float f)
 #define DEFINE_REDUCE_HALF_FROM(name, widen, narrow, SETUP, FIRST, EXPR)                           \
     static void name(char *dst_bytes, const char *const *src, int64_t at, int nsrc, int64_t count) \
     {                                                                                              \
-        uint16_t *restrict dst = (uint16_t *)(void *)dst_bytes;                                    \
+        uint16_t *dst = (uint16_t *)(void *)dst_bytes;                                             \
         const uint16_t *a = (const uint16_t *)(const void *)src[0] + at;                           \
         float sum[BLOCK];                                                                          \
         SETUP;                                                                                     \
