@@ -49,11 +49,26 @@ typedef struct tsri_arena_head {
     char abort_text[1024];
 } tsri_arena_head;
 
+/* The process that holds a rank's place (pid 0: a thread rank), or has held it, and its state. */
+static inline uint64_t tsri_rank_holder(tsri_rank_state state, int pid)
+{
+    return (uint64_t)(uint32_t)pid << 32 | (uint64_t)state;
+}
+
+static inline tsri_rank_state tsri_rank_state_of(uint64_t holder)
+{
+    return (tsri_rank_state)(holder & UINT32_MAX);
+}
+
+static inline int tsri_rank_pid_of(uint64_t holder)
+{
+    return (int)(holder >> 32);
+}
+
 typedef struct tsri_rank_slot {
-    _Alignas(TSRI_LINE) _Atomic int32_t state; /* tsri_rank_state */
-    _Atomic int32_t pid;                       /* 0: a thread rank */
-    _Atomic int32_t worlds;                    /* that it has made so far, in this arena */
-    _Atomic uint64_t sees;                     /* which GPUs: see local.c */
+    _Alignas(TSRI_LINE) _Atomic uint64_t holder; /* tsri_rank_holder: one word, as it is claimed */
+    _Atomic int32_t worlds;                      /* that it has made so far, in this arena */
+    _Atomic uint64_t sees;                       /* which GPUs: see local.c */
     _Alignas(TSRI_LINE) unsigned char exchange[2][TSRI_EXCHANGE_MAX];
 } tsri_rank_slot;
 

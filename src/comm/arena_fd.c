@@ -112,10 +112,10 @@ int tsri_arena_check_fd(int fd, int nranks, size_t bytes_per_rank)
 void tsri_arena_mark_exited(int fd, int rank)
 {
     /* A mapped store would do as well; an aligned word is written whole either way. */
-    int32_t state = TSRI_RANK_EXITED;
+    uint64_t holder = tsri_rank_holder(TSRI_RANK_EXITED, 0);
     size_t at = tsri_arena_layout_of(1, page).slots + (size_t)rank * sizeof(tsri_rank_slot) +
-                offsetof(tsri_rank_slot, state);
+                offsetof(tsri_rank_slot, holder);
     /* Nothing to do about a failure: the ranks' own watch finds the death a little later. */
-    if (pwrite(fd, &state, sizeof state, (off_t)at) < 0)
+    if (pwrite(fd, &holder, sizeof holder, (off_t)at) < 0)
         return;
 }

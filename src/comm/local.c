@@ -294,7 +294,8 @@ static void local_destroy(tsri_comm *c)
         return;
     tsri_local *local = of(c);
     tsri_rank_slot *slot = tsri_local_slot(local, c->world->rank);
-    atomic_store(&slot->state, TSRI_RANK_LEFT);
+    int pid = tsri_rank_pid_of(atomic_load(&slot->holder));
+    atomic_store(&slot->holder, tsri_rank_holder(TSRI_RANK_LEFT, pid));
     tsri_local_groups_free(local);
     for (int i = 0; local->pidfds && i < local->arena.nranks; i++)
         if (local->pidfds[i] > 0)
@@ -349,31 +350,36 @@ int tsri_local_count_alike(const tsri_local *local)
     return n;
 }
 
-/* Takes the rank's place in the arena. A place that was left can be taken again. */
+/* Whether process `me` may take the place of rank `rank` from its holder. */
+static tsr_status check_holder(uint64_t holder, int rank, int me)
+{
+    int pid = tsri_rank_pid_of(holder), pidfd = 0;
+    if (tsri_rank_state_of(holder) != TSRI_RANK_HERE)
+        return TSR_OK;
+    if (pid == me)
+        return tsri_fail(TSR_ERR_STATE, "rank %d of this process has a world already", rank);
+    bool gone = tsri_local_pid_gone(pid, &pidfd);
+    if (pidfd > 0)
+        close(pidfd - 1);
+    return gone ? TSR_OK
+                : tsri_fail(TSR_ERR_INVALID,
+                            "process %d is rank %d already: RANK must differ from process to "
+                            "process",
+                            pid, rank);
+}
+
+/* Takes the rank's place in the arena. A place that was left can be taken again. Of several that
+ * want it at once, one gets it. */
 static tsr_status take_slot(tsri_local *local, bool is_process)
 {
-    int rank = local->pub.world->rank, me = is_process ? (int)getpid() : 0, nobody = 0;
+    int rank = local->pub.world->rank, me = is_process ? (int)getpid() : 0;
     tsri_rank_slot *slot = tsri_local_slot(local, rank);
-    if (atomic_load(&slot->state) == TSRI_RANK_HERE) {
-        int pid = atomic_load(&slot->pid);
-        if (pid == me)
-            return tsri_fail(TSR_ERR_STATE, "rank %d of this process has a world already", rank);
-        if (!tsri_local_pid_gone(pid, &nobody)) {
-            if (nobody > 0)
-                close(nobody - 1);
-            return tsri_fail(TSR_ERR_INVALID,
-                             "process %d is rank %d already: RANK must differ from process to "
-                             "process",
-                             pid, rank);
-        }
-        if (nobody > 0)
-            close(nobody - 1);
-    }
-    local->worlds = atomic_load(&slot->worlds) + 1;
-    atomic_store(&slot->pid, me);
+    uint64_t holder = atomic_load(&slot->holder), mine = tsri_rank_holder(TSRI_RANK_HERE, me);
+    do
+        TSRI_TRY(check_holder(holder, rank, me));
+    while (!atomic_compare_exchange_strong(&slot->holder, &holder, mine));
     atomic_store(&slot->sees, sees());
-    atomic_store(&slot->worlds, local->worlds);
-    atomic_store(&slot->state, TSRI_RANK_HERE);
+    local->worlds = atomic_fetch_add(&slot->worlds, 1) + 1;
     return TSR_OK;
 }
 

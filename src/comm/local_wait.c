@@ -102,13 +102,15 @@ static const char *why_world_gone(tsri_local *local, int rank)
 {
     tsri_rank_slot *slot = tsri_local_slot(local, rank);
     /* In this order: it leaves, and only then makes its next world. */
-    int worlds = atomic_load(&slot->worlds), state = atomic_load(&slot->state);
+    int worlds = atomic_load(&slot->worlds);
+    uint64_t holder = atomic_load(&slot->holder);
+    tsri_rank_state state = tsri_rank_state_of(holder);
     if (state == TSRI_RANK_EXITED)
         return has_died;
     if (worlds > local->worlds || (worlds == local->worlds && state == TSRI_RANK_LEFT))
         return has_left;
     /* Here, or between an earlier world and this one. */
-    int pid = atomic_load(&slot->pid);
+    int pid = tsri_rank_pid_of(holder);
     pthread_mutex_lock(&local->lock);
     int *pidfd = &local->pidfds[tsri_local_place_of(local, rank)];
     bool gone = pid && tsri_local_pid_gone(pid, pidfd);
@@ -186,7 +188,7 @@ static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for whi
         at = 0; /* of an earlier world */
     const tsri_rank_slot *slot = tsri_local_slot(g->local, g->pub.ranks[index]);
     tsri_call_text(call, mine, sizeof mine);
-    if (atomic_load(&slot->state) == TSRI_RANK_ABSENT)
+    if (tsri_rank_state_of(atomic_load(&slot->holder)) == TSRI_RANK_ABSENT)
         snprintf(theirs, sizeof theirs, "it has not made its world yet");
     else if (at == 0)
         snprintf(theirs, sizeof theirs, "it has not come to any call of this group yet");

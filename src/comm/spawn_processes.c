@@ -204,7 +204,7 @@ static void note_death(spawn *s, int rank, const siginfo_t *info, bool is_known)
 {
     bool has_returned = s->process[rank].has_reported;
     char text[128];
-    atomic_store(&tsri_arena_slot(&s->arena, rank)->state, TSRI_RANK_EXITED);
+    atomic_store(&tsri_arena_slot(&s->arena, rank)->holder, tsri_rank_holder(TSRI_RANK_EXITED, 0));
     if (!is_known)
         snprintf(text, sizeof text, "its process has ended");
     else if (info->si_code == CLD_EXITED)

@@ -179,13 +179,13 @@ static tsr_status dead_body(tsr_world *w, void *arg)
     CHECK(sum == 21);
     TSRI_TRY(tsr_world_barrier(w));
     if (w->rank == 1) {
-        while (atomic_load(&other->state) != TSRI_RANK_LEFT)
+        while (tsri_rank_state_of(atomic_load(&other->holder)) != TSRI_RANK_LEFT)
             usleep(1000);
         stall(0);
         return TSR_OK;
     }
     stall(1);
-    atomic_store(&other->state, TSRI_RANK_EXITED);
+    atomic_store(&other->holder, tsri_rank_holder(TSRI_RANK_EXITED, 0));
     CHECK(tsr_fetch_scalar(plan, "sum", &sum) == TSR_ERR_DEAD);
     CHECK(strstr(tsr_last_error(), "rank 1 died"));
     CHECK(strstr(tsr_last_error(), "while rank 0 waited for its device"));

@@ -386,7 +386,8 @@ static tsr_status let_go(void *arg)
 {
     parting *p = arg;
     atomic_store(&p->goes, 1);
-    while (atomic_load(&tsri_arena_slot(&p->local->arena, 1)->state) != TSRI_RANK_LEFT)
+    while (tsri_rank_state_of(atomic_load(&tsri_arena_slot(&p->local->arena, 1)->holder)) !=
+           TSRI_RANK_LEFT)
         nap(0.001);
     return TSR_OK;
 }
