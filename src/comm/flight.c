@@ -137,16 +137,19 @@ static void put_call(tsri_flight_entry *e, const tsri_flight_call *call)
 /* word[] of a member, all of 64 bits */
 #define WORD_OF(member) ((int)(offsetof(tsri_flight_call, member) / sizeof(uint64_t)))
 
-static void describe(tsri_flight_call *c, int kind, const tsri_coll *coll)
+void tsri_flight_describe(tsri_flight_call *c, int kind, const tsri_coll *coll, uint64_t bytes,
+                          uint64_t hash)
 {
     const char *file = coll->loc.file, *slash = file ? strrchr(file, '/') : NULL;
-    c->kind = (uint8_t)kind;
-    c->op = (uint8_t)coll->op;
-    c->algo = (uint8_t)coll->algo;
-    c->root = coll->root;
-    c->shown = coll->number;
-    c->line = coll->loc.line;
-    c->nseg = coll->nseg;
+    *c = (tsri_flight_call){.shown = coll->number,
+                            .bytes = bytes,
+                            .hash = hash,
+                            .line = coll->loc.line,
+                            .nseg = coll->nseg,
+                            .root = coll->root,
+                            .kind = (uint8_t)kind,
+                            .op = (uint8_t)coll->op,
+                            .algo = (uint8_t)coll->algo};
     if (coll->nseg > 0) {
         c->dtype = (uint8_t)coll->seg[0].dtype;
         c->ndim = (uint8_t)coll->seg[0].shape.ndim;
@@ -175,8 +178,8 @@ static tsri_flight_entry *take(tsri_flight *f, uint64_t *out_number)
 
 /* What is written first has left the processor's buffers by the time that the clock has been read,
  * so what comes last, word by word, need not wait for it. started: it starts as it is asked for. */
-static uint64_t record(tsri_flight *f, int group, uint64_t seq, int kind, const tsri_coll *coll,
-                       uint64_t bytes, uint64_t hash, bool started)
+static uint64_t record(tsri_flight *f, int group, uint64_t seq, const tsri_flight_call *described,
+                       bool started)
 {
     uint64_t number;
     tsri_flight_entry *e = take(f, &number);
@@ -184,9 +187,10 @@ static uint64_t record(tsri_flight *f, int group, uint64_t seq, int kind, const 
         return 0;
     for (size_t i = TSRI_FLIGHT_LINE; i < sizeof *e; i += TSRI_FLIGHT_LINE)
         __builtin_prefetch((const char *)e + i, 1);
-    tsri_flight_call call = {.group = group, .seq = seq, .bytes = bytes, .hash = hash};
+    tsri_flight_call call = *described;
+    call.group = group;
+    call.seq = seq;
     call.world = atomic_load_explicit(&f->world, memory_order_relaxed);
-    describe(&call, kind, coll);
     call.asked_ns = now_ns(CLOCK_REALTIME);
     atomic_store_explicit(&e->waits, 0, memory_order_release);
     atomic_store_explicit(&e->started_ns, started ? call.asked_ns : 0, memory_order_release);
@@ -203,28 +207,43 @@ static tsri_flight_group *group_at(tsri_flight *f, int number)
 
 uint64_t tsri_flight_schedule(tsri_flight *f, int group, const tsri_coll *coll)
 {
-    return f && group ? record(f, group, 0, (int)coll->kind, coll, 0, 0, false) : 0;
+    if (!f || !group)
+        return 0;
+    tsri_flight_call call;
+    tsri_flight_describe(&call, (int)coll->kind, coll, 0, 0);
+    return record(f, group, 0, &call, false);
 }
 
-uint64_t tsri_flight_begin(tsri_flight *f, int group, uint64_t seq, int kind, const tsri_coll *coll,
-                           uint64_t bytes, uint64_t hash)
+uint64_t tsri_flight_begin_described(tsri_flight *f, int group, uint64_t seq,
+                                     const tsri_flight_call *described, uint64_t scheduled)
 {
     tsri_flight_group *g = f ? group_at(f, group) : NULL;
     int state;
     if (!g)
         return 0;
     atomic_store_explicit(&g->started, seq, memory_order_relaxed);
-    tsri_flight_entry *e = hold(f, coll->flight, &state);
+    tsri_flight_entry *e = hold(f, scheduled, &state);
     if (!e)
-        return record(f, group, seq, kind, coll, bytes, hash, true);
-    tsri_flight_call call = {.group = group, .seq = seq, .bytes = bytes, .hash = hash};
+        return record(f, group, seq, described, true);
+    tsri_flight_call call = *described;
+    call.group = group;
+    call.seq = seq;
     call.world = atomic_load_explicit(&f->world, memory_order_relaxed);
     call.asked_ns = (int64_t)get(e, WORD_OF(asked_ns));
-    describe(&call, kind, coll);
     put_call(e, &call);
     atomic_store_explicit(&e->started_ns, now_ns(CLOCK_REALTIME), memory_order_release);
-    let_go(e, coll->flight, TSRI_FLIGHT_STARTED);
-    return coll->flight;
+    let_go(e, scheduled, TSRI_FLIGHT_STARTED);
+    return scheduled;
+}
+
+uint64_t tsri_flight_begin(tsri_flight *f, int group, uint64_t seq, int kind, const tsri_coll *coll,
+                           uint64_t bytes, uint64_t hash)
+{
+    tsri_flight_call call;
+    if (!f || !group)
+        return 0;
+    tsri_flight_describe(&call, kind, coll, bytes, hash);
+    return tsri_flight_begin_described(f, group, seq, &call, coll->flight);
 }
 
 /* The group of an entry that is held. */

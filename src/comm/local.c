@@ -22,94 +22,57 @@ static tsri_local_group *group_of(tsri_group *g)
     return (tsri_local_group *)g->priv;
 }
 
-/* Elements of this rank's sides. */
-static void count_sides(const tsri_local_group *g, const tsri_coll *c, const tsri_segment *s,
-                        int64_t *out_src, int64_t *out_dst)
+/* Fills in the record of the call's segments from `first` on, under the next number. *number: the
+ * call's in the flight recorder, where its first record puts it. */
+static tsr_status fill_record(tsri_local_group *g, const tsri_coll *coll, int first,
+                              uint64_t *number)
 {
-    bool is_root = g->pub.index == c->root;
-    tsri_box src = tsri_box_piece(s->shape, s->src_axis, g->pub.nranks, g->pub.index);
-    tsri_box dst = tsri_box_piece(s->shape, s->dst_axis, g->pub.nranks, g->pub.index);
-    *out_src = tsri_box_count(s->shape, &src);
-    *out_dst = tsri_box_count(s->shape, &dst);
-    if (c->kind == TSRI_COLL_BROADCAST && !is_root)
-        *out_src = 0;
-    if (c->kind == TSRI_COLL_REDUCE && !is_root)
-        *out_dst = 0;
-}
-
-tsr_status tsri_local_place(const tsri_local_group *g, const void *p, size_t bytes,
-                            const tsri_coll *c, int seg, const char *side, uint64_t *out_offset)
-{
-    const tsri_region *region = g->local->region;
-    uintptr_t at = (uintptr_t)p, base = (uintptr_t)region->base;
-    if (at < base || at - base > region->size || bytes > region->size - (at - base))
-        return tsri_coll_invalid(c, seg,
-                                 "%s %p (%zu bytes) lies outside of this rank's arena, where "
-                                 "peers can't read it",
-                                 side, p, bytes);
-    *out_offset = at - base;
-    return TSR_OK;
-}
-
-static tsr_status place_segment(const tsri_local_group *g, const tsri_coll *c, int i,
-                                tsri_seg_place *out)
-{
-    const tsri_segment *s = &c->seg[i];
-    int64_t nsrc, ndst;
-    if (c->kind == TSRI_COLL_SEND_RECV)
-        return tsri_send_place(g, c, i, out);
-    count_sides(g, c, s, &nsrc, &ndst);
-    size_t src_bytes = (size_t)nsrc * tsr_dtype_size(s->dtype);
-    size_t dst_bytes = (size_t)ndst * tsr_dtype_size(s->dtype);
-    *out = (tsri_seg_place){TSRI_NOWHERE, TSRI_NOWHERE};
-    if ((src_bytes && !s->src) || (dst_bytes && !s->dst))
-        return tsri_coll_invalid(c, i, src_bytes && !s->src ? "src is NULL" : "dst is NULL");
-    uintptr_t src = (uintptr_t)s->src, dst = (uintptr_t)s->dst;
-    bool same = src == dst && (g->pub.nranks == 1 || c->kind == TSRI_COLL_BROADCAST);
-    if (src_bytes && dst_bytes && src < dst + dst_bytes && dst < src + src_bytes && !same)
-        return tsri_coll_invalid(c, i, "src and dst overlap");
-    if (g->pub.nranks == 1)
-        return TSR_OK;
-    bool src_read = c->kind != TSRI_COLL_REDUCE || g->pub.index != c->root;
-    bool dst_read = c->kind == TSRI_COLL_ALL_REDUCE && c->algo == TSRI_ALGO_TWO_PHASE;
-    if (src_bytes && src_read)
-        TSRI_TRY(tsri_local_place(g, s->src, src_bytes, c, i, "src", &out->src));
-    if (dst_bytes && dst_read)
-        TSRI_TRY(tsri_local_place(g, s->dst, dst_bytes, c, i, "dst", &out->dst));
-    return TSR_OK;
-}
-
-static uint64_t records_of(const tsri_coll *coll)
-{
-    int n = (coll->nseg + TSRI_CALL_MAX_SEG - 1) / TSRI_CALL_MAX_SEG;
-    return n ? (uint64_t)n : 1;
-}
-
-/* *number: of the call in the flight recorder, where its first record puts it. */
-static tsr_status publish(tsri_local_group *g, const tsri_coll *coll, int first, uint64_t *number)
-{
+    tsri_local_prepared *p = coll->prepared;
+    tsri_prepared_record *said = p ? &p->record[first / TSRI_CALL_MAX_SEG] : NULL;
+    uint64_t seq = g->started + 1;
     int nseg = coll->nseg - first < TSRI_CALL_MAX_SEG ? coll->nseg - first : TSRI_CALL_MAX_SEG;
-    tsri_call call, *record;
-    tsri_call_fill(&call, coll, first, nseg);
+    tsri_call own, *call = said ? &said->call : &own, *record;
+    if (!said)
+        tsri_call_fill(&own, coll, first, nseg);
     if (first == 0)
-        *number = tsri_call_record(g, coll, &call, g->started + 1);
-    else
-        g->flight[(g->started + 1) % TSRI_CALL_RING] = *number;
-    TSRI_TRY(tsri_call_enter(g, &call, &record));
+        *number = tsri_call_record(g, coll, call, seq);
+    g->flight[seq % TSRI_CALL_RING] = *number;
+    TSRI_TRY(tsri_call_enter(g, call, &record));
     tsri_seg_place *place = tsri_call_places(g->mine, record);
+    if (said)
+        memcpy(place, said->place, (size_t)nseg * sizeof *place);
+    for (int i = 0; !said && i < nseg; i++)
+        TSRI_TRY(tsri_local_place_segment(g, coll, first + i, &place[i]));
+    if (said ? said->gives : tsri_send_only_gives(g, coll, first, nseg))
+        g->gives |= UINT64_C(1) << seq % TSRI_CALL_RING;
+    return TSR_OK;
+}
+
+/* Peers see all records of a call at once, or none: a call that makes no sense leaves the group as
+ * it was. */
+static tsr_status publish(tsri_local_group *g, const tsri_coll *coll, uint64_t *number)
+{
+    uint64_t before = g->started, n = tsri_local_records_of(coll);
     tsr_status status = TSR_OK;
-    for (int i = 0; i < nseg && status == TSR_OK; i++)
-        status = place_segment(g, coll, first + i, &place[i]);
-    if (status == TSR_OK)
-        status = tsri_local_mark(g, coll, TSRI_WAIT_PUBLISHED, record->seq);
+    for (uint64_t r = 0; r < n && status == TSR_OK; r++)
+        status = fill_record(g, coll, (int)r * TSRI_CALL_MAX_SEG, number);
+    for (uint64_t seq = before + 1; seq <= before + n && status == TSR_OK; seq++)
+        status = tsri_local_mark(g, coll, TSRI_WAIT_PUBLISHED, seq);
     if (status != TSR_OK) {
-        g->started--;
+        g->started = before;
         return status;
     }
-    if (coll->kind == TSRI_COLL_SEND_RECV && tsri_send_only_gives(g, coll, first, nseg))
-        g->gives |= UINT64_C(1) << record->seq % TSRI_CALL_RING;
-    tsri_local_advance(g->mine, TSRI_WAIT_PUBLISHED, record->seq);
+    tsri_local_advance(g->mine, TSRI_WAIT_PUBLISHED, g->started);
     tsri_call_done(g, g->done);
+    return TSR_OK;
+}
+
+static tsr_status check_call(const tsri_local_group *g, const tsri_coll *coll)
+{
+    tsri_seg_place place;
+    TSRI_TRY(tsri_coll_check(coll, g->pub.nranks));
+    for (int i = 0; g->pub.nranks == 1 && i < coll->nseg; i++)
+        TSRI_TRY(tsri_local_place_segment(g, coll, i, &place));
     return TSR_OK;
 }
 
@@ -118,12 +81,10 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
 {
     tsri_local_group *g = group_of(pub);
     TSRI_TRY(tsri_local_check_abort(g->local));
-    TSRI_TRY(tsri_coll_check(coll, g->pub.nranks));
-    uint64_t n = records_of(coll), seq = g->started + 1;
+    if (!coll->prepared)
+        TSRI_TRY(check_call(g, coll));
+    uint64_t n = tsri_local_records_of(coll), seq = g->started + 1;
     if (pub->nranks == 1) {
-        tsri_seg_place place;
-        for (int i = 0; i < coll->nseg; i++)
-            TSRI_TRY(place_segment(g, coll, i, &place));
         g->started += n;
     } else {
         if (g->started - g->finished + n > TSRI_CALL_RING)
@@ -133,8 +94,7 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
                                 tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "",
                                 TSRI_CALL_RING, TSRI_CALL_MAX_SEG);
         TSRI_TRY(tsri_call_check_fault(g, seq));
-        for (uint64_t r = 0; r < n; r++)
-            TSRI_TRY(publish(g, coll, (int)r * TSRI_CALL_MAX_SEG, number));
+        TSRI_TRY(publish(g, coll, number));
     }
     g->stats.calls[coll->kind]++;
     *out_ticket = (tsri_ticket){.seq = seq, .coll = coll, .priv = {*number}};
@@ -155,7 +115,7 @@ static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
 {
     tsri_local_group *g = group_of(pub);
     const tsri_coll *coll = ticket->coll;
-    uint64_t n = records_of(coll);
+    uint64_t n = tsri_local_records_of(coll);
     if (ticket->seq != g->finished + 1)
         return tsri_fail_at(coll->loc, TSR_ERR_STATE,
                             "%s '%s' is call %llu of its group, but call %llu must be finished "
@@ -189,7 +149,7 @@ static tsr_status release(tsri_group *pub, tsri_ticket *ticket)
     tsri_local_group *g = group_of(pub);
     if (pub->nranks == 1)
         return TSR_OK;
-    uint64_t last = ticket->seq + records_of(ticket->coll) - 1;
+    uint64_t last = ticket->seq + tsri_local_records_of(ticket->coll) - 1;
     TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_DONE, last, tsri_call_of(g->mine, last)));
     TSRI_TRY(tsri_call_check_fault(g, last));
     for (uint64_t seq = ticket->seq; seq <= last; seq++)
@@ -206,7 +166,7 @@ tsr_status tsri_local_release(tsri_group *pub, tsri_ticket *ticket)
 bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket)
 {
     tsri_local_group *g = group_of(pub);
-    uint64_t last = ticket->seq + records_of(ticket->coll) - 1;
+    uint64_t last = ticket->seq + tsri_local_records_of(ticket->coll) - 1;
     for (int i = 0; i < pub->nranks; i++)
         if (i != pub->index && !tsri_local_reached(g, i, TSRI_WAIT_DONE, last))
             return false;
@@ -323,6 +283,8 @@ static const tsri_comm_ops ops = {
     .twin = tsri_local_twin,
     .released = tsri_local_released,
     .poison = tsri_local_poison,
+    .prepare = tsri_local_prepare,
+    .unprepare = tsri_local_unprepare,
 };
 
 bool tsri_local_is_host(const tsri_comm *c)

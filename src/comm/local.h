@@ -7,6 +7,7 @@
  *   local_arena.c   making, inheriting and mapping the arena
  *   local_wait.c    waiting for a peer's counter; finding out that it won't come
  *   local_call.c    call records: publishing, comparing, describing
+ *   local_prepare.c what a call says of its segments; said once for all, of calls of plans
  *   local_group.c   groups, and their channels in the arena
  *   local_move.c    what each kind of call moves; local_send.c: SEND_RECV
  *   local_host.c    who moves it (tsri_mover): this thread, in host memory
@@ -200,6 +201,27 @@ tsr_status tsri_local_check_abort(const tsri_local *local);
 /* Whether process `pid` has ended (or is a zombie). */
 bool tsri_local_pid_gone(int pid, int *pidfd);
 
+/* local_prepare.c: what a rank says about a call that is made again and again, in coll->prepared.
+ * Of a run only the numbers are new. */
+typedef struct tsri_prepared_record {
+    tsri_call call;        /* but for the places; its number is that of the last run */
+    tsri_seg_place *place; /* of its segments */
+    bool gives;            /* it reads nothing of peers */
+} tsri_prepared_record;
+
+typedef struct tsri_local_prepared {
+    tsri_flight_call flight;
+    tsri_prepared_record record[]; /* as many as tsri_local_records_of says */
+} tsri_local_prepared;
+
+tsr_status tsri_local_prepare(tsri_group *pub, tsri_coll *coll);
+void tsri_local_unprepare(tsri_group *pub, tsri_coll *coll);
+/* Records that the call takes in the ring. */
+uint64_t tsri_local_records_of(const tsri_coll *coll);
+/* Checks segment i, and places for the peers what they read of it. */
+tsr_status tsri_local_place_segment(const tsri_local_group *g, const tsri_coll *c, int i,
+                                    tsri_seg_place *out);
+
 /* local_call.c. What this rank says about segments [first, first + nseg) of coll. */
 void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg);
 /* Whether two ranks mean the same call. */
@@ -270,7 +292,7 @@ tsr_status tsri_local_place(const tsri_local_group *g, const void *p, size_t byt
 /* local_send.c: SEND_RECV. Whether segment i makes sense; places its src for the peers. */
 tsr_status tsri_send_place(const tsri_local_group *g, const tsri_coll *c, int i,
                            tsri_seg_place *out);
-/* Whether this rank reads nothing of peers in segments [first, first + nseg). */
+/* Whether c is a SEND_RECV whose segments [first, first + nseg) read nothing of peers. */
 bool tsri_send_only_gives(const tsri_local_group *g, const tsri_coll *c, int first, int nseg);
 /* Waits for those whom segments [first, first + nseg) read, moves, and marks the call done. */
 tsr_status tsri_send_move(tsri_local_group *g, const tsri_coll *c, uint64_t seq, int first,

@@ -22,6 +22,17 @@ static uint64_t hash_segment(uint64_t h, const tsri_coll *coll, const tsri_segme
     return h;
 }
 
+/* text: followed by zeros to its end, a whole number of words. */
+static uint64_t hash_text(uint64_t h, const char *text, size_t size)
+{
+    uint64_t word;
+    for (size_t i = 0; i < size && text[i]; i += sizeof word) {
+        memcpy(&word, text + i, sizeof word);
+        h = mix(h, word);
+    }
+    return h;
+}
+
 static void copy_text(char *to, size_t size, const char *from)
 {
     size_t n = strnlen(from, size - 1);
@@ -58,10 +69,9 @@ void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
         call->bytes += (uint64_t)tsr_dims_count(s->shape) * tsr_dtype_size(s->dtype);
         h = hash_segment(h, coll, s);
     }
+    memset(call->what, 0, sizeof call->what);
     copy_text(call->what, sizeof call->what, coll->what ? coll->what : "");
-    for (const char *c = call->what; *c; c++)
-        h = mix(h, (uint64_t)(unsigned char)*c);
-    call->hash = h;
+    call->hash = hash_text(h, call->what, sizeof call->what);
     copy_text(call->file, sizeof call->file, coll->loc.file ? tsri_basename(coll->loc.file) : "");
     call->dtype = 0;
     call->ndim = 0;
@@ -85,9 +95,15 @@ tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call)
 uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri_call *call,
                           uint64_t seq)
 {
-    uint64_t number =
-        tsri_flight_begin(g->local->pub.world->flight, g->pub.flight, tsri_seq_count(seq),
-                          call->kind, coll, call->bytes, call->hash);
+    tsri_flight *flight = g->local->pub.world->flight;
+    const tsri_local_prepared *p = coll->prepared;
+    uint64_t count = tsri_seq_count(seq), number;
+    if (p)
+        number =
+            tsri_flight_begin_described(flight, g->pub.flight, count, &p->flight, coll->flight);
+    else
+        number = tsri_flight_begin(flight, g->pub.flight, count, call->kind, coll, call->bytes,
+                                   call->hash);
     g->flight[seq % TSRI_CALL_RING] = number;
     return number;
 }

@@ -123,6 +123,8 @@ static const tsri_comm_ops ops = {
     .stats = tsri_local_stats,
     .destroy = device_destroy,
     .check = device_check,
+    .prepare = tsri_local_prepare,
+    .unprepare = tsri_local_unprepare,
 };
 
 tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nranks,

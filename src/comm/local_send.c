@@ -103,6 +103,8 @@ tsr_status tsri_send_place(const tsri_local_group *g, const tsri_coll *c, int i,
 
 bool tsri_send_only_gives(const tsri_local_group *g, const tsri_coll *c, int first, int nseg)
 {
+    if (c->kind != TSRI_COLL_SEND_RECV)
+        return false;
     for (int i = first; i < first + nseg; i++)
         for (int k = 0; k < c->seg[i].npulls; k++) {
             const tsri_pull *p = &c->seg[i].pulls[k];

@@ -193,19 +193,17 @@ static tsr_status verify(const tsri_group *g, const tsri_coll *c, int seg, const
 }
 
 /* One call, all its halves, and its bytes. */
-static tsr_status run_call(tsr_world *w, tsri_group *g, tsri_coll *c, tsri_segment *seg)
+static tsr_status make_call(tsr_world *w, tsri_group *g, const tsri_coll *c, const buffers *b)
 {
     tsri_comm *comm = w->comm;
-    buffers *b = calloc((size_t)c->nseg + 1, sizeof *b);
     tsri_comm_stats before, after;
     tsri_ticket t;
     uint64_t bytes = 0;
-    CHECK(b);
     for (int i = 0; i < c->nseg; i++) {
-        TSRI_TRY(prepare(w, g, c->kind, c->root, i, &seg[i], &b[i]));
-        bytes += tsri_coll_bytes(c->kind, c->algo, g->nranks, g->index, c->root, &seg[i]);
+        bytes += tsri_coll_bytes(c->kind, c->algo, g->nranks, g->index, c->root, &c->seg[i]);
+        if (b[i].dst_bytes)
+            memset(c->seg[i].dst, 0xff, b[i].dst_bytes);
     }
-    c->seg = seg;
     comm->ops->stats(comm, &before);
     TSRI_TRY(comm->ops->start(g, c, &t));
     TSRI_TRY(comm->ops->finish(g, &t));
@@ -215,6 +213,24 @@ static tsr_status run_call(tsr_world *w, tsri_group *g, tsri_coll *c, tsri_segme
     comm->ops->stats(comm, &after);
     CHECK(after.calls[c->kind] == before.calls[c->kind] + 1);
     CHECK(after.bytes_read[c->kind] - before.bytes_read[c->kind] == bytes);
+    return TSR_OK;
+}
+
+/* A call as it comes and, in shared memory, where that is cheap, prepared. */
+static tsr_status run_call(tsr_world *w, tsri_group *g, tsri_coll *c, tsri_segment *seg)
+{
+    buffers *b = calloc((size_t)c->nseg + 1, sizeof *b);
+    CHECK(b);
+    for (int i = 0; i < c->nseg; i++)
+        TSRI_TRY(prepare(w, g, c->kind, c->root, i, &seg[i], &b[i]));
+    c->seg = seg;
+    TSRI_TRY(make_call(w, g, c, b));
+    if (!strcmp(test_ranks_comm(), "local")) {
+        TSRI_TRY(w->comm->ops->prepare(g, c));
+        for (int i = 0; i < 2; i++)
+            TSRI_TRY(make_call(w, g, c, b));
+        w->comm->ops->unprepare(g, c);
+    }
     for (int i = c->nseg - 1; i >= 0; i--) {
         if (b[i].dst_bytes)
             tsri_region_free(&w->region, seg[i].dst, b[i].dst_bytes);
@@ -481,7 +497,8 @@ static tsr_status record_body(tsr_world *w, void *arg)
     for (int i = 0; i < 300; i++)
         TSRI_TRY(run_call(w, g, &c, s));
     const tsri_record *r = tsri_comm_records(rec, &count);
-    CHECK(count == 300 && r[299].kind == TSRI_COLL_ALL_GATHER && r[299].lane == 1);
+    CHECK(count % 300 == 0 && count >= 300 && r[count - 1].kind == TSRI_COLL_ALL_GATHER);
+    CHECK(r[count - 1].lane == 1);
     CHECK(r[0].bytes == (w->rank == 0 ? 2 : 3) * 3 * 4 && !strcmp(r[0].what, "gather me"));
     tsri_comm_records_clear(rec);
     tsri_comm_records(rec, &count);
