@@ -9,9 +9,6 @@
 
 #include <stdio.h>
 
-/* Of workspaces: what the kernels of libraries like best. */
-enum { ALIGNMENT = 256 };
-
 typedef struct conv {
     tsri_cuda_kernel kernel;
     const tsri_dnn_plan *plan;
@@ -19,11 +16,6 @@ typedef struct conv {
     size_t w_bytes;    /* of the turned one, in front of the workspace */
     int64_t bias_from; /* channels; 0: no bias */
 } conv;
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
-}
 
 static tsr_status turn(const conv *c, void *dst, const void *src)
 {
@@ -38,7 +30,7 @@ static tsr_status run(const tsri_cuda_kernel *k, void *const *in, void *const *o
     const conv *c = (const conv *)k;
     const bool dx = k->desc.op == TSRI_OP_CONV2D_DX, dw = k->desc.op == TSRI_OP_CONV2D_DW;
     void *x = dx ? out[0] : in[0], *y = dx ? in[0] : dw ? in[1] : out[0], *w = dw ? out[0] : in[1];
-    char *room = (char *)aligned((uintptr_t)scratch);
+    char *room = tsri_workspace_in(scratch);
     void *turned = c->turn.ndim ? room : w;
     cudnnHandle_t handle;
     TSRI_TRY(tsri_dnn_handle(k->device, k->stream, &handle));
@@ -137,13 +129,12 @@ static tsr_status choose(conv *k, const tsri_kernel_desc *d, const roles *r)
             (!as_is || last->workspace + bytes < as_is->workspace)) {
             k->plan = last;
             k->turn = turn_of(r->w, d->op == TSRI_OP_CONV2D_DW);
-            k->w_bytes = aligned(bytes);
+            k->w_bytes = tsri_workspace_aligned(bytes);
         }
     }
     if (!k->plan)
         return TSR_ERR_UNSUPPORTED;
-    size_t need = k->w_bytes + k->plan->workspace;
-    k->kernel.base.scratch_bytes = need ? need + ALIGNMENT - 1 : 0;
+    k->kernel.base.scratch_bytes = tsri_workspace_scratch(k->w_bytes + k->plan->workspace);
     tsri_error_clear();
     return TSR_OK;
 }

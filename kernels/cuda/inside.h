@@ -9,6 +9,26 @@
 extern "C" {
 #endif
 
+/* Of libraries' workspaces: cuBLASLt requires it on Hopper, cuDNN likes it best. Scratch is aligned
+ * to 64 bytes, so a kernel asks for room to align its part of it. */
+enum { TSRI_WORKSPACE_ALIGNMENT = 256 };
+
+static inline size_t tsri_workspace_aligned(size_t bytes)
+{
+    return (bytes + TSRI_WORKSPACE_ALIGNMENT - 1) & ~(size_t)(TSRI_WORKSPACE_ALIGNMENT - 1);
+}
+
+/* The scratch in which `bytes` of workspace find room. */
+static inline size_t tsri_workspace_scratch(size_t bytes)
+{
+    return bytes ? bytes + TSRI_WORKSPACE_ALIGNMENT - 64 : 0;
+}
+
+static inline void *tsri_workspace_in(void *scratch)
+{
+    return (void *)tsri_workspace_aligned((uintptr_t)scratch);
+}
+
 /* host.c. False if the table is not one that this module was built for. */
 bool tsri_host_set(const tsri_module_host *h);
 

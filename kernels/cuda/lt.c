@@ -217,8 +217,8 @@ static tsr_status lt_run(const tsri_cuda_kernel *base, void *const *in, void *co
     } else if (p->bias) {
         TSRI_TRY(set_bias(k, in[2]));
     }
-    TSRI_TRY(tsri_lt_check(tsri_lt_launch(k, &k->algo, in[p->of_a], in[p->of_b], out[0], scratch,
-                                          base->base.scratch_bytes),
+    TSRI_TRY(tsri_lt_check(tsri_lt_launch(k, &k->algo, in[p->of_a], in[p->of_b], out[0],
+                                          tsri_workspace_in(scratch), k->workspace),
                            "cublasLtMatmul"));
     return tsri_cuda_launched(base);
 }

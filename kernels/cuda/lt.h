@@ -29,6 +29,7 @@ typedef struct tsri_lt_kernel {
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
+    size_t workspace; /* bytes */
     tsri_lt_product product;
     bool spread; /* the bias is put into the result before; else the epilogue adds it */
     tsri_move bias;
@@ -46,7 +47,7 @@ cublasStatus_t tsri_lt_launch(const tsri_lt_kernel *k, const cublasLtMatmulAlgo_
                               const void *a, const void *b, void *out, void *workspace,
                               size_t bytes);
 
-/* lt_algo.c. Fills in k->algo and scratch_bytes; *out_found is false where there is none. */
+/* lt_algo.c. Fills in k->algo, workspace and scratch_bytes; *out_found is false where there is none. */
 tsr_status tsri_lt_choose(tsri_lt_kernel *k, bool *out_found);
 
 /* lt_ops.c */

@@ -72,14 +72,9 @@ typedef struct bench {
     cudaEvent_t from, to;
 } bench;
 
-static size_t padded(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
 static size_t bytes_of(const tsri_arg *arg)
 {
-    return padded((size_t)tsri_cuda_count(arg) * tsr_dtype_size(arg->dtype));
+    return tsri_workspace_aligned((size_t)tsri_cuda_count(arg) * tsr_dtype_size(arg->dtype));
 }
 
 static tsr_status open_bench(bench *t, size_t workspace)
@@ -88,7 +83,7 @@ static tsr_status open_bench(bench *t, size_t workspace)
     const tsri_arg *a = &d->in[t->k->product.of_a], *b = &d->in[t->k->product.of_b];
     size_t bias = t->k->product.bias ? bytes_of(&d->in[2]) : 0;
     size_t all = bytes_of(a) + bytes_of(b) + bytes_of(&d->out[0]) + bias;
-    TSRI_CUDA(cudaMalloc((void **)&t->memory, all + padded(workspace)));
+    TSRI_CUDA(cudaMalloc((void **)&t->memory, all + tsri_workspace_aligned(workspace)));
     TSRI_CUDA(cudaMemsetAsync(t->memory, 0, all, t->k->base.stream));
     TSRI_CUDA(cudaEventCreateWithFlags(&t->from, cudaEventDefault));
     TSRI_CUDA(cudaEventCreateWithFlags(&t->to, cudaEventDefault));
@@ -178,7 +173,8 @@ tsr_status tsri_lt_choose(tsri_lt_kernel *k, bool *out_found)
     if (tunes && n > 1)
         TSRI_TRY(tune(k, n, results, &best));
     k->algo = results[best].algo;
-    k->base.base.scratch_bytes = results[best].workspaceSize;
+    k->workspace = results[best].workspaceSize;
+    k->base.base.scratch_bytes = tsri_workspace_scratch(k->workspace);
     *out_found = true;
     return TSR_OK;
 }

@@ -17,6 +17,8 @@ struct context {
     int magic;
 };
 enum { MAGIC = 0x6c74 };
+/* Bytes: what the library's kernels for Hopper fail without, whatever the header says. */
+enum { WORKSPACE_ALIGNMENT = 256 };
 
 struct layout {
     cudaDataType_t type;
@@ -365,7 +367,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, 
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(&algo, chosen, sizeof algo);
     if (algo.problem != key_of(p) || bytes < algo.workspace || (algo.workspace && !workspace) ||
-        !is_aligned(workspace, 16) || !is_aligned(p.op.bias, size_of(p.d.type)))
+        !is_aligned(workspace, WORKSPACE_ALIGNMENT) || !is_aligned(p.op.bias, size_of(p.d.type)))
         return CUBLAS_STATUS_INVALID_VALUE;
     const void *operands[] = {a, b, c, d};
     for (int i = 0; i < 4; i++)
