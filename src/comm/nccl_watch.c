@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/comm/nccl_watch.h"
 #include "src/core/clock.h"
+#include "src/core/thread.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -280,7 +281,7 @@ tsr_status tsri_watch_create(tsr_world *world, int nmarks, const tsri_nccl_mark 
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, &attr);
     pthread_condattr_destroy(&attr);
-    int rc = pthread_create(&w->thread, NULL, run, w);
+    int rc = tsri_thread_start(&w->thread, "tsr-watch", run, w);
     if (rc) {
         finish(w);
         return tsri_fail(TSR_ERR_NO_MEMORY, "can't start the watchdog's thread: %s", strerror(rc));

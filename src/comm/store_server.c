@@ -3,13 +3,13 @@
 #include "src/comm/store_server_inside.h"
 #include "src/core/clock.h"
 #include "src/core/mem.h"
+#include "src/core/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -353,17 +353,11 @@ static tsr_status open_descriptors(tsri_store_server *s)
     return all ? TSR_OK : tsri_fail(TSR_ERR_IO, "store: can't serve: %s", strerror(errno));
 }
 
-/* With all signals blocked: they are the program's. */
 static tsr_status start_thread(tsri_store_server *s)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&s->thread, NULL, serve, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int error = tsri_thread_start(&s->thread, "tsr-store", serve, s);
     if (error)
         return tsri_fail(TSR_ERR_IO, "store: can't start the server's thread: %s", strerror(error));
-    pthread_setname_np(s->thread, "tsr-store");
     return TSR_OK;
 }
 

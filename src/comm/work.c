@@ -2,10 +2,10 @@
 /* Tasks under way: each group's queue, and the threads that work it off. */
 #include "src/comm/collective.h"
 #include "src/comm/flight.h"
+#include "src/core/thread.h"
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -112,16 +112,12 @@ static void *work_off_sends(void *group)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
 static tsr_status start_thread(tsr_group *g, tsri_queue *q)
 {
-    sigset_t all, before;
     if (q->has_thread)
         return TSR_OK;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&q->thread, NULL, q == &g->sends ? work_off_sends : work_off_tasks, g);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int rc = tsri_thread_start(&q->thread, "tsr-group",
+                               q == &g->sends ? work_off_sends : work_off_tasks, g);
     if (rc)
         return tsri_fail(TSR_ERR_NO_MEMORY, "can't start the thread of a group: %s", strerror(rc));
     q->has_thread = true;

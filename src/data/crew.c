@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "src/core/clock.h"
+#include "src/core/thread.h"
 
 typedef struct member {
     tsri_maker maker;
@@ -86,25 +86,16 @@ static void join(tsri_crew *c)
 
 static tsr_status start_threads(tsri_crew *c)
 {
-    /* Signals are the program's: they must not land on our threads. But those of a thread's own
-     * faults can land nowhere else: blocked, they would end the program past its handlers. */
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
-    sigset_t all, old;
-    sigfillset(&all);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        sigdelset(&all, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = 0;
     while (c->nrunning < c->nworkers && !error) {
         member *m = &c->members[c->nrunning];
         m->is_busy = true;
-        error = pthread_create(&m->thread, NULL, work_loop, m);
+        error = tsri_thread_start(&m->thread, "tsr-loader", work_loop, m);
         if (error)
             m->is_busy = false;
         else
             c->nrunning++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!error)
         return TSR_OK;
     int started = c->nrunning;

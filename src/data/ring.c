@@ -3,8 +3,9 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
+
+#include "src/core/thread.h"
 
 struct tsri_ring {
     tsri_ring_fn *fn;
@@ -54,17 +55,12 @@ static void *work_loop(void *arg)
 
 static tsr_status start_threads(tsri_ring *r, int nthreads)
 {
-    /* Signals are the program's: they must not land on our threads. */
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = 0;
     while (r->nthreads < nthreads && !error) {
-        error = pthread_create(&r->threads[r->nthreads], NULL, work_loop, r);
+        error = tsri_thread_start(&r->threads[r->nthreads], "tsr-ring", work_loop, r);
         if (!error)
             r->nthreads++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return error ? tsri_fail(TSR_ERR_BACKEND, "can't start a loader's thread: %s", strerror(error))
                  : TSR_OK;
 }

@@ -4,7 +4,9 @@
 
 #include "src/core/clock.h"
 
+#include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -269,6 +271,65 @@ static void test_remote(void **state)
     nr_spawn(3, remote_body, NULL, 0);
 }
 
+/* --- the watchdog's thread -------------------------------------------------------------------- */
+/* One line of what the system says of a thread of this process; "" if there is none. */
+static void read_line(const char *thread, const char *file, const char *key, char *out, int size)
+{
+    char path[320];
+    snprintf(path, sizeof path, "/proc/self/task/%.200s/%s", thread, file);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(out, size, f) && strncmp(out, key, strlen(key)))
+        ;
+    if (!f || feof(f))
+        out[0] = 0;
+    if (f)
+        fclose(f);
+}
+
+/* Watchdogs of this process, and whether each takes none of the program's signals. */
+static tsr_status count_watchdogs(int *out_n)
+{
+    static const int programs[] = {SIGHUP, SIGINT, SIGPIPE, SIGALRM, SIGTERM, SIGUSR1, SIGCHLD};
+    char line[256];
+    DIR *threads = opendir("/proc/self/task");
+    CHECK(threads);
+    *out_n = 0;
+    for (struct dirent *e; (e = readdir(threads));) {
+        read_line(e->d_name, "comm", "", line, sizeof line);
+        if (strcmp(line, "tsr-watch\n"))
+            continue;
+        read_line(e->d_name, "status", "SigBlk:", line, sizeof line);
+        unsigned long long blocked = strtoull(line + strlen("SigBlk:"), NULL, 16);
+        for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+            CHECK(blocked >> (programs[i] - 1) & 1);
+        CHECK(!(blocked >> (SIGSEGV - 1) & 1));
+        ++*out_n;
+    }
+    closedir(threads);
+    return TSR_OK;
+}
+
+static tsr_status signals_body(tsr_world *w, void *arg)
+{
+    nr_rank r;
+    int n = 0;
+    (void)arg;
+    TSRI_TRY(nr_open(w, 0, &r));
+    TSRI_TRY(tsr_world_barrier(w));
+    if (w->rank == 0)
+        TSRI_TRY(count_watchdogs(&n));
+    CHECK(w->rank || n == w->nranks);
+    TSRI_TRY(tsr_world_barrier(w));
+    nr_close(&r);
+    return TSR_OK;
+}
+
+static void test_signals(void **state)
+{
+    (void)state;
+    nr_spawn(2, signals_body, NULL, 0);
+}
+
 /* --- which communicator ----------------------------------------------------------------------- */
 static tsr_status create(tsr_world *w, int n, const int *ranks, tsri_comm **out)
 {
@@ -343,7 +404,8 @@ int main(void)
         cmocka_unit_test(test_mismatch),  cmocka_unit_test(test_order),
         cmocka_unit_test(test_late),      cmocka_unit_test(test_late_lane),
         cmocka_unit_test(test_late_kept), cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_remote),    cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_remote),    cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_choice),
     };
     int skip = nr_skip();
     return skip ? skip : cmocka_run_group_tests(tests, NULL, NULL);
