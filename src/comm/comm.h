@@ -178,9 +178,9 @@ typedef struct tsri_comm_ops {
     tsr_status (*check)(struct tsri_comm *c);
     /* Optional: another communicator between the same ranks, with groups, order and counts of its
      * own, for other threads of this rank: each of its groups is used by one thread at a time, but
-     * two groups may be used by two threads at once. `group` is called by one at a time. Destroyed
-     * before this one, by whoever made it. An abort of either is one of both. Not collective; ranks
-     * make their twins in the same order. */
+     * two groups may be used by two threads at once. `group` is called by one at a time. A twin
+     * need not have an exchange. Destroyed before this one, by whoever made it. An abort of either
+     * is one of both. Not collective; ranks make their twins in the same order. */
     tsr_status (*twin)(struct tsri_comm *c, struct tsri_comm **out_comm);
     /* Optional: a task of src/comm/collective.h that is neither send nor recv, from start to
      * release; its buffers lie anywhere. */

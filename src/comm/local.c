@@ -126,9 +126,13 @@ static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
     g->finished += n;
     if (pub->nranks == 1)
         return tsri_local_move_alone(g, coll);
-    for (uint64_t r = 0; r < n; r++)
-        TSRI_TRY(tsri_local_move(g, coll, ticket->seq + r, (int)r * TSRI_CALL_MAX_SEG));
-    return TSR_OK;
+    tsr_status status = TSR_OK;
+    for (uint64_t r = 0; r < n && status == TSR_OK; r++)
+        status = tsri_local_move(g, coll, ticket->seq + r, (int)r * TSRI_CALL_MAX_SEG);
+    /* A member whose call had fewer records would count its next calls from another number. */
+    if (status == TSR_ERR_MISMATCH && n > 1)
+        return tsri_call_fault(g, ticket->seq, tsr_last_error());
+    return status;
 }
 
 tsr_status tsri_local_finish(tsri_group *pub, tsri_ticket *ticket)

@@ -131,13 +131,14 @@ typedef struct tsri_local {
      * ask. */
     tsr_status (*poll)(void *arg);
     void *poll_arg;
-    int worlds;           /* the number of this one among the rank's, from 1 */
-    int twins;            /* made of this one so far */
-    int spins;            /* before a rank yields its core, while that helps */
-    int *pidfds;          /* one per place: 0 not opened yet, -1 can't be, else descriptor + 1 */
-    pthread_mutex_t lock; /* of pidfds: groups may be used by several threads */
+    int worlds; /* the number of this one among the rank's, from 1 */
+    int twins;  /* made of this one so far */
+    int spins;  /* before a rank yields its core, while that helps */
+    /* The host's. One per place: 0 not opened yet, -1 can't be, else descriptor + 1. */
+    int *pidfds;
+    pthread_mutex_t lock; /* the host's, of pidfds: groups may be used by several threads */
     tsri_local_group *groups;
-    tsri_local_group *agree; /* all of the machine, for exchange; made with the communicator */
+    tsri_local_group *agree; /* the host's: all of the machine, for exchange; made with it */
     /* On device memory: its ranks, which tell each other here when they close it. */
     tsri_local_group *closing;
     struct tsri_local *host;       /* this one, or the one that it is over */

@@ -148,9 +148,7 @@ tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nra
                             .region = device->region,
                             .arena = host->arena,
                             .worlds = host->worlds,
-                            .spins = host->spins,
-                            .pidfds = host->pidfds,
-                            .lock = PTHREAD_MUTEX_INITIALIZER};
+                            .spins = host->spins};
     tsr_status status =
         tsri_local_group_own(&d->local, nranks, ranks, TSRI_LANE_CLOSING, &d->local.closing);
     if (status == TSR_OK) {

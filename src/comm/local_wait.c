@@ -111,10 +111,10 @@ static const char *why_world_gone(tsri_local *local, int rank)
         return has_left;
     /* Here, or between an earlier world and this one. */
     int pid = tsri_rank_pid_of(holder);
-    pthread_mutex_lock(&local->lock);
-    int *pidfd = &local->pidfds[tsri_local_place_of(local, rank)];
-    bool gone = pid && tsri_local_pid_gone(pid, pidfd);
-    pthread_mutex_unlock(&local->lock);
+    tsri_local *host = local->host;
+    pthread_mutex_lock(&host->lock);
+    bool gone = pid && tsri_local_pid_gone(pid, &host->pidfds[tsri_local_place_of(host, rank)]);
+    pthread_mutex_unlock(&host->lock);
     return gone ? has_died : NULL;
 }
 

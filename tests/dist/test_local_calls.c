@@ -250,6 +250,33 @@ static tsr_status refused_send_body(tsr_world *w, void *arg)
     return tsr_world_barrier(w);
 }
 
+/* After a call of which one rank's had more records than the other's, the ranks count differently:
+ * the group is over, as else each call would meet the one before of the other rank. */
+static tsr_status longer_body(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsri_group *g;
+    TSRI_TRY(tsri_comm_everybody(w->comm, &g));
+    tsri_segment *s = calloc(SEGMENTS, sizeof *s);
+    CHECK(s);
+    for (int i = 0; i < SEGMENTS; i++)
+        s[i] = one_float(w, i);
+    tsri_coll c = {
+        .kind = TSRI_COLL_ALL_REDUCE, .nseg = w->rank ? 1 : SEGMENTS, .seg = s, .what = "x"};
+    for (int i = 0; i < 10; i++) {
+        CHECK(make_call(g, &c) == TSR_ERR_MISMATCH);
+        c.nseg = 1;
+    }
+    free(s);
+    return TSR_OK;
+}
+
+static void test_longer(void **state)
+{
+    (void)state;
+    spawn_ok(2, longer_body, NULL);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -415,9 +442,13 @@ static void test_race_of_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prepared),          cmocka_unit_test(test_prepared_in_vain),
-        cmocka_unit_test(test_recorded),          cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_race_of_processes), cmocka_unit_test(test_race_for_the_dead),
+        cmocka_unit_test(test_prepared),
+        cmocka_unit_test(test_prepared_in_vain),
+        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_longer),
+        cmocka_unit_test(test_race_of_processes),
+        cmocka_unit_test(test_race_for_the_dead),
         cmocka_unit_test(test_race_of_threads),
     };
     return cmocka_run_group_tests_name("local_calls", tests, NULL, NULL);
