@@ -178,7 +178,7 @@ static tsri_flight_entry *take(tsri_flight *f, uint64_t *out_number)
 
 /* What is written first has left the processor's buffers by the time that the clock has been read,
  * so what comes last, word by word, need not wait for it. started: it starts as it is asked for. */
-static uint64_t record(tsri_flight *f, int group, uint64_t seq, const tsri_flight_call *described,
+static uint64_t record(tsri_flight *f, int group, uint64_t seq, tsri_flight_call *call,
                        bool started)
 {
     uint64_t number;
@@ -187,15 +187,14 @@ static uint64_t record(tsri_flight *f, int group, uint64_t seq, const tsri_fligh
         return 0;
     for (size_t i = TSRI_FLIGHT_LINE; i < sizeof *e; i += TSRI_FLIGHT_LINE)
         __builtin_prefetch((const char *)e + i, 1);
-    tsri_flight_call call = *described;
-    call.group = group;
-    call.seq = seq;
-    call.world = atomic_load_explicit(&f->world, memory_order_relaxed);
-    call.asked_ns = now_ns(CLOCK_REALTIME);
+    call->group = group;
+    call->seq = seq;
+    call->world = atomic_load_explicit(&f->world, memory_order_relaxed);
+    call->asked_ns = now_ns(CLOCK_REALTIME);
     atomic_store_explicit(&e->waits, 0, memory_order_release);
-    atomic_store_explicit(&e->started_ns, started ? call.asked_ns : 0, memory_order_release);
+    atomic_store_explicit(&e->started_ns, started ? call->asked_ns : 0, memory_order_release);
     atomic_store_explicit(&e->ended_ns, 0, memory_order_release);
-    put_call(e, &call);
+    put_call(e, call);
     let_go(e, number, started ? TSRI_FLIGHT_STARTED : TSRI_FLIGHT_SCHEDULED);
     return number;
 }
@@ -215,7 +214,7 @@ uint64_t tsri_flight_schedule(tsri_flight *f, int group, const tsri_coll *coll)
 }
 
 uint64_t tsri_flight_begin_described(tsri_flight *f, int group, uint64_t seq,
-                                     const tsri_flight_call *described, uint64_t scheduled)
+                                     tsri_flight_call *call, uint64_t scheduled)
 {
     tsri_flight_group *g = f ? group_at(f, group) : NULL;
     int state;
@@ -224,13 +223,12 @@ uint64_t tsri_flight_begin_described(tsri_flight *f, int group, uint64_t seq,
     atomic_store_explicit(&g->started, seq, memory_order_relaxed);
     tsri_flight_entry *e = hold(f, scheduled, &state);
     if (!e)
-        return record(f, group, seq, described, true);
-    tsri_flight_call call = *described;
-    call.group = group;
-    call.seq = seq;
-    call.world = atomic_load_explicit(&f->world, memory_order_relaxed);
-    call.asked_ns = (int64_t)get(e, WORD_OF(asked_ns));
-    put_call(e, &call);
+        return record(f, group, seq, call, true);
+    call->group = group;
+    call->seq = seq;
+    call->world = atomic_load_explicit(&f->world, memory_order_relaxed);
+    call->asked_ns = (int64_t)get(e, WORD_OF(asked_ns));
+    put_call(e, call);
     atomic_store_explicit(&e->started_ns, now_ns(CLOCK_REALTIME), memory_order_release);
     let_go(e, scheduled, TSRI_FLIGHT_STARTED);
     return scheduled;

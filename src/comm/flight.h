@@ -136,11 +136,11 @@ uint64_t tsri_flight_schedule(tsri_flight *f, int group, const struct tsri_coll 
 uint64_t tsri_flight_begin(tsri_flight *f, int group, uint64_t seq, int kind,
                            const struct tsri_coll *coll, uint64_t bytes, uint64_t hash);
 /* The same in two steps, for a call that is made again and again: describes it once, and begins it
- * by that. scheduled: coll->flight. */
+ * by that, where what differs from time to time is filled in. scheduled: coll->flight. */
 void tsri_flight_describe(tsri_flight_call *out_call, int kind, const struct tsri_coll *coll,
                           uint64_t bytes, uint64_t hash);
 uint64_t tsri_flight_begin_described(tsri_flight *f, int group, uint64_t seq,
-                                     const tsri_flight_call *call, uint64_t scheduled);
+                                     tsri_flight_call *call, uint64_t scheduled);
 void tsri_flight_completed(tsri_flight *f, uint64_t number);
 void tsri_flight_failed(tsri_flight *f, uint64_t number);
 /* It never came about: its number in the group is the next call's. */

@@ -96,7 +96,7 @@ uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri
                           uint64_t seq)
 {
     tsri_flight *flight = g->local->pub.world->flight;
-    const tsri_local_prepared *p = coll->prepared;
+    tsri_local_prepared *p = coll->prepared;
     uint64_t count = tsri_seq_count(seq), number;
     if (p)
         number =
