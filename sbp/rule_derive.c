@@ -7,7 +7,6 @@
  */
 #include "sbp/rule_types.h"
 
-#include <assert.h>
 #include <string.h>
 
 typedef tsri_rule_entry entry;
@@ -106,12 +105,9 @@ static bool splits_axis(const deriver *d, const tsri_rule_arg *arg, int index)
         if (!is_one(d->rule, d->rule->items[i]))
             return false;
     for (i++; i < arg->axis[axis + 1]; i++)
-        if (!is_one(d->rule, d->rule->items[i])) {
-            /* Only an index that has nothing behind it is ever split unevenly, and what is behind
-             * it stays of size one: a part of one can't be split where that index isn't one too. */
-            assert(d->rule->index[index].lesser == d->rule->index[index].size);
-            return d->rule->index[index].size % d->k == 0;
-        }
+        if (!is_one(d->rule, d->rule->items[i]))
+            return d->rule->index[index].size % d->k == 0 &&
+                   d->rule->index[index].lesser % d->k == 0;
     return true;
 }
 
