@@ -252,6 +252,103 @@ static void test_shared_gradient(void **state)
     on_ranks(shared_gradient, NULL);
 }
 
+/* --- one operand twice -------------------------------------------------------------------------
+ */
+/* x + (x + x): three gradients of x meet, of which two are one tensor. In f32, which has kernels of
+ * its own. */
+static tsr_status twice(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_full(g, TSR_F32, TSR_DIMS(COUNT), p, TSR_B, 0.5), *d;
+    tsr_gradients(tsr_sum(tsr_add(x, tsr_add(x, x)), TSR_ALL_AXES, false), 1, &x, &d);
+    float got[COUNT];
+    TRY(tsr_eval(d, got, sizeof got));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(got[i] == 3);
+    return TSR_OK;
+}
+
+static void test_twice(void **state)
+{
+    (void)state;
+    on_ranks(twice, NULL);
+}
+
+/* log_softmax and cross entropy of numbers far from zero keep their digits. */
+static tsr_status far_from_zero(tsr_world *w, void *arg)
+{
+    enum { CLASSES = 3 };
+    const double rows[2][CLASSES] = {{1e6 + 0.25, 1e6 - 1, 1e6 + 2}, {-1e6, -1e6 + 0.5, -1e6}};
+    const int64_t labels[2] = {1, 2};
+    const tsr_sbp sbp = *(const tsr_sbp *)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    double want[2][CLASSES], losses[2], got[2][CLASSES];
+    for (int i = 0; i < 2; i++) {
+        double sum = 0, base = i ? -1e6 : 1e6;
+        for (int c = 0; c < CLASSES; c++)
+            sum += exp(rows[i][c] - base);
+        for (int c = 0; c < CLASSES; c++)
+            want[i][c] = rows[i][c] - base - log(sum);
+        losses[i] = -want[i][labels[i]];
+    }
+    for (int which = 0; which < 2; which++) {
+        tsr_graph *g = tsr_graph_create(w, NULL);
+        tsr_tensor *x = tsr_constant(g, TSR_F64, TSR_DIMS(2, CLASSES), rows, p, sbp);
+        tsr_tensor *y = tsr_constant(g, TSR_I64, TSR_DIMS(2), labels, p, TSR_B);
+        if (which) {
+            TRY(tsr_eval(tsr_cross_entropy(x, y, TSR_NONE), got, sizeof losses));
+            CHECK(all_near("loss", &got[0][0], losses, 2, 1e-13));
+        } else {
+            TRY(tsr_eval(tsr_log_softmax(x, 1), got, sizeof got));
+            CHECK(all_near("log_softmax", &got[0][0], &want[0][0], 2 * CLASSES, 1e-13));
+        }
+    }
+    return TSR_OK;
+}
+
+static void test_far_from_zero(void **state)
+{
+    (void)state;
+    tsr_sbp all[] = {TSR_B, TSR_S(0), TSR_S(1)};
+    for (int i = 0; i < 3; i++)
+        on_ranks(far_from_zero, &all[i]);
+}
+
+/* Without weight decay a parameter that became infinite leaves the moments alone. */
+static tsr_status infinite_parameter(tsr_world *w, void *arg)
+{
+    (void)arg;
+    tsr_nn_opts nn = {.placement = tsr_placement_parse(w, "cpu"), .sbp = TSR_B};
+    tsr_module *m = tsr_module_create(w, &nn, NULL, NULL, NULL);
+    tsr_variable *v =
+        tsr_module_param(m, "p", TSR_DIMS(COUNT), TSR_AUTO, (tsr_init){.kind = TSR_INIT_ONES});
+    tsr_optimizer *opt = tsr_adam(m, TSR_ADAM_OPTS(.lr = 0.5));
+    tsr_optimizer *sgd = tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.5, .momentum = 0.5));
+    float p[COUNT] = {INFINITY, -INFINITY, 1};
+    TRY(tsr_variable_set(v, p, sizeof p));
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_full(g, TSR_F32, TSR_DIMS(COUNT), nn.placement, TSR_B, 2);
+    tsr_tensor *loss = tsr_sum(tsr_mul(x, tsr_use(m, "p", x)), TSR_ALL_AXES, false);
+    tsr_minimize(opt, loss);
+    tsr_minimize(sgd, loss);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    for (int run = 0; run < 2; run++) {
+        TRY(tsr_run(plan));
+        TRY(tsr_variable_get(v, p, sizeof p));
+        CHECK(p[0] == INFINITY && p[1] == -INFINITY && isfinite(p[2]));
+    }
+    return TSR_OK;
+}
+
+static void test_infinite_parameter(void **state)
+{
+    (void)state;
+    on_ranks(infinite_parameter, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +356,9 @@ int main(void)
         cmocka_unit_test(test_many_uses),
         cmocka_unit_test(test_intermediate),
         cmocka_unit_test(test_shared_gradient),
+        cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_far_from_zero),
+        cmocka_unit_test(test_infinite_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

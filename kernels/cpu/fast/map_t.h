@@ -67,12 +67,18 @@ MAP_FN(div, TSRI_MAP_DIV)
 MAP_FN(fill, TSRI_MAP_FILL)
 #undef MAP_FN
 
+/* The gradient with decay times the parameter; without decay an infinite parameter adds nothing. */
+VEC_FN vf with_decay(float decay, vf w, vf g)
+{
+    return decay != 0 ? vfma(vset1(decay), w, g) : g;
+}
+
 /* SGD as PyTorch's: g += wd p; v = momentum v + (1 - dampening) g, or g in the first step;
  * g = v, or with nesterov g + momentum v; p -= lr g. */
 VEC_FN void sgd_one(const tsri_fast_sgd *p, int64_t i, int64_t n, const bool momentum)
 {
     vf w = vload_upto(p->p + i, n);
-    vf g = vfma(vset1(p->weight_decay), w, vload_upto(p->g + i, n));
+    vf g = with_decay(p->weight_decay, w, vload_upto(p->g + i, n));
     if (momentum) {
         vf v = p->first ? g : vfma(vset1(p->momentum), vload_upto(p->v + i, n), vset1(p->gain) * g);
         vstore_upto(p->v + i, v, n);
@@ -97,11 +103,11 @@ static void adam(const tsri_fast_adam *p, int64_t i, int64_t end)
     vf beta1 = vset1(p->beta1), beta2 = vset1(p->beta2);
     vf gain1 = vset1(p->gain1), gain2 = vset1(p->gain2);
     vf root = vset1(p->root), eps = vset1(p->eps), step = vset1(-p->step);
-    vf wd = vset1(p->weight_decay), keep = vset1(p->keep);
+    vf keep = vset1(p->keep);
     for (; i < end; i += W) {
         int64_t n = end - i;
         vf w = vload_upto(p->p + i, n);
-        vf g = vfma(wd, w, vload_upto(p->g + i, n));
+        vf g = with_decay(p->weight_decay, w, vload_upto(p->g + i, n));
         vf m = vfma(beta1, vload_upto(p->m + i, n), gain1 * g);
         vf v = vfma(beta2, vload_upto(p->v + i, n), gain2 * g * g);
         vstore_upto(p->m + i, m, n);
