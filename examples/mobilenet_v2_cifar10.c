@@ -289,7 +289,7 @@ static tsr_status setup(trainer *t, tsr_dataset *train)
     if (!t->net)
         return TSR_ERR_INVALID;
     if (o->init)
-        TRY(tsr_load(t->net, o->init, TSR_LOAD_OPTS(.strict = true)));
+        TRY(tsr_load(t->net, o->init, NULL));
     int64_t batches = (tsr_dataset_count(train) + o->batch_size - 1) / o->batch_size;
     t->steps = o->epochs * (long)batches;
     if (o->steps > 0 && o->steps < t->steps)

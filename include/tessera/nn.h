@@ -154,16 +154,26 @@ TSR_API tsr_status tsr_variable_get(tsr_variable *v, void *data, size_t bytes);
 
 /* --- weights
  * ---------------------------------------------------------------------------------------- */
+/* What tsr_load found: names that the file and the module share, names of the module that the file
+ * lacks, names of the file that the module lacks. */
+typedef struct tsr_load_counts {
+    int64_t loaded, missing, extra;
+} tsr_load_counts;
 typedef struct tsr_load_opts {
     size_t size;
-    bool strict; /* missing or extra names are an error that lists them */
+    /* Loads what file and module share, and leaves the module's other variables as they are (as
+     * load_state_dict with strict=False). Default: missing and extra names are an error. */
+    bool partial;
+    tsr_load_counts *out_counts; /* written on success; may be NULL */
 } tsr_load_opts;
 #define TSR_LOAD_OPTS(...) (&(const tsr_load_opts){.size = sizeof(tsr_load_opts), __VA_ARGS__})
 /*
  * Loads a safetensors file into a module's variables by qualified name; float dtypes convert;
- * `num_batches_tracked` is ignored. Every rank reads its own part. All ranks validate everything
+ * `num_batches_tracked` is ignored. The names of the file and of the module must be the same, unless
+ * the load is said to be partial. Every rank reads its own part. All ranks validate everything
  * first and agree; on any error nothing is changed and every rank gets it. Collective over all
- * ranks. Errors: TSR_ERR_IO, TSR_ERR_FORMAT, TSR_ERR_SHAPE, TSR_ERR_DTYPE naming the tensor.
+ * ranks. opts may be NULL. Errors: TSR_ERR_INVALID with the names that are missing and those that
+ * are extra; TSR_ERR_IO, TSR_ERR_FORMAT, TSR_ERR_SHAPE, TSR_ERR_DTYPE naming the tensor.
  */
 TSR_API tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts *opts);
 /* Writes all variables (of [R, c] statistics the first row) as a safetensors file that PyTorch

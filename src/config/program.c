@@ -124,7 +124,7 @@ static tsr_status start(tsri_program *p, tsr_plan *plan)
 {
     const tsri_config_train *t = &p->experiment->train;
     if (p->module && p->experiment->trains && t->init) {
-        tsr_status status = tsr_load(p->module, t->init, TSR_LOAD_OPTS(.strict = true));
+        tsr_status status = tsr_load(p->module, t->init, NULL);
         if (status != TSR_OK)
             return tsri_program_fail(tsri_section_node(t, "init"), status);
     }

@@ -56,7 +56,7 @@ static void list_add(name_list *list, const char *name)
                                        "%s%s", list->used ? ", " : "", name);
 }
 
-/* "2 missing: a, b" or "". */
+/* "2 missing in the file: a, b" or "". */
 static const char *list_text(const name_list *list, const char *what, char buf[1024])
 {
     buf[0] = 0;
@@ -122,20 +122,27 @@ static tsr_status plan_variable(tsr_variable *v, const char *name, void *arg)
     return TSR_OK;
 }
 
-static tsr_status check_strict(loader *l)
+/* Lists the names of the file that the module does not have. */
+static void list_extra(loader *l)
 {
-    char missing[1024], extra[1024];
     for (int64_t i = 0; i < tsri_st_count(l->file); i++) {
         const char *name = tsri_st_at(l->file, i)->name;
         if (!is_ignored(name) && !tsr_module_find(l->module, name))
             list_add(&l->extra, name);
     }
+}
+
+static tsr_status check_names(const loader *l)
+{
+    char missing[1024], extra[1024];
     if (!l->missing.n && !l->extra.n)
         return TSR_OK;
-    list_text(&l->missing, "of the module's names are missing in it", missing);
-    list_text(&l->extra, "names in it are not the module's", extra);
-    return tsri_fail(TSR_ERR_INVALID, "%s doesn't fit the module (strict): %s%s%s", l->path,
-                     missing, missing[0] && extra[0] ? "; " : "", extra);
+    list_text(&l->missing, "missing in the file", missing);
+    list_text(&l->extra, "extra in the file", extra);
+    return tsri_fail(TSR_ERR_INVALID,
+                     "%s is not of this module: %s%s%s; %d of its names fit; a load with .partial "
+                     "= true takes those alone",
+                     l->path, missing, missing[0] && extra[0] ? "; " : "", extra, l->n);
 }
 
 /* Opens the file and settles what goes where; reads no data and changes no variable. */
@@ -145,7 +152,8 @@ static tsr_status plan_load(loader *l, const tsr_load_opts *o)
         return tsri_fail(TSR_ERR_INVALID, "tsr_load: the path is NULL");
     TSRI_TRY(tsri_st_open(&l->module->world->mem, l->path, &l->file));
     TSRI_TRY(tsr_module_visit(l->module, plan_variable, l));
-    return o->strict ? check_strict(l) : TSR_OK;
+    list_extra(l);
+    return o->partial ? TSR_OK : check_names(l);
 }
 
 /* Reads elements [at, at + n) of an entry as `dtype`. */
@@ -215,6 +223,8 @@ tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts *opts)
             status = tsri_variable_write(l.items[i].v, 0, l.items[i].fresh, l.items[i].v->bytes);
         l.items[i].v->ready = true;
     }
+    if (status == TSR_OK && o.out_counts)
+        *o.out_counts = (tsr_load_counts){l.n, l.missing.n, l.extra.n};
     tsri_st_close(l.file);
     tsri_pool_finish(&l.pool);
     return status;

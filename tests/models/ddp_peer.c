@@ -191,7 +191,7 @@ static tsr_status train(tsr_world *world, const options *o)
     TRY(tsr_module_set_local(net));
     /* The others take over rank 0's. */
     if (o->init && rank == 0)
-        TRY(tsr_load(net, o->init, TSR_LOAD_OPTS(.strict = true)));
+        TRY(tsr_load(net, o->init, NULL));
     tsr_ddp *ddp;
     tsr_ddp_hook hook = !strcmp(o->hook, "fp16")   ? TSR_DDP_FP16_COMPRESS
                         : !strcmp(o->hook, "bf16") ? TSR_DDP_BF16_COMPRESS

@@ -121,12 +121,12 @@ static tsr_status load_and_save(tsr_world *w, void *arg)
                  {"cpu:[1]", {1, {{TSR_SBP_SPLIT, 0}}}}};
     for (int i = 0; i < 4; i++) {
         tsr_module *m = make_net(w, cases[i].placement, cases[i].sbp, TSR_F32);
-        TSRI_TRY(tsr_load(m, path, TSR_LOAD_OPTS(.strict = true)));
+        TSRI_TRY(tsr_load(m, path, NULL));
         TSRI_TRY(check_loaded(m));
         snprintf(again, sizeof again, "%s.%d", path, i);
         TSRI_TRY(tsr_save(m, again));
         tsr_module *copy = make_net(w, "cpu", TSR_B, TSR_F32);
-        TSRI_TRY(tsr_load(copy, again, TSR_LOAD_OPTS(.strict = true)));
+        TSRI_TRY(tsr_load(copy, again, NULL));
         TSRI_TRY(check_loaded(copy));
         TSRI_TRY(tsr_world_barrier(w));
         if (w->rank == 0)
@@ -164,8 +164,10 @@ static void test_dtypes(void **state)
                "\"bn.bias\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[4,8]},"
                "\"bn.running_mean\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[8,24]}}",
                data, sizeof data);
-    if (tsr_load(m, path, NULL) != TSR_OK)
+    tsr_load_counts counts;
+    if (tsr_load(m, path, TSR_LOAD_OPTS(.partial = true, .out_counts = &counts)) != TSR_OK)
         fail_msg("%s", tsr_last_error());
+    assert_true(counts.loaded == 3 && counts.missing == 3 && counts.extra == 0);
     const char *names[] = {"bn.weight", "bn.bias", "bn.running_mean"};
     float x[2];
     for (int i = 0; i < 3; i++) {
@@ -177,7 +179,7 @@ static void test_dtypes(void **state)
     assert_true(x[0] == 1 && x[1] == 1);
     /* And back, narrower. */
     tsr_module *half = make_net(w, "cpu", TSR_B, TSR_F16);
-    assert_int_equal(tsr_load(half, path, NULL), TSR_OK);
+    assert_int_equal(tsr_load(half, path, TSR_LOAD_OPTS(.partial = true)), TSR_OK);
     unsigned char h[4];
     assert_int_equal(tsr_variable_get(tsr_module_find(half, "bn.running_mean"), h, 4), TSR_OK);
     assert_memory_equal(h, data, 4);
@@ -191,7 +193,7 @@ static void expect_load(tsr_module *m, const char *path, bool strict, tsr_status
 {
     float before[12], after[12];
     assert_int_equal(get(m, "fc.weight", before, 12), TSR_OK);
-    assert_int_equal(tsr_load(m, path, TSR_LOAD_OPTS(.strict = strict)), status);
+    assert_int_equal(tsr_load(m, path, TSR_LOAD_OPTS(.partial = !strict)), status);
     assert_error(text);
     assert_int_equal(get(m, "fc.weight", after, 12), TSR_OK);
     assert_memory_equal(before, after, sizeof before);
@@ -221,8 +223,20 @@ static void test_errors(void **state)
         "\"x.num_batches_tracked\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[48,48]}}",
         zeros, 48);
     expect_load(m, path, true, TSR_ERR_INVALID,
-                "5 of the module's names are missing in it: fc.bias, bn.weight, bn.bias, "
-                "bn.running_mean, bn.running_var; 1 names in it are not the module's: other");
+                "e.safetensors is not of this module: 5 missing in the file: fc.bias, bn.weight, "
+                "bn.bias, bn.running_mean, bn.running_var; 1 extra in the file: other; 1 of its "
+                "names fit");
+    /* A file of another model altogether: by default an error too. */
+    write_file(path, "{\"other\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", zeros,
+               4);
+    expect_load(m, path, true, TSR_ERR_INVALID, "6 missing in the file: fc.weight");
+    assert_int_equal(tsr_load(m, path, NULL), TSR_ERR_INVALID);
+    tsr_load_counts counts = {-1, -1, -1};
+    assert_int_equal(tsr_load(m, path, TSR_LOAD_OPTS(.out_counts = &counts)), TSR_ERR_INVALID);
+    assert_int_equal(counts.loaded, -1);
+    assert_int_equal(tsr_load(m, path, TSR_LOAD_OPTS(.partial = true, .out_counts = &counts)),
+                     TSR_OK);
+    assert_true(counts.loaded == 0 && counts.missing == 6 && counts.extra == 1);
     write_file(path, "{\"fc.weight\":", zeros, 48);
     expect_load(m, path, false, TSR_ERR_FORMAT, "e.safetensors");
     unlink(path);
@@ -269,7 +283,7 @@ static tsr_status load_rows(tsr_world *w, void *arg)
     tsr_module_add(
         net, "bn",
         tsr_nn_batch_norm(w, &o, 2, TSR_BATCH_NORM_OPTS(.stats = TSR_BN_LOCAL, .parts = 3)));
-    TSRI_TRY(tsr_load(net, path, NULL));
+    TSRI_TRY(tsr_load(net, path, TSR_LOAD_OPTS(.partial = true))); /* of a larger net */
     float x[6];
     TSRI_TRY(get(net, "bn.running_var", x, 6));
     for (int i = 0; i < 6; i++)
@@ -280,7 +294,7 @@ static tsr_status load_rows(tsr_world *w, void *arg)
     snprintf(again, sizeof again, "%s.rows", path);
     TSRI_TRY(tsr_save(net, again));
     tsr_module *plain = make_net(w, "cpu", TSR_B, TSR_F32);
-    TSRI_TRY(tsr_load(plain, again, NULL));
+    TSRI_TRY(tsr_load(plain, again, TSR_LOAD_OPTS(.partial = true)));
     TSRI_TRY(get(plain, "bn.running_var", x, 2));
     TSRI_TRY(tsr_world_barrier(w));
     if (w->rank == 0)
