@@ -169,8 +169,8 @@ typedef struct tsr_load_opts {
 #define TSR_LOAD_OPTS(...) (&(const tsr_load_opts){.size = sizeof(tsr_load_opts), __VA_ARGS__})
 /*
  * Loads a safetensors file into a module's variables by qualified name; float dtypes convert;
- * `num_batches_tracked` is ignored. The names of the file and of the module must be the same, unless
- * the load is said to be partial. Every rank reads its own part. All ranks validate everything
+ * `num_batches_tracked` is ignored. The names of file and module must be the same, unless the load
+ * is said to be partial. Every rank reads its own part. All ranks validate everything
  * first and agree; on any error nothing is changed and every rank gets it. Collective over all
  * ranks. opts may be NULL. Errors: TSR_ERR_INVALID with the names that are missing and those that
  * are extra; TSR_ERR_IO, TSR_ERR_FORMAT, TSR_ERR_SHAPE, TSR_ERR_DTYPE naming the tensor.

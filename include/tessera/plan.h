@@ -57,8 +57,9 @@ TSR_API void tsr_plan_destroy(tsr_plan *plan);
 
 /*
  * Runs all of it once, and allocates nothing. Collective over the ranks of the graph's placements.
- * Errors: what a kernel met (a label out of range), a lost or late rank; the world is then
- * unusable but for destroying.
+ * Errors: TSR_ERR_STATE naming an input that the plan reads and that this rank never fed (a value
+ * that was fed once serves all later runs); what a kernel met (a label out of range), a lost or
+ * late rank. The other ranks get TSR_ERR_REMOTE, and the world is then unusable but for destroying.
  */
 TSR_API tsr_status tsr_run(tsr_plan *plan);
 /*
@@ -74,9 +75,11 @@ TSR_API tsr_status tsr_feed(tsr_plan *plan, const char *name, const void *data, 
 TSR_API tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, size_t bytes);
 
 /* Copies an output's global value, row-major: for outputs in B. Not collective: the plan did the
- * boxing. TSR_ERR_PLACEMENT on a rank outside its placement, TSR_ERR_SBP for S and P. */
+ * boxing. TSR_ERR_STATE before the first run and after one that failed, TSR_ERR_PLACEMENT on a rank
+ * outside the output's placement, TSR_ERR_SBP for S and P. */
 TSR_API tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes);
-/* Copies this rank's shard, and tells its shape (out_dims may be NULL; data may be NULL to ask). */
+/* Copies this rank's shard, and tells its shape (out_dims may be NULL; data may be NULL to ask,
+ * also before a run). TSR_ERR_STATE as for tsr_fetch. */
 TSR_API tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t bytes,
                                    tsr_dims *out_dims);
 /* A scalar output as a double. */

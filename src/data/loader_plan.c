@@ -119,9 +119,13 @@ tsr_status tsr_loader_next(tsr_loader *l, tsr_plan *plan)
     part mine_x = part_of(x, l->world->rank), mine_y = part_of(y, l->world->rank);
     bool direct = mine_x.by_rows && mine_y.by_rows && is_host(x) && is_host(y) &&
                   !memcmp(&mine_x.rows, &mine_y.rows, sizeof mine_x.rows);
-    if (direct || rows == 0)
-        return tsri_loader_fill_rows(l, &mine_x.rows, x->info.shard.d[0], x->ptr, y->ptr, &global,
-                                     &local);
+    if (direct || rows == 0) {
+        TSRI_TRY(tsri_loader_fill_rows(l, &mine_x.rows, x->info.shard.d[0], x->ptr, y->ptr, &global,
+                                       &local));
+        tsri_plan_note_fed(plan, x);
+        tsri_plan_note_fed(plan, y);
+        return TSR_OK;
+    }
     TSRI_TRY(feed_parts(l, plan, x, mine_x, y, mine_y, rows));
     tsri_loader_advance(l);
     return TSR_OK;

@@ -43,18 +43,60 @@ static bool is_here(const tsr_plan *plan, const tsri_plan_port *p)
     return tsr_placement_find(p->info.placement, plan->world->rank) >= 0;
 }
 
-/* Whether this rank is the first of its groups over the dimensions that are P(sum). */
-static bool keeps_sum(const tsr_plan *plan, const tsri_plan_port *p)
+/* Whether this rank is the first of its groups over the dimensions of a kind. */
+static bool is_first_over(const tsr_plan *plan, const tsri_plan_port *p, tsr_sbp1 kind)
 {
     int at = tsr_placement_find(p->info.placement, plan->world->rank);
     for (int d = p->info.sbp.ndim - 1; d >= 0; d--) {
         int k = tsr_placement_dim(p->info.placement, d);
         tsr_sbp1 s = p->info.sbp.d[d];
-        if (s.kind == TSR_SBP_PARTIAL && s.arg == TSR_REDUCE_SUM && at % k != 0)
+        if (s.kind == kind.kind && s.arg == kind.arg && at % k != 0)
             return false;
         at /= k;
     }
     return true;
+}
+
+/* Of a global value that is fed in P(sum), the first rank of a group keeps it. */
+static bool keeps_sum(const tsr_plan *plan, const tsri_plan_port *p)
+{
+    return is_first_over(plan, p, (tsr_sbp1){TSR_SBP_PARTIAL, TSR_REDUCE_SUM});
+}
+
+/* --- what was fed ----------------------------------------------------------------------------- */
+void tsri_plan_note_inputs(tsr_plan *plan)
+{
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        for (int j = 0; j < it->nin && it->kind != TSRI_ITEM_DEAD; j++) {
+            const tsri_value *v = &plan->values[it->in[j]];
+            if (v->storage == TSRI_STORAGE_PORT && v->port >= 0)
+                plan->ports[v->port].must_feed = true;
+        }
+    }
+    for (int i = 0; i < plan->nports; i++) {
+        tsri_plan_port *p = &plan->ports[i];
+        bool gives = !p->from_local || is_first_over(plan, p, (tsr_sbp1){TSR_SBP_BROADCAST, 0});
+        p->must_feed &= p->info.is_input && p->bytes > 0 && gives;
+        plan->nunfed += p->must_feed;
+    }
+}
+
+void tsri_plan_note_fed(tsr_plan *plan, tsri_plan_port *p)
+{
+    plan->nunfed -= p->must_feed && !p->fed;
+    p->fed = true;
+}
+
+/* Whether outputs can be read. */
+static tsr_status check_ran(const tsr_plan *plan, const char *call, const char *name)
+{
+    if (plan->has_results)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_STATE, "%s: output '%s' has no value: %s", call, name,
+                     plan->failure[0]       ? plan->failure
+                     : plan->info.runs == 0 ? "the plan has not run yet; call tsr_run first"
+                                            : "the plan's last run failed");
 }
 
 /* Whether every rank holds the whole value. */
@@ -141,7 +183,11 @@ tsr_status tsr_feed(tsr_plan *plan, const char *name, const void *data, size_t b
                          (size_t)tsr_dims_count(p->info.dims) * tsr_dtype_size(p->info.dtype)));
     if (!data && bytes)
         return tsri_fail(TSR_ERR_INVALID, "feed: no data for '%s'", name);
-    return is_here(plan, p) ? take_part(plan, p, data) : TSR_OK;
+    if (!is_here(plan, p))
+        return TSR_OK;
+    TSRI_TRY(take_part(plan, p, data));
+    tsri_plan_note_fed(plan, p);
+    return TSR_OK;
 }
 
 tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, size_t bytes)
@@ -154,7 +200,9 @@ tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, si
     tsri_device *d = device_of(plan, p);
     if (!p->bytes)
         return TSR_OK;
-    return d->ops->copy_in(d, p->ptr, data, bytes, d->stream);
+    TSRI_TRY(d->ops->copy_in(d, p->ptr, data, bytes, d->stream));
+    tsri_plan_note_fed(plan, p);
+    return TSR_OK;
 }
 
 tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes)
@@ -172,6 +220,7 @@ tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes)
     TSRI_TRY(check_bytes("fetch", p, bytes, p->bytes));
     if (!data && bytes)
         return tsri_fail(TSR_ERR_INVALID, "fetch: no room for '%s'", name);
+    TSRI_TRY(check_ran(plan, "fetch", name));
     return read_port(plan, p, data, bytes);
 }
 
@@ -182,6 +231,7 @@ tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t 
     TSRI_TRY(find_port(plan, "fetch_shard", name, false, &p));
     if (data) {
         TSRI_TRY(check_bytes("fetch_shard", p, bytes, p->bytes));
+        TSRI_TRY(check_ran(plan, "fetch_shard", name));
         TSRI_TRY(read_port(plan, p, data, bytes));
     }
     if (out_dims)

@@ -40,6 +40,7 @@ static tsr_status run_step(tsri_step *s)
 
 static void note_failure(tsr_plan *plan)
 {
+    plan->has_results = false;
     snprintf(plan->failure, sizeof plan->failure, "an earlier run of this plan failed: %.400s",
              tsr_last_error());
 }
@@ -50,6 +51,29 @@ tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status)
     if (plan->world->comm)
         plan->world->comm->ops->abort(plan->world->comm, tsr_last_error());
     note_failure(plan);
+    return status;
+}
+
+/* An input was never fed. The plan can run once it is; peers, which may be in the run already, must
+ * hear of it. */
+static tsr_status fail_unfed(const tsr_plan *plan)
+{
+    const char *first = NULL;
+    for (int i = 0; i < plan->nports && !first; i++)
+        if (plan->ports[i].must_feed && !plan->ports[i].fed)
+            first = plan->ports[i].info.name;
+    tsr_status status =
+        plan->nunfed > 1
+            ? tsri_fail(TSR_ERR_STATE,
+                        "tsr_run: input '%s' was never fed, nor were %d others; give them values "
+                        "with tsr_feed, tsr_feed_shard or a loader",
+                        first, plan->nunfed - 1)
+            : tsri_fail(TSR_ERR_STATE,
+                        "tsr_run: input '%s' was never fed; give it a value with tsr_feed, "
+                        "tsr_feed_shard or a loader",
+                        first);
+    if (plan->world->comm)
+        plan->world->comm->ops->abort(plan->world->comm, tsr_last_error());
     return status;
 }
 
@@ -262,6 +286,9 @@ tsr_status tsr_run(tsr_plan *plan)
                          "tsr_run: a plan of a virtual world is for explaining only");
     if (plan->failure[0])
         return tsri_fail(TSR_ERR_STATE, "tsr_run: %s", plan->failure);
+    plan->has_results = false;
+    if (plan->nunfed)
+        return fail_unfed(plan);
     TSRI_TRY(tsri_plan_poll(plan));
     tsr_status status = set_up(plan);
     if (status != TSR_OK)
@@ -272,5 +299,6 @@ tsr_status tsr_run(tsr_plan *plan)
         TSRI_TRY(run_steps(plan));
     plan->info.runs++;
     plan->own_step++;
+    plan->has_results = true;
     return TSR_OK;
 }

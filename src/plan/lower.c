@@ -311,6 +311,7 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
     if (plan->world->is_virtual)
         return TSR_OK;
     TSRI_TRY(allocate_ports(plan));
+    tsri_plan_note_inputs(plan);
     point_values(plan);
     for (int i = 0; i < plan->nsteps; i++)
         TSRI_TRY(point_step(plan, &plan->steps[i]));

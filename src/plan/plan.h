@@ -120,6 +120,7 @@ typedef struct tsri_entry {
 typedef struct tsri_plan_port {
     tsr_port info;
     bool from_local, is_local, is_output;
+    bool must_feed, fed; /* inputs: see tsri_plan_note_inputs */
     void *ptr; /* this rank's shard */
     size_t bytes;
     void *staging; /* `bytes` of the host, where parts are gathered for a device; NULL so far */
@@ -213,6 +214,8 @@ struct tsr_plan {
     int nstep_ptrs;
     tsri_step *steps;
     int nsteps;
+    int nunfed;               /* inputs that this rank must still feed before it can run */
+    bool has_results;         /* the last run went well: outputs can be fetched */
     double *trace;            /* see src/exec/trace.h; NULL: not asked for */
     struct tsri_watch *watch; /* see src/exec/watch.h; NULL: not asked for */
     tsri_replay replay;
@@ -364,6 +367,11 @@ tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_
 /* The plan can't be run any more, for the thread's last error; peers hear of it. Returns `status`.
  */
 tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status);
+/* Marks the inputs that this rank must feed before the first run: those that the plan reads and of
+ * which the rank holds elements (of from_local in B, the ranks whose value is everyone's). */
+void tsri_plan_note_inputs(tsr_plan *plan);
+/* The input has its value. */
+void tsri_plan_note_fed(tsr_plan *plan, tsri_plan_port *port);
 /* What the plan's runs on devices met by now; does not wait. */
 tsr_status tsri_plan_poll(tsr_plan *plan);
 

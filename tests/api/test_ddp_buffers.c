@@ -86,6 +86,7 @@ static tsr_status sends(tsr_world *w, void *arg)
     tsr_ddp_backward(ddp, tsr_sum(tsr_apply(net, x), TSR_ALL_AXES, false));
     tsr_plan *plan;
     TRY(tsr_compile(g, &plan));
+    TRY(tsr_feed(plan, "x", (const float[3]){0}, 3 * sizeof(float)));
     for (int run = 0; run < RUNS; run++) {
         TRY(each_buffer(net, rank, run, true));
         TRY(tsr_ddp_run(ddp, plan));

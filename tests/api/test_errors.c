@@ -332,8 +332,10 @@ static void test_destroyed_module(void **state)
     fixture *f = *state;
     tsr_module *net = tsr_mlp(f->w, f->p, TSR_B, TSR_MLP_OPTS(.inputs = 5));
     tsr_output(f->g, "z", tsr_apply(net, f->x), f->p, TSR_B);
+    const float data[20] = {0};
     tsr_plan *plan, *again;
     assert_int_equal(tsr_compile(f->g, &plan), TSR_OK);
+    assert_int_equal(tsr_feed(plan, "x", data, sizeof data), TSR_OK);
     assert_int_equal(tsr_run(plan), TSR_OK);
     tsr_module_destroy(net);
     assert_int_equal(tsr_run(plan), TSR_ERR_STATE);
@@ -375,6 +377,7 @@ static void test_ports(void **state)
     tsr_plan_info info = {0};
     assert_int_equal(tsr_plan_get_info(plan, &info), TSR_ERR_INVALID);
     SAYS("size");
+    assert_int_equal(tsr_feed(plan, "x", data, 80), TSR_OK);
     assert_int_equal(tsr_run(plan), TSR_OK); /* none of it did harm */
 }
 
