@@ -125,6 +125,7 @@ TSR_API tsr_variable *tsr_module_find(tsr_module *m, const char *qualified_name)
 TSR_API int64_t tsr_module_count(tsr_module *m);
 TSR_API tsr_dims tsr_variable_dims(const tsr_variable *v);
 TSR_API tsr_dtype tsr_variable_dtype(const tsr_variable *v);
+/* TSR_AUTO until a compile has fixed it. */
 TSR_API tsr_sbp tsr_variable_sbp(const tsr_variable *v);
 TSR_API bool tsr_variable_trainable(const tsr_variable *v);
 /*

@@ -24,8 +24,9 @@ typedef struct tsr_compile_opts {
     double
         bucket_mb;  /* gradients' reductions are joined up to this size; default 4, TSR_OFF: none */
     bool no_fusion; /* lower op by op */
-    /* Most bytes that a rank may use at a time for variables, values, inputs and outputs:
-     * signatures are chosen to stay within it. 0: no limit. */
+    /* Most bytes that any rank may use at a time for variables, values, inputs, outputs and
+     * kernels' scratch: signatures are chosen to stay within it, on every rank. A virtual world has
+     * no kernels, and so no scratch. 0: no limit. */
     size_t memory_limit;
     /* What the planner takes for the links between ranks, nearest first, the last one joining all;
      * nlinks 0: ranks of one machine over shared memory. */
@@ -44,10 +45,13 @@ typedef struct tsr_compile_opts {
 /*
  * Compiles a graph: infers every signature, inserts the communication, lowers to kernels, lays out
  * memory. Variables that have no value yet are initialised. opts may be NULL.
+ * Variables whose signature was left open (TSR_AUTO) get one, which stays.
  * Collective over all ranks, unless the graph is local (tsr_graph_create): ranks exchange statuses
- * and a hash of the program. Errors: the first one of the declaration; what a rank failed with (all
- * ranks say it); TSR_ERR_MISMATCH naming the first op in which programs differ; TSR_ERR_SBP,
- * TSR_ERR_NO_MEMORY.
+ * and a hash of all that decides: ops with their attributes, inputs and outputs, the graph's
+ * options, these options, how variables get their first values, and the optimizers' settings as
+ * they are now. Errors: the first one of the declaration; what a rank failed with (all ranks say
+ * it); TSR_ERR_MISMATCH naming the first thing that differs, and what it is on two ranks;
+ * TSR_ERR_SBP; TSR_ERR_NO_MEMORY, saying what ranks need where a memory limit was given.
  */
 TSR_API tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts,
                                     tsr_plan **out_plan);
@@ -144,7 +148,8 @@ TSR_API int tsr_plan_times(const tsr_plan *plan, int n, tsr_plan_time *out_times
 
 /*
  * Compiles and runs what one tensor needs (no inputs below it) and copies its global value, for
- * exploring and tests. Collective over all ranks, unless the graph is local.
+ * exploring and tests. It decides nothing: variables whose signature is left to the compiler are
+ * still open afterwards. Collective over all ranks, unless the graph is local.
  */
 TSR_API tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes);
 

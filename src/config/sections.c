@@ -321,7 +321,7 @@ static const tsri_field experiment_fields[] = {
     PART(SECTION, cluster, TSRI_NONE, &cluster_section, 0, 0,
          "The links that planning assumes. Default: the machine's own."),
     FIELD(BYTES, tsri_experiment, "memory_limit", memory_limit, TSRI_NONE, 0, 0,
-          "Bytes that a rank may use."),
+          "Bytes that a rank may use, kernels' scratch included."),
 };
 const tsri_section tsri_experiment_section = {
     .name = "experiment", .size = sizeof(tsri_experiment), FIELDS(experiment_fields)};

@@ -28,7 +28,7 @@ tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
     g->nports = g->cports = g->nhooks = 0;
     tsr_output_at(g, "(eval)", x, NULL, TSR_B, NULL, 0);
     tsr_plan *plan = NULL;
-    tsr_status status = tsr_compile(g, &plan);
+    tsr_status status = tsri_plan_compile(g, NULL, false, &plan);
     for (int i = 0; i < g->nops; i++)
         memcpy(g->ops[i]->writes, writes[i], sizeof writes[i]);
     tsri_mem_free(writes);

@@ -381,13 +381,13 @@ void tsri_graphs_forget(const tsr_variable *v)
     tsri_fail(TSR_OK, "%s", before);
 }
 
-void tsri_graph_add_hook(tsr_graph *g, tsr_status (*fn)(void *), void *arg)
+void tsri_graph_add_hook(tsr_graph *g, tsri_hook hook)
 {
     if (!TSRI_PUSH(&g->pool, g->hooks, g->nhooks, g->chooks)) {
         tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
         return;
     }
-    g->hooks[g->nhooks++] = (tsri_hook){fn, arg};
+    g->hooks[g->nhooks++] = hook;
 }
 
 bool tsr_tensor_ok(const tsr_tensor *x)

@@ -6,6 +6,8 @@
 #ifndef TESSERA_GRAPH_GRAPH_H
 #define TESSERA_GRAPH_GRAPH_H
 
+#include <stdio.h>
+
 #include <tessera/nn.h>
 #include "sbp/rule.h"
 #include "src/core/op_list.h"
@@ -59,6 +61,9 @@ typedef struct tsri_graph_port {
 /* Called before each run of a plan of this graph, on the host (learning rate, step counters). */
 typedef struct tsri_hook {
     tsr_status (*fn)(void *arg);
+    /* A line that says what it is, then one "name: value" for each setting that ranks must share.
+     */
+    void (*describe)(const void *arg, FILE *f);
     void *arg;
 } tsri_hook;
 
@@ -140,7 +145,7 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc);
 uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind);
 /* A variable is about to go: graphs that read or write it fail from now on. */
 void tsri_graphs_forget(const tsr_variable *v);
-void tsri_graph_add_hook(tsr_graph *g, tsr_status (*fn)(void *), void *arg);
+void tsri_graph_add_hook(tsr_graph *g, tsri_hook hook);
 
 /* --- what is known of each op kind: src/graph/op_*.c
  * ------------------------------------------------ */
@@ -187,7 +192,8 @@ struct tsr_variable {
     tsr_dtype dtype;
     tsr_dims shape; /* global */
     const tsr_placement *placement;
-    tsr_sbp sbp; /* AUTO until the first compile fixes it */
+    tsr_sbp sbp;  /* AUTO until a compile has fixed it; tsr_eval fixes nothing */
+    tsr_sbp held; /* what `data` is in; AUTO until materialised. May differ while sbp is AUTO */
     bool trainable;
     tsr_init init;
     uint64_t seed;
@@ -199,12 +205,17 @@ struct tsr_variable {
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM];
     bool ready;
-    bool used; /* by a graph or an optimizer: it stays where it is */
+    bool given; /* its value was set or loaded, so that it can't be made again from `init` */
+    bool used;  /* by a graph or an optimizer: it stays where it is */
 };
 
-/* Fixes an AUTO signature, gives the variable its shard and its initial value, if it has none yet.
- * Not collective. */
+/* Gives the variable its shard, in its signature (AUTO: what it is held in, B if in nothing yet),
+ * and its initial value, if it has none yet. What is held otherwise moves, without communication:
+ * initial values are made again, and those that were given are cut out of the whole, which ranks
+ * hold until a compile has fixed the signature. Not collective. */
 tsr_status tsri_variable_prepare(tsr_variable *v);
+/* Whether every rank can bring the value into any signature by itself. */
+bool tsri_variable_can_move(const tsr_variable *v);
 /* Bytes [at, at + bytes) of this rank's shard from and to the host; nothing where it has none. What
  * is read is as it is after all work that was queued. */
 tsr_status tsri_variable_write(tsr_variable *v, size_t at, const void *from, size_t bytes);

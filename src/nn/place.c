@@ -67,7 +67,7 @@ tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement 
 {
     char name[TSRI_NAME_MAX];
     tsri_variable_qualified_name(v, name, sizeof name);
-    if (v->ready || v->device)
+    if (v->ready || v->held.ndim)
         return tsri_fail(TSR_ERR_STATE,
                          "variable %s has its value already; place variables before "
                          "they are set, loaded or compiled",

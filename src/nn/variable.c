@@ -101,6 +101,7 @@ void tsri_variable_finish(tsr_variable *v)
     if (v->data)
         v->device->ops->buffer_free(v->device, v->data, v->bytes);
     v->data = NULL;
+    v->held = TSR_AUTO;
     v->ready = false;
 }
 
@@ -182,18 +183,45 @@ bool tsri_variable_has_shard(const tsr_variable *v)
     return tsr_placement_find(v->placement, v->world->rank) >= 0 && v->bytes > 0;
 }
 
-tsr_status tsri_variable_place(tsr_variable *v)
+/* B over all dimensions. */
+static tsr_sbp whole(const tsr_placement *p)
 {
-    if (v->sbp.ndim == 0) {
-        v->sbp.ndim = (int8_t)tsr_placement_ndim(v->placement);
-        for (int i = 0; i < v->sbp.ndim; i++)
-            v->sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
-    }
-    if (v->data || v->ready)
-        return TSR_OK;
-    tsri_shard(v->shape, v->placement, v->sbp, v->world->rank, &v->lshape, v->offset);
+    tsr_sbp sbp = {.ndim = (int8_t)tsr_placement_ndim(p)};
+    for (int i = 0; i < sbp.ndim; i++)
+        sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    return sbp;
+}
+
+/* Whether each rank of the placement holds all of a value in this signature. */
+static bool is_whole(const tsr_placement *p, tsr_sbp sbp)
+{
+    bool is = true;
+    for (int i = 0; i < sbp.ndim; i++)
+        is &= sbp.d[i].kind == TSR_SBP_BROADCAST || tsr_placement_dim(p, i) == 1;
+    return is;
+}
+
+bool tsri_variable_can_move(const tsr_variable *v)
+{
+    return !v->held.ndim || !v->given || is_whole(v->placement, v->held);
+}
+
+/* Whether this rank's shard would be what it holds. */
+static bool is_same_shard(const tsr_variable *v, tsr_sbp sbp)
+{
+    tsr_dims lshape;
+    int64_t offset[TSR_MAX_NDIM];
+    tsri_shard(v->shape, v->placement, sbp, v->world->rank, &lshape, offset);
+    return tsr_dims_equal(lshape, v->lshape) && !memcmp(offset, v->offset, sizeof offset);
+}
+
+/* Takes memory for the shard in `sbp`. */
+static tsr_status take_shard(tsr_variable *v, tsr_sbp sbp)
+{
+    tsri_shard(v->shape, v->placement, sbp, v->world->rank, &v->lshape, v->offset);
     bool is_here = tsr_placement_find(v->placement, v->world->rank) >= 0;
     v->bytes = is_here ? (size_t)tsr_dims_count(v->lshape) * tsr_dtype_size(v->dtype) : 0;
+    v->held = sbp;
     if (!v->bytes || v->world->is_virtual)
         return TSR_OK;
     tsr_status status = tsri_device_get(v->world, tsr_placement_device(v->placement), &v->device);
@@ -201,9 +229,76 @@ tsr_status tsri_variable_place(tsr_variable *v)
         status = v->device->ops->buffer_alloc(v->device, v->bytes, &v->data);
     if (status == TSR_OK)
         return TSR_OK;
+    v->held = TSR_AUTO;
     char name[TSRI_NAME_MAX];
     tsri_variable_qualified_name(v, name, sizeof name);
     return tsri_fail_prefix(status, "variable %s", name);
+}
+
+/* Puts this rank's part of a global value into its shard. */
+static tsr_status write_part(tsr_variable *v, const char *global)
+{
+    size_t size = tsr_dtype_size(v->dtype);
+    int64_t runs = 0, length = v->data ? tsri_shard_runs(v->shape, v->lshape, &runs) : 0;
+    for (int64_t i = 0; i < runs; i++) {
+        int64_t at = tsri_shard_run_at(v->shape, v->lshape, v->offset, i);
+        TSRI_TRY(tsri_variable_write(v, (size_t)(i * length) * size, global + (size_t)at * size,
+                                     (size_t)length * size));
+    }
+    return TSR_OK;
+}
+
+/* Cuts the shard in `sbp` out of the whole, which this rank holds. */
+static tsr_status cut_shard(tsr_variable *v, tsr_sbp sbp)
+{
+    tsr_variable old = *v;
+    char *global = tsri_mem_alloc(&v->world->mem, old.bytes);
+    tsr_status status = global ? tsri_variable_read(v, 0, global, old.bytes) : TSR_ERR_NO_MEMORY;
+    v->data = NULL;
+    if (status == TSR_OK)
+        status = take_shard(v, sbp);
+    if (status == TSR_OK)
+        status = write_part(v, global);
+    tsri_mem_free(global);
+    if (status != TSR_OK) {
+        if (v->data)
+            v->device->ops->buffer_free(v->device, v->data, v->bytes);
+        *v = old;
+    } else if (old.data) {
+        old.device->ops->buffer_free(old.device, old.data, old.bytes);
+    }
+    return status;
+}
+
+/* Brings what there is into `sbp`; an initial value that lies otherwise is dropped. */
+static tsr_status hold_in(tsr_variable *v, tsr_sbp sbp)
+{
+    if (v->held.ndim && is_same_shard(v, sbp)) {
+        v->held = sbp;
+        return TSR_OK;
+    }
+    if (v->held.ndim && v->given) {
+        if (is_whole(v->placement, v->held))
+            return cut_shard(v, sbp);
+        char name[TSRI_NAME_MAX], from[TSR_SBP_TEXT_MAX], to[TSR_SBP_TEXT_MAX];
+        tsri_variable_qualified_name(v, name, sizeof name);
+        return tsri_fail(TSR_ERR_INTERNAL, "variable %s is held in %s; it can't move to %s", name,
+                         tsr_sbp_format(v->held, from), tsr_sbp_format(sbp, to));
+    }
+    tsri_variable_finish(v);
+    return take_shard(v, sbp);
+}
+
+/* What preparing the variable brings it into. */
+static tsr_sbp prepared_sbp(const tsr_variable *v)
+{
+    return v->sbp.ndim ? v->sbp : v->held.ndim ? v->held : whole(v->placement);
+}
+
+tsr_status tsri_variable_place(tsr_variable *v)
+{
+    bool stays = v->held.ndim && v->given;
+    return hold_in(v, v->sbp.ndim ? v->sbp : stays ? v->held : whole(v->placement));
 }
 
 /* --- the shard's bytes ------------------------------------------------------------------------ */
@@ -315,9 +410,9 @@ static tsr_status fill_run(tsr_variable *v, const init_law *law, uint64_t key, i
 
 tsr_status tsri_variable_prepare(tsr_variable *v)
 {
+    TSRI_TRY(hold_in(v, prepared_sbp(v)));
     if (v->ready)
         return TSR_OK;
-    TSRI_TRY(tsri_variable_place(v));
     if (v->data && v->init.kind != TSR_INIT_ZEROS) {
         char name[TSRI_NAME_MAX];
         tsri_variable_qualified_name(v, name, sizeof name);
@@ -366,15 +461,8 @@ tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t bytes)
 {
     TSRI_TRY(check_access(v, data, bytes, "tsr_variable_set"));
     TSRI_TRY(tsri_variable_place(v));
-    size_t size = tsr_dtype_size(v->dtype);
-    int64_t runs = 0, length = v->data ? tsri_shard_runs(v->shape, v->lshape, &runs) : 0;
-    for (int64_t i = 0; i < runs; i++)
-        TSRI_TRY(tsri_variable_write(
-            v, (size_t)(i * length) * size,
-            (const char *)data +
-                (size_t)tsri_shard_run_at(v->shape, v->lshape, v->offset, i) * size,
-            (size_t)length * size));
-    v->ready = true;
+    TSRI_TRY(write_part(v, data));
+    v->ready = v->given = true;
     return TSR_OK;
 }
 
@@ -384,7 +472,7 @@ static void scatter_part(const tsr_variable *v, int rank, size_t begin, size_t n
 {
     tsr_dims lshape;
     int64_t offset[TSR_MAX_NDIM], runs;
-    tsri_shard(v->shape, v->placement, v->sbp, rank, &lshape, offset);
+    tsri_shard(v->shape, v->placement, prepared_sbp(v), rank, &lshape, offset);
     size_t size = tsr_dtype_size(v->dtype);
     size_t run_bytes = (size_t)tsri_shard_runs(v->shape, lshape, &runs) * size;
     for (size_t done = 0; done < n;) {
@@ -403,7 +491,7 @@ static size_t shard_bytes(const tsr_variable *v, int rank)
     int64_t offset[TSR_MAX_NDIM];
     if (tsr_placement_find(v->placement, rank) < 0)
         return 0;
-    tsri_shard(v->shape, v->placement, v->sbp, rank, &lshape, offset);
+    tsri_shard(v->shape, v->placement, prepared_sbp(v), rank, &lshape, offset);
     return (size_t)tsr_dims_count(lshape) * tsr_dtype_size(v->dtype);
 }
 
@@ -411,11 +499,8 @@ static size_t shard_bytes(const tsr_variable *v, int rank)
  */
 static bool is_everywhere(const tsr_variable *v)
 {
-    bool whole =
-        tsr_placement_nranks(v->placement) == v->world->nranks || tsri_module_is_local(v->module);
-    for (int i = 0; i < v->sbp.ndim; i++)
-        whole &= v->sbp.d[i].kind == TSR_SBP_BROADCAST || tsr_placement_dim(v->placement, i) == 1;
-    return whole;
+    bool all = tsr_placement_nranks(v->placement) == v->world->nranks;
+    return (all || tsri_module_is_local(v->module)) && is_whole(v->placement, prepared_sbp(v));
 }
 
 /* Ranks show each other their shards, in pieces as large as an exchange takes. */

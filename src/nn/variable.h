@@ -16,7 +16,8 @@ void tsri_variable_destroy(tsr_variable *v);
 /* Whether a variable of these dims can have the signature; AUTO is fine. */
 tsr_status tsri_variable_check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp);
 
-/* Fixes an AUTO signature and takes (zeroed) memory for the shard, without giving it a value. */
+/* Takes (zeroed) memory for the shard, in which a value will be put; AUTO variables are held whole.
+ * A value that was given stays. */
 tsr_status tsri_variable_place(tsr_variable *v);
 
 /* Whether the shard of this rank has elements. */

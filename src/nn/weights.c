@@ -221,7 +221,7 @@ tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts *opts)
     for (int i = 0; i < l.n && status == TSR_OK; i++) {
         if (l.items[i].fresh)
             status = tsri_variable_write(l.items[i].v, 0, l.items[i].fresh, l.items[i].v->bytes);
-        l.items[i].v->ready = true;
+        l.items[i].v->ready = l.items[i].v->given = true;
     }
     if (status == TSR_OK && o.out_counts)
         *o.out_counts = (tsr_load_counts){l.n, l.missing.n, l.extra.n};

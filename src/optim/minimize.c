@@ -147,7 +147,7 @@ void tsri_optimizer_apply(tsr_optimizer *o, tsr_graph *g, int n, tsr_variable *c
     if (g->status != TSR_OK || !check_optimizer(o, g, loc) ||
         !add_updates(o, g, n, params, grads, loc))
         return;
-    tsri_graph_add_hook(g, before_run, o);
+    tsri_graph_add_hook(g, (tsri_hook){before_run, tsri_optimizer_describe, o});
     /* Masks follow the training step, whichever graph runs it. */
     if (g->step_value == &g->own_step)
         g->step_value = &o->step;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/attrs_text.h"
 #include "src/nn/module.h"
 #include "src/nn/variable.h"
 
@@ -238,6 +239,22 @@ tsr_optimizer *tsr_adam(tsr_module *m, const tsr_adam_opts *opts)
 tsr_optimizer *tsr_adamw(tsr_module *m, const tsr_adam_opts *opts)
 {
     return make_adam(TSRI_OPTIM_ADAMW, m, opts);
+}
+
+void tsri_optimizer_describe(const void *optimizer, FILE *f)
+{
+    const tsr_optimizer *o = optimizer;
+    const tsr_schedule *s = &o->schedule;
+    char sbp[TSR_SBP_TEXT_MAX];
+    fprintf(f, "tsr_%s\nkind: %s\n", o->name, o->name);
+    tsri_put_number(f, "lr", o->lr);
+    fprintf(f, "kind of the schedule: %d\n", (int)s->kind);
+    fprintf(f, "warmup: %lld\n", (long long)s->warmup);
+    fprintf(f, "step_size: %lld\n", (long long)s->step_size);
+    tsri_put_number(f, "gamma", s->gamma);
+    fprintf(f, "steps: %lld\n", (long long)s->steps);
+    tsri_put_number(f, "min_lr", s->min_lr);
+    fprintf(f, "state: %s\n", o->state_sbp.ndim ? tsr_sbp_format(o->state_sbp, sbp) : "auto");
 }
 
 /* --- rate and step ---------------------------------------------------------------------------- */

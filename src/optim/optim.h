@@ -47,6 +47,9 @@ tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p);
 void tsri_optimizer_apply(tsr_optimizer *o, tsr_graph *g, int n, tsr_variable *const *params,
                           tsr_tensor *const *grads, tsri_loc loc);
 
+/* What a hook says of an optimizer; see tsri_hook. The update ops have the rest. */
+void tsri_optimizer_describe(const void *optimizer, FILE *f);
+
 /* The rate of update `step` (from 0) for a base rate. */
 double tsri_schedule_lr(const tsr_schedule *s, double base, int64_t step);
 tsr_status tsri_schedule_check(const tsr_schedule *s);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/core/clock.h"
-#include "src/plan/plan.h"
+#include "src/plan/choose.h"
 
 /* What the plan has of its devices and communicators. */
 static void release_parts(tsr_plan *plan)
@@ -110,17 +110,18 @@ static tsr_plan *new_plan(const tsr_graph *graph, const tsr_compile_opts *opts)
     return plan;
 }
 
-/* Every variable gets its shard and its first value. */
-static tsr_status prepare_variables(tsr_graph *g, size_t *out_bytes)
+/* Every variable that the plan reads gets its shard and its first value. */
+static tsr_status prepare_variables(tsr_plan *plan)
 {
-    *out_bytes = 0;
-    for (int i = 0; i < g->nops; i++) {
-        tsr_variable *v = g->ops[i]->variable;
-        if (g->ops[i]->kind != TSRI_OP_VARIABLE)
+    double t = tsri_now_s();
+    for (int i = 0; i < plan->nvalues; i++) {
+        const tsri_value *v = &plan->values[i];
+        if (v->storage != TSRI_STORAGE_VARIABLE || !v->source)
             continue;
-        TSRI_TRY(tsri_variable_prepare(v));
-        *out_bytes += v->bytes;
+        TSRI_TRY(tsri_variable_prepare(v->variable));
+        plan->info.variable_bytes += v->variable->bytes;
     }
+    plan->info.init_s = tsri_now_s() - t;
     return TSR_OK;
 }
 
@@ -155,165 +156,16 @@ static tsr_status find_devices(tsr_graph *g, tsr_plan *plan)
     return TSR_OK;
 }
 
-/* --- choosing, within memory ------------------------------------------------------------------ */
-/* Gives the variables that were left to the compiler what was chosen; or takes it back. */
-static void set_inferred(tsr_graph *g, const tsri_inferred *inferred, const bool *was_auto,
-                         bool set)
+static tsr_status run_passes(tsri_choosing *c, tsr_plan *plan)
 {
-    for (int i = 0; i < g->nops && inferred->chosen; i++)
-        if (was_auto[i] && inferred->live[i])
-            g->ops[i]->variable->sbp = set ? inferred->chosen[i]->out[0] : TSR_AUTO;
-}
-
-static const struct {
-    tsri_pass pass;
-    tsr_status (*run)(tsr_plan *plan);
-} passes[] = {
-    {TSRI_PASS_BUILD, NULL}, /* takes the graph too */
-    {TSRI_PASS_FUSE, tsri_plan_fuse},
-    {TSRI_PASS_LAYOUT, tsri_plan_layout},
-    {TSRI_PASS_DEFER, tsri_plan_defer},
-    {TSRI_PASS_ORDER, tsri_plan_order},
-    {TSRI_PASS_SCHEDULE, tsri_plan_schedule},
-};
-
-/* From signatures to the order of things and the lifetimes of values. */
-static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
-{
-    tsri_pool_finish(&plan->scratch);
-    tsri_pool_init(&plan->scratch, &g->world->mem);
-    plan->group = NULL;
-    plan->cgroup = 0;
-    plan->values = NULL;
-    plan->items = NULL;
-    plan->entries = NULL;
-    plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
-    plan->nentries = plan->centries = plan->info.ops = 0;
-    TSRI_TRY(tsri_plan_build(plan, g, inferred));
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
-        if (passes[i].pass == TSRI_PASS_FUSE && plan->opts.no_fusion)
-            continue;
-        if (passes[i].run)
-            TSRI_TRY(passes[i].run(plan));
-        TSRI_TRY(tsri_plan_check(plan, passes[i].pass));
-    }
-    return TSR_OK;
-}
-
-/* The most that a rank needs, judged by the first rank of each placement, whose parts are the
- * largest. */
-static tsr_status most_bytes(const tsr_graph *g, tsr_plan *plan, size_t *out_bytes)
-{
-    const tsr_placement *seen = NULL;
-    *out_bytes = 0;
-    for (int i = 0; i < g->nops; i++) {
-        size_t variables, ports, values;
-        if (g->ops[i]->placement == seen)
-            continue;
-        seen = g->ops[i]->placement;
-        TSRI_TRY(
-            tsri_plan_rank_bytes(plan, tsr_placement_rank(seen, 0), &variables, &ports, &values));
-        if (variables + ports + values > *out_bytes)
-            *out_bytes = variables + ports + values;
-    }
-    return TSR_OK;
-}
-
-typedef struct chooser {
-    tsr_graph *g;
-    tsr_plan *plan;
-    tsri_pool *pool;
-    bool *was_auto; /* per op: reads a variable whose signature is left to the compiler */
-    tsri_inferred inferred;
-    size_t bytes; /* that what was built last needs on a rank */
-} chooser;
-
-/* Infers with a limit on what inference estimates, and builds, if something fits. */
-static tsr_status try_limit(chooser *c, double limit)
-{
-    const tsri_infer_opts how = {.memory_limit = (int64_t)limit,
-                                 .alternatives = c->plan->opts.alternatives};
-    double t = tsri_now_s();
-    set_inferred(c->g, &c->inferred, c->was_auto, false);
-    c->inferred = (tsri_inferred){0};
-    TSRI_TRY(tsri_infer(c->g, &c->plan->model, &how, c->pool, &c->inferred));
-    c->plan->info.infer_s += tsri_now_s() - t;
-    if (!c->inferred.fits)
-        return TSR_OK;
-    set_inferred(c->g, &c->inferred, c->was_auto, true);
-    TSRI_TRY(build(c->g, c->plan, &c->inferred));
-    return c->plan->opts.memory_limit ? most_bytes(c->g, c->plan, &c->bytes) : TSR_OK;
-}
-
-/* Infers and builds. What inference takes for a rank's memory is an estimate (what is done in
- * place, layouts, buckets and gaps come later). So with a limit the fastest plan is built and
- * measured, and if it is too large, inference is asked for less, in proportion, until what is built
- * fits. */
-static tsr_status choose(chooser *c)
-{
-    enum { MOST_TRIES = 8 };
-    const double limit = (double)c->plan->opts.memory_limit;
-    TSRI_TRY(try_limit(c, 0));
-    if (limit == 0 || (double)c->bytes <= limit)
-        return TSR_OK;
-    size_t leanest = c->bytes;
-    /* Nothing fits an estimate of `low`; what fits `high` is too large. */
-    double low = 0, high = (double)c->inferred.peak, ask = high * limit / (double)c->bytes;
-    for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
-        if (ask <= low || ask >= high)
-            ask = (low + high) / 2;
-        TSRI_TRY(try_limit(c, ask));
-        if (c->inferred.fits && (double)c->bytes <= limit)
-            return TSR_OK;
-        if (!c->inferred.fits) {
-            low = ask;
-            ask = 1.1 * ask;
-            continue;
-        }
-        leanest = c->bytes < leanest ? c->bytes : leanest;
-        high = ask;
-        ask *= 0.98 * limit / (double)c->bytes;
-    }
-    return tsri_fail(TSR_ERR_NO_MEMORY,
-                     "the leanest plan that was found needs %zu bytes on a rank; the limit is %zu",
-                     leanest, c->plan->opts.memory_limit);
-}
-
-static tsr_status choose_and_prepare(tsr_graph *g, tsr_plan *plan, tsri_pool *pool)
-{
-    chooser c = {.g = g, .plan = plan, .pool = pool};
-    c.was_auto = tsri_pool_alloc(pool, (size_t)g->nops + 1);
-    if (!c.was_auto)
-        return TSR_ERR_NO_MEMORY;
-    for (int i = 0; i < g->nops; i++)
-        c.was_auto[i] = g->ops[i]->kind == TSRI_OP_VARIABLE && g->ops[i]->variable->sbp.ndim == 0;
-    tsr_status status = choose(&c);
-    if (status != TSR_OK) {
-        set_inferred(g, &c.inferred, c.was_auto, false);
-        return status;
-    }
-    plan->info.cost_s = c.inferred.cost;
-    plan->info.bound_s = c.inferred.bound;
-    plan->info.exact = c.inferred.exact;
-    double t = tsri_now_s();
-    status = prepare_variables(g, &plan->info.variable_bytes);
-    plan->info.init_s = tsri_now_s() - t;
-    return status;
-}
-
-static tsr_status run_passes(tsr_graph *g, tsr_plan *plan)
-{
+    tsr_graph *g = c->g;
     TSRI_TRY(tsr_graph_status(g));
     if (g->nops == 0 || !keeps_something(g))
         return tsri_fail(TSR_ERR_STATE,
                          "nothing to compile: the graph has no %s; see tsr_output and tsr_minimize",
                          g->nops ? "output" : "ops");
     TSRI_TRY(find_devices(g, plan));
-    tsri_pool pool;
-    tsri_pool_init(&pool, &g->world->mem);
-    tsr_status status = choose_and_prepare(g, plan, &pool);
-    tsri_pool_finish(&pool);
-    TSRI_TRY(status);
+    TSRI_TRY(tsri_plan_choose(plan, c));
     return tsri_plan_settle(plan);
 }
 
@@ -332,39 +184,102 @@ static bool talks(const tsr_plan *plan)
     return false;
 }
 
-static tsr_status make_plan(tsr_graph *g, tsr_plan *plan, const tsr_compile_opts *opts)
+/* What this rank needs, kernels' scratch included. */
+static tsr_status count_need(tsr_plan *plan, tsri_need *out_need)
 {
-    tsr_status status = plan ? run_passes(g, plan) : TSR_ERR_NO_MEMORY;
-    if (g->local)
-        return status == TSR_OK ? tsri_plan_lower(plan) : status;
-    if (names_devices(g)) {
-        TSRI_TRY(tsri_plan_agree(g, opts, status));
+    size_t variables, ports, values;
+    TSRI_TRY(tsri_plan_rank_bytes(plan, plan->world->rank, &variables, &ports, &values));
+    out_need->scratch = tsri_plan_scratch(plan);
+    out_need->bytes = variables + ports + values + out_need->scratch;
+    return TSR_OK;
+}
+
+/* Makes kernels and calls, and tells what the neediest rank needs. Collective over the world,
+ * unless the graph is local. */
+static tsr_status lower(tsri_choosing *c, tsr_plan *plan, tsri_need *out_need)
+{
+    tsr_graph *g = c->g;
+    tsr_status status = plan ? run_passes(c, plan) : TSR_ERR_NO_MEMORY;
+    *out_need = (tsri_need){.rank = g->world->rank};
+    if (!g->local && names_devices(g)) {
+        TSRI_TRY(tsri_plan_agree(g, c->opts, status, NULL));
         status = tsri_plan_connect(plan);
     }
     if (status == TSR_OK)
         status = tsri_plan_lower(plan);
-    TSRI_TRY(tsri_plan_agree(g, opts, status));
+    if (status == TSR_OK && c->opts->memory_limit)
+        status = count_need(plan, out_need);
+    return g->local ? status : tsri_plan_agree(g, c->opts, status, out_need);
+}
+
+/* Variables and memory, and what ranks prepare together. */
+static tsr_status bind(tsr_graph *g, tsr_plan *plan)
+{
+    tsr_status status = prepare_variables(plan);
+    if (status == TSR_OK)
+        status = tsri_plan_bind(plan);
+    if (g->local)
+        return status;
+    TSRI_TRY(tsri_plan_agree(g, NULL, status, NULL));
     if (!talks(plan))
         return TSR_OK;
-    TSRI_TRY(tsri_plan_agree(g, opts, tsri_plan_prepare(plan)));
+    TSRI_TRY(tsri_plan_agree(g, NULL, tsri_plan_prepare(plan), NULL));
     return names_devices(g) ? tsri_replay_connect(plan) : TSR_OK;
 }
 
-tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_plan **out_plan)
+static tsr_status refuse_scratch(const tsri_need *need, size_t limit)
 {
-    if (!graph)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: no graph%s%s",
-                         tsr_last_error()[0] ? ": " : "", tsr_last_error());
+    char bytes[32], scratch[32], most[32];
+    return tsri_fail(TSR_ERR_NO_MEMORY,
+                     "no plan was found that fits memory_limit, %zu bytes (%s) on a rank: rank %d "
+                     "needs %zu bytes (%s, of it kernels' scratch %s)",
+                     limit, tsri_bytes_text(limit, most), need->rank, need->bytes,
+                     tsri_bytes_text(need->bytes, bytes), tsri_bytes_text(need->scratch, scratch));
+}
+
+/* What kernels need beside is known only when they are made: where it is too much with the rest,
+ * signatures are chosen again, with so much less. */
+static tsr_status make_plan(tsri_choosing *c, tsr_plan **out_plan)
+{
+    const tsr_compile_opts *opts = c->opts;
+    enum { MOST_TRIES = 6 };
+    tsri_need need = {0};
+    for (int i = 0; i < MOST_TRIES; i++) {
+        tsr_plan *plan = new_plan(c->g, opts);
+        tsr_status status = lower(c, plan, &need);
+        bool fits = need.bytes <= opts->memory_limit || !opts->memory_limit;
+        if (status == TSR_OK && fits)
+            status = bind(c->g, plan);
+        if (status == TSR_OK && fits) {
+            *out_plan = plan;
+            return TSR_OK;
+        }
+        tsr_plan_destroy(plan);
+        TSRI_TRY(status);
+        c->scratch = need.scratch;
+        c->reserve += need.bytes - opts->memory_limit;
+        c->reserve = c->reserve > need.scratch ? c->reserve : need.scratch;
+    }
+    return refuse_scratch(&need, opts->memory_limit);
+}
+
+tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes,
+                             tsr_plan **out_plan)
+{
     tsr_compile_opts o = {0};
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
     double t = tsri_now_s();
-    tsr_plan *plan = new_plan(graph, &o);
-    tsr_status status = make_plan(graph, plan, &o);
-    if (status != TSR_OK) {
-        tsr_plan_destroy(plan);
-        return status;
-    }
+    tsri_pool pool;
+    tsri_pool_init(&pool, &graph->world->mem);
+    tsr_plan *plan = NULL;
+    tsri_choosing c;
+    tsri_choosing_begin(graph, &o, fixes, &pool, &c);
+    tsr_status status = make_plan(&c, &plan);
+    if (status != TSR_OK || !fixes)
+        tsri_choosing_end(&c);
+    tsri_pool_finish(&pool);
+    TSRI_TRY(status);
     tsri_pool_finish(&plan->scratch);
     plan->info.host_bytes = tsri_pool_bytes(&plan->pool);
     plan->info.steps = plan->nsteps;
@@ -374,6 +289,14 @@ tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_
     plan->info.compile_s = tsri_now_s() - t;
     *out_plan = plan;
     return TSR_OK;
+}
+
+tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_plan **out_plan)
+{
+    if (!graph)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: no graph%s%s",
+                         tsr_last_error()[0] ? ": " : "", tsr_last_error());
+    return tsri_plan_compile(graph, opts, true, out_plan);
 }
 
 tsr_status tsr_compile(tsr_graph *graph, tsr_plan **out_plan)

@@ -249,13 +249,21 @@ tsr_status tsri_plan_settle(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* The blocks of all kinds of device. */
+/* Where values lie in the blocks of all kinds of device. */
 static tsr_status lay_out(tsr_plan *plan)
 {
     for (int k = TSR_DEVICE_CPU; k <= TSR_DEVICE_CUDA; k++) {
         tsri_part *part = &plan->part[k];
         TSRI_TRY(tsri_plan_memory(plan, plan->world->rank, (tsr_device)k, &part->scratch_offset));
         part->arena_bytes = part->scratch_offset + part->scratch_bytes;
+    }
+    return TSR_OK;
+}
+
+static tsr_status take_blocks(tsr_plan *plan)
+{
+    for (int k = TSR_DEVICE_CPU; k <= TSR_DEVICE_CUDA; k++) {
+        tsri_part *part = &plan->part[k];
         void *block;
         if (!part->device)
             continue;
@@ -307,9 +315,14 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
         if (here(plan, &plan->items[plan->entries[i].item]))
             TSRI_TRY(make_step(plan, &plan->entries[i], call_of));
     TSRI_TRY(lay_out(plan));
-    TSRI_TRY(tsri_plan_check(plan, TSRI_PASS_MEMORY));
+    return tsri_plan_check(plan, TSRI_PASS_MEMORY);
+}
+
+tsr_status tsri_plan_bind(tsr_plan *plan)
+{
     if (plan->world->is_virtual)
         return TSR_OK;
+    TSRI_TRY(take_blocks(plan));
     TSRI_TRY(allocate_ports(plan));
     tsri_plan_note_inputs(plan);
     point_values(plan);

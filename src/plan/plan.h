@@ -6,6 +6,7 @@
  *
  *   strategies.c an op -> its legal signatures and their costs
  *   infer.c      graph -> a signature per op
+ *   choose.c     the signatures, within a limit of memory
  *   build.c      -> items and values, conversions between them
  *   rank_sum.c   sums over the ranks of local graphs
  *   fuse.c       joins items (batch norm + activation)
@@ -15,7 +16,7 @@
  *   schedule.c   buckets, entries, lifetimes
  *   memory.c     offsets in the arena
  *   lower.c      kernels, groups, steps
- *   agree.c      all ranks made the same program, and none failed
+ *   agree.c      all ranks made the same program, and none failed (agree_text.c: its words)
  *   check.c      what must hold after each of these passes
  */
 #ifndef TESSERA_PLAN_PLAN_H
@@ -121,7 +122,7 @@ typedef struct tsri_plan_port {
     tsr_port info;
     bool from_local, is_local, is_output;
     bool must_feed, fed; /* inputs: see tsri_plan_note_inputs */
-    void *ptr; /* this rank's shard */
+    void *ptr;           /* this rank's shard */
     size_t bytes;
     void *staging; /* `bytes` of the host, where parts are gathered for a device; NULL so far */
 } tsri_plan_port;
@@ -270,8 +271,11 @@ tsr_status tsri_plan_rank_bytes(tsr_plan *plan, int rank, size_t *out_variables,
                                 size_t *out_values);
 /* Brings values, items and entries, which the passes let grow in scratch, to their final place. */
 tsr_status tsri_plan_settle(tsr_plan *plan);
-/* Not collective. */
+/* Makes kernels and calls, and lays out memory without taking any. Not collective. */
 tsr_status tsri_plan_lower(tsr_plan *plan);
+/* Takes the memory, where variables have theirs already, and writes the steps' pointers. Not
+ * collective. */
+tsr_status tsri_plan_bind(tsr_plan *plan);
 /* Prepares the calls of a plan that was lowered, where communicators do so. Collective over the
  * ranks that have calls, so once it is known that all have lowered theirs. */
 tsr_status tsri_plan_prepare(tsr_plan *plan);
@@ -321,15 +325,26 @@ tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after);
 
 /* --- agree.c
  * ---------------------------------------------------------------------------------------- */
+/* What a rank needs for a plan, in bytes. */
+typedef struct tsri_need {
+    size_t bytes, scratch; /* all; of it for kernels while they run */
+    int rank;
+} tsri_need;
 /* Joins the statuses of all ranks and compares their programs. `status` is this rank's own, with
- * its text as the thread's last error. Collective over the world. */
-tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_status status);
+ * its text as the thread's last error. *need (may be NULL) is this rank's, and becomes that of the
+ * neediest rank. With opts NULL, statuses alone are exchanged. Collective over the world. */
+tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_status status,
+                           tsri_need *need);
 
 /* --- compile.c
  * ------------------------------------------------------------------------------------------ */
 /* The figures that a compile with these options works with, for a program of this kind of device.
  */
 tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device kind);
+/* tsr_compile_with; with `fixes` false, variables keep the signatures that they have, or have none.
+ */
+tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes,
+                             tsr_plan **out_plan);
 /* A variable is about to go: graphs and plans of its world that use it say so from now on. */
 void tsri_variable_forget(const tsr_variable *v);
 

@@ -71,7 +71,7 @@ static bool is_even(const tsri_value *v)
 static void mix(memory_maker *m, const tsri_value *v)
 {
     bool even = is_even(v);
-    uint32_t kind = m->kinds++;
+    uint32_t kind = ++m->kinds; /* from 1: a hash of zeros alone would stay 0, as of no part */
     for (int i = 0; i < tsr_placement_nranks(v->placement); i++) {
         int rank = tsr_placement_rank(v->placement, i);
         uint64_t what[2] = {kind, even ? 0 : tsri_value_bytes(v, rank)};

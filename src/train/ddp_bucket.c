@@ -70,6 +70,7 @@ static tsr_status make_gradient(tsr_ddp *d, tsri_ddp_param *p, void *data)
     p->grad->data = data;
     p->grad->lshape = p->v->shape;
     p->grad->bytes = (size_t)tsr_dims_count(p->v->shape) * tsr_dtype_size(p->v->dtype);
+    p->grad->held = p->grad->sbp;
     p->grad->ready = p->grad->used = true;
     return TSR_OK;
 }

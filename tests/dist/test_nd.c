@@ -334,7 +334,7 @@ enum { WIDE = 96, WIDE_BYTES = WIDE * WIDE * 8 };
 /* y = x w1 w2 on four ranks, both weights left to the compiler, one step of Adam within `limit`
  * bytes a rank (0: none). Tells what the plan takes. */
 typedef struct limited {
-    size_t limit, bytes;
+    size_t limit, bytes, scratch; /* bytes: of it kernels' scratch */
     double loss, w1[WIDE * WIDE];
 } limited;
 
@@ -369,8 +369,8 @@ static tsr_status train_limited(tsr_world *w, void *arg)
     TSRI_TRY(tsr_variable_get(w1, mine, WIDE_BYTES));
     if (tsr_world_rank(w) == 0) {
         l->loss = value;
-        l->bytes =
-            info.activation_bytes - info.scratch_bytes + info.variable_bytes + info.port_bytes;
+        l->bytes = info.activation_bytes + info.variable_bytes + info.port_bytes;
+        l->scratch = info.scratch_bytes;
         memcpy(l->w1, mine, WIDE_BYTES);
     }
     return TSR_OK;
@@ -385,7 +385,7 @@ static void test_memory_limit(void **state)
     if (tsr_spawn_with(4, train_limited, &free_of, &opts) != TSR_OK)
         fail_msg("%s", tsr_last_error());
     /* Less than what is fastest. */
-    within.limit = free_of.bytes * 9 / 10;
+    within.limit = free_of.scratch + (free_of.bytes - free_of.scratch) * 9 / 10;
     if (tsr_spawn_with(4, train_limited, &within, &opts) != TSR_OK)
         fail_msg("%s", tsr_last_error());
     print_message("%zu bytes without a limit, %zu within %zu\n", free_of.bytes, within.bytes,
@@ -396,6 +396,11 @@ static void test_memory_limit(void **state)
     little.limit = WIDE_BYTES / 4;
     assert_int_equal(tsr_spawn_with(4, train_limited, &little, &opts), TSR_ERR_NO_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "leanest"));
+    /* Without what kernels need beside it, the plan would fit. */
+    assert_true(free_of.scratch > 0);
+    little.limit = within.bytes - within.scratch;
+    assert_int_equal(tsr_spawn_with(4, train_limited, &little, &opts), TSR_ERR_NO_MEMORY);
+    assert_non_null(strstr(tsr_last_error(), "kernels' scratch"));
 }
 
 /* Pipelines, and all else, come to the same whatever rank is late: nobody waits for ever. */

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Choosing signatures within a limit of memory, and what becomes of variables that were left to the
+ * compiler. */
+#include "src/plan/choose.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "src/core/clock.h"
+#include "src/plan/report.h"
+
+/* --- variables without a signature ------------------------------------------------------------ */
+void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
+                         tsri_choosing *c)
+{
+    *c = (tsri_choosing){.g = g, .opts = opts, .pool = pool};
+    c->is_open = tsri_pool_alloc(pool, (size_t)g->nops + 1);
+    c->is_chosen = tsri_pool_alloc(pool, (size_t)g->nops + 1);
+    for (int i = 0; i < g->nops && c->is_open && c->is_chosen; i++) {
+        tsr_variable *v = g->ops[i]->kind == TSRI_OP_VARIABLE ? g->ops[i]->variable : NULL;
+        c->is_open[i] = v && v->sbp.ndim == 0;
+        /* Only the compile that fixes a value's signature may take it out of the whole: what is cut
+         * can't be put together again without communication. */
+        c->is_chosen[i] = c->is_open[i] && (fixes ? tsri_variable_can_move(v) : !v->given);
+        if (c->is_open[i] && !c->is_chosen[i])
+            v->sbp = v->held;
+    }
+}
+
+void tsri_choosing_end(tsri_choosing *c)
+{
+    for (int i = 0; c->is_open && i < c->g->nops; i++)
+        if (c->is_open[i])
+            c->g->ops[i]->variable->sbp = TSR_AUTO;
+}
+
+/* Gives variables what was chosen; or takes it back. */
+static void set_inferred(tsri_choosing *c, bool set)
+{
+    const tsri_inferred *inferred = &c->inferred;
+    for (int i = 0; i < c->g->nops; i++)
+        if (c->is_chosen[i])
+            c->g->ops[i]->variable->sbp =
+                set && inferred->live[i] ? inferred->chosen[i]->out[0] : TSR_AUTO;
+}
+
+/* --- passes ----------------------------------------------------------------------------------- */
+static const struct {
+    tsri_pass pass;
+    tsr_status (*run)(tsr_plan *plan);
+} passes[] = {
+    {TSRI_PASS_BUILD, NULL}, /* takes the graph too */
+    {TSRI_PASS_FUSE, tsri_plan_fuse},
+    {TSRI_PASS_LAYOUT, tsri_plan_layout},
+    {TSRI_PASS_DEFER, tsri_plan_defer},
+    {TSRI_PASS_ORDER, tsri_plan_order},
+    {TSRI_PASS_SCHEDULE, tsri_plan_schedule},
+};
+
+/* From signatures to the order of things and the lifetimes of values. */
+static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
+{
+    tsri_pool_finish(&plan->scratch);
+    tsri_pool_init(&plan->scratch, &g->world->mem);
+    plan->group = NULL;
+    plan->cgroup = 0;
+    plan->values = NULL;
+    plan->items = NULL;
+    plan->entries = NULL;
+    plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
+    plan->nentries = plan->centries = plan->info.ops = 0;
+    TSRI_TRY(tsri_plan_build(plan, g, inferred));
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        if (passes[i].pass == TSRI_PASS_FUSE && plan->opts.no_fusion)
+            continue;
+        if (passes[i].run)
+            TSRI_TRY(passes[i].run(plan));
+        TSRI_TRY(tsri_plan_check(plan, passes[i].pass));
+    }
+    return TSR_OK;
+}
+
+/* --- what ranks need -------------------------------------------------------------------------- */
+char *tsri_bytes_text(uint64_t bytes, char buf[32])
+{
+    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB"};
+    double x = (double)bytes;
+    int u = -1;
+    for (; u < 4 && x >= 999.5; u++)
+        x /= 1000;
+    snprintf(buf, 32, u < 0 ? "%.0f bytes" : "%.3g %s", x, u < 0 ? "" : units[u]);
+    return buf;
+}
+
+/* "parameters 1.05 MB, gradients 262 kB", the largest first. */
+static void put_terms(FILE *f, const tsri_report_memory *m)
+{
+    struct {
+        const char *name;
+        uint64_t bytes;
+    } terms[] = {{"parameters", m->parameters},       {"buffers", m->buffers},
+                 {"optimizer states", m->optimizer},  {"inputs and outputs", m->ports},
+                 {"gradients", m->gradients},         {"activations", m->activations},
+                 {"communication", m->communication}, {"gaps", m->other}};
+    enum { TERMS = sizeof terms / sizeof *terms, SHOWN = 5 };
+    char buf[32];
+    for (int k = 0; k < SHOWN; k++) {
+        int largest = 0;
+        for (int i = 1; i < TERMS; i++)
+            largest = terms[i].bytes > terms[largest].bytes ? i : largest;
+        if (!terms[largest].bytes)
+            break;
+        fprintf(f, "%s%s %s", k ? ", " : "", terms[largest].name,
+                tsri_bytes_text(terms[largest].bytes, buf));
+        terms[largest].bytes = 0;
+    }
+}
+
+/* "rank 1 needs 1048576 bytes (1.05 MB: parameters 1.05 MB); rank 0 524 kB" */
+static void put_ranks(FILE *f, const tsri_report *r)
+{
+    enum { SHOWN = 4 };
+    char buf[32];
+    for (int i = 0; i < r->nmemory && i < SHOWN; i++) {
+        const tsri_report_memory *m = &r->memory[i];
+        fprintf(f, "%srank %d", i ? "; " : "", m->rank);
+        if (m->nranks > 1)
+            fprintf(f, " (and %d like it)", m->nranks - 1);
+        if (i) {
+            fprintf(f, " %s", tsri_bytes_text(m->total, buf));
+            continue;
+        }
+        fprintf(f, " needs %llu bytes (%s: ", (unsigned long long)m->total,
+                tsri_bytes_text(m->total, buf));
+        put_terms(f, m);
+        fputc(')', f);
+    }
+    if (r->nclasses > SHOWN)
+        fprintf(f, "; and %d kinds of ranks more", r->nclasses - SHOWN);
+}
+
+/* The most that a rank needs for what was built; says so if it is the least so far. */
+static tsr_status weigh(tsri_choosing *c, tsr_plan *plan)
+{
+    tsri_report r = {.plan = plan};
+    tsri_pool_init(&r.pool, &plan->world->mem);
+    tsr_status status = tsri_report_memory_make(plan, &r);
+    if (status == TSR_OK) {
+        c->bytes = (size_t)r.memory[0].total;
+        FILE *f =
+            !c->leanest || c->bytes < c->leanest ? fmemopen(c->needs, sizeof c->needs, "w") : NULL;
+        if (f) {
+            c->leanest = c->bytes;
+            put_ranks(f, &r);
+            fclose(f);
+        }
+    }
+    tsri_pool_finish(&r.pool);
+    return status;
+}
+
+/* --- within memory ---------------------------------------------------------------------------- */
+/* Infers with a limit on what inference estimates, and builds, if something fits. */
+static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit)
+{
+    const tsri_infer_opts how = {.memory_limit = (int64_t)limit,
+                                 .alternatives = plan->opts.alternatives};
+    double t = tsri_now_s();
+    set_inferred(c, false);
+    c->inferred = (tsri_inferred){0};
+    TSRI_TRY(tsri_infer(c->g, &plan->model, &how, c->pool, &c->inferred));
+    plan->info.infer_s += tsri_now_s() - t;
+    if (!c->inferred.fits)
+        return TSR_OK;
+    set_inferred(c, true);
+    TSRI_TRY(build(c->g, plan, &c->inferred));
+    return plan->opts.memory_limit ? weigh(c, plan) : TSR_OK;
+}
+
+static tsr_status refuse(const tsri_choosing *c, const tsr_plan *plan)
+{
+    char limit[32], scratch[32], beside[96] = "";
+    if (c->scratch)
+        snprintf(beside, sizeof beside, ", with kernels' scratch of %s beside",
+                 tsri_bytes_text(c->scratch, scratch));
+    return tsri_fail(TSR_ERR_NO_MEMORY,
+                     "no plan was found that fits memory_limit, %zu bytes (%s) on a rank: of the "
+                     "leanest one, %s%s",
+                     plan->opts.memory_limit, tsri_bytes_text(plan->opts.memory_limit, limit),
+                     c->needs, beside);
+}
+
+/* Infers and builds. What inference takes for a rank's memory is an estimate (what is done in
+ * place, layouts, buckets and gaps come later). So with a limit the fastest plan is built and
+ * measured, and if it is too large, inference is asked for less, in proportion, until what is built
+ * fits. */
+static tsr_status choose(tsri_choosing *c, tsr_plan *plan)
+{
+    enum { MOST_TRIES = 8 };
+    const double limit = (double)plan->opts.memory_limit - (double)c->reserve;
+    TSRI_TRY(try_limit(c, plan, 0));
+    if (!plan->opts.memory_limit || (double)c->bytes <= limit)
+        return TSR_OK;
+    if (limit <= 0)
+        return refuse(c, plan);
+    /* Nothing fits an estimate of `low`; what fits `high` is too large. */
+    double low = 0, high = (double)c->inferred.peak, ask = high * limit / (double)c->bytes;
+    for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
+        if (ask <= low || ask >= high)
+            ask = (low + high) / 2;
+        TSRI_TRY(try_limit(c, plan, ask));
+        if (c->inferred.fits && (double)c->bytes <= limit)
+            return TSR_OK;
+        if (!c->inferred.fits) {
+            low = ask;
+            ask = 1.1 * ask;
+            continue;
+        }
+        high = ask;
+        ask *= 0.98 * limit / (double)c->bytes;
+    }
+    return refuse(c, plan);
+}
+
+tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
+{
+    if (!c->is_open || !c->is_chosen)
+        return TSR_ERR_NO_MEMORY;
+    c->leanest = 0;
+    TSRI_TRY(choose(c, plan));
+    plan->info.cost_s = c->inferred.cost;
+    plan->info.bound_s = c->inferred.bound;
+    plan->info.exact = c->inferred.exact;
+    return TSR_OK;
+}

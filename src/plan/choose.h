@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Choosing the signatures of a program. */
+#ifndef TESSERA_PLAN_CHOOSE_H
+#define TESSERA_PLAN_CHOOSE_H
+
+#include "src/plan/plan.h"
+
+/* What one compile may choose, and has chosen so far. */
+typedef struct tsri_choosing {
+    tsr_graph *g;
+    const tsr_compile_opts *opts;
+    tsri_pool *pool;
+    bool *is_open;   /* per op: reads a variable that has no signature yet */
+    bool *is_chosen; /* per op: of those, the ones that can be brought into any signature */
+    size_t scratch;  /* of the last plan that was too large with it: kernels' scratch */
+    size_t reserve;  /* of the memory limit, what is kept for that */
+    tsri_inferred inferred;
+    size_t bytes;     /* that what was built last needs on a rank, without scratch */
+    size_t leanest;   /* of all that were built */
+    char needs[1024]; /* what ranks need for that one */
+} tsri_choosing;
+
+/*
+ * Begins a compile of g. `fixes`: it settles the signatures of the variables that it reads;
+ * otherwise (tsr_eval) they are free again afterwards, and values that were given stay as they are.
+ * Until the end, variables that were open have the signature that was chosen for them.
+ */
+void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
+                         tsri_choosing *c);
+/* Frees the signatures of the variables that were open; not called when they are to stay. */
+void tsri_choosing_end(tsri_choosing *c);
+/* Infers signatures within the memory limit, and builds the plan up to its schedule. Errors:
+ * TSR_ERR_NO_MEMORY says what ranks need. */
+tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c);
+
+/* "900 kB", "1.05 MB" */
+char *tsri_bytes_text(uint64_t bytes, char buf[32]);
+
+#endif
