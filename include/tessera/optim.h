@@ -69,7 +69,9 @@ TSR_API void tsr_optimizer_destroy(tsr_optimizer *o);
 TSR_API void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line);
 #define tsr_minimize(o, loss) tsr_minimize_at((o), (loss), TSR_HERE)
 
-/* A new base learning rate; recompiles nothing. */
+/* A new base learning rate; recompiles nothing. All ranks must set the same: ranks compare it at
+ * the next tsr_compile of a graph that uses the optimizer, and in each run where that was asked for
+ * (tsr_compile_opts.compare_values). */
 TSR_API void tsr_optimizer_set_lr(tsr_optimizer *o, double lr);
 /* What the next update will use. */
 TSR_API double tsr_optimizer_lr(const tsr_optimizer *o);

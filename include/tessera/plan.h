@@ -38,6 +38,13 @@ typedef struct tsr_compile_opts {
         local_bytes_per_s; /* what a rank reads plus writes of its own memory; 0: a usual figure */
     double flops_per_s;    /* of a rank; 0: a usual figure */
     double kernel_s;       /* that starting a kernel takes; 0: a usual figure */
+    /* For finding errors: before each run, ranks compare hashes of what each of them gave by
+     * itself: inputs that were fed in B (or in the same part), the variables' values, the
+     * optimizers' settings. A run in which they differ is TSR_ERR_MISMATCH on all of them and names
+     * what differs and two ranks; nothing is changed by it. It reads all of it in each run, and
+     * exchanges 16 bytes for each. Enough that one rank asks. The environment asks by
+     * TESSERA_CHECK=values. */
+    bool compare_values;
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...) \
     (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), __VA_ARGS__})

@@ -6,9 +6,6 @@
 
 #include "src/plan/plan.h"
 
-/* Of the host's communicator: beside those of tensors. */
-enum { AGREE_LANE = 2 };
-
 /* Whole words. */
 typedef struct outcome {
     int64_t status;
@@ -54,28 +51,6 @@ tsr_status tsri_replay_connect(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* All peers' outcomes, in their order; src lies in the rank's region. */
-static tsr_status gather(const tsr_plan *plan, const outcome *src, outcome *all)
-{
-    const tsri_replay *r = &plan->replay;
-    tsri_comm *host = plan->world->comm;
-    const int64_t words = sizeof *src / sizeof(int64_t);
-    const tsri_segment seg = {.src = src,
-                              .dst = all,
-                              .dtype = TSR_I64,
-                              .shape = TSR_DIMS(r->npeers, words),
-                              .src_axis = 0,
-                              .dst_axis = -1};
-    const tsri_coll coll = {
-        .kind = TSRI_COLL_ALL_GATHER, .nseg = 1, .seg = &seg, .what = "agreeing on captured runs"};
-    tsri_group *group;
-    tsri_ticket ticket;
-    TSRI_TRY(host->ops->group(host, r->npeers, r->peers, AGREE_LANE, &group));
-    TSRI_TRY(host->ops->start(group, &coll, &ticket));
-    TSRI_TRY(host->ops->finish(group, &ticket));
-    return host->ops->release(group, &ticket);
-}
-
 /* The first that failed, the same on all. */
 static tsr_status judge(const tsr_plan *plan, const outcome *all)
 {
@@ -90,7 +65,6 @@ tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_
 {
     _Static_assert(sizeof(outcome) % sizeof(int64_t) == 0, "an outcome goes as words");
     tsr_world *w = plan->world;
-    void *mine;
     *out_captured = status;
     if (plan->replay.npeers < 2)
         return TSR_OK;
@@ -99,15 +73,9 @@ tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_
     outcome *all = tsri_mem_alloc(&w->mem, (size_t)plan->replay.npeers * sizeof *all);
     if (!all)
         return TSR_ERR_NO_MEMORY;
-    tsr_status met = tsri_region_alloc(&w->region, sizeof said, &mine);
-    if (met == TSR_OK) {
-        tsri_comm_stats before;
-        tsri_plan_stats(w, &before);
-        memcpy(mine, &said, sizeof said);
-        met = gather(plan, mine, all);
-        tsri_plan_uncount(plan, &before);
-        tsri_region_free(&w->region, mine, sizeof said);
-    }
+    tsr_status met = tsri_plan_gather(plan, plan->replay.npeers, plan->replay.peers,
+                                      "agreeing on captured runs", sizeof said / sizeof(int64_t),
+                                      (const int64_t *)(const void *)&said, (int64_t *)(void *)all);
     if (met == TSR_OK)
         *out_captured = judge(plan, all);
     tsri_mem_free(all);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/core/clock.h"
+#include "src/exec/compare.h"
 #include "src/exec/watch.h"
 #include "src/plan/plan.h"
 
@@ -290,6 +291,8 @@ tsr_status tsr_run(tsr_plan *plan)
     if (plan->nunfed)
         return fail_unfed(plan);
     TSRI_TRY(tsri_plan_poll(plan));
+    if (plan->compare)
+        TSRI_TRY(tsri_compare_run(plan));
     tsr_status status = set_up(plan);
     if (status != TSR_OK)
         return tsri_plan_fail(plan, status);

@@ -14,7 +14,7 @@
 
 typedef struct summary {
     int32_t status, count[TSRI_PART_KINDS];
-    uint64_t hash, bytes, scratch;
+    uint64_t hash, bytes, scratch, compares;
     char text[2000];
 } summary;
 
@@ -156,9 +156,12 @@ static tsr_status judge(const tsri_program_view *p, const summary *all, tsri_nee
         same &= all[r].hash == all[0].hash;
     if (!same)
         return name_difference(p, all);
+    bool compares = false;
+    for (int r = 0; r < n; r++)
+        compares |= all[r].compares;
     for (int r = 0; r < n && need; r++)
         if (r == 0 || all[r].bytes > need->bytes)
-            *need = (tsri_need){(size_t)all[r].bytes, (size_t)all[r].scratch, r};
+            *need = (tsri_need){(size_t)all[r].bytes, (size_t)all[r].scratch, r, compares};
     return TSR_OK;
 }
 
@@ -184,6 +187,7 @@ tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_statu
     if (need) {
         mine->bytes = need->bytes;
         mine->scratch = need->scratch;
+        mine->compares = need->compares;
     }
     summary *all = mine + 1;
     tsr_status met = w->comm->ops->exchange(w->comm, mine, sizeof *mine, all);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/core/clock.h"
+#include "src/exec/compare.h"
 #include "src/plan/choose.h"
 
 /* What the plan has of its devices and communicators. */
@@ -200,7 +201,7 @@ static tsr_status lower(tsri_choosing *c, tsr_plan *plan, tsri_need *out_need)
 {
     tsr_graph *g = c->g;
     tsr_status status = plan ? run_passes(c, plan) : TSR_ERR_NO_MEMORY;
-    *out_need = (tsri_need){.rank = g->world->rank};
+    *out_need = (tsri_need){.rank = g->world->rank, .compares = tsri_compare_asked(c->opts)};
     if (!g->local && names_devices(g)) {
         TSRI_TRY(tsri_plan_agree(g, c->opts, status, NULL));
         status = tsri_plan_connect(plan);
@@ -213,11 +214,13 @@ static tsr_status lower(tsri_choosing *c, tsr_plan *plan, tsri_need *out_need)
 }
 
 /* Variables and memory, and what ranks prepare together. */
-static tsr_status bind(tsr_graph *g, tsr_plan *plan)
+static tsr_status bind(tsr_graph *g, bool compares, tsr_plan *plan)
 {
     tsr_status status = prepare_variables(plan);
     if (status == TSR_OK)
         status = tsri_plan_bind(plan);
+    if (status == TSR_OK && compares && g->world->comm && !g->local)
+        status = tsri_compare_create(plan);
     if (g->local)
         return status;
     TSRI_TRY(tsri_plan_agree(g, NULL, status, NULL));
@@ -249,7 +252,7 @@ static tsr_status make_plan(tsri_choosing *c, tsr_plan **out_plan)
         tsr_status status = lower(c, plan, &need);
         bool fits = need.bytes <= opts->memory_limit || !opts->memory_limit;
         if (status == TSR_OK && fits)
-            status = bind(c->g, plan);
+            status = bind(c->g, need.compares, plan);
         if (status == TSR_OK && fits) {
             *out_plan = plan;
             return TSR_OK;

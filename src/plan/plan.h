@@ -215,10 +215,11 @@ struct tsr_plan {
     int nstep_ptrs;
     tsri_step *steps;
     int nsteps;
-    int nunfed;               /* inputs that this rank must still feed before it can run */
-    bool has_results;         /* the last run went well: outputs can be fetched */
-    double *trace;            /* see src/exec/trace.h; NULL: not asked for */
-    struct tsri_watch *watch; /* see src/exec/watch.h; NULL: not asked for */
+    int nunfed;                   /* inputs that this rank must still feed before it can run */
+    bool has_results;             /* the last run went well: outputs can be fetched */
+    double *trace;                /* see src/exec/trace.h; NULL: not asked for */
+    struct tsri_watch *watch;     /* see src/exec/watch.h; NULL: not asked for */
+    struct tsri_compare *compare; /* see src/exec/compare.h; NULL: not asked for */
     tsri_replay replay;
     tsr_plan_info info;
     char failure[512]; /* why it can't run any more (a run failed, a variable is gone), or "" */
@@ -329,12 +330,17 @@ tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after);
 typedef struct tsri_need {
     size_t bytes, scratch; /* all; of it for kernels while they run */
     int rank;
+    bool compares; /* it asks for runs that compare values; of all: whether any does */
 } tsri_need;
 /* Joins the statuses of all ranks and compares their programs. `status` is this rank's own, with
  * its text as the thread's last error. *need (may be NULL) is this rank's, and becomes that of the
  * neediest rank. With opts NULL, statuses alone are exchanged. Collective over the world. */
 tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_status status,
                            tsri_need *need);
+/* Every one of n ranks' words, in the order of peers, beside the plan's own communication and not
+ * counted with it. Collective over peers. */
+tsr_status tsri_plan_gather(const tsr_plan *plan, int n, const int *peers, const char *what,
+                            int64_t words, const int64_t *mine, int64_t *all);
 
 /* --- compile.c
  * ------------------------------------------------------------------------------------------ */
