@@ -43,7 +43,7 @@ typedef struct tsr_compile_opts {
      * optimizers' settings. A run in which they differ is TSR_ERR_MISMATCH on all of them and names
      * what differs and two ranks; nothing is changed by it. It reads all of it in each run, and
      * exchanges 16 bytes for each. Enough that one rank asks. The environment asks by
-     * TESSERA_CHECK=values. */
+     * TESSERA_COMPARE=1. */
     bool compare_values;
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...) \
