@@ -166,6 +166,7 @@ tsr_status tsri_send_run(tsr_group *g, tsri_task *task);
 tsr_status tsri_recv_run(tsr_group *g, tsri_task *task);
 /* Frees what has been sent and read; on the rank's thread. */
 void tsri_paths_collect(tsri_engine *engine);
+/* Frees all paths, and what is on its way: after the communicator's `leave`. */
 void tsri_paths_free(tsri_engine *engine);
 
 #endif

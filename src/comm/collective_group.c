@@ -135,6 +135,9 @@ void tsri_engine_destroy(tsri_engine *engine)
         free_group(engine->groups);
         engine->groups = next;
     }
+    const tsri_comm_ops *ops = engine->comm->ops;
+    if (ops->size > offsetof(tsri_comm_ops, leave) && ops->leave)
+        ops->leave(engine->comm);
     tsri_paths_free(engine);
     free_blocks(engine);
     if (engine->owns_comm)

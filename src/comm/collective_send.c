@@ -232,9 +232,6 @@ void tsri_paths_free(tsri_engine *engine)
     while (engine->paths) {
         path *p = engine->paths;
         engine->paths = p->next;
-        /* What is not in shared memory must still be sent. */
-        while (!engine->comm->in_region && p->oldest && p->over == TSR_OK)
-            p->over = release_read(engine, p, true);
         free_read(engine, p);
         while (p->oldest) {
             parcel *c = p->oldest;

@@ -198,6 +198,12 @@ typedef struct tsri_comm_ops {
      * be finished. */
     void (*capture_begin)(struct tsri_comm *c);
     void (*capture_end)(struct tsri_comm *c);
+    /* Optional: this rank starts no further call, and is about to destroy the communicator. Returns
+     * when its peers have what it has given them in calls that it has finished but not released;
+     * or when one of them has left, is gone, or has made no progress for the world's timeout, which
+     * is nobody's error. Then no memory of such calls is used any more. For communicators whose
+     * peers can't read the memory of a rank that has left. */
+    void (*leave)(struct tsri_comm *c);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {

@@ -334,6 +334,7 @@ static const tsri_comm_ops ops = {
     .twin = gloo_twin,
     .released = gloo_released,
     .poison = gloo_poison,
+    .leave = tsri_gloo_leave,
 };
 
 static tsr_status make_comm(tsri_gloo_root *root, tsri_gloo **out_comm)

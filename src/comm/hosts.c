@@ -197,6 +197,14 @@ static tsr_status hosts_exchange(tsri_comm *c, const void *mine, size_t bytes, v
     return passed_on(h, h->remote, h->remote->ops->exchange(h->remote, mine, bytes, all));
 }
 
+/* What peers on this machine read stays in shared memory. */
+static void hosts_leave(tsri_comm *c)
+{
+    tsri_comm *remote = of(c)->remote;
+    if (remote->ops->size > offsetof(tsri_comm_ops, leave) && remote->ops->leave)
+        remote->ops->leave(remote);
+}
+
 static void hosts_stats(tsri_comm *c, tsri_comm_stats *out_stats)
 {
     tsri_comm_stats far;
@@ -265,6 +273,7 @@ static const tsri_comm_ops ops = {
     .poison = hosts_poison,
     .task = hosts_task,
     .does_tasks = hosts_does_tasks,
+    .leave = hosts_leave,
 };
 
 static tsr_status make(tsr_world *world, tsri_comm *local, tsri_comm *remote, tsr_store *store,

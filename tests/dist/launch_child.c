@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What test_launch and test_meet start as ranks. argv[1] says what to do. */
+#include <tessera/collective.h>
 #include "src/comm/comm.h"
 
 #include <signal.h>
@@ -233,6 +234,31 @@ static tsr_status give_up(tsr_world *w)
     return tsr_world_barrier(w);
 }
 
+/* Rank 0 of node 0 sends to rank 2 of node 1, and leaves long before that one receives. Ranks 1 and
+ * 3 send each other what neither receives. */
+static tsr_status parts(tsr_world *w)
+{
+    enum { INTS = 1 << 20, MESSAGES = 3 };
+    tsr_group *g = tsr_world_group(w);
+    int32_t *data = calloc(INTS, sizeof *data);
+    tsr_status status = data && g ? tsr_group_barrier(g) : TSR_ERR_NO_MEMORY;
+    if (w->rank % 2 && status == TSR_OK)
+        status = tsr_send(g, data, 5, TSR_I32, 4 - w->rank, 0);
+    if (w->rank == 2)
+        usleep(1500000);
+    for (int m = 0; m < MESSAGES && w->rank % 2 == 0 && status == TSR_OK; m++) {
+        for (int i = 0; i < INTS && w->rank == 0; i++)
+            data[i] = 7 * i + m;
+        status = w->rank == 0 ? tsr_send(g, data, INTS, TSR_I32, 2, m)
+                              : tsr_recv(g, data, INTS, TSR_I32, 0, m);
+        for (int i = 0; i < INTS && status == TSR_OK; i++)
+            if (data[i] != 7 * i + m)
+                status = tsri_fail(TSR_ERR_INTERNAL, "message %d: [%d] is %d", m, i, data[i]);
+    }
+    free(data);
+    return status;
+}
+
 /* Descriptors that are sockets or files; those by which peers are watched are neither. */
 static int count_fds(void)
 {
@@ -299,6 +325,8 @@ int main(int argc, char **argv)
         status = loop(w);
     else if (status == TSR_OK && !strcmp(mode, "give_up"))
         status = give_up(w);
+    else if (status == TSR_OK && !strcmp(mode, "parts"))
+        status = parts(w);
     else if (status == TSR_OK && !strcmp(mode, "again"))
         status = again(&w);
     else if (status == TSR_OK && !strcmp(mode, "meet"))

@@ -270,6 +270,24 @@ static void test_told(void **state)
     }
 }
 
+/* A message to another machine arrives though its sender has left; one that nobody receives holds
+ * nobody up. */
+static void test_sent_and_gone(void **state)
+{
+    char script[4200];
+    (void)state;
+    if (!getenv("TESSERA_GLOO_MODULE"))
+        skip();
+    snprintf(script, sizeof script, "exec '%s' parts", run_child);
+    both("--timeout", "30", script);
+    for (int r = 0; r < 2; r++) {
+        run_end(&node[r]);
+        run_expect(&node[r], 0, r ? "rank 2 of 4 ok" : "rank 0 of 4 ok");
+        run_expect(&node[r], 0, r ? "rank 3 of 4 ok" : "rank 1 of 4 ok");
+        assert_true(node[r].seconds < 15);
+    }
+}
+
 /* Launchers that wait for ranks to end sleep: 3 s here, most of which a loop would work. */
 static void test_sleeps_while_stopping(void **state)
 {
@@ -457,6 +475,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_arrival),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_told),
+        cmocka_unit_test(test_sent_and_gone),
         cmocka_unit_test(test_sleeps_while_stopping),
         cmocka_unit_test(test_restarts),
         cmocka_unit_test(test_signals),

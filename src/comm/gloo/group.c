@@ -134,6 +134,14 @@ static bool is_stopped(tsri_gloo_group *g)
     return stop;
 }
 
+static bool is_parting(tsri_gloo_group *g)
+{
+    pthread_mutex_lock(&g->comm->root->lock);
+    bool parting = g->parting;
+    pthread_mutex_unlock(&g->comm->root->lock);
+    return parting;
+}
+
 static tsr_status fail_stopped(void)
 {
     return tsri_fail(TSR_ERR_STATE, "the communicator was destroyed while a call was under way");
@@ -281,7 +289,7 @@ static void finish_job(tsri_gloo_group *g, tsri_gloo_job *job, tsr_status status
     /* Ranks that disagree have all seen that they do, but where not all meet all. */
     bool seen = status == TSR_ERR_MISMATCH &&
                 !(job->kind == TSRI_GLOO_CALL && job->coll->kind == TSRI_COLL_SEND_RECV);
-    if (status != TSR_OK && !seen && !is_stopped(g) && !g->poisoned &&
+    if (status != TSR_OK && !seen && !is_stopped(g) && !is_parting(g) && !g->poisoned &&
         job->kind != TSRI_GLOO_POISON) {
         int at = status == TSR_ERR_DEAD ? __atomic_load_n(&g->at, __ATOMIC_RELAXED) : -1;
         char text[1280];
@@ -293,6 +301,7 @@ static void finish_job(tsri_gloo_group *g, tsri_gloo_job *job, tsr_status status
     pthread_mutex_lock(&root->lock);
     job->status = status;
     job->done = true;
+    g->stop |= g->parting && status != TSR_OK;
     if (job->kind == TSRI_GLOO_CALL && status == TSR_OK)
         g->comm->stats.bytes_read[job->coll->kind] += job->bytes_read;
     g->first = job->next;
@@ -348,17 +357,25 @@ static tsr_status start_thread(tsri_gloo_group *g)
     return TSR_OK;
 }
 
-void tsri_gloo_group_free(tsri_gloo_group *g)
+void tsri_gloo_group_stop(tsri_gloo_group *g)
 {
     tsri_gloo_root *root = g->comm->root;
+    if (!g->has_thread)
+        return;
     pthread_mutex_lock(&root->lock);
     g->stop = true;
     if (g->first && g->mesh)
         root->api->mesh_interrupt(g->mesh);
     pthread_cond_broadcast(&g->asked);
     pthread_mutex_unlock(&root->lock);
-    if (g->has_thread)
-        pthread_join(g->thread, NULL);
+    pthread_join(g->thread, NULL);
+    g->has_thread = false;
+}
+
+void tsri_gloo_group_free(tsri_gloo_group *g)
+{
+    tsri_gloo_root *root = g->comm->root;
+    tsri_gloo_group_stop(g);
     pthread_mutex_lock(&root->lock);
     tsri_gloo_group **at = &root->groups;
     while (*at != g)

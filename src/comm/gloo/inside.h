@@ -152,6 +152,7 @@ typedef struct tsri_gloo_group {
     tsri_gloo_job *first, *last; /* first: the one that is being done */
     uint64_t ndone;
     bool stop, has_thread;
+    bool parting; /* the rank only waits for what it has given: failures are this group's alone */
     tsri_gloo_over over;
     tsri_gloo_mesh *mesh; /* written by the group's thread, under root->lock */
     pthread_t thread;
@@ -197,7 +198,9 @@ tsr_status tsri_gloo_group_find(tsri_comm *c, int nranks, const int *ranks, int 
                                 tsri_group **out_group);
 /* All ranks, in a lane that no program has. */
 tsr_status tsri_gloo_group_agree(tsri_gloo *comm, tsri_gloo_group **out_group);
-/* Ends its thread, whatever that does, and frees it. */
+/* Ends its thread, whatever that does. */
+void tsri_gloo_group_stop(tsri_gloo_group *g);
+/* The same, and frees it. */
 void tsri_gloo_group_free(tsri_gloo_group *g);
 /* A job of the group, not yet asked for. NULL: no memory. */
 tsri_gloo_job *tsri_gloo_job_make(tsri_gloo_group *g, tsri_gloo_job_kind kind,
@@ -229,6 +232,8 @@ tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job);
 /* The same until its dst is complete; until at most `most` of the group's jobs are not done. */
 tsr_status tsri_gloo_job_wait_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
 tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most);
+/* tsri_comm_ops.leave. Ends the threads of all groups. */
+void tsri_gloo_leave(tsri_comm *c);
 
 /* --- call.c --- */
 /* Slots of messages: a number for each job, and the round of it; data's also hold what was agreed

@@ -64,25 +64,33 @@ static bool is_lost(const tsri_gloo_group *g, int member, tsri_gloo_error *err)
     return true;
 }
 
-/* Of a member that dies Gloo tells who waits for it by name, but not within a message. So who waits
- * looks, at those that it waits for: others may have done their part, and left. */
+/* Gloo tells a rank that waits for a member by name when that one dies, but not within a message.
+ * So the rank looks at the members that it waits for: others may have done their part, and left.
+ * Returns a member that is lost, -1 if none is. */
+static int find_dead(const tsri_gloo_group *g, tsri_gloo_error *err)
+{
+    for (int m = 0; m < g->pub.nranks; m++)
+        if (m != g->pub.index && atomic_load(&g->stage) != TSRI_GLOO_CONNECTING &&
+            is_lost(g, m, err))
+            return m;
+    return -1;
+}
+
+/* Ends all if a member that this rank waits for is gone. */
 static void look_for_dead(tsri_gloo_group *g, const tsri_gloo_job *job)
 {
     tsri_gloo_root *root = g->comm->root;
     tsri_gloo_error err = {""};
-    for (int m = 0; m < g->pub.nranks; m++) {
-        if (m == g->pub.index || atomic_load(&g->stage) == TSRI_GLOO_CONNECTING ||
-            !is_lost(g, m, &err))
-            continue;
-        const tsri_call record = current_call(g, job);
-        char text[1280];
-        if (tsri_gloo_check(root) != TSR_OK)
-            return;
-        tsri_gloo_lost(g, m, &record, &err);
-        snprintf(text, sizeof text, "%s", tsr_last_error());
-        tsri_gloo_fail(root, TSR_ERR_DEAD, g->pub.ranks[m], text);
+    int dead = find_dead(g, &err);
+    if (dead < 0)
         return;
-    }
+    const tsri_call record = current_call(g, job);
+    char text[1280];
+    if (tsri_gloo_check(root) != TSR_OK)
+        return;
+    tsri_gloo_lost(g, dead, &record, &err);
+    snprintf(text, sizeof text, "%s", tsr_last_error());
+    tsri_gloo_fail(root, TSR_ERR_DEAD, g->pub.ranks[dead], text);
 }
 
 /* Nothing has happened for so long: says who is to blame, to all. */
@@ -180,4 +188,96 @@ tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most)
     await(g, NULL, FEW, most);
     pthread_mutex_unlock(&g->comm->root->lock);
     return tsri_gloo_check(g->comm->root);
+}
+
+/* --- leaving ---------------------------------------------------------------------------------- */
+static bool has_work(const tsri_gloo_group *g)
+{
+    pthread_mutex_lock(&g->comm->root->lock);
+    bool has = g->ndone < g->jobs && !g->stop;
+    pthread_mutex_unlock(&g->comm->root->lock);
+    return has;
+}
+
+/* Whether a member has said that it leaves: it comes to no further call. */
+static bool has_left(tsri_gloo_group *g)
+{
+    char key[96], yes;
+    for (int m = 0; m < g->pub.nranks; m++) {
+        size_t bytes = 0;
+        tsri_gloo_left_key(g->comm, g->pub.ranks[m], key, sizeof key);
+        if (m != g->pub.index &&
+            tsri_gloo_store_poll(g->comm->root, key, false, &yes, 1, &bytes) == TSR_OK && bytes)
+            return true;
+    }
+    return false;
+}
+
+/* How far all groups are: a number that grows with each message. */
+static uint64_t progress_of(const tsri_gloo *comm)
+{
+    uint64_t sum = 0;
+    pthread_mutex_lock(&comm->root->lock);
+    for (const tsri_gloo_group *g = comm->groups; g; g = g->next_own)
+        sum += g->ndone + __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&comm->root->lock);
+    return sum;
+}
+
+/* Stops the groups whose members come no more, and returns whether another has work left. `idle`:
+ * no message has come for so long that none is on its way from a member that has left. */
+static bool stop_vain(tsri_gloo *comm, bool idle)
+{
+    bool left = false;
+    tsri_gloo_error err;
+    for (tsri_gloo_group *g = comm->groups; g; g = g->next_own) {
+        bool works = has_work(g);
+        if (works && idle && (has_left(g) || find_dead(g, &err) >= 0)) {
+            tsri_gloo_group_stop(g);
+            works = false;
+        }
+        left |= works;
+    }
+    return left;
+}
+
+static void await_takers(tsri_gloo *comm)
+{
+    tsri_gloo_root *root = comm->root;
+    const double idle_s = 1;
+    const struct timespec pause = {.tv_nsec = 5000000};
+    double since = tsri_gloo_now(), look = idle_s, idle = 0;
+    uint64_t progress = progress_of(comm);
+    while (stop_vain(comm, idle >= look) && !atomic_load(&root->ended) &&
+           idle < root->world->timeout_s) {
+        if (idle >= look)
+            look += idle_s;
+        nanosleep(&pause, NULL);
+        uint64_t now = progress_of(comm);
+        if (now != progress) {
+            since = tsri_gloo_now();
+            look = idle_s;
+        }
+        progress = now;
+        idle = tsri_gloo_now() - since;
+    }
+}
+
+void tsri_gloo_leave(tsri_comm *c)
+{
+    tsri_gloo *comm = (tsri_gloo *)c->priv;
+    tsri_gloo_root *root = comm->root;
+    char key[96];
+    if (stop_vain(comm, false) && !atomic_load(&root->ended)) {
+        pthread_mutex_lock(&root->lock);
+        for (tsri_gloo_group *g = comm->groups; g; g = g->next_own)
+            g->parting = true;
+        pthread_mutex_unlock(&root->lock);
+        /* Two ranks may have sent each other what neither asks for: each says that it leaves. */
+        tsri_gloo_left_key(comm, root->world->rank, key, sizeof key);
+        tsri_gloo_store_set(root, key, "1", 1);
+        await_takers(comm);
+    }
+    for (tsri_gloo_group *g = comm->groups; g; g = g->next_own)
+        tsri_gloo_group_stop(g);
 }
