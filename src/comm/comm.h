@@ -24,7 +24,8 @@
  * (and may do nothing else), `finish` returns when dst is complete. src must stay untouched until
  * `release`, which returns when no peer reads src (or, for two-phase all-reduce, dst) any more.
  * Calls of one group are started, and finished, in the same order by all its members.
- * src and dst do not overlap; they may be the same in a group of one, and at a broadcast's root.
+ * src and dst do not overlap; they may be the same in a group of one, at a broadcast's root, and
+ * where `by_message` says so.
  *
  * SEND_RECV does not wait for everybody: `finish` waits for the members that this rank's pulls
  * name, and one that reads nothing of peers finishes at once. So stages of a pipeline run apart, by
@@ -67,7 +68,9 @@ enum {
 
 /* How an all-reduce is done. ONE_SHOT: everyone reads everything, (n-1) T bytes a rank and one
  * hand-shake. TWO_PHASE: everyone reduces its flat 1/n-th, then reads the others' results: about
- * 2 T (n-1)/n bytes a rank and two hand-shakes. The planner chooses, so that bytes are known. */
+ * 2 T (n-1)/n bytes a rank and two hand-shakes. The planner chooses, so that bytes are known. In
+ * groups by_message a reduce has the same choice: then its root reads 2 T (n-1)/n bytes, each
+ * other member T (n-1)/n. */
 typedef enum tsri_coll_algo {
     TSRI_ALGO_ONE_SHOT = 0,
     TSRI_ALGO_TWO_PHASE,
@@ -125,6 +128,9 @@ typedef struct tsri_group {
     const int *ranks;  /* world ranks, in the placement's order */
     int lane;          /* 0: small, critical; 1: bulk. Lanes have their own order and hand-shakes */
     int flight;        /* its number in the flight recorder; 0: it has none */
+    /* Peers get messages, and read no memory of this rank: src may lie anywhere, and be dst in an
+     * all_reduce, a reduce, or a reduce_scatter along axis 0. */
+    bool by_message;
     void *priv;
 } tsri_group;
 

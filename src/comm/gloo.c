@@ -83,7 +83,7 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
     TSRI_TRY(tsri_gloo_check(root));
     TSRI_TRY(tsri_gloo_check_over(g));
     TSRI_TRY(check_size(pub, coll));
-    TSRI_TRY(tsri_nccl_check(coll, pub->nranks, pub->index));
+    TSRI_TRY(tsri_nccl_check(coll, pub->nranks, pub->index, true));
     if (g->started - g->finished >= TSRI_CALL_RING)
         return tsri_fail_at(coll->loc, TSR_ERR_STATE,
                             "%s '%s': at most %d calls of a group may be under way; finish some "
@@ -200,7 +200,7 @@ static tsr_status gloo_prepare(tsri_group *pub, tsri_coll *coll)
     tsri_gloo_group *g = group_of(pub);
     TSRI_TRY(tsri_gloo_check(g->comm->root));
     TSRI_TRY(check_size(pub, coll));
-    TSRI_TRY(tsri_nccl_check(coll, pub->nranks, pub->index));
+    TSRI_TRY(tsri_nccl_check(coll, pub->nranks, pub->index, true));
     if (pub->nranks == 1)
         return TSR_OK;
     tsri_gloo_job *job = tsri_gloo_job_make(g, TSRI_GLOO_PREPARE, coll);
@@ -221,7 +221,7 @@ static tsr_status gloo_prepare(tsri_group *pub, tsri_coll *coll)
 static void gloo_unprepare(tsri_group *pub, tsri_coll *coll)
 {
     group_of(pub)->nprepared -= coll->prepared != NULL;
-    tsri_gloo_call_free(coll->prepared);
+    tsri_gloo_call_free(group_of(pub), coll->prepared);
     coll->prepared = NULL;
 }
 

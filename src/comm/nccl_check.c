@@ -83,7 +83,15 @@ static int64_t side_count(const tsri_segment *s, int axis, int n, int index)
     return count;
 }
 
-static tsr_status check_segment(const tsri_coll *c, int i, int n, int index)
+/* Whether src and dst may be one buffer. */
+static bool may_be_same(const tsri_coll *c, int n, bool by_message)
+{
+    bool reduces = c->kind == TSRI_COLL_ALL_REDUCE || c->kind == TSRI_COLL_REDUCE ||
+                   c->kind == TSRI_COLL_REDUCE_SCATTER;
+    return n == 1 || c->kind == TSRI_COLL_BROADCAST || (by_message && reduces);
+}
+
+static tsr_status check_segment(const tsri_coll *c, int i, int n, int index, bool by_message)
 {
     const tsri_segment *s = &c->seg[i];
     if (c->kind == TSRI_COLL_SEND_RECV)
@@ -97,17 +105,17 @@ static tsr_status check_segment(const tsri_coll *c, int i, int n, int index)
     if ((nsrc && !s->src) || (ndst && !s->dst))
         return tsri_coll_invalid(c, i, nsrc && !s->src ? "src is NULL" : "dst is NULL");
     uintptr_t src = (uintptr_t)s->src, dst = (uintptr_t)s->dst, size = tsr_dtype_size(s->dtype);
-    bool same = src == dst && (n == 1 || c->kind == TSRI_COLL_BROADCAST);
+    bool same = src == dst && s->dst_axis <= 0 && may_be_same(c, n, by_message);
     if (nsrc && ndst && src < dst + (uintptr_t)ndst * size && dst < src + (uintptr_t)nsrc * size &&
         !same)
         return tsri_coll_invalid(c, i, "src and dst overlap");
     return TSR_OK;
 }
 
-tsr_status tsri_nccl_check(const tsri_coll *c, int n, int index)
+tsr_status tsri_nccl_check(const tsri_coll *c, int n, int index, bool by_message)
 {
     TSRI_TRY(tsri_coll_check(c, n));
     for (int i = 0; i < c->nseg; i++)
-        TSRI_TRY(check_segment(c, i, n, index));
+        TSRI_TRY(check_segment(c, i, n, index, by_message));
     return TSR_OK;
 }

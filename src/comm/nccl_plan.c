@@ -58,9 +58,9 @@ static tsr_dtype wire_dtype(tsr_dtype dtype)
     return dtype == TSR_BOOL ? TSR_U8 : dtype;
 }
 
-static void push_coll(tsri_nccl_build *b, tsri_nccl_phase phase, tsri_nccl_step_kind kind,
-                      tsr_dtype dtype, int64_t count, tsri_nccl_place src, tsri_nccl_place dst,
-                      int peer)
+void tsri_nccl_push_coll(tsri_nccl_build *b, tsri_nccl_phase phase, tsri_nccl_step_kind kind,
+                         tsr_dtype dtype, int64_t count, tsri_nccl_place src, tsri_nccl_place dst,
+                         int peer)
 {
     tsr_reduce_op op = b->coll->op;
     if (dtype == TSR_BOOL && op == TSR_REDUCE_SUM)
@@ -81,18 +81,17 @@ static const tsri_nccl_place nowhere = {TSRI_NCCL_NOWHERE, 0, 0};
 void tsri_nccl_push_send(tsri_nccl_build *b, const tsri_segment *s, int64_t count,
                          tsri_nccl_place src, int peer)
 {
-    push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_SEND, s->dtype, count, src, nowhere, peer);
+    tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_SEND, s->dtype, count, src, nowhere, peer);
 }
 
 void tsri_nccl_push_recv(tsri_nccl_build *b, const tsri_segment *s, int64_t count,
                          tsri_nccl_place dst, int peer)
 {
-    push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_RECV, s->dtype, count, nowhere, dst, peer);
+    tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_RECV, s->dtype, count, nowhere, dst, peer);
 }
 
-/* `count` elements, one after the other on all sides. */
-static void push_flat(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
-                      int nsrc, const tsri_nccl_place *sources, tsri_nccl_place dst)
+void tsri_nccl_push_flat(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
+                         int nsrc, const tsri_nccl_place *sources, tsri_nccl_place dst)
 {
     const tsri_move move = {.dtype = dtype,
                             .op = b->coll->op,
@@ -121,20 +120,6 @@ static view view_of(const tsr_dims *d, int axis)
     return v;
 }
 
-static int64_t length_of(int64_t length, int n, int i)
-{
-    int64_t offset, count;
-    tsr_split(length, n, i, &offset, &count);
-    return count;
-}
-
-static int64_t offset_of(int64_t length, int n, int i)
-{
-    int64_t offset, count;
-    tsr_split(length, n, i, &offset, &count);
-    return offset;
-}
-
 /*
  * Moves the pieces along the view's axis, but that of member `but`, from the array to packed
  * memory, where they stand one after the other, or back. Neighbours of one length go in one move.
@@ -144,17 +129,17 @@ static void move_pieces(tsri_nccl_build *b, bool pack, tsr_dtype dtype, const vi
 {
     int64_t size = (int64_t)tsr_dtype_size(dtype);
     for (int first = 0, end; first < b->n; first = end) {
-        int64_t length = length_of(v->length, b->n, first), run = length * v->inner;
+        int64_t length = tsri_nccl_length(v->length, b->n, first), run = length * v->inner;
         end = first + 1;
         if (first == but)
             continue;
-        while (end < b->n && end != but && length_of(v->length, b->n, end) == length)
+        while (end < b->n && end != but && tsri_nccl_length(v->length, b->n, end) == length)
             end++;
         if (v->outer * run == 0)
             continue;
         const int64_t in_array[] = {v->length * v->inner, run, 1};
         const int64_t in_packed[] = {run, v->outer * run, 1};
-        int64_t at = offset_of(v->length, b->n, first) * v->inner * size;
+        int64_t at = tsri_nccl_offset(v->length, b->n, first) * v->inner * size;
         tsri_nccl_place a = tsri_nccl_shift(array, at);
         tsri_nccl_place p = tsri_nccl_shift(packed, at * v->outer);
         tsri_move move = {
@@ -166,43 +151,25 @@ static void move_pieces(tsri_nccl_build *b, bool pack, tsr_dtype dtype, const vi
     }
 }
 
-static bool is_same_place(tsri_nccl_place a, tsri_nccl_place b)
-{
-    return a.where == b.where && a.seg == b.seg && a.at == b.at;
-}
-
-static void gather_direct(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype,
-                          int64_t length, int64_t unit, tsri_nccl_place src, tsri_nccl_place to)
-{
-    int64_t size = (int64_t)tsr_dtype_size(dtype), mine = length_of(length, b->n, b->me) * unit;
-    tsri_nccl_place own = tsri_nccl_shift(to, offset_of(length, b->n, b->me) * unit * size);
-    if (!is_same_place(src, own))
-        push_flat(b, TSRI_NCCL_PACK, dtype, mine, 1, &src, own);
-    for (int k = 1; k < b->n; k++) {
-        int p = (b->me + k) % b->n, q = (b->me + b->n - k) % b->n;
-        push_coll(b, phase, TSRI_NCCL_SEND, dtype, mine, src, nowhere, p);
-        push_coll(b, phase, TSRI_NCCL_RECV, dtype, length_of(length, b->n, q) * unit, nowhere,
-                  tsri_nccl_shift(to, offset_of(length, b->n, q) * unit * size), q);
-    }
-}
-
 /* Everyone gets all pieces, of rows of `unit` elements, one after the other; src is mine. */
 static void gather_flat(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t length,
                         int64_t unit, tsri_nccl_place src, tsri_nccl_place to)
 {
     int64_t size = (int64_t)tsr_dtype_size(dtype);
     if (b->direct) {
-        gather_direct(b, phase, dtype, length, unit, src, to);
+        tsri_nccl_gather_direct(b, phase, dtype, length, unit, src, to);
         return;
     }
     if (length % b->n == 0) {
-        push_coll(b, phase, TSRI_NCCL_ALL_GATHER, dtype, length / b->n * unit, src, to, 0);
+        tsri_nccl_push_coll(b, phase, TSRI_NCCL_ALL_GATHER, dtype, length / b->n * unit, src, to,
+                            0);
         return;
     }
     for (int p = 0; p < b->n; p++)
-        push_coll(b, phase, TSRI_NCCL_BROADCAST, dtype, length_of(length, b->n, p) * unit,
-                  p == b->me ? src : nowhere,
-                  tsri_nccl_shift(to, offset_of(length, b->n, p) * unit * size), p);
+        tsri_nccl_push_coll(b, phase, TSRI_NCCL_BROADCAST, dtype,
+                            tsri_nccl_length(length, b->n, p) * unit, p == b->me ? src : nowhere,
+                            tsri_nccl_shift(to, tsri_nccl_offset(length, b->n, p) * unit * size),
+                            p);
 }
 
 /* --- reductions in the order of members ------------------------------------------------------- */
@@ -215,23 +182,23 @@ static bool is_ordered(const tsri_nccl_build *b, tsr_dtype dtype)
     return is_float && b->coll->op != TSR_REDUCE_SUM && b->n <= TSRI_NCCL_MAX_PARTS;
 }
 
-/* Everyone gets its part of all members' `from`, as cut by gather_flat, and reduces it. */
-static void reduce_own_part(tsri_nccl_build *b, tsri_nccl_phase phase, const tsri_segment *s,
-                            int64_t length, int64_t unit, tsri_nccl_place from, tsri_nccl_place dst)
+void tsri_nccl_reduce_part(tsri_nccl_build *b, tsri_nccl_phase phase, const tsri_segment *s,
+                           int64_t length, int64_t unit, tsri_nccl_place from, tsri_nccl_place dst)
 {
     int64_t size = (int64_t)tsr_dtype_size(s->dtype);
-    int64_t mine = length_of(length, b->n, b->me) * unit;
+    int64_t mine = tsri_nccl_length(length, b->n, b->me) * unit;
     tsri_nccl_place sources[TSRI_PLAN_MAX_PARTS];
     for (int p = 0; p < b->n; p++) {
-        tsri_nccl_place part = tsri_nccl_shift(from, offset_of(length, b->n, p) * unit * size);
+        tsri_nccl_place part =
+            tsri_nccl_shift(from, tsri_nccl_offset(length, b->n, p) * unit * size);
         sources[p] = part;
         if (p == b->me)
             continue;
-        tsri_nccl_push_send(b, s, length_of(length, b->n, p) * unit, part, p);
+        tsri_nccl_push_send(b, s, tsri_nccl_length(length, b->n, p) * unit, part, p);
         sources[p] = tsri_nccl_stage(b, mine * size);
         tsri_nccl_push_recv(b, s, mine, sources[p], p);
     }
-    push_flat(b, phase, s->dtype, mine, b->n, sources, dst);
+    tsri_nccl_push_flat(b, phase, s->dtype, mine, b->n, sources, dst);
 }
 
 static void all_reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
@@ -241,8 +208,8 @@ static void all_reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
     tsri_nccl_place src = tsri_nccl_at(TSRI_NCCL_SRC, i, 0),
                     dst = tsri_nccl_at(TSRI_NCCL_DST, i, 0);
     if (b->coll->algo == TSRI_ALGO_TWO_PHASE) {
-        tsri_nccl_place mine = tsri_nccl_shift(dst, offset_of(count, b->n, b->me) * size);
-        reduce_own_part(b, TSRI_NCCL_BETWEEN, s, count, 1, src, mine);
+        tsri_nccl_place mine = tsri_nccl_shift(dst, tsri_nccl_offset(count, b->n, b->me) * size);
+        tsri_nccl_reduce_part(b, TSRI_NCCL_BETWEEN, s, count, 1, src, mine);
         gather_flat(b, TSRI_NCCL_TALK_AGAIN, s->dtype, count, 1, mine, dst);
         return;
     }
@@ -259,15 +226,19 @@ static void all_reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
         tsri_nccl_place all = tsri_nccl_stage(b, b->n * count * size);
         for (int p = 0; p < b->n; p++)
             sources[p] = tsri_nccl_shift(all, p * count * size);
-        push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_ALL_GATHER, s->dtype, count, src, all, 0);
+        tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_ALL_GATHER, s->dtype, count, src, all, 0);
     }
-    push_flat(b, TSRI_NCCL_UNPACK, s->dtype, count, b->n, sources, dst);
+    tsri_nccl_push_flat(b, TSRI_NCCL_UNPACK, s->dtype, count, b->n, sources, dst);
 }
 
 static void reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
 {
     const tsri_segment *s = &b->coll->seg[i];
     tsri_nccl_place src = tsri_nccl_at(TSRI_NCCL_SRC, i, 0), sources[TSRI_PLAN_MAX_PARTS];
+    if (b->direct && b->coll->algo == TSRI_ALGO_TWO_PHASE) {
+        tsri_nccl_reduce_direct(b, i, count);
+        return;
+    }
     if (b->me != b->coll->root) {
         tsri_nccl_push_send(b, s, count, src, b->coll->root);
         return;
@@ -279,8 +250,8 @@ static void reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
         sources[p] = tsri_nccl_stage(b, count * (int64_t)tsr_dtype_size(s->dtype));
         tsri_nccl_push_recv(b, s, count, sources[p], p);
     }
-    push_flat(b, TSRI_NCCL_UNPACK, s->dtype, count, b->n, sources,
-              tsri_nccl_at(TSRI_NCCL_DST, i, 0));
+    tsri_nccl_push_flat(b, TSRI_NCCL_UNPACK, s->dtype, count, b->n, sources,
+                        tsri_nccl_at(TSRI_NCCL_DST, i, 0));
 }
 
 /* --- the kinds -------------------------------------------------------------------------------- */
@@ -311,19 +282,20 @@ static void reduce_scatter(tsri_nccl_build *b, int i, int64_t count)
         move_pieces(b, true, s->dtype, &v, -1, src, from);
     }
     if (is_ordered(b, s->dtype)) {
-        reduce_own_part(b, TSRI_NCCL_UNPACK, s, v.length, unit, from, dst);
+        tsri_nccl_reduce_part(b, TSRI_NCCL_UNPACK, s, v.length, unit, from, dst);
         return;
     }
     if (v.length % b->n == 0) {
-        push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_REDUCE_SCATTER, s->dtype, v.length / b->n * unit,
-                  from, dst, 0);
+        tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_REDUCE_SCATTER, s->dtype,
+                            v.length / b->n * unit, from, dst, 0);
         return;
     }
     for (int p = 0; p < b->n; p++)
-        push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_REDUCE, s->dtype,
-                  length_of(v.length, b->n, p) * unit,
-                  tsri_nccl_shift(from, offset_of(v.length, b->n, p) * unit * size),
-                  p == b->me ? dst : nowhere, p);
+        tsri_nccl_push_coll(
+            b, TSRI_NCCL_TALK, TSRI_NCCL_REDUCE, s->dtype,
+            tsri_nccl_length(v.length, b->n, p) * unit,
+            tsri_nccl_shift(from, tsri_nccl_offset(v.length, b->n, p) * unit * size),
+            p == b->me ? dst : nowhere, p);
 }
 
 /* The part of both its pieces that a member keeps. src and dst are its sides' shapes. */
@@ -341,8 +313,10 @@ static void keep_own(tsri_nccl_build *b, int i, const tsr_dims *src, const tsr_d
         from *= src->d[a];
         to *= dst->d[a];
     }
-    move.src_at = offset_of(s->shape.d[s->dst_axis], b->n, b->me) * move.src_step[s->dst_axis];
-    move.dst_at = offset_of(s->shape.d[s->src_axis], b->n, b->me) * move.dst_step[s->src_axis];
+    move.src_at =
+        tsri_nccl_offset(s->shape.d[s->dst_axis], b->n, b->me) * move.src_step[s->dst_axis];
+    move.dst_at =
+        tsri_nccl_offset(s->shape.d[s->src_axis], b->n, b->me) * move.dst_step[s->src_axis];
     tsri_nccl_place place = tsri_nccl_at(TSRI_NCCL_SRC, i, 0);
     tsri_nccl_push_move(b, TSRI_NCCL_UNPACK, move, &place, tsri_nccl_at(TSRI_NCCL_DST, i, 0));
 }
@@ -352,12 +326,12 @@ static void all_to_all(tsri_nccl_build *b, int i)
     const tsri_segment *s = &b->coll->seg[i];
     int64_t size = (int64_t)tsr_dtype_size(s->dtype);
     tsr_dims src = s->shape, dst = s->shape;
-    src.d[s->src_axis] = length_of(s->shape.d[s->src_axis], b->n, b->me);
-    dst.d[s->dst_axis] = length_of(s->shape.d[s->dst_axis], b->n, b->me);
+    src.d[s->src_axis] = tsri_nccl_length(s->shape.d[s->src_axis], b->n, b->me);
+    dst.d[s->dst_axis] = tsri_nccl_length(s->shape.d[s->dst_axis], b->n, b->me);
     tsri_nccl_place from = tsri_nccl_at(TSRI_NCCL_SRC, i, 0),
                     to = tsri_nccl_at(TSRI_NCCL_DST, i, 0);
     if (s->src_axis == s->dst_axis) {
-        push_flat(b, TSRI_NCCL_UNPACK, s->dtype, tsr_dims_count(src), 1, &from, to);
+        tsri_nccl_push_flat(b, TSRI_NCCL_UNPACK, s->dtype, tsr_dims_count(src), 1, &from, to);
         return;
     }
     const view v = view_of(&src, s->dst_axis), w = view_of(&dst, s->src_axis);
@@ -370,10 +344,12 @@ static void all_to_all(tsri_nccl_build *b, int i)
     for (int k = 1; k < b->n; k++) {
         int p = (b->me + k) % b->n, q = (b->me + b->n - k) % b->n;
         int64_t sent = v.outer * v.inner, got = w.outer * w.inner;
-        tsri_nccl_push_send(b, s, length_of(v.length, b->n, p) * sent,
-                            tsri_nccl_shift(from, offset_of(v.length, b->n, p) * sent * size), p);
-        tsri_nccl_push_recv(b, s, length_of(w.length, b->n, q) * got,
-                            tsri_nccl_shift(to, offset_of(w.length, b->n, q) * got * size), q);
+        tsri_nccl_push_send(
+            b, s, tsri_nccl_length(v.length, b->n, p) * sent,
+            tsri_nccl_shift(from, tsri_nccl_offset(v.length, b->n, p) * sent * size), p);
+        tsri_nccl_push_recv(b, s, tsri_nccl_length(w.length, b->n, q) * got,
+                            tsri_nccl_shift(to, tsri_nccl_offset(w.length, b->n, q) * got * size),
+                            q);
     }
     keep_own(b, i, &src, &dst);
     if (w.outer > 1)
@@ -391,7 +367,7 @@ static void build_segment(tsri_nccl_build *b, int i)
     if (count == 0)
         return;
     if (b->n == 1) {
-        push_flat(b, TSRI_NCCL_UNPACK, s->dtype, count, 1, &src, dst);
+        tsri_nccl_push_flat(b, TSRI_NCCL_UNPACK, s->dtype, count, 1, &src, dst);
         return;
     }
     switch (c->kind) {
@@ -399,18 +375,22 @@ static void build_segment(tsri_nccl_build *b, int i)
         if (ordered)
             all_reduce_ordered(b, i, count);
         else
-            push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_ALL_REDUCE, s->dtype, count, src, dst, 0);
+            tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_ALL_REDUCE, s->dtype, count, src, dst,
+                                0);
         break;
     case TSRI_COLL_REDUCE:
         if (ordered)
             reduce_ordered(b, i, count);
         else
-            push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_REDUCE, s->dtype, count, src,
-                      is_root ? dst : nowhere, c->root);
+            tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_REDUCE, s->dtype, count, src,
+                                is_root ? dst : nowhere, c->root);
         break;
     case TSRI_COLL_BROADCAST:
-        push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_BROADCAST, s->dtype, count, is_root ? src : nowhere,
-                  dst, c->root);
+        if (b->direct)
+            tsri_nccl_broadcast_direct(b, i, count);
+        else
+            tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_BROADCAST, s->dtype, count,
+                                is_root ? src : nowhere, dst, c->root);
         break;
     case TSRI_COLL_ALL_GATHER:
         all_gather(b, i, count);
@@ -477,7 +457,7 @@ static tsr_status build(tsri_nccl_build *b)
         build_segment(b, i);
     if (b->coll->kind == TSRI_COLL_BARRIER && b->n > 1 && !b->direct) {
         tsri_nccl_place byte = tsri_nccl_stage(b, 1);
-        push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_ALL_REDUCE, TSR_U8, 1, byte, byte, 0);
+        tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_ALL_REDUCE, TSR_U8, 1, byte, byte, 0);
     }
     return TSR_OK;
 }

@@ -79,8 +79,9 @@ typedef struct tsri_nccl_words {
  */
 enum { TSRI_NCCL_MAX_PARTS = 64, TSRI_PLAN_MAX_PARTS = 256 };
 
-/* Whether this rank's call makes sense in a group of n. TSR_ERR_INVALID. */
-tsr_status tsri_nccl_check(const tsri_coll *coll, int n, int index);
+/* Whether this rank's call makes sense in a group of n, which is by_message or not.
+ * TSR_ERR_INVALID. */
+tsr_status tsri_nccl_check(const tsri_coll *coll, int n, int index, bool by_message);
 
 /*
  * What the others must know of this rank's segments of a SEND_RECV: `words` (of room for `room`)
@@ -97,7 +98,8 @@ tsr_status tsri_nccl_plan_make(tsri_mem *mem, const tsri_coll *coll, int n, int 
 /*
  * The same for a communicator that has sends and receives alone (Gloo's): each piece goes straight
  * to whoever needs it, all reductions are in the order of members, and what a rank receives is what
- * tsri_coll_bytes says. Of NCCL's collectives broadcasts remain; a barrier has no steps.
+ * tsri_coll_bytes says. A small broadcast goes down a binomial tree, a large one in parts that the
+ * members pass around. A barrier has no steps.
  */
 tsr_status tsri_nccl_plan_make_direct(tsri_mem *mem, const tsri_coll *coll, int n, int index,
                                       const int *ranks, const tsri_nccl_words *words,

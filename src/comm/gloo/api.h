@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define TSRI_GLOO_ABI 1
+#define TSRI_GLOO_ABI 2
 #define TSRI_GLOO_ENTRY "tsri_gloo_module"
 
 typedef enum tsri_gloo_result {
@@ -36,7 +36,7 @@ typedef struct tsri_gloo_error {
 
 typedef struct tsri_gloo_device tsri_gloo_device;
 typedef struct tsri_gloo_mesh tsri_gloo_mesh;
-typedef struct tsri_gloo_post tsri_gloo_post; /* pieces under way */
+typedef struct tsri_gloo_post tsri_gloo_post; /* pieces that go together, once or often */
 
 /* Bytes to or from member `peer`. Between two members the k-th that one sends in a slot is the k-th
  * that the other receives in it; both say the same size, above 0. */
@@ -68,19 +68,22 @@ typedef struct tsri_gloo_api {
     /* With each peer in ascending order, by all members. Returns when both are connected. */
     tsri_gloo_result (*mesh_connect)(tsri_gloo_mesh *mesh, int peer, const char *address,
                                      size_t bytes, tsri_gloo_error *err);
+    /* Makes *post of pieces, whose data stays where it is until drop, or until it is made of
+     * others. *post may be NULL, or one that is not under way. */
+    tsri_gloo_result (*mesh_make)(tsri_gloo_mesh *mesh, int npieces, const tsri_gloo_piece *pieces,
+                                  tsri_gloo_post **post, tsri_gloo_error *err);
     /*
-     * Sends and receives pieces, all at once. post returns when they are asked for; what they read
-     * and write stays until drop. wait returns when pieces [first, end) are received, or given to
-     * the operating system. any receives from whichever of n members with from[m] sends first in
-     * the slot: *out_peer; it waits.
+     * Sends and receives the pieces of a post, all at once. post returns when they are asked for.
+     * wait returns when pieces [first, end) are received, or given to the operating system; when it
+     * has done so for all, the post can be posted again. any receives from whichever of n members
+     * with from[m] sends first in the slot: *out_peer; it waits.
      *
      * *at is the member that is waited for, -1 if none is or it may be any of several; *moved is
      * counted up by each piece that is done: other threads read both, by atomic loads. On failure
      * *at stays. There is no limit of time: other threads interrupt.
      */
-    tsri_gloo_result (*mesh_post)(tsri_gloo_mesh *mesh, uint64_t slot, int npieces,
-                                  const tsri_gloo_piece *pieces, int *at, tsri_gloo_post **out_post,
-                                  tsri_gloo_error *err);
+    tsri_gloo_result (*mesh_post)(tsri_gloo_mesh *mesh, uint64_t slot, tsri_gloo_post *post,
+                                  int *at, tsri_gloo_error *err);
     tsri_gloo_result (*mesh_wait)(tsri_gloo_mesh *mesh, tsri_gloo_post *post, int first, int end,
                                   int *at, uint64_t *moved, tsri_gloo_error *err);
     /* NULL is fine. */

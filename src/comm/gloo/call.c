@@ -18,13 +18,30 @@ tsr_status tsri_gloo_reserve_pieces(tsri_gloo_group *g, int count)
     return TSR_OK;
 }
 
+tsr_status tsri_gloo_post_again(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot,
+                                tsri_gloo_post *post)
+{
+    tsri_gloo_error err;
+    tsri_gloo_result result = g->comm->root->api->mesh_post(g->mesh, slot, post, &g->at, &err);
+    return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+}
+
 tsr_status tsri_gloo_post_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n,
                                  const tsri_gloo_piece *pieces, tsri_gloo_post **out_post)
 {
+    const tsri_gloo_api *api = g->comm->root->api;
     tsri_gloo_error err;
-    tsri_gloo_result result =
-        g->comm->root->api->mesh_post(g->mesh, slot, n, pieces, &g->at, out_post, &err);
-    return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+    tsri_gloo_post *post = NULL;
+    tsri_gloo_result result = api->mesh_make(g->mesh, n, pieces, &post, &err);
+    tsr_status status = result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+    if (status == TSR_OK)
+        status = tsri_gloo_post_again(g, job, slot, post);
+    if (status != TSR_OK) {
+        api->mesh_drop(g->mesh, post);
+        return status;
+    }
+    *out_post = post;
+    return TSR_OK;
 }
 
 tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_post *post,
@@ -40,6 +57,7 @@ tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, t
 static tsr_status pass_around(tsri_gloo_group *g, const tsri_gloo_job *job, int round, void *all,
                               size_t stride, const size_t *bytes, size_t same_bytes)
 {
+    tsri_gloo_moves *moves = round == TSRI_GLOO_RECORDS ? &g->meeting : &g->moves;
     int n = g->pub.nranks, me = g->pub.index, count = 0;
     TSRI_TRY(tsri_gloo_reserve_pieces(g, 2 * n));
     for (int k = 1; k < n; k++) {
@@ -52,7 +70,8 @@ static tsr_status pass_around(tsri_gloo_group *g, const tsri_gloo_job *job, int 
             g->pieces[count++] = (tsri_gloo_piece){
                 .data = (char *)all + stride * (size_t)me, .bytes = sent, .peer = to, .send = true};
     }
-    return tsri_gloo_move(g, job, tsri_gloo_slot(job, round, 0), count);
+    TSRI_TRY(tsri_gloo_moves_make(g, job, moves, count));
+    return tsri_gloo_moves_run(g, job, tsri_gloo_slot(job, round, 0), moves);
 }
 
 tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other)
@@ -116,47 +135,7 @@ static tsr_status pass_words(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_
     return TSR_OK;
 }
 
-void tsri_gloo_call_free(tsri_gloo_call *call)
-{
-    if (!call)
-        return;
-    tsri_nccl_plan_finish(&call->plan);
-    tsri_mem_free(call);
-}
-
-/* Agrees on the call with the other members, and works it out. */
-static tsr_status prepare(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_call **out_call)
-{
-    const tsri_coll *coll = job->coll;
-    tsri_nccl_words words = {0};
-    TSRI_TRY(meet(g, job));
-    if (coll->kind == TSRI_COLL_SEND_RECV)
-        TSRI_TRY(pass_words(g, job, &words));
-    tsri_gloo_call *call = tsri_mem_alloc(NULL, sizeof *call);
-    tsr_status status = TSR_ERR_NO_MEMORY;
-    if (call)
-        status = tsri_nccl_plan_make_direct(NULL, coll, g->pub.nranks, g->pub.index, g->pub.ranks,
-                                            &words, &call->plan);
-    tsri_mem_free((void *)(uintptr_t)words.words);
-    if (status != TSR_OK) {
-        tsri_mem_free(call);
-        return status;
-    }
-    call->hash = job->record.hash ^ job->record.hash >> 32;
-    *out_call = call;
-    return TSR_OK;
-}
-
-/* --- steps ------------------------------------------------------------------------------------ */
-/* A call under way. */
-typedef struct runner {
-    tsri_gloo_group *g;
-    tsri_gloo_job *job;
-    const tsri_coll *coll;
-    const tsri_gloo_call *call;
-    uint64_t slot;
-} runner;
-
+/* --- places ----------------------------------------------------------------------------------- */
 char *tsri_gloo_find(const tsri_coll *coll, char *staging, tsri_nccl_place p)
 {
     switch (p.where) {
@@ -196,81 +175,6 @@ void tsri_gloo_do_here(const tsri_coll *coll, const tsri_nccl_plan *plan, char *
     tsri_walk_run(&w, s->move.dtype, coll->op, s->move.nsrc, sources, dst, 1);
 }
 
-static tsri_gloo_piece *add_piece(runner *r, int *count, const tsri_nccl_step *s, int peer,
-                                  tsri_nccl_place place, bool send)
-{
-    tsri_gloo_piece *p = &r->g->pieces[(*count)++];
-    *p = (tsri_gloo_piece){.data = tsri_gloo_find(r->coll, r->g->staging, place),
-                           .bytes = (size_t)s->count * tsr_dtype_size(s->dtype),
-                           .peer = peer,
-                           .send = send};
-    if (!send)
-        r->job->bytes_read += p->bytes;
-    return p;
-}
-
-/* Down a binomial tree: member (root + i) has its parent where the lowest bit of i is cleared. All
- * broadcasts among steps [first, end) have one root, the call's. */
-static tsr_status broadcast(runner *r, int first, int end)
-{
-    const tsri_nccl_step *steps = r->call->plan.steps;
-    int n = r->g->pub.nranks, root = r->coll->root, i = (r->g->pub.index - root + n) % n;
-    int low = i ? i & -i : n, count = 0;
-    for (int s = first; s < end && i; s++)
-        if (steps[s].kind == TSRI_NCCL_BROADCAST)
-            add_piece(r, &count, &steps[s], (i - low + root) % n, steps[s].dst, false);
-    TSRI_TRY(tsri_gloo_move(r->g, r->job, r->slot, count));
-    count = 0;
-    for (int s = first; s < end; s++)
-        for (int bit = 1; bit < low && steps[s].kind == TSRI_NCCL_BROADCAST; bit *= 2)
-            if (i + bit < n)
-                add_piece(r, &count, &steps[s], (i + bit + root) % n,
-                          i ? steps[s].dst : steps[s].src, true);
-    TSRI_TRY(tsri_gloo_move(r->g, r->job, r->slot, count));
-    for (int s = first; s < end && !i; s++) {
-        char *src = tsri_gloo_find(r->coll, r->g->staging, steps[s].src),
-             *dst = tsri_gloo_find(r->coll, r->g->staging, steps[s].dst);
-        if (steps[s].kind == TSRI_NCCL_BROADCAST && src != dst)
-            memcpy(dst, src, (size_t)steps[s].count * tsr_dtype_size(steps[s].dtype));
-    }
-    return TSR_OK;
-}
-
-/* A group of steps: all at once. */
-static tsr_status talk(runner *r, int first, int end)
-{
-    const tsri_nccl_step *steps = r->call->plan.steps;
-    int count = 0;
-    enum { MOST_CHILDREN = 9 };
-    TSRI_TRY(tsri_gloo_reserve_pieces(r->g, (end - first) * MOST_CHILDREN));
-    if (r->coll->kind == TSRI_COLL_BROADCAST)
-        return broadcast(r, first, end);
-    for (int i = first; i < end; i++) {
-        const tsri_nccl_step *s = &steps[i];
-        if (s->kind == TSRI_NCCL_SEND)
-            add_piece(r, &count, s, s->peer, s->src, true);
-        else if (s->kind == TSRI_NCCL_RECV)
-            add_piece(r, &count, s, s->peer, s->dst, false);
-    }
-    return tsri_gloo_move(r->g, r->job, r->slot, count);
-}
-
-/* By dissemination: after k rounds a member has heard of 2^k. */
-static tsr_status barrier(runner *r)
-{
-    int n = r->g->pub.nranks, me = r->g->pub.index;
-    char bytes[2] = {0};
-    TSRI_TRY(tsri_gloo_reserve_pieces(r->g, 2));
-    for (int step = 1; step < n; step *= 2) {
-        r->g->pieces[0] =
-            (tsri_gloo_piece){.data = &bytes[0], .bytes = 1, .peer = (me + n - step) % n};
-        r->g->pieces[1] =
-            (tsri_gloo_piece){.data = &bytes[1], .bytes = 1, .peer = (me + step) % n, .send = true};
-        TSRI_TRY(tsri_gloo_move(r->g, r->job, r->slot, 2));
-    }
-    return TSR_OK;
-}
-
 static tsr_status reserve_staging(tsri_gloo_group *g, size_t bytes)
 {
     if (bytes <= g->staging_bytes)
@@ -284,51 +188,214 @@ static tsr_status reserve_staging(tsri_gloo_group *g, size_t bytes)
     return TSR_OK;
 }
 
-static tsr_status run(runner *r)
+/* --- working a call out ------------------------------------------------------------------------
+ */
+static bool is_talk(const tsri_nccl_step *s)
 {
-    const tsri_nccl_plan *p = &r->call->plan;
-    TSRI_TRY(reserve_staging(r->g, p->stage_bytes));
-    r->slot = tsri_gloo_slot(r->job, TSRI_GLOO_DATA, r->call->hash);
-    for (int i = 0, end; i < p->nsteps; i = end) {
-        end = i + 1;
-        if (p->steps[i].kind == TSRI_NCCL_MOVE || p->steps[i].kind == TSRI_NCCL_FILL) {
-            /* Of a call that the rank's own thread has finished early, dst is done. */
-            if (!r->job->early || p->steps[i].dst.where != TSRI_NCCL_DST)
-                tsri_gloo_do_here(r->coll, p, r->g->staging, &p->steps[i]);
+    return s->kind == TSRI_NCCL_SEND || s->kind == TSRI_NCCL_RECV;
+}
+
+/* Where the talk that begins at step `first` ends. */
+static int end_of_talk(const tsri_nccl_plan *p, int first)
+{
+    int end = first + 1;
+    if (p->steps[first].kind == TSRI_NCCL_GROUP_START)
+        while (p->steps[end++].kind != TSRI_NCCL_GROUP_END)
+            ;
+    return end;
+}
+
+/* The messages of the steps [first, end). */
+static tsr_status resolve_talk(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_call *call,
+                               tsri_gloo_moves *talk, int first, int end)
+{
+    int count = 0;
+    TSRI_TRY(tsri_gloo_reserve_pieces(g, end - first));
+    for (int i = first; i < end; i++) {
+        const tsri_nccl_step *s = &call->plan.steps[i];
+        bool sends = s->kind == TSRI_NCCL_SEND;
+        if (!is_talk(s))
             continue;
-        }
-        if (p->steps[i].kind == TSRI_NCCL_GROUP_START)
-            while (p->steps[end++].kind != TSRI_NCCL_GROUP_END)
-                ;
-        TSRI_TRY(talk(r, i, end));
+        tsri_gloo_piece *p = &g->pieces[count++];
+        *p = (tsri_gloo_piece){.data =
+                                   tsri_gloo_find(job->coll, g->staging, sends ? s->src : s->dst),
+                               .bytes = (size_t)s->count * tsr_dtype_size(s->dtype),
+                               .peer = s->peer,
+                               .send = sends};
+        call->bytes_read += sends ? 0 : p->bytes;
     }
+    return tsri_gloo_moves_make(g, job, talk, count);
+}
+
+/* Makes the messages of a plan, again if the group's staging memory has grown since. */
+static tsr_status resolve(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_call *call)
+{
+    const tsri_nccl_plan *p = &call->plan;
+    int talks = 0;
+    TSRI_TRY(reserve_staging(g, p->stage_bytes));
+    if (call->is_resolved && call->staging == g->staging)
+        return TSR_OK;
+    call->is_resolved = false;
+    call->bytes_read = 0;
+    for (int i = 0, end; i < p->nsteps; i = end) {
+        end = end_of_talk(p, i);
+        if (end > i + 1 || is_talk(&p->steps[i]))
+            TSRI_TRY(resolve_talk(g, job, call, &call->talk[talks++], i, end));
+    }
+    call->staging = g->staging;
+    call->is_resolved = true;
+    return TSR_OK;
+}
+
+void tsri_gloo_call_free(tsri_gloo_group *g, tsri_gloo_call *call)
+{
+    if (!call)
+        return;
+    for (int i = 0; i < TSRI_GLOO_TALKS; i++)
+        tsri_gloo_moves_finish(g, &call->talk[i]);
+    tsri_nccl_plan_finish(&call->plan);
+    tsri_mem_free(call);
+}
+
+/* Works out what the members agree on. */
+static tsr_status make_call(tsri_gloo_group *g, const tsri_gloo_job *job,
+                            const tsri_nccl_words *words, tsri_gloo_call **out_call)
+{
+    const tsri_coll *coll = job->coll;
+    size_t segs = (size_t)coll->nseg * sizeof *coll->seg;
+    tsri_gloo_call *call = tsri_mem_alloc(NULL, sizeof *call + segs);
+    if (!call)
+        return TSR_ERR_NO_MEMORY;
+    call->coll = *coll;
+    call->coll.seg = segs ? memcpy(call + 1, coll->seg, segs) : NULL;
+    call->hash = job->record.hash ^ job->record.hash >> 32;
+    tsr_status status = tsri_nccl_plan_make_direct(NULL, coll, g->pub.nranks, g->pub.index,
+                                                   g->pub.ranks, words, &call->plan);
+    if (status == TSR_OK)
+        status = resolve(g, job, call);
+    if (status != TSR_OK) {
+        tsri_gloo_call_free(g, call);
+        return status;
+    }
+    *out_call = call;
+    return TSR_OK;
+}
+
+/* Agrees on the call with the other members, and works it out. */
+static tsr_status prepare(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_call **out_call)
+{
+    tsri_nccl_words words = {0};
+    TSRI_TRY(meet(g, job));
+    if (job->coll->kind == TSRI_COLL_SEND_RECV)
+        TSRI_TRY(pass_words(g, job, &words));
+    tsr_status status = make_call(g, job, &words, out_call);
+    tsri_mem_free((void *)(uintptr_t)words.words);
+    return status;
+}
+
+/* --- calls that were not prepared --------------------------------------------------------------
+ */
+static bool is_same_segment(const tsri_segment *a, const tsri_segment *b)
+{
+    if (a->src != b->src || a->dst != b->dst || a->dtype != b->dtype ||
+        a->src_axis != b->src_axis || a->dst_axis != b->dst_axis || a->shape.ndim != b->shape.ndim)
+        return false;
+    return !memcmp(a->shape.d, b->shape.d, (size_t)a->shape.ndim * sizeof *a->shape.d);
+}
+
+/* Whether what was worked out for one call is right for another. */
+static bool is_same_call(const tsri_coll *a, const tsri_coll *b)
+{
+    if (a->kind != b->kind || a->algo != b->algo || a->op != b->op || a->root != b->root ||
+        a->nseg != b->nseg)
+        return false;
+    for (int i = 0; i < a->nseg; i++)
+        if (!is_same_segment(&a->seg[i], &b->seg[i]))
+            return false;
+    return true;
+}
+
+/* Training reduces the same buffers in each step: the latest calls are kept. */
+static tsr_status find_known(tsri_gloo_group *g, const tsri_gloo_job *job,
+                             tsri_gloo_call **out_call)
+{
+    enum { MOST = 64 };
+    tsri_gloo_call **at = &g->known, *call;
+    for (int n = 1; *at && !is_same_call(&(*at)->coll, job->coll); n++, at = &(*at)->next) {
+        if (n < MOST)
+            continue;
+        tsri_gloo_call_free(g, *at);
+        *at = NULL;
+        break;
+    }
+    call = *at;
+    if (call) {
+        *at = call->next;
+        call->hash = job->record.hash ^ job->record.hash >> 32;
+    } else {
+        TSRI_TRY(make_call(g, job, NULL, &call));
+    }
+    call->next = g->known;
+    g->known = call;
+    *out_call = call;
+    return TSR_OK;
+}
+
+/* --- steps ------------------------------------------------------------------------------------ */
+/* By dissemination: after k rounds a member has heard of 2^k. */
+static tsr_status barrier(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot)
+{
+    int n = g->pub.nranks, me = g->pub.index;
+    char bytes[2] = {0};
+    TSRI_TRY(tsri_gloo_reserve_pieces(g, 2));
+    for (int step = 1; step < n; step *= 2) {
+        g->pieces[0] =
+            (tsri_gloo_piece){.data = &bytes[0], .bytes = 1, .peer = (me + n - step) % n};
+        g->pieces[1] =
+            (tsri_gloo_piece){.data = &bytes[1], .bytes = 1, .peer = (me + step) % n, .send = true};
+        TSRI_TRY(tsri_gloo_move(g, job, slot, 2));
+    }
+    return TSR_OK;
+}
+
+/* Of a call that the rank's own thread has finished early, dst is done. */
+static tsr_status run(tsri_gloo_group *g, tsri_gloo_job *job, tsri_gloo_call *call)
+{
+    const tsri_nccl_plan *p = &call->plan;
+    uint64_t slot = tsri_gloo_slot(job, TSRI_GLOO_DATA, call->hash);
+    int talks = 0;
+    TSRI_TRY(resolve(g, job, call));
+    for (int i = 0, end; i < p->nsteps; i = end) {
+        const tsri_nccl_step *s = &p->steps[i];
+        end = end_of_talk(p, i);
+        if (end > i + 1 || is_talk(s)) {
+            call->is_resolved = false; /* until it has gone well */
+            TSRI_TRY(tsri_gloo_moves_run(g, job, slot, &call->talk[talks++]));
+            call->is_resolved = true;
+        } else if (!job->early || s->dst.where != TSRI_NCCL_DST)
+            tsri_gloo_do_here(job->coll, p, g->staging, s);
+    }
+    job->bytes_read += call->bytes_read;
     return TSR_OK;
 }
 
 static tsr_status do_call(tsri_gloo_group *g, tsri_gloo_job *job)
 {
     const tsri_coll *coll = job->coll;
-    tsri_gloo_call *own = NULL;
-    runner r = {.g = g, .job = job, .coll = coll, .call = coll->prepared};
-    if (!r.call && coll->kind == TSRI_COLL_SEND_RECV)
+    tsri_gloo_call *call = coll->prepared;
+    if (!call && coll->kind == TSRI_COLL_SEND_RECV)
         return tsri_gloo_send_recv(g, job);
-    if (r.call) {
-        atomic_store(&g->stage, TSRI_GLOO_MEETING);
-    } else {
-        TSRI_TRY(prepare(g, job, &own));
-        r.call = own;
+    atomic_store(&g->stage, TSRI_GLOO_MEETING);
+    if (!call) {
+        TSRI_TRY(meet(g, job));
         atomic_store(&g->stage, TSRI_GLOO_MOVING);
+        if (coll->kind == TSRI_COLL_BARRIER) /* all members have come */
+            return TSR_OK;
+        TSRI_TRY(find_known(g, job, &call));
+    } else if (coll->kind == TSRI_COLL_BARRIER) {
+        return barrier(g, job, tsri_gloo_slot(job, TSRI_GLOO_DATA, call->hash));
     }
-    /* Who has met has met in a barrier. */
-    tsr_status status = TSR_OK;
-    if (coll->kind != TSRI_COLL_BARRIER) {
-        status = run(&r);
-    } else if (!own) {
-        r.slot = tsri_gloo_slot(job, TSRI_GLOO_DATA, r.call->hash);
-        status = barrier(&r);
-    }
-    tsri_gloo_call_free(own);
-    return status;
+    return run(g, job, call);
 }
 
 static tsr_status exchange(tsri_gloo_group *g, tsri_gloo_job *job)

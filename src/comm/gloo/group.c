@@ -62,6 +62,7 @@ static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int 
                           .index = index,
                           .ranks = copy,
                           .lane = lane,
+                          .by_message = true,
                           .priv = g};
     g->comm = comm;
     g->at = -1;
@@ -372,35 +373,19 @@ void tsri_gloo_group_stop(tsri_gloo_group *g)
     g->has_thread = false;
 }
 
-void tsri_gloo_group_free(tsri_gloo_group *g)
-{
-    tsri_gloo_root *root = g->comm->root;
-    tsri_gloo_group_stop(g);
-    pthread_mutex_lock(&root->lock);
-    tsri_gloo_group **at = &root->groups;
-    while (*at != g)
-        at = &(*at)->next;
-    *at = g->next;
-    pthread_mutex_unlock(&root->lock);
-    if (g->mesh)
-        root->api->mesh_close(g->mesh);
-    while (g->all)
-        tsri_gloo_job_free(g, g->all);
-    pthread_cond_destroy(&g->asked);
-    pthread_cond_destroy(&g->done);
-    tsri_mem_free(g->staging);
-    tsri_mem_free(g->joint);
-    tsri_mem_free(g->pieces);
-    tsri_mem_free(g);
-}
-
 /* --- jobs ------------------------------------------------------------------------------------- */
 tsri_gloo_job *tsri_gloo_job_make(tsri_gloo_group *g, tsri_gloo_job_kind kind,
                                   const tsri_coll *coll)
 {
-    tsri_gloo_job *job = tsri_mem_alloc(&g->comm->root->world->mem, sizeof *job);
-    if (!job)
-        return NULL;
+    tsri_gloo_job *job = g->free_jobs;
+    if (job) {
+        g->free_jobs = job->next;
+        *job = (tsri_gloo_job){0};
+    } else {
+        job = tsri_mem_alloc(&g->comm->root->world->mem, sizeof *job);
+        if (!job)
+            return NULL;
+    }
     job->kind = kind;
     job->coll = coll;
     if (coll)
@@ -433,7 +418,46 @@ void tsri_gloo_job_free(tsri_gloo_group *g, tsri_gloo_job *job)
     while (*at != job)
         at = &(*at)->older;
     *at = job->older;
-    tsri_mem_free(job);
+    job->next = g->free_jobs;
+    g->free_jobs = job;
+}
+
+static void free_memory(tsri_gloo_group *g)
+{
+    while (g->all)
+        tsri_gloo_job_free(g, g->all);
+    while (g->free_jobs) {
+        tsri_gloo_job *job = g->free_jobs;
+        g->free_jobs = job->next;
+        tsri_mem_free(job);
+    }
+    while (g->known) {
+        tsri_gloo_call *call = g->known;
+        g->known = call->next;
+        tsri_gloo_call_free(g, call);
+    }
+    tsri_gloo_moves_finish(g, &g->meeting);
+    tsri_gloo_moves_finish(g, &g->moves);
+    tsri_mem_free(g->staging);
+    tsri_mem_free(g->pieces);
+}
+
+void tsri_gloo_group_free(tsri_gloo_group *g)
+{
+    tsri_gloo_root *root = g->comm->root;
+    tsri_gloo_group_stop(g);
+    pthread_mutex_lock(&root->lock);
+    tsri_gloo_group **at = &root->groups;
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    pthread_mutex_unlock(&root->lock);
+    free_memory(g);
+    if (g->mesh)
+        root->api->mesh_close(g->mesh);
+    pthread_cond_destroy(&g->asked);
+    pthread_cond_destroy(&g->done);
+    tsri_mem_free(g);
 }
 
 tsr_status tsri_gloo_check_over(tsri_gloo_group *g)

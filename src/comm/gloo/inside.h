@@ -22,7 +22,7 @@
  * sends and receives between two members: everyone gets what it reduces and does so in the order of
  * members. So the bits are those of the local communicator, on all ranks and in each run, and each
  * rank receives just the bytes that tsri_coll_bytes says. (Gloo's own reductions run round a ring,
- * round half floats at each step, and can't be interrupted.) Broadcasts go down a binomial tree.
+ * round half floats at each step, and can't be interrupted.)
  *
  * Before a call the members exchange records of it, all with all, and compare; a call that was
  * prepared has done so once.
@@ -110,10 +110,31 @@ typedef enum tsri_gloo_stage {
     TSRI_GLOO_MOVING,
 } tsri_gloo_stage;
 
-/* A call worked out: kept in coll->prepared, or for one job. */
+/* Pieces that go together, merged into messages: made once, and done as often as is wanted. */
+typedef struct tsri_gloo_moves {
+    int npieces, nmessages, capacity;
+    tsri_gloo_piece *pieces, *messages;
+    struct tsri_gloo_part *parts; /* of each piece */
+    int *count, *open;            /* pieces of each message; see merge.c */
+    char *joint;                  /* messages of several pieces */
+    size_t joint_bytes;
+    tsri_gloo_post *post;
+} tsri_gloo_moves;
+
+enum { TSRI_GLOO_TALKS = 2 };
+
+/* A call worked out: kept in coll->prepared; or in the group, for calls that are not prepared but
+ * made again with the same buffers. The group's thread's, while a job has it. */
 typedef struct tsri_gloo_call {
+    struct tsri_gloo_call *next; /* in the group's list, latest first */
     tsri_nccl_plan plan;
     uint64_t hash; /* of what the members agreed on */
+    /* Of each talk of the plan, the messages; with the group's staging memory at `staging`. */
+    tsri_gloo_moves talk[TSRI_GLOO_TALKS];
+    const char *staging;
+    bool is_resolved;
+    uint64_t bytes_read; /* by one call */
+    tsri_coll coll;      /* in the group's list: with segments of its own, behind it */
 } tsri_gloo_call;
 
 /* What a group's thread has to do. Belongs to its group until it is released. */
@@ -147,6 +168,7 @@ typedef struct tsri_gloo_group {
     uint64_t jobs;
     int nprepared;      /* that are */
     tsri_gloo_job *all; /* newest first */
+    tsri_gloo_job *free_jobs;
     /* Under root->lock. */
     pthread_cond_t asked, done;
     tsri_gloo_job *first, *last; /* first: the one that is being done */
@@ -166,11 +188,11 @@ typedef struct tsri_gloo_group {
     bool poisoned; /* another member has ended it */
     char *staging;
     size_t staging_bytes;
-    char *joint; /* messages of several pieces */
-    size_t joint_bytes;
     tsri_gloo_piece *pieces;
     int cpieces;
-    tsri_gloo_record *records; /* of all members */
+    tsri_gloo_moves meeting, moves; /* of records; of what is done once */
+    tsri_gloo_call *known;          /* calls that were not prepared, latest first */
+    tsri_gloo_record *records;      /* of all members */
 } tsri_gloo_group;
 
 /* --- root.c --- */
@@ -247,6 +269,9 @@ static inline uint64_t tsri_gloo_slot(const tsri_gloo_job *job, int round, uint6
 tsr_status tsri_gloo_reserve_pieces(tsri_gloo_group *g, int count);
 tsr_status tsri_gloo_post_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n,
                                  const tsri_gloo_piece *pieces, tsri_gloo_post **out_post);
+/* The same for pieces of which a post was made. */
+tsr_status tsri_gloo_post_again(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot,
+                                tsri_gloo_post *post);
 tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_post *post,
                                  int first, int end);
 char *tsri_gloo_find(const tsri_coll *coll, char *staging, tsri_nccl_place p);
@@ -264,10 +289,18 @@ bool tsri_gloo_only_gives(const tsri_gloo_group *g, const tsri_coll *coll);
 /* What this rank reads of itself in a SEND_RECV of which that holds; all of it in a group of one.
  * On the rank's own thread. */
 void tsri_gloo_do_own(const tsri_gloo_group *g, const tsri_coll *coll);
-void tsri_gloo_call_free(tsri_gloo_call *call);
+/* NULL is fine. Not while a job has it. */
+void tsri_gloo_call_free(tsri_gloo_group *g, tsri_gloo_call *call);
 
 /* --- merge.c --- */
-/* Moves the first n of g->pieces; returns when that is done. */
+/* Makes `moves` of the first n of g->pieces; nothing to do if they are those already. */
+tsr_status tsri_gloo_moves_make(tsri_gloo_group *g, const tsri_gloo_job *job,
+                                tsri_gloo_moves *moves, int n);
+/* Returns when they are done. */
+tsr_status tsri_gloo_moves_run(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot,
+                               tsri_gloo_moves *moves);
+void tsri_gloo_moves_finish(tsri_gloo_group *g, tsri_gloo_moves *moves);
+/* Moves the first n of g->pieces, once. */
 tsr_status tsri_gloo_move(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n);
 
 /* --- pulls.c --- */

@@ -12,26 +12,20 @@
 enum { SMALL = 16 * 1024, MESSAGE = 256 * 1024 };
 
 /* The message that a piece goes in, and where in it. */
-typedef struct part {
+typedef struct tsri_gloo_part {
     int message;
     size_t at;
 } part;
 
-typedef struct merged {
-    part *parts; /* of each piece */
-    tsri_gloo_piece *messages;
-    int *count, *open; /* pieces of each message; the message that a member's next small
-                        * piece may join, received and sent (-1: none) */
-    int n;
-} merged;
-
-static void place_pieces(merged *m, const tsri_gloo_piece *pieces, int n)
+/* open: the message that a member's next small piece may join, received and sent (-1: none). */
+static void place_pieces(tsri_gloo_moves *m)
 {
-    for (int i = 0; i < n; i++) {
-        const tsri_gloo_piece *p = &pieces[i];
+    m->nmessages = 0;
+    for (int i = 0; i < m->npieces; i++) {
+        const tsri_gloo_piece *p = &m->pieces[i];
         int *open = &m->open[2 * p->peer + p->send], at = *open;
         if (p->bytes > SMALL || at < 0 || m->messages[at].bytes + p->bytes > MESSAGE) {
-            at = m->n++;
+            at = m->nmessages++;
             m->messages[at] = (tsri_gloo_piece){.peer = p->peer, .send = p->send};
             m->count[at] = 0;
             *open = p->bytes > SMALL ? -1 : at;
@@ -43,36 +37,94 @@ static void place_pieces(merged *m, const tsri_gloo_piece *pieces, int n)
 }
 
 /* Each message of several pieces gets room; one of one piece is that piece. */
-static tsr_status find_room(tsri_gloo_group *g, merged *m, int n)
+static tsr_status find_room(tsri_gloo_moves *m)
 {
     size_t bytes = 0;
-    for (int i = 0; i < m->n; i++)
+    for (int i = 0; i < m->nmessages; i++)
         bytes += m->count[i] > 1 ? m->messages[i].bytes : 0;
-    if (bytes > g->joint_bytes) {
-        tsri_mem_free(g->joint);
-        g->joint_bytes = 0;
-        g->joint = tsri_mem_alloc(NULL, bytes);
-        if (!g->joint)
+    if (bytes > m->joint_bytes) {
+        tsri_mem_free(m->joint);
+        m->joint_bytes = 0;
+        m->joint = tsri_mem_alloc(NULL, bytes);
+        if (!m->joint)
             return TSR_ERR_NO_MEMORY;
-        g->joint_bytes = bytes;
+        m->joint_bytes = bytes;
     }
-    char *at = g->joint;
-    for (int i = 0; i < m->n; i++) {
+    char *at = m->joint;
+    for (int i = 0; i < m->nmessages; i++) {
         if (m->count[i] < 2)
             continue;
         m->messages[i].data = at;
         at += m->messages[i].bytes;
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < m->npieces; i++)
         if (m->count[m->parts[i].message] == 1)
-            m->messages[m->parts[i].message].data = g->pieces[i].data;
+            m->messages[m->parts[i].message].data = m->pieces[i].data;
     return TSR_OK;
 }
 
-static void copy_joint(const tsri_gloo_group *g, const merged *m, int n, bool sent)
+/* Room for n pieces, in one block. */
+static tsr_status reserve(tsri_gloo_moves *m, int n, int members)
 {
+    size_t count = (size_t)n;
+    if (n <= m->capacity)
+        return TSR_OK;
+    tsri_mem_free(m->pieces);
+    m->capacity = 0;
+    m->pieces =
+        tsri_mem_alloc(NULL, count * (2 * sizeof *m->pieces + sizeof *m->parts + sizeof *m->count) +
+                                 2 * (size_t)members * sizeof *m->open);
+    if (!m->pieces)
+        return TSR_ERR_NO_MEMORY;
+    m->messages = m->pieces + n;
+    m->parts = (part *)(void *)(m->messages + n);
+    m->count = (int *)(void *)(m->parts + n);
+    m->open = m->count + n;
+    m->capacity = n;
+    return TSR_OK;
+}
+
+static bool is_same(const tsri_gloo_moves *m, const tsri_gloo_piece *pieces, int n)
+{
+    if (!m->post || m->npieces != n)
+        return false;
     for (int i = 0; i < n; i++) {
-        const tsri_gloo_piece *p = &g->pieces[i];
+        const tsri_gloo_piece *a = &m->pieces[i], *b = &pieces[i];
+        if (a->data != b->data || a->bytes != b->bytes || a->peer != b->peer || a->send != b->send)
+            return false;
+    }
+    return true;
+}
+
+tsr_status tsri_gloo_moves_make(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_moves *m,
+                                int n)
+{
+    tsri_gloo_error err;
+    if (is_same(m, g->pieces, n))
+        return TSR_OK;
+    m->npieces = 0;
+    if (n == 0)
+        return TSR_OK;
+    TSRI_TRY(reserve(m, n, g->pub.nranks));
+    memcpy(m->pieces, g->pieces, (size_t)n * sizeof *m->pieces);
+    memset(m->open, -1, 2 * (size_t)g->pub.nranks * sizeof *m->open);
+    m->npieces = n;
+    place_pieces(m);
+    tsr_status status = find_room(m);
+    if (status == TSR_OK) {
+        tsri_gloo_result result =
+            g->comm->root->api->mesh_make(g->mesh, m->nmessages, m->messages, &m->post, &err);
+        status = result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+    }
+    if (status != TSR_OK)
+        m->npieces = 0;
+    return status;
+}
+
+static void copy_joint(const tsri_gloo_moves *m, bool sent)
+{
+    for (int i = 0; i < m->npieces; i++) {
+        const tsri_gloo_piece *p = &m->pieces[i];
         if (p->send != sent || m->count[m->parts[i].message] < 2)
             continue;
         char *joint = (char *)m->messages[m->parts[i].message].data + m->parts[i].at;
@@ -80,34 +132,36 @@ static void copy_joint(const tsri_gloo_group *g, const merged *m, int n, bool se
     }
 }
 
+tsr_status tsri_gloo_moves_run(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot,
+                               tsri_gloo_moves *m)
+{
+    if (m->npieces == 0)
+        return TSR_OK;
+    copy_joint(m, true);
+    tsr_status status = tsri_gloo_post_again(g, job, slot, m->post);
+    if (status == TSR_OK)
+        status = tsri_gloo_wait_pieces(g, job, m->post, 0, m->nmessages);
+    if (status != TSR_OK) {
+        /* Nothing may arrive in its memory any more. */
+        g->comm->root->api->mesh_drop(g->mesh, m->post);
+        m->post = NULL;
+        return status;
+    }
+    copy_joint(m, false);
+    return TSR_OK;
+}
+
 tsr_status tsri_gloo_move(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n)
 {
-    size_t count = (size_t)n, members = (size_t)g->pub.nranks;
-    tsri_gloo_post *post;
-    if (n == 0)
-        return TSR_OK;
-    char *block =
-        tsri_mem_alloc(NULL, count * (sizeof(part) + sizeof(tsri_gloo_piece) + sizeof(int)) +
-                                 2 * members * sizeof(int));
-    if (!block)
-        return TSR_ERR_NO_MEMORY;
-    merged m = {.messages = (tsri_gloo_piece *)(void *)block};
-    m.parts = (part *)(void *)(m.messages + n);
-    m.count = (int *)(void *)(m.parts + n);
-    m.open = m.count + n;
-    memset(m.open, -1, 2 * members * sizeof(int));
-    place_pieces(&m, g->pieces, n);
-    tsr_status status = find_room(g, &m, n);
-    if (status == TSR_OK) {
-        copy_joint(g, &m, n, true);
-        status = tsri_gloo_post_pieces(g, job, slot, m.n, m.messages, &post);
-    }
-    if (status == TSR_OK) {
-        status = tsri_gloo_wait_pieces(g, job, post, 0, m.n);
-        g->comm->root->api->mesh_drop(g->mesh, post);
-    }
-    if (status == TSR_OK)
-        copy_joint(g, &m, n, false);
-    tsri_mem_free(block);
-    return status;
+    TSRI_TRY(tsri_gloo_moves_make(g, job, &g->moves, n));
+    return tsri_gloo_moves_run(g, job, slot, &g->moves);
+}
+
+void tsri_gloo_moves_finish(tsri_gloo_group *g, tsri_gloo_moves *m)
+{
+    if (g->mesh)
+        g->comm->root->api->mesh_drop(g->mesh, m->post);
+    tsri_mem_free(m->pieces);
+    tsri_mem_free(m->joint);
+    *m = (tsri_gloo_moves){0};
 }

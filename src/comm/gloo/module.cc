@@ -23,7 +23,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <set>
 #include <vector>
 
 #include <pthread.h>
@@ -141,13 +140,14 @@ struct tsri_gloo_post {
         bool send;
     };
     std::vector<Part> parts;
+    tsri_gloo_post *next = nullptr, **link = nullptr; /* among the mesh's */
 };
 
 struct tsri_gloo_mesh {
     std::shared_ptr<Mesh> context;
-    std::mutex lock;
+    std::mutex lock; /* of the rest, and of all posts' parts */
     bool interrupted = false;
-    std::set<tsri_gloo_post *> posts; /* to be woken by an interrupt */
+    tsri_gloo_post *posts = nullptr; /* to be woken by an interrupt */
 };
 
 namespace {
@@ -211,33 +211,15 @@ const std::chrono::milliseconds for_ever = std::chrono::hours(24 * 365);
 
 using Part = tsri_gloo_post::Part;
 
-std::unique_ptr<tsri_gloo_post> make_post(tsri_gloo_mesh *mesh, int n,
-                                          const tsri_gloo_piece *pieces)
-{
-    auto post = std::make_unique<tsri_gloo_post>();
-    post->parts.reserve(static_cast<size_t>(n));
-    for (int i = 0; i < n; i++)
-        post->parts.push_back({mesh->context->createUnboundBuffer(pieces[i].data, pieces[i].bytes),
-                               pieces[i].peer, pieces[i].send});
-    return post;
-}
-
-/* From now on an interrupt reaches it. False if there was one. */
-bool enter(tsri_gloo_mesh *mesh, tsri_gloo_post *post)
-{
-    std::lock_guard<std::mutex> guard(mesh->lock);
-    if (!mesh->interrupted)
-        mesh->posts.insert(post);
-    return !mesh->interrupted;
-}
-
 void mesh_drop(tsri_gloo_mesh *mesh, tsri_gloo_post *post)
 {
     if (!post)
         return;
     {
         std::lock_guard<std::mutex> guard(mesh->lock);
-        mesh->posts.erase(post);
+        *post->link = post->next;
+        if (post->next)
+            post->next->link = post->link;
     }
     delete post;
 }
@@ -250,21 +232,54 @@ struct Drop {
     }
 };
 
+/* From now on an interrupt reaches it. */
+tsri_gloo_post *new_post(tsri_gloo_mesh *mesh)
+{
+    auto *post = new tsri_gloo_post;
+    std::lock_guard<std::mutex> guard(mesh->lock);
+    post->next = mesh->posts;
+    post->link = &mesh->posts;
+    if (post->next)
+        post->next->link = &post->next;
+    mesh->posts = post;
+    return post;
+}
+
+tsri_gloo_result mesh_make(tsri_gloo_mesh *mesh, int npieces, const tsri_gloo_piece *pieces,
+                           tsri_gloo_post **post, tsri_gloo_error *err)
+{
+    return guarded(err, [&] {
+        if (!*post)
+            *post = new_post(mesh);
+        std::lock_guard<std::mutex> guard(mesh->lock);
+        std::vector<Part> &parts = (*post)->parts;
+        parts.clear();
+        parts.reserve(static_cast<size_t>(npieces));
+        for (int i = 0; i < npieces; i++)
+            parts.push_back({mesh->context->createUnboundBuffer(pieces[i].data, pieces[i].bytes),
+                             pieces[i].peer, pieces[i].send});
+        return TSRI_GLOO_OK;
+    });
+}
+
+bool is_interrupted(tsri_gloo_mesh *mesh)
+{
+    std::lock_guard<std::mutex> guard(mesh->lock);
+    return mesh->interrupted;
+}
+
 void note(int *at, int peer)
 {
     __atomic_store_n(at, peer, __ATOMIC_RELAXED);
 }
 
 /* Receives first, so that peers need not ask for room. */
-tsri_gloo_result mesh_post(tsri_gloo_mesh *mesh, uint64_t slot, int npieces,
-                           const tsri_gloo_piece *pieces, int *at, tsri_gloo_post **out_post,
+tsri_gloo_result mesh_post(tsri_gloo_mesh *mesh, uint64_t slot, tsri_gloo_post *post, int *at,
                            tsri_gloo_error *err)
 {
     say(err, "interrupted");
     return guarded(err, [&] {
-        std::unique_ptr<tsri_gloo_post, Drop> post(make_post(mesh, npieces, pieces).release(),
-                                                   Drop{mesh});
-        if (!enter(mesh, post.get()))
+        if (is_interrupted(mesh))
             return TSRI_GLOO_INTERRUPTED;
         for (int sends = 0; sends < 2; sends++)
             for (Part &p : post->parts) {
@@ -277,7 +292,6 @@ tsri_gloo_result mesh_post(tsri_gloo_mesh *mesh, uint64_t slot, int npieces,
                     p.buffer->recv(p.peer, slot);
             }
         note(at, -1);
-        *out_post = post.release();
         return TSRI_GLOO_OK;
     });
 }
@@ -314,10 +328,12 @@ tsri_gloo_result mesh_any(tsri_gloo_mesh *mesh, uint64_t slot, void *data, size_
         for (int m = 0; m < n; m++)
             if (from[m])
                 members.push_back(m);
-        const tsri_gloo_piece piece = {data, bytes, -1, false};
-        std::unique_ptr<tsri_gloo_post, Drop> post(make_post(mesh, 1, &piece).release(),
-                                                   Drop{mesh});
-        if (!enter(mesh, post.get()))
+        std::unique_ptr<tsri_gloo_post, Drop> post(new_post(mesh), Drop{mesh});
+        {
+            std::lock_guard<std::mutex> guard(mesh->lock);
+            post->parts.push_back({mesh->context->createUnboundBuffer(data, bytes), -1, false});
+        }
+        if (is_interrupted(mesh))
             return TSRI_GLOO_INTERRUPTED;
         /* Of one that dies Gloo only tells who waits for it by name. */
         bool is_one = members.size() == 1;
@@ -352,7 +368,7 @@ void mesh_interrupt(tsri_gloo_mesh *mesh)
     {
         std::lock_guard<std::mutex> guard(mesh->lock);
         mesh->interrupted = true;
-        for (tsri_gloo_post *post : mesh->posts)
+        for (tsri_gloo_post *post = mesh->posts; post; post = post->next)
             for (Part &p : post->parts) {
                 p.buffer->abortWaitRecv();
                 p.buffer->abortWaitSend();
@@ -382,6 +398,7 @@ const tsri_gloo_api api = {
     mesh_open,
     mesh_address,
     mesh_connect,
+    mesh_make,
     mesh_post,
     mesh_wait,
     mesh_drop,
