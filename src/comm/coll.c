@@ -92,7 +92,11 @@ uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int in
         elements = index == root ? 0 : total;
         break;
     case TSRI_COLL_REDUCE:
-        elements = index == root ? (n - 1) * total : 0;
+        tsr_split(total, n, index, &offset, &part);
+        if (algo == TSRI_ALGO_TWO_PHASE)
+            elements = (n - 1) * part + (index == root ? total - part : 0);
+        else
+            elements = index == root ? (n - 1) * total : 0;
         break;
     case TSRI_COLL_SEND_RECV:
         elements = pulled_count(seg, index);
@@ -120,6 +124,11 @@ static bool axis_fits(const tsri_segment *s, int axis, bool split)
     return split ? axis >= 0 && axis < s->shape.ndim : axis == -1;
 }
 
+static bool is_float(tsr_dtype t)
+{
+    return t == TSR_F32 || t == TSR_F64 || t == TSR_F16 || t == TSR_BF16;
+}
+
 static tsr_status check_segment(const tsri_coll *c, int i)
 {
     const tsri_segment *s = &c->seg[i];
@@ -127,6 +136,8 @@ static tsr_status check_segment(const tsri_coll *c, int i)
         return tsri_coll_invalid(c, i, "no such dtype");
     if (s->shape.ndim < 0 || s->shape.ndim > TSR_MAX_NDIM)
         return tsri_coll_invalid(c, i, "too many axes");
+    if (c->op == TSR_REDUCE_AVG && !is_float(s->dtype))
+        return tsri_coll_invalid(c, i, "an average of %s", tsr_dtype_name(s->dtype));
     if (c->kind == TSRI_COLL_SEND_RECV)
         return TSR_OK;
     bool src_split = c->kind == TSRI_COLL_ALL_GATHER || c->kind == TSRI_COLL_ALL_TO_ALL;
@@ -144,8 +155,8 @@ static tsr_status check_segment(const tsri_coll *c, int i)
 
 tsr_status tsri_coll_check(const tsri_coll *c, int nranks)
 {
-    /* Products are of collectives for per-rank buffers, in host memory. */
-    tsr_reduce_op last = c->stream ? TSR_REDUCE_MIN : TSR_REDUCE_PRODUCT;
+    /* Products and averages are of collectives for per-rank buffers, in host memory. */
+    tsr_reduce_op last = c->stream ? TSR_REDUCE_MIN : TSR_REDUCE_AVG;
     if (c->kind < 0 || c->kind >= TSRI_COLL_KIND_COUNT_ || c->nseg < 0 || c->op < TSR_REDUCE_SUM ||
         c->op > last)
         return tsri_fail_at(c->loc, TSR_ERR_INVALID, "collective of kind %d, op %d, %d segments",

@@ -81,6 +81,8 @@ static bool copies_src(const tsr_group *g, const tsri_task *t, size_t bytes)
     bool same = t->src == t->dst;
     if (has_own_way(g))
         return same && t->kind > TSRI_TASK_REDUCE;
+    if (g->inner->by_message)
+        return same && t->kind > TSRI_TASK_REDUCE && t->kind != TSRI_TASK_REDUCE_SCATTER;
     if (t->kind == TSRI_TASK_ALL_REDUCE || t->op == TSR_REDUCE_AVG)
         return true;
     if (same && t->kind != TSRI_TASK_BROADCAST && !(t->kind == TSRI_TASK_REDUCE && !is_root(g, t)))
@@ -141,12 +143,27 @@ void tsri_task_finish(tsr_group *g, tsri_task *task)
 
 /* --- doing it --------------------------------------------------------------------------------- */
 
+/* Whether a reduction is done in two phases, as plans choose it: by the bytes that it saves and
+ * those that another hand-shake is worth. Between two ranks it saves no bytes, but half of the
+ * arithmetic and of the staging memory. */
+static tsri_coll_algo algo_of(const tsr_group *g, const tsri_task *t)
+{
+    const double handshake_bytes = 65536, large_bytes = 262144;
+    double n = g->nranks, bytes = (double)t->count * (double)tsr_dtype_size(t->dtype);
+    double saved = bytes * (n - 1) * (n - 2) / n;
+    bool pays = bytes >= large_bytes || saved > handshake_bytes;
+    return g->inner->by_message && pays ? TSRI_ALGO_TWO_PHASE : TSRI_ALGO_ONE_SHOT;
+}
+
 static tsr_status make_call(const tsr_group *g, tsri_task *t, tsri_coll_kind kind, const char *what,
                             const tsri_segment *seg)
 {
     const tsri_comm_ops *ops = g->engine->comm->ops;
+    bool scaled = t->op == TSR_REDUCE_AVG && !g->inner->by_message;
+    bool chooses = kind == TSRI_COLL_ALL_REDUCE || kind == TSRI_COLL_REDUCE;
     const tsri_coll c = {.kind = kind,
-                         .op = t->op == TSR_REDUCE_AVG ? TSR_REDUCE_SUM : t->op,
+                         .algo = chooses ? algo_of(g, t) : TSRI_ALGO_ONE_SHOT,
+                         .op = scaled ? TSR_REDUCE_SUM : t->op,
                          .root =
                              kind == TSRI_COLL_BROADCAST || kind == TSRI_COLL_REDUCE ? t->root : 0,
                          .nseg = seg ? 1 : 0,
@@ -169,7 +186,7 @@ static const char *source_of(const tsr_group *g, const tsri_task *t)
     if (!t->scratch[0].p || !count)
         return count ? t->src : NULL;
     memcpy(t->scratch[0].p, t->src, t->scratch[0].bytes);
-    if (t->op == TSR_REDUCE_AVG)
+    if (t->op == TSR_REDUCE_AVG && !g->inner->by_message)
         tsri_scale_by_ranks(t->dtype, g->nranks, count, t->scratch[0].p);
     return t->scratch[0].p;
 }

@@ -56,7 +56,8 @@ void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
 {
     bool reduces = has_op(coll->kind);
     call->kind = (int32_t)coll->kind;
-    call->algo = coll->kind == TSRI_COLL_ALL_REDUCE ? (int32_t)coll->algo : 0;
+    bool has_algo = coll->kind == TSRI_COLL_ALL_REDUCE || coll->kind == TSRI_COLL_REDUCE;
+    call->algo = has_algo ? (int32_t)coll->algo : 0;
     call->op = reduces ? (int32_t)coll->op : 0;
     call->root = has_root(coll->kind) ? coll->root : 0;
     call->nseg = nseg;

@@ -119,6 +119,7 @@ static tsr_status prepared_body(tsr_world *w, shared *s)
         if (kind != TSRI_COLL_ALL_TO_ALL)
             TSRI_TRY(kind_body(w, g, (tsri_coll_kind)kind, TSRI_ALGO_ONE_SHOT));
     TSRI_TRY(kind_body(w, g, TSRI_COLL_ALL_REDUCE, TSRI_ALGO_TWO_PHASE));
+    TSRI_TRY(kind_body(w, g, TSRI_COLL_REDUCE, TSRI_ALGO_TWO_PHASE));
     /* Who disagrees hears of it when the call is prepared, and can go on. */
     int64_t a = 1, b;
     tsri_segment seg = whole(&a, &b, 1);
