@@ -89,12 +89,12 @@ static tsr_status run(tsr_world *world, double seconds, int nsizes, const char *
     return TSR_OK;
 }
 
-/* A core for each rank, as mpirun does it: else both sit on one now and then. */
+/* A core for each rank of a machine, as mpirun does it: else both sit on one now and then. */
 static void bind_to_core(void)
 {
-    const char *rank = getenv("LOCAL_RANK");
+    const char *rank = getenv("LOCAL_RANK"), *ranks = getenv("LOCAL_WORLD_SIZE");
     cpu_set_t all, one;
-    if (!rank || sched_getaffinity(0, sizeof all, &all))
+    if (!rank || (ranks && atoi(ranks) == 1) || sched_getaffinity(0, sizeof all, &all))
         return;
     int nth = atoi(rank) % CPU_COUNT(&all);
     CPU_ZERO(&one);
