@@ -47,7 +47,8 @@ cublasStatus_t tsri_lt_launch(const tsri_lt_kernel *k, const cublasLtMatmulAlgo_
                               const void *a, const void *b, void *out, void *workspace,
                               size_t bytes);
 
-/* lt_algo.c. Fills in k->algo, workspace and scratch_bytes; *out_found is false where there is none. */
+/* lt_algo.c. Fills in k->algo, workspace and scratch_bytes; *out_found is false where there is
+ * none. */
 tsr_status tsri_lt_choose(tsri_lt_kernel *k, bool *out_found);
 
 /* lt_ops.c */
