@@ -152,6 +152,10 @@ static void test_errors_options(void **state)
           tsr_batch_norm(f32(D(2, 6)), f32(D(6)), f32(D(6)), f32(D(6)), NULL, NULL));
     FAILS(TSR_ERR_INVALID, "low 2 is above high 1",
           tsr_uniform(g, "u", TSR_F32, D(3), place, TSR_B, 2, 1));
+    FAILS(TSR_ERR_INVALID, "'u': 0 and inf; both must be finite",
+          tsr_uniform(g, "u", TSR_F32, D(3), place, TSR_B, 0, INFINITY));
+    FAILS(TSR_ERR_INVALID, "'n': nan and 1; both must be finite",
+          tsr_normal(g, "n", TSR_F32, D(3), place, TSR_B, NAN, 1));
     FAILS(TSR_ERR_SBP, "legal are B and S(i)", tsr_full(g, TSR_F32, D(3), place, TSR_P, 2));
     FAILS(TSR_ERR_INVALID, "whole number", tsr_full(g, TSR_I64, D(3), place, TSR_B, 2.5));
     /* The first error stays; what follows from a failed tensor is silent. */
