@@ -515,6 +515,54 @@ static void test_read(void **state)
     tsri_flight_report_finish(&r);
 }
 
+/* Each field of a call comes from its own key. */
+static void test_fields(void **state)
+{
+    (void)state;
+    const char content[] =
+        HEAD "group 5 comm=local lane=0 nranks=2 ranks=0,1 started=6 completed=4\n"
+             "call 8 state=failed group=5 world=10 seq=11 shown=12 kind=broadcast algo=13 op=sum "
+             "root=14 dtype=f64 shape=3,2 segments=15 bytes=16 hash=00000000000000a1 asked=18 "
+             "started=19 ended=20 waits=1 at=\"b.c:2\" what=\"y\"\nend\n";
+    tsri_flight_report r;
+    if (tsri_flight_parse("f", content, sizeof content - 1, &r) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    assert_true(r.ngroups == 1 && r.groups[0].number == 5 && r.groups[0].nranks == 2);
+    assert_true(r.groups[0].started == 6 && r.groups[0].completed == 4);
+    const tsri_flight_read_call *c = &r.call[0];
+    assert_string_equal(tsri_flight_state_name(c->state), "failed");
+    assert_true(c->group == 0 && c->said.world == 10 && c->said.seq == 11 && c->said.shown == 12);
+    assert_string_equal(tsri_flight_kind_name(c->said.kind), "broadcast");
+    assert_true(c->said.algo == 13 && c->said.root == 14 && c->said.nseg == 15);
+    assert_string_equal(tsri_flight_op_name(c->said.op), "sum");
+    assert_string_equal(tsri_flight_dtype_name(c->said.dtype), "f64");
+    assert_true(c->said.ndim == 2 && c->said.shape[0] == 3 && c->said.shape[1] == 2);
+    assert_true(c->said.bytes == 16 && c->said.hash == 0xa1 && c->said.asked_ns == 18);
+    assert_true(c->started_ns == 19 && c->ended_ns == 20 && c->waits == 1 && !c->waited);
+    tsri_flight_report_finish(&r);
+}
+
+/* A key that is misspelt is named, whichever it is. */
+static void test_keys(void **state)
+{
+    (void)state;
+    char content[] = HEAD GROUP CALL("3", "~1", "\"x\"") "end\n";
+    int line = 1, keys = 0;
+    for (char *p = content; *p; p++) {
+        line += *p == '\n';
+        size_t n = strspn(p + 1, "abcdefghijklmnopqrstuvwxyz");
+        if (*p != ' ' || p[1 + n] != '=')
+            continue;
+        char was = p[1], said[64];
+        snprintf(said, sizeof said, "f:%d: expected '%.*s='", line, (int)n + 1, p);
+        p[1] = 'X';
+        refused(content, said);
+        p[1] = was;
+        keys++;
+    }
+    assert_int_equal(keys, 26);
+}
+
 /* The words of the dump are those of the library. */
 static void test_words(void **state)
 {
@@ -540,6 +588,7 @@ int main(void)
         cmocka_unit_test(test_supposed), cmocka_unit_test(test_missing),
         cmocka_unit_test(test_too_late), cmocka_unit_test(test_worlds),
         cmocka_unit_test(test_refused),  cmocka_unit_test(test_read),
+        cmocka_unit_test(test_fields),   cmocka_unit_test(test_keys),
         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
