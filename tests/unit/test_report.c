@@ -91,13 +91,21 @@ static void test_sums(void **state)
     assert_int_equal(tsri_report_create(plan, &r), TSR_OK);
     double spent = 0, cost = 0;
     uint64_t bytes = 0, totals = 0;
-    int crossing = 0, alternatives = 0;
+    int crossing = 0, alternatives = 0, unary = 0;
     for (int i = 0; i < r->nrows; i++) {
         const tsri_report_row *row = &r->rows[i];
         double parts = 0;
         for (int s = 0; s < TSRI_SPENT_COUNT; s++)
             parts += row->spent_s[s];
         assert_true(parts <= row->cost_s * (1 + 1e-9) && parts >= row->cost_s * (1 - 1e-9));
+        for (int s = 0; s < TSRI_SPENT_COUNT; s++)
+            assert_true(row->spent_s[s] <= row->spent_s[row->most]);
+        if (row->item && row->item->kind == TSRI_ITEM_KERNEL &&
+            row->item->op == TSRI_OP_UNARY) { /* one operation an element */
+            assert_true(row->spent_s[TSRI_SPENT_FLOPS] == 0);
+            assert_true(row->spent_s[TSRI_SPENT_MEMORY] > 0);
+            unary++;
+        }
         cost += row->cost_s;
         bytes += row->bytes;
         crossing += row->kind == TSRI_REPORT_BOX && row->item->step.crosses;
@@ -109,7 +117,7 @@ static void test_sums(void **state)
         totals += r->totals[i].bytes;
     for (int s = 0; s < TSRI_SPENT_COUNT; s++)
         spent += r->spent_s[s];
-    assert_true(crossing >= 2 && alternatives > 5);
+    assert_true(crossing >= 2 && alternatives > 5 && unary > 0);
     assert_int_equal(bytes, r->bytes);
     assert_int_equal(totals, r->bytes);
     assert_true(cost > 0 && spent >= cost * (1 - 1e-9) && spent <= cost * (1 + 1e-9));
@@ -118,6 +126,34 @@ static void test_sums(void **state)
     const char *text = tsr_plan_explain(plan);
     assert_non_null(text);
     assert_non_null(strstr(text, " legal; "));
+    tsr_world_destroy(w);
+}
+
+/* Every kernel's scratch fits into the plan's, which lies behind all values. */
+static void test_scratch(void **state)
+{
+    (void)state;
+    tsr_world *w;
+    tsr_plan *plan;
+    assert_int_equal(tsr_world_create(TSR_WORLD_OPTS(.threads = 1), &w), TSR_OK);
+    const tsr_placement *p = tsr_placement_parse(w, "cpu:[0]");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(2, 3, 9, 9), p, TSR_B);
+    tsr_tensor *k = tsr_input(g, "k", TSR_F32, TSR_DIMS(5, 3, 3, 3), p, TSR_B);
+    tsr_output(g, "y", tsr_relu(tsr_conv2d(x, k, NULL, TSR_CONV2D_OPTS(.padding = {1}))), p, TSR_B);
+    if (tsr_compile(g, &plan) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    const tsri_part *part = &plan->part[TSR_DEVICE_CPU];
+    size_t most = 0;
+    for (int i = 0; i < plan->nsteps; i++)
+        if (plan->steps[i].kernel && plan->steps[i].kernel->scratch_bytes > most)
+            most = plan->steps[i].kernel->scratch_bytes;
+    assert_true(most > 0);
+    assert_int_equal(part->scratch_bytes, most);
+    assert_true(part->scratch_offset > 0 && part->arena_bytes >= part->scratch_offset + most);
+    tsr_plan_info info = {.size = sizeof info};
+    assert_int_equal(tsr_plan_get_info(plan, &info), TSR_OK);
+    assert_int_equal(info.scratch_bytes, most);
     tsr_world_destroy(w);
 }
 
@@ -192,9 +228,8 @@ static void test_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_memory),  cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_scratch), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
