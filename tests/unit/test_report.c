@@ -129,6 +129,49 @@ static void test_sums(void **state)
     tsr_world_destroy(w);
 }
 
+/* A conversion of even parts is one collective of its name, not copies from rank to rank. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    static const struct {
+        tsr_sbp1 from, to;
+        tsri_coll_kind kind;
+    } cases[] = {
+        {{TSR_SBP_SPLIT, 0}, {TSR_SBP_BROADCAST, 0}, TSRI_COLL_ALL_GATHER},
+        {{TSR_SBP_SPLIT, 1}, {TSR_SBP_BROADCAST, 0}, TSRI_COLL_ALL_GATHER},
+        {{TSR_SBP_SPLIT, 0}, {TSR_SBP_SPLIT, 1}, TSRI_COLL_ALL_TO_ALL},
+        {{TSR_SBP_PARTIAL, TSR_REDUCE_SUM}, {TSR_SBP_SPLIT, 0}, TSRI_COLL_REDUCE_SCATTER},
+        {{TSR_SBP_PARTIAL, TSR_REDUCE_SUM}, {TSR_SBP_BROADCAST, 0}, TSRI_COLL_ALL_REDUCE},
+    };
+    tsr_world *w = imagine(0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int both = 0; both < 2; both++) { /* a line of ranks; the second dimension of a grid */
+            const tsr_placement *p =
+                tsr_placement_parse(w, both ? "cpu:[[0,1],[2,3]]" : "cpu:[0,1,2,3]");
+            tsr_sbp from = {1, {cases[i].from}}, to = {1, {cases[i].to}};
+            if (both) {
+                from = (tsr_sbp){2, {{TSR_SBP_SPLIT, 2}, cases[i].from}};
+                to = (tsr_sbp){2, {{TSR_SBP_SPLIT, 2}, cases[i].to}};
+            }
+            tsr_graph *g = tsr_graph_create(w, NULL);
+            tsr_tensor *x = tsr_from_local(g, "x", TSR_F32, TSR_DIMS(8, 12, 6), p, from);
+            tsr_output(g, "y", x, p, to);
+            tsr_plan *plan;
+            if (tsr_compile(g, &plan) != TSR_OK)
+                fail_msg("%s", tsr_last_error());
+            int calls = 0;
+            for (int s = 0; s < plan->nsteps; s++)
+                if (plan->steps[s].kind == TSRI_STEP_START) {
+                    if (plan->steps[s].call->coll.kind != cases[i].kind)
+                        fail_msg("case %d, %d: kind %d", (int)i, both,
+                                 (int)plan->steps[s].call->coll.kind);
+                    calls++;
+                }
+            assert_int_equal(calls, 1);
+        }
+    tsr_world_destroy(w);
+}
+
 /* Every kernel's scratch fits into the plan's, which lies behind all values. */
 static void test_scratch(void **state)
 {
@@ -228,9 +271,9 @@ static void test_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),  cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_scratch), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_memory),    cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_kinds),     cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
