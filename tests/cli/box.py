@@ -120,6 +120,15 @@ check("nothing on rank 2\n" in out and "| max(0,1,2) |" in out, out)
 out, _ = tessera("box", "-s", "2,4,8", "-f", "cpu:[0,1] S(1)", "-t", "B")
 check("axis 1 down, axis 2 across" in out, out)
 
+# Figures have three digits, or are whole bytes and nanoseconds.
+for size, text in [(2, "8 B"), (250, "1.00 KB"), (2487, "9.95 KB"), (2625, "10.5 KB"),
+                   (24900, "99.6 KB"), (30000, "120 KB"), (249800, "999 KB"), (249900, "1.00 MB")]:
+    out, _ = tessera("box", "-s", size, "-f", "cpu:[0,1] S(0)", "-t", "B")
+    check(out.startswith(f"f32[{size}], {text}\n"), f"{text}: {out}")
+    check("route 1 step, " in out, out)
+out, _ = tessera("box", "-s", "8", "-f", "cpu:[0,1] B", "-t", "B")
+check("route: nothing to do, every rank has its part\n" in out, out)
+
 # What is wrong is the library's to say.
 for args, text in [
     (["cpu:[0,1", "B"], "cpu:[0,1"),

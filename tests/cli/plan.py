@@ -46,6 +46,8 @@ def check_sums(p, what):
     near(sum(p["step"]["spent_s"].values()), p["step"]["cost_s"], f"{what}: what it is spent on")
     equal(max(p["step"]["spent_s"], key=p["step"]["spent_s"].get), p["step"]["bound_by"],
           f"{what}: bound by")
+    for x in p["ops"] + p["boxing"]:
+        equal("bound_by" in x, x["cost_s"] > 0, f"{what}: what {x['name']} is bound by")
     talks = [b for b in p["boxing"] if b["communicates"]]
     near(sum(b["cost_s"] for b in talks), p["step"]["communication_s"], f"{what}: communication")
     equal(sum(b["bytes"] for b in talks), p["totals"]["bytes"], f"{what}: bytes")

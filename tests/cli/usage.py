@@ -3,9 +3,11 @@
 """Wrong command lines, and help, which man pages agree with. usage: usage.py TESSERA MAN_FOLDER"""
 import os
 import re
+import signal
+import subprocess
 import sys
 
-from harness import check, done, equal, tessera
+from harness import TESSERA, check, done, equal, tessera
 
 COMMANDS = ["box", "flight", "info", "launch", "plan", "run"]
 
@@ -77,4 +79,26 @@ out, _ = tessera("launch", "-n2", "echo", "-n", "--prefix", "x")
 equal(out, "--prefix x--prefix x", "launch passes options on")
 out, _ = tessera("launch", "--", "echo", "y")
 equal(out, "y\n", "launch --")
+
+# A program that isn't there, by path and by PATH.
+for program, text in [("./no/such", "No such file or directory"),
+                      ("no-such-program", "there is no such program in PATH")]:
+    _, err = tessera("launch", "-n1", program, code=127)
+    check(f"can't run '{program}': {text}\n" in err, err)
+
+# Cores are shared out among the ranks.
+cores = len(os.sched_getaffinity(0))
+variables = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+for n in sorted({1, cores, 2 * cores + 1} - {0}):
+    p = subprocess.run([TESSERA, "launch", "-n", str(n), "sh", "-c", "echo $OMP_NUM_THREADS"],
+                       capture_output=True, text=True, env=variables, timeout=60)
+    equal((p.returncode, set(p.stdout.split())), (0, {str(max(1, cores // n))}), f"threads of {n}")
+
+# A launcher that is asked to stop ends as its signal would have ended it.
+p = subprocess.Popen([TESSERA, "launch", "-n1", "sh", "-c", "echo up; exec sleep 60"],
+                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+equal(p.stdout.readline(), b"up\n", "launch: the rank's first word")
+p.send_signal(signal.SIGTERM)
+equal(p.wait(60), 128 + signal.SIGTERM, "launch: exit code after SIGTERM")
+p.stdout.close()
 done()

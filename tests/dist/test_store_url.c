@@ -218,6 +218,8 @@ static void test_options(void **state)
     expect("tcp://h:1?rank=1", TSR_STORE_OPTS(.rank = 0), true, "how many ranks there are");
     expect("tcp://h:1?rank=1&world_size=2", TSR_STORE_OPTS(.rank = 0, .nranks = 2), true,
            "the address says otherwise than the options, rank 0 of 2");
+    expect("tcp://h:1?rank=0&world_size=2", TSR_STORE_OPTS(.rank = 1, .nranks = 2), true,
+           "the address says otherwise than the options, rank 1 of 2");
     expect("tcp://h:1", TSR_STORE_OPTS(.rank = 2, .nranks = 2), true, "rank 2 of 2");
     expect("tcp://h:1", TSR_STORE_OPTS(.rank = -1, .nranks = 2), true, "rank -1 of 2");
     expect("tcp://h:1", TSR_STORE_OPTS(.rank = 0, .nranks = -2), true, "rank 0 of -2");

@@ -152,6 +152,16 @@ static void test_errors_options(void **state)
           tsr_batch_norm(f32(D(2, 6)), f32(D(6)), f32(D(6)), f32(D(6)), NULL, NULL));
     FAILS(TSR_ERR_INVALID, "low 2 is above high 1",
           tsr_uniform(g, "u", TSR_F32, D(3), place, TSR_B, 2, 1));
+    FAILS(TSR_ERR_INVALID, "3 numbers from -2.14748e+09 in steps of 1 are not all i32",
+          tsr_arange(g, TSR_I32, 3, INT32_MIN - 1.0, 1, place, TSR_B));
+    FAILS(TSR_ERR_INVALID, "3 numbers from 2.14748e+09 in steps of 1 are not all i32",
+          tsr_arange(g, TSR_I32, 3, INT32_MAX - 1.0, 1, place, TSR_B));
+    start(true);
+    is(tsr_arange(g, TSR_I32, 3, INT32_MIN, 1, place, TSR_B), TSR_I32, D(3));
+    is(tsr_arange(g, TSR_I32, 3, INT32_MAX - 2.0, 1, place, TSR_B), TSR_I32, D(3));
+    is(tsr_arange(g, TSR_U8, 256, 0, 1, place, TSR_B), TSR_U8, D(256));
+    const tsr_sbp odd = {1, {{9, 0}}};
+    FAILS(TSR_ERR_SBP, "x: not a signature", tsr_input(g, "x", TSR_F32, D(3), place, odd));
     FAILS(TSR_ERR_INVALID, "'u': 0 and inf; both must be finite",
           tsr_uniform(g, "u", TSR_F32, D(3), place, TSR_B, 0, INFINITY));
     FAILS(TSR_ERR_INVALID, "'n': nan and 1; both must be finite",
