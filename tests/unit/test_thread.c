@@ -20,12 +20,14 @@ static bool is_fault(int sig)
 typedef struct seen {
     sigset_t blocked;
     char name[16];
+    pthread_barrier_t named; /* the thread lives until its name has been read */
 } seen;
 
 static void *look(void *arg)
 {
     seen *s = arg;
     pthread_sigmask(SIG_SETMASK, NULL, &s->blocked);
+    pthread_barrier_wait(&s->named);
     return NULL;
 }
 
@@ -35,13 +37,16 @@ static void test_signals(void **state)
     sigset_t mine, before, after;
     pthread_t thread;
     seen s = {.name = ""};
+    assert_int_equal(pthread_barrier_init(&s.named, NULL, 2), 0);
     sigemptyset(&mine);
     sigaddset(&mine, SIGUSR2);
     sigaddset(&mine, SIGFPE);
     pthread_sigmask(SIG_SETMASK, &mine, &before);
     assert_int_equal(tsri_thread_start(&thread, "tsr-test", look, &s), 0);
     pthread_getname_np(thread, s.name, sizeof s.name);
+    pthread_barrier_wait(&s.named);
     assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_barrier_destroy(&s.named);
     pthread_sigmask(SIG_SETMASK, &before, &after);
     assert_string_equal(s.name, "tsr-test");
     for (int sig = 1; sig < SIGRTMAX; sig++) {
