@@ -191,6 +191,22 @@ _, err = tessera("run", train, "--set", "train.stepz=3", code=1)
 check("stepz" in err and "steps" in err, err)
 _, err = tessera("run", train, "--memory-limit", "1K", code=1)
 check("bytes" in err, err)
+
+# A limit holds with kernels' scratch, which a plan without devices does not know of.
+def most_used(*options):
+    tessera("run", train, "--out", path("limited"), *options)
+    return max(sum(r["memory"][k] for k in ("variables", "activations", "inputs_outputs"))
+               for r in result_of(path("limited"))["per_rank"])
+
+
+planned = max(m["total"] for m in json.loads(tessera("plan", train, "--json")[0])["memory"])
+used = most_used()
+check(planned < used, f"{planned} bytes without scratch, {used} with it")
+equal(most_used("--memory-limit", str(used)), used, "the same plan within what it uses")
+within = most_used("--memory-limit", str(planned))
+check(within <= planned, f"{within} bytes used within {planned}")
+_, err = tessera("run", train, "--memory-limit", str(planned // 3), code=1)
+check("rank 0 " in err and "needs" in err and "parameters" in err, err)
 _, err = tessera("run", train, "-n", "3", launch=4, code=1)
 check("--ranks is 3, but the launcher has started 4" in err, err)
 bad = write("label.yaml", {"tessera": 1, "placements": {"a": {"ranks": [0, 1]}}, "graph": {
