@@ -33,9 +33,11 @@ static const struct {
     {"", NULL, "tessera: one\n",
      "1:10: tessera: found 'one'; legal is 1"},
     {"", NULL, "tessera: abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghijx\n",
-     "1:10: tessera: found 'abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghij...'; legal is 1"},
+     "1:10: tessera: found 'abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghij...'; "
+     "legal is 1"},
     {"", NULL, "tessera: abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghij\n",
-     "1:10: tessera: found 'abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghij'; legal is 1"},
+     "1:10: tessera: found 'abcdefghijabcdefghijabcdefghijabcdefghijabcdefghijabcdefghij'; "
+     "legal is 1"},
     {"", NULL, "tessera: '1'\n",
      "1:10: tessera: found \"1\"; legal is 1"},
     {"", NULL, "placements: {}\n",
