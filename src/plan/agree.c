@@ -14,7 +14,7 @@
 
 typedef struct summary {
     int32_t status, count[TSRI_PART_KINDS];
-    uint64_t hash, bytes, scratch, compares;
+    uint64_t hash, bytes, scratch, compares, order;
     char text[2000];
 } summary;
 
@@ -157,11 +157,17 @@ static tsr_status judge(const tsri_program_view *p, const summary *all, tsri_nee
     if (!same)
         return name_difference(p, all);
     bool compares = false;
-    for (int r = 0; r < n; r++)
+    for (int r = 0; r < n; r++) {
         compares |= all[r].compares;
+        if (all[r].order != all[0].order)
+            return tsri_fail(TSR_ERR_INTERNAL,
+                             "ranks 0 and %d made plans of the same program that communicate in "
+                             "another order",
+                             r);
+    }
     for (int r = 0; r < n && need; r++)
         if (r == 0 || all[r].bytes > need->bytes)
-            *need = (tsri_need){(size_t)all[r].bytes, (size_t)all[r].scratch, r, compares};
+            *need = (tsri_need){(size_t)all[r].bytes, (size_t)all[r].scratch, r, compares, 0};
     return TSR_OK;
 }
 
@@ -188,6 +194,7 @@ tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_statu
         mine->bytes = need->bytes;
         mine->scratch = need->scratch;
         mine->compares = need->compares;
+        mine->order = need->order;
     }
     summary *all = mine + 1;
     tsr_status met = w->comm->ops->exchange(w->comm, mine, sizeof *mine, all);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/core/rng.h"
 #include "src/plan/plan.h"
 
 typedef struct checker {
@@ -321,6 +322,29 @@ static tsr_status check_offsets(checker *c)
         alive[nalive++] = all[i];
     }
     return TSR_OK;
+}
+
+/* --- the order of communication --------------------------------------------------------------- */
+uint64_t tsri_plan_order_hash(const tsr_plan *plan)
+{
+    uint64_t h = TSRI_HASH_INIT;
+    for (int e = 0; e < plan->nentries; e++) {
+        const tsri_entry *entry = &plan->entries[e];
+        const tsri_item *it = &plan->items[entry->item];
+        if (it->kind != TSRI_ITEM_COLLECTIVE)
+            continue;
+        const int32_t what[] = {entry->item,   (int32_t)entry->phase, (int32_t)it->step.kind,
+                                it->step.dims, (int32_t)it->step.op,  it->nin,
+                                it->bucket,    it->broadcast};
+        const char *to = tsr_placement_text(it->placement);
+        h = tsri_hash(h, what, sizeof what);
+        h = tsri_hash(h, &it->step.bytes, sizeof it->step.bytes);
+        h = tsri_hash(h, to, strlen(to));
+        for (int j = 0; j < it->nin; j++)
+            h = tsri_hash(h, plan->values[it->in[j]].shape.d,
+                          (size_t)plan->values[it->in[j]].shape.ndim * sizeof(int64_t));
+    }
+    return h;
 }
 
 tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after)

@@ -208,6 +208,8 @@ static tsr_status lower(tsri_choosing *c, tsr_plan *plan, tsri_need *out_need)
     }
     if (status == TSR_OK)
         status = tsri_plan_lower(plan);
+    if (status == TSR_OK)
+        out_need->order = tsri_plan_order_hash(plan);
     if (status == TSR_OK && c->opts->memory_limit)
         status = count_need(plan, out_need);
     return g->local ? status : tsri_plan_agree(g, c->opts, status, out_need);

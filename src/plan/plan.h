@@ -323,6 +323,9 @@ typedef enum tsri_pass {
  * peers read, everything is done once and used within its lifetime. MEMORY: no two values that live
  * at the same time share bytes. */
 tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after);
+/* Of the order in which the plan starts and finishes its collectives, and of what each of them is:
+ * equal on all ranks. */
+uint64_t tsri_plan_order_hash(const tsr_plan *plan);
 
 /* --- agree.c
  * ---------------------------------------------------------------------------------------- */
@@ -330,11 +333,13 @@ tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after);
 typedef struct tsri_need {
     size_t bytes, scratch; /* all; of it for kernels while they run */
     int rank;
-    bool compares; /* it asks for runs that compare values; of all: whether any does */
+    bool compares;  /* it asks for runs that compare values; of all: whether any does */
+    uint64_t order; /* tsri_plan_order_hash of its plan */
 } tsri_need;
 /* Joins the statuses of all ranks and compares their programs. `status` is this rank's own, with
  * its text as the thread's last error. *need (may be NULL) is this rank's, and becomes that of the
- * neediest rank. With opts NULL, statuses alone are exchanged. Collective over the world. */
+ * neediest rank; plans with other orders of communication are an error of ours. With opts NULL,
+ * statuses alone are exchanged. Collective over the world. */
 tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_status status,
                            tsri_need *need);
 /* Every one of n ranks' words, in the order of peers, beside the plan's own communication and not
