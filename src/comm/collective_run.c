@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A task as calls of the communicator, whichever it is. What peers read lies in the region where
- * the communicator wants that; reductions in place, averages and gathers into several buffers go
- * through scratch memory, as calls have a source and a destination. */
+ * the communicator wants that. Calls have a source and a destination: where peers read memory,
+ * reductions in place and averages go through scratch memory, and so do gathers into several
+ * buffers everywhere. */
 #include "src/comm/collective.h"
 #include "src/comm/flight.h"
 
