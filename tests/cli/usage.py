@@ -86,6 +86,14 @@ for program, text in [("./no/such", "No such file or directory"),
     _, err = tessera("launch", "-n1", program, code=127)
     check(f"can't run '{program}': {text}\n" in err, err)
 
+# Addresses where nodes meet; one node needs nobody.
+for text, good in [("[::1]", True), ("[::1]:29555", True), ("::1", True), ("h:1", True),
+                   ("[::1", False), ("[::1]x", False), ("[::1]:", False), ("h:99999", False),
+                   ("h:0x1", False)]:
+    _, err = tessera("launch", "--nnodes", "1", "--node-rank", "0", "--rdzv-endpoint", text, "-n1",
+                     "true", code=0 if good else 2)
+    check(good or f"--rdzv-endpoint needs HOST:PORT, not {text}\n" in err, err)
+
 # Cores are shared out among the ranks.
 cores = len(os.sched_getaffinity(0))
 variables = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}

@@ -36,8 +36,12 @@ tsr_status call(tsr_world *w, tsri_group *g, tsri_coll_kind kind, int64_t n, int
                             .shape = TSR_DIMS(n),
                             .src_axis = -1,
                             .dst_axis = -1};
-    const tsri_coll c = {
-        .kind = kind, .nseg = 1, .seg = &s, .what = "grad", .loc = {"a/train.c", line}};
+    const tsri_coll c = {.kind = kind,
+                         .root = kind == TSRI_COLL_BROADCAST ? w->nranks - 1 : 0,
+                         .nseg = 1,
+                         .seg = &s,
+                         .what = "grad",
+                         .loc = {"a/train.c", line}};
     tsri_ticket t;
     TSRI_TRY(w->comm->ops->start(g, &c, &t));
     TSRI_TRY(w->comm->ops->finish(g, &t));

@@ -37,7 +37,7 @@ static bool is_local(void)
 
 static tsr_status all_ranks(tsr_world *w, tsri_group **out)
 {
-    const int ranks[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const int ranks[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     return w->comm->ops->group(w->comm, w->nranks, ranks, 0, out);
 }
 
@@ -224,6 +224,32 @@ static void test_late(void **state)
     spawn_ok(3, late_body, &l, &small);
 }
 
+/* Of many that are late, some are named. */
+static tsr_status many_late_body(tsr_world *w, void *arg)
+{
+    lateness *l = arg;
+    const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE, .what = "loss"};
+    if (w->rank != 0) {
+        await_count(&l->told, 1);
+        return TSR_OK;
+    }
+    w->timeout_s = 0.2;
+    tsr_status status = call(w, c, 10, TSR_F32);
+    atomic_fetch_add(&l->told, 1);
+    CHECK(status == TSR_ERR_TIMEOUT);
+    CHECK_TEXT("; behind in this group: rank 1 at none, rank 2 at none, rank 3 at none, rank 4 at "
+               "none, rank 5 at none, rank 6 at none, rank 7 at none, rank 8 at none and 3 more");
+    return TSR_OK;
+}
+
+static void test_many_late(void **state)
+{
+    (void)state;
+    lateness l = {0};
+    if (is_local())
+        spawn_ok(12, many_late_body, &l, &small);
+}
+
 static tsr_status leaves_body(tsr_world *w, void *arg)
 {
     (void)arg;
@@ -386,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_late),
+        cmocka_unit_test(test_many_late),
         cmocka_unit_test(test_gone),
     };
     const struct CMUnitTest of_local[] = {

@@ -39,13 +39,17 @@ static void test_disagree(void **state)
     (void)state;
     assert_int_equal(spawn(2, disagree, 60), TSR_ERR_MISMATCH);
     expect_first("ranks 0 and 1 disagree on call #5 of group [0,1]: rank 0 all_reduce f32 [100] "
-                 "sum 'grad' at train.c:11, rank 1 broadcast f32 [100] root 0 'grad' at train.c:12",
+                 "sum 'grad' at train.c:11, rank 1 broadcast f32 [100] root 1 'grad' at train.c:12",
                  "");
     tsri_flight_report r;
     read_report(folder, 0, &r);
     assert_non_null(strstr(r.reason, "TSR_ERR_MISMATCH: ranks disagree"));
     assert_int_equal(r.call[r.ncalls - 1].state, TSRI_FLIGHT_FAILED);
     assert_int_equal(r.call[r.ncalls - 2].state, TSRI_FLIGHT_COMPLETED);
+    tsri_flight_report_finish(&r);
+    read_report(folder, 1, &r);
+    assert_string_equal(tsri_flight_kind_name(r.call[r.ncalls - 1].said.kind), "broadcast");
+    assert_int_equal(r.call[r.ncalls - 1].said.root, 1);
     tsri_flight_report_finish(&r);
 }
 
