@@ -70,6 +70,15 @@ with tempfile.TemporaryDirectory() as d:
     equal((len(last), last[1]["shape"], last[1]["waits_for"], last[1]["state"], last[1]["ranks"]),
           (2, [4, 2], 1, "failed", [0, 1, 2]), "a call in JSON")
 
+    # Of many ranks that are behind, 16 lines.
+    with tempfile.TemporaryDirectory() as many:
+        for rank in range(20):
+            dump(many, rank, 20, 21 if rank in (0, 19) else 20)
+        out, _ = tessera("flight", "-l", "0", many)
+        rows = [line.split()[0] for line in out.split("\n") if "#20       #20" in line]
+        equal(rows, [str(r) for r in range(1, 17)], "the first 16 of those behind")
+        check("\n  ... and 4 more of 20\n" in out, out)
+
     # Not all files are there, or whole.
     os.unlink(os.path.join(d, "flight.rank1.txt"))
     out, _ = tessera("flight", d)

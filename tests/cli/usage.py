@@ -86,6 +86,11 @@ for program, text in [("./no/such", "No such file or directory"),
     _, err = tessera("launch", "-n1", program, code=127)
     check(f"can't run '{program}': {text}\n" in err, err)
 
+# Started by a program that ignores SIGCHLD, which children inherit, it still sees how ranks end.
+p = subprocess.run([TESSERA, "launch", "-n2", "sh", "-c", "exit 3"], capture_output=True, timeout=60,
+                   preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+equal(p.returncode, 3, "launch: exit code where SIGCHLD is ignored")
+
 # Addresses where nodes meet; one node needs nobody.
 for text, good in [("[::1]", True), ("[::1]:29555", True), ("::1", True), ("h:1", True),
                    ("[::1", False), ("[::1]x", False), ("[::1]:", False), ("h:99999", False),

@@ -225,6 +225,14 @@ static void test_killed(void **state)
     expect(TSRI_FLIGHT_GAVE_UP, "1",
            "rank 1 was killed by signal 11 (SIGSEGV); it had come to no call; no rank is on record "
            "as waiting for it");
+    for (int r = 0; r < 2; r++) {
+        head(r, 2, "-", r ? "signal 11" : "stopped");
+        group(1, "local", "0,1", 1, 1);
+        call(1, "completed", 1, 1, "-", 1);
+    }
+    expect(TSRI_FLIGHT_GAVE_UP, "1",
+           "rank 1 was killed by signal 11 (SIGSEGV); its last call was all_reduce #1 of group "
+           "[0,1] 'x' (t.c:31), completed; no rank is on record as waiting for it");
 }
 
 static void test_disagree(void **state)
