@@ -177,6 +177,31 @@ static void mnist_is_read_plain_and_gzipped(void **state)
     check_mnist(true);
 }
 
+/* More than is read at once: the file's length is not believed before its bytes are there. */
+static void large_mnist_is_read_whole(void **state)
+{
+    (void)state;
+    enum { IMAGE = 200 * 200, NIMAGES = 500, BYTES = NIMAGES * IMAGE };
+    uint8_t *images = malloc(BYTES + 17), labels[NIMAGES + 8];
+    tsr_dataset *ds;
+    assert_non_null(images);
+    size_t bytes = make_idx(images, 0x803, 3, (uint32_t[]){NIMAGES, 200, 200}, BYTES);
+    write_file(IMAGES, images, bytes);
+    write_file(LABELS, labels, make_idx(labels, 0x801, 1, (uint32_t[]){NIMAGES}, NIMAGES));
+    assert_int_equal(tsr_mnist_open(&world, test_dir, false, &ds), TSR_OK);
+    assert_int_equal(tsr_dataset_count(ds), NIMAGES);
+    assert_true(!memcmp(tsr_dataset_images(ds), images + 16, BYTES));
+    tsr_dataset_destroy(ds);
+    write_file(IMAGES, images, bytes - 1);
+    assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_FORMAT,
+                 "ends at byte 20000015; its header promises 20000016 bytes");
+    images[bytes] = 0;
+    write_file(IMAGES, images, bytes + 1);
+    assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_FORMAT,
+                 "more data behind its end at byte 20000016");
+    free(images);
+}
+
 static void mnist_errors_name_file_and_byte(void **state)
 {
     (void)state;
@@ -504,6 +529,7 @@ int main(void)
         TEST(cifar_is_found_in_the_archives_folder),
         TEST(cifar_errors_name_file_and_byte),
         TEST(mnist_is_read_plain_and_gzipped),
+        TEST(large_mnist_is_read_whole),
         TEST(mnist_errors_name_file_and_byte),
         TEST(gzip_cut_anywhere_or_damaged_is_an_error),
         TEST(failing_allocations_are_errors),
