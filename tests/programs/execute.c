@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program through the public API, on each rank: declare, compile, feed, run, read everything. */
+#include "execute.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/graph/graph.h"
+#include "src/optim/optim.h"
+
+typedef struct job {
+    declared d;
+    run_log *log;
+    rank_log *mine;
+    int rank;
+    tsr_optimizer *optimizer[MAX_OPTIMIZERS];
+    tsr_graph *graph[MAX_GRAPHS];
+    tsr_plan *plan[MAX_GRAPHS];
+} job;
+
+#define STEP(call)                      \
+    do {                                \
+        tsr_status step_status = (call); \
+        if (step_status != TSR_OK)      \
+            return step_status;         \
+    } while (0)
+
+static tsr_status fail_at(job *j, tsr_status status, const char *where)
+{
+    j->mine->status = status;
+    snprintf(j->mine->where, sizeof j->mine->where, "%s", where);
+    snprintf(j->mine->text, sizeof j->mine->text, "%s", tsr_last_error());
+    return status;
+}
+
+static item *add_item(job *j)
+{
+    rank_log *m = j->mine;
+    if (m->nitems == m->citems) {
+        m->citems = m->citems ? 2 * m->citems : 64;
+        m->items = realloc(m->items, (size_t)m->citems * sizeof *m->items);
+    }
+    item *it = &m->items[m->nitems++];
+    *it = (item){0};
+    return it;
+}
+
+static void describe_place(item *it, const tsr_placement *p)
+{
+    it->ndim = tsr_placement_ndim(p);
+    it->nranks = tsr_placement_nranks(p);
+    for (int i = 0; i < it->ndim; i++)
+        it->dim[i] = tsr_placement_dim(p, i);
+    for (int i = 0; i < it->nranks; i++)
+        it->ranks[i] = tsr_placement_rank(p, i);
+}
+
+/* --- numbers in and out ------------------------------------------------------------------------ */
+static void store(void *to, tsr_dtype dtype, int64_t i, double v)
+{
+    if (dtype == TSR_F64)
+        ((double *)to)[i] = v;
+    else if (dtype == TSR_F32)
+        ((float *)to)[i] = (float)v;
+    else if (dtype == TSR_I64)
+        ((int64_t *)to)[i] = (int64_t)v;
+    else
+        ((uint8_t *)to)[i] = v != 0;
+}
+
+static double load(const void *from, tsr_dtype dtype, int64_t i)
+{
+    return dtype == TSR_F64   ? ((const double *)from)[i]
+           : dtype == TSR_F32 ? (double)((const float *)from)[i]
+           : dtype == TSR_I64 ? (double)((const int64_t *)from)[i]
+                              : (double)((const uint8_t *)from)[i];
+}
+
+enum { MAX_BYTES = 400 * 8 };
+
+static void keep(item *it, tsr_dtype dtype, tsr_dims dims, const void *data)
+{
+    it->here = true;
+    it->dims = dims;
+    it->n = count_of(dims);
+    it->v = malloc((size_t)(it->n + 1) * sizeof *it->v);
+    for (int64_t i = 0; i < it->n; i++)
+        it->v[i] = load(data, dtype, i);
+}
+
+bool shard_of(tsr_dims dims, const item *at, int rank, int64_t first[TSR_MAX_NDIM], tsr_dims *out)
+{
+    int place = -1;
+    for (int i = 0; i < at->nranks; i++)
+        if (at->ranks[i] == rank)
+            place = i;
+    if (place < 0)
+        return false;
+    int coord[4];
+    for (int k = at->ndim - 1; k >= 0; k--) {
+        coord[k] = place % at->dim[k];
+        place /= at->dim[k];
+    }
+    *out = dims;
+    for (int i = 0; i < dims.ndim; i++)
+        first[i] = 0;
+    for (int k = 0; k < at->ndim; k++) {
+        if (at->sbp.d[k].kind != TSR_SBP_SPLIT)
+            continue;
+        int axis = at->sbp.d[k].arg;
+        int64_t n = out->d[axis], more = n % at->dim[k], each = n / at->dim[k];
+        first[axis] += coord[k] * each + (coord[k] < more ? coord[k] : more);
+        out->d[axis] = each + (coord[k] < more);
+    }
+    return true;
+}
+
+/* --- declaring --------------------------------------------------------------------------------- */
+static tsr_status make_modules(job *j)
+{
+    declared *d = &j->d;
+    const program *p = d->p;
+    for (int i = 0; i < p->nplaces; i++) {
+        d->place[i] = tsr_placement_parse(d->world, p->place[i]);
+        if (!d->place[i])
+            return fail_at(j, TSR_ERR_INVALID, "placement");
+    }
+    tsr_nn_opts opts = {.placement = d->place[0], .seed = p->module_seed};
+    d->root = tsr_module_create(d->world, &opts, NULL, NULL, NULL);
+    for (int i = 0; i < p->nmodules; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "m%d", i);
+        opts.dtype = p->module_dtype[i];
+        d->module[i] = tsr_module_add(d->root, name, tsr_module_create(d->world, &opts, NULL, NULL, NULL));
+    }
+    for (int i = 0; i < p->nvars; i++) {
+        const pvar *v = &p->var[i];
+        tsr_variable *var = (v->trainable ? tsr_module_param : tsr_module_buffer)(
+            d->module[v->module], v->last, v->dims, v->place ? TSR_AUTO : v->sbp, v->init);
+        if (!var)
+            return fail_at(j, TSR_ERR_INVALID, "variable");
+        if (v->place && tsr_module_place(d->root, v->name, d->place[v->place], v->sbp) != TSR_OK)
+            return fail_at(j, TSR_ERR_INVALID, "place");
+    }
+    for (int i = 0; i < p->noptimizers; i++) {
+        const poptimizer *o = &p->optimizer[i];
+        tsr_module *m = o->module < 0 ? d->root : d->module[o->module];
+        j->optimizer[i] =
+            o->kind == OPT_SGD
+                ? tsr_sgd(m, TSR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .dampening = o->dampening,
+                                          .weight_decay = o->weight_decay, .nesterov = o->nesterov,
+                                          .schedule = o->schedule, .state = o->state))
+                : (o->kind == OPT_ADAM ? tsr_adam : tsr_adamw)(
+                      m, TSR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay ? o->weight_decay : TSR_OFF,
+                                       .schedule = o->schedule, .state = o->state));
+    }
+    return TSR_OK;
+}
+
+static tsr_status set_var(job *j, int var, const double *data)
+{
+    const pvar *v = &j->d.p->var[var];
+    char bytes[MAX_BYTES];
+    for (int64_t i = 0; i < count_of(v->dims); i++)
+        store(bytes, v->dtype, i, data[i]);
+    tsr_variable *to = tsr_module_find(j->d.root, v->name);
+    tsr_status status = tsr_variable_set(to, bytes, (size_t)count_of(v->dims) * tsr_dtype_size(v->dtype));
+    return status == TSR_OK ? TSR_OK : fail_at(j, status, "tsr_variable_set");
+}
+
+static void add_sinks(job *j, int graph, int after)
+{
+    declared *d = &j->d;
+    for (int i = 0; i < d->g->nsinks; i++) {
+        const sink *s = &d->g->sink[i];
+        char name[16];
+        if (s->after != after)
+            continue;
+        snprintf(name, sizeof name, "y%d", i);
+        tsr_tensor *x = d->tensor[s->node];
+        if (s->kind == SINK_OUTPUT)
+            tsr_output(j->graph[graph], name, x, s->place < 0 ? NULL : d->place[s->place], s->sbp);
+        else if (s->kind == SINK_LOCAL)
+            tsr_to_local(j->graph[graph], name, x);
+        else if (j->optimizer[s->optimizer])
+            tsr_minimize(j->optimizer[s->optimizer], x);
+    }
+}
+
+static tsr_status declare(job *j, int graph)
+{
+    declared *d = &j->d;
+    d->g = &d->p->graph[graph];
+    j->graph[graph] = d->graph = tsr_graph_create(d->world, TSR_GRAPH_OPTS(.training = d->g->training, .seed = d->g->seed));
+    for (int i = 0; i < d->g->nnodes; i++) {
+        const pnode *n = &d->g->node[i];
+        tsr_tensor *in[MAX_OPERANDS];
+        for (int k = 0; k < n->nin; k++)
+            in[k] = n->in[k] < 0 ? NULL : d->tensor[n->in[k]];
+        tsr_tensor *t = d->tensor[i] = op_at(n->op)->declare(d, n, in);
+        if (!tsr_tensor_ok(t)) {
+            tsr_status status = tsr_graph_status(d->graph);
+            return fail_at(j, status == TSR_OK ? TSR_ERR_INTERNAL : status, op_at(n->op)->name);
+        }
+        if (!tsr_dims_equal(tsr_tensor_dims(t), n->shape) || tsr_tensor_dtype(t) != n->dtype) {
+            tsr_set_error(TSR_ERR_SHAPE, "t%d has another shape or dtype than it should", i);
+            return fail_at(j, TSR_ERR_INTERNAL, op_at(n->op)->name);
+        }
+        add_sinks(j, graph, i);
+        tsr_status status = tsr_graph_status(d->graph);
+        if (status != TSR_OK)
+            return fail_at(j, status, "outputs and updates");
+    }
+    for (int i = 0; j->rank == 0 && i < d->graph->nops; i++)
+        j->log->nops[d->graph->ops[i]->kind]++;
+    return TSR_OK;
+}
+
+static tsr_status compile(job *j, int graph)
+{
+    STEP(declare(j, graph));
+    const pgraph *g = j->d.g;
+    tsr_status status = tsr_compile_with(
+        j->graph[graph], TSR_COMPILE_OPTS(.bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion, .memory_limit = g->memory_limit),
+        &j->plan[graph]);
+    if (status == TSR_ERR_NO_MEMORY && g->memory_limit) {
+        j->mine->rejected_limits++;
+        status = tsr_compile_with(j->graph[graph], TSR_COMPILE_OPTS(.bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion), &j->plan[graph]);
+    }
+    if (status != TSR_OK) {
+        j->mine->refused = true;
+        return fail_at(j, status, "tsr_compile");
+    }
+    return TSR_OK;
+}
+
+/* --- running ------------------------------------------------------------------------------------ */
+/* This rank's part of an input that is fed per rank: a shard; where B, only the first rank of a group
+ * has the value, the others garbage; where P, addends of it. */
+static tsr_status feed_part(job *j, int graph, const pnode *n, int node, const char *name, uint64_t seed)
+{
+    item at = {.sbp = n->sbp};
+    int64_t first[TSR_MAX_NDIM];
+    tsr_dims part;
+    describe_place(&at, j->d.place[n->place]);
+    if (!shard_of(n->shape, &at, j->rank, first, &part))
+        return TSR_OK;
+    int place = 0, coord[4], partial = -1;
+    while (at.ranks[place] != j->rank)
+        place++;
+    bool follower = false, addend = false;
+    for (int k = at.ndim - 1; k >= 0; k--) {
+        coord[k] = place % at.dim[k];
+        place /= at.dim[k];
+        follower |= n->sbp.d[k].kind == TSR_SBP_BROADCAST && coord[k];
+        if (n->sbp.d[k].kind == TSR_SBP_PARTIAL) {
+            partial = n->sbp.d[k].arg;
+            addend |= coord[k] != 0;
+        }
+    }
+    /* Other addends: each a number of its coordinates that the first one takes away again. */
+    double others = 0, mine = addend ? 0.25 : 0;
+    for (int k = 0, members = 1; k < at.ndim; k++)
+        if (n->sbp.d[k].kind == TSR_SBP_PARTIAL) {
+            members *= at.dim[k];
+            others = 0.25 * (members - 1);
+        }
+    char bytes[MAX_BYTES];
+    for (int64_t i = 0; i < count_of(part); i++) {
+        int64_t rest = i, index = 0, stride = 1;
+        for (int k = part.ndim - 1; k >= 0; k--) {
+            index += (first[k] + rest % part.d[k]) * stride;
+            rest /= part.d[k];
+            stride *= n->shape.d[k];
+        }
+        double v = input_number(n, node, seed, index);
+        if (follower && partial < 0)
+            v = 77 - v;
+        else if (partial == TSR_REDUCE_SUM)
+            v = addend ? mine : v - others;
+        else if (partial == TSR_REDUCE_MAX)
+            v -= addend;
+        else if (partial == TSR_REDUCE_MIN)
+            v += addend;
+        store(bytes, n->dtype, i, v);
+    }
+    tsr_status status = tsr_feed_shard(j->plan[graph], name, bytes, (size_t)count_of(part) * tsr_dtype_size(n->dtype));
+    return status == TSR_OK ? TSR_OK : fail_at(j, status, "tsr_feed_shard");
+}
+
+static tsr_status feed(job *j, int graph, uint64_t seed)
+{
+    const pgraph *g = &j->d.p->graph[graph];
+    int op_input = op_find("input"), op_local = op_find("from_local");
+    for (int i = 0; i < g->nnodes; i++) {
+        const pnode *n = &g->node[i];
+        if (n->op != op_input && n->op != op_local)
+            continue;
+        char name[16], bytes[MAX_BYTES];
+        snprintf(name, sizeof name, "x%d", i);
+        if (n->op == op_local) {
+            STEP(feed_part(j, graph, n, i, name, seed));
+            continue;
+        }
+        for (int64_t k = 0; k < count_of(n->shape); k++)
+            store(bytes, n->dtype, k, input_number(n, i, seed, k));
+        tsr_status status = tsr_feed(j->plan[graph], name, bytes, (size_t)count_of(n->shape) * tsr_dtype_size(n->dtype));
+        if (status != TSR_OK)
+            return fail_at(j, status, "tsr_feed");
+    }
+    return TSR_OK;
+}
+
+static tsr_status fetch(job *j, int graph)
+{
+    const pgraph *g = &j->d.p->graph[graph];
+    tsr_plan *plan = j->plan[graph];
+    for (int i = 0; i < g->nsinks; i++) {
+        if (g->sink[i].kind == SINK_MINIMIZE)
+            continue;
+        char name[16], bytes[MAX_BYTES];
+        snprintf(name, sizeof name, "y%d", i);
+        int at = 0;
+        while (at < tsr_plan_nports(plan) && (tsr_plan_port(plan, at).is_input || strcmp(tsr_plan_port(plan, at).name, name)))
+            at++;
+        tsr_port port = tsr_plan_port(plan, at);
+        item *it = add_item(j);
+        it->sbp = port.sbp;
+        describe_place(it, port.placement);
+        if (tsr_placement_find(port.placement, j->rank) < 0)
+            continue;
+        tsr_dims shard;
+        size_t size = (size_t)count_of(port.shard) * tsr_dtype_size(port.dtype);
+        tsr_status status = tsr_fetch_shard(plan, name, bytes, size, &shard);
+        if (status != TSR_OK)
+            return fail_at(j, status, "tsr_fetch_shard");
+        keep(it, port.dtype, shard, bytes);
+    }
+    return TSR_OK;
+}
+
+/* One whole variable; all ranks call it, and the first and last keep what they get. */
+static tsr_status read_variable(job *j, tsr_variable *v)
+{
+    char bytes[MAX_BYTES];
+    tsr_dims dims = tsr_variable_dims(v);
+    tsr_status status = tsr_variable_get(v, bytes, (size_t)count_of(dims) * tsr_dtype_size(tsr_variable_dtype(v)));
+    if (status != TSR_OK)
+        return fail_at(j, status, "tsr_variable_get");
+    item *it = add_item(j);
+    if (j->rank == 0 || j->rank == j->d.p->nranks - 1)
+        keep(it, tsr_variable_dtype(v), dims, bytes);
+    return TSR_OK;
+}
+
+static tsr_status read_variables(job *j)
+{
+    const program *p = j->d.p;
+    for (int i = 0; i < p->nvars; i++)
+        STEP(read_variable(j, tsr_module_find(j->d.root, p->var[i].name)));
+    return TSR_OK;
+}
+
+static tsr_status read_states(job *j)
+{
+    const program *p = j->d.p;
+    for (int o = 0; o < p->noptimizers; o++) {
+        const tsr_optimizer *opt = j->optimizer[o];
+        for (int k = 0; opt && k < opt->nslots; k++)
+            for (int s = 0; s < opt->nstates; s++) {
+                tsr_variable *v = opt->slots[k].state[s];
+                if (v->ready)
+                    STEP(read_variable(j, v));
+                else
+                    add_item(j);
+            }
+    }
+    return TSR_OK;
+}
+
+static tsr_status save_and_load(job *j)
+{
+    const program *p = j->d.p;
+    tsr_status status = tsr_save(j->d.root, j->log->path);
+    if (status != TSR_OK)
+        return fail_at(j, status, "tsr_save");
+    /* Into variables of the same names in other signatures. */
+    declared *d = &j->d, other = *d;
+    tsr_nn_opts opts = {.placement = tsr_placement_parse(d->world, "cpu"), .sbp = TSR_B};
+    other.root = tsr_module_create(d->world, &opts, NULL, NULL, NULL);
+    for (int i = 0; i < p->nmodules; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "m%d", i);
+        opts.dtype = p->module_dtype[i];
+        other.module[i] = tsr_module_add(other.root, name, tsr_module_create(d->world, &opts, NULL, NULL, NULL));
+    }
+    for (int i = 0; i < p->nvars; i++) {
+        const pvar *v = &p->var[i];
+        tsr_sbp sbp = v->dims.ndim && i % 2 ? TSR_S(i % v->dims.ndim) : TSR_B;
+        tsr_module_param(other.module[v->module], v->last, v->dims, sbp, v->init);
+    }
+    status = tsr_load(other.root, j->log->path, TSR_LOAD_OPTS(.strict = true));
+    if (status != TSR_OK)
+        return fail_at(j, status, "tsr_load");
+    for (int i = 0; i < p->nvars; i++)
+        STEP(read_variable(j, tsr_module_find(other.root, p->var[i].name)));
+    return TSR_OK;
+}
+
+static tsr_status run_act(job *j, const act *a)
+{
+    const program *p = j->d.p;
+    double data[400];
+    tsr_status status;
+    switch (a->kind) {
+    case ACT_RUN:
+        if (!j->plan[a->graph])
+            STEP(compile(j, a->graph));
+        STEP(feed(j, a->graph, a->seed));
+        status = tsr_run(j->plan[a->graph]);
+        if (status != TSR_OK)
+            return fail_at(j, status, "tsr_run");
+        STEP(fetch(j, a->graph));
+        STEP(read_variables(j));
+        return read_states(j);
+    case ACT_SET:
+        for (int64_t i = 0; i < count_of(p->var[a->var].dims); i++)
+            data[i] = (floor(rnd_number(a->seed, i) * 1800) + 200) / 1024;
+        return set_var(j, a->var, data);
+    case ACT_SET_LR:
+        tsr_optimizer_set_lr(j->optimizer[a->optimizer], a->lr);
+        return TSR_OK;
+    case ACT_SAVE_LOAD:
+        return save_and_load(j);
+    }
+    return TSR_OK;
+}
+
+static tsr_status rank_main(tsr_world *world, void *arg)
+{
+    run_log *log = arg;
+    const program *p = log->p;
+    int rank = tsr_world_rank(world);
+    job *j = calloc(1, sizeof *j);
+    *j = (job){.d = {.p = p, .world = world}, .log = log, .mine = &log->rank[rank], .rank = rank};
+    tsr_status status = make_modules(j);
+    for (int i = 0; status == TSR_OK && i < p->nvars; i++)
+        if (!p->var[i].drawn)
+            status = set_var(j, i, p->var[i].data);
+    for (int i = 0; status == TSR_OK && i < p->nacts; i++)
+        status = run_act(j, &p->act[i]);
+    free(j);
+    return status;
+}
+
+static void ignore_log(void *arg, tsr_log_level level, const char *text)
+{
+    (void)arg, (void)level, (void)text;
+}
+
+void execute(const program *p, run_log *log)
+{
+    *log = (run_log){.p = p};
+    snprintf(log->path, sizeof log->path, "/tmp/programs_%d.safetensors", (int)getpid());
+    tsr_status status = tsr_spawn_with(p->nranks, rank_main, log,
+                                       TSR_WORLD_OPTS(.timeout_s = 60, .threads = 1, .arena_bytes = 64 << 20, .log = ignore_log));
+    if (status != TSR_OK && !log->rank[0].text[0])
+        snprintf(log->rank[0].text, sizeof log->rank[0].text, "%s: %s", tsr_status_name(status), tsr_last_error());
+    if (status != TSR_OK && log->rank[0].status == TSR_OK)
+        log->rank[0].status = status;
+    unlink(log->path);
+}
+
+void run_log_free(run_log *log)
+{
+    for (int r = 0; r < MAX_RANKS; r++) {
+        for (int i = 0; i < log->rank[r].nitems; i++)
+            free(log->rank[r].items[i].v);
+        free(log->rank[r].items);
+    }
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running a program on thread ranks, and what came of it. */
+#ifndef TESTS_PROGRAMS_EXECUTE_H
+#define TESTS_PROGRAMS_EXECUTE_H
+
+#include "program.h"
+
+/* Something that a rank read: a shard, or a whole value. */
+typedef struct item {
+    bool here; /* the rank has it */
+    int64_t n;
+    tsr_dims dims;
+    tsr_sbp sbp;
+    int nranks, ndim, dim[4], ranks[MAX_RANKS];
+    double *v;
+} item;
+
+/* One rank's view, in the order of the program. */
+typedef struct rank_log {
+    tsr_status status;
+    bool refused; /* by tsr_compile */
+    char where[48], text[600];
+    int nitems, citems;
+    item *items;
+    uint64_t rejected_limits; /* memory limits that no plan kept */
+} rank_log;
+
+typedef struct run_log {
+    const program *p;
+    rank_log rank[MAX_RANKS];
+    char path[64]; /* for saving */
+    int nops[128]; /* how often each op of the library was in a graph (rank 0) */
+} run_log;
+
+void execute(const program *p, run_log *log);
+void run_log_free(run_log *log);
+
+/* The shard of a rank, by the definition alone: false if the rank has none. */
+bool shard_of(tsr_dims dims, const item *at, int rank, int64_t first[TSR_MAX_NDIM], tsr_dims *out);
+
+/* What a comparison found. */
+typedef struct verdict {
+    bool failed, refused;
+    char text[1200];
+    int64_t compared, skipped;
+} verdict;
+void judge(const program *p, const run_log *log, verdict *out);
+
+#endif

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Draws a program from a seed. Values are walked on the tape while drawing, so that a draw can see
+ * what it would do (the logarithm of a negative number, a gradient that nothing reaches). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "program.h"
+#include "src/core/rng.h"
+
+const pnode *gen_at(const gen *g, int node)
+{
+    return &g->g->node[node];
+}
+
+const tape_value *gen_value(const gen *g, int node)
+{
+    return tape_at(g->w.t, g->w.value[node]);
+}
+
+int gen_append(gen *g, pnode n)
+{
+    if (g->g->nnodes == MAX_NODES)
+        return -1;
+    for (int i = 0; i < n.nin; i++)
+        n.opaque |= n.in[i] >= 0 && gen_at(g, n.in[i])->opaque;
+    int id = g->g->nnodes++;
+    g->g->node[id] = n;
+    walk_node(&g->w, id);
+    return id;
+}
+
+int64_t gen_size(gen *g)
+{
+    static const int some[] = {1, 2, 2, 3, 3, 4, 5, 6, 7, 8};
+    return rnd_chance(&g->r, 0.02) ? 0 : some[rnd_below(&g->r, 10)];
+}
+
+tsr_dims gen_dims(gen *g, int low, int high)
+{
+    tsr_dims d = {.ndim = low + rnd_below(&g->r, high - low + 1)};
+    for (int i = 0; i < d.ndim; i++)
+        d.d[i] = gen_size(g);
+    while (count_of(d) > 120)
+        d.d[rnd_below(&g->r, d.ndim)] = 2;
+    return d;
+}
+
+tsr_sbp gen_sbp(gen *g, tsr_dims dims, int place, bool partial)
+{
+    tsr_sbp s = {.ndim = (int8_t)g->p->place_ndim[place]};
+    static const tsr_reduce_op ops[] = {TSR_REDUCE_SUM, TSR_REDUCE_SUM, TSR_REDUCE_SUM, TSR_REDUCE_MAX, TSR_REDUCE_MIN};
+    tsr_reduce_op op = ops[rnd_below(&g->r, 5)];
+    if (rnd_chance(&g->r, 0.25))
+        return (tsr_sbp){0};
+    for (int i = 0; i < s.ndim; i++) {
+        double r = rnd_in(&g->r, 0, 1);
+        if (r < 0.5 && dims.ndim)
+            s.d[i] = (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)(rnd_chance(&g->r, 0.6) ? 0 : rnd_below(&g->r, dims.ndim))};
+        else if (r > 0.85 && partial)
+            s.d[i] = (tsr_sbp1){TSR_SBP_PARTIAL, (int8_t)op};
+        else
+            s.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    }
+    return s;
+}
+
+/* --- operands ---------------------------------------------------------------------------------- */
+int gen_any(gen *g, tsr_dtype dtype)
+{
+    for (int k = 0; k < 10 && g->g->nnodes; k++) {
+        int x = rnd_below(&g->r, g->g->nnodes);
+        if (!dtype || gen_at(g, x)->dtype == dtype)
+            return x;
+    }
+    return -1;
+}
+
+int gen_float(gen *g, int low, int high)
+{
+    int n = g->g->nnodes;
+    for (int k = 0; k < 14; k++) {
+        /* The latest ones more often: chains grow deep. */
+        int x = rnd_chance(&g->r, 0.55) ? n - 1 - rnd_below(&g->r, n < 5 ? n : 5) : rnd_below(&g->r, n);
+        const pnode *a = gen_at(g, x);
+        if (unit_of(a->dtype) == 0 || a->shape.ndim < low || a->shape.ndim > high)
+            continue;
+        if (a->dtype == g->dtype || rnd_chance(&g->r, 0.5))
+            return x;
+    }
+    return -1;
+}
+
+int gen_on(gen *g, int node, int place)
+{
+    if (node < 0 || gen_at(g, node)->place == place)
+        return node;
+    pnode n = *gen_at(g, node);
+    n = (pnode){.op = op_find("to_global"), .nin = 1, .in = {node}, .shape = n.shape, .dtype = n.dtype, .below = n.below, .place = place, .var = -1};
+    n.sbp = gen_sbp(g, n.shape, place, false);
+    return gen_append(g, n);
+}
+
+static int read_var(gen *g, int var)
+{
+    const pvar *v = &g->p->var[var];
+    pnode n = {.op = op_find("use"), .place = v->place, .shape = v->dims, .dtype = v->dtype, .var = var};
+    return gen_append(g, n);
+}
+
+int gen_var(gen *g, tsr_dims dims, tsr_dtype dtype, int place, bool trainable)
+{
+    program *p = g->p;
+    for (int k = 0; k < p->nvars; k++) {
+        const pvar *v = &p->var[k];
+        if (tsr_dims_equal(v->dims, dims) && v->dtype == dtype && v->place == place && v->trainable == trainable && rnd_chance(&g->r, 0.5))
+            return read_var(g, k);
+    }
+    if (p->nvars == MAX_VARS || unit_of(dtype) == 0)
+        return -1;
+    int module = rnd_below(&g->r, p->nmodules);
+    for (int k = 0; k < p->nmodules && p->module_dtype[module] != dtype; k++)
+        module = k;
+    if (p->module_dtype[module] != dtype)
+        return -1;
+    pvar *v = &p->var[p->nvars];
+    *v = (pvar){.module = module, .dims = dims, .dtype = dtype, .trainable = trainable, .place = place};
+    snprintf(v->last, sizeof v->last, "p%d", p->nvars);
+    snprintf(v->name, sizeof v->name, "m%d.p%d", v->module, p->nvars);
+    v->sbp = gen_sbp(g, dims, place, false);
+    v->init = trainable ? (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -1, .b = 1} : (tsr_init){.kind = TSR_INIT_ONES};
+    int64_t n = count_of(dims);
+    v->data = malloc((size_t)(n + 1) * sizeof *v->data);
+    int style = rnd_below(&g->r, 3);
+    v->drawn = trainable && rnd_chance(&g->r, 0.5);
+    uint64_t key = tsri_rng_key(p->module_seed, v->name);
+    for (int64_t i = 0; i < n; i++) {
+        if (v->drawn) {
+            v->data[i] = 2 * tsri_rng_uniform(key, 0, (uint64_t)i) - 1;
+            continue;
+        }
+        double r = rnd_number(p->seed + 77 * (uint64_t)p->nvars, i);
+        v->data[i] = !trainable || style == 0 ? (floor(r * 1800) + 200) / 1024 : floor(r * 3000) / 1024 - 1.5;
+    }
+    g->w.var_v[p->nvars] = v->data;
+    return read_var(g, p->nvars++);
+}
+
+int gen_leaf(gen *g, tsr_dims dims, tsr_dtype dtype, int place)
+{
+    pnode n = {.place = place, .shape = dims, .dtype = dtype, .var = -1};
+    bool real = unit_of(dtype) != 0;
+    if (count_of(dims) > 260)
+        return -1;
+    if (real && rnd_chance(&g->r, 0.5)) {
+        int id = gen_var(g, dims, dtype, place, true);
+        if (id >= 0)
+            return id;
+    }
+    n.sbp = gen_sbp(g, dims, place, false);
+    n.i[0] = rnd_chance(&g->r, g->wild) && real ? 3 : g->exact ? 2 : rnd_below(&g->r, 3) == 0;
+    int kind = rnd_below(&g->r, 10);
+    if (kind == 0 && real) {
+        n.op = op_find("random");
+        n.i[0] = rnd_below(&g->r, 2);
+        n.f[0] = -0.5;
+        n.f[1] = 1.5;
+    } else if (kind == 1) {
+        n.op = op_find("full");
+        n.f[0] = dtype == TSR_BOOL ? 1 : rnd_below(&g->r, 4);
+        n.below = dtype == TSR_I64 ? (int64_t)n.f[0] + 1 : 0;
+    } else if (kind == 2 && dims.ndim == 1 && dtype != TSR_BOOL) {
+        n.op = op_find("arange");
+        n.f[0] = rnd_below(&g->r, 3);
+        n.f[1] = real ? 0.25 : 1;
+        n.below = dtype == TSR_I64 ? (int64_t)n.f[0] + dims.d[0] + 1 : 0;
+    } else if (kind == 3) {
+        n.op = op_find("constant");
+    } else if (kind <= 5) {
+        n.op = op_find("from_local");
+        do
+            n.sbp = gen_sbp(g, dims, place, real && n.i[0] != 3);
+        while (n.sbp.ndim == 0);
+    } else {
+        n.op = op_find("input");
+        n.sbp = gen_sbp(g, dims, place, dtype != TSR_BOOL && n.i[0] != 3 && rnd_chance(&g->r, 0.3));
+    }
+    return gen_append(g, n);
+}
+
+int gen_like(gen *g, tsr_dims dims, tsr_dtype dtype, int place)
+{
+    for (int k = 0; k < 12; k++) {
+        int x = rnd_below(&g->r, g->g->nnodes);
+        const pnode *a = gen_at(g, x);
+        if (a->dtype == dtype && tsr_dims_equal(a->shape, dims) && (a->place == place || k > 8))
+            return gen_on(g, x, place);
+    }
+    if (dtype == TSR_BOOL && rnd_chance(&g->r, 0.6)) {
+        int x = gen_like(g, dims, g->dtype, place), y = gen_like(g, dims, g->dtype, place);
+        if (x < 0 || y < 0)
+            return -1;
+        pnode n = {.op = op_find("less"), .nin = 2, .in = {x, y}, .shape = dims, .dtype = TSR_BOOL, .place = place, .var = -1};
+        return gen_append(g, n);
+    }
+    return gen_leaf(g, dims, dtype, place);
+}
+
+int gen_ids(gen *g, tsr_dims dims, int64_t below, int place)
+{
+    for (int k = 0; k < 6; k++) {
+        int x = rnd_below(&g->r, g->g->nnodes);
+        const pnode *a = gen_at(g, x);
+        if (a->dtype == TSR_I64 && tsr_dims_equal(a->shape, dims) && a->below > 0 && a->below <= below)
+            return gen_on(g, x, place);
+    }
+    pnode n = {.op = op_find(rnd_chance(&g->r, 0.7) ? "input" : "constant"), .place = place, .shape = dims, .dtype = TSR_I64, .below = below, .var = -1};
+    n.sbp = gen_sbp(g, dims, place, false);
+    return gen_append(g, n);
+}
+
+/* --- graphs ------------------------------------------------------------------------------------ */
+/* Two operands may have come from different placements. */
+static bool join_places(gen *g, pnode *n)
+{
+    int op_to_global = op_find("to_global"), op_gradients = op_find("gradients"), op_other = op_find("other_gradient");
+    if (n->op == op_to_global || n->op == op_gradients || n->op == op_other)
+        return true;
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i] >= 0 && gen_at(g, n->in[i])->place != n->place) {
+            n->in[i] = gen_on(g, n->in[i], n->place);
+            if (n->in[i] < 0)
+                return false;
+        }
+    return true;
+}
+
+static bool draw_node(gen *g, int total)
+{
+    int pick = rnd_below(&g->r, total), op = 0;
+    while (pick >= op_at(op)->weight)
+        pick -= op_at(op++)->weight;
+    pnode n = {.op = op, .var = -1};
+    if (g->g->nnodes > MAX_NODES - 16 || !op_at(op)->draw(g, &n) || !join_places(g, &n) || count_of(n.shape) > 260)
+        return false;
+    int id = gen_append(g, n);
+    if (id >= 0 && gen_value(g, id)->n != count_of(n.shape)) {
+        fprintf(stderr, "%s: %lld elements, drawn %lld\n", op_at(op)->name, (long long)gen_value(g, id)->n, (long long)count_of(n.shape));
+        abort();
+    }
+    return id >= 0;
+}
+
+static void add_sink(gen *g, sink s)
+{
+    if (g->g->nsinks == MAX_SINKS)
+        return;
+    s.after = g->g->nnodes - 1;
+    g->g->sink[g->g->nsinks++] = s;
+}
+
+static void add_output(gen *g, int node)
+{
+    sink s = {.kind = rnd_chance(&g->r, 0.08) ? SINK_LOCAL : SINK_OUTPUT, .node = node, .place = -1};
+    bool real = unit_of(gen_at(g, node)->dtype) != 0;
+    int place = gen_at(g, node)->place;
+    if (s.kind == SINK_OUTPUT && rnd_chance(&g->r, 0.2))
+        s.place = place = rnd_below(&g->r, g->p->nplaces);
+    if (s.kind == SINK_OUTPUT && rnd_chance(&g->r, 0.5))
+        s.sbp = gen_sbp(g, gen_at(g, node)->shape, place, real && rnd_chance(&g->r, 0.3));
+    add_sink(g, s);
+}
+
+/* A scalar of a node; -1. */
+static int to_scalar(gen *g, int x)
+{
+    const pnode *a = gen_at(g, x);
+    if (a->shape.ndim == 0)
+        return x;
+    pnode n = {.op = op_find(count_of(a->shape) && rnd_chance(&g->r, 0.5) ? "mean" : "sum"), .nin = 1, .in = {x}, .dtype = a->dtype, .place = a->place, .var = -1};
+    return gen_append(g, n);
+}
+
+static bool owned(const program *p, int optimizer, int var)
+{
+    const poptimizer *o = &p->optimizer[optimizer];
+    return p->var[var].trainable && (o->module < 0 || o->module == p->var[var].module);
+}
+
+static void add_minimize(gen *g, int optimizer)
+{
+    for (int k = 0; k < 10; k++) {
+        int x = gen_float(g, 0, 5);
+        if (x < 0 || gen_at(g, x)->opaque || !gen_value(g, x)->diff)
+            continue;
+        tape_backward(g->w.t, g->w.value[x]);
+        bool any = false, fine = true;
+        for (int v = 0; v < g->p->nvars; v++) {
+            int read = g->w.reads[v];
+            if (read < 0 || !owned(g->p, optimizer, v) || !tape_at(g->w.t, read)->reached)
+                continue;
+            any = true;
+            for (int64_t i = 0; i < tape_at(g->w.t, read)->n; i++)
+                fine &= fabs(tape_at(g->w.t, read)->g[i]) < 1e3;
+        }
+        int loss = any && (fine || rnd_chance(&g->r, g->wild)) ? to_scalar(g, x) : -1;
+        if (loss < 0)
+            continue;
+        add_sink(g, (sink){.kind = SINK_MINIMIZE, .node = loss, .optimizer = optimizer});
+        return;
+    }
+}
+
+static void draw_graph(gen *g, int which, int nops)
+{
+    static const double buckets[] = {0, TSR_OFF, 1e-4, 4e-4};
+    g->graph = which;
+    g->g = &g->p->graph[which];
+    *g->g = (pgraph){.training = rnd_chance(&g->r, which ? 0.4 : 0.8), .seed = rnd_next(&g->r) >> 40,
+                     .bucket_mb = buckets[rnd_below(&g->r, 4)], .no_fusion = rnd_chance(&g->r, 0.2)};
+    if (rnd_chance(&g->r, 0.15))
+        g->g->memory_limit = (size_t)2000 << rnd_below(&g->r, 5);
+    tape_clear(g->w.t);
+    walk_start(&g->w, g->p, g->g, g->w.t);
+    for (int v = 0; v < g->p->nvars; v++)
+        g->w.var_v[v] = g->p->var[v].data;
+    int total = 0;
+    for (int i = 0; op_at(i); i++)
+        total += op_at(i)->weight;
+    /* The first node is what tsr_use goes by. */
+    pnode first = {.op = op_find("input"), .shape = gen_dims(g, 1, 4), .dtype = g->dtype, .var = -1, .place = 0};
+    first.sbp = gen_sbp(g, first.shape, 0, false);
+    gen_append(g, first);
+    for (int k = rnd_below(&g->r, 3); k >= 0; k--)
+        gen_leaf(g, gen_dims(g, 0, 4), g->dtype, rnd_below(&g->r, g->p->nplaces));
+    bool minimized[MAX_OPTIMIZERS] = {0};
+    for (int tries = 0, made = 0; made < nops && tries < 4 * nops + 20; tries++) {
+        made += draw_node(g, total);
+        if (rnd_chance(&g->r, 0.12))
+            add_output(g, rnd_below(&g->r, g->g->nnodes));
+        int o = rnd_below(&g->r, MAX_OPTIMIZERS);
+        if (o < g->p->noptimizers && !minimized[o] && rnd_chance(&g->r, 4.0 / (nops + 4)) && (which == 0 || rnd_chance(&g->r, 0.3))) {
+            int before = g->g->nsinks;
+            add_minimize(g, o);
+            minimized[o] = g->g->nsinks > before;
+        }
+    }
+    for (int o = 0; o < g->p->noptimizers && which == 0; o++)
+        if (!minimized[o] && rnd_chance(&g->r, 0.8))
+            add_minimize(g, o);
+    if (rnd_chance(&g->r, 0.5))
+        draw_node(g, total);
+    add_output(g, g->g->nnodes - 1);
+    for (int k = rnd_below(&g->r, 4); k > 0; k--)
+        add_output(g, rnd_below(&g->r, g->g->nnodes));
+}
+
+/* --- the whole --------------------------------------------------------------------------------- */
+static void write_place(program *p, int at)
+{
+    char *text = p->place[at];
+    const int *d = p->place_dim[at], *r = p->place_rank[at];
+    int n = 1, used;
+    for (int i = 0; i < p->place_ndim[at]; i++)
+        n *= d[i];
+    used = sprintf(text, "cpu:");
+    for (int i = 0; i < n; i++) {
+        int run = 1;
+        used += sprintf(text + used, "%s", i ? "," : "");
+        for (int k = p->place_ndim[at] - 1; k >= 0; k--) {
+            run *= d[k];
+            if (i % run == 0)
+                used += sprintf(text + used, "[");
+        }
+        used += sprintf(text + used, "%d", r[i]);
+        run = 1;
+        for (int k = p->place_ndim[at] - 1; k >= 0; k--) {
+            run *= d[k];
+            if ((i + 1) % run == 0)
+                used += sprintf(text + used, "]");
+        }
+    }
+}
+
+static void draw_place(gen *g, int at)
+{
+    program *p = g->p;
+    int ranks[MAX_RANKS], n = p->nranks;
+    bool all = at == 0 ? rnd_chance(&g->r, 0.85) : rnd_chance(&g->r, 0.4);
+    for (int i = 0; i < n; i++) {
+        int j = rnd_chance(&g->r, at == 0 ? 0.15 : 0.4) ? rnd_below(&g->r, i + 1) : i;
+        ranks[i] = ranks[j];
+        ranks[j] = i;
+    }
+    int m = all ? n : 1 + rnd_below(&g->r, n);
+    p->place_ndim[at] = 1;
+    p->place_dim[at][0] = m;
+    if (m % 2 == 0 && m > 2 && rnd_chance(&g->r, 0.4)) {
+        p->place_ndim[at] = 2;
+        p->place_dim[at][0] = rnd_chance(&g->r, 0.5) ? 2 : m / 2;
+        p->place_dim[at][1] = m / p->place_dim[at][0];
+        if (m == 8 && rnd_chance(&g->r, 0.5)) {
+            p->place_ndim[at] = 3;
+            p->place_dim[at][0] = p->place_dim[at][1] = p->place_dim[at][2] = 2;
+        }
+    }
+    for (int i = 0; i < m; i++)
+        p->place_rank[at][i] = ranks[i];
+    write_place(p, at);
+}
+
+static void draw_optimizer(gen *g, poptimizer *o)
+{
+    rnd *r = &g->r;
+    *o = (poptimizer){.kind = (opt_kind)rnd_below(r, 3), .module = rnd_chance(r, 0.5) ? -1 : rnd_below(r, g->p->nmodules)};
+    o->lr = o->kind == OPT_SGD ? 0.1 : 0.01;
+    o->weight_decay = rnd_chance(r, 0.4) ? 0.1 : 0;
+    o->beta1 = 0.9;
+    o->beta2 = 0.999;
+    o->eps = 1e-8;
+    if (o->kind == OPT_SGD && rnd_chance(r, 0.6)) {
+        o->momentum = 0.9;
+        o->nesterov = rnd_chance(r, 0.4);
+        o->dampening = !o->nesterov && rnd_chance(r, 0.3) ? 0.25 : 0;
+    }
+    if (rnd_chance(r, 0.3))
+        o->schedule = (tsr_schedule){.kind = TSR_SCHEDULE_STEP, .step_size = 2, .gamma = 0.5, .warmup = rnd_below(r, 3)};
+    else if (rnd_chance(r, 0.2))
+        o->schedule = (tsr_schedule){.kind = TSR_SCHEDULE_COSINE, .steps = 5, .min_lr = 0.001};
+    bool flat = true;
+    for (int i = 0; i < g->p->nplaces; i++)
+        flat &= g->p->place_ndim[i] == 1;
+    if (flat && rnd_chance(r, 0.4))
+        o->state = TSR_S(rnd_below(r, 2));
+}
+
+static void draw_acts(gen *g)
+{
+    program *p = g->p;
+    int runs = 1 + rnd_below(&g->r, 3);
+    for (int k = 0; k < runs && p->nacts < MAX_ACTS - 4; k++) {
+        if (k && p->nvars && rnd_chance(&g->r, 0.3))
+            p->act[p->nacts++] = (act){.kind = ACT_SET, .var = rnd_below(&g->r, p->nvars), .seed = rnd_next(&g->r)};
+        if (k && p->noptimizers && rnd_chance(&g->r, 0.2))
+            p->act[p->nacts++] = (act){.kind = ACT_SET_LR, .optimizer = rnd_below(&g->r, p->noptimizers), .lr = 0.03};
+        p->act[p->nacts++] = (act){.kind = ACT_RUN, .graph = 0, .seed = k};
+        if (p->ngraphs > 1 && rnd_chance(&g->r, 0.6))
+            p->act[p->nacts++] = (act){.kind = ACT_RUN, .graph = 1, .seed = k};
+    }
+    if (p->nvars && rnd_chance(&g->r, 0.1))
+        p->act[p->nacts++] = (act){.kind = ACT_SAVE_LOAD};
+}
+
+program *program_generate(uint64_t seed, int nranks)
+{
+    gen g = {.r = {seed * 0x2545f4914f6cdd1du + 1}};
+    program *p = g.p = calloc(1, sizeof *p);
+    p->seed = seed;
+    p->nranks = nranks;
+    p->nmodules = 1 + rnd_below(&g.r, 3);
+    p->module_seed = seed % 97;
+    p->nplaces = rnd_chance(&g.r, 0.55) ? 1 : 2 + rnd_below(&g.r, 2);
+    for (int i = 0; i < p->nplaces; i++)
+        draw_place(&g, i);
+    g.dtype = rnd_chance(&g.r, 0.65) ? TSR_F64 : TSR_F32;
+    g.wild = rnd_chance(&g.r, 0.08) ? 0.15 : 0.004;
+    g.exact = rnd_chance(&g.r, 0.15);
+    for (int i = 0; i < p->nmodules; i++)
+        p->module_dtype[i] = i && rnd_chance(&g.r, 0.2) ? (tsr_dtype)(TSR_F32 + TSR_F64 - g.dtype) : g.dtype;
+    p->noptimizers = rnd_chance(&g.r, 0.25) ? 0 : 1 + rnd_below(&g.r, 3);
+    for (int i = 0; i < p->noptimizers; i++)
+        draw_optimizer(&g, &p->optimizer[i]);
+    g.w.t = tape_new();
+    int nops = rnd_chance(&g.r, 0.5) ? 1 + rnd_below(&g.r, 12) : 1 + rnd_below(&g.r, 60);
+    p->ngraphs = 1;
+    draw_graph(&g, 0, nops);
+    if (rnd_chance(&g.r, 0.25)) {
+        p->ngraphs = 2;
+        draw_graph(&g, 1, 1 + rnd_below(&g.r, 10));
+    }
+    draw_acts(&g);
+    tape_free(g.w.t);
+    return p;
+}
+
+program *program_copy(const program *p)
+{
+    program *q = malloc(sizeof *q);
+    *q = *p;
+    for (int i = 0; i < q->nvars; i++) {
+        size_t n = (size_t)(count_of(q->var[i].dims) + 1) * sizeof(double);
+        q->var[i].data = memcpy(malloc(n), p->var[i].data, n);
+    }
+    return q;
+}
+
+void program_free(program *p)
+{
+    for (int i = 0; p && i < p->nvars; i++)
+        free(p->var[i].data);
+    free(p);
+}

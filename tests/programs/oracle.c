@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "oracle.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool oracle_owns(const program *p, int optimizer, int var)
+{
+    const poptimizer *o = &p->optimizer[optimizer];
+    return p->var[var].trainable && (o->module < 0 || o->module == p->var[var].module);
+}
+
+int oracle_states(const poptimizer *o)
+{
+    return o->kind != OPT_SGD ? 2 : o->momentum != 0;
+}
+
+static held new_held(int64_t n, const double *v)
+{
+    held h = {n, calloc((size_t)n + 1, sizeof(double)), calloc((size_t)n + 1, sizeof(double))};
+    if (v)
+        memcpy(h.v, v, (size_t)n * sizeof *v);
+    return h;
+}
+
+void oracle_start(oracle *o, const program *p)
+{
+    *o = (oracle){.p = p, .t = tape_new()};
+    for (int i = 0; i < p->nvars; i++)
+        o->var[i] = new_held(count_of(p->var[i].dims), p->var[i].data);
+    for (int k = 0; k < p->noptimizers; k++) {
+        o->lr[k] = p->optimizer[k].lr;
+        for (int i = 0; i < p->nvars; i++)
+            for (int s = 0; s < 2; s++)
+                o->state[k][i][s] = new_held(o->var[i].n, NULL);
+    }
+}
+
+void oracle_finish(oracle *o)
+{
+    for (int i = 0; i < o->p->nvars; i++) {
+        free(o->var[i].v);
+        free(o->var[i].e);
+        for (int k = 0; k < o->p->noptimizers; k++)
+            for (int s = 0; s < 2; s++) {
+                free(o->state[k][i][s].v);
+                free(o->state[k][i][s].e);
+            }
+    }
+    tape_free(o->t);
+}
+
+/* --- updates ------------------------------------------------------------------------------------ */
+static double rate(const tsr_schedule *s, double base, int64_t step)
+{
+    if (step < s->warmup)
+        return base * (double)(step + 1) / (double)s->warmup;
+    step -= s->warmup;
+    if (s->kind == TSR_SCHEDULE_STEP)
+        return base * pow(s->gamma, (double)(step / s->step_size));
+    if (s->kind != TSR_SCHEDULE_COSINE)
+        return base;
+    double part = step < s->steps ? (double)step / (double)s->steps : 1;
+    return s->min_lr + (base - s->min_lr) * (1 + cos(3.14159265358979323846 * part)) / 2;
+}
+
+/* x: parameter, gradient, states; the same order out. */
+static void update(const poptimizer *o, double lr, int64_t step, const double x[4], double y[4])
+{
+    double p = x[0], g = x[1], a = x[2], b = x[3];
+    if (o->kind == OPT_SGD) {
+        g += o->weight_decay * p;
+        if (o->momentum != 0) {
+            a = step == 1 ? g : o->momentum * a + (1 - o->dampening) * g;
+            g = o->nesterov ? g + o->momentum * a : a;
+        }
+        y[0] = p - lr * g;
+    } else {
+        if (o->kind == OPT_ADAMW)
+            p *= 1 - lr * o->weight_decay;
+        else
+            g += o->weight_decay * p;
+        a = o->beta1 * a + (1 - o->beta1) * g;
+        b = o->beta2 * b + (1 - o->beta2) * g * g;
+        double ma = a / (1 - pow(o->beta1, (double)step)), mb = b / (1 - pow(o->beta2, (double)step));
+        y[0] = p - lr * ma / (sqrt(mb) + o->eps);
+    }
+    y[2] = a;
+    y[3] = b;
+}
+
+/* The same with errors: what each argument's error moves, one at a time. The rounding inside is that
+ * of a relative change of each argument. */
+static void update_bounded(const poptimizer *o, double lr, int64_t step, double u, const double x[4],
+                           const double e[4], double y[4], double f[4])
+{
+    update(o, lr, step, x, y);
+    for (int k = 0; k < 4; k++)
+        f[k] = 4 * u * (fabs(y[k]) + (k == 0 ? fabs(x[0]) : 0));
+    for (int j = 0; j < 4; j++) {
+        double move = e[j] + 4 * u * (fabs(x[j]) + (j == 1 ? o->weight_decay * fabs(x[0]) : 0));
+        for (int s = -1; s <= 1 && move > 0; s += 2) {
+            double z[4] = {x[0], x[1], x[2], x[3]}, r[4];
+            z[j] += s * move;
+            if (j == 3 && z[3] < 0)
+                z[3] = 0;
+            update(o, lr, step, z, r);
+            for (int k = 0; k < 4; k++) {
+                double d = fabs(r[k] - y[k]);
+                if (k != 1)
+                    f[k] += isnan(d) ? isfinite(move) && isnan(y[k]) ? 0 : INFINITY : d;
+            }
+        }
+    }
+}
+
+static void minimize(oracle *o, int loss, int optimizer)
+{
+    const program *p = o->p;
+    const poptimizer *opt = &p->optimizer[optimizer];
+    walk *w = &o->w;
+    double lr = rate(&opt->schedule, o->lr[optimizer], o->step[optimizer]);
+    int64_t step = o->step[optimizer] + 1;
+    tape_backward(o->t, w->value[loss]);
+    for (int i = 0; i < p->nvars; i++) {
+        if (w->reads[i] < 0 || !oracle_owns(p, optimizer, i) || !tape_at(o->t, w->reads[i])->reached)
+            continue;
+        const tape_value *read = tape_at(o->t, w->reads[i]);
+        const tape_value *now = w->updated[i] >= 0 ? tape_at(o->t, w->updated[i]) : read;
+        held *st = o->state[optimizer][i];
+        double *v = tape_alloc(o->t, (read->n + 1) * 8), *e = tape_alloc(o->t, (read->n + 1) * 8);
+        for (int64_t k = 0; k < read->n; k++) {
+            double x[4] = {now->v[k], read->g[k], st[0].v[k], st[1].v[k]}, y[4] = {0}, f[4];
+            double xe[4] = {now->e[k], read->ge[k], st[0].e[k], st[1].e[k]};
+            update_bounded(opt, lr, step, unit_of(p->var[i].dtype), x, xe, y, f);
+            v[k] = y[0];
+            e[k] = f[0];
+            for (int s = 0; s < 2; s++) {
+                st[s].v[k] = y[2 + s];
+                st[s].e[k] = f[2 + s];
+            }
+        }
+        w->updated[i] = tape_leaf(o->t, read->n, v, e, read->u, false);
+    }
+}
+
+void oracle_run(oracle *o, const act *a)
+{
+    const program *p = o->p;
+    const pgraph *g = &p->graph[a->graph];
+    walk *w = &o->w;
+    tape_clear(o->t);
+    walk_start(w, p, g, o->t);
+    w->run_seed = a->seed;
+    for (int i = 0; i < p->nvars; i++) {
+        w->var_v[i] = o->var[i].v;
+        w->var_e[i] = o->var[i].e;
+    }
+    /* Masks follow the step of the first optimizer of the graph, else the plan's own count of runs. */
+    w->step = (uint64_t)o->runs[a->graph];
+    for (int s = g->nsinks - 1; s >= 0; s--)
+        if (g->sink[s].kind == SINK_MINIMIZE)
+            w->step = (uint64_t)o->step[g->sink[s].optimizer];
+    for (int i = 0; i < g->nnodes; i++) {
+        walk_node(w, i);
+        for (int s = 0; s < g->nsinks; s++)
+            if (g->sink[s].kind == SINK_MINIMIZE && g->sink[s].after == i)
+                minimize(o, g->sink[s].node, g->sink[s].optimizer);
+    }
+    for (int s = 0; s < g->nsinks; s++)
+        if (g->sink[s].kind == SINK_MINIMIZE)
+            o->step[g->sink[s].optimizer]++;
+    o->runs[a->graph]++;
+    for (int i = 0; i < p->nvars; i++) {
+        if (w->updated[i] < 0)
+            continue;
+        const tape_value *v = tape_at(o->t, w->updated[i]);
+        memcpy(o->var[i].v, v->v, (size_t)v->n * sizeof(double));
+        memcpy(o->var[i].e, v->e, (size_t)v->n * sizeof(double));
+    }
+}
+
+void oracle_set(oracle *o, const act *a)
+{
+    held *h = &o->var[a->var];
+    for (int64_t i = 0; i < h->n; i++) {
+        h->v[i] = (floor(rnd_number(a->seed, i) * 1800) + 200) / 1024;
+        h->e[i] = 0;
+    }
+}

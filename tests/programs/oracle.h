@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a program means: a walk over its graphs on the tape, run by run. */
+#ifndef TESTS_PROGRAMS_ORACLE_H
+#define TESTS_PROGRAMS_ORACLE_H
+
+#include "program.h"
+
+/* A variable's or a state's value between runs. */
+typedef struct held {
+    int64_t n;
+    double *v, *e;
+} held;
+
+typedef struct oracle {
+    const program *p;
+    tape *t;
+    walk w; /* of the last run */
+    held var[MAX_VARS];
+    held state[MAX_OPTIMIZERS][MAX_VARS][2];
+    int64_t step[MAX_OPTIMIZERS];
+    double lr[MAX_OPTIMIZERS];
+    int64_t runs[MAX_GRAPHS];
+} oracle;
+
+void oracle_start(oracle *o, const program *p);
+void oracle_finish(oracle *o);
+/* One run of a graph; o->w then has all its values. */
+void oracle_run(oracle *o, const act *a);
+void oracle_set(oracle *o, const act *a);
+/* Whether an optimizer has a variable among its parameters. */
+bool oracle_owns(const program *p, int optimizer, int var);
+/* States of an optimizer of that kind. */
+int oracle_states(const poptimizer *o);
+
+#endif

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tape.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_VALUES = 4096, BLOCK = 1 << 20 };
+
+typedef enum kind { LEAF, MOVE, TERMS, UNARY, BINARY, EXTREME } kind;
+
+/* How a value was made, for the way back. */
+typedef struct node {
+    tape_value value;
+    kind kind;
+    int nops, *ops;
+    const tape_from *from;
+    const tape_term *terms;
+    int64_t nterms;
+    const int32_t *ia, *ib;
+    double *da, *dae, *db, *dbe; /* partial derivatives and their errors */
+} node;
+
+typedef struct block {
+    struct block *next;
+    char data[];
+} block;
+
+struct tape {
+    int n;
+    node *at;
+    block *first;
+    size_t used;
+};
+
+tape *tape_new(void)
+{
+    tape *t = calloc(1, sizeof *t);
+    t->at = calloc(MAX_VALUES, sizeof *t->at);
+    return t;
+}
+
+void tape_clear(tape *t)
+{
+    while (t->first && t->first->next) {
+        block *b = t->first;
+        t->first = b->next;
+        free(b);
+    }
+    t->n = 0;
+    t->used = t->first ? 0 : BLOCK;
+}
+
+void tape_free(tape *t)
+{
+    tape_clear(t);
+    free(t->first);
+    free(t->at);
+    free(t);
+}
+
+void *tape_alloc(tape *t, int64_t bytes)
+{
+    size_t want = ((size_t)bytes + 15) & ~(size_t)15;
+    if (!t->first || t->used + want > BLOCK) {
+        block *b = malloc(sizeof *b + (want > BLOCK ? want : BLOCK));
+        /* The oldest block, which tape_clear keeps, is never a larger one. */
+        if (t->first && want > BLOCK) {
+            b->next = t->first->next;
+            t->first->next = b;
+            block *last = b;
+            while (last->next)
+                last = last->next;
+            return memset(b->data, 0, want), b->data;
+        }
+        b->next = t->first;
+        t->first = b;
+        t->used = 0;
+    }
+    void *p = t->first->data + t->used;
+    t->used += want;
+    return memset(p, 0, want);
+}
+
+tape_value *tape_at(const tape *t, int id)
+{
+    return &t->at[id].value;
+}
+
+static double *doubles(tape *t, int64_t n)
+{
+    return tape_alloc(t, (n ? n : 1) * (int64_t)sizeof(double));
+}
+
+static node *add(tape *t, kind k, int64_t n, double u, int nops, const int *ops)
+{
+    if (t->n == MAX_VALUES)
+        abort();
+    node *x = &t->at[t->n++];
+    *x = (node){.kind = k, .nops = nops, .value = {.n = n, .u = u}};
+    x->value.v = doubles(t, n);
+    x->value.e = doubles(t, n);
+    x->ops = tape_alloc(t, (nops + 1) * (int64_t)sizeof(int));
+    for (int i = 0; i < nops; i++) {
+        x->ops[i] = ops[i];
+        x->value.diff |= t->at[ops[i]].value.diff;
+    }
+    return x;
+}
+
+/* a b, where nothing times anything is nothing: for bounds. */
+static double bound(double a, double b)
+{
+    return a == 0 || b == 0 ? 0 : fabs(a) * fabs(b);
+}
+
+/* Adds the rounding of v's own dtype, and says where v is no number to compare. */
+static void settle(tape_value *x, int64_t i, bool exact_operands)
+{
+    double v = x->v[i];
+    if (!isfinite(v))
+        x->e[i] = exact_operands ? 0 : INFINITY;
+    else if (isnan(x->e[i]) || (x->u == U_F32 && fabs(v) > 1e37) || fabs(v) > 1e300)
+        x->e[i] = INFINITY;
+}
+
+int tape_leaf(tape *t, int64_t n, const double *v, const double *e, double u, bool diff)
+{
+    node *x = add(t, LEAF, n, u, 0, NULL);
+    memcpy(x->value.v, v, (size_t)n * sizeof *v);
+    if (e)
+        memcpy(x->value.e, e, (size_t)n * sizeof *e);
+    x->value.diff = diff;
+    return t->n - 1;
+}
+
+int tape_detach(tape *t, int a)
+{
+    const tape_value *x = tape_at(t, a);
+    return tape_leaf(t, x->n, x->v, x->e, x->u, false);
+}
+
+int tape_move(tape *t, int64_t n, int nops, const int *ops, const tape_from *from)
+{
+    node *x = add(t, MOVE, n, nops ? tape_at(t, ops[0])->u : 0, nops, ops);
+    x->from = from;
+    for (int64_t i = 0; i < n; i++) {
+        const tape_from *f = &from[i];
+        if (f->at < 0) {
+            x->value.v[i] = f->w;
+            continue;
+        }
+        const tape_value *a = tape_at(t, ops[f->which]);
+        x->value.v[i] = f->w == 1 ? a->v[f->at] : f->w * a->v[f->at];
+        x->value.e[i] = bound(f->w, a->e[f->at]) +
+                        (f->w == 1 ? 0 : 2 * x->value.u * fabs(x->value.v[i]));
+        settle(&x->value, i, a->e[f->at] == 0 || isfinite(a->e[f->at]));
+    }
+    return t->n - 1;
+}
+
+int tape_terms(tape *t, int64_t n, int a, int b, int64_t nterms, const tape_term *terms, double u)
+{
+    int ops[2] = {a, b};
+    node *x = add(t, TERMS, n, u, b < 0 ? 1 : 2, ops);
+    const tape_value *p = tape_at(t, a), *q = b < 0 ? NULL : tape_at(t, b);
+    double *size = doubles(t, n), *count = doubles(t, n), *bad = doubles(t, n);
+    x->terms = terms;
+    x->nterms = nterms;
+    for (int64_t k = 0; k < nterms; k++) {
+        const tape_term *m = &terms[k];
+        double va = p->v[m->i], ea = p->e[m->i], vb = q ? q->v[m->j] : 1, eb = q ? q->e[m->j] : 0;
+        double term = m->w * va * vb;
+        x->value.v[m->o] += term;
+        size[m->o] += fabs(term);
+        count[m->o]++;
+        x->value.e[m->o] += fabs(m->w) * (bound(va, eb) + bound(vb, ea) + bound(ea, eb));
+        if (!isfinite(ea) || !isfinite(eb) || (!isfinite(term) && isfinite(va) && isfinite(vb)))
+            bad[m->o] = 1;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        x->value.e[i] += u * (3 + log2(count[i] + 1)) * size[i];
+        settle(&x->value, i, !bad[i]);
+        if (bad[i])
+            x->value.e[i] = INFINITY;
+    }
+    return t->n - 1;
+}
+
+static double phi(double x)
+{
+    return 0.5 * erfc(-x * 0.70710678118654752440);
+}
+
+/* f and its derivative. */
+static void apply1(tape_fn fn, double p, double x, double *f, double *d)
+{
+    const double c = 0.79788456080286535588;
+    double s, in;
+    *d = 0;
+    switch (fn) {
+    case FN_NEG: *f = -x; *d = -1; break;
+    case FN_ABS: *f = fabs(x); *d = x > 0 ? 1 : x < 0 ? -1 : 0; break;
+    case FN_EXP: *f = *d = exp(x); break;
+    case FN_LOG: *f = log(x); *d = 1 / x; break;
+    case FN_SQRT: *f = sqrt(x); *d = 0.5 / *f; break;
+    case FN_SAFE_SQRT: *f = sqrt(x); *d = x == 0 ? 0 : 0.5 / *f; break;
+    case FN_RELU: *f = isnan(x) ? x : x > 0 ? x : 0; *d = x > 0; break;
+    case FN_RELU6: *f = isnan(x) ? x : x < 0 ? 0 : x > 6 ? 6 : x; *d = x > 0 && x < 6; break;
+    case FN_TANH: *f = tanh(x); *d = 1 - *f * *f; break;
+    case FN_SIGMOID: *f = 1 / (1 + exp(-x)); *d = *f * (1 - *f); break;
+    case FN_SILU: s = 1 / (1 + exp(-x)); *f = x * s; *d = s * (1 + x * (1 - s)); break;
+    case FN_GELU: *f = x * phi(x); *d = phi(x) + x * exp(-x * x / 2) * c / 2; break;
+    case FN_GELU_TANH:
+        in = tanh(c * (x + 0.044715 * x * x * x));
+        *f = x * (1 + in) / 2;
+        *d = (1 + in) / 2 + x / 2 * (1 - in * in) * c * (1 + 3 * 0.044715 * x * x);
+        break;
+    case FN_POWS: *f = pow(x, p); *d = p == 0 ? 0 : p * pow(x, p - 1); break;
+    case FN_ADDS: *f = x + p; *d = 1; break;
+    case FN_MULS: *f = p * x; *d = p; break;
+    case FN_DIVS: *f = x / p; *d = 1 / p; break;
+    case FN_RDIVS: *f = p / x; *d = -p / x / x; break;
+    case FN_TRUNC: *f = trunc(x); break;
+    case FN_BOOL: *f = x != 0; break;
+    default: *f = x; *d = 1; break;
+    }
+}
+
+/* How far the values at the ends of an interval are from that in its middle. */
+static double spread(double mid, double low, double high)
+{
+    if (!isfinite(mid)) {
+        bool same = isnan(mid) ? isnan(low) && isnan(high) : mid == low && mid == high;
+        return same ? 0 : INFINITY;
+    }
+    double a = fabs(low - mid), b = fabs(high - mid), m = a > b ? a : b;
+    return isfinite(a) && isfinite(b) ? m : INFINITY;
+}
+
+int tape_unary(tape *t, int a, tape_fn fn, double p, double u)
+{
+    const tape_value *in = tape_at(t, a);
+    node *x = add(t, UNARY, in->n, u, 1, &a);
+    if (fn == FN_TRUNC || fn == FN_BOOL)
+        x->value.diff = false;
+    x->da = doubles(t, in->n);
+    x->dae = doubles(t, in->n);
+    for (int64_t i = 0; i < in->n; i++) {
+        double f[3], d[3], e = in->e[i];
+        apply1(fn, p, in->v[i], &f[0], &d[0]);
+        if (isinf(e)) {
+            x->value.v[i] = f[0];
+            x->da[i] = d[0];
+            x->value.e[i] = x->dae[i] = INFINITY;
+            continue;
+        }
+        apply1(fn, p, in->v[i] - e, &f[1], &d[1]);
+        apply1(fn, p, in->v[i] + e, &f[2], &d[2]);
+        x->value.v[i] = f[0];
+        x->da[i] = d[0];
+        double inner = fn == FN_NEG || fn == FN_RELU || fn == FN_RELU6 || fn == FN_ABS || fn == FN_SAME ||
+                               fn == FN_SAFE_SQRT ? 0 : 1;
+        double own = fn == FN_ADDS ? fabs(p) + fabs(f[0]) : 4 * fabs(f[0]);
+        if (fn == FN_GELU || fn == FN_GELU_TANH || fn == FN_SILU)
+            own += fabs(in->v[i]);
+        x->value.e[i] = spread(f[0], f[1], f[2]) + (inner || u > in->u ? u * own : 0);
+        x->dae[i] = spread(d[0], d[1], d[2]) + u * 4 * (fabs(d[0]) + (inner && fn != FN_EXP));
+        if (fn == FN_SAFE_SQRT)
+            x->value.e[i] += 2 * u * f[0];
+        settle(&x->value, i, isfinite(x->value.e[i]) || x->value.e[i] == 0);
+    }
+    return t->n - 1;
+}
+
+static void apply2(tape_fn fn, double x, double y, double *f, double *da, double *db)
+{
+    *da = *db = 0;
+    switch (fn) {
+    case FN_ADD: *f = x + y; *da = *db = 1; break;
+    case FN_SUB: *f = x - y; *da = 1; *db = -1; break;
+    case FN_MUL: *f = x * y; *da = y; *db = x; break;
+    case FN_DIV: *f = x / y; *da = 1 / y; *db = -x / y / y; break;
+    case FN_POW: *f = pow(x, y); *da = y == 0 ? 0 : y * pow(x, y - 1); *db = *f == 0 ? 0 : *f * log(x); break;
+    case FN_EQUAL: *f = x == y; break;
+    case FN_NOT_EQUAL: *f = x != y; break;
+    case FN_LESS: *f = x < y; break;
+    case FN_LESS_EQUAL: *f = x <= y; break;
+    case FN_GREATER: *f = x > y; break;
+    case FN_GREATER_EQUAL: *f = x >= y; break;
+    case FN_MAXIMUM: case FN_MINIMUM:
+        if (isnan(x) || isnan(y)) {
+            *f = NAN;
+            *da = *db = NAN;
+        } else {
+            bool first = fn == FN_MAXIMUM ? x > y : x < y;
+            *f = first ? x : y;
+            *da = x == y ? 0.5 : first;
+            *db = 1 - *da;
+        }
+        break;
+    default: abort();
+    }
+}
+
+static bool compares(tape_fn fn)
+{
+    return fn >= FN_EQUAL && fn <= FN_GREATER_EQUAL;
+}
+
+int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32_t *ib, tape_fn fn,
+                double u)
+{
+    const tape_value *p = tape_at(t, a), *q = tape_at(t, b);
+    int ops[2] = {a, b};
+    node *x = add(t, BINARY, n, u, 2, ops);
+    x->ia = ia;
+    x->ib = ib;
+    x->da = doubles(t, n);
+    x->dae = doubles(t, n);
+    x->db = doubles(t, n);
+    x->dbe = doubles(t, n);
+    if (compares(fn))
+        x->value.diff = false;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = ia ? ia[i] : i, bt = ib ? ib[i] : i;
+        double f[5], da[5], db[5], va = p->v[at], vb = q->v[bt], ea = p->e[at], eb = q->e[bt];
+        apply2(fn, va, vb, &f[0], &da[0], &db[0]);
+        x->value.v[i] = f[0];
+        x->da[i] = da[0];
+        x->db[i] = db[0];
+        if (!isfinite(ea) || !isfinite(eb)) {
+            x->value.e[i] = x->dae[i] = x->dbe[i] = INFINITY;
+            continue;
+        }
+        /* Comparisons look at both ends of both at once. */
+        bool both = compares(fn);
+        apply2(fn, va - ea, vb + (both ? eb : 0), &f[1], &da[1], &db[1]);
+        apply2(fn, va + ea, vb - (both ? eb : 0), &f[2], &da[2], &db[2]);
+        apply2(fn, va - (both ? ea : 0), vb - eb, &f[3], &da[3], &db[3]);
+        apply2(fn, va + (both ? ea : 0), vb + eb, &f[4], &da[4], &db[4]);
+        if ((fn == FN_MAXIMUM || fn == FN_MINIMUM) && fabs(va - vb) <= ea + eb && ea + eb > 0)
+            x->dae[i] = x->dbe[i] = 1;
+        double own = fn >= FN_EQUAL ? 0 : fn == FN_ADD || fn == FN_SUB ? 2 : fn == FN_POW ? 16 : 4;
+        x->value.e[i] = spread(f[0], f[1], f[2]) + spread(f[0], f[3], f[4]) + own * u * fabs(f[0]);
+        if (both && (fn == FN_EQUAL || fn == FN_NOT_EQUAL) && ea + eb > 0 && fabs(va - vb) <= ea + eb)
+            x->value.e[i] = 1;
+        x->dae[i] += spread(da[0], da[1], da[2]) + spread(da[0], da[3], da[4]) + 8 * u * fabs(da[0]);
+        x->dbe[i] += spread(db[0], db[1], db[2]) + spread(db[0], db[3], db[4]) + 8 * u * fabs(db[0]);
+        settle(&x->value, i, isfinite(x->value.e[i]) || x->value.e[i] == 0);
+    }
+    return t->n - 1;
+}
+
+/* da: each element's share of the gradient. */
+int tape_extreme(tape *t, int64_t n, int a, const int32_t *group, bool max)
+{
+    const tape_value *in = tape_at(t, a);
+    node *x = add(t, EXTREME, n, in->u, 1, &a);
+    double *equal = doubles(t, n), *near = doubles(t, n);
+    x->ia = group;
+    x->da = doubles(t, in->n);
+    x->dae = doubles(t, in->n);
+    for (int64_t i = 0; i < n; i++)
+        x->value.v[i] = max ? -INFINITY : INFINITY;
+    for (int64_t i = 0; i < in->n; i++) {
+        double *m = &x->value.v[group[i]], v = in->v[i];
+        if (isnan(v) || (!isnan(*m) && (max ? v > *m : v < *m)))
+            *m = v;
+        if (in->e[i] > x->value.e[group[i]])
+            x->value.e[group[i]] = in->e[i];
+    }
+    for (int64_t i = 0; i < in->n; i++) {
+        double m = x->value.v[group[i]], e = in->e[i] + x->value.e[group[i]];
+        equal[group[i]] += in->v[i] == m;
+        near[group[i]] += in->v[i] == m || fabs(in->v[i] - m) <= e;
+        if (isnan(in->v[i]))
+            near[group[i]] += 2;
+    }
+    for (int64_t i = 0; i < in->n; i++) {
+        double m = x->value.v[group[i]], e = in->e[i] + x->value.e[group[i]];
+        x->da[i] = in->v[i] == m ? 1 / equal[group[i]] : 0;
+        bool doubt = near[group[i]] > 1 && (e > 0 || isnan(m)) &&
+                     (in->v[i] == m || !(fabs(in->v[i] - m) > e));
+        x->dae[i] = doubt ? 1 : in->u;
+    }
+    for (int64_t i = 0; i < n; i++)
+        settle(&x->value, i, isfinite(x->value.e[i]));
+    return t->n - 1;
+}
+
+/* --- back ------------------------------------------------------------------------------------ */
+static void give(tape_value *x, int64_t i, double g, double ge)
+{
+    x->g[i] += g;
+    x->ge[i] += isnan(ge) ? INFINITY : ge + (isfinite(g) ? 3 * x->u * fabs(g) : 0);
+}
+
+/* give of g * d. */
+static void give_product(tape_value *x, int64_t i, double g, double ge, double d, double de)
+{
+    double e = bound(g, de) + bound(ge, d) + bound(ge, de);
+    give(x, i, g * d, !isfinite(g) || !isfinite(d) ? INFINITY : e);
+}
+
+static void back(tape *t, node *x)
+{
+    const tape_value *y = &x->value;
+    tape_value *a = x->nops ? tape_at(t, x->ops[0]) : NULL, *b = x->nops > 1 ? tape_at(t, x->ops[1]) : NULL;
+    switch (x->kind) {
+    case LEAF:
+        break;
+    case MOVE:
+        for (int64_t i = 0; i < y->n; i++) {
+            const tape_from *f = &x->from[i];
+            if (f->at >= 0)
+                give_product(tape_at(t, x->ops[f->which]), f->at, y->g[i], y->ge[i], f->w, 0);
+        }
+        break;
+    case TERMS:
+        for (int64_t k = 0; k < x->nterms; k++) {
+            const tape_term *m = &x->terms[k];
+            give_product(a, m->i, y->g[m->o], y->ge[m->o], m->w * (b ? b->v[m->j] : 1),
+                         b ? bound(m->w, b->e[m->j]) : 0);
+            if (b)
+                give_product(b, m->j, y->g[m->o], y->ge[m->o], m->w * a->v[m->i],
+                             bound(m->w, a->e[m->i]));
+        }
+        break;
+    case UNARY:
+        for (int64_t i = 0; i < y->n; i++)
+            give_product(a, i, y->g[i], y->ge[i], x->da[i], x->dae[i]);
+        break;
+    case BINARY:
+        for (int64_t i = 0; i < y->n; i++) {
+            give_product(a, x->ia ? x->ia[i] : i, y->g[i], y->ge[i], x->da[i], x->dae[i]);
+            give_product(b, x->ib ? x->ib[i] : i, y->g[i], y->ge[i], x->db[i], x->dbe[i]);
+        }
+        break;
+    case EXTREME:
+        for (int64_t i = 0; i < a->n; i++)
+            give_product(a, i, y->g[x->ia[i]], y->ge[x->ia[i]], x->da[i], x->dae[i]);
+        break;
+    }
+}
+
+void tape_backward(tape *t, int y)
+{
+    for (int i = 0; i < t->n; i++) {
+        tape_value *x = tape_at(t, i);
+        x->reached = i == y;
+        if (!x->g) {
+            x->g = doubles(t, x->n);
+            x->ge = doubles(t, x->n);
+        }
+        memset(x->g, 0, (size_t)x->n * sizeof *x->g);
+        memset(x->ge, 0, (size_t)x->n * sizeof *x->ge);
+    }
+    for (int64_t i = 0; i < tape_at(t, y)->n; i++)
+        tape_at(t, y)->g[i] = 1;
+    for (int i = y; i >= 0; i--) {
+        node *x = &t->at[i];
+        if (!x->value.reached || !x->value.diff)
+            continue;
+        back(t, x);
+        for (int k = 0; k < x->nops; k++)
+            if (tape_at(t, x->ops[k])->diff)
+                tape_at(t, x->ops[k])->reached = true;
+    }
+}

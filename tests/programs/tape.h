@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The oracle's arithmetic: whole tensors in f64, with a bound of what rounding in the program's own
+ * dtype can change, and reverse differentiation. Plain loops over elements. It shares no code with
+ * the library: no graph, kernel, rule or gradient of it.
+ *
+ * All that programs compute is made of six primitives. `e` bounds an element's error to first order:
+ * infinity means that its value is not determined (a comparison of nearly equal numbers, 1e30
+ * squared in f32), and that nobody may compare it.
+ */
+#ifndef TESTS_PROGRAMS_TAPE_H
+#define TESTS_PROGRAMS_TAPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct tape tape;
+
+/* Functions of one number (p: a parameter) and of two. */
+typedef enum tape_fn {
+    FN_NEG, FN_ABS, FN_EXP, FN_LOG, FN_SQRT, FN_RELU, FN_RELU6, FN_TANH, FN_SIGMOID, FN_SILU,
+    FN_GELU, FN_GELU_TANH, FN_POWS, FN_ADDS, FN_MULS, FN_DIVS, FN_RDIVS, FN_TRUNC, FN_BOOL, FN_SAME,
+    FN_SAFE_SQRT, /* with gradient 0 at 0 */
+    FN_ADD, FN_SUB, FN_MUL, FN_DIV, FN_POW, FN_EQUAL, FN_NOT_EQUAL, FN_LESS, FN_LESS_EQUAL,
+    FN_GREATER, FN_GREATER_EQUAL, FN_MAXIMUM, FN_MINIMUM,
+} tape_fn;
+
+/* One value: n elements. v, e: values and their error; g, ge: of the last tape_backward. */
+typedef struct tape_value {
+    int64_t n;
+    double *v, *e, *g, *ge;
+    double u;     /* unit roundoff of its dtype; 0 for whole numbers */
+    bool diff;    /* a gradient can flow to and through it */
+    bool reached; /* by the last tape_backward */
+} tape_value;
+
+/* v[o] += w a[i] b[j] */
+typedef struct tape_term {
+    int32_t o, i, j;
+    double w;
+} tape_term;
+
+/* From where element o comes: element `at` of operand `which`, times w; at -1: the number w. */
+typedef struct tape_from {
+    int32_t which, at;
+    double w;
+} tape_from;
+
+#define U_F64 0x1p-53
+#define U_F32 0x1p-24
+
+tape *tape_new(void);
+void tape_free(tape *t);
+/* Forgets all values and keeps the memory. */
+void tape_clear(tape *t);
+tape_value *tape_at(const tape *t, int id);
+/* Memory until the tape is cleared. */
+void *tape_alloc(tape *t, int64_t bytes);
+
+/* e may be NULL: exact. */
+int tape_leaf(tape *t, int64_t n, const double *v, const double *e, double u, bool diff);
+int tape_move(tape *t, int64_t n, int nops, const int *ops, const tape_from *from);
+/* b -1: one operand. */
+int tape_terms(tape *t, int64_t n, int a, int b, int64_t nterms, const tape_term *terms, double u);
+int tape_unary(tape *t, int a, tape_fn fn, double p, double u);
+/* ia, ib: which elements meet; NULL: those of the same number. */
+int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32_t *ib, tape_fn fn,
+                double u);
+/* Element i of a belongs to group[i] of n. Equal extremes share the gradient. */
+int tape_extreme(tape *t, int64_t n, int a, const int32_t *group, bool max);
+/* The value without its gradient. */
+int tape_detach(tape *t, int a);
+
+/* d(sum of y) of every value: g, ge, reached. */
+void tape_backward(tape *t, int y);
+
+#endif
