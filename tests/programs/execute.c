@@ -240,7 +240,7 @@ static tsr_status compile(job *j, int graph)
 /* --- running ------------------------------------------------------------------------------------ */
 /* This rank's part of an input that is fed per rank: a shard; where B, only the first rank of a group
  * has the value, the others garbage; where P, addends of it. */
-static tsr_status feed_part(job *j, int graph, const pnode *n, int node, const char *name, uint64_t seed)
+static tsr_status feed_part(job *j, int graph, const pnode *n, const char *name, uint64_t seed)
 {
     item at = {.sbp = n->sbp};
     int64_t first[TSR_MAX_NDIM];
@@ -276,7 +276,7 @@ static tsr_status feed_part(job *j, int graph, const pnode *n, int node, const c
             rest /= part.d[k];
             stride *= n->shape.d[k];
         }
-        double v = input_number(n, node, seed, index);
+        double v = input_number(n, seed, index);
         if (follower && partial < 0)
             v = 77 - v;
         else if (partial == TSR_REDUCE_SUM)
@@ -300,13 +300,13 @@ static tsr_status feed(job *j, int graph, uint64_t seed)
         if (n->op != op_input && n->op != op_local)
             continue;
         char name[16], bytes[MAX_BYTES];
-        snprintf(name, sizeof name, "x%d", i);
+        snprintf(name, sizeof name, "x%d", n->tag);
         if (n->op == op_local) {
-            STEP(feed_part(j, graph, n, i, name, seed));
+            STEP(feed_part(j, graph, n, name, seed));
             continue;
         }
         for (int64_t k = 0; k < count_of(n->shape); k++)
-            store(bytes, n->dtype, k, input_number(n, i, seed, k));
+            store(bytes, n->dtype, k, input_number(n, seed, k));
         tsr_status status = tsr_feed(j->plan[graph], name, bytes, (size_t)count_of(n->shape) * tsr_dtype_size(n->dtype));
         if (status != TSR_OK)
             return fail_at(j, status, "tsr_feed");

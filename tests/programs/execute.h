@@ -41,6 +41,7 @@ bool shard_of(tsr_dims dims, const item *at, int rank, int64_t first[TSR_MAX_NDI
 /* What a comparison found. */
 typedef struct verdict {
     bool failed, refused;
+    int kind; /* of failure: 0 a wrong value, else a status, or 1000 and a signal */
     char text[1200];
     int64_t compared, skipped;
 } verdict;

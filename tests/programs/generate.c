@@ -26,6 +26,7 @@ int gen_append(gen *g, pnode n)
     for (int i = 0; i < n.nin; i++)
         n.opaque |= n.in[i] >= 0 && gen_at(g, n.in[i])->opaque;
     int id = g->g->nnodes++;
+    n.tag = id;
     g->g->node[id] = n;
     walk_node(&g->w, id);
     return id;
@@ -160,6 +161,8 @@ int gen_leaf(gen *g, tsr_dims dims, tsr_dtype dtype, int place)
     }
     n.sbp = gen_sbp(g, dims, place, false);
     n.i[0] = rnd_chance(&g->r, g->wild) && real ? 3 : g->exact ? 2 : rnd_below(&g->r, 3) == 0;
+    if (dtype == TSR_F64 && rnd_chance(&g->r, 0.01))
+        n.i[0] = 4;
     int kind = rnd_below(&g->r, 10);
     if (kind == 0 && real) {
         n.op = op_find("random");
@@ -288,27 +291,70 @@ static bool owned(const program *p, int optimizer, int var)
     return p->var[var].trainable && (o->module < 0 || o->module == p->var[var].module);
 }
 
+static bool is_read(const gen *g, int node)
+{
+    for (int i = node + 1; i < g->g->nnodes; i++)
+        for (int k = 0; k < gen_at(g, i)->nin; k++)
+            if (gen_at(g, i)->in[k] == node)
+                return true;
+    return false;
+}
+
+/* A node that gradients flow to, most often the end of a chain; -1. */
+static int some_end(gen *g)
+{
+    for (int k = 0; k < 20; k++) {
+        int x = k < 10 ? rnd_below(&g->r, g->g->nnodes) : gen_float(g, 0, 5);
+        if (x < 0 || gen_at(g, x)->opaque || !gen_value(g, x)->diff || (k < 8 && is_read(g, x)))
+            continue;
+        return x;
+    }
+    return -1;
+}
+
+int gen_loss(gen *g)
+{
+    int sum = -1;
+    for (int k = 1 + rnd_below(&g->r, 4); k > 0; k--) {
+        int x = some_end(g);
+        if (x < 0 || (sum >= 0 && gen_at(g, x)->dtype != gen_at(g, sum)->dtype))
+            continue;
+        /* One that is infinite, or as steep, would leave nothing to compare. */
+        tape_backward(g->w.t, g->w.value[x]);
+        bool fine = true;
+        for (int v = 0; v < g->p->nvars; v++)
+            for (int64_t i = 0; g->w.reads[v] >= 0 && i < tape_at(g->w.t, g->w.reads[v])->n; i++)
+                fine &= fabs(tape_at(g->w.t, g->w.reads[v])->g[i]) < 1e3;
+        if (!fine && !rnd_chance(&g->r, g->wild))
+            continue;
+        x = to_scalar(g, x);
+        if (x >= 0 && sum >= 0) {
+            int place = gen_at(g, sum)->place;
+            x = gen_on(g, x, place);
+            pnode n = {.op = op_find(rnd_chance(&g->r, 0.8) ? "add" : "sub"), .nin = 2, .in = {sum, x}, .dtype = gen_at(g, sum)->dtype, .place = place, .var = -1};
+            x = x < 0 ? -1 : gen_append(g, n);
+        }
+        if (x < 0)
+            return -1;
+        sum = x;
+    }
+    return sum;
+}
+
 static void add_minimize(gen *g, int optimizer)
 {
-    for (int k = 0; k < 10; k++) {
-        int x = gen_float(g, 0, 5);
-        if (x < 0 || gen_at(g, x)->opaque || !gen_value(g, x)->diff)
-            continue;
-        tape_backward(g->w.t, g->w.value[x]);
-        bool any = false, fine = true;
-        for (int v = 0; v < g->p->nvars; v++) {
-            int read = g->w.reads[v];
-            if (read < 0 || !owned(g->p, optimizer, v) || !tape_at(g->w.t, read)->reached)
-                continue;
-            any = true;
-            for (int64_t i = 0; i < tape_at(g->w.t, read)->n; i++)
-                fine &= fabs(tape_at(g->w.t, read)->g[i]) < 1e3;
-        }
-        int loss = any && (fine || rnd_chance(&g->r, g->wild)) ? to_scalar(g, x) : -1;
+    for (int k = 0; k < 4 && g->g->nnodes < MAX_NODES - 20; k++) {
+        int loss = gen_loss(g);
         if (loss < 0)
             continue;
-        add_sink(g, (sink){.kind = SINK_MINIMIZE, .node = loss, .optimizer = optimizer});
-        return;
+        bool any = false;
+        tape_backward(g->w.t, g->w.value[loss]);
+        for (int v = 0; v < g->p->nvars; v++)
+            any |= g->w.reads[v] >= 0 && owned(g->p, optimizer, v) && tape_at(g->w.t, g->w.reads[v])->reached;
+        if (any) {
+            add_sink(g, (sink){.kind = SINK_MINIMIZE, .node = loss, .optimizer = optimizer});
+            return;
+        }
     }
 }
 

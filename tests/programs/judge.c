@@ -222,6 +222,7 @@ void judge(const program *p, const run_log *log, verdict *out)
         if (m->status == TSR_OK || m->status == TSR_ERR_REMOTE)
             continue;
         out->failed = true;
+        out->kind = (int)m->status;
         out->refused = m->refused && (m->status == TSR_ERR_SBP || m->status == TSR_ERR_UNSUPPORTED || m->status == TSR_ERR_NO_MEMORY);
         snprintf(out->text, sizeof out->text, "rank %d of %d: %s: %s: %s", r, p->nranks, m->where, tsr_status_name(m->status), m->text);
         return;

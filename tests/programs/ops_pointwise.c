@@ -183,7 +183,7 @@ static tsr_tensor *declare_cast(declared *d, const pnode *n, tsr_tensor *const *
 }
 
 static const op_def op_gelu = {"gelu", "tsr_gelu($0, (tsr_gelu_form)#0)", draw_gelu, declare_gelu, eval_gelu, 3};
-static const op_def op_cast = {"cast", "tsr_cast($0, D)", draw_cast, declare_cast, eval_cast, 5};
+static const op_def op_cast = {"cast", "tsr_cast($0, ^D)", draw_cast, declare_cast, eval_cast, 5};
 
 /* --- two ------------------------------------------------------------------------------------- */
 /* A shape that broadcasts with dims. */

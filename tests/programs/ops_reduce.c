@@ -124,7 +124,7 @@ static int eval_min(walk *w, const pnode *n, const int *in)
         (void)d;                                                                           \
         return tsr_##name(in[0], n->axes, n->i[0]);                                        \
     }                                                                                      \
-    static const op_def op_##name = {#name, "tsr_" #name "($0, A, #0)", drawn,             \
+    static const op_def op_##name = {#name, "tsr_" #name "($0, ^A, #0)", drawn,             \
                                      declare_##name, evaluated, w};
 OVER(sum, draw_sum, eval_sum_op, 8)
 OVER(mean, draw_float, eval_mean, 8)
@@ -178,9 +178,9 @@ static tsr_tensor *declare_std(declared *d, const pnode *n, tsr_tensor *const *i
     return tsr_std(in[0], n->axes, n->i[0], n->f[0]);
 }
 
-static const op_def op_norm = {"norm", "tsr_norm($0, %0, A, #0)", draw_norm, declare_norm, eval_norm, 3};
-static const op_def op_variance = {"variance", "tsr_variance($0, A, #0, %0)", draw_variance, declare_variance, eval_variance, 3};
-static const op_def op_std = {"std", "tsr_std($0, A, #0, %0)", draw_variance, declare_std, eval_std, 3};
+static const op_def op_norm = {"norm", "tsr_norm($0, %0, ^A, #0)", draw_norm, declare_norm, eval_norm, 3};
+static const op_def op_variance = {"variance", "tsr_variance($0, ^A, #0, %0)", draw_variance, declare_variance, eval_variance, 3};
+static const op_def op_std = {"std", "tsr_std($0, ^A, #0, %0)", draw_variance, declare_std, eval_std, 3};
 
 /* --- along an axis --------------------------------------------------------------------------- */
 static bool draw_along(gen *g, pnode *n, int x)

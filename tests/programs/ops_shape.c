@@ -157,7 +157,7 @@ static int eval_permute_op(walk *w, const pnode *n, const int *in)
 {
     return eval_permute(w->t, in[0], w->g->node[n->in[0]].shape, n->axes.axis);
 }
-static const op_def op_permute = {"permute", "tsr_permute($0, A)", draw_permute, declare_permute, eval_permute_op, 4};
+static const op_def op_permute = {"permute", "tsr_permute($0, ^A)", draw_permute, declare_permute, eval_permute_op, 4};
 
 static bool draw_broadcast_to(gen *g, pnode *n)
 {
@@ -268,8 +268,8 @@ static int eval_join(walk *w, const pnode *n, const int *in)
     }
     return tape_move(w->t, count, n->nin, in, from);
 }
-static const op_def op_concat = {"concat", "tsr_concat(&, #0)", draw_concat, declare_concat, eval_join, 5};
-static const op_def op_stack = {"stack", "tsr_stack(&, #0)", draw_stack, declare_stack, eval_join, 3};
+static const op_def op_concat = {"concat", "tsr_concat(^L, #0)", draw_concat, declare_concat, eval_join, 5};
+static const op_def op_stack = {"stack", "tsr_stack(^L, #0)", draw_stack, declare_stack, eval_join, 3};
 
 /* --- cutting ---------------------------------------------------------------------------------- */
 /* Element i of the result is x[start + i step] per axis; outside of x it is `value`. */

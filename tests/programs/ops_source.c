@@ -33,14 +33,16 @@ static double number(const pnode *n, uint64_t seed, int64_t i)
         return floor(r * 5) - 2;
     case 3: /* anything */
         return r < 0.1 ? INFINITY : r < 0.15 ? NAN : r < 0.3 ? 0 : floor(r * 4096) / 1024 - 2;
+    case 4: /* a mean far from 0 */
+        return 1e6 + floor(r * 4096) / 1024 - 2;
     default:
         return floor(r * 4096) / 1024 - 2;
     }
 }
 
-double input_number(const pnode *n, int node, uint64_t seed, int64_t i)
+double input_number(const pnode *n, uint64_t seed, int64_t i)
 {
-    return number(n, seed * 1000003 + (uint64_t)node, i);
+    return number(n, seed * 1000003 + (uint64_t)n->tag, i);
 }
 
 static int eval_input(walk *w, const pnode *n, const int *in)
@@ -48,20 +50,20 @@ static int eval_input(walk *w, const pnode *n, const int *in)
     (void)in;
     double *v = room(w, n);
     for (int64_t i = 0; i < count_of(n->shape); i++)
-        v[i] = input_number(n, (int)(n - w->g->node), w->run_seed, i);
+        v[i] = input_number(n, w->run_seed, i);
     return leaf(w, n, v, true);
 }
 
-static void input_name(char name[16], const declared *d, const pnode *n)
+static void input_name(char name[16], const pnode *n)
 {
-    snprintf(name, 16, "x%d", (int)(n - d->g->node));
+    snprintf(name, 16, "x%d", n->tag);
 }
 
 static tsr_tensor *declare_input(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     char name[16];
     (void)in;
-    input_name(name, d, n);
+    input_name(name, n);
     return tsr_input(d->graph, name, n->dtype, n->shape, d->place[n->place], n->sbp);
 }
 
@@ -69,12 +71,12 @@ static tsr_tensor *declare_from_local(declared *d, const pnode *n, tsr_tensor *c
 {
     char name[16];
     (void)in;
-    input_name(name, d, n);
+    input_name(name, n);
     return tsr_from_local(d->graph, name, n->dtype, n->shape, d->place[n->place], n->sbp);
 }
 
-static const op_def op_input = {"input", "tsr_input(g, \"N\", D, @s, P, S)", NULL, declare_input, eval_input, 0};
-static const op_def op_from_local = {"from_local", "tsr_from_local(g, \"N\", D, @s, P, S)", NULL, declare_from_local, eval_input, 0};
+static const op_def op_input = {"input", "tsr_input(g, \"^N\", ^D, @s, ^P, ^S)", NULL, declare_input, eval_input, 0};
+static const op_def op_from_local = {"from_local", "tsr_from_local(g, \"^N\", ^D, @s, ^P, ^S)", NULL, declare_from_local, eval_input, 0};
 
 /* --- variables --------------------------------------------------------------------------------- */
 static tsr_tensor *declare_use(declared *d, const pnode *n, tsr_tensor *const *in)
@@ -93,14 +95,14 @@ static int eval_use(walk *w, const pnode *n, const int *in)
                                      unit_of(n->dtype), unit_of(n->dtype) != 0);
     return w->reads[n->var];
 }
-static const op_def op_use = {"use", "tsr_use(M, V, t0)", NULL, declare_use, eval_use, 0};
+static const op_def op_use = {"use", "tsr_use(^M, ^V, t0)", NULL, declare_use, eval_use, 0};
 
 /* --- made of nothing ---------------------------------------------------------------------------- */
 static tsr_tensor *declare_random(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     char name[16];
     (void)in;
-    input_name(name, d, n);
+    input_name(name, n);
     return (n->i[0] ? tsr_normal_at : tsr_uniform_at)(d->graph, name, n->dtype, n->shape, d->place[n->place],
                                                       n->sbp, n->f[0], n->f[1], TSR_HERE);
 }
@@ -110,7 +112,7 @@ static int eval_random(walk *w, const pnode *n, const int *in)
     char name[16];
     double *v = room(w, n), *e = room(w, n);
     (void)in;
-    snprintf(name, sizeof name, "x%d", (int)(n - w->g->node));
+    input_name(name, n);
     uint64_t key = tsri_rng_key(w->g->seed, name);
     for (int64_t i = 0; i < count_of(n->shape); i++) {
         v[i] = n->i[0] ? n->f[0] + n->f[1] * tsri_rng_normal(key, 0, (uint64_t)i)
@@ -135,7 +137,7 @@ static int eval_full(walk *w, const pnode *n, const int *in)
         v[i] = n->f[0];
     return leaf(w, n, v, true);
 }
-static const op_def op_full = {"full", "tsr_full(g, D, @s, P, S, %0)", NULL, declare_full, eval_full, 0};
+static const op_def op_full = {"full", "tsr_full(g, ^D, @s, ^P, ^S, %0)", NULL, declare_full, eval_full, 0};
 
 static tsr_tensor *declare_arange(declared *d, const pnode *n, tsr_tensor *const *in)
 {
@@ -151,14 +153,14 @@ static int eval_arange(walk *w, const pnode *n, const int *in)
         v[i] = n->f[0] + (double)i * n->f[1];
     return leaf(w, n, v, true);
 }
-static const op_def op_arange = {"arange", "tsr_arange(g, D, @n, %0, %1, P, S)", NULL, declare_arange, eval_arange, 0};
+static const op_def op_arange = {"arange", "tsr_arange(g, ^D, @n, %0, %1, ^P, ^S)", NULL, declare_arange, eval_arange, 0};
 
 static tsr_tensor *declare_constant(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     char data[300 * 8];
     (void)in;
     for (int64_t i = 0; i < count_of(n->shape); i++) {
-        double v = input_number(n, (int)(n - d->g->node), d->g->seed, i);
+        double v = input_number(n, d->g->seed, i);
         if (n->dtype == TSR_F64)
             ((double *)(void *)data)[i] = v;
         else if (n->dtype == TSR_F32)
@@ -176,7 +178,7 @@ static int eval_constant(walk *w, const pnode *n, const int *in)
     double *v = room(w, n);
     (void)in;
     for (int64_t i = 0; i < count_of(n->shape); i++)
-        v[i] = input_number(n, (int)(n - w->g->node), w->g->seed, i);
+        v[i] = input_number(n, w->g->seed, i);
     return leaf(w, n, v, true);
 }
 static const op_def op_constant = {"constant", "CONSTANT", NULL, declare_constant, eval_constant, 0};
@@ -212,12 +214,12 @@ static int eval_to_global(walk *w, const pnode *n, const int *in)
         from[i] = (tape_from){0, (int32_t)i, 1};
     return tape_move(w->t, count, 1, in, from);
 }
-static const op_def op_to_global = {"to_global", "tsr_to_global($0, P, S)", draw_to_global, declare_to_global, eval_to_global, 10};
+static const op_def op_to_global = {"to_global", "tsr_to_global($0, ^P, ^S)", draw_to_global, declare_to_global, eval_to_global, 10};
 
 /* --- gradients: in[0] = y, in[1..] = x ------------------------------------------------------------- */
 static bool draw_gradients(gen *g, pnode *n)
 {
-    int y = -1, want = 1 + rnd_below(&g->r, 3);
+    int y = rnd_chance(&g->r, 0.6) ? gen_loss(g) : -1, want = 1 + rnd_below(&g->r, 3);
     for (int k = 0; k < 8 && y < 0; k++) {
         y = gen_float(g, 0, 5);
         if (y >= 0 && (gen_at(g, y)->opaque || !gen_value(g, y)->diff))
@@ -263,7 +265,7 @@ static int eval_gradients(walk *w, const pnode *n, const int *in)
     (void)n;
     return gradient_of(w, in[0], in[1]);
 }
-static const op_def op_gradients = {"gradients", "GRADIENTS", draw_gradients, declare_gradients, eval_gradients, 5};
+static const op_def op_gradients = {"gradients", "GRADIENTS", draw_gradients, declare_gradients, eval_gradients, 14};
 
 /* Another result of the same call: i[0] which. */
 static bool draw_other_gradient(gen *g, pnode *n)
@@ -298,7 +300,7 @@ static int eval_other_gradient(walk *w, const pnode *n, const int *in)
     (void)in;
     return gradient_of(w, w->value[a->in[0]], w->value[a->in[1 + n->i[0]]]);
 }
-static const op_def op_other_gradient = {"other_gradient", "OTHER", draw_other_gradient, declare_other_gradient, eval_other_gradient, 4};
+static const op_def op_other_gradient = {"other_gradient", "OTHER", draw_other_gradient, declare_other_gradient, eval_other_gradient, 8};
 
 extern const op_def *const ops_source[];
 const op_def *const ops_source[] = {&op_input, &op_from_local, &op_use, &op_random, &op_full, &op_arange,

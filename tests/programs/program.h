@@ -23,7 +23,7 @@ enum {
 
 /* One call of the public API that makes a tensor. What i, f, dims mean is the op's. */
 typedef struct pnode {
-    int op;
+    int op, tag; /* tag: names and numbers of inputs go by it, whatever is cut from the program */
     int nin, in[MAX_OPERANDS]; /* nodes before it; -1: an optional operand left out */
     int64_t i[MAX_ATTRS];
     double f[2];
@@ -143,7 +143,7 @@ typedef struct walk {
 } walk;
 
 /* Number i that an input is fed in a run of that seed, or a constant has. */
-double input_number(const pnode *n, int node, uint64_t seed, int64_t i);
+double input_number(const pnode *n, uint64_t seed, int64_t i);
 
 /* A rank's declaration. */
 typedef struct declared {
@@ -204,6 +204,8 @@ const pnode *gen_at(const gen *g, int node);
 const tape_value *gen_value(const gen *g, int node);
 int64_t count_of(tsr_dims d);
 int64_t gen_size(gen *g);
+/* A scalar made of a few ends of chains; -1. */
+int gen_loss(gen *g);
 
 program *program_generate(uint64_t seed, int nranks);
 program *program_copy(const program *p);

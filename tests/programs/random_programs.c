@@ -1,14 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random programs against the oracle: see --help. */
+/*
+ * Random programs against the oracle.
+ *
+ *   random_programs [--seed A] [--count N] [--ranks R] [--jobs J] [--print] [--shrink] [--stop]
+ *                   [--coverage] [--json DIR]
+ *
+ * Program number s is drawn from seed s, on 1, 2, 3, 4, 6 or 8 thread ranks by turns unless --ranks
+ * says how many. --print writes each as C, --shrink a smaller one of each that fails; --stop ends with
+ * the first that fails; --coverage tells how often each op was drawn; --json writes what torch_oracle.py
+ * reads. A program that crashes or hangs is one that fails: each job is a process.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "dump.h"
+#include "src/core/op_list.h"
 #include "execute.h"
 #include "print.h"
+#include "shrink.h"
 
-static const int default_ranks[] = {1, 2, 3, 4, 6, 8};
+enum { MAX_JOBS = 64, HANG_S = 120 };
+
+typedef struct options {
+    uint64_t seed, count;
+    int ranks, jobs;
+    bool print, shrink, stop, coverage;
+    const char *json;
+} options;
+
+/* What the jobs count, in memory that all share. */
+typedef struct tally {
+    uint64_t next[MAX_JOBS]; /* the seed that a job is at */
+    uint64_t programs, failed, refused, limits, compared, skipped;
+    uint64_t ops[128], drawn[128];
+    uint64_t first_failed; /* 0: none */
+    bool stop;
+} tally;
 
 static double now_s(void)
 {
@@ -17,48 +49,175 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static int ranks_of(const options *o, uint64_t seed)
+{
+    static const int turns[] = {1, 2, 3, 4, 6, 8};
+    return o->ranks ? o->ranks : turns[seed % 6];
+}
+
+static void add(uint64_t *to, uint64_t n)
+{
+    __atomic_fetch_add(to, n, __ATOMIC_RELAXED);
+}
+
+static void note_failure(const options *o, tally *t, uint64_t seed, const verdict *v)
+{
+    add(&t->failed, 1);
+    if (!t->first_failed || seed < t->first_failed)
+        t->first_failed = seed;
+    t->stop |= o->stop;
+    printf("seed %llu: %s\n", (unsigned long long)seed, v->text);
+    fflush(stdout);
+}
+
+static void shrink_and_print(const program *p)
+{
+    verdict v;
+    program *small = program_shrink(p);
+    try_program(small, &v);
+    printf("/* seed %llu, shrunk: %s */\n", (unsigned long long)p->seed, v.text);
+    program_print(small, stdout);
+    program_free(small);
+    fflush(stdout);
+}
+
+static void count_ops(tally *t, const program *p, const run_log *log)
+{
+    for (int i = 0; i < 128; i++)
+        add(&t->ops[i], (uint64_t)log->nops[i]);
+    for (int g = 0; g < p->ngraphs; g++)
+        for (int i = 0; i < p->graph[g].nnodes; i++)
+            add(&t->drawn[p->graph[g].node[i].op], 1);
+}
+
+static void run_one(const options *o, tally *t, uint64_t seed)
+{
+    program *p = program_generate(seed, ranks_of(o, seed));
+    run_log log;
+    verdict v;
+    if (o->print)
+        program_print(p, stdout);
+    execute(p, &log);
+    judge(p, &log, &v);
+    add(&t->programs, 1);
+    add(&t->compared, (uint64_t)v.compared);
+    add(&t->skipped, (uint64_t)v.skipped);
+    add(&t->limits, log.rank[0].rejected_limits);
+    add(&t->refused, v.refused);
+    count_ops(t, p, &log);
+    if (o->json && !v.failed)
+        program_dump(p, &log, o->json);
+    if (v.refused)
+        printf("seed %llu: refused: %s\n", (unsigned long long)seed, v.text);
+    else if (v.failed)
+        note_failure(o, t, seed, &v);
+    run_log_free(&log);
+    program_free(p);
+}
+
+static void job_main(const options *o, tally *t, int job)
+{
+    uint64_t end = o->seed + o->count;
+    while (t->next[job] < end && !t->stop) {
+        alarm(HANG_S);
+        run_one(o, t, t->next[job]);
+        t->next[job] += (uint64_t)o->jobs;
+    }
+    fflush(stdout);
+    _exit(0);
+}
+
+/* Runs the jobs; one that dies is started again behind the program that killed it. */
+static void run_all(const options *o, tally *t)
+{
+    pid_t pid[MAX_JOBS];
+    for (int j = 0; j < o->jobs; j++) {
+        t->next[j] = o->seed + (uint64_t)j;
+        if ((pid[j] = fork()) == 0)
+            job_main(o, t, j);
+    }
+    for (int left = o->jobs; left > 0;) {
+        int status, j = 0;
+        pid_t gone = wait(&status);
+        while (j < o->jobs && pid[j] != gone)
+            j++;
+        if (!WIFSIGNALED(status) && WEXITSTATUS(status) == 0) {
+            left--;
+            continue;
+        }
+        verdict v = {.failed = true};
+        snprintf(v.text, sizeof v.text, "the process ended with %s %d",
+                 WIFSIGNALED(status) ? "signal" : "status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        add(&t->programs, 1);
+        note_failure(o, t, t->next[j], &v);
+        t->next[j] += (uint64_t)o->jobs;
+        if ((pid[j] = fork()) == 0)
+            job_main(o, t, j);
+    }
+}
+
+static void shrink_failed(const options *o, const tally *t)
+{
+    if (!o->shrink || !t->first_failed)
+        return;
+    program *p = program_generate(t->first_failed, ranks_of(o, t->first_failed));
+    shrink_and_print(p);
+    program_free(p);
+}
+
+static bool parse(int argc, char **argv, options *o)
+{
+    *o = (options){.seed = 1, .count = 100, .jobs = 1};
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!strcmp(a, "--print"))
+            o->print = true;
+        else if (!strcmp(a, "--shrink"))
+            o->shrink = true;
+        else if (!strcmp(a, "--stop"))
+            o->stop = true;
+        else if (!strcmp(a, "--coverage"))
+            o->coverage = true;
+        else if (!value)
+            return false;
+        else if (!strcmp(a, "--seed"))
+            o->seed = strtoull(argv[++i], NULL, 10);
+        else if (!strcmp(a, "--count"))
+            o->count = strtoull(argv[++i], NULL, 10);
+        else if (!strcmp(a, "--ranks"))
+            o->ranks = atoi(argv[++i]);
+        else if (!strcmp(a, "--jobs"))
+            o->jobs = atoi(argv[++i]);
+        else if (!strcmp(a, "--json"))
+            o->json = argv[++i];
+        else
+            return false;
+    }
+    return o->ranks >= 0 && o->ranks <= MAX_RANKS && o->jobs >= 1 && o->jobs <= MAX_JOBS;
+}
+
 int main(int argc, char **argv)
 {
-    uint64_t seed = 1, count = 100;
-    int ranks = 0;
-    bool print = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--seed") && i + 1 < argc)
-            seed = strtoull(argv[++i], NULL, 10);
-        else if (!strcmp(argv[i], "--count") && i + 1 < argc)
-            count = strtoull(argv[++i], NULL, 10);
-        else if (!strcmp(argv[i], "--ranks") && i + 1 < argc)
-            ranks = atoi(argv[++i]);
-        else if (!strcmp(argv[i], "--print"))
-            print = true;
+    options o;
+    if (!parse(argc, argv, &o)) {
+        fprintf(stderr, "usage: random_programs [--seed A] [--count N] [--ranks 1-8] [--jobs J] "
+                        "[--print] [--shrink] [--stop] [--coverage] [--json DIR]\n");
+        return 2;
     }
-    int failed = 0, refused = 0;
-    int64_t compared = 0, skipped = 0;
-    double start = now_s(), gen = 0, run = 0;
-    for (uint64_t s = seed; s < seed + count; s++) {
-        double t0 = now_s();
-        program *p = program_generate(s, ranks ? ranks : default_ranks[s % 6]);
-        run_log log;
-        verdict v;
-        double t1 = now_s();
-        if (print)
-            program_print(p, stdout);
-        execute(p, &log);
-        run += now_s() - t1;
-        gen += t1 - t0;
-        judge(p, &log, &v);
-        compared += v.compared;
-        skipped += v.skipped;
-        failed += v.failed && !v.refused;
-        refused += v.refused;
-        if (v.failed)
-            printf("seed %llu: %s%s\n", (unsigned long long)s, v.refused ? "(refused) " : "", v.text);
-        fflush(stdout);
-        run_log_free(&log);
-        program_free(p);
-    }
+    tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    double start = now_s();
+    run_all(&o, t);
+    shrink_failed(&o, t);
     double all = now_s() - start;
-    printf("%llu programs, %d failed, %d refused; %lld values compared, %lld skipped; %.1f s, %.0f programs/s (drawing %.1f s, running %.1f s)\n",
-           (unsigned long long)count, failed, refused, (long long)compared, (long long)skipped, all, (double)count / all, gen, run);
-    return failed != 0;
+    for (int i = 0; o.coverage && op_at(i); i++)
+        printf("drawn %-20s %llu\n", op_at(i)->name, (unsigned long long)t->drawn[i]);
+    for (int i = 0; o.coverage && i < TSRI_OP_COUNT_; i++)
+        printf("op %-20s %llu\n", tsri_op_name((tsri_op_kind)i), (unsigned long long)t->ops[i]);
+    printf("%llu programs: %llu failed, %llu refused, %llu memory limits not kept; %llu values compared, "
+           "%llu skipped; %.1f s, %.0f programs/s\n",
+           (unsigned long long)t->programs, (unsigned long long)t->failed, (unsigned long long)t->refused,
+           (unsigned long long)t->limits, (unsigned long long)t->compared, (unsigned long long)t->skipped, all,
+           (double)t->programs / all);
+    return t->failed != 0;
 }

@@ -342,7 +342,8 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
         if ((fn == FN_MAXIMUM || fn == FN_MINIMUM) && fabs(va - vb) <= ea + eb && ea + eb > 0)
             x->dae[i] = x->dbe[i] = 1;
         double own = fn >= FN_EQUAL ? 0 : fn == FN_ADD || fn == FN_SUB ? 2 : fn == FN_POW ? 16 : 4;
-        x->value.e[i] = spread(f[0], f[1], f[2]) + spread(f[0], f[3], f[4]) + own * u * fabs(f[0]);
+        x->value.e[i] = spread(f[0], f[1], f[2]) + spread(f[0], f[3], f[4]) + own * u * fabs(f[0]) +
+                        (fn == FN_MUL ? bound(ea, eb) : 0);
         if (both && (fn == FN_EQUAL || fn == FN_NOT_EQUAL) && ea + eb > 0 && fabs(va - vb) <= ea + eb)
             x->value.e[i] = 1;
         x->dae[i] += spread(da[0], da[1], da[2]) + spread(da[0], da[3], da[4]) + 8 * u * fabs(da[0]);
