@@ -169,8 +169,6 @@ static int eval_conv2d(walk *w, const pnode *n, const int *in)
 {
     const int64_t *x = w->g->node[n->in[0]].shape.d, *k = w->g->node[n->in[1]].shape.d, *o = n->shape.d;
     int64_t og = k[0] / n->i[6], at = 0;
-    const tape_value *weights = tape_at(w->t, in[1]);
-    bool padded = false;
     tape_term *terms = tape_alloc(w->t, (count_of(n->shape) * k[1] * k[2] * k[3] + 1) * (int64_t)sizeof *terms);
     for (int64_t b = 0; b < o[0]; b++)
         for (int64_t c = 0; c < o[1]; c++)
@@ -180,11 +178,8 @@ static int eval_conv2d(walk *w, const pnode *n, const int *in)
                         int64_t s = j % k[3], r = j / k[3] % k[2], ch = j / k[3] / k[2];
                         int64_t h = p * n->i[0] + r * n->i[4] - n->i[2];
                         int64_t v = q * n->i[1] + s * n->i[5] - n->i[3];
-                        if (h < 0 || h >= x[2] || v < 0 || v >= x[3]) {
-                            /* Padding is no value, or a zero: beside an infinity they differ. */
-                            padded |= !isfinite(weights->v[((c * k[1] + ch) * k[2] + r) * k[3] + s]);
+                        if (h < 0 || h >= x[2] || v < 0 || v >= x[3])
                             continue;
-                        }
                         terms[at++] = (tape_term){
                             (int32_t)(((b * o[1] + c) * o[2] + p) * o[3] + q),
                             (int32_t)(((b * x[1] + c / og * k[1] + ch) * x[2] + h) * x[3] + v),
@@ -192,8 +187,7 @@ static int eval_conv2d(walk *w, const pnode *n, const int *in)
                     }
     double u = unit_of(n->dtype);
     int y = tape_terms(w->t, count_of(n->shape), in[0], in[1], at, terms, u);
-    for (int64_t i = 0; i < count_of(n->shape) && padded; i++)
-        tape_at(w->t, y)->e[i] = INFINITY;
+    tape_stuffed(w->t, y);
     return in[2] < 0 ? y : eval_binary(w->t, FN_ADD, y, n->shape, in[2], TSR_DIMS(k[0], 1, 1), n->shape, u);
 }
 static const op_def op_conv2d = {
@@ -266,7 +260,7 @@ static int eval_max_pool2d(walk *w, const pnode *n, const int *in)
     tape_term *terms = tape_alloc(w->t, (9 * count + 1) * (int64_t)sizeof *terms);
     double *doubt = tape_alloc(w->t, (9 * count + 1) * 8), *zero = tape_alloc(w->t, (9 * count + 1) * 8);
     for (int64_t i = 0; i < count; i++) {
-        int32_t at[9], best;
+        int32_t at[9] = {0}, best;
         int m = window(n, d, i, at);
         best = at[0];
         for (int k = 1; k < m; k++)

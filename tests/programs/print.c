@@ -315,7 +315,7 @@ static const char head[] =
 
 void program_print(const program *p, FILE *out)
 {
-    bool declared[MAX_GRAPHS] = {0};
+    bool made[MAX_GRAPHS] = {0};
     fputs(head, out);
     fputs("static tsr_status body(tsr_world *w, void *arg)\n{\n    (void)arg;\n    rank = tsr_world_rank(w);\n", out);
     put_modules(out, p);
@@ -324,9 +324,9 @@ void program_print(const program *p, FILE *out)
         double data[400];
         switch (a->kind) {
         case ACT_RUN:
-            if (!declared[a->graph])
+            if (!made[a->graph])
                 put_graph(out, p, a->graph);
-            declared[a->graph] = true;
+            made[a->graph] = true;
             put_run(out, p, a);
             break;
         case ACT_SET:

@@ -13,6 +13,7 @@ typedef enum kind { LEAF, MOVE, TERMS, UNARY, BINARY, EXTREME } kind;
 typedef struct node {
     tape_value value;
     kind kind;
+    bool stuffed;
     int nops, *ops;
     const tape_from *from;
     const tape_term *terms;
@@ -185,6 +186,29 @@ int tape_terms(tape *t, int64_t n, int a, int b, int64_t nterms, const tape_term
             x->value.e[i] = INFINITY;
     }
     return t->n - 1;
+}
+
+static bool all_finite(const tape_value *x, const double *v)
+{
+    for (int64_t i = 0; i < x->n; i++)
+        if (!isfinite(v[i]))
+            return false;
+    return true;
+}
+
+static void lose(int64_t n, double *e)
+{
+    for (int64_t i = 0; i < n; i++)
+        e[i] = INFINITY;
+}
+
+void tape_stuffed(tape *t, int id)
+{
+    node *x = &t->at[id];
+    const tape_value *a = tape_at(t, x->ops[0]), *b = tape_at(t, x->ops[1]);
+    x->stuffed = true;
+    if (!all_finite(a, a->v) || !all_finite(b, b->v))
+        lose(x->value.n, x->value.e);
 }
 
 static double phi(double x)
@@ -419,6 +443,10 @@ static void back(tape *t, node *x)
         }
         break;
     case TERMS:
+        if (x->stuffed && !(all_finite(y, y->g) && all_finite(a, a->v) && all_finite(b, b->v))) {
+            lose(a->n, a->ge);
+            lose(b->n, b->ge);
+        }
         for (int64_t k = 0; k < x->nterms; k++) {
             const tape_term *m = &x->terms[k];
             give_product(a, m->i, y->g[m->o], y->ge[m->o], m->w * (b ? b->v[m->j] : 1),
