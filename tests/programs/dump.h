@@ -2,9 +2,9 @@
 #ifndef TESTS_PROGRAMS_DUMP_H
 #define TESTS_PROGRAMS_DUMP_H
 
-#include "execute.h"
+#include "program.h"
 
-/* Writes DIR/<seed>.json: the program, what was fed, and what the library gave for it. */
-void program_dump(const program *p, const run_log *log, const char *dir);
+/* Writes DIR/<seed>.json: the program, and what the oracle says of its first run. */
+void program_dump(const program *p, const char *dir);
 
 #endif

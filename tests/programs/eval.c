@@ -228,5 +228,8 @@ int walk_node(walk *w, int node)
     int in[MAX_OPERANDS];
     for (int i = 0; i < n->nin; i++)
         in[i] = n->in[i] < 0 ? -1 : w->value[n->in[i]];
-    return w->value[node] = op_at(n->op)->eval(w, n, in);
+    int id = w->value[node] = op_at(n->op)->eval(w, n, in);
+    for (int64_t i = 0; w->nudge && node == w->nudged && i < tape_at(w->t, id)->n; i++)
+        tape_at(w->t, id)->v[i] += w->nudge[i];
+    return id;
 }

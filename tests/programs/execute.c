@@ -21,11 +21,11 @@ typedef struct job {
     tsr_plan *plan[MAX_GRAPHS];
 } job;
 
-#define STEP(call)                      \
-    do {                                \
+#define STEP(call)                       \
+    do {                                 \
         tsr_status step_status = (call); \
-        if (step_status != TSR_OK)      \
-            return step_status;         \
+        if (step_status != TSR_OK)       \
+            return step_status;          \
     } while (0)
 
 static tsr_status fail_at(job *j, tsr_status status, const char *where)
@@ -58,7 +58,8 @@ static void describe_place(item *it, const tsr_placement *p)
         it->ranks[i] = tsr_placement_rank(p, i);
 }
 
-/* --- numbers in and out ------------------------------------------------------------------------ */
+/* --- numbers in and out ------------------------------------------------------------------------
+ */
 static void store(void *to, tsr_dtype dtype, int64_t i, double v)
 {
     if (dtype == TSR_F64)
@@ -118,7 +119,8 @@ bool shard_of(tsr_dims dims, const item *at, int rank, int64_t first[TSR_MAX_NDI
     return true;
 }
 
-/* --- declaring --------------------------------------------------------------------------------- */
+/* --- declaring ---------------------------------------------------------------------------------
+ */
 static tsr_status make_modules(job *j)
 {
     declared *d = &j->d;
@@ -134,7 +136,8 @@ static tsr_status make_modules(job *j)
         char name[8];
         snprintf(name, sizeof name, "m%d", i);
         opts.dtype = p->module_dtype[i];
-        d->module[i] = tsr_module_add(d->root, name, tsr_module_create(d->world, &opts, NULL, NULL, NULL));
+        d->module[i] =
+            tsr_module_add(d->root, name, tsr_module_create(d->world, &opts, NULL, NULL, NULL));
     }
     for (int i = 0; i < p->nvars; i++) {
         const pvar *v = &p->var[i];
@@ -150,11 +153,13 @@ static tsr_status make_modules(job *j)
         tsr_module *m = o->module < 0 ? d->root : d->module[o->module];
         j->optimizer[i] =
             o->kind == OPT_SGD
-                ? tsr_sgd(m, TSR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .dampening = o->dampening,
+                ? tsr_sgd(m, TSR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum,
+                                          .dampening = o->dampening,
                                           .weight_decay = o->weight_decay, .nesterov = o->nesterov,
                                           .schedule = o->schedule, .state = o->state))
                 : (o->kind == OPT_ADAM ? tsr_adam : tsr_adamw)(
-                      m, TSR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay ? o->weight_decay : TSR_OFF,
+                      m, TSR_ADAM_OPTS(.lr = o->lr,
+                                       .weight_decay = o->weight_decay ? o->weight_decay : TSR_OFF,
                                        .schedule = o->schedule, .state = o->state));
     }
     return TSR_OK;
@@ -167,7 +172,8 @@ static tsr_status set_var(job *j, int var, const double *data)
     for (int64_t i = 0; i < count_of(v->dims); i++)
         store(bytes, v->dtype, i, data[i]);
     tsr_variable *to = tsr_module_find(j->d.root, v->name);
-    tsr_status status = tsr_variable_set(to, bytes, (size_t)count_of(v->dims) * tsr_dtype_size(v->dtype));
+    tsr_status status =
+        tsr_variable_set(to, bytes, (size_t)count_of(v->dims) * tsr_dtype_size(v->dtype));
     return status == TSR_OK ? TSR_OK : fail_at(j, status, "tsr_variable_set");
 }
 
@@ -194,7 +200,8 @@ static tsr_status declare(job *j, int graph)
 {
     declared *d = &j->d;
     d->g = &d->p->graph[graph];
-    j->graph[graph] = d->graph = tsr_graph_create(d->world, TSR_GRAPH_OPTS(.training = d->g->training, .seed = d->g->seed));
+    j->graph[graph] = d->graph =
+        tsr_graph_create(d->world, TSR_GRAPH_OPTS(.training = d->g->training, .seed = d->g->seed));
     for (int i = 0; i < d->g->nnodes; i++) {
         const pnode *n = &d->g->node[i];
         tsr_tensor *in[MAX_OPERANDS];
@@ -223,12 +230,16 @@ static tsr_status compile(job *j, int graph)
 {
     STEP(declare(j, graph));
     const pgraph *g = j->d.g;
-    tsr_status status = tsr_compile_with(
-        j->graph[graph], TSR_COMPILE_OPTS(.bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion, .memory_limit = g->memory_limit),
-        &j->plan[graph]);
+    tsr_status status =
+        tsr_compile_with(j->graph[graph],
+                         TSR_COMPILE_OPTS(.bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion,
+                                          .memory_limit = g->memory_limit),
+                         &j->plan[graph]);
     if (status == TSR_ERR_NO_MEMORY && g->memory_limit) {
         j->mine->rejected_limits++;
-        status = tsr_compile_with(j->graph[graph], TSR_COMPILE_OPTS(.bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion), &j->plan[graph]);
+        status = tsr_compile_with(
+            j->graph[graph], TSR_COMPILE_OPTS(.bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion),
+            &j->plan[graph]);
     }
     if (status != TSR_OK) {
         j->mine->refused = true;
@@ -237,9 +248,10 @@ static tsr_status compile(job *j, int graph)
     return TSR_OK;
 }
 
-/* --- running ------------------------------------------------------------------------------------ */
-/* This rank's part of an input that is fed per rank: a shard; where B, only the first rank of a group
- * has the value, the others garbage; where P, addends of it. */
+/* --- running ------------------------------------------------------------------------------------
+ */
+/* This rank's part of an input that is fed per rank: a shard; where B, only the first rank of a
+ * group has the value, the others garbage; where P, addends of it. */
 static tsr_status feed_part(job *j, int graph, const pnode *n, const char *name, uint64_t seed)
 {
     item at = {.sbp = n->sbp};
@@ -287,7 +299,8 @@ static tsr_status feed_part(job *j, int graph, const pnode *n, const char *name,
             v += addend;
         store(bytes, n->dtype, i, v);
     }
-    tsr_status status = tsr_feed_shard(j->plan[graph], name, bytes, (size_t)count_of(part) * tsr_dtype_size(n->dtype));
+    tsr_status status = tsr_feed_shard(j->plan[graph], name, bytes,
+                                       (size_t)count_of(part) * tsr_dtype_size(n->dtype));
     return status == TSR_OK ? TSR_OK : fail_at(j, status, "tsr_feed_shard");
 }
 
@@ -307,7 +320,8 @@ static tsr_status feed(job *j, int graph, uint64_t seed)
         }
         for (int64_t k = 0; k < count_of(n->shape); k++)
             store(bytes, n->dtype, k, input_number(n, seed, k));
-        tsr_status status = tsr_feed(j->plan[graph], name, bytes, (size_t)count_of(n->shape) * tsr_dtype_size(n->dtype));
+        tsr_status status = tsr_feed(j->plan[graph], name, bytes,
+                                     (size_t)count_of(n->shape) * tsr_dtype_size(n->dtype));
         if (status != TSR_OK)
             return fail_at(j, status, "tsr_feed");
     }
@@ -324,7 +338,8 @@ static tsr_status fetch(job *j, int graph)
         char name[16], bytes[MAX_BYTES];
         snprintf(name, sizeof name, "y%d", i);
         int at = 0;
-        while (at < tsr_plan_nports(plan) && (tsr_plan_port(plan, at).is_input || strcmp(tsr_plan_port(plan, at).name, name)))
+        while (at < tsr_plan_nports(plan) &&
+               (tsr_plan_port(plan, at).is_input || strcmp(tsr_plan_port(plan, at).name, name)))
             at++;
         tsr_port port = tsr_plan_port(plan, at);
         item *it = add_item(j);
@@ -347,7 +362,8 @@ static tsr_status read_variable(job *j, tsr_variable *v)
 {
     char bytes[MAX_BYTES];
     tsr_dims dims = tsr_variable_dims(v);
-    tsr_status status = tsr_variable_get(v, bytes, (size_t)count_of(dims) * tsr_dtype_size(tsr_variable_dtype(v)));
+    tsr_status status =
+        tsr_variable_get(v, bytes, (size_t)count_of(dims) * tsr_dtype_size(tsr_variable_dtype(v)));
     if (status != TSR_OK)
         return fail_at(j, status, "tsr_variable_get");
     item *it = add_item(j);
@@ -395,7 +411,8 @@ static tsr_status save_and_load(job *j)
         char name[8];
         snprintf(name, sizeof name, "m%d", i);
         opts.dtype = p->module_dtype[i];
-        other.module[i] = tsr_module_add(other.root, name, tsr_module_create(d->world, &opts, NULL, NULL, NULL));
+        other.module[i] =
+            tsr_module_add(other.root, name, tsr_module_create(d->world, &opts, NULL, NULL, NULL));
     }
     for (int i = 0; i < p->nvars; i++) {
         const pvar *v = &p->var[i];
@@ -465,10 +482,12 @@ void execute(const program *p, run_log *log)
 {
     *log = (run_log){.p = p};
     snprintf(log->path, sizeof log->path, "/tmp/programs_%d.safetensors", (int)getpid());
-    tsr_status status = tsr_spawn_with(p->nranks, rank_main, log,
-                                       TSR_WORLD_OPTS(.timeout_s = 60, .threads = 1, .arena_bytes = 64 << 20, .log = ignore_log));
+    tsr_status status = tsr_spawn_with(
+        p->nranks, rank_main, log,
+        TSR_WORLD_OPTS(.timeout_s = 60, .threads = 1, .arena_bytes = 64 << 20, .log = ignore_log));
     if (status != TSR_OK && !log->rank[0].text[0])
-        snprintf(log->rank[0].text, sizeof log->rank[0].text, "%s: %s", tsr_status_name(status), tsr_last_error());
+        snprintf(log->rank[0].text, sizeof log->rank[0].text, "%s: %s", tsr_status_name(status),
+                 tsr_last_error());
     if (status != TSR_OK && log->rank[0].status == TSR_OK)
         log->rank[0].status = status;
     unlink(log->path);

@@ -51,14 +51,16 @@ tsr_dims gen_dims(gen *g, int low, int high)
 tsr_sbp gen_sbp(gen *g, tsr_dims dims, int place, bool partial)
 {
     tsr_sbp s = {.ndim = (int8_t)g->p->place_ndim[place]};
-    static const tsr_reduce_op ops[] = {TSR_REDUCE_SUM, TSR_REDUCE_SUM, TSR_REDUCE_SUM, TSR_REDUCE_MAX, TSR_REDUCE_MIN};
+    static const tsr_reduce_op ops[] = {TSR_REDUCE_SUM, TSR_REDUCE_SUM, TSR_REDUCE_SUM,
+                                        TSR_REDUCE_MAX, TSR_REDUCE_MIN};
     tsr_reduce_op op = ops[rnd_below(&g->r, 5)];
     if (rnd_chance(&g->r, 0.25))
         return (tsr_sbp){0};
     for (int i = 0; i < s.ndim; i++) {
         double r = rnd_in(&g->r, 0, 1);
         if (r < 0.5 && dims.ndim)
-            s.d[i] = (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)(rnd_chance(&g->r, 0.6) ? 0 : rnd_below(&g->r, dims.ndim))};
+            s.d[i] = (tsr_sbp1){TSR_SBP_SPLIT,
+                                (int8_t)(rnd_chance(&g->r, 0.6) ? 0 : rnd_below(&g->r, dims.ndim))};
         else if (r > 0.85 && partial)
             s.d[i] = (tsr_sbp1){TSR_SBP_PARTIAL, (int8_t)op};
         else
@@ -67,7 +69,8 @@ tsr_sbp gen_sbp(gen *g, tsr_dims dims, int place, bool partial)
     return s;
 }
 
-/* --- operands ---------------------------------------------------------------------------------- */
+/* --- operands ----------------------------------------------------------------------------------
+ */
 int gen_any(gen *g, tsr_dtype dtype)
 {
     for (int k = 0; k < 10 && g->g->nnodes; k++) {
@@ -83,7 +86,8 @@ int gen_float(gen *g, int low, int high)
     int n = g->g->nnodes;
     for (int k = 0; k < 14; k++) {
         /* The latest ones more often: chains grow deep. */
-        int x = rnd_chance(&g->r, 0.55) ? n - 1 - rnd_below(&g->r, n < 5 ? n : 5) : rnd_below(&g->r, n);
+        int x =
+            rnd_chance(&g->r, 0.55) ? n - 1 - rnd_below(&g->r, n < 5 ? n : 5) : rnd_below(&g->r, n);
         const pnode *a = gen_at(g, x);
         if (unit_of(a->dtype) == 0 || a->shape.ndim < low || a->shape.ndim > high)
             continue;
@@ -98,7 +102,14 @@ int gen_on(gen *g, int node, int place)
     if (node < 0 || gen_at(g, node)->place == place)
         return node;
     pnode n = *gen_at(g, node);
-    n = (pnode){.op = op_find("to_global"), .nin = 1, .in = {node}, .shape = n.shape, .dtype = n.dtype, .below = n.below, .place = place, .var = -1};
+    n = (pnode){.op = op_find("to_global"),
+                .nin = 1,
+                .in = {node},
+                .shape = n.shape,
+                .dtype = n.dtype,
+                .below = n.below,
+                .place = place,
+                .var = -1};
     n.sbp = gen_sbp(g, n.shape, place, false);
     return gen_append(g, n);
 }
@@ -106,7 +117,8 @@ int gen_on(gen *g, int node, int place)
 static int read_var(gen *g, int var)
 {
     const pvar *v = &g->p->var[var];
-    pnode n = {.op = op_find("use"), .place = v->place, .shape = v->dims, .dtype = v->dtype, .var = var};
+    pnode n = {
+        .op = op_find("use"), .place = v->place, .shape = v->dims, .dtype = v->dtype, .var = var};
     return gen_append(g, n);
 }
 
@@ -115,7 +127,8 @@ int gen_var(gen *g, tsr_dims dims, tsr_dtype dtype, int place, bool trainable)
     program *p = g->p;
     for (int k = 0; k < p->nvars; k++) {
         const pvar *v = &p->var[k];
-        if (tsr_dims_equal(v->dims, dims) && v->dtype == dtype && v->place == place && v->trainable == trainable && rnd_chance(&g->r, 0.5))
+        if (tsr_dims_equal(v->dims, dims) && v->dtype == dtype && v->place == place &&
+            v->trainable == trainable && rnd_chance(&g->r, 0.5))
             return read_var(g, k);
     }
     if (p->nvars == MAX_VARS || unit_of(dtype) == 0)
@@ -126,11 +139,13 @@ int gen_var(gen *g, tsr_dims dims, tsr_dtype dtype, int place, bool trainable)
     if (p->module_dtype[module] != dtype)
         return -1;
     pvar *v = &p->var[p->nvars];
-    *v = (pvar){.module = module, .dims = dims, .dtype = dtype, .trainable = trainable, .place = place};
+    *v = (pvar){
+        .module = module, .dims = dims, .dtype = dtype, .trainable = trainable, .place = place};
     snprintf(v->last, sizeof v->last, "p%d", p->nvars);
     snprintf(v->name, sizeof v->name, "m%d.p%d", v->module, p->nvars);
     v->sbp = gen_sbp(g, dims, place, false);
-    v->init = trainable ? (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -1, .b = 1} : (tsr_init){.kind = TSR_INIT_ONES};
+    v->init = trainable ? (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -1, .b = 1}
+                        : (tsr_init){.kind = TSR_INIT_ONES};
     int64_t n = count_of(dims);
     v->data = malloc((size_t)(n + 1) * sizeof *v->data);
     int style = rnd_below(&g->r, 3);
@@ -142,7 +157,8 @@ int gen_var(gen *g, tsr_dims dims, tsr_dtype dtype, int place, bool trainable)
             continue;
         }
         double r = rnd_number(p->seed + 77 * (uint64_t)p->nvars, i);
-        v->data[i] = !trainable || style == 0 ? (floor(r * 1800) + 200) / 1024 : floor(r * 3000) / 1024 - 1.5;
+        v->data[i] = !trainable || style == 0 ? (floor(r * 1800) + 200) / 1024
+                                              : floor(r * 3000) / 1024 - 1.5;
     }
     g->w.var_v[p->nvars] = v->data;
     return read_var(g, p->nvars++);
@@ -204,7 +220,13 @@ int gen_like(gen *g, tsr_dims dims, tsr_dtype dtype, int place)
         int x = gen_like(g, dims, g->dtype, place), y = gen_like(g, dims, g->dtype, place);
         if (x < 0 || y < 0)
             return -1;
-        pnode n = {.op = op_find("less"), .nin = 2, .in = {x, y}, .shape = dims, .dtype = TSR_BOOL, .place = place, .var = -1};
+        pnode n = {.op = op_find("less"),
+                   .nin = 2,
+                   .in = {x, y},
+                   .shape = dims,
+                   .dtype = TSR_BOOL,
+                   .place = place,
+                   .var = -1};
         return gen_append(g, n);
     }
     return gen_leaf(g, dims, dtype, place);
@@ -215,19 +237,27 @@ int gen_ids(gen *g, tsr_dims dims, int64_t below, int place)
     for (int k = 0; k < 6; k++) {
         int x = rnd_below(&g->r, g->g->nnodes);
         const pnode *a = gen_at(g, x);
-        if (a->dtype == TSR_I64 && tsr_dims_equal(a->shape, dims) && a->below > 0 && a->below <= below)
+        if (a->dtype == TSR_I64 && tsr_dims_equal(a->shape, dims) && a->below > 0 &&
+            a->below <= below)
             return gen_on(g, x, place);
     }
-    pnode n = {.op = op_find(rnd_chance(&g->r, 0.7) ? "input" : "constant"), .place = place, .shape = dims, .dtype = TSR_I64, .below = below, .var = -1};
+    pnode n = {.op = op_find(rnd_chance(&g->r, 0.7) ? "input" : "constant"),
+               .place = place,
+               .shape = dims,
+               .dtype = TSR_I64,
+               .below = below,
+               .var = -1};
     n.sbp = gen_sbp(g, dims, place, false);
     return gen_append(g, n);
 }
 
-/* --- graphs ------------------------------------------------------------------------------------ */
+/* --- graphs ------------------------------------------------------------------------------------
+ */
 /* Two operands may have come from different placements. */
 static bool join_places(gen *g, pnode *n)
 {
-    int op_to_global = op_find("to_global"), op_gradients = op_find("gradients"), op_other = op_find("other_gradient");
+    int op_to_global = op_find("to_global"), op_gradients = op_find("gradients"),
+        op_other = op_find("other_gradient");
     if (n->op == op_to_global || n->op == op_gradients || n->op == op_other)
         return true;
     for (int i = 0; i < n->nin; i++)
@@ -245,11 +275,13 @@ static bool draw_node(gen *g, int total)
     while (pick >= op_at(op)->weight)
         pick -= op_at(op++)->weight;
     pnode n = {.op = op, .var = -1};
-    if (g->g->nnodes > MAX_NODES - 16 || !op_at(op)->draw(g, &n) || !join_places(g, &n) || count_of(n.shape) > 260)
+    if (g->g->nnodes > MAX_NODES - 16 || !op_at(op)->draw(g, &n) || !join_places(g, &n) ||
+        count_of(n.shape) > 260)
         return false;
     int id = gen_append(g, n);
     if (id >= 0 && gen_value(g, id)->n != count_of(n.shape)) {
-        fprintf(stderr, "%s: %lld elements, drawn %lld\n", op_at(op)->name, (long long)gen_value(g, id)->n, (long long)count_of(n.shape));
+        fprintf(stderr, "%s: %lld elements, drawn %lld\n", op_at(op)->name,
+                (long long)gen_value(g, id)->n, (long long)count_of(n.shape));
         abort();
     }
     return id >= 0;
@@ -265,9 +297,19 @@ static void add_sink(gen *g, sink s)
 
 static void add_output(gen *g, int node)
 {
-    sink s = {.kind = rnd_chance(&g->r, 0.08) ? SINK_LOCAL : SINK_OUTPUT, .node = node, .place = -1};
+    sink s = {
+        .kind = rnd_chance(&g->r, 0.08) ? SINK_LOCAL : SINK_OUTPUT, .node = node, .place = -1};
     bool real = unit_of(gen_at(g, node)->dtype) != 0;
     int place = gen_at(g, node)->place;
+    bool variable = gen_at(g, node)->op == op_find("use") && g->p->noptimizers;
+    if (variable && g->p->optimizer[0].state.ndim && gen_at(g, node)->shape.ndim > 1 &&
+        rnd_chance(&g->r, 0.6)) {
+        /* As the update wants it. */
+        s.kind = SINK_OUTPUT;
+        s.sbp = g->p->optimizer[0].state;
+        add_sink(g, s);
+        return;
+    }
     if (s.kind == SINK_OUTPUT && rnd_chance(&g->r, 0.2))
         s.place = place = rnd_below(&g->r, g->p->nplaces);
     if (s.kind == SINK_OUTPUT && rnd_chance(&g->r, 0.5))
@@ -281,7 +323,12 @@ static int to_scalar(gen *g, int x)
     const pnode *a = gen_at(g, x);
     if (a->shape.ndim == 0)
         return x;
-    pnode n = {.op = op_find(count_of(a->shape) && rnd_chance(&g->r, 0.5) ? "mean" : "sum"), .nin = 1, .in = {x}, .dtype = a->dtype, .place = a->place, .var = -1};
+    pnode n = {.op = op_find(count_of(a->shape) && rnd_chance(&g->r, 0.5) ? "mean" : "sum"),
+               .nin = 1,
+               .in = {x},
+               .dtype = a->dtype,
+               .place = a->place,
+               .var = -1};
     return gen_append(g, n);
 }
 
@@ -331,7 +378,12 @@ int gen_loss(gen *g)
         if (x >= 0 && sum >= 0) {
             int place = gen_at(g, sum)->place;
             x = gen_on(g, x, place);
-            pnode n = {.op = op_find(rnd_chance(&g->r, 0.8) ? "add" : "sub"), .nin = 2, .in = {sum, x}, .dtype = gen_at(g, sum)->dtype, .place = place, .var = -1};
+            pnode n = {.op = op_find(rnd_chance(&g->r, 0.8) ? "add" : "sub"),
+                       .nin = 2,
+                       .in = {sum, x},
+                       .dtype = gen_at(g, sum)->dtype,
+                       .place = place,
+                       .var = -1};
             x = x < 0 ? -1 : gen_append(g, n);
         }
         if (x < 0)
@@ -350,7 +402,8 @@ static void add_minimize(gen *g, int optimizer)
         bool any = false;
         tape_backward(g->w.t, g->w.value[loss]);
         for (int v = 0; v < g->p->nvars; v++)
-            any |= g->w.reads[v] >= 0 && owned(g->p, optimizer, v) && tape_at(g->w.t, g->w.reads[v])->reached;
+            any |= g->w.reads[v] >= 0 && owned(g->p, optimizer, v) &&
+                   tape_at(g->w.t, g->w.reads[v])->reached;
         if (any) {
             add_sink(g, (sink){.kind = SINK_MINIMIZE, .node = loss, .optimizer = optimizer});
             return;
@@ -363,8 +416,10 @@ static void draw_graph(gen *g, int which, int nops)
     static const double buckets[] = {0, TSR_OFF, 1e-4, 4e-4};
     g->graph = which;
     g->g = &g->p->graph[which];
-    *g->g = (pgraph){.training = rnd_chance(&g->r, which ? 0.4 : 0.8), .seed = rnd_next(&g->r) >> 40,
-                     .bucket_mb = buckets[rnd_below(&g->r, 4)], .no_fusion = rnd_chance(&g->r, 0.2)};
+    *g->g = (pgraph){.training = rnd_chance(&g->r, which ? 0.4 : 0.8),
+                     .seed = rnd_next(&g->r) >> 40,
+                     .bucket_mb = buckets[rnd_below(&g->r, 4)],
+                     .no_fusion = rnd_chance(&g->r, 0.2)};
     if (rnd_chance(&g->r, 0.15))
         g->g->memory_limit = (size_t)2000 << rnd_below(&g->r, 5);
     tape_clear(g->w.t);
@@ -375,7 +430,11 @@ static void draw_graph(gen *g, int which, int nops)
     for (int i = 0; op_at(i); i++)
         total += op_at(i)->weight;
     /* The first node is what tsr_use goes by. */
-    pnode first = {.op = op_find("input"), .shape = gen_dims(g, 1, 4), .dtype = g->dtype, .var = -1, .place = 0};
+    pnode first = {.op = op_find("input"),
+                   .shape = gen_dims(g, 1, 4),
+                   .dtype = g->dtype,
+                   .var = -1,
+                   .place = 0};
     first.sbp = gen_sbp(g, first.shape, 0, false);
     gen_append(g, first);
     for (int k = rnd_below(&g->r, 3); k >= 0; k--)
@@ -386,7 +445,8 @@ static void draw_graph(gen *g, int which, int nops)
         if (rnd_chance(&g->r, 0.12))
             add_output(g, rnd_below(&g->r, g->g->nnodes));
         int o = rnd_below(&g->r, MAX_OPTIMIZERS);
-        if (o < g->p->noptimizers && !minimized[o] && rnd_chance(&g->r, 4.0 / (nops + 4)) && (which == 0 || rnd_chance(&g->r, 0.3))) {
+        if (o < g->p->noptimizers && !minimized[o] && rnd_chance(&g->r, 4.0 / (nops + 4)) &&
+            (which == 0 || rnd_chance(&g->r, 0.3))) {
             int before = g->g->nsinks;
             add_minimize(g, o);
             minimized[o] = g->g->nsinks > before;
@@ -398,11 +458,15 @@ static void draw_graph(gen *g, int which, int nops)
     if (rnd_chance(&g->r, 0.5))
         draw_node(g, total);
     add_output(g, g->g->nnodes - 1);
+    for (int i = 0; i < g->g->nnodes; i++)
+        if (gen_at(g, i)->op == op_find("use") && rnd_chance(&g->r, 0.1))
+            add_output(g, i);
     for (int k = rnd_below(&g->r, 4); k > 0; k--)
         add_output(g, rnd_below(&g->r, g->g->nnodes));
 }
 
-/* --- the whole --------------------------------------------------------------------------------- */
+/* --- the whole ---------------------------------------------------------------------------------
+ */
 static void write_place(program *p, int at)
 {
     char *text = p->place[at];
@@ -459,7 +523,8 @@ static void draw_place(gen *g, int at)
 static void draw_optimizer(gen *g, poptimizer *o)
 {
     rnd *r = &g->r;
-    *o = (poptimizer){.kind = (opt_kind)rnd_below(r, 3), .module = rnd_chance(r, 0.5) ? -1 : rnd_below(r, g->p->nmodules)};
+    *o = (poptimizer){.kind = (opt_kind)rnd_below(r, 3),
+                      .module = rnd_chance(r, 0.5) ? -1 : rnd_below(r, g->p->nmodules)};
     o->lr = o->kind == OPT_SGD ? 0.1 : 0.01;
     o->weight_decay = rnd_chance(r, 0.4) ? 0.1 : 0;
     o->beta1 = 0.9;
@@ -471,7 +536,8 @@ static void draw_optimizer(gen *g, poptimizer *o)
         o->dampening = !o->nesterov && rnd_chance(r, 0.3) ? 0.25 : 0;
     }
     if (rnd_chance(r, 0.3))
-        o->schedule = (tsr_schedule){.kind = TSR_SCHEDULE_STEP, .step_size = 2, .gamma = 0.5, .warmup = rnd_below(r, 3)};
+        o->schedule = (tsr_schedule){
+            .kind = TSR_SCHEDULE_STEP, .step_size = 2, .gamma = 0.5, .warmup = rnd_below(r, 3)};
     else if (rnd_chance(r, 0.2))
         o->schedule = (tsr_schedule){.kind = TSR_SCHEDULE_COSINE, .steps = 5, .min_lr = 0.001};
     bool flat = true;
@@ -487,9 +553,11 @@ static void draw_acts(gen *g)
     int runs = 1 + rnd_below(&g->r, 3);
     for (int k = 0; k < runs && p->nacts < MAX_ACTS - 4; k++) {
         if (k && p->nvars && rnd_chance(&g->r, 0.3))
-            p->act[p->nacts++] = (act){.kind = ACT_SET, .var = rnd_below(&g->r, p->nvars), .seed = rnd_next(&g->r)};
+            p->act[p->nacts++] =
+                (act){.kind = ACT_SET, .var = rnd_below(&g->r, p->nvars), .seed = rnd_next(&g->r)};
         if (k && p->noptimizers && rnd_chance(&g->r, 0.2))
-            p->act[p->nacts++] = (act){.kind = ACT_SET_LR, .optimizer = rnd_below(&g->r, p->noptimizers), .lr = 0.03};
+            p->act[p->nacts++] = (act){
+                .kind = ACT_SET_LR, .optimizer = rnd_below(&g->r, p->noptimizers), .lr = 0.03};
         p->act[p->nacts++] = (act){.kind = ACT_RUN, .graph = 0, .seed = k};
         if (p->ngraphs > 1 && rnd_chance(&g->r, 0.6))
             p->act[p->nacts++] = (act){.kind = ACT_RUN, .graph = 1, .seed = k};
@@ -513,7 +581,8 @@ program *program_generate(uint64_t seed, int nranks)
     g.wild = rnd_chance(&g.r, 0.08) ? 0.15 : 0.004;
     g.exact = rnd_chance(&g.r, 0.15);
     for (int i = 0; i < p->nmodules; i++)
-        p->module_dtype[i] = i && rnd_chance(&g.r, 0.2) ? (tsr_dtype)(TSR_F32 + TSR_F64 - g.dtype) : g.dtype;
+        p->module_dtype[i] =
+            i && rnd_chance(&g.r, 0.2) ? (tsr_dtype)(TSR_F32 + TSR_F64 - g.dtype) : g.dtype;
     p->noptimizers = rnd_chance(&g.r, 0.25) ? 0 : 1 + rnd_below(&g.r, 3);
     for (int i = 0; i < p->noptimizers; i++)
         draw_optimizer(&g, &p->optimizer[i]);

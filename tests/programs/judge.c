@@ -20,17 +20,20 @@ typedef struct bench {
     int next; /* item */
 } bench;
 
-static void fault(bench *b, const char *what, int rank, int64_t i, double found, double right, double e)
+static void fault(bench *b, const char *what, int rank, int64_t i, double found, double right,
+                  double e)
 {
     if (b->out->failed)
         return;
     b->out->failed = true;
-    snprintf(b->out->text, sizeof b->out->text, "%s[%lld] on rank %d of %d: %.17g, right is %.17g (error bound %.2g)",
-             what, (long long)i, rank, b->p->nranks, found, right, e);
+    snprintf(b->out->text, sizeof b->out->text,
+             "%s[%lld] on rank %d of %d: %.17g, right is %.17g (error bound %.2g)", what,
+             (long long)i, rank, b->p->nranks, found, right, e);
 }
 
 /* One number. */
-static void compare(bench *b, const char *what, int rank, int64_t i, double found, double right, double e, double u)
+static void compare(bench *b, const char *what, int rank, int64_t i, double found, double right,
+                    double e, double u)
 {
     double slack = u == U_F32 ? SLACK_F32 : SLACK_F64, least = u == U_F32 ? 1e-36 : 1e-290;
     double allowed = slack * e + least;
@@ -39,12 +42,15 @@ static void compare(bench *b, const char *what, int rank, int64_t i, double foun
         return;
     }
     b->out->compared++;
-    if (isnan(right) ? isnan(found) : !isfinite(right) ? found == right : fabs(found - right) <= allowed)
+    if (isnan(right)       ? isnan(found)
+        : !isfinite(right) ? found == right
+                           : fabs(found - right) <= allowed)
         return;
     fault(b, what, rank, i, found, right, e);
 }
 
-static void compare_all(bench *b, const char *what, int rank, const item *it, const double *v, const double *e, int64_t n, double u)
+static void compare_all(bench *b, const char *what, int rank, const item *it, const double *v,
+                        const double *e, int64_t n, double u)
 {
     if (it->n != n) {
         fault(b, what, rank, -1, (double)it->n, (double)n, 0);
@@ -78,10 +84,10 @@ static void add_partial(const item *it, int rank, tsr_dims dims, double *sum, do
         }
         double x = it->v[i];
         size[index] += fabs(x);
-        sum[index] = op == TSR_REDUCE_SUM ? sum[index] + x
+        sum[index] = op == TSR_REDUCE_SUM            ? sum[index] + x
                      : isnan(x) || isnan(sum[index]) ? NAN
-                     : op == TSR_REDUCE_MAX ? fmax(sum[index], x)
-                                            : fmin(sum[index], x);
+                     : op == TSR_REDUCE_MAX          ? fmax(sum[index], x)
+                                                     : fmin(sum[index], x);
     }
 }
 
@@ -175,7 +181,8 @@ static void compare_states(bench *b, oracle *o)
                     continue;
                 for (int s = 0; s < oracle_states(&p->optimizer[k]); s++) {
                     char what[96];
-                    snprintf(what, sizeof what, "state %d of %s in optimizer %d", s, p->var[i].name, k);
+                    snprintf(what, sizeof what, "state %d of %s in optimizer %d", s, p->var[i].name,
+                             k);
                     compare_held(b, what, &o->state[k][i][s], unit_of(p->var[i].dtype));
                 }
             }
@@ -223,8 +230,11 @@ void judge(const program *p, const run_log *log, verdict *out)
             continue;
         out->failed = true;
         out->kind = (int)m->status;
-        out->refused = m->refused && (m->status == TSR_ERR_SBP || m->status == TSR_ERR_UNSUPPORTED || m->status == TSR_ERR_NO_MEMORY);
-        snprintf(out->text, sizeof out->text, "rank %d of %d: %s: %s: %s", r, p->nranks, m->where, tsr_status_name(m->status), m->text);
+        out->refused =
+            m->refused && (m->status == TSR_ERR_SBP || m->status == TSR_ERR_UNSUPPORTED ||
+                           m->status == TSR_ERR_NO_MEMORY);
+        snprintf(out->text, sizeof out->text, "rank %d of %d: %s: %s: %s", r, p->nranks, m->where,
+                 tsr_status_name(m->status), m->text);
         return;
     }
     judge_acts(&b);

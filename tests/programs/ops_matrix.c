@@ -64,8 +64,10 @@ static int eval_product(walk *w, const pnode *n, const int *in)
     return eval_matmul(w, in[0], w->g->node[n->in[0]].shape, in[1], w->g->node[n->in[1]].shape,
                        n->i[0], n->i[1], NULL, unit_of(n->dtype));
 }
-static const op_def op_matmul = {"matmul", "tsr_matmul($0, $1)", draw_matmul, declare_matmul, eval_product, 8};
-static const op_def op_matmul_t = {"matmul_t", "tsr_matmul_t($0, $1, #0, #1)", draw_matmul_t, declare_matmul_t, eval_product, 4};
+static const op_def op_matmul = {"matmul",       "tsr_matmul($0, $1)", draw_matmul,
+                                 declare_matmul, eval_product,         8};
+static const op_def op_matmul_t = {
+    "matmul_t", "tsr_matmul_t($0, $1, #0, #1)", draw_matmul_t, declare_matmul_t, eval_product, 4};
 
 static bool draw_linear(gen *g, pnode *n)
 {
@@ -106,7 +108,8 @@ static int eval_linear(walk *w, const pnode *n, const int *in)
     int y = eval_matmul(w, in[0], xd, in[1], wd, false, true, &od, u);
     return in[2] < 0 ? y : eval_binary(w->t, FN_ADD, y, od, in[2], TSR_DIMS(wd.d[0]), od, u);
 }
-static const op_def op_linear = {"linear", "tsr_linear($0, $1, $2)", draw_linear, declare_linear, eval_linear, 12};
+static const op_def op_linear = {
+    "linear", "tsr_linear($0, $1, $2)", draw_linear, declare_linear, eval_linear, 12};
 
 /* --- convolution: i = stride 2, padding 2, dilation 2, groups -------------------------------- */
 static int64_t conv_out(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation)
@@ -119,7 +122,10 @@ static bool draw_conv2d(gen *g, pnode *n)
 {
     int x = gen_float(g, 4, 4);
     if (x < 0) {
-        x = gen_leaf(g, TSR_DIMS(1 + rnd_below(&g->r, 4), 1 + rnd_below(&g->r, 4), 2 + rnd_below(&g->r, 4), 2 + rnd_below(&g->r, 4)), g->dtype, 0);
+        x = gen_leaf(g,
+                     TSR_DIMS(1 + rnd_below(&g->r, 4), 1 + rnd_below(&g->r, 4),
+                              2 + rnd_below(&g->r, 4), 2 + rnd_below(&g->r, 4)),
+                     g->dtype, 0);
         if (x < 0)
             return false;
     }
@@ -167,9 +173,11 @@ static tsr_tensor *declare_conv2d(declared *d, const pnode *n, tsr_tensor *const
 
 static int eval_conv2d(walk *w, const pnode *n, const int *in)
 {
-    const int64_t *x = w->g->node[n->in[0]].shape.d, *k = w->g->node[n->in[1]].shape.d, *o = n->shape.d;
+    const int64_t *x = w->g->node[n->in[0]].shape.d, *k = w->g->node[n->in[1]].shape.d,
+                  *o = n->shape.d;
     int64_t og = k[0] / n->i[6], at = 0;
-    tape_term *terms = tape_alloc(w->t, (count_of(n->shape) * k[1] * k[2] * k[3] + 1) * (int64_t)sizeof *terms);
+    tape_term *terms =
+        tape_alloc(w->t, (count_of(n->shape) * k[1] * k[2] * k[3] + 1) * (int64_t)sizeof *terms);
     for (int64_t b = 0; b < o[0]; b++)
         for (int64_t c = 0; c < o[1]; c++)
             for (int64_t p = 0; p < o[2]; p++)
@@ -188,12 +196,17 @@ static int eval_conv2d(walk *w, const pnode *n, const int *in)
     double u = unit_of(n->dtype);
     int y = tape_terms(w->t, count_of(n->shape), in[0], in[1], at, terms, u);
     tape_stuffed(w->t, y);
-    return in[2] < 0 ? y : eval_binary(w->t, FN_ADD, y, n->shape, in[2], TSR_DIMS(k[0], 1, 1), n->shape, u);
+    return in[2] < 0
+               ? y
+               : eval_binary(w->t, FN_ADD, y, n->shape, in[2], TSR_DIMS(k[0], 1, 1), n->shape, u);
 }
-static const op_def op_conv2d = {
-    "conv2d",
-    "tsr_conv2d($0, $1, $2, TSR_CONV2D_OPTS(.stride = {#0, #1}, .padding = {~2, ~3}, .dilation = {#4, #5}, .groups = #6))",
-    draw_conv2d, declare_conv2d, eval_conv2d, 5};
+static const op_def op_conv2d = {"conv2d",
+                                 "tsr_conv2d($0, $1, $2, TSR_CONV2D_OPTS(.stride = {#0, #1}, "
+                                 ".padding = {~2, ~3}, .dilation = {#4, #5}, .groups = #6))",
+                                 draw_conv2d,
+                                 declare_conv2d,
+                                 eval_conv2d,
+                                 5};
 
 /* --- pooling: i = kernel 2, stride 2, padding 2, count_include_pad ---------------------------- */
 static bool draw_pool(gen *g, pnode *n)
@@ -219,10 +232,11 @@ static bool draw_pool(gen *g, pnode *n)
     return true;
 }
 
-#define POOL_OPTS                                                                               \
-    TSR_POOL2D_OPTS(.kernel = {(int)n->i[0], (int)n->i[1]},                                     \
-                    .stride = {(int)n->i[2], (int)n->i[3]},                                     \
-                    .padding = {or_off(n->i[4]), or_off(n->i[5])}, .count_include_pad = (int)n->i[6])
+#define POOL_OPTS                                                  \
+    TSR_POOL2D_OPTS(.kernel = {(int)n->i[0], (int)n->i[1]},        \
+                    .stride = {(int)n->i[2], (int)n->i[3]},        \
+                    .padding = {or_off(n->i[4]), or_off(n->i[5])}, \
+                    .count_include_pad = (int)n->i[6])
 static tsr_tensor *declare_max_pool2d(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)d;
@@ -258,7 +272,8 @@ static int eval_max_pool2d(walk *w, const pnode *n, const int *in)
     int64_t count = count_of(n->shape), nterms = 0;
     tape_from *from = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *from);
     tape_term *terms = tape_alloc(w->t, (9 * count + 1) * (int64_t)sizeof *terms);
-    double *doubt = tape_alloc(w->t, (9 * count + 1) * 8), *zero = tape_alloc(w->t, (9 * count + 1) * 8);
+    double *doubt = tape_alloc(w->t, (9 * count + 1) * 8),
+           *zero = tape_alloc(w->t, (9 * count + 1) * 8);
     for (int64_t i = 0; i < count; i++) {
         int32_t at[9] = {0}, best;
         int m = window(n, d, i, at);
@@ -307,13 +322,21 @@ static int eval_avg_pool2d(walk *w, const pnode *n, const int *in)
     }
     return tape_terms(w->t, count, in[0], -1, nterms, terms, unit_of(n->dtype));
 }
-static const op_def op_max_pool2d = {
-    "max_pool2d", "tsr_max_pool2d($0, TSR_POOL2D_OPTS(.kernel = {#0, #1}, .stride = {#2, #3}, .padding = {~4, ~5}))",
-    draw_pool, declare_max_pool2d, eval_max_pool2d, 4};
+static const op_def op_max_pool2d = {"max_pool2d",
+                                     "tsr_max_pool2d($0, TSR_POOL2D_OPTS(.kernel = {#0, #1}, "
+                                     ".stride = {#2, #3}, .padding = {~4, ~5}))",
+                                     draw_pool,
+                                     declare_max_pool2d,
+                                     eval_max_pool2d,
+                                     4};
 static const op_def op_avg_pool2d = {
     "avg_pool2d",
-    "tsr_avg_pool2d($0, TSR_POOL2D_OPTS(.kernel = {#0, #1}, .stride = {#2, #3}, .padding = {~4, ~5}, .count_include_pad = #6))",
-    draw_pool, declare_avg_pool2d, eval_avg_pool2d, 4};
+    "tsr_avg_pool2d($0, TSR_POOL2D_OPTS(.kernel = {#0, #1}, .stride = {#2, #3}, .padding = {~4, "
+    "~5}, .count_include_pad = #6))",
+    draw_pool,
+    declare_avg_pool2d,
+    eval_avg_pool2d,
+    4};
 
 static bool draw_adaptive(gen *g, pnode *n)
 {
@@ -343,21 +366,23 @@ static int eval_adaptive(walk *w, const pnode *n, const int *in)
 {
     const int64_t *d = w->g->node[n->in[0]].shape.d, *o = n->shape.d;
     int64_t count = count_of(n->shape), nterms = 0;
-    tape_term *terms = tape_alloc(w->t, ((d[2] + 1) * (d[3] + 1) * count + 1) * (int64_t)sizeof *terms);
+    tape_term *terms =
+        tape_alloc(w->t, ((d[2] + 1) * (d[3] + 1) * count + 1) * (int64_t)sizeof *terms);
     for (int64_t i = 0; i < count; i++) {
         int64_t q = i % o[3], p = i / o[3] % o[2], plane = i / o[3] / o[2];
         int64_t h0 = p * d[2] / o[2], h1 = ((p + 1) * d[2] + o[2] - 1) / o[2];
         int64_t v0 = q * d[3] / o[3], v1 = ((q + 1) * d[3] + o[3] - 1) / o[3];
         for (int64_t h = h0; h < h1; h++)
             for (int64_t v = v0; v < v1; v++)
-                terms[nterms++] = (tape_term){(int32_t)i, (int32_t)((plane * d[2] + h) * d[3] + v), 0,
-                                              1 / (double)((h1 - h0) * (v1 - v0))};
+                terms[nterms++] = (tape_term){(int32_t)i, (int32_t)((plane * d[2] + h) * d[3] + v),
+                                              0, 1 / (double)((h1 - h0) * (v1 - v0))};
     }
     return tape_terms(w->t, count, in[0], -1, nterms, terms, unit_of(n->dtype));
 }
 static const op_def op_adaptive = {"adaptive_avg_pool2d", "tsr_adaptive_avg_pool2d($0, #0, #1)",
-                                   draw_adaptive, declare_adaptive, eval_adaptive, 3};
+                                   draw_adaptive,         declare_adaptive,
+                                   eval_adaptive,         3};
 
 extern const op_def *const ops_matrix[];
-const op_def *const ops_matrix[] = {&op_matmul, &op_matmul_t, &op_linear, &op_conv2d, &op_max_pool2d,
-                                    &op_avg_pool2d, &op_adaptive, NULL};
+const op_def *const ops_matrix[] = {&op_matmul,     &op_matmul_t,   &op_linear,   &op_conv2d,
+                                    &op_max_pool2d, &op_avg_pool2d, &op_adaptive, NULL};

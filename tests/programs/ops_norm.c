@@ -53,7 +53,8 @@ static bool draw_batch_norm(gen *g, pnode *n)
     n->f[1] = rnd_chance(&g->r, 0.5) ? 0.1 : 0.3;
     /* One value per channel has no variance. */
     int64_t parts = n->i[0] ? n->i[0] : 1;
-    if (c == 0 || d.d[0] == 0 || d.d[0] / parts * (per / d.d[0]) < 2 || n->in[1] < 0 || n->in[2] < 0)
+    if (c == 0 || d.d[0] == 0 || d.d[0] / parts * (per / d.d[0]) < 2 || n->in[1] < 0 ||
+        n->in[2] < 0)
         return false;
     if (rnd_chance(&g->r, 0.7)) {
         tsr_dims rows = n->i[0] > 1 ? TSR_DIMS(n->i[0], c) : TSR_DIMS(c);
@@ -147,11 +148,14 @@ static int eval_batch_norm(walk *w, const pnode *n, const int *in)
         /* The first row of the running averages. */
         tsr_dims rows = w->g->node[n->in[3]].shape;
         bool many = rows.ndim == 2;
-        int m = many ? rows_of(w, in[3], rows, 0, 1) : in[3], v = many ? rows_of(w, in[4], rows, 0, 1) : in[4];
+        int m = many ? rows_of(w, in[3], rows, 0, 1) : in[3],
+            v = many ? rows_of(w, in[4], rows, 0, 1) : in[4];
         int s = tape_unary(w->t, tape_unary(w->t, v, FN_ADDS, n->f[0], u), FN_SQRT, 0, u);
         /* The library folds scale and shift: gamma/s x + (beta - m gamma/s). */
-        y = eval_binary(w->t, FN_DIV, eval_binary(w->t, FN_SUB, in[0], d, m, cd, d, u), d, s, cd, d, u);
-        int shift = eval_binary(w->t, FN_DIV, eval_binary(w->t, FN_MUL, m, cd, in[1], cd, cd, u), cd, s, cd, cd, u);
+        y = eval_binary(w->t, FN_DIV, eval_binary(w->t, FN_SUB, in[0], d, m, cd, d, u), d, s, cd, d,
+                        u);
+        int shift = eval_binary(w->t, FN_DIV, eval_binary(w->t, FN_MUL, m, cd, in[1], cd, cd, u),
+                                cd, s, cd, cd, u);
         y = eval_binary(w->t, FN_MUL, y, d, in[1], cd, d, u);
         y = eval_binary(w->t, FN_ADD, y, d, in[2], cd, d, u);
         tape_value *out = tape_at(w->t, y);
@@ -166,8 +170,12 @@ static int eval_batch_norm(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_batch_norm = {
     "batch_norm",
-    "tsr_batch_norm($0, $1, $2, $3, $4, TSR_BATCH_NORM_OPTS(.eps = %0, .momentum = %1, .stats = #0 ? TSR_BN_LOCAL : TSR_BN_GLOBAL, .parts = #0))",
-    draw_batch_norm, declare_batch_norm, eval_batch_norm, 8};
+    "tsr_batch_norm($0, $1, $2, $3, $4, TSR_BATCH_NORM_OPTS(.eps = %0, .momentum = %1, .stats = #0 "
+    "? TSR_BN_LOCAL : TSR_BN_GLOBAL, .parts = #0))",
+    draw_batch_norm,
+    declare_batch_norm,
+    eval_batch_norm,
+    8};
 
 /* --- layer norm: i[0] axes -------------------------------------------------------------------- */
 static bool draw_layer_norm(gen *g, pnode *n)
@@ -194,7 +202,8 @@ static bool draw_layer_norm(gen *g, pnode *n)
 static tsr_tensor *declare_layer_norm(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)d;
-    return tsr_layer_norm(in[0], in[1], in[2], TSR_LAYER_NORM_OPTS(.eps = n->f[0], .axes = (int)n->i[0]));
+    return tsr_layer_norm(in[0], in[1], in[2],
+                          TSR_LAYER_NORM_OPTS(.eps = n->f[0], .axes = (int)n->i[0]));
 }
 
 static int eval_layer_norm(walk *w, const pnode *n, const int *in)
@@ -212,8 +221,9 @@ static int eval_layer_norm(walk *w, const pnode *n, const int *in)
     return in[2] < 0 ? y : eval_binary(w->t, FN_ADD, y, d, in[2], f, d, u);
 }
 static const op_def op_layer_norm = {
-    "layer_norm", "tsr_layer_norm($0, $1, $2, TSR_LAYER_NORM_OPTS(.eps = %0, .axes = #0))",
-    draw_layer_norm, declare_layer_norm, eval_layer_norm, 5};
+    "layer_norm",    "tsr_layer_norm($0, $1, $2, TSR_LAYER_NORM_OPTS(.eps = %0, .axes = #0))",
+    draw_layer_norm, declare_layer_norm,
+    eval_layer_norm, 5};
 
 /* --- softmax and attention -------------------------------------------------------------------- */
 static bool draw_softmax(gen *g, pnode *n)
@@ -247,8 +257,10 @@ static int eval_log_softmax(walk *w, const pnode *n, const int *in)
 {
     return eval_softmax(w, in[0], n->shape, (int)n->i[0], true, unit_of(n->dtype));
 }
-static const op_def op_softmax = {"softmax", "tsr_softmax($0, #0)", draw_softmax, declare_softmax, eval_softmax_op, 4};
-static const op_def op_log_softmax = {"log_softmax", "tsr_log_softmax($0, #0)", draw_softmax, declare_log_softmax, eval_log_softmax, 3};
+static const op_def op_softmax = {"softmax",       "tsr_softmax($0, #0)", draw_softmax,
+                                  declare_softmax, eval_softmax_op,       4};
+static const op_def op_log_softmax = {"log_softmax",       "tsr_log_softmax($0, #0)", draw_softmax,
+                                      declare_log_softmax, eval_log_softmax,          3};
 
 static int eval_masked(walk *w, int x, tsr_dims d, int64_t diagonal, double value)
 {
@@ -283,13 +295,16 @@ static int eval_causal_mask(walk *w, const pnode *n, const int *in)
 {
     return eval_masked(w, in[0], n->shape, n->i[0], n->f[0]);
 }
-static const op_def op_causal_mask = {"causal_mask", "tsr_causal_mask($0, #0, %0)", draw_causal_mask, declare_causal_mask, eval_causal_mask, 2};
+static const op_def op_causal_mask = {"causal_mask",    "tsr_causal_mask($0, #0, %0)",
+                                      draw_causal_mask, declare_causal_mask,
+                                      eval_causal_mask, 2};
 
 /* i[0] causal; f = scale, dropout */
 static bool draw_attention(gen *g, pnode *n)
 {
     int64_t b = 1 + rnd_below(&g->r, 3), h = 1 + rnd_below(&g->r, 3), s = 1 + rnd_below(&g->r, 4),
-            t = rnd_chance(&g->r, 0.5) ? s : 1 + rnd_below(&g->r, 4), d = 1 + rnd_below(&g->r, 3), e = 1 + rnd_below(&g->r, 3);
+            t = rnd_chance(&g->r, 0.5) ? s : 1 + rnd_below(&g->r, 4), d = 1 + rnd_below(&g->r, 3),
+            e = 1 + rnd_below(&g->r, 3);
     int q = gen_float(g, 4, 4), place;
     if (q >= 0 && rnd_chance(&g->r, 0.5)) {
         const int64_t *qd = gen_at(g, q)->shape.d;
@@ -318,14 +333,16 @@ static bool draw_attention(gen *g, pnode *n)
 static tsr_tensor *declare_attention(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)d;
-    return tsr_attention(in[0], in[1], in[2],
-                         TSR_ATTENTION_OPTS(.causal = n->i[0], .scale = n->f[0], .dropout = n->f[1]));
+    return tsr_attention(
+        in[0], in[1], in[2],
+        TSR_ATTENTION_OPTS(.causal = n->i[0], .scale = n->f[0], .dropout = n->f[1]));
 }
 
 static int eval_attention(walk *w, const pnode *n, const int *in)
 {
     double u = unit_of(n->dtype);
-    tsr_dims qd = w->g->node[n->in[0]].shape, kd = w->g->node[n->in[1]].shape, vd = w->g->node[n->in[2]].shape, sd;
+    tsr_dims qd = w->g->node[n->in[0]].shape, kd = w->g->node[n->in[1]].shape,
+             vd = w->g->node[n->in[2]].shape, sd;
     double scale = n->f[0] != 0 ? n->f[0] : 1 / sqrt((double)qd.d[3]);
     int q = tape_unary(w->t, in[0], FN_MULS, scale, u);
     int s = eval_matmul(w, q, qd, in[1], kd, false, true, &sd, u);
@@ -336,8 +353,12 @@ static int eval_attention(walk *w, const pnode *n, const int *in)
     return eval_matmul(w, s, sd, in[2], vd, false, false, NULL, u);
 }
 static const op_def op_attention = {
-    "attention", "tsr_attention($0, $1, $2, TSR_ATTENTION_OPTS(.causal = #0, .scale = %0, .dropout = %1))",
-    draw_attention, declare_attention, eval_attention, 3};
+    "attention",
+    "tsr_attention($0, $1, $2, TSR_ATTENTION_OPTS(.causal = #0, .scale = %0, .dropout = %1))",
+    draw_attention,
+    declare_attention,
+    eval_attention,
+    3};
 
 /* --- losses ----------------------------------------------------------------------------------- */
 /* i = reduction, has_ignore, ignore; f[0] smoothing */
@@ -369,11 +390,10 @@ static bool draw_cross_entropy(gen *g, pnode *n)
 static tsr_tensor *declare_cross_entropy(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)d;
-    return tsr_cross_entropy_with(in[0], in[1],
-                                  TSR_CROSS_ENTROPY_OPTS(.reduction = (tsr_reduction)n->i[0],
-                                                         .label_smoothing = n->f[0],
-                                                         .has_ignore_index = n->i[1],
-                                                         .ignore_index = n->i[2]));
+    return tsr_cross_entropy_with(
+        in[0], in[1],
+        TSR_CROSS_ENTROPY_OPTS(.reduction = (tsr_reduction)n->i[0], .label_smoothing = n->f[0],
+                               .has_ignore_index = n->i[1], .ignore_index = n->i[2]));
 }
 
 static int eval_cross_entropy(walk *w, const pnode *n, const int *in)
@@ -390,7 +410,8 @@ static int eval_cross_entropy(walk *w, const pnode *n, const int *in)
         for (int64_t j = 0; j < c && !ignored; j++) {
             double p = (1 - n->f[0]) * (j == (int64_t)label->v[i]) + n->f[0] / (double)c;
             if (p != 0)
-                terms[k++] = (tape_term){(int32_t)(n->i[0] == TSR_NONE ? i : 0), (int32_t)(i * c + j), 0, -p};
+                terms[k++] = (tape_term){(int32_t)(n->i[0] == TSR_NONE ? i : 0),
+                                         (int32_t)(i * c + j), 0, -p};
         }
     }
     int y = tape_terms(w->t, n->i[0] == TSR_NONE ? rows : 1, l, -1, k, terms, u);
@@ -404,8 +425,12 @@ static int eval_cross_entropy(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_cross_entropy = {
     "cross_entropy",
-    "tsr_cross_entropy_with($0, $1, TSR_CROSS_ENTROPY_OPTS(.reduction = (tsr_reduction)#0, .label_smoothing = %0, .has_ignore_index = #1, .ignore_index = #2))",
-    draw_cross_entropy, declare_cross_entropy, eval_cross_entropy, 6};
+    "tsr_cross_entropy_with($0, $1, TSR_CROSS_ENTROPY_OPTS(.reduction = (tsr_reduction)#0, "
+    ".label_smoothing = %0, .has_ignore_index = #1, .ignore_index = #2))",
+    draw_cross_entropy,
+    declare_cross_entropy,
+    eval_cross_entropy,
+    6};
 
 static bool draw_mse(gen *g, pnode *n)
 {
@@ -440,9 +465,11 @@ static int eval_mse(walk *w, const pnode *n, const int *in)
     if (n->i[0] == TSR_NONE)
         return x;
     x = eval_sum(w->t, x, d, (1u << d.ndim) - 1, u);
-    return n->i[0] == TSR_MEAN && count_of(d) ? tape_unary(w->t, x, FN_DIVS, (double)count_of(d), u) : x;
+    return n->i[0] == TSR_MEAN && count_of(d) ? tape_unary(w->t, x, FN_DIVS, (double)count_of(d), u)
+                                              : x;
 }
-static const op_def op_mse = {"mse_loss", "tsr_mse_loss($0, $1, (tsr_reduction)#0)", draw_mse, declare_mse, eval_mse, 5};
+static const op_def op_mse = {
+    "mse_loss", "tsr_mse_loss($0, $1, (tsr_reduction)#0)", draw_mse, declare_mse, eval_mse, 5};
 
 static bool draw_dropout(gen *g, pnode *n)
 {
@@ -465,9 +492,10 @@ static int eval_dropout_op(walk *w, const pnode *n, const int *in)
 {
     return eval_dropout(w, in[0], n->f[0], "");
 }
-static const op_def op_dropout = {"dropout", "tsr_dropout($0, %0)", draw_dropout, declare_dropout, eval_dropout_op, 5};
+static const op_def op_dropout = {"dropout",       "tsr_dropout($0, %0)", draw_dropout,
+                                  declare_dropout, eval_dropout_op,       5};
 
 extern const op_def *const ops_norm[];
-const op_def *const ops_norm[] = {&op_batch_norm, &op_layer_norm, &op_softmax, &op_log_softmax,
-                                  &op_causal_mask, &op_attention, &op_cross_entropy, &op_mse,
-                                  &op_dropout, NULL};
+const op_def *const ops_norm[] = {
+    &op_batch_norm, &op_layer_norm,    &op_softmax, &op_log_softmax, &op_causal_mask,
+    &op_attention,  &op_cross_entropy, &op_mse,     &op_dropout,     NULL};

@@ -125,17 +125,18 @@ static int eval_cast(walk *w, const pnode *n, const int *in)
 }
 
 /* A function of one: its name, its tape_fn, how it is drawn. */
-#define ONE(name, FN, drawn, w)                                                         \
+#define ONE(name, FN, drawn, w)                                                           \
     static tsr_tensor *declare_##name(declared *d, const pnode *n, tsr_tensor *const *in) \
-    {                                                                                   \
-        (void)d, (void)n;                                                               \
-        return tsr_##name(in[0]);                                                       \
-    }                                                                                   \
-    static int eval_##name(walk *t, const pnode *n, const int *in)                      \
-    {                                                                                   \
-        return tape_unary(t->t, in[0], FN, 0, unit_of(n->dtype));                       \
-    }                                                                                   \
-    static const op_def op_##name = {#name, "tsr_" #name "($0)", drawn, declare_##name, eval_##name, w};
+    {                                                                                     \
+        (void)d, (void)n;                                                                 \
+        return tsr_##name(in[0]);                                                         \
+    }                                                                                     \
+    static int eval_##name(walk *t, const pnode *n, const int *in)                        \
+    {                                                                                     \
+        return tape_unary(t->t, in[0], FN, 0, unit_of(n->dtype));                         \
+    }                                                                                     \
+    static const op_def op_##name = {#name,          "tsr_" #name "($0)", drawn,          \
+                                     declare_##name, eval_##name,         w};
 ONE(neg, FN_NEG, draw_any, 2)
 ONE(abs, FN_ABS, draw_any, 2)
 ONE(exp, FN_EXP, draw_exp, 3)
@@ -147,17 +148,18 @@ ONE(tanh, FN_TANH, draw_any, 4)
 ONE(sigmoid, FN_SIGMOID, draw_any, 3)
 ONE(silu, FN_SILU, draw_any, 2)
 
-#define SCALAR(name, FN, drawn, sign, w)                                                \
+#define SCALAR(name, FN, drawn, sign, w)                                                  \
     static tsr_tensor *declare_##name(declared *d, const pnode *n, tsr_tensor *const *in) \
-    {                                                                                   \
-        (void)d;                                                                        \
-        return tsr_##name(in[0], n->f[0]);                                              \
-    }                                                                                   \
-    static int eval_##name(walk *t, const pnode *n, const int *in)                      \
-    {                                                                                   \
-        return tape_unary(t->t, in[0], FN, (sign) * n->f[0], unit_of(n->dtype));        \
-    }                                                                                   \
-    static const op_def op_##name = {#name, "tsr_" #name "($0, %0)", drawn, declare_##name, eval_##name, w};
+    {                                                                                     \
+        (void)d;                                                                          \
+        return tsr_##name(in[0], n->f[0]);                                                \
+    }                                                                                     \
+    static int eval_##name(walk *t, const pnode *n, const int *in)                        \
+    {                                                                                     \
+        return tape_unary(t->t, in[0], FN, (sign)*n->f[0], unit_of(n->dtype));            \
+    }                                                                                     \
+    static const op_def op_##name = {                                                     \
+        #name, "tsr_" #name "($0, %0)", drawn, declare_##name, eval_##name, w};
 SCALAR(pow_scalar, FN_POWS, draw_pow, 1, 3)
 SCALAR(add_scalar, FN_ADDS, draw_scalar, 1, 3)
 SCALAR(sub_scalar, FN_ADDS, draw_scalar, -1, 2)
@@ -182,7 +184,8 @@ static tsr_tensor *declare_cast(declared *d, const pnode *n, tsr_tensor *const *
     return tsr_cast(in[0], (tsr_dtype)n->i[0]);
 }
 
-static const op_def op_gelu = {"gelu", "tsr_gelu($0, (tsr_gelu_form)#0)", draw_gelu, declare_gelu, eval_gelu, 3};
+static const op_def op_gelu = {
+    "gelu", "tsr_gelu($0, (tsr_gelu_form)#0)", draw_gelu, declare_gelu, eval_gelu, 3};
 static const op_def op_cast = {"cast", "tsr_cast($0, ^D)", draw_cast, declare_cast, eval_cast, 5};
 
 /* --- two ------------------------------------------------------------------------------------- */
@@ -229,7 +232,8 @@ static bool draw_pair(gen *g, pnode *n, bool whole)
 static bool draw_arithmetic(gen *g, pnode *n)
 {
     return draw_pair(g, n, true) &&
-           (n->dtype != TSR_I64 || largest(gen_value(g, n->in[0])) + largest(gen_value(g, n->in[1])) < 1e4);
+           (n->dtype != TSR_I64 ||
+            largest(gen_value(g, n->in[0])) + largest(gen_value(g, n->in[1])) < 1e4);
 }
 
 static bool draw_quotient(gen *g, pnode *n)
@@ -255,17 +259,18 @@ static bool draw_compare(gen *g, pnode *n)
 }
 
 #define TWO(name, FN, drawn, w)                                                           \
-    static tsr_tensor *declare_##name(declared *d, const pnode *n, tsr_tensor *const *in)  \
-    {                                                                                      \
-        (void)d, (void)n;                                                                  \
-        return tsr_##name(in[0], in[1]);                                                   \
-    }                                                                                      \
-    static int eval_##name(walk *t, const pnode *n, const int *in)                         \
-    {                                                                                      \
-        return eval_binary(t->t, FN, in[0], t->g->node[n->in[0]].shape, in[1],             \
-                           t->g->node[n->in[1]].shape, n->shape, unit_of(n->dtype));       \
-    }                                                                                      \
-    static const op_def op_##name = {#name, "tsr_" #name "($0, $1)", drawn, declare_##name, eval_##name, w};
+    static tsr_tensor *declare_##name(declared *d, const pnode *n, tsr_tensor *const *in) \
+    {                                                                                     \
+        (void)d, (void)n;                                                                 \
+        return tsr_##name(in[0], in[1]);                                                  \
+    }                                                                                     \
+    static int eval_##name(walk *t, const pnode *n, const int *in)                        \
+    {                                                                                     \
+        return eval_binary(t->t, FN, in[0], t->g->node[n->in[0]].shape, in[1],            \
+                           t->g->node[n->in[1]].shape, n->shape, unit_of(n->dtype));      \
+    }                                                                                     \
+    static const op_def op_##name = {                                                     \
+        #name, "tsr_" #name "($0, $1)", drawn, declare_##name, eval_##name, w};
 TWO(add, FN_ADD, draw_arithmetic, 10)
 TWO(sub, FN_SUB, draw_arithmetic, 6)
 TWO(mul, FN_MUL, draw_arithmetic, 12)
@@ -290,7 +295,8 @@ static bool draw_where(gen *g, pnode *n)
     if (y < 0 || !broadcast_dims(xd, yd = gen_at(g, y)->shape, &both))
         return false;
     int c = gen_like(g, partner(g, both), TSR_BOOL, gen_at(g, x)->place);
-    if (c < 0 || !broadcast_dims(both, cd = gen_at(g, c)->shape, &n->shape) || count_of(n->shape) > 300)
+    if (c < 0 || !broadcast_dims(both, cd = gen_at(g, c)->shape, &n->shape) ||
+        count_of(n->shape) > 300)
         return false;
     n->nin = 3;
     n->in[0] = c;
@@ -335,12 +341,18 @@ static int eval_where(walk *w, const pnode *n, const int *in)
     int factor = tape_leaf(w->t, count, one, e, unit_of(n->dtype), false);
     return tape_binary(w->t, count, id, NULL, factor, NULL, FN_MUL, unit_of(n->dtype));
 }
-static const op_def op_where = {"where", "tsr_where($0, $1, $2)", draw_where, declare_where, eval_where, 6};
+static const op_def op_where = {
+    "where", "tsr_where($0, $1, $2)", draw_where, declare_where, eval_where, 6};
 
 extern const op_def *const ops_pointwise[];
-const op_def *const ops_pointwise[] = {
-    &op_neg, &op_abs, &op_exp, &op_log, &op_sqrt, &op_relu, &op_relu6, &op_tanh, &op_sigmoid,
-    &op_silu, &op_pow_scalar, &op_add_scalar, &op_sub_scalar, &op_mul_scalar, &op_div_scalar,
-    &op_rdiv_scalar, &op_gelu, &op_cast, &op_add, &op_sub, &op_mul, &op_div, &op_pow, &op_equal,
-    &op_not_equal, &op_less, &op_less_equal, &op_greater, &op_greater_equal, &op_maximum,
-    &op_minimum, &op_where, NULL};
+const op_def *const ops_pointwise[] = {&op_neg,         &op_abs,           &op_exp,
+                                       &op_log,         &op_sqrt,          &op_relu,
+                                       &op_relu6,       &op_tanh,          &op_sigmoid,
+                                       &op_silu,        &op_pow_scalar,    &op_add_scalar,
+                                       &op_sub_scalar,  &op_mul_scalar,    &op_div_scalar,
+                                       &op_rdiv_scalar, &op_gelu,          &op_cast,
+                                       &op_add,         &op_sub,           &op_mul,
+                                       &op_div,         &op_pow,           &op_equal,
+                                       &op_not_equal,   &op_less,          &op_less_equal,
+                                       &op_greater,     &op_greater_equal, &op_maximum,
+                                       &op_minimum,     &op_where,         NULL};

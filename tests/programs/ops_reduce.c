@@ -119,13 +119,13 @@ static int eval_min(walk *w, const pnode *n, const int *in)
 }
 
 #define OVER(name, drawn, evaluated, w)                                                   \
-    static tsr_tensor *declare_##name(declared *d, const pnode *n, tsr_tensor *const *in)  \
-    {                                                                                      \
-        (void)d;                                                                           \
-        return tsr_##name(in[0], n->axes, n->i[0]);                                        \
-    }                                                                                      \
-    static const op_def op_##name = {#name, "tsr_" #name "($0, ^A, #0)", drawn,             \
-                                     declare_##name, evaluated, w};
+    static tsr_tensor *declare_##name(declared *d, const pnode *n, tsr_tensor *const *in) \
+    {                                                                                     \
+        (void)d;                                                                          \
+        return tsr_##name(in[0], n->axes, n->i[0]);                                       \
+    }                                                                                     \
+    static const op_def op_##name = {                                                     \
+        #name, "tsr_" #name "($0, ^A, #0)", drawn, declare_##name, evaluated, w};
 OVER(sum, draw_sum, eval_sum_op, 8)
 OVER(mean, draw_float, eval_mean, 8)
 OVER(max, draw_extreme, eval_max, 4)
@@ -145,9 +145,11 @@ static int variance_of(walk *w, const pnode *n, int x)
     uint32_t mask = axes_mask(n->axes, a->shape.ndim);
     double u = unit_of(n->dtype), count = (double)over(a->shape, mask);
     int m = tape_unary(w->t, eval_sum(w->t, x, a->shape, mask, u), FN_MULS, 1 / count, u);
-    int d = eval_binary(w->t, FN_SUB, x, a->shape, m, reduced_dims(a->shape, mask, true), a->shape, u);
+    int d =
+        eval_binary(w->t, FN_SUB, x, a->shape, m, reduced_dims(a->shape, mask, true), a->shape, u);
     int q = eval_binary(w->t, FN_MUL, d, a->shape, d, a->shape, a->shape, u);
-    return tape_unary(w->t, eval_sum(w->t, q, a->shape, mask, u), FN_MULS, 1 / (count - n->f[0]), u);
+    return tape_unary(w->t, eval_sum(w->t, q, a->shape, mask, u), FN_MULS, 1 / (count - n->f[0]),
+                      u);
 }
 
 static int eval_variance(walk *w, const pnode *n, const int *in)
@@ -178,9 +180,12 @@ static tsr_tensor *declare_std(declared *d, const pnode *n, tsr_tensor *const *i
     return tsr_std(in[0], n->axes, n->i[0], n->f[0]);
 }
 
-static const op_def op_norm = {"norm", "tsr_norm($0, %0, ^A, #0)", draw_norm, declare_norm, eval_norm, 3};
-static const op_def op_variance = {"variance", "tsr_variance($0, ^A, #0, %0)", draw_variance, declare_variance, eval_variance, 3};
-static const op_def op_std = {"std", "tsr_std($0, ^A, #0, %0)", draw_variance, declare_std, eval_std, 3};
+static const op_def op_norm = {
+    "norm", "tsr_norm($0, %0, ^A, #0)", draw_norm, declare_norm, eval_norm, 3};
+static const op_def op_variance = {
+    "variance", "tsr_variance($0, ^A, #0, %0)", draw_variance, declare_variance, eval_variance, 3};
+static const op_def op_std = {
+    "std", "tsr_std($0, ^A, #0, %0)", draw_variance, declare_std, eval_std, 3};
 
 /* --- along an axis --------------------------------------------------------------------------- */
 static bool draw_along(gen *g, pnode *n, int x)
@@ -207,7 +212,8 @@ static bool draw_argmax(gen *g, pnode *n)
     if (!draw_along(g, n, gen_float(g, 1, 4)) || axis_size(n->shape, n->i[0]) == 0)
         return false;
     n->below = axis_size(n->shape, n->i[0]);
-    n->shape = reduced_dims(n->shape, 1u << (n->i[0] < 0 ? n->i[0] + n->shape.ndim : n->i[0]), false);
+    n->shape =
+        reduced_dims(n->shape, 1u << (n->i[0] < 0 ? n->i[0] + n->shape.ndim : n->i[0]), false);
     n->dtype = TSR_I64;
     return true;
 }
@@ -231,7 +237,8 @@ static int eval_argmax(walk *w, const pnode *n, const int *in)
 {
     const pnode *a = &w->g->node[n->in[0]];
     const tape_value *x = tape_at(w->t, in[0]);
-    int64_t count = count_of(n->shape), s = stride_of(a->shape, n->i[0]), m = axis_size(a->shape, n->i[0]);
+    int64_t count = count_of(n->shape), s = stride_of(a->shape, n->i[0]),
+            m = axis_size(a->shape, n->i[0]);
     double *v = tape_alloc(w->t, (count + 1) * 8), *e = tape_alloc(w->t, (count + 1) * 8);
     for (int64_t i = 0; i < count; i++) {
         int64_t base = i / s * s * m + i % s, best = 0;
@@ -249,7 +256,8 @@ static int eval_argmax(walk *w, const pnode *n, const int *in)
     }
     return tape_leaf(w->t, count, v, e, 0, false);
 }
-static const op_def op_argmax = {"argmax", "tsr_argmax($0, #0)", draw_argmax, declare_argmax, eval_argmax, 2};
+static const op_def op_argmax = {"argmax",       "tsr_argmax($0, #0)", draw_argmax,
+                                 declare_argmax, eval_argmax,          2};
 
 static bool draw_cumsum(gen *g, pnode *n)
 {
@@ -264,15 +272,17 @@ static tsr_tensor *declare_cumsum(declared *d, const pnode *n, tsr_tensor *const
 
 static int eval_cumsum(walk *w, const pnode *n, const int *in)
 {
-    int64_t count = count_of(n->shape), s = stride_of(n->shape, n->i[0]), m = axis_size(n->shape, n->i[0]), k = 0;
+    int64_t count = count_of(n->shape), s = stride_of(n->shape, n->i[0]),
+            m = axis_size(n->shape, n->i[0]), k = 0;
     tape_term *terms = tape_alloc(w->t, (count * m + 1) * (int64_t)sizeof *terms);
     for (int64_t i = 0; i < count; i++)
         for (int64_t j = 0; j <= i / s % m; j++)
             terms[k++] = (tape_term){(int32_t)i, (int32_t)(i - j * s), 0, 1};
     return tape_terms(w->t, count, in[0], -1, k, terms, unit_of(n->dtype));
 }
-static const op_def op_cumsum = {"cumsum", "tsr_cumsum($0, #0)", draw_cumsum, declare_cumsum, eval_cumsum, 2};
+static const op_def op_cumsum = {"cumsum",       "tsr_cumsum($0, #0)", draw_cumsum,
+                                 declare_cumsum, eval_cumsum,          2};
 
 extern const op_def *const ops_reduce[];
-const op_def *const ops_reduce[] = {&op_sum, &op_mean, &op_max, &op_min, &op_norm, &op_variance,
-                                    &op_std, &op_argmax, &op_cumsum, NULL};
+const op_def *const ops_reduce[] = {&op_sum,      &op_mean, &op_max,    &op_min,    &op_norm,
+                                    &op_variance, &op_std,  &op_argmax, &op_cumsum, NULL};

@@ -79,7 +79,8 @@ static tsr_tensor *declare_reshape(declared *d, const pnode *n, tsr_tensor *cons
     (void)d;
     return tsr_reshape(in[0], n->dims[0]);
 }
-static const op_def op_reshape = {"reshape", "tsr_reshape($0, @0)", draw_reshape, declare_reshape, eval_same, 8};
+static const op_def op_reshape = {
+    "reshape", "tsr_reshape($0, @0)", draw_reshape, declare_reshape, eval_same, 8};
 
 static bool draw_flatten(gen *g, pnode *n)
 {
@@ -100,7 +101,8 @@ static tsr_tensor *declare_flatten(declared *d, const pnode *n, tsr_tensor *cons
     (void)d;
     return tsr_flatten(in[0], (int)n->i[0]);
 }
-static const op_def op_flatten = {"flatten", "tsr_flatten($0, #0)", draw_flatten, declare_flatten, eval_same, 3};
+static const op_def op_flatten = {
+    "flatten", "tsr_flatten($0, #0)", draw_flatten, declare_flatten, eval_same, 3};
 
 static bool draw_transpose(gen *g, pnode *n)
 {
@@ -129,7 +131,8 @@ static int eval_transpose(walk *w, const pnode *n, const int *in)
         perm[i] = i == a ? b : i == b ? a : i;
     return eval_permute(w->t, in[0], w->g->node[n->in[0]].shape, perm);
 }
-static const op_def op_transpose = {"transpose", "tsr_transpose($0, #0, #1)", draw_transpose, declare_transpose, eval_transpose, 5};
+static const op_def op_transpose = {
+    "transpose", "tsr_transpose($0, #0, #1)", draw_transpose, declare_transpose, eval_transpose, 5};
 
 static bool draw_permute(gen *g, pnode *n)
 {
@@ -157,7 +160,8 @@ static int eval_permute_op(walk *w, const pnode *n, const int *in)
 {
     return eval_permute(w->t, in[0], w->g->node[n->in[0]].shape, n->axes.axis);
 }
-static const op_def op_permute = {"permute", "tsr_permute($0, ^A)", draw_permute, declare_permute, eval_permute_op, 4};
+static const op_def op_permute = {"permute",       "tsr_permute($0, ^A)", draw_permute,
+                                  declare_permute, eval_permute_op,       4};
 
 static bool draw_broadcast_to(gen *g, pnode *n)
 {
@@ -191,7 +195,9 @@ static int eval_broadcast_to(walk *w, const pnode *n, const int *in)
         from[i] = (tape_from){0, at ? at[i] : (int32_t)i, 1};
     return tape_move(w->t, count, 1, in, from);
 }
-static const op_def op_broadcast_to = {"broadcast_to", "tsr_broadcast_to($0, @0)", draw_broadcast_to, declare_broadcast_to, eval_broadcast_to, 4};
+static const op_def op_broadcast_to = {"broadcast_to",    "tsr_broadcast_to($0, @0)",
+                                       draw_broadcast_to, declare_broadcast_to,
+                                       eval_broadcast_to, 4};
 
 /* --- joining: i[0] the axis ------------------------------------------------------------------- */
 static bool draw_join(gen *g, pnode *n, bool stack)
@@ -268,13 +274,15 @@ static int eval_join(walk *w, const pnode *n, const int *in)
     }
     return tape_move(w->t, count, n->nin, in, from);
 }
-static const op_def op_concat = {"concat", "tsr_concat(^L, #0)", draw_concat, declare_concat, eval_join, 5};
-static const op_def op_stack = {"stack", "tsr_stack(^L, #0)", draw_stack, declare_stack, eval_join, 3};
+static const op_def op_concat = {
+    "concat", "tsr_concat(^L, #0)", draw_concat, declare_concat, eval_join, 5};
+static const op_def op_stack = {"stack",       "tsr_stack(^L, #0)", draw_stack,
+                                declare_stack, eval_join,           3};
 
 /* --- cutting ---------------------------------------------------------------------------------- */
 /* Element i of the result is x[start + i step] per axis; outside of x it is `value`. */
-static int eval_cut(walk *w, int x, tsr_dims xd, tsr_dims d, const int64_t *start, const int64_t *step,
-                    double value)
+static int eval_cut(walk *w, int x, tsr_dims xd, tsr_dims d, const int64_t *start,
+                    const int64_t *step, double value)
 {
     int64_t count = count_of(d);
     tape_from *from = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *from);
@@ -331,7 +339,8 @@ static int eval_slice(walk *w, const pnode *n, const int *in)
         start[i] = n->dims[0].d[i] < 0 ? n->dims[0].d[i] + xd.d[i] : n->dims[0].d[i];
     return eval_cut(w, in[0], xd, n->shape, start, n->dims[2].d, 0);
 }
-static const op_def op_slice = {"slice", "tsr_slice($0, @0, @1, @2)", draw_slice, declare_slice, eval_slice, 5};
+static const op_def op_slice = {
+    "slice", "tsr_slice($0, @0, @1, @2)", draw_slice, declare_slice, eval_slice, 5};
 
 /* i = axis, start, length */
 static bool draw_narrow(gen *g, pnode *n)
@@ -365,7 +374,8 @@ static int eval_narrow(walk *w, const pnode *n, const int *in)
     start[n->i[0]] = n->i[1] < 0 ? n->i[1] + xd.d[n->i[0]] : n->i[1];
     return eval_cut(w, in[0], xd, n->shape, start, step, 0);
 }
-static const op_def op_narrow = {"narrow", "tsr_narrow($0, #0, #1, #2)", draw_narrow, declare_narrow, eval_narrow, 4};
+static const op_def op_narrow = {
+    "narrow", "tsr_narrow($0, #0, #1, #2)", draw_narrow, declare_narrow, eval_narrow, 4};
 
 /* dims: before, after; f[0] value */
 static bool draw_pad(gen *g, pnode *n)
@@ -441,7 +451,8 @@ static int eval_split(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_split = {"split_axis", "SPLIT", draw_split, declare_split, eval_split, 4};
 
-/* --- triangles: i[0] the diagonal -------------------------------------------------------------- */
+/* --- triangles: i[0] the diagonal --------------------------------------------------------------
+ */
 static bool draw_triangle(gen *g, pnode *n)
 {
     int x = any_x(g, 2, 4);
@@ -453,7 +464,8 @@ static bool draw_triangle(gen *g, pnode *n)
 
 static int eval_triangle(walk *w, const pnode *n, int x, bool upper)
 {
-    int64_t count = count_of(n->shape), c = n->shape.d[n->shape.ndim - 1], r = n->shape.d[n->shape.ndim - 2];
+    int64_t count = count_of(n->shape), c = n->shape.d[n->shape.ndim - 1],
+            r = n->shape.d[n->shape.ndim - 2];
     tape_from *from = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *from);
     for (int64_t i = 0; i < count; i++) {
         int64_t off = i % c - i / c % r;
@@ -484,8 +496,10 @@ static int eval_tril(walk *w, const pnode *n, const int *in)
 {
     return eval_triangle(w, n, in[0], false);
 }
-static const op_def op_triu = {"triu", "tsr_triu($0, #0)", draw_triangle, declare_triu, eval_triu, 2};
-static const op_def op_tril = {"tril", "tsr_tril($0, #0)", draw_triangle, declare_tril, eval_tril, 2};
+static const op_def op_triu = {"triu",       "tsr_triu($0, #0)", draw_triangle,
+                               declare_triu, eval_triu,          2};
+static const op_def op_tril = {"tril",       "tsr_tril($0, #0)", draw_triangle,
+                               declare_tril, eval_tril,          2};
 
 /* --- by ids ----------------------------------------------------------------------------------- */
 /* i = has_padding, padding */
@@ -513,7 +527,8 @@ static bool draw_embedding(gen *g, pnode *n)
 static tsr_tensor *declare_embedding(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)d;
-    return tsr_embedding(in[0], in[1], TSR_EMBEDDING_OPTS(.has_padding_idx = n->i[0], .padding_idx = n->i[1]));
+    return tsr_embedding(in[0], in[1],
+                         TSR_EMBEDDING_OPTS(.has_padding_idx = n->i[0], .padding_idx = n->i[1]));
 }
 
 /* x's axis is replaced by ids' axes; the slice `pad` (-1: none) is read without gradient. */
@@ -546,8 +561,12 @@ static int eval_embedding(walk *w, const pnode *n, const int *in)
     return eval_take(w, n, in, 0, n->i[0] ? (n->i[1] < 0 ? n->i[1] + v : n->i[1]) : -1);
 }
 static const op_def op_embedding = {
-    "embedding", "tsr_embedding($0, $1, TSR_EMBEDDING_OPTS(.has_padding_idx = #0, .padding_idx = #1))",
-    draw_embedding, declare_embedding, eval_embedding, 5};
+    "embedding",
+    "tsr_embedding($0, $1, TSR_EMBEDDING_OPTS(.has_padding_idx = #0, .padding_idx = #1))",
+    draw_embedding,
+    declare_embedding,
+    eval_embedding,
+    5};
 
 static bool draw_gather(gen *g, pnode *n)
 {
@@ -584,7 +603,8 @@ static int eval_gather(walk *w, const pnode *n, const int *in)
     int nd = w->g->node[n->in[0]].shape.ndim;
     return eval_take(w, n, in, (int)(n->i[0] < 0 ? n->i[0] + nd : n->i[0]), -1);
 }
-static const op_def op_gather = {"gather", "tsr_gather($0, #0, $1)", draw_gather, declare_gather, eval_gather, 5};
+static const op_def op_gather = {
+    "gather", "tsr_gather($0, #0, $1)", draw_gather, declare_gather, eval_gather, 5};
 
 /* i = classes, dtype */
 static bool draw_one_hot(gen *g, pnode *n)
@@ -621,10 +641,13 @@ static int eval_one_hot(walk *w, const pnode *n, const int *in)
     }
     return tape_leaf(w->t, count, v, e, unit_of(n->dtype), false);
 }
-static const op_def op_one_hot = {"one_hot", "tsr_one_hot($0, #0, (tsr_dtype)#1)", draw_one_hot, declare_one_hot, eval_one_hot, 2};
+static const op_def op_one_hot = {"one_hot",    "tsr_one_hot($0, #0, (tsr_dtype)#1)",
+                                  draw_one_hot, declare_one_hot,
+                                  eval_one_hot, 2};
 
 extern const op_def *const ops_shape[];
-const op_def *const ops_shape[] = {&op_reshape, &op_flatten, &op_transpose, &op_permute,
-                                   &op_broadcast_to, &op_concat, &op_stack, &op_slice, &op_narrow,
-                                   &op_pad, &op_split, &op_triu, &op_tril, &op_embedding, &op_gather,
-                                   &op_one_hot, NULL};
+const op_def *const ops_shape[] = {
+    &op_reshape, &op_flatten, &op_transpose, &op_permute,   &op_broadcast_to,
+    &op_concat,  &op_stack,   &op_slice,     &op_narrow,    &op_pad,
+    &op_split,   &op_triu,    &op_tril,      &op_embedding, &op_gather,
+    &op_one_hot, NULL};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where values come from: inputs, variables, random numbers, constants; other signatures of a value;
- * gradients. */
+/* Where values come from: inputs, variables, random numbers, constants; other signatures of a
+ * value; gradients. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 
 static int leaf(walk *w, const pnode *n, double *v, bool diff)
 {
-    return tape_leaf(w->t, count_of(n->shape), v, NULL, unit_of(n->dtype), diff && unit_of(n->dtype) != 0);
+    return tape_leaf(w->t, count_of(n->shape), v, NULL, unit_of(n->dtype),
+                     diff && unit_of(n->dtype) != 0);
 }
 
 static double *room(walk *w, const pnode *n)
@@ -75,10 +76,14 @@ static tsr_tensor *declare_from_local(declared *d, const pnode *n, tsr_tensor *c
     return tsr_from_local(d->graph, name, n->dtype, n->shape, d->place[n->place], n->sbp);
 }
 
-static const op_def op_input = {"input", "tsr_input(g, \"^N\", ^D, @s, ^P, ^S)", NULL, declare_input, eval_input, 0};
-static const op_def op_from_local = {"from_local", "tsr_from_local(g, \"^N\", ^D, @s, ^P, ^S)", NULL, declare_from_local, eval_input, 0};
+static const op_def op_input = {
+    "input", "tsr_input(g, \"^N\", ^D, @s, ^P, ^S)", NULL, declare_input, eval_input, 0};
+static const op_def op_from_local = {"from_local", "tsr_from_local(g, \"^N\", ^D, @s, ^P, ^S)",
+                                     NULL,         declare_from_local,
+                                     eval_input,   0};
 
-/* --- variables --------------------------------------------------------------------------------- */
+/* --- variables ---------------------------------------------------------------------------------
+ */
 static tsr_tensor *declare_use(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     const pvar *v = &d->p->var[n->var];
@@ -97,14 +102,15 @@ static int eval_use(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_use = {"use", "tsr_use(^M, ^V, t0)", NULL, declare_use, eval_use, 0};
 
-/* --- made of nothing ---------------------------------------------------------------------------- */
+/* --- made of nothing ----------------------------------------------------------------------------
+ */
 static tsr_tensor *declare_random(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     char name[16];
     (void)in;
     input_name(name, n);
-    return (n->i[0] ? tsr_normal_at : tsr_uniform_at)(d->graph, name, n->dtype, n->shape, d->place[n->place],
-                                                      n->sbp, n->f[0], n->f[1], TSR_HERE);
+    return (n->i[0] ? tsr_normal_at : tsr_uniform_at)(
+        d->graph, name, n->dtype, n->shape, d->place[n->place], n->sbp, n->f[0], n->f[1], TSR_HERE);
 }
 
 static int eval_random(walk *w, const pnode *n, const int *in)
@@ -137,12 +143,14 @@ static int eval_full(walk *w, const pnode *n, const int *in)
         v[i] = n->f[0];
     return leaf(w, n, v, true);
 }
-static const op_def op_full = {"full", "tsr_full(g, ^D, @s, ^P, ^S, %0)", NULL, declare_full, eval_full, 0};
+static const op_def op_full = {
+    "full", "tsr_full(g, ^D, @s, ^P, ^S, %0)", NULL, declare_full, eval_full, 0};
 
 static tsr_tensor *declare_arange(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)in;
-    return tsr_arange(d->graph, n->dtype, n->shape.d[0], n->f[0], n->f[1], d->place[n->place], n->sbp);
+    return tsr_arange(d->graph, n->dtype, n->shape.d[0], n->f[0], n->f[1], d->place[n->place],
+                      n->sbp);
 }
 
 static int eval_arange(walk *w, const pnode *n, const int *in)
@@ -153,7 +161,8 @@ static int eval_arange(walk *w, const pnode *n, const int *in)
         v[i] = n->f[0] + (double)i * n->f[1];
     return leaf(w, n, v, true);
 }
-static const op_def op_arange = {"arange", "tsr_arange(g, ^D, @n, %0, %1, ^P, ^S)", NULL, declare_arange, eval_arange, 0};
+static const op_def op_arange = {
+    "arange", "tsr_arange(g, ^D, @n, %0, %1, ^P, ^S)", NULL, declare_arange, eval_arange, 0};
 
 static tsr_tensor *declare_constant(declared *d, const pnode *n, tsr_tensor *const *in)
 {
@@ -181,9 +190,11 @@ static int eval_constant(walk *w, const pnode *n, const int *in)
         v[i] = input_number(n, w->g->seed, i);
     return leaf(w, n, v, true);
 }
-static const op_def op_constant = {"constant", "CONSTANT", NULL, declare_constant, eval_constant, 0};
+static const op_def op_constant = {"constant",       "CONSTANT",    NULL,
+                                   declare_constant, eval_constant, 0};
 
-/* --- another signature ---------------------------------------------------------------------------- */
+/* --- another signature
+ * ---------------------------------------------------------------------------- */
 static bool draw_to_global(gen *g, pnode *n)
 {
     int x = rnd_chance(&g->r, 0.15) ? gen_any(g, TSR_DTYPE_NONE) : gen_float(g, 0, 5);
@@ -214,9 +225,12 @@ static int eval_to_global(walk *w, const pnode *n, const int *in)
         from[i] = (tape_from){0, (int32_t)i, 1};
     return tape_move(w->t, count, 1, in, from);
 }
-static const op_def op_to_global = {"to_global", "tsr_to_global($0, ^P, ^S)", draw_to_global, declare_to_global, eval_to_global, 10};
+static const op_def op_to_global = {"to_global",    "tsr_to_global($0, ^P, ^S)",
+                                    draw_to_global, declare_to_global,
+                                    eval_to_global, 10};
 
-/* --- gradients: in[0] = y, in[1..] = x ------------------------------------------------------------- */
+/* --- gradients: in[0] = y, in[1..] = x
+ * ------------------------------------------------------------- */
 static bool draw_gradients(gen *g, pnode *n)
 {
     int y = rnd_chance(&g->r, 0.6) ? gen_loss(g) : -1, want = 1 + rnd_below(&g->r, 3);
@@ -265,7 +279,8 @@ static int eval_gradients(walk *w, const pnode *n, const int *in)
     (void)n;
     return gradient_of(w, in[0], in[1]);
 }
-static const op_def op_gradients = {"gradients", "GRADIENTS", draw_gradients, declare_gradients, eval_gradients, 14};
+static const op_def op_gradients = {"gradients",       "GRADIENTS",    draw_gradients,
+                                    declare_gradients, eval_gradients, 14};
 
 /* Another result of the same call: i[0] which. */
 static bool draw_other_gradient(gen *g, pnode *n)
@@ -300,8 +315,10 @@ static int eval_other_gradient(walk *w, const pnode *n, const int *in)
     (void)in;
     return gradient_of(w, w->value[a->in[0]], w->value[a->in[1 + n->i[0]]]);
 }
-static const op_def op_other_gradient = {"other_gradient", "OTHER", draw_other_gradient, declare_other_gradient, eval_other_gradient, 8};
+static const op_def op_other_gradient = {
+    "other_gradient", "OTHER", draw_other_gradient, declare_other_gradient, eval_other_gradient, 8};
 
 extern const op_def *const ops_source[];
-const op_def *const ops_source[] = {&op_input, &op_from_local, &op_use, &op_random, &op_full, &op_arange,
-                                    &op_constant, &op_to_global, &op_gradients, &op_other_gradient, NULL};
+const op_def *const ops_source[] = {&op_input,     &op_from_local,     &op_use,      &op_random,
+                                    &op_full,      &op_arange,         &op_constant, &op_to_global,
+                                    &op_gradients, &op_other_gradient, NULL};

@@ -51,7 +51,8 @@ void oracle_finish(oracle *o)
     tape_free(o->t);
 }
 
-/* --- updates ------------------------------------------------------------------------------------ */
+/* --- updates ------------------------------------------------------------------------------------
+ */
 static double rate(const tsr_schedule *s, double base, int64_t step)
 {
     if (step < s->warmup)
@@ -83,17 +84,18 @@ static void update(const poptimizer *o, double lr, int64_t step, const double x[
             g += o->weight_decay * p;
         a = o->beta1 * a + (1 - o->beta1) * g;
         b = o->beta2 * b + (1 - o->beta2) * g * g;
-        double ma = a / (1 - pow(o->beta1, (double)step)), mb = b / (1 - pow(o->beta2, (double)step));
+        double ma = a / (1 - pow(o->beta1, (double)step)),
+               mb = b / (1 - pow(o->beta2, (double)step));
         y[0] = p - lr * ma / (sqrt(mb) + o->eps);
     }
     y[2] = a;
     y[3] = b;
 }
 
-/* The same with errors: what each argument's error moves, one at a time. The rounding inside is that
- * of a relative change of each argument. */
-static void update_bounded(const poptimizer *o, double lr, int64_t step, double u, const double x[4],
-                           const double e[4], double y[4], double f[4])
+/* The same with errors: what each argument's error moves, one at a time. The rounding inside is
+ * that of a relative change of each argument. */
+static void update_bounded(const poptimizer *o, double lr, int64_t step, double u,
+                           const double x[4], const double e[4], double y[4], double f[4])
 {
     update(o, lr, step, x, y);
     for (int k = 0; k < 4; k++)
@@ -124,7 +126,8 @@ static void minimize(oracle *o, int loss, int optimizer)
     int64_t step = o->step[optimizer] + 1;
     tape_backward(o->t, w->value[loss]);
     for (int i = 0; i < p->nvars; i++) {
-        if (w->reads[i] < 0 || !oracle_owns(p, optimizer, i) || !tape_at(o->t, w->reads[i])->reached)
+        if (w->reads[i] < 0 || !oracle_owns(p, optimizer, i) ||
+            !tape_at(o->t, w->reads[i])->reached)
             continue;
         const tape_value *read = tape_at(o->t, w->reads[i]);
         const tape_value *now = w->updated[i] >= 0 ? tape_at(o->t, w->updated[i]) : read;
@@ -157,7 +160,8 @@ void oracle_run(oracle *o, const act *a)
         w->var_v[i] = o->var[i].v;
         w->var_e[i] = o->var[i].e;
     }
-    /* Masks follow the step of the first optimizer of the graph, else the plan's own count of runs. */
+    /* Masks follow the step of the first optimizer of the graph, else the plan's own count of runs.
+     */
     w->step = (uint64_t)o->runs[a->graph];
     for (int s = g->nsinks - 1; s >= 0; s--)
         if (g->sink[s].kind == SINK_MINIMIZE)

@@ -48,7 +48,10 @@ static void put_axes(FILE *out, tsr_axes a)
 
 static const char *dtype_text(tsr_dtype d)
 {
-    return d == TSR_F64 ? "TSR_F64" : d == TSR_F32 ? "TSR_F32" : d == TSR_I64 ? "TSR_I64" : "TSR_BOOL";
+    return d == TSR_F64   ? "TSR_F64"
+           : d == TSR_F32 ? "TSR_F32"
+           : d == TSR_I64 ? "TSR_I64"
+                          : "TSR_BOOL";
 }
 
 static void put_sbp(FILE *out, tsr_sbp s)
@@ -71,13 +74,27 @@ static void put_operand(FILE *out, int node)
 static void put_letter(FILE *out, const program *p, const pnode *n, char letter)
 {
     switch (letter) {
-    case 'A': put_axes(out, n->axes); break;
-    case 'D': fputs(dtype_text(n->dtype), out); break;
-    case 'P': fprintf(out, "p%d", n->place); break;
-    case 'S': put_sbp(out, n->sbp); break;
-    case 'N': fprintf(out, "x%d", n->tag); break;
-    case 'M': fprintf(out, "m%d", p->var[n->var].module); break;
-    case 'V': fprintf(out, "\"%s\"", p->var[n->var].last); break;
+    case 'A':
+        put_axes(out, n->axes);
+        break;
+    case 'D':
+        fputs(dtype_text(n->dtype), out);
+        break;
+    case 'P':
+        fprintf(out, "p%d", n->place);
+        break;
+    case 'S':
+        put_sbp(out, n->sbp);
+        break;
+    case 'N':
+        fprintf(out, "x%d", n->tag);
+        break;
+    case 'M':
+        fprintf(out, "m%d", p->var[n->var].module);
+        break;
+    case 'V':
+        fprintf(out, "\"%s\"", p->var[n->var].last);
+        break;
     case 'L':
         fprintf(out, "%d, (tsr_tensor *[]){", n->nin);
         for (int i = 0; i < n->nin; i++)
@@ -92,10 +109,22 @@ static void put_call(FILE *out, const program *p, const pnode *n, const char *te
     for (; *text; text++) {
         int k = text[1] - '0';
         switch (*text) {
-        case '$': put_operand(out, n->in[k]); text++; break;
-        case '#': fprintf(out, "%lld", (long long)n->i[k]); text++; break;
-        case '~': fprintf(out, n->i[k] ? "%lld" : "TSR_OFF", (long long)n->i[k]); text++; break;
-        case '%': put_number(out, n->f[k]); text++; break;
+        case '$':
+            put_operand(out, n->in[k]);
+            text++;
+            break;
+        case '#':
+            fprintf(out, "%lld", (long long)n->i[k]);
+            text++;
+            break;
+        case '~':
+            fprintf(out, n->i[k] ? "%lld" : "TSR_OFF", (long long)n->i[k]);
+            text++;
+            break;
+        case '%':
+            put_number(out, n->f[k]);
+            text++;
+            break;
         case '@':
             if (text[1] == 'n')
                 fprintf(out, "%lld", (long long)n->shape.d[0]);
@@ -103,8 +132,11 @@ static void put_call(FILE *out, const program *p, const pnode *n, const char *te
                 put_dims(out, text[1] == 's' ? n->shape : n->dims[k]);
             text++;
             break;
-        case '^': put_letter(out, p, n, *++text); break;
-        default: fputc(*text, out);
+        case '^':
+            put_letter(out, p, n, *++text);
+            break;
+        default:
+            fputc(*text, out);
         }
     }
 }
@@ -130,24 +162,29 @@ static void put_node(FILE *out, const program *p, const pgraph *g, int at)
     const char *name = op_at(n->op)->name, *text = op_at(n->op)->text;
     double data[400];
     if (!strcmp(name, "gradients")) {
-        fprintf(out, "    tsr_tensor *d%d[%d];\n    tsr_gradients(t%d, %d, ((tsr_tensor *[]){", at, n->nin - 1, n->in[0], n->nin - 1);
+        fprintf(out, "    tsr_tensor *d%d[%d];\n    tsr_gradients(t%d, %d, ((tsr_tensor *[]){", at,
+                n->nin - 1, n->in[0], n->nin - 1);
         for (int i = 1; i < n->nin; i++)
             fprintf(out, "%st%d", i > 1 ? ", " : "", n->in[i]);
         fprintf(out, "}), d%d);\n    tsr_tensor *t%d = d%d[0];\n", at, at, at);
         return;
     }
     if (!strcmp(name, "split_axis")) {
-        fprintf(out, "    tsr_tensor *d%d[%d];\n    tsr_split_axis(t%d, %d, ((int64_t[]){", at, (int)n->i[1], n->in[0], (int)n->i[1]);
+        fprintf(out, "    tsr_tensor *d%d[%d];\n    tsr_split_axis(t%d, %d, ((int64_t[]){", at,
+                (int)n->i[1], n->in[0], (int)n->i[1]);
         for (int i = 0; i < n->i[1]; i++)
             fprintf(out, "%s%lld", i ? ", " : "", (long long)n->i[3 + i]);
-        fprintf(out, "}), %d, d%d);\n    tsr_tensor *t%d = d%d[%d];\n", (int)n->i[0], at, at, at, (int)n->i[2]);
+        fprintf(out, "}), %d, d%d);\n    tsr_tensor *t%d = d%d[%d];\n", (int)n->i[0], at, at, at,
+                (int)n->i[2]);
         return;
     }
     fprintf(out, "    tsr_tensor *t%d = ", at);
     if (!strcmp(name, "other_gradient")) {
         fprintf(out, "d%d[%d]", n->in[0], (int)n->i[0]);
     } else if (!strcmp(name, "random")) {
-        put_call(out, p, n, n->i[0] ? "tsr_normal(g, \"^N\", ^D, @s, ^P, ^S, %0, %1)" : "tsr_uniform(g, \"^N\", ^D, @s, ^P, ^S, %0, %1)");
+        put_call(out, p, n,
+                 n->i[0] ? "tsr_normal(g, \"^N\", ^D, @s, ^P, ^S, %0, %1)"
+                         : "tsr_uniform(g, \"^N\", ^D, @s, ^P, ^S, %0, %1)");
     } else if (!strcmp(name, "constant")) {
         for (int64_t i = 0; i < count_of(n->shape); i++)
             data[i] = input_number(n, g->seed, i);
@@ -163,15 +200,24 @@ static void put_node(FILE *out, const program *p, const pgraph *g, int at)
 static void put_optimizer(FILE *out, const program *p, int at)
 {
     const poptimizer *o = &p->optimizer[at];
-    fprintf(out, "    tsr_optimizer *o%d = tsr_%s(", at, o->kind == OPT_SGD ? "sgd" : o->kind == OPT_ADAM ? "adam" : "adamw");
+    fprintf(out, "    tsr_optimizer *o%d = tsr_%s(", at,
+            o->kind == OPT_SGD    ? "sgd"
+            : o->kind == OPT_ADAM ? "adam"
+                                  : "adamw");
     fprintf(out, o->module < 0 ? "root" : "m%d", o->module);
-    fprintf(out, ", TSR_%s_OPTS(.lr = %g, .weight_decay = ", o->kind == OPT_SGD ? "SGD" : "ADAM", o->lr);
+    fprintf(out, ", TSR_%s_OPTS(.lr = %g, .weight_decay = ", o->kind == OPT_SGD ? "SGD" : "ADAM",
+            o->lr);
     fprintf(out, o->weight_decay || o->kind == OPT_SGD ? "%g" : "TSR_OFF", o->weight_decay);
     if (o->kind == OPT_SGD)
-        fprintf(out, ", .momentum = %g, .dampening = %g, .nesterov = %d", o->momentum, o->dampening, o->nesterov);
+        fprintf(out, ", .momentum = %g, .dampening = %g, .nesterov = %d", o->momentum, o->dampening,
+                o->nesterov);
     const tsr_schedule *s = &o->schedule;
     if (s->kind || s->warmup)
-        fprintf(out, ", .schedule = {.kind = %d, .warmup = %d, .step_size = %d, .gamma = %g, .steps = %d, .min_lr = %g}", (int)s->kind, (int)s->warmup, (int)s->step_size, s->gamma, (int)s->steps, s->min_lr);
+        fprintf(out,
+                ", .schedule = {.kind = %d, .warmup = %d, .step_size = %d, .gamma = %g, .steps = "
+                "%d, .min_lr = %g}",
+                (int)s->kind, (int)s->warmup, (int)s->step_size, s->gamma, (int)s->steps,
+                s->min_lr);
     fputs(", .state = ", out);
     put_sbp(out, o->state);
     fputs("));\n", out);
@@ -196,7 +242,8 @@ static bool uses_optimizer(const program *p, int optimizer)
     bool used = false;
     for (int g = 0; g < p->ngraphs; g++)
         for (int i = 0; i < p->graph[g].nsinks; i++)
-            used |= p->graph[g].sink[i].kind == SINK_MINIMIZE && p->graph[g].sink[i].optimizer == optimizer;
+            used |= p->graph[g].sink[i].kind == SINK_MINIMIZE &&
+                    p->graph[g].sink[i].optimizer == optimizer;
     for (int i = 0; i < p->nacts; i++)
         used |= p->act[i].kind == ACT_SET_LR && p->act[i].optimizer == optimizer;
     return used;
@@ -216,18 +263,28 @@ static void put_modules(FILE *out, const program *p)
 {
     for (int i = 0; i < p->nplaces; i++)
         if (uses_place(p, i))
-            fprintf(out, "    const tsr_placement *p%d = tsr_placement_parse(w, \"%s\");\n", i, p->place[i]);
-    fprintf(out, "    tsr_module *root = tsr_module_create(w, &(tsr_nn_opts){.placement = p0, .seed = %d}, NULL, NULL, NULL);\n", (int)p->module_seed);
+            fprintf(out, "    const tsr_placement *p%d = tsr_placement_parse(w, \"%s\");\n", i,
+                    p->place[i]);
+    fprintf(out,
+            "    tsr_module *root = tsr_module_create(w, &(tsr_nn_opts){.placement = p0, .seed = "
+            "%d}, NULL, NULL, NULL);\n",
+            (int)p->module_seed);
     for (int i = 0; i < p->nmodules; i++)
         if (uses_module(p, i))
-            fprintf(out, "    tsr_module *m%d = tsr_module_add(root, \"m%d\", tsr_module_create(w, &(tsr_nn_opts){.placement = p0, .dtype = %s, .seed = %d}, NULL, NULL, NULL));\n", i, i, dtype_text(p->module_dtype[i]), (int)p->module_seed);
+            fprintf(
+                out,
+                "    tsr_module *m%d = tsr_module_add(root, \"m%d\", tsr_module_create(w, "
+                "&(tsr_nn_opts){.placement = p0, .dtype = %s, .seed = %d}, NULL, NULL, NULL));\n",
+                i, i, dtype_text(p->module_dtype[i]), (int)p->module_seed);
     for (int i = 0; i < p->nvars; i++) {
         const pvar *v = &p->var[i];
-        fprintf(out, "    tsr_module_%s(m%d, \"%s\", ", v->trainable ? "param" : "buffer", v->module, v->last);
+        fprintf(out, "    tsr_module_%s(m%d, \"%s\", ", v->trainable ? "param" : "buffer",
+                v->module, v->last);
         put_dims(out, v->dims);
         fputs(", ", out);
         put_sbp(out, v->place ? (tsr_sbp){0} : v->sbp);
-        fprintf(out, ", (tsr_init){.kind = %s, .a = -1, .b = 1});\n", v->trainable ? "TSR_INIT_UNIFORM" : "TSR_INIT_ONES");
+        fprintf(out, ", (tsr_init){.kind = %s, .a = -1, .b = 1});\n",
+                v->trainable ? "TSR_INIT_UNIFORM" : "TSR_INIT_ONES");
         if (v->place) {
             fprintf(out, "    tsr_module_place(root, \"%s\", p%d, ", v->name, v->place);
             put_sbp(out, v->sbp);
@@ -269,12 +326,18 @@ static void put_sinks(FILE *out, const pgraph *g, int after)
 static void put_graph(FILE *out, const program *p, int at)
 {
     const pgraph *g = &p->graph[at];
-    fprintf(out, "    tsr_plan *plan%d;\n    {\n    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = %d, .seed = %llu));\n", at, g->training, (unsigned long long)g->seed);
+    fprintf(out,
+            "    tsr_plan *plan%d;\n    {\n    tsr_graph *g = tsr_graph_create(w, "
+            "TSR_GRAPH_OPTS(.training = %d, .seed = %llu));\n",
+            at, g->training, (unsigned long long)g->seed);
     for (int i = 0; i < g->nnodes; i++) {
         put_node(out, p, g, i);
         put_sinks(out, g, i);
     }
-    fprintf(out, "    CHECK(tsr_compile_with(g, TSR_COMPILE_OPTS(.bucket_mb = %g, .no_fusion = %d, .memory_limit = %d), &plan%d));\n    }\n", g->bucket_mb, g->no_fusion, (int)g->memory_limit, at);
+    fprintf(out,
+            "    CHECK(tsr_compile_with(g, TSR_COMPILE_OPTS(.bucket_mb = %g, .no_fusion = %d, "
+            ".memory_limit = %d), &plan%d));\n    }\n",
+            g->bucket_mb, g->no_fusion, (int)g->memory_limit, at);
 }
 
 static void put_run(FILE *out, const program *p, const act *a)
@@ -289,7 +352,11 @@ static void put_run(FILE *out, const program *p, const act *a)
         for (int64_t k = 0; k < count_of(n->shape); k++)
             data[k] = input_number(n, a->seed, k);
         bool local = !strcmp(name, "from_local");
-        fprintf(out, local ? "    /* the shard, the first rank's value, or an addend of: */\n    CHECK(tsr_feed(plan%d, \"x%d\", " : "    CHECK(tsr_feed(plan%d, \"x%d\", ", a->graph, n->tag);
+        fprintf(out,
+                local ? "    /* the shard, the first rank's value, or an addend of: */\n    "
+                        "CHECK(tsr_feed(plan%d, \"x%d\", "
+                      : "    CHECK(tsr_feed(plan%d, \"x%d\", ",
+                a->graph, n->tag);
         put_data(out, n->dtype, count_of(n->shape), data);
         fprintf(out, ", %d));\n", (int)(count_of(n->shape) * (int64_t)tsr_dtype_size(n->dtype)));
     }
@@ -303,21 +370,37 @@ static void put_run(FILE *out, const program *p, const act *a)
 
 static const char head[] =
     "#include <math.h>\n#include <stdio.h>\n#include <string.h>\n#include <tessera/tessera.h>\n\n"
-    "#define CHECK(call) do { tsr_status s_ = (call); if (s_ != TSR_OK) { printf(\"line %d: %s\\n\", __LINE__, tsr_last_error()); return s_; } } while (0)\n\n"
-    "static tsr_sbp sbp(const char *text)\n{\n    tsr_sbp s = {0};\n    tsr_sbp_parse(text, &s);\n    return s;\n}\n\n"
+    "#define CHECK(call) do { tsr_status s_ = (call); if (s_ != TSR_OK) { printf(\"line %d: "
+    "%s\\n\", __LINE__, tsr_last_error()); return s_; } } while (0)\n\n"
+    "static tsr_sbp sbp(const char *text)\n{\n    tsr_sbp s = {0};\n    tsr_sbp_parse(text, &s);\n "
+    "   return s;\n}\n\n"
     "static int rank;\n#pragma omp threadprivate(rank)\n\n"
-    "static void show_numbers(const char *name, tsr_dtype dtype, tsr_dims dims, const void *data)\n{\n    char text[4000];\n    int n = sprintf(text, \"rank %d %s:\", rank, name);\n"
-    "    for (int64_t i = 0; i < tsr_dims_count(dims); i++)\n        n += sprintf(text + n, \" %.17g\", dtype == TSR_F64 ? ((const double *)data)[i] : dtype == TSR_F32 ? ((const float *)data)[i] : dtype == TSR_I64 ? (double)((const int64_t *)data)[i] : ((const bool *)data)[i]);\n    puts(text);\n}\n\n"
-    "static void show(tsr_plan *plan, const char *name)\n{\n    double data[400];\n    for (int i = 0; i < tsr_plan_nports(plan); i++) {\n        tsr_port p = tsr_plan_port(plan, i);\n        if (p.is_input || strcmp(p.name, name) || tsr_placement_find(p.placement, rank) < 0)\n            continue;\n"
-    "        tsr_fetch_shard(plan, name, data, (size_t)tsr_dims_count(p.shard) * tsr_dtype_size(p.dtype), NULL);\n        show_numbers(name, p.dtype, p.shard, data);\n    }\n}\n\n"
-    "static void show_variable(tsr_module *m, const char *name)\n{\n    double data[400];\n    tsr_variable *v = tsr_module_find(m, name);\n    tsr_dims d = tsr_variable_dims(v);\n"
-    "    if (tsr_variable_get(v, data, (size_t)tsr_dims_count(d) * tsr_dtype_size(tsr_variable_dtype(v))) == TSR_OK && rank == 0)\n        show_numbers(name, tsr_variable_dtype(v), d, data);\n}\n\n";
+    "static void show_numbers(const char *name, tsr_dtype dtype, tsr_dims dims, const void "
+    "*data)\n{\n    char text[4000];\n    int n = sprintf(text, \"rank %d %s:\", rank, name);\n"
+    "    for (int64_t i = 0; i < tsr_dims_count(dims); i++)\n        n += sprintf(text + n, \" "
+    "%.17g\", dtype == TSR_F64 ? ((const double *)data)[i] : dtype == TSR_F32 ? ((const float "
+    "*)data)[i] : dtype == TSR_I64 ? (double)((const int64_t *)data)[i] : ((const bool "
+    "*)data)[i]);\n    puts(text);\n}\n\n"
+    "static void show(tsr_plan *plan, const char *name)\n{\n    double data[400];\n    for (int i "
+    "= 0; i < tsr_plan_nports(plan); i++) {\n        tsr_port p = tsr_plan_port(plan, i);\n        "
+    "if (p.is_input || strcmp(p.name, name) || tsr_placement_find(p.placement, rank) < 0)\n        "
+    "    continue;\n"
+    "        tsr_fetch_shard(plan, name, data, (size_t)tsr_dims_count(p.shard) * "
+    "tsr_dtype_size(p.dtype), NULL);\n        show_numbers(name, p.dtype, p.shard, data);\n    "
+    "}\n}\n\n"
+    "static void show_variable(tsr_module *m, const char *name)\n{\n    double data[400];\n    "
+    "tsr_variable *v = tsr_module_find(m, name);\n    tsr_dims d = tsr_variable_dims(v);\n"
+    "    if (tsr_variable_get(v, data, (size_t)tsr_dims_count(d) * "
+    "tsr_dtype_size(tsr_variable_dtype(v))) == TSR_OK && rank == 0)\n        show_numbers(name, "
+    "tsr_variable_dtype(v), d, data);\n}\n\n";
 
 void program_print(const program *p, FILE *out)
 {
     bool made[MAX_GRAPHS] = {0};
     fputs(head, out);
-    fputs("static tsr_status body(tsr_world *w, void *arg)\n{\n    (void)arg;\n    rank = tsr_world_rank(w);\n", out);
+    fputs("static tsr_status body(tsr_world *w, void *arg)\n{\n    (void)arg;\n    rank = "
+          "tsr_world_rank(w);\n",
+          out);
     put_modules(out, p);
     for (int i = 0; i < p->nacts; i++) {
         const act *a = &p->act[i];
@@ -332,9 +415,12 @@ void program_print(const program *p, FILE *out)
         case ACT_SET:
             for (int64_t k = 0; k < count_of(p->var[a->var].dims); k++)
                 data[k] = (floor(rnd_number(a->seed, k) * 1800) + 200) / 1024;
-            fprintf(out, "    CHECK(tsr_variable_set(tsr_module_find(root, \"%s\"), ", p->var[a->var].name);
+            fprintf(out, "    CHECK(tsr_variable_set(tsr_module_find(root, \"%s\"), ",
+                    p->var[a->var].name);
             put_data(out, p->var[a->var].dtype, count_of(p->var[a->var].dims), data);
-            fprintf(out, ", %d));\n", (int)(count_of(p->var[a->var].dims) * (int64_t)tsr_dtype_size(p->var[a->var].dtype)));
+            fprintf(out, ", %d));\n",
+                    (int)(count_of(p->var[a->var].dims) *
+                          (int64_t)tsr_dtype_size(p->var[a->var].dtype)));
             break;
         case ACT_SET_LR:
             fprintf(out, "    tsr_optimizer_set_lr(o%d, %g);\n", a->optimizer, a->lr);
@@ -344,5 +430,9 @@ void program_print(const program *p, FILE *out)
             break;
         }
     }
-    fprintf(out, "    return TSR_OK;\n}\n\nint main(void)\n{\n    tsr_status s = tsr_spawn(%d, body, NULL);\n    if (s != TSR_OK)\n        printf(\"%%s\\n\", tsr_last_error());\n    return s != TSR_OK;\n}\n", p->nranks);
+    fprintf(out,
+            "    return TSR_OK;\n}\n\nint main(void)\n{\n    tsr_status s = tsr_spawn(%d, body, "
+            "NULL);\n    if (s != TSR_OK)\n        printf(\"%%s\\n\", tsr_last_error());\n    "
+            "return s != TSR_OK;\n}\n",
+            p->nranks);
 }

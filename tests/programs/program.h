@@ -63,10 +63,10 @@ typedef struct pgraph {
 } pgraph;
 
 typedef struct pvar {
-    int module;      /* whose it is */
-    int layer;       /* 1 + number within the module's layers; 0: a parameter of the module */
-    char name[24];   /* within the root: "m1.p3", "m0.l2.weight" */
-    char last[16];   /* "p3", "weight" */
+    int module;    /* whose it is */
+    int layer;     /* 1 + number within the module's layers; 0: a parameter of the module */
+    char name[24]; /* within the root: "m1.p3", "m0.l2.weight" */
+    char last[16]; /* "p3", "weight" */
     tsr_dims dims;
     tsr_dtype dtype;
     bool trainable;
@@ -133,13 +133,16 @@ typedef struct walk {
     const pgraph *g;
     tape *t;
     int value[MAX_NODES];
-    int reads[MAX_VARS];           /* the tape's value of each variable; -1 */
+    int reads[MAX_VARS]; /* the tape's value of each variable; -1 */
     const double *var_v[MAX_VARS], *var_e[MAX_VARS];
-    uint64_t keys[MAX_NODES];      /* of dropout and such, in order of use */
-    uint64_t step;                 /* of masks */
-    uint64_t run_seed;             /* of inputs */
+    uint64_t keys[MAX_NODES]; /* of dropout and such, in order of use */
+    uint64_t step;            /* of masks */
+    uint64_t run_seed;        /* of inputs */
     /* Running averages: what this walk made of a variable; -1. */
     int updated[MAX_VARS];
+    /* For finite differences: what is added to a node's value; NULL: nothing. */
+    int nudged;
+    const double *nudge;
 } walk;
 
 /* Number i that an input is fed in a run of that seed, or a constant has. */
@@ -178,10 +181,10 @@ struct gen {
     program *p;
     pgraph *g;
     int graph;
-    walk w; /* of what was drawn so far */
+    walk w;          /* of what was drawn so far */
     tsr_dtype dtype; /* of most floating point */
     double wild;     /* how often values may be anything */
-    bool exact; /* inputs are small whole numbers: ties */
+    bool exact;      /* inputs are small whole numbers: ties */
 };
 /* A node of a float dtype with ndim in [low, high]; -1. */
 int gen_float(gen *g, int low, int high);
@@ -222,7 +225,8 @@ tsr_dims reduced_dims(tsr_dims dims, uint32_t mask, bool keep);
 /* For each element of dims its group after reducing mask. */
 int32_t *eval_groups(tape *t, tsr_dims dims, uint32_t mask);
 int eval_binary(tape *t, tape_fn fn, int a, tsr_dims ad, int b, tsr_dims bd, tsr_dims to, double u);
-int eval_matmul(walk *w, int a, tsr_dims ad, int b, tsr_dims bd, bool ta, bool tb, tsr_dims *od, double u);
+int eval_matmul(walk *w, int a, tsr_dims ad, int b, tsr_dims bd, bool ta, bool tb, tsr_dims *od,
+                double u);
 int eval_softmax(walk *w, int x, tsr_dims dims, int axis, bool log, double u);
 int eval_permute(tape *t, int x, tsr_dims from, const int *perm);
 uint64_t eval_key(walk *w, const char *scope, const char *kind);

@@ -3,12 +3,14 @@
  * Random programs against the oracle.
  *
  *   random_programs [--seed A] [--count N] [--ranks R] [--jobs J] [--print] [--shrink] [--stop]
- *                   [--coverage] [--json DIR]
+ *                   [--coverage] [--differences] [--json DIR]
  *
  * Program number s is drawn from seed s, on 1, 2, 3, 4, 6 or 8 thread ranks by turns unless --ranks
- * says how many. --print writes each as C, --shrink a smaller one of each that fails; --stop ends with
- * the first that fails; --coverage tells how often each op was drawn; --json writes what torch_oracle.py
- * reads. A program that crashes or hangs is one that fails: each job is a process.
+ * says how many. --print writes each as C, --shrink a smaller one of each that fails; --stop ends
+ * with the first that fails; --coverage tells how often each op was drawn; --differences runs
+ * nothing, but holds the oracle's gradients against finite differences of its values; --json writes
+ * what torch_oracle.py reads. A program that crashes or hangs is one that fails: each job is a
+ * process.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "difference.h"
 #include "dump.h"
 #include "src/core/op_list.h"
 #include "execute.h"
@@ -29,7 +32,7 @@ enum { MAX_JOBS = 64, HANG_S = 120 };
 typedef struct options {
     uint64_t seed, count;
     int ranks, jobs;
-    bool print, shrink, stop, coverage;
+    bool print, shrink, stop, coverage, differences;
     const char *json;
 } options;
 
@@ -38,6 +41,7 @@ typedef struct tally {
     uint64_t next[MAX_JOBS]; /* the seed that a job is at */
     uint64_t programs, failed, refused, limits, compared, skipped;
     uint64_t ops[128], drawn[128];
+    uint64_t slopes, no_slopes;
     uint64_t first_failed; /* 0: none */
     bool stop;
 } tally;
@@ -90,6 +94,25 @@ static void count_ops(tally *t, const program *p, const run_log *log)
             add(&t->drawn[p->graph[g].node[i].op], 1);
 }
 
+/* The oracle's own gradients: of a program that is not run. */
+static void check_one(const options *o, tally *t, uint64_t seed)
+{
+    program *p = program_generate(seed, ranks_of(o, seed));
+    difference d = {0};
+    check_differences(p, &d);
+    add(&t->programs, 1);
+    add(&t->slopes, (uint64_t)d.compared);
+    add(&t->no_slopes, (uint64_t)d.skipped);
+    if (o->json)
+        program_dump(p, o->json);
+    if (d.failed) {
+        verdict v = {.failed = true};
+        snprintf(v.text, sizeof v.text, "%s", d.text);
+        note_failure(o, t, seed, &v);
+    }
+    program_free(p);
+}
+
 static void run_one(const options *o, tally *t, uint64_t seed)
 {
     program *p = program_generate(seed, ranks_of(o, seed));
@@ -106,7 +129,7 @@ static void run_one(const options *o, tally *t, uint64_t seed)
     add(&t->refused, v.refused);
     count_ops(t, p, &log);
     if (o->json && !v.failed)
-        program_dump(p, &log, o->json);
+        program_dump(p, o->json);
     if (v.refused)
         printf("seed %llu: refused: %s\n", (unsigned long long)seed, v.text);
     else if (v.failed)
@@ -120,7 +143,7 @@ static void job_main(const options *o, tally *t, int job)
     uint64_t end = o->seed + o->count;
     while (t->next[job] < end && !t->stop) {
         alarm(HANG_S);
-        run_one(o, t, t->next[job]);
+        (o->differences ? check_one : run_one)(o, t, t->next[job]);
         t->next[job] += (uint64_t)o->jobs;
     }
     fflush(stdout);
@@ -177,6 +200,8 @@ static bool parse(int argc, char **argv, options *o)
             o->shrink = true;
         else if (!strcmp(a, "--stop"))
             o->stop = true;
+        else if (!strcmp(a, "--differences"))
+            o->differences = true;
         else if (!strcmp(a, "--coverage"))
             o->coverage = true;
         else if (!value)
@@ -201,8 +226,9 @@ int main(int argc, char **argv)
 {
     options o;
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: random_programs [--seed A] [--count N] [--ranks 1-8] [--jobs J] "
-                        "[--print] [--shrink] [--stop] [--coverage] [--json DIR]\n");
+        fprintf(stderr,
+                "usage: random_programs [--seed A] [--count N] [--ranks 1-8] [--jobs J] "
+                "[--print] [--shrink] [--stop] [--coverage] [--differences] [--json DIR]\n");
         return 2;
     }
     tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -214,10 +240,15 @@ int main(int argc, char **argv)
         printf("drawn %-20s %llu\n", op_at(i)->name, (unsigned long long)t->drawn[i]);
     for (int i = 0; o.coverage && i < TSRI_OP_COUNT_; i++)
         printf("op %-20s %llu\n", tsri_op_name((tsri_op_kind)i), (unsigned long long)t->ops[i]);
-    printf("%llu programs: %llu failed, %llu refused, %llu memory limits not kept; %llu values compared, "
+    if (o.differences)
+        printf("%llu slopes compared, %llu skipped\n", (unsigned long long)t->slopes,
+               (unsigned long long)t->no_slopes);
+    printf("%llu programs: %llu failed, %llu refused, %llu memory limits not kept; %llu values "
+           "compared, "
            "%llu skipped; %.1f s, %.0f programs/s\n",
-           (unsigned long long)t->programs, (unsigned long long)t->failed, (unsigned long long)t->refused,
-           (unsigned long long)t->limits, (unsigned long long)t->compared, (unsigned long long)t->skipped, all,
+           (unsigned long long)t->programs, (unsigned long long)t->failed,
+           (unsigned long long)t->refused, (unsigned long long)t->limits,
+           (unsigned long long)t->compared, (unsigned long long)t->skipped, all,
            (double)t->programs / all);
     return t->failed != 0;
 }

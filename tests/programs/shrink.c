@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes a failing program smaller: takes something away, keeps what still fails, again and again. */
+/* Makes a failing program smaller: takes something away, keeps what still fails, again and again.
+ */
 #include "shrink.h"
 
 #include <stdio.h>
@@ -11,7 +12,8 @@
 
 void try_program(const program *p, verdict *out)
 {
-    verdict *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    verdict *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t child = fork();
     if (child == 0) {
         run_log log;
@@ -57,7 +59,8 @@ static bool still_fails(const program *p, int kind)
     return v.failed && !v.refused && v.kind == kind;
 }
 
-/* --- changes: each returns false where it has nothing to do ---------------------------------------- */
+/* --- changes: each returns false where it has nothing to do
+ * ---------------------------------------- */
 static void drop_act(program *p, int at)
 {
     memmove(&p->act[at], &p->act[at + 1], (size_t)(--p->nacts - at) * sizeof *p->act);
@@ -81,8 +84,11 @@ static void drop_node(pgraph *g, int at)
     }
 }
 
+/* Whether something needs a node: running averages are kept whoever reads the result. */
 static bool is_read(const pgraph *g, int node)
 {
+    if (g->node[node].op == op_find("batch_norm") && g->node[node].in[3] >= 0)
+        return true;
     for (int i = 0; i < g->nnodes; i++)
         for (int k = 0; k < g->node[i].nin; k++)
             if (g->node[i].in[k] == node)
@@ -206,7 +212,8 @@ static void try_nodes(shrinker *s, int g)
         bool done = false;
         for (int k = 0; k < n->nin && !done; k++) {
             const pnode *x = n->in[k] < 0 ? NULL : &s->best->graph[g].node[n->in[k]];
-            if (!x || !tsr_dims_equal(x->shape, n->shape) || x->dtype != n->dtype || x->place != n->place)
+            if (!x || !tsr_dims_equal(x->shape, n->shape) || x->dtype != n->dtype ||
+                x->place != n->place)
                 continue;
             program *p = program_copy(s->best);
             redirect(&p->graph[g], i, p->graph[g].node[i].in[k]);
@@ -217,7 +224,13 @@ static void try_nodes(shrinker *s, int g)
             continue;
         program *p = program_copy(s->best);
         pnode *m = &p->graph[g].node[i];
-        *m = (pnode){.op = op_input, .tag = m->tag, .shape = m->shape, .dtype = m->dtype, .below = m->below, .place = m->place, .var = -1};
+        *m = (pnode){.op = op_input,
+                     .tag = m->tag,
+                     .shape = m->shape,
+                     .dtype = m->dtype,
+                     .below = m->below,
+                     .place = m->place,
+                     .var = -1};
         offer(s, p);
     }
 }
@@ -269,18 +282,29 @@ static void try_options(shrinker *s)
         pgraph *g = &p->graph[0];
         bool changed = false;
         switch (k) {
-        case 0: changed = g->memory_limit != 0; g->memory_limit = 0; break;
-        case 1: changed = !g->no_fusion; g->no_fusion = true; break;
-        case 2: changed = g->bucket_mb != TSR_OFF; g->bucket_mb = TSR_OFF; break;
+        case 0:
+            changed = g->memory_limit != 0;
+            g->memory_limit = 0;
+            break;
+        case 1:
+            changed = !g->no_fusion;
+            g->no_fusion = true;
+            break;
+        case 2:
+            changed = g->bucket_mb != TSR_OFF;
+            g->bucket_mb = TSR_OFF;
+            break;
         case 3:
             changed = p->noptimizers > 0;
             for (int i = 0; i < g->nsinks && p->noptimizers; i++)
-                changed &= g->sink[i].kind != SINK_MINIMIZE || g->sink[i].optimizer != p->noptimizers - 1;
+                changed &=
+                    g->sink[i].kind != SINK_MINIMIZE || g->sink[i].optimizer != p->noptimizers - 1;
             p->noptimizers -= changed;
             break;
         case 4:
             for (int i = 0; i < p->noptimizers; i++) {
-                changed |= p->optimizer[i].schedule.kind || p->optimizer[i].schedule.warmup || p->optimizer[i].weight_decay != 0;
+                changed |= p->optimizer[i].schedule.kind || p->optimizer[i].schedule.warmup ||
+                           p->optimizer[i].weight_decay != 0;
                 p->optimizer[i].schedule = (tsr_schedule){0};
                 p->optimizer[i].weight_decay = 0;
             }

@@ -153,8 +153,8 @@ int tape_move(tape *t, int64_t n, int nops, const int *ops, const tape_from *fro
         }
         const tape_value *a = tape_at(t, ops[f->which]);
         x->value.v[i] = f->w == 1 ? a->v[f->at] : f->w * a->v[f->at];
-        x->value.e[i] = bound(f->w, a->e[f->at]) +
-                        (f->w == 1 ? 0 : 2 * x->value.u * fabs(x->value.v[i]));
+        x->value.e[i] =
+            bound(f->w, a->e[f->at]) + (f->w == 1 ? 0 : 2 * x->value.u * fabs(x->value.v[i]));
         settle(&x->value, i, a->e[f->at] == 0 || isfinite(a->e[f->at]));
     }
     return t->n - 1;
@@ -223,31 +223,89 @@ static void apply1(tape_fn fn, double p, double x, double *f, double *d)
     double s, in;
     *d = 0;
     switch (fn) {
-    case FN_NEG: *f = -x; *d = -1; break;
-    case FN_ABS: *f = fabs(x); *d = x > 0 ? 1 : x < 0 ? -1 : 0; break;
-    case FN_EXP: *f = *d = exp(x); break;
-    case FN_LOG: *f = log(x); *d = 1 / x; break;
-    case FN_SQRT: *f = sqrt(x); *d = 0.5 / *f; break;
-    case FN_SAFE_SQRT: *f = sqrt(x); *d = x == 0 ? 0 : 0.5 / *f; break;
-    case FN_RELU: *f = isnan(x) ? x : x > 0 ? x : 0; *d = x > 0; break;
-    case FN_RELU6: *f = isnan(x) ? x : x < 0 ? 0 : x > 6 ? 6 : x; *d = x > 0 && x < 6; break;
-    case FN_TANH: *f = tanh(x); *d = 1 - *f * *f; break;
-    case FN_SIGMOID: *f = 1 / (1 + exp(-x)); *d = *f * (1 - *f); break;
-    case FN_SILU: s = 1 / (1 + exp(-x)); *f = x * s; *d = s * (1 + x * (1 - s)); break;
-    case FN_GELU: *f = x * phi(x); *d = phi(x) + x * exp(-x * x / 2) * c / 2; break;
+    case FN_NEG:
+        *f = -x;
+        *d = -1;
+        break;
+    case FN_ABS:
+        *f = fabs(x);
+        *d = x > 0 ? 1 : x < 0 ? -1 : 0;
+        break;
+    case FN_EXP:
+        *f = *d = exp(x);
+        break;
+    case FN_LOG:
+        *f = log(x);
+        *d = 1 / x;
+        break;
+    case FN_SQRT:
+        *f = sqrt(x);
+        *d = 0.5 / *f;
+        break;
+    case FN_SAFE_SQRT:
+        *f = sqrt(x);
+        *d = x == 0 ? 0 : 0.5 / *f;
+        break;
+    case FN_RELU:
+        *f = isnan(x) ? x : x > 0 ? x : 0;
+        *d = x > 0;
+        break;
+    case FN_RELU6:
+        *f = isnan(x) ? x : x < 0 ? 0 : x > 6 ? 6 : x;
+        *d = x > 0 && x < 6;
+        break;
+    case FN_TANH:
+        *f = tanh(x);
+        *d = 1 - *f * *f;
+        break;
+    case FN_SIGMOID:
+        *f = 1 / (1 + exp(-x));
+        *d = *f * (1 - *f);
+        break;
+    case FN_SILU:
+        s = 1 / (1 + exp(-x));
+        *f = x * s;
+        *d = s * (1 + x * (1 - s));
+        break;
+    case FN_GELU:
+        *f = x * phi(x);
+        *d = phi(x) + x * exp(-x * x / 2) * c / 2;
+        break;
     case FN_GELU_TANH:
         in = tanh(c * (x + 0.044715 * x * x * x));
         *f = x * (1 + in) / 2;
         *d = (1 + in) / 2 + x / 2 * (1 - in * in) * c * (1 + 3 * 0.044715 * x * x);
         break;
-    case FN_POWS: *f = pow(x, p); *d = p == 0 ? 0 : p * pow(x, p - 1); break;
-    case FN_ADDS: *f = x + p; *d = 1; break;
-    case FN_MULS: *f = p * x; *d = p; break;
-    case FN_DIVS: *f = x / p; *d = 1 / p; break;
-    case FN_RDIVS: *f = p / x; *d = -p / x / x; break;
-    case FN_TRUNC: *f = trunc(x); break;
-    case FN_BOOL: *f = x != 0; break;
-    default: *f = x; *d = 1; break;
+    case FN_POWS:
+        *f = pow(x, p);
+        *d = p == 0 ? 0 : p * pow(x, p - 1);
+        break;
+    case FN_ADDS:
+        *f = x + p;
+        *d = 1;
+        break;
+    case FN_MULS:
+        *f = p * x;
+        *d = p;
+        break;
+    case FN_DIVS:
+        *f = x / p;
+        *d = 1 / p;
+        break;
+    case FN_RDIVS:
+        *f = p / x;
+        *d = -p / x / x;
+        break;
+    case FN_TRUNC:
+        *f = trunc(x);
+        break;
+    case FN_BOOL:
+        *f = x != 0;
+        break;
+    default:
+        *f = x;
+        *d = 1;
+        break;
     }
 }
 
@@ -283,8 +341,10 @@ int tape_unary(tape *t, int a, tape_fn fn, double p, double u)
         apply1(fn, p, in->v[i] + e, &f[2], &d[2]);
         x->value.v[i] = f[0];
         x->da[i] = d[0];
-        double inner = fn == FN_NEG || fn == FN_RELU || fn == FN_RELU6 || fn == FN_ABS || fn == FN_SAME ||
-                               fn == FN_SAFE_SQRT ? 0 : 1;
+        double inner = fn == FN_NEG || fn == FN_RELU || fn == FN_RELU6 || fn == FN_ABS ||
+                               fn == FN_SAME || fn == FN_SAFE_SQRT
+                           ? 0
+                           : 1;
         double own = fn == FN_ADDS ? fabs(p) + fabs(f[0]) : 4 * fabs(f[0]);
         if (fn == FN_GELU || fn == FN_GELU_TANH || fn == FN_SILU)
             own += fabs(in->v[i]);
@@ -301,18 +361,50 @@ static void apply2(tape_fn fn, double x, double y, double *f, double *da, double
 {
     *da = *db = 0;
     switch (fn) {
-    case FN_ADD: *f = x + y; *da = *db = 1; break;
-    case FN_SUB: *f = x - y; *da = 1; *db = -1; break;
-    case FN_MUL: *f = x * y; *da = y; *db = x; break;
-    case FN_DIV: *f = x / y; *da = 1 / y; *db = -x / y / y; break;
-    case FN_POW: *f = pow(x, y); *da = y == 0 ? 0 : y * pow(x, y - 1); *db = *f == 0 ? 0 : *f * log(x); break;
-    case FN_EQUAL: *f = x == y; break;
-    case FN_NOT_EQUAL: *f = x != y; break;
-    case FN_LESS: *f = x < y; break;
-    case FN_LESS_EQUAL: *f = x <= y; break;
-    case FN_GREATER: *f = x > y; break;
-    case FN_GREATER_EQUAL: *f = x >= y; break;
-    case FN_MAXIMUM: case FN_MINIMUM:
+    case FN_ADD:
+        *f = x + y;
+        *da = *db = 1;
+        break;
+    case FN_SUB:
+        *f = x - y;
+        *da = 1;
+        *db = -1;
+        break;
+    case FN_MUL:
+        *f = x * y;
+        *da = y;
+        *db = x;
+        break;
+    case FN_DIV:
+        *f = x / y;
+        *da = 1 / y;
+        *db = -x / y / y;
+        break;
+    case FN_POW:
+        *f = pow(x, y);
+        *da = y == 0 ? 0 : y * pow(x, y - 1);
+        *db = *f == 0 ? 0 : *f * log(x);
+        break;
+    case FN_EQUAL:
+        *f = x == y;
+        break;
+    case FN_NOT_EQUAL:
+        *f = x != y;
+        break;
+    case FN_LESS:
+        *f = x < y;
+        break;
+    case FN_LESS_EQUAL:
+        *f = x <= y;
+        break;
+    case FN_GREATER:
+        *f = x > y;
+        break;
+    case FN_GREATER_EQUAL:
+        *f = x >= y;
+        break;
+    case FN_MAXIMUM:
+    case FN_MINIMUM:
         if (isnan(x) || isnan(y)) {
             *f = NAN;
             *da = *db = NAN;
@@ -323,7 +415,8 @@ static void apply2(tape_fn fn, double x, double y, double *f, double *da, double
             *db = 1 - *da;
         }
         break;
-    default: abort();
+    default:
+        abort();
     }
 }
 
@@ -363,15 +456,20 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
         apply2(fn, va + ea, vb - (both ? eb : 0), &f[2], &da[2], &db[2]);
         apply2(fn, va - (both ? ea : 0), vb - eb, &f[3], &da[3], &db[3]);
         apply2(fn, va + (both ? ea : 0), vb + eb, &f[4], &da[4], &db[4]);
+        if (fn == FN_POW && va <= 0)
+            x->dae[i] = x->dbe[i] = INFINITY; /* tsr_pow has gradients for x > 0 */
         if ((fn == FN_MAXIMUM || fn == FN_MINIMUM) && fabs(va - vb) <= ea + eb && ea + eb > 0)
             x->dae[i] = x->dbe[i] = 1;
         double own = fn >= FN_EQUAL ? 0 : fn == FN_ADD || fn == FN_SUB ? 2 : fn == FN_POW ? 16 : 4;
         x->value.e[i] = spread(f[0], f[1], f[2]) + spread(f[0], f[3], f[4]) + own * u * fabs(f[0]) +
                         (fn == FN_MUL ? bound(ea, eb) : 0);
-        if (both && (fn == FN_EQUAL || fn == FN_NOT_EQUAL) && ea + eb > 0 && fabs(va - vb) <= ea + eb)
+        if (both && (fn == FN_EQUAL || fn == FN_NOT_EQUAL) && ea + eb > 0 &&
+            fabs(va - vb) <= ea + eb)
             x->value.e[i] = 1;
-        x->dae[i] += spread(da[0], da[1], da[2]) + spread(da[0], da[3], da[4]) + 8 * u * fabs(da[0]);
-        x->dbe[i] += spread(db[0], db[1], db[2]) + spread(db[0], db[3], db[4]) + 8 * u * fabs(db[0]);
+        x->dae[i] +=
+            spread(da[0], da[1], da[2]) + spread(da[0], da[3], da[4]) + 8 * u * fabs(da[0]);
+        x->dbe[i] +=
+            spread(db[0], db[1], db[2]) + spread(db[0], db[3], db[4]) + 8 * u * fabs(db[0]);
         settle(&x->value, i, isfinite(x->value.e[i]) || x->value.e[i] == 0);
     }
     return t->n - 1;
@@ -431,7 +529,8 @@ static void give_product(tape_value *x, int64_t i, double g, double ge, double d
 static void back(tape *t, node *x)
 {
     const tape_value *y = &x->value;
-    tape_value *a = x->nops ? tape_at(t, x->ops[0]) : NULL, *b = x->nops > 1 ? tape_at(t, x->ops[1]) : NULL;
+    tape_value *a = x->nops ? tape_at(t, x->ops[0]) : NULL,
+               *b = x->nops > 1 ? tape_at(t, x->ops[1]) : NULL;
     switch (x->kind) {
     case LEAF:
         break;

@@ -4,9 +4,9 @@
  * dtype can change, and reverse differentiation. Plain loops over elements. It shares no code with
  * the library: no graph, kernel, rule or gradient of it.
  *
- * All that programs compute is made of six primitives. `e` bounds an element's error to first order:
- * infinity means that its value is not determined (a comparison of nearly equal numbers, 1e30
- * squared in f32), and that nobody may compare it.
+ * All that programs compute is made of six primitives. `e` bounds an element's error to first
+ * order: infinity means that its value is not determined (a comparison of nearly equal numbers,
+ * 1e30 squared in f32), and that nobody may compare it.
  */
 #ifndef TESTS_PROGRAMS_TAPE_H
 #define TESTS_PROGRAMS_TAPE_H
@@ -18,11 +18,40 @@ typedef struct tape tape;
 
 /* Functions of one number (p: a parameter) and of two. */
 typedef enum tape_fn {
-    FN_NEG, FN_ABS, FN_EXP, FN_LOG, FN_SQRT, FN_RELU, FN_RELU6, FN_TANH, FN_SIGMOID, FN_SILU,
-    FN_GELU, FN_GELU_TANH, FN_POWS, FN_ADDS, FN_MULS, FN_DIVS, FN_RDIVS, FN_TRUNC, FN_BOOL, FN_SAME,
+    FN_NEG,
+    FN_ABS,
+    FN_EXP,
+    FN_LOG,
+    FN_SQRT,
+    FN_RELU,
+    FN_RELU6,
+    FN_TANH,
+    FN_SIGMOID,
+    FN_SILU,
+    FN_GELU,
+    FN_GELU_TANH,
+    FN_POWS,
+    FN_ADDS,
+    FN_MULS,
+    FN_DIVS,
+    FN_RDIVS,
+    FN_TRUNC,
+    FN_BOOL,
+    FN_SAME,
     FN_SAFE_SQRT, /* with gradient 0 at 0 */
-    FN_ADD, FN_SUB, FN_MUL, FN_DIV, FN_POW, FN_EQUAL, FN_NOT_EQUAL, FN_LESS, FN_LESS_EQUAL,
-    FN_GREATER, FN_GREATER_EQUAL, FN_MAXIMUM, FN_MINIMUM,
+    FN_ADD,
+    FN_SUB,
+    FN_MUL,
+    FN_DIV,
+    FN_POW,
+    FN_EQUAL,
+    FN_NOT_EQUAL,
+    FN_LESS,
+    FN_LESS_EQUAL,
+    FN_GREATER,
+    FN_GREATER_EQUAL,
+    FN_MAXIMUM,
+    FN_MINIMUM,
 } tape_fn;
 
 /* One value: n elements. v, e: values and their error; g, ge: of the last tape_backward. */
@@ -62,8 +91,8 @@ int tape_leaf(tape *t, int64_t n, const double *v, const double *e, double u, bo
 int tape_move(tape *t, int64_t n, int nops, const int *ops, const tape_from *from);
 /* b -1: one operand. */
 int tape_terms(tape *t, int64_t n, int a, int b, int64_t nterms, const tape_term *terms, double u);
-/* Says of the value that tape_terms made that the library may add zeros times operands to its sums, as
- * convolutions with padding do: beside infinities nothing of it is determined. */
+/* Says of the value that tape_terms made that the library may add zeros times operands to its sums,
+ * as convolutions with padding do: beside infinities nothing of it is determined. */
 void tape_stuffed(tape *t, int id);
 int tape_unary(tape *t, int a, tape_fn fn, double p, double u);
 /* ia, ib: which elements meet; NULL: those of the same number. */

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "difference.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The sum of y's elements with nudge times `by` added to x. */
+static double value_at(const program *p, const pgraph *g, tape *t, walk *w, int y, int x,
+                       const double *nudge, double by)
+{
+    double step[400], sum = 0;
+    tape_clear(t);
+    walk_start(w, p, g, t);
+    for (int i = 0; i < p->nvars; i++)
+        w->var_v[i] = p->var[i].data;
+    for (int64_t i = 0; i < count_of(g->node[x].shape); i++)
+        step[i] = nudge[i] * by;
+    w->nudged = x;
+    w->nudge = step;
+    for (int i = 0; i <= y; i++)
+        if (!g->node[i].opaque)
+            walk_node(w, i);
+    for (int64_t i = 0; i < tape_at(t, w->value[y])->n; i++)
+        sum += tape_at(t, w->value[y])->v[i];
+    return sum;
+}
+
+static void compare_slope(const program *p, const pgraph *g, tape *t, int y, int x, difference *out)
+{
+    double nudge[400] = {0}, gradient[400], slope = 0, size = 0;
+    int64_t n = count_of(g->node[x].shape);
+    walk w;
+    double magnitude = fabs(value_at(p, g, t, &w, y, x, nudge, 0));
+    tape_backward(t, w.value[y]);
+    memcpy(gradient, tape_at(t, w.value[x])->g, (size_t)n * sizeof *gradient);
+    for (int64_t i = 0; i < n; i++) {
+        nudge[i] = 2 * rnd_number(p->seed + (uint64_t)y, i) - 1;
+        slope += nudge[i] * gradient[i];
+        size += fabs(nudge[i] * gradient[i]);
+    }
+    const double h = 1e-5;
+    double up = value_at(p, g, t, &w, y, x, nudge, h),
+           down = value_at(p, g, t, &w, y, x, nudge, -h);
+    double up2 = value_at(p, g, t, &w, y, x, nudge, h / 2),
+           down2 = value_at(p, g, t, &w, y, x, nudge, -h / 2);
+    double mid = value_at(p, g, t, &w, y, x, nudge, 0);
+    double wide = (up - down) / (2 * h), narrow = (up2 - down2) / h, forth = (up - mid) / h;
+    double slack = 1e-4 * (1 + size) + 1e-9 * magnitude;
+    /* A kink, or curvature that the step does not resolve. */
+    if (!isfinite(slope) || !(fabs(wide - narrow) < slack / 4) ||
+        !(fabs(forth - wide) < 100 * slack)) {
+        out->skipped++;
+        return;
+    }
+    out->compared++;
+    if (fabs(narrow - slope) <= slack)
+        return;
+    if (!out->failed++)
+        snprintf(out->text, sizeof out->text, "d t%d / d t%d: the tape says %.9g, differences %.9g",
+                 y, x, slope, narrow);
+}
+
+void check_differences(const program *p, difference *out)
+{
+    tape *t = tape_new();
+    int op_gradients = op_find("gradients"), op_use = op_find("use");
+    for (int k = 0; k < p->ngraphs; k++) {
+        const pgraph *g = &p->graph[k];
+        bool padded = false; /* a row without gradient is the caller's word, not a slope */
+        for (int i = 0; i < g->nnodes; i++)
+            padded |= g->node[i].op == op_find("embedding") && g->node[i].i[0];
+        if (padded)
+            continue;
+        for (int i = 0; i < g->nnodes; i++)
+            for (int j = 1; g->node[i].op == op_gradients && j < g->node[i].nin; j++)
+                /* Reads of a variable are one value, of which a nudge of the first is a nudge of
+                 * all. */
+                if (g->node[g->node[i].in[j]].op != op_use)
+                    compare_slope(p, g, t, g->node[i].in[0], g->node[i].in[j], out);
+        for (int s = 0; s < g->nsinks; s++)
+            for (int i = 0; g->sink[s].kind == SINK_MINIMIZE && i < g->sink[s].node; i++) {
+                bool first = g->node[i].op == op_use;
+                for (int j = 0; j < i && first; j++)
+                    first = g->node[j].op != op_use || g->node[j].var != g->node[i].var;
+                if (first)
+                    compare_slope(p, g, t, g->sink[s].node, i, out);
+            }
+    }
+    tape_free(t);
+}
