@@ -230,16 +230,19 @@ static tsr_status compile(job *j, int graph)
 {
     STEP(declare(j, graph));
     const pgraph *g = j->d.g;
-    tsr_status status =
-        tsr_compile_with(j->graph[graph],
-                         TSR_COMPILE_OPTS(.bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion,
-                                          .memory_limit = g->memory_limit),
-                         &j->plan[graph]);
+    tsr_compile_opts opts = {
+        .size = sizeof opts, .bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion};
+    opts.memory_limit = g->memory_limit;
+    if (g->free_links) {
+        opts.nlinks = 1;
+        opts.link[0] = (tsr_link){.latency_s = 1e-12, .bytes_per_s = 1e15};
+        opts.flops_per_s = 1e3;
+    }
+    tsr_status status = tsr_compile_with(j->graph[graph], &opts, &j->plan[graph]);
     if (status == TSR_ERR_NO_MEMORY && g->memory_limit) {
         j->mine->rejected_limits++;
-        status = tsr_compile_with(
-            j->graph[graph], TSR_COMPILE_OPTS(.bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion),
-            &j->plan[graph]);
+        opts.memory_limit = 0;
+        status = tsr_compile_with(j->graph[graph], &opts, &j->plan[graph]);
     }
     if (status != TSR_OK) {
         j->mine->refused = true;

@@ -3,7 +3,7 @@
 """Plants the faults of faults.txt in a copy of the tree, all at once, and measures how many random
 programs each survives. TESSERA_FAULT chooses one when a program starts.
 
-  faults.py --out DIR [--count 2000] [--only 3,7] [--seed 1]
+  faults.py --out DIR [--count 2000] [--only 3,7] [--seed 1] [--keep]
 
 DIR keeps the copy and its build; what was measured stands in DIR/found.tsv, and is kept."""
 
@@ -61,8 +61,10 @@ def plant(texts, faults):
     return wrong
 
 
-def build(out):
+def build(out, keep):
     copy, faults = out / "tree", read_table()
+    if keep:
+        return faults, copy / "b/tests/programs/random_programs"
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
     texts = {name: (ROOT / name).read_bytes() for name in names.decode().split("\0") if name}
     for line in plant(texts, faults):
@@ -100,8 +102,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="")
     parser.add_argument("--check", action="store_true", help="with the plans' own checks as well")
+    parser.add_argument("--keep", action="store_true", help="measures the copy as it was built before")
     args = parser.parse_args()
-    faults, program = build(args.out)
+    faults, program = build(args.out, args.keep)
     only = {int(n) for n in args.only.split(",") if n}
     missed = 0
     with open(args.out / "found.tsv", "a") as table:

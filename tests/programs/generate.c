@@ -56,6 +56,12 @@ tsr_sbp gen_sbp(gen *g, tsr_dims dims, int place, bool partial)
     tsr_reduce_op op = ops[rnd_below(&g->r, 5)];
     if (rnd_chance(&g->r, 0.25))
         return (tsr_sbp){0};
+    if (g->data_parallel && !partial && rnd_chance(&g->r, 0.9)) {
+        for (int i = 0; i < s.ndim; i++)
+            s.d[i] = dims.ndim && i == 0 && !g->for_variable ? (tsr_sbp1){TSR_SBP_SPLIT, 0}
+                                                             : (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+        return s;
+    }
     for (int i = 0; i < s.ndim; i++) {
         double r = rnd_in(&g->r, 0, 1);
         if (r < 0.5 && dims.ndim)
@@ -143,7 +149,9 @@ int gen_var(gen *g, tsr_dims dims, tsr_dtype dtype, int place, bool trainable)
         .module = module, .dims = dims, .dtype = dtype, .trainable = trainable, .place = place};
     snprintf(v->last, sizeof v->last, "p%d", p->nvars);
     snprintf(v->name, sizeof v->name, "m%d.p%d", v->module, p->nvars);
+    g->for_variable = true;
     v->sbp = gen_sbp(g, dims, place, false);
+    g->for_variable = false;
     v->init = trainable ? (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -1, .b = 1}
                         : (tsr_init){.kind = TSR_INIT_ONES};
     int64_t n = count_of(dims);
@@ -284,6 +292,17 @@ static bool draw_node(gen *g, int total)
                 (long long)gen_value(g, id)->n, (long long)count_of(n.shape));
         abort();
     }
+    /* What lowering joins: batch norm and an activation, of which others may read either. */
+    if (id >= 0 && op == op_find("batch_norm") && rnd_chance(&g->r, 0.6)) {
+        pnode act = {.op = op_find(rnd_chance(&g->r, 0.6) ? "relu" : "relu6"),
+                     .nin = 1,
+                     .in = {id},
+                     .shape = n.shape,
+                     .dtype = n.dtype,
+                     .place = n.place,
+                     .var = -1};
+        gen_append(g, act);
+    }
     return id >= 0;
 }
 
@@ -411,7 +430,7 @@ static void add_minimize(gen *g, int optimizer)
     }
 }
 
-static void draw_graph(gen *g, int which, int nops)
+void gen_graph(gen *g, int which, int nops)
 {
     static const double buckets[] = {0, TSR_OFF, 1e-4, 4e-4};
     g->graph = which;
@@ -419,7 +438,8 @@ static void draw_graph(gen *g, int which, int nops)
     *g->g = (pgraph){.training = rnd_chance(&g->r, which ? 0.4 : 0.8),
                      .seed = rnd_next(&g->r) >> 40,
                      .bucket_mb = buckets[rnd_below(&g->r, 4)],
-                     .no_fusion = rnd_chance(&g->r, 0.2)};
+                     .no_fusion = rnd_chance(&g->r, 0.2),
+                     .free_links = rnd_chance(&g->r, 0.45)};
     if (rnd_chance(&g->r, 0.15))
         g->g->memory_limit = (size_t)2000 << rnd_below(&g->r, 5);
     tape_clear(g->w.t);
@@ -463,156 +483,4 @@ static void draw_graph(gen *g, int which, int nops)
             add_output(g, i);
     for (int k = rnd_below(&g->r, 4); k > 0; k--)
         add_output(g, rnd_below(&g->r, g->g->nnodes));
-}
-
-/* --- the whole ---------------------------------------------------------------------------------
- */
-static void write_place(program *p, int at)
-{
-    char *text = p->place[at];
-    const int *d = p->place_dim[at], *r = p->place_rank[at];
-    int n = 1, used;
-    for (int i = 0; i < p->place_ndim[at]; i++)
-        n *= d[i];
-    used = sprintf(text, "cpu:");
-    for (int i = 0; i < n; i++) {
-        int run = 1;
-        used += sprintf(text + used, "%s", i ? "," : "");
-        for (int k = p->place_ndim[at] - 1; k >= 0; k--) {
-            run *= d[k];
-            if (i % run == 0)
-                used += sprintf(text + used, "[");
-        }
-        used += sprintf(text + used, "%d", r[i]);
-        run = 1;
-        for (int k = p->place_ndim[at] - 1; k >= 0; k--) {
-            run *= d[k];
-            if ((i + 1) % run == 0)
-                used += sprintf(text + used, "]");
-        }
-    }
-}
-
-static void draw_place(gen *g, int at)
-{
-    program *p = g->p;
-    int ranks[MAX_RANKS], n = p->nranks;
-    bool all = at == 0 ? rnd_chance(&g->r, 0.85) : rnd_chance(&g->r, 0.4);
-    for (int i = 0; i < n; i++) {
-        int j = rnd_chance(&g->r, at == 0 ? 0.15 : 0.4) ? rnd_below(&g->r, i + 1) : i;
-        ranks[i] = ranks[j];
-        ranks[j] = i;
-    }
-    int m = all ? n : 1 + rnd_below(&g->r, n);
-    p->place_ndim[at] = 1;
-    p->place_dim[at][0] = m;
-    if (m % 2 == 0 && m > 2 && rnd_chance(&g->r, 0.4)) {
-        p->place_ndim[at] = 2;
-        p->place_dim[at][0] = rnd_chance(&g->r, 0.5) ? 2 : m / 2;
-        p->place_dim[at][1] = m / p->place_dim[at][0];
-        if (m == 8 && rnd_chance(&g->r, 0.5)) {
-            p->place_ndim[at] = 3;
-            p->place_dim[at][0] = p->place_dim[at][1] = p->place_dim[at][2] = 2;
-        }
-    }
-    for (int i = 0; i < m; i++)
-        p->place_rank[at][i] = ranks[i];
-    write_place(p, at);
-}
-
-static void draw_optimizer(gen *g, poptimizer *o)
-{
-    rnd *r = &g->r;
-    *o = (poptimizer){.kind = (opt_kind)rnd_below(r, 3),
-                      .module = rnd_chance(r, 0.5) ? -1 : rnd_below(r, g->p->nmodules)};
-    o->lr = o->kind == OPT_SGD ? 0.1 : 0.01;
-    o->weight_decay = rnd_chance(r, 0.4) ? 0.1 : 0;
-    o->beta1 = 0.9;
-    o->beta2 = 0.999;
-    o->eps = 1e-8;
-    if (o->kind == OPT_SGD && rnd_chance(r, 0.6)) {
-        o->momentum = 0.9;
-        o->nesterov = rnd_chance(r, 0.4);
-        o->dampening = !o->nesterov && rnd_chance(r, 0.3) ? 0.25 : 0;
-    }
-    if (rnd_chance(r, 0.3))
-        o->schedule = (tsr_schedule){
-            .kind = TSR_SCHEDULE_STEP, .step_size = 2, .gamma = 0.5, .warmup = rnd_below(r, 3)};
-    else if (rnd_chance(r, 0.2))
-        o->schedule = (tsr_schedule){.kind = TSR_SCHEDULE_COSINE, .steps = 5, .min_lr = 0.001};
-    bool flat = true;
-    for (int i = 0; i < g->p->nplaces; i++)
-        flat &= g->p->place_ndim[i] == 1;
-    if (flat && rnd_chance(r, 0.4))
-        o->state = TSR_S(rnd_below(r, 2));
-}
-
-static void draw_acts(gen *g)
-{
-    program *p = g->p;
-    int runs = 1 + rnd_below(&g->r, 3);
-    for (int k = 0; k < runs && p->nacts < MAX_ACTS - 4; k++) {
-        if (k && p->nvars && rnd_chance(&g->r, 0.3))
-            p->act[p->nacts++] =
-                (act){.kind = ACT_SET, .var = rnd_below(&g->r, p->nvars), .seed = rnd_next(&g->r)};
-        if (k && p->noptimizers && rnd_chance(&g->r, 0.2))
-            p->act[p->nacts++] = (act){
-                .kind = ACT_SET_LR, .optimizer = rnd_below(&g->r, p->noptimizers), .lr = 0.03};
-        p->act[p->nacts++] = (act){.kind = ACT_RUN, .graph = 0, .seed = k};
-        if (p->ngraphs > 1 && rnd_chance(&g->r, 0.6))
-            p->act[p->nacts++] = (act){.kind = ACT_RUN, .graph = 1, .seed = k};
-    }
-    if (p->nvars && rnd_chance(&g->r, 0.1))
-        p->act[p->nacts++] = (act){.kind = ACT_SAVE_LOAD};
-}
-
-program *program_generate(uint64_t seed, int nranks)
-{
-    gen g = {.r = {seed * 0x2545f4914f6cdd1du + 1}};
-    program *p = g.p = calloc(1, sizeof *p);
-    p->seed = seed;
-    p->nranks = nranks;
-    p->nmodules = 1 + rnd_below(&g.r, 3);
-    p->module_seed = seed % 97;
-    p->nplaces = rnd_chance(&g.r, 0.55) ? 1 : 2 + rnd_below(&g.r, 2);
-    for (int i = 0; i < p->nplaces; i++)
-        draw_place(&g, i);
-    g.dtype = rnd_chance(&g.r, 0.65) ? TSR_F64 : TSR_F32;
-    g.wild = rnd_chance(&g.r, 0.08) ? 0.15 : 0.004;
-    g.exact = rnd_chance(&g.r, 0.15);
-    for (int i = 0; i < p->nmodules; i++)
-        p->module_dtype[i] =
-            i && rnd_chance(&g.r, 0.2) ? (tsr_dtype)(TSR_F32 + TSR_F64 - g.dtype) : g.dtype;
-    p->noptimizers = rnd_chance(&g.r, 0.25) ? 0 : 1 + rnd_below(&g.r, 3);
-    for (int i = 0; i < p->noptimizers; i++)
-        draw_optimizer(&g, &p->optimizer[i]);
-    g.w.t = tape_new();
-    int nops = rnd_chance(&g.r, 0.5) ? 1 + rnd_below(&g.r, 12) : 1 + rnd_below(&g.r, 60);
-    p->ngraphs = 1;
-    draw_graph(&g, 0, nops);
-    if (rnd_chance(&g.r, 0.25)) {
-        p->ngraphs = 2;
-        draw_graph(&g, 1, 1 + rnd_below(&g.r, 10));
-    }
-    draw_acts(&g);
-    tape_free(g.w.t);
-    return p;
-}
-
-program *program_copy(const program *p)
-{
-    program *q = malloc(sizeof *q);
-    *q = *p;
-    for (int i = 0; i < q->nvars; i++) {
-        size_t n = (size_t)(count_of(q->var[i].dims) + 1) * sizeof(double);
-        q->var[i].data = memcpy(malloc(n), p->var[i].data, n);
-    }
-    return q;
-}
-
-void program_free(program *p)
-{
-    for (int i = 0; p && i < p->nvars; i++)
-        free(p->var[i].data);
-    free(p);
 }

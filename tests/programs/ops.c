@@ -7,10 +7,11 @@
 
 extern const op_def *const ops_source[],
     *const ops_pointwise[], *const ops_reduce[], *const ops_matrix[], *const ops_norm[],
-                                                                          *const ops_shape[];
+                                                                          *const ops_shape[],
+                                                                              *const ops_index[];
 
-static const op_def *const *const families[] = {ops_source, ops_pointwise, ops_reduce,
-                                                ops_matrix, ops_norm,      ops_shape};
+static const op_def *const *const families[] = {ops_source, ops_pointwise, ops_reduce, ops_matrix,
+                                                ops_norm,   ops_shape,     ops_index};
 enum { NFAMILIES = sizeof families / sizeof *families };
 
 const op_def *op_at(int op)

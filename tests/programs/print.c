@@ -336,8 +336,10 @@ static void put_graph(FILE *out, const program *p, int at)
     }
     fprintf(out,
             "    CHECK(tsr_compile_with(g, TSR_COMPILE_OPTS(.bucket_mb = %g, .no_fusion = %d, "
-            ".memory_limit = %d), &plan%d));\n    }\n",
-            g->bucket_mb, g->no_fusion, (int)g->memory_limit, at);
+            ".memory_limit = %d%s), &plan%d));\n    }\n",
+            g->bucket_mb, g->no_fusion, (int)g->memory_limit,
+            g->free_links ? ", .nlinks = 1, .link = {{0, 1e-12, 1e15}}, .flops_per_s = 1e3" : "",
+            at);
 }
 
 static void put_run(FILE *out, const program *p, const act *a)

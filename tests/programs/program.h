@@ -59,6 +59,7 @@ typedef struct pgraph {
     /* compile options */
     double bucket_mb;
     bool no_fusion;
+    bool free_links; /* plans as if talking cost nothing and computing much: all is split */
     size_t memory_limit;
 } pgraph;
 
@@ -181,10 +182,12 @@ struct gen {
     program *p;
     pgraph *g;
     int graph;
-    walk w;          /* of what was drawn so far */
-    tsr_dtype dtype; /* of most floating point */
-    double wild;     /* how often values may be anything */
-    bool exact;      /* inputs are small whole numbers: ties */
+    walk w;             /* of what was drawn so far */
+    tsr_dtype dtype;    /* of most floating point */
+    double wild;        /* how often values may be anything */
+    bool exact;         /* inputs are small whole numbers: ties */
+    bool data_parallel; /* inputs are S(0), variables B, most of the time */
+    bool for_variable;
 };
 /* A node of a float dtype with ndim in [low, high]; -1. */
 int gen_float(gen *g, int low, int high);
@@ -207,9 +210,13 @@ const pnode *gen_at(const gen *g, int node);
 const tape_value *gen_value(const gen *g, int node);
 int64_t count_of(tsr_dims d);
 int64_t gen_size(gen *g);
+/* Makes n an op of the one operand x, with its shape, dtype and placement; false if x is -1. */
+bool gen_begin(gen *g, pnode *n, int x);
 /* A scalar made of a few ends of chains; -1. */
 int gen_loss(gen *g);
 
+/* Draws graph `which` of about nops ops. */
+void gen_graph(gen *g, int which, int nops);
 program *program_generate(uint64_t seed, int nranks);
 program *program_copy(const program *p);
 void program_free(program *p);

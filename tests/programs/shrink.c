@@ -277,7 +277,7 @@ static void try_signatures(shrinker *s)
 
 static void try_options(shrinker *s)
 {
-    for (int k = 0; k < 6; k++) {
+    for (int k = 0; k < 7; k++) {
         program *p = program_copy(s->best);
         pgraph *g = &p->graph[0];
         bool changed = false;
@@ -293,6 +293,10 @@ static void try_options(shrinker *s)
         case 2:
             changed = g->bucket_mb != TSR_OFF;
             g->bucket_mb = TSR_OFF;
+            break;
+        case 6:
+            changed = g->free_links;
+            g->free_links = false;
             break;
         case 3:
             changed = p->noptimizers > 0;

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Draws what is around the graphs: placements, optimizers, what is done in which order. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "program.h"
+
+static void write_place(program *p, int at)
+{
+    char *text = p->place[at];
+    const int *d = p->place_dim[at], *r = p->place_rank[at];
+    int n = 1, used;
+    for (int i = 0; i < p->place_ndim[at]; i++)
+        n *= d[i];
+    used = sprintf(text, "cpu:");
+    for (int i = 0; i < n; i++) {
+        int run = 1;
+        used += sprintf(text + used, "%s", i ? "," : "");
+        for (int k = p->place_ndim[at] - 1; k >= 0; k--) {
+            run *= d[k];
+            if (i % run == 0)
+                used += sprintf(text + used, "[");
+        }
+        used += sprintf(text + used, "%d", r[i]);
+        run = 1;
+        for (int k = p->place_ndim[at] - 1; k >= 0; k--) {
+            run *= d[k];
+            if ((i + 1) % run == 0)
+                used += sprintf(text + used, "]");
+        }
+    }
+}
+
+static void draw_place(gen *g, int at)
+{
+    program *p = g->p;
+    int ranks[MAX_RANKS], n = p->nranks;
+    bool all = at == 0 ? rnd_chance(&g->r, 0.85) : rnd_chance(&g->r, 0.4);
+    for (int i = 0; i < n; i++) {
+        int j = rnd_chance(&g->r, at == 0 ? 0.15 : 0.4) ? rnd_below(&g->r, i + 1) : i;
+        ranks[i] = ranks[j];
+        ranks[j] = i;
+    }
+    int m = all ? n : 1 + rnd_below(&g->r, n);
+    p->place_ndim[at] = 1;
+    p->place_dim[at][0] = m;
+    if (m % 2 == 0 && m > 2 && rnd_chance(&g->r, 0.4)) {
+        p->place_ndim[at] = 2;
+        p->place_dim[at][0] = rnd_chance(&g->r, 0.5) ? 2 : m / 2;
+        p->place_dim[at][1] = m / p->place_dim[at][0];
+        if (m == 8 && rnd_chance(&g->r, 0.5)) {
+            p->place_ndim[at] = 3;
+            p->place_dim[at][0] = p->place_dim[at][1] = p->place_dim[at][2] = 2;
+        }
+    }
+    for (int i = 0; i < m; i++)
+        p->place_rank[at][i] = ranks[i];
+    write_place(p, at);
+}
+
+static void draw_optimizer(gen *g, poptimizer *o)
+{
+    rnd *r = &g->r;
+    *o = (poptimizer){.kind = (opt_kind)rnd_below(r, 3),
+                      .module = rnd_chance(r, 0.5) ? -1 : rnd_below(r, g->p->nmodules)};
+    o->lr = o->kind == OPT_SGD ? 0.1 : 0.01;
+    o->weight_decay = rnd_chance(r, 0.4) ? 0.1 : 0;
+    o->beta1 = 0.9;
+    o->beta2 = 0.999;
+    o->eps = 1e-8;
+    if (o->kind == OPT_SGD && rnd_chance(r, 0.6)) {
+        o->momentum = 0.9;
+        o->nesterov = rnd_chance(r, 0.4);
+        o->dampening = !o->nesterov && rnd_chance(r, 0.3) ? 0.25 : 0;
+    }
+    if (rnd_chance(r, 0.3))
+        o->schedule = (tsr_schedule){
+            .kind = TSR_SCHEDULE_STEP, .step_size = 2, .gamma = 0.5, .warmup = rnd_below(r, 3)};
+    else if (rnd_chance(r, 0.2))
+        o->schedule = (tsr_schedule){.kind = TSR_SCHEDULE_COSINE, .steps = 5, .min_lr = 0.001};
+    bool flat = true;
+    for (int i = 0; i < g->p->nplaces; i++)
+        flat &= g->p->place_ndim[i] == 1;
+    if (flat && rnd_chance(r, 0.4))
+        o->state = TSR_S(rnd_below(r, 2));
+}
+
+static void draw_acts(gen *g)
+{
+    program *p = g->p;
+    int runs = 1 + rnd_below(&g->r, 3);
+    for (int k = 0; k < runs && p->nacts < MAX_ACTS - 4; k++) {
+        if (k && p->nvars && rnd_chance(&g->r, 0.3))
+            p->act[p->nacts++] =
+                (act){.kind = ACT_SET, .var = rnd_below(&g->r, p->nvars), .seed = rnd_next(&g->r)};
+        if (k && p->noptimizers && rnd_chance(&g->r, 0.2))
+            p->act[p->nacts++] = (act){
+                .kind = ACT_SET_LR, .optimizer = rnd_below(&g->r, p->noptimizers), .lr = 0.03};
+        p->act[p->nacts++] = (act){.kind = ACT_RUN, .graph = 0, .seed = k};
+        if (p->ngraphs > 1 && rnd_chance(&g->r, 0.6))
+            p->act[p->nacts++] = (act){.kind = ACT_RUN, .graph = 1, .seed = k};
+    }
+    if (p->nvars && rnd_chance(&g->r, 0.1))
+        p->act[p->nacts++] = (act){.kind = ACT_SAVE_LOAD};
+}
+
+program *program_generate(uint64_t seed, int nranks)
+{
+    gen g = {.r = {seed * 0x2545f4914f6cdd1du + 1}};
+    program *p = g.p = calloc(1, sizeof *p);
+    p->seed = seed;
+    p->nranks = nranks;
+    p->nmodules = 1 + rnd_below(&g.r, 3);
+    p->module_seed = seed % 97;
+    p->nplaces = rnd_chance(&g.r, 0.55) ? 1 : 2 + rnd_below(&g.r, 2);
+    for (int i = 0; i < p->nplaces; i++)
+        draw_place(&g, i);
+    g.dtype = rnd_chance(&g.r, 0.65) ? TSR_F64 : TSR_F32;
+    g.wild = rnd_chance(&g.r, 0.08) ? 0.15 : 0.004;
+    g.exact = rnd_chance(&g.r, 0.15);
+    g.data_parallel = rnd_chance(&g.r, 0.3);
+    for (int i = 0; i < p->nmodules; i++)
+        p->module_dtype[i] =
+            i && rnd_chance(&g.r, 0.2) ? (tsr_dtype)(TSR_F32 + TSR_F64 - g.dtype) : g.dtype;
+    p->noptimizers = rnd_chance(&g.r, 0.25) ? 0 : 1 + rnd_below(&g.r, 3);
+    for (int i = 0; i < p->noptimizers; i++)
+        draw_optimizer(&g, &p->optimizer[i]);
+    g.w.t = tape_new();
+    int nops = rnd_chance(&g.r, 0.5) ? 1 + rnd_below(&g.r, 12) : 1 + rnd_below(&g.r, 60);
+    p->ngraphs = 1;
+    gen_graph(&g, 0, nops);
+    if (rnd_chance(&g.r, 0.25)) {
+        p->ngraphs = 2;
+        gen_graph(&g, 1, 1 + rnd_below(&g.r, 10));
+    }
+    draw_acts(&g);
+    tape_free(g.w.t);
+    return p;
+}
+
+program *program_copy(const program *p)
+{
+    program *q = malloc(sizeof *q);
+    *q = *p;
+    for (int i = 0; i < q->nvars; i++) {
+        size_t n = (size_t)(count_of(q->var[i].dims) + 1) * sizeof(double);
+        q->var[i].data = memcpy(malloc(n), p->var[i].data, n);
+    }
+    return q;
+}
+
+void program_free(program *p)
+{
+    for (int i = 0; p && i < p->nvars; i++)
+        free(p->var[i].data);
+    free(p);
+}
