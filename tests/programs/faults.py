@@ -82,16 +82,22 @@ def build(out, keep):
     return faults, copy / "b/tests/programs/random_programs"
 
 
-def measure(program, number, args):
-    """The number of programs until one fails; None: all passed. And what it said."""
+def run(program, number, args, *options):
+    """The seeds that fail with a fault, and what the first one said."""
     env = {"TESSERA_FAULT": str(number), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
     if args.check:
         env["TESSERA_CHECK"] = "1"
-    run = subprocess.run([program, "--seed", str(args.seed), "--count", str(args.count), "--jobs",
-                          str(args.jobs), "--stop"], env=env, capture_output=True, text=True, check=False)
-    seeds = [int(s) for s in re.findall(r"^seed (\d+): (?!refused)", run.stdout, re.M)]
-    said = re.search(r"^seed \d+: (?!refused)(.*)$", run.stdout, re.M)
-    return (min(seeds) - args.seed + 1 if seeds else None), (said.group(1)[:100] if said else "")
+    command = [program, "--seed", str(args.seed), "--count", str(args.count), "--jobs", str(args.jobs), *options]
+    out = subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
+    said = dict(re.findall(r"^seed (\d+): (?!refused)(.*)$", out, re.M))
+    seeds = sorted(int(seed) for seed in said)
+    return seeds, said[str(seeds[0])][:100] if seeds else ""
+
+
+def measure(program, number, skip, args):
+    """The number of programs until one fails, and what it said; None: all passed."""
+    seeds, said = run(program, number, args, "--stop", *(["--skip", skip] if skip else []))
+    return (seeds[0] - args.seed + 1 if seeds else None), said
 
 
 def main():
@@ -107,11 +113,14 @@ def main():
     faults, program = build(args.out, args.keep)
     only = {int(n) for n in args.only.split(",") if n}
     missed = 0
+    skip = ",".join(str(seed) for seed in run(program, 0, args)[0])
+    if skip:
+        print(f"seeds that fail without a fault, which are left out: {skip}", flush=True)
     with open(args.out / "found.tsv", "a") as table:
         for number, fault in enumerate(faults, 1):
             if only and number not in only:
                 continue
-            after, said = measure(program, number, args)
+            after, said = measure(program, number, skip, args)
             missed += after is None
             line = f"{number}\t{after or 'not found'}\t{fault['file']}\t{fault['what']}\t{said}"
             print(line, flush=True)

@@ -294,14 +294,14 @@ static bool draw_node(gen *g, int total)
     }
     /* What lowering joins: batch norm and an activation, of which others may read either. */
     if (id >= 0 && op == op_find("batch_norm") && rnd_chance(&g->r, 0.6)) {
-        pnode act = {.op = op_find(rnd_chance(&g->r, 0.6) ? "relu" : "relu6"),
-                     .nin = 1,
-                     .in = {id},
-                     .shape = n.shape,
-                     .dtype = n.dtype,
-                     .place = n.place,
-                     .var = -1};
-        gen_append(g, act);
+        pnode after = {.op = op_find(rnd_chance(&g->r, 0.6) ? "relu" : "relu6"),
+                       .nin = 1,
+                       .in = {id},
+                       .shape = n.shape,
+                       .dtype = n.dtype,
+                       .place = n.place,
+                       .var = -1};
+        gen_append(g, after);
     }
     return id >= 0;
 }

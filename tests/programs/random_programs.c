@@ -3,7 +3,7 @@
  * Random programs against the oracle.
  *
  *   random_programs [--seed A] [--count N] [--ranks R] [--jobs J] [--print] [--shrink] [--stop]
- *                   [--coverage] [--differences] [--json DIR]
+ *                   [--coverage] [--differences] [--json DIR] [--skip A,B,..]
  *
  * Program number s is drawn from seed s, on 1, 2, 3, 4, 6 or 8 thread ranks by turns unless --ranks
  * says how many. --print writes each as C, --shrink a smaller one of each that fails; --stop ends
@@ -34,6 +34,7 @@ typedef struct options {
     int ranks, jobs;
     bool print, shrink, stop, coverage, differences;
     const char *json;
+    const char *skip; /* seeds, with a comma behind each */
 } options;
 
 /* What the jobs count, in memory that all share. */
@@ -138,12 +139,21 @@ static void run_one(const options *o, tally *t, uint64_t seed)
     program_free(p);
 }
 
+static bool is_skipped(const options *o, uint64_t seed)
+{
+    for (const char *at = o->skip; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : "")
+        if (strtoull(at, NULL, 10) == seed)
+            return true;
+    return false;
+}
+
 static void job_main(const options *o, tally *t, int job)
 {
     uint64_t end = o->seed + o->count;
     while (t->next[job] < end && !t->stop) {
         alarm(HANG_S);
-        (o->differences ? check_one : run_one)(o, t, t->next[job]);
+        if (!is_skipped(o, t->next[job]))
+            (o->differences ? check_one : run_one)(o, t, t->next[job]);
         t->next[job] += (uint64_t)o->jobs;
     }
     fflush(stdout);
@@ -214,6 +224,8 @@ static bool parse(int argc, char **argv, options *o)
             o->ranks = atoi(argv[++i]);
         else if (!strcmp(a, "--jobs"))
             o->jobs = atoi(argv[++i]);
+        else if (!strcmp(a, "--skip"))
+            o->skip = argv[++i];
         else if (!strcmp(a, "--json"))
             o->json = argv[++i];
         else
@@ -226,9 +238,9 @@ int main(int argc, char **argv)
 {
     options o;
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr,
-                "usage: random_programs [--seed A] [--count N] [--ranks 1-8] [--jobs J] "
-                "[--print] [--shrink] [--stop] [--coverage] [--differences] [--json DIR]\n");
+        fprintf(stderr, "usage: random_programs [--seed A] [--count N] [--ranks 1-8] [--jobs J] "
+                        "[--print] [--shrink] [--stop] [--coverage] [--differences] [--json DIR] "
+                        "[--skip A,B,..]\n");
         return 2;
     }
     tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
