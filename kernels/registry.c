@@ -87,6 +87,7 @@ tsri_layout_taste tsri_kernel_taste(tsri_op_kind op)
     case TSRI_OP_ADAPTIVE_POOL:
     case TSRI_OP_ADAPTIVE_POOL_DX:
     case TSRI_OP_BN_STATS:
+    case TSRI_OP_BN_CENTER:
     case TSRI_OP_BN_APPLY:
     case TSRI_OP_BN_BWD_STATS:
     case TSRI_OP_BN_BWD_APPLY:

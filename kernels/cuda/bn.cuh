@@ -16,6 +16,7 @@ typedef struct tsri_bn {
     int64_t offset, n, c;      /* this shard's samples, where they begin in the batch; channels */
     double eps, share;         /* 1 / (batch spatial): of a single virtual batch */
     int act;                   /* tsri_act; NONE for unfused ops */
+    bool centers, counted;     /* BN_CENTER: a and b are 1 and 0; operand 2 is the count */
     int gamma_type, beta_type; /* tsr_dtype; NONE where there is no such operand */
     int stats_in, gamma_in, dy_in, bstats_in; /* operands; 0: none. beta is behind gamma */
     int64_t stats[3], bstats[3];              /* strides: virtual batch, which sum, channel */
@@ -26,6 +27,7 @@ typedef struct tsri_bn {
 typedef struct tsri_bn_data {
     const double *stats, *bstats;
     const void *gamma, *beta;
+    const double *count; /* of BN_CENTER: NULL, or the number of values */
 } tsri_bn_data;
 
 /* Fills in *out. TSR_ERR_UNSUPPORTED for dtypes that batch norm does not take; TSR_ERR_INVALID if
@@ -119,7 +121,9 @@ static __device__ __forceinline__ tsri_bn_coefs tsri_bn_coefs_of(const tsri_bn &
 {
     const double *s = p.stats + row * v.stats[0] + c * v.stats[2];
     double mean = s[0] * share, var = s[v.stats[1]] * share - mean * mean;
-    double rstd = rsqrt((var > 0 ? var : 0) + v.eps);
+    double rstd = rsqrt((var < 0 ? 0 : var) + v.eps);
+    if (v.centers)
+        return {p.count ? s[0] / *p.count : mean, rstd, 1, 0};
     double gamma = v.gamma_type ? tsri_get_float(v.gamma_type, p.gamma, c) : 1;
     return {mean, rstd, rstd * gamma, v.beta_type ? tsri_get_float(v.beta_type, p.beta, c) : 0};
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Batch norm's sums, channels last. A thread adds a few rows in the data's accumulator type and
- * those in f64; a block adds its threads in a tree. Few rows are one block's for each tile of
- * channels, and the block's sums are the result. Many are cut into ranges, whose sums go to the
- * scratch and are added by a second kernel. Shapes alone decide the order.
+ * those in f64; a block adds its threads in a tree. Sums of x and x^2 are a thread's of deviations
+ * from its first row, of which it makes the others in f64: else f32 would lose the variance. Few
+ * rows are one block's for each tile of channels, and the block's sums are the result. Many are cut
+ * into ranges, whose sums go to the scratch and are added by a second kernel. Shapes alone decide
+ * the order.
  */
 #include "kernels/cuda/bn.cuh"
 
@@ -102,7 +104,8 @@ static __global__ void __launch_bounds__(THREADS_ONE)
                 b[i] = f.b[at.column * V + i];
             }
     }
-    for (int64_t left = tsri_rows_left(t, rows, at); left > 0; left -= UNROLL) {
+    const int64_t all = tsri_rows_left(t, rows, at);
+    for (int64_t left = all; left > 0; left -= UNROLL) {
         tsri_pack<T, V> in[UNROLL] = {}, grad[UNROLL] = {};
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
@@ -114,10 +117,14 @@ static __global__ void __launch_bounds__(THREADS_ONE)
 #pragma unroll
         for (int i = 0; i < V; i++) {
             A t0 = 0, t1 = 0;
+            if (WHAT == OF_X && left == all)
+                mean[i] = tsri_pack_at(in[0], i);
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
-                A q = tsri_pack_at(in[u], i), g = q;
-                if (WHAT != OF_X) {
+                A q = tsri_pack_at(in[u], i), g;
+                if (WHAT == OF_X) {
+                    g = q = u < left ? q - mean[i] : (A)0;
+                } else {
                     g = tsri_pack_at(grad[u], i); /* 0 behind the last row */
                     if (WHAT == OF_DY_ACT) {
                         T z = tsri_to<T>(tsri_fma(q, a[i], b[i]));
@@ -132,6 +139,14 @@ static __global__ void __launch_bounds__(THREADS_ONE)
             s1[i] += t1;
         }
         here += UNROLL * step;
+    }
+    if (WHAT == OF_X && all > 0) {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            const double about = (double)mean[i], n = (double)all;
+            s1[i] += about * (2 * s0[i] + n * about);
+            s0[i] += n * about;
+        }
     }
     out += ((int64_t)blockIdx.y * t.ranges + range) * 2 * t.c + at.channel;
 #pragma unroll

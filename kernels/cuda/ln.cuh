@@ -53,7 +53,7 @@ static __device__ __forceinline__ void tsri_moments_of(const tsri_moments &s, in
 {
     const double m = s.p[at] / s.n, var = s.p[at + s.step] / s.n - m * m;
     *mean = (A)m;
-    *rstd = (A)(1 / sqrt((var > 0 ? var : 0) + s.eps));
+    *rstd = (A)(1 / sqrt((var < 0 ? 0 : var) + s.eps));
 }
 
 /* Two f64 sums over a row, and where they go. */

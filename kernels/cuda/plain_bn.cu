@@ -12,7 +12,8 @@ static void find_operands(tsri_op_kind op, tsri_bn *v)
     const bool fused = op == TSRI_OP_BN_ACT_BWD_STATS || op == TSRI_OP_BN_ACT_BWD_APPLY;
     const bool grad = op == TSRI_OP_BN_BWD_APPLY || op == TSRI_OP_BN_ACT_BWD_APPLY;
     v->stats_in = op != TSRI_OP_BN_STATS;
-    v->gamma_in = op == TSRI_OP_BN_STATS || op == TSRI_OP_BN_BWD_STATS ? 0 : 2;
+    v->centers = op == TSRI_OP_BN_CENTER;
+    v->gamma_in = op == TSRI_OP_BN_STATS || op == TSRI_OP_BN_BWD_STATS || v->centers ? 0 : 2;
     v->dy_in = sums || grad ? 2 + (v->gamma_in ? 1 : 0) + (fused ? 1 : 0) : 0;
     v->bstats_in = grad ? v->dy_in + 1 : 0;
 }
@@ -56,6 +57,9 @@ tsr_status tsri_cuda_bn(const tsri_kernel_desc *d, tsri_bn *out)
     if (d->op == TSRI_OP_BN_ACT || d->op == TSRI_OP_BN_ACT_BWD_STATS ||
         d->op == TSRI_OP_BN_ACT_BWD_APPLY)
         v.act = d->attrs->bn.act;
+    v.counted = v.centers && d->nin == 3;
+    if (v.counted && d->in[2].dtype != TSR_F64)
+        return tsri_cuda_decline(d);
     v.first = s->offset[0];
     v.rows = s->shape[0];
     v.offset = x->offset[0];
@@ -86,6 +90,7 @@ tsri_bn_data tsri_cuda_bn_data(const tsri_bn *v, void *const *in)
     p.bstats = v->bstats_in ? (const double *)in[v->bstats_in] : NULL;
     p.gamma = v->gamma_in ? in[v->gamma_in] : NULL;
     p.beta = v->beta_type ? in[v->gamma_in + 1] : NULL;
+    p.count = v->counted ? (const double *)in[2] : NULL;
     return p;
 }
 
@@ -270,6 +275,11 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
 }
 
 tsr_status tsri_plain_bn_stats(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out)
+{
+    return create(mem, d, out);
+}
+
+tsr_status tsri_plain_bn_center(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out)
 {
     return create(mem, d, out);
 }

@@ -55,7 +55,9 @@ static void set_item(grad_item *item, const tsri_cuda_kernel *k, void *const *in
 
 /* --- running averages ------------------------------------------------------------------------- */
 typedef struct running_item {
-    const double *sums, *count; /* count: NULL, or the number of values */
+    const double *sums, *count;   /* count: NULL, or the number of values */
+    const double *centre;         /* NULL, or sums of the data before it was centred */
+    int64_t er, ec, centre_first; /* its strides, and the virtual batch of its row 0 */
     void *mean, *var;
     int64_t rows, c;
     int64_t sr, sk, sc;     /* of sums */
@@ -85,7 +87,9 @@ static __device__ void work(const running_item &p)
         for (int64_t c = tsri_first(); c < p.c; c += tsri_step()) {
             const double *s = p.sums + row * p.sr + c * p.sc;
             double mean = s[0] / n, var = s[p.sk] / n - mean * mean;
-            var = (var > 0 ? var : 0) * (n > 1 ? n / (n - 1) : 1);
+            var = (var < 0 ? 0 : var) * (n > 1 ? n / (n - 1) : 1);
+            if (p.centre)
+                mean += p.centre[(r - p.centre_first) * p.er + c * p.ec] / n;
             keep(p.mean_type, p.mean, i * p.mr + c * p.mc, p.momentum, mean);
             keep(p.var_type, p.var, i * p.vr + c * p.vc, p.momentum, var);
         }
@@ -99,7 +103,17 @@ static void set_item(running_item *item, const tsri_cuda_kernel *k, void *const 
     const bool many = m->ndim == 2; /* [R, c]: rows are virtual batches */
     running_item p = {};
     p.sums = (const double *)in[0];
-    p.count = k->desc.nin == 4 ? (const double *)in[3] : NULL;
+    for (int i = 3; i < k->desc.nin; i++) {
+        const tsri_arg *a = &k->desc.in[i];
+        if (a->ndim == 0) {
+            p.count = (const double *)in[i];
+            continue;
+        }
+        p.centre = (const double *)in[i];
+        p.er = a->stride[0];
+        p.ec = a->stride[2];
+        p.centre_first = a->offset[0];
+    }
     p.mean = out[0];
     p.var = out[1];
     p.rows = many ? m->shape[0] : 1;
@@ -219,8 +233,11 @@ tsr_status tsri_plain_bn_param_grad(tsri_mem *mem, const tsri_kernel_desc *d,
 tsr_status tsri_plain_bn_running(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     if (d->in[0].dtype != TSR_F64 || !tsri_cuda_is_float(d->in[1].dtype) ||
-        !tsri_cuda_is_float(d->in[2].dtype) || (d->nin == 4 && d->in[3].dtype != TSR_F64))
+        !tsri_cuda_is_float(d->in[2].dtype))
         return tsri_cuda_decline(d);
+    for (int i = 3; i < d->nin; i++)
+        if (d->in[i].dtype != TSR_F64)
+            return tsri_cuda_decline(d);
     return create<running_item>(mem, d, out_kernel);
 }
 

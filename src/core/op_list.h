@@ -47,15 +47,18 @@
     X(ADAPTIVE_POOL_DX, adaptive_pool_dx) /* (dy) -> dx */                                         \
     /* Batch norm over x[n, c, h, w] (or [n, c]); attrs.bn. stats f64 [R, 2, c]: per virtual       \
      * batch (R = 1: the global one) the sums of x and x^2. With N the global count per channel of \
-     * the virtual batch: m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps). */      \
+     * the virtual batch: m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps). f64     \
+     * data is centred first: its x - m stands for x in all that follows. */                       \
     X(BN_STATS, bn_stats)           /* (x) -> stats */                                             \
+    X(BN_CENTER, bn_center)         /* (x, stats, count?) -> x - m; count: as of bn_running */     \
     X(BN_APPLY, bn_apply)           /* (x, stats, gamma, beta) -> (x-m) r gamma + beta */          \
     X(BN_BWD_STATS, bn_bwd_stats)   /* (x, stats, dy) -> f64 [R, 2, c]: sums of dy, dy*xhat */     \
     X(BN_BWD_APPLY, bn_bwd_apply)   /* (x, stats, gamma, dy, bstats) -> dx */                      \
     X(BN_PARAM_GRAD, bn_param_grad) /* (bstats) -> dgamma[c], dbeta[c]: summed over R */           \
-    X(BN_RUNNING, bn_running)   /* (stats, mean, var, count?) -> mean', var': ([c], or [R, c]),    \
-                                   running averages with momentum; var' takes N/(N-1). count: N,   \
-                                   f64 [], with R = 1; on CPUs 1 is an error of the run */         \
+    X(BN_RUNNING, bn_running)   /* (stats, mean, var, count?, centre?) -> mean', var': ([c], or    \
+                                   [R, c]), running averages with momentum; var' takes N/(N-1).    \
+                                   count: N, f64 [], with R = 1; on CPUs 1 is an error of the run. \
+                                   centre, like stats: of the data before it was centred */        \
     X(BN_FOLD, bn_fold)         /* (gamma, beta, mean, var) -> scale[c], shift[c] */               \
     X(SCALE_SHIFT, scale_shift) /* (x, scale[c], shift[c]) -> x*scale + shift */                   \
     /* Fused by lowering only (never declared): batch norm and what follows it. */                 \
@@ -83,7 +86,8 @@
     X(CE, ce)                 /* (x[n, c], label i64 [n]) -> loss, weight, lse, in x's dtype */    \
     /* Layer norm over the last attrs.ln.axes axes of x[row.., f..]; gamma, beta [f..] where       \
      * attrs.ln says. stats f64 [row.., 2]: sums of x and x^2. With N = attrs.ln.count:            \
-     * m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps), xhat = (x - m) r. */       \
+     * m = s0/N, var = s1/N - m^2 (not below 0), r = 1/sqrt(var + eps), xhat = (x - m) r. f64 data \
+     * has its rows' means subtracted before. */                                                   \
     X(LN_STATS, ln_stats)           /* (x) -> stats */                                             \
     X(LN_APPLY, ln_apply)           /* (x, stats, gamma?, beta?) -> xhat gamma + beta */           \
     X(LN_BWD_STATS, ln_bwd_stats)   /* (x, stats, gamma?, dy) -> f64 [row.., 2]: sums of           \

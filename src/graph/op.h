@@ -103,9 +103,9 @@ extern const tsri_op_def tsri_def_ln_stats, tsri_def_ln_apply, tsri_def_ln_bwd_s
 extern const tsri_op_def tsri_def_conv2d, tsri_def_conv2d_dx, tsri_def_conv2d_dw;
 extern const tsri_op_def tsri_def_max_pool, tsri_def_max_pool_dx, tsri_def_avg_pool,
     tsri_def_avg_pool_dx, tsri_def_adaptive_pool, tsri_def_adaptive_pool_dx;
-extern const tsri_op_def tsri_def_bn_stats, tsri_def_bn_apply, tsri_def_bn_bwd_stats,
-    tsri_def_bn_bwd_apply, tsri_def_bn_param_grad, tsri_def_bn_running, tsri_def_bn_fold,
-    tsri_def_scale_shift;
+extern const tsri_op_def tsri_def_bn_stats, tsri_def_bn_center, tsri_def_bn_apply,
+    tsri_def_bn_bwd_stats, tsri_def_bn_bwd_apply, tsri_def_bn_param_grad, tsri_def_bn_running,
+    tsri_def_bn_fold, tsri_def_scale_shift;
 extern const tsri_op_def tsri_def_softmax_max, tsri_def_softmax_sum, tsri_def_softmax_finish,
     tsri_def_softmax_dot, tsri_def_softmax_bwd;
 extern const tsri_op_def tsri_def_ce_terms, tsri_def_ce_finish, tsri_def_ce_dx;

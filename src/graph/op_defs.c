@@ -67,6 +67,7 @@ static const tsri_op_def *const defs[TSRI_OP_COUNT_] = {
     [TSRI_OP_ADAPTIVE_POOL] = &tsri_def_adaptive_pool,
     [TSRI_OP_ADAPTIVE_POOL_DX] = &tsri_def_adaptive_pool_dx,
     [TSRI_OP_BN_STATS] = &tsri_def_bn_stats,
+    [TSRI_OP_BN_CENTER] = &tsri_def_bn_center,
     [TSRI_OP_BN_APPLY] = &tsri_def_bn_apply,
     [TSRI_OP_BN_BWD_STATS] = &tsri_def_bn_bwd_stats,
     [TSRI_OP_BN_BWD_APPLY] = &tsri_def_bn_bwd_apply,

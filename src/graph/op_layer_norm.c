@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layer norm, decomposed: statistics -> (boxing) -> normalisation, so that features may be split
- * too. Rules and formulas: axes in front are the rows, the trailing ones the features. */
+/*
+ * Layer norm, decomposed: statistics -> (boxing) -> normalisation, so that features may be split
+ * too. Rules and formulas: axes in front are the rows, the trailing ones the features.
+ *
+ * f64 rows are centred before, for the reason that op_norm.c gives.
+ */
 #include <math.h>
 
 #include "src/graph/op.h"
@@ -59,6 +63,19 @@ static tsr_dims stats_shape(const tsr_tensor *x, const tsri_attrs *attrs)
     return d;
 }
 
+/* x less the means of its rows. The means get no gradient: it is the sum of that of x - mean, and
+ * layer norm's sums to 0, as adding a constant to a row changes nothing. */
+static tsr_tensor *center(tsr_tensor *x, const tsri_attrs *attrs, tsri_loc loc)
+{
+    const int ndim = x->shape.ndim;
+    const uint32_t features = (1u << ndim) - (1u << (ndim - attrs->ln.axes));
+    tsr_tensor *mean = tsri_make_sum(x, features, true, 1 / (double)attrs->ln.count, loc);
+    tsr_tensor *diff = tsri_make_binary("layer_norm", TSRI_BINARY_SUB, x, mean, x->dtype, loc);
+    if (!diff->failed)
+        diff->op->attrs.binary.fixed = 1u << 1;
+    return diff;
+}
+
 tsr_tensor *tsr_layer_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta,
                               const tsr_layer_norm_opts *opts, const char *file, int line)
 {
@@ -76,6 +93,10 @@ tsr_tensor *tsr_layer_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
         return &c.g->failed;
     attrs.ln.has_gamma = gamma != NULL;
     attrs.ln.has_beta = beta != NULL;
+    if (x->dtype == TSR_F64)
+        x = center(x, &attrs, loc);
+    if (x->failed)
+        return x;
     tsr_tensor *stats =
         tsri_graph_add1(c.g, TSRI_OP_LN_STATS, &attrs, 1, &x, stats_shape(x, &attrs), TSR_F64, loc);
     if (stats->failed)

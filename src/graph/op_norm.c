@@ -3,11 +3,19 @@
  * Batch norm, decomposed: statistics -> (boxing) -> normalisation, so that its statistics are those
  * of the global batch, or of R virtual batches, wherever the data is.
  *
- * In local graphs they may be those of all ranks' batches: the sums s_r and the numbers of values
- * n_r are added up over the ranks, to s and N, and each rank's kernels, which divide by n_r, are
- * given s n_r/N. Backward the same is done with the sums of dy and dy*xhat.
+ * E[x^2] - m^2 loses as many digits as m^2 is larger than the variance. So f64 data is centred
+ * first: the sums of x give the mean to within rounding, and all that follows is done with x - m,
+ * whose own mean, which is that rounding, is taken off in its turn (the corrected two-pass
+ * algorithm; Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983). That
+ * costs a second pass and a second small all_reduce. The squares of f32 data are exact in the f64
+ * that its sums are of, so that the loss is less than what rounding x to f32 lost before.
+ *
+ * In local graphs statistics may be those of all ranks' batches: the sums s_r and the numbers of
+ * values n_r are added up over the ranks, to s and N, and each rank's kernels, which divide by n_r,
+ * are given s n_r/N. Backward the same is done with the sums of dy and dy*xhat.
  */
 #include <math.h>
+#include <string.h>
 
 #include "src/graph/op.h"
 
@@ -102,17 +110,28 @@ static bool want_running(const tsri_ctx *c, tsr_tensor *const running[2], int64_
     return true;
 }
 
-/* count: of the statistics' values per channel; NULL: what attrs say. */
-static void update_running(tsr_graph *g, const tsri_attrs *attrs, tsr_tensor *stats,
-                           tsr_tensor *const running[2], tsr_tensor *count, tsri_loc loc)
+/* What the passes over the data came to: over all ranks of a group (total, count: the number of
+ * values of a channel) and as the kernels of this rank are given it. Without a group both are one,
+ * and count is NULL. */
+typedef struct bn_sums {
+    tsr_tensor *total, *mine, *count;
+} bn_sums;
+
+/* centre: what the data was centred by; total is NULL where it was not. */
+static void update_running(tsr_graph *g, const tsri_attrs *attrs, bn_sums stats, bn_sums centre,
+                           tsr_tensor *const running[2], tsri_loc loc)
 {
     tsr_variable *mean = running[0]->op->variable, *var = running[1]->op->variable;
-    tsr_tensor *in[4] = {stats, tsri_graph_current(g, mean, loc), tsri_graph_current(g, var, loc),
-                         count};
+    tsr_tensor *in[5] = {stats.total, tsri_graph_current(g, mean, loc),
+                         tsri_graph_current(g, var, loc)};
+    int n = 3;
+    if (stats.count)
+        in[n++] = stats.count;
+    if (centre.total)
+        in[n++] = centre.total;
     tsr_dims shapes[2] = {running[0]->shape, running[1]->shape};
     tsr_dtype dtypes[2] = {running[0]->dtype, running[1]->dtype};
-    tsri_op *op = tsri_graph_add(g, TSRI_OP_BN_RUNNING, attrs, count ? 4 : 3, in, 2, shapes, dtypes,
-                                 NULL, loc);
+    tsri_op *op = tsri_graph_add(g, TSRI_OP_BN_RUNNING, attrs, n, in, 2, shapes, dtypes, NULL, loc);
     if (!op)
         return;
     tsri_graph_write(g, op, 0, mean);
@@ -131,21 +150,21 @@ static tsr_tensor *times(tsr_tensor *sums, tsr_tensor *share, tsri_loc loc)
     return tsri_make_binary("batch_norm", TSRI_BINARY_MUL, sums, share, TSR_F64, loc);
 }
 
-/* What stands in for this rank's statistics: those of all ranks, times its share. Updates the
- * running averages (may be NULL) by all values. */
-static tsr_tensor *join_stats(const tsri_ctx *c, const tsri_attrs *attrs, const tsri_attrs *group,
-                              tsr_tensor *stats, tsr_tensor *const running[2])
+/* Adds up this rank's statistics over the ranks. */
+static bool join_stats(const tsri_ctx *c, const tsri_attrs *attrs, const tsri_attrs *group,
+                       bn_sums *stats)
 {
     double count = (double)attrs->bn.batch * (double)attrs->bn.spatial;
-    tsr_tensor *mine = make_scalar(stats, count, c->loc), *sums[2];
-    tsr_tensor *in[2] = {stats, mine};
-    if (mine->failed || !tsri_make_rank_sum(group, 2, in, sums, c->loc))
-        return &c->g->failed;
-    if (running[0])
-        update_running(c->g, attrs, sums[0], running, sums[1], c->loc);
+    tsr_tensor *own = make_scalar(stats->mine, count, c->loc), *sums[2];
+    tsr_tensor *in[2] = {stats->mine, own};
+    if (own->failed || !tsri_make_rank_sum(group, 2, in, sums, c->loc))
+        return false;
     tsr_tensor *share =
-        tsri_make_binary("batch_norm", TSRI_BINARY_DIV, mine, sums[1], TSR_F64, c->loc);
-    return share->failed ? share : times(sums[0], share, c->loc);
+        tsri_make_binary("batch_norm", TSRI_BINARY_DIV, own, sums[1], TSR_F64, c->loc);
+    if (share->failed)
+        return false;
+    *stats = (bn_sums){sums[0], times(sums[0], share, c->loc), sums[1]};
+    return !stats->mine->failed;
 }
 
 /* Where statistics came out of join_stats: the op that added them up, by which group; and the share
@@ -173,28 +192,42 @@ static tsr_tensor *join_backward(const tsri_op *by, tsr_tensor *share, tsr_tenso
 
 /* --- declaration ----------------------------------------------------------------------------- */
 /* group.rank_sum.nranks <= 1: this graph's values alone. */
+static bool take_stats(const tsri_ctx *c, const tsri_attrs *attrs, const tsri_attrs *group,
+                       tsr_tensor *x, bn_sums *out)
+{
+    tsr_dims shape = TSR_DIMS(attrs->bn.parts, 2, x->shape.d[1]);
+    tsr_tensor *stats =
+        tsri_graph_add1(c->g, TSRI_OP_BN_STATS, attrs, 1, &x, shape, TSR_F64, c->loc);
+    *out = (bn_sums){stats, stats, NULL};
+    return !stats->failed && (group->rank_sum.nranks <= 1 || join_stats(c, attrs, group, out));
+}
+
 static tsr_tensor *normalise(const tsri_ctx *c, const tsri_attrs *attrs, const tsri_attrs *group,
                              tsr_tensor *const x[5])
 {
     tsr_tensor *data = x[0];
-    bool joins = group->rank_sum.nranks > 1;
-    if (x[3] && c->g->training && attrs->bn.parts == 1 && attrs->bn.count == 1 && !joins)
+    bn_sums stats, centre = {0};
+    if (x[3] && c->g->training && attrs->bn.parts == 1 && attrs->bn.count == 1 &&
+        group->rank_sum.nranks <= 1)
         return tsri_op_fail(c, TSR_ERR_SHAPE,
                             "x %s has one value per channel, of which there is no variance; train "
                             "with a larger batch",
                             tsri_op_dims(c, data));
-    tsr_dims shape = TSR_DIMS(attrs->bn.parts, 2, data->shape.d[1]);
-    tsr_tensor *stats =
-        tsri_graph_add1(c->g, TSRI_OP_BN_STATS, attrs, 1, &data, shape, TSR_F64, c->loc);
-    if (stats->failed)
-        return stats;
-    if (joins)
-        stats = join_stats(c, attrs, group, stats, x + 3);
-    else if (x[3] && c->g->training)
-        update_running(c->g, attrs, stats, x + 3, NULL, c->loc);
-    if (stats->failed)
-        return stats;
-    tsr_tensor *in[4] = {data, stats, x[1], x[2]};
+    if (data->dtype == TSR_F64) {
+        if (!take_stats(c, attrs, group, data, &centre))
+            return &c->g->failed;
+        /* Of the totals, so that all ranks have the same mean to the last bit. */
+        tsr_tensor *in[3] = {data, centre.total, centre.count};
+        data = tsri_graph_add1(c->g, TSRI_OP_BN_CENTER, attrs, centre.count ? 3 : 2, in,
+                               data->shape, data->dtype, c->loc);
+        if (data->failed)
+            return data;
+    }
+    if (!take_stats(c, attrs, group, data, &stats))
+        return &c->g->failed;
+    if (x[3] && c->g->training)
+        update_running(c->g, attrs, stats, centre, x + 3, c->loc);
+    tsr_tensor *in[4] = {data, stats.mine, x[1], x[2]};
     return tsri_graph_add1(c->g, TSRI_OP_BN_APPLY, attrs, 4, in, data->shape, data->dtype, c->loc);
 }
 
@@ -283,6 +316,15 @@ static tsr_status rule_stats(const tsri_op *op, tsri_rule_text *out)
     return TSR_OK;
 }
 
+static tsr_status rule_center(const tsri_op *op, tsri_rule_text *out)
+{
+    bn_text t = write_axes(op, &op->in[0]->shape);
+    TSRI_TRY(tsri_write_rule(out, "!%s c%s, !%s . c%s -> %s c%s", t.n, t.hw, t.r,
+                             op->nin == 3 ? ", !()" : "", t.n, t.hw));
+    finish_rule(op, &t, 1u << 0 | 1u << 1, 1u << 0, out);
+    return TSR_OK;
+}
+
 static tsr_status rule_apply(const tsri_op *op, tsri_rule_text *out)
 {
     bn_text t = write_axes(op, &op->in[0]->shape);
@@ -316,9 +358,12 @@ static tsr_status rule_param_grad(const tsri_op *op, tsri_rule_text *out)
 
 static tsr_status rule_running(const tsri_op *op, tsri_rule_text *out)
 {
-    if (op->in[1]->shape.ndim == 1)
-        return tsri_write_rule(out, "!. . c, !c, !c%s -> c, c", op->nin == 4 ? ", !()" : "");
-    return tsri_write_rule(out, "!r . c, !r c, !r c%s -> r c, r c", op->nin == 4 ? ", !()" : "");
+    const bool rows = op->in[1]->shape.ndim == 2;
+    char more[2 * sizeof ", !. . c"] = "";
+    for (int i = 3; i < op->nin; i++)
+        strcat(more, op->in[i]->shape.ndim == 0 ? ", !()" : rows ? ", !r . c" : ", !. . c");
+    return rows ? tsri_write_rule(out, "!r . c, !r c, !r c%s -> r c, r c", more)
+                : tsri_write_rule(out, "!. . c, !c, !c%s -> c, c", more);
 }
 
 static tsr_status rule_fold(const tsri_op *op, tsri_rule_text *out)
@@ -334,6 +379,15 @@ static tsr_status rule_scale_shift(const tsri_op *op, tsri_rule_text *out)
 }
 
 /* --- gradients ------------------------------------------------------------------------------- */
+
+/* The mean's own part is the sum of dout, and is 0: what batch norm gives for data is the same for
+ * data with a constant added, so its gradient, which is all that ever comes here, sums to 0. */
+static void grad_center(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)op;
+    if (want[0])
+        din[0] = dout[0];
+}
 
 /* bwd_apply's formula holds the way through the statistics too, so none flows into them. */
 static void grad_apply(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -435,6 +489,8 @@ static double flops_data(const tsri_op *op)
 }
 
 const tsri_op_def tsri_def_bn_stats = {.rule = rule_stats, .flops = flops_data};
+const tsri_op_def tsri_def_bn_center = {
+    .rule = rule_center, .gradient = grad_center, .flops = flops_data};
 const tsri_op_def tsri_def_bn_apply = {
     .rule = rule_apply, .gradient = grad_apply, .flops = flops_data};
 const tsri_op_def tsri_def_bn_bwd_stats = {.rule = rule_bwd_stats, .flops = flops_data};

@@ -298,12 +298,17 @@ static void norm_of(sc_graph *s, tsr_dims dims, int parts)
     if (parts)
         return;
     /* With the number of values as an operand, as local graphs declare it. */
-    tsri_attrs attrs = {.bn = {.momentum = 0.1, .parts = 1}};
-    tsr_tensor *in[4] = {make(s, TSR_F64, D(1, 2, dims.d[1]), SC_SPREAD), mean, var,
-                         make(s, TSR_F64, TSR_SCALAR, SC_SPREAD)};
-    tsri_graph_add(s->g, TSRI_OP_BN_RUNNING, &attrs, 4, in, 2,
-                   (tsr_dims[]){mean->shape, var->shape}, (tsr_dtype[]){s->real, s->real}, NULL,
-                   (tsri_loc){TSR_HERE});
+    tsri_attrs attrs = {.bn = {.momentum = 0.1, .batch = dims.d[0], .spatial = 1, .parts = 1}};
+    tsr_tensor *in[5] = {make(s, TSR_F64, D(1, 2, dims.d[1]), SC_SPREAD), mean, var,
+                         make(s, TSR_F64, TSR_SCALAR, SC_SPREAD),
+                         make(s, TSR_F64, D(1, 2, dims.d[1]), SC_SPREAD)};
+    tsr_tensor *center[3] = {x[0], in[0], in[3]};
+    tsri_graph_add1(s->g, TSRI_OP_BN_CENTER, &attrs, 3, center, dims, s->real,
+                    (tsri_loc){TSR_HERE});
+    for (int nin = 4; nin <= 5; nin++)
+        tsri_graph_add(s->g, TSRI_OP_BN_RUNNING, &attrs, nin, in, 2,
+                       (tsr_dims[]){mean->shape, var->shape}, (tsr_dtype[]){s->real, s->real}, NULL,
+                       (tsri_loc){TSR_HERE});
 }
 
 static void norm(sc_graph *s)

@@ -31,8 +31,9 @@ static bool is_whole(tsr_dtype t)
 
 static bool is_norm(const sg_entry *e)
 {
-    return e->v.kind == TSRI_OP_BN_STATS || e->v.kind == TSRI_OP_BN_APPLY ||
-           e->v.kind == TSRI_OP_BN_BWD_STATS || e->v.kind == TSRI_OP_BN_BWD_APPLY;
+    return e->v.kind == TSRI_OP_BN_STATS || e->v.kind == TSRI_OP_BN_CENTER ||
+           e->v.kind == TSRI_OP_BN_APPLY || e->v.kind == TSRI_OP_BN_BWD_STATS ||
+           e->v.kind == TSRI_OP_BN_BWD_APPLY;
 }
 
 /* Not what the rule says, and right all the same: the reason, or NULL. */
@@ -49,6 +50,9 @@ static const char *excuse(const tally *t, const sg_entry *e)
             return "linear but for the rounding of each addend";
         if (e->v.kind == TSRI_OP_CAUSAL_MASK && isinf(at->mask_above.value))
             return "an infinity is its own sum";
+        if ((e->v.kind == TSRI_OP_LN_APPLY || e->v.kind == TSRI_OP_LN_PARAM_GRAD) &&
+            e->v.in_dtype[0] == TSR_F64)
+            return "linear in data that is centred, as f64 is; the rule is the one of f32";
     }
     if (!strcmp(t->what, "an index for .")) {
         if (is_norm(e) && at->bn.parts > 1 && at->bn.batch % at->bn.parts)
@@ -323,8 +327,8 @@ static void ignore_offsets(tally *t, const sg_entry *e)
 {
     /* Virtual batches of different sizes are told apart by their number alone. */
     const tsri_attrs *at = &e->v.attrs;
-    bool uneven = e->v.kind == TSRI_OP_BN_APPLY && at->bn.parts > 1 &&
-                  at->bn.batch % at->bn.parts && at->bn.batch > at->bn.parts;
+    bool uneven = (e->v.kind == TSRI_OP_BN_APPLY || e->v.kind == TSRI_OP_BN_CENTER) &&
+                  at->bn.parts > 1 && at->bn.batch % at->bn.parts && at->bn.batch > at->bn.parts;
     if (strchr(e->text.text, '@') || uneven)
         try_fault(t, e, VF_NO_OFFSET);
 }

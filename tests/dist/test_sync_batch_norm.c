@@ -35,6 +35,7 @@ typedef struct results {
 typedef struct task {
     int rows[RANKS], n, total; /* of each rank's batch */
     bool flat;                 /* (n, c) data */
+    double level;              /* which is added to it */
     results global, local[RANKS];
 } task;
 
@@ -126,7 +127,7 @@ static tsr_status run_and_fetch(tsr_plan *plan, const task *t, int first, int ro
     char name[32];
     for (int run = 0; run < RUNS; run++) {
         for (int i = 0; i < rows * IMAGE; i++)
-            x[i] = value_at(first * IMAGE + i + 1000 * run);
+            x[i] = t->level + value_at(first * IMAGE + i + 1000 * run);
         for (int i = 0; i < rows; i++)
             labels[i] = label_at(first + i);
         TSRI_TRY(tsr_feed(plan, "x", x, (size_t)(rows * IMAGE) * sizeof *x));
@@ -134,7 +135,6 @@ static tsr_status run_and_fetch(tsr_plan *plan, const task *t, int first, int ro
         TSRI_TRY(tsr_run(plan));
         TSRI_TRY(tsr_fetch_scalar(plan, "loss", &out->loss[run]));
     }
-    (void)t;
     TSRI_TRY(tsr_fetch(plan, "d0", out->dx, (size_t)(rows * IMAGE) * sizeof *x));
     for (int i = 0; i < params->n; i++) {
         snprintf(name, sizeof name, "d%d", i + 1);
@@ -224,17 +224,17 @@ static void compare(const task *t)
     assert_true(t->global.loss[0] > 0.1 && t->global.buffers[0] != 0);
 }
 
-static void test_as_one_batch(void **state)
+static void one_batch(double level)
 {
-    (void)state;
     static const int rows[][RANKS + 1] = {
         {1, 6},       {2, 3, 3},    {2, 5, 1},       {2, 0, 4},       {3, 2, 2, 2},
         {3, 1, 0, 4}, {3, 0, 0, 2}, {4, 2, 2, 2, 2}, {4, 0, 5, 0, 1}, {4, 3, 1, 2, 6},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (int flat = 0; flat < 2; flat++) {
+        for (int flat = level != 0; flat < 2; flat++) {
             task *t = calloc(1, sizeof *t);
             assert_non_null(t);
+            t->level = level;
             t->n = rows[i][0];
             t->flat = flat;
             for (int r = 0; r < t->n; r++)
@@ -245,6 +245,19 @@ static void test_as_one_batch(void **state)
             compare(t);
             free(t);
         }
+}
+
+static void test_as_one_batch(void **state)
+{
+    (void)state;
+    one_batch(0);
+}
+
+/* Data whose mean is a million times its deviation, straight into batch norm. */
+static void test_far_from_zero(void **state)
+{
+    (void)state;
+    one_batch(1e6);
 }
 
 /* --- finite differences ------------------------------------------------------------------------
@@ -558,11 +571,9 @@ static void test_where_nothing_changes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_one_batch),
-        cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_under_ddp),
-        cmocka_unit_test(test_few_values),
-        cmocka_unit_test(test_where_nothing_changes),
+        cmocka_unit_test(test_as_one_batch),       cmocka_unit_test(test_far_from_zero),
+        cmocka_unit_test(test_finite_differences), cmocka_unit_test(test_under_ddp),
+        cmocka_unit_test(test_few_values),         cmocka_unit_test(test_where_nothing_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,6 +159,8 @@ static bool norm_fits(const tsri_kernel_desc *d)
     switch (d->op) {
     case TSRI_OP_BN_STATS:
         return stats(&out[0], &in[0]);
+    case TSRI_OP_BN_CENTER:
+        return same(&in[0], &out[0]) && stats(&in[1], &in[0]);
     case TSRI_OP_BN_APPLY:
         return same(&in[0], &out[0]) && stats(&in[1], &in[0]) && channels(d, 2, 3, in[0].shape[1]);
     case TSRI_OP_BN_BWD_STATS:

@@ -51,6 +51,8 @@
 #define NORMS(text, N, C, R, act_, spatial_, ...)                                                  \
     {.name = "bn_stats " text, .op = TSRI_OP_BN_STATS, BN(N, spatial_, R, 0), .nin = 1, .nout = 1, \
      .in = {F(__VA_ARGS__)}, .out = {OF(TSR_F64, 0, R, 2, C)}},                                    \
+    {.name = "bn_center " text, .op = TSRI_OP_BN_CENTER, BN(N, spatial_, R, 0), .nin = 2,          \
+     .nout = 1, .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C)}, .out = {F(__VA_ARGS__)}},  \
     {.name = "bn_apply " text, .op = TSRI_OP_BN_APPLY, BN(N, spatial_, R, 0), .nin = 4, .nout = 1,\
      .in = {F(__VA_ARGS__), OF(TSR_F64, KC_STATS, R, 2, C), F(C), F(C)}, .out = {F(__VA_ARGS__)}}, \
     {.name = "bn_act " text, .op = TSRI_OP_BN_ACT, BN(N, spatial_, R, act_), .nin = 4, .nout = 1,  \

@@ -135,6 +135,10 @@ static void norm(const kernel_case *k, double *const *in, double *y)
             y[r * 2 * c + c + ch] += in[0][i] * in[0][i];
             continue;
         }
+        if (k->op == TSRI_OP_BN_CENTER) {
+            y[i] = in[0][i] - in[1][r * 2 * c + ch] / (k->nin == 3 ? in[2][0] : count);
+            continue;
+        }
         double mean = in[1][r * 2 * c + ch] / count;
         double var = in[1][r * 2 * c + c + ch] / count - mean * mean;
         double z = (in[0][i] - mean) / sqrt(var + k->attrs.bn.eps) * in[2][ch] + in[3][ch];
@@ -152,10 +156,15 @@ static void running(const kernel_case *k, double *const *in, double *const *out)
         double n = (double)((k->attrs.bn.batch / k->attrs.bn.parts +
                              (r < k->attrs.bn.batch % k->attrs.bn.parts)) *
                             k->attrs.bn.spatial);
-        n = k->nin == 4 ? in[3][0] : n;
+        const double *centre = NULL;
+        for (int j = 3; j < k->nin; j++)
+            if (k->in[j].dims.ndim == 0)
+                n = in[j][0];
+            else
+                centre = in[j];
         double mean = in[0][r * 2 * c + i % c] / n;
         double var = in[0][r * 2 * c + c + i % c] / n - mean * mean;
-        out[0][i] = 0.9 * in[1][i] + 0.1 * mean;
+        out[0][i] = 0.9 * in[1][i] + 0.1 * (mean + (centre ? centre[r * 2 * c + i % c] / n : 0));
         out[1][i] = 0.9 * in[2][i] + 0.1 * var * n / (n - 1);
     }
 }
@@ -471,6 +480,7 @@ bool kc_oracle(const kernel_case *k, double *const *in, double *const *out)
     case TSRI_OP_ADAPTIVE_POOL:
         return pool(k, in, out), true;
     case TSRI_OP_BN_STATS:
+    case TSRI_OP_BN_CENTER:
     case TSRI_OP_BN_APPLY:
     case TSRI_OP_BN_ACT:
         return norm(k, in, out[0]), true;

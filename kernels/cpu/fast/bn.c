@@ -48,7 +48,7 @@ static channel channel_of(const norm *k, void *const *in, int64_t c)
 {
     const double *stats = in[k->stats];
     double mean = stats[c] / k->n, var = stats[k->channels + c] / k->n - mean * mean;
-    double rstd = 1 / sqrt((var > 0 ? var : 0) + k->eps);
+    double rstd = 1 / sqrt((var < 0 ? 0 : var) + k->eps);
     return (channel){mean, rstd, k->gamma < 0 ? rstd : rstd * (double)((float *)in[k->gamma])[c]};
 }
 
@@ -81,6 +81,21 @@ static void fill_coefs(const norm *k, void *const *in, float *const *coef)
             memcpy(coef[i] + at, coef[i], (size_t)k->channels * sizeof(float));
 }
 
+/* The first pixel, about which sums are taken. */
+static void fill_about(const norm *k, const float *x, float *about)
+{
+    memset(about, 0, (size_t)k->width * sizeof *about);
+    for (int64_t at = 0; k->count && at < k->width; at += k->channels)
+        memcpy(about + at, x, (size_t)k->channels * sizeof *about);
+}
+
+/* Of the sums over n values of x - about those of x: see ref_norm.c. */
+static void shift_sums(double n, double about, double *s0, double *s1)
+{
+    *s1 += about * (2 * *s0 + n * about);
+    *s0 += n * about;
+}
+
 /* out[2][channels]: all parts' sums, and the repeats' inside a row, in order. */
 static void fold(const norm *k, const job *j, void *const *in, double *out)
 {
@@ -92,8 +107,12 @@ static void fold(const norm *k, const job *j, void *const *in, double *out)
                     sum += j->acc[((int64_t)p * 2 + s) * k->width + at];
             out[s * k->channels + c] = sum;
         }
-    if (k->what == TSRI_BN_DO_STATS)
+    if (k->what == TSRI_BN_DO_STATS) {
+        for (int64_t c = 0; c < k->channels; c++)
+            shift_sums((double)(k->count / k->channels), (double)j->bn.coef[TSRI_BN_MEAN][c],
+                       &out[c], &out[k->channels + c]);
         return;
+    }
     /* sums of g (x - mean), with the rounded mean, become those of g xhat */
     for (int64_t c = 0; c < k->channels; c++) {
         channel h = channel_of(k, in, c);
@@ -115,6 +134,8 @@ static tsr_status norm_run(const tsri_kernel *kernel, void *const *in, void *con
         j.bn.coef[i] = coef[i] = tsri_fast_take(&at, (size_t)k->width * sizeof(float));
     if (k->what != TSRI_BN_DO_STATS)
         fill_coefs(k, in, coef);
+    else
+        fill_about(k, in[0], coef[TSRI_BN_MEAN]);
     j.bn.dy = k->dy < 0 ? NULL : in[k->dy];
     j.bn.y = sums ? NULL : out[0];
     j.acc = sums ? (double *)(void *)at : NULL;

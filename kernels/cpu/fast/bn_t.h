@@ -40,10 +40,12 @@ VEC_FN void bn_add(double *at, vf v)
     vdstore(at + W / 2, vdload(at + W / 2) + vhi(v));
 }
 
-/* acc[0][width] += x, acc[1][width] += x^2, in f64: the variance is their small difference. */
+/* acc[0][width] += x - about, acc[1][width] += (x - about)^2, in f64. */
 VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const bool full)
 {
     double *sum = acc + c.j, *sq = sum + p->width;
+    const float *about = p->coef[TSRI_BN_MEAN] + c.j;
+    const vf k = vload(about);
     vd s0 = vdload(sum), s1 = vdload(sum + W / 2);
     vd q0 = vdload(sq), q1 = vdload(sq + W / 2);
     VEC_LOOP
@@ -52,7 +54,8 @@ VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const 
         if (n <= 0)
             break;
         vf v = vload_upto(p->x + bn_at(p, c, i), n);
-        vd a = vlo(v), b = vhi(v);
+        const vf from = full ? k : vload_upto(about, n); /* nothing is 0 - 0 */
+        vd a = vlo(v) - vlo(from), b = vhi(v) - vhi(from);
         s0 += a;
         s1 += b;
         q0 = vdfma(a, a, q0);

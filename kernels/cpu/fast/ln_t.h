@@ -19,7 +19,7 @@ VEC_FN ln_row ln_moments(const tsri_fast_ln *p, int64_t row)
 {
     const double *s = p->stats + 2 * row;
     double mean = s[0] / p->count, var = s[1] / p->count - mean * mean;
-    double rstd = 1 / __builtin_sqrt((var > 0 ? var : 0) + p->eps);
+    double rstd = 1 / __builtin_sqrt((var < 0 ? 0 : var) + p->eps);
     return (ln_row){(float)mean, (float)rstd, (float)(((double)(float)mean - mean) * rstd)};
 }
 

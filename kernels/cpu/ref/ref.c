@@ -232,6 +232,7 @@ const tsri_kernels tsri_kernels_cpu_ref = {
             [TSRI_OP_ADAPTIVE_POOL] = tsri_ref_avg_pool,
             [TSRI_OP_ADAPTIVE_POOL_DX] = tsri_ref_avg_pool_dx,
             [TSRI_OP_BN_STATS] = tsri_ref_bn_stats,
+            [TSRI_OP_BN_CENTER] = tsri_ref_bn_apply,
             [TSRI_OP_BN_APPLY] = tsri_ref_bn_apply,
             [TSRI_OP_BN_BWD_STATS] = tsri_ref_bn_bwd_stats,
             [TSRI_OP_BN_BWD_APPLY] = tsri_ref_bn_bwd_apply,

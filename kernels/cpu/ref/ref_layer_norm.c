@@ -65,7 +65,7 @@ static void moments(const norm *v, void *const *in, int64_t row, double *mean, d
     const double *s = pair(a, in[1], row), n = (double)v->ref.attrs.ln.count;
     *mean = s[0] / n;
     double var = s[a->stride[a->ndim - 1]] / n - *mean * *mean;
-    *rstd = 1 / sqrt((var > 0 ? var : 0) + v->ref.attrs.ln.eps);
+    *rstd = 1 / sqrt((var < 0 ? 0 : var) + v->ref.attrs.ln.eps);
 }
 
 static tsr_status stats_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)

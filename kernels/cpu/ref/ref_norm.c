@@ -2,7 +2,9 @@
 /*
  * Batch norm in its parts. A sample belongs to the virtual batch in which its global index lies,
  * and the operand `stats` says by its own offset which virtual batches this shard knows. Sums are
- * f64, over rows (n, h) in order; a channel is summed by one thread. Formulas: src/core/op_list.h.
+ * f64, over rows (n, h) in order; a channel is summed by one thread. Those of x and x^2 are taken
+ * of the deviations from a sample of the channel, and made from these at the end: one rounding of
+ * x^2 is all that they lose, however many there are. Formulas: src/core/op_list.h.
  */
 #include "kernels/cpu/ref/ref.h"
 
@@ -101,9 +103,22 @@ static void find_coefs(const norm *v, int64_t i, const double *stats, const tsri
         double mean = row[c * s->stride[2]] / n;
         double var = row[s->stride[1] + c * s->stride[2]] / n - mean * mean;
         k->mean[c] = mean;
-        k->rstd[c] = 1 / sqrt((var > 0 ? var : 0) + v->ref.attrs.bn.eps);
+        k->rstd[c] = 1 / sqrt((var < 0 ? 0 : var) + v->ref.attrs.bn.eps);
         k->a[c] = k->rstd[c] * (gamma ? tsri_ref_load(gamma->dtype, g, c) : 1);
         k->b[c] = beta ? tsri_ref_load(beta->dtype, b, c) : 0;
+    }
+}
+
+/* For x - mean. count: NULL, or the number of values. */
+static void find_centre(const norm *v, int64_t i, const double *stats, const double *count,
+                        const coefs *k)
+{
+    const tsri_arg *s = &v->ref.desc.in[v->stats];
+    const double n = count ? *count : part_count(&v->ref.attrs, v->first + i);
+    for (int64_t c = 0; c < v->x.c; c++) {
+        k->mean[c] = stats[i * s->stride[0] + c * s->stride[2]] / n;
+        k->a[c] = 1;
+        k->b[c] = 0;
     }
 }
 
@@ -131,15 +146,20 @@ static void store_sums(const norm *v, int64_t i, const double *s0, const double 
 static tsr_status stats_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     const norm *v = (const norm *)k;
-    double *s0 = scratch, *s1 = s0 + v->x.c;
+    double *s0 = scratch, *s1 = s0 + v->x.c, *about = s1 + v->x.c;
     for (int64_t i = 0; i < v->rows; i++) {
         int64_t begin, end;
         samples(v, i, &begin, &end);
         memset(s0, 0, (size_t)v->x.c * 2 * sizeof *s0);
-        if (v->ref.desc.in[0].dtype == TSR_F32)
-            stats_f32(v, begin, end, in[0], s0, s1);
-        else
-            stats_f64(v, begin, end, in[0], s0, s1);
+        const double n = begin < end ? (double)((end - begin) * v->x.h * v->x.w) : 0;
+        if (n > 0 && v->ref.desc.in[0].dtype == TSR_F32)
+            stats_f32(v, begin, end, in[0], about, s0, s1);
+        else if (n > 0)
+            stats_f64(v, begin, end, in[0], about, s0, s1);
+        for (int64_t c = 0; n > 0 && c < v->x.c; c++) {
+            s1[c] += about[c] * (2 * s0[c] + n * about[c]);
+            s0[c] += n * about[c];
+        }
         store_sums(v, i, s0, s1, out[0]);
     }
     return TSR_OK;
@@ -155,7 +175,10 @@ static tsr_status apply_run(const tsri_kernel *k, void *const *in, void *const *
         samples(v, i, &begin, &end);
         if (begin >= end)
             continue;
-        find_coefs(v, i, in[1], &d->in[2], in[2], &d->in[3], in[3], &co);
+        if (d->op == TSRI_OP_BN_CENTER)
+            find_centre(v, i, in[1], d->nin == 3 ? in[2] : NULL, &co);
+        else
+            find_coefs(v, i, in[1], &d->in[2], in[2], &d->in[3], in[3], &co);
         if (d->in[0].dtype == TSR_F32)
             apply_f32(v, begin, end, in[0], &co, out[0]);
         else
@@ -282,6 +305,8 @@ tsr_status tsri_ref_bn_stats(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
 
 tsr_status tsri_ref_bn_apply(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
+    if (d->op == TSRI_OP_BN_CENTER && d->nin == 3 && d->in[2].dtype != TSR_F64)
+        return tsri_ref_decline(d);
     return create(mem, d, apply_run, 1, -1, out_kernel);
 }
 

@@ -51,7 +51,10 @@ static tsr_status running_run(const tsri_kernel *k, void *const *in, void *const
     const tsri_ref *ref = (const tsri_ref *)k;
     const tsri_arg *s = &ref->desc.in[0], *m = &ref->desc.in[1], *v = &ref->desc.in[2];
     const bool many = m->ndim == 2; /* [R, c]: rows are virtual batches */
-    const double *count = ref->desc.nin == 4 ? in[3] : NULL;
+    const double *count = NULL, *centre = NULL;
+    for (int i = 3; i < ref->desc.nin; i++)
+        *(ref->desc.in[i].ndim == 0 ? &count : &centre) = in[i];
+    const tsri_arg *from = &ref->desc.in[ref->desc.nin - 1]; /* of centre */
     if (count && *count == 1)
         return tsri_fail(TSR_ERR_SHAPE,
                          "all ranks together have one value per channel, of which there is no "
@@ -65,7 +68,9 @@ static tsr_status running_run(const tsri_kernel *k, void *const *in, void *const
         for (int64_t c = 0; c < s->shape[2]; c++) {
             double mean = sums[c * s->stride[2]] / n;
             double var = sums[s->stride[1] + c * s->stride[2]] / n - mean * mean;
-            var = (var > 0 ? var : 0) * (n > 1 ? n / (n - 1) : 1);
+            var = (var < 0 ? 0 : var) * (n > 1 ? n / (n - 1) : 1);
+            if (centre)
+                mean += centre[(r - from->offset[0]) * from->stride[0] + c * from->stride[2]] / n;
             keep_running(m, out[0], (many ? i * m->stride[0] : 0) + c * m->stride[m->ndim - 1],
                          ref->attrs.bn.momentum, mean);
             keep_running(v, out[1], (many ? i * v->stride[0] : 0) + c * v->stride[v->ndim - 1],
@@ -78,8 +83,11 @@ static tsr_status running_run(const tsri_kernel *k, void *const *in, void *const
 tsr_status tsri_ref_bn_running(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     if (d->in[0].dtype != TSR_F64 || !tsri_ref_is_float(d->in[1].dtype) ||
-        !tsri_ref_is_float(d->in[2].dtype) || (d->nin == 4 && d->in[3].dtype != TSR_F64))
+        !tsri_ref_is_float(d->in[2].dtype))
         return tsri_ref_decline(d);
+    for (int i = 3; i < d->nin; i++)
+        if (d->in[i].dtype != TSR_F64)
+            return tsri_ref_decline(d);
     return tsri_ref_create(mem, d, running_run, out_kernel);
 }
 

@@ -2,15 +2,19 @@
 /* Included by ref_norm.c for each element type T. Where channels are innermost in all operands
  * the loop over channels is inside; elsewhere it is outside, and the pixels of a row are inside. */
 
-static void FN(stats)(const norm *v, int64_t begin, int64_t end, const T *x, double *s0, double *s1)
+/* s0, s1: sums of x - about and of its square; about: the first sample's, which is a result too. */
+static void FN(stats)(const norm *v, int64_t begin, int64_t end, const T *x, double *about,
+                      double *s0, double *s1)
 {
     const view *a = &v->x;
+    for (int64_t c = 0; c < a->c; c++)
+        about[c] = (double)x[begin * a->sn + c * a->sc];
     if (a->sc == 1) {
         for (int64_t n = begin; n < end; n++)
             for (int64_t p = 0; p < a->h * a->w; p++) {
                 const T *q = x + n * a->sn + p / a->w * a->sh + p % a->w * a->sw;
                 for (int64_t c = 0; c < a->c; c++) {
-                    double t = (double)q[c];
+                    double t = (double)q[c] - about[c];
                     s0[c] += t;
                     s1[c] += t * t;
                 }
@@ -23,7 +27,7 @@ static void FN(stats)(const norm *v, int64_t begin, int64_t end, const T *x, dou
                 const T *q = x + n * a->sn + c * a->sc + h * a->sh;
                 double t0 = 0, t1 = 0;
                 for (int64_t w = 0; w < a->w; w++) {
-                    double t = (double)q[w * a->sw];
+                    double t = (double)q[w * a->sw] - about[c];
                     t0 += t;
                     t1 += t * t;
                 }
