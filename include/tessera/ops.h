@@ -205,8 +205,8 @@ typedef struct tsr_batch_norm_opts {
  * TSR_BN_LOCAL, or both NULL. In a training graph statistics are x's own and the running averages
  * are updated; otherwise the running averages (their first row) are the statistics.
  *
- * f64 data is centred before its variance is taken, which costs a second pass and, where the batch is
- * split, a second all_reduce of a few bytes a channel: so results are exact to the last digits,
+ * f64 data is centred before its variance is taken, which costs a second pass and, where the batch
+ * is split, a second all_reduce of a few bytes a channel: so results are exact to the last digits,
  * however far from zero x is. Statistics of f32 data err by less than rounding x to f32 did.
  */
 TSR_OP(batch_norm, tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta, tsr_tensor *running_mean,

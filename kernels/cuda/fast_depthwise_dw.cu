@@ -13,6 +13,7 @@ enum { BLOCKS = 2 };             /* for each processor */
 /* Strips for that many threads, so that blocks have several and nearly as many each. */
 enum { ENOUGH = 8 * BLOCKS * THREADS };
 enum { FINISH_SUMS = 32, FINISH_PARTS = 8 };
+enum { TERMS = 512 }; /* that a thread sums in f32, about; blocks' sums are added in f64 */
 
 /* Of ROWS rows of dy, as f32. */
 template <int ROWS> struct grads {
@@ -202,7 +203,10 @@ tsr_status tsri_fast_conv2d_dw(tsri_mem *mem, const tsri_kernel_desc *desc,
     const int processors = desc->stream ? desc->stream->device->traits.processors : 1;
     const int heaps = d->items / d->height + (d->items % d->height != 0);
     const int most = (processors * BLOCKS + d->chunks - 1) / d->chunks;
-    k->parts = heaps < most ? heaps : most;
+    const int64_t pixels = desc->in[1].shape[0] * d->oh * d->ow;
+    const int64_t least = pixels / ((int64_t)d->height * TERMS);
+    k->parts = least > most ? (int)least : most;
+    k->parts = heaps < k->parts ? heaps : k->parts;
     k->parts = k->parts < 1 ? 1 : k->parts;
     k->base.base.scratch_bytes = (size_t)(k->parts * TAPS * d->c) * sizeof(float);
     *out_kernel = &k->base.base;

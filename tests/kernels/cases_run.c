@@ -216,7 +216,7 @@ static void *buffer(size_t bytes)
     if (bytes && !p)
         abort();
     if (p)
-        memset(p, 0xa5, bytes); /* results must not count on zeroes */
+        memset(p, 0xff, bytes); /* results must not count on zeroes */
     return p;
 }
 

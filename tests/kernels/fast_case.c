@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD = 64, RUBBISH = 0xa5 };
+enum { GUARD = 64, RUBBISH = 0xff }; /* NaN, or -1 */
 
 /* Exactly as large as it must be, so that sanitizers see what goes beyond. */
 static void *allocate(size_t bytes)

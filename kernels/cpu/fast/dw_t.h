@@ -147,6 +147,26 @@ VEC_FN void dw_flush(const tsri_fast_dw *p, int64_t tap, int64_t c, vf v, double
     vdstore(at + W / 2, vdload(at + W / 2) + vhi(v));
 }
 
+enum { DW_TERMS = 256 }; /* that are summed in f32 before they join f64; less than twice as many */
+
+/* All taps of 3x3, of which `terms` wait. */
+VEC_FN void dw_flush_9(const tsri_fast_dw *p, int64_t c, int64_t *terms, vf g[9], double *acc)
+{
+    if (!*terms)
+        return;
+    *terms = 0;
+    VEC_LOOP
+    for (int t = 0; t < 9; t++) {
+        dw_flush(p, t, c, g[t], acc);
+        g[t] = vset1(0.0f);
+    }
+}
+
+VEC_FN int64_t dw_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* One image and vector of channels, by sliding; as above, with the pixels x - 1, x, x + 1 of dy in
  * registers. */
 VEC_FN void dw_grad_slide(const tsri_fast_dw *p, const float *x, const float *dy, int64_t c,
@@ -157,6 +177,7 @@ VEC_FN void dw_grad_slide(const tsri_fast_dw *p, const float *x, const float *dy
     VEC_LOOP
     for (int t = 0; t < 9; t++)
         g[t] = vset1(0.0f);
+    int64_t terms = 0;
     for (int64_t oh = 0; oh < p->out[0]; oh++) {
         const float *d = dy + oh * width * channels + c, *row[3];
         for (int i = 0; i < 3; i++) {
@@ -164,21 +185,27 @@ VEC_FN void dw_grad_slide(const tsri_fast_dw *p, const float *x, const float *dy
             row[i] = (h < 0 || h >= p->in[0] ? p->zeros : x + h * width * channels) + c;
         }
         vf before = vset1(0.0f), here = dw_load(d, left, tail);
-        for (int64_t w = 0; w < width; w++) {
-            vf after = w + 1 < width ? dw_load(d + (w + 1) * channels, left, tail) : vset1(0.0f);
-            VEC_LOOP
-            for (int i = 0; i < 3; i++) {
-                vf v = dw_load(row[i] + w * channels, left, tail);
-                g[3 * i + 2] = vfma(v, before, g[3 * i + 2]);
-                g[3 * i + 1] = vfma(v, here, g[3 * i + 1]);
-                g[3 * i] = vfma(v, after, g[3 * i]);
+        for (int64_t w = 0, end; w < width;) {
+            end = dw_least(w + DW_TERMS, width);
+            terms += end - w;
+            for (; w < end; w++) {
+                vf after =
+                    w + 1 < width ? dw_load(d + (w + 1) * channels, left, tail) : vset1(0.0f);
+                VEC_LOOP
+                for (int i = 0; i < 3; i++) {
+                    vf v = dw_load(row[i] + w * channels, left, tail);
+                    g[3 * i + 2] = vfma(v, before, g[3 * i + 2]);
+                    g[3 * i + 1] = vfma(v, here, g[3 * i + 1]);
+                    g[3 * i] = vfma(v, after, g[3 * i]);
+                }
+                before = here;
+                here = after;
             }
-            before = here;
-            here = after;
+            if (terms >= DW_TERMS)
+                dw_flush_9(p, c, &terms, g, acc);
         }
     }
-    for (int t = 0; t < 9; t++)
-        dw_flush(p, t, c, g[t], acc);
+    dw_flush_9(p, c, &terms, g, acc);
 }
 
 /* 3x3 at any stride and padding: rows outside the image are of zeros, columns are asked for. */
@@ -190,28 +217,34 @@ VEC_FN void dw_grad_3x3(const tsri_fast_dw *p, const float *x, const float *dy, 
     VEC_LOOP
     for (int t = 0; t < 9; t++)
         g[t] = vset1(0.0f);
+    int64_t terms = 0;
     for (int64_t oh = 0; oh < p->out[0]; oh++) {
         const float *row[3];
         for (int i = 0; i < 3; i++) {
             int64_t h = dw_tap(p, 0, oh, i);
             row[i] = (h < 0 ? p->zeros : x + h * p->in[1] * channels) + c;
         }
-        for (int64_t ow = 0; ow < p->out[1]; ow++) {
-            vf d = dw_load(dy + (oh * p->out[1] + ow) * channels + c, left, tail);
-            VEC_LOOP
-            for (int k = 0; k < 3; k++) {
-                int64_t w = ow * p->stride[1] - p->pad[1] + k * p->dilation[1];
-                if (w < 0 || w >= p->in[1])
-                    continue;
+        for (int64_t ow = 0, end; ow < p->out[1];) {
+            end = dw_least(ow + DW_TERMS, p->out[1]);
+            terms += end - ow;
+            for (; ow < end; ow++) {
+                vf d = dw_load(dy + (oh * p->out[1] + ow) * channels + c, left, tail);
                 VEC_LOOP
-                for (int i = 0; i < 3; i++)
-                    g[3 * i + k] =
-                        vfma(dw_load(row[i] + w * channels, left, tail), d, g[3 * i + k]);
+                for (int k = 0; k < 3; k++) {
+                    int64_t w = ow * p->stride[1] - p->pad[1] + k * p->dilation[1];
+                    if (w < 0 || w >= p->in[1])
+                        continue;
+                    VEC_LOOP
+                    for (int i = 0; i < 3; i++)
+                        g[3 * i + k] =
+                            vfma(dw_load(row[i] + w * channels, left, tail), d, g[3 * i + k]);
+                }
             }
+            if (terms >= DW_TERMS)
+                dw_flush_9(p, c, &terms, g, acc);
         }
     }
-    for (int t = 0; t < 9; t++)
-        dw_flush(p, t, c, g[t], acc);
+    dw_flush_9(p, c, &terms, g, acc);
 }
 
 /* Any window over a few images: tap by tap, the pixels where it is inside. */
@@ -223,6 +256,7 @@ static void dw_grad_taps(const tsri_fast_dw *p, const float *x, const float *dy,
     for (int kh = 0; kh < p->kernel[0]; kh++)
         for (int kw = 0; kw < p->kernel[1]; kw++) {
             vf g = vset1(0.0f), h = vset1(0.0f);
+            int64_t terms = 0;
             for (int64_t at = 0; at < p->out[0] * p->out[1]; at++) {
                 int64_t ih = dw_tap(p, 0, at / p->out[1], kh);
                 int64_t iw = dw_tap(p, 1, at % p->out[1], kw);
@@ -238,6 +272,12 @@ static void dw_grad_taps(const tsri_fast_dw *p, const float *x, const float *dy,
                 }
                 if (n < images)
                     g = vfma(vload_upto(a + n * xs, left), vload_upto(b + n * ds, left), g);
+                terms += images;
+                if (terms >= DW_TERMS) {
+                    dw_flush(p, kh * p->kernel[1] + kw, c, g + h, acc);
+                    g = h = vset1(0.0f);
+                    terms = 0;
+                }
             }
             dw_flush(p, kh * p->kernel[1] + kw, c, g + h, acc);
         }
@@ -254,7 +294,7 @@ VEC_FN void dw_grad(const tsri_fast_dw *p, const float *x, const float *dy, int6
         dw_grad_taps(p, x, dy, images, c, acc);
 }
 
-/* acc += of images [n0, n1); p->y is dy. So many images at once that sums of f32 are of some
+/* acc += of images [n0, n1); p->y is dy. Images are small or one at a time: sums of f32 are of some
  * hundred terms before they join those of f64. */
 static void dw_weights(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc)
 {

@@ -6,6 +6,7 @@
 enum {
     K_BLOCK = 512,           /* terms summed before they join c */
     TA_BLOCK = 256,          /* the same, where both operands are walked along k */
+    TA_LONG = 64 * TA_BLOCK, /* beyond, these are summed on their own before they join c */
     CHUNK_BYTES = 384 << 10, /* of a's and c's rows: what stays in a core's second-level cache */
     SMALL_BYTES = 8 << 10,
     TILES = 24,             /* rows: whole tiles of any height */
@@ -50,7 +51,8 @@ static void plan_for(tsri_fast_gemm *g, int threads)
     if (g->ta) {
         g->by_columns = threads == 1 || g->k < LONG_SUM || g->m * g->n > MANY_SUMS;
         g->part_bytes = tsri_fast_align((size_t)(g->m * g->n) * sizeof(float));
-        g->scratch_bytes = g->by_columns ? 0 : (size_t)(threads - 1) * g->part_bytes;
+        const int sums = g->by_columns ? 0 : threads - 1, blocks = g->by_columns ? 1 : threads;
+        g->scratch_bytes = (size_t)(sums + (g->k > TA_LONG ? blocks : 0)) * g->part_bytes;
         return;
     }
     g->by_columns = g->m < FEW_ROWS && vectors(g) >= threads;
@@ -189,24 +191,53 @@ static void plain_part(void *arg, int part)
         plain_block(q, m0, m1, v, min64(v + group, v1), packed);
 }
 
+/* Rows [m0, m1) of c += from[m][n]. */
+static void add_rows(const tsri_fast_gemm *g, const float *from, float *c, int64_t m0, int64_t m1)
+{
+    for (int64_t m = m0; m < m1; m++) {
+        tsri_fast_map map = {.x = c + m * g->ldc, .y = from + m * g->n, .out = c + m * g->ldc};
+        g->isa->map[TSRI_MAP_ADD](&map, 0, g->n);
+    }
+}
+
+/* c = over k0 <= k < k1; block[m][n] is used where these are more than TA_LONG. */
+static void ta_long(const tsri_fast_gemm *g, int64_t k0, int64_t k1, int64_t m0, int64_t m1,
+                    const float *a, const float *b, float *c, float *block)
+{
+    tsri_fast_gemm own = *g;
+    own.ldc = g->n;
+    tsri_fast_gemm_ta(g, k0, min64(k0 + TA_LONG, k1), m0, m1, a, b, c, false);
+    for (int64_t k = k0 + TA_LONG; k < k1; k += TA_LONG) {
+        tsri_fast_gemm_ta(&own, k, min64(k + TA_LONG, k1), m0, m1, a, b, block, false);
+        add_rows(g, block, c, m0, m1);
+    }
+}
+
+/* Part i of the scratch. */
+static float *scratch_part(const job *q, int i)
+{
+    return (float *)(void *)(q->scratch + (size_t)i * q->g->part_bytes);
+}
+
 /* Part 0 sums into c itself, the others into scratch. */
 static void ta_part(void *arg, int part)
 {
     const job *q = arg;
     const tsri_fast_gemm *g = q->g;
     if (g->by_columns) {
-        tsri_fast_gemm_ta(g, 0, g->k, tsri_fast_cut(g->m, g->threads, part, 8),
-                          tsri_fast_cut(g->m, g->threads, part + 1, 8), q->a, q->b, q->c, false);
+        ta_long(g, 0, g->k, tsri_fast_cut(g->m, g->threads, part, 8),
+                tsri_fast_cut(g->m, g->threads, part + 1, 8), q->a, q->b, q->c, scratch_part(q, 0));
         return;
     }
     tsri_fast_gemm own = *g;
     float *c = q->c;
     if (part) {
-        c = (float *)(void *)(q->scratch + (size_t)(part - 1) * g->part_bytes);
+        c = scratch_part(q, part - 1);
         own.ldc = g->n;
     }
-    tsri_fast_gemm_ta(&own, tsri_fast_cut(g->k, g->threads, part, 8),
-                      tsri_fast_cut(g->k, g->threads, part + 1, 8), 0, g->m, q->a, q->b, c, false);
+    ta_long(&own, tsri_fast_cut(g->k, g->threads, part, 8),
+            tsri_fast_cut(g->k, g->threads, part + 1, 8), 0, g->m, q->a, q->b, c,
+            scratch_part(q, g->threads - 1 + part));
 }
 
 static void ta_sum(void *arg, int part)
@@ -215,14 +246,8 @@ static void ta_sum(void *arg, int part)
     const tsri_fast_gemm *g = q->g;
     int64_t m0 = tsri_fast_cut(g->m, g->threads, part, 1);
     int64_t m1 = tsri_fast_cut(g->m, g->threads, part + 1, 1);
-    for (int p = 0; p + 1 < g->threads; p++) {
-        const float *from = (const float *)(const void *)(q->scratch + (size_t)p * g->part_bytes);
-        for (int64_t m = m0; m < m1; m++) {
-            tsri_fast_map map = {
-                .x = q->c + m * g->ldc, .y = from + m * g->n, .out = q->c + m * g->ldc};
-            g->isa->map[TSRI_MAP_ADD](&map, 0, g->n);
-        }
-    }
+    for (int p = 0; p + 1 < g->threads; p++)
+        add_rows(g, scratch_part(q, p), q->c, m0, m1);
 }
 
 void tsri_fast_gemm_run(const tsri_fast_gemm *g, const float *a, const float *b, const float *bias,

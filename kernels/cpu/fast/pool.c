@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-enum { LARGE_PLANE = 1024 }; /* elements that may be summed one by one in f32 */
+/* Elements that are summed one by one in f32, and most of such sums. */
+enum { MEAN_BLOCK = 64, MEAN_BLOCKS = 64 };
 
 typedef struct pool {
     tsri_fast base;
@@ -20,6 +21,7 @@ typedef struct job {
     float *y;
     int32_t *idx;
     const int32_t *from; /* dx: whose maximum */
+    float *block;        /* [threads][channels], of means */
 } job;
 
 static int64_t window(const pool *k, int axis, int64_t o, int64_t *end)
@@ -141,6 +143,17 @@ tsr_status tsri_fast_pool(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
     return TSR_OK;
 }
 
+/* y = the sum of n > 0 pixels. */
+static void sum_pixels(const pool *k, const float *x, int64_t n, float *y)
+{
+    tsri_fast_map map = {.x = y, .out = y};
+    memcpy(y, x, (size_t)k->channels * sizeof *y);
+    for (int64_t i = 1; i < n; i++) {
+        map.y = x + i * k->channels;
+        k->base.isa->map[TSRI_MAP_ADD](&map, 0, k->channels);
+    }
+}
+
 static void mean_part(void *arg, int part)
 {
     const job *j = arg;
@@ -151,10 +164,12 @@ static void mean_part(void *arg, int part)
     for (int64_t n = tsri_fast_cut(k->n, k->base.threads, part, 1); n < n1; n++) {
         float *y = j->y + n * k->channels;
         const float *x = j->x + n * plane * k->channels;
-        tsri_fast_map map = {.x = y, .out = y, .a = k->scale};
-        memcpy(y, x, (size_t)k->channels * sizeof *y);
-        for (int64_t i = 1; i < plane; i++) {
-            map.y = x + i * k->channels;
+        float *block = j->block + part * k->channels;
+        tsri_fast_map map = {.x = y, .y = block, .out = y, .a = k->scale};
+        sum_pixels(k, x, plane < MEAN_BLOCK ? plane : MEAN_BLOCK, y);
+        for (int64_t i = MEAN_BLOCK; i < plane; i += MEAN_BLOCK) {
+            sum_pixels(k, x + i * k->channels, plane - i < MEAN_BLOCK ? plane - i : MEAN_BLOCK,
+                       block);
             isa->map[TSRI_MAP_ADD](&map, 0, k->channels);
         }
         isa->map[TSRI_MAP_MUL_A](&map, 0, k->channels);
@@ -179,9 +194,8 @@ static void mean_dx_part(void *arg, int part)
 static tsr_status mean_run(const tsri_kernel *kernel, void *const *in, void *const *out,
                            void *scratch)
 {
-    (void)scratch;
     const pool *k = (const pool *)(const void *)kernel;
-    job j = {.k = k, .x = in[0], .y = out[0]};
+    job j = {.k = k, .x = in[0], .y = out[0], .block = scratch};
     tsri_fast_team(k->base.threads, mean_part, &j);
     return TSR_OK;
 }
@@ -203,10 +217,12 @@ tsr_status tsri_fast_adaptive_pool(tsri_mem *mem, const tsri_kernel_desc *desc,
     const tsri_arg *large = dx ? &desc->out[0] : &desc->in[0];
     const tsri_arg *small = dx ? &desc->in[0] : &desc->out[0];
     if (small->ndim != 4 || large->ndim != 4 || small->shape[2] != 1 || small->shape[3] != 1 ||
-        large->shape[2] * large->shape[3] > LARGE_PLANE)
+        large->shape[2] * large->shape[3] > MEAN_BLOCK * MEAN_BLOCKS)
         return tsri_fast_decline(desc);
     pool *k = NULL;
     TSRI_TRY(create(mem, desc, large, small, dx ? mean_dx_run : mean_run, &k));
+    if (!dx)
+        k->base.base.scratch_bytes = (size_t)k->base.threads * (size_t)k->channels * sizeof(float);
     /* By the elements of the whole window, of which this part may have some. */
     k->scale =
         1.0f / (float)(large->gshape[2] / small->gshape[2] * (large->gshape[3] / small->gshape[3]));

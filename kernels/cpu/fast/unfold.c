@@ -8,7 +8,11 @@
 
 #include <string.h>
 
-enum { CHUNK_FLOATS = 32 << 10 };
+enum {
+    CHUNK_FLOATS = 32 << 10,
+    LONG_ROWS =
+        16 << 10, /* dw: beyond, these are summed on their own before they join the others */
+};
 
 typedef struct unfold {
     tsri_fast base;
@@ -17,6 +21,7 @@ typedef struct unfold {
     tsri_fast_gemm gemm;              /* forward: y = col w^T; dx: dcol = dy w; dw: dy^T col */
     int64_t taps, depth, rows, chunk; /* depth: taps * ci; rows: output pixels */
     size_t weight_bytes, packed_bytes, col_bytes, part_bytes;
+    size_t block_bytes; /* dw: of long sums */
 } unfold;
 
 typedef struct job {
@@ -155,6 +160,22 @@ static void dx_part(void *arg, int part)
     }
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void dw_rows(const job *j, int64_t r0, int64_t r1, float *col, float *sum)
+{
+    const unfold *k = j->k;
+    memset(sum, 0, k->weight_bytes);
+    for (int64_t r = r0; r < r1; r += k->chunk) {
+        const int64_t n = least(r1 - r, k->chunk);
+        fill_rows(k, j->x, r, n, col);
+        tsri_fast_gemm_ta(&k->gemm, 0, n, 0, k->conv.co, j->dy + r * k->conv.co, col, sum, true);
+    }
+}
+
 static void dw_part(void *arg, int part)
 {
     const job *j = arg;
@@ -162,13 +183,14 @@ static void dw_part(void *arg, int part)
     char *at = j->parts + (size_t)part * k->part_bytes;
     float *sum = tsri_fast_take(&at, k->weight_bytes);
     float *col = tsri_fast_take(&at, k->col_bytes);
+    float *block = tsri_fast_take(&at, k->block_bytes);
     int64_t r0 = tsri_fast_cut(k->rows, k->base.threads, part, 8);
     int64_t r1 = tsri_fast_cut(k->rows, k->base.threads, part + 1, 8);
-    memset(sum, 0, k->weight_bytes);
-    for (int64_t r = r0; r < r1; r += k->chunk) {
-        int64_t n = r1 - r < k->chunk ? r1 - r : k->chunk;
-        fill_rows(k, j->x, r, n, col);
-        tsri_fast_gemm_ta(&k->gemm, 0, n, 0, k->conv.co, j->dy + r * k->conv.co, col, sum, true);
+    dw_rows(j, r0, least(r0 + LONG_ROWS, r1), col, sum);
+    for (int64_t r = r0 + LONG_ROWS; r < r1; r += LONG_ROWS) {
+        tsri_fast_map map = {.x = sum, .y = block, .out = sum};
+        dw_rows(j, r, least(r + LONG_ROWS, r1), col, block);
+        k->base.isa->map[TSRI_MAP_ADD](&map, 0, k->conv.co * k->depth);
     }
 }
 
@@ -254,7 +276,8 @@ tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const t
     k->weight_bytes = (size_t)(c->co * k->depth) * sizeof(float);
     k->packed_bytes = (size_t)tsri_fast_packed(&k->gemm) * sizeof(float);
     k->col_bytes = (size_t)(k->chunk * k->depth) * sizeof(float);
-    k->part_bytes = tsri_fast_align(k->col_bytes) +
+    k->block_bytes = k->gemm.ta && rows > LONG_ROWS ? k->weight_bytes : 0;
+    k->part_bytes = tsri_fast_align(k->col_bytes) + tsri_fast_align(k->block_bytes) +
                     tsri_fast_align(k->gemm.ta ? k->weight_bytes : k->packed_bytes);
     k->base.base.scratch_bytes =
         tsri_fast_align(k->weight_bytes) + (size_t)k->base.threads * k->part_bytes;
