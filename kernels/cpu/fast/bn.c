@@ -59,16 +59,17 @@ static void fill_coefs(const norm *k, void *const *in, float *const *coef)
         if (k->stats < 0) { /* scale_shift */
             coef[TSRI_BN_SCALE][c] = ((const float *)in[1])[c];
             coef[TSRI_BN_SHIFT][c] = ((const float *)in[2])[c];
+            coef[TSRI_BN_MEAN][c] = 0;
             continue;
         }
         channel h = channel_of(k, in, c);
         double beta = k->beta < 0 ? 0 : (double)((const float *)in[k->beta])[c];
+        /* x - mean is taken with the rounded mean: the shift and the level make up for the rest. */
         coef[TSRI_BN_SCALE][c] = (float)h.scale;
-        coef[TSRI_BN_SHIFT][c] = (float)(beta - h.mean * h.scale);
+        coef[TSRI_BN_SHIFT][c] = (float)(beta + ((double)(float)h.mean - h.mean) * h.scale);
         coef[TSRI_BN_MEAN][c] = (float)h.mean;
         if (k->bstats < 0)
             continue;
-        /* x - mean is taken with the rounded mean: the level makes up for the rest. */
         const double *b = in[k->bstats];
         double slope = -h.scale * h.rstd * b[k->channels + c] / k->n;
         coef[TSRI_BN_GAIN][c] = (float)h.scale;

@@ -67,29 +67,31 @@ VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const 
     vdstore(sq + W / 2, q1);
 }
 
-/* y = act(x * scale + shift). */
+/* y = act((x - mean) * scale + shift): the mean is taken off first, or x far from zero would lose
+ * its digits in a difference of large products. */
 VEC_FN void column_apply(const tsri_fast_bn *p, bn_column c, const bool act, const bool full)
 {
     vf a = vload(p->coef[TSRI_BN_SCALE] + c.j), b = vload(p->coef[TSRI_BN_SHIFT] + c.j);
+    vf m = vload(p->coef[TSRI_BN_MEAN] + c.j);
     vf lo = vset1(0.0f), hi = vset1(p->hi);
     VEC_LOOP
     for (int64_t i = 0; i < bn_rows(c, full); i++) {
         int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
-        vf y = vfma(vload_upto(p->x + at, n), a, b);
+        vf y = vfma(vload_upto(p->x + at, n) - m, a, b);
         if (act)
             y = vmin(hi, vmax(lo, y));
         vstore_upto(p->y + at, y, n);
     }
 }
 
-/* dy where the activation let y pass. */
-VEC_FN vf bn_gradient(const tsri_fast_bn *p, vf x, vf dy, int64_t j, const bool act)
+/* dy where the activation let y pass; d: x - mean. */
+VEC_FN vf bn_gradient(const tsri_fast_bn *p, vf d, vf dy, int64_t j, const bool act)
 {
     if (!act)
         return dy;
-    vf y = vfma(x, vload(p->coef[TSRI_BN_SCALE] + j), vload(p->coef[TSRI_BN_SHIFT] + j));
+    vf y = vfma(d, vload(p->coef[TSRI_BN_SCALE] + j), vload(p->coef[TSRI_BN_SHIFT] + j));
     return vinside(dy, y, vset1(0.0f), vset1(p->hi));
 }
 
@@ -104,10 +106,10 @@ VEC_FN void column_bwd_stats(const tsri_fast_bn *p, bn_column c, double *acc, co
         int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
-        vf x = vload_upto(p->x + at, n);
-        vf g = bn_gradient(p, x, vload_upto(p->dy + at, n), c.j, act);
+        vf from = vload_upto(p->x + at, n) - m;
+        vf g = bn_gradient(p, from, vload_upto(p->dy + at, n), c.j, act);
         s += g;
-        d = vfma(g, x - m, d);
+        d = vfma(g, from, d);
     }
     bn_add(acc + c.j, s);
     bn_add(acc + p->width + c.j, d);
@@ -123,9 +125,9 @@ VEC_FN void column_bwd_apply(const tsri_fast_bn *p, bn_column c, const bool act,
         int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
-        vf x = vload_upto(p->x + at, n);
-        vf g = bn_gradient(p, x, vload_upto(p->dy + at, n), c.j, act);
-        vstore_upto(p->y + at, vfma(g, gain, vfma(x - m, slope, level)), n);
+        vf from = vload_upto(p->x + at, n) - m;
+        vf g = bn_gradient(p, from, vload_upto(p->dy + at, n), c.j, act);
+        vstore_upto(p->y + at, vfma(g, gain, vfma(from, slope, level)), n);
     }
 }
 
