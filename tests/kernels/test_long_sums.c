@@ -216,12 +216,54 @@ static void test_rows(void **state)
     with_all(all_norms);
 }
 
+/* --- the variance of f32 data far from zero ----------------------------------------------------
+ */
+
+/* Sums of x and x^2 as f64 hold them lose some 2^-53 of the square of the mean, here a million
+ * deviations: less than the 2^-24 of the mean that f32 data is rounded to. A sum of squares that
+ * is rounded at every term loses a hundred times as much. */
+static void all_statistics(const tsri_kernels *impl, int *ran)
+{
+    enum { N = 300, C = 16, HW = 32, ROWS = N * HW * HW };
+    const double level = 1e6;
+    tsri_attrs at = {.bn = {.batch = N, .spatial = HW * HW, .parts = 1}};
+    fc_tensor x = fc_images(N, C, HW, HW), stats = fc_rows(TSR_F64, 3, 1, 2, C, 0);
+    double mean[C] = {0}, var[C] = {0};
+    float *p = x.data;
+    for (int64_t i = 0; i < x.n; i++) {
+        p[i] = (float)(level + 2 * (double)p[i]);
+        mean[i % C] += ((double)p[i] - level) / ROWS;
+    }
+    for (int64_t i = 0; i < x.n; i++) {
+        const double d = (double)p[i] - level - mean[i % C];
+        var[i % C] += d * d / ROWS;
+    }
+    if (fc_run(impl, TSRI_OP_BN_STATS, &at, 0, 1, (fc_tensor *[]){&x}, 1,
+               (fc_tensor *[]){&stats})) {
+        const double *s = stats.data;
+        for (int c = 0; c < C; c++) {
+            const double m = s[c] / ROWS, got = s[C + c] / ROWS - m * m;
+            if (!(fabs(got - var[c]) <= 5 * 0x1p-53 * level * level))
+                fail_msg("variance %d is %.9g and should be %.9g", c, got, var[c]);
+        }
+        ++*ran;
+    }
+    fc_free(2, (fc_tensor *[]){&x, &stats});
+}
+
+static void test_statistics(void **state)
+{
+    (void)state;
+    with_all(all_statistics);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_filters),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_statistics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
