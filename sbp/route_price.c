@@ -118,11 +118,18 @@ static double two_phase_moved(double part, double k)
     return part + (k - 2) * ceil(part / k);
 }
 
+void tsri_space_phases(const tsri_space *s, const tsri_hop *hop, double from_part, double *talk)
+{
+    double k = s->size[hop->dims], each = s->each[hop->dims];
+    talk[0] = from_part * (k - 1) * each;
+    talk[1] = two_phase_moved(from_part, k) * each;
+}
+
 double tsri_space_price(const tsri_space *s, const tsri_hop *hop, double from_part, double to_part,
                         double own, bool *out_two_phase)
 {
     unsigned set = hop->dims;
-    double k = s->size[set], talk = s->latency[set], each = s->each[set], one, two;
+    double k = s->size[set], talk = s->latency[set], each = s->each[set], one, two, phases[2];
     *out_two_phase = false;
     switch ((tsri_box_kind)hop->kind) {
     case TSRI_BOX_RELABEL:
@@ -133,8 +140,9 @@ double tsri_space_price(const tsri_space *s, const tsri_hop *hop, double from_pa
     case TSRI_BOX_KEEP:
         return s->model->kernel_s + to_part * s->local;
     case TSRI_BOX_ALL_REDUCE:
-        one = talk + from_part * (k - 1) * each;
-        two = 2 * talk + two_phase_moved(from_part, k) * each;
+        tsri_space_phases(s, hop, from_part, phases);
+        one = talk + phases[0];
+        two = 2 * talk + phases[1];
         *out_two_phase = two < one;
         return (two < one ? two : one) + to_part * s->local;
     case TSRI_BOX_REDUCE_SCATTER:

@@ -12,4 +12,7 @@ void tsri_space_links(tsri_space *s);
 double tsri_space_price(const tsri_space *s, const tsri_hop *hop, double from_part, double to_part,
                         double own, bool *out_two_phase);
 
+/* Seconds that the bytes of an ALL_REDUCE take over links, in one phase and in two: talk[2]. */
+void tsri_space_phases(const tsri_space *s, const tsri_hop *hop, double from_part, double *talk);
+
 #endif

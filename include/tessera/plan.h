@@ -22,7 +22,9 @@ typedef struct tsr_link {
 typedef struct tsr_compile_opts {
     size_t size;
     double
-        bucket_mb;  /* gradients' reductions are joined up to this size; default 4, TSR_OFF: none */
+        bucket_mb;  /* gradients' reductions are joined up to this size; default 4, TSR_OFF: none.
+                     * Where gradients are so large that this takes more calls, a call is closed by
+                     * the gradient with which it reaches the size. */
     bool no_fusion; /* lower op by op */
     /* Most bytes that any rank may use at a time for variables, values, inputs, outputs and
      * kernels' scratch: signatures are chosen to stay within it, on every rank. A virtual world has
@@ -45,6 +47,11 @@ typedef struct tsr_compile_opts {
      * exchanges 16 bytes for each. Enough that one rank asks. The environment asks by
      * TESSERA_COMPARE=1. */
     bool compare_values;
+    /* An optimizer updates a parameter in the signature that it and its states have, if these agree:
+     * so parameters in B are data parallelism, and no update is gathered. true: updates' signatures
+     * are inferred, and the results converted. States in S(0) beside parameters in B, or left to the
+     * compiler, are inferred always. */
+    bool infer_updates;
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...) \
     (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), __VA_ARGS__})
@@ -122,7 +129,7 @@ typedef struct tsr_plan_info {
     double infer_s;   /* of it: choosing signatures */
     double init_s;    /* of it: giving new variables their first values */
     double library_s; /* of it: making kernels (the libraries' own set-up) */
-    double cost_s;    /* the model's estimate of a step */
+    double cost_s;    /* the model's estimate of a step, when signatures are chosen */
     bool exact;       /* inference proved its choice to be the cheapest */
     int ops, steps, collectives;
     uint64_t comm_bytes;     /* that this rank reads from its peers in a run */
@@ -136,6 +143,9 @@ typedef struct tsr_plan_info {
     double run_s, compute_s, comm_s;
     double bound_s;       /* no choice of signatures costs less than this, by the model */
     size_t scratch_bytes; /* of activation_bytes: for kernels while they run */
+    /* The model's estimate of the plan's steps: cost_s, but for what became of it (fused ops, shared
+     * conversions), which tsr_plan_explain lists. */
+    double step_s;
 } tsr_plan_info;
 /* Fills *info up to info->size, which the caller sets. */
 TSR_API tsr_status tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info);

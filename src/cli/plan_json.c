@@ -141,6 +141,7 @@ static cJSON *json_memory(const tsri_report *r)
 static cJSON *json_step(const tsri_report *r)
 {
     cJSON *json = cJSON_CreateObject(), *parts = cJSON_CreateObject();
+    cJSON *changes = cJSON_CreateArray();
     char name[32];
     for (int s = 0; s < TSRI_SPENT_COUNT; s++)
         if (r->spent_s[s] > 0)
@@ -151,6 +152,16 @@ static cJSON *json_step(const tsri_report *r)
     cJSON_AddItemToObject(json, "spent_s", parts);
     cJSON_AddStringToObject(json, "bound_by", tsri_spent_name(r->most, name));
     cJSON_AddNumberToObject(json, "signatures_cost_s", r->plan->info.cost_s);
+    for (int i = 0; i < TSRI_CHANGES; i++) {
+        const tsri_change *c = &r->plan->change[i];
+        cJSON *one = tsri_change_counts(r->plan, c) ? cJSON_CreateObject() : NULL;
+        if (!one)
+            continue;
+        cJSON_AddStringToObject(one, "reason", c->reason);
+        cJSON_AddNumberToObject(one, "more_s", c->more_s);
+        cJSON_AddItemToArray(changes, one);
+    }
+    cJSON_AddItemToObject(json, "changes", changes);
     cJSON_AddNumberToObject(json, "lower_bound_s", r->plan->info.bound_s);
     cJSON_AddBoolToObject(json, "exact", r->plan->info.exact);
     return json;

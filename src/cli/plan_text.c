@@ -4,6 +4,7 @@
 
 #include "src/core/rng.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,6 +242,10 @@ static void print_time(const plan_view *v)
             first = 0;
         }
     printf("\n  bound by %s\n", tsri_spent_name(r->most, name));
+    for (int i = 0; i < TSRI_CHANGES; i++)
+        if (tsri_change_counts(plan, &plan->change[i]))
+            printf("  %s%s for %s\n", plan->change[i].more_s < 0 ? "less " : "more ",
+                   cli_seconds(fabs(plan->change[i].more_s), step), plan->change[i].reason);
     printf("  no choice of signatures takes less than %s; these take %s%s\n",
            cli_seconds(plan->info.bound_s, bound), cli_seconds(plan->info.cost_s, step),
            plan->info.exact ? " and are proven cheapest" : "");

@@ -103,6 +103,7 @@ static void put_settings(FILE *f, const tsri_program_view *p)
     tsri_put_number(f, "bucket_mb", o->bucket_mb);
     fprintf(f, "no_fusion: %d\n", o->no_fusion);
     fprintf(f, "memory_limit: %zu\n", o->memory_limit);
+    fprintf(f, "infer_updates: %d\n", o->infer_updates);
     tsri_put_number(f, "local_bytes_per_s", o->local_bytes_per_s);
     tsri_put_number(f, "flops_per_s", o->flops_per_s);
     tsri_put_number(f, "kernel_s", o->kernel_s);

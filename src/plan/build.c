@@ -3,6 +3,7 @@
  * Boxing: turns a graph whose signatures are chosen into values and items, with a conversion in
  * front of each op that wants a tensor in another signature. Equal conversions are made once.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -131,32 +132,67 @@ static tsr_status add_conversion(builder *b, int from, const tsri_route_step *st
     base.bucket = -1;
     base.placement = placement;
     base.from_placement = plan->values[from].placement;
-    base.bucketable &= talks && !step->crosses &&
-                       (step->kind == TSRI_BOX_ALL_REDUCE || step->kind == TSRI_BOX_REDUCE_SCATTER);
+    if (!talks)
+        base.part = (tsri_bucket_part){0};
+    if (base.part.number)
+        base.cost_s = tsri_joint_price(&base.joint, 1, base.part.share, NULL);
     *out_value = value;
     return tsri_plan_add_item(plan, &base, &from, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-/* The route to `want` from the value of a tensor that is nearest to it. */
+/* The route to `want`, and its price: that of a single step in a bucket, if it may wait in one and
+ * is cheaper there. */
+static tsr_status find_route(const builder *b, const tsri_route_query *q, tsri_item *base,
+                             tsri_route *out_route, double *out_price)
+{
+    TSRI_TRY(tsri_route_find(&b->plan->model, q, out_route));
+    *out_price = out_route->cost_s;
+    base->joint = (tsri_joint){0};
+    if (!base->part.number)
+        return TSR_OK;
+    tsri_route single;
+    tsri_joint joint = tsri_route_join(&b->plan->model, q, &single);
+    double price = joint.joins ? tsri_joint_price(&joint, 1, base->part.share, NULL) : INFINITY;
+    if (price <= *out_price * (1 + 1e-9)) {
+        base->joint = joint;
+        *out_route = single;
+        *out_price = price;
+    } else if (out_route->step[0].kind != TSRI_BOX_ALL_GATHER) {
+        /* The first of several steps may wait too; inference has not counted on it. */
+        tsri_route_query first = *q;
+        first.to = (tsri_end){q->from.mesh, out_route->step[0].to};
+        base->joint = tsri_route_join(&b->plan->model, &first, &single);
+        base->part.share = 1;
+    }
+    return TSR_OK;
+}
+
+/* The route to `want` from the value of a tensor that is nearest to it; sets base->joint. */
 static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsri_end *want,
-                          int *out_value, tsri_route *out_route)
+                          tsri_item *base, int *out_value, tsri_route *out_route)
 {
     const tsr_plan *plan = b->plan;
-    bool found = false;
+    double least = INFINITY;
     for (const made *m = b->of[t->id]; m; m = m->next) {
         const tsri_value *v = &plan->values[m->value];
         const tsri_route_query q = {.shape = t->shape,
                                     .element = tsr_dtype_size(t->dtype),
                                     .from = {tsri_mesh_of(v->placement), v->layout},
                                     .to = *want};
+        tsri_item member = *base;
         tsri_route route;
-        TSRI_TRY(tsri_route_find(&plan->model, &q, &route));
-        if (!found || route.cost_s < out_route->cost_s) {
+        double price;
+        TSRI_TRY(find_route(b, &q, &member, &route, &price));
+        if (price < least) {
             *out_value = m->value;
             *out_route = route;
+            base->joint = member.joint;
+            base->part.share = member.part.share;
+            least = price;
         }
-        found = true;
     }
+    if (!base->joint.joins)
+        base->part = (tsri_bucket_part){0};
     return TSR_OK;
 }
 
@@ -190,7 +226,7 @@ static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placem
     base.from_placement = v.placement;
     base.step = (tsri_route_step){.kind = TSRI_BOX_RELABEL, .from = v.layout, .to = v.layout};
     base.bucket = -1;
-    base.bucketable = false;
+    base.part = (tsri_bucket_part){0};
     base.cost_s = 10e-6 + (double)tsr_dims_count(v.shape) * (double)tsr_dtype_size(v.dtype) / 20e9;
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
@@ -221,7 +257,7 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
     }
     tsri_route route = {0};
     int value = -1;
-    TSRI_TRY(nearest(b, t, &want, &value, &route));
+    TSRI_TRY(nearest(b, t, &want, &base, &value, &route));
     base.name = plan->values[value].name;
     const tsr_placement *from = plan->values[value].placement, *last = placement;
     bool crosses = tsr_placement_device(from) != tsr_placement_device(placement);
@@ -235,19 +271,12 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
         TSRI_TRY(add_conversion(b, value, &route.step[i], route.step[i].on_dst ? placement : from,
                                 base, &value));
         TSRI_TRY(remember(b, t->id, value));
-        base.bucketable = false; /* what follows waits for the bucket */
+        base.part = (tsri_bucket_part){0}; /* what follows waits for the bucket */
     }
     if (placement != last)
         TSRI_TRY(add_crossing(b, t, last, base, &value));
     *out_value = value;
     return TSR_OK;
-}
-
-/* The gradient operand of an optimizer op: its reduction can wait and be bucketed. */
-static bool is_gradient_operand(const tsri_op *op, int arg)
-{
-    return (op->kind == TSRI_OP_SGD && arg == op->nin - 2) ||
-           (op->kind == TSRI_OP_ADAM && arg == 3);
 }
 
 static const char *reason_of(builder *b, const tsri_op *op, tsr_sbp want)
@@ -345,8 +374,9 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
         const tsri_value *v = &plan->values[b->of[t->id]->value];
         tsri_item base = {.loc = op->loc,
                           .backward = t->op->backward,
-                          .bucketable = is_gradient_operand(op, i),
                           .reason = ""};
+        if (i == tsri_gradient_operand(op))
+            base.part = b->inferred->bucket[op->id];
         if (v->placement != op->placement || !tsr_sbp_equal(v->layout.sbp, sig->in[i]))
             base.reason = reason_of(b, op, sig->in[i]);
         TSRI_TRY(get_value(b, t, op->placement, sig->in[i], base, &in[i]));
@@ -376,8 +406,11 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
     tsr_variable *var = op->writes[i];
     if (!var || op->superseded >> i & 1)
         return TSR_OK;
-    tsri_item base = {
-        .loc = op->loc, .backward = op->backward, .reason = "the variable keeps its signature"};
+    const tsri_item base = {.loc = op->loc,
+                            .backward = op->backward,
+                            .part = b->inferred->bucket[op->id],
+                            .part_of = 1 + i,
+                            .reason = "the variable keeps its signature"};
     TSRI_TRY(get_value(b, op->out[i], op->placement, var->sbp, base, &value));
     const tsri_value *root = &plan->values[tsri_plan_root(plan, value)];
     if (root->storage == TSRI_STORAGE_VARIABLE && root->variable == var)
@@ -393,13 +426,16 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
     if (copy < 0)
         return TSR_ERR_NO_MEMORY;
     store_in_variable(b, copy, var);
-    base.kind = TSRI_ITEM_KERNEL;
-    base.op = TSRI_OP_COPY;
-    base.nin = base.nout = 1;
-    base.placement = op->placement;
-    base.name = v.name;
-    base.bucket = -1;
-    return tsri_plan_add_item(plan, &base, &value, &copy) ? TSR_OK : TSR_ERR_NO_MEMORY;
+    const tsri_item item = {.kind = TSRI_ITEM_KERNEL,
+                            .op = TSRI_OP_COPY,
+                            .nin = 1,
+                            .nout = 1,
+                            .placement = op->placement,
+                            .name = v.name,
+                            .loc = op->loc,
+                            .backward = op->backward,
+                            .bucket = -1};
+    return tsri_plan_add_item(plan, &item, &value, &copy) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int *out)

@@ -3,6 +3,7 @@
  * compiler. */
 #include "src/plan/choose.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,23 +40,46 @@ static void set_inferred(tsri_choosing *c, bool set)
 {
     const tsri_inferred *inferred = &c->inferred;
     for (int i = 0; i < c->g->nops; i++)
-        if (c->is_chosen[i])
-            c->g->ops[i]->variable->sbp =
-                set && inferred->live[i] ? inferred->chosen[i]->out[0] : TSR_AUTO;
+        if (c->is_chosen[i]) {
+            tsr_variable *v = c->g->ops[i]->variable;
+            v->inferred = set && inferred->live[i];
+            v->sbp = v->inferred ? inferred->chosen[i]->out[0] : TSR_AUTO;
+        }
 }
 
 /* --- passes ----------------------------------------------------------------------------------- */
 static const struct {
     tsri_pass pass;
     tsr_status (*run)(tsr_plan *plan);
+    const char *changes; /* why it changes what a step takes; NULL: it does not */
 } passes[] = {
-    {TSRI_PASS_BUILD, NULL}, /* takes the graph too */
-    {TSRI_PASS_FUSE, tsri_plan_fuse},
-    {TSRI_PASS_LAYOUT, tsri_plan_layout},
-    {TSRI_PASS_DEFER, tsri_plan_defer},
-    {TSRI_PASS_ORDER, tsri_plan_order},
-    {TSRI_PASS_SCHEDULE, tsri_plan_schedule},
+    {TSRI_PASS_BUILD, NULL, "conversions that are shared"}, /* takes the graph too */
+    {TSRI_PASS_FUSE, tsri_plan_fuse, "ops that are fused"},
+    {TSRI_PASS_LAYOUT, tsri_plan_layout, "copies into other memory layouts"},
+    {TSRI_PASS_DEFER, tsri_plan_defer, NULL},
+    {TSRI_PASS_ORDER, tsri_plan_order, NULL},
+    {TSRI_PASS_SCHEDULE, tsri_plan_schedule, "buckets whose members are converted in several ways"},
 };
+
+/* Seconds of all items, by the model. */
+static double total_seconds(const tsr_plan *plan)
+{
+    double total = 0;
+    for (int i = 0; i < plan->nitems; i++) {
+        tsri_item_kind kind = plan->items[i].kind;
+        if (kind != TSRI_ITEM_VIEW && kind != TSRI_ITEM_DEAD)
+            total += plan->items[i].cost_s;
+    }
+    return total;
+}
+
+/* Notes what a pass has made of the time of a step. */
+static void note_change(tsr_plan *plan, int i, const char *reason)
+{
+    double now = total_seconds(plan);
+    plan->change[i] = (tsri_change){reason, now - plan->info.step_s};
+    plan->info.step_s = now;
+}
 
 /* From signatures to the order of things and the lifetimes of values. */
 static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
@@ -69,13 +93,16 @@ static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *infer
     plan->entries = NULL;
     plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
     plan->nentries = plan->centries = plan->info.ops = 0;
+    plan->info.step_s = inferred->cost;
     TSRI_TRY(tsri_plan_build(plan, g, inferred));
+    int nchanges = 0;
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
-        if (passes[i].pass == TSRI_PASS_FUSE && plan->opts.no_fusion)
-            continue;
-        if (passes[i].run)
+        bool left_out = passes[i].pass == TSRI_PASS_FUSE && plan->opts.no_fusion;
+        if (passes[i].run && !left_out)
             TSRI_TRY(passes[i].run(plan));
         TSRI_TRY(tsri_plan_check(plan, passes[i].pass));
+        if (passes[i].changes)
+            note_change(plan, nchanges++, passes[i].changes);
     }
     return TSR_OK;
 }
@@ -160,11 +187,19 @@ static tsr_status weigh(tsri_choosing *c, tsr_plan *plan)
 }
 
 /* --- within memory ---------------------------------------------------------------------------- */
+static double bucket_bytes(const tsr_compile_opts *opts)
+{
+    double mb = opts->bucket_mb;
+    return mb < 0 ? 0 : (mb > 0 ? mb : 4) * 1048576;
+}
+
 /* Infers with a limit on what inference estimates, and builds, if something fits. */
 static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit)
 {
     const tsri_infer_opts how = {.memory_limit = (int64_t)limit,
-                                 .alternatives = plan->opts.alternatives};
+                                 .alternatives = plan->opts.alternatives,
+                                 .bucket_bytes = bucket_bytes(&plan->opts),
+                                 .infer_updates = plan->opts.infer_updates};
     double t = tsri_now_s();
     set_inferred(c, false);
     c->inferred = (tsri_inferred){0};
@@ -230,6 +265,8 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
     TSRI_TRY(choose(c, plan));
     plan->info.cost_s = c->inferred.cost;
     plan->info.bound_s = c->inferred.bound;
-    plan->info.exact = c->inferred.exact;
+    /* What was proven is proven of these calls. */
+    plan->info.exact = c->inferred.exact && fabs(plan->change[TSRI_CHANGES - 1].more_s) <=
+                                                TSRI_NO_CHANGE * c->inferred.cost;
     return TSR_OK;
 }

@@ -183,6 +183,21 @@ static void put_memory(text *t, tsr_plan *plan)
     }
 }
 
+/* Why the plan's estimate is not the one that signatures were chosen by. */
+static void put_changes(text *t, const tsr_plan *plan)
+{
+    bool any = false;
+    for (int i = 0; i < TSRI_CHANGES; i++) {
+        const tsri_change *c = &plan->change[i];
+        if (!tsri_change_counts(plan, c))
+            continue;
+        if (!any)
+            put(t, "  signatures were chosen at %.3f ms; then\n", plan->info.cost_s * 1e3);
+        put(t, "  %+10.3f ms  %s\n", c->more_s * 1e3, c->reason);
+        any = true;
+    }
+}
+
 const char *tsr_plan_explain(tsr_plan *plan)
 {
     if (!plan)
@@ -191,9 +206,10 @@ const char *tsr_plan_explain(tsr_plan *plan)
         return plan->explain;
     text t = {.mem = &plan->world->mem};
     put(&t, "plan: %d ops, %d steps, %d collectives; estimated %.3f ms of a step (%s)\n",
-        plan->info.ops, plan->nsteps, plan->info.collectives, plan->info.cost_s * 1e3,
+        plan->info.ops, plan->nsteps, plan->info.collectives, plan->info.step_s * 1e3,
         plan->info.exact ? "signatures proven cheapest by the model"
                          : "signatures by bounded search");
+    put_changes(&t, plan);
     put_ports(&t, plan);
     put_items(&t, plan);
     put_totals(&t, plan);

@@ -59,20 +59,26 @@ tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost)
 }
 
 tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, const tsri_side *from,
-                                int v, const tsri_side *to)
+                                int v, const tsri_side *to, double share)
 {
-    float *cost = tsri_find_matrix(p, from, to);
+    float *cost = tsri_find_matrix(p, from, to, share);
     if (!cost) {
-        const tsri_conversion *c;
+        tsri_conversion *c;
         TSRI_TRY(
             tsri_find_conversion(p, t, from->placement, from->list, to->placement, to->list, &c));
         cost = tsri_pool_alloc(p->pool, (size_t)from->n * (size_t)to->n * sizeof *cost);
+        float *each = c->cost;
+        size_t n = (size_t)from->list->n * (size_t)to->list->n;
+        if (share > 0 && !(each = tsri_pool_alloc(p->pool, n * sizeof *each)))
+            return no_memory();
         if (!cost)
             return no_memory();
+        if (share > 0)
+            TSRI_TRY(tsri_bucket_prices(p, c, share, each));
         for (int i = 0; i < from->n; i++)
             for (int j = 0; j < to->n; j++)
-                cost[i * to->n + j] = c->cost[from->of[i] * to->list->n + to->of[j]];
-        TSRI_TRY(tsri_add_matrix(p, from, to, cost));
+                cost[i * to->n + j] = each[from->of[i] * to->list->n + to->of[j]];
+        TSRI_TRY(tsri_add_matrix(p, from, to, share, cost));
     }
     return tsri_add_edge(p, u, v, cost);
 }
@@ -116,9 +122,10 @@ static tsr_status list_ops(tsri_problem *p)
     return TSR_OK;
 }
 
-static tsr_status add_reader(tsri_problem *p, const tsr_tensor *t, int node, const tsri_side *want)
+static tsr_status add_reader(tsri_problem *p, const tsr_tensor *t, int node, const tsri_side *want,
+                             double share)
 {
-    const tsri_reader r = {.node = node, .want = want};
+    const tsri_reader r = {.node = node, .want = want, .share = share};
     tsri_reader *copy = tsri_pool_dup(p->pool, &r, sizeof r);
     if (!copy)
         return no_memory();
@@ -142,7 +149,7 @@ static tsr_status add_output(tsri_problem *p, const tsri_graph_port *port)
     want->placement = port->placement;
     want->n = 1;
     TSRI_TRY(tsri_add_node(p, (tsri_search_node){.nstrat = 1, .cost = zero}, &node));
-    return add_reader(p, port->tensor, node, want);
+    return add_reader(p, port->tensor, node, want, 0);
 }
 
 /* The op that reads the variable which takes result i of op when the run ends; NULL: none does. */
@@ -159,12 +166,14 @@ static tsr_status list_readers(tsri_problem *p)
     tsr_graph *g = p->g;
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
+        int grad = tsri_gradient_operand(op);
         tsri_sides *all;
         if (!p->out->live[i])
             continue;
         TSRI_TRY(tsri_sides_of(p, p->strat[i], &all));
         for (int j = 0; j < op->nin; j++)
-            TSRI_TRY(add_reader(p, op->in[j], p->node_of[i], &all->in[j]));
+            TSRI_TRY(add_reader(p, op->in[j], p->node_of[i], &all->in[j],
+                                j == grad ? p->out->bucket[i].share : 0));
         for (int j = 0; j < op->nout && j < 4; j++) {
             const tsri_op *var = reader_of_written(p, op, j);
             const tsri_side *kept;
@@ -172,7 +181,7 @@ static tsr_status list_readers(tsri_problem *p)
                 continue;
             TSRI_TRY(tsri_made_side(p, var->out[0], &kept));
             TSRI_TRY(tsri_conversion_edge(p, op->out[j], p->node_of[i], &all->out[j],
-                                          p->node_of[var->id], kept));
+                                          p->node_of[var->id], kept, p->out->bucket[i].share));
         }
     }
     for (int i = 0; i < g->nports; i++)
@@ -217,7 +226,8 @@ static tsr_status list_edges(tsri_problem *p)
         if (r->next)
             TSRI_TRY(tsri_add_shared(p, t, made));
         else
-            TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[t->op->id], made, r->node, r->want));
+            TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[t->op->id], made, r->node, r->want,
+                                          r->share));
     }
     return TSR_OK;
 }
@@ -338,33 +348,53 @@ static tsr_status solve(tsri_problem *p, int64_t memory_limit, int *choice)
     p->out->fits = !memory_limit || result.peak <= memory_limit;
     if (!p->out->fits)
         return TSR_OK;
-    if (isinf(result.cost))
-        return tsri_fail(TSR_ERR_SBP, "no combination of legal signatures fits the hints");
     p->out->cost = result.cost;
     p->out->bound = result.bound;
     p->out->exact = result.exact;
     return TSR_OK;
 }
 
-tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_opts *opts,
-                      tsri_pool *pool, tsri_inferred *out_inferred)
+/* Infers; *out_bound: whether something was forbidden that is legal. */
+static tsr_status infer_once(tsri_problem *p, const tsri_infer_opts *opts, bool *out_bound)
 {
-    tsri_problem *p = tsri_pool_alloc(pool, sizeof *p);
-    if (!p)
-        return no_memory();
-    *p = (tsri_problem){.g = g, .m = m, .pool = pool, .out = out_inferred};
-    p->table = (tsri_strategy_table){.pool = pool, .model = m};
+    *out_bound = false;
     TSRI_TRY(mark_live(p));
+    if (!opts->infer_updates)
+        TSRI_TRY(tsri_infer_parallel(p));
+    for (int i = 0; i < p->nparallel; i++)
+        *out_bound |= p->parallel[i].dims != 0;
     TSRI_TRY(list_ops(p));
+    TSRI_TRY(tsri_infer_buckets(p, opts->bucket_bytes));
     TSRI_TRY(list_readers(p));
     set_lifetimes(p);
     TSRI_TRY(list_edges(p));
-    int *choice = tsri_pool_alloc(pool, (size_t)(p->nnodes + 1) * sizeof *choice);
+    int *choice = tsri_pool_alloc(p->pool, (size_t)(p->nnodes + 1) * sizeof *choice);
     if (!choice)
         return no_memory();
     TSRI_TRY(solve(p, opts->memory_limit, choice));
-    if (!out_inferred->fits)
+    if (!p->out->fits || isinf(p->out->cost))
         return TSR_OK;
     TSRI_TRY(take_choice(p, choice));
     return opts->alternatives ? list_alternatives(p, choice) : TSR_OK;
+}
+
+tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_opts *opts,
+                      tsri_pool *pool, tsri_inferred *out_inferred)
+{
+    bool bound = true, done = false;
+    /* Again without data parallelism, where a program or its memory has no way to be so. */
+    for (tsri_infer_opts how = *opts; bound && !done; how.infer_updates = true) {
+        tsri_problem *p = tsri_pool_alloc(pool, sizeof *p);
+        if (!p)
+            return no_memory();
+        *out_inferred = (tsri_inferred){0};
+        *p = (tsri_problem){.g = g, .m = m, .pool = pool, .out = out_inferred};
+        p->table =
+            (tsri_strategy_table){.pool = pool, .model = m, .infer_updates = how.infer_updates};
+        TSRI_TRY(infer_once(p, &how, &bound));
+        done = out_inferred->fits && !isinf(out_inferred->cost);
+    }
+    if (out_inferred->fits && isinf(out_inferred->cost))
+        return tsri_fail(TSR_ERR_SBP, "no combination of legal signatures fits the hints");
+    return TSR_OK;
 }

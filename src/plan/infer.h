@@ -5,11 +5,12 @@
  *   infer.c         nodes of ops, readers, the answer
  *   infer_cost.c    lists of signatures, and costs between them, each made once
  *   infer_shared.c  tensors with several readers
+ *   infer_bucket.c  which reductions of gradients are one call, and what each pays of it
  */
 #ifndef TESSERA_PLAN_INFER_H
 #define TESSERA_PLAN_INFER_H
 
-#include "sbp/route.h"
+#include "sbp/route_joint.h"
 #include "sbp/search.h"
 #include "src/plan/plan.h"
 #include "src/plan/strategies.h"
@@ -41,19 +42,23 @@ typedef struct tsri_conversion {
     size_t element;
     const tsr_placement *from_placement, *to_placement;
     const tsri_siglist *from, *to;
-    float *cost; /* [from->n][to->n] */
+    bool of_variable;
+    float *cost;        /* [from->n][to->n] */
+    tsri_joint *joints; /* likewise; NULL until one of them is asked for in a bucket */
 } tsri_conversion;
 
 /* A matrix between two sides, or between a shared tensor and a side. */
 typedef struct tsri_matrix {
     struct tsri_matrix *next;
     const void *from, *to;
+    double share; /* of a bucket's hand-shakes that is paid; 0: in no bucket */
     float *cost;
 } tsri_matrix;
 
 typedef struct tsri_reader {
     struct tsri_reader *next;
     int node;
+    double share; /* an update that reads its gradient: of its bucket; else 0 */
     const tsri_side *want;
 } tsri_reader;
 
@@ -84,6 +89,12 @@ typedef struct tsri_shared {
 
 enum { TSRI_INFER_BUCKETS = 1024 };
 
+/* The dimensions of a placement that are data parallel. */
+typedef struct tsri_parallel {
+    const tsr_placement *placement;
+    unsigned dims;
+} tsri_parallel;
+
 typedef struct tsri_problem {
     tsr_graph *g;
     const tsri_cost_model *m;
@@ -91,7 +102,9 @@ typedef struct tsri_problem {
     tsri_inferred *out;
     tsri_strategy_table table;
     tsri_strategies **strat; /* per op */
-    tsri_sides **sides_of;   /* per class id */
+    tsri_parallel *parallel;
+    int nparallel, cparallel;
+    tsri_sides **sides_of; /* per class id */
     int csides, nsides;
     int *node_of;          /* per op */
     tsri_reader **readers; /* per tensor */
@@ -115,14 +128,19 @@ int tsri_sig_index(const tsr_sbp *list, int n, tsr_sbp sig);
 tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides **out);
 /* The side that makes a tensor. */
 tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side **out);
+/* Finds the dimensions of placements on which all parameters stay in B, as they are said to, and
+ * data are said to be split. There a program is data parallel: what is split along the data stays
+ * so, but for ops that have no other way; gradients are summed. */
+tsr_status tsri_infer_parallel(tsri_problem *p);
 /* Costs of converting t between the signatures of two lists. */
 tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                 const tsr_placement *from_place, const tsri_siglist *from,
                                 const tsr_placement *to_place, const tsri_siglist *to,
-                                const tsri_conversion **out);
+                                tsri_conversion **out);
 /* Matrices that are known already; NULL. */
-float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to);
-tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, float *cost);
+float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to, double share);
+tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, double share,
+                           float *cost);
 uint64_t tsri_hash_pointers(const void *a, const void *b);
 
 /* --- infer_shared.c ----------------------------------------------------------------------------
@@ -132,12 +150,21 @@ bool tsri_is_kept(const tsr_tensor *t);
 /* Adds the node of a tensor with several readers, and its edges. */
 tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made);
 
+/* --- infer_bucket.c ----------------------------------------------------------------------------
+ */
+/* Deals the gradients of updates to buckets of at most `limit` bytes. */
+tsr_status tsri_infer_buckets(tsri_problem *p, double limit);
+/* What each of a list's conversions takes that pays `share` of a bucket's hand-shakes, where that
+ * is less than by itself: price[from->n * to->n]. */
+tsr_status tsri_bucket_prices(tsri_problem *p, tsri_conversion *c, double share, float *price);
+
 /* --- infer.c -----------------------------------------------------------------------------------
  */
 tsr_status tsri_add_node(tsri_problem *p, tsri_search_node node, int *out_node);
 tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost);
-/* An edge whose costs are those of converting tensor t from one side to another. */
+/* An edge whose costs are those of converting tensor t from one side to another. share: of the
+ * hand-shakes of a bucket that the conversion may wait for; 0: it doesn't wait. */
 tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, const tsri_side *from,
-                                int v, const tsri_side *to);
+                                int v, const tsri_side *to, double share);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <string.h>
 
 #include "src/core/rng.h"
@@ -99,16 +100,86 @@ uint64_t tsri_hash_pointers(const void *a, const void *b)
     return tsri_hash(TSRI_HASH_INIT, key, sizeof key);
 }
 
+static tsri_parallel *parallel_of(const tsri_problem *p, const tsr_placement *placement)
+{
+    for (int i = 0; i < p->nparallel; i++)
+        if (p->parallel[i].placement == placement)
+            return &p->parallel[i];
+    return NULL;
+}
+
+static unsigned dims_that_are(const tsr_placement *placement, tsr_sbp sbp, tsr_sbp_kind kind)
+{
+    unsigned dims = 0;
+    for (int d = 0; d < sbp.ndim; d++)
+        if (sbp.d[d].kind == (int8_t)kind && tsr_placement_dim(placement, d) > 1)
+            dims |= 1u << d;
+    return dims;
+}
+
+tsr_status tsri_infer_parallel(tsri_problem *p)
+{
+    tsr_graph *g = p->g;
+    for (int i = 0; i < g->nops; i++) {
+        const tsri_op *op = g->ops[i];
+        if (!p->out->live[i] || tsri_gradient_operand(op) < 0)
+            continue;
+        tsri_parallel *known = parallel_of(p, op->placement);
+        unsigned whole = dims_that_are(op->placement, tsri_kept_signature(op), TSR_SBP_BROADCAST);
+        if (known)
+            known->dims &= whole;
+        else if (!TSRI_PUSH(p->pool, p->parallel, p->nparallel, p->cparallel))
+            return no_memory();
+        else
+            p->parallel[p->nparallel++] = (tsri_parallel){op->placement, whole};
+    }
+    for (int k = 0; k < p->nparallel; k++) {
+        unsigned split = 0;
+        for (int i = 0; i < g->nops; i++)
+            if (p->out->live[i] && g->ops[i]->placement == p->parallel[k].placement &&
+                g->ops[i]->kind != TSRI_OP_VARIABLE)
+                split |= dims_that_are(g->ops[i]->placement, g->ops[i]->sbp, TSR_SBP_SPLIT);
+        p->parallel[k].dims &= split;
+    }
+    return TSR_OK;
+}
+
+static bool same_on(tsr_sbp a, tsr_sbp b, unsigned dims)
+{
+    for (int d = 0; d < a.ndim; d++)
+        if (dims >> d & 1 && (a.d[d].kind != b.d[d].kind || a.d[d].arg != b.d[d].arg))
+            return false;
+    return true;
+}
+
+/* Forbids to take what is split along the data out of its splits, where it can stay in them. */
+static void keep_splits(const tsri_problem *p, tsri_conversion *c)
+{
+    const tsri_parallel *parallel = parallel_of(p, c->from_placement);
+    for (int i = 0; parallel && i < c->from->n; i++) {
+        tsr_sbp from = c->from->sig[i];
+        unsigned dims = parallel->dims & dims_that_are(c->from_placement, from, TSR_SBP_SPLIT);
+        bool can_stay = false;
+        for (int j = 0; j < c->to->n; j++)
+            can_stay |= same_on(from, c->to->sig[j], dims);
+        for (int j = 0; j < c->to->n && can_stay; j++)
+            if (!same_on(from, c->to->sig[j], dims))
+                c->cost[i * c->to->n + j] = INFINITY;
+    }
+}
+
 tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                 const tsr_placement *from_place, const tsri_siglist *from,
                                 const tsr_placement *to_place, const tsri_siglist *to,
-                                const tsri_conversion **out)
+                                tsri_conversion **out)
 {
     size_t element = tsr_dtype_size(t->dtype);
+    bool of_variable = t->op->kind == TSRI_OP_VARIABLE;
     tsri_conversion **bucket = &p->conversions[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
     for (tsri_conversion *c = *bucket; c; c = c->next)
         if (c->from == from && c->to == to && c->from_placement == from_place &&
             c->to_placement == to_place && c->element == element &&
+            c->of_variable == of_variable &&
             tsr_dims_equal(c->shape, t->shape)) {
             *out = c;
             return TSR_OK;
@@ -116,34 +187,44 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
     tsri_conversion *c = tsri_pool_alloc(p->pool, sizeof *c);
     if (!c)
         return no_memory();
-    *c = (tsri_conversion){*bucket, t->shape, element, from_place, to_place, from, to, NULL};
+    *c = (tsri_conversion){.next = *bucket,
+                           .shape = t->shape,
+                           .element = element,
+                           .from_placement = from_place,
+                           .to_placement = to_place,
+                           .from = from,
+                           .to = to,
+                           .of_variable = of_variable};
     c->cost = tsri_pool_alloc(p->pool, (size_t)from->n * (size_t)to->n * sizeof *c->cost);
     if (!c->cost)
         return no_memory();
     tsri_mesh a = tsri_mesh_of(from_place), b = tsri_mesh_of(to_place);
     TSRI_TRY(tsri_route_costs(p->m, p->pool->mem, t->shape, element, &a, from->n, from->sig, &b,
                               to->n, to->sig, c->cost));
+    if (!of_variable && from_place == to_place)
+        keep_splits(p, c);
     *bucket = c;
     *out = c;
     return TSR_OK;
 }
 
-float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to)
+float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to, double share)
 {
     for (tsri_matrix *m = p->matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS]; m;
          m = m->next)
-        if (m->from == from && m->to == to)
+        if (m->from == from && m->to == to && m->share == share)
             return m->cost;
     return NULL;
 }
 
-tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, float *cost)
+tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, double share,
+                           float *cost)
 {
     tsri_matrix **bucket = &p->matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
     tsri_matrix *m = tsri_pool_alloc(p->pool, sizeof *m);
     if (!m)
         return no_memory();
-    *m = (tsri_matrix){*bucket, from, to, cost};
+    *m = (tsri_matrix){*bucket, from, to, share, cost};
     *bucket = m;
     return TSR_OK;
 }

@@ -113,7 +113,7 @@ static tsr_status list_pairs(tsri_problem *p, tsri_shared *s, const tsri_siglist
 static tsr_status make_shared(tsri_problem *p, const tsr_tensor *t, tsri_shared *s)
 {
     tsri_siglist *also;
-    const tsri_conversion *c = NULL;
+    tsri_conversion *c = NULL;
     TSRI_TRY(shareable(p, s, &also));
     if (also->n)
         TSRI_TRY(tsri_find_conversion(p, t, s->made->placement, s->made->list, s->made->placement,
@@ -168,9 +168,9 @@ static tsr_status shared_edge(tsri_problem *p, const tsr_tensor *t, const tsri_s
                               const tsri_reader *r)
 {
     const tsri_side *want = r->want;
-    float *cost = tsri_find_matrix(p, s, want);
+    float *cost = tsri_find_matrix(p, s, want, 0);
     if (!cost) {
-        const tsri_conversion *c;
+        tsri_conversion *c;
         TSRI_TRY(tsri_find_conversion(p, t, s->made->placement, s->made->list, want->placement,
                                       want->list, &c));
         cost = tsri_pool_alloc(p->pool, (size_t)(s->n * want->n) * sizeof *cost);
@@ -183,7 +183,7 @@ static tsr_status shared_edge(tsri_problem *p, const tsr_tensor *t, const tsri_s
                 cost[i * want->n + j] =
                     want->of[j] == e ? 0 : c->cost[s->a[i] * want->list->n + want->of[j]];
         }
-        TSRI_TRY(tsri_add_matrix(p, s, want, cost));
+        TSRI_TRY(tsri_add_matrix(p, s, want, 0, cost));
     }
     return tsri_add_edge(p, node, r->node, cost);
 }
@@ -294,9 +294,10 @@ static tsr_status add_relay(tsri_problem *p, const tsr_tensor *t, const tsri_sid
                                 .first = maker + 1, /* until then it is its maker's */
                                 .last = last > maker ? last : maker + 1};
     TSRI_TRY(tsri_add_node(p, n, &node));
-    TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[maker], made, node, &relay->side));
+    TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[maker], made, node, &relay->side, 0));
     for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
-        TSRI_TRY(tsri_conversion_edge(p, t, node, &relay->side, r->node, r->want));
+        TSRI_TRY(tsri_conversion_edge(p, t, node, &relay->side, r->node, r->want,
+                                      r->share));
     return TSR_OK;
 }
 

@@ -216,13 +216,9 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
         return TSR_ERR_NO_MEMORY;
     TSRI_TRY(find_group(plan, it, &ranks, &n));
     tsri_coll_kind kind = coll_kind(it);
-    double bytes = 0;
-    for (int i = 0; i < it->nin; i++) {
-        const tsri_value *src = &plan->values[it->in[i]];
-        if (kind != TSRI_COLL_SEND_RECV && !fill_segment(plan, it, i, n, &seg[i]))
+    for (int i = 0; i < it->nin && kind != TSRI_COLL_SEND_RECV; i++)
+        if (!fill_segment(plan, it, i, n, &seg[i]))
             kind = TSRI_COLL_SEND_RECV;
-        bytes += (double)tsr_dims_count(src->lshape) * (double)tsr_dtype_size(src->dtype);
-    }
     for (int i = 0; i < it->nin && kind == TSRI_COLL_SEND_RECV; i++)
         TSRI_TRY(fill_boxes(plan, it, i, ranks, n, &seg[i]));
     call->coll = (tsri_coll){.kind = kind,
@@ -231,11 +227,7 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
                              .seg = seg,
                              .what = it->name,
                              .loc = it->loc};
-    /* A bucket is larger than the steps that it joins. */
-    int farthest = tsri_plan_farthest(plan, ranks, n);
-    bool two =
-        it->nin > 1 ? tsri_two_phase(&plan->model.link[farthest], bytes, n) : it->step.two_phase;
-    if (kind == TSRI_COLL_ALL_REDUCE && two)
+    if (kind == TSRI_COLL_ALL_REDUCE && it->step.two_phase)
         call->coll.algo = TSRI_ALGO_TWO_PHASE;
     int index = index_of(ranks, n, w->rank);
     for (int i = 0; i < it->nin; i++)

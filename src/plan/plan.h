@@ -24,7 +24,7 @@
 
 #include <tessera/plan.h>
 #include "kernels/device.h"
-#include "sbp/route.h"
+#include "sbp/route_joint.h"
 #include "src/comm/comm.h"
 #include "src/graph/graph.h"
 
@@ -70,6 +70,12 @@ typedef struct tsri_value {
     void *ptr; /* NULL where empty */
 } tsri_value;
 
+/* Where an update's gradient is reduced together with others; see infer_bucket.c. */
+typedef struct tsri_bucket_part {
+    int number;   /* of the bucket, from 1; 0: none */
+    double share; /* of the bucket's hand-shakes that inference lets it pay */
+} tsri_bucket_part;
+
 typedef enum tsri_item_kind {
     TSRI_ITEM_KERNEL = 0, /* an op by a kernel */
     TSRI_ITEM_VIEW,       /* an op that moves nothing: out[0] aliases in[0] */
@@ -97,7 +103,10 @@ typedef struct tsri_item {
     bool broadcast;   /* COLLECTIVE: from_local of B: the first rank's value, over step.dims */
     const int *ranks; /* COLLECTIVE of local graphs: of the world, nranks of them; else NULL */
     int nranks;
-    bool bucketable;    /* only optimizers wait for it */
+    /* Conversions that may wait for others, since only an optimizer or nobody waits for them. */
+    tsri_bucket_part part; /* their bucket when signatures were chosen */
+    int part_of;           /* operand or result of the update: buckets have one such alone */
+    tsri_joint joint;      /* what it takes as a member */
     int bucket;         /* number, of a merged one; -1 */
     const char *reason; /* conversions: who needs it */
     double cost_s;      /* by the model */
@@ -172,6 +181,15 @@ typedef struct tsri_step {
     double time_s;         /* of all runs */
 } tsri_step;
 
+/* What a pass made of the time that inference took a step for. */
+typedef struct tsri_change {
+    const char *reason;
+    double more_s;
+} tsri_change;
+enum { TSRI_CHANGES = 4 };
+/* Inference's prices are floats: up to this part of the whole they are the plan's. */
+#define TSRI_NO_CHANGE 1e-6
+
 /* A plan's part on one kind of device. */
 enum { TSRI_DEVICES = 4 };
 typedef struct tsri_part {
@@ -222,6 +240,7 @@ struct tsr_plan {
     struct tsri_compare *compare; /* see src/exec/compare.h; NULL: not asked for */
     tsri_replay replay;
     tsr_plan_info info;
+    tsri_change change[TSRI_CHANGES]; /* together info.step_s - info.cost_s */
     char failure[512]; /* why it can't run any more (a run failed, a variable is gone), or "" */
     char *explain;
 };
@@ -234,6 +253,7 @@ typedef struct tsri_inferred {
     const tsri_nd_signature **chosen; /* per op; NULL if not live */
     int *groups_index;                /* per op: the rule's index g of a convolution, or -1 */
     float *op_cost;                   /* per op: seconds of its kernel, as chosen */
+    tsri_bucket_part *bucket;         /* per op */
     tsri_alternatives *alternatives;  /* per op; NULL unless asked for */
     double cost, bound;               /* seconds; no choice costs less than bound, by the model */
     bool exact;
@@ -243,7 +263,12 @@ typedef struct tsri_inferred {
 typedef struct tsri_infer_opts {
     int64_t memory_limit; /* bytes of a rank's values, variables and ports at any time; 0: none */
     bool alternatives;    /* say what else each op could do */
+    double bucket_bytes;  /* gradients' reductions are joined up to this size */
+    bool infer_updates;   /* see tsr_compile_opts */
 } tsri_infer_opts;
+/* The gradient operand of an optimizer's op, whose reduction may wait for others; -1 of other ops.
+ */
+int tsri_gradient_operand(const tsri_op *op);
 tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_opts *opts,
                       tsri_pool *pool, tsri_inferred *out_inferred);
 

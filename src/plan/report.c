@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/plan/report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -249,6 +250,11 @@ void tsri_report_destroy(tsri_report *r)
         return;
     tsri_pool pool = r->pool; /* the report itself lives in it */
     tsri_pool_finish(&pool);
+}
+
+bool tsri_change_counts(const tsr_plan *plan, const tsri_change *change)
+{
+    return fabs(change->more_s) > TSRI_NO_CHANGE * plan->info.cost_s;
 }
 
 /* --- words ------------------------------------------------------------------------------------ */

@@ -88,4 +88,7 @@ char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX]);
 /* "compute", "memory", "kernel starts", "link 1 bytes", "link 1 hand-shakes". */
 char *tsri_spent_name(tsri_spent spent, char buf[32]);
 
+/* Whether a change is more than rounding. */
+bool tsri_change_counts(const tsr_plan *plan, const tsri_change *change);
+
 #endif

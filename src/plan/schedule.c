@@ -2,10 +2,10 @@
 /*
  * Scheduling: the order in which things are done, and how long each value lives.
  *
- * Program order is kept. Gradients' reductions are joined into buckets in the order in which
- * backward makes the gradients; a bucket starts right behind its last gradient, in the bulk lane,
- * and is finished before the first optimizer that reads it, so that backward goes on meanwhile.
- * All other collectives start and finish on the spot, in the critical lane. A source may be
+ * Program order is kept. Gradients' reductions, and the gathers behind updates, are joined into
+ * buckets (bucket.c); a bucket starts right behind what makes its last member's operand, in the
+ * bulk lane, and is finished before the first op that reads one of its results, so that backward
+ * goes on meanwhile. All other collectives start and finish on the spot, in the critical lane. A source may be
  * overwritten once its call is released: before the next start, when peers have long read it.
  *
  * Every rank derives this order from the same program, so it is one total order over all groups.
@@ -13,19 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/plan/plan.h"
-
-typedef struct call_state {
-    int item, started_after; /* the item whose entry the start follows */
-    bool started, finished, released;
-} call_state;
+#include "src/plan/bucket.h"
 
 typedef struct scheduler {
     tsr_plan *plan;
     int *maker;     /* per value: item; -1 */
     int *bucket_of; /* per item: its bucket's call, -1 */
-    call_state *calls;
-    int ncalls, ccalls;
+    tsri_bucket_call *calls; /* of buckets, in the order in which they start */
+    int ncalls, nstarted, nfinished;
+    int *done; /* items of calls that are finished, but not released */
+    int ndone, cdone;
 } scheduler;
 
 static tsr_status no_memory(void)
@@ -72,110 +69,6 @@ static tsr_status place_outputs(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* --- buckets
- * -------------------------------------------------------------------------------------- */
-typedef struct ready {
-    int item, at;
-} ready;
-
-static int by_position(const void *a, const void *b)
-{
-    const ready *x = a, *y = b;
-    return x->at != y->at ? (x->at > y->at) - (x->at < y->at) : x->item - y->item;
-}
-
-static int maker_position(const scheduler *s, int value)
-{
-    /* Views make nothing: what they show does. */
-    const tsr_plan *plan = s->plan;
-    while (s->maker[value] >= 0 && plan->items[s->maker[value]].kind == TSRI_ITEM_VIEW)
-        value = plan->items[s->maker[value]].in[0];
-    return s->maker[value];
-}
-
-/* Members share one hand-shake over the farthest link of their placement. */
-static void price_bucket(const tsr_plan *plan, const ready *member, int n, tsri_item *merged)
-{
-    const tsr_placement *p = merged->placement;
-    int last = tsr_placement_rank(p, tsr_placement_nranks(p) - 1);
-    int link = tsri_link_between(&plan->model, tsr_placement_rank(p, 0), last);
-    double most = 0;
-    merged->cost_s = 0;
-    merged->step.bytes = 0;
-    for (int i = 0; i < n; i++) {
-        const tsri_item *it = &plan->items[member[i].item];
-        merged->step.bytes += it->step.bytes;
-        merged->cost_s += it->cost_s - (i ? plan->model.link[link].latency_s : 0);
-        most = it->cost_s > most ? it->cost_s : most;
-    }
-    merged->cost_s = merged->cost_s > most ? merged->cost_s : most;
-}
-
-/* Makes one item of several bucketed conversions, appended to the items. */
-static tsr_status close_bucket(scheduler *s, const ready *member, int n, int number)
-{
-    tsr_plan *plan = s->plan;
-    int *in = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *in);
-    int *out = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *out);
-    if (!in || !out || !TSRI_PUSH(&plan->scratch, s->calls, s->ncalls, s->ccalls))
-        return no_memory();
-    int at = -1;
-    for (int i = 0; i < n; i++) {
-        tsri_item *it = &plan->items[member[i].item];
-        in[i] = it->in[0];
-        out[i] = it->out[0];
-        s->bucket_of[member[i].item] = s->ncalls;
-        at = member[i].at > at ? member[i].at : at;
-        it->kind = TSRI_ITEM_DEAD;
-    }
-    tsri_item merged = plan->items[member[0].item];
-    merged.kind = TSRI_ITEM_COLLECTIVE;
-    merged.nin = merged.nout = n;
-    merged.bucket = number;
-    price_bucket(plan, member, n, &merged);
-    const char *name = tsri_pool_printf(&plan->pool, "gradient bucket %d", number);
-    merged.name = name ? name : "";
-    merged.reason = "gradients for their optimizer";
-    s->calls[s->ncalls++] = (call_state){.item = plan->nitems, .started_after = at};
-    return tsri_plan_add_item(plan, &merged, in, out) ? TSR_OK : no_memory();
-}
-
-static bool same_bucket_kind(const tsri_item *a, const tsri_item *b)
-{
-    return a->placement == b->placement && a->step.kind == b->step.kind &&
-           a->step.dims == b->step.dims && a->step.op == b->step.op;
-}
-
-static tsr_status make_buckets(scheduler *s, int nitems)
-{
-    tsr_plan *plan = s->plan;
-    double mb = plan->opts.bucket_mb;
-    double limit = mb < 0 ? 0 : (mb > 0 ? mb : 4) * 1048576;
-    ready *list = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 1) * sizeof *list);
-    ready *open = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 1) * sizeof *open);
-    if (!list || !open)
-        return no_memory();
-    int n = 0, number = 0;
-    for (int i = 0; i < nitems; i++)
-        if (plan->items[i].kind == TSRI_ITEM_COLLECTIVE && plan->items[i].bucketable)
-            list[n++] = (ready){i, maker_position(s, plan->items[i].in[0])};
-    qsort(list, (size_t)n, sizeof *list, by_position);
-    /* One open bucket at a time; another kind or placement closes it. */
-    for (int i = 0; i < n;) {
-        double bytes = 0;
-        int m = 0;
-        while (i < n && (m == 0 || (bytes < limit && m < 256 &&
-                                    same_bucket_kind(&plan->items[open[0].item],
-                                                     &plan->items[list[i].item])))) {
-            const tsri_value *v = &plan->values[plan->items[list[i].item].in[0]];
-            bytes += (double)tsr_dims_count(v->shape) * (double)tsr_dtype_size(v->dtype);
-            open[m++] = list[i++];
-        }
-        TSRI_TRY(close_bucket(s, open, m, number++));
-    }
-    return TSR_OK;
-}
-
 /* --- entries
  * -------------------------------------------------------------------------------------- */
 static tsr_status emit(scheduler *s, int item, tsri_phase phase)
@@ -189,73 +82,84 @@ static tsr_status emit(scheduler *s, int item, tsri_phase phase)
 
 static tsr_status release_finished(scheduler *s)
 {
-    for (int i = 0; i < s->ncalls; i++)
-        if (s->calls[i].finished && !s->calls[i].released) {
-            s->calls[i].released = true;
-            TSRI_TRY(emit(s, s->calls[i].item, TSRI_PHASE_RELEASE));
-        }
+    for (int i = 0; i < s->ndone; i++)
+        TSRI_TRY(emit(s, s->done[i], TSRI_PHASE_RELEASE));
+    s->ndone = 0;
     return TSR_OK;
 }
 
-static tsr_status start_call(scheduler *s, int call)
+static tsr_status start_call(scheduler *s, int item)
 {
     TSRI_TRY(release_finished(s));
-    s->calls[call].started = true;
-    return emit(s, s->calls[call].item, TSRI_PHASE_START);
+    return emit(s, item, TSRI_PHASE_START);
+}
+
+/* Whether an item writes to bytes that hold another value, which peers may still read: a variable's,
+ * or an operand's. */
+static bool overwrites(const tsr_plan *plan, const tsri_item *it)
+{
+    for (int i = 0; i < it->nout; i++) {
+        tsri_storage storage = plan->values[it->out[i]].storage;
+        if (storage == TSRI_STORAGE_VARIABLE || storage == TSRI_STORAGE_ALIAS)
+            return true;
+    }
+    return false;
+}
+
+static tsr_status finish_call(scheduler *s, int item)
+{
+    tsr_plan *plan = s->plan;
+    if (!TSRI_PUSH(&plan->scratch, s->done, s->ndone, s->cdone))
+        return no_memory();
+    s->done[s->ndone++] = item;
+    return emit(s, item, TSRI_PHASE_FINISH);
+}
+
+/* Starts the buckets whose last operand item i has made; -1: those that are there at first. */
+static tsr_status start_buckets(scheduler *s, int i)
+{
+    for (; s->nstarted < s->ncalls && s->calls[s->nstarted].started_after <= i; s->nstarted++)
+        TSRI_TRY(start_call(s, s->calls[s->nstarted].item));
+    return TSR_OK;
 }
 
 /* Buckets finish in the order in which they started. */
-static tsr_status finish_through(scheduler *s, int call)
+static tsr_status finish_through(scheduler *s, int bucket)
 {
-    for (int i = 0; i <= call; i++)
-        if (s->calls[i].started && !s->calls[i].finished) {
-            s->calls[i].finished = true;
-            TSRI_TRY(emit(s, s->calls[i].item, TSRI_PHASE_FINISH));
-        }
+    for (; s->nfinished <= bucket && s->nfinished < s->nstarted; s->nfinished++) {
+        int item = s->calls[s->nfinished].item;
+        if (overwrites(s->plan, &s->plan->items[item]))
+            TSRI_TRY(release_finished(s));
+        TSRI_TRY(finish_call(s, item));
+    }
     return TSR_OK;
 }
 
-static tsr_status do_item(scheduler *s, int i, int nbuckets)
+static tsr_status do_item(scheduler *s, int i)
 {
     tsr_plan *plan = s->plan;
     const tsri_item *it = &plan->items[i];
     for (int j = 0; j < it->nin; j++) {
-        int m = maker_position(s, it->in[j]);
+        int m = tsri_maker_position(plan, s->maker, it->in[j]);
         if (m >= 0 && s->bucket_of[m] >= 0)
             TSRI_TRY(finish_through(s, s->bucket_of[m]));
     }
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
-        if (!TSRI_PUSH(&plan->scratch, s->calls, s->ncalls, s->ccalls))
-            return no_memory();
-        int call = s->ncalls++;
-        s->calls[call] = (call_state){.item = i};
-        TSRI_TRY(start_call(s, call));
-        s->calls[call].finished = true;
-        TSRI_TRY(emit(s, i, TSRI_PHASE_FINISH));
+        TSRI_TRY(start_call(s, i));
+        TSRI_TRY(finish_call(s, i));
     } else if (it->kind != TSRI_ITEM_VIEW && it->kind != TSRI_ITEM_DEAD) {
-        bool overwrites = false;
-        for (int j = 0; j < it->nout; j++)
-            overwrites |= plan->values[it->out[j]].storage == TSRI_STORAGE_ALIAS ||
-                          plan->values[it->out[j]].storage == TSRI_STORAGE_VARIABLE;
-        if (overwrites)
-            TSRI_TRY(release_finished(s)); /* a peer may still read what was there */
+        if (overwrites(plan, it))
+            TSRI_TRY(release_finished(s));
         TSRI_TRY(emit(s, i, TSRI_PHASE_DO));
     }
-    for (int b = 0; b < nbuckets; b++)
-        if (s->calls[b].started_after == i && !s->calls[b].started)
-            TSRI_TRY(start_call(s, b));
-    return TSR_OK;
+    return start_buckets(s, i);
 }
 
 static tsr_status make_entries(scheduler *s, int nitems)
 {
-    int nbuckets = s->ncalls;
-    /* Gradients that are inputs, or there from the start. */
-    for (int b = 0; b < nbuckets; b++)
-        if (s->calls[b].started_after < 0)
-            TSRI_TRY(start_call(s, b));
+    TSRI_TRY(start_buckets(s, -1));
     for (int i = 0; i < nitems; i++)
-        TSRI_TRY(do_item(s, i, nbuckets));
+        TSRI_TRY(do_item(s, i));
     TSRI_TRY(finish_through(s, s->ncalls - 1));
     return release_finished(s);
 }
@@ -385,7 +289,7 @@ tsr_status tsri_plan_schedule(tsr_plan *plan)
     for (int i = 0; i < nitems; i++)
         for (int j = 0; j < plan->items[i].nout; j++)
             s.maker[plan->items[i].out[j]] = i;
-    TSRI_TRY(make_buckets(&s, nitems));
+    TSRI_TRY(tsri_plan_join_buckets(plan, s.maker, s.bucket_of, &s.calls, &s.ncalls));
     TSRI_TRY(make_entries(&s, nitems));
     find_lifetimes(plan);
     keep_joined_apart(plan);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/core/rng.h"
+#include "src/plan/plan.h"
 
 static tsr_status no_memory(void)
 {
@@ -43,10 +44,22 @@ static tsri_attrs class_attrs(const tsri_op *op)
     return a;
 }
 
-static tsr_sbp hint_of(const tsri_op *op)
+tsr_sbp tsri_kept_signature(const tsri_op *op)
 {
-    return tsri_sbp_canonical(op->placement,
-                              op->kind == TSRI_OP_VARIABLE ? op->variable->sbp : op->sbp);
+    const tsr_variable *first = op->writes[0];
+    bool same = first && !first->inferred && first->placement == op->placement;
+    for (int i = 1; i < op->nout && i < 4 && same; i++)
+        same = op->writes[i] && !op->writes[i]->inferred &&
+               tsr_sbp_equal(op->writes[i]->sbp, first->sbp);
+    return same ? first->sbp : TSR_AUTO;
+}
+
+static tsr_sbp hint_of(const tsri_strategy_table *t, const tsri_op *op)
+{
+    bool keeps = tsri_gradient_operand(op) >= 0 && !t->infer_updates;
+    return tsri_sbp_canonical(op->placement, op->kind == TSRI_OP_VARIABLE ? op->variable->sbp
+                                             : keeps                      ? tsri_kept_signature(op)
+                                                                          : op->sbp);
 }
 
 static uint64_t hash_tensor(uint64_t h, const tsr_tensor *t)
@@ -56,10 +69,10 @@ static uint64_t hash_tensor(uint64_t h, const tsr_tensor *t)
     return tsri_hash(h, type, sizeof type);
 }
 
-static uint64_t hash_op(const tsri_op *op)
+static uint64_t hash_op(const tsri_strategy_table *t, const tsri_op *op)
 {
     tsri_attrs attrs = class_attrs(op);
-    tsr_sbp hint = hint_of(op);
+    tsr_sbp hint = hint_of(t, op);
     int32_t head[3] = {op->kind, op->nin, op->nout};
     uint64_t h = tsri_hash(TSRI_HASH_INIT, head, sizeof head);
     h = tsri_hash(h, &attrs, sizeof attrs);
@@ -76,12 +89,12 @@ static bool same_tensor(const tsr_tensor *a, const tsr_tensor *b)
     return a->dtype == b->dtype && tsr_dims_equal(a->shape, b->shape);
 }
 
-static bool same_class(const tsri_op *a, const tsri_op *b)
+static bool same_class(const tsri_strategy_table *t, const tsri_op *a, const tsri_op *b)
 {
     tsri_attrs x = class_attrs(a), y = class_attrs(b);
     bool same = a->kind == b->kind && a->nin == b->nin && a->nout == b->nout &&
                 a->placement == b->placement && !memcmp(&x, &y, sizeof x) &&
-                tsr_sbp_equal(hint_of(a), hint_of(b));
+                tsr_sbp_equal(hint_of(t, a), hint_of(t, b));
     for (int i = 0; i < a->nin && same; i++)
         same = same_tensor(a->in[i], b->in[i]);
     for (int i = 0; i < a->nout && same; i++)
@@ -113,7 +126,7 @@ static int choices(const tsri_op *op, int d, tsr_sbp1 *out)
 
 static tsr_status source_strategies(tsri_strategy_table *t, const tsri_op *op, tsri_strategies *s)
 {
-    tsr_sbp hint = hint_of(op);
+    tsr_sbp hint = hint_of(t, op);
     tsr_sbp1 list[TSR_MAX_HIERARCHY][TSR_MAX_NDIM + 2];
     int n[TSR_MAX_HIERARCHY], ndim = tsr_placement_ndim(op->placement), all = 1;
     for (int d = 0; d < ndim; d++) {
@@ -374,7 +387,7 @@ static tsr_status derived_strategies(tsri_strategy_table *t, const tsri_op *op, 
     s->sig = tsri_pool_alloc(t->pool, (size_t)n * sizeof *s->sig);
     if (!s->sig)
         return no_memory();
-    tsr_sbp hint = hint_of(op);
+    tsr_sbp hint = hint_of(t, op);
     for (int i = 0; i < n; i++)
         if (allowed(op, &sig[i], hint))
             s->sig[s->n++] = sig[i];
@@ -396,7 +409,7 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
     if (!s->cost || !s->usage)
         return no_memory();
     for (int i = 0; i < s->n; i++) {
-        if (!is_source(op))
+        if (!is_source(op) && op->kind != TSRI_OP_RESHAPE) /* views take no time */
             s->cost[i] = compute_cost(t, op, flops, rule, &s->sig[i]);
         for (int j = 0; j < op->nout; j++)
             s->usage[i] +=
@@ -409,9 +422,9 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
 tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
                               tsri_strategies **out_strategies)
 {
-    tsri_strategies **bucket = &t->bucket[hash_op(op) % 1024];
+    tsri_strategies **bucket = &t->bucket[hash_op(t, op) % 1024];
     for (tsri_strategies *s = *bucket; s; s = s->next)
-        if (same_class(s->op, op)) {
+        if (same_class(t, s->op, op)) {
             *out_strategies = s;
             return TSR_OK;
         }

@@ -25,6 +25,7 @@ typedef struct tsri_strategies {
 typedef struct tsri_strategy_table {
     tsri_pool *pool;
     const tsri_cost_model *model;
+    bool infer_updates; /* see tsr_compile_opts */
     int count;
     tsri_strategies *bucket[1024];
 } tsri_strategy_table;
@@ -33,6 +34,9 @@ typedef struct tsri_strategy_table {
 tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
                               tsri_strategies **out_strategies);
 
+/* The signature that the variables have which an optimizer's op writes, if it is said and all have
+ * it; else AUTO. */
+tsr_sbp tsri_kept_signature(const tsri_op *op);
 /* Elements of the largest part of a tensor. */
 double tsri_largest_part(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp);
 /* A user's signature as the compiler compares it: B on dimensions of size 1. AUTO stays. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times tsr_compile of a training graph on a virtual world: signatures, boxing, schedule and memory
- * plan, without kernels. usage: bench_compile [MESH [REPEATS [ROWS [MIB [LAYERS]]]]], MESH being
- * "8" or "512x8"; MobileNetV2, or with LAYERS a causal transformer of that many (width 1024, 16
- * heads, sequences of 512, 32,000 words). Data are split over the first dimension, parameters
- * inferred where there are several or memory is limited (MIB). */
+ * plan, without kernels. usage: bench_compile [MESH [REPEATS [ROWS [MIB [LAYERS [WIDTH]]]]]], MESH
+ * being "8" or "512x8"; MobileNetV2, or with LAYERS a causal transformer of that many (width 1024,
+ * 16 heads, sequences of 512, 32,000 words), or with WIDTH too a perceptron of LAYERS layers of
+ * WIDTH units, with biases. Data are split over the first dimension, parameters inferred where
+ * there are several or memory is limited (MIB). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -53,7 +54,31 @@ static tsr_tensor *declare_transformer(tsr_graph *g, tsr_world *w, const tsr_pla
     return tsr_cross_entropy(logits, y, TSR_MEAN);
 }
 
-static tsr_status compile_once(const mesh *m, int64_t rows, double mib, int layers,
+/* Layers without activations, so that each has as few ops as there can be. */
+static tsr_tensor *declare_perceptron(tsr_graph *g, tsr_world *w, const tsr_placement *p,
+                                      tsr_sbp params, tsr_sbp split, int64_t rows, int layers,
+                                      int64_t width, tsr_module **out_net)
+{
+    const tsr_nn_opts nn = {.placement = p, .sbp = params};
+    char name[16];
+    *out_net = tsr_module_create(w, &nn, NULL, NULL, NULL);
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(rows, width), p, split);
+    for (int i = 0; i < layers; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        tsr_module *layer = tsr_nn_linear(w, &nn, width, width, true);
+        if (!tsr_module_add(*out_net, name, layer))
+            return NULL;
+        x = tsr_apply(layer, x);
+    }
+    return tsr_mean(tsr_mul(x, x), TSR_ALL_AXES, false);
+}
+
+typedef struct model {
+    int layers;    /* 0: MobileNetV2 */
+    int64_t width; /* 0: a transformer */
+} model;
+
+static tsr_status compile_once(const mesh *m, int64_t rows, double mib, const model *what,
                                tsr_plan_info *info)
 {
     tsr_world *w;
@@ -72,8 +97,12 @@ static tsr_status compile_once(const mesh *m, int64_t rows, double mib, int laye
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
     tsr_sbp params = m->ndim == 1 && mib == 0 ? TSR_B : TSR_AUTO;
     tsr_module *net;
-    tsr_tensor *loss = layers ? declare_transformer(g, w, p, params, rows_split, rows, layers, &net)
-                              : declare_mobilenet(g, w, p, params, rows_split, rows, &net);
+    tsr_tensor *loss =
+        what->width ? declare_perceptron(g, w, p, params, rows_split, rows, what->layers,
+                                         what->width, &net)
+        : what->layers
+            ? declare_transformer(g, w, p, params, rows_split, rows, what->layers, &net)
+            : declare_mobilenet(g, w, p, params, rows_split, rows, &net);
     tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
     tsr_minimize(opt, loss);
     tsr_output(g, "loss", loss, p, TSR_AUTO);
@@ -92,16 +121,17 @@ int main(int argc, char **argv)
     int repeats = argc > 2 ? atoi(argv[2]) : 5;
     int64_t rows = argc > 3 ? atoll(argv[3]) : 64;
     double mib = argc > 4 ? atof(argv[4]) : 0;
-    int layers = argc > 5 ? atoi(argv[5]) : 0;
+    const model what = {.layers = argc > 5 ? atoi(argv[5]) : 0,
+                        .width = argc > 6 ? atoll(argv[6]) : 0};
     mesh m;
     if (!read_mesh(text, &m)) {
-        fprintf(stderr, "usage: bench_compile [MESH [REPEATS [ROWS [MIB [LAYERS]]]]]\n");
+        fprintf(stderr, "usage: bench_compile [MESH [REPEATS [ROWS [MIB [LAYERS [WIDTH]]]]]]\n");
         return 2;
     }
     for (int i = 0; i < repeats; i++) {
         tsr_plan_info info = {.size = sizeof info};
         struct rusage used;
-        if (compile_once(&m, rows, mib, layers, &info) != TSR_OK) {
+        if (compile_once(&m, rows, mib, &what, &info) != TSR_OK) {
             fprintf(stderr, "bench_compile: %s\n", tsr_last_error());
             return 1;
         }
