@@ -197,6 +197,33 @@ tsr_status tsri_rule_bind(tsri_pool *pool, const char *text, int nin, const tsr_
     return TSR_OK;
 }
 
+/* Whether an operand is one of several addends, each of it alone, of one subrule. */
+static bool is_added(const tsri_subrule *sub, int nin, int operand)
+{
+    bool others = false;
+    for (int i = 0; i < nin; i++) {
+        const tsri_rule_arg *arg = &sub->in[i];
+        if (i == operand || !arg->used)
+            continue;
+        if (arg->group == TSRI_GROUP_FACTOR || arg->group == sub->in[operand].group)
+            return false;
+        others = true;
+    }
+    return others && sub->in[operand].group != TSRI_GROUP_FACTOR;
+}
+
+uint32_t tsri_rule_added(const tsri_rule *rule)
+{
+    uint32_t added = 0;
+    for (int i = 0; i < rule->nin; i++) {
+        bool always = true;
+        for (int r = 0; r < rule->nrules; r++)
+            always &= !rule->rules[r].in[i].used || is_added(&rule->rules[r], rule->nin, i);
+        added |= (uint32_t)always << i;
+    }
+    return added;
+}
+
 int tsri_rule_nindices(const tsri_rule *rule)
 {
     return rule->nindices;

@@ -58,6 +58,13 @@ tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost)
     return TSR_OK;
 }
 
+bool tsri_may_convert(const tsri_problem *p, const tsri_side *from, tsr_sbp sig, const tsri_side *to,
+                      int j)
+{
+    return p->fill_zeros || to->added ||
+           !tsri_fills_zeros(from->placement, sig, to->placement, to->list->sig[to->of[j]]);
+}
+
 tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, const tsri_side *from,
                                 int v, const tsri_side *to, double share)
 {
@@ -77,7 +84,10 @@ tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, con
             TSRI_TRY(tsri_bucket_prices(p, c, share, each));
         for (int i = 0; i < from->n; i++)
             for (int j = 0; j < to->n; j++)
-                cost[i * to->n + j] = each[from->of[i] * to->list->n + to->of[j]];
+                cost[i * to->n + j] =
+                    tsri_may_convert(p, from, from->list->sig[from->of[i]], to, j)
+                        ? each[from->of[i] * to->list->n + to->of[j]]
+                        : INFINITY;
         TSRI_TRY(tsri_add_matrix(p, from, to, share, cost));
     }
     return tsri_add_edge(p, u, v, cost);
@@ -147,6 +157,7 @@ static tsr_status add_output(tsri_problem *p, const tsri_graph_port *port)
         !(want->list = tsri_intern_list(p, &sbp, 1)))
         return no_memory();
     want->placement = port->placement;
+    want->added = true;
     want->n = 1;
     TSRI_TRY(tsri_add_node(p, (tsri_search_node){.nstrat = 1, .cost = zero}, &node));
     return add_reader(p, port->tensor, node, want, 0);
@@ -354,15 +365,15 @@ static tsr_status solve(tsri_problem *p, int64_t memory_limit, int *choice)
     return TSR_OK;
 }
 
-/* Infers; *out_bound: whether something was forbidden that is legal. */
-static tsr_status infer_once(tsri_problem *p, const tsri_infer_opts *opts, bool *out_bound)
+/* Infers; *out_parallel: whether some dimension is held to data parallelism. */
+static tsr_status infer_once(tsri_problem *p, const tsri_infer_opts *opts, bool *out_parallel)
 {
-    *out_bound = false;
+    *out_parallel = false;
     TSRI_TRY(mark_live(p));
     if (!opts->infer_updates)
         TSRI_TRY(tsri_infer_parallel(p));
     for (int i = 0; i < p->nparallel; i++)
-        *out_bound |= p->parallel[i].dims != 0;
+        *out_parallel |= p->parallel[i].dims != 0;
     TSRI_TRY(list_ops(p));
     TSRI_TRY(tsri_infer_buckets(p, opts->bucket_bytes));
     TSRI_TRY(list_readers(p));
@@ -378,20 +389,37 @@ static tsr_status infer_once(tsri_problem *p, const tsri_infer_opts *opts, bool 
     return opts->alternatives ? list_alternatives(p, choice) : TSR_OK;
 }
 
+/* Whether the program says that some result is a partial sum. */
+static bool says_sums(const tsr_graph *g)
+{
+    for (int i = 0; i < g->nops; i++)
+        for (int d = 0; d < g->ops[i]->sbp.ndim; d++)
+            if (g->ops[i]->sbp.d[d].kind == TSR_SBP_PARTIAL)
+                return true;
+    return false;
+}
+
 tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_opts *opts,
                       tsri_pool *pool, tsri_inferred *out_inferred)
 {
-    bool bound = true, done = false;
-    /* Again without data parallelism, where a program or its memory has no way to be so. */
-    for (tsri_infer_opts how = *opts; bound && !done; how.infer_updates = true) {
+    bool parallel = false, done = false, fill_zeros = false;
+    tsri_infer_opts how = *opts;
+    /* Again without data parallelism, where a program or its memory has no way to be so, and then
+     * with addends of zeros wherever rules allow them, as sums that are said may ask for. */
+    for (int again = 0; again < 3 && !done; again++) {
+        if ((again == 1 && !parallel) || (again == 2 && !says_sums(g)))
+            continue;
+        how.infer_updates |= again > 0;
+        fill_zeros = again > 1;
         tsri_problem *p = tsri_pool_alloc(pool, sizeof *p);
         if (!p)
             return no_memory();
         *out_inferred = (tsri_inferred){0};
-        *p = (tsri_problem){.g = g, .m = m, .pool = pool, .out = out_inferred};
+        *p = (tsri_problem){
+            .g = g, .m = m, .pool = pool, .out = out_inferred, .fill_zeros = fill_zeros};
         p->table =
             (tsri_strategy_table){.pool = pool, .model = m, .infer_updates = how.infer_updates};
-        TSRI_TRY(infer_once(p, &how, &bound));
+        TSRI_TRY(infer_once(p, &how, &parallel));
         done = out_inferred->fits && !isinf(out_inferred->cost);
     }
     if (out_inferred->fits && isinf(out_inferred->cost))

@@ -77,8 +77,10 @@ tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides *
     all->out = tsri_pool_alloc(p->pool, (size_t)(s->op->nout + 1) * sizeof *all->out);
     if (!all->in || !all->out)
         return no_memory();
-    for (int i = 0; i < s->op->nin; i++)
+    for (int i = 0; i < s->op->nin; i++) {
         TSRI_TRY(fill_side(p, s, false, i, &all->in[i]));
+        all->in[i].added = s->added >> i & 1;
+    }
     for (int i = 0; i < s->op->nout; i++)
         TSRI_TRY(fill_side(p, s, true, i, &all->out[i]));
     *out = p->sides_of[s->id] = all;
@@ -91,6 +93,18 @@ tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side 
     TSRI_TRY(tsri_sides_of(p, p->strat[t->op->id], &all));
     *out = &all->out[t->out];
     return TSR_OK;
+}
+
+bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
+                      const tsr_placement *to_placement, tsr_sbp to)
+{
+    unsigned sums = 0;
+    for (int d = 0; d < to.ndim; d++) {
+        bool is_sum = to.d[d].kind == TSR_SBP_PARTIAL && to.d[d].arg == TSR_REDUCE_SUM;
+        bool was_sum = from_placement == to_placement && !memcmp(&from.d[d], &to.d[d], sizeof to.d[d]);
+        sums |= is_sum && !was_sum;
+    }
+    return sums;
 }
 
 /* --- costs ------------------------------------------------------------------------------------ */

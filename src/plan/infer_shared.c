@@ -82,7 +82,8 @@ enum { MOST_PAIRS = 256 };
 static bool is_pair(const tsri_shared *s, const tsri_siglist *also, int i, int j, bool whole)
 {
     tsr_sbp a = s->made->list->sig[i], e = also->sig[j];
-    return !tsr_sbp_equal(a, e) && worth_sharing(a, e) && (!whole || is_broadcast(e));
+    return !tsr_sbp_equal(a, e) && worth_sharing(a, e) && (!whole || is_broadcast(e)) &&
+           !tsri_fills_zeros(s->made->placement, a, s->made->placement, e);
 }
 
 static tsr_status list_pairs(tsri_problem *p, tsri_shared *s, const tsri_siglist *also,
@@ -181,7 +182,10 @@ static tsr_status shared_edge(tsri_problem *p, const tsr_tensor *t, const tsri_s
             int e = same_mesh ? tsri_sig_index(want->list->sig, want->list->n, s->e[i]) : -1;
             for (int j = 0; j < want->n; j++)
                 cost[i * want->n + j] =
-                    want->of[j] == e ? 0 : c->cost[s->a[i] * want->list->n + want->of[j]];
+                    want->of[j] == e ? 0
+                    : tsri_may_convert(p, s->made, s->made->list->sig[s->a[i]], want, j)
+                        ? c->cost[s->a[i] * want->list->n + want->of[j]]
+                        : INFINITY;
         }
         TSRI_TRY(tsri_add_matrix(p, s, want, 0, cost));
     }

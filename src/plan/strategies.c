@@ -140,6 +140,7 @@ static tsr_status source_strategies(tsri_strategy_table *t, const tsri_op *op, t
     if (!s->sig)
         return no_memory();
     s->n = all;
+    s->added = hint.ndim > 0; /* the user's word */
     for (int i = 0; i < all; i++) {
         tsr_sbp sbp = {.ndim = (int8_t)ndim};
         for (int d = ndim - 1, rest = i; d >= 0; rest /= n[d--])
@@ -384,6 +385,7 @@ static tsr_status derived_strategies(tsri_strategy_table *t, const tsri_op *op, 
         return tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(op->loc.file), op->loc.line,
                                 tsri_op_name(op->kind), op->name);
     s->groups_index = tsri_rule_find_index(*out_rule, "g");
+    s->added = tsri_rule_added(*out_rule);
     s->sig = tsri_pool_alloc(t->pool, (size_t)n * sizeof *s->sig);
     if (!s->sig)
         return no_memory();

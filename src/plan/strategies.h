@@ -19,6 +19,7 @@ typedef struct tsri_strategies {
     float *cost;      /* seconds on the rank with the largest part */
     int64_t *usage;   /* bytes of the results, likewise */
     int groups_index; /* the rule's index g, or -1 */
+    uint32_t added;   /* operands, as bits, that may be filled up with zeros to be P(sum) */
 } tsri_strategies;
 
 /* All lists of a graph, by hash of the op's class. */

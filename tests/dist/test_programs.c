@@ -469,12 +469,74 @@ static void test_learning_rate(void **state)
         spawn_ok(n, rate_body, NULL);
 }
 
+/* --- infinities --------------------------------------------------------------------------------
+ */
+/* Products of an infinity and positive numbers, as partial sums: an addend of zeros of the other
+ * operand, which is the smaller one, would make NaN of them. */
+enum { PRODUCTS = 3 };
+typedef struct infinite {
+    double y[PRODUCTS][8]; /* of one rank */
+} infinite;
+
+static tsr_tensor *product_of(int i, tsr_tensor *x, tsr_tensor *w)
+{
+    switch (i) {
+    case 0:
+        return tsr_linear(x, w, NULL);
+    case 1:
+        return tsr_matmul(x, w);
+    default:
+        return tsr_mul(x, w);
+    }
+}
+
+static tsr_status infinite_body(tsr_world *w, void *arg)
+{
+    infinite *one = arg;
+    const double x[8] = {INFINITY, 1, 2, 3, 4, 5, 6, 7}, v[4] = {1, 2, 3, 4};
+    const tsr_sbp sbp[] = {TSR_S(0), TSR_S(1), TSR_B, TSR_AUTO};
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    for (int i = 0; i < PRODUCTS * 4 * 4 * 4; i++) {
+        double y[8];
+        int k = i / 64;
+        tsr_plan *plan;
+        tsr_graph *g = tsr_graph_create(w, NULL);
+        tsr_tensor *a = tsr_input(g, "x", TSR_F64, TSR_DIMS(4, 2), p, sbp[i % 4]);
+        tsr_tensor *b =
+            tsr_input(g, "w", TSR_F64, k < 2 ? TSR_DIMS(2, 2) : TSR_DIMS(1, 2), p, sbp[i / 4 % 4]);
+        tsr_tensor *sum =
+            tsr_to_global(product_of(k, a, b), p, i / 16 % 4 ? sbp[i / 16 % 4] : TSR_P);
+        tsr_output(g, "y", sum, p, TSR_B);
+        TSRI_TRY(tsr_compile(g, &plan));
+        TSRI_TRY(tsr_feed(plan, "x", x, sizeof x));
+        TSRI_TRY(tsr_feed(plan, "w", v, k < 2 ? sizeof v : sizeof v / 2));
+        TSRI_TRY(tsr_run(plan));
+        TSRI_TRY(tsr_fetch(plan, "y", y, sizeof y));
+        if (tsr_world_size(w) == 1)
+            memcpy(one->y[k], y, sizeof y);
+        for (int j = 0; j < 8; j++)
+            CHECK(y[j] == one->y[k][j]);
+        tsr_plan_destroy(plan);
+        tsr_graph_destroy(g);
+    }
+    return TSR_OK;
+}
+
+static void test_infinities(void **state)
+{
+    (void)state;
+    infinite one = {0};
+    for (int n = 1; n <= 4; n++)
+        spawn_ok(n, infinite_body, &one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_compile_failure),
         cmocka_unit_test(test_bad_label),     cmocka_unit_test(test_shards),
         cmocka_unit_test(test_several_plans), cmocka_unit_test(test_learning_rate),
+        cmocka_unit_test(test_infinities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
