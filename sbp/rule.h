@@ -81,8 +81,8 @@ typedef struct tsri_nd_signature {
 tsr_status tsri_rule_derive_nd(tsri_pool *pool, const tsri_rule *rule, int ndim, const int *dim,
                                int *out_count, tsri_nd_signature **out_signatures);
 
-/* The operands, as bits, that are only ever added to others: an addend of zeros is harmless to these.
- * In a product it is not, since zero times infinity is NaN. */
+/* The operands, as bits, that are only ever added to others: an addend of zeros is harmless to
+ * these. In a product it is not, since zero times infinity is NaN. */
 uint32_t tsri_rule_added(const tsri_rule *rule);
 
 /* The indices of a bound rule and their global sizes. */

@@ -21,11 +21,10 @@ typedef struct tsr_link {
 
 typedef struct tsr_compile_opts {
     size_t size;
-    double
-        bucket_mb;  /* gradients' reductions are joined up to this size; default 4, TSR_OFF: none.
-                     * Where gradients are so large that this takes more calls, a call is closed by
-                     * the gradient with which it reaches the size. */
-    bool no_fusion; /* lower op by op */
+    double bucket_mb; /* gradients' reductions are joined up to this size; default 4, TSR_OFF: none.
+                       * Where gradients are so large that this takes more calls, a call is closed
+                       * by the gradient with which it reaches the size. */
+    bool no_fusion;   /* lower op by op */
     /* Most bytes that any rank may use at a time for variables, values, inputs, outputs and
      * kernels' scratch: signatures are chosen to stay within it, on every rank. A virtual world has
      * no kernels, and so no scratch. 0: no limit. */
@@ -47,10 +46,10 @@ typedef struct tsr_compile_opts {
      * exchanges 16 bytes for each. Enough that one rank asks. The environment asks by
      * TESSERA_COMPARE=1. */
     bool compare_values;
-    /* An optimizer updates a parameter in the signature that it and its states have, if these agree:
-     * so parameters in B are data parallelism, and no update is gathered. true: updates' signatures
-     * are inferred, and the results converted. States in S(0) beside parameters in B, or left to the
-     * compiler, are inferred always. */
+    /* An optimizer updates a parameter in the signature that it and its states have, if these
+     * agree: so parameters in B are data parallelism, and no update is gathered. true: updates'
+     * signatures are inferred, and the results converted. States in S(0) beside parameters in B, or
+     * left to the compiler, are inferred always. */
     bool infer_updates;
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...) \
@@ -143,8 +142,8 @@ typedef struct tsr_plan_info {
     double run_s, compute_s, comm_s;
     double bound_s;       /* no choice of signatures costs less than this, by the model */
     size_t scratch_bytes; /* of activation_bytes: for kernels while they run */
-    /* The model's estimate of the plan's steps: cost_s, but for what became of it (fused ops, shared
-     * conversions), which tsr_plan_explain lists. */
+    /* The model's estimate of the plan's steps: cost_s, but for what became of it (fused ops,
+     * shared conversions), which tsr_plan_explain lists. */
     double step_s;
 } tsr_plan_info;
 /* Fills *info up to info->size, which the caller sets. */

@@ -10,6 +10,12 @@
 extern "C" {
 #endif
 
+/*
+ * A value that is not finite on one rank is not finite under any placement, but an infinity may
+ * become NaN where a partial value meets it in a product: an addend that is zero times infinity is
+ * NaN. The compiler makes a value partial by addends of zeros only where these are added to others,
+ * or where the program says P.
+ */
 typedef enum tsr_sbp_kind {
     TSR_SBP_AUTO = 0, /* not said: the compiler chooses */
     TSR_SBP_SPLIT,

@@ -133,6 +133,7 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
     int64_t limit =
         a->memory_limit ? a->memory_limit : tsri_experiment_memory_limit(program->experiment);
     opts.memory_limit = (size_t)limit;
+    opts.infer_updates = tsri_experiment_infer_updates(program->experiment);
     cli_links_find(tsri_experiment_device(program->experiment), &links);
     cli_links_fill(&links, cluster, &opts);
     tsr_plan *plan;

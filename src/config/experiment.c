@@ -157,6 +157,11 @@ int64_t tsri_experiment_memory_limit(const tsri_experiment *e)
     return e ? e->memory_limit : 0;
 }
 
+bool tsri_experiment_infer_updates(const tsri_experiment *e)
+{
+    return e && e->infer_updates;
+}
+
 const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e)
 {
     return e && tsri_section_has(&tsri_experiment_section, e, "cluster") ? &e->links : NULL;

@@ -322,6 +322,11 @@ static const tsri_field experiment_fields[] = {
          "The links that planning assumes. Default: the machine's own."),
     FIELD(BYTES, tsri_experiment, "memory_limit", memory_limit, TSRI_NONE, 0, 0,
           "Bytes that a rank may use, kernels' scratch included."),
+    FIELD(
+        BOOL, tsri_experiment, "infer_updates", infer_updates, "false", 0, 0,
+        "Whether parameters that are said to be B, and their optimizer states, are updated in the "
+        "signature that is cheapest, and gathered. Default is data parallelism: gradients are "
+        "summed, and nothing that is split along the data is gathered."),
 };
 const tsri_section tsri_experiment_section = {
     .name = "experiment", .size = sizeof(tsri_experiment), FIELDS(experiment_fields)};

@@ -192,8 +192,8 @@ struct tsr_variable {
     tsr_dtype dtype;
     tsr_dims shape; /* global */
     const tsr_placement *placement;
-    tsr_sbp sbp;  /* AUTO until a compile has fixed it; tsr_eval fixes nothing */
-    tsr_sbp held; /* what `data` is in; AUTO until materialised. May differ while sbp is AUTO */
+    tsr_sbp sbp;   /* AUTO until a compile has fixed it; tsr_eval fixes nothing */
+    tsr_sbp held;  /* what `data` is in; AUTO until materialised. May differ while sbp is AUTO */
     bool inferred; /* `sbp` is what a compile chose */
     bool trainable;
     tsr_init init;

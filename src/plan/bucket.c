@@ -64,7 +64,8 @@ static void find_first_reads(joiner *j, int nitems)
     for (int i = nitems; i-- > 0;)
         for (int k = 0; k < plan->items[i].nin; k++) {
             int v = plan->items[i].in[k];
-            int at = plan->items[i].kind == TSRI_ITEM_VIEW ? j->first_read[plan->items[i].out[0]] : i;
+            int at =
+                plan->items[i].kind == TSRI_ITEM_VIEW ? j->first_read[plan->items[i].out[0]] : i;
             j->first_read[v] = at < j->first_read[v] ? at : j->first_read[v];
         }
 }
@@ -84,8 +85,8 @@ static tsr_status list_waiting(joiner *j, int nitems)
     for (int i = 0; i < nitems; i++) {
         const tsri_item *it = &plan->items[i];
         if (it->kind == TSRI_ITEM_COLLECTIVE && it->part.number)
-            j->list[j->nlist++] =
-                (waiting){i, tsri_maker_position(plan, j->maker, it->in[0]), j->first_read[it->out[0]]};
+            j->list[j->nlist++] = (waiting){i, tsri_maker_position(plan, j->maker, it->in[0]),
+                                            j->first_read[it->out[0]]};
     }
     qsort(j->list, (size_t)j->nlist, sizeof *j->list, by_position);
     return TSR_OK;
@@ -143,8 +144,8 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
     merged.bucket = number;
     merged.cost_s = tsri_joint_price(joint, call->n, 1, &merged.step.two_phase);
     bool gathers = merged.part_of > 0;
-    const char *name = tsri_pool_printf(&plan->pool, "%s bucket %d",
-                                        gathers ? "update" : "gradient", number);
+    const char *name =
+        tsri_pool_printf(&plan->pool, "%s bucket %d", gathers ? "update" : "gradient", number);
     merged.name = name ? name : "";
     merged.reason = gathers ? "variables keep their signatures" : "gradients for their optimizer";
     return tsri_plan_add_item(plan, &merged, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;

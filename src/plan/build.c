@@ -168,11 +168,13 @@ static tsr_status find_route(const builder *b, const tsri_route_query *q, tsri_i
 }
 
 /* The route to `want` from the value of a tensor that is nearest to it; sets base->joint. */
-static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsri_end *want,
-                          tsri_item *base, int *out_value, tsri_route *out_route)
+static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsr_placement *placement,
+                          const tsri_end *want, tsri_item *base, int *out_value,
+                          tsri_route *out_route)
 {
     const tsr_plan *plan = b->plan;
     double least = INFINITY;
+    bool fills = true; /* what is a sum already is nearer than what is made one */
     for (const made *m = b->of[t->id]; m; m = m->next) {
         const tsri_value *v = &plan->values[m->value];
         const tsri_route_query q = {.shape = t->shape,
@@ -183,7 +185,9 @@ static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsri_end 
         tsri_route route;
         double price;
         TSRI_TRY(find_route(b, &q, &member, &route, &price));
-        if (price < least) {
+        bool filled = tsri_fills_zeros(v->placement, v->layout.sbp, placement, want->layout.sbp);
+        if (filled < fills || (filled == fills && price < least)) {
+            fills = filled;
             *out_value = m->value;
             *out_route = route;
             base->joint = member.joint;
@@ -257,7 +261,7 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
     }
     tsri_route route = {0};
     int value = -1;
-    TSRI_TRY(nearest(b, t, &want, &base, &value, &route));
+    TSRI_TRY(nearest(b, t, placement, &want, &base, &value, &route));
     base.name = plan->values[value].name;
     const tsr_placement *from = plan->values[value].placement, *last = placement;
     bool crosses = tsr_placement_device(from) != tsr_placement_device(placement);
@@ -372,9 +376,7 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
     for (int i = 0; i < op->nin; i++) {
         const tsr_tensor *t = op->in[i];
         const tsri_value *v = &plan->values[b->of[t->id]->value];
-        tsri_item base = {.loc = op->loc,
-                          .backward = t->op->backward,
-                          .reason = ""};
+        tsri_item base = {.loc = op->loc, .backward = t->op->backward, .reason = ""};
         if (i == tsri_gradient_operand(op))
             base.part = b->inferred->bucket[op->id];
         if (v->placement != op->placement || !tsr_sbp_equal(v->layout.sbp, sig->in[i]))

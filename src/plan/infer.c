@@ -58,8 +58,8 @@ tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost)
     return TSR_OK;
 }
 
-bool tsri_may_convert(const tsri_problem *p, const tsri_side *from, tsr_sbp sig, const tsri_side *to,
-                      int j)
+bool tsri_may_convert(const tsri_problem *p, const tsri_side *from, tsr_sbp sig,
+                      const tsri_side *to, int j)
 {
     return p->fill_zeros || to->added ||
            !tsri_fills_zeros(from->placement, sig, to->placement, to->list->sig[to->of[j]]);
@@ -84,10 +84,9 @@ tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, con
             TSRI_TRY(tsri_bucket_prices(p, c, share, each));
         for (int i = 0; i < from->n; i++)
             for (int j = 0; j < to->n; j++)
-                cost[i * to->n + j] =
-                    tsri_may_convert(p, from, from->list->sig[from->of[i]], to, j)
-                        ? each[from->of[i] * to->list->n + to->of[j]]
-                        : INFINITY;
+                cost[i * to->n + j] = tsri_may_convert(p, from, from->list->sig[from->of[i]], to, j)
+                                          ? each[from->of[i] * to->list->n + to->of[j]]
+                                          : INFINITY;
         TSRI_TRY(tsri_add_matrix(p, from, to, share, cost));
     }
     return tsri_add_edge(p, u, v, cost);

@@ -103,7 +103,7 @@ typedef struct tsri_problem {
     tsri_inferred *out;
     tsri_strategy_table table;
     tsri_strategies **strat; /* per op */
-    bool fill_zeros; /* also where they may meet an infinity */
+    bool fill_zeros;         /* also where they may meet an infinity */
     tsri_parallel *parallel;
     int nparallel, cparallel;
     tsri_sides **sides_of; /* per class id */
@@ -134,9 +134,6 @@ tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side 
  * data are said to be split. There a program is data parallel: what is split along the data stays
  * so, but for ops that have no other way; gradients are summed. */
 tsr_status tsri_infer_parallel(tsri_problem *p);
-/* Whether a conversion makes addends of zeros where there were none. */
-bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
-                      const tsr_placement *to_placement, tsr_sbp to);
 /* Costs of converting t between the signatures of two lists. */
 tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                                 const tsr_placement *from_place, const tsri_siglist *from,
@@ -168,8 +165,8 @@ tsr_status tsri_bucket_prices(tsri_problem *p, tsri_conversion *c, double share,
 tsr_status tsri_add_node(tsri_problem *p, tsri_search_node node, int *out_node);
 tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost);
 /* Whether a tensor in `sig` of a side may be converted for strategy j of another. */
-bool tsri_may_convert(const tsri_problem *p, const tsri_side *from, tsr_sbp sig, const tsri_side *to,
-                      int j);
+bool tsri_may_convert(const tsri_problem *p, const tsri_side *from, tsr_sbp sig,
+                      const tsri_side *to, int j);
 /* An edge whose costs are those of converting tensor t from one side to another. share: of the
  * hand-shakes of a bucket that the conversion may wait for; 0: it doesn't wait. */
 tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, const tsri_side *from,

@@ -129,9 +129,10 @@ tsr_status tsri_infer_buckets(tsri_problem *p, double limit)
         if (arg < 0 || !p->out->live[i])
             continue;
         const tsr_tensor *t = op->in[arg];
-        m[n] = (member){.update = i,
-                        .made = maker_of(t),
-                        .bytes = (double)tsr_dims_count(t->shape) * (double)tsr_dtype_size(t->dtype)};
+        m[n] =
+            (member){.update = i,
+                     .made = maker_of(t),
+                     .bytes = (double)tsr_dims_count(t->shape) * (double)tsr_dtype_size(t->dtype)};
         TSRI_TRY(find_group(p->pool, op, &open, &nopen, &copen, &m[n++].group));
     }
     qsort(m, (size_t)n, sizeof *m, by_making);

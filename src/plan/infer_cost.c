@@ -101,7 +101,8 @@ bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
     unsigned sums = 0;
     for (int d = 0; d < to.ndim; d++) {
         bool is_sum = to.d[d].kind == TSR_SBP_PARTIAL && to.d[d].arg == TSR_REDUCE_SUM;
-        bool was_sum = from_placement == to_placement && !memcmp(&from.d[d], &to.d[d], sizeof to.d[d]);
+        bool was_sum =
+            from_placement == to_placement && !memcmp(&from.d[d], &to.d[d], sizeof to.d[d]);
         sums |= is_sum && !was_sum;
     }
     return sums;
@@ -192,8 +193,7 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
     tsri_conversion **bucket = &p->conversions[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
     for (tsri_conversion *c = *bucket; c; c = c->next)
         if (c->from == from && c->to == to && c->from_placement == from_place &&
-            c->to_placement == to_place && c->element == element &&
-            c->of_variable == of_variable &&
+            c->to_placement == to_place && c->element == element && c->of_variable == of_variable &&
             tsr_dims_equal(c->shape, t->shape)) {
             *out = c;
             return TSR_OK;

@@ -300,8 +300,7 @@ static tsr_status add_relay(tsri_problem *p, const tsr_tensor *t, const tsri_sid
     TSRI_TRY(tsri_add_node(p, n, &node));
     TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[maker], made, node, &relay->side, 0));
     for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
-        TSRI_TRY(tsri_conversion_edge(p, t, node, &relay->side, r->node, r->want,
-                                      r->share));
+        TSRI_TRY(tsri_conversion_edge(p, t, node, &relay->side, r->node, r->want, r->share));
     return TSR_OK;
 }
 

@@ -107,12 +107,12 @@ typedef struct tsri_item {
     tsri_bucket_part part; /* their bucket when signatures were chosen */
     int part_of;           /* operand or result of the update: buckets have one such alone */
     tsri_joint joint;      /* what it takes as a member */
-    int bucket;         /* number, of a merged one; -1 */
-    const char *reason; /* conversions: who needs it */
-    double cost_s;      /* by the model */
-    int port;           /* OUTPUT */
-    size_t scratch;     /* bytes of the lowered kernel */
-    const char *impl;   /* which kernel was taken */
+    int bucket;            /* number, of a merged one; -1 */
+    const char *reason;    /* conversions: who needs it */
+    double cost_s;         /* by the model */
+    int port;              /* OUTPUT */
+    size_t scratch;        /* bytes of the lowered kernel */
+    const char *impl;      /* which kernel was taken */
 } tsri_item;
 
 typedef enum tsri_phase {
@@ -269,6 +269,9 @@ typedef struct tsri_infer_opts {
 /* The gradient operand of an optimizer's op, whose reduction may wait for others; -1 of other ops.
  */
 int tsri_gradient_operand(const tsri_op *op);
+/* Whether a conversion makes addends of zeros where there were none. */
+bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
+                      const tsr_placement *to_placement, tsr_sbp to);
 tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_opts *opts,
                       tsri_pool *pool, tsri_inferred *out_inferred);
 

@@ -5,8 +5,9 @@
  * Program order is kept. Gradients' reductions, and the gathers behind updates, are joined into
  * buckets (bucket.c); a bucket starts right behind what makes its last member's operand, in the
  * bulk lane, and is finished before the first op that reads one of its results, so that backward
- * goes on meanwhile. All other collectives start and finish on the spot, in the critical lane. A source may be
- * overwritten once its call is released: before the next start, when peers have long read it.
+ * goes on meanwhile. All other collectives start and finish on the spot, in the critical lane. A
+ * source may be overwritten once its call is released: before the next start, when peers have long
+ * read it.
  *
  * Every rank derives this order from the same program, so it is one total order over all groups.
  */
@@ -17,8 +18,8 @@
 
 typedef struct scheduler {
     tsr_plan *plan;
-    int *maker;     /* per value: item; -1 */
-    int *bucket_of; /* per item: its bucket's call, -1 */
+    int *maker;              /* per value: item; -1 */
+    int *bucket_of;          /* per item: its bucket's call, -1 */
     tsri_bucket_call *calls; /* of buckets, in the order in which they start */
     int ncalls, nstarted, nfinished;
     int *done; /* items of calls that are finished, but not released */
@@ -94,8 +95,8 @@ static tsr_status start_call(scheduler *s, int item)
     return emit(s, item, TSRI_PHASE_START);
 }
 
-/* Whether an item writes to bytes that hold another value, which peers may still read: a variable's,
- * or an operand's. */
+/* Whether an item writes to bytes that hold another value, which peers may still read: a
+ * variable's, or an operand's. */
 static bool overwrites(const tsr_plan *plan, const tsri_item *it)
 {
     for (int i = 0; i < it->nout; i++) {

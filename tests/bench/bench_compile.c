@@ -98,11 +98,10 @@ static tsr_status compile_once(const mesh *m, int64_t rows, double mib, const mo
     tsr_sbp params = m->ndim == 1 && mib == 0 ? TSR_B : TSR_AUTO;
     tsr_module *net;
     tsr_tensor *loss =
-        what->width ? declare_perceptron(g, w, p, params, rows_split, rows, what->layers,
-                                         what->width, &net)
-        : what->layers
-            ? declare_transformer(g, w, p, params, rows_split, rows, what->layers, &net)
-            : declare_mobilenet(g, w, p, params, rows_split, rows, &net);
+        what->width
+            ? declare_perceptron(g, w, p, params, rows_split, rows, what->layers, what->width, &net)
+        : what->layers ? declare_transformer(g, w, p, params, rows_split, rows, what->layers, &net)
+                       : declare_mobilenet(g, w, p, params, rows_split, rows, &net);
     tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
     tsr_minimize(opt, loss);
     tsr_output(g, "loss", loss, p, TSR_AUTO);

@@ -22,10 +22,12 @@ static const struct {
 } config_errors[] = {
     {"", NULL, "[1]",
      "1:1: found a list; legal is a mapping with the keys tessera, dtype, placements, model, "
-     "data, tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit"},
+     "data, tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
+     "infer_updates"},
     {"", NULL, "a",
      "1:1: found 'a'; legal is a mapping with the keys tessera, dtype, placements, model, data, "
-     "tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit"},
+     "tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
+     "infer_updates"},
     {"", NULL, "tessera: 1\n",
      "1:1: 'placements' is missing; legal is a mapping from names"},
     {"", NULL, "tessera: 2\nplacements: {a: {ranks: [0]}}\n",
@@ -52,11 +54,13 @@ static const struct {
      "1:1: neither 'model' nor 'graph' is there: an experiment trains a model, or runs a graph"},
     {TRAIN, NULL, "tesera: 1\n",
      "5:1: tesera: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
-     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit; did you mean "
+     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
+     "infer_updates; did you mean "
      "'tessera'?"},
     {TRAIN, NULL, "optimiser: {name: sgd}\n",
      "5:1: optimiser: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
-     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit; did you mean "
+     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
+     "infer_updates; did you mean "
      "'optimizer'?"},
     {TRAIN, NULL, "graph: {}\n",
      "5:8: graph: 0 entries; at least 1 is needed"},
@@ -178,7 +182,8 @@ static const struct {
      "4:55: data.classes: found '257'; legal is a whole number from 1 to 256"},
     {TRAIN, "\ndata", "\ndaat",
      "4:1: daat: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
-     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit; did you mean "
+     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
+     "infer_updates; did you mean "
      "'data'?"},
     {TRAIN, "data: {dataset: synthetic, shape: [1, 4, 4], classes: 3}\n", "",
      "1:1: 'data' is missing: what the model is trained on"},

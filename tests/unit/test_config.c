@@ -280,7 +280,8 @@ static void test_dump(void **state)
                               "train:\n"
                               "  epochs: 1\n"
                               "  seed: 0\n"
-                              "  label_smoothing: 0\n");
+                              "  label_smoothing: 0\n"
+                              "infer_updates: false\n");
     tsri_experiment_destroy(e);
     free(text);
 }
