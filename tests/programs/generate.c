@@ -157,7 +157,7 @@ int gen_var(gen *g, tsr_dims dims, tsr_dtype dtype, int place, bool trainable)
     int64_t n = count_of(dims);
     v->data = malloc((size_t)(n + 1) * sizeof *v->data);
     int style = rnd_below(&g->r, 3);
-    v->drawn = trainable && rnd_chance(&g->r, 0.5);
+    v->drawn = trainable && !g->exact && rnd_chance(&g->r, 0.5);
     uint64_t key = tsri_rng_key(p->module_seed, v->name);
     for (int64_t i = 0; i < n; i++) {
         if (v->drawn) {
@@ -165,6 +165,10 @@ int gen_var(gen *g, tsr_dims dims, tsr_dtype dtype, int place, bool trainable)
             continue;
         }
         double r = rnd_number(p->seed + 77 * (uint64_t)p->nvars, i);
+        if (trainable && g->exact) {
+            v->data[i] = floor(r * 5) - 2;
+            continue;
+        }
         v->data[i] = !trainable || style == 0 ? (floor(r * 1800) + 200) / 1024
                                               : floor(r * 3000) / 1024 - 1.5;
     }

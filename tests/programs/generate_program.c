@@ -118,7 +118,7 @@ program *program_generate(uint64_t seed, int nranks)
         draw_place(&g, i);
     g.dtype = rnd_chance(&g.r, 0.65) ? TSR_F64 : TSR_F32;
     g.wild = rnd_chance(&g.r, 0.08) ? 0.15 : 0.004;
-    g.exact = rnd_chance(&g.r, 0.15);
+    g.exact = rnd_chance(&g.r, 0.25);
     g.data_parallel = rnd_chance(&g.r, 0.3);
     for (int i = 0; i < p->nmodules; i++)
         p->module_dtype[i] =

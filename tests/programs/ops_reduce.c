@@ -128,8 +128,8 @@ static int eval_min(walk *w, const pnode *n, const int *in)
         #name, "tsr_" #name "($0, ^A, #0)", drawn, declare_##name, evaluated, w};
 OVER(sum, draw_sum, eval_sum_op, 8)
 OVER(mean, draw_float, eval_mean, 8)
-OVER(max, draw_extreme, eval_max, 4)
-OVER(min, draw_extreme, eval_min, 3)
+OVER(max, draw_extreme, eval_max, 8)
+OVER(min, draw_extreme, eval_min, 6)
 
 static int eval_norm(walk *w, const pnode *n, const int *in)
 {

@@ -246,10 +246,17 @@ static bool draw_gradients(gen *g, pnode *n)
     n->in[0] = y;
     for (int k = 0; k < 12 && n->nin <= want; k++) {
         int x = rnd_below(&g->r, y + 1);
+        /* A value inside of what lowering joins has readers of its gradient besides. */
+        for (int i = 0; i < y && k % 4 == 0; i++)
+            if (gen_at(g, i)->op == op_find("batch_norm") && rnd_chance(&g->r, 0.5))
+                x = i;
         const tape_value *v = gen_value(g, x);
         if (x == y || !v->diff || !v->reached || g->w.value[x] == g->w.value[y])
             continue;
         n->in[n->nin++] = x;
+        int from = gen_at(g, x)->op == op_find("batch_norm") ? gen_at(g, x)->in[0] : -1;
+        if (from >= 0 && gen_value(g, from)->diff && gen_value(g, from)->reached)
+            n->in[n->nin++] = from;
     }
     if (n->nin < 2)
         return false;
