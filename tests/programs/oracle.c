@@ -137,6 +137,9 @@ static void minimize(oracle *o, int loss, int optimizer)
             double x[4] = {now->v[k], read->g[k], st[0].v[k], st[1].v[k]}, y[4] = {0}, f[4];
             double xe[4] = {now->e[k], read->ge[k], st[0].e[k], st[1].e[k]};
             update_bounded(opt, lr, step, unit_of(p->var[i].dtype), x, xe, y, f);
+            /* Squares of such numbers are beyond f32. */
+            if (read->u == U_F32 && (fabs(x[1]) > 1e17 || fabs(x[0]) > 1e17))
+                f[0] = f[2] = f[3] = INFINITY;
             v[k] = y[0];
             e[k] = f[0];
             for (int s = 0; s < 2; s++) {

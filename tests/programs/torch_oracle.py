@@ -114,7 +114,7 @@ def other_ops(name, x, node, training):
         return F.gelu(a, approximate="tanh" if i[0] else "none")
     if name == "cast":
         to = dtype_of(node["dtype"])
-        return a.trunc().to(to) if to == torch.int64 and a.is_floating_point() else a.to(to)
+        return a.trunc().to(to) if to == torch.int64 and a.is_floating_point() else a.to(to).clone()
     if name == "where":
         return torch.where(x[0], x[1], x[2])
     if name in ("sum", "mean"):
