@@ -13,6 +13,7 @@
 
 typedef struct checker {
     tsr_plan *plan;
+    tsri_pool *pool;
     tsri_pass after;
     int *maker;     /* per value: the item that makes it, a view too; -1 */
     int *version;   /* per value: the value whose writing made the bytes that it shows */
@@ -54,9 +55,9 @@ static tsr_status start_check(checker *c)
 {
     tsr_plan *plan = c->plan;
     size_t n = (size_t)plan->nvalues + 1;
-    int *all = tsri_pool_alloc(&plan->scratch, 4 * n * sizeof *all);
-    c->made = tsri_pool_alloc(&plan->scratch, n);
-    c->phase = tsri_pool_alloc(&plan->scratch, (size_t)plan->nitems + 1);
+    int *all = tsri_pool_alloc(c->pool, 4 * n * sizeof *all);
+    c->made = tsri_pool_alloc(c->pool, n);
+    c->phase = tsri_pool_alloc(c->pool, (size_t)plan->nitems + 1);
     if (!all || !c->made || !c->phase)
         return TSR_ERR_NO_MEMORY;
     c->maker = all;
@@ -290,8 +291,8 @@ static tsr_status check_offsets(checker *c)
 {
     tsr_plan *plan = c->plan;
     const size_t size = ((size_t)plan->nvalues + 1) * sizeof(tsri_value *);
-    tsri_value **all = tsri_pool_alloc(&plan->scratch, size);
-    tsri_value **alive = tsri_pool_alloc(&plan->scratch, size);
+    tsri_value **all = tsri_pool_alloc(c->pool, size);
+    tsri_value **alive = tsri_pool_alloc(c->pool, size);
     int n = 0, nalive = 0;
     if (!all || !alive)
         return TSR_ERR_NO_MEMORY;
@@ -352,9 +353,14 @@ tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after)
     const char *said = getenv("TESSERA_CHECK");
     if (!said || !strcmp(said, "0"))
         return TSR_OK;
-    checker c = {.plan = plan, .after = after};
-    TSRI_TRY(start_check(&c));
-    if (after == TSRI_PASS_MEMORY)
-        return check_offsets(&c);
-    return after == TSRI_PASS_SCHEDULE ? check_entries(&c) : check_items(&c);
+    tsri_pool pool;
+    tsri_pool_init(&pool, &plan->world->mem);
+    checker c = {.plan = plan, .pool = &pool, .after = after};
+    tsr_status status = start_check(&c);
+    if (status == TSR_OK)
+        status = after == TSRI_PASS_MEMORY     ? check_offsets(&c)
+                 : after == TSRI_PASS_SCHEDULE ? check_entries(&c)
+                                               : check_items(&c);
+    tsri_pool_finish(&pool);
+    return status;
 }
