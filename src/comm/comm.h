@@ -21,11 +21,12 @@
  * repeat and all ranks hold the same bits. f16 and bf16 are summed in f32.
  *
  * A call has two halves, so that it can overlap with compute: `start` publishes this rank's source
- * (and may do nothing else), `finish` returns when dst is complete. src must stay untouched until
- * `release`, which returns when no peer reads src (or, for two-phase all-reduce, dst) any more.
- * Calls of one group are started, and finished, in the same order by all its members.
- * src and dst do not overlap; they may be the same in a group of one, at a broadcast's root, and
- * where `by_message` says so.
+ * (and may do nothing else), `finish` returns when dst is complete. Where the communicator is
+ * `early`, or the call has a stream, dst may be written from `start` on. src must stay untouched
+ * until `release`, which returns when no peer reads src (or, for two-phase all-reduce, dst) any
+ * more. Calls of one group are started, and finished, in the same order by all its members. src and
+ * dst do not overlap; they may be the same in a group of one, at a broadcast's root, and where
+ * `by_message` says so.
  *
  * SEND_RECV does not wait for everybody: `finish` waits for the members that this rank's pulls
  * name, and one that reads nothing of peers finishes at once. So stages of a pipeline run apart, by
@@ -111,8 +112,7 @@ typedef struct tsri_coll {
     /* Of the device that makes src and reads dst; NULL on a CPU. On a stream, `start` and `finish`
      * put work into it, or into streams of the communicator that are ordered with it, and return:
      * what is put into the stream before start is done before src is read, and what is put into it
-     * after finish (release) starts after dst is complete (src is not read any more). dst may be
-     * written from start on. */
+     * after finish (release) starts after dst is complete (src is not read any more). */
     struct tsri_stream *stream;
     void *prepared;   /* see tsri_comm_ops.prepare */
     const char *what; /* "grad bucket 3", "features.0.1.bn_stats": for messages */
@@ -218,6 +218,7 @@ typedef struct tsri_comm {
     void *priv;
     bool capturable; /* calls may be made while the stream is captured */
     bool in_region;  /* what peers read must lie in this rank's region */
+    bool early;      /* dst may be written from a call's start on, by threads of its own */
 } tsri_comm;
 
 /*

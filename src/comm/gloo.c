@@ -342,7 +342,7 @@ static tsr_status make_comm(tsri_gloo_root *root, tsri_gloo **out_comm)
     tsri_gloo *comm = tsri_mem_alloc(&root->world->mem, sizeof *comm);
     if (!comm)
         return TSR_ERR_NO_MEMORY;
-    comm->pub = (tsri_comm){.ops = &ops, .world = root->world, .priv = comm};
+    comm->pub = (tsri_comm){.ops = &ops, .world = root->world, .priv = comm, .early = true};
     comm->root = root;
     comm->twin = root->twins++;
     *out_comm = comm;

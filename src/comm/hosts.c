@@ -284,7 +284,7 @@ static tsr_status make(tsr_world *world, tsri_comm *local, tsri_comm *remote, ts
         destroy_parts(local, remote, store);
         return TSR_ERR_NO_MEMORY;
     }
-    h->pub = (tsri_comm){.ops = &ops, .world = world, .priv = h, .in_region = true};
+    h->pub = (tsri_comm){.ops = &ops, .world = world, .priv = h, .in_region = true, .early = true};
     h->local = local;
     h->remote = remote;
     h->store = store;

@@ -179,7 +179,8 @@ tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm)
                          .world = inner->world,
                          .priv = r,
                          .capturable = inner->capturable,
-                         .in_region = inner->in_region};
+                         .in_region = inner->in_region,
+                         .early = inner->early};
     r->inner = inner;
     *out_comm = &r->pub;
     return TSR_OK;

@@ -55,6 +55,7 @@ void tsri_world_disown(tsri_owned *entry)
 
 void tsri_world_destroy_owned(tsr_world *world)
 {
+    world->ends = true;
     while (world->owned) {
         tsri_owned *entry = world->owned;
         /* Taken off first: the object's destroyer frees the entry with the object. */

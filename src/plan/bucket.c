@@ -70,6 +70,15 @@ static void find_first_reads(joiner *j, int nitems)
         }
 }
 
+/* From where on an item can start: behind what makes its operand. What is stored in a variable
+ * stays behind the readers of what the variable had, and so behind its place among the items. */
+static int ready_at(const joiner *j, int item)
+{
+    const tsri_item *it = &j->plan->items[item];
+    int made = tsri_maker_position(j->plan, j->maker, it->in[0]);
+    return it->part_of > 0 && item > made ? item : made;
+}
+
 static tsr_status list_waiting(joiner *j, int nitems)
 {
     tsr_plan *plan = j->plan;
@@ -85,8 +94,7 @@ static tsr_status list_waiting(joiner *j, int nitems)
     for (int i = 0; i < nitems; i++) {
         const tsri_item *it = &plan->items[i];
         if (it->kind == TSRI_ITEM_COLLECTIVE && it->part.number)
-            j->list[j->nlist++] = (waiting){i, tsri_maker_position(plan, j->maker, it->in[0]),
-                                            j->first_read[it->out[0]]};
+            j->list[j->nlist++] = (waiting){i, ready_at(j, i), j->first_read[it->out[0]]};
     }
     qsort(j->list, (size_t)j->nlist, sizeof *j->list, by_position);
     return TSR_OK;

@@ -226,14 +226,15 @@ static tsr_status enter_writes(checker *c, int entry)
 {
     const tsri_entry *e = &c->plan->entries[entry];
     const tsri_item *it = &c->plan->items[e->item];
-    if (e->phase != TSRI_PHASE_DO && e->phase != TSRI_PHASE_FINISH)
+    bool early = e->phase == TSRI_PHASE_START && tsri_item_writes_early(c->plan, it);
+    if (e->phase != TSRI_PHASE_DO && e->phase != TSRI_PHASE_FINISH && !early)
         return TSR_OK;
     for (int j = 0; j < it->nout; j++) {
         int v = it->out[j], root = tsri_plan_root(c->plan, v);
         TSRI_TRY(check_alive(c, entry, v));
         if (c->peers[root])
             return fault(c, e->item, "writes what peers may still read", v);
-        c->made[v] = true;
+        c->made[v] = !early;
         write_value(c, v);
     }
     return TSR_OK;

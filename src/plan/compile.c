@@ -56,6 +56,8 @@ void tsr_plan_destroy(tsr_plan *plan)
 
 void tsri_variable_forget(const tsr_variable *v)
 {
+    if (v->world->ends)
+        return; /* graphs and plans go too */
     tsri_graphs_forget(v);
     for (tsri_owned *o = v->world->owned; o; o = o->next) {
         tsr_plan *plan = o->destroy == destroy_plan ? o->object : NULL;

@@ -68,10 +68,11 @@ static void fuse_forward(fuser *f)
     }
 }
 
-/* The item of a kind that reads a value as operand `arg`; NULL if there is none. */
-static tsri_item *reader_of(fuser *f, int value, tsri_op_kind op, int arg)
+/* The item of a kind that reads a value, which item `maker` makes, as operand `arg`; NULL if there
+ * is none. */
+static tsri_item *reader_of(fuser *f, int maker, int value, tsri_op_kind op, int arg)
 {
-    for (int i = 0; i < f->plan->nitems; i++) {
+    for (int i = maker + 1; i < f->plan->nitems; i++) {
         tsri_item *it = &f->plan->items[i];
         if (is_kernel(it, op) && it->in[arg] == value)
             return it;
@@ -101,8 +102,8 @@ static tsr_status fuse_backward(fuser *f)
         if (m < 0 || f->readers[g] != 2 || !is_kernel(&plan->items[m], TSRI_OP_BN_ACT))
             continue;
         const tsri_item *fwd = &plan->items[m];
-        tsri_item *stats = reader_of(f, g, TSRI_OP_BN_BWD_STATS, 2);
-        tsri_item *apply = reader_of(f, g, TSRI_OP_BN_BWD_APPLY, 3);
+        tsri_item *stats = reader_of(f, i, g, TSRI_OP_BN_BWD_STATS, 2);
+        tsri_item *apply = reader_of(f, i, g, TSRI_OP_BN_BWD_APPLY, 3);
         if (!stats || !apply || stats->in[0] != fwd->in[0] || apply->in[0] != fwd->in[0] ||
             stats->in[1] != fwd->in[1] || apply->in[1] != fwd->in[1] ||
             apply->in[2] != fwd->in[2] || fwd->attrs.bn.act != (int32_t)act_of(grad))

@@ -329,6 +329,8 @@ tsr_device tsri_value_device(const tsri_value *v);
 bool tsri_item_crosses(const tsri_item *item);
 /* Whether lowering may join an item with neighbours of its op; see defer.c. */
 bool tsri_item_may_join(const tsri_item *item);
+/* Whether an item is a call that may write its results before it is finished (tsri_comm.early). */
+bool tsri_item_writes_early(const tsr_plan *plan, const tsri_item *item);
 /* Whether a value's kernel may write over its first operand (equal shape, dtype and layout). */
 bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *item);
 

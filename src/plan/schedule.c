@@ -199,11 +199,12 @@ bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *it)
     return true;
 }
 
-/* Whether a call may write its results before it is finished: see tsri_coll.stream. */
-static bool writes_early(const tsr_plan *plan, const tsri_item *it)
+bool tsri_item_writes_early(const tsr_plan *plan, const tsri_item *it)
 {
+    const tsri_comm *comm = plan->world->comm;
     return it->kind == TSRI_ITEM_COLLECTIVE &&
-           tsri_value_device(&plan->values[it->out[0]]) != TSR_DEVICE_CPU;
+           (tsri_value_device(&plan->values[it->out[0]]) != TSR_DEVICE_CPU ||
+            (comm && comm->early));
 }
 
 static void find_lifetimes(tsr_plan *plan)
@@ -213,7 +214,7 @@ static void find_lifetimes(tsr_plan *plan)
         tsri_phase phase = plan->entries[e].phase;
         for (int i = 0; i < it->nin; i++)
             live(plan, it->in[i], e);
-        bool writes = phase != TSRI_PHASE_START || writes_early(plan, it);
+        bool writes = phase != TSRI_PHASE_START || tsri_item_writes_early(plan, it);
         for (int i = 0; i < it->nout && writes; i++)
             live(plan, it->out[i], e);
     }
