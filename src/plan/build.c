@@ -53,6 +53,14 @@ int tsri_plan_add_value(tsr_plan *plan, const tsri_value *value)
     return plan->nvalues++;
 }
 
+tsr_status tsri_plan_new_items(tsr_plan *plan, int n)
+{
+    plan->nitems = 0;
+    plan->citems = n;
+    plan->items = tsri_pool_alloc(&plan->scratch, ((size_t)n + 1) * sizeof *plan->items);
+    return plan->items ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
 tsri_item *tsri_plan_add_item(tsr_plan *plan, const tsri_item *item, const int *in, const int *out)
 {
     if (!TSRI_PUSH(&plan->scratch, plan->items, plan->nitems, plan->citems))

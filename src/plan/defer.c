@@ -69,8 +69,7 @@ tsr_status tsri_plan_defer(tsr_plan *plan)
     if (!any)
         return TSR_OK;
     TSRI_TRY(find_deferred(plan, old, end, &deferred));
-    plan->items = NULL;
-    plan->nitems = plan->citems = 0;
+    TSRI_TRY(tsri_plan_new_items(plan, n));
     for (int i = 0; i < end; i++)
         if (!deferred[i] && !tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
             return TSR_ERR_NO_MEMORY;

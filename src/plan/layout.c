@@ -120,8 +120,7 @@ static tsr_status place_item(layouter *l, tsri_item it)
 tsr_status tsri_plan_layout(tsr_plan *plan)
 {
     layouter l = {.plan = plan, .old = plan->items, .nold = plan->nitems};
-    plan->items = NULL;
-    plan->nitems = plan->citems = 0;
+    TSRI_TRY(tsri_plan_new_items(plan, l.nold));
     TSRI_TRY(grow(&l));
     for (int i = 0; i < l.nold; i++)
         if (l.old[i].kind != TSRI_ITEM_DEAD)

@@ -124,8 +124,7 @@ static tsr_status split_shared(orderer *o)
         }
     if (!any)
         return TSR_OK;
-    plan->items = NULL;
-    plan->nitems = plan->citems = 0;
+    TSRI_TRY(tsri_plan_new_items(plan, nold));
     for (int i = 0; i < nold; i++) {
         tsri_item it = old[i];
         for (int j = 0; j < it.nout && it.kind == TSRI_ITEM_KERNEL; j++) {
@@ -234,8 +233,7 @@ static tsr_status sort_items(orderer *o)
     for (int i = 0; i < nold; i++)
         if (!s.waits[i])
             push(&s, i);
-    plan->items = NULL;
-    plan->nitems = plan->citems = 0;
+    TSRI_TRY(tsri_plan_new_items(plan, nold));
     for (; s.nheap; done++) {
         int i = pop(&s);
         if (!tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))

@@ -311,6 +311,8 @@ tsr_status tsri_plan_prepare(tsr_plan *plan);
 
 /* Appends a value; returns its number, -1 when there is no memory. Fills this rank's part. */
 int tsri_plan_add_value(tsr_plan *plan, const tsri_value *value);
+/* Begins a new list of items, with room for n, of which passes rebuild the old one's. */
+tsr_status tsri_plan_new_items(tsr_plan *plan, int n);
 /* Appends an item with room for its operands (copied). NULL when there is no memory. */
 tsri_item *tsri_plan_add_item(tsr_plan *plan, const tsri_item *item, const int *in, const int *out);
 /* The value whose bytes v's are: follows aliases. */

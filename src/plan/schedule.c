@@ -36,12 +36,9 @@ static tsr_status no_memory(void)
 /* Gives each output a buffer that stays: the value's own if it has one to give, else a copy's. */
 static tsr_status place_outputs(tsr_plan *plan)
 {
-    tsri_item *old = plan->items;
-    int nold = plan->nitems;
-    plan->items = NULL;
-    plan->nitems = plan->citems = 0;
-    for (int i = 0; i < nold; i++) {
-        tsri_item it = old[i];
+    int kept = 0;
+    for (int i = 0; i < plan->nitems; i++) {
+        tsri_item it = plan->items[i];
         if (it.kind == TSRI_ITEM_OUTPUT) {
             int root = tsri_plan_root(plan, it.in[0]);
             if (plan->values[root].storage == TSRI_STORAGE_ARENA) {
@@ -55,18 +52,16 @@ static tsr_status place_outputs(tsr_plan *plan)
             v.variable = NULL;
             v.source = false;
             int copy = tsri_plan_add_value(plan, &v);
-            if (copy < 0)
-                return no_memory();
             it.kind = TSRI_ITEM_KERNEL;
             it.op = TSRI_OP_COPY;
             it.nout = 1;
-            if (!tsri_plan_add_item(plan, &it, it.in, &copy))
+            it.out = tsri_pool_dup(&plan->scratch, &copy, sizeof copy);
+            if (copy < 0 || !it.out)
                 return no_memory();
-            continue;
         }
-        if (!tsri_plan_add_item(plan, &it, it.in, it.out))
-            return no_memory();
+        plan->items[kept++] = it;
     }
+    plan->nitems = kept;
     return TSR_OK;
 }
 
