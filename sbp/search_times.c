@@ -110,11 +110,19 @@ int64_t tsri_times_load(const tsri_times *t, const int *choice, int64_t *load)
 {
     int64_t most = 0;
     memset(load, 0, (size_t)t->ntimes * sizeof *load);
-    for (int v = 0; v < t->p->nnodes; v++)
-        if (t->p->nodes[v].usage)
-            add_range(load, t->from[v], t->to[v], t->p->nodes[v].usage[choice[v]]);
-    for (int i = 0; i < t->ntimes; i++)
+    /* What comes and goes at each time; then the sums. */
+    for (int v = 0; v < t->p->nnodes; v++) {
+        const int64_t *usage = t->p->nodes[v].usage;
+        if (!usage || t->from[v] > t->to[v])
+            continue;
+        load[t->from[v]] += usage[choice[v]];
+        if (t->to[v] + 1 < t->ntimes)
+            load[t->to[v] + 1] -= usage[choice[v]];
+    }
+    for (int i = 0; i < t->ntimes; i++) {
+        load[i] += i ? load[i - 1] : 0;
         most = load[i] > most ? load[i] : most;
+    }
     return most;
 }
 

@@ -116,8 +116,9 @@ static tsr_status list_ops(tsri_problem *p)
     p->strat = tsri_pool_alloc(p->pool, (size_t)(g->nops + 1) * sizeof *p->strat);
     p->node_of = tsri_pool_alloc(p->pool, (size_t)(g->nops + 1) * sizeof *p->node_of);
     p->readers = tsri_pool_alloc(p->pool, (size_t)(g->ntensors + 1) * sizeof *p->readers);
+    p->last_reader = tsri_pool_alloc(p->pool, (size_t)(g->ntensors + 1) * sizeof *p->last_reader);
     p->last_use = tsri_pool_alloc(p->pool, (size_t)(g->ntensors + 1) * sizeof *p->last_use);
-    if (!p->strat || !p->node_of || !p->readers || !p->last_use)
+    if (!p->strat || !p->node_of || !p->readers || !p->last_reader || !p->last_use)
         return no_memory();
     find_last_uses(p);
     for (int i = 0; i < g->nops; i++) {
@@ -138,10 +139,9 @@ static tsr_status add_reader(tsri_problem *p, const tsr_tensor *t, int node, con
     tsri_reader *copy = tsri_pool_dup(p->pool, &r, sizeof r);
     if (!copy)
         return no_memory();
-    tsri_reader **tail = &p->readers[t->id];
-    while (*tail)
-        tail = &(*tail)->next;
-    *tail = copy;
+    tsri_reader **last = &p->last_reader[t->id];
+    *(*last ? &(*last)->next : &p->readers[t->id]) = copy;
+    *last = copy;
     return TSR_OK;
 }
 

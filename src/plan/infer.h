@@ -108,9 +108,10 @@ typedef struct tsri_problem {
     int nparallel, cparallel;
     tsri_sides **sides_of; /* per class id */
     int csides, nsides;
-    int *node_of;          /* per op */
-    tsri_reader **readers; /* per tensor */
-    int *last_use;         /* per tensor: the last op that reads it, also through views */
+    int *node_of;              /* per op */
+    tsri_reader **readers;     /* per tensor */
+    tsri_reader **last_reader; /* per tensor: the end of its list */
+    int *last_use;             /* per tensor: the last op that reads it, also through views */
     tsri_siglist *lists[TSRI_INFER_BUCKETS];
     tsri_conversion *conversions[TSRI_INFER_BUCKETS];
     tsri_matrix *matrices[TSRI_INFER_BUCKETS];

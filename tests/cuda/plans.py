@@ -6,6 +6,7 @@ usage: plans.py TESSERA EXPERIMENTS"""
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -33,9 +34,10 @@ def plan(tessera, path, device):
     return json.loads(out.stdout)
 
 
+# Buckets are numbered in the order in which they start, which may differ.
 def talks(p):
     return sorted((b["collective"], b["groups"], b["group_size"], b["bytes"], b["two_phase"],
-                   b["lane"], b["name"], b["in"][0]["sbp"] if b["in"] else "",
+                   b["lane"], re.sub("bucket [0-9]+", "bucket", b["name"]), b["in"][0]["sbp"] if b["in"] else "",
                    b["out"][0]["sbp"] if b["out"] else "")
                   for b in p["boxing"] if b["communicates"])
 
@@ -59,8 +61,8 @@ def main():
             for part in ("parameters", "buffers", "optimizer", "inputs_outputs"):
                 check(a[part] == b[part], f"{name}: {part} of ranks {a['ranks']}")
             # On GPUs small updates are put off, so gradients may live longer, and calls write their
-            # results from their start on: never much.
-            check(abs(a["total"] - b["total"]) <= 0.05 * a["total"] + 4096,
+            # results from their start on, of all buckets that are open: never much.
+            check(abs(a["total"] - b["total"]) <= 0.08 * a["total"] + 4096,
                   f"{name}: {a['total']} bytes of ranks {a['ranks']} on CPUs, {b['total']} on GPUs")
         print(f"{name}: {len(talks(cpu))} collectives, {cpu['totals']['bytes']} bytes")
     print("ok" if not failed else f"{failed} failed")
