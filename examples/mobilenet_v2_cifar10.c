@@ -27,7 +27,7 @@ typedef struct options {
     unsigned long seed;
     double lr, momentum, weight_decay, dropout, label_smoothing;
     tsr_activation activation;
-    bool cifar, bn_local, shuffle, augment, normalize, f64, eval, quiet;
+    bool cifar, bn_local, shuffle, augment, normalize, f64, eval, quiet, infer_updates;
 } options;
 
 static const char usage[] =
@@ -53,6 +53,8 @@ static const char usage[] =
     "  --model mobilenet_v2|convnet|mlp        (default mobilenet_v2)\n"
     "  --init FILE --save FILE                 weights, as safetensors\n"
     "  --metrics FILE       one JSON object a step\n"
+    "  --infer-updates      also layers near the end may be split over ranks, and updates "
+    "gathered\n"
     "  --explain FILE       writes what the plan does\n"
     "  --ranks N            thread ranks to start (default: what the placement names)\n";
 
@@ -118,7 +120,8 @@ static tsr_status compile(trainer *t, bool training, int64_t rows, tsr_plan **ou
         tsr_tensor *hit = tsr_cast(tsr_equal(tsr_argmax(logits, 1), y), TSR_F32);
         tsr_output(g, "correct", tsr_sum(hit, TSR_ALL_AXES, false), p, TSR_B);
     }
-    tsr_status status = tsr_compile(g, out_plan);
+    tsr_status status =
+        tsr_compile_with(g, TSR_COMPILE_OPTS(.infer_updates = t->o->infer_updates), out_plan);
     tsr_graph_destroy(g);
     return status;
 }
@@ -458,6 +461,7 @@ static int parse(int argc, char **argv, options *o)
         {"no-normalize", OPT_FLAG, &o->normalize, false},
         {"no-eval", OPT_FLAG, &o->eval, false},
         {"quiet", OPT_FLAG, &o->quiet, true},
+        {"infer-updates", OPT_FLAG, &o->infer_updates, true},
         {"dtype", OPT_STRING, &dtype, 0},
         {"model", OPT_STRING, &o->model, 0},
         {"init", OPT_STRING, &o->init, 0},
