@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What conversions cost that wait for others and are done with them in one call, as gradients'
+ * Prices conversions that wait for others and are done with them in one call, as gradients'
  * reductions are in a bucket: the call shakes hands once for all of its members.
  */
 #ifndef TESSERA_SBP_ROUTE_JOINT_H

@@ -110,7 +110,7 @@ int64_t tsri_times_load(const tsri_times *t, const int *choice, int64_t *load)
 {
     int64_t most = 0;
     memset(load, 0, (size_t)t->ntimes * sizeof *load);
-    /* What comes and goes at each time; then the sums. */
+    /* First the changes at each time, then their sums. */
     for (int v = 0; v < t->p->nnodes; v++) {
         const int64_t *usage = t->p->nodes[v].usage;
         if (!usage || t->from[v] > t->to[v])

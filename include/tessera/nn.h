@@ -155,7 +155,7 @@ TSR_API tsr_status tsr_variable_get(tsr_variable *v, void *data, size_t bytes);
 
 /* --- weights
  * ---------------------------------------------------------------------------------------- */
-/* What tsr_load found: names that the file and the module share, names of the module that the file
+/* Counts of tsr_load: names that the file and the module share, names of the module that the file
  * lacks, names of the file that the module lacks. */
 typedef struct tsr_load_counts {
     int64_t loaded, missing, extra;

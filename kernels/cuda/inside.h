@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-/* Of libraries' workspaces: cuBLASLt requires it on Hopper, cuDNN likes it best. Scratch is aligned
- * to 64 bytes, so a kernel asks for room to align its part of it. */
+/* Alignment of libraries' workspaces: cuBLASLt requires it on Hopper, cuDNN prefers it. Scratch is
+ * aligned to 64 bytes, so a kernel asks for room to align its part of it. */
 enum { TSRI_WORKSPACE_ALIGNMENT = 256 };
 
 static inline size_t tsri_workspace_aligned(size_t bytes)

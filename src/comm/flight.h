@@ -135,7 +135,7 @@ uint64_t tsri_flight_schedule(tsri_flight *f, int group, const struct tsri_coll 
  * if none is at hand. */
 uint64_t tsri_flight_begin(tsri_flight *f, int group, uint64_t seq, int kind,
                            const struct tsri_coll *coll, uint64_t bytes, uint64_t hash);
-/* The same in two steps, for a call that is made again and again: describes it once, and begins it
+/* Does so in two steps for a call that is made again and again: describes it once, and begins it
  * by that, where what differs from time to time is filled in. scheduled: coll->flight. */
 void tsri_flight_describe(tsri_flight_call *out_call, int kind, const struct tsri_coll *coll,
                           uint64_t bytes, uint64_t hash);

@@ -430,22 +430,11 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
         return TSR_OK;
     }
     /* A view of bytes that are not the variable's. */
-    tsri_value v = plan->values[value];
-    v.storage = TSRI_STORAGE_ARENA;
-    int copy = tsri_plan_add_value(plan, &v);
+    int copy = tsri_plan_add_copy(plan, &base, value, plan->values[value].nhwc);
     if (copy < 0)
         return TSR_ERR_NO_MEMORY;
     store_in_variable(b, copy, var);
-    const tsri_item item = {.kind = TSRI_ITEM_KERNEL,
-                            .op = TSRI_OP_COPY,
-                            .nin = 1,
-                            .nout = 1,
-                            .placement = op->placement,
-                            .name = v.name,
-                            .loc = op->loc,
-                            .backward = op->backward,
-                            .bucket = -1};
-    return tsri_plan_add_item(plan, &item, &value, &copy) ? TSR_OK : TSR_ERR_NO_MEMORY;
+    return TSR_OK;
 }
 
 static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int *out)

@@ -37,6 +37,27 @@ static tsr_status grow(layouter *l)
     return TSR_OK;
 }
 
+int tsri_plan_add_copy(tsr_plan *plan, const tsri_item *for_item, int value, bool nhwc)
+{
+    tsri_value v = plan->values[value];
+    v.nhwc = nhwc;
+    v.storage = TSRI_STORAGE_ARENA;
+    v.variable = NULL;
+    v.source = v.said = false;
+    v.alternatives = NULL;
+    int copy = tsri_plan_add_value(plan, &v);
+    const tsri_item item = {.kind = TSRI_ITEM_KERNEL,
+                            .op = TSRI_OP_COPY,
+                            .nin = 1,
+                            .nout = 1,
+                            .placement = v.placement,
+                            .name = v.name,
+                            .loc = for_item->loc,
+                            .backward = for_item->backward,
+                            .bucket = -1};
+    return copy >= 0 && tsri_plan_add_item(plan, &item, &value, &copy) ? copy : -1;
+}
+
 /* The value in the wanted layout: itself, an earlier copy, or a new one. */
 static tsr_status in_layout(layouter *l, const tsri_item *for_item, int value, bool nhwc, int *out)
 {
@@ -49,22 +70,8 @@ static tsr_status in_layout(layouter *l, const tsri_item *for_item, int value, b
         *out = l->other[value];
         return TSR_OK;
     }
-    tsri_value v = plan->values[value];
-    v.nhwc = nhwc;
-    v.storage = TSRI_STORAGE_ARENA;
-    v.variable = NULL;
-    v.source = false;
-    int copy = tsri_plan_add_value(plan, &v);
-    const tsri_item item = {.kind = TSRI_ITEM_KERNEL,
-                            .op = TSRI_OP_COPY,
-                            .nin = 1,
-                            .nout = 1,
-                            .placement = v.placement,
-                            .name = v.name,
-                            .loc = for_item->loc,
-                            .backward = for_item->backward,
-                            .bucket = -1};
-    if (copy < 0 || !tsri_plan_add_item(plan, &item, &value, &copy))
+    int copy = tsri_plan_add_copy(plan, for_item, value, nhwc);
+    if (copy < 0)
         return TSR_ERR_NO_MEMORY;
     TSRI_TRY(grow(l));
     l->other[value] = copy;

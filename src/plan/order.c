@@ -81,27 +81,6 @@ static tsr_status find_versions(orderer *o)
 }
 
 /* --- updates of copies ------------------------------------------------------------------------ */
-/* Appends a copy of a value; returns it, or -1. */
-static int add_copy(tsr_plan *plan, const tsri_item *it, int value)
-{
-    tsri_value v = plan->values[value];
-    v.storage = TSRI_STORAGE_ARENA;
-    v.variable = NULL;
-    v.source = v.said = false;
-    v.alternatives = NULL;
-    int copy = tsri_plan_add_value(plan, &v);
-    const tsri_item item = {.kind = TSRI_ITEM_KERNEL,
-                            .op = TSRI_OP_COPY,
-                            .nin = 1,
-                            .nout = 1,
-                            .placement = v.placement,
-                            .name = v.name,
-                            .loc = it->loc,
-                            .backward = it->backward,
-                            .bucket = -1};
-    return copy >= 0 && tsri_plan_add_item(plan, &item, &value, &copy) ? copy : -1;
-}
-
 /* Whether an item would write over operand `value`, which others have still to read and which is
  * not a variable's own: a boxed copy that serves a reader too. */
 static bool needs_copy(const orderer *o, int position, int value)
@@ -131,7 +110,7 @@ static tsr_status split_shared(orderer *o)
             int over = tsri_op_over(it.op, j);
             if (over < 0 || !needs_copy(o, i, it.in[over]))
                 continue;
-            int copy = add_copy(plan, &it, it.in[over]);
+            int copy = tsri_plan_add_copy(plan, &it, it.in[over], plan->values[it.in[over]].nhwc);
             if (copy < 0)
                 return TSR_ERR_NO_MEMORY;
             it.in[over] = copy;

@@ -315,6 +315,9 @@ int tsri_plan_add_value(tsr_plan *plan, const tsri_value *value);
 tsr_status tsri_plan_new_items(tsr_plan *plan, int n);
 /* Appends an item with room for its operands (copied). NULL when there is no memory. */
 tsri_item *tsri_plan_add_item(tsr_plan *plan, const tsri_item *item, const int *in, const int *out);
+/* Appends a copy of a value, in row-major order or channels last, and the item that makes it, for
+ * another item; returns the copy, or -1 when there is no memory. */
+int tsri_plan_add_copy(tsr_plan *plan, const tsri_item *for_item, int value, bool nhwc);
 /* The value whose bytes v's are: follows aliases. */
 int tsri_plan_root(const tsr_plan *plan, int v);
 /* The kernel desc's view of a value on this rank. */

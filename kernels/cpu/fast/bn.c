@@ -90,7 +90,7 @@ static void fill_about(const norm *k, const float *x, float *about)
         memcpy(about + at, x, (size_t)k->channels * sizeof *about);
 }
 
-/* Of the sums over n values of x - about those of x: see ref_norm.c. */
+/* Turns the sums over n values of x - about into those of x: see ref_norm.c. */
 static void shift_sums(double n, double about, double *s0, double *s1)
 {
     *s1 += about * (2 * *s0 + n * about);

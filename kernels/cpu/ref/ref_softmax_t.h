@@ -109,7 +109,7 @@ static void FN(softmax_bwd)(void *arg, const tsri_ref_row *r)
     }
 }
 
-/* Of a row: its largest element, log sum exp(x - max), and the mean of x - max. */
+/* Takes a row's largest element, log sum exp(x - max), and the mean of x - max. */
 static void FN(ce_row)(const tsri_arg *a, const T *x, double *max, double *log_sum, double *mean)
 {
     const int64_t s = a->stride[1], n = a->shape[1];
