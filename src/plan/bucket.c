@@ -173,7 +173,8 @@ tsr_status tsri_plan_join_buckets(tsr_plan *plan, const int *maker, int *bucket_
     TSRI_TRY(list_waiting(&j, plan->nitems));
     for (int i = 0; i < j.nlist; i++)
         TSRI_TRY(add_member(&j, i));
-    qsort(j.open, (size_t)j.nopen, sizeof *j.open, by_start);
+    if (j.nopen)
+        qsort(j.open, (size_t)j.nopen, sizeof *j.open, by_start);
     tsri_bucket_call *calls =
         tsri_pool_alloc(&plan->scratch, (size_t)(j.nopen + 1) * sizeof *calls);
     if (!calls)

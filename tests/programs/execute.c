@@ -210,6 +210,8 @@ static tsr_status declare(job *j, int graph)
         tsr_tensor *t = d->tensor[i] = op_at(n->op)->declare(d, n, in);
         if (!tsr_tensor_ok(t)) {
             tsr_status status = tsr_graph_status(d->graph);
+            /* Some ops say that they have no gradient; that counts as a refusal. */
+            j->mine->refused = status == TSR_ERR_UNSUPPORTED;
             return fail_at(j, status == TSR_OK ? TSR_ERR_INTERNAL : status, op_at(n->op)->name);
         }
         if (!tsr_dims_equal(tsr_tensor_dims(t), n->shape) || tsr_tensor_dtype(t) != n->dtype) {

@@ -18,7 +18,7 @@ typedef struct item {
 /* One rank's view, in the order of the program. */
 typedef struct rank_log {
     tsr_status status;
-    bool refused; /* by tsr_compile */
+    bool refused; /* by tsr_compile, or by an op that has no gradient */
     char where[48], text[600];
     int nitems, citems;
     item *items;
