@@ -117,8 +117,10 @@ static __global__ void __launch_bounds__(THREADS_ONE)
 #pragma unroll
         for (int i = 0; i < V; i++) {
             A t0 = 0, t1 = 0;
-            if (WHAT == OF_X && left == all)
-                mean[i] = tsri_pack_at(in[0], i);
+            if (WHAT == OF_X && left == all) {
+                const A first = tsri_pack_at(in[0], i);
+                mean[i] = first - first == 0 ? first : (A)0; /* not about an infinity */
+            }
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
                 A q = tsri_pack_at(in[u], i), g;

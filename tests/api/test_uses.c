@@ -349,6 +349,36 @@ static void test_infinite_parameter(void **state)
     on_ranks(infinite_parameter, NULL);
 }
 
+/* The mean of a channel with an infinity is infinite, on whichever rank and row it lies. */
+static tsr_status infinite_mean(tsr_world *w, void *arg)
+{
+    (void)arg;
+    enum { N = 6, C = 4 };
+    tsr_nn_opts nn = {.placement = tsr_placement_parse(w, "cpu"), .sbp = TSR_B};
+    tsr_module *m = tsr_nn_batch_norm(w, &nn, C, NULL);
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(N, C), nn.placement, TSR_S(0));
+    tsr_output(g, "y", tsr_apply(m, x), nn.placement, TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    float rows[N][C], mean[C];
+    for (int i = 0; i < N * C; i++)
+        rows[i / C][i % C] = (float)i;
+    rows[0][1] = rows[2][2] = INFINITY;
+    TRY(tsr_feed(plan, "x", rows, sizeof rows));
+    TRY(tsr_run(plan));
+    TRY(tsr_variable_get(tsr_module_find(m, "running_mean"), mean, sizeof mean));
+    CHECK(isfinite(mean[0]) && isfinite(mean[3]));
+    CHECK(mean[1] == INFINITY && mean[2] == INFINITY);
+    return TSR_OK;
+}
+
+static void test_infinite_mean(void **state)
+{
+    (void)state;
+    on_ranks(infinite_mean, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +389,7 @@ int main(void)
         cmocka_unit_test(test_twice),
         cmocka_unit_test(test_far_from_zero),
         cmocka_unit_test(test_infinite_parameter),
+        cmocka_unit_test(test_infinite_mean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,12 +82,14 @@ static void fill_coefs(const norm *k, void *const *in, float *const *coef)
             memcpy(coef[i] + at, coef[i], (size_t)k->channels * sizeof(float));
 }
 
-/* The first pixel, about which sums are taken. */
+/* Sums are taken about the first pixel, or about 0 where that is not finite: an infinity stays one.
+ */
 static void fill_about(const norm *k, const float *x, float *about)
 {
     memset(about, 0, (size_t)k->width * sizeof *about);
     for (int64_t at = 0; k->count && at < k->width; at += k->channels)
-        memcpy(about + at, x, (size_t)k->channels * sizeof *about);
+        for (int64_t c = 0; c < k->channels; c++)
+            about[at + c] = isfinite(x[c]) ? x[c] : 0;
 }
 
 /* Turns the sums over n values of x - about into those of x: see ref_norm.c. */

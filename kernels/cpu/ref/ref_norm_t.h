@@ -2,13 +2,16 @@
 /* Included by ref_norm.c for each element type T. Where channels are innermost in all operands
  * the loop over channels is inside; elsewhere it is outside, and the pixels of a row are inside. */
 
-/* s0, s1: sums of x - about and of its square; about: the first sample's, which is a result too. */
+/* s0, s1: sums of x - about and of its square; about, a result too: the first sample, or 0 where
+ * that is not finite, so that an infinity stays one in the sum. */
 static void FN(stats)(const norm *v, int64_t begin, int64_t end, const T *x, double *about,
                       double *s0, double *s1)
 {
     const view *a = &v->x;
-    for (int64_t c = 0; c < a->c; c++)
-        about[c] = (double)x[begin * a->sn + c * a->sc];
+    for (int64_t c = 0; c < a->c; c++) {
+        const double first = (double)x[begin * a->sn + c * a->sc];
+        about[c] = isfinite(first) ? first : 0;
+    }
     if (a->sc == 1) {
         for (int64_t n = begin; n < end; n++)
             for (int64_t p = 0; p < a->h * a->w; p++) {
