@@ -133,7 +133,7 @@ static tsr_status make_modules(job *j)
     tsr_nn_opts opts = {.placement = d->place[0], .seed = p->module_seed};
     d->root = tsr_module_create(d->world, &opts, NULL, NULL, NULL);
     for (int i = 0; i < p->nmodules; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "m%d", i);
         opts.dtype = p->module_dtype[i];
         d->module[i] =
@@ -413,7 +413,7 @@ static tsr_status save_and_load(job *j)
     tsr_nn_opts opts = {.placement = tsr_placement_parse(d->world, "cpu"), .sbp = TSR_B};
     other.root = tsr_module_create(d->world, &opts, NULL, NULL, NULL);
     for (int i = 0; i < p->nmodules; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "m%d", i);
         opts.dtype = p->module_dtype[i];
         other.module[i] =
