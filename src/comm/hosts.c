@@ -197,7 +197,7 @@ static tsr_status hosts_exchange(tsri_comm *c, const void *mine, size_t bytes, v
     return passed_on(h, h->remote, h->remote->ops->exchange(h->remote, mine, bytes, all));
 }
 
-/* What peers on this machine read stays in shared memory. */
+/* Peers on this machine read from shared memory, which stays. */
 static void hosts_leave(tsri_comm *c)
 {
     tsri_comm *remote = of(c)->remote;

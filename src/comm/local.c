@@ -334,8 +334,8 @@ static tsr_status check_holder(uint64_t holder, int rank, int me)
                             pid, rank);
 }
 
-/* Takes the rank's place in the arena. A place that was left can be taken again. Of several that
- * want it at once, one gets it. */
+/* Takes the rank's place in the arena. A place that was left can be taken again. If several
+ * processes want it at once, one gets it. */
 static tsr_status take_slot(tsri_local *local, bool is_process)
 {
     int rank = local->pub.world->rank, me = is_process ? (int)getpid() : 0;

@@ -203,7 +203,7 @@ tsr_status tsri_local_check_abort(const tsri_local *local);
 bool tsri_local_pid_gone(int pid, int *pidfd);
 
 /* local_prepare.c: what a rank says about a call that is made again and again, in coll->prepared.
- * Of a run only the numbers are new. */
+ * Each run changes its numbers alone. */
 typedef struct tsri_prepared_record {
     tsri_call call;        /* but for the places; its number is that of the last run */
     tsri_seg_place *place; /* of its segments */

@@ -358,7 +358,7 @@ static tsr_status barrier(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t
     return TSR_OK;
 }
 
-/* Of a call that the rank's own thread has finished early, dst is done. */
+/* Runs the plan of a call; dst is left alone where the rank's own thread has filled it already. */
 static tsr_status run(tsri_gloo_group *g, tsri_gloo_job *job, tsri_gloo_call *call)
 {
     const tsri_nccl_plan *p = &call->plan;

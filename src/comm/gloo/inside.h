@@ -129,7 +129,7 @@ typedef struct tsri_gloo_call {
     struct tsri_gloo_call *next; /* in the group's list, latest first */
     tsri_nccl_plan plan;
     uint64_t hash; /* of what the members agreed on */
-    /* Of each talk of the plan, the messages; with the group's staging memory at `staging`. */
+    /* The messages of each talk of the plan, with the group's staging memory at `staging`. */
     tsri_gloo_moves talk[TSRI_GLOO_TALKS];
     const char *staging;
     bool is_resolved;
@@ -222,7 +222,7 @@ tsr_status tsri_gloo_group_find(tsri_comm *c, int nranks, const int *ranks, int 
 tsr_status tsri_gloo_group_agree(tsri_gloo *comm, tsri_gloo_group **out_group);
 /* Ends its thread, whatever that does. */
 void tsri_gloo_group_stop(tsri_gloo_group *g);
-/* The same, and frees it. */
+/* Ends the group's thread likewise, and frees the group. */
 void tsri_gloo_group_free(tsri_gloo_group *g);
 /* A job of the group, not yet asked for. NULL: no memory. */
 tsri_gloo_job *tsri_gloo_job_make(tsri_gloo_group *g, tsri_gloo_job_kind kind,
@@ -269,7 +269,7 @@ static inline uint64_t tsri_gloo_slot(const tsri_gloo_job *job, int round, uint6
 tsr_status tsri_gloo_reserve_pieces(tsri_gloo_group *g, int count);
 tsr_status tsri_gloo_post_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n,
                                  const tsri_gloo_piece *pieces, tsri_gloo_post **out_post);
-/* The same for pieces of which a post was made. */
+/* Posts pieces again that tsri_gloo_post_pieces made a post of. */
 tsr_status tsri_gloo_post_again(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot,
                                 tsri_gloo_post *post);
 tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_post *post,
