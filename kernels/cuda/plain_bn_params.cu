@@ -88,8 +88,10 @@ static __device__ void work(const running_item &p)
             const double *s = p.sums + row * p.sr + c * p.sc;
             double mean = s[0] / n, var = s[p.sk] / n - mean * mean;
             var = (var < 0 ? 0 : var) * (n > 1 ? n / (n - 1) : 1);
-            if (p.centre)
-                mean += p.centre[(r - p.centre_first) * p.er + c * p.ec] / n;
+            if (p.centre) {
+                double centre = p.centre[(r - p.centre_first) * p.er + c * p.ec] / n;
+                mean = centre - centre == 0 ? centre + mean : centre; /* infinite: mean is NaN */
+            }
             keep(p.mean_type, p.mean, i * p.mr + c * p.mc, p.momentum, mean);
             keep(p.var_type, p.var, i * p.vr + c * p.vc, p.momentum, var);
         }

@@ -229,6 +229,8 @@ int walk_node(walk *w, int node)
     for (int i = 0; i < n->nin; i++)
         in[i] = n->in[i] < 0 ? -1 : w->value[n->in[i]];
     int id = w->value[node] = op_at(n->op)->eval(w, n, in);
+    for (int k = 0; k < n->sbp.ndim; k++)
+        tape_at(w->t, id)->addends |= n->sbp.d[k].kind == TSR_SBP_PARTIAL;
     for (int64_t i = 0; w->nudge && node == w->nudged && i < tape_at(w->t, id)->n; i++)
         tape_at(w->t, id)->v[i] += w->nudge[i];
     return id;

@@ -105,6 +105,7 @@ static node *add(tape *t, kind k, int64_t n, double u, int nops, const int *ops)
     for (int i = 0; i < nops; i++) {
         x->ops[i] = ops[i];
         x->value.diff |= t->at[ops[i]].value.diff;
+        x->value.addends |= t->at[ops[i]].value.addends;
     }
     return x;
 }
@@ -120,7 +121,7 @@ static void settle(tape_value *x, int64_t i, bool exact_operands)
 {
     double v = x->v[i];
     if (!isfinite(v))
-        x->e[i] = exact_operands ? 0 : INFINITY;
+        x->e[i] = exact_operands && !x->addends ? 0 : INFINITY;
     else if (isnan(x->e[i]) || (x->u == U_F32 && fabs(v) > 1e37) || fabs(v) > 1e300)
         x->e[i] = INFINITY;
 }
@@ -502,7 +503,8 @@ int tape_extreme(tape *t, int64_t n, int a, const int32_t *group, bool max)
     }
     for (int64_t i = 0; i < in->n; i++) {
         double m = x->value.v[group[i]], e = in->e[i] + x->value.e[group[i]];
-        x->da[i] = in->v[i] == m ? 1 / equal[group[i]] : 0;
+        /* Nothing equals an extreme that is NaN: 0 / 0, as PyTorch says too. */
+        x->da[i] = isnan(m) ? NAN : in->v[i] == m ? 1 / equal[group[i]] : 0;
         bool doubt = near[group[i]] > 1 && (e > 0 || isnan(m)) &&
                      (in->v[i] == m || !(fabs(in->v[i] - m) > e));
         x->dae[i] = doubt ? 1 : in->u;

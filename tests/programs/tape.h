@@ -61,6 +61,9 @@ typedef struct tape_value {
     double u;     /* unit roundoff of its dtype; 0 for whole numbers */
     bool diff;    /* a gradient can flow to and through it */
     bool reached; /* by the last tape_backward */
+    /* The program itself says that this, or what it is made of, is held as addends: a zero addend
+     * meets an infinity as NaN, so what is not finite is not determined. */
+    bool addends;
 } tape_value;
 
 /* v[o] += w a[i] b[j] */

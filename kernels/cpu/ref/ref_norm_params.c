@@ -44,6 +44,12 @@ static void keep_running(const tsri_arg *a, void *p, int64_t i, double momentum,
     tsri_ref_store(a->dtype, p, i, (1 - momentum) * old + momentum * fresh);
 }
 
+/* The mean of data from that of the centred data, which is NaN where the centre is infinite. */
+static double add_back(double centre, double mean)
+{
+    return isfinite(centre) ? centre + mean : centre;
+}
+
 static tsr_status running_run(const tsri_kernel *k, void *const *in, void *const *out,
                               void *scratch)
 {
@@ -70,7 +76,9 @@ static tsr_status running_run(const tsri_kernel *k, void *const *in, void *const
             double var = sums[s->stride[1] + c * s->stride[2]] / n - mean * mean;
             var = (var < 0 ? 0 : var) * (n > 1 ? n / (n - 1) : 1);
             if (centre)
-                mean += centre[(r - from->offset[0]) * from->stride[0] + c * from->stride[2]] / n;
+                mean = add_back(
+                    centre[(r - from->offset[0]) * from->stride[0] + c * from->stride[2]] / n,
+                    mean);
             keep_running(m, out[0], (many ? i * m->stride[0] : 0) + c * m->stride[m->ndim - 1],
                          ref->attrs.bn.momentum, mean);
             keep_running(v, out[1], (many ? i * v->stride[0] : 0) + c * v->stride[v->ndim - 1],
