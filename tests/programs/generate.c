@@ -281,35 +281,6 @@ static bool join_places(gen *g, pnode *n)
     return true;
 }
 
-static bool draw_node(gen *g, int total)
-{
-    int pick = rnd_below(&g->r, total), op = 0;
-    while (pick >= op_at(op)->weight)
-        pick -= op_at(op++)->weight;
-    pnode n = {.op = op, .var = -1};
-    if (g->g->nnodes > MAX_NODES - 16 || !op_at(op)->draw(g, &n) || !join_places(g, &n) ||
-        count_of(n.shape) > 260)
-        return false;
-    int id = gen_append(g, n);
-    if (id >= 0 && gen_value(g, id)->n != count_of(n.shape)) {
-        fprintf(stderr, "%s: %lld elements, drawn %lld\n", op_at(op)->name,
-                (long long)gen_value(g, id)->n, (long long)count_of(n.shape));
-        abort();
-    }
-    /* What lowering joins: batch norm and an activation, of which others may read either. */
-    if (id >= 0 && op == op_find("batch_norm") && rnd_chance(&g->r, 0.6)) {
-        pnode after = {.op = op_find(rnd_chance(&g->r, 0.6) ? "relu" : "relu6"),
-                       .nin = 1,
-                       .in = {id},
-                       .shape = n.shape,
-                       .dtype = n.dtype,
-                       .place = n.place,
-                       .var = -1};
-        gen_append(g, after);
-    }
-    return id >= 0;
-}
-
 static void add_sink(gen *g, sink s)
 {
     if (g->g->nsinks == MAX_SINKS)
@@ -353,6 +324,78 @@ static int to_scalar(gen *g, int x)
                .place = a->place,
                .var = -1};
     return gen_append(g, n);
+}
+
+/* Appends the product of a node with itself; -1. */
+static int append_square(gen *g, int x)
+{
+    const pnode *a = gen_at(g, x);
+    pnode n = {.op = op_find("mul"),
+               .nin = 2,
+               .in = {x, x},
+               .shape = a->shape,
+               .dtype = a->dtype,
+               .place = a->place,
+               .var = -1};
+    return gen_append(g, n);
+}
+
+/* Gradients of a sum over y, or over its square, by those of the nodes x that it depends on; shown,
+ * so that whatever joins the steps between must leave them. */
+static void append_gradients(gen *g, int y, int nx, const int *x)
+{
+    pnode n = {.op = op_find("gradients"), .nin = 1, .opaque = true, .var = -1};
+    if (gen_at(g, y)->opaque || !gen_value(g, y)->diff || g->g->nnodes > MAX_NODES - 16)
+        return;
+    y = rnd_chance(&g->r, 0.5) ? y : append_square(g, y);
+    n.in[0] = y = y < 0 ? -1 : to_scalar(g, y);
+    if (y < 0)
+        return;
+    tape_backward(g->w.t, g->w.value[y]);
+    for (int i = 0; i < nx && n.nin < 4; i++)
+        if (x[i] >= 0 && gen_value(g, x[i])->diff && gen_value(g, x[i])->reached)
+            n.in[n.nin++] = x[i];
+    if (n.nin < 2)
+        return;
+    n.shape = gen_at(g, n.in[1])->shape;
+    n.dtype = gen_at(g, n.in[1])->dtype;
+    n.place = gen_at(g, n.in[1])->place;
+    y = gen_append(g, n);
+    if (y >= 0)
+        add_output(g, y);
+}
+
+static bool draw_node(gen *g, int total)
+{
+    int pick = rnd_below(&g->r, total), op = 0;
+    while (pick >= op_at(op)->weight)
+        pick -= op_at(op++)->weight;
+    pnode n = {.op = op, .var = -1};
+    if (g->g->nnodes > MAX_NODES - 16 || !op_at(op)->draw(g, &n) || !join_places(g, &n) ||
+        count_of(n.shape) > 260)
+        return false;
+    int id = gen_append(g, n);
+    if (id >= 0 && gen_value(g, id)->n != count_of(n.shape)) {
+        fprintf(stderr, "%s: %lld elements, drawn %lld\n", op_at(op)->name,
+                (long long)gen_value(g, id)->n, (long long)count_of(n.shape));
+        abort();
+    }
+    /* What lowering joins: batch norm and an activation, of which others may read either. */
+    if (id >= 0 && op == op_find("batch_norm") && rnd_chance(&g->r, 0.6)) {
+        pnode after = {.op = op_find(rnd_chance(&g->r, 0.6) ? "relu" : "relu6"),
+                       .nin = 1,
+                       .in = {id},
+                       .shape = n.shape,
+                       .dtype = n.dtype,
+                       .place = n.place,
+                       .var = -1};
+        int y = gen_append(g, after);
+        if (y >= 0 && rnd_chance(&g->r, 0.15))
+            append_gradients(g, y, 2, (int[]){id, n.in[0]});
+    } else if (id >= 0 && unit_of(n.dtype) && rnd_chance(&g->r, 0.08)) {
+        append_gradients(g, id, n.nin, n.in);
+    }
+    return id >= 0;
 }
 
 static bool owned(const program *p, int optimizer, int var)
@@ -434,6 +477,27 @@ static void add_minimize(gen *g, int optimizer)
     }
 }
 
+/* A small network of parameters of its own: gradients for buckets. */
+static void append_layers(gen *g)
+{
+    int place = rnd_below(&g->r, g->p->nplaces), count = 2 + rnd_below(&g->r, 4);
+    int64_t width = 1 + rnd_below(&g->r, 4);
+    int x = gen_leaf(g, TSR_DIMS(2 + rnd_below(&g->r, 7), width), g->dtype, place);
+    for (int k = 0; k < count && x >= 0; k++) {
+        int64_t next = 1 + rnd_below(&g->r, 5);
+        pnode n = {.op = op_find("linear"),
+                   .nin = 3,
+                   .in = {x, gen_var(g, TSR_DIMS(next, width), g->dtype, place, true),
+                          gen_var(g, TSR_DIMS(next), g->dtype, place, true)},
+                   .shape = TSR_DIMS(gen_at(g, x)->shape.d[0], next),
+                   .dtype = g->dtype,
+                   .place = place,
+                   .var = -1};
+        x = n.in[1] < 0 || gen_at(g, x)->dtype != g->dtype ? -1 : gen_append(g, n);
+        width = next;
+    }
+}
+
 void gen_graph(gen *g, int which, int nops)
 {
     static const double buckets[] = {0, TSR_OFF, 1e-4, 4e-4};
@@ -463,6 +527,8 @@ void gen_graph(gen *g, int which, int nops)
     gen_append(g, first);
     for (int k = rnd_below(&g->r, 3); k >= 0; k--)
         gen_leaf(g, gen_dims(g, 0, 4), g->dtype, rnd_below(&g->r, g->p->nplaces));
+    if (which == 0 && g->p->noptimizers && rnd_chance(&g->r, 0.25))
+        append_layers(g);
     bool minimized[MAX_OPTIMIZERS] = {0};
     for (int tries = 0, made = 0; made < nops && tries < 4 * nops + 20; tries++) {
         made += draw_node(g, total);

@@ -118,16 +118,26 @@ static int64_t conv_out(int64_t size, int64_t kernel, int64_t stride, int64_t pa
     return room < 0 ? 0 : room / stride + 1;
 }
 
+/* Lets an input be split along an axis, most of the time. */
+static void split_input(gen *g, int node, int axis)
+{
+    pnode *a = &g->g->node[node];
+    if (node == g->g->nnodes - 1 && a->op == op_find("input") && !g->data_parallel &&
+        g->p->place_ndim[a->place] == 1 && rnd_chance(&g->r, 0.7))
+        a->sbp = TSR_S(axis);
+}
+
 static bool draw_conv2d(gen *g, pnode *n)
 {
     int x = gen_float(g, 4, 4);
     if (x < 0) {
         x = gen_leaf(g,
-                     TSR_DIMS(1 + rnd_below(&g->r, 4), 1 + rnd_below(&g->r, 4),
+                     TSR_DIMS(1 + rnd_below(&g->r, 4), 1 + rnd_below(&g->r, 5),
                               2 + rnd_below(&g->r, 4), 2 + rnd_below(&g->r, 4)),
                      g->dtype, 0);
         if (x < 0)
             return false;
+        split_input(g, x, 1);
     }
     const tsr_dims xd = gen_at(g, x)->shape;
     tsr_dtype dtype = gen_at(g, x)->dtype;
@@ -151,6 +161,8 @@ static bool draw_conv2d(gen *g, pnode *n)
     n->nin = 3;
     n->in[0] = x;
     n->in[1] = gen_like(g, wd, dtype, place);
+    if (n->in[1] >= 0 && groups > 1)
+        split_input(g, n->in[1], 0);
     n->in[2] = rnd_chance(&g->r, 0.4) ? gen_like(g, TSR_DIMS(o), dtype, place) : -1;
     n->dtype = dtype;
     n->place = place;
@@ -214,6 +226,17 @@ static bool draw_pool(gen *g, pnode *n)
     int x = gen_float(g, 4, 4);
     if (x < 0)
         return false;
+    if (rnd_chance(&g->r, 0.3)) { /* ties */
+        pnode relu = *gen_at(g, x);
+        relu = (pnode){.op = op_find("relu"),
+                       .nin = 1,
+                       .in = {x},
+                       .shape = relu.shape,
+                       .dtype = relu.dtype,
+                       .place = relu.place,
+                       .var = -1};
+        x = gen_append(g, relu);
+    }
     const pnode *a = gen_at(g, x);
     n->shape = a->shape;
     for (int i = 0; i < 2; i++) {
