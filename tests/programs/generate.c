@@ -67,7 +67,7 @@ tsr_sbp gen_sbp(gen *g, tsr_dims dims, int place, bool partial)
         if (r < 0.5 && dims.ndim)
             s.d[i] = (tsr_sbp1){TSR_SBP_SPLIT,
                                 (int8_t)(rnd_chance(&g->r, 0.6) ? 0 : rnd_below(&g->r, dims.ndim))};
-        else if (r > 0.85 && partial)
+        else if (r > 0.7 && partial)
             s.d[i] = (tsr_sbp1){TSR_SBP_PARTIAL, (int8_t)op};
         else
             s.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
@@ -215,7 +215,7 @@ int gen_leaf(gen *g, tsr_dims dims, tsr_dtype dtype, int place)
         while (n.sbp.ndim == 0);
     } else {
         n.op = op_find("input");
-        n.sbp = gen_sbp(g, dims, place, dtype != TSR_BOOL && n.i[0] != 3 && rnd_chance(&g->r, 0.3));
+        n.sbp = gen_sbp(g, dims, place, dtype != TSR_BOOL && n.i[0] != 3 && rnd_chance(&g->r, 0.4));
     }
     return gen_append(g, n);
 }
@@ -390,7 +390,7 @@ static bool draw_node(gen *g, int total)
                        .place = n.place,
                        .var = -1};
         int y = gen_append(g, after);
-        if (y >= 0 && rnd_chance(&g->r, 0.15))
+        if (y >= 0 && rnd_chance(&g->r, 0.8))
             append_gradients(g, y, 2, (int[]){id, n.in[0]});
     } else if (id >= 0 && unit_of(n.dtype) && rnd_chance(&g->r, 0.08)) {
         append_gradients(g, id, n.nin, n.in);

@@ -43,8 +43,8 @@ static bool draw_matmul(gen *g, pnode *n)
 
 static bool draw_matmul_t(gen *g, pnode *n)
 {
-    bool ta = rnd_chance(&g->r, 0.5);
-    return draw_matmul_of(g, n, ta, rnd_chance(&g->r, 0.5));
+    int which = 1 + rnd_below(&g->r, 3);
+    return draw_matmul_of(g, n, which & 1, which & 2);
 }
 
 static tsr_tensor *declare_matmul(declared *d, const pnode *n, tsr_tensor *const *in)
@@ -67,7 +67,7 @@ static int eval_product(walk *w, const pnode *n, const int *in)
 static const op_def op_matmul = {"matmul",       "tsr_matmul($0, $1)", draw_matmul,
                                  declare_matmul, eval_product,         8};
 static const op_def op_matmul_t = {
-    "matmul_t", "tsr_matmul_t($0, $1, #0, #1)", draw_matmul_t, declare_matmul_t, eval_product, 4};
+    "matmul_t", "tsr_matmul_t($0, $1, #0, #1)", draw_matmul_t, declare_matmul_t, eval_product, 7};
 
 static bool draw_linear(gen *g, pnode *n)
 {
