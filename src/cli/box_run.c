@@ -204,6 +204,8 @@ static tsr_status run_on_rank(tsr_world *world, void *arg)
     int rank = tsr_world_rank(world);
     const tsr_placement *from = tsr_placement_parse(world, tsr_placement_text(b->from.placement));
     const tsr_placement *to = tsr_placement_parse(world, tsr_placement_text(b->to.placement));
+    if (!from || !to) /* to_global would take its operand's placement */
+        return TSR_ERR_NO_MEMORY;
     tsr_graph *g = tsr_graph_create(world, NULL);
     tsr_tensor *x = tsr_from_local_at(g, "x", b->dtype, b->shape, from, b->from.sbp, NULL, 0);
     tsr_tensor *y = tsr_to_global_at(x, to, b->to.sbp, NULL, 0);

@@ -157,19 +157,18 @@ static void describe(const launch *l, int local, const siginfo_t *info, launch_c
 /* This rank's failure is the first that we know of. */
 static void fail(launch *l, int local, const siginfo_t *info)
 {
+    static const launch_cause untold = {
+        .is_set = true, .exit_code = 1, .rank = -1, .text = "a rank has failed; out of memory"};
     launch_cause *cause = malloc(sizeof *cause);
+    const launch_cause *told = cause ? cause : &untold;
     launch_stream_drain(&l->ranks[local].err);
     launch_stream_drain(&l->ranks[local].out);
     l->suspect = LAUNCH_NOBODY;
-    if (!cause) {
-        static const launch_cause nothing = {.is_set = true, .exit_code = 1, .rank = -1};
-        launch_stop(l, &nothing, SIGTERM);
-        return;
-    }
-    describe(l, local, info, cause);
-    launch_stop(l, cause, SIGTERM);
+    if (cause)
+        describe(l, local, info, cause);
+    launch_stop(l, told, SIGTERM);
     if (l->nodes)
-        launch_nodes_fail(l->nodes, cause); /* whose failure was the first of all will be told */
+        launch_nodes_fail(l->nodes, told); /* whose failure was the first of all will be told */
     else
         say(l, l->running > 0 ? "; stopping the others" : "");
     free(cause);
@@ -408,6 +407,7 @@ void launch_watch(launch *l)
         static const launch_cause none = {
             .is_set = true, .is_final = true, .exit_code = 1, .rank = -1, .text = "out of memory"};
         launch_stop(l, &none, SIGKILL);
+        say(l, "");
         return;
     }
     look_at_all(l); /* what ended while the others were started */

@@ -189,8 +189,10 @@ def without_memory(args, first=1):
 
 
 def no_memory():
-    graph = path("g.yaml", GRAPH)
-    without_memory(["run", "-o", path("o"), graph])
+    # One rank: threads would come to their places in any order.
+    alone = GRAPH.replace("[[0,1],[2,3]]", "[0]").replace("[3,1,2]", "[0]").replace("(S(0),B)", "B")
+    without_memory(["run", "-o", path("o"), path("alone.yaml", alone.replace("(B,S(1))", "B"))])
+    without_memory(["plan", path("g.yaml", GRAPH)])
     without_memory(BOX + ["--run"])
     without_memory(["flight", dumps()])
     n = without_memory(["launch", "-n", "2", "--prefix", "--", "sh", "-c", "echo hi; echo there >&2"])
