@@ -357,6 +357,26 @@ static void test_texts(void **state)
     }
 }
 
+/* Values of any kind, as their trees. */
+static void test_trees(void **state)
+{
+    (void)state;
+    const char text[] = "a: {b: [1, 'two words', {}], 'c d': ~}\nlist:\n  - x: '5'\n    y: 5\n";
+    tsri_pool pool = {0};
+    tsri_yaml *root;
+    char *flow = NULL;
+    size_t size;
+    assert_int_equal(tsri_yaml_parse(&pool, "f", text, sizeof text - 1, &root), TSR_OK);
+    FILE *f = open_memstream(&flow, &size);
+    assert_non_null(f);
+    tsri_yaml_dump(root, f);
+    fclose(f);
+    assert_string_equal(flow, "{a: {b: [1, \"two words\", {}], \"c d\": ~}, "
+                              "list: [{x: \"5\", y: 5}]}");
+    free(flow);
+    tsri_pool_finish(&pool);
+}
+
 /* --- overrides ------------------------------------------------------------------------------- */
 static void test_overrides(void **state)
 {
@@ -430,12 +450,12 @@ int main(void)
 {
 #define FOLDER(fn) cmocka_unit_test_setup_teardown(fn, make_test_dir, remove_test_dir)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_unknown_op),
-        FOLDER(test_bad_files),           cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_values),    cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_dump),      cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_texts),     FOLDER(test_overrides),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_errors), cmocka_unit_test(test_unknown_op),
+        FOLDER(test_bad_files),        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_values), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_dump),   cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_texts),  cmocka_unit_test(test_trees),
+        FOLDER(test_overrides),        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
