@@ -312,12 +312,44 @@ static void test_row_statistics(void **state)
     unlink(path);
 }
 
+/* Where one rank has no memory for the others' parts, none waits for them; later all get the value.
+ */
+static tsr_status read_variable(tsr_world *w, void *arg)
+{
+    enum { ROWS_OF_W = 5, COLUMNS = 2 };
+    float set[ROWS_OF_W * COLUMNS], got[ROWS_OF_W * COLUMNS] = {0};
+    const tsr_nn_opts opts = {.placement = tsr_placement_parse(w, "cpu"), .sbp = TSR_B};
+    tsr_module *m = tsr_nn_sequential(w, &opts);
+    tsr_variable *v =
+        tsr_module_param(m, "w", TSR_DIMS(ROWS_OF_W, COLUMNS), TSR_S(0), (tsr_init){0});
+    (void)arg;
+    for (int i = 0; i < ROWS_OF_W * COLUMNS; i++)
+        set[i] = (float)(i + 1);
+    TSRI_TRY(tsr_variable_set(v, set, sizeof set));
+    w->mem.fail_countdown = w->rank == 1;
+    tsr_status status = tsr_variable_get(v, got, sizeof got);
+    if (w->mem.fail_countdown || status != TSR_ERR_NO_MEMORY ||
+        !strstr(tsr_last_error(), "no memory"))
+        return tsri_fail(TSR_ERR_INTERNAL, "rank %d: %s: %s", w->rank, tsr_status_name(status),
+                         tsr_last_error());
+    TSRI_TRY(tsr_variable_get(v, got, sizeof got));
+    return memcmp(set, got, sizeof set) ? tsri_fail(TSR_ERR_INTERNAL, "another value") : TSR_OK;
+}
+
+static void test_variable(void **state)
+{
+    (void)state;
+    tsr_status status = tsr_spawn(2, read_variable, NULL);
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_load_and_save),  cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_errors),         cmocka_unit_test(test_ranks_agree),
-        cmocka_unit_test(test_row_statistics),
+        cmocka_unit_test(test_row_statistics), cmocka_unit_test(test_variable),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
