@@ -47,9 +47,12 @@ static void compare_slope(const program *p, const pgraph *g, tape *t, int y, int
     double mid = value_at(p, g, t, &w, y, x, nudge, 0);
     double wide = (up - down) / (2 * h), narrow = (up2 - down2) / h, forth = (up - mid) / h;
     double slack = 1e-4 * (1 + size) + 1e-9 * magnitude;
-    /* A kink, or curvature that the step does not resolve. */
-    if (!isfinite(slope) || !(fabs(wide - narrow) < slack / 4) ||
-        !(fabs(forth - wide) < 100 * slack)) {
+    /* How far slopes ahead are from those around: half as far for half the step where curvature
+     * makes it, as far at a kink. */
+    double bend = fabs(forth - wide), half_bend = fabs((up2 - mid) / (h / 2) - narrow);
+    bool kink = bend > slack / 4 && half_bend > 0.7 * bend;
+    /* Or curvature that the step does not resolve. */
+    if (!isfinite(slope) || !(fabs(wide - narrow) < slack / 4) || !(bend < 100 * slack) || kink) {
         out->skipped++;
         return;
     }
