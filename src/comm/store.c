@@ -130,7 +130,7 @@ void tsri_store_address(const tsr_store *store, char *buf, size_t size)
     if (size == 0)
         return;
     buf[0] = 0;
-    if (store)
+    if (store && store->ops->address)
         store->ops->address(store, buf, size);
 }
 

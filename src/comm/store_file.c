@@ -132,7 +132,7 @@ static tsr_status look_for_all(file_store *f, bool *out_done)
             say_gone(f, r);
             return TSR_OK;
         }
-    TSRI_TRY(tsri_log_append(log, TSRI_LOG_GO, (tsri_bytes){"go", 2}, (tsri_bytes){0}));
+    TSRI_TRY(tsri_log_append(log, TSRI_LOG_GO, (tsri_bytes){0}, (tsri_bytes){0}));
     *out_done = true;
     return TSR_OK;
 }
@@ -349,13 +349,6 @@ static tsr_status file_call(tsr_store *store, tsri_store_call *call)
     }
 }
 
-static void file_address(const tsr_store *store, char *buf, size_t size)
-{
-    (void)store;
-    if (size)
-        buf[0] = 0;
-}
-
 /* The last one that lives removes the file. */
 static void leave(tsr_store *store)
 {
@@ -385,7 +378,6 @@ static void file_close(tsr_store *store)
 
 static const tsri_store_ops file_ops = {
     .call = file_call,
-    .address = file_address,
     .close = file_close,
 };
 

@@ -161,6 +161,7 @@ typedef struct tsri_store_call {
 typedef struct tsri_store_ops {
     /* Does it, or fails with the whole text. TSR_ERR_DEAD is final. */
     tsr_status (*call)(tsr_store *store, tsri_store_call *call);
+    /* NULL: no network, no address. */
     void (*address)(const tsr_store *store, char *buf, size_t size);
     /* Leaves; store may be half-opened. */
     void (*close)(tsr_store *store);

@@ -45,11 +45,8 @@ void tsri_log_finish(tsri_log *log)
 {
     if (log->fd >= 0)
         close(log->fd);
-    log->fd = -1;
     forget(log);
     tsri_mem_free(log->buf);
-    log->buf = NULL;
-    log->room = 0;
 }
 
 static tsr_status fail_io(const tsri_log *log, const char *what)
