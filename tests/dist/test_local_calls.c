@@ -4,12 +4,15 @@
 #include "src/comm/local.h"
 #include "tests/dist/rank_checks.h"
 
+#include <dirent.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -439,6 +442,67 @@ static void test_race_of_threads(void **state)
     end_race(r);
 }
 
+/* --- whether a process has ended ---------------------------------------------------------------
+ */
+
+static int count_fds(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* By a pidfd, which stays open in *pidfd, or, without (old kernels, no descriptor left), by /proc:
+ * a live process whose name looks like the state of a dead one, a zombie, and one that is no more.
+ */
+static void expect_gone(bool expected, pid_t pid)
+{
+    const int before = count_fds();
+    int none = -1, pidfd = 0;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tsri_local_pid_gone(pid, &none), expected);
+        assert_int_equal(none, -1);
+        assert_int_equal(tsri_local_pid_gone(pid, &pidfd), expected);
+    }
+    if (pidfd > 0)
+        close(pidfd - 1);
+    assert_int_equal(count_fds(), before);
+}
+
+static void test_gone(void **state)
+{
+    (void)state;
+    int named[2], until[2], pidfd = 0;
+    char byte;
+    assert_true(pipe(named) == 0 && pipe(until) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(until[1]);
+        prctl(PR_SET_NAME, "a) Z (b) X c");
+        ssize_t n = write(named[1], "n", 1);
+        n = read(until[0], &byte, 1); /* of a pipe that is closed */
+        _exit((int)n);
+    }
+    assert_true(pid > 0);
+    assert_int_equal(read(named[0], &byte, 1), 1);
+    expect_gone(false, pid);
+    expect_gone(false, getpid());
+    assert_false(tsri_local_pid_gone(pid, &pidfd));
+    close(until[0]), close(until[1]), close(named[0]), close(named[1]);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    expect_gone(true, pid);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    expect_gone(true, pid);
+    assert_true(tsri_local_pid_gone(pid, &pidfd)); /* whatever else has the number by now */
+    if (pidfd > 0)
+        close(pidfd - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_race_of_processes),
         cmocka_unit_test(test_race_for_the_dead),
         cmocka_unit_test(test_race_of_threads),
+        cmocka_unit_test(test_gone),
     };
     return cmocka_run_group_tests_name("local_calls", tests, NULL, NULL);
 }

@@ -583,6 +583,27 @@ static tsr_status null_arguments(tsr_store *s, int rank, void *arg)
     return TSR_OK;
 }
 
+/* By which address a machine reaches the server: a file has none. */
+static void test_address(void **state)
+{
+    (void)state;
+    static const char *const expected[KINDS] = {"127.0.0.1", "::1", "127.0.0.1", ""};
+    for (kind k = 0; k < KINDS; k++) {
+        place p;
+        tsr_store *s;
+        char text[64] = "nothing was written", one[2] = "xy";
+        place_make(&p, k);
+        assert_int_equal(
+            tsr_store_open(p.url, TSR_STORE_OPTS(.nranks = 1, .hosted = k == HOSTED), &s), TSR_OK);
+        tsri_store_address(s, one, 0);
+        assert_memory_equal(one, "xy", 2);
+        tsri_store_address(s, text, sizeof text);
+        assert_string_equal(text, k == TCP6 && !has_ipv6() ? expected[TCP] : expected[k]);
+        tsr_store_close(s);
+        place_finish(&p);
+    }
+}
+
 static void test_null_arguments(void **state)
 {
     (void)state;
@@ -594,6 +615,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_null),
         cmocka_unit_test(test_null_arguments),
+        cmocka_unit_test(test_address),
         cmocka_unit_test(test_alone),
         cmocka_unit_test(test_against_a_model),
         cmocka_unit_test(test_threads),

@@ -141,15 +141,27 @@ static void test_nonsense(void **state)
         {0, 0, 0, ""},
         {0, TSRI_STORE_OP_END_, 0, ""},
         {0, 65537, 0, ""},
+        /* Legal but for the operation: none, a later one, other bytes beside it. */
+        {5, 0, 0, "010000006B"},
+        {5, TSRI_STORE_OP_END_, 0, "010000006B"},
+        {5, TSRI_STORE_DELETE | 1 << 8, 0, "010000006B"},
+        {5, TSRI_STORE_DELETE | 1 << 16, 0, "010000006B"},
+        {5, TSRI_STORE_DELETE | 1 << 24, 0, "010000006B"},
         {0xFFFFFFFF, TSRI_STORE_SET, 0, ""},
         {TSRI_WIRE_MAX_PAYLOAD + 1, TSRI_STORE_SET, 0, ""},
         {0, TSRI_STORE_SET, 0, ""},
         {4, TSRI_STORE_SET, 0, "00000000"},
-        {8, TSRI_STORE_SET, 0, "0000000000000000"},             /* no key */
-        {8, TSRI_STORE_SET, 0, "FFFFFFFF00000000"},             /* a key beyond the end */
-        {9, TSRI_STORE_SET, 0, "010000006BFFFFFFFF"},           /* a value beyond it */
-        {10, TSRI_STORE_SET, 0, "010000006B0000000000"},        /* one byte more */
-        {5, TSRI_STORE_GET, 0, "010000006B"},                   /* no room */
+        {8, TSRI_STORE_SET, 0, "0000000000000000"},          /* no key */
+        {8, TSRI_STORE_SET, 0, "FFFFFFFF00000000"},          /* a key beyond the end */
+        {9, TSRI_STORE_SET, 0, "010000006BFFFFFFFF"},        /* a value beyond it */
+        {10, TSRI_STORE_SET, 0, "010000006B0000000000"},     /* one byte more */
+        {5, TSRI_STORE_GET, 0, "010000006B"},                /* no room */
+        {12, TSRI_STORE_ADD, 0, "010000006B01000000000000"}, /* a byte less, and one more */
+        {14, TSRI_STORE_ADD, 0, "010000006B010000000000000000"},
+        {6, TSRI_STORE_DELETE, 0, "010000006B00"},
+        {5, TSRI_STORE_COUNT, 0, "0000000000"},
+        {10, TSRI_STORE_CHECK, 0, "01000000010000006B00"},
+        {5, TSRI_STORE_DELETE, 2e9, "010000006B"},              /* waits nobody can mean */
         {13, TSRI_STORE_GET, -1, "010000006BFFFFFFFFFFFFFFFF"}, /* a wait of less than nothing */
         {13, TSRI_STORE_GET, 1e300, "010000006BFFFFFFFFFFFFFFFF"},
         {4, TSRI_STORE_WAIT, 1, "FFFFFFFF"},
