@@ -585,13 +585,46 @@ static void test_messages(void **state)
     assert_non_null(strstr(c.text[3], "while rank 3 waited for it in barrier #1 'gone'"));
 }
 
+/* What a rank of the machine, or of the others, says at its end is seen by who checks: each half
+ * alone, before the other has heard of it. */
+static tsr_status check_halves(tsr_world *w, cluster *c)
+{
+    const bool is_mine = !c->what || c->layout->machine[w->rank] == 0;
+    const tsri_comm_ops *ops = w->comm->ops;
+    if (ops->check(w->comm) != TSR_OK)
+        return tsri_fail(TSR_ERR_INTERNAL, "before: %s", tsr_last_error());
+    TSRI_TRY(tsr_world_barrier(w));
+    if (w->rank == 0)
+        tsri_arena_abort(c->what ? &c->machine[0] : &c->all, 0, "on purpose");
+    for (int tries = 0; tries < 400; tries++) {
+        if (ops->check(w->comm) != TSR_OK)
+            return strstr(tsr_last_error(), "rank 0 failed: on purpose") && is_mine
+                       ? TSR_OK
+                       : tsri_fail(TSR_ERR_INTERNAL, "after: %s", tsr_last_error());
+        if (!is_mine && tries > 20)
+            return TSR_OK;
+        usleep(5000);
+    }
+    return tsri_fail(TSR_ERR_INTERNAL, "check has seen nothing");
+}
+
+static void test_check(void **state)
+{
+    (void)state;
+    cluster c;
+    run(&layouts[2], check_halves, 30, "here", &c);
+    expect_ok(&c);
+    run(&layouts[2], check_halves, 30, NULL, &c);
+    expect_ok(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups),   cmocka_unit_test(test_around),
         cmocka_unit_test(test_twin),     cmocka_unit_test(test_buffers),
         cmocka_unit_test(test_abort),    cmocka_unit_test(test_death),
-        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_check),
     };
     return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);
 }

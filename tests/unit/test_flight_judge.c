@@ -374,6 +374,16 @@ static void test_one_sided(void **state)
     expect(TSRI_FLIGHT_BEHIND, "1",
            "rank 1 did not come to send_recv #2 of group [0,1,2] 'x'; its last call was send_recv "
            "#1 of group [0,1,2] 'x', completed 1.0 s before; rank 2 waited");
+    /* Rank 0 has gone on to send, and waits still for what it receives. */
+    head(0, 2, "-", "-");
+    group(1, "local", "0,1", 2, 2);
+    call_as(1, "started", 1, 1, SEND_RECV, "1", 1, "");
+    call_as(2, "completed", 1, 2, SEND_RECV, "-", 2, "");
+    head(1, 2, "-", "-");
+    group(1, "local", "0,1", 0, 0);
+    expect(TSRI_FLIGHT_BEHIND, "1",
+           "rank 1 did not come to send_recv #1 of group [0,1] 'x'; it has come to no call yet; "
+           "rank 0 waited");
     /* A sender whose receiver has not come, and nobody waits. */
     head(0, 2, "-", "-");
     group(1, "local", "0,1", 3, 3);
