@@ -3,10 +3,13 @@
  * ranks than one machine has: of a stand-in that looks at each call and moves nothing. */
 #include "src/comm/collective.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 enum { RANKS = 1000, ME = 7 };
@@ -15,6 +18,11 @@ static struct {
     tsri_group group;
     int calls, pulls; /* pulls: of the last call */
     bool in_order;    /* the last call reads 1 element of each member, one after the other */
+    bool fails;       /* calls do, from now on */
+    int poisons;
+    const tsri_group *poisoned; /* the last one */
+    tsr_status why;
+    char text[64];
 } seen;
 
 static tsr_status find_group(tsri_comm *c, int nranks, const int *ranks, int lane,
@@ -38,6 +46,8 @@ static tsr_status start(tsri_group *g, const tsri_coll *coll, tsri_ticket *out_t
         seen.in_order = seen.in_order && p->ndim == 1 && p->nsrc == 1 && p->src[0] == i &&
                         p->length[0] == 1 && p->dst_at == i;
     }
+    if (seen.fails)
+        return tsri_fail(TSR_ERR_IO, "the cable is out");
     return g->nranks == RANKS ? TSR_OK : TSR_ERR_INTERNAL;
 }
 
@@ -58,31 +68,53 @@ static tsr_status release(tsri_group *g, tsri_ticket *ticket)
     return TSR_OK;
 }
 
+static void poison(tsri_group *g, tsr_status status, const char *text)
+{
+    seen.poisons++;
+    seen.poisoned = g;
+    seen.why = status;
+    snprintf(seen.text, sizeof seen.text, "%s", text);
+}
+
 static const tsri_comm_ops ops = {.size = sizeof ops,
                                   .name = "stand-in",
                                   .group = find_group,
                                   .start = start,
                                   .finish = finish,
-                                  .release = release};
+                                  .release = release,
+                                  .poison = poison};
 
-static void test_wide(void **state)
+static float src[RANKS], dst[RANKS];
+static int64_t ones[RANKS];
+static tsr_world *w;
+static tsri_comm comm;
+static tsri_engine *e;
+static tsr_group *g;
+
+static void open_group(const tsri_comm_ops *with)
 {
-    static float src[RANKS], dst[RANKS];
-    static int64_t ones[RANKS];
     int ranks[RANKS];
-    tsr_world *w;
-    tsri_engine *e;
-    tsr_group *g;
-    (void)state;
     for (int i = 0; i < RANKS; i++) {
         ranks[i] = i;
         ones[i] = 1;
     }
+    memset(&seen, 0, sizeof seen);
     assert_int_equal(tsr_world_create_virtual(RANKS, ME, &w), TSR_OK);
-    tsri_comm comm = {.ops = &ops, .world = w};
+    comm = (tsri_comm){.ops = with, .world = w};
     assert_int_equal(tsri_engine_create(w, &comm, &e), TSR_OK);
     assert_int_equal(tsri_engine_group(e, RANKS, ranks, &g), TSR_OK);
+}
 
+static void close_group(void)
+{
+    tsri_engine_destroy(e);
+    tsr_world_destroy(w);
+}
+
+static void test_wide(void **state)
+{
+    (void)state;
+    open_group(&ops);
     assert_int_equal(tsr_gather_to(g, src, dst, 1, TSR_F32, ME), TSR_OK);
     assert_true(seen.calls == 1 && seen.pulls == RANKS && seen.in_order);
     assert_int_equal(tsr_gather_to(g, src, dst, 1, TSR_F32, 3), TSR_OK);
@@ -94,14 +126,100 @@ static void test_wide(void **state)
     tsr_work *work;
     assert_int_equal(tsr_all_to_all_async(g, src, ones, dst, ones, TSR_F32, &work), TSR_OK);
     assert_int_equal(tsr_work_wait(&work, 0), TSR_OK);
-    assert_true(seen.calls == 7 && seen.pulls == RANKS && seen.in_order);
+    assert_true(seen.calls == 7 && seen.pulls == RANKS && seen.in_order && !seen.poisons);
+    close_group();
+}
 
-    tsri_engine_destroy(e);
-    tsr_world_destroy(w);
+/* The group's later calls give the first error, and ask the communicator for nothing. */
+static void expect_over(tsr_status status, const char *part)
+{
+    const int calls = seen.calls, poisons = seen.poisons;
+    tsr_work *work = NULL;
+    assert_int_equal(tsr_broadcast(g, src, 1, TSR_F32, 3), status);
+    assert_non_null(strstr(tsr_last_error(), part));
+    assert_int_equal(tsr_broadcast_async(g, src, 1, TSR_F32, 3, &work), status);
+    assert_null(work);
+    assert_int_equal(tsr_send(g, src, 1, TSR_F32, 3, 0), status);
+    assert_true(seen.calls == calls && seen.poisons == poisons);
+}
+
+/* A call that fails ends the group, and the communicator tells the others, if it can; but not about
+ * a message, which another thread may send, nor in a group of one. */
+static void test_ends(void **state)
+{
+    (void)state;
+    tsri_comm_ops older = ops;
+    older.size = offsetof(tsri_comm_ops, poison);
+    for (int tells = 0; tells < 2; tells++) {
+        open_group(tells ? &ops : &older);
+        assert_int_equal(tsr_broadcast(g, src, 1, TSR_F32, 3), TSR_OK);
+        seen.fails = true;
+        assert_int_equal(tsr_broadcast(g, src, 1, TSR_F32, 3), TSR_ERR_IO);
+        assert_non_null(strstr(tsr_last_error(), "the cable is out"));
+        assert_int_equal(seen.poisons, tells);
+        if (tells) {
+            assert_ptr_equal(seen.poisoned, &seen.group);
+            assert_int_equal(seen.why, TSR_ERR_IO);
+            assert_non_null(strstr(seen.text, "the cable is out"));
+        }
+        expect_over(TSR_ERR_IO, "the cable is out");
+        close_group();
+    }
+    open_group(&ops);
+    seen.fails = true;
+    assert_int_equal(tsr_send(g, src, 1, TSR_F32, 3, 5), TSR_ERR_IO);
+    assert_string_equal(tsr_last_error(), "send #1 to rank 3, tag 5: the cable is out");
+    assert_int_equal(seen.poisons, 0);
+    expect_over(TSR_ERR_IO, "send #1 to rank 3, tag 5: the cable is out");
+    close_group();
+    open_group(&ops);
+    const int me = ME;
+    const int64_t two = 2;
+    assert_int_equal(tsri_engine_group(e, 1, &me, &g), TSR_OK);
+    assert_int_equal(tsr_all_to_all(g, src, ones, dst, ones, TSR_F32), TSR_OK);
+    assert_int_equal(tsr_all_to_all(g, src, ones, dst, &two, TSR_F32), TSR_ERR_MISMATCH);
+    assert_true(seen.calls == 0 && seen.poisons == 0);
+    close_group();
+}
+
+static size_t mapped_bytes(void)
+{
+    unsigned long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%llu", &pages), 1);
+    fclose(f);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Both threads of a group are joined when it closes: one that is not keeps its stack. */
+static void test_threads_go(void **state)
+{
+    (void)state;
+    enum { WARM = 8, TIMES = 72 };
+    pthread_attr_t attr;
+    size_t stack, before = 0;
+    assert_int_equal(pthread_getattr_default_np(&attr), 0);
+    pthread_attr_getstacksize(&attr, &stack);
+    pthread_attr_destroy(&attr);
+    for (int i = 0; i < TIMES; i++) {
+        tsr_work *work;
+        if (i == WARM)
+            before = mapped_bytes();
+        open_group(&ops);
+        assert_int_equal(tsr_broadcast_async(g, src, 1, TSR_F32, 3, &work), TSR_OK);
+        assert_int_equal(tsr_work_wait(&work, 0), TSR_OK);
+        close_group();
+    }
+    assert_true(mapped_bytes() < before + (TIMES - WARM) / 2 * stack);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wide)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_threads_go),
+    };
     return cmocka_run_group_tests_name("collective_calls", tests, NULL, NULL);
 }

@@ -162,7 +162,7 @@ static tsr_status meet_liar(tsr_store *s, int rank, void *arg)
     tsri_machine m;
     mine.ops.call = call_and_lie;
     own_liar = &mine;
-    TSRI_TRY(tsr_store_set_timeout(s, rank ? 60 : 1));
+    TSRI_TRY(tsr_store_set_timeout(s, rank ? 10 : 1));
     if (rank)
         s->ops = &mine.ops;
     tsr_status status = tsri_machine_meet(s, rank, 2, ARENA_BYTES, &m);
