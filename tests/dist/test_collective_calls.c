@@ -4,8 +4,10 @@
 #include "src/comm/collective.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,8 @@ static struct {
     int calls, pulls; /* pulls: of the last call */
     bool in_order;    /* the last call reads 1 element of each member, one after the other */
     bool fails;       /* calls do, from now on */
+    _Atomic int inside, most; /* calls under way: now, and at most */
+    int pause_us, order[64];  /* what a call takes, and the elements of each, in their order */
     int poisons;
     const tsri_group *poisoned; /* the last one */
     tsr_status why;
@@ -38,7 +42,10 @@ static tsr_status start(tsri_group *g, const tsri_coll *coll, tsri_ticket *out_t
 {
     const tsri_segment *s = coll->seg;
     *out_ticket = (tsri_ticket){.coll = coll};
-    seen.calls++;
+    const int inside = atomic_fetch_add(&seen.inside, 1) + 1;
+    if (inside > atomic_load(&seen.most))
+        atomic_store(&seen.most, inside);
+    seen.order[seen.calls++ % 64] = (int)s->shape.d[0];
     seen.pulls = s->npulls;
     seen.in_order = true;
     for (int i = 0; i < s->npulls; i++) {
@@ -55,6 +62,9 @@ static tsr_status start(tsri_group *g, const tsri_coll *coll, tsri_ticket *out_t
 static tsr_status finish(tsri_group *g, tsri_ticket *ticket)
 {
     const tsri_segment *s = ticket->coll->seg;
+    if (seen.pause_us)
+        usleep((useconds_t)seen.pause_us);
+    atomic_fetch_sub(&seen.inside, 1);
     size_t row = (size_t)s->shape.d[1] * tsr_dtype_size(s->dtype);
     for (int i = 0; ticket->coll->kind == TSRI_COLL_ALL_GATHER && i < g->nranks; i++)
         memcpy((char *)s->dst + (size_t)i * row, s->src, row);
@@ -182,6 +192,48 @@ static void test_ends(void **state)
     close_group();
 }
 
+/* Calls of a group are made one at a time, in the order in which they were asked for, by whichever
+ * thread: its own, one that makes a call at once, or one that waits. */
+static void test_in_order(void **state)
+{
+    (void)state;
+    enum { LATER = 4, ROUNDS = 48 };
+    open_group(&ops);
+    seen.pause_us = 300;
+    for (int round = 0; round < ROUNDS; round++) {
+        tsr_work *work[LATER];
+        seen.calls = 0;
+        for (int i = 0; i < LATER; i++)
+            assert_int_equal(tsr_broadcast_async(g, src, i + 1, TSR_F32, 3, &work[i]), TSR_OK);
+        /* The group's thread has begun, or may not have. */
+        for (int tries = 0; round & 1 && tries < 100000 && !atomic_load(&seen.inside); tries++)
+            sched_yield();
+        switch (round / 2 % 4) {
+        case 0:
+            assert_int_equal(tsr_broadcast(g, src, LATER + 1, TSR_F32, 3), TSR_OK);
+            break;
+        case 1:
+            assert_int_equal(tsr_work_wait(&work[LATER - 1], 0), TSR_OK);
+            break;
+        case 2:
+            assert_int_equal(tsr_work_wait(&work[1], 60), TSR_OK);
+            break;
+        default:
+            while (!tsr_work_test(work[0]))
+                usleep(100);
+        }
+        for (int i = 0; i < LATER; i++)
+            if (work[i])
+                assert_int_equal(tsr_work_wait(&work[i], round & 2 ? 60 : 0), TSR_OK);
+        assert_int_equal(seen.calls, LATER + (round / 2 % 4 == 0));
+        for (int i = 0; i < seen.calls; i++)
+            assert_int_equal(seen.order[i], i + 1);
+        assert_int_equal(seen.most, 1);
+        assert_int_equal(seen.inside, 0);
+    }
+    close_group();
+}
+
 static size_t mapped_bytes(void)
 {
     unsigned long long pages = 0;
@@ -219,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wide),
         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_in_order),
         cmocka_unit_test(test_threads_go),
     };
     return cmocka_run_group_tests_name("collective_calls", tests, NULL, NULL);

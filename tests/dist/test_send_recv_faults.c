@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What members of a SEND_RECV are told when one of them goes another way, leaves, or is wrong. */
 #include "src/comm/comm.h"
+#include "src/comm/nccl_plan.h"
 #include "tests/dist/rank_checks.h"
 
 #include <setjmp.h>
@@ -349,16 +350,20 @@ static tsr_status wrong_body(tsr_world *w, void *arg)
 {
     (void)arg;
     static float outside[N];
-    const int ranks[2] = {0, 1}, own_first[2] = {w->rank, 1 - w->rank}, nobody[1] = {2};
+    const int ranks[2] = {0, 1}, own_first[2] = {w->rank, 1 - w->rank};
+    const int nobody[][2] = {{2, 0}, {0, 2}, {-1, 1}, {1, -1}};
+    enum { WRONGS = sizeof wrongs / sizeof *wrongs, NOBODY = sizeof nobody / sizeof *nobody };
     float *mem = (float *)(void *)w->region.base;
     tsri_group *g;
     tsri_ticket t;
     TSRI_TRY(w->comm->ops->group(w->comm, 2, ranks, 0, &g));
-    for (size_t i = 0; i <= sizeof wrongs / sizeof *wrongs; i++) {
-        bool beyond = i == sizeof wrongs / sizeof *wrongs;
-        wrong x = beyond ? (wrong){.text = "reads member 2 of a group of 2", .pull = {.nsrc = 1}}
-                         : wrongs[i];
-        x.pull.src = beyond ? nobody : own_first;
+    for (int i = 0; i < WRONGS + NOBODY; i++) {
+        bool beyond = i >= WRONGS;
+        wrong x = beyond ? (wrong){.pull = {.nsrc = 2}} : wrongs[i];
+        if (beyond)
+            x.text = i - WRONGS < 2 ? "reads member 2 of a group of 2"
+                                    : "reads member -1 of a group of 2";
+        x.pull.src = beyond ? nobody[i - WRONGS] : own_first;
         tsri_segment s = {.src = x.src_null      ? NULL
                                  : x.src_outside ? outside
                                  : x.src_is_dst  ? mem + N - 3
@@ -373,6 +378,11 @@ static tsr_status wrong_body(tsr_world *w, void *arg)
         CHECK(w->comm->ops->start(g, &c, &t) == TSR_ERR_INVALID);
         CHECK_TEXT("send_recv 'x', segment 0");
         CHECK_TEXT(x.text);
+        /* Where memory is not shared, it may lie anywhere. */
+        tsri_error_clear();
+        CHECK(tsri_nccl_check(&c, 2, w->rank, i & 1) == (x.src_outside ? TSR_OK : TSR_ERR_INVALID));
+        CHECK(x.src_outside || (strstr(tsr_last_error(), "send_recv 'x', segment 0") &&
+                                strstr(tsr_last_error(), x.text)));
     }
     /* They left no trace. */
     const tsri_pull p = {.nsrc = 2, .src = own_first};
@@ -392,13 +402,38 @@ static void test_wrong(void **state)
     spawn_ok(2, wrong_body, NULL);
 }
 
+/* What a rank gives to itself may end where the result begins, and the other way round. */
+static void test_next_to_each_other(void **state)
+{
+    (void)state;
+    static float mem[4 * N];
+    const int own = 1;
+    for (int at = 0; at <= 2 * N; at++) {
+        tsri_pull p = {.ndim = 1, .length = {N}, .src_step = {1}, .dst_step = {1}, .nsrc = 1};
+        p.src = &own;
+        const tsri_segment s = {.src = mem + at,
+                                .dst = mem + N,
+                                .dtype = TSR_F32,
+                                .shape = TSR_DIMS(N),
+                                .npulls = 1,
+                                .pulls = &p,
+                                .dst_count = N};
+        const tsri_coll c = {.kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &s, .what = "x"};
+        const bool apart = at == 0 || at == 2 * N;
+        assert_int_equal(tsri_nccl_check(&c, 2, 1, true), apart ? TSR_OK : TSR_ERR_INVALID);
+        assert_int_equal(tsri_nccl_check(&c, 2, 0, true), TSR_OK); /* the other's */
+        p.length[0] = 0;
+        assert_int_equal(tsri_nccl_check(&c, 2, 1, true), TSR_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_before),
         cmocka_unit_test(test_later_first), cmocka_unit_test(test_nothing_given),
         cmocka_unit_test(test_gone),        cmocka_unit_test(test_late),
-        cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_wrong),       cmocka_unit_test(test_next_to_each_other),
     };
     return cmocka_run_group_tests_name("send_recv_faults", tests, NULL, NULL);
 }
