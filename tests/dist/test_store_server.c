@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -543,6 +544,58 @@ static void test_impostors(void **state)
     expect_impostor(sick, sizeof sick, true, TSR_ERR_DEAD, "replies with status 5, which is none");
 }
 
+static void on_signal(int sig)
+{
+    (void)sig;
+}
+
+/* A server that greets byte by byte; in between, a signal finds the client waiting. */
+typedef struct stammer {
+    int fd;
+    pthread_t client;
+} stammer;
+
+static void *greet_slowly(void *arg)
+{
+    const stammer *t = arg;
+    unsigned char its[TSRI_WIRE_GREETING];
+    const int fd = accept(t->fd, NULL, NULL);
+    tsri_wire_greeting(its);
+    for (size_t i = 0; i < sizeof its; i++) {
+        usleep(5000);
+        pthread_kill(t->client, SIGUSR1);
+        usleep(5000);
+        say(fd, its + i, 1);
+    }
+    close(fd);
+    return NULL;
+}
+
+static void test_interrupted_greeting(void **state)
+{
+    (void)state;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    struct sigaction act = {.sa_handler = on_signal}, before;
+    stammer t = {.client = pthread_self()};
+    pthread_t thread;
+    tsr_store *s;
+    char its[64];
+    t.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(t.fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(t.fd, 1), 0);
+    getsockname(t.fd, (struct sockaddr *)&at, &size);
+    snprintf(its, sizeof its, "tcp://127.0.0.1:%d", ntohs(at.sin_port));
+    sigaction(SIGUSR1, &act, &before);
+    assert_int_equal(pthread_create(&thread, NULL, greet_slowly, &t), 0);
+    if (tsri_store_connect(its, TSR_STORE_OPTS(.timeout_s = 4), &s) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    tsr_store_close(s);
+    pthread_join(thread, NULL);
+    sigaction(SIGUSR1, &before, NULL);
+    close(t.fd);
+}
+
 static void test_nothing_is_left(void **state)
 {
     (void)state;
@@ -576,6 +629,7 @@ int main(void)
         cmocka_unit_test(test_idle),
         WITH_SERVER(test_drain),
         cmocka_unit_test(test_impostors),
+        cmocka_unit_test(test_interrupted_greeting),
         WITH_SERVER(test_nothing_is_left),
     };
     return cmocka_run_group_tests_name("store_server", tests, NULL, NULL);
