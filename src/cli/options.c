@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/options.h"
 #include "src/cli/cli.h"
+#include "src/config/tree.h"
 
 #include <errno.h>
 #include <math.h>
@@ -14,28 +15,6 @@ enum { NAME_MAX_ = 40, HELP_COLUMN = 22, HELP_COLUMN_MAX = 36, NO_ANSWER = -1 };
 static const cli_option help_option = {"help", 'h', CLI_FLAG, 0, NULL, "this text", 0, 0, NULL};
 
 /* --- near names ------------------------------------------------------------------------------- */
-/* Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment). */
-static int distance(const char *a, const char *b)
-{
-    int d[NAME_MAX_ + 1][NAME_MAX_ + 1], n = (int)strlen(a), m = (int)strlen(b);
-    if (n > NAME_MAX_ || m > NAME_MAX_)
-        return NAME_MAX_;
-    for (int i = 0; i <= n; i++)
-        d[i][0] = i;
-    for (int j = 0; j <= m; j++)
-        d[0][j] = j;
-    for (int i = 1; i <= n; i++)
-        for (int j = 1; j <= m; j++) {
-            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
-            best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                best = d[i - 2][j - 2] + 1 < best ? d[i - 2][j - 2] + 1 : best;
-            d[i][j] = best;
-        }
-    return d[n][m];
-}
-
 const char *cli_nearest(const char *text, int n, const void *names, size_t stride)
 {
     int length = (int)strlen(text), best = length < 3 ? 2 : length < 9 ? 3 : 4;
@@ -43,7 +22,7 @@ const char *cli_nearest(const char *text, int n, const void *names, size_t strid
     for (int i = 0; i < n; i++) {
         const char *name;
         memcpy(&name, (const char *)names + (size_t)i * stride, sizeof name);
-        int d = name ? distance(text, name) : best;
+        int d = name ? tsri_edit_distance(text, name, best) : best;
         /* The beginning of one name is likely meant to be it. */
         if (name && length >= 2 && !strncmp(text, name, (size_t)length))
             d = 0;

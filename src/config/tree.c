@@ -169,6 +169,11 @@ tsr_status tsri_yaml_fail_key(const tsri_yaml *node, const char *fmt, ...)
     return status;
 }
 
+static int lesser(int a, int b)
+{
+    return a < b ? a : b;
+}
+
 int tsri_edit_distance(const char *a, const char *b, int limit)
 {
     enum { MOST = 64 };
@@ -187,11 +192,9 @@ int tsri_edit_distance(const char *a, const char *b, int limit)
         now[0] = (int)i;
         for (size_t j = 1; j <= nb; j++) {
             int best = one[j - 1] + (a[i - 1] != b[j - 1]);
-            best = one[j] + 1 < best ? one[j] + 1 : best;
-            best = now[j - 1] + 1 < best ? now[j - 1] + 1 : best;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                two[j - 2] + 1 < best)
-                best = two[j - 2] + 1;
+            best = lesser(best, 1 + lesser(one[j], now[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = lesser(best, 1 + two[j - 2]);
             now[j] = best;
         }
     }
