@@ -241,7 +241,7 @@ static bool starts_again(launch *l)
     if (!l->cause.is_set || l->cause.is_final || l->attempt >= l->config.max_restarts)
         return false;
     /* The other nodes wait for our word, also if it is that we were told to stop. */
-    if (l->nodes ? !launch_nodes_agree(l) : l->stop_code != 0)
+    if (l->nodes ? !launch_nodes_agree(l) : l->stopped_by != 0)
         return false;
     launch_console_print(&l->console[1], "tessera launch: starting all ranks again (%d of %d)\n",
                          l->attempt + 1, l->config.max_restarts);

@@ -143,7 +143,7 @@ typedef struct launch {
     int exits; /* an epoll over the ranks' pidfds: tells who ended in the order in which they did */
     int running; /* ranks that have not ended */
     bool stopping;
-    int stop_code; /* 128 + the signal that somebody sent to us; 0: none */
+    int stopped_by; /* the signal that somebody sent to us; 0: none */
     int stop_signal;
     int64_t stop_at_ms, kill_at_ms; /* while stopping; -1: done */
     int64_t stuck_at_ms;            /* then who is still there does not end; -1: not killed yet */

@@ -199,7 +199,7 @@ static void take_signals(launch *l)
     struct signalfd_siginfo s;
     while (read(l->signal_fd, &s, sizeof s) == (ssize_t)sizeof s)
         if (s.ssi_signo != SIGCHLD)
-            l->stop_code = 128 + (int)s.ssi_signo;
+            l->stopped_by = (int)s.ssi_signo;
 }
 
 static void say_stopped(launch *l)
@@ -207,8 +207,9 @@ static void say_stopped(launch *l)
     launch_cause *c = calloc(1, sizeof *c);
     if (!c)
         return;
-    *c = (launch_cause){.is_set = true, .is_final = true, .exit_code = l->stop_code, .rank = -1};
-    snprintf(c->text, sizeof c->text, "a launcher was stopped by signal %d", l->stop_code - 128);
+    *c = (launch_cause){
+        .is_set = true, .is_final = true, .exit_code = 128 + l->stopped_by, .rank = -1};
+    snprintf(c->text, sizeof c->text, "a launcher was stopped by signal %d", l->stopped_by);
     launch_nodes_fail(l->nodes, c);
     free(c);
 }
@@ -223,11 +224,11 @@ static void wait_for_verdict(launch *l, launch_cause *out)
                                 {.fd = n->told_fd, .events = POLLIN}};
         int ready = poll(fds, 2, NEWS_MS);
         take_signals(l);
-        if (l->stop_code && !told) {
+        if (l->stopped_by && !told) {
             say_stopped(l);
             told = true;
             if (n->wanted_phase == 0) {
-                *out = (launch_cause){.is_set = true, .exit_code = l->stop_code, .rank = -1};
+                *out = (launch_cause){.is_set = true, .exit_code = 128 + l->stopped_by, .rank = -1};
                 return;
             }
         }
@@ -241,7 +242,7 @@ static void wait_for_verdict(launch *l, launch_cause *out)
 bool launch_nodes_agree(launch *l)
 {
     launch_nodes_enter(l->nodes);
-    if (l->stop_code)
+    if (l->stopped_by)
         say_stopped(l);
     else
         launch_nodes_done(l->nodes);

@@ -287,7 +287,7 @@ void launch_watch_exit(launch *l, int local)
 
 static void take_stop(launch *l, int sig)
 {
-    l->stop_code = 128 + sig;
+    l->stopped_by = sig;
     if (l->stopping) {
         /* Asked twice: no more patience. */
         kill_all(l);
