@@ -120,6 +120,109 @@ check("nothing on rank 2\n" in out and "| max(0,1,2) |" in out, out)
 out, _ = tessera("box", "-s", "2,4,8", "-f", "cpu:[0,1] S(1)", "-t", "B")
 check("axis 1 down, axis 2 across" in out, out)
 
+# All that is said of the example of --help, and of a conversion over two dimensions.
+out, _ = tessera("box", "-s", "8,6", "-f", "cpu:[0,1,2,3] S(0)", "-t", "cpu:[[0,1],[2,3]] (B,S(1))",
+                 "--run")
+equal(out, """\
+f32[8,6], 192 B
+from S(0) on cpu:[0,1,2,3]
+        0:6
+      +-----+
+  0:2 |  0  |
+      +-----+
+  2:4 |  1  |
+      +-----+
+  4:6 |  2  |
+      +-----+
+  6:8 |  3  |
+      +-----+
+to (B,S(1)) on cpu:[[0,1],[2,3]]
+        0:3   3:6
+      +-----+-----+
+  0:8 | 0,2 | 1,3 |
+      +-----+-----+
+route 1 step, 3.02 us (no route takes less than 3.01 us); on the busiest ranks 72 B read, 144 B held
+  step                   over      groups             busiest all ranks      time  to
+  send_recv              both ends 1 of 4 ranks          72 B     288 B   3.02 us  (B,S(1))
+run on 4 thread ranks
+    rank       bytes read          planned
+       0               72               72
+       1               72               72
+       2               72               72
+       3               72               72
+  values are those of the definition (96 compared)
+""", "the example of --help")
+out, _ = tessera("box", "-s", "8,6,4", "-f", "cpu:[[0,1],[2,3]] (P,S(2))", "-t", "(S(0),B)")
+equal(out, """\
+f32[8,6,4], 768 B
+from (P,S(2)) on cpu:[[0,1],[2,3]]
+  axis 1 down, axis 2 across
+        0:2   2:4
+      +-----+-----+
+  0:6 | 0+2 | 1+3 |
+      +-----+-----+
+to (S(0),B) on cpu:[[0,1],[2,3]]
+  axis 0 down, axis 2 across
+        0:4
+      +-----+
+  0:4 | 0,1 |
+      +-----+
+  4:8 | 2,3 |
+      +-----+
+route 1 step, 3.10 us (no route takes less than 3.05 us); on the busiest ranks 576 B read, 768 B \
+held
+  step                   over      groups             busiest all ranks      time  to
+  send_recv              dim 0,1   1 of 4 ranks         576 B   2.30 KB   3.10 us  (S(0),B)
+""", "two dimensions")
+
+
+# A grid is drawn where it fits 24 rows and 96 columns, else a list of at most 32 parts.
+def picture(height, width, axis, n):
+    """What box says of where `n` ranks hold a tensor split along `axis`, and of its copies."""
+    out, _ = tessera("box", "-s", f"{height},{width}", "-f", f"cpu S({axis})", "-t", "B", "-n", n)
+    return out.split("\nto ")[0].split("\n", 2)[2] + "\n"
+
+
+def expected(height, width, axis, n):
+    size = (height, width)[axis]
+    ranges = [f"{o}:{o + k}" for o, k in (split(size, n, i) for i in range(min(n, size)))]
+    other = f"0:{(width, height)[axis]}"
+    rows, columns = ([other], ranges) if axis else (ranges, [other])
+    margin, wide = max(map(len, rows)), max(map(len, columns + [str(len(ranges) - 1)]))
+    if len(rows) <= 24 and margin + 2 + len(columns) * (wide + 3) <= 96:
+        line = " " * (margin + 3) + ("+" + "-" * (wide + 2)) * len(columns) + "+\n"
+        at = lambda text: " " * ((wide + 2 - len(text)) // 2) + text
+        text = " " * (margin + 3) + "".join(
+            " " + at(c).ljust(wide + 2) for c in columns[:-1]) + " " + at(columns[-1]) + "\n" + line
+        for i, row in enumerate(rows):
+            cells = [at(str(i + j)).ljust(wide + 2) for j in range(len(columns))]
+            text += f"  {row:>{margin}} |" + "|".join(cells) + "|\n" + line
+    else:
+        place = (lambda r: f"{other},{r}") if axis else (lambda r: f"{r},{other}")
+        text = "".join(f"  [{place(r)}]  {i}\n" for i, r in enumerate(ranges[:32]))
+        if len(ranges) > 32:
+            text += f"  ... and {len(ranges) - 32} more parts\n"
+    empty = list(range(len(ranges), n))
+    if empty:
+        text += f"  nothing on rank{'s' if len(empty) > 1 else ''} " + ", ".join(
+            map(str, empty[:32])) + (", ...\n" if len(empty) > 32 else "\n")
+    return text
+
+
+for case in [(100, 11, 1, 11), (1000, 11, 1, 11), (10000, 11, 1, 11), (3, 11, 1, 12), (24, 3, 0, 24),
+             (25, 3, 0, 25), (4, 32, 1, 32), (4, 33, 1, 33), (2, 3, 0, 3), (2, 3, 0, 4),
+             (2, 3, 0, 34), (2, 3, 0, 35), (7, 5, 0, 3)]:
+    equal(picture(*case), expected(*case), f"{case}")
+# Of many ranks in one place the first and the last.
+out, _ = tessera("box", "-s", "3,2", "-f", "cpu S(0)", "-t", "B", "-n", 40)
+check("\n  0:3 | 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16..39 |\n" in out, out)
+out, _ = tessera("box", "-s", "3,2", "-f", "cpu S(0)", "-t", "P(max)", "-n", 40)
+check("\n  0:3 | max(0,1,2,3,4,5,6,7,8,9,10,11,12,13,14..39 |\n" in out, out)
+# Nor does a placement's text go on for ever.
+out, _ = tessera("box", "-s", "3", "-f", "cpu S(0)", "-t", "B", "-n", 99)
+check(re.search(r"^from S\(0\) on cpu:\[0,[\d,]*\.\.\.$", out, re.M) and
+      max(map(len, out.split("\n"))) < 260, out)
+
 # Figures have three digits, or are whole bytes and nanoseconds.
 for size, text in [(2, "8 B"), (250, "1.00 KB"), (2487, "9.95 KB"), (2625, "10.5 KB"),
                    (24900, "99.6 KB"), (30000, "120 KB"), (249800, "999 KB"), (249900, "1.00 MB")]:

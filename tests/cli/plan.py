@@ -119,6 +119,94 @@ for part in ("tensors\n", "boxing\n", "communication of a step", "memory of a ra
              "time of a step", "hand-shake 50.0 us, 1.00 GB/s", "said"):
     check(part in out, f"text lacks {part!r}: {out}")
 
+# Every word of it, but for the time that compiling took.
+out, _ = tessera("plan", write(GRAPH))
+equal(re.sub(r"^.*?: (\d+ ranks, \d+ ops); compiled in [\d.]+ [num]?s\n", r"FILE: \1\n", out), """\
+FILE: 6 ranks, 4 ops
+tensors
+  random                                        f32[8,6] (S(0),B) on cpu:[[0,1],[2,3]]  said
+  random                                        f32[6,10] (B,S(1)) on cpu:[[0,1],[2,3]]  said
+  matmul                                        (S(0),B), (B,S(1)) -> f32[8,10] (S(0),S(1)) on \
+cpu:[[0,1],[2,3]]
+      of 36 legal; (S(0),B),(B,B) -> (S(0),B) +2.04 us; (S(0),S(0)),(B,B) -> (S(0),S(0)) +2.54 \
+us; (S(0),S(1)),(B,S(0)) -> (S(0),P) +2.68 us
+  to_global                                     S(0) -> f32[8,10] S(0) on cpu:[4,5]  said
+boxing
+  send_recv                                     f32[8,10] (S(0),S(1)) on cpu:[[0,1],[2,3]] -> \
+S(0) on cpu:[4,5]
+      1 group of 6 ranks, link 2, 160 B, 50.2 us; to_global  reads S(0)
+  all_gather                                    f32[8,10] S(0) on cpu:[4,5] -> B
+      1 group of 2 ranks, link 1, 160 B, 2.04 us; output 'z'
+communication of a step (what the busiest rank reads)
+  send_recv           1 calls        160 B      50.2 us
+  all_gather          1 calls        160 B      2.04 us
+memory of a rank
+  ranks                 parameters     buffers   optimizer     in, out   gradients activations   \
+   boxing       other       total
+  4-5                          0 B         0 B         0 B       320 B         0 B         0 B   \
+    160 B        32 B       512 B
+  0-3                          0 B         0 B         0 B         0 B         0 B       296 B   \
+      0 B        88 B       384 B
+time of a step (estimated)
+  53.7 us: compute 1.53 us, communication 52.2 us, one behind the other
+  spent on memory 0.1 %, kernel starts 2.8 %, link 1 bytes 0.1 %, link 1 hand-shakes 3.7 %, link \
+2 bytes 0.3 %, link 2 hand-shakes 93.0 %
+  bound by link 2 hand-shakes
+  no choice of signatures takes less than 53.7 us; these take 53.7 us and are proven cheapest
+  link 1 within 2 ranks       hand-shake 2.00 us, 10.0 GB/s
+  link 2 among all ranks      hand-shake 50.0 us, 1.00 GB/s
+  own memory 16.0 GB/s, 80 GFLOP/s, kernel start 500 ns
+  figures: the file's cluster; others built in; `tessera info --measure` measures
+""", "the graph")
+out, _ = tessera("plan", write(TRAIN, RANKS=list(range(8)), BATCH=2004))
+equal(out[out.index("  broadcast_to  "):], """\
+  broadcast_to                                  B -> f32[2004] S(0)
+      of 3 legal; B -> B +1.06 us
+  ce_dx                                         S(0), S(0), S(0), S(0) -> f32[2004,10] S(0)  of \
+4 legal
+  linear_dx      4 +1                           S(0), B -> f32[2004,256] S(0)  of 6 legal
+  linear_dw      4                              S(0), S(0) -> f32[10,256] P  of 6 legal
+  reduce         4                              S(0) -> f32[10] P  of 4 legal
+  unary_grad     3 +1                           S(0), S(0) -> f32[2004,256] S(0)  of 4 legal
+  linear_dw      2                              S(0), S(0) -> f32[256,256] P  of 6 legal
+  reduce         2 +1                           S(0) -> f32[256] P  of 4 legal
+  linear_dw      0                              S(0), S(0) -> f32[256,64] P  of 6 legal
+  sgd            0.weight                       B, B, B, B -> f32[256,64] B, f32[256,64] B  the \
+only legal one
+  sgd            0.bias +1                      B, B, B, B -> f32[256] B, f32[256] B  the only \
+legal one
+  sgd            2.weight                       B, B, B, B -> f32[256,256] B, f32[256,256] B  \
+the only legal one
+  sgd            4.weight                       B, B, B, B -> f32[10,256] B, f32[10,256] B  the \
+only legal one
+  sgd            4.bias                         B, B, B, B -> f32[10] B, f32[10] B  the only \
+legal one
+boxing
+  all_reduce                                    f32[] P -> B
+      1 group of 8 ranks, link 1, 28 B, 3.00 us; output 'loss'
+  all_reduce     gradient bucket 0              P -> B, 6 tensors
+      1 group of 8 ranks, link 1, 595 KB, 102 us; gradients for their optimizer
+communication of a step (what the busiest rank reads)
+  all_reduce          2 calls       595 KB       105 us
+memory of a rank
+  ranks                 parameters     buffers   optimizer     in, out   gradients activations   \
+   boxing       other       total
+  0-3                       340 KB         0 B      340 KB     66.3 KB      273 KB      771 KB   \
+      0 B        84 B     1.79 MB
+  4-7                       340 KB         0 B      340 KB     66.0 KB      273 KB      768 KB   \
+      0 B        84 B     1.79 MB
+time of a step (estimated)
+  1.91 ms: compute 1.81 ms, communication 105 us, one behind the other
+  spent on compute 75.3 %, memory 18.5 %, kernel starts 0.7 %, link 1 bytes 5.0 %, link 1 \
+hand-shakes 0.5 %
+  bound by compute
+  less 2.88 us for ops that are fused
+  no choice of signatures takes less than 1.91 ms; these take 1.91 ms and are proven cheapest
+  link 1 among all ranks      hand-shake 3.00 us, 8.00 GB/s
+  own memory 16.0 GB/s, 80 GFLOP/s, kernel start 500 ns
+  figures: built in; `tessera info --measure` measures
+""", "training")
+
 # Equal lines are one; --verbose shows all.
 path = write(TRAIN.replace("layers: 3", "layers: 40"), RANKS=[0, 1], BATCH=8)
 short, long = tessera("plan", path)[0], tessera("plan", path, "--verbose")[0]

@@ -29,6 +29,16 @@ for words in [["--help"]] + [[c, "--help"] for c in COMMANDS]:
     check(max(map(len, lines)) <= 80, f"{what}: {max(lines, key=len)!r} is longer than 80 columns")
     check("\033" not in out, f"{what}: colour in a file")
     check(all(line == line.rstrip() for line in lines), f"{what}: blanks at the end of a line")
+
+# What options mean stands in one column: behind the longest of them, but for ones above 36.
+for c in COMMANDS:
+    rows = re.findall(r"^(  (-\S.*?)  +)(?=\S)", tessera(c, "--help")[0], re.M)
+    check(len(rows) >= 3, f"{c}: options: {rows}")
+    widths = [len(left) for _, left in rows if len(left) <= 36]
+    column = max(widths + [22])
+    equal([len(all_of_it) for all_of_it, _ in rows], [4 + max(column, len(left)) for _, left in rows],
+          f"{c} --help: where what options mean begins")
+
 out, _ = tessera("--help")
 for c in COMMANDS:
     check(f"\n  {c} " in out, f"{c} is not in the list of commands")
@@ -85,6 +95,15 @@ for program, text in [("./no/such", "No such file or directory"),
                       ("no-such-program", "there is no such program in PATH")]:
     _, err = tessera("launch", "-n1", program, code=127)
     check(f"can't run '{program}': {text}\n" in err, err)
+
+# It is there, and can't be run.
+_, err = tessera("launch", "-n1", os.path.dirname(TESSERA), code=126)
+check(f"can't run '{os.path.dirname(TESSERA)}': Permission denied\n" in err, err)
+
+# Started without stdin, whose number the next file takes that is opened.
+p = subprocess.run([TESSERA, "launch", "-n2", "echo", "x"], capture_output=True, timeout=60,
+                   preexec_fn=lambda: os.close(0))
+equal((p.returncode, p.stdout), (0, b"x\nx\n"), "launch: stdin is closed")
 
 # Started by a program that ignores SIGCHLD, which children inherit, it still sees how ranks end.
 p = subprocess.run([TESSERA, "launch", "-n2", "sh", "-c", "exit 3"], capture_output=True, timeout=60,
