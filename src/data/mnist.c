@@ -71,11 +71,11 @@ static tsr_status read_some(idx *f, uint8_t *buf, size_t bytes, size_t *out_byte
 
 static tsr_status read_header(idx *f, int naxes)
 {
-    uint8_t head[4 + 4 * MAX_AXES];
+    uint8_t head[4 + 4 * MAX_AXES] = {0};
     size_t want = 4 + 4 * (size_t)naxes, got;
     TSRI_TRY(read_some(f, head, want, &got));
     uint32_t word[1 + MAX_AXES] = {0};
-    for (size_t i = 0; i < got / 4; i++)
+    for (int i = 0; i <= naxes; i++)
         word[i] = (uint32_t)head[4 * i] << 24 | (uint32_t)head[4 * i + 1] << 16 |
                   (uint32_t)head[4 * i + 2] << 8 | head[4 * i + 3];
     uint32_t magic = MAGIC_U8 + (uint32_t)naxes;
