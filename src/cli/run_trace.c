@@ -21,27 +21,12 @@ static tsr_status part_path(const run_rank *r, int rank, char *path)
                : tsr_set_error(TSR_ERR_IO, "%.100s...: the name is too long", r->job->out);
 }
 
-static void put_text(FILE *f, const char *text)
-{
-    for (; *text; text++)
-        if (*text == '"' || *text == '\\')
-            fprintf(f, "\\%c", *text);
-        else if ((unsigned char)*text < 0x20)
-            fprintf(f, "\\u%04x", *text);
-        else
-            fputc(*text, f);
-}
-
+/* A name has no quotes, as those of a file are letters, digits, _ and -. */
 static void put_name(FILE *f, const tsri_trace_span *s, const char *suffix)
 {
     const char *name = s->step->item->name;
-    fputs("\"name\":\"", f);
-    put_text(f, s->what);
-    if (name && name[0]) {
-        fputc(' ', f);
-        put_text(f, name);
-    }
-    fprintf(f, "%s\"", suffix);
+    bool named = name && name[0];
+    fprintf(f, "\"name\":\"%s%s%s%s\"", s->what, named ? " " : "", named ? name : "", suffix);
 }
 
 static const char *suffix_of(const tsri_step *s)

@@ -63,16 +63,12 @@ void tsri_yaml_dump(const tsri_yaml *node, FILE *out)
             fputs(node->text[0] ? node->text : "~", out);
         return;
     }
-    fputc(node->kind == TSRI_YAML_LIST ? '[' : '{', out);
+    fputc('[', out);
     for (const tsri_yaml *c = node->first; c; c = c->next) {
         fputs(c->index ? ", " : "", out);
-        if (c->key) {
-            tsri_text_dump(c->key, out);
-            fputs(": ", out);
-        }
         tsri_yaml_dump(c, out);
     }
-    fputc(node->kind == TSRI_YAML_LIST ? ']' : '}', out);
+    fputc(']', out);
 }
 
 static void dump_refs(const tsri_refs *refs, FILE *out)

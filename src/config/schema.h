@@ -140,6 +140,7 @@ const char *tsri_did_you_mean(const char *text, int n, const void *names, size_t
 char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX]);
 void tsri_value_dump(const tsri_field *f, const void *at, FILE *out);
 void tsri_text_dump(const char *text, FILE *out);
+/* Writes a value of TSRI_FIELD_ANY: numbers or texts, in lists. */
 void tsri_yaml_dump(const tsri_yaml *node, FILE *out);
 
 #endif

@@ -357,11 +357,11 @@ static void test_texts(void **state)
     }
 }
 
-/* Values of any kind, as their trees. */
+/* Values of any kind, in lists of lists. */
 static void test_trees(void **state)
 {
     (void)state;
-    const char text[] = "a: {b: [1, 'two words', {}], 'c d': ~}\nlist:\n  - x: '5'\n    y: 5\n";
+    const char text[] = "- [1, 'two words', []]\n- ~\n-\n- - '5'\n  - [5, -1e3]\n";
     tsri_pool pool = {0};
     tsri_yaml *root;
     char *flow = NULL;
@@ -371,8 +371,7 @@ static void test_trees(void **state)
     assert_non_null(f);
     tsri_yaml_dump(root, f);
     fclose(f);
-    assert_string_equal(flow, "{a: {b: [1, \"two words\", {}], \"c d\": ~}, "
-                              "list: [{x: \"5\", y: 5}]}");
+    assert_string_equal(flow, "[[1, \"two words\", []], ~, ~, [\"5\", [5, -1e3]]]");
     free(flow);
     tsri_pool_finish(&pool);
 }
