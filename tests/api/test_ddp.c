@@ -126,6 +126,7 @@ static tsr_status equals_global(tsr_world *w, void *arg)
     tsr_ddp_info info = {.size = sizeof info};
     TRY(tsr_ddp_get_info(ddp, &info));
     CHECK(info.nranks == n && info.syncs == STEPS && info.steps == STEPS && info.nbuckets == 1);
+    CHECK(info.bucket_cap_bytes == 25 << 20 && info.first_bucket_bytes == 1 << 20);
     CHECK(info.run_s > 0 && info.run_s <= spent_s);
     CHECK(info.overlap_s >= 0 && info.overlap_s <= info.comm_s && info.comm_s <= spent_s);
     CHECK(tsr_optimizer_step(opt_mine) == STEPS);

@@ -307,7 +307,7 @@ static tsr_status overlaps(tsr_world *w, void *arg)
     TRY(tsr_ddp_run(e.ddp, plan));
     tsr_ddp_info info = {.size = sizeof info};
     TRY(tsr_ddp_get_info(e.ddp, &info));
-    CHECK(info.nbuckets >= 4);
+    CHECK(info.nbuckets >= 4 && info.bucket_cap_bytes == 1 << 19);
     for (int b = 0; b < info.nbuckets; b++)
         if (e.written[b] > AT_MOST) {
             fprintf(stderr, "bucket %d of %d: %d of %d gradients of others are there\n", b,

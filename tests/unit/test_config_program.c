@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "placement/placement.h"
 #include "src/config/man.h"
 #include "src/config/program.h"
 #include "src/data/npy.h"
@@ -357,6 +358,11 @@ static void test_planning_without_files(void **state)
                   2, &p, &e, &w) != TSR_OK)
         fail_msg("%s", tsr_last_error());
     assert_true(tsr_dims_equal(p->fetches[0].dims, TSR_DIMS(4, 6)));
+    /* All placements are there, in the file's order, though no entry is on the last two. */
+    const tsr_placement *last = w->placements ? tsr_placement_parse(w, "cpu:[0]") : NULL;
+    assert_non_null(last);
+    assert_string_equal(last->next->text, "cpu:[1,0]");
+    assert_string_equal(last->next->next->text, "cpu:[0,1]");
     tsri_program_destroy(p);
     tsr_world_destroy(w);
     tsri_experiment_destroy(e);

@@ -312,6 +312,26 @@ static void test_set_values(void **state)
     tsri_pool_finish(&pool);
 }
 
+/* Values as messages show them: at most 60 bytes. */
+static void test_shown(void **state)
+{
+    (void)state;
+    static const char sixty[] = "123456789 123456789 123456789 123456789 123456789 123456789 ";
+    char buf[TSRI_YAML_TEXT_MAX], text[100], want[100];
+    for (int quoted = 0; quoted < 2; quoted++)
+        for (int n = 59; n <= 63; n++) {
+            const tsri_yaml node = {.kind = TSRI_YAML_SCALAR, .text = text, .quoted = quoted};
+            char mark = quoted ? '"' : '\'';
+            snprintf(text, sizeof text, "%.*s%.*s", n, sixty, n > 60 ? n - 60 : 0, "abc");
+            snprintf(want, sizeof want, "%c%.60s%s%c", mark, text, n > 60 ? "..." : "", mark);
+            assert_string_equal(tsri_yaml_shown(&node, buf), want);
+        }
+    const tsri_yaml control = {.kind = TSRI_YAML_SCALAR, .text = "a\x1f\x20\x7e\x7f\tb"};
+    assert_string_equal(tsri_yaml_shown(&control, buf), "'a? ~??b'");
+    assert_string_equal(tsri_yaml_shown(NULL, buf), "nothing");
+    assert_string_equal(tsri_yaml_shown(&(tsri_yaml){.kind = TSRI_YAML_LIST}, buf), "a list");
+}
+
 static void test_distance(void **state)
 {
     (void)state;
@@ -345,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_long_keys),  cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_set),
         cmocka_unit_test(test_set_values), cmocka_unit_test(test_distance),
+        cmocka_unit_test(test_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

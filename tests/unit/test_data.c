@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "src/core/rng.h"
 #include "src/data/dataset.h"
 #include "src/data/synthetic.h"
 
@@ -84,6 +85,10 @@ static void cifar_is_found_in_the_archives_folder(void **state)
     tsr_dataset *ds;
     assert_int_equal(tsr_cifar10_open(&world, test_dir, false, &ds), TSR_OK);
     assert_int_equal(tsr_dataset_count(ds), 2);
+    tsr_dataset_destroy(ds);
+    write_cifar("test_batch.bin", 6, 3, 0); /* of the folder itself goes first */
+    assert_int_equal(tsr_cifar10_open(&world, test_dir, false, &ds), TSR_OK);
+    assert_int_equal(tsr_dataset_count(ds), 3);
     tsr_dataset_destroy(ds);
 }
 
@@ -221,8 +226,14 @@ static void mnist_errors_name_file_and_byte(void **state)
     write_file(IMAGES, idx_labels, labels_bytes);
     assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_FORMAT, IMAGES,
                  "byte 0:", "0x00000801", "0x00000803");
-    write_file(IMAGES, idx_images, 10);
-    assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_FORMAT, IMAGES, "byte 10");
+    for (size_t n = 0; n < 16; n++) {
+        char want[64];
+        snprintf(want, sizeof want, "ends at byte %zu, within its header of 16 bytes", n);
+        write_file(IMAGES, idx_images, n);
+        assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_FORMAT, IMAGES, want);
+    }
+    write_file(IMAGES, idx_labels, 4); /* enough to see that it is another file */
+    assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_FORMAT, "byte 0:");
     write_file(IMAGES, idx_images, images_bytes - 1);
     assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_FORMAT, IMAGES, "byte 435",
                  "436");
@@ -345,6 +356,29 @@ static void synthetic_set_is_reproducible(void **state)
     assert_memory_not_equal(tsr_dataset_images(train), tsr_dataset_images(test), 3072);
     tsr_dataset_destroy(train);
     tsr_dataset_destroy(test);
+}
+
+/* A set has the same bytes in every release. */
+static void synthetic_sets_stay_as_they_are(void **state)
+{
+    (void)state;
+    uint64_t files = TSRI_HASH_INIT;
+    assert_int_equal(tsr_synthetic_write_cifar10(test_dir, 20, 7), TSR_OK);
+    for (int i = 1; i <= 6; i++) {
+        char name[32];
+        size_t bytes;
+        snprintf(name, sizeof name, i < 6 ? "data_batch_%d.bin" : "test_batch.bin", i);
+        unsigned char *data = read_file(name, &bytes);
+        assert_int_equal(bytes, 20 * RECORD);
+        files = tsri_hash(files, data, bytes);
+        free(data);
+    }
+    assert_true(files == 0x70536c879ebf77f7);
+    tsr_dataset *ds;
+    assert_int_equal(tsr_synthetic_open(&world, 3, 5, 7, 4, 30, 11, &ds), TSR_OK);
+    uint64_t set = tsri_hash(TSRI_HASH_INIT, tsr_dataset_images(ds), 30 * 105);
+    assert_true(tsri_hash(set, tsr_dataset_labels(ds), 30) == 0xaf84e018506ccedb);
+    tsr_dataset_destroy(ds);
 }
 
 /* Share of the test images that are nearest to their own class's mean in `features`. */
@@ -541,6 +575,7 @@ int main(void)
         TEST(failing_allocations_are_errors),
         TEST(a_world_takes_its_data_sets_along),
         TEST(synthetic_set_is_reproducible),
+        TEST(synthetic_sets_stay_as_they_are),
         TEST(synthetic_classes_differ_in_form_not_colour),
         TEST(synthetic_set_spares_a_real_one),
         TEST(drawn_set_can_be_learnt),

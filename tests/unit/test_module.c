@@ -295,6 +295,23 @@ static void test_apply(void **state)
     assert_false(tsr_tensor_ok(tsr_apply(NULL, x)));
     assert_int_equal(tsr_graph_status(g), TSR_ERR_INVALID);
     assert_error("the module is NULL");
+    /* Why it is NULL is told where that is known, and only there. */
+    static const char *const whys[] = {"", "x", "no memory for it"};
+    for (int i = 0; i < 3; i++) {
+        char want[64];
+        snprintf(want, sizeof want, "apply: the module is NULL%s%s", i ? ": " : "", whys[i]);
+        g = tsr_graph_create(f->world, NULL);
+        x = tsr_input(g, "x", TSR_F32, TSR_DIMS(4), f->p, TSR_B);
+        tsri_fail(TSR_ERR_INVALID, "an earlier error");
+        tsri_error_clear();
+        if (i)
+            tsri_fail(TSR_ERR_INVALID, "%s", whys[i]);
+        assert_false(tsr_tensor_ok(tsr_apply(NULL, x)));
+        const char *said = strstr(tsr_last_error(), "apply: ");
+        assert_non_null(said);
+        assert_string_equal(said, want);
+        tsr_graph_destroy(g);
+    }
 }
 
 /* --- one real rank: initial values ------------------------------------------------------------ */

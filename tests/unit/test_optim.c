@@ -201,6 +201,8 @@ static void test_minimize(void **state)
     check_update(f, tsr_sgd(f->net, TSR_SGD_OPTS(.lr = 0.5)), TSRI_OP_SGD, 0, NULL);
     check_update(f, tsr_sgd(f->net, TSR_SGD_OPTS(.lr = 0.5, .momentum = 0.9)), TSRI_OP_SGD, 1,
                  momentum);
+    check_update(f, tsr_sgd(f->net, TSR_SGD_OPTS(.lr = 0.5, .momentum = 1)), TSRI_OP_SGD, 1,
+                 momentum);
     check_update(f, tsr_adam(f->net, TSR_ADAM_OPTS(.lr = 0.5)), TSRI_OP_ADAM, 2, moments);
 }
 

@@ -87,6 +87,11 @@ static void test_glob(void **state)
         {"features.1[0-2].*", "features.11.conv", true},
         {"features.1[0-2].*", "features.13.conv", false},
     };
+    /* Nothing behind its end belongs to a pattern. */
+    assert_true(tsri_glob("[a-\0x]", "[a-"));
+    assert_false(tsri_glob("[a-\0x]", "x"));
+    assert_true(tsri_glob("a[b\0]", "a[b"));
+    assert_true(tsri_glob("a[!\0b]", "a[!"));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (tsri_glob(rows[i].pattern, rows[i].text) != rows[i].fits)
             fail_msg("'%s' on '%s'", rows[i].pattern, rows[i].text);

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include <tessera/sampler.h>
+#include "src/data/batch_make.h"
 #include "src/data/index_sampler.h"
 
 static struct tsr_world world = {.nranks = 4, .rank = 2, .threads = 1};
@@ -443,6 +444,52 @@ static void distributed_over(void **state)
     }
 }
 
+/* --- batches ---------------------------------------------------------------------------------- */
+/* Room for indices grows with the batch, and is kept: later batches need no memory. */
+static void batches_keep_their_room(void **state)
+{
+    (void)state;
+    enum { N = 1000, ROWS = 300 };
+    static struct tsr_world own = {.nranks = 1, .threads = 1};
+    tsr_sampler *in_order;
+    tsr_batch_sampler *batches;
+    assert_int_equal(tsr_sequential_sampler(&own, N, &in_order), TSR_OK);
+    assert_int_equal(tsr_batch_sampler_create(&own, in_order, ROWS, false, &batches), TSR_OK);
+    for (int pass = 0; pass < 2; pass++) {
+        int64_t seen = 0, rows;
+        const int64_t *indices;
+        tsr_status status;
+        own.mem.fail_countdown = pass;
+        while ((status = tsr_batch_sampler_next(batches, &indices, &rows)) == TSR_OK) {
+            assert_int_equal(rows, seen < 900 ? ROWS : 100);
+            for (int64_t i = 0; i < rows; i++)
+                assert_int_equal(indices[i], seen + i);
+            seen += rows;
+        }
+        assert_int_equal(status, TSR_END);
+        assert_int_equal(seen, N);
+        assert_int_equal(own.mem.fail_countdown, pass);
+    }
+    own.mem.fail_countdown = 0;
+    tsri_world_destroy_owned(&own);
+}
+
+static void slots_keep_their_room(void **state)
+{
+    (void)state;
+    static tsri_batch_slot slot;
+    tsri_mem mem = {0};
+    assert_int_equal(tsri_slot_reserve(&slot, &mem, 8), TSR_OK);
+    int64_t *at = slot.indices;
+    mem.fail_countdown = 1;
+    assert_int_equal(tsri_slot_reserve(&slot, &mem, 8), TSR_OK);
+    assert_int_equal(tsri_slot_reserve(&slot, &mem, 3), TSR_OK);
+    assert_ptr_equal(slot.indices, at);
+    assert_int_equal(tsri_slot_reserve(&slot, &mem, 9), TSR_ERR_NO_MEMORY);
+    assert_int_equal(tsri_slot_reserve(&slot, &mem, 9), TSR_OK);
+    tsri_mem_free(slot.indices);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -457,6 +504,8 @@ int main(void)
         cmocka_unit_test(unpadded),
         cmocka_unit_test(distributed_errors),
         cmocka_unit_test(distributed_over),
+        cmocka_unit_test(batches_keep_their_room),
+        cmocka_unit_test(slots_keep_their_room),
     };
     return cmocka_run_group_tests_name("sampler", tests, NULL, tear_down);
 }
