@@ -105,6 +105,10 @@ p = subprocess.run([TESSERA, "launch", "-n2", "echo", "x"], capture_output=True,
                    preexec_fn=lambda: os.close(0))
 equal((p.returncode, p.stdout), (0, b"x\nx\n"), "launch: stdin is closed")
 
+# What the launcher is fed is rank 0's.
+out, _ = tessera("launch", "-n3", "--prefix", "cat", stdin="fed\n")
+equal(out, "[0] fed\n", "launch: stdin")
+
 # Started by a program that ignores SIGCHLD, which children inherit, it still sees how ranks end.
 p = subprocess.run([TESSERA, "launch", "-n2", "sh", "-c", "exit 3"], capture_output=True, timeout=60,
                    preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))

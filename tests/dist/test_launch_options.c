@@ -457,7 +457,7 @@ static void test_slow_reader(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* At a terminal, the ranks' stderr is one. */
+/* At a terminal, the ranks' stderr is one, and no rank reads from it. */
 static void test_terminal(void **state)
 {
     (void)state;
@@ -467,10 +467,11 @@ static void test_terminal(void **state)
         skip();
     pid_t pid = fork();
     if (pid == 0) {
+        dup2(terminal, 0);
         dup2(terminal, 1);
         dup2(terminal, 2);
         execl(run_tessera, run_tessera, "launch", "-n", "1", "sh", "-c",
-              "[ -t 1 ] && [ -t 2 ] && printf 'a terminal\\n' >&2", (char *)NULL);
+              "[ ! -t 0 ] && [ -t 1 ] && [ -t 2 ] && printf 'a terminal\\n' >&2", (char *)NULL);
         _exit(99);
     }
     int status;

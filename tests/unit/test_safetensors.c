@@ -8,6 +8,7 @@
 
 #include "src/core/convert.h"
 #include "src/nn/safetensors.h"
+#include "src/nn/safetensors_text.h"
 
 /* A file from the text of its header and so many bytes of data, counted up from 0. */
 static size_t make_file(const char *name, const char *header, size_t data)
@@ -532,6 +533,30 @@ static void other_conversions(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_test_dir, remove_test_dir)
 
+/* An object whose text is cut anywhere has no end, whatever stands behind it in memory. */
+static void members_end_with_their_text(void **state)
+{
+    (void)state;
+    static const char text[] = " { \"a\" : 1 , \"b\\\"\":{\"c\":[1, \"}\"]},\"d\":true } ";
+    static const char behind[] = "} \",:{]1\\";
+    const size_t whole = sizeof text - 2; /* but for the last blank */
+    for (size_t n = 0; n <= whole; n++)
+        for (const char *c = behind; *c; c++) {
+            char buffer[sizeof text + 8];
+            memset(buffer, *c, sizeof buffer);
+            memcpy(buffer, text, n);
+            tsri_members m = {.at = buffer, .end = buffer + n};
+            tsri_span key, value;
+            int members = 0;
+            while (tsri_members_next(&m, &key, &value))
+                members++;
+            assert_true(m.at <= m.end);
+            if (n < whole && !m.fault)
+                fail_msg("'%.*s' before '%c' has an end", (int)n, text, *c);
+            assert_true(n < whole || (!m.fault && members == 3));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -545,6 +570,7 @@ int main(void)
         TEST(misuse_of_a_writer_is_refused),
         TEST(failing_allocations_are_errors),
         TEST(many_tensors_are_quick),
+        cmocka_unit_test(members_end_with_their_text),
         cmocka_unit_test(halves_round_once_to_even),
         cmocka_unit_test(other_conversions),
     };
