@@ -70,6 +70,33 @@ with tempfile.TemporaryDirectory() as d:
     equal((len(last), last[1]["shape"], last[1]["waits_for"], last[1]["state"], last[1]["ranks"]),
           (2, [4, 2], 1, "failed", [0, 1, 2]), "a call in JSON")
 
+    with open(os.path.join(os.path.dirname(__file__), "flight.json"), encoding="utf-8") as f:
+        expected = json.load(f)
+    group, ranks = expected["groups"][0], expected["ranks"]
+    equal(j["groups"][0]["members"].pop()["rank"], 2, "the last member")
+    equal(j["groups"], [group], "groups in JSON")
+    equal(j["ranks"][:2], ranks, "calls in JSON")
+    out, _ = tessera("flight", "-l", "1", d)
+    equal(out, VERDICT + """
+
+run r1 of 3 ranks, restart 0: 3 files, the first of 2023-11-14 22:14:20.000 UTC
+
+group [0,1,2]
+  rank  started   completed
+     0  #21       #20       all_reduce #21 'g21' (t.c:21), failed, waits for rank 1
+     1  #20       #20       all_reduce #20 'g20' (t.c:20), completed
+     2  #21       #20       all_reduce #21 'g21' (t.c:21), failed, waits for rank 1
+
+rank 1, process 1001 on box: 20 calls
+  2023-11-14 22:13:40.000  completed all_reduce #20 of group [0,1,2] 'g20' (t.c:20), 250.000 ms
+
+rank 0, process 1000 on box: 21 calls
+  2023-11-14 22:13:41.000  failed    all_reduce #21 of group [0,1,2] 'g21' (t.c:21), 250.000 ms, waits for rank 1
+
+rank 2, process 1002 on box: 21 calls
+  2023-11-14 22:13:41.000  failed    all_reduce #21 of group [0,1,2] 'g21' (t.c:21), 250.000 ms, waits for rank 1
+""", "all of the text")
+
     # Of many ranks that are behind, 16 lines.
     with tempfile.TemporaryDirectory() as many:
         for rank in range(20):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tessera plan: totals are the sums of their parts, memory is what one counts oneself, thousands
 of ranks are quick. usage: plan.py TESSERA"""
+import json
 import os
 import re
 import tempfile
@@ -118,6 +119,40 @@ check(text.count("{") == text.count("}") and 'label="output\\nz"' in text, "dot"
 for part in ("tensors\n", "boxing\n", "communication of a step", "memory of a rank",
              "time of a step", "hand-shake 50.0 us, 1.00 GB/s", "said"):
     check(part in out, f"text lacks {part!r}: {out}")
+
+
+
+def rounded(x):
+    """Figures to six digits, without times of compiling and names of files."""
+    if isinstance(x, dict):
+        return {k: rounded(v) for k, v in x.items() if k not in ("file", "compile_s", "infer_s")}
+    if isinstance(x, list):
+        return [rounded(v) for v in x]
+    return float(f"{x:.6g}") if isinstance(x, float) else x
+
+
+# All of it, as JSON, as a picture and as text.
+with open(os.path.join(os.path.dirname(__file__), "plan.json"), encoding="utf-8") as f:
+    equal(rounded(tessera_json("plan", write(GRAPH))), json.load(f), "plan.json")
+equal(text, """\
+digraph plan {
+  node [fontsize=10];
+  edge [fontsize=9];
+  n0 [shape=box, label="random\\n"];
+  n1 [shape=box, label="random\\n"];
+  n2 [shape=box, label="matmul\\n"];
+  n3 [shape=box, style="rounded,filled", fillcolor=khaki, label="send_recv\\n\\n160 B"];
+  n4 [shape=box, label="to_global\\n"];
+  n5 [shape=box, style="rounded,filled", fillcolor=khaki, label="all_gather\\n\\n160 B"];
+  n0 -> n2 [label="[8,6] (S(0),B)"];
+  n1 -> n2 [label="[6,10] (B,S(1))"];
+  n2 -> n3 [label="[8,10] (S(0),S(1))"];
+  n3 -> n4 [label="[8,10] S(0)"];
+  n4 -> n5 [label="[8,10] S(0)"];
+  out5 [shape=ellipse, style=bold, label="output\\nz"];
+  n5 -> out5;
+}
+""", "dot")
 
 # Every word of it, but for the time that compiling took.
 out, _ = tessera("plan", write(GRAPH))
