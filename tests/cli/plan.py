@@ -267,6 +267,18 @@ _, err = tessera("plan", write(TRAIN, RANKS=[0, 1], BATCH=64), "--memory-limit",
 check("bytes" in err, err)
 _, err = tessera("plan", write(GRAPH), "--memory-limit", "much", code=2)
 check("--memory-limit needs bytes, like 512M or 1.5GiB, not much" in err, err)
+# The graph needs 512 bytes on ranks 4 and 5: a byte less in any unit is too little.
+path = write(GRAPH)
+for unit, size in (("", 1), ("B", 1), ("K", 1e3), ("KB", 1e3), ("Ki", 1024), ("KiB", 1024),
+                   ("M", 1e6), ("MiB", 1 << 20), ("GB", 1e9), ("Gi", 1 << 30), ("T", 1e12),
+                   ("TiB", 1 << 40)):
+    for count in (512, 511):
+        _, err = tessera("plan", path, "-m", f"{count / size!r}{unit}", code=0 if count == 512 else 1)
+        check(count == 512 or "511 bytes" in err and "needs 512 bytes" in err, f"{unit}: {err}")
+tessera("plan", path, "-m", "4611686018427387904")
+for text in ("1KK", "1k", "-1", "", "1iB", "nan", "inf", "1e", "1Kib", "K", "4.7e18", "1e30"):
+    _, err = tessera("plan", path, "-m", text, code=2)
+    check(f"-m needs bytes, like 512M or 1.5GiB, not {text}\n" in err, err)
 _, err = tessera("plan", write(GRAPH), "--dot", "/nonexistent/x.dot", code=1)
 check("/nonexistent/x.dot: No such file" in err, err)
 _, err = tessera("plan", code=2)
