@@ -58,10 +58,12 @@ static size_t take_hole(tsri_region *region, size_t bytes)
     return SIZE_MAX;
 }
 
-/* Freeing never fails: there is always room for a hole more than there are blocks. */
+/* Freeing never fails. Each hole has a block of its own below it, so there are at most as many
+ * holes as blocks, and fewer when there are as many blocks as ever: the array has room for one
+ * more. */
 static tsr_status make_room_for_holes(tsri_region *region)
 {
-    if (region->nblocks + 1 < region->choles)
+    if (region->nblocks < region->choles)
         return TSR_OK;
     int more = region->choles ? 2 * region->choles : 64;
     struct tsri_hole *holes =

@@ -57,7 +57,7 @@ void tsri_npy_values(const tsri_npy *npy, const void *data, void *out_values)
         reorder(npy, src, dst);
     else if (npy->bytes)
         memcpy(dst, src, npy->bytes);
-    for (size_t i = 0; npy->swapped && size > 1 && i < npy->bytes; i += size)
+    for (size_t i = 0; npy->swapped && i < npy->bytes; i += size)
         swap_bytes(dst + i, size);
     for (size_t i = 0; npy->dtype == TSR_BOOL && i < npy->bytes; i++)
         dst[i] = dst[i] != 0;
