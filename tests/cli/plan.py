@@ -92,6 +92,32 @@ buckets = [b for b in p["boxing"] if len(b["in"]) > 1]
 check(buckets and all(b["lane"] == "bulk" for b in buckets), "gradients go in a bucket")
 check(any("loss" in b["reason"] for b in p["boxing"]), "why the loss is reduced")
 
+# The sizes of data that is not there.
+for name, shape, count in (("mnist", [1, 28, 28], 60000), ("cifar10", [3, 32, 32], 50000)):
+    p = tessera_json("plan", write(f"""\
+tessera: 1
+placements: {{d: {{ranks: [0]}}}}
+model: {{name: convnet}}
+data: {{dataset: {name}, dir: /nowhere, batch_size: 16}}
+"""))
+    inputs = {x["name"]: x["out"][0]["shape"] for x in p["ops"] if x["op"] == "input"}
+    equal(inputs, {"x": [16] + shape, "y": [16]}, name)
+    check([10] in [x["out"][0]["shape"] for x in p["ops"] if x["op"] == "variable"], f"{name}: classes")
+
+# Ranks that need the same, as many as 20 columns take.
+for ranks, text in (([0, 2, 4, 6, 10, 12, 14], "0,2,4,6,10,12,14"),
+                    ([0, 2, 4, 10, 12, 14, 16], "0,2,4,10,12,14,..."),
+                    ([0, 2, 4, 5, 6, 7, 10, 11, 13], "0,2,4-7,10-11,13"),
+                    ([0, 2, 4, 5, 6, 7, 10, 11, 12, 14], "0,2,4-7,10-12,14")):
+    out, _ = tessera("plan", write(f"""\
+tessera: 1
+placements: {{d: {{ranks: {ranks}}}}}
+graph:
+  x: {{op: normal, placement: d, sbp: B, shape: [8]}}
+  y: {{op: relu, in: x}}
+"""))
+    check(f"\n  {text:20}         0 B " in out, f"{text}: {out}")
+
 # Two placements, two hierarchies, two kinds of links.
 path = write(GRAPH)
 p = tessera_json("plan", path)

@@ -115,6 +115,12 @@ def check_trace(folder, ranks, what):
     check(any(e["name"].startswith("matmul") and e["tid"] == 0 for e in spans), f"{what}: matmul")
     check(all(e["cat"] == ("communication" if e["tid"] else "compute") for e in spans), what)
     check(not [n for n in os.listdir(folder) if n.startswith(".")], f"{what}: parts left behind")
+    names = {e["name"] for e in spans}
+    check(all(re.fullmatch(r"[a-z_0-9]+( [\w.()]+)*", n) for n in names),
+          f"{what}: names: {names}")
+    talks = {e["name"] for e in events if e["ph"] == "b"}
+    equal({n for n in names if n.endswith(" (wait)")}, {n + " (wait)" for n in talks},
+          f"{what}: each collective is begun and awaited")
 
 
 # A graph on threads, on processes; traced.
@@ -145,6 +151,19 @@ for shape in ([30, 8, 9], [200], [3, 50], [2, 3], [1001], [2000, 2], [0], [3, 0]
         equal(out, f"x: i64[{','.join(map(str, shape))}]\n{text}\n", f"printed as {shape}")
     else:
         check(out.startswith("x: i64["), f"an empty array: {out}")
+
+# Digits that tell values of a type apart.
+values = {"bool": ([True, False, True], "[ True False  True]"), "u8": ([0, 255, 7], "[  0 255   7]"),
+          "i32": ([-5, 2147483647, 0], "[        -5 2147483647          0]"),
+          "i64": ([-5, 9007199254740993, 0], "[              -5 9007199254740993                0]"),
+          "f16": ([1 / 3, 2, -0.5], "[0.33325      2.    -0.5]"),
+          "bf16": ([1 / 3, 2, -0.5], "[0.334    2.  -0.5]"),
+          "f32": ([1 / 3, 2, -1e10], "[0.33333334         2.     -1e+10]"),
+          "f64": ([1 / 3, 2, -0.5], "[0.33333333         2.       -0.5]")}
+out, _ = tessera("run", write("types.yaml", {
+    "tessera": 1, "placements": {"a": {"ranks": [0, 1]}}, "fetch": list(values),
+    "graph": {t: {"op": "constant", "value": v, "dtype": t} for t, (v, _) in values.items()}}))
+equal(out, "".join(f"{t}: {t}[3]\n{text}\n" for t, (_, text) in values.items()), "types")
 
 # Training: one meaning on any number of ranks.
 train = write("train.yaml", TRAIN)

@@ -71,6 +71,8 @@ for args, text in [
     (["launch"], "no program to run"),
     (["launch", "-n", "many", "true"], "-n needs a number of ranks, 1 to 256, not many"),
     (["launch", "--max_restart", "1", "true"], "no option --max_restart; did you mean --max-restarts?"),
+    (["launch", "--nodexxnk"], "there is no option --nodexxnk\n"),
+    (["launch", "--nodx-xxnk"], "there is no option --nodx-xxnk; did you mean --node-rank?"),
     (["launch", "--timeout=-1", "true"], "--timeout needs seconds, above 0, not -1"),
     (["launch", "--timeout", "0x", "true"], "--timeout needs seconds"),
     (["launch", "--timeout", "", "true"], "--timeout needs seconds, above 0, not \n"),

@@ -267,6 +267,31 @@ static tsr_tensor *scope_forward(tsr_module *m, tsr_tensor *x, void *arg)
     return x;
 }
 
+static tsr_tensor *no_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    (void)m;
+    if (arg)
+        tsri_graph_fail(x->graph, (tsri_loc){"own.c", 7}, TSR_ERR_SHAPE, "its own reason");
+    return NULL;
+}
+
+/* A forward function that returns NULL says why, or it is said that it does not. */
+static void test_no_result(void **state)
+{
+    fixture *f = *state;
+    tsr_nn_opts o = {.placement = f->p, .sbp = TSR_B};
+    for (int says = 0; says < 2; says++) {
+        tsr_graph *g = tsr_graph_create(f->world, NULL);
+        tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(4), f->p, TSR_B);
+        tsr_module *m = tsr_module_create(f->world, &o, no_forward, says ? f : NULL, NULL);
+        assert_false(tsr_tensor_ok(tsr_apply(m, x)));
+        assert_int_equal(tsr_graph_status(g), says ? TSR_ERR_SHAPE : TSR_ERR_INVALID);
+        assert_error(says ? "own.c:7: its own reason"
+                          : "apply: the forward function returned NULL");
+        assert_string_equal(g->scope, "");
+    }
+}
+
 static void test_apply(void **state)
 {
     fixture *f = *state;
@@ -521,6 +546,7 @@ int main(void)
         VIRTUAL(test_module_errors),
         VIRTUAL(test_ownership),
         VIRTUAL(test_apply),
+        VIRTUAL(test_no_result),
         VIRTUAL(test_no_memory),
         REAL(test_layer_init),
         REAL(test_init_kinds),

@@ -63,6 +63,34 @@ static void test_reuse_and_coalesce(void **state)
     tsri_region_finish(&r);
 }
 
+/* As many holes as blocks, one above each: freeing one still finds room for its hole. */
+static void test_most_holes(void **state)
+{
+    (void)state;
+    enum { N = 63, GRAIN = 64, ROOM = N * (N + 1) * GRAIN };
+    tsri_region r = {.base = aligned_alloc(4096, ROOM), .size = ROOM, .top = ROOM};
+    void *kept[N];
+    assert_non_null(r.base);
+    for (int i = 0; i < N; i++) { /* larger than all holes before */
+        const size_t bytes = (size_t)(i + 1) * GRAIN;
+        void *above;
+        assert_int_equal(tsri_region_alloc(&r, bytes, &above), TSR_OK);
+        assert_int_equal(tsri_region_alloc(&r, bytes, &kept[i]), TSR_OK);
+        tsri_region_free(&r, above, bytes);
+        assert_int_equal(r.nblocks, i + 1);
+        assert_int_equal(r.nholes, i + 1);
+        assert_true(r.nholes < r.choles);
+    }
+    for (int i = 1; i < N; i += 2)
+        tsri_region_free(&r, kept[i], (size_t)(i + 1) * GRAIN);
+    for (int i = 0; i < N; i += 2)
+        tsri_region_free(&r, kept[i], (size_t)(i + 1) * GRAIN);
+    assert_int_equal(r.nholes, 0);
+    assert_int_equal(r.top, ROOM);
+    free(r.base);
+    tsri_region_finish(&r);
+}
+
 static void test_top_meets_bottom(void **state)
 {
     (void)state;
@@ -175,6 +203,7 @@ int main(void)
         cmocka_unit_test(test_alloc_aligned),    cmocka_unit_test(test_reuse_and_coalesce),
         cmocka_unit_test(test_top_meets_bottom), cmocka_unit_test(test_end_not_aligned),
         cmocka_unit_test(test_random),           cmocka_unit_test(test_owned),
+        cmocka_unit_test(test_most_holes),
     };
     return cmocka_run_group_tests_name("region", tests, NULL, NULL);
 }
