@@ -67,7 +67,7 @@ static void test_reuse_and_coalesce(void **state)
 static void test_most_holes(void **state)
 {
     (void)state;
-    enum { N = 63, GRAIN = 64, ROOM = N * (N + 1) * GRAIN };
+    enum { N = 64, GRAIN = 64, ROOM = N * (N + 1) * GRAIN };
     tsri_region r = {.base = aligned_alloc(4096, ROOM), .size = ROOM, .top = ROOM};
     void *kept[N];
     assert_non_null(r.base);
