@@ -4,6 +4,7 @@
 #include "src/cli/box.h"
 #include "src/comm/comm.h"
 #include "src/core/convert.h"
+#include "src/core/rng.h"
 
 #include <tessera/graph.h>
 
@@ -74,8 +75,7 @@ static double reduce(int op, double a, double b)
 /* Small whole numbers, so that no dtype rounds, in any order. */
 static double addend_value(tsr_dtype dtype, int64_t element, int addend)
 {
-    uint64_t h = ((uint64_t)element * 1000003 + (uint64_t)addend + 1) * 0x9e3779b97f4a7c15;
-    int v = (int)(h >> 40 & 0xffff);
+    int v = (int)(tsri_rng_word(0, (uint64_t)addend, (uint64_t)element) >> 16);
     return dtype == TSR_DTYPE_BOOL ? v % 5 == 0 : dtype == TSR_DTYPE_U8 ? v % 2 : v % 3 - 1;
 }
 
