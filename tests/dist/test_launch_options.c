@@ -457,7 +457,7 @@ static void test_slow_reader(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* At a terminal, the ranks' stderr is one, and no rank reads from it. */
+/* At a terminal, the ranks' stderr is one of its size, and no rank reads from it. */
 static void test_terminal(void **state)
 {
     (void)state;
@@ -465,20 +465,25 @@ static void test_terminal(void **state)
     int terminal, master = open_terminal(&terminal);
     if (master < 0)
         skip();
+    const struct winsize size = {.ws_row = 33, .ws_col = 77};
+    assert_int_equal(ioctl(master, TIOCSWINSZ, &size), 0);
     pid_t pid = fork();
     if (pid == 0) {
         dup2(terminal, 0);
         dup2(terminal, 1);
         dup2(terminal, 2);
         execl(run_tessera, run_tessera, "launch", "-n", "1", "sh", "-c",
-              "[ ! -t 0 ] && [ -t 1 ] && [ -t 2 ] && printf 'a terminal\\n' >&2", (char *)NULL);
+              "[ ! -t 0 ] && [ -t 1 ] && [ -t 2 ] && "
+              "printf 'a terminal of %s\\n' \"$(stty size <&2)\" >&2",
+              (char *)NULL);
         _exit(99);
     }
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(fcntl(master, F_SETFL, O_NONBLOCK), 0);
     assert_true(read(master, text, sizeof text - 1) > 0);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || strcmp(text, "a terminal\r\n") != 0)
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 ||
+        strcmp(text, "a terminal of 33 77\r\n") != 0)
         fail_msg("%d: %s", status, text);
     close(terminal);
     close(master);
