@@ -223,6 +223,14 @@ out, _ = tessera("box", "-s", "3", "-f", "cpu S(0)", "-t", "B", "-n", 99)
 check(re.search(r"^from S\(0\) on cpu:\[0,[\d,]*\.\.\.$", out, re.M) and
       max(map(len, out.split("\n"))) < 260, out)
 
+# What holds nothing is no picture; one rank is a rank.
+out, _ = tessera("box", "-s", "3,0", "-f", "cpu:[0,1] S(0)", "-t", "B")
+check(out.startswith("f32[3,0], 0 B\nfrom S(0) on cpu:[0,1]\n  nothing on ranks 0, 1\nto B on "
+                     "cpu:[0,1]\n  nothing on ranks 0, 1\nroute 1 step, "), out)
+for n in (1, 2):
+    out, _ = tessera("box", "-s", "3", "-f", "cpu B", "-t", "cpu B", "-n", n, "--run")
+    check(f"\nrun on {n} thread rank{'s' if n > 1 else ''}\n" in out, out)
+
 # Figures have three digits, or are whole bytes and nanoseconds.
 for size, text in [(2, "8 B"), (250, "1.00 KB"), (2487, "9.95 KB"), (2625, "10.5 KB"),
                    (24900, "99.6 KB"), (30000, "120 KB"), (249800, "999 KB"), (249900, "1.00 MB")]:
@@ -240,6 +248,7 @@ for args, text in [
     (["cpu:[0,1] B", "(B,B)"], "(B,B)"),
     (["S(0)", "B"], "has no placement"),
     (["cpu:[0,1]", "B"], "no signature"),
+    (["cpu:[0,1] \t ", "B"], "no signature"),
     (["cpu:[0,1] S(0)", "auto"], "auto"),
     (["gpu:[0,1] S(0)", "B"], "gpu"),
 ]:

@@ -74,6 +74,7 @@ with tempfile.TemporaryDirectory() as d:
         expected = json.load(f)
     group, ranks = expected["groups"][0], expected["ranks"]
     equal(j["groups"][0]["members"].pop()["rank"], 2, "the last member")
+    equal((j["run"], j["restart"], j["nranks"]), ("r1", 0, 3), "the run in JSON")
     equal(j["groups"], [group], "groups in JSON")
     equal(j["ranks"][:2], ranks, "calls in JSON")
     out, _ = tessera("flight", "-l", "1", d)

@@ -159,7 +159,10 @@ def rounded(x):
 
 # All of it, as JSON, as a picture and as text.
 with open(os.path.join(os.path.dirname(__file__), "plan.json"), encoding="utf-8") as f:
-    equal(rounded(tessera_json("plan", write(GRAPH))), json.load(f), "plan.json")
+    path = write(GRAPH)
+    p = tessera_json("plan", path)
+    equal(p["file"], path, "the file's name")
+    equal(rounded(p), json.load(f), "plan.json")
 equal(text, """\
 digraph plan {
   node [fontsize=10];

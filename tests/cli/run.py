@@ -115,6 +115,10 @@ def check_trace(folder, ranks, what):
     check(any(e["name"].startswith("matmul") and e["tid"] == 0 for e in spans), f"{what}: matmul")
     check(all(e["cat"] == ("communication" if e["tid"] else "compute") for e in spans), what)
     check(not [n for n in os.listdir(folder) if n.startswith(".")], f"{what}: parts left behind")
+    check(min(e["ts"] for e in spans) < 1e5, f"{what}: times count from the step's begin")
+    equal({(e["pid"], e.get("tid"), e["args"]["name"]) for e in events if e["ph"] == "M"},
+          {row for r in range(ranks) for row in ((r, None, f"rank {r}"), (r, 0, "compute"),
+                                                 (r, 1, "communication"))}, f"{what}: rows' names")
     names = {e["name"] for e in spans}
     check(all(re.fullmatch(r"[a-z_0-9]+( [\w.()]+)*", n) for n in names),
           f"{what}: names: {names}")

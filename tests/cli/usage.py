@@ -39,6 +39,9 @@ for c in COMMANDS:
     equal([len(all_of_it) for all_of_it, _ in rows], [4 + max(column, len(left)) for _, left in rows],
           f"{c} --help: where what options mean begins")
 
+check("\n  -t, --to END            where it shall be; a signature alone: on the\n"
+      "                          placement of --from\n" in tessera("box", "--help")[0], "two lines")
+
 out, _ = tessera("--help")
 for c in COMMANDS:
     check(f"\n  {c} " in out, f"{c} is not in the list of commands")
