@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "sbp/search_branch.h"
+#include "sbp/search_memory.h"
 #include "tests/bench/search_ladder.h"
 
 #include <inttypes.h>
@@ -316,6 +317,55 @@ static void test_parts(void **state)
     }
 }
 
+/* Repairs, improvements and merges of assignments under a limit. */
+static void record_times(const tsri_search_problem *p, int *const *adj, int seed)
+{
+    int choice[MOST] = {0}, other[MOST];
+    tsri_pool pool;
+    tsri_times t;
+    tsri_pool_init(&pool, NULL);
+    assert_int_equal(tsri_times_start(&t, &pool, p), TSR_OK);
+    int64_t load[MOST], most = tsri_times_load(&t, choice, load);
+    put("times %d: %d of them%s, most %" PRId64, seed, t.ntimes, t.infeasible ? ", infeasible" : "",
+        most);
+    for (int v = 0; v < p->nnodes; v++)
+        other[v] = (v + seed) % p->nodes[v].nstrat;
+    bool within = t.ntimes == 0 || tsri_times_repair(&t, adj, choice);
+    put("  repaired %s %.17g %08x", within ? "within" : "over", tsri_search_cost(p, choice),
+        hash_choice(choice, p->nnodes));
+    if (within && t.ntimes) {
+        assert_int_equal(tsri_times_merge(&t, NULL, adj, other, choice), TSR_OK);
+        put("  merged %.17g %08x", tsri_search_cost(p, choice), hash_choice(choice, p->nnodes));
+        assert_true(tsri_times_load(&t, choice, load) <= p->usage_limit);
+        tsri_times_improve(&t, adj, choice);
+        put("  improved %.17g %08x", tsri_search_cost(p, choice), hash_choice(choice, p->nnodes));
+        assert_true(tsri_times_load(&t, choice, load) <= p->usage_limit);
+    }
+    tsri_pool_finish(&pool);
+}
+
+static void test_times(void **state)
+{
+    (void)state;
+    enum { NODES = 30, EDGES = 60 };
+    for (int seed = 0; seed < 24; seed++) {
+        int n = 6 + seed, lists[NODES][EDGES + 1] = {0}, *adj[NODES];
+        ladder l =
+            sparse_problem(n, 2 * n, 2, 5, true, seed % 3 ? 0.0f : 0.1f, 300 + (uint64_t)seed);
+        add_usage(&l);
+        for (int v = 0; v < n; v++)
+            adj[v] = lists[v];
+        for (int e = 0; e < l.problem.nedges; e++) {
+            const tsri_search_edge *x = &l.edges[e];
+            lists[x->u][++lists[x->u][0]] = e;
+            lists[x->v][++lists[x->v][0]] = e;
+        }
+        l.problem.usage_limit = 14 + seed % 4 * 3;
+        record_times(&l.problem, adj, seed);
+        free_problem(&l);
+    }
+}
+
 static void test_end(void **state)
 {
     (void)state;
@@ -330,13 +380,12 @@ int main(int argc, char **argv)
         test_search(NULL);
         test_limits(NULL);
         test_parts(NULL);
+        test_times(NULL);
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_search),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_end),
+        cmocka_unit_test(test_search), cmocka_unit_test(test_limits), cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_times),  cmocka_unit_test(test_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
