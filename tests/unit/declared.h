@@ -81,7 +81,7 @@ static inline void shows(tsr_tensor *y, const tsr_tensor *x)
 }
 
 /* The graph failed with this status, in the words of `expr`'s line. */
-static void failed(tsr_tensor *x, tsr_status status, const char *text)
+static inline void failed(tsr_tensor *x, tsr_status status, const char *text)
 {
     assert_false(tsr_tensor_ok(x));
     assert_int_equal(tsr_graph_status(g), status);
@@ -167,7 +167,7 @@ static void signatures_are(const tsri_op *op, int k, const char *expected)
 }
 
 /* Over 2 and over 3 parts, all-B aside. */
-static void derives(tsri_op_kind kind, const char *over2, const char *over3)
+static inline void derives(tsri_op_kind kind, const char *over2, const char *over3)
 {
     tsri_op *op = last_of(kind);
     signatures_are(op, 2, over2);
