@@ -32,5 +32,5 @@ bool tsri_two_phase(const tsri_link *link, double bytes, int k)
 {
     double one = link->latency_s + bytes * (k - 1) / link->bytes_per_s;
     double two = 2 * link->latency_s + 2 * bytes * (k - 1) / k / link->bytes_per_s;
-    return k > 1 && two < one;
+    return two < one;
 }
