@@ -268,7 +268,65 @@ static void declare_shared(tsr_graph *g, const tsr_placement *p, const tsr_place
     tsr_output(g, "most", tsr_max(cut, TSR_AXES(0), false), q, TSR_B);
     tsr_output(g, "where", tsr_argmax(all, 1), q, TSR_S(0));
     tsr_output(g, "whole", x, p, TSR_S(1));
+    tsr_tensor *twice = tsr_neg(w);
+    tsr_output(g, "here", twice, p, TSR_B);
+    tsr_output(g, "there", twice, q, TSR_S(0));
+    tsr_output(g, "sum", tsr_sum(twice, TSR_AXES(0), false), q, TSR_AUTO);
+    tsr_output(g, "away", tsr_to_global(tsr_abs(w), q, TSR_S(1)), q, TSR_B);
+    tsr_output(g, "back", tsr_to_global(tsr_to_global(parts[0], q, TSR_P), p, TSR_S(1)), p, TSR_B);
     tsr_output(g, "norm", tsr_norm(tsr_transpose(all, 0, 1), 2, TSR_AXES(0), true), p, TSR_AUTO);
+}
+
+/* Ops of very many signatures, of which inference takes the cheapest; uses that sum gradients. */
+static void declare_cube(tsr_graph *g, const tsr_placement *p, const tsr_placement *q)
+{
+    (void)q;
+    const tsr_nn_opts nn = {.placement = p, .sbp = TSR_AUTO, .seed = 1};
+    tsr_module *m = tsr_module_create(g->world, &nn, NULL, NULL, NULL);
+    tsr_module_param(m, "w", TSR_DIMS(16, 24), TSR_AUTO, (tsr_init){.kind = TSR_INIT_ONES});
+    tsr_optimizer *o = tsr_sgd(m, TSR_SGD_OPTS(.momentum = 0.5));
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(8, 12, 16, 24), p, TSR_AUTO);
+    tsr_tensor *w = tsr_use(m, "w", x), *h = tsr_mul(x, w);
+    tsr_tensor *a = tsr_matmul(tsr_exp(h), tsr_transpose(h, 2, 3));
+    tsr_tensor *b = tsr_matmul(tsr_tanh(a), h);
+    tsr_tensor *y = tsr_mul_scalar(tsr_add(tsr_add(b, h), tsr_mul(h, w)), 0.5);
+    tsr_tensor *loss = tsr_mean(tsr_layer_norm(y, NULL, NULL, NULL), TSR_ALL_AXES, false);
+    tsr_tensor *cast = tsr_cast(tsr_sum(y, TSR_AXES(1), false), TSR_F64);
+    tsr_minimize(o, tsr_add(loss, tsr_sum(w, TSR_ALL_AXES, false)));
+    tsr_output(g, "cast", cast, p, TSR_AUTO);
+}
+
+/* Two nets that train each other, over ranks that overlap. */
+static void declare_pair(tsr_graph *g, const tsr_placement *p, const tsr_placement *q)
+{
+    tsr_module *a =
+        tsr_mlp(g->world, p, TSR_B, TSR_MLP_OPTS(.inputs = 9, .hidden = 33, .outputs = 14));
+    tsr_module *b =
+        tsr_mlp(g->world, q, TSR_AUTO, TSR_MLP_OPTS(.inputs = 14, .hidden = 21, .outputs = 1));
+    tsr_optimizer *oa = tsr_adam(a, TSR_ADAM_OPTS(.state = TSR_S(0)));
+    tsr_optimizer *ob = tsr_sgd(b, TSR_SGD_OPTS(.momentum = 0.5));
+    tsr_tensor *made =
+        tsr_apply(a, tsr_normal(g, "n", TSR_F32, TSR_DIMS(11, 9), p, TSR_S(0), 0, 1));
+    tsr_tensor *real = tsr_input(g, "real", TSR_F32, TSR_DIMS(11, 14), q, TSR_S(0));
+    tsr_tensor *judged = tsr_apply(b, tsr_to_global(made, q, TSR_AUTO));
+    tsr_tensor *lb = tsr_mean(tsr_sub(judged, tsr_apply(b, real)), TSR_ALL_AXES, false);
+    tsr_minimize(ob, lb);
+    tsr_minimize(oa, tsr_mean(tsr_neg(tsr_sigmoid(judged)), TSR_ALL_AXES, false));
+    tsr_output(g, "made", made, q, TSR_S(1));
+    tsr_output(g, "lb", lb, NULL, TSR_AUTO);
+}
+
+/* More kinds of ranks than a report tells apart. */
+static void declare_classes(tsr_graph *g, const tsr_placement *p, const tsr_placement *q)
+{
+    (void)q;
+    for (int r = 0; r < tsr_placement_nranks(p); r++) {
+        char name[32];
+        snprintf(name, sizeof name, "cpu:[%d]", r);
+        const tsr_placement *own = tsr_placement_parse(g->world, name);
+        tsr_tensor *x = tsr_uniform(g, name, TSR_F32, TSR_DIMS(37 * r % 71, 70), own, TSR_B, 0, 1);
+        tsr_output(g, name, tsr_exp(tsr_neg(x)), own, TSR_B);
+    }
 }
 
 #define MACHINES(n, ...) .nlinks = 2, .link = {{n, 2e-6, 10e9}, {0, 30e-6, 1e9}}, __VA_ARGS__
@@ -331,6 +389,22 @@ static const program programs[] = {
     {"local statistics", declare_local_statistics, 2, "cpu:[0,1]", NULL, {0}},
     {"local statistics on gpus", declare_local_statistics, 2, "cuda:[0,1]", NULL, {0}},
     {"from gpus", declare_stages, 5, "cuda:[0,1,2]", "cpu:[3,4,2]", {0}},
+    {"classes", declare_classes, 70, "cpu", NULL, {0}},
+    {"cube", declare_cube, 8, "cpu:[[[0,1],[2,3]],[[4,5],[6,7]]]", NULL, {.alternatives = true}},
+    {"cube of machines",
+     declare_cube,
+     8,
+     "cpu:[[[0,1]],[[2,3]],[[4,5]],[[6,7]]]",
+     NULL,
+     {MACHINES(2, .memory_limit = 1 << 20)}},
+    {"pair", declare_pair, 5, "cpu:[0,1,2]", "cpu:[2,3,4]", {.bucket_mb = 0.001}},
+    {"pair on one rank", declare_pair, 2, "cpu:[1]", "cpu:[0,1]", {.alternatives = true}},
+    {"pair on devices",
+     declare_pair,
+     4,
+     "cuda:[0,1]",
+     "cuda:[1,3,2]",
+     {MACHINES(2, .infer_updates = true)}},
     {"shared", declare_shared, 4, "cpu:[0,1,2]", "cpu:[3,1]", {.alternatives = true}},
     {"shared, other devices", declare_shared, 5, "cuda:[0,1,2,3]", "cpu:[3,1,4]", {0}},
 };
@@ -391,6 +465,7 @@ static void test_plans(void **state)
 
 int main(int argc, char **argv)
 {
+    setenv("TESSERA_CHECK", "1", 1); /* or the allocations would not be the same */
     mode = argc > 1 && !strcmp(argv[1], "--print")   ? PRINT
            : argc > 1 && !strcmp(argv[1], "--texts") ? TEXTS
                                                      : COMPARE;
