@@ -610,3 +610,121 @@ X(output_of("x0", f32(D(3)), place, TSR_B),
   "two inputs or outputs are named 'x0' (the first one at declared.h:37)")
 X(tsr_rank_sum(f32(D(2)), NULL),
   "rank_sum: the graph is one of all ranks; legal in local graphs alone (here tsr_sum of a tensor that is split over the ranks is such a sum)")
+X(local_norm(D(5, 6, 2, 3), 2),
+  "f32 (5,6,2,3)")
+X(local_norm(D(5, 6), 3),
+  "f32 (5,6)")
+X(local_norm(D(6, 4, 2, 2), 3),
+  "f32 (6,4,2,2)")
+X(local_norm(D(4, 6), 4),
+  "f32 (4,6)")
+X(norm2(),
+  "f32 (8,6)")
+X(tsr_batch_norm(f32(D(6, 4, 2, 3)), f32(D(4)), f32(D(4)), NULL, NULL, NULL),
+  "f32 (6,4,2,3)")
+X(tsr_conv2d(f32(D(2, 4, 6, 8)), f32(D(6, 4, 2, 2)), f32(D(6)), CONV(.stride = {2})),
+  "f32 (2,6,3,4)")
+X(tsr_conv2d(f32(D(2, 4, 6, 8)), f32(D(6, 4, 1, 1)), NULL, NULL),
+  "f32 (2,6,6,8)")
+X(tsr_conv2d(f32(D(2, 4, 6, 8)), f32(D(6, 2, 3, 1)), f32(D(6)), CONV(.stride = {3, 1}, .groups = 2)),
+  "f32 (2,6,2,8)")
+X(tsr_conv2d(f32(D(2, 6, 5, 5)), f32(D(6, 1, 3, 3)), NULL, CONV(.padding = {1}, .groups = 6)),
+  "f32 (2,6,5,5)")
+X(tsr_max_pool2d(f32(D(2, 4, 6, 9)), POOL(.kernel = {2, 3})),
+  "f32 (2,4,3,3)")
+X(tsr_avg_pool2d(f32(D(2, 4, 6, 9)), POOL(.kernel = {2, 3})),
+  "f32 (2,4,3,3)")
+X(tsr_avg_pool2d(f32(D(2, 4, 6, 9)), POOL(.kernel = {3}, .stride = {1}, .padding = {1})),
+  "f32 (2,4,6,9)")
+X(tsr_adaptive_avg_pool2d(f32(D(2, 4, 6, 9)), 2, 3),
+  "f32 (2,4,2,3)")
+X(tsr_adaptive_avg_pool2d(f32(D(2, 4, 6, 9)), 1, 4),
+  "f32 (2,4,1,4)")
+X(tsr_linear(f32(D(4, 6, 3)), f32(D(5, 3)), f32(D(5))),
+  "f32 (4,6,5)")
+X(tsr_matmul_t(f32(D(3, 4, 6)), f32(D(3, 5, 4)), true, true),
+  "f32 (3,6,5)")
+X(tsr_softmax(f32(D(2, 4, 6)), 1),
+  "f32 (2,4,6)")
+X(tsr_log_softmax(f32(D(2, 4, 6)), -1),
+  "f32 (2,4,6)")
+X(tsr_layer_norm(f32(D(2, 4, 6)), f32(D(4, 6)), f32(D(4, 6)), NULL),
+  "layer_norm: gamma is (4,6); it must be (6), the last axis of x (2,4,6)")
+X(tsr_layer_norm(f32(D(2, 4, 6)), NULL, NULL, NULL),
+  "f32 (2,4,6)")
+X(entropy(D(8, 10), D(8), .label_smoothing = 0.1),
+  "f32 ()")
+X(tsr_max(f32(D(2, 4, 6)), TSR_AXES(1), false),
+  "f32 (2,6)")
+X(tsr_min(f32(D(2, 4, 6)), TSR_AXES(0, 2), true),
+  "f32 (1,4,1)")
+X(tsr_mean(f32(D(2, 4, 6)), TSR_AXES(0, 2), true),
+  "f32 (1,4,1)")
+X(tsr_std(f32(D(2, 4, 6)), TSR_AXES(1), false, 1),
+  "f32 (2,6)")
+X(tsr_norm(f32(D(2, 4, 6)), 2, TSR_ALL_AXES, false),
+  "f32 ()")
+X(tsr_norm(f32(D(2, 4, 6)), 3, TSR_AXES(1), false),
+  "f32 (2,6)")
+X(tsr_norm(f32(D(2, 4, 6)), 1, TSR_AXES(1), false),
+  "f32 (2,6)")
+X(tsr_cumsum(f32(D(2, 4, 6)), 1),
+  "f32 (2,4,6)")
+X(tsr_add(f32(D(2, 1, 6)), f32(D(4, 1))),
+  "f32 (2,4,6)")
+X(tsr_mul(f32(D(2, 1, 6)), f32(D(4, 1))),
+  "f32 (2,4,6)")
+X(tsr_div(f32(D(2, 1, 6)), f32(D(4, 1))),
+  "f32 (2,4,6)")
+X(tsr_pow(f32(D(2, 6)), f32(D(6))),
+  "f32 (2,6)")
+X(tsr_maximum(f32(D(2, 6)), f32(D(6))),
+  "f32 (2,6)")
+X(tsr_where(make(TSR_BOOL, D(4, 1)), f32(D(6)), f32(D(2, 4, 6))),
+  "f32 (2,4,6)")
+X(tsr_rdiv_scalar(f32(D(4, 6)), 2),
+  "f32 (4,6)")
+X(tsr_silu(f32(D(4, 6))),
+  "f32 (4,6)")
+X(tsr_gelu(f32(D(4, 6)), TSR_GELU_TANH),
+  "f32 (4,6)")
+X(tsr_reshape(f32(D(4, 6, 2)), D(24, 2)),
+  "f32 (24,2)")
+X(tsr_reshape(f32(D(4, 6, 2)), D(2, 2, 3, 4)),
+  "f32 (2,2,3,4)")
+X(tsr_reshape(f32(D(4, 6)), D(6, 4)),
+  "f32 (6,4)")
+X(tsr_permute(f32(D(4, 6, 2)), TSR_AXES(2, 0, 1)),
+  "f32 (2,4,6)")
+X(tsr_broadcast_to(f32(D(4, 1)), D(2, 4, 6)),
+  "f32 (2,4,6)")
+X(tsr_concat(3, (tsr_tensor *[]){f32(D(2, 6)), f32(D(4, 6)), f32(D(1, 6))}, 0),
+  "f32 (7,6)")
+X(tsr_stack(2, (tsr_tensor *[]){f32(D(4, 6)), f32(D(4, 6))}, 1),
+  "f32 (4,2,6)")
+X(tsr_slice(f32(D(4, 6)), D(1, 0), D(4, 6), D(2, 1)),
+  "f32 (2,6)")
+X(tsr_pad(f32(D(4, 6)), D(0, 1), D(0, 2), 0.5),
+  "f32 (4,9)")
+X(tsr_pad(f32(D(4, 6)), D(1, 0), D(1, 0), 0),
+  "f32 (6,6)")
+X(tsr_tril(f32(D(2, 4, 6)), 1),
+  "f32 (2,4,6)")
+X(tsr_embedding(f32(D(12, 6)), make(TSR_I64, D(2, 4)), EMBED(.padding_idx = 1)),
+  "f32 (2,4,6)")
+X(tsr_gather(f32(D(2, 12, 6)), 1, make(TSR_I64, D(4))),
+  "f32 (2,4,6)")
+X(tsr_attention(f32(D(2, 4, 6, 8)), f32(D(2, 4, 3, 8)), f32(D(2, 4, 3, 6)), TSR_ATTENTION_OPTS(.causal = true, .dropout = 0.5)),
+  "f32 (2,4,6,6)")
+X(tsr_causal_mask(f32(D(2, 4, 6)), 1, 0),
+  "f32 (2,4,6)")
+X(tsr_mse_loss(f32(D(4, 6)), f32(D(4, 6)), TSR_MEAN),
+  "f32 ()")
+X(tsr_one_hot(make(TSR_I64, D(4, 6)), 12, TSR_F32),
+  "f32 (4,6,12)")
+X(tsr_dropout(f32(D(4, 6)), 0.5),
+  "f32 (4,6)")
+X(tsr_cast(f32(D(4, 6)), TSR_BF16),
+  "bf16 (4,6)")
+X(tsr_argmax(f32(D(4, 6)), 1),
+  "i64 (4)")
