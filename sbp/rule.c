@@ -20,7 +20,7 @@ typedef struct binder {
 /* What an axis is made of, as far as known. */
 typedef struct content {
     int unknown, last_unknown; /* indices without a size: how many, and the last of them */
-    int dots;
+    bool dots;
     int64_t known; /* product of the known sizes; at most INT64_MAX */
 } content;
 
@@ -30,7 +30,7 @@ static content content_of(const tsri_rule *rule, const tsri_rule_arg *arg, int a
     for (int i = arg->axis[axis]; i < arg->axis[axis + 1]; i++) {
         int item = rule->items[i];
         if (item < 0) {
-            c.dots += item == TSRI_ITEM_DOT;
+            c.dots |= item == TSRI_ITEM_DOT;
         } else if (rule->index[item].size < 0) {
             c.unknown++;
             c.last_unknown = item;

@@ -106,7 +106,6 @@ static tsr_plan *new_plan(const tsr_graph *graph, const tsr_compile_opts *opts)
         return NULL;
     plan->world = world;
     plan->pool = pool;
-    tsri_pool_init(&plan->scratch, &world->mem);
     plan->opts = *opts;
     plan->model = tsri_plan_cost_model(opts, main_device(graph));
     tsri_world_own(world, &plan->owned, plan, destroy_plan);

@@ -16,8 +16,6 @@ typedef struct depthwise {
 static inline int64_t source(const depthwise *d, int i, int64_t p, int64_t tap, int64_t size)
 {
     int64_t s = p * d->mul[i] + tap * d->dil[i] + d->add[i];
-    if (s < 0)
-        return -1;
     if (d->div[i] != 1) {
         if (s % d->div[i])
             return -1;
