@@ -291,11 +291,30 @@ static void test_programs(void **state)
         expect(declare_program, &changes[i], changes[i].text);
 }
 
+/* The text from its first to its last word: nothing follows where there is no place to name. */
+static void test_text(void **state)
+{
+    (void)state;
+    static const change whole = {{.compile = {.bucket_mb = 2}}, ""};
+    static told t;
+    t = (told){.what = &whole};
+    assert_int_equal(tsr_spawn(RANKS, declare_program, &t), TSR_OK);
+    assert_string_equal(
+        t.text[0],
+        "ranks compile with different settings: bucket_mb is 0 on rank 0 and 2 on rank 1");
+    t = (told){.what = &(const change){{.sgd = {.lr = 0.5}}, ""}};
+    assert_int_equal(tsr_spawn(RANKS, declare_program, &t), TSR_OK);
+    assert_string_equal(
+        t.text[0], "ranks have different optimizers: optimizer 0 is the first that differs: lr is "
+                   "0.001 on rank 0 and 0.5 on rank 1; rank 0: tsr_sgd; rank 1: tsr_sgd");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ops),
         cmocka_unit_test(test_programs),
+        cmocka_unit_test(test_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,15 @@ static tsr_status store(void *data, tsr_dtype dtype, int64_t i, double v)
     }
 }
 
+/* What an all-reduce of `bytes` takes over k ranks of a link: the cheaper of one shot, in which
+ * each rank reads all others' bytes, and two phases, of which each moves (k - 1) / k of them. */
+static double model_s(tsr_link link, double bytes, int k)
+{
+    double one = link.latency_s + bytes * (k - 1) / link.bytes_per_s;
+    double two = 2 * link.latency_s + 2 * bytes * (k - 1) / k / link.bytes_per_s;
+    return one < two ? one : two;
+}
+
 /* Of n elements of a dtype over a group that is given by its ranks; twice, to see that runs repeat.
  */
 static tsr_status sum_over(tsr_world *w, int nranks, const int *ranks, tsr_dtype dtype, int64_t n)
@@ -68,10 +77,13 @@ static tsr_status sum_over(tsr_world *w, int nranks, const int *ranks, tsr_dtype
     TSRI_TRY(tsr_group_create(w, nranks, ranks, &group));
     tsr_tensor *in = tsr_input(g, "x", dtype, TSR_DIMS(n), p, TSR_B);
     tsr_output(g, "y", tsr_rank_sum(in, group), p, TSR_B);
-    TSRI_TRY(tsr_compile(g, &plan));
+    const tsr_link link = {0, 1e-6, 1e9};
+    TSRI_TRY(tsr_compile_with(g, TSR_COMPILE_OPTS(.nlinks = 1, .link = {link}), &plan));
     tsr_graph_destroy(g);
     TSRI_TRY(tsr_plan_get_info(plan, &info));
     CHECK(info.collectives == (nranks > 1));
+    double model = nranks > 1 ? model_s(link, (double)bytes, nranks) : 0;
+    CHECK(fabs(info.step_s - model) <= 1e-6 * model);
     for (int run = 0; run < 2; run++) {
         for (int64_t i = 0; i < n; i++) {
             double sum = 0;

@@ -47,6 +47,9 @@ static const rule_case cases[] = {
     {"!... : ... + ... -> ...", "5 5 5", "5", "", 2, "S0,S0,S0->S0; B,P,P->P"},
     {"... j : ... j + ... 1 -> ... j", "3,5 3,5 3,1", "3,5", "", 2,
      "S0,S0,S0->S0; S1,S1,B->S1; P,B,B->P; B,P,P->P"},
+    /* Sizes that follow from an axis of one element: all its indices are 1. */
+    {"(a b) -> (a b)", "1", "1", "", 2, "S0->S0; P->P"},
+    {"(a b) c -> c (a b)", "1,4", "4,1", "", 2, "S0->S1; S1->S0; P->P"},
     /* Reductions. */
     {"a b c -> a c", "5,3,4", "5,4", "", 2, "S0->S0; S1->P; S2->S1; P->P"},
     {"a b c -> a 1 c", "5,3,4", "5,1,4", "", 2, "S0->S0; S1->P; S2->S2; P->P"},
