@@ -54,8 +54,6 @@ static tsr_status dropout_run(const tsri_kernel *k, void *const *in, void *const
     (void)scratch;
     const tsri_ref *ref = (const tsri_ref *)k;
     int64_t stride[TSR_MAX_NDIM];
-    if (!ref->iter.count)
-        return TSR_OK;
     job j = {ref, in[0], out[0], (uint64_t)tsri_ref_global_index(&ref->desc.out[0], stride),
              (uint64_t) * (const int64_t *)in[1]};
     tsri_ref_row_fn *fn = ref->desc.out[0].dtype == TSR_F32 ? dropout_f32 : dropout_f64;
