@@ -61,8 +61,9 @@ static void describe(const tsr_tensor *x, char *buf, size_t size)
     }
     tsr_graph_status(g);
     const char *error = tsr_last_error();
-    const char *place_end =
-        strstr(error, ".c:") || strstr(error, ".h:") ? strchr(error, ' ') : NULL;
+    const char *place_end = strstr(error, ".c:") || strstr(error, ".inc:") || strstr(error, ".h:")
+                                ? strchr(error, ' ')
+                                : NULL;
     snprintf(buf, size, "%s", place_end ? place_end + 1 : error);
 }
 
@@ -83,13 +84,13 @@ static void test_cases(void **state)
     start(true);                 \
     tsri_fail(TSR_OK, "%s", ""); \
     check(#expr, expected, (expr));
-#include "tests/unit/ops_cases.h"
+#include "tests/unit/ops_cases.inc"
 #undef X
 }
 
 /* --- rules ----------------------------------------------------------------------------------- */
 static const char *const recorded_rules[] = {
-#include "tests/unit/ops_rules.h"
+#include "tests/unit/ops_rules.inc"
 };
 static char *rules[1000];
 static int nrules;
@@ -176,7 +177,7 @@ static void test_rules(void **state)
 #define X(expr, expected) \
     start(true);          \
     add_rules((expr));
-#include "tests/unit/ops_cases.h"
+#include "tests/unit/ops_cases.inc"
 #undef X
     for (int i = 0; i < nrules; i++) {
         if (printing)
@@ -200,7 +201,7 @@ int main(int argc, char **argv)
 {
     printing = argc > 1; /* "--print" or "--print-rules" */
     if (printing) {
-        puts("/* SPDX-License-Identifier: Apache-2.0 */\n/* clang-format off */");
+        puts("/* SPDX-License-Identifier: Apache-2.0 */");
         setup_all(NULL);
         (!strcmp(argv[1], "--print") ? test_cases : test_rules)(NULL);
         return 0;

@@ -5,8 +5,8 @@
  * allocations compiling took. The other suites prove that plans are right; a fault in a price, a
  * tie, a merge or a figure gives another plan that is right too, and only a difference to what was
  * planned before shows it. After a change of the planner that is meant,
- * `plan_record --print > tests/unit/plan_record.h` records anew, and `plan_record --texts` of both
- * versions shows in full what differs.
+ * `plan_record --print > tests/unit/plan_record.inc` records anew, and `plan_record --texts` of
+ * both versions shows in full what differs.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 #include <string.h>
 
 static const char *const recorded[] = {
-#include "tests/unit/plan_record.h"
+#include "tests/unit/plan_record.inc"
 };
 
 enum { MANY = 1 << 30 };
@@ -471,7 +471,7 @@ int main(int argc, char **argv)
                                                      : COMPARE;
     if (mode != COMPARE) {
         if (mode == PRINT)
-            puts("/* SPDX-License-Identifier: Apache-2.0 */\n/* clang-format off */");
+            puts("/* SPDX-License-Identifier: Apache-2.0 */");
         test_plans(NULL);
         return 0;
     }

@@ -3,7 +3,7 @@
  * All routes between small meshes against recorded lines: their number, what they cost, move and
  * need, their steps, and for each rank its group and bytes. The other suites prove that routes do
  * what they say and that none is cheaper; this notices another choice among equals, and other
- * figures. `route_record --print > tests/unit/route_record.h` records anew after a change that is
+ * figures. `route_record --print > tests/unit/route_record.inc` records anew after a change that is
  * meant.
  */
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include <string.h>
 
 static const char *const recorded[] = {
-#include "tests/unit/route_record.h"
+#include "tests/unit/route_record.inc"
 };
 
 static bool printing;
@@ -168,7 +168,7 @@ int main(int argc, char **argv)
 {
     printing = argc > 1 && !strcmp(argv[1], "--print");
     if (printing) {
-        puts("/* SPDX-License-Identifier: Apache-2.0 */\n/* clang-format off */");
+        puts("/* SPDX-License-Identifier: Apache-2.0 */");
         test_routes(NULL);
         return 0;
     }

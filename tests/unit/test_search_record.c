@@ -4,7 +4,7 @@
  * answers are right; a fault in an order, a pruning, a budget or a memo costs time alone, and only
  * a difference to what was done before shows it. All costs are eighths, and sums and quotients
  * round as IEEE 754 says, so that every machine gives the same lines. After a change of the search
- * that is meant, `search_record --print > tests/unit/search_record.h` records anew.
+ * that is meant, `search_record --print > tests/unit/search_record.inc` records anew.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@
 #include <string.h>
 
 static const char *const recorded[] = {
-#include "tests/unit/search_record.h"
+#include "tests/unit/search_record.inc"
 };
 
 enum { MOST = 400, MANY = 1 << 30 };
@@ -376,7 +376,7 @@ int main(int argc, char **argv)
 {
     printing = argc > 1 && !strcmp(argv[1], "--print");
     if (printing) {
-        puts("/* SPDX-License-Identifier: Apache-2.0 */\n/* clang-format off */");
+        puts("/* SPDX-License-Identifier: Apache-2.0 */");
         test_search(NULL);
         test_limits(NULL);
         test_parts(NULL);
