@@ -15,6 +15,7 @@
 
 #include <tessera/tessera.h>
 #include "src/core/world.h"
+#include "src/plan/agree.h"
 #include "src/plan/report.h"
 
 #include <stdio.h>
@@ -161,6 +162,19 @@ static void add_report(tsr_plan *plan)
     add("%d classes, most %d, %.9g %.9g %.9g s, %llu bytes", r->nclasses, r->most, r->compute_s,
         r->comm_s, r->step_s, (unsigned long long)r->bytes);
     tsri_report_destroy(r);
+}
+
+/* What ranks compare of a program, without the places in files. */
+static void add_parts(tsr_graph *g, const tsr_compile_opts *opts)
+{
+    const tsri_program_view view = {g, opts};
+    char part[TSRI_PART_TEXT];
+    for (int kind = 0; kind < TSRI_PART_KINDS; kind++)
+        for (int i = 0; i < tsri_part_count(&view, (tsri_part_kind)kind); i++) {
+            tsri_part_text(&view, (tsri_part_kind)kind, i, part);
+            const char *behind = strchr(part, '\n');
+            add("%d.%d%s\n", kind, i, behind ? behind : "");
+        }
 }
 
 /* --- programs --------------------------------------------------------------------------------- */
@@ -420,6 +434,10 @@ static void record(const program *d, int rank)
     d->declare(g, p, q);
     tsr_compile_opts opts = d->opts;
     opts.size = sizeof opts;
+    if (mode == TEXTS)
+        printf("=== %s, rank %d\n", d->name, rank);
+    add_parts(g, &opts);
+    unsigned declared = end_section("declared");
     w->mem.fail_countdown = MANY;
     tsr_status status = tsr_compile_with(g, &opts, &plan);
     int allocations = (int)(MANY - w->mem.fail_countdown);
@@ -431,8 +449,6 @@ static void record(const program *d, int rank)
     }
     tsr_plan_info info = {.size = sizeof info};
     assert_int_equal(tsr_plan_get_info(plan, &info), TSR_OK);
-    if (mode == TEXTS)
-        printf("=== %s, rank %d\n", d->name, rank);
     const char *explained = tsr_plan_explain(plan);
     assert_non_null(explained);
     add_text(explained, strlen(explained));
@@ -444,10 +460,11 @@ static void record(const program *d, int rank)
     add_report(plan);
     unsigned report = end_section("report");
     put("%s, rank %d: %d ops, %d steps, %d collectives, %.9g s, chosen at %.9g s of %.9g, %zu %zu "
-        "%zu bytes, explain %08x, values %08x, items %08x, report %08x, %d allocations",
+        "%zu bytes, declared %08x, explain %08x, values %08x, items %08x, report %08x, %d "
+        "allocations",
         d->name, rank, info.ops, info.steps, info.collectives, info.step_s, info.cost_s,
-        info.bound_s, info.activation_bytes, info.variable_bytes, info.port_bytes, explain, values,
-        items, report, allocations);
+        info.bound_s, info.activation_bytes, info.variable_bytes, info.port_bytes, declared,
+        explain, values, items, report, allocations);
 done:
     tsr_graph_destroy(g);
     tsr_world_destroy(w);
