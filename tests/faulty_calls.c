@@ -8,12 +8,11 @@
  *   eintr=N            one call of N is interrupted before it has done anything
  *   short=N            one call of N moves a part of the bytes: files, pipes, streams
  *   fail=CALL:N:ERRNO  the N-th call of this name in a process fails; N 0: each does
- *   memory=N           the N-th allocation of a process fails
  *   site=N             the first allocation of the N-th place that allocates fails; two places
  *                      differ in any of the innermost calls
  *   rank=N             only in processes whose RANK is N; -1: in those that have none
  *
- * A process in which `fail`, `memory` or `site` came to its call adds a line to the file
+ * A process in which `fail` or `site` came to its call adds a line to the file
  * FAULTY_CALLS_LOG. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -54,13 +53,13 @@ enum { FRAMES = 7, MOST_SITES = 1 << 16 };
 static struct {
     bool on;
     uint64_t seed;
-    long eintr, moves_less, memory, site;
+    long eintr, moves_less, site;
     char call[32];
     long call_number;
     int call_errno;
     const char *log;
 } set;
-static atomic_long drawn, allocations, sites, calls;
+static atomic_long drawn, sites, calls;
 static _Atomic uint64_t site_seen[MOST_SITES];
 static _Thread_local bool inside;
 
@@ -101,8 +100,6 @@ static bool take_word(const char *word)
         set.eintr = n;
     else if (!strncmp(word, "short=", 6))
         set.moves_less = n;
-    else if (!strncmp(word, "memory=", 7))
-        set.memory = n;
     else if (!strncmp(word, "site=", 5))
         set.site = n;
     else if (!strncmp(word, "rank=", 5))
@@ -259,17 +256,14 @@ static bool is_new_site(void)
 
 static bool is_refused(const void *caller)
 {
-    if ((!set.memory && !set.site) || !is_wanted(caller))
+    if (!set.site || !is_wanted(caller) || !is_new_site())
         return false;
-    long n = atomic_fetch_add(&allocations, 1) + 1;
-    bool refused = n == set.memory;
-    if (set.site && is_new_site())
-        refused = (n = atomic_fetch_add(&sites, 1) + 1) == set.site;
-    if (refused) {
-        note(set.site ? "site" : "memory", n);
-        errno = ENOMEM;
-    }
-    return refused;
+    long n = atomic_fetch_add(&sites, 1) + 1;
+    if (n != set.site)
+        return false;
+    note("site", n);
+    errno = ENOMEM;
+    return true;
 }
 
 API void *malloc(size_t bytes)
