@@ -204,8 +204,8 @@ static bool fails(const void *caller, const char *name, bool interruptible)
     return false;
 }
 
-/* What the kernel moves in one: memory (a file without a name), a datagram, an eventfd's number,
- * and PIPE_BUF bytes of a pipe. */
+/* The kernel moves these in one piece: memory (a file without a name), a datagram, an eventfd's
+ * number, and PIPE_BUF bytes of a pipe. */
 static bool moves_in_pieces(const struct stat *st, int fd, size_t bytes)
 {
     int type = 0;
@@ -215,7 +215,7 @@ static bool moves_in_pieces(const struct stat *st, int fd, size_t bytes)
     return S_ISREG(st->st_mode) || (S_ISFIFO(st->st_mode) && bytes > PIPE_BUF);
 }
 
-/* What becomes of a call that is to move bytes: how many it is to move, -1 if it is to fail. */
+/* The bytes that a call of `bytes` is to move; -1 if it is to fail. */
 static ssize_t part(const void *caller, const char *name, int fd, size_t bytes)
 {
     struct stat st;

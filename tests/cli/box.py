@@ -120,7 +120,7 @@ check("nothing on rank 2\n" in out and "| max(0,1,2) |" in out, out)
 out, _ = tessera("box", "-s", "2,4,8", "-f", "cpu:[0,1] S(1)", "-t", "B")
 check("axis 1 down, axis 2 across" in out, out)
 
-# All that is said of the example of --help, and of a conversion over two dimensions.
+# The whole output for the example of --help, and for a conversion over two dimensions.
 out, _ = tessera("box", "-s", "8,6", "-f", "cpu:[0,1,2,3] S(0)", "-t", "cpu:[[0,1],[2,3]] (B,S(1))",
                  "--run")
 equal(out, """\
@@ -213,7 +213,7 @@ for case in [(100, 11, 1, 11), (1000, 11, 1, 11), (10000, 11, 1, 11), (3, 11, 1,
              (25, 3, 0, 25), (4, 32, 1, 32), (4, 33, 1, 33), (2, 3, 0, 3), (2, 3, 0, 4),
              (2, 3, 0, 34), (2, 3, 0, 35), (7, 5, 0, 3)]:
     equal(picture(*case), expected(*case), f"{case}")
-# Of many ranks in one place the first and the last.
+# A list of many ranks in one place names the first ones and the last.
 out, _ = tessera("box", "-s", "3,2", "-f", "cpu S(0)", "-t", "B", "-n", 40)
 check("\n  0:3 | 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16..39 |\n" in out, out)
 out, _ = tessera("box", "-s", "3,2", "-f", "cpu S(0)", "-t", "P(max)", "-n", 40)
@@ -223,7 +223,7 @@ out, _ = tessera("box", "-s", "3", "-f", "cpu S(0)", "-t", "B", "-n", 99)
 check(re.search(r"^from S\(0\) on cpu:\[0,[\d,]*\.\.\.$", out, re.M) and
       max(map(len, out.split("\n"))) < 260, out)
 
-# What holds nothing is no picture; one rank is a rank.
+# An empty tensor has no picture; a single rank is called a rank.
 out, _ = tessera("box", "-s", "3,0", "-f", "cpu:[0,1] S(0)", "-t", "B")
 check(out.startswith("f32[3,0], 0 B\nfrom S(0) on cpu:[0,1]\n  nothing on ranks 0, 1\nto B on "
                      "cpu:[0,1]\n  nothing on ranks 0, 1\nroute 1 step, "), out)

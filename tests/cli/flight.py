@@ -98,7 +98,7 @@ rank 2, process 1002 on box: 21 calls
   2023-11-14 22:13:41.000  failed    all_reduce #21 of group [0,1,2] 'g21' (t.c:21), 250.000 ms, waits for rank 1
 """, "all of the text")
 
-    # Of many ranks that are behind, 16 lines.
+    # The table has 16 lines where more ranks are behind.
     with tempfile.TemporaryDirectory() as many:
         for rank in range(20):
             dump(many, rank, 20, 21 if rank in (0, 19) else 20)

@@ -157,7 +157,7 @@ def rounded(x):
     return float(f"{x:.6g}") if isinstance(x, float) else x
 
 
-# All of it, as JSON, as a picture and as text.
+# The whole output, as JSON, as a picture and as text.
 with open(os.path.join(os.path.dirname(__file__), "plan.json"), encoding="utf-8") as f:
     path = write(GRAPH)
     p = tessera_json("plan", path)

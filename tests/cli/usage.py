@@ -30,7 +30,7 @@ for words in [["--help"]] + [[c, "--help"] for c in COMMANDS]:
     check("\033" not in out, f"{what}: colour in a file")
     check(all(line == line.rstrip() for line in lines), f"{what}: blanks at the end of a line")
 
-# What options mean stands in one column: behind the longest of them, but for ones above 36.
+# Descriptions of options stand in one column, behind the longest option of at most 36 characters.
 for c in COMMANDS:
     rows = re.findall(r"^(  (-\S.*?)  +)(?=\S)", tessera(c, "--help")[0], re.M)
     check(len(rows) >= 3, f"{c}: options: {rows}")
@@ -127,7 +127,7 @@ p = subprocess.run([TESSERA, "launch", "-n2", "echo", "x"], capture_output=True,
                    preexec_fn=lambda: os.close(0))
 equal((p.returncode, p.stdout), (0, b"x\nx\n"), "launch: stdin is closed")
 
-# What the launcher is fed is rank 0's.
+# Rank 0 reads the launcher's standard input.
 out, _ = tessera("launch", "-n3", "--prefix", "cat", stdin="fed\n")
 equal(out, "[0] fed\n", "launch: stdin")
 

@@ -77,7 +77,7 @@ static void test_hidden(void **state)
 /* --- a store that lies -------------------------------------------------------------------------
  */
 
-/* What rank 1 reads at keys that end so, and what comes of it for rank 1 and for rank 0. */
+/* A false value for rank 1 at keys with this end, and the errors of rank 1 and rank 0. */
 typedef struct lie {
     const char *key, *text;
     tsr_status status;

@@ -402,7 +402,7 @@ static void test_wrong(void **state)
     spawn_ok(2, wrong_body, NULL);
 }
 
-/* What a rank gives to itself may end where the result begins, and the other way round. */
+/* A rank's message to itself may end where the result begins, and the other way round. */
 static void test_next_to_each_other(void **state)
 {
     (void)state;

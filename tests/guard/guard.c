@@ -380,7 +380,7 @@ static int run_main(int argc, char **argv, char **envp)
 int __libc_start_main(main_function *entry, int argc, char **argv, void (*init)(void),
                       void (*finish)(void), void (*unload)(void), void *stack_end);
 
-/* What a program's first instructions call. */
+/* A program's first instructions call this. */
 int __libc_start_main(main_function *entry, int argc, char **argv, void (*init)(void),
                       void (*finish)(void), void (*unload)(void), void *stack_end)
 {

@@ -51,7 +51,7 @@ static void compare_slope(const program *p, const pgraph *g, tape *t, int y, int
      * makes it, as far at a kink. */
     double bend = fabs(forth - wide), half_bend = fabs((up2 - mid) / (h / 2) - narrow);
     bool kink = bend > slack / 4 && half_bend > 0.7 * bend;
-    /* Or curvature that the step does not resolve. */
+    /* Curvature that the step does not resolve is skipped like a kink. */
     if (!isfinite(slope) || !(fabs(wide - narrow) < slack / 4) || !(bend < 100 * slack) || kink) {
         out->skipped++;
         return;

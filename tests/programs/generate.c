@@ -380,7 +380,7 @@ static bool draw_node(gen *g, int total)
                 (long long)gen_value(g, id)->n, (long long)count_of(n.shape));
         abort();
     }
-    /* What lowering joins: batch norm and an activation, of which others may read either. */
+    /* Lowering joins batch norm and an activation; other ops may read either. */
     if (id >= 0 && op == op_find("batch_norm") && rnd_chance(&g->r, 0.6)) {
         pnode after = {.op = op_find(rnd_chance(&g->r, 0.6) ? "relu" : "relu6"),
                        .nin = 1,

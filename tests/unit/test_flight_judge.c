@@ -149,7 +149,7 @@ static void test_late(void **state)
            "waited");
 }
 
-/* Of many ranks a few are named, and all are counted. */
+/* A message names a few of many ranks, and counts all. */
 static void test_many(void **state)
 {
     (void)state;

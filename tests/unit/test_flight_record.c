@@ -75,7 +75,7 @@ static void expect_group(int group, uint64_t started, uint64_t completed)
     assert_int_equal(f->group[group - 1].completed, completed);
 }
 
-/* What ends a call, or says that it waits. */
+/* Ends a call in one of its ways, or says that it waits. */
 static void do_one(int what, uint64_t number)
 {
     switch (what) {

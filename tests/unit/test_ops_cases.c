@@ -52,7 +52,7 @@ static tsr_tensor *output_of(const char *name, tsr_tensor *x, const tsr_placemen
     return x;
 }
 
-/* What came of a declaration, behind the place in the test. */
+/* A declaration's result or error, without the place in the test. */
 static void describe(const tsr_tensor *x, char *buf, size_t size)
 {
     if (x && tsr_graph_status(g) == TSR_OK) {

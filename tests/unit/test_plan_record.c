@@ -164,7 +164,7 @@ static void add_report(tsr_plan *plan)
     tsri_report_destroy(r);
 }
 
-/* What ranks compare of a program, without the places in files. */
+/* Adds the parts of a program that ranks compare, without the places in files. */
 static void add_parts(tsr_graph *g, const tsr_compile_opts *opts)
 {
     const tsri_program_view view = {g, opts};

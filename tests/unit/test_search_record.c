@@ -266,7 +266,7 @@ static void record_dual(tsri_pool *pool, tsri_sreducer *r, const tsri_sgraph *g,
     assert_int_equal(tsri_sg_dual_keep(&d, r), TSR_OK);
 }
 
-/* What reductions leave, and how much of it the memo knew. */
+/* Records the problem that reductions leave, and how much of it the memo knew. */
 static void record_reduced(tsri_sreducer *r, int seed)
 {
     int nodes = 0, strategies = 0, edges = 0;
