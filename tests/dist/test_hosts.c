@@ -585,8 +585,8 @@ static void test_messages(void **state)
     assert_non_null(strstr(c.text[3], "while rank 3 waited for it in barrier #1 'gone'"));
 }
 
-/* Each half of the communicator sees by itself the status that a rank of its side leaves at its end,
- * before the other half has heard of it. */
+/* Each half of the communicator sees by itself the status that a rank of its side leaves at its
+ * end, before the other half has heard of it. */
 static tsr_status check_halves(tsr_world *w, cluster *c)
 {
     const bool is_mine = !c->what || c->layout->machine[w->rank] == 0;

@@ -53,8 +53,8 @@ static tsr_status store(void *data, tsr_dtype dtype, int64_t i, double v)
     }
 }
 
-/* Seconds of an all-reduce of `bytes` over k ranks of a link: the cheaper of one shot, in which each
- * rank reads all others' bytes, and two phases, of which each moves (k - 1) / k of them. */
+/* Seconds of an all-reduce of `bytes` over k ranks of a link: the cheaper of one shot, in which
+ * each rank reads all others' bytes, and two phases, of which each moves (k - 1) / k of them. */
 static double model_s(tsr_link link, double bytes, int k)
 {
     double one = link.latency_s + bytes * (k - 1) / link.bytes_per_s;
