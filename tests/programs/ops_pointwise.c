@@ -331,15 +331,28 @@ static int eval_where(walk *w, const pnode *n, const int *in)
     int id = tape_move(w->t, count, 2, in + 1, from);
     if (!doubt)
         return id;
-    /* Which of both it is is not known there: a factor of 1 with an infinite error. */
+    /* Either may be taken there: a factor of 1 for the one and of 0 for the other, both with an
+     * infinite error, so that no gradient of either is compared. */
     double *one = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *one);
+    double *none = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *none);
     double *e = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *e);
+    tape_from *rest = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *rest);
     for (int64_t i = 0; i < count; i++) {
+        int other = !from[i].which;
         one[i] = 1;
+        none[i] = 0;
         e[i] = c->e[at[0] ? at[0][i] : i] != 0 ? INFINITY : 0;
+        rest[i] = (tape_from){0, -1, 0};
+        if (e[i] != 0)
+            rest[i] = (tape_from){other, (int32_t)(at[other + 1] ? at[other + 1][i] : i), 1};
     }
-    int factor = tape_leaf(w->t, count, one, e, unit_of(n->dtype), false);
-    return tape_binary(w->t, count, id, NULL, factor, NULL, FN_MUL, unit_of(n->dtype));
+    double u = unit_of(n->dtype);
+    int taken = tape_binary(w->t, count, id, NULL, tape_leaf(w->t, count, one, e, u, false), NULL,
+                            FN_MUL, u);
+    int left = tape_move(w->t, count, 2, in + 1, rest);
+    left = tape_binary(w->t, count, left, NULL, tape_leaf(w->t, count, none, e, u, false), NULL,
+                       FN_MUL, u);
+    return tape_binary(w->t, count, taken, NULL, left, NULL, FN_ADD, u);
 }
 static const op_def op_where = {
     "where", "tsr_where($0, $1, $2)", draw_where, declare_where, eval_where, 6};
