@@ -66,7 +66,7 @@ TSR_OP(add, tsr_tensor *x, tsr_tensor *y);
 TSR_OP(sub, tsr_tensor *x, tsr_tensor *y);
 TSR_OP(mul, tsr_tensor *x, tsr_tensor *y);
 TSR_OP(div, tsr_tensor *x, tsr_tensor *y);
-TSR_OP(pow, tsr_tensor *x, tsr_tensor *y);   /* gradients for x > 0 */
+TSR_OP(pow, tsr_tensor *x, tsr_tensor *y);   /* the gradient of y is NaN where x < 0 */
 TSR_OP(equal, tsr_tensor *x, tsr_tensor *y); /* bool; no gradient; any dtype, like those below */
 TSR_OP(not_equal, tsr_tensor *x, tsr_tensor *y);
 TSR_OP(less, tsr_tensor *x, tsr_tensor *y); /* false beside a NaN, like the next three */

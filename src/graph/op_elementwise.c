@@ -306,19 +306,25 @@ tsr_tensor *tsri_make_sum_to(tsr_tensor *dy, tsr_dims dims, tsri_loc loc)
     return grown && kept ? tsri_make_reshape(sum, dims, loc) : sum;
 }
 
-/* d(x^y): y x^(y-1) to x, x^y log(x) to y. */
+/* d(x^y): y x^(y-1) to x, x^y log(x) to y. As PyTorch has it, 0 to x where y = 0, and 0 to y where
+ * x = 0 and y >= 0: by the formulas alone, zero times an infinity. */
 static void grad_pow(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor **din)
 {
     const char *file = op->loc.file;
     int line = op->loc.line;
     tsr_tensor *x = op->in[0], *y = op->in[1];
+    tsr_tensor *zero = tsri_make_fill(x->graph, TSR_SCALAR, x->dtype, x->placement, 0, op->loc);
     if (want[0]) {
         tsr_tensor *less = tsr_pow_at(x, tsr_add_scalar_at(y, -1, file, line), file, line);
-        din[0] = tsr_mul_at(dz, tsr_mul_at(y, less, file, line), file, line);
+        tsr_tensor *dx = tsr_mul_at(dz, tsr_mul_at(y, less, file, line), file, line);
+        din[0] = tsr_where_at(tsr_equal_at(y, zero, file, line), zero, dx, file, line);
     }
     if (want[1]) {
         tsr_tensor *zlog = tsr_mul_at(op->out[0], tsr_log_at(x, file, line), file, line);
-        din[1] = tsr_mul_at(dz, zlog, file, line);
+        tsr_tensor *dy = tsr_mul_at(dz, zlog, file, line);
+        tsr_tensor *flat =
+            tsr_where_at(tsr_greater_equal_at(y, zero, file, line), zero, dy, file, line);
+        din[1] = tsr_where_at(tsr_equal_at(x, zero, file, line), flat, dy, file, line);
     }
 }
 

@@ -388,6 +388,49 @@ static void test_infinite_mean(void **state)
     on_ranks(infinite_mean, &(tsr_dtype){TSR_F64});
 }
 
+/* --- gradients of a power at zero --------------------------------------------------------------
+ */
+/* Recorded from PyTorch 1.13, in f64: z = x^y, gradients of sum z. */
+enum { POWERS = 7 };
+static const double bases[POWERS] = {0, 0, 0, 0, -1, -2, 3};
+static const double exponents[POWERS] = {1, 0, 2, -1, 2, 0, 0.5};
+static const double dbases[POWERS] = {1, 0, 0, -INFINITY, -2, 0, 0.28867513459481287};
+static const double dexponents[POWERS] = {0, 0, 0, -INFINITY, NAN, NAN, 1.902852301792692};
+
+static tsr_status powers(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *d[2], *x[2] = {tsr_input(g, "x", TSR_F64, TSR_DIMS(POWERS), p, TSR_S(0)),
+                               tsr_input(g, "y", TSR_F64, TSR_DIMS(POWERS), p, TSR_B)};
+    tsr_gradients(tsr_sum(tsr_pow(x[0], x[1]), TSR_ALL_AXES, false), 2, x, d);
+    tsr_output(g, "dx", d[0], p, TSR_B);
+    tsr_output(g, "dy", d[1], p, TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    double got[2][POWERS];
+    TRY(tsr_feed(plan, "x", bases, sizeof bases));
+    TRY(tsr_feed(plan, "y", exponents, sizeof exponents));
+    TRY(tsr_run(plan));
+    TRY(tsr_fetch(plan, "dx", got[0], sizeof got[0]));
+    TRY(tsr_fetch(plan, "dy", got[1], sizeof got[1]));
+    for (int i = 0; i < 2 * POWERS; i++) {
+        double found = got[i / POWERS][i % POWERS];
+        double right = i < POWERS ? dbases[i] : dexponents[i - POWERS];
+        CHECK(isnan(right)       ? isnan(found)
+              : !isfinite(right) ? found == right
+                                 : fabs(found - right) <= 1e-12);
+    }
+    return TSR_OK;
+}
+
+static void test_powers(void **state)
+{
+    (void)state;
+    on_ranks(powers, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_far_from_zero),
         cmocka_unit_test(test_infinite_parameter),
         cmocka_unit_test(test_infinite_mean),
+        cmocka_unit_test(test_powers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

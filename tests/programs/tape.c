@@ -384,7 +384,7 @@ static void apply2(tape_fn fn, double x, double y, double *f, double *da, double
     case FN_POW:
         *f = pow(x, y);
         *da = y == 0 ? 0 : y * pow(x, y - 1);
-        *db = *f == 0 ? 0 : *f * log(x);
+        *db = x == 0 && y >= 0 ? 0 : *f * log(x);
         break;
     case FN_EQUAL:
         *f = x == y;
@@ -457,8 +457,6 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
         apply2(fn, va + ea, vb - (both ? eb : 0), &f[2], &da[2], &db[2]);
         apply2(fn, va - (both ? ea : 0), vb - eb, &f[3], &da[3], &db[3]);
         apply2(fn, va + (both ? ea : 0), vb + eb, &f[4], &da[4], &db[4]);
-        if (fn == FN_POW && va <= 0)
-            x->dae[i] = x->dbe[i] = INFINITY; /* tsr_pow has gradients for x > 0 */
         if ((fn == FN_MAXIMUM || fn == FN_MINIMUM) && fabs(va - vb) <= ea + eb && ea + eb > 0)
             x->dae[i] = x->dbe[i] = 1;
         double own = fn >= FN_EQUAL ? 0 : fn == FN_ADD || fn == FN_SUB ? 2 : fn == FN_POW ? 16 : 4;

@@ -285,7 +285,7 @@ static unsigned char *write_two(const char *name, size_t *bytes)
 }
 
 /* A record in which any byte differs, or is missing, ends what is read; a head likewise means that
- * there is no run. What can't be a magic is not ours. */
+ * there is no run. A file that does not begin with the log's magic is refused: it is another's. */
 static void test_any_byte(void **state)
 {
     (void)state;

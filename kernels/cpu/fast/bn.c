@@ -82,8 +82,8 @@ static void fill_coefs(const norm *k, void *const *in, float *const *coef)
             memcpy(coef[i] + at, coef[i], (size_t)k->channels * sizeof(float));
 }
 
-/* Sums are taken about the first pixel, or about 0 where that is not finite: an infinity stays one.
- */
+/* Sums are taken about the first pixel, or about 0 where that is not finite, so that an infinity
+ * stays one. */
 static void fill_about(const norm *k, const float *x, float *about)
 {
     memset(about, 0, (size_t)k->width * sizeof *about);

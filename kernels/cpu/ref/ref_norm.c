@@ -2,10 +2,9 @@
 /*
  * Batch norm in its parts. A sample belongs to the virtual batch in which its global index lies,
  * and the operand `stats` says by its own offset which virtual batches this shard knows. Sums are
- * f64, over rows (n, h) in order; a channel is summed by one thread. The sums
- * of x and x^2 are made at the end from sums of the deviations from a sample of the channel: one
- * rounding of x^2 is all that they lose, however many samples there are. Formulas:
- * src/core/op_list.h.
+ * f64, over rows (n, h) in order; a channel is summed by one thread. The sums of x and x^2 are made
+ * at the end from sums of the deviations from a sample of the channel: one rounding of x^2 is all
+ * that they lose, however many samples there are. Formulas: src/core/op_list.h.
  */
 #include "kernels/cpu/ref/ref.h"
 
