@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The vtable of the local communicator. */
 #include "src/comm/local.h"
+#include "src/core/rng.h"
 
 #include <tessera/placement.h>
 
@@ -297,14 +298,11 @@ bool tsri_local_is_host(const tsri_comm *c)
 }
 
 /* A number for the GPUs that the process sees: its order is the ranks', so equal texts alone mean
- * the same. FNV-1a. */
+ * the same. */
 static uint64_t sees(void)
 {
     const char *text = getenv("CUDA_VISIBLE_DEVICES");
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (; text && *text; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return hash;
+    return tsri_hash(TSRI_HASH_INIT, text, text ? strlen(text) : 0);
 }
 
 int tsri_local_count_alike(const tsri_local *local)
