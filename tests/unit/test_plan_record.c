@@ -14,9 +14,11 @@
 #include <cmocka.h>
 
 #include <tessera/tessera.h>
+#include "src/core/rng.h"
 #include "src/core/world.h"
 #include "src/plan/agree.h"
 #include "src/plan/report.h"
+#include "tests/unit/record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +29,7 @@ static const char *const recorded[] = {
 };
 
 enum { MANY = 1 << 30 };
-static enum { COMPARE, PRINT, TEXTS } mode;
-static size_t nlines;
+static bool texts;
 
 /* --- text ------------------------------------------------------------------------------------- */
 static struct {
@@ -61,29 +62,11 @@ static void add(const char *fmt, ...)
 /* The hash of what was added since the last call. */
 static unsigned end_section(const char *name)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < text.size; i++)
-        h = (h ^ (unsigned char)text.data[i]) * 0x100000001b3u;
-    if (mode == TEXTS)
+    uint64_t h = tsri_hash(TSRI_HASH_INIT, text.data, text.size);
+    if (texts)
         printf("--- %s\n%.*s\n", name, (int)text.size, text.data ? text.data : "");
     text.size = 0;
-    return (unsigned)(h ^ h >> 32);
-}
-
-/* Compares the next line with the recorded one, or prints it for the header. */
-static void put(const char *fmt, ...)
-{
-    char line[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    if (mode == COMPARE && nlines >= sizeof recorded / sizeof *recorded)
-        fail_msg("'%s' is not recorded", line);
-    if (mode == COMPARE)
-        assert_string_equal(line, recorded[nlines++]);
-    else
-        printf("\"%s\",\n", line);
+    return record_fold(h);
 }
 
 /* --- a plan as text --------------------------------------------------------------------------- */
@@ -434,7 +417,7 @@ static void record(const program *d, int rank)
     d->declare(g, p, q);
     tsr_compile_opts opts = d->opts;
     opts.size = sizeof opts;
-    if (mode == TEXTS)
+    if (texts)
         printf("=== %s, rank %d\n", d->name, rank);
     add_parts(g, &opts);
     unsigned declared = end_section("declared");
@@ -443,7 +426,7 @@ static void record(const program *d, int rank)
     int allocations = (int)(MANY - w->mem.fail_countdown);
     w->mem.fail_countdown = 0;
     if (status != TSR_OK) {
-        put("%s, rank %d: %s", d->name, rank, tsr_last_error());
+        record_line("%s, rank %d: %s", d->name, rank, tsr_last_error());
         assert_int_equal(status, TSR_ERR_NO_MEMORY); /* of its limit */
         goto done;
     }
@@ -459,7 +442,8 @@ static void record(const program *d, int rank)
     unsigned items = end_section("items");
     add_report(plan);
     unsigned report = end_section("report");
-    put("%s, rank %d: %d ops, %d steps, %d collectives, %.9g s, chosen at %.9g s of %.9g, %zu %zu "
+    record_line(
+        "%s, rank %d: %d ops, %d steps, %d collectives, %.9g s, chosen at %.9g s of %.9g, %zu %zu "
         "%zu bytes, declared %08x, explain %08x, values %08x, items %08x, report %08x, %d "
         "allocations",
         d->name, rank, info.ops, info.steps, info.collectives, info.step_s, info.cost_s,
@@ -476,19 +460,15 @@ static void test_plans(void **state)
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
         for (int rank = 0; rank < programs[i].nranks; rank += 1 + programs[i].nranks / 2)
             record(&programs[i], rank);
-    assert_true(mode != COMPARE || nlines == sizeof recorded / sizeof *recorded);
+    record_end();
     free(text.data);
 }
 
 int main(int argc, char **argv)
 {
     setenv("TESSERA_CHECK", "1", 1); /* or the allocations would not be the same */
-    mode = argc > 1 && !strcmp(argv[1], "--print")   ? PRINT
-           : argc > 1 && !strcmp(argv[1], "--texts") ? TEXTS
-                                                     : COMPARE;
-    if (mode != COMPARE) {
-        if (mode == PRINT)
-            puts("/* SPDX-License-Identifier: Apache-2.0 */");
+    texts = argc > 1 && !strcmp(argv[1], "--texts");
+    if (record_start(recorded, sizeof recorded / sizeof *recorded, argc, argv)) {
         test_plans(NULL);
         return 0;
     }

@@ -12,6 +12,8 @@
 #include <cmocka.h>
 
 #include "sbp/route_joint.h"
+#include "src/core/rng.h"
+#include "tests/unit/record.h"
 #include "tests/unit/route_run.h"
 
 #include <stdio.h>
@@ -20,9 +22,6 @@
 static const char *const recorded[] = {
 #include "tests/unit/route_record.inc"
 };
-
-static bool printing;
-static size_t nlines;
 
 typedef struct summary {
     int found, refused, steps;
@@ -33,8 +32,7 @@ typedef struct summary {
 
 static void mix(summary *s, int64_t x)
 {
-    for (int i = 0; i < 8; i++)
-        s->hash = (s->hash ^ (uint64_t)(x >> 8 * i & 0xff)) * 0x100000001b3u;
+    s->hash = tsri_hash(s->hash, &x, sizeof x);
 }
 
 /* Nine digits: sums may be taken in another order. */
@@ -91,8 +89,7 @@ static void add_route(summary *s, const tsri_cost_model *m, const tsri_route_que
 static void record(const char *name, const tsri_cost_model *m, const tsri_mesh *a,
                    const tsri_mesh *b, tsr_dims shape, int kinds, int64_t most_bytes)
 {
-    summary s = {.hash = 0xcbf29ce484222325u};
-    char line[256];
+    summary s = {.hash = TSRI_HASH_INIT};
     for (int i = 0; i < rr_signatures(a->ndim, shape.ndim, kinds); i++)
         for (int j = 0; j < rr_signatures(b->ndim, shape.ndim, kinds); j++) {
             tsr_sbp from, to;
@@ -117,17 +114,10 @@ static void record(const char *name, const tsri_cost_model *m, const tsri_mesh *
                 mix(&s, two);
             }
         }
-    snprintf(line, sizeof line,
-             "%s: %d routes of %d steps, %d refused, %.9g s, %lld bytes moved, %lld needed, %08x",
-             name, s.found, s.steps, s.refused, s.cost_s, (long long)s.bytes, (long long)s.peak,
-             (unsigned)(s.hash ^ s.hash >> 32));
-    if (printing) {
-        printf("\"%s\",\n", line);
-        return;
-    }
-    if (nlines >= sizeof recorded / sizeof *recorded)
-        fail_msg("'%s' is not recorded", line);
-    assert_string_equal(line, recorded[nlines++]);
+    record_line(
+        "%s: %d routes of %d steps, %d refused, %.9g s, %lld bytes moved, %lld needed, %08x", name,
+        s.found, s.steps, s.refused, s.cost_s, (long long)s.bytes, (long long)s.peak,
+        record_fold(s.hash));
 }
 
 static void test_routes(void **state)
@@ -161,14 +151,12 @@ static void test_routes(void **state)
                               : TSR_DIMS(8, 12),
                        large ? 1 : 2, k == 3 ? 700 : 0);
             }
-    assert_true(printing || nlines == sizeof recorded / sizeof *recorded);
+    record_end();
 }
 
 int main(int argc, char **argv)
 {
-    printing = argc > 1 && !strcmp(argv[1], "--print");
-    if (printing) {
-        puts("/* SPDX-License-Identifier: Apache-2.0 */");
+    if (record_start(recorded, sizeof recorded / sizeof *recorded, argc, argv)) {
         test_routes(NULL);
         return 0;
     }

@@ -13,7 +13,9 @@
 
 #include "sbp/search_branch.h"
 #include "sbp/search_memory.h"
+#include "src/core/rng.h"
 #include "tests/bench/search_ladder.h"
+#include "tests/unit/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,38 +26,10 @@ static const char *const recorded[] = {
 };
 
 enum { MOST = 400, MANY = 1 << 30 };
-static bool printing;
-static size_t nlines;
-
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t bytes)
-{
-    const unsigned char *p = data;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ p[i]) * 0x100000001b3u;
-    return h;
-}
 
 static unsigned hash_choice(const int *choice, int n)
 {
-    uint64_t h = hash_bytes(0xcbf29ce484222325u, choice, (size_t)n * sizeof *choice);
-    return (unsigned)(h ^ h >> 32);
-}
-
-/* Compares the next line with the recorded one, or prints it for the header. */
-static void put(const char *fmt, ...)
-{
-    char line[256];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    if (printing) {
-        printf("\"%s\",\n", line);
-        return;
-    }
-    if (nlines >= sizeof recorded / sizeof *recorded)
-        fail_msg("'%s' is not recorded", line);
-    assert_string_equal(line, recorded[nlines++]);
+    return record_fold(tsri_hash(TSRI_HASH_INIT, choice, (size_t)n * sizeof *choice));
 }
 
 /* --- problems --------------------------------------------------------------------------------- */
@@ -131,10 +105,10 @@ static void record_search(const char *name, ladder *l, int64_t max_table, int64_
     l->problem.usage_limit = usage_limit;
     l->problem.mem = &mem;
     assert_int_equal(tsri_search(&l->problem, choice, &r), TSR_OK);
-    put("%s: cost %.17g bound %.17g %s peak %" PRId64 " tables %" PRId64 " choice %08x, %" PRId64
-        " allocations",
-        name, r.cost, r.bound, r.exact ? "exact" : "open", r.peak, r.tables,
-        hash_choice(choice, l->problem.nnodes), MANY - mem.fail_countdown);
+    record_line("%s: cost %.17g bound %.17g %s peak %" PRId64 " tables %" PRId64
+                " choice %08x, %" PRId64 " allocations",
+                name, r.cost, r.bound, r.exact ? "exact" : "open", r.peak, r.tables,
+                hash_choice(choice, l->problem.nnodes), MANY - mem.fail_countdown);
 }
 
 static void test_search(void **state)
@@ -200,7 +174,8 @@ static void record_plan(tsri_pool *pool, const tsri_sgraph *g, int seed)
         const int *used = i / 3 ? uses : NULL;
         assert_int_equal(tsri_sg_plan_within(pool, g, limit, limit * 4, used, &plan), TSR_OK);
         double combinations = tsri_sg_combinations(g, &plan);
-        put("plan %d/%d: order %08x of %d, cut %d, largest %.17g, entries %.17g, work %.17g, "
+        record_line(
+            "plan %d/%d: order %08x of %d, cut %d, largest %.17g, entries %.17g, work %.17g, "
             "%.17g combinations",
             seed, i, hash_choice(plan.order, g->n), plan.norder, plan.ncut, plan.largest,
             plan.entries, plan.work, combinations);
@@ -208,19 +183,20 @@ static void record_plan(tsri_pool *pool, const tsri_sgraph *g, int seed)
         tsri_mem mem = {.fail_countdown = MANY};
         assert_int_equal(
             tsri_sg_eliminate(&mem, g, &plan, TSRI_SG_CONDITION, limit, choice, &bound), TSR_OK);
-        put("  condition %.17g %08x, %" PRId64 " allocations", bound, hash_choice(choice, g->n),
-            MANY - mem.fail_countdown);
+        record_line("  condition %.17g %08x, %" PRId64 " allocations", bound,
+                    hash_choice(choice, g->n), MANY - mem.fail_countdown);
         if (combinations < 100) {
             assert_int_equal(tsri_sg_enumerate(NULL, g, &plan, limit, trial, choice), TSR_OK);
-            put("  enumerate %.17g %08x", tsri_sg_cost(g, choice), hash_choice(choice, g->n));
+            record_line("  enumerate %.17g %08x", tsri_sg_cost(g, choice),
+                        hash_choice(choice, g->n));
         }
         assert_int_equal(tsri_sg_order(pool, g, limit, used, &plan), TSR_OK);
         mem.fail_countdown = MANY;
         assert_int_equal(tsri_sg_eliminate(&mem, g, &plan, TSRI_SG_RELAX, limit, choice, &bound),
                          TSR_OK);
-        put("  order %08x, relax %.17g %08x, %" PRId64 " allocations",
-            hash_choice(plan.order, g->n), bound, hash_choice(choice, g->n),
-            MANY - mem.fail_countdown);
+        record_line("  order %08x, relax %.17g %08x, %" PRId64 " allocations",
+                    hash_choice(plan.order, g->n), bound, hash_choice(choice, g->n),
+                    MANY - mem.fail_countdown);
     }
 }
 
@@ -231,22 +207,22 @@ static void record_improve(const tsri_sgraph *g, int seed)
         double cost = tsri_sg_cost(g, choice), work = 3e5, upper;
         uint64_t random = (uint64_t)i;
         assert_int_equal(tsri_sg_improve_trees(NULL, g, &random, &work, choice, &cost), TSR_OK);
-        put("trees %d/%d: %.17g %08x, work %.17g", seed, i, cost, hash_choice(choice, g->n),
-            3e5 - work);
+        record_line("trees %d/%d: %.17g %08x, work %.17g", seed, i, cost, hash_choice(choice, g->n),
+                    3e5 - work);
         upper = cost;
         memset(choice, 0, sizeof choice);
         cost = tsri_sg_cost(g, choice);
         tsri_mem mem = {.fail_countdown = MANY};
         assert_int_equal(
             tsri_sg_improve(&mem, g, i % 2 ? 2000 : 12, i / 2 ? 4e5 : 3e4, choice, &cost), TSR_OK);
-        put("improve %d/%d: %.17g %08x, %" PRId64 " allocations", seed, i, cost,
-            hash_choice(choice, g->n), MANY - mem.fail_countdown);
+        record_line("improve %d/%d: %.17g %08x, %" PRId64 " allocations", seed, i, cost,
+                    hash_choice(choice, g->n), MANY - mem.fail_countdown);
         if (i)
             continue;
         tsri_branch b = {.g = g, .work = 3e5, .choice = choice, .upper = upper + 1};
         assert_int_equal(tsri_sg_branch(NULL, &b), TSR_OK);
-        put("branch %d: %s %.17g %08x, work left %.17g", seed, b.found ? "found" : "none",
-            tsri_sg_cost(g, choice), hash_choice(choice, g->n), b.work);
+        record_line("branch %d: %s %.17g %08x, work left %.17g", seed, b.found ? "found" : "none",
+                    tsri_sg_cost(g, choice), hash_choice(choice, g->n), b.work);
     }
 }
 
@@ -260,8 +236,8 @@ static void record_dual(tsri_pool *pool, tsri_sreducer *r, const tsri_sgraph *g,
     for (int i = 0; i < 12; i++) {
         tsri_sg_dual_step(&d, choice);
         if (i % 4 == 3)
-            put("dual %d/%d: lower %.13g, %" PRId64 " left, pass %.17g, %08x", seed, i, d.lower,
-                d.left, d.pass, hash_choice(choice, g->n));
+            record_line("dual %d/%d: lower %.13g, %" PRId64 " left, pass %.17g, %08x", seed, i,
+                        d.lower, d.left, d.pass, hash_choice(choice, g->n));
     }
     assert_int_equal(tsri_sg_dual_keep(&d, r), TSR_OK);
 }
@@ -279,14 +255,15 @@ static void record_reduced(tsri_sreducer *r, int seed)
             continue;
         nodes++;
         strategies += x->k;
-        h = hash_bytes(h, x->orig, (size_t)x->k * sizeof *x->orig);
+        h = tsri_hash(h, x->orig, (size_t)x->k * sizeof *x->orig);
     }
     for (int e = 0; e < r->nedges; e++)
         edges += r->edges[e].m >= 0;
-    put("reduced %d: %d nodes of %d strategies (%08x), %d edges, constant %.13g%s; %d tables, %d "
+    record_line(
+        "reduced %d: %d nodes of %d strategies (%08x), %d edges, constant %.13g%s; %d tables, %d "
         "results, work %.17g",
-        seed, nodes, strategies, (unsigned)(h ^ h >> 32), edges, r->constant,
-        r->empty ? ", empty" : "", r->memo.nmats, r->memo.nused, before - r->memo.work);
+        seed, nodes, strategies, record_fold(h), edges, r->constant, r->empty ? ", empty" : "",
+        r->memo.nmats, r->memo.nused, before - r->memo.work);
 }
 
 static void test_parts(void **state)
@@ -326,19 +303,21 @@ static void record_times(const tsri_search_problem *p, int *const *adj, int seed
     tsri_pool_init(&pool, NULL);
     assert_int_equal(tsri_times_start(&t, &pool, p), TSR_OK);
     int64_t load[MOST], most = tsri_times_load(&t, choice, load);
-    put("times %d: %d of them%s, most %" PRId64, seed, t.ntimes, t.infeasible ? ", infeasible" : "",
-        most);
+    record_line("times %d: %d of them%s, most %" PRId64, seed, t.ntimes,
+                t.infeasible ? ", infeasible" : "", most);
     for (int v = 0; v < p->nnodes; v++)
         other[v] = (v + seed) % p->nodes[v].nstrat;
     bool within = t.ntimes == 0 || tsri_times_repair(&t, adj, choice);
-    put("  repaired %s %.17g %08x", within ? "within" : "over", tsri_search_cost(p, choice),
-        hash_choice(choice, p->nnodes));
+    record_line("  repaired %s %.17g %08x", within ? "within" : "over", tsri_search_cost(p, choice),
+                hash_choice(choice, p->nnodes));
     if (within && t.ntimes) {
         assert_int_equal(tsri_times_merge(&t, NULL, adj, other, choice), TSR_OK);
-        put("  merged %.17g %08x", tsri_search_cost(p, choice), hash_choice(choice, p->nnodes));
+        record_line("  merged %.17g %08x", tsri_search_cost(p, choice),
+                    hash_choice(choice, p->nnodes));
         assert_true(tsri_times_load(&t, choice, load) <= p->usage_limit);
         tsri_times_improve(&t, adj, choice);
-        put("  improved %.17g %08x", tsri_search_cost(p, choice), hash_choice(choice, p->nnodes));
+        record_line("  improved %.17g %08x", tsri_search_cost(p, choice),
+                    hash_choice(choice, p->nnodes));
         assert_true(tsri_times_load(&t, choice, load) <= p->usage_limit);
     }
     tsri_pool_finish(&pool);
@@ -369,14 +348,12 @@ static void test_times(void **state)
 static void test_end(void **state)
 {
     (void)state;
-    assert_true(printing || nlines == sizeof recorded / sizeof *recorded);
+    record_end();
 }
 
 int main(int argc, char **argv)
 {
-    printing = argc > 1 && !strcmp(argv[1], "--print");
-    if (printing) {
-        puts("/* SPDX-License-Identifier: Apache-2.0 */");
+    if (record_start(recorded, sizeof recorded / sizeof *recorded, argc, argv)) {
         test_search(NULL);
         test_limits(NULL);
         test_parts(NULL);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_UNIT_RECORD_H
+#define TESTS_UNIT_RECORD_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * A program that compares lines with recorded ones, in their order. Its first word `--print` makes
+ * it print them instead, as the file that records them; any other word prints them too, among what
+ * the program itself then says.
+ */
+
+/* Tells what was recorded, and how the program was called. Returns whether lines are printed. */
+bool record_start(const char *const *lines, size_t n, int argc, char **argv);
+/* Compares the next line of at most 511 characters with the recorded one, or prints it. */
+void record_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Asserts that no recorded line is left. */
+void record_end(void);
+/* A hash (tsri_hash) in eight digits. */
+unsigned record_fold(uint64_t hash);
+#endif
