@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store_ranks.h"
 
-#include <dirent.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -179,15 +178,4 @@ void expect_threads(int wanted)
     for (const double until_s = now_s() + 30; count_threads() > wanted && now_s() < until_s;)
         sleep_s(0.01);
     assert_int_equal(count_threads(), wanted);
-}
-
-int count_entries(const char *folder)
-{
-    DIR *d = opendir(folder);
-    int n = 0;
-    assert_non_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
 }

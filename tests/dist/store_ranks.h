@@ -6,6 +6,7 @@
 
 #include "src/comm/store.h"
 #include "src/core/status.h"
+#include "tests/dist/entries.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -78,9 +79,7 @@ void crew_kill(crew *c, int rank);
 void crew_finish(crew *c);
 void crew_expect(const crew *c, int rank, tsr_status status, const char *part);
 
-/* Open descriptors and threads of this process. */
-int count_entries(const char *folder);
-#define count_fds() count_entries("/proc/self/fd")
+/* Threads of this process, and two: `.` and `..`. */
 #define count_threads() count_entries("/proc/self/task")
 /* A thread that has been joined may be there for a moment more. */
 void expect_threads(int wanted);

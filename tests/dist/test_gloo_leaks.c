@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gloo's communicator: when its module is loaded, where it listens, and what is left of it. */
+#include "tests/dist/entries.h"
 #include "tests/dist/gloo_processes.h"
 
 #include <dirent.h>
@@ -11,18 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static int count_entries(const char *path)
-{
-    int n = 0;
-    DIR *d = opendir(path);
-    while (d && readdir(d))
-        n++;
-    if (d)
-        closedir(d);
-    return n;
-}
-
-/* The same for descriptors, of which the watcher of the store has one more now and then. */
+/* The entries of a folder, the fewest of many looks: the watcher of the store has a descriptor more
+ * now and then. */
 static int least_entries(const char *path)
 {
     int least = count_entries(path);

@@ -2,9 +2,9 @@
 /* The local communicator before data moves: calls that are prepared once, calls that are refused,
  * and ranks that want one place. */
 #include "src/comm/local.h"
+#include "tests/dist/entries.h"
 #include "tests/dist/rank_checks.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -444,17 +444,6 @@ static void test_race_of_threads(void **state)
 
 /* --- whether a process has ended ---------------------------------------------------------------
  */
-
-static int count_fds(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-    assert_non_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
 
 /* By a pidfd, which stays open in *pidfd, or, without (old kernels, no descriptor left), by /proc:
  * a live process whose name looks like the state of a dead one, a zombie, and one that is no more.

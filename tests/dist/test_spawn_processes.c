@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that are processes of one program. What they find out comes back in shared memory. */
-#include <dirent.h>
 #include <errno.h>
 #include <omp.h>
 #include <pthread.h>
@@ -20,6 +19,7 @@
 
 #include "src/comm/comm.h"
 #include "src/core/clock.h"
+#include "tests/dist/entries.h"
 
 enum { MOST = 8, COUNT = 501 };
 
@@ -264,16 +264,6 @@ static void test_options(void **state)
         TSR_ERR_TIMEOUT);
     assert_true(tsri_now_s() - start < 15);
     assert_non_null(strstr(tsr_last_error(), "rank 0: rank 1 did not come to barrier"));
-}
-
-static int count_fds(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
 }
 
 static void on_signal(int sig)
