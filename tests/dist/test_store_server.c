@@ -494,20 +494,26 @@ static void *pretend(void *arg)
     return NULL;
 }
 
+/* Listens at a free port of loopback; writes the URL of a store that would be there. */
+static int listen_as_store(char its[static 64])
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    getsockname(fd, (struct sockaddr *)&at, &size);
+    snprintf(its, 64, "tcp://127.0.0.1:%d", ntohs(at.sin_port));
+    return fd;
+}
+
 static void expect_impostor(const void *says, size_t bytes, bool stays, tsr_status status,
                             const char *part)
 {
-    impostor i = {.says = says, .bytes = bytes, .stays = stays};
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof at;
+    char its[64];
+    impostor i = {.fd = listen_as_store(its), .says = says, .bytes = bytes, .stays = stays};
     pthread_t thread;
     tsr_store *s;
-    char its[64];
-    i.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(i.fd, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(listen(i.fd, 16), 0);
-    getsockname(i.fd, (struct sockaddr *)&at, &size);
-    snprintf(its, sizeof its, "tcp://127.0.0.1:%d", ntohs(at.sin_port));
     assert_int_equal(pthread_create(&thread, NULL, pretend, &i), 0);
     tsr_status found =
         tsr_store_open(its, TSR_STORE_OPTS(.rank = 1, .nranks = 2, .timeout_s = 3), &s);
@@ -574,18 +580,11 @@ static void *greet_slowly(void *arg)
 static void test_interrupted_greeting(void **state)
 {
     (void)state;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof at;
+    char its[64];
     struct sigaction act = {.sa_handler = on_signal}, before;
-    stammer t = {.client = pthread_self()};
+    stammer t = {.fd = listen_as_store(its), .client = pthread_self()};
     pthread_t thread;
     tsr_store *s;
-    char its[64];
-    t.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(t.fd, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(listen(t.fd, 1), 0);
-    getsockname(t.fd, (struct sockaddr *)&at, &size);
-    snprintf(its, sizeof its, "tcp://127.0.0.1:%d", ntohs(at.sin_port));
     sigaction(SIGUSR1, &act, &before);
     assert_int_equal(pthread_create(&thread, NULL, greet_slowly, &t), 0);
     if (tsri_store_connect(its, TSR_STORE_OPTS(.timeout_s = 4), &s) != TSR_OK)
