@@ -322,47 +322,21 @@ API FILE *open_memstream(char **text, size_t *size)
 
 /* --- bytes ------------------------------------------------------------------------------------ */
 
-API ssize_t read(int fd, void *to, size_t bytes)
-{
-    NEXT(read)
-    ssize_t n = part(CALLER, "read", fd, bytes);
-    return n < 0 ? -1 : next(fd, to, (size_t)n);
-}
+/* A call of the file or socket `fd` and `bytes` behind its other arguments. */
+#define MOVES(name, params, ...)                       \
+    API ssize_t name params                            \
+    {                                                  \
+        NEXT(name)                                     \
+        ssize_t n = part(CALLER, #name, fd, bytes);    \
+        return n < 0 ? -1 : next(fd, at, __VA_ARGS__); \
+    }
 
-API ssize_t write(int fd, const void *from, size_t bytes)
-{
-    NEXT(write)
-    ssize_t n = part(CALLER, "write", fd, bytes);
-    return n < 0 ? -1 : next(fd, from, (size_t)n);
-}
-
-API ssize_t pread(int fd, void *to, size_t bytes, off_t at)
-{
-    NEXT(pread)
-    ssize_t n = part(CALLER, "pread", fd, bytes);
-    return n < 0 ? -1 : next(fd, to, (size_t)n, at);
-}
-
-API ssize_t pwrite(int fd, const void *from, size_t bytes, off_t at)
-{
-    NEXT(pwrite)
-    ssize_t n = part(CALLER, "pwrite", fd, bytes);
-    return n < 0 ? -1 : next(fd, from, (size_t)n, at);
-}
-
-API ssize_t recv(int fd, void *to, size_t bytes, int flags)
-{
-    NEXT(recv)
-    ssize_t n = part(CALLER, "recv", fd, bytes);
-    return n < 0 ? -1 : next(fd, to, (size_t)n, flags);
-}
-
-API ssize_t send(int fd, const void *from, size_t bytes, int flags)
-{
-    NEXT(send)
-    ssize_t n = part(CALLER, "send", fd, bytes);
-    return n < 0 ? -1 : next(fd, from, (size_t)n, flags);
-}
+MOVES(read, (int fd, void *at, size_t bytes), (size_t)n)
+MOVES(write, (int fd, const void *at, size_t bytes), (size_t)n)
+MOVES(pread, (int fd, void *at, size_t bytes, off_t from), (size_t)n, from)
+MOVES(pwrite, (int fd, const void *at, size_t bytes, off_t to), (size_t)n, to)
+MOVES(recv, (int fd, void *at, size_t bytes, int flags), (size_t)n, flags)
+MOVES(send, (int fd, const void *at, size_t bytes, int flags), (size_t)n, flags)
 
 /* --- what waits, or makes descriptors --------------------------------------------------------- */
 
@@ -380,24 +354,6 @@ API int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
     return ready ? ready : fails(CALLER, "epoll_wait", ms != 0) ? -1 : next(fd, events, most, ms);
 }
 
-API int nanosleep(const struct timespec *time, struct timespec *left)
-{
-    NEXT(nanosleep)
-    return fails(CALLER, "nanosleep", true) ? -1 : next(time, left);
-}
-
-API int usleep(useconds_t time)
-{
-    NEXT(usleep)
-    return fails(CALLER, "usleep", true) ? -1 : next(time);
-}
-
-API int sigtimedwait(const sigset_t *signals, siginfo_t *info, const struct timespec *time)
-{
-    NEXT(sigtimedwait)
-    return fails(CALLER, "sigtimedwait", true) ? -1 : next(signals, info, time);
-}
-
 API pid_t waitpid(pid_t pid, int *status, int options)
 {
     NEXT(waitpid)
@@ -407,36 +363,25 @@ API pid_t waitpid(pid_t pid, int *status, int options)
     return fails(CALLER, "waitpid", true) ? -1 : next(pid, status, options);
 }
 
-API int accept4(int fd, __SOCKADDR_ARG from, socklen_t *size, int flags)
-{
-    NEXT(accept4)
-    return fails(CALLER, "accept4", true) ? -1 : next(fd, from, size, flags);
-}
+/* A call that fails, or is interrupted where it would wait. */
+#define FAILS(type, name, interruptible, params, ...)                        \
+    API type name params                                                     \
+    {                                                                        \
+        NEXT(name)                                                           \
+        return fails(CALLER, #name, interruptible) ? -1 : next(__VA_ARGS__); \
+    }
 
+FAILS(int, nanosleep, true, (const struct timespec *time, struct timespec *left), time, left)
+FAILS(int, usleep, true, (useconds_t time), time)
+FAILS(int, sigtimedwait, true,
+      (const sigset_t *signals, siginfo_t *info, const struct timespec *time), signals, info, time)
+FAILS(int, accept4, true, (int fd, __SOCKADDR_ARG from, socklen_t *size, int flags), fd, from, size,
+      flags)
 /* Interrupted it would go on connecting, so it is not. */
-API int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t size)
-{
-    NEXT(connect)
-    return fails(CALLER, "connect", false) ? -1 : next(fd, to, size);
-}
-
-API int socket(int domain, int type, int protocol)
-{
-    NEXT(socket)
-    return fails(CALLER, "socket", false) ? -1 : next(domain, type, protocol);
-}
-
-API int pipe2(int fds[2], int flags)
-{
-    NEXT(pipe2)
-    return fails(CALLER, "pipe2", false) ? -1 : next(fds, flags);
-}
-
-API int eventfd(unsigned int count, int flags)
-{
-    NEXT(eventfd)
-    return fails(CALLER, "eventfd", false) ? -1 : next(count, flags);
-}
+FAILS(int, connect, false, (int fd, __CONST_SOCKADDR_ARG to, socklen_t size), fd, to, size)
+FAILS(int, socket, false, (int domain, int type, int protocol), domain, type, protocol)
+FAILS(int, pipe2, false, (int fds[2], int flags), fds, flags)
+FAILS(int, eventfd, false, (unsigned int count, int flags), count, flags)
 
 API pid_t fork(void)
 {
