@@ -229,9 +229,14 @@ int walk_node(walk *w, int node)
     for (int i = 0; i < n->nin; i++)
         in[i] = n->in[i] < 0 ? -1 : w->value[n->in[i]];
     int id = w->value[node] = op_at(n->op)->eval(w, n, in);
+    tape_value *x = tape_at(w->t, id);
     for (int k = 0; k < n->sbp.ndim; k++)
-        tape_at(w->t, id)->addends |= n->sbp.d[k].kind == TSR_SBP_PARTIAL;
-    for (int64_t i = 0; w->nudge && node == w->nudged && i < tape_at(w->t, id)->n; i++)
-        tape_at(w->t, id)->v[i] += w->nudge[i];
+        x->addends |= n->sbp.d[k].kind == TSR_SBP_PARTIAL;
+    /* Addends that are fed add up exactly; what is made of each of them rounds as they are large.
+     */
+    for (int64_t i = 0; x->addends && n->op == op_find("from_local") && i < x->n; i++)
+        x->e[i] += x->u * (fabs(x->v[i]) + MOST_ADDENDS);
+    for (int64_t i = 0; w->nudge && node == w->nudged && i < x->n; i++)
+        x->v[i] += w->nudge[i];
     return id;
 }

@@ -103,21 +103,26 @@ int gen_float(gen *g, int low, int high)
     return -1;
 }
 
+static int append_to_global(gen *g, int node, int place, tsr_sbp sbp)
+{
+    const pnode *a = gen_at(g, node);
+    pnode n = {.op = op_find("to_global"),
+               .nin = 1,
+               .in = {node},
+               .shape = a->shape,
+               .dtype = a->dtype,
+               .below = a->below,
+               .place = place,
+               .sbp = sbp,
+               .var = -1};
+    return gen_append(g, n);
+}
+
 int gen_on(gen *g, int node, int place)
 {
     if (node < 0 || gen_at(g, node)->place == place)
         return node;
-    pnode n = *gen_at(g, node);
-    n = (pnode){.op = op_find("to_global"),
-                .nin = 1,
-                .in = {node},
-                .shape = n.shape,
-                .dtype = n.dtype,
-                .below = n.below,
-                .place = place,
-                .var = -1};
-    n.sbp = gen_sbp(g, n.shape, place, false);
-    return gen_append(g, n);
+    return append_to_global(g, node, place, gen_sbp(g, gen_at(g, node)->shape, place, false));
 }
 
 static int read_var(gen *g, int var)
@@ -417,7 +422,9 @@ static bool is_read(const gen *g, int node)
 static int some_end(gen *g)
 {
     for (int k = 0; k < 20; k++) {
-        int x = k < 10 ? rnd_below(&g->r, g->g->nnodes) : gen_float(g, 0, 5);
+        int x = k == 0 && rnd_chance(&g->r, 0.3) ? g->layers
+                : k < 10                         ? rnd_below(&g->r, g->g->nnodes)
+                                                 : gen_float(g, 0, 5);
         if (x < 0 || gen_at(g, x)->opaque || !gen_value(g, x)->diff || (k < 8 && is_read(g, x)))
             continue;
         return x;
@@ -477,14 +484,30 @@ static void add_minimize(gen *g, int optimizer)
     }
 }
 
+/* Splits the first axis of x over some dimensions of its placement, so that gradients are summed
+ * over others than those of the layer before. */
+static int turn(gen *g, int x)
+{
+    tsr_sbp s = {.ndim = (int8_t)g->p->place_ndim[gen_at(g, x)->place]};
+    for (int i = 0; i < s.ndim; i++)
+        s.d[i] = (tsr_sbp1){rnd_chance(&g->r, 0.5) ? TSR_SBP_SPLIT : TSR_SBP_BROADCAST, 0};
+    return append_to_global(g, x, gen_at(g, x)->place, s);
+}
+
 /* A small network of parameters of its own: gradients for buckets. */
 static void append_layers(gen *g)
 {
     int place = rnd_below(&g->r, g->p->nplaces), count = 2 + rnd_below(&g->r, 4);
     int64_t width = 1 + rnd_below(&g->r, 4);
+    bool data_parallel = g->data_parallel;
     int x = gen_leaf(g, TSR_DIMS(2 + rnd_below(&g->r, 7), width), g->dtype, place);
+    g->data_parallel |= rnd_chance(&g->r, 0.5);
     for (int k = 0; k < count && x >= 0; k++) {
         int64_t next = 1 + rnd_below(&g->r, 5);
+        if (g->p->place_ndim[place] > 1 && rnd_chance(&g->r, 0.7))
+            x = turn(g, x);
+        if (x < 0)
+            break;
         pnode n = {.op = op_find("linear"),
                    .nin = 3,
                    .in = {x, gen_var(g, TSR_DIMS(next, width), g->dtype, place, true),
@@ -496,6 +519,8 @@ static void append_layers(gen *g)
         x = n.in[1] < 0 || gen_at(g, x)->dtype != g->dtype ? -1 : gen_append(g, n);
         width = next;
     }
+    g->data_parallel = data_parallel;
+    g->layers = x;
 }
 
 void gen_graph(gen *g, int which, int nops)
@@ -527,6 +552,7 @@ void gen_graph(gen *g, int which, int nops)
     gen_append(g, first);
     for (int k = rnd_below(&g->r, 3); k >= 0; k--)
         gen_leaf(g, gen_dims(g, 0, 4), g->dtype, rnd_below(&g->r, g->p->nplaces));
+    g->layers = -1;
     if (which == 0 && g->p->noptimizers && rnd_chance(&g->r, 0.25))
         append_layers(g);
     bool minimized[MAX_OPTIMIZERS] = {0};

@@ -10,6 +10,7 @@
 enum {
     MAX_NODES = 160, /* of a graph */
     MAX_OPERANDS = 12,
+    MOST_ADDENDS = 4, /* the other addends that from_local is fed with are smaller together */
     MAX_ATTRS = 12,
     MAX_VARS = 48,
     MAX_SINKS = 40,
@@ -188,6 +189,7 @@ struct gen {
     bool exact;         /* inputs are small whole numbers: ties */
     bool data_parallel; /* inputs are S(0), variables B, most of the time */
     bool for_variable;
+    int layers; /* the last of append_layers; -1 */
 };
 /* A node of a float dtype with ndim in [low, high]; -1. */
 int gen_float(gen *g, int low, int high);

@@ -116,13 +116,19 @@ static double bound(double a, double b)
     return a == 0 || b == 0 ? 0 : fabs(a) * fabs(b);
 }
 
+/* Whether a number may be an infinity in the dtype of x. */
+static bool is_too_large(const tape_value *x, double v)
+{
+    return fabs(v) > (x->u == U_F32 ? 1e37 : 1e300);
+}
+
 /* Adds the rounding of v's own dtype, and says where v is no number to compare. */
 static void settle(tape_value *x, int64_t i, bool exact_operands)
 {
     double v = x->v[i];
     if (!isfinite(v))
         x->e[i] = exact_operands && !x->addends ? 0 : INFINITY;
-    else if (isnan(x->e[i]) || (x->u == U_F32 && fabs(v) > 1e37) || fabs(v) > 1e300)
+    else if (isnan(x->e[i]) || is_too_large(x, v))
         x->e[i] = INFINITY;
 }
 
@@ -516,7 +522,8 @@ int tape_extreme(tape *t, int64_t n, int a, const int32_t *group, bool max)
 static void give(tape_value *x, int64_t i, double g, double ge)
 {
     x->g[i] += g;
-    x->ge[i] += isnan(ge) ? INFINITY : ge + (isfinite(g) ? 3 * x->u * fabs(g) : 0);
+    x->ge[i] +=
+        isnan(ge) || is_too_large(x, g) ? INFINITY : ge + (isfinite(g) ? 3 * x->u * fabs(g) : 0);
 }
 
 /* give of g * d. */
