@@ -530,7 +530,8 @@ static void give(tape_value *x, int64_t i, double g, double ge)
 static void give_product(tape_value *x, int64_t i, double g, double ge, double d, double de)
 {
     double e = bound(g, de) + bound(ge, d) + bound(ge, de);
-    give(x, i, g * d, !isfinite(g) || !isfinite(d) ? INFINITY : e);
+    bool may_be_infinite = !isfinite(g) || !isfinite(d) || is_too_large(x, g) || is_too_large(x, d);
+    give(x, i, g * d, may_be_infinite ? INFINITY : e);
 }
 
 static void back(tape *t, node *x)
