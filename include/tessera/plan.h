@@ -66,7 +66,8 @@ typedef struct tsr_compile_opts {
  * it); TSR_ERR_MISMATCH naming the first thing that differs, and what it is on two ranks;
  * TSR_ERR_SBP; TSR_ERR_NO_MEMORY, saying what ranks need where a memory limit was given.
  * With TESSERA_CHECK=1 in the environment the plan is checked after each pass of the planner; what
- * is found is an error of the library's own, TSR_ERR_INTERNAL.
+ * is found is an error of the library's own, TSR_ERR_INTERNAL. The library's small objects then are
+ * blocks of the heap each, for tools that look for overruns, and so its books take more memory.
  */
 TSR_API tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts,
                                     tsr_plan **out_plan);

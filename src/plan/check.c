@@ -351,8 +351,7 @@ uint64_t tsri_plan_order_hash(const tsr_plan *plan)
 
 tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after)
 {
-    const char *said = getenv("TESSERA_CHECK");
-    if (!said || !strcmp(said, "0"))
+    if (!tsri_checks())
         return TSR_OK;
     tsri_pool pool;
     tsri_pool_init(&pool, &plan->world->mem);
