@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tsr_eval: compiles and runs what one tensor needs. */
-#include <string.h>
 
 #include "src/plan/plan.h"
 
@@ -17,20 +16,21 @@ tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
     /* The graph's own outputs are set aside for the while: dead code is not compiled. */
     tsri_graph_port *ports = g->ports;
     int nports = g->nports, cports = g->cports, nhooks = g->nhooks;
-    tsr_variable *(*writes)[4] = tsri_mem_alloc(&g->world->mem, (size_t)g->nops * sizeof *writes);
+    const int ntensors = g->ntensors;
+    tsr_variable **writes = tsri_mem_alloc(&g->world->mem, (size_t)ntensors * sizeof *writes);
     if (!writes)
         return TSR_ERR_NO_MEMORY;
-    for (int i = 0; i < g->nops; i++) {
-        memcpy(writes[i], g->ops[i]->writes, sizeof writes[i]);
-        memset(g->ops[i]->writes, 0, sizeof g->ops[i]->writes);
+    for (int i = 0; i < ntensors; i++) {
+        writes[i] = g->tensors[i]->writes;
+        g->tensors[i]->writes = NULL;
     }
     g->ports = NULL;
     g->nports = g->cports = g->nhooks = 0;
     tsr_output_at(g, "(eval)", x, NULL, TSR_B, NULL, 0);
     tsr_plan *plan = NULL;
     tsr_status status = tsri_plan_compile(g, NULL, false, &plan);
-    for (int i = 0; i < g->nops; i++)
-        memcpy(g->ops[i]->writes, writes[i], sizeof writes[i]);
+    for (int i = 0; i < ntensors; i++)
+        g->tensors[i]->writes = writes[i];
     tsri_mem_free(writes);
     g->ports = ports;
     g->nports = nports;

@@ -310,12 +310,12 @@ tsr_tensor *tsri_graph_current(tsr_graph *g, tsr_variable *v, tsri_loc loc)
 void tsri_graph_write(tsr_graph *g, tsri_op *op, int i, tsr_variable *v)
 {
     tsr_tensor *read = tsri_graph_find_read(g, v);
-    op->writes[i] = v;
+    op->out[i]->writes = v;
     if (!read)
         return;
     tsr_tensor *before = read->op->latest;
     if (before)
-        before->op->superseded |= (uint8_t)(1u << before->out);
+        before->superseded = true;
     read->op->latest = op->out[i];
 }
 
@@ -358,14 +358,14 @@ static void forget(tsr_graph *g, tsri_op *op, const tsr_variable *v)
                         op->name);
         op->variable = NULL;
     }
-    for (int j = 0; j < 4; j++) {
-        if (op->writes[j] != v)
+    for (int j = 0; j < op->nout; j++) {
+        if (op->out[j]->writes != v)
             continue;
         tsri_graph_fail(g, op->loc, TSR_ERR_STATE,
                         "variable %s, which this graph writes, was destroyed, with its module, "
                         "optimizer or tsr_ddp; the graph can't be compiled any more",
                         v->name);
-        op->writes[j] = NULL;
+        op->out[j]->writes = NULL;
     }
 }
 

@@ -24,8 +24,10 @@ struct tsr_tensor {
     tsr_dtype dtype;
     tsr_dims shape;
     const tsr_placement *placement;
-    tsri_op *op; /* that makes it; NULL in a failed tensor */
-    int out;     /* which of its results */
+    tsri_op *op;          /* that makes it; NULL in a failed tensor */
+    int out;              /* which of its results */
+    tsr_variable *writes; /* the variable that this is the new value of; NULL: of none */
+    bool superseded;      /* a later update starts from this and writes its variable */
     bool failed;
 };
 
@@ -38,12 +40,10 @@ struct tsri_op {
     tsr_tensor **out;
     const tsr_placement *placement;
     tsr_sbp sbp; /* INPUT, TO_GLOBAL, RANDOM, FILL, VARIABLE: the user's word; else AUTO */
-    tsr_variable *variable;  /* VARIABLE: what it reads. Others: NULL */
-    tsr_tensor *latest;      /* VARIABLE: the result of the last update declared so far, or NULL */
-    tsr_variable *writes[4]; /* the variable that result i is the new value of; NULL: of none */
-    uint8_t superseded; /* bit i: a later update starts from result i and writes its variable */
-    bool from_local;    /* INPUT: fed per rank */
-    const char *name;   /* scope, or the user's name; "" if neither */
+    tsr_variable *variable; /* VARIABLE: what it reads. Others: NULL */
+    tsr_tensor *latest;     /* VARIABLE: the result of the last update declared so far, or NULL */
+    bool from_local;        /* INPUT: fed per rank */
+    const char *name;       /* scope, or the user's name; "" if neither */
     tsri_loc loc;
     bool backward; /* declared by differentiation or an optimizer */
 };

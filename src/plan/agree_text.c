@@ -49,8 +49,8 @@ static uint64_t hash_op(const tsri_op *op)
 {
     uint64_t h = TSRI_HASH_INIT;
     int32_t head[5] = {op->kind, op->nin, op->nout, op->from_local, 0};
-    for (int j = 0; j < 4; j++)
-        head[4] |= (op->writes[j] != NULL) << j;
+    for (int j = 0; j < op->nout && j < 4; j++)
+        head[4] |= (op->out[j]->writes != NULL) << j;
     h = tsri_hash(h, head, sizeof head);
     const tsri_attrs attrs = comparable_attrs(op);
     h = tsri_hash(h, &attrs, sizeof attrs);

@@ -413,8 +413,8 @@ static void store_in_variable(const builder *b, int value, tsr_variable *var)
 static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
 {
     tsr_plan *plan = b->plan;
-    tsr_variable *var = op->writes[i];
-    if (!var || op->superseded >> i & 1)
+    tsr_variable *var = op->out[i]->writes;
+    if (!var || op->out[i]->superseded)
         return TSR_OK;
     const tsri_item base = {.loc = op->loc,
                             .backward = op->backward,
@@ -498,10 +498,10 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .name = op->name,
                       .loc = op->loc,
                       .backward = op->backward,
+                      .updates = op->out[0]->writes != NULL,
                       .groups = groups_here(b, op),
                       .bucket = -1,
                       .cost_s = b->inferred->op_cost[op->id]};
-    memcpy(item.writes, op->writes, sizeof item.writes);
     if (op->kind == TSRI_OP_TO_GLOBAL || op->kind == TSRI_OP_RESHAPE) {
         item.kind = TSRI_ITEM_VIEW;
         plan->values[out[0]].storage = TSRI_STORAGE_ALIAS;
@@ -509,7 +509,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
     }
     if (!tsri_plan_add_item(plan, &item, in, out))
         return TSR_ERR_NO_MEMORY;
-    for (int i = 0; i < op->nout && i < 4; i++)
+    for (int i = 0; i < op->nout; i++)
         TSRI_TRY(keep_result(b, op, i, out[i]));
     return TSR_OK;
 }

@@ -132,8 +132,8 @@ static bool keeps_something(const tsr_graph *g)
 {
     bool keeps = g->nports > 0;
     for (int i = 0; i < g->nops && !keeps; i++)
-        for (int j = 0; j < 4; j++)
-            keeps |= g->ops[i]->writes[j] != NULL;
+        for (int j = 0; j < g->ops[i]->nout; j++)
+            keeps |= g->ops[i]->out[j]->writes != NULL;
     return keeps;
 }
 

@@ -32,8 +32,8 @@ static tsr_status mark_live(tsri_problem *p)
         live[g->ports[i].tensor->op->id] = true;
     for (int i = g->nops; i-- > 0;) {
         tsri_op *op = g->ops[i];
-        for (int j = 0; j < op->nout && j < 4; j++)
-            live[i] |= op->writes[j] != NULL;
+        for (int j = 0; j < op->nout; j++)
+            live[i] |= op->out[j]->writes != NULL;
         for (int j = 0; j < op->nin && live[i]; j++)
             live[op->in[j]->op->id] = true;
     }
@@ -162,12 +162,12 @@ static tsr_status add_output(tsri_problem *p, const tsri_graph_port *port)
     return add_reader(p, port->tensor, node, want, 0);
 }
 
-/* The op that reads the variable which takes result i of op when the run ends; NULL: none does. */
-static const tsri_op *reader_of_written(const tsri_problem *p, const tsri_op *op, int i)
+/* The op that reads the variable which takes a result when the run ends; NULL: none does. */
+static const tsri_op *reader_of_written(const tsri_problem *p, const tsr_tensor *result)
 {
-    if (!op->writes[i] || op->superseded >> i & 1)
+    if (!result->writes || result->superseded)
         return NULL;
-    const tsr_tensor *read = tsri_graph_find_read(p->g, op->writes[i]);
+    const tsr_tensor *read = tsri_graph_find_read(p->g, result->writes);
     return read && p->out->live[read->op->id] ? read->op : NULL;
 }
 
@@ -184,8 +184,8 @@ static tsr_status list_readers(tsri_problem *p)
         for (int j = 0; j < op->nin; j++)
             TSRI_TRY(add_reader(p, op->in[j], p->node_of[i], &all->in[j],
                                 j == grad ? p->out->bucket[i].share : 0));
-        for (int j = 0; j < op->nout && j < 4; j++) {
-            const tsri_op *var = reader_of_written(p, op, j);
+        for (int j = 0; j < op->nout; j++) {
+            const tsri_op *var = reader_of_written(p, op->out[j]);
             const tsri_side *kept;
             if (!var)
                 continue;
@@ -207,7 +207,7 @@ static void set_lifetimes(tsri_problem *p)
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
         bool is_view = op->kind == TSRI_OP_RESHAPE || op->kind == TSRI_OP_TO_GLOBAL;
-        if (!p->out->live[i] || op->writes[0] || is_view)
+        if (!p->out->live[i] || op->out[0]->writes || is_view)
             continue;
         tsri_search_node *node = &p->nodes[p->node_of[i]];
         bool kept = tsri_is_kept(op->out[0]);

@@ -108,7 +108,7 @@ static tsr_status place_item(layouter *l, tsri_item it)
     bool keeps = it.kind == TSRI_ITEM_LOCAL_BOX || (it.kind == TSRI_ITEM_COLLECTIVE && !it.ranks) ||
                  same_shape;
     bool nhwc = taste == TSRI_LAYOUT_NHWC || (taste == TSRI_LAYOUT_ANY && any_nhwc(plan, &it));
-    if (it.writes[0] && !is_weight(&it, true, 0))
+    if (it.updates && !is_weight(&it, true, 0))
         nhwc = false; /* variables are row-major */
     for (int i = 0; i < it.nin && !keeps; i++)
         TSRI_TRY(in_layout(l, &it, it.in[i], nhwc && !is_weight(&it, false, i), &it.in[i]));

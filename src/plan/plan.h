@@ -91,7 +91,7 @@ typedef struct tsri_item {
     tsri_attrs attrs;
     int nin, nout;
     int *in, *out; /* values */
-    tsr_variable *writes[4];
+    bool updates;  /* out[0] is the new value of a variable */
     const tsr_placement *placement;
     const char *name; /* module or variable */
     tsri_loc loc;
@@ -351,11 +351,12 @@ typedef enum tsri_pass {
     TSRI_PASS_MEMORY, /* offsets are known: after lowering */
 } tsri_pass;
 /* With TESSERA_CHECK (tsri_checks): TSR_ERR_INTERNAL, naming pass, item and value, if the plan is
- * not what the pass promises. BUILD to ORDER: items read what items before them make, both ends of a
- * conversion are as it says, results lie on operands of the same size. ORDER: and nobody reads what
- * has been written over. SCHEDULE: every reader stands behind its writer's FINISH, updates behind
- * the last reader and behind the RELEASE of calls by which peers read, everything is done once and
- * used within its lifetime. MEMORY: no two values that live at the same time share bytes. */
+ * not what the pass promises. BUILD to ORDER: items read what items before them make, both ends of
+ * a conversion are as it says, results lie on operands of the same size. ORDER: and nobody reads
+ * what has been written over. SCHEDULE: every reader stands behind its writer's FINISH, updates
+ * behind the last reader and behind the RELEASE of calls by which peers read, everything is done
+ * once and used within its lifetime. MEMORY: no two values that live at the same time share bytes.
+ */
 tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after);
 /* Of the order in which the plan starts and finishes its collectives, and of what each of them is:
  * equal on all ranks. */

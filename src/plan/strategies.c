@@ -46,11 +46,12 @@ static tsri_attrs class_attrs(const tsri_op *op)
 
 tsr_sbp tsri_kept_signature(const tsri_op *op)
 {
-    const tsr_variable *first = op->writes[0];
+    const tsr_variable *first = op->out[0]->writes;
     bool same = first && !first->inferred && first->placement == op->placement;
-    for (int i = 1; i < op->nout && i < 4 && same; i++)
-        same = op->writes[i] && !op->writes[i]->inferred &&
-               tsr_sbp_equal(op->writes[i]->sbp, first->sbp);
+    for (int i = 1; i < op->nout && same; i++) {
+        const tsr_variable *v = op->out[i]->writes;
+        same = v && !v->inferred && tsr_sbp_equal(v->sbp, first->sbp);
+    }
     return same ? first->sbp : TSR_AUTO;
 }
 

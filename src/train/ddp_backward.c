@@ -9,10 +9,12 @@
 static bool has_backward(const tsr_ddp *d, const tsr_graph *g)
 {
     for (int i = 0; i < g->nops; i++)
-        for (int j = 0; j < 4; j++)
-            for (int k = 0; k < d->nparams && g->ops[i]->writes[j]; k++)
-                if (g->ops[i]->writes[j] == d->params[k].grad)
+        for (int j = 0; j < g->ops[i]->nout; j++) {
+            const tsr_variable *v = g->ops[i]->out[j]->writes;
+            for (int k = 0; k < d->nparams && v; k++)
+                if (v == d->params[k].grad)
                     return true;
+        }
     return false;
 }
 
@@ -78,7 +80,7 @@ static bool makes_rows(tsri_op_kind kind)
 static bool can_write(const tsr_tensor *dx, int first, const int *nuses)
 {
     const tsri_op *op = dx->op;
-    if (op->id < first || nuses[dx->id] > 1 || dx->out >= 4 || op->writes[dx->out])
+    if (op->id < first || nuses[dx->id] > 1 || dx->writes)
         return false;
     if (op->kind == TSRI_OP_RESHAPE || op->kind == TSRI_OP_TO_GLOBAL ||
         op->kind == TSRI_OP_RANK_SUM)
@@ -96,7 +98,7 @@ static bool copy_gradient(tsr_graph *g, const tsri_ddp_param *p, tsr_tensor *dx,
         return false;
     op->name = p->name;
     op->backward = true;
-    op->writes[0] = p->grad;
+    op->out[0]->writes = p->grad;
     tsri_graph_move(g, op, dx->op->id < first ? first : dx->op->id + 1);
     return true;
 }
@@ -130,7 +132,7 @@ static void write_gradients(tsr_ddp *d, tsr_graph *g, int first, int n, const in
         if (!dx[i])
             continue;
         if (can_write(dx[i], first, nuses))
-            dx[i]->op->writes[dx[i]->out] = p->grad;
+            dx[i]->writes = p->grad;
         else if (!copy_gradient(g, p, dx[i], first, loc))
             return;
     }

@@ -412,8 +412,8 @@ static void test_running_averages(void **state)
            TSR_F32, D(8, 6));
         const tsri_op *op = last_of(training ? TSRI_OP_BN_RUNNING : TSRI_OP_BN_FOLD);
         assert_int_equal(op->attrs.bn.parts, 4);
-        assert_ptr_equal(op->writes[0], training ? &v[0] : NULL);
-        assert_ptr_equal(op->writes[1], training ? &v[1] : NULL);
+        assert_ptr_equal(op->out[0]->writes, training ? &v[0] : NULL);
+        assert_ptr_equal(op->out[1]->writes, training ? &v[1] : NULL);
         if (training)
             derives(TSRI_OP_BN_RUNNING, "S0,S0,S0->S0,S0; S2,S1,S1->S1,S1", NULL);
     }

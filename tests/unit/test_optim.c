@@ -168,13 +168,13 @@ static void check_update(fixture *f, tsr_optimizer *o, tsri_op_kind kind, int ns
     assert_true(op->backward);
     assert_int_equal(op->nin, 3 + nstates);
     assert_int_equal(op->nout, 1 + nstates);
-    assert_ptr_equal(op->writes[0], tsr_module_find(f->net, "fc.weight"));
-    assert_ptr_equal(op->in[0]->op->variable, op->writes[0]);
+    assert_ptr_equal(op->out[0]->writes, tsr_module_find(f->net, "fc.weight"));
+    assert_ptr_equal(op->in[0]->op->variable, op->out[0]->writes);
     for (int i = 0; i < nstates; i++) {
-        assert_string_equal(op->writes[i + 1]->name, states[i]);
-        assert_ptr_equal(op->in[i + 1]->op->variable, op->writes[i + 1]);
-        assert_true(tsr_dims_equal(op->writes[i + 1]->shape, TSR_DIMS(2, 3)));
-        assert_true(tsr_sbp_equal(op->writes[i + 1]->sbp, TSR_B));
+        assert_string_equal(op->out[i + 1]->writes->name, states[i]);
+        assert_ptr_equal(op->in[i + 1]->op->variable, op->out[i + 1]->writes);
+        assert_true(tsr_dims_equal(op->out[i + 1]->writes->shape, TSR_DIMS(2, 3)));
+        assert_true(tsr_sbp_equal(op->out[i + 1]->writes->sbp, TSR_B));
     }
     assert_true(tsr_dims_equal(op->in[nstates + 1]->shape, TSR_DIMS(2, 3)));
     assert_int_equal(op->in[nstates + 2]->dtype, TSR_F64);
