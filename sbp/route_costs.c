@@ -139,10 +139,10 @@ static tsr_status source_init(source *s, graph *g, int nto)
 {
     size_t n = (size_t)g->states.n, m = (size_t)nto;
     *s = (source){.g = g, .nto = nto};
-    s->to = tsri_mem_alloc(g->mem, m * sizeof *s->to + 1);
-    s->best = tsri_mem_alloc(g->mem, m * sizeof *s->best + 1);
-    s->active = tsri_mem_alloc(g->mem, m * sizeof *s->active + 1);
-    s->straight = tsri_mem_alloc(g->mem, n * m * sizeof *s->straight + 1);
+    s->to = tsri_mem_alloc(g->mem, m * sizeof *s->to);
+    s->best = tsri_mem_alloc(g->mem, m * sizeof *s->best);
+    s->active = tsri_mem_alloc(g->mem, m * sizeof *s->active);
+    s->straight = tsri_mem_alloc(g->mem, n * m * sizeof *s->straight);
     s->known = tsri_mem_alloc(g->mem, n * sizeof *s->known);
     s->cost = tsri_mem_alloc(g->mem, n * sizeof *s->cost);
     s->open = tsri_mem_alloc(g->mem, n * sizeof *s->open);

@@ -147,7 +147,7 @@ static const int64_t *take_pull(const int64_t *at, wire *w)
 static const int64_t **find_segments(const tsri_nccl_build *b)
 {
     size_t nseg = (size_t)b->coll->nseg;
-    const int64_t **starts = tsri_mem_alloc(b->mem, ((size_t)b->n * nseg + 1) * sizeof *starts);
+    const int64_t **starts = tsri_mem_alloc(b->mem, (size_t)b->n * nseg * sizeof *starts);
     for (int m = 0; starts && m < b->n; m++) {
         const int64_t *at = b->words->words + m * b->words->stride;
         wire w;

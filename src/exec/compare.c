@@ -104,7 +104,7 @@ tsr_status tsri_compare_create(tsr_plan *plan)
 {
     tsri_pool *pool = &plan->pool;
     tsri_compare *c = tsri_pool_alloc(pool, sizeof *c);
-    size_t most = (size_t)plan->nports + (size_t)plan->nvalues + (size_t)plan->nhooks + 1;
+    size_t most = (size_t)plan->nports + (size_t)plan->nvalues + (size_t)plan->nhooks;
     if (!c || !(c->things = tsri_pool_alloc(pool, most * sizeof *c->things)))
         return TSR_ERR_NO_MEMORY;
     tsr_status status = find_peers(plan, c);
@@ -114,7 +114,7 @@ tsr_status tsri_compare_create(tsr_plan *plan)
     size_t words = 2 * (size_t)c->nthings + 2;
     c->mine = tsri_pool_alloc(pool, words * sizeof *c->mine);
     c->all = tsri_pool_alloc(pool, words * (size_t)c->npeers * sizeof *c->all);
-    c->buffer = tsri_pool_alloc(pool, c->bytes + 1);
+    c->buffer = tsri_pool_alloc(pool, c->bytes);
     if (!c->mine || !c->all || !c->buffer)
         return TSR_ERR_NO_MEMORY;
     plan->compare = c;

@@ -82,10 +82,9 @@ static int ready_at(const joiner *j, int item)
 static tsr_status list_waiting(joiner *j, int nitems)
 {
     tsr_plan *plan = j->plan;
-    j->first_read =
-        tsri_pool_alloc(&plan->scratch, (size_t)(plan->nvalues + 1) * sizeof *j->first_read);
-    j->list = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 1) * sizeof *j->list);
-    j->next = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 1) * sizeof *j->next);
+    j->first_read = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *j->first_read);
+    j->list = tsri_pool_alloc(&plan->scratch, (size_t)nitems * sizeof *j->list);
+    j->next = tsri_pool_alloc(&plan->scratch, (size_t)nitems * sizeof *j->next);
     j->of_bucket = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 2) * sizeof *j->of_bucket);
     if (!j->first_read || !j->list || !j->next || !j->of_bucket)
         return TSR_ERR_NO_MEMORY;
@@ -175,8 +174,7 @@ tsr_status tsri_plan_join_buckets(tsr_plan *plan, const int *maker, int *bucket_
         TSRI_TRY(add_member(&j, i));
     if (j.nopen)
         qsort(j.open, (size_t)j.nopen, sizeof *j.open, by_start);
-    tsri_bucket_call *calls =
-        tsri_pool_alloc(&plan->scratch, (size_t)(j.nopen + 1) * sizeof *calls);
+    tsri_bucket_call *calls = tsri_pool_alloc(&plan->scratch, (size_t)j.nopen * sizeof *calls);
     if (!calls)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < j.nopen; i++) {

@@ -57,7 +57,7 @@ tsr_status tsri_plan_new_items(tsr_plan *plan, int n)
 {
     plan->nitems = 0;
     plan->citems = n;
-    plan->items = tsri_pool_alloc(&plan->scratch, ((size_t)n + 1) * sizeof *plan->items);
+    plan->items = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *plan->items);
     return plan->items ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
@@ -581,13 +581,13 @@ static tsr_status keep_names(tsr_plan *plan)
 tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *inferred)
 {
     builder b = {.plan = plan, .g = g, .inferred = inferred};
-    b.of = tsri_pool_alloc(&plan->scratch, (size_t)(g->ntensors + 1) * sizeof *b.of);
+    b.of = tsri_pool_alloc(&plan->scratch, (size_t)g->ntensors * sizeof *b.of);
     plan->nhooks = g->nhooks;
     plan->hooks = tsri_pool_dup(&plan->pool, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
     if (!b.of || !plan->hooks)
         return TSR_ERR_NO_MEMORY;
     plan->step_value = g->step_value == &g->own_step ? &plan->own_step : g->step_value;
-    plan->ports = tsri_pool_alloc(&plan->pool, (size_t)(g->nports + 1) * sizeof *plan->ports);
+    plan->ports = tsri_pool_alloc(&plan->pool, (size_t)g->nports * sizeof *plan->ports);
     if (!plan->ports)
         return TSR_ERR_NO_MEMORY;
     plan->nports = g->nports;

@@ -54,10 +54,10 @@ static tsr_status fault(const checker *c, int item, const char *what, int value)
 static tsr_status start_check(checker *c)
 {
     tsr_plan *plan = c->plan;
-    size_t n = (size_t)plan->nvalues + 1;
+    size_t n = (size_t)plan->nvalues;
     int *all = tsri_pool_alloc(c->pool, 4 * n * sizeof *all);
     c->made = tsri_pool_alloc(c->pool, n);
-    c->phase = tsri_pool_alloc(c->pool, (size_t)plan->nitems + 1);
+    c->phase = tsri_pool_alloc(c->pool, (size_t)plan->nitems);
     if (!all || !c->made || !c->phase)
         return TSR_ERR_NO_MEMORY;
     c->maker = all;

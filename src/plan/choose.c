@@ -15,8 +15,8 @@ void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes,
                          tsri_choosing *c)
 {
     *c = (tsri_choosing){.g = g, .opts = opts, .pool = pool};
-    c->is_open = tsri_pool_alloc(pool, (size_t)g->nops + 1);
-    c->is_chosen = tsri_pool_alloc(pool, (size_t)g->nops + 1);
+    c->is_open = tsri_pool_alloc(pool, (size_t)g->nops);
+    c->is_chosen = tsri_pool_alloc(pool, (size_t)g->nops);
     for (int i = 0; i < g->nops && c->is_open && c->is_chosen; i++) {
         tsr_variable *v = g->ops[i]->kind == TSRI_OP_VARIABLE ? g->ops[i]->variable : NULL;
         c->is_open[i] = v && v->sbp.ndim == 0;

@@ -37,8 +37,8 @@ static tsr_status append_deferred(tsr_plan *plan, const tsri_item *old, int end,
 /* Which of the items before `end` nobody before `end` reads, though they could wait. */
 static tsr_status find_deferred(tsr_plan *plan, const tsri_item *items, int end, bool **out)
 {
-    int *maker = tsri_pool_alloc(&plan->scratch, (size_t)(plan->nvalues + 1) * sizeof *maker);
-    bool *deferred = tsri_pool_alloc(&plan->scratch, (size_t)end + 1);
+    int *maker = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *maker);
+    bool *deferred = tsri_pool_alloc(&plan->scratch, (size_t)end);
     if (!maker || !deferred)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < plan->nvalues; i++)

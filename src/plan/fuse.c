@@ -184,8 +184,8 @@ static tsr_status join_cross_entropy(fuser *f, tsri_item *it)
 tsr_status tsri_plan_fuse(tsr_plan *plan)
 {
     fuser f = {.plan = plan};
-    f.maker = tsri_pool_alloc(&plan->scratch, (size_t)(plan->nvalues + 1) * sizeof *f.maker);
-    f.readers = tsri_pool_alloc(&plan->scratch, (size_t)(plan->nvalues + 1) * sizeof *f.readers);
+    f.maker = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *f.maker);
+    f.readers = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *f.readers);
     if (!f.maker || !f.readers)
         return TSR_ERR_NO_MEMORY;
     scan(&f);

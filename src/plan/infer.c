@@ -25,7 +25,7 @@ static tsr_status no_memory(void)
 static tsr_status mark_live(tsri_problem *p)
 {
     tsr_graph *g = p->g;
-    bool *live = p->out->live = tsri_pool_alloc(p->pool, (size_t)g->nops + 1);
+    bool *live = p->out->live = tsri_pool_alloc(p->pool, (size_t)g->nops);
     if (!live)
         return no_memory();
     for (int i = 0; i < g->nports; i++)
@@ -113,11 +113,11 @@ static void find_last_uses(tsri_problem *p)
 static tsr_status list_ops(tsri_problem *p)
 {
     tsr_graph *g = p->g;
-    p->strat = tsri_pool_alloc(p->pool, (size_t)(g->nops + 1) * sizeof *p->strat);
-    p->node_of = tsri_pool_alloc(p->pool, (size_t)(g->nops + 1) * sizeof *p->node_of);
-    p->readers = tsri_pool_alloc(p->pool, (size_t)(g->ntensors + 1) * sizeof *p->readers);
-    p->last_reader = tsri_pool_alloc(p->pool, (size_t)(g->ntensors + 1) * sizeof *p->last_reader);
-    p->last_use = tsri_pool_alloc(p->pool, (size_t)(g->ntensors + 1) * sizeof *p->last_use);
+    p->strat = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->strat);
+    p->node_of = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->node_of);
+    p->readers = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->readers);
+    p->last_reader = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->last_reader);
+    p->last_use = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->last_use);
     if (!p->strat || !p->node_of || !p->readers || !p->last_reader || !p->last_use)
         return no_memory();
     find_last_uses(p);
@@ -247,7 +247,7 @@ static tsr_status list_edges(tsri_problem *p)
  * are shared in by several readers follows: an op's strategy allows few of those. */
 static tsr_status weigh(tsri_problem *p, const int *choice, double **totals)
 {
-    bool *follows = tsri_pool_alloc(p->pool, (size_t)(p->nnodes + 1) * sizeof *follows);
+    bool *follows = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *follows);
     if (!follows)
         return no_memory();
     memset(follows, true, (size_t)p->nnodes * sizeof *follows);
@@ -310,9 +310,8 @@ static void rank_alternatives(const tsri_strategies *s, const double *total, int
 static tsr_status list_alternatives(tsri_problem *p, const int *choice)
 {
     tsr_graph *g = p->g;
-    double **totals = tsri_pool_alloc(p->pool, (size_t)(p->nnodes + 1) * sizeof(double *));
-    p->out->alternatives =
-        tsri_pool_alloc(p->pool, (size_t)(g->nops + 1) * sizeof *p->out->alternatives);
+    double **totals = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof(double *));
+    p->out->alternatives = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->out->alternatives);
     if (!totals || !p->out->alternatives)
         return no_memory();
     TSRI_TRY(weigh(p, choice, totals));
@@ -328,7 +327,7 @@ static tsr_status take_choice(tsri_problem *p, const int *choice)
 {
     tsr_graph *g = p->g;
     tsri_inferred *out = p->out;
-    size_t n = (size_t)g->nops + 1;
+    size_t n = (size_t)g->nops;
     out->chosen = tsri_pool_alloc(p->pool, n * sizeof *out->chosen);
     out->groups_index = tsri_pool_alloc(p->pool, n * sizeof *out->groups_index);
     out->op_cost = tsri_pool_alloc(p->pool, n * sizeof *out->op_cost);
@@ -378,7 +377,7 @@ static tsr_status infer_once(tsri_problem *p, const tsri_infer_opts *opts, bool 
     TSRI_TRY(list_readers(p));
     set_lifetimes(p);
     TSRI_TRY(list_edges(p));
-    int *choice = tsri_pool_alloc(p->pool, (size_t)(p->nnodes + 1) * sizeof *choice);
+    int *choice = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *choice);
     if (!choice)
         return no_memory();
     TSRI_TRY(solve(p, opts->memory_limit, choice));

@@ -93,7 +93,7 @@ static int deal(const member *m, int n, double limit, bool exceed, open_bucket *
 
 static tsr_status set_shares(tsri_problem *p, const member *m, int n, const int *number, int count)
 {
-    double *total = tsri_pool_alloc(p->pool, (size_t)(count + 1) * sizeof *total);
+    double *total = tsri_pool_alloc(p->pool, (size_t)count * sizeof *total);
     if (!total)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < n; i++)
@@ -115,7 +115,7 @@ static int maker_of(const tsr_tensor *t)
 tsr_status tsri_infer_buckets(tsri_problem *p, double limit)
 {
     tsr_graph *g = p->g;
-    size_t nops = (size_t)g->nops + 1;
+    size_t nops = (size_t)g->nops;
     member *m = tsri_pool_alloc(p->pool, nops * sizeof *m);
     int *number = tsri_pool_alloc(p->pool, nops * sizeof *number);
     p->out->bucket = tsri_pool_alloc(p->pool, nops * sizeof *p->out->bucket);

@@ -73,8 +73,8 @@ tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides *
     tsri_sides *all = tsri_pool_alloc(p->pool, sizeof *all);
     if (!all)
         return no_memory();
-    all->in = tsri_pool_alloc(p->pool, (size_t)(s->op->nin + 1) * sizeof *all->in);
-    all->out = tsri_pool_alloc(p->pool, (size_t)(s->op->nout + 1) * sizeof *all->out);
+    all->in = tsri_pool_alloc(p->pool, (size_t)s->op->nin * sizeof *all->in);
+    all->out = tsri_pool_alloc(p->pool, (size_t)s->op->nout * sizeof *all->out);
     if (!all->in || !all->out)
         return no_memory();
     for (int i = 0; i < s->op->nin; i++) {

@@ -52,7 +52,7 @@ static tsr_status shareable(tsri_problem *p, const tsri_shared *s, tsri_siglist 
     int most = 0, n = 0;
     for (int i = 0; i < s->nwant; i++)
         most += s->want[i]->list->n;
-    tsr_sbp *list = tsri_mem_alloc(p->pool->mem, (size_t)(most + 1) * sizeof *list);
+    tsr_sbp *list = tsri_mem_alloc(p->pool->mem, (size_t)most * sizeof *list);
     if (!list)
         return no_memory();
     for (int i = 0; i < s->nwant; i++)

@@ -54,8 +54,8 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
     for (int i = 0; i < it->nout; i++)
         d.out[i] = tsri_plan_arg(&plan->values[it->out[i]]);
     step->kind = TSRI_STEP_KERNEL;
-    step->in = tsri_pool_alloc(&plan->pool, (size_t)(it->nin + 1) * sizeof *step->in);
-    step->out = tsri_pool_alloc(&plan->pool, (size_t)(it->nout + 1) * sizeof *step->out);
+    step->in = tsri_pool_alloc(&plan->pool, (size_t)it->nin * sizeof *step->in);
+    step->out = tsri_pool_alloc(&plan->pool, (size_t)it->nout * sizeof *step->out);
     if (!step->in || !step->out)
         return TSR_ERR_NO_MEMORY;
     double t = tsri_now_s();
@@ -146,8 +146,8 @@ static tsr_status allocate_ports(tsr_plan *plan)
     int n = 0;
     for (int i = 0; i < plan->nvalues; i++)
         n += plan->values[i].storage == TSRI_STORAGE_PORT && plan->values[i].port < 0;
-    plan->step_ptrs = tsri_pool_alloc(&plan->pool, (size_t)(n + 1) * sizeof *plan->step_ptrs);
-    plan->step_devices = tsri_pool_alloc(&plan->pool, (size_t)(n + 1) * sizeof *plan->step_devices);
+    plan->step_ptrs = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->step_ptrs);
+    plan->step_devices = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->step_devices);
     if (!plan->step_ptrs || !plan->step_devices)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < plan->nvalues; i++) {
@@ -306,9 +306,8 @@ static tsri_device *device_to_replay(const tsr_plan *plan)
 
 tsr_status tsri_plan_lower(tsr_plan *plan)
 {
-    plan->steps = tsri_pool_alloc(&plan->pool, (size_t)(plan->nentries + 1) * sizeof *plan->steps);
-    tsri_call **call_of =
-        tsri_pool_alloc(&plan->scratch, (size_t)(plan->nitems + 1) * sizeof *call_of);
+    plan->steps = tsri_pool_alloc(&plan->pool, (size_t)plan->nentries * sizeof *plan->steps);
+    tsri_call **call_of = tsri_pool_alloc(&plan->scratch, (size_t)plan->nitems * sizeof *call_of);
     if (!plan->steps || !call_of)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < plan->nentries; i++)

@@ -195,7 +195,7 @@ static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, cons
         seg->dst_count = 0;
     TSRI_TRY(tsri_step_pieces(&plan->scratch, &q, &step, plan->world->rank, &seg->npulls, &pieces,
                               &seg->fill));
-    tsri_pull *pulls = tsri_pool_alloc(&plan->pool, (size_t)(seg->npulls + 1) * sizeof *pulls);
+    tsri_pull *pulls = tsri_pool_alloc(&plan->pool, (size_t)seg->npulls * sizeof *pulls);
     if (!pulls)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < seg->npulls; i++)

@@ -68,7 +68,7 @@ tsr_status tsri_plan_memory(tsr_plan *plan, int rank, tsr_device kind, size_t *o
 {
     tsri_pool pool;
     tsri_pool_init(&pool, &plan->world->mem);
-    size_t n = (size_t)plan->nvalues + 1;
+    size_t n = (size_t)plan->nvalues;
     block *blocks = tsri_pool_alloc(&pool, n * sizeof *blocks);
     block *placed = tsri_pool_alloc(&pool, n * sizeof *placed);
     if (!blocks || !placed) {

@@ -56,7 +56,7 @@ static void note_results(orderer *o, int position)
 static tsr_status find_versions(orderer *o)
 {
     tsr_plan *plan = o->plan;
-    size_t n = (size_t)plan->nvalues + 1;
+    size_t n = (size_t)plan->nvalues;
     int *all = tsri_pool_alloc(&plan->scratch, 5 * n * sizeof *all);
     if (!all)
         return TSR_ERR_NO_MEMORY;
@@ -173,7 +173,7 @@ static int pop(sorter *s)
 static tsr_status add_edges(orderer *o, sorter *s)
 {
     const tsr_plan *plan = o->plan;
-    int *by = tsri_pool_alloc(&o->plan->scratch, ((size_t)plan->nvalues + 1) * sizeof *by);
+    int *by = tsri_pool_alloc(&o->plan->scratch, (size_t)plan->nvalues * sizeof *by);
     if (!by)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < plan->nvalues; i++)
@@ -200,7 +200,7 @@ static tsr_status sort_items(orderer *o)
     tsr_plan *plan = o->plan;
     tsri_item *old = plan->items;
     int nold = plan->nitems, done = 0;
-    size_t n = (size_t)nold + 1;
+    size_t n = (size_t)nold;
     sorter s = {.first = tsri_pool_alloc(&plan->scratch, n * sizeof *s.first),
                 .waits = tsri_pool_alloc(&plan->scratch, n * sizeof *s.waits),
                 .heap = tsri_pool_alloc(&plan->scratch, n * sizeof *s.heap)};

@@ -173,8 +173,7 @@ static bool is_source(const tsr_plan *plan, const tsri_value *v)
 static tsr_status add_rows(reporter *m)
 {
     tsr_plan *plan = m->plan;
-    const tsri_call **calls =
-        tsri_pool_alloc(&m->r->pool, (size_t)(plan->nitems + 1) * sizeof *calls);
+    const tsri_call **calls = tsri_pool_alloc(&m->r->pool, (size_t)plan->nitems * sizeof *calls);
     if (!calls)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < plan->nsteps; i++)

@@ -315,7 +315,7 @@ tsr_status tsri_report_memory_make(tsr_plan *plan, tsri_report *r)
 {
     memory_maker m = {.plan = plan, .r = r};
     tsri_pool_init(&m.pool, &plan->world->mem);
-    m.category = tsri_pool_alloc(&m.pool, (size_t)plan->nvalues + 1);
+    m.category = tsri_pool_alloc(&m.pool, (size_t)plan->nvalues);
     m.key = tsri_pool_alloc(&m.pool, (size_t)plan->world->nranks * sizeof *m.key);
     tsr_status status = m.category && m.key ? find_keys(&m) : TSR_ERR_NO_MEMORY;
     if (status == TSR_OK)

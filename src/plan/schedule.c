@@ -274,9 +274,9 @@ tsr_status tsri_plan_schedule(tsr_plan *plan)
     TSRI_TRY(place_outputs(plan));
     scheduler s = {.plan = plan};
     int nitems = plan->nitems;
-    s.maker = tsri_pool_alloc(&plan->scratch, (size_t)(plan->nvalues + 1) * sizeof *s.maker);
+    s.maker = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *s.maker);
     /* Merged buckets are appended: at most one per item. */
-    s.bucket_of = tsri_pool_alloc(&plan->scratch, (size_t)(2 * nitems + 1) * sizeof *s.bucket_of);
+    s.bucket_of = tsri_pool_alloc(&plan->scratch, 2 * (size_t)nitems * sizeof *s.bucket_of);
     if (!s.maker || !s.bucket_of)
         return no_memory();
     for (int i = 0; i < plan->nvalues; i++)

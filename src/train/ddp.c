@@ -94,7 +94,7 @@ static tsr_status find_variables(tsr_ddp *d)
     if (!d->nparams)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_ddp_create: the module has no parameters to average");
-    size_t n = (size_t)d->nparams, nb = (size_t)d->nbuffers + 1;
+    size_t n = (size_t)d->nparams, nb = (size_t)d->nbuffers;
     d->params = tsri_pool_alloc(&d->pool, n * sizeof *d->params);
     d->buffers = tsri_pool_alloc(&d->pool, nb * sizeof(tsr_variable *));
     d->buffer_names = tsri_pool_alloc(&d->pool, nb * sizeof(char *));
