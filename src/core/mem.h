@@ -12,10 +12,10 @@ typedef struct tsri_mem {
     int64_t fail_countdown;
 } tsri_mem;
 
-/* Returns whether TESSERA_CHECK is set and not "0", as in all tests: the library then checks its own
- * work. Plans are checked after each pass (tsri_plan_check), and each allocation from a pool is a
- * block of its own that ends where the allocation does, so that whatever watches the heap sees what
- * is written behind it. */
+/* Returns whether TESSERA_CHECK is set and not "0", as in all tests: the library then checks its
+ * own work. Plans are checked after each pass (tsri_plan_check), and each allocation from a pool is
+ * a block of its own that ends where the allocation does, so that whatever watches the heap sees
+ * what is written behind it. */
 bool tsri_checks(void);
 
 /* Zeroed; NULL with the error text set when there is no memory. mem may be NULL (no countdown). */

@@ -48,9 +48,7 @@ static uint64_t hash_variable(uint64_t h, const tsr_variable *v)
 static uint64_t hash_op(const tsri_op *op)
 {
     uint64_t h = TSRI_HASH_INIT;
-    int32_t head[5] = {op->kind, op->nin, op->nout, op->from_local, 0};
-    for (int j = 0; j < op->nout && j < 4; j++)
-        head[4] |= (op->out[j]->writes != NULL) << j;
+    int32_t head[4] = {op->kind, op->nin, op->nout, op->from_local};
     h = tsri_hash(h, head, sizeof head);
     const tsri_attrs attrs = comparable_attrs(op);
     h = tsri_hash(h, &attrs, sizeof attrs);
@@ -61,7 +59,7 @@ static uint64_t hash_op(const tsri_op *op)
         h = tsri_hash(h, &op->in[i]->id, sizeof op->in[i]->id);
     for (int i = 0; i < op->nout; i++) {
         const tsr_tensor *t = op->out[i];
-        int32_t type[2] = {t->dtype, t->shape.ndim};
+        int32_t type[3] = {t->dtype, t->shape.ndim, t->writes != NULL};
         h = tsri_hash(h, type, sizeof type);
         h = tsri_hash(h, t->shape.d, (uint64_t)t->shape.ndim * sizeof t->shape.d[0]);
     }

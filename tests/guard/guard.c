@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* They make no addresses. FRESH and FREED bytes make large numbers of any type; EDGE bytes make large
- * integers, and floating-point numbers so small (-8577 in f64, -6 in f32) that what is added to them
- * shows. */
+/* They make no addresses. FRESH and FREED bytes make large numbers of any type; EDGE bytes make
+ * large integers, and floating-point numbers so small (-8577 in f64, -6 in f32) that what is added
+ * to them shows. */
 enum { FRESH = 0x5a, FREED = 0xdd, EDGE = 0xc0 };
 /* Freed blocks that are kept: how many, and bytes of all and of one. */
 enum { KEPT = 1024, KEPT_BYTES = 4 << 20, KEPT_BLOCK = 64 << 10 };
