@@ -54,17 +54,15 @@ static char **finish_words(words *w)
 
 /* --- variables -------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4))) static void set(words *w, const char *name, const char *fmt,
-                                                      ...)
+/* Adds "NAME=value". */
+__attribute__((format(printf, 2, 3))) static void set(words *w, const char *fmt, ...)
 {
-    char *value = NULL, *both = NULL;
+    char *entry;
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&value, fmt, ap) < 0 || asprintf(&both, "%s=%s", name, value) < 0)
-        both = NULL;
+    int n = vasprintf(&entry, fmt, ap);
     va_end(ap);
-    free(value);
-    add_word(w, both);
+    add_word(w, n < 0 ? NULL : entry);
 }
 
 static bool has(const words *w, size_t n, const char *entry)
@@ -95,28 +93,28 @@ int launch_count_cores(void)
 static void set_identity(words *w, const launch *l, int local)
 {
     int rank = l->base + local;
-    set(w, "RANK", "%d", rank);
-    set(w, "LOCAL_RANK", "%d", local);
-    set(w, "WORLD_SIZE", "%d", l->world);
-    set(w, "LOCAL_WORLD_SIZE", "%d", l->config.nlocal);
-    set(w, "GROUP_RANK", "%d", l->node_rank);
-    set(w, "GROUP_WORLD_SIZE", "%d", l->config.nnodes);
-    set(w, "ROLE_NAME", "default");
-    set(w, "ROLE_RANK", "%d", rank);
-    set(w, "ROLE_WORLD_SIZE", "%d", l->world);
-    set(w, "MASTER_ADDR", "%s", l->config.addr);
-    set(w, "MASTER_PORT", "%d", l->config.port);
-    set(w, "TORCHELASTIC_RUN_ID", "%s", l->config.run_id);
-    set(w, "TORCHELASTIC_RESTART_COUNT", "%d", l->attempt);
-    set(w, "TORCHELASTIC_MAX_RESTARTS", "%d", l->config.max_restarts);
+    set(w, "RANK=%d", rank);
+    set(w, "LOCAL_RANK=%d", local);
+    set(w, "WORLD_SIZE=%d", l->world);
+    set(w, "LOCAL_WORLD_SIZE=%d", l->config.nlocal);
+    set(w, "GROUP_RANK=%d", l->node_rank);
+    set(w, "GROUP_WORLD_SIZE=%d", l->config.nnodes);
+    set(w, "ROLE_NAME=default");
+    set(w, "ROLE_RANK=%d", rank);
+    set(w, "ROLE_WORLD_SIZE=%d", l->world);
+    set(w, "MASTER_ADDR=%s", l->config.addr);
+    set(w, "MASTER_PORT=%d", l->config.port);
+    set(w, "TORCHELASTIC_RUN_ID=%s", l->config.run_id);
+    set(w, "TORCHELASTIC_RESTART_COUNT=%d", l->attempt);
+    set(w, "TORCHELASTIC_MAX_RESTARTS=%d", l->config.max_restarts);
     /* PyTorch's own store is not here: its rank 0 serves one. */
-    set(w, "TORCHELASTIC_USE_AGENT_STORE", "False");
-    set(w, "TESSERA_ARENA", "%d:%d:%zu", (int)getpid(), l->arena_fd, l->bytes_per_rank);
-    set(w, "TESSERA_RUN_ID", "%s", l->config.run_id);
-    set(w, "TESSERA_RESTART_COUNT", "%d", l->attempt);
-    set(w, "TESSERA_MAX_RESTARTS", "%d", l->config.max_restarts);
+    set(w, "TORCHELASTIC_USE_AGENT_STORE=False");
+    set(w, "TESSERA_ARENA=%d:%d:%zu", (int)getpid(), l->arena_fd, l->bytes_per_rank);
+    set(w, "TESSERA_RUN_ID=%s", l->config.run_id);
+    set(w, "TESSERA_RESTART_COUNT=%d", l->attempt);
+    set(w, "TESSERA_MAX_RESTARTS=%d", l->config.max_restarts);
     if (l->nodes)
-        set(w, "TESSERA_STORE_HOSTED", "1");
+        set(w, "TESSERA_STORE_HOSTED=1");
 }
 
 /* From the root: a rank may go to another folder. */
@@ -124,8 +122,8 @@ static void set_flight_dir(words *w, const launch *l)
 {
     const launch_config *c = &l->config;
     char *here = *c->log_dir == '/' ? NULL : getcwd(NULL, 0);
-    set(w, "TESSERA_FLIGHT_DIR", "%s%s%s/%s/attempt_%d", here ? here : "", here ? "/" : "",
-        c->log_dir, c->run_id, l->attempt);
+    set(w, "TESSERA_FLIGHT_DIR=%s%s%s/%s/attempt_%d", here ? here : "", here ? "/" : "", c->log_dir,
+        c->run_id, l->attempt);
     free(here);
 }
 
@@ -135,12 +133,12 @@ char **launch_environment(const launch *l, int local)
     const launch_config *c = &l->config;
     set_identity(&w, l, local);
     if (c->timeout)
-        set(&w, "TESSERA_TIMEOUT_S", "%s", c->timeout);
+        set(&w, "TESSERA_TIMEOUT_S=%s", c->timeout);
     if (c->gpus)
-        set(&w, "CUDA_VISIBLE_DEVICES", "%s", c->gpus);
+        set(&w, "CUDA_VISIBLE_DEVICES=%s", c->gpus);
     if (!getenv("OMP_NUM_THREADS")) {
         int threads = launch_count_cores() / c->nlocal;
-        set(&w, "OMP_NUM_THREADS", "%d", threads > 1 ? threads : 1);
+        set(&w, "OMP_NUM_THREADS=%d", threads > 1 ? threads : 1);
     }
     if (c->log_dir && !getenv("TESSERA_FLIGHT_DIR"))
         set_flight_dir(&w, l);
