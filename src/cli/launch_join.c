@@ -56,11 +56,14 @@ static tsr_status serve(launch_nodes *n)
     return n->by_arrival ? TSR_OK : launch_line_lose(n, "%s", tsr_last_error());
 }
 
+/* Serves, or reaches whoever does. Serving is tried again each time by arrival: the port may have
+ * been that of a run that is over now. */
 static tsr_status connect_to_node_0(launch_nodes *n)
 {
     char url[320];
     snprintf(url, sizeof url, "tcp://%s", n->where);
     for (;;) {
+        TSRI_TRY(serve(n));
         const tsr_store_opts opts = {.size = sizeof opts, .timeout_s = 1, .hosted = true};
         if (tsri_store_connect(url, &opts, &n->store) == TSR_OK)
             return tsr_store_set_timeout(n->store, call_s);
@@ -72,8 +75,6 @@ static tsr_status connect_to_node_0(launch_nodes *n)
                                     n->where, LAUNCH_JOIN_S, tsr_last_error());
         launch_line_wait_for(n, "node 0 at %s: %s", n->where, tsr_last_error());
         launch_line_rest(n, RETRY_MS);
-        if (n->by_arrival) /* the port may have been that of a run that is over now */
-            TSRI_TRY(serve(n));
     }
 }
 
@@ -155,7 +156,6 @@ static tsr_status connect_to_new_run(launch_nodes *n)
     int64_t until = 0;
     for (;;) {
         bool begun = false;
-        TSRI_TRY(serve(n));
         TSRI_TRY(connect_to_node_0(n));
         tsr_status status = has_begun(n, &begun);
         if (status == TSR_OK && !begun) {
