@@ -90,13 +90,12 @@ static tsr_status write_request(tcp_store *t, const tsr_store *store, const tsri
 {
     const bool is_list = call->op == TSRI_STORE_WAIT || call->op == TSRI_STORE_CHECK;
     const tsri_store_ask *ask = &call->ask;
-    size_t payload = 4; /* an upper limit of keys, sizes and values */
+    /* An upper limit of keys, sizes and values. */
+    size_t payload = 16 + ask->value.bytes + ask->expected.bytes;
     for (int i = 0; i < call->nkeys; i++)
         payload += 4 + strlen(store->prefix) + strlen(call->keys[i]);
     if (call->op == TSRI_STORE_COUNT)
-        payload = 4 + strlen(store->prefix);
-    else if (!is_list)
-        payload += 8 + ask->value.bytes + 4 + ask->expected.bytes;
+        payload += strlen(store->prefix);
     TSRI_TRY(begin_request(t, call->op, fmin(call->timeout_s, TSRI_WIRE_MAX_WAIT_S), payload));
     if (is_list)
         put_number(t, (uint64_t)call->nkeys, 4);
