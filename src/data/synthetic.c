@@ -22,20 +22,25 @@ enum {
 
 static const char meta_name[] = "batches.meta.txt";
 
-static tsr_status make_path(char *path, size_t size, const char *dir, const char *name)
+/* All names in the folder are at most as long as this one. */
+static tsr_status check_length(const char *dir)
 {
-    int n = snprintf(path, size, "%s/%s", dir, name);
-    return n > 0 && (size_t)n < size
+    return strlen(dir) + sizeof meta_name < PATH_MAX
                ? TSR_OK
                : tsri_fail(TSR_ERR_INVALID, "%.100s...: folder name too long", dir);
 }
 
-static void file_name(int file, char name[32])
+static void meta_path(const char *dir, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%s/%s", dir, meta_name);
+}
+
+static void file_path(const char *dir, int file, char path[PATH_MAX])
 {
     if (file < NFILES - 1)
-        snprintf(name, 32, "data_batch_%d.bin", file + 1);
+        snprintf(path, PATH_MAX, "%s/data_batch_%d.bin", dir, file + 1);
     else
-        snprintf(name, 32, "test_batch.bin");
+        snprintf(path, PATH_MAX, "%s/test_batch.bin", dir);
 }
 
 static tsr_status write_failed(const char *path, FILE *out)
@@ -49,16 +54,15 @@ static tsr_status write_failed(const char *path, FILE *out)
 /* A set that this function wrote may be replaced; a real one must not be lost. */
 static tsr_status check_folder(const char *dir)
 {
-    char path[PATH_MAX], name[32], line[64] = "";
+    char path[PATH_MAX], line[64] = "";
     bool any = false;
     for (int i = 0; i < NFILES && !any; i++) {
-        file_name(i, name);
-        TSRI_TRY(make_path(path, sizeof path, dir, name));
+        file_path(dir, i, path);
         any = !access(path, F_OK);
     }
     if (!any)
         return TSR_OK;
-    TSRI_TRY(make_path(path, sizeof path, dir, meta_name));
+    meta_path(dir, path);
     FILE *meta = fopen(path, "re");
     if (meta) {
         if (fgets(line, sizeof line, meta))
@@ -74,7 +78,7 @@ static tsr_status check_folder(const char *dir)
 static tsr_status write_meta(const char *dir)
 {
     char path[PATH_MAX];
-    TSRI_TRY(make_path(path, sizeof path, dir, meta_name));
+    meta_path(dir, path);
     FILE *out = fopen(path, "we");
     if (!out)
         return write_failed(path, NULL);
@@ -86,9 +90,8 @@ static tsr_status write_meta(const char *dir)
 
 static tsr_status write_records(const char *dir, int file, int64_t records, uint64_t seed)
 {
-    char path[PATH_MAX], name[32];
-    file_name(file, name);
-    TSRI_TRY(make_path(path, sizeof path, dir, name));
+    char path[PATH_MAX];
+    file_path(dir, file, path);
     FILE *out = fopen(path, "we");
     if (!out)
         return write_failed(path, NULL);
@@ -113,6 +116,7 @@ tsr_status tsr_synthetic_write_cifar10(const char *dir, int64_t records_per_file
                          "tsr_synthetic_write_cifar10: %" PRId64
                          " records a file into %s; legal is a folder and 1 or more",
                          records_per_file, dir ? dir : "NULL");
+    TSRI_TRY(check_length(dir));
     if (mkdir(dir, 0777) && errno != EEXIST)
         return tsri_fail(TSR_ERR_IO, "%s: can't make the folder: %s", dir, strerror(errno));
     TSRI_TRY(check_folder(dir));

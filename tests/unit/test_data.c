@@ -3,6 +3,7 @@
 #include "tests/unit/heap.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -466,6 +467,25 @@ static void synthetic_set_spares_a_real_one(void **state)
                  "batches.meta.txt");
 }
 
+/* A folder's name is told to be too long before anything is made. */
+static void synthetic_set_needs_room_for_names(void **state)
+{
+    (void)state;
+    const int most = PATH_MAX - (int)sizeof "/batches.meta.txt";
+    char dir[PATH_MAX], found[64];
+    memset(dir, '/', sizeof dir);
+    memcpy(dir, test_dir, strlen(test_dir));
+    dir[most + 1] = 0;
+    assert_fails(tsr_synthetic_write_cifar10(dir, 1, 1), TSR_ERR_INVALID, "name too long");
+    assert_int_equal(access(test_path("data_batch_1.bin"), F_OK), -1);
+    dir[most] = 0;
+    assert_int_equal(tsr_synthetic_write_cifar10(dir, 1, 1), TSR_OK);
+    for (int i = 1; i <= 5; i++) {
+        snprintf(found, sizeof found, "data_batch_%d.bin", i);
+        assert_int_equal(access(test_path(found), F_OK), 0);
+    }
+}
+
 /* --- real files, where there are any --- */
 
 static void real_files_are_read(void **state)
@@ -578,6 +598,7 @@ int main(void)
         TEST(synthetic_sets_stay_as_they_are),
         TEST(synthetic_classes_differ_in_form_not_colour),
         TEST(synthetic_set_spares_a_real_one),
+        TEST(synthetic_set_needs_room_for_names),
         TEST(drawn_set_can_be_learnt),
         TEST(real_files_are_read),
     };
