@@ -114,6 +114,8 @@ static void test_options(void **state)
     assert_error("tsr_adamw: beta2 = -0.25");
     assert_null(tsr_adam(f->net, TSR_ADAM_OPTS(.schedule = {.kind = TSR_SCHEDULE_COSINE})));
     assert_error("needs steps");
+    assert_null(tsr_sgd(f->net, &(tsr_sgd_opts){.lr = 1}));
+    assert_error("TSR_SGD_OPTS");
     assert_null(tsr_adam(f->net, &(tsr_adam_opts){.lr = 1}));
     assert_error("TSR_ADAM_OPTS");
     tsr_nn_opts o = {.placement = f->p};
