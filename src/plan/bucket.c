@@ -151,9 +151,10 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
     merged.bucket = number;
     merged.cost_s = tsri_joint_price(joint, call->n, 1, &merged.step.two_phase);
     bool gathers = merged.part_of > 0;
-    const char *name =
+    merged.name =
         tsri_pool_printf(&plan->pool, "%s bucket %d", gathers ? "update" : "gradient", number);
-    merged.name = name ? name : "";
+    if (!merged.name)
+        return TSR_ERR_NO_MEMORY;
     merged.reason = gathers ? "variables keep their signatures" : "gradients for their optimizer";
     return tsri_plan_add_item(plan, &merged, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }

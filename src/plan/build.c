@@ -291,12 +291,12 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
     return TSR_OK;
 }
 
+/* NULL: no memory. */
 static const char *reason_of(builder *b, const tsri_op *op, tsr_sbp want)
 {
     char text[TSR_SBP_TEXT_MAX];
-    const char *r = tsri_pool_printf(&b->plan->pool, "%s %s reads %s", tsri_op_name(op->kind),
-                                     op->name, tsr_sbp_format(want, text));
-    return r ? r : "";
+    return tsri_pool_printf(&b->plan->pool, "%s %s reads %s", tsri_op_name(op->kind), op->name,
+                            tsr_sbp_format(want, text));
 }
 
 bool tsri_item_crosses(const tsri_item *it)
@@ -389,6 +389,8 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
             base.part = b->inferred->bucket[op->id];
         if (v->placement != op->placement || !tsr_sbp_equal(v->layout.sbp, sig->in[i]))
             base.reason = reason_of(b, op, sig->in[i]);
+        if (!base.reason)
+            return TSR_ERR_NO_MEMORY;
         TSRI_TRY(get_value(b, t, op->placement, sig->in[i], base, &in[i]));
     }
     return TSR_OK;
@@ -520,11 +522,12 @@ static tsr_status build_output(builder *b, int i)
     const tsri_graph_port *from = &b->g->ports[i];
     const tsr_tensor *t = from->tensor;
     const char *why = tsri_pool_printf(&plan->pool, "output '%s'", from->name);
+    if (!why)
+        return TSR_ERR_NO_MEMORY;
     int value = b->of[t->id]->value;
     tsr_sbp sbp = from->is_local ? plan->values[value].layout.sbp : from->sbp;
     plan->ports[i].info.sbp = sbp;
-    const tsri_item base = {
-        .loc = from->loc, .backward = t->op->backward, .reason = why ? why : ""};
+    const tsri_item base = {.loc = from->loc, .backward = t->op->backward, .reason = why};
     TSRI_TRY(get_value(b, t, from->placement, sbp, base, &value));
     const tsri_item item = {.kind = TSRI_ITEM_OUTPUT,
                             .nin = 1,
