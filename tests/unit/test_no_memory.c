@@ -186,12 +186,97 @@ static void test_ddp(void **state)
     assert_true(failed > 10);
 }
 
+/* --- what is given back ----------------------------------------------------------------------- */
+/* A plan that was destroyed, and a compile that failed, leave nothing in the arena. */
+static tsr_status compile_and_destroy(tsr_world *w, void *arg)
+{
+    int64_t *out_failed = arg;
+    tsr_module *net;
+    tsr_optimizer *opt;
+    tsr_graph *g;
+    tsr_plan *plan;
+    double loss;
+    TSRI_TRY(declare(w, &net, &opt, &g));
+    TSRI_TRY(tsr_compile(g, &plan));
+    TSRI_TRY(train(plan, &loss));
+    const int with_plan = w->region.nblocks;
+    tsr_plan_destroy(plan);
+    const int nblocks = w->region.nblocks;
+    assert_true(nblocks < with_plan);
+    for (int64_t n = 1;; n += 7 * stride()) {
+        w->mem.fail_countdown = n;
+        tsr_status status = tsr_compile(g, &plan);
+        bool reached = w->mem.fail_countdown == 0;
+        w->mem.fail_countdown = 0;
+        if (status == TSR_OK)
+            tsr_plan_destroy(plan);
+        else if (status != TSR_ERR_NO_MEMORY)
+            return status;
+        if (w->region.nblocks != nblocks)
+            return tsri_fail(TSR_ERR_INTERNAL, "allocation %lld: %d blocks, then %d", (long long)n,
+                             nblocks, w->region.nblocks);
+        if (!reached)
+            return TSR_OK;
+        *out_failed += status != TSR_OK;
+    }
+}
+
+static void test_arena(void **state)
+{
+    (void)state;
+    int64_t failed = 0;
+    tsr_status status = tsr_spawn(1, compile_and_destroy, &failed);
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+    assert_true(failed > 10);
+}
+
+/* --- local graphs ----------------------------------------------------------------------------- */
+/* Batch norm over the ranks, and its gradient: one rank declares, which needs no other. */
+static tsr_status declare_local(tsr_world *w, void *arg)
+{
+    int64_t *out_failed = arg;
+    const tsr_placement *p = tsr_local_placement(w);
+    const tsr_nn_opts o = {.placement = p};
+    tsr_module *bn = tsr_nn_batch_norm(w, &o, 2, NULL);
+    TSRI_TRY(tsr_convert_sync_batchnorm(bn, tsr_world_group(w)));
+    for (int64_t n = 1; tsr_world_rank(w) == 0; n++) {
+        w->mem.fail_countdown = n;
+        tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .local = true));
+        tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(3, 2), p, TSR_B), *dx;
+        tsr_tensor *y = tsr_apply(bn, x);
+        tsr_gradients(tsr_sum(tsr_mul(y, y), TSR_ALL_AXES, false), 1, &x, &dx);
+        tsr_output(g, "dx", dx, p, TSR_B);
+        tsr_status status = g ? tsr_graph_status(g) : TSR_ERR_NO_MEMORY;
+        bool reached = w->mem.fail_countdown == 0;
+        w->mem.fail_countdown = 0;
+        tsr_graph_destroy(g);
+        if (status != (reached ? TSR_ERR_NO_MEMORY : TSR_OK))
+            return tsri_fail(TSR_ERR_INTERNAL, "allocation %lld: %s: %s", (long long)n,
+                             tsr_status_name(status), tsr_last_error());
+        if (!reached)
+            return TSR_OK;
+        ++*out_failed;
+    }
+    return TSR_OK;
+}
+
+static void test_local_graphs(void **state)
+{
+    (void)state;
+    int64_t failed = 0;
+    tsr_status status = tsr_spawn(2, declare_local, &failed);
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+    assert_true(failed > 50);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_one_of_two),
-        cmocka_unit_test(test_ddp),
+        cmocka_unit_test(test_alone),        cmocka_unit_test(test_one_of_two),
+        cmocka_unit_test(test_ddp),          cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_local_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
