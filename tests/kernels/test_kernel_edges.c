@@ -574,6 +574,63 @@ static void test_registry(void **state)
     assert_int_equal(tsri_kernel_create(&mem, tsri_kernels_cpu(), &d, &k), TSR_ERR_NO_MEMORY);
 }
 
+/* A tensor's axes, stored in the k-th of their orders. */
+static tsri_arg stored(int ndim, const int64_t *shape, int k)
+{
+    tsri_arg a = {.dtype = TSR_F64, .ndim = ndim};
+    int left[4] = {0, 1, 2, 3}, n = ndim;
+    int64_t stride = 1;
+    for (int i = 0; i < ndim; i++)
+        a.shape[i] = a.gshape[i] = shape[i];
+    for (; n > 0; k /= n--) {
+        int axis = left[k % n];
+        left[k % n] = left[n - 1];
+        a.stride[axis] = stride;
+        stride *= shape[axis];
+    }
+    return a;
+}
+
+/* Where element i, counted in row-major order, lies. */
+static int64_t place_of(const tsri_arg *a, int64_t i)
+{
+    int64_t at = 0;
+    for (int axis = a->ndim - 1; axis >= 0; i /= a->shape[axis--])
+        at += i % a->shape[axis] * a->stride[axis];
+    return at;
+}
+
+/* From and to each order of the axes in memory: those that lie in order are moved as one. */
+static void test_reshape_orders(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][4] = {{2, 3, 4, 5}, {4, 3, 2, 5}, {3, 3, 3, 3}, {5, 2, 12, 1}};
+    static const int64_t flat[][3] = {{6, 20}, {6, 4, 5}, {9, 9}, {2, 5, 12}};
+    enum { MOST = 120, ORDERS = 24 };
+    double x[MOST], y[MOST + 1];
+    const tsri_attrs at = {0};
+    for (int i = 0; i < MOST; i++)
+        x[i] = i;
+    for (int s = 0; s < 4 * ORDERS * 6; s++) {
+        const int which = s % 4, ndim = flat[which][2] ? 3 : 2;
+        tsri_kernel_desc d = {.op = TSRI_OP_RESHAPE, .attrs = &at, .nin = 1, .nout = 1};
+        d.in[0] = stored(4, shapes[which], s / 4 % ORDERS);
+        d.out[0] = stored(ndim, flat[which], s / 4 / ORDERS);
+        const int64_t n = shapes[which][0] * shapes[which][1] * shapes[which][2] * shapes[which][3];
+        tsri_kernel *k;
+        assert_int_equal(reference()->slot[TSRI_OP_RESHAPE](NULL, &d, &k), TSR_OK);
+        for (int i = 0; i <= MOST; i++)
+            y[i] = -1;
+        assert_int_equal(k->run(k, (void *[]){x}, (void *[]){y}, NULL), TSR_OK);
+        k->destroy(k);
+        for (int64_t i = 0; i < n; i++)
+            if (y[place_of(&d.out[0], i)] != x[place_of(&d.in[0], i)])
+                fail_msg("shape %d, order %d to %d: element %lld", which, s / 4 % ORDERS,
+                         s / 4 / ORDERS, (long long)i);
+        assert_true(y[n] == -1);
+    }
+}
+
 static void test_every_op_has_a_reference(void **state)
 {
     (void)state;
@@ -606,6 +663,7 @@ int main(void)
         cmocka_unit_test(test_whole_reduce),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_registry),
+        cmocka_unit_test(test_reshape_orders),
         cmocka_unit_test(test_every_op_has_a_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
