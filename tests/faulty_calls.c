@@ -383,6 +383,12 @@ FAILS(int, socket, false, (int domain, int type, int protocol), domain, type, pr
 FAILS(int, pipe2, false, (int fds[2], int flags), fds, flags)
 FAILS(int, eventfd, false, (unsigned int count, int flags), count, flags)
 
+API int ptsname_r(int fd, char *name, size_t bytes)
+{
+    NEXT(ptsname_r)
+    return fails(CALLER, "ptsname_r", false) ? errno : next(fd, name, bytes);
+}
+
 API pid_t fork(void)
 {
     NEXT(fork)

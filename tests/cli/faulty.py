@@ -39,12 +39,12 @@ def path(name, text=None):
     return p
 
 
-def begin(args, faults="", **more):
+def begin(args, faults="", stderr=subprocess.PIPE, **more):
     """Starts a command, with faults in it and in what it starts."""
     env = {**os.environ, "XDG_CACHE_HOME": CACHE.name, "OMP_NUM_THREADS": "1", "TESSERA_CHECK": "1", **more}
     if faults:
         env.update({"LD_PRELOAD": MODULE, "FAULTY_CALLS": faults, "FAULTY_CALLS_LOG": NOTES})
-    return subprocess.Popen([TESSERA] + args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+    return subprocess.Popen([TESSERA] + args, stdout=subprocess.PIPE, stderr=stderr, env=env,
                             stdin=subprocess.DEVNULL)
 
 
@@ -54,7 +54,7 @@ def end(process, what, codes=(0,)):
     except subprocess.TimeoutExpired:
         process.kill()
         sys.exit(f"FAILED: {what}: hangs; {process.communicate()}")
-    check(process.returncode in codes, f"{what}: exit code {process.returncode}\n{out[-2000:]}\n{err[-2000:]}")
+    check(process.returncode in codes, f"{what}: exit code {process.returncode}\n{out[-2000:]}\n{err and err[-2000:]}")
     return process.returncode, out, err
 
 
@@ -161,6 +161,18 @@ def two_nodes():
             check("rank 3 (local rank 1 of node 1, " in text and "exited with code 9" in text, text)
 
 
+def terminals():
+    """Ranks' stderr is a terminal where the launcher's is one; where none is to be had, a pipe."""
+    for faults, found in ("", True), ("fail=ptsname_r:0:EMFILE", False):
+        master, terminal = os.openpty()
+        process = begin(["launch", "-n", "2", "--", "sh", "-c", "ls -l /proc/$PPID/fd; test -t 2 && echo tty"],
+                        faults, stderr=terminal)
+        _, out, _ = end(process, f"at a terminal with {faults}", (0, 1))
+        os.close(terminal)
+        os.close(master)
+        equal((b"tty\n" in out, b"ptmx" in out), (found, found), f"terminals with '{faults}'")
+
+
 # --- no memory ------------------------------------------------------------------------------------
 
 def without_memory(args, first=1):
@@ -204,6 +216,7 @@ if PART == "interrupted":
     same_results()
     output_of_ranks()
     two_nodes()
+    terminals()
 else:
     no_memory()
 done()
