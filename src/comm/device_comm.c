@@ -2,12 +2,11 @@
 /* Which communicator joins ranks' devices: decided from what all ranks say, so that all decide the
  * same. */
 #include "kernels/module.h"
-#include "src/comm/comm.h"
+#include "src/comm/world_meet.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef enum choice {
     CHOICE_WRONG = -1,
@@ -29,20 +28,6 @@ typedef struct invitation {
     char text[512];
 } invitation;
 
-/* The machine, as long as it runs: containers of one machine have the same. */
-static void name_machine(char *buf, size_t size)
-{
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    buf[0] = 0;
-    if (f && !fgets(buf, (int)size, f))
-        buf[0] = 0;
-    if (f)
-        fclose(f);
-    if (!buf[0] && gethostname(buf, size) != 0)
-        buf[0] = 0;
-    buf[size - 1] = 0;
-}
-
 static saying say(const tsri_device *device)
 {
     saying s = {.has_device = device != NULL};
@@ -54,7 +39,7 @@ static saying say(const tsri_device *device)
                                         : CHOICE_WRONG;
     snprintf(s.text, sizeof s.text, "%.31s", text);
     snprintf(s.device, sizeof s.device, "%.63s", device ? device->id : "");
-    name_machine(s.machine, sizeof s.machine);
+    tsri_machine_boot(s.machine, sizeof s.machine);
     return s;
 }
 

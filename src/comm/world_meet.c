@@ -76,20 +76,26 @@ static tsr_status count_in(const meeting *m, const char *counter, int n, const c
 
 /* --- all ranks -------------------------------------------------------------------------------- */
 
+void tsri_machine_boot(char *buf, size_t size)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    buf[0] = 0;
+    if (f && !fgets(buf, (int)size, f))
+        buf[0] = 0;
+    if (f)
+        fclose(f);
+    if (!buf[0] && gethostname(buf, size) != 0)
+        buf[0] = 0;
+    buf[size - 1] = 0;
+    buf[strcspn(buf, "\n/")] = 0;
+}
+
 /* Where the network is another one, or processes are not seen, memory is not shared either. */
 static void name_machine(char *buf, size_t size)
 {
     struct stat pids, net;
-    char boot[64] = "";
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (f && !fgets(boot, sizeof boot, f))
-        boot[0] = 0;
-    if (f)
-        fclose(f);
-    if (!boot[0] && gethostname(boot, sizeof boot) != 0)
-        boot[0] = 0;
-    boot[sizeof boot - 1] = 0;
-    boot[strcspn(boot, "\n/")] = 0;
+    char boot[64];
+    tsri_machine_boot(boot, sizeof boot);
     if (stat("/proc/self/ns/pid", &pids))
         pids.st_ino = 0;
     if (stat("/proc/self/ns/net", &net))

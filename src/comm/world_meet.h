@@ -22,6 +22,9 @@ typedef struct tsri_machine {
  */
 tsr_status tsri_machine_meet(tsr_store *store, int rank, int nranks, size_t arena_bytes,
                              tsri_machine *out);
+/* Names the machine as long as it runs, which containers share: the system's number of this start,
+ * or else the host's name. */
+void tsri_machine_boot(char *buf, size_t size);
 /* An address of this machine that others may know, for a store that knows none. */
 void tsri_machine_address(char *buf, size_t size);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of a machine's addresses others are told, with interfaces that this file makes up. */
+/* What a machine is called, and which of its addresses others are told, with interfaces that this
+ * file makes up. */
 #include "src/comm/world_meet.h"
 
 #include <arpa/inet.h>
@@ -10,6 +11,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <cmocka.h>
 
 enum { MOST = 5 };
@@ -70,10 +72,28 @@ static void test_address(void **state)
     expect("127.0.0.1");
 }
 
+/* Ranks in containers of other host names are told to be on one machine. */
+static void test_boot(void **state)
+{
+    (void)state;
+    char want[64], got[64], part[9];
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!f)
+        skip();
+    assert_int_equal(fscanf(f, "%63s", want), 1);
+    fclose(f);
+    tsri_machine_boot(got, sizeof got);
+    assert_string_equal(got, want);
+    want[sizeof part - 1] = 0;
+    tsri_machine_boot(part, sizeof part);
+    assert_string_equal(part, want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_address),
+        cmocka_unit_test(test_boot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
