@@ -450,6 +450,67 @@ static tsr_status again_body(ld_rank *r)
     return TSR_OK;
 }
 
+enum { LEFT_CALLS = 5 + 2 * TSRI_CALL_RING };
+
+static int32_t *left_src(const ld_rank *r, int i)
+{
+    return (int32_t *)(void *)r->block + (ptrdiff_t)i * 2 * WORDS;
+}
+
+/* Sums, the first few on a stream of their own, which nobody waits for. */
+static tsr_status left_calls(const ld_rank *r, tsri_group *g)
+{
+    for (int i = 0; i < LEFT_CALLS; i++) {
+        int32_t values[WORDS];
+        for (int k = 0; k < WORDS; k++)
+            values[k] = word(r->w->rank, i, k);
+        TSRI_TRY(r->d->ops->copy_in(r->d, left_src(r, i), values, sizeof values, r->stream[2]));
+    }
+    TSRI_TRY(r->d->ops->stream_sync(r->d, r->stream[2]));
+    for (int i = 0; i < LEFT_CALLS; i++) {
+        const tsri_segment s = {.src = left_src(r, i),
+                                .dst = left_src(r, i) + WORDS,
+                                .dtype = TSR_I32,
+                                .shape = TSR_DIMS(WORDS),
+                                .src_axis = -1,
+                                .dst_axis = -1};
+        const tsri_coll c = {.kind = TSRI_COLL_ALL_REDUCE,
+                             .nseg = 1,
+                             .seg = &s,
+                             .stream = r->stream[i >= 5],
+                             .what = "left"};
+        tsri_ticket t;
+        TSRI_TRY(g->comm->ops->start(g, &c, &t));
+        TSRI_TRY(g->comm->ops->finish(g, &t));
+        TSRI_TRY(g->comm->ops->release(g, &t));
+    }
+    return TSR_OK;
+}
+
+/* A communicator that goes reads first what is its peers', whatever stream was to do it: then they
+ * may write there, in any stream. */
+static tsr_status left_body(ld_rank *r)
+{
+    int ranks[] = {0, 1, 2};
+    const int32_t none[WORDS] = {0};
+    tsri_group *host, *g;
+    TSRI_TRY(ld_groups(r, 0, &host, &g));
+    TSRI_TRY(left_calls(r, g));
+    r->c->ops->destroy(r->c);
+    r->c = NULL;
+    for (int i = 0; i < LEFT_CALLS; i++)
+        TSRI_TRY(r->d->ops->copy_in(r->d, left_src(r, i), none, sizeof none, r->stream[2]));
+    TSRI_TRY(r->d->ops->stream_sync(r->d, r->stream[2]));
+    for (int i = 0; i < LEFT_CALLS; i++) {
+        int32_t got[WORDS];
+        TSRI_TRY(
+            r->d->ops->copy_out(r->d, got, left_src(r, i) + WORDS, sizeof got, r->stream[i >= 5]));
+        for (int k = 0; k < WORDS; k++)
+            CHECK(got[k] == word(0, i, k) + word(1, i, k) + word(2, i, k));
+    }
+    return tsri_local_create_device(r->w, r->d, 3, ranks, &r->c);
+}
+
 /* Several communicators at once, with groups of the same ranks, and calls of them in turns. */
 static tsr_status beside_body(ld_rank *r)
 {
@@ -534,6 +595,7 @@ static void test_groups(void **state)
     (void)state;
     each_setup(4, 4, subgroups_body, NULL);
     each_setup(3, 3, again_body, NULL);
+    each_setup(3, 3, left_body, NULL);
     each_setup(3, 3, beside_body, NULL);
     each_setup(2, 2, made_body, NULL);
     if (ld_setups()->deferred)
