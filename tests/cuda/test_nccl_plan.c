@@ -620,6 +620,40 @@ static void test_direct(void **state)
     check_direct(TSRI_COLL_REDUCE, TSR_F16, TSR_DIMS(5), -1, -1, TSRI_NCCL_REDUCE);
 }
 
+/* --- rounds ----------------------------------------------------------------------------------- */
+/* The peer of a member's k-th send, or receive; -1: it has fewer. */
+static int peer_at(const tsri_nccl_plan *p, tsri_nccl_step_kind kind, int k)
+{
+    for (int i = 0; i < p->nsteps; i++)
+        if (p->steps[i].kind == kind && k-- == 0)
+            return p->steps[i].peer;
+    return -1;
+}
+
+/* Members take turns: in each round, whoever is sent to receives from that sender alone. */
+static void test_rounds(void **state)
+{
+    static float x[MAX_RANKS], y[MAX_RANKS];
+    tsri_nccl_plan p[MAX_RANKS];
+    (void)state;
+    for (int round = 0, n = 2; n <= MAX_RANKS; n += round++ & 1) {
+        const int from = round & 1 ? -1 : 0; /* all_reduce: -1 */
+        const tsri_segment s = {x, y, TSR_F32, TSR_DIMS(n), .src_axis = from, .dst_axis = -1};
+        const tsri_coll c = {
+            .kind = from ? TSRI_COLL_ALL_REDUCE : TSRI_COLL_ALL_GATHER, .nseg = 1, .seg = &s};
+        for (int i = 0; i < n; i++)
+            assert_int_equal(tsri_nccl_plan_make_direct(NULL, &c, n, i, ranks, NULL, &p[i]),
+                             TSR_OK);
+        for (int i = 0; i < n * n; i++) {
+            const int to = peer_at(&p[i / n], TSRI_NCCL_SEND, i % n);
+            assert_int_equal(to >= 0, i % n < n - 1);
+            assert_int_equal(to < 0 ? i / n : peer_at(&p[to], TSRI_NCCL_RECV, i % n), i / n);
+        }
+        for (int i = 0; i < n; i++)
+            tsri_nccl_plan_finish(&p[i]);
+    }
+}
+
 /* --- memory ----------------------------------------------------------------------------------- */
 static void check_lifetimes(const char *placement, bool from_start)
 {
@@ -657,7 +691,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces),        cmocka_unit_test(test_pulls),
         cmocka_unit_test(test_nothing_given), cmocka_unit_test(test_same_boxes),
-        cmocka_unit_test(test_direct),        cmocka_unit_test(test_lifetimes),
+        cmocka_unit_test(test_direct),        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_lifetimes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
