@@ -385,12 +385,27 @@ static tsr_status wrong_body(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+/* What the first rank meets, all are told; a rank outside, too. */
+static tsr_status uninvited_body(tsr_world *w, void *arg)
+{
+    static const int two[] = {2, 1};
+    tsri_comm *c;
+    (void)arg;
+    CHECK(create(w, 2, two, &c) == TSR_ERR_BACKEND);
+    CHECK_TEXT("rank 2: NCCL, ncclGetUniqueId: ");
+    CHECK_TEXT(": no network");
+    return TSR_OK;
+}
+
 static void test_choice(void **state)
 {
     (void)state;
     unsetenv("TESSERA_CUDA_COMM");
     setenv("EMULATED_DEVICES", "3", 1);
     nr_spawn(3, chosen_body, NULL, 0);
+    setenv("EMULATED_NO_NETWORK", "1", 1);
+    nr_spawn(3, uninvited_body, NULL, 0);
+    unsetenv("EMULATED_NO_NETWORK");
     unsetenv("EMULATED_DEVICES");
     nr_spawn(2, shared_body, NULL, 0);
     setenv("TESSERA_CUDA_COMM", "mpi", 1);
