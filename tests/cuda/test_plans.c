@@ -177,10 +177,44 @@ static tsr_status take_rows(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+/* The step that fails is named also behind updates that are one step. */
+static tsr_status take_rows_after_updates(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cuda:[0]");
+    tsr_module *net = tsr_mlp(w, p, TSR_B, TSR_MLP_OPTS(.inputs = 3, .hidden = 4, .outputs = 2));
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_full(g, TSR_F32, TSR_DIMS(4, 3), p, TSR_B, 1.5);
+    tsr_tensor *ids = tsr_input(g, "ids", TSR_I64, TSR_DIMS(2), p, TSR_B);
+    tsr_minimize(tsr_sgd(net, NULL), tsr_sum(tsr_apply(net, x), TSR_ALL_AXES, false));
+    tsr_variable *weight = tsr_module_find(net, "0.weight");
+    CHECK(weight);
+    tsr_tensor *updated = tsri_graph_current(g, weight, (tsri_loc){__FILE__, __LINE__});
+    tsr_output(g, "y", tsr_gather(updated, 0, ids), p, TSR_B);
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile(g, &plan));
+    int joined = -1, gather = -1;
+    for (int i = 0; i < plan->nsteps; i++) {
+        joined = plan->steps[i].nparts > 1 ? i : joined;
+        gather = plan->steps[i].item->op == TSRI_OP_GATHER ? i : gather;
+    }
+    CHECK(joined >= 0 && gather > joined);
+    const int64_t bad[] = {1, 4};
+    float y[6];
+    TSRI_TRY(tsr_feed(plan, "ids", bad, sizeof bad));
+    tsr_status status = tsr_run(plan);
+    if (status == TSR_OK)
+        status = tsr_fetch(plan, "y", y, sizeof y);
+    CHECK(status == TSR_ERR_INVALID);
+    CHECK(strstr(tsr_last_error(), ": gather : gather: id 4, element 1"));
+    return TSR_OK;
+}
+
 static void test_late_error(void **state)
 {
     (void)state;
     spawn_ok(1, take_rows, NULL);
+    spawn_ok(1, take_rows_after_updates, NULL);
 }
 
 int main(void)

@@ -7,6 +7,7 @@
  * same, in the same order, and each receive as long as its send: else the communicator is in error.
  * As NCCL's do, an abort or destroy waits for all that the rank's device does, and until no graph
  * has calls of the communicator any more: it ends the program, with a text, if that does not come.
+ * EMULATED_NO_NETWORK: ncclGetUniqueId fails.
  */
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/emulator/nccl_log.h"
