@@ -160,6 +160,8 @@ int64_t launch_now_ms(void);
 /* Date, time and chance. */
 void launch_make_run_id(char id[LAUNCH_RUN_ID_MAX + 1]);
 
+/* launch_args.c: whether this may be a part of file names and of the store's keys. */
+bool launch_is_run_id(const char *text);
 /* launch_args.c: -1 to go on, else the exit code. */
 int launch_parse(int argc, char **argv, launch_config *out);
 

@@ -288,8 +288,7 @@ static int parse_place(const args *a, launch_config *c)
     return code == GO_ON ? check_nodes(a, c, port) : code;
 }
 
-/* A part of file names and of the store's keys. */
-static bool is_run_id(const char *text)
+bool launch_is_run_id(const char *text)
 {
     size_t n = strlen(text);
     for (size_t i = 0; i < n; i++)
@@ -336,7 +335,7 @@ static int parse_rest(const args *a, launch_config *c)
         return cli_bad_usage(&spec, "--pin needs auto, none or core, not %s", a->pin);
     if (a->gpus && !count_items(a->gpus))
         return cli_bad_usage(&spec, "--gpu needs GPUs, like 0,1, not '%s'", a->gpus);
-    if (a->run_id && !is_run_id(a->run_id))
+    if (a->run_id && !launch_is_run_id(a->run_id))
         return cli_bad_usage(&spec, "--rdzv-id needs up to %d letters, digits and ._-+=@:, not %s",
                              LAUNCH_RUN_ID_MAX, a->run_id);
     if (pin == LAUNCH_PIN_CORE && c->nlocal > launch_count_cores())

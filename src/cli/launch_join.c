@@ -2,8 +2,10 @@
 /* How launchers of several nodes meet, agree to start again, and part. */
 #include "src/cli/cli.h"
 #include "src/cli/launch_line.h"
+#include "src/core/foreign.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
@@ -93,6 +95,7 @@ static tsr_status claim(launch_nodes *n, int number, char *other, size_t size, b
         tsr_store_compare_set(n->store, key, "", 0, own, strlen(own), other, size - 1, &bytes));
     other[bytes] = 0;
     *taken = strcmp(own, other) != 0;
+    tsri_make_printable(other, false);
     return TSR_OK;
 }
 
@@ -126,7 +129,9 @@ static tsr_status check_nnodes(launch_nodes *n, bool *agree)
     if (n->server)
         return TSR_OK;
     TSRI_TRY(tsr_store_get(n->store, "launch/n/0", text, sizeof text - 1, NULL));
-    if (sscanf(text, "%d %d", &nranks, &nnodes) != 2 || nnodes == n->nnodes)
+    const char *at = text;
+    if (!tsri_take_int(&at, 1, INT_MAX, &nranks) || !tsri_take_char(&at, ' ') ||
+        !tsri_take_int(&at, 1, INT_MAX, &nnodes) || nnodes == n->nnodes)
         return TSR_OK; /* of another version: node 0 will say so */
     *agree = false;
     if (gethostname(host, sizeof host - 1) || !host[0])
@@ -320,20 +325,25 @@ static launch_nodes *make_nodes(const launch_config *c)
     return NULL;
 }
 
-/* "O run-id ranks ranks ..." */
-static void take_places(launch *l)
+bool launch_line_read_places(const launch_nodes *n, const char *text,
+                             char out_run_id[LAUNCH_RUN_ID_MAX + 1], int *out_base, int *out_world)
 {
-    launch_nodes *n = l->nodes;
-    char *save, *word = strtok_r(n->verdict, " ", &save);
-    l->node_rank = n->node_rank;
-    l->world = l->base = 0;
-    word = strtok_r(NULL, " ", &save);
-    snprintf(l->config.run_id, sizeof l->config.run_id, "%s", word ? word : "");
-    for (int r = 0; (word = strtok_r(NULL, " ", &save)); r++) {
+    if (!tsri_take_char(&text, 'O') || !tsri_take_char(&text, ' '))
+        return false;
+    size_t length = strcspn(text, " ");
+    snprintf(out_run_id, LAUNCH_RUN_ID_MAX + 1, "%.*s", (int)length, text);
+    if (length > LAUNCH_RUN_ID_MAX || !launch_is_run_id(out_run_id))
+        return false;
+    text += length;
+    *out_world = 0;
+    for (int r = 0, count; r < n->nnodes; r++, *out_world += count) {
+        if (!tsri_take_char(&text, ' ') || !tsri_take_int(&text, 1, TSRI_ARENA_MAX_RANKS, &count) ||
+            (r == n->node_rank && count != n->own_nranks))
+            return false;
         if (r == n->node_rank)
-            l->base = l->world;
-        l->world += atoi(word);
+            *out_base = *out_world;
     }
+    return !*text;
 }
 
 int launch_nodes_open(launch *l)
@@ -350,7 +360,9 @@ int launch_nodes_open(launch *l)
     if (c->is_set && c->text[0])
         fprintf(stderr, "tessera launch: %s\n", c->text);
     free(c);
-    if (!code)
-        take_places(l);
+    l->node_rank = l->nodes->node_rank;
+    if (!code && !launch_line_read_places(l->nodes, l->nodes->verdict, l->config.run_id, &l->base,
+                                          &l->world))
+        return CLI_FAILED; /* not reached: read as a failure before */
     return code;
 }

@@ -50,6 +50,10 @@ void launch_line_wait_for(launch_nodes *n, const char *fmt, ...)
 bool launch_line_quits(launch_nodes *n);
 /* The thread: the phase has failed, for all and for good, unless there is a verdict on it. */
 tsr_status launch_line_propose_failure(launch_nodes *n, const char *text);
+/* Reads what node 0 has said of all nodes, "O run-id ranks ranks ...": how many ranks there are,
+ * and how many before this node's. Returns whether it is that, and has this node's ranks. */
+bool launch_line_read_places(const launch_nodes *n, const char *text,
+                             char out_run_id[LAUNCH_RUN_ID_MAX + 1], int *out_base, int *out_world);
 /* The thread itself. */
 void *launch_line_main(void *nodes);
 

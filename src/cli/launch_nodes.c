@@ -11,11 +11,14 @@
  *   s/P    how many nodes have read that
  *
  * A verdict is "O" (over: all are done; behind it, of phase 0, the run's name and each node's
- * number of ranks) or "F code final kill rank" and the text of the failure.
+ * number of ranks) or "F code final kill rank" and the text of the failure. Anything else there is
+ * somebody else's, and a failure.
  */
 #include "src/cli/launch_line.h"
+#include "src/core/foreign.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,20 +40,44 @@ static void write_failure(const launch_cause *c, char *buf, size_t size)
              c->text);
 }
 
-static void read_verdict(const char *text, launch_cause *out)
+static bool read_failure(const char *text, launch_cause *out)
 {
-    int final = 1, kill = 0;
-    *out = (launch_cause){.rank = -1};
-    if (*text != 'F')
-        return;
-    out->is_set = true;
-    out->exit_code = 1;
-    if (sscanf(text, "F %d %d %d %d", &out->exit_code, &final, &kill, &out->rank) != 4)
-        final = 1;
+    int final, kill;
+    *out = (launch_cause){.is_set = true};
+    if (!tsri_take_char(&text, 'F') || !tsri_take_char(&text, ' ') ||
+        !tsri_take_int(&text, 1, 255, &out->exit_code) || !tsri_take_char(&text, ' ') ||
+        !tsri_take_int(&text, 0, 1, &final) || !tsri_take_char(&text, ' ') ||
+        !tsri_take_int(&text, 0, 1, &kill) || !tsri_take_char(&text, ' ') ||
+        !tsri_take_int(&text, -1, INT_MAX, &out->rank) || !tsri_take_char(&text, '\n'))
+        return false;
     out->is_final = final;
     out->is_kill = kill;
-    const char *rest = strchr(text, '\n');
-    snprintf(out->text, sizeof out->text, "%s", rest ? rest + 1 : "a launcher failed");
+    snprintf(out->text, sizeof out->text, "%s", text);
+    tsri_make_printable(out->text, true);
+    return true;
+}
+
+static bool is_over(const launch_nodes *n, const char *text)
+{
+    char run_id[LAUNCH_RUN_ID_MAX + 1];
+    int base, world;
+    return n->wanted_phase ? !strcmp(text, "O")
+                           : launch_line_read_places(n, text, run_id, &base, &world);
+}
+
+static void read_verdict(const launch_nodes *n, const char *text, launch_cause *out)
+{
+    char said[80];
+    if (read_failure(text, out))
+        return;
+    *out = (launch_cause){.rank = -1};
+    if (is_over(n, text))
+        return;
+    *out = (launch_cause){.is_set = true, .is_final = true, .exit_code = 1, .rank = -1};
+    snprintf(said, sizeof said, "%.60s", text);
+    snprintf(out->text, sizeof out->text,
+             "the store has '%s' as launch/v/%d, which no launcher writes",
+             tsri_make_printable(said, false), n->wanted_phase);
 }
 
 /* Of the phase that this node is in; who wrote it. With the lock. */
@@ -148,7 +175,9 @@ static tsr_status check_registered(launch_nodes *n, int r)
     if (!there)
         return TSR_OK;
     TSRI_TRY(get_text(n, name, text, sizeof text));
-    if (sscanf(text, "%d %d %d %65s %63s", &nranks, &nnodes, &restarts, id, n->host[r]) != 5)
+    tsri_make_printable(text, false);
+    if (sscanf(text, "%d %d %d %65s %63s", &nranks, &nnodes, &restarts, id, n->host[r]) != 5 ||
+        nranks < 1 || nranks > TSRI_ARENA_MAX_RANKS)
         snprintf(why, sizeof why, "node %d's launcher is of another version: '%.200s'", r, text);
     else if (nnodes != n->nnodes)
         snprintf(why, sizeof why, "node %d (%s) has --nnodes %d, node 0 has %d", r, n->host[r],
@@ -159,8 +188,8 @@ static tsr_status check_registered(launch_nodes *n, int r)
     else if (strcmp(id, "-") != 0 && strcmp(id, n->run_id) != 0)
         snprintf(why, sizeof why, "node %d (%s) has --rdzv-id %s, node 0 has %s", r, n->host[r], id,
                  n->run_id);
-    n->nranks[r] = nranks;
-    n->beat_ms[r] = launch_now_ms(); /* from now on it is to beat */
+    n->nranks[r] = nranks > 0 ? nranks : 1; /* it is here, whatever it is */
+    n->beat_ms[r] = launch_now_ms();        /* from now on it is to beat */
     return why[0] ? launch_line_propose_failure(n, why) : TSR_OK;
 }
 
@@ -408,7 +437,7 @@ bool launch_nodes_verdict(launch_nodes *n, launch_cause *out)
     pthread_mutex_lock(&n->lock);
     bool there = n->has_verdict;
     if (there)
-        read_verdict(n->verdict, out);
+        read_verdict(n, n->verdict, out);
     if (there && eventfd_read(n->told_fd, &count))
         errno = 0; /* it has been read before */
     pthread_mutex_unlock(&n->lock);

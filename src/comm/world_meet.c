@@ -14,9 +14,11 @@
  *                      "! rank status why not" by one that can't, and the host closes the file
  */
 #include "src/comm/world_meet.h"
+#include "src/core/foreign.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <limits.h>
 #include <net/if.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST = TSRI_ARENA_MAX_RANKS, KEY = 192, ARENA_TEXT = 64 + 8 * TSRI_ARENA_MAX_RANKS };
+enum { MOST = TSRI_ARENA_MAX_RANKS, KEY = 192, ARENA_TEXT = 64 + 12 * TSRI_ARENA_MAX_RANKS };
 
 /* A rank that says that it is on this machine. */
 typedef struct peer {
@@ -152,21 +154,31 @@ static tsr_status read_peers(meeting *m)
 {
     char key[KEY], text[64];
     TSRI_TRY(get_text(m, key_of(key, "meet/%s/n", m->name), text, sizeof text));
-    long n = strtol(text, NULL, 10);
-    if (n < 1 || n > MOST)
-        return tsri_fail(TSR_ERR_INVALID, "%ld ranks are on one machine: at most %d can be", n,
-                         MOST);
-    m->npeers = (int)n;
+    const char *at = text;
+    if (!tsri_take_int(&at, 1, MOST, &m->npeers) || *at)
+        return tsri_fail(TSR_ERR_INVALID, "%s ranks are on one machine: at most %d can be",
+                         tsri_make_printable(text, false), MOST);
     for (int i = 0; i < m->npeers; i++) {
+        peer *p = &m->peer[i];
         TSRI_TRY(get_text(m, key_of(key, "meet/%s/%d", m->name, i + 1), text, sizeof text));
-        if (sscanf(text, "%d %d", &m->peer[i].rank, &m->peer[i].pid) != 2)
+        at = text;
+        if (!tsri_take_int(&at, 0, m->nranks - 1, &p->rank) || !tsri_take_char(&at, ' ') ||
+            !tsri_take_int(&at, 1, INT_MAX, &p->pid) || *at)
             return tsri_fail(TSR_ERR_FORMAT,
-                             "the store has '%s' as %s: expected a rank and a "
-                             "process",
-                             text, key);
+                             "the store has '%s' as %s: expected a rank below %d and a process",
+                             tsri_make_printable(text, false), key, m->nranks);
     }
     qsort(m->peer, (size_t)m->npeers, sizeof *m->peer, by_rank);
-    return TSR_OK;
+    bool is_here = false;
+    for (int i = 0; i < m->npeers; i++) {
+        is_here |= m->peer[i].rank == m->rank;
+        if (i && m->peer[i].rank == m->peer[i - 1].rank)
+            return tsri_fail(TSR_ERR_FORMAT, "the store has rank %d twice at meet/%s",
+                             m->peer[i].rank, m->name);
+    }
+    return is_here ? TSR_OK
+                   : tsri_fail(TSR_ERR_FORMAT, "the store has not rank %d at meet/%s, which set it",
+                               m->rank, m->name);
 }
 
 /* What the kernel asks of who opens another's files is what it asks of who reads this link. */
@@ -194,18 +206,35 @@ static tsr_status say_late(tsr_status status, const char *who)
     return status == TSR_ERR_TIMEOUT ? tsri_fail_prefix(status, "%s", who) : status;
 }
 
+/* What a rank of this machine says against its memory: "! rank status why", or "! status why" of
+ * the host, where rank is NULL. Returns the reason; NULL if the text is nothing of the kind. */
+static const char *read_refusal(const meeting *m, char *text, int *rank, tsr_status *status)
+{
+    const char *at = tsri_make_printable(text, true);
+    if (!tsri_take_char(&at, '!') || !tsri_take_char(&at, ' '))
+        return NULL;
+    if (rank && !(tsri_take_int(&at, 0, m->nranks - 1, rank) && tsri_take_char(&at, ' ')))
+        return NULL;
+    return tsri_take_error(&at, status) && tsri_take_char(&at, ' ') && *at ? at : NULL;
+}
+
 /* The host waits until the others have the arena open. If one says that it can't, those that have
  * learn it there. */
 static tsr_status await_opened(const meeting *m, const tsri_machine *out)
 {
     char key[KEY], text[ARENA_TEXT];
-    int rank, status, end = 0;
+    int rank;
+    tsr_status status;
     TSRI_TRY(say_late(get_text(m, key_of(key, "meet/%s/open", m->name), text, sizeof text),
                       "not all other ranks of this machine have opened its memory"));
-    if (sscanf(text, "! %d %d %n", &rank, &status, &end) != 2 || !end)
+    if (!strcmp(text, "1"))
         return TSR_OK;
-    tsri_arena_abort(&out->arena, rank, text + end);
-    return tsri_fail((tsr_status)status, "rank %d: %s", rank, text + end);
+    const char *why = read_refusal(m, text, &rank, &status);
+    if (!why)
+        return tsri_fail(TSR_ERR_FORMAT, "the store has '%.60s' as %s: expected 1 or a refusal",
+                         tsri_make_printable(text, false), key);
+    tsri_arena_abort(&out->arena, rank, why);
+    return tsri_fail(status, "rank %d: %s", rank, why);
 }
 
 /* The host's part: makes the arena of those who can open it, and waits until they have. */
@@ -250,34 +279,42 @@ static tsr_status be_host(const meeting *m, size_t arena_bytes, tsri_machine *ou
     return tsri_fail(status, "%s", strchr(text + 2, ' ') + 1);
 }
 
-static tsr_status read_ranks(const meeting *m, const char *text, tsri_machine *out)
+/* " rank rank ...", ascending, of this machine's. Returns whether it is that to its end. */
+static bool read_ranks(const meeting *m, const char *at, tsri_machine *out)
 {
     out->nranks = 0;
     out->index = -1;
-    for (char *end; *text && out->nranks < MOST; text = end) {
-        int rank = (int)strtol(text, &end, 10);
-        if (end == text)
-            break;
+    for (int i = 0; *at; i++) {
+        int rank, least = i ? out->rank[i - 1] + 1 : 0;
+        if (!tsri_take_char(&at, ' ') || !tsri_take_int(&at, least, m->nranks - 1, &rank))
+            return false;
+        const peer wanted = {.rank = rank};
+        if (i == MOST || !bsearch(&wanted, m->peer, (size_t)m->npeers, sizeof wanted, by_rank))
+            return false;
         if (rank == m->rank)
-            out->index = out->nranks;
-        out->rank[out->nranks++] = rank;
+            out->index = i;
+        out->rank[i] = rank;
+        out->nranks = i + 1;
     }
-    return out->index >= 0
-               ? TSR_OK
-               : tsri_fail(TSR_ERR_INTERNAL, "rank %d is not among those of its arena", m->rank);
+    return true;
 }
 
-/* Maps the arena that the host tells of. */
-static tsr_status take_arena(const meeting *m, const char *text, tsri_machine *out)
+/* Maps the arena that the host tells of, which is the host's own. */
+static tsr_status take_arena(const meeting *m, char *text, tsri_machine *out)
 {
-    int pid, fd, end = 0;
-    size_t bytes;
-    if (sscanf(text, "%d:%d:%zu%n", &pid, &fd, &bytes, &end) != 3 || !end)
+    int pid, fd;
+    int64_t bytes;
+    const char *at = text;
+    if (!tsri_take_int(&at, m->peer[0].pid, m->peer[0].pid, &pid) || !tsri_take_char(&at, ':') ||
+        !tsri_take_int(&at, 0, INT_MAX, &fd) || !tsri_take_char(&at, ':') ||
+        !tsri_take_number(&at, 1, INT64_MAX, &bytes) || !read_ranks(m, at, out))
         return tsri_fail(TSR_ERR_FORMAT,
-                         "the store has '%.60s' as meet/%s/arena: expected pid:fd:bytes", text,
-                         m->name);
-    TSRI_TRY(read_ranks(m, text + end, out));
-    return tsri_arena_open(pid, fd, bytes, out->nranks, &out->arena);
+                         "the store has '%.60s' as meet/%s/arena: expected pid:fd:bytes of process "
+                         "%d, and ranks of this machine",
+                         tsri_make_printable(text, false), m->name, m->peer[0].pid);
+    if (out->index < 0)
+        return tsri_fail(TSR_ERR_INTERNAL, "rank %d is not among those of its arena", m->rank);
+    return tsri_arena_open(pid, fd, (size_t)bytes, out->nranks, &out->arena);
 }
 
 /* This rank's last error, to the host. Returns it again, or what another rank said before: the host
@@ -286,7 +323,8 @@ static tsr_status tell_host(const meeting *m, tsr_status status)
 {
     char key[KEY], text[512], first[512];
     size_t n = 0;
-    int rank, cause, end = 0;
+    int rank;
+    tsr_status cause;
     int at = snprintf(text, sizeof text, "! %d %d ", m->rank, (int)status);
     snprintf(text + at, sizeof text - (size_t)at, "%s", tsr_last_error());
     key_of(key, "meet/%s/open", m->name);
@@ -296,21 +334,21 @@ static tsr_status tell_host(const meeting *m, tsr_status status)
         n = 0;
     }
     first[n] = 0;
-    if (!strcmp(first, text) || sscanf(first, "! %d %d %n", &rank, &cause, &end) != 2 || !end)
-        return tsri_fail(status, "%s", text + at);
-    return tsri_fail((tsr_status)cause, "rank %d: %s", rank, first + end);
+    const char *why = strcmp(first, text) != 0 ? read_refusal(m, first, &rank, &cause) : NULL;
+    return why ? tsri_fail(cause, "rank %d: %s", rank, why) : tsri_fail(status, "%s", text + at);
 }
 
 static tsr_status open_shared(const meeting *m, tsri_machine *out)
 {
     char key[KEY], done[KEY], text[ARENA_TEXT];
-    int status = 0, end = 0;
+    tsr_status status;
     tsr_status got = get_text(m, key_of(key, "meet/%s/arena", m->name), text, sizeof text);
     if (got == TSR_ERR_TIMEOUT)
         return tsri_fail_prefix(got, "rank %d (this machine's first)", m->peer[0].rank);
     TSRI_TRY(got);
-    if (sscanf(text, "! %d %n", &status, &end) == 1 && end)
-        return tsri_fail((tsr_status)status, "rank %d: %s", m->peer[0].rank, text + end);
+    const char *why = *text == '!' ? read_refusal(m, text, NULL, &status) : NULL;
+    if (why)
+        return tsri_fail(status, "rank %d: %s", m->peer[0].rank, why);
     tsr_status taken = take_arena(m, text, out);
     if (taken != TSR_OK)
         return tell_host(m, taken);

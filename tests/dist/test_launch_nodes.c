@@ -394,16 +394,17 @@ static void test_vanished_early(void **state)
     tsr_store_close(store);
 }
 
-/* Until node 1 has its number. */
-static void await_claim(void)
+/* The launchers' store, once node r has claimed its number there. */
+static tsr_store *connect_as_stranger(int r)
 {
     const tsr_store_opts opts = {.size = sizeof opts, .timeout_s = 30, .hosted = true};
-    char url[64], line[512];
+    char url[64], key[32], line[512];
     tsr_store *store;
     snprintf(url, sizeof url, "tcp://%s", endpoint);
+    snprintf(key, sizeof key, "launch/n/%d", r);
     assert_int_equal(tsri_store_connect(url, &opts, &store), TSR_OK);
-    assert_int_equal(tsr_store_get(store, "launch/n/1", line, sizeof line, NULL), TSR_OK);
-    tsr_store_close(store);
+    assert_int_equal(tsr_store_get(store, key, line, sizeof line, NULL), TSR_OK);
+    return store;
 }
 
 static void test_disagreements(void **state)
@@ -434,7 +435,7 @@ static void test_disagreements(void **state)
     choose_port();
     begin_node(0, "3", "--timeout", "9", "exit 0");
     begin_node(1, "3", "--timeout", "9", "exit 0");
-    await_claim();
+    tsr_store_close(connect_as_stranger(1));
     const char *const args[] = {"--nnodes",        "3",      "--node-rank", "1",
                                 "--rdzv-endpoint", endpoint, "true",        NULL};
     run_begin(&node[2], args);
@@ -456,6 +457,49 @@ static void test_disagreements(void **state)
     run_end(&node[0]);
     run_expect(&node[0], 1, port);
     close(fd);
+}
+
+/* Sets a key of the launchers' store, as whoever can connect may. */
+static void set_as_stranger(const char *key, const char *text)
+{
+    tsr_store *s = connect_as_stranger(0);
+    assert_int_equal(tsr_store_set(s, key, text, strlen(text)), TSR_OK);
+    tsr_store_close(s);
+}
+
+/* What no launcher says of a run is no success of it, and nothing that a terminal acts on. */
+static void test_strangers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *says, *shown;
+    } cases[] = {
+        {"F 0 1 0 -1\nall is well", "the store has 'F 0 1 0 -1?all is well' as launch/v/1"},
+        {"F 256 1 0 -1\nall is well", "as launch/v/1, which no launcher writes"},
+        {"F 1 1 0 x\nall is well", "as launch/v/1, which no launcher writes"},
+        {"O and well", "the store has 'O and well' as launch/v/1, which no launcher writes"},
+        {"", "the store has '' as launch/v/1, which no launcher writes"},
+        {"F 1 1 0 -1\n\033]0;gone\a", "?]0;gone?"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        both("--timeout", "9", "echo up; exec sleep 30");
+        for (int r = 0; r < 2; r++)
+            run_read_until(&node[r], "up\n", 2);
+        set_as_stranger("launch/v/1", cases[i].says);
+        end_both(1, cases[i].shown);
+        for (int r = 0; r < 2; r++)
+            assert_null(strpbrk(node[r].text, "\033\a"));
+    }
+    static const char *const places[] = {"O ../x 2 2",        "O id 2", "O id 2 -2", "O id 2 2 2",
+                                         "O id 2 4294967298", "O"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        choose_port();
+        begin_node(0, "2", "--timeout", "9", "echo up");
+        set_as_stranger("launch/v/0", places[i]);
+        run_end(&node[0]);
+        run_expect(&node[0], 1, "as launch/v/0, which no launcher writes");
+        assert_int_equal(run_count(&node[0], "up\n"), 0);
+    }
 }
 
 int main(int argc, char **argv)
@@ -483,6 +527,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_vanished),
         cmocka_unit_test(test_vanished_early),
         cmocka_unit_test(test_disagreements),
+        cmocka_unit_test(test_strangers),
     };
     return cmocka_run_group_tests_name("launch_nodes", tests, NULL, NULL);
 }

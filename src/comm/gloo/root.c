@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store, seen by several threads, and how all of a root's groups end together. */
 #include "src/comm/gloo/inside.h"
+#include "src/core/foreign.h"
 
 #include <math.h>
 #include <signal.h>
@@ -72,13 +73,17 @@ static void end_key(const tsri_gloo_root *root, char *key, size_t size)
     snprintf(key, size, "%send", root->key);
 }
 
-static bool read_note(const char *note, tsri_gloo_end *out)
+static bool read_note(const char *note, int nranks, tsri_gloo_end *out)
 {
-    int status, by, about, used = 0;
-    if (sscanf(note, "%d %d %d %n", &status, &by, &about, &used) != 3 || used == 0)
+    int by, about;
+    tsr_status status;
+    if (!tsri_take_error(&note, &status) || !tsri_take_char(&note, ' ') ||
+        !tsri_take_int(&note, -1, nranks - 1, &by) || !tsri_take_char(&note, ' ') ||
+        !tsri_take_int(&note, -1, nranks - 1, &about) || !tsri_take_char(&note, ' '))
         return false;
-    *out = (tsri_gloo_end){.status = (tsr_status)status, .by = by, .about = about};
-    snprintf(out->text, sizeof out->text, "%s", note + used);
+    *out = (tsri_gloo_end){.status = status, .by = by, .about = about};
+    snprintf(out->text, sizeof out->text, "%s", note);
+    tsri_make_printable(out->text, true);
     return true;
 }
 
@@ -98,7 +103,7 @@ static void note_end(tsri_gloo_root *root, tsri_gloo_end *end)
     if (status != TSR_OK)
         return;
     first[bytes] = 0;
-    read_note(first, end);
+    read_note(first, root->world->nranks, end);
 }
 
 /* All threads that wait for peers are woken; peers see the connections go. */
@@ -166,7 +171,7 @@ static void *watch(void *arg)
         tsri_gloo_end end;
         tsr_status status = tsri_gloo_store_poll(root, key, false, note, NOTE_BYTES, &bytes);
         note[bytes] = 0;
-        if (status == TSR_OK && bytes && read_note(note, &end))
+        if (status == TSR_OK && bytes && read_note(note, root->world->nranks, &end))
             declare(root, &end);
         pthread_mutex_lock(&root->lock);
         /* The store is gone: what peers do is still seen by their connections. */
