@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/links.h"
 #include "src/comm/measure.h"
+#include "src/core/new_file.h"
 #include "src/plan/plan.h"
 
 #include <cjson/cJSON.h>
@@ -107,12 +108,12 @@ static void make_folders(char *path)
 /* Another process may read, or write, meanwhile: the file appears as a whole. */
 static tsr_status keep(const cli_links *l)
 {
-    char path[1024], part[1100], machine[192];
+    tsri_new_file file;
+    char path[1024], machine[192];
     if (!cli_links_path(path, sizeof path))
         return tsr_set_error(TSR_ERR_IO, "the figures can't be kept: neither XDG_CACHE_HOME nor "
                                          "HOME names a folder");
     make_folders(path);
-    snprintf(part, sizeof part, "%s.%ld", path, (long)getpid());
     cli_machine(machine, sizeof machine);
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "machine", machine);
@@ -125,15 +126,13 @@ static tsr_status keep(const cli_links *l)
     cJSON_Delete(json);
     if (!data)
         return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
-    FILE *f = fopen(part, "w");
-    bool ok = f && fprintf(f, "%s\n", data) > 0;
-    ok &= f && fclose(f) == 0;
+    int rc = tsri_new_file_stream(&file, path);
+    if (!rc) {
+        fprintf(file.stream, "%s\n", data);
+        rc = tsri_new_file_keep(&file, false);
+    }
     free(data);
-    if (ok && rename(part, path) == 0)
-        return TSR_OK;
-    int error = errno;
-    unlink(part);
-    return tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(error));
+    return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
 }
 
 /* --- measuring -------------------------------------------------------------------------------- */

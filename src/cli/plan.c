@@ -2,6 +2,7 @@
 /* `tessera plan`: what an experiment would do, without devices or data. */
 #include "src/cli/plan.h"
 #include "src/cli/options.h"
+#include "src/core/new_file.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -103,13 +104,17 @@ const cli_cluster *cli_cluster_of(const tsri_experiment *e, cli_cluster *buf)
 /* --- the command ------------------------------------------------------------------------------ */
 static int write_dot(const plan_args *a, const plan_view *v)
 {
-    FILE *f = fopen(a->dot, "w");
-    bool ok = f && plan_write_dot(v, f);
-    if (f)
-        ok &= fclose(f) == 0;
-    if (ok)
+    tsri_new_file file;
+    int rc = tsri_new_file_stream(&file, a->dot);
+    if (!rc && !plan_write_dot(v, file.stream)) {
+        rc = -errno;
+        tsri_new_file_drop(&file);
+    } else if (!rc) {
+        rc = tsri_new_file_keep(&file, false);
+    }
+    if (!rc)
         return CLI_OK;
-    fprintf(stderr, "tessera plan: %s: %s\n", a->dot, strerror(errno));
+    fprintf(stderr, "tessera plan: %s: %s\n", a->dot, strerror(-rc));
     return CLI_FAILED;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `tessera run --out DIR` leaves there. */
 #include "src/cli/run.h"
+#include "src/core/new_file.h"
 #include "src/data/npy.h"
 
 #include <cjson/cJSON.h>
@@ -203,10 +204,12 @@ tsr_status run_write_result(const run_rank *r)
     cJSON_Delete(json);
     if (!text)
         return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
-    FILE *f = fopen(path, "w");
-    bool ok = f && fprintf(f, "%s\n", text) > 0;
-    if (f)
-        ok &= fclose(f) == 0;
+    tsri_new_file file;
+    int rc = tsri_new_file_stream(&file, path);
+    if (!rc) {
+        fprintf(file.stream, "%s\n", text);
+        rc = tsri_new_file_keep(&file, false);
+    }
     free(text);
-    return ok ? TSR_OK : tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(errno));
+    return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
 }

@@ -5,6 +5,7 @@
  * Ranks may be processes: each writes its own part, and rank 0 puts them together.
  */
 #include "src/cli/run.h"
+#include "src/core/new_file.h"
 #include "src/exec/trace.h"
 
 #include <errno.h>
@@ -102,17 +103,19 @@ static tsr_status join(const run_rank *r)
 {
     char path[PATH_MAX_], part[PATH_MAX_];
     int n = snprintf(path, sizeof path, "%s/trace.json", r->job->out);
-    FILE *f = n > 0 && n < PATH_MAX_ ? fopen(path, "w") : NULL;
-    if (!f)
-        return tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(errno));
+    tsri_new_file file;
+    int rc = n > 0 && n < PATH_MAX_ ? tsri_new_file_stream(&file, path) : -ENAMETOOLONG;
+    if (rc)
+        return tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc));
+    FILE *f = file.stream;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);
     bool ok = true;
     for (int i = 0; i < tsr_world_size(r->world); i++)
         ok &= part_path(r, i, part) == TSR_OK && append(f, part);
     fputs("\n]}\n", f);
-    ok &= !ferror(f);
-    return fclose(f) == 0 && ok ? TSR_OK
-                                : tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(errno));
+    rc = ok ? tsri_new_file_keep(&file, false) : -EIO;
+    tsri_new_file_drop(&file);
+    return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
 }
 
 tsr_status run_write_trace(const run_rank *r)

@@ -26,6 +26,7 @@
 #include "src/comm/flight.h"
 #include "src/comm/arena.h"
 #include "src/comm/comm.h"
+#include "src/core/new_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -277,27 +278,19 @@ static int make_folder(const char *dir)
 
 int tsri_flight_write(const tsri_flight *f, const tsri_flight_about *about, const char *dir)
 {
-    char path[4200], temporary[4300];
+    char path[4200];
+    tsri_new_file file;
     int rank = atomic_load(&f->world) ? atomic_load(&f->rank) : about->rank;
     int rc = make_folder(dir);
     if (rc)
         return rc;
     snprintf(path, sizeof path, "%s/flight.rank%d.txt", dir, rank);
     /* Threads of a rank may write at once: the last one's stays. */
-    snprintf(temporary, sizeof temporary, "%s/.flight.rank%d.%d.%d.tmp", dir, rank, (int)getpid(),
-             (int)gettid());
-    FILE *out = fopen(temporary, "we");
-    if (!out)
-        return -errno;
-    put_all(out, f, about);
-    rc = ferror(out) ? -EIO : 0;
-    if (fclose(out) && !rc)
-        rc = -errno;
-    if (!rc && rename(temporary, path))
-        rc = -errno;
+    rc = tsri_new_file_stream(&file, path);
     if (rc)
-        unlink(temporary);
-    return rc;
+        return rc;
+    put_all(file.stream, f, about);
+    return tsri_new_file_keep(&file, false);
 }
 
 /* --- the launcher's --------------------------------------------------------------------------- */
@@ -334,30 +327,11 @@ void tsri_flight_note_exit(int fd, int rank, int code, int status, int stopping)
         return;
 }
 
-/* What a process that was stopped has left of dumps of its rank. */
-static void remove_pieces(const char *dir, int rank, int pid)
-{
-    char start[64], path[4400];
-    snprintf(start, sizeof start, ".flight.rank%d.%d.", rank, pid);
-    DIR *d = opendir(dir);
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        size_t n = strlen(e->d_name), used = strlen(start);
-        if (strncmp(e->d_name, start, used) || n < used + 4 || strcmp(e->d_name + n - 4, ".tmp"))
-            continue;
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        unlink(path);
-    }
-    if (d)
-        closedir(d);
-}
-
 int tsri_flight_dump_ended(const tsri_flight *f, const tsri_flight_about *about, const char *dir)
 {
     int world = atomic_load(&f->world);
     if (!dir || !dir[0] || (world && atomic_load(&f->dumped) == world))
         return 0;
-    if (world)
-        remove_pieces(dir, atomic_load(&f->rank), atomic_load(&f->pid));
     return tsri_flight_write(f, about, dir);
 }
 

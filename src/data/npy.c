@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The values of .npy files, and the files. */
 #include "src/data/npy.h"
+#include "src/core/new_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -200,17 +201,15 @@ tsr_status tsri_npy_write(const char *path, tsr_dtype dtype, tsr_dims dims, cons
                                    : "no such dtype");
     char header[TSRI_NPY_HEADER_MAX];
     size_t n = make_header(dtype, dims, header);
-    char *temporary = tsri_mem_alloc(NULL, strlen(path) + 8);
-    if (!temporary)
-        return TSR_ERR_NO_MEMORY;
-    sprintf(temporary, "%s.part", path);
-    FILE *f = fopen(temporary, "we");
-    bool ok = f && fwrite(header, 1, n, f) == n &&
-              write_values(f, dtype, (size_t)tsr_dims_count(dims), values);
-    ok = f && !fclose(f) && ok && !rename(temporary, path);
-    tsr_status status = ok ? TSR_OK : io_failed(path, "written");
-    if (!ok && f)
-        unlink(temporary);
-    tsri_mem_free(temporary);
-    return status;
+    tsri_new_file file;
+    int rc = tsri_new_file_stream(&file, path);
+    if (!rc && fwrite(header, 1, n, file.stream) == n &&
+        write_values(file.stream, dtype, (size_t)tsr_dims_count(dims), values)) {
+        rc = tsri_new_file_keep(&file, false);
+    } else if (!rc) {
+        rc = -errno;
+        tsri_new_file_drop(&file);
+    }
+    errno = -rc;
+    return rc ? io_failed(path, "written") : TSR_OK;
 }

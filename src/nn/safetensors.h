@@ -48,7 +48,7 @@ tsr_status tsri_st_read(const tsri_st_file *file, const tsri_st_entry *entry, ui
                         size_t bytes, void *buf);
 
 /* --- writing ---------------------------------------------------------------------------------- */
-/* Writes PATH.tmp.PID, which becomes PATH when it is complete. */
+/* Writes a file that has its name when it is complete (src/core/new_file.h). */
 typedef struct tsri_st_writer tsri_st_writer;
 
 tsr_status tsri_st_writer_create(tsri_mem *mem, const char *path, tsri_st_writer **out_writer);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/nn/safetensors.h"
+#include "src/core/new_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +30,8 @@ typedef struct pair {
 struct tsri_st_writer {
     tsri_pool pool;
     tsri_mem *mem;
-    const char *path, *temporary;
-    int fd; /* -1: not begun, or finished */
+    const char *path;
+    tsri_new_file file; /* fd -1: not begun, or finished */
     bool begun;
     tensor *tensors; /* after begin: in the order of their bytes */
     int count, capacity;
@@ -47,12 +48,11 @@ tsr_status tsri_st_writer_create(tsri_mem *mem, const char *path, tsri_st_writer
     tsri_st_writer *w = tsri_mem_alloc(mem, sizeof *w);
     if (!w)
         return TSR_ERR_NO_MEMORY;
-    w->fd = -1;
+    w->file.fd = -1;
     w->mem = mem;
     tsri_pool_init(&w->pool, mem);
     w->path = tsri_pool_strdup(&w->pool, path);
-    w->temporary = tsri_pool_printf(&w->pool, "%s.tmp.%ld", path, (long)getpid());
-    if (!w->path || !w->temporary) {
+    if (!w->path) {
         tsri_st_writer_destroy(w);
         return TSR_ERR_NO_MEMORY;
     }
@@ -64,10 +64,7 @@ void tsri_st_writer_destroy(tsri_st_writer *w)
 {
     if (!w)
         return;
-    if (w->fd >= 0) {
-        close(w->fd);
-        unlink(w->temporary);
-    }
+    tsri_new_file_drop(&w->file);
     tsri_mem_free(w->header);
     tsri_pool_finish(&w->pool);
     tsri_mem_free(w);
@@ -245,11 +242,11 @@ static tsr_status write_at(const tsri_st_writer *w, uint64_t at, const void *dat
 {
     const char *p = data;
     for (size_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(w->fd, p + done, bytes - done, (off_t)(at + done));
+        ssize_t n = pwrite(w->file.fd, p + done, bytes - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return tsri_fail(TSR_ERR_IO, "%s: can't write: %s", w->temporary,
+            return tsri_fail(TSR_ERR_IO, "%s: can't write: %s", w->path,
                              n ? strerror(errno) : "no progress");
         done += (size_t)n;
     }
@@ -263,9 +260,9 @@ tsr_status tsri_st_writer_begin(tsri_st_writer *w)
     w->begun = true;
     TSRI_TRY(lay_out(w));
     TSRI_TRY(make_header(w));
-    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (w->fd < 0)
-        return tsri_fail(TSR_ERR_IO, "%s: can't create: %s", w->temporary, strerror(errno));
+    int rc = tsri_new_file_open(&w->file, w->path);
+    if (rc)
+        return tsri_fail(TSR_ERR_IO, "%s: can't create: %s", w->path, strerror(-rc));
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++)
         prefix[i] = (unsigned char)((uint64_t)w->header_bytes >> 8 * i);
@@ -277,7 +274,7 @@ tsr_status tsri_st_writer_begin(tsri_st_writer *w)
 tsr_status tsri_st_writer_write(tsri_st_writer *w, const char *name, uint64_t offset,
                                 const void *data, size_t bytes)
 {
-    if (w->fd < 0)
+    if (w->file.fd < 0)
         return tsri_fail(TSR_ERR_STATE, "%s: tensor '%.200s' written before the header", w->path,
                          name);
     tensor key = {.name = name}, *k = &key;
@@ -318,22 +315,14 @@ static tsr_status sync_folder(const tsri_st_writer *w)
 
 tsr_status tsri_st_writer_finish(tsri_st_writer *w)
 {
-    if (w->fd < 0)
+    if (w->file.fd < 0)
         return tsri_fail(TSR_ERR_STATE, "%s: finished before its header was written", w->path);
     for (int i = 0; i < w->count; i++)
         if (w->tensors[i].written != w->tensors[i].bytes)
             return tsri_fail(
                 TSR_ERR_STATE, "%s: tensor '%.200s': %" PRIu64 " of %" PRIu64 " bytes were written",
                 w->path, w->tensors[i].name, w->tensors[i].written, w->tensors[i].bytes);
-    int error = fsync(w->fd) ? errno : 0;
-    if (close(w->fd) && !error)
-        error = errno;
-    w->fd = -1;
-    if (!error && rename(w->temporary, w->path))
-        error = errno;
-    if (error) {
-        unlink(w->temporary);
-        return tsri_fail(TSR_ERR_IO, "%s: can't finish: %s", w->path, strerror(error));
-    }
-    return sync_folder(w);
+    int rc = tsri_new_file_keep(&w->file, true);
+    return rc ? tsri_fail(TSR_ERR_IO, "%s: can't finish: %s", w->path, strerror(-rc))
+              : sync_folder(w);
 }
