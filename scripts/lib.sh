@@ -41,9 +41,8 @@ build() {
     if [ ! -f "$dir/build.ninja" ]; then
         rm -rf "$dir"
         say "configuring $dir"
-        "$meson" setup "$dir" "$@" >"/tmp/tessera-setup.$$" 2>&1 ||
-            { cat "/tmp/tessera-setup.$$"; rm -f "/tmp/tessera-setup.$$"; die "meson setup failed"; }
-        rm -f "/tmp/tessera-setup.$$"
+        local said
+        said=$("$meson" setup "$dir" "$@" 2>&1) || { printf '%s\n' "$said"; die "meson setup failed"; }
     fi
     say "building $dir"
     ninja -C "$dir" --quiet || die "the build failed"
