@@ -207,15 +207,17 @@ static tsr_status build_from_local(builder *b, const tsri_op_call *c, tsr_tensor
 }
 
 /* --- entries --------------------------------------------------------------------------------- */
-/* Operands as the op takes them, moved to where it is made if that is said. */
+/* Operands as the op takes them, moved to where it is made: as said, or where the first one is. */
 static void take_operands(const builder *b, tsri_op_call *c)
 {
     tsri_op_role role = tsri_op_rows[c->op->head.variant].role;
+    const tsr_placement *where = c->placement;
     for (int i = 0; i < c->op->in.n; i++) {
         tsr_tensor *x = find(b, c->op->in.refs[i].name);
-        bool moves = (role == TSRI_ROLE_COMPUTE || role == TSRI_ROLE_SPLIT) && c->placement &&
-                     tsr_tensor_ok(x) && tsr_tensor_placement(x) != c->placement;
-        c->in[c->nin++] = moves ? tsr_to_global_at(x, c->placement, TSR_AUTO, c->file, c->line) : x;
+        where = where ? where : tsr_tensor_placement(x);
+        bool moves = (role == TSRI_ROLE_COMPUTE || role == TSRI_ROLE_SPLIT) && tsr_tensor_ok(x) &&
+                     tsr_tensor_placement(x) != where;
+        c->in[c->nin++] = moves ? tsr_to_global_at(x, where, TSR_AUTO, c->file, c->line) : x;
     }
 }
 

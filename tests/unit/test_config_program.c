@@ -135,13 +135,14 @@ static void test_graph(void **state)
         wants);
 }
 
-/* Several results; partial values; operands that are moved to where an entry is made. */
+/* Several results; partial values; operands that are moved to where an entry is made, or to where
+ * its first operand is. */
 static void test_results(void **state)
 {
     (void)state;
-    static const want wants[] = {{"s.0", 1, {1}},           {"s.1", 2, {2, 3}},
-                                 {"grad(s.1)", 2, {4, 6}},  {"p", 2, {5, 6}},
-                                 {"c", 5, {2, 3, 1, 5, 6}}, {"l", 1, {13}}};
+    static const want wants[] = {
+        {"s.0", 1, {1}},           {"s.1", 2, {2, 3}}, {"grad(s.1)", 2, {4, 6}}, {"p", 2, {5, 6}},
+        {"c", 5, {2, 3, 1, 5, 6}}, {"l", 1, {13}},     {"m", 2, {12, 23}},       {"n", 2, {8, 17}}};
     run(HEAD "graph:\n"
              "  x: {op: constant, value: [1, 2, 3], sbp: S(0)}\n"
              "  s: {op: split_axis, in: x, sizes: [1, 2], sbp: B}\n"
@@ -149,7 +150,10 @@ static void test_results(void **state)
              "  c: {op: concat, in: [s.1, s.0, p]}\n"
              "  q: {op: mul, in: [s.1, s.1], sbp: S(0)}\n"
              "  l: {op: sum, in: q}\n"
-             "loss: l\nfetch: [s.0, s.1, grad(s.1), p, c, l]\n",
+             "  u: {op: constant, value: [10, 20], placement: o}\n"
+             "  m: {op: add, in: [s.1, u]}\n"
+             "  n: {op: sub, in: [u, s.1]}\n"
+             "loss: l\nfetch: [s.0, s.1, grad(s.1), p, c, l, m, n]\n",
         wants);
 }
 
