@@ -105,9 +105,6 @@ typedef struct tsri_store_map {
     int64_t there;
 } tsri_store_map;
 
-uint64_t tsri_store_hash(uint64_t seed, const void *data, size_t bytes);
-#define TSRI_STORE_HASH_SEED UINT64_C(14695981039346656037)
-
 void tsri_store_map_finish(tsri_store_map *map);
 /* NULL: neither there nor waited for. */
 tsri_store_entry *tsri_store_map_find(const tsri_store_map *map, tsri_bytes key);

@@ -4,6 +4,7 @@
 #include "src/comm/store_wire.h"
 #include "src/core/clock.h"
 #include "src/core/mem.h"
+#include "src/core/rng.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +82,7 @@ static uint64_t hash_of_file(const char *path)
     size_t n = f ? fread(text, 1, sizeof text, f) : 0;
     if (f)
         fclose(f);
-    return n ? tsri_store_hash(TSRI_STORE_HASH_SEED, text, n) : 0;
+    return n ? tsri_hash(TSRI_HASH_INIT, text, n) : 0;
 }
 
 static void identify(tsri_log_process *out)
@@ -92,7 +93,7 @@ static void identify(tsri_log_process *out)
                               .boot = hash_of_file("/proc/sys/kernel/random/boot_id")};
     out->start = start_of(out->pid);
     if (n > 0)
-        out->pid_space = tsri_store_hash(TSRI_STORE_HASH_SEED, space, (size_t)n);
+        out->pid_space = tsri_hash(TSRI_HASH_INIT, space, (size_t)n);
     tsri_store_own_id(out->id, sizeof out->id);
 }
 
@@ -237,7 +238,7 @@ static tsr_status read_head(tsri_log *log, tsri_log_state *out)
     if (n < HEAD || nranks == 0 || nranks > TSRI_STORE_MAX_RANKS ||
         tsri_wire_get(head + 16, 8) == 0 ||
         tsri_wire_get(head + CHECK_AT, 8) !=
-            tsri_store_hash(TSRI_STORE_HASH_SEED, head, CHECK_AT)) {
+            tsri_hash(TSRI_HASH_INIT, head, CHECK_AT)) {
         forget(log);
         return TSR_OK;
     }
@@ -288,7 +289,7 @@ static size_t measure(const tsri_log *log, const unsigned char *p, size_t here)
     if (key > TSRI_STORE_MAX_FULL_KEY || value > TSRI_STORE_MAX_VALUE)
         return 0;
     const size_t bytes = RECORD + key + value;
-    if (here >= bytes && tsri_wire_get(p, 8) != tsri_store_hash(log->nonce, p + 8, bytes - 8))
+    if (here >= bytes && tsri_wire_get(p, 8) != tsri_hash(log->nonce, p + 8, bytes - 8))
         return 0;
     return bytes;
 }
@@ -327,7 +328,7 @@ tsr_status tsri_log_append(tsri_log *log, tsri_log_type type, tsri_bytes key, ts
         memcpy(p + RECORD, key.data, key.bytes);
     if (value.bytes)
         memcpy(p + RECORD + key.bytes, value.data, value.bytes);
-    tsri_wire_put(p, tsri_store_hash(log->nonce, p + 8, bytes - 8), 8);
+    tsri_wire_put(p, tsri_hash(log->nonce, p + 8, bytes - 8), 8);
     /* What a writer who died has left goes first: nothing may follow our record. */
     if (ftruncate(log->fd, (off_t)log->at) != 0)
         return fail_io(log, "write");
@@ -373,7 +374,7 @@ tsr_status tsri_log_begin(tsri_log *log, int nranks)
     tsri_wire_put(head + 24, number, 8);
     tsri_wire_put(head + 32, (uint64_t)nranks, 4);
     write_process(&log->self, head + PROCESS_AT);
-    tsri_wire_put(head + CHECK_AT, tsri_store_hash(TSRI_STORE_HASH_SEED, head, CHECK_AT), 8);
+    tsri_wire_put(head + CHECK_AT, tsri_hash(TSRI_HASH_INIT, head, CHECK_AT), 8);
     TSRI_TRY(hold_rank(log, number, 0));
     if (ftruncate(log->fd, 0) != 0)
         return fail_io(log, "write");

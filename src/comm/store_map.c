@@ -2,6 +2,7 @@
 /* Keys and values of a store in memory, what an operation does to them, and texts about them. */
 #include "src/comm/store_inside.h"
 #include "src/core/mem.h"
+#include "src/core/rng.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,15 +11,6 @@
 #include <unistd.h>
 
 enum { FIRST_BUCKETS = 64 };
-
-/* FNV-1a, 64 bits (Fowler, Noll, Vo). */
-uint64_t tsri_store_hash(uint64_t seed, const void *data, size_t bytes)
-{
-    const unsigned char *p = data;
-    for (size_t i = 0; i < bytes; i++)
-        seed = (seed ^ p[i]) * UINT64_C(1099511628211);
-    return seed;
-}
 
 void tsri_store_map_finish(tsri_store_map *map)
 {
@@ -48,7 +40,7 @@ static tsri_store_entry *find_hashed(const tsri_store_map *map, tsri_bytes key, 
 
 tsri_store_entry *tsri_store_map_find(const tsri_store_map *map, tsri_bytes key)
 {
-    return find_hashed(map, key, tsri_store_hash(TSRI_STORE_HASH_SEED, key.data, key.bytes));
+    return find_hashed(map, key, tsri_hash(TSRI_HASH_INIT, key.data, key.bytes));
 }
 
 bool tsri_store_map_has(const tsri_store_map *map, tsri_bytes key)
@@ -83,7 +75,7 @@ static bool grow(tsri_store_map *map)
 
 tsri_store_entry *tsri_store_map_make(tsri_store_map *map, tsri_bytes key)
 {
-    uint64_t hash = tsri_store_hash(TSRI_STORE_HASH_SEED, key.data, key.bytes);
+    uint64_t hash = tsri_hash(TSRI_HASH_INIT, key.data, key.bytes);
     tsri_store_entry *e = find_hashed(map, key, hash);
     if (e)
         return e;
