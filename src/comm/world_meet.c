@@ -243,8 +243,10 @@ static tsr_status make_shared(const meeting *m, size_t arena_bytes, tsri_machine
     char key[KEY], text[ARENA_TEXT];
     TSRI_TRY(say_late(get_text(m, key_of(key, "meet/%s/sights", m->name), text, sizeof text),
                       "other ranks of this machine have come to the meeting, and then no more"));
-    out->nranks = out->index = 0;
-    for (int i = 0; i < m->npeers; i++) {
+    out->index = 0;
+    out->nranks = 1;
+    out->rank[0] = m->rank;
+    for (int i = 1; i < m->npeers; i++) {
         bool blind;
         const char *k = key_of(key, "meet/%s/blind/%d", m->name, m->peer[i].rank);
         TSRI_TRY(tsr_store_check(m->store, 1, &k, &blind));
