@@ -5,11 +5,14 @@
  * four lanes, on any machine). No include guard: one file includes it once, after its target
  * pragma.
  *
- * vf: W floats; vd: half as many doubles. Loads and stores are unaligned; the *n forms touch only
- * the first n lanes, and read the rest as 0.
+ * vf: W floats; vd, vu: half as many doubles, or integers of 64 bits. Loads and stores are
+ * unaligned; the *n forms touch only the first n lanes, and read the rest as 0.
  */
 #include <stdint.h>
 #include <string.h>
+#if VEC_ISA == 0 && defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #if VEC_ISA == 512
 enum { W = 16 };
@@ -25,6 +28,8 @@ typedef float vf __attribute__((vector_size(16)));
 typedef double vd __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 #endif
+
+typedef uint64_t vu __attribute__((vector_size(sizeof(vd))));
 
 #define VEC_FN static inline __attribute__((always_inline, unused))
 #define VEC_LOOP _Pragma("GCC unroll 16")
@@ -125,6 +130,12 @@ VEC_FN vd vhi(vf v)
     return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
 }
 
+/* The products of the lanes' lower halves. */
+VEC_FN vu vumul_low(vu a, vu b)
+{
+    return (vu)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+}
+
 #elif VEC_ISA == 256
 
 VEC_FN __m256i first(int64_t n)
@@ -185,6 +196,11 @@ VEC_FN vd vhi(vf v)
     return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1));
 }
 
+VEC_FN vu vumul_low(vu a, vu b)
+{
+    return (vu)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+}
+
 #else
 
 VEC_FN vf vloadn(const float *p, int64_t n)
@@ -243,6 +259,15 @@ VEC_FN vd vlo(vf v)
 VEC_FN vd vhi(vf v)
 {
     return (vd){(double)v[2], (double)v[3]};
+}
+
+VEC_FN vu vumul_low(vu a, vu b)
+{
+#ifdef __SSE2__
+    return (vu)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#else
+    return (a & UINT32_MAX) * (b & UINT32_MAX);
+#endif
 }
 
 #endif
