@@ -45,7 +45,7 @@ VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const 
 {
     double *sum = acc + c.j, *sq = sum + p->width;
     const float *about = p->coef[TSRI_BN_MEAN] + c.j;
-    const vf k = vload(about);
+    const vd k0 = vdwiden(about), k1 = vdwiden(about + W / 2);
     vd s0 = vdload(sum), s1 = vdload(sum + W / 2);
     vd q0 = vdload(sq), q1 = vdload(sq + W / 2);
     VEC_LOOP
@@ -53,9 +53,16 @@ VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const 
         int64_t n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
-        vf v = vload_upto(p->x + bn_at(p, c, i), n);
-        const vf from = full ? k : vload_upto(about, n); /* nothing is 0 - 0 */
-        vd a = vlo(v) - vlo(from), b = vhi(v) - vhi(from);
+        const float *x = p->x + bn_at(p, c, i);
+        vd a, b;
+        if (full) {
+            a = vdwiden(x) - k0;
+            b = vdwiden(x + W / 2) - k1;
+        } else { /* nothing is 0 - 0 */
+            vf v = vload_upto(x, n), from = vload_upto(about, n);
+            a = vlo(v) - vlo(from);
+            b = vhi(v) - vhi(from);
+        }
         s0 += a;
         s1 += b;
         q0 = vdfma(a, a, q0);

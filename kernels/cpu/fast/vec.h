@@ -130,6 +130,12 @@ VEC_FN vd vhi(vf v)
     return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
 }
 
+/* W / 2 floats, without the detour over their vector's halves. */
+VEC_FN vd vdwiden(const float *p)
+{
+    return (vd)_mm512_cvtps_pd(_mm256_loadu_ps(p));
+}
+
 /* The products of the lanes' lower halves. */
 VEC_FN vu vumul_low(vu a, vu b)
 {
@@ -196,6 +202,11 @@ VEC_FN vd vhi(vf v)
     return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1));
 }
 
+VEC_FN vd vdwiden(const float *p)
+{
+    return (vd)_mm256_cvtps_pd(_mm_loadu_ps(p));
+}
+
 VEC_FN vu vumul_low(vu a, vu b)
 {
     return (vu)_mm256_mul_epu32((__m256i)a, (__m256i)b);
@@ -259,6 +270,11 @@ VEC_FN vd vlo(vf v)
 VEC_FN vd vhi(vf v)
 {
     return (vd){(double)v[2], (double)v[3]};
+}
+
+VEC_FN vd vdwiden(const float *p)
+{
+    return (vd){(double)p[0], (double)p[1]};
 }
 
 VEC_FN vu vumul_low(vu a, vu b)
