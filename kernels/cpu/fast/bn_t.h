@@ -7,12 +7,16 @@
  * Columns are walked in the inner loop over blocks of a few rows, so that coefficients stay in
  * registers for a block and memory is read along a few streams.
  */
-enum { BN_ROWS = 8 };
+enum {
+    BN_ROWS = 8,
+    BN_NEAR = 256, /* width of rows of which two blocks and more fit into the first cache */
+};
 
-/* A column of a block: one vector of each of `rows` rows from r on, at j. full: BN_ROWS whole rows,
- * known when compiled; else rows end where count does. */
+/* A column of a block: one vector of each of `rows` rows from r on, at j; `ahead` elements on is
+ * the next whole block, 0 if there is none. full: BN_ROWS whole rows, known when compiled; else
+ * rows end where count does. */
 typedef struct bn_column {
-    int64_t r, j, rows;
+    int64_t r, j, rows, ahead;
 } bn_column;
 
 VEC_FN int64_t bn_rows(bn_column c, const bool full)
@@ -32,6 +36,14 @@ VEC_FN int64_t bn_left(const tsri_fast_bn *p, bn_column c, int64_t i, const bool
 VEC_FN int64_t bn_at(const tsri_fast_bn *p, bn_column c, int64_t i)
 {
     return (c.r + i) * p->width + c.j;
+}
+
+/* Asks for the next block's part of a column: the column's steps are too long for the processor to
+ * foresee, and most of what batch norm reads has left the nearest caches. */
+VEC_FN void bn_ask(bn_column c, const float *at, const bool full)
+{
+    if (full)
+        __builtin_prefetch(at + c.ahead);
 }
 
 VEC_FN void bn_add(double *at, vf v)
@@ -54,6 +66,7 @@ VEC_FN void column_stats(const tsri_fast_bn *p, bn_column c, double *acc, const 
         if (n <= 0)
             break;
         const float *x = p->x + bn_at(p, c, i);
+        bn_ask(c, x, full);
         vd a, b;
         if (full) {
             a = vdwiden(x) - k0;
@@ -86,6 +99,7 @@ VEC_FN void column_apply(const tsri_fast_bn *p, bn_column c, const bool act, con
         int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
+        bn_ask(c, p->x + at, full);
         vf y = vfma(vload_upto(p->x + at, n) - m, a, b);
         if (act)
             y = vmin(hi, vmax(lo, y));
@@ -113,6 +127,8 @@ VEC_FN void column_bwd_stats(const tsri_fast_bn *p, bn_column c, double *acc, co
         int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
+        bn_ask(c, p->x + at, full);
+        bn_ask(c, p->dy + at, full);
         vf from = vload_upto(p->x + at, n) - m;
         vf g = bn_gradient(p, from, vload_upto(p->dy + at, n), c.j, act);
         s += g;
@@ -132,6 +148,8 @@ VEC_FN void column_bwd_apply(const tsri_fast_bn *p, bn_column c, const bool act,
         int64_t at = bn_at(p, c, i), n = bn_left(p, c, i, full);
         if (n <= 0)
             break;
+        bn_ask(c, p->x + at, full);
+        bn_ask(c, p->dy + at, full);
         vf from = vload_upto(p->x + at, n) - m;
         vf g = bn_gradient(p, from, vload_upto(p->dy + at, n), c.j, act);
         vstore_upto(p->y + at, vfma(g, gain, vfma(from, slope, level)), n);
@@ -157,8 +175,10 @@ VEC_FN void bn_walk(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc, 
                     const bool act)
 {
     int64_t whole = p->count / p->width;
+    bool near = p->width <= BN_NEAR;
     for (bn_column c = {.r = r0}; c.r < r1; c.r += BN_ROWS) {
         c.rows = r1 - c.r < BN_ROWS ? r1 - c.r : BN_ROWS;
+        c.ahead = near && c.r + 2 * BN_ROWS <= whole ? BN_ROWS * p->width : 0;
         if (c.rows == BN_ROWS && c.r + BN_ROWS <= whole)
             for (c.j = 0; c.j < p->width; c.j += W)
                 bn_do(p, c, acc, what, act, true);
