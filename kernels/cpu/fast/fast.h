@@ -102,7 +102,7 @@ tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri
     tsri_fast_linear_dw, tsri_fast_batch_norm, tsri_fast_unary, tsri_fast_unary_grad,
     tsri_fast_scale, tsri_fast_binary, tsri_fast_add_n, tsri_fast_fill, tsri_fast_cast,
     tsri_fast_copy, tsri_fast_dropout, tsri_fast_pool, tsri_fast_adaptive_pool,
-    tsri_fast_sgd_update, tsri_fast_adam_update;
+    tsri_fast_sgd_update, tsri_fast_adam_update, tsri_fast_bn_param_grad, tsri_fast_bn_running;
 
 tsri_kernel_create_fn tsri_fast_gather, tsri_fast_gather_dx;
 tsri_kernel_create_fn tsri_fast_batch_matmul, tsri_fast_layer_norm, tsri_fast_softmax,
