@@ -6,7 +6,7 @@
  */
 #include "src/plan/plan.h"
 
-static bool is_update(const tsri_item *it)
+bool tsri_item_is_update(const tsri_item *it)
 {
     return it->kind == TSRI_ITEM_KERNEL && (it->op == TSRI_OP_SGD || it->op == TSRI_OP_ADAM);
 }
@@ -20,7 +20,8 @@ static bool can_wait(const tsri_item *it)
 
 bool tsri_item_may_join(const tsri_item *it)
 {
-    return (is_update(it) || can_wait(it)) && tsr_placement_device(it->placement) != TSR_DEVICE_CPU;
+    return (tsri_item_is_update(it) || can_wait(it)) &&
+           tsr_placement_device(it->placement) != TSR_DEVICE_CPU;
 }
 
 /* Appends the items of [0, end) that are put off and do `op`. */
@@ -64,7 +65,7 @@ tsr_status tsri_plan_defer(tsr_plan *plan)
     tsri_item *old = plan->items;
     int n = plan->nitems, end = 0;
     bool any = false, *deferred;
-    while (end < n && !is_update(&old[end]))
+    while (end < n && !tsri_item_is_update(&old[end]))
         any |= can_wait(&old[end++]);
     if (!any)
         return TSR_OK;

@@ -3,7 +3,9 @@
  * Values in a step: whoever declared it where, a reader of a variable gets the value that the
  * variable has when a run begins. Updates write over what they start from, so each is put behind
  * the last reader of what it overwrites. Program order is kept otherwise, and altogether where it
- * has no such reader (the usual case: one optimizer, declared last).
+ * has no such reader (the usual case: one optimizer, declared last), but for updates among
+ * themselves: an optimizer's follow the buckets in which their gradients come, so that the first
+ * bucket's results are used up before the last one is waited for.
  *
  * What a value's bytes hold at a time is a *version*: it is named by the value whose item wrote it
  * (views show their operand's version). Bytes have several versions only where an item writes over
@@ -122,6 +124,76 @@ static tsr_status split_shared(orderer *o)
     return find_versions(o);
 }
 
+/* --- the order of updates --------------------------------------------------------------------- */
+typedef struct update {
+    int bucket_end; /* the item that makes the last operand of the gradient's bucket; -1 */
+    int item;
+} update;
+
+static int by_bucket(const void *a, const void *b)
+{
+    const update *x = a, *y = b;
+    return x->bucket_end != y->bucket_end ? (x->bucket_end > y->bucket_end ? 1 : -1)
+                                          : (x->item > y->item) - (x->item < y->item);
+}
+
+/* The number of the bucket of which an item converts a gradient; 0: of none. */
+static int bucket_of(const tsri_item *it)
+{
+    return it->kind == TSRI_ITEM_COLLECTIVE && it->part_of == 0 ? it->part.number : 0;
+}
+
+/* Whether an item is an update on host memory, or the conversion of a gradient for one. On a device
+ * all updates are one launch. */
+static bool exchanges(const tsri_item *it)
+{
+    return bucket_of(it) || (tsri_item_is_update(it) && !tsri_item_may_join(it));
+}
+
+static update update_of(const orderer *o, int item, const int *bucket_end)
+{
+    const tsri_item *it = &o->plan->items[item];
+    int b = bucket_of(it), end = b ? bucket_end[b] : -1;
+    for (int j = 0; j < it->nin && !b; j++) {
+        int maker = o->maker[o->version[it->in[j]]];
+        int from = maker < 0 ? 0 : bucket_of(&o->plan->items[maker]);
+        end = from && bucket_end[from] > end ? bucket_end[from] : end;
+    }
+    return (update){end, item};
+}
+
+/* Sets item_at[place], and place[item]: updates, and the conversions of their gradients, exchange
+ * their places; all else keeps its own. */
+static tsr_status exchange_updates(orderer *o, int *item_at, int *place, bool *out_any)
+{
+    const tsr_plan *plan = o->plan;
+    size_t n = (size_t)plan->nitems;
+    int nupdates = 0;
+    update *updates = tsri_pool_alloc(&o->plan->scratch, (n + 1) * sizeof *updates);
+    int *bucket_end = tsri_pool_alloc(&o->plan->scratch, (n + 2) * sizeof *bucket_end);
+    if (!updates || !bucket_end)
+        return TSR_ERR_NO_MEMORY;
+    memset(bucket_end, -1, (n + 2) * sizeof *bucket_end);
+    for (int i = 0; i < plan->nitems; i++) {
+        int b = bucket_of(&plan->items[i]);
+        int made = b ? o->maker[o->version[plan->items[i].in[0]]] : -1;
+        if (made > bucket_end[b])
+            bucket_end[b] = made;
+    }
+    for (int i = 0; i < plan->nitems; i++)
+        if (exchanges(&plan->items[i]))
+            updates[nupdates++] = update_of(o, i, bucket_end);
+    if (nupdates)
+        qsort(updates, (size_t)nupdates, sizeof *updates, by_bucket);
+    *out_any = false;
+    for (int i = 0, k = 0; i < plan->nitems; i++) {
+        item_at[i] = exchanges(&plan->items[i]) ? updates[k++].item : i;
+        place[item_at[i]] = i;
+        *out_any |= item_at[i] != i;
+    }
+    return TSR_OK;
+}
+
 /* --- the order -------------------------------------------------------------------------------- */
 typedef struct edge {
     int to, next;
@@ -132,7 +204,7 @@ typedef struct sorter {
     int nedges, cedges;
     int *first; /* per item: its first edge, -1 */
     int *waits; /* per item: how many it still waits for */
-    int *heap;  /* items that wait for nothing; the first in program order on top */
+    int *heap;  /* places of items that wait for nothing; the first on top */
     int nheap;
 } sorter;
 
@@ -148,24 +220,24 @@ static tsr_status add_edge(orderer *o, sorter *s, int from, int to)
     return TSR_OK;
 }
 
-static void push(sorter *s, int item)
+static void push(sorter *s, int place)
 {
     int at = s->nheap++;
-    for (; at > 0 && s->heap[(at - 1) / 2] > item; at = (at - 1) / 2)
+    for (; at > 0 && s->heap[(at - 1) / 2] > place; at = (at - 1) / 2)
         s->heap[at] = s->heap[(at - 1) / 2];
-    s->heap[at] = item;
+    s->heap[at] = place;
 }
 
 static int pop(sorter *s)
 {
-    int top = s->heap[0], item = s->heap[--s->nheap], at = 0;
+    int top = s->heap[0], place = s->heap[--s->nheap], at = 0;
     for (int child; (child = 2 * at + 1) < s->nheap; at = child) {
         child += child + 1 < s->nheap && s->heap[child + 1] < s->heap[child];
-        if (s->heap[child] > item)
+        if (s->heap[child] > place)
             break;
         s->heap[at] = s->heap[child];
     }
-    s->heap[at] = item;
+    s->heap[at] = place;
     return top;
 }
 
@@ -194,8 +266,8 @@ static tsr_status add_edges(orderer *o, sorter *s)
     return TSR_OK;
 }
 
-/* Puts the items in the order that is nearest to the program's. */
-static tsr_status sort_items(orderer *o)
+/* Puts the items in the order that is nearest to that of their places. */
+static tsr_status sort_items(orderer *o, const int *item_at, const int *place)
 {
     tsr_plan *plan = o->plan;
     tsri_item *old = plan->items;
@@ -211,15 +283,15 @@ static tsr_status sort_items(orderer *o)
     TSRI_TRY(add_edges(o, &s));
     for (int i = 0; i < nold; i++)
         if (!s.waits[i])
-            push(&s, i);
+            push(&s, place[i]);
     TSRI_TRY(tsri_plan_new_items(plan, nold));
     for (; s.nheap; done++) {
-        int i = pop(&s);
+        int i = item_at[pop(&s)];
         if (!tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
             return TSR_ERR_NO_MEMORY;
         for (int e = s.first[i]; e >= 0; e = s.edges[e].next)
             if (!--s.waits[s.edges[e].to])
-                push(&s, s.edges[e].to);
+                push(&s, place[s.edges[e].to]);
     }
     return done == nold ? TSR_OK
                         : tsri_fail(TSR_ERR_INTERNAL, "updates wait for each other's readers");
@@ -228,10 +300,16 @@ static tsr_status sort_items(orderer *o)
 tsr_status tsri_plan_order(tsr_plan *plan)
 {
     orderer o = {.plan = plan};
+    bool any;
     TSRI_TRY(find_versions(&o));
     TSRI_TRY(split_shared(&o));
-    for (int v = 0; v < plan->nvalues; v++)
-        if (o.overwrite[v] >= 0 && o.last[v] > o.overwrite[v])
-            return sort_items(&o);
-    return TSR_OK;
+    size_t n = (size_t)plan->nitems + 1;
+    int *item_at = tsri_pool_alloc(&plan->scratch, n * sizeof *item_at);
+    int *place = tsri_pool_alloc(&plan->scratch, n * sizeof *place);
+    if (!item_at || !place)
+        return TSR_ERR_NO_MEMORY;
+    TSRI_TRY(exchange_updates(&o, item_at, place, &any));
+    for (int v = 0; v < plan->nvalues && !any; v++)
+        any = o.overwrite[v] >= 0 && o.last[v] > o.overwrite[v];
+    return any ? sort_items(&o, item_at, place) : TSR_OK;
 }

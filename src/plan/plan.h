@@ -286,7 +286,7 @@ tsr_status tsri_plan_fuse(tsr_plan *plan);
 tsr_status tsri_plan_layout(tsr_plan *plan);
 tsr_status tsri_plan_defer(tsr_plan *plan);
 /* Afterwards every item reads the version that the program means: of a variable, what a run begins
- * with. */
+ * with; and an optimizer's updates follow the buckets of their gradients. */
 tsr_status tsri_plan_order(tsr_plan *plan);
 tsr_status tsri_plan_schedule(tsr_plan *plan);
 /* For any rank: returns the bytes of the plan's block on a kind of device; offsets are kept for the
@@ -332,6 +332,8 @@ bool tsri_item_has(const tsri_item *item, int rank);
 tsr_device tsri_value_device(const tsri_value *v);
 /* Whether an item copies between kinds of device. */
 bool tsri_item_crosses(const tsri_item *item);
+/* Whether an item is an optimizer's update of one variable. */
+bool tsri_item_is_update(const tsri_item *item);
 /* Whether lowering may join an item with neighbours of its op; see defer.c. */
 bool tsri_item_may_join(const tsri_item *item);
 /* Whether an item is a call that may write its results before it is finished (tsri_comm.early). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data parallelism: how many calls reduce the gradients of a deep perceptron, what inference and
- * the plan take them for, and that the values are those of one rank. */
+/* Data parallelism: how many calls reduce the gradients of a deep perceptron, when they are waited
+ * for, what inference and the plan take them for, and that the values are those of one rank. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,6 +49,18 @@ static int count_calls(const char *text, const char *kind)
     return at && sscanf(at + strlen(line), "%d calls", &calls) == 1 ? calls : 0;
 }
 
+/* Updates use what a bucket brought before the next bucket is waited for. */
+static void check_waits(const char *text)
+{
+    static const char wait[] = "wait gradient bucket";
+    const char *at = strstr(text, wait);
+    for (const char *next; at && (next = strstr(at + 1, wait)); at = next) {
+        const char *update = strstr(at, "\n  sgd ");
+        if (!update || update > next)
+            fail_msg("no update stands between %.24s and %.24s", at, next);
+    }
+}
+
 static void check_counts(int n, int64_t width, int64_t rows, double mb)
 {
     static const char *const others[] = {"all_gather", "reduce_scatter", "all_to_all", "send_recv"};
@@ -73,6 +85,7 @@ static void check_counts(int n, int64_t width, int64_t rows, double mb)
     if (calls < 2 || calls > most)
         fail_msg("%d ranks, width %d, %g MiB: %d reductions, at most %d", n, (int)width, mb, calls,
                  most);
+    check_waits(text);
     for (int i = 0; i < 4; i++)
         if (count_calls(text, others[i]))
             fail_msg("%d ranks, width %d, %d rows: %s", n, (int)width, (int)rows, others[i]);
