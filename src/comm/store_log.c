@@ -237,8 +237,7 @@ static tsr_status read_head(tsri_log *log, tsri_log_state *out)
     const uint64_t nranks = n < HEAD ? 0 : tsri_wire_get(head + 32, 4);
     if (n < HEAD || nranks == 0 || nranks > TSRI_STORE_MAX_RANKS ||
         tsri_wire_get(head + 16, 8) == 0 ||
-        tsri_wire_get(head + CHECK_AT, 8) !=
-            tsri_hash(TSRI_HASH_INIT, head, CHECK_AT)) {
+        tsri_wire_get(head + CHECK_AT, 8) != tsri_hash(TSRI_HASH_INIT, head, CHECK_AT)) {
         forget(log);
         return TSR_OK;
     }
