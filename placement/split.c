@@ -5,6 +5,8 @@ void tsr_split(int64_t n, int parts, int part, int64_t *out_offset, int64_t *out
 {
     parts = parts < 1 ? 1 : parts;
     int64_t each = n / parts, more = n % parts;
-    *out_offset = part * each + (part < more ? part : more);
-    *out_length = each + (part < more);
+    if (out_offset)
+        *out_offset = part * each + (part < more ? part : more);
+    if (out_length)
+        *out_length = each + (part < more);
 }

@@ -161,6 +161,8 @@ static int format_entry(tsr_sbp1 d, char *buf, size_t size)
 
 char *tsr_sbp_format(tsr_sbp sbp, char buf[TSR_SBP_TEXT_MAX])
 {
+    if (!buf)
+        return NULL;
     if (sbp.ndim <= 0) {
         snprintf(buf, TSR_SBP_TEXT_MAX, "auto");
         return buf;

@@ -119,7 +119,8 @@ TSR_API tsr_module *tsr_nn_sequential(tsr_world *w, const tsr_nn_opts *o);
 /* Visits all variables below m, depth first in order of creation; stops at the first error. */
 typedef tsr_status tsr_variable_fn(tsr_variable *v, const char *qualified_name, void *arg);
 TSR_API tsr_status tsr_module_visit(tsr_module *m, tsr_variable_fn *fn, void *arg);
-/* By qualified name: "features.0.0.weight"; NULL if there is none. */
+/* By qualified name: "features.0.0.weight"; NULL if there is none, with the nearest name in
+ * tsr_last_error. */
 TSR_API tsr_variable *tsr_module_find(tsr_module *m, const char *qualified_name);
 /* Elements of all parameters (buffers not counted). */
 TSR_API int64_t tsr_module_count(tsr_module *m);

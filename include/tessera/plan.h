@@ -99,7 +99,8 @@ TSR_API tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *
  * outside the output's placement, TSR_ERR_SBP for S and P. */
 TSR_API tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_t bytes);
 /* Copies this rank's shard, and tells its shape (out_dims may be NULL; data may be NULL to ask,
- * also before a run). TSR_ERR_STATE as for tsr_fetch. */
+ * also before a run: a rank outside the output's placement has no axis with elements).
+ * TSR_ERR_STATE and, with data, TSR_ERR_PLACEMENT as for tsr_fetch. */
 TSR_API tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t bytes,
                                    tsr_dims *out_dims);
 /* A scalar output as a double. */

@@ -63,7 +63,8 @@ TSR_API bool tsr_sbp_equal(tsr_sbp a, tsr_sbp b);
  * ignored, letters may be small. Errors: TSR_ERR_FORMAT naming the column and what is legal.
  */
 TSR_API tsr_status tsr_sbp_parse(const char *text, tsr_sbp *out_sbp);
-/* Writes the text form ("P" is written for P(sum)) into buf and returns buf. Round-trips. */
+/* Writes the text form ("P" is written for P(sum)) into buf and returns buf (NULL: nothing).
+ * Round-trips. */
 TSR_API char *tsr_sbp_format(tsr_sbp sbp, char buf[TSR_SBP_TEXT_MAX]);
 
 #ifdef __cplusplus

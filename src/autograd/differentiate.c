@@ -153,10 +153,15 @@ void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **o
     tsri_loc loc = {file, line};
     tsr_tensor *failed;
     tsr_graph *g = tsri_check_operands("gradients", 1, &y, 0, loc, &failed);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && out_dx; i++)
         out_dx[i] = failed;
     if (!g)
         return;
+    if (n > 0 && (!x || !out_dx)) {
+        tsri_graph_fail(g, loc, TSR_ERR_INVALID,
+                        "gradients: %s is NULL; it must have n = %d places", x ? "out_dx" : "x", n);
+        return;
+    }
     for (int i = 0; i < n; i++) {
         if (!x[i] || x[i]->failed)
             return;

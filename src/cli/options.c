@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/options.h"
 #include "src/cli/cli.h"
-#include "src/config/tree.h"
+#include "src/core/near.h"
 
 #include <errno.h>
 #include <math.h>

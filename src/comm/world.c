@@ -115,6 +115,8 @@ tsr_status tsri_world_make(const tsr_world_opts *resolved, int nranks, int rank,
 tsr_status tsr_world_create_virtual(int nranks, int rank, tsr_world **out_world)
 {
     tsr_world_opts o;
+    if (!out_world)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_world_create_virtual: out_world is NULL");
     if (nranks < 1 || rank < 0 || rank >= nranks)
         return tsri_fail(TSR_ERR_INVALID, "a virtual world of %d ranks, seen by rank %d", nranks,
                          rank);

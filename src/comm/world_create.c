@@ -225,6 +225,8 @@ tsr_status tsr_world_create(const tsr_world_opts *opts, tsr_world **out_world)
 {
     creation c = {.given = opts};
     tsr_world *world = NULL;
+    if (!out_world)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_world_create: out_world is NULL");
     TSRI_TRY(tsri_world_opts_resolve(opts, 1, &c.opts));
     TSRI_TRY(tsri_ident_read(c.opts.init_method, &c.id));
     tsr_status status = find_machine(&c);

@@ -61,10 +61,6 @@ char *tsri_yaml_path(const tsri_yaml *node, char buf[TSRI_YAML_TEXT_MAX]);
 /* What a node is, for messages: "'text'", "a list", "a mapping". Returns buf. */
 char *tsri_yaml_shown(const tsri_yaml *node, char buf[TSRI_YAML_TEXT_MAX]);
 
-/* Insertions, deletions, replacements and swaps of neighbours from a to b (Damerau's distance in
- * its restricted form); more than `limit` counts as limit + 1. */
-int tsri_edit_distance(const char *a, const char *b, int limit);
-
 /* Of the library that scans the text. */
 const char *tsri_yaml_version(void);
 

@@ -10,6 +10,7 @@
 
 #include "src/config/schema.h"
 #include "src/core/dims.h"
+#include "src/core/near.h"
 
 const char tsri_field_needed[] = "(needed)";
 

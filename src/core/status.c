@@ -7,6 +7,7 @@
 
 /* The one piece of state outside a world: what a failing call leaves for its own thread. */
 static _Thread_local char error_text[4096];
+static _Thread_local bool error_is_new; /* since the thread last declared something */
 
 const char *tsr_status_name(tsr_status status)
 {
@@ -40,6 +41,21 @@ const char *tsr_last_error(void)
 void tsri_error_clear(void)
 {
     error_text[0] = 0;
+    error_is_new = false;
+}
+
+const char *tsri_error_cause(void)
+{
+    static _Thread_local char text[sizeof error_text + 2];
+    text[0] = 0;
+    if (error_is_new && error_text[0])
+        snprintf(text, sizeof text, ": %s", error_text);
+    return text;
+}
+
+void tsri_error_settled(void)
+{
+    error_is_new = false;
 }
 
 const char *tsri_basename(const char *path)
@@ -48,19 +64,20 @@ const char *tsri_basename(const char *path)
     return slash ? slash + 1 : path ? path : "?";
 }
 
-/* Formatted aside first: an argument may be the old text. */
-static void write_text(const char *fmt, va_list ap)
+/* Formatted aside first: an argument may be the old text. TSR_OK puts an old text back. */
+static void write_text(tsr_status status, const char *fmt, va_list ap)
 {
     char text[sizeof error_text];
     vsnprintf(text, sizeof text, fmt, ap);
     memcpy(error_text, text, sizeof text);
+    error_is_new |= status != TSR_OK;
 }
 
 tsr_status tsri_fail(tsr_status status, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    write_text(fmt, ap);
+    write_text(status, fmt, ap);
     va_end(ap);
     return status;
 }
@@ -69,7 +86,7 @@ tsr_status tsr_set_error(tsr_status status, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    write_text(fmt, ap);
+    write_text(status, fmt, ap);
     va_end(ap);
     return status;
 }
@@ -86,6 +103,7 @@ tsr_status tsri_fail_at(tsri_loc loc, tsr_status status, const char *fmt, ...)
     vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
     va_end(ap);
     memcpy(error_text, text, sizeof text);
+    error_is_new = true;
     return status;
 }
 

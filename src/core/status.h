@@ -19,6 +19,12 @@ tsr_status tsri_fail_at(tsri_loc loc, tsr_status status, const char *fmt, ...) T
 /* Puts "fmt: " before the text that is there; returns `status`. For adding who asked. */
 tsr_status tsri_fail_prefix(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);
 void tsri_error_clear(void);
+/* ": " and the thread's last error, for an argument that is NULL, probably because that failed; ""
+ * where there is none, or where the program has gone on since (tsri_error_settled). Valid until the
+ * next call of this function. */
+const char *tsri_error_cause(void);
+/* Declaring or compiling has succeeded: errors before it are not what later ones come from. */
+void tsri_error_settled(void);
 /* The last path component of a file name, for messages. */
 const char *tsri_basename(const char *path);
 

@@ -109,12 +109,15 @@ static tsr_status write_records(const char *dir, int file, int64_t records, uint
     return fclose(out) ? write_failed(path, NULL) : TSR_OK;
 }
 
+/* A record's number has 40 bits of what it is drawn by. */
+static const int64_t MAX_RECORDS = (int64_t)1 << 40;
+
 tsr_status tsr_synthetic_write_cifar10(const char *dir, int64_t records_per_file, uint64_t seed)
 {
-    if (!dir || records_per_file < 1)
+    if (!dir || records_per_file < 1 || records_per_file > MAX_RECORDS)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_synthetic_write_cifar10: %" PRId64
-                         " records a file into %s; legal is a folder and 1 or more",
+                         " records a file into %s; legal is a folder and 1 to 2^40",
                          records_per_file, dir ? dir : "NULL");
     TSRI_TRY(check_length(dir));
     if (mkdir(dir, 0777) && errno != EEXIST)

@@ -8,8 +8,7 @@ tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
     if (!x || x->failed) {
         if (x && x->graph)
             return tsr_graph_status(x->graph);
-        return tsri_fail(TSR_ERR_INVALID, "eval: no tensor%s%s", tsr_last_error()[0] ? ": " : "",
-                         tsr_last_error());
+        return tsri_fail(TSR_ERR_INVALID, "eval: no tensor%s", tsri_error_cause());
     }
     tsr_graph *g = x->graph;
     TSRI_TRY(tsr_graph_status(g));

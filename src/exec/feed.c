@@ -229,6 +229,10 @@ tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t 
 {
     tsri_plan_port *p;
     TSRI_TRY(find_port(plan, "fetch_shard", name, false, &p));
+    if (data && !is_here(plan, p))
+        return tsri_fail(TSR_ERR_PLACEMENT,
+                         "fetch_shard: '%s' lives on %s, of which rank %d is no part", name,
+                         tsr_placement_text(p->info.placement), plan->world->rank);
     if (data) {
         TSRI_TRY(check_bytes("fetch_shard", p, bytes, p->bytes));
         TSRI_TRY(check_ran(plan, "fetch_shard", name));

@@ -52,7 +52,7 @@ void tsr_graph_destroy(tsr_graph *graph)
 tsr_status tsr_graph_status(const tsr_graph *graph)
 {
     if (!graph)
-        return TSR_ERR_INVALID;
+        return tsri_fail(TSR_ERR_INVALID, "tsr_graph_status: no graph%s", tsri_error_cause());
     if (graph->status != TSR_OK)
         tsri_fail(graph->status, "%s", graph->error ? graph->error : "no memory");
     return graph->status;
@@ -111,10 +111,14 @@ tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint
             continue;
         if (!x[i]) {
             /* Its own error is the thread's last; the graph must learn of it. */
+            if (!g && !tsri_error_cause()[0])
+                tsri_fail_at(loc, TSR_ERR_INVALID,
+                             "%s: operand %d is NULL; tensors come from tsr_input and the ops", op,
+                             i);
             if (g && g->status == TSR_OK)
                 *out_failed =
-                    tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: operand %d is missing%s%s", op, i,
-                                    tsr_last_error()[0] ? ": " : "", tsr_last_error());
+                    tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: operand %d is missing%s", op, i,
+                                    tsri_error_cause());
             return NULL;
         }
         if (x[i]->failed)
@@ -208,6 +212,7 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
         if (!(op->out[i] = new_tensor(g, op, i, shapes[i], dtypes[i])))
             goto no_memory;
     g->ops[g->nops++] = op;
+    tsri_error_settled();
     return op;
 no_memory:
     tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);

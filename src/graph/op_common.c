@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/dims.h"
 #include "src/graph/op.h"
 
 const char tsri_letters[] = "abcdefgh";
@@ -134,8 +135,7 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
     if (c->g->status != TSR_OK)
         return false;
     if (!p) {
-        tsri_op_fail(c, TSR_ERR_PLACEMENT, "no placement%s%s", tsr_last_error()[0] ? ": " : "",
-                     tsr_last_error());
+        tsri_op_fail(c, TSR_ERR_PLACEMENT, "no placement%s", tsri_error_cause());
         return false;
     }
     if (!tsr_dtype_size(dtype)) {
@@ -152,6 +152,11 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
                          tsri_dims_text(c->g, dims));
             return false;
         }
+    if (!tsri_dims_fit(dims)) {
+        tsri_op_fail(c, TSR_ERR_SHAPE, "shape %s; at most 2^56 elements are possible",
+                     tsri_dims_text(c->g, dims));
+        return false;
+    }
     return want_new_sbp(c, dims, p, sbp);
 }
 

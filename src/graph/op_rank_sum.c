@@ -10,8 +10,7 @@
 bool tsri_read_group(const tsri_ctx *c, const tsr_group *group, tsri_attrs *attrs)
 {
     if (!group) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "the group is NULL%s%s", tsr_last_error()[0] ? ": " : "",
-                     tsr_last_error());
+        tsri_op_fail(c, TSR_ERR_INVALID, "the group is NULL%s", tsri_error_cause());
         return false;
     }
     int n = tsr_group_size(group);

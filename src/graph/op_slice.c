@@ -28,11 +28,14 @@ static tsr_tensor *add_slice(tsr_tensor *x, const tsri_attrs *attrs, tsr_dims di
 
 /* --- concat, stack --------------------------------------------------------------------------- */
 
-static bool want_some(const char *name, int n, tsri_loc loc)
+static bool want_some(const char *name, int n, tsr_tensor *const *x, tsri_loc loc)
 {
-    if (n >= 1)
+    if (n >= 1 && x)
         return true;
-    tsri_fail_at(loc, TSR_ERR_INVALID, "%s: of %d tensors; at least one is needed", name, n);
+    if (!x)
+        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: the list of tensors is NULL", name);
+    else
+        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: of %d tensors; at least one is needed", name, n);
     return false;
 }
 
@@ -81,7 +84,7 @@ tsr_tensor *tsr_concat_at(int n, tsr_tensor *const *x, int axis, const char *fil
 {
     tsri_loc loc = {file, line};
     tsr_tensor *failed;
-    if (!want_some("concat", n, loc))
+    if (!want_some("concat", n, x, loc))
         return NULL;
     tsri_ctx c = {tsri_check_operands("concat", n, x, 0, loc, &failed), loc, "concat"};
     if (!c.g)
@@ -95,7 +98,7 @@ tsr_tensor *tsr_stack_at(int n, tsr_tensor *const *x, int axis, const char *file
 {
     tsri_loc loc = {file, line};
     tsr_tensor *failed;
-    if (!want_some("stack", n, loc))
+    if (!want_some("stack", n, x, loc))
         return NULL;
     tsri_ctx c = {tsri_check_operands("stack", n, x, 0, loc, &failed), loc, "stack"};
     if (!c.g)
@@ -188,11 +191,15 @@ void tsr_split_axis_at(tsr_tensor *x, int n, const int64_t *sizes, int axis, tsr
         tsri_op_fail(&c, TSR_ERR_INVALID, "into %d parts; at least one is needed", n);
         ok = false;
     }
+    if (ok && (!sizes || !out_y)) {
+        tsri_op_fail(&c, TSR_ERR_INVALID, "%s is NULL", sizes ? "out_y" : "sizes");
+        ok = false;
+    }
     ok = ok && tsri_want_axis(&c, x, &axis) && want_sizes(&c, x, n, sizes, axis) &&
          add_split(x, n, sizes, axis, out_y, loc);
     if (ok)
         out_y[0] = tsri_as_result(out_y[0], x, loc);
-    for (int i = 0; i < n && !ok; i++)
+    for (int i = 0; i < n && !ok && out_y; i++)
         out_y[i] = c.g ? &c.g->failed : failed;
 }
 

@@ -81,8 +81,7 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
 {
     const char *what = from_local ? "from_local" : "input";
     if (!g) {
-        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: no graph%s%s", what,
-                     tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: no graph%s", what, tsri_error_cause());
         return NULL;
     }
     if (g->status != TSR_OK)
@@ -91,8 +90,8 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
         return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: a name is needed, to feed it by",
                                what);
     if (!p)
-        return tsri_graph_fail(g, loc, TSR_ERR_PLACEMENT, "%s '%s': no placement%s%s", what, name,
-                               tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        return tsri_graph_fail(g, loc, TSR_ERR_PLACEMENT, "%s '%s': no placement%s", what, name,
+                               tsri_error_cause());
     if (!tsr_dtype_size(dtype))
         return tsri_graph_fail(g, loc, TSR_ERR_DTYPE, "%s '%s': no such dtype: %d", what, name,
                                (int)dtype);
@@ -166,8 +165,7 @@ static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_
 {
     tsr_tensor *failed;
     if (!g) {
-        tsri_fail_at(loc, TSR_ERR_INVALID, "output: no graph%s%s", tsr_last_error()[0] ? ": " : "",
-                     tsr_last_error());
+        tsri_fail_at(loc, TSR_ERR_INVALID, "output: no graph%s", tsri_error_cause());
         return;
     }
     if (g->status != TSR_OK)
@@ -177,8 +175,8 @@ static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_
         return;
     }
     if (!x) {
-        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "output '%s': no tensor%s%s", name,
-                        tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "output '%s': no tensor%s", name,
+                        tsri_error_cause());
         return;
     }
     if (!tsri_check_operands("output", 1, &x, 0, loc, &failed))

@@ -53,7 +53,7 @@ static tsr_module *make_layer(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn
 /* The variable if the layer has it; NULL is an absent optional operand. */
 static tsr_tensor *use_optional(tsr_module *m, const char *name, tsr_tensor *x)
 {
-    return tsr_module_find(m, name) ? tsr_use_at(m, name, x, m->loc.file, m->loc.line) : NULL;
+    return tsri_module_lookup(m, name) ? tsr_use_at(m, name, x, m->loc.file, m->loc.line) : NULL;
 }
 
 static tsr_tensor *linear_forward(tsr_module *m, tsr_tensor *x, void *arg)

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "src/core/near.h"
 #include "src/nn/place.h"
 #include "src/nn/variable.h"
 
@@ -120,7 +121,7 @@ tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *chi
         return NULL;
     }
     if (!parent || !child) {
-        if (!tsr_last_error()[0])
+        if (!tsri_error_cause()[0])
             tsri_fail(TSR_ERR_INVALID, "tsr_module_add: the %s is NULL",
                       parent ? "child" : "parent");
         tsri_module_break(parent, TSR_ERR_INVALID);
@@ -186,8 +187,8 @@ tsr_status tsri_module_add_variable(tsr_module *m, const char *name, const tsr_p
     TSRI_TRY(check_name(m, what, name));
     if (!placement)
         return tsri_fail(TSR_ERR_PLACEMENT,
-                         "%s '%s': the module has no placement (tsr_nn_opts.placement is NULL)%s%s",
-                         what, name, tsr_last_error()[0] ? ": " : "", tsr_last_error());
+                         "%s '%s': the module has no placement (tsr_nn_opts.placement is NULL)%s",
+                         what, name, tsri_error_cause());
     tsr_variable *v;
     tsr_status status = tsri_variable_create(m->world, name, placement, dtype, dims, sbp, init, &v);
     if (status != TSR_OK)
@@ -209,7 +210,7 @@ static tsr_variable *add_or_break(tsr_module *m, const char *name, tsr_dims dims
 {
     tsr_variable *v = NULL;
     if (!m) {
-        if (!tsr_last_error()[0])
+        if (!tsri_error_cause()[0])
             tsri_fail(TSR_ERR_INVALID, "variable '%s': the module is NULL", name ? name : "(NULL)");
         return NULL;
     }
@@ -286,7 +287,7 @@ tsr_status tsr_module_visit(tsr_module *m, tsr_variable_fn *fn, void *arg)
     return visit(m, prefix, 0, fn, arg);
 }
 
-tsr_variable *tsr_module_find(tsr_module *m, const char *qualified_name)
+tsr_variable *tsri_module_lookup(tsr_module *m, const char *qualified_name)
 {
     const char *name = qualified_name, *dot;
     while (m && name && (dot = strchr(name, '.'))) {
@@ -301,6 +302,48 @@ tsr_variable *tsr_module_find(tsr_module *m, const char *qualified_name)
     while (v && strcmp(v->name, name))
         v = v->next;
     return v;
+}
+
+/* The name nearest to one that is wanted, among those of a module's variables. */
+typedef struct nearest_name {
+    const char *wanted;
+    char name[TSRI_NAME_MAX];
+    int distance;
+} nearest_name;
+
+static tsr_status compare_name(tsr_variable *v, const char *qualified_name, void *arg)
+{
+    (void)v;
+    nearest_name *n = arg;
+    int d = tsri_edit_distance(n->wanted, qualified_name, n->distance);
+    if (d < n->distance) {
+        n->distance = d;
+        snprintf(n->name, sizeof n->name, "%s", qualified_name);
+    }
+    return TSR_OK;
+}
+
+tsr_variable *tsr_module_find(tsr_module *m, const char *qualified_name)
+{
+    tsr_variable *v = tsri_module_lookup(m, qualified_name);
+    if (v)
+        return v;
+    if (!m || !qualified_name) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_module_find: the %s is NULL%s", m ? "name" : "module",
+                  tsri_error_cause());
+        return NULL;
+    }
+    nearest_name near = {.wanted = qualified_name, .distance = 6};
+    if (strlen(qualified_name) < TSRI_NAME_MAX &&
+        tsr_module_visit(m, compare_name, &near) == TSR_OK && near.name[0])
+        tsri_fail(TSR_ERR_INVALID, "tsr_module_find: no variable is named '%s'; did you mean '%s'?",
+                  qualified_name, near.name);
+    else
+        tsri_fail(
+            TSR_ERR_INVALID,
+            "tsr_module_find: no variable is named '%.200s'; tsr_module_visit tells all names",
+            qualified_name);
+    return NULL;
 }
 
 static int64_t count_parameters(const tsr_module *m)
@@ -322,8 +365,9 @@ int64_t tsr_module_count(tsr_module *m)
 tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    if (!x || x->failed)
-        return x;
+    tsr_tensor *failed;
+    if (!tsri_check_operands("use", 1, &x, 0, loc, &failed))
+        return failed;
     if (!m || !name)
         return tsri_graph_fail(x->graph, loc, TSR_ERR_INVALID, "use '%s': the %s is NULL",
                                name ? name : "(NULL)", m ? "name" : "module");
@@ -351,12 +395,13 @@ static tsr_tensor *apply_children(tsr_module *m, tsr_tensor *x)
 tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    if (!x || x->failed)
-        return x;
-    tsr_graph *g = x->graph;
+    tsr_tensor *failed;
+    tsr_graph *g = tsri_check_operands("apply", 1, &x, 0, loc, &failed);
+    if (!g)
+        return failed;
     if (!m)
-        return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "apply: the module is NULL%s%s",
-                               tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "apply: the module is NULL%s",
+                               tsri_error_cause());
     if (m->status != TSR_OK)
         return tsri_graph_fail(g, loc, m->status, "apply: the module is incomplete: %s",
                                m->error ? m->error : "no memory");

@@ -39,6 +39,8 @@ tsr_status tsri_variable_check_local(const tsr_variable *v);
 tsr_status tsri_module_add_variable(tsr_module *m, const char *name, const tsr_placement *placement,
                                     tsr_dtype dtype, tsr_dims dims, tsr_sbp sbp, tsr_init init,
                                     bool trainable, tsr_variable **out_variable);
+/* tsr_module_find, but without an error where there is none. */
+tsr_variable *tsri_module_lookup(tsr_module *m, const char *qualified_name);
 /* "features.0.0" into buf; "" for a root. */
 void tsri_module_qualified_name(const tsr_module *m, char *buf, size_t size);
 /* Marks a module as incomplete, with the thread's last error; the first one stays. */

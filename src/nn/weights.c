@@ -127,7 +127,7 @@ static void list_extra(loader *l)
 {
     for (int64_t i = 0; i < tsri_st_count(l->file); i++) {
         const char *name = tsri_st_at(l->file, i)->name;
-        if (!is_ignored(name) && !tsr_module_find(l->module, name))
+        if (!is_ignored(name) && !tsri_module_lookup(l->module, name))
             list_add(&l->extra, name);
     }
 }
@@ -148,8 +148,8 @@ static tsr_status check_names(const loader *l)
 /* Opens the file and settles what goes where; reads no data and changes no variable. */
 static tsr_status plan_load(loader *l, const tsr_load_opts *o)
 {
-    if (!l->path)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_load: the path is NULL");
+    if (!l->path || !l->path[0])
+        return tsri_fail(TSR_ERR_INVALID, "tsr_load: the path is %s", l->path ? "empty" : "NULL");
     TSRI_TRY(tsri_st_open(&l->module->world->mem, l->path, &l->file));
     TSRI_TRY(tsr_module_visit(l->module, plan_variable, l));
     list_extra(l);
@@ -268,8 +268,8 @@ static tsr_status save_variable(tsr_variable *v, const char *name, void *arg)
 
 static tsr_status check_save(tsr_module *m, const char *path, saver *s)
 {
-    if (!path)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_save: the path is NULL");
+    if (!path || !path[0])
+        return tsri_fail(TSR_ERR_INVALID, "tsr_save: the path is %s", path ? "empty" : "NULL");
     bool writes = m->world->rank == 0 || tsri_module_is_local(m);
     return writes ? start_writing(m, path, s) : TSR_OK;
 }

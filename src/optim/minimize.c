@@ -65,8 +65,8 @@ static bool add_update(tsr_optimizer *o, tsr_graph *g, const tsri_optim_slot *sl
 static bool check_optimizer(const tsr_optimizer *o, tsr_graph *g, tsri_loc loc)
 {
     if (!o) {
-        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "minimize: the optimizer is NULL%s%s",
-                        tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "minimize: the optimizer is NULL%s",
+                        tsri_error_cause());
         return false;
     }
     if (o->world != g->world) {

@@ -136,8 +136,7 @@ static tsr_status check_start(const char *who, const tsr_module *m, const void *
                               const tsr_schedule *schedule)
 {
     if (!m)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_%s: the module is NULL%s%s", who,
-                         tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        return tsri_fail(TSR_ERR_INVALID, "tsr_%s: the module is NULL%s", who, tsri_error_cause());
     if (opts && !size)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_%s: the options' size is 0; make them with %s_OPTS(...)", who,

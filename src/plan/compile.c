@@ -293,6 +293,7 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
         plan->info.activation_bytes += plan->part[k].arena_bytes;
     plan->info.scratch_bytes = tsri_plan_scratch(plan);
     plan->info.compile_s = tsri_now_s() - t;
+    tsri_error_settled();
     *out_plan = plan;
     return TSR_OK;
 }
@@ -300,8 +301,10 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
 tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_plan **out_plan)
 {
     if (!graph)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: no graph%s%s",
-                         tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: no graph%s", tsri_error_cause());
+    if (!out_plan)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "tsr_compile: out_plan is NULL; give the address of a tsr_plan *");
     return tsri_plan_compile(graph, opts, true, out_plan);
 }
 

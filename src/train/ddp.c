@@ -269,8 +269,8 @@ static const double MAX_CAP_MIB = 1e12;
 static tsr_status read_options(const tsr_module *m, const tsr_ddp_opts *opts, tsr_ddp_opts *o)
 {
     if (!m)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: the module is NULL%s%s",
-                         tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: the module is NULL%s",
+                         tsri_error_cause());
     if (opts && !opts->size)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_ddp_create: opts->size is 0; make options with TSR_DDP_OPTS(...)");
@@ -428,5 +428,10 @@ void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there)
                 *out_there = ddp->params[i].there;
             return ddp->params[i].grad->data;
         }
+    tsri_fail(TSR_ERR_INVALID,
+              "tsr_ddp_gradient: the variable is none of ddp's parameters%s; see tsr_module_find",
+              !ddp ? ": ddp is NULL"
+              : !v ? ": it is NULL"
+                   : "");
     return NULL;
 }

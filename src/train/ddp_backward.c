@@ -21,8 +21,7 @@ static bool has_backward(const tsr_ddp *d, const tsr_graph *g)
 static bool check(tsr_ddp *d, tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
 {
     if (!d) {
-        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "ddp_backward: ddp is NULL%s%s",
-                        tsr_last_error()[0] ? ": " : "", tsr_last_error());
+        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "ddp_backward: ddp is NULL%s", tsri_error_cause());
         return false;
     }
     if (d->world != g->world) {

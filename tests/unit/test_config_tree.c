@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "src/config/tree.h"
+#include "src/core/near.h"
 
 static tsr_status parse(const char *text, size_t size)
 {

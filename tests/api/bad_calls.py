@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the table of test_bad_calls.c from the public headers: a row for every public function, each
+of its parameters and each bad value of the parameter's type. A parameter of a type that is not known
+here is an error, so that a new function cannot be forgotten."""
+import re
+import sys
+
+
+def functions(text):
+    """(return type, name, [(type, parameter)]) of all that is declared in a header."""
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    text = re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", "", text, flags=re.M)
+    text = re.sub(r"TSR_PRINTF\([^)]*\)", "", text)
+    text = re.sub(r"TSR_OP\((\w+),(.*?)\);", r"TSR_API tsr_tensor *tsr_\1_at(\2, "
+                  r"const char *file, int line);", text, flags=re.S)
+    found = []
+    for head, args in re.findall(r"TSR_API\s+([^;(]*)\(((?:[^()]|\([^()]*\))*)\)\s*;", text):
+        ret, name = re.fullmatch(r"(.*?)(\w+)", " ".join(head.split())).groups()
+        args = [a.strip() for a in " ".join(args.split()).split(",")]
+        found.append((ret.strip(), name, [parameter(a) for a in args if a != "void"]))
+    return found
+
+
+def parameter(text):
+    if "(*" in text:
+        return (re.sub(r"\(\*(\w+)\)", "(*)", text), re.search(r"\(\*(\w+)\)", text)[1])
+    if text == "...":
+        return ("...", "")
+    array = re.fullmatch(r"(.*?)(\w+)\[\w+\]", text)
+    if array:
+        return (array[1].strip() + "[]", array[2])
+    kind, name = re.fullmatch(r"(.*?)(\w+)", text).groups()
+    return (kind.strip(), name)
+
+
+# Bad values of each type: (what it is, an expression). An expression may call what bad_calls.h has.
+HANDLES = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan",
+           "store", "group", "dataset", "loader", "data_loader", "sampler", "batch_sampler",
+           "generator", "ddp", "work", "worker", "batch_out"]
+GONE = []
+FOREIGN = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan"]
+NUMBERS = {
+    "int": ["-1", "0", "INT_MAX", "INT_MIN"],
+    "int64_t": ["-1", "0", "INT64_MAX", "INT64_MIN"],
+    "size_t": ["0", "1", "SIZE_MAX"],
+    "uint64_t": ["0", "UINT64_MAX"],
+    "double": ["NAN", "INFINITY", "-1", "0"],
+    "bool": ["false"],
+}
+ENUMS = ["dtype", "device", "reduce_op", "reduction", "gelu_form", "status"]
+STRUCTS = {
+    "tsr_dims": ["{.ndim = -1}", "{.ndim = 9}", "{.ndim = INT_MAX}", "{1, {-2}}", "{1, {INT64_MAX}}",
+                 "{2, {INT64_MAX, INT64_MAX}}", "{1, {INT64_MIN}}"],
+    "tsr_axes": ["{.n = -1}", "{.n = 9}", "{.n = INT_MAX}", "{1, {99}}", "{2, {0, 0}}",
+                 "{1, {INT_MIN}}"],
+    "tsr_sbp": ["{.ndim = -1}", "{.ndim = 127}", "{1, {{77, 0}}}", "{1, {{TSR_SBP_SPLIT, 100}}}",
+                "{1, {{TSR_SBP_SPLIT, -1}}}", "{1, {{TSR_SBP_PARTIAL, 99}}}",
+                "{2, {{TSR_SBP_BROADCAST, 0}, {TSR_SBP_BROADCAST, 0}}}"],
+    "tsr_init": ["{.kind = (tsr_init_kind)99}", "{.kind = (tsr_init_kind)-1}",
+                 "{TSR_INIT_NORMAL, NAN, NAN, false}"],
+}
+STRINGS = ['""', "long_text", '"\\x01\\x1b[31m\\n%s%n"', '"no such thing"']
+
+# Where a bad value can't be known for one: memory is the caller's, of a size that the call is told.
+UNKNOWABLE = {
+    "n": ["tsr_generator_", "tsr_gradients_at", "tsr_concat_at", "tsr_stack_at", "tsr_split_axis_at",
+          "tsr_weighted_random_sampler", "tsr_plan_times"], "count": ["tsr_all_", "tsr_broadcast_at", "tsr_reduce", "tsr_gather_to",
+                                       "tsr_scatter_from", "tsr_send", "tsr_recv",
+                                       "tsr_subset_random_sampler"],
+    "bytes": ["tsr_store_"], "room": ["tsr_store_"], "expected_bytes": ["tsr_store_"],
+    "desired_bytes": ["tsr_store_"], "nkeys": ["tsr_store_"], "nranks": ["tsr_group_create"],
+}
+
+
+# Structs whose first member is their size.
+SIZED = set()
+
+
+def bad_values(function, kind, name):
+    plain = kind.removeprefix("const ")
+    if kind == "...":
+        return []
+    if name in ("file", "line"):
+        return ["NULL"] if name == "file" else ["-1"]
+    match = re.fullmatch(r"tsr_(\w+) \*", plain)
+    if match and match[1] in HANDLES:
+        obj = match[1]
+        return (["NULL"] + [f"gone_{obj}()"] * (obj in GONE) + [f"foreign_{obj}()"] * (obj in FOREIGN)
+                + ["failed_tensor()", "other_tensor()"] * (obj == "tensor")
+                + ["failed_graph()"] * (obj == "graph"))
+    if match and plain[:-2] in SIZED:
+        return ["NULL"] + [f"sized({n}, {good_value(function, kind, name)}, sizeof({plain[:-2]}))"
+                           for n in ("0", "1", "2 * sizeof(" + plain[:-2] + ")")]
+    if kind == "const char *":
+        return ["NULL"] + STRINGS
+    if "*" in kind or kind.endswith("[]") or kind.endswith("_fn *"):
+        return ["NULL"]
+    if kind in NUMBERS:
+        told = any(function.startswith(f) for f in UNKNOWABLE.get(name, []))
+        return [v for v in NUMBERS[kind] if not (told and (v.endswith("_MAX") or function.startswith(
+            "tsr_store_") and v == "1"))]
+    if kind.startswith("tsr_") and kind[4:] in ENUMS:
+        return [f"({kind})-1", f"({kind})99"]
+    if kind in STRUCTS:
+        return [f"({kind}){v}" for v in STRUCTS[kind]]
+    sys.exit(f"{function}: {name} is of type '{kind}', of which bad_calls.py knows no bad values")
+
+
+GOOD = {
+    "const char *": '"x"', "int": "1", "int64_t": "4", "size_t": "sizeof numbers", "uint64_t": "7",
+    "double": "0.5", "bool": "true", "tsr_dims": "TSR_DIMS(4, 6)", "tsr_axes": "TSR_AXES(1)",
+    "tsr_sbp": "TSR_B", "tsr_init": "(tsr_init){0}", "tsr_dtype": "TSR_F32",
+    "tsr_device": "TSR_DEVICE_CPU", "tsr_status": "TSR_ERR_STATE", "void *": "numbers",
+    "const void *": "numbers", "void **": "(void *[1]){0}", "int64_t *": "integers",
+    "size_t *": "(size_t[1]){0}", "bool *": "(bool[64]){0}", "double *": "doubles",
+    "const double *": "doubles", "const int64_t *": "integers", "const int *": "places",
+    "const int64_t **": "(const int64_t *[1]){0}", "char[]": "text",
+    "const char *const *": '(const char *[]){"x"}', "const unsigned char[]": "bytes",
+    "unsigned char[]": "bytes", "void *const *": "(void *[]){numbers}",
+    "tsr_tensor *const *": "(tsr_tensor *[]){f.x, f.x}", "tsr_tensor **": "(tsr_tensor *[4]){0}",
+    "tsr_dims *": "(tsr_dims[1]){0}", "tsr_sbp *": "(tsr_sbp[1]){0}", "void (*)(void *)": "free_nothing",
+    "tsr_rank_fn *": "rank_nothing", "tsr_forward_fn *": "forward_same",
+    "tsr_variable_fn *": "visit_nothing", "tsr_plan_time *": "(tsr_plan_time[4]){0}",
+    "const tsr_batch **": "(const tsr_batch *[1]){0}", "tsr_graph_opts": "NULL",
+    "tsr_gelu_form": "TSR_GELU_ERF", "tsr_reduction": "TSR_MEAN", "tsr_reduce_op": "TSR_REDUCE_SUM",
+    "tsr_batch_out *": "f.batch_out",
+}
+# Good options: what must be in them.
+OPTS = {
+    "tsr_map_dataset": ".len = map_len, .get = map_get", "tsr_sampler_calls": ".next = custom_next",
+    "tsr_batch_sampler_calls": ".max_rows = 4, .next = custom_batch_next",
+    "tsr_data_loader_opts": ".sample_bytes = 8", "tsr_mlp_opts": ".inputs = 6",
+    "tsr_pool2d_opts": ".kernel = {2}", "tsr_store_opts": ".timeout_s = 0.2",
+    "tsr_world_opts": ".timeout_s = 2, .threads = 1, .arena_bytes = 1 << 22, .log = log_nothing",
+    "tsr_transformer_opts": ".width = 8, .heads = 2, .layers = 1", "tsr_convnet_opts": ".seed = 1",
+    "tsr_mobilenet_v2_opts": ".num_classes = 4, .width = 0.1", "tsr_loader_opts": ".workers = TSR_OFF",
+}
+# Good values of some functions' parameters, where their type's is not.
+NAMED = {
+    "tsr_dtype_parse.name": '"f32"', "tsr_plan_port.i": "0", "tsr_placement_dim.dim": "0",
+    "tsr_placement_create.hierarchy": "ones", "tsr_eval.x": "f.w", "tsr_placement_parse.text": '"cpu"',
+    "tsr_sbp_parse.text": '"B"', "tsr_group_create.ranks": "places", "tsr_group_world_rank.index": "0",
+    "tsr_feed.bytes": "f.x_bytes", "tsr_feed_shard.bytes": "f.x_bytes", "tsr_fetch.name": '"y"',
+    "tsr_fetch.bytes": "f.x_bytes", "tsr_fetch_shard.name": '"y"', "tsr_fetch_shard.bytes": "f.x_bytes",
+    "tsr_fetch_scalar.name": '"loss"', "tsr_eval.bytes": "f.x_bytes", "tsr_set_error.fmt": '"text"',
+    "tsr_cifar10_open.dir": "f.folder", "tsr_mnist_open.dir": "f.mnist",
+    "tsr_synthetic_write_cifar10.dir": "f.new_folder", "tsr_flight_dump.dir": "f.folder",
+    "tsr_synthetic_open.channels": "1", "tsr_loader_next.plan": "f.loader_plan",
+    "tsr_loader_set_epoch.epoch": "1", "tsr_module_add.child": "f.child",
+    "tsr_module_add.name": '"one"', "tsr_module_child.name": '"0"', "tsr_module_child_at.i": "0",
+    "tsr_module_find.qualified_name": '"0.weight"', "tsr_module_place.pattern": '"*"',
+    "tsr_module_place.m": "f.fresh_module", "tsr_use_at.m": "f.linear", "tsr_use_at.name": '"weight"',
+    "tsr_variable_set.bytes": "f.weight_bytes", "tsr_variable_get.bytes": "f.weight_bytes",
+    "tsr_load.path": "f.weights", "tsr_save.path": "f.saved", "tsr_store_open.url": "f.url",
+    "tsr_store_get.room": "sizeof numbers", "tsr_store_add.key": '"counter"',
+    "tsr_store_set.key": '"key"', "tsr_store_compare_set.key": '"other"',
+    "tsr_store_set.bytes": "4", "tsr_store_compare_set.expected_bytes": "0",
+    "tsr_store_compare_set.desired_bytes": "4", "tsr_store_delete.key": '"key"',
+    "tsr_input_at.name": '"new"', "tsr_from_local_at.name": '"new"', "tsr_output_at.name": '"new"',
+    "tsr_to_local_at.name": '"new"', "tsr_gradients_at.x": "(tsr_tensor *[]){f.x}",
+    "tsr_gradients_at.y": "f.loss", "tsr_minimize_at.loss": "f.wloss",
+    "tsr_ddp_backward_at.loss": "f.local_loss", "tsr_ddp_run_at.plan": "f.ddp_plan",
+    "tsr_ddp_create.module": "f.local_module", "tsr_ddp_step.optimizer": "f.local_optimizer",
+    "tsr_ddp_gradient.v": "f.local_variable", "tsr_ddp_bucket_bytes.index": "0",
+    "tsr_rank_sum_at.x": "f.local_x", "tsr_convert_sync_batchnorm.m": "f.bn_module",
+    "tsr_conv2d_at.x": "f.image", "tsr_conv2d_at.w": "f.kernel", "tsr_conv2d_at.b": "f.c4",
+    "tsr_max_pool2d_at.x": "f.image", "tsr_avg_pool2d_at.x": "f.image",
+    "tsr_adaptive_avg_pool2d_at.x": "f.image", "tsr_batch_norm_at.x": "f.image",
+    "tsr_batch_norm_at.gamma": "f.c4", "tsr_batch_norm_at.beta": "f.c4",
+    "tsr_batch_norm_at.running_mean": "NULL", "tsr_batch_norm_at.running_var": "NULL",
+    "tsr_layer_norm_at.gamma": "f.c6", "tsr_layer_norm_at.beta": "f.c6",
+    "tsr_matmul_at.b": "f.w", "tsr_matmul_t_at.ta": "false", "tsr_linear_at.b": "f.c4",
+    "tsr_linear_at.w": "f.x", "tsr_attention_at.q": "f.image", "tsr_attention_at.k": "f.image",
+    "tsr_attention_at.v": "f.image", "tsr_cross_entropy_at.labels": "f.ids",
+    "tsr_cross_entropy_with_at.labels": "f.ids", "tsr_where_at.cond": "f.cond",
+    "tsr_embedding_at.ids": "f.ids", "tsr_gather_at.ids": "f.ids", "tsr_one_hot_at.ids": "f.ids",
+    "tsr_variance_at.correction": "1", "tsr_std_at.correction": "1", "tsr_norm_at.p": "2",
+    "tsr_constant_at.data": "numbers", "tsr_broadcast_to_at.dims": "TSR_DIMS(2, 4, 6)",
+    "tsr_permute_at.order": "TSR_AXES(1, 0)", "tsr_transpose_at.a": "0",
+    "tsr_slice_at.starts": "TSR_DIMS(0, 1)", "tsr_slice_at.ends": "TSR_DIMS(4, 3)",
+    "tsr_slice_at.steps": "TSR_SCALAR", "tsr_narrow_at.start": "0",
+    "tsr_pad_at.before": "TSR_DIMS(1, 1)", "tsr_pad_at.after": "TSR_DIMS(1, 1)",
+    "tsr_split_axis_at.sizes": "(int64_t[]){6}", "tsr_split.part": "0",
+    "tsr_nn_layer_norm.shape": "TSR_DIMS(6)", "tsr_generator_set_state.state": "f.generator_state",
+    "tsr_generator_randint.high": "9", "tsr_sampler_set_state.state": "&f.sampler_state",
+    "tsr_batch_sampler_set_state.state": "&f.batch_sampler_state",
+    "tsr_data_loader_set_state.state": "&f.data_loader_state",
+    "tsr_sampler_set_position.position": "1", "tsr_batch_sampler_set_position.position": "1",
+    "tsr_adam.m": "f.module", "tsr_module_param.name": '"extra"', "tsr_module_buffer.name": '"extra"',
+    "tsr_weighted_random_sampler.weights": "doubles", "tsr_worker_is_stopping.worker": "f.worker",
+    "tsr_work_wait.work": "&f.work", "tsr_ddp_close_at.ddp": "&f.ddp", "tsr_free.ptr": "f.memory",
+    "tsr_broadcast_at.root": "0", "tsr_reduce_at.root": "0", "tsr_gather_to_at.root": "0",
+    "tsr_scatter_from_at.root": "0", "tsr_all_to_all_at.src_counts": "(int64_t[]){4}",
+    "tsr_all_to_all_at.dst_counts": "(int64_t[]){4}", "tsr_world_create_virtual.rank": "0",
+    "tsr_apply_at.m": "f.module", "tsr_save.m": "f.module", "tsr_module_set_local.m": "f.fresh_module",
+    "tsr_module_create.arg": "NULL", "tsr_narrow_at.axis": "1", "tsr_data_loader_set_epoch.epoch": "1",
+    "tsr_data_loader_create.opts": "TSR_DATA_LOADER_OPTS(.sample_bytes = 8)",
+}
+
+
+def good_value(function, kind, name):
+    plain = kind.removeprefix("const ")
+    named = NAMED.get(f"{function}.{name}")
+    if named:
+        return named
+    if kind in GOOD:
+        return GOOD[kind]
+    if name == "out_work":
+        return "NULL"
+    if re.fullmatch(r"tsr_\w+ \*\*", plain):
+        return f"({plain[:-1]}[1]){{0}}"
+    match = re.fullmatch(r"tsr_(\w+) \*", plain)
+    if match and match[1] == "nn_opts":
+        return "&(const tsr_nn_opts){.placement = f.placement, .sbp = TSR_B}"
+    if match and match[1] == "tensor":
+        return "f.x"
+    if match and match[1] in HANDLES:
+        return "f." + match[1]
+    if match:
+        more = OPTS.get("tsr_" + match[1])
+        return f"&({kind[:-2]}){{.size = sizeof({plain[:-2]}){', ' + more if more else ''}}}"
+    sys.exit(f"{function}: {name} is of type '{kind}', of which bad_calls.py knows no good value")
+
+
+def check_of(ret):
+    if ret == "void":
+        return None
+    if ret in ("tsr_status", "tsr_tensor *"):
+        return {"tsr_status": "status", "tsr_tensor *": "tensor"}[ret]
+    return "pointer" if ret.endswith("*") else None
+
+
+# Their NULL is an answer, not an error.
+ANSWERS = {"tsr_module_child", "tsr_module_child_at", "tsr_tensor_placement", "tsr_tensor_graph",
+           "tsr_dataset_images", "tsr_dataset_labels", "tsr_last_error", "tsr_set_error",
+           "tsr_sbp_format"}
+
+
+def quoted(text):
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def write(out, found):
+    print("/* SPDX-License-Identifier: Apache-2.0 */\n/* Written by bad_calls.py. */", file=out)
+    rows = []
+    for ret, name, args in found:
+        bad = [bad_values(name, kind, p) for kind, p in args]
+        rows.append((name, -1, 0, "", "good"))
+        print(f"static void call_{name}(int p, int v)\n{{\n    (void)p, (void)v;", file=out)
+        names = []
+        for i, (kind, p) in enumerate(args):
+            if kind == "...":
+                names.insert(-1, '"%s"')
+                continue
+            pointer = kind[:-2] + " *" if kind.endswith("[]") else kind
+            left = pointer.replace("(*)", f"(*a{i})") if "(*)" in pointer else f"{pointer} a{i}"
+            print(f"    {left} = {good_value(name, kind, p)};", file=out)
+            names.append(f"a{i}")
+            for j, value in enumerate(bad[i]):
+                print(f"    if (p == {i} && v == {j})\n        a{i} = {value};", file=out)
+                rows.append((name, i, j, p, value))
+        call, check = f"{name}({', '.join(names)})", check_of(ret)
+        print("    ready();", file=out)
+        if check and name not in ANSWERS:
+            print(f"    {ret} got = {call};\n    check_{check}(p, got);\n}}\n", file=out)
+        else:
+            print(f"    {'' if ret == 'void' else '(void)'}{call};\n}}\n", file=out)
+    print("static const row rows[] = {", file=out)
+    for name, i, j, p, value in rows:
+        print(f"    {{{quoted(name)}, call_{name}, {i}, {j}, {quoted(p)}, {quoted(value)}}},", file=out)
+    print("};", file=out)
+
+
+def main():
+    found = []
+    for path in sys.argv[2:]:
+        with open(path) as f:
+            text = re.sub(r"/\*.*?\*/", " ", f.read(), flags=re.S)
+        SIZED.update(re.findall(r"typedef struct \w+ \{\s*size_t size;[^{}]*\} (\w+);", text))
+        here = functions(text)
+        declared = len(re.findall(r"^(?:TSR_API |TSR_OP\()", text, flags=re.M))
+        if len(here) != declared:
+            sys.exit(f"{path}: {declared} declarations, of which bad_calls.py understands {len(here)}")
+        found += here
+    with open(sys.argv[1], "w") as out:
+        write(out, found)
+
+
+if __name__ == "__main__":
+    main()
