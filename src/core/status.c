@@ -7,7 +7,7 @@
 
 /* The one piece of state outside a world: what a failing call leaves for its own thread. */
 static _Thread_local char error_text[4096];
-static _Thread_local bool error_is_new; /* since the thread last declared something */
+static _Thread_local bool error_is_new; /* since the thread last compiled something */
 
 const char *tsr_status_name(tsr_status status)
 {

@@ -23,7 +23,7 @@ void tsri_error_clear(void);
  * where there is none, or where the program has gone on since (tsri_error_settled). Valid until the
  * next call of this function. */
 const char *tsri_error_cause(void);
-/* Declaring or compiling has succeeded: errors before it are not what later ones come from. */
+/* A program has been compiled: errors before that are not what later ones come from. */
 void tsri_error_settled(void);
 /* The last path component of a file name, for messages. */
 const char *tsri_basename(const char *path);

@@ -212,7 +212,6 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
         if (!(op->out[i] = new_tensor(g, op, i, shapes[i], dtypes[i])))
             goto no_memory;
     g->ops[g->nops++] = op;
-    tsri_error_settled();
     return op;
 no_memory:
     tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);

@@ -32,10 +32,10 @@ static bool want_some(const char *name, int n, tsr_tensor *const *x, tsri_loc lo
 {
     if (n >= 1 && x)
         return true;
-    if (!x)
-        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: the list of tensors is NULL", name);
-    else
+    if (n < 1)
         tsri_fail_at(loc, TSR_ERR_INVALID, "%s: of %d tensors; at least one is needed", name, n);
+    else
+        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: the list of tensors is NULL", name);
     return false;
 }
 
