@@ -203,7 +203,7 @@ static tsr_status compile_and_destroy(tsr_world *w, void *arg)
     tsr_plan_destroy(plan);
     const int nblocks = w->region.nblocks;
     assert_true(nblocks < with_plan);
-    for (int64_t n = 1;; n += 7 * stride()) {
+    for (int64_t n = 1;; n += stride() > 7 ? stride() : 7) {
         w->mem.fail_countdown = n;
         tsr_status status = tsr_compile(g, &plan);
         bool reached = w->mem.fail_countdown == 0;
