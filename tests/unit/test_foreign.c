@@ -89,6 +89,7 @@ static void test_printable(void **state)
                  "31m",
                  false, "??31m"); /* a control sequence of one character */
     expect_shown("\xc2\xa0", false, "\xc2\xa0");
+    expect_shown("\xc3\x92", false, "\xc3\x92"); /* only behind 0xc2 is 0x92 a control character */
     expect_shown("\x9b"
                  "31m \xff \xc0\xaf",
                  false, "?31m ? ??");
