@@ -92,7 +92,8 @@ void tsri_machine_boot(char *buf, size_t size)
     buf[strcspn(buf, "\n/")] = 0;
 }
 
-/* Where the network is another one, or processes are not seen, memory is not shared either. */
+/* The name has the namespaces of processes and of the network in it: ranks share memory only if
+ * they have both in common. */
 static void name_machine(char *buf, size_t size)
 {
     struct stat pids, net;
@@ -206,8 +207,8 @@ static tsr_status say_late(tsr_status status, const char *who)
     return status == TSR_ERR_TIMEOUT ? tsri_fail_prefix(status, "%s", who) : status;
 }
 
-/* What a rank of this machine says against its memory: "! rank status why", or "! status why" of
- * the host, where rank is NULL. Returns the reason; NULL if the text is nothing of the kind. */
+/* Reads a refusal to share memory, as a rank of this machine writes it: "! rank status why", or
+ * "! status why" of the host (rank NULL). Returns the reason; NULL if the text is no refusal. */
 static const char *read_refusal(const meeting *m, char *text, int *rank, tsr_status *status)
 {
     const char *at = tsri_make_printable(text, true);

@@ -13,7 +13,7 @@
 /* Takes a decimal number from `low` to `high` at *at, with no blank or plus before it, and moves
  * *at behind it. Without one returns false, and *at stays. */
 bool tsri_take_number(const char **at, int64_t low, int64_t high, int64_t *out);
-/* The same for int: the bounds are ints too. */
+/* Takes an int in the same way. */
 bool tsri_take_int(const char **at, int low, int high, int *out);
 /* Takes the character c at *at. */
 bool tsri_take_char(const char **at, char c);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file that is there as a whole or not at all: it is written beside the one that it becomes,
- * under a name that nobody can guess and that is no link. What processes that were killed have left
- * of a file is removed when it is written again: a writer holds a lock on its temporary, which ends
- * with it. A path that is there and is no regular file (a terminal, a pipe, /dev/null) is written
- * itself. Errors are -errno.
+ * Writing a file so that it exists as a whole or not at all. The bytes go to a temporary beside the
+ * final path, under a random name that is no link, and keep renames it. A writer holds a lock on its
+ * temporary, so that the next writer of the same path can remove the temporaries of killed
+ * processes. A path that exists and is no regular file (a terminal, a pipe, /dev/null) is written
+ * directly. Errors are -errno.
  */
 #ifndef TSRI_CORE_NEW_FILE_H
 #define TSRI_CORE_NEW_FILE_H
@@ -21,7 +21,7 @@ typedef struct tsri_new_file {
 
 /* 0, or -errno, with nothing to end. */
 int tsri_new_file_open(tsri_new_file *f, const char *path);
-/* The same, to be written through f->stream. */
+/* Like tsri_new_file_open, with f->stream to write through. */
 int tsri_new_file_stream(tsri_new_file *f, const char *path);
 /* Ends the writing: the file has its name, and its bytes are on the disk if `sync`. On an error it
  * is gone, and what had the name before is there as it was. */

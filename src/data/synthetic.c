@@ -22,7 +22,7 @@ enum {
 
 static const char meta_name[] = "batches.meta.txt";
 
-/* All names in the folder are at most as long as this one. */
+/* meta_name is the longest name in the folder. */
 static tsr_status check_length(const char *dir)
 {
     return strlen(dir) + sizeof meta_name < PATH_MAX

@@ -28,7 +28,7 @@ typedef struct row {
     const char *parameter, *value;
 } row;
 
-/* What a child leaves: what was wrong, "" if nothing. */
+/* A child writes here why its row failed; "" if it passed. */
 static struct result {
     char text[1024];
 } * result;

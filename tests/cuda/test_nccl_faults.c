@@ -385,7 +385,7 @@ static tsr_status wrong_body(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
-/* What the first rank meets, all are told; a rank outside, too. */
+/* All ranks are told the first rank's error, a rank outside of the communicator too. */
 static tsr_status uninvited_body(tsr_world *w, void *arg)
 {
     static const int two[] = {2, 1};

@@ -467,7 +467,7 @@ static void set_as_stranger(const char *key, const char *text)
     tsr_store_close(s);
 }
 
-/* What no launcher says of a run is no success of it, and nothing that a terminal acts on. */
+/* A verdict that no launcher writes fails the run, and is shown without control characters. */
 static void test_strangers(void **state)
 {
     (void)state;

@@ -36,14 +36,14 @@ typedef struct after {
 static tsr_status refuses(tsr_world *w, tsr_group *g, after *a)
 {
     static const int turned[2] = {1, 0};
-    double x[4] = {0};
+    double x[4] = {0}, ahead = 0; /* the asynchronous send may read until its work is done */
     tsr_group *other;
     tsr_work *work = NULL;
     TSRI_TRY(tsr_group_create(w, 2, turned, &other));
     for (int i = 0; a->then == SENT_AHEAD && i < 64; i++)
         TSRI_TRY(tsr_send(other, x, 1, TSR_F64, 0, 1));
     if (a->then == SENT_AHEAD) /* waits for rank 0, perhaps when the next fails */
-        TSRI_TRY(tsr_send_async(other, x, 1, TSR_F64, 0, 1, &work));
+        TSRI_TRY(tsr_send_async(other, &ahead, 1, TSR_F64, 0, 1, &work));
     if (a->kept)
         TSRI_TRY(tsr_recv(g, x, 4, TSR_F64, 0, 8));
     if (a->late)

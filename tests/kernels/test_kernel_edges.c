@@ -591,7 +591,7 @@ static tsri_arg stored(int ndim, const int64_t *shape, int k)
     return a;
 }
 
-/* Where element i, counted in row-major order, lies. */
+/* The offset of element i, counted in row-major order. */
 static int64_t place_of(const tsri_arg *a, int64_t i)
 {
     int64_t at = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a machine is called, and which of its addresses others are told, with interfaces that this
- * file makes up. */
+/* A machine's name and the address that it tells others, with interfaces that this file makes up.
+ */
 #include "src/comm/world_meet.h"
 
 #include <arpa/inet.h>
