@@ -325,23 +325,22 @@ static launch_nodes *make_nodes(const launch_config *c)
     return NULL;
 }
 
-bool launch_line_read_places(const launch_nodes *n, const char *text,
-                             char out_run_id[LAUNCH_RUN_ID_MAX + 1], int *out_base, int *out_world)
+bool launch_line_read_places(const launch_nodes *n, const char *text, launch_places *out)
 {
     if (!tsri_take_char(&text, 'O') || !tsri_take_char(&text, ' '))
         return false;
     size_t length = strcspn(text, " ");
-    snprintf(out_run_id, LAUNCH_RUN_ID_MAX + 1, "%.*s", (int)length, text);
-    if (length > LAUNCH_RUN_ID_MAX || !launch_is_run_id(out_run_id))
+    snprintf(out->run_id, sizeof out->run_id, "%.*s", (int)length, text);
+    if (length > LAUNCH_RUN_ID_MAX || !launch_is_run_id(out->run_id))
         return false;
     text += length;
-    *out_world = 0;
-    for (int r = 0, count; r < n->nnodes; r++, *out_world += count) {
+    out->world = 0;
+    for (int r = 0, count; r < n->nnodes; r++, out->world += count) {
         if (!tsri_take_char(&text, ' ') || !tsri_take_int(&text, 1, TSRI_ARENA_MAX_RANKS, &count) ||
             (r == n->node_rank && count != n->own_nranks))
             return false;
         if (r == n->node_rank)
-            *out_base = *out_world;
+            out->base = out->world;
     }
     return !*text;
 }
@@ -361,8 +360,11 @@ int launch_nodes_open(launch *l)
         fprintf(stderr, "tessera launch: %s\n", c->text);
     free(c);
     l->node_rank = l->nodes->node_rank;
-    if (!code && !launch_line_read_places(l->nodes, l->nodes->verdict, l->config.run_id, &l->base,
-                                          &l->world))
-        return CLI_FAILED; /* not reached: read as a failure before */
-    return code;
+    if (code)
+        return code;
+    const launch_places *places = &l->nodes->places; /* written by this thread alone */
+    snprintf(l->config.run_id, sizeof l->config.run_id, "%s", places->run_id);
+    l->base = places->base;
+    l->world = places->world;
+    return CLI_OK;
 }

@@ -13,6 +13,13 @@
 
 enum { LAUNCH_JOIN_S = 300, LAUNCH_HOST_MAX = 64 };
 
+/* What node 0 has said of all nodes: the run's name, how many ranks there are, and how many before
+ * this node's. */
+typedef struct launch_places {
+    char run_id[LAUNCH_RUN_ID_MAX + 1];
+    int base, world;
+} launch_places;
+
 struct launch_nodes {
     pthread_t thread;
     pthread_mutex_t lock;
@@ -21,7 +28,8 @@ struct launch_nodes {
     int wanted_phase;
     bool is_done, has_post, has_verdict, quit;
     char post[LAUNCH_TEXT_MAX], verdict[LAUNCH_TEXT_MAX];
-    char waiting[1024]; /* for whom, while joining */
+    launch_places places; /* once phase 0's verdict has been taken, and is no failure */
+    char waiting[1024];   /* for whom, while joining */
     /* The thread's own; node_rank and run_id are the launcher's too, once phase 0 is over. */
     tsr_store *store;
     tsri_store_server *server; /* node 0's */
@@ -50,10 +58,8 @@ void launch_line_wait_for(launch_nodes *n, const char *fmt, ...)
 bool launch_line_quits(launch_nodes *n);
 /* The thread: the phase has failed, for all and for good, unless there is a verdict on it. */
 tsr_status launch_line_propose_failure(launch_nodes *n, const char *text);
-/* Reads what node 0 has said of all nodes, "O run-id ranks ranks ...": how many ranks there are,
- * and how many before this node's. Returns whether it is that, and has this node's ranks. */
-bool launch_line_read_places(const launch_nodes *n, const char *text,
-                             char out_run_id[LAUNCH_RUN_ID_MAX + 1], int *out_base, int *out_world);
+/* Reads "O run-id ranks ranks ...". Returns whether it is that, and has this node's ranks. */
+bool launch_line_read_places(const launch_nodes *n, const char *text, launch_places *out);
 /* The thread itself. */
 void *launch_line_main(void *nodes);
 

@@ -57,21 +57,14 @@ static bool read_failure(const char *text, launch_cause *out)
     return true;
 }
 
-static bool is_over(const launch_nodes *n, const char *text)
-{
-    char run_id[LAUNCH_RUN_ID_MAX + 1];
-    int base, world;
-    return n->wanted_phase ? !strcmp(text, "O")
-                           : launch_line_read_places(n, text, run_id, &base, &world);
-}
-
-static void read_verdict(const launch_nodes *n, const char *text, launch_cause *out)
+/* With the lock. */
+static void read_verdict(launch_nodes *n, const char *text, launch_cause *out)
 {
     char said[80];
     if (read_failure(text, out))
         return;
     *out = (launch_cause){.rank = -1};
-    if (is_over(n, text))
+    if (n->wanted_phase ? !strcmp(text, "O") : launch_line_read_places(n, text, &n->places))
         return;
     *out = (launch_cause){.is_set = true, .is_final = true, .exit_code = 1, .rank = -1};
     snprintf(said, sizeof said, "%.60s", text);
