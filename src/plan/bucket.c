@@ -85,10 +85,10 @@ static tsr_status list_waiting(joiner *j, int nitems)
     j->first_read = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *j->first_read);
     j->list = tsri_pool_alloc(&plan->scratch, (size_t)nitems * sizeof *j->list);
     j->next = tsri_pool_alloc(&plan->scratch, (size_t)nitems * sizeof *j->next);
-    j->of_bucket = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 2) * sizeof *j->of_bucket);
+    j->of_bucket = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 1) * sizeof *j->of_bucket);
     if (!j->first_read || !j->list || !j->next || !j->of_bucket)
         return TSR_ERR_NO_MEMORY;
-    memset(j->of_bucket, -1, (size_t)(nitems + 2) * sizeof *j->of_bucket);
+    memset(j->of_bucket, -1, (size_t)(nitems + 1) * sizeof *j->of_bucket);
     find_first_reads(j, nitems);
     for (int i = 0; i < nitems; i++) {
         const tsri_item *it = &plan->items[i];

@@ -169,11 +169,12 @@ static tsr_status exchange_updates(orderer *o, int *item_at, int *place, bool *o
     const tsr_plan *plan = o->plan;
     size_t n = (size_t)plan->nitems;
     int nupdates = 0;
-    update *updates = tsri_pool_alloc(&o->plan->scratch, (n + 1) * sizeof *updates);
-    int *bucket_end = tsri_pool_alloc(&o->plan->scratch, (n + 2) * sizeof *bucket_end);
+    update *updates = tsri_pool_alloc(&o->plan->scratch, n * sizeof *updates);
+    /* Per bucket, numbered from 1 on. */
+    int *bucket_end = tsri_pool_alloc(&o->plan->scratch, (n + 1) * sizeof *bucket_end);
     if (!updates || !bucket_end)
         return TSR_ERR_NO_MEMORY;
-    memset(bucket_end, -1, (n + 2) * sizeof *bucket_end);
+    memset(bucket_end, -1, (n + 1) * sizeof *bucket_end);
     for (int i = 0; i < plan->nitems; i++) {
         int b = bucket_of(&plan->items[i]);
         int made = b ? o->maker[o->version[plan->items[i].in[0]]] : -1;
@@ -183,8 +184,7 @@ static tsr_status exchange_updates(orderer *o, int *item_at, int *place, bool *o
     for (int i = 0; i < plan->nitems; i++)
         if (exchanges(&plan->items[i]))
             updates[nupdates++] = update_of(o, i, bucket_end);
-    if (nupdates)
-        qsort(updates, (size_t)nupdates, sizeof *updates, by_bucket);
+    qsort(updates, (size_t)nupdates, sizeof *updates, by_bucket);
     *out_any = false;
     for (int i = 0, k = 0; i < plan->nitems; i++) {
         item_at[i] = exchanges(&plan->items[i]) ? updates[k++].item : i;
@@ -303,7 +303,7 @@ tsr_status tsri_plan_order(tsr_plan *plan)
     bool any;
     TSRI_TRY(find_versions(&o));
     TSRI_TRY(split_shared(&o));
-    size_t n = (size_t)plan->nitems + 1;
+    size_t n = (size_t)plan->nitems;
     int *item_at = tsri_pool_alloc(&plan->scratch, n * sizeof *item_at);
     int *place = tsri_pool_alloc(&plan->scratch, n * sizeof *place);
     if (!item_at || !place)
