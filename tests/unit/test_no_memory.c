@@ -146,26 +146,22 @@ static void test_one_of_two(void **state)
     every_allocation(2, 1, 3 * stride());
 }
 
-/* --- tsr_ddp ---------------------------------------------------------------------------------- */
-/* What a tsr_ddp_create that failed has taken from the arena is back. */
-static tsr_status make_ddp(tsr_world *w, void *arg)
+/* --- what is given back ----------------------------------------------------------------------- */
+/* Makes something and destroys it. */
+typedef tsr_status (*maker)(void *arg);
+
+/* Repeats `make` with the n-th allocation failing, for n = 1, 1 + every, ... until none fails: an
+ * attempt that failed leaves nothing in the arena either. */
+static tsr_status make_and_fail(tsr_world *w, maker make, void *arg, int64_t every,
+                                int64_t *out_failed)
 {
-    int64_t *out_failed = arg;
-    tsr_module *net = tsr_mlp(w, tsr_local_placement(w), TSR_B,
-                              TSR_MLP_OPTS(.inputs = 3, .hidden = 4, .outputs = 2));
-    const tsr_ddp_opts *how = TSR_DDP_OPTS(.hook = TSR_DDP_BF16_COMPRESS);
-    tsr_ddp *ddp;
-    TSRI_TRY(tsr_ddp_create(net, how, &ddp));
-    tsr_ddp_destroy(ddp);
-    int nblocks = w->region.nblocks;
-    for (int64_t n = 1;; n++) {
+    const int nblocks = w->region.nblocks;
+    for (int64_t n = 1;; n += every) {
         w->mem.fail_countdown = n;
-        tsr_status status = tsr_ddp_create(net, how, &ddp);
+        tsr_status status = make(arg);
         bool reached = w->mem.fail_countdown == 0;
         w->mem.fail_countdown = 0;
-        if (status == TSR_OK)
-            tsr_ddp_destroy(ddp);
-        else if (status != TSR_ERR_NO_MEMORY)
+        if (status != TSR_OK && status != TSR_ERR_NO_MEMORY)
             return status;
         if (w->region.nblocks != nblocks)
             return tsri_fail(TSR_ERR_INTERNAL, "allocation %lld: %d blocks, then %d", (long long)n,
@@ -176,21 +172,48 @@ static tsr_status make_ddp(tsr_world *w, void *arg)
     }
 }
 
+/* Runs `body` on `nranks` ranks, where more than `least` attempts are to fail. */
+static void count_failures(int nranks, tsr_status (*body)(tsr_world *, void *), int64_t least)
+{
+    int64_t failed = 0;
+    tsr_status status = tsr_spawn(nranks, body, &failed);
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+    assert_true(failed > least);
+}
+
+static tsr_status make_ddp(void *net)
+{
+    tsr_ddp *ddp;
+    TSRI_TRY(tsr_ddp_create(net, TSR_DDP_OPTS(.hook = TSR_DDP_BF16_COMPRESS), &ddp));
+    tsr_ddp_destroy(ddp);
+    return TSR_OK;
+}
+
+static tsr_status fail_ddp(tsr_world *w, void *out_failed)
+{
+    tsr_module *net = tsr_mlp(w, tsr_local_placement(w), TSR_B,
+                              TSR_MLP_OPTS(.inputs = 3, .hidden = 4, .outputs = 2));
+    TSRI_TRY(make_ddp(net));
+    return make_and_fail(w, make_ddp, net, 1, out_failed);
+}
+
 static void test_ddp(void **state)
 {
     (void)state;
-    int64_t failed = 0;
-    tsr_status status = tsr_spawn(1, make_ddp, &failed);
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
-    assert_true(failed > 10);
+    count_failures(1, fail_ddp, 10);
 }
 
-/* --- what is given back ----------------------------------------------------------------------- */
-/* A plan that was destroyed, and a compile that failed, leave nothing in the arena. */
-static tsr_status compile_and_destroy(tsr_world *w, void *arg)
+static tsr_status make_plan(void *graph)
 {
-    int64_t *out_failed = arg;
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile(graph, &plan));
+    tsr_plan_destroy(plan);
+    return TSR_OK;
+}
+
+static tsr_status fail_compile(tsr_world *w, void *out_failed)
+{
     tsr_module *net;
     tsr_optimizer *opt;
     tsr_graph *g;
@@ -201,34 +224,14 @@ static tsr_status compile_and_destroy(tsr_world *w, void *arg)
     TSRI_TRY(train(plan, &loss));
     const int with_plan = w->region.nblocks;
     tsr_plan_destroy(plan);
-    const int nblocks = w->region.nblocks;
-    assert_true(nblocks < with_plan);
-    for (int64_t n = 1;; n += stride() > 7 ? stride() : 7) {
-        w->mem.fail_countdown = n;
-        tsr_status status = tsr_compile(g, &plan);
-        bool reached = w->mem.fail_countdown == 0;
-        w->mem.fail_countdown = 0;
-        if (status == TSR_OK)
-            tsr_plan_destroy(plan);
-        else if (status != TSR_ERR_NO_MEMORY)
-            return status;
-        if (w->region.nblocks != nblocks)
-            return tsri_fail(TSR_ERR_INTERNAL, "allocation %lld: %d blocks, then %d", (long long)n,
-                             nblocks, w->region.nblocks);
-        if (!reached)
-            return TSR_OK;
-        *out_failed += status != TSR_OK;
-    }
+    assert_true(w->region.nblocks < with_plan);
+    return make_and_fail(w, make_plan, g, stride() > 7 ? stride() : 7, out_failed);
 }
 
 static void test_arena(void **state)
 {
     (void)state;
-    int64_t failed = 0;
-    tsr_status status = tsr_spawn(1, compile_and_destroy, &failed);
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
-    assert_true(failed > 10);
+    count_failures(1, fail_compile, 10);
 }
 
 /* --- local graphs ----------------------------------------------------------------------------- */
@@ -264,11 +267,7 @@ static tsr_status declare_local(tsr_world *w, void *arg)
 static void test_local_graphs(void **state)
 {
     (void)state;
-    int64_t failed = 0;
-    tsr_status status = tsr_spawn(2, declare_local, &failed);
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
-    assert_true(failed > 50);
+    count_failures(2, declare_local, 50);
 }
 
 int main(void)
