@@ -30,7 +30,7 @@ static __device__ __forceinline__ int64_t tsri_label_column(const tsri_labels &l
     return column >= 0 && column < l.n ? column : -1;
 }
 
-/* One number a row. */
+/* One number a row, or two. */
 typedef struct tsri_column {
     tsr_dtype dtype;
     void *p;
@@ -41,8 +41,8 @@ template <typename T> struct tsri_ce_op : tsri_row_op<T> {
     typedef tsri_acc<T> A;
     enum { INPUTS = 1, OPERANDS = 5, REDUCES = 1, MAPS = 0 };
     tsri_labels labels;
-    tsri_column to[3]; /* loss, weight, lse */
-    int64_t stride;    /* between classes */
+    tsri_column to[3];          /* loss, weight, lse */
+    int64_t stride, lse_stride; /* between classes; between the two of lse */
     A smoothing;
 
     struct State {
@@ -97,7 +97,8 @@ template <typename T> struct tsri_ce_op : tsri_row_op<T> {
         }
         tsri_store_any<A>(to[0].dtype, to[0].p, at[2], loss);
         tsri_store_any<A>(to[1].dtype, to[1].p, at[3], ignored ? 0 : 1);
-        tsri_store_any<A>(to[2].dtype, to[2].p, at[4], max + log_sum);
+        tsri_store_any<A>(to[2].dtype, to[2].p, at[4], max);
+        tsri_store_any<A>(to[2].dtype, to[2].p, at[4] + lse_stride, log_sum);
     }
 };
 
@@ -162,17 +163,19 @@ template <typename T> struct tsri_ce_dx_op : tsri_row_op<T> {
     enum { INPUTS = 1, OPERANDS = 5, REDUCES = 0, MAPS = 1 };
     tsri_labels labels;
     tsri_column lse, dl;
+    int64_t lse_stride;
     A even, peak; /* the target's value at every class, and what the label's has more */
 
     struct Row {
-        A lse, dl;
+        A max, log_sum, dl;
         int64_t column;
         bool ignored;
     };
     __device__ __forceinline__ void begin(Row &row, int64_t r, const int64_t *at) const
     {
         row.column = tsri_label_column(labels, r, at[2], &row.ignored);
-        row.lse = tsri_load_any<A>(lse.dtype, lse.p, at[3]);
+        row.max = tsri_load_any<A>(lse.dtype, lse.p, at[3]);
+        row.log_sum = tsri_load_any<A>(lse.dtype, lse.p, at[3] + lse_stride);
         row.dl = tsri_load_any<A>(dl.dtype, dl.p, at[4]);
     }
     template <int N>
@@ -183,7 +186,7 @@ template <typename T> struct tsri_ce_dx_op : tsri_row_op<T> {
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const A target = even + (spot.column + j == row.column ? peak : (A)0);
-            const A p = tsri_exp(tsri_to<A>(v[0].v[j]) - row.lse);
+            const A p = tsri_exp(tsri_to<A>(v[0].v[j]) - row.max - row.log_sum);
             dx.v[j] = tsri_to<T>(row.ignored ? (A)0 : row.dl * (p - target));
         }
         return dx;
@@ -221,6 +224,7 @@ static void tsri_ce_dispatch(const tsri_cuda_kernel *k, void *const *in, void *c
                           {tsri_column_of(&d->out[0], out[0]), tsri_column_of(&d->out[1], out[1]),
                            tsri_column_of(&d->out[2], out[2])},
                           x->stride[1],
+                          d->out[2].stride[1],
                           (A)s});
         break;
     case TSRI_OP_CE_TERMS:
@@ -237,6 +241,7 @@ static void tsri_ce_dispatch(const tsri_cuda_kernel *k, void *const *in, void *c
                                 labels,
                                 tsri_column_of(&d->in[2], in[2]),
                                 tsri_column_of(&d->in[3], in[3]),
+                                d->in[2].stride[1],
                                 (A)(s / (double)x->gshape[1]),
                                 (A)(1 - s)});
         break;

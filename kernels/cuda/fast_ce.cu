@@ -33,7 +33,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     v->rows.count = d->in[0].shape[0];
     v->rows.n = d->in[0].shape[1];
     for (int o = 0; o < n; o++)
-        v->rows.step[o] = o < full ? v->rows.n : operands[o]->ndim == 2 ? 3 : 1;
+        v->rows.step[o] = o < full ? v->rows.n : operands[o]->ndim == 2 ? operands[o]->shape[1] : 1;
     *out_kernel = &v->kernel.base;
     return TSR_OK;
 }

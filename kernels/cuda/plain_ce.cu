@@ -48,7 +48,7 @@ typedef struct finish_args {
     const double *terms;
     int64_t terms_row, terms_step;
     const int64_t *label; /* NULL: every row counts */
-    int64_t label_step, ignore, m_step, to_step[3];
+    int64_t label_step, ignore, m_step, to_step[3], lse_step;
     tsri_column m, to[3]; /* loss, weight, lse */
     double smoothing, classes;
 } finish_args;
@@ -63,9 +63,10 @@ static __global__ void finish_kernel(finish_args a)
         double loss = (1 - s) * (log_sum - row[a.terms_step]);
         if (s > 0)
             loss += s * (log_sum - row[2 * a.terms_step] / a.classes);
-        const double result[3] = {counts ? loss : 0, counts ? 1.0 : 0.0, m + log_sum};
+        const double result[3] = {counts ? loss : 0, counts ? 1.0 : 0.0, m};
         for (int o = 0; o < 3; o++)
             tsri_store_any<double>(a.to[o].dtype, a.to[o].p, i * a.to_step[o], result[o]);
+        tsri_store_any<double>(a.to[2].dtype, a.to[2].p, i * a.to_step[2] + a.lse_step, log_sum);
     }
 }
 
@@ -91,6 +92,7 @@ static tsr_status run_finish(const tsri_cuda_kernel *k, void *const *in, void *c
         a.to[o] = tsri_column_of(&d->out[o], out[o]);
         a.to_step[o] = d->out[o].stride[0];
     }
+    a.lse_step = d->out[2].stride[1];
     a.smoothing = k->attrs.ce.smoothing;
     a.classes = (double)k->attrs.ce.classes;
     if (a.n > 0)

@@ -78,7 +78,9 @@
      * x[label] - m, sum(x - m); the second 0 where the label is ignored or in another shard. */   \
     X(CE_TERMS, ce_terms)   /* (x, label, m) -> terms */                                           \
     X(CE_FINISH, ce_finish) /* (terms, m, label?) -> loss[n], weight[n] (1, or 0 where ignored),   \
-                               lse[n]; label: where attrs.ce has an index to ignore */             \
+                               lse[n, 2]: m and log sum exp(x - m), apart, as their sum in f32     \
+                               keeps nothing of the second beside a large m; label: where attrs.ce \
+                               has an index to ignore */                                           \
     X(CE_DX, ce_dx)         /* (x, label, lse, dl[n]) -> dx */                                     \
     /* Joined by lowering only (never declared): the parts, where no boxing stands between. */     \
     X(SOFTMAX, softmax)       /* (x) -> y; attrs.softmax.log */                                    \

@@ -133,8 +133,8 @@ static bool want_logits(const tsri_ctx *c, const tsr_tensor *x, const tsr_tensor
     return tsri_want_float(c, x);
 }
 
-/* The loss of each row and its weight (and the rows' log-sum-exp, for the gradient); NULL if it
- * failed. */
+/* The loss of each row, its weight, and for the gradient the logarithm of its sum of exponentials;
+ * NULL if it failed. */
 static tsri_op *add_ce(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *labels,
                        const tsr_cross_entropy_opts *o)
 {
@@ -152,7 +152,7 @@ static tsri_op *add_ce(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *labels,
     if (terms->failed)
         return NULL;
     tsr_tensor *rows[3] = {terms, m, labels};
-    tsr_dims shapes[3] = {labels->shape, labels->shape, labels->shape};
+    tsr_dims shapes[3] = {labels->shape, labels->shape, TSR_DIMS(x->shape.d[0], 2)};
     tsr_dtype dtypes[3] = {x->dtype, x->dtype, x->dtype};
     tsri_op *op = tsri_graph_add(c->g, TSRI_OP_CE_FINISH, &attrs, o->has_ignore_index ? 3 : 2, rows,
                                  3, shapes, dtypes, NULL, c->loc);
@@ -206,7 +206,7 @@ static tsr_status rule_terms(const tsri_op *op, tsri_rule_text *out)
 
 static tsr_status rule_ce_finish(const tsri_op *op, tsri_rule_text *out)
 {
-    return tsri_write_rule(out, "!n ., !n%s -> n, n, n", op->nin == 3 ? ", !n" : "");
+    return tsri_write_rule(out, "!n ., !n%s -> n, n, n .", op->nin == 3 ? ", !n" : "");
 }
 
 /* The gradient to the logits needs of the forward pass each row's log-sum-exp alone, so it is made
@@ -231,7 +231,7 @@ static void grad_terms(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
 static tsr_status rule_ce_dx(const tsri_op *op, tsri_rule_text *out)
 {
     (void)op;
-    return tsri_write_rule(out, "!n c@, !n, !n, n -> n c@");
+    return tsri_write_rule(out, "!n c@, !n, !n ., n -> n c@");
 }
 
 static double flops_rows(const tsri_op *op)

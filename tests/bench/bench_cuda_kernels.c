@@ -259,8 +259,8 @@ static void losses(bench *b, tsr_dtype t)
     int64_t n = b->tiny ? 16 : 36864, c = b->tiny ? 40 : 1000;
     bench_operand x = bench_row(t, 2, (const int64_t[]){n, c}), row = bench_vector(t, n);
     bench_operand label = filled(bench_vector(TSR_I64, n), BENCH_LABEL, c);
-    bench_operand lse = filled(row, BENCH_LSE, 0);
-    bench_job j = {.op = TSRI_OP_CE, .nin = 2, .nout = 3, .in = {x, label}, .out = {row, row, row}};
+    bench_operand lse = filled(bench_row(t, 2, (const int64_t[]){n, 2}), BENCH_LSE, 0);
+    bench_job j = {.op = TSRI_OP_CE, .nin = 2, .nout = 3, .in = {x, label}, .out = {row, row, lse}};
     j.attrs.ce.classes = c;
     moves_bytes(b, "softmax cross entropy", j);
     bench_job dx = {

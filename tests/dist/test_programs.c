@@ -530,13 +530,70 @@ static void test_infinities(void **state)
         spawn_ok(n, infinite_body, &one);
 }
 
+/* --- large logits -------------------------------------------------------------------------------
+ */
+/* Three rows whose logits, but for one row, have a large part in common. */
+static const double large_logits[3][4] = {
+    {1e6, 1e6 + 0.5, 1e6 - 1, 1e6 + 2}, {-3e6, -3e6 + 1, -3e6 - 0.25, -3e6}, {0.5, -1, 2, 0}};
+
+/* The gradient of the rows' sum of cross entropy, as exp(x - max) / sum - target. */
+static void large_gradient(const int64_t *label, double dx[3][4])
+{
+    for (int i = 0; i < 3; i++) {
+        double most = -INFINITY, sum = 0;
+        for (int j = 0; j < 4; j++)
+            most = fmax(most, large_logits[i][j]);
+        for (int j = 0; j < 4; j++)
+            sum += exp(large_logits[i][j] - most);
+        for (int j = 0; j < 4; j++)
+            dx[i][j] = exp(large_logits[i][j] - most) / sum - (j == label[i]);
+    }
+}
+
+static tsr_status large_body(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const int64_t label[3] = {3, 1, 0};
+    const tsr_sbp sbp[] = {TSR_S(0), TSR_S(1), TSR_B, TSR_AUTO};
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    double want[3][4], got[3][4];
+    large_gradient(label, want);
+    for (int i = 0; i < 8; i++) {
+        bool single = i >= 4;
+        tsr_plan *plan;
+        tsr_graph *g = tsr_graph_create(w, NULL);
+        tsr_tensor *in = tsr_input(g, "x", TSR_F64, TSR_DIMS(3, 4), p, sbp[i % 4]), *dx;
+        tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(3), p, TSR_AUTO);
+        tsr_tensor *x = single ? tsr_cast(in, TSR_F32) : in;
+        tsr_gradients(tsr_cross_entropy(x, y, TSR_SUM), 1, &x, &dx);
+        tsr_output(g, "dx", single ? tsr_cast(dx, TSR_F64) : dx, p, TSR_B);
+        TSRI_TRY(tsr_compile(g, &plan));
+        TSRI_TRY(tsr_feed(plan, "x", large_logits, sizeof large_logits));
+        TSRI_TRY(tsr_feed(plan, "y", label, sizeof label));
+        TSRI_TRY(tsr_run(plan));
+        TSRI_TRY(tsr_fetch(plan, "dx", got, sizeof got));
+        for (int j = 0; j < 12; j++)
+            CHECK(fabs(got[j / 4][j % 4] - want[j / 4][j % 4]) < (single ? 3e-7 : 1e-15));
+        tsr_plan_destroy(plan);
+        tsr_graph_destroy(g);
+    }
+    return TSR_OK;
+}
+
+static void test_large_logits(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++)
+        spawn_ok(n, large_body, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_compile_failure),
         cmocka_unit_test(test_bad_label),     cmocka_unit_test(test_shards),
         cmocka_unit_test(test_several_plans), cmocka_unit_test(test_learning_rate),
-        cmocka_unit_test(test_infinities),
+        cmocka_unit_test(test_infinities),    cmocka_unit_test(test_large_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -316,10 +316,12 @@ static bool data_fits(const tsri_kernel_desc *d)
         return in[0].shape[0] == in[1].shape[0] && same(&in[1], &in[2]) && out[0].ndim == 2 &&
                out[0].shape[0] == in[0].shape[0] && out[0].shape[1] == 3;
     case TSRI_OP_CE_FINISH:
-        return all_same(d, 0) && in[0].shape[0] == in[1].shape[0] && in[0].shape[1] == 3 &&
-               same(&in[1], &out[0]) && (d->nin < 3 || same(&in[1], &in[2]));
+        return in[0].shape[0] == in[1].shape[0] && in[0].shape[1] == 3 && same(&in[1], &out[0]) &&
+               same(&in[1], &out[1]) && out[2].ndim == 2 && out[2].shape[0] == in[1].shape[0] &&
+               out[2].shape[1] == 2 && (d->nin < 3 || same(&in[1], &in[2]));
     case TSRI_OP_CE_DX:
-        return same(&in[0], &out[0]) && same(&in[1], &in[2]) && same(&in[1], &in[3]) &&
+        return same(&in[0], &out[0]) && same(&in[1], &in[3]) && in[2].ndim == 2 &&
+               in[2].shape[0] == in[1].shape[0] && in[2].shape[1] == 2 &&
                in[0].shape[0] == in[1].shape[0];
     case TSRI_OP_LN_STATS:
     case TSRI_OP_LN_APPLY:

@@ -127,28 +127,28 @@
     {.name = "ce_finish " text, .op = TSRI_OP_CE_FINISH, .attrs.ce = {__VA_ARGS__, .classes = c_}, \
      .nin = 3, .nout = 3,                                                                          \
      .in = {OF(TSR_F64, KC_POSITIVE, 9, 3), FILLED(KC_SPREAD, 9), OF(TSR_I64, KC_CLASS, 9)},       \
-     .out = {F(9), F(9), F(9)}},                                                                   \
+     .out = {F(9), F(9), F(9, 2)}},                                                                \
     {.name = "ce_dx part " text, .op = TSRI_OP_CE_DX, .attrs.ce = {__VA_ARGS__, .classes = c_},    \
      .nin = 4, .nout = 1,                                                                          \
-     .in = {OF_CLASSES(KC_UNIFORM, n_, c_, at_), OF(TSR_I64, KC_CLASS, 9), FILLED(KC_POSITIVE, 9), \
-            F(9)},                                                                                 \
+     .in = {OF_CLASSES(KC_UNIFORM, n_, c_, at_), OF(TSR_I64, KC_CLASS, 9),                         \
+            FILLED(KC_POSITIVE, 9, 2), F(9)},                                                      \
      .out = {OF_CLASSES(0, n_, c_, at_)}}
 
 #define CE(text, ...)                                                                              \
     {.name = "ce " text, .op = TSRI_OP_CE, .attrs.ce = {__VA_ARGS__}, .nin = 2, .nout = 3,         \
-     .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9)}, .out = {F(9), F(9), F(9)}},        \
+     .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9)}, .out = {F(9), F(9), F(9, 2)}},     \
     {.name = "ce_dx " text, .op = TSRI_OP_CE_DX, .attrs.ce = {__VA_ARGS__}, .nin = 4, .nout = 1,   \
-     .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9), FILLED(KC_LSE, 9), F(9)},           \
+     .in = {FILLED(KC_SPREAD, 9, 7), OF(TSR_I64, KC_LABEL, 9), FILLED(KC_LSE, 9, 2), F(9)},        \
      .out = {F(9, 7)}}
 
 /* Rows of some length. Names of the gradients differ, so that no test takes differences of them. */
 #define CE_ROWS(text, n_, c_, ...)                                                                 \
     {.name = "ce " text, .op = TSRI_OP_CE, .attrs.ce = {__VA_ARGS__}, .nin = 2, .nout = 3,         \
      .in = {FILLED(KC_SPREAD, n_, c_), OF(TSR_I64, KC_LABEL, n_)},                                 \
-     .out = {F(n_), F(n_), F(n_)}},                                                                \
+     .out = {F(n_), F(n_), F(n_, 2)}},                                                             \
     {.name = "ce_dx rows " text, .op = TSRI_OP_CE_DX, .attrs.ce = {__VA_ARGS__}, .nin = 4,         \
      .nout = 1, \
-     .in = {FILLED(KC_SPREAD, n_, c_), OF(TSR_I64, KC_LABEL, n_), FILLED(KC_LSE, n_), F(n_)},      \
+     .in = {FILLED(KC_SPREAD, n_, c_), OF(TSR_I64, KC_LABEL, n_), FILLED(KC_LSE, n_, 2), F(n_)},   \
      .out = {F(n_, c_)}}
 #define SOFTMAX_ROWS(text, n_, c_)                                                                 \
     {.name = "softmax rows " text, .op = TSRI_OP_SOFTMAX, .attrs.softmax = {1, 0}, .nin = 1,       \

@@ -19,7 +19,7 @@ typedef enum kc_fill {
     KC_HYPER,       /* learning rate 0.1, step 3 */
     KC_HYPER_FIRST, /* learning rate 0.1, step 1 */
     KC_STATS,       /* sums of x and x^2 that have a variance */
-    KC_LSE,         /* of operand 0's rows */
+    KC_LSE,         /* operand 0's: the largest of each row, and the logarithm of what is left */
     KC_POOL_IDX,    /* some position inside the window, of operand 1's shape */
     KC_CLASS,       /* classes, of attrs.ce.classes */
     KC_COUNT,       /* 25 */

@@ -191,15 +191,18 @@ static void cross_entropy(const kernel_case *k, double *const *in, double *const
     for (int64_t i = 0; i < k->in[0].dims.d[0]; i++) {
         const double *x = in[0] + i * c;
         int64_t label = (int64_t)in[1][i];
-        double sum = 0, loss = 0;
-        for (int64_t j = 0; j < c; j++)
+        double sum = 0, loss = 0, most = x[0];
+        for (int64_t j = 0; j < c; j++) {
             sum += exp(x[j]);
+            most = x[j] > most ? x[j] : most;
+        }
         for (int64_t j = 0; j < c; j++) /* -sum of target * log p */
             loss -= ((j == label ? 1 - s : 0) + s / (double)c) * log(exp(x[j]) / sum);
         bool out_of_count = k->attrs.ce.has_ignore && label == k->attrs.ce.ignore_index;
         out[0][i] = out_of_count ? 0 : loss;
         out[1][i] = out_of_count ? 0 : 1;
-        out[2][i] = log(sum);
+        out[2][2 * i] = most;
+        out[2][2 * i + 1] = log(sum / exp(most));
     }
 }
 

@@ -120,7 +120,8 @@ static void cross_entropy_part(const kernel_case *k, double *const *in, double *
             out[0][i] = log(t[0]) - (1 - s) * t[1] - s * t[2] / all;
             out[0][i] *= !out_of_count;
             out[1][i] = !out_of_count;
-            out[2][i] = in[1][i] + log(t[0]);
+            out[2][2 * i] = in[1][i];
+            out[2][2 * i + 1] = log(t[0]);
             continue;
         }
         for (int j = 0; j < 3 && k->op == TSRI_OP_CE_TERMS; j++)
@@ -128,7 +129,7 @@ static void cross_entropy_part(const kernel_case *k, double *const *in, double *
         for (int64_t j = 0; j < n; j++) {
             const double x = in[0][i * n + j], hit = label == (double)(first + j) && !out_of_count;
             if (k->op == TSRI_OP_CE_DX) {
-                double p = exp(x) / exp(in[2][i]) - (1 - s) * hit - s / all;
+                double p = exp(x) / exp(in[2][2 * i] + in[2][2 * i + 1]) - (1 - s) * hit - s / all;
                 out[0][i * n + j] = out_of_count ? 0 : in[3][i] * p;
                 continue;
             }

@@ -107,6 +107,16 @@ static tsr_status check_label(const tsri_ref *ref, const tsri_arg *x, int64_t i,
                      (long long)x->gshape[1]);
 }
 
+static void store_row(const tsri_kernel_desc *d, void *const *out, int64_t i, double loss,
+                      double weight, double max, double log_sum)
+{
+    const tsri_arg *lse = &d->out[2];
+    tsri_ref_store(d->out[0].dtype, out[0], i * d->out[0].stride[0], loss);
+    tsri_ref_store(d->out[1].dtype, out[1], i * d->out[1].stride[0], weight);
+    tsri_ref_store(lse->dtype, out[2], i * lse->stride[0], max);
+    tsri_ref_store(lse->dtype, out[2], i * lse->stride[0] + lse->stride[1], log_sum);
+}
+
 static tsr_status ce_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     (void)scratch;
@@ -127,10 +137,7 @@ static tsr_status ce_run(const tsri_kernel *k, void *const *in, void *const *out
             loss += s > 0 ? s * (log_sum - mean) : 0;
             weight = 1;
         }
-        const double result[3] = {loss, weight, max + log_sum};
-        for (int o = 0; o < 3; o++)
-            tsri_ref_store(ref->desc.out[o].dtype, out[o], i * ref->desc.out[o].stride[0],
-                           result[o]);
+        store_row(&ref->desc, out, i, loss, weight, max, log_sum);
     }
     return TSR_OK;
 }
@@ -193,9 +200,7 @@ static tsr_status ce_finish_run(const tsri_kernel *k, void *const *in, void *con
         double loss = (1 - s) * (log_sum - row[t->stride[1]]);
         loss += s > 0 ? s * (log_sum - row[2 * t->stride[1]] / classes) : 0;
         double m = tsri_ref_load(d->in[1].dtype, in[1], i * d->in[1].stride[0]);
-        const double result[3] = {counts ? loss : 0, counts, m + log_sum};
-        for (int o = 0; o < 3; o++)
-            tsri_ref_store(d->out[o].dtype, out[o], i * d->out[o].stride[0], result[o]);
+        store_row(d, out, i, counts ? loss : 0, counts, m, log_sum);
     }
     return TSR_OK;
 }
@@ -213,11 +218,13 @@ static tsr_status ce_dx_run(const tsri_kernel *k, void *const *in, void *const *
     (void)scratch;
     const tsri_ref *ref = (const tsri_ref *)k;
     const tsri_kernel_desc *d = &ref->desc;
-    const tsri_arg *x = &d->in[0], *y = &d->out[0];
+    const tsri_arg *x = &d->in[0], *l = &d->in[2], *y = &d->out[0];
     for (int64_t i = 0; i < x->shape[0]; i++) {
         int64_t label = ((const int64_t *)in[1])[i * d->in[1].stride[0]];
         TSRI_TRY(check_label(ref, x, i, label));
-        double lse = tsri_ref_load(d->in[2].dtype, in[2], i * d->in[2].stride[0]);
+        double lse[2];
+        for (int j = 0; j < 2; j++)
+            lse[j] = tsri_ref_load(l->dtype, in[2], i * l->stride[0] + j * l->stride[1]);
         double dl = tsri_ref_load(d->in[3].dtype, in[3], i * d->in[3].stride[0]);
         bool ignored = is_ignored(ref, label);
         int64_t at = ignored ? INT64_MIN : label - x->offset[1];

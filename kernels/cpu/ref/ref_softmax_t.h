@@ -127,14 +127,15 @@ static void FN(ce_row)(const tsri_arg *a, const T *x, double *max, double *log_s
 }
 
 /* label: of this shard's classes, or another number; INT64_MIN: ignored. */
-static void FN(ce_dx_row)(const tsri_ref *ref, const T *x, int64_t label, double lse, double dl,
-                          T *dx)
+static void FN(ce_dx_row)(const tsri_ref *ref, const T *x, int64_t label, const double *lse,
+                          double dl, T *dx)
 {
     const tsri_arg *a = &ref->desc.in[0];
     const int64_t sx = a->stride[1], sd = ref->desc.out[0].stride[1], n = a->shape[1];
     const double s = ref->attrs.ce.smoothing, even = s / (double)a->gshape[1];
     for (int64_t c = 0; c < n; c++) {
         double target = even + (c == label ? 1 - s : 0);
-        dx[c * sd] = label == INT64_MIN ? 0 : (T)(dl * (exp((double)x[c * sx] - lse) - target));
+        dx[c * sd] =
+            label == INT64_MIN ? 0 : (T)(dl * (exp((double)x[c * sx] - lse[0] - lse[1]) - target));
     }
 }
