@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writing a file so that it exists as a whole or not at all. The bytes go to a temporary beside the
- * final path, under a random name that is no link, and keep renames it. A writer holds a lock on its
- * temporary, so that the next writer of the same path can remove the temporaries of killed
+ * final path, under a random name that is no link, and keep renames it. A writer holds a lock on
+ * its temporary, so that the next writer of the same path can remove the temporaries of killed
  * processes. A path that exists and is no regular file (a terminal, a pipe, /dev/null) is written
  * directly. Errors are -errno.
  */

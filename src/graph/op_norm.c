@@ -416,6 +416,16 @@ static void grad_apply(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
             din[2 + i] = grads->out[i];
 }
 
+/* The gradient of running averages of `shape`, (c) or (R,c), of which the first row alone is read.
+ */
+static tsr_tensor *in_first_row(tsr_tensor *grad, tsr_dims shape, tsri_loc loc)
+{
+    if (shape.ndim == 1)
+        return grad;
+    tsr_tensor *row = tsri_make_reshape(grad, TSR_DIMS(1, shape.d[1]), loc);
+    return tsr_pad_at(row, TSR_DIMS(0, 0), TSR_DIMS(shape.d[0] - 1, 0), 0, loc.file, loc.line);
+}
+
 /* scale = gamma r, shift = beta - mean gamma r, with r = (var + eps)^(-1/2). Folding gamma = 1 and
  * beta = 0 gives r and -mean r. */
 static void grad_fold(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -445,18 +455,15 @@ static void grad_fold(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
                                     tsr_mul_at(d[1], unit->out[1], file, line), file, line);
     if (want[0])
         din[0] = dgamma;
-    if ((want[2] || want[3]) && mean->shape.ndim != 1) {
-        tsri_graph_fail(g, loc, TSR_ERR_UNSUPPORTED,
-                        "batch_norm: running averages of local statistics have no gradient");
-        return;
-    }
     if (want[2])
-        din[2] = tsr_neg_at(tsr_mul_at(d[1], op->out[0], file, line), file, line);
+        din[2] = in_first_row(tsr_neg_at(tsr_mul_at(d[1], op->out[0], file, line), file, line),
+                              mean->shape, loc);
     if (want[3]) {
         /* dr/dvar = -r^3/2, and both results are r times something. */
         tsr_tensor *r2 = tsr_mul_at(unit->out[0], unit->out[0], file, line);
         tsr_tensor *both = tsr_mul_at(dgamma, gamma, file, line);
-        din[3] = tsr_mul_scalar_at(tsr_mul_at(both, r2, file, line), -0.5, file, line);
+        din[3] = in_first_row(tsr_mul_scalar_at(tsr_mul_at(both, r2, file, line), -0.5, file, line),
+                              mean->shape, loc);
     }
 }
 

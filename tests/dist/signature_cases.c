@@ -339,7 +339,9 @@ static void norm_eval(sc_graph *s)
                             positive(s, c)};
         grads(s, tsr_batch_norm(x[0], x[1], x[2], x[3], x[4], NULL), 5, x);
         tsr_dims rows = D(3, dims[i].d[1]);
-        grads(s, tsr_batch_norm(x[0], x[1], x[2], spread(s, rows), positive(s, rows), NULL), 3, x);
+        x[3] = spread(s, rows);
+        x[4] = positive(s, rows);
+        grads(s, tsr_batch_norm(x[0], x[1], x[2], x[3], x[4], NULL), 5, x);
     }
 }
 

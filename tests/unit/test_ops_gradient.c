@@ -330,17 +330,20 @@ static void test_norm(void **state)
     CHECK(-2, 2,
           tsr_batch_norm(x64(D(5, 2, 2, 1)), x64(D(2)), x64(D(2)), NULL, NULL,
                          TSR_BATCH_NORM_OPTS(.stats = TSR_BN_LOCAL, .parts = 2)));
-    /* Evaluation, first with respect to x, gamma, beta and the mean; then of rows. */
-    for (int rows = 0; rows < 2; rows++) {
+    /* Evaluation, with respect to x, gamma, beta and the mean; averages of 3 parts are rows. */
+    for (int rows = 0; rows < 3; rows++) {
         start(false);
         tsr_tensor *x = x64(D(3, 2, 2, 2)), *gamma = x64(D(2)), *beta = x64(D(2));
-        tsr_dims dims = rows ? D(3, 2) : D(2);
-        tsr_tensor *mean = rows ? input(TSR_F64, dims) : x64(dims), *var = input(TSR_F64, dims);
+        tsr_dims dims = rows ? D(2 * rows - 1, 2) : D(2);
+        tsr_tensor *mean = x64(dims), *var = input(TSR_F64, dims);
         check(tsr_batch_norm(x, gamma, beta, mean, var, NULL), 0.3, 2);
     }
     start(false);
     tsr_tensor *x = input(TSR_F64, D(3, 2)), *c = x64(D(2)), *var = x64(D(2));
     check(tsr_batch_norm(x, c, c, c, var, NULL), 0.3, 2);
+    start(false);
+    tsr_tensor *rows = x64(D(3, 2));
+    check(tsr_batch_norm(input(TSR_F64, D(3, 2)), x64(D(2)), x64(D(2)), rows, rows, NULL), 0.3, 2);
 }
 
 static void test_losses(void **state)
