@@ -98,10 +98,12 @@ static void update_bounded(const poptimizer *o, double lr, int64_t step, double 
                            const double x[4], const double e[4], double y[4], double f[4])
 {
     update(o, lr, step, x, y);
+    /* Rounded in the sum with the gradient; beside a parameter that is no number so is the sum. */
+    double decay = o->kind != OPT_ADAMW && isfinite(x[0]) ? o->weight_decay * fabs(x[0]) : 0;
     for (int k = 0; k < 4; k++)
         f[k] = 4 * u * (fabs(y[k]) + (k == 0 ? fabs(x[0]) : 0));
     for (int j = 0; j < 4; j++) {
-        double move = e[j] + 4 * u * (fabs(x[j]) + (j == 1 ? o->weight_decay * fabs(x[0]) : 0));
+        double move = e[j] + 4 * u * (fabs(x[j]) + (j == 1 ? decay : 0));
         for (int s = -1; s <= 1 && move > 0; s += 2) {
             double z[4] = {x[0], x[1], x[2], x[3]}, r[4];
             z[j] += s * move;
