@@ -97,8 +97,8 @@ static tsr_status print_replica(const options *o, int rank)
     tsr_status status = tsr_distributed_sampler(
         NULL, o->size,
         TSR_DISTRIBUTED_SAMPLER_OPTS(.replicas = (int)o->replicas, .rank = rank, .seed = o->seed,
-                                     .shuffle = o->no_shuffle ? TSR_OFF : 0,
-                                     .drop_last = o->drop_last, .pad = o->no_pad ? TSR_OFF : 0),
+                                     .shuffle = !o->no_shuffle, .drop_last = o->drop_last,
+                                     .pad = !o->no_pad),
         &sampler);
     if (status != TSR_OK)
         return status;

@@ -80,7 +80,7 @@ static tsr_module *make_model(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
             TSR_MLP_OPTS(.inputs = 3 * 32 * 32, .outputs = 10, .dtype = dtype, .seed = o->seed));
     return tsr_mobilenet_v2(
         w, p, sbp,
-        TSR_MOBILENET_V2_OPTS(.num_classes = 10, .dropout = o->dropout > 0 ? o->dropout : TSR_OFF,
+        TSR_MOBILENET_V2_OPTS(.num_classes = 10, .dropout = o->dropout,
                               .variant = o->cifar ? TSR_MOBILENET_CIFAR : TSR_MOBILENET_TORCHVISION,
                               .activation = o->activation, .bn = bn, .dtype = dtype,
                               .seed = o->seed));

@@ -28,31 +28,28 @@ static tsr_tensor *net_forward(tsr_module *m, tsr_tensor *x, void *arg)
 tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                         const tsr_convnet_opts *opts)
 {
-    tsr_convnet_opts o = {0};
+    tsr_convnet_opts o = *TSR_CONVNET_OPTS();
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    int64_t channels = o.channels ? o.channels : 1;
-    int64_t height = o.height ? o.height : 28, width = o.width ? o.width : 28;
     const int64_t largest = 1 << 24;
-    if (channels < 1 || height < 4 || width < 4 || height > largest || width > largest ||
-        o.num_classes < 0) {
+    if (o.channels < 1 || o.height < 4 || o.width < 4 || o.height > largest || o.width > largest ||
+        o.num_classes < 1) {
         tsr_set_error(
             TSR_ERR_INVALID,
             "tsr_convnet: channels %lld, height %lld, width %lld, num_classes %lld: images "
-            "from 4 x 4 to 2^24 x 2^24 are needed, and no count can be negative",
-            (long long)channels, (long long)height, (long long)width, (long long)o.num_classes);
+            "from 4 x 4 to 2^24 x 2^24 are needed, and at least one channel and one class",
+            (long long)o.channels, (long long)o.height, (long long)o.width,
+            (long long)o.num_classes);
         return NULL;
     }
     tsr_nn_opts nn = {.placement = p, .sbp = sbp, .dtype = o.dtype, .seed = o.seed};
     const tsr_batch_norm_opts *bn = TSR_BATCH_NORM_OPTS(.stats = o.bn);
     tsr_module *net = tsr_module_create(w, &nn, net_forward, NULL, NULL);
     /* Two poolings halve each side, rounding down. */
-    int64_t features = 32 * (height / 2 / 2) * (width / 2 / 2);
-    bool ok =
-        net && add_layer(w, &nn, net, "layer1", channels, 16, bn) &&
-        add_layer(w, &nn, net, "layer2", 16, 32, bn) &&
-        tsr_module_add(net, "fc",
-                       tsr_nn_linear(w, &nn, features, o.num_classes ? o.num_classes : 10, true));
+    int64_t features = 32 * (o.height / 2 / 2) * (o.width / 2 / 2);
+    bool ok = net && add_layer(w, &nn, net, "layer1", o.channels, 16, bn) &&
+              add_layer(w, &nn, net, "layer2", 16, 32, bn) &&
+              tsr_module_add(net, "fc", tsr_nn_linear(w, &nn, features, o.num_classes, true));
     if (!ok) {
         tsr_module_destroy(net);
         return NULL;

@@ -17,17 +17,15 @@ static tsr_tensor *net_forward(tsr_module *m, tsr_tensor *x, void *arg)
 
 tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, const tsr_mlp_opts *opts)
 {
-    tsr_mlp_opts o = {0};
+    tsr_mlp_opts o = *TSR_MLP_OPTS();
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    int64_t hidden = o.hidden ? o.hidden : 128, outputs = o.outputs ? o.outputs : 10;
-    int layers = o.layers > 0 ? o.layers : 2;
-    if (o.inputs < 1 || hidden < 1 || outputs < 1 || o.layers < 0) {
+    if (o.inputs < 1 || o.hidden < 1 || o.outputs < 1 || o.layers < 1) {
         tsr_set_error(
             TSR_ERR_INVALID,
-            "tsr_mlp: inputs %lld, hidden %lld, outputs %lld, layers %d: inputs are needed, "
-            "and none can be negative",
-            (long long)o.inputs, (long long)hidden, (long long)outputs, o.layers);
+            "tsr_mlp: inputs %lld, hidden %lld, outputs %lld, layers %d: each must be at least 1%s",
+            (long long)o.inputs, (long long)o.hidden, (long long)o.outputs, o.layers,
+            o.inputs ? "" : "; .inputs has no default");
         return NULL;
     }
     tsr_nn_opts nn = {.placement = p, .sbp = sbp, .dtype = o.dtype, .seed = o.seed};
@@ -35,11 +33,11 @@ tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, const tsr
     bool ok = net;
     int64_t in = o.inputs;
     char name[16];
-    for (int i = 0; i < layers && ok; i++) {
-        int64_t out = i + 1 < layers ? hidden : outputs;
+    for (int i = 0; i < o.layers && ok; i++) {
+        int64_t out = i + 1 < o.layers ? o.hidden : o.outputs;
         snprintf(name, sizeof name, "%d", 2 * i);
         ok = tsr_module_add(net, name, tsr_nn_linear(w, &nn, in, out, true));
-        if (i + 1 < layers && ok) {
+        if (i + 1 < o.layers && ok) {
             snprintf(name, sizeof name, "%d", 2 * i + 1);
             ok = tsr_module_add(net, name, tsr_nn_relu(w, &nn));
         }

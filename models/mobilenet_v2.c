@@ -49,10 +49,8 @@ static void add_conv(builder *b, tsr_module *parent, const char *name, int64_t i
         return;
     }
     /* Padding keeps the size at stride 1. */
-    *arg = (tsr_conv2d_opts){.size = sizeof *arg,
-                             .stride = {stride, stride},
-                             .padding = {(kernel - 1) / 2, (kernel - 1) / 2},
-                             .groups = groups};
+    *arg = *TSR_CONV2D_OPTS(.stride = {stride, stride},
+                            .padding = {(kernel - 1) / 2, (kernel - 1) / 2}, .groups = groups);
     tsr_module *conv = tsr_module_create(b->world, &b->nn, conv_forward, arg, free);
     tsr_init init = {.kind = TSR_INIT_KAIMING_NORMAL, .fan_out = true};
     tsr_dims dims = TSR_DIMS(out, in / groups, kernel, kernel);
@@ -192,31 +190,29 @@ static tsr_tensor *net_forward(tsr_module *m, tsr_tensor *x, void *arg)
 tsr_module *tsr_mobilenet_v2(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                              const tsr_mobilenet_v2_opts *opts)
 {
-    tsr_mobilenet_v2_opts o = {0};
+    tsr_mobilenet_v2_opts o = *TSR_MOBILENET_V2_OPTS();
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
-    double width = o.width == 0 ? 1 : o.width;
-    double dropout = o.dropout == TSR_OFF ? 0 : o.dropout == 0 ? 0.2 : o.dropout;
-    int64_t classes = o.num_classes ? o.num_classes : 1000;
-    if (!(width > 0 && width <= 16) || classes < 1 || !(dropout >= 0 && dropout < 1)) {
+    if (!(o.width > 0 && o.width <= 16) || o.num_classes < 1 ||
+        !(o.dropout >= 0 && o.dropout < 1)) {
         tsr_set_error(
             TSR_ERR_INVALID,
             "tsr_mobilenet_v2: width %g, num_classes %lld, dropout %g: a width in (0, 16], "
             "at least one class, and a dropout in [0, 1) are needed",
-            width, (long long)classes, dropout);
+            o.width, (long long)o.num_classes, o.dropout);
         return NULL;
     }
     builder b = {.world = w,
                  .nn = {.placement = p, .sbp = sbp, .dtype = o.dtype, .seed = o.seed},
-                 .bn = {.size = sizeof b.bn, .stats = o.bn},
+                 .bn = *TSR_BATCH_NORM_OPTS(.stats = o.bn),
                  .activation = o.activation};
     tsr_module *net = tsr_module_create(w, &b.nn, net_forward, NULL, NULL);
     b.failed = !net;
-    int64_t last = make_divisible(1280 * (width > 1 ? width : 1));
-    add_features(&b, net, width, o.variant == TSR_MOBILENET_CIFAR, last);
+    int64_t last = make_divisible(1280 * (o.width > 1 ? o.width : 1));
+    add_features(&b, net, o.width, o.variant == TSR_MOBILENET_CIFAR, last);
     tsr_module *classifier = add_sequential(&b, net, "classifier");
-    add(&b, classifier, "0", b.failed ? NULL : tsr_nn_dropout(w, &b.nn, dropout));
-    add_linear(&b, classifier, "1", last, classes);
+    add(&b, classifier, "0", b.failed ? NULL : tsr_nn_dropout(w, &b.nn, o.dropout));
+    add_linear(&b, classifier, "1", last, o.num_classes);
     if (b.failed) {
         tsr_module_destroy(net);
         return NULL;

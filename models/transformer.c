@@ -161,8 +161,8 @@ static tsr_tensor *net_forward(tsr_module *m, tsr_tensor *x, void *arg)
 
 static bool read_options(const tsr_transformer_opts *o, builder *b)
 {
-    double ratio = o->mlp_ratio == 0 ? 4 : o->mlp_ratio;
-    int64_t width = o->width ? o->width : 256, heads = o->heads ? o->heads : 4;
+    double ratio = o->mlp_ratio;
+    int64_t width = o->width, heads = o->heads;
     if (o->vocab < 0 || o->positions < 0 || width < 1 || heads < 1 || width % heads ||
         o->layers < 0 || !(ratio > 0 && ratio * (double)width < 1e9) || o->classes < 0 ||
         !(o->dropout >= 0 && o->dropout < 1)) {
@@ -195,7 +195,7 @@ static bool read_options(const tsr_transformer_opts *o, builder *b)
 tsr_module *tsr_transformer(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                             const tsr_transformer_opts *opts)
 {
-    tsr_transformer_opts o = {0};
+    tsr_transformer_opts o = *TSR_TRANSFORMER_OPTS();
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
     builder b = {.world = w, .nn = {.placement = p, .sbp = sbp, .dtype = o.dtype, .seed = o.seed}};
@@ -207,7 +207,7 @@ tsr_module *tsr_transformer(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
     if (o.positions)
         add_table(&b, net, "pos_emb", positions_forward, o.positions);
     tsr_module *blocks = b.failed ? NULL : add(&b, net, "blocks", tsr_nn_sequential(w, &b.nn));
-    for (int i = 0; i < (o.layers ? o.layers : 4); i++)
+    for (int i = 0; i < o.layers; i++)
         add_block(&b, blocks, i);
     add_norm(&b, net, "norm");
     if (b.s.has_head && !b.s.tied)

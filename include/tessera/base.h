@@ -23,8 +23,22 @@ extern "C" {
 #define TSR_MAX_NDIM 8
 /* Dimensions a placement's hierarchy can have. */
 #define TSR_MAX_HIERARCHY 4
-/* In an options struct: a zero (or "no") that is not the default. */
-#define TSR_OFF (-1)
+/*
+ * A macro makes the literal of an options struct, TSR_SGD_OPTS(.lr = 0.1): it holds the defaults,
+ * and the caller's fields override them, so that a zero that is given is a zero. NULL stands for
+ * all defaults. A struct that is filled without the macro has zeros for what is left out: begin
+ * with `tsr_sgd_opts o = *TSR_SGD_OPTS();`. Compilers would warn of each overridden default, under
+ * -Wextra and at the caller's line: TSR_KEEP_OVERRIDE_WARNINGS leaves these warnings on.
+ */
+#if !defined(__cplusplus) && !defined(TSR_KEEP_OVERRIDE_WARNINGS)
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+#else
+#pragma GCC diagnostic ignored "-Woverride-init"
+#endif
+#endif
+/* An option whose default depends on other things: a number that is not one. */
+#define TSR_NOT_GIVEN (__builtin_nan(""))
 
 /* Element types. Appended only; 0 is "not given". */
 typedef enum tsr_dtype {

@@ -84,12 +84,16 @@ typedef struct tsr_loader_opts {
     bool drop_last;     /* leave out a last batch that isn't full */
     uint64_t seed;      /* of the order, the crops and the flips */
     tsr_dtype dtype;    /* of the images: TSR_F32 (default) or TSR_F64 */
-    int workers;        /* threads that decode; default 1; TSR_OFF: the calling thread does it */
+    int workers;        /* threads that decode; default 1; 0: the calling thread does it */
     int prefetch;       /* batches decoded ahead, which is also the most workers of use; default 2;
-                         * TSR_OFF: as workers TSR_OFF */
+                         * 0: as workers 0 */
 } tsr_loader_opts;
-#define TSR_LOADER_OPTS(...) \
-    (&(const tsr_loader_opts){.size = sizeof(tsr_loader_opts), __VA_ARGS__})
+#define TSR_LOADER_OPTS(...)                                   \
+    (&(const tsr_loader_opts){.size = sizeof(tsr_loader_opts), \
+                              .batch_size = 64,                \
+                              .workers = 1,                    \
+                              .prefetch = 2,                   \
+                              __VA_ARGS__})
 
 /*
  * A loader at the start of epoch 0. Pixels become pixel / 255, in f32, then cast to the dtype. opts

@@ -84,7 +84,7 @@ typedef struct tsr_data_loader_opts {
     uint64_t seed;
 
     int num_workers;         /* threads; default 0: the caller makes its batches when it asks */
-    int prefetch_factor;     /* batches that each worker makes ahead; default 2 */
+    int prefetch_factor;     /* batches that each worker makes ahead; default (-1) 2 */
     double timeout_s;        /* how long next waits for the workers; default 0: for ever */
     bool persistent_workers; /* keep the threads, and the base seed, from epoch to epoch */
     /* When a worker starts, before its first sample, and when it ends. For the caller too, with
@@ -108,8 +108,11 @@ typedef struct tsr_data_loader_opts {
     void (*host_free)(void *arg, void *memory, size_t bytes);
     void *host_arg;
 } tsr_data_loader_opts;
-#define TSR_DATA_LOADER_OPTS(...) \
-    (&(const tsr_data_loader_opts){.size = sizeof(tsr_data_loader_opts), __VA_ARGS__})
+#define TSR_DATA_LOADER_OPTS(...)                                        \
+    (&(const tsr_data_loader_opts){.size = sizeof(tsr_data_loader_opts), \
+                                   .batch_size = 1,                      \
+                                   .prefetch_factor = -1,                \
+                                   __VA_ARGS__})
 
 typedef struct tsr_batch {
     int64_t number; /* of the epoch, from 0 */

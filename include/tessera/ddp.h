@@ -63,11 +63,11 @@ typedef enum tsr_ddp_hook {
 /* PyTorch's options, with its meanings and defaults. */
 typedef struct tsr_ddp_opts {
     size_t size;
-    tsr_group *group;      /* NULL: all ranks */
-    double bucket_cap_mb;  /* default 25 (MiB); the first bucket 1 */
-    int broadcast_buffers; /* rank 0's at the start of each run behind a synchronised one; default
-                            * on, TSR_OFF */
-    int init_sync;         /* the group's first rank's values become everyone's; default on */
+    tsr_group *group;       /* NULL: all ranks */
+    double bucket_cap_mb;   /* default 25 (MiB); the first bucket 1; 0: a bucket a parameter */
+    bool broadcast_buffers; /* rank 0's at the start of each run behind a synchronised one; default
+                             * true */
+    bool init_sync;         /* the group's first rank's values become everyone's; default true */
     bool find_unused_parameters;  /* graphs may leave parameters out; else that is an error */
     bool gradient_as_bucket_view; /* accepted: gradients always are */
     bool static_graph;            /* which parameters a rank leaves out never changes */
@@ -78,7 +78,12 @@ typedef struct tsr_ddp_opts {
                    * tsr_module_place */
     const char *const *ignored;
 } tsr_ddp_opts;
-#define TSR_DDP_OPTS(...) (&(const tsr_ddp_opts){.size = sizeof(tsr_ddp_opts), __VA_ARGS__})
+#define TSR_DDP_OPTS(...)                                \
+    (&(const tsr_ddp_opts){.size = sizeof(tsr_ddp_opts), \
+                           .bucket_cap_mb = 25,          \
+                           .broadcast_buffers = true,    \
+                           .init_sync = true,            \
+                           __VA_ARGS__})
 
 /*
  * Wraps a module, all of whose variables are on tsr_local_placement. opts may be NULL. Collective

@@ -197,15 +197,19 @@ typedef struct tsr_mobilenet_v2_opts {
     size_t size;
     int64_t num_classes; /* default 1000 */
     double width;        /* multiplier; default 1 */
-    double dropout;      /* default 0.2; TSR_OFF: none */
+    double dropout;      /* default 0.2 */
     tsr_mobilenet_variant variant;
     tsr_activation activation;
     tsr_bn_stats bn;
     tsr_dtype dtype; /* default TSR_F32 */
     uint64_t seed;
 } tsr_mobilenet_v2_opts;
-#define TSR_MOBILENET_V2_OPTS(...) \
-    (&(const tsr_mobilenet_v2_opts){.size = sizeof(tsr_mobilenet_v2_opts), __VA_ARGS__})
+#define TSR_MOBILENET_V2_OPTS(...)                                         \
+    (&(const tsr_mobilenet_v2_opts){.size = sizeof(tsr_mobilenet_v2_opts), \
+                                    .num_classes = 1000,                   \
+                                    .width = 1,                            \
+                                    .dropout = 0.2,                        \
+                                    __VA_ARGS__})
 /* torchvision's mobilenet_v2, with its parameter names: x (n,3,h,w) -> logits (n,num_classes).
  * sbp: of the parameters. */
 TSR_API tsr_module *tsr_mobilenet_v2(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
@@ -219,8 +223,13 @@ typedef struct tsr_convnet_opts {
     tsr_dtype dtype;
     uint64_t seed;
 } tsr_convnet_opts;
-#define TSR_CONVNET_OPTS(...) \
-    (&(const tsr_convnet_opts){.size = sizeof(tsr_convnet_opts), __VA_ARGS__})
+#define TSR_CONVNET_OPTS(...)                                    \
+    (&(const tsr_convnet_opts){.size = sizeof(tsr_convnet_opts), \
+                               .num_classes = 10,                \
+                               .channels = 1,                    \
+                               .height = 28,                     \
+                               .width = 28,                      \
+                               __VA_ARGS__})
 /* layer1, layer2: 5x5 convolution (16, 32 channels), batch norm, ReLU, 2x2 max pool; then fc. */
 TSR_API tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                                 const tsr_convnet_opts *opts);
@@ -234,7 +243,9 @@ typedef struct tsr_mlp_opts {
     tsr_dtype dtype;
     uint64_t seed;
 } tsr_mlp_opts;
-#define TSR_MLP_OPTS(...) (&(const tsr_mlp_opts){.size = sizeof(tsr_mlp_opts), __VA_ARGS__})
+#define TSR_MLP_OPTS(...)   \
+    (&(const tsr_mlp_opts){ \
+        .size = sizeof(tsr_mlp_opts), .hidden = 128, .outputs = 10, .layers = 2, __VA_ARGS__})
 /* Flattens x from axis 1, then linear layers "0", "2", "4", ... with ReLU between (as
  * nn.Sequential). */
 TSR_API tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
@@ -256,8 +267,13 @@ typedef struct tsr_transformer_opts {
     tsr_dtype dtype; /* default TSR_F32 */
     uint64_t seed;
 } tsr_transformer_opts;
-#define TSR_TRANSFORMER_OPTS(...) \
-    (&(const tsr_transformer_opts){.size = sizeof(tsr_transformer_opts), __VA_ARGS__})
+#define TSR_TRANSFORMER_OPTS(...)                                        \
+    (&(const tsr_transformer_opts){.size = sizeof(tsr_transformer_opts), \
+                                   .width = 256,                         \
+                                   .heads = 4,                           \
+                                   .layers = 4,                          \
+                                   .mlp_ratio = 4,                       \
+                                   __VA_ARGS__})
 /*
  * Pre-norm blocks "blocks.<i>": x + attn(norm1(x)), then x + mlp(norm2(x)), with linear layers
  * "attn.q", "attn.k", "attn.v", "attn.proj", "mlp.fc1" and "mlp.fc2" and gelu between the last two;

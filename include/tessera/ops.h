@@ -137,29 +137,38 @@ TSR_OP(linear, tsr_tensor *x, tsr_tensor *w,
 #define tsr_linear(x, w, b) tsr_linear_at((x), (w), (b), TSR_HERE)
 
 /* --- convolution and pooling, NCHW ------------------------------------------------------------ */
-/* Pairs are (h, w); a zero second entry repeats the first; TSR_OFF is a real 0. */
+/* What is along the rows and along the columns of a plane: {1, 1}, never {1}. */
+typedef struct tsr_hw {
+    int h, w;
+} tsr_hw;
+
 typedef struct tsr_conv2d_opts {
     size_t size;
-    int stride[2];   /* default 1 */
-    int padding[2];  /* default 0 */
-    int dilation[2]; /* default 1 */
+    tsr_hw stride;   /* default 1, 1 */
+    tsr_hw padding;  /* default 0, 0 */
+    tsr_hw dilation; /* default 1, 1 */
     int64_t groups;  /* default 1; C = depthwise */
 } tsr_conv2d_opts;
-#define TSR_CONV2D_OPTS(...) \
-    (&(const tsr_conv2d_opts){.size = sizeof(tsr_conv2d_opts), __VA_ARGS__})
+#define TSR_CONV2D_OPTS(...)                                   \
+    (&(const tsr_conv2d_opts){.size = sizeof(tsr_conv2d_opts), \
+                              .stride = {1, 1},                \
+                              .dilation = {1, 1},              \
+                              .groups = 1,                     \
+                              __VA_ARGS__})
 /* (n,c,h,w), (o,c/groups,kh,kw), (o) or NULL -> (n,o,h',w'). opts may be NULL. */
 TSR_OP(conv2d, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr_conv2d_opts *opts);
 #define tsr_conv2d(x, w, b, opts) tsr_conv2d_at((x), (w), (b), (opts), TSR_HERE)
 
 typedef struct tsr_pool2d_opts {
     size_t size;
-    int kernel[2];         /* needed */
-    int stride[2];         /* default: the kernel */
-    int padding[2];        /* default 0, at most half the kernel */
-    int count_include_pad; /* avg: default yes, as PyTorch; TSR_OFF: divide by what is inside */
+    tsr_hw kernel;          /* needed */
+    tsr_hw stride;          /* default (0, 0): the kernel */
+    tsr_hw padding;         /* default 0, 0; at most half the kernel */
+    bool count_include_pad; /* avg: default true, as PyTorch; false: divide by what is inside */
 } tsr_pool2d_opts;
-#define TSR_POOL2D_OPTS(...) \
-    (&(const tsr_pool2d_opts){.size = sizeof(tsr_pool2d_opts), __VA_ARGS__})
+#define TSR_POOL2D_OPTS(...)   \
+    (&(const tsr_pool2d_opts){ \
+        .size = sizeof(tsr_pool2d_opts), .count_include_pad = true, __VA_ARGS__})
 TSR_OP(max_pool2d, tsr_tensor *x, const tsr_pool2d_opts *opts);
 TSR_OP(avg_pool2d, tsr_tensor *x, const tsr_pool2d_opts *opts);
 TSR_OP(adaptive_avg_pool2d, tsr_tensor *x, int64_t out_h, int64_t out_w);
@@ -190,7 +199,7 @@ typedef enum tsr_bn_stats {
 typedef struct tsr_batch_norm_opts {
     size_t size;
     double eps;      /* default 1e-5 */
-    double momentum; /* of the running averages; default 0.1; TSR_OFF: 0 */
+    double momentum; /* of the running averages; default 0.1 */
     tsr_bn_stats stats;
     int parts; /* R of TSR_BN_LOCAL; default: the ranks of x's placement at declaration */
     /* In a local training graph: statistics are over the batches of all ranks of the group, as one
@@ -198,8 +207,9 @@ typedef struct tsr_batch_norm_opts {
      * only with no row. Elsewhere it changes nothing. Not with parts > 1. */
     const tsr_group *sync;
 } tsr_batch_norm_opts;
-#define TSR_BATCH_NORM_OPTS(...) \
-    (&(const tsr_batch_norm_opts){.size = sizeof(tsr_batch_norm_opts), __VA_ARGS__})
+#define TSR_BATCH_NORM_OPTS(...)   \
+    (&(const tsr_batch_norm_opts){ \
+        .size = sizeof(tsr_batch_norm_opts), .eps = 1e-5, .momentum = 0.1, __VA_ARGS__})
 /*
  * x (n,c,h,w) or (n,c); gamma, beta (c). running_mean, running_var: variables (c), or (R,c) with
  * TSR_BN_LOCAL, or both NULL. In a training graph statistics are x's own and the running averages
@@ -219,7 +229,7 @@ typedef struct tsr_layer_norm_opts {
     int axes;   /* the trailing ones that are normalised together; default 1 */
 } tsr_layer_norm_opts;
 #define TSR_LAYER_NORM_OPTS(...) \
-    (&(const tsr_layer_norm_opts){.size = sizeof(tsr_layer_norm_opts), __VA_ARGS__})
+    (&(const tsr_layer_norm_opts){.size = sizeof(tsr_layer_norm_opts), .eps = 1e-5, __VA_ARGS__})
 /* Each row of x (...,f...) has its features' mean and variance taken out; times gamma (f...), plus
  * beta (f...), each of which may be NULL. Statistics are those of the whole row, wherever its
  * features are, and as exact as batch_norm's. opts may be NULL. */
@@ -239,11 +249,12 @@ TSR_OP(causal_mask, tsr_tensor *x, int64_t diagonal, double value);
 typedef struct tsr_attention_opts {
     size_t size;
     bool causal;    /* query s sees keys 0 to s */
-    double scale;   /* of the products; default 1/sqrt(d) */
+    double scale;   /* of the products; default (TSR_NOT_GIVEN) 1/sqrt(d) */
     double dropout; /* of the weights, in training graphs; default 0 */
 } tsr_attention_opts;
-#define TSR_ATTENTION_OPTS(...) \
-    (&(const tsr_attention_opts){.size = sizeof(tsr_attention_opts), __VA_ARGS__})
+#define TSR_ATTENTION_OPTS(...)   \
+    (&(const tsr_attention_opts){ \
+        .size = sizeof(tsr_attention_opts), .scale = TSR_NOT_GIVEN, __VA_ARGS__})
 /* softmax(scale q k^T) v of each head: q (b,h,s,d), k (b,h,t,d), v (b,h,t,e) -> (b,h,s,e), as
  * PyTorch's scaled_dot_product_attention. Every axis may be split. opts may be NULL. */
 TSR_OP(attention, tsr_tensor *q, tsr_tensor *k, tsr_tensor *v, const tsr_attention_opts *opts);

@@ -28,7 +28,7 @@ typedef struct tsr_schedule {
     tsr_schedule_kind kind;
     int64_t warmup;
     int64_t step_size; /* STEP; needed there */
-    double gamma;      /* STEP; default 0.1 */
+    double gamma;      /* STEP; needed there, above 0 */
     int64_t steps;     /* COSINE; needed there */
     double min_lr;
 } tsr_schedule;
@@ -41,18 +41,26 @@ typedef struct tsr_sgd_opts {
     tsr_schedule schedule;
     tsr_sbp state; /* signature of momentum; AUTO (the default): each parameter's own */
 } tsr_sgd_opts;
-#define TSR_SGD_OPTS(...) (&(const tsr_sgd_opts){.size = sizeof(tsr_sgd_opts), __VA_ARGS__})
+#define TSR_SGD_OPTS(...) \
+    (&(const tsr_sgd_opts){.size = sizeof(tsr_sgd_opts), .lr = 1e-3, __VA_ARGS__})
 
 typedef struct tsr_adam_opts {
     size_t size;
     double lr;           /* default 1e-3 */
-    double beta1, beta2; /* default 0.9, 0.999; TSR_OFF: 0 */
+    double beta1, beta2; /* default 0.9, 0.999 */
     double eps;          /* default 1e-8 */
-    double weight_decay; /* Adam: default 0; AdamW: default 0.01, TSR_OFF: 0 */
+    double weight_decay; /* default (TSR_NOT_GIVEN): Adam 0, AdamW 0.01 */
     tsr_schedule schedule;
     tsr_sbp state; /* signature of the moments; AUTO (the default): each parameter's own */
 } tsr_adam_opts;
-#define TSR_ADAM_OPTS(...) (&(const tsr_adam_opts){.size = sizeof(tsr_adam_opts), __VA_ARGS__})
+#define TSR_ADAM_OPTS(...)                                 \
+    (&(const tsr_adam_opts){.size = sizeof(tsr_adam_opts), \
+                            .lr = 1e-3,                    \
+                            .beta1 = 0.9,                  \
+                            .beta2 = 0.999,                \
+                            .eps = 1e-8,                   \
+                            .weight_decay = TSR_NOT_GIVEN, \
+                            __VA_ARGS__})
 
 /* Over all trainable variables of a module. NULL on error (tsr_last_error). opts may be NULL. */
 TSR_API tsr_optimizer *tsr_sgd(tsr_module *m, const tsr_sgd_opts *opts);

@@ -21,7 +21,7 @@ typedef struct tsr_link {
 
 typedef struct tsr_compile_opts {
     size_t size;
-    double bucket_mb; /* gradients' reductions are joined up to this size; default 4, TSR_OFF: none.
+    double bucket_mb; /* gradients' reductions are joined up to this size; default 4; 0: none.
                        * Where gradients are so large that this takes more calls, a call is closed
                        * by the gradient with which it reaches the size. */
     bool no_fusion;   /* lower op by op */
@@ -38,7 +38,7 @@ typedef struct tsr_compile_opts {
     double
         local_bytes_per_s; /* what a rank reads plus writes of its own memory; 0: a usual figure */
     double flops_per_s;    /* of a rank; 0: a usual figure */
-    double kernel_s;       /* that starting a kernel takes; 0: a usual figure */
+    double kernel_s; /* that starting a kernel takes; default (TSR_NOT_GIVEN) a usual figure */
     /* For finding errors: before each run, ranks compare hashes of what each of them gave by
      * itself: inputs that were fed in B (or in the same part), the variables' values, the
      * optimizers' settings. A run in which they differ is TSR_ERR_MISMATCH on all of them and names
@@ -52,8 +52,9 @@ typedef struct tsr_compile_opts {
      * left to the compiler, are inferred always. */
     bool infer_updates;
 } tsr_compile_opts;
-#define TSR_COMPILE_OPTS(...) \
-    (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), __VA_ARGS__})
+#define TSR_COMPILE_OPTS(...)   \
+    (&(const tsr_compile_opts){ \
+        .size = sizeof(tsr_compile_opts), .bucket_mb = 4, .kernel_s = TSR_NOT_GIVEN, __VA_ARGS__})
 
 /*
  * Compiles a graph: infers every signature, inserts the communication, lowers to kernels, lays out

@@ -81,12 +81,13 @@ TSR_API tsr_status tsr_sequential_sampler(tsr_world *world, int64_t n, tsr_sampl
 typedef struct tsr_random_sampler_opts {
     size_t size;
     bool replacement;
-    int64_t num_samples;      /* of a pass; default n; more than n repeat, in whole orders */
+    int64_t num_samples;      /* of a pass; default (-1) n; more than n repeat, in whole orders */
     tsr_generator *generator; /* borrowed; NULL: by the seed */
     uint64_t seed;
 } tsr_random_sampler_opts;
-#define TSR_RANDOM_SAMPLER_OPTS(...) \
-    (&(const tsr_random_sampler_opts){.size = sizeof(tsr_random_sampler_opts), __VA_ARGS__})
+#define TSR_RANDOM_SAMPLER_OPTS(...)   \
+    (&(const tsr_random_sampler_opts){ \
+        .size = sizeof(tsr_random_sampler_opts), .num_samples = -1, __VA_ARGS__})
 /* RandomSampler. opts may be NULL. n = 0 gives nothing. */
 TSR_API tsr_status tsr_random_sampler(tsr_world *world, int64_t n,
                                       const tsr_random_sampler_opts *opts,
@@ -108,14 +109,16 @@ TSR_API tsr_status tsr_subset_random_sampler(tsr_world *world, const int64_t *in
 
 typedef struct tsr_weighted_random_sampler_opts {
     size_t size;
-    int replacement;          /* default on. TSR_OFF is TSR_ERR_UNSUPPORTED: what PyTorch then draws
+    bool replacement;         /* default true. false is TSR_ERR_UNSUPPORTED: what PyTorch then draws
                                * depends on how it was built */
-    int64_t num_samples;      /* of a pass; default n */
+    int64_t num_samples;      /* of a pass; default (-1) n */
     tsr_generator *generator; /* borrowed; NULL: by the seed */
     uint64_t seed;
 } tsr_weighted_random_sampler_opts;
 #define TSR_WEIGHTED_RANDOM_SAMPLER_OPTS(...)                                                    \
     (&(const tsr_weighted_random_sampler_opts){.size = sizeof(tsr_weighted_random_sampler_opts), \
+                                               .replacement = true,                              \
+                                               .num_samples = -1,                                \
                                                __VA_ARGS__})
 /*
  * WeightedRandomSampler with replacement: index i with a probability of weights[i] over their sum.
@@ -130,18 +133,18 @@ typedef struct tsr_distributed_sampler_opts {
     size_t size;
     int replicas;      /* that share the data set; 0: the world's ranks, and rank the world's */
     int rank;          /* 0 .. replicas-1 */
-    int shuffle;       /* default on: an order by seed + epoch; TSR_OFF: as they are */
+    bool shuffle;      /* default true: an order by seed + epoch; false: as they are */
     int64_t seed;      /* the same on all replicas */
     bool drop_last;    /* leave out what doesn't divide */
-    int pad;           /* default on: repeats from the head make all replicas' counts equal;
-                        * TSR_OFF, for evaluation: every sample exactly once, and counts may differ
+    bool pad;          /* default true: repeats from the head make all replicas' counts equal;
+                        * false, for evaluation: every sample exactly once, and counts may differ
                         * by one: mind collectives in the loop. No matter with drop_last */
     tsr_sampler *over; /* share out this one's passes in place of 0 .. n-1 (n is then its count);
                         * it must give the same on all replicas, and shuffle is not used */
 } tsr_distributed_sampler_opts;
-#define TSR_DISTRIBUTED_SAMPLER_OPTS(...)                                                \
-    (&(const tsr_distributed_sampler_opts){.size = sizeof(tsr_distributed_sampler_opts), \
-                                           __VA_ARGS__})
+#define TSR_DISTRIBUTED_SAMPLER_OPTS(...)   \
+    (&(const tsr_distributed_sampler_opts){ \
+        .size = sizeof(tsr_distributed_sampler_opts), .shuffle = true, .pad = true, __VA_ARGS__})
 /*
  * DistributedSampler: every replicas-th sample from `rank` on. Its epoch changes by
  * tsr_sampler_set_epoch alone; without that every pass has the same order, as in PyTorch. n = 0 and

@@ -141,7 +141,7 @@ static tsr_status prepare(box *b, const box_args *a)
     TSRI_TRY(check(b));
     cli_links links;
     cli_links_find(TSR_DEVICE_CPU, &links);
-    b->opts = (tsr_compile_opts){.size = sizeof b->opts};
+    b->opts = *TSR_COMPILE_OPTS();
     cli_links_fill(&links, NULL, &b->opts);
     for (int i = 0; i < b->opts.nlinks && a->zero_latency; i++)
         b->opts.link[i].latency_s = 0;

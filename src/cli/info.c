@@ -139,7 +139,7 @@ static tsr_status find_out(const info_args *a, info *i)
 /* --- saying it -------------------------------------------------------------------------------- */
 static tsri_cost_model model_of(const info *i)
 {
-    tsr_compile_opts opts = {.size = sizeof opts};
+    tsr_compile_opts opts = *TSR_COMPILE_OPTS();
     cli_links_fill(&i->links, NULL, &opts);
     return cli_links_model(&opts);
 }

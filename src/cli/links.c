@@ -165,7 +165,8 @@ void cli_links_fill(const cli_links *l, const cli_cluster *c, tsr_compile_opts *
     opts->local_bytes_per_s = l->local_bytes_per_s;
     if (c) {
         opts->flops_per_s = c->flops_per_s;
-        opts->kernel_s = c->kernel_s;
+        if (c->kernel_s > 0)
+            opts->kernel_s = c->kernel_s;
         if (c->local_bytes_per_s > 0)
             opts->local_bytes_per_s = c->local_bytes_per_s;
         near.latency_s = c->latency_s > 0 ? c->latency_s : near.latency_s;

@@ -134,7 +134,7 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
                          const cli_cluster *cluster)
 {
     cli_links links;
-    tsr_compile_opts opts = {.size = sizeof opts, .alternatives = true};
+    tsr_compile_opts opts = *TSR_COMPILE_OPTS(.alternatives = true);
     int64_t limit =
         a->memory_limit ? a->memory_limit : tsri_experiment_memory_limit(program->experiment);
     opts.memory_limit = (size_t)limit;

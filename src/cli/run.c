@@ -119,7 +119,7 @@ int cli_run(int argc, char **argv)
                        .trace = a.trace,
                        .json = a.json,
                        .progress = !a.json && isatty(STDOUT_FILENO),
-                       .opts = {.size = sizeof job.opts}};
+                       .opts = *TSR_COMPILE_OPTS()};
         code = work(&a, &job);
     }
     tsri_experiment_destroy(e);

@@ -25,13 +25,12 @@ typedef struct model_call {
 static tsr_module *make_mobilenet_v2(const model_call *c)
 {
     const tsri_config_args *a = c->args;
-    return tsr_mobilenet_v2(c->world, c->placement, TSR_B,
-                            TSR_MOBILENET_V2_OPTS(.num_classes = a->num_classes, .width = a->width,
-                                                  .dropout = a->dropout == 0 ? TSR_OFF : a->dropout,
-                                                  .variant = (tsr_mobilenet_variant)a->variant,
-                                                  .activation = (tsr_activation)a->activation,
-                                                  .bn = (tsr_bn_stats)a->bn, .dtype = c->dtype,
-                                                  .seed = c->seed));
+    return tsr_mobilenet_v2(
+        c->world, c->placement, TSR_B,
+        TSR_MOBILENET_V2_OPTS(.num_classes = a->num_classes, .width = a->width,
+                              .dropout = a->dropout, .variant = (tsr_mobilenet_variant)a->variant,
+                              .activation = (tsr_activation)a->activation,
+                              .bn = (tsr_bn_stats)a->bn, .dtype = c->dtype, .seed = c->seed));
 }
 
 static tsr_module *make_convnet(const model_call *c)
@@ -140,12 +139,6 @@ static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
 }
 
 /* --- optimizers ------------------------------------------------------------------------------ */
-/* A number as options have it: a zero that isn't the default. */
-static double or_off(double v)
-{
-    return v == 0 ? TSR_OFF : v;
-}
-
 static tsr_schedule make_schedule(const tsri_program *p)
 {
     const tsri_config_schedule *s = &p->experiment->optimizer.schedule;
@@ -171,14 +164,13 @@ static tsr_status make_optimizer(tsri_program *p)
     tsr_sbp state = tsri_extend_b(o->state.sbp, where->ranks.ndim);
     if (o->head.variant == TSRI_OPTIMIZER_SGD) {
         p->optimizer = tsr_sgd(
-            p->module, TSR_SGD_OPTS(.lr = or_off(o->lr), .momentum = o->momentum,
-                                    .dampening = o->dampening, .weight_decay = o->weight_decay,
-                                    .nesterov = o->nesterov, .schedule = schedule, .state = state));
+            p->module, TSR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .dampening = o->dampening,
+                                    .weight_decay = o->weight_decay, .nesterov = o->nesterov,
+                                    .schedule = schedule, .state = state));
     } else {
         const tsr_adam_opts *opts =
-            TSR_ADAM_OPTS(.lr = or_off(o->lr), .beta1 = or_off(o->beta1), .beta2 = or_off(o->beta2),
-                          .eps = or_off(o->eps), .weight_decay = or_off(o->weight_decay),
-                          .schedule = schedule, .state = state);
+            TSR_ADAM_OPTS(.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
+                          .weight_decay = o->weight_decay, .schedule = schedule, .state = state);
         p->optimizer = o->head.variant == TSRI_OPTIMIZER_ADAM ? tsr_adam(p->module, opts)
                                                               : tsr_adamw(p->module, opts);
     }
@@ -211,14 +203,13 @@ static tsr_status make_loader(tsri_program *p, const tsri_data_sizes *s)
                          (long long)tsr_dataset_channels(set), (long long)tsr_dataset_height(set),
                          (long long)tsr_dataset_width(set), (long long)s->channels,
                          (long long)s->height, (long long)s->width);
-    return tsr_loader_create(p->world, p->dataset,
-                             TSR_LOADER_OPTS(.batch_size = d->batch_size, .shuffle = d->shuffle,
-                                             .augment = d->augment, .normalize = d->normalize,
-                                             .drop_last = true, .seed = (uint64_t)d->seed,
-                                             .dtype = p->experiment->dtype,
-                                             .workers = d->workers ? (int)d->workers : TSR_OFF,
-                                             .prefetch = d->prefetch ? (int)d->prefetch : TSR_OFF),
-                             &p->loader);
+    return tsr_loader_create(
+        p->world, p->dataset,
+        TSR_LOADER_OPTS(.batch_size = d->batch_size, .shuffle = d->shuffle, .augment = d->augment,
+                        .normalize = d->normalize, .drop_last = true, .seed = (uint64_t)d->seed,
+                        .dtype = p->experiment->dtype, .workers = (int)d->workers,
+                        .prefetch = (int)d->prefetch),
+        &p->loader);
 }
 
 /* Opens the data, unless there shall be none, and counts steps. */

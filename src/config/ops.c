@@ -12,20 +12,17 @@ static const char *const gelu_words[] = {"erf", "tanh", NULL};
 static const char *const bn_words[] = {"global", "local", NULL};
 
 /* --- calls with options ---------------------------------------------------------------------- */
-/* A pair as options have it: TSR_OFF is a real 0. */
-static void set_pair(int out[2], const int64_t pair[2])
+static tsr_hw hw_of(const int64_t pair[2])
 {
-    for (int i = 0; i < 2; i++)
-        out[i] = pair[i] ? (int)pair[i] : TSR_OFF;
+    return (tsr_hw){(int)pair[0], (int)pair[1]};
 }
 
 static tsr_tensor *declare_conv2d(const tsri_op_call *c)
 {
-    tsr_conv2d_opts o = {.size = sizeof o, .groups = A.groups};
-    set_pair(o.stride, A.stride);
-    set_pair(o.padding, A.padding);
-    set_pair(o.dilation, A.dilation);
-    return tsr_conv2d_at(I(0), I(1), I(2), &o, AT);
+    return tsr_conv2d_at(I(0), I(1), I(2),
+                         TSR_CONV2D_OPTS(.stride = hw_of(A.stride), .padding = hw_of(A.padding),
+                                         .dilation = hw_of(A.dilation), .groups = A.groups),
+                         AT);
 }
 
 typedef tsr_tensor *pool2d_fn(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file,
@@ -34,19 +31,19 @@ static tsr_tensor *declare_pool2d(const tsri_op_call *c, pool2d_fn *pool)
 {
     bool include =
         A.count_include_pad || !tsri_section_has(&tsri_op_section, c->op, "count_include_pad");
-    tsr_pool2d_opts o = {.size = sizeof o, .count_include_pad = include ? 1 : TSR_OFF};
     bool has_stride = tsri_section_has(&tsri_op_section, c->op, "stride");
-    set_pair(o.kernel, A.kernel);
-    set_pair(o.stride, has_stride ? A.stride : A.kernel);
-    set_pair(o.padding, A.padding);
-    return pool(I(0), &o, AT);
+    return pool(I(0),
+                TSR_POOL2D_OPTS(.kernel = hw_of(A.kernel),
+                                .stride = hw_of(has_stride ? A.stride : A.kernel),
+                                .padding = hw_of(A.padding), .count_include_pad = include),
+                AT);
 }
 
 static tsr_tensor *declare_batch_norm(const tsri_op_call *c)
 {
     tsr_batch_norm_opts o = {.size = sizeof o,
                              .eps = A.eps,
-                             .momentum = A.momentum == 0 ? TSR_OFF : A.momentum,
+                             .momentum = A.momentum,
                              .stats = (tsr_bn_stats)A.stats,
                              .parts = (int)A.parts};
     return tsr_batch_norm_at(I(0), I(1), I(2), I(3), I(4), &o, AT);
@@ -77,8 +74,12 @@ static tsr_tensor *declare_causal_mask(const tsri_op_call *c)
 
 static tsr_tensor *declare_attention(const tsri_op_call *c)
 {
-    tsr_attention_opts o = {.size = sizeof o, .causal = A.causal, .scale = A.scale, .dropout = A.p};
-    return tsr_attention_at(I(0), I(1), I(2), &o, AT);
+    bool has_scale = tsri_section_has(&tsri_op_section, c->op, "scale");
+    return tsr_attention_at(I(0), I(1), I(2),
+                            TSR_ATTENTION_OPTS(.causal = A.causal,
+                                               .scale = has_scale ? A.scale : TSR_NOT_GIVEN,
+                                               .dropout = A.p),
+                            AT);
 }
 
 static tsr_tensor *declare_embedding(const tsri_op_call *c)

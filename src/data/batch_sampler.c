@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "src/core/opts.h"
 #include "src/data/batch_sampler.h"
 
 #include <inttypes.h>
@@ -74,7 +75,7 @@ tsr_status tsr_custom_batch_sampler(tsr_world *world, const tsr_batch_sampler_ca
 {
     static const char who[] = "tsr_custom_batch_sampler";
     tsr_batch_sampler_calls known = {.size = sizeof known};
-    TSRI_TRY(tsri_sampler_opts(who, calls, &known, sizeof known));
+    TSRI_TRY(tsri_opts_read(&known, sizeof known, calls, who));
     TSRI_TRY(check(who, known.max_rows, "max_rows", out_batch_sampler));
     if (!known.next)
         return tsri_fail(TSR_ERR_INVALID, "%s: there is no function `next`", who);

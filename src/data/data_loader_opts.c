@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is legal in a data loader's options. The rules of exclusion are PyTorch's. */
+#include "src/core/opts.h"
 #include "src/data/data_loader.h"
 
 #include <inttypes.h>
@@ -30,7 +31,7 @@ static tsr_status resolve_fields(tsr_data_loader_opts *o)
 
 static tsr_status resolve_sampling(tsr_data_loader_opts *o)
 {
-    if (o->batch_sampler && (o->batch_size || o->shuffle || o->sampler || o->drop_last))
+    if (o->batch_sampler && (o->batch_size != 1 || o->shuffle || o->sampler || o->drop_last))
         return tsri_fail(TSR_ERR_INVALID,
                          "%s: the batch_sampler option is mutually exclusive with batch_size, "
                          "shuffle, sampler, and drop_last",
@@ -38,12 +39,10 @@ static tsr_status resolve_sampling(tsr_data_loader_opts *o)
     if (o->sampler && o->shuffle)
         return tsri_fail(TSR_ERR_INVALID,
                          "%s: the sampler option is mutually exclusive with shuffle", who);
-    if (o->batch_size < 0)
+    if (o->batch_size < 1)
         return tsri_fail(TSR_ERR_INVALID,
                          "%s: batch_size should be a positive integer value, but got %" PRId64, who,
                          o->batch_size);
-    if (!o->batch_size)
-        o->batch_size = 1;
     return TSR_OK;
 }
 
@@ -53,18 +52,19 @@ static tsr_status resolve_workers(tsr_data_loader_opts *o)
     if (o->num_workers < 0 || o->num_workers > MOST)
         return tsri_fail(TSR_ERR_INVALID, "%s: num_workers %d; legal are 0 .. %d", who,
                          o->num_workers, MOST);
-    if (o->prefetch_factor < 0 || o->prefetch_factor > MOST)
+    bool prefetches = o->prefetch_factor != -1;
+    if (prefetches && (o->prefetch_factor < 1 || o->prefetch_factor > MOST))
         return tsri_fail(TSR_ERR_INVALID, "%s: prefetch_factor %d; legal are 1 .. %d", who,
                          o->prefetch_factor, MOST);
     if (!(o->timeout_s >= 0) || isinf(o->timeout_s))
         return tsri_fail(TSR_ERR_INVALID, "%s: timeout_s %g; legal are seconds, and 0 for none",
                          who, o->timeout_s);
-    if (!o->num_workers && (o->prefetch_factor || o->timeout_s > 0 || o->persistent_workers))
+    if (!o->num_workers && (prefetches || o->timeout_s > 0 || o->persistent_workers))
         return tsri_fail(TSR_ERR_INVALID, "%s: %s needs num_workers > 0", who,
-                         o->prefetch_factor ? "prefetch_factor"
+                         prefetches         ? "prefetch_factor"
                          : o->timeout_s > 0 ? "timeout_s"
                                             : "persistent_workers");
-    if (!o->prefetch_factor)
+    if (!prefetches)
         o->prefetch_factor = 2;
     return TSR_OK;
 }
@@ -72,12 +72,12 @@ static tsr_status resolve_workers(tsr_data_loader_opts *o)
 tsr_status tsri_data_loader_opts(const tsr_map_dataset *dataset, const tsr_data_loader_opts *opts,
                                  tsri_batch_spec *out_spec)
 {
-    *out_spec = (tsri_batch_spec){.ds.size = sizeof out_spec->ds, .o.size = sizeof out_spec->o};
+    *out_spec = (tsri_batch_spec){.ds.size = sizeof out_spec->ds, .o = *TSR_DATA_LOADER_OPTS()};
     tsr_data_loader_opts *o = &out_spec->o;
     if (!dataset)
         return tsri_fail(TSR_ERR_INVALID, "%s: the data set is NULL", who);
-    TSRI_TRY(tsri_sampler_opts(who, dataset, &out_spec->ds, sizeof out_spec->ds));
-    TSRI_TRY(tsri_sampler_opts(who, opts, o, sizeof *o));
+    TSRI_TRY(tsri_opts_read(&out_spec->ds, sizeof out_spec->ds, dataset, who));
+    TSRI_TRY(tsri_opts_read(o, sizeof *o, opts, who));
     if (!out_spec->ds.len || (!out_spec->ds.get && !o->collate))
         return tsri_fail(TSR_ERR_INVALID, "%s: the data set has no function %s", who,
                          out_spec->ds.len ? "get" : "len");

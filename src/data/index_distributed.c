@@ -3,6 +3,7 @@
  * PyTorch's DistributedSampler: all replicas know the same order; each takes every replicas-th of
  * it. The order goes round as often as padding needs it to.
  */
+#include "src/core/opts.h"
 #include "src/data/index_sampler.h"
 
 #include <inttypes.h>
@@ -80,7 +81,7 @@ static int64_t count_of(int64_t n, const tsr_distributed_sampler_opts *o)
     int64_t whole = n / o->replicas, rest = n % o->replicas;
     if (!rest || o->drop_last)
         return whole;
-    return o->pad == TSR_OFF ? whole + (o->rank < rest) : whole + 1;
+    return o->pad ? whole + 1 : whole + (o->rank < rest);
 }
 
 tsr_status tsr_distributed_sampler(tsr_world *world, int64_t n,
@@ -88,9 +89,9 @@ tsr_status tsr_distributed_sampler(tsr_world *world, int64_t n,
                                    tsr_sampler **out_sampler)
 {
     static const char who[] = "tsr_distributed_sampler";
-    tsr_distributed_sampler_opts o = {.size = sizeof o};
+    tsr_distributed_sampler_opts o = *TSR_DISTRIBUTED_SAMPLER_OPTS();
     TSRI_TRY(tsri_sampler_check(who, n, out_sampler));
-    TSRI_TRY(tsri_sampler_opts(who, opts, &o, sizeof o));
+    TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, who));
     TSRI_TRY(resolve_replicas(world, &o));
     int64_t below = o.over ? tsr_sampler_count(o.over) : n;
     if (below != n)
@@ -103,7 +104,7 @@ tsr_status tsr_distributed_sampler(tsr_world *world, int64_t n,
     s->rank = o.rank;
     s->seed = (uint64_t)o.seed;
     s->over = o.over;
-    bool in_order = o.shuffle == TSR_OFF && !o.over;
+    bool in_order = !o.shuffle && !o.over;
     tsr_status status = in_order ? TSR_OK : tsri_sampler_room(s, n);
     return tsri_sampler_finish(world, s, status, out_sampler);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Samplers that draw: RandomSampler, SubsetRandomSampler and WeightedRandomSampler of PyTorch. */
+#include "src/core/opts.h"
 #include "src/data/index_sampler.h"
 
 #include <inttypes.h>
@@ -43,7 +44,7 @@ static const tsri_sampler_ops random_ops = {
 
 static tsr_status check_num_samples(const char *who, int64_t num_samples)
 {
-    if (num_samples >= 0 && num_samples <= TSRI_MAX_SAMPLES)
+    if (num_samples == -1 || (num_samples > 0 && num_samples <= TSRI_MAX_SAMPLES))
         return TSR_OK;
     return tsri_fail(TSR_ERR_INVALID,
                      "%s: num_samples should be a positive integer value, but got %" PRId64, who,
@@ -54,15 +55,15 @@ tsr_status tsr_random_sampler(tsr_world *world, int64_t n, const tsr_random_samp
                               tsr_sampler **out_sampler)
 {
     static const char who[] = "tsr_random_sampler";
-    tsr_random_sampler_opts o = {.size = sizeof o};
+    tsr_random_sampler_opts o = *TSR_RANDOM_SAMPLER_OPTS();
     TSRI_TRY(tsri_sampler_check(who, n, out_sampler));
-    TSRI_TRY(tsri_sampler_opts(who, opts, &o, sizeof o));
+    TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, who));
     TSRI_TRY(check_num_samples(who, o.num_samples));
-    if (!n && o.num_samples)
+    if (!n && o.num_samples > 0)
         return tsri_fail(TSR_ERR_INVALID, "%s: %" PRId64 " samples can't be drawn from none", who,
                          o.num_samples);
     tsr_sampler *s;
-    TSRI_TRY(tsri_sampler_create(world, &random_ops, n, o.num_samples ? o.num_samples : n, &s));
+    TSRI_TRY(tsri_sampler_create(world, &random_ops, n, o.num_samples > 0 ? o.num_samples : n, &s));
     s->replacement = o.replacement;
     s->seeds_passes = !o.generator;
     tsr_status status = tsri_sampler_draw_from(s, o.generator, o.seed);
@@ -107,7 +108,7 @@ tsr_status tsr_subset_random_sampler(tsr_world *world, const int64_t *indices, i
     static const char who[] = "tsr_subset_random_sampler";
     tsr_subset_random_sampler_opts o = {.size = sizeof o};
     TSRI_TRY(tsri_sampler_check(who, count, out_sampler));
-    TSRI_TRY(tsri_sampler_opts(who, opts, &o, sizeof o));
+    TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, who));
     if (!indices && count)
         return tsri_fail(TSR_ERR_INVALID, "%s: indices is NULL", who);
     tsr_sampler *s;
@@ -187,11 +188,11 @@ tsr_status tsr_weighted_random_sampler(tsr_world *world, const double *weights, 
                                        tsr_sampler **out_sampler)
 {
     static const char who[] = "tsr_weighted_random_sampler";
-    tsr_weighted_random_sampler_opts o = {.size = sizeof o};
+    tsr_weighted_random_sampler_opts o = *TSR_WEIGHTED_RANDOM_SAMPLER_OPTS();
     TSRI_TRY(tsri_sampler_check(who, n, out_sampler));
-    TSRI_TRY(tsri_sampler_opts(who, opts, &o, sizeof o));
+    TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, who));
     TSRI_TRY(check_num_samples(who, o.num_samples));
-    if (o.replacement == TSR_OFF)
+    if (!o.replacement)
         return tsri_fail(TSR_ERR_UNSUPPORTED,
                          "%s: without replacement there is no order that all builds of PyTorch "
                          "share",
@@ -200,7 +201,7 @@ tsr_status tsr_weighted_random_sampler(tsr_world *world, const double *weights, 
         return tsri_fail(TSR_ERR_INVALID, "%s: %" PRId64 " weights%s; legal are 1 .. 2^24", who, n,
                          weights ? "" : " at NULL");
     tsr_sampler *s;
-    TSRI_TRY(tsri_sampler_create(world, &weighted, n, o.num_samples ? o.num_samples : n, &s));
+    TSRI_TRY(tsri_sampler_create(world, &weighted, n, o.num_samples > 0 ? o.num_samples : n, &s));
     tsr_status status = tsri_sampler_draw_from(s, o.generator, o.seed);
     if (status == TSR_OK)
         status = tsri_sampler_room(s, s->count);

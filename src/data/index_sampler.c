@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all samplers share: passes, positions and states; and those that draw nothing. */
+#include "src/core/opts.h"
 #include "src/data/index_sampler.h"
 
 #include <inttypes.h>
@@ -16,18 +17,6 @@ tsr_status tsri_sampler_check(const char *who, int64_t n, const void *out)
         return tsri_fail(TSR_ERR_INVALID, "%s: out_sampler is NULL", who);
     if (n < 0 || n > TSRI_MAX_SAMPLES)
         return tsri_fail(TSR_ERR_INVALID, "%s: %" PRId64 " samples; legal are 0 .. 2^56", who, n);
-    return TSR_OK;
-}
-
-tsr_status tsri_sampler_opts(const char *who, const void *given, void *out_opts, size_t bytes)
-{
-    size_t known = bytes;
-    if (given)
-        memcpy(&known, given, sizeof known); /* the first field */
-    if (!known)
-        return tsri_fail(TSR_ERR_INVALID, "%s: opts->size is 0; use the options' macro", who);
-    if (given)
-        memcpy(out_opts, given, known < bytes ? known : bytes);
     return TSR_OK;
 }
 
@@ -357,7 +346,7 @@ tsr_status tsr_custom_sampler(tsr_world *world, const tsr_sampler_calls *calls,
 {
     tsr_sampler_calls known = {.size = sizeof known};
     TSRI_TRY(tsri_sampler_check("tsr_custom_sampler", 0, out_sampler));
-    TSRI_TRY(tsri_sampler_opts("tsr_custom_sampler", calls, &known, sizeof known));
+    TSRI_TRY(tsri_opts_read(&known, sizeof known, calls, "tsr_custom_sampler"));
     if (!known.next)
         return tsri_fail(TSR_ERR_INVALID, "tsr_custom_sampler: there is no function `next`");
     tsr_sampler *s;

@@ -82,7 +82,5 @@ bool tsri_sampler_is_driven(const tsr_sampler *s);
 
 /* "who: n is -1; ..." unless 0 <= n <= TSRI_MAX_SAMPLES and out is given. */
 tsr_status tsri_sampler_check(const char *who, int64_t n, const void *out);
-/* Copies the options that the caller's version knows over the defaults in *out_opts. */
-tsr_status tsri_sampler_opts(const char *who, const void *given, void *out_opts, size_t bytes);
 
 #endif

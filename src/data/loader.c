@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "src/core/opts.h"
 #include "src/data/loader.h"
 
 #include <inttypes.h>
@@ -8,30 +9,23 @@
 
 static tsr_status resolve_opts(const tsr_loader_opts *given, tsr_loader_opts *o)
 {
-    *o = (tsr_loader_opts){.size = sizeof *o};
-    if (given) {
-        if (!given->size)
-            return tsri_fail(TSR_ERR_INVALID,
-                             "tsr_loader_create: opts->size is 0; use TSR_LOADER_OPTS");
-        memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
-    }
-    if (o->batch_size < 0)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_loader_create: batch_size %" PRId64 " is negative",
-                         o->batch_size);
-    if (o->workers < TSR_OFF || o->prefetch < TSR_OFF)
+    *o = *TSR_LOADER_OPTS();
+    TSRI_TRY(tsri_opts_read(o, sizeof *o, given, "tsr_loader_create"));
+    if (o->batch_size < 1)
         return tsri_fail(TSR_ERR_INVALID,
-                         "tsr_loader_create: workers %d, prefetch %d: legal are counts and TSR_OFF",
+                         "tsr_loader_create: batch_size is %" PRId64 "; it must be at least 1",
+                         o->batch_size);
+    if (o->workers < 0 || o->prefetch < 0)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "tsr_loader_create: workers %d, prefetch %d: neither may be negative",
                          o->workers, o->prefetch);
     if (o->dtype == TSR_DTYPE_NONE)
         o->dtype = TSR_F32;
     if (o->dtype != TSR_F32 && o->dtype != TSR_F64)
         return tsri_fail(TSR_ERR_DTYPE, "tsr_loader_create: dtype %s; legal are f32 and f64",
                          tsr_dtype_name(o->dtype));
-    if (!o->batch_size)
-        o->batch_size = 64;
-    bool threads = o->workers != TSR_OFF && o->prefetch != TSR_OFF;
-    o->prefetch = !threads ? 0 : o->prefetch ? o->prefetch : 2;
-    o->workers = !threads ? 0 : o->workers ? o->workers : 1;
+    if (!o->workers)
+        o->prefetch = 0;
     if (o->workers > o->prefetch)
         o->workers = o->prefetch; /* a batch is one thread's work: more would only wait */
     return TSR_OK;

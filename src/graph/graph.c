@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: creation, sticky errors, adding ops. */
+#include "src/core/opts.h"
 #include "src/graph/graph.h"
 
 #include <stdarg.h>
@@ -23,9 +24,9 @@ tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
         tsri_fail(TSR_ERR_INVALID, "tsr_graph_create: no world (did its creation fail?)");
         return NULL;
     }
-    tsr_graph_opts o = {0};
-    if (opts)
-        memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    tsr_graph_opts o = *TSR_GRAPH_OPTS();
+    if (tsri_opts_read(&o, sizeof o, opts, "tsr_graph_create") != TSR_OK)
+        return NULL;
     tsri_pool pool;
     tsri_pool_init(&pool, &world->mem);
     tsr_graph *g = tsri_pool_alloc(&pool, sizeof *g);

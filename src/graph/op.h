@@ -35,11 +35,12 @@ bool tsri_want_number(const tsri_ctx *c, const char *what, double value);
 /* A new tensor's dims, dtype and signature, for the ops without operands. */
 bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,
                    tsr_sbp sbp);
-/* Copies an options struct (NULL: all default) that may be of an older, shorter size. */
-void tsri_read_options(void *dst, size_t size, const void *opts);
-/* The (h, w) pairs of options: "a zero second entry repeats the first, TSR_OFF is a real 0". */
-bool tsri_read_pair(const tsri_ctx *c, const char *what, const int in[2], int none, int least,
-                    int32_t out[2]);
+/* Reads options over the defaults at dst: see tsri_opts_read. */
+bool tsri_want_options(const tsri_ctx *c, void *dst, size_t bytes, const void *opts);
+/* Whether a variance plus eps has a root. */
+bool tsri_want_eps(const tsri_ctx *c, double eps);
+/* Copies a pair of options, both of at least `least`. */
+bool tsri_want_pair(const tsri_ctx *c, const char *what, tsr_hw in, int least, int32_t out[2]);
 
 /* --- rules ----------------------------------------------------------------------------------- */
 enum { TSRI_AXES_TEXT = 48 };

@@ -76,16 +76,15 @@ tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
     tsri_ctx c = {tsri_check_operands("attention", 3, in, 0, loc, &failed), loc, "attention"};
     if (!c.g)
         return failed;
-    tsr_attention_opts o;
-    tsri_read_options(&o, sizeof o, opts);
-    if (!tsri_want_same_dtype(&c, 3, in) || !tsri_want_float(&c, q) || !want_heads(&c, q, k, v))
+    tsr_attention_opts o = *TSR_ATTENTION_OPTS();
+    if (!tsri_want_options(&c, &o, sizeof o, opts) || !tsri_want_same_dtype(&c, 3, in) ||
+        !tsri_want_float(&c, q) || !want_heads(&c, q, k, v))
         return &c.g->failed;
-    if (!isfinite(o.scale))
-        return tsri_op_fail(&c, TSR_ERR_INVALID, "scale is %g; it must be finite (0: 1/sqrt(d))",
-                            o.scale);
+    if (isinf(o.scale))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "scale is %g; it must be finite", o.scale);
     if (!(o.dropout >= 0 && o.dropout < 1))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "dropout is %g; it must be in [0, 1)", o.dropout);
-    double d = (double)q->shape.d[3], scale = o.scale != 0 ? o.scale : d > 0 ? 1 / sqrt(d) : 1;
+    double d = (double)q->shape.d[3], scale = !isnan(o.scale) ? o.scale : d > 0 ? 1 / sqrt(d) : 1;
     /* The queries are fewer numbers than the scores. */
     tsr_tensor *scores =
         tsr_matmul_t_at(tsri_make_scale(q, scale, loc), k, false, true, file, line);

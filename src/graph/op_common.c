@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/opts.h"
 #include "src/core/dims.h"
 #include "src/graph/op.h"
 
@@ -160,28 +161,31 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
     return want_new_sbp(c, dims, p, sbp);
 }
 
-void tsri_read_options(void *dst, size_t size, const void *opts)
+bool tsri_want_options(const tsri_ctx *c, void *dst, size_t bytes, const void *opts)
 {
-    memset(dst, 0, size);
-    if (!opts)
-        return;
-    size_t given = *(const size_t *)opts; /* `size` is the first field of each */
-    memcpy(dst, opts, given < size ? given : size);
+    tsr_status status = tsri_opts_read(dst, bytes, opts, c->op);
+    if (status != TSR_OK)
+        tsri_op_fail(c, status, "the options' size is 0; make them with their macro");
+    return status == TSR_OK;
 }
 
-bool tsri_read_pair(const tsri_ctx *c, const char *what, const int in[2], int none, int least,
-                    int32_t out[2])
+bool tsri_want_eps(const tsri_ctx *c, double eps)
 {
-    for (int i = 0; i < 2; i++) {
-        int v = in[i];
-        out[i] = v == 0 ? (i == 0 ? none : out[0]) : v == TSR_OFF ? 0 : v;
-        if (v < TSR_OFF || out[i] < least) {
-            tsri_op_fail(c, TSR_ERR_INVALID, "%s is (%d,%d); each must be at least %d", what, in[0],
-                         in[1], least);
-            return false;
-        }
-    }
-    return true;
+    if (eps >= 0 && isfinite(eps))
+        return true;
+    tsri_op_fail(c, TSR_ERR_INVALID, "eps is %g; it must be finite and not negative", eps);
+    return false;
+}
+
+bool tsri_want_pair(const tsri_ctx *c, const char *what, tsr_hw in, int least, int32_t out[2])
+{
+    out[0] = in.h;
+    out[1] = in.w;
+    if (in.h >= least && in.w >= least)
+        return true;
+    tsri_op_fail(c, TSR_ERR_INVALID, "%s is (%d,%d); each must be at least %d", what, in.h, in.w,
+                 least);
+    return false;
 }
 
 tsr_status tsri_write_rule(tsri_rule_text *out, const char *fmt, ...)

@@ -8,19 +8,19 @@
 static bool read_options(const tsri_ctx *c, const tsr_conv2d_opts *opts, const tsr_tensor *w,
                          tsri_attrs *out)
 {
-    tsr_conv2d_opts o;
-    tsri_read_options(&o, sizeof o, opts);
+    tsr_conv2d_opts o = *TSR_CONV2D_OPTS();
     *out = (tsri_attrs){0};
-    if (!tsri_read_pair(c, "stride", o.stride, 1, 1, out->conv.stride) ||
-        !tsri_read_pair(c, "padding", o.padding, 0, 0, out->conv.pad) ||
-        !tsri_read_pair(c, "dilation", o.dilation, 1, 1, out->conv.dilation))
+    if (!tsri_want_options(c, &o, sizeof o, opts) ||
+        !tsri_want_pair(c, "stride", o.stride, 1, out->conv.stride) ||
+        !tsri_want_pair(c, "padding", o.padding, 0, out->conv.pad) ||
+        !tsri_want_pair(c, "dilation", o.dilation, 1, out->conv.dilation))
         return false;
-    if (o.groups < 0) {
+    if (o.groups < 1) {
         tsri_op_fail(c, TSR_ERR_INVALID, "groups is %lld; it must be at least 1",
                      (long long)o.groups);
         return false;
     }
-    out->conv.groups = o.groups ? o.groups : 1;
+    out->conv.groups = o.groups;
     for (int i = 0; i < 2; i++) {
         int64_t k = w->shape.d[2 + i];
         if (k < 1 || k > INT32_MAX) {

@@ -60,8 +60,9 @@ tsr_tensor *tsr_embedding_at(tsr_tensor *table, tsr_tensor *ids, const tsr_embed
     tsri_ctx c = {tsri_check_operands("embedding", 2, in, 0, loc, &failed), loc, "embedding"};
     if (!c.g)
         return failed;
-    tsr_embedding_opts o;
-    tsri_read_options(&o, sizeof o, opts);
+    tsr_embedding_opts o = *TSR_EMBEDDING_OPTS();
+    if (!tsri_want_options(&c, &o, sizeof o, opts))
+        return &c.g->failed;
     if (table->shape.ndim != 2)
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "the table is %s; it must be (v,d)",
                             tsri_op_dims(&c, table));

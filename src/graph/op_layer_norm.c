@@ -18,12 +18,9 @@ static int gamma_of(const tsri_op *op)
 static bool read_options(const tsri_ctx *c, const tsr_layer_norm_opts *opts, const tsr_tensor *x,
                          tsri_attrs *out)
 {
-    tsr_layer_norm_opts o;
-    tsri_read_options(&o, sizeof o, opts);
-    if (!(o.eps >= 0) || isinf(o.eps)) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "eps is %g; it must be positive (0: 1e-5)", o.eps);
+    tsr_layer_norm_opts o = *TSR_LAYER_NORM_OPTS();
+    if (!tsri_want_options(c, &o, sizeof o, opts) || !tsri_want_eps(c, o.eps))
         return false;
-    }
     int axes = o.axes == 0 ? 1 : o.axes;
     if (axes < 1 || axes > x->shape.ndim) {
         tsri_op_fail(c, TSR_ERR_SHAPE, "%d trailing axes of %s; legal are 1 to %d", axes,
@@ -31,7 +28,7 @@ static bool read_options(const tsri_ctx *c, const tsr_layer_norm_opts *opts, con
         return false;
     }
     *out = (tsri_attrs){0};
-    out->ln.eps = o.eps == 0 ? 1e-5 : o.eps;
+    out->ln.eps = o.eps;
     out->ln.axes = axes;
     out->ln.count = 1;
     for (int i = x->shape.ndim - axes; i < x->shape.ndim; i++)

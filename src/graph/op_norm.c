@@ -22,16 +22,11 @@
 static bool read_options(const tsri_ctx *c, const tsr_batch_norm_opts *opts, const tsr_tensor *x,
                          tsri_attrs *out)
 {
-    tsr_batch_norm_opts o;
-    tsri_read_options(&o, sizeof o, opts);
-    if (!(o.eps >= 0) || isinf(o.eps)) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "eps is %g; it must be positive (0: 1e-5)", o.eps);
+    tsr_batch_norm_opts o = *TSR_BATCH_NORM_OPTS();
+    if (!tsri_want_options(c, &o, sizeof o, opts) || !tsri_want_eps(c, o.eps))
         return false;
-    }
-    double momentum = o.momentum == TSR_OFF ? 0 : o.momentum == 0 ? 0.1 : o.momentum;
-    if (!(momentum >= 0 && momentum <= 1)) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "momentum is %g; it must be in (0, 1], or TSR_OFF",
-                     o.momentum);
+    if (!(o.momentum >= 0 && o.momentum <= 1)) {
+        tsri_op_fail(c, TSR_ERR_INVALID, "momentum is %g; it must be in [0, 1]", o.momentum);
         return false;
     }
     if (o.stats != TSR_BN_GLOBAL && o.stats != TSR_BN_LOCAL) {
@@ -45,8 +40,8 @@ static bool read_options(const tsri_ctx *c, const tsr_batch_norm_opts *opts, con
         return false;
     }
     *out = (tsri_attrs){0};
-    out->bn.eps = o.eps == 0 ? 1e-5 : o.eps;
-    out->bn.momentum = momentum;
+    out->bn.eps = o.eps;
+    out->bn.momentum = o.momentum;
     out->bn.parts = o.stats == TSR_BN_GLOBAL ? 1
                     : o.parts                ? o.parts
                                              : tsr_placement_nranks(x->placement);
@@ -61,9 +56,10 @@ static bool read_options(const tsri_ctx *c, const tsr_batch_norm_opts *opts, con
 static bool read_sync(const tsri_ctx *c, const tsr_batch_norm_opts *opts, const tsri_attrs *attrs,
                       tsri_attrs *out_group)
 {
-    tsr_batch_norm_opts o;
-    tsri_read_options(&o, sizeof o, opts);
+    tsr_batch_norm_opts o = *TSR_BATCH_NORM_OPTS();
     *out_group = (tsri_attrs){0};
+    if (!tsri_want_options(c, &o, sizeof o, opts))
+        return false;
     if (!o.sync || !c->g->local || !c->g->training)
         return true;
     if (attrs->bn.parts > 1) {

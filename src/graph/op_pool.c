@@ -17,17 +17,11 @@ static bool want_planes(const tsri_ctx *c, const tsr_tensor *x)
 
 static bool read_options(const tsri_ctx *c, const tsr_pool2d_opts *opts, tsri_attrs *out)
 {
-    tsr_pool2d_opts o;
-    tsri_read_options(&o, sizeof o, opts);
+    tsr_pool2d_opts o = *TSR_POOL2D_OPTS();
     *out = (tsri_attrs){0};
-    if (o.kernel[0] <= 0) {
-        tsri_op_fail(c, TSR_ERR_INVALID,
-                     "kernel is (%d,%d); give .kernel = {h, w}, each at least 1", o.kernel[0],
-                     o.kernel[1]);
-        return false;
-    }
-    if (!tsri_read_pair(c, "kernel", o.kernel, 0, 1, out->pool.kernel) ||
-        !tsri_read_pair(c, "padding", o.padding, 0, 0, out->pool.pad))
+    if (!tsri_want_options(c, &o, sizeof o, opts) ||
+        !tsri_want_pair(c, "kernel", o.kernel, 1, out->pool.kernel) ||
+        !tsri_want_pair(c, "padding", o.padding, 0, out->pool.pad))
         return false;
     for (int i = 0; i < 2; i++) {
         /* The default stride is the kernel, of each axis. */
@@ -39,15 +33,9 @@ static bool read_options(const tsri_ctx *c, const tsr_pool2d_opts *opts, tsri_at
             return false;
         }
     }
-    if ((o.stride[0] || o.stride[1]) &&
-        !tsri_read_pair(c, "stride", o.stride, out->pool.kernel[0], 1, out->pool.stride))
+    if ((o.stride.h || o.stride.w) && !tsri_want_pair(c, "stride", o.stride, 1, out->pool.stride))
         return false;
-    if (o.count_include_pad < TSR_OFF || o.count_include_pad > 1) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "count_include_pad is %d; legal are 1 and TSR_OFF",
-                     o.count_include_pad);
-        return false;
-    }
-    out->pool.count_include_pad = o.count_include_pad != TSR_OFF;
+    out->pool.count_include_pad = o.count_include_pad;
     return true;
 }
 

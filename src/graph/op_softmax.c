@@ -169,9 +169,9 @@ tsr_tensor *tsr_cross_entropy_with_at(tsr_tensor *logits, tsr_tensor *labels,
                   "cross_entropy"};
     if (!c.g)
         return failed;
-    tsr_cross_entropy_opts o;
-    tsri_read_options(&o, sizeof o, opts);
-    if (!want_logits(&c, logits, labels) || !want_reduction(&c, o.reduction))
+    tsr_cross_entropy_opts o = *TSR_CROSS_ENTROPY_OPTS();
+    if (!tsri_want_options(&c, &o, sizeof o, opts) || !want_logits(&c, logits, labels) ||
+        !want_reduction(&c, o.reduction))
         return &c.g->failed;
     if (!(o.label_smoothing >= 0 && o.label_smoothing < 1))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "label_smoothing is %g; it must be in [0, 1)",

@@ -2,6 +2,7 @@
 /* Layers with PyTorch's names and initial distributions (torch.nn's reset_parameters). */
 #include <math.h>
 
+#include "src/core/opts.h"
 #include "src/nn/module.h"
 
 /* What a layer remembers between its creation and its use; each uses its own part. */
@@ -90,10 +91,10 @@ static tsr_tensor *conv2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
 tsr_module *tsr_nn_conv2d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out, int kernel,
                           bool bias, const tsr_conv2d_opts *conv)
 {
-    layer l = {0};
-    tsri_opts_copy(&l.conv, sizeof l.conv, conv, conv ? conv->size : 0);
-    l.conv.size = sizeof l.conv;
-    int64_t groups = l.conv.groups ? l.conv.groups : 1;
+    layer l = {.conv = *TSR_CONV2D_OPTS()};
+    if (tsri_opts_read(&l.conv, sizeof l.conv, conv, "tsr_nn_conv2d") != TSR_OK)
+        return NULL;
+    int64_t groups = l.conv.groups;
     if (in < 1 || out < 1 || kernel < 1 || groups < 1 || in % groups || out % groups) {
         tsri_fail(TSR_ERR_INVALID,
                   "tsr_nn_conv2d: in = %lld and out = %lld channels must be multiples of groups = "
@@ -137,9 +138,9 @@ static tsr_sbp split_rows(const tsr_placement *p)
 tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
                               const tsr_batch_norm_opts *bn)
 {
-    layer l = {0};
-    tsri_opts_copy(&l.bn, sizeof l.bn, bn, bn ? bn->size : 0);
-    l.bn.size = sizeof l.bn;
+    layer l = {.bn = *TSR_BATCH_NORM_OPTS()};
+    if (tsri_opts_read(&l.bn, sizeof l.bn, bn, "tsr_nn_batch_norm") != TSR_OK)
+        return NULL;
     if (c < 1 || l.bn.parts < 0) {
         tsri_fail(TSR_ERR_INVALID,
                   "tsr_nn_batch_norm: %lld channels, %d parts: channels must be at "
@@ -208,9 +209,9 @@ static tsr_tensor *layer_norm_forward(tsr_module *m, tsr_tensor *x, void *arg)
 tsr_module *tsr_nn_layer_norm(tsr_world *w, const tsr_nn_opts *o, tsr_dims shape,
                               const tsr_layer_norm_opts *ln)
 {
-    layer l = {0};
-    tsri_opts_copy(&l.ln, sizeof l.ln, ln, ln ? ln->size : 0);
-    l.ln.size = sizeof l.ln;
+    layer l = {.ln = *TSR_LAYER_NORM_OPTS()};
+    if (tsri_opts_read(&l.ln, sizeof l.ln, ln, "tsr_nn_layer_norm") != TSR_OK)
+        return NULL;
     bool fits = shape.ndim >= 1 && shape.ndim <= TSR_MAX_NDIM &&
                 (l.ln.axes == 0 || l.ln.axes == shape.ndim);
     for (int i = 0; i < shape.ndim && fits; i++)
@@ -284,12 +285,12 @@ static tsr_tensor *max_pool2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
 
 tsr_module *tsr_nn_max_pool2d(tsr_world *w, const tsr_nn_opts *o, const tsr_pool2d_opts *pool)
 {
-    layer l = {0};
-    tsri_opts_copy(&l.pool, sizeof l.pool, pool, pool ? pool->size : 0);
-    l.pool.size = sizeof l.pool;
-    if (l.pool.kernel[0] < 1) {
-        tsri_fail(TSR_ERR_INVALID, "tsr_nn_max_pool2d: a kernel of at least 1 is needed; found %d",
-                  l.pool.kernel[0]);
+    layer l = {.pool = *TSR_POOL2D_OPTS()};
+    if (tsri_opts_read(&l.pool, sizeof l.pool, pool, "tsr_nn_max_pool2d") != TSR_OK)
+        return NULL;
+    if (l.pool.kernel.h < 1 || l.pool.kernel.w < 1) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_max_pool2d: kernel is (%d,%d); each must be at least 1",
+                  l.pool.kernel.h, l.pool.kernel.w);
         return NULL;
     }
     return make_layer(w, o, max_pool2d_forward, &l);

@@ -47,10 +47,4 @@ void tsri_module_qualified_name(const tsr_module *m, char *buf, size_t size);
 void tsri_module_break(tsr_module *m, tsr_status status);
 
 /* Options of any version into this one's: what the caller's struct has not, is zero. */
-static inline void tsri_opts_copy(void *dst, size_t dst_size, const void *src, size_t src_size)
-{
-    if (src)
-        memcpy(dst, src, src_size < dst_size ? src_size : dst_size);
-}
-
 #endif

@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 
+#include "src/core/opts.h"
 #include "src/nn/agree.h"
 #include "src/core/convert.h"
 #include "src/nn/module.h"
@@ -211,8 +212,8 @@ tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts *opts)
         return tsri_fail(TSR_ERR_INVALID, "tsr_load: the module is NULL");
     if (m->world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "tsr_load: a virtual world has no data");
-    tsr_load_opts o = {0};
-    tsri_opts_copy(&o, sizeof o, opts, opts ? opts->size : 0);
+    tsr_load_opts o = *TSR_LOAD_OPTS();
+    TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, "tsr_load"));
     loader l = {.module = m, .path = path};
     tsri_pool_init(&l.pool, &m->world->mem);
     tsr_status status = agree(m, plan_load(&l, &o));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/opts.h"
 #include "src/core/attrs_text.h"
 #include "src/nn/module.h"
 #include "src/nn/variable.h"
@@ -119,43 +120,37 @@ static tsr_optimizer *create(tsr_module *m, const tsr_optimizer *what)
 }
 
 /* --- options ---------------------------------------------------------------------------------- */
-static double or_default(double value, double fallback)
-{
-    return value == TSR_OFF ? 0 : value == 0 ? fallback : value;
-}
-
 static tsr_status check_not_negative(const char *who, const char *what, double value)
 {
     if (value >= 0 && isfinite(value))
         return TSR_OK;
-    return tsri_fail(TSR_ERR_INVALID, "tsr_%s: %s = %g must be finite and not negative", who, what,
+    return tsri_fail(TSR_ERR_INVALID, "%s: %s = %g must be finite and not negative", who, what,
                      value);
 }
 
-static tsr_status check_start(const char *who, const tsr_module *m, const void *opts, size_t size,
-                              const tsr_schedule *schedule)
+static tsr_status check_module(const char *who, const tsr_module *m)
 {
-    if (!m)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_%s: the module is NULL%s", who, tsri_error_cause());
-    if (opts && !size)
-        return tsri_fail(TSR_ERR_INVALID,
-                         "tsr_%s: the options' size is 0; make them with %s_OPTS(...)", who,
-                         strcmp(who, "sgd") ? "TSR_ADAM" : "TSR_SGD");
+    if (m)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_INVALID, "%s: the module is NULL%s", who, tsri_error_cause());
+}
+
+static tsr_status check_schedule(const char *who, const tsr_schedule *schedule)
+{
     tsr_status status = tsri_schedule_check(schedule);
-    return status != TSR_OK ? tsri_fail_prefix(status, "tsr_%s", who) : TSR_OK;
+    return status != TSR_OK ? tsri_fail_prefix(status, "%s", who) : TSR_OK;
 }
 
 static tsr_status check_sgd(const tsr_module *m, const tsr_sgd_opts *opts, tsr_sgd_opts *s)
 {
-    tsri_opts_copy(s, sizeof *s, opts, opts ? opts->size : 0);
-    TSRI_TRY(check_start("sgd", m, opts, s->size, &s->schedule));
-    s->lr = or_default(s->lr, 1e-3);
-    s->momentum = or_default(s->momentum, 0);
-    s->dampening = or_default(s->dampening, 0);
-    s->weight_decay = or_default(s->weight_decay, 0);
-    TSRI_TRY(check_not_negative("sgd", "lr", s->lr));
-    TSRI_TRY(check_not_negative("sgd", "momentum", s->momentum));
-    TSRI_TRY(check_not_negative("sgd", "weight_decay", s->weight_decay));
+    static const char who[] = "tsr_sgd";
+    *s = *TSR_SGD_OPTS();
+    TSRI_TRY(check_module(who, m));
+    TSRI_TRY(tsri_opts_read(s, sizeof *s, opts, who));
+    TSRI_TRY(check_schedule(who, &s->schedule));
+    TSRI_TRY(check_not_negative(who, "lr", s->lr));
+    TSRI_TRY(check_not_negative(who, "momentum", s->momentum));
+    TSRI_TRY(check_not_negative(who, "weight_decay", s->weight_decay));
     if (!isfinite(s->dampening))
         return tsri_fail(TSR_ERR_INVALID, "tsr_sgd: dampening = %g must be finite", s->dampening);
     if (s->nesterov && (s->momentum == 0 || s->dampening != 0))
@@ -169,7 +164,7 @@ static tsr_status check_sgd(const tsr_module *m, const tsr_sgd_opts *opts, tsr_s
 
 tsr_optimizer *tsr_sgd(tsr_module *m, const tsr_sgd_opts *opts)
 {
-    tsr_sgd_opts s = {0};
+    tsr_sgd_opts s;
     if (check_sgd(m, opts, &s) != TSR_OK)
         return NULL;
     tsr_optimizer o = {.kind = TSRI_OPTIM_SGD,
@@ -189,19 +184,18 @@ static tsr_status check_beta(const char *who, const char *what, double value)
 {
     if (value >= 0 && value < 1)
         return TSR_OK;
-    return tsri_fail(TSR_ERR_INVALID, "tsr_%s: %s = %g must be in [0, 1)", who, what, value);
+    return tsri_fail(TSR_ERR_INVALID, "%s: %s = %g must be in [0, 1)", who, what, value);
 }
 
 static tsr_status check_adam(const char *who, double weight_decay, const tsr_module *m,
                              const tsr_adam_opts *opts, tsr_adam_opts *a)
 {
-    tsri_opts_copy(a, sizeof *a, opts, opts ? opts->size : 0);
-    TSRI_TRY(check_start(who, m, opts, a->size, &a->schedule));
-    a->lr = or_default(a->lr, 1e-3);
-    a->beta1 = or_default(a->beta1, 0.9);
-    a->beta2 = or_default(a->beta2, 0.999);
-    a->eps = or_default(a->eps, 1e-8);
-    a->weight_decay = or_default(a->weight_decay, weight_decay);
+    *a = *TSR_ADAM_OPTS();
+    TSRI_TRY(check_module(who, m));
+    TSRI_TRY(tsri_opts_read(a, sizeof *a, opts, who));
+    TSRI_TRY(check_schedule(who, &a->schedule));
+    if (isnan(a->weight_decay))
+        a->weight_decay = weight_decay;
     TSRI_TRY(check_not_negative(who, "lr", a->lr));
     TSRI_TRY(check_not_negative(who, "eps", a->eps));
     TSRI_TRY(check_not_negative(who, "weight_decay", a->weight_decay));
@@ -213,8 +207,9 @@ static tsr_optimizer *make_adam(tsri_optim_kind kind, tsr_module *m, const tsr_a
 {
     bool decoupled = kind == TSRI_OPTIM_ADAMW;
     const char *name = decoupled ? "adamw" : "adam";
-    tsr_adam_opts a = {0};
-    if (check_adam(name, decoupled ? 0.01 : 0, m, opts, &a) != TSR_OK)
+    tsr_adam_opts a;
+    if (check_adam(decoupled ? "tsr_adamw" : "tsr_adam", decoupled ? 0.01 : 0, m, opts, &a) !=
+        TSR_OK)
         return NULL;
     tsr_optimizer o = {.kind = kind,
                        .name = name,

@@ -10,10 +10,9 @@ double tsri_schedule_lr(const tsr_schedule *s, double base, int64_t step)
     if (step < s->warmup)
         return base * (double)(step + 1) / (double)s->warmup;
     step -= s->warmup;
-    double gamma = s->gamma == TSR_OFF ? 0 : s->gamma == 0 ? 0.1 : s->gamma;
     switch (s->kind) {
     case TSR_SCHEDULE_STEP:
-        return base * pow(gamma, (double)(step / s->step_size));
+        return base * pow(s->gamma, (double)(step / s->step_size));
     case TSR_SCHEDULE_COSINE:
         if (step >= s->steps)
             return s->min_lr;
@@ -35,8 +34,9 @@ tsr_status tsri_schedule_check(const tsr_schedule *s)
         return tsri_fail(TSR_ERR_INVALID,
                          "schedule: TSR_SCHEDULE_STEP needs a step_size of at least 1; found %lld",
                          (long long)s->step_size);
-    if (s->gamma != TSR_OFF && !(s->gamma >= 0 && isfinite(s->gamma)))
-        return tsri_fail(TSR_ERR_INVALID, "schedule: gamma = %g must be finite and not negative",
+    if (s->kind == TSR_SCHEDULE_STEP && !(s->gamma > 0 && isfinite(s->gamma)))
+        return tsri_fail(TSR_ERR_INVALID,
+                         "schedule: TSR_SCHEDULE_STEP needs a gamma above 0, such as 0.1; found %g",
                          s->gamma);
     if (s->kind == TSR_SCHEDULE_COSINE && s->steps < 1)
         return tsri_fail(TSR_ERR_INVALID,

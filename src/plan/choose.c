@@ -189,8 +189,7 @@ static tsr_status weigh(tsri_choosing *c, tsr_plan *plan)
 /* --- within memory ---------------------------------------------------------------------------- */
 static double bucket_bytes(const tsr_compile_opts *opts)
 {
-    double mb = opts->bucket_mb;
-    return mb < 0 ? 0 : (mb > 0 ? mb : 4) * 1048576;
+    return opts->bucket_mb * 1048576;
 }
 
 /* Infers with a limit on what inference estimates, and builds, if something fits. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/core/opts.h"
 #include "src/core/clock.h"
 #include "src/exec/compare.h"
 #include "src/plan/choose.h"
@@ -76,7 +77,7 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
         m.local_bytes_per_s = opts->local_bytes_per_s;
     if (opts->flops_per_s > 0)
         m.flops_per_s = opts->flops_per_s;
-    if (opts->kernel_s > 0)
+    if (opts->kernel_s >= 0)
         m.kernel_s = opts->kernel_s;
     if (opts->nlinks <= 0)
         return m;
@@ -272,9 +273,11 @@ static tsr_status make_plan(tsri_choosing *c, tsr_plan **out_plan)
 tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes,
                              tsr_plan **out_plan)
 {
-    tsr_compile_opts o = {0};
-    if (opts)
-        memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+    tsr_compile_opts o = *TSR_COMPILE_OPTS();
+    TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, "tsr_compile"));
+    if (!(o.bucket_mb >= 0))
+        return tsri_fail(TSR_ERR_INVALID, "tsr_compile: bucket_mb is %g; it must not be negative",
+                         o.bucket_mb);
     double t = tsri_now_s();
     tsri_pool pool;
     tsri_pool_init(&pool, &graph->world->mem);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making a tsr_ddp: whose variables, the same on all ranks, from the same values; and its end. */
+#include "src/core/opts.h"
 #include "src/train/ddp.h"
 
 #include <stdarg.h>
@@ -195,7 +196,7 @@ static summary summarize(const tsr_ddp *d)
 {
     const tsr_ddp_opts *o = &d->opts;
     const int64_t opts[6] = {(int64_t)(o->bucket_cap_mb * 1048576),
-                             o->broadcast_buffers != TSR_OFF,
+                             o->broadcast_buffers,
                              o->find_unused_parameters,
                              o->static_graph,
                              o->hook,
@@ -247,7 +248,7 @@ static tsr_status compare(tsr_ddp *d)
 static tsr_status send_value(tsr_ddp *d, tsr_variable *v)
 {
     TSRI_TRY(tsri_variable_prepare(v));
-    if (d->opts.init_sync == TSR_OFF || !v->bytes)
+    if (!d->opts.init_sync || !v->bytes)
         return TSR_OK;
     return tsr_broadcast(d->group, v->data, tsr_dims_count(v->shape), v->dtype,
                          tsr_group_world_rank(d->group, 0));
@@ -271,19 +272,14 @@ static tsr_status read_options(const tsr_module *m, const tsr_ddp_opts *opts, ts
     if (!m)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: the module is NULL%s",
                          tsri_error_cause());
-    if (opts && !opts->size)
-        return tsri_fail(TSR_ERR_INVALID,
-                         "tsr_ddp_create: opts->size is 0; make options with TSR_DDP_OPTS(...)");
     if (m->world->is_virtual)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_ddp_create: in a virtual world, whose ranks do not exist");
-    *o = (tsr_ddp_opts){0};
-    tsri_opts_copy(o, sizeof *o, opts, opts ? opts->size : 0);
-    if (o->bucket_cap_mb == 0)
-        o->bucket_cap_mb = 25;
-    if (!(o->bucket_cap_mb > 0 && o->bucket_cap_mb <= MAX_CAP_MIB))
+    *o = *TSR_DDP_OPTS();
+    TSRI_TRY(tsri_opts_read(o, sizeof *o, opts, "tsr_ddp_create"));
+    if (!(o->bucket_cap_mb >= 0 && o->bucket_cap_mb <= MAX_CAP_MIB))
         return tsri_fail(TSR_ERR_INVALID,
-                         "tsr_ddp_create: bucket_cap_mb is %g; expected MiB up to %g, or 0 for 25",
+                         "tsr_ddp_create: bucket_cap_mb is %g; expected MiB up to %g",
                          o->bucket_cap_mb, MAX_CAP_MIB);
     if (o->hook < TSR_DDP_ALL_REDUCE || o->hook > TSR_DDP_BF16_COMPRESS)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: %d is no tsr_ddp_hook", (int)o->hook);

@@ -6,21 +6,21 @@
  */
 #include <string.h>
 
+#include "src/core/opts.h"
 #include "src/nn/module.h"
 #include "src/train/ddp.h"
 
 tsr_status tsr_ddp_join_begin(tsr_ddp *d, const tsr_ddp_join_opts *opts)
 {
-    if (!d || (opts && !opts->size))
-        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_join_begin: %s",
-                         d ? "opts->size is 0; make options with TSR_DDP_JOIN_OPTS(...)"
-                           : "ddp is NULL");
+    tsr_ddp_join_opts o = *TSR_DDP_JOIN_OPTS();
+    if (!d)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_join_begin: ddp is NULL");
+    TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, "tsr_ddp_join_begin"));
     if (d->opts.hook_fn)
         return tsri_fail(TSR_ERR_UNSUPPORTED,
                          "tsr_ddp_join_begin: with a hook of the user's own, whose collectives a "
                          "rank without inputs can't know");
-    d->join = (tsr_ddp_join_opts){0};
-    tsri_opts_copy(&d->join, sizeof d->join, opts, opts ? opts->size : 0);
+    d->join = o;
     d->joins = true;
     d->joined_before = d->joined_runs;
     d->last = 0;

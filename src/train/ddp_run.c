@@ -149,7 +149,7 @@ static tsr_status finish(tsr_ddp *d, double ran_at)
 static tsr_status run(tsr_ddp *d, tsr_plan *plan)
 {
     int root = 0;
-    bool buffers = d->buffers_next && d->opts.broadcast_buffers != TSR_OFF && d->nbuffers;
+    bool buffers = d->buffers_next && d->opts.broadcast_buffers && d->nbuffers;
     d->reduces = !d->no_sync;
     d->divisor = d->nranks;
     TSRI_TRY(watch(d, plan));

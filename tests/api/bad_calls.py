@@ -131,10 +131,10 @@ OPTS = {
     "tsr_map_dataset": ".len = map_len, .get = map_get", "tsr_sampler_calls": ".next = custom_next",
     "tsr_batch_sampler_calls": ".max_rows = 4, .next = custom_batch_next",
     "tsr_data_loader_opts": ".sample_bytes = 8", "tsr_mlp_opts": ".inputs = 6",
-    "tsr_pool2d_opts": ".kernel = {2}", "tsr_store_opts": ".timeout_s = 0.2",
+    "tsr_pool2d_opts": ".kernel = {2, 2}", "tsr_store_opts": ".timeout_s = 0.2",
     "tsr_world_opts": ".timeout_s = 2, .threads = 1, .arena_bytes = 1 << 22, .log = log_nothing",
     "tsr_transformer_opts": ".width = 8, .heads = 2, .layers = 1", "tsr_convnet_opts": ".seed = 1",
-    "tsr_mobilenet_v2_opts": ".num_classes = 4, .width = 0.1", "tsr_loader_opts": ".workers = TSR_OFF",
+    "tsr_mobilenet_v2_opts": ".num_classes = 4, .width = 0.1", "tsr_loader_opts": ".workers = 0",
 }
 # Good values of some functions' parameters, where their type's is not.
 NAMED = {
@@ -219,6 +219,8 @@ def good_value(function, kind, name):
         return "f." + match[1]
     if match:
         more = OPTS.get("tsr_" + match[1])
+        if match[1].endswith("_opts"):
+            return f"{plain[:-2].upper()}({more or ''})"
         return f"&({kind[:-2]}){{.size = sizeof({plain[:-2]}){', ' + more if more else ''}}}"
     sys.exit(f"{function}: {name} is of type '{kind}', of which bad_calls.py knows no good value")
 

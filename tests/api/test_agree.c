@@ -44,11 +44,11 @@ CASE(conv_stride, tsr_conv2d(c->x, c->w, NULL,
 CASE(conv_pad, tsr_conv2d(c->x, c->w, NULL, TSR_CONV2D_OPTS(.padding = {1 + o, 1}, .groups = 2)))
 CASE(conv_dilation,
      tsr_conv2d(c->x, c->w, NULL, TSR_CONV2D_OPTS(.dilation = {1, 1 + o}, .groups = 2)))
-CASE(pool_stride, tsr_max_pool2d(c->x, TSR_POOL2D_OPTS(.kernel = {2}, .stride = {1 + o})))
-CASE(pool_kernel,
-     tsr_avg_pool2d(c->x, TSR_POOL2D_OPTS(.kernel = {2 + o, 2}, .stride = {2}, .padding = {1})))
-CASE(pool_count, tsr_avg_pool2d(c->x, TSR_POOL2D_OPTS(.kernel = {2}, .padding = {1},
-                                                      .count_include_pad = o ? TSR_OFF : 0)))
+CASE(pool_stride, tsr_max_pool2d(c->x, TSR_POOL2D_OPTS(.kernel = {2, 2}, .stride = {1 + o, 1 + o})))
+CASE(pool_kernel, tsr_avg_pool2d(c->x, TSR_POOL2D_OPTS(.kernel = {2 + o, 2}, .stride = {2, 2},
+                                                       .padding = {1, 1})))
+CASE(pool_count, tsr_avg_pool2d(c->x, TSR_POOL2D_OPTS(.kernel = {2, 2}, .padding = {1, 1},
+                                                      .count_include_pad = !o)))
 CASE(bn_eps, tsr_batch_norm(c->x, c->v, c->v, c->v, c->v, TSR_BATCH_NORM_OPTS(.eps = 1e-5 + o)))
 CASE(ln_eps, tsr_layer_norm(c->m, c->v, c->v, TSR_LAYER_NORM_OPTS(.eps = 1e-5 + o)))
 CASE(ce_smoothing,
@@ -200,6 +200,11 @@ typedef struct change {
     const char *text;
 } change;
 
+static void or_usual(double *value, double usual)
+{
+    *value = *value != 0 ? *value : usual;
+}
+
 static tsr_status declare_program(tsr_world *w, void *arg)
 {
     told *t = arg;
@@ -216,8 +221,14 @@ static tsr_status declare_program(tsr_world *w, void *arg)
     c.compile.size = sizeof c.compile;
     c.sgd.size = sizeof c.sgd;
     c.moments.size = sizeof c.moments;
-    if (c.sgd.momentum == 0)
-        c.sgd.momentum = 0.5;
+    or_usual(&c.compile.bucket_mb, 4);
+    or_usual(&c.compile.kernel_s, TSR_NOT_GIVEN);
+    or_usual(&c.sgd.lr, 1e-3);
+    or_usual(&c.sgd.momentum, 0.5);
+    or_usual(&c.moments.lr, 1e-3);
+    or_usual(&c.moments.beta1, 0.9);
+    or_usual(&c.moments.beta2, 0.999);
+    or_usual(&c.moments.eps, 1e-8);
     tsr_optimizer *opt = c.decoupled             ? tsr_adamw(m, &c.moments)
                          : c.adam || d->odd.adam ? tsr_adam(m, &c.moments)
                                                  : tsr_sgd(m, &c.sgd);
@@ -245,12 +256,12 @@ static tsr_status declare_program(tsr_world *w, void *arg)
 static const change changes[] = {
     {{.graph = {.training = true}}, "the graph's training is 0 on rank 0 and 1 on rank 1"},
     {{.graph = {.seed = 5}}, "the graph's seed is 0 on rank 0 and 5 on rank 1"},
-    {{.compile = {.bucket_mb = 2}}, "bucket_mb is 0 on rank 0 and 2 on rank 1"},
+    {{.compile = {.bucket_mb = 2}}, "bucket_mb is 4 on rank 0 and 2 on rank 1"},
     {{.compile = {.no_fusion = true}}, "no_fusion is 0 on rank 0 and 1 on rank 1"},
     {{.compile = {.memory_limit = 1 << 30}}, "memory_limit is 0 on rank 0 and 1073741824"},
     {{.compile = {.local_bytes_per_s = 1e9}}, "local_bytes_per_s is 0 on rank 0 and 1000000000"},
     {{.compile = {.flops_per_s = 1e9}}, "flops_per_s is 0 on rank 0 and 1000000000"},
-    {{.compile = {.kernel_s = 0.5}}, "kernel_s is 0 on rank 0 and 0.5 on rank 1"},
+    {{.compile = {.kernel_s = 0.5}}, "kernel_s is nan on rank 0 and 0.5 on rank 1"},
     {{.compile = {.nlinks = 1, .link = {{0, 1e-6, 1e9}}}}, "nlinks is 0 on rank 0 and 1 on rank 1"},
     {{.seed = 3}, "seed of the initial values is 0 on rank 0 and 3 on rank 1"},
     {{.init = {TSR_INIT_UNIFORM, 0, 1, false}}, "initial values is normal on rank 0 and uniform"},
@@ -270,7 +281,7 @@ static const change changes[] = {
     {{.sgd = {.nesterov = true}}, "nesterov is 0 on rank 0 and 1 on rank 1"},
     {{.sgd = {.state = {1, {{TSR_SBP_SPLIT, 0}}}}}, "state is auto on rank 0 and S(0) on rank 1"},
     {SCHEDULE(.warmup = 3), "warmup is 0 on rank 0 and 3 on rank 1"},
-    {SCHEDULE(.kind = TSR_SCHEDULE_STEP, .step_size = 2),
+    {SCHEDULE(.kind = TSR_SCHEDULE_STEP, .step_size = 2, .gamma = 0.1),
      "schedule is 0 on rank 0 and 1 on rank 1"},
     {SCHEDULE(.gamma = 0.5), "gamma is 0 on rank 0 and 0.5 on rank 1"},
     {SCHEDULE(.step_size = 7), "step_size is 0 on rank 0 and 7 on rank 1"},
@@ -280,7 +291,7 @@ static const change changes[] = {
     {{.adam = true, .moments = {.beta2 = 0.5}}, "beta2 is 0.999 on rank 0 and 0.5 on rank 1"},
     {{.adam = true, .moments = {.eps = 0.5}}, "eps is 1e-08 on rank 0 and 0.5 on rank 1"},
     {{.adam = true, .moments = {.weight_decay = 0.5}}, "weight_decay is 0 on rank 0 and 0.5"},
-    {{.adam = true, .decoupled = true, .moments = {.weight_decay = TSR_OFF}},
+    {{.adam = true, .decoupled = true, .moments = {.weight_decay = 0}},
      "kind is adam on rank 0 and adamw on rank 1"},
 };
 
@@ -301,7 +312,7 @@ static void test_text(void **state)
     assert_int_equal(tsr_spawn(RANKS, declare_program, &t), TSR_OK);
     assert_string_equal(
         t.text[0],
-        "ranks compile with different settings: bucket_mb is 0 on rank 0 and 2 on rank 1");
+        "ranks compile with different settings: bucket_mb is 4 on rank 0 and 2 on rank 1");
     t = (told){.what = &(const change){{.sgd = {.lr = 0.5}}, ""}};
     assert_int_equal(tsr_spawn(RANKS, declare_program, &t), TSR_OK);
     assert_string_equal(

@@ -211,8 +211,8 @@ static void make_data(void)
 {
     tsr_world *w = f.world;
     MUST_OK(tsr_synthetic_open(w, 1, 8, 8, 4, 32, 1, &f.dataset));
-    MUST_OK(tsr_loader_create(w, f.dataset, TSR_LOADER_OPTS(.batch_size = 4, .workers = TSR_OFF),
-                              &f.loader));
+    MUST_OK(
+        tsr_loader_create(w, f.dataset, TSR_LOADER_OPTS(.batch_size = 4, .workers = 0), &f.loader));
     tsr_graph *g = tsr_graph_create(w, NULL);
     tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(4, 1, 8, 8), f.placement, TSR_B);
     tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(4), f.placement, TSR_B);
@@ -436,7 +436,7 @@ static tsr_dataset *gone_dataset(void)
 static tsr_loader *gone_loader(void)
 {
     tsr_loader *l;
-    MUST_OK(tsr_loader_create(f.world, f.dataset, TSR_LOADER_OPTS(.workers = TSR_OFF), &l));
+    MUST_OK(tsr_loader_create(f.world, f.dataset, TSR_LOADER_OPTS(.workers = 0), &l));
     tsr_loader_destroy(l);
     return l;
 }

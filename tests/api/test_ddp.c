@@ -400,7 +400,7 @@ static tsr_status wrong(tsr_world *w, void *arg)
     tsr_ddp *ddp = NULL;
     FAILS(tsr_ddp_create(NULL, NULL, &ddp), TSR_ERR_INVALID, "the module is NULL");
     const tsr_ddp_opts no_size = {0};
-    FAILS(tsr_ddp_create(net, &no_size, &ddp), TSR_ERR_INVALID, "opts->size is 0");
+    FAILS(tsr_ddp_create(net, &no_size, &ddp), TSR_ERR_INVALID, "size is 0");
     FAILS(tsr_ddp_create(net, NULL, NULL), TSR_ERR_INVALID, "out_ddp is NULL");
     FAILS(tsr_ddp_create(make_mlp(w, all), NULL, &ddp), TSR_ERR_PLACEMENT,
           "0.weight is on cpu:[0,1]");

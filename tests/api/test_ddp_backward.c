@@ -267,7 +267,7 @@ static tsr_status note_written(void *arg, const tsr_ddp_bucket *b)
 static tsr_module *make_mobilenet(tsr_world *w, const tsr_placement *p)
 {
     return tsr_mobilenet_v2(w, p, TSR_B,
-                            TSR_MOBILENET_V2_OPTS(.num_classes = CLASSES, .dropout = TSR_OFF));
+                            TSR_MOBILENET_V2_OPTS(.num_classes = CLASSES, .dropout = 0));
 }
 
 static tsr_module *make_mlp(tsr_world *w, const tsr_placement *p)

@@ -70,8 +70,8 @@ static tsr_status each_buffer(tsr_module *net, int rank, int run, bool write)
 }
 
 typedef struct seen {
-    int broadcast; /* TSR_OFF or 0 */
-    int calls;     /* of the group, as its last call's number tells */
+    bool broadcast;
+    int calls; /* of the group, as its last call's number tells */
 } seen;
 
 static tsr_status sends(tsr_world *w, void *arg)
@@ -90,7 +90,7 @@ static tsr_status sends(tsr_world *w, void *arg)
     for (int run = 0; run < RUNS; run++) {
         TRY(each_buffer(net, rank, run, true));
         TRY(tsr_ddp_run(ddp, plan));
-        TRY(each_buffer(net, s->broadcast == TSR_OFF ? rank : 0, run, false));
+        TRY(each_buffer(net, s->broadcast ? 0 : rank, run, false));
     }
     tsr_ddp_destroy(ddp);
     /* Ranks that disagree are told their calls' numbers. */
@@ -109,7 +109,7 @@ static void test_few_broadcasts(void **state)
 {
     (void)state;
     for (int n = 2; n <= 3; n++) {
-        seen with = {0, 0}, without = {TSR_OFF, 0};
+        seen with = {true, 0}, without = {false, 0};
         if (tsr_spawn_with(n, sends, &with, &ddp_opts) ||
             tsr_spawn_with(n, sends, &without, &ddp_opts))
             fail_msg("%d ranks: %s", n, tsr_last_error());

@@ -182,11 +182,11 @@ static tsr_status same_options(tsr_world *w, void *arg)
     tsr_ddp *ddp;
     bool odd = tsr_world_rank(w) == 1;
     tsr_module *m = make_module(w);
-    TRY(tsr_ddp_create(m, TSR_DDP_OPTS(.broadcast_buffers = odd, .bucket_cap_mb = odd ? 25 : 0),
-                       &ddp));
+    const tsr_ddp_opts *said = TSR_DDP_OPTS(.broadcast_buffers = true, .bucket_cap_mb = 25);
+    TRY(tsr_ddp_create(m, odd ? said : NULL, &ddp));
     TRY(tsr_ddp_close(&ddp));
-    FAILS(tsr_ddp_create(m, TSR_DDP_OPTS(.broadcast_buffers = odd ? TSR_OFF : 1), &ddp),
-          TSR_ERR_MISMATCH, "different options");
+    FAILS(tsr_ddp_create(m, TSR_DDP_OPTS(.broadcast_buffers = !odd), &ddp), TSR_ERR_MISMATCH,
+          "different options");
     FAILS(tsr_ddp_create(m, TSR_DDP_OPTS(.bucket_cap_mb = odd ? 1e-4 : 2e-4), &ddp),
           TSR_ERR_MISMATCH, "different options");
     return TSR_OK;

@@ -233,7 +233,7 @@ static void test_module_arguments(void **state)
 {
     fixture *f = *state;
     assert_null(tsr_mlp(f->w, f->p, TSR_B, NULL)); /* inputs are needed */
-    SAYS("tsr_mlp", "inputs 0", "needed");
+    SAYS("tsr_mlp", "inputs 0", ".inputs has no default");
     assert_null(tsr_mobilenet_v2(f->w, f->p, TSR_B, TSR_MOBILENET_V2_OPTS(.num_classes = -3)));
     SAYS("tsr_mobilenet_v2", "num_classes -3", "at least one class");
     tsr_nn_opts nn = {.placement = f->p, .sbp = TSR_B};

@@ -215,7 +215,7 @@ static tsr_tensor *make_conv2d(ctx *c)
 {
     tsr_tensor *w = tsr_reshape(c->x, TSR_DIMS(4, 2, 3, 1));
     return tsr_conv2d(c->img, w, tsr_min(c->z, TSR_AXES(1), false),
-                      TSR_CONV2D_OPTS(.stride = {2, 1}, .padding = {1, TSR_OFF}, .groups = 2));
+                      TSR_CONV2D_OPTS(.stride = {2, 1}, .padding = {1, 0}, .groups = 2));
 }
 
 static int want_conv2d(const ctx *c, double *o)
@@ -253,7 +253,8 @@ static int want_max_pool2d(const ctx *c, double *o)
 
 static tsr_tensor *make_avg_pool2d(ctx *c)
 {
-    return tsr_avg_pool2d(c->img, TSR_POOL2D_OPTS(.kernel = {3}, .stride = {4}, .padding = {1}));
+    return tsr_avg_pool2d(c->img,
+                          TSR_POOL2D_OPTS(.kernel = {3, 3}, .stride = {4, 4}, .padding = {1, 1}));
 }
 
 static int want_avg_pool2d(const ctx *c, double *o)

@@ -40,7 +40,7 @@ static inline tsr_status on_device_run(tsr_plan *plan)
 static inline tsr_status on_device_compile_with(tsr_graph *graph, const tsr_compile_opts *opts,
                                                 tsr_plan **out_plan)
 {
-    tsr_compile_opts o = {.size = sizeof o};
+    tsr_compile_opts o = *TSR_COMPILE_OPTS();
     if (opts)
         memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
     o.size = sizeof o;

@@ -42,13 +42,9 @@ static bool overlaps(const tsr_plan *plan)
 }
 
 /* Split by rows: computing is dear, and talking is cheap. */
-static const tsr_compile_opts how = {
-    .size = sizeof how,
-    .bucket_mb = 1e-4,
-    .flops_per_s = 1e6,
-    .nlinks = 1,
-    .link = {{.latency_s = 1e-9, .bytes_per_s = 1e12}},
-};
+static const tsr_compile_opts *const how =
+    TSR_COMPILE_OPTS(.bucket_mb = 1e-4, .flops_per_s = 1e6, .nlinks = 1,
+                     .link = {{.latency_s = 1e-9, .bytes_per_s = 1e12}});
 
 static tsr_status train(tsr_world *w, void *arg)
 {
@@ -64,7 +60,7 @@ static tsr_status train(tsr_world *w, void *arg)
     tsr_minimize(opt, loss);
     tsr_output(g, "loss", loss, p, TSR_B);
     tsr_plan *plan;
-    TSRI_TRY(tsr_compile_with(g, &how, &plan));
+    TSRI_TRY(tsr_compile_with(g, how, &plan));
     CHECK(overlaps(plan));
     for (int s = 0; s < STEPS; s++) {
         double rows[ROWS * IN], value;

@@ -234,24 +234,25 @@ static void conv_of(sc_graph *s, tsr_dims x_dims, int64_t out, int64_t kernel,
 
 static void conv(sc_graph *s)
 {
-    conv_of(s, D(3, 5, 6, 5), 4, 3, TSR_CONV2D_OPTS(.padding = {1}));
-    conv_of(s, D(3, 5, 7, 6), 2, 3, TSR_CONV2D_OPTS(.stride = {2}, .padding = {1}));
+    conv_of(s, D(3, 5, 6, 5), 4, 3, TSR_CONV2D_OPTS(.padding = {1, 1}));
+    conv_of(s, D(3, 5, 7, 6), 2, 3, TSR_CONV2D_OPTS(.stride = {2, 2}, .padding = {1, 1}));
     conv_of(s, D(2, 5, 5, 4), 7, 1, TSR_CONV2D_OPTS());
-    conv_of(s, D(2, 3, 6, 8), 4, 1, TSR_CONV2D_OPTS(.stride = {2}));
-    conv_of(s, D(2, 3, 8, 6), 4, 2, TSR_CONV2D_OPTS(.stride = {2}));
-    conv_of(s, D(2, 3, 7, 7), 4, 2, TSR_CONV2D_OPTS(.dilation = {2}));
-    conv_of(s, D(1, 1, 4, 4), 1, 3, TSR_CONV2D_OPTS(.padding = {1}));
-    conv_of(s, D(0, 2, 4, 4), 3, 3, TSR_CONV2D_OPTS(.padding = {1}));
+    conv_of(s, D(2, 3, 6, 8), 4, 1, TSR_CONV2D_OPTS(.stride = {2, 2}));
+    conv_of(s, D(2, 3, 8, 6), 4, 2, TSR_CONV2D_OPTS(.stride = {2, 2}));
+    conv_of(s, D(2, 3, 7, 7), 4, 2, TSR_CONV2D_OPTS(.dilation = {2, 2}));
+    conv_of(s, D(1, 1, 4, 4), 1, 3, TSR_CONV2D_OPTS(.padding = {1, 1}));
+    conv_of(s, D(0, 2, 4, 4), 3, 3, TSR_CONV2D_OPTS(.padding = {1, 1}));
 }
 
 static void conv_groups(sc_graph *s)
 {
-    conv_of(s, D(2, 6, 5, 5), 6, 3, TSR_CONV2D_OPTS(.padding = {1}, .groups = 6));
-    conv_of(s, D(2, 5, 6, 5), 5, 3, TSR_CONV2D_OPTS(.stride = {2}, .padding = {1}, .groups = 5));
-    conv_of(s, D(2, 4, 4, 4), 8, 3, TSR_CONV2D_OPTS(.padding = {1}, .groups = 4));
+    conv_of(s, D(2, 6, 5, 5), 6, 3, TSR_CONV2D_OPTS(.padding = {1, 1}, .groups = 6));
+    conv_of(s, D(2, 5, 6, 5), 5, 3,
+            TSR_CONV2D_OPTS(.stride = {2, 2}, .padding = {1, 1}, .groups = 5));
+    conv_of(s, D(2, 4, 4, 4), 8, 3, TSR_CONV2D_OPTS(.padding = {1, 1}, .groups = 4));
     conv_of(s, D(2, 6, 4, 4), 4, 3, TSR_CONV2D_OPTS(.groups = 2));
     conv_of(s, D(2, 8, 4, 3), 4, 1, TSR_CONV2D_OPTS(.groups = 4));
-    conv_of(s, D(2, 9, 3, 3), 6, 3, TSR_CONV2D_OPTS(.padding = {1}, .groups = 3));
+    conv_of(s, D(2, 9, 3, 3), 6, 3, TSR_CONV2D_OPTS(.padding = {1, 1}, .groups = 3));
 }
 
 static void pool_of(sc_graph *s, tsr_dims dims, const tsr_pool2d_opts *o)
@@ -263,13 +264,14 @@ static void pool_of(sc_graph *s, tsr_dims dims, const tsr_pool2d_opts *o)
 
 static void pool(sc_graph *s)
 {
-    pool_of(s, D(3, 5, 7, 6), TSR_POOL2D_OPTS(.kernel = {3}, .stride = {2}, .padding = {1}));
-    pool_of(s, D(3, 2, 8, 6), TSR_POOL2D_OPTS(.kernel = {2}));
-    pool_of(s, D(3, 2, 6, 6), TSR_POOL2D_OPTS(.kernel = {2}, .stride = {3}));
+    pool_of(s, D(3, 5, 7, 6),
+            TSR_POOL2D_OPTS(.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}));
+    pool_of(s, D(3, 2, 8, 6), TSR_POOL2D_OPTS(.kernel = {2, 2}));
+    pool_of(s, D(3, 2, 6, 6), TSR_POOL2D_OPTS(.kernel = {2, 2}, .stride = {3, 3}));
     pool_of(s, D(2, 1, 5, 5),
-            TSR_POOL2D_OPTS(.kernel = {3}, .padding = {1}, .count_include_pad = TSR_OFF));
-    pool_of(s, D(0, 3, 4, 4), TSR_POOL2D_OPTS(.kernel = {2}));
-    pool_of(s, D(2, 3, 4, 5), TSR_POOL2D_OPTS(.kernel = {1}));
+            TSR_POOL2D_OPTS(.kernel = {3, 3}, .padding = {1, 1}, .count_include_pad = false));
+    pool_of(s, D(0, 3, 4, 4), TSR_POOL2D_OPTS(.kernel = {2, 2}));
+    pool_of(s, D(2, 3, 4, 5), TSR_POOL2D_OPTS(.kernel = {1, 1}));
 }
 
 static void adaptive(sc_graph *s)

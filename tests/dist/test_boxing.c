@@ -367,10 +367,10 @@ static tsr_status net_program(tsr_world *w, void *arg)
     tsr_tensor *w1 = weight(g, "w1", TSR_DIMS(8, 3, 3, 3), p), *dw;
     tsr_tensor *w2 = weight(g, "w2", TSR_DIMS(8, 1, 3, 3), p);
     tsr_tensor *w3 = weight(g, "w3", TSR_DIMS(4, 8, 1, 1), p);
-    const tsr_conv2d_opts *pad = TSR_CONV2D_OPTS(.padding = {1});
+    const tsr_conv2d_opts *pad = TSR_CONV2D_OPTS(.padding = {1, 1});
     tsr_tensor *y = tsr_relu(tsr_conv2d(x, w1, NULL, pad));
     y = tsr_to_global(y, p, between[n->step][0]);
-    y = tsr_relu(tsr_conv2d(y, w2, NULL, TSR_CONV2D_OPTS(.padding = {1}, .groups = 8)));
+    y = tsr_relu(tsr_conv2d(y, w2, NULL, TSR_CONV2D_OPTS(.padding = {1, 1}, .groups = 8)));
     y = tsr_to_global(y, p, between[n->step][1]);
     y = tsr_conv2d(y, w3, NULL, NULL);
     tsr_tensor *loss = tsr_mean(tsr_mul(y, y), TSR_ALL_AXES, false);

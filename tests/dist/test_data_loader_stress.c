@@ -133,7 +133,7 @@ static void left_at_any_moment(void **state)
             .drop_last = below(2),
             .seed = (uint64_t)below(1000),
             .num_workers = workers,
-            .prefetch_factor = workers ? below(4) : 0,
+            .prefetch_factor = workers && below(4) ? 1 + below(3) : -1,
             .persistent_workers = workers && below(2),
             .timeout_s = workers && !below(4) ? 1e-5 : 0,
             .worker_init = with_init ? init : NULL,

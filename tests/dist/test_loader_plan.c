@@ -108,7 +108,7 @@ static void any_signatures(void **state)
     for (size_t x = 0; x < sizeof xs / sizeof *xs; x++)
         for (size_t y = 0; y < sizeof ys / sizeof *ys; y++)
             for (int off = 0; off < 2; off++)
-                on_ranks(feed_all, &(inputs){.x = xs[x], .y = ys[y], .workers = off ? TSR_OFF : 1});
+                on_ranks(feed_all, &(inputs){.x = xs[x], .y = ys[y], .workers = off ? 0 : 1});
 }
 
 static void any_ranks(void **state)
@@ -117,8 +117,8 @@ static void any_ranks(void **state)
     for (int x = EVERYWHERE; x <= LAST; x++)
         for (int y = EVERYWHERE; y <= LAST; y++)
             for (int off = 0; off < 2; off++)
-                on_ranks(feed_all, &(inputs){TSR_S(0), TSR_S(0), (enum where)x, (enum where)y,
-                                             off ? TSR_OFF : 1});
+                on_ranks(feed_all,
+                         &(inputs){TSR_S(0), TSR_S(0), (enum where)x, (enum where)y, off ? 0 : 1});
 }
 
 /* Plans take turns at a loader, so that ranks hold inputs now and then. */
@@ -172,7 +172,7 @@ static void ranks_without_inputs_decode_nothing(void **state)
 {
     (void)state;
     on_ranks(hold_none, &(int){1});
-    on_ranks(hold_none, &(int){TSR_OFF});
+    on_ranks(hold_none, &(int){0});
 }
 
 /* The n-th allocation fails: the loader stays, and gives the batch when it is asked again. */
@@ -221,8 +221,7 @@ static void errors_leave_it_where_it_is(void **state)
     for (int x = 0; x < 2; x++)
         for (int y = 0; y < 2; y++)
             for (int off = 0; off < 2; off++)
-                on_ranks(fail_each,
-                         &(inputs){.x = xs[x], .y = ys[y], .workers = off ? TSR_OFF : 1});
+                on_ranks(fail_each, &(inputs){.x = xs[x], .y = ys[y], .workers = off ? 0 : 1});
 }
 
 int main(void)

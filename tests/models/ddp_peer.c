@@ -136,8 +136,7 @@ static tsr_module *make_model(tsr_world *w, const options *o, bool *skips)
     tsr_dtype dtype = tsr_dtype_parse(o->dtype);
     if (!strcmp(o->model, "mobilenet_v2"))
         return tsr_mobilenet_v2(
-            w, here, TSR_B,
-            TSR_MOBILENET_V2_OPTS(.num_classes = 10, .dropout = TSR_OFF, .dtype = dtype));
+            w, here, TSR_B, TSR_MOBILENET_V2_OPTS(.num_classes = 10, .dropout = 0, .dtype = dtype));
     if (!strcmp(o->model, "mlp"))
         return tsr_mlp(w, here, TSR_B, TSR_MLP_OPTS(.inputs = 3072, .outputs = 10, .dtype = dtype));
     const tsr_nn_opts nn = {.placement = here, .sbp = TSR_B, .dtype = dtype};
@@ -200,7 +199,7 @@ static tsr_status train(tsr_world *world, const options *o)
                        TSR_DDP_OPTS(.bucket_cap_mb = o->bucket_mb, .hook = hook,
                                     .find_unused_parameters = o->find_unused,
                                     .static_graph = o->static_graph,
-                                    .broadcast_buffers = o->no_buffers ? TSR_OFF : 0),
+                                    .broadcast_buffers = !o->no_buffers),
                        &ddp));
     tsr_optimizer *opt =
         !strcmp(o->optimizer, "adam")

@@ -75,8 +75,7 @@ static void distributed(void)
         TRY(tsr_distributed_sampler(
             NULL, n,
             TSR_DISTRIBUTED_SAMPLER_OPTS(.replicas = replicas, .rank = rank, .seed = seed,
-                                         .shuffle = shuffle ? 1 : TSR_OFF, .drop_last = drop_last,
-                                         .pad = pad ? 1 : TSR_OFF),
+                                         .shuffle = shuffle, .drop_last = drop_last, .pad = pad),
             &s));
         TRY(tsr_sampler_set_epoch(s, epoch));
         printf("%lld: ", (long long)tsr_sampler_count(s));
@@ -170,6 +169,12 @@ static void state(void)
     tsr_generator_destroy(other);
 }
 
+/* The peer writes 0 for a number of samples that is not given. */
+static int64_t given_or_all(int64_t num_samples)
+{
+    return num_samples ? num_samples : -1;
+}
+
 /* GENERATOR SEED PASSES N REPLACEMENT NUM_SAMPLES */
 static void random_sampler(void)
 {
@@ -180,7 +185,8 @@ static void random_sampler(void)
     tsr_sampler *s;
     TRY(tsr_random_sampler(NULL, n,
                            TSR_RANDOM_SAMPLER_OPTS(.replacement = replacement, .generator = g,
-                                                   .num_samples = number(), .seed = (uint64_t)seed),
+                                                   .num_samples = given_or_all(number()),
+                                                   .seed = (uint64_t)seed),
                            &s));
     for (; passes; passes--)
         print_pass(s);
@@ -221,11 +227,11 @@ static void weighted(void)
     for (const char *word; n < 512 && (word = strtok(NULL, " \n"));)
         weights[n++] = strtod(word, NULL) / 1000;
     tsr_sampler *s;
-    TRY(tsr_weighted_random_sampler(NULL, weights, n,
-                                    TSR_WEIGHTED_RANDOM_SAMPLER_OPTS(.generator = g,
-                                                                     .num_samples = num_samples,
-                                                                     .seed = (uint64_t)seed),
-                                    &s));
+    TRY(tsr_weighted_random_sampler(
+        NULL, weights, n,
+        TSR_WEIGHTED_RANDOM_SAMPLER_OPTS(.generator = g, .num_samples = given_or_all(num_samples),
+                                         .seed = (uint64_t)seed),
+        &s));
     for (; passes; passes--)
         print_pass(s);
     print_next(g);

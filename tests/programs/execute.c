@@ -158,8 +158,7 @@ static tsr_status make_modules(job *j)
                                           .weight_decay = o->weight_decay, .nesterov = o->nesterov,
                                           .schedule = o->schedule, .state = o->state))
                 : (o->kind == OPT_ADAM ? tsr_adam : tsr_adamw)(
-                      m, TSR_ADAM_OPTS(.lr = o->lr,
-                                       .weight_decay = o->weight_decay ? o->weight_decay : TSR_OFF,
+                      m, TSR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay,
                                        .schedule = o->schedule, .state = o->state));
     }
     return TSR_OK;
@@ -232,9 +231,8 @@ static tsr_status compile(job *j, int graph)
 {
     STEP(declare(j, graph));
     const pgraph *g = j->d.g;
-    tsr_compile_opts opts = {
-        .size = sizeof opts, .bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion};
-    opts.memory_limit = g->memory_limit;
+    tsr_compile_opts opts = *TSR_COMPILE_OPTS(.bucket_mb = g->bucket_mb, .no_fusion = g->no_fusion,
+                                              .memory_limit = g->memory_limit);
     if (g->free_links) {
         opts.nlinks = 1;
         opts.link[0] = (tsr_link){.latency_s = 1e-12, .bytes_per_s = 1e15};

@@ -525,7 +525,7 @@ static void append_layers(gen *g)
 
 void gen_graph(gen *g, int which, int nops)
 {
-    static const double buckets[] = {0, TSR_OFF, 1e-4, 4e-4};
+    static const double buckets[] = {4, 0, 1e-4, 4e-4};
     g->graph = which;
     g->g = &g->p->graph[which];
     *g->g = (pgraph){.training = rnd_chance(&g->r, which ? 0.4 : 0.8),

@@ -169,17 +169,12 @@ static bool draw_conv2d(gen *g, pnode *n)
     return n->in[1] >= 0;
 }
 
-static int or_off(int64_t v)
-{
-    return v ? (int)v : TSR_OFF;
-}
-
 static tsr_tensor *declare_conv2d(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)d;
     return tsr_conv2d(in[0], in[1], in[2],
                       TSR_CONV2D_OPTS(.stride = {(int)n->i[0], (int)n->i[1]},
-                                      .padding = {or_off(n->i[2]), or_off(n->i[3])},
+                                      .padding = {(int)n->i[2], (int)n->i[3]},
                                       .dilation = {(int)n->i[4], (int)n->i[5]}, .groups = n->i[6]));
 }
 
@@ -214,7 +209,7 @@ static int eval_conv2d(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_conv2d = {"conv2d",
                                  "tsr_conv2d($0, $1, $2, TSR_CONV2D_OPTS(.stride = {#0, #1}, "
-                                 ".padding = {~2, ~3}, .dilation = {#4, #5}, .groups = #6))",
+                                 ".padding = {#2, #3}, .dilation = {#4, #5}, .groups = #6))",
                                  draw_conv2d,
                                  declare_conv2d,
                                  eval_conv2d,
@@ -247,7 +242,7 @@ static bool draw_pool(gen *g, pnode *n)
         if (a->shape.d[2 + i] < 1 || n->shape.d[2 + i] < 1)
             return false;
     }
-    n->i[6] = rnd_chance(&g->r, 0.5) ? 1 : TSR_OFF;
+    n->i[6] = rnd_chance(&g->r, 0.5);
     n->nin = 1;
     n->in[0] = x;
     n->dtype = a->dtype;
@@ -255,11 +250,10 @@ static bool draw_pool(gen *g, pnode *n)
     return true;
 }
 
-#define POOL_OPTS                                                  \
-    TSR_POOL2D_OPTS(.kernel = {(int)n->i[0], (int)n->i[1]},        \
-                    .stride = {(int)n->i[2], (int)n->i[3]},        \
-                    .padding = {or_off(n->i[4]), or_off(n->i[5])}, \
-                    .count_include_pad = (int)n->i[6])
+#define POOL_OPTS                                           \
+    TSR_POOL2D_OPTS(.kernel = {(int)n->i[0], (int)n->i[1]}, \
+                    .stride = {(int)n->i[2], (int)n->i[3]}, \
+                    .padding = {(int)n->i[4], (int)n->i[5]}, .count_include_pad = (int)n->i[6])
 static tsr_tensor *declare_max_pool2d(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)d;
@@ -339,7 +333,7 @@ static int eval_avg_pool2d(walk *w, const pnode *n, const int *in)
         int64_t h1 = h0 + n->i[0], v1 = v0 + n->i[1];
         h1 = h1 > d[2] + n->i[4] ? d[2] + n->i[4] : h1;
         v1 = v1 > d[3] + n->i[5] ? d[3] + n->i[5] : v1;
-        double by = n->i[6] == TSR_OFF ? m : (double)((h1 - h0) * (v1 - v0));
+        double by = !n->i[6] ? m : (double)((h1 - h0) * (v1 - v0));
         for (int k = 0; k < m; k++)
             terms[nterms++] = (tape_term){(int32_t)i, at[k], 0, 1 / by};
     }
@@ -347,15 +341,15 @@ static int eval_avg_pool2d(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_max_pool2d = {"max_pool2d",
                                      "tsr_max_pool2d($0, TSR_POOL2D_OPTS(.kernel = {#0, #1}, "
-                                     ".stride = {#2, #3}, .padding = {~4, ~5}))",
+                                     ".stride = {#2, #3}, .padding = {#4, #5}))",
                                      draw_pool,
                                      declare_max_pool2d,
                                      eval_max_pool2d,
                                      4};
 static const op_def op_avg_pool2d = {
     "avg_pool2d",
-    "tsr_avg_pool2d($0, TSR_POOL2D_OPTS(.kernel = {#0, #1}, .stride = {#2, #3}, .padding = {~4, "
-    "~5}, .count_include_pad = #6))",
+    "tsr_avg_pool2d($0, TSR_POOL2D_OPTS(.kernel = {#0, #1}, .stride = {#2, #3}, .padding = {#4, "
+    "#5}, .count_include_pad = #6))",
     draw_pool,
     declare_avg_pool2d,
     eval_avg_pool2d,

@@ -299,7 +299,7 @@ static const op_def op_causal_mask = {"causal_mask",    "tsr_causal_mask($0, #0,
                                       draw_causal_mask, declare_causal_mask,
                                       eval_causal_mask, 2};
 
-/* i[0] causal; f = scale, dropout */
+/* i[0] causal; f = scale (negative: not given), dropout */
 static bool draw_attention(gen *g, pnode *n)
 {
     int64_t b = 1 + rnd_below(&g->r, 3), h = 1 + rnd_below(&g->r, 3), s = 1 + rnd_below(&g->r, 4),
@@ -323,7 +323,7 @@ static bool draw_attention(gen *g, pnode *n)
     n->in[1] = gen_like(g, TSR_DIMS(b, h, t, d), n->dtype, place);
     n->in[2] = gen_like(g, TSR_DIMS(b, h, t, e), n->dtype, place);
     n->i[0] = rnd_chance(&g->r, 0.5);
-    n->f[0] = rnd_chance(&g->r, 0.5) ? 0 : 0.7;
+    n->f[0] = rnd_chance(&g->r, 0.5) ? -1 : rnd_chance(&g->r, 0.1) ? 0 : 0.7;
     n->f[1] = rnd_chance(&g->r, 0.3) ? 0.25 : 0;
     n->shape = TSR_DIMS(b, h, s, e);
     n->place = place;
@@ -333,9 +333,10 @@ static bool draw_attention(gen *g, pnode *n)
 static tsr_tensor *declare_attention(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)d;
-    return tsr_attention(
-        in[0], in[1], in[2],
-        TSR_ATTENTION_OPTS(.causal = n->i[0], .scale = n->f[0], .dropout = n->f[1]));
+    return tsr_attention(in[0], in[1], in[2],
+                         TSR_ATTENTION_OPTS(.causal = n->i[0],
+                                            .scale = n->f[0] < 0 ? TSR_NOT_GIVEN : n->f[0],
+                                            .dropout = n->f[1]));
 }
 
 static int eval_attention(walk *w, const pnode *n, const int *in)
@@ -343,7 +344,7 @@ static int eval_attention(walk *w, const pnode *n, const int *in)
     double u = unit_of(n->dtype);
     tsr_dims qd = w->g->node[n->in[0]].shape, kd = w->g->node[n->in[1]].shape,
              vd = w->g->node[n->in[2]].shape, sd;
-    double scale = n->f[0] != 0 ? n->f[0] : 1 / sqrt((double)qd.d[3]);
+    double scale = n->f[0] >= 0 ? n->f[0] : 1 / sqrt((double)qd.d[3]);
     int q = tape_unary(w->t, in[0], FN_MULS, scale, u);
     int s = eval_matmul(w, q, qd, in[1], kd, false, true, &sd, u);
     if (n->i[0])
@@ -354,7 +355,8 @@ static int eval_attention(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_attention = {
     "attention",
-    "tsr_attention($0, $1, $2, TSR_ATTENTION_OPTS(.causal = #0, .scale = %0, .dropout = %1))",
+    "tsr_attention($0, $1, $2, TSR_ATTENTION_OPTS(.causal = #0, .scale = %0 < 0 ? TSR_NOT_GIVEN : "
+    "%0, .dropout = %1))",
     draw_attention,
     declare_attention,
     eval_attention,

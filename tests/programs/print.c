@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Writes a program as C. An op's call comes from its text (program.h), in which
- *   $k   operand k          #k  i[k]            ~k  i[k], 0 as TSR_OFF     %k  f[k]
+ *   $k   operand k          #k  i[k]            %k  f[k]
  *   @k   dims[k]            @s  the shape       @n  its first axis         ^A  axes
  *   ^D   the dtype          ^P  the placement   ^S  the signature          ^N  an input's name
  *   ^M   the module         ^V  its variable    ^L  all operands as a list
@@ -117,10 +117,6 @@ static void put_call(FILE *out, const program *p, const pnode *n, const char *te
             fprintf(out, "%lld", (long long)n->i[k]);
             text++;
             break;
-        case '~':
-            fprintf(out, n->i[k] ? "%lld" : "TSR_OFF", (long long)n->i[k]);
-            text++;
-            break;
         case '%':
             put_number(out, n->f[k]);
             text++;
@@ -207,7 +203,7 @@ static void put_optimizer(FILE *out, const program *p, int at)
     fprintf(out, o->module < 0 ? "root" : "m%d", o->module);
     fprintf(out, ", TSR_%s_OPTS(.lr = %g, .weight_decay = ", o->kind == OPT_SGD ? "SGD" : "ADAM",
             o->lr);
-    fprintf(out, o->weight_decay || o->kind == OPT_SGD ? "%g" : "TSR_OFF", o->weight_decay);
+    fprintf(out, "%g", o->weight_decay);
     if (o->kind == OPT_SGD)
         fprintf(out, ", .momentum = %g, .dampening = %g, .nesterov = %d", o->momentum, o->dampening,
                 o->nesterov);

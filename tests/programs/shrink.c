@@ -291,8 +291,8 @@ static void try_options(shrinker *s)
             g->no_fusion = true;
             break;
         case 2:
-            changed = g->bucket_mb != TSR_OFF;
-            g->bucket_mb = TSR_OFF;
+            changed = g->bucket_mb != 0;
+            g->bucket_mb = 0;
             break;
         case 6:
             changed = g->free_links;

@@ -84,7 +84,7 @@ def cross_entropy(x, node):
 def attention(x, node, training):
     if node["f"][1] > 0 and training:
         raise Skip
-    scale = node["f"][0] or 1 / math.sqrt(x[0].shape[3])
+    scale = node["f"][0] if node["f"][0] >= 0 else 1 / math.sqrt(x[0].shape[3])
     scores = x[0] @ x[1].transpose(2, 3) * scale
     if node["i"][0]:
         scores = scores.masked_fill(torch.ones(scores.shape[2:]).triu(1).bool(), -math.inf)

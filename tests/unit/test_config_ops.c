@@ -50,105 +50,105 @@ static void declare_sources(sources *s, tsr_world *w)
 }
 
 /* The op, the rest of its entry, and what it must declare. */
-#define ROWS(ROW)                                                                                  \
-    ROW(normal, "shape: [2, 3], mean: 1, std: 2",                                                  \
-        tsr_normal(s->g, "t", TSR_F32, TSR_DIMS(2, 3), s->p, TSR_AUTO, 1, 2))                      \
-    ROW(uniform, "shape: [2], low: -1, high: 3, dtype: f64, sbp: S(0)",                            \
-        tsr_uniform(s->g, "t", TSR_F64, TSR_DIMS(2), s->p, TSR_S(0), -1, 3))                       \
-    ROW(full, "shape: [], value: 7, dtype: i32, placement: q, sbp: B",                             \
-        tsr_full(s->g, TSR_I32, TSR_SCALAR, s->q, TSR_B, 7))                                       \
-    ROW(arange, "n: 5, start: 2, step: -1, dtype: i64",                                            \
-        tsr_arange(s->g, TSR_I64, 5, 2, -1, s->p, TSR_AUTO))                                       \
-    ROW(not_equal, "in: [x, y]", tsr_not_equal(s->x, s->y))                                        \
-    ROW(less, "in: [x, y]", tsr_less(s->x, s->y))                                                  \
-    ROW(less_equal, "in: [x, y]", tsr_less_equal(s->x, s->y))                                      \
-    ROW(greater, "in: [x, y]", tsr_greater(s->x, s->y))                                            \
-    ROW(greater_equal, "in: [x, y]", tsr_greater_equal(s->x, s->y))                                \
-    ROW(maximum, "in: [x, y]", tsr_maximum(s->x, s->y))                                            \
-    ROW(minimum, "in: [x, y]", tsr_minimum(s->x, s->y))                                            \
-    ROW(where, "in: [b, x, y]", tsr_where(s->b, s->x, s->y))                                       \
-    ROW(cumsum, "in: x, axis: -1", tsr_cumsum(s->x, -1))                                           \
-    ROW(variance, "in: x, axes: 1, correction: 0", tsr_variance(s->x, TSR_AXES(1), false, 0))      \
-    ROW(std, "in: x, axes: 0, keepdim: true", tsr_std(s->x, TSR_AXES(0), true, 1))                 \
-    ROW(concat, "in: [x, y, x], axis: 1", tsr_concat(3, (tsr_tensor *[]){s->x, s->y, s->x}, 1))    \
-    ROW(stack, "in: [x, y]", tsr_stack(2, (tsr_tensor *[]){s->x, s->y}, 0))                        \
-    ROW(split_axis, "in: x, sizes: [1, 3, 2], axis: -1, sbp: B", split_x(s))                       \
-    ROW(slice, "in: x, starts: [1, -2], steps: [2, 1]",                                            \
-        tsr_slice(s->x, TSR_DIMS(1, -2), TSR_DIMS(INT64_MAX, INT64_MAX), TSR_DIMS(2, 1)))          \
-    ROW(narrow, "in: x, axis: 1, start: 2, length: 3", tsr_narrow(s->x, 1, 2, 3))                  \
-    ROW(pad, "in: x, after: [0, 2], value: 9", tsr_pad(s->x, TSR_DIMS(0, 0), TSR_DIMS(0, 2), 9))   \
-    ROW(triu, "in: x, diagonal: -1", tsr_triu(s->x, -1))                                           \
-    ROW(tril, "in: x", tsr_tril(s->x, 0))                                                          \
-    ROW(embedding, "in: [m, l], padding_idx: 2",                                                   \
-        tsr_embedding(s->m, s->l, TSR_EMBEDDING_OPTS(.has_padding_idx = true, .padding_idx = 2)))  \
-    ROW(gather, "in: [x, l], axis: 1", tsr_gather(s->x, 1, s->l))                                  \
-    ROW(one_hot, "in: l, classes: 3", tsr_one_hot(s->l, 3, TSR_F32))                               \
-    ROW(to_global, "in: x, sbp: P(max)", tsr_to_global(s->x, NULL, TSR_P_MAX))                     \
-    ROW(neg, "in: x", tsr_neg(s->x))                                                               \
-    ROW(abs, "in: [x]", tsr_abs(s->x))                                                             \
-    ROW(exp, "in: x", tsr_exp(s->x))                                                               \
-    ROW(log, "in: x", tsr_log(s->x))                                                               \
-    ROW(sqrt, "in: x", tsr_sqrt(s->x))                                                             \
-    ROW(relu, "in: x, sbp: S(1)", tsr_to_global(tsr_relu(s->x), NULL, TSR_S(1)))                   \
-    ROW(relu6, "in: x", tsr_relu6(s->x))                                                           \
-    ROW(tanh, "in: x", tsr_tanh(s->x))                                                             \
-    ROW(sigmoid, "in: x", tsr_sigmoid(s->x))                                                       \
-    ROW(silu, "in: x", tsr_silu(s->x))                                                             \
-    ROW(gelu, "in: x, form: tanh", tsr_gelu(s->x, TSR_GELU_TANH))                                  \
-    ROW(layer_norm, "in: [m, v, v], eps: 0.5",                                                     \
-        tsr_layer_norm(s->m, s->v, s->v, TSR_LAYER_NORM_OPTS(.eps = 0.5)))                         \
-    ROW(causal_mask, "in: x, diagonal: 2, value: 7", tsr_causal_mask(s->x, 2, 7))                  \
-    ROW(attention, "in: [i, i, i], causal: true, scale: 3",                                        \
-        tsr_attention(s->i, s->i, s->i, TSR_ATTENTION_OPTS(.causal = true, .scale = 3)))           \
-    ROW(pow_scalar, "in: x, p: 3", tsr_pow_scalar(s->x, 3))                                        \
-    ROW(add_scalar, "in: x, a: 3", tsr_add_scalar(s->x, 3))                                        \
-    ROW(sub_scalar, "in: x, a: 3", tsr_sub_scalar(s->x, 3))                                        \
-    ROW(mul_scalar, "in: x, a: -3.5", tsr_mul_scalar(s->x, -3.5))                                  \
-    ROW(div_scalar, "in: x, a: 3", tsr_div_scalar(s->x, 3))                                        \
-    ROW(rdiv_scalar, "in: x, a: 3", tsr_rdiv_scalar(s->x, 3))                                      \
-    ROW(cast, "in: x, dtype: i64", tsr_cast(s->x, TSR_I64))                                        \
-    ROW(add, "in: [x, y]", tsr_add(s->x, s->y))                                                    \
-    ROW(sub, "in: [y, x]", tsr_sub(s->y, s->x))                                                    \
-    ROW(mul, "in: [x, y]", tsr_mul(s->x, s->y))                                                    \
-    ROW(div, "in: [x, y]", tsr_div(s->x, s->y))                                                    \
-    ROW(pow, "in: [x, y]", tsr_pow(s->x, s->y))                                                    \
-    ROW(equal, "in: [x, y]", tsr_equal(s->x, s->y))                                                \
-    ROW(sum, "in: i, axes: [0, -1], keepdim: true", tsr_sum(s->i, TSR_AXES(0, -1), true))          \
-    ROW(mean, "in: x", tsr_mean(s->x, TSR_ALL_AXES, false))                                        \
-    ROW(max, "in: x, axes: 1", tsr_max(s->x, TSR_AXES(1), false))                                  \
-    ROW(min, "in: x, axes: [1], keepdim: true", tsr_min(s->x, TSR_AXES(1), true))                  \
-    ROW(norm, "in: x, p: 3, axes: 0", tsr_norm(s->x, 3, TSR_AXES(0), false))                       \
-    ROW(argmax, "in: x, axis: 1", tsr_argmax(s->x, 1))                                             \
-    ROW(matmul, "in: [x, m]", tsr_matmul(s->x, s->m))                                              \
-    ROW(matmul_t, "in: [x, y], tb: true", tsr_matmul_t(s->x, s->y, false, true))                   \
-    ROW(linear, "in: [x, y, v]", tsr_linear(s->x, s->y, s->v))                                     \
-    ROW(conv2d, "in: [i, k, v], stride: 2, padding: [1, 0], dilation: [1, 2], groups: 2",          \
-        tsr_conv2d(s->i, s->k, s->v,                                                               \
-                   TSR_CONV2D_OPTS(.stride = {2, 2}, .padding = {1, TSR_OFF}, .dilation = {1, 2},  \
-                                   .groups = 2)))                                                  \
-    ROW(max_pool2d, "in: i, kernel: [3, 2], padding: [1, 0]",                                      \
-        tsr_max_pool2d(s->i, TSR_POOL2D_OPTS(.kernel = {3, 2}, .padding = {1, TSR_OFF})))          \
-    ROW(avg_pool2d, "in: i, kernel: 3, stride: [1, 2], padding: 1, count_include_pad: false",      \
-        tsr_avg_pool2d(s->i, TSR_POOL2D_OPTS(.kernel = {3}, .stride = {1, 2}, .padding = {1},      \
-                                             .count_include_pad = TSR_OFF)))                       \
-    ROW(adaptive_avg_pool2d, "in: i, out_h: 2, out_w: 3", tsr_adaptive_avg_pool2d(s->i, 2, 3))     \
-    ROW(batch_norm, "in: [i, v, v, v, v], eps: 0.5, momentum: 0, stats: local, parts: 3",          \
-        tsr_batch_norm(s->i, s->v, s->v, s->v, s->v,                                               \
-                       TSR_BATCH_NORM_OPTS(.eps = 0.5, .momentum = TSR_OFF, .stats = TSR_BN_LOCAL, \
-                                           .parts = 3)))                                           \
-    ROW(softmax, "in: x", tsr_softmax(s->x, -1))                                                   \
-    ROW(log_softmax, "in: x, axis: 0", tsr_log_softmax(s->x, 0))                                   \
-    ROW(cross_entropy, "in: [x, l], reduction: none, label_smoothing: 0.1, ignore_index: -1",      \
-        tsr_cross_entropy_with(                                                                    \
-            s->x, s->l,                                                                            \
-            TSR_CROSS_ENTROPY_OPTS(.reduction = TSR_NONE, .label_smoothing = 0.1,                  \
-                                   .has_ignore_index = true, .ignore_index = -1)))                 \
-    ROW(mse_loss, "in: [x, y], reduction: sum", tsr_mse_loss(s->x, s->y, TSR_SUM))                 \
-    ROW(dropout, "in: x, p: 0.25", tsr_dropout(s->x, 0.25))                                        \
-    ROW(reshape, "in: x, shape: [2, -1]", tsr_reshape(s->x, TSR_DIMS(2, -1)))                      \
-    ROW(flatten, "in: i, from_axis: 1", tsr_flatten(s->i, 1))                                      \
-    ROW(transpose, "in: i, a: 0, b: -1", tsr_transpose(s->i, 0, -1))                               \
-    ROW(permute, "in: i, order: [3, 2, 1, 0]", tsr_permute(s->i, TSR_AXES(3, 2, 1, 0)))            \
+#define ROWS(ROW)                                                                                 \
+    ROW(normal, "shape: [2, 3], mean: 1, std: 2",                                                 \
+        tsr_normal(s->g, "t", TSR_F32, TSR_DIMS(2, 3), s->p, TSR_AUTO, 1, 2))                     \
+    ROW(uniform, "shape: [2], low: -1, high: 3, dtype: f64, sbp: S(0)",                           \
+        tsr_uniform(s->g, "t", TSR_F64, TSR_DIMS(2), s->p, TSR_S(0), -1, 3))                      \
+    ROW(full, "shape: [], value: 7, dtype: i32, placement: q, sbp: B",                            \
+        tsr_full(s->g, TSR_I32, TSR_SCALAR, s->q, TSR_B, 7))                                      \
+    ROW(arange, "n: 5, start: 2, step: -1, dtype: i64",                                           \
+        tsr_arange(s->g, TSR_I64, 5, 2, -1, s->p, TSR_AUTO))                                      \
+    ROW(not_equal, "in: [x, y]", tsr_not_equal(s->x, s->y))                                       \
+    ROW(less, "in: [x, y]", tsr_less(s->x, s->y))                                                 \
+    ROW(less_equal, "in: [x, y]", tsr_less_equal(s->x, s->y))                                     \
+    ROW(greater, "in: [x, y]", tsr_greater(s->x, s->y))                                           \
+    ROW(greater_equal, "in: [x, y]", tsr_greater_equal(s->x, s->y))                               \
+    ROW(maximum, "in: [x, y]", tsr_maximum(s->x, s->y))                                           \
+    ROW(minimum, "in: [x, y]", tsr_minimum(s->x, s->y))                                           \
+    ROW(where, "in: [b, x, y]", tsr_where(s->b, s->x, s->y))                                      \
+    ROW(cumsum, "in: x, axis: -1", tsr_cumsum(s->x, -1))                                          \
+    ROW(variance, "in: x, axes: 1, correction: 0", tsr_variance(s->x, TSR_AXES(1), false, 0))     \
+    ROW(std, "in: x, axes: 0, keepdim: true", tsr_std(s->x, TSR_AXES(0), true, 1))                \
+    ROW(concat, "in: [x, y, x], axis: 1", tsr_concat(3, (tsr_tensor *[]){s->x, s->y, s->x}, 1))   \
+    ROW(stack, "in: [x, y]", tsr_stack(2, (tsr_tensor *[]){s->x, s->y}, 0))                       \
+    ROW(split_axis, "in: x, sizes: [1, 3, 2], axis: -1, sbp: B", split_x(s))                      \
+    ROW(slice, "in: x, starts: [1, -2], steps: [2, 1]",                                           \
+        tsr_slice(s->x, TSR_DIMS(1, -2), TSR_DIMS(INT64_MAX, INT64_MAX), TSR_DIMS(2, 1)))         \
+    ROW(narrow, "in: x, axis: 1, start: 2, length: 3", tsr_narrow(s->x, 1, 2, 3))                 \
+    ROW(pad, "in: x, after: [0, 2], value: 9", tsr_pad(s->x, TSR_DIMS(0, 0), TSR_DIMS(0, 2), 9))  \
+    ROW(triu, "in: x, diagonal: -1", tsr_triu(s->x, -1))                                          \
+    ROW(tril, "in: x", tsr_tril(s->x, 0))                                                         \
+    ROW(embedding, "in: [m, l], padding_idx: 2",                                                  \
+        tsr_embedding(s->m, s->l, TSR_EMBEDDING_OPTS(.has_padding_idx = true, .padding_idx = 2))) \
+    ROW(gather, "in: [x, l], axis: 1", tsr_gather(s->x, 1, s->l))                                 \
+    ROW(one_hot, "in: l, classes: 3", tsr_one_hot(s->l, 3, TSR_F32))                              \
+    ROW(to_global, "in: x, sbp: P(max)", tsr_to_global(s->x, NULL, TSR_P_MAX))                    \
+    ROW(neg, "in: x", tsr_neg(s->x))                                                              \
+    ROW(abs, "in: [x]", tsr_abs(s->x))                                                            \
+    ROW(exp, "in: x", tsr_exp(s->x))                                                              \
+    ROW(log, "in: x", tsr_log(s->x))                                                              \
+    ROW(sqrt, "in: x", tsr_sqrt(s->x))                                                            \
+    ROW(relu, "in: x, sbp: S(1)", tsr_to_global(tsr_relu(s->x), NULL, TSR_S(1)))                  \
+    ROW(relu6, "in: x", tsr_relu6(s->x))                                                          \
+    ROW(tanh, "in: x", tsr_tanh(s->x))                                                            \
+    ROW(sigmoid, "in: x", tsr_sigmoid(s->x))                                                      \
+    ROW(silu, "in: x", tsr_silu(s->x))                                                            \
+    ROW(gelu, "in: x, form: tanh", tsr_gelu(s->x, TSR_GELU_TANH))                                 \
+    ROW(layer_norm, "in: [m, v, v], eps: 0.5",                                                    \
+        tsr_layer_norm(s->m, s->v, s->v, TSR_LAYER_NORM_OPTS(.eps = 0.5)))                        \
+    ROW(causal_mask, "in: x, diagonal: 2, value: 7", tsr_causal_mask(s->x, 2, 7))                 \
+    ROW(attention, "in: [i, i, i], causal: true, scale: 3",                                       \
+        tsr_attention(s->i, s->i, s->i, TSR_ATTENTION_OPTS(.causal = true, .scale = 3)))          \
+    ROW(pow_scalar, "in: x, p: 3", tsr_pow_scalar(s->x, 3))                                       \
+    ROW(add_scalar, "in: x, a: 3", tsr_add_scalar(s->x, 3))                                       \
+    ROW(sub_scalar, "in: x, a: 3", tsr_sub_scalar(s->x, 3))                                       \
+    ROW(mul_scalar, "in: x, a: -3.5", tsr_mul_scalar(s->x, -3.5))                                 \
+    ROW(div_scalar, "in: x, a: 3", tsr_div_scalar(s->x, 3))                                       \
+    ROW(rdiv_scalar, "in: x, a: 3", tsr_rdiv_scalar(s->x, 3))                                     \
+    ROW(cast, "in: x, dtype: i64", tsr_cast(s->x, TSR_I64))                                       \
+    ROW(add, "in: [x, y]", tsr_add(s->x, s->y))                                                   \
+    ROW(sub, "in: [y, x]", tsr_sub(s->y, s->x))                                                   \
+    ROW(mul, "in: [x, y]", tsr_mul(s->x, s->y))                                                   \
+    ROW(div, "in: [x, y]", tsr_div(s->x, s->y))                                                   \
+    ROW(pow, "in: [x, y]", tsr_pow(s->x, s->y))                                                   \
+    ROW(equal, "in: [x, y]", tsr_equal(s->x, s->y))                                               \
+    ROW(sum, "in: i, axes: [0, -1], keepdim: true", tsr_sum(s->i, TSR_AXES(0, -1), true))         \
+    ROW(mean, "in: x", tsr_mean(s->x, TSR_ALL_AXES, false))                                       \
+    ROW(max, "in: x, axes: 1", tsr_max(s->x, TSR_AXES(1), false))                                 \
+    ROW(min, "in: x, axes: [1], keepdim: true", tsr_min(s->x, TSR_AXES(1), true))                 \
+    ROW(norm, "in: x, p: 3, axes: 0", tsr_norm(s->x, 3, TSR_AXES(0), false))                      \
+    ROW(argmax, "in: x, axis: 1", tsr_argmax(s->x, 1))                                            \
+    ROW(matmul, "in: [x, m]", tsr_matmul(s->x, s->m))                                             \
+    ROW(matmul_t, "in: [x, y], tb: true", tsr_matmul_t(s->x, s->y, false, true))                  \
+    ROW(linear, "in: [x, y, v]", tsr_linear(s->x, s->y, s->v))                                    \
+    ROW(conv2d, "in: [i, k, v], stride: 2, padding: [1, 0], dilation: [1, 2], groups: 2",         \
+        tsr_conv2d(s->i, s->k, s->v,                                                              \
+                   TSR_CONV2D_OPTS(.stride = {2, 2}, .padding = {1, 0}, .dilation = {1, 2},       \
+                                   .groups = 2)))                                                 \
+    ROW(max_pool2d, "in: i, kernel: [3, 2], padding: [1, 0]",                                     \
+        tsr_max_pool2d(s->i, TSR_POOL2D_OPTS(.kernel = {3, 2}, .padding = {1, 0})))               \
+    ROW(avg_pool2d, "in: i, kernel: 3, stride: [1, 2], padding: 1, count_include_pad: false",     \
+        tsr_avg_pool2d(s->i, TSR_POOL2D_OPTS(.kernel = {3, 3}, .stride = {1, 2},                  \
+                                             .padding = {1, 1}, .count_include_pad = false)))     \
+    ROW(adaptive_avg_pool2d, "in: i, out_h: 2, out_w: 3", tsr_adaptive_avg_pool2d(s->i, 2, 3))    \
+    ROW(batch_norm, "in: [i, v, v, v, v], eps: 0.5, momentum: 0, stats: local, parts: 3",         \
+        tsr_batch_norm(                                                                           \
+            s->i, s->v, s->v, s->v, s->v,                                                         \
+            TSR_BATCH_NORM_OPTS(.eps = 0.5, .momentum = 0, .stats = TSR_BN_LOCAL, .parts = 3)))   \
+    ROW(softmax, "in: x", tsr_softmax(s->x, -1))                                                  \
+    ROW(log_softmax, "in: x, axis: 0", tsr_log_softmax(s->x, 0))                                  \
+    ROW(cross_entropy, "in: [x, l], reduction: none, label_smoothing: 0.1, ignore_index: -1",     \
+        tsr_cross_entropy_with(                                                                   \
+            s->x, s->l,                                                                           \
+            TSR_CROSS_ENTROPY_OPTS(.reduction = TSR_NONE, .label_smoothing = 0.1,                 \
+                                   .has_ignore_index = true, .ignore_index = -1)))                \
+    ROW(mse_loss, "in: [x, y], reduction: sum", tsr_mse_loss(s->x, s->y, TSR_SUM))                \
+    ROW(dropout, "in: x, p: 0.25", tsr_dropout(s->x, 0.25))                                       \
+    ROW(reshape, "in: x, shape: [2, -1]", tsr_reshape(s->x, TSR_DIMS(2, -1)))                     \
+    ROW(flatten, "in: i, from_axis: 1", tsr_flatten(s->i, 1))                                     \
+    ROW(transpose, "in: i, a: 0, b: -1", tsr_transpose(s->i, 0, -1))                              \
+    ROW(permute, "in: i, order: [3, 2, 1, 0]", tsr_permute(s->i, TSR_AXES(3, 2, 1, 0)))           \
     ROW(broadcast_to, "in: x, shape: [3, 4, 6]", tsr_broadcast_to(s->x, TSR_DIMS(3, 4, 6)))
 
 static tsr_tensor *split_x(const sources *s)

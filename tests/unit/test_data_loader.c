@@ -94,7 +94,8 @@ static void any_number_of_workers(void **state)
                 assert_int_equal(tsr_generator_create(NULL, 4, &mine), TSR_OK);
                 tsr_data_loader *l =
                     MAKE(&set, .batch_size = batch, .shuffle = true, .drop_last = drop,
-                         .num_workers = workers, .prefetch_factor = workers % 3, .generator = mine);
+                         .num_workers = workers, .prefetch_factor = workers % 3 ? workers % 3 : -1,
+                         .generator = mine);
                 int64_t order[29], count = drop ? 29 / batch : (29 + batch - 1) / batch;
                 assert_int_equal(tsr_data_loader_count(l), count);
                 const tsr_batch *b;
@@ -354,7 +355,8 @@ static void option_errors(void **state)
     BAD("batch_sampler option is mutually exclusive", LOADER_FIELDS, .batch_sampler = bs,
         .drop_last = true);
     BAD("num_workers -1", LOADER_FIELDS, .num_workers = -1);
-    BAD("prefetch_factor -1", LOADER_FIELDS, .num_workers = 1, .prefetch_factor = -1);
+    BAD("prefetch_factor -2", LOADER_FIELDS, .num_workers = 1, .prefetch_factor = -2);
+    BAD("prefetch_factor 0", LOADER_FIELDS, .num_workers = 1, .prefetch_factor = 0);
     BAD("prefetch_factor needs num_workers", LOADER_FIELDS, .prefetch_factor = 3);
     BAD("persistent_workers needs num_workers", LOADER_FIELDS, .persistent_workers = true);
     BAD("timeout_s needs num_workers", LOADER_FIELDS, .timeout_s = 1);

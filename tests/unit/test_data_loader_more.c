@@ -404,19 +404,13 @@ static source *open_source(int kind, int workers, bool persistent)
             TSR_OK);
     if (kind == BATCHED)
         assert_int_equal(tsr_batch_sampler_create(NULL, s->sampler, 4, true, &s->batches), TSR_OK);
-    tsr_data_loader_opts o = {
-        .size = sizeof o,
-        LOADER_FIELDS,
-        .batch_size = kind == BATCHED ? 0 : 3,
+    const tsr_data_loader_opts *o = TSR_DATA_LOADER_OPTS(
+        LOADER_FIELDS, .batch_size = kind == BATCHED ? 1 : 3,
         .shuffle = kind == SHUFFLED || kind == DRIVEN,
-        .sampler = kind == BATCHED ? NULL : s->sampler,
-        .batch_sampler = s->batches,
-        .generator = kind == DRIVEN || kind == BATCHED ? s->generator : NULL,
-        .seed = 8,
-        .num_workers = workers,
-        .persistent_workers = persistent,
-    };
-    s->l = make_of(LOADER_SET(&s->set), &o);
+        .sampler = kind == BATCHED ? NULL : s->sampler, .batch_sampler = s->batches,
+        .generator = kind == DRIVEN || kind == BATCHED ? s->generator : NULL, .seed = 8,
+        .num_workers = workers, .persistent_workers = persistent);
+    s->l = make_of(LOADER_SET(&s->set), o);
     return s;
 }
 

@@ -180,8 +180,8 @@ static void f64_is_the_same_numbers(void **state)
 static void threads_change_nothing(void **state)
 {
     (void)state;
-    const int threads[][2] = {{1, 1}, {1, 2}, {2, 2}, {3, 4}, {8, 3}, {1, 50}, {0, TSR_OFF}};
-    tsr_loader *plain = make(OPTS(.workers = TSR_OFF));
+    const int threads[][2] = {{1, 1}, {1, 2}, {2, 2}, {3, 4}, {8, 3}, {1, 50}, {0, 0}};
+    tsr_loader *plain = make(OPTS(.workers = 0));
     assert_int_equal(tsr_loader_set_epoch(plain, 3), TSR_OK);
     read_epoch(plain, &a);
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {

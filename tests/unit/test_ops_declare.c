@@ -54,13 +54,13 @@ static void test_shapes_products(void **state)
     tsr_tensor *x = f32(D(2, 6, 9, 8));
     is(tsr_conv2d(x, f32(D(4, 6, 3, 3)), NULL, NULL), TSR_F32, D(2, 4, 7, 6));
     is(tsr_conv2d(x, f32(D(6, 1, 3, 3)), f32(D(6)),
-                  TSR_CONV2D_OPTS(.stride = {2}, .padding = {1}, .groups = 6)),
+                  TSR_CONV2D_OPTS(.stride = {2, 2}, .padding = {1, 1}, .groups = 6)),
        TSR_F32, D(2, 6, 5, 4));
     is(tsr_conv2d(x, f32(D(4, 6, 3, 3)), NULL,
-                  TSR_CONV2D_OPTS(.padding = {2, TSR_OFF}, .dilation = {2, 1})),
+                  TSR_CONV2D_OPTS(.padding = {2, 0}, .dilation = {2, 1})),
        TSR_F32, D(2, 4, 9, 6));
-    is(tsr_max_pool2d(x, TSR_POOL2D_OPTS(.kernel = {3}, .stride = {2}, .padding = {1})), TSR_F32,
-       D(2, 6, 5, 4));
+    is(tsr_max_pool2d(x, TSR_POOL2D_OPTS(.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1})),
+       TSR_F32, D(2, 6, 5, 4));
     is(tsr_avg_pool2d(x, TSR_POOL2D_OPTS(.kernel = {3, 2})), TSR_F32, D(2, 6, 3, 4));
     is(tsr_adaptive_avg_pool2d(x, 1, 5), TSR_F32, D(2, 6, 1, 5));
     is(tsr_batch_norm(x, f32(D(6)), f32(D(6)), NULL, NULL, NULL), TSR_F32, D(2, 6, 9, 8));
@@ -73,7 +73,8 @@ static void test_shapes_products(void **state)
        TSR_F32, TSR_SCALAR);
     is(tsr_mse_loss(logits, f32(D(8, 10)), TSR_SUM), TSR_F32, TSR_SCALAR);
     /* Older programs' shorter options: fields beyond their size are defaults. */
-    tsr_conv2d_opts o = {.size = offsetof(tsr_conv2d_opts, padding), .stride = {2}, .padding = {9}};
+    tsr_conv2d_opts o = {
+        .size = offsetof(tsr_conv2d_opts, padding), .stride = {2, 2}, .padding = {9, 9}};
     is(tsr_conv2d(f32(D(1, 1, 8, 8)), f32(D(1, 1, 2, 2)), NULL, &o), TSR_F32, D(1, 1, 4, 4));
 }
 
@@ -105,7 +106,7 @@ static void test_errors_shapes(void **state)
     FAILS(TSR_ERR_SHAPE, "larger than",
           tsr_conv2d(f32(D(1, 1, 2, 5)), f32(D(1, 1, 3, 3)), NULL, NULL));
     FAILS(TSR_ERR_SHAPE, "planes must not be empty",
-          tsr_max_pool2d(f32(D(1, 1, 4, 0)), TSR_POOL2D_OPTS(.kernel = {2}, .padding = {1})));
+          tsr_max_pool2d(f32(D(1, 1, 4, 0)), TSR_POOL2D_OPTS(.kernel = {2, 2}, .padding = {1, 1})));
     FAILS(TSR_ERR_SHAPE, "gamma is (5); it must be (6)",
           tsr_batch_norm(f32(D(2, 6)), f32(D(5)), f32(D(6)), NULL, NULL, NULL));
     FAILS(TSR_ERR_SHAPE, "logits (8,10), labels (7)",
@@ -131,12 +132,12 @@ static void test_errors_dtypes(void **state)
 static void test_errors_options(void **state)
 {
     (void)state;
-    FAILS(
-        TSR_ERR_INVALID, "stride is (-2,0); each must be at least 1",
-        tsr_conv2d(f32(D(1, 1, 5, 5)), f32(D(1, 1, 3, 3)), NULL, TSR_CONV2D_OPTS(.stride = {-2})));
+    FAILS(TSR_ERR_INVALID, "stride is (-2,-2); each must be at least 1",
+          tsr_conv2d(f32(D(1, 1, 5, 5)), f32(D(1, 1, 3, 3)), NULL,
+                     TSR_CONV2D_OPTS(.stride = {-2, -2})));
     FAILS(TSR_ERR_INVALID, "more than half the kernel",
-          tsr_max_pool2d(f32(D(1, 1, 5, 5)), TSR_POOL2D_OPTS(.kernel = {3}, .padding = {2})));
-    FAILS(TSR_ERR_INVALID, "give .kernel", tsr_avg_pool2d(f32(D(1, 1, 5, 5)), NULL));
+          tsr_max_pool2d(f32(D(1, 1, 5, 5)), TSR_POOL2D_OPTS(.kernel = {3, 3}, .padding = {2, 2})));
+    FAILS(TSR_ERR_INVALID, "kernel is (0,0)", tsr_avg_pool2d(f32(D(1, 1, 5, 5)), NULL));
     FAILS(TSR_ERR_INVALID, "p is 1; it must be in [0, 1)", tsr_dropout(f32(D(3)), 1));
     FAILS(TSR_ERR_INVALID, "it must be in [0, 1)", tsr_dropout(f32(D(3)), NAN));
     FAILS(TSR_ERR_INVALID, "is NaN", tsr_mul_scalar(f32(D(3)), NAN));
@@ -250,7 +251,8 @@ static void conv_of(int64_t groups, tsr_dims x_dims, tsr_dims w_dims, int stride
     start(true);
     tsr_tensor *x = f32(x_dims), *w = f32(w_dims), *b = bias ? f32(D(w_dims.d[0])) : NULL;
     tsr_tensor *y = tsr_conv2d(
-        x, w, b, TSR_CONV2D_OPTS(.stride = {stride}, .padding = {pad}, .groups = groups));
+        x, w, b,
+        TSR_CONV2D_OPTS(.stride = {stride, stride}, .padding = {pad, pad}, .groups = groups));
     tsr_tensor *dx[2], *of[2] = {x, w};
     tsr_gradients(y, 2, of, dx);
     assert_int_equal(tsr_graph_status(g), TSR_OK);
@@ -290,13 +292,14 @@ static void test_rules_pool(void **state)
     (void)state;
     start(true);
     tsr_tensor *x = f32(D(5, 7, 8, 6)), *dx;
-    tsr_gradients(tsr_max_pool2d(x, TSR_POOL2D_OPTS(.kernel = {2})), 1, &x, &dx);
+    tsr_gradients(tsr_max_pool2d(x, TSR_POOL2D_OPTS(.kernel = {2, 2})), 1, &x, &dx);
     derives(TSRI_OP_MAX_POOL, "S0->S0,S0; S1->S1,S1", NULL);
     derives(TSRI_OP_MAX_POOL_DX, "S0,S0->S0; S1,S1->S1; B,P->P", NULL);
-    tsr_gradients(tsr_avg_pool2d(x, TSR_POOL2D_OPTS(.kernel = {3}, .padding = {1})), 1, &x, &dx);
+    tsr_gradients(tsr_avg_pool2d(x, TSR_POOL2D_OPTS(.kernel = {3, 3}, .padding = {1, 1})), 1, &x,
+                  &dx);
     derives(TSRI_OP_AVG_POOL, "S0->S0; S1->S1; P->P", NULL);
     derives(TSRI_OP_AVG_POOL_DX, "S0->S0; S1->S1; P->P", NULL);
-    tsr_gradients(tsr_avg_pool2d(x, TSR_POOL2D_OPTS(.kernel = {2})), 1, &x, &dx);
+    tsr_gradients(tsr_avg_pool2d(x, TSR_POOL2D_OPTS(.kernel = {2, 2})), 1, &x, &dx);
     derives(TSRI_OP_AVG_POOL, "S0->S0; S1->S1; P->P; S2->S2", "S0->S0; S1->S1; P->P; S3->S3");
     derives(TSRI_OP_AVG_POOL_DX, "S0->S0; S1->S1; P->P; S2->S2", "S0->S0; S1->S1; P->P; S3->S3");
     tsr_gradients(tsr_adaptive_avg_pool2d(x, 1, 1), 1, &x, &dx);

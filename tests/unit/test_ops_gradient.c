@@ -247,11 +247,11 @@ static void test_products(void **state)
     CHECK(-2, 2, tsr_linear(x64(D(3)), x64(D(1, 3)), x64(D(1))));
     CHECK(-2, 2,
           tsr_conv2d(x64(D(2, 4, 5, 4)), x64(D(6, 2, 3, 2)), x64(D(6)),
-                     TSR_CONV2D_OPTS(.stride = {2, 1}, .padding = {1, TSR_OFF}, .dilation = {1, 2},
+                     TSR_CONV2D_OPTS(.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2},
                                      .groups = 2)));
     CHECK(-2, 2,
           tsr_conv2d(x64(D(2, 3, 4, 4)), x64(D(3, 1, 3, 3)), NULL,
-                     TSR_CONV2D_OPTS(.padding = {1}, .groups = 3)));
+                     TSR_CONV2D_OPTS(.padding = {1, 1}, .groups = 3)));
 }
 
 static void test_gelu(void **state)
@@ -308,14 +308,13 @@ static void test_pool(void **state)
     (void)state;
     CHECK(-9, 9,
           tsr_max_pool2d(x64(D(2, 2, 5, 4)),
-                         TSR_POOL2D_OPTS(.kernel = {3}, .stride = {2}, .padding = {1})));
+                         TSR_POOL2D_OPTS(.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1})));
     CHECK(-2, 2,
           tsr_avg_pool2d(x64(D(1, 2, 5, 4)),
-                         TSR_POOL2D_OPTS(.kernel = {3}, .stride = {2}, .padding = {1})));
+                         TSR_POOL2D_OPTS(.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1})));
     CHECK(-2, 2,
-          tsr_avg_pool2d(x64(D(1, 2, 5, 4)),
-                         TSR_POOL2D_OPTS(.kernel = {3, 2}, .padding = {1, TSR_OFF},
-                                         .count_include_pad = TSR_OFF)));
+          tsr_avg_pool2d(x64(D(1, 2, 5, 4)), TSR_POOL2D_OPTS(.kernel = {3, 2}, .padding = {1, 0},
+                                                             .count_include_pad = false)));
     CHECK(-2, 2, tsr_adaptive_avg_pool2d(x64(D(2, 2, 5, 4)), 2, 3));
     CHECK(-2, 2, tsr_adaptive_avg_pool2d(x64(D(2, 2, 5, 4)), 1, 1));
 }

@@ -79,7 +79,8 @@ static void test_schedules(void **state)
     check_schedule(&(tsr_schedule){.kind = TSR_SCHEDULE_STEP, .step_size = 3, .gamma = 0.5}, step,
                    6);
     const lr_case tenth[] = {{0, 0.1}, {4, 0.01}, {8, 0.001}};
-    check_schedule(&(tsr_schedule){.kind = TSR_SCHEDULE_STEP, .step_size = 4}, tenth, 3);
+    check_schedule(&(tsr_schedule){.kind = TSR_SCHEDULE_STEP, .step_size = 4, .gamma = 0.1}, tenth,
+                   3);
     const lr_case cosine[] = {{0, 0.1},   {1, 0.09779754323328192},  {3, 0.08145033635316129},
                               {5, 0.055}, {7, 0.028549663646838717}, {10, 0.01},
                               {50, 0.01}};
@@ -108,6 +109,9 @@ static void test_options(void **state)
     assert_error("dampening 0.1");
     assert_null(tsr_sgd(f->net, TSR_SGD_OPTS(.schedule = {.kind = TSR_SCHEDULE_STEP})));
     assert_error("needs a step_size");
+    assert_null(
+        tsr_sgd(f->net, TSR_SGD_OPTS(.schedule = {.kind = TSR_SCHEDULE_STEP, .step_size = 2})));
+    assert_error("needs a gamma above 0, such as 0.1; found 0");
     assert_null(tsr_adam(f->net, TSR_ADAM_OPTS(.beta1 = 1)));
     assert_error("tsr_adam: beta1 = 1 must be in [0, 1)");
     assert_null(tsr_adamw(f->net, TSR_ADAM_OPTS(.beta2 = -0.25)));
@@ -115,17 +119,26 @@ static void test_options(void **state)
     assert_null(tsr_adam(f->net, TSR_ADAM_OPTS(.schedule = {.kind = TSR_SCHEDULE_COSINE})));
     assert_error("needs steps");
     assert_null(tsr_sgd(f->net, &(tsr_sgd_opts){.lr = 1}));
-    assert_error("TSR_SGD_OPTS");
+    assert_error("tsr_sgd: a struct's size is 0");
     assert_null(tsr_adam(f->net, &(tsr_adam_opts){.lr = 1}));
-    assert_error("TSR_ADAM_OPTS");
+    assert_error("tsr_adam: a struct's size is 0");
     tsr_nn_opts o = {.placement = f->p};
     assert_null(tsr_sgd(tsr_nn_relu(f->world, &o), NULL));
     assert_error("no parameters");
-    /* Zero is the default, TSR_OFF a zero. */
-    tsr_optimizer *a = tsr_adamw(f->net, TSR_ADAM_OPTS(.beta1 = TSR_OFF));
+    /* A zero that is given is a zero. */
+    tsr_optimizer *a = tsr_adamw(f->net, TSR_ADAM_OPTS(.beta1 = 0));
     assert_true(a->lr == 1e-3 && a->attrs.adam.beta1 == 0 && a->attrs.adam.beta2 == 0.999);
     assert_true(a->attrs.adam.weight_decay == 0.01 && a->attrs.adam.eps == 1e-8);
     assert_int_equal(a->attrs.adam.decoupled, 1);
+    a = tsr_adamw(f->net, TSR_ADAM_OPTS(.lr = 0, .beta2 = 0, .eps = 0, .weight_decay = 0));
+    assert_true(a->lr == 0 && a->attrs.adam.beta1 == 0.9 && a->attrs.adam.beta2 == 0);
+    assert_true(a->attrs.adam.weight_decay == 0 && a->attrs.adam.eps == 0);
+    assert_true(tsr_sgd(f->net, TSR_SGD_OPTS(.lr = 0))->lr == 0);
+    assert_true(tsr_sgd(f->net, NULL)->lr == 1e-3);
+    tsr_adam_opts copied = *TSR_ADAM_OPTS();
+    copied.beta1 = 0;
+    a = tsr_adam(f->net, &copied);
+    assert_true(a->attrs.adam.beta1 == 0 && a->attrs.adam.beta2 == 0.999);
     a = tsr_adam(f->net, NULL);
     assert_true(a->attrs.adam.weight_decay == 0 && a->attrs.adam.decoupled == 0);
     tsr_optimizer_destroy(a);

@@ -166,8 +166,8 @@ struct program {
     const char *name;
     void (*declare)(tsr_graph *g, const tsr_placement *p, const tsr_placement *q);
     int nranks;
-    const char *p, *q; /* placements; q may be NULL */
-    tsr_compile_opts opts;
+    const char *p, *q;     /* placements; q may be NULL */
+    tsr_compile_opts opts; /* bucket_mb 0: the usual size, -1: none */
 };
 
 static tsr_tensor *labels(tsr_graph *g, int64_t n, const tsr_placement *p)
@@ -330,7 +330,7 @@ static void declare_classes(tsr_graph *g, const tsr_placement *p, const tsr_plac
 static const program programs[] = {
     {"data parallel", declare_data_parallel, 4, "cpu:[0,1,2,3]", NULL, {.bucket_mb = 0.03}},
     {"one bucket", declare_data_parallel, 4, "cpu:[0,1,2,3]", NULL, {.alternatives = true}},
-    {"no buckets", declare_data_parallel, 3, "cpu:[0,1,2]", NULL, {.bucket_mb = TSR_OFF}},
+    {"no buckets", declare_data_parallel, 3, "cpu:[0,1,2]", NULL, {.bucket_mb = -1}},
     {"updates",
      declare_data_parallel,
      4,
@@ -417,6 +417,9 @@ static void record(const program *d, int rank)
     d->declare(g, p, q);
     tsr_compile_opts opts = d->opts;
     opts.size = sizeof opts;
+    opts.kernel_s = TSR_NOT_GIVEN;
+    if (opts.bucket_mb <= 0)
+        opts.bucket_mb = d->opts.bucket_mb < 0 ? 0 : 4;
     if (texts)
         printf("=== %s, rank %d\n", d->name, rank);
     add_parts(g, &opts);

@@ -183,7 +183,8 @@ static void test_scratch(void **state)
     tsr_graph *g = tsr_graph_create(w, NULL);
     tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(2, 3, 9, 9), p, TSR_B);
     tsr_tensor *k = tsr_input(g, "k", TSR_F32, TSR_DIMS(5, 3, 3, 3), p, TSR_B);
-    tsr_output(g, "y", tsr_relu(tsr_conv2d(x, k, NULL, TSR_CONV2D_OPTS(.padding = {1}))), p, TSR_B);
+    tsr_output(g, "y", tsr_relu(tsr_conv2d(x, k, NULL, TSR_CONV2D_OPTS(.padding = {1, 1}))), p,
+               TSR_B);
     if (tsr_compile(g, &plan) != TSR_OK)
         fail_msg("%s", tsr_last_error());
     const tsri_part *part = &plan->part[TSR_DEVICE_CPU];

@@ -317,14 +317,13 @@ static const shares distributed_cases[] = {
 static tsr_sampler *share(const shares *c, int rank)
 {
     tsr_sampler *s;
-    assert_int_equal(
-        tsr_distributed_sampler(
-            &world, c->n,
-            TSR_DISTRIBUTED_SAMPLER_OPTS(.replicas = c->world, .rank = rank, .seed = c->seed,
-                                         .shuffle = c->in_order ? TSR_OFF : 0,
-                                         .drop_last = c->drop_last, .pad = c->no_pad ? TSR_OFF : 0),
-            &s),
-        TSR_OK);
+    assert_int_equal(tsr_distributed_sampler(
+                         &world, c->n,
+                         TSR_DISTRIBUTED_SAMPLER_OPTS(.replicas = c->world, .rank = rank,
+                                                      .seed = c->seed, .shuffle = !c->in_order,
+                                                      .drop_last = c->drop_last, .pad = !c->no_pad),
+                         &s),
+                     TSR_OK);
     assert_int_equal(tsr_sampler_set_epoch(s, c->epoch), TSR_OK);
     return s;
 }
@@ -414,7 +413,7 @@ static void distributed_over(void **state)
         assert_int_equal(
             tsr_distributed_sampler(&world, N,
                                     TSR_DISTRIBUTED_SAMPLER_OPTS(.replicas = W, .rank = rank,
-                                                                 .over = below, .pad = TSR_OFF),
+                                                                 .over = below, .pad = false),
                                     &s),
             TSR_OK);
         int64_t index;

@@ -295,8 +295,8 @@ static void option_errors(void **state)
     tsr_sampler *s = NULL;
     const double bad[] = {1, -1}, none[] = {0, 0}, good[] = {1};
     must_say(tsr_sequential_sampler(&world, -3, &s), TSR_ERR_INVALID, "-3 samples");
-    must_say(tsr_random_sampler(&world, 3, TSR_RANDOM_SAMPLER_OPTS(.num_samples = -1), &s),
-             TSR_ERR_INVALID, "num_samples should be a positive integer value, but got -1");
+    must_say(tsr_random_sampler(&world, 3, TSR_RANDOM_SAMPLER_OPTS(.num_samples = 0), &s),
+             TSR_ERR_INVALID, "num_samples should be a positive integer value, but got 0");
     must_say(tsr_random_sampler(&world, 0, TSR_RANDOM_SAMPLER_OPTS(.num_samples = 2), &s),
              TSR_ERR_INVALID, "can't be drawn from none");
     must_say(tsr_random_sampler(&world, 0, &(tsr_random_sampler_opts){0}, &s), TSR_ERR_INVALID,
@@ -307,7 +307,7 @@ static void option_errors(void **state)
     must_say(tsr_weighted_random_sampler(&world, none, 2, NULL, &s), TSR_ERR_INVALID, "sum is 0");
     must_say(tsr_weighted_random_sampler(&world, none, 0, NULL, &s), TSR_ERR_INVALID, "0 weights");
     must_say(tsr_weighted_random_sampler(
-                 &world, good, 1, TSR_WEIGHTED_RANDOM_SAMPLER_OPTS(.replacement = TSR_OFF), &s),
+                 &world, good, 1, TSR_WEIGHTED_RANDOM_SAMPLER_OPTS(.replacement = false), &s),
              TSR_ERR_UNSUPPORTED, "without replacement");
     must_say(tsr_custom_sampler(&world, TSR_SAMPLER_CALLS(.next = NULL), &s), TSR_ERR_INVALID,
              "no function `next`");
