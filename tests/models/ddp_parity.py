@@ -131,7 +131,7 @@ def run_tessera(args, case, work):
            "--lr", str(case["lr"]), "--momentum", str(case.get("momentum", 0)),
            "--weight-decay", str(case.get("weight_decay", 0)),
            "--accumulate", str(case.get("accumulate", 1)), "--hook", case.get("hook", "none"),
-           "--bucket-mb", str(case.get("bucket_mb", 0))]
+           "--bucket-mb", str(case.get("bucket_mb", 25))]
     for option in ("find_unused", "static_graph", "no_buffers"):
         if case.get(option):
             cmd.append("--" + option.replace("_", "-"))

@@ -46,6 +46,7 @@ static bool read_options(int argc, char **argv, options *o)
                    .batch = 8,
                    .accumulate = 1,
                    .lr = 1e-3,
+                   .bucket_mb = 25,
                    .hook = "none",
                    .unused_from = -1};
     for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;) {
