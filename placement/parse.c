@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/live.h"
+
 typedef struct parser {
     tsr_world *world;
     const char *text, *at;
@@ -161,6 +163,8 @@ const tsr_placement *tsr_placement_parse(tsr_world *world, const char *text)
         tsri_fail(TSR_ERR_INVALID, "placement: the %s is NULL", world ? "text" : "world");
         return NULL;
     }
+    if (tsri_live_check(world, TSRI_LIVE_WORLD, "placement") != TSR_OK)
+        return NULL;
     parser p = {.world = world, .text = text, .at = text};
     p.ranks = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *p.ranks);
     p.seen = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *p.seen);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/live.h"
+
 /* All placements of a world. They live in one pool and go together. */
 typedef struct registry {
     tsri_owned owned;
@@ -26,6 +28,8 @@ const char *tsr_device_name(tsr_device device)
 static void registry_destroy(void *object)
 {
     registry *reg = object;
+    for (const tsr_placement *p = reg->first; p; p = p->next)
+        tsri_live_remove(p, TSRI_LIVE_PLACEMENT);
     tsri_pool_finish(&reg->pool);
     tsri_mem_free(reg);
 }
@@ -100,6 +104,7 @@ tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, 
     p->text = p->ranks ? make_text(&reg->pool, p) : NULL;
     if (!p->text)
         return TSR_ERR_NO_MEMORY;
+    TSRI_TRY(tsri_live_add(&world->mem, p, TSRI_LIVE_PLACEMENT));
     p->next = reg->first;
     reg->first = p;
     *out_placement = p;
@@ -140,6 +145,7 @@ static tsr_status create(tsr_world *world, tsr_device device, int ndim, const in
                          !world       ? "world"
                          : !hierarchy ? "hierarchy"
                                       : "list of ranks");
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, "placement"));
     if (!device_valid(device))
         return tsri_fail(TSR_ERR_INVALID,
                          "placement: there is no device type %d; use TSR_DEVICE_CPU or "
@@ -173,38 +179,54 @@ const tsr_placement *tsr_placement_create(tsr_world *world, tsr_device device, i
     return create(world, device, ndim, hierarchy, ranks, &p) == TSR_OK ? p : NULL;
 }
 
+tsr_status tsri_placement_check(const tsr_world *world, const tsr_placement *p, const char *call)
+{
+    if (p && !tsri_is_live(p, TSRI_LIVE_PLACEMENT, call))
+        return TSR_ERR_PLACEMENT;
+    if (!p || p->world == world)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_PLACEMENT,
+                     "%s: placement %s belongs to another world; make it with this one's "
+                     "tsr_placement_parse",
+                     call, p->text);
+}
+
 tsr_device tsr_placement_device(const tsr_placement *p)
 {
-    return p ? p->device : (tsr_device)0;
+    return tsri_is_live(p, TSRI_LIVE_PLACEMENT, __func__) ? p->device : (tsr_device)0;
 }
 
 int tsr_placement_ndim(const tsr_placement *p)
 {
-    return p ? p->ndim : 0;
+    return tsri_is_live(p, TSRI_LIVE_PLACEMENT, __func__) ? p->ndim : 0;
 }
 
 int tsr_placement_dim(const tsr_placement *p, int dim)
 {
-    return p && dim >= 0 && dim < p->ndim ? p->dim[dim] : 0;
+    return tsri_is_live(p, TSRI_LIVE_PLACEMENT, __func__) && dim >= 0 && dim < p->ndim ? p->dim[dim]
+                                                                                       : 0;
 }
 
 int tsr_placement_nranks(const tsr_placement *p)
 {
-    return p ? p->nranks : 0;
+    return tsri_is_live(p, TSRI_LIVE_PLACEMENT, __func__) ? p->nranks : 0;
 }
 
 int tsr_placement_rank(const tsr_placement *p, int i)
 {
-    return p && i >= 0 && i < p->nranks ? p->ranks[i] : -1;
+    return tsri_is_live(p, TSRI_LIVE_PLACEMENT, __func__) && i >= 0 && i < p->nranks ? p->ranks[i]
+                                                                                     : -1;
 }
 
 int tsr_placement_find(const tsr_placement *p, int rank)
 {
     /* Most placements count up from their first rank. */
-    int guess = p ? rank - p->ranks[0] : -1;
+    if (!tsri_is_live(p, TSRI_LIVE_PLACEMENT, __func__))
+        return -1;
+    int guess = rank - p->ranks[0];
     if (guess >= 0 && guess < p->nranks && p->ranks[guess] == rank)
         return guess;
-    for (int i = 0; p && i < p->nranks; i++)
+    for (int i = 0; i < p->nranks; i++)
         if (p->ranks[i] == rank)
             return i;
     return -1;
@@ -212,5 +234,5 @@ int tsr_placement_find(const tsr_placement *p, int rank)
 
 const char *tsr_placement_text(const tsr_placement *p)
 {
-    return p ? p->text : "(no placement)";
+    return tsri_is_live(p, TSRI_LIVE_PLACEMENT, __func__) ? p->text : "(no placement)";
 }

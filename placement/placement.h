@@ -22,4 +22,8 @@ struct tsr_placement {
 tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, const int *dim,
                                  const int *ranks, const tsr_placement **out_placement);
 
+/* Returns TSR_OK for a live placement of this world and for NULL, which callers refuse in their own
+ * words; else TSR_ERR_PLACEMENT. call: the public function, for the message. */
+tsr_status tsri_placement_check(const tsr_world *world, const tsr_placement *p, const char *call);
+
 #endif

@@ -10,6 +10,13 @@
 extern "C" {
 #endif
 
+/* Destroyed objects: a call with an object that was destroyed, by itself or with its world, is
+ * TSR_ERR_INVALID (TSR_ERR_PLACEMENT of a placement, as of one of another world) and names the
+ * object; a destroyer does nothing, a call that returns a pointer or a number returns what it does
+ * for NULL, and both set the error text. Not detected: an object whose address has become that of a
+ * newer object of its kind; what an object keeps of another that was destroyed first, as a graph
+ * does of a module and a sampler of a generator; a tsr_worker or tsr_batch_out after its callback;
+ * a call that runs while another thread destroys its object. */
 /* Thread-safety: a world and all that hangs on it is used by one thread, its rank's. */
 typedef struct tsr_world tsr_world;
 

@@ -3,6 +3,7 @@
  * their gradients. Signatures play no part: the gradients' are inferred like any other. */
 #include <string.h>
 
+#include "src/core/live.h"
 #include "src/graph/graph.h"
 
 /* Gradients that flow into one tensor, from each of its uses. */
@@ -163,6 +164,10 @@ void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **o
         return;
     }
     for (int i = 0; i < n; i++) {
+        if (tsri_live_check(x[i], TSRI_LIVE_TENSOR, "gradients") != TSR_OK) {
+            tsri_graph_fail_last(g, TSR_ERR_INVALID);
+            return;
+        }
         if (!x[i] || x[i]->failed)
             return;
         if (x[i]->graph != g) {

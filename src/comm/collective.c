@@ -6,6 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "src/core/live.h"
+
 /* --- what is refused -------------------------------------------------------------------------- */
 
 static tsr_status refuse(const tsri_task *t, const char *fmt, ...) TSR_PRINTF(2, 3);
@@ -27,7 +29,9 @@ static bool is_float(tsr_dtype t)
 
 static tsr_status check_group(const tsr_group *g, const tsri_task *t)
 {
-    return g ? TSR_OK : refuse(t, "the group is NULL (did tsr_world_group fail?)");
+    if (!g)
+        return refuse(t, "the group is NULL (did tsr_world_group fail?)");
+    return tsri_live_check(g, TSRI_LIVE_GROUP, tsri_task_name(t->kind));
 }
 
 /* `all`: how many times count elements lie in one buffer. */

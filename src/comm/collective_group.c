@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/core/live.h"
+
 /* --- memory ----------------------------------------------------------------------------------- */
 
 typedef struct block {
@@ -78,7 +80,7 @@ tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr)
 
 void tsr_free(tsr_world *world, void *ptr)
 {
-    if (!world || !ptr)
+    if (!ptr || !tsri_is_live(world, TSRI_LIVE_WORLD, __func__))
         return;
     tsri_engine *engine = world->collectives;
     const block key = {.ptr = ptr};
@@ -123,7 +125,7 @@ static void free_group(tsr_group *g)
     tsri_work_close(g);
     pthread_cond_destroy(&g->changed);
     pthread_mutex_destroy(&g->lock);
-    tsri_mem_free(g);
+    tsri_live_free(g, TSRI_LIVE_GROUP);
 }
 
 void tsri_engine_destroy(tsri_engine *engine)
@@ -158,6 +160,7 @@ tsr_status tsri_engine_of(tsr_world *world, tsri_engine **out_engine)
 {
     if (!world)
         return tsri_fail(TSR_ERR_INVALID, "a collective in no world (did its creation fail?)");
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, "a collective"));
     if (world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "a collective in a virtual world: its ranks do not exist");
     if (world->collectives) {
@@ -246,7 +249,7 @@ tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
         pthread_mutex_unlock(&engine->lock);
         TSRI_TRY(status);
     }
-    tsr_group *g = tsri_mem_alloc(&engine->world->mem, sizeof *g + bytes);
+    tsr_group *g = tsri_live_alloc(&engine->world->mem, sizeof *g + bytes, TSRI_LIVE_GROUP);
     if (!g)
         return TSR_ERR_NO_MEMORY;
     g->engine = engine;
@@ -291,21 +294,24 @@ tsr_group *tsr_world_group(tsr_world *world)
 
 int tsr_group_size(const tsr_group *group)
 {
-    return group ? group->nranks : 0;
+    return tsri_is_live(group, TSRI_LIVE_GROUP, __func__) ? group->nranks : 0;
 }
 
 int tsr_group_rank(const tsr_group *group)
 {
-    return group ? group->index : -1;
+    return tsri_is_live(group, TSRI_LIVE_GROUP, __func__) ? group->index : -1;
 }
 
 int tsr_group_world_rank(const tsr_group *group, int index)
 {
-    return group && index >= 0 && index < group->nranks ? group->ranks[index] : -1;
+    return tsri_is_live(group, TSRI_LIVE_GROUP, __func__) && index >= 0 && index < group->nranks
+               ? group->ranks[index]
+               : -1;
 }
 
 tsr_status tsr_group_set_label(tsr_group *group, const char *label)
 {
+    TSRI_TRY(tsri_live_check(group, TSRI_LIVE_GROUP, __func__));
     if (!group)
         return tsri_fail(TSR_ERR_INVALID, "tsr_group_set_label: the group is NULL");
     size_t n = label ? strlen(label) : 0;

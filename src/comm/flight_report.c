@@ -2,6 +2,7 @@
 /* Dumps of a rank about itself. */
 #include "src/core/world.h"
 #include "src/comm/flight.h"
+#include "src/core/live.h"
 
 #include <tessera/collective.h>
 
@@ -49,6 +50,7 @@ tsr_status tsri_flight_fail_start(tsr_world *world, uint64_t number, tsr_status 
 
 tsr_status tsr_flight_dump(tsr_world *world, const char *dir)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     if (!world)
         return tsri_fail(TSR_ERR_INVALID, "tsr_flight_dump of no world (did its creation fail?)");
     if (!world->flight)

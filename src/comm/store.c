@@ -3,6 +3,7 @@
  */
 #include "src/comm/store_inside.h"
 #include "src/core/clock.h"
+#include "src/core/live.h"
 #include "src/core/mem.h"
 
 #include <stdarg.h>
@@ -44,7 +45,7 @@ static tsr_status open_store(const char *url, const tsr_store_opts *opts, const 
         return tsri_fail(TSR_ERR_INVALID, "tsr_store_open: no place for the store");
     TSRI_TRY(resolve_opts(opts, &o));
     TSRI_TRY(tsri_store_place_resolve(url, &o, meet, &place));
-    tsr_store *store = tsri_mem_alloc(NULL, sizeof *store);
+    tsr_store *store = tsri_live_alloc(NULL, sizeof *store, TSRI_LIVE_STORE);
     if (!store)
         return TSR_ERR_NO_MEMORY;
     store->rank = meet ? place.rank : -1;
@@ -62,7 +63,7 @@ static tsr_status open_store(const char *url, const tsr_store_opts *opts, const 
         snprintf(text, sizeof text, "%s", tsr_last_error());
         if (store->ops)
             store->ops->close(store);
-        tsri_mem_free(store);
+        tsri_live_free(store, TSRI_LIVE_STORE);
         return tsri_fail(status, "%s", text);
     }
     store->base = strlen(store->prefix);
@@ -88,24 +89,25 @@ tsr_status tsri_store_connect(const char *url, const tsr_store_opts *opts, tsr_s
 
 void tsr_store_close(tsr_store *store)
 {
-    if (!store)
+    if (!tsri_is_live(store, TSRI_LIVE_STORE, __func__))
         return;
     store->ops->close(store);
-    tsri_mem_free(store);
+    tsri_live_free(store, TSRI_LIVE_STORE);
 }
 
 int tsr_store_rank(const tsr_store *store)
 {
-    return store ? store->rank : -1;
+    return tsri_is_live(store, TSRI_LIVE_STORE, __func__) ? store->rank : -1;
 }
 
 int tsr_store_size(const tsr_store *store)
 {
-    return store ? store->nranks : 0;
+    return tsri_is_live(store, TSRI_LIVE_STORE, __func__) ? store->nranks : 0;
 }
 
 tsr_status tsr_store_set_timeout(tsr_store *store, double timeout_s)
 {
+    TSRI_TRY(tsri_live_check(store, TSRI_LIVE_STORE, __func__));
     if (!store)
         return tsri_fail(TSR_ERR_INVALID, "tsr_store_set_timeout: no store");
     TSRI_TRY(check_timeout(timeout_s));
@@ -215,6 +217,9 @@ static tsr_status do_call(tsr_store *store, tsri_store_call *call)
     const char *name = op_text(call->op);
     if (!store)
         return tsri_fail(TSR_ERR_INVALID, "tsr_store_%s: no store", name);
+    char call_name[32];
+    snprintf(call_name, sizeof call_name, "tsr_store_%s", name);
+    TSRI_TRY(tsri_live_check(store, TSRI_LIVE_STORE, call_name));
     TSRI_TRY(check_keys(name, call->nkeys, call->keys));
     TSRI_TRY(check_value(name, "the value", call->ask.value));
     TSRI_TRY(check_value(name, "what is expected", call->ask.expected));

@@ -2,6 +2,7 @@
 /* Tasks under way: each group's queue, and the threads that work it off. */
 #include "src/comm/collective.h"
 #include "src/comm/flight.h"
+#include "src/core/live.h"
 #include "src/core/thread.h"
 
 #include <errno.h>
@@ -154,7 +155,7 @@ static void free_work(tsr_work *w)
     if (w->newer)
         w->newer->link = w->link;
     tsri_task_finish(w->group, &w->task);
-    tsri_mem_free(w);
+    tsri_live_free(w, TSRI_LIVE_WORK);
 }
 
 /* A handle with a copy of the task and its arrays. */
@@ -162,7 +163,8 @@ static tsr_work *new_work(tsr_group *g, const tsri_task *task)
 {
     size_t n = (size_t)g->nranks, lists = task->list ? n * sizeof *task->list : 0;
     size_t counts = task->src_counts ? n * sizeof *task->src_counts : 0;
-    tsr_work *w = tsri_mem_alloc(&g->engine->world->mem, sizeof *w + lists + 2 * counts);
+    tsr_work *w =
+        tsri_live_alloc(&g->engine->world->mem, sizeof *w + lists + 2 * counts, TSRI_LIVE_WORK);
     if (!w)
         return NULL;
     char *at = (char *)(w + 1);
@@ -323,6 +325,7 @@ tsr_status tsr_work_wait(tsr_work **work, double timeout_s)
     if (!(timeout_s >= 0))
         return tsri_fail(TSR_ERR_INVALID, "tsr_work_wait: a timeout of %g s; expected 0 or more",
                          timeout_s);
+    TSRI_TRY(tsri_live_check(*work, TSRI_LIVE_WORK, __func__));
     tsr_work *w = *work;
     tsr_group *g = w->group;
     bool at_once = atomic_load_explicit(&w->done, memory_order_acquire) && !has_left(&g->sends);
@@ -340,5 +343,6 @@ tsr_status tsr_work_wait(tsr_work **work, double timeout_s)
 
 bool tsr_work_test(tsr_work *work)
 {
-    return !work || atomic_load_explicit(&work->done, memory_order_acquire);
+    return !tsri_is_live(work, TSRI_LIVE_WORK, __func__) ||
+           atomic_load_explicit(&work->done, memory_order_acquire);
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/core/live.h"
+
 static void log_to_stderr(void *arg, tsr_log_level level, const char *text)
 {
     (void)arg;
@@ -87,7 +89,7 @@ tsr_status tsri_world_make(const tsr_world_opts *resolved, int nranks, int rank,
                            tsri_arena arena, bool owns_arena, const int *ranks,
                            tsr_world **out_world)
 {
-    tsr_world *world = tsri_mem_alloc(NULL, sizeof *world);
+    tsr_world *world = tsri_live_alloc(NULL, sizeof *world, TSRI_LIVE_WORLD);
     if (!world) {
         if (owns_arena)
             tsri_arena_unmap(&arena);
@@ -104,7 +106,7 @@ tsr_status tsri_world_make(const tsr_world_opts *resolved, int nranks, int rank,
     world->log_arg = resolved->log_arg;
     tsr_status status = tsri_local_create(world, arena, owns_arena, ranks, &world->comm);
     if (status != TSR_OK) {
-        tsri_mem_free(world);
+        tsri_live_free(world, TSRI_LIVE_WORLD);
         return status;
     }
     omp_set_num_threads(world->threads);
@@ -121,7 +123,7 @@ tsr_status tsr_world_create_virtual(int nranks, int rank, tsr_world **out_world)
         return tsri_fail(TSR_ERR_INVALID, "a virtual world of %d ranks, seen by rank %d", nranks,
                          rank);
     TSRI_TRY(tsri_world_opts_resolve(NULL, 1, &o));
-    tsr_world *world = tsri_mem_alloc(NULL, sizeof *world);
+    tsr_world *world = tsri_live_alloc(NULL, sizeof *world, TSRI_LIVE_WORLD);
     if (!world)
         return TSR_ERR_NO_MEMORY;
     world->rank = world->local_rank = rank;
@@ -136,33 +138,34 @@ tsr_status tsr_world_create_virtual(int nranks, int rank, tsr_world **out_world)
 
 void tsr_world_destroy(tsr_world *world)
 {
-    if (!world)
+    if (!tsri_is_live(world, TSRI_LIVE_WORLD, __func__))
         return;
     tsri_world_destroy_owned(world);
     if (world->comm)
         world->comm->ops->destroy(world->comm);
-    tsri_mem_free(world);
+    tsri_live_free(world, TSRI_LIVE_WORLD);
 }
 
 /* --- using ------------------------------------------------------------------------------------ */
 
 int tsr_world_rank(const tsr_world *world)
 {
-    return world ? world->rank : -1;
+    return tsri_is_live(world, TSRI_LIVE_WORLD, __func__) ? world->rank : -1;
 }
 
 int tsr_world_size(const tsr_world *world)
 {
-    return world ? world->nranks : 0;
+    return tsri_is_live(world, TSRI_LIVE_WORLD, __func__) ? world->nranks : 0;
 }
 
 int tsr_world_local_rank(const tsr_world *world)
 {
-    return world ? world->local_rank : -1;
+    return tsri_is_live(world, TSRI_LIVE_WORLD, __func__) ? world->local_rank : -1;
 }
 
 tsr_status tsr_world_barrier(tsr_world *world)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     if (!world)
         return tsri_fail(TSR_ERR_INVALID, "a barrier of no world (did its creation fail?)");
     if (world->is_virtual)
@@ -179,6 +182,6 @@ tsr_status tsr_world_barrier(tsr_world *world)
 
 void tsr_world_abort(tsr_world *world, const char *text)
 {
-    if (world && world->comm)
+    if (tsri_is_live(world, TSRI_LIVE_WORLD, __func__) && world->comm)
         world->comm->ops->abort(world->comm, text ? text : "");
 }

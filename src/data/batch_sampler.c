@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "src/core/live.h"
+
 static void destroy_owned(void *batch_sampler)
 {
     tsr_batch_sampler_destroy(batch_sampler);
@@ -28,7 +30,7 @@ static tsr_status grow(tsr_batch_sampler *b, int64_t capacity)
 static tsr_status create(tsr_world *world, int64_t rows, tsr_batch_sampler **out_batch_sampler)
 {
     tsri_mem *mem = world ? &world->mem : NULL;
-    tsr_batch_sampler *b = tsri_mem_alloc(mem, sizeof *b);
+    tsr_batch_sampler *b = tsri_live_alloc(mem, sizeof *b, TSRI_LIVE_BATCH_SAMPLER);
     if (!b)
         return TSR_ERR_NO_MEMORY;
     b->mem = mem;
@@ -58,6 +60,8 @@ static tsr_status check(const char *who, int64_t rows, const char *option, const
 tsr_status tsr_batch_sampler_create(tsr_world *world, tsr_sampler *sampler, int64_t batch_size,
                                     bool drop_last, tsr_batch_sampler **out_batch_sampler)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
+    TSRI_TRY(tsri_live_check(sampler, TSRI_LIVE_SAMPLER, __func__));
     static const char who[] = "tsr_batch_sampler_create";
     TSRI_TRY(check(who, batch_size, "batch_size", out_batch_sampler));
     if (!sampler)
@@ -73,6 +77,7 @@ tsr_status tsr_batch_sampler_create(tsr_world *world, tsr_sampler *sampler, int6
 tsr_status tsr_custom_batch_sampler(tsr_world *world, const tsr_batch_sampler_calls *calls,
                                     tsr_batch_sampler **out_batch_sampler)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     static const char who[] = "tsr_custom_batch_sampler";
     tsr_batch_sampler_calls known = {.size = sizeof known};
     TSRI_TRY(tsri_opts_read(&known, sizeof known, calls, who));
@@ -88,11 +93,11 @@ tsr_status tsr_custom_batch_sampler(tsr_world *world, const tsr_batch_sampler_ca
 
 void tsr_batch_sampler_destroy(tsr_batch_sampler *b)
 {
-    if (!b)
+    if (!tsri_is_live(b, TSRI_LIVE_BATCH_SAMPLER, __func__))
         return;
     tsri_world_disown(&b->owned);
     tsri_mem_free(b->indices);
-    tsri_mem_free(b);
+    tsri_live_free(b, TSRI_LIVE_BATCH_SAMPLER);
 }
 
 /* --- passes --- */
@@ -168,6 +173,7 @@ static tsr_status collect_custom(tsr_batch_sampler *b, int64_t *out_rows)
 tsr_status tsr_batch_sampler_next(tsr_batch_sampler *b, const int64_t **out_indices,
                                   int64_t *out_rows)
 {
+    TSRI_TRY(tsri_live_check(b, TSRI_LIVE_BATCH_SAMPLER, __func__));
     if (!b || !out_indices || !out_rows)
         return tsri_fail(TSR_ERR_INVALID, "tsr_batch_sampler_next: %s is NULL",
                          b ? "out_indices or out_rows" : "the batch sampler");
@@ -189,7 +195,7 @@ tsr_status tsr_batch_sampler_next(tsr_batch_sampler *b, const int64_t **out_indi
 
 int64_t tsr_batch_sampler_count(const tsr_batch_sampler *b)
 {
-    if (!b)
+    if (!tsri_is_live(b, TSRI_LIVE_BATCH_SAMPLER, __func__))
         return 0;
     if (!b->sampler)
         return b->calls.count ? b->calls.count(b->calls.arg) : -1;
@@ -201,6 +207,7 @@ int64_t tsr_batch_sampler_count(const tsr_batch_sampler *b)
 
 tsr_status tsr_batch_sampler_reset(tsr_batch_sampler *b)
 {
+    TSRI_TRY(tsri_live_check(b, TSRI_LIVE_BATCH_SAMPLER, __func__));
     if (!b)
         return tsri_fail(TSR_ERR_INVALID, "tsr_batch_sampler_reset: the batch sampler is NULL");
     if (b->sampler && !b->ended) /* ended: it stands before its next pass already */
@@ -212,6 +219,7 @@ tsr_status tsr_batch_sampler_reset(tsr_batch_sampler *b)
 
 tsr_status tsr_batch_sampler_set_epoch(tsr_batch_sampler *b, int64_t epoch)
 {
+    TSRI_TRY(tsri_live_check(b, TSRI_LIVE_BATCH_SAMPLER, __func__));
     if (!b || epoch < 0)
         return tsri_fail(TSR_ERR_INVALID, "tsr_batch_sampler_set_epoch: %s",
                          b ? "the epoch is negative" : "the batch sampler is NULL");
@@ -225,13 +233,14 @@ tsr_status tsr_batch_sampler_set_epoch(tsr_batch_sampler *b, int64_t epoch)
 
 int64_t tsr_batch_sampler_position(const tsr_batch_sampler *b)
 {
-    return b ? b->position : 0;
+    return tsri_is_live(b, TSRI_LIVE_BATCH_SAMPLER, __func__) ? b->position : 0;
 }
 
 enum { KIND_CUSTOM = 100 };
 
 tsr_status tsr_batch_sampler_get_state(const tsr_batch_sampler *b, tsr_sampler_state *out_state)
 {
+    TSRI_TRY(tsri_live_check(b, TSRI_LIVE_BATCH_SAMPLER, __func__));
     if (!b || !out_state)
         return tsri_fail(TSR_ERR_INVALID, "tsr_batch_sampler_get_state: %s is NULL",
                          b ? "out_state" : "the batch sampler");
@@ -274,6 +283,7 @@ static tsr_status set_custom(tsr_batch_sampler *b, int64_t epoch, int64_t positi
 
 tsr_status tsr_batch_sampler_set_state(tsr_batch_sampler *b, const tsr_sampler_state *state)
 {
+    TSRI_TRY(tsri_live_check(b, TSRI_LIVE_BATCH_SAMPLER, __func__));
     if (!b || !state)
         return tsri_fail(TSR_ERR_INVALID, "tsr_batch_sampler_set_state: %s is NULL",
                          b ? "state" : "the batch sampler");
@@ -301,6 +311,7 @@ tsr_status tsr_batch_sampler_set_state(tsr_batch_sampler *b, const tsr_sampler_s
 
 tsr_status tsr_batch_sampler_set_position(tsr_batch_sampler *b, int64_t position)
 {
+    TSRI_TRY(tsri_live_check(b, TSRI_LIVE_BATCH_SAMPLER, __func__));
     if (!b)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_batch_sampler_set_position: the batch sampler is NULL");

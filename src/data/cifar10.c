@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/core/live.h"
+
 enum {
     SIDE = 32,
     PIXELS = 3 * SIDE * SIDE,
@@ -147,6 +149,7 @@ static tsr_status read_all(tsr_world *world, const char *dir, bool train, input 
 tsr_status tsr_cifar10_open(tsr_world *world, const char *dir, bool train,
                             tsr_dataset **out_dataset)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     if (!world || !dir || !out_dataset)
         return tsri_fail(TSR_ERR_INVALID, "tsr_cifar10_open: world, dir or out_dataset is NULL");
     int nfiles = train ? MAX_FILES : 1;

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/live.h"
+
 static void destroy_owned(void *loader)
 {
     tsr_data_loader_destroy(loader);
@@ -46,12 +48,13 @@ static int64_t ahead(const tsr_data_loader *l)
 tsr_status tsr_data_loader_create(tsr_world *world, const tsr_map_dataset *dataset,
                                   const tsr_data_loader_opts *opts, tsr_data_loader **out_loader)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     if (!out_loader)
         return tsri_fail(TSR_ERR_INVALID, "tsr_data_loader_create: out_loader is NULL");
     tsri_batch_spec spec;
     TSRI_TRY(tsri_data_loader_opts(dataset, opts, &spec));
     tsri_mem *mem = world ? &world->mem : NULL;
-    tsr_data_loader *l = tsri_mem_alloc(mem, sizeof *l);
+    tsr_data_loader *l = tsri_live_alloc(mem, sizeof *l, TSRI_LIVE_DATA_LOADER);
     if (!l)
         return TSR_ERR_NO_MEMORY;
     l->mem = mem;
@@ -71,13 +74,13 @@ tsr_status tsr_data_loader_create(tsr_world *world, const tsr_map_dataset *datas
 
 void tsr_data_loader_destroy(tsr_data_loader *l)
 {
-    if (!l)
+    if (!tsri_is_live(l, TSRI_LIVE_DATA_LOADER, __func__))
         return;
     tsri_world_disown(&l->owned);
     tsri_crew_destroy(l->crew);
     tsr_batch_sampler_destroy(l->made_batches);
     tsr_sampler_destroy(l->made_sampler);
-    tsri_mem_free(l);
+    tsri_live_free(l, TSRI_LIVE_DATA_LOADER);
 }
 
 /* --- an epoch --- */
@@ -170,6 +173,7 @@ static void describe(tsr_data_loader *l, tsri_batch_slot *slot)
 
 tsr_status tsr_data_loader_next(tsr_data_loader *l, const tsr_batch **out_batch)
 {
+    TSRI_TRY(tsri_live_check(l, TSRI_LIVE_DATA_LOADER, __func__));
     if (!l || !out_batch)
         return tsri_fail(TSR_ERR_INVALID, "tsr_data_loader_next: %s is NULL",
                          l ? "out_batch" : "the loader");
@@ -198,6 +202,7 @@ tsr_status tsr_data_loader_next(tsr_data_loader *l, const tsr_batch **out_batch)
 
 tsr_status tsr_data_loader_reset(tsr_data_loader *l)
 {
+    TSRI_TRY(tsri_live_check(l, TSRI_LIVE_DATA_LOADER, __func__));
     if (!l)
         return tsri_fail(TSR_ERR_INVALID, "tsr_data_loader_reset: the loader is NULL");
     if (!l->begun)
@@ -210,15 +215,17 @@ tsr_status tsr_data_loader_reset(tsr_data_loader *l)
 
 int64_t tsr_data_loader_epoch(const tsr_data_loader *l)
 {
-    return l ? l->epoch : 0;
+    return tsri_is_live(l, TSRI_LIVE_DATA_LOADER, __func__) ? l->epoch : 0;
 }
 
 int64_t tsr_data_loader_count(const tsr_data_loader *l)
 {
-    return l ? tsr_batch_sampler_count(l->batches) : 0;
+    return tsri_is_live(l, TSRI_LIVE_DATA_LOADER, __func__) ? tsr_batch_sampler_count(l->batches)
+                                                            : 0;
 }
 
 int64_t tsr_data_loader_position(const tsr_data_loader *l)
 {
-    return l && l->begun ? tsri_crew_taken(l->crew) : 0;
+    return tsri_is_live(l, TSRI_LIVE_DATA_LOADER, __func__) && l->begun ? tsri_crew_taken(l->crew)
+                                                                        : 0;
 }

@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "src/core/live.h"
+
 static const char who[] = "tsr_data_loader_create";
 
 static tsr_status resolve_fields(tsr_data_loader_opts *o)
@@ -78,6 +80,9 @@ tsr_status tsri_data_loader_opts(const tsr_map_dataset *dataset, const tsr_data_
         return tsri_fail(TSR_ERR_INVALID, "%s: the data set is NULL", who);
     TSRI_TRY(tsri_opts_read(&out_spec->ds, sizeof out_spec->ds, dataset, who));
     TSRI_TRY(tsri_opts_read(o, sizeof *o, opts, who));
+    TSRI_TRY(tsri_live_check(o->generator, TSRI_LIVE_GENERATOR, who));
+    TSRI_TRY(tsri_live_check(o->sampler, TSRI_LIVE_SAMPLER, who));
+    TSRI_TRY(tsri_live_check(o->batch_sampler, TSRI_LIVE_BATCH_SAMPLER, who));
     if (!out_spec->ds.len || (!out_spec->ds.get && !o->collate))
         return tsri_fail(TSR_ERR_INVALID, "%s: the data set has no function %s", who,
                          out_spec->ds.len ? "get" : "len");

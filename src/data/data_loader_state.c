@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/live.h"
+
 /* By the seed: what PyTorch's default generator would have given in the epochs before. A base seed
  * and the seed of an order are two words each. */
 static void go_to_epoch(tsr_data_loader *l, int64_t epoch)
@@ -24,6 +26,7 @@ static void go_to_epoch(tsr_data_loader *l, int64_t epoch)
 
 tsr_status tsr_data_loader_set_epoch(tsr_data_loader *l, int64_t epoch)
 {
+    TSRI_TRY(tsri_live_check(l, TSRI_LIVE_DATA_LOADER, __func__));
     static const char who[] = "tsr_data_loader_set_epoch";
     if (!l || epoch < 0)
         return tsri_fail(TSR_ERR_INVALID, "%s: %s", who,
@@ -51,6 +54,7 @@ tsr_status tsr_data_loader_set_epoch(tsr_data_loader *l, int64_t epoch)
 
 tsr_status tsr_data_loader_get_state(const tsr_data_loader *l, tsr_data_loader_state *out_state)
 {
+    TSRI_TRY(tsri_live_check(l, TSRI_LIVE_DATA_LOADER, __func__));
     if (!l || !out_state)
         return tsri_fail(TSR_ERR_INVALID, "tsr_data_loader_get_state: %s is NULL",
                          l ? "out_state" : "the loader");
@@ -79,6 +83,7 @@ static tsr_status set_sampler(tsr_data_loader *l, const tsr_data_loader_state *s
 
 tsr_status tsr_data_loader_set_state(tsr_data_loader *l, const tsr_data_loader_state *state)
 {
+    TSRI_TRY(tsri_live_check(l, TSRI_LIVE_DATA_LOADER, __func__));
     static const char who[] = "tsr_data_loader_set_state";
     if (!l || !state)
         return tsri_fail(TSR_ERR_INVALID, "%s: %s is NULL", who, l ? "state" : "the loader");

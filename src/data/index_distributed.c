@@ -8,6 +8,8 @@
 
 #include <inttypes.h>
 
+#include "src/core/live.h"
+
 static tsr_status begin_distributed(tsr_sampler *s)
 {
     if (!s->over)
@@ -88,6 +90,7 @@ tsr_status tsr_distributed_sampler(tsr_world *world, int64_t n,
                                    const tsr_distributed_sampler_opts *opts,
                                    tsr_sampler **out_sampler)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     static const char who[] = "tsr_distributed_sampler";
     tsr_distributed_sampler_opts o = *TSR_DISTRIBUTED_SAMPLER_OPTS();
     TSRI_TRY(tsri_sampler_check(who, n, out_sampler));

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/core/live.h"
+
 /* --- random --- */
 
 enum { WITH_REPLACEMENT = 32 }; /* drawn at a time */
@@ -54,6 +56,7 @@ static tsr_status check_num_samples(const char *who, int64_t num_samples)
 tsr_status tsr_random_sampler(tsr_world *world, int64_t n, const tsr_random_sampler_opts *opts,
                               tsr_sampler **out_sampler)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     static const char who[] = "tsr_random_sampler";
     tsr_random_sampler_opts o = *TSR_RANDOM_SAMPLER_OPTS();
     TSRI_TRY(tsri_sampler_check(who, n, out_sampler));
@@ -105,6 +108,7 @@ tsr_status tsr_subset_random_sampler(tsr_world *world, const int64_t *indices, i
                                      const tsr_subset_random_sampler_opts *opts,
                                      tsr_sampler **out_sampler)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     static const char who[] = "tsr_subset_random_sampler";
     tsr_subset_random_sampler_opts o = {.size = sizeof o};
     TSRI_TRY(tsri_sampler_check(who, count, out_sampler));
@@ -187,6 +191,7 @@ tsr_status tsr_weighted_random_sampler(tsr_world *world, const double *weights, 
                                        const tsr_weighted_random_sampler_opts *opts,
                                        tsr_sampler **out_sampler)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     static const char who[] = "tsr_weighted_random_sampler";
     tsr_weighted_random_sampler_opts o = *TSR_WEIGHTED_RANDOM_SAMPLER_OPTS();
     TSRI_TRY(tsri_sampler_check(who, n, out_sampler));

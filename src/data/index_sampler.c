@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "src/core/live.h"
+
 /* Words of a generator that set_epoch goes past at most: some ten seconds. */
 #define MAX_SKIP (UINT64_C(1) << 32)
 
@@ -24,7 +26,7 @@ tsr_status tsri_sampler_create(tsr_world *world, const tsri_sampler_ops *ops, in
                                int64_t count, tsr_sampler **out_sampler)
 {
     tsri_mem *mem = world ? &world->mem : NULL;
-    tsr_sampler *s = tsri_mem_alloc(mem, sizeof *s);
+    tsr_sampler *s = tsri_live_alloc(mem, sizeof *s, TSRI_LIVE_SAMPLER);
     if (!s)
         return TSR_ERR_NO_MEMORY;
     s->mem = mem;
@@ -37,6 +39,7 @@ tsr_status tsri_sampler_create(tsr_world *world, const tsri_sampler_ops *ops, in
 
 tsr_status tsri_sampler_draw_from(tsr_sampler *s, tsr_generator *generator, uint64_t seed)
 {
+    TSRI_TRY(tsri_live_check(generator, TSRI_LIVE_GENERATOR, "a sampler of a generator"));
     s->seed = seed;
     if (generator) {
         s->root = &generator->s;
@@ -75,14 +78,14 @@ tsr_status tsri_sampler_finish(tsr_world *world, tsr_sampler *s, tsr_status stat
 
 void tsr_sampler_destroy(tsr_sampler *s)
 {
-    if (!s)
+    if (!tsri_is_live(s, TSRI_LIVE_SAMPLER, __func__))
         return;
     tsri_world_disown(&s->owned);
     tsri_mem_free(s->block);
     tsri_mem_free(s->own);
     tsri_mem_free(s->indices);
     tsri_mem_free(s->cumulative);
-    tsri_mem_free(s);
+    tsri_live_free(s, TSRI_LIVE_SAMPLER);
 }
 
 /* --- passes --- */
@@ -129,6 +132,7 @@ static tsr_status reach(tsr_sampler *s)
 
 tsr_status tsr_sampler_next(tsr_sampler *s, int64_t *out_index)
 {
+    TSRI_TRY(tsri_live_check(s, TSRI_LIVE_SAMPLER, __func__));
     if (!s || !out_index)
         return tsri_fail(TSR_ERR_INVALID, "tsr_sampler_next: %s is NULL",
                          s ? "out_index" : "the sampler");
@@ -149,11 +153,14 @@ tsr_status tsr_sampler_next(tsr_sampler *s, int64_t *out_index)
 
 int64_t tsr_sampler_count(const tsr_sampler *s)
 {
-    return s ? s->ops->next && s->calls.count ? s->calls.count(s->calls.arg) : s->count : 0;
+    return tsri_is_live(s, TSRI_LIVE_SAMPLER, __func__)
+               ? s->ops->next && s->calls.count ? s->calls.count(s->calls.arg) : s->count
+               : 0;
 }
 
 tsr_status tsr_sampler_reset(tsr_sampler *s)
 {
+    TSRI_TRY(tsri_live_check(s, TSRI_LIVE_SAMPLER, __func__));
     if (!s)
         return tsri_fail(TSR_ERR_INVALID, "tsr_sampler_reset: the sampler is NULL");
     if (s->begun)
@@ -168,6 +175,7 @@ bool tsri_sampler_is_driven(const tsr_sampler *s)
 
 tsr_status tsr_sampler_set_epoch(tsr_sampler *s, int64_t epoch)
 {
+    TSRI_TRY(tsri_live_check(s, TSRI_LIVE_SAMPLER, __func__));
     if (!s || epoch < 0)
         return tsri_fail(TSR_ERR_INVALID, "tsr_sampler_set_epoch: %s",
                          s ? "the epoch is negative" : "the sampler is NULL");
@@ -193,16 +201,18 @@ tsr_status tsr_sampler_set_epoch(tsr_sampler *s, int64_t epoch)
 
 int64_t tsr_sampler_epoch(const tsr_sampler *s)
 {
-    if (s && s->over)
+    if (!tsri_is_live(s, TSRI_LIVE_SAMPLER, __func__))
+        return 0;
+    if (s->over)
         return s->begun ? s->over_start.epoch : tsr_sampler_epoch(s->over);
-    return s ? s->epoch : 0;
+    return s->epoch;
 }
 
 /* --- positions and states --- */
 
 int64_t tsr_sampler_position(const tsr_sampler *s)
 {
-    return s ? s->position : 0;
+    return tsri_is_live(s, TSRI_LIVE_SAMPLER, __func__) ? s->position : 0;
 }
 
 /* Stands at the start of this pass again, its order unchanged. */
@@ -220,6 +230,7 @@ static tsr_status begin_again(tsr_sampler *s)
 
 tsr_status tsr_sampler_set_position(tsr_sampler *s, int64_t position)
 {
+    TSRI_TRY(tsri_live_check(s, TSRI_LIVE_SAMPLER, __func__));
     if (!s)
         return tsri_fail(TSR_ERR_INVALID, "tsr_sampler_set_position: the sampler is NULL");
     int64_t count = tsr_sampler_count(s);
@@ -250,6 +261,7 @@ tsr_status tsr_sampler_set_position(tsr_sampler *s, int64_t position)
 
 tsr_status tsr_sampler_get_state(const tsr_sampler *s, tsr_sampler_state *out_state)
 {
+    TSRI_TRY(tsri_live_check(s, TSRI_LIVE_SAMPLER, __func__));
     if (!s || !out_state)
         return tsri_fail(TSR_ERR_INVALID, "tsr_sampler_get_state: %s is NULL",
                          s ? "out_state" : "the sampler");
@@ -295,6 +307,7 @@ static tsr_status check_state(const tsr_sampler *s, const tsr_sampler_state *sta
 
 tsr_status tsr_sampler_set_state(tsr_sampler *s, const tsr_sampler_state *state)
 {
+    TSRI_TRY(tsri_live_check(s, TSRI_LIVE_SAMPLER, __func__));
     TSRI_TRY(check_state(s, state));
     if (s->over) {
         tsr_sampler_state below = *state;
@@ -320,6 +333,7 @@ static const tsri_sampler_ops sequential = {.kind = 1, .name = "sequential", .at
 
 tsr_status tsr_sequential_sampler(tsr_world *world, int64_t n, tsr_sampler **out_sampler)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     TSRI_TRY(tsri_sampler_check("tsr_sequential_sampler", n, out_sampler));
     tsr_sampler *s;
     TSRI_TRY(tsri_sampler_create(world, &sequential, n, n, &s));
@@ -344,6 +358,7 @@ static const tsri_sampler_ops custom = {
 tsr_status tsr_custom_sampler(tsr_world *world, const tsr_sampler_calls *calls,
                               tsr_sampler **out_sampler)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     tsr_sampler_calls known = {.size = sizeof known};
     TSRI_TRY(tsri_sampler_check("tsr_custom_sampler", 0, out_sampler));
     TSRI_TRY(tsri_opts_read(&known, sizeof known, calls, "tsr_custom_sampler"));

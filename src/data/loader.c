@@ -7,6 +7,8 @@
 
 #include <tessera/placement.h>
 
+#include "src/core/live.h"
+
 static tsr_status resolve_opts(const tsr_loader_opts *given, tsr_loader_opts *o)
 {
     *o = *TSR_LOADER_OPTS();
@@ -39,12 +41,14 @@ static void destroy_owned(void *loader)
 tsr_status tsr_loader_create(tsr_world *world, tsr_dataset *dataset, const tsr_loader_opts *opts,
                              tsr_loader **out_loader)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
+    TSRI_TRY(tsri_live_check(dataset, TSRI_LIVE_DATASET, __func__));
     if (!world || !dataset || !out_loader)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_loader_create: world, dataset or out_loader is NULL");
     tsr_loader_opts resolved;
     TSRI_TRY(resolve_opts(opts, &resolved));
-    tsr_loader *l = tsri_mem_alloc(&world->mem, sizeof *l);
+    tsr_loader *l = tsri_live_alloc(&world->mem, sizeof *l, TSRI_LIVE_LOADER);
     if (!l)
         return TSR_ERR_NO_MEMORY;
     l->world = world;
@@ -66,7 +70,7 @@ tsr_status tsr_loader_create(tsr_world *world, tsr_dataset *dataset, const tsr_l
 
 void tsr_loader_destroy(tsr_loader *l)
 {
-    if (!l)
+    if (!tsri_is_live(l, TSRI_LIVE_LOADER, __func__))
         return;
     tsri_world_disown(&l->owned);
     tsri_ring_destroy(l->ring);
@@ -74,7 +78,7 @@ void tsr_loader_destroy(tsr_loader *l)
     tsri_mem_free(l->labels);
     tsri_decoder_finish(&l->decoder);
     tsri_dataset_unref(l->ds);
-    tsri_mem_free(l);
+    tsri_live_free(l, TSRI_LIVE_LOADER);
 }
 
 /* --- which rows --- */
@@ -295,6 +299,7 @@ tsr_status tsri_loader_fill(tsr_loader *l, int parts, int part, int64_t capacity
 
 tsr_status tsr_loader_set_epoch(tsr_loader *l, int64_t epoch)
 {
+    TSRI_TRY(tsri_live_check(l, TSRI_LIVE_LOADER, __func__));
     if (!l || epoch < 0)
         return tsri_fail(TSR_ERR_INVALID, "tsr_loader_set_epoch: %s",
                          l ? "the epoch is negative" : "the loader is NULL");
@@ -305,15 +310,17 @@ tsr_status tsr_loader_set_epoch(tsr_loader *l, int64_t epoch)
 
 int64_t tsr_loader_epoch(const tsr_loader *l)
 {
-    return l ? l->decoder.epoch : 0;
+    return tsri_is_live(l, TSRI_LIVE_LOADER, __func__) ? l->decoder.epoch : 0;
 }
 
 int64_t tsr_loader_batches(const tsr_loader *l)
 {
-    return l ? l->batches : 0;
+    return tsri_is_live(l, TSRI_LIVE_LOADER, __func__) ? l->batches : 0;
 }
 
 int64_t tsr_loader_peek_rows(const tsr_loader *l)
 {
-    return l && l->batch < l->batches ? rows_of_batch(l, l->batch) : 0;
+    return tsri_is_live(l, TSRI_LIVE_LOADER, __func__) && l->batch < l->batches
+               ? rows_of_batch(l, l->batch)
+               : 0;
 }

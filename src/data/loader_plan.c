@@ -2,6 +2,7 @@
 /* tsr_loader_next: from a loader's rows to a plan's inputs. */
 #include <string.h>
 
+#include "src/core/live.h"
 #include "src/data/loader.h"
 #include "src/plan/plan.h"
 
@@ -107,6 +108,8 @@ static tsr_status feed_parts(tsr_loader *l, tsr_plan *plan, const tsri_plan_port
 
 tsr_status tsr_loader_next(tsr_loader *l, tsr_plan *plan)
 {
+    TSRI_TRY(tsri_live_check(l, TSRI_LIVE_LOADER, __func__));
+    TSRI_TRY(tsri_live_check(plan, TSRI_LIVE_PLAN, __func__));
     tsri_plan_port *x = NULL, *y = NULL;
     if (!l || !plan)
         return tsri_fail(TSR_ERR_INVALID, "tsr_loader_next: no loader or no plan");

@@ -13,6 +13,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "src/core/live.h"
+
 enum {
     CLASSES = 10,
     MAX_AXES = 3,
@@ -195,6 +197,7 @@ static tsr_status read_set(tsr_world *world, const char *dir, bool train, idx *i
 
 tsr_status tsr_mnist_open(tsr_world *world, const char *dir, bool train, tsr_dataset **out_dataset)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     if (!world || !dir || !out_dataset)
         return tsri_fail(TSR_ERR_INVALID, "tsr_mnist_open: world, dir or out_dataset is NULL");
     idx *f = tsri_mem_alloc(&world->mem, 2 * sizeof *f);

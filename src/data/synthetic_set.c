@@ -2,6 +2,7 @@
 /* A drawn set in memory, of any size: a pattern of random pixels for each class, under noise. */
 #include <inttypes.h>
 
+#include "src/core/live.h"
 #include "src/core/rng.h"
 #include "src/data/dataset.h"
 #include "src/data/decoder.h"
@@ -51,6 +52,7 @@ tsr_status tsr_synthetic_open(tsr_world *world, int64_t channels, int64_t height
                               int64_t classes, int64_t count, uint64_t seed,
                               tsr_dataset **out_dataset)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     const int64_t sizes[3] = {channels, height, width};
     tsr_dataset *ds;
     if (!world || !out_dataset)

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/core/live.h"
+
 enum { SHIFT = 397 };
 
 void tsri_generator_seed(tsri_rng_state *s, uint64_t seed)
@@ -250,9 +252,10 @@ static void destroy_owned(void *generator)
 
 tsr_status tsr_generator_create(tsr_world *world, uint64_t seed, tsr_generator **out_generator)
 {
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
     if (!out_generator)
         return tsri_fail(TSR_ERR_INVALID, "tsr_generator_create: out_generator is NULL");
-    tsr_generator *g = tsri_mem_alloc(world ? &world->mem : NULL, sizeof *g);
+    tsr_generator *g = tsri_live_alloc(world ? &world->mem : NULL, sizeof *g, TSRI_LIVE_GENERATOR);
     if (!g)
         return TSR_ERR_NO_MEMORY;
     tsri_generator_seed(&g->s, seed);
@@ -264,42 +267,45 @@ tsr_status tsr_generator_create(tsr_world *world, uint64_t seed, tsr_generator *
 
 void tsr_generator_destroy(tsr_generator *g)
 {
-    if (!g)
+    if (!tsri_is_live(g, TSRI_LIVE_GENERATOR, __func__))
         return;
     tsri_world_disown(&g->owned);
-    tsri_mem_free(g);
+    tsri_live_free(g, TSRI_LIVE_GENERATOR);
 }
 
 void tsr_generator_seed(tsr_generator *g, uint64_t seed)
 {
-    if (g)
+    if (tsri_is_live(g, TSRI_LIVE_GENERATOR, __func__))
         tsri_generator_seed(&g->s, seed);
 }
 
 uint64_t tsr_generator_initial_seed(const tsr_generator *g)
 {
-    return g ? g->s.seed : 0;
+    return tsri_is_live(g, TSRI_LIVE_GENERATOR, __func__) ? g->s.seed : 0;
 }
 
 uint32_t tsr_generator_word(tsr_generator *g)
 {
-    return g ? tsri_generator_word(&g->s) : 0;
+    return tsri_is_live(g, TSRI_LIVE_GENERATOR, __func__) ? tsri_generator_word(&g->s) : 0;
 }
 
 uint64_t tsr_generator_word64(tsr_generator *g)
 {
-    return g ? tsri_generator_word64(&g->s) : 0;
+    return tsri_is_live(g, TSRI_LIVE_GENERATOR, __func__) ? tsri_generator_word64(&g->s) : 0;
 }
 
 int64_t tsr_generator_random(tsr_generator *g)
 {
-    return g ? (int64_t)(tsri_generator_word64(&g->s) & INT64_MAX) : 0;
+    return tsri_is_live(g, TSRI_LIVE_GENERATOR, __func__)
+               ? (int64_t)(tsri_generator_word64(&g->s) & INT64_MAX)
+               : 0;
 }
 
 static tsr_status check(const char *who, const tsr_generator *g, int64_t n, const void *out)
 {
     if (!g || (!out && n))
         return tsri_fail(TSR_ERR_INVALID, "%s: %s is NULL", who, g ? "out" : "the generator");
+    TSRI_TRY(tsri_live_check(g, TSRI_LIVE_GENERATOR, who));
     if (n < 0)
         return tsri_fail(TSR_ERR_INVALID, "%s: n is %" PRId64 "; it is 0 or more", who, n);
     return TSR_OK;
@@ -369,6 +375,7 @@ tsr_status tsr_generator_bernoulli(tsr_generator *g, double p, int64_t n, bool *
 tsr_status tsr_generator_get_state(const tsr_generator *g,
                                    unsigned char out_state[TSR_GENERATOR_STATE_BYTES])
 {
+    TSRI_TRY(tsri_live_check(g, TSRI_LIVE_GENERATOR, __func__));
     if (!g || !out_state)
         return tsri_fail(TSR_ERR_INVALID, "tsr_generator_get_state: %s is NULL",
                          g ? "out_state" : "the generator");
@@ -379,6 +386,7 @@ tsr_status tsr_generator_get_state(const tsr_generator *g,
 tsr_status tsr_generator_set_state(tsr_generator *g,
                                    const unsigned char state[TSR_GENERATOR_STATE_BYTES])
 {
+    TSRI_TRY(tsri_live_check(g, TSRI_LIVE_GENERATOR, __func__));
     if (!g || !state)
         return tsri_fail(TSR_ERR_INVALID, "tsr_generator_set_state: %s is NULL",
                          g ? "state" : "the generator");

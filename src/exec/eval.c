@@ -3,8 +3,11 @@
 
 #include "src/plan/plan.h"
 
+#include "src/core/live.h"
+
 tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
 {
+    TSRI_TRY(tsri_live_check(x, TSRI_LIVE_TENSOR, "tsr_eval"));
     if (!x || x->failed) {
         if (x && x->graph)
             return tsr_graph_status(x->graph);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/core/convert.h"
+#include "src/core/live.h"
 #include "src/plan/plan.h"
 
 static tsr_status find_port(tsr_plan *plan, const char *call, const char *name, bool input,
@@ -11,6 +12,7 @@ static tsr_status find_port(tsr_plan *plan, const char *call, const char *name, 
 {
     if (!plan || !name)
         return tsri_fail(TSR_ERR_INVALID, "%s: no plan or no name", call);
+    TSRI_TRY(tsri_live_check(plan, TSRI_LIVE_PLAN, call));
     if (plan->world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "%s: a plan of a virtual world holds no data", call);
     char list[512] = "";
@@ -276,10 +278,12 @@ tsr_status tsr_fetch_scalar(tsr_plan *plan, const char *name, double *out_value)
 
 int tsr_plan_nports(const tsr_plan *plan)
 {
-    return plan ? plan->nports : 0;
+    return tsri_is_live(plan, TSRI_LIVE_PLAN, __func__) ? plan->nports : 0;
 }
 
 tsr_port tsr_plan_port(const tsr_plan *plan, int i)
 {
-    return plan && i >= 0 && i < plan->nports ? plan->ports[i].info : (tsr_port){0};
+    return tsri_is_live(plan, TSRI_LIVE_PLAN, __func__) && i >= 0 && i < plan->nports
+               ? plan->ports[i].info
+               : (tsr_port){0};
 }

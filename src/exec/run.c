@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/core/clock.h"
+#include "src/core/live.h"
 #include "src/exec/compare.h"
 #include "src/exec/watch.h"
 #include "src/plan/plan.h"
@@ -252,6 +253,7 @@ tsr_status tsr_wait(tsr_plan *plan)
 {
     if (!plan)
         return tsri_fail(TSR_ERR_INVALID, "tsr_wait: no plan (did tsr_compile fail?)");
+    TSRI_TRY(tsri_live_check(plan, TSRI_LIVE_PLAN, "tsr_wait"));
     for (int k = 0; k < TSRI_DEVICES; k++) {
         tsri_device *d = plan->part[k].device;
         if (d && d->ops->stream_sync && !plan->failure[0]) {
@@ -282,6 +284,7 @@ tsr_status tsr_run(tsr_plan *plan)
 {
     if (!plan)
         return tsri_fail(TSR_ERR_INVALID, "tsr_run: no plan (did tsr_compile fail?)");
+    TSRI_TRY(tsri_live_check(plan, TSRI_LIVE_PLAN, "tsr_run"));
     if (plan->world->is_virtual)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_run: a plan of a virtual world is for explaining only");

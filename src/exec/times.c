@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/core/live.h"
 #include "src/plan/plan.h"
 
 enum { MAX_ROWS = TSRI_OP_COUNT_ + TSRI_COLL_KIND_COUNT_ + 1 };
@@ -33,7 +34,9 @@ int tsr_plan_times(const tsr_plan *plan, int n, tsr_plan_time *out_times)
 {
     tsr_plan_time rows[MAX_ROWS];
     int nrows = 0;
-    for (int i = 0; plan && i < plan->nsteps; i++) {
+    if (!tsri_is_live(plan, TSRI_LIVE_PLAN, __func__))
+        return 0;
+    for (int i = 0; i < plan->nsteps; i++) {
         const tsri_step *s = &plan->steps[i];
         const char *what = tsri_step_name(s);
         int r = 0;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "src/core/dims.h"
+#include "src/core/live.h"
 #include "src/core/rng.h"
 
 static void destroy_graph(void *object)
@@ -15,6 +16,10 @@ static void destroy_graph(void *object)
     tsr_graph *g = object;
     tsri_pool pool = g->pool;
     tsri_world_disown(&g->owned);
+    for (int i = 0; i < g->ntensors; i++)
+        tsri_live_remove(g->tensors[i], TSRI_LIVE_TENSOR);
+    tsri_live_remove(&g->failed, TSRI_LIVE_TENSOR);
+    tsri_live_remove(g, TSRI_LIVE_GRAPH);
     tsri_pool_finish(&pool); /* g itself lives in it */
 }
 
@@ -24,14 +29,19 @@ tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
         tsri_fail(TSR_ERR_INVALID, "tsr_graph_create: no world (did its creation fail?)");
         return NULL;
     }
+    if (tsri_live_check(world, TSRI_LIVE_WORLD, "tsr_graph_create") != TSR_OK)
+        return NULL;
     tsr_graph_opts o = *TSR_GRAPH_OPTS();
     if (tsri_opts_read(&o, sizeof o, opts, "tsr_graph_create") != TSR_OK)
         return NULL;
     tsri_pool pool;
     tsri_pool_init(&pool, &world->mem);
-    tsr_graph *g = tsri_pool_alloc(&pool, sizeof *g);
-    if (!g)
+    tsr_graph *g = tsri_live_pool_alloc(&pool, sizeof *g, TSRI_LIVE_GRAPH);
+    if (!g || tsri_live_add(&world->mem, &g->failed, TSRI_LIVE_TENSOR) != TSR_OK) {
+        tsri_live_remove(g, TSRI_LIVE_GRAPH);
+        tsri_pool_finish(&pool);
         return NULL;
+    }
     g->world = world;
     g->pool = pool;
     g->training = o.training;
@@ -46,7 +56,7 @@ tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
 
 void tsr_graph_destroy(tsr_graph *graph)
 {
-    if (graph)
+    if (tsri_is_live(graph, TSRI_LIVE_GRAPH, __func__))
         destroy_graph(graph);
 }
 
@@ -54,6 +64,7 @@ tsr_status tsr_graph_status(const tsr_graph *graph)
 {
     if (!graph)
         return tsri_fail(TSR_ERR_INVALID, "tsr_graph_status: no graph%s", tsri_error_cause());
+    TSRI_TRY(tsri_live_check(graph, TSRI_LIVE_GRAPH, "tsr_graph_status"));
     if (graph->status != TSR_OK)
         tsri_fail(graph->status, "%s", graph->error ? graph->error : "no memory");
     return graph->status;
@@ -103,9 +114,18 @@ tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint
                                tsri_loc loc, tsr_tensor **out_failed)
 {
     tsr_graph *g = NULL;
-    for (int i = 0; i < n && !g; i++)
-        g = x[i] ? x[i]->graph : NULL;
+    bool gone = false;
+    for (int i = 0; i < n; i++) {
+        if (tsri_live_check(x[i], TSRI_LIVE_TENSOR, op) != TSR_OK)
+            gone = true;
+        else if (x[i] && !g)
+            g = x[i]->graph;
+    }
     *out_failed = g ? &g->failed : NULL;
+    if (gone) {
+        tsri_graph_fail_last(g, TSR_ERR_INVALID);
+        return NULL;
+    }
     const tsr_tensor *first = NULL;
     for (int i = 0; i < n; i++) {
         if (!x[i] && (optional >> i & 1))
@@ -161,7 +181,8 @@ bool tsri_graph_check_local(tsr_graph *g, tsri_loc loc, const char *what, const 
 static tsr_tensor *new_tensor(tsr_graph *g, tsri_op *op, int out, tsr_dims shape, tsr_dtype dtype)
 {
     tsr_tensor *t = tsri_pool_alloc(&g->pool, sizeof *t);
-    if (!t || !TSRI_PUSH(&g->pool, g->tensors, g->ntensors, g->ctensors))
+    if (!t || !TSRI_PUSH(&g->pool, g->tensors, g->ntensors, g->ctensors) ||
+        tsri_live_add(&g->world->mem, t, TSRI_LIVE_TENSOR) != TSR_OK)
         return NULL;
     /* Unused axes are zero, so shapes can be compared and hashed bytewise. */
     for (int i = shape.ndim; i < TSR_MAX_NDIM; i++)
@@ -397,7 +418,7 @@ void tsri_graph_add_hook(tsr_graph *g, tsri_hook hook)
 
 bool tsr_tensor_ok(const tsr_tensor *x)
 {
-    return x && !x->failed;
+    return tsri_is_live(x, TSRI_LIVE_TENSOR, __func__) && !x->failed;
 }
 
 tsr_dims tsr_tensor_dims(const tsr_tensor *x)
@@ -417,5 +438,5 @@ const tsr_placement *tsr_tensor_placement(const tsr_tensor *x)
 
 tsr_graph *tsr_tensor_graph(const tsr_tensor *x)
 {
-    return x ? x->graph : NULL;
+    return tsri_is_live(x, TSRI_LIVE_TENSOR, __func__) ? x->graph : NULL;
 }

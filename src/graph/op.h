@@ -35,6 +35,8 @@ bool tsri_want_number(const tsri_ctx *c, const char *what, double value);
 /* A new tensor's dims, dtype and signature, for the ops without operands. */
 bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,
                    tsr_sbp sbp);
+/* Returns what such an op returns then: the graph's failed tensor; NULL where there is no graph. */
+tsr_tensor *tsri_refused_new(const tsri_ctx *c);
 /* Reads options over the defaults at dst: see tsri_opts_read. */
 bool tsri_want_options(const tsri_ctx *c, void *dst, size_t bytes, const void *opts);
 /* Whether a variance plus eps has a root. */

@@ -7,6 +7,8 @@
 
 #include "src/core/opts.h"
 #include "src/core/dims.h"
+#include "placement/placement.h"
+#include "src/core/live.h"
 #include "src/graph/op.h"
 
 const char tsri_letters[] = "abcdefgh";
@@ -133,10 +135,14 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
         tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s: no graph (did its creation fail?)", c->op);
         return false;
     }
-    if (c->g->status != TSR_OK)
+    if (tsri_live_check(c->g, TSRI_LIVE_GRAPH, c->op) != TSR_OK || c->g->status != TSR_OK)
         return false;
     if (!p) {
         tsri_op_fail(c, TSR_ERR_PLACEMENT, "no placement%s", tsri_error_cause());
+        return false;
+    }
+    if (tsri_placement_check(c->g->world, p, c->op) != TSR_OK) {
+        tsri_graph_fail_last(c->g, TSR_ERR_PLACEMENT);
         return false;
     }
     if (!tsr_dtype_size(dtype)) {
@@ -159,6 +165,11 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
         return false;
     }
     return want_new_sbp(c, dims, p, sbp);
+}
+
+tsr_tensor *tsri_refused_new(const tsri_ctx *c)
+{
+    return tsri_is_live(c->g, TSRI_LIVE_GRAPH, c->op) ? &c->g->failed : NULL;
 }
 
 bool tsri_want_options(const tsri_ctx *c, void *dst, size_t bytes, const void *opts)

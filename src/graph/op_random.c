@@ -79,7 +79,7 @@ static tsr_tensor *declare_random(const tsri_ctx *c, tsri_random_dist dist, cons
                                   tsr_sbp sbp, double a, double b)
 {
     if (!tsri_want_new(c, dtype, dims, p, sbp))
-        return c->g ? &c->g->failed : NULL;
+        return tsri_refused_new(c);
     if (!name || !name[0])
         return tsri_op_fail(c, TSR_ERR_INVALID, "a name is needed, from which the numbers follow");
     if (!tsri_is_float(dtype))
@@ -122,7 +122,7 @@ tsr_tensor *tsr_full_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const tsr_
 {
     tsri_ctx c = {g, {file, line}, "full"};
     if (!tsri_want_new(&c, dtype, dims, p, sbp))
-        return g ? &g->failed : NULL;
+        return tsri_refused_new(&c);
     if (!tsri_is_float(dtype) && !(fabs(value) <= 9007199254740992.0 && floor(value) == value))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "%g for dtype %s; a whole number is needed", value,
                             tsr_dtype_name(dtype));

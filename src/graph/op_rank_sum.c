@@ -5,12 +5,17 @@
 
 #include <tessera/collective.h>
 #include "placement/placement.h"
+#include "src/core/live.h"
 #include "src/graph/op.h"
 
 bool tsri_read_group(const tsri_ctx *c, const tsr_group *group, tsri_attrs *attrs)
 {
     if (!group) {
         tsri_op_fail(c, TSR_ERR_INVALID, "the group is NULL%s", tsri_error_cause());
+        return false;
+    }
+    if (!tsri_is_live(group, TSRI_LIVE_GROUP, c->op)) {
+        tsri_graph_fail_last(c->g, TSR_ERR_INVALID);
         return false;
     }
     int n = tsr_group_size(group);

@@ -27,7 +27,7 @@ tsr_tensor *tsr_arange_at(tsr_graph *g, tsr_dtype dtype, int64_t n, double start
     tsri_ctx c = {g, {file, line}, "arange"};
     const tsr_dims dims = {.ndim = 1, .d = {n}};
     if (!tsri_want_new(&c, dtype, dims, p, sbp))
-        return g ? &g->failed : NULL;
+        return tsri_refused_new(&c);
     if (!isfinite(start) || !isfinite(step))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "from %g in steps of %g; both must be finite",
                             start, step);
@@ -49,7 +49,7 @@ tsr_tensor *tsr_constant_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const 
 {
     tsri_ctx c = {g, {file, line}, "constant"};
     if (!tsri_want_new(&c, dtype, dims, p, sbp))
-        return g ? &g->failed : NULL;
+        return tsri_refused_new(&c);
     int64_t n = tsr_dims_count(dims);
     size_t bytes = (size_t)n * tsr_dtype_size(dtype);
     if (n && !data)

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/live.h"
 #include "src/graph/graph.h"
+#include "placement/placement.h"
 
 /* Whether `sbp` makes sense for a value; AUTO does. Fails the graph otherwise. */
 static bool check_sbp(tsr_graph *g, tsri_loc loc, const char *what, tsr_dtype dtype, tsr_dims dims,
@@ -84,6 +86,8 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
         tsri_fail_at(loc, TSR_ERR_INVALID, "%s: no graph%s", what, tsri_error_cause());
         return NULL;
     }
+    if (tsri_live_check(g, TSRI_LIVE_GRAPH, what) != TSR_OK)
+        return NULL;
     if (g->status != TSR_OK)
         return &g->failed;
     if (!name || !name[0])
@@ -103,6 +107,8 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
             return tsri_graph_fail(g, loc, TSR_ERR_SHAPE,
                                    "%s '%s': axis %d is %lld; sizes are >= 0", what, name, i,
                                    (long long)dims.d[i]);
+    if (tsri_placement_check(g->world, p, what) != TSR_OK)
+        return tsri_graph_fail_last(g, TSR_ERR_PLACEMENT);
     if (!check_sbp(g, loc, name, dtype, dims, p, sbp) ||
         !tsri_graph_check_local(g, loc, what, name, p))
         return &g->failed;
@@ -150,6 +156,8 @@ tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
         return failed;
     if (!p)
         p = x->placement;
+    if (tsri_placement_check(g->world, p, "to_global") != TSR_OK)
+        return tsri_graph_fail_last(g, TSR_ERR_PLACEMENT);
     if (!check_sbp(g, loc, "to_global", x->dtype, x->shape, p, sbp))
         return failed;
     tsri_op *op =
@@ -163,12 +171,13 @@ tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
 static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_placement *p,
                        tsr_sbp sbp, bool is_local, tsri_loc loc)
 {
+    const char *call = is_local ? "to_local" : "output";
     tsr_tensor *failed;
     if (!g) {
         tsri_fail_at(loc, TSR_ERR_INVALID, "output: no graph%s", tsri_error_cause());
         return;
     }
-    if (g->status != TSR_OK)
+    if (!tsri_is_live(g, TSRI_LIVE_GRAPH, call) || g->status != TSR_OK)
         return;
     if (!name || !name[0]) {
         tsri_graph_fail(g, loc, TSR_ERR_INVALID, "output: a name is needed, to fetch it by");
@@ -179,6 +188,10 @@ static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_
                         tsri_error_cause());
         return;
     }
+    if (!tsri_is_live(x, TSRI_LIVE_TENSOR, call)) {
+        tsri_graph_fail_last(g, TSR_ERR_INVALID);
+        return;
+    }
     if (!tsri_check_operands("output", 1, &x, 0, loc, &failed))
         return;
     if (x->graph != g) {
@@ -187,6 +200,10 @@ static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_
     }
     if (!p)
         p = x->placement;
+    if (tsri_placement_check(g->world, p, "output") != TSR_OK) {
+        tsri_graph_fail_last(g, TSR_ERR_PLACEMENT);
+        return;
+    }
     if (!is_local && sbp.ndim == 0) {
         sbp.ndim = (int8_t)tsr_placement_ndim(p);
         for (int i = 0; i < sbp.ndim; i++)

@@ -2,6 +2,7 @@
 /* Layers with PyTorch's names and initial distributions (torch.nn's reset_parameters). */
 #include <math.h>
 
+#include "src/core/live.h"
 #include "src/core/opts.h"
 #include "src/nn/module.h"
 
@@ -41,6 +42,8 @@ static tsr_module *make_layer(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn
                               const layer *what)
 {
     layer *arg = NULL;
+    if (tsri_live_check(w, TSRI_LIVE_WORLD, "tsr_module_create") != TSR_OK)
+        return NULL;
     if (what) {
         arg = tsri_mem_alloc(w ? &w->mem : NULL, sizeof *arg);
         if (!arg)
@@ -189,6 +192,8 @@ static tsr_status convert_sync(tsr_module *m, const tsr_group *group, bool apply
 
 tsr_status tsr_convert_sync_batchnorm(tsr_module *m, const tsr_group *group)
 {
+    TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, __func__));
+    TSRI_TRY(tsri_live_check(group, TSRI_LIVE_GROUP, __func__));
     tsr_status status = m && group
                             ? convert_sync(m, group, false)
                             : tsri_fail(TSR_ERR_INVALID, "the %s is NULL", m ? "group" : "module");

@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "placement/placement.h"
+#include "src/core/live.h"
 #include "src/core/near.h"
 #include "src/nn/place.h"
 #include "src/nn/variable.h"
@@ -12,6 +14,7 @@ static void destroy_module(void *object)
 {
     tsr_module *m = object;
     tsri_world_disown(&m->owned);
+    tsri_live_remove(m, TSRI_LIVE_MODULE);
     for (tsr_module *c = m->first_child, *next; c; c = next) {
         next = c->sibling;
         destroy_module(c);
@@ -34,12 +37,15 @@ tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts, tsr_for
     tsr_module *m = NULL;
     if (!world)
         tsri_fail(TSR_ERR_INVALID, "tsr_module_create: the world is NULL");
+    else if (!tsri_is_live(world, TSRI_LIVE_WORLD, __func__) ||
+             (opts && tsri_placement_check(world, opts->placement, __func__) != TSR_OK))
+        ; /* it has said so */
     else if (opts && opts->dtype && !tsr_dtype_size(opts->dtype))
         tsri_fail(TSR_ERR_DTYPE, "tsr_module_create: %d is no dtype", (int)opts->dtype);
     else
-        m = tsri_mem_alloc(&world->mem, sizeof *m);
+        m = tsri_live_alloc(&world->mem, sizeof *m, TSRI_LIVE_MODULE);
     if (m && !(m->name = tsri_mem_strdup(&world->mem, ""))) {
-        tsri_mem_free(m);
+        tsri_live_free(m, TSRI_LIVE_MODULE);
         m = NULL;
     }
     if (!m) {
@@ -62,7 +68,7 @@ tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts, tsr_for
 void tsr_module_destroy(tsr_module *m)
 {
     /* A child goes with its parent. */
-    if (m && !m->parent)
+    if (tsri_is_live(m, TSRI_LIVE_MODULE, __func__) && !m->parent)
         destroy_module(m);
 }
 
@@ -112,6 +118,9 @@ static tsr_status check_child(const tsr_module *parent, const char *name, const 
 
 tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *child)
 {
+    if (tsri_live_check(parent, TSRI_LIVE_MODULE, "tsr_module_add") != TSR_OK ||
+        tsri_live_check(child, TSRI_LIVE_MODULE, "tsr_module_add") != TSR_OK)
+        return NULL;
     if (child && child->parent) {
         /* Not ours to destroy. */
         tsri_module_break(parent, tsri_fail(TSR_ERR_INVALID,
@@ -150,7 +159,7 @@ tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *chi
 
 tsr_module *tsr_module_child(const tsr_module *m, const char *name)
 {
-    tsr_module *c = m && name ? m->first_child : NULL;
+    tsr_module *c = tsri_is_live(m, TSRI_LIVE_MODULE, __func__) && name ? m->first_child : NULL;
     while (c && strcmp(c->name, name))
         c = c->sibling;
     return c;
@@ -158,7 +167,7 @@ tsr_module *tsr_module_child(const tsr_module *m, const char *name)
 
 tsr_module *tsr_module_child_at(const tsr_module *m, int i)
 {
-    tsr_module *c = m && i >= 0 ? m->first_child : NULL;
+    tsr_module *c = tsri_is_live(m, TSRI_LIVE_MODULE, __func__) && i >= 0 ? m->first_child : NULL;
     while (c && i-- > 0)
         c = c->sibling;
     return c;
@@ -214,6 +223,8 @@ static tsr_variable *add_or_break(tsr_module *m, const char *name, tsr_dims dims
             tsri_fail(TSR_ERR_INVALID, "variable '%s': the module is NULL", name ? name : "(NULL)");
         return NULL;
     }
+    if (tsri_live_check(m, TSRI_LIVE_MODULE, "tsr_module_param") != TSR_OK)
+        return NULL;
     tsr_status status =
         tsri_module_add_variable(m, name, m->opts.placement, m->opts.dtype, dims,
                                  sbp.ndim ? sbp : inherited_sbp(m, dims), init, trainable, &v);
@@ -283,6 +294,7 @@ tsr_status tsr_module_visit(tsr_module *m, tsr_variable_fn *fn, void *arg)
     if (!m || !fn)
         return tsri_fail(TSR_ERR_INVALID, "tsr_module_visit: the %s is NULL",
                          m ? "function" : "module");
+    TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, "tsr_module_visit"));
     char prefix[TSRI_NAME_MAX] = "";
     return visit(m, prefix, 0, fn, arg);
 }
@@ -325,6 +337,8 @@ static tsr_status compare_name(tsr_variable *v, const char *qualified_name, void
 
 tsr_variable *tsr_module_find(tsr_module *m, const char *qualified_name)
 {
+    if (tsri_live_check(m, TSRI_LIVE_MODULE, "tsr_module_find") != TSR_OK)
+        return NULL;
     tsr_variable *v = tsri_module_lookup(m, qualified_name);
     if (v)
         return v;
@@ -358,7 +372,7 @@ static int64_t count_parameters(const tsr_module *m)
 
 int64_t tsr_module_count(tsr_module *m)
 {
-    return m ? count_parameters(m) : 0;
+    return tsri_is_live(m, TSRI_LIVE_MODULE, __func__) ? count_parameters(m) : 0;
 }
 
 /* --- passing tensors on ----------------------------------------------------------------------- */
@@ -368,6 +382,8 @@ tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const cha
     tsr_tensor *failed;
     if (!tsri_check_operands("use", 1, &x, 0, loc, &failed))
         return failed;
+    if (tsri_live_check(m, TSRI_LIVE_MODULE, "use") != TSR_OK)
+        return tsri_graph_fail_last(x->graph, TSR_ERR_INVALID);
     if (!m || !name)
         return tsri_graph_fail(x->graph, loc, TSR_ERR_INVALID, "use '%s': the %s is NULL",
                                name ? name : "(NULL)", m ? "name" : "module");
@@ -402,6 +418,8 @@ tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int lin
     if (!m)
         return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "apply: the module is NULL%s",
                                tsri_error_cause());
+    if (tsri_live_check(m, TSRI_LIVE_MODULE, "apply") != TSR_OK)
+        return tsri_graph_fail_last(g, TSR_ERR_INVALID);
     if (m->status != TSR_OK)
         return tsri_graph_fail(g, loc, m->status, "apply: the module is incomplete: %s",
                                m->error ? m->error : "no memory");

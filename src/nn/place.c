@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/live.h"
 #include "src/nn/variable.h"
+#include "placement/placement.h"
 
 /* --- patterns -------------------------------------------------------------------------------- */
 /* Whether the set at `*pattern`, behind its '[', has c; passes its ']'. A set without one is a
@@ -143,6 +145,8 @@ tsr_status tsr_module_place(tsr_module *m, const char *pattern, const tsr_placem
     if (!m || !pattern)
         return tsri_fail(TSR_ERR_INVALID, "tsr_module_place: the %s is NULL",
                          m ? "pattern" : "module");
+    TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, "tsr_module_place"));
+    TSRI_TRY(tsri_placement_check(m->world, p, "tsr_module_place"));
     placing a = {.pattern = pattern, .placement = p, .sbp = sbp};
     /* All are checked before the first is changed. */
     tsr_status status = tsr_module_visit(m, place, &a);
@@ -205,6 +209,7 @@ static tsr_status check_local(tsr_variable *v, const char *name, void *arg)
 
 tsr_status tsr_module_set_local(tsr_module *m)
 {
+    TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, __func__));
     tsr_status status = m ? tsr_module_visit(m, check_local, NULL)
                           : tsri_fail(TSR_ERR_INVALID, "the module is NULL");
     if (status != TSR_OK)

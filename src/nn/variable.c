@@ -7,11 +7,13 @@
 
 #include "src/comm/comm.h"
 #include "src/core/dims.h"
+#include "src/core/live.h"
 #include "src/core/rng.h"
 #include "src/nn/agree.h"
 #include "src/core/convert.h"
 #include "src/nn/module.h"
 #include "src/plan/plan.h"
+#include "placement/placement.h"
 
 /* --- making ----------------------------------------------------------------------------------- */
 tsr_status tsri_variable_check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp)
@@ -76,13 +78,14 @@ tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_pl
         return tsri_fail(TSR_ERR_SHAPE, "more than 2^56 elements");
     for (int i = dims.ndim; i < TSR_MAX_NDIM; i++)
         dims.d[i] = 0;
+    TSRI_TRY(tsri_placement_check(world, placement, "variable"));
     TSRI_TRY(tsri_variable_check_sbp(placement, dims, sbp));
     TSRI_TRY(check_init(dtype, dims, init));
-    tsr_variable *v = tsri_mem_alloc(&world->mem, sizeof *v);
+    tsr_variable *v = tsri_live_alloc(&world->mem, sizeof *v, TSRI_LIVE_VARIABLE);
     char *copy = tsri_mem_strdup(&world->mem, name);
     if (!v || !copy) {
         tsri_mem_free(copy);
-        tsri_mem_free(v);
+        tsri_live_free(v, TSRI_LIVE_VARIABLE);
         return TSR_ERR_NO_MEMORY;
     }
     v->world = world;
@@ -112,7 +115,7 @@ void tsri_variable_destroy(tsr_variable *v)
     tsri_variable_forget(v);
     tsri_variable_finish(v);
     tsri_mem_free((void *)(uintptr_t)v->name);
-    tsri_mem_free(v);
+    tsri_live_free(v, TSRI_LIVE_VARIABLE);
 }
 
 void tsri_variable_qualified_name(const tsr_variable *v, char *buf, size_t size)
@@ -125,22 +128,22 @@ void tsri_variable_qualified_name(const tsr_variable *v, char *buf, size_t size)
 
 tsr_dims tsr_variable_dims(const tsr_variable *v)
 {
-    return v ? v->shape : (tsr_dims){0};
+    return tsri_is_live(v, TSRI_LIVE_VARIABLE, __func__) ? v->shape : (tsr_dims){0};
 }
 
 tsr_dtype tsr_variable_dtype(const tsr_variable *v)
 {
-    return v ? v->dtype : TSR_DTYPE_NONE;
+    return tsri_is_live(v, TSRI_LIVE_VARIABLE, __func__) ? v->dtype : TSR_DTYPE_NONE;
 }
 
 tsr_sbp tsr_variable_sbp(const tsr_variable *v)
 {
-    return v ? v->sbp : TSR_AUTO;
+    return tsri_is_live(v, TSRI_LIVE_VARIABLE, __func__) ? v->sbp : TSR_AUTO;
 }
 
 bool tsr_variable_trainable(const tsr_variable *v)
 {
-    return v && v->trainable;
+    return tsri_is_live(v, TSRI_LIVE_VARIABLE, __func__) && v->trainable;
 }
 
 /* --- shards ----------------------------------------------------------------------------------- */
@@ -445,6 +448,7 @@ static tsr_status check_access(const tsr_variable *v, const void *data, size_t b
 {
     if (!v || !data)
         return tsri_fail(TSR_ERR_INVALID, "%s: the %s is NULL", who, v ? "data" : "variable");
+    TSRI_TRY(tsri_live_check(v, TSRI_LIVE_VARIABLE, who));
     char name[TSRI_NAME_MAX];
     tsri_variable_qualified_name(v, name, sizeof name);
     if (v->world->is_virtual)

@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 
+#include "src/core/live.h"
 #include "src/core/opts.h"
 #include "src/nn/agree.h"
 #include "src/core/convert.h"
@@ -210,6 +211,7 @@ tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts *opts)
 {
     if (!m)
         return tsri_fail(TSR_ERR_INVALID, "tsr_load: the module is NULL");
+    TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, "tsr_load"));
     if (m->world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "tsr_load: a virtual world has no data");
     tsr_load_opts o = *TSR_LOAD_OPTS();
@@ -279,6 +281,7 @@ tsr_status tsr_save(tsr_module *m, const char *path)
 {
     if (!m)
         return tsri_fail(TSR_ERR_INVALID, "tsr_save: the module is NULL");
+    TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, "tsr_save"));
     if (m->world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "tsr_save: a virtual world has no data");
     saver s = {0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tsr_minimize: gradients of a loss, and the update of what they belong to, as ops of its graph. */
 #include "src/nn/module.h"
+#include "src/core/live.h"
 #include "src/optim/optim.h"
 
 /* Before each run, on the host: what the updates of this run read. */
@@ -67,6 +68,10 @@ static bool check_optimizer(const tsr_optimizer *o, tsr_graph *g, tsri_loc loc)
     if (!o) {
         tsri_graph_fail(g, loc, TSR_ERR_INVALID, "minimize: the optimizer is NULL%s",
                         tsri_error_cause());
+        return false;
+    }
+    if (tsri_live_check(o, TSRI_LIVE_OPTIMIZER, "minimize") != TSR_OK) {
+        tsri_graph_fail_last(g, TSR_ERR_INVALID);
         return false;
     }
     if (o->world != g->world) {
@@ -220,7 +225,7 @@ static bool check_loss(tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
 void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    if (!loss || loss->failed)
+    if (!tsri_is_live(loss, TSRI_LIVE_TENSOR, "minimize") || loss->failed)
         return;
     tsr_graph *g = loss->graph;
     targets t = {0};

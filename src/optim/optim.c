@@ -8,6 +8,7 @@
 
 #include "src/core/opts.h"
 #include "src/core/attrs_text.h"
+#include "src/core/live.h"
 #include "src/nn/module.h"
 #include "src/nn/variable.h"
 
@@ -15,6 +16,7 @@ static void destroy_optimizer(void *object)
 {
     tsr_optimizer *o = object;
     tsri_world_disown(&o->owned);
+    tsri_live_remove(o, TSRI_LIVE_OPTIMIZER);
     for (int i = 0; i < o->nslots; i++)
         for (int j = 0; j < o->nstates; j++)
             tsri_variable_destroy(o->slots[i].state[j]);
@@ -27,7 +29,7 @@ static void destroy_optimizer(void *object)
 
 void tsr_optimizer_destroy(tsr_optimizer *o)
 {
-    if (o)
+    if (tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__))
         destroy_optimizer(o);
 }
 
@@ -105,7 +107,7 @@ static tsr_status fill_slots(tsr_optimizer *o, tsr_module *m)
 
 static tsr_optimizer *create(tsr_module *m, const tsr_optimizer *what)
 {
-    tsr_optimizer *o = tsri_mem_alloc(&m->world->mem, sizeof *o);
+    tsr_optimizer *o = tsri_live_alloc(&m->world->mem, sizeof *o, TSRI_LIVE_OPTIMIZER);
     if (!o)
         return NULL;
     *o = *what;
@@ -131,7 +133,7 @@ static tsr_status check_not_negative(const char *who, const char *what, double v
 static tsr_status check_module(const char *who, const tsr_module *m)
 {
     if (m)
-        return TSR_OK;
+        return tsri_live_check(m, TSRI_LIVE_MODULE, who);
     return tsri_fail(TSR_ERR_INVALID, "%s: the module is NULL%s", who, tsri_error_cause());
 }
 
@@ -254,9 +256,11 @@ void tsri_optimizer_describe(const void *optimizer, FILE *f)
 /* --- rate and step ---------------------------------------------------------------------------- */
 void tsr_optimizer_set_lr(tsr_optimizer *o, double lr)
 {
-    if (o && lr >= 0 && isfinite(lr))
+    if (!tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__))
+        return;
+    if (lr >= 0 && isfinite(lr))
         o->lr = lr;
-    else if (o)
+    else
         tsri_log(o->world, TSR_LOG_ERROR,
                  "tsr_optimizer_set_lr: lr = %g must be finite and not negative; %g stays", lr,
                  o->lr);
@@ -264,10 +268,12 @@ void tsr_optimizer_set_lr(tsr_optimizer *o, double lr)
 
 double tsr_optimizer_lr(const tsr_optimizer *o)
 {
-    return o ? tsri_schedule_lr(&o->schedule, o->lr, o->step) : 0;
+    return tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__)
+               ? tsri_schedule_lr(&o->schedule, o->lr, o->step)
+               : 0;
 }
 
 int64_t tsr_optimizer_step(const tsr_optimizer *o)
 {
-    return o ? o->step : 0;
+    return tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__) ? o->step : 0;
 }

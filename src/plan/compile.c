@@ -6,6 +6,7 @@
 
 #include "src/core/opts.h"
 #include "src/core/clock.h"
+#include "src/core/live.h"
 #include "src/exec/compare.h"
 #include "src/plan/choose.h"
 
@@ -42,6 +43,7 @@ static void destroy_plan(void *object)
 {
     tsr_plan *plan = object;
     tsri_world_disown(&plan->owned);
+    tsri_live_remove(plan, TSRI_LIVE_PLAN);
     release_parts(plan);
     tsri_mem_free(plan->explain);
     tsri_pool_finish(&plan->scratch);
@@ -51,7 +53,7 @@ static void destroy_plan(void *object)
 
 void tsr_plan_destroy(tsr_plan *plan)
 {
-    if (plan)
+    if (tsri_is_live(plan, TSRI_LIVE_PLAN, __func__))
         destroy_plan(plan);
 }
 
@@ -102,9 +104,11 @@ static tsr_plan *new_plan(const tsr_graph *graph, const tsr_compile_opts *opts)
     tsr_world *world = graph->world;
     tsri_pool pool;
     tsri_pool_init(&pool, &world->mem);
-    tsr_plan *plan = tsri_pool_alloc(&pool, sizeof *plan);
-    if (!plan)
+    tsr_plan *plan = tsri_live_pool_alloc(&pool, sizeof *plan, TSRI_LIVE_PLAN);
+    if (!plan) {
+        tsri_pool_finish(&pool);
         return NULL;
+    }
     plan->world = world;
     plan->pool = pool;
     plan->opts = *opts;
@@ -308,6 +312,7 @@ tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts, tsr_
     if (!out_plan)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_compile: out_plan is NULL; give the address of a tsr_plan *");
+    TSRI_TRY(tsri_live_check(graph, TSRI_LIVE_GRAPH, "tsr_compile"));
     return tsri_plan_compile(graph, opts, true, out_plan);
 }
 
@@ -320,6 +325,7 @@ tsr_status tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info)
 {
     if (!plan || !info || !info->size)
         return tsri_fail(TSR_ERR_INVALID, "tsr_plan_get_info: no plan, or info->size is not set");
+    TSRI_TRY(tsri_live_check(plan, TSRI_LIVE_PLAN, "tsr_plan_get_info"));
     size_t size = info->size < sizeof *info ? info->size : sizeof *info;
     memcpy(info, &plan->info, size);
     info->size = size;

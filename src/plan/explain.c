@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/live.h"
 #include "src/plan/report.h"
 
 typedef struct text {
@@ -200,7 +201,7 @@ static void put_changes(text *t, const tsr_plan *plan)
 
 const char *tsr_plan_explain(tsr_plan *plan)
 {
-    if (!plan)
+    if (!tsri_is_live(plan, TSRI_LIVE_PLAN, __func__))
         return "no plan";
     if (plan->explain)
         return plan->explain;

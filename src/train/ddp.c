@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/live.h"
 #include "src/core/rng.h"
 #include "src/nn/module.h"
 #include "src/nn/place.h"
@@ -17,6 +18,8 @@ const tsr_placement *tsr_local_placement(tsr_world *world)
         tsri_fail(TSR_ERR_INVALID, "tsr_local_placement: the world is NULL");
         return NULL;
     }
+    if (!tsri_is_live(world, TSRI_LIVE_WORLD, __func__))
+        return NULL;
     char text[32];
     snprintf(text, sizeof text, "cpu:[%d]", tsr_world_rank(world));
     return tsr_placement_parse(world, text);
@@ -272,6 +275,7 @@ static tsr_status read_options(const tsr_module *m, const tsr_ddp_opts *opts, ts
     if (!m)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: the module is NULL%s",
                          tsri_error_cause());
+    TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, "tsr_ddp_create"));
     if (m->world->is_virtual)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_ddp_create: in a virtual world, whose ranks do not exist");
@@ -295,7 +299,7 @@ static void release(tsr_ddp *d, bool plans_too)
     tsri_ddp_free_updates(d, plans_too);
     tsri_ddp_free_buckets(d);
     tsri_pool_finish(&d->pool);
-    tsri_mem_free(d);
+    tsri_live_free(d, TSRI_LIVE_DDP);
 }
 
 static void destroy(tsr_ddp *d)
@@ -343,9 +347,10 @@ tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp 
     if (!out_ddp)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: out_ddp is NULL");
     TSRI_TRY(read_options(module, opts, &o));
+    TSRI_TRY(tsri_live_check(o.group, TSRI_LIVE_GROUP, __func__));
     /* What serves groups is made before what needs it, and so goes behind it. */
     tsr_group *group = o.group ? o.group : tsr_world_group(module->world);
-    tsr_ddp *d = group ? tsri_mem_alloc(&module->world->mem, sizeof *d) : NULL;
+    tsr_ddp *d = group ? tsri_live_alloc(&module->world->mem, sizeof *d, TSRI_LIVE_DDP) : NULL;
     if (!d)
         return TSR_ERR_NO_MEMORY;
     d->group = group;
@@ -367,7 +372,7 @@ tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp 
 
 void tsr_ddp_destroy(tsr_ddp *ddp)
 {
-    if (ddp)
+    if (tsri_is_live(ddp, TSRI_LIVE_DDP, __func__))
         destroy(ddp);
 }
 
@@ -375,6 +380,7 @@ tsr_status tsr_ddp_close_at(tsr_ddp **ddp, const char *file, int line)
 {
     if (!ddp || !*ddp)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_close: ddp is NULL");
+    TSRI_TRY(tsri_live_check(*ddp, TSRI_LIVE_DDP, "tsr_ddp_close"));
     tsr_ddp *d = *ddp;
     *ddp = NULL;
     tsri_ddp_kept kept = tsri_ddp_keep_label(d);
@@ -389,6 +395,7 @@ tsr_status tsr_ddp_close_at(tsr_ddp **ddp, const char *file, int line)
 /* --- telling ---------------------------------------------------------------------------------- */
 tsr_status tsr_ddp_get_info(const tsr_ddp *ddp, tsr_ddp_info *info)
 {
+    TSRI_TRY(tsri_live_check(ddp, TSRI_LIVE_DDP, __func__));
     if (!ddp || !info || info->size < sizeof info->size)
         return tsri_fail(TSR_ERR_INVALID,
                          "tsr_ddp_get_info: ddp or info is NULL, or info->size is not set");
@@ -401,23 +408,30 @@ tsr_status tsr_ddp_get_info(const tsr_ddp *ddp, tsr_ddp_info *info)
 
 size_t tsr_ddp_bucket_bytes(const tsr_ddp *ddp, int index)
 {
-    return ddp && index >= 0 && index < ddp->nbuckets ? ddp->buckets[index].bytes : 0;
+    return tsri_is_live(ddp, TSRI_LIVE_DDP, __func__) && index >= 0 && index < ddp->nbuckets
+               ? ddp->buckets[index].bytes
+               : 0;
 }
 
 void tsr_ddp_no_sync(tsr_ddp *ddp, bool on)
 {
-    if (ddp)
+    if (tsri_is_live(ddp, TSRI_LIVE_DDP, __func__))
         ddp->no_sync = on;
 }
 
 void tsr_ddp_zero_grad(tsr_ddp *ddp)
 {
-    for (int i = 0; ddp && i < ddp->nparams; i++)
+    if (!tsri_is_live(ddp, TSRI_LIVE_DDP, __func__))
+        return;
+    for (int i = 0; i < ddp->nparams; i++)
         ddp->params[i].there = false;
 }
 
 void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there)
 {
+    if (tsri_live_check(ddp, TSRI_LIVE_DDP, __func__) != TSR_OK ||
+        tsri_live_check(v, TSRI_LIVE_VARIABLE, __func__) != TSR_OK)
+        return NULL;
     for (int i = 0; ddp && i < ddp->nparams; i++)
         if (ddp->params[i].v == v) {
             if (out_there)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/live.h"
 #include "src/train/ddp.h"
 
 /* A first pass may have left any of the parameters out. */
@@ -22,6 +23,10 @@ static bool check(tsr_ddp *d, tsr_graph *g, const tsr_tensor *loss, tsri_loc loc
 {
     if (!d) {
         tsri_graph_fail(g, loc, TSR_ERR_INVALID, "ddp_backward: ddp is NULL%s", tsri_error_cause());
+        return false;
+    }
+    if (!tsri_is_live(d, TSRI_LIVE_DDP, "ddp_backward")) {
+        tsri_graph_fail_last(g, TSR_ERR_INVALID);
         return false;
     }
     if (d->world != g->world) {
@@ -172,7 +177,7 @@ static void fail_unused(tsr_ddp *d, tsr_graph *g, const bool *used, tsri_loc loc
 void tsr_ddp_backward_at(tsr_ddp *d, tsr_tensor *loss, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    if (!loss || loss->failed)
+    if (!tsri_is_live(loss, TSRI_LIVE_TENSOR, "ddp_backward") || loss->failed)
         return;
     tsr_graph *g = loss->graph;
     if (!check(d, g, loss, loc))

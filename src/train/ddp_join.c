@@ -6,12 +6,14 @@
  */
 #include <string.h>
 
+#include "src/core/live.h"
 #include "src/core/opts.h"
 #include "src/nn/module.h"
 #include "src/train/ddp.h"
 
 tsr_status tsr_ddp_join_begin(tsr_ddp *d, const tsr_ddp_join_opts *opts)
 {
+    TSRI_TRY(tsri_live_check(d, TSRI_LIVE_DDP, __func__));
     tsr_ddp_join_opts o = *TSR_DDP_JOIN_OPTS();
     if (!d)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_join_begin: ddp is NULL");
@@ -141,6 +143,7 @@ static tsr_status join(tsr_ddp *d)
 
 tsr_status tsr_ddp_join_at(tsr_ddp *d, const char *file, int line)
 {
+    TSRI_TRY(tsri_live_check(d, TSRI_LIVE_DDP, "tsr_ddp_join"));
     if (!d)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_join: ddp is NULL");
     if (!d->joins)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/core/clock.h"
+#include "src/core/live.h"
 #include "src/exec/watch.h"
 #include "src/train/ddp.h"
 
@@ -172,6 +173,8 @@ static tsr_status run(tsr_ddp *d, tsr_plan *plan)
 
 tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line)
 {
+    TSRI_TRY(tsri_live_check(d, TSRI_LIVE_DDP, "tsr_ddp_run"));
+    TSRI_TRY(tsri_live_check(plan, TSRI_LIVE_PLAN, "tsr_ddp_run"));
     if (!d || !plan)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_run: %s",
                          d ? "no plan (did tsr_compile fail?)" : "ddp is NULL");

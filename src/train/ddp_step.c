@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/core/live.h"
 #include "src/optim/optim.h"
 #include "src/plan/plan.h"
 #include "src/train/ddp.h"
@@ -81,6 +82,8 @@ static void drop_stale(tsr_ddp *d)
 
 tsr_status tsr_ddp_step(tsr_ddp *d, tsr_optimizer *optimizer)
 {
+    TSRI_TRY(tsri_live_check(d, TSRI_LIVE_DDP, __func__));
+    TSRI_TRY(tsri_live_check(optimizer, TSRI_LIVE_OPTIMIZER, __func__));
     if (!d || !optimizer)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_step: %s is NULL", d ? "the optimizer" : "ddp");
     if (optimizer->world != d->world)

@@ -34,11 +34,12 @@ def parameter(text):
     return (kind.strip(), name)
 
 
-# Bad values of each type: (what it is, an expression). An expression may call what bad_calls.h has.
+# Bad values of each type: (what it is, an expression). An expression may call what bad_objects.h has.
 HANDLES = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan",
            "store", "group", "dataset", "loader", "data_loader", "sampler", "batch_sampler",
            "generator", "ddp", "work", "worker", "batch_out"]
-GONE = []
+# Objects of a callback end with it, and nothing knows when.
+BORROWED = ["worker", "batch_out"]
 FOREIGN = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan"]
 NUMBERS = {
     "int": ["-1", "0", "INT_MAX", "INT_MIN"],
@@ -86,9 +87,11 @@ def bad_values(function, kind, name):
     match = re.fullmatch(r"tsr_(\w+) \*", plain)
     if match and match[1] in HANDLES:
         obj = match[1]
-        return (["NULL"] + [f"gone_{obj}()"] * (obj in GONE) + [f"foreign_{obj}()"] * (obj in FOREIGN)
+        return (["NULL"] + [f"gone_{obj}()"] * (obj not in BORROWED) + [f"foreign_{obj}()"] * (obj in FOREIGN)
                 + ["failed_tensor()", "other_tensor()"] * (obj == "tensor")
                 + ["failed_graph()"] * (obj == "graph"))
+    if kind in ("tsr_work **", "tsr_ddp **") and not name.startswith("out_"):
+        return ["NULL", f"gone_{plain[4:-3]}_handle()"]
     if match and plain[:-2] in SIZED:
         return ["NULL"] + [f"sized({n}, {good_value(function, kind, name)}, sizeof({plain[:-2]}))"
                            for n in ("0", "1", "2 * sizeof(" + plain[:-2] + ")")]
@@ -236,7 +239,7 @@ def check_of(ret):
 # Their NULL is an answer, not an error.
 ANSWERS = {"tsr_module_child", "tsr_module_child_at", "tsr_tensor_placement", "tsr_tensor_graph",
            "tsr_dataset_images", "tsr_dataset_labels", "tsr_last_error", "tsr_set_error",
-           "tsr_sbp_format"}
+           "tsr_sbp_format", "tsr_placement_text", "tsr_plan_explain"}
 
 
 def quoted(text):
@@ -267,7 +270,7 @@ def write(out, found):
         if check and name not in ANSWERS:
             print(f"    {ret} got = {call};\n    check_{check}(p, got);\n}}\n", file=out)
         else:
-            print(f"    {'' if ret == 'void' else '(void)'}{call};\n}}\n", file=out)
+            print(f"    {'' if ret == 'void' else '(void)'}{call};\n    check_gone();\n}}\n", file=out)
     print("static const row rows[] = {", file=out)
     for name, i, j, p, value in rows:
         print(f"    {{{quoted(name)}, call_{name}, {i}, {j}, {quoted(p)}, {quoted(value)}}},", file=out)

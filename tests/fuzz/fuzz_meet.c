@@ -3,6 +3,7 @@
  * an input is the rank, and each line behind it the answer to the next question. */
 #include "src/comm/store_inside.h"
 #include "src/comm/world_meet.h"
+#include "src/core/live.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <ctype.h>
@@ -68,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const tsri_store_ops ops = {.call = answer};
     static tsr_store store;
     tsri_machine m;
-    if (!size)
+    if (!size || tsri_live_add(NULL, &store, TSRI_LIVE_STORE) != TSR_OK)
         return 0;
     answers a = {(const char *)data + 1, (const char *)data + size};
     store = (tsr_store){.ops = &ops, .rank = -1, .timeout_s = 1, .self = &a};

@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include "src/core/rng.h"
+#include "src/core/live.h"
 #include "src/data/dataset.h"
 #include "src/data/synthetic.h"
 
@@ -584,6 +585,8 @@ static void drawn_set_can_be_learnt(void **state)
 
 int main(void)
 {
+    if (tsri_live_add(NULL, &world, TSRI_LIVE_WORLD) != TSR_OK)
+        return 1;
     const struct CMUnitTest tests[] = {
         TEST(cifar_is_read_whole),
         TEST(cifar_is_found_in_the_archives_folder),

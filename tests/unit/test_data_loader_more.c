@@ -11,6 +11,7 @@
 
 #include <tessera/data_loader.h>
 #include "loader_set.h"
+#include "src/core/live.h"
 #include "src/core/world.h"
 
 static void must_say(tsr_status status, tsr_status want, const char *text)
@@ -340,6 +341,7 @@ static void no_memory(void **state)
         for (int64_t n = 1; !enough; n++) {
             assert_true(n < 60);
             struct tsr_world w = {.nranks = 1, .threads = 1, .mem.fail_countdown = n};
+            assert_int_equal(tsri_live_add(NULL, &w, TSRI_LIVE_WORLD), TSR_OK);
             loader_set set = of(17);
             tsr_data_loader *l = NULL;
             tsr_status status = tsr_data_loader_create(

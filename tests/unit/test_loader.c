@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "src/core/live.h"
 #include "src/data/loader.h"
 
 enum {
@@ -498,6 +499,8 @@ static void failing_allocations_are_errors(void **state)
 
 int main(void)
 {
+    if (tsri_live_add(NULL, &world, TSRI_LIVE_WORLD) != TSR_OK)
+        return 1;
     const struct CMUnitTest tests[] = {
         TEST(plain_values_in_the_stored_order),
         TEST(normalised_values),

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "src/core/live.h"
+
 static void check_parse(tsr_world *world, const char *text, const char *formatted, int ndim, int d0,
                         int d1)
 {
@@ -21,10 +23,17 @@ static void check_parse(tsr_world *world, const char *text, const char *formatte
     assert_ptr_equal(tsr_placement_parse(world, formatted), p);
 }
 
+/* Enters a world, as creating one does. */
+static void enter(const tsr_world *world)
+{
+    assert_int_equal(tsri_live_add(NULL, world, TSRI_LIVE_WORLD), TSR_OK);
+}
+
 static void test_parse(void **state)
 {
     (void)state;
     tsr_world world = {.nranks = 16};
+    enter(&world);
     check_parse(&world, "cpu:[0]", "cpu:[0]", 1, 1, 0);
     check_parse(&world, "cuda:[0,1,2,3]", "cuda:[0,1,2,3]", 1, 4, 0);
     check_parse(&world, "cpu:[3,1,2]", "cpu:[3,1,2]", 1, 3, 0);
@@ -40,6 +49,7 @@ static void test_accessors(void **state)
 {
     (void)state;
     tsr_world world = {.nranks = 8};
+    enter(&world);
     const tsr_placement *p = tsr_placement_parse(&world, "cuda:[[6,0,4],[1,7,2]]");
     static const int ranks[] = {6, 0, 4, 1, 7, 2}, dims[] = {2, 3};
     assert_non_null(p);
@@ -71,6 +81,8 @@ static void test_interning(void **state)
                                         "cpu:[[0],[1],[2],[3]]"};
     enum { N = sizeof texts / sizeof *texts };
     tsr_world world = {.nranks = 4}, other = {.nranks = 4};
+    enter(&world);
+    enter(&other);
     const tsr_placement *p[N];
     for (int i = 0; i < N; i++) {
         p[i] = tsr_placement_parse(&world, texts[i]);
@@ -124,6 +136,7 @@ static void test_parse_errors(void **state)
         {"cpu:[[[[[0]]]]]", "more than 4 dimensions"},
     };
     tsr_world world = {.nranks = 8};
+    enter(&world);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_null(tsr_placement_parse(&world, bad[i].text));
         if (!strstr(tsr_last_error(), bad[i].says))
@@ -156,6 +169,7 @@ static void test_create_errors(void **state)
 {
     (void)state;
     tsr_world world = {.nranks = 4};
+    enter(&world);
     const int two[] = {2, 2, 2, 2, 2}, ranks[] = {0, 1, 2, 3};
     check_create(NULL, 1, 1, two, ranks, "world is NULL");
     check_create(&world, 1, 1, NULL, ranks, "hierarchy is NULL");
@@ -185,6 +199,7 @@ static void test_no_memory(void **state)
     int failures = 0;
     for (int n = 1;; n++) {
         tsr_world world = {.nranks = 4, .mem = {.fail_countdown = n}};
+        enter(&world);
         const tsr_placement *p = tsr_placement_parse(&world, "cpu:[[0,1],[2,3]]");
         bool failed = !p;
         failures += failed;
@@ -215,6 +230,7 @@ static void test_outlives_others(void **state)
 {
     (void)state;
     tsr_world world = {.nranks = 2};
+    enter(&world);
     tsri_owned older, younger;
     tsri_world_own(&world, &older, NULL, look);
     seen = tsr_placement_parse(&world, "cpu:[1,0]");

@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include <tessera/sampler.h>
+#include "src/core/live.h"
 #include "src/data/batch_make.h"
 #include "src/data/index_sampler.h"
 
@@ -450,6 +451,7 @@ static void batches_keep_their_room(void **state)
     (void)state;
     enum { N = 1000, ROWS = 300 };
     static struct tsr_world own = {.nranks = 1, .threads = 1};
+    assert_int_equal(tsri_live_add(NULL, &own, TSRI_LIVE_WORLD), TSR_OK);
     tsr_sampler *in_order;
     tsr_batch_sampler *batches;
     assert_int_equal(tsr_sequential_sampler(&own, N, &in_order), TSR_OK);
@@ -491,6 +493,8 @@ static void slots_keep_their_room(void **state)
 
 int main(void)
 {
+    if (tsri_live_add(NULL, &world, TSRI_LIVE_WORLD) != TSR_OK)
+        return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words),
         cmocka_unit_test(permutations),

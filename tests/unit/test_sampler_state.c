@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "src/core/live.h"
 #include "src/data/index_sampler.h"
 
 static struct tsr_world world = {.nranks = 1, .threads = 1};
@@ -493,6 +494,7 @@ static void no_memory(void **state)
         for (int64_t n = 1; !enough; n++) {
             assert_true(n < 10);
             struct tsr_world w = {.nranks = 1, .threads = 1, .mem.fail_countdown = n};
+            assert_int_equal(tsri_live_add(NULL, &w, TSRI_LIVE_WORLD), TSR_OK);
             tsr_sampler *s = NULL;
             const double weights[] = {1, 2};
             const int64_t indices[] = {1, 2};
@@ -516,6 +518,8 @@ static void no_memory(void **state)
 
 int main(void)
 {
+    if (tsri_live_add(NULL, &world, TSRI_LIVE_WORLD) != TSR_OK)
+        return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(record_all),    cmocka_unit_test(positions),
         cmocka_unit_test(states),        cmocka_unit_test(epochs),
