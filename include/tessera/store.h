@@ -11,6 +11,10 @@
  *   file:///shared/path?rank=R&world_size=W  a file that all see; one left over from an earlier
  *                                            run is recognised, the last to close deletes it
  *
+ * Over TCP both sides prove that they have the same secret, TESSERA_STORE_TOKEN, which `tessera
+ * launch` hands to its ranks; without it no key is read, set or counted, and no rank joins. If the
+ * variable is set nowhere, every client is served. A file is protected by its permissions alone.
+ *
  * What the address says can be given in the options instead. A store is used by one thread at a
  * time. Nothing here is collective over a world: these are what worlds are made with.
  */
@@ -37,7 +41,8 @@ typedef struct tsr_store_opts {
 /*
  * Joins the store at `url`; returns when all ranks have joined. opts may be NULL. The caller owns
  * *out_store. Errors: TSR_ERR_INVALID (an address that makes no sense, with what is legal; the same
- * rank twice), TSR_ERR_IO (no such host, the port is taken, the folder can't be written),
+ * rank twice), TSR_ERR_MISMATCH (the token is another one, or on one side alone; another version),
+ * TSR_ERR_IO (no such host, the port is taken, the folder can't be written),
  * TSR_ERR_TIMEOUT naming the ranks that have not come.
  */
 TSR_API tsr_status tsr_store_open(const char *url, const tsr_store_opts *opts,

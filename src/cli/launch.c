@@ -86,7 +86,9 @@ static void choose_port(launch_config *c)
 
 static int open_launch(launch *l)
 {
-    int rc;
+    int rc, token = launch_take_token(&l->config);
+    if (token != CLI_OK)
+        return token;
     want_files(l);
     l->ranks = calloc((size_t)l->config.nlocal, sizeof *l->ranks);
     if (!l->ranks || (rc = launch_console_open(l->console)) != 0 || (rc = open_signals(l)) != 0) {
@@ -96,8 +98,12 @@ static int open_launch(launch *l)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     launch_choose_cores(l);
     l->world = l->config.nlocal;
-    if (l->config.nnodes > 1)
-        return launch_nodes_open(l);
+    if (l->config.nnodes > 1) {
+        int code = launch_nodes_open(l);
+        if (code == CLI_OK)
+            launch_warn_of_no_token(l);
+        return code;
+    }
     if (!l->config.run_id[0])
         launch_make_run_id(l->config.run_id);
     choose_port(&l->config);

@@ -6,6 +6,7 @@
  *   launch.c         attempts: the arena, the ranks, what is told at the end
  *   launch_watch.c   who has ended, and stopping the others
  *   launch_child.c   starting one rank
+ *   launch_token.c   the secret of the run
  *   launch_env.c     a rank's variables, arguments and cores
  *   launch_output.c  the ranks' output on its way to the console and to files
  *   launch_join.c    launchers of several nodes meet, agree to start again, and part
@@ -47,7 +48,7 @@ typedef struct launch_config {
     int max_restarts;
     double monitor_s; /* how often launchers look for news of each other */
     double grace_s;   /* between SIGTERM and SIGKILL; 0: as the cause asks for */
-    const char *log_dir, *gpus, *timeout;                              /* NULL: not given */
+    const char *log_dir, *gpus, *timeout, *token_file;                 /* NULL: not given */
     uint8_t redirect[TSRI_ARENA_MAX_RANKS], tee[TSRI_ARENA_MAX_RANKS]; /* LAUNCH_OUT, LAUNCH_ERR */
     bool shown[TSRI_ARENA_MAX_RANKS];                                  /* on the console */
     bool prefix;
@@ -164,6 +165,12 @@ void launch_make_run_id(char id[LAUNCH_RUN_ID_MAX + 1]);
 bool launch_is_run_id(const char *text);
 /* launch_args.c: -1 to go on, else the exit code. */
 int launch_parse(int argc, char **argv, launch_config *out);
+
+/* launch_token.c: puts the run's token into TESSERA_STORE_TOKEN, where our store, and the ranks,
+ * find it; on several nodes, if the user has given one. 0, or an exit code: it has said why. */
+int launch_take_token(const launch_config *c);
+/* Says of node 0, once launchers have met, that there is none. */
+void launch_warn_of_no_token(const launch *l);
 
 /* launch_env.c: both end with NULL; NULL if there is no memory. launch_words_free frees either. */
 char **launch_environment(const launch *l, int local);

@@ -15,7 +15,7 @@ enum { DEFAULT_PORT = 29500, PORT_MAX = 65535 };
 
 typedef struct args {
     const char *nranks, *nproc, *nnodes, *addr, *backend, *endpoint, *run_id, *monitor, *grace;
-    const char *log_dir, *redirects, *tee, *filter, *gpus, *pin, *timeout;
+    const char *log_dir, *redirects, *tee, *filter, *gpus, *pin, *timeout, *token_file;
     int64_t node_rank, port, max_restarts;
     bool standalone, prefix;
 } args;
@@ -28,7 +28,8 @@ typedef struct args {
 static const cli_option options[] = {
     TEXT("ranks", 'n', nranks, NULL, "ranks of this node, or auto, cpu, gpu (1)"),
     TEXT("nproc-per-node", 0, nproc, "N", NULL),
-    TEXT("nnodes", 0, nnodes, "N", "nodes (1): one launcher on each"),
+    TEXT("nnodes", 0, nnodes, "N", "nodes (1): one launcher on each; this alone"),
+    {"standalone", 0, CLI_FLAG, AT(standalone), NULL, NULL, 0, 0, NULL},
     {"node-rank", 0, CLI_INT, AT(node_rank), "R", "which of them this is", 0, LAUNCH_MAX_NODES - 1,
      "the number of a node"},
     TEXT("master-addr", 0, addr, "A", "where node 0 is met (port 29500)"),
@@ -36,7 +37,7 @@ static const cli_option options[] = {
     TEXT("rdzv-endpoint", 0, endpoint, "A:P", "the same; nodes may come in any order"),
     TEXT("rdzv-id", 0, run_id, "ID", "the run's name; static or c10d (the same)"),
     TEXT("rdzv-backend", 0, backend, "B", NULL),
-    {"standalone", 0, CLI_FLAG, AT(standalone), NULL, "this node alone", 0, 0, NULL},
+    TEXT("token-file", 0, token_file, "PATH", "the run's secret, the same for all nodes"),
     {"max-restarts", 0, CLI_INT, AT(max_restarts), "K", "start all again, K times (0)", 0, 1000000,
      "a number of restarts"},
     {"monitor-interval", 0, CLI_SECONDS, AT(monitor), "S", "look at other nodes so often (0.1)", 0,
@@ -345,6 +346,7 @@ static int parse_rest(const args *a, launch_config *c)
     c->pin = (launch_pin)pin;
     c->gpus = a->gpus;
     c->timeout = a->timeout;
+    c->token_file = a->token_file;
     c->prefix = a->prefix;
     c->max_restarts = (int)a->max_restarts;
     c->monitor_s = a->monitor ? strtod(a->monitor, NULL) : 0.1;

@@ -19,7 +19,7 @@
 enum {
     RETRY_MS = 100,
     NEWS_MS = 5000,
-    OLD_RUN_MS = 10000, /* for the launcher of a run that is over to go */
+    OLD_RUN_MS = 10000, /* for the launcher of a run that is over, and its token, to go */
 };
 /* A call of the store that takes longer than this is to a node that is gone. */
 static const double call_s = 5;
@@ -63,13 +63,18 @@ static tsr_status serve(launch_nodes *n)
 static tsr_status connect_to_node_0(launch_nodes *n)
 {
     char url[320];
+    const int64_t old_until_ms = launch_now_ms() + OLD_RUN_MS;
     snprintf(url, sizeof url, "tcp://%s", n->where);
     for (;;) {
         TSRI_TRY(serve(n));
         const tsr_store_opts opts = {.size = sizeof opts, .timeout_s = 1, .hosted = true};
-        if (tsri_store_connect(url, &opts, &n->store) == TSR_OK)
+        tsr_status status = tsri_store_connect(url, &opts, &n->store);
+        if (status == TSR_OK)
             return tsr_store_set_timeout(n->store, call_s);
         n->store = NULL;
+        if (status == TSR_ERR_MISMATCH && launch_now_ms() > old_until_ms)
+            return launch_line_lose(n, "can't join the launchers at %s: %s", n->where,
+                                    tsr_last_error());
         if (launch_line_quits(n))
             return launch_line_lose(n, "stopped");
         if (launch_now_ms() > n->join_until_ms)

@@ -6,6 +6,7 @@
  *   store_url.c     reading an address
  *   store_map.c     keys and values in memory, and what an operation does to them
  *   store_wire.h    what client and server say to each other
+ *   store_greet.c   their greeting: proofs of a token
  *   store_tcp.c     the client of a server
  *   store_dial.c    how it comes to be connected
  *   store_server.c  the server: a thread of rank 0, or of the launcher
@@ -16,7 +17,7 @@
  *   store_log.c     its bytes, its locks, and what they say of an earlier run
  *   store_inside.h  what these share; store_server_inside.h, store_log.h likewise
  *
- * The server needs nothing but these and src/core's status and mem.
+ * The server needs nothing but these and src/core's status, mem and sha256.
  */
 #ifndef TESSERA_COMM_STORE_H
 #define TESSERA_COMM_STORE_H
@@ -26,8 +27,9 @@
 /* A server, on a thread of its own. */
 typedef struct tsri_store_server tsri_store_server;
 /* Serves at this address alone ("127.0.0.1", "::1"), or at all of a name's that this machine has.
- * port 0: a free one. Ends by itself when nobody has been connected for idle_s seconds (0: never).
- * Errors: TSR_ERR_IO naming address, port and what is wrong. */
+ * port 0: a free one. Clients must have the token of TESSERA_STORE_TOKEN, or none if it is not set.
+ * Ends by itself when nobody has been connected for idle_s seconds (0: never).
+ * Errors: TSR_ERR_IO naming address, port and what is wrong; TSR_ERR_INVALID (the token). */
 tsr_status tsri_store_server_start(const char *host, int port, double idle_s,
                                    tsri_store_server **out_server);
 int tsri_store_server_port(const tsri_store_server *server);
@@ -51,6 +53,9 @@ void tsri_store_address(const tsr_store *store, char *buf, size_t size);
  * runs, or attempts at one, that share a server, and do not see each other. NULL or "": none. */
 tsr_status tsri_store_open_under(const char *url, const tsr_store_opts *opts, const char *prefix,
                                  tsr_store **out_store);
+/* Whether a text is a token: 16 to 256 printable characters without blanks. from: where it is from,
+ * for the error, TSR_ERR_INVALID, which does not show it. */
+tsr_status tsri_store_check_token(const char *from, const char *text);
 /* TESSERA_STORE_HOSTED: whether somebody else than rank 0 serves where MASTER_ADDR and MASTER_PORT
  * say; false if it is not set. Errors: TSR_ERR_INVALID. */
 tsr_status tsri_store_env_hosted(bool *out_hosted);

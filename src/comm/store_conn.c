@@ -168,33 +168,72 @@ void tsri_conn_next(tsri_conn *c)
     }
 }
 
-/* Returns whether there was a whole greeting; kills those who say something else. */
-static bool greet(tsri_store_server *s, tsri_conn *c)
+static bool put_out(tsri_store_server *s, tsri_conn *c, const void *data, size_t bytes)
 {
-    size_t n = c->in_used - c->in_at;
-    const unsigned char *p = c->in + c->in_at;
-    if (n && memcmp(p, TSRI_WIRE_MAGIC, n < 8 ? n : 8) != 0) {
+    if (!make_out_room(c, bytes)) {
         tsri_conn_kill(s, c);
         return false;
     }
-    if (n < TSRI_WIRE_GREETING)
-        return false;
-    if (!make_out_room(c, TSRI_WIRE_GREETING)) {
+    memcpy(c->out + c->out_used, data, bytes);
+    c->out_used += bytes;
+    return true;
+}
+
+/* Says what is to be said before the connection is closed. */
+static void put_last(tsri_store_server *s, tsri_conn *c, const void *data, size_t bytes)
+{
+    if (put_out(s, c, data, bytes) && flush(s, c))
+        tsri_conn_kill(s, c);
+}
+
+/* Returns whether there was a whole greeting; kills those who say something else. */
+static bool take_hello(tsri_store_server *s, tsri_conn *c)
+{
+    const size_t n = c->in_used - c->in_at;
+    const unsigned char *its = c->in + c->in_at;
+    unsigned char mine[TSRI_WIRE_GREETING];
+    if (n && memcmp(its, TSRI_WIRE_MAGIC, n < 8 ? n : 8) != 0) {
         tsri_conn_kill(s, c);
         return false;
     }
-    tsri_wire_greeting(c->out + c->out_used);
-    c->out_used += TSRI_WIRE_GREETING;
-    if (tsri_wire_get(p + 8, 4) != TSRI_WIRE_VERSION) {
-        if (flush(s, c))
-            tsri_conn_kill(s, c);
+    if (n < TSRI_WIRE_SALUTE)
+        return false;
+    const bool is_ours = tsri_wire_get(its + 8, 4) == TSRI_WIRE_VERSION;
+    if (is_ours && n < TSRI_WIRE_GREETING)
+        return false;
+    if (tsri_wire_greeting(&s->token, mine) != TSR_OK) {
+        tsri_conn_kill(s, c);
         return false;
     }
+    if (!is_ours) {
+        put_last(s, c, mine, TSRI_WIRE_SALUTE);
+        return false;
+    }
+    tsri_wire_prove(&s->token, false, its, mine, c->wanted);
+    tsri_wire_prove(&s->token, true, its, mine, c->proof);
     c->in_at += TSRI_WIRE_GREETING;
+    c->said_hello = true;
+    return put_out(s, c, mine, sizeof mine);
+}
+
+/* Returns whether there was a whole proof, and a right one. Another token is told before the
+ * connection is closed. */
+static bool take_proof(tsri_store_server *s, tsri_conn *c)
+{
+    unsigned char verdict[TSRI_WIRE_VERDICT] = {TSRI_WIRE_OTHER_TOKEN};
+    if (c->in_used - c->in_at < TSRI_WIRE_PROOF)
+        return false;
+    if (!tsri_hmac_is_same(c->in + c->in_at, c->wanted)) {
+        put_last(s, c, verdict, sizeof verdict);
+        return false;
+    }
+    verdict[0] = 0;
+    memcpy(verdict + 8, c->proof, sizeof c->proof);
+    c->in_at += TSRI_WIRE_PROOF;
     c->greeted = true;
     s->strangers--;
     s->greeted++;
-    return true;
+    return put_out(s, c, verdict, sizeof verdict);
 }
 
 /* Returns whether a whole request is at in_at; kills those whose head makes no sense. */
@@ -230,7 +269,7 @@ void tsri_conn_pump(tsri_store_server *s, tsri_conn *c)
         if (c->parked)
             break;
         if (!c->greeted) {
-            if (!greet(s, c))
+            if (!(c->said_hello ? take_proof(s, c) : take_hello(s, c)))
                 break;
             continue;
         }

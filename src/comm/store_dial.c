@@ -16,13 +16,18 @@
 static const double first_pause_s = 0.01, last_pause_s = 0.5;
 static const double attempt_s = 5; /* at one address; then it is the next one's turn */
 
-/* How an attempt ended; of several addresses' the last in this list is told. */
+/* How an attempt ended; of several addresses' the last in this list is told. From TOKEN_HERE on
+ * another attempt would end in the same way. */
 typedef enum outcome {
     NOTHING,
     REFUSED,
     FAILED, /* error */
     CLOSED, /* after it had accepted, without a greeting */
     SILENT,
+    TOKEN_HERE, /* on one side alone */
+    TOKEN_THERE,
+    OTHER_TOKEN,
+    UNPROVED, /* it takes our proof, and has none of its own */
     VERSION,
     FOREIGN,
     GREETED,
@@ -81,37 +86,88 @@ static void connect_to(const struct addrinfo *at, double until_s, attempt *a)
         a->outcome = SILENT; /* until it says something */
 }
 
-static void greet(double until_s, attempt *a)
+/* Reads `bytes` of what the server says; the outcome says why not. */
+static bool hear(double until_s, unsigned char *to, size_t bytes, size_t *used, attempt *a)
+{
+    while (*used < bytes) {
+        if (!wait_for(a->fd, POLLIN, until_s))
+            return false;
+        ssize_t n = recv(a->fd, to + *used, bytes - *used, 0);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (n <= 0) {
+            a->outcome = CLOSED;
+            return false;
+        }
+        *used += (size_t)n;
+        if (to == a->said && memcmp(to, TSRI_WIRE_MAGIC, *used < 8 ? *used : 8) != 0) {
+            a->outcome = FOREIGN;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The server's greeting: of another version, only what all versions have. */
+static bool hear_greeting(double until_s, attempt *a)
+{
+    if (!hear(until_s, a->said, TSRI_WIRE_SALUTE, &a->said_bytes, a)) {
+        if (a->outcome == CLOSED && a->said_bytes)
+            a->outcome = FOREIGN;
+        return false;
+    }
+    a->version = tsri_wire_get(a->said + 8, 4);
+    if (a->version == TSRI_WIRE_VERSION)
+        return hear(until_s, a->said, sizeof a->said, &a->said_bytes, a);
+    a->outcome = VERSION;
+    return false;
+}
+
+/* Proves the token, and has the server prove it. */
+static void exchange_proofs(const tsri_store_token *token, double until_s,
+                            const unsigned char mine[TSRI_WIRE_GREETING], attempt *a)
+{
+    unsigned char proof[TSRI_WIRE_PROOF], verdict[TSRI_WIRE_VERDICT];
+    size_t used = 0;
+    tsri_wire_prove(token, false, mine, a->said, proof);
+    if (send(a->fd, proof, sizeof proof, MSG_NOSIGNAL) != sizeof proof) {
+        a->outcome = CLOSED;
+        return;
+    }
+    if (!hear(until_s, verdict, sizeof verdict, &used, a))
+        return;
+    tsri_wire_prove(token, true, mine, a->said, proof);
+    if (tsri_wire_get(verdict, 4) != 0)
+        a->outcome = OTHER_TOKEN;
+    else
+        a->outcome = tsri_hmac_is_same(verdict + 8, proof) ? GREETED : UNPROVED;
+}
+
+static void greet(const tsri_store_token *token, double until_s, attempt *a)
 {
     unsigned char mine[TSRI_WIRE_GREETING];
-    tsri_wire_greeting(mine);
     tsri_store_tune_socket(a->fd);
+    if (tsri_wire_greeting(token, mine) != TSR_OK) {
+        a->outcome = FAILED;
+        a->error = errno;
+        return;
+    }
     if (send(a->fd, mine, sizeof mine, MSG_NOSIGNAL) != sizeof mine) {
         a->outcome = CLOSED;
         return;
     }
-    while (a->said_bytes < sizeof a->said) {
-        if (!wait_for(a->fd, POLLIN, until_s))
-            return;
-        ssize_t n = recv(a->fd, a->said + a->said_bytes, sizeof a->said - a->said_bytes, 0);
-        if (n < 0 && (errno == EINTR || errno == EAGAIN))
-            continue;
-        if (n <= 0) {
-            a->outcome = a->said_bytes ? FOREIGN : CLOSED;
-            return;
-        }
-        a->said_bytes += (size_t)n;
-        if (memcmp(a->said, TSRI_WIRE_MAGIC, a->said_bytes < 8 ? a->said_bytes : 8) != 0) {
-            a->outcome = FOREIGN;
-            return;
-        }
-    }
-    a->version = tsri_wire_get(a->said + 8, 4);
-    a->outcome = a->version == TSRI_WIRE_VERSION ? GREETED : VERSION;
+    if (!hear_greeting(until_s, a))
+        return;
+    const bool has_token = tsri_wire_get(a->said + 12, 4) & TSRI_WIRE_HAS_TOKEN;
+    if (has_token != (token->bytes > 0))
+        a->outcome = has_token ? TOKEN_THERE : TOKEN_HERE;
+    else
+        exchange_proofs(token, until_s, mine, a);
 }
 
 /* All addresses of the host once. Returns getaddrinfo's error. */
-static int try_all(const tsri_store_place *place, double until_s, attempt *best)
+static int try_all(const tsri_store_place *place, const tsri_store_token *token, double until_s,
+                   attempt *best)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *found;
@@ -128,7 +184,7 @@ static int try_all(const tsri_store_place *place, double until_s, attempt *best)
         attempt a = {.fd = -1};
         connect_to(at, by_s, &a);
         if (a.outcome == SILENT)
-            greet(by_s, &a);
+            greet(token, by_s, &a);
         if (a.outcome != GREETED && a.fd >= 0)
             close(a.fd);
         if (a.outcome > best->outcome)
@@ -154,6 +210,32 @@ static tsr_status say_foreign(const char *where, const attempt *a)
                      where, tsri_store_key_text(said, text, sizeof text));
 }
 
+static tsr_status say_token(const char *where, outcome how)
+{
+    switch (how) {
+    case TOKEN_HERE:
+        return tsri_fail(TSR_ERR_MISMATCH,
+                         "store: this process has a token and the server at %s has none: set "
+                         "TESSERA_STORE_TOKEN there too, or here neither",
+                         where);
+    case TOKEN_THERE:
+        return tsri_fail(TSR_ERR_MISMATCH,
+                         "store: the server at %s wants a token and this process has none: set "
+                         "TESSERA_STORE_TOKEN to the run's (tessera launch hands it to its ranks)",
+                         where);
+    case OTHER_TOKEN:
+        return tsri_fail(TSR_ERR_MISMATCH,
+                         "store: the server at %s has another token than this process: set "
+                         "TESSERA_STORE_TOKEN to the same on all nodes",
+                         where);
+    default:
+        return tsri_fail(TSR_ERR_MISMATCH,
+                         "store: what listens at %s does not prove that it has this process's "
+                         "token (TESSERA_STORE_TOKEN): it is no server of this run",
+                         where);
+    }
+}
+
 static tsr_status say_why(const char *where, bool rank0_serves, double seconds, const attempt *a)
 {
     switch (a->outcome) {
@@ -163,14 +245,19 @@ static tsr_status say_why(const char *where, bool rank0_serves, double seconds, 
             rank0_serves ? "rank 0, which serves, has not come" : "no server", seconds, where);
     case CLOSED:
         return tsri_fail(TSR_ERR_IO,
-                         "store: what listens at %s closes connections without a store's greeting, "
+                         "store: what listens at %s closes connections %s a store's greeting, "
                          "for %g s: the port is another program's",
-                         where, seconds);
+                         where, a->said_bytes ? "amid" : "without", seconds);
     case SILENT:
         return tsri_fail(TSR_ERR_TIMEOUT,
                          "store: what listens at %s says nothing, for %g s: the port is another "
                          "program's, or the store's server hangs",
                          where, seconds);
+    case TOKEN_HERE:
+    case TOKEN_THERE:
+    case OTHER_TOKEN:
+    case UNPROVED:
+        return say_token(where, a->outcome);
     case VERSION:
         return tsri_fail(TSR_ERR_MISMATCH,
                          "store: the server at %s speaks version %llu of our protocol, this is "
@@ -197,10 +284,12 @@ tsr_status tsri_store_dial(const tsri_store_place *place, const char *where, boo
 {
     double pause_s = first_pause_s;
     attempt last = {.outcome = NOTHING};
+    tsri_store_token token;
+    TSRI_TRY(tsri_store_env_token(&token));
     for (;;) {
         const double began_s = tsri_now_s();
         attempt a;
-        int error = try_all(place, until_s, &a);
+        int error = try_all(place, &token, until_s, &a);
         if (a.outcome == GREETED) {
             *out_fd = a.fd;
             return TSR_OK;
@@ -210,7 +299,7 @@ tsr_status tsri_store_dial(const tsri_store_place *place, const char *where, boo
             return say_host(place, error, a.error);
         if (last.outcome == NOTHING || !was_cut_short(&a, began_s))
             last = a;
-        if (left_s <= 0 || a.outcome == FOREIGN || a.outcome == VERSION)
+        if (left_s <= 0 || a.outcome >= TOKEN_HERE)
             return say_why(where, rank0_serves, seconds, &last);
         const double sleep_s = fmin(pause_s, left_s);
         const struct timespec pause = {.tv_sec = (time_t)sleep_s,

@@ -16,6 +16,8 @@ enum {
     TSRI_STORE_MAX_VALUE = 16 << 20,
     TSRI_STORE_MAX_KEYS = 65536, /* of one call */
     TSRI_STORE_MAX_RANKS = 65536,
+    TSRI_STORE_MIN_TOKEN = 16,
+    TSRI_STORE_MAX_TOKEN = 256,
     TSRI_STORE_ID_SIZE = 128, /* a process, for messages: "process 12 on node-a" */
 };
 
@@ -24,6 +26,17 @@ typedef struct tsri_bytes {
     const void *data;
     size_t bytes;
 } tsri_bytes;
+
+/* ---- tokens (store_greet.c) ---- */
+
+/* The secret that client and server prove to each other. */
+typedef struct tsri_store_token {
+    size_t bytes; /* 0: none */
+    char text[TSRI_STORE_MAX_TOKEN];
+} tsri_store_token;
+
+/* This process's, TESSERA_STORE_TOKEN. Errors: TSR_ERR_INVALID. */
+tsr_status tsri_store_env_token(tsri_store_token *out);
 
 /* ---- addresses ---- */
 

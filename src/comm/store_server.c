@@ -396,6 +396,7 @@ tsr_status tsri_store_server_start(const char *host, int port, double idle_s,
     pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &by_clock);
     pthread_condattr_destroy(&by_clock);
+    TSRI_GOTO(tsri_store_env_token(&s->token), fail);
     TSRI_GOTO(open_port(s, host, port), fail);
     TSRI_GOTO(open_descriptors(s), fail);
     TSRI_GOTO(start_thread(s), fail);

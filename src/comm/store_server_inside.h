@@ -34,8 +34,9 @@ struct tsri_conn {
     tsri_conn *next_ready;
     int fd;
     uint32_t events; /* that epoll watches for */
-    bool greeted, dead, ready, parked;
-    double since_s;    /* of the connection */
+    bool said_hello, greeted, dead, ready, parked;
+    unsigned char wanted[TSRI_WIRE_PROOF], proof[TSRI_WIRE_PROOF]; /* its, and ours */
+    double since_s;                                                /* of the connection */
     unsigned char *in; /* [in_at, in_used) is not yet dealt with; a request's head is at in_at */
     size_t in_at, in_used, in_room;
     unsigned char *out; /* [out_at, out_used) is to be sent */
@@ -59,6 +60,7 @@ struct tsri_store_server {
     int epoll_fd, wake_fd, port;
     char note[512]; /* why nobody may come from other machines; "" */
     double idle_s;
+    tsri_store_token token;
     pthread_t thread;
     pthread_mutex_t lock; /* of the next four */
     pthread_cond_t changed;

@@ -2,12 +2,20 @@
 /*
  * What a store's client and server say to each other. All numbers are little-endian.
  *
- * Who connects sends a greeting, and so does the server: 8 bytes of magic, the version (u32), zero
- * (u32). Other magic closes the connection at once; the server answers another version with its
- * own greeting before it closes. The magic ends in an empty line, so that a server of HTTP or the
+ * The client sends a greeting, and the server answers with its own: 8 bytes of magic, the version
+ * (u32), flags (u32) and a nonce of 32 random bytes. Its first 16 bytes are the same in all
+ * versions. Other magic closes the connection at once; the server answers another version with
+ * those 16 bytes before it closes. The magic ends in an empty line, so that a server of HTTP or the
  * like answers it at once too.
  *
- * Then requests and replies, one at a time: 24 bytes of head and a payload of fields.
+ * Then each side proves that it has the run's token, without showing it: the client sends the 32
+ * bytes of HMAC-SHA256(token, "client" and both greetings, the client's first), and the server
+ * answers with a verdict (u32, 0 is welcome), zero (u32) and HMAC-SHA256(token, "server" and the
+ * same). The nonces keep a proof from being used again, the names from being sent back. The client
+ * goes first, so that a stranger who connects gets nothing to try tokens on. Without a token the
+ * key is empty; the flags tell which side has one, for the error's text.
+ *
+ * Behind that come requests and replies, one at a time: 24 bytes of head and a payload of fields.
  *
  *   request  bytes of payload (u32), operation (u16), zero (u16), number (u64), how long the
  *            server may wait (f64, seconds)
@@ -31,13 +39,20 @@
 #define TESSERA_COMM_STORE_WIRE_H
 
 #include "src/comm/store_inside.h"
+#include "src/core/sha256.h"
 
 #include <string.h>
 
 #define TSRI_WIRE_MAGIC "TSRS\r\n\r\n"
 enum {
-    TSRI_WIRE_VERSION = 1,
-    TSRI_WIRE_GREETING = 16, /* bytes */
+    TSRI_WIRE_VERSION = 2,
+    TSRI_WIRE_NONCE = 32,  /* bytes */
+    TSRI_WIRE_SALUTE = 16, /* what all versions have of a greeting: magic, version, flags */
+    TSRI_WIRE_GREETING = TSRI_WIRE_SALUTE + TSRI_WIRE_NONCE,
+    TSRI_WIRE_PROOF = TSRI_SHA256_BYTES,
+    TSRI_WIRE_VERDICT = 8 + TSRI_WIRE_PROOF,
+    TSRI_WIRE_HAS_TOKEN = 1,   /* a greeting's flag */
+    TSRI_WIRE_OTHER_TOKEN = 1, /* a verdict */
     TSRI_WIRE_HEAD = 24,
     /* Two values and a key, with sizes: what the largest request holds. */
     TSRI_WIRE_MAX_PAYLOAD = 2 * TSRI_STORE_MAX_VALUE + TSRI_STORE_MAX_FULL_KEY + 64,
@@ -61,12 +76,15 @@ static inline uint64_t tsri_wire_get(const unsigned char *p, int bytes)
     return value;
 }
 
-static inline void tsri_wire_greeting(unsigned char out[TSRI_WIRE_GREETING])
-{
-    memcpy(out, TSRI_WIRE_MAGIC, 8);
-    tsri_wire_put(out + 8, TSRI_WIRE_VERSION, 4);
-    tsri_wire_put(out + 12, 0, 4);
-}
+/* ---- the greeting (store_greet.c) ---- */
+
+/* A greeting with a fresh nonce. Errors: TSR_ERR_IO (the system has no random numbers). */
+tsr_status tsri_wire_greeting(const tsri_store_token *token, unsigned char out[TSRI_WIRE_GREETING]);
+/* The proof of who has the token: is_server says of whom. */
+void tsri_wire_prove(const tsri_store_token *token, bool is_server,
+                     const unsigned char client[TSRI_WIRE_GREETING],
+                     const unsigned char server[TSRI_WIRE_GREETING],
+                     unsigned char out[TSRI_WIRE_PROOF]);
 
 /* Reads fields; `bad` once they go beyond the end. */
 typedef struct tsri_wire_reader {

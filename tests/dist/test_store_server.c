@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store's server against everything that is no proper client, its addresses and its end; and
  * its client against everything that is no proper server. */
-#include "src/comm/store_wire.h"
 #include "store_ranks.h"
+#include "store_raw.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,54 +34,9 @@ static int stop_server(void **state)
     return 0;
 }
 
-static int raw_connect(int port)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
-    return fd;
-}
-
 static int stranger(void)
 {
     return raw_connect(tsri_store_server_port(server));
-}
-
-/* As much as the server takes. */
-static void say(int fd, const void *data, size_t bytes)
-{
-    for (size_t at = 0; at < bytes;) {
-        ssize_t n = send(fd, (const char *)data + at, bytes - at, MSG_NOSIGNAL);
-        if (n <= 0)
-            return;
-        at += (size_t)n;
-    }
-}
-
-static void say_greeting(int fd)
-{
-    unsigned char mine[TSRI_WIRE_GREETING], its[TSRI_WIRE_GREETING];
-    tsri_wire_greeting(mine);
-    say(fd, mine, sizeof mine);
-    assert_int_equal(recv(fd, its, sizeof its, MSG_WAITALL), sizeof its);
-    assert_memory_equal(mine, its, sizeof its);
-}
-
-/* The server closes the connection, and soon; what it says before that is thrown away. */
-static void expect_closed(int fd)
-{
-    char buf[4096];
-    ssize_t n;
-    do {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, 5000) != 1)
-            fail_msg("the server has not closed the connection");
-        n = recv(fd, buf, sizeof buf, 0);
-    } while (n > 0);
-    close(fd);
 }
 
 /* A proper client is served meanwhile, and at once. */
@@ -98,17 +53,6 @@ static void expect_service(void)
     assert_true(now_s() - start < 8); /* strangers are waited for for 10 s */
 }
 
-static size_t request(unsigned char *to, uint64_t payload, uint64_t op, double wait_s)
-{
-    uint64_t bits;
-    memcpy(&bits, &wait_s, sizeof bits);
-    tsri_wire_put(to, payload, 4);
-    tsri_wire_put(to + 4, op, 4);
-    tsri_wire_put(to + 8, 1, 8);
-    tsri_wire_put(to + 16, bits, 8);
-    return TSRI_WIRE_HEAD;
-}
-
 static void test_strangers(void **state)
 {
     (void)state;
@@ -119,14 +63,18 @@ static void test_strangers(void **state)
         say(fd, texts[i], strlen(texts[i]));
         expect_closed(fd);
     }
-    unsigned char other[TSRI_WIRE_GREETING], its[TSRI_WIRE_GREETING];
-    tsri_wire_greeting(other);
-    other[8]++;
-    int fd = stranger();
-    say(fd, other, sizeof other);
-    assert_int_equal(recv(fd, its, sizeof its, MSG_WAITALL), sizeof its); /* it says its own */
-    assert_int_equal(tsri_wire_get(its + 8, 4), TSRI_WIRE_VERSION);
-    expect_closed(fd);
+    /* It says its own version to earlier ones, whose greeting ends here, and to later ones. */
+    for (int version = 1; version <= 3; version += 2) {
+        unsigned char other[TSRI_WIRE_SALUTE], its[TSRI_WIRE_SALUTE];
+        memcpy(other, TSRI_WIRE_MAGIC, 8);
+        tsri_wire_put(other + 8, (uint64_t)version, 8);
+        int fd = stranger();
+        say(fd, other, sizeof other);
+        assert_int_equal(recv(fd, its, sizeof its, MSG_WAITALL), sizeof its);
+        assert_memory_equal(its, TSRI_WIRE_MAGIC, 8);
+        assert_int_equal(tsri_wire_get(its + 8, 4), 2);
+        expect_closed(fd);
+    }
     expect_service();
 }
 
@@ -300,7 +248,8 @@ static void test_no_descriptors(void **state)
     int fd[256], n = 0;
     tsr_store *s;
     unsigned char mine[TSRI_WIRE_GREETING];
-    tsri_wire_greeting(mine);
+    const tsri_store_token none = {0};
+    assert_int_equal(tsri_wire_greeting(&none, mine), TSR_OK);
     expect_service();
     assert_int_equal(tsri_store_connect(url, NULL, &s), TSR_OK);
     getrlimit(RLIMIT_NOFILE, &old);
@@ -474,7 +423,7 @@ typedef struct impostor {
     int fd;
     const void *says;
     size_t bytes;
-    bool stays;
+    bool stays, greets; /* greets: as a server does, before it says that */
 } impostor;
 
 /* Accepts until it is shut down. */
@@ -483,7 +432,8 @@ static void *pretend(void *arg)
     const impostor *i = arg;
     int held[256], n = 0;
     for (int fd; n < 256 && (fd = accept(i->fd, NULL, NULL)) >= 0;) {
-        say(fd, i->says, i->bytes);
+        if (!i->greets || answer_greeting(fd, false, NULL, NULL))
+            say(fd, i->says, i->bytes);
         if (i->stays)
             held[n++] = fd;
         else
@@ -507,11 +457,10 @@ static int listen_as_store(char its[static 64])
     return fd;
 }
 
-static void expect_impostor(const void *says, size_t bytes, bool stays, tsr_status status,
-                            const char *part)
+static void expect_impostor(impostor i, tsr_status status, const char *part)
 {
     char its[64];
-    impostor i = {.fd = listen_as_store(its), .says = says, .bytes = bytes, .stays = stays};
+    i.fd = listen_as_store(its);
     pthread_t thread;
     tsr_store *s;
     assert_int_equal(pthread_create(&thread, NULL, pretend, &i), 0);
@@ -528,26 +477,34 @@ static void expect_impostor(const void *says, size_t bytes, bool stays, tsr_stat
 static void test_impostors(void **state)
 {
     (void)state;
-    static const char http[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
-    unsigned char later[TSRI_WIRE_GREETING], sick[TSRI_WIRE_GREETING + TSRI_WIRE_HEAD];
-    tsri_wire_greeting(later);
-    memcpy(sick, later, sizeof later);
+    static const char http[] = "HTTP/1.1 400 Bad Request\r\n\r\n", ssh[] = "SSH-2.0-x\r\n";
+    unsigned char later[TSRI_WIRE_SALUTE] = TSRI_WIRE_MAGIC, head[TSRI_WIRE_HEAD] = {0};
+    unsigned char unproved[TSRI_WIRE_GREETING + TSRI_WIRE_VERDICT] = TSRI_WIRE_MAGIC;
     later[8] = 9;
-    expect_impostor(http, sizeof http - 1, false, TSR_ERR_IO, "it says 'HTTP/1.1 400");
-    expect_impostor("SSH-2.0-x\r\n", 11, true, TSR_ERR_IO, "is no store of ours: it says 'SSH-2.0");
-    expect_impostor("TSRS\r\n", 6, false, TSR_ERR_IO, "is no store of ours");
-    expect_impostor("", 0, false, TSR_ERR_IO, "closes connections without a store's greeting");
-    expect_impostor("", 0, true, TSR_ERR_TIMEOUT, "says nothing, for 3 s");
-    expect_impostor(later, sizeof later, true, TSR_ERR_MISMATCH, "speaks version 9");
-    expect_impostor(sick, TSRI_WIRE_GREETING, true, TSR_ERR_TIMEOUT, "does not answer");
-    expect_impostor(sick, TSRI_WIRE_GREETING, false, TSR_ERR_DEAD, "is gone");
-    memset(sick + TSRI_WIRE_GREETING, 0xFF, TSRI_WIRE_HEAD);
-    expect_impostor(sick, sizeof sick, true, TSR_ERR_DEAD, "makes no sense");
-    memset(sick + TSRI_WIRE_GREETING, 0, TSRI_WIRE_HEAD);
-    sick[TSRI_WIRE_GREETING + 8] = 1;
-    expect_impostor(sick, sizeof sick, true, TSR_ERR_DEAD, "makes no sense");
-    sick[TSRI_WIRE_GREETING + 4] = 5;
-    expect_impostor(sick, sizeof sick, true, TSR_ERR_DEAD, "replies with status 5, which is none");
+    unproved[8] = TSRI_WIRE_VERSION;
+    expect_impostor((impostor){.says = http, .bytes = sizeof http - 1}, TSR_ERR_IO,
+                    "it says 'HTTP/1.1 400");
+    expect_impostor((impostor){.says = ssh, .bytes = sizeof ssh - 1, .stays = true}, TSR_ERR_IO,
+                    "is no store of ours: it says 'SSH-2.0");
+    expect_impostor((impostor){.says = "TSRS\r\n", .bytes = 6}, TSR_ERR_IO, "is no store of ours");
+    expect_impostor((impostor){0}, TSR_ERR_IO, "closes connections without a store's greeting");
+    expect_impostor((impostor){.says = unproved, .bytes = TSRI_WIRE_GREETING}, TSR_ERR_IO,
+                    "closes connections amid a store's greeting");
+    expect_impostor((impostor){.stays = true}, TSR_ERR_TIMEOUT, "says nothing, for 3 s");
+    expect_impostor((impostor){.says = later, .bytes = sizeof later, .stays = true},
+                    TSR_ERR_MISMATCH, "speaks version 9");
+    expect_impostor((impostor){.says = unproved, .bytes = sizeof unproved, .stays = true},
+                    TSR_ERR_MISMATCH, "does not prove that it has this process's token");
+    expect_impostor((impostor){.greets = true, .stays = true}, TSR_ERR_TIMEOUT, "does not answer");
+    expect_impostor((impostor){.greets = true}, TSR_ERR_DEAD, "is gone");
+    impostor sick = {.says = head, .bytes = sizeof head, .greets = true, .stays = true};
+    memset(head, 0xFF, sizeof head);
+    expect_impostor(sick, TSR_ERR_DEAD, "makes no sense");
+    memset(head, 0, sizeof head);
+    head[8] = 1;
+    expect_impostor(sick, TSR_ERR_DEAD, "makes no sense");
+    head[4] = 5;
+    expect_impostor(sick, TSR_ERR_DEAD, "replies with status 5, which is none");
 }
 
 static void on_signal(int sig)
@@ -561,18 +518,19 @@ typedef struct stammer {
     pthread_t client;
 } stammer;
 
-static void *greet_slowly(void *arg)
+static void interrupt(void *arg)
 {
     const stammer *t = arg;
-    unsigned char its[TSRI_WIRE_GREETING];
+    usleep(2000);
+    pthread_kill(t->client, SIGUSR1);
+    usleep(2000);
+}
+
+static void *greet_slowly(void *arg)
+{
+    stammer *t = arg;
     const int fd = accept(t->fd, NULL, NULL);
-    tsri_wire_greeting(its);
-    for (size_t i = 0; i < sizeof its; i++) {
-        usleep(5000);
-        pthread_kill(t->client, SIGUSR1);
-        usleep(5000);
-        say(fd, its + i, 1);
-    }
+    answer_greeting(fd, true, interrupt, t);
     close(fd);
     return NULL;
 }
