@@ -15,6 +15,13 @@
  * launch` hands to its ranks; without it no key is read, set or counted, and no rank joins. If the
  * variable is set nowhere, every client is served. A file is protected by its permissions alone.
  *
+ * A server over TCP holds at most 256 MiB of keys and values, 128 MiB each of requests that have
+ * not come whole and of replies that have not been read (others wait for room), 64 MiB of waits for
+ * many keys, 262,144 ranks in all runs that meet there, and as many connections as 7/8 of its
+ * process's descriptors (ulimit -n). Where these are not enough, clients that have not greeted make
+ * way, then those that have not joined and are idle. A greeting has 10 s, a request or reply that
+ * has begun 10 s and one more for each MiB.
+ *
  * What the address says can be given in the options instead. A store is used by one thread at a
  * time. Nothing here is collective over a world: these are what worlds are made with.
  */
@@ -58,6 +65,7 @@ TSR_API tsr_status tsr_store_set_timeout(tsr_store *store, double timeout_s);
 
 /*
  * Keys are texts of 1 to 1,000 bytes, values at most 16 MiB. Errors of all: TSR_ERR_INVALID,
+ * TSR_ERR_NO_MEMORY (also where the server holds what it may; the text names the limit),
  * TSR_ERR_DEAD (the server, or who served, is gone), TSR_ERR_TIMEOUT naming key and seconds.
  */
 TSR_API tsr_status tsr_store_set(tsr_store *store, const char *key, const void *value,

@@ -11,6 +11,7 @@
  *   store_dial.c    how it comes to be connected
  *   store_server.c  the server: a thread of rank 0, or of the launcher
  *   store_conn.c    its connections
+ *   store_limits.c  what they may cost it
  *   store_serve.c   what it answers
  *   store_meet.c    how it brings the ranks of a run together
  *   store_file.c    the file

@@ -16,8 +16,8 @@
 
 enum {
     FIRST_ROOM = 4096,
-    KEEP_ROOM = 65536,     /* larger buffers are given back when they are empty */
-    READ_AT_ONCE = 262144, /* bytes; then it is the others' turn */
+    KEEP_ROOM = FIRST_ROOM, /* larger buffers are given back when they are empty */
+    READ_AT_ONCE = 262144,  /* bytes; then it is the others' turn */
 };
 static const double greeting_s = 10; /* how long a stranger may keep silent */
 
@@ -44,7 +44,7 @@ void tsri_conn_open(tsri_store_server *s, int fd)
     tsri_store_tune_socket(fd);
     c->fd = fd;
     c->events = event.events;
-    c->since_s = tsri_now_s();
+    c->since_s = c->active_s = tsri_now_s();
     c->prev = s->last;
     *(s->last ? &s->last->next : &s->first) = c;
     s->last = c;
@@ -59,6 +59,7 @@ void tsri_conn_kill(tsri_store_server *s, tsri_conn *c)
     tsri_serve_unpark(s, c);
     tsri_meet_leave(s, c);
     c->dead = true;
+    tsri_limit_leave(s, c);
     if (!c->greeted)
         s->strangers--;
     else if (--s->greeted == 0)
@@ -105,14 +106,20 @@ static bool flush(tsri_store_server *s, tsri_conn *c)
         ssize_t n = send(c->fd, c->out + c->out_at, c->out_used - c->out_at, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EAGAIN)
+        if (n < 0 && errno == EAGAIN) {
+            if (c->read_by_s == 0) {
+                c->read_by_s = tsri_now_s() + tsri_limit_patience(c->out_used - c->out_at);
+                tsri_server_set_timer(s, c->read_by_s);
+            }
             return true;
+        }
         if (n <= 0) {
             tsri_conn_kill(s, c);
             return false;
         }
         c->out_at += (size_t)n;
     }
+    tsri_limit_read(s, c);
     c->out_at = c->out_used = 0;
     if (c->out_room > KEEP_ROOM) {
         tsri_mem_free(c->out);
@@ -140,6 +147,7 @@ void tsri_conn_reply(tsri_store_server *s, tsri_conn *c, int32_t status, tsri_by
     if (b.bytes)
         memcpy(p + TSRI_WIRE_HEAD + a.bytes, b.data, b.bytes);
     c->out_used += TSRI_WIRE_HEAD + a.bytes + b.bytes;
+    tsri_limit_replied(s, c, TSRI_WIRE_HEAD + a.bytes + b.bytes);
 }
 
 void tsri_conn_reply_number(tsri_store_server *s, tsri_conn *c, uint64_t number)
@@ -155,8 +163,9 @@ void tsri_conn_reply_error(tsri_store_server *s, tsri_conn *c, tsr_status status
     tsri_conn_reply(s, c, status, (tsri_bytes){text, strlen(text)}, (tsri_bytes){0});
 }
 
-void tsri_conn_next(tsri_conn *c)
+void tsri_conn_next(tsri_store_server *s, tsri_conn *c)
 {
+    tsri_limit_request_done(s, c);
     c->in_at += TSRI_WIRE_HEAD + (size_t)tsri_wire_get(c->in + c->in_at, 4);
     if (c->in_at < c->in_used)
         return;
@@ -236,7 +245,8 @@ static bool take_proof(tsri_store_server *s, tsri_conn *c)
     return put_out(s, c, verdict, sizeof verdict);
 }
 
-/* Returns whether a whole request is at in_at; kills those whose head makes no sense. */
+/* Returns whether a whole request is at in_at; kills those whose head makes no sense, and stalls
+ * those for which there is no room yet. */
 static bool has_request(tsri_store_server *s, tsri_conn *c)
 {
     size_t n = c->in_used - c->in_at;
@@ -249,12 +259,14 @@ static bool has_request(tsri_store_server *s, tsri_conn *c)
         tsri_conn_kill(s, c);
         return false;
     }
-    return n >= TSRI_WIRE_HEAD + (size_t)payload;
+    return tsri_limit_coming(s, c, TSRI_WIRE_HEAD + (size_t)payload) &&
+           n >= TSRI_WIRE_HEAD + (size_t)payload;
 }
 
 static void watch(tsri_store_server *s, tsri_conn *c)
 {
-    uint32_t events = EPOLLRDHUP | (c->out_at < c->out_used ? EPOLLOUT : c->parked ? 0 : EPOLLIN);
+    const bool reads = !c->parked && !c->stalled;
+    uint32_t events = EPOLLRDHUP | (c->out_at < c->out_used ? EPOLLOUT : reads ? EPOLLIN : 0);
     struct epoll_event event = {.events = events, .data.ptr = c};
     if (events != c->events && epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, c->fd, &event) != 0)
         tsri_conn_kill(s, c);
@@ -266,7 +278,7 @@ void tsri_conn_pump(tsri_store_server *s, tsri_conn *c)
     while (!c->dead) {
         if (c->out_at < c->out_used && (!flush(s, c) || c->out_at < c->out_used))
             break;
-        if (c->parked)
+        if (c->parked || c->stalled)
             break;
         if (!c->greeted) {
             if (!(c->said_hello ? take_proof(s, c) : take_hello(s, c)))
@@ -277,15 +289,23 @@ void tsri_conn_pump(tsri_store_server *s, tsri_conn *c)
             break;
         int served = tsri_serve(s, c);
         if (served == 0)
-            tsri_conn_next(c);
+            tsri_conn_next(s, c);
+        else if (served == TSRI_WIRE_STALLS)
+            tsri_limit_stall(s, c);
         else if (served != TSRI_WIRE_WAITS)
             tsri_conn_kill(s, c);
     }
-    if (!c->dead)
-        watch(s, c);
+    if (c->dead)
+        return;
+    if (c->greeted && !c->parked && c->in_used > c->in_at && c->whole_by_s == 0) {
+        c->whole_by_s = tsri_now_s() + tsri_limit_patience(0);
+        tsri_server_set_timer(s, c->whole_by_s);
+    }
+    watch(s, c);
 }
 
-/* Room to read into: never more than twice what has come of a request, whatever its head says. */
+/* Room to read into: never more than twice what has come of a request, whatever its head says, nor
+ * more than the request is, so that nothing stands behind a large one in the buffer. */
 static bool make_in_room(tsri_conn *c)
 {
     if (c->in_at > 0) {
@@ -296,6 +316,8 @@ static bool make_in_room(tsri_conn *c)
     if (c->in_used < c->in_room)
         return true;
     size_t room = c->in_room ? 2 * c->in_room : FIRST_ROOM;
+    if (c->held && room > c->held)
+        room = c->held;
     unsigned char *in = tsri_mem_realloc(NULL, c->in, room);
     if (!in)
         return false;
@@ -328,7 +350,16 @@ static bool read_some(tsri_store_server *s, tsri_conn *c, size_t *total)
 
 double tsri_conn_deadline(const tsri_conn *c)
 {
-    return c->parked ? c->until_s : c->greeted ? (double)INFINITY : c->since_s + greeting_s;
+    double at_s = (double)INFINITY;
+    if (c->parked)
+        return c->until_s;
+    if (!c->greeted)
+        return c->since_s + greeting_s;
+    if (c->read_by_s > 0)
+        at_s = c->read_by_s;
+    if (c->whole_by_s > 0 && !c->stalled)
+        at_s = fmin(at_s, c->whole_by_s);
+    return at_s;
 }
 
 void tsri_conn_event(tsri_store_server *s, tsri_conn *c, uint32_t events)

@@ -24,6 +24,7 @@ typedef enum outcome {
     FAILED, /* error */
     CLOSED, /* after it had accepted, without a greeting */
     SILENT,
+    FULL,
     TOKEN_HERE, /* on one side alone */
     TOKEN_THERE,
     OTHER_TOKEN,
@@ -158,6 +159,10 @@ static void greet(const tsri_store_token *token, double until_s, attempt *a)
     }
     if (!hear_greeting(until_s, a))
         return;
+    if (tsri_wire_get(a->said + 12, 4) & TSRI_WIRE_IS_FULL) {
+        a->outcome = FULL;
+        return;
+    }
     const bool has_token = tsri_wire_get(a->said + 12, 4) & TSRI_WIRE_HAS_TOKEN;
     if (has_token != (token->bytes > 0))
         a->outcome = has_token ? TOKEN_THERE : TOKEN_HERE;
@@ -252,6 +257,11 @@ static tsr_status say_why(const char *where, bool rank0_serves, double seconds, 
         return tsri_fail(TSR_ERR_TIMEOUT,
                          "store: what listens at %s says nothing, for %g s: the port is another "
                          "program's, or the store's server hangs",
+                         where, seconds);
+    case FULL:
+        return tsri_fail(TSR_ERR_IO,
+                         "store: the server at %s takes no more connections, for %g s: ranks hold "
+                         "all that its limit of descriptors allows (ulimit -n)",
                          where, seconds);
     case TOKEN_HERE:
     case TOKEN_THERE:

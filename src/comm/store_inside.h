@@ -115,15 +115,17 @@ typedef struct tsri_store_entry {
 typedef struct tsri_store_map {
     tsri_store_entry **bucket; /* a power of 2 of them */
     size_t nbuckets, entries;
+    size_t bytes, max_bytes; /* of keys and values; 0: without limit */
     int64_t there;
 } tsri_store_map;
 
 void tsri_store_map_finish(tsri_store_map *map);
 /* NULL: neither there nor waited for. */
 tsri_store_entry *tsri_store_map_find(const tsri_store_map *map, tsri_bytes key);
-/* The same, made where there is none; NULL: no memory. */
+/* The same, made where there is none; NULL: TSR_ERR_NO_MEMORY, which has a text. */
 tsri_store_entry *tsri_store_map_make(tsri_store_map *map, tsri_bytes key);
 bool tsri_store_map_has(const tsri_store_map *map, tsri_bytes key);
+/* Errors: TSR_ERR_NO_MEMORY, also where there would be more than max_bytes. */
 tsr_status tsri_store_map_set(tsri_store_map *map, tsri_bytes key, tsri_bytes value);
 void tsri_store_map_delete(tsri_store_map *map, tsri_bytes key);
 /* Forgets an entry that is neither there nor waited for. */

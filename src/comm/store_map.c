@@ -24,7 +24,7 @@ void tsri_store_map_finish(tsri_store_map *map)
         }
     }
     tsri_mem_free(map->bucket);
-    *map = (tsri_store_map){0};
+    *map = (tsri_store_map){.max_bytes = map->max_bytes};
 }
 
 static tsri_store_entry *find_hashed(const tsri_store_map *map, tsri_bytes key, uint64_t hash)
@@ -73,13 +73,31 @@ static bool grow(tsri_store_map *map)
     return true;
 }
 
+/* What an entry costs beside its value. */
+static size_t entry_bytes(size_t key_bytes)
+{
+    enum { ALLOCATOR = 32 };
+    return sizeof(tsri_store_entry) + key_bytes + ALLOCATOR;
+}
+
+static tsr_status check_room(const tsri_store_map *map, size_t less, size_t more)
+{
+    if (!map->max_bytes || map->bytes - less + more <= map->max_bytes)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_NO_MEMORY,
+                     "the store is full: %zu bytes of keys and values, and %zu more are wanted: "
+                     "legal are %zu: delete what nobody needs",
+                     map->bytes - less, more, map->max_bytes);
+}
+
 tsri_store_entry *tsri_store_map_make(tsri_store_map *map, tsri_bytes key)
 {
     uint64_t hash = tsri_hash(TSRI_HASH_INIT, key.data, key.bytes);
     tsri_store_entry *e = find_hashed(map, key, hash);
     if (e)
         return e;
-    if (!grow(map) || !(e = tsri_mem_alloc(NULL, sizeof *e + key.bytes)))
+    if (check_room(map, 0, entry_bytes(key.bytes)) != TSR_OK || !grow(map) ||
+        !(e = tsri_mem_alloc(NULL, sizeof *e + key.bytes)))
         return NULL;
     e->hash = hash;
     e->key_bytes = key.bytes;
@@ -88,12 +106,16 @@ tsri_store_entry *tsri_store_map_make(tsri_store_map *map, tsri_bytes key)
     e->next = *to;
     *to = e;
     map->entries++;
+    map->bytes += entry_bytes(key.bytes);
     return e;
 }
 
 tsr_status tsri_store_map_set(tsri_store_map *map, tsri_bytes key, tsri_bytes value)
 {
     unsigned char *copy = NULL;
+    const tsri_store_entry *was = tsri_store_map_find(map, key);
+    TSRI_TRY(
+        check_room(map, was ? was->bytes : 0, value.bytes + (was ? 0 : entry_bytes(key.bytes))));
     if (value.bytes && !(copy = tsri_mem_alloc(NULL, value.bytes)))
         return TSR_ERR_NO_MEMORY;
     tsri_store_entry *e = tsri_store_map_make(map, key);
@@ -104,6 +126,7 @@ tsr_status tsri_store_map_set(tsri_store_map *map, tsri_bytes key, tsri_bytes va
     if (value.bytes)
         memcpy(copy, value.data, value.bytes);
     tsri_mem_free(e->value);
+    map->bytes += value.bytes - e->bytes;
     e->value = copy;
     e->bytes = value.bytes;
     map->there += !e->there;
@@ -120,6 +143,7 @@ void tsri_store_map_tidy(tsri_store_map *map, tsri_store_entry *entry)
         at = &(*at)->next;
     *at = entry->next;
     map->entries--;
+    map->bytes -= entry_bytes(entry->key_bytes) + entry->bytes;
     tsri_mem_free(entry->value);
     tsri_mem_free(entry);
 }
@@ -133,6 +157,7 @@ void tsri_store_map_delete(tsri_store_map *map, tsri_bytes key)
     map->there--;
     tsri_mem_free(e->value);
     e->value = NULL;
+    map->bytes -= e->bytes;
     e->bytes = 0;
     tsri_store_map_tidy(map, e);
 }

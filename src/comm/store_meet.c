@@ -2,7 +2,7 @@
 /*
  * How a store's server brings the ranks of a run together. A meeting has a name (the prefix of its
  * keys), so that several runs can share a server, and rounds, so that one run can come again. A
- * rank is there as long as its connection is.
+ * rank is there as long as its connection is, and a meeting as long as a rank is.
  */
 #include "src/comm/store_server_inside.h"
 #include "src/core/mem.h"
@@ -20,9 +20,27 @@ static tsri_meeting *find(tsri_store_server *s, tsri_bytes name)
         return m;
     m->name_bytes = name.bytes;
     memcpy(m->name, name.data, name.bytes);
+    m->round = s->next_round;
     m->next = s->meetings;
     s->meetings = m;
     return m;
+}
+
+/* Forgets a meeting that nobody is at. One of its name that comes later takes a higher round, so
+ * that its ranks do not see what was set in this one. */
+static void tidy(tsri_store_server *s, tsri_meeting *m)
+{
+    tsri_meeting **at = &s->meetings;
+    if (m->nlive > 0 || m->uses > 0)
+        return;
+    while (*at != m)
+        at = &(*at)->next;
+    *at = m->next;
+    s->seats -= m->nranks;
+    s->next_round = m->round > s->next_round ? m->round : s->next_round;
+    tsri_mem_free(m->live);
+    tsri_mem_free(m->gave_up);
+    tsri_mem_free(m);
 }
 
 void tsri_meet_finish(tsri_store_server *s)
@@ -37,9 +55,15 @@ void tsri_meet_finish(tsri_store_server *s)
 }
 
 /* The first to come says how many there are. */
-static tsr_status set_size(tsri_meeting *m, int nranks)
+static tsr_status set_size(tsri_store_server *s, tsri_meeting *m, int nranks)
 {
     if (m->nlive == 0 && m->nranks != nranks) {
+        const int seats = s->seats - m->nranks + nranks;
+        if (seats > TSRI_SERVER_MAX_SEATS)
+            return tsri_fail(TSR_ERR_NO_MEMORY,
+                             "the runs that meet here have %d ranks in all, with these %d: legal "
+                             "are up to %d",
+                             seats, nranks, TSRI_SERVER_MAX_SEATS);
         tsri_conn **live = tsri_mem_alloc(NULL, (size_t)nranks * sizeof *live);
         unsigned char *gave_up = tsri_mem_alloc(NULL, (size_t)nranks);
         if (!live || !gave_up) {
@@ -52,6 +76,7 @@ static tsr_status set_size(tsri_meeting *m, int nranks)
         m->live = live;
         m->gave_up = gave_up;
         m->nranks = nranks;
+        s->seats = seats;
     }
     if (m->nlive == 0)
         m->note[0] = 0;
@@ -101,9 +126,32 @@ static void begin(tsri_store_server *s, tsri_meeting *m)
         if (!c->parked)
             continue; /* the one who came last: its request is in hand still */
         tsri_serve_unpark(s, c);
-        tsri_conn_next(c);
+        tsri_conn_next(s, c);
         tsri_server_make_ready(s, c);
     }
+}
+
+/* Has the rank join; *out_served is the request's end. */
+static tsr_status take_seat(tsri_store_server *s, tsri_conn *c, tsri_meeting *m, int rank,
+                            int nranks, int *out_served)
+{
+    TSRI_TRY(set_size(s, m, nranks));
+    TSRI_TRY(check(s, m, rank, nranks, c->id));
+    c->meeting = m;
+    c->rank = rank;
+    c->round = m->round;
+    m->live[rank] = c;
+    m->gave_up[rank] = 0;
+    m->nlive++;
+    tsri_server_count_members(s, 1);
+    *out_served = 0;
+    if (++m->here == m->nranks) {
+        begin(s, m);
+    } else {
+        tsri_serve_park(s, c);
+        *out_served = TSRI_WIRE_WAITS;
+    }
+    return TSR_OK;
 }
 
 int tsri_meet_join(tsri_store_server *s, tsri_conn *c, tsri_wire_reader *fields)
@@ -115,27 +163,18 @@ int tsri_meet_join(tsri_store_server *s, tsri_conn *c, tsri_wire_reader *fields)
         rank >= nranks || c->meeting)
         return -1;
     tsri_meeting *m = find(s, name);
-    tsr_status status = m ? set_size(m, (int)nranks) : TSR_ERR_NO_MEMORY;
+    int served = 0;
+    tsr_status status = TSR_ERR_NO_MEMORY;
     tsri_store_key_text(id, c->id, sizeof c->id);
-    if (status == TSR_OK)
-        status = check(s, m, (int)rank, (int)nranks, c->id);
-    if (status != TSR_OK) {
+    if (m) {
+        m->uses++;
+        status = take_seat(s, c, m, (int)rank, (int)nranks, &served);
+        m->uses--;
+        tidy(s, m);
+    }
+    if (status != TSR_OK)
         tsri_conn_reply_error(s, c, status);
-        return 0;
-    }
-    c->meeting = m;
-    c->rank = (int)rank;
-    c->round = m->round;
-    m->live[rank] = c;
-    m->gave_up[rank] = 0;
-    m->nlive++;
-    tsri_server_count_members(s, 1);
-    if (++m->here == m->nranks) {
-        begin(s, m);
-        return 0;
-    }
-    tsri_serve_park(s, c);
-    return TSRI_WIRE_WAITS;
+    return served;
 }
 
 static void leave(tsri_store_server *s, tsri_conn *c, const char *how)
@@ -151,6 +190,7 @@ static void leave(tsri_store_server *s, tsri_conn *c, const char *how)
         snprintf(m->note, sizeof m->note, "; rank %d (%s) %s", c->rank, c->id, how);
     }
     tsri_server_count_members(s, -1);
+    tidy(s, m);
 }
 
 void tsri_meet_leave(tsri_store_server *s, tsri_conn *c)
@@ -183,6 +223,6 @@ void tsri_meet_give_up(tsri_store_server *s, tsri_conn *c)
     tsri_serve_unpark(s, c);
     leave(s, c, "has given up waiting");
     tsri_conn_reply(s, c, TSR_ERR_TIMEOUT, (tsri_bytes){text, (size_t)n}, (tsri_bytes){0});
-    tsri_conn_next(c);
+    tsri_conn_next(s, c);
     tsri_server_make_ready(s, c);
 }

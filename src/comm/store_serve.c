@@ -70,8 +70,8 @@ static bool wait_makes_sense(const tsri_conn *c)
 /* Parks the request until somebody sets the key. */
 static int park_on(tsri_store_server *s, tsri_conn *c, tsri_bytes key)
 {
-    tsri_store_entry *e = tsri_store_map_make(&s->map, key);
-    if (!e) {
+    tsri_store_entry *e = NULL;
+    if (tsri_limit_waiting(s, c) != TSR_OK || !(e = tsri_store_map_make(&s->map, key))) {
         tsri_conn_reply_error(s, c, TSR_ERR_NO_MEMORY);
         return 0;
     }
@@ -115,6 +115,12 @@ static void wake_waiters(tsri_store_server *s, tsri_bytes key)
         tsri_server_make_ready(s, c);
 }
 
+static bool replies_with_value(const tsri_store_ask *ask, const tsri_store_answer *answer)
+{
+    return (ask->op == TSRI_STORE_GET || ask->op == TSRI_STORE_COMPARE_SET) && !answer->no_room &&
+           ask->room != TSRI_STORE_SIZE_ALONE;
+}
+
 static int serve_key(tsri_store_server *s, tsri_conn *c)
 {
     tsri_store_ask ask;
@@ -125,6 +131,9 @@ static int serve_key(tsri_store_server *s, tsri_conn *c)
     if (ask.op == TSRI_STORE_GET && !tsri_store_map_has(&s->map, ask.key))
         return park_on(s, c, ask.key);
     tsr_status status = tsri_store_decide(&s->map, &ask, &answer);
+    if (status == TSR_OK && replies_with_value(&ask, &answer) &&
+        !tsri_limit_going(s, TSRI_WIRE_HEAD + sizeof size + answer.result.bytes))
+        return TSRI_WIRE_STALLS;
     if (status == TSR_OK)
         status = tsri_store_commit(&s->map, &ask, &answer);
     if (status != TSR_OK) {
@@ -234,10 +243,12 @@ void tsri_serve_again(tsri_store_server *s, tsri_conn *c)
 {
     if (c->parked && c->entry) {
         take_off(s, c);
-        if (tsri_serve(s, c) != TSRI_WIRE_WAITS) {
-            c->parked = false;
-            tsri_conn_next(c);
-        }
+        const int served = tsri_serve(s, c);
+        c->parked = served == TSRI_WIRE_WAITS;
+        if (served == TSRI_WIRE_STALLS)
+            tsri_limit_stall(s, c);
+        else if (served != TSRI_WIRE_WAITS)
+            tsri_conn_next(s, c);
     }
     tsri_conn_pump(s, c);
 }
@@ -260,6 +271,6 @@ void tsri_serve_timeout(tsri_store_server *s, tsri_conn *c)
     tsri_serve_unpark(s, c);
     const uint32_t named = n < TSRI_WIRE_ABSENT ? n : TSRI_WIRE_ABSENT;
     tsri_conn_reply(s, c, TSR_ERR_TIMEOUT, (tsri_bytes){absent, 4 + 4 * named}, (tsri_bytes){0});
-    tsri_conn_next(c);
+    tsri_conn_next(s, c);
     tsri_server_make_ready(s, c);
 }

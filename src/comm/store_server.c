@@ -20,7 +20,6 @@
 enum {
     EVENTS = 64,
     ACCEPT_AT_ONCE = 64,
-    MAX_STRANGERS = 256, /* who has not greeted; the oldest makes way */
 };
 static const double accept_pause_s = 0.1; /* when there are no descriptors left */
 
@@ -48,7 +47,7 @@ void tsri_server_count_members(tsri_store_server *s, int more)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void go_on_with_ready(tsri_store_server *s)
+void tsri_server_go_on(tsri_store_server *s)
 {
     while (s->first_ready) {
         tsri_conn *c = s->first_ready;
@@ -89,27 +88,16 @@ static int index_of_listener(const tsri_store_server *s, const void *of)
     return -1;
 }
 
-static void kill_oldest_stranger(tsri_store_server *s)
-{
-    tsri_conn *c = s->first;
-    while (c && c->greeted)
-        c = c->next;
-    if (c)
-        tsri_conn_kill(s, c);
-}
-
 static void accept_some(tsri_store_server *s, int listen_fd)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
         int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            if (s->strangers >= MAX_STRANGERS)
-                kill_oldest_stranger(s);
-            tsri_conn_open(s, fd);
+            tsri_limit_admit(s, fd);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            kill_oldest_stranger(s);
+            tsri_limit_drop_weakest(s);
             s->accept_at_s = tsri_now_s() + accept_pause_s;
             watch_port(s, false);
         }
@@ -178,7 +166,7 @@ static void end(tsri_store_server *s)
         if (c->parked && !c->entry)
             tsri_meet_give_up(s, c);
     }
-    go_on_with_ready(s);
+    tsri_server_go_on(s);
     while (s->first)
         tsri_conn_kill(s, s->first);
     tsri_conn_bury(s);
@@ -203,10 +191,10 @@ static void *serve(void *arg)
                 accept_some(s, s->listen_fd[listener]);
             else if (listener < 0 && event[i].data.ptr != &s->wake_fd)
                 tsri_conn_event(s, event[i].data.ptr, event[i].events);
-            go_on_with_ready(s);
+            tsri_server_go_on(s);
         }
         look_at_timers(s);
-        go_on_with_ready(s);
+        tsri_server_go_on(s);
         tsri_conn_bury(s);
         if (s->idle_s > 0 && s->greeted == 0 && tsri_now_s() >= s->idle_since_s + s->idle_s)
             break;
@@ -391,6 +379,7 @@ tsr_status tsri_store_server_start(const char *host, int port, double idle_s,
         return TSR_ERR_NO_MEMORY;
     s->epoll_fd = s->wake_fd = -1;
     s->idle_s = idle_s;
+    s->map.max_bytes = TSRI_SERVER_MAX_STORED;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&by_clock);
     pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);

@@ -13,7 +13,8 @@
  * answers with a verdict (u32, 0 is welcome), zero (u32) and HMAC-SHA256(token, "server" and the
  * same). The nonces keep a proof from being used again, the names from being sent back. The client
  * goes first, so that a stranger who connects gets nothing to try tokens on. Without a token the
- * key is empty; the flags tell which side has one, for the error's text.
+ * key is empty; the flags tell which side has one, for the error's text. A server that takes no
+ * more connections says so in the flags of its greeting, with no nonce, and closes.
  *
  * Behind that come requests and replies, one at a time: 24 bytes of head and a payload of fields.
  *
@@ -52,12 +53,14 @@ enum {
     TSRI_WIRE_PROOF = TSRI_SHA256_BYTES,
     TSRI_WIRE_VERDICT = 8 + TSRI_WIRE_PROOF,
     TSRI_WIRE_HAS_TOKEN = 1,   /* a greeting's flag */
+    TSRI_WIRE_IS_FULL = 2,     /* another: the server takes no more connections, and closes */
     TSRI_WIRE_OTHER_TOKEN = 1, /* a verdict */
     TSRI_WIRE_HEAD = 24,
     /* Two values and a key, with sizes: what the largest request holds. */
     TSRI_WIRE_MAX_PAYLOAD = 2 * TSRI_STORE_MAX_VALUE + TSRI_STORE_MAX_FULL_KEY + 64,
     TSRI_WIRE_NO_ROOM = 1000, /* a reply's status: the value is larger than room */
     TSRI_WIRE_WAITS = 1001,   /* inside the server: the reply comes later */
+    TSRI_WIRE_STALLS = 1002,  /* likewise: for want of room */
     TSRI_WIRE_ABSENT = 8,     /* the most absent keys that a reply names */
 };
 #define TSRI_WIRE_MAX_WAIT_S 1e9
