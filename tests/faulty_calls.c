@@ -314,6 +314,26 @@ API int asprintf(char **out, const char *fmt, ...)
     return n;
 }
 
+API int __vasprintf_chk(char **out, int flag, const char *fmt, va_list ap);
+API int __vasprintf_chk(char **out, int flag, const char *fmt, va_list ap)
+{
+    NEXT(__vasprintf_chk)
+    return is_refused(CALLER) ? -1 : next(out, flag, fmt, ap);
+}
+
+API int __asprintf_chk(char **out, int flag, const char *fmt, ...);
+API int __asprintf_chk(char **out, int flag, const char *fmt, ...)
+{
+    NEXT(__vasprintf_chk)
+    if (is_refused(CALLER))
+        return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = next(out, flag, fmt, ap);
+    va_end(ap);
+    return n;
+}
+
 API FILE *open_memstream(char **text, size_t *size)
 {
     NEXT(open_memstream)
@@ -338,6 +358,25 @@ MOVES(pwrite, (int fd, const void *at, size_t bytes, off_t to), (size_t)n, to)
 MOVES(recv, (int fd, void *at, size_t bytes, int flags), (size_t)n, flags)
 MOVES(send, (int fd, const void *at, size_t bytes, int flags), (size_t)n, flags)
 
+/* What the library calls in their place where the compiler knows how much room there is
+ * (_FORTIFY_SOURCE). */
+#define MOVES_CHECKED(name, shown, params, ...)        \
+    API ssize_t name params;                           \
+    API ssize_t name params                            \
+    {                                                  \
+        NEXT(name)                                     \
+        ssize_t n = part(CALLER, #shown, fd, bytes);   \
+        return n < 0 ? -1 : next(fd, at, __VA_ARGS__); \
+    }
+
+MOVES_CHECKED(__read_chk, read, (int fd, void *at, size_t bytes, size_t room), (size_t)n, room)
+MOVES_CHECKED(__pread_chk, pread, (int fd, void *at, size_t bytes, off_t from, size_t room),
+              (size_t)n, from, room)
+MOVES_CHECKED(__pread64_chk, pread, (int fd, void *at, size_t bytes, off_t from, size_t room),
+              (size_t)n, from, room)
+MOVES_CHECKED(__recv_chk, recv, (int fd, void *at, size_t bytes, size_t room, int flags), (size_t)n,
+              room, flags)
+
 /* --- what waits, or makes descriptors --------------------------------------------------------- */
 
 API int poll(struct pollfd *fds, nfds_t n, int ms)
@@ -345,6 +384,14 @@ API int poll(struct pollfd *fds, nfds_t n, int ms)
     NEXT(poll)
     int ready = next(fds, n, 0); /* nothing is interrupted that need not wait */
     return ready ? ready : fails(CALLER, "poll", true) ? -1 : next(fds, n, ms);
+}
+
+API int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t room);
+API int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t room)
+{
+    NEXT(__poll_chk)
+    int ready = next(fds, n, 0, room);
+    return ready ? ready : fails(CALLER, "poll", true) ? -1 : next(fds, n, ms, room);
 }
 
 API int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
@@ -387,6 +434,13 @@ API int ptsname_r(int fd, char *name, size_t bytes)
 {
     NEXT(ptsname_r)
     return fails(CALLER, "ptsname_r", false) ? errno : next(fd, name, bytes);
+}
+
+API int __ptsname_r_chk(int fd, char *name, size_t bytes, size_t room);
+API int __ptsname_r_chk(int fd, char *name, size_t bytes, size_t room)
+{
+    NEXT(__ptsname_r_chk)
+    return fails(CALLER, "ptsname_r", false) ? errno : next(fd, name, bytes, room);
 }
 
 API pid_t fork(void)
