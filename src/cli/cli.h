@@ -24,6 +24,11 @@ typedef struct cli_style {
 } cli_style;
 cli_style cli_style_of(FILE *f);
 
+/* Sends what was printed on its way, and notes an error for cli_end. */
+void cli_flush(void);
+/* The same at the end of a command: an error is told, and makes the exit code of success 1. */
+int cli_end(int code);
+
 enum { CLI_NUMBER_MAX = 32 };
 /* "1.50 MB", "12 B"; "3.20 ms", "450 ns"; "8.00 GB/s". Powers of 1000. */
 char *cli_bytes(double bytes, char buf[CLI_NUMBER_MAX]);

@@ -41,15 +41,15 @@ int main(int argc, char **argv)
     const char *name = argv[1];
     if (!strcmp(name, "--version")) {
         printf("tessera %s\n", TSR_VERSION_STRING);
-        return CLI_OK;
+        return cli_end(CLI_OK);
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         print_help(stdout);
-        return CLI_OK;
+        return cli_end(CLI_OK);
     }
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(name, commands[i].name))
-            return commands[i].run(argc - 1, argv + 1);
+            return cli_end(commands[i].run(argc - 1, argv + 1));
     const char *near = cli_nearest(name, COMMANDS, &commands[0].name, sizeof commands[0]);
     fprintf(stderr, "tessera: there is no command '%s'%s%s%s\nTry `tessera --help`.\n", name,
             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");

@@ -4,6 +4,7 @@
 #include <tessera/status.h>
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,29 @@ int cli_fail(const char *command)
     fflush(stdout);
     fprintf(stderr, "tessera %s: %s\n", command, tsr_last_error());
     return CLI_FAILED;
+}
+
+/* The first error of stdout. */
+static int stdout_error;
+
+void cli_flush(void)
+{
+    errno = 0;
+    if ((fflush(stdout) || ferror(stdout)) && !stdout_error)
+        stdout_error = errno;
+}
+
+int cli_end(int code)
+{
+    cli_flush();
+    if (!ferror(stdout) && !stdout_error)
+        return code;
+    /* stdio has lost the reason if an earlier write failed: another one has most likely the same.
+     */
+    if (!stdout_error && write(STDOUT_FILENO, "\n", 1) < 0)
+        stdout_error = errno;
+    fprintf(stderr, "tessera: stdout: %s\n", strerror(stdout_error ? stdout_error : EIO));
+    return code ? code : CLI_FAILED;
 }
 
 cli_style cli_style_of(FILE *f)
@@ -56,7 +80,8 @@ int cli_print_json(struct cJSON *json)
         fprintf(stderr, "tessera: out of memory\n");
         return CLI_FAILED;
     }
-    int rc = puts(text);
+    puts(text);
+    cli_flush();
     free(text);
-    return rc < 0 || fflush(stdout) ? CLI_FAILED : CLI_OK;
+    return CLI_OK; /* cli_end tells what could not be printed */
 }

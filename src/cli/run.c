@@ -3,8 +3,10 @@
 #include "src/cli/run.h"
 #include "src/cli/options.h"
 #include "src/cli/plan.h"
+#include "src/core/new_file.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -65,6 +67,37 @@ static int make_folder(const char *path)
     return 0;
 }
 
+/* Whether a file of that name can be written in the folder: said before hours of training. A signal
+ * waits meanwhile, as it would leave the temporary behind. */
+static int try_file(const char *folder, const char *name)
+{
+    char path[4096];
+    sigset_t all, old;
+    tsri_new_file file;
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (n <= 0 || (size_t)n >= sizeof path)
+        return ENAMETOOLONG;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    int rc = tsri_new_file_open(&file, path);
+    tsri_new_file_drop(&file);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return -rc;
+}
+
+/* Makes the folder, and finds out whether the files can be written there. */
+static int open_folder(const run_job *job)
+{
+    const char *names[] = {"", "/result.json", "/trace.json"};
+    int rc = make_folder(job->out), i = 0;
+    for (int n = job->trace ? 2 : 1; !rc && i < n;)
+        rc = try_file(job->out, names[++i] + 1);
+    if (!rc)
+        return CLI_OK;
+    fprintf(stderr, "tessera run: %s%s: %s\n", job->out, names[i], strerror(rc));
+    return CLI_FAILED;
+}
+
 /* As one rank of several processes: the launcher has said which. */
 static tsr_status run_as_process(run_job *job, const run_args *a)
 {
@@ -82,24 +115,29 @@ static tsr_status run_as_process(run_job *job, const run_args *a)
     return status;
 }
 
+bool run_is_launched(void)
+{
+    return getenv("RANK") && getenv("WORLD_SIZE");
+}
+
 static int work(const run_args *a, run_job *job)
 {
     cli_links links;
     cli_cluster cluster;
-    int rc = job->out ? make_folder(job->out) : 0;
-    if (rc) {
-        fprintf(stderr, "tessera run: %s: %s\n", job->out, strerror(rc));
+    if (job->out && open_folder(job) != CLI_OK)
         return CLI_FAILED;
-    }
     cli_links_find(tsri_experiment_device(job->experiment), &links);
     cli_links_fill(&links, cli_cluster_of(job->experiment, &cluster), &job->opts);
     job->opts.memory_limit =
         (size_t)(a->memory_limit ? a->memory_limit : tsri_experiment_memory_limit(job->experiment));
     job->opts.infer_updates = tsri_experiment_infer_updates(job->experiment);
-    bool launched = getenv("RANK") && getenv("WORLD_SIZE");
     int ranks = a->ranks ? (int)a->ranks : tsri_experiment_nranks(job->experiment);
-    tsr_status status = launched ? run_as_process(job, a) : tsr_spawn(ranks, run_on_rank, job);
-    return status == TSR_OK ? CLI_OK : cli_fail("run");
+    tsr_status status =
+        run_is_launched() ? run_as_process(job, a) : tsr_spawn(ranks, run_on_rank, job);
+    if (status != TSR_OK)
+        return cli_fail("run");
+    int sig = job->stopped_by ? job->stopped_by : run_stop_signal();
+    return sig ? 128 + sig : CLI_OK;
 }
 
 int cli_run(int argc, char **argv)
@@ -107,6 +145,7 @@ int cli_run(int argc, char **argv)
     run_args a = {0};
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
     tsri_experiment *e = NULL;
+    run_stop_open();
     if (code < 0 && a.trace && !a.out)
         code = cli_bad_usage(&spec, "--trace needs --out, where trace.json goes");
     if (code < 0 && tsri_experiment_load(argv[1], a.sets.n, a.sets.items, &e) != TSR_OK)

@@ -18,7 +18,10 @@ typedef struct run_job {
     int64_t steps; /* 0: as the file says */
     bool trace, json, progress;
     tsr_compile_opts opts;
+    _Atomic int stopped_by; /* the signal that the ranks have agreed to stop for; 0: none */
 } run_job;
+
+typedef struct run_watch run_watch;
 
 /* What happened on one rank: sent around as it is. */
 typedef struct run_figures {
@@ -34,13 +37,17 @@ typedef struct run_figures {
 
 /* One rank's run. */
 typedef struct run_rank {
-    const run_job *job;
+    run_job *job;
     tsr_world *world;
     tsri_program *program;
     tsr_plan *plan;
-    int64_t steps;
-    double *losses;         /* [steps], after run_gather on all ranks; NULL without a loss */
-    double *seconds;        /* [steps] of this rank, feeding included */
+    int64_t steps;    /* that were done */
+    int64_t planned;  /* steps; more than were done where the run was interrupted */
+    bool is_alone;    /* a step was left in the middle: the other ranks' figures are not known */
+    double printed_s; /* when the last line of a loss was */
+    run_watch *watch; /* of the process; NULL: another rank has it */
+    double *losses;   /* [steps], after run_gather on all ranks; NULL without a loss */
+    double *seconds;  /* [steps] of this rank, feeding included */
     run_figures mine, *all; /* all: [ranks] */
 } run_rank;
 
@@ -54,9 +61,26 @@ struct cJSON *run_make_result(const run_rank *r);
 /* run_trace.c: Chrome's trace events of the last step, of all ranks. Collective. */
 tsr_status run_write_trace(const run_rank *r);
 
+/*
+ * run_stop.c: SIGINT and SIGTERM. Before run_watch_start they end the process with 128 + signal.
+ * After it the first one is noted, and the ranks stop together behind a step; if the step has not
+ * ended within 0.5 s, or half as long again as the longest one before, the watch aborts the world.
+ * A second signal ends the process at once. What was ignored at the start stays ignored.
+ */
+void run_stop_open(void);
+/* The signal that has come, or 0. */
+int run_stop_signal(void);
+/* NULL: without a thread, a step may take as long as it likes. */
+run_watch *run_watch_start(tsr_world *world);
+void run_watch_step(run_watch *w, double seconds);
+void run_watch_end(run_watch *w);
+
 /* array_text.c: prints an array as NumPy does: nested brackets, and, of many elements, the first
  * and last three of each axis. */
 void cli_print_array(FILE *f, tsr_dtype dtype, tsr_dims dims, const void *data);
+
+/* run.c: whether this process is one rank of several. */
+bool run_is_launched(void);
 
 /* run_rank.c: what each rank does. arg: a run_job. */
 tsr_status run_on_rank(tsr_world *world, void *arg);

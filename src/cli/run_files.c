@@ -178,6 +178,15 @@ cJSON *run_make_result(const run_rank *r)
     cJSON_AddStringToObject(json, "file", r->job->path);
     cJSON_AddNumberToObject(json, "ranks", n);
     cJSON_AddNumberToObject(json, "steps", (double)r->steps);
+    if (r->steps < r->planned && r->job->stopped_by) {
+        char name[32];
+        cJSON *stop = cJSON_CreateObject();
+        snprintf(name, sizeof name, "SIG%s", sigabbrev_np(r->job->stopped_by));
+        cJSON_AddStringToObject(stop, "signal", name);
+        cJSON_AddNumberToObject(stop, "step", (double)r->steps);
+        cJSON_AddNumberToObject(stop, "planned_steps", (double)r->planned);
+        cJSON_AddItemToObject(json, "interrupted", stop);
+    }
     if (r->program->rows > 0)
         cJSON_AddNumberToObject(json, "rows", (double)r->program->rows);
     if (r->losses)
@@ -188,7 +197,8 @@ cJSON *run_make_result(const run_rank *r)
         cJSON_AddItemToArray(fetches, json_fetch(r, &r->program->fetches[i]));
     cJSON_AddItemToObject(json, "fetches", fetches);
     for (int i = 0; i < n; i++)
-        cJSON_AddItemToArray(ranks, json_rank(r, i));
+        if (!r->is_alone || i == tsr_world_rank(r->world))
+            cJSON_AddItemToArray(ranks, json_rank(r, i));
     cJSON_AddItemToObject(json, "per_rank", ranks);
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         cJSON_AddNumberToObject(json, "process_peak_bytes", (double)usage.ru_maxrss * 1024);

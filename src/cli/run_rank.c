@@ -5,10 +5,12 @@
 #include "src/exec/trace.h"
 
 #include <cjson/cJSON.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 4096 /* losses that are sent around at once */ };
+enum { CHUNK = 4096 /* losses that are sent around at once */, LINES = 20 };
+static const double LOOK_S = 0.05, LINE_S = 10;
 
 static tsr_status no_memory(void)
 {
@@ -56,13 +58,64 @@ static void count_step(run_rank *r, const tsri_comm_stats *before, const tsri_co
 static void show_progress(const run_rank *r, int64_t step)
 {
     const tsri_program *p = r->program;
-    printf("\rstep %lld of %lld", (long long)step + 1, (long long)r->steps);
+    printf("\rstep %lld of %lld", (long long)step + 1, (long long)r->planned);
     if (p->steps_per_epoch > 0)
         printf(", epoch %lld", (long long)(step / p->steps_per_epoch) + 1);
     if (r->losses)
         printf(", loss %.6g", r->losses[step]);
     printf(", %.3f s  ", r->seconds[step]);
-    fflush(stdout);
+    cli_flush();
+}
+
+/* Some lines of many: the first and the last three, each twentieth part, and one in 10 s. */
+static void show_loss(run_rank *r, int64_t step)
+{
+    int64_t n = r->planned;
+    double now = tsri_now_s();
+    if (n > LINES && step >= 3 && step < n - 3 && (step + 1) % (n / LINES) &&
+        now - r->printed_s < LINE_S)
+        return;
+    if (r->job->progress)
+        printf("\r%72s\r", "");
+    printf("step %lld: loss %.8g\n", (long long)step + 1, r->losses[step]);
+    cli_flush();
+    r->printed_s = now;
+}
+
+/*
+ * Whether a signal has come to any rank: they all stop in front of the same step. The ranks look
+ * about every 50 ms, at steps that follow from what all of them have measured, so that looking
+ * costs short steps nothing. *next: the step to look at next, and from where.
+ */
+static tsr_status look_for_stop(run_rank *r, int64_t step, int64_t next[2], bool *stops)
+{
+    typedef struct look {
+        double longest_s;
+        int64_t signal;
+    } look;
+    size_t n = (size_t)tsr_world_size(r->world);
+    double sum = 0;
+    for (int64_t i = next[1]; i < step; i++)
+        sum += r->seconds[i];
+    int64_t steps = step - next[1];
+    look mine = {steps > 0 ? sum / (double)steps : LOOK_S, run_stop_signal()}, worst = mine;
+    look *all = calloc(n, sizeof *all);
+    if (!all)
+        return no_memory();
+    tsr_status status = r->world->comm->ops->exchange(r->world->comm, &mine, sizeof mine, all);
+    for (size_t i = 0; i < n && status == TSR_OK; i++) {
+        worst.longest_s = all[i].longest_s > worst.longest_s ? all[i].longest_s : worst.longest_s;
+        worst.signal = worst.signal ? worst.signal : all[i].signal;
+    }
+    free(all);
+    double ahead = worst.longest_s > 0 ? LOOK_S / worst.longest_s : 1, most = 2 * (double)steps;
+    ahead = ahead > most ? most : ahead;
+    next[1] = step;
+    next[0] = step + (ahead > 1 ? (int64_t)ahead : 1);
+    *stops = worst.signal != 0;
+    if (*stops)
+        r->job->stopped_by = (int)worst.signal;
+    return status;
 }
 
 static tsr_status run_steps(run_rank *r)
@@ -70,7 +123,14 @@ static tsr_status run_steps(run_rank *r)
     tsri_comm_stats before, after;
     const tsri_fetch *loss = loss_of(r->program);
     int rank = tsr_world_rank(r->world), owner = loss ? run_owner(r, loss->name) : 0;
-    for (int64_t i = 0; i < r->steps; i++) {
+    bool shows = r->losses && rank == owner && !r->job->json, stops = false;
+    shows = shows && tsri_experiment_trains(r->job->experiment);
+    int64_t next[2] = {0};
+    for (int64_t i = 0; i < r->planned; i++) {
+        if (i == next[0])
+            TSRI_TRY(look_for_stop(r, i, next, &stops));
+        if (stops)
+            break;
         double t = tsri_now_s();
         TSRI_TRY(tsri_program_feed(r->program, r->plan));
         tsri_plan_stats(r->world, &before);
@@ -81,6 +141,10 @@ static tsr_status run_steps(run_rank *r)
         r->seconds[i] = tsri_now_s() - t;
         if (r->losses && rank == owner)
             TSRI_TRY(tsr_fetch_scalar(r->plan, loss->name, &r->losses[i]));
+        r->steps = i + 1;
+        run_watch_step(r->watch, r->seconds[i]);
+        if (shows)
+            show_loss(r, i);
         if (r->job->progress && rank == owner)
             show_progress(r, i);
     }
@@ -154,26 +218,22 @@ static tsr_status print_fetch(const run_rank *r, const tsri_fetch *f)
             printf(i ? ",%lld" : "%lld", (long long)f->dims.d[i]);
         puts("]");
         cli_print_array(stdout, f->dtype, f->dims, data);
-        fflush(stdout);
+        cli_flush();
     }
     free(data);
     return status;
 }
 
-static void print_losses(const run_rank *r)
+/* The losses were printed when they came. */
+static void print_speed(const run_rank *r)
 {
     double run_s = 0;
-    for (int64_t i = 0; i < r->steps; i++) {
+    for (int64_t i = 0; i < r->steps; i++)
         run_s += r->seconds[i];
-        if (r->steps <= 20 || i < 3 || i >= r->steps - 3)
-            printf("step %lld: loss %.8g\n", (long long)i + 1, r->losses[i]);
-        else if (i == 3)
-            puts("...");
-    }
     printf("%lld steps of %lld rows in %.3f s: %.1f rows/s\n", (long long)r->steps,
            (long long)r->program->rows, run_s,
            run_s > 0 ? (double)(r->steps * r->program->rows) / run_s : 0);
-    fflush(stdout);
+    cli_flush();
 }
 
 /* Values are printed by the ranks that have them, one after the other. */
@@ -182,8 +242,9 @@ static tsr_status print_values(const run_rank *r)
     const tsri_program *p = r->program;
     int rank = tsr_world_rank(r->world);
     if (tsri_experiment_trains(p->experiment)) {
-        if (rank == 0 && r->losses)
-            print_losses(r);
+        const tsri_fetch *loss = loss_of(p);
+        if (r->losses && rank == run_owner(r, loss->name))
+            print_speed(r);
         return TSR_OK;
     }
     for (int i = 0; i < p->nfetches; i++) {
@@ -197,18 +258,53 @@ static tsr_status print_values(const run_rank *r)
 static tsr_status finish(run_rank *r)
 {
     const run_job *job = r->job;
+    bool has_values = r->steps > 0 || r->planned == 0;
     TSRI_TRY(gather(r));
-    if (job->out)
+    if (job->out && has_values)
         TSRI_TRY(run_write_arrays(r));
-    if (job->trace)
+    if (job->trace && has_values)
         TSRI_TRY(run_write_trace(r));
     if (job->out && tsr_world_rank(r->world) == 0)
         TSRI_TRY(run_write_result(r));
     if (!job->json)
-        return print_values(r);
+        return has_values ? print_values(r) : TSR_OK;
     if (tsr_world_rank(r->world) == 0 && cli_print_json(run_make_result(r)) != CLI_OK)
         return tsr_set_error(TSR_ERR_IO, "the result can't be printed");
     return TSR_OK;
+}
+
+/* A step was left in the middle, and no rank can reach the others any more: the one that has the
+ * losses leaves what it knows. */
+static tsr_status finish_alone(run_rank *r)
+{
+    const tsri_fetch *loss = loss_of(r->program);
+    int rank = tsr_world_rank(r->world);
+    r->is_alone = true;
+    r->job->stopped_by = run_stop_signal();
+    if (rank != (loss ? run_owner(r, loss->name) : 0))
+        return TSR_OK;
+    TSRI_TRY(take_figures(r));
+    free(r->all);
+    if (!(r->all = calloc((size_t)tsr_world_size(r->world), sizeof *r->all)))
+        return no_memory();
+    r->all[rank] = r->mine;
+    if (r->job->out)
+        TSRI_TRY(run_write_result(r));
+    if (!r->job->json && r->losses)
+        print_speed(r);
+    if (r->job->json && cli_print_json(run_make_result(r)) != CLI_OK)
+        return tsr_set_error(TSR_ERR_IO, "the result can't be printed");
+    return TSR_OK;
+}
+
+static void say_stop(const run_rank *r)
+{
+    const tsri_fetch *loss = loss_of(r->program);
+    if (!r->job->stopped_by || tsr_world_rank(r->world) != (loss ? run_owner(r, loss->name) : 0))
+        return;
+    fprintf(stderr, "tessera run: stopped by SIG%s after step %lld of %lld%s\n",
+            sigabbrev_np(r->job->stopped_by), (long long)r->steps, (long long)r->planned,
+            r->is_alone ? "; the step under way did not end and was left" : "");
 }
 
 /* --- a rank ----------------------------------------------------------------------------------- */
@@ -218,14 +314,23 @@ static tsr_status run_program(run_rank *r)
     TSRI_TRY(tsr_compile_with(r->program->graph, &r->job->opts, &r->plan));
     if (r->job->trace)
         TSRI_TRY(tsri_trace_enable(r->plan));
-    r->steps = r->program->steps;
-    r->seconds = calloc((size_t)r->steps + 1, sizeof *r->seconds);
+    r->planned = r->program->steps;
+    r->seconds = calloc((size_t)r->planned + 1, sizeof *r->seconds);
     bool scalar = loss && tsr_dims_count(loss->dims) == 1;
-    r->losses = scalar ? calloc((size_t)r->steps + 1, sizeof *r->losses) : NULL;
+    r->losses = scalar ? calloc((size_t)r->planned + 1, sizeof *r->losses) : NULL;
     if (!r->seconds || (scalar && !r->losses))
         return no_memory();
-    TSRI_TRY(run_steps(r));
-    return finish(r);
+    if (tsr_world_rank(r->world) == 0 || run_is_launched())
+        r->watch = run_watch_start(r->world);
+    tsr_status status = run_steps(r);
+    run_watch_end(r->watch);
+    if (status == TSR_OK)
+        status = finish(r);
+    else if (run_stop_signal())
+        status = finish_alone(r);
+    if (status == TSR_OK)
+        say_stop(r);
+    return status;
 }
 
 tsr_status run_on_rank(tsr_world *world, void *arg)

@@ -9,6 +9,7 @@
 #include "src/exec/trace.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -118,6 +119,25 @@ static tsr_status join(const run_rank *r)
     return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
 }
 
+/* What an earlier run has left there, or somebody has put there, is not written to. */
+static tsr_status write_part(const run_rank *r, const char *path, double start_s)
+{
+    unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!f) {
+        tsr_status status = tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return status;
+    }
+    put_rank(f, r, start_s);
+    int rc = fflush(f) ? errno : ferror(f) ? EIO : 0;
+    if (fclose(f) && !rc)
+        rc = errno;
+    return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(rc)) : TSR_OK;
+}
+
 tsr_status run_write_trace(const run_rank *r)
 {
     char path[PATH_MAX_];
@@ -127,13 +147,12 @@ tsr_status run_write_trace(const run_rank *r)
         start_s = t > 0 && (start_s == 0 || t < start_s) ? t : start_s;
     }
     TSRI_TRY(part_path(r, tsr_world_rank(r->world), path));
-    FILE *f = fopen(path, "w");
-    if (!f)
-        return tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(errno));
-    put_rank(f, r, start_s);
-    bool ok = !ferror(f);
-    if (fclose(f) || !ok)
-        return tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(errno));
-    TSRI_TRY(tsr_world_barrier(r->world));
+    tsr_status status = write_part(r, path, start_s);
+    if (status == TSR_OK)
+        status = tsr_world_barrier(r->world);
+    if (status != TSR_OK) {
+        unlink(path);
+        return status;
+    }
     return tsr_world_rank(r->world) == 0 ? join(r) : TSR_OK;
 }
