@@ -209,6 +209,25 @@ static void after_failure(launch *l)
                              l->cause.rank, lines + 1);
 }
 
+/* Output that was lost on its way is an error of the launcher, which the ranks know nothing of. */
+static void tell_lost_output(launch *l)
+{
+    for (int r = 0; r < l->config.nlocal; r++)
+        for (int i = 0; i < 2; i++) {
+            const launch_stream *s = i ? &l->ranks[r].err : &l->ranks[r].out;
+            if (!s->log_error)
+                continue;
+            l->loses_output = true;
+            launch_console_print(&l->console[1], "tessera launch: %s: %s\n", s->path,
+                                 strerror(s->log_error));
+        }
+    if (!l->console[0].error)
+        return;
+    l->loses_output = true;
+    launch_console_print(&l->console[1], "tessera: stdout: %s\n", strerror(l->console[0].error));
+    l->console[0].error = 0;
+}
+
 static void run_attempt(launch *l)
 {
     l->cause = (launch_cause){.rank = -1};
@@ -228,6 +247,7 @@ static void run_attempt(launch *l)
     launch_reap_all(l);
     if (l->cause.is_set)
         after_failure(l);
+    tell_lost_output(l);
     launch_console_flush(&l->console[1], PATIENCE_MS);
     for (int r = 0; r < l->config.nlocal; r++) {
         launch_stream_free(&l->ranks[r].out);
@@ -271,7 +291,7 @@ int cli_launch(int argc, char **argv)
             l->attempt++;
             run_attempt(l);
         }
-        code = l->cause.is_set ? l->cause.exit_code : CLI_OK;
+        code = l->cause.is_set ? l->cause.exit_code : l->loses_output ? CLI_FAILED : CLI_OK;
     }
     close_launch(l);
     free(l);

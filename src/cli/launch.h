@@ -63,7 +63,8 @@ typedef struct launch_config {
 typedef struct launch_console {
     int fd;
     bool is_own;    /* opened again, so that no write waits */
-    bool is_broken; /* its reader is gone */
+    bool is_broken; /* its reader is gone, or it can't be written */
+    int error;      /* why, if it has no reader that could have gone; 0: none */
     char *queue;
     size_t used;
 } launch_console;
@@ -73,6 +74,7 @@ typedef struct launch_stream {
     int from;                /* -1: closed, or the rank has our own descriptor or the file's */
     launch_console *console; /* NULL: not shown */
     int log;                 /* a file; -1: none */
+    int log_error;           /* an errno of writing it; 0: none */
     int tag;                 /* the rank, put before each line; -1: bytes pass unchanged */
     char *line;              /* begun, not ended yet; its tag included */
     size_t used, capacity;
@@ -144,7 +146,8 @@ typedef struct launch {
     int exits; /* an epoll over the ranks' pidfds: tells who ended in the order in which they did */
     int running; /* ranks that have not ended */
     bool stopping;
-    int stopped_by; /* the signal that somebody sent to us; 0: none */
+    bool loses_output; /* something could not be written */
+    int stopped_by;    /* the signal that somebody sent to us; 0: none */
     int stop_signal;
     int64_t stop_at_ms, kill_at_ms; /* while stopping; -1: done */
     int64_t stuck_at_ms;            /* then who is still there does not end; -1: not killed yet */

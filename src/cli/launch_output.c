@@ -76,14 +76,16 @@ void launch_console_flush(launch_console *c, int wait_ms)
             break;
         size_t n = c->used - at < PIECE ? c->used - at : PIECE;
         ssize_t w = ready < 0 ? -1 : write(c->fd, c->queue + at, n);
-        if (w >= 0)
+        if (w >= 0) {
             at += (size_t)w;
-        else if (errno != EINTR && errno != EAGAIN)
+        } else if (errno != EINTR && errno != EAGAIN) {
             c->is_broken = true;
-        else if (errno == EAGAIN && wait_ms >= 0 && launch_now_ms() >= end)
+            c->error = errno == EPIPE ? 0 : errno;
+        } else if (errno == EAGAIN && wait_ms >= 0 && launch_now_ms() >= end) {
             break;
-        else if (errno == EAGAIN) /* somebody else was quicker */
+        } else if (errno == EAGAIN) { /* somebody else was quicker */
             usleep(1000);
+        }
     }
     if (c->is_broken)
         at = c->used;
@@ -211,6 +213,7 @@ static void write_log(launch_stream *s, const char *p, size_t n)
         if (w < 0 && errno == EINTR)
             continue;
         if (w < 0) { /* no room on the disk, most likely: the console still has it */
+            s->log_error = errno;
             close(s->log);
             s->log = -1;
             return;
@@ -341,8 +344,8 @@ void launch_stream_finish(launch_stream *s, int patience_ms)
     close_from(s);
     if (s->used > 0 && launch_console_has_room(s->console))
         end_line(s);
-    if (s->log >= 0)
-        close(s->log);
+    if (s->log >= 0 && close(s->log))
+        s->log_error = errno;
     s->log = -1;
 }
 

@@ -3,9 +3,11 @@
 #include "src/config/experiment.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/config/inside.h"
@@ -103,15 +105,44 @@ static tsr_status read_all(const char *path, FILE *f, char **out_data, size_t *o
     return TSR_OK;
 }
 
+/* Opens without waiting for the writer of a FIFO, who may never come. A pipe of the process itself,
+ * such as a shell's <(...), has its writer already. */
+static tsr_status open_file(const char *path, FILE **out_file)
+{
+    char link[64], target[8] = "";
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &st)) {
+        tsr_status status = tsri_fail(TSR_ERR_IO, "%s: can't be opened: %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return status;
+    }
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (S_ISFIFO(st.st_mode) &&
+        (readlink(link, target, sizeof target - 1) < 5 || strncmp(target, "pipe:", 5))) {
+        close(fd);
+        return tsri_fail(TSR_ERR_IO,
+                         "%s: is a FIFO, which may never have a writer: give a file, or - to read "
+                         "standard input",
+                         path);
+    }
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+    if ((*out_file = fdopen(fd, "r")))
+        return TSR_OK;
+    close(fd);
+    return tsri_fail(TSR_ERR_NO_MEMORY, "%s: can't be opened: no memory", path);
+}
+
 tsr_status tsri_experiment_load(const char *path, int nsets, const char *const *sets,
                                 tsri_experiment **out_experiment)
 {
     if (!path)
         return tsri_fail(TSR_ERR_INVALID, "tsri_experiment_load: the path is NULL");
     bool is_stdin = !strcmp(path, "-");
-    FILE *f = is_stdin ? stdin : fopen(path, "re");
-    if (!f)
-        return tsri_fail(TSR_ERR_IO, "%s: can't be opened: %s", path, strerror(errno));
+    FILE *f = stdin;
+    if (!is_stdin)
+        TSRI_TRY(open_file(path, &f));
     char *data = NULL;
     size_t size = 0;
     tsr_status status = read_all(path, f, &data, &size);
