@@ -28,6 +28,7 @@
 enum {
     LAUNCH_RUN_ID_MAX = 64,
     LAUNCH_MAX_NODES = 4096,
+    LAUNCH_JOIN_S = 300,
     LAUNCH_TAIL_LINES = 20,      /* of a failed rank's output, in the report */
     LAUNCH_TEXT_MAX = 32 * 1024, /* of a cause, and of a verdict, which has some numbers more */
 };
@@ -46,6 +47,7 @@ typedef struct launch_config {
     int port;                           /* 0: a free number */
     char run_id[LAUNCH_RUN_ID_MAX + 1]; /* "": to be made */
     int max_restarts;
+    double join_s;    /* how long a launcher waits for the others */
     double monitor_s; /* how often launchers look for news of each other */
     double grace_s;   /* between SIGTERM and SIGKILL; 0: as the cause asks for */
     const char *log_dir, *gpus, *timeout, *token_file;                 /* NULL: not given */

@@ -15,7 +15,7 @@ enum { DEFAULT_PORT = 29500, PORT_MAX = 65535 };
 
 typedef struct args {
     const char *nranks, *nproc, *nnodes, *addr, *backend, *endpoint, *run_id, *monitor, *grace;
-    const char *log_dir, *redirects, *tee, *filter, *gpus, *pin, *timeout, *token_file;
+    const char *log_dir, *redirects, *tee, *filter, *gpus, *pin, *timeout, *token_file, *join;
     int64_t node_rank, port, max_restarts;
     bool standalone, prefix;
 } args;
@@ -42,6 +42,8 @@ static const cli_option options[] = {
      "a number of restarts"},
     {"monitor-interval", 0, CLI_SECONDS, AT(monitor), "S", "look at other nodes so often (0.1)", 0,
      0, NULL},
+    {"join-timeout", 0, CLI_SECONDS, AT(join), "S", "wait so long for other nodes (300)", 0, 0,
+     NULL},
     TEXT("log-dir", 0, log_dir, "DIR", "keep the ranks' output in files there"),
     TEXT("redirects", 'r', redirects, "W", "there alone, also there: 1 out, 2 err, 3"),
     TEXT("tee", 't', tee, "W", NULL),
@@ -350,6 +352,7 @@ static int parse_rest(const args *a, launch_config *c)
     c->prefix = a->prefix;
     c->max_restarts = (int)a->max_restarts;
     c->monitor_s = a->monitor ? strtod(a->monitor, NULL) : 0.1;
+    c->join_s = a->join ? strtod(a->join, NULL) : LAUNCH_JOIN_S;
     c->grace_s = a->grace ? strtod(a->grace, NULL) : 0;
     snprintf(c->run_id, sizeof c->run_id, "%s", a->run_id ? a->run_id : "");
     return GO_ON;

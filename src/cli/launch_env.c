@@ -3,6 +3,7 @@
 #include "src/cli/launch.h"
 
 #include <stdarg.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +128,23 @@ static void set_flight_dir(words *w, const launch *l)
     free(here);
 }
 
+/* In a build tree the module is neither beside the library nor installed. */
+static void set_gloo_module(words *w)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n <= 0)
+        return;
+    path[n] = 0;
+    char *slash = strrchr(path, '/');
+    const char *there = "/../comm/gloo/libtessera_gloo.so";
+    if (!slash || (size_t)(slash - path) + strlen(there) >= sizeof path)
+        return;
+    strcpy(slash, there);
+    if (!access(path, R_OK))
+        set(w, "TESSERA_GLOO_MODULE=%s", path);
+}
+
 char **launch_environment(const launch *l, int local)
 {
     words w = {0};
@@ -140,6 +158,8 @@ char **launch_environment(const launch *l, int local)
         int threads = launch_count_cores() / c->nlocal;
         set(&w, "OMP_NUM_THREADS=%d", threads > 1 ? threads : 1);
     }
+    if (l->nodes && !getenv("TESSERA_GLOO_MODULE"))
+        set_gloo_module(&w);
     if (c->log_dir && !getenv("TESSERA_FLIGHT_DIR"))
         set_flight_dir(&w, l);
     size_t own = w.n;

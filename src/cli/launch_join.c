@@ -23,6 +23,7 @@ enum {
 };
 /* A call of the store that takes longer than this is to a node that is gone. */
 static const double call_s = 5;
+enum { HURRY_MS = 200 };
 
 /* --- the thread's side ------------------------------------------------------------------------ */
 
@@ -78,8 +79,8 @@ static tsr_status connect_to_node_0(launch_nodes *n)
         if (launch_line_quits(n))
             return launch_line_lose(n, "stopped");
         if (launch_now_ms() > n->join_until_ms)
-            return launch_line_lose(n, "can't reach the launcher of node 0 at %s within %d s: %s",
-                                    n->where, LAUNCH_JOIN_S, tsr_last_error());
+            return launch_line_lose(n, "can't reach the launcher of node 0 at %s within %g s: %s",
+                                    n->where, n->join_s, tsr_last_error());
         launch_line_wait_for(n, "node 0 at %s: %s", n->where, tsr_last_error());
         launch_line_rest(n, RETRY_MS);
     }
@@ -238,6 +239,7 @@ static void wait_for_verdict(launch *l, launch_cause *out)
             say_stopped(l);
             told = true;
             if (n->wanted_phase == 0) {
+                n->hurries = true;
                 *out = (launch_cause){.is_set = true, .exit_code = 128 + l->stopped_by, .rank = -1};
                 return;
             }
@@ -291,8 +293,20 @@ void launch_nodes_close(launch_nodes *n)
     pthread_mutex_lock(&n->lock);
     n->quit = true;
     pthread_mutex_unlock(&n->lock);
-    if (eventfd_write(n->wake_fd, 1) == 0)
+    bool wakes = eventfd_write(n->wake_fd, 1) == 0;
+    if (wakes && n->hurries) {
+        /* Long enough for nodes that are here to read why. The thread of a launcher that reaches
+         * nobody is left as it is: the process ends. */
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += 1000000 * HURRY_MS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (pthread_clockjoin_np(n->thread, NULL, CLOCK_MONOTONIC, &until))
+            return;
+    } else if (wakes) {
         pthread_join(n->thread, NULL);
+    }
     free_nodes(n);
 }
 
@@ -314,7 +328,8 @@ static launch_nodes *make_nodes(const launch_config *c)
     n->grace_ms = launch_grace_ms(c, false);
     n->own_nranks = c->nlocal;
     n->port = c->port;
-    n->join_until_ms = launch_now_ms() + 1000 * (int64_t)LAUNCH_JOIN_S;
+    n->join_until_ms = launch_now_ms() + (int64_t)(1000 * c->join_s);
+    n->join_s = c->join_s;
     snprintf(n->addr, sizeof n->addr, "%s", c->addr);
     snprintf(n->where, sizeof n->where, strchr(c->addr, ':') ? "[%s]:%d" : "%s:%d", c->addr,
              c->port);

@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 
-enum { LAUNCH_JOIN_S = 300, LAUNCH_HOST_MAX = 64 };
+enum { LAUNCH_HOST_MAX = 64 };
 
 /* What node 0 has said of all nodes: the run's name, how many ranks there are, and how many before
  * this node's. */
@@ -35,7 +35,9 @@ struct launch_nodes {
     tsri_store_server *server; /* node 0's */
     int nnodes, node_rank, max_restarts, monitor_ms, grace_ms, port, own_nranks, phase;
     bool by_arrival;
+    double join_s;
     int64_t join_until_ms;
+    bool hurries; /* the launcher's: told to stop before the others were there */
     char addr[256], where[300], run_id[LAUNCH_RUN_ID_MAX + 1];
     char lost[1024];
     /* Node 0's, one for each node: ranks (0: not here yet), beats. */

@@ -210,8 +210,8 @@ static tsr_status look_who_is_here(launch_nodes *n, bool *all)
     }
     if (used && launch_now_ms() > n->join_until_ms) {
         char text[384];
-        snprintf(text, sizeof text, "no launcher of node %s has come within %d s", absent,
-                 LAUNCH_JOIN_S);
+        snprintf(text, sizeof text, "no launcher of node %s has come within %g s", absent,
+                 n->join_s);
         return launch_line_propose_failure(n, text);
     }
     if (used)

@@ -9,6 +9,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,40 @@ def hang():
     shutil.rmtree(folder)
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+def nodes():
+    """A launcher that waits for another one; and the module for several nodes, of a build tree."""
+    for rank in ("0", "1"):
+        p = begin(["launch", "--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1",
+                   "--master-port", free_port(), "--", "true"])
+        time.sleep(0.3)
+        began = time.monotonic()
+        p.send_signal(signal.SIGINT)
+        _, err = end(p, "a launcher that waits")
+        took = time.monotonic() - began
+        equal(p.returncode, 130, f"node {rank} waits: {err}")
+        check(took < 0.45, f"node {rank} ends within 0.3 s of a signal, took {took:.2f} s")
+    p = begin(["launch", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1",
+               "--master-port", free_port(), "--join-timeout", "0.2", "--", "true"])
+    _, err = end(p, "--join-timeout")
+    check(p.returncode == 1 and "within 0.2 s" in err, f"--join-timeout: {p.returncode} {err}")
+    where = os.path.join(os.path.dirname(TESSERA), "../comm/gloo/libtessera_gloo.so")
+    if os.path.exists(where):
+        os.environ.pop("TESSERA_GLOO_MODULE", None)
+        port = free_port()
+        both = [begin(["launch", "--nnodes", "2", "--node-rank", r, "--master-addr", "127.0.0.1",
+                       "--master-port", port, "--", "sh", "-c", "test -f $TESSERA_GLOO_MODULE"])
+                for r in "01"]
+        for p in both:
+            _, err = end(p, "two nodes")
+            equal(p.returncode, 0, f"the module of a build tree: {err}")
+
+
 def random_moments(n):
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
@@ -171,6 +206,7 @@ if len(sys.argv) <= 3:
         for processes in (0, 2):
             interrupt(s, processes)
     hang()
+    nodes()
 random_moments(MOMENTS)
 equal(shared_memory() - before, set(), "left in /dev/shm")
 done()
