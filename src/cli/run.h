@@ -68,6 +68,8 @@ tsr_status run_write_trace(const run_rank *r);
  * A second signal ends the process at once. What was ignored at the start stays ignored.
  */
 void run_stop_open(void);
+/* The text with which the watch aborts. */
+#define RUN_STEP_LEFT "the run was interrupted, and its step did not end"
 /* The signal that has come, or 0. */
 int run_stop_signal(void);
 /* NULL: without a thread, a step may take as long as it likes. */

@@ -326,8 +326,8 @@ static tsr_status run_program(run_rank *r)
     run_watch_end(r->watch);
     if (status == TSR_OK)
         status = finish(r);
-    else if (run_stop_signal())
-        status = finish_alone(r);
+    else if (run_stop_signal() && strstr(tsr_last_error(), RUN_STEP_LEFT))
+        status = finish_alone(r); /* any other error is the run's own */
     if (status == TSR_OK)
         say_stop(r);
     return status;

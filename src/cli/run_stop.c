@@ -64,7 +64,7 @@ static void *watch(void *arg)
         double usual = 1.5 * atomic_load(&w->longest_s), grace = usual > GRACE_S ? usual : GRACE_S;
         double came = run_stop_signal() ? atomic_load(&stop.came_s) : 0;
         if (!left && came > 0 && tsri_now_s() - came > grace) {
-            tsr_world_abort(w->world, "the run was interrupted, and its step did not end");
+            tsr_world_abort(w->world, RUN_STEP_LEFT);
             left = true;
         }
         clock_gettime(CLOCK_MONOTONIC, &until);
