@@ -358,7 +358,7 @@ MOVES(pwrite, (int fd, const void *at, size_t bytes, off_t to), (size_t)n, to)
 MOVES(recv, (int fd, void *at, size_t bytes, int flags), (size_t)n, flags)
 MOVES(send, (int fd, const void *at, size_t bytes, int flags), (size_t)n, flags)
 
-/* What the library calls in their place where the compiler knows how much room there is
+/* The checked calls that the compiler makes of them where it knows how much room there is
  * (_FORTIFY_SOURCE). */
 #define MOVES_CHECKED(name, shown, params, ...)        \
     API ssize_t name params;                           \

@@ -137,7 +137,7 @@ TSR_OP(linear, tsr_tensor *x, tsr_tensor *w,
 #define tsr_linear(x, w, b) tsr_linear_at((x), (w), (b), TSR_HERE)
 
 /* --- convolution and pooling, NCHW ------------------------------------------------------------ */
-/* What is along the rows and along the columns of a plane: {1, 1}, never {1}. */
+/* A pair along the height and the width of a plane: {1, 1}, never {1}. */
 typedef struct tsr_hw {
     int h, w;
 } tsr_hw;

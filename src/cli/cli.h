@@ -26,7 +26,8 @@ cli_style cli_style_of(FILE *f);
 
 /* Sends what was printed on its way, and notes an error for cli_end. */
 void cli_flush(void);
-/* The same at the end of a command: an error is told, and makes the exit code of success 1. */
+/* Flushes stdout at the end of a command. An error of stdout is told, and turns the exit code of
+ * success into 1. */
 int cli_end(int code);
 
 enum { CLI_NUMBER_MAX = 32 };

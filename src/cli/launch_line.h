@@ -13,8 +13,8 @@
 
 enum { LAUNCH_HOST_MAX = 64 };
 
-/* What node 0 has said of all nodes: the run's name, how many ranks there are, and how many before
- * this node's. */
+/* Node 0's word on all nodes: the run's name, the number of all ranks, and of those before this
+ * node's. */
 typedef struct launch_places {
     char run_id[LAUNCH_RUN_ID_MAX + 1];
     int base, world;

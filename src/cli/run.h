@@ -65,7 +65,7 @@ tsr_status run_write_trace(const run_rank *r);
  * run_stop.c: SIGINT and SIGTERM. Before run_watch_start they end the process with 128 + signal.
  * After it the first one is noted, and the ranks stop together behind a step; if the step has not
  * ended within 0.5 s, or half as long again as the longest one before, the watch aborts the world.
- * A second signal ends the process at once. What was ignored at the start stays ignored.
+ * A second signal ends the process at once. A signal that was ignored at the start stays ignored.
  */
 void run_stop_open(void);
 /* The text with which the watch aborts. */

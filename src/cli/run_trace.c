@@ -119,7 +119,7 @@ static tsr_status join(const run_rank *r)
     return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
 }
 
-/* What an earlier run has left there, or somebody has put there, is not written to. */
+/* Writes a new file: one that an earlier run or somebody else has left there is removed. */
 static tsr_status write_part(const run_rank *r, const char *path, double start_s)
 {
     unlink(path);

@@ -122,7 +122,7 @@ typedef struct tsri_store_map {
 void tsri_store_map_finish(tsri_store_map *map);
 /* NULL: neither there nor waited for. */
 tsri_store_entry *tsri_store_map_find(const tsri_store_map *map, tsri_bytes key);
-/* The same, made where there is none; NULL: TSR_ERR_NO_MEMORY, which has a text. */
+/* Finds an entry, or makes one; NULL: TSR_ERR_NO_MEMORY, which has a text. */
 tsri_store_entry *tsri_store_map_make(tsri_store_map *map, tsri_bytes key);
 bool tsri_store_map_has(const tsri_store_map *map, tsri_bytes key);
 /* Errors: TSR_ERR_NO_MEMORY, also where there would be more than max_bytes. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What clients may cost a store's server. A large request or reply waits for room, in its own
- * connection, until others are done or late; so no client is refused for what others hold, and
+ * The limits on all clients of a store's server. A large request or reply waits for room, in its
+ * own connection, until others are done or late; so no client is refused for what others hold, and
  * those who never finish are closed. Small ones, of TSRI_SERVER_SMALL bytes, never wait.
  */
 #include "src/comm/store_server_inside.h"

@@ -73,7 +73,7 @@ static bool grow(tsri_store_map *map)
     return true;
 }
 
-/* What an entry costs beside its value. */
+/* The bytes of an entry beside its value. */
 static size_t entry_bytes(size_t key_bytes)
 {
     enum { ALLOCATOR = 32 };

@@ -63,7 +63,7 @@ struct tsri_conn {
 
 enum {
     TSRI_SERVER_MAX_ADDRESSES = 16, /* of a name; those behind are not served */
-    /* What clients may cost. Of single keys and values TSRI_STORE_MAX_... are the limits. */
+    /* Limits on all clients together; TSRI_STORE_MAX_... limit single keys and values. */
     TSRI_SERVER_MAX_STRANGERS = 256, /* that have not greeted; the oldest makes way */
     TSRI_SERVER_MAX_CONNECTIONS = 2 * TSRI_STORE_MAX_RANKS, /* or 7/8 of the descriptors */
     TSRI_SERVER_MAX_SEATS = 4 * TSRI_STORE_MAX_RANKS,       /* ranks of all meetings */

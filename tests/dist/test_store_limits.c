@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients that have greeted may cost a store's server: connections, bytes, meetings. Each test
+/* The limits on a store's clients that have greeted: connections, bytes, meetings. Each test
  * is an attack that went through once, with its figure before; and ranks get in meanwhile. */
 #include "store_ranks.h"
 #include "store_raw.h"
@@ -208,7 +208,7 @@ static void test_half_sent(void **state)
     expect_rank("behind/");
 }
 
-/* What waits for room goes on as soon as there is some. */
+/* A request that waits for room goes on as soon as there is some. */
 static void test_room_again(void **state)
 {
     (void)state;
