@@ -19,6 +19,14 @@ typedef struct tsr_link {
     double bytes_per_s; /* that one rank takes in over it */
 } tsr_link;
 
+/* What a run does where a loss (a scalar whose gradients were asked for, by tsr_minimize,
+ * tsr_gradients or a tsr_ddp) comes out infinite or not a number. */
+typedef enum tsr_on_nan {
+    TSR_NAN_IGNORE = 0,
+    TSR_NAN_WARN, /* one warning of a plan, through the world's log */
+    TSR_NAN_STOP, /* the run fails with TSR_ERR_NAN */
+} tsr_on_nan;
+
 typedef struct tsr_compile_opts {
     size_t size;
     double bucket_mb; /* gradients' reductions are joined up to this size; default 4; 0: none.
@@ -51,10 +59,20 @@ typedef struct tsr_compile_opts {
      * signatures are inferred, and the results converted. States in S(0) beside parameters in B, or
      * left to the compiler, are inferred always. */
     bool infer_updates;
+    /* Default TSR_NAN_WARN. Looking costs one comparison per run. The warning or error says in
+     * which step (the plan's runs count from 1), and names the first of the tensors held at that
+     * moment that is not finite on this rank, with its place in the program. On CPUs a rank looks
+     * at its own part of the loss as soon as it is computed: with TSR_NAN_STOP no gradient is
+     * computed from it, and parameters are still those from before. On GPUs it looks when the loss
+     * is fetched, after the updates, and names the loss alone. */
+    tsr_on_nan on_nan;
 } tsr_compile_opts;
-#define TSR_COMPILE_OPTS(...)   \
-    (&(const tsr_compile_opts){ \
-        .size = sizeof(tsr_compile_opts), .bucket_mb = 4, .kernel_s = TSR_NOT_GIVEN, __VA_ARGS__})
+#define TSR_COMPILE_OPTS(...)                                    \
+    (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), \
+                               .bucket_mb = 4,                   \
+                               .kernel_s = TSR_NOT_GIVEN,        \
+                               .on_nan = TSR_NAN_WARN,           \
+                               __VA_ARGS__})
 
 /*
  * Compiles a graph: infers every signature, inserts the communication, lowers to kernels, lays out
@@ -80,7 +98,8 @@ TSR_API void tsr_plan_destroy(tsr_plan *plan);
  * Runs all of it once, and allocates nothing. Collective over the ranks of the graph's placements.
  * Errors: TSR_ERR_STATE naming an input that the plan reads and that this rank never fed (a value
  * that was fed once serves all later runs); what a kernel met (a label out of range), a lost or
- * late rank. The other ranks get TSR_ERR_REMOTE, and the world is then unusable but for destroying.
+ * late rank; TSR_ERR_NAN (see on_nan). The other ranks get TSR_ERR_REMOTE, and the world is then
+ * unusable but for destroying.
  */
 TSR_API tsr_status tsr_run(tsr_plan *plan);
 /*

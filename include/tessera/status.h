@@ -28,7 +28,8 @@ extern "C" {
     X(ERR_REMOTE, -13, "another rank failed")        \
     X(ERR_DEAD, -14, "another rank died")            \
     X(ERR_BACKEND, -15, "a library below failed")    \
-    X(ERR_INTERNAL, -16, "internal error")
+    X(ERR_INTERNAL, -16, "internal error")           \
+    X(ERR_NAN, -17, "a loss is not finite")
 
 typedef enum tsr_status {
 #define TSR_STATUS_ENUM(name, number, text) TSR_##name = number,

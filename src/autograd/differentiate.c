@@ -129,6 +129,7 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
     w.depends = tsri_pool_alloc(&pool, (size_t)ntensors * sizeof *w.depends);
     w.flows = tsri_pool_alloc(&pool, (size_t)ntensors * sizeof(flow *));
     bool was_backward = g->in_backward;
+    y->is_loss = tsr_dims_count(y->shape) == 1;
     g->in_backward = true;
     bool ok = w.depends && w.flows;
     if (!ok)

@@ -130,6 +130,7 @@ static int work(const run_args *a, run_job *job)
     cli_links_fill(&links, cli_cluster_of(job->experiment, &cluster), &job->opts);
     job->opts.memory_limit =
         (size_t)(a->memory_limit ? a->memory_limit : tsri_experiment_memory_limit(job->experiment));
+    job->opts.on_nan = tsri_experiment_on_nan(job->experiment);
     job->opts.infer_updates = tsri_experiment_infer_updates(job->experiment);
     int ranks = a->ranks ? (int)a->ranks : tsri_experiment_nranks(job->experiment);
     tsr_status status =

@@ -41,13 +41,14 @@ typedef struct run_rank {
     tsr_world *world;
     tsri_program *program;
     tsr_plan *plan;
-    int64_t steps;    /* that were done */
-    int64_t planned;  /* steps; more than were done where the run was interrupted */
-    bool is_alone;    /* a step was left in the middle: the other ranks' figures are not known */
-    double printed_s; /* when the last line of a loss was */
-    run_watch *watch; /* of the process; NULL: another rank has it */
-    double *losses;   /* [steps], after run_gather on all ranks; NULL without a loss */
-    double *seconds;  /* [steps] of this rank, feeding included */
+    int64_t steps;      /* that were done */
+    int64_t planned;    /* steps; more than were done where the run was interrupted */
+    bool is_alone;      /* a step was left in the middle: the other ranks' figures are not known */
+    char failure[2048]; /* what the run failed with; "": it did not */
+    double printed_s;   /* when the last line of a loss was */
+    run_watch *watch;   /* of the process; NULL: another rank has it */
+    double *losses;     /* [steps], after run_gather on all ranks; NULL without a loss */
+    double *seconds;    /* [steps] of this rank, feeding included */
     run_figures mine, *all; /* all: [ranks] */
 } run_rank;
 

@@ -187,6 +187,13 @@ cJSON *run_make_result(const run_rank *r)
         cJSON_AddNumberToObject(stop, "planned_steps", (double)r->planned);
         cJSON_AddItemToObject(json, "interrupted", stop);
     }
+    if (r->failure[0]) {
+        cJSON *failed = cJSON_CreateObject();
+        cJSON_AddStringToObject(failed, "error", r->failure);
+        cJSON_AddNumberToObject(failed, "step", (double)r->steps + 1);
+        cJSON_AddNumberToObject(failed, "planned_steps", (double)r->planned);
+        cJSON_AddItemToObject(json, "failed", failed);
+    }
     if (r->program->rows > 0)
         cJSON_AddNumberToObject(json, "rows", (double)r->program->rows);
     if (r->losses)

@@ -273,14 +273,13 @@ static tsr_status finish(run_rank *r)
     return TSR_OK;
 }
 
-/* A step was left in the middle, and no rank can reach the others any more: the one that has the
- * losses leaves what it knows. */
+/* A step was left in the middle, or failed, and no rank can reach the others any more: the one that
+ * has the losses leaves what it knows. */
 static tsr_status finish_alone(run_rank *r)
 {
     const tsri_fetch *loss = loss_of(r->program);
     int rank = tsr_world_rank(r->world);
     r->is_alone = true;
-    r->job->stopped_by = run_stop_signal();
     if (rank != (loss ? run_owner(r, loss->name) : 0))
         return TSR_OK;
     TSRI_TRY(take_figures(r));
@@ -295,6 +294,17 @@ static tsr_status finish_alone(run_rank *r)
     if (r->job->json && cli_print_json(run_make_result(r)) != CLI_OK)
         return tsr_set_error(TSR_ERR_IO, "the result can't be printed");
     return TSR_OK;
+}
+
+/* The run has failed, with the thread's last error; what was done before stays. Returns `status`,
+ * with its text. */
+static tsr_status finish_failed(run_rank *r, tsr_status status)
+{
+    char left[512] = "";
+    snprintf(r->failure, sizeof r->failure, "%s", tsr_last_error());
+    if (r->steps > 0 && finish_alone(r) != TSR_OK)
+        snprintf(left, sizeof left, "\nNor is there a result: %s", tsr_last_error());
+    return tsr_set_error(status, "%s%s", r->failure, left);
 }
 
 static void say_stop(const run_rank *r)
@@ -326,8 +336,12 @@ static tsr_status run_program(run_rank *r)
     run_watch_end(r->watch);
     if (status == TSR_OK)
         status = finish(r);
-    else if (run_stop_signal() && strstr(tsr_last_error(), RUN_STEP_LEFT))
-        status = finish_alone(r); /* any other error is the run's own */
+    else if (!run_stop_signal() || !strstr(tsr_last_error(), RUN_STEP_LEFT))
+        return finish_failed(r, status);
+    else {
+        r->job->stopped_by = run_stop_signal();
+        status = finish_alone(r);
+    }
     if (status == TSR_OK)
         say_stop(r);
     return status;

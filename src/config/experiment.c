@@ -188,6 +188,13 @@ int64_t tsri_experiment_memory_limit(const tsri_experiment *e)
     return e ? e->memory_limit : 0;
 }
 
+tsr_on_nan tsri_experiment_on_nan(const tsri_experiment *e)
+{
+    static const tsr_on_nan meanings[] = {TSR_NAN_STOP, TSR_NAN_WARN, TSR_NAN_IGNORE};
+    tsr_on_nan said = e ? meanings[e->train.on_nan] : TSR_NAN_WARN;
+    return said == TSR_NAN_STOP && !e->trains ? TSR_NAN_WARN : said;
+}
+
 bool tsri_experiment_infer_updates(const tsri_experiment *e)
 {
     return e && e->infer_updates;

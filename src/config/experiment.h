@@ -45,6 +45,7 @@ bool tsri_experiment_trains(const tsri_experiment *e);
 /* Bytes that a rank may use; 0: no limit. */
 int64_t tsri_experiment_memory_limit(const tsri_experiment *e);
 /* See tsr_compile_opts. */
+tsr_on_nan tsri_experiment_on_nan(const tsri_experiment *e);
 bool tsri_experiment_infer_updates(const tsri_experiment *e);
 
 /* The `cluster` section: what links a planner shall assume. */

@@ -88,6 +88,7 @@ typedef struct tsri_config_train {
     int64_t epochs, steps, seed;
     double label_smoothing;
     const char *init;
+    int on_nan; /* an index of the section's words */
 } tsri_config_train;
 
 typedef struct tsri_config_cluster {

@@ -26,6 +26,8 @@
 #define MOST 0x1p53
 
 static const char *const device_words[] = {"cpu", "cuda", NULL};
+/* In the order in which tsri_experiment_on_nan reads them. */
+static const char *const on_nan_words[] = {"stop", "warn", "ignore", NULL};
 static const char *const dtype_words[] = {"f32", "f64", NULL};
 static const char *const variant_words[] = {"torchvision", "cifar", NULL};
 static const char *const activation_words[] = {"relu6", "relu", "identity", NULL};
@@ -263,6 +265,10 @@ static const tsri_field train_fields[] = {
     TRAIN(INT, seed, "0", 0, MOST, "Of initial values, dropout and random tensors."),
     TRAIN(PATH, init, TSRI_NONE, 0, 0, "Weights to start from: a safetensors file."),
     TRAIN(FLOAT, label_smoothing, "0", 0, 0.999999, "Of the loss, cross entropy."),
+    WORD(tsri_config_train, "on_nan", on_nan, "stop", on_nan_words,
+         "What a loss that is infinite or not a number does: ends the run before parameters are "
+         "updated with it, naming the step and the tensor in which it begins; warns, once, in "
+         "the same words; nothing. Of a graph, which updates nothing, stop is warn."),
 };
 const tsri_section tsri_train_section = {
     .name = "train", .size = sizeof(tsri_config_train), FIELDS(train_fields)};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/core/op_list.h"
+#include <tessera/sbp.h>
 
 const char *tsri_op_name(tsri_op_kind kind)
 {
@@ -47,4 +48,21 @@ const char *tsri_binary_name(tsri_binary_fn fn)
 bool tsri_binary_compares(tsri_binary_fn fn)
 {
     return fn >= TSRI_BINARY_EQUAL && fn <= TSRI_BINARY_STEP;
+}
+
+const char *tsri_op_word(tsri_op_kind kind, const tsri_attrs *attrs)
+{
+    switch (kind) {
+    case TSRI_OP_UNARY:
+        return tsri_unary_name((tsri_unary_fn)attrs->unary.fn);
+    case TSRI_OP_BINARY:
+        return tsri_binary_name((tsri_binary_fn)attrs->binary.fn);
+    case TSRI_OP_REDUCE:
+        return attrs->reduce.op == TSR_REDUCE_MAX   ? "max"
+               : attrs->reduce.op == TSR_REDUCE_MIN ? "min"
+               : attrs->reduce.scale == 1           ? "sum"
+                                                    : "mean";
+    default:
+        return tsri_op_name(kind);
+    }
 }

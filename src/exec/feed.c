@@ -5,7 +5,7 @@
 
 #include "src/core/convert.h"
 #include "src/core/live.h"
-#include "src/plan/plan.h"
+#include "src/exec/finite.h"
 
 static tsr_status find_port(tsr_plan *plan, const char *call, const char *name, bool input,
                             tsri_plan_port **out_port)
@@ -123,7 +123,10 @@ static tsr_status read_port(tsr_plan *plan, const tsri_plan_port *p, void *data,
     if (!d || !bytes)
         return TSR_OK;
     tsr_status status = d->ops->copy_out(d, data, p->ptr, bytes, d->stream);
-    return status == TSR_OK ? tsri_plan_poll(plan) : tsri_plan_fail(plan, status);
+    if (status != TSR_OK)
+        return tsri_plan_fail(plan, status);
+    TSRI_TRY(tsri_plan_poll(plan));
+    return p->is_loss ? tsri_finite_fetched(plan, p, data) : TSR_OK;
 }
 
 /* Whether the part is one run of the value: all axes but the first that is longer than one whole.

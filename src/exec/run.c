@@ -7,6 +7,7 @@
 #include "src/core/clock.h"
 #include "src/core/live.h"
 #include "src/exec/compare.h"
+#include "src/exec/finite.h"
 #include "src/exec/watch.h"
 #include "src/plan/plan.h"
 
@@ -91,8 +92,9 @@ static tsr_status wait_for(tsri_device *d)
 static tsr_status fail_step(tsr_plan *plan, const tsri_step *s, tsr_status status)
 {
     if (s->kind == TSRI_STEP_KERNEL)
-        status = tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(s->item->loc.file),
-                                  s->item->loc.line, tsri_op_name(s->item->op), s->item->name);
+        status = tsri_fail_prefix(status, "%s:%d: %s%s%s", tsri_basename(s->item->loc.file),
+                                  s->item->loc.line, tsri_op_word(s->item->op, &s->item->attrs),
+                                  s->item->name[0] ? " " : "", s->item->name);
     if (s->kind < TSRI_STEP_START)
         return tsri_plan_fail(plan, status);
     note_failure(plan); /* the communicator has told the others */
@@ -113,6 +115,8 @@ static tsr_status run_steps(tsr_plan *plan)
         if (status != TSR_OK)
             return fail_step(plan, s, status);
         if (plan->watch && (status = tsri_plan_watched(plan, i)) != TSR_OK)
+            return tsri_plan_fail(plan, status);
+        if (plan->finite && (status = tsri_finite_look(plan, i)) != TSR_OK)
             return tsri_plan_fail(plan, status);
         double now = tsri_now_s();
         s->time_s += now - last;

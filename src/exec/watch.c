@@ -36,8 +36,15 @@ static int entry_of(const tsr_plan *plan, int step, int from)
     return plan->nentries;
 }
 
-/* The last step that starts at or before an entry. */
-static int step_at(const int *entry, int nsteps, int e)
+void tsri_step_entries(const tsr_plan *plan, int *entry)
+{
+    for (int s = 0, from = 0; s < plan->nsteps; s++) {
+        entry[s] = entry_of(plan, s, from);
+        from = entry[s] < plan->nentries ? entry[s] : from;
+    }
+}
+
+int tsri_step_at(const int *entry, int nsteps, int e)
 {
     int step = 0;
     while (step + 1 < nsteps && entry[step + 1] <= e)
@@ -49,14 +56,11 @@ static tsr_status fill(tsr_plan *plan, tsri_watch *w, int n, tsr_variable *const
                        int *done)
 {
     int found = 0;
-    for (int s = 0, from = 0; s < plan->nsteps; s++) {
-        entry[s] = entry_of(plan, s, from);
-        from = entry[s] < plan->nentries ? entry[s] : from;
-    }
+    tsri_step_entries(plan, entry);
     for (int i = 0; i < n; i++) {
         int e = last_entry(plan, vars[i]);
         w->writes[i] = e >= 0 && plan->nsteps;
-        done[i] = w->writes[i] ? step_at(entry, plan->nsteps, e) : -1;
+        done[i] = w->writes[i] ? tsri_step_at(entry, plan->nsteps, e) : -1;
         if (w->writes[i] && vars[i]->device && vars[i]->device->ops->stream_sync)
             return tsri_fail(TSR_ERR_UNSUPPORTED,
                              "variable %s lies on a device with streams: what runs write there is "

@@ -28,6 +28,7 @@ struct tsr_tensor {
     int out;              /* which of its results */
     tsr_variable *writes; /* the variable that this is the new value of; NULL: of none */
     bool superseded;      /* a later update starts from this and writes its variable */
+    bool is_loss;         /* a scalar whose gradients were asked for */
     bool failed;
 };
 

@@ -102,6 +102,7 @@ static void put_settings(FILE *f, const tsri_program_view *p)
     fprintf(f, "no_fusion: %d\n", o->no_fusion);
     fprintf(f, "memory_limit: %zu\n", o->memory_limit);
     fprintf(f, "infer_updates: %d\n", o->infer_updates);
+    fprintf(f, "on_nan: %d\n", o->on_nan);
     tsri_put_number(f, "local_bytes_per_s", o->local_bytes_per_s);
     tsri_put_number(f, "flops_per_s", o->flops_per_s);
     tsri_put_number(f, "kernel_s", o->kernel_s);

@@ -120,7 +120,7 @@ static tsr_status add_conversion(builder *b, int from, const tsri_route_step *st
     v.layout = step->to;
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
-    v.source = v.said = false;
+    v.source = v.said = v.is_loss = false;
     v.alternatives = NULL;
     v.placement = placement;
     int value = tsri_plan_add_value(plan, &v);
@@ -451,6 +451,7 @@ static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int 
                               .placement = op->placement,
                               .layout = tsri_layout_of(&mesh, b->inferred->chosen[op->id]->out[i]),
                               .tensor = t->id,
+                              .is_loss = t->is_loss,
                               .said = op->sbp.ndim > 0};
         out[i] = tsri_plan_add_value(plan, &v);
         if (out[i] < 0)
@@ -549,6 +550,7 @@ static tsr_status describe_ports(builder *b)
         int64_t offset[TSR_MAX_NDIM];
         to->is_local = from->is_local;
         to->is_output = !from->is_input;
+        to->is_loss = to->is_output && t->is_loss;
         tsr_sbp sbp = to->info.sbp;
         if (from->is_input) {
             to->from_local = t->op->from_local;

@@ -8,6 +8,7 @@
 #include "src/core/clock.h"
 #include "src/core/live.h"
 #include "src/exec/compare.h"
+#include "src/exec/finite.h"
 #include "src/plan/choose.h"
 
 /* What the plan has of its devices and communicators. */
@@ -229,6 +230,8 @@ static tsr_status bind(tsr_graph *g, bool compares, tsr_plan *plan)
         status = tsri_plan_bind(plan);
     if (status == TSR_OK && compares && g->world->comm && !g->local)
         status = tsri_compare_create(plan);
+    if (status == TSR_OK)
+        status = tsri_finite_create(plan);
     if (g->local)
         return status;
     TSRI_TRY(tsri_plan_agree(g, NULL, status, NULL));

@@ -63,8 +63,8 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
         tsri_kernel_create(&plan->world->mem, part->device->ops->kernels(), &d, &step->kernel);
     plan->info.library_s += tsri_now_s() - t;
     if (status != TSR_OK)
-        return tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(it->loc.file), it->loc.line,
-                                tsri_op_name(it->op), it->name);
+        return tsri_fail_prefix(status, "%s:%d: %s%s%s", tsri_basename(it->loc.file), it->loc.line,
+                                tsri_op_word(it->op, &it->attrs), it->name[0] ? " " : "", it->name);
     it->impl = step->kernel->impl;
     it->scratch = step->kernel->scratch_bytes;
     if (it->scratch > part->scratch_bytes)

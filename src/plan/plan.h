@@ -56,10 +56,11 @@ typedef struct tsri_value {
     tsri_storage storage;
     int alias;
     tsr_variable *variable;
-    bool source; /* of STORAGE_VARIABLE: what is read, not what an update shows again */
-    int port;    /* of STORAGE_PORT */
-    int tensor;  /* of the graph, for look-ups while building; -1 */
-    bool said;   /* its signature is the user's word */
+    bool source;  /* of STORAGE_VARIABLE: what is read, not what an update shows again */
+    int port;     /* of STORAGE_PORT */
+    int tensor;   /* of the graph, for look-ups while building; -1 */
+    bool said;    /* its signature is the user's word */
+    bool is_loss; /* a scalar whose gradients were asked for, as its op makes it */
     const tsri_alternatives *alternatives; /* of the op that makes it; NULL unless asked for */
     /* This rank's part. */
     tsr_dims lshape;
@@ -130,6 +131,7 @@ typedef struct tsri_entry {
 typedef struct tsri_plan_port {
     tsr_port info;
     bool from_local, is_local, is_output;
+    bool is_loss;        /* an output: of a scalar whose gradients were asked for */
     bool must_feed, fed; /* inputs: see tsri_plan_note_inputs */
     void *ptr;           /* this rank's shard */
     size_t bytes;
@@ -237,6 +239,7 @@ struct tsr_plan {
     bool has_results;             /* the last run went well: outputs can be fetched */
     double *trace;                /* see src/exec/trace.h; NULL: not asked for */
     struct tsri_watch *watch;     /* see src/exec/watch.h; NULL: not asked for */
+    struct tsri_finite *finite;   /* see src/exec/finite.h; NULL: no losses, or not looked at */
     struct tsri_compare *compare; /* see src/exec/compare.h; NULL: not asked for */
     tsri_replay replay;
     tsr_plan_info info;

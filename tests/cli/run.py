@@ -216,6 +216,37 @@ _, err = tessera("run", train, "--memory-limit", "1K", code=1)
 check("bytes" in err, err)
 
 # A limit holds with kernels' scratch, which a plan without devices does not know of.
+# A loss that is not finite: step 1 is fine, and its update sends the parameters to 1e36.
+def train_badly(ranks, code, *options):
+    file = write("bad.yaml", TRAIN.replace("lr: 0.1", "lr: 1e36"))
+    said = tessera("run", file, "--steps", "5", "--out", path("bad"), "--set",
+                   f"placements.all.ranks=[{ranks}]", *options, code=code)[1]
+    left = result_of(path("bad"))
+    os.remove(os.path.join(path("bad"), "result.json"))
+    return said, left
+
+
+for ranks in "0", "0,1,2,3":
+    said, left = train_badly(ranks, 1)
+    check(re.search(r"^tessera run: rank \d: step 2: the loss is nan; it begins in the result of "
+                    r"\w+ '\d' \(mlp.c:\d+\), \d+ of \d+ elements nan", said), said)
+    equal(said.count("\n"), 1, "lines of the error")
+    equal((left["steps"], len(left["losses"])), (1, 1), "the step before it")
+    equal((left["failed"]["step"], left["failed"]["planned_steps"]), (2, 5), "what has failed")
+    check("step 2: the loss is nan" in left["failed"]["error"], left)
+said, left = train_badly("0", 0, "--set", "train.on_nan=warn")
+equal((said.count("the loss is nan"), len(left["losses"])), (1, 5), "a warning")
+said, left = train_badly("0,1", 0, "--set", "train.on_nan=ignore")
+equal((said, len(left["losses"])), ("", 5), "ignored")
+printed, said = tessera("run", write("log.yaml", {
+    "tessera": 1, "placements": {"a": {"ranks": [0]}},
+    "graph": {"x": {"op": "constant", "value": [1.0, -1.0], "placement": "a"},
+              "y": {"op": "log", "in": ["x"]}, "l": {"op": "sum", "in": ["y"]}},
+    "loss": "l", "fetch": ["l", "grad(x)"]}))
+check("nan" in printed, "a graph's values are printed as they are: " + printed)
+check("the loss is nan; it begins in the result of log (log.yaml:1)" in said, said)
+
+
 def most_used(*options):
     tessera("run", train, "--out", path("limited"), *options)
     return max(sum(r["memory"][k] for k in ("variables", "activations", "inputs_outputs"))

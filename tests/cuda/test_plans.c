@@ -206,7 +206,7 @@ static tsr_status take_rows_after_updates(tsr_world *w, void *arg)
     if (status == TSR_OK)
         status = tsr_fetch(plan, "y", y, sizeof y);
     CHECK(status == TSR_ERR_INVALID);
-    CHECK(strstr(tsr_last_error(), ": gather : gather: id 4, element 1"));
+    CHECK(strstr(tsr_last_error(), ": gather: gather: id 4, element 1"));
     return TSR_OK;
 }
 
@@ -217,12 +217,78 @@ static void test_late_error(void **state)
     spawn_ok(1, take_rows_after_updates, NULL);
 }
 
+/* --- losses that are not finite --------------------------------------------------------------- */
+typedef struct lossy {
+    tsr_dtype dtype;
+    tsr_on_nan on_nan;
+    tsr_status fetched[3];
+    char text[256];
+    int warnings;
+} lossy;
+
+static void count_warning(void *arg, tsr_log_level level, const char *text)
+{
+    lossy *l = arg;
+    l->warnings += level == TSR_LOG_WARNING && strstr(text, "the loss is") != NULL;
+}
+
+/* mean(log(x)) of 1 in the first run, of a negative number in the second and third, of which the
+ * third is captured. */
+static tsr_status lose(tsr_world *w, void *arg)
+{
+    lossy *l = arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cuda");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_input(g, "x", l->dtype, TSR_DIMS(2), p, TSR_B), *dx;
+    tsr_tensor *loss = tsr_mean(tsr_log(x), TSR_ALL_AXES, false);
+    tsr_gradients(loss, 1, &x, &dx);
+    tsr_output(g, "loss", loss, p, TSR_B);
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile_with(g, TSR_COMPILE_OPTS(.on_nan = l->on_nan), &plan));
+    for (int i = 0; i < 3; i++) {
+        const uint16_t one = l->dtype == TSR_F16 ? 0x3c00 : 0x3f80;
+        const uint16_t rows[] = {one, i ? (uint16_t)(one | 0x8000) : one};
+        const float rows4[] = {1, i ? -1 : 1};
+        double value;
+        bool is_short = tsr_dtype_size(l->dtype) == 2;
+        CHECK(tsr_feed(plan, "x", is_short ? (const void *)rows : (const void *)rows4,
+                       2 * tsr_dtype_size(l->dtype)) == TSR_OK);
+        tsr_status ran = tsr_run(plan);
+        l->fetched[i] = ran == TSR_OK ? tsr_fetch_scalar(plan, "loss", &value) : ran;
+        if (i == 1 && l->fetched[i] != TSR_OK)
+            snprintf(l->text, sizeof l->text, "%s", tsr_last_error());
+    }
+    return TSR_OK;
+}
+
+static void test_nan(void **state)
+{
+    (void)state;
+    static const tsr_dtype dtypes[] = {TSR_F32, TSR_F16, TSR_BF16};
+    for (int i = 0; i < 3; i++) {
+        lossy stops = {.dtype = dtypes[i], .on_nan = TSR_NAN_STOP};
+        spawn_ok(1, lose, &stops);
+        assert_int_equal(stops.fetched[0], TSR_OK);
+        assert_int_equal(stops.fetched[1], TSR_ERR_NAN);
+        assert_int_equal(stops.fetched[2], TSR_ERR_STATE);
+        assert_non_null(strstr(stops.text, "step 2: the loss is nan"));
+        lossy warns = {.dtype = dtypes[i], .on_nan = TSR_NAN_WARN};
+        tsr_world_opts logs = opts;
+        logs.log = count_warning;
+        logs.log_arg = &warns;
+        assert_int_equal(tsr_spawn_with(1, lose, &warns, &logs), TSR_OK);
+        assert_int_equal(warns.fetched[2], TSR_OK);
+        assert_int_equal(warns.warnings, 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_captured),
         cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_late_error),
+        cmocka_unit_test(test_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

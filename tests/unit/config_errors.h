@@ -263,22 +263,24 @@ static const struct {
     {TRAIN, NULL, "optimizer: {name: sgd, lr: 0x10}\n",
      "5:28: optimizer.lr: found '0x10'; legal is a number"},
     {TRAIN, NULL, "train: {stepz: 1}\n",
-     "5:9: train.stepz: unknown key; legal are epochs, steps, seed, init, label_smoothing; did "
-     "you mean 'steps'?"},
+     "5:9: train.stepz: unknown key; legal are epochs, steps, seed, init, label_smoothing, "
+     "on_nan; did you mean 'steps'?"},
     {TRAIN, NULL, "train: {steps: -1}\n",
      "5:16: train.steps: found '-1'; legal is a whole number of at least 0"},
+    {TRAIN, NULL, "train: {on_nan: halt}\n",
+     "5:17: train.on_nan: found 'halt'; legal is stop, warn or ignore"},
     {TRAIN, NULL, "train: {init: 5}\n",
      "5:15: train.init: found '5'; legal is a file name"},
     {TRAIN, NULL, "train: {init: ''}\n",
      "5:15: train.init: found \"\"; legal is a file name"},
     {TRAIN, NULL, "train: 5\n",
      "5:8: train: found '5'; legal is a mapping with the keys epochs, steps, seed, init, "
-     "label_smoothing"},
+     "label_smoothing, on_nan"},
     {TRAIN, NULL, "train: {label_smoothing: 1}\n",
      "5:26: train.label_smoothing: found '1'; legal is a number from 0 to 0.999999"},
     {TRAIN, NULL, "train:\n",
      "5:7: train: found nothing; legal is a mapping with the keys epochs, steps, seed, init, "
-     "label_smoothing"},
+     "label_smoothing, on_nan"},
     {TRAIN, NULL, "train: {steps: }\n",
      "5:16: train.steps: found nothing; legal is a whole number of at least 0"},
     {TRAIN, NULL, "train: {steps: ~}\n",

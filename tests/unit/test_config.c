@@ -287,6 +287,7 @@ static void test_dump(void **state)
                               "  epochs: 1\n"
                               "  seed: 0\n"
                               "  label_smoothing: 0\n"
+                              "  on_nan: stop\n"
                               "infer_updates: false\n");
     tsri_experiment_destroy(e);
     free(text);
@@ -405,7 +406,7 @@ static void test_overrides(void **state)
         const char *set, *error;
     } rows[] = {
         {"train.stepz=7", "--set train.stepz=7:1:7: train.stepz: unknown key; legal are epochs, "
-                          "steps, seed, init, label_smoothing; did you mean 'steps'?"},
+                          "steps, seed, init, label_smoothing, on_nan; did you mean 'steps'?"},
         {"train.steps=x", "--set train.steps=x:1:13: train.steps: found 'x'; legal is a whole "
                           "number of at least 0"},
         {"placements.d.ranks=[[1], 0]",

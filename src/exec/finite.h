@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looking at losses: a run whose loss is infinite or not a number says where that began. */
+#ifndef TESSERA_EXEC_FINITE_H
+#define TESSERA_EXEC_FINITE_H
+
+#include "src/plan/plan.h"
+
+typedef struct tsri_finite tsri_finite;
+
+/* From now on runs look at their losses, as the plan's options say. For a plan that is bound. Not
+ * collective. */
+tsr_status tsri_finite_create(tsr_plan *plan);
+/* Step `step` is done. TSR_ERR_NAN where it has made a loss that is not finite and the options say
+ * stop. */
+tsr_status tsri_finite_look(tsr_plan *plan, int step);
+/* The same for a loss on a device with streams, of which `data` is a copy. */
+tsr_status tsri_finite_fetched(tsr_plan *plan, const tsri_plan_port *port, const void *data);
+
+#endif
