@@ -3,7 +3,7 @@
 #ifndef TESSERA_CLI_BOX_H
 #define TESSERA_CLI_BOX_H
 
-#include "sbp/route.h"
+#include "sbp/route/route.h"
 #include "src/cli/cli.h"
 
 #include <tessera/plan.h>

@@ -4,7 +4,7 @@
 #ifndef TESSERA_CLI_LINKS_H
 #define TESSERA_CLI_LINKS_H
 
-#include "sbp/cost.h"
+#include "sbp/route/cost_model.h"
 
 #include <tessera/plan.h>
 

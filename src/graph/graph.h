@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include <tessera/nn.h>
-#include "sbp/rule.h"
+#include "sbp/rule/rule.h"
 #include "src/core/op_list.h"
 #include "src/core/world.h"
 

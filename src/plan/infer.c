@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inference: states the choice of signatures for the whole step as a search problem (sbp/search.h)
- * and takes its answer. Nodes are ops with their legal signatures and compute times; edges are
- * conversions. A tensor with several readers gets a node of its own, whose strategies are the
- * signature it is made in and one further that is made once and shared; so sharing is priced.
- * A variable that is updated has an edge from its update, which is converted back if need be:
- * so parameters in B with optimizer states in S(0) reduce-scatter gradients and gather updates.
+ * Inference: states the choice of signatures for the whole step as a search problem
+ * (sbp/search/search.h) and takes its answer. Nodes are ops with their legal signatures and compute
+ * times; edges are conversions. A tensor with several readers gets a node of its own, whose
+ * strategies are the signature it is made in and one further that is made once and shared; so
+ * sharing is priced. A variable that is updated has an edge from its update, which is converted
+ * back if need be: so parameters in B with optimizer states in S(0) reduce-scatter gradients and
+ * gather updates.
  *
  * Ops of one class share their lists of strategies, and so edges between equal classes share
  * their matrices: the layers of a network cost little more than one.

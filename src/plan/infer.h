@@ -10,8 +10,8 @@
 #ifndef TESSERA_PLAN_INFER_H
 #define TESSERA_PLAN_INFER_H
 
-#include "sbp/route_joint.h"
-#include "sbp/search.h"
+#include "sbp/route/joint.h"
+#include "sbp/search/search.h"
 #include "src/plan/plan.h"
 #include "src/plan/strategies.h"
 

@@ -24,7 +24,7 @@
 
 #include <tessera/plan.h>
 #include "kernels/device.h"
-#include "sbp/route_joint.h"
+#include "sbp/route/joint.h"
 #include "src/comm/comm.h"
 #include "src/graph/graph.h"
 

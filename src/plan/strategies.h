@@ -7,7 +7,7 @@
 #ifndef TESSERA_PLAN_STRATEGIES_H
 #define TESSERA_PLAN_STRATEGIES_H
 
-#include "sbp/cost.h"
+#include "sbp/route/cost_model.h"
 #include "src/graph/graph.h"
 
 typedef struct tsri_strategies {

@@ -3,7 +3,7 @@
  * Times tsri_route_find on pairs of signatures of a 4-axis tensor, and tsri_route_costs between all
  * of them: microseconds per query. usage: bench_route [PAIRS]
  */
-#include "sbp/route.h"
+#include "sbp/route/route.h"
 
 #include <stdio.h>
 #include <stdlib.h>

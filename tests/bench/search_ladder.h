@@ -7,7 +7,7 @@
 #ifndef TESSERA_TESTS_SEARCH_LADDER_H
 #define TESSERA_TESTS_SEARCH_LADDER_H
 
-#include "sbp/search.h"
+#include "sbp/search/search.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #ifndef TESSERA_TESTS_SEARCH_MESH_H
 #define TESSERA_TESTS_SEARCH_MESH_H
 
-#include "sbp/search.h"
+#include "sbp/search/search.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "sbp/rule_types.h"
+#include "sbp/rule/types.h"
 #include "tests/dist/signatures.h"
 
 typedef enum mistake {

@@ -5,7 +5,7 @@
 #define TESSERA_TESTS_DIST_VERIFY_H
 
 #include "kernels/kernels.h"
-#include "sbp/route.h"
+#include "sbp/route/route.h"
 #include "src/graph/graph.h"
 
 /* An op with the whole values of its operands, and of its results once it has been run. Values are

@@ -21,6 +21,12 @@ LAYERS = {
     "src/config/": NN + ["src/config/"], "src/cli/": NN + ["src/config/", "src/cli/"],
     "models/": [], "examples/": [],
 }
+# room -> its headers that other rooms and folders may include; the rest is the room's own.
+ROOMS = {
+    "sbp/rule/": ["rule.h", "layout.h"],
+    "sbp/route/": ["route.h", "step.h", "pieces.h", "joint.h", "cost_model.h"],
+    "sbp/search/": ["search.h"],
+}
 # third-party header -> the one folder that may include it
 HOMES = {"oneapi/": "kernels/cpu/", "dnnl": "kernels/cpu/", "cuda_": "kernels/cuda/",
          "cublas": "kernels/cuda/", "cudnn": "kernels/cuda/", "nccl.h": "src/comm/",
@@ -64,6 +70,9 @@ def check_file(root, path):
             continue
         if not name.startswith(tuple(LAYERS[layer])):
             yield f"{path}:{i}: {layer} may not include \"{name}\""
+        room, header = os.path.split(name)
+        if header not in ROOMS.get(room + "/", [header]) and os.path.dirname(path) != room:
+            yield f"{path}:{i}: {header} is for {room}/ alone"
 
 
 def main():

@@ -7,7 +7,7 @@
 #ifndef TESSERA_TESTS_UNIT_ROUTE_RUN_H
 #define TESSERA_TESTS_UNIT_ROUTE_RUN_H
 
-#include "sbp/route.h"
+#include "sbp/route/route.h"
 
 /* The part of a rank: begin[] and length[] per axis, from the definition. */
 void rr_part(tsr_dims shape, const tsri_mesh *m, const tsri_layout *l, int index, int64_t *begin,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The states and steps of sbp/route.h by definition, for small meshes: every layout is listed, any
- * two are held against the table of steps, and steps are priced by looking at the parts of every
- * rank. Slow and plain; nothing of it is shared with the planner.
+ * The states and steps of sbp/route/route.h by definition, for small meshes: every layout is
+ * listed, any two are held against the table of steps, and steps are priced by looking at the parts
+ * of every rank. Slow and plain; nothing of it is shared with the planner.
  */
 #ifndef TESSERA_TESTS_UNIT_ROUTE_STEPS_H
 #define TESSERA_TESTS_UNIT_ROUTE_STEPS_H

@@ -6,7 +6,7 @@
 
 #include <tessera/tessera.h>
 
-#include "sbp/cost.h"
+#include "sbp/route/cost_model.h"
 #include "tests/unit/route_run.h"
 
 #include <string.h>

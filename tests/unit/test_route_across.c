@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "sbp/route.h"
+#include "sbp/route/route.h"
 #include "tests/unit/route_steps.h"
 
 #include <math.h>

@@ -11,7 +11,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "sbp/route_joint.h"
+#include "sbp/route/joint.h"
 #include "src/core/rng.h"
 #include "tests/unit/record.h"
 #include "tests/unit/route_run.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The catalogue of ops: a rule, shapes and the exact list of signatures that must follow. */
-#include "sbp/rule.h"
+#include "sbp/rule/rule.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <tessera/placement.h>
 
-#include "sbp/rule.h"
+#include "sbp/rule/rule.h"
 
 #define CONV "n (g i) . ., (g o) i . . + (g o) -> n (g o) . ."
 #define CONV_DX "n (g o) . ., (g o) i . . -> n (g i) . ."

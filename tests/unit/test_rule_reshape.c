@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reshape: the rules of known cases, and all pairs of small shapes against really splitting. */
-#include "sbp/rule.h"
+#include "sbp/rule/rule.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
  * evaluation knows nothing of derivation; it fails if the pieces that a signature cuts are not the
  * pieces that balanced splits of the indices give.
  */
-#include "sbp/rule.h"
+#include "sbp/rule/rule.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "sbp/search.h"
+#include "sbp/search/search.h"
 #include "tests/bench/search_mesh.h"
 
 #include <stdio.h>

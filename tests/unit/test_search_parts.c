@@ -5,8 +5,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "sbp/search_graph.h"
-#include "sbp/search_plus.h"
+#include "sbp/search/graph.h"
+#include "sbp/search/plus.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -11,8 +11,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "sbp/search_branch.h"
-#include "sbp/search_memory.h"
+#include "sbp/search/branch.h"
+#include "sbp/search/memory.h"
 #include "src/core/rng.h"
 #include "tests/bench/search_ladder.h"
 #include "tests/unit/record.h"

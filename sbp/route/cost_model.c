@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sbp/route/cost_model.h"
+
+tsri_cost_model tsri_cost_model_local(void)
+{
+    return (tsri_cost_model){.nlinks = 1,
+                             .link = {{.latency_s = 3e-6, .bytes_per_s = 8e9}},
+                             .local_bytes_per_s = 16e9,
+                             .flops_per_s = 80e9,
+                             .kernel_s = 0.5e-6};
+}
+
+tsri_cost_model tsri_cost_model_gpu(void)
+{
+    return (tsri_cost_model){.nlinks = 1,
+                             .link = {{.latency_s = 12e-6, .bytes_per_s = 300e9}},
+                             .local_bytes_per_s = 4e12,
+                             .flops_per_s = 50e12,
+                             .kernel_s = 2e-6};
+}
+
+int tsri_link_between(const tsri_cost_model *m, int a, int b)
+{
+    int l = 0;
+    while (l + 1 < m->nlinks && m->link[l].ranks > 0 &&
+           a / m->link[l].ranks != b / m->link[l].ranks)
+        l++;
+    return l;
+}
+
+bool tsri_two_phase(const tsri_link *link, double bytes, int k)
+{
+    double one = link->latency_s + bytes * (k - 1) / link->bytes_per_s;
+    double two = 2 * link->latency_s + 2 * bytes * (k - 1) / k / link->bytes_per_s;
+    return two < one;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the machine can do: the figures that every estimate of time is made of. */
+#ifndef TESSERA_SBP_ROUTE_COST_MODEL_H
+#define TESSERA_SBP_ROUTE_COST_MODEL_H
+
+#include "sbp/rule/layout.h"
+
+/* Ranks r with equal r / ranks are joined by this link: the cores of a machine, the GPUs of a node,
+ * the nodes of a cluster. */
+typedef struct tsri_link {
+    int ranks;          /* 0: all */
+    double latency_s;   /* of one collective's hand-shake over it */
+    double bytes_per_s; /* that one rank takes in over it */
+} tsri_link;
+
+enum { TSRI_MAX_LINKS = 3 };
+
+typedef struct tsri_cost_model {
+    int nlinks;
+    tsri_link link[TSRI_MAX_LINKS]; /* nearest first; the last one joins all ranks */
+    double local_bytes_per_s;       /* streaming own memory */
+    double flops_per_s;
+    double kernel_s; /* of starting a kernel */
+} tsri_cost_model;
+
+/* Ranks of one machine over shared memory: figures measured on 2-core server CPUs. */
+tsri_cost_model tsri_cost_model_local(void);
+/* GPUs of one machine over NVLink: orders of magnitude of an H100's data sheet, not measured. */
+tsri_cost_model tsri_cost_model_gpu(void);
+
+/* The link that two ranks meet over: the first whose `ranks` puts them together. */
+int tsri_link_between(const tsri_cost_model *m, int a, int b);
+
+/* Whether an all-reduce of `bytes` over k ranks that meet over `link` is cheaper in two phases
+ * (each reduces a k-th, then all gather) than in one shot (each reads all). */
+bool tsri_two_phase(const tsri_link *link, double bytes, int k);
+
+#endif

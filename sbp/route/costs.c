@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Costs between many signatures of one mesh: every state's steps are listed once, then each source
+ * is searched from over that graph. */
+#include "sbp/route/cross.h"
+#include "sbp/route/hops.h"
+#include "sbp/route/hunt.h"
+#include "sbp/route/price.h"
+#include "sbp/route/route.h"
+#include "sbp/route/table.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct edge {
+    double cost;
+    int to;
+} edge;
+
+/* The states of a mesh and their steps. */
+typedef struct graph {
+    tsri_space *space;
+    tsri_mem *mem;
+    tsri_table states;
+    int nedges, edge_room, first_room;
+    int *first; /* [n + 1] edges of state i: first[i] to first[i + 1] */
+    edge *edges;
+} graph;
+
+static void graph_finish(graph *g)
+{
+    tsri_table_finish(&g->states);
+    tsri_mem_free(g->first);
+    tsri_mem_free(g->edges);
+}
+
+/* Room for one more of an array, which doubles. */
+static void *more(tsri_mem *mem, void *items, int need, int *room, size_t size)
+{
+    if (need <= *room)
+        return items;
+    int now = need > 2 * *room ? need : 2 * *room;
+    void *grown = tsri_mem_realloc(mem, items, (size_t)now * size);
+    *room = grown ? now : *room;
+    return grown;
+}
+
+/* All states that can be reached from those that are there, and their steps. */
+static tsr_status graph_build(graph *g)
+{
+    tsri_hop hops[TSRI_MAX_HOPS];
+    for (int i = 0; i < g->states.n; i++) {
+        int n = tsri_space_hops(g->space, g->states.state[i], false, hops);
+        edge *edges = more(g->mem, g->edges, g->nedges + n + 1, &g->edge_room, sizeof *edges);
+        g->edges = edges ? edges : g->edges;
+        int *first = more(g->mem, g->first, i + 2, &g->first_room, sizeof *first);
+        g->first = first ? first : g->first;
+        if (!edges || !first)
+            return TSR_ERR_NO_MEMORY;
+        g->first[i] = g->nedges;
+        for (int k = 0; k < n; k++) {
+            edge *e = &g->edges[g->nedges++];
+            TSRI_TRY(tsri_table_add(&g->states, hops[k].to, &e->to));
+            e->cost = hops[k].cost;
+        }
+        g->first[i + 1] = g->nedges;
+    }
+    return TSR_OK;
+}
+
+/* Searches from one source: Dijkstra over the graph, and straight from what it settles to each
+ * destination. */
+typedef struct source {
+    graph *g;
+    int nto, nopen, nactive;
+    int *active;       /* [nactive] destinations that are looked for */
+    tsri_state *to;    /* [nto] */
+    double *best;      /* [nto] */
+    double *straight;  /* [n * nto] costs of the steps straight to each; row by row when needed */
+    bool *known;       /* [n] rows that are there */
+    double *cost;      /* [n] */
+    int *open, *place; /* [n] heap of states; where in it, from 1, or 0 */
+} source;
+
+static void source_finish(source *s)
+{
+    tsri_mem_free(s->to);
+    tsri_mem_free(s->best);
+    tsri_mem_free(s->active);
+    tsri_mem_free(s->straight);
+    tsri_mem_free(s->known);
+    tsri_mem_free(s->cost);
+    tsri_mem_free(s->open);
+    tsri_mem_free(s->place);
+}
+
+static tsr_status source_init(source *s, graph *g, int nto)
+{
+    size_t n = (size_t)g->states.n, m = (size_t)nto;
+    *s = (source){.g = g, .nto = nto};
+    s->to = tsri_mem_alloc(g->mem, m * sizeof *s->to);
+    s->best = tsri_mem_alloc(g->mem, m * sizeof *s->best);
+    s->active = tsri_mem_alloc(g->mem, m * sizeof *s->active);
+    s->straight = tsri_mem_alloc(g->mem, n * m * sizeof *s->straight);
+    s->known = tsri_mem_alloc(g->mem, n * sizeof *s->known);
+    s->cost = tsri_mem_alloc(g->mem, n * sizeof *s->cost);
+    s->open = tsri_mem_alloc(g->mem, n * sizeof *s->open);
+    s->place = tsri_mem_alloc(g->mem, n * sizeof *s->place);
+    bool ok =
+        s->to && s->best && s->active && s->straight && s->known && s->cost && s->open && s->place;
+    return ok ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+static void rise(source *s, int at, int state)
+{
+    for (; at > 0 && s->cost[state] < s->cost[s->open[(at - 1) / 2]]; at = (at - 1) / 2) {
+        s->open[at] = s->open[(at - 1) / 2];
+        s->place[s->open[at]] = at + 1;
+    }
+    s->open[at] = state;
+    s->place[state] = at + 1;
+}
+
+static int pop(source *s)
+{
+    int top = s->open[0], state = s->open[--s->nopen], at = 0;
+    s->place[top] = 0;
+    if (s->nopen == 0)
+        return top;
+    for (int child; (child = 2 * at + 1) < s->nopen; at = child) {
+        if (child + 1 < s->nopen && s->cost[s->open[child + 1]] < s->cost[s->open[child]])
+            child++;
+        if (s->cost[s->open[child]] >= s->cost[state])
+            break;
+        s->open[at] = s->open[child];
+        s->place[s->open[at]] = at + 1;
+    }
+    s->open[at] = state;
+    s->place[state] = at + 1;
+    return top;
+}
+
+static const double *straight_row(source *s, int x)
+{
+    double *row = &s->straight[(size_t)x * (size_t)s->nto];
+    for (int j = 0; j < s->nto && !s->known[x]; j++) {
+        tsri_hop hop;
+        tsri_state state = s->g->states.state[x];
+        row[j] = state == s->to[j]                                       ? 0
+                 : tsri_space_direct(s->g->space, state, s->to[j], &hop) ? hop.cost
+                                                                         : INFINITY;
+    }
+    s->known[x] = true;
+    return row;
+}
+
+/* Lowers best[] of the destinations that are looked for by what state x gives, and drops those that
+ * are as near as x: no state that is settled later can be on a shorter way. */
+static void settle(source *s, int x)
+{
+    const double *row = straight_row(s, x);
+    double cost = s->cost[x];
+    int n = 0;
+    for (int i = 0; i < s->nactive; i++) {
+        int j = s->active[i];
+        double way = cost + row[j], best = s->best[j];
+        best = way < best ? way : best;
+        s->best[j] = best;
+        s->active[n] = j;
+        n += best > cost;
+    }
+    s->nactive = n;
+}
+
+/* best[j] of the active destinations: least cost from `start` past states with P of the kinds `ops`
+ * (bits). */
+static void search(source *s, int start, unsigned ops)
+{
+    const graph *g = s->g;
+    for (int i = 0; i < g->states.n; i++) {
+        s->cost[i] = INFINITY;
+        s->place[i] = 0;
+    }
+    s->nopen = 0;
+    s->cost[start] = 0;
+    rise(s, s->nopen++, start);
+    while (s->nopen) {
+        int x = pop(s);
+        settle(s, x);
+        if (s->nactive == 0)
+            return;
+        for (int e = g->first[x]; e < g->first[x + 1]; e++) {
+            int y = g->edges[e].to;
+            double cost = s->cost[x] + g->edges[e].cost;
+            if (cost >= s->cost[y] || (tsri_state_partial(g->states.state[y]) &&
+                                       !(ops >> tsri_state_op(g->states.state[y]) & 1)))
+                continue;
+            s->cost[y] = cost;
+            rise(s, s->place[y] ? s->place[y] - 1 : s->nopen++, y);
+        }
+    }
+}
+
+static unsigned ops_of(tsri_state state)
+{
+    return tsri_state_partial(state) ? 1u << tsri_state_op(state) : 0;
+}
+
+/* Ways may pass P of the kinds of their own two ends, so that destinations are searched for by
+ * kind. */
+static void search_all(source *s, int from, float *cost)
+{
+    unsigned own = ops_of(s->g->states.state[from]), done = 0;
+    for (int i = 0; i < s->nto; i++) {
+        unsigned ops = own | ops_of(s->to[i]);
+        if (done >> ops & 1)
+            continue;
+        done |= 1u << ops;
+        s->nactive = 0;
+        for (int j = 0; j < s->nto; j++)
+            if ((own | ops_of(s->to[j])) == ops) {
+                s->best[j] = INFINITY;
+                s->active[s->nactive++] = j;
+            }
+        search(s, from, ops);
+    }
+    for (int j = 0; j < s->nto; j++)
+        cost[j] = (float)s->best[j];
+}
+
+static tsr_status same_mesh(tsri_space *space, tsri_mem *mem, int nfrom, const tsr_sbp *from,
+                            int nto, const tsr_sbp *to, float *cost)
+{
+    graph g = {.space = space, .mem = mem, .states.mem = mem};
+    source s = {0};
+    tsr_status status = TSR_OK;
+    int index;
+    for (int i = 0; i < nfrom + nto; i++) {
+        tsri_layout l = tsri_layout_of(space->mesh, i < nfrom ? from[i] : to[i - nfrom]);
+        tsri_state state = tsri_space_encode(space, &l);
+        space->make_ops |= (uint8_t)ops_of(state);
+        TSRI_GOTO(tsri_table_add(&g.states, state, &index), done);
+    }
+    space->make_dims = space->dims;
+    TSRI_GOTO(graph_build(&g), done);
+    TSRI_GOTO(source_init(&s, &g, nto), done);
+    for (int j = 0; j < nto; j++) {
+        tsri_layout l = tsri_layout_of(space->mesh, to[j]);
+        s.to[j] = tsri_space_encode(space, &l);
+    }
+    for (int i = 0; i < nfrom; i++) {
+        tsri_layout l = tsri_layout_of(space->mesh, from[i]);
+        TSRI_GOTO(tsri_table_add(&g.states, tsri_space_encode(space, &l), &index), done);
+        search_all(&s, index, cost + (size_t)i * (size_t)nto);
+    }
+done:
+    source_finish(&s);
+    graph_finish(&g);
+    return status;
+}
+
+tsr_status tsri_route_costs(const tsri_cost_model *m, tsri_mem *mem, tsr_dims shape, size_t element,
+                            const tsri_mesh *from_mesh, int nfrom, const tsr_sbp *from,
+                            const tsri_mesh *to_mesh, int nto, const tsr_sbp *to, float *cost)
+{
+    tsri_space a, b;
+    unsigned axes = 0, ops;
+    if (nfrom == 0 || nto == 0)
+        return TSR_OK;
+    for (int i = 0; i < nfrom + nto; i++) {
+        tsri_layout l =
+            i < nfrom ? tsri_layout_of(from_mesh, from[i]) : tsri_layout_of(to_mesh, to[i - nfrom]);
+        TSRI_TRY(tsri_route_look(&l, shape, &ops, &axes));
+    }
+    tsri_space_init(&a, m, from_mesh, shape, element, axes);
+    if (tsri_mesh_equal(from_mesh, to_mesh))
+        return same_mesh(&a, mem, nfrom, from, nto, to, cost);
+    tsri_space_init(&b, m, to_mesh, shape, element, axes);
+    return tsri_cross_costs(m, shape, element, &a, &b, mem, nfrom, from, nto, to, cost);
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lagrangian relaxation of the limit: usage gets a price at each time, and the search without a
+ * limit at those prices, less what the limit is worth, is a lower bound. One price, at the time
+ * that is fullest without a limit, is found by cutting planes in one dimension; then come steps
+ * over all times. Each answer on the way is repaired, improved, and merged with the best. Small
+ * problems go to branch and bound at the best prices.
+ */
+#include "sbp/search/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SECANT_STEPS = 12, VOLUME_STEPS = 20 };
+
+static const double inner_effort = 0.125, small_gap = 1e-4;
+static const double branch_work = 3e8, most_levels = 1e6;
+
+typedef struct lagrangian {
+    const tsri_search_problem *p;
+    tsri_pool *pool;
+    tsri_times times;
+    int **adj;                    /* [n] count and edge numbers */
+    double range;                 /* no feasible cost is larger */
+    double *lambda, *best_lambda; /* [ntimes] */
+    double *mean;                 /* [ntimes] load of a mixture of answers */
+    double *price;                /* [n] */
+    int *choice, *trial, *best;   /* [n] */
+    double lower, upper;          /* upper: of best; INFINITY: none is known */
+    double value, cost;           /* of the last evaluation: its bound; its choice's own cost */
+    int64_t *load;                /* [ntimes] of its choice */
+} lagrangian;
+
+#define NEED(p)                       \
+    do {                              \
+        if (!(p))                     \
+            return TSR_ERR_NO_MEMORY; \
+    } while (0)
+
+static double most_of(const float *cost, int64_t count)
+{
+    float most = 0.0f;
+    for (int64_t i = 0; i < count; i++)
+        if (cost[i] < INFINITY && fabsf(cost[i]) > most)
+            most = fabsf(cost[i]);
+    return most;
+}
+
+static tsr_status list_edges(lagrangian *x)
+{
+    const tsri_search_problem *p = x->p;
+    size_t n = (size_t)p->nnodes;
+    int *count = tsri_pool_alloc(x->pool, n * sizeof(int));
+    int **adj = tsri_pool_alloc(x->pool, n * sizeof *adj);
+    NEED(count && adj);
+    for (int e = 0; e < p->nedges; e++) {
+        count[p->edges[e].u]++;
+        count[p->edges[e].v]++;
+    }
+    for (int v = 0; v < p->nnodes; v++) {
+        adj[v] = tsri_pool_alloc(x->pool, ((size_t)count[v] + 1) * sizeof(int));
+        NEED(adj[v]);
+    }
+    for (int e = 0; e < p->nedges; e++) {
+        int u = p->edges[e].u, v = p->edges[e].v;
+        adj[u][++adj[u][0]] = e;
+        adj[v][++adj[v][0]] = e;
+        x->range += most_of(p->edges[e].cost, (int64_t)p->nodes[u].nstrat * p->nodes[v].nstrat);
+    }
+    for (int v = 0; v < p->nnodes; v++)
+        x->range += most_of(p->nodes[v].cost, p->nodes[v].nstrat);
+    x->adj = adj;
+    return TSR_OK;
+}
+
+static tsr_status start(lagrangian *x)
+{
+    size_t n = (size_t)x->p->nnodes, ntimes = (size_t)x->times.ntimes;
+    x->lambda = tsri_pool_alloc(x->pool, ntimes * sizeof(double));
+    x->best_lambda = tsri_pool_alloc(x->pool, ntimes * sizeof(double));
+    x->mean = tsri_pool_alloc(x->pool, ntimes * sizeof(double));
+    x->load = tsri_pool_alloc(x->pool, ntimes * sizeof(int64_t));
+    x->price = tsri_pool_alloc(x->pool, n * sizeof(double));
+    x->choice = tsri_pool_alloc(x->pool, n * sizeof(int));
+    x->trial = tsri_pool_alloc(x->pool, n * sizeof(int));
+    x->best = tsri_pool_alloc(x->pool, n * sizeof(int));
+    NEED(x->lambda && x->best_lambda && x->mean && x->load && x->price && x->choice && x->trial &&
+         x->best);
+    return list_edges(x);
+}
+
+static void offer(lagrangian *x, const int *choice)
+{
+    double cost = tsri_search_cost(x->p, choice);
+    if (cost < x->upper && tsri_times_load(&x->times, choice, x->times.load) <= x->p->usage_limit) {
+        x->upper = cost;
+        memcpy(x->best, choice, (size_t)x->p->nnodes * sizeof(int));
+    }
+}
+
+/* Everything within the limit that choice leads to. */
+static tsr_status mend(lagrangian *x, const int *choice)
+{
+    size_t bytes = (size_t)x->p->nnodes * sizeof(int);
+    int *const *adj = x->adj;
+    memcpy(x->trial, choice, bytes);
+    if (tsri_times_repair(&x->times, adj, x->trial)) {
+        tsri_times_improve(&x->times, adj, x->trial);
+        TSRI_TRY(tsri_times_merge(&x->times, x->pool->mem, adj, choice, x->trial));
+        offer(x, x->trial);
+    }
+    if (x->upper == INFINITY)
+        return TSR_OK;
+    memcpy(x->trial, x->best, bytes);
+    TSRI_TRY(tsri_times_merge(&x->times, x->pool->mem, adj, choice, x->trial));
+    tsri_times_improve(&x->times, adj, x->trial);
+    offer(x, x->trial);
+    return TSR_OK;
+}
+
+static void set_prices(lagrangian *x)
+{
+    for (int v = 0; v < x->p->nnodes; v++) {
+        x->price[v] = 0.0;
+        for (int t = x->times.from[v]; t <= x->times.to[v]; t++)
+            x->price[v] += x->lambda[t];
+    }
+}
+
+/* The relaxation at lambda. */
+static tsr_status evaluate(lagrangian *x)
+{
+    tsri_search_result result = {0};
+    set_prices(x);
+    TSRI_TRY(tsri_search_priced(x->p, x->price, inner_effort, x->choice, &result));
+    x->value = result.bound;
+    for (int t = 0; t < x->times.ntimes; t++)
+        x->value -= x->lambda[t] * (double)x->p->usage_limit;
+    if (x->value > x->lower) {
+        x->lower = x->value;
+        memcpy(x->best_lambda, x->lambda, (size_t)x->times.ntimes * sizeof(double));
+    }
+    x->cost = tsri_search_cost(x->p, x->choice);
+    tsri_times_load(&x->times, x->choice, x->load);
+    return mend(x, x->choice);
+}
+
+static bool proven(const lagrangian *x)
+{
+    return x->lower >= x->upper - 1e-12 * x->range || x->lower > x->range * (1.0 + 1e-9);
+}
+
+static bool settled(const lagrangian *x)
+{
+    return proven(x) || x->upper - x->lower <= small_gap * fabs(x->upper);
+}
+
+/* Usage at all times at a price that no cost can stand against. */
+static tsr_status least_usage(lagrangian *x)
+{
+    double price = 1e6 * x->range / (double)x->p->usage_limit / x->times.ntimes;
+    for (int t = 0; t < x->times.ntimes; t++)
+        x->lambda[t] = price;
+    TSRI_TRY(evaluate(x));
+    memset(x->lambda, 0, (size_t)x->times.ntimes * sizeof(double));
+    return TSR_OK;
+}
+
+static void copy_load(const lagrangian *x, double *out)
+{
+    for (int t = 0; t < x->times.ntimes; t++)
+        out[t] = (double)x->load[t];
+}
+
+/* The best price of one time: between an answer that is over the limit and one within, of which
+ * each is a line of the dual, their intersection is tried next. low[ntimes]: the load of the
+ * former, of cost low_cost; the latter's is the present one. Their mixture that just fills the time
+ * goes to mean. */
+static tsr_status one_price(lagrangian *x, int at, double low_cost, double *low)
+{
+    double limit = (double)x->p->usage_limit, high_cost = x->cost, *high = x->mean;
+    copy_load(x, high);
+    for (int i = 0; i < SECANT_STEPS && high[at] < low[at] && !settled(x); i++) {
+        double price = (high_cost - low_cost) / (low[at] - high[at]);
+        if (!(price > 0.0) || price == INFINITY)
+            break;
+        x->lambda[at] = price;
+        double line = low_cost + price * (low[at] - limit);
+        TSRI_TRY(evaluate(x));
+        double load = (double)x->load[at];
+        if (x->cost + price * (load - limit) >= line - 1e-9 * fabs(line))
+            break;
+        if (load > limit)
+            low_cost = x->cost;
+        else
+            high_cost = x->cost;
+        copy_load(x, load > limit ? low : high);
+    }
+    double share = low[at] > high[at] ? (limit - high[at]) / (low[at] - high[at]) : 0.0;
+    share = share > 0.0 ? share < 1.0 ? share : 1.0 : 0.0;
+    for (int t = 0; t < x->times.ntimes; t++)
+        x->mean[t] = share * low[t] + (1.0 - share) * high[t];
+    return TSR_OK;
+}
+
+/* Steps from the best prices along the mean load of the answers so far, which approximates that of
+ * the relaxation's optimum: the volume algorithm (Barahona and Anbil 2000). */
+static tsr_status all_prices(lagrangian *x)
+{
+    double share = 0.5, limit = (double)x->p->usage_limit;
+    for (int i = 0; i < VOLUME_STEPS && share > 0.02 && !settled(x) && x->upper < INFINITY; i++) {
+        double norm = 0.0, before = x->lower;
+        for (int t = 0; t < x->times.ntimes; t++) {
+            double g = x->mean[t] - limit;
+            norm += g > 0.0 || x->best_lambda[t] > 0.0 ? g * g : 0.0;
+        }
+        if (norm <= 1e-8 * limit * limit)
+            break;
+        double step = share * (x->upper - x->lower) / norm;
+        for (int t = 0; t < x->times.ntimes; t++)
+            x->lambda[t] = fmax(0.0, x->best_lambda[t] + step * (x->mean[t] - limit));
+        TSRI_TRY(evaluate(x));
+        for (int t = 0; t < x->times.ntimes; t++)
+            x->mean[t] += 0.15 * ((double)x->load[t] - x->mean[t]);
+        share *= x->lower > before + 0.01 * (x->upper - before) ? 1.2 : 0.66;
+    }
+    return TSR_OK;
+}
+
+/* The core's usage, and its costs at the prices. */
+static tsr_status price_core(lagrangian *x, tsri_sreducer *r, tsri_sgraph *g, tsri_usage *usage)
+{
+    *usage = (tsri_usage){
+        .ntimes = x->times.ntimes, .from = x->times.from, .to = x->times.to, .price = x->price};
+    usage->room = tsri_pool_alloc(x->pool, (size_t)usage->ntimes * sizeof(int64_t));
+    usage->use = tsri_pool_alloc(x->pool, (size_t)g->n * sizeof *usage->use);
+    NEED(usage->room && usage->use);
+    for (int t = 0; t < usage->ntimes; t++)
+        usage->room[t] = x->p->usage_limit;
+    for (int v = 0; v < x->p->nnodes; v++)
+        if (r->nodes[v].gone && r->nodes[v].use >= 0) {
+            const double *use = tsri_sm_rows(&r->memo, r->nodes[v].use);
+            NEED(use);
+            for (int t = usage->from[v]; t <= usage->to[v]; t++)
+                usage->room[t] -= (int64_t)use[0];
+        }
+    for (int i = 0; i < g->n; i++) {
+        int v = g->node[i];
+        double *cost = tsri_pool_dup(x->pool, g->cost[i], (size_t)g->k[i] * sizeof *cost);
+        NEED(cost);
+        g->cost[i] = cost;
+        if (r->nodes[v].use < 0)
+            continue;
+        usage->use[i] = tsri_sm_rows(&r->memo, r->nodes[v].use);
+        NEED(usage->use[i]);
+        for (int s = 0; s < g->k[i]; s++)
+            cost[s] += x->price[v] * usage->use[i][s];
+    }
+    for (int t = 0; t < usage->ntimes; t++)
+        usage->discount += x->lambda[t] * (double)usage->room[t];
+    return TSR_OK;
+}
+
+/* Whether the best is then proven: *out_done. */
+static tsr_status branch(lagrangian *x, bool *out_done)
+{
+    tsri_sreducer r;
+    tsri_sgraph g;
+    tsri_usage usage;
+    TSRI_TRY(tsri_sr_start(&r, x->pool, x->p, NULL, true));
+    TSRI_TRY(tsri_sr_run(&r));
+    if (r.empty) {
+        *out_done = true;
+        return TSR_OK;
+    }
+    memcpy(x->lambda, x->best_lambda, (size_t)x->times.ntimes * sizeof(double));
+    set_prices(x);
+    /* What is forbidden must stand above prices too. */
+    for (int v = 0; v < x->p->nnodes; v++)
+        for (int s = 0; x->p->nodes[v].usage && s < x->p->nodes[v].nstrat; s++)
+            r.range += x->price[v] * (double)x->p->nodes[v].usage[s];
+    r.forbid = 3.0 * r.range + 1.0;
+    TSRI_TRY(tsri_sg_build(x->pool, &r, &g));
+    double strategies = 0.0;
+    for (int v = 0; v < g.n; v++)
+        strategies += g.k[v];
+    if (strategies * g.n > most_levels)
+        return TSR_OK;
+    TSRI_TRY(price_core(x, &r, &g, &usage));
+    tsri_branch b = {.g = &g, .usage = &usage, .work = branch_work, .upper = x->upper - r.constant};
+    b.choice = tsri_pool_alloc(x->pool, (size_t)g.n * sizeof(int));
+    NEED(b.choice);
+    TSRI_TRY(tsri_sg_branch(x->pool->mem, &b));
+    if (b.found) {
+        for (int i = 0; i < g.n; i++)
+            x->trial[g.node[i]] = r.nodes[g.node[i]].orig[b.choice[i]];
+        TSRI_TRY(tsri_sr_complete(&r, x->trial));
+        offer(x, x->trial);
+    }
+    *out_done = b.work > 0.0;
+    return TSR_OK;
+}
+
+static tsr_status minimise(lagrangian *x, bool *out_done)
+{
+    int at = 0;
+    double low_cost = tsri_search_cost(x->p, x->choice);
+    tsri_times_load(&x->times, x->choice, x->load);
+    for (int t = 1; t < x->times.ntimes; t++)
+        at = x->load[t] > x->load[at] ? t : at;
+    double *low = tsri_pool_alloc(x->pool, (size_t)x->times.ntimes * sizeof(double));
+    NEED(low);
+    copy_load(x, low);
+    TSRI_TRY(mend(x, x->choice));
+    TSRI_TRY(least_usage(x));
+    if (!proven(x)) {
+        TSRI_TRY(one_price(x, at, low_cost, low));
+        TSRI_TRY(all_prices(x));
+    }
+    *out_done = proven(x);
+    return *out_done ? TSR_OK : branch(x, out_done);
+}
+
+tsr_status tsri_search_limited(tsri_pool *pool, const tsri_search_problem *p, int *picked,
+                               tsri_search_result *result)
+{
+    lagrangian x = {.p = p, .pool = pool, .lower = result->bound, .upper = INFINITY};
+    bool done = true;
+    TSRI_TRY(tsri_times_start(&x.times, pool, p));
+    if (!x.times.infeasible) {
+        TSRI_TRY(start(&x));
+        memcpy(x.choice, picked, (size_t)p->nnodes * sizeof(int));
+        TSRI_TRY(minimise(&x, &done));
+    }
+    result->exact = done;
+    result->cost = x.upper;
+    result->bound = done || x.lower > x.upper ? x.upper : x.lower;
+    if (x.upper < INFINITY)
+        memcpy(picked, x.best, (size_t)p->nnodes * sizeof(int));
+    return tsri_search_peak(pool, p, picked, &result->peak);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order of elimination: least table first, by a heap of tables that is kept up to date. */
+#include "sbp/search/graph.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Products of strategies stop growing here: far beyond any table that could be made. */
+#define WEIGHT_CAP 1e18
+
+typedef struct orderer {
+    const tsri_sgraph *g;
+    tsri_pool *pool;
+    int **nb; /* [n][deg] neighbours left, elimination's own included */
+    int *deg, *cap;
+    double *weight;   /* [n] entries of the table that eliminating the node makes */
+    int *heap, *slot; /* heap of nodes, least (weight, number) first; slot[node] or -1 */
+    int nheap;
+    int *mark, stamp;
+} orderer;
+
+static bool less(const orderer *o, int a, int b)
+{
+    return o->weight[a] < o->weight[b] || (o->weight[a] == o->weight[b] && a < b);
+}
+
+static void place(orderer *o, int at, int v)
+{
+    o->heap[at] = v;
+    o->slot[v] = at;
+}
+
+static void sift(orderer *o, int at)
+{
+    int v = o->heap[at];
+    while (at > 0 && less(o, v, o->heap[(at - 1) / 2])) {
+        place(o, at, o->heap[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+    for (;;) {
+        int child = 2 * at + 1;
+        if (child + 1 < o->nheap && less(o, o->heap[child + 1], o->heap[child]))
+            child++;
+        if (child >= o->nheap || !less(o, o->heap[child], v))
+            break;
+        place(o, at, o->heap[child]);
+        at = child;
+    }
+    place(o, at, v);
+}
+
+static void take(orderer *o, int v)
+{
+    int at = o->slot[v], last = o->heap[--o->nheap];
+    o->slot[v] = -1;
+    if (last != v) {
+        place(o, at, last);
+        sift(o, at);
+    }
+}
+
+static double weigh(const orderer *o, int v)
+{
+    double w = 1.0;
+    for (int i = 0; i < o->deg[v] && w < WEIGHT_CAP; i++)
+        w *= o->g->k[o->nb[v][i]];
+    return w;
+}
+
+static tsr_status add_neighbour(orderer *o, int v, int other)
+{
+    if (!TSRI_PUSH(o->pool, o->nb[v], o->deg[v], o->cap[v]))
+        return TSR_ERR_NO_MEMORY;
+    o->nb[v][o->deg[v]++] = other;
+    return TSR_OK;
+}
+
+static void remove_neighbour(orderer *o, int v, int other)
+{
+    int i = 0;
+    while (o->nb[v][i] != other)
+        i++;
+    o->nb[v][i] = o->nb[v][--o->deg[v]];
+}
+
+static tsr_status start(orderer *o)
+{
+    const tsri_sgraph *g = o->g;
+    size_t n = (size_t)g->n;
+    o->nb = tsri_pool_alloc(o->pool, n * sizeof *o->nb);
+    o->deg = tsri_pool_alloc(o->pool, n * sizeof(int));
+    o->cap = tsri_pool_alloc(o->pool, n * sizeof(int));
+    o->weight = tsri_pool_alloc(o->pool, n * sizeof(double));
+    o->heap = tsri_pool_alloc(o->pool, n * sizeof(int));
+    o->slot = tsri_pool_alloc(o->pool, n * sizeof(int));
+    o->mark = tsri_pool_alloc(o->pool, n * sizeof(int));
+    if (!o->nb || !o->deg || !o->cap || !o->weight || !o->heap || !o->slot || !o->mark)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < g->nedges; i++) {
+        TSRI_TRY(add_neighbour(o, g->edges[i].u, g->edges[i].v));
+        TSRI_TRY(add_neighbour(o, g->edges[i].v, g->edges[i].u));
+    }
+    for (int v = 0; v < g->n; v++) {
+        o->weight[v] = weigh(o, v);
+        place(o, o->nheap++, v);
+        sift(o, o->nheap - 1);
+    }
+    return TSR_OK;
+}
+
+/* Takes v out; its neighbours become a clique where it was eliminated, not where it is fixed. */
+static tsr_status drop(orderer *o, int v, bool connect)
+{
+    int *nb = o->nb[v], deg = o->deg[v];
+    take(o, v);
+    for (int i = 0; i < deg; i++)
+        remove_neighbour(o, nb[i], v);
+    for (int i = 0; i < deg && connect && deg > 1; i++) {
+        int a = nb[i];
+        o->stamp++;
+        o->mark[a] = o->stamp;
+        for (int j = 0; j < o->deg[a]; j++)
+            o->mark[o->nb[a][j]] = o->stamp;
+        for (int j = 0; j < deg; j++)
+            if (o->mark[nb[j]] != o->stamp)
+                TSRI_TRY(add_neighbour(o, a, nb[j]));
+    }
+    for (int i = 0; i < deg; i++) {
+        o->weight[nb[i]] = weigh(o, nb[i]);
+        sift(o, o->slot[nb[i]]);
+    }
+    return TSR_OK;
+}
+
+/* The node that couples most, among those that were rarely fixed before. */
+static int pick_cut(const orderer *o, const int *uses)
+{
+    int best = -1;
+    double most = -1.0;
+    for (int v = 0; v < o->g->n; v++) {
+        if (o->slot[v] < 0)
+            continue;
+        double score = o->deg[v] / (1.0 + (uses ? uses[v] : 0));
+        if (score > most) {
+            most = score;
+            best = v;
+        }
+    }
+    return best;
+}
+
+tsr_status tsri_sg_order(tsri_pool *pool, const tsri_sgraph *g, double limit, const int *uses,
+                         tsri_sg_plan *out)
+{
+    orderer o = {.g = g, .pool = pool};
+    tsri_sg_plan plan = {0};
+    plan.order = tsri_pool_alloc(pool, (size_t)g->n * sizeof(int));
+    plan.is_cut = tsri_pool_alloc(pool, (size_t)g->n * sizeof(bool));
+    if (!plan.order || !plan.is_cut)
+        return TSR_ERR_NO_MEMORY;
+    TSRI_TRY(start(&o));
+    while (o.nheap) {
+        int v = o.heap[0];
+        double w = o.weight[v];
+        if (w > limit) {
+            v = pick_cut(&o, uses);
+            plan.is_cut[v] = true;
+            plan.ncut++;
+            TSRI_TRY(drop(&o, v, false));
+            continue;
+        }
+        plan.order[plan.norder++] = v;
+        plan.entries += w;
+        plan.largest = w > plan.largest ? w : plan.largest;
+        plan.work += w * g->k[v] * (o.deg[v] + 1);
+        TSRI_TRY(drop(&o, v, true));
+    }
+    for (int v = 0, at = plan.norder; v < g->n; v++)
+        if (plan.is_cut[v])
+            plan.order[at++] = v;
+    *out = plan;
+    return TSR_OK;
+}

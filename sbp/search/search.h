@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inference problem as plain data, apart from tensors: choose one strategy per node so that the
+ * sum of node costs and edge costs is least, and, at every time, the sum of the usages of the nodes
+ * alive then is within a limit. Costs are seconds, of either sign; INFINITY forbids.
+ * Deterministic: equal problems give equal answers on every machine, and of strategies that tie
+ * where a node is decided, the lower is taken. Work is bounded by counts, never by a clock.
+ *
+ * Equal tables, also at different addresses, are kept and combined once: a network's layers repeat.
+ * Dominated strategies are dropped and nodes of degree two and less eliminated; what remains is
+ * eliminated by least table while tables stay below `max_table` entries and their work is small.
+ * Else a dual bound (tree-reweighted message passing) and the best assignment exclude strategies,
+ * until elimination can finish, or the result says how far from the optimum it is at most.
+ * A limit that the optimum without one exceeds is relaxed by prices per byte and time; problems
+ * that are small after reduction are then solved exactly by branch and bound.
+ */
+#ifndef TESSERA_SBP_SEARCH_SEARCH_H
+#define TESSERA_SBP_SEARCH_SEARCH_H
+
+#include "src/core/mem.h"
+
+typedef struct tsri_search_node {
+    int nstrat;           /* >= 1 */
+    const float *cost;    /* [nstrat] */
+    const int64_t *usage; /* [nstrat], bytes, >= 0; NULL: none */
+    int first, last;      /* the times at which the usage counts, both included */
+} tsri_search_node;
+
+typedef struct tsri_search_edge {
+    int u, v;          /* nodes, u != v; several edges may join the same pair */
+    const float *cost; /* [nstrat(u)][nstrat(v)], row-major; edges may share one matrix */
+} tsri_search_edge;
+
+typedef struct tsri_search_problem {
+    int nnodes, nedges;
+    const tsri_search_node *nodes;
+    const tsri_search_edge *edges;
+    int64_t max_table;   /* 0 = 1 << 20 entries of 8 bytes */
+    tsri_mem *mem;       /* counts the allocations; may be NULL */
+    int64_t usage_limit; /* 0: none */
+} tsri_search_problem;
+
+typedef struct tsri_search_result {
+    double cost;    /* of choice[], summed in double; INFINITY: no assignment that is free of
+                       forbidden choices and within the limit was found. If exact, there is none.
+                       choice[] is any then */
+    bool exact;     /* the optimum, proven (up to rounding in double) */
+    double bound;   /* no assignment within the limit costs less; cost if exact */
+    int64_t peak;   /* most usage of choice[] at a time; over the limit only if cost is INFINITY */
+    int64_t tables; /* entries of the largest table of the search without a limit */
+} tsri_search_result;
+
+/* choice[nnodes] is the caller's; untouched on errors: TSR_ERR_NO_MEMORY, TSR_ERR_INVALID (a count
+ * or limit that is negative, nstrat < 1, an edge out of range, a cost that is NaN or -INFINITY, a
+ * usage below 0, first > last). A limit that the answer without one keeps changes nothing. */
+tsr_status tsri_search(const tsri_search_problem *problem, int *choice,
+                       tsri_search_result *out_result);
+
+/* The cost of a given assignment, by the same sums. */
+double tsri_search_cost(const tsri_search_problem *problem, const int *choice);
+
+#endif
