@@ -41,22 +41,6 @@ static tsr_status run_step(tsri_step *s)
     return TSR_ERR_INTERNAL;
 }
 
-static void note_failure(tsr_plan *plan)
-{
-    plan->has_results = false;
-    snprintf(plan->failure, sizeof plan->failure, "an earlier run of this plan failed: %.400s",
-             tsr_last_error());
-}
-
-/* The plan can't be run any more, and peers, which wait for this rank, must hear of it. */
-tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status)
-{
-    if (plan->world->comm)
-        plan->world->comm->ops->abort(plan->world->comm, tsr_last_error());
-    note_failure(plan);
-    return status;
-}
-
 /* An input was never fed. The plan can run once it is; peers, which may be in the run already, must
  * hear of it. */
 static tsr_status fail_unfed(const tsr_plan *plan)
@@ -97,7 +81,7 @@ static tsr_status fail_step(tsr_plan *plan, const tsri_step *s, tsr_status statu
                                   s->item->name[0] ? " " : "", s->item->name);
     if (s->kind < TSRI_STEP_START)
         return tsri_plan_fail(plan, status);
-    note_failure(plan); /* the communicator has told the others */
+    tsri_plan_note_failure(plan); /* the communicator has told the others */
     return status;
 }
 

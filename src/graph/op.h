@@ -66,6 +66,9 @@ tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc 
 tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x, tsr_tensor *y,
                              tsr_dtype out_dtype, tsri_loc loc);
 tsr_tensor *tsri_make_scale(tsr_tensor *x, double a, tsri_loc loc);
+/* A reduction over the axes in mask; a sum's result times `scale`. */
+tsr_tensor *tsri_make_reduce(tsr_tensor *x, tsr_reduce_op op, uint32_t mask, bool keepdim,
+                             double scale, tsri_loc loc);
 /* Sum over the axes in mask times `scale`. */
 tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double scale, tsri_loc loc);
 /* The maximum over the axes in mask; -inf of nothing. */
@@ -90,6 +93,8 @@ bool tsri_make_rank_sum(const tsri_attrs *attrs, int n, tsr_tensor *const *x, ts
 /* Fills attrs.rank_sum from a group. False: the graph has failed. */
 bool tsri_read_group(const tsri_ctx *c, const tsr_group *group, tsri_attrs *attrs);
 tsr_dims tsri_keepdim(tsr_dims dims, uint32_t mask);
+/* The axes that are not in mask. */
+tsr_dims tsri_drop_axes(tsr_dims dims, uint32_t mask);
 /* matmul of operands of which one has more than 2 axes, once their matrices are known to fit. Fails
  * where the batch axes do not broadcast. */
 tsr_tensor *tsri_declare_batch_matmul(const tsri_ctx *c, tsr_tensor *a, tsr_tensor *b, bool ta,

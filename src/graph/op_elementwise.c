@@ -207,19 +207,6 @@ const tsri_op_def tsri_def_cast = {.rule = rule_cast, .gradient = grad_cast};
 
 /* --- two operands ---------------------------------------------------------------------------- */
 
-bool tsri_broadcast_shapes(tsr_dims a, tsr_dims b, tsr_dims *out)
-{
-    tsr_dims r = {.ndim = a.ndim > b.ndim ? a.ndim : b.ndim};
-    for (int i = 1; i <= r.ndim; i++) {
-        int64_t m = i <= a.ndim ? a.d[a.ndim - i] : 1, n = i <= b.ndim ? b.d[b.ndim - i] : 1;
-        if (m != n && m != 1 && n != 1)
-            return false;
-        r.d[r.ndim - i] = m == 1 ? n : m;
-    }
-    *out = r;
-    return true;
-}
-
 static bool want_arithmetic(const tsri_ctx *c, const tsr_tensor *x, tsri_binary_fn fn)
 {
     if (tsri_binary_compares(fn) || tsri_is_float(x->dtype))
@@ -288,22 +275,6 @@ static tsr_status rule_binary(const tsri_op *op, tsri_rule_text *out)
     default:
         return tsri_write_rule(out, "!..., !... -> ...");
     }
-}
-
-tsr_tensor *tsri_make_sum_to(tsr_tensor *dy, tsr_dims dims, tsri_loc loc)
-{
-    int lead = dy->shape.ndim - dims.ndim;
-    if (dy->failed || lead < 0)
-        return dy;
-    uint32_t grown = (1u << lead) - 1, kept = 0;
-    for (int i = 0; i < dims.ndim; i++)
-        if (dims.d[i] == 1 && dy->shape.d[lead + i] != 1)
-            kept |= 1u << (lead + i);
-    if (!grown && !kept)
-        return dy;
-    /* New axes in front are dropped; an axis that grew from 1 comes back as 1. */
-    tsr_tensor *sum = tsri_make_sum(dy, grown | kept, !grown, 1, loc);
-    return grown && kept ? tsri_make_reshape(sum, dims, loc) : sum;
 }
 
 /* d(x^y): y x^(y-1) to x, x^y log(x) to y. As PyTorch has it, 0 to x where y = 0, and 0 to y where

@@ -4,23 +4,6 @@
 
 #include "src/graph/op.h"
 
-tsr_dims tsri_keepdim(tsr_dims dims, uint32_t mask)
-{
-    for (int i = 0; i < dims.ndim; i++)
-        if (mask >> i & 1)
-            dims.d[i] = 1;
-    return dims;
-}
-
-static tsr_dims dropped(tsr_dims dims, uint32_t mask)
-{
-    tsr_dims r = {0};
-    for (int i = 0; i < dims.ndim; i++)
-        if (!(mask >> i & 1))
-            r.d[r.ndim++] = dims.d[i];
-    return r;
-}
-
 static int64_t count_over(tsr_dims dims, uint32_t mask)
 {
     int64_t n = 1;
@@ -28,35 +11,6 @@ static int64_t count_over(tsr_dims dims, uint32_t mask)
         if (mask >> i & 1)
             n *= dims.d[i];
     return n;
-}
-
-static tsr_tensor *add_kind(tsri_op_kind kind, tsr_tensor *x, tsr_reduce_op op, uint32_t mask,
-                            bool keepdim, double scale, tsri_loc loc)
-{
-    tsri_attrs attrs = {0};
-    attrs.reduce.op = op;
-    attrs.reduce.axes = mask;
-    attrs.reduce.keepdim = keepdim;
-    attrs.reduce.scale = scale;
-    tsr_dims shape = keepdim ? tsri_keepdim(x->shape, mask) : dropped(x->shape, mask);
-    return tsri_graph_add1(x->graph, kind, &attrs, 1, &x, shape, x->dtype, loc);
-}
-
-static tsr_tensor *add_reduce(tsr_tensor *x, tsr_reduce_op op, uint32_t mask, bool keepdim,
-                              double scale, tsri_loc loc)
-{
-    return add_kind(TSRI_OP_REDUCE, x, op, mask, keepdim, scale, loc);
-}
-
-tsr_tensor *tsri_make_max(tsr_tensor *x, tsri_op_kind kind, uint32_t mask, bool keepdim,
-                          tsri_loc loc)
-{
-    return x->failed ? x : add_kind(kind, x, TSR_REDUCE_MAX, mask, keepdim, 1, loc);
-}
-
-tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double scale, tsri_loc loc)
-{
-    return x->failed ? x : add_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
 }
 
 static tsr_tensor *declare_sum(const char *name, tsr_tensor *x, tsr_axes axes, bool keepdim,
@@ -74,7 +28,7 @@ static tsr_tensor *declare_sum(const char *name, tsr_tensor *x, tsr_axes axes, b
                             "operand %s is %s; legal are floating point, i32 and i64: use tsr_cast",
                             tsri_op_dims(&c, x), tsr_dtype_name(x->dtype));
     double scale = mean ? 1.0 / (double)count_over(x->shape, mask) : 1;
-    return add_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
+    return tsri_make_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
 }
 
 tsr_tensor *tsr_sum_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
@@ -101,7 +55,7 @@ static tsr_tensor *declare_extreme(const char *name, tsr_tensor *x, tsr_reduce_o
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
                             "%s over axes of size 0; nothing has no %s: name axes with elements",
                             tsri_op_dims(&c, x), name);
-    return add_reduce(x, op, mask, keepdim, 1, loc);
+    return tsri_make_reduce(x, op, mask, keepdim, 1, loc);
 }
 
 tsr_tensor *tsr_max_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
@@ -133,7 +87,7 @@ static tsr_tensor *declare_variance(const char *name, tsr_tensor *x, tsr_axes ax
                             "of %lld elements with correction %g; it must be at least 0 and less "
                             "than their number",
                             (long long)n, correction);
-    tsr_tensor *mean = add_reduce(x, TSR_REDUCE_SUM, mask, true, 1 / (double)n, loc);
+    tsr_tensor *mean = tsri_make_reduce(x, TSR_REDUCE_SUM, mask, true, 1 / (double)n, loc);
     tsr_tensor *diff = tsri_make_binary(name, TSRI_BINARY_SUB, x, mean, 0, loc);
     if (!diff->failed) /* the sum is least about the mean, so it has no slope there */
         diff->op->attrs.binary.fixed = 1u << 1;
@@ -304,7 +258,7 @@ tsr_tensor *tsr_argmax_at(tsr_tensor *x, int axis, const char *file, int line)
                             axis, tsri_op_dims(&c, x));
     tsri_attrs attrs = {0};
     attrs.softmax.axis = axis;
-    return tsri_graph_add1(c.g, TSRI_OP_ARGMAX, &attrs, 1, &x, dropped(x->shape, 1u << axis),
+    return tsri_graph_add1(c.g, TSRI_OP_ARGMAX, &attrs, 1, &x, tsri_drop_axes(x->shape, 1u << axis),
                            TSR_I64, loc);
 }
 

@@ -245,20 +245,6 @@ tsr_variable *tsr_module_buffer(tsr_module *m, const char *name, tsr_dims dims, 
     return add_or_break(m, name, dims, sbp, init, false);
 }
 
-void tsri_module_qualified_name(const tsr_module *m, char *buf, size_t size)
-{
-    const tsr_module *path[TSRI_NAME_MAX];
-    int depth = 0;
-    for (; m && m->parent && depth < TSRI_NAME_MAX; m = m->parent)
-        path[depth++] = m;
-    size_t used = 0;
-    buf[0] = 0;
-    while (depth-- > 0 && used < size) {
-        int n = snprintf(buf + used, size - used, "%s%s", used ? "." : "", path[depth]->name);
-        used += (size_t)n;
-    }
-}
-
 /* --- visiting --------------------------------------------------------------------------------- */
 static tsr_status name_too_long(const char *start)
 {

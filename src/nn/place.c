@@ -158,47 +158,7 @@ tsr_status tsr_module_place(tsr_module *m, const char *pattern, const tsr_placem
     return tsr_module_visit(m, place, &a);
 }
 
-/* --- where a module is ----------------------------------------------------------------------- */
-static bool one_home(const tsr_module *m, const tsr_placement **home)
-{
-    for (const tsr_variable *v = m->first_variable; v; v = v->next) {
-        if (*home && v->placement != *home)
-            return false;
-        *home = v->placement;
-    }
-    for (const tsr_module *c = m->first_child; c; c = c->sibling)
-        if (!one_home(c, home))
-            return false;
-    return true;
-}
-
-const tsr_placement *tsri_module_home(const tsr_module *m)
-{
-    const tsr_placement *home = NULL;
-    return one_home(m, &home) ? home : NULL;
-}
-
 /* --- a rank's own ---------------------------------------------------------------------------- */
-bool tsri_module_is_local(const tsr_module *m)
-{
-    while (m && !m->local)
-        m = m->parent;
-    return m;
-}
-
-tsr_status tsri_variable_check_local(const tsr_variable *v)
-{
-    int rank = v->world->rank;
-    if (tsr_placement_nranks(v->placement) == 1 && tsr_placement_rank(v->placement, 0) == rank)
-        return TSR_OK;
-    char name[TSRI_NAME_MAX];
-    tsri_variable_qualified_name(v, name, sizeof name);
-    return tsri_fail(TSR_ERR_PLACEMENT,
-                     "variable %s lives on %s; everything in a module of rank %d's own lives on "
-                     "%s:[%d]",
-                     name, tsr_placement_text(v->placement), rank,
-                     tsr_device_name(tsr_placement_device(v->placement)), rank);
-}
 
 static tsr_status check_local(tsr_variable *v, const char *name, void *arg)
 {

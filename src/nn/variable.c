@@ -118,14 +118,6 @@ void tsri_variable_destroy(tsr_variable *v)
     tsri_live_free(v, TSRI_LIVE_VARIABLE);
 }
 
-void tsri_variable_qualified_name(const tsr_variable *v, char *buf, size_t size)
-{
-    tsri_module_qualified_name(v->module, buf, size);
-    size_t used = strlen(buf);
-    if (used < size)
-        snprintf(buf + used, size - used, "%s%s", used ? "." : "", v->name);
-}
-
 tsr_dims tsr_variable_dims(const tsr_variable *v)
 {
     return tsri_is_live(v, TSRI_LIVE_VARIABLE, __func__) ? v->shape : (tsr_dims){0};

@@ -433,6 +433,8 @@ tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_
 /* The plan can't be run any more, for the thread's last error; peers hear of it. Returns `status`.
  */
 tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status);
+/* The same where peers have heard already. */
+void tsri_plan_note_failure(tsr_plan *plan);
 /* Marks the inputs that this rank must feed before the first run: those that the plan reads and of
  * which the rank holds elements (of from_local in B, the ranks whose value is everyone's). */
 void tsri_plan_note_inputs(tsr_plan *plan);

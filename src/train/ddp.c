@@ -3,7 +3,6 @@
 #include "src/core/opts.h"
 #include "src/train/ddp.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,28 +22,6 @@ const tsr_placement *tsr_local_placement(tsr_world *world)
     char text[32];
     snprintf(text, sizeof text, "cpu:[%d]", tsr_world_rank(world));
     return tsr_placement_parse(world, text);
-}
-
-tsr_status tsri_ddp_label(tsr_ddp *d, const char *fmt, ...)
-{
-    char text[64];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return tsr_group_set_label(d->group, text);
-}
-
-tsri_ddp_kept tsri_ddp_keep_label(const tsr_ddp *d)
-{
-    tsri_ddp_kept kept;
-    memcpy(kept.label, d->group->label, sizeof kept.label);
-    return kept;
-}
-
-void tsri_ddp_put_back(tsr_ddp *d, const tsri_ddp_kept *kept)
-{
-    memcpy(d->group->label, kept->label, sizeof kept->label);
 }
 
 /* --- the variables ---------------------------------------------------------------------------- */
@@ -417,14 +394,6 @@ void tsr_ddp_no_sync(tsr_ddp *ddp, bool on)
 {
     if (tsri_is_live(ddp, TSRI_LIVE_DDP, __func__))
         ddp->no_sync = on;
-}
-
-void tsr_ddp_zero_grad(tsr_ddp *ddp)
-{
-    if (!tsri_is_live(ddp, TSRI_LIVE_DDP, __func__))
-        return;
-    for (int i = 0; i < ddp->nparams; i++)
-        ddp->params[i].there = false;
 }
 
 void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there)

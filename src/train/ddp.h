@@ -104,7 +104,7 @@ struct tsr_ddp {
     tsr_ddp_info info;
 };
 
-/* "ddp run 7, bucket 2": what this rank's next collectives are called. */
+/* ddp_label.c. "ddp run 7, bucket 2": what this rank's next collectives are called. */
 tsr_status tsri_ddp_label(tsr_ddp *d, const char *fmt, ...) TSR_PRINTF(2, 3);
 /* The group's label is the user's: kept where a call begins, and put back where it ends. */
 typedef struct tsri_ddp_kept {
@@ -120,7 +120,8 @@ void tsri_ddp_free_buckets(tsr_ddp *d);
 
 /* ddp_run.c: parameter i's gradient has been written. */
 tsr_status tsri_ddp_written(void *arg, int i);
-/* Starts reducing the buckets that are complete, in their order. */
+
+/* ddp_sync.c. Starts reducing the buckets that are complete, in their order. */
 tsr_status tsri_ddp_start_buckets(tsr_ddp *d);
 /* Waits for all buckets' averages, and agrees on which parameters were used. */
 tsr_status tsri_ddp_finish_buckets(tsr_ddp *d);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "kernels/device.h"
+#include "src/core/live.h"
 #include "src/nn/variable.h"
 
 enum { ALIGN = 64, FIRST_BYTES = 1 << 20 };
@@ -138,4 +139,12 @@ void tsri_ddp_free_buckets(tsr_ddp *d)
     }
     tsr_free(d->world, d->used);
     tsr_free(d->world, d->block);
+}
+
+void tsr_ddp_zero_grad(tsr_ddp *ddp)
+{
+    if (!tsri_is_live(ddp, TSRI_LIVE_DDP, __func__))
+        return;
+    for (int i = 0; i < ddp->nparams; i++)
+        ddp->params[i].there = false;
 }

@@ -21,14 +21,6 @@ KNOWN = [
     {"kernels", "kernels/cpu", "kernels/cpu/fast", "kernels/cpu/onednn", "kernels/cpu/ref"},
     {"src/comm", "src/comm/gloo"},
     {"src/exec", "src/graph", "src/nn", "src/plan"},
-    files("kernels/cpu/fast",
-          "batch_matmul bn bn_params conv depthwise elementwise fast gather gemm "
-          "layer_norm matmul move optim pool softmax unfold"),
-    files("kernels/cpu/ref",
-          "ref ref_batch_matmul ref_binary ref_conv ref_depthwise ref_elementwise "
-          "ref_gather ref_gemm ref_layer_norm ref_mask ref_matmul ref_move ref_norm "
-          "ref_norm_params ref_optim ref_pool ref_random ref_reduce ref_scan ref_select "
-          "ref_slice ref_softmax ref_source"),
     files("src/comm", "collective_group collective_run collective_send work"),
     files("src/comm", "store_conn store_limits store_meet store_serve store_server"),
     files("src/comm", "store store_file store_tcp"),
@@ -40,14 +32,9 @@ KNOWN = [
     files("src/comm", "ident ident_slurm ident_where"),
     files("src/comm", "nccl_direct nccl_plan nccl_pulls"),
     files("src/comm/gloo", "call group merge pulls"),
-    files("src/exec", "compare finite run"),
-    files("src/graph", "op_elementwise op_reduce op_select"),
-    files("src/nn", "module place variable"),
     files("src/plan", "build layout rank_sum"),
     files("src/plan", "infer infer_shared"),
     files("src/plan", "lower lower_call"),
-    files("src/train", "ddp ddp_reduce ddp_step"),
-    files("src/train", "ddp_join ddp_run"),
 ]
 
 
