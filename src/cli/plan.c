@@ -143,8 +143,18 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
     cli_links_fill(&links, cluster, &opts);
     tsr_plan *plan;
     tsri_report *report;
-    if (tsr_compile_with(program->graph, &opts, &plan) != TSR_OK ||
-        tsri_report_create(plan, &report) != TSR_OK)
+    tsr_status status = tsr_compile_with(program->graph, &opts, &plan);
+    if (status != TSR_OK) {
+        int code = cli_fail("plan");
+        const cli_fits fits = {path,          a->sets.n,
+                               a->sets.items, program->experiment,
+                               &opts,         tsr_world_size(program->world),
+                               false};
+        if (status == TSR_ERR_NO_MEMORY)
+            cli_say_what_fits(&fits);
+        return code;
+    }
+    if (tsri_report_create(plan, &report) != TSR_OK)
         return cli_fail("plan");
     const plan_view view = {.path = path,
                             .report = report,

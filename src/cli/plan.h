@@ -27,6 +27,21 @@ void plan_links_source(const plan_view *v, char buf[256]);
 /* "0-3,8": the ranks whose memory is that of class m. */
 char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size);
 
+/* fits.c: an experiment that its memory limit was refused for, and how to try others. */
+typedef struct cli_fits {
+    const char *path;
+    int nsets;
+    const char *const *sets; /* the overrides so far */
+    const tsri_experiment *experiment;
+    const tsr_compile_opts *opts;
+    int ranks;
+    bool with_devices; /* on threads that are ranks, kernels' scratch included; else in a virtual
+                        * world */
+} cli_fits;
+/* Prints to stderr which changes would make it fit, as far as a few seconds of trying tell. Each
+ * that is named was compiled within the limit. */
+void cli_say_what_fits(const cli_fits *how);
+
 /* --- experiment.c: what plan and run have in common ------------------------------------------- */
 /* The file's cluster section for the planner's links. NULL if it has none. */
 const cli_cluster *cli_cluster_of(const tsri_experiment *e, cli_cluster *buf);

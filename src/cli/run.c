@@ -133,10 +133,16 @@ static int work(const run_args *a, run_job *job)
     job->opts.on_nan = tsri_experiment_on_nan(job->experiment);
     job->opts.infer_updates = tsri_experiment_infer_updates(job->experiment);
     int ranks = a->ranks ? (int)a->ranks : tsri_experiment_nranks(job->experiment);
-    tsr_status status =
-        run_is_launched() ? run_as_process(job, a) : tsr_spawn(ranks, run_on_rank, job);
-    if (status != TSR_OK)
-        return cli_fail("run");
+    bool is_launched = run_is_launched();
+    tsr_status status = is_launched ? run_as_process(job, a) : tsr_spawn(ranks, run_on_rank, job);
+    if (status != TSR_OK) {
+        int code = cli_fail("run");
+        const cli_fits fits = {job->path,  a->sets.n, a->sets.items, job->experiment,
+                               &job->opts, ranks,     true};
+        if (status == TSR_ERR_NO_MEMORY && !is_launched)
+            cli_say_what_fits(&fits);
+        return code;
+    }
     int sig = job->stopped_by ? job->stopped_by : run_stop_signal();
     return sig ? 128 + sig : CLI_OK;
 }

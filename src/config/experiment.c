@@ -195,6 +195,11 @@ tsr_on_nan tsri_experiment_on_nan(const tsri_experiment *e)
     return said == TSR_NAN_STOP && !e->trains ? TSR_NAN_WARN : said;
 }
 
+int64_t tsri_experiment_batch_size(const tsri_experiment *e)
+{
+    return tsri_experiment_trains(e) ? e->data.batch_size : 0;
+}
+
 bool tsri_experiment_infer_updates(const tsri_experiment *e)
 {
     return e && e->infer_updates;

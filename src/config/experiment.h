@@ -44,6 +44,8 @@ tsr_device tsri_experiment_device(const tsri_experiment *e);
 bool tsri_experiment_trains(const tsri_experiment *e);
 /* Bytes that a rank may use; 0: no limit. */
 int64_t tsri_experiment_memory_limit(const tsri_experiment *e);
+/* Rows of the global batch; 0: it trains no model. */
+int64_t tsri_experiment_batch_size(const tsri_experiment *e);
 /* See tsr_compile_opts. */
 tsr_on_nan tsri_experiment_on_nan(const tsri_experiment *e);
 bool tsri_experiment_infer_updates(const tsri_experiment *e);

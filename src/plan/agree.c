@@ -165,9 +165,17 @@ static tsr_status judge(const tsri_program_view *p, const summary *all, tsri_nee
                              "another order",
                              r);
     }
-    for (int r = 0; r < n && need; r++)
+    for (int r = 0; r < n && need; r++) {
+        size_t *scratch_of = need->scratch_of;
+        if (scratch_of)
+            scratch_of[r] = (size_t)all[r].scratch;
         if (r == 0 || all[r].bytes > need->bytes)
-            *need = (tsri_need){(size_t)all[r].bytes, (size_t)all[r].scratch, r, compares, 0};
+            *need = (tsri_need){.bytes = (size_t)all[r].bytes,
+                                .scratch = (size_t)all[r].scratch,
+                                .scratch_of = scratch_of,
+                                .rank = r,
+                                .compares = compares};
+    }
     return TSR_OK;
 }
 

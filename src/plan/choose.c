@@ -4,8 +4,6 @@
 #include "src/plan/choose.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "src/core/clock.h"
 #include "src/plan/report.h"
@@ -107,86 +105,19 @@ static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *infer
     return TSR_OK;
 }
 
-/* --- what ranks need -------------------------------------------------------------------------- */
-char *tsri_bytes_text(uint64_t bytes, char buf[32])
-{
-    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB"};
-    double x = (double)bytes;
-    int u = -1;
-    for (; u < 4 && x >= 999.5; u++)
-        x /= 1000;
-    snprintf(buf, 32, u < 0 ? "%.0f bytes" : "%.3g %s", x, u < 0 ? "" : units[u]);
-    return buf;
-}
-
-/* "parameters 1.05 MB, gradients 262 kB", the largest first. */
-static void put_terms(FILE *f, const tsri_report_memory *m)
-{
-    struct {
-        const char *name;
-        uint64_t bytes;
-    } terms[] = {{"parameters", m->parameters},       {"buffers", m->buffers},
-                 {"optimizer states", m->optimizer},  {"inputs and outputs", m->ports},
-                 {"gradients", m->gradients},         {"activations", m->activations},
-                 {"communication", m->communication}, {"gaps", m->other}};
-    enum { TERMS = sizeof terms / sizeof *terms, SHOWN = 5 };
-    char buf[32];
-    for (int k = 0; k < SHOWN; k++) {
-        int largest = 0;
-        for (int i = 1; i < TERMS; i++)
-            largest = terms[i].bytes > terms[largest].bytes ? i : largest;
-        if (!terms[largest].bytes)
-            break;
-        fprintf(f, "%s%s %s", k ? ", " : "", terms[largest].name,
-                tsri_bytes_text(terms[largest].bytes, buf));
-        terms[largest].bytes = 0;
-    }
-}
-
-/* "rank 1 needs 1048576 bytes (1.05 MB: parameters 1.05 MB); rank 0 524 kB" */
-static void put_ranks(FILE *f, const tsri_report *r)
-{
-    enum { SHOWN = 4 };
-    char buf[32];
-    for (int i = 0; i < r->nmemory && i < SHOWN; i++) {
-        const tsri_report_memory *m = &r->memory[i];
-        fprintf(f, "%srank %d", i ? "; " : "", m->rank);
-        if (m->nranks > 1)
-            fprintf(f, " (and %d like it)", m->nranks - 1);
-        if (i) {
-            fprintf(f, " %s", tsri_bytes_text(m->total, buf));
-            continue;
-        }
-        fprintf(f, " needs %llu bytes (%s: ", (unsigned long long)m->total,
-                tsri_bytes_text(m->total, buf));
-        put_terms(f, m);
-        fputc(')', f);
-    }
-    if (r->nclasses > SHOWN)
-        fprintf(f, "; and %d kinds of ranks more", r->nclasses - SHOWN);
-}
-
-/* The most that a rank needs for what was built; says so if it is the least so far. */
+/* --- within memory ---------------------------------------------------------------------------- */
+/* Finds the most that a rank needs for what was built, kernels' scratch apart. */
 static tsr_status weigh(tsri_choosing *c, tsr_plan *plan)
 {
     tsri_report r = {.plan = plan};
     tsri_pool_init(&r.pool, &plan->world->mem);
     tsr_status status = tsri_report_memory_make(plan, &r);
-    if (status == TSR_OK) {
+    if (status == TSR_OK)
         c->bytes = (size_t)r.memory[0].total;
-        FILE *f =
-            !c->leanest || c->bytes < c->leanest ? fmemopen(c->needs, sizeof c->needs, "w") : NULL;
-        if (f) {
-            c->leanest = c->bytes;
-            put_ranks(f, &r);
-            fclose(f);
-        }
-    }
     tsri_pool_finish(&r.pool);
     return status;
 }
 
-/* --- within memory ---------------------------------------------------------------------------- */
 static double bucket_bytes(const tsr_compile_opts *opts)
 {
     return opts->bucket_mb * 1048576;
@@ -211,39 +142,53 @@ static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit)
     return plan->opts.memory_limit ? weigh(c, plan) : TSR_OK;
 }
 
-static tsr_status refuse(const tsri_choosing *c, const tsr_plan *plan)
+/*
+ * Builds the plan of which a rank needs least, whatever the limit is, so that each limit which is
+ * refused is told of one plan. By its estimates inference is asked for less and less, down to what
+ * it does not find any more; what takes least when it is built is built again.
+ */
+static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
 {
-    char limit[32], scratch[32], beside[96] = "";
-    if (c->scratch)
-        snprintf(beside, sizeof beside, ", with kernels' scratch of %s beside",
-                 tsri_bytes_text(c->scratch, scratch));
-    return tsri_fail(TSR_ERR_NO_MEMORY,
-                     "no plan was found that fits memory_limit, %zu bytes (%s) on a rank: of the "
-                     "leanest one, %s%s",
-                     plan->opts.memory_limit, tsri_bytes_text(plan->opts.memory_limit, limit),
-                     c->needs, beside);
+    enum { MOST_TRIES = 12 };
+    TSRI_TRY(try_limit(c, plan, 0));
+    double low = 0, high = (double)c->inferred.peak, asked = 0, best = 0;
+    size_t bytes = c->bytes;
+    for (int i = 0; i < MOST_TRIES && high - low > 0.02 * high; i++) {
+        asked = 0.4 * low + 0.6 * high;
+        TSRI_TRY(try_limit(c, plan, asked));
+        if (!c->inferred.fits) {
+            low = asked;
+            continue;
+        }
+        high = (double)c->inferred.peak < asked ? (double)c->inferred.peak : asked;
+        if (c->bytes < bytes) {
+            bytes = c->bytes;
+            best = asked;
+        }
+    }
+    return asked == best ? TSR_OK : try_limit(c, plan, best);
 }
 
 /* Infers and builds. What inference takes for a rank's memory is an estimate (what is done in
  * place, layouts, buckets and gaps come later). So with a limit the fastest plan is built and
  * measured, and if it is too large, inference is asked for less, in proportion, until what is built
- * fits. */
+ * fits: c->found. */
 static tsr_status choose(tsri_choosing *c, tsr_plan *plan)
 {
     enum { MOST_TRIES = 8 };
     const double limit = (double)plan->opts.memory_limit - (double)c->reserve;
     TSRI_TRY(try_limit(c, plan, 0));
-    if (!plan->opts.memory_limit || (double)c->bytes <= limit)
+    c->found = !plan->opts.memory_limit || (double)c->bytes <= limit;
+    if (c->found || limit <= 0)
         return TSR_OK;
-    if (limit <= 0)
-        return refuse(c, plan);
     /* Nothing fits an estimate of `low`; what fits `high` is too large. */
     double low = 0, high = (double)c->inferred.peak, ask = high * limit / (double)c->bytes;
     for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
         if (ask <= low || ask >= high)
             ask = (low + high) / 2;
         TSRI_TRY(try_limit(c, plan, ask));
-        if (c->inferred.fits && (double)c->bytes <= limit)
+        c->found = c->inferred.fits && (double)c->bytes <= limit;
+        if (c->found)
             return TSR_OK;
         if (!c->inferred.fits) {
             low = ask;
@@ -253,15 +198,17 @@ static tsr_status choose(tsri_choosing *c, tsr_plan *plan)
         high = ask;
         ask *= 0.98 * limit / (double)c->bytes;
     }
-    return refuse(c, plan);
+    return TSR_OK;
 }
 
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
 {
     if (!c->is_open || !c->is_chosen)
         return TSR_ERR_NO_MEMORY;
-    c->leanest = 0;
-    TSRI_TRY(choose(c, plan));
+    c->found = c->leanest;
+    TSRI_TRY(c->leanest ? choose_leanest(c, plan) : choose(c, plan));
+    if (!c->found)
+        return TSR_OK;
     plan->info.cost_s = c->inferred.cost;
     plan->info.bound_s = c->inferred.bound;
     /* What was proven is proven of these calls. */

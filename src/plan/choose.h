@@ -12,12 +12,11 @@ typedef struct tsri_choosing {
     tsri_pool *pool;
     bool *is_open;   /* per op: reads a variable that has no signature yet */
     bool *is_chosen; /* per op: of those, the ones that can be brought into any signature */
-    size_t scratch;  /* of the last plan that was too large with it: kernels' scratch */
-    size_t reserve;  /* of the memory limit, what is kept for that */
+    size_t reserve;  /* of the memory limit, what is kept for kernels' scratch */
+    bool leanest;    /* the plan of which ranks need least is wanted, whatever the limit is */
     tsri_inferred inferred;
-    size_t bytes;     /* that what was built last needs on a rank, without scratch */
-    size_t leanest;   /* of all that were built */
-    char needs[1024]; /* what ranks need for that one */
+    size_t bytes; /* that what was built last needs on a rank, without scratch */
+    bool found;   /* something fits the limit */
 } tsri_choosing;
 
 /*
@@ -29,11 +28,8 @@ void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes,
                          tsri_choosing *c);
 /* Frees the signatures of the variables that were open; not called when they are to stay. */
 void tsri_choosing_end(tsri_choosing *c);
-/* Infers signatures within the memory limit, and builds the plan up to its schedule. Errors:
- * TSR_ERR_NO_MEMORY says what ranks need. */
+/* Infers signatures within the memory limit, and builds the plan up to its schedule. Where c->found
+ * is false, no plan within the limit was found, and what was built is of no use. */
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c);
-
-/* "900 kB", "1.05 MB" */
-char *tsri_bytes_text(uint64_t bytes, char buf[32]);
 
 #endif

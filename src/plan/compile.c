@@ -10,6 +10,7 @@
 #include "src/exec/compare.h"
 #include "src/exec/finite.h"
 #include "src/plan/choose.h"
+#include "src/plan/need.h"
 
 /* What the plan has of its devices and communicators. */
 static void release_parts(tsr_plan *plan)
@@ -174,7 +175,7 @@ static tsr_status run_passes(tsri_choosing *c, tsr_plan *plan)
                          g->nops ? "output" : "ops");
     TSRI_TRY(find_devices(g, plan));
     TSRI_TRY(tsri_plan_choose(plan, c));
-    return tsri_plan_settle(plan);
+    return c->found ? tsri_plan_settle(plan) : TSR_OK;
 }
 
 /* Whether ranks may have to connect their devices, which they do together. */
@@ -199,6 +200,8 @@ static tsr_status count_need(tsr_plan *plan, tsri_need *out_need)
     TSRI_TRY(tsri_plan_rank_bytes(plan, plan->world->rank, &variables, &ports, &values));
     out_need->scratch = tsri_plan_scratch(plan);
     out_need->bytes = variables + ports + values + out_need->scratch;
+    if (out_need->scratch_of)
+        out_need->scratch_of[plan->world->rank] = out_need->scratch;
     return TSR_OK;
 }
 
@@ -208,17 +211,20 @@ static tsr_status lower(tsri_choosing *c, tsr_plan *plan, tsri_need *out_need)
 {
     tsr_graph *g = c->g;
     tsr_status status = plan ? run_passes(c, plan) : TSR_ERR_NO_MEMORY;
-    *out_need = (tsri_need){.rank = g->world->rank, .compares = tsri_compare_asked(c->opts)};
+    *out_need = (tsri_need){.rank = g->world->rank,
+                            .compares = tsri_compare_asked(c->opts),
+                            .scratch_of = out_need->scratch_of};
     if (!g->local && names_devices(g)) {
         TSRI_TRY(tsri_plan_agree(g, c->opts, status, NULL));
-        status = tsri_plan_connect(plan);
+        status = c->found ? tsri_plan_connect(plan) : TSR_OK;
     }
-    if (status == TSR_OK)
+    if (status == TSR_OK && c->found) {
         status = tsri_plan_lower(plan);
-    if (status == TSR_OK)
-        out_need->order = tsri_plan_order_hash(plan);
-    if (status == TSR_OK && c->opts->memory_limit)
-        status = count_need(plan, out_need);
+        if (status == TSR_OK)
+            out_need->order = tsri_plan_order_hash(plan);
+        if (status == TSR_OK && c->opts->memory_limit)
+            status = count_need(plan, out_need);
+    }
     return g->local ? status : tsri_plan_agree(g, c->opts, status, out_need);
 }
 
@@ -241,40 +247,80 @@ static tsr_status bind(tsr_graph *g, bool compares, tsr_plan *plan)
     return names_devices(g) ? tsri_replay_connect(plan) : TSR_OK;
 }
 
-static tsr_status refuse_scratch(const tsri_need *need, size_t limit)
+/* What the neediest rank needs. The ranks of a virtual world do not meet, and have no scratch. */
+static size_t most_of(const tsri_choosing *c, const tsri_need *need)
 {
-    char bytes[32], scratch[32], most[32];
-    return tsri_fail(TSR_ERR_NO_MEMORY,
-                     "no plan was found that fits memory_limit, %zu bytes (%s) on a rank: rank %d "
-                     "needs %zu bytes (%s, of it kernels' scratch %s)",
-                     limit, tsri_bytes_text(limit, most), need->rank, need->bytes,
-                     tsri_bytes_text(need->bytes, bytes), tsri_bytes_text(need->scratch, scratch));
+    return need->bytes > c->bytes ? need->bytes : c->bytes;
+}
+
+/* Whether .infer_updates may change anything: some parameter has a signature of its own. */
+static bool holds_updates(const tsri_choosing *c)
+{
+    bool holds = false;
+    for (int i = 0; i < c->g->nops && !c->opts->infer_updates; i++)
+        holds |= c->g->ops[i]->kind == TSRI_OP_VARIABLE && c->g->ops[i]->variable->trainable &&
+                 !c->is_open[i];
+    return holds;
+}
+
+/* What ranks need of the leanest plan with updates that are inferred. Collective as `lower` is. */
+static tsr_status try_updates(tsri_choosing *c, tsri_need *out_need)
+{
+    const tsr_compile_opts *asked = c->opts;
+    if (!holds_updates(c))
+        return TSR_OK;
+    tsr_compile_opts opts = *asked;
+    opts.infer_updates = true;
+    c->opts = &opts;
+    tsr_plan *plan = new_plan(c->g, &opts);
+    tsr_status status = lower(c, plan, out_need);
+    tsr_plan_destroy(plan);
+    c->opts = asked;
+    return status;
+}
+
+/* Says what the leanest plan needs, and what would fit. Collective as `lower` is. */
+static tsr_status refuse(tsri_choosing *c, tsr_plan *plan, const tsri_need *need)
+{
+    tsri_need with_updates = {0};
+    TSRI_TRY(try_updates(c, &with_updates));
+    const tsri_shortage shortage = {.limit = c->opts->memory_limit,
+                                    .scratch_of = need->scratch_of,
+                                    .with_updates = most_of(c, &with_updates)};
+    return tsri_plan_refuse(plan, &shortage);
 }
 
 /* What kernels need beside is known only when they are made: where it is too much with the rest,
- * signatures are chosen again, with so much less. */
+ * signatures are chosen again, with so much less. In the end comes the leanest plan, which the
+ * limit is refused with unless it fits: so a limit of just what that one needs is never refused. */
 static tsr_status make_plan(tsri_choosing *c, tsr_plan **out_plan)
 {
     const tsr_compile_opts *opts = c->opts;
     enum { MOST_TRIES = 6 };
     tsri_need need = {0};
-    for (int i = 0; i < MOST_TRIES; i++) {
+    for (int i = 1;; i++) {
+        c->leanest = (i > 1 && !c->found) || i > MOST_TRIES;
+        if (c->leanest)
+            need.scratch_of =
+                tsri_pool_alloc(c->pool, (size_t)c->g->world->nranks * sizeof *need.scratch_of);
         tsr_plan *plan = new_plan(c->g, opts);
         tsr_status status = lower(c, plan, &need);
-        bool fits = need.bytes <= opts->memory_limit || !opts->memory_limit;
+        bool fits = c->found && (most_of(c, &need) <= opts->memory_limit || !opts->memory_limit);
         if (status == TSR_OK && fits)
             status = bind(c->g, need.compares, plan);
         if (status == TSR_OK && fits) {
             *out_plan = plan;
             return TSR_OK;
         }
+        if (status == TSR_OK && c->leanest)
+            status = refuse(c, plan, &need);
         tsr_plan_destroy(plan);
         TSRI_TRY(status);
-        c->scratch = need.scratch;
+        if (!c->found)
+            continue;
         c->reserve += need.bytes - opts->memory_limit;
         c->reserve = c->reserve > need.scratch ? c->reserve : need.scratch;
     }
-    return refuse_scratch(&need, opts->memory_limit);
 }
 
 tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes,

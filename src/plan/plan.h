@@ -15,6 +15,7 @@
  *   order.c      puts updates behind the readers of what they overwrite
  *   schedule.c   buckets, entries, lifetimes
  *   memory.c     offsets in the arena
+ *   need.c       what a rank's memory is for, where no plan fits a limit
  *   lower.c      kernels, groups, steps
  *   agree.c      all ranks made the same program, and none failed (agree_text.c: its words)
  *   check.c      what must hold after each of these passes
@@ -372,6 +373,7 @@ uint64_t tsri_plan_order_hash(const tsr_plan *plan);
 /* What a rank needs for a plan, in bytes. */
 typedef struct tsri_need {
     size_t bytes, scratch; /* all; of it for kernels while they run */
+    size_t *scratch_of;    /* [ranks]: becomes every rank's scratch; NULL: is not wanted */
     int rank;
     bool compares;  /* it asks for runs that compare values; of all: whether any does */
     uint64_t order; /* tsri_plan_order_hash of its plan */

@@ -47,6 +47,18 @@ typedef struct tsri_report_total {
     double cost_s;
 } tsri_report_total;
 
+/* What a value's memory is for. */
+typedef enum tsri_memory_kind {
+    TSRI_MEMORY_PARAMETERS = 0,
+    TSRI_MEMORY_BUFFERS,
+    TSRI_MEMORY_OPTIMIZER,
+    TSRI_MEMORY_PORTS,
+    TSRI_MEMORY_GRADIENTS,
+    TSRI_MEMORY_ACTIVATIONS,
+    TSRI_MEMORY_COMMUNICATION,
+    TSRI_MEMORY_KINDS,
+} tsri_memory_kind;
+
 /* Ranks that need the same memory, in bytes. */
 typedef struct tsri_report_memory {
     int nranks, rank; /* how many; the lowest */
@@ -56,6 +68,7 @@ typedef struct tsri_report_memory {
     uint64_t other; /* gaps, and kernels' scratch where kernels were made */
     uint64_t total; /* sum of all */
     bool exact;     /* else without gaps */
+    int peak;       /* the entry at which most of the block is alive; -1: none is */
 } tsri_report_memory;
 
 typedef struct tsri_report {
@@ -67,6 +80,7 @@ typedef struct tsri_report {
     int nmemory;
     tsri_report_memory *memory; /* most first */
     int *memory_of;             /* [ranks of the world] into memory; -1 beyond its limit */
+    const uint8_t *kind_of;     /* [values]: a tsri_memory_kind of each that takes memory */
     int nclasses;               /* of ranks; memory[] has the neediest of them */
     double spent_s[TSRI_SPENT_COUNT];
     tsri_spent most;
@@ -80,6 +94,8 @@ void tsri_report_destroy(tsri_report *report);
 
 /* report_memory.c */
 tsr_status tsri_report_memory_make(tsr_plan *plan, tsri_report *r);
+/* Whether a value has bytes of its own. */
+bool tsri_value_takes_memory(const tsri_value *v);
 
 enum { TSRI_WHY_MAX = 1024 };
 /* Why a row's signature is what it is: "said"; "1 of 1 legal"; "of 7 legal; B,S(0) -> S(0) +1.2 us;

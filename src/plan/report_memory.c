@@ -12,17 +12,6 @@
 
 enum { MAX_CLASSES = 64, BUCKETS = 1024 };
 
-typedef enum category {
-    PARAMETERS = 0,
-    BUFFERS,
-    OPTIMIZER,
-    PORTS,
-    GRADIENTS,
-    ACTIVATIONS,
-    COMMUNICATION,
-    CATEGORIES,
-} category;
-
 /* Values that every rank has alike parts of. */
 typedef struct alike {
     struct alike *next;
@@ -33,13 +22,13 @@ typedef struct memory_maker {
     tsr_plan *plan;
     tsri_report *r;
     tsri_pool pool;
-    uint8_t *category;    /* per value */
+    uint8_t *kind;        /* per value: the report's */
     alike *seen[BUCKETS]; /* by shape, placement and layout */
     uint64_t *key;        /* per rank: equal for ranks of one class */
     uint32_t kinds;
 } memory_maker;
 
-static bool takes_memory(const tsri_value *v)
+bool tsri_value_takes_memory(const tsri_value *v)
 {
     return (v->storage == TSRI_STORAGE_ARENA && v->first >= 0) ||
            (v->storage == TSRI_STORAGE_VARIABLE && v->source) || v->storage == TSRI_STORAGE_PORT;
@@ -84,7 +73,7 @@ static tsr_status find_keys(memory_maker *m)
     tsr_plan *plan = m->plan;
     for (int i = 0; i < plan->nvalues; i++) {
         const tsri_value *v = &plan->values[i];
-        if (!takes_memory(v))
+        if (!tsri_value_takes_memory(v))
             continue;
         uint64_t h = tsri_hash(TSRI_HASH_INIT, v->shape.d, sizeof v->shape.d);
         h = tsri_hash(h, &v->layout.sbp, sizeof v->layout.sbp);
@@ -145,11 +134,11 @@ static tsr_status find_classes(memory_maker *m)
 }
 
 /* --- categories ------------------------------------------------------------------------------- */
-static category of_variable(const tsr_variable *v)
+static tsri_memory_kind of_variable(const tsr_variable *v)
 {
     if (!v || !v->module)
-        return OPTIMIZER;
-    return v->trainable ? PARAMETERS : BUFFERS;
+        return TSRI_MEMORY_OPTIMIZER;
+    return v->trainable ? TSRI_MEMORY_PARAMETERS : TSRI_MEMORY_BUFFERS;
 }
 
 static int gradient_operand(const tsri_item *it)
@@ -157,16 +146,16 @@ static int gradient_operand(const tsri_item *it)
     return it->op == TSRI_OP_SGD ? it->nin - 2 : it->op == TSRI_OP_ADAM ? 3 : -1;
 }
 
-static void mark(memory_maker *m, int value, category c)
+static void mark(memory_maker *m, int value, tsri_memory_kind c)
 {
     int root = tsri_plan_root(m->plan, value);
     if (m->plan->values[root].storage == TSRI_STORAGE_ARENA)
-        m->category[root] = (uint8_t)c;
+        m->kind[root] = (uint8_t)c;
 }
 
-static bool is_marked(const memory_maker *m, int value, category c)
+static bool is_marked(const memory_maker *m, int value, tsri_memory_kind c)
 {
-    return m->category[tsri_plan_root(m->plan, value)] == c;
+    return m->kind[tsri_plan_root(m->plan, value)] == c;
 }
 
 /* What optimizers read, and what it was converted from, are gradients. */
@@ -177,7 +166,7 @@ static void find_gradients(memory_maker *m)
         const tsri_item *it = &plan->items[i];
         int arg = it->kind == TSRI_ITEM_KERNEL ? gradient_operand(it) : -1;
         if (arg >= 0)
-            mark(m, it->in[arg], GRADIENTS);
+            mark(m, it->in[arg], TSRI_MEMORY_GRADIENTS);
     }
     /* Backwards, as a conversion of several steps is in order; buckets stand behind all else. */
     for (int i = plan->nitems - 1; i >= 0; i--) {
@@ -185,8 +174,8 @@ static void find_gradients(memory_maker *m)
         bool converts = it->kind == TSRI_ITEM_COLLECTIVE || it->kind == TSRI_ITEM_LOCAL_BOX ||
                         it->kind == TSRI_ITEM_VIEW;
         for (int j = 0; converts && j < it->nout; j++)
-            if (is_marked(m, it->out[j], GRADIENTS))
-                mark(m, it->in[j], GRADIENTS);
+            if (is_marked(m, it->out[j], TSRI_MEMORY_GRADIENTS))
+                mark(m, it->in[j], TSRI_MEMORY_GRADIENTS);
     }
 }
 
@@ -195,24 +184,24 @@ static void categorise(memory_maker *m)
     tsr_plan *plan = m->plan;
     for (int i = 0; i < plan->nvalues; i++) {
         const tsri_value *v = &plan->values[i];
-        m->category[i] = (uint8_t)(v->storage == TSRI_STORAGE_VARIABLE ? of_variable(v->variable)
-                                   : v->storage == TSRI_STORAGE_PORT   ? PORTS
-                                                                       : ACTIVATIONS);
+        m->kind[i] = (uint8_t)(v->storage == TSRI_STORAGE_VARIABLE ? of_variable(v->variable)
+                               : v->storage == TSRI_STORAGE_PORT   ? TSRI_MEMORY_PORTS
+                                                                   : TSRI_MEMORY_ACTIVATIONS);
     }
     for (int i = 0; i < plan->nitems; i++)
         if (plan->items[i].kind == TSRI_ITEM_COLLECTIVE)
             for (int j = 0; j < plan->items[i].nout; j++)
-                mark(m, plan->items[i].out[j], COMMUNICATION);
+                mark(m, plan->items[i].out[j], TSRI_MEMORY_COMMUNICATION);
     find_gradients(m);
 }
 
 /* --- one rank --------------------------------------------------------------------------------- */
 typedef struct tally {
-    int64_t by[CATEGORIES];
+    int64_t by[TSRI_MEMORY_KINDS];
 } tally;
 
 /* The values of the block that are alive when most bytes are. */
-static tsr_status find_peak(memory_maker *m, int rank, tally *out)
+static tsr_status find_peak(memory_maker *m, int rank, tally *out, int *out_entry)
 {
     tsr_plan *plan = m->plan;
     size_t n = (size_t)plan->nentries + 1;
@@ -224,18 +213,20 @@ static tsr_status find_peak(memory_maker *m, int rank, tally *out)
         if (v->storage != TSRI_STORAGE_ARENA || v->first < 0)
             continue;
         int64_t bytes = (int64_t)tsri_value_bytes(v, rank);
-        change[v->first].by[m->category[i]] += bytes;
-        change[v->last + 1].by[m->category[i]] -= bytes;
+        change[v->first].by[m->kind[i]] += bytes;
+        change[v->last + 1].by[m->kind[i]] -= bytes;
     }
     tally now = {0};
     int64_t most = 0;
+    *out_entry = -1;
     for (size_t e = 0; e < n; e++) {
         int64_t sum = 0;
-        for (int c = 0; c < CATEGORIES; c++)
+        for (int c = 0; c < TSRI_MEMORY_KINDS; c++)
             sum += now.by[c] += change[e].by[c];
         if (sum > most) {
             most = sum;
-            for (int c = GRADIENTS; c < CATEGORIES; c++)
+            *out_entry = (int)e;
+            for (int c = TSRI_MEMORY_GRADIENTS; c < TSRI_MEMORY_KINDS; c++)
                 out->by[c] = now.by[c];
         }
     }
@@ -247,19 +238,20 @@ static tsr_status look_at(memory_maker *m, tsri_report_memory *to)
 {
     tsr_plan *plan = m->plan;
     tally t = {0};
-    TSRI_TRY(find_peak(m, to->rank, &t));
+    TSRI_TRY(find_peak(m, to->rank, &t, &to->peak));
     for (int i = 0; i < plan->nvalues; i++)
-        if (takes_memory(&plan->values[i]) && plan->values[i].storage != TSRI_STORAGE_ARENA)
-            t.by[m->category[i]] += (int64_t)tsri_value_bytes(&plan->values[i], to->rank);
-    to->parameters = (uint64_t)t.by[PARAMETERS];
-    to->buffers = (uint64_t)t.by[BUFFERS];
-    to->optimizer = (uint64_t)t.by[OPTIMIZER];
-    to->ports = (uint64_t)t.by[PORTS];
-    to->gradients = (uint64_t)t.by[GRADIENTS];
-    to->activations = (uint64_t)t.by[ACTIVATIONS];
-    to->communication = (uint64_t)t.by[COMMUNICATION];
+        if (tsri_value_takes_memory(&plan->values[i]) &&
+            plan->values[i].storage != TSRI_STORAGE_ARENA)
+            t.by[m->kind[i]] += (int64_t)tsri_value_bytes(&plan->values[i], to->rank);
+    to->parameters = (uint64_t)t.by[TSRI_MEMORY_PARAMETERS];
+    to->buffers = (uint64_t)t.by[TSRI_MEMORY_BUFFERS];
+    to->optimizer = (uint64_t)t.by[TSRI_MEMORY_OPTIMIZER];
+    to->ports = (uint64_t)t.by[TSRI_MEMORY_PORTS];
+    to->gradients = (uint64_t)t.by[TSRI_MEMORY_GRADIENTS];
+    to->activations = (uint64_t)t.by[TSRI_MEMORY_ACTIVATIONS];
+    to->communication = (uint64_t)t.by[TSRI_MEMORY_COMMUNICATION];
     to->other = tsri_plan_scratch(plan);
-    for (int c = 0; c < CATEGORIES; c++)
+    for (int c = 0; c < TSRI_MEMORY_KINDS; c++)
         to->total += (uint64_t)t.by[c];
     to->total += to->other;
     return TSR_OK;
@@ -315,9 +307,9 @@ tsr_status tsri_report_memory_make(tsr_plan *plan, tsri_report *r)
 {
     memory_maker m = {.plan = plan, .r = r};
     tsri_pool_init(&m.pool, &plan->world->mem);
-    m.category = tsri_pool_alloc(&m.pool, (size_t)plan->nvalues);
+    r->kind_of = m.kind = tsri_pool_alloc(&r->pool, (size_t)plan->nvalues);
     m.key = tsri_pool_alloc(&m.pool, (size_t)plan->world->nranks * sizeof *m.key);
-    tsr_status status = m.category && m.key ? find_keys(&m) : TSR_ERR_NO_MEMORY;
+    tsr_status status = m.kind && m.key ? find_keys(&m) : TSR_ERR_NO_MEMORY;
     if (status == TSR_OK)
         status = find_classes(&m);
     if (status == TSR_OK) {

@@ -296,6 +296,46 @@ _, err = tessera("plan", write(TRAIN, RANKS=[0, 1], BATCH=64), "--memory-limit",
 check("bytes" in err, err)
 _, err = tessera("plan", write(GRAPH), "--memory-limit", "much", code=2)
 check("--memory-limit needs bytes, like 512M or 1.5GiB, not much" in err, err)
+
+
+def refusal(path, limit, *options):
+    """The need in a refusal, its parts and its lines; checks that they add up and what they fit."""
+    _, err = tessera("plan", path, "-m", str(limit), *options, code=1)
+    need = int(re.search(r"the need (\d+) bytes", err)[1])
+    terms = dict((m[1].strip(), int(m[2])) for m in re.finditer(r"^ {4}(\S.{18,20}) .*?(\d+) bytes$",
+                                                                err, re.M))
+    equal(sum(terms.values()), need, f"the terms' sum: {err}")
+    check(max(map(len, err[len("tessera plan: "):].split("\n"))) <= 100, err)
+    p = tessera_json("plan", path, "-m", str(need), *options)
+    check(need * 0.97 < p["memory"][0]["total"] <= need, "a plan that keeps the limit which was said")
+    return need, terms, err
+
+
+# What a refusal says is so: the terms add up, and a plan keeps what is said to fit.
+files = os.path.join(os.path.dirname(__file__), "../../examples/experiments")
+for name in ("attention", "tensor_parallel", "matmul"):
+    file = os.path.join(files, name + ".yaml")
+    need, terms, err = refusal(file, 1)
+    m = tessera_json("plan", file, "-m", str(need))["memory"][0]
+    for term, key in (("parameters", "parameters"), ("optimizer states", "optimizer"),
+                      ("activations", "activations"), ("gradients", "gradients"),
+                      ("collectives' results", "communication")):
+        check(m["total"] != need or terms.get(term, m[key]) == m[key], f"{term} of {m} in {err}")
+    equal(refusal(file, need * 9 // 10)[0], need, "one answer for all limits")
+# A batch that is said to fit is the largest by halving, and does.
+path = write(TRAIN, RANKS=[0, 1], BATCH=20000)
+half = refusal(path, "2M")[0] * 2 // 5
+_, err = tessera("plan", path, "-m", str(half), code=1)
+batch = int(re.search(r"what fits: --set data.batch_size=(\d+), where the file has 20000$", err,
+                      re.M)[1])
+for rows, code in ((batch, 0), (2 * batch, 1)):
+    tessera("plan", path, "-m", str(half), "--set", f"data.batch_size={rows}", code=code)
+_, err = tessera("plan", write(TRAIN, RANKS=[0, 1], BATCH=4), "-m", "1K", code=1)
+check("a smaller batch is not enough: --set data.batch_size=1 does not fit\n" in err, err)
+t = time.monotonic()
+need, _, err = refusal(write(TRAIN, RANKS=list(range(4096)), BATCH=5000), 1000)
+check(" on ranks 0-903\n" in err and "\n  ranks 904-4095: " in err and err.count("\n") < 30, err)
+check(time.monotonic() - t < 20, f"4096 ranks took {time.monotonic() - t:.1f} s")
 # The graph needs 512 bytes on ranks 4 and 5: a byte less in any unit is too little.
 path = write(GRAPH)
 for unit, size in (("", 1), ("B", 1), ("K", 1e3), ("KB", 1e3), ("Ki", 1024), ("KiB", 1024),

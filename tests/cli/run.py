@@ -260,7 +260,15 @@ equal(most_used("--memory-limit", str(used)), used, "the same plan within what i
 within = most_used("--memory-limit", str(planned))
 check(within <= planned, f"{within} bytes used within {planned}")
 _, err = tessera("run", train, "--memory-limit", str(planned // 3), code=1)
-check("rank 0 " in err and "needs" in err and "parameters" in err, err)
+check("\n  rank 0, at" in err and "needs" in err and "parameters" in err, err)
+need = int(re.search(r"the need (\d+) bytes", err)[1])
+check(need * 0.9 < most_used("--memory-limit", str(need)) <= need, "what is said to fit does")
+# A change that is said to fit does so, with scratch; the batch is the largest by halving.
+fits = re.findall(r"what fits: --set (\S+?),? ", err + " ")
+for change in fits:
+    check(most_used("--memory-limit", str(planned // 3), "--set", change) <= planned // 3, change)
+check("what fits: --set data.batch_size=" in err or
+      "--set data.batch_size=1 does not fit" in err, err)
 _, err = tessera("run", train, "-n", "3", launch=4, code=1)
 check("--ranks is 3, but the launcher has started 4" in err, err)
 bad = write("label.yaml", {"tessera": 1, "placements": {"a": {"ranks": [0, 1]}}, "graph": {

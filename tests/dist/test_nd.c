@@ -376,6 +376,26 @@ static tsr_status train_limited(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+/* The terms of a refusal's rank are what it needs, to the byte. Returns the need. */
+static size_t check_refusal(void)
+{
+    const char *text = tsr_last_error(), *need = strstr(text, "the need ");
+    size_t sum = 0, terms = 0, total = need ? strtoull(need + 9, NULL, 10) : 0;
+    for (const char *line = strchr(text, '\n'); line; line = strchr(line + 1, '\n')) {
+        const char *end = strchr(line + 1, '\n');
+        const char *bytes = end && end - line > 6 ? end - 6 : line;
+        if (strncmp(line + 1, "    ", 4) != 0 || line[5] == ' ' || strncmp(bytes, " bytes", 6) != 0)
+            continue;
+        while (bytes[-1] != ' ')
+            bytes--;
+        sum += strtoull(bytes, NULL, 10);
+        terms++;
+    }
+    if (!total || sum != total || terms < 5 || !strstr(text, "kernels' scratch"))
+        fail_msg("%zu terms of %zu bytes in: %s", terms, sum, text);
+    return total;
+}
+
 static void test_memory_limit(void **state)
 {
     (void)state;
@@ -395,7 +415,15 @@ static void test_memory_limit(void **state)
     assert_true(furthest(within.w1, free_of.w1, WIDE * WIDE) < 1e-12);
     little.limit = WIDE_BYTES / 4;
     assert_int_equal(tsr_spawn_with(4, train_limited, &little, &opts), TSR_ERR_NO_MEMORY);
-    assert_non_null(strstr(tsr_last_error(), "leanest"));
+    const size_t need = check_refusal();
+    limited exact = {.limit = need};
+    if (tsr_spawn_with(4, train_limited, &exact, &opts) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    assert_int_equal(exact.bytes, need); /* that a run takes it is not only what was said */
+    assert_true(fabs(exact.loss - free_of.loss) < 1e-12);
+    exact.limit = need * 97 / 100;
+    assert_int_equal(tsr_spawn_with(4, train_limited, &exact, &opts), TSR_ERR_NO_MEMORY);
+    assert_int_equal(check_refusal(), need);
     /* Without what kernels need beside it, the plan would fit. */
     assert_true(free_of.scratch > 0);
     little.limit = within.bytes - within.scratch;

@@ -429,7 +429,8 @@ static void record(const program *d, int rank)
     int allocations = (int)(MANY - w->mem.fail_countdown);
     w->mem.fail_countdown = 0;
     if (status != TSR_OK) {
-        record_line("%s, rank %d: %s", d->name, rank, tsr_last_error());
+        record_line("%s, rank %d: %.*s", d->name, rank, (int)strcspn(tsr_last_error(), "\n"),
+                    tsr_last_error());
         assert_int_equal(status, TSR_ERR_NO_MEMORY); /* of its limit */
         goto done;
     }
