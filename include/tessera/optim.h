@@ -73,6 +73,9 @@ TSR_API void tsr_optimizer_destroy(tsr_optimizer *o);
  * the plan is one training step. Parameters that loss doesn't depend on are left alone. Sticky
  * errors. loss must be a scalar. A graph may have several optimizers, over other or the same
  * parameters: all gradients are those at the values with which a run begins (see graph.h).
+ * In a graph without .training, dropout and batch norm evaluate while the rest is trained. Where
+ * loss depends on one of them, a warning that names the first goes to rank 0's log (a local graph's
+ * to its rank's), once per graph.
  */
 TSR_API void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line);
 #define tsr_minimize(o, loss) tsr_minimize_at((o), (loss), TSR_HERE)

@@ -47,6 +47,9 @@ struct tsri_op {
     const char *name;       /* scope, or the user's name; "" if neither */
     tsri_loc loc;
     bool backward; /* declared by differentiation or an optimizer */
+    /* What it does since the graph is without training, as in "dropout drops nothing"; NULL: what
+     * it does in training too. */
+    const char *evaluates;
 };
 
 /* A port: a named input or output. */
@@ -90,6 +93,7 @@ struct tsr_graph {
     int nhooks, chooks;
     const char *scope; /* qualified name of the module being applied, "" outside */
     bool in_backward;
+    bool warned;         /* that it is trained, and some op of it evaluates */
     int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
     int64_t own_step;
 };

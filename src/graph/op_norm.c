@@ -237,8 +237,11 @@ static tsr_tensor *scale_by_running(const tsri_ctx *c, const tsri_attrs *attrs,
     if (!fold)
         return &c->g->failed;
     tsr_tensor *in[3] = {x[0], fold->out[0], fold->out[1]};
-    return tsri_graph_add1(c->g, TSRI_OP_SCALE_SHIFT, NULL, 3, in, x[0]->shape, x[0]->dtype,
-                           c->loc);
+    tsr_tensor *y =
+        tsri_graph_add1(c->g, TSRI_OP_SCALE_SHIFT, NULL, 3, in, x[0]->shape, x[0]->dtype, c->loc);
+    if (y->op)
+        y->op->evaluates = "batch norm takes its running averages, and leaves them";
+    return y;
 }
 
 tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta,

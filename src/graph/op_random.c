@@ -17,8 +17,12 @@ tsr_tensor *tsr_dropout_at(tsr_tensor *x, double p, const char *file, int line)
         return &c.g->failed;
     if (!(p >= 0 && p < 1))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "p is %g; it must be in [0, 1)", p);
-    if (!c.g->training || p == 0)
-        return tsri_as_result(x, x, loc);
+    if (!c.g->training || p == 0) {
+        tsr_tensor *y = tsri_as_result(x, x, loc);
+        if (p > 0 && y->op)
+            y->op->evaluates = "dropout drops nothing";
+        return y;
+    }
     tsri_attrs attrs = {0};
     attrs.dropout.key = tsri_graph_rng_key(c.g, TSRI_OP_DROPOUT);
     attrs.dropout.p = p;

@@ -222,6 +222,43 @@ static bool check_loss(tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
     return true;
 }
 
+/* The first op that the loss depends on and that evaluates; NULL: none, or no memory. */
+static const tsri_op *find_evaluating(const tsr_graph *g, const tsr_tensor *loss)
+{
+    const tsri_op *first = NULL;
+    int last = loss->op->id;
+    bool *needed = tsri_mem_alloc(&g->world->mem, (size_t)last + 1);
+    if (!needed)
+        return NULL;
+    needed[last] = true;
+    for (int i = last; i >= 0; i--) {
+        const tsri_op *op = g->ops[i];
+        if (!needed[i])
+            continue;
+        first = op->evaluates ? op : first;
+        for (int j = 0; j < op->nin; j++)
+            needed[op->in[j]->op->id] = true;
+    }
+    tsri_mem_free(needed);
+    return first;
+}
+
+/* Training a net that evaluates is legal, for frozen statistics as an example, but is more often a
+ * graph whose .training was forgotten: its first rank says so, once. */
+static void warn_of_evaluation(tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
+{
+    const tsri_op *op = g->training || g->warned ? NULL : find_evaluating(g, loss);
+    if (!op)
+        return;
+    g->warned = true;
+    if (g->world->rank == 0 || g->local)
+        tsri_log(g->world, TSR_LOG_WARNING,
+                 "%s:%d: minimize in a graph without .training: %s (%s%s%s:%d, the first of its "
+                 "kind); make the graph with TSR_GRAPH_OPTS(.training = true) unless that is meant",
+                 tsri_basename(loc.file), loc.line, op->evaluates, op->name, *op->name ? ", " : "",
+                 tsri_basename(op->loc.file), op->loc.line);
+}
+
 void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line)
 {
     tsri_loc loc = {file, line};
@@ -232,5 +269,6 @@ void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int l
     if (!check_optimizer(o, g, loc) || !check_loss(g, loss, loc) || !find_targets(o, g, &t) ||
         !find_gradients(o, g, loss, &t, loc))
         return;
+    warn_of_evaluation(g, loss, loc);
     tsri_optimizer_apply(o, g, t.n, t.params, t.grads, loc);
 }

@@ -55,6 +55,87 @@ static void test_world(void **state)
     }
 }
 
+/* --- training without .training ------------------------------------------------------------------
+ */
+typedef struct warnings {
+    int n;
+    char text[512];
+} warnings;
+
+static void count_warning(void *arg, tsr_log_level level, const char *text)
+{
+    warnings *w = arg;
+    w->n += level == TSR_LOG_WARNING;
+    snprintf(w->text, sizeof w->text, "%s", text);
+}
+
+typedef struct trained_net {
+    bool training, norm, aside; /* aside: dropout, of which the loss is no result */
+    double dropout;
+    warnings log;
+    int line; /* of dropout, or of batch norm */
+} trained_net;
+
+static tsr_status train_net(tsr_world *w, void *arg)
+{
+    trained_net *t = arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    const tsr_nn_opts nn = {.placement = p, .sbp = TSR_B};
+    const tsr_init ones = {.kind = TSR_INIT_ONES};
+    tsr_module *m = tsr_module_create(w, &nn, NULL, NULL, NULL);
+    const char *const names[] = {"gamma", "beta"}, *const buffers[] = {"mean", "var"};
+    tsr_tensor *c[4];
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = t->training));
+    tsr_tensor *x = tsr_full(g, TSR_F32, TSR_DIMS(6, 2), p, TSR_B, 0.5);
+    for (int i = 0; i < 2; i++) {
+        CHECK(tsr_module_param(m, names[i], TSR_DIMS(2), TSR_B, ones));
+        CHECK(tsr_module_buffer(m, buffers[i], TSR_DIMS(2), TSR_B, ones));
+        c[i] = tsr_use(m, names[i], x);
+        c[2 + i] = tsr_use(m, buffers[i], x);
+    }
+    tsr_optimizer *o = tsr_sgd(m, NULL);
+    tsr_tensor *y = tsr_mul(x, c[0]);
+    t->line = __LINE__ + 1;
+    y = t->norm ? tsr_batch_norm(y, c[0], c[1], c[2], c[3], NULL) : tsr_dropout(y, t->dropout);
+    if (t->aside)
+        tsr_output(g, "aside", tsr_dropout(y, 0.5), p, TSR_B);
+    tsr_minimize(o, tsr_mean(y, TSR_ALL_AXES, false));
+    tsr_minimize(tsr_adam(m, NULL), tsr_sum(y, TSR_ALL_AXES, false)); /* says nothing again */
+    return tsr_graph_status(g);
+}
+
+static void test_evaluated_training(void **state)
+{
+    (void)state;
+    static const struct {
+        trained_net net;
+        const char *says; /* NULL: nothing */
+    } rows[] = {
+        {{.dropout = 0.5}, "dropout drops nothing (test_walk.c:"},
+        {{.norm = true}, "batch norm takes its running averages, and leaves them (test_walk.c:"},
+        {{.dropout = 0.5, .training = true}, NULL},
+        {{.norm = true, .training = true}, NULL},
+        {{.dropout = 0}, NULL},
+        {{.aside = true}, NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        trained_net t = rows[i].net;
+        char line[32];
+        tsr_status status =
+            tsr_spawn_with(1, train_net, &t,
+                           TSR_WORLD_OPTS(.timeout_s = 20, .threads = 1, .arena_bytes = 1 << 24,
+                                          .log = count_warning, .log_arg = &t.log));
+        if (status != TSR_OK)
+            fail_msg("row %zu: %s", i, tsr_last_error());
+        snprintf(line, sizeof line, "test_walk.c:%d, ", t.line);
+        if (t.log.n != (rows[i].says != NULL))
+            fail_msg("row %zu: %d warnings: %s", i, t.log.n, t.log.text);
+        if (rows[i].says && (!strstr(t.log.text, rows[i].says) || !strstr(t.log.text, line) ||
+                             !strstr(t.log.text, ".training = true")))
+            fail_msg("row %zu: %s", i, t.log.text);
+    }
+}
+
 static void test_own_world(void **state)
 {
     (void)state;
@@ -335,7 +416,7 @@ int main(void)
         cmocka_unit_test(test_world),          cmocka_unit_test(test_own_world),
         cmocka_unit_test(test_virtual_world),  cmocka_unit_test(test_texts),
         cmocka_unit_test(test_feed_and_fetch), cmocka_unit_test(test_scalars),
-        cmocka_unit_test(test_part_of_world),
+        cmocka_unit_test(test_part_of_world),  cmocka_unit_test(test_evaluated_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
