@@ -11,4 +11,6 @@
  * A shape with no elements at all can fail, too: parts of it are counted without its empty axes. */
 bool tsri_dims_fit(tsr_dims dims);
 
+bool tsri_is_float(tsr_dtype dtype);
+
 #endif

@@ -62,3 +62,8 @@ bool tsr_dims_equal(tsr_dims a, tsr_dims b)
 {
     return a.ndim == b.ndim && !memcmp(a.d, b.d, (size_t)a.ndim * sizeof a.d[0]);
 }
+
+bool tsri_is_float(tsr_dtype dtype)
+{
+    return dtype == TSR_F32 || dtype == TSR_F64 || dtype == TSR_F16 || dtype == TSR_BF16;
+}

@@ -53,6 +53,16 @@ void tsri_world_disown(tsri_owned *entry)
     entry->link = NULL;
 }
 
+void tsri_world_tell_gone(tsr_world *world, const void *gone)
+{
+    char before[4096]; /* no call has failed */
+    snprintf(before, sizeof before, "%s", tsr_last_error());
+    for (tsri_owned *o = world->owned; o; o = o->next)
+        if (o->lose)
+            o->lose(o->object, gone);
+    tsri_fail(TSR_OK, "%s", before);
+}
+
 void tsri_world_destroy_owned(tsr_world *world)
 {
     world->ends = true;

@@ -15,6 +15,8 @@ typedef struct tsri_owned {
     struct tsri_owned *next, **link;
     void (*destroy)(void *object);
     void *object;
+    /* What it does about another object that is about to go; NULL: nothing refers to such. */
+    void (*lose)(void *object, const void *gone);
 } tsri_owned;
 
 /* This rank's part of the shared arena: [base, base + size). Plans share the bottom (they do not
@@ -65,6 +67,8 @@ void tsri_world_own_before(tsri_owned *other, tsri_owned *entry, void *object,
                            void (*destroy)(void *));
 /* Takes it off the list again: called by the object's own destroyer. Fine if never registered. */
 void tsri_world_disown(tsri_owned *entry);
+/* Tells all that the world owns that an object is about to go; the last error stays what it was. */
+void tsri_world_tell_gone(tsr_world *world, const void *gone);
 /* Destroys everything owned. */
 void tsri_world_destroy_owned(tsr_world *world);
 

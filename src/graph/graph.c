@@ -23,6 +23,34 @@ static void destroy_graph(void *object)
     tsri_pool_finish(&pool); /* g itself lives in it */
 }
 
+/* Gradients of a tsr_ddp are written and not read. */
+static void forget(tsr_graph *g, tsri_op *op, const void *v)
+{
+    if (op->variable == v) {
+        tsri_graph_fail(g, op->loc, TSR_ERR_STATE,
+                        "variable %s was destroyed, with its module or optimizer; graphs that read "
+                        "it can't be compiled any more",
+                        op->name);
+        op->variable = NULL;
+    }
+    for (int j = 0; j < op->nout; j++) {
+        if (op->out[j]->writes != v)
+            continue;
+        tsri_graph_fail(g, op->loc, TSR_ERR_STATE,
+                        "variable %s, which this graph writes, was destroyed, with its module, "
+                        "optimizer or tsr_ddp; the graph can't be compiled any more",
+                        op->out[j]->writes->name);
+        op->out[j]->writes = NULL;
+    }
+}
+
+static void lose_variable(void *graph, const void *gone)
+{
+    tsr_graph *g = graph;
+    for (int i = 0; i < g->nops; i++)
+        forget(g, g->ops[i], gone);
+}
+
 tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
 {
     if (!world) {
@@ -51,6 +79,7 @@ tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts)
     g->failed = (tsr_tensor){.graph = g, .failed = true};
     g->step_value = &g->own_step;
     tsri_world_own(world, &g->owned, g, destroy_graph);
+    g->owned.lose = lose_variable;
     return g;
 }
 
@@ -91,11 +120,6 @@ tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const
     tsri_fail_at(loc, status, "%s%s%s", g && g->scope[0] ? g->scope : "",
                  g && g->scope[0] ? ": " : "", text);
     return tsri_graph_fail_last(g, status);
-}
-
-bool tsri_is_float(tsr_dtype dtype)
-{
-    return dtype == TSR_F32 || dtype == TSR_F64 || dtype == TSR_F16 || dtype == TSR_BF16;
 }
 
 const char *tsri_dims_text(tsr_graph *g, tsr_dims dims)
@@ -372,39 +396,6 @@ uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind)
     char name[768];
     snprintf(name, sizeof name, "%s/%s#%d", g->scope, tsri_op_name(kind), n);
     return tsri_rng_key(g->seed, name);
-}
-
-/* Gradients of a tsr_ddp are written and not read. */
-static void forget(tsr_graph *g, tsri_op *op, const tsr_variable *v)
-{
-    if (op->variable == v) {
-        tsri_graph_fail(g, op->loc, TSR_ERR_STATE,
-                        "variable %s was destroyed, with its module or optimizer; graphs that read "
-                        "it can't be compiled any more",
-                        op->name);
-        op->variable = NULL;
-    }
-    for (int j = 0; j < op->nout; j++) {
-        if (op->out[j]->writes != v)
-            continue;
-        tsri_graph_fail(g, op->loc, TSR_ERR_STATE,
-                        "variable %s, which this graph writes, was destroyed, with its module, "
-                        "optimizer or tsr_ddp; the graph can't be compiled any more",
-                        v->name);
-        op->out[j]->writes = NULL;
-    }
-}
-
-void tsri_graphs_forget(const tsr_variable *v)
-{
-    char before[4096]; /* no call has failed: the last error stays what it was */
-    snprintf(before, sizeof before, "%s", tsr_last_error());
-    for (tsri_owned *o = v->world->owned; o; o = o->next) {
-        tsr_graph *g = o->destroy == destroy_graph ? o->object : NULL;
-        for (int i = 0; g && i < g->nops; i++)
-            forget(g, g->ops[i], v);
-    }
-    tsri_fail(TSR_OK, "%s", before);
 }
 
 void tsri_graph_add_hook(tsr_graph *g, tsri_hook hook)

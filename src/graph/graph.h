@@ -10,6 +10,7 @@
 
 #include <tessera/nn.h>
 #include "sbp/rule/rule.h"
+#include "src/core/dims.h"
 #include "src/core/op_list.h"
 #include "src/core/world.h"
 
@@ -119,7 +120,6 @@ bool tsri_graph_check_local(tsr_graph *g, tsri_loc loc, const char *what, const 
                             const tsr_placement *p);
 /* "(64,3,32,32)" in the graph's pool (or a static text when there is no memory). */
 const char *tsri_dims_text(tsr_graph *g, tsr_dims dims);
-bool tsri_is_float(tsr_dtype dtype);
 
 /* --- adding ops
  * ----------------------------------------------------------------------------------- */
@@ -148,8 +148,6 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc);
 /* A key for random numbers of the op about to be added: seed, scope, kind and how many such ops the
  * scope already has. */
 uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind);
-/* A variable is about to go: graphs that read or write it fail from now on. */
-void tsri_graphs_forget(const tsr_variable *v);
 void tsri_graph_add_hook(tsr_graph *g, tsri_hook hook);
 
 /* --- what is known of each op kind: src/graph/op_*.c
@@ -189,11 +187,21 @@ int tsri_op_over(tsri_op_kind kind, int i);
 
 /* --- variables
  * ---------------------------------------------------------------------------------------- */
+/* Where a variable stands in a tree of modules, each of which begins with one. */
+typedef struct tsri_scope {
+    struct tsri_scope *parent; /* NULL: a root */
+    char *name;                /* within the parent, "" of a root */
+    bool local;                /* this rank's own, with all below it */
+} tsri_scope;
+
+/* Longest qualified name of a variable or module, with its end. */
+enum { TSRI_NAME_MAX = 512 };
+
 struct tsr_variable {
     tsr_world *world;
-    tsr_module *module; /* NULL: an optimizer's or the graph's own */
-    tsr_variable *next; /* in its owner */
-    const char *name;   /* within its owner; with module NULL the qualified name */
+    const tsri_scope *scope; /* of its module; NULL: an optimizer's or the graph's own */
+    tsr_variable *next;      /* in its owner */
+    const char *name;        /* within its owner; with scope NULL the qualified name */
     tsr_dtype dtype;
     tsr_dims shape; /* global */
     const tsr_placement *placement;
@@ -228,6 +236,10 @@ tsr_status tsri_variable_write(tsr_variable *v, size_t at, const void *from, siz
 tsr_status tsri_variable_read(const tsr_variable *v, size_t at, void *to, size_t bytes);
 /* Gives its memory back. The struct is its owner's. */
 void tsri_variable_finish(tsr_variable *v);
+/* "features.0.0" into buf; "" for a root and NULL. */
+void tsri_scope_qualified_name(const tsri_scope *s, char *buf, size_t size);
+/* Whether it, or one that it is in, is this rank's own. */
+bool tsri_scope_is_local(const tsri_scope *s);
 /* "features.0.0.weight" into buf. */
 void tsri_variable_qualified_name(const tsr_variable *v, char *buf, size_t size);
 

@@ -177,7 +177,7 @@ static tsr_status convert_sync(tsr_module *m, const tsr_group *group, bool apply
 {
     layer *l = m->forward == batch_norm_forward ? m->arg : NULL;
     char name[TSRI_NAME_MAX];
-    tsri_module_qualified_name(m, name, sizeof name);
+    tsri_scope_qualified_name(&m->scope, name, sizeof name);
     if (l && l->bn.parts > 1)
         return tsri_fail(TSR_ERR_INVALID,
                          "batch norm '%s' has statistics of %d virtual batches; over ranks they "

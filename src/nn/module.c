@@ -8,7 +8,7 @@
 #include "src/core/live.h"
 #include "src/core/near.h"
 #include "src/nn/place.h"
-#include "src/nn/variable.h"
+#include "src/graph/variable.h"
 
 static void destroy_module(void *object)
 {
@@ -25,7 +25,7 @@ static void destroy_module(void *object)
     }
     if (m->free_arg)
         m->free_arg(m->arg);
-    tsri_mem_free(m->name);
+    tsri_mem_free(m->scope.name);
     tsri_mem_free(m->error);
     tsri_mem_free(m);
 }
@@ -44,7 +44,7 @@ tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts, tsr_for
         tsri_fail(TSR_ERR_DTYPE, "tsr_module_create: %d is no dtype", (int)opts->dtype);
     else
         m = tsri_live_alloc(&world->mem, sizeof *m, TSRI_LIVE_MODULE);
-    if (m && !(m->name = tsri_mem_strdup(&world->mem, ""))) {
+    if (m && !(m->scope.name = tsri_mem_strdup(&world->mem, ""))) {
         tsri_live_free(m, TSRI_LIVE_MODULE);
         m = NULL;
     }
@@ -68,7 +68,7 @@ tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts, tsr_for
 void tsr_module_destroy(tsr_module *m)
 {
     /* A child goes with its parent. */
-    if (tsri_is_live(m, TSRI_LIVE_MODULE, __func__) && !m->parent)
+    if (tsri_is_live(m, TSRI_LIVE_MODULE, __func__) && !m->scope.parent)
         destroy_module(m);
 }
 
@@ -84,7 +84,7 @@ void tsri_module_break(tsr_module *m, tsr_status status)
 static tsr_status check_name(const tsr_module *m, const char *what, const char *name)
 {
     char own[TSRI_NAME_MAX];
-    tsri_module_qualified_name(m, own, sizeof own);
+    tsri_scope_qualified_name(&m->scope, own, sizeof own);
     if (!name || !name[0] || strchr(name, '.'))
         return tsri_fail(TSR_ERR_INVALID,
                          "module '%s': %s name '%s': names are not empty and have no dots", own,
@@ -102,7 +102,7 @@ static tsr_status check_name(const tsr_module *m, const char *what, const char *
 static bool is_ancestor(const tsr_module *m, const tsr_module *of)
 {
     while (of && of != m)
-        of = of->parent;
+        of = tsri_module_parent(of);
     return of;
 }
 
@@ -121,7 +121,7 @@ tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *chi
     if (tsri_live_check(parent, TSRI_LIVE_MODULE, "tsr_module_add") != TSR_OK ||
         tsri_live_check(child, TSRI_LIVE_MODULE, "tsr_module_add") != TSR_OK)
         return NULL;
-    if (child && child->parent) {
+    if (child && child->scope.parent) {
         /* Not ours to destroy. */
         tsri_module_break(parent, tsri_fail(TSR_ERR_INVALID,
                                             "child '%s' has a parent already; share variables with "
@@ -146,9 +146,9 @@ tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *chi
         return NULL;
     }
     tsri_world_disown(&child->owned);
-    tsri_mem_free(child->name);
-    child->name = copy;
-    child->parent = parent;
+    tsri_mem_free(child->scope.name);
+    child->scope.name = copy;
+    child->scope.parent = &parent->scope;
     if (parent->last_child)
         parent->last_child->sibling = child;
     else
@@ -160,7 +160,7 @@ tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *chi
 tsr_module *tsr_module_child(const tsr_module *m, const char *name)
 {
     tsr_module *c = tsri_is_live(m, TSRI_LIVE_MODULE, __func__) && name ? m->first_child : NULL;
-    while (c && strcmp(c->name, name))
+    while (c && strcmp(c->scope.name, name))
         c = c->sibling;
     return c;
 }
@@ -202,7 +202,7 @@ tsr_status tsri_module_add_variable(tsr_module *m, const char *name, const tsr_p
     tsr_status status = tsri_variable_create(m->world, name, placement, dtype, dims, sbp, init, &v);
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "%s '%s'", what, name);
-    v->module = m;
+    v->scope = &m->scope;
     v->trainable = trainable;
     v->seed = m->opts.seed;
     if (m->last_variable)
@@ -245,6 +245,25 @@ tsr_variable *tsr_module_buffer(tsr_module *m, const char *name, tsr_dims dims, 
     return add_or_break(m, name, dims, sbp, init, false);
 }
 
+static bool one_home(const tsr_module *m, const tsr_placement **home)
+{
+    for (const tsr_variable *v = m->first_variable; v; v = v->next) {
+        if (*home && v->placement != *home)
+            return false;
+        *home = v->placement;
+    }
+    for (const tsr_module *c = m->first_child; c; c = c->sibling)
+        if (!one_home(c, home))
+            return false;
+    return true;
+}
+
+const tsr_placement *tsri_module_home(const tsr_module *m)
+{
+    const tsr_placement *home = NULL;
+    return one_home(m, &home) ? home : NULL;
+}
+
 /* --- visiting --------------------------------------------------------------------------------- */
 static tsr_status name_too_long(const char *start)
 {
@@ -267,7 +286,7 @@ static tsr_status visit(tsr_module *m, char *prefix, size_t used, tsr_variable_f
         TSRI_TRY(fn(v, prefix, arg));
     }
     for (tsr_module *c = m->first_child; c; c = c->sibling) {
-        size_t n = (size_t)snprintf(prefix + used, room, "%s.", c->name);
+        size_t n = (size_t)snprintf(prefix + used, room, "%s.", c->scope.name);
         if (n >= room)
             return name_too_long(prefix);
         TSRI_TRY(visit(c, prefix, used + n, fn, arg));
@@ -291,7 +310,7 @@ tsr_variable *tsri_module_lookup(tsr_module *m, const char *qualified_name)
     while (m && name && (dot = strchr(name, '.'))) {
         size_t n = (size_t)(dot - name);
         tsr_module *c = m->first_child;
-        while (c && (strncmp(c->name, name, n) || c->name[n]))
+        while (c && (strncmp(c->scope.name, name, n) || c->scope.name[n]))
             c = c->sibling;
         m = c;
         name = dot + 1;
@@ -419,7 +438,7 @@ tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int lin
             return x;
     }
     char name[TSRI_NAME_MAX];
-    tsri_module_qualified_name(m, name, sizeof name);
+    tsri_scope_qualified_name(&m->scope, name, sizeof name);
     const char *outer = g->scope;
     const char *scope = tsri_pool_strdup(&g->pool, name);
     if (!scope)

@@ -7,16 +7,12 @@
 
 #include "src/graph/graph.h"
 
-/* Longest qualified name of a variable or module, with its end. */
-enum { TSRI_NAME_MAX = 512 };
-
 struct tsr_module {
+    tsri_scope scope; /* first: whose parent is the parent's */
     tsri_owned owned; /* of a root; a child belongs to its parent */
     tsr_world *world;
-    tsr_module *parent;
     tsr_module *first_child, *last_child, *sibling; /* in order of creation */
     tsr_variable *first_variable, *last_variable;
-    char *name; /* within the parent, "" for a root */
     tsr_nn_opts opts;
     tsr_forward_fn *forward;
     void *arg;
@@ -26,13 +22,13 @@ struct tsr_module {
     /* A child or variable that could not be made: the module is incomplete and can't be applied. */
     tsr_status status;
     char *error;
-    bool local; /* this rank's own, with all below it */
 };
 
-/* Whether a module, or one that it is in, is this rank's own. */
-bool tsri_module_is_local(const tsr_module *m);
-/* For a variable of such a module: whether it lives on this rank alone. */
-tsr_status tsri_variable_check_local(const tsr_variable *v);
+/* NULL: a root. */
+static inline tsr_module *tsri_module_parent(const tsr_module *m)
+{
+    return (tsr_module *)m->scope.parent;
+}
 
 /* Adds a variable that need not live where the module does, nor be of its dtype. sbp is taken as it
  * is. */
@@ -41,10 +37,10 @@ tsr_status tsri_module_add_variable(tsr_module *m, const char *name, const tsr_p
                                     bool trainable, tsr_variable **out_variable);
 /* tsr_module_find, but without an error where there is none. */
 tsr_variable *tsri_module_lookup(tsr_module *m, const char *qualified_name);
-/* "features.0.0" into buf; "" for a root. */
-void tsri_module_qualified_name(const tsr_module *m, char *buf, size_t size);
+/* The placement that all variables in and below a module share; NULL if there are none, or
+ * several. */
+const tsr_placement *tsri_module_home(const tsr_module *m);
 /* Marks a module as incomplete, with the thread's last error; the first one stays. */
 void tsri_module_break(tsr_module *m, tsr_status status);
 
-/* Options of any version into this one's: what the caller's struct has not, is zero. */
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "src/core/live.h"
-#include "src/nn/variable.h"
+#include "src/graph/variable.h"
 #include "placement/placement.h"
 
 /* --- patterns -------------------------------------------------------------------------------- */
@@ -174,6 +174,6 @@ tsr_status tsr_module_set_local(tsr_module *m)
                           : tsri_fail(TSR_ERR_INVALID, "the module is NULL");
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "tsr_module_set_local");
-    m->local = true;
+    m->scope.local = true;
     return TSR_OK;
 }

@@ -10,8 +10,5 @@
 bool tsri_glob(const char *pattern, const char *text);
 /* Whether the variable may still be given this placement and signature; names it if not. */
 tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement *p, tsr_sbp sbp);
-/* The placement that all variables in and below a module share; NULL if there are none, or
- * several. */
-const tsr_placement *tsri_module_home(const tsr_module *m);
 
 #endif

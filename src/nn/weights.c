@@ -8,11 +8,11 @@
 
 #include "src/core/live.h"
 #include "src/core/opts.h"
-#include "src/nn/agree.h"
+#include "src/comm/agree.h"
 #include "src/core/convert.h"
 #include "src/nn/module.h"
 #include "src/nn/safetensors.h"
-#include "src/nn/variable.h"
+#include "src/graph/variable.h"
 
 /* Elements that pass through a conversion at once. */
 enum { CHUNK = 16384 };
@@ -40,7 +40,7 @@ static bool is_ignored(const char *name)
 /* Of a rank's own module nobody else has to know. */
 static tsr_status agree(const tsr_module *m, tsr_status status)
 {
-    return tsri_module_is_local(m) ? status : tsri_agree(m->world, status);
+    return tsri_scope_is_local(&m->scope) ? status : tsri_agree(m->world, status);
 }
 
 /* --- lists of names in messages --------------------------------------------------------------- */
@@ -273,7 +273,7 @@ static tsr_status check_save(tsr_module *m, const char *path, saver *s)
 {
     if (!path || !path[0])
         return tsri_fail(TSR_ERR_INVALID, "tsr_save: the path is %s", path ? "empty" : "NULL");
-    bool writes = m->world->rank == 0 || tsri_module_is_local(m);
+    bool writes = m->world->rank == 0 || tsri_scope_is_local(&m->scope);
     return writes ? start_writing(m, path, s) : TSR_OK;
 }
 

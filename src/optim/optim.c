@@ -10,7 +10,7 @@
 #include "src/core/attrs_text.h"
 #include "src/core/live.h"
 #include "src/nn/module.h"
-#include "src/nn/variable.h"
+#include "src/graph/variable.h"
 
 static void destroy_optimizer(void *object)
 {

@@ -323,7 +323,6 @@ tsr_status tsri_plan_bind(tsr_plan *plan)
         return TSR_OK;
     TSRI_TRY(take_blocks(plan));
     TSRI_TRY(allocate_ports(plan));
-    tsri_plan_note_inputs(plan);
     point_values(plan);
     for (int i = 0; i < plan->nsteps; i++)
         TSRI_TRY(point_step(plan, &plan->steps[i]));

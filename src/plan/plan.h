@@ -398,8 +398,6 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
  */
 tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes,
                              tsr_plan **out_plan);
-/* A variable is about to go: graphs and plans of its world that use it say so from now on. */
-void tsri_variable_forget(const tsr_variable *v);
 
 /* --- lower_groups.c ------------------------------------------------------------------------------
  */

@@ -136,7 +136,7 @@ static tsr_status find_classes(memory_maker *m)
 /* --- categories ------------------------------------------------------------------------------- */
 static tsri_memory_kind of_variable(const tsr_variable *v)
 {
-    if (!v || !v->module)
+    if (!v || !v->scope)
         return TSRI_MEMORY_OPTIMIZER;
     return v->trainable ? TSRI_MEMORY_PARAMETERS : TSRI_MEMORY_BUFFERS;
 }

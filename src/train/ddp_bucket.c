@@ -11,7 +11,7 @@
 
 #include "kernels/device.h"
 #include "src/core/live.h"
-#include "src/nn/variable.h"
+#include "src/graph/variable.h"
 
 enum { ALIGN = 64, FIRST_BYTES = 1 << 20 };
 

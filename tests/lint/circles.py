@@ -20,7 +20,6 @@ def files(folder, names):
 KNOWN = [
     {"kernels", "kernels/cpu", "kernels/cpu/fast", "kernels/cpu/onednn", "kernels/cpu/ref"},
     {"src/comm", "src/comm/gloo"},
-    {"src/exec", "src/graph", "src/nn", "src/plan"},
     files("src/comm", "collective_group collective_run collective_send work"),
     files("src/comm", "store_conn store_limits store_meet store_serve store_server"),
     files("src/comm", "store store_file store_tcp"),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How ranks settle whether a thing that each tried worked for all. */
-#ifndef TESSERA_NN_AGREE_H
-#define TESSERA_NN_AGREE_H
+#ifndef TESSERA_COMM_AGREE_H
+#define TESSERA_COMM_AGREE_H
 
 #include "src/core/world.h"
 

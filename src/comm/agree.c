@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "src/nn/agree.h"
+#include "src/comm/agree.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Variables' shards: where they lie in the global value, and how they get there and back. */
-#ifndef TESSERA_NN_VARIABLE_H
-#define TESSERA_NN_VARIABLE_H
+#ifndef TESSERA_GRAPH_VARIABLE_H
+#define TESSERA_GRAPH_VARIABLE_H
 
 #include "src/graph/graph.h"
 
@@ -15,6 +15,9 @@ void tsri_variable_destroy(tsr_variable *v);
 
 /* Whether a variable of these dims can have the signature; AUTO is fine. */
 tsr_status tsri_variable_check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp);
+
+/* For a variable of a module that is a rank's own: whether it lives on this rank alone. */
+tsr_status tsri_variable_check_local(const tsr_variable *v);
 
 /* Takes (zeroed) memory for the shard, in which a value will be put; AUTO variables are held whole.
  * A value that was given stays. */

@@ -1,19 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Variables: their shards, initial values, and global values in and out. */
-#include "src/nn/variable.h"
+#include "src/graph/variable.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "src/comm/comm.h"
 #include "src/core/dims.h"
 #include "src/core/live.h"
 #include "src/core/rng.h"
-#include "src/nn/agree.h"
+#include "src/comm/agree.h"
 #include "src/core/convert.h"
-#include "src/nn/module.h"
-#include "src/plan/plan.h"
 #include "placement/placement.h"
+
+/* --- whose they are -----------------------------------------------------------------------------
+ */
+tsr_status tsri_variable_check_local(const tsr_variable *v)
+{
+    int rank = v->world->rank;
+    if (tsr_placement_nranks(v->placement) == 1 && tsr_placement_rank(v->placement, 0) == rank)
+        return TSR_OK;
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    return tsri_fail(TSR_ERR_PLACEMENT,
+                     "variable %s lives on %s; everything in a module of rank %d's own lives on "
+                     "%s:[%d]",
+                     name, tsr_placement_text(v->placement), rank,
+                     tsr_device_name(tsr_placement_device(v->placement)), rank);
+}
 
 /* --- making ----------------------------------------------------------------------------------- */
 tsr_status tsri_variable_check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp)
@@ -112,7 +127,8 @@ void tsri_variable_destroy(tsr_variable *v)
 {
     if (!v)
         return;
-    tsri_variable_forget(v);
+    if (!v->world->ends) /* else graphs and plans go too */
+        tsri_world_tell_gone(v->world, v);
     tsri_variable_finish(v);
     tsri_mem_free((void *)(uintptr_t)v->name);
     tsri_live_free(v, TSRI_LIVE_VARIABLE);
@@ -496,7 +512,7 @@ static size_t shard_bytes(const tsr_variable *v, int rank)
 static bool is_everywhere(const tsr_variable *v)
 {
     bool all = tsr_placement_nranks(v->placement) == v->world->nranks;
-    return (all || tsri_module_is_local(v->module)) && is_whole(v->placement, prepared_sbp(v));
+    return (all || tsri_scope_is_local(v->scope)) && is_whole(v->placement, prepared_sbp(v));
 }
 
 /* Ranks show each other their shards, in pieces as large as an exchange takes. */
@@ -523,7 +539,7 @@ static tsr_status exchange_shards(tsr_variable *v, size_t largest, size_t piece,
 tsr_status tsri_variable_gather(tsr_variable *v, void *data)
 {
     enum { EXCHANGE_MAX = 65536 };
-    if (tsri_module_is_local(v->module))
+    if (tsri_scope_is_local(v->scope))
         TSRI_TRY(tsri_variable_check_local(v));
     tsr_status status = tsri_variable_prepare(v);
     if (is_everywhere(v)) {

@@ -59,18 +59,15 @@ void tsr_plan_destroy(tsr_plan *plan)
         destroy_plan(plan);
 }
 
-void tsri_variable_forget(const tsr_variable *v)
+static void lose_variable(void *object, const void *gone)
 {
-    if (v->world->ends)
-        return; /* graphs and plans go too */
-    tsri_graphs_forget(v);
-    for (tsri_owned *o = v->world->owned; o; o = o->next) {
-        tsr_plan *plan = o->destroy == destroy_plan ? o->object : NULL;
-        for (int i = 0; plan && i < plan->nvalues && !plan->failure[0]; i++)
-            if (plan->values[i].variable == v)
-                snprintf(plan->failure, sizeof plan->failure,
-                         "variable %.200s of this plan was destroyed, with its module or optimizer",
-                         plan->values[i].name ? plan->values[i].name : v->name);
+    tsr_plan *plan = object;
+    for (int i = 0; i < plan->nvalues && !plan->failure[0]; i++) {
+        const tsri_value *v = &plan->values[i];
+        if (v->variable && v->variable == gone)
+            snprintf(plan->failure, sizeof plan->failure,
+                     "variable %.200s of this plan was destroyed, with its module or optimizer",
+                     v->name ? v->name : v->variable->name);
     }
 }
 
@@ -116,6 +113,7 @@ static tsr_plan *new_plan(const tsr_graph *graph, const tsr_compile_opts *opts)
     plan->opts = *opts;
     plan->model = tsri_plan_cost_model(opts, main_device(graph));
     tsri_world_own(world, &plan->owned, plan, destroy_plan);
+    plan->owned.lose = lose_variable;
     return plan;
 }
 
@@ -234,6 +232,8 @@ static tsr_status bind(tsr_graph *g, bool compares, tsr_plan *plan)
     tsr_status status = prepare_variables(plan);
     if (status == TSR_OK)
         status = tsri_plan_bind(plan);
+    if (status == TSR_OK && !g->world->is_virtual)
+        tsri_plan_note_inputs(plan);
     if (status == TSR_OK && compares && g->world->comm && !g->local)
         status = tsri_compare_create(plan);
     if (status == TSR_OK)
