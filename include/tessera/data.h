@@ -31,7 +31,8 @@ TSR_API tsr_status tsr_cifar10_open(tsr_world *world, const char *dir, bool trai
  * MNIST, or a set that has its form (Fashion-MNIST): {train,t10k}-images-idx3-ubyte and
  * -labels-idx1-ubyte in `dir`, as they are or, where those are missing, with .gz. Not collective.
  * Errors as above; bytes are counted in the uncompressed data. TSR_ERR_FORMAT also for a wrong
- * magic number, data that is too short or too long, and different counts of images and labels.
+ * magic number, data that is too short or too long, different counts of images and labels, and a
+ * compressed file that would unpack to more than 64 times its size, if that is more than 64 MiB.
  */
 TSR_API tsr_status tsr_mnist_open(tsr_world *world, const char *dir, bool train,
                                   tsr_dataset **out_dataset);

@@ -20,12 +20,17 @@ enum {
     MAX_AXES = 3,
     MAGIC_U8 = 0x0800, /* + number of axes */
     FIRST_BYTES = 16 << 20,
+    /* What a compressed file may unpack to: so many times its size, or so many MiB if that is more.
+     * MNIST's images unpack to 5 times their size; deflate's most is 1032 times. */
+    MOST_TIMES = 64,
+    ALWAYS_MIB = 64,
 };
 
 typedef struct idx {
     char path[PATH_MAX];
     gzFile gz;
-    int64_t at; /* bytes of uncompressed data read so far */
+    int64_t file_bytes; /* on the disk */
+    int64_t at;         /* bytes of uncompressed data read so far */
     int64_t axes[MAX_AXES];
     uint8_t *data;
 } idx;
@@ -98,6 +103,19 @@ static tsr_status read_header(idx *f, int naxes)
     return TSR_OK;
 }
 
+/* Refuses a small file that would unpack to gigabytes, before it does. */
+static tsr_status check_unpacked(const idx *f, int64_t total)
+{
+    if (gzdirect(f->gz) || total <= (int64_t)ALWAYS_MIB << 20 || total / MOST_TIMES < f->file_bytes)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_FORMAT,
+                     "%s: byte 4: its header promises %" PRId64 " bytes, but the compressed file "
+                     "has %" PRId64
+                     "; legal are %d times as many, or %d MiB: unpack it with gunzip "
+                     "if it is meant to be so",
+                     f->path, total, f->file_bytes, MOST_TIMES, ALWAYS_MIB);
+}
+
 /* The buffer grows with what is really there: a header may claim anything. */
 static tsr_status read_data(tsr_world *world, idx *f, int naxes)
 {
@@ -108,6 +126,7 @@ static tsr_status read_data(tsr_world *world, idx *f, int naxes)
                              "%s: byte 4: axes %" PRId64 " x %" PRId64 " x %" PRId64
                              " are too large",
                              f->path, f->axes[0], f->axes[1], f->axes[2]);
+    TSRI_TRY(check_unpacked(f, total));
     int64_t begin = f->at;
     size_t done = 0, capacity = 0;
     while (done < (size_t)total) {
@@ -147,6 +166,8 @@ static tsr_status open_idx(idx *f)
         status = tsri_fail(TSR_ERR_IO, "%s: not a regular file", f->path);
     else if (!(f->gz = gzdopen(fd, "rb")))
         status = tsri_fail(TSR_ERR_NO_MEMORY, "%s: can't open: no memory", f->path);
+    else
+        f->file_bytes = (int64_t)st.st_size;
     if (status != TSR_OK && fd >= 0)
         close(fd);
     return status;

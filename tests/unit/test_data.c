@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -285,6 +286,49 @@ static void gzip_cut_anywhere_or_damaged_is_an_error(void **state)
     write_file(IMAGES ".gz", gz, bytes);
     assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_FORMAT, IMAGES ".gz");
     free(gz);
+}
+
+/* Appends a piece of gzip's format, which may be a row of files. */
+static void append_file(const char *name, const void *data, size_t bytes)
+{
+    FILE *f = fopen(test_path(name), "ab");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* 2 MB that unpack to the 2 GiB that their header promises, and 48 MiB that are fine. */
+static void gzip_bombs_take_no_memory(void **state)
+{
+    (void)state;
+    enum { PIECE = 16 << 20 };
+    tsr_dataset *ds = NULL;
+    struct rusage before, after;
+    size_t bytes;
+    char *zeros = calloc(1, PIECE);
+    assert_non_null(zeros);
+    write_gz("zeros.gz", zeros, PIECE);
+    free(zeros);
+    unsigned char *piece = read_file("zeros.gz", &bytes);
+    make_mnist();
+    make_idx(idx_images, 0x803, 3, (uint32_t[]){2048, 1024, 1024}, 0);
+    write_gz(IMAGES ".gz", idx_images, 16);
+    write_file(LABELS, idx_labels, labels_bytes);
+    for (int i = 0; i < 128; i++)
+        append_file(IMAGES ".gz", piece, bytes);
+    assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
+    assert_fails(tsr_mnist_open(&world, test_dir, false, &ds), TSR_ERR_FORMAT,
+                 IMAGES ".gz: byte 4: its header promises 2147483648 bytes", "64 times", "64 MiB");
+    assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
+    assert_true(after.ru_maxrss - before.ru_maxrss < 64 << 10); /* KiB */
+
+    make_idx(idx_images, 0x803, 3, (uint32_t[]){12, 2048, 2048}, 0);
+    write_gz(IMAGES ".gz", idx_images, 16);
+    for (int i = 0; i < 3; i++)
+        append_file(IMAGES ".gz", piece, bytes);
+    assert_int_equal(tsr_mnist_open(&world, test_dir, false, &ds), TSR_OK);
+    tsr_dataset_destroy(ds);
+    free(piece);
 }
 
 static void failing_allocations_are_errors(void **state)
@@ -595,6 +639,7 @@ int main(void)
         TEST(large_mnist_is_read_whole),
         TEST(mnist_errors_name_file_and_byte),
         TEST(gzip_cut_anywhere_or_damaged_is_an_error),
+        TEST(gzip_bombs_take_no_memory),
         TEST(failing_allocations_are_errors),
         TEST(a_world_takes_its_data_sets_along),
         TEST(synthetic_set_is_reproducible),
