@@ -95,16 +95,6 @@ void cli_links_find(tsr_device kind, cli_links *l)
     cJSON_Delete(json);
 }
 
-/* Makes the folders that lead to a file. */
-static void make_folders(char *path)
-{
-    for (char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
-        *p = 0;
-        mkdir(path, 0700);
-        *p = '/';
-    }
-}
-
 /* Another process may read, or write, meanwhile: the file appears as a whole. */
 static tsr_status keep(const cli_links *l)
 {
@@ -113,7 +103,6 @@ static tsr_status keep(const cli_links *l)
     if (!cli_links_path(path, sizeof path))
         return tsr_set_error(TSR_ERR_IO, "the figures can't be kept: neither XDG_CACHE_HOME nor "
                                          "HOME names a folder");
-    make_folders(path);
     cli_machine(machine, sizeof machine);
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "machine", machine);
@@ -126,7 +115,12 @@ static tsr_status keep(const cli_links *l)
     cJSON_Delete(json);
     if (!data)
         return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
-    int rc = tsri_new_file_stream(&file, path);
+    char *name = strrchr(path, '/');
+    *name = 0;
+    int rc = tsri_make_folders(path, 0700);
+    *name = '/';
+    if (!rc)
+        rc = tsri_new_file_stream(&file, path);
     if (!rc) {
         fprintf(file.stream, "%s\n", data);
         rc = tsri_new_file_keep(&file, false);

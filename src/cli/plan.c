@@ -107,7 +107,7 @@ static int write_dot(const plan_args *a, const plan_view *v)
     tsri_new_file file;
     int rc = tsri_new_file_stream(&file, a->dot);
     if (!rc && !plan_write_dot(v, file.stream)) {
-        rc = -errno;
+        rc = -ENOMEM;
         tsri_new_file_drop(&file);
     } else if (!rc) {
         rc = tsri_new_file_keep(&file, false);

@@ -16,8 +16,7 @@ typedef struct plan_view {
     bool has_cluster, verbose;
 } plan_view;
 
-/* plan_text.c, plan_json.c, plan_dot.c: return false when there is no memory, or the file can't be
- * written. */
+/* plan_text.c, plan_json.c, plan_dot.c: return false or NULL when there is no memory. */
 bool plan_print_text(const plan_view *v);
 struct cJSON *plan_make_json(const plan_view *v);
 bool plan_write_dot(const plan_view *v, FILE *f);

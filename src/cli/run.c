@@ -49,24 +49,6 @@ static const cli_spec spec = {
     .missing = "no FILE.yaml to run",
 };
 
-/* Makes the folder, and those above it. */
-static int make_folder(const char *path)
-{
-    char part[4096];
-    int n = snprintf(part, sizeof part, "%s", path);
-    if (n <= 0 || (size_t)n >= sizeof part)
-        return errno = ENAMETOOLONG;
-    for (char *p = strchr(part + 1, '/'); p; p = strchr(p + 1, '/')) {
-        *p = 0;
-        mkdir(part, 0777);
-        *p = '/';
-    }
-    struct stat s;
-    if (mkdir(part, 0777) && (errno != EEXIST || stat(part, &s) || !S_ISDIR(s.st_mode)))
-        return errno == EEXIST ? ENOTDIR : errno;
-    return 0;
-}
-
 /* Whether a file of that name can be written in the folder: said before hours of training. A signal
  * waits meanwhile, as it would leave the temporary behind. */
 static int try_file(const char *folder, const char *name)
@@ -89,7 +71,7 @@ static int try_file(const char *folder, const char *name)
 static int open_folder(const run_job *job)
 {
     const char *names[] = {"", "/result.json", "/trace.json"};
-    int rc = make_folder(job->out), i = 0;
+    int rc = -tsri_make_folders(job->out, 0777), i = 0;
     for (int n = job->trace ? 2 : 1; !rc && i < n;)
         rc = try_file(job->out, names[++i] + 1);
     if (!rc)

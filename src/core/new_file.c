@@ -103,30 +103,41 @@ int tsri_new_file_open(tsri_new_file *f, const char *path)
     return rc;
 }
 
+/* Behind the stream, which itself forgets why a write has failed. Nothing is written after that. */
+static ssize_t write_stream(void *cookie, const char *data, size_t bytes)
+{
+    tsri_new_file *f = cookie;
+    for (size_t done = 0; done < bytes && !f->error;) {
+        ssize_t n = write(f->fd, data + done, bytes - done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            f->error = n ? errno : EIO;
+    }
+    return f->error ? 0 : (ssize_t)bytes;
+}
+
 int tsri_new_file_stream(tsri_new_file *f, const char *path)
 {
     int rc = tsri_new_file_open(f, path);
     if (rc)
         return rc;
-    f->stream = fdopen(f->fd, "w");
+    f->stream = fopencookie(f, "w", (cookie_io_functions_t){.write = write_stream});
     if (f->stream)
         return 0;
-    rc = -errno;
     tsri_new_file_drop(f);
-    return rc;
+    return -ENOMEM;
 }
 
 /* Closes it; 0, or -errno of whatever was wrong first. */
 static int end_writing(tsri_new_file *f, bool sync)
 {
-    int rc = 0;
-    if (f->stream && fflush(f->stream))
-        rc = -errno;
-    else if (f->stream && ferror(f->stream))
-        rc = -EIO;
+    if (f->stream)
+        fclose(f->stream);
+    int rc = -f->error;
     if (!rc && sync && fsync(f->fd))
         rc = -errno;
-    if ((f->stream ? fclose(f->stream) : close(f->fd)) && !rc)
+    if (close(f->fd) && !rc)
         rc = -errno;
     f->stream = NULL;
     f->fd = -1;
@@ -157,4 +168,33 @@ void tsri_new_file_drop(tsri_new_file *f)
     end_writing(f, false);
     if (f->temporary[0])
         unlink(f->temporary);
+}
+
+static int make_one(const char *path, mode_t mode)
+{
+    struct stat st;
+    if (mkdir(path, mode) == 0)
+        return 0;
+    int error = errno;
+    if (stat(path, &st) == 0)
+        return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+    return -error;
+}
+
+int tsri_make_folders(const char *path, mode_t mode)
+{
+    char part[PATH_MAX];
+    size_t n = strlen(path);
+    int rc = 0;
+    if (n == 0 || n >= sizeof part)
+        return n ? -ENAMETOOLONG : -ENOENT;
+    memcpy(part, path, n + 1);
+    for (char *c = part + 1; *c && !rc; c++) {
+        if (*c != '/')
+            continue;
+        *c = 0;
+        rc = make_one(part, mode);
+        *c = '/';
+    }
+    return rc ? rc : make_one(part, mode);
 }

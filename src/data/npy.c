@@ -178,18 +178,17 @@ static size_t make_header(tsr_dtype dtype, tsr_dims dims, char header[TSRI_NPY_H
     return total;
 }
 
-static bool write_values(FILE *f, tsr_dtype dtype, size_t count, const void *values)
+/* Errors are the stream's. */
+static void write_values(FILE *f, tsr_dtype dtype, size_t count, const void *values)
 {
-    if (dtype != TSR_BF16)
-        return count == 0 || fwrite(values, tsr_dtype_size(dtype), count, f) == count;
-    for (size_t i = 0; i < count; i++) {
+    if (dtype != TSR_BF16 && count > 0)
+        fwrite(values, tsr_dtype_size(dtype), count, f);
+    for (size_t i = 0; i < count && dtype == TSR_BF16 && !ferror(f); i++) {
         uint16_t half;
         memcpy(&half, (const char *)values + 2 * i, sizeof half);
         uint32_t wide = (uint32_t)half << 16;
-        if (fwrite(&wide, sizeof wide, 1, f) != 1)
-            return false;
+        fwrite(&wide, sizeof wide, 1, f);
     }
-    return true;
 }
 
 tsr_status tsri_npy_write(const char *path, tsr_dtype dtype, tsr_dims dims, const void *values)
@@ -203,12 +202,10 @@ tsr_status tsri_npy_write(const char *path, tsr_dtype dtype, tsr_dims dims, cons
     size_t n = make_header(dtype, dims, header);
     tsri_new_file file;
     int rc = tsri_new_file_stream(&file, path);
-    if (!rc && fwrite(header, 1, n, file.stream) == n &&
-        write_values(file.stream, dtype, (size_t)tsr_dims_count(dims), values)) {
+    if (!rc) {
+        fwrite(header, 1, n, file.stream);
+        write_values(file.stream, dtype, (size_t)tsr_dims_count(dims), values);
         rc = tsri_new_file_keep(&file, false);
-    } else if (!rc) {
-        rc = -errno;
-        tsri_new_file_drop(&file);
     }
     errno = -rc;
     return rc ? io_failed(path, "written") : TSR_OK;

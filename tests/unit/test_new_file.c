@@ -187,6 +187,50 @@ static void test_full(void **state)
     assert_int_equal(count_files(), 1);
 }
 
+/* The first write fails, and there is room again before the last: a part of the file is lost. */
+static void test_full_for_a_while(void **state)
+{
+    (void)state;
+    char text[10000] = "";
+    struct rlimit before, none;
+    tsri_new_file f;
+    write_all(path, "one");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 100;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(tsri_new_file_stream(&f, path), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    for (int i = 0; i < 10; i++)
+        fwrite(text, 1, sizeof text, f.stream);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(tsri_new_file_keep(&f, false), -EFBIG);
+    expect(path, "one");
+    assert_int_equal(count_files(), 1);
+}
+
+static void test_folders(void **state)
+{
+    (void)state;
+    struct stat st;
+    char folder[PATH_MAX + 8];
+    snprintf(folder, sizeof folder, "%s/a//b/", test_dir);
+    assert_int_equal(tsri_make_folders(folder, 0700), 0);
+    assert_int_equal(stat(folder, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(tsri_make_folders(folder, 0777), 0);
+    write_all(path, "a file");
+    assert_int_equal(tsri_make_folders(path, 0777), -ENOTDIR);
+    snprintf(folder, sizeof folder, "%s/a/b", path);
+    assert_int_equal(tsri_make_folders(folder, 0777), -ENOTDIR);
+    assert_int_equal(tsri_make_folders("", 0777), -ENOENT);
+    snprintf(folder, sizeof folder, "%s/a/b", test_dir);
+    assert_int_equal(rmdir(folder), 0);
+    snprintf(folder, sizeof folder, "%s/a", test_dir);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +241,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_killed, set_up, remove_test_dir),
         cmocka_unit_test_setup_teardown(test_no_file, set_up, remove_test_dir),
         cmocka_unit_test_setup_teardown(test_full, set_up, remove_test_dir),
+        cmocka_unit_test_setup_teardown(test_full_for_a_while, set_up, remove_test_dir),
+        cmocka_unit_test_setup_teardown(test_folders, set_up, remove_test_dir),
     };
     return cmocka_run_group_tests_name("new_file", tests, NULL, NULL);
 }
