@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/core/new_file.h"
 #include "src/core/rng.h"
 #include "src/core/status.h"
 
@@ -22,10 +23,10 @@ enum {
 
 static const char meta_name[] = "batches.meta.txt";
 
-/* meta_name is the longest name in the folder. */
+/* The temporaries have the longest names in the folder. */
 static tsr_status check_length(const char *dir)
 {
-    return strlen(dir) + sizeof meta_name < PATH_MAX
+    return strlen(dir) + 1 + TSRI_NEW_FILE_NAME <= PATH_MAX
                ? TSR_OK
                : tsri_fail(TSR_ERR_INVALID, "%.100s...: folder name too long", dir);
 }
@@ -43,12 +44,9 @@ static void file_path(const char *dir, int file, char path[PATH_MAX])
         snprintf(path, PATH_MAX, "%s/test_batch.bin", dir);
 }
 
-static tsr_status write_failed(const char *path, FILE *out)
+static tsr_status write_failed(const char *path, int rc)
 {
-    int error = errno;
-    if (out)
-        fclose(out);
-    return tsri_fail(TSR_ERR_IO, "%s: can't write: %s", path, strerror(error));
+    return tsri_fail(TSR_ERR_IO, "%s: can't write: %s", path, strerror(-rc));
 }
 
 /* A set that this function wrote may be replaced; a real one must not be lost. */
@@ -78,35 +76,37 @@ static tsr_status check_folder(const char *dir)
 static tsr_status write_meta(const char *dir)
 {
     char path[PATH_MAX];
+    tsri_new_file file;
     meta_path(dir, path);
-    FILE *out = fopen(path, "we");
-    if (!out)
-        return write_failed(path, NULL);
+    int rc = tsri_new_file_stream(&file, path);
+    if (rc)
+        return write_failed(path, rc);
     for (int i = 0; i < TSRI_SYNTHETIC_CLASSES; i++)
-        if (fprintf(out, "%s\n", tsri_synthetic_class_name(i)) < 0)
-            return write_failed(path, out);
-    return fclose(out) ? write_failed(path, NULL) : TSR_OK;
+        fprintf(file.stream, "%s\n", tsri_synthetic_class_name(i));
+    rc = tsri_new_file_keep(&file, false);
+    return rc ? write_failed(path, rc) : TSR_OK;
 }
 
 static tsr_status write_records(const char *dir, int file, int64_t records, uint64_t seed)
 {
     char path[PATH_MAX];
+    tsri_new_file out;
     file_path(dir, file, path);
-    FILE *out = fopen(path, "we");
-    if (!out)
-        return write_failed(path, NULL);
+    int rc = tsri_new_file_stream(&out, path);
+    if (rc)
+        return write_failed(path, rc);
     uint64_t key = tsri_rng_key(seed, "synthetic labels");
     uint8_t record[1 + PIXELS];
-    for (int64_t i = 0; i < records; i++) {
+    for (int64_t i = 0; i < records && !ferror(out.stream); i++) {
         /* Every ten in a row hold each class once, turned by a random amount. */
         uint32_t word = tsri_rng_word(key, (uint64_t)file, (uint64_t)(i / TSRI_SYNTHETIC_CLASSES));
         int label = (int)((word % TSRI_SYNTHETIC_CLASSES + (uint64_t)i) % TSRI_SYNTHETIC_CLASSES);
         record[0] = (uint8_t)label;
         tsri_synthetic_draw(seed, (uint64_t)file << 40 | (uint64_t)i, label, record + 1);
-        if (fwrite(record, sizeof record, 1, out) != 1)
-            return write_failed(path, out);
+        fwrite(record, sizeof record, 1, out.stream);
     }
-    return fclose(out) ? write_failed(path, NULL) : TSR_OK;
+    rc = tsri_new_file_keep(&out, false);
+    return rc ? write_failed(path, rc) : TSR_OK;
 }
 
 /* A record's number has 40 bits of what it is drawn by. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "src/core/new_file.h"
 #include "src/core/rng.h"
 #include "src/core/live.h"
 #include "src/data/dataset.h"
@@ -516,7 +517,7 @@ static void synthetic_set_spares_a_real_one(void **state)
 static void synthetic_set_needs_room_for_names(void **state)
 {
     (void)state;
-    const int most = PATH_MAX - (int)sizeof "/batches.meta.txt";
+    const int most = PATH_MAX - 1 - (int)TSRI_NEW_FILE_NAME;
     char dir[PATH_MAX], found[64];
     memset(dir, '/', sizeof dir);
     memcpy(dir, test_dir, strlen(test_dir));
