@@ -9,7 +9,6 @@
 #include "src/exec/trace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,10 +85,11 @@ static void put_rank(FILE *f, const run_rank *r, double start_s)
     }
 }
 
+/* Removes a rank's part, after it was copied; to NULL: only removes it. */
 static bool append(FILE *to, const char *path)
 {
     char data[65536];
-    FILE *f = fopen(path, "r");
+    FILE *f = to ? fopen(path, "re") : NULL;
     size_t n = 0;
     while (f && (n = fread(data, 1, sizeof data, f)) > 0)
         fwrite(data, 1, n, to);
@@ -104,38 +104,32 @@ static tsr_status join(const run_rank *r)
 {
     char path[PATH_MAX_], part[PATH_MAX_];
     int n = snprintf(path, sizeof path, "%s/trace.json", r->job->out);
-    tsri_new_file file;
+    tsri_new_file file = {.fd = -1};
     int rc = n > 0 && n < PATH_MAX_ ? tsri_new_file_stream(&file, path) : -ENAMETOOLONG;
-    if (rc)
-        return tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc));
-    FILE *f = file.stream;
-    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);
     bool ok = true;
+    if (!rc)
+        fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file.stream);
     for (int i = 0; i < tsr_world_size(r->world); i++)
-        ok &= part_path(r, i, part) == TSR_OK && append(f, part);
-    fputs("\n]}\n", f);
-    rc = ok ? tsri_new_file_keep(&file, false) : -EIO;
+        ok &= part_path(r, i, part) == TSR_OK && append(rc ? NULL : file.stream, part);
+    if (!rc) {
+        fputs("\n]}\n", file.stream);
+        rc = ok ? tsri_new_file_keep(&file, false) : -EIO;
+    }
     tsri_new_file_drop(&file);
     return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
 }
 
-/* Writes a new file: one that an earlier run or somebody else has left there is removed. */
+/* One that an earlier run or somebody else has left there is removed. */
 static tsr_status write_part(const run_rank *r, const char *path, double start_s)
 {
+    tsri_new_file file;
     unlink(path);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
-    if (!f) {
-        tsr_status status = tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return status;
+    int rc = tsri_new_file_stream(&file, path);
+    if (!rc) {
+        put_rank(file.stream, r, start_s);
+        rc = tsri_new_file_keep(&file, false);
     }
-    put_rank(f, r, start_s);
-    int rc = fflush(f) ? errno : ferror(f) ? EIO : 0;
-    if (fclose(f) && !rc)
-        rc = errno;
-    return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(rc)) : TSR_OK;
+    return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
 }
 
 tsr_status run_write_trace(const run_rank *r)
