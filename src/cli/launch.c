@@ -181,9 +181,16 @@ static void start_all(launch *l)
     }
 }
 
+static void say_lost_dump(void *arg, tsr_log_level level, const char *text)
+{
+    launch *l = arg;
+    (void)level;
+    launch_console_print(&l->console[1], "tessera launch: %s\n", text);
+}
+
 /* What the ranks have left in the flight recorder, of those that could not write it themselves:
  * where they were told to. */
-static void dump_flight(const launch *l)
+static void dump_flight(launch *l)
 {
     const launch_config *c = &l->config;
     const char *dir = getenv("TESSERA_FLIGHT_DIR");
@@ -192,7 +199,8 @@ static void dump_flight(const launch *l)
         snprintf(path, sizeof path, "%s/%s/attempt_%d", c->log_dir, c->run_id, l->attempt);
         dir = path;
     }
-    tsri_flight_dump_rest(l->arena_fd, l->base, l->world, c->run_id, l->attempt, dir);
+    tsri_flight_dump_rest(l->arena_fd, l->base, l->world, c->run_id, l->attempt, dir, say_lost_dump,
+                          l);
 }
 
 /*

@@ -19,7 +19,7 @@
 #ifndef TESSERA_COMM_FLIGHT_H
 #define TESSERA_COMM_FLIGHT_H
 
-#include <tessera/status.h>
+#include <tessera/world.h>
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -119,6 +119,8 @@ typedef struct tsri_flight_about {
     const char *run;    /* likewise */
     int restart;        /* likewise */
     const char *reason; /* why there is a dump; one line is made of it */
+    tsr_log_fn *log;    /* told by name of a dump that can't be written; may be NULL */
+    void *log_arg;
 } tsri_flight_about;
 
 /* --- flight.c: recording. f NULL and number 0 are fine everywhere ----------------------------- */
@@ -173,9 +175,9 @@ void tsri_flight_note_exit(int arena_fd, int rank, int code, int status, int sto
 /* The dumps of those ranks of an arena that have left none themselves, or no whole one; their
  * processes have ended. dir NULL or "": nothing is done. first_rank: the world rank of the arena's
  * rank 0. run: what the run is called; NULL: by the arena. restart: how many attempts have failed
- * before. Returns 0 or -errno of the first that fails. */
+ * before. log: as in tsri_flight_about. Returns 0 or -errno of the first that fails. */
 int tsri_flight_dump_rest(int arena_fd, int first_rank, int world_size, const char *run,
-                          int restart, const char *dir);
+                          int restart, const char *dir, tsr_log_fn *log, void *log_arg);
 /* An entry of the ring, as it was at one moment. */
 typedef struct tsri_flight_seen {
     uint64_t number;

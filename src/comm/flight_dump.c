@@ -255,25 +255,11 @@ static void put_all(FILE *out, const tsri_flight *f, const tsri_flight_about *ab
     fputs("end\n", out);
 }
 
-/* mkdir -p. Returns 0 or -errno. */
-static int make_folder(const char *dir)
+static void tell(const tsri_flight_about *about, const char *path, int rc)
 {
-    char path[4096];
-    size_t n = strlen(dir);
-    if (n == 0 || n >= sizeof path)
-        return -ENAMETOOLONG;
-    memcpy(path, dir, n + 1);
-    for (char *c = path + 1; *c; c++) {
-        if (*c != '/')
-            continue;
-        *c = 0;
-        mkdir(path, 0777); /* what matters is the last one */
-        *c = '/';
-    }
-    struct stat st;
-    if (mkdir(path, 0777) == 0 || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
-        return 0;
-    return -errno;
+    char text[4300];
+    snprintf(text, sizeof text, "%s: can't be written: %s", path, strerror(-rc));
+    about->log(about->log_arg, TSR_LOG_WARNING, text);
 }
 
 int tsri_flight_write(const tsri_flight *f, const tsri_flight_about *about, const char *dir)
@@ -281,16 +267,18 @@ int tsri_flight_write(const tsri_flight *f, const tsri_flight_about *about, cons
     char path[4200];
     tsri_new_file file;
     int rank = atomic_load(&f->world) ? atomic_load(&f->rank) : about->rank;
-    int rc = make_folder(dir);
-    if (rc)
-        return rc;
-    snprintf(path, sizeof path, "%s/flight.rank%d.txt", dir, rank);
+    int rc = tsri_make_folders(dir, 0777);
+    snprintf(path, sizeof path, "%.4096s/flight.rank%d.txt", dir, rank);
     /* Threads of a rank may write at once: the last one's stays. */
-    rc = tsri_new_file_stream(&file, path);
-    if (rc)
-        return rc;
-    put_all(file.stream, f, about);
-    return tsri_new_file_keep(&file, false);
+    if (!rc)
+        rc = tsri_new_file_stream(&file, path);
+    if (!rc) {
+        put_all(file.stream, f, about);
+        rc = tsri_new_file_keep(&file, false);
+    }
+    if (rc && about->log)
+        tell(about, path, rc);
+    return rc;
 }
 
 /* --- the launcher's --------------------------------------------------------------------------- */
@@ -346,7 +334,7 @@ static int dump_one(int fd, const tsri_arena_head *head, tsri_flight *f, int ran
 }
 
 int tsri_flight_dump_rest(int fd, int first_rank, int world_size, const char *id, int restart,
-                          const char *dir)
+                          const char *dir, tsr_log_fn *log, void *log_arg)
 {
     tsri_arena_head head;
     if (!dir || !dir[0])
@@ -363,8 +351,12 @@ int tsri_flight_dump_rest(int fd, int first_rank, int world_size, const char *id
     else
         snprintf(run, sizeof run, "%016" PRIx64, head.run);
     for (int r = 0; r < (int)head.nranks; r++) {
-        const tsri_flight_about about = {
-            .rank = first_rank + r, .nranks = world_size, .run = run, .restart = restart};
+        const tsri_flight_about about = {.rank = first_rank + r,
+                                         .nranks = world_size,
+                                         .run = run,
+                                         .restart = restart,
+                                         .log = log,
+                                         .log_arg = log_arg};
         int one = dump_one(fd, &head, f, r, dir, &about);
         rc = rc ? rc : one;
     }

@@ -37,7 +37,9 @@ tsr_status tsri_flight_fail(tsr_world *world, uint64_t number, tsr_status status
     tsri_flight_failed(world->flight, number);
     char reason[2048];
     snprintf(reason, sizeof reason, "%s: %.2000s", tsr_status_name(status), tsr_last_error());
-    tsri_flight_leave(world->flight, &(tsri_flight_about){.reason = reason});
+    tsri_flight_leave(
+        world->flight,
+        &(tsri_flight_about){.reason = reason, .log = world->log, .log_arg = world->log_arg});
     return status;
 }
 

@@ -233,7 +233,9 @@ void tsri_local_abort(tsri_comm *c, const char *text)
     char reason[1100];
     tsri_arena_abort(&of(c)->arena, c->world->rank, text);
     snprintf(reason, sizeof reason, "gave up: %.1000s", text ? text : "");
-    tsri_flight_leave(c->world->flight, &(tsri_flight_about){.reason = reason});
+    tsri_flight_leave(
+        c->world->flight,
+        &(tsri_flight_about){.reason = reason, .log = c->world->log, .log_arg = c->world->log_arg});
 }
 
 tsr_status tsri_local_check(tsri_comm *c)

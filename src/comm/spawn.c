@@ -97,8 +97,10 @@ tsr_status tsr_spawn_with(int nranks, tsr_rank_fn *fn, void *arg, const tsr_worl
     tsri_mem_free(ranks);
     /* The ranks that failed have left theirs. */
     for (int r = 0; r < nranks && s.status != TSR_OK; r++)
-        tsri_flight_leave(tsri_arena_flight(&s.arena, r),
-                          &(tsri_flight_about){.rank = r, .nranks = nranks});
+        tsri_flight_leave(
+            tsri_arena_flight(&s.arena, r),
+            &(tsri_flight_about){
+                .rank = r, .nranks = nranks, .log = s.opts.log, .log_arg = s.opts.log_arg});
     tsri_arena_unmap(&s.arena);
     pthread_mutex_destroy(&s.lock);
     if (s.status == TSR_OK)

@@ -328,7 +328,10 @@ static void dump_rest(const spawn *s)
 {
     for (int r = 0; r < s->arena.nranks && s->status != TSR_OK; r++)
         (void)tsri_flight_dump_ended(tsri_arena_flight(&s->arena, r),
-                                     &(tsri_flight_about){.rank = r, .nranks = s->arena.nranks},
+                                     &(tsri_flight_about){.rank = r,
+                                                          .nranks = s->arena.nranks,
+                                                          .log = s->opts.log,
+                                                          .log_arg = s->opts.log_arg},
                                      getenv("TESSERA_FLIGHT_DIR"));
 }
 
