@@ -430,6 +430,30 @@ FAILS(int, socket, false, (int domain, int type, int protocol), domain, type, pr
 FAILS(int, pipe2, false, (int fds[2], int flags), fds, flags)
 FAILS(int, eventfd, false, (unsigned int count, int flags), count, flags)
 
+FAILS(int, fsync, false, (int fd), fd)
+FAILS(int, rename, false, (const char *from, const char *to), from, to)
+
+/* The file is closed all the same, as the kernel does it. */
+API int close(int fd)
+{
+    NEXT(close)
+    bool is_failure = fails(CALLER, "close", false);
+    int error = errno, rc = next(fd);
+    if (is_failure)
+        errno = error;
+    return is_failure ? -1 : rc;
+}
+
+API int fclose(FILE *f)
+{
+    NEXT(fclose)
+    bool is_failure = fails(CALLER, "fclose", false);
+    int error = errno, rc = next(f);
+    if (is_failure)
+        errno = error;
+    return is_failure ? EOF : rc;
+}
+
 API int ptsname_r(int fd, char *name, size_t bytes)
 {
     NEXT(ptsname_r)
