@@ -3,6 +3,8 @@
 """Files that can't be written or read: each command on a full disk, a FIFO without a writer.
 usage: files.py TESSERA"""
 import os
+import re
+import shutil
 import subprocess
 import tempfile
 
@@ -36,21 +38,64 @@ train: {epochs: 1, seed: 3}
 """)
 YAML = path("t.yaml")
 
-# stdout.
-for args in (["--version"], ["--help"], ["run", "--help"], ["info"], ["info", "--json"],
-             ["plan", YAML], ["plan", YAML, "--json"], ["plan", YAML, "--verbose"],
-             ["run", YAML], ["run", YAML, "--json"],
-             ["box", "-s", "7,5", "-f", "cpu:[0,1] S(0)", "-t", "B"],
-             ["box", "-s", "7,5", "-f", "cpu:[0,1] S(0)", "-t", "B", "--json"]):
+GRAPH = path("g.yaml")
+with open(GRAPH, "w", encoding="utf-8") as text:
+    text.write("""\
+tessera: 1
+placements: {all: {ranks: [0,1]}}
+graph:
+  x: {op: normal, placement: all, sbp: S(0), shape: [4,6]}
+  y: {op: mul, in: [x, x]}
+fetch: [y]
+""")
+os.mkdir(path("dumps"))
+for rank in range(2):
+    with open(path(f"dumps/flight.rank{rank}.txt"), "w", encoding="utf-8") as text:
+        text.write(f"tessera flight 1\nrun r\nrank {rank} of 2\nworld 1\nrestart 0\nhost h\npid {rank + 1}\n"
+                   "time 1700000000000000000 2023-11-14T22:13:20Z\nreason -\nexit -\ncalls 0\nend\n")
+BOX = ["-s", "7,5", "-f", "cpu:[0,1] S(0)", "-t", "B"]
+
+# stdout, of each command and in each form.
+OUTPUTS = {
+    "box": [BOX, [*BOX, "--json"], [*BOX, "--run"], [*BOX, "--run", "--json"], [*BOX, "--zero-latency"], ["--help"]],
+    "plan": [[YAML], [YAML, "--json"], [YAML, "--verbose"], [GRAPH, "--dot", path("g.dot")], ["--help"]],
+    "run": [[YAML], [YAML, "--json"], [GRAPH], [GRAPH, "--json"], [GRAPH, "--out", path("out"), "--trace"], ["--help"]],
+    "info": [[], ["--json"], ["--measure"], ["--measure", "--json"], ["--help"]],
+    "flight": [[path("dumps")], [path("dumps"), "--json"], [path("dumps"), "--rank", "1", "--last", "3"], ["--help"]],
+    "launch": [["-n", "2", "--", "echo", "hello"], ["-n", "2", "--prefix", "--", "echo", "hello"],
+               ["-n", "2", "--log-dir", path("tee"), "--tee", "1", "--", "echo", "hello"], ["--help"]],
+}
+commands = [x.split()[0] for x in tessera("--help")[0].split("commands:\n")[1].split("\n\n")[0].splitlines()]
+equal(sorted(OUTPUTS), sorted(commands), "commands in the table")
+for args in ["--version"], ["--help"], ["help"]:
     equal(to_full(*args), (1, f"tessera: stdout: {FULL}\n"), f"{args} to a full disk")
+for command, forms in OUTPUTS.items():
+    options = re.findall(r"--[a-z-]+", tessera(command, "--help")[0])
+    for option in {"--json", "--verbose", "--run", "--measure", "--prefix", "--tee", "--rank"}.intersection(options):
+        check(any(option in args for args in forms), f"{command} {option} in the table")
+    for args in forms:
+        plain = command == "launch" and "--prefix" not in args and "--tee" not in args and "--help" not in args
+        code, err = to_full(command, *args)
+        if plain:  # the ranks have the launcher's stdout
+            check(code == 1 and FULL in err, f"launch {args} to a full disk: {code}, {err}")
+        else:
+            equal((code, err), (1, f"tessera: stdout: {FULL}\n"), f"{command} {args} to a full disk")
 
 # Files.
 _, err = tessera("plan", YAML, "--dot", "/dev/full", code=1)
 equal(err, f"tessera plan: /dev/full: {FULL}\n", "--dot")
+for name, command in {"result.json": ["run", GRAPH, "--trace", "--out", path("links")],
+                      "trace.json": ["run", GRAPH, "--trace", "--out", path("links")],
+                      "y.npy": ["run", GRAPH, "--out", path("links")],
+                      "tessera/links.json": ["info", "--measure"]}.items():
+    shutil.rmtree(path("links"), ignore_errors=True)
+    os.makedirs(os.path.dirname(path("links/" + name)))
+    os.symlink("/dev/full", path("links/" + name))
+    out, err = tessera(*command, code=1, env={"XDG_CACHE_HOME": path("links")})
+    check(f"{path('links/' + name)}: " in err and FULL in err, f"{name}: {err}")
+    check(not [n for n in os.listdir(path("links")) if n.startswith(".")], f"{name}: {os.listdir(path('links'))}")
 
 # The ranks' output, kept by the launcher.
-equal(to_full("launch", "-n", "2", "--prefix", "--", "echo", "hello"),
-      (1, f"tessera: stdout: {FULL}\n"), "launch to a full disk")
 code, err = to_full("launch", "-n", "2", "--prefix", "--", "sh", "-c", "echo hello; exit 3")
 check(code == 3 and f"tessera: stdout: {FULL}" in err, f"the code of a rank that failed: {err}")
 logs = path("logs/name/attempt_0/1")
