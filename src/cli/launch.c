@@ -96,6 +96,7 @@ static int open_launch(launch *l)
         return CLI_FAILED;
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    launch_guard_open(l);
     launch_choose_cores(l);
     l->world = l->config.nlocal;
     if (l->config.nnodes > 1) {
@@ -113,6 +114,7 @@ static int open_launch(launch *l)
 static void close_launch(launch *l)
 {
     launch_nodes_close(l->nodes);
+    launch_guard_close(l);
     if (l->signal_fd >= 0)
         close(l->signal_fd);
     launch_console_close(l->console);
@@ -251,6 +253,7 @@ static void run_attempt(launch *l)
         launch_nodes_enter(l->nodes);
     open_arena(l);
     start_all(l);
+    launch_guard_start(l);
     launch_watch(l);
     launch_reap_all(l);
     if (l->cause.is_set)
@@ -285,7 +288,7 @@ static bool starts_again(launch *l)
 
 int cli_launch(int argc, char **argv)
 {
-    static const launch nothing = {.signal_fd = -1, .exits = -1, .arena_fd = -1};
+    static const launch nothing = {.signal_fd = -1, .exits = -1, .arena_fd = -1, .to_guard = -1};
     launch *l = malloc(sizeof *l);
     if (!l) {
         fprintf(stderr, "tessera launch: out of memory\n");

@@ -6,6 +6,7 @@
  *   launch.c         attempts: the arena, the ranks, what is told at the end
  *   launch_watch.c   who has ended, and stopping the others
  *   launch_child.c   starting one rank
+ *   launch_guard.c   what is left of the ranks if the launcher is killed
  *   launch_token.c   the secret of the run
  *   launch_env.c     a rank's variables, arguments and cores
  *   launch_output.c  the ranks' output on its way to the console and to files
@@ -160,6 +161,8 @@ typedef struct launch {
     siginfo_t suspect_info;
     int64_t suspect_until_ms;
     launch_nodes *nodes; /* NULL: one node */
+    pid_t guard;
+    int to_guard, from_guard; /* the ends of its pipe; -1: there is no guard */
 } launch;
 
 int64_t launch_now_ms(void);
@@ -189,6 +192,17 @@ void launch_choose_cores(launch *l);
 /* launch_child.c: starts a rank. Returns 0, or an errno after which nothing runs; then *what is
  * what was tried. */
 int launch_start_rank(launch *l, int local, const char **what);
+
+/* launch_guard.c: makes the guard's pipe, before there are ranks; starts the guard, unless it runs,
+ * while the ranks begin; ends it. */
+void launch_guard_open(launch *l);
+void launch_guard_start(launch *l);
+void launch_guard_close(launch *l);
+/* Says that a rank leads this process group. Calls write alone: for a rank that does not yet run
+ * its program. */
+void launch_guard_tell(const launch *l, pid_t group);
+/* Says that no process of the groups is to be killed any more. */
+void launch_guard_forget(const launch *l);
 
 /* launch_watch.c: waits for the ranks that have been started, and, of several nodes, for all
  * nodes'. Fills launch.cause. */

@@ -40,6 +40,7 @@ static void become_rank(const start *s)
 {
     const launch *l = s->l;
     setpgid(0, 0);
+    launch_guard_tell(l, getpid());
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     /* The launcher may have died before the line above. */
     if (getppid() != s->launcher)

@@ -447,6 +447,7 @@ void launch_reap_all(launch *l)
     bool kill_groups = l->cause.is_set;
     if (kill_groups)
         signal_all(l, SIGKILL);
+    launch_guard_forget(l); /* once reaped, their numbers may be others' */
     for (int r = 0; r < l->config.nlocal; r++)
         if (l->ranks[r].pid > 0)
             waitpid(l->ranks[r].pid, NULL, 0);

@@ -106,7 +106,9 @@ def hang():
     rank_of = {}
     for n in ranks:
         with open(f"/proc/{n}/environ", "rb") as f:
-            rank_of[int(re.search(rb"\0RANK=(\d)", b"\0" + f.read()).group(1))] = n
+            rank = re.search(rb"\0RANK=(\d)", b"\0" + f.read())
+        if rank:  # else it is the launcher's own
+            rank_of[int(rank.group(1))] = n
     os.kill(rank_of[1], signal.SIGSTOP)
     time.sleep(0.1)
     began = time.monotonic()
