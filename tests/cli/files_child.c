@@ -34,15 +34,21 @@ static tsr_status set_all(tsr_variable *v, const char *name, void *arg)
     return tsr_variable_set(v, data, n * sizeof *data);
 }
 
-/* All values of the file are the number of the save. */
-static tsr_status save(tsr_world *world, void *arg)
+static tsr_module *make_module(tsr_world *world)
 {
-    const job *j = arg;
     const tsr_nn_opts opts = {.placement = tsr_placement_parse(world, "cpu"), .sbp = TSR_B};
     tsr_module *m = tsr_module_create(world, &opts, NULL, NULL, NULL);
     tsr_module_param(m, "weight", TSR_DIMS(ROWS, COLUMNS), TSR_S(0), (tsr_init){0});
     tsr_module_param(m, "bias", TSR_DIMS(BIAS), TSR_B, (tsr_init){0});
     tsr_module_buffer(m, "mean", TSR_DIMS(ROWS), TSR_S(0), (tsr_init){0});
+    return m;
+}
+
+/* All values of the file are the number of the save. */
+static tsr_status save(tsr_world *world, void *arg)
+{
+    const job *j = arg;
+    tsr_module *m = make_module(world);
     for (long i = j->first; i < j->first + j->count; i++) {
         float value = (float)i;
         TRY(tsr_module_visit(m, set_all, &value));
@@ -52,6 +58,37 @@ static tsr_status save(tsr_world *world, void *arg)
             fflush(stdout);
         }
     }
+    return TSR_OK;
+}
+
+static tsr_status read_number(tsr_variable *v, const char *name, void *arg)
+{
+    static _Thread_local float data[ROWS * COLUMNS];
+    float *number = arg;
+    tsr_dims dims = tsr_variable_dims(v);
+    size_t n = 1;
+    for (int i = 0; i < dims.ndim; i++)
+        n *= (size_t)dims.d[i];
+    TRY(tsr_variable_get(v, data, n * sizeof *data));
+    for (size_t i = 0; i < n; i++) {
+        if (*number >= 0 && data[i] != *number)
+            return tsr_set_error(TSR_ERR_FORMAT, "%s[%zu] is %g, not %g", name, i, (double)data[i],
+                                 (double)*number);
+        *number = data[i];
+    }
+    return TSR_OK;
+}
+
+/* Prints the number of the save. */
+static tsr_status load(tsr_world *world, void *arg)
+{
+    const job *j = arg;
+    float number = -1;
+    tsr_module *m = make_module(world);
+    TRY(tsr_load(m, j->path, NULL));
+    TRY(tsr_module_visit(m, read_number, &number));
+    if (tsr_world_rank(world) == 0)
+        printf("%.0f\n", (double)number);
     return TSR_OK;
 }
 
@@ -92,8 +129,10 @@ static tsr_status store(const char *url)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: files_child save PATH FIRST COUNT | flight DIR | late | synthetic DIR "
-                    "SEED | store URL\n");
+    fprintf(
+        stderr,
+        "usage: files_child save PATH FIRST COUNT | load PATH | flight DIR | late | synthetic DIR "
+        "SEED | store URL\n");
     return 2;
 }
 
@@ -106,6 +145,8 @@ int main(int argc, char **argv)
         j.first = atol(argv[3]);
         j.count = atol(argv[4]);
         status = tsr_start_ranks(2, save, &j);
+    } else if (argc == 3 && !strcmp(what, "load")) {
+        status = tsr_start_ranks(2, load, &j);
     } else if (argc == 3 && !strcmp(what, "flight")) {
         status = tsr_start_ranks(2, flight, &j);
     } else if (argc == 2 && !strcmp(what, "late")) {
