@@ -4,10 +4,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MOST_BYTES = 64 << 20 };
 
@@ -46,10 +48,16 @@ static tsr_status put_aside(flight_folder *f, const char *name, bool broken, con
 static int load(const char *path, char **out_text, size_t *out_size)
 {
     struct stat st;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return errno;
-    int rc = fstat(fileno(file), &st) ? errno : S_ISREG(st.st_mode) ? 0 : EINVAL;
+    /* Without O_NONBLOCK a FIFO would be waited for. */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+    int rc = file ? 0 : errno;
+    if (!file) {
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    rc = fstat(fd, &st) ? errno : S_ISREG(st.st_mode) ? 0 : EINVAL;
     if (!rc && st.st_size > MOST_BYTES)
         rc = EFBIG;
     size_t size = rc ? 0 : (size_t)st.st_size;

@@ -114,6 +114,9 @@ for name in ("fifo", "link"):
     for command in ("plan", "run"):
         _, err = tessera(command, path(name), code=1, timeout=10)
         check(f"{path(name)}: is a FIFO" in err, err)
+os.rename(path("fifo"), path("dumps/flight.rank1.txt"))
+_, err = tessera("flight", path("dumps"), code=1, timeout=10)
+check("flight.rank1.txt: Invalid argument" in err, err)
 with open(YAML, encoding="utf-8") as text:
     content = text.read()
 expected = tessera("plan", "-", stdin=content)[0].split("\n", 1)[1]
