@@ -122,9 +122,10 @@ static tsr_status store(const char *url)
         snprintf(key, sizeof key, "key %d", i);
         status = tsr_store_set(s, key, value, sizeof value);
     }
-    if (status == TSR_OK)
-        tsr_store_close(s);
-    return status;
+    char text[500];
+    snprintf(text, sizeof text, "%s", tsr_last_error());
+    tsr_store_close(s);
+    return status == TSR_OK ? TSR_OK : tsr_set_error(status, "%s", text);
 }
 
 static int usage(void)
