@@ -3,6 +3,7 @@
  * The inside of the Gloo communicator.
  *
  *   api.h, module.cc  Gloo itself, in a module of its own
+ *   pair.h, pair.cc   its connections, which only members make
  *   ../gloo.c         loading it; making the communicator; the vtable
  *   root.c            what a communicator and its twins share: the store, and how all of it ends
  *   group.c           groups: finding them, connecting them, their threads

@@ -5,14 +5,13 @@
  * file connects ranks and moves bytes between them. Every function that can throw is caught here.
  */
 #include "src/comm/gloo/api.h"
+#include "src/comm/gloo/pair.h"
 
 #include <gloo/common/error.h>
 #include <gloo/config.h>
 #include <gloo/context.h>
 #include <gloo/transport/context.h>
-#include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
-#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <cerrno>
@@ -30,7 +29,7 @@
 using gloo::transport::UnboundBuffer;
 
 struct tsri_gloo_device {
-    std::shared_ptr<gloo::transport::Device> device;
+    std::shared_ptr<gloo::transport::tcp::Device> device;
 };
 
 namespace {
@@ -39,22 +38,28 @@ namespace {
  * passed around. */
 class Mesh : public gloo::Context {
   public:
-    Mesh(const std::shared_ptr<gloo::transport::Device> &device, int index, int n,
+    Mesh(const std::shared_ptr<gloo::transport::tcp::Device> &device, int index, int n,
          std::chrono::milliseconds connect)
-        : gloo::Context(index, n)
+        : gloo::Context(index, n), pairs_(std::make_shared<tsri::Context>(device, index, n))
     {
         device_ = device;
-        transportContext_ = device->createContext(index, n);
-        transportContext_->setTimeout(connect);
-        for (int i = 0; i < n; i++)
-            if (i != index)
-                transportContext_->createPair(i)->setLocalRank(0);
+        transportContext_ = pairs_;
+        pairs_->setTimeout(connect);
+        pairs_->create_pairs();
     }
 
     std::unique_ptr<gloo::transport::Pair> &pair(int i)
     {
-        return transportContext_->getPair(i);
+        return pairs_->getPair(i);
     }
+
+    std::vector<char> address_for(int i)
+    {
+        return pairs_->address_for(i);
+    }
+
+  private:
+    std::shared_ptr<tsri::Context> pairs_;
 };
 
 void say(tsri_gloo_error *err, const char *text)
@@ -157,8 +162,7 @@ tsri_gloo_result device_open(const char *host, tsri_gloo_device **out_device, ts
     return guarded(err, [&] {
         QuietThreads quiet;
         auto d = std::make_unique<tsri_gloo_device>();
-        gloo::transport::tcp::attr attr(host);
-        d->device = gloo::transport::tcp::CreateDevice(attr);
+        d->device = tsri::make_device(host);
         *out_device = d.release();
         return TSRI_GLOO_OK;
     });
@@ -187,7 +191,7 @@ size_t mesh_address(tsri_gloo_mesh *mesh, int peer, char buf[TSRI_GLOO_ADDRESS_B
     tsri_gloo_error err;
     size_t bytes = 0;
     guarded(&err, [&] {
-        const std::vector<char> v = mesh->context->pair(peer)->address().bytes();
+        const std::vector<char> v = mesh->context->address_for(peer);
         if (v.size() <= TSRI_GLOO_ADDRESS_BYTES) {
             std::memcpy(buf, v.data(), v.size());
             bytes = v.size();
