@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys and values of a store in memory, what an operation does to them, and texts about them. */
 #include "src/comm/store_inside.h"
+#include "src/core/foreign.h"
 #include "src/core/mem.h"
 #include "src/core/rng.h"
 
@@ -296,12 +297,14 @@ int tsri_store_absent_text(const unsigned char *has, int nranks, char *buf, size
 const char *tsri_store_key_text(tsri_bytes key, char *buf, size_t size)
 {
     const char *p = key.data;
-    size_t n = key.bytes < size ? key.bytes : size - 1;
+    const bool is_cut = key.bytes >= size && size > 4;
+    const size_t n = is_cut ? size - 4 : key.bytes < size ? key.bytes : size - 1;
     for (size_t i = 0; i < n; i++)
-        buf[i] = (unsigned char)p[i] >= ' ' && (unsigned char)p[i] != 127 ? p[i] : '?';
+        buf[i] = p[i] ? p[i] : '?';
     buf[n] = 0;
-    if (n < key.bytes && n > 3)
-        memcpy(buf + n - 3, "...", 3);
+    tsri_make_printable(buf, false);
+    if (is_cut)
+        strcat(buf, "...");
     return buf;
 }
 

@@ -2,6 +2,7 @@
 /* The client of a store's server; rank 0's holds the server too. */
 #include "src/comm/store_wire.h"
 #include "src/core/clock.h"
+#include "src/core/foreign.h"
 #include "src/core/mem.h"
 
 #include <errno.h>
@@ -258,9 +259,11 @@ static tsr_status say_absent(const tsr_store *store, const tsri_store_call *call
                      absent > 1 ? "have" : "has", store->where, call->timeout_s);
 }
 
-/* An error as the server tells it. */
-static tsr_status say_error(tsr_store *store, int32_t status, const char *text)
+/* An error as the server tells it in the reply. */
+static tsr_status say_error(tsr_store *store, int32_t status)
 {
+    tcp_store *t = store->self;
+    const char *text = tsri_make_printable((char *)t->buf, true);
     if (status >= 0 || status < TSR_ERR_INTERNAL)
         return tsri_store_die(store,
                               "store: the server at %s replies with status %d, which is none",
@@ -309,7 +312,7 @@ static tsr_status tcp_call(tsr_store *store, tsri_store_call *call)
     if (replied == TSR_ERR_TIMEOUT && waits)
         status = say_absent(store, call);
     else if (replied != TSR_OK && replied != TSRI_WIRE_NO_ROOM)
-        status = say_error(store, replied, (const char *)t->buf);
+        status = say_error(store, replied);
     else
         status = take_reply(store, call, replied == TSR_OK);
     drop_room(t);
@@ -355,9 +358,10 @@ static void tcp_close(tsr_store *store)
 /* ---- opening ---- */
 
 /* "ranks 1, 3 of 4 have not come\nnote", as the server says it. */
-static tsr_status say_missing(const tsr_store *store, const char *text)
+static tsr_status say_missing(const tsr_store *store)
 {
-    const tcp_store *t = store->self;
+    tcp_store *t = store->self;
+    const char *text = tsri_make_printable((char *)t->buf, true);
     const size_t first = strcspn(text, "\n");
     return tsri_fail(TSR_ERR_TIMEOUT, "store: %.*s to %s within %g s%.600s%s", (int)first, text,
                      store->where, store->timeout_s, text + first + (text[first] == '\n'),
@@ -382,9 +386,9 @@ static tsr_status join(tsr_store *store, const tsri_store_joining *joining)
     TSRI_TRY(send_request(store, until_s + grace_s, what));
     TSRI_TRY(receive_reply(store, until_s + grace_s, what, &replied));
     if (replied == TSR_ERR_TIMEOUT)
-        return say_missing(store, (const char *)t->buf);
+        return say_missing(store);
     if (replied != TSR_OK)
-        return say_error(store, replied, (const char *)t->buf);
+        return say_error(store, replied);
     if (t->used != 8)
         return tsri_store_die(store, "store: what the server at %s says makes no sense",
                               store->where);

@@ -508,6 +508,14 @@ static void test_impostors(void **state)
     expect_impostor(sick, TSR_ERR_DEAD, "makes no sense");
     head[4] = 5;
     expect_impostor(sick, TSR_ERR_DEAD, "replies with status 5, which is none");
+    static const tsr_status errors[] = {TSR_ERR_INVALID, TSR_ERR_TIMEOUT};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        unsigned char error[TSRI_WIRE_HEAD + 6] = {6, [8] = 1};
+        tsri_wire_put(error + 4, (uint32_t)errors[i], 4);
+        memcpy(error + TSRI_WIRE_HEAD, "a\033[m\233", 6);
+        const impostor rude = {.says = error, .bytes = sizeof error, .greets = true, .stays = true};
+        expect_impostor(rude, errors[i], "a?[m?");
+    }
 }
 
 static void on_signal(int sig)

@@ -242,6 +242,16 @@ static void test_texts(void **state)
     assert_non_null(strstr(text, ", ..."));
     assert_string_equal(tsri_store_key_text((tsri_bytes){"a\n\x7f", 3}, text, 8), "a??");
     assert_string_equal(tsri_store_key_text((tsri_bytes){"abcdefghij", 10}, text, 8), "abcd...");
+    assert_string_equal(tsri_store_key_text((tsri_bytes){"a\0\x9b"
+                                                         "b\xc2\x9b\xc3\xa4",
+                                                         8},
+                                            text, 16),
+                        "a??b??\xc3\xa4");
+    assert_string_equal(tsri_store_key_text((tsri_bytes){"abc\xc3\xa4"
+                                                         "efgh",
+                                                         9},
+                                            text, 8),
+                        "abc...");
 }
 
 int main(void)
