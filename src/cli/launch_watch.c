@@ -175,13 +175,17 @@ static void fail(launch *l, int local, const siginfo_t *info)
 }
 
 /* The rank of this node that has made its failure everybody's (tsr_world_abort) and has not ended
- * yet; or LAUNCH_SOMEBODY on another node, of whose failure ours have been told; or LAUNCH_NOBODY.
- */
+ * yet; or LAUNCH_SOMEBODY on another node, of whose failure ours have been told; or LAUNCH_NOBODY,
+ * also where the failure is that the rank `local` is gone. */
 static int who_gave_up(const launch *l, int local)
 {
     tsri_arena_head head;
+    char died[32];
     if (pread(l->arena_fd, &head, sizeof head, 0) != (ssize_t)sizeof head ||
         atomic_load(&head.abort_state) != 2)
+        return LAUNCH_NOBODY;
+    snprintf(died, sizeof died, "rank %d died", l->base + local);
+    if (strstr(head.abort_text, died))
         return LAUNCH_NOBODY;
     int r = head.abort_rank - l->base;
     if (r < 0 || r >= l->config.nlocal)

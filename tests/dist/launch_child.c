@@ -312,7 +312,7 @@ int main(int argc, char **argv)
         usleep(300000);
         return 0; /* without ever making its world */
     }
-    pid_t somebody = strcmp(mode, "loop") != 0 ? 0 : start_somebody();
+    pid_t somebody = strncmp(mode, "loop", 4) != 0 ? 0 : start_somebody();
     int fds = count_fds();
     tsr_status status = tsr_world_create(NULL, &w);
     if (status == TSR_OK && !strcmp(mode, "collectives"))
@@ -321,7 +321,7 @@ int main(int argc, char **argv)
         status = killed(w);
     else if (status == TSR_OK && !strcmp(mode, "killed_sending"))
         status = killed_sending(w);
-    else if (status == TSR_OK && !strcmp(mode, "loop"))
+    else if (status == TSR_OK && !strncmp(mode, "loop", 4))
         status = loop(w);
     else if (status == TSR_OK && !strcmp(mode, "give_up"))
         status = give_up(w);
@@ -339,6 +339,8 @@ int main(int argc, char **argv)
         exit(7);
     else if (status == TSR_OK)
         status = tsr_world_barrier(w);
+    if (status != TSR_OK && !strcmp(mode, "loop_abort"))
+        tsr_world_abort(w, tsr_last_error());
     if (status != TSR_OK)
         fprintf(stderr, "rank %d: %s\n", w ? w->rank : rank, tsr_last_error());
     else

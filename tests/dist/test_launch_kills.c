@@ -99,6 +99,40 @@ static void test_kills(void **state)
     assert_true(slowest < soon_s);
 }
 
+/* Whether a process has ended and nobody has waited for it. */
+static bool is_zombie(pid_t pid)
+{
+    char path[64], line[512] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f && !fgets(line, sizeof line, f))
+        line[0] = 0;
+    if (f)
+        fclose(f);
+    const char *paren = strrchr(line, ')');
+    return paren && paren[2] == 'Z';
+}
+
+/* The launcher sleeps while the others find out and give up because of it. */
+static void test_late_launcher(void **state)
+{
+    (void)state;
+    const char *const args[] = {"-n", "3", "--timeout", "50", run_child, "loop_abort", NULL};
+    run_begin(&it, args);
+    run_read_until(&it, " pid ", 2 * RANKS);
+    usleep(50000); /* they are in their loop */
+    assert_int_equal(kill(it.pid, SIGSTOP), 0);
+    assert_int_equal(kill(pid_of(1), SIGKILL), 0);
+    double start = run_now_s();
+    for (int r = 0; r < RANKS; r++)
+        while (!is_zombie(pid_of(r)) && run_now_s() - start < soon_s)
+            usleep(1000);
+    assert_int_equal(kill(it.pid, SIGCONT), 0);
+    run_end(&it);
+    run_expect(&it, 137, "tessera launch: rank 1 was killed by signal 9 (SIGKILL)");
+    run_expect_gone(&it);
+}
+
 static void test_kills_and_restarts(void **state)
 {
     (void)state;
@@ -123,6 +157,7 @@ int main(int argc, char **argv)
     run_child = argv[2];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kills),
+        cmocka_unit_test(test_late_launcher),
         cmocka_unit_test(test_kills_and_restarts),
     };
     return cmocka_run_group_tests_name("launch_kills", tests, NULL, NULL);
