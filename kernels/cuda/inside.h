@@ -52,7 +52,7 @@ void tsri_feed_close(tsri_cuda_device *d);
 tsr_status tsri_feed_copy(tsri_cuda_device *d, void *dst, const void *src, size_t bytes,
                           cudaStream_t to);
 
-/* src/comm/nccl.c */
+/* src/comm/nccl/nccl.c */
 tsr_status tsri_nccl_id(unsigned char out_id[128]);
 tsr_status tsri_nccl_create(tsri_device *device, const unsigned char id[128], int nranks,
                             const int *ranks, struct tsri_comm **out_comm);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Marks that the device sets before and after a call of NCCL's, for the watchdog of the
- * communicator (src/comm/nccl_watch.h): kernels of a stream, so they are set by replays of captured
+ * communicator (src/comm/nccl/watch.h): kernels of a stream, so they are set by replays of captured
  * graphs too. */
 #ifndef TESSERA_KERNELS_CUDA_NCCL_MARK_H
 #define TESSERA_KERNELS_CUDA_NCCL_MARK_H

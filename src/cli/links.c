@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/links.h"
-#include "src/comm/measure.h"
+#include "src/comm/world/measure.h"
 #include "src/core/new_file.h"
 #include "src/plan/plan.h"
 

@@ -188,8 +188,8 @@ typedef struct tsri_comm_ops {
      * need not have an exchange. Destroyed before this one, by whoever made it. An abort of either
      * is one of both. Not collective; ranks make their twins in the same order. */
     tsr_status (*twin)(struct tsri_comm *c, struct tsri_comm **out_comm);
-    /* Optional: a task of src/comm/collective.h that is neither send nor recv, from start to
-     * release; its buffers lie anywhere. */
+    /* Optional: a task of src/comm/task.h that is neither send nor recv, from
+     * start to release; its buffers lie anywhere. */
     tsr_status (*task)(tsri_group *g, struct tsri_task *task);
     /* Optional: whether `release` of a call that was finished would return at once. */
     bool (*released)(tsri_group *g, const tsri_ticket *ticket);
@@ -210,6 +210,9 @@ typedef struct tsri_comm_ops {
      * is nobody's error. Then no memory of such calls is used any more. For communicators whose
      * peers can't read the memory of a rank that has left. */
     void (*leave)(struct tsri_comm *c);
+    /* Optional: the communicator of this machine's ranks over shared host memory that this one is,
+     * or has. Belongs to it. */
+    struct tsri_comm *(*on_machine)(struct tsri_comm *c);
 } tsri_comm_ops;
 
 typedef struct tsri_comm {
@@ -270,6 +273,8 @@ typedef struct tsri_record {
 tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm);
 /* What a recorder passes on to; any other communicator itself. */
 tsri_comm *tsri_comm_recorded(tsri_comm *c);
+/* See on_machine of tsri_comm_ops; NULL: there is none. */
+tsri_comm *tsri_comm_on_machine(tsri_comm *c);
 const tsri_record *tsri_comm_records(const tsri_comm *recorder, int *out_count);
 void tsri_comm_records_clear(tsri_comm *recorder);
 

@@ -193,6 +193,13 @@ tsri_comm *tsri_comm_recorded(tsri_comm *c)
     return c;
 }
 
+tsri_comm *tsri_comm_on_machine(tsri_comm *c)
+{
+    c = tsri_comm_recorded(c);
+    bool has = c && c->ops->size > offsetof(tsri_comm_ops, on_machine) && c->ops->on_machine;
+    return has ? c->ops->on_machine(c) : NULL;
+}
+
 const tsri_record *tsri_comm_records(const tsri_comm *c, int *out_count)
 {
     const recorder *r = c->priv;

@@ -19,7 +19,7 @@
 #define TESSERA_TRAIN_DDP_H
 
 #include <tessera/ddp.h>
-#include "src/comm/collective.h"
+#include "src/comm/collective/collective.h"
 #include "src/graph/graph.h"
 
 /* A parameter whose gradient is averaged. In the order of the buckets: the reverse of the

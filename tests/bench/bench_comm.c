@@ -2,7 +2,7 @@
 /* What communication between thread ranks costs here, and what preparing a call saves.
  * usage: bench_comm [RANKS...] */
 #include "src/comm/comm.h"
-#include "src/comm/measure.h"
+#include "src/comm/world/measure.h"
 #include "src/core/clock.h"
 
 #include <stdio.h>

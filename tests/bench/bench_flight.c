@@ -2,7 +2,7 @@
 /* What recording a call costs: its begin and its end, on one thread and on two of a rank.
  * usage: bench_flight [CALLS] */
 #include "src/comm/comm.h"
-#include "src/comm/flight.h"
+#include "src/comm/flight/flight.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cuda/deferred_device.h"
 
-#include "src/comm/local.h"
+#include "src/comm/local/local.h"
 #include "src/core/identity.h"
 
 #include <pthread.h>

@@ -4,7 +4,7 @@
 #ifndef TESSERA_TESTS_LOCAL_DEVICE_H
 #define TESSERA_TESTS_LOCAL_DEVICE_H
 
-#include "src/comm/local_device.h"
+#include "src/comm/local/device.h"
 #include "tests/cuda/deferred_device.h"
 
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA module's device: its arena, what its memory is aligned to, and what ends its waits. What
  * needs the emulator is skipped elsewhere. */
-#include "src/comm/hosts.h"
-#include "src/comm/local.h"
+#include "src/comm/world/hosts.h"
+#include "src/comm/local/local.h"
 #include "tests/cuda/emulator/control.h"
 #include <tessera/tessera.h>
 

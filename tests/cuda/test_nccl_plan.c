@@ -4,7 +4,7 @@
  * that they meet each other, stay within their memory, and come to what one rank computes by
  * itself.
  */
-#include "src/comm/nccl_plan.h"
+#include "src/comm/schedule/plan.h"
 #include "src/plan/plan.h"
 #include "tests/dist/send_recv_values.h"
 

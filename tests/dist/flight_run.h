@@ -4,7 +4,7 @@
 #define TESTS_DIST_FLIGHT_RUN_H
 
 #include "src/comm/comm.h"
-#include "src/comm/flight_read.h"
+#include "src/cli/flight/read.h"
 
 extern const char *tessera; /* the command */
 extern char folder[64];     /* TESSERA_FLIGHT_DIR, between the two below */

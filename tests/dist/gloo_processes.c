@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/dist/gloo_processes.h"
-#include "src/comm/flight.h"
+#include "src/comm/flight/flight.h"
 
 #include <setjmp.h>
 #include <signal.h>

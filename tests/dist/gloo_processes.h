@@ -5,7 +5,7 @@
 
 #include <stdatomic.h>
 
-#include "src/comm/gloo.h"
+#include "src/comm/gloo/gloo.h"
 
 enum { GLOO_RANKS = 8 };
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store's wire (src/comm/store_wire.h), spoken by strangers and by members that misbehave."""
+"""The store's wire (src/comm/store/wire.h), spoken by strangers and by members that misbehave."""
 import hashlib
 import hmac
 import os

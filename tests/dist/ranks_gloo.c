@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Thread ranks whose worlds talk through Gloo. Their arenas stay: what plans put there is just
  * memory to Gloo. */
-#include "src/comm/gloo.h"
-#include "src/comm/store.h"
+#include "src/comm/gloo/gloo.h"
+#include "src/comm/store/store.h"
 #include "tests/dist/ranks.h"
 
 #include <stdio.h>

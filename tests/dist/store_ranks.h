@@ -4,7 +4,7 @@
 #ifndef TESSERA_TESTS_STORE_RANKS_H
 #define TESSERA_TESTS_STORE_RANKS_H
 
-#include "src/comm/store.h"
+#include "src/comm/store/store.h"
 #include "src/core/status.h"
 #include "tests/dist/entries.h"
 

@@ -3,7 +3,7 @@
 #ifndef TESSERA_TESTS_STORE_RAW_H
 #define TESSERA_TESTS_STORE_RAW_H
 
-#include "src/comm/store_wire.h"
+#include "src/comm/store/wire.h"
 
 /* Connects to the port of loopback. */
 int raw_connect(int port);

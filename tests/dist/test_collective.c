@@ -5,7 +5,7 @@
  * communicator's own way and with calls of the vtable. Results are compared bit for bit. As a rank
  * that a launcher has started, the same over processes.
  */
-#include "src/comm/collective.h"
+#include "src/comm/collective/collective.h"
 #include "tests/dist/collective_values.h"
 
 #include <setjmp.h>

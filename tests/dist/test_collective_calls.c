@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What collectives ask of a communicator that has no way of its own for them, in a group of more
  * ranks than one machine has: of a stand-in that looks at each call and moves nothing. */
-#include "src/comm/collective.h"
+#include "src/comm/collective/collective.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -4,8 +4,8 @@
  * ranks that disagree, come too late, leave or are killed. Everybody concerned gets an error that
  * names the ranks, the calls and their lines; nobody hangs; the group is over then.
  */
-#include "src/comm/collective.h"
-#include "src/comm/local.h"
+#include "src/comm/collective/collective.h"
+#include "src/comm/local/local.h"
 #include "tests/dist/collective_checks.h"
 
 #include <signal.h>

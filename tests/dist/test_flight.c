@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The flight recorder of ranks that go wrong: what they leave, and whom that names. Argument: the
  * command. */
-#include "src/comm/local.h"
+#include "src/comm/local/local.h"
 #include "tests/dist/flight_run.h"
 
 #include <tessera/collective.h>

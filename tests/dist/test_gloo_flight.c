@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The flight recorder of ranks over Gloo: whom the records of a failed run name. */
-#include "src/comm/flight_read.h"
+#include "src/cli/flight/read.h"
 #include "tests/dist/gloo_processes.h"
 
 #include <setjmp.h>

@@ -17,8 +17,8 @@
 #include <cmocka.h>
 
 #include <tessera/collective.h>
-#include "src/comm/hosts.h"
-#include "src/comm/world_make.h"
+#include "src/comm/world/hosts.h"
+#include "src/comm/world/make.h"
 #include "src/core/clock.h"
 
 enum { MOST = 6, COUNT = 37 };

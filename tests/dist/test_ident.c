@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "src/comm/ident.h"
+#include "src/comm/world/ident.h"
 
 enum { MOST_VARS = 16 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `tessera launch` and process ranks, from outside. Arguments: the command, and launch_child. */
 #include "launch_run.h"
-#include "src/comm/arena.h"
+#include "src/comm/local/arena.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* `tessera launch` on several nodes, which are launchers on this machine: what they tell each
  * other. Arguments: the command, and launch_child. */
 #include "launch_run.h"
-#include "src/comm/store.h"
+#include "src/comm/store/store.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

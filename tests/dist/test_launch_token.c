@@ -2,7 +2,7 @@
 /* The token that `tessera launch` makes for a run, or is given. Arguments: the command, and
  * launch_child. */
 #include "launch_run.h"
-#include "src/comm/store.h"
+#include "src/comm/store/store.h"
 #include "store_ranks.h"
 
 #include <sys/stat.h>

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include <tessera/tessera.h>
-#include "src/data/loader.h"
+#include "src/data/loader/loader.h"
 #include "tests/dist/rank_checks.h"
 
 enum { SIDE = 4, BATCH = 7, BATCHES = 3, COUNT = BATCH * BATCHES, IMAGE = 3 * SIDE * SIDE };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The local communicator before data moves: calls that are prepared once, calls that are refused,
  * and ranks that want one place. */
-#include "src/comm/local.h"
+#include "src/comm/local/local.h"
 #include "tests/dist/entries.h"
 #include "tests/dist/rank_checks.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How ranks find those of their machine: processes that may not look at each other, ranks that do
  * not come, and a store that says what nobody has written. */
-#include "src/comm/world_meet.h"
-#include "src/comm/store_inside.h"
+#include "src/comm/world/meet.h"
+#include "src/comm/store/inside.h"
 #include "store_ranks.h"
 
 #include <linux/capability.h>

@@ -2,7 +2,7 @@
 /* The measuring of communication: not how fast it is, but that all ranks get the same figures, that
  * they are what the slowest rank's shortest times make of them, and that nothing is left behind. */
 #include "src/comm/comm.h"
-#include "src/comm/measure.h"
+#include "src/comm/world/measure.h"
 #include "src/core/clock.h"
 
 #include <math.h>

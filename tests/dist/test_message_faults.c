@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages that the receiver does not want so, or that do not come: both ranks hear of it, by
  * whatever they do next. */
-#include "src/comm/collective.h"
+#include "src/comm/collective/collective.h"
 #include "tests/dist/collective_checks.h"
 
 #include <stdatomic.h>

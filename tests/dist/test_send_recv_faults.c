@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What members of a SEND_RECV are told when one of them goes another way, leaves, or is wrong. */
 #include "src/comm/comm.h"
-#include "src/comm/nccl_plan.h"
+#include "src/comm/schedule/plan.h"
 #include "tests/dist/rank_checks.h"
 
 #include <setjmp.h>

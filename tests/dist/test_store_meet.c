@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How ranks come together at a server: late, twice, not at all, again; and how it goes away. */
-#include "src/comm/store_server_inside.h"
-#include "src/comm/world_meet.h"
+#include "src/comm/store/server_inside.h"
+#include "src/comm/world/meet.h"
 #include "store_ranks.h"
 
 #include <tessera/world.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses of stores: what they mean, and what those that mean nothing are told. */
-#include "src/comm/store_inside.h"
+#include "src/comm/store/inside.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dumps of flight recorders: several in one input, each up to its line "end". What is accepted is
  * judged, with one line of words, about ranks that there are. */
-#include "src/comm/flight_read.h"
+#include "src/cli/flight/read.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MOST = 8 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How ranks find those of their machine, in a store whose values are anybody's: the first byte of
  * an input is the rank, and each line behind it the answer to the next question. */
-#include "src/comm/store_inside.h"
-#include "src/comm/world_meet.h"
+#include "src/comm/store/inside.h"
+#include "src/comm/world/meet.h"
 #include "src/core/live.h"
 #include "tests/fuzz/fuzz.h"
 

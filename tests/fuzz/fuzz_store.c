@@ -10,7 +10,7 @@
  *   3  its time is over, if it waits
  *   4  OP and four bytes: the head of a request of so many bytes
  */
-#include "src/comm/store_server_inside.h"
+#include "src/comm/store/server_inside.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/epoll.h>

@@ -13,7 +13,7 @@
 #include "src/core/rng.h"
 #include "src/core/live.h"
 #include "src/data/dataset.h"
-#include "src/data/synthetic.h"
+#include "src/data/sets/synthetic.h"
 
 enum {
     RECORD = 3073,

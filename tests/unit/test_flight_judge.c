@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dumps of flight recorders, written by hand: what the reader takes, and whom the judge blames. */
-#include "src/comm/flight_read.h"
+#include "src/cli/flight/read.h"
 #include "src/comm/comm.h"
 
 #include <setjmp.h>

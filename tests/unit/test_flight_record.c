@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The flight recorder's ring and its table of groups, entry by entry. */
 #include "src/comm/comm.h"
-#include "src/comm/flight.h"
+#include "src/comm/flight/flight.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

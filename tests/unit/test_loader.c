@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "src/core/live.h"
-#include "src/data/loader.h"
+#include "src/data/loader/loader.h"
 
 enum {
     N = 103, /* samples */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A machine's name and the address that it tells others, with interfaces that this file makes up.
  */
-#include "src/comm/world_meet.h"
+#include "src/comm/world/meet.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

@@ -13,8 +13,8 @@
 
 #include <tessera/sampler.h>
 #include "src/core/live.h"
-#include "src/data/batch_make.h"
-#include "src/data/index_sampler.h"
+#include "src/data/loader/batch_make.h"
+#include "src/data/sampler/index_sampler.h"
 
 static struct tsr_world world = {.nranks = 4, .rank = 2, .threads = 1};
 

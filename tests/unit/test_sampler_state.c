@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "src/core/live.h"
-#include "src/data/index_sampler.h"
+#include "src/data/sampler/index_sampler.h"
 
 static struct tsr_world world = {.nranks = 1, .threads = 1};
 

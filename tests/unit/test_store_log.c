@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a file:// store: what one rank writes there and another reads, and by what a rank is
  * seen to live. */
-#include "src/comm/store_log.h"
+#include "src/comm/store/log.h"
 #include "src/core/clock.h"
 #include "tests/unit/files.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A store's map against an array of what must be in it, while it grows and shrinks. */
-#include "src/comm/store_inside.h"
+#include "src/comm/store/inside.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

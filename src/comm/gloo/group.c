@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups: their threads, their jobs, and how their members connect. */
-#include "src/comm/flight.h"
+#include "src/comm/flight/flight.h"
 #include "src/comm/gloo/inside.h"
 
 #include <signal.h>

@@ -40,10 +40,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "src/comm/gloo.h"
+#include "src/comm/gloo/gloo.h"
 #include "src/comm/gloo/api.h"
-#include "src/comm/local.h"
-#include "src/comm/nccl_plan.h"
+#include "src/comm/local/local.h"
+#include "src/comm/schedule/plan.h"
 
 /* Why all is over. */
 typedef struct tsri_gloo_end {

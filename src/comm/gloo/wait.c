@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for a group's jobs, on the rank's own thread, and who is to blame if nothing happens. */
-#include "src/comm/flight.h"
+#include "src/comm/flight/flight.h"
 #include "src/comm/gloo/inside.h"
 
 #include <stdio.h>

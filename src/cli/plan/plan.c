@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `tessera plan`: what an experiment would do, without devices or data. */
+#include "src/cli/plan/plan.h"
+#include "src/cli/options.h"
+#include "src/core/new_file.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <string.h>
+
+enum { MAX_RANKS = 1 << 20 };
+
+typedef struct plan_args {
+    int64_t ranks, memory_limit;
+    cli_list sets;
+    const char *dot;
+    bool json, verbose;
+} plan_args;
+
+#define AT(field) offsetof(plan_args, field)
+static const cli_option options[] = {
+    {"ranks", 'n', CLI_INT, AT(ranks), "N", "ranks of the world; those that the file names", 1,
+     MAX_RANKS, "a number of ranks"},
+    {"set", 's', CLI_LIST, AT(sets), "PATH=VALUE",
+     "overrides an entry of the file; may be given again", 0, 0, NULL},
+    {"memory-limit", 'm', CLI_BYTES, AT(memory_limit), "BYTES", "that a rank may use, like 512M", 0,
+     0, NULL},
+    {"dot", 'd', CLI_TEXT, AT(dot), "FILE", "writes a picture for Graphviz", 0, 0, NULL},
+    {"verbose", 'v', CLI_FLAG, AT(verbose), NULL, "every line, also those that are alike", 0, 0,
+     NULL},
+    {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
+};
+#undef AT
+
+static const cli_spec spec = {
+    .command = "plan",
+    .usage = "FILE.yaml [OPTIONS]",
+    .about = "Compiles an experiment for ranks that are only imagined, and says what each\n"
+             "tensor's signature is and why, what is communicated, what memory a rank needs,\n"
+             "and what a step takes. Needs no data and no devices. See tessera-yaml(5).",
+    CLI_OPTIONS(options),
+    .min_operands = 1,
+    .max_operands = 1,
+    .missing = "no FILE.yaml to plan",
+};
+
+void plan_links_source(const plan_view *v, char buf[256])
+{
+    const cli_links *l = v->links;
+    if (l->measured)
+        snprintf(buf, 256, "measured on this machine with %d ranks, %s", l->ranks, l->when);
+    else
+        snprintf(buf, 256, "built in%s%s; `tessera info --measure` measures", l->why[0] ? ": " : "",
+                 l->why);
+    if (v->has_cluster) {
+        char rest[256];
+        memcpy(rest, buf, sizeof rest);
+        snprintf(buf, 256, "the file's cluster; others %.220s", rest);
+    }
+}
+
+char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size)
+{
+    size_t used = 0;
+    int n = r->plan->world->nranks;
+    buf[0] = 0;
+    for (int first = 0; first < n; first++) {
+        if (r->memory_of[first] != m)
+            continue;
+        int last = first;
+        while (last + 1 < n && r->memory_of[last + 1] == m)
+            last++;
+        char text[48];
+        int length = last > first
+                         ? snprintf(text, sizeof text, "%s%d-%d", used ? "," : "", first, last)
+                         : snprintf(text, sizeof text, "%s%d", used ? "," : "", first);
+        if (used + (size_t)length + 5 > size) {
+            snprintf(buf + used, size - used, ",...");
+            return buf;
+        }
+        memcpy(buf + used, text, (size_t)length + 1);
+        used += (size_t)length;
+        first = last;
+    }
+    return buf;
+}
+
+const cli_cluster *cli_cluster_of(const tsri_experiment *e, cli_cluster *buf)
+{
+    const tsri_cluster *c = tsri_experiment_cluster(e);
+    if (!c)
+        return NULL;
+    *buf = (cli_cluster){.ranks_per_node = c->ranks_per_node,
+                         .latency_s = c->latency_us * 1e-6,
+                         .bytes_per_s = c->bandwidth_gb_s * 1e9,
+                         .node_latency_s = c->node_latency_us * 1e-6,
+                         .node_bytes_per_s = c->node_bandwidth_gb_s * 1e9,
+                         .local_bytes_per_s = c->memory_gb_s * 1e9,
+                         .flops_per_s = c->tflops * 1e12,
+                         .kernel_s = c->kernel_us * 1e-6};
+    return buf;
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+static int write_dot(const plan_args *a, const plan_view *v)
+{
+    tsri_new_file file;
+    int rc = tsri_new_file_stream(&file, a->dot);
+    if (!rc && !plan_write_dot(v, file.stream)) {
+        rc = -ENOMEM;
+        tsri_new_file_drop(&file);
+    } else if (!rc) {
+        rc = tsri_new_file_keep(&file, false);
+    }
+    if (!rc)
+        return CLI_OK;
+    fprintf(stderr, "tessera plan: %s: %s\n", a->dot, strerror(-rc));
+    return CLI_FAILED;
+}
+
+static int show(const plan_args *a, const plan_view *v)
+{
+    if (a->dot && write_dot(a, v) != CLI_OK)
+        return CLI_FAILED;
+    if (a->json)
+        return cli_print_json(plan_make_json(v));
+    if (plan_print_text(v))
+        return CLI_OK;
+    fprintf(stderr, "tessera plan: out of memory\n");
+    return CLI_FAILED;
+}
+
+static int plan_and_show(const plan_args *a, const char *path, tsri_program *program,
+                         const cli_cluster *cluster)
+{
+    cli_links links;
+    tsr_compile_opts opts = *TSR_COMPILE_OPTS(.alternatives = true);
+    int64_t limit =
+        a->memory_limit ? a->memory_limit : tsri_experiment_memory_limit(program->experiment);
+    opts.memory_limit = (size_t)limit;
+    opts.infer_updates = tsri_experiment_infer_updates(program->experiment);
+    cli_links_find(tsri_experiment_device(program->experiment), &links);
+    cli_links_fill(&links, cluster, &opts);
+    tsr_plan *plan;
+    tsri_report *report;
+    tsr_status status = tsr_compile_with(program->graph, &opts, &plan);
+    if (status != TSR_OK) {
+        int code = cli_fail("plan");
+        const cli_fits fits = {path,          a->sets.n,
+                               a->sets.items, program->experiment,
+                               &opts,         tsr_world_size(program->world),
+                               false};
+        if (status == TSR_ERR_NO_MEMORY)
+            cli_say_what_fits(&fits);
+        return code;
+    }
+    if (tsri_report_create(plan, &report) != TSR_OK)
+        return cli_fail("plan");
+    const plan_view view = {.path = path,
+                            .report = report,
+                            .links = &links,
+                            .has_cluster = cluster != NULL,
+                            .verbose = a->verbose};
+    int code = show(a, &view);
+    tsri_report_destroy(report);
+    tsr_plan_destroy(plan);
+    return code;
+}
+
+static int work(const plan_args *a, const char *path, const tsri_experiment *e, tsr_world *world)
+{
+    cli_cluster buf;
+    tsri_program *program;
+    const tsri_program_opts opts = {.no_data = true};
+    if (tsri_program_build(e, world, &opts, &program) != TSR_OK)
+        return cli_fail("plan");
+    int code = plan_and_show(a, path, program, cli_cluster_of(e, &buf));
+    tsri_program_destroy(program);
+    return code;
+}
+
+int cli_plan(int argc, char **argv)
+{
+    plan_args a = {0};
+    int n, code = cli_parse(&spec, argc, argv, &a, &n);
+    tsri_experiment *e = NULL;
+    tsr_world *world = NULL;
+    if (code < 0 && tsri_experiment_load(argv[1], a.sets.n, a.sets.items, &e) != TSR_OK)
+        code = cli_fail("plan");
+    if (code < 0) {
+        int ranks = a.ranks ? (int)a.ranks : tsri_experiment_nranks(e);
+        code = tsr_world_create_virtual(ranks, 0, &world) != TSR_OK ? cli_fail("plan")
+                                                                    : work(&a, argv[1], e, world);
+    }
+    tsr_world_destroy(world);
+    tsri_experiment_destroy(e);
+    cli_args_finish(&spec, &a);
+    return code;
+}

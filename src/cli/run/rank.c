@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What each rank of `tessera run` does. */
+#include "src/cli/run/run.h"
+#include "src/core/clock.h"
+#include "src/exec/trace.h"
+
+#include <cjson/cJSON.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 4096 /* losses that are sent around at once */, LINES = 20 };
+static const double LOOK_S = 0.05, LINE_S = 10;
+
+static tsr_status no_memory(void)
+{
+    return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
+}
+
+/* --- outputs ---------------------------------------------------------------------------------- */
+static const tsr_placement *placement_of(const run_rank *r, const char *output)
+{
+    for (int i = 0; i < tsr_plan_nports(r->plan); i++) {
+        tsr_port port = tsr_plan_port(r->plan, i);
+        if (!port.is_input && !strcmp(port.name, output))
+            return port.placement;
+    }
+    return NULL;
+}
+
+int run_owner(const run_rank *r, const char *output)
+{
+    const tsr_placement *p = placement_of(r, output);
+    int owner = tsr_placement_rank(p, 0);
+    for (int i = 1; i < tsr_placement_nranks(p); i++)
+        if (tsr_placement_rank(p, i) < owner)
+            owner = tsr_placement_rank(p, i);
+    return owner;
+}
+
+static const tsri_fetch *loss_of(const tsri_program *p)
+{
+    for (int i = 0; i < p->nfetches; i++)
+        if (p->fetches[i].is_loss)
+            return &p->fetches[i];
+    return NULL;
+}
+
+/* --- steps ------------------------------------------------------------------------------------ */
+static void count_step(run_rank *r, const tsri_comm_stats *before, const tsri_comm_stats *after)
+{
+    for (int k = 0; k < TSRI_COLL_KIND_COUNT_; k++) {
+        r->mine.coll[k].calls += after->calls[k] - before->calls[k];
+        r->mine.coll[k].bytes += after->bytes_read[k] - before->bytes_read[k];
+    }
+}
+
+static void show_progress(const run_rank *r, int64_t step)
+{
+    const tsri_program *p = r->program;
+    printf("\rstep %lld of %lld", (long long)step + 1, (long long)r->planned);
+    if (p->steps_per_epoch > 0)
+        printf(", epoch %lld", (long long)(step / p->steps_per_epoch) + 1);
+    if (r->losses)
+        printf(", loss %.6g", r->losses[step]);
+    printf(", %.3f s  ", r->seconds[step]);
+    cli_flush();
+}
+
+/* Some lines of many: the first and the last three, each twentieth part, and one in 10 s. */
+static void show_loss(run_rank *r, int64_t step)
+{
+    int64_t n = r->planned;
+    double now = tsri_now_s();
+    if (n > LINES && step >= 3 && step < n - 3 && (step + 1) % (n / LINES) &&
+        now - r->printed_s < LINE_S)
+        return;
+    if (r->job->progress)
+        printf("\r%72s\r", "");
+    printf("step %lld: loss %.8g\n", (long long)step + 1, r->losses[step]);
+    cli_flush();
+    r->printed_s = now;
+}
+
+/*
+ * Whether a signal has come to any rank: they all stop in front of the same step. The ranks look
+ * about every 50 ms, at steps that follow from what all of them have measured, so that looking
+ * costs short steps nothing. *next: the step to look at next, and from where.
+ */
+static tsr_status look_for_stop(run_rank *r, int64_t step, int64_t next[2], bool *stops)
+{
+    typedef struct look {
+        double longest_s;
+        int64_t signal;
+    } look;
+    size_t n = (size_t)tsr_world_size(r->world);
+    double sum = 0;
+    for (int64_t i = next[1]; i < step; i++)
+        sum += r->seconds[i];
+    int64_t steps = step - next[1];
+    look mine = {steps > 0 ? sum / (double)steps : LOOK_S, run_stop_signal()}, worst = mine;
+    look *all = calloc(n, sizeof *all);
+    if (!all)
+        return no_memory();
+    tsr_status status = r->world->comm->ops->exchange(r->world->comm, &mine, sizeof mine, all);
+    for (size_t i = 0; i < n && status == TSR_OK; i++) {
+        worst.longest_s = all[i].longest_s > worst.longest_s ? all[i].longest_s : worst.longest_s;
+        worst.signal = worst.signal ? worst.signal : all[i].signal;
+    }
+    free(all);
+    double ahead = worst.longest_s > 0 ? LOOK_S / worst.longest_s : 1, most = 2 * (double)steps;
+    ahead = ahead > most ? most : ahead;
+    next[1] = step;
+    next[0] = step + (ahead > 1 ? (int64_t)ahead : 1);
+    *stops = worst.signal != 0;
+    if (*stops)
+        r->job->stopped_by = (int)worst.signal;
+    return status;
+}
+
+static tsr_status run_steps(run_rank *r)
+{
+    tsri_comm_stats before, after;
+    const tsri_fetch *loss = loss_of(r->program);
+    int rank = tsr_world_rank(r->world), owner = loss ? run_owner(r, loss->name) : 0;
+    bool shows = r->losses && rank == owner && !r->job->json, stops = false;
+    shows = shows && tsri_experiment_trains(r->job->experiment);
+    int64_t next[2] = {0};
+    for (int64_t i = 0; i < r->planned; i++) {
+        if (i == next[0])
+            TSRI_TRY(look_for_stop(r, i, next, &stops));
+        if (stops)
+            break;
+        double t = tsri_now_s();
+        TSRI_TRY(tsri_program_feed(r->program, r->plan));
+        tsri_plan_stats(r->world, &before);
+        TSRI_TRY(tsr_run(r->plan));
+        tsri_plan_stats(r->world, &after);
+        count_step(r, &before, &after);
+        TSRI_TRY(tsr_wait(r->plan));
+        r->seconds[i] = tsri_now_s() - t;
+        if (r->losses && rank == owner)
+            TSRI_TRY(tsr_fetch_scalar(r->plan, loss->name, &r->losses[i]));
+        r->steps = i + 1;
+        run_watch_step(r->watch, r->seconds[i]);
+        if (shows)
+            show_loss(r, i);
+        if (r->job->progress && rank == owner)
+            show_progress(r, i);
+    }
+    if (r->job->progress && rank == owner && r->steps > 0)
+        printf("\r%72s\r", "");
+    return TSR_OK;
+}
+
+/* --- figures ---------------------------------------------------------------------------------- */
+static tsr_status take_figures(run_rank *r)
+{
+    tsr_plan_info info = {.size = sizeof info};
+    run_figures *m = &r->mine;
+    TSRI_TRY(tsr_plan_get_info(r->plan, &info));
+    m->compile_s = info.compile_s;
+    m->infer_s = info.infer_s;
+    m->cost_s = info.cost_s;
+    m->run_s = info.run_s;
+    m->compute_s = info.compute_s;
+    m->comm_s = info.comm_s;
+    m->variables = info.variable_bytes;
+    m->activations = info.activation_bytes;
+    m->ports = info.port_bytes;
+    m->host = info.host_bytes;
+    for (int i = 0; i < r->plan->nsteps; i++) {
+        const tsri_step *s = &r->plan->steps[i];
+        if (s->kind == TSRI_STEP_START) {
+            m->coll[s->call->coll.kind].planned_calls++;
+            m->coll[s->call->coll.kind].planned_bytes += s->call->bytes;
+        }
+    }
+    if (tsri_trace_count(r->plan))
+        m->trace_start_s = tsri_trace_get(r->plan, 0).start_s;
+    return TSR_OK;
+}
+
+/* All ranks get all ranks' figures, and the losses from the one that has them. */
+static tsr_status gather(run_rank *r)
+{
+    tsri_comm *comm = r->world->comm;
+    const tsri_fetch *loss = loss_of(r->program);
+    size_t n = (size_t)tsr_world_size(r->world);
+    TSRI_TRY(take_figures(r));
+    if (!(r->all = calloc(n, sizeof *r->all)))
+        return no_memory();
+    TSRI_TRY(comm->ops->exchange(comm, &r->mine, sizeof r->mine, r->all));
+    double *all = r->losses ? calloc(n, CHUNK * sizeof *all) : NULL;
+    if (r->losses && !all)
+        return no_memory();
+    tsr_status status = TSR_OK;
+    for (int64_t i = 0; i < r->steps && r->losses && status == TSR_OK; i += CHUNK) {
+        size_t m = (size_t)(r->steps - i < CHUNK ? r->steps - i : CHUNK);
+        status = comm->ops->exchange(comm, &r->losses[i], m * sizeof *all, all);
+        memcpy(&r->losses[i], &all[(size_t)run_owner(r, loss->name) * m], m * sizeof *all);
+    }
+    free(all);
+    return status;
+}
+
+/* --- saying ----------------------------------------------------------------------------------- */
+static tsr_status print_fetch(const run_rank *r, const tsri_fetch *f)
+{
+    size_t bytes = (size_t)tsr_dims_count(f->dims) * tsr_dtype_size(f->dtype);
+    void *data = malloc(bytes + 1);
+    if (!data)
+        return no_memory();
+    tsr_status status = tsr_fetch(r->plan, f->name, data, bytes);
+    if (status == TSR_OK) {
+        printf("%s: %s[", f->name, tsr_dtype_name(f->dtype));
+        for (int i = 0; i < f->dims.ndim; i++)
+            printf(i ? ",%lld" : "%lld", (long long)f->dims.d[i]);
+        puts("]");
+        cli_print_array(stdout, f->dtype, f->dims, data);
+        cli_flush();
+    }
+    free(data);
+    return status;
+}
+
+/* The losses were printed when they came. */
+static void print_speed(const run_rank *r)
+{
+    double run_s = 0;
+    for (int64_t i = 0; i < r->steps; i++)
+        run_s += r->seconds[i];
+    printf("%lld steps of %lld rows in %.3f s: %.1f rows/s\n", (long long)r->steps,
+           (long long)r->program->rows, run_s,
+           run_s > 0 ? (double)(r->steps * r->program->rows) / run_s : 0);
+    cli_flush();
+}
+
+/* Values are printed by the ranks that have them, one after the other. */
+static tsr_status print_values(const run_rank *r)
+{
+    const tsri_program *p = r->program;
+    int rank = tsr_world_rank(r->world);
+    if (tsri_experiment_trains(p->experiment)) {
+        const tsri_fetch *loss = loss_of(p);
+        if (r->losses && rank == run_owner(r, loss->name))
+            print_speed(r);
+        return TSR_OK;
+    }
+    for (int i = 0; i < p->nfetches; i++) {
+        if (rank == run_owner(r, p->fetches[i].name))
+            TSRI_TRY(print_fetch(r, &p->fetches[i]));
+        TSRI_TRY(tsr_world_barrier(r->world));
+    }
+    return TSR_OK;
+}
+
+static tsr_status finish(run_rank *r)
+{
+    const run_job *job = r->job;
+    bool has_values = r->steps > 0 || r->planned == 0;
+    TSRI_TRY(gather(r));
+    if (job->out && has_values)
+        TSRI_TRY(run_write_arrays(r));
+    if (job->trace && has_values)
+        TSRI_TRY(run_write_trace(r));
+    if (job->out && tsr_world_rank(r->world) == 0)
+        TSRI_TRY(run_write_result(r));
+    if (!job->json)
+        return has_values ? print_values(r) : TSR_OK;
+    if (tsr_world_rank(r->world) == 0 && cli_print_json(run_make_result(r)) != CLI_OK)
+        return tsr_set_error(TSR_ERR_IO, "the result can't be printed");
+    return TSR_OK;
+}
+
+/* A step was left in the middle, or failed, and no rank can reach the others any more: the one that
+ * has the losses leaves what it knows. */
+static tsr_status finish_alone(run_rank *r)
+{
+    const tsri_fetch *loss = loss_of(r->program);
+    int rank = tsr_world_rank(r->world);
+    r->is_alone = true;
+    if (rank != (loss ? run_owner(r, loss->name) : 0))
+        return TSR_OK;
+    TSRI_TRY(take_figures(r));
+    free(r->all);
+    if (!(r->all = calloc((size_t)tsr_world_size(r->world), sizeof *r->all)))
+        return no_memory();
+    r->all[rank] = r->mine;
+    if (r->job->out)
+        TSRI_TRY(run_write_result(r));
+    if (!r->job->json && r->losses)
+        print_speed(r);
+    if (r->job->json && cli_print_json(run_make_result(r)) != CLI_OK)
+        return tsr_set_error(TSR_ERR_IO, "the result can't be printed");
+    return TSR_OK;
+}
+
+/* The run has failed, with the thread's last error; what was done before stays. Returns `status`,
+ * with its text. */
+static tsr_status finish_failed(run_rank *r, tsr_status status)
+{
+    char left[512] = "";
+    snprintf(r->failure, sizeof r->failure, "%s", tsr_last_error());
+    if (r->steps > 0 && finish_alone(r) != TSR_OK)
+        snprintf(left, sizeof left, "\nNor is there a result: %s", tsr_last_error());
+    return tsr_set_error(status, "%s%s", r->failure, left);
+}
+
+static void say_stop(const run_rank *r)
+{
+    const tsri_fetch *loss = loss_of(r->program);
+    if (!r->job->stopped_by || tsr_world_rank(r->world) != (loss ? run_owner(r, loss->name) : 0))
+        return;
+    fprintf(stderr, "tessera run: stopped by SIG%s after step %lld of %lld%s\n",
+            sigabbrev_np(r->job->stopped_by), (long long)r->steps, (long long)r->planned,
+            r->is_alone ? "; the step under way did not end and was left" : "");
+}
+
+/* --- a rank ----------------------------------------------------------------------------------- */
+static tsr_status run_program(run_rank *r)
+{
+    const tsri_fetch *loss = loss_of(r->program);
+    TSRI_TRY(tsr_compile_with(r->program->graph, &r->job->opts, &r->plan));
+    if (r->job->trace)
+        TSRI_TRY(tsri_trace_enable(r->plan));
+    r->planned = r->program->steps;
+    r->seconds = calloc((size_t)r->planned + 1, sizeof *r->seconds);
+    bool scalar = loss && tsr_dims_count(loss->dims) == 1;
+    r->losses = scalar ? calloc((size_t)r->planned + 1, sizeof *r->losses) : NULL;
+    if (!r->seconds || (scalar && !r->losses))
+        return no_memory();
+    if (tsr_world_rank(r->world) == 0 || run_is_launched())
+        r->watch = run_watch_start(r->world);
+    tsr_status status = run_steps(r);
+    run_watch_end(r->watch);
+    if (status == TSR_OK)
+        status = finish(r);
+    else if (!run_stop_signal() || !strstr(tsr_last_error(), RUN_STEP_LEFT))
+        return finish_failed(r, status);
+    else {
+        r->job->stopped_by = run_stop_signal();
+        status = finish_alone(r);
+    }
+    if (status == TSR_OK)
+        say_stop(r);
+    return status;
+}
+
+tsr_status run_on_rank(tsr_world *world, void *arg)
+{
+    run_rank r = {.job = arg, .world = world};
+    const tsri_program_opts opts = {.steps = r.job->steps, .shards = r.job->out != NULL};
+    TSRI_TRY(tsri_program_build(r.job->experiment, world, &opts, &r.program));
+    tsr_status status = run_program(&r);
+    free(r.losses);
+    free(r.seconds);
+    free(r.all);
+    tsr_plan_destroy(r.plan);
+    tsri_program_destroy(r.program);
+    return status;
+}

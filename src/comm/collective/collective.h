@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of collectives for per-rank buffers (tessera/collective.h).
+ *
+ *   collective.c        the calls: what they check, and the task that they make
+ *   group.c  groups, memory, and the engine that a world has for all of them
+ *   run.c    a task, done with any communicator
+ *   send.c   send and recv
+ *   work.c              tasks under way: each group's queue, its thread, waiting
+ *
+ * The engine talks through a twin of the world's communicator, so plans and collectives do not
+ * meet. Each group has a queue and, from its first asynchronous task on, a thread that works it
+ * off: the tasks of a group are done in the order of the calls, and no group waits for another. A
+ * blocking task is done by its caller, who first helps to empty the queue.
+ *
+ * Sends stand apart: their data is copied to where the receiver finds it, so the caller does them
+ * at once, whatever (a recv, say) is under way. Only those that are too far ahead of their
+ * receivers go into a queue, the group's second.
+ *
+ * Who may do what: the rank's thread makes groups, takes memory and puts tasks into queues. A task
+ * is done by one thread, which has its queue's `running`.
+ */
+#ifndef TESSERA_COMM_COLLECTIVE_COLLECTIVE_H
+#define TESSERA_COMM_COLLECTIVE_COLLECTIVE_H
+
+#include <tessera/collective.h>
+#include "src/comm/task.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct tsri_engine tsri_engine;
+
+typedef struct tsri_queue {
+    tsr_work *head, *tail;
+    tsr_work *running;
+    bool has_thread;
+    pthread_t thread;
+    _Atomic int left; /* tasks that are not done */
+} tsri_queue;
+
+struct tsr_work {
+    tsri_task task;
+    tsr_group *group;
+    tsri_queue *queue;
+    tsr_work *next;          /* in the queue */
+    tsr_work *newer, **link; /* among the group's handles */
+    _Atomic bool done;       /* status is final */
+    tsr_status status;
+};
+
+struct tsr_group {
+    tsri_engine *engine;
+    tsr_group *next;
+    tsri_group *inner; /* NULL in a group of one */
+    int nranks, index;
+    int *ranks;
+    uint64_t key;    /* a hash of the list */
+    uint64_t calls;  /* of this rank, by now */
+    char label[64];  /* of the next calls */
+    tsr_work *works; /* handles alive, of the rank's thread */
+
+    pthread_mutex_t lock; /* of the rest */
+    pthread_cond_t changed;
+    bool stop;
+    tsri_queue queue, sends;
+    /* The first error ends the group; its text is set before its status. */
+    _Atomic int over;
+    char text[2048];
+};
+
+/* What a world has for its collectives. */
+struct tsri_engine {
+    tsr_world *world;
+    tsri_comm *comm;
+    bool owns_comm;
+    tsri_owned owned;
+    pthread_mutex_t lock; /* of the communicator's list of groups, and of paths */
+    tsr_group *groups;
+    struct tsri_path *paths;
+    void *blocks; /* a tree of what tsr_alloc gave */
+};
+
+/* group.c. The world's engine, made when it is first asked for. */
+tsr_status tsri_engine_of(tsr_world *world, tsri_engine **out_engine);
+/* An engine over a communicator that stays the caller's; to be destroyed before it. */
+tsr_status tsri_engine_create(tsr_world *world, tsri_comm *comm, tsri_engine **out_engine);
+void tsri_engine_destroy(tsri_engine *engine);
+tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
+                             tsr_group **out_group);
+tsr_status tsri_scratch_take(tsri_engine *engine, size_t bytes, tsri_scratch *out);
+void tsri_scratch_give(tsri_engine *engine, tsri_scratch *scratch);
+
+/* work.c. Does the task, or puts it into the queue and gives a handle. The task is copied, with
+ * its arrays. */
+tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_work);
+/* The rest of the queue is done, the thread has ended, handles are freed. */
+void tsri_work_close(tsr_group *g);
+
+/* run.c. Takes the memory that doing it needs; on the rank's thread. */
+tsr_status tsri_task_prepare(tsr_group *g, tsri_task *task);
+/* Gives that back. */
+void tsri_task_finish(tsr_group *g, tsri_task *task);
+/* Tells the flight recorder that it is in the queue. */
+void tsri_task_schedule(const tsr_group *g, tsri_task *task);
+/* Does it, whoever's thread this is. */
+tsr_status tsri_task_run(tsr_group *g, tsri_task *task);
+
+/* send.c */
+tsr_status tsri_send_prepare(tsr_group *g, tsri_task *task);
+/* Whether a send can be done at once. */
+bool tsri_send_is_ready(tsr_group *g, const tsri_task *task);
+/* Frees what prepare took, where the send was not done. */
+void tsri_send_drop(tsr_group *g, tsri_task *task);
+tsr_status tsri_send_run(tsr_group *g, tsri_task *task);
+tsr_status tsri_recv_run(tsr_group *g, tsri_task *task);
+/* Frees what has been sent and read; on the rank's thread. */
+void tsri_paths_collect(tsri_engine *engine);
+/* Frees all paths, and what is on its way: after the communicator's `leave`. */
+void tsri_paths_free(tsri_engine *engine);
+
+#endif

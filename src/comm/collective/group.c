@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine of a world's collectives: its groups, and the memory that peers can read. */
+#include "src/comm/collective/collective.h"
+
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/core/live.h"
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+typedef struct block {
+    void *ptr;
+    size_t bytes;
+} block;
+
+static int by_address(const void *a, const void *b)
+{
+    uintptr_t x = (uintptr_t)((const block *)a)->ptr, y = (uintptr_t)((const block *)b)->ptr;
+    return x < y ? -1 : x > y;
+}
+
+/* Messages that have been read are freed when their memory is needed. */
+static tsr_status take_region(tsri_engine *engine, size_t bytes, void **out_ptr)
+{
+    tsr_status status = tsri_region_alloc(&engine->world->region, bytes, out_ptr);
+    if (status != TSR_ERR_NO_MEMORY)
+        return status;
+    tsri_paths_collect(engine);
+    return tsri_region_alloc(&engine->world->region, bytes, out_ptr);
+}
+
+tsr_status tsri_scratch_take(tsri_engine *engine, size_t bytes, tsri_scratch *out)
+{
+    void *p = NULL;
+    if (engine->comm->in_region) {
+        TSRI_TRY(take_region(engine, bytes, &p));
+    } else {
+        p = tsri_mem_alloc(&engine->world->mem, bytes);
+        if (!p)
+            return TSR_ERR_NO_MEMORY;
+    }
+    *out = (tsri_scratch){p, bytes};
+    return TSR_OK;
+}
+
+void tsri_scratch_give(tsri_engine *engine, tsri_scratch *scratch)
+{
+    if (engine->comm->in_region)
+        tsri_region_free(&engine->world->region, scratch->p, scratch->bytes);
+    else
+        tsri_mem_free(scratch->p);
+    *scratch = (tsri_scratch){0};
+}
+
+tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr)
+{
+    tsri_engine *engine = NULL;
+    void *p;
+    if (!out_ptr)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_alloc: out_ptr is NULL");
+    TSRI_TRY(tsri_engine_of(world, &engine));
+    block *b = tsri_mem_alloc(&world->mem, sizeof *b);
+    if (!b)
+        return TSR_ERR_NO_MEMORY;
+    tsr_status status = take_region(engine, bytes, &p);
+    if (status == TSR_OK) {
+        *b = (block){p, bytes};
+        if (tsearch(b, &engine->blocks, by_address)) {
+            *out_ptr = p;
+            return TSR_OK;
+        }
+        tsri_region_free(&world->region, p, bytes);
+        status = tsri_fail(TSR_ERR_NO_MEMORY, "tsr_alloc: no host memory for its books");
+    }
+    tsri_mem_free(b);
+    return status;
+}
+
+void tsr_free(tsr_world *world, void *ptr)
+{
+    if (!ptr || !tsri_is_live(world, TSRI_LIVE_WORLD, __func__))
+        return;
+    tsri_engine *engine = world->collectives;
+    const block key = {.ptr = ptr};
+    block **found = engine ? (block **)tfind(&key, &engine->blocks, by_address) : NULL;
+    if (!found) {
+        tsri_log(world, TSR_LOG_WARNING, "tsr_free: %p is no memory of tsr_alloc; left as it is",
+                 ptr);
+        return;
+    }
+    block *b = *found;
+    tdelete(b, &engine->blocks, by_address);
+    tsri_region_free(&world->region, b->ptr, b->bytes);
+    tsri_mem_free(b);
+}
+
+static void free_blocks(tsri_engine *engine)
+{
+    while (engine->blocks) {
+        block *b = *(block **)engine->blocks;
+        tdelete(b, &engine->blocks, by_address);
+        tsri_region_free(&engine->world->region, b->ptr, b->bytes);
+        tsri_mem_free(b);
+    }
+}
+
+/* --- the engine ------------------------------------------------------------------------------- */
+
+tsr_status tsri_engine_create(tsr_world *world, tsri_comm *comm, tsri_engine **out_engine)
+{
+    tsri_engine *e = tsri_mem_alloc(&world->mem, sizeof *e);
+    if (!e)
+        return TSR_ERR_NO_MEMORY;
+    e->world = world;
+    e->comm = comm;
+    pthread_mutex_init(&e->lock, NULL);
+    *out_engine = e;
+    return TSR_OK;
+}
+
+static void free_group(tsr_group *g)
+{
+    tsri_work_close(g);
+    pthread_cond_destroy(&g->changed);
+    pthread_mutex_destroy(&g->lock);
+    tsri_live_free(g, TSRI_LIVE_GROUP);
+}
+
+void tsri_engine_destroy(tsri_engine *engine)
+{
+    if (!engine)
+        return;
+    while (engine->groups) {
+        tsr_group *next = engine->groups->next;
+        free_group(engine->groups);
+        engine->groups = next;
+    }
+    const tsri_comm_ops *ops = engine->comm->ops;
+    if (ops->size > offsetof(tsri_comm_ops, leave) && ops->leave)
+        ops->leave(engine->comm);
+    tsri_paths_free(engine);
+    free_blocks(engine);
+    if (engine->owns_comm)
+        engine->comm->ops->destroy(engine->comm);
+    pthread_mutex_destroy(&engine->lock);
+    tsri_mem_free(engine);
+}
+
+static void destroy_owned(void *object)
+{
+    tsri_engine *engine = object;
+    tsr_world *world = engine->world;
+    tsri_engine_destroy(engine);
+    world->collectives = NULL;
+}
+
+tsr_status tsri_engine_of(tsr_world *world, tsri_engine **out_engine)
+{
+    if (!world)
+        return tsri_fail(TSR_ERR_INVALID, "a collective in no world (did its creation fail?)");
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, "a collective"));
+    if (world->is_virtual)
+        return tsri_fail(TSR_ERR_STATE, "a collective in a virtual world: its ranks do not exist");
+    if (world->collectives) {
+        *out_engine = world->collectives;
+        return TSR_OK;
+    }
+    tsri_comm *comm = tsri_comm_recorded(world->comm), *twin;
+    tsri_engine *e;
+    if (comm->ops->size <= offsetof(tsri_comm_ops, twin) || !comm->ops->twin)
+        return tsri_fail(TSR_ERR_UNSUPPORTED,
+                         "the communicator '%s' has no collectives for "
+                         "per-rank buffers",
+                         comm->ops->name);
+    TSRI_TRY(comm->ops->twin(comm, &twin));
+    tsr_status status = tsri_engine_create(world, twin, &e);
+    if (status != TSR_OK) {
+        twin->ops->destroy(twin);
+        return status;
+    }
+    e->owns_comm = true;
+    tsri_world_own_last(world, &e->owned, e, destroy_owned);
+    world->collectives = e;
+    *out_engine = e;
+    return TSR_OK;
+}
+
+/* --- groups ----------------------------------------------------------------------------------- */
+
+static uint64_t key_of(int nranks, const int *ranks)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)nranks;
+    for (int i = 0; i < nranks; i++) {
+        h = (h ^ (uint64_t)ranks[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+static tsr_status check_list(const tsr_world *world, int nranks, const int *ranks, int *out_index)
+{
+    *out_index = -1;
+    if (nranks < 1 || nranks > world->nranks || !ranks)
+        return tsri_fail(TSR_ERR_INVALID, "a group of %d ranks%s in a world of %d", nranks,
+                         ranks ? "" : " (the list is NULL)", world->nranks);
+    for (int i = 0; i < nranks; i++) {
+        if (ranks[i] < 0 || ranks[i] >= world->nranks)
+            return tsri_fail(TSR_ERR_INVALID, "a group with rank %d in a world of %d", ranks[i],
+                             world->nranks);
+        for (int j = 0; j < i; j++)
+            if (ranks[i] == ranks[j])
+                return tsri_fail(TSR_ERR_INVALID, "a group with rank %d twice", ranks[i]);
+        if (ranks[i] == world->rank)
+            *out_index = i;
+    }
+    if (*out_index < 0)
+        return tsri_fail(TSR_ERR_INVALID, "rank %d makes a group that it is not in", world->rank);
+    return TSR_OK;
+}
+
+static void init_waiting(tsr_group *g)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&g->lock, NULL);
+}
+
+tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
+                             tsr_group **out_group)
+{
+    int index;
+    TSRI_TRY(check_list(engine->world, nranks, ranks, &index));
+    size_t bytes = (size_t)nranks * sizeof *ranks;
+    for (tsr_group *g = engine->groups; g; g = g->next) {
+        if (g->nranks == nranks && !memcmp(g->ranks, ranks, bytes)) {
+            *out_group = g;
+            return TSR_OK;
+        }
+    }
+    tsri_group *inner = NULL;
+    if (nranks > 1) {
+        pthread_mutex_lock(&engine->lock);
+        tsr_status status = engine->comm->ops->group(engine->comm, nranks, ranks, 0, &inner);
+        pthread_mutex_unlock(&engine->lock);
+        TSRI_TRY(status);
+    }
+    tsr_group *g = tsri_live_alloc(&engine->world->mem, sizeof *g + bytes, TSRI_LIVE_GROUP);
+    if (!g)
+        return TSR_ERR_NO_MEMORY;
+    g->engine = engine;
+    g->inner = inner;
+    g->nranks = nranks;
+    g->index = index;
+    g->ranks = (int *)(g + 1);
+    memcpy(g->ranks, ranks, bytes);
+    g->key = key_of(nranks, ranks);
+    init_waiting(g);
+    g->next = engine->groups;
+    engine->groups = g;
+    *out_group = g;
+    return TSR_OK;
+}
+
+tsr_status tsr_group_create(tsr_world *world, int nranks, const int *ranks, tsr_group **out_group)
+{
+    tsri_engine *engine = NULL;
+    if (!out_group)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_group_create: out_group is NULL");
+    TSRI_TRY(tsri_engine_of(world, &engine));
+    return tsri_engine_group(engine, nranks, ranks, out_group);
+}
+
+tsr_group *tsr_world_group(tsr_world *world)
+{
+    tsr_group *g = NULL;
+    tsri_engine *engine = NULL;
+    if (tsri_engine_of(world, &engine) != TSR_OK)
+        return NULL;
+    int *ranks = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *ranks);
+    if (!ranks)
+        return NULL;
+    for (int i = 0; i < world->nranks; i++)
+        ranks[i] = i;
+    if (tsri_engine_group(engine, world->nranks, ranks, &g) != TSR_OK)
+        g = NULL;
+    tsri_mem_free(ranks);
+    return g;
+}
+
+int tsr_group_size(const tsr_group *group)
+{
+    return tsri_is_live(group, TSRI_LIVE_GROUP, __func__) ? group->nranks : 0;
+}
+
+int tsr_group_rank(const tsr_group *group)
+{
+    return tsri_is_live(group, TSRI_LIVE_GROUP, __func__) ? group->index : -1;
+}
+
+int tsr_group_world_rank(const tsr_group *group, int index)
+{
+    return tsri_is_live(group, TSRI_LIVE_GROUP, __func__) && index >= 0 && index < group->nranks
+               ? group->ranks[index]
+               : -1;
+}
+
+tsr_status tsr_group_set_label(tsr_group *group, const char *label)
+{
+    TSRI_TRY(tsri_live_check(group, TSRI_LIVE_GROUP, __func__));
+    if (!group)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_group_set_label: the group is NULL");
+    size_t n = label ? strlen(label) : 0;
+    if (n >= sizeof group->label)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "tsr_group_set_label: '%.80s' has %zu bytes; expected at most %zu", label,
+                         n, sizeof group->label - 1);
+    memcpy(group->label, label ? label : "", n + 1);
+    return TSR_OK;
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A task as calls of the communicator, whichever it is. What peers read lies in the region where
+ * the communicator wants that. Calls have a source and a destination: where peers read memory,
+ * reductions in place and averages go through scratch memory, and so do gathers into several
+ * buffers everywhere. */
+#include "src/comm/collective/collective.h"
+#include "src/comm/flight/flight.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- what it needs ---------------------------------------------------------------------------- */
+
+static bool is_root(const tsr_group *g, const tsri_task *t)
+{
+    return t->root == g->index;
+}
+
+static int64_t sum_of(const int64_t *counts, int n)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += counts[i];
+    return sum;
+}
+
+static int64_t src_count(const tsr_group *g, const tsri_task *t)
+{
+    return tsri_task_src_count(g->nranks, g->index, t);
+}
+
+/* Whether the communicator does whole tasks of the group, which is of several, itself. */
+static bool has_own_way(const tsr_group *g)
+{
+    const tsri_comm_ops *ops = g->engine->comm->ops;
+    if (ops->size <= offsetof(tsri_comm_ops, task) || !ops->task)
+        return false;
+    bool asks = ops->size > offsetof(tsri_comm_ops, does_tasks) && ops->does_tasks;
+    return !asks || ops->does_tasks(g->inner);
+}
+
+static bool can_be_read(const tsri_engine *e, const void *p, size_t bytes)
+{
+    const tsri_region *r = &e->world->region;
+    uintptr_t at = (uintptr_t)p, base = (uintptr_t)r->base;
+    return !e->comm->in_region ||
+           (at >= base && at - base <= r->size && bytes <= r->size - (at - base));
+}
+
+/* Whether the peers get a copy of src: it becomes the result, or is scaled, or they can't read it.
+ */
+static bool copies_src(const tsr_group *g, const tsri_task *t, size_t bytes)
+{
+    bool same = t->src == t->dst;
+    if (has_own_way(g))
+        return same && t->kind > TSRI_TASK_REDUCE;
+    if (g->inner->by_message)
+        return same && t->kind > TSRI_TASK_REDUCE && t->kind != TSRI_TASK_REDUCE_SCATTER;
+    if (t->kind == TSRI_TASK_ALL_REDUCE || t->op == TSR_REDUCE_AVG)
+        return true;
+    if (same && t->kind != TSRI_TASK_BROADCAST && !(t->kind == TSRI_TASK_REDUCE && !is_root(g, t)))
+        return true;
+    return !can_be_read(g->engine, t->src, bytes);
+}
+
+/* Of a rank that reads of each member: the members, and what it reads. */
+static size_t pull_bytes(const tsr_group *g)
+{
+    return (size_t)g->nranks * (sizeof(tsri_pull) + sizeof(int));
+}
+
+static tsri_pull *pulls_at(const tsr_group *g, char *p, int **out_member)
+{
+    tsri_pull *pulls = (tsri_pull *)(void *)p;
+    *out_member = (int *)(void *)(pulls + g->nranks);
+    for (int i = 0; i < g->nranks; i++)
+        (*out_member)[i] = i;
+    return pulls;
+}
+
+/* Everybody's counts of an all_to_all, both ways: mine behind all. */
+static size_t counts_bytes(const tsr_group *g)
+{
+    return 2 * (size_t)g->nranks * sizeof(int64_t) * ((size_t)g->nranks + 1);
+}
+
+tsr_status tsri_task_prepare(tsr_group *g, tsri_task *task)
+{
+    size_t size = tsr_dtype_size(task->dtype), bytes = (size_t)src_count(g, task) * size;
+    if (task->kind == TSRI_TASK_SEND)
+        return tsri_send_prepare(g, task);
+    if (g->nranks == 1 || task->kind == TSRI_TASK_RECV || task->kind == TSRI_TASK_BARRIER)
+        return TSR_OK;
+    if (task->kind == TSRI_TASK_ALL_TO_ALL) {
+        size_t all = counts_bytes(g) + (has_own_way(g) ? 0 : pull_bytes(g));
+        TSRI_TRY(tsri_scratch_take(g->engine, all, &task->scratch[1]));
+    } else if (task->kind == TSRI_TASK_GATHER && is_root(g, task) && !has_own_way(g)) {
+        TSRI_TRY(tsri_scratch_take(g->engine, pull_bytes(g), &task->scratch[1]));
+    } else if (task->list && !has_own_way(g)) {
+        size_t all = (size_t)(task->count * g->nranks) * size;
+        TSRI_TRY(tsri_scratch_take(g->engine, all, &task->scratch[1]));
+    }
+    if (bytes && copies_src(g, task, bytes))
+        return tsri_scratch_take(g->engine, bytes, &task->scratch[0]);
+    return TSR_OK;
+}
+
+void tsri_task_finish(tsr_group *g, tsri_task *task)
+{
+    for (int i = 0; i < 2; i++)
+        if (task->scratch[i].p)
+            tsri_scratch_give(g->engine, &task->scratch[i]);
+    if (task->parcel)
+        tsri_send_drop(g, task);
+}
+
+/* --- doing it --------------------------------------------------------------------------------- */
+
+/* Whether a reduction is done in two phases, as plans choose it: by the bytes that it saves and
+ * those that another hand-shake is worth. Between two ranks it saves no bytes, but half of the
+ * arithmetic and of the staging memory. */
+static tsri_coll_algo algo_of(const tsr_group *g, const tsri_task *t)
+{
+    const double handshake_bytes = 65536, large_bytes = 262144;
+    double n = g->nranks, bytes = (double)t->count * (double)tsr_dtype_size(t->dtype);
+    double saved = bytes * (n - 1) * (n - 2) / n;
+    bool pays = bytes >= large_bytes || saved > handshake_bytes;
+    return g->inner->by_message && pays ? TSRI_ALGO_TWO_PHASE : TSRI_ALGO_ONE_SHOT;
+}
+
+static tsr_status make_call(const tsr_group *g, tsri_task *t, tsri_coll_kind kind, const char *what,
+                            const tsri_segment *seg)
+{
+    const tsri_comm_ops *ops = g->engine->comm->ops;
+    bool scaled = t->op == TSR_REDUCE_AVG && !g->inner->by_message;
+    bool chooses = kind == TSRI_COLL_ALL_REDUCE || kind == TSRI_COLL_REDUCE;
+    const tsri_coll c = {.kind = kind,
+                         .algo = chooses ? algo_of(g, t) : TSRI_ALGO_ONE_SHOT,
+                         .op = scaled ? TSR_REDUCE_SUM : t->op,
+                         .root =
+                             kind == TSRI_COLL_BROADCAST || kind == TSRI_COLL_REDUCE ? t->root : 0,
+                         .nseg = seg ? 1 : 0,
+                         .seg = seg,
+                         .what = what,
+                         .loc = t->loc,
+                         .number = t->number,
+                         .flight = t->flight};
+    tsri_ticket ticket;
+    t->flight = 0; /* of its first call */
+    TSRI_TRY(ops->start(g->inner, &c, &ticket));
+    TSRI_TRY(ops->finish(g->inner, &ticket));
+    return ops->release(g->inner, &ticket);
+}
+
+/* What peers read of this rank. */
+static const char *source_of(const tsr_group *g, const tsri_task *t)
+{
+    int64_t count = src_count(g, t);
+    if (!t->scratch[0].p || !count)
+        return count ? t->src : NULL;
+    memcpy(t->scratch[0].p, t->src, t->scratch[0].bytes);
+    if (t->op == TSR_REDUCE_AVG && !g->inner->by_message)
+        tsri_scale_by_ranks(t->dtype, g->nranks, count, t->scratch[0].p);
+    return t->scratch[0].p;
+}
+
+/* Reductions, broadcasts and gathers of equal parts. */
+static tsr_status run_even(tsr_group *g, tsri_task *t, tsri_coll_kind kind)
+{
+    bool gathers = kind == TSRI_COLL_ALL_GATHER, scatters = kind == TSRI_COLL_REDUCE_SCATTER;
+    tsri_segment s = {.src = source_of(g, t),
+                      .dst = t->list ? t->scratch[1].p : t->dst,
+                      .dtype = t->dtype,
+                      .shape =
+                          gathers || scatters ? TSR_DIMS(g->nranks, t->count) : TSR_DIMS(t->count),
+                      .src_axis = gathers ? 0 : -1,
+                      .dst_axis = scatters ? 0 : -1};
+    if (kind == TSRI_COLL_REDUCE && !is_root(g, t))
+        s.dst = NULL;
+    if (kind == TSRI_COLL_BROADCAST && s.src && s.src != t->src)
+        s.dst = (char *)t->scratch[0].p;
+    TSRI_TRY(make_call(g, t, kind, t->label, &s));
+    size_t bytes = (size_t)t->count * tsr_dtype_size(t->dtype);
+    for (int i = 0; t->list && bytes && i < g->nranks; i++)
+        memcpy(t->list[i], t->scratch[1].p + (size_t)i * bytes, bytes);
+    return TSR_OK;
+}
+
+static tsri_pull pull_of(const int *member, int64_t src_at, int64_t dst_at, int64_t count)
+{
+    return (tsri_pull){.ndim = 1,
+                       .length = {count},
+                       .src_at = src_at,
+                       .src_step = {1},
+                       .dst_at = dst_at,
+                       .dst_step = {1},
+                       .nsrc = 1,
+                       .src = member};
+}
+
+/* Of calls whose kind does not say it: what this is, which root, and the label. */
+static char *describe(const tsr_group *g, const tsri_task *t, const char *name, bool rooted,
+                      char buf[128])
+{
+    int at = snprintf(buf, 128, "%s", name);
+    if (rooted)
+        at += snprintf(buf + at, (size_t)(128 - at), ", root %d", g->ranks[t->root]);
+    if (t->label[0])
+        snprintf(buf + at, (size_t)(128 - at), ", %s", t->label);
+    return buf;
+}
+
+/* This rank reads `npulls` parts of its peers, which all say `shape`. */
+static tsr_status run_pulls(tsr_group *g, tsri_task *t, const char *what, tsr_dims shape,
+                            int npulls, const tsri_pull *pulls, int64_t dst_count)
+{
+    const tsri_segment s = {.src = source_of(g, t),
+                            .dst = t->dst,
+                            .dtype = t->dtype,
+                            .shape = shape,
+                            .npulls = npulls,
+                            .pulls = pulls,
+                            .dst_count = npulls ? dst_count : 0};
+    return make_call(g, t, TSRI_COLL_SEND_RECV, what, &s);
+}
+
+/* gather and scatter. The root is part of what is compared. */
+static tsr_status run_rooted(tsr_group *g, tsri_task *t)
+{
+    char what[128];
+    tsr_dims shape = TSR_DIMS(g->nranks, t->count);
+    describe(g, t, tsri_task_name(t->kind), true, what);
+    if (t->kind == TSRI_TASK_SCATTER) {
+        const tsri_pull pull = pull_of(&t->root, g->index * t->count, 0, t->count);
+        return run_pulls(g, t, what, shape, 1, &pull, t->count);
+    }
+    if (!is_root(g, t))
+        return run_pulls(g, t, what, shape, 0, NULL, 0);
+    int *member;
+    tsri_pull *pulls = pulls_at(g, t->scratch[1].p, &member);
+    for (int i = 0; i < g->nranks; i++)
+        pulls[i] = pull_of(&member[i], 0, i * t->count, t->count);
+    return run_pulls(g, t, what, shape, g->nranks, pulls, t->count * g->nranks);
+}
+
+static tsr_status exchange_counts(tsr_group *g, tsri_task *t)
+{
+    int n = g->nranks;
+    int64_t *all = (int64_t *)(void *)t->scratch[1].p, *mine = all + (int64_t)2 * n * n;
+    memcpy(mine, t->src_counts, (size_t)n * sizeof *mine);
+    memcpy(mine + n, t->dst_counts, (size_t)n * sizeof *mine);
+    const tsri_segment s = {.src = mine,
+                            .dst = all,
+                            .dtype = TSR_I64,
+                            .shape = TSR_DIMS(n, 2 * n),
+                            .src_axis = 0,
+                            .dst_axis = -1};
+    char what[128], name[32];
+    snprintf(name, sizeof name, "all_to_all of %s", tsr_dtype_name(t->dtype));
+    describe(g, t, name, false, what);
+    TSRI_TRY(make_call(g, t, TSRI_COLL_ALL_GATHER, what, &s));
+    return tsri_all_to_all_check(n, g->ranks, t, all);
+}
+
+static tsr_status run_all_to_all(tsr_group *g, tsri_task *t)
+{
+    int n = g->nranks, *member;
+    int64_t dst_at = 0, total = 0;
+    TSRI_TRY(exchange_counts(g, t));
+    tsri_pull *pulls = pulls_at(g, t->scratch[1].p + counts_bytes(g), &member);
+    const int64_t *counts = (const int64_t *)(const void *)t->scratch[1].p;
+    for (int i = 0; i < n; i++) {
+        const int64_t *sends = counts + (int64_t)2 * i * n;
+        pulls[i] = pull_of(&member[i], sum_of(sends, g->index), dst_at, sends[g->index]);
+        dst_at += sends[g->index];
+        total += sum_of(sends, n);
+    }
+    char what[128];
+    describe(g, t, "all_to_all", false, what);
+    return run_pulls(g, t, what, TSR_DIMS(total), n, pulls, dst_at);
+}
+
+/* A group of one: the result is the source. */
+static tsr_status run_alone(const tsr_group *g, const tsri_task *t)
+{
+    size_t bytes = (size_t)src_count(g, t) * tsr_dtype_size(t->dtype);
+    char *dst = t->list ? t->list[0] : t->dst;
+    if (t->kind == TSRI_TASK_ALL_TO_ALL && t->src_counts[0] != t->dst_counts[0])
+        return tsri_all_to_all_check(1, g->ranks, t,
+                                     (const int64_t[]){t->src_counts[0], t->dst_counts[0]});
+    if (bytes && dst != t->src)
+        memcpy(dst, t->src, bytes);
+    return TSR_OK;
+}
+
+/* What a task is for the communicator; gathers, scatters and all-to-alls end so. */
+static const tsri_coll_kind kinds[TSRI_TASK_KIND_COUNT_] = {
+    [TSRI_TASK_ALL_REDUCE] = TSRI_COLL_ALL_REDUCE,
+    [TSRI_TASK_BROADCAST] = TSRI_COLL_BROADCAST,
+    [TSRI_TASK_REDUCE] = TSRI_COLL_REDUCE,
+    [TSRI_TASK_ALL_GATHER] = TSRI_COLL_ALL_GATHER,
+    [TSRI_TASK_REDUCE_SCATTER] = TSRI_COLL_REDUCE_SCATTER,
+    [TSRI_TASK_ALL_TO_ALL] = TSRI_COLL_SEND_RECV,
+    [TSRI_TASK_GATHER] = TSRI_COLL_SEND_RECV,
+    [TSRI_TASK_SCATTER] = TSRI_COLL_SEND_RECV,
+    [TSRI_TASK_BARRIER] = TSRI_COLL_BARRIER,
+};
+
+/* Messages are on record when they are on their way: until then their path is not known. */
+void tsri_task_schedule(const tsr_group *g, tsri_task *task)
+{
+    const tsri_coll c = {
+        .kind = kinds[task->kind], .what = task->label, .loc = task->loc, .number = task->number};
+    if (g->inner && task->kind != TSRI_TASK_SEND && task->kind != TSRI_TASK_RECV)
+        task->flight = tsri_flight_schedule(g->engine->world->flight, g->inner->flight, &c);
+}
+
+tsr_status tsri_task_run(tsr_group *g, tsri_task *task)
+{
+    if (task->kind == TSRI_TASK_SEND)
+        return tsri_send_run(g, task);
+    if (task->kind == TSRI_TASK_RECV)
+        return tsri_recv_run(g, task);
+    if (g->nranks == 1)
+        return run_alone(g, task);
+    if (has_own_way(g))
+        return g->engine->comm->ops->task(g->inner, task);
+    switch (task->kind) {
+    case TSRI_TASK_BARRIER:
+        return make_call(g, task, TSRI_COLL_BARRIER, task->label, NULL);
+    case TSRI_TASK_GATHER:
+    case TSRI_TASK_SCATTER:
+        return run_rooted(g, task);
+    case TSRI_TASK_ALL_TO_ALL:
+        return run_all_to_all(g, task);
+    default:
+        return run_even(g, task, kinds[task->kind]);
+    }
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tasks under way: each group's queue, and the threads that work it off. */
+#include "src/comm/collective/collective.h"
+#include "src/comm/flight/flight.h"
+#include "src/core/live.h"
+#include "src/core/thread.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* --- errors ----------------------------------------------------------------------------------- */
+
+static tsr_status fail_over(tsr_group *g)
+{
+    return tsri_fail((tsr_status)atomic_load(&g->over), "%s", g->text);
+}
+
+static bool is_over(tsr_group *g)
+{
+    return atomic_load_explicit(&g->over, memory_order_acquire) != TSR_OK;
+}
+
+/* The thread's last error becomes the group's, if it is the first. */
+static void end_group(tsr_group *g, const tsri_task *task, tsr_status status)
+{
+    pthread_mutex_lock(&g->lock);
+    bool first = !is_over(g);
+    if (first) {
+        snprintf(g->text, sizeof g->text, "%s", tsr_last_error());
+        atomic_store(&g->over, (int)status);
+    }
+    pthread_mutex_unlock(&g->lock);
+    /* Not by who only sends: another thread may be in a call of the inner group. */
+    const tsri_comm_ops *ops = g->engine->comm->ops;
+    if (!first)
+        return;
+    tsri_flight_fail(g->engine->world, 0, status);
+    if (g->inner && task->kind != TSRI_TASK_SEND && ops->size > offsetof(tsri_comm_ops, poison) &&
+        ops->poison)
+        ops->poison(g->inner, status, g->text);
+}
+
+static tsr_status run(tsr_group *g, tsri_task *task)
+{
+    if (is_over(g)) {
+        tsri_flight_refused(g->engine->world->flight, task->flight);
+        return fail_over(g);
+    }
+    tsr_status status = tsri_task_run(g, task);
+    if (status != TSR_OK)
+        end_group(g, task, status);
+    return status;
+}
+
+/* --- queues ----------------------------------------------------------------------------------- */
+
+static tsri_queue *queue_of(tsr_group *g, const tsri_task *task)
+{
+    return task->kind == TSRI_TASK_SEND ? &g->sends : &g->queue;
+}
+
+static bool has_left(tsri_queue *q)
+{
+    return atomic_load_explicit(&q->left, memory_order_acquire) > 0;
+}
+
+/* Does the first task of a queue; the lock is held at both ends, but not between. */
+static void run_first(tsr_group *g, tsri_queue *q)
+{
+    tsr_work *w = q->head;
+    q->head = w->next;
+    if (!q->head)
+        q->tail = NULL;
+    q->running = w;
+    pthread_mutex_unlock(&g->lock);
+    w->status = run(g, &w->task);
+    pthread_mutex_lock(&g->lock);
+    q->running = NULL;
+    /* From here on the handle may be freed. */
+    atomic_store(&w->done, true);
+    atomic_fetch_sub(&q->left, 1);
+    pthread_cond_broadcast(&g->changed);
+}
+
+static void work_off(tsr_group *g, tsri_queue *q)
+{
+    pthread_mutex_lock(&g->lock);
+    for (;;) {
+        if (q->head && !q->running)
+            run_first(g, q);
+        else if (g->stop && !q->head)
+            break;
+        else
+            pthread_cond_wait(&g->changed, &g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void *work_off_tasks(void *group)
+{
+    tsr_group *g = group;
+    work_off(g, &g->queue);
+    return NULL;
+}
+
+static void *work_off_sends(void *group)
+{
+    tsr_group *g = group;
+    work_off(g, &g->sends);
+    return NULL;
+}
+
+static tsr_status start_thread(tsr_group *g, tsri_queue *q)
+{
+    if (q->has_thread)
+        return TSR_OK;
+    int rc = tsri_thread_start(&q->thread, "tsr-group",
+                               q == &g->sends ? work_off_sends : work_off_tasks, g);
+    if (rc)
+        return tsri_fail(TSR_ERR_NO_MEMORY, "can't start the thread of a group: %s", strerror(rc));
+    q->has_thread = true;
+    return TSR_OK;
+}
+
+/* The number of the first task that is not done; UINT64_MAX if all are. */
+static uint64_t first_left(const tsri_queue *q)
+{
+    const tsr_work *w = q->running ? q->running : q->head;
+    return w ? w->task.number : UINT64_MAX;
+}
+
+/* Returns when tasks before `number` are done, and does what of them nobody does. */
+static void drain(tsr_group *g, tsri_queue *q, uint64_t number)
+{
+    if (!has_left(q))
+        return;
+    pthread_mutex_lock(&g->lock);
+    while (first_left(q) < number) {
+        if (q->head && !q->running)
+            run_first(g, q);
+        else
+            pthread_cond_wait(&g->changed, &g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* --- handles ---------------------------------------------------------------------------------- */
+
+static void free_work(tsr_work *w)
+{
+    *w->link = w->newer;
+    if (w->newer)
+        w->newer->link = w->link;
+    tsri_task_finish(w->group, &w->task);
+    tsri_live_free(w, TSRI_LIVE_WORK);
+}
+
+/* A handle with a copy of the task and its arrays. */
+static tsr_work *new_work(tsr_group *g, const tsri_task *task)
+{
+    size_t n = (size_t)g->nranks, lists = task->list ? n * sizeof *task->list : 0;
+    size_t counts = task->src_counts ? n * sizeof *task->src_counts : 0;
+    tsr_work *w =
+        tsri_live_alloc(&g->engine->world->mem, sizeof *w + lists + 2 * counts, TSRI_LIVE_WORK);
+    if (!w)
+        return NULL;
+    char *at = (char *)(w + 1);
+    w->task = *task;
+    memcpy(w->task.label, g->label, sizeof g->label);
+    w->group = g;
+    w->queue = queue_of(g, task);
+    if (lists)
+        w->task.list = memcpy(at, task->list, lists);
+    if (counts) {
+        w->task.src_counts = memcpy(at, task->src_counts, counts);
+        w->task.dst_counts = memcpy(at + counts, task->dst_counts, counts);
+    }
+    w->newer = g->works;
+    w->link = &g->works;
+    if (w->newer)
+        w->newer->link = &w->newer;
+    g->works = w;
+    return w;
+}
+
+static void put_into_queue(tsr_group *g, tsr_work *w)
+{
+    tsri_queue *q = w->queue;
+    pthread_mutex_lock(&g->lock);
+    if (q->tail)
+        q->tail->next = w;
+    else
+        q->head = w;
+    q->tail = w;
+    atomic_fetch_add(&q->left, 1);
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Whether a task waits for nobody. */
+static bool goes_at_once(tsr_group *g, const tsri_task *task)
+{
+    return g->nranks == 1 ||
+           (task->kind == TSRI_TASK_SEND && !has_left(&g->sends) && tsri_send_is_ready(g, task));
+}
+
+static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **out_work)
+{
+    tsr_work *w = new_work(g, task);
+    if (!w)
+        return TSR_ERR_NO_MEMORY;
+    tsr_status status = tsri_task_prepare(g, &w->task);
+    bool now = status == TSR_OK && goes_at_once(g, &w->task);
+    if (status == TSR_OK && !now)
+        status = start_thread(g, w->queue);
+    if (status != TSR_OK) {
+        free_work(w);
+        return status;
+    }
+    w->task.number = ++g->calls;
+    if (now) {
+        w->status = run(g, &w->task);
+        atomic_store(&w->done, true);
+    } else {
+        tsri_task_schedule(g, &w->task);
+        put_into_queue(g, w);
+    }
+    *out_work = w;
+    return TSR_OK;
+}
+
+tsr_status tsri_work_submit(tsr_group *g, const tsri_task *task, tsr_work **out_work)
+{
+    if (is_over(g))
+        return fail_over(g);
+    if (out_work)
+        return submit_async(g, task, out_work);
+    tsri_task own = *task;
+    memcpy(own.label, g->label, sizeof own.label);
+    tsr_status status = tsri_task_prepare(g, &own);
+    if (status == TSR_OK) {
+        tsri_queue *q = queue_of(g, &own);
+        own.number = ++g->calls;
+        drain(g, q, own.number);
+        status = run(g, &own);
+        if (q == &g->queue)
+            drain(g, &g->sends, own.number);
+    }
+    tsri_task_finish(g, &own);
+    return status;
+}
+
+static void join(tsri_queue *q)
+{
+    if (q->has_thread)
+        pthread_join(q->thread, NULL);
+}
+
+void tsri_work_close(tsr_group *g)
+{
+    drain(g, &g->queue, UINT64_MAX);
+    drain(g, &g->sends, UINT64_MAX);
+    pthread_mutex_lock(&g->lock);
+    g->stop = true;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+    join(&g->queue);
+    join(&g->sends);
+    while (g->works)
+        free_work(g->works);
+}
+
+/* --- waiting ---------------------------------------------------------------------------------- */
+
+static struct timespec after(double s)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    if (s > 1e9)
+        s = 1e9;
+    int64_t ns = t.tv_nsec + (int64_t)((s - floor(s)) * 1e9);
+    t.tv_sec += (time_t)floor(s) + (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+/* Whether it is done, and what was called before it. The lock is held. */
+static bool is_done(tsr_work *w)
+{
+    tsr_group *g = w->group;
+    tsri_queue *other = w->queue == &g->queue ? &g->sends : &g->queue;
+    bool is_send = w->queue == &g->sends; /* which overtakes, and waits for nobody */
+    return atomic_load(&w->done) && (is_send || first_left(other) > w->task.number);
+}
+
+/* Without a limit of its own the waiter does what nobody does. */
+static bool await_done(tsr_work *w, double timeout_s)
+{
+    tsr_group *g = w->group;
+    const struct timespec until = after(timeout_s);
+    int rc = 0;
+    bool done;
+    pthread_mutex_lock(&g->lock);
+    while (!(done = is_done(w)) && rc != ETIMEDOUT) {
+        tsri_queue *q = atomic_load(&w->done) ? &g->sends : w->queue;
+        if (timeout_s > 0)
+            rc = pthread_cond_timedwait(&g->changed, &g->lock, &until);
+        else if (q->head && !q->running)
+            run_first(g, q);
+        else
+            pthread_cond_wait(&g->changed, &g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return done;
+}
+
+tsr_status tsr_work_wait(tsr_work **work, double timeout_s)
+{
+    if (!work || !*work)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "tsr_work_wait: no handle (it is NULL; was it waited for already?)");
+    if (!(timeout_s >= 0))
+        return tsri_fail(TSR_ERR_INVALID, "tsr_work_wait: a timeout of %g s; expected 0 or more",
+                         timeout_s);
+    TSRI_TRY(tsri_live_check(*work, TSRI_LIVE_WORK, __func__));
+    tsr_work *w = *work;
+    tsr_group *g = w->group;
+    bool at_once = atomic_load_explicit(&w->done, memory_order_acquire) && !has_left(&g->sends);
+    if (!at_once && !await_done(w, timeout_s))
+        return tsri_fail_at(w->task.loc, TSR_ERR_TIMEOUT,
+                            "%s #%llu of rank %d is not done after %g s; it goes on, and can be "
+                            "waited for again",
+                            tsri_task_name(w->task.kind), (unsigned long long)w->task.number,
+                            g->engine->world->rank, timeout_s);
+    tsr_status status = w->status;
+    free_work(w);
+    *work = NULL;
+    return status == TSR_OK ? TSR_OK : fail_over(g);
+}
+
+bool tsr_work_test(tsr_work *work)
+{
+    return !tsri_is_live(work, TSRI_LIVE_WORK, __func__) ||
+           atomic_load_explicit(&work->done, memory_order_acquire);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting for a peer: spin, then yield, then sleep on a futex in slices, between which the rank
+ * looks whether the peer can still come. A sleeper raises `waiters` before it looks at the counter
+ * for the last time, who advances a counter looks at `waiters` after it: both sequentially
+ * consistent, so one of them sees the other.
+ */
+#include "src/comm/local/local.h"
+#include "src/core/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { YIELDS = 20, FEW_SPINS = 20, MAX_IN_VAIN = 3, TRY_AGAIN = 32 };
+static const double slice_s = 0.1;
+
+static _Atomic uint64_t *counter_of(tsri_member *m, tsri_wait_for which)
+{
+    switch (which) {
+    case TSRI_WAIT_PUBLISHED:
+        return &m->published;
+    case TSRI_WAIT_PHASE1:
+        return &m->phase1;
+    case TSRI_WAIT_DONE:
+        break;
+    }
+    return &m->done;
+}
+
+void tsri_local_advance(tsri_member *mine, tsri_wait_for which, uint64_t to)
+{
+    atomic_store(counter_of(mine, which), to);
+    if (atomic_load(&mine->waiters) == 0)
+        return;
+    atomic_fetch_add(&mine->wake, 1);
+    syscall(SYS_futex, &mine->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+tsr_status tsri_local_check_abort(const tsri_local *local)
+{
+    tsri_arena_head *head = tsri_arena_get_head(&local->arena);
+    if (atomic_load_explicit(&head->abort_state, memory_order_acquire) != 2)
+        return TSR_OK;
+    if (head->abort_rank < 0)
+        return tsri_fail(TSR_ERR_REMOTE, "%s", head->abort_text);
+    return tsri_fail(TSR_ERR_REMOTE, "rank %d failed: %s", (int)head->abort_rank, head->abort_text);
+}
+
+/* Without pidfds (an old kernel, or no descriptor left): the state letter of /proc/PID/stat. */
+static bool stat_says_gone(int pid)
+{
+    char path[32], line[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return errno == ENOENT || errno == ESRCH;
+    size_t n = fread(line, 1, sizeof line - 1, f);
+    fclose(f);
+    line[n] = 0;
+    const char *paren = strrchr(line, ')');
+    return n == 0 || (paren && (paren[2] == 'Z' || paren[2] == 'X'));
+}
+
+bool tsri_local_pid_gone(int pid, int *pidfd)
+{
+    if (*pidfd == 0) {
+        long fd = syscall(SYS_pidfd_open, pid, 0);
+        if (fd < 0 && errno == ESRCH)
+            return true;
+        *pidfd = fd < 0 ? -1 : (int)fd + 1;
+    }
+    if (*pidfd < 0)
+        return stat_says_gone(pid);
+    struct pollfd p = {.fd = *pidfd - 1, .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+static const char has_left[] = "has left (its function returned, or its world was destroyed)";
+static const char has_died[] = "died (its process has ended)";
+
+/* Why `rank` will never advance again in this world; NULL if it may. */
+static const char *why_world_gone(tsri_local *local, int rank)
+{
+    tsri_rank_slot *slot = tsri_local_slot(local, rank);
+    /* In this order: it leaves, and only then makes its next world. */
+    int worlds = atomic_load(&slot->worlds);
+    uint64_t holder = atomic_load(&slot->holder);
+    tsri_rank_state state = tsri_rank_state_of(holder);
+    if (state == TSRI_RANK_EXITED)
+        return has_died;
+    if (worlds > local->worlds || (worlds == local->worlds && state == TSRI_RANK_LEFT))
+        return has_left;
+    /* Here, or between an earlier world and this one. */
+    int pid = tsri_rank_pid_of(holder);
+    tsri_local *host = local->host;
+    pthread_mutex_lock(&host->lock);
+    bool gone = pid && tsri_local_pid_gone(pid, &host->pidfds[tsri_local_place_of(host, rank)]);
+    pthread_mutex_unlock(&host->lock);
+    return gone ? has_died : NULL;
+}
+
+/* Whether `rank` is closing the communicator on device memory, which this rank still has. */
+static bool is_closing(const tsri_local *device, int rank)
+{
+    tsri_local_group *g = device->closing;
+    for (int i = 0; g && i < g->pub.nranks; i++)
+        if (g->pub.ranks[i] == rank)
+            return tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, g->started + 1);
+    return false;
+}
+
+/* The same of a call. Who closes a communicator waits there for all others: who waits for it
+ * elsewhere, on whichever memory, does so in vain. (Not so a twin's threads, which need not be the
+ * one that closes.) */
+static const char *why_gone(tsri_local *local, int rank)
+{
+    const char *why = why_world_gone(local, rank);
+    const tsri_local *d = local->first_lane < 0 ? NULL : local->host->on_devices;
+    for (; d && !why; d = d->next)
+        if (is_closing(d, rank))
+            why = has_left;
+    return why;
+}
+
+bool tsri_local_reached(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)
+{
+    uint64_t at = atomic_load(counter_of(&g->members[index], which));
+    /* Who is in its next world reads nothing of this one any more, but does not come either. */
+    bool same_world = at >> TSRI_SEQ_BITS == seq >> TSRI_SEQ_BITS;
+    return at >= seq && (same_world || which == TSRI_WAIT_DONE);
+}
+
+/* "; behind in this group: rank 1 at #16, rank 3 at none": who has not come to a call, if several
+ * or not just `named`. */
+static void behind_text(tsri_local_group *g, uint64_t seq, int named, char *buf, size_t size)
+{
+    enum { MOST = 8 };
+    int n = 0, others = 0;
+    size_t used = 0;
+    buf[0] = 0;
+    for (int i = 0; i < g->pub.nranks; i++) {
+        uint64_t at = atomic_load(&g->members[i].published);
+        if (i == g->pub.index || tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, seq))
+            continue;
+        others += i != named;
+        if (++n > MOST || used + 40 > size)
+            continue;
+        used += (size_t)snprintf(buf + used, size - used, "%s rank %d at ",
+                                 n == 1 ? "; behind in this group:" : ",", g->pub.ranks[i]);
+        if (at >> TSRI_SEQ_BITS == seq >> TSRI_SEQ_BITS && tsri_seq_count(at))
+            used += (size_t)snprintf(buf + used, size - used, "#%llu",
+                                     (unsigned long long)tsri_seq_count(at));
+        else
+            used += (size_t)snprintf(buf + used, size - used, "none");
+    }
+    if (n > MOST)
+        snprintf(buf + used, size - used, " and %d more", n - MOST);
+    if (!others)
+        buf[0] = 0;
+}
+
+static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for which,
+                               const tsri_call *call)
+{
+    char mine[192], theirs[192], behind[512];
+    tsri_member *m = &g->members[index];
+    uint64_t at = atomic_load(&m->published);
+    if (at >> TSRI_SEQ_BITS != call->seq >> TSRI_SEQ_BITS)
+        at = 0; /* of an earlier world */
+    const tsri_rank_slot *slot = tsri_local_slot(g->local, g->pub.ranks[index]);
+    tsri_call_text(call, mine, sizeof mine);
+    if (tsri_rank_state_of(atomic_load(&slot->holder)) == TSRI_RANK_ABSENT)
+        snprintf(theirs, sizeof theirs, "it has not made its world yet");
+    else if (at == 0)
+        snprintf(theirs, sizeof theirs, "it has not come to any call of this group yet");
+    else
+        snprintf(theirs, sizeof theirs, "%s", "its last call in this group is ");
+    size_t used = strlen(theirs);
+    if (at)
+        tsri_call_text(tsri_call_of(m, at), theirs + used, sizeof theirs - used);
+    behind_text(g, call->seq, index, behind, sizeof behind);
+    return tsri_fail(TSR_ERR_TIMEOUT, "rank %d did not %s %s within %g s; %s%s",
+                     g->pub.ranks[index], which == TSRI_WAIT_PUBLISHED ? "come to" : "finish", mine,
+                     g->local->pub.world->timeout_s, theirs, behind);
+}
+
+/* Looks at all members: whom we wait for may itself wait for one that is gone. */
+static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
+                              const tsri_call *call)
+{
+    TSRI_TRY(tsri_local_check_abort(g->local));
+    TSRI_TRY(tsri_call_check_fault(g, seq));
+    if (g->local->host->poll)
+        TSRI_TRY(g->local->host->poll(g->local->host->poll_arg));
+    for (int i = 0; i < g->pub.nranks; i++) {
+        if (i == g->pub.index || tsri_local_reached(g, i, which, seq))
+            continue;
+        const char *why = why_gone(g->local, g->pub.ranks[i]);
+        /* Looked at again: it may have come, and only then gone. */
+        if (!why || tsri_local_reached(g, i, which, seq))
+            continue;
+        /* A rank that failed, or ended the group, says so before it goes. */
+        TSRI_TRY(tsri_local_check_abort(g->local));
+        TSRI_TRY(tsri_call_check_fault(g, seq));
+        char text[192], behind[512];
+        behind_text(g, call->seq, i, behind, sizeof behind);
+        return tsri_fail(TSR_ERR_DEAD, "rank %d %s while rank %d waited for it in %s%s",
+                         g->pub.ranks[i], why, g->local->pub.world->rank,
+                         tsri_call_text(call, text, sizeof text), behind);
+    }
+    return TSR_OK;
+}
+
+static void sleep_on(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq, double s)
+{
+    tsri_member *m = &g->members[index];
+    const struct timespec t = {.tv_nsec = (long)(s * 1e9)};
+    atomic_fetch_add(&m->waiters, 1);
+    uint32_t wake = atomic_load(&m->wake);
+    if (!tsri_local_reached(g, index, which, seq))
+        syscall(SYS_futex, &m->wake, FUTEX_WAIT, wake, &t, NULL, 0);
+    atomic_fetch_sub(&m->waiters, 1);
+}
+
+/* Where the core of the awaited rank is busy with something else, spinning keeps it from getting
+ * this one. So after some spins in vain only every now and then a long one tries again. */
+static bool spin(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)
+{
+    const tsri_local *local = g->local;
+    bool try_long = g->in_vain < MAX_IN_VAIN || ++g->short_spins % TRY_AGAIN == 0;
+    int spins = try_long || local->spins < FEW_SPINS ? local->spins : FEW_SPINS;
+    for (int i = 0; i < spins; i++) {
+        relax();
+        if (!tsri_local_reached(g, index, which, seq))
+            continue;
+        if (try_long)
+            g->in_vain = 0;
+        return true;
+    }
+    if (try_long)
+        g->in_vain++;
+    return false;
+}
+
+static tsr_status await_slowly(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
+                               const tsri_call *call)
+{
+    if (spin(g, index, which, seq))
+        return TSR_OK;
+    for (int i = 0; i < YIELDS; i++) {
+        sched_yield();
+        if (tsri_local_reached(g, index, which, seq))
+            return TSR_OK;
+    }
+    double deadline = tsri_now_s() + g->local->pub.world->timeout_s;
+    tsri_flight *flight = g->local->pub.world->flight;
+    uint64_t number = g->flight[call->seq % TSRI_CALL_RING];
+    /* Whom it waits for stays on record where it comes to nothing. */
+    tsri_flight_waits(flight, number, g->pub.ranks[index]);
+    while (!tsri_local_reached(g, index, which, seq)) {
+        TSRI_TRY(check_peers(g, which, seq, call));
+        double left = deadline - tsri_now_s();
+        if (left <= 0 && !tsri_local_reached(g, index, which, seq))
+            return fail_timeout(g, index, which, call);
+        sleep_on(g, index, which, seq, left < slice_s ? left : slice_s);
+    }
+    tsri_flight_waited(flight, number);
+    return TSR_OK;
+}
+
+tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
+                            const tsri_call *call)
+{
+    if (tsri_local_reached(g, index, which, seq))
+        return TSR_OK;
+    return await_slowly(g, index, which, seq, call);
+}
+
+tsr_status tsri_local_await_all(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
+                                const tsri_call *call)
+{
+    for (int i = 0; i < g->pub.nranks; i++)
+        if (i != g->pub.index)
+            TSRI_TRY(tsri_local_await(g, i, which, seq, call));
+    return TSR_OK;
+}
+
+static bool has_aborted(const tsri_local *local)
+{
+    const tsri_arena_head *head = tsri_arena_get_head(&local->arena);
+    return atomic_load_explicit(&head->abort_state, memory_order_acquire) != 0;
+}
+
+void tsri_local_linger(tsri_local_group *g, tsri_wait_for which, uint64_t seq)
+{
+    double limit = 0;
+    for (int i = 0; i < g->pub.nranks; i++) {
+        while (i != g->pub.index && !tsri_local_reached(g, i, which, seq) &&
+               !why_world_gone(g->local, g->pub.ranks[i])) {
+            if (has_aborted(g->local)) {
+                limit = limit > 0 ? limit : tsri_now_s() + g->local->pub.world->timeout_s;
+                if (tsri_now_s() > limit)
+                    return;
+            }
+            sleep_on(g, i, which, seq, slice_s);
+        }
+    }
+}
+
+void tsri_local_await_writers(tsri_local_group *g, uint64_t seq)
+{
+    const struct timespec moment = {.tv_nsec = 50000};
+    double until = tsri_now_s() + g->local->pub.world->timeout_s;
+    for (int i = 0; i < g->pub.nranks; i++) {
+        _Atomic uint64_t *writing = &g->members[i].writing;
+        while (i != g->pub.index && atomic_load(writing) >> TSRI_SEQ_BITS == seq >> TSRI_SEQ_BITS &&
+               !why_world_gone(g->local, g->pub.ranks[i]) && tsri_now_s() < until)
+            nanosleep(&moment, NULL);
+    }
+}
+
+tsr_status tsri_local_check_members(tsri_local_group *g)
+{
+    TSRI_TRY(tsri_local_check_abort(g->local));
+    for (int i = 0; i < g->pub.nranks; i++) {
+        const char *why = i == g->pub.index ? NULL : why_world_gone(g->local, g->pub.ranks[i]);
+        if (why)
+            return tsri_fail(TSR_ERR_DEAD, "rank %d %s while rank %d waited for its device",
+                             g->pub.ranks[i], why, g->local->pub.world->rank);
+    }
+    return TSR_OK;
+}

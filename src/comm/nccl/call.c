@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls, worked out and done. */
+#include "src/comm/nccl/inside.h"
+
+/* --- calls worked out ------------------------------------------------------------------------- */
+static tsr_status take_stage(tsri_nccl *n, int lane, size_t bytes,
+                             tsri_nccl_stage_block **out_stage)
+{
+    tsri_device *d = &n->device->base;
+    tsri_nccl_stage_block *s;
+    for (s = n->stages; s; s = s->next)
+        if (s->lane == lane && s->bytes >= bytes)
+            break;
+    if (!s) {
+        s = tsri_mem_alloc(&n->pub.world->mem, sizeof *s);
+        if (!s)
+            return TSR_ERR_NO_MEMORY;
+        tsr_status status = d->ops->buffer_alloc(d, bytes, &s->ptr);
+        if (status != TSR_OK) {
+            tsri_mem_free(s);
+            return tsri_fail_prefix(status, "staging memory for collectives");
+        }
+        s->lane = lane;
+        s->bytes = bytes;
+        s->next = n->stages;
+        n->stages = s;
+    }
+    s->users++;
+    *out_stage = s;
+    return TSR_OK;
+}
+
+static void give_stage(tsri_nccl *n, tsri_nccl_stage_block *s)
+{
+    if (!s || --s->users)
+        return;
+    tsri_nccl_stage_block **at = &n->stages;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    n->device->base.ops->buffer_free(&n->device->base, s->ptr, s->bytes);
+    tsri_mem_free(s);
+}
+
+void tsri_nccl_call_free(tsri_nccl *n, tsri_nccl_call *c)
+{
+    if (!c)
+        return;
+    give_stage(n, c->stage);
+    if (c->ready)
+        cudaEventDestroy(c->ready);
+    if (c->done)
+        cudaEventDestroy(c->done);
+    if (c->name >= 0)
+        tsri_watch_unname(n->watch, c->name);
+    tsri_nccl_plan_finish(&c->plan);
+    tsri_mem_free(c);
+}
+
+static tsr_status fill_call(tsri_nccl *n, const tsri_group *g, const tsri_coll *coll,
+                            tsri_nccl_call *c)
+{
+    tsri_nccl_words words = {0};
+    if (g->nranks > 1)
+        TSRI_TRY(tsri_nccl_agree(g, coll, &words));
+    tsr_status status = tsri_nccl_plan_make(&n->pub.world->mem, coll, g->nranks, g->index, g->ranks,
+                                            &words, &c->plan);
+    tsri_mem_free((void *)(uintptr_t)words.words);
+    TSRI_TRY(status);
+    if (c->plan.stage_bytes)
+        TSRI_TRY(take_stage(n, g->lane, c->plan.stage_bytes, &c->stage));
+    if (!c->plan.talks)
+        return TSR_OK;
+    TSRI_CUDA(cudaEventCreateWithFlags(&c->ready, cudaEventDisableTiming));
+    TSRI_CUDA(cudaEventCreateWithFlags(&c->done, cudaEventDisableTiming));
+    return tsri_watch_name(n->watch, g, coll, &c->name);
+}
+
+tsr_status tsri_nccl_call_make(tsri_nccl *n, const tsri_group *g, const tsri_coll *coll,
+                               tsri_nccl_call **out_call)
+{
+    TSRI_TRY(tsri_watch_check(n->watch));
+    TSRI_TRY(tsri_nccl_check(coll, g->nranks, g->index, false));
+    tsri_nccl_call *c = tsri_mem_alloc(&n->pub.world->mem, sizeof *c);
+    if (!c) {
+        /* The others wait for what this rank has to say. */
+        n->pub.world->comm->ops->abort(n->pub.world->comm, tsr_last_error());
+        return TSR_ERR_NO_MEMORY;
+    }
+    c->name = -1;
+    tsr_status status = fill_call(n, g, coll, c);
+    if (status != TSR_OK) {
+        tsri_nccl_call_free(n, c);
+        return status;
+    }
+    *out_call = c;
+    return TSR_OK;
+}
+
+/* --- doing steps ------------------------------------------------------------------------------ */
+char *tsri_nccl_find(const tsri_coll *coll, const tsri_nccl_call *c, tsri_nccl_place p)
+{
+    switch (p.where) {
+    case TSRI_NCCL_SRC:
+        return (char *)(uintptr_t)coll->seg[p.seg].src + p.at;
+    case TSRI_NCCL_DST:
+        return (char *)coll->seg[p.seg].dst + p.at;
+    case TSRI_NCCL_STAGE:
+        return (char *)c->stage->ptr + p.at;
+    case TSRI_NCCL_NOWHERE:
+        break;
+    }
+    return NULL;
+}
+
+static tsr_status do_here(const tsri_coll *coll, const tsri_nccl_call *c, const tsri_nccl_step *s,
+                          cudaStream_t stream)
+{
+    const void *sources[TSRI_NCCL_MAX_PARTS];
+    if (s->kind == TSRI_NCCL_FILL)
+        return tsri_cuda_fill(s->dtype, s->op, s->count, tsri_nccl_find(coll, c, s->dst), stream);
+    tsri_move move = s->move;
+    for (int i = 0; i < move.nsrc; i++)
+        sources[i] = tsri_nccl_find(coll, c, c->plan.sources[s->first + i]);
+    move.src = sources;
+    move.dst = tsri_nccl_find(coll, c, s->dst);
+    return tsri_cuda_move(&move, stream);
+}
+
+static tsr_status do_steps(tsri_nccl *n, const tsri_nccl_group *g, const tsri_coll *coll,
+                           const tsri_nccl_call *c, cudaStream_t stream)
+{
+    const tsri_nccl_plan *p = &c->plan;
+    for (int i = 0, end; i < p->nsteps; i = end) {
+        end = i + 1;
+        if (p->steps[i].kind == TSRI_NCCL_MOVE || p->steps[i].kind == TSRI_NCCL_FILL) {
+            TSRI_TRY(do_here(coll, c, &p->steps[i], stream));
+            continue;
+        }
+        if (p->steps[i].kind == TSRI_NCCL_GROUP_START)
+            while (p->steps[end++].kind != TSRI_NCCL_GROUP_END)
+                ;
+        TSRI_TRY(tsri_nccl_talk(n, g, coll, c, i, end));
+    }
+    return TSR_OK;
+}
+
+/* In the lane's stream, behind what is in the caller's. */
+tsr_status tsri_nccl_call_do(tsri_nccl *n, const tsri_nccl_group *g, const tsri_coll *coll,
+                             const tsri_nccl_call *c, cudaStream_t user)
+{
+    int lane = g->pub.lane;
+    cudaStream_t stream = n->stream[lane];
+    if (!c->plan.talks)
+        return do_steps(n, g, coll, c, user);
+    TSRI_CUDA(cudaEventRecord(c->ready, user));
+    TSRI_CUDA(cudaStreamWaitEvent(stream, c->ready, 0));
+    unsigned long long name = (unsigned long long)c->name;
+    TSRI_TRY(tsri_cuda_mark(&n->marks_device[lane], &n->counts[lane], name, true, stream));
+    TSRI_TRY(do_steps(n, g, coll, c, stream));
+    TSRI_TRY(tsri_cuda_mark(&n->marks_device[lane], &n->counts[lane], name, false, stream));
+    TSRI_CUDA(cudaEventRecord(c->done, stream));
+    return TSR_OK;
+}

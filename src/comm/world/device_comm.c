@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which communicator joins ranks' devices: decided from what all ranks say, so that all decide the
+ * same. */
+#include "kernels/module.h"
+#include "src/comm/world/meet.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum choice {
+    CHOICE_WRONG = -1,
+    CHOICE_OPEN = 0,
+    CHOICE_NCCL,
+    CHOICE_LOCAL,
+} choice;
+
+/* What a rank says. */
+typedef struct saying {
+    int32_t has_device, choice;
+    char machine[64], device[64], text[32];
+} saying;
+
+/* What the first of the ranks says once NCCL is chosen. */
+typedef struct invitation {
+    int32_t status;
+    unsigned char id[128];
+    char text[512];
+} invitation;
+
+static saying say(const tsri_device *device)
+{
+    saying s = {.has_device = device != NULL};
+    const char *text = getenv("TESSERA_CUDA_COMM");
+    text = text ? text : "";
+    s.choice = !*text                   ? CHOICE_OPEN
+               : !strcmp(text, "nccl")  ? CHOICE_NCCL
+               : !strcmp(text, "local") ? CHOICE_LOCAL
+                                        : CHOICE_WRONG;
+    snprintf(s.text, sizeof s.text, "%.31s", text);
+    snprintf(s.device, sizeof s.device, "%.63s", device ? device->id : "");
+    tsri_machine_boot(s.machine, sizeof s.machine);
+    return s;
+}
+
+static tsr_status check_sayings(const saying *all, int nranks, const int *ranks)
+{
+    const saying *first = &all[ranks[0]];
+    for (int i = 0; i < nranks; i++) {
+        const saying *s = &all[ranks[i]];
+        if (!s->has_device)
+            return tsri_fail(TSR_ERR_INVALID, "rank %d has no device to communicate with",
+                             ranks[i]);
+        if (s->choice == CHOICE_WRONG)
+            return tsri_fail(TSR_ERR_INVALID,
+                             "the variable TESSERA_CUDA_COMM is '%s' on rank %d: expected nccl or "
+                             "local",
+                             s->text, ranks[i]);
+        if (s->choice != first->choice)
+            return tsri_fail(
+                TSR_ERR_MISMATCH,
+                "ranks disagree: the variable TESSERA_CUDA_COMM is '%s' on rank %d and "
+                "'%s' on rank %d",
+                first->text, ranks[0], s->text, ranks[i]);
+    }
+    return TSR_OK;
+}
+
+/* Two ranks that share a device. */
+static bool find_sharers(const saying *all, int nranks, const int *ranks, int *out_a, int *out_b)
+{
+    for (int i = 0; i < nranks; i++)
+        for (int j = 0; j < i; j++)
+            if (!strcmp(all[ranks[i]].machine, all[ranks[j]].machine) &&
+                !strcmp(all[ranks[i]].device, all[ranks[j]].device)) {
+                *out_a = ranks[j];
+                *out_b = ranks[i];
+                return true;
+            }
+    return false;
+}
+
+static tsr_status invite(tsr_world *world, int host, const tsri_module *module, invitation *out)
+{
+    invitation mine = {0};
+    if (world->rank == host) {
+        mine.status = module->nccl_id(mine.id);
+        if (mine.status != TSR_OK)
+            snprintf(mine.text, sizeof mine.text, "%.511s", tsr_last_error());
+    }
+    invitation *all = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *all);
+    if (!all)
+        return TSR_ERR_NO_MEMORY;
+    tsr_status status = world->comm->ops->exchange(world->comm, &mine, sizeof mine, all);
+    if (status == TSR_OK)
+        *out = all[host];
+    tsri_mem_free(all);
+    TSRI_TRY(status);
+    if (out->status != TSR_OK)
+        return tsri_fail((tsr_status)out->status, "rank %d: %s", host, out->text);
+    return TSR_OK;
+}
+
+/* Ranks outside take part in the exchange alone. */
+static tsr_status create_nccl(tsr_world *world, tsri_device *device, int nranks, const int *ranks,
+                              const saying *all, tsri_comm **out_comm)
+{
+    const tsri_module *module = NULL;
+    invitation in;
+    int a, b;
+    if (device)
+        TSRI_TRY(tsri_module_get(&module));
+    TSRI_TRY(invite(world, ranks[0], module, &in));
+    if (!device)
+        return TSR_OK;
+    tsr_status status = module->nccl_create(device, in.id, nranks, ranks, out_comm);
+    if (status == TSR_OK)
+        return TSR_OK;
+    if (find_sharers(all, nranks, ranks, &a, &b))
+        tsri_fail_prefix(status,
+                         "NCCL was asked for by TESSERA_CUDA_COMM, but ranks %d and %d "
+                         "share the GPU %s",
+                         a, b, all[a].device);
+    world->comm->ops->abort(world->comm, tsr_last_error()); /* the others wait */
+    return status;
+}
+
+tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nranks,
+                                   const int *ranks, tsri_comm **out_comm)
+{
+    int a, b;
+    const saying mine = say(device);
+    saying *all = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *all);
+    if (!all)
+        return TSR_ERR_NO_MEMORY;
+    tsri_comm *comm = NULL;
+    tsr_status status = world->comm->ops->exchange(world->comm, &mine, sizeof mine, all);
+    if (status == TSR_OK)
+        status = check_sayings(all, nranks, ranks);
+    if (status == TSR_OK) {
+        choice chosen = (choice)all[ranks[0]].choice;
+        if (chosen == CHOICE_OPEN)
+            chosen = find_sharers(all, nranks, ranks, &a, &b) ? CHOICE_LOCAL : CHOICE_NCCL;
+        if (chosen == CHOICE_NCCL)
+            status = create_nccl(world, device, nranks, ranks, all, &comm);
+        else if (device)
+            status = tsri_local_create_device(world, device, nranks, ranks, &comm);
+    }
+    tsri_mem_free(all);
+    if (status == TSR_OK)
+        *out_comm = comm;
+    return status;
+}

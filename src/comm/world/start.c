@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks however the program was started. */
+#include "src/comm/world/ident.h"
+#include "src/comm/world/make.h"
+
+#include <stdio.h>
+
+/* This process is a rank; its failure is told to the others. */
+static tsr_status be_rank(tsr_rank_fn *fn, void *arg, const tsr_world_opts *opts)
+{
+    tsr_world *world;
+    char text[3800];
+    TSRI_TRY(tsr_world_create(opts, &world));
+    tsri_error_clear();
+    tsr_status status = fn(world, arg);
+    if (status == TSR_OK) {
+        tsr_world_destroy(world);
+        return TSR_OK;
+    }
+    if (!tsr_last_error()[0])
+        tsri_fail(status, "its function returned %s", tsr_status_name(status));
+    snprintf(text, sizeof text, "rank %d: %s", tsr_world_rank(world), tsr_last_error());
+    tsr_world_abort(world, tsr_last_error());
+    tsr_world_destroy(world);
+    return tsri_fail(status, "%s", text);
+}
+
+tsr_status tsr_start_ranks_with(int nranks, tsr_rank_fn *fn, void *arg, const tsr_world_opts *opts)
+{
+    tsr_world_opts o;
+    tsri_ident id;
+    if (!fn)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_start_ranks without a function");
+    TSRI_TRY(tsri_world_opts_resolve(opts, 1, &o));
+    TSRI_TRY(tsri_ident_read(o.init_method, &id));
+    return id.by ? be_rank(fn, arg, opts) : tsr_spawn_with(nranks, fn, arg, opts);
+}
+
+tsr_status tsr_start_ranks(int nranks, tsr_rank_fn *fn, void *arg)
+{
+    return tsr_start_ranks_with(nranks, fn, arg, NULL);
+}

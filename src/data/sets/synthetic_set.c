@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A drawn set in memory, of any size: a pattern of random pixels for each class, under noise. */
+#include <inttypes.h>
+
+#include "src/core/live.h"
+#include "src/core/rng.h"
+#include "src/data/dataset.h"
+#include "src/data/loader/decoder.h"
+
+/* 16 random bytes for each index, n in all. */
+static void random_bytes(uint64_t key, uint64_t row, int64_t n, uint8_t *out)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        uint32_t word[4];
+        tsri_rng_block(key, row, (uint64_t)i / 16, word);
+        for (int64_t j = 0; j < 16 && i + j < n; j++)
+            out[i + j] = (uint8_t)(word[j / 4] >> (j % 4 * 8));
+    }
+}
+
+static void draw(tsr_dataset *ds, uint64_t seed, const uint8_t *patterns)
+{
+    uint64_t label_key = tsri_rng_key(seed, "synthetic set: labels");
+    uint64_t noise_key = tsri_rng_key(seed, "synthetic set: noise");
+    int64_t pixels = ds->channels * ds->height * ds->width;
+    for (int64_t i = 0; i < ds->count; i++) {
+        uint32_t word = tsri_rng_word(label_key, 0, (uint64_t)i);
+        ds->labels[i] = (uint8_t)(word % (uint32_t)ds->classes);
+        const uint8_t *pattern = patterns + ds->labels[i] * pixels;
+        uint8_t *image = ds->images + i * pixels;
+        random_bytes(noise_key, (uint64_t)i, pixels, image);
+        for (int64_t j = 0; j < pixels; j++)
+            image[j] = (uint8_t)((image[j] + pattern[j]) / 2);
+    }
+}
+
+static tsr_status check(const int64_t sizes[3], int64_t classes, int64_t count)
+{
+    double pixels = (double)sizes[0] * (double)sizes[1] * (double)sizes[2];
+    bool ok = sizes[0] >= 1 && sizes[0] <= TSRI_MAX_CHANNELS && sizes[1] >= 1 && sizes[2] >= 1;
+    if (ok && classes >= 1 && classes <= 256 && count >= 1 && count <= TSRI_DATASET_MAX_COUNT &&
+        pixels * (double)(count + classes) < 0x1p46)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_INVALID,
+                     "tsr_synthetic_open: %" PRId64 " images of %" PRId64 " x %" PRId64
+                     " x %" PRId64 ", %" PRId64 " classes; legal are 1 to %d channels, 1 to 256 "
+                     "classes and less than 2^46 pixels in all",
+                     count, sizes[0], sizes[1], sizes[2], classes, TSRI_MAX_CHANNELS);
+}
+
+tsr_status tsr_synthetic_open(tsr_world *world, int64_t channels, int64_t height, int64_t width,
+                              int64_t classes, int64_t count, uint64_t seed,
+                              tsr_dataset **out_dataset)
+{
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
+    const int64_t sizes[3] = {channels, height, width};
+    tsr_dataset *ds;
+    if (!world || !out_dataset)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_synthetic_open: the %s is NULL",
+                         world ? "result's place" : "world");
+    TSRI_TRY(check(sizes, classes, count));
+    TSRI_TRY(tsri_dataset_create(world, &ds));
+    ds->count = count;
+    ds->channels = channels;
+    ds->height = height;
+    ds->width = width;
+    ds->classes = classes;
+    int64_t pixels = channels * height * width;
+    uint8_t *patterns = tsri_mem_alloc(&world->mem, (size_t)(classes * pixels));
+    ds->images = patterns ? tsri_mem_alloc(&world->mem, (size_t)(count * pixels)) : NULL;
+    ds->labels = ds->images ? tsri_mem_alloc(&world->mem, (size_t)count) : NULL;
+    if (!ds->labels) {
+        tsri_mem_free(patterns);
+        tsri_dataset_unref(ds);
+        return TSR_ERR_NO_MEMORY;
+    }
+    uint64_t key = tsri_rng_key(seed, "synthetic set: patterns");
+    for (int64_t c = 0; c < classes; c++)
+        random_bytes(key, (uint64_t)c, pixels, patterns + c * pixels);
+    draw(ds, seed, patterns);
+    tsri_mem_free(patterns);
+    tsri_dataset_own(world, ds);
+    *out_dataset = ds;
+    return TSR_OK;
+}
