@@ -4,6 +4,7 @@
 programs each survives. TESSERA_FAULT chooses one when a program starts.
 
   faults.py --out DIR [--count 2000] [--only 3,7] [--seed 1] [--keep]
+  faults.py --places      only looks whether each fault's place is there, once
 
 DIR keeps the copy and its build; what was measured stands in DIR/found.tsv, and is kept."""
 
@@ -61,6 +62,16 @@ def plant(texts, faults):
     return wrong
 
 
+def check_places():
+    faults = read_table()
+    names = {fault["file"] for fault in faults}
+    missing = sorted(name for name in names if not (ROOT / name).is_file())
+    texts = {name: (ROOT / name).read_bytes() for name in names.difference(missing)}
+    wrong = plant(texts, [fault for fault in faults if fault["file"] in texts])
+    print("\n".join([f"no file {name}" for name in missing] + wrong) or f"{len(faults)} faults")
+    return 1 if missing or wrong else 0
+
+
 def build(out, keep):
     copy, faults = out / "tree", read_table()
     if keep:
@@ -102,7 +113,8 @@ def measure(program, number, skip, args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--places", action="store_true")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
@@ -110,6 +122,10 @@ def main():
     parser.add_argument("--check", action="store_true", help="with the plans' own checks as well")
     parser.add_argument("--keep", action="store_true", help="measures the copy as it was built before")
     args = parser.parse_args()
+    if args.places:
+        return check_places()
+    if not args.out:
+        parser.error("--out is needed")
     faults, program = build(args.out, args.keep)
     only = {int(n) for n in args.only.split(",") if n}
     missed = 0
