@@ -20,8 +20,7 @@
 
 enum { SAMPLES = 2048, FEATURES = 20, BATCH = 32 };
 
-/* --- the data set: the same random numbers on every rank ---------------------------------------
- */
+/* --- the data set: the same random numbers on every rank -------------------------------------- */
 typedef struct random_set {
     float x[SAMPLES][FEATURES], y[SAMPLES];
 } random_set;

@@ -361,8 +361,7 @@ static tsr_status run_rank(tsr_world *world, void *arg)
     return o->save ? tsr_save(t.net, o->save) : TSR_OK;
 }
 
-/* --- the command line ---------------------------------------------------------------------------
- */
+/* --- the command line ------------------------------------------------------------------------- */
 enum { OPT_STRING, OPT_LONG, OPT_DOUBLE, OPT_FLAG };
 typedef struct option_row {
     const char *name;

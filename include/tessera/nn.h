@@ -20,8 +20,7 @@ typedef struct tsr_variable tsr_variable;
 /* How a module passes x on. `arg` is what it was created with. */
 typedef tsr_tensor *tsr_forward_fn(tsr_module *m, tsr_tensor *x, void *arg);
 
-/* --- where parameters live, what they are made of ----------------------------------------------
- */
+/* --- where parameters live, what they are made of --------------------------------------------- */
 typedef struct tsr_nn_opts {
     const tsr_placement *placement;
     tsr_sbp sbp;     /* of parameters: TSR_B (data parallel), TSR_S(0) (sharded), ... */

@@ -17,7 +17,7 @@ extern "C" {
 #define TSR_OP(name, ...) \
     TSR_API tsr_tensor *tsr_##name##_at(__VA_ARGS__, const char *file, int line)
 
-/* --- element-wise, x of any shape, floating point ------------------------------------------- */
+/* --- element-wise, x of any shape, floating point --------------------------------------------- */
 TSR_OP(neg, tsr_tensor *x);
 TSR_OP(abs, tsr_tensor *x); /* gradient 0 at 0 */
 TSR_OP(exp, tsr_tensor *x);
@@ -61,7 +61,7 @@ typedef enum tsr_gelu_form {
 TSR_OP(gelu, tsr_tensor *x, tsr_gelu_form form);
 #define tsr_gelu(x, form) tsr_gelu_at((x), (form), TSR_HERE)
 
-/* --- two operands, broadcast from the right as in NumPy; one dtype --------------------------- */
+/* --- two operands, broadcast from the right as in NumPy; one dtype ---------------------------- */
 TSR_OP(add, tsr_tensor *x, tsr_tensor *y);
 TSR_OP(sub, tsr_tensor *x, tsr_tensor *y);
 TSR_OP(mul, tsr_tensor *x, tsr_tensor *y);
@@ -91,7 +91,7 @@ TSR_OP(where, tsr_tensor *cond, tsr_tensor *x, tsr_tensor *y); /* cond (bool) ? 
 #define tsr_minimum(x, y) tsr_minimum_at((x), (y), TSR_HERE)
 #define tsr_where(cond, x, y) tsr_where_at((cond), (x), (y), TSR_HERE)
 
-/* --- reductions ------------------------------------------------------------------------------ */
+/* --- reductions ------------------------------------------------------------------------------- */
 /* A set of axes; n 0 means all. */
 typedef struct tsr_axes {
     int n;
@@ -176,8 +176,7 @@ TSR_OP(adaptive_avg_pool2d, tsr_tensor *x, int64_t out_h, int64_t out_w);
 #define tsr_avg_pool2d(x, opts) tsr_avg_pool2d_at((x), (opts), TSR_HERE)
 #define tsr_adaptive_avg_pool2d(x, oh, ow) tsr_adaptive_avg_pool2d_at((x), (oh), (ow), TSR_HERE)
 
-/* --- between the ranks of local graphs ---------------------------------------------------------
- */
+/* --- between the ranks of local graphs -------------------------------------------------------- */
 /* A list of ranks: see collective.h. */
 typedef struct tsr_group tsr_group;
 /*
@@ -260,8 +259,7 @@ typedef struct tsr_attention_opts {
 TSR_OP(attention, tsr_tensor *q, tsr_tensor *k, tsr_tensor *v, const tsr_attention_opts *opts);
 #define tsr_attention(q, k, v, opts) tsr_attention_at((q), (k), (v), (opts), TSR_HERE)
 
-/* --- losses ------------------------------------------------------------------------------------
- */
+/* --- losses ----------------------------------------------------------------------------------- */
 typedef enum tsr_reduction {
     TSR_MEAN = 0, /* by the global count, uneven shards or not; of no rows at all: 0 */
     TSR_SUM,
@@ -285,8 +283,7 @@ TSR_OP(cross_entropy, tsr_tensor *logits, tsr_tensor *labels, tsr_reduction redu
 TSR_OP(mse_loss, tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction);
 #define tsr_mse_loss(x, y, reduction) tsr_mse_loss_at((x), (y), (reduction), TSR_HERE)
 
-/* --- random --------------------------------------------------------------------------------------
- */
+/* --- random ----------------------------------------------------------------------------------- */
 /* Zeroes each element with probability p and scales the others by 1/(1-p), in training graphs; the
  * mask depends on the graph's seed, the layer, the training step and the element's global index. */
 TSR_OP(dropout, tsr_tensor *x, double p);
@@ -317,8 +314,7 @@ TSR_OP(constant, tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const void *data,
 /* Variadic, so that data may be a literal with commas. */
 #define tsr_constant(...) tsr_constant_at(__VA_ARGS__, TSR_HERE)
 
-/* --- shape ---------------------------------------------------------------------------------------
- */
+/* --- shape ------------------------------------------------------------------------------------ */
 TSR_OP(reshape, tsr_tensor *x, tsr_dims dims); /* one axis may be -1: the rest */
 TSR_OP(flatten, tsr_tensor *x,
        int from_axis); /* joins the axes from from_axis on; of a scalar: (1) */
@@ -331,8 +327,7 @@ TSR_OP(broadcast_to, tsr_tensor *x, tsr_dims dims);
 #define tsr_permute(x, order) tsr_permute_at((x), (order), TSR_HERE)
 #define tsr_broadcast_to(x, dims) tsr_broadcast_to_at((x), (dims), TSR_HERE)
 
-/* --- joining and cutting -------------------------------------------------------------------------
- */
+/* --- joining and cutting ---------------------------------------------------------------------- */
 /* n >= 1 tensors of one dtype, alike in all axes but one; any n. stack: alike in all axes, along a
  * new one. */
 TSR_OP(concat, int n, tsr_tensor *const *x, int axis);
@@ -361,8 +356,7 @@ TSR_OP(tril, tsr_tensor *x, int64_t diagonal);
 #define tsr_triu(x, diagonal) tsr_triu_at((x), (diagonal), TSR_HERE)
 #define tsr_tril(x, diagonal) tsr_tril_at((x), (diagonal), TSR_HERE)
 
-/* --- indexing ------------------------------------------------------------------------------------
- */
+/* --- indexing --------------------------------------------------------------------------------- */
 /* Ids are i64, of any shape; one outside 0 <= id < n is an error of the run, whatever is split. */
 typedef struct tsr_embedding_opts {
     size_t size;

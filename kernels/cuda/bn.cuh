@@ -164,8 +164,7 @@ template <typename A> static __device__ __forceinline__ bool tsri_bn_through(int
     return act == TSRI_ACT_NONE || (z > 0 && !(act == TSRI_ACT_RELU6 && !(z < 6)));
 }
 
-/* --- channels last: fast_bn.cu, fast_bn_stats.cu -----------------------------------------------
- */
+/* --- channels last: fast_bn.cu, fast_bn_stats.cu ---------------------------------------------- */
 typedef struct tsri_fast_bn {
     tsri_cuda_kernel base;
     tsri_bn bn;

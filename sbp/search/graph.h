@@ -13,7 +13,7 @@
 #include "sbp/search/search.h"
 #include "sbp/search/memo.h"
 
-/* --- reductions --- */
+/* --- reductions ------------------------------------------------------------------------------- */
 
 typedef struct tsri_sr_edge {
     int u, v, m; /* m: the memo's number of [k(u)][k(v)]; m < 0: gone */
@@ -72,7 +72,7 @@ int tsri_sr_place(const tsri_sreducer *r, int v, int strategy);
 /* choice[n]: the problem's strategies of the nodes not gone; adds the best of the others. */
 tsr_status tsri_sr_complete(tsri_sreducer *r, int *choice);
 
-/* --- the core --- */
+/* --- the core --------------------------------------------------------------------------------- */
 
 typedef struct tsri_sg_edge {
     int u, v;           /* nodes, u < v; at most one edge joins a pair */
@@ -151,7 +151,7 @@ void tsri_sg_dual_step(tsri_sg_dual *d, int *choice);
  * ended. */
 tsr_status tsri_sg_dual_keep(tsri_sg_dual *d, tsri_sreducer *r);
 
-/* --- solving --- */
+/* --- solving ---------------------------------------------------------------------------------- */
 
 /* Improves choice[], of tsri_sg_cost `*cost`, by at most `work` additions. */
 tsr_status tsri_sg_improve(tsri_mem *mem, const tsri_sgraph *g, double limit, double work,

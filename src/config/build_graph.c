@@ -35,7 +35,7 @@ static tsr_status add_feed(builder *b, tsri_config_feed feed)
     return TSR_OK;
 }
 
-/* --- constants ------------------------------------------------------------------------------- */
+/* --- constants -------------------------------------------------------------------------------- */
 /* Outputs have the names of entries, so inputs take others. */
 static const char *input_name(builder *b, const tsri_op_call *c)
 {
@@ -111,7 +111,7 @@ static tsr_status build_parameter(builder *b, const tsri_op_call *c, tsr_tensor 
     return is_drawn(op) ? TSR_OK : add_feed(b, f);
 }
 
-/* --- local values ---------------------------------------------------------------------------- */
+/* --- local values ----------------------------------------------------------------------------- */
 static void coordinates(const tsri_ranks *r, int at, int coord[TSR_MAX_HIERARCHY])
 {
     for (int d = r->ndim - 1; d >= 0; d--) {
@@ -206,7 +206,7 @@ static tsr_status build_from_local(builder *b, const tsri_op_call *c, tsr_tensor
     return add_feed(b, f);
 }
 
-/* --- entries --------------------------------------------------------------------------------- */
+/* --- entries ---------------------------------------------------------------------------------- */
 /* Operands as the op takes them, moved to where it is made: as said, or where the first one is. */
 static void take_operands(const builder *b, tsri_op_call *c)
 {
@@ -277,7 +277,7 @@ static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **ou
     return TSR_OK;
 }
 
-/* --- fetches --------------------------------------------------------------------------------- */
+/* --- fetches ---------------------------------------------------------------------------------- */
 /* The tensors whose gradients are fetched: one backward pass for all. */
 static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
 {

@@ -12,7 +12,7 @@ static bool has_layout(const tsri_config_layout *l, const char *key)
     return tsri_section_has(&tsri_layout_section, l, key);
 }
 
-/* --- models ---------------------------------------------------------------------------------- */
+/* --- models ----------------------------------------------------------------------------------- */
 typedef struct model_call {
     tsr_world *world;
     const tsr_placement *placement;
@@ -66,7 +66,7 @@ static tsr_module *make_transformer(const model_call *c)
 static tsr_module *(*const models[])(const model_call *c) = {make_mobilenet_v2, make_convnet,
                                                              make_mlp, make_transformer};
 
-/* --- parameters ------------------------------------------------------------------------------ */
+/* --- parameters ------------------------------------------------------------------------------- */
 typedef struct placing {
     const tsri_program *p;
     bool *used; /* by pattern */
@@ -138,7 +138,7 @@ static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
     return place_parameters(p);
 }
 
-/* --- optimizers ------------------------------------------------------------------------------ */
+/* --- optimizers ------------------------------------------------------------------------------- */
 static tsr_schedule make_schedule(const tsri_program *p)
 {
     const tsri_config_schedule *s = &p->experiment->optimizer.schedule;
@@ -178,7 +178,7 @@ static tsr_status make_optimizer(tsri_program *p)
     return p->optimizer ? TSR_OK : tsri_program_fail(node, TSR_ERR_INVALID);
 }
 
-/* --- data ------------------------------------------------------------------------------------ */
+/* --- data ------------------------------------------------------------------------------------- */
 static tsr_status open_dataset(tsri_program *p, const tsri_data_sizes *s)
 {
     const tsri_config_data *d = &p->experiment->data;
@@ -240,7 +240,7 @@ static tsr_status make_data(tsri_program *p, const tsri_data_sizes *s, int64_t s
     return TSR_OK;
 }
 
-/* --- the step -------------------------------------------------------------------------------- */
+/* --- the step --------------------------------------------------------------------------------- */
 typedef struct place {
     const char *file;
     int line;

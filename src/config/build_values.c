@@ -83,7 +83,7 @@ tsr_status tsri_value_sizes(const tsri_program *p, const tsri_config_op *op, int
     return TSR_OK;
 }
 
-/* --- making ---------------------------------------------------------------------------------- */
+/* --- making ----------------------------------------------------------------------------------- */
 static tsr_status make_from_file(const tsri_program *p, const tsri_config_feed *f, void **out_data)
 {
     tsri_npy npy;

@@ -10,7 +10,7 @@ static bool has(const tsri_experiment *e, const char *key)
     return tsri_section_has(&tsri_experiment_section, e, key);
 }
 
-/* --- names and signatures -------------------------------------------------------------------- */
+/* --- names and signatures --------------------------------------------------------------------- */
 static const char *item_name(const tsri_items *items, size_t size, int i)
 {
     return ((const tsri_head *)(const void *)((const char *)items->items + (size_t)i * size))->name;
@@ -65,7 +65,7 @@ tsr_status tsri_check_sbp(const tsri_yaml *node, const tsri_config_placement *p,
                           p->head.name, ndim, ndim == 1 ? "" : "s");
 }
 
-/* --- tensors of training --------------------------------------------------------------------- */
+/* --- tensors of training ---------------------------------------------------------------------- */
 static tsr_sbp split_rows(const tsri_config_placement *p)
 {
     tsr_sbp sbp = {.ndim = (int8_t)p->ranks.ndim};
@@ -139,7 +139,7 @@ static tsr_status check_patterns(tsri_experiment *e)
     return TSR_OK;
 }
 
-/* --- models and data ------------------------------------------------------------------------- */
+/* --- models and data -------------------------------------------------------------------------- */
 tsri_data_sizes tsri_config_data_sizes(const tsri_config_data *d)
 {
     if (d->head.variant == TSRI_DATA_CIFAR10)
@@ -223,7 +223,7 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
     return check_patterns(e);
 }
 
-/* --- the whole ------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 /* The keys of one kind of experiment that are there although it is of the other kind. */
 static tsr_status check_kind(const tsri_experiment *e)
 {

@@ -16,7 +16,7 @@ static const tsri_section *section_of(const tsri_config_op *op)
     return &tsri_op_sections[op->head.variant];
 }
 
-/* --- operands -------------------------------------------------------------------------------- */
+/* --- operands --------------------------------------------------------------------------------- */
 static tsr_status check_operand(const tsri_experiment *e, const tsri_ref *ref, int upto)
 {
     int result;
@@ -55,7 +55,7 @@ static tsr_status check_operands(const tsri_experiment *e, const tsri_config_op 
     return TSR_OK;
 }
 
-/* --- values ---------------------------------------------------------------------------------- */
+/* --- values ----------------------------------------------------------------------------------- */
 /* Whether a number that the file computes is one of the dtype. */
 static tsr_status check_number(const tsri_yaml *node, tsr_dtype dtype, double v)
 {
@@ -161,7 +161,7 @@ static tsr_status check_locals(tsri_config_op *op, const tsri_reader *r)
     return TSR_OK;
 }
 
-/* --- entries --------------------------------------------------------------------------------- */
+/* --- entries ---------------------------------------------------------------------------------- */
 /* Where the entry's result lives: what it says, or where its first operand is. */
 static tsr_status find_place(const tsri_experiment *e, tsri_config_op *op)
 {
@@ -203,7 +203,7 @@ static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
     return TSR_OK;
 }
 
-/* --- fetches --------------------------------------------------------------------------------- */
+/* --- fetches ---------------------------------------------------------------------------------- */
 static tsr_status check_fetch(const tsri_experiment *e, const tsri_ref *ref)
 {
     char name[TSRI_YAML_TEXT_MAX];

@@ -12,7 +12,7 @@
 
 #include "src/config/inside.h"
 
-/* --- folders --------------------------------------------------------------------------------- */
+/* --- folders ---------------------------------------------------------------------------------- */
 /* The folder of a file as an absolute path, so that what is made of it holds anywhere. */
 static tsr_status folder_of(tsri_pool *pool, const char *name, const char **out_folder)
 {
@@ -28,7 +28,7 @@ static tsr_status folder_of(tsri_pool *pool, const char *name, const char **out_
     return *out_folder ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-/* --- parsing --------------------------------------------------------------------------------- */
+/* --- parsing ---------------------------------------------------------------------------------- */
 static tsr_status parse(tsri_experiment *e, const char *name, const void *data, size_t size,
                         int nsets, const char *const *sets)
 {
@@ -77,7 +77,7 @@ tsr_status tsri_experiment_parse(const char *name, const void *data, size_t size
     return tsri_experiment_parse_with(NULL, name, data, size, nsets, sets, out_experiment);
 }
 
-/* --- files ----------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 /* All of a file, in one piece of memory that the caller frees. */
 static tsr_status read_all(const char *path, FILE *f, char **out_data, size_t *out_size)
 {
@@ -163,7 +163,7 @@ void tsri_experiment_destroy(tsri_experiment *e)
     tsri_mem_free(e);
 }
 
-/* --- what it says ---------------------------------------------------------------------------- */
+/* --- what it says ----------------------------------------------------------------------------- */
 int tsri_experiment_nranks(const tsri_experiment *e)
 {
     return e ? e->nranks : 0;

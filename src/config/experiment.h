@@ -66,7 +66,7 @@ tsr_status tsri_experiment_dump(const tsri_experiment *e, FILE *out);
 /* The manual page tessera-yaml(5), from the tables that parse. */
 tsr_status tsri_config_man(FILE *out);
 
-/* --- programs -------------------------------------------------------------------------------- */
+/* --- programs --------------------------------------------------------------------------------- */
 typedef struct tsri_program_opts {
     int64_t steps; /* 0: as the file says */
     /* Reads no data: sizes are those of the usual sets. Always so in a virtual world. .npy files

@@ -34,7 +34,7 @@ const char *const tsri_config_examples[] = {
     "fetch: [z, grad(w)]\n",
     NULL};
 
-/* --- roff ------------------------------------------------------------------------------------ */
+/* --- roff ------------------------------------------------------------------------------------- */
 /* Text such that roff prints it as it is. */
 static void print_text(FILE *f, const char *text)
 {
@@ -74,7 +74,7 @@ static void print_example(FILE *f, const char *text)
     fputs(".Ed\n", f);
 }
 
-/* --- fields ---------------------------------------------------------------------------------- */
+/* --- fields ----------------------------------------------------------------------------------- */
 static bool is_section(const tsri_field *f)
 {
     return f->kind == TSRI_FIELD_SECTION || f->kind == TSRI_FIELD_SECTIONS ||
@@ -145,7 +145,7 @@ static void print_section(FILE *f, const tsri_section *s)
     print_fields(f, s);
 }
 
-/* --- ops ------------------------------------------------------------------------------------- */
+/* --- ops -------------------------------------------------------------------------------------- */
 static void print_ops(FILE *f)
 {
     fputs(".Sh OPS\n"
@@ -167,7 +167,7 @@ static void print_ops(FILE *f)
     fputs(".El\n", f);
 }
 
-/* --- the page -------------------------------------------------------------------------------- */
+/* --- the page --------------------------------------------------------------------------------- */
 static const char head[] =
     ".\\\" SPDX-License-Identifier: Apache-2.0\n"
     ".\\\" Written by tests/unit/config_man from the tables in src/config; not to be edited.\n"

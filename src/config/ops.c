@@ -11,7 +11,7 @@ static const char *const reduction_words[] = {"mean", "sum", "none", NULL};
 static const char *const gelu_words[] = {"erf", "tanh", NULL};
 static const char *const bn_words[] = {"global", "local", NULL};
 
-/* --- calls with options ---------------------------------------------------------------------- */
+/* --- calls with options ----------------------------------------------------------------------- */
 static tsr_hw hw_of(const int64_t pair[2])
 {
     return (tsr_hw){(int)pair[0], (int)pair[1]};
@@ -114,7 +114,7 @@ static tsr_tensor *declare_pad(const tsri_op_call *c)
                       A.value_around, AT);
 }
 
-/* --- one function, one list of fields, one section and one row for each ---------------------- */
+/* --- one function, one list of fields, one section and one row for each ----------------------- */
 #define CALL(op_, operands_, role_, call_, doc_, ...)   \
     static tsr_tensor *row_##op_(const tsri_op_call *c) \
     {                                                   \

@@ -59,7 +59,7 @@ static tsr_status syntax_error(const builder *b)
     return fail_at(b, p->problem_mark, what);
 }
 
-/* --- nodes ----------------------------------------------------------------------------------- */
+/* --- nodes ------------------------------------------------------------------------------------ */
 static tsr_status add_node(builder *b, tsri_yaml_kind kind, yaml_mark_t mark, tsri_yaml **out_node)
 {
     tsri_yaml *parent = b->depth ? b->open[b->depth - 1] : NULL;
@@ -135,7 +135,7 @@ static tsr_status close_node(builder *b)
     return node->kind == TSRI_YAML_MAP ? tsri_yaml_index(b->pool, node) : TSR_OK;
 }
 
-/* --- events ---------------------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------------- */
 static tsr_status check_plainness(const builder *b, const yaml_event_t *e)
 {
     const yaml_char_t *anchor = NULL, *tag = NULL;

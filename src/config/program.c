@@ -30,7 +30,7 @@ tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_place
     return *out_placement ? TSR_OK : tsri_program_fail(from->head.node, TSR_ERR_PLACEMENT);
 }
 
-/* --- building -------------------------------------------------------------------------------- */
+/* --- building --------------------------------------------------------------------------------- */
 static tsr_status build(tsri_program *p, int64_t steps)
 {
     const tsri_experiment *e = p->experiment;
@@ -104,7 +104,7 @@ void tsri_program_destroy(tsri_program *p)
     tsri_mem_free(p);
 }
 
-/* --- feeding --------------------------------------------------------------------------------- */
+/* --- feeding ---------------------------------------------------------------------------------- */
 static tsr_status feed_value(tsri_program *p, tsr_plan *plan, const tsri_config_feed *f)
 {
     void *data;

@@ -33,7 +33,7 @@ tsr_status tsri_program_build_graph(tsri_program *p);
  * `status`, which may be TSR_OK: then nothing is done. */
 tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status);
 
-/* --- values of constants, locals and parameters: src/config/build_values.c ------------------- */
+/* --- values of constants, locals and parameters: src/config/build_values.c -------------------- */
 /* The dtype and shape of the value of an op: of the file's part `local`, or (-1) the whole. */
 tsr_status tsri_value_sizes(const tsri_program *p, const tsri_config_op *op, int local,
                             tsr_dtype *out_dtype, tsr_dims *out_dims);

@@ -80,7 +80,7 @@ static tsr_status not_a_mapping(const tsri_section *s, const tsri_yaml *node)
                           tsri_yaml_shown(node, shown), list_text(n, keys, list));
 }
 
-/* --- variants -------------------------------------------------------------------------------- */
+/* --- variants --------------------------------------------------------------------------------- */
 static tsr_status select_variant(const tsri_section *s, const tsri_yaml *node,
                                  const tsri_yaml *where, tsri_head *head)
 {
@@ -106,7 +106,7 @@ static tsr_status select_variant(const tsri_section *s, const tsri_yaml *node,
                           list_text(n, words, list), mean);
 }
 
-/* --- fields ---------------------------------------------------------------------------------- */
+/* --- fields ----------------------------------------------------------------------------------- */
 static tsr_status read_items(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,
                              tsri_items *out)
 {
@@ -226,7 +226,7 @@ const tsri_yaml *tsri_section_node(const void *base, const char *field)
     return node ? node : head->node;
 }
 
-/* --- dumping --------------------------------------------------------------------------------- */
+/* --- dumping ---------------------------------------------------------------------------------- */
 static void dump_items(const tsri_field *f, const tsri_items *items, int indent, FILE *out)
 {
     const char *item = items->items;

@@ -120,7 +120,7 @@ const tsri_yaml *tsri_section_node(const void *base, const char *field);
 /* Writes a section's struct: as a block whose lines start with `indent` blanks, or as "{...}". */
 void tsri_section_dump(const tsri_section *s, const void *base, int indent, bool flow, FILE *f);
 
-/* --- single values: src/config/values.c ------------------------------------------------------ */
+/* --- single values: src/config/values.c ------------------------------------------------------- */
 tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,
                            void *at);
 tsr_status tsri_value_float(const tsri_yaml *node, double *out_value);

@@ -33,7 +33,7 @@ static const char *const variant_words[] = {"torchvision", "cifar", NULL};
 static const char *const activation_words[] = {"relu6", "relu", "identity", NULL};
 static const char *const bn_words[] = {"global", "local", NULL};
 
-/* --- placements ------------------------------------------------------------------------------ */
+/* --- placements ------------------------------------------------------------------------------- */
 static const tsri_field placement_fields[] = {
     WORD(tsri_config_placement, "device", device, "cpu", device_words, "What a rank computes on."),
     FIELD(RANKS, tsri_config_placement, "ranks", ranks, TSRI_NEEDED, 0, 0,
@@ -42,7 +42,7 @@ static const tsri_field placement_fields[] = {
 static const tsri_section placement_section = {
     .name = "placement", .size = sizeof(tsri_config_placement), FIELDS(placement_fields)};
 
-/* --- models ---------------------------------------------------------------------------------- */
+/* --- models ----------------------------------------------------------------------------------- */
 #define ARG(kind_, key, member, fallback_, low, high, doc_) \
     FIELD(kind_, tsri_config_args, key, member, fallback_, low, high, doc_)
 
@@ -109,7 +109,7 @@ const tsri_section tsri_model_section = {.name = "model",
                                          .nvariants = COUNT(models),
                                          .variants = models};
 
-/* --- data ------------------------------------------------------------------------------------ */
+/* --- data ------------------------------------------------------------------------------------- */
 #define DATA(kind_, key, fallback_, low, high, doc_) \
     FIELD(kind_, tsri_config_data, #key, key, fallback_, low, high, doc_)
 
@@ -144,7 +144,7 @@ const tsri_section tsri_data_section = {.name = "data",
                                         .nvariants = COUNT(datasets),
                                         .variants = datasets};
 
-/* --- tensors and parameters ------------------------------------------------------------------ */
+/* --- tensors and parameters ------------------------------------------------------------------- */
 #define SBP(type, doc_) FIELD(SBP, type, "sbp", sbp, TSRI_NONE, 0, 0, doc_)
 
 static const tsri_field layout_fields[] = {
@@ -179,7 +179,7 @@ static const tsri_field pattern_fields[] = {
 const tsri_section tsri_pattern_section = {
     .name = "parameters", .size = sizeof(tsri_config_pattern), FIELDS(pattern_fields)};
 
-/* --- optimizers ------------------------------------------------------------------------------ */
+/* --- optimizers ------------------------------------------------------------------------------- */
 #define SCHEDULE(kind_, key, fallback_, low, high, doc_) \
     FIELD(kind_, tsri_config_schedule, #key, key, fallback_, low, high, doc_)
 static const tsri_field schedule_fields[] = {
@@ -255,7 +255,7 @@ const tsri_section tsri_optimizer_section = {.name = "optimizer",
                                              .nvariants = COUNT(optimizers),
                                              .variants = optimizers};
 
-/* --- training, cluster ----------------------------------------------------------------------- */
+/* --- training, cluster ------------------------------------------------------------------------ */
 #define TRAIN(kind_, key, fallback_, low, high, doc_) \
     FIELD(kind_, tsri_config_train, #key, key, fallback_, low, high, doc_)
 static const tsri_field train_fields[] = {
@@ -288,7 +288,7 @@ static const tsri_field cluster_fields[] = {
 static const tsri_section cluster_section = {
     .name = "cluster", .size = sizeof(tsri_config_cluster), FIELDS(cluster_fields)};
 
-/* --- the whole ------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 #define PART(kind_, key, fallback_, section_, low, high, doc_)                              \
     {                                                                                       \
         .name = #key, .kind = TSRI_FIELD_##kind_, .offset = offsetof(tsri_experiment, key), \

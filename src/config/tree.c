@@ -89,7 +89,7 @@ tsr_status tsri_yaml_index(tsri_pool *pool, tsri_yaml *map)
     return TSR_OK;
 }
 
-/* --- for messages ---------------------------------------------------------------------------- */
+/* --- for messages ----------------------------------------------------------------------------- */
 /* Appends text, at most `most` bytes of it and whole characters, control characters as '?'. */
 static size_t append(char *buf, size_t used, const char *text, size_t most)
 {

@@ -14,7 +14,7 @@
 
 const char tsri_field_needed[] = "(needed)";
 
-/* --- what a scalar looks like ---------------------------------------------------------------- */
+/* --- what a scalar looks like ----------------------------------------------------------------- */
 static bool is_null(const char *text)
 {
     return !text[0] || !strcmp(text, "~") || !strcasecmp(text, "null");
@@ -81,7 +81,7 @@ const char *tsri_did_you_mean(const char *text, int n, const void *names, size_t
     return buf;
 }
 
-/* --- what is legal --------------------------------------------------------------------------- */
+/* --- what is legal ---------------------------------------------------------------------------- */
 static size_t put(char *buf, size_t used, const char *text)
 {
     int n = used < TSRI_LEGAL_MAX ? snprintf(buf + used, TSRI_LEGAL_MAX - used, "%s", text) : 0;
@@ -177,7 +177,7 @@ static tsr_status illegal(const tsri_field *f, const tsri_yaml *node)
                           tsri_field_legal(f, legal), mean);
 }
 
-/* --- numbers --------------------------------------------------------------------------------- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 static bool is_plain(const tsri_yaml *node)
 {
     return node->kind == TSRI_YAML_SCALAR && !node->quoted;
@@ -263,7 +263,7 @@ static tsr_status read_bytes(const tsri_field *f, const tsri_yaml *node, int64_t
     return illegal(f, node);
 }
 
-/* --- words ----------------------------------------------------------------------------------- */
+/* --- words ------------------------------------------------------------------------------------ */
 static tsr_status read_word(const tsri_field *f, const tsri_yaml *node, int *at)
 {
     for (int i = 0; node->kind == TSRI_YAML_SCALAR && f->words[i]; i++)
@@ -309,7 +309,7 @@ tsr_status tsri_value_sbp(const tsri_yaml *node, tsr_sbp *out_sbp)
     return status == TSR_OK ? status : tsri_yaml_fail(node, "%s", tsr_last_error());
 }
 
-/* --- names and texts ------------------------------------------------------------------------- */
+/* --- names and texts -------------------------------------------------------------------------- */
 const char *tsri_value_path(const tsri_reader *r, const tsri_yaml *node)
 {
     if (node->text[0] == '/')
@@ -353,7 +353,7 @@ static tsr_status read_refs(const tsri_reader *r, const tsri_field *f, const tsr
     return TSR_OK;
 }
 
-/* --- lists of numbers ------------------------------------------------------------------------ */
+/* --- lists of numbers ------------------------------------------------------------------------- */
 static tsr_status read_shape(const tsri_field *f, const tsri_yaml *node, tsr_dims *at)
 {
     int most = f->max > 0 ? (int)f->max : TSR_MAX_NDIM;
@@ -456,7 +456,7 @@ static tsr_status read_floats(const tsri_field *f, const tsri_yaml *node, double
     return tsri_value_float(node->last, &at[1]);
 }
 
-/* --- ranks ----------------------------------------------------------------------------------- */
+/* --- ranks ------------------------------------------------------------------------------------ */
 typedef struct rank_reader {
     const tsri_field *field;
     tsri_ranks *out;

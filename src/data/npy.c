@@ -17,7 +17,7 @@ tsr_status tsri_npy_parse(const char *name, const void *data, size_t size, tsri_
     return tsri_npy_parse_header(name, data, size, size, out_npy);
 }
 
-/* --- values ---------------------------------------------------------------------------------- */
+/* --- values ----------------------------------------------------------------------------------- */
 static void swap_bytes(char *at, size_t size)
 {
     for (size_t i = 0; i < size / 2; i++) {
@@ -64,7 +64,7 @@ void tsri_npy_values(const tsri_npy *npy, const void *data, void *out_values)
         dst[i] = dst[i] != 0;
 }
 
-/* --- reading files --------------------------------------------------------------------------- */
+/* --- reading files ---------------------------------------------------------------------------- */
 static tsr_status io_failed(const char *path, const char *what)
 {
     return tsri_fail(TSR_ERR_IO, "%s: can't be %s: %s", path, what, strerror(errno));
@@ -152,7 +152,7 @@ tsr_status tsri_npy_read(tsri_mem *mem, const char *path, tsri_npy *out_npy, voi
     return TSR_OK;
 }
 
-/* --- writing --------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 static size_t make_header(tsr_dtype dtype, tsr_dims dims, char header[TSRI_NPY_HEADER_MAX])
 {
     static const char *const codes[TSR_DTYPE_COUNT_] = {

@@ -56,7 +56,7 @@ static tsr_status parse_text(parser *p, const char **out_text, size_t *out_lengt
     return accept(p, quote) ? TSR_OK : malformed(p, "the text has no end");
 }
 
-/* --- the three values ------------------------------------------------------------------------ */
+/* --- the three values ------------------------------------------------------------------------- */
 static tsr_status parse_descr(parser *p)
 {
     static const struct {
@@ -164,7 +164,7 @@ static tsr_status parse_dictionary(parser *p)
     return TSR_OK;
 }
 
-/* --- sizes ----------------------------------------------------------------------------------- */
+/* --- sizes ------------------------------------------------------------------------------------ */
 static tsr_status count_bytes(const parser *p, size_t *out_bytes)
 {
     const size_t bytes = tsr_dtype_size(p->npy.dtype);

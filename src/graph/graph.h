@@ -99,8 +99,7 @@ struct tsr_graph {
     int64_t own_step;
 };
 
-/* --- errors -------------------------------------------------------------------------------------
- */
+/* --- errors ----------------------------------------------------------------------------------- */
 /* Keeps the error if it is the graph's first, and returns the graph's failed tensor. g may be NULL
  * (then NULL is returned and only the thread's text is set). */
 tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const char *fmt, ...)

@@ -8,7 +8,7 @@
 
 #include "src/graph/graph.h"
 
-/* --- checks: each fails the graph with a text that says what is legal, and returns false ----- */
+/* --- checks: each fails the graph with a text that says what is legal, and returns false ------ */
 /* What a check speaks of: the graph, the user's line, the op's name. */
 typedef struct tsri_ctx {
     tsr_graph *g;
@@ -44,7 +44,7 @@ bool tsri_want_eps(const tsri_ctx *c, double eps);
 /* Copies a pair of options, both of at least `least`. */
 bool tsri_want_pair(const tsri_ctx *c, const char *what, tsr_hw in, int least, int32_t out[2]);
 
-/* --- rules ----------------------------------------------------------------------------------- */
+/* --- rules ------------------------------------------------------------------------------------ */
 enum { TSRI_AXES_TEXT = 48 };
 /* One letter for each axis. */
 extern const char tsri_letters[];
@@ -61,7 +61,7 @@ const char *tsri_offset_axes(char buf[TSRI_AXES_TEXT], int ndim);
  * fit. */
 bool tsri_broadcast_shapes(tsr_dims a, tsr_dims b, tsr_dims *out);
 
-/* --- pieces of gradients --------------------------------------------------------------------- */
+/* --- pieces of gradients ---------------------------------------------------------------------- */
 tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc loc);
 tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x, tsr_tensor *y,
                              tsr_dtype out_dtype, tsri_loc loc);
@@ -100,7 +100,7 @@ tsr_dims tsri_drop_axes(tsr_dims dims, uint32_t mask);
 tsr_tensor *tsri_declare_batch_matmul(const tsri_ctx *c, tsr_tensor *a, tsr_tensor *b, bool ta,
                                       bool tb);
 
-/* --- definitions ----------------------------------------------------------------------------- */
+/* --- definitions ------------------------------------------------------------------------------ */
 extern const tsri_op_def tsri_def_unary, tsri_def_unary_grad, tsri_def_scale, tsri_def_cast,
     tsri_def_binary, tsri_def_add_n;
 extern const tsri_op_def tsri_def_broadcast_to, tsri_def_reduce, tsri_def_argmax;

@@ -5,7 +5,7 @@
 
 #include "src/graph/op.h"
 
-/* --- the mask -------------------------------------------------------------------------------- */
+/* --- the mask --------------------------------------------------------------------------------- */
 
 static tsr_tensor *add_mask(tsr_tensor *x, int64_t diagonal, double value, tsri_loc loc)
 {
@@ -53,7 +53,7 @@ static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
 
 const tsri_op_def tsri_def_causal_mask = {.rule = rule_mask, .gradient = grad_mask};
 
-/* --- attention ------------------------------------------------------------------------------- */
+/* --- attention -------------------------------------------------------------------------------- */
 
 static bool want_heads(const tsri_ctx *c, const tsr_tensor *q, const tsr_tensor *k,
                        const tsr_tensor *v)

@@ -87,7 +87,7 @@ tsr_tensor *tsr_conv2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr
     return tsri_graph_add1(c.g, TSRI_OP_CONV2D, &attrs, b ? 3 : 2, in, shape, x->dtype, loc);
 }
 
-/* --- rules ----------------------------------------------------------------------------------- */
+/* --- rules ------------------------------------------------------------------------------------ */
 
 /* How axes h and w of the data and of the result read in the rule. Windows that neither overlap nor
  * hang over split with them; others would need halos. */
@@ -152,7 +152,7 @@ static tsr_status rule_conv_dw(const tsri_op *op, tsri_rule_text *out)
     return TSR_OK;
 }
 
-/* --- gradients, cost ------------------------------------------------------------------------- */
+/* --- gradients, cost -------------------------------------------------------------------------- */
 
 static void grad_conv(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {

@@ -4,7 +4,7 @@
 
 #include "src/graph/op.h"
 
-/* --- one operand ----------------------------------------------------------------------------- */
+/* --- one operand ------------------------------------------------------------------------------ */
 
 static tsr_tensor *declare_unary(const char *name, tsr_tensor *x, tsri_unary_fn fn, double a,
                                  tsri_loc loc)
@@ -163,7 +163,7 @@ static void grad_scale(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
 
 const tsri_op_def tsri_def_scale = {.rule = rule_scale, .gradient = grad_scale};
 
-/* --- cast ------------------------------------------------------------------------------------ */
+/* --- cast ------------------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_cast_at(tsr_tensor *x, tsr_dtype dtype, const char *file, int line)
 {
@@ -205,7 +205,7 @@ static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
 
 const tsri_op_def tsri_def_cast = {.rule = rule_cast, .gradient = grad_cast};
 
-/* --- two operands ---------------------------------------------------------------------------- */
+/* --- two operands ----------------------------------------------------------------------------- */
 
 static bool want_arithmetic(const tsri_ctx *c, const tsr_tensor *x, tsri_binary_fn fn)
 {
@@ -370,7 +370,7 @@ static double flops_binary(const tsri_op *op)
 const tsri_op_def tsri_def_binary = {
     .rule = rule_binary, .gradient = grad_binary, .flops = flops_binary};
 
-/* --- sums of many ---------------------------------------------------------------------------- */
+/* --- sums of many ----------------------------------------------------------------------------- */
 
 static tsr_status rule_add_n(const tsri_op *op, tsri_rule_text *out)
 {

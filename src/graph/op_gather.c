@@ -135,7 +135,7 @@ static double flops_gather_dx(const tsri_op *op)
     return (double)tsr_dims_count(op->in[1]->shape);
 }
 
-/* --- one_hot --------------------------------------------------------------------------------- */
+/* --- one_hot ---------------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_one_hot_at(tsr_tensor *ids, int64_t classes, tsr_dtype dtype, const char *file,
                            int line)

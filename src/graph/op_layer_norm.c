@@ -107,7 +107,7 @@ tsr_tensor *tsr_layer_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
     return tsri_graph_add1(c.g, TSRI_OP_LN_APPLY, &attrs, n, in, x->shape, x->dtype, loc);
 }
 
-/* --- rules ----------------------------------------------------------------------------------- */
+/* --- rules ------------------------------------------------------------------------------------ */
 
 typedef struct text {
     char x[TSRI_AXES_TEXT], rows[TSRI_AXES_TEXT], features[TSRI_AXES_TEXT];
@@ -166,7 +166,7 @@ static tsr_status rule_param_grad(const tsri_op *op, tsri_rule_text *out)
                            t.features, t.x, t.features);
 }
 
-/* --- gradients ------------------------------------------------------------------------------- */
+/* --- gradients -------------------------------------------------------------------------------- */
 
 static tsr_tensor *data_grad(tsri_op *op, tsr_tensor *dy)
 {

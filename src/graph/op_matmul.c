@@ -80,7 +80,7 @@ static double flops_matmul(const tsri_op *op)
 const tsri_op_def tsri_def_matmul = {
     .rule = rule_matmul, .gradient = grad_matmul, .flops = flops_matmul};
 
-/* --- linear ---------------------------------------------------------------------------------- */
+/* --- linear ----------------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_linear_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const char *file, int line)
 {

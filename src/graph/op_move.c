@@ -104,7 +104,7 @@ static void grad_reshape(tsri_op *op, tsr_tensor *const *dout, const bool *want,
 
 const tsri_op_def tsri_def_reshape = {.rule = rule_reshape, .gradient = grad_reshape};
 
-/* --- permute --------------------------------------------------------------------------------- */
+/* --- permute ---------------------------------------------------------------------------------- */
 
 static tsr_tensor *add_permute(tsr_tensor *x, const int32_t perm[TSR_MAX_NDIM], tsri_loc loc)
 {

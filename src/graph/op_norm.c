@@ -134,7 +134,7 @@ static void update_running(tsr_graph *g, const tsri_attrs *attrs, bn_sums stats,
     tsri_graph_write(g, op, 1, var);
 }
 
-/* --- over the ranks of local graphs ---------------------------------------------------------- */
+/* --- over the ranks of local graphs ----------------------------------------------------------- */
 static tsr_tensor *make_scalar(tsr_tensor *like, double value, tsri_loc loc)
 {
     return tsri_make_fill(like->graph, TSR_SCALAR, TSR_F64, like->placement, value, loc);
@@ -186,7 +186,7 @@ static tsr_tensor *join_backward(const tsri_op *by, tsr_tensor *share, tsr_tenso
     return times(total, share, loc);
 }
 
-/* --- declaration ----------------------------------------------------------------------------- */
+/* --- declaration ------------------------------------------------------------------------------ */
 /* group.rank_sum.nranks <= 1: this graph's values alone. */
 static bool take_stats(const tsri_ctx *c, const tsri_attrs *attrs, const tsri_attrs *group,
                        tsr_tensor *x, bn_sums *out)
@@ -269,7 +269,7 @@ tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
     return normalise(&c, &attrs, &group, in);
 }
 
-/* --- rules ----------------------------------------------------------------------------------- */
+/* --- rules ------------------------------------------------------------------------------------ */
 
 /* The axes of the data and the statistics. R virtual batches are an index r of both where R divides
  * the batch; where it does not, only R parts that are the batches themselves may be split. */
@@ -377,7 +377,7 @@ static tsr_status rule_scale_shift(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "n c%s, c + c -> n c%s", hw, hw);
 }
 
-/* --- gradients ------------------------------------------------------------------------------- */
+/* --- gradients -------------------------------------------------------------------------------- */
 
 /* The mean's own part is the sum of dout, and is 0: what batch norm gives for data is the same for
  * data with a constant added, so its gradient, which is all that ever comes here, sums to 0. */
@@ -487,7 +487,7 @@ static void grad_scale_shift(tsri_op *op, tsr_tensor *const *dout, const bool *w
         din[2] = tsri_make_sum(dy, others, false, 1, loc);
 }
 
-/* --- cost ------------------------------------------------------------------------------------ */
+/* --- cost ------------------------------------------------------------------------------------- */
 
 static double flops_data(const tsri_op *op)
 {

@@ -112,7 +112,7 @@ tsr_tensor *tsr_adaptive_avg_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out
     return tsri_graph_add1(c.g, TSRI_OP_ADAPTIVE_POOL, NULL, 1, &x, shape, x->dtype, loc);
 }
 
-/* --- max ------------------------------------------------------------------------------------- */
+/* --- max -------------------------------------------------------------------------------------- */
 
 /* The second result, the winners' places, is not a maximum of places: so no '^'. */
 static tsr_status rule_max_pool(const tsri_op *op, tsri_rule_text *out)
@@ -146,7 +146,7 @@ const tsri_op_def tsri_def_max_pool = {
     .rule = rule_max_pool, .gradient = grad_max_pool, .flops = flops_window};
 const tsri_op_def tsri_def_max_pool_dx = {.rule = rule_max_pool_dx};
 
-/* --- averages -------------------------------------------------------------------------------- */
+/* --- averages --------------------------------------------------------------------------------- */
 
 /* How an axis of the plane and of its windows reads in the rule. */
 enum { WINDOWS_OVERLAP, WINDOWS_TILE, WINDOW_IS_ALL };

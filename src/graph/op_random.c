@@ -66,7 +66,7 @@ static double flops_random(const tsri_op *op)
 const tsri_op_def tsri_def_dropout = {
     .rule = rule_dropout, .gradient = grad_dropout, .flops = flops_random};
 
-/* --- sources --------------------------------------------------------------------------------- */
+/* --- sources ---------------------------------------------------------------------------------- */
 
 tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, tsr_dims dims,
                             tsr_dtype dtype, const tsr_placement *p, tsr_sbp sbp, tsri_loc loc)

@@ -68,7 +68,7 @@ tsr_tensor *tsr_min_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *f
     return declare_extreme("min", x, TSR_REDUCE_MIN, axes, keepdim, (tsri_loc){file, line});
 }
 
-/* --- variance -------------------------------------------------------------------------------- */
+/* --- variance --------------------------------------------------------------------------------- */
 
 /* Declares sum (x - mean)^2 / (n - correction); with the axes split, both sums are boxed. */
 static tsr_tensor *declare_variance(const char *name, tsr_tensor *x, tsr_axes axes, bool keepdim,
@@ -200,7 +200,7 @@ const tsri_op_def tsri_def_reduce = {
 /* What flows back to x comes from the parts after it. */
 const tsri_op_def tsri_def_softmax_max = {.rule = rule_reduce, .flops = flops_reduce};
 
-/* --- cumsum ---------------------------------------------------------------------------------- */
+/* --- cumsum ----------------------------------------------------------------------------------- */
 
 static tsr_tensor *add_cumsum(tsr_tensor *x, int axis, bool reverse, tsri_loc loc)
 {
@@ -242,7 +242,7 @@ static void grad_cumsum(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
 const tsri_op_def tsri_def_cumsum = {
     .rule = rule_cumsum, .gradient = grad_cumsum, .flops = flops_reduce};
 
-/* --- argmax ---------------------------------------------------------------------------------- */
+/* --- argmax ----------------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_argmax_at(tsr_tensor *x, int axis, const char *file, int line)
 {
@@ -273,7 +273,7 @@ static tsr_status rule_argmax(const tsri_op *op, tsri_rule_text *out)
 
 const tsri_op_def tsri_def_argmax = {.rule = rule_argmax, .flops = flops_reduce};
 
-/* --- broadcast_to ---------------------------------------------------------------------------- */
+/* --- broadcast_to ----------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_broadcast_to_at(tsr_tensor *x, tsr_dims dims, const char *file, int line)
 {

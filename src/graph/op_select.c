@@ -72,7 +72,7 @@ static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
 const tsri_op_def tsri_def_where = {.rule = rule_where, .gradient = grad_where};
 const tsri_op_def tsri_def_mask = {.rule = rule_mask, .gradient = grad_mask};
 
-/* --- triangles ------------------------------------------------------------------------------- */
+/* --- triangles -------------------------------------------------------------------------------- */
 
 static tsr_tensor *declare_triangle(const char *name, tsr_tensor *x, int64_t diagonal, bool upper,
                                     tsri_loc loc)

@@ -26,7 +26,7 @@ static tsr_tensor *add_slice(tsr_tensor *x, const tsri_attrs *attrs, tsr_dims di
     return tsri_graph_add1(x->graph, TSRI_OP_SLICE, attrs, 1, &x, dims, x->dtype, loc);
 }
 
-/* --- concat, stack --------------------------------------------------------------------------- */
+/* --- concat, stack ---------------------------------------------------------------------------- */
 
 static bool want_some(const char *name, int n, tsr_tensor *const *x, tsri_loc loc)
 {
@@ -131,7 +131,7 @@ static tsr_status rule_concat(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "%s -> %s", in, axes);
 }
 
-/* --- split ----------------------------------------------------------------------------------- */
+/* --- split ------------------------------------------------------------------------------------ */
 
 static bool add_split(tsr_tensor *x, int n, const int64_t *sizes, int axis, tsr_tensor **out,
                       tsri_loc loc)
@@ -248,7 +248,7 @@ static void grad_concat(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
 const tsri_op_def tsri_def_concat = {.rule = rule_concat, .gradient = grad_concat};
 const tsri_op_def tsri_def_split = {.rule = rule_split, .gradient = grad_split};
 
-/* --- slice, pad ------------------------------------------------------------------------------ */
+/* --- slice, pad ------------------------------------------------------------------------------- */
 
 /* Position p of an axis of n elements, negative from the end, moved inside. */
 static int64_t clamp(int64_t p, int64_t n)

@@ -2,7 +2,7 @@
 /* Softmax and losses. */
 #include "src/graph/op.h"
 
-/* --- softmax --------------------------------------------------------------------------------- */
+/* --- softmax ---------------------------------------------------------------------------------- */
 
 static tsr_tensor *declare_softmax(const char *name, tsr_tensor *x, int axis, bool is_log,
                                    tsri_loc loc)
@@ -102,7 +102,7 @@ const tsri_op_def tsri_def_softmax_finish = {
 const tsri_op_def tsri_def_softmax_dot = {.rule = rule_dot, .flops = flops_dot};
 const tsri_op_def tsri_def_softmax_bwd = {.rule = rule_bwd, .flops = flops_dot};
 
-/* --- cross entropy --------------------------------------------------------------------------- */
+/* --- cross entropy ---------------------------------------------------------------------------- */
 
 static bool want_reduction(const tsri_ctx *c, tsr_reduction r)
 {
@@ -245,7 +245,7 @@ const tsri_op_def tsri_def_ce_finish = {
     .rule = rule_ce_finish, .gradient = grad_ce_finish, .flops = flops_rows};
 const tsri_op_def tsri_def_ce_dx = {.rule = rule_ce_dx, .flops = flops_exp};
 
-/* --- squared error --------------------------------------------------------------------------- */
+/* --- squared error ---------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_mse_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction, const char *file,
                             int line)

@@ -14,8 +14,7 @@
 #include "src/core/convert.h"
 #include "placement/placement.h"
 
-/* --- whose they are -----------------------------------------------------------------------------
- */
+/* --- whose they are --------------------------------------------------------------------------- */
 tsr_status tsri_variable_check_local(const tsr_variable *v)
 {
     int rank = v->world->rank;

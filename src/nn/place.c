@@ -10,7 +10,7 @@
 #include "src/graph/variable.h"
 #include "placement/placement.h"
 
-/* --- patterns -------------------------------------------------------------------------------- */
+/* --- patterns --------------------------------------------------------------------------------- */
 /* Whether the set at `*pattern`, behind its '[', has c; passes its ']'. A set without one is a
  * plain '['. */
 static bool in_set(const char **pattern, char c)
@@ -64,7 +64,7 @@ bool tsri_glob(const char *pattern, const char *text)
     return !*pattern;
 }
 
-/* --- one variable ---------------------------------------------------------------------------- */
+/* --- one variable ----------------------------------------------------------------------------- */
 tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement *p, tsr_sbp sbp)
 {
     char name[TSRI_NAME_MAX];
@@ -83,7 +83,7 @@ tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement 
     return status == TSR_OK ? status : tsri_fail_prefix(status, "variable %s", name);
 }
 
-/* --- by pattern ------------------------------------------------------------------------------ */
+/* --- by pattern ------------------------------------------------------------------------------- */
 typedef struct placing {
     const char *pattern;
     const tsr_placement *placement;
@@ -158,7 +158,7 @@ tsr_status tsr_module_place(tsr_module *m, const char *pattern, const tsr_placem
     return tsr_module_visit(m, place, &a);
 }
 
-/* --- a rank's own ---------------------------------------------------------------------------- */
+/* --- a rank's own ----------------------------------------------------------------------------- */
 
 static tsr_status check_local(tsr_variable *v, const char *name, void *arg)
 {

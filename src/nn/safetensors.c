@@ -54,7 +54,7 @@ static tsr_status read_at(const tsri_st_file *f, uint64_t at, void *buf, size_t 
     return TSR_OK;
 }
 
-/* --- one tensor's description --- */
+/* --- one tensor's description ----------------------------------------------------------------- */
 
 static tsr_status bad_entry(const tsri_st_file *f, const char *name, const char *what)
 {
@@ -163,7 +163,7 @@ static tsr_status add_entry(tsri_st_file *f, const char *name, tsri_span value)
     return TSR_OK;
 }
 
-/* --- the header --- */
+/* --- the header ------------------------------------------------------------------------------- */
 
 static tsr_status bad_header(const tsri_st_file *f, const char *header, const tsri_members *m)
 {
@@ -246,7 +246,7 @@ static tsr_status parse_header(tsri_st_file *f, const char *header, size_t bytes
     return TSR_OK;
 }
 
-/* --- the tensors together --- */
+/* --- the tensors together --------------------------------------------------------------------- */
 
 static int compare_extents(const void *a, const void *b)
 {

@@ -120,7 +120,7 @@ tsr_status tsri_st_writer_add_metadata(tsri_st_writer *w, const char *key, const
     return TSR_OK;
 }
 
-/* --- the header --- */
+/* --- the header ------------------------------------------------------------------------------- */
 
 static TSR_PRINTF(2, 3) tsr_status append(tsri_st_writer *w, const char *fmt, ...)
 {
@@ -197,7 +197,7 @@ static tsr_status make_header(tsri_st_writer *w)
     return TSR_OK;
 }
 
-/* --- the file --- */
+/* --- the file --------------------------------------------------------------------------------- */
 
 static int compare_layout(const void *a, const void *b)
 {

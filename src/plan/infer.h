@@ -123,8 +123,7 @@ typedef struct tsri_problem {
     int nedges, cedges;
 } tsri_problem;
 
-/* --- infer_cost.c ------------------------------------------------------------------------------
- */
+/* --- infer_cost.c ----------------------------------------------------------------------------- */
 tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n);
 /* Where a signature stands in a list; -1. */
 int tsri_sig_index(const tsr_sbp *list, int n, tsr_sbp sig);
@@ -146,23 +145,20 @@ tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, do
                            float *cost);
 uint64_t tsri_hash_pointers(const void *a, const void *b);
 
-/* --- infer_shared.c ----------------------------------------------------------------------------
- */
+/* --- infer_shared.c --------------------------------------------------------------------------- */
 /* Whether a tensor has its place all the time: a variable, an input. */
 bool tsri_is_kept(const tsr_tensor *t);
 /* Adds the node of a tensor with several readers, and its edges. */
 tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made);
 
-/* --- infer_bucket.c ----------------------------------------------------------------------------
- */
+/* --- infer_bucket.c --------------------------------------------------------------------------- */
 /* Deals the gradients of updates to buckets of at most `limit` bytes. */
 tsr_status tsri_infer_buckets(tsri_problem *p, double limit);
 /* What each of a list's conversions takes that pays `share` of a bucket's hand-shakes, where that
  * is less than by itself: price[from->n * to->n]. */
 tsr_status tsri_bucket_prices(tsri_problem *p, tsri_conversion *c, double share, float *price);
 
-/* --- infer.c -----------------------------------------------------------------------------------
- */
+/* --- infer.c ---------------------------------------------------------------------------------- */
 tsr_status tsri_add_node(tsri_problem *p, tsri_search_node node, int *out_node);
 tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost);
 /* Whether a tensor in `sig` of a side may be converted for strategy j of another. */

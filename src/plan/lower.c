@@ -40,8 +40,7 @@ static bool here(const tsr_plan *plan, const tsri_item *it)
     return tsri_item_has(it, plan->world->rank);
 }
 
-/* --- kernels -------------------------------------------------------------------------------------
- */
+/* --- kernels ---------------------------------------------------------------------------------- */
 static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
 {
     tsri_kernel_desc d = {
@@ -76,8 +75,7 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
     return TSR_OK;
 }
 
-/* --- conversions without communication ----------------------------------------------------------
- */
+/* --- conversions without communication -------------------------------------------------------- */
 static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step *step)
 {
     const tsri_value *src = &plan->values[it->in[0]], *dst = &plan->values[it->out[0]];
@@ -131,8 +129,7 @@ static tsr_status make_conversion(tsr_plan *plan, const tsri_item *it, tsri_step
     return TSR_OK;
 }
 
-/* --- pointers ------------------------------------------------------------------------------------
- */
+/* --- pointers --------------------------------------------------------------------------------- */
 static tsr_status allocate_ports(tsr_plan *plan)
 {
     for (int i = 0; i < plan->nports; i++)

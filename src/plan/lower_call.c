@@ -66,8 +66,7 @@ static tsri_route_step step_of(const tsr_plan *plan, const tsri_item *it, int pa
     return step;
 }
 
-/* --- pieces along one axis ----------------------------------------------------------------------
- */
+/* --- pieces along one axis -------------------------------------------------------------------- */
 /* The axis that the step's dimensions split in a layout; -1 if none, -2 if several. */
 static int axis_of(const tsri_layout *l, uint8_t dims)
 {
@@ -141,8 +140,7 @@ static bool fill_segment(const tsr_plan *plan, const tsri_item *it, int pair, in
     return true;
 }
 
-/* --- boxes --------------------------------------------------------------------------------------
- */
+/* --- boxes ------------------------------------------------------------------------------------ */
 static void strides_of(const tsri_value *v, const int64_t *length, int64_t *stride)
 {
     int order[TSR_MAX_NDIM];
@@ -204,8 +202,7 @@ static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, cons
     return TSR_OK;
 }
 
-/* --- the call -----------------------------------------------------------------------------------
- */
+/* --- the call --------------------------------------------------------------------------------- */
 tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_call)
 {
     tsr_world *w = plan->world;

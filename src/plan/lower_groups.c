@@ -112,8 +112,7 @@ static tsr_status connect(tsr_plan *plan, tsr_device kind, const bool *is_in, in
     return TSR_OK;
 }
 
-/* --- groups that are made together ---------------------------------------------------------------
- */
+/* --- groups that are made together ------------------------------------------------------------ */
 /* What was made already: items of equal placements, dimensions and lane have the same groups. */
 typedef struct partition {
     struct partition *next;

@@ -249,8 +249,7 @@ struct tsr_plan {
     char *explain;
 };
 
-/* --- infer.c ------------------------------------------------------------------------------------
- */
+/* --- infer.c ---------------------------------------------------------------------------------- */
 /* The signature chosen for each op of a graph. */
 typedef struct tsri_inferred {
     bool *live;                       /* per op: something that is kept depends on it */
@@ -279,7 +278,7 @@ bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
 tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_opts *opts,
                       tsri_pool *pool, tsri_inferred *out_inferred);
 
-/* --- from signatures to steps --------------------------------------------------------------- */
+/* --- from signatures to steps ----------------------------------------------------------------- */
 tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *inferred);
 /* The item of a RANK_SUM whose operands and results are values. */
 tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int *in,
@@ -345,8 +344,7 @@ bool tsri_item_writes_early(const tsr_plan *plan, const tsri_item *item);
 /* Whether a value's kernel may write over its first operand (equal shape, dtype and layout). */
 bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *item);
 
-/* --- check.c ------------------------------------------------------------------------------------
- */
+/* --- check.c ---------------------------------------------------------------------------------- */
 typedef enum tsri_pass {
     TSRI_PASS_BUILD = 0,
     TSRI_PASS_FUSE,
@@ -399,8 +397,7 @@ tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device ki
 tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, bool fixes,
                              tsr_plan **out_plan);
 
-/* --- lower_groups.c ------------------------------------------------------------------------------
- */
+/* --- lower_groups.c --------------------------------------------------------------------------- */
 /* Makes the communicators between devices that the plan's items need, and their groups. Collective
  * over the world, where some item of it needs one. */
 tsr_status tsri_plan_connect(tsr_plan *plan);

@@ -31,8 +31,7 @@ static tsr_status no_memory(void)
     return TSR_ERR_NO_MEMORY;
 }
 
-/* --- outputs -------------------------------------------------------------------------------------
- */
+/* --- outputs ---------------------------------------------------------------------------------- */
 /* Gives each output a buffer that stays: the value's own if it has one to give, else a copy's. */
 static tsr_status place_outputs(tsr_plan *plan)
 {

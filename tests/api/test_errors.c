@@ -56,8 +56,7 @@ static void compile_fails(fixture *f, tsr_status want)
     assert_int_equal(tsr_graph_status(f->g), want);
 }
 
-/* --- declaring -----------------------------------------------------------------------------------
- */
+/* --- declaring -------------------------------------------------------------------------------- */
 static void test_shapes(void **state)
 {
     fixture *f = *state;
@@ -227,8 +226,7 @@ static void test_two_graphs(void **state)
     SAYS(place, "add", "another graph");
 }
 
-/* --- modules and optimizers ----------------------------------------------------------------------
- */
+/* --- modules and optimizers ------------------------------------------------------------------- */
 static void test_module_arguments(void **state)
 {
     fixture *f = *state;
@@ -344,8 +342,7 @@ static void test_destroyed_module(void **state)
     SAYS("0.weight", "module", "destroyed");
 }
 
-/* --- running -------------------------------------------------------------------------------------
- */
+/* --- running ---------------------------------------------------------------------------------- */
 static void test_ports(void **state)
 {
     fixture *f = *state;

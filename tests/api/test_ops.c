@@ -84,8 +84,7 @@ EACH(log_softmax, tsr_log_softmax(c->z, -2),
              exp(c->zv[3 * C + i % C])))
 EACH(to_global, tsr_to_global(tsr_to_global(c->z, c->p, TSR_P), c->p, TSR_S(1)), z)
 
-/* --- reductions ----------------------------------------------------------------------------------
- */
+/* --- reductions ------------------------------------------------------------------------------- */
 static tsr_tensor *make_sum(ctx *c)
 {
     return tsr_sum(c->z, TSR_AXES(0), false);
@@ -156,8 +155,7 @@ static int want_argmax(const ctx *c, double *o)
     return R;
 }
 
-/* --- products ------------------------------------------------------------------------------------
- */
+/* --- products --------------------------------------------------------------------------------- */
 static tsr_tensor *make_matmul(ctx *c)
 {
     return tsr_matmul(c->x, tsr_reshape(c->z, TSR_DIMS(C, R)));
@@ -203,8 +201,7 @@ static int want_linear(const ctx *c, double *o)
     return R * R;
 }
 
-/* --- convolution, pooling, batch norm ------------------------------------------------------------
- */
+/* --- convolution, pooling, batch norm --------------------------------------------------------- */
 static double pixel(const ctx *c, int n, int ch, int h, int w)
 {
     return h < 0 || h > 4 || w < 0 || w > 4 ? 0 : c->iv[((n * 4 + ch) * 5 + h) * 5 + w];
@@ -305,8 +302,7 @@ static int want_batch_norm(const ctx *c, double *o)
     return IMG;
 }
 
-/* --- losses --------------------------------------------------------------------------------------
- */
+/* --- losses ----------------------------------------------------------------------------------- */
 static double log_prob(const ctx *c, int row, int col)
 {
     double s = 0;

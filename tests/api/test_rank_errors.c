@@ -30,8 +30,7 @@ static void says_all(const char *text, int line, const char *const *words)
         SAYS((t)->text[r_], __VA_ARGS__);        \
     }
 
-/* --- programs that differ ------------------------------------------------------------------------
- */
+/* --- programs that differ --------------------------------------------------------------------- */
 enum { SHAPE, OP, MORE, OUTPUT, SIGNATURE };
 typedef struct difference {
     told told;
@@ -109,8 +108,7 @@ static void test_one_fails(void **state)
     SAYS(t.text[1], "rank 2");
 }
 
-/* --- ports ---------------------------------------------------------------------------------------
- */
+/* --- ports ------------------------------------------------------------------------------------ */
 static tsr_status fetch_wrongly(tsr_world *w, void *arg)
 {
     told *t = arg;
@@ -142,8 +140,7 @@ static void test_fetch_partial(void **state)
     ALL_SAY(&t, 3, TSR_ERR_SBP, "'partial'", "P", "tsr_fetch_shard", "B");
 }
 
-/* --- runs that fail ------------------------------------------------------------------------------
- */
+/* --- runs that fail --------------------------------------------------------------------------- */
 static tsr_status wrong_label(tsr_world *w, void *arg)
 {
     told *t = arg;
@@ -223,8 +220,7 @@ static void test_one_leaves(void **state)
     SAYS(t.text[1], "rank 0");
 }
 
-/* --- memory --------------------------------------------------------------------------------------
- */
+/* --- memory ----------------------------------------------------------------------------------- */
 /* kind 0: variables don't fit, 1: a plan doesn't, 2: an input doesn't. */
 static tsr_status too_much(tsr_world *w, void *arg)
 {

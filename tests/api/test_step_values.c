@@ -93,8 +93,7 @@ static tsr_tensor *anchor(tsr_graph *g, tsr_world *w)
     return tsr_full(g, TSR_F64, TSR_DIMS(4, 5), tsr_placement_parse(w, "cpu"), TSR_AUTO, 1);
 }
 
-/* --- two optimizers ----------------------------------------------------------------------------
- */
+/* --- two optimizers --------------------------------------------------------------------------- */
 /* loss = sum(head body): each gradient is the other's value at the start of the step. */
 static tsr_status two_optimizers(tsr_world *w, void *arg)
 {
@@ -185,8 +184,7 @@ static void test_gan(void **state)
     everywhere(gan);
 }
 
-/* --- reads and outputs around an update --------------------------------------------------------
- */
+/* --- reads and outputs around an update ------------------------------------------------------- */
 static tsr_status reads(tsr_world *w, void *arg)
 {
     const where *at = arg;
@@ -226,8 +224,7 @@ static void test_reads(void **state)
     everywhere(reads);
 }
 
-/* --- running averages --------------------------------------------------------------------------
- */
+/* --- running averages ------------------------------------------------------------------------- */
 enum { ROWS = 6, CHANNELS = 5 };
 
 static double row_value(int i, int c)
@@ -317,8 +314,7 @@ static void test_averages(void **state)
     everywhere(averages);
 }
 
-/* --- entries that do nothing -------------------------------------------------------------------
- */
+/* --- entries that do nothing ------------------------------------------------------------------ */
 /* The op numbered i of x (4,5), which leaves it as it is. */
 static tsr_tensor *same(int i, tsr_tensor *x)
 {

@@ -179,8 +179,7 @@ static void test_adam(void **state)
     on_ranks(adam_step, &(bool){true});
 }
 
-/* --- gradients -----------------------------------------------------------------------------------
- */
+/* --- gradients -------------------------------------------------------------------------------- */
 static tsr_status gradients(tsr_world *w, void *arg)
 {
     (void)arg;
@@ -215,8 +214,7 @@ static void test_gradients(void **state)
     on_ranks(gradients, NULL);
 }
 
-/* --- weights and data ----------------------------------------------------------------------------
- */
+/* --- weights and data ------------------------------------------------------------------------- */
 static tsr_status save_and_load(tsr_world *w, void *arg)
 {
     const char *path = arg;

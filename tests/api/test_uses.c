@@ -252,8 +252,7 @@ static void test_shared_gradient(void **state)
     on_ranks(shared_gradient, NULL);
 }
 
-/* --- one operand twice -------------------------------------------------------------------------
- */
+/* --- one operand twice ------------------------------------------------------------------------ */
 /* x + (x + x): three gradients of x meet, of which two are one tensor. In f32, which has kernels of
  * its own. */
 static tsr_status twice(tsr_world *w, void *arg)
@@ -388,8 +387,7 @@ static void test_infinite_mean(void **state)
     on_ranks(infinite_mean, &(tsr_dtype){TSR_F64});
 }
 
-/* --- gradients of a power at zero --------------------------------------------------------------
- */
+/* --- gradients of a power at zero ------------------------------------------------------------- */
 /* Recorded from PyTorch 1.13, in f64: z = x^y, gradients of sum z. */
 enum { POWERS = 7 };
 static const double bases[POWERS] = {0, 0, 0, 0, -1, -2, 3};

@@ -3,8 +3,7 @@
  * values are worked out by hand. */
 #include "rank.h"
 
-/* --- worlds, placements, signatures --------------------------------------------------------------
- */
+/* --- worlds, placements, signatures ----------------------------------------------------------- */
 static void keep_text(void *arg, tsr_log_level level, const char *text)
 {
     (void)level;
@@ -55,8 +54,7 @@ static void test_world(void **state)
     }
 }
 
-/* --- training without .training ------------------------------------------------------------------
- */
+/* --- training without .training --------------------------------------------------------------- */
 typedef struct warnings {
     int n;
     char text[512];
@@ -209,8 +207,7 @@ static void test_texts(void **state)
     assert_int_equal(length, 2);
 }
 
-/* --- feeding and fetching ------------------------------------------------------------------------
- */
+/* --- feeding and fetching --------------------------------------------------------------------- */
 /* x (5,2) = 0..9 in S(0): its rows by rank. Returns the first of this rank. */
 static int64_t my_rows(tsr_world *w, int64_t *out_rows)
 {

@@ -147,8 +147,7 @@ static void test_mixed(void **state)
         }
 }
 
-/* --- errors of what runs later -----------------------------------------------------------------
- */
+/* --- errors of what runs later ---------------------------------------------------------------- */
 static tsr_status take_rows(tsr_world *w, void *arg)
 {
     (void)arg;

@@ -19,8 +19,7 @@ sg_entry *sg_entries;
 int sg_nentries;
 static tsri_pool memory; /* of the entries and all values */
 
-/* --- the programs' values ----------------------------------------------------------------------
- */
+/* --- the programs' values --------------------------------------------------------------------- */
 
 static double fill_value(sc_fill fill, tsr_dtype dtype, uint64_t *rng)
 {
@@ -141,8 +140,7 @@ int sg_teardown(void **state)
     return 0;
 }
 
-/* --- signatures --------------------------------------------------------------------------------
- */
+/* --- signatures ------------------------------------------------------------------------------- */
 
 /* What no rule expresses, over dimension d: the others are B. */
 static tsri_nd_signature extra_signature(const sg_entry *e, const tsri_rule_text *text, int ndim,

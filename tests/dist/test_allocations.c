@@ -191,8 +191,7 @@ static void find_foreign(void)
 }
 #endif
 
-/* --- training ------------------------------------------------------------------------------------
- */
+/* --- training --------------------------------------------------------------------------------- */
 
 typedef struct training {
     int ranks, threads;
@@ -271,8 +270,7 @@ static tsr_status training_body(tsr_world *w, void *arg)
     return tsr_world_barrier(w);
 }
 
-/* --- per-rank buffers ---------------------------------------------------------------------------
- */
+/* --- per-rank buffers ------------------------------------------------------------------------- */
 static tsr_status reduce_some(tsr_group *g, float *small, float *large)
 {
     enum { SMALL = 16, LARGE = 1 << 17 };

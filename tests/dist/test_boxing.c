@@ -43,8 +43,7 @@ static void spawn_ok(int n, tsr_rank_fn *fn, void *arg)
         fail_msg("%d ranks: %s: %s", n, tsr_status_name(status), tsr_last_error());
 }
 
-/* --- the recorder ------------------------------------------------------------------------------
- */
+/* --- the recorder ----------------------------------------------------------------------------- */
 
 /* One run of a plan under watch: what was asked of the communicator, and what it read, is what the
  * plan says. */
@@ -93,8 +92,7 @@ static tsr_status with_recorder(tsr_world *w, program_fn *program, void *arg)
     return status;
 }
 
-/* --- all conversions of one shape ----------------------------------------------------------------
- */
+/* --- all conversions of one shape ------------------------------------------------------------- */
 
 typedef struct boxing {
     tsr_dims dims;
@@ -335,8 +333,7 @@ static void test_conversions(void **state)
     test_free(b);
 }
 
-/* --- channels last -------------------------------------------------------------------------------
- */
+/* --- channels last ---------------------------------------------------------------------------- */
 
 enum { OUT = 4 * 6 * 6 };
 

@@ -35,8 +35,7 @@ static tsr_tensor *loss_of(tsr_module *net, tsr_tensor *x)
     return tsr_mean(tsr_mul(x, x), TSR_ALL_AXES, false);
 }
 
-/* --- how many ----------------------------------------------------------------------------------
- */
+/* --- how many --------------------------------------------------------------------------------- */
 enum { LAYERS = 40 };
 
 /* Calls of a kind that the plan's text counts for a run. */
@@ -106,8 +105,7 @@ static void test_counts(void **state)
             }
 }
 
-/* --- what they give ----------------------------------------------------------------------------
- */
+/* --- what they give --------------------------------------------------------------------------- */
 enum { DEEP = 5, WIDE = 6, STEPS = 3, NVALUES = DEEP * (WIDE * WIDE + WIDE) };
 
 typedef struct training {

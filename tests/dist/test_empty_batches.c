@@ -15,8 +15,7 @@
 static const tsr_world_opts opts = {
     .size = sizeof opts, .arena_bytes = 256 << 20, .timeout_s = 120, .threads = 1};
 
-/* --- models ------------------------------------------------------------------------------------
- */
+/* --- models ----------------------------------------------------------------------------------- */
 typedef struct model {
     const char *name;
     tsr_module *(*make)(tsr_world *w, const tsr_placement *p);
@@ -55,8 +54,7 @@ static const model models[] = {
     {"transformer", make_transformer, {1, {6}}, true},
 };
 
-/* --- one training step -------------------------------------------------------------------------
- */
+/* --- one training step ------------------------------------------------------------------------ */
 enum { MOST_VARIABLES = 400 };
 
 typedef struct variables {
@@ -240,8 +238,7 @@ static void test_losses(void **state)
         fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
 }
 
-/* --- batch norm over ranks that have nothing ---------------------------------------------------
- */
+/* --- batch norm over ranks that have nothing -------------------------------------------------- */
 typedef struct joined {
     model m;
     double losses[3][STEPS + 1];

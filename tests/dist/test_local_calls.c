@@ -442,8 +442,7 @@ static void test_race_of_threads(void **state)
     end_race(r);
 }
 
-/* --- whether a process has ended ---------------------------------------------------------------
- */
+/* --- whether a process has ended -------------------------------------------------------------- */
 
 /* By a pidfd, which stays open in *pidfd, or, without (old kernels, no descriptor left), by /proc:
  * a live process whose name looks like the state of a dead one, a zombie, and one that is no more.

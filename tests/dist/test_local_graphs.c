@@ -29,8 +29,7 @@ static tsr_graph *own_graph(tsr_world *w, bool training)
     return tsr_graph_create(w, TSR_GRAPH_OPTS(.training = training, .local = true));
 }
 
-/* --- different numbers of different graphs -----------------------------------------------------
- */
+/* --- different numbers of different graphs ---------------------------------------------------- */
 /* sum of (k+1) x over n elements of value v: in a graph whose shapes and ops depend on all three.
  */
 static tsr_status compile_one(tsr_world *w, int n, int k, tsr_plan **out_plan)
@@ -110,8 +109,7 @@ static void test_different_graphs(void **state)
         spawn_ok(n, different_graphs, NULL);
 }
 
-/* --- what a local graph must not hold ----------------------------------------------------------
- */
+/* --- what a local graph must not hold --------------------------------------------------------- */
 static tsr_status placements_elsewhere(tsr_world *w, void *arg)
 {
     (void)arg;
@@ -219,8 +217,7 @@ static void test_failing_run(void **state)
     spawn_ok(3, failing_run, NULL);
 }
 
-/* --- modules and optimizers of one rank --------------------------------------------------------
- */
+/* --- modules and optimizers of one rank ------------------------------------------------------- */
 enum { IN = 6, OUT = 3, MOST_ROWS = 5 };
 
 /* One training step's graph: mean squared output of a linear layer with momentum SGD. From given
@@ -351,8 +348,7 @@ static void test_own_files(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* --- updates from given gradients --------------------------------------------------------------
- */
+/* --- updates from given gradients ------------------------------------------------------------- */
 static tsr_status apply_errors(tsr_world *w, void *arg)
 {
     (void)arg;

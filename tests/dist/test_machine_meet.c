@@ -17,8 +17,7 @@ static void loopback(char *url, size_t size)
     snprintf(url, size, "tcp://127.0.0.1:%d", free_port());
 }
 
-/* --- who sees whom -----------------------------------------------------------------------------
- */
+/* --- who sees whom ---------------------------------------------------------------------------- */
 
 /* Changes what this process may do to others: CAP_SYS_PTRACE lets it look at any. */
 static bool may_look(bool give_up)
@@ -74,8 +73,7 @@ static void test_hidden(void **state)
     crew_finish(&c);
 }
 
-/* --- a store that lies -------------------------------------------------------------------------
- */
+/* --- a store that lies ------------------------------------------------------------------------ */
 
 /* A false value for rank 1 at keys with one of these ends (blanks between), where @ is the host's
  * process; and the errors of rank 1 and rank 0. */
@@ -219,8 +217,7 @@ static void test_lies(void **state)
     }
 }
 
-/* --- who does not come -------------------------------------------------------------------------
- */
+/* --- who does not come ------------------------------------------------------------------------ */
 
 /* Rank `rank` of n comes alone to the meeting. */
 static void come_alone(int rank, int n)

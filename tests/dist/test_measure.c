@@ -35,8 +35,7 @@ static tsr_status measure_body(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
-/* --- a communicator that is slow by a known time, and whose ranks report known seconds ---------
- */
+/* --- a communicator that is slow by a known time, and whose ranks report known seconds -------- */
 enum { WARM_UP, FIGURES = 3 };
 static const double slow_s = 0.02;
 static const double seconds[FIGURES] = {0.5, 0.25, 0.125}; /* of the slowest rank */

@@ -51,8 +51,7 @@ typedef struct task {
     results got;
 } task;
 
-/* --- the oracle --------------------------------------------------------------------------------
- */
+/* --- the oracle ------------------------------------------------------------------------------- */
 
 /* Element i of x is in a group that has statistics, and has a gamma. */
 typedef struct place {
@@ -132,8 +131,7 @@ static void find_wanted(const task *t, results *out)
     }
 }
 
-/* --- the program -------------------------------------------------------------------------------
- */
+/* --- the program ------------------------------------------------------------------------------ */
 
 typedef struct buffers {
     tsr_variable *v[4];
@@ -220,8 +218,7 @@ static tsr_status run_case(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
-/* --- comparison --------------------------------------------------------------------------------
- */
+/* --- comparison ------------------------------------------------------------------------------- */
 
 /* By the largest of what is wanted. */
 static void close_to(const task *t, int ranks, const char *what, const double *got,

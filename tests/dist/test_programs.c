@@ -50,8 +50,7 @@ static tsr_status still_works(tsr_world *w)
     return TSR_OK;
 }
 
-/* --- ranks that disagree -----------------------------------------------------------------------
- */
+/* --- ranks that disagree ---------------------------------------------------------------------- */
 
 typedef struct differing {
     int odd; /* the rank that does it */
@@ -145,8 +144,7 @@ static void test_mismatch(void **state)
         }
 }
 
-/* --- one rank that fails ------------------------------------------------------------------------
- */
+/* --- one rank that fails ---------------------------------------------------------------------- */
 
 static tsr_status bad_compile(tsr_world *w, void *arg)
 {
@@ -227,8 +225,7 @@ static void test_bad_label(void **state)
             spawn_ok(n, bad_label, &(differing){odd});
 }
 
-/* --- shards -------------------------------------------------------------------------------------
- */
+/* --- shards ----------------------------------------------------------------------------------- */
 
 static tsr_status shard_body(tsr_world *w, void *arg)
 {
@@ -310,8 +307,7 @@ static void test_shards(void **state)
     spawn_ok(3, outsider_body, NULL);
 }
 
-/* --- several plans of one world -----------------------------------------------------------------
- */
+/* --- several plans of one world --------------------------------------------------------------- */
 
 enum { IMAGE = 8 * 8, MAX_BATCH = 8, STEPS = 4 };
 
@@ -423,8 +419,7 @@ static void test_several_plans(void **state)
         }
 }
 
-/* --- learning rate -------------------------------------------------------------------------------
- */
+/* --- learning rate ---------------------------------------------------------------------------- */
 
 /* Plain SGD moves a weight by -lr g. One plan, one starting point, three rates: distances are as
  * the rates, element by element. */
@@ -469,8 +464,7 @@ static void test_learning_rate(void **state)
         spawn_ok(n, rate_body, NULL);
 }
 
-/* --- infinities --------------------------------------------------------------------------------
- */
+/* --- infinities ------------------------------------------------------------------------------- */
 /* Products of an infinity and positive numbers, as partial sums: an addend of zeros of the other
  * operand, which is the smaller one, would make NaN of them. */
 enum { PRODUCTS = 3 };
@@ -530,8 +524,7 @@ static void test_infinities(void **state)
         spawn_ok(n, infinite_body, &one);
 }
 
-/* --- large logits -------------------------------------------------------------------------------
- */
+/* --- large logits ----------------------------------------------------------------------------- */
 /* Three rows whose logits, but for one row, have a large part in common. */
 static const double large_logits[3][4] = {
     {1e6, 1e6 + 0.5, 1e6 - 1, 1e6 + 2}, {-3e6, -3e6 + 1, -3e6 - 0.25, -3e6}, {0.5, -1, 2, 0}};

@@ -28,8 +28,7 @@ static tsr_graph *own_graph(tsr_world *w)
     return tsr_graph_create(w, TSR_GRAPH_OPTS(.local = true));
 }
 
-/* --- values ------------------------------------------------------------------------------------
- */
+/* --- values ----------------------------------------------------------------------------------- */
 /* What rank r puts at i: whole numbers, whose sums are exact. */
 static double value_at(int r, int64_t i)
 {
@@ -134,8 +133,7 @@ static void test_sums(void **state)
         spawn_ok(n, sums, NULL);
 }
 
-/* --- gradients ---------------------------------------------------------------------------------
- */
+/* --- gradients -------------------------------------------------------------------------------- */
 /* L_r = sum_i c_r s_i t_i with s = rank_sum(x_r), t = rank_sum(x_r^2): of L = sum_r L_r, whose c is
  * C = sum_r c_r, dL/dx_r = C (t + 2 x_r s). */
 static tsr_status gradients(tsr_world *w, void *arg)
@@ -180,8 +178,7 @@ static void test_gradients(void **state)
         spawn_ok(n, gradients, NULL);
 }
 
-/* --- programs that differ ----------------------------------------------------------------------
- */
+/* --- programs that differ --------------------------------------------------------------------- */
 /* Rank 0 makes its image by a convolution, which lies channels last; the others feed theirs. */
 static tsr_status layouts(tsr_world *w, void *arg)
 {

@@ -14,8 +14,7 @@
 
 #include "tests/dist/signatures.h"
 
-/* --- the verifier itself -----------------------------------------------------------------------
- */
+/* --- the verifier itself ---------------------------------------------------------------------- */
 
 /* What became of the ways to break something. */
 typedef struct tally {

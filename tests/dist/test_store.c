@@ -66,7 +66,7 @@ static void run_alone(rank_fn *fn)
         run_crew(k, 1, false, fn);
 }
 
-/* ---- one client ---- */
+/* --- one client ------------------------------------------------------------------------------- */
 
 static tsr_status values(tsr_store *s, int rank, void *arg)
 {
@@ -313,7 +313,7 @@ static void test_against_a_model(void **state)
     run_crew(FILES, 1, false, random_calls);
 }
 
-/* ---- many clients ---- */
+/* --- many clients ----------------------------------------------------------------------------- */
 
 enum { ADDS = 100, LOCKED = 10 };
 
@@ -474,7 +474,7 @@ static void test_waits(void **state)
     }
 }
 
-/* ---- leaving ---- */
+/* --- leaving ---------------------------------------------------------------------------------- */
 
 /* Rank 0 leaves at once; the others go on. */
 static tsr_status go_on(tsr_store *s, int rank, void *arg)

@@ -72,7 +72,7 @@ static long used_mib(int field)
     return pages[field] / (MIB / sysconf(_SC_PAGESIZE));
 }
 
-/* ---- connections ---- */
+/* --- connections ------------------------------------------------------------------------------ */
 
 /* Runs in a process of its own, so that its descriptors are not the server's; `ready` is of both.
  */
@@ -167,7 +167,7 @@ static void test_full(void **state)
     assert_int_equal(code, 0);
 }
 
-/* ---- bytes ---- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 /* Sends the same bytes, at most `most` of them, on all connections, until none takes more. */
 static void pour(const int *fd, int n, const void *chunk, size_t bytes, size_t most)
@@ -342,7 +342,7 @@ static void test_waits(void **state)
     free(ask);
 }
 
-/* ---- meetings ---- */
+/* --- meetings --------------------------------------------------------------------------------- */
 
 static int join_alone(const char *name, int nranks)
 {

@@ -312,7 +312,7 @@ static void test_pipelined(void **state)
     tsr_store_close(s);
 }
 
-/* ---- addresses ---- */
+/* --- addresses -------------------------------------------------------------------------------- */
 
 static void test_addresses(void **state)
 {
@@ -375,7 +375,7 @@ static void test_ipv6(void **state)
     tsri_store_server_stop(six);
 }
 
-/* ---- its end ---- */
+/* --- its end ---------------------------------------------------------------------------------- */
 
 static void test_idle(void **state)
 {
@@ -420,7 +420,7 @@ static void test_drain(void **state)
     tsr_store_close(s[1]);
 }
 
-/* ---- other programs' servers ---- */
+/* --- other programs' servers ------------------------------------------------------------------ */
 
 typedef struct impostor {
     int fd;

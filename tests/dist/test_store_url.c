@@ -126,7 +126,7 @@ static void test_illegal(void **state)
     assert_non_null(strstr(tsr_last_error(), "a host of 294 bytes"));
 }
 
-/* ---- what options and the environment add ---- */
+/* --- what options and the environment add ----------------------------------------------------- */
 
 static void set_env(const char *rank, const char *size, const char *host, const char *port,
                     const char *hosted)

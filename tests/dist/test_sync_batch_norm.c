@@ -22,8 +22,7 @@ enum { IMAGE = C * H * W, RUNS = 2 };
 static const tsr_world_opts opts = {
     .size = sizeof opts, .arena_bytes = 128 << 20, .timeout_s = 60, .threads = 1};
 
-/* --- what is compared --------------------------------------------------------------------------
- */
+/* --- what is compared ------------------------------------------------------------------------- */
 /* Of all runs; of parameters one after the other, in the module's order. */
 typedef struct results {
     double loss[RUNS];
@@ -83,8 +82,7 @@ static tsr_module *make_net(tsr_world *w, const tsr_placement *p, bool flat, int
     return m;
 }
 
-/* --- the programs ------------------------------------------------------------------------------
- */
+/* --- the programs ----------------------------------------------------------------------------- */
 typedef struct collected {
     tsr_variable *v[PARAMS];
     int n;
@@ -260,8 +258,7 @@ static void test_far_from_zero(void **state)
     one_batch(1e6);
 }
 
-/* --- finite differences ------------------------------------------------------------------------
- */
+/* --- finite differences ----------------------------------------------------------------------- */
 /* Of the sum of all ranks' losses, by an element of one rank's x; all ranks run together. */
 static tsr_status differences(tsr_world *w, void *arg)
 {
@@ -327,8 +324,7 @@ static void test_finite_differences(void **state)
     free(t);
 }
 
-/* --- under tsr_ddp -----------------------------------------------------------------------------
- */
+/* --- under tsr_ddp ---------------------------------------------------------------------------- */
 /* The last layer fills the first bucket, which takes 1 MiB; the other parameters have one each,
  * which are reduced between the sums of batch norm's backward passes. */
 enum { STEPS = 4, WIDE = (1 << 20) / 8 / C + 1 };
@@ -419,8 +415,7 @@ static void test_under_ddp(void **state)
     }
 }
 
-/* --- one value, or none ------------------------------------------------------------------------
- */
+/* --- one value, or none ----------------------------------------------------------------------- */
 typedef struct few {
     int rows[2];
     tsr_status expected;
@@ -477,8 +472,7 @@ static void test_few_values(void **state)
     }
 }
 
-/* --- where nothing changes ---------------------------------------------------------------------
- */
+/* --- where nothing changes -------------------------------------------------------------------- */
 /* y = bn(x) of all 6 rows, in some graph. */
 static tsr_status apply_in(tsr_world *w, tsr_module *bn, const tsr_placement *p,
                            const tsr_graph_opts *how, double *y)

@@ -53,8 +53,7 @@ static void with_all(void (*test)(const tsri_kernels *, int *ran))
     test(&tsri_kernels_cpu_ref, &ran);
 }
 
-/* --- gradients of filters: a term for each pixel of each image ----------------------------------
- */
+/* --- gradients of filters: a term for each pixel of each image -------------------------------- */
 
 typedef struct filter {
     const char *name;
@@ -127,8 +126,7 @@ static void test_filters(void **state)
     with_all(all_filters);
 }
 
-/* --- products ----------------------------------------------------------------------------------
- */
+/* --- products --------------------------------------------------------------------------------- */
 
 /* c[m, n] = a b with k terms: neither transposed, a, b. */
 static void all_products(const tsri_kernels *impl, int *ran)
@@ -158,8 +156,7 @@ static void test_products(void **state)
     with_all(all_products);
 }
 
-/* --- means, softmax, normalisation --------------------------------------------------------------
- */
+/* --- means, softmax, normalisation ------------------------------------------------------------ */
 
 static void all_means(const tsri_kernels *impl, int *ran)
 {
@@ -216,8 +213,7 @@ static void test_rows(void **state)
     with_all(all_norms);
 }
 
-/* --- the variance of f32 data far from zero ----------------------------------------------------
- */
+/* --- the variance of f32 data far from zero --------------------------------------------------- */
 
 /* Sums of x and x^2 as f64 hold them lose some 2^-53 of the square of the mean, here a million
  * deviations: less than the 2^-24 of the mean that f32 data is rounded to. A sum of squares that

@@ -62,8 +62,7 @@ static tsr_tensor *mean(tsr_tensor *x)
     return tsr_mean(x, TSR_ALL_AXES, false);
 }
 
-/* --- scenarios ---------------------------------------------------------------------------------
- */
+/* --- scenarios -------------------------------------------------------------------------------- */
 static tsr_tensor *judge(tsr_module *critic, tsr_tensor *x)
 {
     tsr_tensor *h = tsr_linear(x, tsr_use(critic, "w1", x), tsr_use(critic, "b1", x));
@@ -161,8 +160,7 @@ static const struct {
                  {"tied", declare_tied},
                  {"norm", declare_norm}};
 
-/* --- running -----------------------------------------------------------------------------------
- */
+/* --- running ---------------------------------------------------------------------------------- */
 static tsr_status print_outputs(const bench *b, tsr_plan *plan)
 {
     double y[ROWS * 5];

@@ -58,8 +58,7 @@ static void describe_place(item *it, const tsr_placement *p)
         it->ranks[i] = tsr_placement_rank(p, i);
 }
 
-/* --- numbers in and out ------------------------------------------------------------------------
- */
+/* --- numbers in and out ----------------------------------------------------------------------- */
 static void store(void *to, tsr_dtype dtype, int64_t i, double v)
 {
     if (dtype == TSR_F64)
@@ -119,8 +118,7 @@ bool shard_of(tsr_dims dims, const item *at, int rank, int64_t first[TSR_MAX_NDI
     return true;
 }
 
-/* --- declaring ---------------------------------------------------------------------------------
- */
+/* --- declaring -------------------------------------------------------------------------------- */
 static tsr_status make_modules(job *j)
 {
     declared *d = &j->d;
@@ -251,8 +249,7 @@ static tsr_status compile(job *j, int graph)
     return TSR_OK;
 }
 
-/* --- running ------------------------------------------------------------------------------------
- */
+/* --- running ---------------------------------------------------------------------------------- */
 /* This rank's part of an input that is fed per rank: a shard; where B, only the first rank of a
  * group has the value, the others garbage; where P, addends of it. */
 static tsr_status feed_part(job *j, int graph, const pnode *n, const char *name, uint64_t seed)

@@ -75,8 +75,7 @@ tsr_sbp gen_sbp(gen *g, tsr_dims dims, int place, bool partial)
     return s;
 }
 
-/* --- operands ----------------------------------------------------------------------------------
- */
+/* --- operands --------------------------------------------------------------------------------- */
 int gen_any(gen *g, tsr_dtype dtype)
 {
     for (int k = 0; k < 10 && g->g->nnodes; k++) {
@@ -268,8 +267,7 @@ int gen_ids(gen *g, tsr_dims dims, int64_t below, int place)
     return gen_append(g, n);
 }
 
-/* --- graphs ------------------------------------------------------------------------------------
- */
+/* --- graphs ----------------------------------------------------------------------------------- */
 /* Two operands may have come from different placements. */
 static bool join_places(gen *g, pnode *n)
 {

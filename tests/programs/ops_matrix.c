@@ -111,7 +111,7 @@ static int eval_linear(walk *w, const pnode *n, const int *in)
 static const op_def op_linear = {
     "linear", "tsr_linear($0, $1, $2)", draw_linear, declare_linear, eval_linear, 12};
 
-/* --- convolution: i = stride 2, padding 2, dilation 2, groups -------------------------------- */
+/* --- convolution: i = stride 2, padding 2, dilation 2, groups --------------------------------- */
 static int64_t conv_out(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation)
 {
     int64_t room = size + 2 * pad - dilation * (kernel - 1) - 1;

@@ -188,7 +188,7 @@ static const op_def op_gelu = {
     "gelu", "tsr_gelu($0, (tsr_gelu_form)#0)", draw_gelu, declare_gelu, eval_gelu, 3};
 static const op_def op_cast = {"cast", "tsr_cast($0, ^D)", draw_cast, declare_cast, eval_cast, 5};
 
-/* --- two ------------------------------------------------------------------------------------- */
+/* --- two -------------------------------------------------------------------------------------- */
 /* A shape that broadcasts with dims. */
 static tsr_dims partner(gen *g, tsr_dims dims)
 {

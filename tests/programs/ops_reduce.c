@@ -187,7 +187,7 @@ static const op_def op_variance = {
 static const op_def op_std = {
     "std", "tsr_std($0, ^A, #0, %0)", draw_variance, declare_std, eval_std, 3};
 
-/* --- along an axis --------------------------------------------------------------------------- */
+/* --- along an axis ---------------------------------------------------------------------------- */
 static bool draw_along(gen *g, pnode *n, int x)
 {
     if (x < 0 || !gen_at(g, x)->shape.ndim)

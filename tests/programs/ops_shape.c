@@ -451,8 +451,7 @@ static int eval_split(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_split = {"split_axis", "SPLIT", draw_split, declare_split, eval_split, 4};
 
-/* --- triangles: i[0] the diagonal --------------------------------------------------------------
- */
+/* --- triangles: i[0] the diagonal ------------------------------------------------------------- */
 static bool draw_triangle(gen *g, pnode *n)
 {
     int x = any_x(g, 2, 4);

@@ -82,8 +82,7 @@ static const op_def op_from_local = {"from_local", "tsr_from_local(g, \"^N\", ^D
                                      NULL,         declare_from_local,
                                      eval_input,   0};
 
-/* --- variables ---------------------------------------------------------------------------------
- */
+/* --- variables -------------------------------------------------------------------------------- */
 static tsr_tensor *declare_use(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     const pvar *v = &d->p->var[n->var];
@@ -102,8 +101,7 @@ static int eval_use(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_use = {"use", "tsr_use(^M, ^V, t0)", NULL, declare_use, eval_use, 0};
 
-/* --- made of nothing ----------------------------------------------------------------------------
- */
+/* --- made of nothing -------------------------------------------------------------------------- */
 static tsr_tensor *declare_random(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     char name[16];

@@ -51,8 +51,7 @@ void oracle_finish(oracle *o)
     tape_free(o->t);
 }
 
-/* --- updates ------------------------------------------------------------------------------------
- */
+/* --- updates ---------------------------------------------------------------------------------- */
 static double rate(const tsr_schedule *s, double base, int64_t step)
 {
     if (step < s->warmup)

@@ -116,7 +116,7 @@ typedef struct program {
     act act[MAX_ACTS];
 } program;
 
-/* --- random choices -------------------------------------------------------------------------- */
+/* --- random choices --------------------------------------------------------------------------- */
 typedef struct rnd {
     uint64_t s;
 } rnd;
@@ -127,7 +127,7 @@ double rnd_in(rnd *r, double low, double high);
 /* Whether an input's number `i` of a run, a function of a seed. */
 double rnd_number(uint64_t seed, int64_t i);
 
-/* --- ops ------------------------------------------------------------------------------------- */
+/* --- ops -------------------------------------------------------------------------------------- */
 typedef struct gen gen;
 /* What a walk over one graph on the tape knows. */
 typedef struct walk {
@@ -177,7 +177,7 @@ const op_def *op_at(int op);
 int op_count(void);
 int op_find(const char *name);
 
-/* --- building while drawing: generate.c ------------------------------------------------------ */
+/* --- building while drawing: generate.c ------------------------------------------------------- */
 struct gen {
     rnd r;
     program *p;
@@ -223,7 +223,7 @@ program *program_generate(uint64_t seed, int nranks);
 program *program_copy(const program *p);
 void program_free(program *p);
 
-/* --- eval helpers: eval.c -------------------------------------------------------------------- */
+/* --- eval helpers: eval.c --------------------------------------------------------------------- */
 double unit_of(tsr_dtype dtype);
 /* Element numbers for broadcasting `from` to `to`; NULL where they are the same. */
 const int32_t *eval_spread(tape *t, tsr_dims from, tsr_dims to);

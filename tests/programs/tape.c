@@ -518,7 +518,7 @@ int tape_extreme(tape *t, int64_t n, int a, const int32_t *group, bool max)
     return t->n - 1;
 }
 
-/* --- back ------------------------------------------------------------------------------------ */
+/* --- back ------------------------------------------------------------------------------------- */
 static void give(tape_value *x, int64_t i, double g, double ge)
 {
     x->g[i] += g;

@@ -46,7 +46,7 @@ static char *dump(const tsri_experiment *e)
     return text;
 }
 
-/* --- errors ---------------------------------------------------------------------------------- */
+/* --- errors ----------------------------------------------------------------------------------- */
 static char *make_text(int i)
 {
     const char *base = config_errors[i].base, *find = config_errors[i].find;
@@ -155,7 +155,7 @@ static void test_hostile(void **state)
     free(text);
 }
 
-/* --- what is read ---------------------------------------------------------------------------- */
+/* --- what is read ----------------------------------------------------------------------------- */
 static void test_values(void **state)
 {
     (void)state;
@@ -223,7 +223,7 @@ static void test_bytes(void **state)
     }
 }
 
-/* --- dumps ----------------------------------------------------------------------------------- */
+/* --- dumps ------------------------------------------------------------------------------------ */
 static void assert_round_trip(const char *text)
 {
     tsri_experiment *e = parse_ok(text);
@@ -377,7 +377,7 @@ static void test_trees(void **state)
     tsri_pool_finish(&pool);
 }
 
-/* --- overrides ------------------------------------------------------------------------------- */
+/* --- overrides -------------------------------------------------------------------------------- */
 static void test_overrides(void **state)
 {
     (void)state;

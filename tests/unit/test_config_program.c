@@ -29,7 +29,7 @@ static tsri_experiment *load(const char *text)
     return e;
 }
 
-/* --- running --------------------------------------------------------------------------------- */
+/* --- running ---------------------------------------------------------------------------------- */
 typedef struct want {
     const char *name;
     int n;
@@ -220,7 +220,7 @@ static void test_random(void **state)
     assert_true(fabs(loss[0] - loss[1]) < 1e-9 && fabs(loss[0]) > 1);
 }
 
-/* --- training -------------------------------------------------------------------------------- */
+/* --- training --------------------------------------------------------------------------------- */
 #define NET_BUT_OPTIMIZER                                                                      \
     "model: {name: mlp, args: {hidden: 16}}\n"                                                 \
     "data: {dataset: synthetic, shape: [1, 4, 4], classes: 3, batch_size: 32, samples: 100}\n" \
@@ -298,7 +298,7 @@ static void test_init(void **state)
     assert_true(fabs(a[0] - b[0]) < 1e-6 && fabs(a[1] - b[1]) < 1e-6);
 }
 
-/* --- planning -------------------------------------------------------------------------------- */
+/* --- planning --------------------------------------------------------------------------------- */
 static tsr_status plan_text(const char *text, int nranks, tsri_program **out_program,
                             tsri_experiment **out_experiment, tsr_world **out_world)
 {
@@ -440,7 +440,7 @@ static void test_patterns(void **state)
     tsri_experiment_destroy(e);
 }
 
-/* --- errors ---------------------------------------------------------------------------------- */
+/* --- errors ----------------------------------------------------------------------------------- */
 static void test_errors(void **state)
 {
     (void)state;

@@ -104,7 +104,7 @@ static void test_accepted(void **state)
     tsri_pool_finish(&pool);
 }
 
-/* --- hostile inputs -------------------------------------------------------------------------- */
+/* --- hostile inputs --------------------------------------------------------------------------- */
 /* `unit` again and again. */
 static char *repeat(const char *unit, size_t times, size_t *out_size)
 {
@@ -239,7 +239,7 @@ static void test_no_memory(void **state)
     assert_true(n > 1);
 }
 
-/* --- overrides ------------------------------------------------------------------------------- */
+/* --- overrides -------------------------------------------------------------------------------- */
 static void test_set(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ static struct tsr_world world = {.nranks = 1, .threads = 1};
                 fail_msg("no '%s' in: %s", words_[w_], tsr_last_error()); \
     } while (0)
 
-/* --- CIFAR-10 --- */
+/* --- CIFAR-10 --------------------------------------------------------------------------------- */
 
 static uint8_t cifar_byte(int file, int record, int byte)
 {
@@ -128,7 +128,7 @@ static void cifar_errors_name_file_and_byte(void **state)
     assert_null(world.owned);
 }
 
-/* --- MNIST --- */
+/* --- MNIST ------------------------------------------------------------------------------------ */
 
 static size_t make_idx(uint8_t *out, uint32_t magic, int naxes, const uint32_t *axes, size_t bytes)
 {
@@ -372,7 +372,7 @@ static void a_world_takes_its_data_sets_along(void **state)
     KEEPS_NOTHING(open_two_and_end());
 }
 
-/* --- the synthetic set --- */
+/* --- the synthetic set ------------------------------------------------------------------------ */
 
 static void synthetic_set_is_reproducible(void **state)
 {
@@ -532,7 +532,7 @@ static void synthetic_set_needs_room_for_names(void **state)
     }
 }
 
-/* --- real files, where there are any --- */
+/* --- real files, where there are any ---------------------------------------------------------- */
 
 static void real_files_are_read(void **state)
 {

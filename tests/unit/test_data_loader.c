@@ -36,7 +36,7 @@ static loader_set of(int64_t n)
     return (loader_set){.n = n, .block_at = -1};
 }
 
-/* --- signals --- */
+/* --- signals ---------------------------------------------------------------------------------- */
 
 /* Field 0: which of the signals that a fault of the thread's own raises, and of two that are the
  * program's, are blocked, a bit each. */
@@ -79,7 +79,7 @@ static void signals_of_workers(void **state)
     tsr_data_loader_destroy(l);
 }
 
-/* --- order and contents --- */
+/* --- order and contents ----------------------------------------------------------------------- */
 
 /* The batches are the random sampler's, cut, in every epoch, whatever the workers. */
 static void any_number_of_workers(void **state)
@@ -196,7 +196,7 @@ static void with_a_distributed_sampler(void **state)
     }
 }
 
-/* --- errors --- */
+/* --- errors ----------------------------------------------------------------------------------- */
 
 static void errors_of_samples(void **state)
 {
@@ -377,7 +377,7 @@ static void option_errors(void **state)
     tsr_sampler_destroy(s);
 }
 
-/* --- a plan's feed --- */
+/* --- a plan's feed ---------------------------------------------------------------------------- */
 
 static tsr_status get_row(void *arg, int64_t index, void *const *out_fields,
                           const tsr_worker *worker)

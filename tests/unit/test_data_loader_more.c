@@ -35,7 +35,7 @@ static loader_set of(int64_t n)
     return (loader_set){.n = n, .block_at = -1};
 }
 
-/* --- samples of any length --- */
+/* --- samples of any length -------------------------------------------------------------------- */
 
 /* A sample that owns memory: `length` letters. */
 typedef struct word {
@@ -167,7 +167,7 @@ static void without_get(void **state)
     tsr_data_loader_destroy(l);
 }
 
-/* --- workers --- */
+/* --- workers ---------------------------------------------------------------------------------- */
 
 static tsr_status init(void *arg, tsr_worker *worker)
 {
@@ -273,7 +273,7 @@ static void base_seeds(void **state)
     }
 }
 
-/* --- memory --- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 static atomic_llong held, budget;
 
@@ -368,7 +368,7 @@ static void no_memory(void **state)
     }
 }
 
-/* --- epochs and checkpoints --- */
+/* --- epochs and checkpoints ------------------------------------------------------------------- */
 
 enum { N = 23, EPOCHS = 4, MOST = 24 };
 

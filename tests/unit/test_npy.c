@@ -96,7 +96,7 @@ static void test_foreign_dtypes(void **state)
     }
 }
 
-/* --- headers --------------------------------------------------------------------------------- */
+/* --- headers ---------------------------------------------------------------------------------- */
 /* A version 1 file of a header and some bytes of values. */
 static tsr_status parse_header(const char *header, size_t value_bytes, tsri_npy *out)
 {
@@ -229,7 +229,7 @@ static void test_damaged(void **state)
     assert_true(told > 10000);
 }
 
-/* --- files ----------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 static void test_write(void **state)
 {
     (void)state;

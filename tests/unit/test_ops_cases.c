@@ -88,7 +88,7 @@ static void test_cases(void **state)
 #undef X
 }
 
-/* --- rules ----------------------------------------------------------------------------------- */
+/* --- rules ------------------------------------------------------------------------------------ */
 static const char *const recorded_rules[] = {
 #include "tests/unit/ops_rules.inc"
 };

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* --- shapes ---------------------------------------------------------------------------------- */
+/* --- shapes ----------------------------------------------------------------------------------- */
 
 static void test_shapes_elementwise(void **state)
 {
@@ -78,7 +78,7 @@ static void test_shapes_products(void **state)
     is(tsr_conv2d(f32(D(1, 1, 8, 8)), f32(D(1, 1, 2, 2)), NULL, &o), TSR_F32, D(1, 1, 4, 4));
 }
 
-/* --- errors ---------------------------------------------------------------------------------- */
+/* --- errors ----------------------------------------------------------------------------------- */
 
 static void test_errors_shapes(void **state)
 {
@@ -175,7 +175,7 @@ static void test_errors_options(void **state)
     failed(tsr_relu(tsr_matmul(bad, bad)), TSR_ERR_INVALID, "dropout: p is 2");
 }
 
-/* --- rules ----------------------------------------------------------------------------------- */
+/* --- rules ------------------------------------------------------------------------------------ */
 
 static void test_rules_elementwise(void **state)
 {

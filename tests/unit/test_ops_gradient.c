@@ -53,7 +53,7 @@ static tsr_tensor *x64(tsr_dims dims)
     return leaf[nleaves++] = input(TSR_F64, dims);
 }
 
-/* --- a walk over the graph ------------------------------------------------------------------- */
+/* --- a walk over the graph -------------------------------------------------------------------- */
 
 static tsri_arg whole(const tsr_tensor *t)
 {
@@ -100,7 +100,7 @@ static void run_graph(int nops)
             run_op(g->ops[i]);
 }
 
-/* --- differences ----------------------------------------------------------------------------- */
+/* --- differences ------------------------------------------------------------------------------ */
 
 /* d(sum w*y)/dx of every leaf, with random weights w so that nothing cancels. */
 static void check(tsr_tensor *y, double low, double high)
@@ -157,7 +157,7 @@ static void check(tsr_tensor *y, double low, double high)
         check((y), (low), (high)); \
     } while (0)
 
-/* --- cases ----------------------------------------------------------------------------------- */
+/* --- cases ------------------------------------------------------------------------------------ */
 
 static void test_unary(void **state)
 {
@@ -451,7 +451,7 @@ static void test_index(void **state)
     CHECK(-2, 2, tsr_gather(x64(D(2, 4)), -1, input(TSR_I64, ids)));
 }
 
-/* --- values of what is composed -------------------------------------------------------------- */
+/* --- values of what is composed --------------------------------------------------------------- */
 
 /* The mean divides by the labels that count: with labels 0,1,2,0 and 1 ignored, by 3. */
 static void test_ignore_index_value(void **state)

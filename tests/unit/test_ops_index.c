@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* --- gather, embedding ----------------------------------------------------------------------- */
+/* --- gather, embedding ------------------------------------------------------------------------ */
 
 static void test_gather(void **state)
 {
@@ -44,7 +44,7 @@ static void test_gather_errors(void **state)
           tsr_gather(f32(D(1, 1, 1, 1, 1)), 0, make(TSR_I64, D(1, 1, 1, 1, 1))));
 }
 
-/* --- where, comparisons ---------------------------------------------------------------------- */
+/* --- where, comparisons ----------------------------------------------------------------------- */
 
 static void test_where(void **state)
 {
@@ -80,7 +80,7 @@ static void test_where_errors(void **state)
           tsr_maximum(make(TSR_BOOL, D(4)), make(TSR_BOOL, D(4))));
 }
 
-/* --- concat, split, slice, pad --------------------------------------------------------------- */
+/* --- concat, split, slice, pad ---------------------------------------------------------------- */
 
 static void test_cuts(void **state)
 {
@@ -176,7 +176,7 @@ static void test_cut_errors(void **state)
     FAILS(TSR_ERR_INVALID, "pad: 0.5 for dtype i64", tsr_pad(make(TSR_I64, D(5)), D(1), D(0), 0.5));
 }
 
-/* --- cumsum, variance ------------------------------------------------------------------------ */
+/* --- cumsum, variance ------------------------------------------------------------------------- */
 
 static void test_sums(void **state)
 {
@@ -203,7 +203,7 @@ static void test_sums(void **state)
           tsr_variance(make(TSR_I64, D(3)), TSR_ALL_AXES, false, 1));
 }
 
-/* --- arange, constant, one_hot --------------------------------------------------------------- */
+/* --- arange, constant, one_hot ---------------------------------------------------------------- */
 
 static void test_sources(void **state)
 {

@@ -44,7 +44,7 @@ typedef struct value {
     double data[MAX_ELEMENTS];
 } value;
 
-/* --- random numbers ------------------------------------------------------------------------- */
+/* --- random numbers --------------------------------------------------------------------------- */
 
 static uint64_t rng_state;
 
@@ -64,7 +64,7 @@ static double real(void)
     return (pick(2000001) - 1000000) * 2e-6;
 }
 
-/* --- the dense meaning of a rule ------------------------------------------------------------ */
+/* --- the dense meaning of a rule -------------------------------------------------------------- */
 
 static int64_t axis_size(const axis *a, const int64_t *size)
 {
@@ -166,8 +166,7 @@ static void evaluate(const op *o, const arg *out, const int64_t *size, const val
             }
 }
 
-/* --- cutting and putting together --------------------------------------------------------------
- */
+/* --- cutting and putting together ------------------------------------------------------------- */
 
 static void cut(const value *v, int ax, int k, int part, value *res)
 {
@@ -297,7 +296,7 @@ static bool is_sound(const op *o, const tsri_rule *rule, const value *in, const 
     return true;
 }
 
-/* --- random rules -------------------------------------------------------------------------- */
+/* --- random rules ----------------------------------------------------------------------------- */
 
 /* Random axes over distinct indices; for outputs without broadcast axes. */
 static void make_axes(const op *o, arg *a, bool is_output)

@@ -254,7 +254,7 @@ static void a_file_that_shrinks_is_an_error(void **state)
     tsri_st_close(f);
 }
 
-/* --- writing --- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static int files_in_folder;
 static int count_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -451,7 +451,7 @@ static void many_tensors_are_quick(void **state)
     tsri_st_close(f);
 }
 
-/* --- conversion --- */
+/* --- conversion ------------------------------------------------------------------------------- */
 
 /* The value of a half by its definition. */
 static double half_value(unsigned bits, int ebits, int mbits)

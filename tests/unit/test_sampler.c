@@ -41,7 +41,7 @@ static void must_say(tsr_status status, tsr_status want, const char *text)
 
 #define ARRAY(...) ((const int64_t[]){__VA_ARGS__}), sizeof((const int64_t[]){__VA_ARGS__}) / 8
 
-/* --- generators --- */
+/* --- generators ------------------------------------------------------------------------------- */
 
 static void words(void **state)
 {
@@ -265,7 +265,7 @@ static void generator_states(void **state)
     }
 }
 
-/* --- samplers --- */
+/* --- samplers --------------------------------------------------------------------------------- */
 
 static void gives(tsr_sampler *s, const int64_t *want, size_t n)
 {

@@ -29,7 +29,7 @@ static void must_say(tsr_status status, tsr_status want, const char *text)
         fail_msg("\"%s\" is not in \"%s\"", text, tsr_last_error());
 }
 
-/* --- all kinds --- */
+/* --- all kinds -------------------------------------------------------------------------------- */
 
 enum { MOST = 130, PASSES = 4 };
 
@@ -320,7 +320,7 @@ static void option_errors(void **state)
     tsr_sampler_destroy(NULL);
 }
 
-/* --- batches --- */
+/* --- batches ---------------------------------------------------------------------------------- */
 
 /* Batches are the pass, cut; also after going to any batch of any pass. */
 static void batches(void **state)

@@ -207,8 +207,7 @@ static void test_leaves(void **state)
     tsri_log_finish(&b);
 }
 
-/* --- what is written is read -------------------------------------------------------------------
- */
+/* --- what is written is read ------------------------------------------------------------------ */
 
 static void expect_kept(const tsri_log *log, const char *key, size_t bytes, int seed)
 {

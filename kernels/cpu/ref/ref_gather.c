@@ -57,7 +57,7 @@ static tsr_status check_ids(const gather *v, const int64_t *ids)
     return TSR_OK;
 }
 
-/* --- forward --------------------------------------------------------------------------------- */
+/* --- forward ---------------------------------------------------------------------------------- */
 
 typedef struct copy_job {
     size_t size;
@@ -101,7 +101,7 @@ static tsr_status gather_run(const tsri_kernel *k, void *const *in, void *const 
     return TSR_OK;
 }
 
-/* --- gradient -------------------------------------------------------------------------------- */
+/* --- gradient --------------------------------------------------------------------------------- */
 
 /* The slices of dy that belong to one row of dx, in the order of the ids. */
 typedef struct sum_job {
@@ -180,7 +180,7 @@ static tsr_status gather_dx_run(const tsri_kernel *k, void *const *in, void *con
     return TSR_OK;
 }
 
-/* --- making them ----------------------------------------------------------------------------- */
+/* --- making them ------------------------------------------------------------------------------ */
 
 static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_fn *run,
                          const tsri_arg *x, const tsri_arg *ids, const tsri_arg *y,
@@ -224,7 +224,7 @@ tsr_status tsri_ref_gather_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ker
     return create(mem, d, gather_dx_run, &d->out[0], &d->in[0], &d->in[1], out_kernel);
 }
 
-/* --- one_hot --------------------------------------------------------------------------------- */
+/* --- one_hot ---------------------------------------------------------------------------------- */
 
 static tsr_status one_hot_run(const tsri_kernel *k, void *const *in, void *const *out,
                               void *scratch)

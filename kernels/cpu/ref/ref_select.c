@@ -90,7 +90,7 @@ tsr_status tsri_ref_mask(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     return tsri_ref_where(mem, d, out_kernel);
 }
 
-/* --- triangles ------------------------------------------------------------------------------- */
+/* --- triangles -------------------------------------------------------------------------------- */
 
 /* Column - row is an operand of the walk like any other: the last. */
 #define TRIANGLE(T)                                                \

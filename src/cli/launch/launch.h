@@ -59,7 +59,7 @@ typedef struct launch_config {
     char **argv;
 } launch_config;
 
-/* --- output.c -------------------------------------------------------------------------- */
+/* --- output.c --------------------------------------------------------------------------------- */
 
 /* Our own stdout or stderr. Nobody waits for a reader who does not read: what can't be written now
  * is kept, and the ranks' streams are not read while it is much. */
@@ -215,10 +215,12 @@ void launch_stop(launch *l, const launch_cause *cause, int sig);
 /* Ends and reaps whatever is left of an attempt. */
 void launch_reap_all(launch *l);
 
-/* --- nodes.c ------------------------------------------------------------------------------
+/* --- nodes.c ---------------------------------------------------------------------------------- */
+/*
  * The launchers go through phases together: joining, attempt 0, stopping it, attempt 1, ... In
  * each, every node says that it is done, or why it must end; the first to fail, or node 0 when all
- * are done, writes the verdict of the phase. A thread of its own talks to the store. */
+ * are done, writes the verdict of the phase. A thread of its own talks to the store.
+ */
 
 /* Meets the other launchers; fills node_rank, base, world and the run's name. 0, or the exit code
  * after which nothing is left; what is wrong has been told. */

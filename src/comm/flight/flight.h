@@ -151,7 +151,7 @@ void tsri_flight_refused(tsri_flight *f, uint64_t number);
 void tsri_flight_waits(tsri_flight *f, uint64_t number, int rank);
 void tsri_flight_waited(tsri_flight *f, uint64_t number);
 
-/* --- report.c -------------------------------------------------------------------------- */
+/* --- report.c --------------------------------------------------------------------------------- */
 /* Passes on the `status` of a recorded call, and keeps the error's text. If another rank is to
  * blame, or the communicator's work is over, the call has failed, and the first such one of a world
  * leaves a dump where TESSERA_FLIGHT_DIR says. */
@@ -162,7 +162,7 @@ tsr_status tsri_flight_fail_start(struct tsr_world *world, uint64_t number, tsr_
  * says. Changes no error text. */
 void tsri_flight_leave(tsri_flight *f, const tsri_flight_about *about);
 
-/* --- dump.c ---------------------------------------------------------------------------- */
+/* --- dump.c ----------------------------------------------------------------------------------- */
 /* Writes flight.rank<R>.txt, and makes its folder if it is missing. The file appears whole or not
  * at all. Returns 0 or -errno. */
 int tsri_flight_write(const tsri_flight *f, const tsri_flight_about *about, const char *dir);

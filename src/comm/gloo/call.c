@@ -188,8 +188,7 @@ static tsr_status reserve_staging(tsri_gloo_group *g, size_t bytes)
     return TSR_OK;
 }
 
-/* --- working a call out ------------------------------------------------------------------------
- */
+/* --- working a call out ----------------------------------------------------------------------- */
 static bool is_talk(const tsri_nccl_step *s)
 {
     return s->kind == TSRI_NCCL_SEND || s->kind == TSRI_NCCL_RECV;
@@ -293,8 +292,7 @@ static tsr_status prepare(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_glo
     return status;
 }
 
-/* --- calls that were not prepared --------------------------------------------------------------
- */
+/* --- calls that were not prepared ------------------------------------------------------------- */
 static bool is_same_segment(const tsri_segment *a, const tsri_segment *b)
 {
     if (a->src != b->src || a->dst != b->dst || a->dtype != b->dtype ||

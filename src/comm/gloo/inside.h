@@ -196,7 +196,7 @@ typedef struct tsri_gloo_group {
     tsri_gloo_record *records;      /* of all members */
 } tsri_gloo_group;
 
-/* --- root.c --- */
+/* --- root.c ----------------------------------------------------------------------------------- */
 /* TSR_OK, or why all is over, as this rank is to be told. Never waits. */
 tsr_status tsri_gloo_check(tsri_gloo_root *root);
 /* Ends all, for all ranks, unless it is over already: then the first end stays. Returns as
@@ -216,7 +216,7 @@ void tsri_gloo_cond_init(pthread_cond_t *cond);
 struct timespec tsri_gloo_in(double seconds);
 double tsri_gloo_now(void);
 
-/* --- group.c --- */
+/* --- group.c ---------------------------------------------------------------------------------- */
 tsr_status tsri_gloo_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
                                 tsri_group **out_group);
 /* All ranks, in a lane that no program has. */
@@ -248,7 +248,7 @@ void tsri_gloo_left_key(const tsri_gloo *comm, int rank, char *key, size_t size)
 /* Where member `to` finds the address at which `from` listens for it. */
 void tsri_gloo_pair_key(const tsri_gloo_group *g, int from, int to, char *key, size_t size);
 
-/* --- wait.c --- */
+/* --- wait.c ----------------------------------------------------------------------------------- */
 /* Waits for it; its status, with its text. TSR_ERR_TIMEOUT, for all, if the group makes no progress
  * for the world's timeout. */
 tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job);
@@ -258,7 +258,7 @@ tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most);
 /* tsri_comm_ops.leave. Ends the threads of all groups. */
 void tsri_gloo_leave(tsri_comm *c);
 
-/* --- call.c --- */
+/* --- call.c ----------------------------------------------------------------------------------- */
 /* Slots of messages: a number for each job, and the round of it; data's also hold what was agreed
  * on, so that calls that were prepared apart can't meet. */
 enum { TSRI_GLOO_RECORDS = 0, TSRI_GLOO_WORDS, TSRI_GLOO_DATA };
@@ -293,7 +293,7 @@ void tsri_gloo_do_own(const tsri_gloo_group *g, const tsri_coll *coll);
 /* NULL is fine. Not while a job has it. */
 void tsri_gloo_call_free(tsri_gloo_group *g, tsri_gloo_call *call);
 
-/* --- merge.c --- */
+/* --- merge.c ---------------------------------------------------------------------------------- */
 /* Makes `moves` of the first n of g->pieces; nothing to do if they are those already. */
 tsr_status tsri_gloo_moves_make(tsri_gloo_group *g, const tsri_gloo_job *job,
                                 tsri_gloo_moves *moves, int n);
@@ -304,7 +304,7 @@ void tsri_gloo_moves_finish(tsri_gloo_group *g, tsri_gloo_moves *moves);
 /* Moves the first n of g->pieces, once. */
 tsr_status tsri_gloo_move(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n);
 
-/* --- pulls.c --- */
+/* --- pulls.c ---------------------------------------------------------------------------------- */
 /* A SEND_RECV that was not prepared. */
 tsr_status tsri_gloo_send_recv(tsri_gloo_group *g, tsri_gloo_job *job);
 

@@ -39,7 +39,7 @@ static const char *id_of(const tsri_log *log, int rank)
     return log->member[rank].process.id;
 }
 
-/* ---- joining ---- */
+/* --- joining ---------------------------------------------------------------------------------- */
 
 static tsr_status say_missing(const tsr_store *store, const file_store *f)
 {
@@ -214,7 +214,7 @@ static tsr_status meet(tsr_store *store, double until_s)
     }
 }
 
-/* ---- calls ---- */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 /* The lock, and what the file says, if it is still our run's and whom we joined lives. */
 static tsr_status lock_run(tsr_store *store, double until_s, const char *what)

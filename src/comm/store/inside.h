@@ -27,7 +27,7 @@ typedef struct tsri_bytes {
     size_t bytes;
 } tsri_bytes;
 
-/* ---- tokens (greet.c) ---- */
+/* --- tokens (greet.c) ------------------------------------------------------------------------- */
 
 /* The secret that client and server prove to each other. */
 typedef struct tsri_store_token {
@@ -38,7 +38,7 @@ typedef struct tsri_store_token {
 /* This process's, TESSERA_STORE_TOKEN. Errors: TSR_ERR_INVALID. */
 tsr_status tsri_store_env_token(tsri_store_token *out);
 
-/* ---- addresses ---- */
+/* --- addresses -------------------------------------------------------------------------------- */
 
 typedef enum tsri_store_kind { TSRI_STORE_TCP = 1, TSRI_STORE_FILE } tsri_store_kind;
 
@@ -63,7 +63,7 @@ void tsri_store_place_text(const tsri_store_place *place, char *buf, size_t size
 /* A whole number in [low, high], and nothing else; false if it is not one. */
 bool tsri_store_number(const char *text, size_t bytes, long low, long high, long *out);
 
-/* ---- operations ---- */
+/* --- operations ------------------------------------------------------------------------------- */
 
 typedef enum tsri_store_op {
     TSRI_STORE_SET = 1,
@@ -141,7 +141,7 @@ tsr_status tsri_store_decide(const tsri_store_map *map, const tsri_store_ask *as
 tsr_status tsri_store_commit(tsri_store_map *map, const tsri_store_ask *ask,
                              const tsri_store_answer *answer);
 
-/* ---- texts ---- */
+/* --- texts ------------------------------------------------------------------------------------ */
 
 /* "rank 3", "ranks 1, 3, 5-7": those for which has[rank] is 0; returns how many. */
 int tsri_store_absent_text(const unsigned char *has, int nranks, char *buf, size_t size);
@@ -150,12 +150,12 @@ const char *tsri_store_key_text(tsri_bytes key, char *buf, size_t size);
 /* This process: "process 12 on node-a". */
 void tsri_store_own_id(char *buf, size_t size);
 
-/* ---- sockets ---- */
+/* --- sockets ---------------------------------------------------------------------------------- */
 
 /* No delay; a peer that has vanished is seen within half a minute. */
 void tsri_store_tune_socket(int fd);
 
-/* ---- kinds of stores ---- */
+/* --- kinds of stores -------------------------------------------------------------------------- */
 
 /* A call of the public interface. Pointers are the caller's. */
 typedef struct tsri_store_call {

@@ -18,7 +18,7 @@ double tsri_limit_patience(size_t bytes)
     return patience_s + (double)bytes / slowest_bytes_per_s;
 }
 
-/* ---- bytes ---- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 void tsri_limit_stall(tsri_store_server *s, tsri_conn *c)
 {
@@ -115,7 +115,7 @@ void tsri_limit_leave(tsri_store_server *s, tsri_conn *c)
     tsri_limit_read(s, c);
 }
 
-/* ---- connections ---- */
+/* --- connections ------------------------------------------------------------------------------ */
 
 /* An eighth of the descriptors is for the process that the server is in. */
 static int most_connections(void)

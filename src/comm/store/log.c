@@ -55,7 +55,7 @@ static tsr_status fail_io(const tsri_log *log, const char *what)
     return tsri_fail(TSR_ERR_IO, "store: can't %s file://%s: %s", what, log->path, strerror(errno));
 }
 
-/* ---- processes ---- */
+/* --- processes -------------------------------------------------------------------------------- */
 
 /* When a process of this machine was started, in clock ticks since boot; 0: there is none. */
 static uint64_t start_of(uint64_t pid)
@@ -156,7 +156,7 @@ int tsri_log_find_alive(const tsri_log *log, int but)
     return -1;
 }
 
-/* ---- bytes ---- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 static tsr_status make_room(tsri_log *log, size_t bytes)
 {
@@ -398,7 +398,7 @@ void tsri_log_remove(tsri_log *log)
     unlink(log->path);
 }
 
-/* ---- the lock ---- */
+/* --- the lock --------------------------------------------------------------------------------- */
 
 /* The file at the path; log->fd stays -1 if there is none. */
 static tsr_status open_file(tsri_log *log, bool create)

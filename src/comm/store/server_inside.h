@@ -98,7 +98,7 @@ struct tsri_store_server {
     double idle_since_s;
 };
 
-/* ---- server.c ---- */
+/* --- server.c --------------------------------------------------------------------------------- */
 /* Timers are looked at no later than this. */
 void tsri_server_set_timer(tsri_store_server *s, double at_s);
 /* The connection is gone on with when the present event is done. */
@@ -107,7 +107,7 @@ void tsri_server_make_ready(tsri_store_server *s, tsri_conn *c);
 void tsri_server_go_on(tsri_store_server *s);
 void tsri_server_count_members(tsri_store_server *s, int more);
 
-/* ---- conn.c ---- */
+/* --- conn.c ----------------------------------------------------------------------------------- */
 /* Takes the socket. */
 void tsri_conn_open(tsri_store_server *s, int fd);
 /* Closes; the memory goes with tsri_conn_bury. */
@@ -127,7 +127,7 @@ void tsri_conn_reply_error(tsri_store_server *s, tsri_conn *c, tsr_status status
 /* The request in hand has been replied to. */
 void tsri_conn_next(tsri_store_server *s, tsri_conn *c);
 
-/* ---- limits.c ---- */
+/* --- limits.c --------------------------------------------------------------------------------- */
 /* How long a peer may take for so many bytes, in seconds. */
 double tsri_limit_patience(size_t bytes);
 /* Takes a new connection; another one makes way, or this one is refused, if there are too many. */
@@ -151,7 +151,7 @@ void tsri_limit_stall(tsri_store_server *s, tsri_conn *c);
 /* The connection ends. */
 void tsri_limit_leave(tsri_store_server *s, tsri_conn *c);
 
-/* ---- serve.c ---- */
+/* --- serve.c ---------------------------------------------------------------------------------- */
 /* Deals with the request in hand: replies, or parks it and returns TSRI_WIRE_WAITS, or returns
  * TSRI_WIRE_STALLS for want of room for the reply. Another value than these and 0: it makes no
  * sense, and the connection is to be closed. */
@@ -164,7 +164,7 @@ void tsri_serve_park(tsri_store_server *s, tsri_conn *c);
 /* Waits no more for its key. */
 void tsri_serve_unpark(tsri_store_server *s, tsri_conn *c);
 
-/* ---- meet.c ---- */
+/* --- meet.c ----------------------------------------------------------------------------------- */
 int tsri_meet_join(tsri_store_server *s, tsri_conn *c, tsri_wire_reader *fields);
 void tsri_meet_leave(tsri_store_server *s, tsri_conn *c);
 /* Tells one who waits for the others that they have not come. */

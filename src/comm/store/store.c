@@ -184,7 +184,7 @@ const char *tsri_store_call_text(const tsri_store_call *call, char *buf, size_t 
     return buf;
 }
 
-/* ---- calls ---- */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 static tsr_status check_value(const char *name, const char *which, tsri_bytes value)
 {

@@ -43,7 +43,7 @@ static tsr_status make_room(tcp_store *t, size_t bytes)
     return TSR_OK;
 }
 
-/* ---- a request's bytes; make_room has seen to it that there is room ---- */
+/* --- a request's bytes; make_room has seen to it that there is room --------------------------- */
 
 static void put_number(tcp_store *t, uint64_t value, int bytes)
 {
@@ -116,7 +116,7 @@ static tsr_status write_request(tcp_store *t, const tsr_store *store, const tsri
     return TSR_OK;
 }
 
-/* ---- to and fro ---- */
+/* --- to and fro ------------------------------------------------------------------------------- */
 
 /* Until the socket is ready; `what` and `where` for messages. */
 static tsr_status wait_ready(tsr_store *store, short events, double until_s, const char *what)
@@ -234,7 +234,7 @@ static void drop_room(tcp_store *t)
     t->room = 0;
 }
 
-/* ---- calls ---- */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 /* Which keys are absent, by the reply's indices. */
 static tsr_status say_absent(const tsr_store *store, const tsri_store_call *call)
@@ -355,7 +355,7 @@ static void tcp_close(tsr_store *store)
     store->self = NULL;
 }
 
-/* ---- opening ---- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 /* "ranks 1, 3 of 4 have not come\nnote", as the server says it. */
 static tsr_status say_missing(const tsr_store *store)

@@ -79,7 +79,7 @@ static inline uint64_t tsri_wire_get(const unsigned char *p, int bytes)
     return value;
 }
 
-/* ---- the greeting (greet.c) ---- */
+/* --- the greeting (greet.c) ------------------------------------------------------------------- */
 
 /* A greeting with a fresh nonce. Errors: TSR_ERR_IO (the system has no random numbers). */
 tsr_status tsri_wire_greeting(const tsri_store_token *token, unsigned char out[TSRI_WIRE_GREETING]);

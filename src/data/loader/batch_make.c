@@ -18,7 +18,7 @@ bool tsr_worker_is_stopping(const tsr_worker *worker)
     return worker && atomic_load(((const tsri_maker *)worker)->stop);
 }
 
-/* --- memory --- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 enum { LINE = 64 };
 
@@ -92,7 +92,7 @@ void tsri_slot_finish(const tsri_batch_spec *spec, tsri_batch_slot *slot)
         drop(spec, &slot->arrays[f]);
 }
 
-/* --- errors --- */
+/* --- errors ----------------------------------------------------------------------------------- */
 
 /* What a function of the user's means by a status: TSR_END is no way to say that a batch failed. */
 static tsr_status as_error(tsr_status status)
@@ -115,7 +115,7 @@ void tsri_slot_fail(tsri_batch_slot *slot, tsr_status status, const char *prefix
     slot->status = as_error(status);
 }
 
-/* --- makers --- */
+/* --- makers ----------------------------------------------------------------------------------- */
 
 void tsri_maker_start(tsri_maker *m)
 {

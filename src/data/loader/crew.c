@@ -41,7 +41,7 @@ static tsri_batch_slot *slot_of(tsri_crew *c, int64_t number)
     return &c->slots[number % c->nslots];
 }
 
-/* --- workers --- */
+/* --- workers ---------------------------------------------------------------------------------- */
 
 static void *work_loop(void *arg)
 {
@@ -104,7 +104,7 @@ static tsr_status start_threads(tsri_crew *c)
                      strerror(error));
 }
 
-/* --- making and ending --- */
+/* --- making and ending ------------------------------------------------------------------------ */
 
 static void init_cond(pthread_cond_t *cond)
 {
@@ -216,7 +216,7 @@ void tsri_crew_dismiss(tsri_crew *c)
         tsri_maker_finish(&c->members[0].maker);
 }
 
-/* --- handing out and taking --- */
+/* --- handing out and taking ------------------------------------------------------------------- */
 
 tsri_batch_slot *tsri_crew_slot(tsri_crew *c)
 {

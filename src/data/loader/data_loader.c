@@ -83,7 +83,7 @@ void tsr_data_loader_destroy(tsr_data_loader *l)
     tsri_live_free(l, TSRI_LIVE_DATA_LOADER);
 }
 
-/* --- an epoch --- */
+/* --- an epoch --------------------------------------------------------------------------------- */
 
 static tsr_status begin_epoch(tsr_data_loader *l)
 {

@@ -81,7 +81,7 @@ void tsr_loader_destroy(tsr_loader *l)
     tsri_live_free(l, TSRI_LIVE_LOADER);
 }
 
-/* --- which rows --- */
+/* --- which rows ------------------------------------------------------------------------------- */
 
 static int64_t rows_of_batch(const tsr_loader *l, int64_t batch)
 {
@@ -121,7 +121,7 @@ static void decode_rows(const tsr_loader *l, const tsri_rows *rows, int64_t batc
                             x + (size_t)i * row_bytes(l), y + i);
 }
 
-/* --- decoding ahead --- */
+/* --- decoding ahead --------------------------------------------------------------------------- */
 
 static size_t whole_lines(size_t bytes)
 {
@@ -200,7 +200,7 @@ static tsr_status check_fill(const tsri_rows *rows)
                              TSR_MAX_HIERARCHY);
 }
 
-/* --- a batch --- */
+/* --- a batch ---------------------------------------------------------------------------------- */
 
 tsr_status tsri_loader_take(tsr_loader *l, const tsri_rows *rows, const void **out_x,
                             const int64_t **out_y)

@@ -100,7 +100,7 @@ void tsr_batch_sampler_destroy(tsr_batch_sampler *b)
     tsri_live_free(b, TSRI_LIVE_BATCH_SAMPLER);
 }
 
-/* --- passes --- */
+/* --- passes ----------------------------------------------------------------------------------- */
 
 static tsr_status begin(tsr_batch_sampler *b)
 {
@@ -229,7 +229,7 @@ tsr_status tsr_batch_sampler_set_epoch(tsr_batch_sampler *b, int64_t epoch)
     return TSR_OK;
 }
 
-/* --- positions and states --- */
+/* --- positions and states --------------------------------------------------------------------- */
 
 int64_t tsr_batch_sampler_position(const tsr_batch_sampler *b)
 {

@@ -9,7 +9,7 @@
 
 #include "src/core/live.h"
 
-/* --- random --- */
+/* --- random ----------------------------------------------------------------------------------- */
 
 enum { WITH_REPLACEMENT = 32 }; /* drawn at a time */
 
@@ -85,7 +85,7 @@ tsr_status tsri_sampler_shuffled(tsr_world *world, int64_t n, tsri_rng_state *ro
     return tsri_sampler_finish(NULL, s, tsri_sampler_room(s, n), out_sampler);
 }
 
-/* --- a subset --- */
+/* --- a subset --------------------------------------------------------------------------------- */
 
 static tsr_status fill_subset(tsr_sampler *s)
 {
@@ -129,7 +129,7 @@ tsr_status tsr_subset_random_sampler(tsr_world *world, const int64_t *indices, i
     return tsri_sampler_finish(world, s, status, out_sampler);
 }
 
-/* --- weighted --- */
+/* --- weighted --------------------------------------------------------------------------------- */
 
 /* The first index whose cumulative weight is not below u. The last one's is 1. */
 static int64_t find_weight(const tsr_sampler *s, double u)

@@ -11,7 +11,7 @@
 /* Words of a generator that set_epoch goes past at most: some ten seconds. */
 #define MAX_SKIP (UINT64_C(1) << 32)
 
-/* --- making --- */
+/* --- making ----------------------------------------------------------------------------------- */
 
 tsr_status tsri_sampler_check(const char *who, int64_t n, const void *out)
 {
@@ -88,7 +88,7 @@ void tsr_sampler_destroy(tsr_sampler *s)
     tsri_live_free(s, TSRI_LIVE_SAMPLER);
 }
 
-/* --- passes --- */
+/* --- passes ----------------------------------------------------------------------------------- */
 
 static tsr_status begin(tsr_sampler *s)
 {
@@ -208,7 +208,7 @@ int64_t tsr_sampler_epoch(const tsr_sampler *s)
     return s->epoch;
 }
 
-/* --- positions and states --- */
+/* --- positions and states --------------------------------------------------------------------- */
 
 int64_t tsr_sampler_position(const tsr_sampler *s)
 {
@@ -322,7 +322,7 @@ tsr_status tsr_sampler_set_state(tsr_sampler *s, const tsr_sampler_state *state)
     return state->position ? tsr_sampler_set_position(s, state->position) : TSR_OK;
 }
 
-/* --- in order --- */
+/* --- in order --------------------------------------------------------------------------------- */
 
 static int64_t at_position(const tsr_sampler *s)
 {
@@ -340,7 +340,7 @@ tsr_status tsr_sequential_sampler(tsr_world *world, int64_t n, tsr_sampler **out
     return tsri_sampler_finish(world, s, TSR_OK, out_sampler);
 }
 
-/* --- the user's own --- */
+/* --- the user's own --------------------------------------------------------------------------- */
 
 static tsr_status begin_custom(tsr_sampler *s)
 {

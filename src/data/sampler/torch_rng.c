@@ -77,7 +77,7 @@ void tsri_generator_skip(tsri_rng_state *s, uint64_t words)
     }
 }
 
-/* --- permutations and integers --- */
+/* --- permutations and integers ---------------------------------------------------------------- */
 
 void tsri_generator_randperm(tsri_rng_state *s, int64_t n, bool wide, int64_t *out)
 {
@@ -111,7 +111,7 @@ int64_t tsri_generator_below(tsri_rng_state *s, uint64_t range, int64_t low)
     return (int64_t)(draw % range + (uint64_t)low);
 }
 
-/* --- normals --- */
+/* --- normals ---------------------------------------------------------------------------------- */
 
 /* Box and Muller. Below 16 values: one by one, in f64, the second of a pair kept in the generator.
  */
@@ -177,7 +177,7 @@ static void normals_f32(tsri_rng_state *s, int64_t n, float *out)
     }
 }
 
-/* --- state --- */
+/* --- state ------------------------------------------------------------------------------------ */
 
 /* Offsets of get_state()'s fields, little-endian; what lies between and behind them is 0. */
 enum {
@@ -243,7 +243,7 @@ tsr_status tsri_generator_load(tsri_rng_state *s,
     return TSR_OK;
 }
 
-/* --- the public face --- */
+/* --- the public face -------------------------------------------------------------------------- */
 
 static void destroy_owned(void *generator)
 {
