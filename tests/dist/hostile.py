@@ -38,7 +38,8 @@ NODES = 2
 STORE = ("10.77.0.1", PORT)
 TIMEOUT_S = 3
 ENDS_S = 45  # after the attack: of waiting for others, for the store, for signals
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET, PR_SET_PDEATHSIG = 0x40000000, 1
+LIBC = ctypes.CDLL(None, use_errno=True)
 fork = multiprocessing.get_context("fork")
 KINDS = ["strangers' frames", "strangers at Gloo's ports", "members' frames", "values", "verdicts"]
 counters = {kind: fork.Value("q", 0) for kind in KINDS}
@@ -74,8 +75,10 @@ class Run:
 
     def start(self, command, env, folder):
         out = tempfile.TemporaryFile()
-        self.processes.append((subprocess.Popen(command, stdout=out, stderr=out, env=env, cwd=folder,
-                                                start_new_session=True), out))
+        # A test that is killed takes its runs with it.
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=env, cwd=folder, start_new_session=True,
+                                   preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM))
+        self.processes.append((process, out))
 
     def has_begun(self):
         return "".join(self.texts()).count("has begun") == self.nranks
@@ -136,9 +139,8 @@ def judge(run, codes, token, may_fail, log):
 # --- attackers ------------------------------------------------------------------------------------
 
 def enter(netns):
-    libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/run/netns/{netns}", encoding="ascii") as f:
-        if libc.setns(f.fileno(), CLONE_NEWNET):
+        if LIBC.setns(f.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "setns")
 
 
