@@ -37,7 +37,7 @@ typedef struct tsr_work tsr_work;
 
 /* All ranks. NULL on error (tsr_last_error). Not collective. */
 TSR_API tsr_group *tsr_world_group(tsr_world *world);
-/* These world ranks, of which this rank must be one, in this order. The same list gives the same
+/* These world ranks, of which this rank must be one, in this order. Equal lists give the same
  * group. Not collective: ranks that are not in it need not call (unlike new_group). */
 TSR_API tsr_status tsr_group_create(tsr_world *world, int nranks, const int *ranks,
                                     tsr_group **out_group);

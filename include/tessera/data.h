@@ -55,7 +55,7 @@ TSR_API const uint8_t *tsr_dataset_labels(const tsr_dataset *dataset);
  * Writes a synthetic set in CIFAR-10's binary format into `dir` (made if it is missing): five
  * training files and a test file of `records_per_file` each, and batches.meta.txt with the names
  * of the classes: ten kinds of drawn shapes and textures of random colours, places, sizes, turns
- * and noise. The same arguments give the same set. Not collective: let one rank call it.
+ * and noise. Equal arguments give equal sets. Not collective: let one rank call it.
  * Errors: TSR_ERR_INVALID, TSR_ERR_IO, and TSR_ERR_STATE where `dir` holds another set already.
  */
 TSR_API tsr_status tsr_synthetic_write_cifar10(const char *dir, int64_t records_per_file,

@@ -25,7 +25,7 @@ extern "C" {
 /* Arrays that a batch can have. */
 #define TSR_BATCH_MAX_FIELDS 8
 
-/* Who makes a sample. Passed to the user's functions by the library. */
+/* How samples are made. Passed to the user's functions by the library. */
 typedef struct tsr_worker {
     int id;        /* 0 .. count-1 */
     int count;     /* num_workers; 0: the caller of tsr_data_loader_next itself */
@@ -39,7 +39,7 @@ TSR_API bool tsr_worker_is_stopping(const tsr_worker *worker);
 
 /*
  * The data set: functions that workers call, several at a time. `get` writes sample `index` into
- * out_fields[f], field_bytes[f] each. What it returns but TSR_OK fails its batch; with
+ * out_fields[f], field_bytes[f] each. A status other than TSR_OK fails the batch; with
  * tsr_set_error it says why. It must not use a world, and returns some time.
  */
 typedef struct tsr_map_dataset {
@@ -69,7 +69,7 @@ typedef tsr_status tsr_collate_fn(void *arg, const tsr_samples *samples, tsr_bat
 
 typedef struct tsr_data_loader_opts {
     size_t size;
-    /* What a sample is: one array of sample_bytes, or nfields of field_bytes each. 0 bytes are
+    /* A sample is one array of sample_bytes, or nfields of field_bytes each. 0 bytes are
      * legal with a collate function, which may also read the samples by itself. */
     size_t sample_bytes;
     int nfields;

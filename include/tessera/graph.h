@@ -76,7 +76,7 @@ TSR_API tsr_tensor *tsr_from_local_at(tsr_graph *g, const char *name, tsr_dtype 
 #define tsr_from_local(g, name, dtype, dims, p, sbp) \
     tsr_from_local_at((g), (name), (dtype), (dims), (p), (sbp), TSR_HERE)
 
-/* The same value in a signature of the user's choice. */
+/* The value in a signature of the user's choice. */
 TSR_API tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
                                      const char *file, int line);
 #define tsr_to_global(x, p, sbp) tsr_to_global_at((x), (p), (sbp), TSR_HERE)
@@ -101,7 +101,8 @@ TSR_API void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_te
                               const char *file, int line);
 #define tsr_gradients(y, n, x, out_dx) tsr_gradients_at((y), (n), (x), (out_dx), TSR_HERE)
 
-/* What is known of a tensor at declaration. A failed tensor has no axes and TSR_DTYPE_NONE. */
+/* Facts about a tensor that are known at declaration. A failed tensor has no axes and
+ * TSR_DTYPE_NONE. */
 TSR_API bool tsr_tensor_ok(const tsr_tensor *x);
 TSR_API tsr_dims tsr_tensor_dims(const tsr_tensor *x);
 TSR_API tsr_dtype tsr_tensor_dtype(const tsr_tensor *x);

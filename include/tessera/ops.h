@@ -128,7 +128,8 @@ TSR_OP(std, tsr_tensor *x, tsr_axes axes, bool keepdim, double correction);
 /* --- matrix products -------------------------------------------------------------------------- */
 /* (...,m,k) x (...,k,n) -> (...,m,n): axes in front of the matrices are a batch, and broadcast. */
 TSR_OP(matmul, tsr_tensor *a, tsr_tensor *b);
-/* The same of matrices that are transposed (their last two axes are swapped) where ta, tb say. */
+/* The product of matrices that are transposed (their last two axes are swapped) where ta, tb say.
+ */
 TSR_OP(matmul_t, tsr_tensor *a, tsr_tensor *b, bool ta, bool tb);
 TSR_OP(linear, tsr_tensor *x, tsr_tensor *w,
        tsr_tensor *b); /* (...,k), (n,k), (n) or NULL -> (...,n) */

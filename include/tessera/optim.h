@@ -84,7 +84,7 @@ TSR_API void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *fil
  * the next tsr_compile of a graph that uses the optimizer, and in each run where that was asked for
  * (tsr_compile_opts.compare_values). */
 TSR_API void tsr_optimizer_set_lr(tsr_optimizer *o, double lr);
-/* What the next update will use. */
+/* The learning rate that the next update will use. */
 TSR_API double tsr_optimizer_lr(const tsr_optimizer *o);
 /* Updates made so far. */
 TSR_API int64_t tsr_optimizer_step(const tsr_optimizer *o);

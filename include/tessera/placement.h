@@ -29,11 +29,11 @@ typedef struct tsr_placement tsr_placement;
  */
 TSR_API const tsr_placement *tsr_placement_parse(tsr_world *world, const char *text);
 
-/* The same from numbers: ranks[] in row-major order of hierarchy[ndim]. */
+/* A placement from numbers: ranks[] in row-major order of hierarchy[ndim]. */
 TSR_API const tsr_placement *tsr_placement_create(tsr_world *world, tsr_device device, int ndim,
                                                   const int *hierarchy, const int *ranks);
 
-/* What a placement is made of; of NULL: 0, rank -1, "(no placement)". */
+/* The parts of a placement; for NULL: 0, rank -1, "(no placement)". */
 TSR_API tsr_device tsr_placement_device(const tsr_placement *p);
 TSR_API int tsr_placement_ndim(const tsr_placement *p);
 /* Ranks along hierarchy dimension `dim`. */

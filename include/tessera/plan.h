@@ -19,8 +19,8 @@ typedef struct tsr_link {
     double bytes_per_s; /* that one rank takes in over it */
 } tsr_link;
 
-/* What a run does where a loss (a scalar whose gradients were asked for, by tsr_minimize,
- * tsr_gradients or a tsr_ddp) comes out infinite or not a number. */
+/* A run's answer to a loss (a scalar whose gradients were asked for, by tsr_minimize,
+ * tsr_gradients or a tsr_ddp) that comes out infinite or not a number. */
 typedef enum tsr_on_nan {
     TSR_NAN_IGNORE = 0,
     TSR_NAN_WARN, /* one warning of a plan, through the world's log */
@@ -39,7 +39,7 @@ typedef struct tsr_compile_opts {
      * TSR_ERR_NO_MEMORY; its text, of several lines, says of the leanest plan found what ranks need
      * and what the neediest rank's bytes are for, and names a limit that is not refused. */
     size_t memory_limit;
-    /* What the planner takes for the links between ranks, nearest first, the last one joining all;
+    /* The links that the planner assumes between ranks, nearest first, the last one joining all;
      * nlinks 0: ranks of one machine over shared memory. */
     int nlinks;
     tsr_link link[3];
@@ -113,7 +113,7 @@ TSR_API tsr_status tsr_wait(tsr_plan *plan);
 /* Copies the global value of an input (row-major, of its dtype and shape) and keeps this rank's
  * part. `bytes` must be exact. Not collective. */
 TSR_API tsr_status tsr_feed(tsr_plan *plan, const char *name, const void *data, size_t bytes);
-/* The same from this rank's part alone. */
+/* Gives an input this rank's part alone. */
 TSR_API tsr_status tsr_feed_shard(tsr_plan *plan, const char *name, const void *data, size_t bytes);
 
 /* Copies an output's global value, row-major: for outputs in B. Not collective: the plan did the
@@ -142,7 +142,7 @@ TSR_API int tsr_plan_nports(const tsr_plan *plan);
 TSR_API tsr_port tsr_plan_port(const tsr_plan *plan, int i);
 
 /*
- * What the plan will do, as text: every op's signature, every boxing with its collective, group,
+ * The plan as text: every op's signature, every boxing with its collective, group,
  * bytes and reason, totals, and each rank's memory. The text belongs to the plan; NULL when there
  * is no memory.
  */
@@ -163,8 +163,9 @@ typedef struct tsr_plan_info {
     size_t port_bytes;       /* inputs and outputs, this rank's shards */
     size_t host_bytes;       /* the plan's own books: steps, names, signatures */
     int64_t runs;
-    /* Of all runs, as the host sees them: on GPUs what it took to start them. compute_s, comm_s: of
-     * it in kernels, in collectives (with waiting); captured runs are not told apart. */
+    /* Sums over all runs, as the host sees them: on GPUs the time that it took to start them.
+     * compute_s, comm_s: of it in kernels, in collectives (with waiting); captured runs are not
+     * told apart. */
     double run_s, compute_s, comm_s;
     double bound_s;       /* no choice of signatures costs less than this, by the model */
     size_t scratch_bytes; /* of activation_bytes: for kernels while they run */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which samples of a data set come when, in PyTorch's own order: its CPU generator, what is drawn
- * from it, and the samplers of torch.utils.data. The same seeds give the same indices.
+ * from it, and the samplers of torch.utils.data. Equal seeds give equal indices.
  *
  * None of it is collective, and every object is used by one thread at a time. `world` may be NULL
  * everywhere but where said: the object is then the caller's alone to destroy; else it goes with
- * its world, and can be destroyed early. What a sampler is made over must outlive it.
+ * its world, and can be destroyed early. A sampler's source must outlive it.
  */
 #ifndef TESSERA_SAMPLER_H
 #define TESSERA_SAMPLER_H
@@ -32,7 +32,7 @@ TSR_API void tsr_generator_seed(tsr_generator *generator, uint64_t seed);
 TSR_API uint64_t tsr_generator_initial_seed(const tsr_generator *generator);
 
 /* The next 32 bits; the next 64 (the first word is the high one); the next int64 of random_(),
- * which is 0 .. 2^63-1. Of NULL: 0. */
+ * which is 0 .. 2^63-1. For NULL: 0. */
 TSR_API uint32_t tsr_generator_word(tsr_generator *generator);
 TSR_API uint64_t tsr_generator_word64(tsr_generator *generator);
 TSR_API int64_t tsr_generator_random(tsr_generator *generator);
@@ -154,7 +154,7 @@ TSR_API tsr_status tsr_distributed_sampler(tsr_world *world, int64_t n,
                                            const tsr_distributed_sampler_opts *opts,
                                            tsr_sampler **out_sampler);
 
-/* A sampler of the user's own. What the functions return but TSR_OK and TSR_END is passed on. */
+/* A sampler of the user's own. Any status but TSR_OK and TSR_END is passed on. */
 typedef struct tsr_sampler_calls {
     size_t size;
     int64_t (*count)(void *arg);                       /* of a pass; NULL: not known */

@@ -39,7 +39,7 @@ typedef enum tsr_status {
 
 /* "TSR_ERR_SHAPE" and the like. Static storage. */
 TSR_API const char *tsr_status_name(tsr_status status);
-/* What kind of error a status is, in words. Static storage. */
+/* The kind of error that a status stands for, in words. Static storage. */
 TSR_API const char *tsr_status_text(tsr_status status);
 
 /*

@@ -65,7 +65,7 @@ TSR_API tsr_status tsr_world_create_virtual(int nranks, int rank, tsr_world **ou
  * fine. Not collective: peers see that the rank has left. */
 TSR_API void tsr_world_destroy(tsr_world *world);
 
-/* Of a NULL world: rank -1, size 0. */
+/* For a NULL world: rank -1, size 0. */
 TSR_API int tsr_world_rank(const tsr_world *world);
 TSR_API int tsr_world_size(const tsr_world *world);
 /* The rank among those of this machine: LOCAL_RANK. */
@@ -93,15 +93,15 @@ TSR_API tsr_status tsr_spawn_with(int nranks, tsr_rank_fn *fn, void *arg,
                                   const tsr_world_opts *opts);
 TSR_API tsr_status tsr_spawn(int nranks, tsr_rank_fn *fn, void *arg);
 /*
- * The same with processes, forked from this one: what fn changes in memory stays in its process. A
- * rank that fails or dies (its signal is named) ends the others: SIGTERM, then SIGKILL. To be
- * called before this process has worlds of its own. opts may be NULL.
+ * Runs fn as ranks that are processes, forked from this one: what fn changes in memory stays in its
+ * process. A rank that fails or dies (its signal is named) ends the others: SIGTERM, then SIGKILL.
+ * To be called before this process has worlds of its own. opts may be NULL.
  */
 TSR_API tsr_status tsr_spawn_processes_with(int nranks, tsr_rank_fn *fn, void *arg,
                                             const tsr_world_opts *opts);
 TSR_API tsr_status tsr_spawn_processes(int nranks, tsr_rank_fn *fn, void *arg);
 /*
- * What a program that runs both ways has in its main: fn as this process's rank, where a launcher
+ * For the main of a program that runs both ways: fn as this process's rank, where a launcher
  * or an address says that it is one; else as nranks thread ranks, as tsr_spawn_with. Errors are
  * those of fn, with the rank's number, and of tsr_world_create. opts may be NULL.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What communicators have in common: whether a call makes sense, and what it costs, in bytes that a
- * rank reads from its peers. */
+/* Checks that communicators have in common: whether a call makes sense, and what it costs, in bytes
+ * that a rank reads from its peers. */
 #include "src/comm/comm.h"
 
 #include <stdarg.h>

@@ -141,7 +141,7 @@ typedef struct tsri_ticket {
     uint64_t priv[4];
 } tsri_ticket;
 
-/* What really happened, counted by the communicator itself: bytes copied or reduced out of peers'
+/* Traffic as the communicator itself has counted it: bytes copied or reduced out of peers'
  * memory by this rank. */
 typedef struct tsri_comm_stats {
     uint64_t calls[TSRI_COLL_KIND_COUNT_];
@@ -162,7 +162,7 @@ typedef struct tsri_comm_ops {
     /* Optional: what can be worked out once for a call that will be made again and again with the
      * same coll, whose pointers are final; kept in coll->prepared until unprepare. Collective over
      * the group, in the same order on all its members: they may compare what they mean to do
-     * (TSR_ERR_MISMATCH). What one member fails at alone is not told to the others, but nobody
+     * (TSR_ERR_MISMATCH). A member's own failure is not told to the others, but nobody
      * waits for it: further calls can be prepared, so who prepares several goes on. unprepare is
      * not collective. */
     tsr_status (*prepare)(tsri_group *g, tsri_coll *coll);
@@ -240,7 +240,7 @@ tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nr
 tsr_status tsri_local_create_device(tsr_world *world, tsri_device *device, int nranks,
                                     const int *ranks, tsri_comm **out_comm);
 
-/* Floats alone: data[i] times 1/nranks, in the dtype. What an average adds up. */
+/* Makes the addends of an average: data[i] times 1/nranks, in the dtype. Floats alone. */
 void tsri_scale_by_ranks(tsr_dtype dtype, int nranks, int64_t count, void *data);
 
 /* The group of all ranks of the world, in their order, lane 0. */
@@ -271,7 +271,7 @@ typedef struct tsri_record {
 } tsri_record;
 
 tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm);
-/* What a recorder passes on to; any other communicator itself. */
+/* The communicator behind a recorder; any other is returned as it is. */
 tsri_comm *tsri_comm_recorded(tsri_comm *c);
 /* See on_machine of tsri_comm_ops; NULL: there is none. */
 tsri_comm *tsri_comm_on_machine(tsri_comm *c);

@@ -35,7 +35,7 @@ typedef struct tsri_pool {
 
 void tsri_pool_init(tsri_pool *pool, tsri_mem *mem);
 void tsri_pool_finish(tsri_pool *pool);
-/* What the pool holds of the process's memory. */
+/* Bytes of the process's memory that the pool holds. */
 size_t tsri_pool_bytes(const tsri_pool *pool);
 /* Zeroed, aligned to 16; NULL with the error text set when there is no memory. */
 void *tsri_pool_alloc(tsri_pool *pool, size_t bytes);

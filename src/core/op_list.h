@@ -321,7 +321,8 @@ enum {
     TSRI_HYPER_COUNT = 8,
 };
 
-/* What programs call an op: "log", where the kind is unary; "mean". For messages. Static storage.
+/* The name that programs have for an op: "log", where the kind is unary; "mean". For messages.
+ * Static storage.
  */
 const char *tsri_op_word(tsri_op_kind kind, const tsri_attrs *attrs);
 

@@ -14,7 +14,7 @@ typedef struct tsri_loc {
 
 /* Writes the thread's error text and returns `status`. */
 tsr_status tsri_fail(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);
-/* The same, prefixed with "file:line: ". */
+/* Writes the text behind "file:line: ". */
 tsr_status tsri_fail_at(tsri_loc loc, tsr_status status, const char *fmt, ...) TSR_PRINTF(3, 4);
 /* Puts "fmt: " before the text that is there; returns `status`. For adding who asked. */
 tsr_status tsri_fail_prefix(tsr_status status, const char *fmt, ...) TSR_PRINTF(2, 3);

@@ -15,7 +15,7 @@ typedef struct tsri_owned {
     struct tsri_owned *next, **link;
     void (*destroy)(void *object);
     void *object;
-    /* What it does about another object that is about to go; NULL: nothing refers to such. */
+    /* Called when another object is about to go; NULL: nothing refers to such. */
     void (*lose)(void *object, const void *gone);
 } tsri_owned;
 
@@ -74,8 +74,8 @@ void tsri_world_tell_gone(tsr_world *world, const void *gone);
 void tsri_world_destroy_owned(tsr_world *world);
 
 /* Takes `bytes` of persistent memory, aligned to 64 bytes, from the top of the region, in which
- * peers can read it. What is in it is anything. Errors: TSR_ERR_NO_MEMORY naming both sizes and the
- * option that raises them. */
+ * peers can read it. Its contents are undefined. Errors: TSR_ERR_NO_MEMORY naming both sizes and
+ * the option that raises them. */
 tsr_status tsri_region_alloc(tsri_region *region, size_t bytes, void **out_ptr);
 void tsri_region_free(tsri_region *region, void *ptr, size_t bytes);
 /* Makes sure that the bottom `bytes` of the region may be used by plans. */

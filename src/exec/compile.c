@@ -12,7 +12,7 @@
 #include "src/plan/choose.h"
 #include "src/plan/need.h"
 
-/* What the plan has of its devices and communicators. */
+/* Returns what the plan has of its devices and communicators. */
 static void release_parts(tsr_plan *plan)
 {
     const tsri_replay *replay = &plan->replay;
@@ -191,7 +191,7 @@ static bool talks(const tsr_plan *plan)
     return false;
 }
 
-/* What this rank needs, kernels' scratch included. */
+/* Counts the bytes that this rank needs, kernels' scratch included. */
 static tsr_status count_need(tsr_plan *plan, tsri_need *out_need)
 {
     size_t variables, ports, values;
@@ -247,7 +247,7 @@ static tsr_status bind(tsr_graph *g, bool compares, tsr_plan *plan)
     return names_devices(g) ? tsri_replay_connect(plan) : TSR_OK;
 }
 
-/* What the neediest rank needs. The ranks of a virtual world do not meet, and have no scratch. */
+/* Bytes of the neediest rank. The ranks of a virtual world do not meet, and have no scratch. */
 static size_t most_of(const tsri_choosing *c, const tsri_need *need)
 {
     return need->bytes > c->bytes ? need->bytes : c->bytes;
@@ -263,7 +263,7 @@ static bool holds_updates(const tsri_choosing *c)
     return holds;
 }
 
-/* What ranks need of the leanest plan with updates that are inferred. Collective as `lower` is. */
+/* Counts the bytes of the leanest plan with updates that are inferred. Collective as `lower` is. */
 static tsr_status try_updates(tsri_choosing *c, tsri_need *out_need)
 {
     const tsr_compile_opts *asked = c->opts;

@@ -16,7 +16,7 @@ struct tsri_finite {
     int *loss; /* by step: the value that it completes, or -1 */
 };
 
-/* What is in the bytes of a root value when a step is done. */
+/* The contents of a root value's bytes when a step is done. */
 typedef struct held {
     int value;             /* that was written there last; -1: nothing is held */
     int order;             /* 0: since before the run; else 1 + the entry that has made it */

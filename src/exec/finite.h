@@ -13,7 +13,7 @@ tsr_status tsri_finite_create(tsr_plan *plan);
 /* Step `step` is done. TSR_ERR_NAN where it has made a loss that is not finite and the options say
  * stop. */
 tsr_status tsri_finite_look(tsr_plan *plan, int step);
-/* The same for a loss on a device with streams, of which `data` is a copy. */
+/* Looks at a fetched loss of a device with streams, of which `data` is a copy. */
 tsr_status tsri_finite_fetched(tsr_plan *plan, const tsri_plan_port *port, const void *data);
 
 #endif

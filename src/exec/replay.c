@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks say to each other about captured runs: of calls between devices, all members are
+/* Words of ranks to each other about captured runs: of calls between devices, all members are
  * captured or none is. */
 #include <stdio.h>
 #include <string.h>

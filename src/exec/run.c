@@ -255,7 +255,7 @@ tsr_status tsr_wait(tsr_plan *plan)
     return tsri_plan_poll(plan);
 }
 
-/* What a run reads that the host says: the step, and the optimizers' hyper-parameters. */
+/* Values that the host sets before a run: the step, and the optimizers' hyper-parameters. */
 static tsr_status set_up(tsr_plan *plan)
 {
     for (int i = 0; i < plan->nstep_ptrs; i++) {

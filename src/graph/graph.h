@@ -48,7 +48,7 @@ struct tsri_op {
     const char *name;       /* scope, or the user's name; "" if neither */
     tsri_loc loc;
     bool backward; /* declared by differentiation or an optimizer */
-    /* What it does since the graph is without training, as in "dropout drops nothing"; NULL: what
+    /* Its effect in a graph without training, as in "dropout drops nothing"; NULL: what
      * it does in training too. */
     const char *evaluates;
 };
@@ -107,9 +107,9 @@ tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const
 /* Keeps the thread's last error as it stands. */
 tsr_tensor *tsri_graph_fail_last(tsr_graph *g, tsr_status status);
 /*
- * What every op does first: finds the graph of its operands (a NULL or failed one makes the op fail
- * silently: NULL is returned and *out_failed set to what to return), checks that they share graph
- * and placement. Optional operands may be NULL when bit i of `optional` is set.
+ * The first thing of every op: finds the graph of its operands (a NULL or failed one makes the op
+ * fail silently: NULL is returned and *out_failed set to what to return), checks that they share
+ * graph and placement. Optional operands may be NULL when bit i of `optional` is set.
  */
 tsr_graph *tsri_check_operands(const char *op, int n, tsr_tensor *const *x, uint32_t optional,
                                tsri_loc loc, tsr_tensor **out_failed);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the op declarations (op_*.c) share: the checks that every op makes, writing rules, the small
- * graphs that gradients are composed of, and the definitions that op_defs.c gathers. */
+/* Shared by the op declarations (op_*.c): the checks that every op makes, writing rules, the
+ * small graphs that gradients are composed of, and the definitions that op_defs.c gathers. */
 #ifndef TESSERA_GRAPH_OP_H
 #define TESSERA_GRAPH_OP_H
 
@@ -9,7 +9,7 @@
 #include "src/graph/graph.h"
 
 /* --- checks: each fails the graph with a text that says what is legal, and returns false ------ */
-/* What a check speaks of: the graph, the user's line, the op's name. */
+/* The subject of a check: the graph, the user's line, the op's name. */
 typedef struct tsri_ctx {
     tsr_graph *g;
     tsri_loc loc;

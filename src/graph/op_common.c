@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the op declarations share: checks and the writing of rules. */
+/* Shared by the op declarations: checks and the writing of rules. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known of each op kind, in one table; and the kinds that no user declares. */
+/* The facts about each op kind, in one table; and the kinds that no user declares. */
 #include "src/graph/op.h"
 
 static tsr_status rule_copy(const tsri_op *op, tsri_rule_text *out)

@@ -176,7 +176,7 @@ static const tsri_op *joined_by(const tsr_tensor *stats, tsr_tensor **out_share)
     return sums->op->kind == TSRI_OP_RANK_SUM ? sums->op : NULL;
 }
 
-/* The same for the sums of backward. */
+/* Reduces the sums of backward. */
 static tsr_tensor *join_backward(const tsri_op *by, tsr_tensor *share, tsr_tensor *sums,
                                  tsri_loc loc)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dropout and the ops that make values: random numbers, constants. What an element gets depends on
+/* Dropout and the ops that make values: random numbers, constants. An element's number depends on
  * its global index alone, so on no placement and no signature. */
 #include <math.h>
 

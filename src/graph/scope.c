@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What variables know by their place in a tree of modules: names, and whose they are. */
+/* The place of variables in a tree of modules: names, and whose they are. */
 #include <stdio.h>
 #include <string.h>
 

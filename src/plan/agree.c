@@ -140,7 +140,7 @@ static tsr_status name_difference(const tsri_program_view *p, const summary *all
 }
 
 /* --- agreeing --------------------------------------------------------------------------------- */
-/* What all ranks make of their summaries. */
+/* Judges the summaries of all ranks. */
 static tsr_status judge(const tsri_program_view *p, const summary *all, tsri_need *need)
 {
     int n = p->g->world->nranks;

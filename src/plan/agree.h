@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks compare of their programs, and how messages call it. */
+/* The parts of programs that ranks compare, and how messages call it. */
 #ifndef TESSERA_PLAN_AGREE_H
 #define TESSERA_PLAN_AGREE_H
 

@@ -32,7 +32,7 @@ static bool is_drawn(const tsr_variable *v)
     return v->init.kind >= TSR_INIT_UNIFORM;
 }
 
-/* What gives a variable its first value, field by field: the struct has padding. */
+/* Hashes what gives a variable its first value, field by field: the struct has padding. */
 static uint64_t hash_variable(uint64_t h, const tsr_variable *v)
 {
     const int32_t what[4] = {(int32_t)v->dtype, v->trainable, (int32_t)v->init.kind,

@@ -10,7 +10,7 @@
 #include "placement/placement.h"
 #include "src/plan/plan.h"
 
-/* What exists of a graph's tensor so far: its value in each signature that was asked for. */
+/* A graph's tensor as far as it exists: its value in each signature that was asked for. */
 typedef struct made {
     struct made *next;
     int value;
@@ -466,7 +466,7 @@ static tsr_status add_results(builder *b, const tsri_op *op, const int *in, int 
     return TSR_OK;
 }
 
-/* What else the op could do, if it was asked for: a copy that outlives inference. */
+/* Keeps what else the op could do, if that was asked for: a copy that outlives inference. */
 static tsr_status keep_alternatives(builder *b, const tsri_op *op, const int *out)
 {
     tsri_pool *pool = &b->plan->pool;

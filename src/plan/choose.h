@@ -5,7 +5,7 @@
 
 #include "src/plan/plan.h"
 
-/* What one compile may choose, and has chosen so far. */
+/* The choices of one compile: open ones, and those made so far. */
 typedef struct tsri_choosing {
     tsr_graph *g;
     const tsr_compile_opts *opts;

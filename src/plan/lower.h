@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of lowering share. */
+/* Shared by the files of lowering. */
 #ifndef TESSERA_PLAN_LOWER_H
 #define TESSERA_PLAN_LOWER_H
 

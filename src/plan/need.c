@@ -33,7 +33,7 @@ static int by_need(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : x->rank - y->rank;
 }
 
-/* What each rank needs, the neediest first; NULL when there is no memory. */
+/* Lists the needs of ranks, the neediest first; NULL when there is no memory. */
 static rank_need *list_needs(tsri_report *r, const size_t *scratch_of)
 {
     int n = r->plan->world->nranks;
@@ -171,7 +171,7 @@ static void put_largest(FILE *f, const tsri_report *r, const tsri_report_memory 
     }
 }
 
-/* What a rank's bytes are for: five terms, and all else as one. */
+/* Writes the terms of a rank's bytes: five of them, and all else as one. */
 static void put_terms(FILE *f, const tsri_report *r, const rank_need *need, size_t scratch)
 {
     const tsri_report_memory *m = &r->memory[r->memory_of[need->rank]];

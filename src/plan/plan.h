@@ -37,7 +37,7 @@ typedef enum tsri_storage {
     TSRI_STORAGE_ALIAS,     /* the bytes of value `alias` */
 } tsri_storage;
 
-/* What else an op could have done, cheapest first, all other ops as they are. */
+/* Other choices for an op, cheapest first, all other ops as they are. */
 enum { TSRI_MAX_ALTERNATIVES = 3 };
 typedef struct tsri_alternatives {
     int legal; /* signatures that rule and hints leave */
@@ -184,7 +184,7 @@ typedef struct tsri_step {
     double time_s;         /* of all runs */
 } tsri_step;
 
-/* What a pass made of the time that inference took a step for. */
+/* A pass's change to the time that inference took a step for. */
 typedef struct tsri_change {
     const char *reason;
     double more_s;
@@ -368,7 +368,7 @@ uint64_t tsri_plan_order_hash(const tsr_plan *plan);
 
 /* --- agree.c
  * ---------------------------------------------------------------------------------------- */
-/* What a rank needs for a plan, in bytes. */
+/* A rank's need for a plan, in bytes. */
 typedef struct tsri_need {
     size_t bytes, scratch; /* all; of it for kernels while they run */
     size_t *scratch_of;    /* [ranks]: becomes every rank's scratch; NULL: is not wanted */
@@ -417,7 +417,7 @@ struct tsri_comm *tsri_plan_comm(const tsr_plan *plan, const tsri_item *item);
 /* "conv2d", "all_reduce": static storage. */
 const char *tsri_step_name(const tsri_step *step);
 void tsri_local_box_run(const tsri_local_box *box, const void *src, void *dst);
-/* The same on a device with streams. */
+/* Copies a box on a device with streams. */
 tsr_status tsri_local_box_queue(tsri_device *device, const tsri_local_box *box, const void *src,
                                 void *dst);
 /* Whether runs are captured at all, by what the ranks can whose devices talk. Collective over the
@@ -430,14 +430,14 @@ tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_
 /* The plan can't be run any more, for the thread's last error; peers hear of it. Returns `status`.
  */
 tsr_status tsri_plan_fail(tsr_plan *plan, tsr_status status);
-/* The same where peers have heard already. */
+/* Notes a failure of which peers have heard already. */
 void tsri_plan_note_failure(tsr_plan *plan);
 /* Marks the inputs that this rank must feed before the first run: those that the plan reads and of
  * which the rank holds elements (of from_local in B, the ranks whose value is everyone's). */
 void tsri_plan_note_inputs(tsr_plan *plan);
 /* The input has its value. */
 void tsri_plan_note_fed(tsr_plan *plan, tsri_plan_port *port);
-/* What the plan's runs on devices met by now; does not wait. */
+/* Returns what the plan's runs on devices have met by now; does not wait. */
 tsr_status tsri_plan_poll(tsr_plan *plan);
 
 #endif

@@ -14,7 +14,7 @@ typedef enum tsri_report_kind {
     TSRI_REPORT_BOX, /* one step of a conversion, or a bucket of several */
 } tsri_report_kind;
 
-/* What the time of a row is spent on. */
+/* The use of a row's time. */
 typedef enum tsri_spent {
     TSRI_SPENT_FLOPS = 0,
     TSRI_SPENT_MEMORY, /* reading and writing the rank's own */
@@ -47,7 +47,7 @@ typedef struct tsri_report_total {
     double cost_s;
 } tsri_report_total;
 
-/* What a value's memory is for. */
+/* The use of a value's memory. */
 typedef enum tsri_memory_kind {
     TSRI_MEMORY_PARAMETERS = 0,
     TSRI_MEMORY_BUFFERS,

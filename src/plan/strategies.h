@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each op can do: its legal signatures and their compute times. Equal ops (same kind,
+ * The strategies of each op: its legal signatures and their compute times. Equal ops (same kind,
  * attributes, shapes, placement, hints: the blocks of a network) share one list, and lists are
  * compared by address, so that the problem's matrices can be shared as well.
  */

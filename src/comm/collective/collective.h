@@ -69,7 +69,7 @@ struct tsr_group {
     char text[2048];
 };
 
-/* What a world has for its collectives. */
+/* A world's means for its collectives. */
 struct tsri_engine {
     tsr_world *world;
     tsri_comm *comm;

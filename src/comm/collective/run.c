@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A task as calls of the communicator, whichever it is. What peers read lies in the region where
- * the communicator wants that. Calls have a source and a destination: where peers read memory,
- * reductions in place and averages go through scratch memory, and so do gathers into several
- * buffers everywhere. */
+/* A task as calls of the communicator, whichever it is. Memory that peers read lies in the region
+ * where the communicator wants that. Calls have a source and a destination: where peers read
+ * memory, reductions in place and averages go through scratch memory, and so do gathers into
+ * several buffers everywhere. */
 #include "src/comm/collective/collective.h"
 #include "src/comm/flight/flight.h"
 
@@ -152,7 +152,7 @@ static tsr_status make_call(const tsr_group *g, tsri_task *t, tsri_coll_kind kin
     return ops->release(g->inner, &ticket);
 }
 
-/* What peers read of this rank. */
+/* The memory that peers read of this rank. */
 static const char *source_of(const tsr_group *g, const tsri_task *t)
 {
     int64_t count = src_count(g, t);

@@ -16,7 +16,7 @@
 
 enum { LANE_ABOUT = 1, LANE_DATA = 2, AHEAD = 64, ABOUT_BYTES = 128 };
 
-/* What is said about a message. */
+/* A message's facts, as its sender tells them. */
 typedef struct message {
     uint64_t key; /* of the group */
     uint64_t number;
@@ -124,8 +124,8 @@ static tsr_status fail_over(const path *p)
     return tsri_fail(p->over, "%s", p->text);
 }
 
-/* The other rank finds in the group, at its next call or where it waits, why `ended` is over. What
- * was sent before, it still gets. Whoever calls is the group's only user. */
+/* The other rank finds in the group, at its next call or where it waits, why `ended` is over.
+ * Messages that were sent before still arrive. The caller is the group's only user. */
 static void poison(tsri_engine *e, tsri_group *about, const path *ended)
 {
     const tsri_comm_ops *ops = e->comm->ops;

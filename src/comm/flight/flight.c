@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recording. Who writes an entry holds it: its mark says so. A thread that is kept from going on
- * while others go round the ring finds its entry gone, or they step over one that it holds: so no
- * entry gets a part of another call. A reader (of this process, of another, or of what a killed one
- * has left) looks at the mark before and after it has copied word by word.
+ * Recording. A writer holds its entry while it writes, and marks it as held. A thread that is kept
+ * from going on while others go round the ring finds its entry gone, or they step over one that it
+ * holds: so no entry gets a part of another call. A reader (of this process, of another, or of what
+ * a killed one has left) looks at the mark before and after it has copied word by word.
  */
 #include "src/comm/flight/flight.h"
 #include "src/comm/comm.h"

@@ -98,7 +98,7 @@ typedef struct tsri_gloo_api {
     /* From any thread: wait and any, now and from now on, end; and all connections are closed,
      * which peers that wait for them see. */
     void (*mesh_interrupt)(tsri_gloo_mesh *mesh);
-    /* What was sent still arrives, unless interrupted. */
+    /* Messages that were sent still arrive, unless interrupted. */
     void (*mesh_close)(tsri_gloo_mesh *mesh);
 } tsri_gloo_api;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a group's thread does for a call: agreeing on it, then the steps of its plan. */
+/* A group's thread at work on a call: agreeing on it, then the steps of its plan. */
 #include "src/comm/gloo/inside.h"
 #include "src/core/identity.h"
 
@@ -111,7 +111,7 @@ static tsr_status meet(tsri_gloo_group *g, const tsri_gloo_job *job)
     return differs < 0 ? TSR_OK : tsri_gloo_differ(g, differs);
 }
 
-/* What each member reads of the others. The caller frees out->words. */
+/* The reads of each member from the others. The caller frees out->words. */
 static tsr_status pass_words(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_nccl_words *out)
 {
     int n = g->pub.nranks;

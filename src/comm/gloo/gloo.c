@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* --- the module ------------------------------------------------------------------------------- */
-/* What loading came to, for all threads: the module stays loaded while the process lives. */
+/* The result of loading, for all threads: the module stays loaded while the process lives. */
 static struct {
     pthread_once_t once;
     const tsri_gloo_api *api;

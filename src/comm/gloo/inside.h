@@ -52,7 +52,7 @@ typedef struct tsri_gloo_end {
     char text[1280];
 } tsri_gloo_end;
 
-/* What a communicator and its twins share. */
+/* State that a communicator and its twins share. */
 typedef struct tsri_gloo_root {
     tsr_world *world;
     const tsri_gloo_api *api;
@@ -96,7 +96,7 @@ typedef struct tsri_gloo_over {
     char text[1532];
 } tsri_gloo_over;
 
-/* What a member says about a call: its record, and how many words follow on what it reads
+/* A member's words about a call: its record, and how many words follow on what it reads
  * (SEND_RECV). */
 typedef struct tsri_gloo_record {
     tsri_call call;
@@ -138,7 +138,7 @@ typedef struct tsri_gloo_call {
     tsri_coll coll;      /* in the group's list: with segments of its own, behind it */
 } tsri_gloo_call;
 
-/* What a group's thread has to do. Belongs to its group until it is released. */
+/* A job of a group's thread. Belongs to its group until it is released. */
 typedef struct tsri_gloo_job {
     struct tsri_gloo_job *next, *older; /* in the queue; among all of the group */
     tsri_gloo_job_kind kind;

@@ -37,7 +37,7 @@ constexpr auto RETRY_AFTER =
     std::chrono::milliseconds(10);                       /* of a connection that was hung up on */
 constexpr auto CONNECT_WITHIN = std::chrono::seconds(1); /* else it is tried again */
 
-/* What a member passes on: its side's port, and its secret. */
+/* An invitation to one connection: the member's port, and its secret. */
 struct Invitation {
     struct sockaddr_storage at;
     unsigned char secret[SECRET_BYTES];

@@ -4,7 +4,7 @@
  * the peer, and ends the process when that one says what a peer does not. Here each side of a
  * connection has a secret, which goes to the other with its address, through the store; the member
  * of the lower index connects and says the other's secret, is told its own in return, and only
- * then Gloo gets the connection. Whoever connects without the secret is hung up on.
+ * then Gloo gets the connection. A caller without the secret is hung up on.
  */
 #ifndef TESSERA_COMM_GLOO_PAIR_H
 #define TESSERA_COMM_GLOO_PAIR_H
@@ -24,9 +24,9 @@ std::shared_ptr<gloo::transport::tcp::Device> make_device(const char *host);
 class Context final : public gloo::transport::tcp::Context {
   public:
     Context(std::shared_ptr<gloo::transport::tcp::Device> device, int index, int n);
-    /* Of all other members; each listens from then on. */
+    /* Makes the pairs with all other members; each listens from then on. */
     void create_pairs();
-    /* What member `peer` must be given for its connection to this one. */
+    /* The invitation that member `peer` needs for its connection to this one. */
     std::vector<char> address_for(int peer);
 
   private:

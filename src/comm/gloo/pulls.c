@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-/* What is sent to one member, while it is under way. */
+/* Sends to one member that are under way. */
 typedef struct gift {
     tsri_nccl_plan plan;
     char *staging;

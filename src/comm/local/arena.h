@@ -77,7 +77,7 @@ typedef struct tsri_seg_place {
     uint64_t src, dst;
 } tsri_seg_place;
 
-/* What a rank says about a call that it has come to. What peers always read lies together. */
+/* A rank's record of a call that it has come to. Fields that peers always read lie together. */
 typedef struct tsri_call {
     uint64_t seq, bytes, hash; /* hash: of all segments' dtypes, shapes and axes, and of `what` */
     uint64_t number;           /* for messages; 0: that of seq */

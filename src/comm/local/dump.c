@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a rank has recorded, as text: flight.rank<R>.txt. Compiled into the library and into the
+ * A rank's record as text: flight.rank<R>.txt. Compiled into the library and into the
  * launcher; needs neither. One thing a line, the words of a line in a fixed order:
  *
  *   tessera flight 1                                  the form's version
@@ -118,7 +118,7 @@ int tsri_flight_copy(const tsri_flight *f, int place, tsri_flight_seen *out)
     for (int i = 0; i < TRIES && !whole; i++)
         whole = copy_once(&f->entry[place], out);
     c->what[sizeof c->what - 1] = c->file[sizeof c->file - 1] = 0;
-    /* What is left of a process that was killed may be anything. */
+    /* The record of a process that was killed may hold anything. */
     return whole && out->number > 0 && (out->number - 1) % TSRI_FLIGHT_CALLS == (uint64_t)place &&
            WORD(states, out->state) && WORD(kinds, c->kind) && WORD(ops, c->op) &&
            WORD(dtypes, c->dtype) && c->ndim <= TSR_MAX_NDIM && c->group >= 0 &&

@@ -40,11 +40,11 @@ typedef struct tsri_arena {
 
 /* bytes_per_rank: 0 for the default. Errors: TSR_ERR_NO_MEMORY, TSR_ERR_INVALID. */
 tsr_status tsri_arena_make(int nranks, size_t bytes_per_rank, tsri_arena *out_arena);
-/* The same, and its file, which the caller closes. */
+/* Makes an arena and returns its file too, which the caller closes. */
 tsr_status tsri_arena_make_fd(int nranks, size_t bytes_per_rank, tsri_arena *out_arena,
                               int *out_fd);
-/* What another process has made and keeps open. Errors: TSR_ERR_IO, TSR_ERR_INVALID and those of
- * making. */
+/* Opens an arena that another process has made and keeps open. Errors: TSR_ERR_IO, TSR_ERR_INVALID
+ * and those of making. */
 tsr_status tsri_arena_open(int pid, int fd, size_t bytes_per_rank, int nranks,
                            tsri_arena *out_arena);
 /* text: "pid:fd:bytes_per_rank", as the launcher gives it. */
@@ -187,7 +187,7 @@ bool tsri_local_reached(tsri_local_group *g, int index, tsri_wait_for which, uin
  * rank is doing. Errors: TSR_ERR_REMOTE, TSR_ERR_DEAD, TSR_ERR_TIMEOUT. */
 tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
                             const tsri_call *call);
-/* The same for all other members. */
+/* Waits for all other members. */
 tsr_status tsri_local_await_all(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
                                 const tsri_call *call);
 /* Returns when all other members have reached seq, or never will; after an abort, at the latest
@@ -224,7 +224,7 @@ uint64_t tsri_local_records_of(const tsri_coll *coll);
 tsr_status tsri_local_place_segment(const tsri_local_group *g, const tsri_coll *c, int i,
                                     tsri_seg_place *out);
 
-/* call.c. What this rank says about segments [first, first + nseg) of coll. */
+/* call.c. Writes this rank's words about segments [first, first + nseg) of coll. */
 void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg);
 /* Whether two ranks mean the same call. */
 bool tsri_call_agrees(const tsri_call *a, const tsri_call *b);
@@ -241,7 +241,7 @@ uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri
 tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out_record);
 /* Waits for everybody's record of call `seq` and compares. On TSR_ERR_MISMATCH the call is over. */
 tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq);
-/* The same, but a difference is a fault, seen as soon as two that differ are there. */
+/* Waits and compares; a difference is a fault, seen as soon as two that differ are there. */
 tsr_status tsri_call_meet_early(tsri_local_group *g, uint64_t seq);
 /* Waits for member `index` to come to call `seq` of mine, and compares. A difference is a fault. */
 tsr_status tsri_call_meet_one(tsri_local_group *g, uint64_t seq, int index);
@@ -254,7 +254,7 @@ tsr_status tsri_call_meet_one(tsri_local_group *g, uint64_t seq, int index);
 void tsri_call_compare(tsri_local_group *g, uint64_t seq);
 /* Notes a fault of call `seq`, if it is the first; returns TSR_ERR_MISMATCH with its text. */
 tsr_status tsri_call_fault(tsri_local_group *g, uint64_t seq, const char *text);
-/* The same for any status. */
+/* Notes a fault with any status. */
 tsr_status tsri_call_end(tsri_local_group *g, uint64_t seq, tsr_status status, const char *text);
 /* The fault's status if there is one of call `seq` or an earlier one. */
 tsr_status tsri_call_check_fault(const tsri_local_group *g, uint64_t seq);
@@ -266,7 +266,7 @@ char *tsri_call_text(const tsri_call *call, char *buf, size_t size);
 /* move.c: waits for the others' record `seq`, moves the data of the segments from `first` on
  * and marks the call done. */
 tsr_status tsri_local_move(tsri_local_group *g, const tsri_coll *coll, uint64_t seq, int first);
-/* The same in a group of one: src is the result. */
+/* Moves the data in a group of one: src is the result. */
 tsr_status tsri_local_move_alone(tsri_local_group *g, const tsri_coll *coll);
 
 /* local.c: the vtable's, for communicators on either memory. */
@@ -311,10 +311,10 @@ tsr_status tsri_local_group_own(tsri_local *local, int nranks, const int *ranks,
 /* Frees all groups of the communicator. */
 void tsri_local_groups_free(tsri_local *local);
 
-/* Who moves the data of a communicator's calls. On streams, calls return before their data has
+/* A mover moves the data of a communicator's calls. On streams, calls return before their data has
  * moved: then also what comes before what. */
 typedef struct tsri_mover {
-    /* Of a group of several ranks, before its first call: fills g->peer, or does so later on. */
+    /* Opens a group of several ranks, before its first call: fills g->peer, or does so later on. */
     tsr_status (*open)(tsri_local_group *g);
     void (*close)(tsri_local_group *g); /* optional */
     /* tsri_walk_run for call c; and dst becomes the identity of its op. */

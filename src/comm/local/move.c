@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each kind of call moves, once all members have come to it. */
+/* The data of each kind of call, once all members have come to it. */
 #include "src/comm/local/local.h"
 
 #include <tessera/placement.h>
 
-/* What a call needs while its data moves. */
+/* State of a call while its data moves. */
 typedef struct mover {
     tsri_local_group *g;
     const tsri_coll *coll;

@@ -16,7 +16,7 @@ enum { ONE_SHOT_BYTES = 4096, LEAST_SLOT = 4096 };
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-/* The same on all ranks, whose regions are of one size. */
+/* Equal on all ranks, whose regions are of one size. */
 static size_t slot_bytes(const tsri_local_group *g)
 {
     size_t bytes = TSRI_STAGE_BYTES, most = g->local->arena.layout.bytes_per_rank / 64;
@@ -178,8 +178,9 @@ static void write_part(tsri_flow *f, const chunk *c)
     count_read(f, (end - begin) * (n - 1));
 }
 
-/* Who has given up must find its memory as it left it. So this rank first says that it writes, and
- * then looks for a fault; who fails first leaves a fault, and then looks for who writes (`fail`).
+/* A rank that has given up must find its memory as it left it. So this rank first says that it
+ * writes, and then looks for a fault; who fails first leaves a fault, and then looks for who writes
+ * (`fail`).
  */
 static tsr_status reduce_chunk(tsri_flow *f, const chunk *c)
 {
@@ -294,8 +295,8 @@ static tsr_status run(tsri_flow *f)
     return bytes <= ONE_SHOT_BYTES ? one_shot(f) : two_phase(f);
 }
 
-/* What ends the group ends it for those who are still at this task. The caller may do with its data
- * what it likes, once no peer writes there any more. */
+/* An error that ends the group ends it for members that are still at this task. The caller may do
+ * with its data what it likes, once no peer writes there any more. */
 static tsr_status fail(tsri_flow *f, tsr_status status)
 {
     tsri_local_group *g = f->g;

@@ -109,7 +109,7 @@ static void count_read(tsri_flow *f, int64_t elements)
     f->g->stats.bytes_read[kind] += (uint64_t)elements * f->size;
 }
 
-/* What member m shows this rank. */
+/* The memory that member m shows this rank. */
 static const char *shown(const tsri_flow *f, const moves *mv, int m, uint64_t seq)
 {
     int n = f->g->pub.nranks, me = f->g->pub.index;

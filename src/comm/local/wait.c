@@ -128,9 +128,9 @@ static bool is_closing(const tsri_local *device, int rank)
     return false;
 }
 
-/* The same of a call. Who closes a communicator waits there for all others: who waits for it
- * elsewhere, on whichever memory, does so in vain. (Not so a twin's threads, which need not be the
- * one that closes.) */
+/* The same of a call. A rank that closes a communicator waits there for all others: a rank that
+ * waits for it elsewhere, on whichever memory, does so in vain. (Not so a twin's threads, which
+ * need not be the one that closes.) */
 static const char *why_gone(tsri_local *local, int rank)
 {
     const char *why = why_world_gone(local, rank);
@@ -144,7 +144,7 @@ static const char *why_gone(tsri_local *local, int rank)
 bool tsri_local_reached(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq)
 {
     uint64_t at = atomic_load(counter_of(&g->members[index], which));
-    /* Who is in its next world reads nothing of this one any more, but does not come either. */
+    /* A rank in its next world reads nothing of this one any more, but does not come either. */
     bool same_world = at >> TSRI_SEQ_BITS == seq >> TSRI_SEQ_BITS;
     return at >= seq && (same_world || which == TSRI_WAIT_DONE);
 }

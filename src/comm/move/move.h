@@ -42,7 +42,7 @@ tsri_reduce_fn *tsri_reduce_of(tsr_dtype dtype, tsr_reduce_op op);
 
 /* memcpy, of no or more bytes. */
 void tsri_copy(void *dst, const void *src, size_t bytes);
-/* The same to where a peer has read, or will. What was so copied may be shown after
+/* Copies to where a peer has read, or will. Memory so copied may be shown after
  * tsri_stream_end. */
 void tsri_copy_stream(void *dst, const void *src, size_t bytes);
 void tsri_stream_end(void);

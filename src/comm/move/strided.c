@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* What sources are gathered into: together a part of the first cache. */
+/* Scratch that sources are gathered into: together a part of the first cache. */
 enum { SCRATCH = 16 * 1024, MOST = 512 };
 _Static_assert(SCRATCH / TSRI_MOST_SOURCES >= 8, "an element of each source must fit");
 

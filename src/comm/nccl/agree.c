@@ -88,7 +88,7 @@ static tsr_status try_gather(const tsri_group *g, const void *mine, int64_t coun
     return TSR_OK;
 }
 
-/* Who can't come to it tells the others, which would wait. */
+/* A rank that can't come to it tells the others, which would wait. */
 static tsr_status gather(const tsri_group *g, const void *mine, int64_t count, int64_t **out_all)
 {
     tsri_comm *host = g->comm->world->comm;

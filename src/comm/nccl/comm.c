@@ -224,8 +224,8 @@ static uint64_t bytes_of(const tsri_coll *coll)
     return bytes;
 }
 
-/* In the flight recorder a call is started, and completed, when its work is in the streams. What is
- * captured is not made yet, and not recorded. */
+/* In the flight recorder a call is started, and completed, when its work is in the streams. A
+ * captured call is not made yet, and not recorded. */
 static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket)
 {
     tsri_nccl_group *g = group_of(pub);

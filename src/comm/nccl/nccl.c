@@ -52,7 +52,7 @@ static void error_text(const tsri_nccl *n, ncclResult_t r, const char *what, cha
              ncclGetErrorString(r), more && *more ? ": " : "", more ? more : "");
 }
 
-/* What NCCL returned is an error: nothing can be relied on any more. */
+/* NCCL has returned an error: nothing can be relied on any more. */
 static tsr_status give_up(tsri_nccl *n, ncclResult_t r, const char *what)
 {
     char text[768];

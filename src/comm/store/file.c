@@ -2,7 +2,8 @@
 /*
  * A store in a file that all ranks see. Rank 0 begins a generation, and so throws away whatever an
  * earlier run has left; the others join a generation whose rank 0 lives and which has not begun
- * without them. Who waits looks at the file again and again: other machines' writes wake nobody.
+ * without them. A waiting rank looks at the file again and again: other machines' writes wake
+ * nobody.
  */
 #include "src/comm/store/log.h"
 #include "src/core/clock.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of stores share: addresses, operations on a map of keys, and the kinds of stores.
+/* Shared by the parts of stores: addresses, operations on a map of keys, and the kinds of stores.
  */
 #ifndef TESSERA_COMM_STORE_INSIDE_H
 #define TESSERA_COMM_STORE_INSIDE_H
@@ -81,7 +81,7 @@ typedef enum tsri_store_op {
 /* `room` of a caller who wants the size alone. */
 #define TSRI_STORE_SIZE_ALONE UINT64_MAX
 
-/* What is asked of one key, by its full name. */
+/* An operation on one key, by its full name. */
 typedef struct tsri_store_ask {
     tsri_store_op op;
     tsri_bytes key;
@@ -91,7 +91,7 @@ typedef struct tsri_store_ask {
     uint64_t room;       /* get, compare_set: the most bytes that the caller can take */
 } tsri_store_ask;
 
-/* What comes of it. */
+/* Its outcome. */
 typedef struct tsri_store_answer {
     bool changes;      /* the key becomes `result`, or goes (delete) */
     bool there;        /* the key is there now */
@@ -190,7 +190,7 @@ struct tsr_store {
     void *self;     /* the kind's own */
 };
 
-/* What joining is about. */
+/* The terms of a meeting. */
 typedef struct tsri_store_joining {
     const tsri_store_place *place;
     bool meet;          /* wait for all ranks; else only connect */

@@ -251,7 +251,7 @@ static bool rank_of(const tsri_log *log, tsri_bytes key, long *out)
     return tsri_store_number(key.data, key.bytes, 0, log->nranks - 1, out);
 }
 
-/* What a whole record says. */
+/* The contents of a whole record. */
 static tsr_status apply(tsri_log *log, uint32_t type, tsri_bytes key, tsri_bytes value)
 {
     long rank;

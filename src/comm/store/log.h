@@ -27,7 +27,7 @@ typedef enum tsri_log_type {
     TSRI_LOG_LEAVE,
 } tsri_log_type;
 
-/* Who a rank is. Hashes, 0: not known. */
+/* A rank's identity. Hashes, 0: not known. */
 typedef struct tsri_log_process {
     uint64_t pid, start, boot, pid_space;
     char id[TSRI_STORE_ID_SIZE];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a store's server answers. Requests for keys that are absent hang on the key's entry. */
+/* The answers of a store's server. Requests for keys that are absent hang on the key's entry. */
 #include "src/comm/store/server_inside.h"
 #include "src/core/clock.h"
 
@@ -107,7 +107,7 @@ void tsri_serve_unpark(tsri_store_server *s, tsri_conn *c)
     c->parked = false;
 }
 
-/* Those who wait for the key look again, when this request is done. */
+/* Clients that wait for the key look again, when this request is done. */
 static void wake_waiters(tsri_store_server *s, tsri_bytes key)
 {
     const tsri_store_entry *e = tsri_store_map_find(&s->map, key);

@@ -129,7 +129,7 @@ static void look_at_timers(tsri_store_server *s)
     }
 }
 
-/* What epoll may sleep for, in milliseconds. */
+/* The time that epoll may sleep, in milliseconds. */
 static int sleep_ms(const tsri_store_server *s)
 {
     double at_s = INFINITY, left_s;
@@ -143,7 +143,7 @@ static int sleep_ms(const tsri_store_server *s)
     return left_s > 3600 ? 3600000 : left_s <= 0 ? 0 : (int)(left_s * 1e3) + 1;
 }
 
-/* What the other threads want; returns whether to go on. */
+/* Does what the other threads have asked for; returns whether to go on. */
 static bool look_at_wishes(tsri_store_server *s)
 {
     uint64_t ignored;
@@ -157,7 +157,7 @@ static bool look_at_wishes(tsri_store_server *s)
     return !stop;
 }
 
-/* Those who still wait for others hear that it is in vain. */
+/* Clients that still wait for others hear that it is in vain. */
 static void end(tsri_store_server *s)
 {
     close_port(s);

@@ -271,7 +271,7 @@ static tsr_status say_error(tsr_store *store, int32_t status)
     return tsri_fail((tsr_status)status, "store: %s: %.2000s", store->where, text);
 }
 
-/* What a reply without error says. */
+/* The contents of a reply without error. */
 static tsr_status take_reply(tsr_store *store, tsri_store_call *call, bool fits)
 {
     const tcp_store *t = store->self;

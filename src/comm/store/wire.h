@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a store's client and server say to each other. All numbers are little-endian.
+ * The protocol between a store's client and server. All numbers are little-endian.
  *
  * The client sends a greeting, and the server answers with its own: 8 bytes of magic, the version
  * (u32), flags (u32) and a nonce of 32 random bytes. Its first 16 bytes are the same in all

@@ -39,8 +39,8 @@ static tsr_status check_of(tsri_comm *c)
 
 /* --- one's end is the other's ----------------------------------------------------------------- */
 
-/* Passes `status` on, which a call of `from` gave. What ends one communicator ends the other too:
- * its ranks may wait for this one. */
+/* Passes `status` on, which a call of `from` gave. An error that ends one communicator ends the
+ * other too: its ranks may wait for this one. */
 static tsr_status passed_on(hosts *h, const tsri_comm *from, tsr_status status)
 {
     char text[3800];

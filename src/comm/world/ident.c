@@ -147,7 +147,7 @@ static tsr_status read_launcher(bool rank_alone, tsri_ident *id, tsri_launcher *
 
 /* --- addresses -------------------------------------------------------------------------------- */
 
-/* What an address says behind its question mark. */
+/* The part of an address behind its question mark. */
 typedef struct query {
     int rank, nranks; /* -1: not said */
 } query;

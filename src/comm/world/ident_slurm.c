@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What srun says in its variables. */
+/* The variables that srun sets. */
 #include "src/comm/world/ident.h"
 
 #include <ctype.h>

@@ -92,7 +92,8 @@ static tsr_status copy_own(const bench *b)
     return TSR_OK;
 }
 
-/* Seconds of: a tiny call, reading the buffer from a peer, copying it. Of the slowest rank. */
+/* Seconds of: a tiny call, reading the buffer from a peer, copying it. Figures of the slowest rank.
+ */
 enum { TINY, READ, COPY, FIGURES };
 
 static tsr_status measure(bench *b, double s[FIGURES])

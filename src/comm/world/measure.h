@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What communication between the ranks of a world costs on the machine that it runs on. */
+/* The cost of communication between the ranks of a world on the machine that it runs on. */
 #ifndef TESSERA_COMM_WORLD_MEASURE_H
 #define TESSERA_COMM_WORLD_MEASURE_H
 

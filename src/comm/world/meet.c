@@ -272,7 +272,7 @@ static tsr_status be_host(const meeting *m, size_t arena_bytes, tsri_machine *ou
         close(fd);
     if (status == TSR_OK)
         return TSR_OK;
-    /* Those who wait for it learn why it does not come; those who have it, there. */
+    /* Ranks that wait for it learn why it does not come; those who have it, there. */
     snprintf(text, sizeof text, "! %d %s", (int)status, tsr_last_error());
     if (out->arena.base)
         tsri_arena_abort(&out->arena, m->rank, strchr(text + 2, ' ') + 1);

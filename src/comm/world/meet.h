@@ -14,7 +14,7 @@ typedef struct tsri_machine {
 } tsri_machine;
 
 /*
- * All ranks of the store meet in it. Those of a machine that can see each other's processes get an
+ * All ranks of the store meet in it. Ranks of a machine that can see each other's processes get an
  * arena, which the lowest of them makes and the others open; a rank that nobody can see, or that
  * sees nobody, is a machine of its own. arena_bytes: per rank, 0 for the default. Collective over
  * all ranks; nothing stays open but the mapping. The caller unmaps. Errors: TSR_ERR_INVALID,

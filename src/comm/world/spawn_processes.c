@@ -198,8 +198,8 @@ static void read_reports(spawn *s)
     }
 }
 
-/* A rank has ended without a word, or otherwise than it had said. What we end ourselves is nobody's
- * failure. */
+/* A rank has ended without a word, or otherwise than it had said. A process that we end ourselves
+ * is nobody's failure. */
 static void note_death(spawn *s, int rank, const siginfo_t *info, bool is_known)
 {
     bool has_returned = s->process[rank].has_reported;
