@@ -86,7 +86,7 @@ static tsr_module *make_model(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                               .seed = o->seed));
 }
 
-/* What a rank trains with. */
+/* A rank's means of training. */
 typedef struct trainer {
     const options *o;
     tsr_world *world;

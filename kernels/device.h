@@ -23,7 +23,7 @@ typedef struct tsri_device tsri_device;
 /* Work that was recorded once and can be run again as one. */
 typedef struct tsri_captured tsri_captured;
 
-/* What another process needs to read a region or wait for an event. Plain bytes. */
+/* Everything that another process needs to read a region or wait for an event. Plain bytes. */
 typedef struct tsri_share {
     unsigned char bytes[64];
 } tsri_share;
@@ -59,7 +59,7 @@ typedef struct tsri_device_ops {
     void (*stream_destroy)(tsri_device *d, tsri_stream *stream);
     /* Waits for all that is in the stream. Errors of kernels' data are for check() to tell. */
     tsr_status (*stream_sync)(tsri_device *d, tsri_stream *stream);
-    /* What kernels that are done by now met in their data, without waiting; told once, and
+    /* Returns what kernels that are done by now met in their data, without waiting; told once, and
      * d->faulty is then the kernel. For who runs plans: others would take its errors away. */
     tsr_status (*check)(tsri_device *d);
     /* timed: event_seconds works; shared: event_share does. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kernels say of an id that is outside its axis. */
+/* The error of an id that is outside its axis. */
 #include "kernels/kernels.h"
 
 tsr_status tsri_check_id(const tsri_kernel_desc *desc, const tsri_arg *ids, int64_t i, int64_t id,

@@ -81,7 +81,7 @@ const tsri_kernels *const *tsri_kernels_cpu(void);
 tsr_status tsri_kernel_create(tsri_mem *mem, const tsri_kernels *const *list,
                               const tsri_kernel_desc *desc, tsri_kernel **out_kernel);
 
-/* What every implementation says of ids: TSR_ERR_INVALID unless id i (row-major) of the operand
+/* The check of ids in every implementation: TSR_ERR_INVALID unless id i (row-major) of the operand
  * `ids` is in 0 <= id < size, of the global axis. */
 tsr_status tsri_check_id(const tsri_kernel_desc *desc, const tsri_arg *ids, int64_t i, int64_t id,
                          int64_t size);

@@ -29,7 +29,7 @@ static const tsri_module_host host = {
     .log = host_log,
 };
 
-/* What loading came to, for all threads: the module stays loaded while the process lives. */
+/* The result of loading, for all threads: the module stays loaded while the process lives. */
 static struct {
     pthread_once_t once;
     const tsri_module *module;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What every module of a network remembers. */
+/* The facts that every module of a network remembers. */
 typedef struct settings {
     int64_t width, heads;
     bool has_head, tied, causal;

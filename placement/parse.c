@@ -41,7 +41,7 @@ static char next(parser *p)
     return *p->at;
 }
 
-/* What stands at the cursor, for messages. */
+/* The text at the cursor, for messages. */
 static const char *found(const parser *p, char buf[8])
 {
     unsigned char c = (unsigned char)*p->at;

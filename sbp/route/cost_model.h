@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the machine can do: the figures that every estimate of time is made of. */
+/* The machine's abilities: the figures that every estimate of time is made of. */
 #ifndef TESSERA_SBP_ROUTE_COST_MODEL_H
 #define TESSERA_SBP_ROUTE_COST_MODEL_H
 

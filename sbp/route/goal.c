@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* What the part of nest n and the goal's share at most along an axis, on the first rank and on the
+/* The most that the part of nest n and the goal's share along an axis, on the first rank and on the
  * last. Ranks along the goal's P count together: what one of them has need not be read. */
 static void share(tsri_goal *goal, const tsri_space *s, int a, int n, int q)
 {

@@ -40,7 +40,7 @@ static tsri_state without_partial(tsri_state state, unsigned dims)
     return tsri_state_partial(state) ? state : state & ~((tsri_state)3 << TSRI_OP_AT);
 }
 
-/* What the smallest of k parts has of a length whose largest part is `most`. */
+/* The length that the smallest of k parts has of a length whose largest part is `most`. */
 static double smallest(double most, double k, double length)
 {
     return most - (most * k != length);

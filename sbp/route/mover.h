@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank reads in a step: the walk over the sources' parts that its new part meets. Inside
+/* One rank's reads in a step: the walk over the sources' parts that its new part meets. Inside
  * of sbp/; others see tsri_step_pieces and tsri_step_bytes. */
 #ifndef TESSERA_SBP_ROUTE_MOVER_H
 #define TESSERA_SBP_ROUTE_MOVER_H
@@ -34,7 +34,7 @@ typedef tsr_status tsri_meet_fn(void *arg, const tsri_mover *mv, const int *coor
 
 void tsri_mover_init(tsri_mover *mv, const tsri_route_query *q, const tsri_route_step *step,
                      int rank);
-/* The same of the reader at pos_b of the step's destination mesh (-1: nowhere), which is at pos_a
+/* Places the reader at pos_b of the step's destination mesh (-1: nowhere), which is at pos_a
  * of the sources'. */
 void tsri_mover_place(tsri_mover *mv, const tsri_route_query *q, const tsri_route_step *step,
                       int pos_a, int pos_b);

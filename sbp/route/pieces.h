@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank reads in a step of a conversion. */
+/* One rank's reads in a step of a conversion. */
 #ifndef TESSERA_SBP_ROUTE_PIECES_H
 #define TESSERA_SBP_ROUTE_PIECES_H
 
 #include "sbp/route/step.h"
 #include "src/core/mem.h"
 
-/* What one rank reads in a step: boxes of its new part (in global coordinates), each from one rank
- * that has it, or reduced over several. */
+/* A piece that one rank reads in a step: boxes of its new part (in global coordinates), each from
+ * one rank that has it, or reduced over several. */
 typedef struct tsri_piece {
     int64_t offset[TSR_MAX_NDIM], length[TSR_MAX_NDIM];
     int64_t part_offset[TSR_MAX_NDIM],

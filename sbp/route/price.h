@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What steps cost: inside of sbp/route/. */
+/* Prices of steps: inside of sbp/route/. */
 #ifndef TESSERA_SBP_ROUTE_PRICE_H
 #define TESSERA_SBP_ROUTE_PRICE_H
 

@@ -16,7 +16,7 @@ typedef struct pieces {
     int64_t larger, lesser;
 } pieces;
 
-/* What dimension d may do where the ones before it have left these pieces. */
+/* The choices of dimension d where the ones before it have left these pieces. */
 typedef struct node node;
 struct node {
     node *other; /* of the same dimension */

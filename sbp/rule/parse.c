@@ -95,7 +95,7 @@ static tsr_status parse_name(parser *p, tsri_rule_arg *arg, bool may_at)
     return TSR_OK;
 }
 
-/* What follows '('. */
+/* The text behind '('. */
 static tsr_status parse_group(parser *p, tsri_rule_arg *arg)
 {
     while (next(p) != ')') {

@@ -12,7 +12,7 @@ typedef struct side {
     const tsr_dims *dims;
     int axis;     /* the cursor */
     int64_t left; /* of that axis: the size behind what has been written */
-    /* What each axis consists of: indices from first to end - 1, then a '.' or not. */
+    /* The indices of each axis: indices from first to end - 1, then a '.' or not. */
     int first[TSR_MAX_NDIM], end[TSR_MAX_NDIM];
     bool dot[TSR_MAX_NDIM];
 } side;

@@ -17,7 +17,7 @@ typedef struct binder {
     const tsr_dims *in, *out;
 } binder;
 
-/* What an axis is made of, as far as known. */
+/* An axis as far as its indices are known. */
 typedef struct content {
     int unknown, last_unknown; /* indices without a size: how many, and the last of them */
     bool dots;

@@ -5,7 +5,7 @@
 
 #include "sbp/rule/rule.h"
 
-/* What an axis consists of: the number of an index, or one of these. */
+/* An item of an axis: the number of an index, or one of these. */
 enum {
     TSRI_ITEM_DOT = -1, /* a '.', of any size */
     TSRI_ITEM_ONE = -2, /* a '1', a '.' of size 1 inside ( ), or an axis that is broadcast */
@@ -26,7 +26,7 @@ typedef struct tsri_rule_arg {
     int8_t axis_of[TSRI_RULE_MAX_INDICES]; /* of index l, if held */
 } tsri_rule_arg;
 
-/* What stands between two ';'. */
+/* The text between two ';'. */
 typedef struct tsri_subrule {
     tsri_rule_arg *in;  /* [nin of the whole] */
     tsri_rule_arg *out; /* [nout] */

@@ -135,7 +135,7 @@ void tsri_sg_dual_step(tsri_sg_dual *d, int *choice)
         d->lower = lower;
 }
 
-/* What is left of a node: its strategies, and their costs with all messages. */
+/* The rest of a node: its strategies, and their costs with all messages. */
 static tsr_status keep_node(const tsri_sg_dual *d, tsri_sreducer *r, int v, int **out_kept,
                             int *out_count)
 {

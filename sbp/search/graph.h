@@ -93,7 +93,7 @@ typedef struct tsri_sgraph {
     double range; /* no feasible total is larger */
 } tsri_sgraph;
 
-/* What the reducer has left. */
+/* The graph that the reducer has left. */
 tsr_status tsri_sg_build(tsri_pool *pool, tsri_sreducer *r, tsri_sgraph *out);
 
 /* An order of elimination with no table above `limit` entries, once the nodes of `cut` are fixed.
@@ -157,7 +157,7 @@ tsr_status tsri_sg_dual_keep(tsri_sg_dual *d, tsri_sreducer *r);
 tsr_status tsri_sg_improve(tsri_mem *mem, const tsri_sgraph *g, double limit, double work,
                            int *choice, double *cost);
 
-/* The same by moves of whole forests alone, until several in a row gain nothing; takes off *work.
+/* Improves by moves of whole forests alone, until several in a row gain nothing; takes off *work.
  * random: the state of a generator, which picks the forests. */
 tsr_status tsri_sg_improve_trees(tsri_mem *mem, const tsri_sgraph *g, uint64_t *random,
                                  double *work, int *choice, double *cost);

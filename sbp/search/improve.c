@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    /* What a node costs beside its table, in additions. */
+    /* The cost of a node beside its table, in additions. */
     WORK_PER_NODE = 512,
     WORK_PER_ROUND = 1 << 22,
     STALE_ROUNDS = 6, /* rounds without gain before the tables grow */
@@ -147,7 +147,8 @@ static int collect_window(const tsri_sgraph *g, int center, int size, int *nodes
     return count;
 }
 
-/* What an edge out of the window adds to the node inside, by the outer node's present choice. */
+/* The cost that an edge out of the window adds to the node inside, by the outer node's present
+ * choice. */
 static void fold_outer(const tsri_sgraph *g, const tsri_sg_edge *e, bool inner_is_u, int chosen,
                        double *cost)
 {

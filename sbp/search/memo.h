@@ -29,7 +29,7 @@ typedef struct tsri_smemo {
     double work; /* additions of domination that are left: it is optional, so it is bounded */
 } tsri_smemo;
 
-/* What tsri_sm_dominate leaves of a node's strategies. */
+/* The strategies that tsri_sm_dominate leaves of a node's strategies. */
 typedef struct tsri_smkept {
     int count; /* of `of`: all were kept if they are equal */
     int of;

@@ -74,7 +74,7 @@ static tsr_status offer(solver *s, const core *c, const int *choice)
     return TSR_OK;
 }
 
-/* What the earlier rounds found, as far as its strategies are left. */
+/* The choice that the earlier rounds found, as far as its strategies are left. */
 static void start_best(const solver *s, core *c)
 {
     if (s->cost == INFINITY)

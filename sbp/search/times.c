@@ -137,7 +137,7 @@ tsr_status tsri_search_peak(tsri_pool *pool, const tsri_search_problem *p, const
     return TSR_OK;
 }
 
-/* What node v costs with strategy s among its neighbours. adj[v]: its edges' numbers, count first.
+/* The cost of node v with strategy s among its neighbours. adj[v]: its edges' numbers, count first.
  */
 static double cost_here(const tsri_times *t, int *const *adj, const int *choice, int v, int s)
 {

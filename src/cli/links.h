@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the links of this machine do: measured by `tessera info --measure`, kept in the user's cache
- * folder, and used by `plan` and `box`. */
+/* The speeds of this machine's links: measured by `tessera info --measure`, kept in the user's
+ * cache folder, and used by `plan` and `box`. */
 #ifndef TESSERA_CLI_LINKS_H
 #define TESSERA_CLI_LINKS_H
 
@@ -18,11 +18,11 @@ typedef struct cli_links {
 
 /* "$XDG_CACHE_HOME/tessera/links.json", or under ~/.cache. False if there is no such folder. */
 bool cli_links_path(char *buf, size_t size);
-/* The measured figures of this machine, else the built-in ones. Those of GPUs are built in. */
+/* The measured figures of this machine, else the built-in ones. Figures of GPUs are built in. */
 void cli_links_find(tsr_device kind, cli_links *out_links);
 /* Measures with `ranks` thread ranks, and keeps the figures. */
 tsr_status cli_links_measure(int ranks, cli_links *out_links);
-/* What tells machines apart: the processor's model and the number of its cores. */
+/* The facts that tell machines apart: the processor's model and the number of its cores. */
 void cli_machine(char *buf, size_t size);
 
 /* A cluster's links as an experiment says them: zeros are "not said". */

@@ -12,7 +12,7 @@ typedef struct builder {
     tsr_tensor ***made; /* by entry, its results */
 } builder;
 
-/* What a checked name stands for. */
+/* The meaning of a checked name. */
 static tsr_tensor *find(const builder *b, const char *name)
 {
     int result;

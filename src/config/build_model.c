@@ -280,7 +280,7 @@ static tsr_status declare_input(const tsri_program *p, const char *name, tsr_dty
     return tsri_program_fail(l->head.node, tsr_graph_status(p->graph));
 }
 
-/* What the model makes of images x. */
+/* The model's result for images x. */
 static tsr_tensor *declare_logits(const tsri_program *p, const tsri_data_sizes *s, tsr_tensor *x)
 {
     place at = place_of(p->experiment, "model");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tables can't say of an experiment: names that must be there, signatures that fit their
- * placements, what goes with what, and defaults that follow from other values. */
+/* Checks that tables can't express of an experiment: names that must be there, signatures that fit
+ * their placements, what goes with what, and defaults that follow from other values. */
 #include <string.h>
 
 #include "src/config/ops.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold of the entries of a graph. */
+/* Checks of the entries of a graph. */
 #include <math.h>
 #include <string.h>
 

@@ -30,7 +30,8 @@ typedef struct tsri_experiment tsri_experiment;
  */
 tsr_status tsri_experiment_load(const char *path, int nsets, const char *const *sets,
                                 tsri_experiment **out_experiment);
-/* The same from memory. `name` is what errors call the file; its folder is that of file names. */
+/* Reads an experiment from memory. `name` is what errors call the file; its folder is that of file
+ * names. */
 tsr_status tsri_experiment_parse(const char *name, const void *data, size_t size, int nsets,
                                  const char *const *sets, tsri_experiment **out_experiment);
 /* NULL is fine. The graphs built from it point into it (names of files): free it after them. */
@@ -87,7 +88,7 @@ typedef struct tsri_fetch {
     bool is_loss;
 } tsri_fetch;
 
-/* What one rank made of an experiment. The members belong to it; `graph`, `module`, `optimizer`,
+/* An experiment as one rank has built it. The members belong to it; `graph`, `module`, `optimizer`,
  * `loader` and `dataset` are NULL where there is none. */
 typedef struct tsri_program {
     tsr_world *world;

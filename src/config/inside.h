@@ -155,14 +155,15 @@ struct tsri_experiment {
 extern const tsri_section tsri_experiment_section, tsri_model_section, tsri_data_section,
     tsri_tensors_section, tsri_layout_section, tsri_pattern_section, tsri_optimizer_section,
     tsri_schedule_section, tsri_train_section;
-/* Of the model's arguments. */
+/* The section of the model's arguments. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
 
-/* The same as tsri_experiment_parse with an allocator whose n-th allocation may fail. */
+/* tsri_experiment_parse with an allocator whose n-th allocation may fail. */
 tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const void *data,
                                       size_t size, int nsets, const char *const *sets,
                                       tsri_experiment **out_experiment);
-/* What the tables can't say: names, signatures and their placements, what goes with what. */
+/* Checks what the tables can't express: names, signatures and their placements, what goes with
+ * what. */
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r);
 /* Its parts. */
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r);

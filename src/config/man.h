@@ -4,7 +4,7 @@
 
 #include "src/config/experiment.h"
 
-/* Those of the manual page, NULL behind the last: tests read them. */
+/* The examples of the manual page, NULL behind the last: tests read them. */
 extern const char *const tsri_config_examples[];
 
 #endif

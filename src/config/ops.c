@@ -91,7 +91,7 @@ static tsr_tensor *declare_embedding(const tsri_op_call *c)
     return tsr_embedding_at(I(0), I(1), &o, AT);
 }
 
-/* What is said of each axis of x, or the same of all. */
+/* A word for each axis of x, or one for all. */
 static tsr_dims dims_or(const tsri_op_call *c, const char *key, tsr_dims said, int64_t fallback)
 {
     if (tsri_section_has(&tsri_op_section, c->op, key))

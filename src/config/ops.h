@@ -7,7 +7,7 @@
 
 enum { TSRI_CONFIG_MAX_IN = 64 };
 
-/* What an op is declared from. */
+/* The arguments that an op is declared from. */
 typedef struct tsri_op_call {
     tsr_graph *graph;
     const tsri_config_op *op;

@@ -119,7 +119,7 @@ static tsr_status feed_value(tsri_program *p, tsr_plan *plan, const tsri_config_
     return status;
 }
 
-/* What is given once: weights, values of parameters and constants. */
+/* Values that are given once: weights, values of parameters and constants. */
 static tsr_status start(tsri_program *p, tsr_plan *plan)
 {
     const tsri_config_train *t = &p->experiment->train;

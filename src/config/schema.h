@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an experiment may hold, as tables: one per section. They drive parsing, errors, defaults,
+ * The contents of experiments, as tables: one per section. They drive parsing, errors, defaults,
  * the dump and the manual page. A section is a mapping with known keys; its values go into a struct
  * at the fields' offsets.
  */
@@ -69,7 +69,7 @@ struct tsri_section {
     const char *operands; /* of an op: "x y?"; NULL: it has none */
 };
 
-/* What each section's struct starts with. */
+/* The beginning of each section's struct. */
 typedef struct tsri_head {
     const tsri_yaml *node; /* the mapping; NULL: it was not given */
     const char *name;      /* of a NAMED item */
@@ -136,7 +136,7 @@ bool tsri_is_name(const char *text);
  * stride`, each a const char *. */
 const char *tsri_did_you_mean(const char *text, int n, const void *names, size_t stride,
                               char buf[TSRI_YAML_TEXT_MAX]);
-/* What is legal for a field: "a whole number from 1 to 64". */
+/* The text of what is legal for a field: "a whole number from 1 to 64". */
 char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX]);
 void tsri_value_dump(const tsri_field *f, const void *at, FILE *out);
 void tsri_text_dump(const char *text, FILE *out);

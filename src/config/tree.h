@@ -47,21 +47,21 @@ tsr_status tsri_yaml_set(tsri_pool *pool, tsri_yaml *root, const char *text);
 
 /* The child of a mapping; NULL if there is none, or no mapping. */
 tsri_yaml *tsri_yaml_find(const tsri_yaml *map, const char *key);
-/* The same for the first `length` bytes of key. */
+/* Finds the first `length` bytes of key. */
 tsri_yaml *tsri_yaml_find_n(const tsri_yaml *map, const char *key, size_t length);
 
 /* "FILE:LINE:COLUMN: path: text" as the thread's error; returns TSR_ERR_FORMAT. */
 tsr_status tsri_yaml_fail(const tsri_yaml *node, const char *fmt, ...) TSR_PRINTF(2, 3);
-/* The same where the node's key stands. */
+/* Fails with the place of the node's key. */
 tsr_status tsri_yaml_fail_key(const tsri_yaml *node, const char *fmt, ...) TSR_PRINTF(2, 3);
 
 enum { TSRI_YAML_TEXT_MAX = 256 };
 /* "graph.y.in[1]" into buf; "" for the root. Returns buf. */
 char *tsri_yaml_path(const tsri_yaml *node, char buf[TSRI_YAML_TEXT_MAX]);
-/* What a node is, for messages: "'text'", "a list", "a mapping". Returns buf. */
+/* The kind of a node, for messages: "'text'", "a list", "a mapping". Returns buf. */
 char *tsri_yaml_shown(const tsri_yaml *node, char buf[TSRI_YAML_TEXT_MAX]);
 
-/* Of the library that scans the text. */
+/* The version of the library that scans the text. */
 const char *tsri_yaml_version(void);
 
 #endif

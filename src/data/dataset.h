@@ -25,7 +25,7 @@ void tsri_dataset_own(tsr_world *world, tsr_dataset *dataset);
 void tsri_dataset_ref(tsr_dataset *dataset);
 void tsri_dataset_unref(tsr_dataset *dataset);
 
-/* Of the library that unpacks files. */
+/* The version of the library that unpacks files. */
 const char *tsri_zlib_version(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What attention does to rows of row-major scores: the causal mask, softmax over the last axis and
+/* Attention's work on rows of row-major scores: the causal mask, softmax over the last axis and
  * its gradient. Threads share rows. */
 #include "kernels/cpu/fast/fast.h"
 

@@ -22,7 +22,7 @@ typedef struct conv {
     size_t weights_bytes, pad_bytes;
 } conv;
 
-/* What creation needs and the kernel does not. */
+/* State that creation needs and the kernel does not. */
 typedef struct plan {
     const tsri_kernel_desc *desc;
     tsri_fast_conv c;

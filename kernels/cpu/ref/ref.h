@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the reference kernels share: the kernel object, a walk over operands with any strides, and
+ * Shared by the reference kernels: the kernel object, a walk over operands with any strides, and
  * a matrix product whose operands are given by index maps. The reference takes everything; its
  * arithmetic on f32 data is done in f64 and rounded once, but for the optimizers' updates.
  */
@@ -56,7 +56,7 @@ typedef tsr_status tsri_ref_run_fn(const tsri_kernel *k, void *const *in, void *
 /* A zeroed kernel of `bytes` (at least sizeof(tsri_ref)); NULL when there is no memory. */
 void *tsri_ref_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
                     size_t bytes);
-/* The same for kernels without more, as a status. */
+/* Makes a kernel without more, and returns a status. */
 tsr_status tsri_ref_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
                            tsri_kernel **out_kernel);
 /* Walks out[0] and every operand (op 1 + i is in[i]). */

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What a row function gets. */
+/* The arguments of a row function. */
 typedef struct job {
     const tsri_ref *ref;
     void *const *in;

@@ -52,7 +52,7 @@ static span holders(const tsri_ref *ref, int i, int64_t p, const tsri_arg *big,
     return s;
 }
 
-/* What a window's sum is divided by. */
+/* The divisor of a window's sum. */
 static double divisor(const tsri_ref *ref, int64_t oh, int64_t ow, const tsri_arg *big,
                       const tsri_arg *small)
 {

@@ -6,7 +6,7 @@
 
 enum { LABEL_MAX = 48, LIST_MAX = 32, GRID_ROWS = 24, GRID_WIDTH = 96 };
 
-/* What one rank holds. */
+/* The part that one rank holds. */
 typedef struct holding {
     int64_t offset[TSR_MAX_NDIM], end[TSR_MAX_NDIM];
     int cell; /* holdings of the same region have the same */

@@ -13,7 +13,7 @@
 
 enum { MOST_ELEMENTS = 1 << 26 };
 
-/* What one rank holds of a tensor: by the definition. */
+/* The part of a tensor that one rank holds: by the definition. */
 typedef struct part {
     tsr_dims shape;
     int64_t offset[TSR_MAX_NDIM];

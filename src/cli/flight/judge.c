@@ -258,7 +258,7 @@ static bool is_past(const tsri_flight_court *c, int gang, const tsri_flight_read
     return !(theirs && call->state == TSRI_FLIGHT_FAILED && theirs->started_ns > call->ended_ns);
 }
 
-/* What the rank itself has said. */
+/* The rank's own words. */
 static bool add_recorded(tsri_flight_court *c, const tsri_flight_ref *ref)
 {
     const tsri_flight_read_call *call = ref->call;
@@ -290,7 +290,7 @@ static bool add_supposed(tsri_flight_court *c, const tsri_flight_ref *ref)
     return true;
 }
 
-/* Who waits, by the waits so far. */
+/* Marks the ranks that wait, by the waits so far. */
 static void note_waiting(tsri_flight_court *c)
 {
     memset(c->waiting, 0, (size_t)c->n * sizeof *c->waiting);

@@ -98,7 +98,7 @@ static void say_asked(FILE *out, const tsri_flight_read_call *c)
         fprintf(out, " at %s", c->at);
 }
 
-/* What differs where the words are the same. */
+/* Names what differs where the words are equal. */
 static void say_hidden(FILE *out, const tsri_flight_call *a, const tsri_flight_call *b)
 {
     if (a->kind != b->kind || a->op != b->op || a->root != b->root || a->dtype != b->dtype ||
@@ -213,7 +213,7 @@ static void say_last(FILE *out, const tsri_flight_court *c, int report, int64_t 
     fputs(" before", out);
 }
 
-/* Who else waits for the rank in that call. */
+/* Names the others that wait for the rank in that call. */
 static void say_waiters(FILE *out, const tsri_flight_court *c, const tsri_flight_wait *w)
 {
     int ranks[LISTED + 1], n = 0; /* the lowest, and room for one more */

@@ -138,8 +138,8 @@ static bool parse_filter(const char *text, int nlocal, bool *shown)
 
 /* --- ranks ------------------------------------------------------------------------------------ */
 
-/* What a program would see, without asking the driver, which would take its time. CUDA counts up to
- * the first that is not there. */
+/* Counts the GPUs that a program would see, without asking the driver, which would take its time.
+ * CUDA counts up to the first that is not there. */
 static int count_gpus(const char *given)
 {
     const char *visible = given ? given : getenv("CUDA_VISIBLE_DEVICES");

@@ -13,7 +13,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* What the child's side of the fork needs; nothing there may allocate. */
+/* State that the child's side of the fork needs; nothing there may allocate. */
 typedef struct start {
     const launch *l;
     int local;

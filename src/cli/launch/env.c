@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank finds: its variables, its arguments, its cores. All made before it is forked. */
+/* A rank's surroundings: its variables, its arguments, its cores. All made before it is forked. */
 #include "src/cli/launch/launch.h"
 
 #include <stdarg.h>
@@ -75,7 +75,7 @@ static bool has(const words *w, size_t n, const char *entry)
     return false;
 }
 
-/* What an outer launcher has left would mislead. */
+/* Variables that an outer launcher has left would mislead. */
 static bool is_stale(const char *entry)
 {
     static const char *const names[] = {"TESSERA_STORE_HOSTED=", "TORCHELASTIC_ERROR_FILE="};

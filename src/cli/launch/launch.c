@@ -24,7 +24,8 @@ enum { PATIENCE_MS = 300, FILES_OF_A_RANK = 5, FILES_OF_SERVER = 65536 };
 
 /* --- before the first attempt ----------------------------------------------------------------- */
 
-/* What is ignored when we start (nohup, a script's background job) stays so, for the ranks too. */
+/* A signal that is ignored when we start (nohup, a script's background job) stays so, for the ranks
+ * too. */
 static int open_signals(launch *l)
 {
     static const int stopping[] = {SIGINT, SIGTERM, SIGHUP};
@@ -190,8 +191,8 @@ static void say_lost_dump(void *arg, tsr_log_level level, const char *text)
     launch_console_print(&l->console[1], "tessera launch: %s\n", text);
 }
 
-/* What the ranks have left in the flight recorder, of those that could not write it themselves:
- * where they were told to. */
+/* Writes what the ranks have left in the flight recorder, of those that could not write it
+ * themselves: where they were told to. */
 static void dump_flight(launch *l)
 {
     const launch_config *c = &l->config;

@@ -39,7 +39,7 @@ enum { LAUNCH_OUT = 1, LAUNCH_ERR = 2 };
 
 typedef enum launch_pin { LAUNCH_PIN_AUTO = 0, LAUNCH_PIN_NONE, LAUNCH_PIN_CORE } launch_pin;
 
-/* What the command line says. */
+/* The settings of the command line. */
 typedef struct launch_config {
     int nlocal; /* ranks of this node */
     int nnodes;
@@ -101,7 +101,7 @@ bool launch_console_has_room(const launch_console *c);
 void launch_stream_pump(launch_stream *s);
 /* Reads all that is there now. */
 void launch_stream_drain(launch_stream *s);
-/* The same; then the last, unended line, and the end. What the console does not take within
+/* The same; then the last, unended line, and the end. Text that the console does not take within
  * patience_ms (-1: no limit) is lost. */
 void launch_stream_finish(launch_stream *s, int patience_ms);
 /* Its last lines, each behind "  | " and with its end, the last of them that fit `size` bytes (at

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two sides of the line between launchers share: the launcher, and the thread that talks
+/* Shared by the two sides of the line between launchers: the launcher, and the thread that talks
  * to the store (nodes.c; meeting the others is join.c). */
 #ifndef TESSERA_CLI_LAUNCH_LINE_H
 #define TESSERA_CLI_LAUNCH_LINE_H

@@ -267,7 +267,7 @@ static tsr_status look_for_verdict(launch_nodes *n)
     return tsr_store_add(n->store, key(k, "s", n->phase), 1, NULL);
 }
 
-/* What this node has to say; returns whether it wants to leave. */
+/* Says what this node has to say; returns whether it wants to leave. */
 static tsr_status send_news(launch_nodes *n, bool *out_decided)
 {
     char *text = NULL, k[64];
@@ -333,8 +333,8 @@ static tsr_status count_beats(launch_nodes *n, int64_t *sum)
     return TSR_OK;
 }
 
-/* Node 0: until the others have read the last verdict. Who is still stopping its ranks reads it
- * after that. */
+/* Node 0: until the others have read the last verdict. A node that is still stopping its ranks
+ * reads it after that. */
 static void see_them_off(launch_nodes *n)
 {
     char k[64];

@@ -263,7 +263,7 @@ static bool is_rank(const launch *l, pid_t pid)
     return false;
 }
 
-/* What the ranks have started and left comes to us (PR_SET_CHILD_SUBREAPER). */
+/* Processes that the ranks have started and left come to us (PR_SET_CHILD_SUBREAPER). */
 static void reap_orphans(const launch *l)
 {
     siginfo_t info = {0};

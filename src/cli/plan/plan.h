@@ -8,7 +8,7 @@
 #include "src/config/experiment.h"
 #include "src/plan/report.h"
 
-/* What is shown. */
+/* The subject that is shown. */
 typedef struct plan_view {
     const char *path;
     const tsri_report *report;

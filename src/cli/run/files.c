@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `tessera run --out DIR` leaves there. */
+/* The files that `tessera run --out DIR` leaves there. */
 #include "src/cli/run/run.h"
 #include "src/core/new_file.h"
 #include "src/data/npy.h"

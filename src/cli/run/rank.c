@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each rank of `tessera run` does. */
+/* The work of each rank of `tessera run`. */
 #include "src/cli/run/run.h"
 #include "src/core/clock.h"
 #include "src/exec/trace.h"

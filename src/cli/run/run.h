@@ -10,7 +10,7 @@
 
 #include "src/plan/plan.h"
 
-/* What was asked for; shared by the ranks of this process. */
+/* The request; shared by the ranks of this process. */
 typedef struct run_job {
     const char *path; /* of the experiment */
     const char *out;  /* folder, made already; NULL: no files */
@@ -23,7 +23,7 @@ typedef struct run_job {
 
 typedef struct run_watch run_watch;
 
-/* What happened on one rank: sent around as it is. */
+/* The figures of one rank: sent around as they are. */
 typedef struct run_figures {
     double compile_s, infer_s, cost_s;            /* cost_s: of a step, as planned */
     double run_s, compute_s, comm_s;              /* in tsr_run, of all steps */

@@ -94,7 +94,7 @@ void tsri_slot_finish(const tsri_batch_spec *spec, tsri_batch_slot *slot)
 
 /* --- errors ----------------------------------------------------------------------------------- */
 
-/* What a function of the user's means by a status: TSR_END is no way to say that a batch failed. */
+/* The meaning of a status of the user's function: TSR_END is no way to say that a batch failed. */
 static tsr_status as_error(tsr_status status)
 {
     return status > 0 ? TSR_ERR_INVALID : status;

@@ -8,7 +8,7 @@
 #include <tessera/data_loader.h>
 #include "src/core/mem.h"
 
-/* What the user said. */
+/* The user's settings. */
 typedef struct tsri_batch_spec {
     tsr_map_dataset ds;
     int64_t len;
