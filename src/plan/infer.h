@@ -3,6 +3,7 @@
  * The inside of inference: how the problem is put together.
  *
  *   infer.c         nodes of ops, readers, the answer
+ *   infer_edges.c   nodes and edges of the search's problem
  *   infer_cost.c    lists of signatures, and costs between them, each made once
  *   infer_shared.c  tensors with several readers
  *   infer_bucket.c  which reductions of gradients are one call, and what each pays of it

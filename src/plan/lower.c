@@ -10,13 +10,6 @@
 #include "src/core/clock.h"
 #include "src/plan/lower.h"
 
-void tsri_physical_order(const tsri_value *v, int *order)
-{
-    static const int nhwc[4] = {0, 2, 3, 1};
-    for (int i = 0; i < v->shape.ndim; i++)
-        order[i] = v->nhwc ? nhwc[i] : i;
-}
-
 tsri_arg tsri_plan_arg(const tsri_value *v)
 {
     tsri_arg a = {.dtype = v->dtype, .ndim = v->shape.ndim};

@@ -239,3 +239,10 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
     call->coll.stream = device ? device->stream : NULL;
     return comm->ops->group(comm, n, ranks, it->bucket >= 0, &call->group);
 }
+
+void tsri_physical_order(const tsri_value *v, int *order)
+{
+    static const int nhwc[4] = {0, 2, 3, 1};
+    for (int i = 0; i < v->shape.ndim; i++)
+        order[i] = v->nhwc ? nhwc[i] : i;
+}

@@ -7,7 +7,7 @@
  *   strategies.c an op -> its legal signatures and their costs
  *   infer.c      graph -> a signature per op
  *   choose.c     the signatures, within a limit of memory
- *   build.c      -> items and values, conversions between them
+ *   build.c      -> items and values, conversions between them (items.c: making one)
  *   rank_sum.c   sums over the ranks of local graphs
  *   fuse.c       joins items (batch norm + activation)
  *   layout.c     row-major or channels last, per value; adds copies between them

@@ -376,6 +376,14 @@ static tsr_status train_limited(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+/* The scratch of kernels is among a refusal's five largest terms on the host; on a GPU it needs
+ * less here, and is a part of the rest. */
+static bool tells_scratch(void)
+{
+    const char *term = getenv("TESSERA_TEST_DEVICE") ? "the rest" : "kernels' scratch";
+    return strstr(tsr_last_error(), term) != NULL;
+}
+
 /* The terms of a refusal's rank are what it needs, to the byte. Returns the need. */
 static size_t check_refusal(void)
 {
@@ -391,7 +399,7 @@ static size_t check_refusal(void)
         sum += strtoull(bytes, NULL, 10);
         terms++;
     }
-    if (!total || sum != total || terms < 5 || !strstr(text, "kernels' scratch"))
+    if (!total || sum != total || terms < 5 || !tells_scratch())
         fail_msg("%zu terms of %zu bytes in: %s", terms, sum, text);
     return total;
 }
@@ -424,11 +432,11 @@ static void test_memory_limit(void **state)
     exact.limit = need * 97 / 100;
     assert_int_equal(tsr_spawn_with(4, train_limited, &exact, &opts), TSR_ERR_NO_MEMORY);
     assert_int_equal(check_refusal(), need);
-    /* Without what kernels need beside it, the plan would fit. */
     assert_true(free_of.scratch > 0);
+    /* Without what kernels need beside it, the plan would fit. */
     little.limit = within.bytes - within.scratch;
     assert_int_equal(tsr_spawn_with(4, train_limited, &little, &opts), TSR_ERR_NO_MEMORY);
-    assert_non_null(strstr(tsr_last_error(), "kernels' scratch"));
+    assert_true(tells_scratch());
 }
 
 /* Pipelines, and all else, come to the same whatever rank is late: nobody waits for ever. */

@@ -19,19 +19,9 @@ def files(folder, names):
 # Circles that are still there: they may lose members, and go from this list when they are gone.
 KNOWN = [
     {"kernels", "kernels/cpu", "kernels/cpu/fast", "kernels/cpu/onednn", "kernels/cpu/ref"},
-    files("src/comm/collective", "group run send work"),
     files("src/comm/store", "conn limits meet serve server"),
-    files("src/comm/store", "store file tcp"),
-    files("src/comm/local", "call wait"),
-    files("src/comm/local", "prepare send"),
     files("src/comm/local", "local group task task_move twin"),
-    files("src/comm/local", "device device_move device_order"),
-    files("src/comm/world", "ident ident_slurm ident_where"),
-    files("src/comm/schedule", "direct plan pulls"),
     files("src/comm/gloo", "call group merge pulls"),
-    files("src/plan", "build layout rank_sum"),
-    files("src/plan", "infer infer_shared"),
-    files("src/plan", "lower lower_call"),
 ]
 
 

@@ -88,6 +88,8 @@ tsr_status tsri_engine_create(tsr_world *world, tsri_comm *comm, tsri_engine **o
 void tsri_engine_destroy(tsri_engine *engine);
 tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
                              tsr_group **out_group);
+/* send.c. Memory of the region; messages that have been read make room for it. */
+tsr_status tsri_region_take(tsri_engine *engine, size_t bytes, void **out_ptr);
 tsr_status tsri_scratch_take(tsri_engine *engine, size_t bytes, tsri_scratch *out);
 void tsri_scratch_give(tsri_engine *engine, tsri_scratch *scratch);
 

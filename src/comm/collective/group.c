@@ -21,39 +21,6 @@ static int by_address(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Messages that have been read are freed when their memory is needed. */
-static tsr_status take_region(tsri_engine *engine, size_t bytes, void **out_ptr)
-{
-    tsr_status status = tsri_region_alloc(&engine->world->region, bytes, out_ptr);
-    if (status != TSR_ERR_NO_MEMORY)
-        return status;
-    tsri_paths_collect(engine);
-    return tsri_region_alloc(&engine->world->region, bytes, out_ptr);
-}
-
-tsr_status tsri_scratch_take(tsri_engine *engine, size_t bytes, tsri_scratch *out)
-{
-    void *p = NULL;
-    if (engine->comm->in_region) {
-        TSRI_TRY(take_region(engine, bytes, &p));
-    } else {
-        p = tsri_mem_alloc(&engine->world->mem, bytes);
-        if (!p)
-            return TSR_ERR_NO_MEMORY;
-    }
-    *out = (tsri_scratch){p, bytes};
-    return TSR_OK;
-}
-
-void tsri_scratch_give(tsri_engine *engine, tsri_scratch *scratch)
-{
-    if (engine->comm->in_region)
-        tsri_region_free(&engine->world->region, scratch->p, scratch->bytes);
-    else
-        tsri_mem_free(scratch->p);
-    *scratch = (tsri_scratch){0};
-}
-
 tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr)
 {
     tsri_engine *engine = NULL;
@@ -64,7 +31,7 @@ tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr)
     block *b = tsri_mem_alloc(&world->mem, sizeof *b);
     if (!b)
         return TSR_ERR_NO_MEMORY;
-    tsr_status status = take_region(engine, bytes, &p);
+    tsr_status status = tsri_region_take(engine, bytes, &p);
     if (status == TSR_OK) {
         *b = (block){p, bytes};
         if (tsearch(b, &engine->blocks, by_address)) {

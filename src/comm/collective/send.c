@@ -539,3 +539,37 @@ tsr_status tsri_recv_run(tsr_group *g, tsri_task *task)
         tell_back(g->engine, p);
     return status;
 }
+
+/* --- memory that peers can read --------------------------------------------------------------- */
+/* Messages that have been read are freed when their memory is needed. */
+tsr_status tsri_region_take(tsri_engine *engine, size_t bytes, void **out_ptr)
+{
+    tsr_status status = tsri_region_alloc(&engine->world->region, bytes, out_ptr);
+    if (status != TSR_ERR_NO_MEMORY)
+        return status;
+    tsri_paths_collect(engine);
+    return tsri_region_alloc(&engine->world->region, bytes, out_ptr);
+}
+
+tsr_status tsri_scratch_take(tsri_engine *engine, size_t bytes, tsri_scratch *out)
+{
+    void *p = NULL;
+    if (engine->comm->in_region) {
+        TSRI_TRY(tsri_region_take(engine, bytes, &p));
+    } else {
+        p = tsri_mem_alloc(&engine->world->mem, bytes);
+        if (!p)
+            return TSR_ERR_NO_MEMORY;
+    }
+    *out = (tsri_scratch){p, bytes};
+    return TSR_OK;
+}
+
+void tsri_scratch_give(tsri_engine *engine, tsri_scratch *scratch)
+{
+    if (engine->comm->in_region)
+        tsri_region_free(&engine->world->region, scratch->p, scratch->bytes);
+    else
+        tsri_mem_free(scratch->p);
+    *scratch = (tsri_scratch){0};
+}

@@ -83,11 +83,6 @@ void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
     }
 }
 
-tsri_call *tsri_call_of(tsri_member *m, uint64_t seq)
-{
-    return &m->ring[seq % TSRI_CALL_RING];
-}
-
 tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call)
 {
     return call->nseg <= TSRI_CALL_INLINE ? call->place : m->spill[call->seq % TSRI_CALL_RING];
@@ -126,31 +121,6 @@ bool tsri_call_agrees(const tsri_call *a, const tsri_call *b)
 {
     return a->kind == b->kind && a->algo == b->algo && a->op == b->op && a->root == b->root &&
            a->nseg == b->nseg && a->bytes == b->bytes && a->hash == b->hash;
-}
-
-static const char *name_of(int kind)
-{
-    switch (kind) {
-    case TSRI_COLL_EXCHANGE_:
-        return "exchange";
-    case TSRI_COLL_GATHER_:
-        return "gather";
-    case TSRI_COLL_SCATTER_:
-        return "scatter";
-    default:
-        return tsri_coll_kind_name((tsri_coll_kind)kind);
-    }
-}
-
-char *tsri_call_text(const tsri_call *call, char *buf, size_t size)
-{
-    int n = snprintf(buf, size, "%s #%llu", name_of(call->kind),
-                     (unsigned long long)(call->number ? call->number : tsri_seq_count(call->seq)));
-    if (call->what[0] && n > 0 && (size_t)n < size)
-        n += snprintf(buf + n, size - (size_t)n, " '%s'", call->what);
-    if (call->file[0] && n > 0 && (size_t)n < size)
-        snprintf(buf + n, size - (size_t)n, " (%s:%d)", call->file, (int)call->line);
-    return buf;
 }
 
 /* "all_reduce #17 'grad' (model.c:31): two-phase, sum, 3 segments, 1024 bytes, first f32 [2,128]"
@@ -256,15 +226,6 @@ tsr_status tsri_call_end(tsri_local_group *g, uint64_t seq, tsr_status status, c
     while (first > seq && !atomic_compare_exchange_weak(&f->seq, &first, seq))
         ;
     return tsri_fail(status, "%s", text);
-}
-
-tsr_status tsri_call_check_fault(const tsri_local_group *g, uint64_t seq)
-{
-    const tsri_fault *f = &g->channel->fault;
-    uint64_t state = atomic_load(&f->state); /* after what was stored before: see `writing` */
-    if (state != (seq >> TSRI_SEQ_BITS << 2) + 2 || atomic_load(&f->seq) > seq)
-        return TSR_OK;
-    return tsri_fail((tsr_status)atomic_load(&f->status), "%s", f->text);
 }
 
 tsr_status tsri_call_meet_early(tsri_local_group *g, uint64_t seq)

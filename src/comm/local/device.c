@@ -17,13 +17,6 @@ static tsri_local_device *of(tsri_comm *c)
     return (tsri_local_device *)c->priv;
 }
 
-tsr_status tsri_local_device_check(const tsri_local_group *g, tsr_status status)
-{
-    if (status != TSR_OK)
-        tsri_arena_abort(&g->local->arena, g->local->pub.world->rank, tsr_last_error());
-    return status;
-}
-
 static tsr_status device_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all)
 {
     tsri_comm *host = c->world->comm;

@@ -249,3 +249,10 @@ void tsri_device_group_drain(tsri_local_group *g, tsri_stream *stream)
         if (of(g)->done_once[i])
             device->ops->event_wait(device, stream, of(g)->event[DONE_AT + i]);
 }
+
+tsr_status tsri_local_device_check(const tsri_local_group *g, tsr_status status)
+{
+    if (status != TSR_OK)
+        tsri_arena_abort(&g->local->arena, g->local->pub.world->rank, tsr_last_error());
+    return status;
+}

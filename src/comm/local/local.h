@@ -6,6 +6,8 @@
  *   (flight.h: each rank's last calls, recorded in the arena)
  *   arena.c   making, inheriting and mapping the arena
  *   wait.c    waiting for a peer's counter; finding out that it won't come
+ *   record.c  a call's record in the arena: what a rank says of its call
+ *   place.c   where a segment's sides are in the arena
  *   call.c    call records: publishing, comparing, describing
  *   prepare.c what a call says of its segments; said once for all, of calls of plans
  *   group.c   groups, and their channels in the arena

@@ -20,20 +20,6 @@ static void count_sides(const tsri_local_group *g, const tsri_coll *c, const tsr
         *out_dst = 0;
 }
 
-tsr_status tsri_local_place(const tsri_local_group *g, const void *p, size_t bytes,
-                            const tsri_coll *c, int seg, const char *side, uint64_t *out_offset)
-{
-    const tsri_region *region = g->local->region;
-    uintptr_t at = (uintptr_t)p, base = (uintptr_t)region->base;
-    if (at < base || at - base > region->size || bytes > region->size - (at - base))
-        return tsri_coll_invalid(c, seg,
-                                 "%s %p (%zu bytes) lies outside of this rank's arena, where "
-                                 "peers can't read it",
-                                 side, p, bytes);
-    *out_offset = at - base;
-    return TSR_OK;
-}
-
 tsr_status tsri_local_place_segment(const tsri_local_group *g, const tsri_coll *c, int i,
                                     tsri_seg_place *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making a plan: what nccl_plan.c (collectives), nccl_direct.c (those made of
- * sends and receives) and nccl_pulls.c (SEND_RECV) share. */
+/* Making a plan: what build.c offers to plan.c (collectives), direct.c (collectives made of sends
+ * and receives) and pulls.c (SEND_RECV). */
 #ifndef TESSERA_COMM_SCHEDULE_BUILD_H
 #define TESSERA_COMM_SCHEDULE_BUILD_H
 
@@ -35,6 +35,8 @@ typedef struct tsri_nccl_build {
     bool no_memory;
     bool direct; /* see tsri_nccl_plan_make_direct */
 } tsri_nccl_build;
+
+static const tsri_nccl_place tsri_nccl_nowhere = {TSRI_NCCL_NOWHERE, 0, 0};
 
 static inline tsri_nccl_place tsri_nccl_at(tsri_nccl_where where, int seg, int64_t at)
 {

@@ -3,18 +3,16 @@
  */
 #include "src/comm/schedule/build.h"
 
-static const tsri_nccl_place nowhere = {TSRI_NCCL_NOWHERE, 0, 0};
-
 static void send(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
                  tsri_nccl_place src, int peer)
 {
-    tsri_nccl_push_coll(b, phase, TSRI_NCCL_SEND, dtype, count, src, nowhere, peer);
+    tsri_nccl_push_coll(b, phase, TSRI_NCCL_SEND, dtype, count, src, tsri_nccl_nowhere, peer);
 }
 
 static void receive(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
                     tsri_nccl_place dst, int peer)
 {
-    tsri_nccl_push_coll(b, phase, TSRI_NCCL_RECV, dtype, count, nowhere, dst, peer);
+    tsri_nccl_push_coll(b, phase, TSRI_NCCL_RECV, dtype, count, tsri_nccl_nowhere, dst, peer);
 }
 
 static bool is_same_place(tsri_nccl_place a, tsri_nccl_place b)

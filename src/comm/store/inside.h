@@ -208,6 +208,8 @@ tsr_status tsri_store_dial(const tsri_store_place *place, const char *where, boo
 
 /* Makes TSR_ERR_DEAD final, with the error's text. */
 tsr_status tsri_store_die(tsr_store *store, const char *fmt, ...) TSR_PRINTF(2, 3);
+/* calls.c. "get", "set", ... */
+const char *tsri_store_op_text(tsri_store_op op);
 /* "get of 'name'": what a call does, for messages. */
 const char *tsri_store_call_text(const tsri_store_call *call, char *buf, size_t size);
 

@@ -136,54 +136,6 @@ void tsri_store_address(const tsr_store *store, char *buf, size_t size)
         store->ops->address(store, buf, size);
 }
 
-tsr_status tsri_store_die(tsr_store *store, const char *fmt, ...)
-{
-    char text[sizeof store->dead];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    memcpy(store->dead, text, sizeof text);
-    return tsri_fail(TSR_ERR_DEAD, "%s", store->dead);
-}
-
-static const char *op_text(tsri_store_op op)
-{
-    switch (op) {
-    case TSRI_STORE_SET:
-        return "set";
-    case TSRI_STORE_GET:
-        return "get";
-    case TSRI_STORE_ADD:
-        return "add";
-    case TSRI_STORE_COMPARE_SET:
-        return "compare_set";
-    case TSRI_STORE_WAIT:
-        return "wait";
-    case TSRI_STORE_CHECK:
-        return "check";
-    case TSRI_STORE_DELETE:
-        return "delete";
-    default:
-        return "count";
-    }
-}
-
-const char *tsri_store_call_text(const tsri_store_call *call, char *buf, size_t size)
-{
-    char key[80], more[32] = "";
-    if (call->nkeys == 0) {
-        snprintf(buf, size, "tsr_store_%s", op_text(call->op));
-        return buf;
-    }
-    const tsri_bytes first = {call->keys[0], strlen(call->keys[0])};
-    if (call->nkeys > 1)
-        snprintf(more, sizeof more, " and %d more", call->nkeys - 1);
-    snprintf(buf, size, "tsr_store_%s of '%s'%s", op_text(call->op),
-             tsri_store_key_text(first, key, sizeof key), more);
-    return buf;
-}
-
 /* --- calls ------------------------------------------------------------------------------------ */
 
 static tsr_status check_value(const char *name, const char *which, tsri_bytes value)
@@ -214,7 +166,7 @@ static tsr_status check_keys(const char *name, int nkeys, const char *const *key
 /* Checks what all calls have, and does it. */
 static tsr_status do_call(tsr_store *store, tsri_store_call *call)
 {
-    const char *name = op_text(call->op);
+    const char *name = tsri_store_op_text(call->op);
     if (!store)
         return tsri_fail(TSR_ERR_INVALID, "tsr_store_%s: no store", name);
     char call_name[32];
@@ -237,7 +189,7 @@ static tsr_status do_get(tsr_store *store, tsri_store_call *call, void *value, s
 {
     if (!value && room)
         return tsri_fail(TSR_ERR_INVALID, "tsr_store_%s: room for %zu bytes at NULL",
-                         op_text(call->op), room);
+                         tsri_store_op_text(call->op), room);
     call->dst = value;
     call->ask.room = value ? room : TSRI_STORE_SIZE_ALONE;
     TSRI_TRY(do_call(store, call));

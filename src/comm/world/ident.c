@@ -10,36 +10,6 @@
 
 enum { MOST_RANKS = 65536 };
 
-/* --- variables -------------------------------------------------------------------------------- */
-
-const char *tsri_env(const char *name)
-{
-    const char *text = getenv(name);
-    return text && *text ? text : NULL;
-}
-
-static bool read_number(const char *text, int least, int most, int *out_value)
-{
-    char *end;
-    errno = 0;
-    long v = strtol(text, &end, 10);
-    if (errno || end == text || *end || v < least || v > most)
-        return false;
-    *out_value = (int)v;
-    return true;
-}
-
-tsr_status tsri_env_int(const char *name, int least, int most, bool *out_set, int *out_value)
-{
-    const char *text = tsri_env(name);
-    *out_set = text != NULL;
-    if (text && !read_number(text, least, most, out_value))
-        return tsri_fail(TSR_ERR_INVALID,
-                         "the variable %s is '%.100s': expected a whole number from %d to %d", name,
-                         text, least, most);
-    return TSR_OK;
-}
-
 /* --- launchers -------------------------------------------------------------------------------- */
 
 /* How a launcher names a rank's numbers. NULL: it does not say. */
@@ -171,9 +141,9 @@ static tsr_status read_query(const char *by, const char *url, const char *text, 
         bool is_rank = !strncmp(word, "rank=", 5), is_size = !strncmp(word, "world_size=", 11);
         if (!is_rank && !is_size)
             return fail_method(by, url, "behind '?' only rank= and world_size= are known");
-        if (is_rank && !read_number(word + 5, 0, INT_MAX, &out->rank))
+        if (is_rank && !tsri_read_number(word + 5, 0, INT_MAX, &out->rank))
             return fail_method(by, url, "rank= is no number of a rank");
-        if (is_size && !read_number(word + 11, 1, MOST_RANKS, &out->nranks))
+        if (is_size && !tsri_read_number(word + 11, 1, MOST_RANKS, &out->nranks))
             return fail_method(by, url, "world_size= is no number of ranks");
         text += n + (text[n] == '&');
     }

@@ -33,6 +33,8 @@ typedef enum tsri_launcher {
     TSRI_BY_SLURM,
 } tsri_launcher;
 
+/* env.c. Whether text is a whole number in [least, most]. */
+bool tsri_read_number(const char *text, int least, int most, int *out_value);
 /* The variable's text; NULL if it is not set, or empty. */
 const char *tsri_env(const char *name);
 /* TSR_ERR_INVALID unless the variable is a whole number in [least, most], or is not set. */

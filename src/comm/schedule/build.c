@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps that schedules are made of. */
+#include "src/comm/schedule/build.h"
+
+static bool grow(tsri_nccl_build *b, void **items, int count, int *capacity, size_t bytes)
+{
+    if (count < *capacity)
+        return true;
+    int more = *capacity ? 2 * *capacity : 16;
+    void *p = b->no_memory ? NULL : tsri_mem_realloc(b->mem, *items, (size_t)more * bytes);
+    if (!p) {
+        b->no_memory = true;
+        return false;
+    }
+    *items = p;
+    *capacity = more;
+    return true;
+}
+
+/* What NCCL is told of bools, which it has none of. */
+static tsr_dtype wire_dtype(tsr_dtype dtype)
+{
+    return dtype == TSR_BOOL ? TSR_U8 : dtype;
+}
+
+void tsri_nccl_push(tsri_nccl_build *b, tsri_nccl_phase phase, const tsri_nccl_step *step)
+{
+    tsri_nccl_list *l = &b->phase[phase];
+    if (grow(b, (void **)&l->steps, l->count, &l->capacity, sizeof *l->steps))
+        l->steps[l->count++] = *step;
+}
+
+void tsri_nccl_push_move(tsri_nccl_build *b, tsri_nccl_phase phase, tsri_move move,
+                         const tsri_nccl_place *sources, tsri_nccl_place dst)
+{
+    tsri_nccl_step step = {.kind = TSRI_NCCL_MOVE,
+                           .dtype = move.dtype,
+                           .op = move.op,
+                           .dst = dst,
+                           .move = move,
+                           .first = b->nsources};
+    for (int i = 0; i < move.nsrc; i++)
+        if (grow(b, (void **)&b->sources, b->nsources, &b->csources, sizeof *b->sources))
+            b->sources[b->nsources++] = sources[i];
+    tsri_nccl_push(b, phase, &step);
+}
+
+void tsri_nccl_push_coll(tsri_nccl_build *b, tsri_nccl_phase phase, tsri_nccl_step_kind kind,
+                         tsr_dtype dtype, int64_t count, tsri_nccl_place src, tsri_nccl_place dst,
+                         int peer)
+{
+    tsr_reduce_op op = b->coll->op;
+    if (dtype == TSR_BOOL && op == TSR_REDUCE_SUM)
+        op = TSR_REDUCE_MAX;
+    const tsri_nccl_step step = {.kind = kind,
+                                 .dtype = wire_dtype(dtype),
+                                 .op = op,
+                                 .peer = peer,
+                                 .count = count,
+                                 .src = src,
+                                 .dst = dst};
+    if (count > 0)
+        tsri_nccl_push(b, phase, &step);
+}
+
+void tsri_nccl_push_recv(tsri_nccl_build *b, const tsri_segment *s, int64_t count,
+                         tsri_nccl_place dst, int peer)
+{
+    tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_RECV, s->dtype, count, tsri_nccl_nowhere, dst,
+                        peer);
+}
+
+void tsri_nccl_push_send(tsri_nccl_build *b, const tsri_segment *s, int64_t count,
+                         tsri_nccl_place src, int peer)
+{
+    tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_SEND, s->dtype, count, src, tsri_nccl_nowhere,
+                        peer);
+}
+
+void tsri_nccl_push_flat(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
+                         int nsrc, const tsri_nccl_place *sources, tsri_nccl_place dst)
+{
+    const tsri_move move = {.dtype = dtype,
+                            .op = b->coll->op,
+                            .ndim = 1,
+                            .length = {count},
+                            .src_step = {1},
+                            .dst_step = {1},
+                            .nsrc = nsrc};
+    if (count > 0)
+        tsri_nccl_push_move(b, phase, move, sources, dst);
+}
+
+tsri_nccl_place tsri_nccl_stage(tsri_nccl_build *b, int64_t bytes)
+{
+    enum { ALIGNMENT = 256 };
+    tsri_nccl_place p = tsri_nccl_at(TSRI_NCCL_STAGE, 0, b->stage);
+    b->stage += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return p;
+}
+
+void tsri_nccl_reduce_part(tsri_nccl_build *b, tsri_nccl_phase phase, const tsri_segment *s,
+                           int64_t length, int64_t unit, tsri_nccl_place from, tsri_nccl_place dst)
+{
+    int64_t size = (int64_t)tsr_dtype_size(s->dtype);
+    int64_t mine = tsri_nccl_length(length, b->n, b->me) * unit;
+    tsri_nccl_place sources[TSRI_PLAN_MAX_PARTS];
+    for (int p = 0; p < b->n; p++) {
+        tsri_nccl_place part =
+            tsri_nccl_shift(from, tsri_nccl_offset(length, b->n, p) * unit * size);
+        sources[p] = part;
+        if (p == b->me)
+            continue;
+        tsri_nccl_push_send(b, s, tsri_nccl_length(length, b->n, p) * unit, part, p);
+        sources[p] = tsri_nccl_stage(b, mine * size);
+        tsri_nccl_push_recv(b, s, mine, sources[p], p);
+    }
+    tsri_nccl_push_flat(b, phase, s->dtype, mine, b->n, sources, dst);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of stores in words, and stores that have died. */
+#include "src/comm/store/inside.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *tsri_store_op_text(tsri_store_op op)
+{
+    switch (op) {
+    case TSRI_STORE_SET:
+        return "set";
+    case TSRI_STORE_GET:
+        return "get";
+    case TSRI_STORE_ADD:
+        return "add";
+    case TSRI_STORE_COMPARE_SET:
+        return "compare_set";
+    case TSRI_STORE_WAIT:
+        return "wait";
+    case TSRI_STORE_CHECK:
+        return "check";
+    case TSRI_STORE_DELETE:
+        return "delete";
+    default:
+        return "count";
+    }
+}
+
+const char *tsri_store_call_text(const tsri_store_call *call, char *buf, size_t size)
+{
+    char key[80], more[32] = "";
+    if (call->nkeys == 0) {
+        snprintf(buf, size, "tsr_store_%s", tsri_store_op_text(call->op));
+        return buf;
+    }
+    const tsri_bytes first = {call->keys[0], strlen(call->keys[0])};
+    if (call->nkeys > 1)
+        snprintf(more, sizeof more, " and %d more", call->nkeys - 1);
+    snprintf(buf, size, "tsr_store_%s of '%s'%s", tsri_store_op_text(call->op),
+             tsri_store_key_text(first, key, sizeof key), more);
+    return buf;
+}
+
+tsr_status tsri_store_die(tsr_store *store, const char *fmt, ...)
+{
+    char text[sizeof store->dead];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    memcpy(store->dead, text, sizeof text);
+    return tsri_fail(TSR_ERR_DEAD, "%s", store->dead);
+}
