@@ -47,7 +47,7 @@ static tsr_status run(tsr_world *world, void *arg)
         if (status != TSR_OK && status != TSR_ERR_TIMEOUT)
             return status;
     }
-    /* Who waits for the second has the first too. */
+    /* Waiting for the second waits for the first too. */
     TRY(tsr_work_wait(&second, 0));
     if (first)
         TRY(tsr_work_wait(&first, 0));

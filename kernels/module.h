@@ -19,7 +19,7 @@
 
 struct tsri_comm;
 
-/* What the library does for a module: the functions of src/core that keep state. */
+/* The library's services to a module: the functions of src/core that keep state. */
 typedef struct tsri_module_host {
     size_t size;
     uint32_t abi;

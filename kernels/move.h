@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moving a box of elements between strided buffers of one device, and reducing several. What
- * conversions without communication, packing for collectives, and pulls out of peers' memory are
- * made of. Plain data. */
+/* Moving a box of elements between strided buffers of one device, and reducing several. Conversions
+ * without communication, packing for collectives, and pulls out of peers' memory are made of these.
+ * Plain data. */
 #ifndef TESSERA_KERNELS_MOVE_H
 #define TESSERA_KERNELS_MOVE_H
 

@@ -47,7 +47,7 @@ TSR_API int tsr_group_rank(const tsr_group *group);
 /* The world rank at a place; -1 if there is none. */
 TSR_API int tsr_group_world_rank(const tsr_group *group, int index);
 
-/* What this rank's next operations on the group are part of ("ddp run 7, bucket 2"), for messages;
+/* A label for this rank's next operations on the group ("ddp run 7, bucket 2"), for messages;
  * ranks whose labels differ disagree. Up to 63 bytes; "" or NULL: none. Not collective. */
 TSR_API tsr_status tsr_group_set_label(tsr_group *group, const char *label);
 

@@ -64,7 +64,7 @@ TSR_API tsr_status tsr_synthetic_write_cifar10(const char *dir, int64_t records_
 /*
  * A drawn set in memory, for trying programs out: `count` images of 1 to 3 channels with labels
  * below `classes` (at most 256). A class is a pattern of random pixels, and each image that of its
- * class under noise. The same arguments give the same set. Not collective. Errors: TSR_ERR_INVALID,
+ * class under noise. Equal arguments give equal sets. Not collective. Errors: TSR_ERR_INVALID,
  * TSR_ERR_NO_MEMORY.
  */
 TSR_API tsr_status tsr_synthetic_open(tsr_world *world, int64_t channels, int64_t height,

@@ -46,8 +46,7 @@ typedef struct tsr_init {
     bool fan_out; /* kaiming: by fan_out */
 } tsr_init;
 
-/* --- building modules
- * ----------------------------------------------------------------------------- */
+/* --- building modules ------------------------------------------------------------------------- */
 /* A module of the user's own. forward may be NULL for a mere container (applies its children in
  * order). `arg` is passed to forward; free_arg (may be NULL) frees it with the module. NULL on
  * error (tsr_last_error); NULL children and modules pass through all calls as errors. */
@@ -79,8 +78,7 @@ TSR_API tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, c
 TSR_API tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int line);
 #define tsr_apply(m, x) tsr_apply_at((m), (x), TSR_HERE)
 
-/* --- layers, with PyTorch's names and initial distributions
- * --------------------------------------- */
+/* --- layers, with PyTorch's names and initial distributions ----------------------------------- */
 /* "weight" (out, in), "bias" (out). */
 TSR_API tsr_module *tsr_nn_linear(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,
                                   bool bias);
@@ -113,8 +111,7 @@ TSR_API tsr_status tsr_convert_sync_batchnorm(tsr_module *m, const tsr_group *gr
 /* An empty container; children are applied in the order in which they were added. */
 TSR_API tsr_module *tsr_nn_sequential(tsr_world *w, const tsr_nn_opts *o);
 
-/* --- variables
- * -------------------------------------------------------------------------------------- */
+/* --- variables -------------------------------------------------------------------------------- */
 /* Visits all variables below m, depth first in order of creation; stops at the first error. */
 typedef tsr_status tsr_variable_fn(tsr_variable *v, const char *qualified_name, void *arg);
 TSR_API tsr_status tsr_module_visit(tsr_module *m, tsr_variable_fn *fn, void *arg);
@@ -153,8 +150,7 @@ TSR_API tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t by
  * variable's module is this rank's own (tsr_module_set_local). */
 TSR_API tsr_status tsr_variable_get(tsr_variable *v, void *data, size_t bytes);
 
-/* --- weights
- * ---------------------------------------------------------------------------------------- */
+/* --- weights ---------------------------------------------------------------------------------- */
 /* Counts of tsr_load: names that the file and the module share, names of the module that the file
  * lacks, names of the file that the module lacks. */
 typedef struct tsr_load_counts {
@@ -181,8 +177,7 @@ TSR_API tsr_status tsr_load(tsr_module *m, const char *path, const tsr_load_opts
  * reads. Collective over all ranks; rank 0 writes. */
 TSR_API tsr_status tsr_save(tsr_module *m, const char *path);
 
-/* --- models
- * ----------------------------------------------------------------------------------------- */
+/* --- models ----------------------------------------------------------------------------------- */
 typedef enum tsr_mobilenet_variant {
     TSR_MOBILENET_TORCHVISION = 0,
     TSR_MOBILENET_CIFAR, /* stride 1 in the stem and the second stage */

@@ -38,12 +38,12 @@ TSR_API uint64_t tsr_generator_word64(tsr_generator *generator);
 TSR_API int64_t tsr_generator_random(tsr_generator *generator);
 
 /*
- * What torch.randperm, rand, randn, randint(low, high) and bernoulli_(p) draw, `n` values each, row
- * by row. rand and randn: TSR_F32 or TSR_F64. All are PyTorch's values to the bit, but for randn's
- * last bit in f64 (1.13 takes log(1 - u) where later ones take log1p(-u)), and up to 1e-6 in f32
- * from n = 16 on, where PyTorch's own differ from one CPU to another. bernoulli, and randn from n =
- * 16 on, come from other streams in PyTorch builds with MKL. Errors: TSR_ERR_INVALID (a NULL, n <
- * 0, low >= high, p outside [0, 1]), TSR_ERR_DTYPE.
+ * Draw `n` values each, row by row, as torch.randperm, rand, randn, randint(low, high) and
+ * bernoulli_(p) do. rand and randn: TSR_F32 or TSR_F64. All are PyTorch's values to the bit, but
+ * for randn's last bit in f64 (1.13 takes log(1 - u) where later ones take log1p(-u)), and up to
+ * 1e-6 in f32 from n = 16 on, where PyTorch's own differ from one CPU to another. bernoulli, and
+ * randn from n = 16 on, come from other streams in PyTorch builds with MKL. Errors: TSR_ERR_INVALID
+ * (a NULL, n < 0, low >= high, p outside [0, 1]), TSR_ERR_DTYPE.
  */
 TSR_API tsr_status tsr_generator_randperm(tsr_generator *generator, int64_t n, int64_t *out);
 TSR_API tsr_status tsr_generator_rand(tsr_generator *generator, tsr_dtype dtype, int64_t n,

@@ -27,7 +27,7 @@ typedef enum tsr_reduce_op {
     TSR_REDUCE_SUM = 0,
     TSR_REDUCE_MAX,
     TSR_REDUCE_MIN,
-    /* Of tessera/collective.h alone; no signature has them. */
+    /* These serve tessera/collective.h alone; no signature has them. */
     TSR_REDUCE_PRODUCT,
     TSR_REDUCE_AVG,
 } tsr_reduce_op;

@@ -60,7 +60,7 @@ TSR_API void tsr_store_close(tsr_store *store);
 
 TSR_API int tsr_store_rank(const tsr_store *store);
 TSR_API int tsr_store_size(const tsr_store *store);
-/* Of the calls from now on; returns TSR_ERR_INVALID unless above 0. */
+/* Sets the timeout of later calls, in seconds. Errors: TSR_ERR_INVALID unless it is above 0. */
 TSR_API tsr_status tsr_store_set_timeout(tsr_store *store, double timeout_s);
 
 /*

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernels of batch norm share: virtual batches, and what a channel's sums and parameters
- * come to. A sample belongs to the virtual batch in which its global index lies, and the operand
- * `stats` says by its own offset which virtual batches a shard knows.
+ * Shared by the kernels of batch norm: virtual batches, and the factors that a channel's sums and
+ * parameters come to. A sample belongs to the virtual batch in which its global index lies, and the
+ * operand `stats` says by its own offset which virtual batches a shard knows.
  */
 #ifndef TESSERA_KERNELS_CUDA_BN_H
 #define TESSERA_KERNELS_CUDA_BN_H
@@ -87,7 +87,7 @@ typedef struct tsri_bn_part {
     double share;
 } tsri_bn_part;
 
-/* Of row i of stats. */
+/* The part that row i of stats describes. */
 static __device__ __forceinline__ tsri_bn_part tsri_bn_part_of(const tsri_bn &v, int64_t i)
 {
     if (v.parts == 1)
@@ -110,7 +110,7 @@ static __device__ __forceinline__ int64_t tsri_bn_row_of(const tsri_bn &v, int64
     return (at < larger ? at / (each + 1) : more + (at - larger) / each) - v.first;
 }
 
-/* Of a channel in a virtual batch: xhat = (x - mean) rstd, z = (x - mean) a + b. */
+/* The factors of a channel in a virtual batch: xhat = (x - mean) rstd, z = (x - mean) a + b. */
 typedef struct tsri_bn_coefs {
     double mean, rstd, a, b;
 } tsri_bn_coefs;
@@ -128,7 +128,8 @@ static __device__ __forceinline__ tsri_bn_coefs tsri_bn_coefs_of(const tsri_bn &
     return {mean, rstd, rstd * gamma, v.beta_type ? tsri_get_float(v.beta_type, p.beta, c) : 0};
 }
 
-/* Of the gradient: dx = a (t - k0 - (x - mean) k1), t what comes through the activation. */
+/* The factors of the gradient: dx = a (t - k0 - (x - mean) k1), t what comes through the
+ * activation. */
 typedef struct tsri_bn_slopes {
     double k0, k1;
 } tsri_bn_slopes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels of this build are for. */
+/* The GPUs that the kernels of this build are for. */
 #include "kernels/cuda/device_code.cuh"
 #include "kernels/cuda/inside.h"
 

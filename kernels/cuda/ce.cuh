@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cross entropy and its parts as Ops of rows.cuh; formulas: src/core/op_list.h. What is one number
- * a row may be of any float dtype. */
+/* Cross entropy and its parts as Ops of rows.cuh; formulas: src/core/op_list.h. An operand or
+ * result of one number a row may be of any float dtype. */
 #ifndef TESSERA_KERNELS_CUDA_CE_H
 #define TESSERA_KERNELS_CUDA_CE_H
 

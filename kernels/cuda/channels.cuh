@@ -49,7 +49,8 @@ static inline tsri_tiles tsri_tiles_of(int64_t c, int pack, int most, int thread
     return t;
 }
 
-/* What a thread of a block is: its row of threads, its pack's first channel. idle: has none. */
+/* The place of a thread in its block: its row of threads, its pack's first channel. idle: it has
+ * none. */
 typedef struct tsri_tile_place {
     int row, column;
     int64_t channel;

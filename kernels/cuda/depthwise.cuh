@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernels of 3x3 depthwise convolution share. Data is channels last. A thread has PACK
+ * Shared by the kernels of 3x3 depthwise convolution. Data is channels last. A thread has PACK
  * channels and walks along a strip of columns of a tile of rows, reading each column of its tile
  * once, so that it keeps filter and sums in registers; rows that tiles share are met in the L1
  * cache, since a block's threads are neighbouring tiles of one chunk of channels.
@@ -25,7 +25,7 @@ typedef struct tsri_dw {
     int stride, pad_h, pad_w;
     int64_t c;
     int chunk, chunks, height; /* packs of a chunk; how many; threads of a block for each pack */
-    /* What threads walk: tiles of rows, each in strips of columns, of each sample. */
+    /* The walk of the threads: tiles of rows, each in strips of columns, of each sample. */
     int rows_begin, tiles, columns_begin, columns, strip, strips, items;
     int64_t w_c, w_h, w_w; /* strides of the filter */
     bool flip;             /* the filter, for the gradient of stride 1 */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What device code is written with. It is compiled by nvcc, and by a C++17 compiler with
+ * The vocabulary of device code. It is compiled by nvcc, and by a C++17 compiler with
  * TSRI_CUDA_EMULATED, the path of the header of tests/cuda/emulator, which offers the same:
  * threadIdx, blockIdx, blockDim, gridDim, __shared__ (static sizes), __syncthreads, __syncwarp,
  * __shfl_sync, __shfl_xor_sync, __shfl_down_sync, __shfl_up_sync, __ballot_sync, __any_sync,
@@ -28,7 +28,7 @@
     kernel<<<dim3(grid), dim3(block), 0, (stream)>>>(__VA_ARGS__)
 #endif
 
-/* What sums of T are kept in: f32 for f16, bf16 and f32; T otherwise. */
+/* The type of sums of T: f32 for f16, bf16 and f32; T otherwise. */
 template <typename T> struct tsri_acc_of {
     typedef T type;
 };

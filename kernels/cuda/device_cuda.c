@@ -35,7 +35,8 @@ static tsr_status buffer_alloc(tsri_device *d, size_t bytes, void **out_ptr)
     return TSR_OK;
 }
 
-/* What is in the compute stream may still use it; who gets it next writes to it in that stream. */
+/* Work in the compute stream may still use the buffer; its next owner writes to it in that stream.
+ */
 static void buffer_free(tsri_device *d, void *ptr, size_t bytes)
 {
     tsri_region_free(&of(d)->region, ptr, bytes);

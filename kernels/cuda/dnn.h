@@ -24,7 +24,7 @@ extern "C" {
 /* Every buffer is aligned to this, as the graph says. */
 enum { TSRI_DNN_ALIGNMENT = 16 };
 
-/* What a plan is made for, and nothing else: compared as bytes. x and y lie channels last. The
+/* The key of a plan, compared as bytes. x and y lie channels last. The
  * groups are C by C/g. */
 typedef struct tsri_dnn_conv {
     int64_t op;     /* tsri_op_kind: CONV2D (without its bias), CONV2D_DX, CONV2D_DW */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a device keeps of cuDNN: a handle and the plans made so far; see dnn.h. */
+/* A device's part of cuDNN: a handle and the plans made so far; see dnn.h. */
 #include "kernels/cuda/dnn.h"
 #include "kernels/cuda/inside.h"
 #include "src/core/world.h"

@@ -7,7 +7,7 @@ enum { PROPOSALS = 64 };
 
 #define BIT(n) (1u << (n))
 
-/* What engines of a dtype must not be: their results would not be those of the dtype. */
+/* Notes that an engine of a dtype must not have: its results would not be those of the dtype. */
 static unsigned forbidden(const tsri_dnn_policy *policy, tsr_dtype dtype)
 {
     unsigned notes = BIT(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) |

@@ -97,7 +97,7 @@ static tsr_status add_window(tsri_dnn_graph *g, const tsri_dnn_conv *c,
     return TSR_OK;
 }
 
-/* The same six attributes under the names of each of the three operations. */
+/* Six attributes, under the names that they have in each of the three operations. */
 typedef struct operation {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t window, x, w, y, alpha, beta;

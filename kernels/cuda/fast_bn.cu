@@ -256,7 +256,7 @@ tsr_status tsri_fast_bn_act_bwd_apply(tsri_mem *mem, const tsri_kernel_desc *d, 
     return create(mem, d, out);
 }
 
-/* The same kernel with the factors given. */
+/* Applies factors that are given, as batch norm applies its own. */
 tsr_status tsri_fast_scale_shift(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0], *y = &d->out[0], *a = &d->in[1], *b = &d->in[2];

@@ -17,10 +17,10 @@ enum { UNROLL_X = 4, UNROLL_DY = 2 };
 enum { THREADS_ONE = 512, PACKS_ONE = 4, ROWS_ONE = 16 };
 /* Blocks for each processor (6 is whole waves of 1, 2 or 3), and rows that a thread has then. */
 enum { BLOCKS = 6, ROWS_LEAST = 8 };
-/* Of the second kernel: sums x ranges. */
+/* The block of the second kernel: sums x ranges. */
 enum { FINISH_SUMS = 32, FINISH_RANGES = 16 };
 
-/* What the sums are of. */
+/* The operands of the sums. */
 enum what { OF_X, OF_DY, OF_DY_ACT };
 
 template <typename A> struct factors {

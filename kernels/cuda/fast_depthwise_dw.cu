@@ -15,7 +15,7 @@ enum { ENOUGH = 8 * BLOCKS * THREADS };
 enum { FINISH_SUMS = 32, FINISH_PARTS = 8 };
 enum { TERMS = 512 }; /* that a thread sums in f32, about; blocks' sums are added in f64 */
 
-/* Of ROWS rows of dy, as f32. */
+/* Gradients of ROWS rows of dy, as f32. */
 template <int ROWS> struct grads {
     float v[ROWS][PACK];
 };

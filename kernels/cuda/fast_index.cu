@@ -55,7 +55,7 @@ static void place_tables(tables *t, uint32_t *at, int64_t n, int64_t rows, unsig
 }
 
 /* --- sorting ---------------------------------------------------------------------------------- */
-/* Of every id the row; `rows` for those that have none here. */
+/* Finds the row of every id; `rows` for ids that have none here. */
 static __global__ void key_kernel(tsri_cuda_walk w, const int64_t *ids, tsri_ids of, uint32_t *key,
                                   uint32_t *nlong)
 {

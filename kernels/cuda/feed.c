@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is fed: copies from host memory, which a step that runs meanwhile does not hold up. */
+/* Feeding inputs: copies from host memory, which a step that runs meanwhile does not hold up. */
 #include "kernels/cuda/inside.h"
 
 #include <string.h>
 
 /*
- * What is fed goes host -> pinned memory -> device memory aside, in a stream of its own, and only
+ * A fed input goes host -> pinned memory -> device memory aside, in a stream of its own, and only
  * from there into place, in the caller's stream: so the next batch is copied while a step runs.
- * Two of each take turns. What is small goes straight from pinned memory.
+ * Two of each take turns. A small one goes straight from pinned memory.
  */
 enum { SLOTS = 2, SMALL = 4096, SMALL_SLOTS = 64 };
 

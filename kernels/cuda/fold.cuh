@@ -18,7 +18,7 @@ static __device__ __forceinline__ void tsri_store_result(const tsri_result &r, i
     tsri_store_any<double>(r.dtype, r.p, i, r.scale * (double)v);
 }
 
-/* What `parts` pieces are cut into; element i of the result is that of pieces[i / n]. */
+/* The layout of results that `parts` pieces are folded into; element i is that of pieces[i / n]. */
 typedef struct tsri_results {
     tsri_result part[2];
     int64_t n;

@@ -57,7 +57,7 @@ struct tsri_stream {
     tsri_cuda_device *device;
 };
 
-/* What a GPU is, as far as kernels care: read from the device, or described by a test. */
+/* The traits of a GPU that kernels care for: read from the device, or described by a test. */
 typedef struct tsri_cuda_traits {
     int major, minor, processors;
     size_t shared_bytes; /* that a block may opt into */
@@ -105,10 +105,11 @@ struct tsri_cuda_kernel {
  * `impl`: static, for messages: "plain", "cuda", "cublaslt", "cudnn". */
 void *tsri_cuda_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_cuda_run_fn *run,
                      const char *impl, size_t bytes);
-/* The same for kernels without more, as a status. */
+/* Makes a kernel that keeps nothing besides, and returns a status. */
 tsr_status tsri_cuda_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_cuda_run_fn *run,
                             const char *impl, tsri_kernel **out_kernel);
-/* What the launches since the last call met; names the kernel. The last line of every run. */
+/* Returns the error of the launches since the last call, naming the kernel. The last line of every
+ * run. */
 tsr_status tsri_cuda_launched(const tsri_cuda_kernel *k);
 /* The refusal: TSR_ERR_UNSUPPORTED naming op and dtypes. */
 tsr_status tsri_cuda_decline(const tsri_kernel_desc *desc);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of src/core keeps state, by the library's table: errors, memory, the log. */
+/* The functions of src/core that keep state, called by the library's table: errors, memory, the
+ * log. */
 #include "kernels/cuda/inside.h"
 
 #include <stdio.h>

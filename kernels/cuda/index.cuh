@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What indexing kernels know of their ids. */
+/* The ids of indexing kernels. */
 #ifndef TESSERA_KERNELS_CUDA_INDEX_H
 #define TESSERA_KERNELS_CUDA_INDEX_H
 

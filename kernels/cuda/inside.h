@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the module's frame share among themselves. */
+/* Shared by the files of the module's frame. */
 #ifndef TESSERA_KERNELS_CUDA_INSIDE_H
 #define TESSERA_KERNELS_CUDA_INSIDE_H
 

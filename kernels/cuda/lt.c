@@ -158,7 +158,7 @@ static tsr_status describe(tsri_lt_kernel *k, const columns *a, const columns *b
     else if (dtype == TSR_F32 && k->base.device->tf32)
         compute = CUBLAS_COMPUTE_32F_FAST_TF32;
     TSRI_LT(cublasLtMatmulDescCreate(&k->op, compute, dtype == TSR_F64 ? CUDA_R_64F : CUDA_R_32F));
-    /* Of its A the library wants the terms as columns, of its B as rows. */
+    /* The library wants the terms of its A as columns, and those of its B as rows. */
     TSRI_TRY(set_transpose(k, CUBLASLT_MATMUL_DESC_TRANSA, a->transposed));
     TSRI_TRY(set_transpose(k, CUBLASLT_MATMUL_DESC_TRANSB, !b->transposed));
     TSRI_TRY(make_layout(a, dtype, k->product.batch, &k->a));

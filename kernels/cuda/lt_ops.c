@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which product an op is. What cuBLASLt can't be told (axes that do not lie one behind the other,
- * batches that broadcast in part, images by channel) is declined, and so are products without an
- * element or a term.
+ * Which product an op is. An op that cuBLASLt can't be told (axes that do not lie one behind the
+ * other, batches that broadcast in part, images by channel) is declined, and so are products
+ * without an element or a term.
  */
 #include "kernels/cuda/lt.h"
 

@@ -184,7 +184,7 @@ template <typename T> static __device__ __forceinline__ T tsri_binary(int fn, T 
         return tsri_to<T>(tsri_float_binary(fn, tsri_to<tsri_acc<T>>(a), tsri_to<tsri_acc<T>>(b)));
 }
 
-/* What a comparison gives: where one is NaN, less, equal, greater. */
+/* The results of a comparison: where one is NaN, less, equal, greater. */
 typedef struct tsri_orders {
     float none, less, equal, greater;
 } tsri_orders;

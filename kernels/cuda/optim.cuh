@@ -93,7 +93,7 @@ template <typename A> struct tsri_adam_rule {
     }
 };
 
-/* What update `desc` of these buffers is. */
+/* Describes the update `desc` of these buffers. */
 static inline tsri_update tsri_update_of(const tsri_kernel_desc *d, void *const *in,
                                          void *const *out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walks by packs: n neighbours of the innermost axis at once, loaded and stored together. What is
- * flat has a tail of fewer than n elements. Buffers of kernels begin at multiples of 64 bytes.
+ * Walks by packs: n neighbours of the innermost axis at once, loaded and stored together. A flat
+ * walk has a tail of fewer than n elements. Buffers of kernels begin at multiples of 64 bytes.
  */
 #ifndef TESSERA_KERNELS_CUDA_PACK_H
 #define TESSERA_KERNELS_CUDA_PACK_H

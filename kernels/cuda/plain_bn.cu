@@ -67,7 +67,7 @@ tsr_status tsri_cuda_bn(const tsri_kernel_desc *d, tsri_bn *out)
     v.c = x->shape[1];
     if (v.gamma_in) {
         v.gamma_type = d->in[v.gamma_in].dtype;
-        /* Of the unfused gradient the operand behind gamma is dy. */
+        /* In the unfused gradient the operand behind gamma is dy. */
         v.beta_type = v.dy_in == v.gamma_in + 1 ? TSR_DTYPE_NONE : d->in[v.gamma_in + 1].dtype;
         if (!tsri_cuda_is_float((tsr_dtype)v.gamma_type) ||
             (v.beta_type && !tsri_cuda_is_float((tsr_dtype)v.beta_type)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the plain convolutions' files share. */
+/* Shared by the files of the plain convolutions. */
 #ifndef TESSERA_KERNELS_CUDA_PLAIN_CONV_H
 #define TESSERA_KERNELS_CUDA_PLAIN_CONV_H
 

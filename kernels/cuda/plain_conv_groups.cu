@@ -11,7 +11,7 @@ enum { THREADS = 256 };
 /* Operands of the walk over what the gather makes, and over what the sums make. */
 enum { OUT_Y = 0, OUT_X, OUT_W, OUT_H, OUT_V, OUT_BIAS, OUT_OPS };
 enum { SUM_ORDER = 0, SUM_DW, SUM_DY, SUM_X, SUM_H, SUM_V, SUM_OPS };
-/* Of the walk over the positions that are summed. */
+/* The operands of the walk over the positions that are summed. */
 enum { POS_DY = 0, POS_X, POS_H, POS_V, POS_OPS };
 
 typedef struct gather {

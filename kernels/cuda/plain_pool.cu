@@ -15,7 +15,7 @@ static strides strides_of(const tsri_arg *a)
     return {a->stride[0], a->stride[1], a->stride[2], a->stride[3]};
 }
 
-/* What is written: a thread per element. */
+/* The written tensor: a thread per element. */
 typedef struct sweep {
     int64_t count, c, h, w;
     bool channels_last;

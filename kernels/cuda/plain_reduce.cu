@@ -4,7 +4,7 @@
 
 enum { THREADS = 256, LINES = 128 };
 
-/* What a dtype is reduced in. */
+/* The type in which a dtype is reduced. */
 template <typename T> struct sum_of {
     typedef int64_t type;
 };
@@ -112,7 +112,7 @@ static __global__ void reduce_kernel(reduce_args g, const T *x, void *y,
     }
 }
 
-/* What is left of nothing: 0, or a dtype's least or greatest value. */
+/* The reduction of no elements: 0, or a dtype's least or greatest value. */
 template <typename T> static typename sum_of<T>::type identity_of(tsr_dtype d, int op)
 {
     typedef typename sum_of<T>::type A;

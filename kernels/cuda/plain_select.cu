@@ -79,7 +79,7 @@ tsr_status tsri_plain_mask(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
 }
 
 /* --- by place --------------------------------------------------------------------------------- */
-/* Column - row, of this shard, is an operand of the walk like any other: the last. What is above
+/* Column - row, of this shard, is an operand of the walk like any other: the last. An element above
  * (or below) `edge` becomes `value`. */
 template <typename T>
 static __global__ void side_kernel(tsri_cuda_walk w, T *y, const T *x, int64_t edge, bool above,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels of pooling share: windows, and which windows hold a position. `big` is what is
- * pooled, `small` what it is pooled to, whichever of them is the result. */
+/* Shared by the kernels of pooling: windows, and which windows hold a position. `big` is the pooled
+ * tensor and `small` the one that it is pooled to, whichever of them is the result. */
 #ifndef TESSERA_KERNELS_CUDA_POOL_H
 #define TESSERA_KERNELS_CUDA_POOL_H
 
@@ -87,7 +87,7 @@ static __device__ __forceinline__ tsri_span tsri_pool_holders(const tsri_pooling
     return s;
 }
 
-/* What the sum over a window is divided by. */
+/* The divisor of the sum over a window. */
 static __device__ __forceinline__ int64_t tsri_pool_divisor(const tsri_pooling &p, int64_t oh,
                                                             int64_t ow)
 {

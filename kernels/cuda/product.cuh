@@ -104,7 +104,7 @@ template <int ROWS> struct tsri_places {
 template <typename A> struct tsri_tiles {
     A a[TSRI_TILE_K][TSRI_TILE + 1], b[TSRI_TILE_K][TSRI_TILE + 1];
     tsri_places<TSRI_TILE> row_a, row_b;
-    /* Of two tiles of terms: that in use, and the next. */
+    /* Places in two tiles of terms: that in use, and the next. */
     tsri_places<TSRI_TILE_K> term_a[2];
     int64_t term_b[2][TSRI_TILE_K];
 };

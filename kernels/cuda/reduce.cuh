@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What reductions are made of: sums and extremes over the lanes of a warp or the threads of a
+ * The parts of reductions: sums and extremes over the lanes of a warp or the threads of a
  * block, in an order that depends on nothing but their number, and elements of a dtype that is
  * known at run time only (one a row, so that the switch costs nothing).
  */
@@ -28,7 +28,7 @@ template <typename A> static __host__ __device__ __forceinline__ A tsri_infinity
     return (A)HUGE_VAL;
 }
 
-/* A NaN is taken and then stays. Of floats. */
+/* The maximum of floats. A NaN is taken and then stays. */
 struct tsri_max_fn {
     template <typename A> static __device__ __forceinline__ A identity(void)
     {
@@ -60,7 +60,7 @@ struct tsri_top_fn {
 };
 
 /* --- lanes ------------------------------------------------------------------------------------ */
-/* Who works on a row together. */
+/* The threads that work on a row together. */
 enum { TSRI_THREAD = 1, TSRI_WARP = 32, TSRI_BLOCK = 0 };
 
 template <typename F, typename A> static __device__ __forceinline__ A tsri_warp_all(A v)

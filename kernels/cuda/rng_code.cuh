@@ -56,7 +56,7 @@ static __device__ __forceinline__ double tsri_philox_normal(uint64_t key, uint64
     return r * (index % 2 ? sin(angle) : cos(angle));
 }
 
-/* What dropout keeps: elements whose 24 bits are at least this, which is uniform >= p. */
+/* Dropout keeps elements whose 24 bits are at least this, which is uniform >= p. */
 static inline uint32_t tsri_dropout_least(double p)
 {
     const double least = p * 0x1p24;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels that reduce rows, or compute elements from what is known of their row, or both, one after
- * the other: softmax, cross entropy, layer norm. What is computed is an Op, a struct that is passed
+ * the other: softmax, cross entropy, layer norm. The computation is an Op, a struct that is passed
  * to the kernel by value; how a row is walked is here:
  *
  *   rows_plain  any strides; a thread or a warp a row

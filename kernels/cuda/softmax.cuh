@@ -14,7 +14,8 @@ template <typename A> struct tsri_exp_sum {
         max = -tsri_infinity<A>();
         sum = 0;
     }
-    /* What exp is taken relative to: while nothing but -inf was seen, 0 does not spoil the sum. */
+    /* The number that exp is taken relative to: while nothing but -inf was seen, 0 does not spoil
+     * the sum. */
     static __device__ __forceinline__ A base(A max)
     {
         return max == -tsri_infinity<A>() ? (A)0 : max;

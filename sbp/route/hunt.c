@@ -74,7 +74,8 @@ static bool better(const tsri_hunt_node *n, double cost, int steps, int kind)
 static void set(tsri_hunt *h, int node, int parent, double cost, int steps, const tsri_hop *hop)
 {
     tsri_hunt_node *n = &h->node[node];
-    /* What is left does not depend on the way here: n->bound - n->cost would, by rounding. */
+    /* The cost that is left does not depend on the way here: n->bound - n->cost would, by rounding.
+     */
     double left = h->goal ? tsri_goal_bound(h->goal, h->space, n->state) : 0;
     n->cost = cost;
     n->bound = cost + left;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rule of a reshape. Two cursors walk over the axes of both shapes. What both cursors' axes
- * have in common at their outer ends is an index; where they have no factor in common, the rest
- * can't be split, up to the next place where an axis ends in both shapes.
+ * The rule of a reshape. Two cursors walk over the axes of both shapes. A factor that both cursors'
+ * axes have in common at their outer ends is an index; where they have no factor in common, the
+ * rest can't be split, up to the next place where an axis ends in both shapes.
  */
 #include "sbp/rule/rule.h"
 

@@ -147,7 +147,7 @@ static bool hopeless(const brancher *x, double bound)
     return bound - discount >= x->b->upper - x->slack || bound > x->g->range * (1.0 + 1e-9);
 }
 
-/* Of the node's strategies, those that are not hopeless, best first, into order. */
+/* Lists the node's strategies that are not hopeless, best first, in order. */
 static int list_strategies(const brancher *x, const level *l, int v, int *order)
 {
     const double *cost = l->cost + x->at[v];

@@ -54,7 +54,7 @@ static double least_of(const double *x, int k)
 }
 
 /* The node's cost with all that its edges move to it: the sum of the min-marginals of the chains
- * through it. What is above the least by more than the gap is in no better assignment. */
+ * through it. A strategy above the least by more than the gap is in no better assignment. */
 static double gather(tsri_sg_dual *d, int v)
 {
     const tsri_sgraph *g = d->g;

@@ -3,7 +3,7 @@
  * Bucket elimination (Dechter 1999) along a given order. A table's variables are sorted by that
  * order, the first to go outermost: so the tables that meet when v goes all have v as their
  * outermost variable and the rest in one order, and eliminating is a minimum over contiguous rows.
- * What remains of them for the way back is a byte per entry, the argument of the minimum; their own
+ * The way back needs a byte per entry of them, the argument of the minimum; their own
  * memory goes to the next tables and so stays in the cache.
  */
 #include "sbp/search/graph.h"

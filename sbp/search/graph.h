@@ -111,7 +111,7 @@ typedef struct tsri_sg_plan {
 tsr_status tsri_sg_order(tsri_pool *pool, const tsri_sgraph *g, double limit, const int *uses,
                          tsri_sg_plan *out);
 
-/* What is taken off the tables: nothing but the order's own nodes, or everything. */
+/* The nodes that are taken off the tables: nothing but the order's own nodes, or everything. */
 typedef enum tsri_sg_mode {
     TSRI_SG_CONDITION, /* nodes of the cut keep their choice[]: the best completion */
     TSRI_SG_RELAX,     /* all nodes are free; tables above the limit are split (mini-buckets): a

@@ -382,8 +382,8 @@ static void drop_forbidden(dominance *d, int k)
     }
 }
 
-/* What each strategy would cost with the partners that s likes most: most of those that could
- * dominate s fail here already. */
+/* Costs of each strategy with the partners that s likes most: most strategies that could dominate s
+ * fail here already. */
 static void cost_beside(const dominance *d, int k, const int *best)
 {
     memcpy(d->beside, d->cost, (size_t)k * sizeof(double));

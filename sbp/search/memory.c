@@ -275,7 +275,7 @@ static tsr_status branch(lagrangian *x, bool *out_done)
     }
     memcpy(x->lambda, x->best_lambda, (size_t)x->times.ntimes * sizeof(double));
     set_prices(x);
-    /* What is forbidden must stand above prices too. */
+    /* A forbidden choice must stand above prices too. */
     for (int v = 0; v < x->p->nnodes; v++)
         for (int s = 0; x->p->nodes[v].usage && s < x->p->nodes[v].nstrat; s++)
             r.range += x->price[v] * (double)x->p->nodes[v].usage[s];

@@ -31,7 +31,7 @@ typedef struct tsri_minimum {
 } tsri_minimum;
 
 /* out[size...][block] = min over s of cost[s] + scalars + rows; arg, unless NULL: the least s of
- * those that reach it. Moves the operands. The same bits on every processor. */
+ * those that reach it. Moves the operands. Equal bits on every processor. */
 void tsri_minimum_run(tsri_minimum *m, double *out, uint8_t *arg);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * The search without a limit, in rounds: reduce; if elimination solves the core at little cost, do
  * that; otherwise raise the dual bound and improve an assignment, drop the strategies that the gap
- * between them excludes, and reduce again. What is left of the budget then goes to elimination with
+ * between them excludes, and reduce again. The rest of the budget then goes to elimination with
  * larger tables, or to more improvement. Budgets are counted in additions.
  */
 #include "sbp/search/branch.h"
@@ -12,7 +12,7 @@
 
 static const double default_table = 1 << 20, most_table = 0x1p40;
 /* All tables together may have that many times the entries of the largest allowed: a byte each, and
- * time. Those of a relaxation are kept whole. */
+ * time. The tables of a relaxation are kept whole. */
 static const double entries_per_limit = 128, relaxed_per_limit = 16;
 static const double work_per_node = 512;
 /* Elimination that is done at once; while the dual still has a gap; with one of a thousandth. */

@@ -32,13 +32,13 @@
  * name, and one that reads nothing of peers finishes at once. So stages of a pipeline run apart, by
  * up to 64 calls, after which a `start` waits. `release` returns when no member can read src any
  * more. Ranks must agree on op, number of segments, dtypes, global shapes and `what`; pulls are
- * each rank's own. Who disagrees, or reads what is not given, fails with TSR_ERR_MISMATCH, and so
- * do all members, at the latest when they release that call; the group is then over. Without
- * `fill`, elements of dst that no pull names stay as they are. src and dst never overlap. A member
- * that gives nothing has src NULL.
+ * each rank's own. A member that disagrees, or reads what is not given, fails with
+ * TSR_ERR_MISMATCH, and so do all members, at the latest when they release that call; the group is
+ * then over. Without `fill`, elements of dst that no pull names stay as they are. src and dst never
+ * overlap. A member that gives nothing has src NULL.
  *
- * What peers read (src, unless the kind says otherwise, and dst of a two-phase all-reduce) lies in
- * this rank's region. The sum of bools is their "or".
+ * The memory that peers read (src, unless the kind says otherwise, and dst of a two-phase
+ * all-reduce) lies in this rank's region. The sum of bools is their "or".
  */
 #ifndef TESSERA_COMM_COMM_H
 #define TESSERA_COMM_COMM_H
@@ -59,7 +59,7 @@ typedef enum tsri_coll_kind {
     TSRI_COLL_KIND_COUNT_
 } tsri_coll_kind;
 
-/* What communicators and the flight recorder keep records of besides: the vtable has no such calls.
+/* Further kinds of records, of communicators and the flight recorder: the vtable has no such calls.
  */
 enum {
     TSRI_COLL_EXCHANGE_ = TSRI_COLL_KIND_COUNT_,
@@ -109,10 +109,10 @@ typedef struct tsri_coll {
     int root; /* index in the group */
     int nseg;
     const tsri_segment *seg; /* lives until release */
-    /* Of the device that makes src and reads dst; NULL on a CPU. On a stream, `start` and `finish`
-     * put work into it, or into streams of the communicator that are ordered with it, and return:
-     * what is put into the stream before start is done before src is read, and what is put into it
-     * after finish (release) starts after dst is complete (src is not read any more). */
+    /* A stream of the device that makes src and reads dst; NULL on a CPU. On a stream, `start` and
+     * `finish` put work into it, or into streams of the communicator that are ordered with it, and
+     * return: what is put into the stream before start is done before src is read, and what is put
+     * into it after finish (release) starts after dst is complete (src is not read any more). */
     struct tsri_stream *stream;
     void *prepared;   /* see tsri_comm_ops.prepare */
     const char *what; /* "grad bucket 3", "features.0.1.bn_stats": for messages */
@@ -198,7 +198,7 @@ typedef struct tsri_comm_ops {
     void (*poison)(tsri_group *g, tsr_status status, const char *text);
     /* Optional: whether `task` does the tasks of this group. Without it, it does those of all. */
     bool (*does_tasks)(const tsri_group *g);
-    /* Of those that are capturable: before and after calls that are captured, which are not made
+    /* Only capturable communicators: before and after calls that are captured, which are not made
      * now, but whenever (if ever) what was captured is run. All counts of calls, stats too, are
      * then as they were; a call that fails in between has failed on this rank alone, and need not
      * be finished. */

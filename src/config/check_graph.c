@@ -258,7 +258,7 @@ tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r)
     tsri_config_op *ops = e->graph.items;
     for (int i = 0; i < e->graph.n; i++) {
         TSRI_TRY(check_op(e, r, i));
-        /* Of files their own dtype counts, which isn't known here. */
+        /* A file's own dtype counts, which isn't known here. */
         if (!has(&ops[i], "file") && !ops[i].paths)
             tsri_section_give(&tsri_op_section, &ops[i], "dtype");
     }

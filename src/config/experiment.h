@@ -80,8 +80,8 @@ typedef struct tsri_program_opts {
 typedef struct tsri_fetch {
     const char *name;               /* of the graph's output; all are in B */
     const tsr_placement *placement; /* only its ranks can fetch it */
-    /* Of the output that each rank reads its part of, in the signature that the tensor has; NULL
-     * unless it was asked for. */
+    /* The name of the output that each rank reads its part of, in the signature that the tensor
+     * has; NULL unless it was asked for. */
     const char *shard;
     tsr_dtype dtype;
     tsr_dims dims; /* global */

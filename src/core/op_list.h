@@ -74,8 +74,9 @@
     X(SOFTMAX_DOT, softmax_dot)       /* (y, dy) -> d = sum y dy */                                \
     X(SOFTMAX_BWD, softmax_bwd)       /* (y, dy, d) -> y (dy - d); log: dy - exp(y) d with         \
                                          d = sum dy */                                             \
-    /* Of x[n, c], label i64 [n] and m[n] = max x. Of each row, f64 [n, 3]: sum exp(x - m),        \
-     * x[label] - m, sum(x - m); the second 0 where the label is ignored or in another shard. */   \
+    /* The terms of each row, f64 [n, 3], with x[n, c], label i64 [n] and m[n] = max x:            \
+     * sum exp(x - m); x[label] - m, or 0 where the label is ignored or in another shard;          \
+     * sum(x - m). */                                                                              \
     X(CE_TERMS, ce_terms)   /* (x, label, m) -> terms */                                           \
     X(CE_FINISH, ce_finish) /* (terms, m, label?) -> loss[n], weight[n] (1, or 0 where ignored),   \
                                lse[n, 2]: m and log sum exp(x - m), apart, as their sum in f32     \

@@ -59,10 +59,12 @@ void tsri_log(const tsr_world *world, tsr_log_level level, const char *fmt, ...)
 
 /* Registers an object; `entry` is embedded in it. */
 void tsri_world_own(tsr_world *world, tsri_owned *entry, void *object, void (*destroy)(void *));
-/* The same behind all that is owned already: it goes last, what was made before may use it. */
+/* Registers an object behind all that is owned already: it goes last, objects made before may use
+ * it. */
 void tsri_world_own_last(tsr_world *world, tsri_owned *entry, void *object,
                          void (*destroy)(void *));
-/* The same just before another that is owned: what was made before may use it, and it that other.
+/* Registers an object just before another that is owned: objects made before may use it, and it
+ * that other.
  */
 void tsri_world_own_before(tsri_owned *other, tsri_owned *entry, void *object,
                            void (*destroy)(void *));

@@ -8,7 +8,7 @@
 
 #include "src/core/mem.h"
 
-/* What a header says. */
+/* The contents of a header. */
 typedef struct tsri_npy {
     tsr_dtype dtype; /* f2 f4 f8 i4 i8 u1 b1 as F16 F32 F64 I32 I64 U8 BOOL */
     tsr_dims dims;

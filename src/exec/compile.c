@@ -290,7 +290,7 @@ static tsr_status refuse(tsri_choosing *c, tsr_plan *plan, const tsri_need *need
     return tsri_plan_refuse(plan, &shortage);
 }
 
-/* What kernels need beside is known only when they are made: where it is too much with the rest,
+/* The scratch of kernels is known only when they are made: where it is too much with the rest,
  * signatures are chosen again, with so much less. In the end comes the leanest plan, which the
  * limit is refused with unless it fits: so a limit of just what that one needs is never refused. */
 static tsr_status make_plan(tsri_choosing *c, tsr_plan **out_plan)

@@ -59,7 +59,7 @@ static bool is_first_over(const tsr_plan *plan, const tsri_plan_port *p, tsr_sbp
     return true;
 }
 
-/* Of a global value that is fed in P(sum), the first rank of a group keeps it. */
+/* The first rank of a group keeps a global value that is fed in P(sum). */
 static bool keeps_sum(const tsr_plan *plan, const tsri_plan_port *p)
 {
     return is_first_over(plan, p, (tsr_sbp1){TSR_SBP_PARTIAL, TSR_REDUCE_SUM});

@@ -107,7 +107,7 @@ static void follow(search *s)
 }
 
 /* Which of the values that are held was made first, of those with NaN, or with infinities; NULL:
- * none. Of several that one item has made, or that were there before, the plan's first. */
+ * none. Among several that one item has made, or that were there before, it is the plan's first. */
 static const held *first_with(const search *s, bool nan)
 {
     const held *first = NULL;

@@ -4,7 +4,7 @@
 
 #include "src/plan/plan.h"
 
-/* Of the host's communicator: beside those of tensors. */
+/* A lane of the host's communicator, beside those of tensors. */
 enum { BESIDE_LANE = 2 };
 
 static tsr_status all_gather(tsri_comm *host, int n, const int *peers, const tsri_coll *coll)

@@ -318,7 +318,7 @@ tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v)
         tsri_op *op = g->reads[at & (g->creads - 1)];
         if (!op)
             return NULL;
-        /* Those of variables that are no more have none. */
+        /* Reads of variables that are no more have none. */
         if (op->variable == v)
             return op->out[0];
     }

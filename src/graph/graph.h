@@ -120,22 +120,21 @@ bool tsri_graph_check_local(tsr_graph *g, tsri_loc loc, const char *what, const 
 /* "(64,3,32,32)" in the graph's pool (or a static text when there is no memory). */
 const char *tsri_dims_text(tsr_graph *g, tsr_dims dims);
 
-/* --- adding ops
- * ----------------------------------------------------------------------------------- */
+/* --- adding ops ------------------------------------------------------------------------------- */
 /* Appends an op; results' shapes and dtypes are the caller's word. Its placement is `p`, or that of
  * its first operand if p is NULL. Absent optional operands are left out by the caller. Returns
  * NULL, with the graph failed, when there is no memory. attrs may be NULL (zeros). */
 tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                         tsr_tensor *const *in, int nout, const tsr_dims *shapes,
                         const tsr_dtype *dtypes, const tsr_placement *p, tsri_loc loc);
-/* The same for one result; returns it (or the failed tensor). */
+/* Appends an op of one result; returns it (or the failed tensor). */
 tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                             tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc);
 /* Makes op, the latest, number `id`: behind its operands, before all that was added since. */
 void tsri_graph_move(tsr_graph *g, tsri_op *op, int id);
 /* The tensor that reads a variable: its value when a run begins. One per variable and graph. */
 tsr_tensor *tsri_graph_read(tsr_graph *g, tsr_variable *v, tsri_loc loc);
-/* The same; NULL if nothing reads it yet. */
+/* Returns the tensor that reads a variable; NULL if nothing reads it yet. */
 tsr_tensor *tsri_graph_find_read(const tsr_graph *g, const tsr_variable *v);
 /* The value that the next update of a variable starts from: the result of the update declared last,
  * or what a run begins with. */
@@ -149,8 +148,7 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc);
 uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind);
 void tsri_graph_add_hook(tsr_graph *g, tsri_hook hook);
 
-/* --- what is known of each op kind: src/graph/op_*.c
- * ------------------------------------------------ */
+/* --- what is known of each op kind: src/graph/op_*.c ------------------------------------------ */
 /* The text of a rule and the sizes of indices inside ( ). */
 typedef struct tsri_rule_text {
     char text[256];
@@ -184,8 +182,7 @@ const tsri_op_def *tsri_op_def_of(tsri_op_kind kind);
 /* The operand that result i of an op is written over; -1: it has bytes of its own. */
 int tsri_op_over(tsri_op_kind kind, int i);
 
-/* --- variables
- * ---------------------------------------------------------------------------------------- */
+/* --- variables -------------------------------------------------------------------------------- */
 /* Where a variable stands in a tree of modules, each of which begins with one. */
 typedef struct tsri_scope {
     struct tsri_scope *parent; /* NULL: a root */
@@ -223,14 +220,14 @@ struct tsr_variable {
 };
 
 /* Gives the variable its shard, in its signature (AUTO: what it is held in, B if in nothing yet),
- * and its initial value, if it has none yet. What is held otherwise moves, without communication:
- * initial values are made again, and those that were given are cut out of the whole, which ranks
- * hold until a compile has fixed the signature. Not collective. */
+ * and its initial value, if it has none yet. A shard in another signature moves, without
+ * communication: initial values are made again, and those that were given are cut out of the whole,
+ * which ranks hold until a compile has fixed the signature. Not collective. */
 tsr_status tsri_variable_prepare(tsr_variable *v);
 /* Whether every rank can bring the value into any signature by itself. */
 bool tsri_variable_can_move(const tsr_variable *v);
-/* Bytes [at, at + bytes) of this rank's shard from and to the host; nothing where it has none. What
- * is read is as it is after all work that was queued. */
+/* Bytes [at, at + bytes) of this rank's shard from and to the host; nothing where it has none. A
+ * read sees all work that was queued. */
 tsr_status tsri_variable_write(tsr_variable *v, size_t at, const void *from, size_t bytes);
 tsr_status tsri_variable_read(const tsr_variable *v, size_t at, void *to, size_t bytes);
 /* Gives its memory back. The struct is its owner's. */
@@ -247,8 +244,7 @@ void tsri_variable_qualified_name(const tsr_variable *v, char *buf, size_t size)
 void tsri_shard(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp, int rank, tsr_dims *out_shape,
                 int64_t *out_offset);
 
-/* --- differentiation: src/autograd
- * ---------------------------------------------------------------------- */
+/* --- differentiation: src/autograd ------------------------------------------------------------ */
 /* Declares d(sum y)/d(x[i]); out[i] NULL where y doesn't depend on x[i]. False if it failed. */
 bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out, tsri_loc loc);
 

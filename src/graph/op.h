@@ -28,7 +28,7 @@ bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x);
 bool tsri_want_vector(const tsri_ctx *c, const char *what, const tsr_tensor *x, int64_t n);
 /* Makes a negative axis count from the front; it must be below ndim. */
 bool tsri_want_axis(const tsri_ctx *c, const tsr_tensor *x, int *axis);
-/* The same for a set; all of them when it is empty. */
+/* Makes negative axes of a set count from the front; all axes when it is empty. */
 bool tsri_want_axes(const tsri_ctx *c, const tsr_tensor *x, tsr_axes axes, uint32_t *out_mask);
 /* No NaN. */
 bool tsri_want_number(const tsri_ctx *c, const char *what, double value);
@@ -75,7 +75,7 @@ tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double sca
 tsr_tensor *tsri_make_max(tsr_tensor *x, tsri_op_kind kind, uint32_t mask, bool keepdim,
                           tsri_loc loc);
 tsr_tensor *tsri_make_reshape(tsr_tensor *x, tsr_dims dims, tsri_loc loc);
-/* What an op returns to its user where it has nothing to do, y being its operand x: a tensor of its
+/* The result of an op that has nothing to do, y being its operand x: a tensor of its
  * own that shows x, so that its gradient is not that of all readers of x. Returns y otherwise. */
 tsr_tensor *tsri_as_result(tsr_tensor *y, tsr_tensor *x, tsri_loc loc);
 /* The gradient of broadcasting from `dims`: sums dy over the axes that grew. */
@@ -86,8 +86,8 @@ tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *a
 /* A constant tensor. */
 tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const tsr_placement *p,
                            double value, tsri_loc loc);
-/* Of each of n tensors (one placement, any dtypes) the sum over the ranks of attrs.rank_sum; they
- * share one hand-shake. False: the graph has failed. */
+/* Sums each of n tensors (one placement, any dtypes) over the ranks of attrs.rank_sum; they share
+ * one hand-shake. False: the graph has failed. */
 bool tsri_make_rank_sum(const tsri_attrs *attrs, int n, tsr_tensor *const *x, tsr_tensor **out,
                         tsri_loc loc);
 /* Fills attrs.rank_sum from a group. False: the graph has failed. */

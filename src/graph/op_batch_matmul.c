@@ -44,7 +44,7 @@ static tsr_status rule(const tsri_op *op, tsri_rule_text *out)
                            op->attrs.matmul.tb ? "n k" : "k n");
 }
 
-/* Of one matrix that meets a whole batch the gradient is one product over batch and rows, as a
+/* The gradient of one matrix that meets a whole batch is one product over batch and rows, as a
  * linear layer's weight has it, and no sum of products. */
 static tsr_tensor *grad_of_matrix(tsri_op *op, tsr_tensor *dc)
 {

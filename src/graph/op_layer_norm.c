@@ -9,7 +9,7 @@
 
 #include "src/graph/op.h"
 
-/* What an op's operands are: x, statistics, gamma where there is one, then the others. */
+/* An op's operands: x, statistics, gamma where there is one, then the others. */
 static int gamma_of(const tsri_op *op)
 {
     return op->attrs.ln.has_gamma ? 2 : -1;

@@ -126,7 +126,7 @@ static void grad_linear(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
         din[2] = tsri_make_sum_to(dy, op->in[2]->shape, op->loc);
 }
 
-/* Of all three: 2 m n k, for operands and results of m*k, n*k and m*n elements. */
+/* The operations of all three: 2 m n k, for operands and results of m*k, n*k and m*n elements. */
 static double flops_linear(const tsri_op *op)
 {
     double mnk = (double)tsr_dims_count(op->in[0]->shape) *

@@ -106,7 +106,7 @@ static bool want_running(const tsri_ctx *c, tsr_tensor *const running[2], int64_
     return true;
 }
 
-/* What the passes over the data came to: over all ranks of a group (total, count: the number of
+/* The results of the passes over the data: over all ranks of a group (total, count: the number of
  * values of a channel) and as the kernels of this rank are given it. Without a group both are one,
  * and count is NULL. */
 typedef struct bn_sums {
@@ -212,7 +212,7 @@ static tsr_tensor *normalise(const tsri_ctx *c, const tsri_attrs *attrs, const t
     if (data->dtype == TSR_F64) {
         if (!take_stats(c, attrs, group, data, &centre))
             return &c->g->failed;
-        /* Of the totals, so that all ranks have the same mean to the last bit. */
+        /* The mean of the totals, so that all ranks have the same one to the last bit. */
         tsr_tensor *in[3] = {data, centre.total, centre.count};
         data = tsri_graph_add1(c->g, TSRI_OP_BN_CENTER, attrs, centre.count ? 3 : 2, in,
                                data->shape, data->dtype, c->loc);

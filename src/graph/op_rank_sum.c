@@ -107,7 +107,7 @@ static tsr_status rule_rank_sum(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "%s -> %s", in, text);
 }
 
-/* What rank r adds counts in every rank's sum, so in every rank's loss. */
+/* The addend of rank r counts in every rank's sum, so in every rank's loss. */
 static void grad_rank_sum(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     tsr_tensor *in[TSRI_RULE_MAX_ARGS], *sums[TSRI_RULE_MAX_ARGS];

@@ -197,7 +197,7 @@ static double flops_reduce(const tsri_op *op)
 
 const tsri_op_def tsri_def_reduce = {
     .rule = rule_reduce, .gradient = grad_reduce, .flops = flops_reduce};
-/* What flows back to x comes from the parts after it. */
+/* The gradient of x comes from the parts after it. */
 const tsri_op_def tsri_def_softmax_max = {.rule = rule_reduce, .flops = flops_reduce};
 
 /* --- cumsum ----------------------------------------------------------------------------------- */

@@ -299,7 +299,7 @@ static tsr_status hold_in(tsr_variable *v, tsr_sbp sbp)
     return take_shard(v, sbp);
 }
 
-/* What preparing the variable brings it into. */
+/* The signature that preparing the variable brings it into. */
 static tsr_sbp prepared_sbp(const tsr_variable *v)
 {
     return v->sbp.ndim ? v->sbp : v->held.ndim ? v->held : whole(v->placement);

@@ -6,7 +6,7 @@
 #include "src/core/opts.h"
 #include "src/nn/module.h"
 
-/* What a layer remembers between its creation and its use; each uses its own part. */
+/* The facts that a layer keeps between its creation and its use; each uses its own part. */
 typedef struct layer {
     tsr_conv2d_opts conv;
     tsr_batch_norm_opts bn;

@@ -37,7 +37,7 @@ static bool is_ignored(const char *name)
     return n >= m && !strcmp(name + n - m, suffix);
 }
 
-/* Of a rank's own module nobody else has to know. */
+/* Nobody else has to know of a rank's own module. */
 static tsr_status agree(const tsr_module *m, tsr_status status)
 {
     return tsri_scope_is_local(&m->scope) ? status : tsri_agree(m->world, status);

@@ -62,7 +62,7 @@ static bool add_update(tsr_optimizer *o, tsr_graph *g, const tsri_optim_slot *sl
 }
 
 /* --- updates from gradients ------------------------------------------------------------------- */
-/* What must hold before anything is declared. */
+/* Checks what must hold before anything is declared. */
 static bool check_optimizer(const tsr_optimizer *o, tsr_graph *g, tsri_loc loc)
 {
     if (!o) {

@@ -41,13 +41,13 @@ tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p);
 /*
  * Declares the updates of n parameters from their gradients, tensors of g of the parameters'
  * shapes, dtypes and placements (NULL: no update of that one), and what is done before each run:
- * the rate, the step. What tsr_minimize does behind differentiation. Parameters that are none of
- * the optimizer's, and gradients that don't fit, fail the graph, naming them.
+ * the rate, the step. It is the part of tsr_minimize behind differentiation. Parameters that are
+ * none of the optimizer's, and gradients that don't fit, fail the graph, naming them.
  */
 void tsri_optimizer_apply(tsr_optimizer *o, tsr_graph *g, int n, tsr_variable *const *params,
                           tsr_tensor *const *grads, tsri_loc loc);
 
-/* What a hook says of an optimizer; see tsri_hook. The update ops have the rest. */
+/* Writes a hook's facts about an optimizer; see tsri_hook. The update ops have the rest. */
 void tsri_optimizer_describe(const void *optimizer, FILE *f);
 
 /* The rate of update `step` (from 0) for a base rate. */

@@ -20,7 +20,8 @@ typedef struct tsri_program_view {
 } tsri_program_view;
 
 int tsri_part_count(const tsri_program_view *p, tsri_part_kind kind);
-/* Of all that decides what part i does; what tsri_part_text writes differs where this differs. */
+/* Hashes all that decides what part i does; the texts of tsri_part_text differ where the hashes do.
+ */
 uint64_t tsri_part_hash(const tsri_program_view *p, tsri_part_kind kind, int i);
 
 enum { TSRI_PART_TEXT = 4096 };

@@ -167,7 +167,7 @@ static void put_op(FILE *f, const tsri_op *op)
     fprintf(f, "operands: %d\n", op->nin);
     for (int j = 0; j < op->nin && j < 32; j++)
         fprintf(f, "operand %d: result %d of op %d\n", j, op->in[j]->out, op->in[j]->op->id);
-    /* What has no name above. */
+    /* Attributes that have no name above. */
     const tsri_attrs attrs = comparable_attrs(op);
     fprintf(f, "attributes, as a hash: 0x%llx\n",
             (unsigned long long)tsri_hash(TSRI_HASH_INIT, &attrs, sizeof attrs));

@@ -70,8 +70,9 @@ static void find_first_reads(joiner *j, int nitems)
         }
 }
 
-/* From where on an item can start: behind what makes its operand. What is stored in a variable
- * stays behind the readers of what the variable had, and so behind its place among the items. */
+/* From where on an item can start: behind what makes its operand. An item that stores into a
+ * variable stays behind the readers of what the variable had, and so behind its place among the
+ * items. */
 static int ready_at(const joiner *j, int item)
 {
     const tsri_item *it = &j->plan->items[item];

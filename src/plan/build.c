@@ -166,8 +166,8 @@ static tsr_status twin_of(const tsr_plan *plan, const tsr_placement *p, const ts
     return status;
 }
 
-/* The same layout on the same ranks, on the other kind of device: ranks talk as CPUs, so that a
- * rank needs a GPU only if it is named as one. 20 GB/s is a common PCI Express link's. */
+/* Crosses to the other kind of device, in one layout on the same ranks: ranks talk as CPUs, so that
+ * a rank needs a GPU only if it is named as one. 20 GB/s is a common PCI Express link's. */
 static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placement *to,
                                tsri_item base, int *value)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What must hold of a plan after each pass, worked out anew from items, entries and offsets, so
+ * The invariants of a plan after each pass, worked out anew from items, entries and offsets, so
  * that a pass and this file would have to err alike. It is for finding faults of ours: a plan that
  * fails here is TSR_ERR_INTERNAL, and never runs.
  */
@@ -78,7 +78,7 @@ static bool same_place(const tsri_value *a, const tsri_value *b)
     return a->placement == b->placement && tsri_layout_equal(&a->layout, &b->layout);
 }
 
-/* What a result that shows or takes over an operand's bytes has in common with it. */
+/* Checks what a result that shows or takes over an operand's bytes has in common with it. */
 static tsr_status check_alias(const checker *c, int item, int out, int in)
 {
     const tsri_value *a = &c->plan->values[in], *b = &c->plan->values[out];

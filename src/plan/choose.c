@@ -169,7 +169,7 @@ static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
     return asked == best ? TSR_OK : try_limit(c, plan, best);
 }
 
-/* Infers and builds. What inference takes for a rank's memory is an estimate (what is done in
+/* Infers and builds. Inference has an estimate of a rank's memory (what is done in
  * place, layouts, buckets and gaps come later). So with a limit the fastest plan is built and
  * measured, and if it is too large, inference is asked for less, in proportion, until what is built
  * fits: c->found. */
@@ -211,7 +211,7 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
         return TSR_OK;
     plan->info.cost_s = c->inferred.cost;
     plan->info.bound_s = c->inferred.bound;
-    /* What was proven is proven of these calls. */
+    /* The proof is about these calls. */
     plan->info.exact = c->inferred.exact && fabs(plan->change[TSRI_CHANGES - 1].more_s) <=
                                                 TSRI_NO_CHANGE * c->inferred.cost;
     return TSR_OK;

@@ -194,8 +194,8 @@ static tsr_status list_edges(tsri_problem *p)
 }
 
 /* --- the answer ------------------------------------------------------------------------------- */
-/* What each strategy of each op costs with all other ops as chosen: totals[v][i]. What its results
- * are shared in by several readers follows: an op's strategy allows few of those. */
+/* Weighs each strategy of each op with all other ops as chosen: totals[v][i]. The signatures that
+ * its results are shared in by several readers follow: an op's strategy allows few of those. */
 static tsr_status weigh(tsri_problem *p, const int *choice, double **totals)
 {
     bool *follows = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *follows);

@@ -155,7 +155,7 @@ tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side
 /* --- infer_bucket.c --------------------------------------------------------------------------- */
 /* Deals the gradients of updates to buckets of at most `limit` bytes. */
 tsr_status tsri_infer_buckets(tsri_problem *p, double limit);
-/* What each of a list's conversions takes that pays `share` of a bucket's hand-shakes, where that
+/* Prices a list's conversions that pay `share` of a bucket's hand-shakes, where that
  * is less than by itself: price[from->n * to->n]. */
 tsr_status tsri_bucket_prices(tsri_problem *p, tsri_conversion *c, double share, float *price);
 

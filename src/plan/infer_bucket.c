@@ -7,8 +7,8 @@
  *
  * Inference lets a member pay its share of the bucket's hand-shakes, in proportion to its bytes: so
  * the members of a bucket that are all reduced alike pay what its one call takes, and members that
- * are not pay less. What is proven cheapest by these prices is so for the plan, wherever the calls
- * of the plan are these buckets.
+ * are not pay less. A choice that is proven cheapest by these prices is so for the plan, wherever
+ * the calls of the plan are these buckets.
  */
 #include <math.h>
 #include <stdlib.h>

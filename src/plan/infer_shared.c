@@ -219,7 +219,8 @@ static tsri_relay *known_relay(const tsri_problem *p, uint64_t bucket, const tsr
     return NULL;
 }
 
-/* What it can be handed on in: what it is made in, and what two readers could take. */
+/* Lists the signatures that it can be handed on in: the one that it is made in, and those that two
+ * readers could take. */
 static tsri_siglist *relay_list(tsri_problem *p, const tsri_side *made, const tsri_siglist *also)
 {
     int n = made->list->n;

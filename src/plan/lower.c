@@ -195,8 +195,7 @@ static tsr_status point_step(tsr_plan *plan, tsri_step *step)
     return TSR_OK;
 }
 
-/* --- the whole
- * ------------------------------------------------------------------------------------ */
+/* --- the whole -------------------------------------------------------------------------------- */
 static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call **call_of)
 {
     tsri_item *it = &plan->items[entry->item];
@@ -321,7 +320,7 @@ tsr_status tsri_plan_bind(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* What one call meets keeps no rank from the others, to which its peers come. */
+/* An error of one call keeps no rank from the others, to which its peers come. */
 tsr_status tsri_plan_prepare(tsr_plan *plan)
 {
     tsr_status first = TSR_OK;

@@ -16,7 +16,7 @@ typedef struct connection {
     int ranks[];
 } connection;
 
-/* Of any of the device's connections, a call may be what a wait is for. */
+/* A wait may be for a call of any of the device's connections. */
 static tsr_status poll_connections(void *arg)
 {
     const tsr_world *w = arg;
@@ -113,7 +113,8 @@ static tsr_status connect(tsr_plan *plan, tsr_device kind, const bool *is_in, in
 }
 
 /* --- groups that are made together ------------------------------------------------------------ */
-/* What was made already: items of equal placements, dimensions and lane have the same groups. */
+/* Groups that were made already: items of equal placements, dimensions and lane have the same
+ * groups. */
 typedef struct partition {
     struct partition *next;
     const tsr_placement *to, *from;

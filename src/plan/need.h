@@ -8,7 +8,7 @@
 typedef struct tsri_shortage {
     size_t limit;             /* that was refused */
     const size_t *scratch_of; /* [ranks]: bytes of kernels' scratch, as all ranks have told */
-    /* What the neediest rank needs of the leanest plan with .infer_updates; 0: not asked for. */
+    /* The neediest rank's need for the leanest plan with .infer_updates; 0: not asked for. */
     size_t with_updates;
 } tsri_shortage;
 

@@ -327,7 +327,7 @@ int tsri_plan_root(const tsr_plan *plan, int v);
 tsri_arg tsri_plan_arg(const tsri_value *v);
 /* Bytes of a value on `rank`. */
 size_t tsri_value_bytes(const tsri_value *v, int rank);
-/* What a conversion's step was planned for. */
+/* The query that a conversion's step was planned for. */
 tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *item, int pair);
 /* Whether the rank has a part in an item: runs it, gives to it or takes from it. */
 bool tsri_item_has(const tsri_item *item, int rank);
@@ -362,12 +362,11 @@ typedef enum tsri_pass {
  * once and used within its lifetime. MEMORY: no two values that live at the same time share bytes.
  */
 tsr_status tsri_plan_check(tsr_plan *plan, tsri_pass after);
-/* Of the order in which the plan starts and finishes its collectives, and of what each of them is:
+/* Hashes the order in which the plan starts and finishes its collectives, and what each of them is:
  * equal on all ranks. */
 uint64_t tsri_plan_order_hash(const tsr_plan *plan);
 
-/* --- agree.c
- * ---------------------------------------------------------------------------------------- */
+/* --- agree.c ---------------------------------------------------------------------------------- */
 /* A rank's need for a plan, in bytes. */
 typedef struct tsri_need {
     size_t bytes, scratch; /* all; of it for kernels while they run */
@@ -387,8 +386,7 @@ tsr_status tsri_plan_agree(tsr_graph *g, const tsr_compile_opts *opts, tsr_statu
 tsr_status tsri_plan_gather(const tsr_plan *plan, int n, const int *peers, const char *what,
                             int64_t words, const int64_t *mine, int64_t *all);
 
-/* --- compile.c
- * ------------------------------------------------------------------------------------------ */
+/* --- compile.c -------------------------------------------------------------------------------- */
 /* The figures that a compile with these options works with, for a program of this kind of device.
  */
 tsri_cost_model tsri_plan_cost_model(const tsr_compile_opts *opts, tsr_device kind);
@@ -401,7 +399,7 @@ tsr_status tsri_plan_compile(tsr_graph *graph, const tsr_compile_opts *opts, boo
 /* Makes the communicators between devices that the plan's items need, and their groups. Collective
  * over the world, where some item of it needs one. */
 tsr_status tsri_plan_connect(tsr_plan *plan);
-/* What all communicators of the world's rank did so far, replayed runs included. */
+/* Adds up the work of all communicators of the world's rank so far, replayed runs included. */
 void tsri_plan_stats(const tsr_world *world, tsri_comm_stats *out_stats);
 /* Counts one more run of what was captured. */
 void tsri_plan_count_replay(tsr_plan *plan);
@@ -412,8 +410,7 @@ struct tsri_comm **tsri_plan_connection(tsr_world *world, tsr_device kind);
 /* The communicator that an item's ranks talk by; NULL in a virtual world. */
 struct tsri_comm *tsri_plan_comm(const tsr_plan *plan, const tsri_item *item);
 
-/* --- src/exec
- * ------------------------------------------------------------------------------------------ */
+/* --- src/exec --------------------------------------------------------------------------------- */
 /* "conv2d", "all_reduce": static storage. */
 const char *tsri_step_name(const tsri_step *step);
 void tsri_local_box_run(const tsri_local_box *box, const void *src, void *dst);

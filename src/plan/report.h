@@ -63,7 +63,7 @@ typedef enum tsri_memory_kind {
 typedef struct tsri_report_memory {
     int nranks, rank; /* how many; the lowest */
     uint64_t parameters, buffers, optimizer, ports;
-    /* Of the plan's block, at the time when most is alive. */
+    /* Parts of the plan's block, at the time when most is alive. */
     uint64_t gradients, activations, communication;
     uint64_t other; /* gaps, and kernels' scratch where kernels were made */
     uint64_t total; /* sum of all */

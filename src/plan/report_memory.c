@@ -158,7 +158,7 @@ static bool is_marked(const memory_maker *m, int value, tsri_memory_kind c)
     return m->kind[tsri_plan_root(m->plan, value)] == c;
 }
 
-/* What optimizers read, and what it was converted from, are gradients. */
+/* Values that optimizers read, and those that they were converted from, are gradients. */
 static void find_gradients(memory_maker *m)
 {
     tsr_plan *plan = m->plan;
@@ -278,7 +278,7 @@ static tsr_status add_gaps(memory_maker *m, tsri_report_memory *to)
 static tsr_status look_at_classes(memory_maker *m)
 {
     tsri_report *r = m->r;
-    /* Of very many classes those of the first ranks, which hold the largest parts. */
+    /* Where classes are very many, the first ranks' are kept, which hold the largest parts. */
     int most = (int)(4e6 / (m->plan->nvalues + 1));
     most = most > MAX_CLASSES ? most : MAX_CLASSES;
     r->nmemory = r->nmemory < most ? r->nmemory : most;

@@ -64,8 +64,7 @@ static tsr_status place_outputs(tsr_plan *plan)
     return TSR_OK;
 }
 
-/* --- entries
- * -------------------------------------------------------------------------------------- */
+/* --- entries ---------------------------------------------------------------------------------- */
 static tsr_status emit(scheduler *s, int item, tsri_phase phase)
 {
     tsr_plan *plan = s->plan;
@@ -159,8 +158,7 @@ static tsr_status make_entries(scheduler *s, int nitems)
     return release_finished(s);
 }
 
-/* --- lifetimes
- * ------------------------------------------------------------------------------------- */
+/* --- lifetimes -------------------------------------------------------------------------------- */
 static void live(tsr_plan *plan, int value, int entry)
 {
     tsri_value *v = &plan->values[tsri_plan_root(plan, value)];

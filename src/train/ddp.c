@@ -113,7 +113,7 @@ static uint64_t hash_of(const tsr_ddp *d, bool buffers, int i)
     return tsri_hash(TSRI_HASH_INIT, text, strlen(text));
 }
 
-/* What ranks compare. */
+/* The facts that ranks compare. */
 typedef struct summary {
     int64_t nvariables[2]; /* parameters and buffers */
     int64_t variables[2];  /* their hashes */
@@ -325,7 +325,7 @@ tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp 
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: out_ddp is NULL");
     TSRI_TRY(read_options(module, opts, &o));
     TSRI_TRY(tsri_live_check(o.group, TSRI_LIVE_GROUP, __func__));
-    /* What serves groups is made before what needs it, and so goes behind it. */
+    /* The server of groups is made before its users, and so goes behind them. */
     tsr_group *group = o.group ? o.group : tsr_world_group(module->world);
     tsr_ddp *d = group ? tsri_live_alloc(&module->world->mem, sizeof *d, TSRI_LIVE_DDP) : NULL;
     if (!d)

@@ -54,7 +54,7 @@ typedef struct tsri_ddp_update {
     bool there[]; /* by parameter */
 } tsri_ddp_update;
 
-/* What ranks tell each other before a run while join is on. */
+/* The words of ranks to each other before a run while join is on. */
 typedef struct tsri_ddp_round {
     int64_t active; /* this rank has inputs */
     int64_t syncs;  /* its run is not under no_sync */

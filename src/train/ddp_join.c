@@ -94,7 +94,7 @@ tsr_status tsri_ddp_join_round(tsr_ddp *d, bool syncs, bool *io_buffers, int *ou
     return TSR_OK;
 }
 
-/* What an active rank does in a synchronised run, with no gradients of one's own. */
+/* Does what an active rank does in a synchronised run, with no gradients of its own. */
 static tsr_status shadow(tsr_ddp *d)
 {
     tsr_ddp_zero_grad(d); /* of runs under no_sync, too: zeros stand for them */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a tsr_ddp calls its collectives; the user's own label comes back afterwards. */
+/* The labels of a tsr_ddp's collectives; the user's own label comes back afterwards. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

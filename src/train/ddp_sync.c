@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ranks of a tsr_ddp exchange in a run: buffers, buckets of gradients, which parameters
+/* The exchanges of a tsr_ddp's ranks in a run: buffers, buckets of gradients, which parameters
  * were used. */
 #include "src/core/clock.h"
 #include "src/train/ddp.h"

@@ -9,8 +9,7 @@ enum { ROWS = 5 };
 static const double xs[ROWS][2] = {{1, 2}, {-1, 0.5}, {0.25, -2}, {3, 1}, {0, 1}};
 static const double ys[ROWS] = {1, -2, 0.5, 0, 4};
 
-/* --- a module of the user's own: y = scale * (x w^T + b)
- * ------------------------------------------ */
+/* --- a module of the user's own: y = scale * (x w^T + b) -------------------------------------- */
 typedef struct scaled {
     double scale;
     int *freed;

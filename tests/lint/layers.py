@@ -72,7 +72,7 @@ def check_file(root, path):
         if len(line) > MAX_COLUMNS:
             yield f"{path}:{i}: {len(line)} columns; at most {MAX_COLUMNS}"
         if line.startswith("/* --- ") and line.endswith(("-", "*/")) and \
-                not (line.endswith("- */") and len(line) == 100):
+                not (line.endswith("- */") and len(line) == 100) or line.startswith(" * " + 20 * "-"):
             yield f"{path}:{i}: a heading is one line of 100 columns: /* --- what --- ... --- */"
         if line != line.rstrip() or "\t" in line:
             yield f"{path}:{i}: tab, or blanks at the end"

@@ -198,8 +198,7 @@ static void test_local_batch_norm(void **state)
     free(want.state.values);
 }
 
-/* --- the meaning of R parts, and of evaluation, by plain C
- * ---------------------------------------- */
+/* --- the meaning of R parts, and of evaluation, by plain C ------------------------------------ */
 typedef struct norm_spec {
     int rows, parts;
 } norm_spec;

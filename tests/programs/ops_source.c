@@ -191,8 +191,7 @@ static int eval_constant(walk *w, const pnode *n, const int *in)
 static const op_def op_constant = {"constant",       "CONSTANT",    NULL,
                                    declare_constant, eval_constant, 0};
 
-/* --- another signature
- * ---------------------------------------------------------------------------- */
+/* --- another signature ------------------------------------------------------------------------ */
 static bool draw_to_global(gen *g, pnode *n)
 {
     int x = rnd_chance(&g->r, 0.15) ? gen_any(g, TSR_DTYPE_NONE) : gen_float(g, 0, 5);
@@ -227,8 +226,7 @@ static const op_def op_to_global = {"to_global",    "tsr_to_global($0, ^P, ^S)",
                                     draw_to_global, declare_to_global,
                                     eval_to_global, 10};
 
-/* --- gradients: in[0] = y, in[1..] = x
- * ------------------------------------------------------------- */
+/* --- gradients: in[0] = y, in[1..] = x -------------------------------------------------------- */
 static bool draw_gradients(gen *g, pnode *n)
 {
     int y = rnd_chance(&g->r, 0.6) ? gen_loss(g) : -1, want = 1 + rnd_below(&g->r, 3);

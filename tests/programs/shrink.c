@@ -59,8 +59,7 @@ static bool still_fails(const program *p, int kind)
     return v.failed && !v.refused && v.kind == kind;
 }
 
-/* --- changes: each returns false where it has nothing to do
- * ---------------------------------------- */
+/* --- changes: each returns false where it has nothing to do ----------------------------------- */
 static void drop_act(program *p, int at)
 {
     memmove(&p->act[at], &p->act[at + 1], (size_t)(--p->nacts - at) * sizeof *p->act);

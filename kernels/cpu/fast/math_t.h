@@ -54,7 +54,7 @@ VEC_FN vf vtail(vf x, vf bell)
     return vset1(0.5f) * bell * t * p;
 }
 
-/* The same at x. */
+/* The normal distribution function at x. */
 VEC_FN vf vnormal(vf x, vf bell)
 {
     vf tail = vtail(x, bell);

@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 
 extern const tsri_kernels tsri_kernels_cpu_onednn;
-/* Of the library that was loaded; "" where this build has none. */
+/* The version of the library that was loaded; "" where this build has none. */
 void tsri_onednn_version(char *buf, size_t size);
 
 #endif

@@ -11,7 +11,7 @@ typedef struct norm {
     int gamma, beta, dy, bstats; /* operands; -1: none */
 } norm;
 
-/* Of element i of axes [from, to). */
+/* The offset of element i of axes [from, to). */
 static int64_t offset(const tsri_arg *a, int from, int to, int64_t i)
 {
     int64_t off = 0;

@@ -153,7 +153,7 @@ static tsr_status feed(const box *b, tsr_plan *plan, int index)
     tsr_status status = values && data ? TSR_OK : tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
     for (int64_t i = 0; i < n && status == TSR_OK; i++) {
         values[i] = addend_value(b->dtype, global_index(b, &p, i), p.addend);
-        /* Of equal copies the first counts, whatever the others say. */
+        /* The first of equal copies counts, whatever the others say. */
         if (p.copy > 0)
             values[i] = b->dtype == TSR_DTYPE_BOOL ? values[i] == 0 : values[i] + 1;
     }

@@ -90,7 +90,7 @@ static void print_gang(const flight_folder *f, const tsri_flight_gang *g)
            : !strcmp(g->of->comm, "twin")   ? ", collectives"
                                             : "",
            style.plain);
-    /* Of many, those that are behind. */
+    /* Where members are many, shows those that are behind. */
     for (int i = 0; i < n && shown < MOST_MEMBERS; i++) {
         const tsri_flight_member *m = &g->members[i];
         if (n > MOST_MEMBERS && m->started == most && !is_guilty(f, m->rank))

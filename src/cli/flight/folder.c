@@ -100,7 +100,7 @@ static bool same_run(const tsri_flight_report *a, const tsri_flight_report *b)
     return !strcmp(a->run, b->run) && a->restart == b->restart;
 }
 
-/* Of the run whose dump is the latest; the others are put aside. */
+/* Keeps the dumps of the run whose dump is the latest, and puts the others aside. */
 static tsr_status keep_latest(flight_folder *f)
 {
     tsri_flight_report latest = f->reports[0];

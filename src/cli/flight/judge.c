@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is behind. The ranks and their waits are a graph: a rank that sleeps in a call says in its
- * record for whom; where a communicator keeps no such record (NCCL), a rank in a collective waits
- * for all members that have not come to it. Who is waited for and waits for nobody is the root of
- * it: the end of the chain, however long. A process that has ended waits for nobody.
+ * Finds the rank that is behind. The ranks and their waits are a graph: a rank that sleeps in a
+ * call says in its record for whom; where a communicator keeps no such record (NCCL), a rank in a
+ * collective waits for all members that have not come to it. A rank that is waited for and waits
+ * for nobody is the root of it: the end of the chain, however long. A process that has ended waits
+ * for nobody.
  *
- * Send/receives are one-sided, so of those only the recorded waits count: who gives is not behind
+ * Send/receives are one-sided, so of those only the recorded waits count: a sender is not behind
  * because its receiver is.
  */
 #include "src/cli/flight/judge.h"
@@ -247,8 +248,8 @@ static bool add_wait(tsri_flight_court *c, int from, int to, const tsri_flight_r
     return true;
 }
 
-/* Whether the awaited rank has done its part meanwhile: dumps are not of one moment. Who came only
- * after the other had given up is awaited still. */
+/* Whether the awaited rank has done its part meanwhile: dumps are not of one moment. A rank that
+ * came only after the other had given up is awaited still. */
 static bool is_past(const tsri_flight_court *c, int gang, const tsri_flight_read_call *call, int to)
 {
     const tsri_flight_member *m = tsri_flight_member_of(c, gang, to);

@@ -39,7 +39,7 @@ typedef struct tsri_flight_court {
 bool tsri_flight_has_come(const tsri_flight_read_call *c);
 /* Whether ranks that are at a and b mean the same call. */
 bool tsri_flight_same(const tsri_flight_read_call *a, const tsri_flight_read_call *b);
-/* What a member has come to in a gang; NULL: the rank isn't one, or has no report. */
+/* How far a member of a gang has come; NULL: the rank is no member, or has no report. */
 const tsri_flight_member *tsri_flight_member_of(const tsri_flight_court *c, int gang, int rank);
 /* A report's own record of call `seq` of a gang; NULL: it has none, or it is not kept. */
 const tsri_flight_read_call *tsri_flight_find(const tsri_flight_court *c, int gang, uint64_t seq,

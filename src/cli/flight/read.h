@@ -85,7 +85,7 @@ typedef struct tsri_flight_verdict {
 
 /* Replaces control characters. */
 char *tsri_flight_plain(char *text);
-/* Of reports of one run (borrowed; their `gang`s are set), at most one of a rank. Errors:
+/* Judges reports of one run (borrowed; their `gang`s are set), at most one of a rank. Errors:
  * TSR_ERR_NO_MEMORY. */
 tsr_status tsri_flight_judge(tsri_flight_report *reports, int n, tsri_flight_verdict *out_verdict);
 void tsri_flight_verdict_finish(tsri_flight_verdict *verdict);

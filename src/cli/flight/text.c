@@ -278,7 +278,7 @@ static void say_guilty(FILE *out, const tsri_flight_court *c, const tsri_flight_
     say_waiters(out, c, w);
 }
 
-/* Of all waits for a rank the one in the call that came first. */
+/* Returns, of all waits for a rank, the one in the call that came first. */
 static const tsri_flight_wait *first_wait_for(const tsri_flight_court *c, int rank)
 {
     const tsri_flight_wait *first = NULL;

@@ -204,7 +204,7 @@ tsr_status launch_line_join(launch_nodes *n)
 
 /* --- the launcher's side ---------------------------------------------------------------------- */
 
-/* Of signals that came meanwhile; the ranks' ends are nothing new. */
+/* Reads the signals that came meanwhile; the ranks' ends are nothing new. */
 static void take_signals(launch *l)
 {
     struct signalfd_siginfo s;

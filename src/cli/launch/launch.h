@@ -101,8 +101,8 @@ bool launch_console_has_room(const launch_console *c);
 void launch_stream_pump(launch_stream *s);
 /* Reads all that is there now. */
 void launch_stream_drain(launch_stream *s);
-/* The same; then the last, unended line, and the end. Text that the console does not take within
- * patience_ms (-1: no limit) is lost. */
+/* Passes on all that is there, then the last, unended line, and the end. Text that the console does
+ * not take within patience_ms (-1: no limit) is lost. */
 void launch_stream_finish(launch_stream *s, int patience_ms);
 /* Its last lines, each behind "  | " and with its end, the last of them that fit `size` bytes (at
  * least 16); "" if there are none. */

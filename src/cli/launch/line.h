@@ -46,7 +46,7 @@ struct launch_nodes {
     char (*host)[LAUNCH_HOST_MAX];
 };
 
-/* The thread: connects, and claims a number. What goes wrong is in `lost` then. */
+/* The thread: connects, and claims a number. An error is in `lost` then. */
 tsr_status launch_line_join(launch_nodes *n);
 /* The thread: until there is something to do, at most ms. */
 void launch_line_rest(launch_nodes *n, int ms);

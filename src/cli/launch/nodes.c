@@ -73,7 +73,7 @@ static void read_verdict(launch_nodes *n, const char *text, launch_cause *out)
              tsri_make_printable(said, false), n->wanted_phase);
 }
 
-/* Of the phase that this node is in; who wrote it. With the lock. */
+/* Sets the verdict of this node's phase, unless there is one. With the lock. */
 static void give(launch_nodes *n, const char *text)
 {
     if (n->has_verdict)

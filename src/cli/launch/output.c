@@ -139,7 +139,7 @@ static void keep_tail(launch_stream *s, const char *p, size_t n)
     s->tail_used += n;
 }
 
-/* Of a file that the rank itself has written. */
+/* Reads the end of a file that the rank itself has written. */
 static size_t read_tail(const char *path, char *buf)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -63,7 +63,7 @@ static bool copies_src(const tsr_group *g, const tsri_task *t, size_t bytes)
     return !can_be_read(g->engine, t->src, bytes);
 }
 
-/* Of a rank that reads of each member: the members, and what it reads. */
+/* Room for a rank's pulls, one from each member, and for the members' numbers. */
 static size_t pull_bytes(const tsr_group *g)
 {
     return (size_t)g->nranks * (sizeof(tsri_pull) + sizeof(int));
@@ -198,7 +198,7 @@ static tsri_pull pull_of(const int *member, int64_t src_at, int64_t dst_at, int6
                        .src = member};
 }
 
-/* Of calls whose kind does not say it: what this is, which root, and the label. */
+/* Describes calls whose kind does not say it: what this is, which root, and the label. */
 static char *describe(const tsr_group *g, const tsri_task *t, const char *name, bool rooted,
                       char buf[128])
 {
@@ -293,7 +293,7 @@ static tsr_status run_alone(const tsr_group *g, const tsri_task *t)
     return TSR_OK;
 }
 
-/* What a task is for the communicator; gathers, scatters and all-to-alls end so. */
+/* The kind of a task's call; gathers, scatters and all-to-alls end so. */
 static const tsri_coll_kind kinds[TSRI_TASK_KIND_COUNT_] = {
     [TSRI_TASK_ALL_REDUCE] = TSRI_COLL_ALL_REDUCE,
     [TSRI_TASK_BROADCAST] = TSRI_COLL_BROADCAST,

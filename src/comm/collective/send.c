@@ -147,7 +147,7 @@ static void tell_receiver(tsri_engine *e, path *p)
     }
 }
 
-/* Of a path on which this rank sends. */
+/* Unlocks a path on which this rank sends. */
 static void unlock_to_send(tsri_engine *e, path *p)
 {
     pthread_mutex_unlock(&p->lock);
@@ -164,7 +164,7 @@ static void tell_sender(tsri_engine *e, path *p)
     poison(e, p->about, p);
 }
 
-/* Of a path whose lock is held: those that are read leave its front. wait: at least one does. */
+/* Takes parcels that were read off the front of a path, whose lock is held. wait: at least one. */
 static tsr_status release_read(tsri_engine *e, path *p, bool wait)
 {
     const tsri_comm_ops *ops = e->comm->ops;
@@ -202,10 +202,10 @@ static void free_read(tsri_engine *e, path *p)
     }
 }
 
-/* Of a path on which this rank sends. */
+/* Frees what was read of a path on which this rank sends. */
 static void collect(tsri_engine *e, path *p)
 {
-    /* Who has the lock may wait for a receiver. */
+    /* The lock's holder may wait for a receiver. */
     if (pthread_mutex_trylock(&p->lock))
         return;
     if (p->over == TSR_OK) {
@@ -298,7 +298,7 @@ static void fill_message(const tsr_group *g, const tsri_task *t, message *m)
     snprintf(m->file, sizeof m->file, "%s", t->loc.file ? tsri_basename(t->loc.file) : "?");
 }
 
-/* One side of a call. What it says is the same for all: lengths are told, not compared. */
+/* One side of a call. Its text is equal for all: lengths are told, not compared. */
 static tsri_coll call_of(const tsri_task *t, const tsri_segment *seg)
 {
     return (tsri_coll){.kind = TSRI_COLL_SEND_RECV,

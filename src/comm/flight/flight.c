@@ -176,8 +176,9 @@ static tsri_flight_entry *take(tsri_flight *f, uint64_t *out_number)
     return NULL;
 }
 
-/* What is written first has left the processor's buffers by the time that the clock has been read,
- * so what comes last, word by word, need not wait for it. started: it starts as it is asked for. */
+/* The first words written have left the processor's buffers by the time that the clock has been
+ * read, so the last ones, word by word, need not wait for them. started: it starts as it is asked
+ * for. */
 static uint64_t record(tsri_flight *f, int group, uint64_t seq, tsri_flight_call *call,
                        bool started)
 {

@@ -45,7 +45,7 @@ typedef enum tsri_flight_state {
     TSRI_FLIGHT_HELD = 7, /* of an entry that is being written */
 } tsri_flight_state;
 
-/* What was asked for. kind: a tsri_coll_kind, or the one behind them: an exchange. */
+/* A call as it was asked for. kind: a tsri_coll_kind, or the one behind them: an exchange. */
 typedef struct tsri_flight_call {
     uint64_t seq;   /* in its group and world, from 1; 0: not known yet */
     uint64_t shown; /* what messages call it; 0: by seq */
@@ -156,7 +156,7 @@ void tsri_flight_waited(tsri_flight *f, uint64_t number);
  * blame, or the communicator's work is over, the call has failed, and the first such one of a world
  * leaves a dump where TESSERA_FLIGHT_DIR says. */
 tsr_status tsri_flight_fail(struct tsr_world *world, uint64_t number, tsr_status status);
-/* The same while it starts: for any other reason, the call is refused. */
+/* Notes a call that fails while it starts: for any other reason, the call is refused. */
 tsr_status tsri_flight_fail_start(struct tsr_world *world, uint64_t number, tsr_status status);
 /* A dump because of `reason`, unless this world has left one already, where TESSERA_FLIGHT_DIR
  * says. Changes no error text. */

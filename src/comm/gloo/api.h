@@ -63,8 +63,8 @@ typedef struct tsri_gloo_api {
     /* Member `index` of n; listens for each of those before it. connect_s bounds mesh_connect. */
     tsri_gloo_result (*mesh_open)(tsri_gloo_device *device, int n, int index, double connect_s,
                                   tsri_gloo_mesh **out_mesh, tsri_gloo_error *err);
-    /* What member `peer` must be given for its mesh_connect to this one: a secret is in it, without
-     * which nobody is connected. Returns its bytes. */
+    /* Writes the address that member `peer` needs for its mesh_connect to this one: a secret is in
+     * it, without which nobody is connected. Returns its bytes. */
     size_t (*mesh_address)(tsri_gloo_mesh *mesh, int peer, char buf[TSRI_GLOO_ADDRESS_BYTES]);
     /* With each peer in ascending order, by all members. Returns when both are connected. */
     tsri_gloo_result (*mesh_connect)(tsri_gloo_mesh *mesh, int peer, const char *address,

@@ -91,7 +91,7 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
                             tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "",
                             TSRI_CALL_RING);
     if (pub->nranks > 1) {
-        /* Who only gives runs ahead of who reads, so far. */
+        /* A member that only gives runs ahead of its readers, so far. */
         TSRI_TRY(tsri_gloo_jobs_wait(g, TSRI_CALL_RING - 1));
         job = tsri_gloo_job_make(g, TSRI_GLOO_CALL, coll);
         if (!job)
@@ -360,8 +360,8 @@ static tsr_status gloo_twin(tsri_comm *c, tsri_comm **out_comm)
 /* A rank may meet others in one store several times, always together with them. */
 static tsr_status number_world(tsri_gloo_root *root)
 {
-    /* Of a request. Where the server has stopped without a word, nobody is to wait much longer than
-     * the world's timeout to be told so. */
+    /* The longest wait for a request. Where the server has stopped without a word, nobody is to
+     * wait much longer than the world's timeout to be told so. */
     const double request_s = 20;
     char key[64];
     int64_t number;

@@ -187,7 +187,7 @@ tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call *recor
                      g->pub.ranks[member], root->world->rank, call, err->text);
 }
 
-/* Who waits for any of several is told that one is lost, not which. -1: none is. */
+/* Finds a lost member: a wait for any of several says that one is lost, not which. -1: none is. */
 static int find_lost(tsri_gloo_group *g)
 {
     tsri_gloo_error err;
@@ -243,7 +243,7 @@ static tsr_status pass_addresses(tsri_gloo_group *g, listener *a)
     return TSR_OK;
 }
 
-/* Of the pairs of members, in order, each waits for those before it alone. */
+/* Connects the pairs of members in order: each waits for those before it alone. */
 static tsr_status connect_pairs(tsri_gloo_group *g, const tsri_gloo_job *job, const listener *a)
 {
     tsri_gloo_error err;

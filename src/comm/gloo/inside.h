@@ -252,7 +252,7 @@ void tsri_gloo_pair_key(const tsri_gloo_group *g, int from, int to, char *key, s
 /* Waits for it; its status, with its text. TSR_ERR_TIMEOUT, for all, if the group makes no progress
  * for the world's timeout. */
 tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job);
-/* The same until its dst is complete; until at most `most` of the group's jobs are not done. */
+/* Wait until its dst is complete; until at most `most` of the group's jobs are not done. */
 tsr_status tsri_gloo_job_wait_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
 tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most);
 /* tsri_comm_ops.leave. Ends the threads of all groups. */
@@ -287,8 +287,8 @@ tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other);
 tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job);
 /* Whether this rank reads nothing of peers. */
 bool tsri_gloo_only_gives(const tsri_gloo_group *g, const tsri_coll *coll);
-/* What this rank reads of itself in a SEND_RECV of which that holds; all of it in a group of one.
- * On the rank's own thread. */
+/* Copies what this rank reads of itself in a SEND_RECV of which that holds; all of it in a group of
+ * one. On the rank's own thread. */
 void tsri_gloo_do_own(const tsri_gloo_group *g, const tsri_coll *coll);
 /* NULL is fine. Not while a job has it. */
 void tsri_gloo_call_free(tsri_gloo_group *g, tsri_gloo_call *call);

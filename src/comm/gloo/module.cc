@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libtessera_gloo.so: Gloo's TCP transport behind the C face of api.h. What a call is made of, in
- * which order values are reduced, what is done when somebody fails: all that is the library's; this
- * file connects ranks and moves bytes between them. Every function that can throw is caught here.
+ * libtessera_gloo.so: Gloo's TCP transport behind the C face of api.h. The parts of a call, the
+ * order in which values are reduced, the answer to a failure are the library's; this file connects
+ * ranks and moves bytes between them. Every function that can throw is caught here.
  */
 #include "src/comm/gloo/api.h"
 #include "src/comm/gloo/pair.h"
@@ -108,8 +108,7 @@ class QuietThreads {
     sigset_t before;
 };
 
-/* The same for what this thread writes itself: SIGPIPE is taken away again, unless there was one
- * before. */
+/* Guards this thread's own writes: SIGPIPE is taken away again, unless there was one before. */
 class NoPipeSignal {
   public:
     NoPipeSignal()
@@ -339,7 +338,7 @@ tsri_gloo_result mesh_any(tsri_gloo_mesh *mesh, uint64_t slot, void *data, size_
         }
         if (is_interrupted(mesh))
             return TSRI_GLOO_INTERRUPTED;
-        /* Of one that dies Gloo only tells who waits for it by name. */
+        /* Gloo tells of a member's death only those that wait for it by name. */
         bool is_one = members.size() == 1;
         note(at, is_one ? members[0] : -1);
         if (is_one)

@@ -285,7 +285,7 @@ static bool has_ended(const caller *c, int member)
     return c->g->records[member].call.kind == TSRI_COLL_POISON_;
 }
 
-/* What the members have got that are still there, and given. */
+/* Waits until the members that are still there, and have given, have got what they read. */
 static tsr_status await_others(caller *c)
 {
     int n = c->g->pub.nranks, me = c->g->pub.index, at = 0;

@@ -144,10 +144,10 @@ typedef struct tsri_arena_layout {
 tsri_arena_layout tsri_arena_layout_of(int nranks, size_t bytes_per_rank);
 
 /*
- * Makes the file for nranks ranks. *bytes_per_rank: what is wanted, or 0 for the variable
+ * Makes the file for nranks ranks. *bytes_per_rank: the wish, or 0 for the variable
  * TESSERA_ARENA_BYTES or else twice the machine's memory over the ranks, which is halved while it
- * can't be mapped; on return what it became. Returns a close-on-exec descriptor, or -errno. What
- * was tried last is in *bytes_per_rank then.
+ * can't be mapped; on return what it became. Returns a close-on-exec descriptor, or -errno. The
+ * size that was tried last is in *bytes_per_rank then.
  */
 int tsri_arena_create_fd(int nranks, size_t *bytes_per_rank);
 /* Whether fd is a file that tsri_arena_create_fd made with these numbers. */

@@ -191,7 +191,7 @@ tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq)
     if (differs < 0)
         return TSR_OK;
     tsr_status status = fail_mismatch(g, seq, differs);
-    /* Who is at a SEND_RECV may not have looked at my record. */
+    /* A member at a SEND_RECV may not have looked at my record. */
     if (sends)
         status = tsri_call_fault(g, seq, tsr_last_error());
     /* Else everybody sees some difference, so nobody will read: the channel can go on. */
@@ -231,7 +231,8 @@ tsr_status tsri_call_end(tsri_local_group *g, uint64_t seq, tsr_status status, c
 tsr_status tsri_call_meet_early(tsri_local_group *g, uint64_t seq)
 {
     const tsri_call *mine = tsri_call_of(g->mine, seq);
-    /* Those that are here first: who comes never must not hide that two others disagree. */
+    /* Members that are here come first: one that never comes must not hide that two others
+     * disagree. */
     for (int late = 0; late < 2; late++) {
         for (int i = 0; i < g->pub.nranks; i++) {
             if (i == g->pub.index || (!late && !tsri_local_reached(g, i, TSRI_WAIT_PUBLISHED, seq)))

@@ -20,8 +20,8 @@
  * An event that is recorded again stands for the later work at once, so no peer may still be about
  * to wait for it. Each group has, for each counter, a ring of events. Let R be TSRI_CALL_RING. A
  * rank starts call t + R only when all members' DONE counters say t.
- *  - PUBLISHED and PHASE1 have R events. Those of call t are recorded again in call t + R, and a
- *    peer has waited for them before its DONE says t.
+ *  - PUBLISHED and PHASE1 have R events. The events of call t are recorded again in call t + R, and
+ * a peer has waited for them before its DONE says t.
  *  - DONE has 2 R, as `release` may come any number of calls later. But a rank that starts call
  *    t + R lets go of call t, if it has not been released by then: its stream waits for the DONE
  *    events of t, and a later release finds that done. Now who finishes call t + 2 R, and records

@@ -147,8 +147,8 @@ static tsr_status make_group(tsri_local *local, int nranks, const int *ranks, in
             return status;
         }
         /* An earlier world of this rank may have been here, or an earlier communicator on device
-         * memory, whose numbers go on. What that one left unfinished is over; what it published
-         * stays, for a peer that has yet to look at it. */
+         * memory, whose numbers go on. The calls that it left unfinished are over; the records that
+         * it published stay, for a peer that has yet to look at it. */
         g->members = tsri_arena_members(&local->arena, g->channel);
         g->mine = &g->members[index];
         g->started = (uint64_t)local->worlds << TSRI_SEQ_BITS;

@@ -378,7 +378,7 @@ static int spins_for(int nranks, bool is_process)
     return nranks > cores ? 20 : 2000;
 }
 
-/* Who has which place; `ranks` NULL: every rank its own. */
+/* Gives each rank its place; `ranks` NULL: every rank its own. */
 static tsr_status set_places(tsri_local *local, const int *ranks)
 {
     const tsr_world *world = local->pub.world;

@@ -331,8 +331,8 @@ typedef struct tsri_mover {
      * on comes after what that member marked. */
     tsr_status (*follow)(tsri_local_group *g, const tsri_coll *c, int index, tsri_wait_for which,
                          uint64_t seq);
-    /* The same for whoever matters: PUBLISHED, the members that this rank reads from; DONE, those
-     * that read from it. Not for what SEND_RECV reads. */
+    /* Follows all members that matter: PUBLISHED, the members that this rank reads from; DONE,
+     * those that read from it. Not for what SEND_RECV reads. */
     tsr_status (*follow_all)(tsri_local_group *g, const tsri_coll *c, tsri_wait_for which,
                              uint64_t seq);
 } tsri_mover;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank tells its peers about the segments of a call; and once for all, of a call that is
+/* A rank's words to its peers about the segments of a call; said once for all, of a call that is
  * made again and again. */
 #include "src/comm/local/local.h"
 

@@ -19,7 +19,7 @@ void tsri_flight_leave(tsri_flight *f, const tsri_flight_about *about)
     if ((world && (dumped == world || dumped == -world)) ||
         !atomic_compare_exchange_strong(&f->dumped, &dumped, -world))
         return;
-    /* Who has no dump written, or is stopped before it is, is dumped by the launcher. */
+    /* The launcher dumps a rank that has no dump written, or is stopped before it is. */
     atomic_store(&f->dumped, tsri_flight_write(f, about, dir) ? 0 : world);
 }
 

@@ -196,7 +196,8 @@ tsr_status tsri_send_move(tsri_local_group *g, const tsri_coll *c, uint64_t seq,
         tsr_status marked = tsri_local_mark(g, c, TSRI_WAIT_DONE, seq);
         status = status != TSR_OK ? status : marked;
     }
-    /* Who disagrees is told; who waits in vain goes on waiting for whoever waits for it. */
+    /* A member that disagrees is told; one that waits in vain goes on waiting for those that wait
+     * for it. */
     if (status != TSR_OK && status != TSR_ERR_MISMATCH)
         return status;
     if (seq > g->done)

@@ -10,7 +10,7 @@
  * Up to ONE_SHOT_BYTES everybody reads everything, in one hand-shake. Beyond, each rank reduces its
  * part of everybody's data and writes the result into all: then a line goes from core to core but
  * once, with the right to write it, where fetching the others' results into lines that they have
- * read takes two more ways. What can be read and written where it is need not be copied.
+ * read takes two more ways. Data that can be read and written where it is need not be copied.
  */
 enum { ONE_SHOT_BYTES = 4096, LEAST_SLOT = 4096 };
 

@@ -33,7 +33,7 @@ typedef struct tsri_flow {
 /* The group's slot of step `seq`, when it is free. */
 tsr_status tsri_flow_slot(tsri_flow *f, uint64_t seq, char **out_slot);
 /* Makes the record of the next step, whose number is *out_seq, with room for `places` places; then
- * shows it. Of the first step the others' records are compared. */
+ * shows it. The others' records of the first step are compared. */
 tsr_status tsri_flow_enter(tsri_flow *f, int places, uint64_t *out_seq, tsri_seg_place **out_place);
 tsr_status tsri_flow_show(tsri_flow *f, uint64_t seq);
 /* Where member m lets this rank read at step `seq`. */

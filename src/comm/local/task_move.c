@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* What moves: reader j takes gives(i, j) elements of member i's source, W at each step. */
+/* A movement: reader j takes gives(i, j) elements of member i's source, W at each step. */
 typedef struct moves {
     bool shared; /* a member shows all readers the same: one place a step; else one for each */
     bool reduces;

@@ -128,9 +128,9 @@ static bool is_closing(const tsri_local *device, int rank)
     return false;
 }
 
-/* The same of a call. A rank that closes a communicator waits there for all others: a rank that
- * waits for it elsewhere, on whichever memory, does so in vain. (Not so a twin's threads, which
- * need not be the one that closes.) */
+/* Why a call waits in vain for `rank`; NULL: it need not. A rank that closes a communicator waits
+ * there for all others: a rank that waits for it elsewhere, on whichever memory, does so in vain.
+ * (Not so a twin's threads, which need not be the one that closes.) */
 static const char *why_gone(tsri_local *local, int rank)
 {
     const char *why = why_world_gone(local, rank);

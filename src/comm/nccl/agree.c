@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of the host's communicator: beside those of tensors. */
+/* A lane of the host's communicator, beside those of tensors. */
 enum { AGREE_LANE = 2 };
 
 /* A call in short: whole words. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the members of a group say to each other about a call before NCCL is asked for anything,
- * which would hang, or mix up data, where they differ. */
+/* The members of a group tell each other about a call before NCCL is asked for anything, which
+ * would hang, or mix up data, where they differ. */
 #ifndef TESSERA_COMM_NCCL_AGREE_H
 #define TESSERA_COMM_NCCL_AGREE_H
 

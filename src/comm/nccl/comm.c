@@ -283,7 +283,7 @@ static tsr_status release(tsri_group *pub, tsri_ticket *ticket)
     tsri_nccl_call *c = (tsri_nccl_call *)(uintptr_t)ticket->priv[0];
     cudaStream_t compute = n->device->compute.handle;
     ticket->priv[0] = 0;
-    /* Who gets its staging memory next writes to it in the stream of compute. */
+    /* The next owner of its staging memory writes to it in the stream of compute. */
     if (c->temporary && c->plan.talks && user_stream(n, ticket->coll) != compute)
         TSRI_CUDA(cudaStreamWaitEvent(compute, c->done, 0));
     if (c->temporary)

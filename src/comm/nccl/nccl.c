@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL is asked. */
+/* Calls of NCCL. */
 #include "src/comm/nccl/api.h"
 #include "src/comm/nccl/inside.h"
 #include "src/core/clock.h"

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a mark may name. */
+/* A thing that a mark may name. */
 typedef struct named {
     const char *kind;
     char rest[256]; /* " 'grad bucket 3' (model.c:31) of ranks [0,1]" */
@@ -114,7 +114,8 @@ tsr_status tsri_watch_check(tsri_watch *w)
 
 tsr_status tsri_watch_enter(tsri_watch *w)
 {
-    /* Who stops the library's work has it, and may wait for what this thread alone can free. */
+    /* A thread that stops the library's work holds the lock, and may wait for what this thread
+     * alone can free. */
     while (pthread_mutex_trylock(&w->library) != 0) {
         TSRI_TRY(tsri_watch_check(w));
         sched_yield();

@@ -4,8 +4,9 @@
  * that looks at marks which the device sets before and after each call, at the library's own
  * errors, and at what other ranks say on the host. When a call takes longer than the world's
  * timeout, or one of the others has failed, it notes why, tells the other ranks, and stops the
- * library's work. The rank's thread finds the note at its next call, or by check. What that thread
- * itself meets it notes (tsri_watch_fail), and leaves the stopping to the watchdog.
+ * library's work. The rank's thread finds the note at its next call, or by check. An error that the
+ * rank's thread itself meets is noted by it (tsri_watch_fail), and the stopping left to the
+ * watchdog.
  */
 #ifndef TESSERA_COMM_NCCL_WATCH_H
 #define TESSERA_COMM_NCCL_WATCH_H
@@ -16,7 +17,7 @@
 typedef struct tsri_watch tsri_watch;
 
 typedef struct tsri_watch_ops {
-    /* What the library has met, with its text. Between enter and leave. */
+    /* The error that the library has met, with its text. Between enter and leave. */
     tsr_status (*look)(void *arg);
     /* Stops all of the library's work for good. Once, by the watchdog's thread, alone with the
      * library: it is not called while a call of the rank's thread hangs in that. It may wait until

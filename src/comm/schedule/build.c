@@ -17,7 +17,7 @@ static bool grow(tsri_nccl_build *b, void **items, int count, int *capacity, siz
     return true;
 }
 
-/* What NCCL is told of bools, which it has none of. */
+/* The dtype that NCCL is told; it has no bools. */
 static tsr_dtype wire_dtype(tsr_dtype dtype)
 {
     return dtype == TSR_BOOL ? TSR_U8 : dtype;

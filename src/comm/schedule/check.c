@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is asked of a call before anything is said to peers. */
+/* The checks of a call before anything is said to peers. */
 #include "src/comm/schedule/plan.h"
 
 #include <tessera/placement.h>

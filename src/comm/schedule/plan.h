@@ -68,7 +68,7 @@ typedef struct tsri_nccl_plan {
     bool talks;          /* some step is NCCL's */
 } tsri_nccl_plan;
 
-/* What the members say about their sides of a SEND_RECV: those of member m are at
+/* The members' words about their sides of a SEND_RECV: those of member m are at
  * words + m * stride. */
 typedef struct tsri_nccl_words {
     const int64_t *words;
@@ -84,7 +84,7 @@ enum { TSRI_NCCL_MAX_PARTS = 64, TSRI_PLAN_MAX_PARTS = 256 };
 tsr_status tsri_nccl_check(const tsri_coll *coll, int n, int index, bool by_message);
 
 /*
- * What the others must know of this rank's segments of a SEND_RECV: `words` (of room for `room`)
+ * Describes this rank's segments of a SEND_RECV to the others: `words` (of room for `room`)
  * gets as much as fits; returns how many there are.
  */
 int64_t tsri_nccl_describe(const tsri_coll *coll, int64_t room, int64_t *words);
@@ -96,10 +96,10 @@ tsr_status tsri_nccl_plan_make(tsri_mem *mem, const tsri_coll *coll, int n, int 
                                const int *ranks, const tsri_nccl_words *words,
                                tsri_nccl_plan *out_plan);
 /*
- * The same for a communicator that has sends and receives alone (Gloo's): each piece goes straight
- * to whoever needs it, all reductions are in the order of members, and what a rank receives is what
- * tsri_coll_bytes says. A small broadcast goes down a binomial tree, a large one in parts that the
- * members pass around. A barrier has no steps.
+ * Makes the plan of a communicator that has sends and receives alone (Gloo's): each piece goes
+ * straight to whoever needs it, all reductions are in the order of members, and what a rank
+ * receives is what tsri_coll_bytes says. A small broadcast goes down a binomial tree, a large one
+ * in parts that the members pass around. A barrier has no steps.
  */
 tsr_status tsri_nccl_plan_make_direct(tsri_mem *mem, const tsri_coll *coll, int n, int index,
                                       const int *ranks, const tsri_nccl_words *words,

@@ -84,8 +84,8 @@ static bool is_run(const wire *w, const int64_t *step)
 
 /* --- words ------------------------------------------------------------------------------------ */
 /*
- * Of each segment: whether its src is given, the number of pulls; of each pull: axes, sources,
- * where it begins, then lengths, src's steps, sources.
+ * Writes for each segment whether its src is given and the number of pulls; for each pull its axes
+ * and sources, where it begins, then lengths, src's steps, sources.
  */
 typedef struct writer {
     int64_t *words, room, count;
@@ -187,7 +187,7 @@ static tsr_status check_given(const tsri_nccl_build *b, const int64_t **starts)
 }
 
 /* --- giving ----------------------------------------------------------------------------------- */
-/* What of a segment is packed already: several members may want the same box. */
+/* A box of a segment that is packed already: several members may want the same box. */
 typedef struct packed {
     wire what;
     tsri_nccl_place where;

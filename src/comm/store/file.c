@@ -52,7 +52,7 @@ static tsr_status say_missing(const tsr_store *store, const file_store *f)
     unsigned char *has = tsri_mem_alloc(NULL, (size_t)log->nranks);
     if (!has)
         return TSR_ERR_NO_MEMORY;
-    /* Who came and gave up is not who it was that kept us waiting, unless there is no other. */
+    /* A rank that came and gave up did not keep us waiting, unless there is no other. */
     for (int r = 0; r < log->nranks; r++)
         has[r] = r == store->rank || log->member[r].left || tsri_log_is_alive(log, r);
     int absent = tsri_store_absent_text(has, log->nranks, ranks, sizeof ranks);

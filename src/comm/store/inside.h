@@ -55,7 +55,7 @@ typedef struct tsri_store_place {
 
 /* Reads an address alone; env:// reads the environment. */
 tsr_status tsri_store_place_read(const char *url, tsri_store_place *out);
-/* The same, with what the options say; if `ranks`, rank and size must then be known. */
+/* Reads an address and the options; if `ranks`, rank and size must then be known. */
 tsr_status tsri_store_place_resolve(const char *url, const tsr_store_opts *opts, bool ranks,
                                     tsri_store_place *out);
 /* "tcp://[::1]:29500", "file:///path": without rank and size. */
@@ -133,8 +133,8 @@ void tsri_store_map_tidy(tsri_store_map *map, tsri_store_entry *entry);
 /* How many keys begin so. */
 int64_t tsri_store_map_count(const tsri_store_map *map, tsri_bytes prefix);
 
-/* What set, get, add, compare_set, check and delete of one key would do; nothing changes yet.
- * Errors: TSR_ERR_FORMAT and TSR_ERR_INVALID of counters. */
+/* Decides what set, get, add, compare_set, check and delete of one key would do; nothing changes
+ * yet. Errors: TSR_ERR_FORMAT and TSR_ERR_INVALID of counters. */
 tsr_status tsri_store_decide(const tsri_store_map *map, const tsri_store_ask *ask,
                              tsri_store_answer *out);
 /* Does it; answer->result is valid until the map changes again. */

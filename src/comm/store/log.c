@@ -328,7 +328,7 @@ tsr_status tsri_log_append(tsri_log *log, tsri_log_type type, tsri_bytes key, ts
     if (value.bytes)
         memcpy(p + RECORD + key.bytes, value.data, value.bytes);
     tsri_wire_put(p, tsri_hash(log->nonce, p + 8, bytes - 8), 8);
-    /* What a writer who died has left goes first: nothing may follow our record. */
+    /* The rest of a writer that died goes first: nothing may follow our record. */
     if (ftruncate(log->fd, (off_t)log->at) != 0)
         return fail_io(log, "write");
     tsr_status status = write_at(log, log->at, p, bytes);

@@ -209,7 +209,7 @@ void tsri_meet_give_up(tsri_store_server *s, tsri_conn *c)
     }
     for (int r = 0; r < m->nranks; r++)
         has[r] = (m->live[r] && m->live[r]->round == m->round) | m->gave_up[r] << 1;
-    /* Who came and gave up is not who it was that kept us waiting, unless there is no other. */
+    /* A rank that came and gave up did not keep us waiting, unless there is no other. */
     int absent = tsri_store_absent_text(has, m->nranks, ranks, sizeof ranks);
     for (int r = 0; r < m->nranks && absent == 0; r++)
         has[r] &= 1;

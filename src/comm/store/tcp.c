@@ -25,8 +25,8 @@ typedef struct tcp_store {
     /* A request, then its reply's payload. */
     unsigned char *buf;
     size_t used, room;
-    /* Of a reply that came too late for its call: what is there of its head, and what is still to
-     * be thrown away of its payload. */
+    /* A reply that came too late for its call: the part of its head that is there, and the payload
+     * that is still to be thrown away. */
     unsigned char head[TSRI_WIRE_HEAD];
     size_t head_used, skip;
 } tcp_store;
@@ -392,7 +392,7 @@ static tsr_status join(tsr_store *store, const tsri_store_joining *joining)
     if (t->used != 8)
         return tsri_store_die(store, "store: what the server at %s says makes no sense",
                               store->where);
-    /* Who meets again does not see what was set before. */
+    /* Ranks that meet again do not see what was set before. */
     const uint64_t round = tsri_wire_get(t->buf, 8);
     const size_t n = strlen(store->prefix);
     if (round > 0)

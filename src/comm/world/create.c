@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Who serves the store waits for the others to leave; for how long, after a failure. */
+/* The rank that serves the store waits for the others to leave; so long after a failure. */
 static const double leave_failed_s = 1;
 enum { RETRY_US = 10000 };
 
@@ -134,7 +134,7 @@ static void close_store(creation *c, tsr_status status)
 
 /* --- this machine's ranks --------------------------------------------------------------------- */
 
-/* What the launcher gave: nodes are neighbours in the order of ranks. */
+/* Takes the arena that the launcher gave: nodes are neighbours in the order of ranks. */
 static tsr_status take_arena(creation *c)
 {
     const tsri_ident *id = &c->id;

@@ -15,13 +15,13 @@ typedef enum choice {
     CHOICE_LOCAL,
 } choice;
 
-/* What a rank says. */
+/* A rank's word about its device. */
 typedef struct saying {
     int32_t has_device, choice;
     char machine[64], device[64], text[32];
 } saying;
 
-/* What the first of the ranks says once NCCL is chosen. */
+/* The word of the first of the ranks once NCCL is chosen. */
 typedef struct invitation {
     int32_t status;
     unsigned char id[128];

@@ -136,7 +136,7 @@ static tsr_status hosts_release(tsri_group *pub, tsri_ticket *ticket)
     return passed_on(of(pub->comm), via, via->ops->release(pub->priv, ticket));
 }
 
-/* What goes on on this machine goes as there. */
+/* Tasks within this machine go as there. */
 static bool hosts_does_tasks(const tsri_group *pub)
 {
     const tsri_comm_ops *via = ((const hosts_group *)(const void *)pub)->via->ops;

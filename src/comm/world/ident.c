@@ -164,7 +164,7 @@ static tsr_status merge(const char *by, const char *url, const query *q, tsri_la
         return tsri_fail(TSR_ERR_INVALID, "%s is '%.200s': rank %d of %d ranks", by, url, rank,
                          nranks);
     if (rank != id->rank || nranks != id->nranks || *launcher == TSRI_BY_NOBODY) {
-        /* What a launcher says is about other ranks. */
+        /* A launcher's variables are about other ranks. */
         *id = (tsri_ident){.rank = rank, .nranks = nranks, .local_rank = -1};
         *launcher = TSRI_BY_NOBODY;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who this process is, from what a launcher has set: `tessera launch`, torchrun, mpirun (Open MPI,
- * MPICH), srun; and where its run meets. */
+/* The identity of this process, from the variables of a launcher: `tessera launch`, torchrun,
+ * mpirun (Open MPI, MPICH), srun; and where its run meets. */
 #ifndef TESSERA_COMM_WORLD_IDENT_H
 #define TESSERA_COMM_WORLD_IDENT_H
 

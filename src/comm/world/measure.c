@@ -118,7 +118,7 @@ static tsr_status measure(bench *b, double s[FIGURES])
     return status;
 }
 
-/* What all ranks have room for: the least of what each has. */
+/* Agrees on the room that all ranks have: the least of what each has. */
 static tsr_status agree_on_bytes(tsr_world *world, size_t *out_bytes)
 {
     const tsri_region *region = &world->region;

@@ -107,7 +107,7 @@ static void name_machine(char *buf, size_t size)
              (unsigned long long)net.st_ino, (unsigned)geteuid());
 }
 
-/* Who is to blame for the timeout: "ranks 1, 3 did not come"; the first few. */
+/* Fails with the ranks to blame for the timeout: "ranks 1, 3 did not come"; the first few. */
 static tsr_status fail_absent(const meeting *m, tsr_status status)
 {
     char text[256] = "", key[KEY];
@@ -182,7 +182,7 @@ static tsr_status read_peers(meeting *m)
                                m->rank, m->name);
 }
 
-/* What the kernel asks of who opens another's files is what it asks of who reads this link. */
+/* The kernel asks the same right for opening another's files as for reading this link. */
 static bool can_see(int pid)
 {
     char path[32], target[8];

@@ -256,7 +256,7 @@ static void signal_all(const spawn *s, int sig)
             kill(s->process[r].pid, sig);
 }
 
-/* What is due by now; returns for how long nothing is, in ms, or -1. */
+/* Ends what is due by now; returns for how long nothing is, in ms, or -1. */
 static int end_others(spawn *s)
 {
     double now = tsri_now_s();
@@ -323,7 +323,7 @@ static void run_all(spawn *s)
     sigaction(SIGCHLD, &s->on_child, NULL);
 }
 
-/* Of ranks that were killed, or hung until they were. */
+/* Writes dumps of ranks that were killed, or hung until they were. */
 static void dump_rest(const spawn *s)
 {
     for (int r = 0; r < s->arena.nranks && s->status != TSR_OK; r++)

@@ -35,7 +35,7 @@ typedef struct tsri_batch_slot {
     bool is_done; /* the crew's */
 } tsri_batch_slot;
 
-/* Who makes it: one thread. */
+/* The maker of a batch: one thread. */
 typedef struct tsri_maker {
     tsr_worker worker; /* first: functions of the user's get this */
     const tsri_batch_spec *spec;
@@ -47,7 +47,7 @@ typedef struct tsri_maker {
     tsri_host_buffer samples[TSR_BATCH_MAX_FIELDS]; /* what collate reads */
 } tsri_maker;
 
-/* Calls worker_init. What it returns surfaces with every batch. */
+/* Calls worker_init. Its status surfaces with every batch. */
 void tsri_maker_start(tsri_maker *m);
 /* Calls worker_exit, if the other went well; frees what the maker holds. */
 void tsri_maker_finish(tsri_maker *m);

@@ -22,7 +22,7 @@ void tsri_crew_destroy(tsri_crew *crew);
 tsr_status tsri_crew_start(tsri_crew *crew, int64_t epoch, uint64_t base_seed, int64_t first);
 /* Drops what was made and is in work, and waits for the latter. Threads stay. */
 void tsri_crew_halt(tsri_crew *crew);
-/* The same, and ends the threads. */
+/* Halts, and ends the threads. */
 void tsri_crew_dismiss(tsri_crew *crew);
 
 /* The slot of the next batch to hand out, for the caller to fill; tsri_crew_hand does it. */

@@ -121,7 +121,7 @@ void tsri_data_loader_leave(tsr_data_loader *l)
     l->source = TSR_OK;
 }
 
-/* One batch of indices. What it lacks memory for is lost as a batch. */
+/* One batch of indices. A batch without memory for it is lost. */
 static void hand_one(tsr_data_loader *l)
 {
     const int64_t *indices;

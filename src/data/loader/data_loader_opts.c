@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is legal in a data loader's options. The rules of exclusion are PyTorch's. */
+/* Checks of a data loader's options. The rules of exclusion are PyTorch's. */
 #include "src/core/opts.h"
 #include "src/data/loader/data_loader.h"
 

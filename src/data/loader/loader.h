@@ -24,7 +24,7 @@ struct tsr_loader {
     tsri_rows rows;  /* what the ring decodes */
     tsri_ring *ring; /* NULL before the first fill, and without threads */
     bool is_taken;   /* the ring's next slot is lent out by tsri_loader_take */
-    /* Of host memory, grown when more is due, laid out as a slot of the ring's is. */
+    /* Host memory, grown when more is due, laid out as a slot of the ring's is. */
     char *held; /* what tsri_loader_take decoded without threads; NULL so far */
     size_t held_bytes;
     int64_t *labels; /* of a whole batch; NULL so far */
@@ -42,8 +42,8 @@ tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rows *rows, int64_t c
                                  void *x, int64_t *y, int64_t *out_global, int64_t *out_local);
 
 /*
- * The same rows in host memory of the loader's own, and without moving on: until
- * tsri_loader_advance, another call gives them again. There is a next batch
+ * Gives the rows of the next global batch in host memory of the loader's own, without moving on:
+ * until tsri_loader_advance, another call gives them again. There is a next batch
  * (tsr_loader_peek_rows). Errors: as above, but for room.
  */
 tsr_status tsri_loader_take(tsr_loader *l, const tsri_rows *rows, const void **out_x,
@@ -54,7 +54,7 @@ tsr_status tsri_loader_labels(tsr_loader *l, const int64_t **out_y);
  * decoded ahead are dropped. */
 void tsri_loader_advance(tsr_loader *l);
 
-/* The same as tsri_loader_fill_rows for part `part` of `parts` of a flat split. */
+/* Does as tsri_loader_fill_rows does, for part `part` of `parts` of a flat split. */
 tsr_status tsri_loader_fill(tsr_loader *l, int parts, int part, int64_t capacity_rows, void *x,
                             int64_t *y, int64_t *out_global, int64_t *out_local);
 

@@ -77,7 +77,7 @@ static tsr_status resolve_replicas(tsr_world *world, tsr_distributed_sampler_opt
     return TSR_OK;
 }
 
-/* Of one replica. */
+/* The number of samples of one replica. */
 static int64_t count_of(int64_t n, const tsr_distributed_sampler_opts *o)
 {
     int64_t whole = n / o->replicas, rest = n % o->replicas;

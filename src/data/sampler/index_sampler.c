@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all samplers share: passes, positions and states; and those that draw nothing. */
+/* Shared by all samplers: passes, positions and states; and the samplers that draw nothing. */
 #include "src/core/opts.h"
 #include "src/data/sampler/index_sampler.h"
 

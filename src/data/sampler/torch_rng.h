@@ -8,7 +8,7 @@
 
 enum { TSRI_MT_WORDS = 624 };
 
-/* What draws are made from: copied freely, by value. */
+/* The state that draws are made from: copied freely, by value. */
 typedef struct tsri_rng_state {
     uint64_t seed; /* as given */
     int left;      /* words until the next twist, counting the one that triggers it: 1 .. 624 */

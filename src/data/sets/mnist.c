@@ -20,7 +20,7 @@ enum {
     MAX_AXES = 3,
     MAGIC_U8 = 0x0800, /* + number of axes */
     FIRST_BYTES = 16 << 20,
-    /* What a compressed file may unpack to: so many times its size, or so many MiB if that is more.
+    /* A compressed file may unpack to so many times its size, or so many MiB if that is more.
      * MNIST's images unpack to 5 times their size; deflate's most is 1032 times. */
     MOST_TIMES = 64,
     ALWAYS_MIB = 64,

@@ -32,7 +32,8 @@ static double normal(draws *d)
     return tsri_rng_normal(d->key, d->sample, ((uint64_t)1 << 32) + d->at++);
 }
 
-/* What is shown: its middle, half its size, its turn (radians), the period and phase of textures.
+/* The form that is shown: its middle, half its size, its turn (radians), the period and phase of
+ * textures.
  */
 typedef struct form {
     double x, y, size, turn, period, phase;

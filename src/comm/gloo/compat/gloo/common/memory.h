@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What Gloo's installed headers include and Debian's package leaves out. Gloo's pair has a
- * reference to a buffer in it; the rest of it is used by reference alone, inside Gloo.
+ * The header that Gloo's installed headers include and Debian's package leaves out. Gloo's pair has
+ * a reference to a buffer in it; the rest of it is used by reference alone, inside Gloo.
  */
 #ifndef TESSERA_COMM_GLOO_COMPAT_GLOO_COMMON_MEMORY_H
 #define TESSERA_COMM_GLOO_COMPAT_GLOO_COMMON_MEMORY_H
