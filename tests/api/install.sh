@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What an installation gives: a user's program compiles by pkg-config alone, with strict warnings,
-# against the shared and the static library, and runs; and every header is C++ too.
+# An installation: a user's program compiles by pkg-config alone, with strict warnings, against the
+# shared and the static library, and runs; every header is C11, C17, C23, C++17 and C++20.
 # usage: install.sh MESON BUILD SHARED_LIBRARY USER_C
 set -eu
 meson=$1 build=$2 library=$3 source=$4
@@ -22,7 +22,15 @@ pc=$(find "$dest" -name tessera.pc)
 export PKG_CONFIG_PATH="${pc%/*}" PKG_CONFIG_SYSROOT_DIR="$dest"
 libdir=$(dirname "$(find "$dest" -name 'libtessera.so')")
 export LD_LIBRARY_PATH="$libdir"
-strict="-std=c17 -Wall -Wextra -Wpedantic -Werror"
+warnings="-Wall -Wextra -Wpedantic -Werror"
+strict="-std=c17 $warnings"
+
+for word in $(pkg-config --cflags tessera); do
+    case $word in
+    -I"$dest"*/include) ;;
+    *) echo "tessera.pc exports more than its own include folder: $word"; exit 1 ;;
+    esac
+done
 
 ${CC:-cc} $strict "$source" -o "$dest/shared" $(pkg-config --cflags --libs tessera)
 "$dest/shared"
@@ -42,12 +50,19 @@ fi
     { echo "tessera.pc and the headers are of different versions"; exit 1; }
 "$(find "$dest" -path '*/bin/tessera')" --version >/dev/null
 
-if command -v "${CXX:-g++}" >/dev/null; then
-    for header in $(cd "$(dirname "$(find "$dest" -name tessera.h)")" && ls ./*.h); do
-        printf '#include <tessera/%s>\nint main() { return 0; }\n' "${header#./}" >"$dest/h.cc"
-        "${CXX:-g++}" -Wall -Wextra -Werror -fsyntax-only $(pkg-config --cflags tessera) "$dest/h.cc"
+headers=$(cd "$(dirname "$(find "$dest" -name tessera.h)")" && ls ./*.h)
+[ "$(echo "$headers" | wc -w)" -ge 15 ] || { echo "few headers were installed: $headers"; exit 1; }
+for header in $headers; do
+    printf '#include <tessera/%s>\nint main(void) { return 0; }\n' "${header#./}" >"$dest/h.c"
+    cp "$dest/h.c" "$dest/h.cc"
+    for std in c11 c17 c2x; do
+        ${CC:-cc} -std=$std $warnings -fsyntax-only $(pkg-config --cflags tessera) "$dest/h.c"
     done
-else
-    echo "no C++ compiler: headers were not tried in C++"
-fi
+    if command -v "${CXX:-g++}" >/dev/null; then
+        for std in c++17 c++20; do
+            "${CXX:-g++}" -std=$std $warnings -fsyntax-only $(pkg-config --cflags tessera) "$dest/h.cc"
+        done
+    fi
+done
+command -v "${CXX:-g++}" >/dev/null || echo "no C++ compiler: headers were not tried in C++"
 echo "installed, compiled, linked and run"
