@@ -158,31 +158,15 @@ template <typename T, int FN> struct unary_grad_fn {
     }
 };
 
-#define EACH_UNARY(X)     \
-    X(TSRI_UNARY_ABS)     \
-    X(TSRI_UNARY_EXP)     \
-    X(TSRI_UNARY_LOG)     \
-    X(TSRI_UNARY_SQRT)    \
-    X(TSRI_UNARY_RELU)    \
-    X(TSRI_UNARY_RELU6)   \
-    X(TSRI_UNARY_TANH)    \
-    X(TSRI_UNARY_SIGMOID) \
-    X(TSRI_UNARY_SILU)    \
-    X(TSRI_UNARY_POW)     \
-    X(TSRI_UNARY_ADD)     \
-    X(TSRI_UNARY_RDIV)    \
-    X(TSRI_UNARY_GELU)    \
-    X(TSRI_UNARY_GELU_TANH)
-
 template <typename T> static void unary(const map *m, void *const *in, void *const *out)
 {
     const float a = (float)m->k.attrs.unary.a;
-#define UNARY(fn)                                                   \
-    case fn:                                                        \
-        launch1<T, T, width<T>::N>(m, in, out, unary_fn<T, fn>{a}); \
+#define UNARY(t, FN, ...)                                                        \
+    case TSRI_UNARY_##FN:                                                        \
+        launch1<T, T, width<T>::N>(m, in, out, unary_fn<T, TSRI_UNARY_##FN>{a}); \
         break;
     switch (m->k.attrs.unary.fn) {
-        EACH_UNARY(UNARY)
+        TSRI_UNARY_LIST(UNARY, )
     }
 #undef UNARY
 }
@@ -206,12 +190,12 @@ tsr_status tsri_fast_unary(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
 template <typename T> static void unary_grad(const map *m, void *const *in, void *const *out)
 {
     const float a = (float)m->k.attrs.unary.a;
-#define UNARY_GRAD(fn)                                      \
-    case fn:                                                \
-        launch2<T, T>(m, in, out, unary_grad_fn<T, fn>{a}); \
+#define UNARY_GRAD(t, FN, ...)                                           \
+    case TSRI_UNARY_##FN:                                                \
+        launch2<T, T>(m, in, out, unary_grad_fn<T, TSRI_UNARY_##FN>{a}); \
         break;
     switch (m->k.attrs.unary.fn) {
-        EACH_UNARY(UNARY_GRAD)
+        TSRI_UNARY_LIST(UNARY_GRAD, )
     }
 #undef UNARY_GRAD
 }

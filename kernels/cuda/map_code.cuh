@@ -11,116 +11,50 @@
 
 #include "kernels/cuda/device_code.cuh"
 
-/* One name per function for both precisions. */
-#define TSRI_MATH1(name, single, twice)                     \
-    static __device__ __forceinline__ float name(float x)   \
-    {                                                       \
-        return single(x);                                   \
-    }                                                       \
-    static __device__ __forceinline__ double name(double x) \
-    {                                                       \
-        return twice(x);                                    \
-    }
-TSRI_MATH1(tsri_exp, expf, exp)
-TSRI_MATH1(tsri_log_, logf, log)
-TSRI_MATH1(tsri_sqrt, sqrtf, sqrt)
-TSRI_MATH1(tsri_tanh, tanhf, tanh)
-TSRI_MATH1(tsri_normal, normcdff, normcdf)
-#undef TSRI_MATH1
-static __device__ __forceinline__ float tsri_pow(float x, float y)
-{
-    return powf(x, y);
-}
-static __device__ __forceinline__ double tsri_pow(double x, double y)
-{
-    return pow(x, y);
-}
-
 /* --- one operand ------------------------------------------------------------------------------ */
-/* (1 + tanh(u))/2 = 1/(1 + e^(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3). */
-template <typename A> static __device__ __forceinline__ A tsri_gelu_gate(A x)
+static __device__ __forceinline__ float normal_cdf(float x)
 {
-    return 1 / (1 + tsri_exp((A)(-2 * 0.79788456080286535588) * (x + (A)0.044715 * x * x * x)));
+    return normcdff(x);
+}
+static __device__ __forceinline__ double normal_cdf(double x)
+{
+    return normcdf(x);
 }
 
-template <typename A> static __device__ __forceinline__ A tsri_gelu_tanh_grad(A x)
-{
-    A s = tsri_gelu_gate(x), flat = s * (1 - s);
-    A slope = (A)(2 * 0.79788456080286535588) * (1 + (A)(3 * 0.044715) * x * x);
-    return s + (flat == 0 ? 0 : x * flat * slope);
-}
+#define REAL_FN template <typename REAL> static __device__ __forceinline__
+#define num(c) ((REAL)(c))
+#define pick(c, a, b) ((c) ? (a) : (b))
+#include "kernels/unary_t.h"
 
-/* A NaN stays one, in relu too. */
-template <typename A> static __device__ __forceinline__ A tsri_unary(int fn, A v, A a)
+REAL_FN REAL tsri_unary(int fn, REAL v, REAL a)
 {
     switch (fn) {
-    case TSRI_UNARY_ABS:
-        return v < 0 ? -v : v == 0 ? 0 : v;
-    case TSRI_UNARY_EXP:
-        return tsri_exp(v);
-    case TSRI_UNARY_LOG:
-        return tsri_log_(v);
-    case TSRI_UNARY_SQRT:
-        return tsri_sqrt(v);
-    case TSRI_UNARY_RELU:
-        return v <= 0 ? 0 : v;
-    case TSRI_UNARY_RELU6:
-        return v <= 0 ? 0 : v >= 6 ? 6 : v;
-    case TSRI_UNARY_TANH:
-        return tsri_tanh(v);
-    case TSRI_UNARY_SIGMOID:
-        return 1 / (1 + tsri_exp(-v));
-    case TSRI_UNARY_SILU:
-        return v / (1 + tsri_exp(-v));
-    case TSRI_UNARY_POW:
-        return tsri_pow(v, a);
-    case TSRI_UNARY_ADD:
-        return v + a;
-    case TSRI_UNARY_RDIV:
-        return a / v;
-    case TSRI_UNARY_GELU:
-        return v * tsri_normal(v);
+#define FORWARD(T, FN, name, gets, cost, by, forward, ...) \
+    case TSRI_UNARY_##FN:                                  \
+        return forward;
+        TSRI_UNARY_LIST(FORWARD, )
+#undef FORWARD
     default:
-        return v * tsri_gelu_gate(v);
+        return v;
     }
 }
 
-/* v: what was saved; u: dy. */
-template <typename A> static __device__ __forceinline__ A tsri_unary_grad(int fn, A v, A u, A a)
+/* v: the operand or the result; u: dy. */
+REAL_FN REAL tsri_unary_grad(int fn, REAL v, REAL u, REAL a)
 {
-    A s;
     switch (fn) {
-    case TSRI_UNARY_ABS:
-        return v > 0 ? u : v < 0 ? -u : 0;
-    case TSRI_UNARY_EXP:
-        return u * v;
-    case TSRI_UNARY_LOG:
-        return u / v;
-    case TSRI_UNARY_SQRT:
-        return u / (2 * v);
-    case TSRI_UNARY_RELU:
-        return v > 0 ? u : 0;
-    case TSRI_UNARY_RELU6:
-        return v > 0 && v < 6 ? u : 0;
-    case TSRI_UNARY_TANH: /* 1 - v*v would lose what is left of 1 */
-        return u * ((1 - v) * (1 + v));
-    case TSRI_UNARY_SIGMOID:
-        return u * (1 - v) * v;
-    case TSRI_UNARY_SILU:
-        s = 1 / (1 + tsri_exp(-v));
-        return u * s * (1 + v * (1 - s));
-    case TSRI_UNARY_POW: /* x^0 is flat everywhere */
-        return a == 0 ? 0 : u * a * tsri_pow(v, a - 1);
-    case TSRI_UNARY_ADD:
+#define GRADIENT(T, FN, name, gets, cost, by, forward, gradient, doc) \
+    case TSRI_UNARY_##FN:                                             \
+        return gradient;
+        TSRI_UNARY_LIST(GRADIENT, )
+#undef GRADIENT
+    default:
         return u;
-    case TSRI_UNARY_RDIV: /* twice, as v*v may overflow where this does not */
-        return -u * a / v / v;
-    case TSRI_UNARY_GELU:
-        return u * (tsri_normal(v) + v * (A)0.39894228040143267794 * tsri_exp((A)-0.5 * v * v));
-    default:
-        return u * tsri_gelu_tanh_grad(v);
     }
 }
+#undef REAL_FN
+#undef num
+#undef pick
 
 /* --- two operands ----------------------------------------------------------------------------- */
 /* Whole numbers wrap around; x / 0 is 0. */
@@ -168,7 +102,7 @@ template <typename A> static __device__ __forceinline__ A tsri_float_binary(int 
     case TSRI_BINARY_DIV:
         return a / b;
     case TSRI_BINARY_POW:
-        return tsri_pow(a, b);
+        return pow(a, b);
     case TSRI_BINARY_MAXIMUM:
         return a > b || a != a ? a : b;
     default:

@@ -7,6 +7,8 @@
 #ifndef TESSERA_CONFIG_OP_TABLE_H
 #define TESSERA_CONFIG_OP_TABLE_H
 
+#include "src/core/unary_list.h"
+
 /* clang-format off */
 #define AT (c->file), (c->line)
 #define I(n) (c->in[n])
@@ -40,6 +42,10 @@
               "[low, high) of random numbers; true is [0, 1]; needs `shape`") \
     TSRI_ATTR(shape, SHAPE, shape, TSRI_NONE, 0, 0, NULL, \
               "the global shape; with `file` what it must be, and what planning without it takes")
+
+/* The row of a function in src/core/unary_list.h. */
+#define UNARY_ROW(OP, FN, name, gets, cost, by, forward, gradient, doc) \
+    OP(name, "x", COMPUTE, tsr_##name##_at(I(0), AT), doc, )
 
 #define TSRI_OP_TABLE(OP) \
     /* sources */ \
@@ -80,15 +86,7 @@
        "The same value where `placement` and `sbp` say.", ) \
     /* element-wise */ \
     OP(neg, "x", COMPUTE, tsr_neg_at(I(0), AT), "-x", ) \
-    OP(abs, "x", COMPUTE, tsr_abs_at(I(0), AT), "|x|", ) \
-    OP(exp, "x", COMPUTE, tsr_exp_at(I(0), AT), "e^x", ) \
-    OP(log, "x", COMPUTE, tsr_log_at(I(0), AT), "natural logarithm", ) \
-    OP(sqrt, "x", COMPUTE, tsr_sqrt_at(I(0), AT), "square root", ) \
-    OP(relu, "x", COMPUTE, tsr_relu_at(I(0), AT), "max(x, 0)", ) \
-    OP(relu6, "x", COMPUTE, tsr_relu6_at(I(0), AT), "min(max(x, 0), 6)", ) \
-    OP(tanh, "x", COMPUTE, tsr_tanh_at(I(0), AT), "hyperbolic tangent", ) \
-    OP(sigmoid, "x", COMPUTE, tsr_sigmoid_at(I(0), AT), "1 / (1 + e^-x)", ) \
-    OP(silu, "x", COMPUTE, tsr_silu_at(I(0), AT), "x sigmoid(x)", ) \
+    TSRI_UNARY_PLAIN_LIST(UNARY_ROW, OP) \
     OP(gelu, "x", COMPUTE, tsr_gelu_at(I(0), (tsr_gelu_form)A.form, AT), \
        "x times the normal distribution function.", \
        ONE_OF(form, form, "erf", gelu_words, "exact, or approximated")) \

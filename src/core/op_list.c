@@ -15,25 +15,22 @@ const char *tsri_op_name(tsri_op_kind kind)
 const char *tsri_unary_name(tsri_unary_fn fn)
 {
     static const char *const names[TSRI_UNARY_COUNT_] = {
-        "abs",     "exp",  "log", "sqrt",       "relu",        "relu6", "tanh",
-        "sigmoid", "silu", "pow", "add_scalar", "rdiv_scalar", "gelu",  "gelu_tanh",
+#define NAME(T, FN, name, ...) #name,
+        TSRI_UNARY_LIST(NAME, )
+#undef NAME
     };
     return (unsigned)fn < TSRI_UNARY_COUNT_ ? names[fn] : "?";
 }
 
 bool tsri_unary_saves_output(tsri_unary_fn fn)
 {
-    switch (fn) {
-    case TSRI_UNARY_EXP:
-    case TSRI_UNARY_SQRT:
-    case TSRI_UNARY_RELU:
-    case TSRI_UNARY_RELU6:
-    case TSRI_UNARY_TANH:
-    case TSRI_UNARY_SIGMOID:
-        return true;
-    default:
-        return false;
-    }
+    enum { OPERAND = 0, RESULT = 1 };
+    static const bool gets_result[TSRI_UNARY_COUNT_] = {
+#define GETS(T, FN, name, gets, ...) gets,
+        TSRI_UNARY_LIST(GETS, )
+#undef GETS
+    };
+    return gets_result[fn];
 }
 
 const char *tsri_binary_name(tsri_binary_fn fn)

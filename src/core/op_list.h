@@ -10,6 +10,8 @@
 
 #include <tessera/base.h>
 
+#include "src/core/unary_list.h"
+
 /* X(ENUM, name) */
 #define TSRI_OP_LIST(X)                                                                            \
     /* Sources: no kernel; the executor provides their buffers. */                                 \
@@ -142,27 +144,15 @@ typedef enum tsri_op_kind {
 
 const char *tsri_op_name(tsri_op_kind kind);
 
-/* Functions of attrs.unary.fn; `a` and `b` are attrs.unary.a, .b. Their gradient gets `saved`:
- * the input x, or (marked y) the output. */
+/* Functions of attrs.unary.fn; `a` is attrs.unary.a. */
 typedef enum tsri_unary_fn {
-    TSRI_UNARY_ABS = 0,   /* x; gradient 0 at 0 */
-    TSRI_UNARY_EXP,       /* y */
-    TSRI_UNARY_LOG,       /* x */
-    TSRI_UNARY_SQRT,      /* y */
-    TSRI_UNARY_RELU,      /* y: dy where y > 0 */
-    TSRI_UNARY_RELU6,     /* y: dy where 0 < y < 6 */
-    TSRI_UNARY_TANH,      /* y */
-    TSRI_UNARY_SIGMOID,   /* y */
-    TSRI_UNARY_SILU,      /* x */
-    TSRI_UNARY_POW,       /* x^a; x */
-    TSRI_UNARY_ADD,       /* x + a; (gradient is dy: declared as such, never called) */
-    TSRI_UNARY_RDIV,      /* a / x; x */
-    TSRI_UNARY_GELU,      /* x times the normal distribution's function; x */
-    TSRI_UNARY_GELU_TANH, /* its approximation x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))/2; x */
-    TSRI_UNARY_COUNT_
+#define TSRI_UNARY_ENUM(T, FN, ...) TSRI_UNARY_##FN,
+    TSRI_UNARY_LIST(TSRI_UNARY_ENUM, )
+#undef TSRI_UNARY_ENUM
+        TSRI_UNARY_COUNT_
 } tsri_unary_fn;
 const char *tsri_unary_name(tsri_unary_fn fn);
-/* Whether the gradient wants the output rather than the input. */
+/* Whether the gradient is given the result rather than the operand. */
 bool tsri_unary_saves_output(tsri_unary_fn fn);
 
 typedef enum tsri_binary_fn {

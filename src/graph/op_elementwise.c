@@ -44,20 +44,13 @@ tsr_tensor *tsri_make_scale(tsr_tensor *x, double a, tsri_loc loc)
     return a == 1 ? x : declare_scale("scale", x, a, loc);
 }
 
-#define UNARY(name, FN)                                                             \
+#define DECLARE(T, FN, name, ...)                                                   \
     tsr_tensor *tsr_##name##_at(tsr_tensor *x, const char *file, int line)          \
     {                                                                               \
         return declare_unary(#name, x, TSRI_UNARY_##FN, 0, (tsri_loc){file, line}); \
     }
-UNARY(abs, ABS)
-UNARY(exp, EXP)
-UNARY(log, LOG)
-UNARY(sqrt, SQRT)
-UNARY(relu, RELU)
-UNARY(relu6, RELU6)
-UNARY(tanh, TANH)
-UNARY(sigmoid, SIGMOID)
-UNARY(silu, SILU)
+TSRI_UNARY_PLAIN_LIST(DECLARE, )
+#undef DECLARE
 
 tsr_tensor *tsr_gelu_at(tsr_tensor *x, tsr_gelu_form form, const char *file, int line)
 {
@@ -126,16 +119,13 @@ static void grad_unary(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
 
 static double flops_unary(const tsri_op *op)
 {
-    double n = (double)tsr_dims_count(op->out[0]->shape);
-    switch (op->attrs.unary.fn) {
-    case TSRI_UNARY_ABS:
-    case TSRI_UNARY_RELU:
-    case TSRI_UNARY_RELU6:
-    case TSRI_UNARY_ADD:
-        return n;
-    default:
-        return 10 * n; /* a transcendental function, a root or a division */
-    }
+    enum { CHEAP = 1, SLOW = 10 };
+    static const int cost[TSRI_UNARY_COUNT_] = {
+#define COST(T, FN, name, gets, cost, ...) cost,
+        TSRI_UNARY_LIST(COST, )
+#undef COST
+    };
+    return cost[op->attrs.unary.fn] * (double)tsr_dims_count(op->out[0]->shape);
 }
 
 const tsri_op_def tsri_def_unary = {

@@ -9,10 +9,10 @@ enum { UNIT = 64 }; /* elements: threads never share a cache line */
 
 typedef struct flat {
     tsri_fast base;
-    tsri_map_fn fn;
+    tsri_fast_map_fn *map;
     int nin;
     int64_t count;
-    float a, hi;
+    float a;
 } flat;
 
 typedef struct job {
@@ -24,8 +24,8 @@ static void flat_part(void *arg, int part)
 {
     const job *j = arg;
     const tsri_fast *f = &j->k->base;
-    f->isa->map[j->k->fn](&j->map, tsri_fast_cut(j->k->count, f->threads, part, UNIT),
-                          tsri_fast_cut(j->k->count, f->threads, part + 1, UNIT));
+    j->k->map(&j->map, tsri_fast_cut(j->k->count, f->threads, part, UNIT),
+              tsri_fast_cut(j->k->count, f->threads, part + 1, UNIT));
 }
 
 /* More than two operands (add_n) join the result one by one. */
@@ -34,7 +34,7 @@ static tsr_status flat_run(const tsri_kernel *kernel, void *const *in, void *con
 {
     (void)scratch;
     const flat *k = (const flat *)(const void *)kernel;
-    job j = {.k = k, .map = {.out = out[0], .a = k->a, .hi = k->hi}};
+    job j = {.k = k, .map = {.out = out[0], .a = k->a}};
     j.map.x = k->nin > 0 ? in[0] : NULL;
     j.map.y = k->nin > 1 ? in[1] : NULL;
     tsri_fast_team(k->base.threads, flat_part, &j);
@@ -56,71 +56,48 @@ static bool takes(const tsri_kernel_desc *desc)
     return true;
 }
 
-static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_map_fn fn, double a,
-                         double hi, tsri_kernel **out_kernel)
+/* map NULL: declines. */
+static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_map_fn *map,
+                         double a, tsri_kernel **out_kernel)
 {
-    if (!takes(desc))
+    if (!map || !takes(desc))
         return tsri_fast_decline(desc);
     int64_t count = tsri_fast_count(&desc->out[0]);
     flat *k = tsri_fast_make(mem, flat_run, sizeof *k, count);
     if (!k)
         return TSR_ERR_NO_MEMORY;
-    k->fn = fn;
+    k->map = map;
     k->nin = desc->nin;
     k->count = count;
     k->a = (float)a;
-    k->hi = (float)hi;
     *out_kernel = &k->base.base;
     return TSR_OK;
 }
 
+static tsr_status create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_map_fn fn, double a,
+                             tsri_kernel **out_kernel)
+{
+    return create(mem, desc, tsri_fast_isa_best()->map[fn], a, out_kernel);
+}
+
 tsr_status tsri_fast_unary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    const double a = desc->attrs->unary.a;
-    switch ((tsri_unary_fn)desc->attrs->unary.fn) {
-    case TSRI_UNARY_ABS:
-        return create(mem, desc, TSRI_MAP_ABS, 0, 0, out_kernel);
-    case TSRI_UNARY_SQRT:
-        return create(mem, desc, TSRI_MAP_SQRT, 0, 0, out_kernel);
-    case TSRI_UNARY_RELU:
-        return create(mem, desc, TSRI_MAP_CLIP, 0, INFINITY, out_kernel);
-    case TSRI_UNARY_RELU6:
-        return create(mem, desc, TSRI_MAP_CLIP, 0, 6, out_kernel);
-    case TSRI_UNARY_ADD:
-        return create(mem, desc, TSRI_MAP_ADD_A, a, 0, out_kernel);
-    case TSRI_UNARY_RDIV:
-        return create(mem, desc, TSRI_MAP_RDIV_A, a, 0, out_kernel);
-    case TSRI_UNARY_GELU:
-        return create(mem, desc, TSRI_MAP_GELU, 0, 0, out_kernel);
-    case TSRI_UNARY_GELU_TANH:
-        return create(mem, desc, TSRI_MAP_GELU_TANH, 0, 0, out_kernel);
-    default:
-        return tsri_fast_decline(desc);
-    }
+    const unsigned fn = (unsigned)desc->attrs->unary.fn;
+    return create(mem, desc, fn < TSRI_UNARY_COUNT_ ? tsri_fast_isa_best()->unary[fn] : NULL,
+                  desc->attrs->unary.a, out_kernel);
 }
 
 tsr_status tsri_fast_unary_grad(tsri_mem *mem, const tsri_kernel_desc *desc,
                                 tsri_kernel **out_kernel)
 {
-    switch ((tsri_unary_fn)desc->attrs->unary.fn) {
-    case TSRI_UNARY_RELU:
-        return create(mem, desc, TSRI_MAP_CLIP_GRAD, 0, INFINITY, out_kernel);
-    case TSRI_UNARY_RELU6:
-        return create(mem, desc, TSRI_MAP_CLIP_GRAD, 0, 6, out_kernel);
-    case TSRI_UNARY_EXP:
-        return create(mem, desc, TSRI_MAP_MUL, 0, 0, out_kernel);
-    case TSRI_UNARY_GELU:
-        return create(mem, desc, TSRI_MAP_GELU_GRAD, 0, 0, out_kernel);
-    case TSRI_UNARY_GELU_TANH:
-        return create(mem, desc, TSRI_MAP_GELU_TANH_GRAD, 0, 0, out_kernel);
-    default:
-        return tsri_fast_decline(desc);
-    }
+    const unsigned fn = (unsigned)desc->attrs->unary.fn;
+    return create(mem, desc, fn < TSRI_UNARY_COUNT_ ? tsri_fast_isa_best()->unary_grad[fn] : NULL,
+                  desc->attrs->unary.a, out_kernel);
 }
 
 tsr_status tsri_fast_scale(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    return create(mem, desc, TSRI_MAP_MUL_A, desc->attrs->scale.a, 0, out_kernel);
+    return create_map(mem, desc, TSRI_MAP_MUL_A, desc->attrs->scale.a, out_kernel);
 }
 
 tsr_status tsri_fast_binary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
@@ -134,19 +111,19 @@ tsr_status tsri_fast_binary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
     int f = desc->attrs->binary.fn;
     if (f < TSRI_BINARY_ADD || f > TSRI_BINARY_DIV)
         return tsri_fast_decline(desc);
-    return create(mem, desc, fn[f], 0, 0, out_kernel);
+    return create_map(mem, desc, fn[f], 0, out_kernel);
 }
 
 tsr_status tsri_fast_add_n(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     if (desc->nin < 2)
         return tsri_fast_decline(desc);
-    return create(mem, desc, TSRI_MAP_ADD, 0, 0, out_kernel);
+    return create_map(mem, desc, TSRI_MAP_ADD, 0, out_kernel);
 }
 
 tsr_status tsri_fast_fill(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    return create(mem, desc, TSRI_MAP_FILL, desc->attrs->fill.value, 0, out_kernel);
+    return create_map(mem, desc, TSRI_MAP_FILL, desc->attrs->fill.value, out_kernel);
 }
 
 typedef struct drop {

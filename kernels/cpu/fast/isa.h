@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "src/core/op_list.h"
+
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define TSRI_FAST_X86 1
 #endif
@@ -90,30 +92,22 @@ typedef struct tsri_fast_dw {
 } tsri_fast_dw;
 
 typedef enum tsri_map_fn {
-    TSRI_MAP_ABS = 0,
-    TSRI_MAP_SQRT,
-    TSRI_MAP_CLIP,      /* to 0 .. hi */
-    TSRI_MAP_CLIP_GRAD, /* y where 0 < x < hi */
-    TSRI_MAP_ADD_A,     /* x + a */
-    TSRI_MAP_MUL_A,
-    TSRI_MAP_RDIV_A, /* a / x */
-    TSRI_MAP_ADD,    /* x + y */
+    TSRI_MAP_MUL_A = 0, /* x a */
+    TSRI_MAP_ADD,       /* x + y */
     TSRI_MAP_SUB,
     TSRI_MAP_MUL,
     TSRI_MAP_DIV,
     TSRI_MAP_FILL, /* a */
-    TSRI_MAP_GELU,
-    TSRI_MAP_GELU_GRAD, /* y gelu'(x) */
-    TSRI_MAP_GELU_TANH,
-    TSRI_MAP_GELU_TANH_GRAD,
     TSRI_MAP_COUNT_
 } tsri_map_fn;
 
+/* y: of a unary function's gradient the result's gradient. */
 typedef struct tsri_fast_map {
     const float *x, *y;
     float *out;
-    float a, hi;
+    float a;
 } tsri_fast_map;
+typedef void tsri_fast_map_fn(const tsri_fast_map *p, int64_t begin, int64_t end);
 
 typedef struct tsri_fast_sgd {
     float *p, *v; /* v NULL: no momentum */
@@ -159,7 +153,9 @@ typedef struct tsri_fast_isa {
     void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */
     void (*dw_weights)(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);
-    void (*map[TSRI_MAP_COUNT_])(const tsri_fast_map *p, int64_t begin, int64_t end);
+    tsri_fast_map_fn *map[TSRI_MAP_COUNT_];
+    /* NULL: not by vectors. */
+    tsri_fast_map_fn *unary[TSRI_UNARY_COUNT_], *unary_grad[TSRI_UNARY_COUNT_];
     void (*sgd)(const tsri_fast_sgd *p, int64_t begin, int64_t end);
     void (*adam)(const tsri_fast_adam *p, int64_t begin, int64_t end);
     /* begin: a multiple of 4 */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of an instruction set's functions, after its templates. ISA_TABLE, ISA_NAME: of the
  * including file. */
+#define SLOT_BY_VECTORS(loops, FN) [TSRI_UNARY_##FN] = loops##_##FN,
+#define SLOT_BY_LANES(loops, FN)
+#define UNARY_SLOT(loops, FN, name, gets, cost, by, ...) SLOT_BY_##by(loops, FN)
 const tsri_fast_isa ISA_TABLE = {
     .impl = ISA_NAME,
     .width = W,
@@ -32,23 +35,15 @@ const tsri_fast_isa ISA_TABLE = {
     .dw_weights = dw_weights,
     .map =
         {
-            [TSRI_MAP_ABS] = map_abs,
-            [TSRI_MAP_SQRT] = map_sqrt,
-            [TSRI_MAP_CLIP] = map_clip,
-            [TSRI_MAP_CLIP_GRAD] = map_clip_grad,
-            [TSRI_MAP_ADD_A] = map_add_a,
             [TSRI_MAP_MUL_A] = map_mul_a,
-            [TSRI_MAP_RDIV_A] = map_rdiv_a,
             [TSRI_MAP_ADD] = map_add,
             [TSRI_MAP_SUB] = map_sub,
             [TSRI_MAP_MUL] = map_mul,
             [TSRI_MAP_DIV] = map_div,
             [TSRI_MAP_FILL] = map_fill,
-            [TSRI_MAP_GELU] = map_gelu,
-            [TSRI_MAP_GELU_GRAD] = map_gelu_grad,
-            [TSRI_MAP_GELU_TANH] = map_gelu_tanh,
-            [TSRI_MAP_GELU_TANH_GRAD] = map_gelu_tanh_grad,
         },
+    .unary = {TSRI_UNARY_LIST(UNARY_SLOT, unary)},
+    .unary_grad = {TSRI_UNARY_LIST(UNARY_SLOT, unary_grad)},
     .sgd = sgd,
     .adam = adam,
     .dropout = dropout,

@@ -2,23 +2,11 @@
 /* Element-wise loops over flat f32 buffers, and the optimizers'. Included once per instruction set;
  * see vec.h. Elements [i, end). */
 
-VEC_FN vf map_one(const int fn, vf x, vf y, vf a, vf lo, vf hi)
+VEC_FN vf map_one(const int fn, vf x, vf y, vf a)
 {
     switch (fn) {
-    case TSRI_MAP_ABS:
-        return vmax(x, -x);
-    case TSRI_MAP_SQRT:
-        return vsqrt(x);
-    case TSRI_MAP_CLIP:
-        return vmin(hi, vmax(lo, x));
-    case TSRI_MAP_CLIP_GRAD:
-        return vinside(y, x, lo, hi);
-    case TSRI_MAP_ADD_A:
-        return x + a;
     case TSRI_MAP_MUL_A:
         return x * a;
-    case TSRI_MAP_RDIV_A:
-        return a / x;
     case TSRI_MAP_ADD:
         return x + y;
     case TSRI_MAP_SUB:
@@ -34,17 +22,17 @@ VEC_FN vf map_one(const int fn, vf x, vf y, vf a, vf lo, vf hi)
 
 VEC_FN void map_any(const int fn, const tsri_fast_map *p, int64_t i, int64_t end)
 {
-    const bool two = fn == TSRI_MAP_CLIP_GRAD || (fn >= TSRI_MAP_ADD && fn <= TSRI_MAP_DIV);
+    const bool two = fn >= TSRI_MAP_ADD && fn <= TSRI_MAP_DIV;
     const bool none = fn == TSRI_MAP_FILL;
     const float *x = p->x, *y = p->y;
-    vf a = vset1(p->a), lo = vset1(0.0f), hi = vset1(p->hi);
+    vf a = vset1(p->a);
     for (; i + W <= end; i += W) {
         vf v = none ? a : vload(x + i);
-        vstore(p->out + i, map_one(fn, v, two ? vload(y + i) : v, a, lo, hi));
+        vstore(p->out + i, map_one(fn, v, two ? vload(y + i) : v, a));
     }
     if (i < end) {
         vf v = none ? a : vloadn(x + i, end - i);
-        vstoren(p->out + i, map_one(fn, v, two ? vloadn(y + i, end - i) : v, a, lo, hi), end - i);
+        vstoren(p->out + i, map_one(fn, v, two ? vloadn(y + i, end - i) : v, a), end - i);
     }
 }
 
@@ -53,13 +41,7 @@ VEC_FN void map_any(const int fn, const tsri_fast_map *p, int64_t i, int64_t end
     {                                                                      \
         map_any(FN, p, i, end);                                            \
     }
-MAP_FN(abs, TSRI_MAP_ABS)
-MAP_FN(sqrt, TSRI_MAP_SQRT)
-MAP_FN(clip, TSRI_MAP_CLIP)
-MAP_FN(clip_grad, TSRI_MAP_CLIP_GRAD)
-MAP_FN(add_a, TSRI_MAP_ADD_A)
 MAP_FN(mul_a, TSRI_MAP_MUL_A)
-MAP_FN(rdiv_a, TSRI_MAP_RDIV_A)
 MAP_FN(add, TSRI_MAP_ADD)
 MAP_FN(sub, TSRI_MAP_SUB)
 MAP_FN(mul, TSRI_MAP_MUL)

@@ -1,38 +1,100 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions of vectors: exp, and what is made of it. Included once per instruction set; see vec.h.
- */
+/* Functions of vectors: exp, log and what is made of them; the element-wise functions of
+ * src/core/unary_list.h. Included once per instruction set; see vec.h. */
+
+#include "src/core/op_list.h"
 
 typedef int32_t vint __attribute__((vector_size(sizeof(vf))));
 
-/* e^x to 2 units in the last place: x = n ln 2 + r with |r| <= ln(2)/2, the series of e^r, and 2^n
- * by its exponent, in two halves as n may be 128. 0 below the least normal number. */
-VEC_FN vf vexp(vf x)
+/* a where the mask (a comparison's result) is set, else b. */
+VEC_FN vf vchoose(vint mask, vf a, vf b)
+{
+    return (vf)((mask & (vint)a) | (~mask & (vint)b));
+}
+
+VEC_FN vf vabs(vf x)
+{
+    return vmax(x, -x);
+}
+
+/* e^x = 2^n e^r with x = n ln 2 + r, |r| <= ln(2)/2: returns (e^r - 1)/r to 1 unit in the last
+ * place, by its series, and 2^n as the product of two powers, as n may be 128. */
+typedef struct vexp_parts {
+    vf r, series, power[2];
+} vexp_parts;
+
+VEC_FN vexp_parts vexp_reduce(vf x)
 {
     const float shift = 0x1.8p23f; /* adding it rounds to whole numbers, which its low bits show */
-    const vf least = vset1(-87.336544f);
-    vf v = vmin(vset1(89.0f), vmax(least, x));
-    vf t = vfma(v, vset1(0x1.715476p+0f), vset1(shift));
+    vexp_parts e;
+    vf t = vfma(x, vset1(0x1.715476p+0f), vset1(shift));
     vf n = t - vset1(shift);
-    vf r = vfma(n, vset1(-0x1.62e4p-1f), v); /* the first bits of ln 2: the product is exact */
-    r = vfma(n, vset1(-0x1.7f7d1cp-20f), r);
+    e.r = vfma(n, vset1(-0x1.62e4p-1f), x); /* the first bits of ln 2: the product is exact */
+    e.r = vfma(n, vset1(-0x1.7f7d1cp-20f), e.r);
     vf p = vset1(1.0f / 5040);
-    p = vfma(p, r, vset1(1.0f / 720));
-    p = vfma(p, r, vset1(1.0f / 120));
-    p = vfma(p, r, vset1(1.0f / 24));
-    p = vfma(p, r, vset1(1.0f / 6));
-    p = vfma(p, r, vset1(0.5f));
-    p = vfma(p, r, vset1(1.0f));
-    p = vfma(p, r, vset1(1.0f));
+    p = vfma(p, e.r, vset1(1.0f / 720));
+    p = vfma(p, e.r, vset1(1.0f / 120));
+    p = vfma(p, e.r, vset1(1.0f / 24));
+    p = vfma(p, e.r, vset1(1.0f / 6));
+    p = vfma(p, e.r, vset1(0.5f));
+    e.series = vfma(p, e.r, vset1(1.0f));
     vint whole = (vint)t - (vint)vset1(shift), half = whole >> 1;
-    vf y = p * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
+    e.power[0] = (vf)((half + 127) << 23);
+    e.power[1] = (vf)((whole - half + 127) << 23);
+    return e;
+}
+
+/* e^x to 2 units in the last place; 0 below the least normal number. */
+VEC_FN vf vexp(vf x)
+{
+    const vf least = vset1(-87.336544f);
+    vexp_parts e = vexp_reduce(vmin(vset1(89.0f), vmax(least, x)));
+    vf y = vfma(e.series, e.r, vset1(1.0f)) * e.power[0] * e.power[1];
     return (vf)(~(vint)(x < least) & (vint)y);
 }
 
-/* a where x > 0, else b. */
-VEC_FN vf vby_sign(vf x, vf a, vf b)
+/* e^x - 1 for x <= 0, to 3 units in the last place: 2^n (e^r - 1) + (2^n - 1). */
+VEC_FN vf vexpm1_below(vf x)
 {
-    vint above = (vint)(x > vset1(0.0f));
-    return (vf)((above & (vint)a) | (~above & (vint)b));
+    vexp_parts e = vexp_reduce(vmax(vset1(-87.0f), x));
+    vf power = e.power[0] * e.power[1];
+    return vfma(e.series * e.r, power, power - vset1(1.0f));
+}
+
+VEC_FN vf vtanh(vf x)
+{
+    vf m = vexpm1_below(vset1(-2.0f) * vabs(x)), y = -m / (m + vset1(2.0f));
+    return vchoose((vint)(x < vset1(0.0f)), -y, vchoose((vint)(x > vset1(0.0f)), y, x));
+}
+
+/* The natural logarithm to 2 units in the last place: x = 2^n m with sqrt(1/2) <= m < sqrt(2), and
+ * log(m) = 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1)/(m + 1). */
+VEC_FN vf vlog(vf x)
+{
+    const vf inf = vset1(__builtin_inff()), zero = vset1(0.0f);
+    vint tiny = (vint)(x < vset1(0x1p-126f)); /* below the least normal number */
+    vint bits = (vint)vchoose(tiny, x * vset1(0x1p23f), x);
+    vint up = (bits - 0x3f3504f3) >> 23; /* the exponent, counted from sqrt(1/2) */
+    vf m = (vf)(bits - (up << 23)), f = m - vset1(1.0f), s = f / (m + vset1(1.0f)), q = s * s;
+    vf n = __builtin_convertvector(up - (tiny & 23), vf);
+    vf p = vset1(2.0f / 11);
+    p = vfma(p, q, vset1(2.0f / 9));
+    p = vfma(p, q, vset1(2.0f / 7));
+    p = vfma(p, q, vset1(2.0f / 5));
+    p = vfma(p, q, vset1(2.0f / 3));
+    /* 2s = f - s f: f is exact, and so is the first part of n ln 2. */
+    vf low = vfma(n, vset1(1.42860677e-6f), s * (p * q - f));
+    vf y = vfma(n, vset1(0.693145752f), f + low);
+    vf edge = vchoose((vint)(x < zero), vset1(__builtin_nanf("")), x);
+    edge = vchoose((vint)(x == zero), -inf, edge);
+    return vchoose((vint)(x > zero) & (vint)(x < inf), y, edge);
+}
+
+/* log(1 + x): what rounding 1 + x to w has lost counts with the slope 1/w. */
+VEC_FN vf vlog1p(vf x)
+{
+    vf w = x + vset1(1.0f), kept = w - vset1(1.0f), y = vlog(w);
+    return vchoose((vint)(kept == x), y, y + (x - kept) / w);
 }
 
 /* The normal distribution's function at -|x|, to 4e-7 of itself: e^(-x^2/2)/2 erfcx(|x|/sqrt(2)),
@@ -40,7 +102,7 @@ VEC_FN vf vby_sign(vf x, vf a, vf b)
  * relative error over 0 <= z <= 12 (3.6e-8). `bell` is e^(-x^2/2). */
 VEC_FN vf vtail(vf x, vf bell)
 {
-    vf size = vmax(x, -x);
+    vf size = vabs(x);
     vf t = vset1(1.0f) / vfma(size, vset1(0.49f * 0.70710678f), vset1(1.0f));
     vf p = vset1(-0.055695932975571835f);
     p = vfma(p, t, vset1(0.2829314340684587f));
@@ -54,57 +116,66 @@ VEC_FN vf vtail(vf x, vf bell)
     return vset1(0.5f) * bell * t * p;
 }
 
-/* The normal distribution function at x. */
-VEC_FN vf vnormal(vf x, vf bell)
+VEC_FN vf vnormal_cdf(vf x)
 {
-    vf tail = vtail(x, bell);
-    return vby_sign(x, vset1(1.0f) - tail, tail);
+    vf tail = vtail(x, vexp(vset1(-0.5f) * x * x));
+    return vchoose((vint)(x > vset1(0.0f)), vset1(1.0f) - tail, tail);
 }
 
-VEC_FN vf vgelu(vf x)
-{
-    return x * vnormal(x, vexp(vset1(-0.5f) * x * x));
-}
+#define REAL vf
+#define REAL_FN VEC_FN
+#define num(c) vset1((float)(c))
+#define pick(c, a, b) vchoose((vint)(c), a, b)
+#define exp vexp
+#define log vlog
+#define log1p vlog1p
+#define sqrt vsqrt
+#define tanh vtanh
+#define normal_cdf vnormal_cdf
+#include "kernels/unary_t.h"
 
-VEC_FN vf vgelu_grad(vf x)
-{
-    vf bell = vexp(vset1(-0.5f) * x * x);
-    return vfma(x * vset1(0.3989422804f), bell, vnormal(x, bell));
-}
-
-/* e^(-2u) with u = sqrt(2/pi) (x + 0.044715 x^3), as (1 + tanh(u))/2 = 1/(1 + e^(-2u)). */
-VEC_FN vf vgelu_exp(vf x)
-{
-    vf u = vfma(x * x, vset1(0.044715f * 0.7978845608f), vset1(0.7978845608f));
-    return vexp(vset1(-2.0f) * u * x);
-}
-
-VEC_FN vf vgelu_tanh(vf x)
-{
-    return x / (vset1(1.0f) + vgelu_exp(x));
-}
-
-/* Where the gate s is shut or open its slope is 0, whatever the square of x may be; 1 - s is
- * s e^(-2u) too, which is exact where s is near 1. */
-VEC_FN vf vgelu_tanh_grad(vf x)
-{
-    vf e = vgelu_exp(x), s = vset1(1.0f) / (vset1(1.0f) + e);
-    vf flat = s * vby_sign(x, s * e, vset1(1.0f) - s);
-    vf slope = vfma(x * x, vset1(6 * 0.044715f * 0.7978845608f), vset1(2 * 0.7978845608f));
-    vint some = (vint)(flat != vset1(0.0f));
-    return s + (vf)(some & (vint)(x * flat * slope));
-}
-
-#define MATH_FN(name, ...)                                                 \
-    static void map_##name(const tsri_fast_map *p, int64_t i, int64_t end) \
-    {                                                                      \
-        for (; i < end; i += W) {                                          \
-            vf x = vload_upto(p->x + i, end - i);                          \
-            vstore_upto(p->out + i, __VA_ARGS__, end - i);                 \
-        }                                                                  \
+/* A function and its gradient, of a vector and of a buffer's elements [i, end). */
+#define UNARY_BY_VECTORS(FN, forward, gradient)                                                 \
+    VEC_FN vf forward_##FN(vf v, vf a)                                                          \
+    {                                                                                           \
+        (void)a;                                                                                \
+        return forward;                                                                         \
+    }                                                                                           \
+    VEC_FN vf gradient_##FN(vf v, vf u, vf a)                                                   \
+    {                                                                                           \
+        (void)v, (void)a;                                                                       \
+        return gradient;                                                                        \
+    }                                                                                           \
+    static void unary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                      \
+    {                                                                                           \
+        const vf a = vset1(p->a);                                                               \
+        for (; i < end; i += W)                                                                 \
+            vstore_upto(p->out + i, forward_##FN(vload_upto(p->x + i, end - i), a), end - i);   \
+    }                                                                                           \
+    static void unary_grad_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                 \
+    {                                                                                           \
+        const vf a = vset1(p->a);                                                               \
+        for (; i < end; i += W)                                                                 \
+            vstore_upto(                                                                        \
+                p->out + i,                                                                     \
+                gradient_##FN(vload_upto(p->x + i, end - i), vload_upto(p->y + i, end - i), a), \
+                end - i);                                                                       \
     }
-MATH_FN(gelu, vgelu(x))
-MATH_FN(gelu_grad, vgelu_grad(x) * vload_upto(p->y + i, end - i))
-MATH_FN(gelu_tanh, vgelu_tanh(x))
-MATH_FN(gelu_tanh_grad, vgelu_tanh_grad(x) * vload_upto(p->y + i, end - i))
-#undef MATH_FN
+#define UNARY_BY_LANES(FN, forward, gradient)
+#define UNARY_LOOPS(T, FN, name, gets, cost, by, forward, gradient, doc) \
+    UNARY_BY_##by(FN, forward, gradient)
+TSRI_UNARY_LIST(UNARY_LOOPS, )
+
+#undef UNARY_LOOPS
+#undef UNARY_BY_LANES
+#undef UNARY_BY_VECTORS
+#undef REAL
+#undef REAL_FN
+#undef num
+#undef pick
+#undef exp
+#undef log
+#undef log1p
+#undef sqrt
+#undef tanh
+#undef normal_cdf

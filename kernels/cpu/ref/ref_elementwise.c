@@ -21,62 +21,51 @@ static tsr_status run_rows(const tsri_kernel *k, tsri_ref_row_fn *fn, void *cons
     return TSR_OK;
 }
 
-/* y[i] = expr of v = x[i] (and u = x2[i]): flat where it can be. An out that is exactly an in is
- * allowed, so nothing is carried from one i to the next. */
+/* y[i] = expr of v = x[i] (and u = x2[i]), in f64: flat where it can be. An out that is exactly an
+ * in is allowed, so nothing is carried from one i to the next. */
 #define MAP1(expr)                                              \
     do {                                                        \
         if (sx == 1 && sy == 1) {                               \
             _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
             {                                                   \
-                const T v = x[i];                               \
+                const double v = (double)x[i];                  \
                 y[i] = (T)(expr);                               \
             }                                                   \
         } else {                                                \
             for (int64_t i = 0; i < n; i++) {                   \
-                const T v = x[i * sx];                          \
+                const double v = (double)x[i * sx];             \
                 y[i * sy] = (T)(expr);                          \
             }                                                   \
         }                                                       \
     } while (0)
-#define MAP2(expr)                                              \
-    do {                                                        \
-        if (sx == 1 && su == 1 && sy == 1) {                    \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
-            {                                                   \
-                const T v = x[i], u = x2[i];                    \
-                y[i] = (T)(expr);                               \
-            }                                                   \
-        } else {                                                \
-            for (int64_t i = 0; i < n; i++) {                   \
-                const T v = x[i * sx], u = x2[i * su];          \
-                y[i * sy] = (T)(expr);                          \
-            }                                                   \
-        }                                                       \
+#define MAP2(expr)                                                          \
+    do {                                                                    \
+        if (sx == 1 && su == 1 && sy == 1) {                                \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)             \
+            {                                                               \
+                const double v = (double)x[i], u = (double)x2[i];           \
+                (void)v;                                                    \
+                y[i] = (T)(expr);                                           \
+            }                                                               \
+        } else {                                                            \
+            for (int64_t i = 0; i < n; i++) {                               \
+                const double v = (double)x[i * sx], u = (double)x2[i * su]; \
+                (void)v;                                                    \
+                y[i * sy] = (T)(expr);                                      \
+            }                                                               \
+        }                                                                   \
     } while (0)
 
-/* The normal distribution's function and density. */
-static double normal(double x)
+static double normal_cdf(double x)
 {
     return 0.5 * erfc(-x * 0.70710678118654752440);
 }
 
-static double gelu_grad(double x)
-{
-    return normal(x) + x * 0.39894228040143267794 * exp(-0.5 * x * x);
-}
-
-/* (1 + tanh(u))/2 = 1/(1 + e^(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3). */
-static double gelu_gate(double x)
-{
-    return 1 / (1 + exp(-2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-}
-
-static double gelu_tanh_grad(double x)
-{
-    double s = gelu_gate(x), flat = s * (1 - s);
-    double slope = 2 * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
-    return s + (flat == 0 ? 0 : x * flat * slope);
-}
+#define REAL double
+#define REAL_FN static
+#define num(c) ((double)(c))
+#define pick(c, a, b) ((c) ? (a) : (b))
+#include "kernels/unary_t.h"
 
 #define T float
 #define FN(name) name##_f32

@@ -8,55 +8,19 @@ static void FN(unary)(void *arg, const tsri_ref_row *r)
     const T *x = (const T *)j->in[0] + r->off[1];
     T *y = (T *)j->out[0] + r->off[0];
     const int64_t n = r->n, sx = r->step[1], sy = r->step[0];
+#define FORWARD(t, FN_, name, gets, cost, by, forward, ...) \
+    case TSRI_UNARY_##FN_:                                  \
+        MAP1(forward);                                      \
+        break;
     switch ((tsri_unary_fn)j->ref->attrs.unary.fn) {
-    case TSRI_UNARY_ABS:
-        MAP1(v < 0 ? -v : v == 0 ? 0 : v);
-        break;
-    case TSRI_UNARY_EXP:
-        MAP1(exp((double)v));
-        break;
-    case TSRI_UNARY_LOG:
-        MAP1(log((double)v));
-        break;
-    case TSRI_UNARY_SQRT:
-        MAP1(sqrt((double)v));
-        break;
-    case TSRI_UNARY_RELU: /* NaN stays NaN */
-        MAP1(v <= 0 ? 0 : v);
-        break;
-    case TSRI_UNARY_RELU6:
-        MAP1(v <= 0 ? 0 : v >= 6 ? 6 : v);
-        break;
-    case TSRI_UNARY_TANH:
-        MAP1(tanh((double)v));
-        break;
-    case TSRI_UNARY_SIGMOID:
-        MAP1(1 / (1 + exp(-(double)v)));
-        break;
-    case TSRI_UNARY_SILU:
-        MAP1((double)v / (1 + exp(-(double)v)));
-        break;
-    case TSRI_UNARY_POW:
-        MAP1(pow((double)v, a));
-        break;
-    case TSRI_UNARY_ADD:
-        MAP1((double)v + a);
-        break;
-    case TSRI_UNARY_RDIV:
-        MAP1(a / (double)v);
-        break;
-    case TSRI_UNARY_GELU:
-        MAP1((double)v * normal((double)v));
-        break;
-    case TSRI_UNARY_GELU_TANH:
-        MAP1((double)v * gelu_gate((double)v));
-        break;
+        TSRI_UNARY_LIST(FORWARD, )
     case TSRI_UNARY_COUNT_:
         break;
     }
+#undef FORWARD
 }
 
-/* v: what was saved, u: dy. */
+/* v: the operand or the result, u: dy. */
 static void FN(unary_grad)(void *arg, const tsri_ref_row *r)
 {
     const job *j = arg;
@@ -64,56 +28,16 @@ static void FN(unary_grad)(void *arg, const tsri_ref_row *r)
     const T *x = (const T *)j->in[0] + r->off[1], *x2 = (const T *)j->in[1] + r->off[2];
     T *y = (T *)j->out[0] + r->off[0];
     const int64_t n = r->n, sx = r->step[1], su = r->step[2], sy = r->step[0];
+#define GRADIENT(t, FN_, name, gets, cost, by, forward, gradient, doc) \
+    case TSRI_UNARY_##FN_:                                             \
+        MAP2(gradient);                                                \
+        break;
     switch ((tsri_unary_fn)j->ref->attrs.unary.fn) {
-    case TSRI_UNARY_ABS:
-        MAP2(v > 0 ? u : v < 0 ? -u : 0);
-        break;
-    case TSRI_UNARY_EXP:
-        MAP2(u * v);
-        break;
-    case TSRI_UNARY_LOG:
-        MAP2(u / v);
-        break;
-    case TSRI_UNARY_SQRT:
-        MAP2(u / (2 * v));
-        break;
-    case TSRI_UNARY_RELU:
-        MAP2(v > 0 ? u : 0);
-        break;
-    case TSRI_UNARY_RELU6:
-        MAP2(v > 0 && v < 6 ? u : 0);
-        break;
-    case TSRI_UNARY_TANH:
-        MAP2((double)u * (1 - (double)v * (double)v));
-        break;
-    case TSRI_UNARY_SIGMOID:
-        MAP2((double)u * (1 - (double)v) * (double)v);
-        break;
-    case TSRI_UNARY_SILU:
-        for (int64_t i = 0; i < n; i++) {
-            const double v = (double)x[i * sx], s = 1 / (1 + exp(-v));
-            y[i * sy] = (T)((double)x2[i * su] * s * (1 + v * (1 - s)));
-        }
-        break;
-    case TSRI_UNARY_POW: /* x^0 is flat everywhere */
-        MAP2(a == 0 ? 0 : (double)u * a * pow((double)v, a - 1));
-        break;
-    case TSRI_UNARY_ADD:
-        for (int64_t i = 0; i < n; i++)
-            y[i * sy] = x2[i * su];
-        break;
-    case TSRI_UNARY_RDIV:
-        MAP2(-(double)u * a / ((double)v * (double)v));
-        break;
-    case TSRI_UNARY_GELU:
-        MAP2((double)u * gelu_grad((double)v));
-        break;
-    case TSRI_UNARY_GELU_TANH:
-        MAP2((double)u * gelu_tanh_grad((double)v));
-        break;
+        TSRI_UNARY_LIST(GRADIENT, )
     case TSRI_UNARY_COUNT_:
         break;
     }
+#undef GRADIENT
 }
 
 static void FN(scale)(void *arg, const tsri_ref_row *r)
@@ -123,7 +47,7 @@ static void FN(scale)(void *arg, const tsri_ref_row *r)
     const T *x = (const T *)j->in[0] + r->off[1];
     T *y = (T *)j->out[0] + r->off[0];
     const int64_t n = r->n, sx = r->step[1], sy = r->step[0];
-    MAP1((double)v * a);
+    MAP1(v * a);
 }
 
 static void FN(add_n)(void *arg, const tsri_ref_row *r)

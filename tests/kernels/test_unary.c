@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every element-wise function that CPUs compute in vectors, on floats of all sizes and with each
+ * instruction set, beside the reference in f64. */
+#include "fast_case.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+extern const tsri_kernels tsri_kernels_cpu_ref;
+
+static const char *const isas[] = {"base", "avx2", "avx512"};
+static const tsri_attrs half = {.unary = {.a = 1.5}};
+
+enum { FRACTIONS = 7, EXPONENTS = 277, STEPS = 4001, SPECIAL = 8 };
+
+/* Floats of each exponent and sign, many between -20 and 20, and those that are special. */
+static fc_tensor inputs(void)
+{
+    static const float special[SPECIAL] = {0.0f,    -0.0f,    INFINITY, -INFINITY,
+                                           FLT_MAX, -FLT_MAX, FLT_MIN,  NAN};
+    fc_tensor x = fc_rows(TSR_F32, 1, 2 * FRACTIONS * EXPONENTS + STEPS + SPECIAL, 0, 0, 0);
+    float *p = x.data;
+    for (int e = 0; e < EXPONENTS; e++)
+        for (int f = 0; f < FRACTIONS; f++) {
+            const double size = ldexp(1 + f / 7.3, e - 149);
+            *p++ = (float)size;
+            *p++ = (float)-size;
+        }
+    for (int i = 0; i < STEPS; i++)
+        *p++ = (float)(i - STEPS / 2) / 100;
+    memcpy(p, special, sizeof special);
+    return x;
+}
+
+static fc_tensor widened(const fc_tensor *x)
+{
+    fc_tensor wide = fc_rows(TSR_F64, 1, x->n, 0, 0, 0);
+    for (int64_t i = 0; i < x->n; i++)
+        ((double *)wide.data)[i] = (double)((const float *)x->data)[i];
+    return wide;
+}
+
+/* What is lost where two terms of a gradient cancel, as a multiple of u. */
+static double cancelled(tsri_unary_fn fn, bool gradient, double v)
+{
+    const bool waves = fn == TSRI_UNARY_SILU || fn == TSRI_UNARY_GELU || fn == TSRI_UNARY_GELU_TANH;
+    return gradient && waves ? 4e-7 * (1 + fabs(v)) : 0;
+}
+
+/* Relative errors: a few units in the last place, but for gelu's, whose e^z multiplies the rounding
+ * of z, a polynomial of v. */
+static double relative(tsri_unary_fn fn, double v)
+{
+    const bool gelu = fn == TSRI_UNARY_GELU || fn == TSRI_UNARY_GELU_TANH;
+    return 5e-7 + (gelu && v < 0 && v > -100 ? 1e-6 * fabs(v * v * (1 + fabs(v))) : 0);
+}
+
+static bool is_near(float y, double want, double tol)
+{
+    const float w = (float)want;
+    if (isnan(w) || isnan(y))
+        return isnan(w) && isnan(y);
+    if (isinf(w) || isinf(y))
+        return y == w || (fabs(want) > 0.99999 * (double)FLT_MAX && signbit(y) == signbit(w));
+    return fabs((double)y - want) <= tol;
+}
+
+static void check(const char *isa, tsri_unary_fn fn, bool gradient, bool *out_taken)
+{
+    tsri_attrs at = half;
+    at.unary.fn = fn;
+    const tsri_op_kind op = gradient ? TSRI_OP_UNARY_GRAD : TSRI_OP_UNARY;
+    fc_tensor x = inputs();
+    if (gradient && tsri_unary_saves_output(fn)) { /* v is then a result */
+        fc_tensor y = inputs();
+        assert_true(fc_run(&tsri_kernels_cpu_ref, TSRI_OP_UNARY, &at, 0, 1, (fc_tensor *[]){&x}, 1,
+                           (fc_tensor *[]){&y}));
+        fc_free(1, (fc_tensor *[]){&x});
+        x = y;
+    }
+    fc_tensor u = fc_rows(TSR_F32, 1, x.n, 0, 0, 0);
+    fc_tensor wx = widened(&x), wu = widened(&u);
+    fc_tensor y = fc_rows(TSR_F32, 1, x.n, 0, 0, 0), want = fc_rows(TSR_F64, 1, x.n, 0, 0, 0);
+    setenv("TESSERA_CPU_ISA", isa, 1);
+    *out_taken = fc_run(&tsri_kernels_cpu_fast, op, &at, 0, 1 + gradient, (fc_tensor *[]){&x, &u},
+                        1, (fc_tensor *[]){&y});
+    assert_true(fc_run(&tsri_kernels_cpu_ref, op, &at, 0, 1 + gradient, (fc_tensor *[]){&wx, &wu},
+                       1, (fc_tensor *[]){&want}));
+    for (int64_t i = 0; *out_taken && i < x.n; i++) {
+        const double v = ((double *)wx.data)[i], by = gradient ? ((double *)wu.data)[i] : 1;
+        const double w = ((double *)want.data)[i];
+        const double tol =
+            relative(fn, v) * fabs(w) + cancelled(fn, gradient, v) * fabs(by) + 1e-36;
+        if (!is_near(((float *)y.data)[i], w, tol))
+            fail_msg("%s %s%s at %.9g: %.9g, not %.9g", isa, tsri_unary_name(fn),
+                     gradient ? "'s gradient" : "", v, (double)((float *)y.data)[i], w);
+    }
+    fc_free(6, (fc_tensor *[]){&x, &u, &wx, &wu, &y, &want});
+}
+
+static void test_vectors(void **state)
+{
+    (void)state;
+    for (int fn = 0; fn < TSRI_UNARY_COUNT_; fn++)
+        for (int i = 0; i < 6; i++) {
+            bool taken;
+            check(isas[i / 2], (tsri_unary_fn)fn, i % 2, &taken);
+            assert_int_equal(taken, fn != TSRI_UNARY_POW); /* the one row that says LANES */
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
