@@ -86,12 +86,4 @@ tsr_status tsri_kernel_create(tsri_mem *mem, const tsri_kernels *const *list,
 tsr_status tsri_check_id(const tsri_kernel_desc *desc, const tsri_arg *ids, int64_t i, int64_t id,
                          int64_t size);
 
-/* Whether the op's kernels prefer channels-last 4-D operands on this device, and take them. */
-typedef enum tsri_layout_taste {
-    TSRI_LAYOUT_ROW = 0, /* wants row-major everywhere */
-    TSRI_LAYOUT_NHWC,    /* wants its 4-D data operands channels last */
-    TSRI_LAYOUT_ANY,     /* element-wise: whatever its first operand has, all alike */
-} tsri_layout_taste;
-tsri_layout_taste tsri_kernel_taste(tsri_op_kind op);
-
 #endif

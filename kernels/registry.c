@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which implementations there are, which one makes a kernel, and the layouts that ops like. */
+/* Which implementations there are, and which one makes a kernel. */
 #include "kernels/kernels.h"
 
 #include <stdio.h>
@@ -72,41 +72,4 @@ tsr_status tsri_kernel_create(tsri_mem *mem, const tsri_kernels *const *list,
         declined = true;
     }
     return refuse(desc);
-}
-
-tsri_layout_taste tsri_kernel_taste(tsri_op_kind op)
-{
-    switch (op) {
-    case TSRI_OP_CONV2D:
-    case TSRI_OP_CONV2D_DX:
-    case TSRI_OP_CONV2D_DW:
-    case TSRI_OP_MAX_POOL:
-    case TSRI_OP_MAX_POOL_DX:
-    case TSRI_OP_AVG_POOL:
-    case TSRI_OP_AVG_POOL_DX:
-    case TSRI_OP_ADAPTIVE_POOL:
-    case TSRI_OP_ADAPTIVE_POOL_DX:
-    case TSRI_OP_BN_STATS:
-    case TSRI_OP_BN_CENTER:
-    case TSRI_OP_BN_APPLY:
-    case TSRI_OP_BN_BWD_STATS:
-    case TSRI_OP_BN_BWD_APPLY:
-    case TSRI_OP_SCALE_SHIFT:
-    case TSRI_OP_BN_ACT:
-    case TSRI_OP_BN_ACT_BWD_STATS:
-    case TSRI_OP_BN_ACT_BWD_APPLY:
-        return TSRI_LAYOUT_NHWC;
-    case TSRI_OP_UNARY:
-    case TSRI_OP_UNARY_GRAD:
-    case TSRI_OP_SCALE:
-    case TSRI_OP_BINARY:
-    case TSRI_OP_ADD_N:
-    case TSRI_OP_CAST:
-    case TSRI_OP_DROPOUT:
-    case TSRI_OP_WHERE:
-    case TSRI_OP_MASK:
-        return TSRI_LAYOUT_ANY;
-    default:
-        return TSRI_LAYOUT_ROW;
-    }
 }

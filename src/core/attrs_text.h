@@ -1,15 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The attributes of ops by name, for messages. */
+/* The attributes of ops by name, for messages: an op's definition has its fields. */
 #ifndef TESSERA_CORE_ATTRS_TEXT_H
 #define TESSERA_CORE_ATTRS_TEXT_H
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "src/core/op_list.h"
 
 /* Writes a line "name: value", exactly. */
 void tsri_put_number(FILE *f, const char *name, double value);
-/* Writes one line "name: value" for each attribute of an op; nothing for kinds that have none. */
-void tsri_attrs_put(FILE *f, tsri_op_kind kind, const tsri_attrs *attrs);
+/* A member of tsri_attrs, or an array of n of them. */
+typedef enum tsri_attr_type {
+    TSRI_ATTR_I32 = 0,
+    TSRI_ATTR_I64,
+    TSRI_ATTR_U64,  /* hexadecimal: keys and hashes */
+    TSRI_ATTR_MASK, /* hexadecimal, 32 bits */
+    TSRI_ATTR_F64,
+    TSRI_ATTR_UNARY,  /* a tsri_unary_fn */
+    TSRI_ATTR_BINARY, /* a tsri_binary_fn */
+} tsri_attr_type;
+typedef struct tsri_attr_field {
+    const char *name;
+    size_t offset;
+    tsri_attr_type type;
+    int n;
+} tsri_attr_field;
+#define TSRI_ATTR_FIELDS(member, type, n, label)                 \
+    {                                                            \
+        label, offsetof(tsri_attrs, member), TSRI_ATTR_##type, n \
+    }
+#define TSRI_ATTR_FIELD(member, type, label) TSRI_ATTR_FIELDS(member, type, 1, label)
+#define TSRI_ATTR_KEY(member) \
+    TSRI_ATTR_FIELD(member, U64, "random key (of the graph's seed and the name)")
+#define TSRI_ATTR_END                 \
+    {                                 \
+        NULL, 0, (tsri_attr_type)0, 0 \
+    }
+
+/* Writes one line "name: value" for each field, up to TSRI_ATTR_END; fields may be NULL: none. */
+void tsri_attrs_put(FILE *f, const tsri_attr_field *fields, const tsri_attrs *attrs);
 
 #endif

@@ -12,12 +12,18 @@
 
 #include "src/core/unary_list.h"
 
-/* X(ENUM, name) */
-#define TSRI_OP_LIST(X)                                                                            \
-    /* Sources: no kernel; the executor provides their buffers. */                                 \
-    X(INPUT, input)         /* () -> x: fed before a run */                                        \
-    X(VARIABLE, variable)   /* () -> x: reads a variable in place */                               \
-    X(TO_GLOBAL, to_global) /* (x) -> x: a signature, and nothing else */                          \
+/* X(ENUM, name): those without a kernel. */
+#define TSRI_OP_NO_KERNEL_LIST(X)                                                                 \
+    /* Sources: the executor provides their buffers. */                                           \
+    X(INPUT, input)         /* () -> x: fed before a run */                                       \
+    X(VARIABLE, variable)   /* () -> x: reads a variable in place */                              \
+    X(TO_GLOBAL, to_global) /* (x) -> x: a signature, and nothing else */                         \
+    /* Between ranks: the executor communicates. (x0, x1, ..) -> y0, y1, ..: of each the sum over \
+     * attrs.rank_sum.ranks, from the local graph of each of them; on CPUs. */                    \
+    X(RANK_SUM, rank_sum)
+
+/* X(ENUM, name): those with a kernel in the reference. */
+#define TSRI_OP_KERNEL_LIST(X)                                                                     \
     /* Element-wise. (x) -> y, by attrs.unary.fn; gradient (saved, dy) -> dx. */                   \
     X(UNARY, unary)                                                                                \
     X(UNARY_GRAD, unary_grad)                                                                      \
@@ -111,9 +117,6 @@
     X(RESHAPE, reshape) /* (x) -> y: row-major order kept */                                       \
     X(PERMUTE, permute) /* (x) -> y: y.shape[i] = x.shape[perm[i]] */                              \
     X(COPY, copy)       /* (x) -> x: lowering's layout change; any strides */                      \
-    /* Between ranks: no kernel; the executor communicates. (x0, x1, ..) -> y0, y1, ..: of each    \
-     * the sum over attrs.rank_sum.ranks, from the local graph of each of them; on CPUs. */        \
-    X(RANK_SUM, rank_sum)                                                                          \
     /* Cutting along axes, which are not split. */                                                 \
     X(CONCAT, concat) /* (x0, x1, ...) -> y along attrs.cut.axis */                                \
     X(SPLIT, split)   /* (x) -> y0, y1, ... along attrs.cut.axis */                                \
@@ -134,6 +137,10 @@
     X(SGD, sgd)       /* (p, g, hyper[8]) -> p; (p, v, g, hyper) -> p, v */                        \
     X(ADAM, adam)     /* (p, m, v, g, hyper[8]) -> p, m, v */                                      \
     X(ASSIGN, assign) /* (x) -> variable */
+
+#define TSRI_OP_LIST(X)       \
+    TSRI_OP_NO_KERNEL_LIST(X) \
+    TSRI_OP_KERNEL_LIST(X)
 
 typedef enum tsri_op_kind {
 #define TSRI_OP_ENUM(upper, lower) TSRI_OP_##upper,
@@ -246,9 +253,10 @@ typedef struct tsri_attrs {
             int64_t diagonal;
             double value;
         } mask_above;
+        uint64_t key; /* first of ops that draw: of the module or variable; see src/core/rng.h */
         struct {
-            uint64_t key; /* of the module or variable: see src/core/rng.h */
-            double p;     /* share dropped */
+            uint64_t key;
+            double p; /* share dropped */
         } dropout;
         struct {
             uint64_t key;

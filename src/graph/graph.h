@@ -11,6 +11,7 @@
 #include <tessera/nn.h>
 #include "sbp/rule/rule.h"
 #include "src/core/dims.h"
+#include "src/core/attrs_text.h"
 #include "src/core/op_list.h"
 #include "src/core/world.h"
 
@@ -161,9 +162,19 @@ typedef struct tsri_rule_text {
     tsr_sbp1 extra_in[TSRI_RULE_MAX_ARGS], extra_out[TSRI_RULE_MAX_ARGS];
 } tsri_rule_text;
 
+/* The memory layout that an op's kernels prefer. */
+typedef enum tsri_layout_taste {
+    TSRI_LAYOUT_ROW = 0, /* wants row-major everywhere */
+    TSRI_LAYOUT_NHWC,    /* wants its 4-D operands channels last */
+    TSRI_LAYOUT_ANY,     /* element-wise: whatever its first operand has, all alike */
+} tsri_layout_taste;
+
+#define TSRI_ALL_OPERANDS UINT32_MAX
+
+/* All that the passes ask of an op kind. Zeros are what most ops are. */
 typedef struct tsri_op_def {
     /* Writes the rule of a declared op from its shapes and attributes. NULL for INPUT, VARIABLE,
-     * TO_GLOBAL, whose signatures are the user's. */
+     * TO_GLOBAL, whose signatures are the user's, and for what lowering makes of others. */
     tsr_status (*rule)(const tsri_op *op, tsri_rule_text *out);
     /*
      * Declares the gradients: dout[i] is that of result i, NULL if none flows; sets din[i] for
@@ -173,14 +184,33 @@ typedef struct tsri_op_def {
     void (*gradient)(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din);
     /* Floating-point operations of the whole (unsplit) op; NULL: one per result element. */
     double (*flops)(const tsri_op *op);
+    /* Its attributes as text, for messages; NULL: none. */
+    const tsri_attr_field *attrs;
     /* Its kernels update in place: result i is written over operand over - 1 + i. 0: results have
      * bytes of their own. */
     int over;
+    /* Its kernels may write result 0 over operand 0 where the operands of these bits have the
+     * result's shape, dtype and layout; 0: never. */
+    uint32_t alike;
+    tsri_layout_taste layout;
+    /* Operands and results (bits) that are row-major whatever `layout` says: weights. */
+    uint32_t rows_in, rows_out;
+    bool is_view;    /* its result shows its operand's bytes: no kernel runs */
+    bool is_update;  /* an optimizer's: the operand before the last is the gradient */
+    bool is_linear;  /* in all operands at once: it takes partial ones as it takes others */
+    bool has_groups; /* attrs.conv.groups, which an index of the rule may split */
+    bool has_key;    /* attrs begin with a key of random numbers, which no rule depends on */
+    /* No op of the pass reads its results: it may be put off until the updates, to be joined with
+     * others of its kind. */
+    bool may_wait;
 } tsri_op_def;
 
+/* Never NULL for a kind. */
 const tsri_op_def *tsri_op_def_of(tsri_op_kind kind);
 /* The operand that result i of an op is written over; -1: it has bytes of its own. */
 int tsri_op_over(tsri_op_kind kind, int i);
+/* The operand of an optimizer's update that is the gradient; -1: it is no update. */
+int tsri_op_gradient_operand(tsri_op_kind kind, int nin);
 
 /* --- variables -------------------------------------------------------------------------------- */
 /* Where a variable stands in a tree of modules, each of which begins with one. */

@@ -101,29 +101,11 @@ tsr_tensor *tsri_declare_batch_matmul(const tsri_ctx *c, tsr_tensor *a, tsr_tens
                                       bool tb);
 
 /* --- definitions ------------------------------------------------------------------------------ */
-extern const tsri_op_def tsri_def_unary, tsri_def_unary_grad, tsri_def_scale, tsri_def_cast,
-    tsri_def_binary, tsri_def_add_n;
-extern const tsri_op_def tsri_def_broadcast_to, tsri_def_reduce, tsri_def_argmax;
-extern const tsri_op_def tsri_def_matmul, tsri_def_linear, tsri_def_linear_dx, tsri_def_linear_dw;
-extern const tsri_op_def tsri_def_batch_matmul, tsri_def_causal_mask;
-extern const tsri_op_def tsri_def_ln_stats, tsri_def_ln_apply, tsri_def_ln_bwd_stats,
-    tsri_def_ln_bwd_apply, tsri_def_ln_param_grad;
-extern const tsri_op_def tsri_def_conv2d, tsri_def_conv2d_dx, tsri_def_conv2d_dw;
-extern const tsri_op_def tsri_def_max_pool, tsri_def_max_pool_dx, tsri_def_avg_pool,
-    tsri_def_avg_pool_dx, tsri_def_adaptive_pool, tsri_def_adaptive_pool_dx;
-extern const tsri_op_def tsri_def_bn_stats, tsri_def_bn_center, tsri_def_bn_apply,
-    tsri_def_bn_bwd_stats, tsri_def_bn_bwd_apply, tsri_def_bn_param_grad, tsri_def_bn_running,
-    tsri_def_bn_fold, tsri_def_scale_shift;
-extern const tsri_op_def tsri_def_softmax_max, tsri_def_softmax_sum, tsri_def_softmax_finish,
-    tsri_def_softmax_dot, tsri_def_softmax_bwd;
-extern const tsri_op_def tsri_def_ce_terms, tsri_def_ce_finish, tsri_def_ce_dx;
-extern const tsri_op_def tsri_def_dropout, tsri_def_random, tsri_def_fill;
-extern const tsri_op_def tsri_def_rank_sum;
-extern const tsri_op_def tsri_def_reshape, tsri_def_permute;
-extern const tsri_op_def tsri_def_gather, tsri_def_gather_dx, tsri_def_one_hot;
-extern const tsri_op_def tsri_def_arange, tsri_def_constant;
-extern const tsri_op_def tsri_def_concat, tsri_def_split, tsri_def_slice, tsri_def_pad;
-extern const tsri_op_def tsri_def_cumsum;
-extern const tsri_op_def tsri_def_where, tsri_def_mask, tsri_def_triangle;
+/* Each kind's: tsri_def_matmul, beside what declares it. */
+#define TSRI_OP_DEF(upper, lower) extern const tsri_op_def tsri_def_##lower;
+TSRI_OP_LIST(TSRI_OP_DEF)
+#undef TSRI_OP_DEF
+
+extern const tsri_attr_field tsri_matmul_attrs[];
 
 #endif

@@ -51,7 +51,14 @@ static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         din[0] = add_mask(dout[0], op->attrs.mask_above.diagonal, 0, op->loc);
 }
 
-const tsri_op_def tsri_def_causal_mask = {.rule = rule_mask, .gradient = grad_mask};
+static const tsri_attr_field mask_above_attrs[] = {
+    TSRI_ATTR_FIELD(mask_above.diagonal, I64, "diagonal"),
+    TSRI_ATTR_FIELD(mask_above.value, F64, "value"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_causal_mask = {.rule = rule_mask,
+                                          .gradient = grad_mask,
+                                          .attrs = mask_above_attrs,
+                                          .alike = TSRI_ALL_OPERANDS};
 
 /* --- attention -------------------------------------------------------------------------------- */
 

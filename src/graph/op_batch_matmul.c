@@ -76,4 +76,9 @@ static double flops(const tsri_op *op)
     return 2 * k * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-const tsri_op_def tsri_def_batch_matmul = {.rule = rule, .gradient = grad, .flops = flops};
+const tsri_attr_field tsri_matmul_attrs[] = {TSRI_ATTR_FIELD(matmul.ta, I32, "transpose_a"),
+                                             TSRI_ATTR_FIELD(matmul.tb, I32, "transpose_b"),
+                                             TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_batch_matmul = {
+    .rule = rule, .gradient = grad, .flops = flops, .attrs = tsri_matmul_attrs};

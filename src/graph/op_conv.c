@@ -190,6 +190,29 @@ static double flops_conv_dw(const tsri_op *op)
     return flops(&op->out[0]->shape, &op->in[1]->shape);
 }
 
-const tsri_op_def tsri_def_conv2d = {.rule = rule_conv, .gradient = grad_conv, .flops = flops_conv};
-const tsri_op_def tsri_def_conv2d_dx = {.rule = rule_conv_dx, .flops = flops_conv_dx};
-const tsri_op_def tsri_def_conv2d_dw = {.rule = rule_conv_dw, .flops = flops_conv_dw};
+static const tsri_attr_field conv_attrs[] = {TSRI_ATTR_FIELDS(conv.stride, I32, 2, "stride"),
+                                             TSRI_ATTR_FIELDS(conv.pad, I32, 2, "padding"),
+                                             TSRI_ATTR_FIELDS(conv.dilation, I32, 2, "dilation"),
+                                             TSRI_ATTR_FIELDS(conv.kernel, I32, 2, "kernel"),
+                                             TSRI_ATTR_FIELD(conv.groups, I64, "groups"),
+                                             TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_conv2d = {.rule = rule_conv,
+                                     .gradient = grad_conv,
+                                     .flops = flops_conv,
+                                     .attrs = conv_attrs,
+                                     .layout = TSRI_LAYOUT_NHWC,
+                                     .rows_in = 1 << 1,
+                                     .has_groups = true};
+const tsri_op_def tsri_def_conv2d_dx = {.rule = rule_conv_dx,
+                                        .flops = flops_conv_dx,
+                                        .attrs = conv_attrs,
+                                        .layout = TSRI_LAYOUT_NHWC,
+                                        .rows_in = 1 << 1,
+                                        .has_groups = true};
+const tsri_op_def tsri_def_conv2d_dw = {.rule = rule_conv_dw,
+                                        .flops = flops_conv_dw,
+                                        .attrs = conv_attrs,
+                                        .layout = TSRI_LAYOUT_NHWC,
+                                        .rows_out = 1 << 0,
+                                        .has_groups = true};

@@ -128,8 +128,16 @@ static double flops_unary(const tsri_op *op)
     return cost[op->attrs.unary.fn] * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-const tsri_op_def tsri_def_unary = {
-    .rule = rule_unary, .gradient = grad_unary, .flops = flops_unary};
+static const tsri_attr_field unary_attrs[] = {TSRI_ATTR_FIELD(unary.fn, UNARY, "function"),
+                                              TSRI_ATTR_FIELD(unary.a, F64, "a"),
+                                              TSRI_ATTR_FIELD(unary.b, F64, "b"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_unary = {.rule = rule_unary,
+                                    .gradient = grad_unary,
+                                    .flops = flops_unary,
+                                    .attrs = unary_attrs,
+                                    .layout = TSRI_LAYOUT_ANY,
+                                    .alike = TSRI_ALL_OPERANDS};
 
 static tsr_status rule_unary_grad(const tsri_op *op, tsri_rule_text *out)
 {
@@ -137,7 +145,11 @@ static tsr_status rule_unary_grad(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "!..., ... -> ...");
 }
 
-const tsri_op_def tsri_def_unary_grad = {.rule = rule_unary_grad, .flops = flops_unary};
+const tsri_op_def tsri_def_unary_grad = {.rule = rule_unary_grad,
+                                         .flops = flops_unary,
+                                         .attrs = unary_attrs,
+                                         .layout = TSRI_LAYOUT_ANY,
+                                         .alike = TSRI_ALL_OPERANDS};
 
 static tsr_status rule_scale(const tsri_op *op, tsri_rule_text *out)
 {
@@ -151,7 +163,15 @@ static void grad_scale(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
     din[0] = tsri_make_scale(dout[0], op->attrs.scale.a, op->loc);
 }
 
-const tsri_op_def tsri_def_scale = {.rule = rule_scale, .gradient = grad_scale};
+static const tsri_attr_field scale_attrs[] = {TSRI_ATTR_FIELD(scale.a, F64, "factor"),
+                                              TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_scale = {.rule = rule_scale,
+                                    .gradient = grad_scale,
+                                    .attrs = scale_attrs,
+                                    .layout = TSRI_LAYOUT_ANY,
+                                    .alike = TSRI_ALL_OPERANDS,
+                                    .is_linear = true};
 
 /* --- cast ------------------------------------------------------------------------------------- */
 
@@ -193,7 +213,8 @@ static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         din[0] = tsr_cast_at(dout[0], op->in[0]->dtype, op->loc.file, op->loc.line);
 }
 
-const tsri_op_def tsri_def_cast = {.rule = rule_cast, .gradient = grad_cast};
+const tsri_op_def tsri_def_cast = {
+    .rule = rule_cast, .gradient = grad_cast, .layout = TSRI_LAYOUT_ANY, .is_linear = true};
 
 /* --- two operands ----------------------------------------------------------------------------- */
 
@@ -357,8 +378,16 @@ static double flops_binary(const tsri_op *op)
     return op->attrs.binary.fn == TSRI_BINARY_POW ? 10 * n : n;
 }
 
-const tsri_op_def tsri_def_binary = {
-    .rule = rule_binary, .gradient = grad_binary, .flops = flops_binary};
+static const tsri_attr_field binary_attrs[] = {
+    TSRI_ATTR_FIELD(binary.fn, BINARY, "function"),
+    TSRI_ATTR_FIELD(binary.fixed, MASK, "operands without gradient"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_binary = {.rule = rule_binary,
+                                     .gradient = grad_binary,
+                                     .flops = flops_binary,
+                                     .attrs = binary_attrs,
+                                     .layout = TSRI_LAYOUT_ANY,
+                                     .alike = TSRI_ALL_OPERANDS};
 
 /* --- sums of many ----------------------------------------------------------------------------- */
 
@@ -381,5 +410,9 @@ static double flops_add_n(const tsri_op *op)
     return (double)(op->nin - 1) * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-const tsri_op_def tsri_def_add_n = {
-    .rule = rule_add_n, .gradient = grad_add_n, .flops = flops_add_n};
+const tsri_op_def tsri_def_add_n = {.rule = rule_add_n,
+                                    .gradient = grad_add_n,
+                                    .flops = flops_add_n,
+                                    .layout = TSRI_LAYOUT_ANY,
+                                    .alike = TSRI_ALL_OPERANDS,
+                                    .is_linear = true};

@@ -171,5 +171,12 @@ static tsr_status rule_one_hot(const tsri_op *op, tsri_rule_text *out)
 }
 
 const tsri_op_def tsri_def_one_hot = {.rule = rule_one_hot};
-const tsri_op_def tsri_def_gather = {.rule = rule_gather, .gradient = grad_gather};
-const tsri_op_def tsri_def_gather_dx = {.rule = rule_gather_dx, .flops = flops_gather_dx};
+static const tsri_attr_field gather_attrs[] = {
+    TSRI_ATTR_FIELD(gather.axis, I32, "axis"),
+    TSRI_ATTR_FIELD(gather.has_pad, I32, "has a padding_index"),
+    TSRI_ATTR_FIELD(gather.pad, I64, "padding_index"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_gather = {
+    .rule = rule_gather, .gradient = grad_gather, .attrs = gather_attrs};
+const tsri_op_def tsri_def_gather_dx = {
+    .rule = rule_gather_dx, .flops = flops_gather_dx, .attrs = gather_attrs};

@@ -212,8 +212,19 @@ static double flops(const tsri_op *op)
     return 4 * (double)tsr_dims_count(op->in[0]->shape);
 }
 
-const tsri_op_def tsri_def_ln_stats = {.rule = rule_stats, .flops = flops};
-const tsri_op_def tsri_def_ln_apply = {.rule = rule_apply, .gradient = grad_apply, .flops = flops};
-const tsri_op_def tsri_def_ln_bwd_stats = {.rule = rule_bwd_stats, .flops = flops};
-const tsri_op_def tsri_def_ln_bwd_apply = {.rule = rule_bwd_apply, .flops = flops};
-const tsri_op_def tsri_def_ln_param_grad = {.rule = rule_param_grad, .flops = flops};
+static const tsri_attr_field ln_attrs[] = {TSRI_ATTR_FIELD(ln.eps, F64, "eps"),
+                                           TSRI_ATTR_FIELD(ln.count, I64, "features"),
+                                           TSRI_ATTR_FIELD(ln.axes, I32, "axes"),
+                                           TSRI_ATTR_FIELD(ln.has_gamma, I32, "has a weight"),
+                                           TSRI_ATTR_FIELD(ln.has_beta, I32, "has a bias"),
+                                           TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_ln_stats = {.rule = rule_stats, .flops = flops, .attrs = ln_attrs};
+const tsri_op_def tsri_def_ln_apply = {
+    .rule = rule_apply, .gradient = grad_apply, .flops = flops, .attrs = ln_attrs};
+const tsri_op_def tsri_def_ln_bwd_stats = {
+    .rule = rule_bwd_stats, .flops = flops, .attrs = ln_attrs};
+const tsri_op_def tsri_def_ln_bwd_apply = {
+    .rule = rule_bwd_apply, .flops = flops, .attrs = ln_attrs};
+const tsri_op_def tsri_def_ln_param_grad = {
+    .rule = rule_param_grad, .flops = flops, .attrs = ln_attrs};

@@ -77,8 +77,10 @@ static double flops_matmul(const tsri_op *op)
     return 2 * k * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-const tsri_op_def tsri_def_matmul = {
-    .rule = rule_matmul, .gradient = grad_matmul, .flops = flops_matmul};
+const tsri_op_def tsri_def_matmul = {.rule = rule_matmul,
+                                     .gradient = grad_matmul,
+                                     .flops = flops_matmul,
+                                     .attrs = tsri_matmul_attrs};
 
 /* --- linear ----------------------------------------------------------------------------------- */
 

@@ -494,15 +494,37 @@ static double flops_data(const tsri_op *op)
     return 4 * (double)tsr_dims_count(op->in[0]->shape);
 }
 
-const tsri_op_def tsri_def_bn_stats = {.rule = rule_stats, .flops = flops_data};
-const tsri_op_def tsri_def_bn_center = {
-    .rule = rule_center, .gradient = grad_center, .flops = flops_data};
-const tsri_op_def tsri_def_bn_apply = {
-    .rule = rule_apply, .gradient = grad_apply, .flops = flops_data};
-const tsri_op_def tsri_def_bn_bwd_stats = {.rule = rule_bwd_stats, .flops = flops_data};
-const tsri_op_def tsri_def_bn_bwd_apply = {.rule = rule_bwd_apply, .flops = flops_data};
-const tsri_op_def tsri_def_bn_param_grad = {.rule = rule_param_grad};
-const tsri_op_def tsri_def_bn_running = {.rule = rule_running, .over = 2};
-const tsri_op_def tsri_def_bn_fold = {.rule = rule_fold, .gradient = grad_fold};
-const tsri_op_def tsri_def_scale_shift = {
-    .rule = rule_scale_shift, .gradient = grad_scale_shift, .flops = flops_data};
+static const tsri_attr_field bn_attrs[] = {TSRI_ATTR_FIELD(bn.eps, F64, "eps"),
+                                           TSRI_ATTR_FIELD(bn.momentum, F64, "momentum"),
+                                           TSRI_ATTR_FIELD(bn.count, I64, "elements of a channel"),
+                                           TSRI_ATTR_FIELD(bn.batch, I64, "rows of the batch"),
+                                           TSRI_ATTR_FIELD(bn.spatial, I64, "elements of a plane"),
+                                           TSRI_ATTR_FIELD(bn.parts, I32, "virtual batches"),
+                                           TSRI_ATTR_FIELD(bn.act, I32, "activation"),
+                                           TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_bn_stats = {
+    .rule = rule_stats, .flops = flops_data, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_bn_center = {.rule = rule_center,
+                                        .gradient = grad_center,
+                                        .flops = flops_data,
+                                        .attrs = bn_attrs,
+                                        .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_bn_apply = {.rule = rule_apply,
+                                       .gradient = grad_apply,
+                                       .flops = flops_data,
+                                       .attrs = bn_attrs,
+                                       .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_bn_bwd_stats = {
+    .rule = rule_bwd_stats, .flops = flops_data, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_bn_bwd_apply = {
+    .rule = rule_bwd_apply, .flops = flops_data, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_bn_param_grad = {
+    .rule = rule_param_grad, .attrs = bn_attrs, .may_wait = true};
+const tsri_op_def tsri_def_bn_running = {
+    .rule = rule_running, .over = 2, .attrs = bn_attrs, .may_wait = true};
+const tsri_op_def tsri_def_bn_fold = {.rule = rule_fold, .gradient = grad_fold, .attrs = bn_attrs};
+const tsri_op_def tsri_def_scale_shift = {.rule = rule_scale_shift,
+                                          .gradient = grad_scale_shift,
+                                          .flops = flops_data,
+                                          .layout = TSRI_LAYOUT_NHWC};

@@ -142,9 +142,18 @@ static double flops_window(const tsri_op *op)
            op->attrs.pool.kernel[1];
 }
 
-const tsri_op_def tsri_def_max_pool = {
-    .rule = rule_max_pool, .gradient = grad_max_pool, .flops = flops_window};
-const tsri_op_def tsri_def_max_pool_dx = {.rule = rule_max_pool_dx};
+static const tsri_attr_field pool_attrs[] = {
+    TSRI_ATTR_FIELDS(pool.kernel, I32, 2, "kernel"),
+    TSRI_ATTR_FIELDS(pool.stride, I32, 2, "stride"), TSRI_ATTR_FIELDS(pool.pad, I32, 2, "padding"),
+    TSRI_ATTR_FIELD(pool.count_include_pad, I32, "count_include_pad"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_max_pool = {.rule = rule_max_pool,
+                                       .gradient = grad_max_pool,
+                                       .flops = flops_window,
+                                       .attrs = pool_attrs,
+                                       .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_max_pool_dx = {
+    .rule = rule_max_pool_dx, .attrs = pool_attrs, .layout = TSRI_LAYOUT_NHWC};
 
 /* --- averages --------------------------------------------------------------------------------- */
 
@@ -210,9 +219,17 @@ static double flops_operand(const tsri_op *op)
     return (double)tsr_dims_count(op->in[0]->shape);
 }
 
-const tsri_op_def tsri_def_avg_pool = {
-    .rule = rule_avg, .gradient = grad_avg, .flops = flops_window};
-const tsri_op_def tsri_def_avg_pool_dx = {.rule = rule_avg};
-const tsri_op_def tsri_def_adaptive_pool = {
-    .rule = rule_adaptive, .gradient = grad_avg, .flops = flops_operand};
-const tsri_op_def tsri_def_adaptive_pool_dx = {.rule = rule_adaptive};
+const tsri_op_def tsri_def_avg_pool = {.rule = rule_avg,
+                                       .gradient = grad_avg,
+                                       .flops = flops_window,
+                                       .attrs = pool_attrs,
+                                       .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_avg_pool_dx = {
+    .rule = rule_avg, .attrs = pool_attrs, .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_adaptive_pool = {.rule = rule_adaptive,
+                                            .gradient = grad_avg,
+                                            .flops = flops_operand,
+                                            .attrs = pool_attrs,
+                                            .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_adaptive_pool_dx = {
+    .rule = rule_adaptive, .attrs = pool_attrs, .layout = TSRI_LAYOUT_NHWC};

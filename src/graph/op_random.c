@@ -63,8 +63,16 @@ static double flops_random(const tsri_op *op)
     return 10 * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-const tsri_op_def tsri_def_dropout = {
-    .rule = rule_dropout, .gradient = grad_dropout, .flops = flops_random};
+static const tsri_attr_field dropout_attrs[] = {TSRI_ATTR_FIELD(dropout.p, F64, "p"),
+                                                TSRI_ATTR_KEY(dropout.key), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_dropout = {.rule = rule_dropout,
+                                      .gradient = grad_dropout,
+                                      .flops = flops_random,
+                                      .attrs = dropout_attrs,
+                                      .layout = TSRI_LAYOUT_ANY,
+                                      .alike = 1 << 0,
+                                      .has_key = true};
 
 /* --- sources ---------------------------------------------------------------------------------- */
 
@@ -155,5 +163,13 @@ static tsr_status rule_fill(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "-> %s", tsri_axes_text(buf, op->out[0]->shape.ndim, 0, 0));
 }
 
-const tsri_op_def tsri_def_random = {.rule = rule_random, .flops = flops_random};
-const tsri_op_def tsri_def_fill = {.rule = rule_fill};
+static const tsri_attr_field drawn_attrs[] = {
+    TSRI_ATTR_FIELD(random.dist, I32, "distribution"), TSRI_ATTR_FIELD(random.a, F64, "a"),
+    TSRI_ATTR_FIELD(random.b, F64, "b"), TSRI_ATTR_KEY(random.key), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_random = {
+    .rule = rule_random, .flops = flops_random, .attrs = drawn_attrs, .has_key = true};
+static const tsri_attr_field fill_attrs[] = {TSRI_ATTR_FIELD(fill.value, F64, "value"),
+                                             TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_fill = {.rule = rule_fill, .attrs = fill_attrs};

@@ -195,10 +195,16 @@ static double flops_reduce(const tsri_op *op)
     return (double)tsr_dims_count(op->in[0]->shape);
 }
 
+static const tsri_attr_field reduce_attrs[] = {
+    TSRI_ATTR_FIELD(reduce.op, I32, "reduction"), TSRI_ATTR_FIELD(reduce.axes, MASK, "axes"),
+    TSRI_ATTR_FIELD(reduce.keepdim, I32, "keepdim"), TSRI_ATTR_FIELD(reduce.scale, F64, "factor"),
+    TSRI_ATTR_END};
+
 const tsri_op_def tsri_def_reduce = {
-    .rule = rule_reduce, .gradient = grad_reduce, .flops = flops_reduce};
+    .rule = rule_reduce, .gradient = grad_reduce, .flops = flops_reduce, .attrs = reduce_attrs};
 /* The gradient of x comes from the parts after it. */
-const tsri_op_def tsri_def_softmax_max = {.rule = rule_reduce, .flops = flops_reduce};
+const tsri_op_def tsri_def_softmax_max = {
+    .rule = rule_reduce, .flops = flops_reduce, .attrs = reduce_attrs};
 
 /* --- cumsum ----------------------------------------------------------------------------------- */
 
@@ -239,8 +245,12 @@ static void grad_cumsum(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     din[0] = add_cumsum(dout[0], op->attrs.cumsum.axis, !op->attrs.cumsum.reverse, op->loc);
 }
 
+static const tsri_attr_field cumsum_attrs[] = {TSRI_ATTR_FIELD(cumsum.axis, I32, "axis"),
+                                               TSRI_ATTR_FIELD(cumsum.reverse, I32, "reverse"),
+                                               TSRI_ATTR_END};
+
 const tsri_op_def tsri_def_cumsum = {
-    .rule = rule_cumsum, .gradient = grad_cumsum, .flops = flops_reduce};
+    .rule = rule_cumsum, .gradient = grad_cumsum, .flops = flops_reduce, .attrs = cumsum_attrs};
 
 /* --- argmax ----------------------------------------------------------------------------------- */
 
@@ -271,7 +281,11 @@ static tsr_status rule_argmax(const tsri_op *op, tsri_rule_text *out)
                            tsri_axes_text(res, ndim, axis, 0));
 }
 
-const tsri_op_def tsri_def_argmax = {.rule = rule_argmax, .flops = flops_reduce};
+static const tsri_attr_field argmax_attrs[] = {TSRI_ATTR_FIELD(softmax.axis, I32, "axis"),
+                                               TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_argmax = {
+    .rule = rule_argmax, .flops = flops_reduce, .attrs = argmax_attrs};
 
 /* --- broadcast_to ----------------------------------------------------------------------------- */
 

@@ -69,8 +69,13 @@ static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         din[1] = add_mask(op->in[0], dout[0], op->attrs.mask.keep, op->loc);
 }
 
-const tsri_op_def tsri_def_where = {.rule = rule_where, .gradient = grad_where};
-const tsri_op_def tsri_def_mask = {.rule = rule_mask, .gradient = grad_mask};
+const tsri_op_def tsri_def_where = {
+    .rule = rule_where, .gradient = grad_where, .layout = TSRI_LAYOUT_ANY};
+static const tsri_attr_field mask_attrs[] = {
+    TSRI_ATTR_FIELD(mask.keep, I32, "keeps where the condition is"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_mask = {
+    .rule = rule_mask, .gradient = grad_mask, .attrs = mask_attrs, .layout = TSRI_LAYOUT_ANY};
 
 /* --- triangles -------------------------------------------------------------------------------- */
 
@@ -117,4 +122,9 @@ static void grad_triangle(tsri_op *op, tsr_tensor *const *dout, const bool *want
                              op->in[0]->dtype, op->loc);
 }
 
-const tsri_op_def tsri_def_triangle = {.rule = rule_triangle, .gradient = grad_triangle};
+static const tsri_attr_field triangle_attrs[] = {
+    TSRI_ATTR_FIELD(triangle.diagonal, I64, "diagonal"),
+    TSRI_ATTR_FIELD(triangle.upper, I32, "upper"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_triangle = {
+    .rule = rule_triangle, .gradient = grad_triangle, .attrs = triangle_attrs};

@@ -245,8 +245,11 @@ static void grad_concat(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     }
 }
 
-const tsri_op_def tsri_def_concat = {.rule = rule_concat, .gradient = grad_concat};
-const tsri_op_def tsri_def_split = {.rule = rule_split, .gradient = grad_split};
+static const tsri_attr_field cut_attrs[] = {TSRI_ATTR_FIELD(cut.axis, I32, "axis"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_concat = {
+    .rule = rule_concat, .gradient = grad_concat, .attrs = cut_attrs};
+const tsri_op_def tsri_def_split = {.rule = rule_split, .gradient = grad_split, .attrs = cut_attrs};
 
 /* --- slice, pad ------------------------------------------------------------------------------- */
 
@@ -384,5 +387,11 @@ static void grad_pad(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr
     din[0] = add_slice(dout[0], &attrs, op->in[0]->shape, op->loc);
 }
 
-const tsri_op_def tsri_def_slice = {.rule = rule_slice, .gradient = grad_slice};
-const tsri_op_def tsri_def_pad = {.rule = rule_pad, .gradient = grad_pad};
+static const tsri_attr_field slice_attrs[] = {
+    TSRI_ATTR_FIELDS(slice.start, I64, TSR_MAX_NDIM, "start"),
+    TSRI_ATTR_FIELDS(slice.step, I64, TSR_MAX_NDIM, "step"),
+    TSRI_ATTR_FIELD(slice.value, F64, "value"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_slice = {
+    .rule = rule_slice, .gradient = grad_slice, .attrs = slice_attrs};
+const tsri_op_def tsri_def_pad = {.rule = rule_pad, .gradient = grad_pad, .attrs = slice_attrs};

@@ -96,11 +96,18 @@ static double flops_dot(const tsri_op *op)
     return 2 * (double)tsr_dims_count(op->in[0]->shape);
 }
 
-const tsri_op_def tsri_def_softmax_sum = {.rule = rule_sum, .flops = flops_exp};
+static const tsri_attr_field softmax_attrs[] = {TSRI_ATTR_FIELD(softmax.axis, I32, "axis"),
+                                                TSRI_ATTR_FIELD(softmax.log, I32, "log"),
+                                                TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_softmax_sum = {
+    .rule = rule_sum, .flops = flops_exp, .attrs = softmax_attrs};
 const tsri_op_def tsri_def_softmax_finish = {
-    .rule = rule_finish, .gradient = grad_finish, .flops = flops_exp};
-const tsri_op_def tsri_def_softmax_dot = {.rule = rule_dot, .flops = flops_dot};
-const tsri_op_def tsri_def_softmax_bwd = {.rule = rule_bwd, .flops = flops_dot};
+    .rule = rule_finish, .gradient = grad_finish, .flops = flops_exp, .attrs = softmax_attrs};
+const tsri_op_def tsri_def_softmax_dot = {
+    .rule = rule_dot, .flops = flops_dot, .attrs = softmax_attrs};
+const tsri_op_def tsri_def_softmax_bwd = {
+    .rule = rule_bwd, .flops = flops_dot, .attrs = softmax_attrs};
 
 /* --- cross entropy ---------------------------------------------------------------------------- */
 
@@ -239,11 +246,17 @@ static double flops_rows(const tsri_op *op)
     return 20 * (double)tsr_dims_count(op->in[1]->shape);
 }
 
+static const tsri_attr_field ce_attrs[] = {TSRI_ATTR_FIELD(ce.smoothing, F64, "label_smoothing"),
+                                           TSRI_ATTR_FIELD(ce.has_ignore, I32, "has_ignore_index"),
+                                           TSRI_ATTR_FIELD(ce.ignore_index, I64, "ignore_index"),
+                                           TSRI_ATTR_FIELD(ce.classes, I64, "classes"),
+                                           TSRI_ATTR_END};
+
 const tsri_op_def tsri_def_ce_terms = {
-    .rule = rule_terms, .gradient = grad_terms, .flops = flops_exp};
+    .rule = rule_terms, .gradient = grad_terms, .flops = flops_exp, .attrs = ce_attrs};
 const tsri_op_def tsri_def_ce_finish = {
-    .rule = rule_ce_finish, .gradient = grad_ce_finish, .flops = flops_rows};
-const tsri_op_def tsri_def_ce_dx = {.rule = rule_ce_dx, .flops = flops_exp};
+    .rule = rule_ce_finish, .gradient = grad_ce_finish, .flops = flops_rows, .attrs = ce_attrs};
+const tsri_op_def tsri_def_ce_dx = {.rule = rule_ce_dx, .flops = flops_exp, .attrs = ce_attrs};
 
 /* --- squared error ---------------------------------------------------------------------------- */
 

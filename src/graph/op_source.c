@@ -73,5 +73,12 @@ static tsr_status rule_source(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "-> %s", tsri_offset_axes(buf, op->out[0]->shape.ndim));
 }
 
-const tsri_op_def tsri_def_arange = {.rule = rule_source};
-const tsri_op_def tsri_def_constant = {.rule = rule_source};
+static const tsri_attr_field arange_attrs[] = {TSRI_ATTR_FIELD(arange.start, F64, "start"),
+                                               TSRI_ATTR_FIELD(arange.step, F64, "step"),
+                                               TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_arange = {.rule = rule_source, .attrs = arange_attrs};
+static const tsri_attr_field constant_attrs[] = {
+    TSRI_ATTR_FIELD(constant.hash, U64, "hash of the data"), TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_constant = {.rule = rule_source, .attrs = constant_attrs};

@@ -152,7 +152,7 @@ static void put_op(FILE *f, const tsri_op *op)
     fprintf(f, "name: %s\n", op->name);
     fprintf(f, "placement: %s\n", tsr_placement_text(op->placement));
     put_sbp(f, "signature", op->sbp);
-    tsri_attrs_put(f, op->kind, &op->attrs);
+    tsri_attrs_put(f, tsri_op_def_of(op->kind)->attrs, &op->attrs);
     fprintf(f, "results: %d\n", op->nout);
     for (int j = 0; j < op->nout && j < 16; j++) {
         fprintf(f, "dtype of result %d: %s\n", j, tsr_dtype_name(op->out[j]->dtype));

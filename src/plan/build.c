@@ -303,8 +303,7 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
 /* This rank's groups of a convolution: the split may be along the groups. */
 static int64_t groups_here(const builder *b, const tsri_op *op)
 {
-    bool conv = op->kind == TSRI_OP_CONV2D || op->kind == TSRI_OP_CONV2D_DX ||
-                op->kind == TSRI_OP_CONV2D_DW;
+    bool conv = tsri_op_def_of(op->kind)->has_groups;
     int64_t groups = conv ? op->attrs.conv.groups : 0, offset;
     int at = tsr_placement_find(op->placement, b->plan->world->rank);
     int index = b->inferred->groups_index[op->id], inner = tsr_placement_nranks(op->placement);
@@ -326,7 +325,7 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
         const tsr_tensor *t = op->in[i];
         const tsri_value *v = &plan->values[b->of[t->id]->value];
         tsri_item base = {.loc = op->loc, .backward = t->op->backward, .reason = ""};
-        if (i == tsri_gradient_operand(op))
+        if (i == tsri_op_gradient_operand(op->kind, op->nin))
             base.part = b->inferred->bucket[op->id];
         if (v->placement != op->placement || !tsr_sbp_equal(v->layout.sbp, sig->in[i]))
             base.reason = reason_of(b, op, sig->in[i]);
@@ -446,7 +445,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
                       .groups = groups_here(b, op),
                       .bucket = -1,
                       .cost_s = b->inferred->op_cost[op->id]};
-    if (op->kind == TSRI_OP_TO_GLOBAL || op->kind == TSRI_OP_RESHAPE) {
+    if (tsri_op_def_of(op->kind)->is_view) {
         item.kind = TSRI_ITEM_VIEW;
         plan->values[out[0]].storage = TSRI_STORAGE_ALIAS;
         plan->values[out[0]].alias = in[0];

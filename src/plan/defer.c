@@ -8,13 +8,12 @@
 
 bool tsri_item_is_update(const tsri_item *it)
 {
-    return it->kind == TSRI_ITEM_KERNEL && (it->op == TSRI_OP_SGD || it->op == TSRI_OP_ADAM);
+    return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->op)->is_update;
 }
 
 static bool can_wait(const tsri_item *it)
 {
-    return it->kind == TSRI_ITEM_KERNEL &&
-           (it->op == TSRI_OP_BN_PARAM_GRAD || it->op == TSRI_OP_BN_RUNNING) &&
+    return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->op)->may_wait &&
            tsr_placement_device(it->placement) != TSR_DEVICE_CPU;
 }
 
@@ -74,8 +73,9 @@ tsr_status tsri_plan_defer(tsr_plan *plan)
     for (int i = 0; i < end; i++)
         if (!deferred[i] && !tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
             return TSR_ERR_NO_MEMORY;
-    TSRI_TRY(append_deferred(plan, old, end, deferred, TSRI_OP_BN_PARAM_GRAD));
-    TSRI_TRY(append_deferred(plan, old, end, deferred, TSRI_OP_BN_RUNNING));
+    for (int op = 0; op < TSRI_OP_COUNT_; op++)
+        if (tsri_op_def_of((tsri_op_kind)op)->may_wait)
+            TSRI_TRY(append_deferred(plan, old, end, deferred, (tsri_op_kind)op));
     for (int i = end; i < n; i++)
         if (!tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
             return TSR_ERR_NO_MEMORY;

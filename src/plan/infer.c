@@ -51,7 +51,7 @@ static void find_last_uses(tsri_problem *p)
         const tsri_op *op = g->ops[i];
         if (!p->out->live[i])
             continue;
-        bool is_view = op->kind == TSRI_OP_RESHAPE || op->kind == TSRI_OP_TO_GLOBAL;
+        bool is_view = tsri_op_def_of(op->kind)->is_view;
         int until = i;
         if (is_view && p->last_use[op->out[0]->id] > until)
             until = p->last_use[op->out[0]->id];
@@ -127,7 +127,7 @@ static tsr_status list_readers(tsri_problem *p)
     tsr_graph *g = p->g;
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
-        int grad = tsri_gradient_operand(op);
+        int grad = tsri_op_gradient_operand(op->kind, op->nin);
         tsri_sides *all;
         if (!p->out->live[i])
             continue;
@@ -157,7 +157,7 @@ static void set_lifetimes(tsri_problem *p)
     tsr_graph *g = p->g;
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
-        bool is_view = op->kind == TSRI_OP_RESHAPE || op->kind == TSRI_OP_TO_GLOBAL;
+        bool is_view = tsri_op_def_of(op->kind)->is_view;
         if (!p->out->live[i] || op->out[0]->writes || is_view)
             continue;
         tsri_search_node *node = &p->nodes[p->node_of[i]];

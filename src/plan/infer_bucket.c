@@ -30,11 +30,6 @@ typedef struct open_bucket {
     double bytes;
 } open_bucket;
 
-int tsri_gradient_operand(const tsri_op *op)
-{
-    return op->kind == TSRI_OP_SGD ? op->nin - 2 : op->kind == TSRI_OP_ADAM ? 3 : -1;
-}
-
 static int by_making(const void *a, const void *b)
 {
     const member *x = a, *y = b;
@@ -107,7 +102,7 @@ static tsr_status set_shares(tsri_problem *p, const member *m, int n, const int 
 /* The op that makes a tensor; views make nothing. */
 static int maker_of(const tsr_tensor *t)
 {
-    while (t->op->kind == TSRI_OP_RESHAPE || t->op->kind == TSRI_OP_TO_GLOBAL)
+    while (tsri_op_def_of(t->op->kind)->is_view)
         t = t->op->in[0];
     return t->op->id;
 }
@@ -125,7 +120,7 @@ tsr_status tsri_infer_buckets(tsri_problem *p, double limit)
     int n = 0, nopen = 0, copen = 0;
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
-        int arg = tsri_gradient_operand(op);
+        int arg = tsri_op_gradient_operand(op->kind, op->nin);
         if (arg < 0 || !p->out->live[i])
             continue;
         const tsr_tensor *t = op->in[arg];

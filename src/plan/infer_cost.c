@@ -137,7 +137,7 @@ tsr_status tsri_infer_parallel(tsri_problem *p)
     tsr_graph *g = p->g;
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
-        if (!p->out->live[i] || tsri_gradient_operand(op) < 0)
+        if (!p->out->live[i] || tsri_op_gradient_operand(op->kind, op->nin) < 0)
             continue;
         tsri_parallel *known = parallel_of(p, op->placement);
         unsigned whole = dims_that_are(op->placement, tsri_kept_signature(op), TSR_SBP_BROADCAST);

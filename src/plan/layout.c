@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Physical layouts. Logical shapes stay NCHW; a 4-D value may lie channels last in memory, which
- * convolution, batch norm and pooling want. Each kernel says what it prefers (tsri_kernel_taste);
+ * convolution, batch norm and pooling want. Each op says what it prefers (tsri_op_def);
  * where a value lies otherwise, a copy is put in front, once per value and layout.
  */
 #include <string.h>
@@ -79,11 +79,11 @@ static tsr_status in_layout(layouter *l, const tsri_item *for_item, int value, b
     return TSR_OK;
 }
 
-/* Convolution's weights are 4-D, but row-major. */
+/* Whether operand or result `arg` stays row-major, whatever the op prefers. */
 static bool is_weight(const tsri_item *it, bool is_out, int arg)
 {
-    return is_out ? it->op == TSRI_OP_CONV2D_DW
-                  : (it->op == TSRI_OP_CONV2D || it->op == TSRI_OP_CONV2D_DX) && arg == 1;
+    const tsri_op_def *def = tsri_op_def_of(it->op);
+    return (is_out ? def->rows_out : def->rows_in) >> arg & 1;
 }
 
 /* Element-wise: follow the operands; channels last if one of them is. */
@@ -100,7 +100,7 @@ static tsr_status place_item(layouter *l, tsri_item it)
     tsr_plan *plan = l->plan;
     tsri_layout_taste taste = TSRI_LAYOUT_ROW;
     if (it.kind == TSRI_ITEM_KERNEL && it.op != TSRI_OP_COPY)
-        taste = tsri_kernel_taste(it.op);
+        taste = tsri_op_def_of(it.op)->layout;
     /* A view of another shape needs row-major order, and so do ranks whose programs may differ;
      * relabelling and boxing keep what is there. */
     bool same_shape = it.kind == TSRI_ITEM_VIEW &&

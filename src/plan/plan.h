@@ -269,9 +269,6 @@ typedef struct tsri_infer_opts {
     double bucket_bytes;  /* gradients' reductions are joined up to this size */
     bool infer_updates;   /* see tsr_compile_opts */
 } tsri_infer_opts;
-/* The gradient operand of an optimizer's op, whose reduction may wait for others; -1 of other ops.
- */
-int tsri_gradient_operand(const tsri_op *op);
 /* Whether a conversion makes addends of zeros where there were none. */
 bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
                       const tsr_placement *to_placement, tsr_sbp to);

@@ -141,11 +141,6 @@ static tsri_memory_kind of_variable(const tsr_variable *v)
     return v->trainable ? TSRI_MEMORY_PARAMETERS : TSRI_MEMORY_BUFFERS;
 }
 
-static int gradient_operand(const tsri_item *it)
-{
-    return it->op == TSRI_OP_SGD ? it->nin - 2 : it->op == TSRI_OP_ADAM ? 3 : -1;
-}
-
 static void mark(memory_maker *m, int value, tsri_memory_kind c)
 {
     int root = tsri_plan_root(m->plan, value);
@@ -164,7 +159,7 @@ static void find_gradients(memory_maker *m)
     tsr_plan *plan = m->plan;
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
-        int arg = it->kind == TSRI_ITEM_KERNEL ? gradient_operand(it) : -1;
+        int arg = it->kind == TSRI_ITEM_KERNEL ? tsri_op_gradient_operand(it->op, it->nin) : -1;
         if (arg >= 0)
             mark(m, it->in[arg], TSRI_MEMORY_GRADIENTS);
     }

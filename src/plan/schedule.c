@@ -169,26 +169,17 @@ static void live(tsr_plan *plan, int value, int entry)
 
 bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *it)
 {
-    switch (it->op) {
-    case TSRI_OP_UNARY:
-    case TSRI_OP_UNARY_GRAD:
-    case TSRI_OP_SCALE:
-    case TSRI_OP_BINARY:
-    case TSRI_OP_ADD_N:
-    case TSRI_OP_DROPOUT:
-    case TSRI_OP_CAUSAL_MASK:
-        break;
-    default:
-        return false;
-    }
+    const uint32_t alike = tsri_op_def_of(it->op)->alike;
     const tsri_value *out = &plan->values[it->out[0]];
-    for (int i = 0; i < it->nin && it->op != TSRI_OP_DROPOUT; i++) {
+    for (int i = 0; i < it->nin && alike; i++) {
+        if (!(alike >> i & 1))
+            continue;
         const tsri_value *in = &plan->values[it->in[i]];
         if (!tsr_dims_equal(in->shape, out->shape) || in->dtype != out->dtype ||
             in->nhwc != out->nhwc)
             return false;
     }
-    return true;
+    return alike != 0;
 }
 
 bool tsri_item_writes_early(const tsr_plan *plan, const tsri_item *it)

@@ -37,10 +37,8 @@ double tsri_largest_part(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp)
 static tsri_attrs class_attrs(const tsri_op *op)
 {
     tsri_attrs a = op->attrs;
-    if (op->kind == TSRI_OP_DROPOUT)
-        a.dropout.key = 0;
-    if (op->kind == TSRI_OP_RANDOM)
-        a.random.key = 0;
+    if (tsri_op_def_of(op->kind)->has_key)
+        a.key = 0;
     return a;
 }
 
@@ -57,7 +55,7 @@ tsr_sbp tsri_kept_signature(const tsri_op *op)
 
 static tsr_sbp hint_of(const tsri_strategy_table *t, const tsri_op *op)
 {
-    bool keeps = tsri_gradient_operand(op) >= 0 && !t->infer_updates;
+    bool keeps = tsri_op_gradient_operand(op->kind, op->nin) >= 0 && !t->infer_updates;
     return tsri_sbp_canonical(op->placement, op->kind == TSRI_OP_VARIABLE ? op->variable->sbp
                                              : keeps                      ? tsri_kept_signature(op)
                                                                           : op->sbp);
@@ -106,8 +104,7 @@ static bool same_class(const tsri_strategy_table *t, const tsri_op *a, const tsr
 /* --- ops whose signature is the user's word --------------------------------------------------- */
 static bool is_source(const tsri_op *op)
 {
-    return op->kind == TSRI_OP_INPUT || op->kind == TSRI_OP_VARIABLE ||
-           op->kind == TSRI_OP_TO_GLOBAL;
+    return !tsri_op_def_of(op->kind)->rule;
 }
 
 /* Which entry a dimension can have when nobody says: B, S(i) of axes that are long enough, and
@@ -120,7 +117,7 @@ static int choices(const tsri_op *op, int d, tsr_sbp1 *out)
     for (int i = 0; i < shape->ndim && k > 1; i++)
         if (shape->d[i] >= k)
             out[n++] = (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)i};
-    if (k > 1 && op->kind == TSRI_OP_TO_GLOBAL && op->out[0]->dtype != TSR_BOOL)
+    if (k > 1 && op->nin && op->out[0]->dtype != TSR_BOOL)
         out[n++] = (tsr_sbp1){TSR_SBP_PARTIAL, TSR_REDUCE_SUM};
     return n;
 }
@@ -305,8 +302,7 @@ static bool leaves_empty(const tsri_op *op, const tsri_rule *rule, const tsri_nd
 
 static bool passes_partial(const tsri_op *op, const tsri_nd_signature *sig)
 {
-    bool sums = op->kind == TSRI_OP_ADD_N || op->kind == TSRI_OP_SCALE || op->kind == TSRI_OP_CAST;
-    for (int i = 0; i < op->nin && !sums; i++)
+    for (int i = 0; i < op->nin && !tsri_op_def_of(op->kind)->is_linear; i++)
         for (int d = 0; d < sig->in[i].ndim; d++)
             if (sig->in[i].d[d].kind == TSR_SBP_PARTIAL)
                 return true;
@@ -412,7 +408,7 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
     if (!s->cost || !s->usage)
         return no_memory();
     for (int i = 0; i < s->n; i++) {
-        if (!is_source(op) && op->kind != TSRI_OP_RESHAPE) /* views take no time */
+        if (!is_source(op) && !tsri_op_def_of(op->kind)->is_view) /* views take no time */
             s->cost[i] = compute_cost(t, op, flops, rule, &s->sig[i]);
         for (int j = 0; j < op->nout; j++)
             s->usage[i] +=

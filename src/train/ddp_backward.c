@@ -62,19 +62,10 @@ static bool check(tsr_ddp *d, tsr_graph *g, const tsr_tensor *loss, tsri_loc loc
     return true;
 }
 
-/* Gradients of weights, which are made in the order that variables have. */
-static bool makes_rows(tsri_op_kind kind)
+/* Whether an op's first result has the order of axes that variables have. */
+static bool makes_rows(const tsri_op_def *def)
 {
-    switch (kind) {
-    case TSRI_OP_CONV2D_DW:
-    case TSRI_OP_LINEAR_DW:
-    case TSRI_OP_BN_PARAM_GRAD:
-    case TSRI_OP_LN_PARAM_GRAD:
-    case TSRI_OP_GATHER_DX:
-        return true;
-    default:
-        return false;
-    }
+    return def->layout == TSRI_LAYOUT_ROW || (def->rows_out & 1);
 }
 
 /*
@@ -86,10 +77,9 @@ static bool can_write(const tsr_tensor *dx, int first, const int *nuses)
     const tsri_op *op = dx->op;
     if (op->id < first || nuses[dx->id] > 1 || dx->writes)
         return false;
-    if (op->kind == TSRI_OP_RESHAPE || op->kind == TSRI_OP_TO_GLOBAL ||
-        op->kind == TSRI_OP_RANK_SUM)
+    if (tsri_op_def_of(op->kind)->is_view || op->kind == TSRI_OP_RANK_SUM)
         return false; /* what shows another's bytes, or is made by peers */
-    return dx->shape.ndim < 4 || makes_rows(op->kind);
+    return dx->shape.ndim < 4 || makes_rows(tsri_op_def_of(op->kind));
 }
 
 /* Otherwise it is copied there, as soon as it is made: before those that read it too. */

@@ -216,7 +216,7 @@ bool sg_has_planes(const sg_entry *e)
         any |= e->v.in_dims[i].ndim == 4;
     for (int i = 0; i < e->v.nout; i++)
         any |= e->v.out_dims[i].ndim == 4;
-    return any && tsri_kernel_taste(e->v.kind) != TSRI_LAYOUT_ROW;
+    return any && tsri_op_def_of(e->v.kind)->layout != TSRI_LAYOUT_ROW;
 }
 
 static bool has_value(tsr_dims dims, const double *v)

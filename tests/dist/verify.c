@@ -166,7 +166,7 @@ static void forget_offsets(tsri_kernel_desc *d)
 static tsri_kernel_desc describe(const vf_op *op, const tsri_nd_signature *sig, const vf_how *how,
                                  int part, tsri_attrs *attrs)
 {
-    bool nhwc = how->nhwc && tsri_kernel_taste(op->kind) != TSRI_LAYOUT_ROW;
+    bool nhwc = how->nhwc && tsri_op_def_of(op->kind)->layout != TSRI_LAYOUT_ROW;
     tsri_kernel_desc d = {.op = op->kind, .attrs = attrs, .nin = op->nin, .nout = op->nout};
     *attrs = op->attrs;
     d.groups = how->fault == VF_GLOBAL_GROUPS ? op->groups : groups_of(op, how, part);

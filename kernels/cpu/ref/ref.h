@@ -121,21 +121,12 @@ bool tsri_ref_is_depthwise(const tsri_kernel_desc *desc);
 tsr_status tsri_ref_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc,
                               tsri_kernel **out_kernel);
 
-/* The slots. */
-tsri_kernel_create_fn tsri_ref_unary, tsri_ref_unary_grad, tsri_ref_scale, tsri_ref_cast,
-    tsri_ref_binary, tsri_ref_add_n, tsri_ref_reduce, tsri_ref_argmax, tsri_ref_matmul,
-    tsri_ref_linear, tsri_ref_linear_dx, tsri_ref_linear_dw, tsri_ref_conv2d, tsri_ref_max_pool,
-    tsri_ref_max_pool_dx, tsri_ref_avg_pool, tsri_ref_avg_pool_dx, tsri_ref_bn_stats,
-    tsri_ref_bn_apply, tsri_ref_bn_bwd_stats, tsri_ref_bn_bwd_apply, tsri_ref_bn_param_grad,
-    tsri_ref_bn_running, tsri_ref_bn_fold, tsri_ref_scale_shift, tsri_ref_softmax, tsri_ref_ce,
-    tsri_ref_ce_dx, tsri_ref_dropout, tsri_ref_random, tsri_ref_fill, tsri_ref_reshape,
-    tsri_ref_permute, tsri_ref_copy, tsri_ref_sgd, tsri_ref_adam;
-tsri_kernel_create_fn tsri_ref_gather, tsri_ref_gather_dx, tsri_ref_where, tsri_ref_mask,
-    tsri_ref_concat, tsri_ref_split, tsri_ref_slice, tsri_ref_pad, tsri_ref_triangle,
-    tsri_ref_cumsum, tsri_ref_one_hot, tsri_ref_arange, tsri_ref_constant;
-
-tsri_kernel_create_fn tsri_ref_batch_matmul, tsri_ref_layer_norm, tsri_ref_ce_terms,
-    tsri_ref_ce_finish, tsri_ref_causal_mask;
+/* One slot per op, tsri_ref_matmul; TSRI_REF_SAME makes one that is another's. */
+#define TSRI_REF_SLOT(upper, lower) tsri_kernel_create_fn tsri_ref_##lower;
+TSRI_OP_KERNEL_LIST(TSRI_REF_SLOT)
+#undef TSRI_REF_SLOT
+#define TSRI_REF_SAME(op, other) \
+    tsri_kernel_create_fn tsri_ref_##op __attribute__((alias("tsri_ref_" #other)))
 
 extern const tsri_kernels tsri_kernels_cpu_ref;
 

@@ -180,3 +180,5 @@ tsr_status tsri_ref_conv2d(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     *out_kernel = &v->ref.base;
     return TSR_OK;
 }
+TSRI_REF_SAME(conv2d_dx, conv2d);
+TSRI_REF_SAME(conv2d_dw, conv2d);

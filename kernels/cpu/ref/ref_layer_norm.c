@@ -177,7 +177,7 @@ static tsr_status param_grad_run(const tsri_kernel *k, void *const *in, void *co
     return TSR_OK;
 }
 
-tsr_status tsri_ref_layer_norm(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+tsr_status tsri_ref_ln_stats(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0];
     tsri_ref_run_fn *run = d->op == TSRI_OP_LN_STATS       ? stats_run
@@ -207,3 +207,7 @@ tsr_status tsri_ref_layer_norm(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ke
     *out_kernel = &v->ref.base;
     return TSR_OK;
 }
+TSRI_REF_SAME(ln_apply, ln_stats);
+TSRI_REF_SAME(ln_bwd_stats, ln_stats);
+TSRI_REF_SAME(ln_bwd_apply, ln_stats);
+TSRI_REF_SAME(ln_param_grad, ln_stats);

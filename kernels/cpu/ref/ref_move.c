@@ -61,6 +61,8 @@ tsr_status tsri_ref_copy(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
         return tsri_ref_decline(d);
     return tsri_ref_create_map(mem, d, copy_run, out_kernel);
 }
+TSRI_REF_SAME(broadcast_to, copy);
+TSRI_REF_SAME(assign, copy);
 
 tsr_status tsri_ref_permute(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {

@@ -309,11 +309,14 @@ tsr_status tsri_ref_bn_apply(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
         return tsri_ref_decline(d);
     return create(mem, d, apply_run, 1, -1, out_kernel);
 }
+TSRI_REF_SAME(bn_center, bn_apply);
+TSRI_REF_SAME(bn_act, bn_apply);
 
 tsr_status tsri_ref_bn_bwd_stats(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     return create(mem, d, bwd_stats_run, 1, d->op == TSRI_OP_BN_ACT_BWD_STATS ? 4 : 2, out_kernel);
 }
+TSRI_REF_SAME(bn_act_bwd_stats, bn_bwd_stats);
 
 tsr_status tsri_ref_bn_bwd_apply(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
@@ -322,3 +325,4 @@ tsr_status tsri_ref_bn_bwd_apply(tsri_mem *mem, const tsri_kernel_desc *d, tsri_
         return tsri_ref_decline(d);
     return create(mem, d, bwd_apply_run, 1, dy, out_kernel);
 }
+TSRI_REF_SAME(bn_act_bwd_apply, bn_bwd_apply);

@@ -157,8 +157,10 @@ tsr_status tsri_ref_avg_pool(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
 {
     return create(mem, d, &d->in[0], avg_run, out_kernel);
 }
+TSRI_REF_SAME(adaptive_pool, avg_pool);
 
 tsr_status tsri_ref_avg_pool_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     return create(mem, d, &d->in[0], avg_dx_run, out_kernel);
 }
+TSRI_REF_SAME(adaptive_pool_dx, avg_pool_dx);

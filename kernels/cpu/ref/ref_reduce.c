@@ -167,6 +167,7 @@ tsr_status tsri_ref_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     *out_kernel = &v->ref.base;
     return TSR_OK;
 }
+TSRI_REF_SAME(softmax_max, reduce);
 
 typedef struct argmax {
     tsri_ref ref; /* its walk: out, x without the axis */

@@ -90,6 +90,11 @@ tsr_status tsri_ref_softmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
         return create(mem, d, 5, out_kernel);
     }
 }
+TSRI_REF_SAME(softmax_dx, softmax);
+TSRI_REF_SAME(softmax_sum, softmax);
+TSRI_REF_SAME(softmax_finish, softmax);
+TSRI_REF_SAME(softmax_dot, softmax);
+TSRI_REF_SAME(softmax_bwd, softmax);
 
 static bool is_ignored(const tsri_ref *ref, int64_t label)
 {
