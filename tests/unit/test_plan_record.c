@@ -147,7 +147,8 @@ static void add_report(tsr_plan *plan)
     tsri_report_destroy(r);
 }
 
-/* Adds the parts of a program that ranks compare, without the places in files. */
+/* Adds the parts of a program that ranks compare, without the places in files and without hashes,
+ * which hold the numbers of ops in the list of ops. */
 static void add_parts(tsr_graph *g, const tsr_compile_opts *opts)
 {
     const tsri_program_view view = {g, opts};
@@ -155,8 +156,12 @@ static void add_parts(tsr_graph *g, const tsr_compile_opts *opts)
     for (int kind = 0; kind < TSRI_PART_KINDS; kind++)
         for (int i = 0; i < tsri_part_count(&view, (tsri_part_kind)kind); i++) {
             tsri_part_text(&view, (tsri_part_kind)kind, i, part);
-            const char *behind = strchr(part, '\n');
-            add("%d.%d%s\n", kind, i, behind ? behind : "");
+            add("%d.%d\n", kind, i);
+            for (char *line = strtok(part, "\n"), *next; line; line = next) {
+                next = strtok(NULL, "\n");
+                if (line != part && !strstr(line, "as a hash"))
+                    add("%s\n", line);
+            }
         }
 }
 
