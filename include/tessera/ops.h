@@ -37,6 +37,8 @@ TSR_API tsr_tensor *tsr_tanh_at(tsr_tensor *x, const char *file, int line);
 TSR_API tsr_tensor *tsr_sigmoid_at(tsr_tensor *x, const char *file, int line);
 /* Returns x sigmoid(x). */
 TSR_API tsr_tensor *tsr_silu_at(tsr_tensor *x, const char *file, int line);
+/* Returns log(1 + e^x), exact for x of any size. */
+TSR_API tsr_tensor *tsr_softplus_at(tsr_tensor *x, const char *file, int line);
 /* Returns x^p; x^0 has the gradient 0 everywhere. */
 TSR_API tsr_tensor *tsr_pow_scalar_at(tsr_tensor *x, double p, const char *file, int line);
 /* Returns x + a. */

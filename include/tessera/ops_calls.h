@@ -15,6 +15,7 @@
 #define tsr_tanh(...) tsr_tanh_at(__VA_ARGS__, TSR_HERE)
 #define tsr_sigmoid(...) tsr_sigmoid_at(__VA_ARGS__, TSR_HERE)
 #define tsr_silu(...) tsr_silu_at(__VA_ARGS__, TSR_HERE)
+#define tsr_softplus(...) tsr_softplus_at(__VA_ARGS__, TSR_HERE)
 #define tsr_pow_scalar(...) tsr_pow_scalar_at(__VA_ARGS__, TSR_HERE)
 #define tsr_add_scalar(...) tsr_add_scalar_at(__VA_ARGS__, TSR_HERE)
 #define tsr_sub_scalar(...) tsr_sub_scalar_at(__VA_ARGS__, TSR_HERE)

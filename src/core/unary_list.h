@@ -40,7 +40,10 @@
     X(T, SIGMOID, sigmoid, RESULT, SLOW, VECTORS, sigmoid(v), u * (1 - v) * v, "1 / (1 + e^-x)") \
     X(T, SILU, silu, OPERAND, SLOW, VECTORS, \
       v / (1 + exp(-v)), \
-      u * sigmoid(v) * (1 + v * (1 - sigmoid(v))), "x sigmoid(x)")
+      u * sigmoid(v) * (1 + v * (1 - sigmoid(v))), "x sigmoid(x)") \
+    X(T, SOFTPLUS, softplus, OPERAND, SLOW, VECTORS, \
+      pick(v > 0, v, num(0)) + log1p(exp(pick(v > 0, -v, v))), \
+      u * sigmoid(v), "log(1 + e^x)")
 
 /* Functions with a number a, and functions that share a public call. */
 #define TSRI_UNARY_OTHER_LIST(X, T) \

@@ -47,6 +47,7 @@ EACH(relu6, tsr_relu6(tsr_mul_scalar(c->z, 12)), z<0 ? 0 : 12 * z> 6 ? 6 : 12 * 
 EACH(tanh, tsr_tanh(c->z), (exp(2 * z) - 1) / (exp(2 * z) + 1))
 EACH(sigmoid, tsr_sigmoid(c->z), 1 / (1 + exp(-z)))
 EACH(silu, tsr_silu(c->z), z / (1 + exp(-z)))
+EACH(softplus, tsr_softplus(c->z), log(1 + exp(z)))
 EACH(gelu, tsr_gelu(c->z, TSR_GELU_ERF), z *(1 + erf(z / sqrt(2))) / 2)
 EACH(gelu_tanh, tsr_gelu(c->z, TSR_GELU_TANH),
      z *(1 + tanh(sqrt(2 / acos(-1)) * (z + 0.044715 * z * z * z))) / 2)
@@ -376,17 +377,17 @@ static int want_batches(const ctx *c, double *o)
 #name, make_##name, want_##name \
     }
 static const op_case cases[] = {
-    CASE(neg),         CASE(abs),        CASE(exp),           CASE(log),          CASE(sqrt),
-    CASE(relu),        CASE(relu6),      CASE(tanh),          CASE(sigmoid),      CASE(silu),
-    CASE(pow_scalar),  CASE(add_scalar), CASE(sub_scalar),    CASE(mul_scalar),   CASE(div_scalar),
-    CASE(rdiv_scalar), CASE(cast),       CASE(add),           CASE(sub),          CASE(mul),
-    CASE(div),         CASE(pow),        CASE(equal),         CASE(add_row),      CASE(reshape),
-    CASE(flatten),     CASE(transpose),  CASE(permute),       CASE(broadcast_to), CASE(dropout),
-    CASE(full),        CASE(softmax),    CASE(log_softmax),   CASE(to_global),    CASE(sum),
-    CASE(mean),        CASE(min),        CASE(norm),          CASE(argmax),       CASE(matmul),
-    CASE(matmul_t),    CASE(linear),     CASE(conv2d),        CASE(max_pool2d),   CASE(avg_pool2d),
-    CASE(adaptive),    CASE(batch_norm), CASE(cross_entropy), CASE(smoothed),     CASE(mse),
-    CASE(gelu),        CASE(gelu_tanh),  CASE(batches),
+    CASE(neg),        CASE(abs),         CASE(exp),        CASE(log),           CASE(sqrt),
+    CASE(relu),       CASE(relu6),       CASE(tanh),       CASE(sigmoid),       CASE(silu),
+    CASE(softplus),   CASE(pow_scalar),  CASE(add_scalar), CASE(sub_scalar),    CASE(mul_scalar),
+    CASE(div_scalar), CASE(rdiv_scalar), CASE(cast),       CASE(add),           CASE(sub),
+    CASE(mul),        CASE(div),         CASE(pow),        CASE(equal),         CASE(add_row),
+    CASE(reshape),    CASE(flatten),     CASE(transpose),  CASE(permute),       CASE(broadcast_to),
+    CASE(dropout),    CASE(full),        CASE(softmax),    CASE(log_softmax),   CASE(to_global),
+    CASE(sum),        CASE(mean),        CASE(min),        CASE(norm),          CASE(argmax),
+    CASE(matmul),     CASE(matmul_t),    CASE(linear),     CASE(conv2d),        CASE(max_pool2d),
+    CASE(avg_pool2d), CASE(adaptive),    CASE(batch_norm), CASE(cross_entropy), CASE(smoothed),
+    CASE(mse),        CASE(gelu),        CASE(gelu_tanh),  CASE(batches),
 };
 enum { NCASES = sizeof cases / sizeof *cases };
 

@@ -66,6 +66,7 @@ static void unary_of(sc_graph *s, tsr_dims dims)
     grad(s, tsr_tanh(x), x);
     grad(s, tsr_sigmoid(x), x);
     grad(s, tsr_silu(x), x);
+    grad(s, tsr_softplus(x), x);
     grad(s, tsr_pow_scalar(p, 2.5), p);
     grad(s, tsr_add_scalar(x, 1.5), x);
     grad(s, tsr_sub_scalar(x, 1.5), x);

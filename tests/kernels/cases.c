@@ -63,6 +63,7 @@ const kernel_case kernel_cases[] = {
     UNARY("tanh", TSRI_UNARY_TANH, KC_UNIFORM, 0),
     UNARY("sigmoid", TSRI_UNARY_SIGMOID, KC_SPREAD, 0),
     UNARY("silu", TSRI_UNARY_SILU, KC_SPREAD, 0),
+    UNARY("softplus", TSRI_UNARY_SOFTPLUS, KC_SPREAD, 0),
     UNARY("pow", TSRI_UNARY_POW, KC_POSITIVE, 2.5),
     UNARY("add", TSRI_UNARY_ADD, KC_UNIFORM, 1.5),
     UNARY("rdiv", TSRI_UNARY_RDIV, KC_POSITIVE, 2),

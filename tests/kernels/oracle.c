@@ -263,6 +263,8 @@ static double unary(const tsri_attrs *at, double x)
         return 0.5 + 0.5 * tanh(0.5 * x);
     case TSRI_UNARY_SILU:
         return x * (0.5 + 0.5 * tanh(0.5 * x));
+    case TSRI_UNARY_SOFTPLUS:
+        return log(1 + exp(x));
     case TSRI_UNARY_POW:
         return exp(at->unary.a * log(x));
     case TSRI_UNARY_ADD:

@@ -147,6 +147,7 @@ ONE(relu6, FN_RELU6, draw_any, 2)
 ONE(tanh, FN_TANH, draw_any, 4)
 ONE(sigmoid, FN_SIGMOID, draw_any, 3)
 ONE(silu, FN_SILU, draw_any, 2)
+ONE(softplus, FN_SOFTPLUS, draw_any, 2)
 
 #define SCALAR(name, FN, drawn, sign, w)                                                  \
     static tsr_tensor *declare_##name(declared *d, const pnode *n, tsr_tensor *const *in) \
@@ -358,14 +359,20 @@ static const op_def op_where = {
     "where", "tsr_where($0, $1, $2)", draw_where, declare_where, eval_where, 6};
 
 extern const op_def *const ops_pointwise[];
-const op_def *const ops_pointwise[] = {&op_neg,         &op_abs,           &op_exp,
-                                       &op_log,         &op_sqrt,          &op_relu,
-                                       &op_relu6,       &op_tanh,          &op_sigmoid,
-                                       &op_silu,        &op_pow_scalar,    &op_add_scalar,
-                                       &op_sub_scalar,  &op_mul_scalar,    &op_div_scalar,
-                                       &op_rdiv_scalar, &op_gelu,          &op_cast,
-                                       &op_add,         &op_sub,           &op_mul,
-                                       &op_div,         &op_pow,           &op_equal,
-                                       &op_not_equal,   &op_less,          &op_less_equal,
-                                       &op_greater,     &op_greater_equal, &op_maximum,
-                                       &op_minimum,     &op_where,         NULL};
+const op_def *const ops_pointwise[] = {&op_neg,         &op_abs,
+                                       &op_exp,         &op_log,
+                                       &op_sqrt,        &op_relu,
+                                       &op_relu6,       &op_tanh,
+                                       &op_sigmoid,     &op_silu,
+                                       &op_softplus,    &op_pow_scalar,
+                                       &op_add_scalar,  &op_sub_scalar,
+                                       &op_mul_scalar,  &op_div_scalar,
+                                       &op_rdiv_scalar, &op_gelu,
+                                       &op_cast,        &op_add,
+                                       &op_sub,         &op_mul,
+                                       &op_div,         &op_pow,
+                                       &op_equal,       &op_not_equal,
+                                       &op_less,        &op_less_equal,
+                                       &op_greater,     &op_greater_equal,
+                                       &op_maximum,     &op_minimum,
+                                       &op_where,       NULL};

@@ -274,6 +274,10 @@ static void apply1(tape_fn fn, double p, double x, double *f, double *d)
         *f = x * s;
         *d = s * (1 + x * (1 - s));
         break;
+    case FN_SOFTPLUS:
+        *f = x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+        *d = 1 / (1 + exp(-x));
+        break;
     case FN_GELU:
         *f = x * phi(x);
         *d = phi(x) + x * exp(-x * x / 2) * c / 2;

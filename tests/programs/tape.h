@@ -28,6 +28,7 @@ typedef enum tape_fn {
     FN_TANH,
     FN_SIGMOID,
     FN_SILU,
+    FN_SOFTPLUS,
     FN_GELU,
     FN_GELU_TANH,
     FN_POWS,

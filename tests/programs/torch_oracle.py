@@ -26,6 +26,7 @@ INT_MAX = 2**63 - 1
 UNARY = {
     "neg": torch.neg, "abs": torch.abs, "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt,
     "relu": torch.relu, "relu6": F.relu6, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "silu": F.silu,
+    "softplus": lambda x: F.softplus(x, threshold=700),
 }
 BINARY = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "pow": torch.pow,

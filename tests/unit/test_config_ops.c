@@ -94,6 +94,7 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(tanh, "in: x", tsr_tanh(s->x))                                                            \
     ROW(sigmoid, "in: x", tsr_sigmoid(s->x))                                                      \
     ROW(silu, "in: x", tsr_silu(s->x))                                                            \
+    ROW(softplus, "in: x", tsr_softplus(s->x))                                                    \
     ROW(gelu, "in: x, form: tanh", tsr_gelu(s->x, TSR_GELU_TANH))                                 \
     ROW(layer_norm, "in: [m, v, v], eps: 0.5",                                                    \
         tsr_layer_norm(s->m, s->v, s->v, TSR_LAYER_NORM_OPTS(.eps = 0.5)))                        \

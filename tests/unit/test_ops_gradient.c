@@ -172,6 +172,7 @@ static void test_unary(void **state)
     CHECK(-2, 2, tsr_tanh(x64(D(5))));
     CHECK(-2, 2, tsr_sigmoid(x64(D(5))));
     CHECK(-2, 2, tsr_silu(x64(D(5))));
+    CHECK(-2, 2, tsr_softplus(x64(D(5))));
     CHECK(0.2, 2, tsr_pow_scalar(x64(D(5)), 2.5));
     CHECK(-2, 2, tsr_pow_scalar(x64(D(5)), 3));
     CHECK(-2, 2, tsr_add_scalar(x64(D(5)), 3));
