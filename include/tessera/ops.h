@@ -117,6 +117,10 @@ TSR_API tsr_tensor *tsr_max_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const
 /* Returns the smallest over axes. Equal minima share the gradient. */
 TSR_API tsr_tensor *tsr_min_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file,
                                int line);
+/* Returns the products over axes, 1 of nothing; floating point or i64, which wraps. The gradient is
+ * right where factors are 0. The axes are gathered where they are split. */
+TSR_API tsr_tensor *tsr_prod_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file,
+                                int line);
 /* Returns (sum |x|^p)^(1/p) over axes, p > 0. */
 TSR_API tsr_tensor *tsr_norm_at(tsr_tensor *x, double p, tsr_axes axes, bool keepdim,
                                 const char *file, int line);

@@ -42,6 +42,7 @@
 #define tsr_mean(...) tsr_mean_at(__VA_ARGS__, TSR_HERE)
 #define tsr_max(...) tsr_max_at(__VA_ARGS__, TSR_HERE)
 #define tsr_min(...) tsr_min_at(__VA_ARGS__, TSR_HERE)
+#define tsr_prod(...) tsr_prod_at(__VA_ARGS__, TSR_HERE)
 #define tsr_norm(...) tsr_norm_at(__VA_ARGS__, TSR_HERE)
 #define tsr_argmax(...) tsr_argmax_at(__VA_ARGS__, TSR_HERE)
 #define tsr_cumsum(...) tsr_cumsum_at(__VA_ARGS__, TSR_HERE)

@@ -67,18 +67,35 @@ typedef struct reduce {
     reduce_args args;
 } reduce;
 
+/* Products of whole numbers wrap. */
+struct prod_fn {
+    template <typename A> static __device__ __forceinline__ A identity(void)
+    {
+        return 1;
+    }
+    template <typename A> static __device__ __forceinline__ A of(A a, A v)
+    {
+        if constexpr (std::is_integral<A>::value)
+            return (A)((uint64_t)a * (uint64_t)v);
+        else
+            return a * v;
+    }
+};
+
 template <typename A> static __device__ __forceinline__ A combine(int op, A a, A v)
 {
-    return op == TSR_REDUCE_SUM   ? tsri_sum_fn::of(a, v)
-           : op == TSR_REDUCE_MAX ? tsri_max_fn::of(a, v)
-                                  : tsri_min_fn::of(a, v);
+    return op == TSR_REDUCE_SUM       ? tsri_sum_fn::of(a, v)
+           : op == TSR_REDUCE_PRODUCT ? prod_fn::of(a, v)
+           : op == TSR_REDUCE_MAX     ? tsri_max_fn::of(a, v)
+                                      : tsri_min_fn::of(a, v);
 }
 
 template <int LANES, typename A> static __device__ __forceinline__ A combine_lanes(int op, A a)
 {
-    return op == TSR_REDUCE_SUM   ? tsri_all<LANES, tsri_sum_fn>(a)
-           : op == TSR_REDUCE_MAX ? tsri_all<LANES, tsri_max_fn>(a)
-                                  : tsri_all<LANES, tsri_min_fn>(a);
+    return op == TSR_REDUCE_SUM       ? tsri_all<LANES, tsri_sum_fn>(a)
+           : op == TSR_REDUCE_PRODUCT ? tsri_all<LANES, prod_fn>(a)
+           : op == TSR_REDUCE_MAX     ? tsri_all<LANES, tsri_max_fn>(a)
+                                      : tsri_all<LANES, tsri_min_fn>(a);
 }
 
 /* Every BLOCK elements are reduced on their own first, which keeps a long sum's error small. */
@@ -112,12 +129,12 @@ static __global__ void reduce_kernel(reduce_args g, const T *x, void *y,
     }
 }
 
-/* The reduction of no elements: 0, or a dtype's least or greatest value. */
+/* The reduction of no elements: 0, 1 of a product, or a dtype's least or greatest value. */
 template <typename T> static typename sum_of<T>::type identity_of(tsr_dtype d, int op)
 {
     typedef typename sum_of<T>::type A;
-    if (op == TSR_REDUCE_SUM)
-        return 0;
+    if (op == TSR_REDUCE_SUM || op == TSR_REDUCE_PRODUCT)
+        return op == TSR_REDUCE_PRODUCT;
     const bool max = op == TSR_REDUCE_MAX;
     if constexpr (std::is_same<A, int64_t>::value) {
         if (max)
@@ -171,6 +188,17 @@ static void strides_along(const tsri_kernel_desc *d, int64_t *stride)
     }
 }
 
+/* x's shape with the axes that are reduced, or the others, of size 1. */
+static void shapes_of(const tsri_kernel_desc *d, int64_t kept[TSR_MAX_NDIM],
+                      int64_t reduced[TSR_MAX_NDIM])
+{
+    for (int i = 0; i < d->in[0].ndim; i++) {
+        const bool is_reduced = d->attrs->reduce.axes >> i & 1;
+        kept[i] = is_reduced ? 1 : d->in[0].shape[i];
+        reduced[i] = is_reduced ? d->in[0].shape[i] : 1;
+    }
+}
+
 tsr_status tsri_plain_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0];
@@ -178,11 +206,7 @@ tsr_status tsri_plain_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
     if (!v)
         return TSR_ERR_NO_MEMORY;
     int64_t stride[TSR_MAX_NDIM], kept[TSR_MAX_NDIM], reduced[TSR_MAX_NDIM];
-    for (int i = 0; i < x->ndim; i++) {
-        const bool is_reduced = d->attrs->reduce.axes >> i & 1;
-        kept[i] = is_reduced ? 1 : x->shape[i];
-        reduced[i] = is_reduced ? x->shape[i] : 1;
-    }
+    shapes_of(d, kept, reduced);
     strides_along(d, stride);
     tsri_cuda_walk_init(&v->args.kept, x->ndim, kept);
     tsri_cuda_walk_push(&v->args.kept, x->stride);
@@ -202,6 +226,98 @@ tsr_status tsri_plain_softmax_max(tsri_mem *mem, const tsri_kernel_desc *d,
                                   tsri_kernel **out_kernel)
 {
     return tsri_plain_reduce(mem, d, out_kernel);
+}
+
+tsr_status tsri_plain_prod(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (d->in[0].dtype != d->out[0].dtype)
+        return tsri_cuda_decline(d);
+    return tsri_plain_reduce(mem, d, out_kernel);
+}
+
+/* --- the gradient of a product ---------------------------------------------------------------- */
+typedef struct prod_dx_args {
+    tsri_cuda_walk kept, reduced; /* operands: x, dx, dy; x, dx */
+} prod_dx_args;
+
+typedef struct prod_dx {
+    tsri_cuda_kernel kernel;
+    prod_dx_args args;
+} prod_dx;
+
+/* A block a product; each thread has neighbouring factors. dx = dy times the product of the factors
+ * before, which `before` keeps as far as they are the thread's own, and of those behind. */
+template <typename T>
+static __global__ void prod_dx_kernel(prod_dx_args g, const T *x, const T *dy, T *dx,
+                                      typename sum_of<T>::type *before)
+{
+    typedef typename sum_of<T>::type A;
+    __shared__ A product[THREADS];
+    const int64_t n = g.reduced.count, each = (n + blockDim.x - 1) / blockDim.x;
+    const int64_t from = each * threadIdx.x < n ? each * threadIdx.x : n;
+    const int64_t end = from + each < n ? from + each : n;
+    for (int64_t r = blockIdx.x; r < g.kept.count; r += gridDim.x) {
+        int64_t at[3], to[2];
+        tsri_walk_at<3>(g.kept, r, at);
+        A own = 1, left = 1, right = 1;
+        for (int64_t c = from; c < end; c++) {
+            tsri_walk_at<2>(g.reduced, c, to);
+            before[r * n + c] = own;
+            own *= tsri_to<A>(x[at[0] + to[0]]);
+        }
+        __syncthreads(); /* the products of the block's last row were read */
+        product[threadIdx.x] = own;
+        __syncthreads();
+        for (unsigned t = 0; t < blockDim.x; t++) {
+            left *= t < threadIdx.x ? product[t] : (A)1;
+            right *= t > threadIdx.x ? product[t] : (A)1;
+        }
+        for (int64_t c = end; c-- > from;) {
+            tsri_walk_at<2>(g.reduced, c, to);
+            const A others = left * before[r * n + c] * right;
+            dx[at[1] + to[1]] = tsri_to<T>(tsri_to<A>(dy[at[2]]) * others);
+            right *= tsri_to<A>(x[at[0] + to[0]]);
+        }
+    }
+}
+
+static tsr_status run_prod_dx(const tsri_cuda_kernel *k, void *const *in, void *const *out,
+                              void *scratch)
+{
+    const prod_dx_args &g = ((const prod_dx *)k)->args;
+    if (g.kept.count == 0 || g.reduced.count == 0)
+        return TSR_OK;
+    const int threads = g.reduced.count < THREADS ? (int)TSRI_WARP : (int)THREADS;
+    TSRI_FLOATS(k->desc.out[0].dtype,
+                TSRI_LAUNCH((prod_dx_kernel<T>), tsri_blocks(g.kept.count, 1), threads, k->stream,
+                            g, (const T *)in[0], (const T *)in[1], (T *)out[0],
+                            (typename sum_of<T>::type *)scratch));
+    return tsri_cuda_launched(k);
+}
+
+tsr_status tsri_plain_prod_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const tsri_arg *x = &d->in[0], *dy = &d->in[1], *dx = &d->out[0];
+    if (!tsri_cuda_is_float(x->dtype) || dy->dtype != x->dtype || dx->dtype != x->dtype)
+        return tsri_cuda_decline(d);
+    prod_dx *v = (prod_dx *)tsri_cuda_make(mem, d, run_prod_dx, "plain", sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    int64_t kept[TSR_MAX_NDIM], reduced[TSR_MAX_NDIM];
+    shapes_of(d, kept, reduced);
+    tsri_cuda_walk_init(&v->args.kept, x->ndim, kept);
+    tsri_cuda_walk_push(&v->args.kept, x->stride);
+    tsri_cuda_walk_push(&v->args.kept, dx->stride);
+    tsri_cuda_walk_push(&v->args.kept, dy->stride);
+    tsri_cuda_walk_finish(&v->args.kept);
+    tsri_cuda_walk_init(&v->args.reduced, x->ndim, reduced);
+    tsri_cuda_walk_push(&v->args.reduced, x->stride);
+    tsri_cuda_walk_push(&v->args.reduced, dx->stride);
+    tsri_cuda_walk_finish(&v->args.reduced);
+    v->kernel.base.scratch_bytes =
+        (size_t)tsri_cuda_count(x) * (x->dtype == TSR_F64 ? sizeof(double) : sizeof(float));
+    *out_kernel = &v->kernel.base;
+    return TSR_OK;
 }
 
 /* --- argmax ----------------------------------------------------------------------------------- */

@@ -126,6 +126,7 @@
        "Mean over axes, by the global count.", AXES) \
     OP(max, "x", COMPUTE, tsr_max_at(I(0), A.axes, A.keepdim, AT), "Largest over axes.", AXES) \
     OP(min, "x", COMPUTE, tsr_min_at(I(0), A.axes, A.keepdim, AT), "Smallest over axes.", AXES) \
+    OP(prod, "x", COMPUTE, tsr_prod_at(I(0), A.axes, A.keepdim, AT), "Product over axes.", AXES) \
     OP(norm, "x", COMPUTE, tsr_norm_at(I(0), A.p, A.axes, A.keepdim, AT), "(sum |x|^p)^(1/p)", \
        NUMBER(p, p, "2", "above 0") AXES) \
     OP(argmax, "x", COMPUTE, tsr_argmax_at(I(0), (int)A.axis, AT), \

@@ -33,6 +33,8 @@
     X(ADD_N, add_n)   /* (x0, x1, ...) -> sum: all one shape; gradients meeting */                 \
     X(BROADCAST_TO, broadcast_to) /* (x) -> y: NumPy broadcasting to attrs.shape */                \
     X(REDUCE, reduce)             /* (x) -> y: attrs.reduce: sum*scale, max, min over axes */      \
+    X(PROD, prod)                 /* (x) -> y: product over attrs.reduce.axes, not split */        \
+    X(PROD_DX, prod_dx)           /* (x, dy, those axes of size 1) -> dx: dy times the others */   \
     X(CUMSUM, cumsum)             /* (x) -> y: sums along attrs.cumsum.axis, which is not split */ \
     X(ARGMAX, argmax) /* (x) -> i64 index along attrs.axis; lowest index wins; axis not split */   \
     /* Matrix products. */                                                                         \

@@ -206,6 +206,70 @@ const tsri_op_def tsri_def_reduce = {
 const tsri_op_def tsri_def_softmax_max = {
     .rule = rule_reduce, .flops = flops_reduce, .attrs = reduce_attrs};
 
+/* --- prod ------------------------------------------------------------------------------------- */
+
+tsr_tensor *tsr_prod_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    tsr_tensor *failed;
+    tsri_ctx c = {tsri_check_operands("prod", 1, &x, 0, loc, &failed), loc, "prod"};
+    if (!c.g)
+        return failed;
+    uint32_t mask;
+    if (!tsri_want_axes(&c, x, axes, &mask))
+        return &c.g->failed;
+    if (!tsri_is_float(x->dtype) && x->dtype != TSR_I64)
+        return tsri_op_fail(&c, TSR_ERR_DTYPE,
+                            "operand %s is %s; legal are floating point and i64: use tsr_cast",
+                            tsri_op_dims(&c, x), tsr_dtype_name(x->dtype));
+    tsr_dims shape = keepdim ? tsri_keepdim(x->shape, mask) : tsri_drop_axes(x->shape, mask);
+    if (count_over(x->shape, mask) == 1)
+        return tsri_as_result(tsri_make_reshape(x, shape, loc), x, loc);
+    tsri_attrs attrs = {0};
+    attrs.reduce.op = TSR_REDUCE_PRODUCT;
+    attrs.reduce.axes = mask;
+    attrs.reduce.keepdim = keepdim;
+    return tsri_graph_add1(c.g, TSRI_OP_PROD, &attrs, 1, &x, shape, x->dtype, loc);
+}
+
+static tsr_status rule_prod(const tsri_op *op, tsri_rule_text *out)
+{
+    char in[TSRI_AXES_TEXT], res[TSRI_AXES_TEXT];
+    const uint32_t axes = op->attrs.reduce.axes;
+    const int ndim = op->in[0]->shape.ndim;
+    return tsri_write_rule(out, "!%s -> %s", tsri_axes_text(in, ndim, axes, '.'),
+                           tsri_axes_text(res, ndim, axes, op->attrs.reduce.keepdim ? '1' : 0));
+}
+
+static void grad_prod(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    (void)want;
+    tsr_tensor *x = op->in[0];
+    tsr_dims kept = tsri_keepdim(x->shape, op->attrs.reduce.axes);
+    tsr_tensor *in[2] = {x, tsri_make_reshape(dout[0], kept, op->loc)};
+    din[0] =
+        tsri_graph_add1(x->graph, TSRI_OP_PROD_DX, &op->attrs, 2, in, x->shape, x->dtype, op->loc);
+}
+
+static tsr_status rule_prod_dx(const tsri_op *op, tsri_rule_text *out)
+{
+    char x[TSRI_AXES_TEXT], dy[TSRI_AXES_TEXT];
+    const uint32_t axes = op->attrs.reduce.axes;
+    const int ndim = op->in[0]->shape.ndim;
+    tsri_axes_text(x, ndim, axes, '.');
+    return tsri_write_rule(out, "!%s, %s -> %s", x, tsri_axes_text(dy, ndim, axes, '1'), x);
+}
+
+static double flops_prod_dx(const tsri_op *op)
+{
+    return 4 * flops_reduce(op);
+}
+
+const tsri_op_def tsri_def_prod = {
+    .rule = rule_prod, .gradient = grad_prod, .flops = flops_reduce, .attrs = reduce_attrs};
+const tsri_op_def tsri_def_prod_dx = {
+    .rule = rule_prod_dx, .flops = flops_prod_dx, .attrs = reduce_attrs};
+
 /* --- cumsum ----------------------------------------------------------------------------------- */
 
 static tsr_tensor *add_cumsum(tsr_tensor *x, int axis, bool reverse, tsri_loc loc)

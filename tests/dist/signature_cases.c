@@ -146,6 +146,7 @@ static void reduce_over(sc_graph *s, tsr_dims dims, tsr_axes axes, bool keepdim)
     tsr_tensor *x = spread(s, dims), *f = make(s, s->real, dims, SC_FEW);
     grad(s, tsr_sum(x, axes, keepdim), x);
     grad(s, tsr_mean(x, axes, keepdim), x);
+    grad(s, tsr_prod(f, axes, keepdim), f);
     if (tsr_dims_count(dims)) {
         grad(s, tsr_max(f, axes, keepdim), f);
         grad(s, tsr_min(f, axes, keepdim), f);

@@ -51,6 +51,15 @@ static bool reduces(const tsri_arg *x, const tsri_arg *y, uint32_t axes, bool ke
     return ok && at == y->ndim;
 }
 
+/* Whether the axes are not split. */
+static bool axes_whole(const tsri_arg *x, uint32_t axes)
+{
+    bool ok = true;
+    for (int i = 0; i < x->ndim; i++)
+        ok &= !(axes >> i & 1) || x->shape[i] == x->gshape[i];
+    return ok;
+}
+
 static bool matmul(const tsri_kernel_desc *d)
 {
     const int64_t *a = d->in[0].shape, *b = d->in[1].shape, *c = d->out[0].shape;
@@ -381,6 +390,12 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
         return same(&in[0], &in[1]) && reduces(&in[0], &out[0], 1u << d->attrs->softmax.axis, true);
     case TSRI_OP_SOFTMAX_BWD:
         return all_same(d, 2) && reduces(&in[0], &in[2], 1u << d->attrs->softmax.axis, true);
+    case TSRI_OP_PROD:
+        return reduces(&in[0], &out[0], d->attrs->reduce.axes, d->attrs->reduce.keepdim) &&
+               axes_whole(&in[0], d->attrs->reduce.axes);
+    case TSRI_OP_PROD_DX:
+        return same(&in[0], &out[0]) && reduces(&in[0], &in[1], d->attrs->reduce.axes, true) &&
+               axes_whole(&in[0], d->attrs->reduce.axes);
     case TSRI_OP_ARGMAX:
         return reduces(&in[0], &out[0], 1u << d->attrs->softmax.axis, false);
     case TSRI_OP_MATMUL:

@@ -98,6 +98,16 @@
 
 /* Of one shape to another, each in R( ). */
 #define R(...) __VA_ARGS__
+/* A product over axes, and its gradient, whose dy has those axes with size 1. */
+#define PROD(text, axes_, keep, fill_, x_, y_)                                                     \
+    {.name = "prod " text, .op = TSRI_OP_PROD,                                                     \
+     .attrs.reduce = {TSR_REDUCE_PRODUCT, axes_, keep, 0, 0}, .nin = 1, .nout = 1,                 \
+     .in = {FILLED(fill_, x_)}, .out = {F(y_)}}
+#define PROD_DX(text, axes_, fill_, x_, y_)                                                        \
+    {.name = "prod_dx " text, .op = TSRI_OP_PROD_DX,                                               \
+     .attrs.reduce = {TSR_REDUCE_PRODUCT, axes_, 1, 0, 0}, .nin = 2, .nout = 1,                    \
+     .in = {FILLED(fill_, x_), F(y_)}, .out = {F(x_)}}
+
 #define REDUCED(text, op_, axes_, scale_, x_, y_)                                                  \
     {.name = "reduce " text, .op = TSRI_OP_REDUCE, .attrs.reduce = {op_, axes_, 0, 0, scale_},     \
      .nin = 1, .nout = 1, .in = {F(x_)}, .out = {F(y_)}}

@@ -10,6 +10,7 @@
 typedef enum kc_fill {
     KC_UNIFORM = 0, /* -1..1 */
     KC_POSITIVE,    /* 0.1..1.1 */
+    KC_NEAR_ONE,    /* 0.9..1.1: products of many are of a size */
     KC_NEGATIVE,    /* -3..-0.1 */
     KC_SPREAD,      /* -4..10: both sides of relu6's kinks */
     KC_FEW,         /* whole numbers 0..3: many equal */

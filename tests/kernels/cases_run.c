@@ -82,6 +82,9 @@ double *kc_make(const kernel_case *c, int index, uint64_t seed)
         case KC_POSITIVE:
             p[i] = 0.1 + u;
             break;
+        case KC_NEAR_ONE:
+            p[i] = 0.9 + 0.2 * u;
+            break;
         case KC_NEGATIVE:
             p[i] = -0.1 - 2.9 * u;
             break;

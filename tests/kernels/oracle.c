@@ -206,21 +206,49 @@ static void cross_entropy(const kernel_case *k, double *const *in, double *const
     }
 }
 
-static void reduce(const kernel_case *k, const double *x, double *y)
+/* The result that element i of the operand goes to. */
+static int64_t result_of(const kernel_case *k, int64_t i)
 {
     const tsr_dims *d = &k->in[0].dims;
+    int64_t to = 0, step = 1;
+    for (int a = d->ndim - 1; a >= 0; a--) {
+        if (!(k->attrs.reduce.axes >> a & 1)) {
+            to += i % d->d[a] * step;
+            step *= d->d[a];
+        }
+        i /= d->d[a];
+    }
+    return to;
+}
+
+static void prod(const kernel_case *k, const double *x, double *y)
+{
+    for (int64_t i = 0; i < kc_count(&k->out[0]); i++)
+        y[i] = 1;
+    for (int64_t i = 0; i < kc_count(&k->in[0]); i++)
+        y[result_of(k, i)] *= x[i];
+}
+
+/* Each factor's gradient from all others anew. */
+static void prod_dx(const kernel_case *k, const double *x, const double *dy, double *dx)
+{
+    const int64_t n = kc_count(&k->in[0]);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t to = result_of(k, i);
+        dx[i] = dy[to];
+        for (int64_t j = 0; j < n; j++)
+            if (j != i && result_of(k, j) == to)
+                dx[i] *= x[j];
+    }
+}
+
+static void reduce(const kernel_case *k, const double *x, double *y)
+{
     int op = k->attrs.reduce.op;
     for (int64_t i = 0; i < kc_count(&k->out[0]); i++)
         y[i] = op == TSR_REDUCE_SUM ? 0 : op == TSR_REDUCE_MAX ? -INFINITY : INFINITY;
     for (int64_t i = 0; i < kc_count(&k->in[0]); i++) {
-        int64_t rest = i, to = 0, step = 1;
-        for (int a = d->ndim - 1; a >= 0; a--) {
-            if (!(k->attrs.reduce.axes >> a & 1)) {
-                to += rest % d->d[a] * step;
-                step *= d->d[a];
-            }
-            rest /= d->d[a];
-        }
+        const int64_t to = result_of(k, i);
         y[to] = op == TSR_REDUCE_SUM   ? y[to] + x[i] * k->attrs.reduce.scale
                 : op == TSR_REDUCE_MAX ? fmax(y[to], x[i])
                                        : fmin(y[to], x[i]);
@@ -501,6 +529,10 @@ bool kc_oracle(const kernel_case *k, double *const *in, double *const *out)
     case TSRI_OP_REDUCE:
     case TSRI_OP_SOFTMAX_MAX:
         return reduce(k, in[0], out[0]), true;
+    case TSRI_OP_PROD:
+        return prod(k, in[0], out[0]), true;
+    case TSRI_OP_PROD_DX:
+        return prod_dx(k, in[0], in[1], out[0]), true;
     case TSRI_OP_ARGMAX:
         return argmax(k, in[0], out[0]), true;
     case TSRI_OP_PERMUTE:

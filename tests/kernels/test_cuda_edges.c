@@ -87,6 +87,8 @@ static const struct {
     {"reduce max 2", {2}, -1},
     {"reduce min 03", {0}, -1},
     {"reduce columns", {1}, 0},
+    {"prod dropped", {0}, -1},
+    {"prod_dx last", {1, -1}, 1},
     {"argmax last", {0}, 0},
     {"cumsum last", {0}, 0},
     {"cumsum reverse", {1}, 1},

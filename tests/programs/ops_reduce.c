@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Over axes: sums, extremes, norms, variances; argmax and cumsum. */
 #include <math.h>
+#include <string.h>
 
 #include "program.h"
 
@@ -118,6 +119,46 @@ static int eval_min(walk *w, const pnode *n, const int *in)
     return extreme_of(w, n, in[0], false);
 }
 
+/* Few factors, none large: the product of many is nothing or all. */
+static bool draw_prod(gen *g, pnode *n)
+{
+    if (!draw_over(g, n, gen_float(g, 0, 5)))
+        return false;
+    const tape_value *v = gen_value(g, n->in[0]);
+    tsr_dims d = gen_at(g, n->in[0])->shape;
+    for (int64_t i = 0; i < v->n; i++)
+        if (!(fabs(v->v[i]) < 4))
+            return false;
+    return over(d, axes_mask(n->axes, d.ndim)) <= 16;
+}
+
+/* One factor of every result after the other. */
+static int eval_prod(walk *w, const pnode *n, const int *in)
+{
+    const pnode *a = &w->g->node[n->in[0]];
+    const uint32_t mask = axes_mask(n->axes, a->shape.ndim);
+    const int64_t all = count_of(a->shape), count = count_of(n->shape);
+    const double u = unit_of(n->dtype);
+    const int32_t *group = eval_groups(w->t, a->shape, mask);
+    double *one = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *one);
+    double *exact = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *exact);
+    int32_t *seen = tape_alloc(w->t, (count + 1) * (int64_t)sizeof *seen);
+    for (int64_t i = 0; i < count; i++) {
+        one[i] = 1;
+        exact[i] = 0;
+    }
+    int y = tape_leaf(w->t, count, one, exact, u, false);
+    for (int64_t k = 0; k < over(a->shape, mask) && count; k++) {
+        int32_t *which = tape_alloc(w->t, count * (int64_t)sizeof *which);
+        memset(seen, 0, (size_t)count * sizeof *seen);
+        for (int64_t i = 0; i < all; i++)
+            if (seen[group[i]]++ == k)
+                which[group[i]] = (int32_t)i;
+        y = tape_binary(w->t, count, y, NULL, in[0], which, FN_MUL, u);
+    }
+    return y;
+}
+
 #define OVER(name, drawn, evaluated, w)                                                   \
     static tsr_tensor *declare_##name(declared *d, const pnode *n, tsr_tensor *const *in) \
     {                                                                                     \
@@ -130,6 +171,7 @@ OVER(sum, draw_sum, eval_sum_op, 8)
 OVER(mean, draw_float, eval_mean, 8)
 OVER(max, draw_extreme, eval_max, 8)
 OVER(min, draw_extreme, eval_min, 6)
+OVER(prod, draw_prod, eval_prod, 3)
 
 static int eval_norm(walk *w, const pnode *n, const int *in)
 {
@@ -284,5 +326,6 @@ static const op_def op_cumsum = {"cumsum",       "tsr_cumsum($0, #0)", draw_cums
                                  declare_cumsum, eval_cumsum,          2};
 
 extern const op_def *const ops_reduce[];
-const op_def *const ops_reduce[] = {&op_sum,      &op_mean, &op_max,    &op_min,    &op_norm,
-                                    &op_variance, &op_std,  &op_argmax, &op_cumsum, NULL};
+const op_def *const ops_reduce[] = {&op_sum,    &op_mean,   &op_max,      &op_min,
+                                    &op_prod,   &op_norm,   &op_variance, &op_std,
+                                    &op_argmax, &op_cumsum, NULL};

@@ -121,6 +121,11 @@ def other_ops(name, x, node, training):
     if name in ("sum", "mean"):
         axes, keep = reduced(a, node)
         return getattr(torch, name)(a, axes, keep) if axes else a.clone()
+    if name == "prod":
+        axes, keep = reduced(a, node)
+        for axis in sorted((k % a.dim() for k in axes), reverse=True):
+            a = a.prod(axis, keepdim=keep)
+        return a.clone()
     if name in ("max", "min"):
         return extreme(a, node, name == "max")
     if name == "norm":

@@ -114,6 +114,7 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(div, "in: [x, y]", tsr_div(s->x, s->y))                                                   \
     ROW(pow, "in: [x, y]", tsr_pow(s->x, s->y))                                                   \
     ROW(equal, "in: [x, y]", tsr_equal(s->x, s->y))                                               \
+    ROW(prod, "in: x, axes: 1", tsr_prod(s->x, TSR_AXES(1), false))                               \
     ROW(sum, "in: i, axes: [0, -1], keepdim: true", tsr_sum(s->i, TSR_AXES(0, -1), true))         \
     ROW(mean, "in: x", tsr_mean(s->x, TSR_ALL_AXES, false))                                       \
     ROW(max, "in: x, axes: 1", tsr_max(s->x, TSR_AXES(1), false))                                 \

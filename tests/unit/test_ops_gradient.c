@@ -204,6 +204,8 @@ static void test_reduce(void **state)
     CHECK(-2, 2, tsr_sum(x64(D(2, 3, 4)), TSR_AXES(0, 2), true));
     CHECK(-2, 2, tsr_mean(x64(D(2, 3, 4)), TSR_AXES(0, 2), false));
     CHECK(-2, 2, tsr_mean(x64(D(2, 3)), TSR_ALL_AXES, false));
+    CHECK(-2, 2, tsr_prod(x64(D(2, 3, 4)), TSR_AXES(0, 2), false));
+    CHECK(-2, 2, tsr_prod(x64(D(2, 3, 4)), TSR_AXES(1), true));
     CHECK(-2, 2, tsr_max(x64(D(2, 3, 4)), TSR_AXES(1), false));
     CHECK(-2, 2, tsr_max(x64(D(2, 3, 4)), TSR_AXES(0), false));
     CHECK(-2, 2, tsr_min(x64(D(2, 3, 4)), TSR_AXES(2), true));

@@ -18,6 +18,17 @@ typedef struct job {
 #define KEEP_MAX(a, v) ((v) > (a) || (v) != (v) ? (v) : (a))
 #define KEEP_MIN(a, v) ((v) < (a) || (v) != (v) ? (v) : (a))
 
+static double times_f64(double a, double v)
+{
+    return a * v;
+}
+
+static int64_t times_i64(int64_t a, int64_t v)
+{
+    return (int64_t)((uint64_t)a * (uint64_t)v);
+}
+#define KEEP_PROD(a, v) _Generic(a, double : times_f64, int64_t : times_i64)(a, v)
+
 #define REDUCE_BY(A, KEEP)                                     \
     do {                                                       \
         if (sa)                                                \
@@ -42,6 +53,8 @@ typedef struct job {
             REDUCE_BY(A, KEEP_SUM);                             \
         else if (j->op == TSR_REDUCE_MAX)                       \
             REDUCE_BY(A, KEEP_MAX);                             \
+        else if (j->op == TSR_REDUCE_PRODUCT)                   \
+            REDUCE_BY(A, KEEP_PROD);                            \
         else                                                    \
             REDUCE_BY(A, KEEP_MIN);                             \
     }
@@ -81,8 +94,9 @@ static void reduce_begin(tsr_dtype d, int op, void *acc, int64_t n)
 {
     int64_t lo, hi;
     range(d, &lo, &hi);
-    double f = op == TSR_REDUCE_SUM ? 0 : op == TSR_REDUCE_MAX ? -INFINITY : INFINITY;
-    int64_t w = op == TSR_REDUCE_SUM ? 0 : op == TSR_REDUCE_MAX ? lo : hi;
+    const int one = op == TSR_REDUCE_PRODUCT;
+    double f = op == TSR_REDUCE_MAX ? -INFINITY : op == TSR_REDUCE_MIN ? INFINITY : one;
+    int64_t w = op == TSR_REDUCE_MAX ? lo : op == TSR_REDUCE_MIN ? hi : one;
     for (int64_t i = 0; i < n; i++)
         if (tsri_ref_is_float(d))
             ((double *)acc)[i] = f;
@@ -169,6 +183,101 @@ tsr_status tsri_ref_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
 }
 TSRI_REF_SAME(softmax_max, reduce);
 
+tsr_status tsri_ref_prod(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (d->in[0].dtype != d->out[0].dtype)
+        return tsri_ref_decline(d);
+    return tsri_ref_reduce(mem, d, out_kernel);
+}
+
+/* --- the gradient of a product ---------------------------------------------------------------- */
+/* dx = dy times the product of the other factors: of those before, kept in the scratch, and of
+ * those behind. No quotient, so factors may be 0. */
+typedef struct prod_dx {
+    tsri_ref ref; /* its walk, over the axes that stay: dx, x, dy */
+    int naxes;
+    int64_t n, size[TSR_MAX_NDIM], step_x[TSR_MAX_NDIM], step_dx[TSR_MAX_NDIM];
+} prod_dx;
+
+typedef struct prod_dx_job {
+    const prod_dx *kernel;
+    const void *x, *dy;
+    void *dx;
+    double *before; /* [n] */
+} prod_dx_job;
+
+/* Where factor c of a product is. */
+static void prod_place(const prod_dx *v, int64_t c, int64_t *out_x, int64_t *out_dx)
+{
+    *out_x = *out_dx = 0;
+    for (int i = v->naxes - 1; i >= 0; c /= v->size[i--]) {
+        *out_x += c % v->size[i] * v->step_x[i];
+        *out_dx += c % v->size[i] * v->step_dx[i];
+    }
+}
+
+static void prod_dx_row(void *arg, const tsri_ref_row *r)
+{
+    const prod_dx_job *j = arg;
+    const prod_dx *v = j->kernel;
+    const tsr_dtype d = v->ref.desc.out[0].dtype;
+    for (int64_t i = 0; i < r->n; i++) {
+        const int64_t dx = r->off[0] + i * r->step[0], x = r->off[1] + i * r->step[1];
+        const double dy = tsri_ref_load(d, j->dy, r->off[2] + i * r->step[2]);
+        double all = 1;
+        int64_t at_x, at_dx;
+        for (int64_t c = 0; c < v->n; c++) {
+            prod_place(v, c, &at_x, &at_dx);
+            j->before[c] = all;
+            all *= tsri_ref_load(d, j->x, x + at_x);
+        }
+        all = 1;
+        for (int64_t c = v->n; c-- > 0;) {
+            prod_place(v, c, &at_x, &at_dx);
+            tsri_ref_store(d, j->dx, dx + at_dx, dy * (j->before[c] * all));
+            all *= tsri_ref_load(d, j->x, x + at_x);
+        }
+    }
+}
+
+static tsr_status prod_dx_run(const tsri_kernel *k, void *const *in, void *const *out,
+                              void *scratch)
+{
+    const prod_dx *v = (const prod_dx *)k;
+    prod_dx_job j = {v, in[0], in[1], out[0], scratch};
+    if (v->n)
+        tsri_ref_iter_run(&v->ref.iter, prod_dx_row, &j, false);
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_prod_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const tsri_arg *x = &d->in[0], *dy = &d->in[1], *dx = &d->out[0];
+    if (!tsri_ref_is_float(x->dtype) || dy->dtype != x->dtype || dx->dtype != x->dtype)
+        return tsri_ref_decline(d);
+    prod_dx *v = tsri_ref_make(mem, d, prod_dx_run, sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    v->n = 1;
+    for (int i = 0; i < x->ndim; i++) {
+        if (!(d->attrs->reduce.axes >> i & 1))
+            continue;
+        v->size[v->naxes] = x->shape[i];
+        v->step_x[v->naxes] = x->stride[i];
+        v->step_dx[v->naxes++] = dx->stride[i];
+        v->n *= x->shape[i];
+    }
+    tsri_ref_iter_init(&v->ref.iter, dy->ndim, dy->shape);
+    tsri_ref_iter_push(&v->ref.iter, dx->stride);
+    tsri_ref_iter_push(&v->ref.iter, x->stride);
+    tsri_ref_iter_push(&v->ref.iter, dy->stride);
+    tsri_ref_iter_finish(&v->ref.iter);
+    v->ref.base.scratch_bytes = (size_t)v->n * sizeof(double);
+    *out_kernel = &v->ref.base;
+    return TSR_OK;
+}
+
+/* --- argmax ----------------------------------------------------------------------------------- */
 typedef struct argmax {
     tsri_ref ref; /* its walk: out, x without the axis */
     int64_t size, stride;
