@@ -46,7 +46,7 @@ struct tsr_world {
     void *collectives;      /* src/comm/collective/group.c's; NULL until they are used */
     struct tsri_flight
         *flight;          /* of its calls: src/comm/flight/flight.h; NULL in a virtual world */
-    void *connections[4]; /* by tsr_device, between devices: src/plan/lower_groups.c */
+    void *connections[4]; /* by tsr_device, between devices: src/plan/lower/lower_groups.c */
     tsri_owned *owned;
     bool ends;        /* all that it owns is being destroyed */
     void *devices[4]; /* by tsr_device: struct tsri_device, NULL while not open */

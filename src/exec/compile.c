@@ -9,8 +9,8 @@
 #include "src/core/live.h"
 #include "src/exec/compare.h"
 #include "src/exec/finite.h"
-#include "src/plan/choose.h"
-#include "src/plan/need.h"
+#include "src/plan/choose/choose.h"
+#include "src/plan/choose/need.h"
 
 /* Returns what the plan has of its devices and communicators. */
 static void release_parts(tsr_plan *plan)

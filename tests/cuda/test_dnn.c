@@ -3,7 +3,7 @@
  * The choice of cuDNN's engines, by the true cuDNN, for an H200 that is only described (h200.json):
  * no GPU is needed, plans are made and never executed. Prints what was chosen.
  */
-#include "kernels/cuda/dnn.h"
+#include "kernels/cuda/library/dnn.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

@@ -40,6 +40,9 @@ ROOMS = {
     "src/data/sampler/": ["batch_sampler.h"],
     "src/data/loader/": ["decoder.h"],
     "src/data/sets/": [],
+    "src/plan/infer/": ["strategies.h"], "src/plan/pass/": [], "src/plan/lower/": [],
+    "src/plan/report/": ["report.h"], "src/plan/choose/": ["choose.h", "need.h"],
+    "kernels/cuda/library/": [], "kernels/cuda/plain/": [], "kernels/cuda/fast/": [],
     "src/cli/plan/": ["plan.h"],
     "src/cli/run/": [], "src/cli/box/": [], "src/cli/launch/": [], "src/cli/flight/": [],
 }

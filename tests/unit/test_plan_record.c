@@ -17,7 +17,7 @@
 #include "src/core/rng.h"
 #include "src/core/world.h"
 #include "src/plan/agree.h"
-#include "src/plan/report.h"
+#include "src/plan/report/report.h"
 #include "tests/unit/record.h"
 
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #include <tessera/tessera.h>
 #include "src/core/world.h"
 #include "src/exec/trace.h"
-#include "src/plan/report.h"
+#include "src/plan/report/report.h"
 
 enum { RANKS = 13 };
 

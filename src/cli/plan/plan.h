@@ -6,7 +6,7 @@
 #include "src/cli/cli.h"
 #include "src/cli/links.h"
 #include "src/config/experiment.h"
-#include "src/plan/report.h"
+#include "src/plan/report/report.h"
 
 /* The subject that is shown. */
 typedef struct plan_view {

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products by cuBLASLt: described to it, and run. */
+#include "kernels/cuda/library/lt.h"
+
+#include <stdio.h>
+
+const tsri_kernels tsri_kernels_cublaslt = {
+    sizeof tsri_kernels_cublaslt,
+    "cublaslt",
+    {
+        [TSRI_OP_MATMUL] = tsri_lt_matmul,
+        [TSRI_OP_LINEAR] = tsri_lt_linear,
+        [TSRI_OP_LINEAR_DX] = tsri_lt_linear_dx,
+        [TSRI_OP_LINEAR_DW] = tsri_lt_linear_dw,
+        [TSRI_OP_BATCH_MATMUL] = tsri_lt_matmul,
+        [TSRI_OP_CONV2D] = tsri_lt_conv2d,
+        [TSRI_OP_CONV2D_DX] = tsri_lt_conv2d_dx,
+        [TSRI_OP_CONV2D_DW] = tsri_lt_conv2d_dw,
+    },
+};
+
+tsr_status tsri_lt_check(cublasStatus_t status, const char *what)
+{
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return TSR_OK;
+    return tsri_fail(status == CUBLAS_STATUS_ALLOC_FAILED ? TSR_ERR_NO_MEMORY : TSR_ERR_BACKEND,
+                     "%s: %s (%s)", what, cublasLtGetStatusString(status),
+                     cublasLtGetStatusName(status));
+}
+
+void tsri_lt_close(tsri_cuda_device *d)
+{
+    if (d->lt)
+        cublasLtDestroy(d->lt);
+    d->lt = NULL;
+}
+
+const char *tsri_lt_version(void)
+{
+    static char text[32];
+    int version = (int)cublasLtGetVersion();
+    snprintf(text, sizeof text, "%d.%d.%d", version / 10000, version % 10000 / 100, version % 100);
+    return text;
+}
+
+/* --- description ------------------------------------------------------------------------------ */
+static cudaDataType_t type_of(tsr_dtype dtype)
+{
+    switch (dtype) {
+    case TSR_F64:
+        return CUDA_R_64F;
+    case TSR_F16:
+        return CUDA_R_16F;
+    case TSR_BF16:
+        return CUDA_R_16BF;
+    default:
+        return CUDA_R_32F;
+    }
+}
+
+/* A matrix as the library has it: rows next to each other. */
+typedef struct columns {
+    int64_t rows, cols, ld, batch_step;
+    bool transposed; /* a column is the terms of one m, or n */
+} columns;
+
+/* `count` rows (m or n) of `terms`, as an operand. False if neither has step 1. */
+static bool operand_columns(int64_t count, int64_t terms, const tsri_lt_steps *s, columns *out)
+{
+    int64_t row = count > 1 ? s->row : terms, col = terms > 1 ? s->col : count;
+    out->batch_step = s->batch;
+    if ((terms == 1 || col == 1) && row >= terms) {
+        out->transposed = true;
+        out->rows = terms;
+        out->cols = count;
+        out->ld = row;
+        return true;
+    }
+    out->transposed = false;
+    out->rows = count;
+    out->cols = terms;
+    out->ld = col;
+    return (count == 1 || row == 1) && col >= count;
+}
+
+/* The result, whose columns are our rows. */
+static bool result_columns(const tsri_lt_product *p, columns *out)
+{
+    int64_t row = p->m > 1 ? p->c.row : p->n;
+    *out = (columns){p->n, p->m, row, p->c.batch, false};
+    return (p->n == 1 || p->c.col == 1) && row >= p->n;
+}
+
+static void swap_sides(tsri_lt_product *p)
+{
+    tsri_lt_product was = *p;
+    p->of_a = was.of_b;
+    p->of_b = was.of_a;
+    p->m = was.n;
+    p->n = was.m;
+    p->a = was.b;
+    p->b = was.a;
+    p->c.row = was.c.col;
+    p->c.col = was.c.row;
+}
+
+static bool is_small(const columns *c)
+{
+    return c->rows <= INT32_MAX && c->cols <= INT32_MAX && c->ld <= INT32_MAX;
+}
+
+static tsr_status make_layout(const columns *c, tsr_dtype dtype, int64_t batch,
+                              cublasLtMatrixLayout_t *out)
+{
+    TSRI_LT(cublasLtMatrixLayoutCreate(out, type_of(dtype), (uint64_t)c->rows, (uint64_t)c->cols,
+                                       c->ld));
+    if (batch == 1)
+        return TSR_OK;
+    int32_t count = (int32_t)batch;
+    TSRI_LT(cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                             sizeof count));
+    TSRI_LT(cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                             &c->batch_step, sizeof c->batch_step));
+    return TSR_OK;
+}
+
+static tsr_status set_transpose(tsri_lt_kernel *k, cublasLtMatmulDescAttributes_t which,
+                                bool transposed)
+{
+    int32_t op = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return tsri_lt_check(cublasLtMatmulDescSetAttribute(k->op, which, &op, sizeof op),
+                         "cublasLtMatmulDescSetAttribute");
+}
+
+static tsr_status set_bias(const tsri_lt_kernel *k, const void *bias)
+{
+    return tsri_lt_check(cublasLtMatmulDescSetAttribute(k->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                        &bias, sizeof bias),
+                         "cublasLtMatmulDescSetAttribute");
+}
+
+/* The bias along the rows of the library's result, which are our columns. Its place only matters
+ * for its alignment until the kernel runs. */
+static tsr_status set_epilogue(tsri_lt_kernel *k, bool adds_bias)
+{
+    uint32_t epilogue = adds_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    TSRI_LT(cublasLtMatmulDescSetAttribute(k->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                           sizeof epilogue));
+    return set_bias(k, adds_bias ? (const void *)(uintptr_t)64 : NULL);
+}
+
+static tsr_status describe(tsri_lt_kernel *k, const columns *a, const columns *b, const columns *c)
+{
+    tsr_dtype dtype = k->base.desc.out[0].dtype;
+    cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+    if (dtype == TSR_F64)
+        compute = CUBLAS_COMPUTE_64F;
+    else if (dtype == TSR_F32 && k->base.device->tf32)
+        compute = CUBLAS_COMPUTE_32F_FAST_TF32;
+    TSRI_LT(cublasLtMatmulDescCreate(&k->op, compute, dtype == TSR_F64 ? CUDA_R_64F : CUDA_R_32F));
+    /* The library wants the terms of its A as columns, and those of its B as rows. */
+    TSRI_TRY(set_transpose(k, CUBLASLT_MATMUL_DESC_TRANSA, a->transposed));
+    TSRI_TRY(set_transpose(k, CUBLASLT_MATMUL_DESC_TRANSB, !b->transposed));
+    TSRI_TRY(make_layout(a, dtype, k->product.batch, &k->a));
+    TSRI_TRY(make_layout(b, dtype, k->product.batch, &k->b));
+    return make_layout(c, dtype, k->product.batch, &k->c);
+}
+
+/* With the bias in the epilogue; where the library has no algorithm for that, spread over the
+ * result before, to which the product is then added. */
+static tsr_status choose(tsri_lt_kernel *k, bool *out_found)
+{
+    const tsri_lt_product *p = &k->product;
+    *out_found = false;
+    if (p->bias) {
+        TSRI_TRY(set_epilogue(k, true));
+        TSRI_TRY(tsri_lt_choose(k, out_found));
+        if (*out_found)
+            return TSR_OK;
+        TSRI_TRY(set_epilogue(k, false));
+        k->spread = true;
+        k->bias = (tsri_move){.dtype = k->base.desc.out[0].dtype,
+                              .op = TSR_REDUCE_SUM,
+                              .ndim = 2,
+                              .length = {p->m, p->n},
+                              .src_step = {0, 1},
+                              .dst_step = {p->c.row, p->c.col},
+                              .nsrc = 1};
+    }
+    return tsri_lt_choose(k, out_found);
+}
+
+/* --- kernels ---------------------------------------------------------------------------------- */
+cublasStatus_t tsri_lt_launch(const tsri_lt_kernel *k, const cublasLtMatmulAlgo_t *algo,
+                              const void *a, const void *b, void *out, void *workspace,
+                              size_t bytes)
+{
+    const double one64 = 1, add64 = k->spread;
+    const float one32 = 1, add32 = k->spread;
+    bool is64 = k->base.desc.out[0].dtype == TSR_F64;
+    return cublasLtMatmul(k->base.device->lt, k->op, is64 ? (const void *)&one64 : &one32, b, k->a,
+                          a, k->b, is64 ? (const void *)&add64 : &add32, out, k->c, out, k->c, algo,
+                          bytes ? workspace : NULL, bytes, k->base.stream);
+}
+
+static tsr_status lt_run(const tsri_cuda_kernel *base, void *const *in, void *const *out,
+                         void *scratch)
+{
+    const tsri_lt_kernel *k = (const tsri_lt_kernel *)base;
+    const tsri_lt_product *p = &k->product;
+    if (p->bias && k->spread) {
+        const void *src = in[2];
+        tsri_move move = k->bias;
+        move.src = &src;
+        move.dst = out[0];
+        TSRI_TRY(tsri_cuda_move(&move, base->stream));
+    } else if (p->bias) {
+        TSRI_TRY(set_bias(k, in[2]));
+    }
+    TSRI_TRY(tsri_lt_check(tsri_lt_launch(k, &k->algo, in[p->of_a], in[p->of_b], out[0],
+                                          tsri_workspace_in(scratch), k->workspace),
+                           "cublasLtMatmul"));
+    return tsri_cuda_launched(base);
+}
+
+static void lt_finish(tsri_cuda_kernel *base)
+{
+    tsri_lt_kernel *k = (tsri_lt_kernel *)base;
+    cublasLtMatrixLayout_t layouts[] = {k->a, k->b, k->c};
+    for (int i = 0; i < 3; i++)
+        if (layouts[i])
+            cublasLtMatrixLayoutDestroy(layouts[i]);
+    if (k->op)
+        cublasLtMatmulDescDestroy(k->op);
+}
+
+static tsr_status open_handle(tsri_cuda_device *d)
+{
+    cublasLtHandle_t handle;
+    if (d->lt)
+        return TSR_OK;
+    TSRI_LT(cublasLtCreate(&handle));
+    d->lt = handle;
+    return TSR_OK;
+}
+
+tsr_status tsri_lt_create(tsri_mem *mem, const tsri_kernel_desc *desc,
+                          const tsri_lt_product *product, tsri_kernel **out_kernel)
+{
+    tsri_lt_product p = *product;
+    columns a, b, c;
+    /* By columns itself: the same product with its sides exchanged, which a bias can't be. */
+    if (!result_columns(&p, &c) && !p.bias)
+        swap_sides(&p);
+    if (!desc->stream || p.batch > INT32_MAX || !result_columns(&p, &c) ||
+        !operand_columns(p.n, p.k, &p.b, &a) || !operand_columns(p.m, p.k, &p.a, &b) ||
+        !is_small(&a) || !is_small(&b) || !is_small(&c))
+        return tsri_cuda_decline(desc);
+    TSRI_TRY(open_handle(desc->stream->device));
+    tsri_lt_kernel *k = tsri_cuda_make(mem, desc, lt_run, "cublaslt", sizeof *k);
+    if (!k)
+        return TSR_ERR_NO_MEMORY;
+    bool found = false;
+    k->product = p;
+    k->base.finish = lt_finish;
+    tsr_status status = describe(k, &a, &b, &c);
+    if (status == TSR_OK)
+        status = choose(k, &found);
+    if (status == TSR_OK && !found)
+        status = tsri_cuda_decline(desc);
+    if (status == TSR_OK)
+        *out_kernel = &k->base.base;
+    else
+        k->base.base.destroy(&k->base.base);
+    return status;
+}

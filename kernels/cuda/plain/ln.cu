@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layer norm's parts of operands with any strides. */
+#include "kernels/cuda/code/ln.cuh"
+
+typedef struct layer_norm {
+    tsri_cuda_kernel kernel;
+    tsri_cuda_walk rows, features;
+} layer_norm;
+
+static void init_walks(layer_norm *v, const tsri_arg *x, int lead)
+{
+    tsri_cuda_walk_init(&v->rows, lead, x->shape);
+    tsri_cuda_walk_init(&v->features, x->ndim - lead, x->shape + lead);
+}
+
+/* An operand of x's shape, of its rows alone, of its features alone (or none). */
+static void push(layer_norm *v, const int64_t *row, const int64_t *feature)
+{
+    static const int64_t none[TSR_MAX_NDIM] = {0};
+    tsri_cuda_walk_push(&v->rows, row ? row : none);
+    tsri_cuda_walk_push(&v->features, feature ? feature : none);
+}
+
+static tsr_status run(const tsri_cuda_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    const layer_norm *v = (const layer_norm *)k;
+    TSRI_FLOATS(k->desc.in[0].dtype, tsri_ln_dispatch<T>(&k->desc, in, out, [&](const auto &op) {
+                    tsri_launch_plain(op, v->rows, v->features, k->stream);
+                }));
+    return tsri_cuda_launched(k);
+}
+
+static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    if (!tsri_ln_takes(d))
+        return tsri_cuda_decline(d);
+    layer_norm *v = (layer_norm *)tsri_cuda_make(mem, d, run, "plain", sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    const tsri_arg *operands[TSRI_WALK_OPS];
+    const int lead = d->in[0].ndim - d->attrs->ln.axes;
+    int full, nstats, n = tsri_ln_list(d, operands, &full, &nstats);
+    init_walks(v, &d->in[0], lead);
+    for (int o = 0; o < n; o++) {
+        const int64_t *stride = operands[o] ? operands[o]->stride : NULL;
+        push(v, o < full + nstats ? stride : NULL,
+             o < full             ? stride + lead
+             : o >= full + nstats ? stride
+                                  : NULL);
+    }
+    tsri_cuda_walk_finish(&v->rows);
+    tsri_cuda_walk_finish(&v->features);
+    *out_kernel = &v->kernel.base;
+    return TSR_OK;
+}
+
+#define SLOT(op)                                                                                   \
+    tsr_status tsri_plain_##op(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel) \
+    {                                                                                              \
+        return create(mem, d, out_kernel);                                                         \
+    }
+SLOT(ln_stats)
+SLOT(ln_apply)
+SLOT(ln_bwd_stats)
+SLOT(ln_bwd_apply)
+
+/* --- gradients of gamma and beta -------------------------------------------------------------- */
+enum { FEATURES = 32, LANES = 8, BLOCK = 64, THREADS = FEATURES * LANES };
+
+/* Operands of the rows: x, dy, stats. moments: mean and 1/deviation of each row, by the walk. */
+template <typename A>
+static __global__ void moments_kernel(tsri_cuda_walk rows, tsri_moments stats, A *moments)
+{
+    for (int64_t r = tsri_first(); r < rows.count; r += tsri_step()) {
+        int64_t at[3];
+        tsri_walk_at<3>(rows, r, at);
+        tsri_moments_of(stats, at[2], &moments[2 * r], &moments[2 * r + 1]);
+    }
+}
+
+/* Operands of the features: x, dy, dgamma, dbeta. Lanes take turns with the rows; every BLOCK of
+ * theirs is summed on its own. */
+template <typename T>
+static __global__ void grads_kernel(tsri_cuda_walk rows, tsri_cuda_walk features, const T *x,
+                                    const T *dy, const tsri_acc<T> *moments, tsri_param dgamma,
+                                    tsri_param dbeta)
+{
+    typedef tsri_acc<T> A;
+    __shared__ A sums[2][LANES][FEATURES];
+    const int column = (int)threadIdx.x % FEATURES, lane = (int)threadIdx.x / FEATURES;
+    for (int64_t f0 = (int64_t)blockIdx.x * FEATURES; f0 < features.count;
+         f0 += (int64_t)gridDim.x * FEATURES) {
+        const int64_t f = f0 + column;
+        int64_t to[4] = {0};
+        if (f < features.count)
+            tsri_walk_at<4>(features, f, to);
+        A sum[2] = {0}, part[2] = {0};
+        int waiting = 0;
+        for (int64_t r = lane; r < rows.count && f < features.count; r += LANES) {
+            int64_t at[2];
+            tsri_walk_at<2>(rows, r, at);
+            const A g = tsri_to<A>(dy[at[1] + to[1]]);
+            part[0] += g * ((tsri_to<A>(x[at[0] + to[0]]) - moments[2 * r]) * moments[2 * r + 1]);
+            part[1] += g;
+            if (++waiting < BLOCK)
+                continue;
+            for (int o = 0; o < 2; o++) {
+                sum[o] += part[o];
+                part[o] = 0;
+            }
+            waiting = 0;
+        }
+        for (int o = 0; o < 2; o++)
+            sums[o][lane][column] = sum[o] + part[o];
+        __syncthreads();
+        if (lane < 2 && f < features.count) {
+            A all = 0;
+            for (int l = 0; l < LANES; l++)
+                all += sums[lane][l][column];
+            const tsri_param p = lane ? dbeta : dgamma;
+            tsri_store_any<A>(p.dtype, (void *)p.p, to[2 + lane], all);
+        }
+        __syncthreads(); /* sums is written again */
+    }
+}
+
+static tsr_status run_grads(const tsri_cuda_kernel *k, void *const *in, void *const *out,
+                            void *scratch)
+{
+    const layer_norm *v = (const layer_norm *)k;
+    const tsri_kernel_desc *d = &k->desc;
+    const tsri_moments stats = tsri_ln_moments(d, in);
+    const tsri_param dgamma = {d->out[0].dtype, out[0]}, dbeta = {d->out[1].dtype, out[1]};
+    if (v->rows.count > 0)
+        TSRI_FLOATS(d->in[0].dtype,
+                    TSRI_LAUNCH((moments_kernel<tsri_acc<T>>), tsri_blocks(v->rows.count, THREADS),
+                                THREADS, k->stream, v->rows, stats, (tsri_acc<T> *)scratch));
+    if (v->features.count > 0)
+        TSRI_FLOATS(d->in[0].dtype,
+                    TSRI_LAUNCH((grads_kernel<T>), tsri_blocks(v->features.count, FEATURES),
+                                THREADS, k->stream, v->rows, v->features, (const T *)in[0],
+                                (const T *)in[2], (const tsri_acc<T> *)scratch, dgamma, dbeta));
+    return tsri_cuda_launched(k);
+}
+
+tsr_status tsri_plain_ln_param_grad(tsri_mem *mem, const tsri_kernel_desc *d,
+                                    tsri_kernel **out_kernel)
+{
+    if (!tsri_ln_takes(d))
+        return tsri_cuda_decline(d);
+    layer_norm *v = (layer_norm *)tsri_cuda_make(mem, d, run_grads, "plain", sizeof *v);
+    if (!v)
+        return TSR_ERR_NO_MEMORY;
+    const int lead = d->in[0].ndim - d->attrs->ln.axes;
+    init_walks(v, &d->in[0], lead);
+    push(v, d->in[0].stride, d->in[0].stride + lead);
+    push(v, d->in[2].stride, d->in[2].stride + lead);
+    tsri_cuda_walk_push(&v->rows, d->in[1].stride);
+    tsri_cuda_walk_push(&v->features, d->out[0].stride);
+    tsri_cuda_walk_push(&v->features, d->out[1].stride);
+    tsri_cuda_walk_finish(&v->rows);
+    tsri_cuda_walk_finish(&v->features);
+    v->kernel.base.scratch_bytes = (size_t)v->rows.count * 2 * sizeof(double);
+    *out_kernel = &v->kernel.base;
+    return TSR_OK;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Choosing signatures within a limit of memory, and what becomes of variables that were left to the
+ * compiler. */
+#include "src/plan/choose/choose.h"
+
+#include <math.h>
+
+#include "src/core/clock.h"
+#include "src/plan/report/report.h"
+
+/* --- variables without a signature ------------------------------------------------------------ */
+void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes, tsri_pool *pool,
+                         tsri_choosing *c)
+{
+    *c = (tsri_choosing){.g = g, .opts = opts, .pool = pool};
+    c->is_open = tsri_pool_alloc(pool, (size_t)g->nops);
+    c->is_chosen = tsri_pool_alloc(pool, (size_t)g->nops);
+    for (int i = 0; i < g->nops && c->is_open && c->is_chosen; i++) {
+        tsr_variable *v = g->ops[i]->kind == TSRI_OP_VARIABLE ? g->ops[i]->variable : NULL;
+        c->is_open[i] = v && v->sbp.ndim == 0;
+        /* Only the compile that fixes a value's signature may take it out of the whole: what is cut
+         * can't be put together again without communication. */
+        c->is_chosen[i] = c->is_open[i] && (fixes ? tsri_variable_can_move(v) : !v->given);
+        if (c->is_open[i] && !c->is_chosen[i])
+            v->sbp = v->held;
+    }
+}
+
+void tsri_choosing_end(tsri_choosing *c)
+{
+    for (int i = 0; c->is_open && i < c->g->nops; i++)
+        if (c->is_open[i])
+            c->g->ops[i]->variable->sbp = TSR_AUTO;
+}
+
+/* Gives variables what was chosen; or takes it back. */
+static void set_inferred(tsri_choosing *c, bool set)
+{
+    const tsri_inferred *inferred = &c->inferred;
+    for (int i = 0; i < c->g->nops; i++)
+        if (c->is_chosen[i]) {
+            tsr_variable *v = c->g->ops[i]->variable;
+            v->inferred = set && inferred->live[i];
+            v->sbp = v->inferred ? inferred->chosen[i]->out[0] : TSR_AUTO;
+        }
+}
+
+/* --- passes ----------------------------------------------------------------------------------- */
+static const struct {
+    tsri_pass pass;
+    tsr_status (*run)(tsr_plan *plan);
+    const char *changes; /* why it changes what a step takes; NULL: it does not */
+} passes[] = {
+    {TSRI_PASS_BUILD, NULL, "conversions that are shared"}, /* takes the graph too */
+    {TSRI_PASS_FUSE, tsri_plan_fuse, "ops that are fused"},
+    {TSRI_PASS_LAYOUT, tsri_plan_layout, "copies into other memory layouts"},
+    {TSRI_PASS_DEFER, tsri_plan_defer, NULL},
+    {TSRI_PASS_ORDER, tsri_plan_order, NULL},
+    {TSRI_PASS_SCHEDULE, tsri_plan_schedule, "buckets whose members are converted in several ways"},
+};
+
+/* Seconds of all items, by the model. */
+static double total_seconds(const tsr_plan *plan)
+{
+    double total = 0;
+    for (int i = 0; i < plan->nitems; i++) {
+        tsri_item_kind kind = plan->items[i].kind;
+        if (kind != TSRI_ITEM_VIEW && kind != TSRI_ITEM_DEAD)
+            total += plan->items[i].cost_s;
+    }
+    return total;
+}
+
+/* Notes what a pass has made of the time of a step. */
+static void note_change(tsr_plan *plan, int i, const char *reason)
+{
+    double now = total_seconds(plan);
+    plan->change[i] = (tsri_change){reason, now - plan->info.step_s};
+    plan->info.step_s = now;
+}
+
+/* From signatures to the order of things and the lifetimes of values. */
+static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
+{
+    tsri_pool_finish(&plan->scratch);
+    tsri_pool_init(&plan->scratch, &g->world->mem);
+    plan->group = NULL;
+    plan->cgroup = 0;
+    plan->values = NULL;
+    plan->items = NULL;
+    plan->entries = NULL;
+    plan->nvalues = plan->cvalues = plan->nitems = plan->citems = 0;
+    plan->nentries = plan->centries = plan->info.ops = 0;
+    plan->info.step_s = inferred->cost;
+    TSRI_TRY(tsri_plan_build(plan, g, inferred));
+    int nchanges = 0;
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        bool left_out = passes[i].pass == TSRI_PASS_FUSE && plan->opts.no_fusion;
+        if (passes[i].run && !left_out)
+            TSRI_TRY(passes[i].run(plan));
+        TSRI_TRY(tsri_plan_check(plan, passes[i].pass));
+        if (passes[i].changes)
+            note_change(plan, nchanges++, passes[i].changes);
+    }
+    return TSR_OK;
+}
+
+/* --- within memory ---------------------------------------------------------------------------- */
+/* Finds the most that a rank needs for what was built, kernels' scratch apart. */
+static tsr_status weigh(tsri_choosing *c, tsr_plan *plan)
+{
+    tsri_report r = {.plan = plan};
+    tsri_pool_init(&r.pool, &plan->world->mem);
+    tsr_status status = tsri_report_memory_make(plan, &r);
+    if (status == TSR_OK)
+        c->bytes = (size_t)r.memory[0].total;
+    tsri_pool_finish(&r.pool);
+    return status;
+}
+
+static double bucket_bytes(const tsr_compile_opts *opts)
+{
+    return opts->bucket_mb * 1048576;
+}
+
+/* Infers with a limit on what inference estimates, and builds, if something fits. */
+static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit)
+{
+    const tsri_infer_opts how = {.memory_limit = (int64_t)limit,
+                                 .alternatives = plan->opts.alternatives,
+                                 .bucket_bytes = bucket_bytes(&plan->opts),
+                                 .infer_updates = plan->opts.infer_updates};
+    double t = tsri_now_s();
+    set_inferred(c, false);
+    c->inferred = (tsri_inferred){0};
+    TSRI_TRY(tsri_infer(c->g, &plan->model, &how, c->pool, &c->inferred));
+    plan->info.infer_s += tsri_now_s() - t;
+    if (!c->inferred.fits)
+        return TSR_OK;
+    set_inferred(c, true);
+    TSRI_TRY(build(c->g, plan, &c->inferred));
+    return plan->opts.memory_limit ? weigh(c, plan) : TSR_OK;
+}
+
+/*
+ * Builds the plan of which a rank needs least, whatever the limit is, so that each limit which is
+ * refused is told of one plan. By its estimates inference is asked for less and less, down to what
+ * it does not find any more; what takes least when it is built is built again.
+ */
+static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
+{
+    enum { MOST_TRIES = 12 };
+    TSRI_TRY(try_limit(c, plan, 0));
+    double low = 0, high = (double)c->inferred.peak, asked = 0, best = 0;
+    size_t bytes = c->bytes;
+    for (int i = 0; i < MOST_TRIES && high - low > 0.02 * high; i++) {
+        asked = 0.4 * low + 0.6 * high;
+        TSRI_TRY(try_limit(c, plan, asked));
+        if (!c->inferred.fits) {
+            low = asked;
+            continue;
+        }
+        high = (double)c->inferred.peak < asked ? (double)c->inferred.peak : asked;
+        if (c->bytes < bytes) {
+            bytes = c->bytes;
+            best = asked;
+        }
+    }
+    return asked == best ? TSR_OK : try_limit(c, plan, best);
+}
+
+/* Infers and builds. Inference has an estimate of a rank's memory (what is done in
+ * place, layouts, buckets and gaps come later). So with a limit the fastest plan is built and
+ * measured, and if it is too large, inference is asked for less, in proportion, until what is built
+ * fits: c->found. */
+static tsr_status choose(tsri_choosing *c, tsr_plan *plan)
+{
+    enum { MOST_TRIES = 8 };
+    const double limit = (double)plan->opts.memory_limit - (double)c->reserve;
+    TSRI_TRY(try_limit(c, plan, 0));
+    c->found = !plan->opts.memory_limit || (double)c->bytes <= limit;
+    if (c->found || limit <= 0)
+        return TSR_OK;
+    /* Nothing fits an estimate of `low`; what fits `high` is too large. */
+    double low = 0, high = (double)c->inferred.peak, ask = high * limit / (double)c->bytes;
+    for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
+        if (ask <= low || ask >= high)
+            ask = (low + high) / 2;
+        TSRI_TRY(try_limit(c, plan, ask));
+        c->found = c->inferred.fits && (double)c->bytes <= limit;
+        if (c->found)
+            return TSR_OK;
+        if (!c->inferred.fits) {
+            low = ask;
+            ask = 1.1 * ask;
+            continue;
+        }
+        high = ask;
+        ask *= 0.98 * limit / (double)c->bytes;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
+{
+    if (!c->is_open || !c->is_chosen)
+        return TSR_ERR_NO_MEMORY;
+    c->found = c->leanest;
+    TSRI_TRY(c->leanest ? choose_leanest(c, plan) : choose(c, plan));
+    if (!c->found)
+        return TSR_OK;
+    plan->info.cost_s = c->inferred.cost;
+    plan->info.bound_s = c->inferred.bound;
+    /* The proof is about these calls. */
+    plan->info.exact = c->inferred.exact && fabs(plan->change[TSRI_CHANGES - 1].more_s) <=
+                                                TSRI_NO_CHANGE * c->inferred.cost;
+    return TSR_OK;
+}

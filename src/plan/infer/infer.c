@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inference: states the choice of signatures for the whole step as a search problem
+ * (sbp/search/search.h) and takes its answer. Nodes are ops with their legal signatures and compute
+ * times; edges are conversions. A tensor with several readers gets a node of its own, whose
+ * strategies are the signature it is made in and one further that is made once and shared; so
+ * sharing is priced. A variable that is updated has an edge from its update, which is converted
+ * back if need be: so parameters in B with optimizer states in S(0) reduce-scatter gradients and
+ * gather updates.
+ *
+ * Ops of one class share their lists of strategies, and so edges between equal classes share
+ * their matrices: the layers of a network cost little more than one.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/plan/infer/infer.h"
+
+static tsr_status no_memory(void)
+{
+    return TSR_ERR_NO_MEMORY;
+}
+
+/* --- live ops --------------------------------------------------------------------------------- */
+static tsr_status mark_live(tsri_problem *p)
+{
+    tsr_graph *g = p->g;
+    bool *live = p->out->live = tsri_pool_alloc(p->pool, (size_t)g->nops);
+    if (!live)
+        return no_memory();
+    for (int i = 0; i < g->nports; i++)
+        live[g->ports[i].tensor->op->id] = true;
+    for (int i = g->nops; i-- > 0;) {
+        tsri_op *op = g->ops[i];
+        for (int j = 0; j < op->nout; j++)
+            live[i] |= op->out[j]->writes != NULL;
+        for (int j = 0; j < op->nin && live[i]; j++)
+            live[op->in[j]->op->id] = true;
+    }
+    return TSR_OK;
+}
+
+/* --- nodes and edges -------------------------------------------------------------------------- */
+
+/* When each tensor is read last. A view's readers read what it shows. */
+static void find_last_uses(tsri_problem *p)
+{
+    tsr_graph *g = p->g;
+    for (int i = g->nops; i-- > 0;) {
+        const tsri_op *op = g->ops[i];
+        if (!p->out->live[i])
+            continue;
+        bool is_view = tsri_op_def_of(op->kind)->is_view;
+        int until = i;
+        if (is_view && p->last_use[op->out[0]->id] > until)
+            until = p->last_use[op->out[0]->id];
+        for (int j = 0; j < op->nin; j++)
+            if (p->last_use[op->in[j]->id] < until)
+                p->last_use[op->in[j]->id] = until;
+    }
+}
+
+static tsr_status list_ops(tsri_problem *p)
+{
+    tsr_graph *g = p->g;
+    p->strat = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->strat);
+    p->node_of = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->node_of);
+    p->readers = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->readers);
+    p->last_reader = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->last_reader);
+    p->last_use = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->last_use);
+    if (!p->strat || !p->node_of || !p->readers || !p->last_reader || !p->last_use)
+        return no_memory();
+    find_last_uses(p);
+    for (int i = 0; i < g->nops; i++) {
+        const tsri_op *op = g->ops[i];
+        if (!p->out->live[i])
+            continue;
+        TSRI_TRY(tsri_strategies_of(&p->table, op, &p->strat[i]));
+        tsri_search_node node = {.nstrat = p->strat[i]->n, .cost = p->strat[i]->cost};
+        TSRI_TRY(tsri_add_node(p, node, &p->node_of[i]));
+    }
+    return TSR_OK;
+}
+
+static tsr_status add_reader(tsri_problem *p, const tsr_tensor *t, int node, const tsri_side *want,
+                             double share)
+{
+    const tsri_reader r = {.node = node, .want = want, .share = share};
+    tsri_reader *copy = tsri_pool_dup(p->pool, &r, sizeof r);
+    if (!copy)
+        return no_memory();
+    tsri_reader **last = &p->last_reader[t->id];
+    *(*last ? &(*last)->next : &p->readers[t->id]) = copy;
+    *last = copy;
+    return TSR_OK;
+}
+
+/* An output reads its tensor in one signature. */
+static tsr_status add_output(tsri_problem *p, const tsri_graph_port *port)
+{
+    tsri_side *want = tsri_pool_alloc(p->pool, sizeof *want);
+    float *zero = tsri_pool_alloc(p->pool, sizeof *zero);
+    tsr_sbp sbp = tsri_sbp_canonical(port->placement, port->sbp);
+    int node;
+    if (!want || !zero || !(want->of = tsri_pool_alloc(p->pool, sizeof *want->of)) ||
+        !(want->list = tsri_intern_list(p, &sbp, 1)))
+        return no_memory();
+    want->placement = port->placement;
+    want->added = true;
+    want->n = 1;
+    TSRI_TRY(tsri_add_node(p, (tsri_search_node){.nstrat = 1, .cost = zero}, &node));
+    return add_reader(p, port->tensor, node, want, 0);
+}
+
+/* The op that reads the variable which takes a result when the run ends; NULL: none does. */
+static const tsri_op *reader_of_written(const tsri_problem *p, const tsr_tensor *result)
+{
+    if (!result->writes || result->superseded)
+        return NULL;
+    const tsr_tensor *read = tsri_graph_find_read(p->g, result->writes);
+    return read && p->out->live[read->op->id] ? read->op : NULL;
+}
+
+static tsr_status list_readers(tsri_problem *p)
+{
+    tsr_graph *g = p->g;
+    for (int i = 0; i < g->nops; i++) {
+        const tsri_op *op = g->ops[i];
+        int grad = tsri_op_gradient_operand(op->kind, op->nin);
+        tsri_sides *all;
+        if (!p->out->live[i])
+            continue;
+        TSRI_TRY(tsri_sides_of(p, p->strat[i], &all));
+        for (int j = 0; j < op->nin; j++)
+            TSRI_TRY(add_reader(p, op->in[j], p->node_of[i], &all->in[j],
+                                j == grad ? p->out->bucket[i].share : 0));
+        for (int j = 0; j < op->nout; j++) {
+            const tsri_op *var = reader_of_written(p, op->out[j]);
+            const tsri_side *kept;
+            if (!var)
+                continue;
+            TSRI_TRY(tsri_made_side(p, var->out[0], &kept));
+            TSRI_TRY(tsri_conversion_edge(p, op->out[j], p->node_of[i], &all->out[j],
+                                          p->node_of[var->id], kept, p->out->bucket[i].share));
+        }
+    }
+    for (int i = 0; i < g->nports; i++)
+        if (!g->ports[i].is_input && !g->ports[i].is_local)
+            TSRI_TRY(add_output(p, &g->ports[i]));
+    return TSR_OK;
+}
+
+/* When the results of ops take memory: those with a relay until that takes over. */
+static void set_lifetimes(tsri_problem *p)
+{
+    tsr_graph *g = p->g;
+    for (int i = 0; i < g->nops; i++) {
+        const tsri_op *op = g->ops[i];
+        bool is_view = tsri_op_def_of(op->kind)->is_view;
+        if (!p->out->live[i] || op->out[0]->writes || is_view)
+            continue;
+        tsri_search_node *node = &p->nodes[p->node_of[i]];
+        bool kept = tsri_is_kept(op->out[0]);
+        node->usage = p->strat[i]->usage;
+        node->first = kept ? 0 : i;
+        node->last = kept ? g->nops : i;
+        for (int j = 0; j < op->nout; j++) {
+            const tsri_reader *r = p->readers[op->out[j]->id];
+            int last = p->last_use[op->out[j]->id];
+            if (r && !r->next && last > node->last)
+                node->last = last;
+        }
+    }
+}
+
+static tsr_status list_edges(tsri_problem *p)
+{
+    tsr_graph *g = p->g;
+    for (int i = 0; i < g->ntensors; i++) {
+        const tsr_tensor *t = g->tensors[i];
+        const tsri_reader *r = p->readers[i];
+        const tsri_side *made;
+        if (!p->out->live[t->op->id] || !r)
+            continue;
+        TSRI_TRY(tsri_made_side(p, t, &made));
+        if (r->next)
+            TSRI_TRY(tsri_add_shared(p, t, made));
+        else
+            TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[t->op->id], made, r->node, r->want,
+                                          r->share));
+    }
+    return TSR_OK;
+}
+
+/* --- the answer ------------------------------------------------------------------------------- */
+/* Weighs each strategy of each op with all other ops as chosen: totals[v][i]. The signatures that
+ * its results are shared in by several readers follow: an op's strategy allows few of those. */
+static tsr_status weigh(tsri_problem *p, const int *choice, double **totals)
+{
+    bool *follows = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *follows);
+    if (!follows)
+        return no_memory();
+    memset(follows, true, (size_t)p->nnodes * sizeof *follows);
+    for (int i = 0; i < p->g->nops; i++)
+        if (p->out->live[i])
+            follows[p->node_of[i]] = false;
+    for (int v = 0; v < p->nnodes; v++) {
+        totals[v] = tsri_pool_alloc(p->pool, (size_t)p->nodes[v].nstrat * sizeof *totals[v]);
+        if (!totals[v])
+            return no_memory();
+        for (int i = 0; i < p->nodes[v].nstrat; i++)
+            totals[v][i] = p->nodes[v].cost[i];
+    }
+    for (int e = 0; e < p->nedges; e++) {
+        const tsri_search_edge *edge = &p->edges[e];
+        int u = edge->u, v = edge->v, nu = p->nodes[u].nstrat, nv = p->nodes[v].nstrat;
+        bool later = follows[v] && !follows[u];
+        for (int i = 0; i < nu && !later; i++)
+            totals[u][i] += edge->cost[i * nv + choice[v]];
+        for (int j = 0; j < nv && !later; j++)
+            totals[v][j] += edge->cost[choice[u] * nv + j];
+    }
+    for (int e = 0; e < p->nedges; e++) {
+        const tsri_search_edge *edge = &p->edges[e];
+        int u = edge->u, v = edge->v, nv = p->nodes[v].nstrat;
+        for (int i = 0; i < p->nodes[u].nstrat && follows[v] && !follows[u]; i++) {
+            double least = INFINITY;
+            for (int j = 0; j < nv; j++)
+                least = fmin(least, edge->cost[i * nv + j] + totals[v][j]);
+            totals[u][i] += least;
+        }
+    }
+    return TSR_OK;
+}
+
+/* The best of the strategies that were not chosen. */
+static void rank_alternatives(const tsri_strategies *s, const double *total, int chosen,
+                              tsri_alternatives *to)
+{
+    to->legal = s->n;
+    for (int i = 0; i < s->n; i++) {
+        double more = total[i] - total[chosen];
+        if (i == chosen || isinf(more))
+            continue;
+        int at = to->n < TSRI_MAX_ALTERNATIVES ? to->n++ : TSRI_MAX_ALTERNATIVES;
+        while (at > 0 && more < to->more_s[at - 1]) {
+            if (at < TSRI_MAX_ALTERNATIVES) {
+                to->more_s[at] = to->more_s[at - 1];
+                to->sig[at] = to->sig[at - 1];
+            }
+            at--;
+        }
+        if (at < TSRI_MAX_ALTERNATIVES) {
+            to->more_s[at] = more;
+            to->sig[at] = &s->sig[i];
+        }
+    }
+}
+
+static tsr_status list_alternatives(tsri_problem *p, const int *choice)
+{
+    tsr_graph *g = p->g;
+    double **totals = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof(double *));
+    p->out->alternatives = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->out->alternatives);
+    if (!totals || !p->out->alternatives)
+        return no_memory();
+    TSRI_TRY(weigh(p, choice, totals));
+    for (int i = 0; i < g->nops; i++)
+        if (p->out->live[i]) {
+            int node = p->node_of[i];
+            rank_alternatives(p->strat[i], totals[node], choice[node], &p->out->alternatives[i]);
+        }
+    return TSR_OK;
+}
+
+static tsr_status take_choice(tsri_problem *p, const int *choice)
+{
+    tsr_graph *g = p->g;
+    tsri_inferred *out = p->out;
+    size_t n = (size_t)g->nops;
+    out->chosen = tsri_pool_alloc(p->pool, n * sizeof *out->chosen);
+    out->groups_index = tsri_pool_alloc(p->pool, n * sizeof *out->groups_index);
+    out->op_cost = tsri_pool_alloc(p->pool, n * sizeof *out->op_cost);
+    if (!out->chosen || !out->groups_index || !out->op_cost)
+        return no_memory();
+    for (int i = 0; i < g->nops; i++)
+        if (out->live[i]) {
+            int c = choice[p->node_of[i]];
+            out->chosen[i] = &p->strat[i]->sig[c];
+            out->groups_index[i] = p->strat[i]->groups_index;
+            out->op_cost[i] = p->strat[i]->cost[c];
+        }
+    return TSR_OK;
+}
+
+static tsr_status solve(tsri_problem *p, int64_t memory_limit, int *choice)
+{
+    const tsri_search_problem sp = {.nnodes = p->nnodes,
+                                    .nedges = p->nedges,
+                                    .nodes = p->nodes,
+                                    .edges = p->edges,
+                                    .usage_limit = memory_limit,
+                                    .mem = &p->g->world->mem};
+    tsri_search_result result = {0};
+    TSRI_TRY(tsri_search(&sp, choice, &result));
+    p->out->peak = result.peak;
+    p->out->fits = !memory_limit || result.peak <= memory_limit;
+    if (!p->out->fits)
+        return TSR_OK;
+    p->out->cost = result.cost;
+    p->out->bound = result.bound;
+    p->out->exact = result.exact;
+    return TSR_OK;
+}
+
+/* Infers; *out_parallel: whether some dimension is held to data parallelism. */
+static tsr_status infer_once(tsri_problem *p, const tsri_infer_opts *opts, bool *out_parallel)
+{
+    *out_parallel = false;
+    TSRI_TRY(mark_live(p));
+    if (!opts->infer_updates)
+        TSRI_TRY(tsri_infer_parallel(p));
+    for (int i = 0; i < p->nparallel; i++)
+        *out_parallel |= p->parallel[i].dims != 0;
+    TSRI_TRY(list_ops(p));
+    TSRI_TRY(tsri_infer_buckets(p, opts->bucket_bytes));
+    TSRI_TRY(list_readers(p));
+    set_lifetimes(p);
+    TSRI_TRY(list_edges(p));
+    int *choice = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *choice);
+    if (!choice)
+        return no_memory();
+    TSRI_TRY(solve(p, opts->memory_limit, choice));
+    if (!p->out->fits || isinf(p->out->cost))
+        return TSR_OK;
+    TSRI_TRY(take_choice(p, choice));
+    return opts->alternatives ? list_alternatives(p, choice) : TSR_OK;
+}
+
+/* Whether the program says that some result is a partial sum. */
+static bool says_sums(const tsr_graph *g)
+{
+    for (int i = 0; i < g->nops; i++)
+        for (int d = 0; d < g->ops[i]->sbp.ndim; d++)
+            if (g->ops[i]->sbp.d[d].kind == TSR_SBP_PARTIAL)
+                return true;
+    return false;
+}
+
+tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_opts *opts,
+                      tsri_pool *pool, tsri_inferred *out_inferred)
+{
+    bool parallel = false, done = false, fill_zeros = false;
+    tsri_infer_opts how = *opts;
+    /* Again without data parallelism, where a program or its memory has no way to be so, and then
+     * with addends of zeros wherever rules allow them, as sums that are said may ask for. */
+    for (int again = 0; again < 3 && !done; again++) {
+        if ((again == 1 && !parallel) || (again == 2 && !says_sums(g)))
+            continue;
+        how.infer_updates |= again > 0;
+        fill_zeros = again > 1;
+        tsri_problem *p = tsri_pool_alloc(pool, sizeof *p);
+        if (!p)
+            return no_memory();
+        *out_inferred = (tsri_inferred){0};
+        *p = (tsri_problem){
+            .g = g, .m = m, .pool = pool, .out = out_inferred, .fill_zeros = fill_zeros};
+        p->table =
+            (tsri_strategy_table){.pool = pool, .model = m, .infer_updates = how.infer_updates};
+        TSRI_TRY(infer_once(p, &how, &parallel));
+        done = out_inferred->fits && !isinf(out_inferred->cost);
+    }
+    if (out_inferred->fits && isinf(out_inferred->cost))
+        return tsri_fail(TSR_ERR_SBP, "no combination of legal signatures fits the hints");
+    return TSR_OK;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of inference: how the problem is put together.
+ *
+ *   infer.c         nodes of ops, readers, the answer
+ *   infer_edges.c   nodes and edges of the search's problem
+ *   infer_cost.c    lists of signatures, and costs between them, each made once
+ *   infer_shared.c  tensors with several readers
+ *   infer_bucket.c  which reductions of gradients are one call, and what each pays of it
+ */
+#ifndef TESSERA_PLAN_INFER_H
+#define TESSERA_PLAN_INFER_H
+
+#include "sbp/route/joint.h"
+#include "sbp/search/search.h"
+#include "src/plan/plan.h"
+#include "src/plan/infer/strategies.h"
+
+/* Distinct signatures, interned: equal lists are one object. */
+typedef struct tsri_siglist {
+    struct tsri_siglist *next;
+    int n;
+    tsr_sbp *sig;
+} tsri_siglist;
+
+/* One operand or result over a list of strategies: which of its signatures each one has. */
+typedef struct tsri_side {
+    const tsr_placement *placement;
+    tsri_siglist *list;
+    bool added; /* an operand that may be filled up with zeros: by others of a sum, or as is said */
+    int n;      /* strategies */
+    int *of;    /* [n], into list */
+} tsri_side;
+
+/* The sides of one class of ops. */
+typedef struct tsri_sides {
+    tsri_side *in, *out;
+} tsri_sides;
+
+/* Costs between the signatures of two lists. */
+typedef struct tsri_conversion {
+    struct tsri_conversion *next;
+    tsr_dims shape;
+    size_t element;
+    const tsr_placement *from_placement, *to_placement;
+    const tsri_siglist *from, *to;
+    bool of_variable;
+    float *cost;        /* [from->n][to->n] */
+    tsri_joint *joints; /* likewise; NULL until one of them is asked for in a bucket */
+} tsri_conversion;
+
+/* A matrix between two sides, or between a shared tensor and a side. */
+typedef struct tsri_matrix {
+    struct tsri_matrix *next;
+    const void *from, *to;
+    double share; /* of a bucket's hand-shakes that is paid; 0: in no bucket */
+    float *cost;
+} tsri_matrix;
+
+typedef struct tsri_reader {
+    struct tsri_reader *next;
+    int node;
+    double share; /* an update that reads its gradient: of its bucket; else 0 */
+    const tsri_side *want;
+} tsri_reader;
+
+/* A computed tensor with several readers: handed on in one signature. */
+typedef struct tsri_relay {
+    struct tsri_relay *next;
+    const tsri_side *made;
+    int nwant;
+    const tsri_side **want; /* per reader */
+    tsri_side side;         /* what it can be handed on in */
+    float *cost;            /* zeros */
+    int64_t *usage;
+} tsri_relay;
+
+/* A variable or input with several readers: kept in a[i], converted once to e[i]. */
+typedef struct tsri_shared {
+    struct tsri_shared *next;
+    const tsri_side *made;
+    int nwant;
+    const tsri_side **want; /* per reader */
+    int n;
+    int *a;     /* into made->list */
+    tsr_sbp *e; /* equal to a's signature: nothing is shared */
+    float *own; /* [n] */
+    float *up;  /* [made->n][n] */
+    int64_t *usage;
+} tsri_shared;
+
+enum { TSRI_INFER_BUCKETS = 1024 };
+
+/* The dimensions of a placement that are data parallel. */
+typedef struct tsri_parallel {
+    const tsr_placement *placement;
+    unsigned dims;
+} tsri_parallel;
+
+typedef struct tsri_problem {
+    tsr_graph *g;
+    const tsri_cost_model *m;
+    tsri_pool *pool;
+    tsri_inferred *out;
+    tsri_strategy_table table;
+    tsri_strategies **strat; /* per op */
+    bool fill_zeros;         /* also where they may meet an infinity */
+    tsri_parallel *parallel;
+    int nparallel, cparallel;
+    tsri_sides **sides_of; /* per class id */
+    int csides, nsides;
+    int *node_of;              /* per op */
+    tsri_reader **readers;     /* per tensor */
+    tsri_reader **last_reader; /* per tensor: the end of its list */
+    int *last_use;             /* per tensor: the last op that reads it, also through views */
+    tsri_siglist *lists[TSRI_INFER_BUCKETS];
+    tsri_conversion *conversions[TSRI_INFER_BUCKETS];
+    tsri_matrix *matrices[TSRI_INFER_BUCKETS];
+    tsri_shared *shareds[TSRI_INFER_BUCKETS];
+    tsri_relay *relays[TSRI_INFER_BUCKETS];
+    tsri_search_node *nodes;
+    int nnodes, cnodes;
+    tsri_search_edge *edges;
+    int nedges, cedges;
+} tsri_problem;
+
+/* --- infer_cost.c ----------------------------------------------------------------------------- */
+tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n);
+/* Where a signature stands in a list; -1. */
+int tsri_sig_index(const tsr_sbp *list, int n, tsr_sbp sig);
+tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides **out);
+/* The side that makes a tensor. */
+tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side **out);
+/* Finds the dimensions of placements on which all parameters stay in B, as they are said to, and
+ * data are said to be split. There a program is data parallel: what is split along the data stays
+ * so, but for ops that have no other way; gradients are summed. */
+tsr_status tsri_infer_parallel(tsri_problem *p);
+/* Costs of converting t between the signatures of two lists. */
+tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
+                                const tsr_placement *from_place, const tsri_siglist *from,
+                                const tsr_placement *to_place, const tsri_siglist *to,
+                                tsri_conversion **out);
+/* Matrices that are known already; NULL. */
+float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to, double share);
+tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, double share,
+                           float *cost);
+uint64_t tsri_hash_pointers(const void *a, const void *b);
+
+/* --- infer_shared.c --------------------------------------------------------------------------- */
+/* Whether a tensor has its place all the time: a variable, an input. */
+bool tsri_is_kept(const tsr_tensor *t);
+/* Adds the node of a tensor with several readers, and its edges. */
+tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made);
+
+/* --- infer_bucket.c --------------------------------------------------------------------------- */
+/* Deals the gradients of updates to buckets of at most `limit` bytes. */
+tsr_status tsri_infer_buckets(tsri_problem *p, double limit);
+/* Prices a list's conversions that pay `share` of a bucket's hand-shakes, where that
+ * is less than by itself: price[from->n * to->n]. */
+tsr_status tsri_bucket_prices(tsri_problem *p, tsri_conversion *c, double share, float *price);
+
+/* --- infer.c ---------------------------------------------------------------------------------- */
+tsr_status tsri_add_node(tsri_problem *p, tsri_search_node node, int *out_node);
+tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost);
+/* Whether a tensor in `sig` of a side may be converted for strategy j of another. */
+bool tsri_may_convert(const tsri_problem *p, const tsri_side *from, tsr_sbp sig,
+                      const tsri_side *to, int j);
+/* An edge whose costs are those of converting tensor t from one side to another. share: of the
+ * hand-shakes of a bucket that the conversion may wait for; 0: it doesn't wait. */
+tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, const tsri_side *from,
+                                int v, const tsri_side *to, double share);
+
+#endif

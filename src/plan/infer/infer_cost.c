@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "src/core/rng.h"
+#include "src/plan/infer/infer.h"
+
+static tsr_status no_memory(void)
+{
+    return TSR_ERR_NO_MEMORY;
+}
+
+/* --- lists of signatures ---------------------------------------------------------------------- */
+tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n)
+{
+    uint64_t h = tsri_hash(TSRI_HASH_INIT, sig, (uint64_t)n * sizeof *sig);
+    tsri_siglist **bucket = &p->lists[h % TSRI_INFER_BUCKETS];
+    for (tsri_siglist *l = *bucket; l; l = l->next)
+        if (l->n == n && !memcmp(l->sig, sig, (size_t)n * sizeof *sig))
+            return l;
+    tsri_siglist *l = tsri_pool_alloc(p->pool, sizeof *l);
+    if (!l || !(l->sig = tsri_pool_dup(p->pool, sig, (size_t)n * sizeof *sig)))
+        return NULL;
+    l->n = n;
+    l->next = *bucket;
+    *bucket = l;
+    return l;
+}
+
+int tsri_sig_index(const tsr_sbp *list, int n, tsr_sbp sig)
+{
+    for (int i = 0; i < n; i++)
+        if (tsr_sbp_equal(list[i], sig))
+            return i;
+    return -1;
+}
+
+/* Fills a side from the operand (or result) `arg` of each strategy. */
+static tsr_status fill_side(tsri_problem *p, const tsri_strategies *s, bool is_out, int arg,
+                            tsri_side *to)
+{
+    to->placement = s->op->placement;
+    to->n = s->n;
+    to->of = tsri_pool_alloc(p->pool, (size_t)s->n * sizeof *to->of);
+    tsr_sbp *list = tsri_mem_alloc(p->pool->mem, (size_t)s->n * sizeof *list);
+    if (!to->of || !list) {
+        tsri_mem_free(list);
+        return no_memory();
+    }
+    int n = 0;
+    for (int i = 0; i < s->n; i++) {
+        tsr_sbp sig = is_out ? s->sig[i].out[arg] : s->sig[i].in[arg];
+        int at = tsri_sig_index(list, n, sig);
+        if (at < 0)
+            list[at = n++] = sig;
+        to->of[i] = at;
+    }
+    to->list = tsri_intern_list(p, list, n);
+    tsri_mem_free(list);
+    return to->list ? TSR_OK : no_memory();
+}
+
+tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides **out)
+{
+    while (p->nsides <= s->id) {
+        if (!TSRI_PUSH(p->pool, p->sides_of, p->nsides, p->csides))
+            return no_memory();
+        p->sides_of[p->nsides++] = NULL;
+    }
+    *out = p->sides_of[s->id];
+    if (*out)
+        return TSR_OK;
+    tsri_sides *all = tsri_pool_alloc(p->pool, sizeof *all);
+    if (!all)
+        return no_memory();
+    all->in = tsri_pool_alloc(p->pool, (size_t)s->op->nin * sizeof *all->in);
+    all->out = tsri_pool_alloc(p->pool, (size_t)s->op->nout * sizeof *all->out);
+    if (!all->in || !all->out)
+        return no_memory();
+    for (int i = 0; i < s->op->nin; i++) {
+        TSRI_TRY(fill_side(p, s, false, i, &all->in[i]));
+        all->in[i].added = s->added >> i & 1;
+    }
+    for (int i = 0; i < s->op->nout; i++)
+        TSRI_TRY(fill_side(p, s, true, i, &all->out[i]));
+    *out = p->sides_of[s->id] = all;
+    return TSR_OK;
+}
+
+tsr_status tsri_made_side(tsri_problem *p, const tsr_tensor *t, const tsri_side **out)
+{
+    tsri_sides *all;
+    TSRI_TRY(tsri_sides_of(p, p->strat[t->op->id], &all));
+    *out = &all->out[t->out];
+    return TSR_OK;
+}
+
+bool tsri_fills_zeros(const tsr_placement *from_placement, tsr_sbp from,
+                      const tsr_placement *to_placement, tsr_sbp to)
+{
+    unsigned sums = 0;
+    for (int d = 0; d < to.ndim; d++) {
+        bool is_sum = to.d[d].kind == TSR_SBP_PARTIAL && to.d[d].arg == TSR_REDUCE_SUM;
+        bool was_sum =
+            from_placement == to_placement && !memcmp(&from.d[d], &to.d[d], sizeof to.d[d]);
+        sums |= is_sum && !was_sum;
+    }
+    return sums;
+}
+
+/* --- costs ------------------------------------------------------------------------------------ */
+uint64_t tsri_hash_pointers(const void *a, const void *b)
+{
+    uintptr_t key[2] = {(uintptr_t)a, (uintptr_t)b};
+    return tsri_hash(TSRI_HASH_INIT, key, sizeof key);
+}
+
+static tsri_parallel *parallel_of(const tsri_problem *p, const tsr_placement *placement)
+{
+    for (int i = 0; i < p->nparallel; i++)
+        if (p->parallel[i].placement == placement)
+            return &p->parallel[i];
+    return NULL;
+}
+
+static unsigned dims_that_are(const tsr_placement *placement, tsr_sbp sbp, tsr_sbp_kind kind)
+{
+    unsigned dims = 0;
+    for (int d = 0; d < sbp.ndim; d++)
+        if (sbp.d[d].kind == (int8_t)kind && tsr_placement_dim(placement, d) > 1)
+            dims |= 1u << d;
+    return dims;
+}
+
+tsr_status tsri_infer_parallel(tsri_problem *p)
+{
+    tsr_graph *g = p->g;
+    for (int i = 0; i < g->nops; i++) {
+        const tsri_op *op = g->ops[i];
+        if (!p->out->live[i] || tsri_op_gradient_operand(op->kind, op->nin) < 0)
+            continue;
+        tsri_parallel *known = parallel_of(p, op->placement);
+        unsigned whole = dims_that_are(op->placement, tsri_kept_signature(op), TSR_SBP_BROADCAST);
+        if (known)
+            known->dims &= whole;
+        else if (!TSRI_PUSH(p->pool, p->parallel, p->nparallel, p->cparallel))
+            return no_memory();
+        else
+            p->parallel[p->nparallel++] = (tsri_parallel){op->placement, whole};
+    }
+    for (int k = 0; k < p->nparallel; k++) {
+        unsigned split = 0;
+        for (int i = 0; i < g->nops; i++)
+            if (p->out->live[i] && g->ops[i]->placement == p->parallel[k].placement &&
+                g->ops[i]->kind != TSRI_OP_VARIABLE)
+                split |= dims_that_are(g->ops[i]->placement, g->ops[i]->sbp, TSR_SBP_SPLIT);
+        p->parallel[k].dims &= split;
+    }
+    return TSR_OK;
+}
+
+static bool same_on(tsr_sbp a, tsr_sbp b, unsigned dims)
+{
+    for (int d = 0; d < a.ndim; d++)
+        if (dims >> d & 1 && (a.d[d].kind != b.d[d].kind || a.d[d].arg != b.d[d].arg))
+            return false;
+    return true;
+}
+
+/* Forbids to take what is split along the data out of its splits, where it can stay in them. */
+static void keep_splits(const tsri_problem *p, tsri_conversion *c)
+{
+    const tsri_parallel *parallel = parallel_of(p, c->from_placement);
+    for (int i = 0; parallel && i < c->from->n; i++) {
+        tsr_sbp from = c->from->sig[i];
+        unsigned dims = parallel->dims & dims_that_are(c->from_placement, from, TSR_SBP_SPLIT);
+        bool can_stay = false;
+        for (int j = 0; j < c->to->n; j++)
+            can_stay |= same_on(from, c->to->sig[j], dims);
+        for (int j = 0; j < c->to->n && can_stay; j++)
+            if (!same_on(from, c->to->sig[j], dims))
+                c->cost[i * c->to->n + j] = INFINITY;
+    }
+}
+
+tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
+                                const tsr_placement *from_place, const tsri_siglist *from,
+                                const tsr_placement *to_place, const tsri_siglist *to,
+                                tsri_conversion **out)
+{
+    size_t element = tsr_dtype_size(t->dtype);
+    bool of_variable = t->op->kind == TSRI_OP_VARIABLE;
+    tsri_conversion **bucket = &p->conversions[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
+    for (tsri_conversion *c = *bucket; c; c = c->next)
+        if (c->from == from && c->to == to && c->from_placement == from_place &&
+            c->to_placement == to_place && c->element == element && c->of_variable == of_variable &&
+            tsr_dims_equal(c->shape, t->shape)) {
+            *out = c;
+            return TSR_OK;
+        }
+    tsri_conversion *c = tsri_pool_alloc(p->pool, sizeof *c);
+    if (!c)
+        return no_memory();
+    *c = (tsri_conversion){.next = *bucket,
+                           .shape = t->shape,
+                           .element = element,
+                           .from_placement = from_place,
+                           .to_placement = to_place,
+                           .from = from,
+                           .to = to,
+                           .of_variable = of_variable};
+    c->cost = tsri_pool_alloc(p->pool, (size_t)from->n * (size_t)to->n * sizeof *c->cost);
+    if (!c->cost)
+        return no_memory();
+    tsri_mesh a = tsri_mesh_of(from_place), b = tsri_mesh_of(to_place);
+    TSRI_TRY(tsri_route_costs(p->m, p->pool->mem, t->shape, element, &a, from->n, from->sig, &b,
+                              to->n, to->sig, c->cost));
+    if (!of_variable && from_place == to_place)
+        keep_splits(p, c);
+    *bucket = c;
+    *out = c;
+    return TSR_OK;
+}
+
+float *tsri_find_matrix(tsri_problem *p, const void *from, const void *to, double share)
+{
+    for (tsri_matrix *m = p->matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS]; m;
+         m = m->next)
+        if (m->from == from && m->to == to && m->share == share)
+            return m->cost;
+    return NULL;
+}
+
+tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, double share,
+                           float *cost)
+{
+    tsri_matrix **bucket = &p->matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
+    tsri_matrix *m = tsri_pool_alloc(p->pool, sizeof *m);
+    if (!m)
+        return no_memory();
+    *m = (tsri_matrix){*bucket, from, to, share, cost};
+    *bucket = m;
+    return TSR_OK;
+}

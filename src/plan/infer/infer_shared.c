@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tensors with several readers, who should share a conversion.
+ *
+ * A computed tensor gets a relay: a node whose strategy is the one signature in which it is handed
+ * on; its maker converts to that, its readers from that. (Boxing takes the nearest of what there
+ * is, so plans cost no more than this.)
+ *
+ * Variables and inputs stay where they are, and memory must tell the shard that is kept from what
+ * is gathered for a while: their nodes have pairs, the signature that is kept and the one, if any,
+ * that is made of it and shared.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "src/core/rng.h"
+#include "src/plan/infer/infer.h"
+
+static tsr_status no_memory(void)
+{
+    return TSR_ERR_NO_MEMORY;
+}
+
+/* --- tensors with several readers ------------------------------------------------------------- */
+/* Whether e is a conversion of a worth sharing: on one dimension any; on several, each dimension
+ * stays, is gathered or reduced, or is a partial sum that is scattered. */
+static bool worth_sharing(tsr_sbp a, tsr_sbp e)
+{
+    for (int d = 0; d < a.ndim && a.ndim > 1; d++) {
+        bool same = a.d[d].kind == e.d[d].kind && a.d[d].arg == e.d[d].arg;
+        if (!same && e.d[d].kind != TSR_SBP_BROADCAST && a.d[d].kind != TSR_SBP_PARTIAL)
+            return false;
+        if (!same && a.d[d].kind == TSR_SBP_BROADCAST)
+            return false;
+    }
+    return true;
+}
+
+/* Readers of the tensor's own mesh that could take it in `sig`. */
+static int wanted_by(const tsri_shared *s, tsr_sbp sig)
+{
+    int n = 0;
+    for (int i = 0; i < s->nwant; i++)
+        n += s->want[i]->placement == s->made->placement &&
+             tsri_sig_index(s->want[i]->list->sig, s->want[i]->list->n, sig) >= 0;
+    return n;
+}
+
+/* All signatures that at least two readers could take: a conversion for one is no sharing. */
+static tsr_status shareable(tsri_problem *p, const tsri_shared *s, tsri_siglist **out)
+{
+    int most = 0, n = 0;
+    for (int i = 0; i < s->nwant; i++)
+        most += s->want[i]->list->n;
+    tsr_sbp *list = tsri_mem_alloc(p->pool->mem, (size_t)most * sizeof *list);
+    if (!list)
+        return no_memory();
+    for (int i = 0; i < s->nwant; i++)
+        for (int j = 0; j < s->want[i]->list->n; j++) {
+            tsr_sbp sig = s->want[i]->list->sig[j];
+            if (s->want[i]->placement == s->made->placement && tsri_sig_index(list, n, sig) < 0 &&
+                wanted_by(s, sig) > 1)
+                list[n++] = sig;
+        }
+    *out = tsri_intern_list(p, list, n);
+    tsri_mem_free(list);
+    return *out ? TSR_OK : no_memory();
+}
+
+static bool is_broadcast(tsr_sbp s)
+{
+    for (int d = 0; d < s.ndim; d++)
+        if (s.d[d].kind != TSR_SBP_BROADCAST)
+            return false;
+    return true;
+}
+
+/* More pairs than this are not searched: then only the whole is shared, gathered or reduced. */
+enum { MOST_PAIRS = 256 };
+
+/* Whether signature j of `also` is tried with what is made in signature i. */
+static bool is_pair(const tsri_shared *s, const tsri_siglist *also, int i, int j, bool whole)
+{
+    tsr_sbp a = s->made->list->sig[i], e = also->sig[j];
+    return !tsr_sbp_equal(a, e) && worth_sharing(a, e) && (!whole || is_broadcast(e)) &&
+           !tsri_fills_zeros(s->made->placement, a, s->made->placement, e);
+}
+
+static tsr_status list_pairs(tsri_problem *p, tsri_shared *s, const tsri_siglist *also,
+                             const float *cost)
+{
+    const tsri_siglist *made = s->made->list;
+    int n = made->n;
+    for (int i = 0; i < made->n; i++)
+        for (int j = 0; j < also->n; j++)
+            n += is_pair(s, also, i, j, false);
+    bool whole = n > MOST_PAIRS;
+    s->a = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->a);
+    s->e = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->e);
+    s->own = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->own);
+    if (!s->a || !s->e || !s->own)
+        return no_memory();
+    for (int i = 0; i < made->n; i++)
+        for (int j = -1; j < also->n; j++) {
+            if (j >= 0 && !is_pair(s, also, i, j, whole))
+                continue;
+            s->a[s->n] = i;
+            s->e[s->n] = j < 0 ? made->sig[i] : also->sig[j];
+            s->own[s->n++] = j < 0 ? 0 : cost[i * also->n + j];
+        }
+    return TSR_OK;
+}
+
+static tsr_status make_shared(tsri_problem *p, const tsr_tensor *t, tsri_shared *s)
+{
+    tsri_siglist *also;
+    tsri_conversion *c = NULL;
+    TSRI_TRY(shareable(p, s, &also));
+    if (also->n)
+        TSRI_TRY(tsri_find_conversion(p, t, s->made->placement, s->made->list, s->made->placement,
+                                      also, &c));
+    TSRI_TRY(list_pairs(p, s, also, c ? c->cost : NULL));
+    s->up = tsri_pool_alloc(p->pool, (size_t)(s->made->n * s->n) * sizeof *s->up);
+    s->usage = tsri_pool_alloc(p->pool, (size_t)s->n * sizeof *s->usage);
+    if (!s->up || !s->usage)
+        return no_memory();
+    for (int i = 0; i < s->made->n; i++)
+        for (int j = 0; j < s->n; j++)
+            s->up[i * s->n + j] = s->made->of[i] == s->a[j] ? 0 : INFINITY;
+    for (int j = 0; j < s->n; j++)
+        if (!tsr_sbp_equal(s->e[j], s->made->list->sig[s->a[j]]))
+            s->usage[j] = (int64_t)tsri_largest_part(t->shape, s->made->placement, s->e[j]) *
+                          (int64_t)tsr_dtype_size(t->dtype);
+    return TSR_OK;
+}
+
+static tsr_status find_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made,
+                              tsri_shared **out)
+{
+    tsri_shared key = {.made = made};
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        key.nwant++;
+    key.want = tsri_pool_alloc(p->pool, (size_t)key.nwant * sizeof *key.want);
+    if (!key.want)
+        return no_memory();
+    int n = 0;
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        key.want[n++] = r->want;
+    uint64_t h =
+        tsri_hash(tsri_hash_pointers(made, NULL), key.want, (uint64_t)n * sizeof *key.want);
+    for (tsri_shared *s = p->shareds[h % TSRI_INFER_BUCKETS]; s; s = s->next)
+        if (s->made == made && s->nwant == n &&
+            !memcmp(s->want, key.want, (size_t)n * sizeof *key.want)) {
+            *out = s;
+            return TSR_OK;
+        }
+    tsri_shared *s = tsri_pool_dup(p->pool, &key, sizeof key);
+    if (!s)
+        return no_memory();
+    TSRI_TRY(make_shared(p, t, s));
+    s->next = p->shareds[h % TSRI_INFER_BUCKETS];
+    p->shareds[h % TSRI_INFER_BUCKETS] = s;
+    *out = s;
+    return TSR_OK;
+}
+
+/* From a shared tensor to one of its readers: what it has in a or e is there. */
+static tsr_status shared_edge(tsri_problem *p, const tsr_tensor *t, const tsri_shared *s, int node,
+                              const tsri_reader *r)
+{
+    const tsri_side *want = r->want;
+    float *cost = tsri_find_matrix(p, s, want, 0);
+    if (!cost) {
+        tsri_conversion *c;
+        TSRI_TRY(tsri_find_conversion(p, t, s->made->placement, s->made->list, want->placement,
+                                      want->list, &c));
+        cost = tsri_pool_alloc(p->pool, (size_t)(s->n * want->n) * sizeof *cost);
+        if (!cost)
+            return no_memory();
+        bool same_mesh = want->placement == s->made->placement;
+        for (int i = 0; i < s->n; i++) {
+            int e = same_mesh ? tsri_sig_index(want->list->sig, want->list->n, s->e[i]) : -1;
+            for (int j = 0; j < want->n; j++)
+                cost[i * want->n + j] =
+                    want->of[j] == e ? 0
+                    : tsri_may_convert(p, s->made, s->made->list->sig[s->a[i]], want, j)
+                        ? c->cost[s->a[i] * want->list->n + want->of[j]]
+                        : INFINITY;
+        }
+        TSRI_TRY(tsri_add_matrix(p, s, want, 0, cost));
+    }
+    return tsri_add_edge(p, node, r->node, cost);
+}
+
+static tsr_status add_pairs(tsri_problem *p, const tsr_tensor *t, const tsri_side *made)
+{
+    tsri_shared *s;
+    int node, maker = t->op->id;
+    TSRI_TRY(find_shared(p, t, made, &s));
+    const tsri_search_node n = {.nstrat = s->n,
+                                .cost = s->own,
+                                .usage = s->usage,
+                                .first = maker,
+                                .last = p->last_use[t->id] > maker ? p->last_use[t->id] : maker};
+    TSRI_TRY(tsri_add_node(p, n, &node));
+    TSRI_TRY(tsri_add_edge(p, p->node_of[maker], node, s->up));
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        TSRI_TRY(shared_edge(p, t, s, node, r));
+    return TSR_OK;
+}
+
+/* --- computed tensors ------------------------------------------------------------------------- */
+static tsri_relay *known_relay(const tsri_problem *p, uint64_t bucket, const tsri_side *made,
+                               const tsri_side **want, int n)
+{
+    for (tsri_relay *r = p->relays[bucket]; r; r = r->next)
+        if (r->made == made && r->nwant == n && !memcmp(r->want, want, (size_t)n * sizeof *want))
+            return r;
+    return NULL;
+}
+
+/* Lists the signatures that it can be handed on in: the one that it is made in, and those that two
+ * readers could take. */
+static tsri_siglist *relay_list(tsri_problem *p, const tsri_side *made, const tsri_siglist *also)
+{
+    int n = made->list->n;
+    tsr_sbp *list = tsri_mem_alloc(p->pool->mem, (size_t)(n + also->n) * sizeof *list);
+    if (!list)
+        return NULL;
+    memcpy(list, made->list->sig, (size_t)n * sizeof *list);
+    for (int i = 0; i < also->n; i++)
+        if (tsri_sig_index(list, n, also->sig[i]) < 0)
+            list[n++] = also->sig[i];
+    tsri_siglist *interned = tsri_intern_list(p, list, n);
+    tsri_mem_free(list);
+    return interned;
+}
+
+static tsr_status make_relay(tsri_problem *p, const tsr_tensor *t, tsri_relay *r)
+{
+    tsri_siglist *also;
+    const tsri_shared key = {.made = r->made, .nwant = r->nwant, .want = r->want};
+    TSRI_TRY(shareable(p, &key, &also));
+    r->side.placement = r->made->placement;
+    r->side.list = relay_list(p, r->made, also);
+    if (!r->side.list)
+        return no_memory();
+    size_t n = (size_t)r->side.list->n;
+    r->side.n = r->side.list->n;
+    r->side.of = tsri_pool_alloc(p->pool, n * sizeof *r->side.of);
+    r->cost = tsri_pool_alloc(p->pool, n * sizeof *r->cost);
+    r->usage = tsri_pool_alloc(p->pool, n * sizeof *r->usage);
+    if (!r->side.of || !r->cost || !r->usage)
+        return no_memory();
+    for (int i = 0; i < r->side.n; i++) {
+        r->side.of[i] = i;
+        r->usage[i] =
+            (int64_t)tsri_largest_part(t->shape, r->side.placement, r->side.list->sig[i]) *
+            (int64_t)tsr_dtype_size(t->dtype);
+    }
+    return TSR_OK;
+}
+
+static tsr_status find_relay(tsri_problem *p, const tsr_tensor *t, const tsri_side *made,
+                             tsri_relay **out)
+{
+    int n = 0;
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        n++;
+    const tsri_side **want = tsri_pool_alloc(p->pool, (size_t)n * sizeof *want);
+    if (!want)
+        return no_memory();
+    n = 0;
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        want[n++] = r->want;
+    uint64_t h = tsri_hash(tsri_hash_pointers(made, p), want, (uint64_t)n * sizeof *want);
+    uint64_t bucket = h % TSRI_INFER_BUCKETS;
+    *out = known_relay(p, bucket, made, want, n);
+    if (*out)
+        return TSR_OK;
+    tsri_relay *r = tsri_pool_alloc(p->pool, sizeof *r);
+    if (!r)
+        return no_memory();
+    *r = (tsri_relay){.next = p->relays[bucket], .made = made, .nwant = n, .want = want};
+    TSRI_TRY(make_relay(p, t, r));
+    p->relays[bucket] = r;
+    *out = r;
+    return TSR_OK;
+}
+
+static tsr_status add_relay(tsri_problem *p, const tsr_tensor *t, const tsri_side *made)
+{
+    tsri_relay *relay;
+    int node, maker = t->op->id, last = p->last_use[t->id];
+    TSRI_TRY(find_relay(p, t, made, &relay));
+    const tsri_search_node n = {.nstrat = relay->side.n,
+                                .cost = relay->cost,
+                                .usage = relay->usage,
+                                .first = maker + 1, /* until then it is its maker's */
+                                .last = last > maker ? last : maker + 1};
+    TSRI_TRY(tsri_add_node(p, n, &node));
+    TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[maker], made, node, &relay->side, 0));
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        TSRI_TRY(tsri_conversion_edge(p, t, node, &relay->side, r->node, r->want, r->share));
+    return TSR_OK;
+}
+
+bool tsri_is_kept(const tsr_tensor *t)
+{
+    return t->op->kind == TSRI_OP_VARIABLE || t->op->kind == TSRI_OP_INPUT;
+}
+
+tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made)
+{
+    return tsri_is_kept(t) ? add_pairs(p, t, made) : add_relay(p, t, made);
+}

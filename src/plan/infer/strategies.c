@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/plan/infer/strategies.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/core/rng.h"
+#include "src/plan/plan.h"
+
+static tsr_status no_memory(void)
+{
+    return TSR_ERR_NO_MEMORY;
+}
+
+tsr_sbp tsri_sbp_canonical(const tsr_placement *p, tsr_sbp sbp)
+{
+    for (int d = 0; d < sbp.ndim && d < TSR_MAX_HIERARCHY; d++)
+        if (tsr_placement_dim(p, d) == 1)
+            sbp.d[d] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    return sbp;
+}
+
+double tsri_largest_part(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp)
+{
+    for (int d = 0; d < sbp.ndim; d++)
+        if (sbp.d[d].kind == TSR_SBP_SPLIT) {
+            int k = tsr_placement_dim(p, d);
+            int64_t *n = &shape.d[(int)sbp.d[d].arg];
+            *n = (*n + k - 1) / k;
+        }
+    return (double)tsr_dims_count(shape);
+}
+
+/* --- classes of equal ops --------------------------------------------------------------------- */
+/* Attributes that a rule or a cost may depend on: all but the keys of random numbers. */
+static tsri_attrs class_attrs(const tsri_op *op)
+{
+    tsri_attrs a = op->attrs;
+    if (tsri_op_def_of(op->kind)->has_key)
+        a.key = 0;
+    return a;
+}
+
+tsr_sbp tsri_kept_signature(const tsri_op *op)
+{
+    const tsr_variable *first = op->out[0]->writes;
+    bool same = first && !first->inferred && first->placement == op->placement;
+    for (int i = 1; i < op->nout && same; i++) {
+        const tsr_variable *v = op->out[i]->writes;
+        same = v && !v->inferred && tsr_sbp_equal(v->sbp, first->sbp);
+    }
+    return same ? first->sbp : TSR_AUTO;
+}
+
+static tsr_sbp hint_of(const tsri_strategy_table *t, const tsri_op *op)
+{
+    bool keeps = tsri_op_gradient_operand(op->kind, op->nin) >= 0 && !t->infer_updates;
+    return tsri_sbp_canonical(op->placement, op->kind == TSRI_OP_VARIABLE ? op->variable->sbp
+                                             : keeps                      ? tsri_kept_signature(op)
+                                                                          : op->sbp);
+}
+
+static uint64_t hash_tensor(uint64_t h, const tsr_tensor *t)
+{
+    h = tsri_hash(h, t->shape.d, (uint64_t)t->shape.ndim * sizeof t->shape.d[0]);
+    int32_t type[2] = {t->dtype, t->shape.ndim};
+    return tsri_hash(h, type, sizeof type);
+}
+
+static uint64_t hash_op(const tsri_strategy_table *t, const tsri_op *op)
+{
+    tsri_attrs attrs = class_attrs(op);
+    tsr_sbp hint = hint_of(t, op);
+    int32_t head[3] = {op->kind, op->nin, op->nout};
+    uint64_t h = tsri_hash(TSRI_HASH_INIT, head, sizeof head);
+    h = tsri_hash(h, &attrs, sizeof attrs);
+    h = tsri_hash(h, &hint, sizeof hint);
+    for (int i = 0; i < op->nin; i++)
+        h = hash_tensor(h, op->in[i]);
+    for (int i = 0; i < op->nout; i++)
+        h = hash_tensor(h, op->out[i]);
+    return h;
+}
+
+static bool same_tensor(const tsr_tensor *a, const tsr_tensor *b)
+{
+    return a->dtype == b->dtype && tsr_dims_equal(a->shape, b->shape);
+}
+
+static bool same_class(const tsri_strategy_table *t, const tsri_op *a, const tsri_op *b)
+{
+    tsri_attrs x = class_attrs(a), y = class_attrs(b);
+    bool same = a->kind == b->kind && a->nin == b->nin && a->nout == b->nout &&
+                a->placement == b->placement && !memcmp(&x, &y, sizeof x) &&
+                tsr_sbp_equal(hint_of(t, a), hint_of(t, b));
+    for (int i = 0; i < a->nin && same; i++)
+        same = same_tensor(a->in[i], b->in[i]);
+    for (int i = 0; i < a->nout && same; i++)
+        same = same_tensor(a->out[i], b->out[i]);
+    return same;
+}
+
+/* --- ops whose signature is the user's word --------------------------------------------------- */
+static bool is_source(const tsri_op *op)
+{
+    return !tsri_op_def_of(op->kind)->rule;
+}
+
+/* Which entry a dimension can have when nobody says: B, S(i) of axes that are long enough, and
+ * (values that are computed) P(sum). */
+static int choices(const tsri_op *op, int d, tsr_sbp1 *out)
+{
+    int n = 0, k = tsr_placement_dim(op->placement, d);
+    const tsr_dims *shape = &op->out[0]->shape;
+    out[n++] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    for (int i = 0; i < shape->ndim && k > 1; i++)
+        if (shape->d[i] >= k)
+            out[n++] = (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)i};
+    if (k > 1 && op->nin && op->out[0]->dtype != TSR_BOOL)
+        out[n++] = (tsr_sbp1){TSR_SBP_PARTIAL, TSR_REDUCE_SUM};
+    return n;
+}
+
+static tsr_status source_strategies(tsri_strategy_table *t, const tsri_op *op, tsri_strategies *s)
+{
+    tsr_sbp hint = hint_of(t, op);
+    tsr_sbp1 list[TSR_MAX_HIERARCHY][TSR_MAX_NDIM + 2];
+    int n[TSR_MAX_HIERARCHY], ndim = tsr_placement_ndim(op->placement), all = 1;
+    for (int d = 0; d < ndim; d++) {
+        n[d] = 1;
+        list[d][0] = hint.d[d];
+        if (hint.ndim == 0)
+            n[d] = choices(op, d, list[d]);
+        all *= n[d];
+    }
+    s->sig = tsri_pool_alloc(t->pool, (size_t)all * sizeof *s->sig);
+    if (!s->sig)
+        return no_memory();
+    s->n = all;
+    s->added = hint.ndim > 0; /* the user's word */
+    for (int i = 0; i < all; i++) {
+        tsr_sbp sbp = {.ndim = (int8_t)ndim};
+        for (int d = ndim - 1, rest = i; d >= 0; rest /= n[d--])
+            sbp.d[d] = list[d][rest % n[d]];
+        s->sig[i].in[0] = s->sig[i].out[0] = sbp;
+    }
+    return TSR_OK;
+}
+
+/* --- ops with a rule -------------------------------------------------------------------------- */
+static bool allowed(const tsri_op *op, const tsri_nd_signature *sig, tsr_sbp hint)
+{
+    for (int i = 0; i < op->nout; i++) {
+        if (hint.ndim && !tsr_sbp_equal(hint, sig->out[i]))
+            return false;
+        for (int d = 0; d < sig->out[i].ndim; d++)
+            if (op->out[i]->dtype == TSR_BOOL && sig->out[i].d[d].kind == TSR_SBP_PARTIAL &&
+                sig->out[i].d[d].arg == TSR_REDUCE_SUM)
+                return false;
+    }
+    return true;
+}
+
+static tsr_status no_signature(const tsri_op *op, const tsri_nd_signature *sig, int n)
+{
+    char list[1024] = "", text[TSR_SBP_TEXT_MAX];
+    size_t at = 0;
+    for (int i = 0; i < n && at + 80 < sizeof list; i++) {
+        at += (size_t)snprintf(list + at, sizeof list - at, i ? "; " : "");
+        for (int j = 0; j < op->nout; j++)
+            at += (size_t)snprintf(list + at, sizeof list - at, j ? ",%s" : "%s",
+                                   tsr_sbp_format(sig[i].out[j], text));
+    }
+    return tsri_fail_at(op->loc, TSR_ERR_SBP,
+                        "%s %s: the asked-for signature, %s, is not legal; its results can be: %s",
+                        tsri_op_name(op->kind), op->name, tsr_sbp_format(op->sbp, text), list);
+}
+
+/* The signature that no rule expresses (see tsri_rule_text), over one dimension, B on others. */
+static tsr_status add_extra(tsri_strategy_table *t, const tsri_op *op, const tsri_rule_text *text,
+                            int *n, tsri_nd_signature **sig)
+{
+    for (int d = 0; d < tsr_placement_ndim(op->placement); d++) {
+        if (text->extra_parts < 2 || tsr_placement_dim(op->placement, d) != text->extra_parts)
+            continue;
+        tsri_nd_signature *more = tsri_pool_alloc(t->pool, (size_t)(*n + 1) * sizeof *more);
+        if (!more)
+            return no_memory();
+        memcpy(more, *sig, (size_t)*n * sizeof *more);
+        more[*n] = more[0]; /* all B */
+        for (int i = 0; i < op->nin; i++)
+            more[*n].in[i].d[d] = text->extra_in[i];
+        for (int i = 0; i < op->nout; i++)
+            more[*n].out[i].d[d] = text->extra_out[i];
+        more[*n].split[d] = 1;
+        *sig = more;
+        ++*n;
+    }
+    return TSR_OK;
+}
+
+static tsr_status bind_rule(tsri_pool *pool, const tsri_op *op, tsri_rule_text *text,
+                            tsri_rule **out_rule)
+{
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
+    if (!def || !def->rule)
+        return tsri_fail_at(op->loc, TSR_ERR_INTERNAL, "%s has no rule", tsri_op_name(op->kind));
+    tsr_dims in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
+    for (int i = 0; i < op->nin; i++)
+        in[i] = op->in[i]->shape;
+    for (int i = 0; i < op->nout; i++)
+        out[i] = op->out[i]->shape;
+    TSRI_TRY(def->rule(op, text));
+    return tsri_rule_bind(pool, text->text, op->nin, in, op->nout, out, text->nsizes, text->sizes,
+                          out_rule);
+}
+
+/* The share of the whole op's work that the busiest rank does: what its splits leave of it. */
+static double share_of(const tsri_op *op, const tsri_rule *rule, const tsri_nd_signature *sig)
+{
+    double most = 0;
+    uint32_t any = 0;
+    for (int d = 0; d < tsr_placement_ndim(op->placement); d++)
+        any |= sig->split[d];
+    if (!any || !rule)
+        return 1;
+    /* Where addends split an index each, the largest left over counts. */
+    double share[TSRI_RULE_MAX_INDICES], together = 1;
+    for (int l = 0; l < tsri_rule_nindices(rule); l++) {
+        int64_t whole = tsri_rule_index_size(rule, l), n = whole;
+        for (int d = 0; d < tsr_placement_ndim(op->placement); d++) {
+            int k = tsr_placement_dim(op->placement, d);
+            if (sig->split[d] >> l & 1)
+                n = (n + k - 1) / k;
+        }
+        share[l] = whole > 0 ? (double)n / (double)whole : 1;
+    }
+    for (int d = 0; d < tsr_placement_ndim(op->placement); d++) {
+        most = 0;
+        for (uint32_t left = sig->split[d]; left; left &= left - 1)
+            most = share[__builtin_ctz(left)] > most ? share[__builtin_ctz(left)] : most;
+        bool counted = false; /* an index that several dimensions split counts once */
+        for (int e = 0; e < d; e++)
+            counted |= (sig->split[e] & sig->split[d]) != 0;
+        if (sig->split[d] && !counted)
+            together *= most;
+    }
+    return together;
+}
+
+/* Seconds of an op in a signature, on the rank with the largest part. */
+static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, double flops,
+                          const tsri_rule *rule, const tsri_nd_signature *sig)
+{
+    double bytes = 0;
+    for (int i = 0; i < op->nin; i++)
+        bytes += tsri_largest_part(op->in[i]->shape, op->placement, sig->in[i]) *
+                 (double)tsr_dtype_size(op->in[i]->dtype);
+    for (int i = 0; i < op->nout; i++)
+        bytes += tsri_largest_part(op->out[i]->shape, op->placement, sig->out[i]) *
+                 (double)tsr_dtype_size(op->out[i]->dtype);
+    double compute = flops * share_of(op, rule, sig) / t->model->flops_per_s;
+    double memory = bytes / t->model->local_bytes_per_s;
+    return (float)(t->model->kernel_s + (compute > memory ? compute : memory));
+}
+
+static double flops_of(const tsri_op *op)
+{
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
+    if (def && def->flops)
+        return def->flops(op);
+    double n = 0;
+    for (int i = 0; i < op->nout; i++)
+        n += (double)tsr_dims_count(op->out[i]->shape);
+    return n;
+}
+
+/* --- fewer of them ---------------------------------------------------------------------------- */
+/* Lists grow with the power of the hierarchy's dimensions. Up to this many, all are searched;
+ * beyond it, first those go that leave ranks empty, then those that pass partial sums on (but where
+ * sums meet), then the slowest. All-B, which comes first, and what hints ask for stay. */
+enum { MOST_OF_TWO = 128, MOST_OF_MORE = 48 };
+
+static int most_strategies(const tsri_op *op)
+{
+    return tsr_placement_ndim(op->placement) > 2 ? MOST_OF_MORE : MOST_OF_TWO;
+}
+
+static bool leaves_empty(const tsri_op *op, const tsri_rule *rule, const tsri_nd_signature *sig)
+{
+    for (int l = 0; l < tsri_rule_nindices(rule); l++) {
+        int64_t parts = 1;
+        for (int d = 0; d < tsr_placement_ndim(op->placement); d++)
+            if (sig->split[d] >> l & 1)
+                parts *= tsr_placement_dim(op->placement, d);
+        if (parts > 1 && tsri_rule_index_size(rule, l) < parts)
+            return true;
+    }
+    return false;
+}
+
+static bool passes_partial(const tsri_op *op, const tsri_nd_signature *sig)
+{
+    for (int i = 0; i < op->nin && !tsri_op_def_of(op->kind)->is_linear; i++)
+        for (int d = 0; d < sig->in[i].ndim; d++)
+            if (sig->in[i].d[d].kind == TSR_SBP_PARTIAL)
+                return true;
+    return false;
+}
+
+/* Keeps those with drop[i] false, if any are left. */
+static int keep(tsri_nd_signature *sig, int n, const bool *drop)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        kept += !drop[i];
+    if (!kept)
+        return n;
+    kept = 0;
+    for (int i = 0; i < n; i++)
+        if (!drop[i])
+            sig[kept++] = sig[i];
+    return kept;
+}
+
+static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, double flops,
+                          const tsri_rule *rule, const tsri_nd_signature *sig);
+
+static int by_cost(const void *a, const void *b)
+{
+    const float *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static tsr_status prune(tsri_strategy_table *t, const tsri_op *op, double flops,
+                        const tsri_rule *rule, tsri_strategies *s)
+{
+    int most = most_strategies(op);
+    if (s->n <= most)
+        return TSR_OK;
+    size_t n = (size_t)s->n;
+    bool *drop = tsri_pool_alloc(t->pool, n * sizeof *drop);
+    float *cost = tsri_pool_alloc(t->pool, 2 * n * sizeof *cost);
+    if (!drop || !cost)
+        return no_memory();
+    for (int pass = 0; pass < 2 && s->n > most; pass++) {
+        for (int i = 0; i < s->n; i++)
+            drop[i] = i > 0 &&
+                      (pass ? passes_partial(op, &s->sig[i]) : leaves_empty(op, rule, &s->sig[i]));
+        s->n = keep(s->sig, s->n, drop);
+    }
+    if (s->n <= most)
+        return TSR_OK;
+    float *sorted = cost + n;
+    for (int i = 0; i < s->n; i++)
+        sorted[i] = cost[i] = compute_cost(t, op, flops, rule, &s->sig[i]);
+    qsort(sorted, (size_t)s->n, sizeof *sorted, by_cost);
+    int taken = 0;
+    for (int i = 0; i < s->n; i++) {
+        drop[i] = i > 0 && (cost[i] > sorted[most - 1] || taken >= most);
+        taken += !drop[i];
+    }
+    s->n = keep(s->sig, s->n, drop);
+    return TSR_OK;
+}
+
+static tsr_status derived_strategies(tsri_strategy_table *t, const tsri_op *op, tsri_strategies *s,
+                                     tsri_rule **out_rule)
+{
+    tsri_rule_text text = {0};
+    tsri_nd_signature *sig;
+    int n, ndim = tsr_placement_ndim(op->placement), dim[TSR_MAX_HIERARCHY];
+    for (int d = 0; d < ndim; d++)
+        dim[d] = tsr_placement_dim(op->placement, d);
+    tsr_status status = bind_rule(t->pool, op, &text, out_rule);
+    if (status == TSR_OK)
+        status = tsri_rule_derive_nd(t->pool, *out_rule, ndim, dim, &n, &sig);
+    if (status == TSR_OK)
+        status = add_extra(t, op, &text, &n, &sig);
+    if (status != TSR_OK)
+        return tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(op->loc.file), op->loc.line,
+                                tsri_op_name(op->kind), op->name);
+    s->groups_index = tsri_rule_find_index(*out_rule, "g");
+    s->added = tsri_rule_added(*out_rule);
+    s->sig = tsri_pool_alloc(t->pool, (size_t)n * sizeof *s->sig);
+    if (!s->sig)
+        return no_memory();
+    tsr_sbp hint = hint_of(t, op);
+    for (int i = 0; i < n; i++)
+        if (allowed(op, &sig[i], hint))
+            s->sig[s->n++] = sig[i];
+    return s->n ? TSR_OK : no_signature(op, sig, n);
+}
+
+static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategies *s)
+{
+    tsri_rule *rule = NULL;
+    s->op = op;
+    s->id = t->count++;
+    s->groups_index = -1;
+    TSRI_TRY(is_source(op) ? source_strategies(t, op, s) : derived_strategies(t, op, s, &rule));
+    double flops = is_source(op) ? 0 : flops_of(op);
+    if (rule)
+        TSRI_TRY(prune(t, op, flops, rule, s));
+    s->cost = tsri_pool_alloc(t->pool, (size_t)s->n * sizeof *s->cost);
+    s->usage = tsri_pool_alloc(t->pool, (size_t)s->n * sizeof *s->usage);
+    if (!s->cost || !s->usage)
+        return no_memory();
+    for (int i = 0; i < s->n; i++) {
+        if (!is_source(op) && !tsri_op_def_of(op->kind)->is_view) /* views take no time */
+            s->cost[i] = compute_cost(t, op, flops, rule, &s->sig[i]);
+        for (int j = 0; j < op->nout; j++)
+            s->usage[i] +=
+                (int64_t)tsri_largest_part(op->out[j]->shape, op->placement, s->sig[i].out[j]) *
+                (int64_t)tsr_dtype_size(op->out[j]->dtype);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
+                              tsri_strategies **out_strategies)
+{
+    tsri_strategies **bucket = &t->bucket[hash_op(t, op) % 1024];
+    for (tsri_strategies *s = *bucket; s; s = s->next)
+        if (same_class(t, s->op, op)) {
+            *out_strategies = s;
+            return TSR_OK;
+        }
+    tsri_strategies *s = tsri_pool_alloc(t->pool, sizeof *s);
+    if (!s)
+        return no_memory();
+    TSRI_TRY(make(t, op, s));
+    s->next = *bucket;
+    *bucket = s;
+    *out_strategies = s;
+    return TSR_OK;
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lowering: makes a kernel for each op, a call for each collective, lays out memory, and writes the
+ * steps that the executor walks. Ranks outside an item's placement have no step for it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/core/clock.h"
+#include "src/plan/lower/lower.h"
+
+tsri_arg tsri_plan_arg(const tsri_value *v)
+{
+    tsri_arg a = {.dtype = v->dtype, .ndim = v->shape.ndim};
+    int order[TSR_MAX_NDIM];
+    tsri_physical_order(v, order);
+    int64_t stride = 1;
+    for (int i = a.ndim - 1; i >= 0; i--) {
+        a.stride[order[i]] = stride;
+        stride *= v->lshape.d[order[i]] > 0 ? v->lshape.d[order[i]] : 1;
+    }
+    for (int i = 0; i < a.ndim; i++) {
+        a.shape[i] = v->lshape.d[i];
+        a.gshape[i] = v->shape.d[i];
+        a.offset[i] = v->offset[i];
+    }
+    return a;
+}
+
+static bool here(const tsr_plan *plan, const tsri_item *it)
+{
+    return tsri_item_has(it, plan->world->rank);
+}
+
+/* --- kernels ---------------------------------------------------------------------------------- */
+static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
+{
+    tsri_kernel_desc d = {
+        .op = it->op, .attrs = &it->attrs, .nin = it->nin, .nout = it->nout, .groups = it->groups};
+    tsri_part *part = &plan->part[tsr_placement_device(it->placement)];
+    step->device = part->device;
+    d.stream = part->device->stream;
+    for (int i = 0; i < it->nin; i++)
+        d.in[i] = tsri_plan_arg(&plan->values[it->in[i]]);
+    for (int i = 0; i < it->nout; i++)
+        d.out[i] = tsri_plan_arg(&plan->values[it->out[i]]);
+    step->kind = TSRI_STEP_KERNEL;
+    step->in = tsri_pool_alloc(&plan->pool, (size_t)it->nin * sizeof *step->in);
+    step->out = tsri_pool_alloc(&plan->pool, (size_t)it->nout * sizeof *step->out);
+    if (!step->in || !step->out)
+        return TSR_ERR_NO_MEMORY;
+    double t = tsri_now_s();
+    tsr_status status =
+        tsri_kernel_create(&plan->world->mem, part->device->ops->kernels(), &d, &step->kernel);
+    plan->info.library_s += tsri_now_s() - t;
+    if (status != TSR_OK)
+        return tsri_fail_prefix(status, "%s:%d: %s%s%s", tsri_basename(it->loc.file), it->loc.line,
+                                tsri_op_word(it->op, &it->attrs), it->name[0] ? " " : "", it->name);
+    it->impl = step->kernel->impl;
+    it->scratch = step->kernel->scratch_bytes;
+    if (it->scratch > part->scratch_bytes)
+        part->scratch_bytes = it->scratch;
+    const char *verbose = getenv("TESSERA_VERBOSE");
+    if (verbose && strstr(verbose, "dispatch"))
+        tsri_log(plan->world, TSR_LOG_INFO, "dispatch: %s %s -> %s", tsri_op_name(it->op), it->name,
+                 it->impl);
+    return TSR_OK;
+}
+
+/* --- conversions without communication -------------------------------------------------------- */
+static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step *step)
+{
+    const tsri_value *src = &plan->values[it->in[0]], *dst = &plan->values[it->out[0]];
+    const tsri_route_query q = tsri_item_query(plan, it, 0);
+    tsri_arg a = tsri_plan_arg(src), b = tsri_plan_arg(dst);
+    tsri_local_box *box = tsri_pool_alloc(&plan->pool, sizeof *box);
+    tsri_piece *piece;
+    int n;
+    if (!box)
+        return TSR_ERR_NO_MEMORY;
+    *box = (tsri_local_box){.reduce = it->step.op,
+                            .dtype = src->dtype,
+                            .ndim = a.ndim,
+                            .dst_count = tsr_dims_count(dst->lshape)};
+    TSRI_TRY(
+        tsri_step_pieces(&plan->scratch, &q, &it->step, plan->world->rank, &n, &piece, &box->fill));
+    if (n > 1)
+        return tsri_fail(TSR_ERR_INTERNAL, "a local step of %s in %d pieces", it->name, n);
+    box->copy = n == 1;
+    for (int i = 0; i < a.ndim && n; i++) {
+        box->box[i] = piece->length[i];
+        box->src_stride[i] = a.stride[i];
+        box->dst_stride[i] = b.stride[i];
+        box->src_offset += (piece->offset[i] - a.offset[i]) * a.stride[i];
+        box->dst_offset += (piece->offset[i] - b.offset[i]) * b.stride[i];
+    }
+    step->kind = TSRI_STEP_LOCAL_BOX;
+    step->box = box;
+    step->device = plan->part[tsr_placement_device(it->placement)].device;
+    return TSR_OK;
+}
+
+static void make_crossing(const tsr_plan *plan, const tsri_item *it, tsri_step *step)
+{
+    tsr_device from = tsr_placement_device(it->from_placement);
+    tsr_device kind = from == TSR_DEVICE_CPU ? tsr_placement_device(it->placement) : from;
+    step->kind = TSRI_STEP_CROSS;
+    step->device = plan->part[kind].device;
+    step->bytes = plan->values[it->out[0]].bytes;
+}
+
+static tsr_status make_conversion(tsr_plan *plan, const tsri_item *it, tsri_step *step)
+{
+    step->in = tsri_pool_alloc(&plan->pool, sizeof *step->in);
+    step->out = tsri_pool_alloc(&plan->pool, sizeof *step->out);
+    if (!step->in || !step->out)
+        return TSR_ERR_NO_MEMORY;
+    if (!tsri_item_crosses(it))
+        return make_local_box(plan, it, step);
+    make_crossing(plan, it, step);
+    return TSR_OK;
+}
+
+/* --- pointers --------------------------------------------------------------------------------- */
+static tsr_status allocate_ports(tsr_plan *plan)
+{
+    for (int i = 0; i < plan->nports; i++)
+        if (plan->ports[i].bytes) {
+            tsri_device *device =
+                plan->part[tsr_placement_device(plan->ports[i].info.placement)].device;
+            TSRI_TRY(device->ops->buffer_alloc(device, plan->ports[i].bytes, &plan->ports[i].ptr));
+            plan->info.port_bytes += plan->ports[i].bytes;
+        }
+    /* The inputs that carry the training step. */
+    int n = 0;
+    for (int i = 0; i < plan->nvalues; i++)
+        n += plan->values[i].storage == TSRI_STORAGE_PORT && plan->values[i].port < 0;
+    plan->step_ptrs = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->step_ptrs);
+    plan->step_devices = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->step_devices);
+    if (!plan->step_ptrs || !plan->step_devices)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < plan->nvalues; i++) {
+        tsri_value *v = &plan->values[i];
+        tsri_device *device = plan->part[tsri_value_device(v)].device;
+        if (v->storage == TSRI_STORAGE_PORT && v->port < 0 && device) {
+            TSRI_TRY(device->ops->buffer_alloc(device, sizeof(int64_t), &v->ptr));
+            plan->step_devices[plan->nstep_ptrs] = device;
+            plan->step_ptrs[plan->nstep_ptrs++] = v->ptr;
+        }
+    }
+    return TSR_OK;
+}
+
+static void point_values(tsr_plan *plan)
+{
+    for (int i = 0; i < plan->nvalues; i++) {
+        tsri_value *v = &plan->values[i];
+        if (!v->bytes)
+            continue;
+        if (v->storage == TSRI_STORAGE_ARENA && v->first >= 0)
+            v->ptr = plan->part[tsri_value_device(v)].block + v->arena_offset;
+        else if (v->storage == TSRI_STORAGE_VARIABLE)
+            v->ptr = v->variable->data;
+        else if (v->storage == TSRI_STORAGE_PORT && v->port >= 0)
+            v->ptr = plan->ports[v->port].ptr;
+    }
+    for (int i = 0; i < plan->nvalues; i++)
+        if (plan->values[i].bytes)
+            plan->values[i].ptr = plan->values[tsri_plan_root(plan, i)].ptr;
+}
+
+static tsr_status point_step(tsr_plan *plan, tsri_step *step)
+{
+    const tsri_item *it = step->item;
+    if (step->kind == TSRI_STEP_KERNEL) {
+        const tsri_part *part = &plan->part[tsr_placement_device(it->placement)];
+        step->scratch = part->block + part->scratch_offset;
+    }
+    for (int i = 0; i < it->nin && step->in; i++)
+        step->in[i] = plan->values[it->in[i]].ptr;
+    for (int i = 0; i < it->nout && step->out; i++)
+        step->out[i] = plan->values[it->out[i]].ptr;
+    if (step->kind == TSRI_STEP_START) {
+        tsri_segment *seg =
+            tsri_pool_dup(&plan->pool, step->call->coll.seg, (size_t)it->nin * sizeof *seg);
+        if (!seg)
+            return TSR_ERR_NO_MEMORY;
+        for (int i = 0; i < it->nin; i++) {
+            seg[i].src = plan->values[it->in[i]].ptr;
+            seg[i].dst = plan->values[it->out[i]].ptr;
+        }
+        step->call->coll.seg = seg;
+    }
+    return TSR_OK;
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call **call_of)
+{
+    tsri_item *it = &plan->items[entry->item];
+    tsri_step step = {.item = it};
+    if (it->kind == TSRI_ITEM_COLLECTIVE) {
+        if (entry->phase == TSRI_PHASE_START)
+            TSRI_TRY(tsri_lower_call(plan, it, &call_of[entry->item]));
+        step.call = call_of[entry->item];
+        step.device = plan->part[tsr_placement_device(it->placement)].device;
+        step.kind = entry->phase == TSRI_PHASE_START    ? TSRI_STEP_START
+                    : entry->phase == TSRI_PHASE_FINISH ? TSRI_STEP_FINISH
+                                                        : TSRI_STEP_RELEASE;
+    } else if (plan->world->is_virtual) {
+        return TSR_OK;
+    } else if (it->kind == TSRI_ITEM_LOCAL_BOX) {
+        TSRI_TRY(make_conversion(plan, it, &step));
+    } else {
+        TSRI_TRY(make_kernel(plan, it, &step));
+    }
+    plan->steps[plan->nsteps++] = step;
+    return TSR_OK;
+}
+
+tsr_status tsri_plan_settle(tsr_plan *plan)
+{
+    tsri_pool *pool = &plan->pool;
+    plan->values = tsri_pool_dup(pool, plan->values, (size_t)plan->nvalues * sizeof *plan->values);
+    plan->items = tsri_pool_dup(pool, plan->items, (size_t)plan->nitems * sizeof *plan->items);
+    plan->entries =
+        tsri_pool_dup(pool, plan->entries, (size_t)plan->nentries * sizeof *plan->entries);
+    if (!plan->values || !plan->items || !plan->entries)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < plan->nitems; i++) {
+        tsri_item *it = &plan->items[i];
+        it->in = tsri_pool_dup(pool, it->in, (size_t)it->nin * sizeof *it->in);
+        it->out = tsri_pool_dup(pool, it->out, (size_t)it->nout * sizeof *it->out);
+        if (!it->in || !it->out)
+            return TSR_ERR_NO_MEMORY;
+    }
+    return TSR_OK;
+}
+
+/* Where values lie in the blocks of all kinds of device. */
+static tsr_status lay_out(tsr_plan *plan)
+{
+    for (int k = TSR_DEVICE_CPU; k <= TSR_DEVICE_CUDA; k++) {
+        tsri_part *part = &plan->part[k];
+        TSRI_TRY(tsri_plan_memory(plan, plan->world->rank, (tsr_device)k, &part->scratch_offset));
+        part->arena_bytes = part->scratch_offset + part->scratch_bytes;
+    }
+    return TSR_OK;
+}
+
+static tsr_status take_blocks(tsr_plan *plan)
+{
+    for (int k = TSR_DEVICE_CPU; k <= TSR_DEVICE_CUDA; k++) {
+        tsri_part *part = &plan->part[k];
+        void *block;
+        if (!part->device)
+            continue;
+        TSRI_TRY(part->device->ops->plan_block(part->device, part->arena_bytes, &block));
+        part->block = block;
+    }
+    return TSR_OK;
+}
+
+/* Preparing is collective: what local graphs ask for is not prepared. */
+static tsr_status prepare_call(const tsri_item *it, tsri_call *call)
+{
+    const tsri_comm_ops *ops = call->group->comm->ops;
+    return ops->prepare && !it->ranks ? ops->prepare(call->group, &call->coll) : TSR_OK;
+}
+
+/* The device whose stream all of the plan's work goes through, if it can be captured. */
+static tsri_device *device_to_replay(const tsr_plan *plan)
+{
+    const char *said = getenv("TESSERA_CUDA_GRAPH");
+    tsri_device *device = NULL;
+    if (said && !strcmp(said, "0"))
+        return NULL;
+    /* Graphs that are launched by several threads of one process may wait for each other. */
+    if (plan->world->is_thread && !(said && !strcmp(said, "1")))
+        return NULL;
+    for (int i = 0; i < plan->nsteps; i++) {
+        const tsri_step *s = &plan->steps[i];
+        if (s->kind == TSRI_STEP_CROSS)
+            return NULL;
+        /* Local graphs' calls are not prepared, as those that are captured must be. */
+        if (s->kind >= TSRI_STEP_START && (!s->call->group->comm->capturable || s->item->ranks))
+            return NULL;
+        if (device && s->device && s->device != device)
+            return NULL;
+        device = s->device ? s->device : device;
+    }
+    return device && device->ops->capture_begin ? device : NULL;
+}
+
+tsr_status tsri_plan_lower(tsr_plan *plan)
+{
+    plan->steps = tsri_pool_alloc(&plan->pool, (size_t)plan->nentries * sizeof *plan->steps);
+    tsri_call **call_of = tsri_pool_alloc(&plan->scratch, (size_t)plan->nitems * sizeof *call_of);
+    if (!plan->steps || !call_of)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < plan->nentries; i++)
+        if (here(plan, &plan->items[plan->entries[i].item]))
+            TSRI_TRY(make_step(plan, &plan->entries[i], call_of));
+    TSRI_TRY(lay_out(plan));
+    return tsri_plan_check(plan, TSRI_PASS_MEMORY);
+}
+
+tsr_status tsri_plan_bind(tsr_plan *plan)
+{
+    if (plan->world->is_virtual)
+        return TSR_OK;
+    TSRI_TRY(take_blocks(plan));
+    TSRI_TRY(allocate_ports(plan));
+    point_values(plan);
+    for (int i = 0; i < plan->nsteps; i++)
+        TSRI_TRY(point_step(plan, &plan->steps[i]));
+    TSRI_TRY(tsri_lower_join(plan));
+    plan->replay.device = device_to_replay(plan);
+    return TSR_OK;
+}
+
+/* An error of one call keeps no rank from the others, to which its peers come. */
+tsr_status tsri_plan_prepare(tsr_plan *plan)
+{
+    tsr_status first = TSR_OK;
+    char text[2000] = "";
+    for (int i = 0; i < plan->nsteps && !plan->world->is_virtual; i++) {
+        const tsri_step *s = &plan->steps[i];
+        tsr_status status = s->kind == TSRI_STEP_START ? prepare_call(s->item, s->call) : TSR_OK;
+        if (status == TSR_OK || first != TSR_OK)
+            continue;
+        first = status;
+        snprintf(text, sizeof text, "%s", tsr_last_error());
+    }
+    return first == TSR_OK ? TSR_OK : tsri_fail(first, "%s", text);
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls of buckets: conversions that may wait and were dealt to one bucket when signatures were
+ * chosen become one call, where one collective over the same groups of ranks does them all. So a
+ * bucket whose gradients are reduced in several ways becomes several calls, all open at a time. A
+ * call starts once its last member's operand is made, so no member may be made only after another
+ * one's result is read: such a member opens a call of its own.
+ */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/plan/pass/bucket.h"
+
+typedef struct waiting {
+    int item, made, first_read; /* positions of items: what makes its operand, and reads its result
+                                 */
+} waiting;
+
+typedef struct open_call {
+    int first, last; /* members: linked through `next` */
+    int n, first_read;
+    int other; /* another call of its bucket, -1 */
+} open_call;
+
+typedef struct joiner {
+    tsr_plan *plan;
+    const int *maker;
+    int *first_read; /* per value */
+    waiting *list;
+    int *next; /* of the list: the next member of its call, -1 */
+    int nlist;
+    open_call *open;
+    int nopen, copen;
+    int *of_bucket; /* [nitems + 2] by a bucket's number: its last call, -1 */
+} joiner;
+
+int tsri_maker_position(const tsr_plan *plan, const int *maker, int value)
+{
+    while (maker[value] >= 0 && plan->items[maker[value]].kind == TSRI_ITEM_VIEW)
+        value = plan->items[maker[value]].in[0];
+    return maker[value];
+}
+
+static int by_position(const void *a, const void *b)
+{
+    const waiting *x = a, *y = b;
+    return x->made != y->made ? (x->made > y->made) - (x->made < y->made) : x->item - y->item;
+}
+
+static bool same_call(const tsri_item *a, const tsri_item *b)
+{
+    return a->part.number == b->part.number && a->part_of == b->part_of &&
+           a->placement == b->placement && a->step.kind == b->step.kind &&
+           a->step.dims == b->step.dims && a->step.op == b->step.op;
+}
+
+/* Which item reads each value first; readers of a view read what it shows. */
+static void find_first_reads(joiner *j, int nitems)
+{
+    const tsr_plan *plan = j->plan;
+    for (int i = 0; i < plan->nvalues; i++)
+        j->first_read[i] = INT_MAX;
+    for (int i = nitems; i-- > 0;)
+        for (int k = 0; k < plan->items[i].nin; k++) {
+            int v = plan->items[i].in[k];
+            int at =
+                plan->items[i].kind == TSRI_ITEM_VIEW ? j->first_read[plan->items[i].out[0]] : i;
+            j->first_read[v] = at < j->first_read[v] ? at : j->first_read[v];
+        }
+}
+
+/* From where on an item can start: behind what makes its operand. An item that stores into a
+ * variable stays behind the readers of what the variable had, and so behind its place among the
+ * items. */
+static int ready_at(const joiner *j, int item)
+{
+    const tsri_item *it = &j->plan->items[item];
+    int made = tsri_maker_position(j->plan, j->maker, it->in[0]);
+    return it->part_of > 0 && item > made ? item : made;
+}
+
+static tsr_status list_waiting(joiner *j, int nitems)
+{
+    tsr_plan *plan = j->plan;
+    j->first_read = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *j->first_read);
+    j->list = tsri_pool_alloc(&plan->scratch, (size_t)nitems * sizeof *j->list);
+    j->next = tsri_pool_alloc(&plan->scratch, (size_t)nitems * sizeof *j->next);
+    j->of_bucket = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 1) * sizeof *j->of_bucket);
+    if (!j->first_read || !j->list || !j->next || !j->of_bucket)
+        return TSR_ERR_NO_MEMORY;
+    memset(j->of_bucket, -1, (size_t)(nitems + 1) * sizeof *j->of_bucket);
+    find_first_reads(j, nitems);
+    for (int i = 0; i < nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        if (it->kind == TSRI_ITEM_COLLECTIVE && it->part.number)
+            j->list[j->nlist++] = (waiting){i, ready_at(j, i), j->first_read[it->out[0]]};
+    }
+    qsort(j->list, (size_t)j->nlist, sizeof *j->list, by_position);
+    return TSR_OK;
+}
+
+/* Adds member i to the open call that it fits, or opens one. */
+static tsr_status add_member(joiner *j, int i)
+{
+    tsr_plan *plan = j->plan;
+    const tsri_item *it = &plan->items[j->list[i].item];
+    j->next[i] = -1;
+    int *last_call = &j->of_bucket[it->part.number];
+    for (int c = *last_call; c >= 0; c = j->open[c].other) {
+        open_call *call = &j->open[c];
+        const tsri_item *other = &plan->items[j->list[call->first].item];
+        if (!same_call(it, other) || call->first_read < j->list[i].made)
+            continue;
+        j->next[call->last] = i;
+        call->last = i;
+        call->n++;
+        if (j->list[i].first_read < call->first_read)
+            call->first_read = j->list[i].first_read;
+        return TSR_OK;
+    }
+    if (!TSRI_PUSH(&plan->scratch, j->open, j->nopen, j->copen))
+        return TSR_ERR_NO_MEMORY;
+    j->open[j->nopen] = (open_call){i, i, 1, j->list[i].first_read, *last_call};
+    *last_call = j->nopen++;
+    return TSR_OK;
+}
+
+/* Makes one item of a call's members, appended to the items. */
+static tsr_status join_members(joiner *j, const open_call *call, int number, int *bucket_of)
+{
+    tsr_plan *plan = j->plan;
+    size_t n = (size_t)call->n;
+    int *in = tsri_pool_alloc(&plan->scratch, n * sizeof *in);
+    int *out = tsri_pool_alloc(&plan->scratch, n * sizeof *out);
+    tsri_joint *joint = tsri_pool_alloc(&plan->scratch, n * sizeof *joint);
+    if (!in || !out || !joint)
+        return TSR_ERR_NO_MEMORY;
+    tsri_item merged = plan->items[j->list[call->first].item];
+    merged.step.bytes = 0;
+    for (int i = call->first, k = 0; i >= 0; i = j->next[i], k++) {
+        tsri_item *it = &plan->items[j->list[i].item];
+        in[k] = it->in[0];
+        out[k] = it->out[0];
+        joint[k] = it->joint;
+        merged.step.bytes += it->step.bytes;
+        bucket_of[j->list[i].item] = number;
+        it->kind = TSRI_ITEM_DEAD;
+    }
+    merged.kind = TSRI_ITEM_COLLECTIVE;
+    merged.nin = merged.nout = call->n;
+    merged.bucket = number;
+    merged.cost_s = tsri_joint_price(joint, call->n, 1, &merged.step.two_phase);
+    bool gathers = merged.part_of > 0;
+    merged.name =
+        tsri_pool_printf(&plan->pool, "%s bucket %d", gathers ? "update" : "gradient", number);
+    if (!merged.name)
+        return TSR_ERR_NO_MEMORY;
+    merged.reason = gathers ? "variables keep their signatures" : "gradients for their optimizer";
+    return tsri_plan_add_item(plan, &merged, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+/* By the member that is made last. */
+static int by_start(const void *a, const void *b)
+{
+    const open_call *x = a, *y = b;
+    return (x->last > y->last) - (x->last < y->last);
+}
+
+tsr_status tsri_plan_join_buckets(tsr_plan *plan, const int *maker, int *bucket_of,
+                                  tsri_bucket_call **out_calls, int *out_n)
+{
+    joiner j = {.plan = plan, .maker = maker};
+    TSRI_TRY(list_waiting(&j, plan->nitems));
+    for (int i = 0; i < j.nlist; i++)
+        TSRI_TRY(add_member(&j, i));
+    if (j.nopen)
+        qsort(j.open, (size_t)j.nopen, sizeof *j.open, by_start);
+    tsri_bucket_call *calls = tsri_pool_alloc(&plan->scratch, (size_t)j.nopen * sizeof *calls);
+    if (!calls)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < j.nopen; i++) {
+        calls[i] = (tsri_bucket_call){plan->nitems, j.list[j.open[i].last].made};
+        TSRI_TRY(join_members(&j, &j.open[i], i, bucket_of));
+    }
+    *out_calls = calls;
+    *out_n = j.nopen;
+    return TSR_OK;
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scheduling: the order in which things are done, and how long each value lives.
+ *
+ * Program order is kept. Gradients' reductions, and the gathers behind updates, are joined into
+ * buckets (bucket.c); a bucket starts right behind what makes its last member's operand, in the
+ * bulk lane, and is finished before the first op that reads one of its results, so that backward
+ * goes on meanwhile. All other collectives start and finish on the spot, in the critical lane. A
+ * source may be overwritten once its call is released: before the next start, when peers have long
+ * read it.
+ *
+ * Every rank derives this order from the same program, so it is one total order over all groups.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/plan/pass/bucket.h"
+
+typedef struct scheduler {
+    tsr_plan *plan;
+    int *maker;              /* per value: item; -1 */
+    int *bucket_of;          /* per item: its bucket's call, -1 */
+    tsri_bucket_call *calls; /* of buckets, in the order in which they start */
+    int ncalls, nstarted, nfinished;
+    int *done; /* items of calls that are finished, but not released */
+    int ndone, cdone;
+} scheduler;
+
+static tsr_status no_memory(void)
+{
+    return TSR_ERR_NO_MEMORY;
+}
+
+/* --- outputs ---------------------------------------------------------------------------------- */
+/* Gives each output a buffer that stays: the value's own if it has one to give, else a copy's. */
+static tsr_status place_outputs(tsr_plan *plan)
+{
+    int kept = 0;
+    for (int i = 0; i < plan->nitems; i++) {
+        tsri_item it = plan->items[i];
+        if (it.kind == TSRI_ITEM_OUTPUT) {
+            int root = tsri_plan_root(plan, it.in[0]);
+            if (plan->values[root].storage == TSRI_STORAGE_ARENA) {
+                plan->values[root].storage = TSRI_STORAGE_PORT;
+                plan->values[root].port = it.port;
+                continue;
+            }
+            tsri_value v = plan->values[it.in[0]];
+            v.storage = TSRI_STORAGE_PORT;
+            v.port = it.port;
+            v.variable = NULL;
+            v.source = false;
+            int copy = tsri_plan_add_value(plan, &v);
+            it.kind = TSRI_ITEM_KERNEL;
+            it.op = TSRI_OP_COPY;
+            it.nout = 1;
+            it.out = tsri_pool_dup(&plan->scratch, &copy, sizeof copy);
+            if (copy < 0 || !it.out)
+                return no_memory();
+        }
+        plan->items[kept++] = it;
+    }
+    plan->nitems = kept;
+    return TSR_OK;
+}
+
+/* --- entries ---------------------------------------------------------------------------------- */
+static tsr_status emit(scheduler *s, int item, tsri_phase phase)
+{
+    tsr_plan *plan = s->plan;
+    if (!TSRI_PUSH(&plan->scratch, plan->entries, plan->nentries, plan->centries))
+        return no_memory();
+    plan->entries[plan->nentries++] = (tsri_entry){item, phase};
+    return TSR_OK;
+}
+
+static tsr_status release_finished(scheduler *s)
+{
+    for (int i = 0; i < s->ndone; i++)
+        TSRI_TRY(emit(s, s->done[i], TSRI_PHASE_RELEASE));
+    s->ndone = 0;
+    return TSR_OK;
+}
+
+static tsr_status start_call(scheduler *s, int item)
+{
+    TSRI_TRY(release_finished(s));
+    return emit(s, item, TSRI_PHASE_START);
+}
+
+/* Whether an item writes to bytes that hold another value, which peers may still read: a
+ * variable's, or an operand's. */
+static bool overwrites(const tsr_plan *plan, const tsri_item *it)
+{
+    for (int i = 0; i < it->nout; i++) {
+        tsri_storage storage = plan->values[it->out[i]].storage;
+        if (storage == TSRI_STORAGE_VARIABLE || storage == TSRI_STORAGE_ALIAS)
+            return true;
+    }
+    return false;
+}
+
+static tsr_status finish_call(scheduler *s, int item)
+{
+    tsr_plan *plan = s->plan;
+    if (!TSRI_PUSH(&plan->scratch, s->done, s->ndone, s->cdone))
+        return no_memory();
+    s->done[s->ndone++] = item;
+    return emit(s, item, TSRI_PHASE_FINISH);
+}
+
+/* Starts the buckets whose last operand item i has made; -1: those that are there at first. */
+static tsr_status start_buckets(scheduler *s, int i)
+{
+    for (; s->nstarted < s->ncalls && s->calls[s->nstarted].started_after <= i; s->nstarted++)
+        TSRI_TRY(start_call(s, s->calls[s->nstarted].item));
+    return TSR_OK;
+}
+
+/* Buckets finish in the order in which they started. */
+static tsr_status finish_through(scheduler *s, int bucket)
+{
+    for (; s->nfinished <= bucket && s->nfinished < s->nstarted; s->nfinished++) {
+        int item = s->calls[s->nfinished].item;
+        if (overwrites(s->plan, &s->plan->items[item]))
+            TSRI_TRY(release_finished(s));
+        TSRI_TRY(finish_call(s, item));
+    }
+    return TSR_OK;
+}
+
+static tsr_status do_item(scheduler *s, int i)
+{
+    tsr_plan *plan = s->plan;
+    const tsri_item *it = &plan->items[i];
+    for (int j = 0; j < it->nin; j++) {
+        int m = tsri_maker_position(plan, s->maker, it->in[j]);
+        if (m >= 0 && s->bucket_of[m] >= 0)
+            TSRI_TRY(finish_through(s, s->bucket_of[m]));
+    }
+    if (it->kind == TSRI_ITEM_COLLECTIVE) {
+        TSRI_TRY(start_call(s, i));
+        TSRI_TRY(finish_call(s, i));
+    } else if (it->kind != TSRI_ITEM_VIEW && it->kind != TSRI_ITEM_DEAD) {
+        if (overwrites(plan, it))
+            TSRI_TRY(release_finished(s));
+        TSRI_TRY(emit(s, i, TSRI_PHASE_DO));
+    }
+    return start_buckets(s, i);
+}
+
+static tsr_status make_entries(scheduler *s, int nitems)
+{
+    TSRI_TRY(start_buckets(s, -1));
+    for (int i = 0; i < nitems; i++)
+        TSRI_TRY(do_item(s, i));
+    TSRI_TRY(finish_through(s, s->ncalls - 1));
+    return release_finished(s);
+}
+
+/* --- lifetimes -------------------------------------------------------------------------------- */
+static void live(tsr_plan *plan, int value, int entry)
+{
+    tsri_value *v = &plan->values[tsri_plan_root(plan, value)];
+    if (v->first < 0 || entry < v->first)
+        v->first = entry;
+    v->last = entry > v->last ? entry : v->last;
+}
+
+bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *it)
+{
+    const uint32_t alike = tsri_op_def_of(it->op)->alike;
+    const tsri_value *out = &plan->values[it->out[0]];
+    for (int i = 0; i < it->nin && alike; i++) {
+        if (!(alike >> i & 1))
+            continue;
+        const tsri_value *in = &plan->values[it->in[i]];
+        if (!tsr_dims_equal(in->shape, out->shape) || in->dtype != out->dtype ||
+            in->nhwc != out->nhwc)
+            return false;
+    }
+    return alike != 0;
+}
+
+bool tsri_item_writes_early(const tsr_plan *plan, const tsri_item *it)
+{
+    const tsri_comm *comm = plan->world->comm;
+    return it->kind == TSRI_ITEM_COLLECTIVE &&
+           (tsri_value_device(&plan->values[it->out[0]]) != TSR_DEVICE_CPU ||
+            (comm && comm->early));
+}
+
+static void find_lifetimes(tsr_plan *plan)
+{
+    for (int e = 0; e < plan->nentries; e++) {
+        const tsri_item *it = &plan->items[plan->entries[e].item];
+        tsri_phase phase = plan->entries[e].phase;
+        for (int i = 0; i < it->nin; i++)
+            live(plan, it->in[i], e);
+        bool writes = phase != TSRI_PHASE_START || tsri_item_writes_early(plan, it);
+        for (int i = 0; i < it->nout && writes; i++)
+            live(plan, it->out[i], e);
+    }
+}
+
+static bool may_be_joined(const tsr_plan *plan, int entry)
+{
+    return tsri_item_may_join(&plan->items[plan->entries[entry].item]);
+}
+
+/* Steps that lowering may join run at the first one's time, so what one of them reads must not make
+ * room for what another writes. */
+static void keep_joined_apart(tsr_plan *plan)
+{
+    for (int e = 0, end; e < plan->nentries; e = end) {
+        tsri_op_kind op = plan->items[plan->entries[e].item].op;
+        for (end = e + 1; end < plan->nentries && may_be_joined(plan, e) &&
+                          may_be_joined(plan, end) &&
+                          plan->items[plan->entries[end].item].op == op;)
+            end++;
+        for (int i = e; i < end && end > e + 1; i++) {
+            const tsri_item *it = &plan->items[plan->entries[i].item];
+            for (int j = 0; j < it->nin; j++)
+                live(plan, it->in[j], end - 1);
+            for (int j = 0; j < it->nout; j++)
+                live(plan, it->out[j], e);
+        }
+    }
+}
+
+/* Whether a value's bytes are read by one operand of an item alone: kernels that add operands one
+ * by one would read the result in the place of a later one. */
+static bool reads_once(const tsr_plan *plan, const tsri_item *it, int root)
+{
+    int n = 0;
+    for (int j = 0; j < it->nin; j++)
+        n += tsri_plan_root(plan, it->in[j]) == root;
+    return n == 1;
+}
+
+/* Element-wise results take the place of a first operand that dies there. */
+static void share_in_place(tsr_plan *plan)
+{
+    for (int e = 0; e < plan->nentries; e++) {
+        const tsri_item *it = &plan->items[plan->entries[e].item];
+        if (it->kind != TSRI_ITEM_KERNEL || !tsri_item_in_place(plan, it))
+            continue;
+        int root = tsri_plan_root(plan, it->in[0]);
+        tsri_value *in = &plan->values[root], *out = &plan->values[it->out[0]];
+        if (in->storage != TSRI_STORAGE_ARENA || out->storage != TSRI_STORAGE_ARENA ||
+            in->last != e || !reads_once(plan, it, root) ||
+            !tsri_layout_equal(&plan->values[it->in[0]].layout, &out->layout))
+            continue;
+        out->storage = TSRI_STORAGE_ALIAS;
+        out->alias = root;
+        in->last = out->last > in->last ? out->last : in->last;
+    }
+}
+
+tsr_status tsri_plan_schedule(tsr_plan *plan)
+{
+    TSRI_TRY(place_outputs(plan));
+    scheduler s = {.plan = plan};
+    int nitems = plan->nitems;
+    s.maker = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *s.maker);
+    /* Merged buckets are appended: at most one per item. */
+    s.bucket_of = tsri_pool_alloc(&plan->scratch, 2 * (size_t)nitems * sizeof *s.bucket_of);
+    if (!s.maker || !s.bucket_of)
+        return no_memory();
+    for (int i = 0; i < plan->nvalues; i++)
+        s.maker[i] = -1;
+    for (int i = 0; i < 2 * nitems; i++)
+        s.bucket_of[i] = -1;
+    for (int i = 0; i < nitems; i++)
+        for (int j = 0; j < plan->items[i].nout; j++)
+            s.maker[plan->items[i].out[j]] = i;
+    TSRI_TRY(tsri_plan_join_buckets(plan, s.maker, s.bucket_of, &s.calls, &s.ncalls));
+    TSRI_TRY(make_entries(&s, nitems));
+    find_lifetimes(plan);
+    keep_joined_apart(plan);
+    share_in_place(plan);
+    return TSR_OK;
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/plan/report/report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/plan/infer/strategies.h"
+
+typedef struct reporter {
+    tsr_plan *plan;
+    tsri_report *r;
+    int crows;
+} reporter;
+
+/* --- what a row's time is spent on ------------------------------------------------------------ */
+static double bytes_of(const tsri_value *v)
+{
+    return tsri_largest_part(v->shape, v->placement, v->layout.sbp) *
+           (double)tsr_dtype_size(v->dtype);
+}
+
+static double touched(const tsr_plan *plan, const tsri_item *it)
+{
+    double bytes = 0;
+    for (int i = 0; i < it->nin; i++)
+        bytes += bytes_of(&plan->values[it->in[i]]);
+    for (int i = 0; i < it->nout; i++)
+        bytes += bytes_of(&plan->values[it->out[i]]);
+    return bytes;
+}
+
+/* A kernel takes its start and the longer of computing and touching memory; see strategies.c. */
+static void spend_on_kernel(const tsr_plan *plan, const tsri_item *it, tsri_report_row *row)
+{
+    double start = it->cost_s < plan->model.kernel_s ? it->cost_s : plan->model.kernel_s;
+    double rest = it->cost_s - start;
+    double memory = touched(plan, it) / plan->model.local_bytes_per_s;
+    row->spent_s[TSRI_SPENT_START] = start;
+    row->spent_s[rest > memory * 1.0001 ? TSRI_SPENT_FLOPS : TSRI_SPENT_MEMORY] = rest;
+}
+
+static void spend_on_box(const tsr_plan *plan, tsri_report_row *row)
+{
+    if (row->link < 0) {
+        row->spent_s[TSRI_SPENT_MEMORY] = row->cost_s;
+        return;
+    }
+    double shake = plan->model.link[row->link].latency_s * (1 + (int)row->item->step.two_phase);
+    shake = shake < row->cost_s ? shake : row->cost_s;
+    row->spent_s[TSRI_SPENT_LINK + 2 * row->link] = row->cost_s - shake;
+    row->spent_s[TSRI_SPENT_LINK + 2 * row->link + 1] = shake;
+}
+
+static tsri_spent most_of(const double *spent_s)
+{
+    int most = 0;
+    for (int i = 1; i < TSRI_SPENT_COUNT; i++)
+        most = spent_s[i] > spent_s[most] ? i : most;
+    return (tsri_spent)most;
+}
+
+/* --- rows ------------------------------------------------------------------------------------- */
+static tsri_report_row *add_row(reporter *m, tsri_report_kind kind, const char *what,
+                                const char *name)
+{
+    tsri_report *r = m->r;
+    if (!TSRI_PUSH(&r->pool, r->rows, r->nrows, m->crows))
+        return NULL;
+    tsri_report_row *row = &r->rows[r->nrows++];
+    *row = (tsri_report_row){
+        .kind = kind, .what = what, .name = name ? name : "", .value = -1, .link = -1};
+    return row;
+}
+
+static tsr_status add_source(reporter *m, int value)
+{
+    const tsri_value *v = &m->plan->values[value];
+    bool variable = v->storage == TSRI_STORAGE_VARIABLE;
+    tsri_report_row *row = add_row(m, TSRI_REPORT_SOURCE, variable ? "variable" : "input", v->name);
+    if (!row)
+        return TSR_ERR_NO_MEMORY;
+    row->value = value;
+    row->said = v->said;
+    row->alternatives = v->alternatives;
+    return TSR_OK;
+}
+
+static tsr_status add_op(reporter *m, const tsri_item *it)
+{
+    tsri_report_row *row = add_row(m, TSRI_REPORT_OP, tsri_op_name(it->op), it->name);
+    if (!row)
+        return TSR_ERR_NO_MEMORY;
+    row->item = it;
+    row->cost_s = it->kind == TSRI_ITEM_VIEW ? 0 : it->cost_s;
+    if (it->nout) {
+        row->value = it->out[0];
+        row->said = m->plan->values[it->out[0]].said;
+        row->alternatives = m->plan->values[it->out[0]].alternatives;
+    }
+    if (it->kind != TSRI_ITEM_VIEW)
+        spend_on_kernel(m->plan, it, row);
+    row->most = most_of(row->spent_s);
+    return TSR_OK;
+}
+
+/* The farthest link between the first rank of a group and the others. Groups of one step differ
+ * little; asked of all ranks it would take their number times the boxes' number. */
+static void find_group(const tsr_plan *plan, const tsri_item *it, const tsri_call *call,
+                       tsri_report_row *row)
+{
+    const tsr_placement *p = it->placement;
+    int n = tsr_placement_nranks(p), first = tsr_placement_rank(p, 0);
+    row->group_size = 1;
+    if (it->ranks) {
+        row->groups = 1;
+        row->group_size = it->nranks;
+        row->link = tsri_plan_farthest(plan, it->ranks, it->nranks);
+        return;
+    }
+    for (int d = 0, stride = n; d < tsr_placement_ndim(p); d++) {
+        int k = tsr_placement_dim(p, d);
+        stride /= k;
+        if (!(it->step.dims >> d & 1) || it->step.crosses)
+            continue;
+        row->group_size *= k;
+        int far = tsri_link_between(&plan->model, first, tsr_placement_rank(p, stride * (k - 1)));
+        row->link = far > row->link ? far : row->link;
+    }
+    row->groups = n / row->group_size;
+    if (!it->step.crosses)
+        return;
+    const tsr_placement *from = it->from_placement;
+    row->groups = 1;
+    row->group_size = call && call->group ? call->group->nranks : tsr_placement_nranks(from);
+    for (int i = 0; i < n; i++) {
+        int rank = tsr_placement_rank(p, i);
+        int far = tsri_link_between(&plan->model, tsr_placement_rank(from, 0), rank);
+        row->link = far > row->link ? far : row->link;
+        if (!(call && call->group))
+            row->group_size += tsr_placement_find(from, rank) < 0;
+    }
+}
+
+static tsr_status add_box(reporter *m, const tsri_item *it, const tsri_call *call)
+{
+    const char *what = it->broadcast ? "broadcast" : tsri_box_kind_name(it->step.kind);
+    tsri_report_row *row = add_row(m, TSRI_REPORT_BOX, what, it->name);
+    if (!row)
+        return TSR_ERR_NO_MEMORY;
+    row->item = it;
+    row->cost_s = it->cost_s;
+    find_group(m->plan, it, call, row);
+    if (it->kind != TSRI_ITEM_COLLECTIVE)
+        row->link = -1;
+    row->bytes = row->link < 0 ? 0 : (uint64_t)it->step.bytes;
+    /* A step that was lowered here is known to the byte; those of a bucket's members are not. */
+    if (call && (call->bytes > row->bytes || it->nin > 1))
+        row->bytes = call->bytes;
+    spend_on_box(m->plan, row);
+    row->most = most_of(row->spent_s);
+    return TSR_OK;
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+static bool is_source(const tsr_plan *plan, const tsri_value *v)
+{
+    if (v->storage == TSRI_STORAGE_VARIABLE)
+        return v->source;
+    return v->storage == TSRI_STORAGE_PORT && (v->port < 0 || plan->ports[v->port].info.is_input);
+}
+
+static tsr_status add_rows(reporter *m)
+{
+    tsr_plan *plan = m->plan;
+    const tsri_call **calls = tsri_pool_alloc(&m->r->pool, (size_t)plan->nitems * sizeof *calls);
+    if (!calls)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < plan->nsteps; i++)
+        if (plan->steps[i].call)
+            calls[plan->steps[i].item - plan->items] = plan->steps[i].call;
+    for (int i = 0; i < plan->nvalues; i++)
+        if (is_source(plan, &plan->values[i]))
+            TSRI_TRY(add_source(m, i));
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        bool view_of_op = it->kind == TSRI_ITEM_VIEW && it->op != TSRI_OP_INPUT;
+        if (it->kind == TSRI_ITEM_KERNEL || view_of_op)
+            TSRI_TRY(add_op(m, it));
+        else if (it->kind != TSRI_ITEM_DEAD && it->kind != TSRI_ITEM_OUTPUT)
+            TSRI_TRY(add_box(m, it, calls[i]));
+    }
+    return TSR_OK;
+}
+
+static tsr_status add_up(tsri_report *r)
+{
+    int capacity = 0;
+    for (int i = 0; i < r->nrows; i++) {
+        const tsri_report_row *row = &r->rows[i];
+        *(row->link >= 0 ? &r->comm_s : &r->compute_s) += row->cost_s;
+        for (int s = 0; s < TSRI_SPENT_COUNT; s++)
+            r->spent_s[s] += row->spent_s[s];
+        if (row->link < 0)
+            continue;
+        r->bytes += row->bytes;
+        int t = 0;
+        while (t < r->ntotals && strcmp(r->totals[t].what, row->what) != 0)
+            t++;
+        if (t == r->ntotals) {
+            if (!TSRI_PUSH(&r->pool, r->totals, r->ntotals, capacity))
+                return TSR_ERR_NO_MEMORY;
+            r->totals[r->ntotals++] = (tsri_report_total){.what = row->what};
+        }
+        r->totals[t].calls++;
+        r->totals[t].bytes += row->bytes;
+        r->totals[t].cost_s += row->cost_s;
+    }
+    r->step_s = r->compute_s + r->comm_s;
+    r->most = most_of(r->spent_s);
+    return TSR_OK;
+}
+
+tsr_status tsri_report_create(tsr_plan *plan, tsri_report **out_report)
+{
+    tsri_pool pool;
+    tsri_pool_init(&pool, &plan->world->mem);
+    tsri_report *r = tsri_pool_alloc(&pool, sizeof *r);
+    if (!r)
+        return TSR_ERR_NO_MEMORY;
+    *r = (tsri_report){.plan = plan, .pool = pool};
+    reporter m = {.plan = plan, .r = r};
+    tsr_status status = add_rows(&m);
+    if (status == TSR_OK)
+        status = add_up(r);
+    if (status == TSR_OK)
+        status = tsri_report_memory_make(plan, r);
+    if (status != TSR_OK) {
+        tsri_report_destroy(r);
+        return status;
+    }
+    *out_report = r;
+    return TSR_OK;
+}
+
+void tsri_report_destroy(tsri_report *r)
+{
+    if (!r)
+        return;
+    tsri_pool pool = r->pool; /* the report itself lives in it */
+    tsri_pool_finish(&pool);
+}
+
+bool tsri_change_counts(const tsr_plan *plan, const tsri_change *change)
+{
+    return fabs(change->more_s) > TSRI_NO_CHANGE * plan->info.cost_s;
+}
+
+/* --- words ------------------------------------------------------------------------------------ */
+char *tsri_spent_name(tsri_spent spent, char buf[32])
+{
+    static const char *const names[] = {"compute", "memory", "kernel starts"};
+    if (spent < TSRI_SPENT_LINK)
+        snprintf(buf, 32, "%s", names[spent]);
+    else
+        snprintf(buf, 32, "link %d %s", (spent - TSRI_SPENT_LINK) / 2 + 1,
+                 (spent - TSRI_SPENT_LINK) % 2 ? "hand-shakes" : "bytes");
+    return buf;
+}
+
+char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX])
+{
+    char sbp[TSR_SBP_TEXT_MAX];
+    const tsri_alternatives *alt = row->alternatives;
+    if (row->kind == TSRI_REPORT_BOX || row->said || !alt) {
+        const char *reason = row->kind == TSRI_REPORT_BOX ? row->item->reason : NULL;
+        snprintf(buf, TSRI_WHY_MAX, "%s", reason ? reason : row->said ? "said" : "");
+        return buf;
+    }
+    if (!row->item && alt->legal == 1) {
+        snprintf(buf, TSRI_WHY_MAX, "the variable's own");
+        return buf;
+    }
+    int nin = row->item ? row->item->nin : 0, nout = row->item ? row->item->nout : 1;
+    size_t at = (size_t)snprintf(
+        buf, TSRI_WHY_MAX, alt->legal == 1 ? "the only legal one" : "of %d legal", alt->legal);
+    for (int i = 0; i < alt->n; i++) {
+        for (int j = 0; j < nin + nout && at + 128 < TSRI_WHY_MAX; j++)
+            at += (size_t)snprintf(
+                buf + at, TSRI_WHY_MAX - at, "%s%s",
+                j == 0     ? "; "
+                : j == nin ? " -> "
+                           : ",",
+                tsr_sbp_format(j < nin ? alt->sig[i]->in[j] : alt->sig[i]->out[j - nin], sbp));
+        if (at + 32 < TSRI_WHY_MAX)
+            at += (size_t)snprintf(buf + at, TSRI_WHY_MAX - at, " %+.3g us", alt->more_s[i] * 1e6);
+    }
+    return buf;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory by rank. Ranks whose parts of everything have the same sizes form a class, and one of each
+ * class is looked at, so that thousands of ranks cost little more than one.
+ */
+#include "src/plan/report/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/core/rng.h"
+
+enum { MAX_CLASSES = 64, BUCKETS = 1024 };
+
+/* Values that every rank has alike parts of. */
+typedef struct alike {
+    struct alike *next;
+    const tsri_value *value;
+} alike;
+
+typedef struct memory_maker {
+    tsr_plan *plan;
+    tsri_report *r;
+    tsri_pool pool;
+    uint8_t *kind;        /* per value: the report's */
+    alike *seen[BUCKETS]; /* by shape, placement and layout */
+    uint64_t *key;        /* per rank: equal for ranks of one class */
+    uint32_t kinds;
+} memory_maker;
+
+bool tsri_value_takes_memory(const tsri_value *v)
+{
+    return (v->storage == TSRI_STORAGE_ARENA && v->first >= 0) ||
+           (v->storage == TSRI_STORAGE_VARIABLE && v->source) || v->storage == TSRI_STORAGE_PORT;
+}
+
+/* --- classes of ranks ------------------------------------------------------------------------- */
+static bool same_parts(const tsri_value *a, const tsri_value *b)
+{
+    return a->placement == b->placement && tsr_dims_equal(a->shape, b->shape) &&
+           tsr_dtype_size(a->dtype) == tsr_dtype_size(b->dtype) &&
+           tsri_layout_equal(&a->layout, &b->layout);
+}
+
+static bool is_even(const tsri_value *v)
+{
+    int64_t parts[TSR_MAX_NDIM] = {0};
+    for (int d = 0; d < v->layout.sbp.ndim; d++)
+        if (v->layout.sbp.d[d].kind == TSR_SBP_SPLIT) {
+            int64_t *n = &parts[v->layout.sbp.d[d].arg];
+            *n = (*n ? *n : 1) * tsr_placement_dim(v->placement, d);
+        }
+    for (int a = 0; a < v->shape.ndim; a++)
+        if (parts[a] && v->shape.d[a] % parts[a])
+            return false;
+    return true;
+}
+
+/* Tells apart the ranks that have different parts of v. */
+static void mix(memory_maker *m, const tsri_value *v)
+{
+    bool even = is_even(v);
+    uint32_t kind = ++m->kinds; /* from 1: a hash of zeros alone would stay 0, as of no part */
+    for (int i = 0; i < tsr_placement_nranks(v->placement); i++) {
+        int rank = tsr_placement_rank(v->placement, i);
+        uint64_t what[2] = {kind, even ? 0 : tsri_value_bytes(v, rank)};
+        m->key[rank] = tsri_hash(m->key[rank], what, sizeof what);
+    }
+}
+
+static tsr_status find_keys(memory_maker *m)
+{
+    tsr_plan *plan = m->plan;
+    for (int i = 0; i < plan->nvalues; i++) {
+        const tsri_value *v = &plan->values[i];
+        if (!tsri_value_takes_memory(v))
+            continue;
+        uint64_t h = tsri_hash(TSRI_HASH_INIT, v->shape.d, sizeof v->shape.d);
+        h = tsri_hash(h, &v->layout.sbp, sizeof v->layout.sbp);
+        alike **bucket = &m->seen[h % BUCKETS], *s = *bucket;
+        while (s && !same_parts(s->value, v))
+            s = s->next;
+        if (s)
+            continue;
+        s = tsri_pool_alloc(&m->pool, sizeof *s);
+        if (!s)
+            return TSR_ERR_NO_MEMORY;
+        *s = (alike){*bucket, v};
+        *bucket = s;
+        mix(m, v);
+    }
+    return TSR_OK;
+}
+
+typedef struct keyed {
+    uint64_t key;
+    int rank;
+} keyed;
+
+static int by_key(const void *a, const void *b)
+{
+    const keyed *x = a, *y = b;
+    return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->rank - y->rank;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const tsri_report_memory *x = a, *y = b;
+    return x->rank - y->rank;
+}
+
+/* Classes in memory[], of one rank each; memory_of[] of the ranks by that rank's number. */
+static tsr_status find_classes(memory_maker *m)
+{
+    tsri_report *r = m->r;
+    int n = m->plan->world->nranks;
+    keyed *ranks = tsri_pool_alloc(&m->pool, (size_t)n * sizeof *ranks);
+    r->memory = tsri_pool_alloc(&r->pool, (size_t)n * sizeof *r->memory);
+    r->memory_of = tsri_pool_alloc(&r->pool, (size_t)n * sizeof *r->memory_of);
+    if (!ranks || !r->memory || !r->memory_of)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < n; i++)
+        ranks[i] = (keyed){m->key[i], i};
+    qsort(ranks, (size_t)n, sizeof *ranks, by_key);
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || ranks[i].key != ranks[i - 1].key)
+            r->memory[r->nmemory++] = (tsri_report_memory){.rank = ranks[i].rank};
+        r->memory[r->nmemory - 1].nranks++;
+        r->memory_of[ranks[i].rank] = r->memory[r->nmemory - 1].rank;
+    }
+    qsort(r->memory, (size_t)r->nmemory, sizeof *r->memory, by_rank);
+    r->nclasses = r->nmemory;
+    return TSR_OK;
+}
+
+/* --- categories ------------------------------------------------------------------------------- */
+static tsri_memory_kind of_variable(const tsr_variable *v)
+{
+    if (!v || !v->scope)
+        return TSRI_MEMORY_OPTIMIZER;
+    return v->trainable ? TSRI_MEMORY_PARAMETERS : TSRI_MEMORY_BUFFERS;
+}
+
+static void mark(memory_maker *m, int value, tsri_memory_kind c)
+{
+    int root = tsri_plan_root(m->plan, value);
+    if (m->plan->values[root].storage == TSRI_STORAGE_ARENA)
+        m->kind[root] = (uint8_t)c;
+}
+
+static bool is_marked(const memory_maker *m, int value, tsri_memory_kind c)
+{
+    return m->kind[tsri_plan_root(m->plan, value)] == c;
+}
+
+/* Values that optimizers read, and those that they were converted from, are gradients. */
+static void find_gradients(memory_maker *m)
+{
+    tsr_plan *plan = m->plan;
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        int arg = it->kind == TSRI_ITEM_KERNEL ? tsri_op_gradient_operand(it->op, it->nin) : -1;
+        if (arg >= 0)
+            mark(m, it->in[arg], TSRI_MEMORY_GRADIENTS);
+    }
+    /* Backwards, as a conversion of several steps is in order; buckets stand behind all else. */
+    for (int i = plan->nitems - 1; i >= 0; i--) {
+        const tsri_item *it = &plan->items[i];
+        bool converts = it->kind == TSRI_ITEM_COLLECTIVE || it->kind == TSRI_ITEM_LOCAL_BOX ||
+                        it->kind == TSRI_ITEM_VIEW;
+        for (int j = 0; converts && j < it->nout; j++)
+            if (is_marked(m, it->out[j], TSRI_MEMORY_GRADIENTS))
+                mark(m, it->in[j], TSRI_MEMORY_GRADIENTS);
+    }
+}
+
+static void categorise(memory_maker *m)
+{
+    tsr_plan *plan = m->plan;
+    for (int i = 0; i < plan->nvalues; i++) {
+        const tsri_value *v = &plan->values[i];
+        m->kind[i] = (uint8_t)(v->storage == TSRI_STORAGE_VARIABLE ? of_variable(v->variable)
+                               : v->storage == TSRI_STORAGE_PORT   ? TSRI_MEMORY_PORTS
+                                                                   : TSRI_MEMORY_ACTIVATIONS);
+    }
+    for (int i = 0; i < plan->nitems; i++)
+        if (plan->items[i].kind == TSRI_ITEM_COLLECTIVE)
+            for (int j = 0; j < plan->items[i].nout; j++)
+                mark(m, plan->items[i].out[j], TSRI_MEMORY_COMMUNICATION);
+    find_gradients(m);
+}
+
+/* --- one rank --------------------------------------------------------------------------------- */
+typedef struct tally {
+    int64_t by[TSRI_MEMORY_KINDS];
+} tally;
+
+/* The values of the block that are alive when most bytes are. */
+static tsr_status find_peak(memory_maker *m, int rank, tally *out, int *out_entry)
+{
+    tsr_plan *plan = m->plan;
+    size_t n = (size_t)plan->nentries + 1;
+    tally *change = tsri_mem_alloc(&plan->world->mem, n * sizeof *change);
+    if (!change)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < plan->nvalues; i++) {
+        const tsri_value *v = &plan->values[i];
+        if (v->storage != TSRI_STORAGE_ARENA || v->first < 0)
+            continue;
+        int64_t bytes = (int64_t)tsri_value_bytes(v, rank);
+        change[v->first].by[m->kind[i]] += bytes;
+        change[v->last + 1].by[m->kind[i]] -= bytes;
+    }
+    tally now = {0};
+    int64_t most = 0;
+    *out_entry = -1;
+    for (size_t e = 0; e < n; e++) {
+        int64_t sum = 0;
+        for (int c = 0; c < TSRI_MEMORY_KINDS; c++)
+            sum += now.by[c] += change[e].by[c];
+        if (sum > most) {
+            most = sum;
+            *out_entry = (int)e;
+            for (int c = TSRI_MEMORY_GRADIENTS; c < TSRI_MEMORY_KINDS; c++)
+                out->by[c] = now.by[c];
+        }
+    }
+    tsri_mem_free(change);
+    return TSR_OK;
+}
+
+static tsr_status look_at(memory_maker *m, tsri_report_memory *to)
+{
+    tsr_plan *plan = m->plan;
+    tally t = {0};
+    TSRI_TRY(find_peak(m, to->rank, &t, &to->peak));
+    for (int i = 0; i < plan->nvalues; i++)
+        if (tsri_value_takes_memory(&plan->values[i]) &&
+            plan->values[i].storage != TSRI_STORAGE_ARENA)
+            t.by[m->kind[i]] += (int64_t)tsri_value_bytes(&plan->values[i], to->rank);
+    to->parameters = (uint64_t)t.by[TSRI_MEMORY_PARAMETERS];
+    to->buffers = (uint64_t)t.by[TSRI_MEMORY_BUFFERS];
+    to->optimizer = (uint64_t)t.by[TSRI_MEMORY_OPTIMIZER];
+    to->ports = (uint64_t)t.by[TSRI_MEMORY_PORTS];
+    to->gradients = (uint64_t)t.by[TSRI_MEMORY_GRADIENTS];
+    to->activations = (uint64_t)t.by[TSRI_MEMORY_ACTIVATIONS];
+    to->communication = (uint64_t)t.by[TSRI_MEMORY_COMMUNICATION];
+    to->other = tsri_plan_scratch(plan);
+    for (int c = 0; c < TSRI_MEMORY_KINDS; c++)
+        to->total += (uint64_t)t.by[c];
+    to->total += to->other;
+    return TSR_OK;
+}
+
+static int by_total(const void *a, const void *b)
+{
+    const tsri_report_memory *x = a, *y = b;
+    return x->total != y->total ? (x->total < y->total) - (x->total > y->total) : x->rank - y->rank;
+}
+
+/* Placing takes the square of the values' number: of many classes only the neediest get it. */
+static tsr_status add_gaps(memory_maker *m, tsri_report_memory *to)
+{
+    size_t block, variables, ports;
+    TSRI_TRY(tsri_plan_rank_bytes(m->plan, to->rank, &variables, &ports, &block));
+    uint64_t alive = to->gradients + to->activations + to->communication;
+    to->other += block - alive;
+    to->total += block - alive;
+    to->exact = true;
+    return TSR_OK;
+}
+
+static tsr_status look_at_classes(memory_maker *m)
+{
+    tsri_report *r = m->r;
+    /* Where classes are very many, the first ranks' are kept, which hold the largest parts. */
+    int most = (int)(4e6 / (m->plan->nvalues + 1));
+    most = most > MAX_CLASSES ? most : MAX_CLASSES;
+    r->nmemory = r->nmemory < most ? r->nmemory : most;
+    for (int i = 0; i < r->nmemory; i++)
+        TSRI_TRY(look_at(m, &r->memory[i]));
+    qsort(r->memory, (size_t)r->nmemory, sizeof *r->memory, by_total);
+    r->nmemory = r->nmemory < MAX_CLASSES ? r->nmemory : MAX_CLASSES;
+    double work = (double)m->plan->nvalues * m->plan->nvalues;
+    for (int i = 0; i < r->nmemory && (i == 0 || i * work < 5e8); i++)
+        TSRI_TRY(add_gaps(m, &r->memory[i]));
+    qsort(r->memory, (size_t)r->nmemory, sizeof *r->memory, by_total);
+    /* From the number of the class's rank to the class's. */
+    int *class_of = tsri_pool_alloc(&m->pool, (size_t)m->plan->world->nranks * sizeof *class_of);
+    if (!class_of)
+        return TSR_ERR_NO_MEMORY;
+    for (int i = 0; i < m->plan->world->nranks; i++)
+        class_of[i] = -1;
+    for (int i = 0; i < r->nmemory; i++)
+        class_of[r->memory[i].rank] = i;
+    for (int i = 0; i < m->plan->world->nranks; i++)
+        r->memory_of[i] = class_of[r->memory_of[i]];
+    return TSR_OK;
+}
+
+tsr_status tsri_report_memory_make(tsr_plan *plan, tsri_report *r)
+{
+    memory_maker m = {.plan = plan, .r = r};
+    tsri_pool_init(&m.pool, &plan->world->mem);
+    r->kind_of = m.kind = tsri_pool_alloc(&r->pool, (size_t)plan->nvalues);
+    m.key = tsri_pool_alloc(&m.pool, (size_t)plan->world->nranks * sizeof *m.key);
+    tsr_status status = m.kind && m.key ? find_keys(&m) : TSR_ERR_NO_MEMORY;
+    if (status == TSR_OK)
+        status = find_classes(&m);
+    if (status == TSR_OK) {
+        categorise(&m);
+        status = look_at_classes(&m);
+    }
+    tsri_pool_finish(&m.pool);
+    return status;
+}
