@@ -7,6 +7,7 @@
 #ifndef TESSERA_CONFIG_OP_TABLE_H
 #define TESSERA_CONFIG_OP_TABLE_H
 
+#include "src/core/binary_list.h"
 #include "src/core/unary_list.h"
 
 /* clang-format off */
@@ -43,9 +44,14 @@
     TSRI_ATTR(shape, SHAPE, shape, TSRI_NONE, 0, 0, NULL, \
               "the global shape; with `file` what it must be, and what planning without it takes")
 
-/* The row of a function in src/core/unary_list.h. */
+/* The rows of functions in src/core/unary_list.h and binary_list.h. */
 #define UNARY_ROW(OP, FN, name, gets, cost, by, forward, gradient, doc) \
     OP(name, "x", COMPUTE, tsr_##name##_at(I(0), AT), doc, )
+
+#define ARITHMETIC_ROW(OP, FN, name, takes, rule, cost, by, real, whole, doc) \
+    OP(name, "x y", COMPUTE, tsr_##name##_at(I(0), I(1), AT), doc, )
+#define COMPARISON_ROW(OP, FN, name, less, equal, greater, none, doc) \
+    OP(name, "x y", COMPUTE, tsr_##name##_at(I(0), I(1), AT), doc, )
 
 #define TSRI_OP_TABLE(OP) \
     /* sources */ \
@@ -105,19 +111,8 @@
     OP(cast, "x", COMPUTE, tsr_cast_at(I(0), A.dtype, AT), "Another dtype.", \
        TSRI_ATTR(dtype, DTYPE, dtype, TSRI_NEEDED, 0, 0, NULL, "the new one")) \
     /* two operands */ \
-    OP(add, "x y", COMPUTE, tsr_add_at(I(0), I(1), AT), "x + y", ) \
-    OP(sub, "x y", COMPUTE, tsr_sub_at(I(0), I(1), AT), "x - y", ) \
-    OP(mul, "x y", COMPUTE, tsr_mul_at(I(0), I(1), AT), "x y", ) \
-    OP(div, "x y", COMPUTE, tsr_div_at(I(0), I(1), AT), "x / y", ) \
-    OP(pow, "x y", COMPUTE, tsr_pow_at(I(0), I(1), AT), "x^y", ) \
-    OP(equal, "x y", COMPUTE, tsr_equal_at(I(0), I(1), AT), "Where x = y, as bool.", ) \
-    OP(not_equal, "x y", COMPUTE, tsr_not_equal_at(I(0), I(1), AT), "Where they differ.", ) \
-    OP(less, "x y", COMPUTE, tsr_less_at(I(0), I(1), AT), "Where x < y.", ) \
-    OP(less_equal, "x y", COMPUTE, tsr_less_equal_at(I(0), I(1), AT), "Where x <= y.", ) \
-    OP(greater, "x y", COMPUTE, tsr_greater_at(I(0), I(1), AT), "Where x > y.", ) \
-    OP(greater_equal, "x y", COMPUTE, tsr_greater_equal_at(I(0), I(1), AT), "Where x >= y.", ) \
-    OP(maximum, "x y", COMPUTE, tsr_maximum_at(I(0), I(1), AT), "The larger.", ) \
-    OP(minimum, "x y", COMPUTE, tsr_minimum_at(I(0), I(1), AT), "The smaller.", ) \
+    TSRI_ARITHMETIC_LIST(ARITHMETIC_ROW, OP) \
+    TSRI_COMPARISON_LIST(COMPARISON_ROW, OP) \
     OP(where, "cond x y", COMPUTE, tsr_where_at(I(0), I(1), I(2), AT), \
        "x where cond (bool) is true, else y.", ) \
     /* reductions */ \

@@ -36,15 +36,27 @@ bool tsri_unary_saves_output(tsri_unary_fn fn)
 const char *tsri_binary_name(tsri_binary_fn fn)
 {
     static const char *const names[TSRI_BINARY_COUNT_] = {
-        "add",  "sub",        "mul",     "div",           "pow",  "equal",   "not_equal",
-        "less", "less_equal", "greater", "greater_equal", "step", "maximum", "minimum",
+#define NAME(T, FN, name, ...) #name,
+        TSRI_BINARY_LIST(NAME, )
+#undef NAME
     };
     return (unsigned)fn < TSRI_BINARY_COUNT_ ? names[fn] : "?";
 }
 
 bool tsri_binary_compares(tsri_binary_fn fn)
 {
-    return fn >= TSRI_BINARY_EQUAL && fn <= TSRI_BINARY_STEP;
+    return fn >= TSRI_BINARY_EQUAL;
+}
+
+tsri_orders tsri_binary_orders(tsri_binary_fn fn)
+{
+    static const tsri_orders orders[TSRI_BINARY_COUNT_] = {
+#define ORDERS(T, FN, name, less, equal, greater, none, doc) \
+    [TSRI_BINARY_##FN] = {less, equal, greater, none},
+        TSRI_COMPARISON_LIST(ORDERS, ) TSRI_STEP_LIST(ORDERS, )
+#undef ORDERS
+    };
+    return orders[fn];
 }
 
 const char *tsri_op_word(tsri_op_kind kind, const tsri_attrs *attrs)

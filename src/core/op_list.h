@@ -10,6 +10,7 @@
 
 #include <tessera/base.h>
 
+#include "src/core/binary_list.h"
 #include "src/core/unary_list.h"
 
 /* X(ENUM, name): those without a kernel. */
@@ -164,27 +165,21 @@ const char *tsri_unary_name(tsri_unary_fn fn);
 /* Whether the gradient is given the result rather than the operand. */
 bool tsri_unary_saves_output(tsri_unary_fn fn);
 
+/* Functions of attrs.binary.fn. */
 typedef enum tsri_binary_fn {
-    TSRI_BINARY_ADD = 0,
-    TSRI_BINARY_SUB,
-    TSRI_BINARY_MUL,
-    TSRI_BINARY_DIV,
-    TSRI_BINARY_POW,
-    /* Comparisons: the result is bool, or a float 0 or 1. */
-    TSRI_BINARY_EQUAL,
-    TSRI_BINARY_NOT_EQUAL,
-    TSRI_BINARY_LESS,
-    TSRI_BINARY_LESS_EQUAL,
-    TSRI_BINARY_GREATER,
-    TSRI_BINARY_GREATER_EQUAL,
-    TSRI_BINARY_STEP, /* 0 where x < y, 1/2 where x == y, else 1; a float */
-    TSRI_BINARY_MAXIMUM,
-    TSRI_BINARY_MINIMUM,
-    TSRI_BINARY_COUNT_
+#define TSRI_BINARY_ENUM(T, FN, ...) TSRI_BINARY_##FN,
+    TSRI_BINARY_LIST(TSRI_BINARY_ENUM, )
+#undef TSRI_BINARY_ENUM
+        TSRI_BINARY_COUNT_
 } tsri_binary_fn;
 const char *tsri_binary_name(tsri_binary_fn fn);
 /* Whether the result has a dtype of its own. */
 bool tsri_binary_compares(tsri_binary_fn fn);
+/* The results of a comparison. */
+typedef struct tsri_orders {
+    float less, equal, greater, none; /* none: beside a NaN */
+} tsri_orders;
+tsri_orders tsri_binary_orders(tsri_binary_fn fn);
 
 typedef enum tsri_act {
     TSRI_ACT_NONE = 0,

@@ -220,13 +220,17 @@ const tsri_op_def tsri_def_cast = {
 
 static bool want_arithmetic(const tsri_ctx *c, const tsr_tensor *x, tsri_binary_fn fn)
 {
+    enum { FLOATS = 0, NUMBERS, BYTES };
+    static const int takes[TSRI_BINARY_COUNT_] = {
+#define TAKES(T, FN, name, takes, ...) takes,
+        TSRI_ARITHMETIC_LIST(TAKES, )
+#undef TAKES
+    };
     if (tsri_binary_compares(fn) || tsri_is_float(x->dtype))
         return true;
-    if ((fn == TSRI_BINARY_MAXIMUM || fn == TSRI_BINARY_MINIMUM) && x->dtype == TSR_U8)
-        return true;
-    if (fn == TSRI_BINARY_DIV || fn == TSRI_BINARY_POW)
+    if (takes[fn] == FLOATS)
         return tsri_want_float(c, x);
-    if (x->dtype == TSR_I64 || x->dtype == TSR_I32)
+    if (x->dtype == TSR_I64 || x->dtype == TSR_I32 || (takes[fn] == BYTES && x->dtype == TSR_U8))
         return true;
     tsri_op_fail(c, TSR_ERR_DTYPE,
                  "operands are %s; legal are floating point, i32 and i64: use tsr_cast",
@@ -254,38 +258,24 @@ tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x,
                            out_dtype ? out_dtype : x->dtype, loc);
 }
 
-#define BINARY(name, FN, out_dtype)                                                                \
+#define DECLARE2(out_dtype, FN, name, ...)                                                         \
     tsr_tensor *tsr_##name##_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line)          \
     {                                                                                              \
         return tsri_make_binary(#name, TSRI_BINARY_##FN, x, y, out_dtype, (tsri_loc){file, line}); \
     }
-BINARY(add, ADD, TSR_DTYPE_NONE)
-BINARY(sub, SUB, TSR_DTYPE_NONE)
-BINARY(mul, MUL, TSR_DTYPE_NONE)
-BINARY(div, DIV, TSR_DTYPE_NONE)
-BINARY(pow, POW, TSR_DTYPE_NONE)
-BINARY(equal, EQUAL, TSR_BOOL)
-BINARY(not_equal, NOT_EQUAL, TSR_BOOL)
-BINARY(less, LESS, TSR_BOOL)
-BINARY(less_equal, LESS_EQUAL, TSR_BOOL)
-BINARY(greater, GREATER, TSR_BOOL)
-BINARY(greater_equal, GREATER_EQUAL, TSR_BOOL)
-BINARY(maximum, MAXIMUM, TSR_DTYPE_NONE)
-BINARY(minimum, MINIMUM, TSR_DTYPE_NONE)
+TSRI_ARITHMETIC_LIST(DECLARE2, TSR_DTYPE_NONE)
+TSRI_COMPARISON_LIST(DECLARE2, TSR_BOOL)
+#undef DECLARE2
 
 static tsr_status rule_binary(const tsri_op *op, tsri_rule_text *out)
 {
-    switch (op->attrs.binary.fn) {
-    case TSRI_BINARY_ADD:
-    case TSRI_BINARY_SUB:
-        return tsri_write_rule(out, "... + ... -> ...");
-    case TSRI_BINARY_MUL:
-        return tsri_write_rule(out, "..., ... -> ...");
-    case TSRI_BINARY_DIV:
-        return tsri_write_rule(out, "..., !... -> ...");
-    default:
-        return tsri_write_rule(out, "!..., !... -> ...");
-    }
+    static const char *const rules[TSRI_BINARY_COUNT_] = {
+#define RULE(T, FN, name, takes, rule, ...) rule,
+        TSRI_ARITHMETIC_LIST(RULE, )
+#undef RULE
+    };
+    const char *rule = rules[op->attrs.binary.fn];
+    return tsri_write_rule(out, "%s", rule ? rule : "!..., !... -> ...");
 }
 
 /* d(x^y): y x^(y-1) to x, x^y log(x) to y. As PyTorch has it, 0 to x where y = 0, and 0 to y where
@@ -374,8 +364,13 @@ static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *wanted
 
 static double flops_binary(const tsri_op *op)
 {
-    double n = (double)tsr_dims_count(op->out[0]->shape);
-    return op->attrs.binary.fn == TSRI_BINARY_POW ? 10 * n : n;
+    enum { CHEAP = 0, SLOW = 9 }; /* more than one */
+    static const int cost[TSRI_BINARY_COUNT_] = {
+#define COST2(T, FN, name, takes, rule, cost, ...) cost,
+        TSRI_ARITHMETIC_LIST(COST2, )
+#undef COST2
+    };
+    return (1 + cost[op->attrs.binary.fn]) * (double)tsr_dims_count(op->out[0]->shape);
 }
 
 static const tsri_attr_field binary_attrs[] = {

@@ -298,8 +298,13 @@ static tsr_status count_watchdogs(int *out_n)
         read_line(e->d_name, "comm", "", line, sizeof line);
         if (strcmp(line, "tsr-watch\n"))
             continue;
-        read_line(e->d_name, "status", "SigBlk:", line, sizeof line);
-        unsigned long long blocked = strtoull(line + strlen("SigBlk:"), NULL, 16);
+        unsigned long long blocked = ~0ull;
+        for (int i = 0; i < 1000 && blocked >> (SIGSEGV - 1) & 1; i++) {
+            if (i)
+                usleep(1000); /* the C library starts a thread with all signals blocked */
+            read_line(e->d_name, "status", "SigBlk:", line, sizeof line);
+            blocked = strtoull(line + strlen("SigBlk:"), NULL, 16);
+        }
         for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
             CHECK(blocked >> (programs[i] - 1) & 1);
         CHECK(!(blocked >> (SIGSEGV - 1) & 1));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every element-wise function that CPUs compute in vectors, on floats of all sizes and with each
- * instruction set, beside the reference in f64. */
+/* Every element-wise function of one or two operands that CPUs compute in vectors, on floats of all
+ * sizes and with each instruction set, beside the reference in f64. */
 #include "fast_case.h"
 
 #include <float.h>
@@ -115,8 +115,38 @@ static void test_vectors(void **state)
         }
 }
 
+/* Each is one rounding, so vectors give what the reference gives, to the bit; any NaN is one. */
+static void test_binary(void **state)
+{
+    (void)state;
+    fc_tensor x = inputs(), u = inputs(), y = inputs(), want = inputs();
+    float *pu = u.data, *py = y.data, *pwant = want.data;
+    int taken = 0;
+    for (int64_t i = 0; i < u.n; i++) /* 1231 has no factor of u.n: every element is met */
+        pu[i] = ((float *)x.data)[i * 1231 % u.n];
+    for (int i = 0; i < 3 * TSRI_BINARY_COUNT_; i++) {
+        const tsri_binary_fn fn = (tsri_binary_fn)(i / 3);
+        const tsri_attrs at = {.binary = {.fn = fn}};
+        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
+        if (!fc_run(&tsri_kernels_cpu_fast, TSRI_OP_BINARY, &at, 0, 2, (fc_tensor *[]){&x, &u}, 1,
+                    (fc_tensor *[]){&y}))
+            continue;
+        taken++;
+        assert_true(fc_run(&tsri_kernels_cpu_ref, TSRI_OP_BINARY, &at, 0, 2,
+                           (fc_tensor *[]){&x, &u}, 1, (fc_tensor *[]){&want}));
+        for (int64_t k = 0; k < y.n; k++)
+            if (!(py[k] == pwant[k] || (isnan(py[k]) && isnan(pwant[k]))))
+                fail_msg("%s %s of %.9g and %.9g: %.9g, not %.9g", isas[i % 3],
+                         tsri_binary_name(fn), (double)((float *)x.data)[k], (double)pu[k],
+                         (double)py[k], (double)pwant[k]);
+    }
+    assert_int_equal(taken, 3 * 6); /* pow and comparisons are left to the reference */
+    fc_free(4, (fc_tensor *[]){&x, &u, &y, &want});
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors),
+                                       cmocka_unit_test(test_binary)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static void add_bias(const job *j, int64_t r0, int64_t r1)
     for (int64_t i = r0 * p->out[1]; i < r1 * p->out[1]; i++) {
         float *y = p->y + i * p->channels;
         tsri_fast_map map = {.x = y, .y = j->bias, .out = y};
-        j->k->base.isa->map[TSRI_MAP_ADD](&map, 0, p->channels);
+        j->k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, p->channels);
     }
 }
 

@@ -74,12 +74,6 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_
     return TSR_OK;
 }
 
-static tsr_status create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_map_fn fn, double a,
-                             tsri_kernel **out_kernel)
-{
-    return create(mem, desc, tsri_fast_isa_best()->map[fn], a, out_kernel);
-}
-
 tsr_status tsri_fast_unary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     const unsigned fn = (unsigned)desc->attrs->unary.fn;
@@ -97,33 +91,26 @@ tsr_status tsri_fast_unary_grad(tsri_mem *mem, const tsri_kernel_desc *desc,
 
 tsr_status tsri_fast_scale(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    return create_map(mem, desc, TSRI_MAP_MUL_A, desc->attrs->scale.a, out_kernel);
+    return create(mem, desc, tsri_fast_isa_best()->scale, desc->attrs->scale.a, out_kernel);
 }
 
 tsr_status tsri_fast_binary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    static const tsri_map_fn fn[] = {
-        [TSRI_BINARY_ADD] = TSRI_MAP_ADD,
-        [TSRI_BINARY_SUB] = TSRI_MAP_SUB,
-        [TSRI_BINARY_MUL] = TSRI_MAP_MUL,
-        [TSRI_BINARY_DIV] = TSRI_MAP_DIV,
-    };
-    int f = desc->attrs->binary.fn;
-    if (f < TSRI_BINARY_ADD || f > TSRI_BINARY_DIV)
-        return tsri_fast_decline(desc);
-    return create_map(mem, desc, fn[f], 0, out_kernel);
+    const unsigned fn = (unsigned)desc->attrs->binary.fn;
+    return create(mem, desc, fn < TSRI_BINARY_COUNT_ ? tsri_fast_isa_best()->binary[fn] : NULL, 0,
+                  out_kernel);
 }
 
 tsr_status tsri_fast_add_n(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     if (desc->nin < 2)
         return tsri_fast_decline(desc);
-    return create_map(mem, desc, TSRI_MAP_ADD, 0, out_kernel);
+    return create(mem, desc, tsri_fast_isa_best()->binary[TSRI_BINARY_ADD], 0, out_kernel);
 }
 
 tsr_status tsri_fast_fill(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    return create_map(mem, desc, TSRI_MAP_FILL, desc->attrs->fill.value, out_kernel);
+    return create(mem, desc, tsri_fast_isa_best()->fill, desc->attrs->fill.value, out_kernel);
 }
 
 typedef struct drop {

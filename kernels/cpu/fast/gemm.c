@@ -196,7 +196,7 @@ static void add_rows(const tsri_fast_gemm *g, const float *from, float *c, int64
 {
     for (int64_t m = m0; m < m1; m++) {
         tsri_fast_map map = {.x = c + m * g->ldc, .y = from + m * g->n, .out = c + m * g->ldc};
-        g->isa->map[TSRI_MAP_ADD](&map, 0, g->n);
+        g->isa->binary[TSRI_BINARY_ADD](&map, 0, g->n);
     }
 }
 

@@ -91,16 +91,6 @@ typedef struct tsri_fast_dw {
     float *y;
 } tsri_fast_dw;
 
-typedef enum tsri_map_fn {
-    TSRI_MAP_MUL_A = 0, /* x a */
-    TSRI_MAP_ADD,       /* x + y */
-    TSRI_MAP_SUB,
-    TSRI_MAP_MUL,
-    TSRI_MAP_DIV,
-    TSRI_MAP_FILL, /* a */
-    TSRI_MAP_COUNT_
-} tsri_map_fn;
-
 /* y: of a unary function's gradient the result's gradient. */
 typedef struct tsri_fast_map {
     const float *x, *y;
@@ -153,9 +143,10 @@ typedef struct tsri_fast_isa {
     void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */
     void (*dw_weights)(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);
-    tsri_fast_map_fn *map[TSRI_MAP_COUNT_];
+    tsri_fast_map_fn *fill, *scale; /* with a; by a */
     /* NULL: not by vectors. */
     tsri_fast_map_fn *unary[TSRI_UNARY_COUNT_], *unary_grad[TSRI_UNARY_COUNT_];
+    tsri_fast_map_fn *binary[TSRI_BINARY_COUNT_];
     void (*sgd)(const tsri_fast_sgd *p, int64_t begin, int64_t end);
     void (*adam)(const tsri_fast_adam *p, int64_t begin, int64_t end);
     /* begin: a multiple of 4 */

@@ -4,6 +4,9 @@
 #define SLOT_BY_VECTORS(loops, FN) [TSRI_UNARY_##FN] = loops##_##FN,
 #define SLOT_BY_LANES(loops, FN)
 #define UNARY_SLOT(loops, FN, name, gets, cost, by, ...) SLOT_BY_##by(loops, FN)
+#define SLOT2_BY_VECTORS(FN) [TSRI_BINARY_##FN] = binary_##FN,
+#define SLOT2_BY_LANES(FN)
+#define BINARY_SLOT(T, FN, name, takes, rule, cost, by, ...) SLOT2_BY_##by(FN)
 const tsri_fast_isa ISA_TABLE = {
     .impl = ISA_NAME,
     .width = W,
@@ -33,17 +36,11 @@ const tsri_fast_isa ISA_TABLE = {
     .softmax_dx = softmax_dx,
     .dw_rows = dw_rows,
     .dw_weights = dw_weights,
-    .map =
-        {
-            [TSRI_MAP_MUL_A] = map_mul_a,
-            [TSRI_MAP_ADD] = map_add,
-            [TSRI_MAP_SUB] = map_sub,
-            [TSRI_MAP_MUL] = map_mul,
-            [TSRI_MAP_DIV] = map_div,
-            [TSRI_MAP_FILL] = map_fill,
-        },
+    .fill = map_fill,
+    .scale = map_scale,
     .unary = {TSRI_UNARY_LIST(UNARY_SLOT, unary)},
     .unary_grad = {TSRI_UNARY_LIST(UNARY_SLOT, unary_grad)},
+    .binary = {TSRI_ARITHMETIC_LIST(BINARY_SLOT, )},
     .sgd = sgd,
     .adam = adam,
     .dropout = dropout,

@@ -2,52 +2,18 @@
 /* Element-wise loops over flat f32 buffers, and the optimizers'. Included once per instruction set;
  * see vec.h. Elements [i, end). */
 
-VEC_FN vf map_one(const int fn, vf x, vf y, vf a)
+static void map_fill(const tsri_fast_map *p, int64_t i, int64_t end)
 {
-    switch (fn) {
-    case TSRI_MAP_MUL_A:
-        return x * a;
-    case TSRI_MAP_ADD:
-        return x + y;
-    case TSRI_MAP_SUB:
-        return x - y;
-    case TSRI_MAP_MUL:
-        return x * y;
-    case TSRI_MAP_DIV:
-        return x / y;
-    default:
-        return a;
-    }
+    for (; i < end; i += W)
+        vstore_upto(p->out + i, vset1(p->a), end - i);
 }
 
-VEC_FN void map_any(const int fn, const tsri_fast_map *p, int64_t i, int64_t end)
+static void map_scale(const tsri_fast_map *p, int64_t i, int64_t end)
 {
-    const bool two = fn >= TSRI_MAP_ADD && fn <= TSRI_MAP_DIV;
-    const bool none = fn == TSRI_MAP_FILL;
-    const float *x = p->x, *y = p->y;
-    vf a = vset1(p->a);
-    for (; i + W <= end; i += W) {
-        vf v = none ? a : vload(x + i);
-        vstore(p->out + i, map_one(fn, v, two ? vload(y + i) : v, a));
-    }
-    if (i < end) {
-        vf v = none ? a : vloadn(x + i, end - i);
-        vstoren(p->out + i, map_one(fn, v, two ? vloadn(y + i, end - i) : v, a), end - i);
-    }
+    const vf a = vset1(p->a);
+    for (; i < end; i += W)
+        vstore_upto(p->out + i, vload_upto(p->x + i, end - i) * a, end - i);
 }
-
-#define MAP_FN(name, FN)                                                   \
-    static void map_##name(const tsri_fast_map *p, int64_t i, int64_t end) \
-    {                                                                      \
-        map_any(FN, p, i, end);                                            \
-    }
-MAP_FN(mul_a, TSRI_MAP_MUL_A)
-MAP_FN(add, TSRI_MAP_ADD)
-MAP_FN(sub, TSRI_MAP_SUB)
-MAP_FN(mul, TSRI_MAP_MUL)
-MAP_FN(div, TSRI_MAP_DIV)
-MAP_FN(fill, TSRI_MAP_FILL)
-#undef MAP_FN
 
 /* The gradient with decay times the parameter; without decay an infinite parameter adds nothing. */
 VEC_FN vf with_decay(float decay, vf w, vf g)

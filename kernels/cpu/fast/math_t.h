@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions of vectors: exp, log and what is made of them; the element-wise functions of
- * src/core/unary_list.h. Included once per instruction set; see vec.h. */
+ * src/core/unary_list.h and binary_list.h. Included once per instruction set; see vec.h. */
 
 #include "src/core/op_list.h"
 
@@ -166,6 +166,25 @@ VEC_FN vf vnormal_cdf(vf x)
     UNARY_BY_##by(FN, forward, gradient)
 TSRI_UNARY_LIST(UNARY_LOOPS, )
 
+#define BINARY_BY_VECTORS(FN, real)                                                           \
+    VEC_FN vf binary_of_##FN(vf a, vf b)                                                      \
+    {                                                                                         \
+        return real;                                                                          \
+    }                                                                                         \
+    static void binary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                   \
+    {                                                                                         \
+        for (; i < end; i += W)                                                               \
+            vstore_upto(                                                                      \
+                p->out + i,                                                                   \
+                binary_of_##FN(vload_upto(p->x + i, end - i), vload_upto(p->y + i, end - i)), \
+                end - i);                                                                     \
+    }
+#define BINARY_BY_LANES(FN, real)
+#define BINARY_LOOPS(T, FN, name, takes, rule, cost, by, real, whole, doc) BINARY_BY_##by(FN, real)
+TSRI_ARITHMETIC_LIST(BINARY_LOOPS, )
+#undef BINARY_LOOPS
+#undef BINARY_BY_LANES
+#undef BINARY_BY_VECTORS
 #undef UNARY_LOOPS
 #undef UNARY_BY_LANES
 #undef UNARY_BY_VECTORS

@@ -150,7 +150,7 @@ static void sum_pixels(const pool *k, const float *x, int64_t n, float *y)
     memcpy(y, x, (size_t)k->channels * sizeof *y);
     for (int64_t i = 1; i < n; i++) {
         map.y = x + i * k->channels;
-        k->base.isa->map[TSRI_MAP_ADD](&map, 0, k->channels);
+        k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, k->channels);
     }
 }
 
@@ -170,9 +170,9 @@ static void mean_part(void *arg, int part)
         for (int64_t i = MEAN_BLOCK; i < plane; i += MEAN_BLOCK) {
             sum_pixels(k, x + i * k->channels, plane - i < MEAN_BLOCK ? plane - i : MEAN_BLOCK,
                        block);
-            isa->map[TSRI_MAP_ADD](&map, 0, k->channels);
+            isa->binary[TSRI_BINARY_ADD](&map, 0, k->channels);
         }
-        isa->map[TSRI_MAP_MUL_A](&map, 0, k->channels);
+        isa->scale(&map, 0, k->channels);
     }
 }
 
@@ -187,7 +187,7 @@ static void mean_dx_part(void *arg, int part)
             tsri_fast_map map = {.x = j->x + n * k->channels,
                                  .out = j->y + (n * plane + i) * k->channels,
                                  .a = k->scale};
-            k->base.isa->map[TSRI_MAP_MUL_A](&map, 0, k->channels);
+            k->base.isa->scale(&map, 0, k->channels);
         }
 }
 

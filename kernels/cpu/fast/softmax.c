@@ -66,7 +66,7 @@ static void mask_part(void *arg, int part)
         if (y != x)
             memcpy(y, x, (size_t)kept * sizeof *y);
         tsri_fast_map map = {.out = y + kept, .a = k->value};
-        k->base.isa->map[TSRI_MAP_FILL](&map, 0, k->width - kept);
+        k->base.isa->fill(&map, 0, k->width - kept);
     }
 }
 

@@ -190,7 +190,7 @@ static void dw_part(void *arg, int part)
     for (int64_t r = r0 + LONG_ROWS; r < r1; r += LONG_ROWS) {
         tsri_fast_map map = {.x = sum, .y = block, .out = sum};
         dw_rows(j, r, least(r + LONG_ROWS, r1), col, block);
-        k->base.isa->map[TSRI_MAP_ADD](&map, 0, k->conv.co * k->depth);
+        k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, k->conv.co * k->depth);
     }
 }
 
@@ -209,7 +209,7 @@ static tsr_status unfold_run(const tsri_kernel *kernel, void *const *in, void *c
         for (int p = 1; p < k->base.threads; p++) {
             const char *from = at + (size_t)p * k->part_bytes;
             tsri_fast_map map = {.x = total, .y = (const float *)(const void *)from, .out = total};
-            k->base.isa->map[TSRI_MAP_ADD](&map, 0, k->conv.co * k->depth);
+            k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, k->conv.co * k->depth);
         }
         reorder(k, total, out[0], k->conv.ci, k->conv.ci);
         return TSR_OK;

@@ -30,32 +30,21 @@ static int64_t whole_pow(int64_t a, int64_t b)
     return (int64_t)y;
 }
 
-#define FLOAT_ADD(a, b) ((a) + (b))
-#define FLOAT_SUB(a, b) ((a) - (b))
-#define FLOAT_MUL(a, b) ((a) * (b))
-#define FLOAT_DIV(a, b) ((a) / (b))
-#define FLOAT_POW(a, b) pow((double)(a), (double)(b))
-#define FLOAT_MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
-#define FLOAT_MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
-#define WHOLE_MAX(a, b) ((a) > (b) ? (a) : (b))
-#define WHOLE_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define WHOLE_ADD(a, b) ((uint64_t)(a) + (uint64_t)(b))
-#define WHOLE_SUB(a, b) ((uint64_t)(a) - (uint64_t)(b))
-#define WHOLE_MUL(a, b) ((uint64_t)(a) * (uint64_t)(b))
-#define WHOLE_DIV(a, b) whole_div((int64_t)(a), (int64_t)(b))
-#define WHOLE_POW(a, b) whole_pow((int64_t)(a), (int64_t)(b))
+#define wrap(v) ((uint64_t)(v))
+#define pick(c, x, y) ((c) ? (x) : (y))
 
-#define LOOP(T, expr)                                              \
+/* In A: double, or int64_t for whole numbers. */
+#define LOOP(T, A, expr)                                           \
     do {                                                           \
         if (sx == 1 && su == 1 && sy == 1) {                       \
             _Pragma("omp simd") for (int64_t i = 0; i < r->n; i++) \
             {                                                      \
-                const T a = x[i], b = u[i];                        \
+                const A a = (A)x[i], b = (A)u[i];                  \
                 y[i] = (T)(expr);                                  \
             }                                                      \
         } else {                                                   \
             for (int64_t i = 0; i < r->n; i++) {                   \
-                const T a = x[i * sx], b = u[i * su];              \
+                const A a = (A)x[i * sx], b = (A)u[i * su];        \
                 y[i * sy] = (T)(expr);                             \
             }                                                      \
         }                                                          \
@@ -63,6 +52,15 @@ static int64_t whole_pow(int64_t a, int64_t b)
 
 /* How two numbers compare: less 1, equal 2, greater 4; 0: one is NaN. */
 #define ORDER(a, b) ((uint8_t)(((a) < (b)) | ((a) == (b)) << 1 | ((a) > (b)) << 2))
+
+#define REAL(T, FN, name, takes, rule, cost, by, real, whole, doc) \
+    case TSRI_BINARY_##FN:                                         \
+        LOOP(T, double, real);                                     \
+        break;
+#define WHOLE(T, FN, name, takes, rule, cost, by, real, whole, doc) \
+    case TSRI_BINARY_##FN:                                          \
+        LOOP(T, int64_t, whole);                                    \
+        break;
 
 #define BINARY(T, name, KIND)                                                                   \
     static void binary_##name(void *arg, const tsri_ref_row *r)                                 \
@@ -72,27 +70,7 @@ static int64_t whole_pow(int64_t a, int64_t b)
         T *y = (T *)j->out[0] + r->off[0];                                                      \
         const int64_t sx = r->step[1], su = r->step[2], sy = r->step[0];                        \
         switch ((tsri_binary_fn)j->ref->attrs.binary.fn) {                                      \
-        case TSRI_BINARY_ADD:                                                                   \
-            LOOP(T, KIND##_ADD(a, b));                                                          \
-            break;                                                                              \
-        case TSRI_BINARY_SUB:                                                                   \
-            LOOP(T, KIND##_SUB(a, b));                                                          \
-            break;                                                                              \
-        case TSRI_BINARY_MUL:                                                                   \
-            LOOP(T, KIND##_MUL(a, b));                                                          \
-            break;                                                                              \
-        case TSRI_BINARY_DIV:                                                                   \
-            LOOP(T, KIND##_DIV(a, b));                                                          \
-            break;                                                                              \
-        case TSRI_BINARY_POW:                                                                   \
-            LOOP(T, KIND##_POW(a, b));                                                          \
-            break;                                                                              \
-        case TSRI_BINARY_MAXIMUM:                                                               \
-            LOOP(T, KIND##_MAX(a, b));                                                          \
-            break;                                                                              \
-        case TSRI_BINARY_MINIMUM:                                                               \
-            LOOP(T, KIND##_MIN(a, b));                                                          \
-            break;                                                                              \
+            TSRI_ARITHMETIC_LIST(KIND, T)                                                       \
         default:                                                                                \
             break;                                                                              \
         }                                                                                       \
@@ -108,8 +86,8 @@ static int64_t whole_pow(int64_t a, int64_t b)
         for (int64_t i = 0; i < n; i++)                                                         \
             order[i] = ORDER(x[i * sx], u[i * su]);                                             \
     }
-BINARY(float, f32, FLOAT)
-BINARY(double, f64, FLOAT)
+BINARY(float, f32, REAL)
+BINARY(double, f64, REAL)
 BINARY(int64_t, i64, WHOLE)
 BINARY(int32_t, i32, WHOLE)
 BINARY(uint8_t, u8, WHOLE)
@@ -137,21 +115,6 @@ static void order(tsr_dtype d, const char *x, int64_t sx, const char *u, int64_t
     }
 }
 
-/* The result for each order. */
-static void fill_results(tsri_binary_fn fn, double result[ORDERS])
-{
-    const bool less = fn == TSRI_BINARY_LESS || fn == TSRI_BINARY_LESS_EQUAL;
-    const bool greater = fn == TSRI_BINARY_GREATER || fn == TSRI_BINARY_GREATER_EQUAL;
-    const bool both = fn == TSRI_BINARY_NOT_EQUAL, step = fn == TSRI_BINARY_STEP;
-    memset(result, 0, ORDERS * sizeof *result);
-    result[0] = both || step;
-    result[LESS] = less || both;
-    result[EQUAL] =
-        step ? 0.5
-             : fn != TSRI_BINARY_NOT_EQUAL && fn != TSRI_BINARY_LESS && fn != TSRI_BINARY_GREATER;
-    result[GREATER] = greater || both || step;
-}
-
 static void compare_row(void *arg, const tsri_ref_row *r)
 {
     enum { BLOCK = 512 };
@@ -162,9 +125,10 @@ static void compare_row(void *arg, const tsri_ref_row *r)
     const char *x = (const char *)j->in[0] + r->off[1] * size;
     const char *u = (const char *)j->in[1] + r->off[2] * size;
     uint8_t orders[BLOCK];
-    double result[ORDERS];
+    const tsri_orders o = tsri_binary_orders((tsri_binary_fn)j->ref->attrs.binary.fn);
+    const float result[ORDERS] = {
+        [0] = o.none, [LESS] = o.less, [EQUAL] = o.equal, [GREATER] = o.greater};
     uint8_t whole[ORDERS];
-    fill_results((tsri_binary_fn)j->ref->attrs.binary.fn, result);
     for (int i = 0; i < ORDERS; i++)
         whole[i] = result[i] != 0;
     for (int64_t b = 0; b < r->n; b += BLOCK) {
@@ -180,11 +144,12 @@ static void compare_row(void *arg, const tsri_ref_row *r)
         if (to == TSR_F32) {
             float *y = (float *)j->out[0] + r->off[0] + b * r->step[0];
             for (int64_t i = 0; i < n; i++)
-                y[i * r->step[0]] = (float)result[orders[i]];
+                y[i * r->step[0]] = result[orders[i]];
             continue;
         }
         for (int64_t i = 0; i < n; i++)
-            tsri_ref_store(to, j->out[0], r->off[0] + (b + i) * r->step[0], result[orders[i]]);
+            tsri_ref_store(to, j->out[0], r->off[0] + (b + i) * r->step[0],
+                           (double)result[orders[i]]);
     }
 }
 

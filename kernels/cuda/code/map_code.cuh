@@ -57,8 +57,12 @@ REAL_FN REAL tsri_unary_grad(int fn, REAL v, REAL u, REAL a)
 #undef pick
 
 /* --- two operands ----------------------------------------------------------------------------- */
-/* Whole numbers wrap around; x / 0 is 0. */
-static __device__ __forceinline__ int64_t tsri_whole_pow(int64_t a, int64_t b)
+static __device__ __forceinline__ int64_t whole_div(int64_t a, int64_t b)
+{
+    return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+}
+
+static __device__ __forceinline__ int64_t whole_pow(int64_t a, int64_t b)
 {
     if (b < 0)
         return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
@@ -69,46 +73,35 @@ static __device__ __forceinline__ int64_t tsri_whole_pow(int64_t a, int64_t b)
     return (int64_t)y;
 }
 
+#define wrap(v) ((uint64_t)(v))
+#define pick(c, a, b) ((c) ? (a) : (b))
 static __device__ __forceinline__ int64_t tsri_whole_binary(int fn, int64_t a, int64_t b)
 {
     switch (fn) {
-    case TSRI_BINARY_ADD:
-        return (int64_t)((uint64_t)a + (uint64_t)b);
-    case TSRI_BINARY_SUB:
-        return (int64_t)((uint64_t)a - (uint64_t)b);
-    case TSRI_BINARY_MUL:
-        return (int64_t)((uint64_t)a * (uint64_t)b);
-    case TSRI_BINARY_DIV:
-        return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
-    case TSRI_BINARY_POW:
-        return tsri_whole_pow(a, b);
-    case TSRI_BINARY_MAXIMUM:
-        return a > b ? a : b;
+#define WHOLE(T, FN, name, takes, rule, cost, by, real, whole, doc) \
+    case TSRI_BINARY_##FN:                                          \
+        return (int64_t)(whole);
+        TSRI_ARITHMETIC_LIST(WHOLE, )
+#undef WHOLE
     default:
-        return a < b ? a : b;
+        return 0;
     }
 }
 
-/* NaN wins maximum and minimum. */
 template <typename A> static __device__ __forceinline__ A tsri_float_binary(int fn, A a, A b)
 {
     switch (fn) {
-    case TSRI_BINARY_ADD:
-        return a + b;
-    case TSRI_BINARY_SUB:
-        return a - b;
-    case TSRI_BINARY_MUL:
-        return a * b;
-    case TSRI_BINARY_DIV:
-        return a / b;
-    case TSRI_BINARY_POW:
-        return pow(a, b);
-    case TSRI_BINARY_MAXIMUM:
-        return a > b || a != a ? a : b;
+#define REAL(T, FN, name, takes, rule, cost, by, real, whole, doc) \
+    case TSRI_BINARY_##FN:                                         \
+        return real;
+        TSRI_ARITHMETIC_LIST(REAL, )
+#undef REAL
     default:
-        return a < b || a != a ? a : b;
+        return 0;
     }
 }
+#undef wrap
+#undef pick
 
 template <typename T> static __device__ __forceinline__ T tsri_binary(int fn, T a, T b)
 {
@@ -116,26 +109,6 @@ template <typename T> static __device__ __forceinline__ T tsri_binary(int fn, T 
         return (T)tsri_whole_binary(fn, (int64_t)a, (int64_t)b);
     else
         return tsri_to<T>(tsri_float_binary(fn, tsri_to<tsri_acc<T>>(a), tsri_to<tsri_acc<T>>(b)));
-}
-
-/* The results of a comparison: where one is NaN, less, equal, greater. */
-typedef struct tsri_orders {
-    float none, less, equal, greater;
-} tsri_orders;
-
-static inline tsri_orders tsri_orders_of(int fn)
-{
-    const bool step = fn == TSRI_BINARY_STEP, not_equal = fn == TSRI_BINARY_NOT_EQUAL;
-    const bool less = fn == TSRI_BINARY_LESS || fn == TSRI_BINARY_LESS_EQUAL;
-    const bool greater = fn == TSRI_BINARY_GREATER || fn == TSRI_BINARY_GREATER_EQUAL;
-    const bool equal =
-        fn == TSRI_BINARY_EQUAL || fn == TSRI_BINARY_LESS_EQUAL || fn == TSRI_BINARY_GREATER_EQUAL;
-    tsri_orders o;
-    o.none = not_equal || step;
-    o.less = less || not_equal;
-    o.equal = step ? 0.5f : (float)equal;
-    o.greater = greater || not_equal || step;
-    return o;
 }
 
 template <typename T> static __device__ __forceinline__ float tsri_order(tsri_orders o, T a, T b)

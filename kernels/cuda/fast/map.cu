@@ -311,27 +311,18 @@ template <typename Tz, typename T> struct compare_fn {
     }
 };
 
-#define EACH_BINARY(X)     \
-    X(TSRI_BINARY_ADD)     \
-    X(TSRI_BINARY_SUB)     \
-    X(TSRI_BINARY_MUL)     \
-    X(TSRI_BINARY_DIV)     \
-    X(TSRI_BINARY_POW)     \
-    X(TSRI_BINARY_MAXIMUM) \
-    X(TSRI_BINARY_MINIMUM)
-
 template <typename T> static void binary(const map *m, void *const *in, void *const *out)
 {
     const int fn = m->k.attrs.binary.fn;
-#define BINARY(fn_)                                     \
-    case fn_:                                           \
-        launch2<T, T>(m, in, out, binary_fn<T, fn_>{}); \
+#define BINARY(t, FN, ...)                                           \
+    case TSRI_BINARY_##FN:                                           \
+        launch2<T, T>(m, in, out, binary_fn<T, TSRI_BINARY_##FN>{}); \
         return;
     switch (fn) {
-        EACH_BINARY(BINARY)
+        TSRI_ARITHMETIC_LIST(BINARY, )
     }
 #undef BINARY
-    const tsri_orders orders = tsri_orders_of(fn);
+    const tsri_orders orders = tsri_binary_orders((tsri_binary_fn)fn);
     if (m->k.desc.out[0].dtype == TSR_BOOL)
         launch2<bool, T>(m, in, out, compare_fn<bool, T>{orders});
     else

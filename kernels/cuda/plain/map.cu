@@ -183,7 +183,7 @@ static tsr_status binary_run(const tsri_cuda_kernel *k, void *const *in, void *c
         TSRI_OPERANDS(k->desc.in[0].dtype,
                       TSRI_LAUNCH((compare_kernel<T>), blocks, THREADS, k->stream, *w,
                                   (int)k->desc.out[0].dtype, out[0], (const T *)in[0],
-                                  (const T *)in[1], tsri_orders_of(fn)));
+                                  (const T *)in[1], tsri_binary_orders((tsri_binary_fn)fn)));
     } else {
         TSRI_OPERANDS(k->desc.in[0].dtype,
                       TSRI_LAUNCH((binary_kernel<T>), blocks, THREADS, k->stream, *w, (T *)out[0],
