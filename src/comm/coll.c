@@ -32,6 +32,11 @@ tsr_status tsri_comm_everybody(tsri_comm *c, tsri_group **out_group)
     return status;
 }
 
+tsri_comm *tsri_comm_on_machine(tsri_comm *c)
+{
+    return c && TSRI_COMM_HAS(c, on_machine) ? c->ops->on_machine(c) : NULL;
+}
+
 /* Elements of piece i along `axis`; all of them for -1. */
 static int64_t piece_count(const tsri_segment *seg, int axis, int n, int i)
 {

@@ -260,22 +260,11 @@ tsr_status tsri_coll_invalid(const tsri_coll *coll, int seg, const char *fmt, ..
 uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int index, int root,
                          const tsri_segment *seg);
 
-/* A communicator that passes all on to `inner` and keeps a record of every start: what the plan
- * said must be what was asked for. Destroying it gives `inner` back, alive. */
-typedef struct tsri_record {
-    tsri_coll_kind kind;
-    tsr_reduce_op op;
-    int nranks, lane;
-    uint64_t bytes; /* by tsri_coll_bytes, all segments */
-    char what[64];
-} tsri_record;
+/* Whether a communicator has an optional slot of the vtable. */
+#define TSRI_COMM_HAS(comm, slot) \
+    ((comm)->ops->size > offsetof(tsri_comm_ops, slot) && (comm)->ops->slot)
 
-tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm);
-/* The communicator behind a recorder; any other is returned as it is. */
-tsri_comm *tsri_comm_recorded(tsri_comm *c);
 /* See on_machine of tsri_comm_ops; NULL: there is none. */
 tsri_comm *tsri_comm_on_machine(tsri_comm *c);
-const tsri_record *tsri_comm_records(const tsri_comm *recorder, int *out_count);
-void tsri_comm_records_clear(tsri_comm *recorder);
 
 #endif

@@ -7,6 +7,7 @@
 #include "tests/cuda/local_device.h"
 
 #include "tests/dist/send_recv_values.h"
+#include "tests/dist/recorder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -521,7 +522,7 @@ static tsr_status beside_body(ld_rank *r)
     if (r->w->rank > 1)
         return TSR_OK;
     tsri_comm *host = r->w->comm;
-    TSRI_TRY(tsri_comm_record_create(host, &r->w->comm)); /* is no obstacle */
+    TSRI_TRY(recorder_create(host, &r->w->comm)); /* is no obstacle */
     status = tsri_local_create_device(r->w, r->d, 2, some, &c[1]);
     r->w->comm->ops->destroy(r->w->comm);
     r->w->comm = host;

@@ -15,6 +15,7 @@
 #include <tessera/tessera.h>
 #include "comm_in_use.h"
 #include "src/plan/plan.h"
+#include "tests/dist/recorder.h"
 
 #define CHECK(cond)                                                                       \
     do {                                                                                  \
@@ -53,11 +54,11 @@ static tsr_status run_watched(tsr_plan *plan)
     tsri_comm_stats before, after;
     uint64_t planned[TSRI_COLL_KIND_COUNT_] = {0}, all = 0;
     int count, at = 0;
-    tsri_comm_records_clear(recorder);
+    recorder_clear(recorder);
     recorder->ops->stats(recorder, &before);
     TSRI_TRY(tsr_run(plan));
     recorder->ops->stats(recorder, &after);
-    const tsri_record *r = tsri_comm_records(recorder, &count);
+    const recorded_call *r = recorder_calls(recorder, &count);
     for (int i = 0; i < plan->nsteps; i++) {
         const tsri_step *s = &plan->steps[i];
         if (s->kind != TSRI_STEP_START)
@@ -84,7 +85,7 @@ static tsr_status with_recorder(tsr_world *w, program_fn *program, void *arg)
 {
     TSRI_TRY(connect_ranks(w));
     tsri_comm **slot = comm_in_use(w), *inner = *slot, *recorder;
-    TSRI_TRY(tsri_comm_record_create(inner, &recorder));
+    TSRI_TRY(recorder_create(inner, &recorder));
     *slot = recorder;
     tsr_status status = program(w, arg);
     *slot = inner;

@@ -7,6 +7,7 @@
  */
 #include "src/comm/collective/collective.h"
 #include "tests/dist/collective_values.h"
+#include "tests/dist/recorder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -310,7 +311,7 @@ static tsr_status by_calls(tsr_world *w, void *counts)
     for (int i = 0; i < w->nranks; i++)
         ranks[i] = i;
     TSRI_TRY(w->comm->ops->twin(w->comm, &twin));
-    TSRI_TRY(tsri_comm_record_create(twin, &recorder));
+    TSRI_TRY(recorder_create(twin, &recorder));
     recorder->in_region = true;
     TSRI_TRY(tsri_engine_create(w, recorder, &e));
     TSRI_TRY(tsri_engine_group(e, w->nranks, ranks, &g));

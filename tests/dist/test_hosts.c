@@ -20,6 +20,7 @@
 #include "src/comm/world/hosts.h"
 #include "src/comm/world/make.h"
 #include "src/core/clock.h"
+#include "tests/dist/recorder.h"
 
 enum { MOST = 6, COUNT = 37 };
 static const double meeting_s = 60; /* threads that start may be late */
@@ -323,7 +324,7 @@ static tsr_status look_around(tsr_world *w, cluster *c)
     if (!local || local == w->comm || strcmp(local->ops->name, "local") != 0 ||
         strcmp(w->comm->ops->name, "hosts") != 0 || !w->comm->in_region)
         return tsri_fail(TSR_ERR_INTERNAL, "not the communicator of this machine");
-    TSRI_TRY(tsri_comm_record_create(w->comm, &recorder));
+    TSRI_TRY(recorder_create(w->comm, &recorder));
     bool same = tsri_comm_on_machine(recorder) == local && recorder->in_region;
     recorder->ops->destroy(recorder);
     if (!same)

@@ -4,6 +4,7 @@
  * boxes. */
 #include "src/comm/comm.h"
 #include "tests/dist/ranks.h"
+#include "tests/dist/recorder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -487,7 +488,7 @@ static tsr_status record_body(tsr_world *w, void *arg)
     tsri_comm *inner = w->comm, *rec;
     tsri_group *g;
     int count;
-    TSRI_TRY(tsri_comm_record_create(inner, &rec));
+    TSRI_TRY(recorder_create(inner, &rec));
     w->comm = rec;
     TSRI_TRY(all_ranks(w, 1, &g));
     CHECK(g->comm == rec && g->lane == 1 && g->nranks == 2);
@@ -496,12 +497,12 @@ static tsr_status record_body(tsr_world *w, void *arg)
     tsri_coll c = {.kind = TSRI_COLL_ALL_GATHER, .nseg = 1, .what = "gather me"};
     for (int i = 0; i < 300; i++)
         TSRI_TRY(run_call(w, g, &c, s));
-    const tsri_record *r = tsri_comm_records(rec, &count);
+    const recorded_call *r = recorder_calls(rec, &count);
     CHECK(count % 300 == 0 && count >= 300 && r[count - 1].kind == TSRI_COLL_ALL_GATHER);
     CHECK(r[count - 1].lane == 1);
     CHECK(r[0].bytes == (w->rank == 0 ? 2 : 3) * 3 * 4 && !strcmp(r[0].what, "gather me"));
-    tsri_comm_records_clear(rec);
-    tsri_comm_records(rec, &count);
+    recorder_clear(rec);
+    recorder_calls(rec, &count);
     CHECK(count == 0);
     rec->ops->destroy(rec);
     w->comm = inner;

@@ -2,6 +2,7 @@
 /* SEND_RECV: values and bytes, who waits for whom, many groups, and how it fails. */
 #include "tests/dist/ranks.h"
 #include "tests/dist/send_recv_values.h"
+#include "tests/dist/recorder.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -138,11 +139,11 @@ static tsr_status random_round(tsr_world *w, tsri_comm *rec, tsri_group *g, uint
     for (int i = 0; i < SEGMENTS; i++)
         bytes += tsri_coll_bytes(c.kind, c.algo, g->nranks, g->index, 0, &r->seg[i]);
     w->comm->ops->stats(w->comm, &before);
-    tsri_comm_records_clear(rec);
+    recorder_clear(rec);
     TSRI_TRY(call(w, g, &c));
     w->comm->ops->stats(w->comm, &after);
     int count;
-    const tsri_record *record = tsri_comm_records(rec, &count);
+    const recorded_call *record = recorder_calls(rec, &count);
     CHECK(bytes == r->bytes && count == 1 && record->bytes == bytes);
     CHECK(record->kind == TSRI_COLL_SEND_RECV && record->nranks == g->nranks);
     CHECK(after.calls[c.kind] == before.calls[c.kind] + 1);
@@ -157,7 +158,7 @@ static tsr_status random_body(tsr_world *w, void *arg)
     tsri_group *g;
     random_call *r = malloc(sizeof *r);
     CHECK(r);
-    TSRI_TRY(tsri_comm_record_create(inner, &rec));
+    TSRI_TRY(recorder_create(inner, &rec));
     w->comm = rec;
     TSRI_TRY(all_ranks(w, 0, &g));
     tsr_status status = TSR_OK;

@@ -104,9 +104,8 @@ void tsri_engine_destroy(tsri_engine *engine)
         free_group(engine->groups);
         engine->groups = next;
     }
-    const tsri_comm_ops *ops = engine->comm->ops;
-    if (ops->size > offsetof(tsri_comm_ops, leave) && ops->leave)
-        ops->leave(engine->comm);
+    if (TSRI_COMM_HAS(engine->comm, leave))
+        engine->comm->ops->leave(engine->comm);
     tsri_paths_free(engine);
     free_blocks(engine);
     if (engine->owns_comm)
@@ -134,9 +133,9 @@ tsr_status tsri_engine_of(tsr_world *world, tsri_engine **out_engine)
         *out_engine = world->collectives;
         return TSR_OK;
     }
-    tsri_comm *comm = tsri_comm_recorded(world->comm), *twin;
+    tsri_comm *comm = world->comm, *twin;
     tsri_engine *e;
-    if (comm->ops->size <= offsetof(tsri_comm_ops, twin) || !comm->ops->twin)
+    if (!TSRI_COMM_HAS(comm, twin))
         return tsri_fail(TSR_ERR_UNSUPPORTED,
                          "the communicator '%s' has no collectives for "
                          "per-rank buffers",

@@ -32,11 +32,9 @@ static int64_t src_count(const tsr_group *g, const tsri_task *t)
 /* Whether the communicator does whole tasks of the group, which is of several, itself. */
 static bool has_own_way(const tsr_group *g)
 {
-    const tsri_comm_ops *ops = g->engine->comm->ops;
-    if (ops->size <= offsetof(tsri_comm_ops, task) || !ops->task)
-        return false;
-    bool asks = ops->size > offsetof(tsri_comm_ops, does_tasks) && ops->does_tasks;
-    return !asks || ops->does_tasks(g->inner);
+    const tsri_comm *comm = g->engine->comm;
+    return TSRI_COMM_HAS(comm, task) &&
+           (!TSRI_COMM_HAS(comm, does_tasks) || comm->ops->does_tasks(g->inner));
 }
 
 static bool can_be_read(const tsri_engine *e, const void *p, size_t bytes)

@@ -128,11 +128,10 @@ static tsr_status fail_over(const path *p)
  * Messages that were sent before still arrive. The caller is the group's only user. */
 static void poison(tsri_engine *e, tsri_group *about, const path *ended)
 {
-    const tsri_comm_ops *ops = e->comm->ops;
     char last[4096]; /* stays the thread's last error */
     snprintf(last, sizeof last, "%s", tsr_last_error());
-    if (ops->size > offsetof(tsri_comm_ops, poison) && ops->poison)
-        ops->poison(about, ended->over, ended->text);
+    if (TSRI_COMM_HAS(e->comm, poison))
+        e->comm->ops->poison(about, ended->over, ended->text);
     tsri_fail(TSR_OK, "%s", last);
 }
 
@@ -168,7 +167,7 @@ static void tell_sender(tsri_engine *e, path *p)
 static tsr_status release_read(tsri_engine *e, path *p, bool wait)
 {
     const tsri_comm_ops *ops = e->comm->ops;
-    bool can_ask = ops->size > offsetof(tsri_comm_ops, released) && ops->released;
+    bool can_ask = TSRI_COMM_HAS(e->comm, released);
     while (p->oldest) {
         parcel *c = p->oldest;
         bool is_read = can_ask && ops->released(p->about, &c->ticket[0]) &&

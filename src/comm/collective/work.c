@@ -34,13 +34,12 @@ static void end_group(tsr_group *g, const tsri_task *task, tsr_status status)
     }
     pthread_mutex_unlock(&g->lock);
     /* Not by who only sends: another thread may be in a call of the inner group. */
-    const tsri_comm_ops *ops = g->engine->comm->ops;
+    tsri_comm *comm = g->engine->comm;
     if (!first)
         return;
     tsri_flight_fail(g->engine->world, 0, status);
-    if (g->inner && task->kind != TSRI_TASK_SEND && ops->size > offsetof(tsri_comm_ops, poison) &&
-        ops->poison)
-        ops->poison(g->inner, status, g->text);
+    if (g->inner && task->kind != TSRI_TASK_SEND && TSRI_COMM_HAS(comm, poison))
+        comm->ops->poison(g->inner, status, g->text);
 }
 
 static tsr_status run(tsr_group *g, tsri_task *task)

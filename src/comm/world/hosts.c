@@ -139,8 +139,7 @@ static tsr_status hosts_release(tsri_group *pub, tsri_ticket *ticket)
 /* Tasks within this machine go as there. */
 static bool hosts_does_tasks(const tsri_group *pub)
 {
-    const tsri_comm_ops *via = ((const hosts_group *)(const void *)pub)->via->ops;
-    return via->size > offsetof(tsri_comm_ops, task) && via->task;
+    return TSRI_COMM_HAS(((const hosts_group *)(const void *)pub)->via, task);
 }
 
 static tsr_status hosts_task(tsri_group *pub, tsri_task *task)
@@ -201,7 +200,7 @@ static tsr_status hosts_exchange(tsri_comm *c, const void *mine, size_t bytes, v
 static void hosts_leave(tsri_comm *c)
 {
     tsri_comm *remote = of(c)->remote;
-    if (remote->ops->size > offsetof(tsri_comm_ops, leave) && remote->ops->leave)
+    if (TSRI_COMM_HAS(remote, leave))
         remote->ops->leave(remote);
 }
 

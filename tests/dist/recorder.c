@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The recording communicator: passes all on and remembers what was started. */
-#include "src/comm/comm.h"
+#include "tests/dist/recorder.h"
 
 #include <stdio.h>
 
@@ -13,7 +12,7 @@ typedef struct recorder {
     tsri_comm pub;
     tsri_comm *inner;
     wrapped_group *groups;
-    tsri_record *records;
+    recorded_call *records;
     int count, capacity;
 } recorder;
 
@@ -57,8 +56,9 @@ static tsr_status note(recorder *r, const tsri_group *g, const tsri_coll *coll)
         r->records = p;
         r->capacity = more;
     }
-    tsri_record *rec = &r->records[r->count];
-    *rec = (tsri_record){.kind = coll->kind, .op = coll->op, .nranks = g->nranks, .lane = g->lane};
+    recorded_call *rec = &r->records[r->count];
+    *rec =
+        (recorded_call){.kind = coll->kind, .op = coll->op, .nranks = g->nranks, .lane = g->lane};
     for (int i = 0; i < coll->nseg; i++)
         rec->bytes +=
             tsri_coll_bytes(coll->kind, coll->algo, g->nranks, g->index, coll->root, &coll->seg[i]);
@@ -137,6 +137,16 @@ static void rec_capture_end(tsri_comm *c)
         inner->ops->capture_end(inner);
 }
 
+static tsr_status rec_twin(tsri_comm *c, tsri_comm **out_comm)
+{
+    return of(c)->inner->ops->twin(of(c)->inner, out_comm);
+}
+
+static tsri_comm *rec_on_machine(tsri_comm *c)
+{
+    return tsri_comm_on_machine(of(c)->inner);
+}
+
 static void rec_destroy(tsri_comm *c)
 {
     if (!c)
@@ -166,11 +176,13 @@ static const tsri_comm_ops ops = {
     .stats = rec_stats,
     .destroy = rec_destroy,
     .check = rec_check,
+    .twin = rec_twin,
+    .on_machine = rec_on_machine,
     .capture_begin = rec_capture_begin,
     .capture_end = rec_capture_end,
 };
 
-tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm)
+tsr_status recorder_create(tsri_comm *inner, tsri_comm **out_comm)
 {
     recorder *r = tsri_mem_alloc(&inner->world->mem, sizeof *r);
     if (!r)
@@ -186,28 +198,14 @@ tsr_status tsri_comm_record_create(tsri_comm *inner, tsri_comm **out_comm)
     return TSR_OK;
 }
 
-tsri_comm *tsri_comm_recorded(tsri_comm *c)
-{
-    while (c && c->ops == &ops)
-        c = of(c)->inner;
-    return c;
-}
-
-tsri_comm *tsri_comm_on_machine(tsri_comm *c)
-{
-    c = tsri_comm_recorded(c);
-    bool has = c && c->ops->size > offsetof(tsri_comm_ops, on_machine) && c->ops->on_machine;
-    return has ? c->ops->on_machine(c) : NULL;
-}
-
-const tsri_record *tsri_comm_records(const tsri_comm *c, int *out_count)
+const recorded_call *recorder_calls(const tsri_comm *c, int *out_count)
 {
     const recorder *r = c->priv;
     *out_count = r->count;
     return r->records;
 }
 
-void tsri_comm_records_clear(tsri_comm *c)
+void recorder_clear(tsri_comm *c)
 {
     of(c)->count = 0;
 }
