@@ -3,6 +3,16 @@
 
 #include <signal.h>
 #include <stddef.h>
+#include <time.h>
+
+void tsri_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
 
 int tsri_thread_start(pthread_t *out_thread, const char *name, void *(*body)(void *arg), void *arg)
 {

@@ -5,6 +5,9 @@
 
 #include <pthread.h>
 
+/* Makes a condition whose timed waits go by the clock of tsri_now_s. */
+void tsri_cond_init(pthread_cond_t *cond);
+
 /*
  * Starts a thread that takes no signals, as those are the program's: it runs body(arg). The signals
  * of a thread's own faults (SIGSEGV and the like) stay open, as they can land nowhere else:

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/core/live.h"
+#include "src/core/thread.h"
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -186,16 +187,6 @@ static tsr_status check_list(const tsr_world *world, int nranks, const int *rank
     return TSR_OK;
 }
 
-static void init_waiting(tsr_group *g)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    pthread_mutex_init(&g->lock, NULL);
-}
-
 tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
                              tsr_group **out_group)
 {
@@ -225,7 +216,8 @@ tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
     g->ranks = (int *)(g + 1);
     memcpy(g->ranks, ranks, bytes);
     g->key = key_of(nranks, ranks);
-    init_waiting(g);
+    tsri_cond_init(&g->changed);
+    pthread_mutex_init(&g->lock, NULL);
     g->next = engine->groups;
     engine->groups = g;
     *out_group = g;

@@ -8,11 +8,10 @@
  */
 #include "src/comm/collective/collective.h"
 #include "src/core/clock.h"
+#include "src/core/thread.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { LANE_ABOUT = 1, LANE_DATA = 2, AHEAD = 64, ABOUT_BYTES = 128 };
 
@@ -82,11 +81,7 @@ static tsr_status make_path(tsri_engine *e, int from, int to, path **out_path)
         tsri_mem_free(p);
         return status;
     }
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    tsri_cond_init(&p->changed);
     pthread_mutex_init(&p->lock, NULL);
     p->next = e->paths;
     e->paths = p;
@@ -457,17 +452,6 @@ static tsr_status use_kept(const tsr_group *g, const tsri_task *t, kept *k)
     return status;
 }
 
-/* Waits for whoever is at the next message. */
-static void await_turn(path *p, double left)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    int64_t ns = at.tv_nsec + (int64_t)((left < 1 ? left : 1) * 1e9);
-    at.tv_sec += (time_t)(ns / 1000000000);
-    at.tv_nsec = (long)(ns % 1000000000);
-    pthread_cond_timedwait(&p->changed, &p->lock, &at);
-}
-
 static tsr_status recv_locked(tsr_group *g, tsri_task *t, path *p)
 {
     double until = tsri_now_s() + g->engine->world->timeout_s;
@@ -484,8 +468,9 @@ static tsr_status recv_locked(tsr_group *g, tsri_task *t, path *p)
                              "rank %d sent nothing with tag %d within %g s (%s:%d)", p->from,
                              t->tag, g->engine->world->timeout_s,
                              t->loc.file ? tsri_basename(t->loc.file) : "?", t->loc.line);
-        if (p->taken) {
-            await_turn(p, left);
+        if (p->taken) { /* somebody else is at the next message */
+            const struct timespec look = tsri_in_s(left < 1 ? left : 1);
+            pthread_cond_timedwait(&p->changed, &p->lock, &look);
             continue;
         }
         bool mine = false;

@@ -2,14 +2,13 @@
 /* Tasks under way: each group's queue, and the threads that work it off. */
 #include "src/comm/collective/collective.h"
 #include "src/comm/flight/flight.h"
+#include "src/core/clock.h"
 #include "src/core/live.h"
 #include "src/core/thread.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* --- errors ----------------------------------------------------------------------------------- */
 
@@ -274,18 +273,6 @@ void tsri_work_close(tsr_group *g)
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
-static struct timespec after(double s)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    if (s > 1e9)
-        s = 1e9;
-    int64_t ns = t.tv_nsec + (int64_t)((s - floor(s)) * 1e9);
-    t.tv_sec += (time_t)floor(s) + (time_t)(ns / 1000000000);
-    t.tv_nsec = (long)(ns % 1000000000);
-    return t;
-}
-
 /* Whether it is done, and what was called before it. The lock is held. */
 static bool is_done(tsr_work *w)
 {
@@ -299,7 +286,7 @@ static bool is_done(tsr_work *w)
 static bool await_done(tsr_work *w, double timeout_s)
 {
     tsr_group *g = w->group;
-    const struct timespec until = after(timeout_s);
+    const struct timespec until = tsri_in_s(timeout_s);
     int rc = 0;
     bool done;
     pthread_mutex_lock(&g->lock);

@@ -3,6 +3,7 @@
 #include "src/comm/flight/flight.h"
 #include "src/comm/gloo/inside.h"
 #include "src/core/library.h"
+#include "src/core/thread.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -386,7 +387,7 @@ static tsr_status make_root(tsr_world *world, tsr_store *store, const char *addr
     root->api = api;
     pthread_mutex_init(&root->store_lock, NULL);
     pthread_mutex_init(&root->lock, NULL);
-    tsri_gloo_cond_init(&root->changed);
+    tsri_cond_init(&root->changed);
     tsr_status status = number_world(root);
     if (status == TSR_OK && api->device_open(address, &root->device, &err) != TSRI_GLOO_OK)
         status = tsri_fail(TSR_ERR_BACKEND, "Gloo can't listen at the address '%s': %s", address,

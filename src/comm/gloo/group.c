@@ -2,11 +2,11 @@
 /* Groups: their threads, their jobs, and how their members connect. */
 #include "src/comm/flight/flight.h"
 #include "src/comm/gloo/inside.h"
+#include "src/core/clock.h"
+#include "src/core/thread.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { AGREE_LANE = -1 };
 
@@ -73,8 +73,8 @@ static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int 
     char name[16];
     snprintf(name, sizeof name, comm->twin ? "gloo.%d" : "gloo", comm->twin);
     g->pub.flight = tsri_flight_group_of(root->world->flight, name, lane, nranks, copy);
-    tsri_gloo_cond_init(&g->asked);
-    tsri_gloo_cond_init(&g->done);
+    tsri_cond_init(&g->asked);
+    tsri_cond_init(&g->done);
     g->next_own = comm->groups;
     comm->groups = g;
     pthread_mutex_lock(&root->lock);
@@ -161,8 +161,7 @@ static tsr_status await_address(tsri_gloo_group *g, int peer, char *address, siz
                                       out_bytes));
         if (*out_bytes)
             return TSR_OK;
-        const struct timespec t = {.tv_nsec = ms * 1000000};
-        nanosleep(&t, NULL);
+        tsri_sleep_s(1e-3 * (double)ms);
     }
 }
 
@@ -345,12 +344,7 @@ static void *work(void *arg)
 
 static tsr_status start_thread(tsri_gloo_group *g)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    /* Signals are the program's; one to a peer that is gone (SIGPIPE) is nobody's. */
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int error = pthread_create(&g->thread, NULL, work, g);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = tsri_thread_start(&g->thread, "tsr-gloo", work, g);
     if (error)
         return tsri_fail(TSR_ERR_NO_MEMORY, "no thread for a group of %d ranks: %s", g->pub.nranks,
                          strerror(error));

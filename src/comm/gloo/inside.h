@@ -211,10 +211,6 @@ tsr_status tsri_gloo_store_set(tsri_gloo_root *root, const char *key, const void
 /* *out_bytes is 0 if it is not there yet. `take`: and deletes it. */
 tsr_status tsri_gloo_store_poll(tsri_gloo_root *root, const char *key, bool take, void *value,
                                 size_t room, size_t *out_bytes);
-/* A moment `seconds` from now, for pthread_cond_timedwait on conditions made by this. */
-void tsri_gloo_cond_init(pthread_cond_t *cond);
-struct timespec tsri_gloo_in(double seconds);
-double tsri_gloo_now(void);
 
 /* --- group.c ---------------------------------------------------------------------------------- */
 tsr_status tsri_gloo_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,

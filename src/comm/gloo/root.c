@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store, seen by several threads, and how all of a root's groups end together. */
 #include "src/comm/gloo/inside.h"
+#include "src/core/clock.h"
 #include "src/core/foreign.h"
+#include "src/core/thread.h"
 
-#include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,29 +13,6 @@
 static const double LOOK_S = 0.1;
 /* A request's timeout, once all is over. */
 static const double LAST_S = 5;
-
-/* --- clocks ----------------------------------------------------------------------------------- */
-void tsri_gloo_cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t a;
-    pthread_condattr_init(&a);
-    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &a);
-    pthread_condattr_destroy(&a);
-}
-
-double tsri_gloo_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-struct timespec tsri_gloo_in(double seconds)
-{
-    double at = tsri_gloo_now() + seconds, whole = floor(at);
-    return (struct timespec){.tv_sec = (time_t)whole, .tv_nsec = (long)((at - whole) * 1e9)};
-}
 
 /* --- the store -------------------------------------------------------------------------------- */
 tsr_status tsri_gloo_store_set(tsri_gloo_root *root, const char *key, const void *value,
@@ -162,7 +139,7 @@ static void *watch(void *arg)
     end_key(root, key, sizeof key);
     pthread_mutex_lock(&root->lock);
     while (!root->stop && !atomic_load(&root->ended)) {
-        const struct timespec t = tsri_gloo_in(LOOK_S);
+        const struct timespec t = tsri_in_s(LOOK_S);
         pthread_cond_timedwait(&root->changed, &root->lock, &t);
         if (root->stop || atomic_load(&root->ended))
             break;
@@ -184,11 +161,7 @@ static void *watch(void *arg)
 
 tsr_status tsri_gloo_watch(tsri_gloo_root *root)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int error = pthread_create(&root->watcher, NULL, watch, root);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = tsri_thread_start(&root->watcher, "tsr-gloo-watch", watch, root);
     if (error)
         return tsri_fail(TSR_ERR_NO_MEMORY, "no thread for the Gloo communicator: %s",
                          strerror(error));

@@ -2,10 +2,10 @@
 /* Waiting for a group's jobs, on the rank's own thread, and who is to blame if nothing happens. */
 #include "src/comm/flight/flight.h"
 #include "src/comm/gloo/inside.h"
+#include "src/core/clock.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* " 2, 3": the members whose addresses are not there. */
 static void name_absent(tsri_gloo_group *g, char *buf, size_t size)
@@ -51,11 +51,10 @@ static bool is_lost(const tsri_gloo_group *g, int member, tsri_gloo_error *err)
 {
     enum { LOOKS = 5 };
     const tsri_gloo_root *root = g->comm->root;
-    const struct timespec t = {.tv_nsec = 100000000};
     uint64_t moved = __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
     for (int i = 0; i <= LOOKS; i++) {
         if (i > 0)
-            nanosleep(&t, NULL);
+            tsri_sleep_s(0.1);
         if (atomic_load(&root->ended) || !is_awaited(g, member) ||
             __atomic_load_n(&g->moved, __ATOMIC_RELAXED) != moved ||
             root->api->mesh_probe(g->mesh, member, err) != TSRI_GLOO_LOST)
@@ -130,16 +129,16 @@ static bool is_reached(const tsri_gloo_group *g, const tsri_gloo_job *job, wait_
 static void await(tsri_gloo_group *g, const tsri_gloo_job *job, wait_for what, uint64_t most)
 {
     tsri_gloo_root *root = g->comm->root;
-    double timeout = root->world->timeout_s, since = tsri_gloo_now(), look = 1;
+    double timeout = root->world->timeout_s, since = tsri_now_s(), look = 1;
     uint64_t moved = 0, ndone = 0;
     while (!is_reached(g, job, what, most)) {
-        const struct timespec t = tsri_gloo_in(timeout < 10 ? timeout / 10 : 1);
+        const struct timespec t = tsri_in_s(timeout < 10 ? timeout / 10 : 1);
         int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED);
         if (job && at >= 0)
             tsri_flight_waits(root->world->flight, job->flight, g->pub.ranks[at]);
         pthread_cond_timedwait(&g->done, &root->lock, &t);
         uint64_t now_moved = __atomic_load_n(&g->moved, __ATOMIC_RELAXED);
-        double now = tsri_gloo_now();
+        double now = tsri_now_s();
         if (now_moved != moved || g->ndone != ndone) {
             since = now;
             look = 1;
@@ -245,21 +244,20 @@ static void await_takers(tsri_gloo *comm)
 {
     tsri_gloo_root *root = comm->root;
     const double idle_s = 1;
-    const struct timespec pause = {.tv_nsec = 5000000};
-    double since = tsri_gloo_now(), look = idle_s, idle = 0;
+    double since = tsri_now_s(), look = idle_s, idle = 0;
     uint64_t progress = progress_of(comm);
     while (stop_vain(comm, idle >= look) && !atomic_load(&root->ended) &&
            idle < root->world->timeout_s) {
         if (idle >= look)
             look += idle_s;
-        nanosleep(&pause, NULL);
+        tsri_sleep_s(5e-3);
         uint64_t now = progress_of(comm);
         if (now != progress) {
-            since = tsri_gloo_now();
+            since = tsri_now_s();
             look = idle_s;
         }
         progress = now;
-        idle = tsri_gloo_now() - since;
+        idle = tsri_now_s() - since;
     }
 }
 

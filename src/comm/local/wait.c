@@ -328,13 +328,12 @@ void tsri_local_linger(tsri_local_group *g, tsri_wait_for which, uint64_t seq)
 
 void tsri_local_await_writers(tsri_local_group *g, uint64_t seq)
 {
-    const struct timespec moment = {.tv_nsec = 50000};
     double until = tsri_now_s() + g->local->pub.world->timeout_s;
     for (int i = 0; i < g->pub.nranks; i++) {
         _Atomic uint64_t *writing = &g->members[i].writing;
         while (i != g->pub.index && atomic_load(writing) >> TSRI_SEQ_BITS == seq >> TSRI_SEQ_BITS &&
                !why_world_gone(g->local, g->pub.ranks[i]) && tsri_now_s() < until)
-            nanosleep(&moment, NULL);
+            tsri_sleep_s(50e-6);
     }
 }
 

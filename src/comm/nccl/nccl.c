@@ -64,7 +64,6 @@ static tsr_status give_up(tsri_nccl *n, ncclResult_t r, const char *what)
 static tsr_status settle(tsri_nccl *n, ncclComm_t comm, ncclResult_t r, double seconds,
                          const char *what)
 {
-    const struct timespec moment = {.tv_nsec = 20000};
     double start = tsri_now_s();
     for (int turn = 0; r == ncclInProgress; turn++) {
         TSRI_TRY(tsri_watch_enter(n->watch));
@@ -82,7 +81,7 @@ static tsr_status settle(tsri_nccl *n, ncclComm_t comm, ncclResult_t r, double s
             return tsri_watch_fail(n->watch, TSR_ERR_TIMEOUT, text);
         }
         if (turn > 100)
-            nanosleep(&moment, NULL);
+            tsri_sleep_s(20e-6);
     }
     return is_bad(r) ? give_up(n, r, what) : TSR_OK;
 }
@@ -190,7 +189,6 @@ tsr_status tsri_nccl_split(tsri_nccl *n, int lane, int color, int key)
 
 void tsri_nccl_end(ncclComm_t comm, double seconds)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     double start = tsri_now_s();
     if (!comm)
         return;
@@ -199,7 +197,7 @@ void tsri_nccl_end(ncclComm_t comm, double seconds)
         if (ncclCommGetAsyncError(comm, &r) != ncclSuccess)
             break;
         if (r == ncclInProgress)
-            nanosleep(&moment, NULL);
+            tsri_sleep_s(1e-3);
     }
     if (r == ncclSuccess)
         ncclCommDestroy(comm);

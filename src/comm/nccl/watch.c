@@ -210,14 +210,13 @@ static double period_of(const tsr_world *world)
 /* The rank's thread is in the library for moments only, unless the library itself hangs. */
 static bool stop_soon(tsri_watch *w)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     for (int i = 0; i < 1000; i++) {
         if (pthread_mutex_trylock(&w->library) == 0) {
             w->ops->stop(w->arg);
             pthread_mutex_unlock(&w->library);
             return true;
         }
-        nanosleep(&moment, NULL);
+        tsri_sleep_s(1e-3);
     }
     return false;
 }
@@ -225,11 +224,7 @@ static bool stop_soon(tsri_watch *w)
 /* Between lock and unlock. */
 static void sleep_a_while(tsri_watch *w)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += (long)(period_of(w->world) * 1e9);
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
+    const struct timespec t = tsri_in_s(period_of(w->world));
     pthread_cond_timedwait(&w->wake, &w->lock, &t);
 }
 
@@ -275,13 +270,9 @@ tsr_status tsri_watch_create(tsr_world *world, int nmarks, const tsri_nccl_mark 
     w->arg = arg;
     w->nmarks = nmarks < MAX_MARKS ? nmarks : MAX_MARKS;
     w->marks = marks;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&w->library, NULL);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    tsri_cond_init(&w->wake);
     int rc = tsri_thread_start(&w->thread, "tsr-watch", run, w);
     if (rc) {
         finish(w);

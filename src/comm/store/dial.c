@@ -311,10 +311,7 @@ tsr_status tsri_store_dial(const tsri_store_place *place, const char *where, boo
             last = a;
         if (left_s <= 0 || a.outcome >= TOKEN_HERE)
             return say_why(where, rank0_serves, seconds, &last);
-        const double sleep_s = fmin(pause_s, left_s);
-        const struct timespec pause = {.tv_sec = (time_t)sleep_s,
-                                       .tv_nsec = (long)(fmod(sleep_s, 1) * 1e9)};
-        nanosleep(&pause, NULL);
+        tsri_sleep_s(fmin(pause_s, left_s));
         pause_s = fmin(1.6 * pause_s, last_pause_s);
     }
 }

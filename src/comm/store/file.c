@@ -30,8 +30,7 @@ typedef struct file_store {
 
 static void sleep_some(double *pause_s, double until_s)
 {
-    const double s = fmax(fmin(*pause_s, until_s - tsri_now_s()), 1e-4);
-    nanosleep(&(struct timespec){.tv_nsec = (long)(s * 1e9)}, NULL);
+    tsri_sleep_s(fmax(fmin(*pause_s, until_s - tsri_now_s()), 1e-4));
     *pause_s = fmin(1.5 * *pause_s, last_pause_s);
 }
 

@@ -425,7 +425,7 @@ static tsr_status open_file(tsri_log *log, bool create)
 static tsr_status take_lock(tsri_log *log, double until_s)
 {
     struct flock lock = flock_of(lock_byte, F_WRLCK);
-    long pause_ns = 20000;
+    double pause_s = 20e-6;
     until_s = fmax(until_s, tsri_now_s() + moments_s);
     while (fcntl(log->fd, F_OFD_SETLK, &lock) != 0) {
         if (errno == EINTR)
@@ -436,8 +436,8 @@ static tsr_status take_lock(tsri_log *log, double until_s)
             return tsri_fail(TSR_ERR_TIMEOUT,
                              "store: file://%s: another process holds its lock, and does not go on",
                              log->path);
-        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
-        pause_ns = pause_ns < 2000000 ? pause_ns * 3 / 2 : pause_ns;
+        tsri_sleep_s(pause_s);
+        pause_s = pause_s < 2e-3 ? 1.5 * pause_s : pause_s;
     }
     return TSR_OK;
 }

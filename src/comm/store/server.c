@@ -373,7 +373,6 @@ tsr_status tsri_store_server_start(const char *host, int port, double idle_s,
                          "65535, and 0 or more",
                          host && *host ? host : "no host", port, idle_s);
     tsri_store_server *s = tsri_mem_alloc(NULL, sizeof *s);
-    pthread_condattr_t by_clock;
     tsr_status status;
     if (!s)
         return TSR_ERR_NO_MEMORY;
@@ -381,10 +380,7 @@ tsr_status tsri_store_server_start(const char *host, int port, double idle_s,
     s->idle_s = idle_s;
     s->map.max_bytes = TSRI_SERVER_MAX_STORED;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&by_clock);
-    pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->changed, &by_clock);
-    pthread_condattr_destroy(&by_clock);
+    tsri_cond_init(&s->changed);
     TSRI_GOTO(tsri_store_env_token(&s->token), fail);
     TSRI_GOTO(open_port(s, host, port), fail);
     TSRI_GOTO(open_descriptors(s), fail);
@@ -427,9 +423,7 @@ bool tsri_store_server_drain(tsri_store_server *server, double timeout_s)
 {
     if (!server)
         return true;
-    const double until_s = tsri_now_s() + fmin(timeout_s, TSRI_WIRE_MAX_WAIT_S);
-    const struct timespec until = {.tv_sec = (time_t)until_s,
-                                   .tv_nsec = (long)(fmod(until_s, 1) * 1e9)};
+    const struct timespec until = tsri_in_s(timeout_s);
     int error = 0;
     pthread_mutex_lock(&server->lock);
     server->must_drain = true;

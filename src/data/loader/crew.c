@@ -106,15 +106,6 @@ static tsr_status start_threads(tsri_crew *c)
 
 /* --- making and ending ------------------------------------------------------------------------ */
 
-static void init_cond(pthread_cond_t *cond)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 tsr_status tsri_crew_create(tsri_mem *mem, const tsri_batch_spec *spec, int nworkers, int nslots,
                             tsri_crew **out_crew)
 {
@@ -126,7 +117,7 @@ tsr_status tsri_crew_create(tsri_mem *mem, const tsri_batch_spec *spec, int nwor
     c->nworkers = nworkers;
     c->nslots = nworkers ? nslots : 1;
     pthread_mutex_init(&c->lock, NULL);
-    init_cond(&c->done);
+    tsri_cond_init(&c->done);
     c->slots = tsri_mem_alloc(mem, (size_t)c->nslots * sizeof *c->slots);
     int nmembers = nworkers ? nworkers : 1;
     c->members = c->slots ? tsri_mem_alloc(mem, (size_t)nmembers * sizeof *c->members) : NULL;
@@ -140,7 +131,7 @@ tsr_status tsri_crew_create(tsri_mem *mem, const tsri_batch_spec *spec, int nwor
         m->maker.spec = spec;
         m->maker.stop = &c->stop;
         m->maker.mem = nworkers ? NULL : mem;
-        init_cond(&m->work);
+        tsri_cond_init(&m->work);
     }
     *out_crew = c;
     return TSR_OK;
