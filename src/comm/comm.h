@@ -260,6 +260,20 @@ tsr_status tsri_coll_invalid(const tsri_coll *coll, int seg, const char *fmt, ..
 uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int index, int root,
                          const tsri_segment *seg);
 
+/* --- ranks.c ---------------------------------------------------------------------------------- */
+/* Whether world ranks make a group that this rank is in: each is one of the world's, none is there
+ * twice. *out_index: this rank's place among them. does: what the rank does, for the message
+ * ("makes"). */
+tsr_status tsri_ranks_check(const tsr_world *world, int nranks, const int *ranks, const char *does,
+                            int *out_index);
+/* Chained by `h`. */
+uint64_t tsri_ranks_hash(uint64_t h, int nranks, const int *ranks);
+/* "[0,2,3]" */
+char *tsri_ranks_text(int nranks, const int *ranks, char *buf, size_t size);
+/* Whether a group is the one of this list and lane. */
+bool tsri_group_is(const tsri_group *g, int nranks, const int *ranks, int lane);
+
+/* --- coll.c ----------------------------------------------------------------------------------- */
 /* Whether a communicator has an optional slot of the vtable. */
 #define TSRI_COMM_HAS(comm, slot) \
     ((comm)->ops->size > offsetof(tsri_comm_ops, slot) && (comm)->ops->slot)

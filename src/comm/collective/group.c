@@ -156,42 +156,11 @@ tsr_status tsri_engine_of(tsr_world *world, tsri_engine **out_engine)
 
 /* --- groups ----------------------------------------------------------------------------------- */
 
-static uint64_t key_of(int nranks, const int *ranks)
-{
-    uint64_t h = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)nranks;
-    for (int i = 0; i < nranks; i++) {
-        h = (h ^ (uint64_t)ranks[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 29;
-    }
-    return h;
-}
-
-static tsr_status check_list(const tsr_world *world, int nranks, const int *ranks, int *out_index)
-{
-    *out_index = -1;
-    if (nranks < 1 || nranks > world->nranks || !ranks)
-        return tsri_fail(TSR_ERR_INVALID, "a group of %d ranks%s in a world of %d", nranks,
-                         ranks ? "" : " (the list is NULL)", world->nranks);
-    for (int i = 0; i < nranks; i++) {
-        if (ranks[i] < 0 || ranks[i] >= world->nranks)
-            return tsri_fail(TSR_ERR_INVALID, "a group with rank %d in a world of %d", ranks[i],
-                             world->nranks);
-        for (int j = 0; j < i; j++)
-            if (ranks[i] == ranks[j])
-                return tsri_fail(TSR_ERR_INVALID, "a group with rank %d twice", ranks[i]);
-        if (ranks[i] == world->rank)
-            *out_index = i;
-    }
-    if (*out_index < 0)
-        return tsri_fail(TSR_ERR_INVALID, "rank %d makes a group that it is not in", world->rank);
-    return TSR_OK;
-}
-
 tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
                              tsr_group **out_group)
 {
     int index;
-    TSRI_TRY(check_list(engine->world, nranks, ranks, &index));
+    TSRI_TRY(tsri_ranks_check(engine->world, nranks, ranks, "makes", &index));
     size_t bytes = (size_t)nranks * sizeof *ranks;
     for (tsr_group *g = engine->groups; g; g = g->next) {
         if (g->nranks == nranks && !memcmp(g->ranks, ranks, bytes)) {
@@ -215,7 +184,7 @@ tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
     g->index = index;
     g->ranks = (int *)(g + 1);
     memcpy(g->ranks, ranks, bytes);
-    g->key = key_of(nranks, ranks);
+    g->key = tsri_ranks_hash((uint64_t)nranks, nranks, ranks);
     tsri_cond_init(&g->changed);
     pthread_mutex_init(&g->lock, NULL);
     g->next = engine->groups;

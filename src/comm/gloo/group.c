@@ -11,44 +11,13 @@
 enum { AGREE_LANE = -1 };
 
 /* --- finding ---------------------------------------------------------------------------------- */
-static tsr_status check_ranks(const tsr_world *world, int nranks, const int *ranks, int *out_index)
-{
-    *out_index = -1;
-    if (nranks < 1 || nranks > world->nranks)
-        return tsri_fail(TSR_ERR_INVALID, "a group of %d ranks in a world of %d", nranks,
-                         world->nranks);
-    for (int i = 0; i < nranks; i++) {
-        if (ranks[i] < 0 || ranks[i] >= world->nranks)
-            return tsri_fail(TSR_ERR_INVALID, "a group with rank %d in a world of %d", ranks[i],
-                             world->nranks);
-        for (int j = 0; j < i; j++)
-            if (ranks[i] == ranks[j])
-                return tsri_fail(TSR_ERR_INVALID, "a group with rank %d twice", ranks[i]);
-        if (ranks[i] == world->rank)
-            *out_index = i;
-    }
-    if (*out_index < 0)
-        return tsri_fail(TSR_ERR_INVALID, "rank %d asks for a group that it is not in",
-                         world->rank);
-    return TSR_OK;
-}
-
-static uint64_t hash_ranks(uint64_t h, int nranks, const int *ranks)
-{
-    for (int i = 0; i < nranks; i++) {
-        h = (h ^ (uint64_t)ranks[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 31;
-    }
-    return h;
-}
-
 static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int lane,
                              tsri_gloo_group **out_group)
 {
     tsri_gloo_root *root = comm->root;
     size_t n = (size_t)nranks;
     int index;
-    TSRI_TRY(check_ranks(root->world, nranks, ranks, &index));
+    TSRI_TRY(tsri_ranks_check(root->world, nranks, ranks, "asks for", &index));
     tsri_gloo_group *g =
         tsri_mem_alloc(&root->world->mem, sizeof *g + n * (sizeof *g->records + 2 * sizeof *ranks));
     if (!g)
@@ -67,8 +36,8 @@ static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int 
     g->comm = comm;
     g->at = -1;
     snprintf(g->key, sizeof g->key, "%s%d/%d/%d-%016llx%016llx/", root->key, comm->twin, lane,
-             nranks, (unsigned long long)hash_ranks(1, nranks, ranks),
-             (unsigned long long)hash_ranks(UINT64_C(0x243f6a8885a308d3), nranks, ranks));
+             nranks, (unsigned long long)tsri_ranks_hash(1, nranks, ranks),
+             (unsigned long long)tsri_ranks_hash(UINT64_C(0x243f6a8885a308d3), nranks, ranks));
     /* Groups of twins on the same ranks are others: their calls are counted apart. */
     char name[16];
     snprintf(name, sizeof name, comm->twin ? "gloo.%d" : "gloo", comm->twin);
@@ -90,16 +59,12 @@ tsr_status tsri_gloo_group_find(tsri_comm *c, int nranks, const int *ranks, int 
 {
     tsri_gloo *comm = (tsri_gloo *)c->priv;
     tsri_gloo_group *g;
-    for (g = comm->groups; g; g = g->next_own) {
-        if (g->pub.nranks == nranks && g->pub.lane == lane &&
-            !memcmp(g->pub.ranks, ranks, (size_t)nranks * sizeof *ranks)) {
-            *out_group = &g->pub;
-            return TSR_OK;
-        }
-    }
-    if (lane < 0)
+    for (g = comm->groups; g && !tsri_group_is(&g->pub, nranks, ranks, lane);)
+        g = g->next_own;
+    if (!g && lane < 0)
         return tsri_fail(TSR_ERR_INVALID, "a group in lane %d: lanes count from 0", lane);
-    TSRI_TRY(make_group(comm, nranks, ranks, lane, &g));
+    if (!g)
+        TSRI_TRY(make_group(comm, nranks, ranks, lane, &g));
     *out_group = &g->pub;
     return TSR_OK;
 }

@@ -7,16 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t key_of(int nranks, const int *ranks, int lane)
-{
-    uint64_t h = UINT64_C(0x243f6a8885a308d3) + (uint64_t)(lane + 3);
-    for (int i = 0; i < nranks; i++) {
-        h = (h ^ (uint64_t)ranks[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 31;
-    }
-    return h ? h : 1;
-}
-
 static bool is_channel_of(const tsri_channel *ch, int nranks, const int *ranks, int lane)
 {
     return ch->lane == lane && ch->nranks == nranks &&
@@ -47,7 +37,9 @@ static tsr_status fail_full(const tsri_local *local)
 static tsr_status find_channel(tsri_local *local, int nranks, const int *ranks, int lane,
                                tsri_channel **out_channel)
 {
-    uint64_t key = key_of(nranks, ranks, lane);
+    uint64_t hash =
+        tsri_ranks_hash(UINT64_C(0x243f6a8885a308d3) + (uint64_t)(lane + 3), nranks, ranks);
+    uint64_t key = hash ? hash : 1;
     for (uint64_t probe = 0; probe < TSRI_ARENA_CHANNELS; probe++) {
         tsri_channel *ch =
             tsri_arena_channel(&local->arena, (int)((key + probe) % TSRI_ARENA_CHANNELS));
@@ -76,28 +68,13 @@ static tsr_status find_channel(tsri_local *local, int nranks, const int *ranks, 
 static tsr_status check_ranks(const tsri_local *local, int nranks, const int *ranks, int *out_index)
 {
     const tsr_world *world = local->pub.world;
-    *out_index = -1;
-    if (nranks < 1 || nranks > world->nranks)
-        return tsri_fail(TSR_ERR_INVALID, "a group of %d ranks in a world of %d", nranks,
-                         world->nranks);
-    for (int i = 0; i < nranks; i++) {
-        if (ranks[i] < 0 || ranks[i] >= world->nranks)
-            return tsri_fail(TSR_ERR_INVALID, "a group with rank %d in a world of %d", ranks[i],
-                             world->nranks);
+    TSRI_TRY(tsri_ranks_check(world, nranks, ranks, "asks for", out_index));
+    for (int i = 0; i < nranks; i++)
         if (tsri_local_place_of(local, ranks[i]) < 0)
             return tsri_fail(
                 TSR_ERR_INVALID,
                 "a group in shared memory with rank %d, which is on another machine than rank %d",
                 ranks[i], world->rank);
-        for (int j = 0; j < i; j++)
-            if (ranks[i] == ranks[j])
-                return tsri_fail(TSR_ERR_INVALID, "a group with rank %d twice", ranks[i]);
-        if (ranks[i] == world->rank)
-            *out_index = i;
-    }
-    if (*out_index < 0)
-        return tsri_fail(TSR_ERR_INVALID, "rank %d asks for a group that it is not in",
-                         world->rank);
     return TSR_OK;
 }
 
@@ -190,15 +167,13 @@ tsr_status tsri_local_group_find(tsri_comm *c, int nranks, const int *ranks, int
                                  tsri_group **out_group)
 {
     tsri_local *local = (tsri_local *)c->priv;
-    for (tsri_local_group *g = local->groups; g; g = g->next) {
-        if (g->pub.nranks == nranks && g->pub.lane == lane &&
-            !memcmp(g->pub.ranks, ranks, (size_t)nranks * sizeof *ranks)) {
+    tsri_local_group *g;
+    int index;
+    for (g = local->groups; g; g = g->next)
+        if (tsri_group_is(&g->pub, nranks, ranks, lane)) {
             *out_group = &g->pub;
             return TSR_OK;
         }
-    }
-    int index;
-    tsri_local_group *g;
     TSRI_TRY(check_ranks(local, nranks, ranks, &index));
     TSRI_TRY(make_group(local, nranks, ranks, lane, lane + local->first_lane, index, &g));
     if (nranks > 1) {

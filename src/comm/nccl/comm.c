@@ -59,8 +59,7 @@ static tsr_status find_group(tsri_comm *c, int nranks, const int *ranks, int lan
     tsri_nccl_group *g;
     char text[256];
     for (g = n->groups; g; g = g->next)
-        if (g->pub.nranks == nranks && g->pub.lane == lane &&
-            !memcmp(g->pub.ranks, ranks, (size_t)nranks * sizeof *ranks)) {
+        if (tsri_group_is(&g->pub, nranks, ranks, lane)) {
             *out_group = &g->pub;
             return TSR_OK;
         }

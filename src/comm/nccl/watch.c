@@ -43,21 +43,6 @@ struct tsri_watch {
     char text[1024];
 };
 
-char *tsri_ranks_text(int n, const int *ranks, char *buf, size_t size)
-{
-    size_t used = (size_t)snprintf(buf, size, "[");
-    for (int i = 0; i < n; i++) {
-        /* Room for one more, and for what stands for all others. */
-        if (used + 24 > size) {
-            used += (size_t)snprintf(buf + used, size - used, ",...");
-            break;
-        }
-        used += (size_t)snprintf(buf + used, size - used, "%s%d", i ? "," : "", ranks[i]);
-    }
-    snprintf(buf + used, size - used, "]");
-    return buf;
-}
-
 /* --- names ------------------------------------------------------------------------------------ */
 static bool grow_names(tsri_watch *w)
 {

@@ -46,7 +46,4 @@ tsr_status tsri_watch_name(tsri_watch *w, const tsri_group *g, const tsri_coll *
                            int *out_name);
 void tsri_watch_unname(tsri_watch *w, int name);
 
-/* "[0,2,3]" */
-char *tsri_ranks_text(int n, const int *ranks, char *buf, size_t size);
-
 #endif
