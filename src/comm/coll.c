@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks that communicators have in common: whether a call makes sense, and what it costs, in bytes
+/* Parts that communicators have in common: the names of calls, and the cost of a call, in bytes
  * that a rank reads from its peers. */
 #include "src/comm/comm.h"
-
-#include <stdarg.h>
-#include <stdio.h>
 
 #include <tessera/placement.h>
 
@@ -37,8 +34,7 @@ tsri_comm *tsri_comm_on_machine(tsri_comm *c)
     return c && TSRI_COMM_HAS(c, on_machine) ? c->ops->on_machine(c) : NULL;
 }
 
-/* Elements of piece i along `axis`; all of them for -1. */
-static int64_t piece_count(const tsri_segment *seg, int axis, int n, int i)
+int64_t tsri_segment_count(const tsri_segment *seg, int axis, int n, int i)
 {
     int64_t offset, length, count = tsr_dims_count(seg->shape);
     if (axis < 0 || count == 0)
@@ -52,7 +48,7 @@ static int64_t kept_count(const tsri_segment *seg, int n, int i)
 {
     int64_t count = tsr_dims_count(seg->shape), offset, from, to;
     if (count == 0 || seg->src_axis == seg->dst_axis)
-        return piece_count(seg, seg->src_axis, n, i);
+        return tsri_segment_count(seg, seg->src_axis, n, i);
     int64_t d_src = seg->shape.d[seg->src_axis], d_dst = seg->shape.d[seg->dst_axis];
     tsr_split(d_src, n, i, &offset, &from);
     tsr_split(d_dst, n, i, &offset, &to);
@@ -85,13 +81,13 @@ uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int in
         elements = algo == TSRI_ALGO_TWO_PHASE ? (n - 1) * part + total - part : (n - 1) * total;
         break;
     case TSRI_COLL_ALL_GATHER:
-        elements = total - piece_count(seg, seg->src_axis, n, index);
+        elements = total - tsri_segment_count(seg, seg->src_axis, n, index);
         break;
     case TSRI_COLL_REDUCE_SCATTER:
-        elements = (n - 1) * piece_count(seg, seg->dst_axis, n, index);
+        elements = (n - 1) * tsri_segment_count(seg, seg->dst_axis, n, index);
         break;
     case TSRI_COLL_ALL_TO_ALL:
-        elements = piece_count(seg, seg->dst_axis, n, index) - kept_count(seg, n, index);
+        elements = tsri_segment_count(seg, seg->dst_axis, n, index) - kept_count(seg, n, index);
         break;
     case TSRI_COLL_BROADCAST:
         elements = index == root ? 0 : total;
@@ -110,66 +106,4 @@ uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int in
         break;
     }
     return (uint64_t)elements * tsr_dtype_size(seg->dtype);
-}
-
-/* --- whether it makes sense ------------------------------------------------------------------- */
-tsr_status tsri_coll_invalid(const tsri_coll *c, int seg, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s '%s', segment %d: %s",
-                        tsri_coll_kind_name(c->kind), c->what ? c->what : "", seg, text);
-}
-
-static bool axis_fits(const tsri_segment *s, int axis, bool split)
-{
-    return split ? axis >= 0 && axis < s->shape.ndim : axis == -1;
-}
-
-static bool is_float(tsr_dtype t)
-{
-    return t == TSR_F32 || t == TSR_F64 || t == TSR_F16 || t == TSR_BF16;
-}
-
-static tsr_status check_segment(const tsri_coll *c, int i)
-{
-    const tsri_segment *s = &c->seg[i];
-    if (s->dtype <= TSR_DTYPE_NONE || s->dtype >= TSR_DTYPE_COUNT_)
-        return tsri_coll_invalid(c, i, "no such dtype");
-    if (s->shape.ndim < 0 || s->shape.ndim > TSR_MAX_NDIM)
-        return tsri_coll_invalid(c, i, "too many axes");
-    if (c->op == TSR_REDUCE_AVG && !is_float(s->dtype))
-        return tsri_coll_invalid(c, i, "an average of %s", tsr_dtype_name(s->dtype));
-    if (c->kind == TSRI_COLL_SEND_RECV)
-        return TSR_OK;
-    bool src_split = c->kind == TSRI_COLL_ALL_GATHER || c->kind == TSRI_COLL_ALL_TO_ALL;
-    bool dst_split = c->kind == TSRI_COLL_REDUCE_SCATTER || c->kind == TSRI_COLL_ALL_TO_ALL;
-    if (!axis_fits(s, s->src_axis, src_split))
-        return tsri_coll_invalid(c, i,
-                                 src_split ? "src_axis must be an axis of the shape"
-                                           : "src_axis must be -1, whole");
-    if (!axis_fits(s, s->dst_axis, dst_split))
-        return tsri_coll_invalid(c, i,
-                                 dst_split ? "dst_axis must be an axis of the shape"
-                                           : "dst_axis must be -1, whole");
-    return TSR_OK;
-}
-
-tsr_status tsri_coll_check(const tsri_coll *c, int nranks)
-{
-    /* Products and averages are of collectives for per-rank buffers, in host memory. */
-    tsr_reduce_op last = c->stream ? TSR_REDUCE_MIN : TSR_REDUCE_AVG;
-    if (c->kind < 0 || c->kind >= TSRI_COLL_KIND_COUNT_ || c->nseg < 0 || c->op < TSR_REDUCE_SUM ||
-        c->op > last)
-        return tsri_fail_at(c->loc, TSR_ERR_INVALID, "collective of kind %d, op %d, %d segments",
-                            (int)c->kind, (int)c->op, c->nseg);
-    if (c->root < 0 || c->root >= nranks)
-        return tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s '%s': root %d in a group of %d ranks",
-                            tsri_coll_kind_name(c->kind), c->what ? c->what : "", c->root, nranks);
-    for (int i = 0; i < c->nseg; i++)
-        TSRI_TRY(check_segment(c, i));
-    return TSR_OK;
 }

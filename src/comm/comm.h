@@ -249,11 +249,8 @@ tsr_status tsri_comm_everybody(tsri_comm *c, tsri_group **out_group);
 /* "all_reduce" and the like. */
 const char *tsri_coll_kind_name(tsri_coll_kind kind);
 
-/* Whether kind, op, root, dtypes, shapes and axes of a call make sense in a group of `nranks`;
- * TSR_ERR_INVALID names the segment. */
-tsr_status tsri_coll_check(const tsri_coll *coll, int nranks);
-/* "all_gather 'what', segment 2: ..." */
-tsr_status tsri_coll_invalid(const tsri_coll *coll, int seg, const char *fmt, ...) TSR_PRINTF(3, 4);
+/* Elements of piece i of n along `axis` of a segment; all of them for -1. */
+int64_t tsri_segment_count(const tsri_segment *seg, int axis, int n, int i);
 
 /* The bytes that rank `index` of n reads from peers in one segment of a call: what the plan shows
  * and what the local communicator must count. */
@@ -280,5 +277,28 @@ bool tsri_group_is(const tsri_group *g, int nranks, const int *ranks, int lane);
 
 /* See on_machine of tsri_comm_ops; NULL: there is none. */
 tsri_comm *tsri_comm_on_machine(tsri_comm *c);
+
+/* --- check.c ---------------------------------------------------------------------------------- */
+/* Whether kind, op, root, dtypes, shapes and axes of a call make sense in a group of `nranks`;
+ * TSR_ERR_INVALID names the segment. */
+tsr_status tsri_coll_check(const tsri_coll *coll, int nranks);
+/* Whether what this rank, member `index` of a group of n that is by_message or not, gives and takes
+ * in segment i makes sense. TSR_ERR_INVALID. */
+tsr_status tsri_segment_check(const tsri_coll *coll, int i, int n, int index, bool by_message);
+/* Both, for all segments. */
+tsr_status tsri_coll_check_here(const tsri_coll *coll, int n, int index, bool by_message);
+/* "all_gather 'what', segment 2: ..." */
+tsr_status tsri_coll_invalid(const tsri_coll *coll, int seg, const char *fmt, ...) TSR_PRINTF(3, 4);
+/* The bytes of this rank's sides of a segment; not of SEND_RECV. */
+void tsri_segment_sides(const tsri_coll *coll, const tsri_segment *seg, int n, int index,
+                        size_t *out_src_bytes, size_t *out_dst_bytes);
+/* The least and the greatest element of one side of a pull, from where its buffer starts. */
+void tsri_pull_extent(const tsri_pull *pull, int64_t at, const int64_t *step, int64_t *out_low,
+                      int64_t *out_high);
+bool tsri_pull_is_empty(const tsri_pull *pull);
+bool tsri_pull_reads(const tsri_pull *pull, int member);
+/* Whether it is a SEND_RECV in whose segments [first, first + nseg) member `index` reads nothing of
+ * its peers. */
+bool tsri_coll_only_gives(const tsri_coll *coll, int first, int nseg, int index);
 
 #endif

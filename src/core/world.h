@@ -75,6 +75,12 @@ void tsri_world_tell_gone(tsr_world *world, const void *gone);
 /* Destroys everything owned. */
 void tsri_world_destroy_owned(tsr_world *world);
 
+/* Whether [p, p + bytes) lies in a region. */
+static inline bool tsri_region_has(const tsri_region *r, const void *p, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)p, base = (uintptr_t)r->base;
+    return at >= base && at - base <= r->size && bytes <= r->size - (at - base);
+}
 /* Takes `bytes` of persistent memory, aligned to 64 bytes, from the top of the region, in which
  * peers can read it. Its contents are undefined. Errors: TSR_ERR_NO_MEMORY naming both sizes and
  * the option that raises them. */

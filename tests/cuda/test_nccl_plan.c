@@ -270,7 +270,7 @@ static void run(machine *mc)
         for (int i = 0; i < m->coll.nseg; i++)
             bytes +=
                 tsri_coll_bytes(m->coll.kind, m->coll.algo, mc->n, r, m->coll.root, &m->seg[i]);
-        if (tsri_nccl_check(&m->coll, mc->n, r, false) != TSR_OK ||
+        if (tsri_coll_check_here(&m->coll, mc->n, r, false) != TSR_OK ||
             tsri_nccl_plan_make(NULL, &m->coll, mc->n, r, ranks, &words, &m->plan) != TSR_OK)
             fail_msg("%s", tsr_last_error());
         assert_int_equal(m->plan.bytes_read, bytes);

@@ -379,7 +379,8 @@ static tsr_status wrong_body(tsr_world *w, void *arg)
         CHECK_TEXT(x.text);
         /* Where memory is not shared, it may lie anywhere. */
         tsri_error_clear();
-        CHECK(tsri_nccl_check(&c, 2, w->rank, i & 1) == (x.src_outside ? TSR_OK : TSR_ERR_INVALID));
+        CHECK(tsri_coll_check_here(&c, 2, w->rank, i & 1) ==
+              (x.src_outside ? TSR_OK : TSR_ERR_INVALID));
         CHECK(x.src_outside || (strstr(tsr_last_error(), "send_recv 'x', segment 0") &&
                                 strstr(tsr_last_error(), x.text)));
     }
@@ -419,10 +420,10 @@ static void test_next_to_each_other(void **state)
                                 .dst_count = N};
         const tsri_coll c = {.kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &s, .what = "x"};
         const bool apart = at == 0 || at == 2 * N;
-        assert_int_equal(tsri_nccl_check(&c, 2, 1, true), apart ? TSR_OK : TSR_ERR_INVALID);
-        assert_int_equal(tsri_nccl_check(&c, 2, 0, true), TSR_OK); /* the other's */
+        assert_int_equal(tsri_coll_check_here(&c, 2, 1, true), apart ? TSR_OK : TSR_ERR_INVALID);
+        assert_int_equal(tsri_coll_check_here(&c, 2, 0, true), TSR_OK); /* the other's */
         p.length[0] = 0;
-        assert_int_equal(tsri_nccl_check(&c, 2, 1, true), TSR_OK);
+        assert_int_equal(tsri_coll_check_here(&c, 2, 1, true), TSR_OK);
     }
 }
 

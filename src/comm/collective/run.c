@@ -37,14 +37,6 @@ static bool has_own_way(const tsr_group *g)
            (!TSRI_COMM_HAS(comm, does_tasks) || comm->ops->does_tasks(g->inner));
 }
 
-static bool can_be_read(const tsri_engine *e, const void *p, size_t bytes)
-{
-    const tsri_region *r = &e->world->region;
-    uintptr_t at = (uintptr_t)p, base = (uintptr_t)r->base;
-    return !e->comm->in_region ||
-           (at >= base && at - base <= r->size && bytes <= r->size - (at - base));
-}
-
 /* Whether the peers get a copy of src: it becomes the result, or is scaled, or they can't read it.
  */
 static bool copies_src(const tsr_group *g, const tsri_task *t, size_t bytes)
@@ -58,7 +50,7 @@ static bool copies_src(const tsr_group *g, const tsri_task *t, size_t bytes)
         return true;
     if (same && t->kind != TSRI_TASK_BROADCAST && !(t->kind == TSRI_TASK_REDUCE && !is_root(g, t)))
         return true;
-    return !can_be_read(g->engine, t->src, bytes);
+    return g->engine->comm->in_region && !tsri_region_has(&g->engine->world->region, t->src, bytes);
 }
 
 /* Room for a rank's pulls, one from each member, and for the members' numbers. */

@@ -439,27 +439,6 @@ tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job)
 }
 
 /* --- on the rank's own thread ----------------------------------------------------------------- */
-static bool is_empty(const tsri_pull *p)
-{
-    for (int a = 0; a < p->ndim; a++)
-        if (p->length[a] == 0)
-            return true;
-    return false;
-}
-
-bool tsri_gloo_only_gives(const tsri_gloo_group *g, const tsri_coll *coll)
-{
-    if (coll->kind != TSRI_COLL_SEND_RECV)
-        return false;
-    for (int i = 0; i < coll->nseg; i++)
-        for (int k = 0; k < coll->seg[i].npulls; k++) {
-            const tsri_pull *p = &coll->seg[i].pulls[k];
-            if (!is_empty(p) && (p->nsrc > 1 || p->src[0] != g->pub.index))
-                return false;
-        }
-    return true;
-}
-
 static void pull_own(const tsri_coll *coll, const tsri_segment *s)
 {
     const char *src = s->src;

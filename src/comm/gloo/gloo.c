@@ -84,7 +84,7 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
     TSRI_TRY(tsri_gloo_check(root));
     TSRI_TRY(tsri_gloo_check_over(g));
     TSRI_TRY(check_size(pub, coll));
-    TSRI_TRY(tsri_nccl_check(coll, pub->nranks, pub->index, true));
+    TSRI_TRY(tsri_coll_check_here(coll, pub->nranks, pub->index, true));
     if (g->started - g->finished >= TSRI_CALL_RING)
         return tsri_fail_at(coll->loc, TSR_ERR_STATE,
                             "%s '%s': at most %d calls of a group may be under way; finish some "
@@ -98,7 +98,7 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
         if (!job)
             return TSR_ERR_NO_MEMORY;
         job->record.seq = g->started + 1;
-        job->early = tsri_gloo_only_gives(g, coll);
+        job->early = tsri_coll_only_gives(coll, 0, coll->nseg, pub->index);
         job->flight = tsri_flight_begin(root->world->flight, pub->flight, job->record.seq,
                                         (int)coll->kind, coll, job->record.bytes, job->record.hash);
         tsr_status status = tsri_gloo_job_ask(g, job);
@@ -201,7 +201,7 @@ static tsr_status gloo_prepare(tsri_group *pub, tsri_coll *coll)
     tsri_gloo_group *g = group_of(pub);
     TSRI_TRY(tsri_gloo_check(g->comm->root));
     TSRI_TRY(check_size(pub, coll));
-    TSRI_TRY(tsri_nccl_check(coll, pub->nranks, pub->index, true));
+    TSRI_TRY(tsri_coll_check_here(coll, pub->nranks, pub->index, true));
     if (pub->nranks == 1)
         return TSR_OK;
     tsri_gloo_job *job = tsri_gloo_job_make(g, TSRI_GLOO_PREPARE, coll);

@@ -281,10 +281,8 @@ tsr_status tsri_gloo_take_poison(tsri_gloo_group *g, const tsri_gloo_job *job, i
 tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other);
 /* On the group's thread, when it is connected. */
 tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job);
-/* Whether this rank reads nothing of peers. */
-bool tsri_gloo_only_gives(const tsri_gloo_group *g, const tsri_coll *coll);
-/* Copies what this rank reads of itself in a SEND_RECV of which that holds; all of it in a group of
- * one. On the rank's own thread. */
+/* Copies what this rank reads of itself in a SEND_RECV in which it reads nothing of peers; all of
+ * it in a group of one. On the rank's own thread. */
 void tsri_gloo_do_own(const tsri_gloo_group *g, const tsri_coll *coll);
 /* NULL is fine. Not while a job has it. */
 void tsri_gloo_call_free(tsri_gloo_group *g, tsri_gloo_call *call);

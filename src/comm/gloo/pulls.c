@@ -44,14 +44,6 @@ typedef struct caller {
     char *staging;
 } caller;
 
-static bool is_source(const tsri_pull *p, int member)
-{
-    for (int k = 0; k < p->nsrc; k++)
-        if (p->src[k] == member)
-            return true;
-    return false;
-}
-
 /* The call with nothing but those pulls of mine that read of one member (-1: none at all). */
 static tsri_coll part_of(caller *c, int member)
 {
@@ -64,7 +56,7 @@ static tsri_coll part_of(caller *c, int member)
         c->part[i].npulls = 0;
         c->part[i].pulls = c->pulls + used;
         for (int k = 0; k < s->npulls; k++)
-            if (member >= 0 && is_source(&s->pulls[k], member)) {
+            if (member >= 0 && tsri_pull_reads(&s->pulls[k], member)) {
                 c->pulls[used++] = s->pulls[k];
                 c->part[i].npulls++;
             }

@@ -44,7 +44,7 @@ static tsr_status fill_record(tsri_local_group *g, const tsri_coll *coll, int fi
         memcpy(place, said->place, (size_t)nseg * sizeof *place);
     for (int i = 0; !said && i < nseg; i++)
         TSRI_TRY(tsri_local_place_segment(g, coll, first + i, &place[i]));
-    if (said ? said->gives : tsri_send_only_gives(g, coll, first, nseg))
+    if (said ? said->gives : tsri_coll_only_gives(coll, first, nseg, g->pub.index))
         g->gives |= UINT64_C(1) << seq % TSRI_CALL_RING;
     return TSR_OK;
 }

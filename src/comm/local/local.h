@@ -7,7 +7,6 @@
  *   arena.c   making, inheriting and mapping the arena
  *   wait.c    waiting for a peer's counter; finding out that it won't come
  *   record.c  a call's record in the arena: what a rank says of its call
- *   place.c   where a segment's sides are in the arena
  *   call.c    call records: publishing, comparing, describing
  *   prepare.c what a call says of its segments; said once for all, of calls of plans
  *   group.c   groups, and their channels in the arena
@@ -287,16 +286,9 @@ tsr_status tsri_local_stage_take(tsri_local_group *g);
 void tsri_local_stage_give(tsri_local_group *g);
 /* twin.c: the vtable's `twin`. */
 tsr_status tsri_local_twin(tsri_comm *c, tsri_comm **out_comm);
-/* The offset of [p, p + bytes) in this rank's region. */
-tsr_status tsri_local_place(const tsri_local_group *g, const void *p, size_t bytes,
-                            const tsri_coll *c, int seg, const char *side, uint64_t *out_offset);
 
-/* send.c: SEND_RECV. Whether segment i makes sense; places its src for the peers. */
-tsr_status tsri_send_place(const tsri_local_group *g, const tsri_coll *c, int i,
-                           tsri_seg_place *out);
-/* Whether c is a SEND_RECV whose segments [first, first + nseg) read nothing of peers. */
-bool tsri_send_only_gives(const tsri_local_group *g, const tsri_coll *c, int first, int nseg);
-/* Waits for those whom segments [first, first + nseg) read, moves, and marks the call done. */
+/* send.c: SEND_RECV. Waits for those whom segments [first, first + nseg) read, moves, and marks the
+ * call done. */
 tsr_status tsri_send_move(tsri_local_group *g, const tsri_coll *c, uint64_t seq, int first,
                           int nseg);
 /* Segment i in a group of one. */

@@ -5,46 +5,38 @@
 
 #include <string.h>
 
-/* Elements of this rank's sides. */
-static void count_sides(const tsri_local_group *g, const tsri_coll *c, const tsri_segment *s,
-                        int64_t *out_src, int64_t *out_dst)
+/* The offset of [p, p + bytes) in this rank's region. */
+static tsr_status place_side(const tsri_local_group *g, const void *p, size_t bytes,
+                             const tsri_coll *c, int seg, const char *side, uint64_t *out_offset)
 {
-    bool is_root = g->pub.index == c->root;
-    tsri_box src = tsri_box_piece(s->shape, s->src_axis, g->pub.nranks, g->pub.index);
-    tsri_box dst = tsri_box_piece(s->shape, s->dst_axis, g->pub.nranks, g->pub.index);
-    *out_src = tsri_box_count(s->shape, &src);
-    *out_dst = tsri_box_count(s->shape, &dst);
-    if (c->kind == TSRI_COLL_BROADCAST && !is_root)
-        *out_src = 0;
-    if (c->kind == TSRI_COLL_REDUCE && !is_root)
-        *out_dst = 0;
+    if (!tsri_region_has(g->local->region, p, bytes))
+        return tsri_coll_invalid(c, seg,
+                                 "%s %p (%zu bytes) lies outside of this rank's arena, where "
+                                 "peers can't read it",
+                                 side, p, bytes);
+    *out_offset = (uint64_t)((const char *)p - g->local->region->base);
+    return TSR_OK;
 }
 
 tsr_status tsri_local_place_segment(const tsri_local_group *g, const tsri_coll *c, int i,
                                     tsri_seg_place *out)
 {
     const tsri_segment *s = &c->seg[i];
-    int64_t nsrc, ndst;
-    if (c->kind == TSRI_COLL_SEND_RECV)
-        return tsri_send_place(g, c, i, out);
-    count_sides(g, c, s, &nsrc, &ndst);
-    size_t src_bytes = (size_t)nsrc * tsr_dtype_size(s->dtype);
-    size_t dst_bytes = (size_t)ndst * tsr_dtype_size(s->dtype);
+    int n = g->pub.nranks, me = g->pub.index;
+    size_t src_bytes, dst_bytes;
     *out = (tsri_seg_place){TSRI_NOWHERE, TSRI_NOWHERE};
-    if ((src_bytes && !s->src) || (dst_bytes && !s->dst))
-        return tsri_coll_invalid(c, i, src_bytes && !s->src ? "src is NULL" : "dst is NULL");
-    uintptr_t src = (uintptr_t)s->src, dst = (uintptr_t)s->dst;
-    bool same = src == dst && (g->pub.nranks == 1 || c->kind == TSRI_COLL_BROADCAST);
-    if (src_bytes && dst_bytes && src < dst + dst_bytes && dst < src + src_bytes && !same)
-        return tsri_coll_invalid(c, i, "src and dst overlap");
-    if (g->pub.nranks == 1)
+    TSRI_TRY(tsri_segment_check(c, i, n, me, false));
+    if (n == 1)
         return TSR_OK;
-    bool src_read = c->kind != TSRI_COLL_REDUCE || g->pub.index != c->root;
+    if (c->kind == TSRI_COLL_SEND_RECV)
+        return s->src ? place_side(g, s->src, 0, c, i, "src", &out->src) : TSR_OK;
+    tsri_segment_sides(c, s, n, me, &src_bytes, &dst_bytes);
+    bool src_read = c->kind != TSRI_COLL_REDUCE || me != c->root;
     bool dst_read = c->kind == TSRI_COLL_ALL_REDUCE && c->algo == TSRI_ALGO_TWO_PHASE;
     if (src_bytes && src_read)
-        TSRI_TRY(tsri_local_place(g, s->src, src_bytes, c, i, "src", &out->src));
+        TSRI_TRY(place_side(g, s->src, src_bytes, c, i, "src", &out->src));
     if (dst_bytes && dst_read)
-        TSRI_TRY(tsri_local_place(g, s->dst, dst_bytes, c, i, "dst", &out->dst));
+        TSRI_TRY(place_side(g, s->dst, dst_bytes, c, i, "dst", &out->dst));
     return TSR_OK;
 }
 
@@ -61,7 +53,7 @@ static tsr_status prepare_record(const tsri_local_group *g, const tsri_coll *col
     tsri_call_fill(&out->call, coll, first, nseg);
     for (int i = 0; i < nseg; i++)
         TSRI_TRY(tsri_local_place_segment(g, coll, first + i, &out->place[i]));
-    out->gives = tsri_send_only_gives(g, coll, first, nseg);
+    out->gives = tsri_coll_only_gives(coll, first, nseg, g->pub.index);
     return TSR_OK;
 }
 

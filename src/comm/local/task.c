@@ -277,13 +277,6 @@ static void fill_call(tsri_flow *f, const tsri_task *t)
     f->call.seq = f->first; /* where it waits before it is shown */
 }
 
-static bool in_region(const tsri_local_group *g, const void *p, size_t bytes)
-{
-    const tsri_region *r = g->local->region;
-    uintptr_t at = (uintptr_t)p, base = (uintptr_t)r->base;
-    return at >= base && at - base <= r->size && bytes <= r->size - (at - base);
-}
-
 static tsr_status run(tsri_flow *f)
 {
     const tsri_task *t = f->task;
@@ -331,7 +324,7 @@ tsr_status tsri_local_task(tsri_group *pub, tsri_task *task)
         tsri_copy(task->scratch[0].p, task->src, bytes);
         f.src = task->scratch[0].p;
     }
-    f.direct = bytes && in_region(g, f.src, bytes);
+    f.direct = bytes && tsri_region_has(g->local->region, f.src, bytes);
     fill_call(&f, task);
     status = run(&f);
     /* A peer that gave up may have changed what was read since. */

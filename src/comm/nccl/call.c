@@ -80,7 +80,7 @@ tsr_status tsri_nccl_call_make(tsri_nccl *n, const tsri_group *g, const tsri_col
                                tsri_nccl_call **out_call)
 {
     TSRI_TRY(tsri_watch_check(n->watch));
-    TSRI_TRY(tsri_nccl_check(coll, g->nranks, g->index, false));
+    TSRI_TRY(tsri_coll_check_here(coll, g->nranks, g->index, false));
     tsri_nccl_call *c = tsri_mem_alloc(&n->pub.world->mem, sizeof *c);
     if (!c) {
         /* The others wait for what this rank has to say. */

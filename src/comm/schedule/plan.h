@@ -79,10 +79,6 @@ typedef struct tsri_nccl_words {
  */
 enum { TSRI_NCCL_MAX_PARTS = 64, TSRI_PLAN_MAX_PARTS = 256 };
 
-/* Whether this rank's call makes sense in a group of n, which is by_message or not.
- * TSR_ERR_INVALID. */
-tsr_status tsri_nccl_check(const tsri_coll *coll, int n, int index, bool by_message);
-
 /*
  * Describes this rank's segments of a SEND_RECV to the others: `words` (of room for `room`)
  * gets as much as fits; returns how many there are.
