@@ -22,6 +22,20 @@ bool tsri_checks(void);
 void *tsri_mem_alloc(tsri_mem *mem, size_t bytes);
 /* p may be NULL. New bytes are not zeroed. On failure p stays valid. */
 void *tsri_mem_realloc(tsri_mem *mem, void *p, size_t bytes);
+/* Makes room for one item more than `count` in an array of *capacity items. */
+static inline bool tsri_mem_grow(tsri_mem *mem, void **items, int count, int *capacity,
+                                 size_t item_bytes)
+{
+    if (count < *capacity)
+        return true;
+    int more = *capacity ? 2 * *capacity : 16;
+    void *p = tsri_mem_realloc(mem, *items, (size_t)more * item_bytes);
+    if (!p)
+        return false;
+    *items = p;
+    *capacity = more;
+    return true;
+}
 char *tsri_mem_strdup(tsri_mem *mem, const char *text);
 void tsri_mem_free(void *p);
 

@@ -271,7 +271,7 @@ static void run(machine *mc)
             bytes +=
                 tsri_coll_bytes(m->coll.kind, m->coll.algo, mc->n, r, m->coll.root, &m->seg[i]);
         if (tsri_coll_check_here(&m->coll, mc->n, r, false) != TSR_OK ||
-            tsri_nccl_plan_make(NULL, &m->coll, mc->n, r, ranks, &words, &m->plan) != TSR_OK)
+            tsri_nccl_plan_make(NULL, &m->coll, mc->n, r, ranks, &words, false, &m->plan) != TSR_OK)
             fail_msg("%s", tsr_last_error());
         assert_int_equal(m->plan.bytes_read, bytes);
         m->stage = malloc(m->plan.stage_bytes + 1);
@@ -540,7 +540,7 @@ static void test_nothing_given(void **state)
     describe_all(&mc, &words);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(
-            tsri_nccl_plan_make(NULL, &mc.m[r].coll, 3, r, ranks, &words, &mc.m[r].plan),
+            tsri_nccl_plan_make(NULL, &mc.m[r].coll, 3, r, ranks, &words, false, &mc.m[r].plan),
             TSR_ERR_MISMATCH);
         assert_non_null(strstr(tsr_last_error(), "rank 2 reads from rank 1, which gives nothing"));
     }
@@ -601,7 +601,7 @@ static void check_direct(tsri_coll_kind kind, tsr_dtype dtype, tsr_dims shape, i
         .src = src, .dst = dst, .dtype = dtype, .shape = shape, .src_axis = from, .dst_axis = to};
     const tsri_coll c = {.kind = kind, .nseg = 1, .seg = &s};
     tsri_nccl_plan p;
-    assert_int_equal(tsri_nccl_plan_make(NULL, &c, 4, 1, ranks, NULL, &p), TSR_OK);
+    assert_int_equal(tsri_nccl_plan_make(NULL, &c, 4, 1, ranks, NULL, false, &p), TSR_OK);
     assert_int_equal(p.nsteps, 1);
     assert_int_equal(p.steps[0].kind, step);
     assert_int_equal(p.stage_bytes, 0);
@@ -642,8 +642,7 @@ static void test_rounds(void **state)
         const tsri_coll c = {
             .kind = from ? TSRI_COLL_ALL_REDUCE : TSRI_COLL_ALL_GATHER, .nseg = 1, .seg = &s};
         for (int i = 0; i < n; i++)
-            assert_int_equal(tsri_nccl_plan_make_direct(NULL, &c, n, i, ranks, NULL, &p[i]),
-                             TSR_OK);
+            assert_int_equal(tsri_nccl_plan_make(NULL, &c, n, i, ranks, NULL, true, &p[i]), TSR_OK);
         for (int i = 0; i < n * n; i++) {
             const int to = peer_at(&p[i / n], TSRI_NCCL_SEND, i % n);
             assert_int_equal(to >= 0, i % n < n - 1);

@@ -135,27 +135,12 @@ static tsr_status pass_words(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_
     return TSR_OK;
 }
 
-/* --- places ----------------------------------------------------------------------------------- */
-char *tsri_gloo_find(const tsri_coll *coll, char *staging, tsri_nccl_place p)
-{
-    switch (p.where) {
-    case TSRI_NCCL_SRC:
-        return (char *)(uintptr_t)coll->seg[p.seg].src + p.at;
-    case TSRI_NCCL_DST:
-        return (char *)coll->seg[p.seg].dst + p.at;
-    case TSRI_NCCL_STAGE:
-        return staging + p.at;
-    case TSRI_NCCL_NOWHERE:
-        break;
-    }
-    return NULL;
-}
-
+/* --- steps on this rank ----------------------------------------------------------------------- */
 void tsri_gloo_do_here(const tsri_coll *coll, const tsri_nccl_plan *plan, char *staging,
                        const tsri_nccl_step *s)
 {
     const char *sources[TSRI_PLAN_MAX_PARTS];
-    char *dst = tsri_gloo_find(coll, staging, s->dst);
+    char *dst = tsri_nccl_locate(coll, staging, s->dst);
     if (s->kind == TSRI_NCCL_FILL) {
         tsri_fill_identity(s->dtype, coll->op, s->count, dst);
         return;
@@ -165,7 +150,7 @@ void tsri_gloo_do_here(const tsri_coll *coll, const tsri_nccl_plan *plan, char *
                       .dst_at = s->move.dst_at,
                       .nsrc = s->move.nsrc};
     for (int i = 0; i < s->move.nsrc; i++)
-        sources[i] = tsri_gloo_find(coll, staging, plan->sources[s->first + i]);
+        sources[i] = tsri_nccl_locate(coll, staging, plan->sources[s->first + i]);
     for (int a = 0; a < s->move.ndim; a++) {
         pull.length[a] = s->move.length[a];
         pull.src_step[a] = s->move.src_step[a];
@@ -189,21 +174,6 @@ static tsr_status reserve_staging(tsri_gloo_group *g, size_t bytes)
 }
 
 /* --- working a call out ----------------------------------------------------------------------- */
-static bool is_talk(const tsri_nccl_step *s)
-{
-    return s->kind == TSRI_NCCL_SEND || s->kind == TSRI_NCCL_RECV;
-}
-
-/* Where the talk that begins at step `first` ends. */
-static int end_of_talk(const tsri_nccl_plan *p, int first)
-{
-    int end = first + 1;
-    if (p->steps[first].kind == TSRI_NCCL_GROUP_START)
-        while (p->steps[end++].kind != TSRI_NCCL_GROUP_END)
-            ;
-    return end;
-}
-
 /* The messages of the steps [first, end). */
 static tsr_status resolve_talk(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_call *call,
                                tsri_gloo_moves *talk, int first, int end)
@@ -213,11 +183,11 @@ static tsr_status resolve_talk(tsri_gloo_group *g, const tsri_gloo_job *job, tsr
     for (int i = first; i < end; i++) {
         const tsri_nccl_step *s = &call->plan.steps[i];
         bool sends = s->kind == TSRI_NCCL_SEND;
-        if (!is_talk(s))
+        if (!sends && s->kind != TSRI_NCCL_RECV)
             continue;
         tsri_gloo_piece *p = &g->pieces[count++];
         *p = (tsri_gloo_piece){.data =
-                                   tsri_gloo_find(job->coll, g->staging, sends ? s->src : s->dst),
+                                   tsri_nccl_locate(job->coll, g->staging, sends ? s->src : s->dst),
                                .bytes = (size_t)s->count * tsr_dtype_size(s->dtype),
                                .peer = s->peer,
                                .send = sends};
@@ -237,8 +207,8 @@ static tsr_status resolve(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_glo
     call->is_resolved = false;
     call->bytes_read = 0;
     for (int i = 0, end; i < p->nsteps; i = end) {
-        end = end_of_talk(p, i);
-        if (end > i + 1 || is_talk(&p->steps[i]))
+        end = tsri_nccl_talk_end(p, i);
+        if (!tsri_nccl_is_here(&p->steps[i]))
             TSRI_TRY(resolve_talk(g, job, call, &call->talk[talks++], i, end));
     }
     call->staging = g->staging;
@@ -268,8 +238,8 @@ static tsr_status make_call(tsri_gloo_group *g, const tsri_gloo_job *job,
     call->coll = *coll;
     call->coll.seg = segs ? memcpy(call + 1, coll->seg, segs) : NULL;
     call->hash = job->record.hash ^ job->record.hash >> 32;
-    tsr_status status = tsri_nccl_plan_make_direct(NULL, coll, g->pub.nranks, g->pub.index,
-                                                   g->pub.ranks, words, &call->plan);
+    tsr_status status = tsri_nccl_plan_make(NULL, coll, g->pub.nranks, g->pub.index, g->pub.ranks,
+                                            words, true, &call->plan);
     if (status == TSR_OK)
         status = resolve(g, job, call);
     if (status != TSR_OK) {
@@ -365,8 +335,8 @@ static tsr_status run(tsri_gloo_group *g, tsri_gloo_job *job, tsri_gloo_call *ca
     TSRI_TRY(resolve(g, job, call));
     for (int i = 0, end; i < p->nsteps; i = end) {
         const tsri_nccl_step *s = &p->steps[i];
-        end = end_of_talk(p, i);
-        if (end > i + 1 || is_talk(s)) {
+        end = tsri_nccl_talk_end(p, i);
+        if (!tsri_nccl_is_here(s)) {
             call->is_resolved = false; /* until it has gone well */
             TSRI_TRY(tsri_gloo_moves_run(g, job, slot, &call->talk[talks++]));
             call->is_resolved = true;

@@ -271,7 +271,6 @@ tsr_status tsri_gloo_post_again(tsri_gloo_group *g, const tsri_gloo_job *job, ui
                                 tsri_gloo_post *post);
 tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_post *post,
                                  int first, int end);
-char *tsri_gloo_find(const tsri_coll *coll, char *staging, tsri_nccl_place p);
 /* A step that is a move on this rank, or a fill. */
 void tsri_gloo_do_here(const tsri_coll *coll, const tsri_nccl_plan *plan, char *staging,
                        const tsri_nccl_step *step);

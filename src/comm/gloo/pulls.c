@@ -79,8 +79,8 @@ static tsr_status plan_with(caller *c, const tsri_coll *sub, int member, const i
     if (member >= 0)
         memcpy(c->table + member * c->stride, words, (size_t)nwords * sizeof *words);
     const tsri_nccl_words all = {c->table, c->stride};
-    return tsri_nccl_plan_make_direct(NULL, sub, n, c->g->pub.index, c->g->pub.ranks, &all,
-                                      out_plan);
+    return tsri_nccl_plan_make(NULL, sub, n, c->g->pub.index, c->g->pub.ranks, &all, true,
+                               out_plan);
 }
 
 static tsr_status reserve_table(caller *c, int64_t words)
@@ -104,7 +104,7 @@ static tsr_status collect(caller *c, const tsri_nccl_plan *plan, char *staging, 
         if (s->kind != (send ? TSRI_NCCL_SEND : TSRI_NCCL_RECV))
             continue;
         c->g->pieces[count++] =
-            (tsri_gloo_piece){.data = tsri_gloo_find(c->coll, staging, send ? s->src : s->dst),
+            (tsri_gloo_piece){.data = tsri_nccl_locate(c->coll, staging, send ? s->src : s->dst),
                               .bytes = (size_t)s->count * tsr_dtype_size(s->dtype),
                               .peer = s->peer,
                               .send = send};

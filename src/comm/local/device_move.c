@@ -4,13 +4,6 @@
 
 enum { MOST_SOURCES = 64 }; /* of one move */
 
-static void add_axis(tsri_move *m, int64_t length, int64_t src_step, int64_t dst_step)
-{
-    m->length[m->ndim] = length;
-    m->src_step[m->ndim] = src_step;
-    m->dst_step[m->ndim++] = dst_step;
-}
-
 static tsr_status put(tsri_local_group *g, const tsri_coll *c, const tsri_move *m)
 {
     tsri_device *device = tsri_local_device_of(g)->device;
@@ -66,10 +59,7 @@ tsr_status tsri_device_walk(tsri_local_group *g, const tsri_coll *c, const tsri_
                    .dst = dst};
     if (w->rows * w->run == 0)
         return TSR_OK;
-    for (int k = w->nloop - 1; k >= 0; k--)
-        add_axis(&m, w->length[k], w->src_step[k], w->dst_step[k]);
-    if (w->run > 1)
-        add_axis(&m, w->run, 1, 1);
+    m.ndim = tsri_walk_axes(w, m.length, m.src_step, m.dst_step);
     return tsri_local_device_check(g, nsrc > MOST_SOURCES ? put_many(g, c, m) : put(g, c, &m));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moving boxes of elements between dense arrays of the host: walk.c goes through them, strided.c,
- * reduce.c and copy.c have the inner loops. */
+/* Moving boxes of elements between dense arrays of the host: walk.c works out how to go
+ * through them, run.c does it, and strided.c, reduce.c and copy.c have the inner loops. */
 #ifndef TESSERA_COMM_MOVE_MOVE_H
 #define TESSERA_COMM_MOVE_MOVE_H
 
@@ -31,6 +31,8 @@ tsri_walk tsri_walk_of(tsr_dims shape, const tsri_box *src, const tsri_box *dst)
 tsri_walk tsri_walk_flat(int64_t offset, int64_t length);
 /* The box of a pull: axes in the order of dst's strides, joined where both sides allow it. */
 tsri_walk tsri_walk_pull(const tsri_pull *pull);
+/* The axes of a walk, outermost first, with its run as the last; returns how many. */
+int tsri_walk_axes(const tsri_walk *w, int64_t *length, int64_t *src_step, int64_t *dst_step);
 /* Copies (nsrc 1), or reduces in the order of src[], with up to `threads` threads. dst overlaps no
  * source, but may be the one of a copy whose two boxes are the same. */
 void tsri_walk_run(const tsri_walk *w, tsr_dtype dtype, tsr_reduce_op op, int nsrc,

@@ -64,7 +64,7 @@ static tsr_status fill_call(tsri_nccl *n, const tsri_group *g, const tsri_coll *
     if (g->nranks > 1)
         TSRI_TRY(tsri_nccl_agree(g, coll, &words));
     tsr_status status = tsri_nccl_plan_make(&n->pub.world->mem, coll, g->nranks, g->index, g->ranks,
-                                            &words, &c->plan);
+                                            &words, false, &c->plan);
     tsri_mem_free((void *)(uintptr_t)words.words);
     TSRI_TRY(status);
     if (c->plan.stage_bytes)
@@ -100,17 +100,7 @@ tsr_status tsri_nccl_call_make(tsri_nccl *n, const tsri_group *g, const tsri_col
 /* --- doing steps ------------------------------------------------------------------------------ */
 char *tsri_nccl_find(const tsri_coll *coll, const tsri_nccl_call *c, tsri_nccl_place p)
 {
-    switch (p.where) {
-    case TSRI_NCCL_SRC:
-        return (char *)(uintptr_t)coll->seg[p.seg].src + p.at;
-    case TSRI_NCCL_DST:
-        return (char *)coll->seg[p.seg].dst + p.at;
-    case TSRI_NCCL_STAGE:
-        return (char *)c->stage->ptr + p.at;
-    case TSRI_NCCL_NOWHERE:
-        break;
-    }
-    return NULL;
+    return tsri_nccl_locate(coll, c->stage ? c->stage->ptr : NULL, p);
 }
 
 static tsr_status do_here(const tsri_coll *coll, const tsri_nccl_call *c, const tsri_nccl_step *s,
@@ -132,15 +122,11 @@ static tsr_status do_steps(tsri_nccl *n, const tsri_nccl_group *g, const tsri_co
 {
     const tsri_nccl_plan *p = &c->plan;
     for (int i = 0, end; i < p->nsteps; i = end) {
-        end = i + 1;
-        if (p->steps[i].kind == TSRI_NCCL_MOVE || p->steps[i].kind == TSRI_NCCL_FILL) {
+        end = tsri_nccl_talk_end(p, i);
+        if (tsri_nccl_is_here(&p->steps[i]))
             TSRI_TRY(do_here(coll, c, &p->steps[i], stream));
-            continue;
-        }
-        if (p->steps[i].kind == TSRI_NCCL_GROUP_START)
-            while (p->steps[end++].kind != TSRI_NCCL_GROUP_END)
-                ;
-        TSRI_TRY(tsri_nccl_talk(n, g, coll, c, i, end));
+        else
+            TSRI_TRY(tsri_nccl_talk(n, g, coll, c, i, end));
     }
     return TSR_OK;
 }

@@ -44,19 +44,6 @@ struct tsri_watch {
 };
 
 /* --- names ------------------------------------------------------------------------------------ */
-static bool grow_names(tsri_watch *w)
-{
-    if (w->nnames < w->cnames)
-        return true;
-    int more = w->cnames ? 2 * w->cnames : 64;
-    named *names = tsri_mem_realloc(&w->world->mem, w->names, (size_t)more * sizeof *names);
-    if (!names)
-        return false;
-    w->names = names;
-    w->cnames = more;
-    return true;
-}
-
 tsr_status tsri_watch_name(tsri_watch *w, const tsri_group *g, const tsri_coll *coll, int *out_name)
 {
     named new_name = {.kind = tsri_coll_kind_name(coll->kind)};
@@ -70,7 +57,8 @@ tsr_status tsri_watch_name(tsri_watch *w, const tsri_group *g, const tsri_coll *
     int name = w->free_name - 1;
     if (name >= 0)
         w->free_name = w->names[name].next_free;
-    else if (grow_names(w))
+    else if (tsri_mem_grow(&w->world->mem, (void **)&w->names, w->nnames, &w->cnames,
+                           sizeof *w->names))
         name = w->nnames++;
     if (name >= 0)
         w->names[name] = new_name;

@@ -2,19 +2,10 @@
 /* Steps that schedules are made of. */
 #include "src/comm/schedule/build.h"
 
-static bool grow(tsri_nccl_build *b, void **items, int count, int *capacity, size_t bytes)
+bool tsri_nccl_grow(tsri_nccl_build *b, void **items, int count, int *capacity, size_t bytes)
 {
-    if (count < *capacity)
-        return true;
-    int more = *capacity ? 2 * *capacity : 16;
-    void *p = b->no_memory ? NULL : tsri_mem_realloc(b->mem, *items, (size_t)more * bytes);
-    if (!p) {
-        b->no_memory = true;
-        return false;
-    }
-    *items = p;
-    *capacity = more;
-    return true;
+    b->no_memory = b->no_memory || !tsri_mem_grow(b->mem, items, count, capacity, bytes);
+    return !b->no_memory;
 }
 
 /* The dtype that NCCL is told; it has no bools. */
@@ -26,7 +17,7 @@ static tsr_dtype wire_dtype(tsr_dtype dtype)
 void tsri_nccl_push(tsri_nccl_build *b, tsri_nccl_phase phase, const tsri_nccl_step *step)
 {
     tsri_nccl_list *l = &b->phase[phase];
-    if (grow(b, (void **)&l->steps, l->count, &l->capacity, sizeof *l->steps))
+    if (tsri_nccl_grow(b, (void **)&l->steps, l->count, &l->capacity, sizeof *l->steps))
         l->steps[l->count++] = *step;
 }
 
@@ -40,7 +31,7 @@ void tsri_nccl_push_move(tsri_nccl_build *b, tsri_nccl_phase phase, tsri_move mo
                            .move = move,
                            .first = b->nsources};
     for (int i = 0; i < move.nsrc; i++)
-        if (grow(b, (void **)&b->sources, b->nsources, &b->csources, sizeof *b->sources))
+        if (tsri_nccl_grow(b, (void **)&b->sources, b->nsources, &b->csources, sizeof *b->sources))
             b->sources[b->nsources++] = sources[i];
     tsri_nccl_push(b, phase, &step);
 }
@@ -63,18 +54,16 @@ void tsri_nccl_push_coll(tsri_nccl_build *b, tsri_nccl_phase phase, tsri_nccl_st
         tsri_nccl_push(b, phase, &step);
 }
 
-void tsri_nccl_push_recv(tsri_nccl_build *b, const tsri_segment *s, int64_t count,
+void tsri_nccl_push_recv(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
                          tsri_nccl_place dst, int peer)
 {
-    tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_RECV, s->dtype, count, tsri_nccl_nowhere, dst,
-                        peer);
+    tsri_nccl_push_coll(b, phase, TSRI_NCCL_RECV, dtype, count, tsri_nccl_nowhere, dst, peer);
 }
 
-void tsri_nccl_push_send(tsri_nccl_build *b, const tsri_segment *s, int64_t count,
+void tsri_nccl_push_send(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
                          tsri_nccl_place src, int peer)
 {
-    tsri_nccl_push_coll(b, TSRI_NCCL_TALK, TSRI_NCCL_SEND, s->dtype, count, src, tsri_nccl_nowhere,
-                        peer);
+    tsri_nccl_push_coll(b, phase, TSRI_NCCL_SEND, dtype, count, src, tsri_nccl_nowhere, peer);
 }
 
 void tsri_nccl_push_flat(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
@@ -111,9 +100,10 @@ void tsri_nccl_reduce_part(tsri_nccl_build *b, tsri_nccl_phase phase, const tsri
         sources[p] = part;
         if (p == b->me)
             continue;
-        tsri_nccl_push_send(b, s, tsri_nccl_length(length, b->n, p) * unit, part, p);
+        tsri_nccl_push_send(b, TSRI_NCCL_TALK, s->dtype, tsri_nccl_length(length, b->n, p) * unit,
+                            part, p);
         sources[p] = tsri_nccl_stage(b, mine * size);
-        tsri_nccl_push_recv(b, s, mine, sources[p], p);
+        tsri_nccl_push_recv(b, TSRI_NCCL_TALK, s->dtype, mine, sources[p], p);
     }
     tsri_nccl_push_flat(b, phase, s->dtype, mine, b->n, sources, dst);
 }

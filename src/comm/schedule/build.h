@@ -33,7 +33,7 @@ typedef struct tsri_nccl_build {
     int nsources, csources;
     int64_t stage; /* bytes so far */
     bool no_memory;
-    bool direct; /* see tsri_nccl_plan_make_direct */
+    bool direct; /* see tsri_nccl_plan_make */
 } tsri_nccl_build;
 
 static const tsri_nccl_place tsri_nccl_nowhere = {TSRI_NCCL_NOWHERE, 0, 0};
@@ -43,21 +43,34 @@ static inline tsri_nccl_place tsri_nccl_at(tsri_nccl_where where, int seg, int64
     return (tsri_nccl_place){where, seg, at};
 }
 
+/* Where the src and the dst of segment i begin. */
+static inline tsri_nccl_place tsri_nccl_src(int i)
+{
+    return tsri_nccl_at(TSRI_NCCL_SRC, i, 0);
+}
+
+static inline tsri_nccl_place tsri_nccl_dst(int i)
+{
+    return tsri_nccl_at(TSRI_NCCL_DST, i, 0);
+}
+
 static inline tsri_nccl_place tsri_nccl_shift(tsri_nccl_place p, int64_t bytes)
 {
     p.at += bytes;
     return p;
 }
 
-/* Adds a step; what fails is noted in b->no_memory. */
+/* Makes room for one item more; a failure is noted in b->no_memory. */
+bool tsri_nccl_grow(tsri_nccl_build *b, void **items, int count, int *capacity, size_t bytes);
+/* Adds a step; what fails is noted likewise. */
 void tsri_nccl_push(tsri_nccl_build *b, tsri_nccl_phase phase, const tsri_nccl_step *step);
 /* A move of the sources, whose number it takes as move.nsrc; dtype and op too. */
 void tsri_nccl_push_move(tsri_nccl_build *b, tsri_nccl_phase phase, tsri_move move,
                          const tsri_nccl_place *sources, tsri_nccl_place dst);
-/* `count` elements of segment s between two members, if there are any. */
-void tsri_nccl_push_send(tsri_nccl_build *b, const tsri_segment *s, int64_t count,
+/* `count` elements between two members, if there are any. */
+void tsri_nccl_push_send(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
                          tsri_nccl_place src, int peer);
-void tsri_nccl_push_recv(tsri_nccl_build *b, const tsri_segment *s, int64_t count,
+void tsri_nccl_push_recv(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
                          tsri_nccl_place dst, int peer);
 /* A step between members; nothing for a count of 0. */
 void tsri_nccl_push_coll(tsri_nccl_build *b, tsri_nccl_phase phase, tsri_nccl_step_kind kind,
@@ -88,7 +101,7 @@ static inline int64_t tsri_nccl_offset(int64_t length, int n, int i)
     return offset;
 }
 
-/* nccl_direct.c: by sends and receives alone. */
+/* direct.c: by sends and receives alone. */
 /* Each member gets all pieces, of rows of `unit` elements, one after the other; src is its own. */
 void tsri_nccl_gather_direct(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype,
                              int64_t length, int64_t unit, tsri_nccl_place src, tsri_nccl_place to);
@@ -96,7 +109,7 @@ void tsri_nccl_gather_direct(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtyp
 void tsri_nccl_reduce_direct(tsri_nccl_build *b, int i, int64_t count);
 void tsri_nccl_broadcast_direct(tsri_nccl_build *b, int i, int64_t count);
 
-/* nccl_pulls.c: all of a SEND_RECV. */
+/* pulls.c: all of a SEND_RECV. */
 tsr_status tsri_nccl_build_pulls(tsri_nccl_build *b);
 
 #endif

@@ -3,18 +3,6 @@
  */
 #include "src/comm/schedule/build.h"
 
-static void send(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
-                 tsri_nccl_place src, int peer)
-{
-    tsri_nccl_push_coll(b, phase, TSRI_NCCL_SEND, dtype, count, src, tsri_nccl_nowhere, peer);
-}
-
-static void receive(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtype dtype, int64_t count,
-                    tsri_nccl_place dst, int peer)
-{
-    tsri_nccl_push_coll(b, phase, TSRI_NCCL_RECV, dtype, count, tsri_nccl_nowhere, dst, peer);
-}
-
 static bool is_same_place(tsri_nccl_place a, tsri_nccl_place b)
 {
     return a.where == b.where && a.seg == b.seg && a.at == b.at;
@@ -37,9 +25,9 @@ void tsri_nccl_gather_direct(tsri_nccl_build *b, tsri_nccl_phase phase, tsr_dtyp
         tsri_nccl_push_flat(b, TSRI_NCCL_PACK, dtype, mine, 1, &src, own);
     for (int k = 1; k < b->n; k++) {
         int p = (b->me + k) % b->n, q = (b->me + b->n - k) % b->n;
-        send(b, phase, dtype, mine, src, p);
-        receive(b, phase, dtype, tsri_nccl_length(length, b->n, q) * unit,
-                piece_at(to, dtype, length, unit, b->n, q), q);
+        tsri_nccl_push_send(b, phase, dtype, mine, src, p);
+        tsri_nccl_push_recv(b, phase, dtype, tsri_nccl_length(length, b->n, q) * unit,
+                            piece_at(to, dtype, length, unit, b->n, q), q);
     }
 }
 
@@ -48,18 +36,17 @@ void tsri_nccl_reduce_direct(tsri_nccl_build *b, int i, int64_t count)
     const tsri_segment *s = &b->coll->seg[i];
     int root = b->coll->root;
     int64_t mine = tsri_nccl_length(count, b->n, b->me);
-    tsri_nccl_place dst = tsri_nccl_at(TSRI_NCCL_DST, i, 0), part;
+    tsri_nccl_place dst = tsri_nccl_dst(i), part;
     bool is_root = b->me == root;
     part = is_root ? piece_at(dst, s->dtype, count, 1, b->n, root)
                    : tsri_nccl_stage(b, mine * (int64_t)tsr_dtype_size(s->dtype));
-    tsri_nccl_reduce_part(b, TSRI_NCCL_BETWEEN, s, count, 1, tsri_nccl_at(TSRI_NCCL_SRC, i, 0),
-                          part);
+    tsri_nccl_reduce_part(b, TSRI_NCCL_BETWEEN, s, count, 1, tsri_nccl_src(i), part);
     if (!is_root)
-        send(b, TSRI_NCCL_TALK_AGAIN, s->dtype, mine, part, root);
+        tsri_nccl_push_send(b, TSRI_NCCL_TALK_AGAIN, s->dtype, mine, part, root);
     for (int p = 0; p < b->n && is_root; p++)
         if (p != root)
-            receive(b, TSRI_NCCL_TALK_AGAIN, s->dtype, tsri_nccl_length(count, b->n, p),
-                    piece_at(dst, s->dtype, count, 1, b->n, p), p);
+            tsri_nccl_push_recv(b, TSRI_NCCL_TALK_AGAIN, s->dtype, tsri_nccl_length(count, b->n, p),
+                                piece_at(dst, s->dtype, count, 1, b->n, p), p);
 }
 
 /* --- broadcasts ------------------------------------------------------------------------------- */
@@ -69,9 +56,10 @@ static void broadcast_tree(tsri_nccl_build *b, const tsri_segment *s, int64_t co
 {
     int n = b->n, root = b->coll->root, i = (b->me - root + n) % n, low = i ? i & -i : n;
     if (i)
-        receive(b, TSRI_NCCL_TALK, s->dtype, count, dst, (i - low + root) % n);
+        tsri_nccl_push_recv(b, TSRI_NCCL_TALK, s->dtype, count, dst, (i - low + root) % n);
     for (int bit = 1; bit < low && i + bit < n; bit *= 2)
-        send(b, TSRI_NCCL_TALK_AGAIN, s->dtype, count, i ? dst : src, (i + bit + root) % n);
+        tsri_nccl_push_send(b, TSRI_NCCL_TALK_AGAIN, s->dtype, count, i ? dst : src,
+                            (i + bit + root) % n);
 }
 
 /* The root gives each other member a part, and these pass their parts around: no member sends or
@@ -83,17 +71,17 @@ static void broadcast_parts(tsri_nccl_build *b, const tsri_segment *s, int64_t c
     int64_t mine = i ? tsri_nccl_length(count, parts, i - 1) : 0;
     tsri_nccl_place own = i ? piece_at(dst, s->dtype, count, 1, parts, i - 1) : dst;
     if (i)
-        receive(b, TSRI_NCCL_TALK, s->dtype, mine, own, root);
+        tsri_nccl_push_recv(b, TSRI_NCCL_TALK, s->dtype, mine, own, root);
     for (int k = 1; k <= parts; k++) {
         int j = i ? (i - 1 + k) % parts + 1 : k, to = (root + j) % n;
         int64_t theirs = tsri_nccl_length(count, parts, j - 1);
         tsri_nccl_place part = piece_at(i ? dst : src, s->dtype, count, 1, parts, j - 1);
         if (!i)
-            send(b, TSRI_NCCL_TALK, s->dtype, theirs, part, to);
+            tsri_nccl_push_send(b, TSRI_NCCL_TALK, s->dtype, theirs, part, to);
         if (!i || j == i)
             continue;
-        send(b, TSRI_NCCL_TALK_AGAIN, s->dtype, mine, own, to);
-        receive(b, TSRI_NCCL_TALK_AGAIN, s->dtype, theirs, part, to);
+        tsri_nccl_push_send(b, TSRI_NCCL_TALK_AGAIN, s->dtype, mine, own, to);
+        tsri_nccl_push_recv(b, TSRI_NCCL_TALK_AGAIN, s->dtype, theirs, part, to);
     }
 }
 
@@ -113,8 +101,7 @@ static bool goes_in_parts(const tsri_nccl_build *b)
 void tsri_nccl_broadcast_direct(tsri_nccl_build *b, int i, int64_t count)
 {
     const tsri_segment *s = &b->coll->seg[i];
-    tsri_nccl_place src = tsri_nccl_at(TSRI_NCCL_SRC, i, 0), dst = src;
-    dst.where = TSRI_NCCL_DST;
+    tsri_nccl_place src = tsri_nccl_src(i), dst = tsri_nccl_dst(i);
     if (goes_in_parts(b))
         broadcast_parts(b, s, count, src, dst);
     else

@@ -88,8 +88,7 @@ static void all_reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
 {
     const tsri_segment *s = &b->coll->seg[i];
     int64_t size = (int64_t)tsr_dtype_size(s->dtype);
-    tsri_nccl_place src = tsri_nccl_at(TSRI_NCCL_SRC, i, 0),
-                    dst = tsri_nccl_at(TSRI_NCCL_DST, i, 0);
+    tsri_nccl_place src = tsri_nccl_src(i), dst = tsri_nccl_dst(i);
     if (b->coll->algo == TSRI_ALGO_TWO_PHASE) {
         tsri_nccl_place mine = tsri_nccl_shift(dst, tsri_nccl_offset(count, b->n, b->me) * size);
         tsri_nccl_reduce_part(b, TSRI_NCCL_BETWEEN, s, count, 1, src, mine);
@@ -101,8 +100,8 @@ static void all_reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
         for (int k = 1; k < b->n; k++) {
             int p = (b->me + k) % b->n, q = (b->me + b->n - k) % b->n;
             sources[q] = tsri_nccl_stage(b, count * size);
-            tsri_nccl_push_send(b, s, count, src, p);
-            tsri_nccl_push_recv(b, s, count, sources[q], q);
+            tsri_nccl_push_send(b, TSRI_NCCL_TALK, s->dtype, count, src, p);
+            tsri_nccl_push_recv(b, TSRI_NCCL_TALK, s->dtype, count, sources[q], q);
         }
         sources[b->me] = src;
     } else {
@@ -117,13 +116,13 @@ static void all_reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
 static void reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
 {
     const tsri_segment *s = &b->coll->seg[i];
-    tsri_nccl_place src = tsri_nccl_at(TSRI_NCCL_SRC, i, 0), sources[TSRI_PLAN_MAX_PARTS];
+    tsri_nccl_place src = tsri_nccl_src(i), sources[TSRI_PLAN_MAX_PARTS];
     if (b->direct && b->coll->algo == TSRI_ALGO_TWO_PHASE) {
         tsri_nccl_reduce_direct(b, i, count);
         return;
     }
     if (b->me != b->coll->root) {
-        tsri_nccl_push_send(b, s, count, src, b->coll->root);
+        tsri_nccl_push_send(b, TSRI_NCCL_TALK, s->dtype, count, src, b->coll->root);
         return;
     }
     for (int p = 0; p < b->n; p++) {
@@ -131,10 +130,9 @@ static void reduce_ordered(tsri_nccl_build *b, int i, int64_t count)
         if (p == b->me)
             continue;
         sources[p] = tsri_nccl_stage(b, count * (int64_t)tsr_dtype_size(s->dtype));
-        tsri_nccl_push_recv(b, s, count, sources[p], p);
+        tsri_nccl_push_recv(b, TSRI_NCCL_TALK, s->dtype, count, sources[p], p);
     }
-    tsri_nccl_push_flat(b, TSRI_NCCL_UNPACK, s->dtype, count, b->n, sources,
-                        tsri_nccl_at(TSRI_NCCL_DST, i, 0));
+    tsri_nccl_push_flat(b, TSRI_NCCL_UNPACK, s->dtype, count, b->n, sources, tsri_nccl_dst(i));
 }
 
 /* --- the kinds -------------------------------------------------------------------------------- */
@@ -142,8 +140,7 @@ static void all_gather(tsri_nccl_build *b, int i, int64_t count)
 {
     const tsri_segment *s = &b->coll->seg[i];
     const view v = view_of(&s->shape, s->src_axis);
-    tsri_nccl_place src = tsri_nccl_at(TSRI_NCCL_SRC, i, 0),
-                    dst = tsri_nccl_at(TSRI_NCCL_DST, i, 0);
+    tsri_nccl_place src = tsri_nccl_src(i), dst = tsri_nccl_dst(i);
     tsri_nccl_place to = dst;
     if (v.outer > 1)
         to = tsri_nccl_stage(b, count * (int64_t)tsr_dtype_size(s->dtype));
@@ -157,8 +154,7 @@ static void reduce_scatter(tsri_nccl_build *b, int i, int64_t count)
     const tsri_segment *s = &b->coll->seg[i];
     const view v = view_of(&s->shape, s->dst_axis);
     int64_t size = (int64_t)tsr_dtype_size(s->dtype), unit = v.outer * v.inner;
-    tsri_nccl_place from = tsri_nccl_at(TSRI_NCCL_SRC, i, 0),
-                    dst = tsri_nccl_at(TSRI_NCCL_DST, i, 0);
+    tsri_nccl_place from = tsri_nccl_src(i), dst = tsri_nccl_dst(i);
     if (v.outer > 1) {
         tsri_nccl_place src = from;
         from = tsri_nccl_stage(b, count * size);
@@ -200,8 +196,8 @@ static void keep_own(tsri_nccl_build *b, int i, const tsr_dims *src, const tsr_d
         tsri_nccl_offset(s->shape.d[s->dst_axis], b->n, b->me) * move.src_step[s->dst_axis];
     move.dst_at =
         tsri_nccl_offset(s->shape.d[s->src_axis], b->n, b->me) * move.dst_step[s->src_axis];
-    tsri_nccl_place place = tsri_nccl_at(TSRI_NCCL_SRC, i, 0);
-    tsri_nccl_push_move(b, TSRI_NCCL_UNPACK, move, &place, tsri_nccl_at(TSRI_NCCL_DST, i, 0));
+    tsri_nccl_place place = tsri_nccl_src(i);
+    tsri_nccl_push_move(b, TSRI_NCCL_UNPACK, move, &place, tsri_nccl_dst(i));
 }
 
 static void all_to_all(tsri_nccl_build *b, int i)
@@ -211,8 +207,7 @@ static void all_to_all(tsri_nccl_build *b, int i)
     tsr_dims src = s->shape, dst = s->shape;
     src.d[s->src_axis] = tsri_nccl_length(s->shape.d[s->src_axis], b->n, b->me);
     dst.d[s->dst_axis] = tsri_nccl_length(s->shape.d[s->dst_axis], b->n, b->me);
-    tsri_nccl_place from = tsri_nccl_at(TSRI_NCCL_SRC, i, 0),
-                    to = tsri_nccl_at(TSRI_NCCL_DST, i, 0);
+    tsri_nccl_place from = tsri_nccl_src(i), to = tsri_nccl_dst(i);
     if (s->src_axis == s->dst_axis) {
         tsri_nccl_push_flat(b, TSRI_NCCL_UNPACK, s->dtype, tsr_dims_count(src), 1, &from, to);
         return;
@@ -220,7 +215,7 @@ static void all_to_all(tsri_nccl_build *b, int i)
     const view v = view_of(&src, s->dst_axis), w = view_of(&dst, s->src_axis);
     if (v.outer > 1) {
         from = tsri_nccl_stage(b, tsr_dims_count(src) * size);
-        move_pieces(b, true, s->dtype, &v, b->me, tsri_nccl_at(TSRI_NCCL_SRC, i, 0), from);
+        move_pieces(b, true, s->dtype, &v, b->me, tsri_nccl_src(i), from);
     }
     if (w.outer > 1)
         to = tsri_nccl_stage(b, tsr_dims_count(dst) * size);
@@ -228,15 +223,15 @@ static void all_to_all(tsri_nccl_build *b, int i)
         int p = (b->me + k) % b->n, q = (b->me + b->n - k) % b->n;
         int64_t sent = v.outer * v.inner, got = w.outer * w.inner;
         tsri_nccl_push_send(
-            b, s, tsri_nccl_length(v.length, b->n, p) * sent,
+            b, TSRI_NCCL_TALK, s->dtype, tsri_nccl_length(v.length, b->n, p) * sent,
             tsri_nccl_shift(from, tsri_nccl_offset(v.length, b->n, p) * sent * size), p);
-        tsri_nccl_push_recv(b, s, tsri_nccl_length(w.length, b->n, q) * got,
+        tsri_nccl_push_recv(b, TSRI_NCCL_TALK, s->dtype, tsri_nccl_length(w.length, b->n, q) * got,
                             tsri_nccl_shift(to, tsri_nccl_offset(w.length, b->n, q) * got * size),
                             q);
     }
     keep_own(b, i, &src, &dst);
     if (w.outer > 1)
-        move_pieces(b, false, s->dtype, &w, b->me, tsri_nccl_at(TSRI_NCCL_DST, i, 0), to);
+        move_pieces(b, false, s->dtype, &w, b->me, tsri_nccl_dst(i), to);
 }
 
 static void build_segment(tsri_nccl_build *b, int i)
@@ -245,8 +240,7 @@ static void build_segment(tsri_nccl_build *b, int i)
     const tsri_segment *s = &c->seg[i];
     int64_t count = tsr_dims_count(s->shape);
     bool is_root = b->me == c->root, ordered = is_ordered(b, s->dtype);
-    tsri_nccl_place src = tsri_nccl_at(TSRI_NCCL_SRC, i, 0),
-                    dst = tsri_nccl_at(TSRI_NCCL_DST, i, 0);
+    tsri_nccl_place src = tsri_nccl_src(i), dst = tsri_nccl_dst(i);
     if (count == 0)
         return;
     if (b->n == 1) {
@@ -345,40 +339,9 @@ static tsr_status build(tsri_nccl_build *b)
     return TSR_OK;
 }
 
-static tsr_status make(tsri_nccl_build *b, tsri_nccl_plan *out_plan)
-{
-    tsri_nccl_plan plan = {0};
-    tsr_status status = build(b);
-    if (status == TSR_OK && b->no_memory)
-        status = TSR_ERR_NO_MEMORY;
-    if (status == TSR_OK)
-        status = join(b, &plan);
-    plan.bytes_read = bytes_read(b);
-    for (int p = 0; p < TSRI_NCCL_PHASES; p++)
-        tsri_mem_free(b->phase[p].steps);
-    if (status != TSR_OK) {
-        tsri_mem_free(b->sources);
-        return status;
-    }
-    plan.sources = b->sources;
-    plan.nsources = b->nsources;
-    plan.stage_bytes = (size_t)b->stage;
-    *out_plan = plan;
-    return TSR_OK;
-}
-
 tsr_status tsri_nccl_plan_make(tsri_mem *mem, const tsri_coll *coll, int n, int index,
-                               const int *ranks, const tsri_nccl_words *words,
+                               const int *ranks, const tsri_nccl_words *words, bool direct,
                                tsri_nccl_plan *out_plan)
-{
-    tsri_nccl_build b = {
-        .mem = mem, .coll = coll, .n = n, .me = index, .ranks = ranks, .words = words};
-    return make(&b, out_plan);
-}
-
-tsr_status tsri_nccl_plan_make_direct(tsri_mem *mem, const tsri_coll *coll, int n, int index,
-                                      const int *ranks, const tsri_nccl_words *words,
-                                      tsri_nccl_plan *out_plan)
 {
     tsri_nccl_build b = {.mem = mem,
                          .coll = coll,
@@ -386,8 +349,49 @@ tsr_status tsri_nccl_plan_make_direct(tsri_mem *mem, const tsri_coll *coll, int 
                          .me = index,
                          .ranks = ranks,
                          .words = words,
-                         .direct = true};
-    return make(&b, out_plan);
+                         .direct = direct};
+    tsri_nccl_plan plan = {0};
+    tsr_status status = build(&b);
+    if (status == TSR_OK && b.no_memory)
+        status = TSR_ERR_NO_MEMORY;
+    if (status == TSR_OK)
+        status = join(&b, &plan);
+    plan.bytes_read = bytes_read(&b);
+    for (int p = 0; p < TSRI_NCCL_PHASES; p++)
+        tsri_mem_free(b.phase[p].steps);
+    if (status != TSR_OK) {
+        tsri_mem_free(b.sources);
+        return status;
+    }
+    plan.sources = b.sources;
+    plan.nsources = b.nsources;
+    plan.stage_bytes = (size_t)b.stage;
+    *out_plan = plan;
+    return TSR_OK;
+}
+
+int tsri_nccl_talk_end(const tsri_nccl_plan *plan, int first)
+{
+    int end = first + 1;
+    if (plan->steps[first].kind == TSRI_NCCL_GROUP_START)
+        while (plan->steps[end++].kind != TSRI_NCCL_GROUP_END)
+            ;
+    return end;
+}
+
+char *tsri_nccl_locate(const tsri_coll *coll, char *stage, tsri_nccl_place p)
+{
+    switch (p.where) {
+    case TSRI_NCCL_SRC:
+        return (char *)(uintptr_t)coll->seg[p.seg].src + p.at;
+    case TSRI_NCCL_DST:
+        return (char *)coll->seg[p.seg].dst + p.at;
+    case TSRI_NCCL_STAGE:
+        return stage + p.at;
+    case TSRI_NCCL_NOWHERE:
+        break;
+    }
+    return NULL;
 }
 
 void tsri_nccl_plan_finish(tsri_nccl_plan *plan)

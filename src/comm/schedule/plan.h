@@ -85,21 +85,27 @@ enum { TSRI_NCCL_MAX_PARTS = 64, TSRI_PLAN_MAX_PARTS = 256 };
  */
 int64_t tsri_nccl_describe(const tsri_coll *coll, int64_t room, int64_t *words);
 
-/* ranks: the members' world ranks. words: NULL but for SEND_RECV in a group of several. Errors:
- * TSR_ERR_NO_MEMORY; TSR_ERR_MISMATCH if a member reads what another does not give (all members
- * find the same); TSR_ERR_UNSUPPORTED. */
-tsr_status tsri_nccl_plan_make(tsri_mem *mem, const tsri_coll *coll, int n, int index,
-                               const int *ranks, const tsri_nccl_words *words,
-                               tsri_nccl_plan *out_plan);
 /*
- * Makes the plan of a communicator that has sends and receives alone (Gloo's): each piece goes
- * straight to whoever needs it, all reductions are in the order of members, and what a rank
- * receives is what tsri_coll_bytes says. A small broadcast goes down a binomial tree, a large one
- * in parts that the members pass around. A barrier has no steps.
+ * ranks: the members' world ranks. words: NULL but for SEND_RECV in a group of several. direct: for
+ * a communicator that has sends and receives alone (Gloo's). Then each piece goes straight to
+ * whoever needs it, all reductions are in the order of members, and what a rank receives is what
+ * tsri_coll_bytes says; a small broadcast goes down a binomial tree, a large one in parts that the
+ * members pass around, and a barrier has no steps. Errors: TSR_ERR_NO_MEMORY; TSR_ERR_MISMATCH if a
+ * member reads what another does not give (all members find the same); TSR_ERR_UNSUPPORTED.
  */
-tsr_status tsri_nccl_plan_make_direct(tsri_mem *mem, const tsri_coll *coll, int n, int index,
-                                      const int *ranks, const tsri_nccl_words *words,
-                                      tsri_nccl_plan *out_plan);
+tsr_status tsri_nccl_plan_make(tsri_mem *mem, const tsri_coll *coll, int n, int index,
+                               const int *ranks, const tsri_nccl_words *words, bool direct,
+                               tsri_nccl_plan *out_plan);
 void tsri_nccl_plan_finish(tsri_nccl_plan *plan);
+
+/* Whether a step is a move on this rank, or a fill: the others are talk with peers. */
+static inline bool tsri_nccl_is_here(const tsri_nccl_step *step)
+{
+    return step->kind == TSRI_NCCL_MOVE || step->kind == TSRI_NCCL_FILL;
+}
+/* Where the talk that begins at step `first` ends: behind that, or behind its group. */
+int tsri_nccl_talk_end(const tsri_nccl_plan *plan, int first);
+/* Where a place is, with the call's staging memory at `stage`; NULL for nowhere. */
+char *tsri_nccl_locate(const tsri_coll *coll, char *stage, tsri_nccl_place place);
 
 #endif

@@ -4,9 +4,9 @@
  * to all others, in words, and finds in theirs what it has to send. For any two members, both go
  * through the reader's pulls in the same order, so that sends meet their receives.
  */
+#include "src/comm/move/move.h"
 #include "src/comm/schedule/build.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* A pull as it goes over the wire: axes by dst's steps, outermost first, axes of one dropped,
@@ -24,44 +24,16 @@ static int source_of(const wire *w, int k)
     return w->own_src ? w->own_src[k] : (int)w->their_src[k];
 }
 
-static bool is_inner(const tsri_pull *p, int a, int b)
-{
-    int64_t da = llabs(p->dst_step[a]), db = llabs(p->dst_step[b]);
-    return da != db ? da < db : llabs(p->src_step[a]) < llabs(p->src_step[b]);
-}
-
-static void add_axis(wire *w, int64_t length, int64_t src_step, int64_t dst_step)
-{
-    int last = w->ndim - 1;
-    if (last >= 0 && w->src_step[last] == src_step * length &&
-        w->dst_step[last] == dst_step * length) {
-        w->length[last] *= length;
-        w->src_step[last] = src_step;
-        w->dst_step[last] = dst_step;
-        return;
-    }
-    w->length[w->ndim] = length;
-    w->src_step[w->ndim] = src_step;
-    w->dst_step[w->ndim++] = dst_step;
-}
-
 /* False if there is nothing to pull. */
 static bool wire_of(const tsri_pull *p, wire *w)
 {
-    int order[TSR_MAX_NDIM], n = 0;
-    *w = (wire){
-        .src_at = p->src_at, .dst_at = p->dst_at, .count = 1, .nsrc = p->nsrc, .own_src = p->src};
-    for (int a = 0; a < p->ndim; a++) {
-        w->count *= p->length[a];
-        if (p->length[a] == 1)
-            continue;
-        int at = n++;
-        for (; at > 0 && is_inner(p, order[at - 1], a); at--)
-            order[at] = order[at - 1];
-        order[at] = a;
-    }
-    for (int i = 0; i < n; i++)
-        add_axis(w, p->length[order[i]], p->src_step[order[i]], p->dst_step[order[i]]);
+    const tsri_walk walk = tsri_walk_pull(p);
+    *w = (wire){.src_at = walk.src_at,
+                .dst_at = walk.dst_at,
+                .count = walk.rows * walk.run,
+                .nsrc = p->nsrc,
+                .own_src = p->src};
+    w->ndim = tsri_walk_axes(&walk, w->length, w->src_step, w->dst_step);
     return w->count > 0;
 }
 
@@ -205,33 +177,18 @@ static bool is_same_box(const wire *a, const wire *b)
            !memcmp(a->src_step, b->src_step, bytes);
 }
 
-static bool grow_packer(tsri_nccl_build *b, packer *p)
-{
-    if (p->count < p->capacity)
-        return true;
-    int more = p->capacity ? 2 * p->capacity : 8;
-    packed *boxes = tsri_mem_realloc(b->mem, p->boxes, (size_t)more * sizeof *boxes);
-    if (!boxes) {
-        b->no_memory = true;
-        return false;
-    }
-    p->boxes = boxes;
-    p->capacity = more;
-    return true;
-}
-
 /* Where the box of this rank's src of segment i is one run: there, or packed. */
 static tsri_nccl_place as_run(tsri_nccl_build *b, packer *p, int i, const wire *w)
 {
     const tsri_segment *s = &b->coll->seg[i];
     int64_t size = (int64_t)tsr_dtype_size(s->dtype);
-    tsri_nccl_place src = tsri_nccl_at(TSRI_NCCL_SRC, i, 0);
+    tsri_nccl_place src = tsri_nccl_src(i);
     if (is_run(w, w->src_step))
         return tsri_nccl_shift(src, w->src_at * size);
     for (int k = 0; k < p->count; k++)
         if (is_same_box(&p->boxes[k].what, w))
             return p->boxes[k].where;
-    if (!grow_packer(b, p))
+    if (!tsri_nccl_grow(b, (void **)&p->boxes, p->count, &p->capacity, sizeof *p->boxes))
         return src;
     tsri_nccl_place where = tsri_nccl_stage(b, w->count * size);
     tsri_move move = {.dtype = s->dtype, .ndim = w->ndim, .src_at = w->src_at, .nsrc = 1};
@@ -256,32 +213,25 @@ static void give(tsri_nccl_build *b, packer *p, int i, const int64_t **starts)
             at = take_pull(at, &w);
             for (int j = 0; j < w.nsrc; j++)
                 if (source_of(&w, j) == b->me)
-                    tsri_nccl_push_send(b, s, w.count, as_run(b, p, i, &w), m);
+                    tsri_nccl_push_send(b, TSRI_NCCL_TALK, s->dtype, w.count, as_run(b, p, i, &w),
+                                        m);
         }
     }
 }
 
 /* --- getting ---------------------------------------------------------------------------------- */
-static void dst_extent(const wire *w, int64_t *out_low, int64_t *out_high)
-{
-    *out_low = *out_high = w->dst_at;
-    for (int a = 0; a < w->ndim; a++) {
-        int64_t reach = (w->length[a] - 1) * w->dst_step[a];
-        *(reach < 0 ? out_low : out_high) += reach;
-    }
-}
-
 /* Whether pull k of the segment may arrive in place: pulls that write the same elements must do so
  * in their order. */
-static bool stands_alone(const tsri_segment *s, int k, const wire *w)
+static bool stands_alone(const tsri_segment *s, int k)
 {
+    const tsri_pull *p = &s->pulls[k];
     int64_t low, high, their_low, their_high;
-    wire other;
-    dst_extent(w, &low, &high);
+    tsri_pull_extent(p, p->dst_at, p->dst_step, &low, &high);
     for (int j = 0; j < s->npulls; j++) {
-        if (j == k || !wire_of(&s->pulls[j], &other))
+        const tsri_pull *other = &s->pulls[j];
+        if (j == k || tsri_pull_is_empty(other))
             continue;
-        dst_extent(&other, &their_low, &their_high);
+        tsri_pull_extent(other, other->dst_at, other->dst_step, &their_low, &their_high);
         if (low <= their_high && their_low <= high)
             return false;
     }
@@ -292,7 +242,7 @@ static tsr_status get_pull(tsri_nccl_build *b, packer *p, int i, int k)
 {
     const tsri_segment *s = &b->coll->seg[i];
     int64_t size = (int64_t)tsr_dtype_size(s->dtype);
-    tsri_nccl_place dst = tsri_nccl_at(TSRI_NCCL_DST, i, 0), sources[TSRI_PLAN_MAX_PARTS];
+    tsri_nccl_place dst = tsri_nccl_dst(i), sources[TSRI_PLAN_MAX_PARTS];
     wire w;
     if (!wire_of(&s->pulls[k], &w))
         return TSR_OK;
@@ -301,18 +251,19 @@ static tsr_status get_pull(tsri_nccl_build *b, packer *p, int i, int k)
                             "send_recv '%s', segment %d: pull %d reduces %d parts; at most %d",
                             b->coll->what ? b->coll->what : "", i, k, w.nsrc, TSRI_NCCL_MAX_PARTS);
     bool own = w.nsrc == 1 && w.own_src[0] == b->me;
-    if (w.nsrc == 1 && !own && is_run(&w, w.dst_step) && stands_alone(s, k, &w)) {
-        tsri_nccl_push_recv(b, s, w.count, tsri_nccl_shift(dst, w.dst_at * size), w.own_src[0]);
+    if (w.nsrc == 1 && !own && is_run(&w, w.dst_step) && stands_alone(s, k)) {
+        tsri_nccl_push_recv(b, TSRI_NCCL_TALK, s->dtype, w.count,
+                            tsri_nccl_shift(dst, w.dst_at * size), w.own_src[0]);
         return TSR_OK;
     }
     for (int j = 0; j < w.nsrc; j++) {
         if (own) {
-            sources[j] = tsri_nccl_at(TSRI_NCCL_SRC, i, 0);
+            sources[j] = tsri_nccl_src(i);
         } else if (w.own_src[j] == b->me) {
             sources[j] = as_run(b, p, i, &w);
         } else {
             sources[j] = tsri_nccl_stage(b, w.count * size);
-            tsri_nccl_push_recv(b, s, w.count, sources[j], w.own_src[j]);
+            tsri_nccl_push_recv(b, TSRI_NCCL_TALK, s->dtype, w.count, sources[j], w.own_src[j]);
         }
     }
     tsri_move move = {.dtype = s->dtype,
@@ -338,7 +289,7 @@ static tsr_status build_segment(tsri_nccl_build *b, int i, const int64_t **start
                                  .dtype = s->dtype,
                                  .op = b->coll->op,
                                  .count = s->dst_count,
-                                 .dst = tsri_nccl_at(TSRI_NCCL_DST, i, 0)};
+                                 .dst = tsri_nccl_dst(i)};
     if (s->fill && s->dst_count)
         tsri_nccl_push(b, TSRI_NCCL_PACK, &fill);
     if (starts)
