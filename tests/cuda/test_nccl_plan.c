@@ -248,12 +248,12 @@ static void describe_all(machine *mc, tsri_nccl_words *out)
 {
     int64_t most = 1;
     for (int r = 0; r < mc->n; r++) {
-        int64_t count = tsri_nccl_describe(&mc->m[r].coll, 0, NULL);
+        int64_t count = tsri_nccl_describe(&mc->m[r].coll, -1, 0, NULL);
         most = count > most ? count : most;
     }
     mc->words = calloc((size_t)(most * mc->n), sizeof *mc->words);
     for (int r = 0; r < mc->n; r++)
-        tsri_nccl_describe(&mc->m[r].coll, most, mc->words + r * most);
+        tsri_nccl_describe(&mc->m[r].coll, -1, most, mc->words + r * most);
     *out = (tsri_nccl_words){mc->words, most};
 }
 

@@ -21,7 +21,6 @@ KNOWN = [
     {"kernels", "kernels/cpu", "kernels/cpu/fast", "kernels/cpu/onednn", "kernels/cpu/ref"},
     files("src/comm/store", "conn limits meet serve server"),
     files("src/comm/local", "local group task task_move twin"),
-    files("src/comm/gloo", "call group merge pulls"),
 ]
 
 

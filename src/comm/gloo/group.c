@@ -87,30 +87,12 @@ tsr_status tsri_gloo_group_agree(tsri_gloo *comm, tsri_gloo_group **out_group)
 }
 
 /* --- connecting ------------------------------------------------------------------------------- */
-void tsri_gloo_pair_key(const tsri_gloo_group *g, int from, int to, char *key, size_t size)
-{
-    snprintf(key, size, "%s%d/%d", g->key, from, to);
-}
-
-static bool is_stopped(tsri_gloo_group *g)
-{
-    pthread_mutex_lock(&g->comm->root->lock);
-    bool stop = g->stop;
-    pthread_mutex_unlock(&g->comm->root->lock);
-    return stop;
-}
-
 static bool is_parting(tsri_gloo_group *g)
 {
     pthread_mutex_lock(&g->comm->root->lock);
     bool parting = g->parting;
     pthread_mutex_unlock(&g->comm->root->lock);
     return parting;
-}
-
-static tsr_status fail_stopped(void)
-{
-    return tsri_fail(TSR_ERR_STATE, "the communicator was destroyed while a call was under way");
 }
 
 /* Asks the store, again and again, less and less often, for where `peer` listens for this rank. */
@@ -120,64 +102,14 @@ static tsr_status await_address(tsri_gloo_group *g, int peer, char *address, siz
     tsri_gloo_pair_key(g, peer, g->pub.index, key, sizeof key);
     for (long ms = 1;; ms = ms < 32 ? 2 * ms : ms) {
         TSRI_TRY(tsri_gloo_check(g->comm->root));
-        if (is_stopped(g))
-            return fail_stopped();
+        if (tsri_gloo_is_stopped(g))
+            return tsri_gloo_fail_stopped();
         TSRI_TRY(tsri_gloo_store_poll(g->comm->root, key, true, address, TSRI_GLOO_ADDRESS_BYTES,
                                       out_bytes));
         if (*out_bytes)
             return TSR_OK;
         tsri_sleep_s(1e-3 * (double)ms);
     }
-}
-
-void tsri_gloo_left_key(const tsri_gloo *comm, int rank, char *key, size_t size)
-{
-    snprintf(key, size, "%sleft/%d/%d", comm->root->key, rank, comm->twin);
-}
-
-tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call *record,
-                          const tsri_gloo_error *err)
-{
-    tsri_gloo_root *root = g->comm->root;
-    char key[96], call[192], yes;
-    size_t left = 0;
-    tsri_call_text(record, call, sizeof call);
-    tsri_gloo_left_key(g->comm, g->pub.ranks[member], key, sizeof key);
-    if (tsri_gloo_store_poll(root, key, false, &yes, 1, &left) == TSR_OK && left)
-        return tsri_fail(TSR_ERR_DEAD, "rank %d has left while rank %d waited for it in %s",
-                         g->pub.ranks[member], root->world->rank, call);
-    return tsri_fail(TSR_ERR_DEAD,
-                     "rank %d died, or was cut off, while rank %d waited for it in %s (%s)",
-                     g->pub.ranks[member], root->world->rank, call, err->text);
-}
-
-/* Finds a lost member: a wait for any of several says that one is lost, not which. -1: none is. */
-static int find_lost(tsri_gloo_group *g)
-{
-    tsri_gloo_error err;
-    for (int m = 0; m < g->pub.nranks; m++)
-        if (__atomic_load_n(&g->due[m], __ATOMIC_RELAXED) > 0 &&
-            g->comm->root->api->mesh_probe(g->mesh, m, &err) == TSRI_GLOO_LOST)
-            return m;
-    return -1;
-}
-
-tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_result result,
-                             const tsri_gloo_error *err)
-{
-    int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED);
-    TSRI_TRY(tsri_gloo_check(g->comm->root));
-    if (is_stopped(g))
-        return fail_stopped();
-    if (result == TSRI_GLOO_NO_MEMORY)
-        return tsri_fail(TSR_ERR_NO_MEMORY, "no memory for Gloo's messages");
-    if (at < 0 && result == TSRI_GLOO_LOST)
-        __atomic_store_n(&g->at, at = find_lost(g), __ATOMIC_RELAXED);
-    if (at >= 0 && result == TSRI_GLOO_LOST)
-        return tsri_gloo_lost(g, at, &job->record, err);
-    char call[192];
-    return tsri_fail(TSR_ERR_BACKEND, "Gloo, in %s: %s",
-                     tsri_call_text(&job->record, call, sizeof call), err->text);
 }
 
 typedef struct listener {
@@ -254,7 +186,7 @@ static void finish_job(tsri_gloo_group *g, tsri_gloo_job *job, tsr_status status
     /* Ranks that disagree have all seen that they do, but where not all meet all. */
     bool seen = status == TSR_ERR_MISMATCH &&
                 !(job->kind == TSRI_GLOO_CALL && job->coll->kind == TSRI_COLL_SEND_RECV);
-    if (status != TSR_OK && !seen && !is_stopped(g) && !is_parting(g) && !g->poisoned &&
+    if (status != TSR_OK && !seen && !tsri_gloo_is_stopped(g) && !is_parting(g) && !g->poisoned &&
         job->kind != TSRI_GLOO_POISON) {
         int at = status == TSR_ERR_DEAD ? __atomic_load_n(&g->at, __ATOMIC_RELAXED) : -1;
         char text[1280];
@@ -279,8 +211,8 @@ static tsr_status do_job(tsri_gloo_group *g, tsri_gloo_job *job, bool *connected
 {
     tsri_error_clear();
     TSRI_TRY(tsri_gloo_check(g->comm->root));
-    if (is_stopped(g))
-        return fail_stopped();
+    if (tsri_gloo_is_stopped(g))
+        return tsri_gloo_fail_stopped();
     if (g->poisoned)
         return tsri_gloo_check_over(g);
     if (!*connected) {
@@ -417,33 +349,4 @@ void tsri_gloo_group_free(tsri_gloo_group *g)
     pthread_cond_destroy(&g->asked);
     pthread_cond_destroy(&g->done);
     tsri_mem_free(g);
-}
-
-tsr_status tsri_gloo_check_over(tsri_gloo_group *g)
-{
-    pthread_mutex_lock(&g->comm->root->lock);
-    tsr_status status = (tsr_status)g->over.status;
-    if (status != TSR_OK)
-        tsri_fail(status, "%s", g->over.text);
-    pthread_mutex_unlock(&g->comm->root->lock);
-    return status;
-}
-
-tsr_status tsri_gloo_set_over(tsri_gloo_group *g, tsr_status status, const char *text)
-{
-    pthread_mutex_lock(&g->comm->root->lock);
-    if (g->over.status == TSR_OK) {
-        snprintf(g->over.text, sizeof g->over.text, "%s", text);
-        g->over.status = (int32_t)status;
-    }
-    pthread_mutex_unlock(&g->comm->root->lock);
-    return tsri_gloo_check_over(g);
-}
-
-void tsri_gloo_job_pulled(tsri_gloo_group *g, tsri_gloo_job *job)
-{
-    pthread_mutex_lock(&g->comm->root->lock);
-    job->pulled = true;
-    pthread_cond_broadcast(&g->done);
-    pthread_mutex_unlock(&g->comm->root->lock);
 }

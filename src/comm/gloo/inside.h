@@ -4,13 +4,16 @@
  *
  *   api.h, module.cc  Gloo itself, in a module of its own
  *   pair.h, pair.cc   its connections, which only members make
- *   ../gloo.c         loading it; making the communicator; the vtable
+ *   gloo.c            loading it; making the communicator; the vtable
  *   root.c            what a communicator and its twins share: the store, and how all of it ends
+ *   end.c             how a group, or a wait of its thread, comes to nothing
+ *   merge.c           messages, of one piece or several
+ *   agree.c           what members tell each other before a call
+ *   steps.c           the steps of a plan
+ *   pulls.c           a SEND_RECV that was not prepared
+ *   call.c            all other calls, on the group's thread
  *   group.c           groups: finding them, connecting them, their threads
  *   wait.c            waiting for a group's calls
- *   call.c            what a group's thread does for a call
- *   pulls.c           the same for a SEND_RECV that was not prepared
- *   merge.c           messages of several pieces
  *
  * A group has connections of its own between any two members, and a thread of its own, which does
  * the group's calls one after the other, in the order in which they were started. Both are made by
@@ -212,21 +215,7 @@ tsr_status tsri_gloo_store_set(tsri_gloo_root *root, const char *key, const void
 tsr_status tsri_gloo_store_poll(tsri_gloo_root *root, const char *key, bool take, void *value,
                                 size_t room, size_t *out_bytes);
 
-/* --- group.c ---------------------------------------------------------------------------------- */
-tsr_status tsri_gloo_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
-                                tsri_group **out_group);
-/* All ranks, in a lane that no program has. */
-tsr_status tsri_gloo_group_agree(tsri_gloo *comm, tsri_gloo_group **out_group);
-/* Ends its thread, whatever that does. */
-void tsri_gloo_group_stop(tsri_gloo_group *g);
-/* Ends the group's thread likewise, and frees the group. */
-void tsri_gloo_group_free(tsri_gloo_group *g);
-/* A job of the group, not yet asked for. NULL: no memory. */
-tsri_gloo_job *tsri_gloo_job_make(tsri_gloo_group *g, tsri_gloo_job_kind kind,
-                                  const tsri_coll *coll);
-/* Hands it to the group's thread. */
-tsr_status tsri_gloo_job_ask(tsri_gloo_group *g, tsri_gloo_job *job);
-void tsri_gloo_job_free(tsri_gloo_group *g, tsri_gloo_job *job);
+/* --- end.c ------------------------------------------------------------------------------------ */
 /* The group's end, once it is there. */
 tsr_status tsri_gloo_check_over(tsri_gloo_group *g);
 /* Ends the group on this rank, unless it has ended; returns as tsri_gloo_check_over. */
@@ -243,18 +232,10 @@ tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call *recor
 void tsri_gloo_left_key(const tsri_gloo *comm, int rank, char *key, size_t size);
 /* Where member `to` finds the address at which `from` listens for it. */
 void tsri_gloo_pair_key(const tsri_gloo_group *g, int from, int to, char *key, size_t size);
+bool tsri_gloo_is_stopped(tsri_gloo_group *g);
+tsr_status tsri_gloo_fail_stopped(void);
 
-/* --- wait.c ----------------------------------------------------------------------------------- */
-/* Waits for it; its status, with its text. TSR_ERR_TIMEOUT, for all, if the group makes no progress
- * for the world's timeout. */
-tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job);
-/* Wait until its dst is complete; until at most `most` of the group's jobs are not done. */
-tsr_status tsri_gloo_job_wait_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
-tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most);
-/* tsri_comm_ops.leave. Ends the threads of all groups. */
-void tsri_gloo_leave(tsri_comm *c);
-
-/* --- call.c ----------------------------------------------------------------------------------- */
+/* --- merge.c ---------------------------------------------------------------------------------- */
 /* Slots of messages: a number for each job, and the round of it; data's also hold what was agreed
  * on, so that calls that were prepared apart can't meet. */
 enum { TSRI_GLOO_RECORDS = 0, TSRI_GLOO_WORDS, TSRI_GLOO_DATA };
@@ -271,22 +252,6 @@ tsr_status tsri_gloo_post_again(tsri_gloo_group *g, const tsri_gloo_job *job, ui
                                 tsri_gloo_post *post);
 tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_post *post,
                                  int first, int end);
-/* A step that is a move on this rank, or a fill. */
-void tsri_gloo_do_here(const tsri_coll *coll, const tsri_nccl_plan *plan, char *staging,
-                       const tsri_nccl_step *step);
-/* A member has ended the group: gets its reason, and returns that. */
-tsr_status tsri_gloo_take_poison(tsri_gloo_group *g, const tsri_gloo_job *job, int member);
-/* TSR_ERR_MISMATCH: this rank's record, and that of a member that differs. */
-tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other);
-/* On the group's thread, when it is connected. */
-tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job);
-/* Copies what this rank reads of itself in a SEND_RECV in which it reads nothing of peers; all of
- * it in a group of one. On the rank's own thread. */
-void tsri_gloo_do_own(const tsri_gloo_group *g, const tsri_coll *coll);
-/* NULL is fine. Not while a job has it. */
-void tsri_gloo_call_free(tsri_gloo_group *g, tsri_gloo_call *call);
-
-/* --- merge.c ---------------------------------------------------------------------------------- */
 /* Makes `moves` of the first n of g->pieces; nothing to do if they are those already. */
 tsr_status tsri_gloo_moves_make(tsri_gloo_group *g, const tsri_gloo_job *job,
                                 tsri_gloo_moves *moves, int n);
@@ -297,8 +262,69 @@ void tsri_gloo_moves_finish(tsri_gloo_group *g, tsri_gloo_moves *moves);
 /* Moves the first n of g->pieces, once. */
 tsr_status tsri_gloo_move(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n);
 
+/* --- agree.c ---------------------------------------------------------------------------------- */
+/* Passes member i's bytes[i] bytes (same_bytes, if that is NULL) to all, at `all` + i * stride;
+ * mine stand there already. */
+tsr_status tsri_gloo_pass_around(tsri_gloo_group *g, const tsri_gloo_job *job, int round, void *all,
+                                 size_t stride, const size_t *bytes, size_t same_bytes);
+/* Everybody's record is here afterwards, and they agree; else all members find that they do not. */
+tsr_status tsri_gloo_meet(tsri_gloo_group *g, const tsri_gloo_job *job);
+/* Passes around what each member reads from the others. The caller frees out->words. */
+tsr_status tsri_gloo_pass_words(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_nccl_words *out);
+/* A member has ended the group: gets its reason, and returns that. */
+tsr_status tsri_gloo_take_poison(tsri_gloo_group *g, const tsri_gloo_job *job, int member);
+/* TSR_ERR_MISMATCH: this rank's record, and that of a member that differs. */
+tsr_status tsri_gloo_differ(const tsri_gloo_group *g, int other);
+
+/* --- steps.c ---------------------------------------------------------------------------------- */
+/* A step that is a move on this rank, or a fill. */
+void tsri_gloo_do_here(const tsri_coll *coll, const tsri_nccl_plan *plan, char *staging,
+                       const tsri_nccl_step *step);
+/* Copies what this rank reads of itself in a SEND_RECV in which it reads nothing of peers; all of
+ * it in a group of one. On the rank's own thread. */
+void tsri_gloo_do_own(const tsri_gloo_group *g, const tsri_coll *coll);
+
+typedef enum tsri_gloo_way { TSRI_GLOO_BOTH = 0, TSRI_GLOO_IN, TSRI_GLOO_OUT } tsri_gloo_way;
+/* Makes g->pieces of the sends, the receives, or both, among the steps [first, end) of a plan; adds
+ * the bytes that are received to *received. */
+tsr_status tsri_gloo_pieces_of(tsri_gloo_group *g, const tsri_coll *coll,
+                               const tsri_nccl_plan *plan, char *staging, int first, int end,
+                               tsri_gloo_way way, int *out_count, uint64_t *received);
+
 /* --- pulls.c ---------------------------------------------------------------------------------- */
 /* A SEND_RECV that was not prepared. */
 tsr_status tsri_gloo_send_recv(tsri_gloo_group *g, tsri_gloo_job *job);
+
+/* --- call.c ----------------------------------------------------------------------------------- */
+/* On the group's thread, when it is connected. */
+tsr_status tsri_gloo_do(tsri_gloo_group *g, tsri_gloo_job *job);
+/* NULL is fine. Not while a job has it. */
+void tsri_gloo_call_free(tsri_gloo_group *g, tsri_gloo_call *call);
+
+/* --- group.c ---------------------------------------------------------------------------------- */
+tsr_status tsri_gloo_group_find(tsri_comm *c, int nranks, const int *ranks, int lane,
+                                tsri_group **out_group);
+/* All ranks, in a lane that no program has. */
+tsr_status tsri_gloo_group_agree(tsri_gloo *comm, tsri_gloo_group **out_group);
+/* Ends its thread, whatever that does. */
+void tsri_gloo_group_stop(tsri_gloo_group *g);
+/* Ends the group's thread likewise, and frees the group. */
+void tsri_gloo_group_free(tsri_gloo_group *g);
+/* A job of the group, not yet asked for. NULL: no memory. */
+tsri_gloo_job *tsri_gloo_job_make(tsri_gloo_group *g, tsri_gloo_job_kind kind,
+                                  const tsri_coll *coll);
+/* Hands it to the group's thread. */
+tsr_status tsri_gloo_job_ask(tsri_gloo_group *g, tsri_gloo_job *job);
+void tsri_gloo_job_free(tsri_gloo_group *g, tsri_gloo_job *job);
+
+/* --- wait.c ----------------------------------------------------------------------------------- */
+/* Waits for it; its status, with its text. TSR_ERR_TIMEOUT, for all, if the group makes no progress
+ * for the world's timeout. */
+tsr_status tsri_gloo_job_wait(tsri_gloo_group *g, tsri_gloo_job *job);
+/* Wait until its dst is complete; until at most `most` of the group's jobs are not done. */
+tsr_status tsri_gloo_job_wait_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
+tsr_status tsri_gloo_jobs_wait(tsri_gloo_group *g, uint64_t most);
+/* tsri_comm_ops.leave. Ends the threads of all groups. */
+void tsri_gloo_leave(tsri_comm *c);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of many small segments: what goes from one member to another goes in few messages. A
- * message costs a round trip and several system calls, copying a few KiB next to nothing. Both
- * sides see the same sizes in the same order, and so merge the same pieces.
+ * Messages. In calls of many small segments what goes from one member to another goes in few of
+ * them: a message costs a round trip and several system calls, copying a few KiB next to nothing.
+ * Both sides see the same sizes in the same order, and so merge the same pieces.
  */
 #include "src/comm/gloo/inside.h"
 
@@ -11,6 +11,54 @@
 /* Pieces above SMALL go alone; messages of several are at most MESSAGE bytes. */
 enum { SMALL = 16 * 1024, MESSAGE = 256 * 1024 };
 
+tsr_status tsri_gloo_reserve_pieces(tsri_gloo_group *g, int count)
+{
+    if (count <= g->cpieces)
+        return TSR_OK;
+    tsri_gloo_piece *p = tsri_mem_realloc(NULL, g->pieces, (size_t)count * sizeof *p);
+    if (!p)
+        return TSR_ERR_NO_MEMORY;
+    g->pieces = p;
+    g->cpieces = count;
+    return TSR_OK;
+}
+
+tsr_status tsri_gloo_post_again(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot,
+                                tsri_gloo_post *post)
+{
+    tsri_gloo_error err;
+    tsri_gloo_result result = g->comm->root->api->mesh_post(g->mesh, slot, post, &g->at, &err);
+    return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+}
+
+tsr_status tsri_gloo_post_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, uint64_t slot, int n,
+                                 const tsri_gloo_piece *pieces, tsri_gloo_post **out_post)
+{
+    const tsri_gloo_api *api = g->comm->root->api;
+    tsri_gloo_error err;
+    tsri_gloo_post *post = NULL;
+    tsri_gloo_result result = api->mesh_make(g->mesh, n, pieces, &post, &err);
+    tsr_status status = result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+    if (status == TSR_OK)
+        status = tsri_gloo_post_again(g, job, slot, post);
+    if (status != TSR_OK) {
+        api->mesh_drop(g->mesh, post);
+        return status;
+    }
+    *out_post = post;
+    return TSR_OK;
+}
+
+tsr_status tsri_gloo_wait_pieces(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_post *post,
+                                 int first, int end)
+{
+    tsri_gloo_error err;
+    tsri_gloo_result result =
+        g->comm->root->api->mesh_wait(g->mesh, post, first, end, &g->at, &g->moved, &err);
+    return result == TSRI_GLOO_OK ? TSR_OK : tsri_gloo_backend(g, job, result, &err);
+}
+
+/* --- several pieces in one -------------------------------------------------------------------- */
 /* The message that a piece goes in, and where in it. */
 typedef struct tsri_gloo_part {
     int message;

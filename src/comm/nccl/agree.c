@@ -30,7 +30,7 @@ static summary sum_up(const tsri_coll *c)
                  .algo = c->kind == TSRI_COLL_ALL_REDUCE ? (int64_t)c->algo : 0,
                  .root = has_root ? c->root : 0,
                  .nseg = c->nseg,
-                 .words = pulls ? tsri_nccl_describe(c, 0, NULL) : 0};
+                 .words = pulls ? tsri_nccl_describe(c, -1, 0, NULL) : 0};
     uint64_t h = 0;
     for (int i = 0; i < c->nseg; i++) {
         const tsri_segment *seg = &c->seg[i];
@@ -138,7 +138,7 @@ static tsr_status pass_words(const tsri_group *g, const tsri_coll *coll, int64_t
         g->comm->world->comm->ops->abort(g->comm->world->comm, tsr_last_error());
         return TSR_ERR_NO_MEMORY;
     }
-    tsri_nccl_describe(coll, most, mine);
+    tsri_nccl_describe(coll, -1, most, mine);
     tsr_status status = gather(g, mine, most, &all);
     tsri_mem_free(mine);
     if (status == TSR_OK)

@@ -81,9 +81,10 @@ enum { TSRI_NCCL_MAX_PARTS = 64, TSRI_PLAN_MAX_PARTS = 256 };
 
 /*
  * Describes this rank's segments of a SEND_RECV to the others: `words` (of room for `room`)
- * gets as much as fits; returns how many there are.
+ * gets as much as fits; returns how many there are. of: only the pulls that read of that member;
+ * -1: all. A segment without pulls takes two words.
  */
-int64_t tsri_nccl_describe(const tsri_coll *coll, int64_t room, int64_t *words);
+int64_t tsri_nccl_describe(const tsri_coll *coll, int of, int64_t room, int64_t *words);
 
 /*
  * ranks: the members' world ranks. words: NULL but for SEND_RECV in a group of several. direct: for

@@ -83,7 +83,12 @@ static void put_pull(writer *out, const wire *w)
         put(out, w->own_src[k]);
 }
 
-int64_t tsri_nccl_describe(const tsri_coll *coll, int64_t room, int64_t *words)
+static bool is_told(const tsri_pull *p, int of)
+{
+    return !tsri_pull_is_empty(p) && (of < 0 || tsri_pull_reads(p, of));
+}
+
+int64_t tsri_nccl_describe(const tsri_coll *coll, int of, int64_t room, int64_t *words)
 {
     writer out = {words, room, 0};
     wire w;
@@ -91,11 +96,11 @@ int64_t tsri_nccl_describe(const tsri_coll *coll, int64_t room, int64_t *words)
         const tsri_segment *s = &coll->seg[i];
         int count = 0;
         for (int k = 0; k < s->npulls; k++)
-            count += wire_of(&s->pulls[k], &w);
+            count += is_told(&s->pulls[k], of);
         put(&out, s->src != NULL);
         put(&out, count);
         for (int k = 0; k < s->npulls; k++)
-            if (wire_of(&s->pulls[k], &w))
+            if (is_told(&s->pulls[k], of) && wire_of(&s->pulls[k], &w))
                 put_pull(&out, &w);
     }
     return out.count;
