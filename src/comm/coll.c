@@ -5,13 +5,32 @@
 
 #include <tessera/placement.h>
 
-const char *tsri_coll_kind_name(tsri_coll_kind kind)
+const char *tsri_coll_kind_name(int kind)
 {
-    static const char *const names[TSRI_COLL_KIND_COUNT_] = {
-        "barrier",    "all_reduce", "all_gather", "reduce_scatter",
-        "all_to_all", "broadcast",  "reduce",     "send_recv",
+    static const char *const names[] = {
+        "barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
+        "reduce",  "send_recv",  "exchange",   "gather",         "scatter",
     };
-    return kind >= 0 && kind < TSRI_COLL_KIND_COUNT_ ? names[kind] : "?";
+    _Static_assert(sizeof names / sizeof *names == TSRI_COLL_SCATTER_ + 1, "a word for each kind");
+    return kind >= 0 && kind <= TSRI_COLL_SCATTER_ ? names[kind] : "?";
+}
+
+const char *tsri_reduce_name(int op)
+{
+    static const char *const names[] = {"sum", "max", "min", "product", "avg"};
+    return op >= 0 && op <= TSR_REDUCE_AVG ? names[op] : "?";
+}
+
+bool tsri_coll_has_op(int kind)
+{
+    return kind == TSRI_COLL_ALL_REDUCE || kind == TSRI_COLL_REDUCE_SCATTER ||
+           kind == TSRI_COLL_REDUCE || kind == TSRI_COLL_SEND_RECV;
+}
+
+bool tsri_coll_has_root(int kind)
+{
+    return kind == TSRI_COLL_BROADCAST || kind == TSRI_COLL_REDUCE || kind == TSRI_COLL_GATHER_ ||
+           kind == TSRI_COLL_SCATTER_;
 }
 
 tsr_status tsri_comm_everybody(tsri_comm *c, tsri_group **out_group)

@@ -246,8 +246,12 @@ void tsri_scale_by_ranks(tsr_dtype dtype, int nranks, int64_t count, void *data)
 /* The group of all ranks of the world, in their order, lane 0. */
 tsr_status tsri_comm_everybody(tsri_comm *c, tsri_group **out_group);
 
-/* "all_reduce" and the like. */
-const char *tsri_coll_kind_name(tsri_coll_kind kind);
+/* "all_reduce" and the like, of records' kinds too; "sum" and the like. "?": there is none. */
+const char *tsri_coll_kind_name(int kind);
+const char *tsri_reduce_name(int op);
+/* The kinds of calls and records that have an op, and a root. */
+bool tsri_coll_has_op(int kind);
+bool tsri_coll_has_root(int kind);
 
 /* Elements of piece i of n along `axis` of a segment; all of them for -1. */
 int64_t tsri_segment_count(const tsri_segment *seg, int axis, int n, int i);

@@ -1,13 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/comm/task.h"
 
+int tsri_task_coll_kind(tsri_task_kind kind)
+{
+    static const int kinds[TSRI_TASK_KIND_COUNT_] = {
+        [TSRI_TASK_ALL_REDUCE] = TSRI_COLL_ALL_REDUCE,
+        [TSRI_TASK_BROADCAST] = TSRI_COLL_BROADCAST,
+        [TSRI_TASK_REDUCE] = TSRI_COLL_REDUCE,
+        [TSRI_TASK_ALL_GATHER] = TSRI_COLL_ALL_GATHER,
+        [TSRI_TASK_REDUCE_SCATTER] = TSRI_COLL_REDUCE_SCATTER,
+        [TSRI_TASK_ALL_TO_ALL] = TSRI_COLL_ALL_TO_ALL,
+        [TSRI_TASK_GATHER] = TSRI_COLL_GATHER_,
+        [TSRI_TASK_SCATTER] = TSRI_COLL_SCATTER_,
+        [TSRI_TASK_BARRIER] = TSRI_COLL_BARRIER,
+        [TSRI_TASK_SEND] = TSRI_COLL_SEND_RECV,
+        [TSRI_TASK_RECV] = TSRI_COLL_SEND_RECV,
+    };
+    return kinds[kind];
+}
+
 const char *tsri_task_name(tsri_task_kind kind)
 {
-    static const char *const names[TSRI_TASK_KIND_COUNT_] = {
-        "all_reduce", "broadcast", "reduce",  "all_gather", "reduce_scatter", "all_to_all",
-        "gather",     "scatter",   "barrier", "send",       "recv",
-    };
-    return names[kind];
+    return kind == TSRI_TASK_SEND   ? "send"
+           : kind == TSRI_TASK_RECV ? "recv"
+                                    : tsri_coll_kind_name(tsri_task_coll_kind(kind));
 }
 
 static int64_t sum_of(const int64_t *counts, int n)

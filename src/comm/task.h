@@ -48,6 +48,8 @@ typedef struct tsri_task {
     char label[64];             /* the group's, at the call */
 } tsri_task;
 
+/* The kind of the record of a task. */
+int tsri_task_coll_kind(tsri_task_kind kind);
 /* "all_reduce" and the like. */
 const char *tsri_task_name(tsri_task_kind kind);
 /* Elements of the src of member `index`; 0 where it gives nothing. */

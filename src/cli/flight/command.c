@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `tessera flight`: what the flight recorders of a failed run say. */
+#include "src/comm/comm.h"
 #include "src/cli/flight/command.h"
 #include "src/cli/cli.h"
 #include "src/cli/options.h"
@@ -201,9 +202,9 @@ static cJSON *json_call(const tsri_flight_report *r, const tsri_flight_read_call
             cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)c->said.shape[i]));
         cJSON_AddStringToObject(json, "dtype", tsri_flight_dtype_name(c->said.dtype));
     }
-    if (tsri_flight_has_op(c->said.kind))
+    if (tsri_coll_has_op(c->said.kind))
         cJSON_AddStringToObject(json, "op", tsri_flight_op_name(c->said.op));
-    if (tsri_flight_has_root(c->said.kind))
+    if (tsri_coll_has_root(c->said.kind))
         cJSON_AddNumberToObject(json, "root", c->said.root);
     cJSON_AddNumberToObject(json, "bytes", (double)c->said.bytes);
     cJSON_AddNumberToObject(json, "asked_s", 1e-9 * (double)c->said.asked_ns);

@@ -9,6 +9,7 @@
  * Send/receives are one-sided, so of those only the recorded waits count: a sender is not behind
  * because its receiver is.
  */
+#include "src/comm/comm.h"
 #include "src/cli/flight/judge.h"
 
 #include <stdlib.h>
@@ -282,7 +283,7 @@ static bool add_supposed(tsri_flight_court *c, const tsri_flight_ref *ref)
     const tsri_flight_read_call *call = ref->call;
     bool open = call->state == TSRI_FLIGHT_STARTED || call->state == TSRI_FLIGHT_FAILED ||
                 (call->state == TSRI_FLIGHT_COMPLETED && !knows_waits(g));
-    if (!open || tsri_flight_is_one_sided(call->said.kind) || !tsri_flight_has_come(call))
+    if (!open || call->said.kind == TSRI_COLL_SEND_RECV || !tsri_flight_has_come(call))
         return true;
     for (int i = 0; i < g->of->listed; i++)
         if (g->members[i].started < call->said.seq &&

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The judge's words. */
+#include "src/comm/comm.h"
 #include "src/cli/flight/judge.h"
 
 #include <inttypes.h>
@@ -88,9 +89,9 @@ static void say_asked(FILE *out, const tsri_flight_read_call *c)
     }
     if (s->nseg > 1)
         fprintf(out, " and %d more segments, %" PRIu64 " bytes", s->nseg - 1, s->bytes);
-    if (tsri_flight_has_op(s->kind))
+    if (tsri_coll_has_op(s->kind))
         fprintf(out, " %s", tsri_flight_op_name(s->op));
-    if (tsri_flight_has_root(s->kind))
+    if (tsri_coll_has_root(s->kind))
         fprintf(out, " root %d", s->root);
     if (s->what[0])
         fprintf(out, " '%s'", s->what);

@@ -284,23 +284,18 @@ static tsr_status run_alone(const tsr_group *g, const tsri_task *t)
 }
 
 /* The kind of a task's call; gathers, scatters and all-to-alls end so. */
-static const tsri_coll_kind kinds[TSRI_TASK_KIND_COUNT_] = {
-    [TSRI_TASK_ALL_REDUCE] = TSRI_COLL_ALL_REDUCE,
-    [TSRI_TASK_BROADCAST] = TSRI_COLL_BROADCAST,
-    [TSRI_TASK_REDUCE] = TSRI_COLL_REDUCE,
-    [TSRI_TASK_ALL_GATHER] = TSRI_COLL_ALL_GATHER,
-    [TSRI_TASK_REDUCE_SCATTER] = TSRI_COLL_REDUCE_SCATTER,
-    [TSRI_TASK_ALL_TO_ALL] = TSRI_COLL_SEND_RECV,
-    [TSRI_TASK_GATHER] = TSRI_COLL_SEND_RECV,
-    [TSRI_TASK_SCATTER] = TSRI_COLL_SEND_RECV,
-    [TSRI_TASK_BARRIER] = TSRI_COLL_BARRIER,
-};
+static tsri_coll_kind kind_of(const tsri_task *task)
+{
+    int kind = tsri_task_coll_kind(task->kind);
+    return kind < TSRI_COLL_KIND_COUNT_ && kind != TSRI_COLL_ALL_TO_ALL ? (tsri_coll_kind)kind
+                                                                        : TSRI_COLL_SEND_RECV;
+}
 
 /* Messages are on record when they are on their way: until then their path is not known. */
 void tsri_task_schedule(const tsr_group *g, tsri_task *task)
 {
     const tsri_coll c = {
-        .kind = kinds[task->kind], .what = task->label, .loc = task->loc, .number = task->number};
+        .kind = kind_of(task), .what = task->label, .loc = task->loc, .number = task->number};
     if (g->inner && task->kind != TSRI_TASK_SEND && task->kind != TSRI_TASK_RECV)
         task->flight = tsri_flight_schedule(g->engine->world->flight, g->inner->flight, &c);
 }
@@ -324,6 +319,6 @@ tsr_status tsri_task_run(tsr_group *g, tsri_task *task)
     case TSRI_TASK_ALL_TO_ALL:
         return run_all_to_all(g, task);
     default:
-        return run_even(g, task, kinds[task->kind]);
+        return run_even(g, task, kind_of(task));
     }
 }

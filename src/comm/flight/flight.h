@@ -5,7 +5,7 @@
  * with the launcher, which dumps what a dead rank has left.
  *
  *   flight.c         recording: needs no library, so it is compiled into the CUDA module, too
- *   dump.c    the recorder's memory as text, flight.rank<R>.txt: needs no library either
+ *   dump.c    the recorder's memory as text, flight.rank<R>.txt
  *   report.c  dumps of a rank about itself: when a call fails, and tsr_flight_dump
  *   flight_read.c    the text, read again; flight_judge.c: which rank the others waited for
  *
@@ -193,9 +193,5 @@ const char *tsri_flight_kind_name(int kind);
 const char *tsri_flight_state_name(int state);
 const char *tsri_flight_dtype_name(int dtype);
 const char *tsri_flight_op_name(int op);
-/* The kinds that have an op, a root, and (SEND_RECV) go on without the others. */
-int tsri_flight_has_op(int kind);
-int tsri_flight_has_root(int kind);
-int tsri_flight_is_one_sided(int kind);
 
 #endif

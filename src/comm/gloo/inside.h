@@ -45,7 +45,8 @@
 
 #include "src/comm/gloo/gloo.h"
 #include "src/comm/gloo/api.h"
-#include "src/comm/local/local.h"
+#include "src/comm/call.h"
+#include "src/comm/move/move.h"
 #include "src/comm/schedule/plan.h"
 
 /* Why all is over. */

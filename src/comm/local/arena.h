@@ -20,14 +20,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "src/comm/call.h"
+
 enum {
     TSRI_ARENA_MAX_RANKS = 256,
     TSRI_ARENA_CHANNELS = 8192,
     TSRI_ARENA_BLOCKS = 256, /* member blocks per rank: groups that a rank is in, on average */
-    TSRI_CALL_RING = 64,     /* calls of a channel that may be under way */
-    TSRI_CALL_INLINE = 8,    /* segments whose offsets lie in the call record itself */
     TSRI_CALL_MAX_SEG = 512, /* segments of a record; longer calls take several */
-    TSRI_EXCHANGE_MAX = 64 * 1024,
     TSRI_DEVICE_EVENTS = 4 * TSRI_CALL_RING, /* of a member; see device.h */
     TSRI_LINE = 64,                          /* of the cache */
 };
@@ -72,22 +71,6 @@ typedef struct tsri_rank_slot {
     _Alignas(TSRI_LINE) unsigned char exchange[2][TSRI_EXCHANGE_MAX];
 } tsri_rank_slot;
 
-/* Where a rank's sides of a segment are: offsets into its region. */
-typedef struct tsri_seg_place {
-    uint64_t src, dst;
-} tsri_seg_place;
-
-/* A rank's record of a call that it has come to. Fields that peers always read lie together. */
-typedef struct tsri_call {
-    uint64_t seq, bytes, hash; /* hash: of all segments' dtypes, shapes and axes, and of `what` */
-    uint64_t number;           /* for messages; 0: that of seq */
-    int32_t kind, algo, op, root, nseg, line;
-    /* The first segment, for messages. */
-    int32_t dtype, ndim;
-    tsri_seg_place place[TSRI_CALL_INLINE];
-    int64_t shape[8];
-    char what[64], file[64];
-} tsri_call;
 _Static_assert(sizeof(tsri_call) % TSRI_LINE == 0, "the records of a ring begin at lines");
 
 /* Where peers of a group on device memory find a rank's region and events: addresses for ranks that

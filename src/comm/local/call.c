@@ -1,87 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Call records: what ranks tell each other about a call before any data moves. */
+/* Call records in the arena: publishing and comparing them, and ending groups. */
 #include "src/comm/local/local.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ (h >> 29);
-}
-
-static uint64_t hash_segment(uint64_t h, const tsri_coll *coll, const tsri_segment *s)
-{
-    h = mix(h, (uint64_t)s->dtype << 40 ^ (uint64_t)s->shape.ndim << 32);
-    if (coll->kind != TSRI_COLL_SEND_RECV)
-        h = mix(h, (uint64_t)(uint8_t)s->src_axis << 8 ^ (uint64_t)(uint8_t)s->dst_axis);
-    for (int i = 0; i < s->shape.ndim; i++)
-        h = mix(h, (uint64_t)s->shape.d[i]);
-    return h;
-}
-
-/* text: followed by zeros to its end, a whole number of words. */
-static uint64_t hash_text(uint64_t h, const char *text, size_t size)
-{
-    uint64_t word;
-    for (size_t i = 0; i < size && text[i]; i += sizeof word) {
-        memcpy(&word, text + i, sizeof word);
-        h = mix(h, word);
-    }
-    return h;
-}
-
-static void copy_text(char *to, size_t size, const char *from)
-{
-    size_t n = strnlen(from, size - 1);
-    memcpy(to, from, n);
-    to[n] = 0;
-}
-
-static bool has_root(int kind)
-{
-    return kind == TSRI_COLL_BROADCAST || kind == TSRI_COLL_REDUCE || kind == TSRI_COLL_GATHER_ ||
-           kind == TSRI_COLL_SCATTER_;
-}
-
-static bool has_op(int kind)
-{
-    return kind == TSRI_COLL_ALL_REDUCE || kind == TSRI_COLL_REDUCE_SCATTER ||
-           kind == TSRI_COLL_REDUCE || kind == TSRI_COLL_SEND_RECV;
-}
-
-void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
-{
-    bool reduces = has_op(coll->kind);
-    call->kind = (int32_t)coll->kind;
-    bool has_algo = coll->kind == TSRI_COLL_ALL_REDUCE || coll->kind == TSRI_COLL_REDUCE;
-    call->algo = has_algo ? (int32_t)coll->algo : 0;
-    call->op = reduces ? (int32_t)coll->op : 0;
-    call->root = has_root(coll->kind) ? coll->root : 0;
-    call->nseg = nseg;
-    call->line = coll->loc.line;
-    call->bytes = 0;
-    call->number = coll->number;
-    uint64_t h = mix(0, (uint64_t)first);
-    for (int i = first; i < first + nseg; i++) {
-        const tsri_segment *s = &coll->seg[i];
-        call->bytes += (uint64_t)tsr_dims_count(s->shape) * tsr_dtype_size(s->dtype);
-        h = hash_segment(h, coll, s);
-    }
-    memset(call->what, 0, sizeof call->what);
-    copy_text(call->what, sizeof call->what, coll->what ? coll->what : "");
-    call->hash = hash_text(h, call->what, sizeof call->what);
-    copy_text(call->file, sizeof call->file, coll->loc.file ? tsri_basename(coll->loc.file) : "");
-    call->dtype = 0;
-    call->ndim = 0;
-    if (nseg > 0) {
-        call->dtype = (int32_t)coll->seg[first].dtype;
-        call->ndim = coll->seg[first].shape.ndim;
-        memcpy(call->shape, coll->seg[first].shape.d, sizeof call->shape);
-    }
-}
 
 tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call)
 {
@@ -115,57 +38,6 @@ tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out
     memcpy(*out_record, call, offsetof(tsri_call, place));
     memcpy((*out_record)->shape, call->shape, sizeof *call - offsetof(tsri_call, shape));
     return TSR_OK;
-}
-
-bool tsri_call_agrees(const tsri_call *a, const tsri_call *b)
-{
-    return a->kind == b->kind && a->algo == b->algo && a->op == b->op && a->root == b->root &&
-           a->nseg == b->nseg && a->bytes == b->bytes && a->hash == b->hash;
-}
-
-/* "all_reduce #17 'grad' (model.c:31): two-phase, sum, 3 segments, 1024 bytes, first f32 [2,128]"
- */
-static void full_text(const tsri_call *c, const int *ranks, char *buf, size_t size)
-{
-    static const char *const ops[] = {"sum", "max", "min", "product", "avg"};
-    FILE *f = fmemopen(buf, size, "w");
-    buf[0] = 0;
-    if (!f)
-        return;
-    char name[192];
-    fprintf(f, "%s: ", tsri_call_text(c, name, sizeof name));
-    if (c->kind == TSRI_COLL_ALL_REDUCE && !c->number)
-        fprintf(f, "%s, ", c->algo == TSRI_ALGO_TWO_PHASE ? "two-phase" : "one-shot");
-    if (has_op(c->kind))
-        fprintf(f, "%s, ", ops[c->op]);
-    if (has_root(c->kind))
-        fprintf(f, "root %d, ", ranks[c->root]);
-    fprintf(f, "%llu bytes", (unsigned long long)c->bytes);
-    if (c->nseg > 0) {
-        if (c->number)
-            fprintf(f, ", %s [", tsr_dtype_name((tsr_dtype)c->dtype));
-        else
-            fprintf(f, " in %d segment%s, first %s [", (int)c->nseg, c->nseg == 1 ? "" : "s",
-                    tsr_dtype_name((tsr_dtype)c->dtype));
-        for (int i = 0; i < c->ndim; i++)
-            fprintf(f, "%s%lld", i ? "," : "", (long long)c->shape[i]);
-        fputc(']', f);
-    }
-    fclose(f);
-}
-
-tsr_status tsri_call_differ(const int *ranks, int index_a, const tsri_call *a, int index_b,
-                            const tsri_call *b)
-{
-    char text_a[512], text_b[512];
-    full_text(a, ranks, text_a, sizeof text_a);
-    full_text(b, ranks, text_b, sizeof text_b);
-    bool same_text = !strcmp(text_a, text_b);
-    return tsri_fail(TSR_ERR_MISMATCH, "ranks disagree: rank %d is at %s; rank %d is at %s%s",
-                     ranks[index_a], text_a, ranks[index_b], text_b,
-                     same_text ? " (dtypes, shapes or axes of later segments, or the axis of the "
-                                 "first, differ)"
-                               : "");
 }
 
 /* Between my record of call `seq` and member i's. */
@@ -216,7 +88,7 @@ tsr_status tsri_call_end(tsri_local_group *g, uint64_t seq, tsr_status status, c
     if (there < writing) {
         atomic_store(&f->seq, seq);
         atomic_store(&f->status, (int32_t)status);
-        copy_text(f->text, sizeof f->text, text);
+        snprintf(f->text, sizeof f->text, "%s", text);
         atomic_store(&f->state, writing + 1);
     }
     /* Before I am done, whoever waits for that must find it. The bound is for a writer killed. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank's record as text: flight.rank<R>.txt. Compiled into the library and into the
- * launcher; needs neither. One thing a line, the words of a line in a fixed order:
+ * A rank's record as text: flight.rank<R>.txt. One thing a line, the words of a line in a fixed
+ * order:
  *
  *   tessera flight 1                                  the form's version
  *   run 9f86d081884c7d65                              what tells the run from others
@@ -41,55 +41,28 @@
 #include <unistd.h>
 
 /* --- words ------------------------------------------------------------------------------------ */
-static const char *const kinds[] = {
-    "barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
-    "reduce",  "send_recv",  "exchange",   "gather",         "scatter",
-};
 static const char *const states[] = {"empty", "scheduled", "started", "completed", "failed"};
-static const char *const dtypes[] = {"-", "f32", "f16", "bf16", "f64", "i64", "i32", "u8", "bool"};
-static const char *const ops[] = {"sum", "max", "min", "product", "avg"};
-
-_Static_assert(sizeof kinds / sizeof *kinds == TSRI_COLL_SCATTER_ + 1, "a word for each kind");
-_Static_assert(sizeof dtypes / sizeof *dtypes == TSR_DTYPE_COUNT_, "a word for each dtype");
-
-#define WORD(table, i) \
-    ((i) >= 0 && (i) < (int)(sizeof(table) / sizeof *(table)) ? (table)[i] : NULL)
 
 const char *tsri_flight_kind_name(int kind)
 {
-    return WORD(kinds, kind);
+    return kind >= 0 && kind <= TSRI_COLL_SCATTER_ ? tsri_coll_kind_name(kind) : NULL;
 }
 
 const char *tsri_flight_state_name(int state)
 {
-    return WORD(states, state);
+    return state >= 0 && state <= TSRI_FLIGHT_FAILED ? states[state] : NULL;
 }
 
 const char *tsri_flight_dtype_name(int dtype)
 {
-    return WORD(dtypes, dtype);
+    if (dtype == TSR_DTYPE_NONE)
+        return "-";
+    return dtype > 0 && dtype < TSR_DTYPE_COUNT_ ? tsr_dtype_name((tsr_dtype)dtype) : NULL;
 }
 
 const char *tsri_flight_op_name(int op)
 {
-    return WORD(ops, op);
-}
-
-int tsri_flight_has_op(int kind)
-{
-    return kind == TSRI_COLL_ALL_REDUCE || kind == TSRI_COLL_REDUCE_SCATTER ||
-           kind == TSRI_COLL_REDUCE || kind == TSRI_COLL_SEND_RECV;
-}
-
-int tsri_flight_has_root(int kind)
-{
-    return kind == TSRI_COLL_BROADCAST || kind == TSRI_COLL_REDUCE || kind == TSRI_COLL_GATHER_ ||
-           kind == TSRI_COLL_SCATTER_;
-}
-
-int tsri_flight_is_one_sided(int kind)
-{
-    return kind == TSRI_COLL_SEND_RECV;
+    return op >= 0 && op <= TSR_REDUCE_AVG ? tsri_reduce_name(op) : NULL;
 }
 
 /* --- reading the ring ------------------------------------------------------------------------- */
@@ -120,9 +93,9 @@ int tsri_flight_copy(const tsri_flight *f, int place, tsri_flight_seen *out)
     c->what[sizeof c->what - 1] = c->file[sizeof c->file - 1] = 0;
     /* The record of a process that was killed may hold anything. */
     return whole && out->number > 0 && (out->number - 1) % TSRI_FLIGHT_CALLS == (uint64_t)place &&
-           WORD(states, out->state) && WORD(kinds, c->kind) && WORD(ops, c->op) &&
-           WORD(dtypes, c->dtype) && c->ndim <= TSR_MAX_NDIM && c->group >= 0 &&
-           c->group <= TSRI_FLIGHT_GROUPS;
+           tsri_flight_state_name(out->state) && tsri_flight_kind_name(c->kind) &&
+           tsri_flight_op_name(c->op) && tsri_flight_dtype_name(c->dtype) &&
+           c->ndim <= TSR_MAX_NDIM && c->group >= 0 && c->group <= TSRI_FLIGHT_GROUPS;
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -162,13 +135,14 @@ static void put_call(FILE *out, const tsri_flight_seen *e)
     fprintf(out,
             "call %" PRIu64 " state=%s group=%d world=%d seq=%" PRIu64 " shown=%" PRIu64
             " kind=%s algo=%d op=%s",
-            e->number, states[e->state], c->group, c->world, c->seq, c->shown, kinds[c->kind],
-            c->algo, tsri_flight_has_op(c->kind) ? ops[c->op] : "-");
-    if (tsri_flight_has_root(c->kind))
+            e->number, states[e->state], c->group, c->world, c->seq, c->shown,
+            tsri_coll_kind_name(c->kind), c->algo,
+            tsri_coll_has_op(c->kind) ? tsri_reduce_name(c->op) : "-");
+    if (tsri_coll_has_root(c->kind))
         fprintf(out, " root=%d", c->root);
     else
         fputs(" root=-", out);
-    fprintf(out, " dtype=%s shape=", dtypes[c->dtype]);
+    fprintf(out, " dtype=%s shape=", tsri_flight_dtype_name(c->dtype));
     for (int i = 0; i < c->ndim; i++)
         fprintf(out, "%s%" PRId64, i ? "," : "", c->shape[i]);
     fprintf(out, "%s segments=%d bytes=%" PRIu64 " hash=%016" PRIx64, c->ndim ? "" : "-", c->nseg,

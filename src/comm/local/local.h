@@ -6,8 +6,8 @@
  *   (flight.h: each rank's last calls, recorded in the arena)
  *   arena.c   making, inheriting and mapping the arena
  *   wait.c    waiting for a peer's counter; finding out that it won't come
- *   record.c  a call's record in the arena: what a rank says of its call
- *   call.c    call records: publishing, comparing, describing
+ *   record.c  call records (src/comm/call.h) in the arena, and the fault of a group: reading them
+ *   call.c    publishing and comparing call records, ending groups
  *   prepare.c what a call says of its segments; said once for all, of calls of plans
  *   group.c   groups, and their channels in the arena
  *   move.c    what each kind of call moves; send.c: SEND_RECV
@@ -84,15 +84,6 @@ static inline tsri_channel *tsri_arena_channel(const tsri_arena *a, int i)
 static inline tsri_member *tsri_arena_members(const tsri_arena *a, const tsri_channel *ch)
 {
     return (tsri_member *)(void *)(a->base + a->layout.members) + ch->first_block;
-}
-
-/* The number of a call: from 1 in each of a rank's worlds. Above it the world's number, so that
- * what ranks left unfinished in an earlier world of an arena can't pass for calls of this one. */
-enum { TSRI_SEQ_BITS = 40 };
-
-static inline uint64_t tsri_seq_count(uint64_t seq)
-{
-    return seq & ((UINT64_C(1) << TSRI_SEQ_BITS) - 1);
 }
 
 /* A member's region, where this rank reads it. */
@@ -225,13 +216,7 @@ uint64_t tsri_local_records_of(const tsri_coll *coll);
 tsr_status tsri_local_place_segment(const tsri_local_group *g, const tsri_coll *c, int i,
                                     tsri_seg_place *out);
 
-/* call.c. Writes this rank's words about segments [first, first + nseg) of coll. */
-void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg);
-/* Whether two ranks mean the same call. */
-bool tsri_call_agrees(const tsri_call *a, const tsri_call *b);
-/* TSR_ERR_MISMATCH: where two members of the group of `ranks` are. */
-tsr_status tsri_call_differ(const int *ranks, int index_a, const tsri_call *a, int index_b,
-                            const tsri_call *b);
+/* call.c, record.c. A member's record of call `seq`. */
 tsri_call *tsri_call_of(tsri_member *m, uint64_t seq);
 tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call);
 /* A call in the flight recorder, under the number `seq` that it will have: before it is entered. */
@@ -261,8 +246,6 @@ tsr_status tsri_call_end(tsri_local_group *g, uint64_t seq, tsr_status status, c
 tsr_status tsri_call_check_fault(const tsri_local_group *g, uint64_t seq);
 /* Says that my part of call `seq` is done, and of those behind it that read nothing of peers. */
 void tsri_call_done(tsri_local_group *g, uint64_t seq);
-/* "all_reduce #17 'grad bucket 3' (model.c:31)" */
-char *tsri_call_text(const tsri_call *call, char *buf, size_t size);
 
 /* move.c: waits for the others' record `seq`, moves the data of the segments from `first` on
  * and marks the call done. */

@@ -244,23 +244,13 @@ static tsr_status two_phase(tsri_flow *f)
 /* The first step's record, in the flight recorder too. */
 static void fill_call(tsri_flow *f, const tsri_task *t)
 {
-    static const tsri_coll_kind kinds[TSRI_TASK_KIND_COUNT_] = {
-        [TSRI_TASK_ALL_REDUCE] = TSRI_COLL_ALL_REDUCE,
-        [TSRI_TASK_BROADCAST] = TSRI_COLL_BROADCAST,
-        [TSRI_TASK_REDUCE] = TSRI_COLL_REDUCE,
-        [TSRI_TASK_ALL_GATHER] = TSRI_COLL_ALL_GATHER,
-        [TSRI_TASK_REDUCE_SCATTER] = TSRI_COLL_REDUCE_SCATTER,
-        [TSRI_TASK_ALL_TO_ALL] = TSRI_COLL_ALL_TO_ALL,
-        [TSRI_TASK_GATHER] = TSRI_COLL_BROADCAST,
-        [TSRI_TASK_SCATTER] = TSRI_COLL_BROADCAST,
-        [TSRI_TASK_BARRIER] = TSRI_COLL_BARRIER,
-    };
+    int kind = tsri_task_coll_kind(t->kind);
     bool one = t->kind <= TSRI_TASK_REDUCE, uneven = t->kind == TSRI_TASK_ALL_TO_ALL;
     const tsri_segment seg = {.dtype = t->dtype,
                               .shape = one      ? TSR_DIMS(t->count)
                                        : uneven ? TSR_SCALAR
                                                 : TSR_DIMS(f->g->pub.nranks, t->count)};
-    const tsri_coll coll = {.kind = kinds[t->kind],
+    const tsri_coll coll = {.kind = (tsri_coll_kind)kind,
                             .op = t->op,
                             .root = t->root,
                             .nseg = t->kind == TSRI_TASK_BARRIER ? 0 : 1,
@@ -270,9 +260,7 @@ static void fill_call(tsri_flow *f, const tsri_task *t)
                             .number = t->number,
                             .flight = t->flight};
     tsri_call_fill(&f->call, &coll, 0, coll.nseg);
-    if (t->kind == TSRI_TASK_GATHER || t->kind == TSRI_TASK_SCATTER)
-        f->call.kind = t->kind == TSRI_TASK_GATHER ? TSRI_COLL_GATHER_ : TSRI_COLL_SCATTER_;
-    f->g->stats.calls[coll.kind]++;
+    f->g->stats.calls[kind < TSRI_COLL_KIND_COUNT_ ? kind : TSRI_COLL_BROADCAST]++;
     f->flight = tsri_call_record(f->g, &coll, &f->call, f->first);
     f->call.seq = f->first; /* where it waits before it is shown */
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "src/comm/call.h"
 #include "src/comm/nccl/agree.h"
 
 #include <stdio.h>
@@ -7,44 +8,12 @@
 /* A lane of the host's communicator, beside those of tensors. */
 enum { AGREE_LANE = 2 };
 
-/* A call in short: whole words. */
-typedef struct summary {
-    int64_t hash, kind, op, algo, root, nseg, bytes, words;
-    char what[64];
-} summary;
-
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-    h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ (h >> 29);
-}
-
-static summary sum_up(const tsri_coll *c)
-{
-    bool pulls = c->kind == TSRI_COLL_SEND_RECV, has_op = pulls;
-    bool has_root = c->kind == TSRI_COLL_BROADCAST || c->kind == TSRI_COLL_REDUCE;
-    has_op |= c->kind == TSRI_COLL_ALL_REDUCE || c->kind == TSRI_COLL_REDUCE_SCATTER ||
-              c->kind == TSRI_COLL_REDUCE;
-    summary s = {.kind = (int64_t)c->kind,
-                 .op = has_op ? (int64_t)c->op : 0,
-                 .algo = c->kind == TSRI_COLL_ALL_REDUCE ? (int64_t)c->algo : 0,
-                 .root = has_root ? c->root : 0,
-                 .nseg = c->nseg,
-                 .words = pulls ? tsri_nccl_describe(c, -1, 0, NULL) : 0};
-    uint64_t h = 0;
-    for (int i = 0; i < c->nseg; i++) {
-        const tsri_segment *seg = &c->seg[i];
-        h = mix(h, (uint64_t)seg->dtype << 32 ^ (uint64_t)seg->shape.ndim);
-        if (!pulls)
-            h = mix(h, (uint64_t)(uint8_t)seg->src_axis << 8 ^ (uint64_t)(uint8_t)seg->dst_axis);
-        for (int a = 0; a < seg->shape.ndim; a++)
-            h = mix(h, (uint64_t)seg->shape.d[a]);
-        s.bytes += tsr_dims_count(seg->shape) * (int64_t)tsr_dtype_size(seg->dtype);
-    }
-    snprintf(s.what, sizeof s.what, "%.63s", c->what ? c->what : "");
-    s.hash = (int64_t)h;
-    return s;
-}
+/* A member's record of the call, and how many words follow on what it reads: whole words. */
+typedef struct saying {
+    tsri_call call;
+    int64_t words;
+} saying;
+_Static_assert(sizeof(saying) % sizeof(int64_t) == 0, "a saying goes as words");
 
 /* All members' `count` words, in their order; the caller frees them. */
 static tsr_status try_gather(const tsri_group *g, const void *mine, int64_t count,
@@ -98,30 +67,23 @@ static tsr_status gather(const tsri_group *g, const void *mine, int64_t count, i
     return status;
 }
 
-static void say(const summary *s, char *buf, size_t size)
+static void describe(const tsri_call *c, char *buf, size_t size)
 {
-    static const char *const ops[] = {"sum", "max", "min"};
-    snprintf(buf, size, "%s '%.63s' (%s%s, root %d, %lld segments, %lld bytes)",
-             tsri_coll_kind_name((tsri_coll_kind)s->kind), s->what, ops[s->op],
-             s->algo == TSRI_ALGO_TWO_PHASE ? ", two-phase" : "", (int)s->root, (long long)s->nseg,
-             (long long)s->bytes);
-}
-
-static bool agrees(const summary *a, const summary *b)
-{
-    return a->hash == b->hash && a->kind == b->kind && a->op == b->op && a->algo == b->algo &&
-           a->root == b->root && a->nseg == b->nseg && !memcmp(a->what, b->what, sizeof a->what);
+    snprintf(buf, size, "%s '%s' (%s%s, root %d, %lld segments, %lld bytes)",
+             tsri_coll_kind_name(c->kind), c->what, tsri_reduce_name(c->op),
+             c->algo == TSRI_ALGO_TWO_PHASE ? ", two-phase" : "", (int)c->root, (long long)c->nseg,
+             (long long)c->bytes);
 }
 
 /* With the first member; all compare all, so all find the same. */
-static tsr_status compare(const tsri_group *g, const summary *all)
+static tsr_status compare(const tsri_group *g, const saying *all)
 {
     for (int i = 1; i < g->nranks; i++) {
         char first[256], other[256];
-        if (agrees(&all[0], &all[i]))
+        if (tsri_call_agrees(&all[0].call, &all[i].call))
             continue;
-        say(&all[0], first, sizeof first);
-        say(&all[i], other, sizeof other);
+        describe(&all[0].call, first, sizeof first);
+        describe(&all[i].call, other, sizeof other);
         return tsri_fail(TSR_ERR_MISMATCH, "ranks disagree: rank %d is at %s; rank %d is at %s%s",
                          g->ranks[0], first, g->ranks[i], other,
                          strcmp(first, other) ? "" : " (dtypes, shapes or axes differ)");
@@ -148,16 +110,17 @@ static tsr_status pass_words(const tsri_group *g, const tsri_coll *coll, int64_t
 
 tsr_status tsri_nccl_agree(const tsri_group *g, const tsri_coll *coll, tsri_nccl_words *out_words)
 {
-    _Static_assert(sizeof(summary) % sizeof(int64_t) == 0, "a summary goes as words");
-    const summary mine = sum_up(coll);
+    bool pulls = coll->kind == TSRI_COLL_SEND_RECV;
+    saying mine = {.words = pulls ? tsri_nccl_describe(coll, -1, 0, NULL) : 0};
     int64_t *words, most = 0;
+    tsri_call_fill(&mine.call, coll, 0, coll->nseg);
     *out_words = (tsri_nccl_words){0};
     TSRI_TRY(gather(g, &mine, (int64_t)(sizeof mine / sizeof(int64_t)), &words));
-    const summary *all = (const summary *)words;
+    const saying *all = (const saying *)words;
     for (int i = 0; i < g->nranks; i++)
         most = all[i].words > most ? all[i].words : most;
     tsr_status status = compare(g, all);
-    if (status == TSR_OK && coll->kind == TSRI_COLL_SEND_RECV && most > 0)
+    if (status == TSR_OK && pulls && most > 0)
         status = pass_words(g, coll, most, out_words);
     tsri_mem_free(words);
     return status;
