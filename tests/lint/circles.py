@@ -20,7 +20,6 @@ def files(folder, names):
 KNOWN = [
     {"kernels", "kernels/cpu", "kernels/cpu/fast", "kernels/cpu/onednn", "kernels/cpu/ref"},
     files("src/comm/store", "conn limits meet serve server"),
-    files("src/comm/local", "local group task task_move twin"),
 ]
 
 

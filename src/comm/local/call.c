@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call)
+tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call, int nseg)
 {
-    return call->nseg <= TSRI_CALL_INLINE ? call->place : m->spill[call->seq % TSRI_CALL_RING];
+    return nseg <= TSRI_CALL_INLINE ? call->place : m->spill[call->seq % TSRI_CALL_RING];
 }
 
 uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri_call *call,

@@ -13,9 +13,10 @@
  *   move.c    what each kind of call moves; send.c: SEND_RECV
  *   host.c    who moves it (tsri_mover): this thread, in host memory
  *   device.c  who moves it: a device, on streams; device.h says how calls are ordered
- *   twin.c    another one over the same arena; task.c: collectives for per-rank
- *                   buffers, on it; task_move.c: those that reduce nothing
- *   local.c         the vtable
+ *   vtable.c  calls from start to release
+ *   flow.c    the steps of collectives for per-rank buffers; task_move.c: those that reduce
+ * nothing; task.c: all_reduce, and how all of them begin and end twin.c    another communicator
+ * over the same arena, which those are done on local.c   making the communicator, and its vtable
  */
 #ifndef TESSERA_COMM_LOCAL_LOCAL_H
 #define TESSERA_COMM_LOCAL_LOCAL_H
@@ -218,7 +219,8 @@ tsr_status tsri_local_place_segment(const tsri_local_group *g, const tsri_coll *
 
 /* call.c, record.c. A member's record of call `seq`. */
 tsri_call *tsri_call_of(tsri_member *m, uint64_t seq);
-tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call);
+/* The places of its nseg segments. */
+tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call, int nseg);
 /* A call in the flight recorder, under the number `seq` that it will have: before it is entered. */
 uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri_call *call,
                           uint64_t seq);
@@ -253,17 +255,16 @@ tsr_status tsri_local_move(tsri_local_group *g, const tsri_coll *coll, uint64_t 
 /* Moves the data in a group of one: src is the result. */
 tsr_status tsri_local_move_alone(tsri_local_group *g, const tsri_coll *coll);
 
-/* local.c: the vtable's, for communicators on either memory. */
+/* vtable.c: for communicators on either memory. */
 tsr_status tsri_local_start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out_ticket);
 tsr_status tsri_local_finish(tsri_group *pub, tsri_ticket *ticket);
 tsr_status tsri_local_release(tsri_group *pub, tsri_ticket *ticket);
 void tsri_local_abort(tsri_comm *c, const char *text);
 void tsri_local_stats(tsri_comm *c, tsri_comm_stats *out_stats);
 tsr_status tsri_local_check(tsri_comm *c);
-tsr_status tsri_local_exchange(tsri_comm *c, const void *mine, size_t bytes, void *all);
 bool tsri_local_released(tsri_group *pub, const tsri_ticket *ticket);
 void tsri_local_poison(tsri_group *pub, tsr_status status, const char *text);
-/* task.c: the vtable's `task`, and the memory for it. */
+/* task.c: the vtable's `task`; flow.c: the memory for it. */
 tsr_status tsri_local_task(tsri_group *pub, struct tsri_task *task);
 tsr_status tsri_local_stage_take(tsri_local_group *g);
 void tsri_local_stage_give(tsri_local_group *g);

@@ -17,7 +17,8 @@ static char *side_of(const mover *mv, int m, int i, bool dst)
 {
     const tsri_local_group *g = mv->g;
     tsri_member *member = &g->members[m];
-    const tsri_seg_place *p = &tsri_call_places(member, tsri_call_of(member, mv->seq))[i];
+    tsri_call *record = tsri_call_of(member, mv->seq);
+    const tsri_seg_place *p = &tsri_call_places(member, record, record->nseg)[i];
     uint64_t offset = dst ? p->dst : p->src;
     return offset == TSRI_NOWHERE ? NULL : g->peer[m].base + offset;
 }

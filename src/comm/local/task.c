@@ -12,76 +12,7 @@
  * once, with the right to write it, where fetching the others' results into lines that they have
  * read takes two more ways. Data that can be read and written where it is need not be copied.
  */
-enum { ONE_SHOT_BYTES = 4096, LEAST_SLOT = 4096 };
-
-/* --- slots ------------------------------------------------------------------------------------ */
-
-/* Equal on all ranks, whose regions are of one size. */
-static size_t slot_bytes(const tsri_local_group *g)
-{
-    size_t bytes = TSRI_STAGE_BYTES, most = g->local->arena.layout.bytes_per_rank / 64;
-    while (bytes > LEAST_SLOT && bytes > most)
-        bytes /= 2;
-    return bytes;
-}
-
-tsr_status tsri_local_stage_take(tsri_local_group *g)
-{
-    void *p;
-    TSRI_TRY(tsri_region_alloc(&g->local->pub.world->region, TSRI_STAGE_SLOTS * slot_bytes(g), &p));
-    g->stage = p;
-    return TSR_OK;
-}
-
-void tsri_local_stage_give(tsri_local_group *g)
-{
-    tsri_region_free(&g->local->pub.world->region, g->stage, TSRI_STAGE_SLOTS * slot_bytes(g));
-    g->stage = NULL;
-}
-
-tsr_status tsri_flow_slot(tsri_flow *f, uint64_t seq, char **out_slot)
-{
-    if (tsri_seq_count(seq) > TSRI_STAGE_SLOTS)
-        TSRI_TRY(tsri_local_await_all(f->g, TSRI_WAIT_DONE, seq - TSRI_STAGE_SLOTS, &f->call));
-    *out_slot = f->g->stage + seq % TSRI_STAGE_SLOTS * f->slot;
-    return TSR_OK;
-}
-
-/* --- steps ------------------------------------------------------------------------------------ */
-
-static tsri_seg_place *places_of(tsri_member *m, tsri_call *record, int places)
-{
-    return places <= TSRI_CALL_INLINE ? record->place : m->spill[record->seq % TSRI_CALL_RING];
-}
-
-tsr_status tsri_flow_enter(tsri_flow *f, int places, uint64_t *out_seq, tsri_seg_place **out_place)
-{
-    tsri_call *record;
-    TSRI_TRY(tsri_call_enter(f->g, &f->call, &record));
-    *out_seq = record->seq;
-    f->g->flight[record->seq % TSRI_CALL_RING] = f->flight;
-    *out_place = places_of(f->g->mine, record, places);
-    return TSR_OK;
-}
-
-tsr_status tsri_flow_show(tsri_flow *f, uint64_t seq)
-{
-    tsri_local_advance(f->g->mine, TSRI_WAIT_PUBLISHED, seq);
-    return seq == f->first ? tsri_call_meet_early(f->g, seq) : TSR_OK;
-}
-
-const char *tsri_flow_peer(const tsri_flow *f, int m, uint64_t seq, int places, int place)
-{
-    tsri_member *member = &f->g->members[m];
-    return f->g->peer[m].base + places_of(member, tsri_call_of(member, seq), places)[place].src;
-}
-
-tsr_status tsri_flow_end(tsri_flow *f)
-{
-    if (f->direct)
-        TSRI_TRY(tsri_local_await_all(f->g, TSRI_WAIT_DONE, f->g->started, &f->call));
-    return TSR_OK;
-}
+enum { ONE_SHOT_BYTES = 4096 };
 
 /* --- all_reduce ------------------------------------------------------------------------------- */
 
@@ -304,7 +235,7 @@ tsr_status tsri_local_task(tsri_group *pub, tsri_task *task)
     tsri_flow f = {.g = g,
                    .task = task,
                    .size = tsr_dtype_size(task->dtype),
-                   .slot = slot_bytes(g),
+                   .slot = tsri_flow_slot_bytes(g),
                    .first = g->started + 1,
                    .src = task->src};
     size_t bytes = (size_t)tsri_task_src_count(g->pub.nranks, g->pub.index, task) * f.size;

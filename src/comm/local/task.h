@@ -30,6 +30,8 @@ typedef struct tsri_flow {
     bool direct;     /* peers read src where it is */
 } tsri_flow;
 
+/* flow.c. The bytes of a slot: equal on all ranks, whose regions are of one size. */
+size_t tsri_flow_slot_bytes(const tsri_local_group *g);
 /* The group's slot of step `seq`, when it is free. */
 tsr_status tsri_flow_slot(tsri_flow *f, uint64_t seq, char **out_slot);
 /* Makes the record of the next step, whose number is *out_seq, with room for `places` places; then
