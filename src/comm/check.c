@@ -67,6 +67,17 @@ tsr_status tsri_coll_check(const tsri_coll *c, int nranks)
     return TSR_OK;
 }
 
+tsr_status tsri_coll_check_turn(const tsri_coll *c, uint64_t number, uint64_t next)
+{
+    if (number == next)
+        return TSR_OK;
+    return tsri_fail_at(c->loc, TSR_ERR_STATE,
+                        "%s '%s' is call %llu of its group, but call %llu must be finished next: "
+                        "calls finish in the order in which they started",
+                        tsri_coll_kind_name(c->kind), c->what ? c->what : "",
+                        (unsigned long long)number, (unsigned long long)next);
+}
+
 /* --- pulls ------------------------------------------------------------------------------------ */
 void tsri_pull_extent(const tsri_pull *p, int64_t at, const int64_t *step, int64_t *out_low,
                       int64_t *out_high)

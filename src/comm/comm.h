@@ -291,6 +291,8 @@ tsr_status tsri_coll_check(const tsri_coll *coll, int nranks);
 tsr_status tsri_segment_check(const tsri_coll *coll, int i, int n, int index, bool by_message);
 /* Both, for all segments. */
 tsr_status tsri_coll_check_here(const tsri_coll *coll, int n, int index, bool by_message);
+/* TSR_ERR_STATE: call `number` of its group is finished before call `next`. */
+tsr_status tsri_coll_check_turn(const tsri_coll *coll, uint64_t number, uint64_t next);
 /* "all_gather 'what', segment 2: ..." */
 tsr_status tsri_coll_invalid(const tsri_coll *coll, int seg, const char *fmt, ...) TSR_PRINTF(3, 4);
 /* The bytes of this rank's sides of a segment; not of SEND_RECV. */

@@ -156,6 +156,8 @@ void tsri_flight_waited(tsri_flight *f, uint64_t number);
  * blame, or the communicator's work is over, the call has failed, and the first such one of a world
  * leaves a dump where TESSERA_FLIGHT_DIR says. */
 tsr_status tsri_flight_fail(struct tsr_world *world, uint64_t number, tsr_status status);
+/* Ends a recorded call: completes it, or fails it as tsri_flight_fail does. */
+tsr_status tsri_flight_end(struct tsr_world *world, uint64_t number, tsr_status status);
 /* Notes a call that fails while it starts: for any other reason, the call is refused. */
 tsr_status tsri_flight_fail_start(struct tsr_world *world, uint64_t number, tsr_status status);
 /* A dump because of `reason`, unless this world has left one already, where TESSERA_FLIGHT_DIR

@@ -128,12 +128,7 @@ static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
     tsri_gloo_group *g = group_of(pub);
     const tsri_coll *coll = ticket->coll;
     tsri_gloo_job *job = job_of(ticket);
-    if (ticket->seq != g->finished + 1)
-        return tsri_fail_at(coll->loc, TSR_ERR_STATE,
-                            "%s '%s' is call %llu of its group, but call %llu must be finished "
-                            "next: calls finish in the order in which they started",
-                            tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "",
-                            (unsigned long long)ticket->seq, (unsigned long long)g->finished + 1);
+    TSRI_TRY(tsri_coll_check_turn(coll, ticket->seq, g->finished + 1));
     g->finished++;
     if (!job || job->early)
         tsri_gloo_do_own(g, coll);
@@ -142,14 +137,8 @@ static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
 
 static tsr_status gloo_finish(tsri_group *pub, tsri_ticket *ticket)
 {
-    tsr_world *world = pub->comm->world;
     const tsri_gloo_job *job = job_of(ticket);
-    tsr_status status = finish(pub, ticket);
-    if (status != TSR_OK)
-        return tsri_flight_fail(world, job ? job->flight : 0, status);
-    if (job)
-        tsri_flight_completed(world->flight, job->flight);
-    return TSR_OK;
+    return tsri_flight_end(pub->comm->world, job ? job->flight : 0, finish(pub, ticket));
 }
 
 static tsr_status gloo_release(tsri_group *pub, tsri_ticket *ticket)
@@ -256,10 +245,7 @@ static tsr_status gloo_exchange(tsri_comm *c, const void *mine, size_t bytes, vo
     if (status == TSR_OK)
         status = tsri_gloo_job_wait(g, job);
     tsri_gloo_job_free(g, job);
-    if (status != TSR_OK)
-        return tsri_flight_fail(c->world, number, status);
-    tsri_flight_completed(c->world->flight, number);
-    return TSR_OK;
+    return tsri_flight_end(c->world, number, status);
 }
 
 /* Leaves the thread's error text as it is. */

@@ -53,31 +53,46 @@ tsr_status tsri_arena_make(int nranks, size_t bytes_per_rank, tsri_arena *out_ar
     return TSR_OK;
 }
 
+/* A descriptor of what process `pid` has open as `fd`; -1 and errno. */
+static int open_of(int pid, int fd, char path[64])
+{
+    snprintf(path, 64, "/proc/%d/fd/%d", pid, fd);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* Maps the file, which it closes, if it is an arena of these numbers. why: else, for the message.
+ */
+static tsr_status map_checked(int fd, const char *path, int nranks, size_t bytes_per_rank,
+                              const char *why, tsri_arena *out_arena)
+{
+    tsr_status status;
+    if (tsri_arena_check_fd(fd, nranks, bytes_per_rank))
+        status = map(fd, nranks, bytes_per_rank, out_arena);
+    else
+        status =
+            tsri_fail(TSR_ERR_INVALID, "%s is no arena of %d ranks x %zu bytes of this version: %s",
+                      path, nranks, bytes_per_rank, why);
+    close(fd);
+    return status;
+}
+
 tsr_status tsri_arena_open(int pid, int fd, size_t bytes_per_rank, int nranks,
                            tsri_arena *out_arena)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
-    int own = open(path, O_RDWR | O_CLOEXEC);
+    int own = open_of(pid, fd, path);
     if (own < 0)
         return tsri_fail(TSR_ERR_IO, "can't open the arena that process %d has made, %s: %s", pid,
                          path, strerror(errno));
-    tsr_status status;
-    if (tsri_arena_check_fd(own, nranks, bytes_per_rank))
-        status = map(own, nranks, bytes_per_rank, out_arena);
-    else
-        status = tsri_fail(TSR_ERR_INVALID,
-                           "%s is no arena of %d ranks x %zu bytes of this version: ranks run "
-                           "different versions of the library",
-                           path, nranks, bytes_per_rank);
-    close(own);
-    return status;
+    return map_checked(own, path, nranks, bytes_per_rank,
+                       "ranks run different versions of the library", out_arena);
 }
 
 tsr_status tsri_arena_inherit(const char *text, int nranks, tsri_arena *out_arena)
 {
     int pid, fd, end = 0;
     size_t bytes;
+    char path[64];
     if (sscanf(text, "%d:%d:%zu%n", &pid, &fd, &bytes, &end) != 3 || text[end] || pid < 1 ||
         fd < 0 || !bytes)
         return tsri_fail(TSR_ERR_INVALID,
@@ -87,26 +102,17 @@ tsr_status tsri_arena_inherit(const char *text, int nranks, tsri_arena *out_aren
     if (tsri_arena_check_fd(fd, nranks, bytes))
         return map(fd, nranks, bytes, out_arena);
     /* Something between the launcher and this program closed the descriptor. */
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
-    int own = open(path, O_RDWR | O_CLOEXEC);
+    int own = open_of(pid, fd, path);
     if (own < 0)
         return tsri_fail(
             TSR_ERR_INVALID,
             "can't open the launcher's arena, %s: %s; TESSERA_ARENA is set by `tessera "
             "launch` and valid only while it runs",
             path, strerror(errno));
-    tsr_status status;
-    if (tsri_arena_check_fd(own, nranks, bytes))
-        status = map(own, nranks, bytes, out_arena);
-    else
-        status = tsri_fail(TSR_ERR_INVALID,
-                           "%s is no arena of %d ranks x %zu bytes of this version: WORLD_SIZE "
-                           "differs from the launcher's -n, or the launcher is of another version "
-                           "than the library",
-                           path, nranks, bytes);
-    close(own);
-    return status;
+    return map_checked(own, path, nranks, bytes,
+                       "WORLD_SIZE differs from the launcher's -n, or the launcher is of another "
+                       "version than the library",
+                       out_arena);
 }
 
 void tsri_arena_unmap(tsri_arena *arena)

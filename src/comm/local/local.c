@@ -52,10 +52,7 @@ static tsr_status local_exchange(tsri_comm *c, const void *mine, size_t bytes, v
 {
     uint64_t number = 0;
     tsr_status status = exchange(c, mine, bytes, all, &number);
-    if (status != TSR_OK)
-        return tsri_flight_fail(c->world, number, status);
-    tsri_flight_completed(c->world->flight, number);
-    return TSR_OK;
+    return tsri_flight_end(c->world, number, status);
 }
 
 static void local_destroy(tsri_comm *c)

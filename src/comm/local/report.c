@@ -43,6 +43,14 @@ tsr_status tsri_flight_fail(tsr_world *world, uint64_t number, tsr_status status
     return status;
 }
 
+tsr_status tsri_flight_end(tsr_world *world, uint64_t number, tsr_status status)
+{
+    if (status != TSR_OK)
+        return tsri_flight_fail(world, number, status);
+    tsri_flight_completed(world->flight, number);
+    return TSR_OK;
+}
+
 tsr_status tsri_flight_fail_start(tsr_world *world, uint64_t number, tsr_status status)
 {
     if (!is_grave(status))

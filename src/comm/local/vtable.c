@@ -110,13 +110,8 @@ static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
     tsri_local_group *g = group_of(pub);
     const tsri_coll *coll = ticket->coll;
     uint64_t n = tsri_local_records_of(coll);
-    if (ticket->seq != g->finished + 1)
-        return tsri_fail_at(coll->loc, TSR_ERR_STATE,
-                            "%s '%s' is call %llu of its group, but call %llu must be finished "
-                            "next: calls finish in the order in which they started",
-                            tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "",
-                            (unsigned long long)tsri_seq_count(ticket->seq),
-                            (unsigned long long)tsri_seq_count(g->finished + 1));
+    TSRI_TRY(
+        tsri_coll_check_turn(coll, tsri_seq_count(ticket->seq), tsri_seq_count(g->finished + 1)));
     g->finished += n;
     if (pub->nranks == 1)
         return tsri_local_move_alone(g, coll);
@@ -131,15 +126,11 @@ static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
 
 tsr_status tsri_local_finish(tsri_group *pub, tsri_ticket *ticket)
 {
-    tsr_world *world = pub->comm->world;
+    tsri_local_group *g = group_of(pub);
     tsr_status status = finish(pub, ticket);
-    if (status != TSR_OK) {
-        tsri_local_group *g = group_of(pub);
-        g->failed = g->failed ? g->failed : ticket->seq;
-        return tsri_flight_fail(world, ticket->priv[0], status);
-    }
-    tsri_flight_completed(world->flight, ticket->priv[0]);
-    return TSR_OK;
+    if (status != TSR_OK && !g->failed)
+        g->failed = ticket->seq;
+    return tsri_flight_end(pub->comm->world, ticket->priv[0], status);
 }
 
 static tsr_status release(tsri_group *pub, tsri_ticket *ticket)

@@ -262,12 +262,7 @@ static tsr_status finish(tsri_group *pub, tsri_ticket *ticket)
     const tsri_coll *coll = ticket->coll;
     const tsri_nccl_call *c = (const tsri_nccl_call *)(uintptr_t)ticket->priv[0];
     TSRI_TRY(tsri_watch_check(n->watch));
-    if (ticket->seq != g->finished + 1)
-        return tsri_fail_at(coll->loc, TSR_ERR_STATE,
-                            "%s '%s' is call %llu of its group, but call %llu must be finished "
-                            "next: calls finish in the order in which they started",
-                            tsri_coll_kind_name(coll->kind), coll->what ? coll->what : "",
-                            (unsigned long long)ticket->seq, (unsigned long long)g->finished + 1);
+    TSRI_TRY(tsri_coll_check_turn(coll, ticket->seq, g->finished + 1));
     g->finished++;
     if (c->plan.talks)
         TSRI_CUDA(cudaStreamWaitEvent(user_stream(n, coll), c->done, 0));

@@ -43,6 +43,23 @@ const char *tsri_store_call_text(const tsri_store_call *call, char *buf, size_t 
     return buf;
 }
 
+tsr_status tsri_store_say_absent(const tsr_store *store, const tsri_store_call *call, int absent,
+                                 int nnamed, const int *named)
+{
+    char text[900] = "", more[40] = "", key[200];
+    size_t n = 0;
+    int i = 0;
+    for (; i < nnamed && n + sizeof key + 8 < sizeof text; i++) {
+        const tsri_bytes bytes = {call->keys[named[i]], strlen(call->keys[named[i]])};
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s'%s'", i ? ", " : "",
+                              tsri_store_key_text(bytes, key, sizeof key));
+    }
+    if (absent > i)
+        snprintf(more, sizeof more, " and %d more", absent - i);
+    return tsri_fail(TSR_ERR_TIMEOUT, "store: %s%s %s not come to %s within %g s", text, more,
+                     absent > 1 ? "have" : "has", store->where, call->timeout_s);
+}
+
 tsr_status tsri_store_die(tsr_store *store, const char *fmt, ...)
 {
     char text[sizeof store->dead];

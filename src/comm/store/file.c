@@ -17,7 +17,6 @@ static const double first_pause_s = 1e-3, last_pause_s = 20e-3;
 static const double leave_s = 5; /* at most, for the lock, when leaving */
 enum {
     LOOK_EVERY = 10, /* pauses: then the lock is taken though nothing seems to be new */
-    NAMED = 8,       /* absent keys, in a message */
 };
 
 typedef struct file_store {
@@ -253,34 +252,21 @@ static tsri_bytes full_key(const tsr_store *store, const char *key, char *buf)
     return (tsri_bytes){buf, a + b};
 }
 
-static int count_absent(const tsr_store *store, const tsri_store_call *call)
+/* How many keys of the call are absent; the first of them are in named[]. */
+static int count_absent(const tsr_store *store, const tsri_store_call *call,
+                        int named[TSRI_STORE_NAMED])
 {
     const file_store *f = store->self;
     char key[TSRI_STORE_MAX_FULL_KEY];
     int absent = 0;
-    for (int i = 0; i < call->nkeys; i++)
-        absent += !tsri_store_map_has(&f->log.map, full_key(store, call->keys[i], key));
-    return absent;
-}
-
-static tsr_status say_absent(const tsr_store *store, const tsri_store_call *call)
-{
-    const file_store *f = store->self;
-    char full[TSRI_STORE_MAX_FULL_KEY], text[900] = "", more[40] = "", key[200];
-    const int absent = count_absent(store, call);
-    int named = 0;
-    size_t n = 0;
-    for (int i = 0; i < call->nkeys && named < NAMED && n + sizeof key + 8 < sizeof text; i++) {
-        if (tsri_store_map_has(&f->log.map, full_key(store, call->keys[i], full)))
+    for (int i = 0; i < call->nkeys; i++) {
+        if (tsri_store_map_has(&f->log.map, full_key(store, call->keys[i], key)))
             continue;
-        const tsri_bytes bytes = {call->keys[i], strlen(call->keys[i])};
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s'%s'", named++ ? ", " : "",
-                              tsri_store_key_text(bytes, key, sizeof key));
+        if (absent < TSRI_STORE_NAMED)
+            named[absent] = i;
+        absent++;
     }
-    if (absent > named)
-        snprintf(more, sizeof more, " and %d more", absent - named);
-    return tsri_fail(TSR_ERR_TIMEOUT, "store: %s%s %s not come to %s within %g s", text, more,
-                     absent > 1 ? "have" : "has", store->where, call->timeout_s);
+    return absent;
 }
 
 /* With the lock: an operation on one key. */
@@ -309,11 +295,12 @@ static tsr_status do_key(tsr_store *store, tsri_store_call *call)
 static tsr_status do_call(tsr_store *store, tsri_store_call *call)
 {
     const file_store *f = store->self;
+    int named[TSRI_STORE_NAMED];
     switch (call->op) {
     case TSRI_STORE_WAIT:
         return TSR_OK;
     case TSRI_STORE_CHECK:
-        call->there = count_absent(store, call) == 0;
+        call->there = count_absent(store, call, named) == 0;
         return TSR_OK;
     case TSRI_STORE_COUNT:
         call->number =
@@ -331,16 +318,19 @@ static tsr_status file_call(tsr_store *store, tsri_store_call *call)
     const double until_s = tsri_now_s() + call->timeout_s;
     double pause_s = first_pause_s;
     char what[160];
+    int named[TSRI_STORE_NAMED];
     tsri_store_call_text(call, what, sizeof what);
     for (;;) {
         TSRI_TRY(lock_run(store, until_s, what));
-        const bool ready = !waits || count_absent(store, call) == 0;
+        const int absent = waits ? count_absent(store, call, named) : 0;
+        const bool ready = absent == 0;
         tsr_status status = ready ? do_call(store, call) : TSR_OK;
         tsri_log_unlock(&f->log);
         if (ready || status != TSR_OK)
             return status;
         if (tsri_now_s() >= until_s)
-            return say_absent(store, call);
+            return tsri_store_say_absent(
+                store, call, absent, absent < TSRI_STORE_NAMED ? absent : TSRI_STORE_NAMED, named);
         for (int i = 0; i < LOOK_EVERY && tsri_now_s() < until_s; i++) {
             sleep_some(&pause_s, until_s);
             if (!tsri_log_is_quiet(&f->log))

@@ -206,6 +206,11 @@ tsr_status tsri_store_file_open(tsr_store *store, const tsri_store_joining *join
 tsr_status tsri_store_dial(const tsri_store_place *place, const char *where, bool rank0_serves,
                            double until_s, double seconds, int *out_fd);
 
+enum { TSRI_STORE_NAMED = 8 }; /* the most absent keys that a message names */
+/* calls.c. TSR_ERR_TIMEOUT: so many of a call's keys are absent, the first of them those `named`,
+ * by their places in the call. */
+tsr_status tsri_store_say_absent(const tsr_store *store, const tsri_store_call *call, int absent,
+                                 int nnamed, const int *named);
 /* Makes TSR_ERR_DEAD final, with the error's text. */
 tsr_status tsri_store_die(tsr_store *store, const char *fmt, ...) TSR_PRINTF(2, 3);
 /* calls.c. "get", "set", ... */

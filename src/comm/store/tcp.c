@@ -241,22 +241,16 @@ static tsr_status say_absent(const tsr_store *store, const tsri_store_call *call
 {
     const tcp_store *t = store->self;
     tsri_wire_reader r = {.at = t->buf, .end = t->buf + t->used};
-    const unsigned absent = (unsigned)tsri_wire_read(&r, 4);
-    char text[900] = "", more[40] = "", key[200];
-    size_t n = 0;
-    unsigned named = 0;
-    for (; named < absent && r.at < r.end && n + sizeof key + 8 < sizeof text; named++) {
+    const uint64_t said = tsri_wire_read(&r, 4);
+    const int absent = said < TSRI_STORE_MAX_KEYS ? (int)said : TSRI_STORE_MAX_KEYS;
+    int named[TSRI_STORE_NAMED], n = 0;
+    while (n < absent && n < TSRI_STORE_NAMED && r.at < r.end) {
         const uint64_t i = tsri_wire_read(&r, 4);
         if (r.bad || i >= (uint64_t)call->nkeys)
             break;
-        const tsri_bytes bytes = {call->keys[i], strlen(call->keys[i])};
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s'%s'", named ? ", " : "",
-                              tsri_store_key_text(bytes, key, sizeof key));
+        named[n++] = (int)i;
     }
-    if (absent > named)
-        snprintf(more, sizeof more, " and %u more", absent - named);
-    return tsri_fail(TSR_ERR_TIMEOUT, "store: %s%s %s not come to %s within %g s", text, more,
-                     absent > 1 ? "have" : "has", store->where, call->timeout_s);
+    return tsri_store_say_absent(store, call, absent, n, named);
 }
 
 /* An error as the server tells it in the reply. */
