@@ -48,6 +48,15 @@ tsr_status tsri_comm_everybody(tsri_comm *c, tsri_group **out_group)
     return status;
 }
 
+tsr_status tsri_comm_call(tsri_group *g, const tsri_coll *coll)
+{
+    const tsri_comm_ops *ops = g->comm->ops;
+    tsri_ticket ticket;
+    TSRI_TRY(ops->start(g, coll, &ticket));
+    TSRI_TRY(ops->finish(g, &ticket));
+    return ops->release(g, &ticket);
+}
+
 tsri_comm *tsri_comm_on_machine(tsri_comm *c)
 {
     return c && TSRI_COMM_HAS(c, on_machine) ? c->ops->on_machine(c) : NULL;

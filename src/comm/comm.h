@@ -243,6 +243,8 @@ tsr_status tsri_local_create_device(tsr_world *world, tsri_device *device, int n
 /* Makes the addends of an average: data[i] times 1/nranks, in the dtype. Floats alone. */
 void tsri_scale_by_ranks(tsr_dtype dtype, int nranks, int64_t count, void *data);
 
+/* Makes a call from start to release. */
+tsr_status tsri_comm_call(tsri_group *group, const tsri_coll *coll);
 /* The group of all ranks of the world, in their order, lane 0. */
 tsr_status tsri_comm_everybody(tsri_comm *c, tsri_group **out_group);
 

@@ -10,11 +10,8 @@ enum { BESIDE_LANE = 2 };
 static tsr_status all_gather(tsri_comm *host, int n, const int *peers, const tsri_coll *coll)
 {
     tsri_group *group;
-    tsri_ticket ticket;
     TSRI_TRY(host->ops->group(host, n, peers, BESIDE_LANE, &group));
-    TSRI_TRY(host->ops->start(group, coll, &ticket));
-    TSRI_TRY(host->ops->finish(group, &ticket));
-    return host->ops->release(group, &ticket);
+    return tsri_comm_call(group, coll);
 }
 
 tsr_status tsri_plan_gather(const tsr_plan *plan, int n, const int *peers, const char *what,

@@ -121,7 +121,6 @@ static tsri_coll_algo algo_of(const tsr_group *g, const tsri_task *t)
 static tsr_status make_call(const tsr_group *g, tsri_task *t, tsri_coll_kind kind, const char *what,
                             const tsri_segment *seg)
 {
-    const tsri_comm_ops *ops = g->engine->comm->ops;
     bool scaled = t->op == TSR_REDUCE_AVG && !g->inner->by_message;
     bool chooses = kind == TSRI_COLL_ALL_REDUCE || kind == TSRI_COLL_REDUCE;
     const tsri_coll c = {.kind = kind,
@@ -135,11 +134,8 @@ static tsr_status make_call(const tsr_group *g, tsri_task *t, tsri_coll_kind kin
                          .loc = t->loc,
                          .number = t->number,
                          .flight = t->flight};
-    tsri_ticket ticket;
     t->flight = 0; /* of its first call */
-    TSRI_TRY(ops->start(g->inner, &c, &ticket));
-    TSRI_TRY(ops->finish(g->inner, &ticket));
-    return ops->release(g->inner, &ticket);
+    return tsri_comm_call(g->inner, &c);
 }
 
 /* The memory that peers read of this rank. */

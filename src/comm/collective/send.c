@@ -354,7 +354,7 @@ tsr_status tsri_send_run(tsr_group *g, tsri_task *task)
 /* --- receiving -------------------------------------------------------------------------------- */
 
 /* Takes `bytes` of the path's next call; dst NULL: leaves them. */
-static tsr_status take(tsri_engine *e, tsri_group *way, const tsri_task *t, void *dst, size_t bytes)
+static tsr_status take(tsri_group *way, const tsri_task *t, void *dst, size_t bytes)
 {
     const int from = 0;
     const tsri_pull pull = {.ndim = 1,
@@ -370,10 +370,7 @@ static tsr_status take(tsri_engine *e, tsri_group *way, const tsri_task *t, void
                               .pulls = &pull,
                               .dst_count = dst ? (int64_t)bytes : 0};
     const tsri_coll coll = call_of(t, &seg);
-    tsri_ticket ticket;
-    TSRI_TRY(e->comm->ops->start(way, &coll, &ticket));
-    TSRI_TRY(e->comm->ops->finish(way, &ticket));
-    return e->comm->ops->release(way, &ticket);
+    return tsri_comm_call(way, &coll);
 }
 
 static bool is_for(const tsr_group *g, const tsri_task *t, const message *m)
@@ -399,23 +396,22 @@ static tsr_status check_message(const tsr_group *g, const tsri_task *t, const me
 static tsr_status take_next(tsr_group *g, const tsri_task *t, path *p, bool *out_mine,
                             kept **out_kept)
 {
-    tsri_engine *e = g->engine;
     message m;
-    TSRI_TRY(take(e, p->about, t, &m, sizeof m));
+    TSRI_TRY(take(p->about, t, &m, sizeof m));
     size_t bytes = (size_t)m.count * tsr_dtype_size((tsr_dtype)m.dtype);
     *out_mine = is_for(g, t, &m);
     if (*out_mine) {
         tsr_status status = check_message(g, t, &m);
         if (status != TSR_OK || !bytes)
             return status;
-        return take(e, p->data, t, t->dst, bytes);
+        return take(p->data, t, t->dst, bytes);
     }
     kept *k = tsri_mem_alloc(NULL, sizeof *k + bytes);
     if (!k)
         return TSR_ERR_NO_MEMORY;
     k->about = m;
     if (bytes) {
-        tsr_status status = take(e, p->data, t, k->data, bytes);
+        tsr_status status = take(p->data, t, k->data, bytes);
         if (status != TSR_OK) {
             tsri_mem_free(k);
             return status;

@@ -7,6 +7,7 @@
  */
 #include "src/comm/local/local.h"
 #include "src/core/clock.h"
+#include "src/core/proc.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -68,16 +69,10 @@ tsr_status tsri_local_check_abort(const tsri_local *local)
 /* Without pidfds (an old kernel, or no descriptor left): the state letter of /proc/PID/stat. */
 static bool stat_says_gone(int pid)
 {
-    char path[32], line[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
+    tsri_proc p;
+    if (!tsri_proc_read(pid, &p))
         return errno == ENOENT || errno == ESRCH;
-    size_t n = fread(line, 1, sizeof line - 1, f);
-    fclose(f);
-    line[n] = 0;
-    const char *paren = strrchr(line, ')');
-    return n == 0 || (paren && (paren[2] == 'Z' || paren[2] == 'X'));
+    return p.state == 'Z' || p.state == 'X';
 }
 
 bool tsri_local_pid_gone(int pid, int *pidfd)

@@ -23,7 +23,6 @@ static tsr_status try_gather(const tsri_group *g, const void *mine, int64_t coun
     tsri_comm *host = world->comm;
     size_t bytes = (size_t)count * sizeof(int64_t);
     tsri_group *group;
-    tsri_ticket ticket;
     void *src;
     TSRI_TRY(host->ops->group(host, g->nranks, g->ranks, AGREE_LANE, &group));
     int64_t *all = tsri_mem_alloc(&world->mem, bytes * (size_t)g->nranks);
@@ -43,11 +42,7 @@ static tsr_status try_gather(const tsri_group *g, const void *mine, int64_t coun
                               .dst_axis = -1};
     const tsri_coll coll = {
         .kind = TSRI_COLL_ALL_GATHER, .nseg = 1, .seg = &seg, .what = "agreeing on a call"};
-    status = host->ops->start(group, &coll, &ticket);
-    if (status == TSR_OK)
-        status = host->ops->finish(group, &ticket);
-    if (status == TSR_OK)
-        status = host->ops->release(group, &ticket);
+    status = tsri_comm_call(group, &coll);
     tsri_region_free(&world->region, src, bytes);
     if (status != TSR_OK) {
         tsri_mem_free(all);

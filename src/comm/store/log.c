@@ -4,6 +4,7 @@
 #include "src/comm/store/wire.h"
 #include "src/core/clock.h"
 #include "src/core/mem.h"
+#include "src/core/proc.h"
 #include "src/core/rng.h"
 
 #include <errno.h>
@@ -57,40 +58,20 @@ static tsr_status fail_io(const tsri_log *log, const char *what)
 
 /* --- processes -------------------------------------------------------------------------------- */
 
-/* When a process of this machine was started, in clock ticks since boot; 0: there is none. */
+/* When a process of this machine was started; 0: there is none. */
 static uint64_t start_of(uint64_t pid)
 {
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return 0;
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = 0;
-    /* The name, in parentheses, may hold anything: what follows it is state, field 3. */
-    char *p = strrchr(text, ')');
-    for (int field = 2; p && field < 22; field++)
-        p = strchr(p + 1, ' ');
-    return p ? strtoull(p + 1, NULL, 10) : 0;
-}
-
-static uint64_t hash_of_file(const char *path)
-{
-    char text[128];
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof text, f) : 0;
-    if (f)
-        fclose(f);
-    return n ? tsri_hash(TSRI_HASH_INIT, text, n) : 0;
+    tsri_proc p;
+    return pid <= INT_MAX && tsri_proc_read((long long)pid, &p) ? p.start : 0;
 }
 
 static void identify(tsri_log_process *out)
 {
-    char space[128];
+    char space[128], boot[64];
     ssize_t n = readlink("/proc/self/ns/pid", space, sizeof space);
+    tsri_boot_id(boot, sizeof boot);
     *out = (tsri_log_process){.pid = (uint64_t)getpid(),
-                              .boot = hash_of_file("/proc/sys/kernel/random/boot_id")};
+                              .boot = boot[0] ? tsri_hash(TSRI_HASH_INIT, boot, strlen(boot)) : 0};
     out->start = start_of(out->pid);
     if (n > 0)
         out->pid_space = tsri_hash(TSRI_HASH_INIT, space, (size_t)n);

@@ -2,6 +2,7 @@
 /* Where the ranks of a run meet, and what tells this run from others. */
 #include "src/comm/world/ident.h"
 #include "src/comm/store/store.h"
+#include "src/core/proc.h"
 #include "src/core/status.h"
 
 #include <ctype.h>
@@ -77,24 +78,6 @@ static tsr_status by_slurm(tsri_ident *id)
 
 /* --- one machine: a file that only this user sees --------------------------------------------- */
 
-/* The parent of process `pid`, and when that process started; false if it can't be told. */
-static bool read_stat(int pid, int *out_parent, unsigned long long *out_start)
-{
-    char path[32], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return false;
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = 0;
-    const char *p = strrchr(text, ')');
-    return p && sscanf(p,
-                       ") %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-                       "%*d %*d %llu",
-                       out_parent, out_start) == 2;
-}
-
 /* Whether process `pid` has the variable: is a rank, or has been started by one. */
 static bool has_variable(int pid, const char *name)
 {
@@ -115,16 +98,16 @@ static bool has_variable(int pid, const char *name)
 /* The process that has started the ranks: the nearest one above that is not a rank itself. */
 static void name_starter(const char *by, char *buf, size_t size)
 {
-    int pid = (int)getpid(), parent = 0;
-    unsigned long long start = 0;
-    for (int i = 0; i < 64 && read_stat(pid, &parent, &start); i++) {
+    int pid = (int)getpid();
+    tsri_proc p = {0};
+    for (int i = 0; i < 64 && tsri_proc_read(pid, &p); i++) {
         if (pid != (int)getpid() && !has_variable(pid, by))
             break;
-        if (parent < 1)
+        if (p.parent < 1)
             break;
-        pid = parent;
+        pid = p.parent;
     }
-    snprintf(buf, size, "%d-%llu", pid, start);
+    snprintf(buf, size, "%d-%llu", pid, (unsigned long long)p.start);
 }
 
 bool tsri_is_private(const char *folder)

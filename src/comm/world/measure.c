@@ -18,19 +18,10 @@ typedef struct bench {
     tsri_coll tiny; /* a call of that element, prepared where that can be done: as plans' are */
 } bench;
 
-static tsr_status call(const bench *b, const tsri_coll *c)
-{
-    const tsri_comm_ops *ops = b->world->comm->ops;
-    tsri_ticket t;
-    TSRI_TRY(ops->start(b->group, c, &t));
-    TSRI_TRY(ops->finish(b->group, &t));
-    return ops->release(b->group, &t);
-}
-
 static tsr_status tiny_calls(const bench *b)
 {
     for (int i = 0; i < TINY_CALLS; i++)
-        TSRI_TRY(call(b, &b->tiny));
+        TSRI_TRY(tsri_comm_call(b->group, &b->tiny));
     return TSR_OK;
 }
 
@@ -83,7 +74,7 @@ static tsr_status read_peer(const bench *b)
                             .dst_count = count};
     const tsri_coll c = {
         .kind = TSRI_COLL_SEND_RECV, .nseg = 1, .seg = &s, .what = "measuring bandwidth"};
-    return call(b, &c);
+    return tsri_comm_call(b->group, &c);
 }
 
 static tsr_status copy_own(const bench *b)

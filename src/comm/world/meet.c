@@ -15,6 +15,7 @@
  */
 #include "src/comm/world/meet.h"
 #include "src/core/foreign.h"
+#include "src/core/proc.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -80,12 +81,7 @@ static tsr_status count_in(const meeting *m, const char *counter, int n, const c
 
 void tsri_machine_boot(char *buf, size_t size)
 {
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    buf[0] = 0;
-    if (f && !fgets(buf, (int)size, f))
-        buf[0] = 0;
-    if (f)
-        fclose(f);
+    tsri_boot_id(buf, size);
     if (!buf[0] && gethostname(buf, size) != 0)
         buf[0] = 0;
     buf[size - 1] = 0;

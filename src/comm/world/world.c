@@ -170,14 +170,10 @@ tsr_status tsr_world_barrier(tsr_world *world)
         return tsri_fail(TSR_ERR_INVALID, "a barrier of no world (did its creation fail?)");
     if (world->is_virtual)
         return tsri_fail(TSR_ERR_STATE, "a barrier in a virtual world: its ranks do not exist");
-    tsri_comm *c = world->comm;
     tsri_group *g;
-    tsri_ticket ticket;
     const tsri_coll coll = {.kind = TSRI_COLL_BARRIER, .what = "tsr_world_barrier"};
-    TSRI_TRY(tsri_comm_everybody(c, &g));
-    TSRI_TRY(c->ops->start(g, &coll, &ticket));
-    TSRI_TRY(c->ops->finish(g, &ticket));
-    return c->ops->release(g, &ticket);
+    TSRI_TRY(tsri_comm_everybody(world->comm, &g));
+    return tsri_comm_call(g, &coll);
 }
 
 void tsr_world_abort(tsr_world *world, const char *text)
