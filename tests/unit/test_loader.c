@@ -197,7 +197,7 @@ static void threads_change_nothing(void **state)
 }
 
 /* The parts of each batch, side by side, are the batch. */
-static void check_parts(const tsri_rows *rows, int nparts, const int64_t *want_last)
+static void check_parts(const tsri_rank_rows *rows, int nparts, const int64_t *want_last)
 {
     tsr_loader *whole = make(OPTS()), *l[8];
     static float x[N * IMAGE];
@@ -231,15 +231,15 @@ static void parts_make_up_the_whole(void **state)
     for (int n = 1; n <= 8; n++) {
         if (n == 6 || n == 7)
             continue;
-        tsri_rows rows[8];
+        tsri_rank_rows rows[8];
         for (int p = 0; p < n; p++)
-            rows[p] = (tsri_rows){.ndim = 1, .parts = {n}, .part = {p}};
+            rows[p] = (tsri_rank_rows){.ndim = 1, .parts = {n}, .part = {p}};
         check_parts(rows, n, want[n]);
     }
     /* 2 x 3: halves of 2, then thirds of each. */
-    tsri_rows rows[6];
+    tsri_rank_rows rows[6];
     for (int p = 0; p < 6; p++)
-        rows[p] = (tsri_rows){.ndim = 2, .parts = {2, 3}, .part = {p / 3, p % 3}};
+        rows[p] = (tsri_rank_rows){.ndim = 2, .parts = {2, 3}, .part = {p / 3, p % 3}};
     check_parts(rows, 6, (int64_t[]){1, 1, 0, 1, 1, 0});
 }
 

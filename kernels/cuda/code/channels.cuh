@@ -69,9 +69,9 @@ static __device__ __forceinline__ tsri_tile_place tsri_tile_place_of(const tsri_
 }
 
 /* [begin, end) */
-typedef struct tsri_rows {
+typedef struct tsri_channel_rows {
     int64_t begin, end;
-} tsri_rows;
+} tsri_channel_rows;
 
 /* Cuts at most `rows` rows into ranges. */
 static inline void tsri_tiles_cut(tsri_tiles *t, int64_t rows, int64_t ranges)
@@ -82,18 +82,20 @@ static inline void tsri_tiles_cut(tsri_tiles *t, int64_t rows, int64_t ranges)
 }
 
 /* Range r of the rows begin..end, which may be fewer than were cut. */
-static __device__ __forceinline__ tsri_rows tsri_rows_of(const tsri_tiles &t, int64_t begin,
-                                                         int64_t end, int64_t r)
+static __device__ __forceinline__ tsri_channel_rows tsri_channel_rows_of(const tsri_tiles &t,
+                                                                         int64_t begin, int64_t end,
+                                                                         int64_t r)
 {
-    tsri_rows rows = {begin + r * t.each, begin + (r + 1) * t.each};
+    tsri_channel_rows rows = {begin + r * t.each, begin + (r + 1) * t.each};
     if (rows.end > end)
         rows.end = end;
     return rows;
 }
 
 /* How many rows of a range are a thread's: place.row, place.row + height, ... */
-static __device__ __forceinline__ int64_t tsri_rows_left(const tsri_tiles &t, const tsri_rows &rows,
-                                                         const tsri_tile_place &place)
+static __device__ __forceinline__ int64_t tsri_channel_rows_left(const tsri_tiles &t,
+                                                                 const tsri_channel_rows &rows,
+                                                                 const tsri_tile_place &place)
 {
     int64_t rest = rows.end - rows.begin - place.row;
     return place.idle || rest <= 0 ? 0 : (rest + t.height - 1) / t.height;

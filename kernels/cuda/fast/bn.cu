@@ -56,11 +56,11 @@ static __global__ void __launch_bounds__(THREADS, 4)
     __shared__ A scales[TSRI_TILE_CHANNELS], shifts[TSRI_TILE_CHANNELS];
     const unsigned tile = blockIdx.x % t.tiles;
     const tsri_bn_part part = tsri_bn_part_of(v, blockIdx.y);
-    const tsri_rows rows =
-        tsri_rows_of(t, part.begin * plane, part.end * plane, blockIdx.x / t.tiles);
+    const tsri_channel_rows rows =
+        tsri_channel_rows_of(t, part.begin * plane, part.end * plane, blockIdx.x / t.tiles);
     const tsri_tile_place at = tsri_tile_place_of(t, tile);
     const int64_t step = t.height * t.c, begin = (rows.begin + at.row) * t.c + at.channel;
-    int64_t left = tsri_rows_left(t, rows, at);
+    int64_t left = tsri_channel_rows_left(t, rows, at);
     const T *from = x + begin;
     T *to = y + begin;
     tsri_pack<T, V> in[UNROLL];
@@ -105,11 +105,12 @@ static __global__ void __launch_bounds__(THREADS, 3)
     __shared__ A factors[4][TSRI_TILE_CHANNELS];
     const unsigned tile = blockIdx.x % t.tiles;
     const tsri_bn_part part = tsri_bn_part_of(v, blockIdx.y);
-    const tsri_rows rows =
-        tsri_rows_of(t, part.begin * plane, part.end * plane, blockIdx.x / t.tiles);
+    const tsri_channel_rows rows =
+        tsri_channel_rows_of(t, part.begin * plane, part.end * plane, blockIdx.x / t.tiles);
     const tsri_tile_place at = tsri_tile_place_of(t, tile);
     const int64_t step = t.height * t.c;
-    int64_t left = tsri_rows_left(t, rows, at), here = (rows.begin + at.row) * t.c + at.channel;
+    int64_t left = tsri_channel_rows_left(t, rows, at),
+            here = (rows.begin + at.row) * t.c + at.channel;
     tsri_pack<T, V> in[UNROLL_BWD], grad[UNROLL_BWD];
 #pragma unroll
     for (int u = 0; u < UNROLL_BWD; u++)

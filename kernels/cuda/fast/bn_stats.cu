@@ -87,7 +87,8 @@ static __global__ void __launch_bounds__(THREADS_ONE)
     __shared__ double shared[2 * G][THREADS_ONE];
     const unsigned tile = blockIdx.x % t.tiles, range = blockIdx.x / t.tiles;
     const tsri_bn_part part = tsri_bn_part_of(v, blockIdx.y);
-    const tsri_rows rows = tsri_rows_of(t, part.begin * plane, part.end * plane, range);
+    const tsri_channel_rows rows =
+        tsri_channel_rows_of(t, part.begin * plane, part.end * plane, range);
     const tsri_tile_place at = tsri_tile_place_of(t, tile);
     const int64_t step = t.height * t.c;
     int64_t here = (rows.begin + at.row) * t.c + at.channel;
@@ -104,7 +105,7 @@ static __global__ void __launch_bounds__(THREADS_ONE)
                 b[i] = f.b[at.column * V + i];
             }
     }
-    const int64_t all = tsri_rows_left(t, rows, at);
+    const int64_t all = tsri_channel_rows_left(t, rows, at);
     for (int64_t left = all; left > 0; left -= UNROLL) {
         tsri_pack<T, V> in[UNROLL] = {}, grad[UNROLL] = {};
 #pragma unroll

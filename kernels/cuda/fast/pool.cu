@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int64_t step = t.height * t.c;
     const T *from = x + (n * plane + at.row) * t.c + at.channel;
     A sum[V] = {};
-    for (int64_t left = tsri_rows_left(t, {0, plane}, at); left > 0; left -= UNROLL) {
+    for (int64_t left = tsri_channel_rows_left(t, {0, plane}, at); left > 0; left -= UNROLL) {
         tsri_pack<T, V> in[UNROLL] = {};
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)

@@ -89,7 +89,8 @@ static int64_t rows_of_batch(const tsr_loader *l, int64_t batch)
     return left < l->opts.batch_size ? left : l->opts.batch_size;
 }
 
-static void split_rows(const tsri_rows *rows, int64_t n, int64_t *out_first, int64_t *out_count)
+static void split_rows(const tsri_rank_rows *rows, int64_t n, int64_t *out_first,
+                       int64_t *out_count)
 {
     int64_t first = 0;
     for (int i = 0; i < rows->ndim; i++) {
@@ -111,7 +112,7 @@ static size_t row_bytes(const tsr_loader *l)
     return row_elements(l) * tsr_dtype_size(l->opts.dtype);
 }
 
-static void decode_rows(const tsr_loader *l, const tsri_rows *rows, int64_t batch, char *x,
+static void decode_rows(const tsr_loader *l, const tsri_rank_rows *rows, int64_t batch, char *x,
                         int64_t *y)
 {
     int64_t first, count;
@@ -129,7 +130,7 @@ static size_t whole_lines(size_t bytes)
 }
 
 /* A slot: the labels of the first (largest) batch's part, then its images. */
-static void slot_sizes(const tsr_loader *l, const tsri_rows *rows, size_t *out_labels,
+static void slot_sizes(const tsr_loader *l, const tsri_rank_rows *rows, size_t *out_labels,
                        size_t *out_bytes)
 {
     int64_t first, count;
@@ -138,7 +139,7 @@ static void slot_sizes(const tsr_loader *l, const tsri_rows *rows, size_t *out_l
     *out_bytes = *out_labels + whole_lines((size_t)count * row_bytes(l));
 }
 
-static size_t labels_bytes(const tsr_loader *l, const tsri_rows *rows)
+static size_t labels_bytes(const tsr_loader *l, const tsri_rank_rows *rows)
 {
     size_t labels, bytes;
     slot_sizes(l, rows, &labels, &bytes);
@@ -151,7 +152,7 @@ static void decode_slot(void *arg, int64_t batch, void *slot)
     decode_rows(l, &l->rows, batch, (char *)slot + labels_bytes(l, &l->rows), slot);
 }
 
-static bool same_rows(const tsri_rows *a, const tsri_rows *b)
+static bool same_rows(const tsri_rank_rows *a, const tsri_rank_rows *b)
 {
     bool same = a->ndim == b->ndim;
     for (int i = 0; same && i < a->ndim; i++)
@@ -160,7 +161,7 @@ static bool same_rows(const tsri_rows *a, const tsri_rows *b)
 }
 
 /* Has threads decode `rows` of this epoch from the loader's batch on, if there are to be any. */
-static tsr_status start_ring(tsr_loader *l, const tsri_rows *rows)
+static tsr_status start_ring(tsr_loader *l, const tsri_rank_rows *rows)
 {
     if (!l->opts.workers || (l->ring && same_rows(rows, &l->rows)))
         return TSR_OK;
@@ -188,7 +189,7 @@ static void go_to_epoch(tsr_loader *l, int64_t epoch)
         tsri_ring_start(l->ring, 0, l->batches);
 }
 
-static tsr_status check_fill(const tsri_rows *rows)
+static tsr_status check_fill(const tsri_rank_rows *rows)
 {
     bool legal = rows->ndim >= 0 && rows->ndim <= TSR_MAX_HIERARCHY;
     for (int i = 0; legal && i < rows->ndim; i++)
@@ -202,7 +203,7 @@ static tsr_status check_fill(const tsri_rows *rows)
 
 /* --- a batch ---------------------------------------------------------------------------------- */
 
-tsr_status tsri_loader_take(tsr_loader *l, const tsri_rows *rows, const void **out_x,
+tsr_status tsri_loader_take(tsr_loader *l, const tsri_rank_rows *rows, const void **out_x,
                             const int64_t **out_y)
 {
     TSRI_TRY(check_fill(rows));
@@ -258,7 +259,7 @@ void tsri_loader_advance(tsr_loader *l)
     l->batch++;
 }
 
-tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rows *rows, int64_t capacity_rows,
+tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rank_rows *rows, int64_t capacity_rows,
                                  void *x, int64_t *y, int64_t *out_global, int64_t *out_local)
 {
     TSRI_TRY(check_fill(rows));
@@ -293,7 +294,7 @@ tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rows *rows, int64_t c
 tsr_status tsri_loader_fill(tsr_loader *l, int parts, int part, int64_t capacity_rows, void *x,
                             int64_t *y, int64_t *out_global, int64_t *out_local)
 {
-    const tsri_rows rows = {.ndim = 1, .parts = {parts}, .part = {part}};
+    const tsri_rank_rows rows = {.ndim = 1, .parts = {parts}, .part = {part}};
     return tsri_loader_fill_rows(l, &rows, capacity_rows, x, y, out_global, out_local);
 }
 

@@ -8,10 +8,10 @@
 
 /* A rank's rows of a batch: its part of a balanced split, dimension by dimension, each one
  * splitting the piece that the one before it gave. ndim 0: all rows. */
-typedef struct tsri_rows {
+typedef struct tsri_rank_rows {
     int ndim;
     int parts[TSR_MAX_HIERARCHY], part[TSR_MAX_HIERARCHY];
-} tsri_rows;
+} tsri_rank_rows;
 
 struct tsr_loader {
     tsri_owned owned;
@@ -19,11 +19,11 @@ struct tsr_loader {
     tsr_dataset *ds;
     tsr_loader_opts opts; /* defaults filled in; workers and prefetch 0: no threads */
     tsri_decoder decoder;
-    int64_t batches; /* of an epoch */
-    int64_t batch;   /* the next one */
-    tsri_rows rows;  /* what the ring decodes */
-    tsri_ring *ring; /* NULL before the first fill, and without threads */
-    bool is_taken;   /* the ring's next slot is lent out by tsri_loader_take */
+    int64_t batches;     /* of an epoch */
+    int64_t batch;       /* the next one */
+    tsri_rank_rows rows; /* what the ring decodes */
+    tsri_ring *ring;     /* NULL before the first fill, and without threads */
+    bool is_taken;       /* the ring's next slot is lent out by tsri_loader_take */
     /* Host memory, grown when more is due, laid out as a slot of the ring's is. */
     char *held; /* what tsri_loader_take decoded without threads; NULL so far */
     size_t held_bytes;
@@ -38,7 +38,7 @@ struct tsr_loader {
  * TSR_ERR_INVALID, TSR_ERR_SHAPE if there is no room, TSR_ERR_NO_MEMORY and TSR_ERR_BACKEND from
  * starting threads. Changing `rows` from call to call is legal, and costs what was decoded ahead.
  */
-tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rows *rows, int64_t capacity_rows,
+tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rank_rows *rows, int64_t capacity_rows,
                                  void *x, int64_t *y, int64_t *out_global, int64_t *out_local);
 
 /*
@@ -46,7 +46,7 @@ tsr_status tsri_loader_fill_rows(tsr_loader *l, const tsri_rows *rows, int64_t c
  * until tsri_loader_advance, another call gives them again. There is a next batch
  * (tsr_loader_peek_rows). Errors: as above, but for room.
  */
-tsr_status tsri_loader_take(tsr_loader *l, const tsri_rows *rows, const void **out_x,
+tsr_status tsri_loader_take(tsr_loader *l, const tsri_rank_rows *rows, const void **out_x,
                             const int64_t **out_y);
 /* The labels of all rows of the next batch, likewise; no image is decoded. TSR_ERR_NO_MEMORY. */
 tsr_status tsri_loader_labels(tsr_loader *l, const int64_t **out_y);

@@ -41,11 +41,11 @@ static tsr_status check_inputs(const tsr_loader *l, const tsri_plan_port *x,
 }
 
 /* The rows that this rank holds of an input that is split by rows or not at all. */
-static bool rows_of(const tsri_plan_port *p, int rank, tsri_rows *out_rows)
+static bool rows_of(const tsri_plan_port *p, int rank, tsri_rank_rows *out_rows)
 {
     const tsr_placement *place = p->info.placement;
     int at = tsr_placement_find(place, rank), inner = tsr_placement_nranks(place);
-    *out_rows = (tsri_rows){0};
+    *out_rows = (tsri_rank_rows){0};
     for (int d = 0; d < p->info.sbp.ndim && at >= 0; d++) {
         tsr_sbp1 s = p->info.sbp.d[d];
         int k = tsr_placement_dim(place, d);
@@ -63,7 +63,8 @@ static bool rows_of(const tsri_plan_port *p, int rank, tsri_rows *out_rows)
 /* An input's part on this rank. */
 typedef struct part {
     bool is_here, by_rows;
-    tsri_rows rows; /* by_rows: of the batch; otherwise all, of which the input takes its part */
+    tsri_rank_rows
+        rows; /* by_rows: of the batch; otherwise all, of which the input takes its part */
 } part;
 
 static part part_of(const tsri_plan_port *p, int rank)
@@ -71,7 +72,7 @@ static part part_of(const tsri_plan_port *p, int rank)
     part mine = {.is_here = tsr_placement_find(p->info.placement, rank) >= 0};
     mine.by_rows = rows_of(p, rank, &mine.rows);
     if (!mine.by_rows)
-        mine.rows = (tsri_rows){0};
+        mine.rows = (tsri_rank_rows){0};
     return mine;
 }
 
