@@ -3,6 +3,8 @@
  * that a rank reads from its peers. */
 #include "src/comm/comm.h"
 
+#include <string.h>
+
 #include <tessera/placement.h>
 
 const char *tsri_coll_kind_name(int kind)
@@ -55,6 +57,29 @@ tsr_status tsri_comm_call(tsri_group *g, const tsri_coll *coll)
     TSRI_TRY(ops->start(g, coll, &ticket));
     TSRI_TRY(ops->finish(g, &ticket));
     return ops->release(g, &ticket);
+}
+
+tsr_status tsri_comm_gather_words(tsr_world *world, int n, const int *ranks, const char *what,
+                                  int64_t count, const void *mine, int64_t *all)
+{
+    enum { BESIDE_LANE = 2 };
+    tsri_comm *host = world->comm;
+    size_t bytes = (size_t)count * sizeof *all;
+    tsri_group *group;
+    void *src; /* what peers read lies in the rank's region */
+    TSRI_TRY(host->ops->group(host, n, ranks, BESIDE_LANE, &group));
+    TSRI_TRY(tsri_region_alloc(&world->region, bytes, &src));
+    memcpy(src, mine, bytes);
+    const tsri_segment seg = {.src = src,
+                              .dst = all,
+                              .dtype = TSR_I64,
+                              .shape = TSR_DIMS(n, count),
+                              .src_axis = 0,
+                              .dst_axis = -1};
+    const tsri_coll coll = {.kind = TSRI_COLL_ALL_GATHER, .nseg = 1, .seg = &seg, .what = what};
+    tsr_status status = tsri_comm_call(group, &coll);
+    tsri_region_free(&world->region, src, bytes);
+    return status;
 }
 
 tsri_comm *tsri_comm_on_machine(tsri_comm *c)

@@ -245,6 +245,10 @@ void tsri_scale_by_ranks(tsr_dtype dtype, int nranks, int64_t count, void *data)
 
 /* Makes a call from start to release. */
 tsr_status tsri_comm_call(tsri_group *group, const tsri_coll *coll);
+/* All `count` words of each of n ranks, in their order, by the host's communicator in a lane beside
+ * those of tensors. Collective over these ranks. */
+tsr_status tsri_comm_gather_words(tsr_world *world, int n, const int *ranks, const char *what,
+                                  int64_t count, const void *mine, int64_t *all);
 /* The group of all ranks of the world, in their order, lane 0. */
 tsr_status tsri_comm_everybody(tsri_comm *c, tsri_group **out_group);
 

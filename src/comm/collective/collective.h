@@ -32,6 +32,7 @@
 typedef struct tsri_engine tsri_engine;
 
 typedef struct tsri_queue {
+    tsr_group *group;
     tsr_work *head, *tail;
     tsr_work *running;
     bool has_thread;

@@ -184,6 +184,7 @@ tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
     g->index = index;
     g->ranks = (int *)(g + 1);
     memcpy(g->ranks, ranks, bytes);
+    g->queue.group = g->sends.group = g;
     g->key = tsri_ranks_hash((uint64_t)nranks, nranks, ranks);
     tsri_cond_init(&g->changed);
     pthread_mutex_init(&g->lock, NULL);

@@ -83,8 +83,10 @@ static void run_first(tsr_group *g, tsri_queue *q)
     pthread_cond_broadcast(&g->changed);
 }
 
-static void work_off(tsr_group *g, tsri_queue *q)
+static void *work_off(void *queue)
 {
+    tsri_queue *q = queue;
+    tsr_group *g = q->group;
     pthread_mutex_lock(&g->lock);
     for (;;) {
         if (q->head && !q->running)
@@ -95,28 +97,14 @@ static void work_off(tsr_group *g, tsri_queue *q)
             pthread_cond_wait(&g->changed, &g->lock);
     }
     pthread_mutex_unlock(&g->lock);
-}
-
-static void *work_off_tasks(void *group)
-{
-    tsr_group *g = group;
-    work_off(g, &g->queue);
     return NULL;
 }
 
-static void *work_off_sends(void *group)
-{
-    tsr_group *g = group;
-    work_off(g, &g->sends);
-    return NULL;
-}
-
-static tsr_status start_thread(tsr_group *g, tsri_queue *q)
+static tsr_status start_thread(tsri_queue *q)
 {
     if (q->has_thread)
         return TSR_OK;
-    int rc = tsri_thread_start(&q->thread, "tsr-group",
-                               q == &g->sends ? work_off_sends : work_off_tasks, g);
+    int rc = tsri_thread_start(&q->thread, "tsr-group", work_off, q);
     if (rc)
         return tsri_fail(TSR_ERR_NO_MEMORY, "can't start the thread of a group: %s", strerror(rc));
     q->has_thread = true;
@@ -213,7 +201,7 @@ static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **o
     tsr_status status = tsri_task_prepare(g, &w->task);
     bool now = status == TSR_OK && goes_at_once(g, &w->task);
     if (status == TSR_OK && !now)
-        status = start_thread(g, w->queue);
+        status = start_thread(w->queue);
     if (status != TSR_OK) {
         free_work(w);
         return status;

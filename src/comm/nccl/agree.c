@@ -5,9 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A lane of the host's communicator, beside those of tensors. */
-enum { AGREE_LANE = 2 };
-
 /* A member's record of the call, and how many words follow on what it reads: whole words. */
 typedef struct saying {
     tsri_call call;
@@ -15,50 +12,22 @@ typedef struct saying {
 } saying;
 _Static_assert(sizeof(saying) % sizeof(int64_t) == 0, "a saying goes as words");
 
-/* All members' `count` words, in their order; the caller frees them. */
-static tsr_status try_gather(const tsri_group *g, const void *mine, int64_t count,
-                             int64_t **out_all)
-{
-    tsr_world *world = g->comm->world;
-    tsri_comm *host = world->comm;
-    size_t bytes = (size_t)count * sizeof(int64_t);
-    tsri_group *group;
-    void *src;
-    TSRI_TRY(host->ops->group(host, g->nranks, g->ranks, AGREE_LANE, &group));
-    int64_t *all = tsri_mem_alloc(&world->mem, bytes * (size_t)g->nranks);
-    if (!all)
-        return TSR_ERR_NO_MEMORY;
-    tsr_status status = tsri_region_alloc(&world->region, bytes, &src);
-    if (status != TSR_OK) {
-        tsri_mem_free(all);
-        return status;
-    }
-    memcpy(src, mine, bytes);
-    const tsri_segment seg = {.src = src,
-                              .dst = all,
-                              .dtype = TSR_I64,
-                              .shape = TSR_DIMS(g->nranks, count),
-                              .src_axis = 0,
-                              .dst_axis = -1};
-    const tsri_coll coll = {
-        .kind = TSRI_COLL_ALL_GATHER, .nseg = 1, .seg = &seg, .what = "agreeing on a call"};
-    status = tsri_comm_call(group, &coll);
-    tsri_region_free(&world->region, src, bytes);
-    if (status != TSR_OK) {
-        tsri_mem_free(all);
-        return status;
-    }
-    *out_all = all;
-    return TSR_OK;
-}
-
-/* A rank that can't come to it tells the others, which would wait. */
+/* All members' `count` words, in their order; the caller frees them. A rank that can't come to it
+ * tells the others, which would wait. */
 static tsr_status gather(const tsri_group *g, const void *mine, int64_t count, int64_t **out_all)
 {
-    tsri_comm *host = g->comm->world->comm;
-    tsr_status status = try_gather(g, mine, count, out_all);
+    tsr_world *world = g->comm->world;
+    int64_t *all = tsri_mem_alloc(&world->mem, (size_t)(count * g->nranks) * sizeof *all);
+    tsr_status status = TSR_ERR_NO_MEMORY;
+    if (all)
+        status = tsri_comm_gather_words(world, g->nranks, g->ranks, "agreeing on a call", count,
+                                        mine, all);
     if (status == TSR_ERR_NO_MEMORY)
-        host->ops->abort(host, tsr_last_error());
+        world->comm->ops->abort(world->comm, tsr_last_error());
+    if (status == TSR_OK)
+        *out_all = all;
+    else
+        tsri_mem_free(all);
     return status;
 }
 

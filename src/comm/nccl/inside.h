@@ -5,7 +5,7 @@
  *   nccl.c        all that NCCL is asked: the one file that knows nccl.h
  *   comm.c   the vtable, and groups
  *   call.c   calls, worked out and done
- *   nccl_plan.c, nccl_pulls.c, nccl_check.c   what a call's steps are: pure
+ *   ../schedule   what a call's steps are: pure
  *   agree.c  what members say to each other before
  *   watch.c  the watchdog
  *

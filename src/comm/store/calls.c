@@ -1,10 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of stores in words, and stores that have died. */
+/* Calls of stores in words, stores that have died, and waiting for their sockets. */
 #include "src/comm/store/inside.h"
+#include "src/core/clock.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+bool tsri_store_await_socket(int fd, bool to_send, double until_s)
+{
+    for (;;) {
+        const double left_s = until_s - tsri_now_s();
+        struct pollfd p = {.fd = fd, .events = to_send ? POLLOUT : POLLIN};
+        if (left_s <= 0) {
+            errno = ETIMEDOUT;
+            return false;
+        }
+        int n = poll(&p, 1, left_s > 1000 ? 1000000 : (int)(left_s * 1e3) + 1);
+        if (n > 0)
+            return true;
+        if (n < 0 && errno != EINTR)
+            return false;
+    }
+}
 
 const char *tsri_store_op_text(tsri_store_op op)
 {

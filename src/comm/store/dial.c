@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <netdb.h>
-#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -42,22 +41,6 @@ typedef struct attempt {
     size_t said_bytes;
 } attempt;
 
-/* Returns whether the socket became ready in time. */
-static bool wait_for(int fd, short events, double until_s)
-{
-    for (;;) {
-        const double left_s = until_s - tsri_now_s();
-        struct pollfd p = {.fd = fd, .events = events};
-        if (left_s <= 0)
-            return false;
-        int n = poll(&p, 1, left_s > 1000 ? 1000000 : (int)(left_s * 1e3) + 1);
-        if (n > 0)
-            return true;
-        if (n < 0 && errno != EINTR)
-            return false;
-    }
-}
-
 static void connect_to(const struct addrinfo *at, double until_s, attempt *a)
 {
     struct sockaddr_storage mine = {0}, theirs = {0};
@@ -70,7 +53,7 @@ static void connect_to(const struct addrinfo *at, double until_s, attempt *a)
     }
     if (connect(a->fd, at->ai_addr, at->ai_addrlen) != 0) {
         a->error = errno;
-        if (errno == EINPROGRESS && !wait_for(a->fd, POLLOUT, until_s))
+        if (errno == EINPROGRESS && !tsri_store_await_socket(a->fd, true, until_s))
             a->error = ETIMEDOUT;
         else if (errno == EINPROGRESS)
             getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &a->error, &bytes);
@@ -91,7 +74,7 @@ static void connect_to(const struct addrinfo *at, double until_s, attempt *a)
 static bool hear(double until_s, unsigned char *to, size_t bytes, size_t *used, attempt *a)
 {
     while (*used < bytes) {
-        if (!wait_for(a->fd, POLLIN, until_s))
+        if (!tsri_store_await_socket(a->fd, false, until_s))
             return false;
         ssize_t n = recv(a->fd, to + *used, bytes - *used, 0);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))

@@ -155,6 +155,10 @@ void tsri_store_own_id(char *buf, size_t size);
 /* No delay; a peer that has vanished is seen within half a minute. */
 void tsri_store_tune_socket(int fd);
 
+/* Returns whether the socket is ready in time to be sent to, or read; else errno, ETIMEDOUT if it
+ * is late. */
+bool tsri_store_await_socket(int fd, bool to_send, double until_s);
+
 /* --- kinds of stores -------------------------------------------------------------------------- */
 
 /* A call of the public interface. Pointers are the caller's. */

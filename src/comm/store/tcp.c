@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <math.h>
 #include <netdb.h>
-#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -119,21 +118,15 @@ static tsr_status write_request(tcp_store *t, const tsr_store *store, const tsri
 /* --- to and fro ------------------------------------------------------------------------------- */
 
 /* Until the socket is ready; `what` and `where` for messages. */
-static tsr_status wait_ready(tsr_store *store, short events, double until_s, const char *what)
+static tsr_status wait_ready(tsr_store *store, bool to_send, double until_s, const char *what)
 {
     const tcp_store *t = store->self;
-    for (;;) {
-        const double left_s = until_s - tsri_now_s();
-        struct pollfd p = {.fd = t->fd, .events = events};
-        if (left_s <= 0)
-            return tsri_fail(TSR_ERR_TIMEOUT, "store: %s: the server at %s does not answer", what,
-                             store->where);
-        int n = poll(&p, 1, left_s > 1000 ? 1000000 : (int)(left_s * 1e3) + 1);
-        if (n > 0)
-            return TSR_OK;
-        if (n < 0 && errno != EINTR)
-            return tsri_fail(TSR_ERR_IO, "store: poll: %s", strerror(errno));
-    }
+    if (tsri_store_await_socket(t->fd, to_send, until_s))
+        return TSR_OK;
+    if (errno != ETIMEDOUT)
+        return tsri_fail(TSR_ERR_IO, "store: poll: %s", strerror(errno));
+    return tsri_fail(TSR_ERR_TIMEOUT, "store: %s: the server at %s does not answer", what,
+                     store->where);
 }
 
 static tsr_status gone(tsr_store *store, const char *what, const char *how)
@@ -141,6 +134,11 @@ static tsr_status gone(tsr_store *store, const char *what, const char *how)
     const tcp_store *t = store->self;
     return tsri_store_die(store, "store: the server at %s%s is gone (%s), at %s", store->where,
                           t->rank0_serves ? " (rank 0)" : "", how, what);
+}
+
+static tsr_status makes_no_sense(tsr_store *store)
+{
+    return tsri_store_die(store, "store: what the server at %s says makes no sense", store->where);
 }
 
 static tsr_status send_request(tsr_store *store, double until_s, const char *what)
@@ -151,7 +149,7 @@ static tsr_status send_request(tsr_store *store, double until_s, const char *wha
         if (n >= 0) {
             at += (size_t)n;
         } else if (errno == EAGAIN) {
-            tsr_status status = wait_ready(store, POLLOUT, until_s, what);
+            tsr_status status = wait_ready(store, true, until_s, what);
             if (status == TSR_OK)
                 continue;
             if (at == 0)
@@ -178,7 +176,7 @@ static tsr_status receive(tsr_store *store, unsigned char *to, size_t bytes, siz
         else if (n == 0)
             return gone(store, what, "it closed the connection");
         else if (errno == EAGAIN)
-            TSRI_TRY(wait_ready(store, POLLIN, until_s, what));
+            TSRI_TRY(wait_ready(store, false, until_s, what));
         else if (errno != EINTR)
             return gone(store, what, strerror(errno));
     }
@@ -209,8 +207,7 @@ static tsr_status receive_reply(tsr_store *store, double until_s, const char *wh
         const size_t payload = (size_t)tsri_wire_get(t->head, 4);
         const uint64_t number = tsri_wire_get(t->head + 8, 8);
         if (number > t->number || payload > TSRI_STORE_MAX_VALUE + 64)
-            return tsri_store_die(store, "store: what the server at %s says makes no sense",
-                                  store->where);
+            return makes_no_sense(store);
         t->skip = payload;
         if (number < t->number)
             continue; /* to a call that ran out of time */
@@ -286,8 +283,7 @@ static tsr_status take_reply(tsr_store *store, tsri_store_call *call, bool fits)
         }
     }
     if (r.bad)
-        return tsri_store_die(store, "store: what the server at %s says makes no sense",
-                              store->where);
+        return makes_no_sense(store);
     return TSR_OK;
 }
 
@@ -384,8 +380,7 @@ static tsr_status join(tsr_store *store, const tsri_store_joining *joining)
     if (replied != TSR_OK)
         return say_error(store, replied);
     if (t->used != 8)
-        return tsri_store_die(store, "store: what the server at %s says makes no sense",
-                              store->where);
+        return makes_no_sense(store);
     /* Ranks that meet again do not see what was set before. */
     const uint64_t round = tsri_wire_get(t->buf, 8);
     const size_t n = strlen(store->prefix);

@@ -15,4 +15,7 @@ tsr_status tsri_world_make(const tsr_world_opts *resolved, int nranks, int rank,
                            tsri_arena arena, bool owns_arena, const int *ranks,
                            tsr_world **out_world);
 
+/* Runs a rank's function; a failure has a text. */
+tsr_status tsri_world_run(tsr_world *world, tsr_rank_fn *fn, void *arg);
+
 #endif

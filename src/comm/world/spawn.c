@@ -48,10 +48,8 @@ static void *run_rank(void *arg)
         tsri_arena_abort(&s->arena, t->rank, tsr_last_error());
         return NULL;
     }
-    status = s->fn(world, s->arg);
+    status = tsri_world_run(world, s->fn, s->arg);
     if (status != TSR_OK) {
-        if (!tsr_last_error()[0])
-            tsri_fail(status, "its function returned %s", tsr_status_name(status));
         note_failure(s, t->rank, status);
         tsr_world_abort(world, tsr_last_error());
     }

@@ -89,11 +89,8 @@ static void *run_child(void *arg)
     tsri_error_clear();
     c->status =
         tsri_world_make(&s->opts, s->arena.nranks, c->rank, c->rank, s->arena, true, NULL, &world);
-    if (c->status == TSR_OK) {
-        c->status = s->fn(world, s->arg);
-        if (c->status != TSR_OK && !tsr_last_error()[0])
-            tsri_fail(c->status, "its function returned %s", tsr_status_name(c->status));
-    }
+    if (c->status == TSR_OK)
+        c->status = tsri_world_run(world, s->fn, s->arg);
     fflush(NULL);
     send_report(s, c->rank, c->status);
     if (c->status != TSR_OK && world)

@@ -11,14 +11,11 @@ static tsr_status be_rank(tsr_rank_fn *fn, void *arg, const tsr_world_opts *opts
     tsr_world *world;
     char text[3800];
     TSRI_TRY(tsr_world_create(opts, &world));
-    tsri_error_clear();
-    tsr_status status = fn(world, arg);
+    tsr_status status = tsri_world_run(world, fn, arg);
     if (status == TSR_OK) {
         tsr_world_destroy(world);
         return TSR_OK;
     }
-    if (!tsr_last_error()[0])
-        tsri_fail(status, "its function returned %s", tsr_status_name(status));
     snprintf(text, sizeof text, "rank %d: %s", tsr_world_rank(world), tsr_last_error());
     tsr_world_abort(world, tsr_last_error());
     tsr_world_destroy(world);

@@ -146,6 +146,15 @@ void tsr_world_destroy(tsr_world *world)
     tsri_live_free(world, TSRI_LIVE_WORLD);
 }
 
+tsr_status tsri_world_run(tsr_world *world, tsr_rank_fn *fn, void *arg)
+{
+    tsri_error_clear();
+    tsr_status status = fn(world, arg);
+    if (status != TSR_OK && !tsr_last_error()[0])
+        tsri_fail(status, "its function returned %s", tsr_status_name(status));
+    return status;
+}
+
 /* --- using ------------------------------------------------------------------------------------ */
 
 int tsr_world_rank(const tsr_world *world)
