@@ -101,7 +101,7 @@ template <int ROWS> struct tsri_places {
     int h[ROWS], w[ROWS];
 };
 
-template <typename A> struct tsri_tiles {
+template <typename A> struct tsri_product_tiles {
     A a[TSRI_TILE_K][TSRI_TILE + 1], b[TSRI_TILE_K][TSRI_TILE + 1];
     tsri_places<TSRI_TILE> row_a, row_b;
     /* Places in two tiles of terms: that in use, and the next. */
@@ -125,8 +125,8 @@ static __device__ __forceinline__ void tsri_product_rows(const tsri_cuda_walk &w
 
 template <typename A>
 static __device__ __forceinline__ void tsri_product_terms(const tsri_product &p, int64_t first,
-                                                          int64_t end, tsri_tiles<A> &s, int buffer,
-                                                          int i)
+                                                          int64_t end, tsri_product_tiles<A> &s,
+                                                          int buffer, int i)
 {
     int64_t at[TSRI_TERM_OPS];
     s.term_a[buffer].at[i] = s.term_b[buffer][i] = -1;
@@ -150,8 +150,8 @@ static __device__ __forceinline__ void tsri_product_mine(bool by_k, int i, int *
 
 template <typename T, bool WINDOW_A, bool WINDOW_B>
 static __device__ __forceinline__ void
-tsri_product_fetch(const tsri_product &p, const tsri_tiles<tsri_acc<T>> &s, int buffer, const T *a,
-                   const T *b, T *from_a, T *from_b)
+tsri_product_fetch(const tsri_product &p, const tsri_product_tiles<tsri_acc<T>> &s, int buffer,
+                   const T *a, const T *b, T *from_a, T *from_b)
 {
     const tsri_places<TSRI_TILE_K> &terms = s.term_a[buffer];
 #pragma unroll
@@ -170,7 +170,7 @@ tsri_product_fetch(const tsri_product &p, const tsri_tiles<tsri_acc<T>> &s, int 
 
 template <typename T>
 static __device__ __forceinline__ void tsri_product_keep(const tsri_product &p,
-                                                         tsri_tiles<tsri_acc<T>> &s,
+                                                         tsri_product_tiles<tsri_acc<T>> &s,
                                                          const T *from_a, const T *from_b)
 {
 #pragma unroll
@@ -187,7 +187,7 @@ static __device__ __forceinline__ void tsri_product_keep(const tsri_product &p,
  * way from memory. */
 template <typename T, bool WINDOW_A, bool WINDOW_B>
 static __device__ __forceinline__ void
-tsri_product_sum(const tsri_product &p, tsri_tiles<tsri_acc<T>> &s, const T *a, const T *b,
+tsri_product_sum(const tsri_product &p, tsri_product_tiles<tsri_acc<T>> &s, const T *a, const T *b,
                  int64_t begin, int64_t end, tsri_acc<T> (&total)[TSRI_TILE_EACH][TSRI_TILE_EACH])
 {
     typedef tsri_acc<T> A;
@@ -284,7 +284,7 @@ static __global__ void __launch_bounds__(TSRI_TILE_THREADS, 2)
                         tsri_acc<T> *partial)
 {
     typedef tsri_acc<T> A;
-    __shared__ tsri_tiles<A> s;
+    __shared__ tsri_product_tiles<A> s;
     int t = (int)threadIdx.x;
     int64_t tiles = p.tiles_m * p.tiles_n, all = tiles * p.slices * p.batch.count;
     for (int64_t job = blockIdx.x; job < all; job += gridDim.x) {
