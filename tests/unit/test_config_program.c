@@ -19,6 +19,7 @@
 #include "src/data/npy.h"
 #include "src/graph/graph.h"
 #include "tests/unit/files.h"
+#include "tests/sample.h"
 
 static tsri_experiment *load(const char *text)
 {
@@ -551,8 +552,7 @@ static void test_small_world(void **state)
 static void every_allocation(const char *text, int64_t at_least)
 {
     tsri_experiment *e = load(text);
-    const char *sample = getenv("TESSERA_SAMPLE");
-    int64_t n = 1, step = sample && atoi(sample) > 0 ? atoi(sample) : 1;
+    int64_t n = 1, step = test_sample();
     int spared = 0;
     for (;; n += step) {
         job j = {.e = e, .fail_at = n};

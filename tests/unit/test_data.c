@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/files.h"
 #include "tests/unit/heap.h"
+#include "tests/sample.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -191,6 +192,8 @@ static void mnist_is_read_plain_and_gzipped(void **state)
 static void large_mnist_is_read_whole(void **state)
 {
     (void)state;
+    if (test_small_inputs())
+        skip();
     enum { IMAGE = 200 * 200, NIMAGES = 500, BYTES = NIMAGES * IMAGE };
     uint8_t *images = malloc(BYTES + 17), labels[NIMAGES + 8];
     tsr_dataset *ds;
@@ -302,6 +305,8 @@ static void append_file(const char *name, const void *data, size_t bytes)
 static void gzip_bombs_take_no_memory(void **state)
 {
     (void)state;
+    if (test_small_inputs())
+        skip();
     enum { PIECE = 16 << 20 };
     tsr_dataset *ds = NULL;
     struct rusage before, after;

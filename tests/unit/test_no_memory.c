@@ -15,6 +15,7 @@
 
 #include <tessera/tessera.h>
 #include "src/core/world.h"
+#include "tests/sample.h"
 
 typedef struct attempt {
     int64_t n;    /* which allocation fails */
@@ -101,13 +102,6 @@ static attempt clean(int nranks)
     return a;
 }
 
-/* Under valgrind, which is slow, a sample: TESSERA_SAMPLE=n takes every n-th. */
-static int64_t stride(void)
-{
-    const char *n = getenv("TESSERA_SAMPLE");
-    return n && atoi(n) > 0 ? atoi(n) : 1;
-}
-
 static void every_allocation(int nranks, int rank, int64_t every)
 {
     attempt want = clean(nranks);
@@ -137,13 +131,13 @@ static void every_allocation(int nranks, int rank, int64_t every)
 static void test_alone(void **state)
 {
     (void)state;
-    every_allocation(1, 0, stride());
+    every_allocation(1, 0, test_sample());
 }
 
 static void test_one_of_two(void **state)
 {
     (void)state;
-    every_allocation(2, 1, 3 * stride());
+    every_allocation(2, 1, 3 * test_sample());
 }
 
 /* --- what is given back ----------------------------------------------------------------------- */
@@ -225,7 +219,7 @@ static tsr_status fail_compile(tsr_world *w, void *out_failed)
     const int with_plan = w->region.nblocks;
     tsr_plan_destroy(plan);
     assert_true(w->region.nblocks < with_plan);
-    return make_and_fail(w, make_plan, g, stride() > 7 ? stride() : 7, out_failed);
+    return make_and_fail(w, make_plan, g, test_sample() > 7 ? test_sample() : 7, out_failed);
 }
 
 static void test_arena(void **state)
