@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What calls over Gloo cost between thread ranks, on loopback. usage: bench_gloo [RANKS...] */
 #include "src/comm/comm.h"
-#include "tests/dist/ranks.h"
+#include "tests/dist/comm/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "dist"))
+sys.path.insert(0, os.path.join(HERE, "..", "dist", "world"))
 from network import Network  # noqa: E402
 
 # What mpirun starts its daemons with, instead of ssh: the namespace of an address. All have one host

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cuda/local_device.h"
 
-#include "tests/dist/send_recv_values.h"
+#include "tests/dist/comm/send_recv_values.h"
 
 #include <tessera/placement.h>
 

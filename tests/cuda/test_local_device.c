@@ -6,8 +6,8 @@
  */
 #include "tests/cuda/local_device.h"
 
-#include "tests/dist/send_recv_values.h"
-#include "tests/dist/recorder.h"
+#include "tests/dist/comm/send_recv_values.h"
+#include "tests/dist/comm/recorder.h"
 
 #include <stdlib.h>
 #include <string.h>

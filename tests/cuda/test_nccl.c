@@ -3,7 +3,7 @@
  * NCCL was asked, against what its peers asked it. */
 #include "tests/cuda/emulator/nccl_log.h"
 #include "tests/cuda/nccl_ranks.h"
-#include "tests/dist/send_recv_values.h"
+#include "tests/dist/comm/send_recv_values.h"
 
 #include <tessera/placement.h>
 

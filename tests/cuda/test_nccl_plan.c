@@ -6,7 +6,7 @@
  */
 #include "src/comm/schedule/plan.h"
 #include "src/plan/plan.h"
-#include "tests/dist/send_recv_values.h"
+#include "tests/dist/comm/send_recv_values.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

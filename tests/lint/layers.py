@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the #include lines against the house's layers, and the sources against a few rules of form.
 usage: layers.py ROOT"""
+import collections
 import os
 import re
 import sys
@@ -50,7 +51,7 @@ ROOMS = {
 HOMES = {"oneapi/": "kernels/cpu/", "dnnl": "kernels/cpu/", "cuda_": "kernels/cuda/",
          "cublas": "kernels/cuda/", "cudnn": "kernels/cuda/", "nccl.h": "src/comm/",
          "gloo/": "src/comm/", "yaml.h": "src/config/", "cjson/": "src/", "zlib.h": "src/data/"}
-MAX_LINES, MAX_COLUMNS = 700, 100
+MAX_LINES, MAX_COLUMNS, MAX_SOURCES = 700, 100, 25
 
 
 def sources(root):
@@ -100,10 +101,13 @@ def check_file(root, path):
 
 def main():
     root = sys.argv[1]
-    bad, n = [], 0
+    bad, n, compiled = [], 0, collections.Counter()
     for path in sorted(sources(root)):
         n += 1
         bad += check_file(root, path)
+        compiled[os.path.dirname(path)] += path.endswith((".c", ".cu", ".cc"))
+    bad += [f"{folder}: {count} sources; at most {MAX_SOURCES}: give it rooms"
+            for folder, count in sorted(compiled.items()) if count > MAX_SOURCES]
     print("\n".join(bad) or f"{n} files")
     return 1 if bad or n == 0 else 0
 

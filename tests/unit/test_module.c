@@ -15,7 +15,7 @@
 #include <tessera/optim.h>
 #include "src/nn/module.h"
 #include "src/graph/variable.h"
-#include "tests/unit/mobilenet_v2_names.h"
+#include "tests/unit/data/mobilenet_v2_names.h"
 
 #define NENTRIES ((int)(sizeof torch_entries / sizeof *torch_entries))
 

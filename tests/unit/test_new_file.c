@@ -3,7 +3,7 @@
  * full disks, and what is no file. */
 #include "src/core/new_file.h"
 #include "files.h"
-#include "tests/dist/entries.h"
+#include "tests/dist/plan/entries.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Data parallelism: how many calls reduce the gradients of a deep perceptron, when they are waited
+ * for, what inference and the plan take them for, and that the values are those of one rank. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <tessera/tessera.h>
+#include "src/core/status.h"
+#include "tests/dist/comm/rank_checks.h"
+
+static tsr_module *declare(tsr_world *w, const tsr_placement *p, int layers, int64_t width,
+                           tsr_dtype dtype, tsr_sbp sbp)
+{
+    const tsr_nn_opts nn = {.placement = p, .sbp = sbp, .dtype = dtype, .seed = 3};
+    tsr_module *net = tsr_module_create(w, &nn, NULL, NULL, NULL);
+    char name[16];
+    for (int i = 0; i < layers && net; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        if (!tsr_module_add(net, name, tsr_nn_linear(w, &nn, width, width, true)))
+            return NULL;
+    }
+    return net;
+}
+
+static tsr_tensor *loss_of(tsr_module *net, tsr_tensor *x)
+{
+    tsr_module *layer;
+    for (int i = 0; (layer = tsr_module_child_at(net, i)); i++)
+        x = tsr_apply(layer, x);
+    return tsr_mean(tsr_mul(x, x), TSR_ALL_AXES, false);
+}
+
+/* --- how many --------------------------------------------------------------------------------- */
+enum { LAYERS = 40 };
+
+/* Calls of a kind that the plan's text counts for a run. */
+static int count_calls(const char *text, const char *kind)
+{
+    int calls = 0;
+    char line[32];
+    snprintf(line, sizeof line, "\n  %s ", kind);
+    const char *at = strstr(strstr(text, "communication of rank"), line);
+    return at && sscanf(at + strlen(line), "%d calls", &calls) == 1 ? calls : 0;
+}
+
+/* Updates use what a bucket brought before the next bucket is waited for. */
+static void check_waits(const char *text)
+{
+    static const char wait[] = "wait gradient bucket";
+    const char *at = strstr(text, wait);
+    for (const char *next; at && (next = strstr(at + 1, wait)); at = next) {
+        const char *update = strstr(at, "\n  sgd ");
+        if (!update || update > next)
+            fail_msg("no update stands between %.24s and %.24s", at, next);
+    }
+}
+
+static void check_counts(int n, int64_t width, int64_t rows, double mb)
+{
+    static const char *const others[] = {"all_gather", "reduce_scatter", "all_to_all", "send_recv"};
+    tsr_world *w;
+    assert_int_equal(tsr_world_create_virtual(n, 0, &w), TSR_OK);
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_module *net = declare(w, p, LAYERS, width, TSR_F32, TSR_B);
+    tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9));
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *loss = loss_of(net, tsr_input(g, "x", TSR_F32, TSR_DIMS(rows, width), p, TSR_S(0)));
+    tsr_minimize(opt, loss);
+    tsr_output(g, "loss", loss, p, TSR_B);
+    tsr_plan *plan;
+    tsr_plan_info info = {.size = sizeof info};
+    if (tsr_compile_with(g, TSR_COMPILE_OPTS(.bucket_mb = mb), &plan) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    assert_int_equal(tsr_plan_get_info(plan, &info), TSR_OK);
+    const char *text = tsr_plan_explain(plan);
+    double bytes = LAYERS * 4.0 * (double)(width * width + width), limit = mb * 1048576;
+    int calls = count_calls(text, "all_reduce"), most = (int)ceil(bytes / limit) + 1;
+    if (calls < 2 || calls > most)
+        fail_msg("%d ranks, width %d, %g MiB: %d reductions, at most %d", n, (int)width, mb, calls,
+                 most);
+    check_waits(text);
+    for (int i = 0; i < 4; i++)
+        if (count_calls(text, others[i]))
+            fail_msg("%d ranks, width %d, %d rows: %s", n, (int)width, (int)rows, others[i]);
+    if (!info.exact || fabs(info.step_s - info.cost_s) > 1e-6 * info.cost_s)
+        fail_msg("%d ranks, width %d: the plan takes %.9g s, inference took it for %.9g, exact %d",
+                 n, (int)width, info.step_s, info.cost_s, info.exact);
+    tsr_world_destroy(w);
+}
+
+static void test_counts(void **state)
+{
+    (void)state;
+    static const int64_t widths[] = {16, 100, 256, 740};
+    for (int n = 2; n <= 8; n *= 2)
+        for (int i = 0; i < 4; i++)
+            for (int64_t rows = 8; rows <= 512; rows *= 8) {
+                check_counts(n, widths[i], rows, 4);
+                check_counts(n, widths[i], rows, 0.3);
+            }
+}
+
+/* --- what they give --------------------------------------------------------------------------- */
+enum { DEEP = 5, WIDE = 6, STEPS = 3, NVALUES = DEEP * (WIDE * WIDE + WIDE) };
+
+typedef struct training {
+    double value[NVALUES]; /* all parameters of one rank, after the steps */
+} training;
+
+typedef struct walk {
+    double *to;
+    int n;
+} walk;
+
+static tsr_status take(tsr_variable *v, const char *name, void *arg)
+{
+    (void)name;
+    walk *all = arg;
+    int n = (int)tsr_dims_count(tsr_variable_dims(v));
+    TSRI_TRY(tsr_variable_get(v, all->to + all->n, (size_t)n * sizeof(double)));
+    all->n += n;
+    return TSR_OK;
+}
+
+static tsr_status train(tsr_world *w, tsr_sbp params, tsr_sbp states, const tsr_compile_opts *opts,
+                        double *out)
+{
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_module *net = declare(w, p, DEEP, WIDE, TSR_F64, params);
+    tsr_optimizer *opt = tsr_sgd(net, TSR_SGD_OPTS(.lr = 0.3, .momentum = 0.9, .state = states));
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_uniform(g, "x", TSR_F64, TSR_DIMS(7, WIDE), p, TSR_S(0), -1, 1);
+    tsr_minimize(opt, loss_of(net, x));
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile_with(g, opts, &plan));
+    for (int i = 0; i < STEPS; i++)
+        TSRI_TRY(tsr_run(plan));
+    walk all = {out, 0};
+    TSRI_TRY(tsr_module_visit(net, take, &all));
+    tsr_plan_destroy(plan);
+    tsr_graph_destroy(g);
+    tsr_optimizer_destroy(opt);
+    tsr_module_destroy(net);
+    return TSR_OK;
+}
+
+static tsr_status train_all_ways(tsr_world *w, void *arg)
+{
+    training *one = arg;
+    const tsr_sbp ways[][2] = {
+        {TSR_B, TSR_AUTO}, {TSR_B, TSR_S(0)}, {TSR_S(0), TSR_AUTO}, {TSR_AUTO, TSR_AUTO}};
+    for (int i = 0; i < 4 * 2 * 2; i++) {
+        double value[NVALUES];
+        const tsr_compile_opts *opts =
+            TSR_COMPILE_OPTS(.bucket_mb = i / 4 % 2 ? 0.0005 : 4, .infer_updates = i / 8);
+        TSRI_TRY(train(w, ways[i % 4][0], ways[i % 4][1], opts, value));
+        if (tsr_world_size(w) == 1)
+            memcpy(one->value, value, sizeof value);
+        for (int j = 0; j < NVALUES; j++)
+            CHECK(fabs(value[j] - one->value[j]) <= 1e-12);
+    }
+    return TSR_OK;
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    static training one;
+    const tsr_world_opts opts = {
+        .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 20, .threads = 1};
+    for (int n = 1; n <= 4; n++)
+        if (tsr_spawn_with(n, train_all_ways, &one, &opts) != TSR_OK)
+            fail_msg("%d ranks: %s", n, tsr_last_error());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),
+                                       cmocka_unit_test(test_values)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

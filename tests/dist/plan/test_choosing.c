@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a compile chooses for variables that are left to it: not decided by a look at them before,
+ * and within what every rank may use. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <tessera/tessera.h>
+#include "src/core/status.h"
+#include "tests/dist/comm/rank_checks.h"
+
+static const tsr_world_opts opts = {
+    .size = sizeof opts, .arena_bytes = 64 << 20, .timeout_s = 20, .threads = 1};
+
+/* --- a look before the compile ---------------------------------------------------------------- */
+enum { ROWS = 8, WIDE = 96, BYTES = WIDE * WIDE * 8 };
+
+typedef enum look {
+    NOTHING = 0,
+    EVAL,
+    EVAL_TWICE,
+    GET,
+    SET,
+    SET_AND_EVAL,
+    LOOKS,
+} look;
+
+typedef struct outcome {
+    look look;
+    int nranks;
+    double cost_s, loss, w[WIDE * WIDE];
+    char sbp[2][TSR_SBP_TEXT_MAX], *explain;
+} outcome;
+
+static tsr_status eval_sum(tsr_world *w, tsr_module *m, double *out)
+{
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_tensor *x = tsr_full(g, TSR_F64, TSR_DIMS(ROWS, WIDE), p, TSR_S(0), 1);
+    tsr_status status =
+        tsr_eval(tsr_sum(tsr_linear(x, tsr_use(m, "w1", x), NULL), TSR_ALL_AXES, false), out, 8);
+    tsr_graph_destroy(g);
+    return status;
+}
+
+static double given(int i)
+{
+    return (double)(i % 13) / 13 - 0.5;
+}
+
+/* Looks at the weights before they are compiled for. */
+static tsr_status look_at(tsr_world *w, look l, tsr_module *m, tsr_variable *w1)
+{
+    static _Thread_local double values[WIDE * WIDE];
+    double sum = 0, got;
+    if (l == SET || l == SET_AND_EVAL) {
+        for (int i = 0; i < WIDE * WIDE; i++)
+            values[i] = given(i);
+        TSRI_TRY(tsr_variable_set(w1, values, BYTES));
+    }
+    if (l == GET)
+        TSRI_TRY(tsr_variable_get(w1, values, BYTES));
+    for (int k = 0; k < (l == EVAL_TWICE ? 2 : l == EVAL || l == SET_AND_EVAL); k++) {
+        TSRI_TRY(eval_sum(w, m, &got));
+        TSRI_TRY(tsr_variable_get(w1, values, BYTES));
+        sum = 0;
+        for (int i = 0; i < WIDE * WIDE; i++)
+            sum += ROWS * values[i];
+        CHECK(fabs(got - sum) <= 1e-9 * (1 + fabs(sum)));
+    }
+    CHECK(tsr_variable_sbp(w1).ndim == 0);
+    return TSR_OK;
+}
+
+static tsr_status look_and_train(tsr_world *w, void *arg)
+{
+    outcome *o = arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    const tsr_nn_opts nn = {.placement = p, .dtype = TSR_F64, .seed = 5};
+    const tsr_init init = {.kind = TSR_INIT_XAVIER_NORMAL};
+    tsr_module *m = tsr_module_create(w, &nn, NULL, NULL, NULL);
+    tsr_variable *w1 = tsr_module_param(m, "w1", TSR_DIMS(WIDE, WIDE), TSR_AUTO, init);
+    tsr_variable *w2 = tsr_module_param(m, "w2", TSR_DIMS(WIDE, WIDE), TSR_AUTO, init);
+    CHECK(w1 && w2);
+    TSRI_TRY(look_at(w, o->look, m, w1));
+    tsr_optimizer *opt = tsr_adam(m, TSR_ADAM_OPTS(.lr = 0.01));
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_uniform(g, "x", TSR_F64, TSR_DIMS(ROWS, WIDE), p, TSR_AUTO, -1, 1);
+    tsr_tensor *h = tsr_tanh(tsr_linear(x, tsr_use(m, "w1", x), NULL));
+    tsr_tensor *y = tsr_linear(h, tsr_use(m, "w2", x), NULL);
+    tsr_tensor *loss = tsr_mean(tsr_mul(y, y), TSR_ALL_AXES, false);
+    tsr_minimize(opt, loss);
+    tsr_output(g, "loss", loss, p, TSR_B);
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile(g, &plan));
+    tsr_plan_info info = {.size = sizeof info};
+    TSRI_TRY(tsr_plan_get_info(plan, &info));
+    double value;
+    for (int i = 0; i < 2; i++)
+        TSRI_TRY(tsr_run(plan));
+    TSRI_TRY(tsr_fetch_scalar(plan, "loss", &value));
+    static _Thread_local double values[WIDE * WIDE];
+    TSRI_TRY(tsr_variable_get(w1, values, BYTES));
+    CHECK(tsr_variable_sbp(w1).ndim == 1);
+    if (tsr_world_rank(w) == 0) {
+        o->cost_s = info.cost_s;
+        o->loss = value;
+        memcpy(o->w, values, BYTES);
+        tsr_sbp_format(tsr_variable_sbp(w1), o->sbp[0]);
+        tsr_sbp_format(tsr_variable_sbp(w2), o->sbp[1]);
+        o->explain = strdup(tsr_plan_explain(plan));
+    }
+    return TSR_OK;
+}
+
+static void train(outcome *o, look l, int nranks)
+{
+    *o = (outcome){.look = l, .nranks = nranks};
+    if (tsr_spawn_with(nranks, look_and_train, o, &opts) != TSR_OK)
+        fail_msg("look %d on %d ranks: %s", (int)l, nranks, tsr_last_error());
+}
+
+/* The plan, and what it computes, are the same with and without a look. */
+static void test_looks(void **state)
+{
+    (void)state;
+    static outcome plain, one_rank, o;
+    bool split = false;
+    for (int nranks = 1; nranks <= 4; nranks++) {
+        for (int l = NOTHING; l < LOOKS; l++) {
+            const outcome *want = l >= SET ? &one_rank : &plain;
+            train(l == NOTHING ? &plain : &o, (look)l, nranks);
+            if (l == NOTHING)
+                continue;
+            assert_true(o.cost_s == plain.cost_s);
+            assert_string_equal(o.sbp[0], plain.sbp[0]);
+            assert_string_equal(o.sbp[1], plain.sbp[1]);
+            assert_string_equal(o.explain, plain.explain);
+            if (l == SET && nranks == 1)
+                one_rank = o;
+            assert_true(fabs(o.loss - want->loss) < 1e-12);
+            for (int i = 0; i < WIDE * WIDE; i++)
+                assert_true(fabs(o.w[i] - want->w[i]) < 1e-10);
+            if (o.explain != one_rank.explain)
+                free(o.explain);
+        }
+        split |= plain.sbp[0][0] == 'S';
+        free(plain.explain);
+    }
+    free(one_rank.explain);
+    assert_true(split); /* or it would be no choice */
+}
+
+/* --- memory of every rank --------------------------------------------------------------------- */
+/* Two weights of 512 KiB, one on ranks 0 and 1, one on 2 and 1: rank 1 holds both. */
+static tsr_status two_placements(tsr_world *w, void *arg)
+{
+    size_t limit = *(const size_t *)arg;
+    const char *const places[] = {"cpu:[0,1]", "cpu:[2,1]"};
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    for (int i = 0; i < 2; i++) {
+        const tsr_placement *p = tsr_placement_parse(w, places[i]);
+        const tsr_nn_opts nn = {.placement = p, .dtype = TSR_F32};
+        tsr_module *m = tsr_module_create(w, &nn, NULL, NULL, NULL);
+        tsr_module_param(m, "w", TSR_DIMS(131072), TSR_B, (tsr_init){.kind = TSR_INIT_ONES});
+        tsr_tensor *one = tsr_full(g, TSR_F32, TSR_SCALAR, p, TSR_B, 1);
+        tsr_to_local(g, i ? "b" : "a", tsr_use(m, "w", one));
+    }
+    tsr_plan *plan;
+    TSRI_TRY(tsr_compile_with(g, TSR_COMPILE_OPTS(.memory_limit = limit), &plan));
+    return TSR_OK;
+}
+
+static void test_every_rank(void **state)
+{
+    (void)state;
+    /* Weights and outputs. */
+    const size_t needed = 4 * 131072 * sizeof(float);
+    size_t limit = needed * 9 / 10;
+    assert_int_equal(tsr_spawn_with(3, two_placements, &limit, &opts), TSR_ERR_NO_MEMORY);
+    const char *const said[] = {"1.89 MB a rank; the leanest found needs 2.1 MB\n",
+                                "the need 2097152 bytes on rank 1\n", "\n  ranks 0, 2: 1.05 MB\n",
+                                "1048576 bytes\n      w f32[131072] B"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (!strstr(tsr_last_error(), said[i]))
+            fail_msg("'%s' is not in: %s", said[i], tsr_last_error());
+    limit = needed;
+    if (tsr_spawn_with(3, two_placements, &limit, &opts) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    /* Without devices, where no rank lowers for itself, it is the same. */
+    tsr_world *w;
+    assert_int_equal(tsr_world_create_virtual(3, 0, &w), TSR_OK);
+    limit = needed * 9 / 10;
+    assert_int_equal(two_placements(w, &limit), TSR_ERR_NO_MEMORY);
+    limit = needed;
+    assert_int_equal(two_placements(w, &limit), TSR_OK);
+    tsr_world_destroy(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_looks),
+                                       cmocka_unit_test(test_every_rank)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
