@@ -3,32 +3,41 @@
 
 #include <math.h>
 
-/* The most that the part of nest n and the goal's share along an axis, on the first rank and on the
- * last. Ranks along the goal's P count together: what one of them has need not be read. */
-static void share(tsri_goal *goal, const tsri_space *s, int a, int n, int q)
+/* Sets how much of axis a the part of nest n and the goal's part (nest q) share at most, in
+ * elements, on the first rank, whose parts are the largest, and on the last, whose are the
+ * smallest. Ranks that differ along the goal's P alone count as one group: an element that one of
+ * them has need not be read by another. */
+static void set_shared(tsri_goal *goal, const tsri_space *s, int a, int n, int q)
 {
-    unsigned together = tsri_state_partial(goal->state), inside = s->mask[n] & together;
+    const unsigned partial = tsri_state_partial(goal->state);
     double first = s->most[a][s->mask[q]], last = s->least[a][s->mask[q]];
-    double reach = s->size[inside] * s->most[a][s->mask[n]];
-    int p = n, r = q, lone = 0;
-    while (s->mask[p] & together && together >> s->last[p] & 1)
-        p = s->pop[p];
-    /* The splits outside of the first one along the goal's P. */
-    for (int m = lone = p; m; m = s->pop[m])
-        lone = together >> s->last[m] & 1 ? s->pop[m] : lone;
-    bool box = lone == p; /* together they have one box */
-    unsigned deeper = s->mask[s->depth[p] > s->depth[q] ? p : q];
-    for (p = lone; s->depth[p] > s->depth[r];)
-        p = s->pop[p];
-    while (s->depth[r] > s->depth[p])
-        r = s->pop[r];
-    bool apart = p != r;
-    if (box && !apart) {
+    /* A group's parts have so many elements together, wherever they lie. */
+    const double reach = s->size[s->mask[n] & partial] * s->most[a][s->mask[n]];
+    /* Nest n without its innermost splits along the goal's P, whose parts the group shares. */
+    int joined = n;
+    while (s->mask[joined] & partial && partial >> s->last[joined] & 1)
+        joined = s->pop[joined];
+    /* The splits before the first one along the goal's P; without such a one, a group has one box.
+     */
+    int outer = joined;
+    for (int m = joined; m; m = s->pop[m])
+        if (partial >> s->last[m] & 1)
+            outer = s->pop[m];
+    const bool one_box = outer == joined;
+    /* Where one nest begins with the other, the deeper one's part lies in the other's. */
+    const unsigned deeper = s->mask[s->depth[joined] > s->depth[q] ? joined : q];
+    int mine = outer, goals = q;
+    while (s->depth[mine] > s->depth[goals])
+        mine = s->pop[mine];
+    while (s->depth[goals] > s->depth[mine])
+        goals = s->pop[goals];
+    const bool nested = mine == goals;
+    if (one_box && nested) {
         first = s->most[a][deeper];
         last = s->least[a][deeper];
     } else {
         first = reach < first ? reach : first;
-        last = apart ? 0 : reach < last ? reach : last;
+        last = !nested ? 0 : reach < last ? reach : last;
     }
     goal->shared_first[a][n] = first;
     goal->shared_last[a][n] = last;
@@ -46,7 +55,7 @@ void tsri_goal_init(tsri_goal *goal, const tsri_space *s, tsri_state state)
         goal->first *= s->most[a][s->mask[q]];
         goal->last *= s->least[a][s->mask[q]];
         for (int n = 0; n < s->nnests; n++)
-            share(goal, s, a, n, q);
+            set_shared(goal, s, a, n, q);
     }
     goal->holders = s->size[s->dims & ~(split | tsri_state_partial(state))];
 }
@@ -66,11 +75,11 @@ double tsri_goal_missing(const tsri_goal *goal, const tsri_space *s, tsri_state 
         }
         first -= shared_first;
         last -= shared_last;
-    } /* else nobody has any element's sum yet */
+    } /* else no rank has any element's sum yet */
     double missing = (first > last ? first : last) / s->size[py];
     if (reduced) {
-        /* The first ranks along the goal's P to have a sum take an addend from each rank outside
-         * that has another; all others that hold the element take something. */
+        /* The rank that first has an element's sum has read an addend from each rank that held
+         * another, those along the goal's P apart; every other holder has read the element once. */
         double outside = s->size[kept] * (s->size[reduced] - s->size[reduced & py]);
         double average = s->all * (outside + goal->holders - 1) / s->mesh->nranks;
         missing = average > missing ? average : missing;

@@ -5,13 +5,13 @@
 
 #include "sbp/route/space.h"
 
-/* A destination, for lower bounds. */
+/* A destination, as lower bounds of the way there need it. */
 typedef struct tsri_goal {
     tsri_state state;
-    double first, last; /* elements of the first and the last rank's parts */
-    double holders;     /* ranks that have an element, those along its P as one */
+    double first, last; /* elements of the first rank's part, the largest, and of the last one's */
+    double holders;     /* ranks that have an element; those that differ along P alone are one */
     bool relabels;      /* its P may come from a relabel, which takes no time */
-    /* Length that the part of a nest and the destination's surely share at most, on those ranks. */
+    /* The most elements of an axis that a nest's part and the destination's share, on those two. */
     double shared_first[TSR_MAX_NDIM][TSRI_NESTS], shared_last[TSR_MAX_NDIM][TSRI_NESTS];
 } tsri_goal;
 

@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+/* A way from one state to another of a space. */
 typedef struct request {
     tsri_space *space;
     tsri_state from, to;
@@ -30,34 +31,35 @@ static void find_on_mesh(void *arg, tsri_hunt *hunt)
     }
 }
 
-/* One search under a limit; n is 0 where there is no route, and *least_over the next limit to try.
- */
+/* Searches once, within most_bytes a rank (0: any). Without a route out->n is 0, and *least_over is
+ * the least limit under which the search would have gone on. */
 static void find_once(const tsri_cost_model *m, const tsri_route_query *q, unsigned axes,
                       bool same_mesh, int64_t most_bytes, tsri_route *out, int64_t *least_over)
 {
-    tsri_space a, b;
+    tsri_space space, to_space;
     tsri_goal goal;
     *out = (tsri_route){0};
-    tsri_space_init(&a, m, &q->from.mesh, q->shape, q->element, axes);
+    tsri_space_init(&space, m, &q->from.mesh, q->shape, q->element, axes);
     if (!same_mesh) {
-        tsri_space_init(&b, m, &q->to.mesh, q->shape, q->element, axes);
-        tsri_cross_find(m, q, &a, &b, most_bytes, out, least_over);
+        tsri_space_init(&to_space, m, &q->to.mesh, q->shape, q->element, axes);
+        tsri_cross_find(m, q, &space, &to_space, most_bytes, out, least_over);
         out->bound_s = tsri_cross_bound(m, q);
         return;
     }
-    tsri_state from = tsri_space_encode(&a, &q->from.layout),
-               to = tsri_space_encode(&a, &q->to.layout);
-    tsri_space_allow(&a, from, to);
-    a.most_bytes = most_bytes;
-    tsri_goal_init(&goal, &a, to);
+    tsri_state from = tsri_space_encode(&space, &q->from.layout),
+               to = tsri_space_encode(&space, &q->to.layout);
+    tsri_space_allow(&space, from, to);
+    space.most_bytes = most_bytes;
+    tsri_goal_init(&goal, &space, to);
     if (from == to) {
-        out->peak_bytes = (int64_t)(tsri_space_part(&a, from) * a.element);
+        out->peak_bytes = (int64_t)(tsri_space_part(&space, from) * space.element);
         return;
     }
-    request rq = {.space = &a, .from = from, .to = to, .route = out, .goal = &goal};
-    tsri_hunt_with(&a, find_on_mesh, &rq);
-    *least_over = a.least_over;
-    double missing = tsri_goal_missing(&goal, &a, from), pace = INFINITY, start = INFINITY;
+    request rq = {.space = &space, .from = from, .to = to, .route = out, .goal = &goal};
+    tsri_hunt_with(&space, find_on_mesh, &rq);
+    *least_over = space.least_over;
+    double missing = tsri_goal_missing(&goal, &space, from), pace = INFINITY, start = INFINITY;
+    /* The best link reads what is missing, after its hand-shake: nothing can be faster. */
     for (int l = 0; l < m->nlinks; l++) {
         double p = (double)q->element / m->link[l].bytes_per_s;
         pace = p < pace ? p : pace;
@@ -82,7 +84,8 @@ tsr_status tsri_route_find(const tsri_cost_model *m, const tsri_route_query *q,
         *out_route = route;
         return TSR_OK;
     }
-    /* Limits grow to the least peak that stopped the last search: the first route found is lean. */
+    /* The limit grows, each time to the least peak that stopped the last search, so that the first
+     * route that is found needs least. */
     while (!route.n && next < INT64_MAX) {
         int64_t limit = next;
         next = INT64_MAX;

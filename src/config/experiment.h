@@ -17,7 +17,8 @@
 #include <tessera/optim.h>
 #include <tessera/plan.h>
 
-/* A checked file. Read only once it is loaded: the ranks of a process (threads) share one. */
+/* A file that was read and checked. It does not change once it is loaded, so that the ranks of a
+ * process (threads) share one. */
 typedef struct tsri_experiment tsri_experiment;
 
 /*
@@ -30,24 +31,26 @@ typedef struct tsri_experiment tsri_experiment;
  */
 tsr_status tsri_experiment_load(const char *path, int nsets, const char *const *sets,
                                 tsri_experiment **out_experiment);
-/* Reads an experiment from memory. `name` is what errors call the file; its folder is that of file
- * names. */
+/* Reads an experiment from memory. `name` is what errors call the file; relative file names are
+ * relative to its folder. */
 tsr_status tsri_experiment_parse(const char *name, const void *data, size_t size, int nsets,
                                  const char *const *sets, tsri_experiment **out_experiment);
-/* NULL is fine. The graphs built from it point into it (names of files): free it after them. */
+/* Frees an experiment; e may be NULL. Graphs that were built from it point into it (names of
+ * files), so free it after them. */
 void tsri_experiment_destroy(tsri_experiment *e);
 
-/* Ranks that it names: the largest number, plus one. A world may have more. */
+/* Returns how many ranks the file needs: the largest number that it names, plus one. A world may
+ * have more. */
 int tsri_experiment_nranks(const tsri_experiment *e);
-/* TSR_DEVICE_CUDA if some placement is of that kind. */
+/* Returns TSR_DEVICE_CUDA if some placement is of that kind, else TSR_DEVICE_CPU. */
 tsr_device tsri_experiment_device(const tsri_experiment *e);
-/* Whether it trains a model; otherwise it is a graph to be run. */
+/* Returns whether the experiment trains a model; otherwise it is a graph to be run. */
 bool tsri_experiment_trains(const tsri_experiment *e);
-/* Bytes that a rank may use; 0: no limit. */
+/* Returns the bytes that a rank may use; 0: no limit. */
 int64_t tsri_experiment_memory_limit(const tsri_experiment *e);
-/* Rows of the global batch; 0: it trains no model. */
+/* Returns the rows of the global batch; 0: the experiment trains no model. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
-/* See tsr_compile_opts. */
+/* Returns what the file says for the member of tsr_compile_opts of that name. */
 tsr_on_nan tsri_experiment_on_nan(const tsri_experiment *e);
 bool tsri_experiment_infer_updates(const tsri_experiment *e);
 
@@ -58,7 +61,7 @@ typedef struct tsri_cluster {
     double node_latency_us, node_bandwidth_gb_s; /* between nodes; 0: as within one */
     double memory_gb_s, tflops, kernel_us;       /* of a rank; 0: the model's own figure */
 } tsri_cluster;
-/* NULL if the file has none. */
+/* Returns the section; NULL if the file has none. */
 const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e);
 
 /* Writes the whole experiment as YAML, overrides applied and defaults filled in. Reading it back
@@ -119,7 +122,7 @@ tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
  * parameters): it is collective over all ranks. Not for virtual worlds, nor with no_data.
  */
 tsr_status tsri_program_feed(tsri_program *p, tsr_plan *plan);
-/* Frees the program and what belongs to it (not its plans). NULL is fine. */
+/* Frees the program and what belongs to it (not its plans); p may be NULL. */
 void tsri_program_destroy(tsri_program *p);
 
 #endif

@@ -9,7 +9,7 @@
 #include "src/graph/graph.h"
 
 /* --- checks: each fails the graph with a text that says what is legal, and returns false ------ */
-/* The subject of a check: the graph, the user's line, the op's name. */
+/* A check needs these for its messages: the graph, the user's line, the name of the op. */
 typedef struct tsri_ctx {
     tsr_graph *g;
     tsri_loc loc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A run: forward and backward, in which each bucket's average starts as soon as its gradients are
- * written and all buckets before it have started.
+ * A run of a ddp's plan: forward and backward, in which each bucket's average starts as soon as its
+ * gradients are written and all buckets before it have started.
  */
 #include <string.h>
 
@@ -11,8 +11,8 @@
 #include "src/train/ddp.h"
 
 /* --- before ----------------------------------------------------------------------------------- */
-/* The plan tells us of gradients from now on. */
-static tsr_status watch(tsr_ddp *d, tsr_plan *plan)
+/* Makes the plan call tsri_ddp_written for each gradient, from now on. */
+static tsr_status watch_plan(tsr_ddp *d, tsr_plan *plan)
 {
     if (tsri_plan_watcher(plan) == d)
         return TSR_OK;
@@ -32,7 +32,8 @@ static tsr_status watch(tsr_ddp *d, tsr_plan *plan)
     return TSR_OK;
 }
 
-static tsr_status keep_earlier(tsr_ddp *d, tsri_ddp_bucket *b)
+/* Copies a bucket's gradients of earlier runs, to which this run's are added. */
+static tsr_status copy_earlier(tsr_ddp *d, tsri_ddp_bucket *b)
 {
     if (!b->earlier && !(b->earlier = tsri_mem_alloc(&d->world->mem, b->bytes)))
         return TSR_ERR_NO_MEMORY;
@@ -40,8 +41,9 @@ static tsr_status keep_earlier(tsr_ddp *d, tsri_ddp_bucket *b)
     return TSR_OK;
 }
 
-/* Gradients that are there stay; others that this run won't write are zero. */
-static tsr_status prepare(tsr_ddp *d, tsr_plan *plan)
+/* Makes buckets ready for a run: gradients of earlier runs stay, and those that there are none of
+ * and that this run won't write become zero. */
+static tsr_status prepare_buckets(tsr_ddp *d, tsr_plan *plan)
 {
     d->next_bucket = 0;
     d->first_at_s = 0;
@@ -59,7 +61,7 @@ static tsr_status prepare(tsr_ddp *d, tsr_plan *plan)
                 memset(p->grad->data, 0, p->grad->bytes);
         }
         if (any)
-            TSRI_TRY(keep_earlier(d, b));
+            TSRI_TRY(copy_earlier(d, b));
     }
     return TSR_OK;
 }
@@ -87,33 +89,35 @@ tsr_status tsri_ddp_written(void *arg, int i)
 
 /* --- after ------------------------------------------------------------------------------------ */
 
-static tsr_status finish(tsr_ddp *d, double ran_at)
+/* Waits for the averages, or (under no_sync) notes which gradients there are. ran_at: when the plan
+ * had run, in seconds. */
+static tsr_status finish_run(tsr_ddp *d, double ran_at)
 {
     if (!d->reduces) {
         for (int i = 0; i < d->nparams; i++)
             d->params[i].there |= d->params[i].written;
         return TSR_OK;
     }
-    TSRI_TRY(tsri_ddp_start_buckets(d)); /* those that nothing is written to */
+    TSRI_TRY(tsri_ddp_start_buckets(d)); /* buckets to which nothing is written */
     TSRI_TRY(tsri_ddp_finish_buckets(d));
     d->info.comm_s += tsri_now_s() - d->first_at_s;
     d->info.overlap_s += ran_at > d->first_at_s ? ran_at - d->first_at_s : 0;
     return TSR_OK;
 }
 
-static tsr_status run(tsr_ddp *d, tsr_plan *plan)
+static tsr_status run_plan(tsr_ddp *d, tsr_plan *plan)
 {
     int root = 0;
     bool buffers = d->buffers_next && d->opts.broadcast_buffers && d->nbuffers;
     d->reduces = !d->no_sync;
     d->divisor = d->nranks;
-    TSRI_TRY(watch(d, plan));
+    TSRI_TRY(watch_plan(d, plan));
     if (d->joins)
         TSRI_TRY(tsri_ddp_join_round(d, d->reduces, &buffers, &root));
     if (buffers)
         TSRI_TRY(tsri_ddp_send_buffers(d, root));
     d->buffers_next = d->reduces;
-    TSRI_TRY(prepare(d, plan));
+    TSRI_TRY(prepare_buckets(d, plan));
     double start = tsri_now_s();
     d->runs = true;
     tsr_status status = tsr_run(plan);
@@ -122,7 +126,7 @@ static tsr_status run(tsr_ddp *d, tsr_plan *plan)
     double ran = tsri_now_s();
     d->info.run_s += ran - start;
     d->info.runs++;
-    return finish(d, ran);
+    return finish_run(d, ran);
 }
 
 tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line)
@@ -134,7 +138,7 @@ tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line
                          d ? "no plan (did tsr_compile fail?)" : "ddp is NULL");
     d->loc = (tsri_loc){file, line};
     tsri_ddp_kept kept = tsri_ddp_keep_label(d);
-    tsr_status status = run(d, plan);
+    tsr_status status = run_plan(d, plan);
     tsri_ddp_put_back(d, &kept);
     return status;
 }

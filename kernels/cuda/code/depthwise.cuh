@@ -18,20 +18,20 @@ enum {
     TSRI_DW_STRIP = 28, /* columns of a strip, at most: two more are read */
 };
 
-/* Passed to kernels by value. x is what is convolved, y the result, whichever of the kernel's
- * operands they are. */
+/* The sizes of a convolution, which kernels get by value. x is what is convolved and y is the
+ * result, whichever of the kernel's operands these are. */
 typedef struct tsri_dw {
     int h, w, oh, ow; /* of x, of y */
     int stride, pad_h, pad_w;
     int64_t c;
-    int chunk, chunks, height; /* packs of a chunk; how many; threads of a block for each pack */
+    int chunk, chunks, height; /* packs of a chunk; chunks; threads of a block for each pack */
     /* The walk of the threads: tiles of rows, each in strips of columns, of each sample. */
     int rows_begin, tiles, columns_begin, columns, strip, strips, items;
     int64_t w_c, w_h, w_w; /* strides of the filter */
     bool flip;             /* the filter, for the gradient of stride 1 */
 } tsri_dw;
 
-/* A thread's walk. idle: none. */
+/* Which pack of channels a thread works on; an idle one works on none. */
 typedef struct tsri_dw_place {
     int column; /* pack in the chunk */
     int row;    /* among the threads of the pack */
@@ -39,7 +39,7 @@ typedef struct tsri_dw_place {
     bool idle;
 } tsri_dw_place;
 
-/* Where item i is. */
+/* An item of work: a strip of columns of one tile of rows of one sample. */
 typedef struct tsri_dw_item {
     int64_t n;
     int tile, begin, end; /* columns of the strip */
@@ -55,7 +55,8 @@ static __device__ __forceinline__ tsri_dw_place tsri_dw_place_of(const tsri_dw &
     return p;
 }
 
-/* Tiles below each other are neighbours, then strips beside each other. */
+/* Returns item i: tiles below each other come first, then strips beside each other, then samples.
+ */
 static __device__ __forceinline__ tsri_dw_item tsri_dw_item_of(const tsri_dw &d, int i)
 {
     tsri_dw_item t;
@@ -81,7 +82,7 @@ template <typename T, int ROWS> struct tsri_dw_reader {
     unsigned inside; /* bit r: row r is */
     int end;
 
-    /* Columns behind `last` are not needed. */
+    /* Reads columns up to `last`; those behind it are 0. */
     __device__ __forceinline__ tsri_dw_reader(const T *data, int64_t n, int h, int w, int64_t c,
                                               int64_t channel, int first_row, int last)
     {
@@ -108,7 +109,7 @@ template <typename T, int ROWS> struct tsri_dw_reader {
     }
 };
 
-/* Runs BODY with T the type of a dtype that these kernels take. */
+/* Runs the statement with T as the type of a dtype that these kernels take. */
 #define TSRI_DW_FLOATS(dtype, ...)                             \
     switch (dtype) {                                           \
         TSRI_CASE_(TSR_DTYPE_F32, float, __VA_ARGS__)          \
@@ -118,11 +119,12 @@ template <typename T, int ROWS> struct tsri_dw_reader {
         break;                                                 \
     }
 
-/* Whether a convolution is one of these: 3x3, one channel in and out a group, channels last, no
- * dilation, stride 1 or 2, f32, f16 or bf16, channels in whole packs. fast_depthwise.cu. */
+/* Returns whether these kernels take a convolution: 3x3, one channel in and out a group, channels
+ * last, no dilation, stride 1 or 2, f32, f16 or bf16, channels in whole packs. */
 bool tsri_cuda_is_dw(const tsri_kernel_desc *desc);
-/* Its shape; tiles of `rows` rows of y, or pairs of rows of x (of the gradient of stride 2); strips
- * so short that each processor has `threads`, unless they'd be mostly margin. */
+/* Returns a convolution's sizes, in tiles of `rows` rows of y, or of pairs of rows of x (the
+ * gradient of stride 2). Strips are so short that each processor gets `threads`, unless most of a
+ * strip would be its margin. */
 tsri_dw tsri_cuda_dw(const tsri_kernel_desc *desc, int rows, int threads);
 
 #endif

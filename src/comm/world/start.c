@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks however the program was started. */
+/* Starts ranks: this process is one where a launcher started it, else it spawns threads. */
 #include "src/comm/world/ident.h"
 #include "src/comm/world/make.h"
 
 #include <stdio.h>
 
-/* This process is a rank; its failure is told to the others. */
-static tsr_status be_rank(tsr_rank_fn *fn, void *arg, const tsr_world_opts *opts)
+/* Runs fn as the one rank that this process is; a failure of it is told to the other ranks. */
+static tsr_status run_as_rank(tsr_rank_fn *fn, void *arg, const tsr_world_opts *opts)
 {
     tsr_world *world;
     char text[3800];
@@ -30,7 +30,7 @@ tsr_status tsr_start_ranks_with(int nranks, tsr_rank_fn *fn, void *arg, const ts
         return tsri_fail(TSR_ERR_INVALID, "tsr_start_ranks without a function");
     TSRI_TRY(tsri_world_opts_resolve(opts, 1, &o));
     TSRI_TRY(tsri_ident_read(o.init_method, &id));
-    return id.by ? be_rank(fn, arg, opts) : tsr_spawn_with(nranks, fn, arg, opts);
+    return id.by ? run_as_rank(fn, arg, opts) : tsr_spawn_with(nranks, fn, arg, opts);
 }
 
 tsr_status tsr_start_ranks(int nranks, tsr_rank_fn *fn, void *arg)

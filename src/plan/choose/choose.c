@@ -33,7 +33,7 @@ void tsri_choosing_end(tsri_choosing *c)
             c->g->ops[i]->variable->sbp = TSR_AUTO;
 }
 
-/* Gives variables what was chosen; or takes it back. */
+/* Gives variables the signatures that were chosen for them (set), or takes those back. */
 static void set_inferred(tsri_choosing *c, bool set)
 {
     const tsri_inferred *inferred = &c->inferred;
@@ -79,8 +79,9 @@ static void note_change(tsr_plan *plan, int i, const char *reason)
     plan->info.step_s = now;
 }
 
-/* From signatures to the order of things and the lifetimes of values. */
-static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
+/* Builds the plan anew from chosen signatures: all passes up to the order of items and the
+ * lifetimes of values. */
+static tsr_status build_plan(tsr_graph *g, tsr_plan *plan, const tsri_inferred *inferred)
 {
     tsri_pool_finish(&plan->scratch);
     tsri_pool_init(&plan->scratch, &g->world->mem);
@@ -106,8 +107,8 @@ static tsr_status build(tsr_graph *g, tsr_plan *plan, const tsri_inferred *infer
 }
 
 /* --- within memory ---------------------------------------------------------------------------- */
-/* Finds the most that a rank needs for what was built, kernels' scratch apart. */
-static tsr_status weigh(tsri_choosing *c, tsr_plan *plan)
+/* Sets c->bytes to the most that a rank needs for the plan as built, kernels' scratch apart. */
+static tsr_status measure_memory(tsri_choosing *c, tsr_plan *plan)
 {
     tsri_report r = {.plan = plan};
     tsri_pool_init(&r.pool, &plan->world->mem);
@@ -138,14 +139,14 @@ static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit)
     if (!c->inferred.fits)
         return TSR_OK;
     set_inferred(c, true);
-    TSRI_TRY(build(c->g, plan, &c->inferred));
-    return plan->opts.memory_limit ? weigh(c, plan) : TSR_OK;
+    TSRI_TRY(build_plan(c->g, plan, &c->inferred));
+    return plan->opts.memory_limit ? measure_memory(c, plan) : TSR_OK;
 }
 
 /*
- * Builds the plan of which a rank needs least, whatever the limit is, so that each limit which is
- * refused is told of one plan. By its estimates inference is asked for less and less, down to what
- * it does not find any more; what takes least when it is built is built again.
+ * Builds the plan that needs least memory a rank, whatever the limit is, so that every refused
+ * limit is compared with the same plan. Inference is asked for less and less by its own estimate,
+ * until it finds nothing; the plan that needed least when it was built is then built again.
  */
 static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
 {
@@ -169,10 +170,10 @@ static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
     return asked == best ? TSR_OK : try_limit(c, plan, best);
 }
 
-/* Infers and builds. Inference has an estimate of a rank's memory (what is done in
- * place, layouts, buckets and gaps come later). So with a limit the fastest plan is built and
- * measured, and if it is too large, inference is asked for less, in proportion, until what is built
- * fits: c->found. */
+/* Infers and builds the fastest plan within the limit; c->found tells whether there is one.
+ * Inference only estimates a rank's memory, as results in place, layouts, buckets and gaps come
+ * later. So the fastest plan is built and measured, and if it is too large, inference is asked for
+ * less, in proportion, until the plan that is built fits. */
 static tsr_status choose(tsri_choosing *c, tsr_plan *plan)
 {
     enum { MOST_TRIES = 8 };
@@ -181,7 +182,8 @@ static tsr_status choose(tsri_choosing *c, tsr_plan *plan)
     c->found = !plan->opts.memory_limit || (double)c->bytes <= limit;
     if (c->found || limit <= 0)
         return TSR_OK;
-    /* Nothing fits an estimate of `low`; what fits `high` is too large. */
+    /* Inference finds nothing within an estimate of `low`, and its plan within `high` is too large.
+     */
     double low = 0, high = (double)c->inferred.peak, ask = high * limit / (double)c->bytes;
     for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
         if (ask <= low || ask >= high)

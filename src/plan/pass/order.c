@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values in a step: whoever declared it where, a reader of a variable gets the value that the
+ * Values in a step: wherever it was declared, a reader of a variable gets the value that the
  * variable has when a run begins. Updates write over what they start from, so each is put behind
  * the last reader of what it overwrites. Program order is kept otherwise, and altogether where it
  * has no such reader (the usual case: one optimizer, declared last), but for updates among
@@ -19,7 +19,7 @@
 typedef struct orderer {
     tsr_plan *plan;
     int *version;   /* per value: the value that names what it shows */
-    int *latest;    /* per root: the version that its bytes hold at the point that is looked at */
+    int *latest;    /* per root: the version that its bytes hold at the current item */
     int *maker;     /* per version: the item that writes it; -1: there when a run begins */
     int *overwrite; /* per version: the item that writes over it; -1 */
     int *last;      /* per version: its last reader's position; an output reads until the end */
@@ -36,6 +36,7 @@ static bool overwrites(const tsr_plan *plan, const tsri_item *it, int v)
     return !is_view(it) && plan->values[v].storage == TSRI_STORAGE_ALIAS;
 }
 
+/* Names the versions that the item at `position` writes. */
 static void note_results(orderer *o, int position)
 {
     const tsr_plan *plan = o->plan;
@@ -137,7 +138,7 @@ static int by_bucket(const void *a, const void *b)
                                           : (x->item > y->item) - (x->item < y->item);
 }
 
-/* The number of the bucket of which an item converts a gradient; 0: of none. */
+/* Returns the bucket whose gradient an item converts, counted from 1; 0: it converts none. */
 static int bucket_of(const tsri_item *it)
 {
     return it->kind == TSRI_ITEM_COLLECTIVE && it->part_of == 0 ? it->part.number : 0;
@@ -145,7 +146,7 @@ static int bucket_of(const tsri_item *it)
 
 /* Whether an item is an update on host memory, or the conversion of a gradient for one. On a device
  * all updates are one launch. */
-static bool exchanges(const tsri_item *it)
+static bool may_exchange(const tsri_item *it)
 {
     return bucket_of(it) || (tsri_item_is_update(it) && !tsri_item_may_join(it));
 }
@@ -182,12 +183,12 @@ static tsr_status exchange_updates(orderer *o, int *item_at, int *place, bool *o
             bucket_end[b] = made;
     }
     for (int i = 0; i < plan->nitems; i++)
-        if (exchanges(&plan->items[i]))
+        if (may_exchange(&plan->items[i]))
             updates[nupdates++] = update_of(o, i, bucket_end);
     qsort(updates, (size_t)nupdates, sizeof *updates, by_bucket);
     *out_any = false;
     for (int i = 0, k = 0; i < plan->nitems; i++) {
-        item_at[i] = exchanges(&plan->items[i]) ? updates[k++].item : i;
+        item_at[i] = may_exchange(&plan->items[i]) ? updates[k++].item : i;
         place[item_at[i]] = i;
         *out_any |= item_at[i] != i;
     }
@@ -241,7 +242,8 @@ static int pop(sorter *s)
     return top;
 }
 
-/* A reader stands behind the version's maker, and before what writes over it. */
+/* Adds the edges that keep values right: a reader comes after the item that makes the version it
+ * reads, and before the item that writes over that version. */
 static tsr_status add_edges(orderer *o, sorter *s)
 {
     const tsr_plan *plan = o->plan;
@@ -249,7 +251,7 @@ static tsr_status add_edges(orderer *o, sorter *s)
     if (!by)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < plan->nvalues; i++)
-        by[i] = -1; /* the item, a view too, that makes the value */
+        by[i] = -1; /* the item that makes the value, which may be a view */
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
         if (it->kind == TSRI_ITEM_DEAD)
