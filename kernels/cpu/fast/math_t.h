@@ -5,6 +5,7 @@
 #include "src/core/op_list.h"
 
 typedef int32_t vint __attribute__((vector_size(sizeof(vf))));
+typedef uint32_t vuint __attribute__((vector_size(sizeof(vf)))); /* wraps: a NaN has any bits */
 
 /* a where the mask (a comparison's result) is set, else b. */
 VEC_FN vf vchoose(vint mask, vf a, vf b)
@@ -38,7 +39,7 @@ VEC_FN vexp_parts vexp_reduce(vf x)
     p = vfma(p, e.r, vset1(1.0f / 6));
     p = vfma(p, e.r, vset1(0.5f));
     e.series = vfma(p, e.r, vset1(1.0f));
-    vint whole = (vint)t - (vint)vset1(shift), half = whole >> 1;
+    vuint whole = (vuint)t - (vuint)vset1(shift), half = (vuint)((vint)whole >> 1);
     e.power[0] = (vf)((half + 127) << 23);
     e.power[1] = (vf)((whole - half + 127) << 23);
     return e;
@@ -73,9 +74,10 @@ VEC_FN vf vlog(vf x)
 {
     const vf inf = vset1(__builtin_inff()), zero = vset1(0.0f);
     vint tiny = (vint)(x < vset1(0x1p-126f)); /* below the least normal number */
-    vint bits = (vint)vchoose(tiny, x * vset1(0x1p23f), x);
-    vint up = (bits - 0x3f3504f3) >> 23; /* the exponent, counted from sqrt(1/2) */
-    vf m = (vf)(bits - (up << 23)), f = m - vset1(1.0f), s = f / (m + vset1(1.0f)), q = s * s;
+    vuint bits = (vuint)vchoose(tiny, x * vset1(0x1p23f), x);
+    vint up = (vint)(bits - 0x3f3504f3u) >> 23; /* the exponent, counted from sqrt(1/2) */
+    vf m = (vf)(bits - ((vuint)up << 23)), f = m - vset1(1.0f), s = f / (m + vset1(1.0f)),
+       q = s * s;
     vf n = __builtin_convertvector(up - (tiny & 23), vf);
     vf p = vset1(2.0f / 11);
     p = vfma(p, q, vset1(2.0f / 9));
