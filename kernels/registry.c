@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which implementations there are, and which one makes a kernel. */
+/* Which of several implementations makes a kernel. */
 #include "kernels/kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-extern const tsri_kernels tsri_kernels_cpu_fast, tsri_kernels_cpu_onednn, tsri_kernels_cpu_ref;
-
-const tsri_kernels *const *tsri_kernels_cpu(void)
-{
-    static const tsri_kernels *const list[] = {&tsri_kernels_cpu_fast, &tsri_kernels_cpu_onednn,
-                                               &tsri_kernels_cpu_ref, NULL};
-    return list;
-}
 
 /* Whether `name` stands in the comma list; a NULL or empty list holds every name. */
 static bool listed(const char *list, const char *name)

@@ -38,7 +38,7 @@ static void copy_text(char *to, size_t size, const char *from)
     to[n] = 0;
 }
 
-void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
+void tsri_call_fill(tsri_call_entry *call, const tsri_coll *coll, int first, int nseg)
 {
     bool reduces = tsri_coll_has_op(coll->kind);
     call->kind = (int32_t)coll->kind;
@@ -69,7 +69,7 @@ void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg)
     }
 }
 
-char *tsri_call_text(const tsri_call *call, char *buf, size_t size)
+char *tsri_call_text(const tsri_call_entry *call, char *buf, size_t size)
 {
     int n = snprintf(buf, size, "%s #%llu", tsri_coll_kind_name(call->kind),
                      (unsigned long long)(call->number ? call->number : tsri_seq_count(call->seq)));
@@ -80,7 +80,7 @@ char *tsri_call_text(const tsri_call *call, char *buf, size_t size)
     return buf;
 }
 
-bool tsri_call_agrees(const tsri_call *a, const tsri_call *b)
+bool tsri_call_agrees(const tsri_call_entry *a, const tsri_call_entry *b)
 {
     return a->kind == b->kind && a->algo == b->algo && a->op == b->op && a->root == b->root &&
            a->nseg == b->nseg && a->bytes == b->bytes && a->hash == b->hash;
@@ -88,7 +88,7 @@ bool tsri_call_agrees(const tsri_call *a, const tsri_call *b)
 
 /* "all_reduce #17 'grad' (model.c:31): two-phase, sum, 3 segments, 1024 bytes, first f32 [2,128]"
  */
-static void full_text(const tsri_call *c, const int *ranks, char *buf, size_t size)
+static void full_text(const tsri_call_entry *c, const int *ranks, char *buf, size_t size)
 {
     FILE *f = fmemopen(buf, size, "w");
     buf[0] = 0;
@@ -116,8 +116,8 @@ static void full_text(const tsri_call *c, const int *ranks, char *buf, size_t si
     fclose(f);
 }
 
-tsr_status tsri_call_differ(const int *ranks, int index_a, const tsri_call *a, int index_b,
-                            const tsri_call *b)
+tsr_status tsri_call_differ(const int *ranks, int index_a, const tsri_call_entry *a, int index_b,
+                            const tsri_call_entry *b)
 {
     char text_a[512], text_b[512];
     full_text(a, ranks, text_a, sizeof text_a);

@@ -17,7 +17,7 @@ typedef struct tsri_seg_place {
 } tsri_seg_place;
 
 /* A rank's record of a call that it has come to. Fields that peers always read lie together. */
-typedef struct tsri_call {
+typedef struct tsri_call_entry {
     uint64_t seq, bytes, hash; /* hash: of all segments' dtypes, shapes and axes, and of `what` */
     uint64_t number;           /* for messages; 0: that of seq */
     int32_t kind, algo, op, root, nseg, line;
@@ -26,7 +26,7 @@ typedef struct tsri_call {
     tsri_seg_place place[TSRI_CALL_INLINE];
     int64_t shape[8];
     char what[64], file[64];
-} tsri_call;
+} tsri_call_entry;
 
 /* The number of a call: from 1 in each of a rank's worlds. Above it the world's number, so that
  * what ranks left unfinished in an earlier world of an arena can't pass for calls of this one. */
@@ -38,13 +38,13 @@ static inline uint64_t tsri_seq_count(uint64_t seq)
 }
 
 /* Writes this rank's words about segments [first, first + nseg) of coll. */
-void tsri_call_fill(tsri_call *call, const tsri_coll *coll, int first, int nseg);
+void tsri_call_fill(tsri_call_entry *call, const tsri_coll *coll, int first, int nseg);
 /* Whether two ranks mean the same call. */
-bool tsri_call_agrees(const tsri_call *a, const tsri_call *b);
+bool tsri_call_agrees(const tsri_call_entry *a, const tsri_call_entry *b);
 /* TSR_ERR_MISMATCH: where two members of the group of `ranks` are. */
-tsr_status tsri_call_differ(const int *ranks, int index_a, const tsri_call *a, int index_b,
-                            const tsri_call *b);
+tsr_status tsri_call_differ(const int *ranks, int index_a, const tsri_call_entry *a, int index_b,
+                            const tsri_call_entry *b);
 /* "all_reduce #17 'grad bucket 3' (model.c:31)" */
-char *tsri_call_text(const tsri_call *call, char *buf, size_t size);
+char *tsri_call_text(const tsri_call_entry *call, char *buf, size_t size);
 
 #endif

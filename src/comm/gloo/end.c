@@ -27,7 +27,7 @@ void tsri_gloo_left_key(const tsri_gloo *comm, int rank, char *key, size_t size)
     snprintf(key, size, "%sleft/%d/%d", comm->root->key, rank, comm->twin);
 }
 
-tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call *record,
+tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call_entry *record,
                           const tsri_gloo_error *err)
 {
     tsri_gloo_root *root = g->comm->root;

@@ -103,7 +103,7 @@ typedef struct tsri_gloo_over {
 /* A member's words about a call: its record, and how many words follow on what it reads
  * (SEND_RECV). */
 typedef struct tsri_gloo_record {
-    tsri_call call;
+    tsri_call_entry call;
     int64_t words;
     int64_t gives; /* not a record: what the other member reads is on its way to it */
 } tsri_gloo_record;
@@ -147,11 +147,11 @@ typedef struct tsri_gloo_job {
     struct tsri_gloo_job *next, *older; /* in the queue; among all of the group */
     tsri_gloo_job_kind kind;
     const tsri_coll *coll;
-    tsri_call record; /* what this rank says about it */
-    uint64_t number;  /* of the group's jobs, from 1 */
-    uint64_t flight;  /* in the flight recorder */
-    bool early;       /* SEND_RECV that reads nothing of peers: finish does not wait */
-    const void *mine; /* EXCHANGE */
+    tsri_call_entry record; /* what this rank says about it */
+    uint64_t number;        /* of the group's jobs, from 1 */
+    uint64_t flight;        /* in the flight recorder */
+    bool early;             /* SEND_RECV that reads nothing of peers: finish does not wait */
+    const void *mine;       /* EXCHANGE */
     void *all;
     size_t bytes;
     tsri_gloo_call *prepared; /* PREPARE: what came of it */
@@ -227,7 +227,7 @@ void tsri_gloo_job_pulled(tsri_gloo_group *g, tsri_gloo_job *job);
 tsr_status tsri_gloo_backend(tsri_gloo_group *g, const tsri_gloo_job *job, tsri_gloo_result result,
                              const tsri_gloo_error *err);
 /* TSR_ERR_DEAD: the connection to a member is gone, as it died, or has left. */
-tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call *record,
+tsr_status tsri_gloo_lost(tsri_gloo_group *g, int member, const tsri_call_entry *record,
                           const tsri_gloo_error *err);
 /* Where a rank says that it has left this one of the twins. */
 void tsri_gloo_left_key(const tsri_gloo *comm, int rank, char *key, size_t size);

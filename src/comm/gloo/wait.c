@@ -28,11 +28,11 @@ static void name_absent(tsri_gloo_group *g, char *buf, size_t size)
 }
 
 /* The call that the group is at: the first that is not done. */
-static tsri_call current_call(tsri_gloo_group *g, const tsri_gloo_job *job)
+static tsri_call_entry current_call(tsri_gloo_group *g, const tsri_gloo_job *job)
 {
-    static const tsri_call none;
+    static const tsri_call_entry none;
     pthread_mutex_lock(&g->comm->root->lock);
-    const tsri_call c = g->first ? g->first->record : job ? job->record : none;
+    const tsri_call_entry c = g->first ? g->first->record : job ? job->record : none;
     pthread_mutex_unlock(&g->comm->root->lock);
     return c;
 }
@@ -83,7 +83,7 @@ static void look_for_dead(tsri_gloo_group *g, const tsri_gloo_job *job)
     int dead = find_dead(g, &err);
     if (dead < 0)
         return;
-    const tsri_call record = current_call(g, job);
+    const tsri_call_entry record = current_call(g, job);
     char text[1280];
     if (tsri_gloo_check(root) != TSR_OK)
         return;
@@ -96,7 +96,7 @@ static void look_for_dead(tsri_gloo_group *g, const tsri_gloo_job *job)
 static void give_up(tsri_gloo_group *g, const tsri_gloo_job *job)
 {
     tsri_gloo_root *root = g->comm->root;
-    const tsri_call record = current_call(g, job);
+    const tsri_call_entry record = current_call(g, job);
     char text[1280], call[192], absent[256] = "";
     int at = __atomic_load_n(&g->at, __ATOMIC_RELAXED), stage = atomic_load(&g->stage);
     for (int m = 0; at < 0 && m < g->pub.nranks; m++)

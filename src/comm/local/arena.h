@@ -71,7 +71,7 @@ typedef struct tsri_rank_slot {
     _Alignas(TSRI_LINE) unsigned char exchange[2][TSRI_EXCHANGE_MAX];
 } tsri_rank_slot;
 
-_Static_assert(sizeof(tsri_call) % TSRI_LINE == 0, "the records of a ring begin at lines");
+_Static_assert(sizeof(tsri_call_entry) % TSRI_LINE == 0, "the records of a ring begin at lines");
 
 /* Where peers of a group on device memory find a rank's region and events: addresses for ranks that
  * are threads, else what the device's driver hands from process to process (tsri_share). */
@@ -90,7 +90,7 @@ typedef struct tsri_member {
     _Alignas(TSRI_LINE) _Atomic uint64_t writing;
     _Alignas(TSRI_LINE) _Atomic uint32_t wake; /* futex word; changes when a counter does */
     _Atomic uint32_t waiters;
-    _Alignas(TSRI_LINE) tsri_call ring[TSRI_CALL_RING];
+    _Alignas(TSRI_LINE) tsri_call_entry ring[TSRI_CALL_RING];
     tsri_seg_place spill[TSRI_CALL_RING][TSRI_CALL_MAX_SEG];
     tsri_device_place device; /* before the first call is published */
 } tsri_member;

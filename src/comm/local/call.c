@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call, int nseg)
+tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call_entry *call, int nseg)
 {
     return nseg <= TSRI_CALL_INLINE ? call->place : m->spill[call->seq % TSRI_CALL_RING];
 }
 
-uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri_call *call,
+uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri_call_entry *call,
                           uint64_t seq)
 {
     tsri_flight *flight = g->local->pub.world->flight;
@@ -27,7 +27,7 @@ uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri
     return number;
 }
 
-tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out_record)
+tsr_status tsri_call_enter(tsri_local_group *g, tsri_call_entry *call, tsri_call_entry **out_record)
 {
     call->seq = g->started + 1;
     if (tsri_seq_count(call->seq) > TSRI_CALL_RING)
@@ -35,8 +35,8 @@ tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out
     g->started = call->seq;
     g->gives &= ~(UINT64_C(1) << call->seq % TSRI_CALL_RING);
     *out_record = tsri_call_of(g->mine, call->seq);
-    memcpy(*out_record, call, offsetof(tsri_call, place));
-    memcpy((*out_record)->shape, call->shape, sizeof *call - offsetof(tsri_call, shape));
+    memcpy(*out_record, call, offsetof(tsri_call_entry, place));
+    memcpy((*out_record)->shape, call->shape, sizeof *call - offsetof(tsri_call_entry, shape));
     return TSR_OK;
 }
 
@@ -51,12 +51,12 @@ static tsr_status fail_mismatch(const tsri_local_group *g, uint64_t seq, int i)
 
 tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq)
 {
-    const tsri_call *mine = tsri_call_of(g->mine, seq);
+    const tsri_call_entry *mine = tsri_call_of(g->mine, seq);
     int differs = -1;
     bool sends = false;
     TSRI_TRY(tsri_local_await_all(g, TSRI_WAIT_PUBLISHED, seq, mine));
     for (int i = g->pub.nranks - 1; i >= 0; i--) {
-        const tsri_call *theirs = tsri_call_of(&g->members[i], seq);
+        const tsri_call_entry *theirs = tsri_call_of(&g->members[i], seq);
         differs = tsri_call_agrees(mine, theirs) ? differs : i;
         sends |= theirs->kind == TSRI_COLL_SEND_RECV;
     }
@@ -102,7 +102,7 @@ tsr_status tsri_call_end(tsri_local_group *g, uint64_t seq, tsr_status status, c
 
 tsr_status tsri_call_meet_early(tsri_local_group *g, uint64_t seq)
 {
-    const tsri_call *mine = tsri_call_of(g->mine, seq);
+    const tsri_call_entry *mine = tsri_call_of(g->mine, seq);
     /* Members that are here come first: one that never comes must not hide that two others
      * disagree. */
     for (int late = 0; late < 2; late++) {
@@ -121,7 +121,7 @@ tsr_status tsri_call_meet_early(tsri_local_group *g, uint64_t seq)
 
 tsr_status tsri_call_meet_one(tsri_local_group *g, uint64_t seq, int index)
 {
-    const tsri_call *mine = tsri_call_of(g->mine, seq);
+    const tsri_call_entry *mine = tsri_call_of(g->mine, seq);
     TSRI_TRY(tsri_local_await(g, index, TSRI_WAIT_PUBLISHED, seq, mine));
     if (tsri_call_agrees(mine, tsri_call_of(&g->members[index], seq)))
         return TSR_OK;

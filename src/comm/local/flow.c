@@ -42,7 +42,7 @@ tsr_status tsri_flow_slot(tsri_flow *f, uint64_t seq, char **out_slot)
 
 tsr_status tsri_flow_enter(tsri_flow *f, int places, uint64_t *out_seq, tsri_seg_place **out_place)
 {
-    tsri_call *record;
+    tsri_call_entry *record;
     TSRI_TRY(tsri_call_enter(f->g, &f->call, &record));
     *out_seq = record->seq;
     f->g->flight[record->seq % TSRI_CALL_RING] = f->flight;

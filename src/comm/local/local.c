@@ -33,7 +33,7 @@ static tsr_status exchange(tsri_comm *c, const void *mine, size_t bytes, void *a
             memcpy(all, mine, bytes);
         return TSR_OK;
     }
-    tsri_call call = {.kind = TSRI_COLL_EXCHANGE_, .bytes = bytes}, *record;
+    tsri_call_entry call = {.kind = TSRI_COLL_EXCHANGE_, .bytes = bytes}, *record;
     *number = tsri_call_record(g, &(tsri_coll){0}, &call, g->started + 1);
     TSRI_TRY(tsri_call_enter(g, &call, &record));
     if (bytes)

@@ -179,10 +179,10 @@ bool tsri_local_reached(tsri_local_group *g, int index, tsri_wait_for which, uin
 /* Returns when the counter of member `index` has reached seq. `call` is for messages: what this
  * rank is doing. Errors: TSR_ERR_REMOTE, TSR_ERR_DEAD, TSR_ERR_TIMEOUT. */
 tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
-                            const tsri_call *call);
+                            const tsri_call_entry *call);
 /* Waits for all other members. */
 tsr_status tsri_local_await_all(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
-                                const tsri_call *call);
+                                const tsri_call_entry *call);
 /* Returns when all other members have reached seq, or never will; after an abort, at the latest
  * when the timeout has passed. */
 void tsri_local_linger(tsri_local_group *g, tsri_wait_for which, uint64_t seq);
@@ -199,7 +199,7 @@ bool tsri_local_pid_gone(int pid, int *pidfd);
 /* prepare.c: what a rank says about a call that is made again and again, in coll->prepared.
  * Each run changes its numbers alone. */
 typedef struct tsri_prepared_record {
-    tsri_call call;        /* but for the places; its number is that of the last run */
+    tsri_call_entry call;  /* but for the places; its number is that of the last run */
     tsri_seg_place *place; /* of its segments */
     bool gives;            /* it reads nothing of peers */
 } tsri_prepared_record;
@@ -218,15 +218,16 @@ tsr_status tsri_local_place_segment(const tsri_local_group *g, const tsri_coll *
                                     tsri_seg_place *out);
 
 /* call.c, record.c. A member's record of call `seq`. */
-tsri_call *tsri_call_of(tsri_member *m, uint64_t seq);
+tsri_call_entry *tsri_call_of(tsri_member *m, uint64_t seq);
 /* The places of its nseg segments. */
-tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call *call, int nseg);
+tsri_seg_place *tsri_call_places(tsri_member *m, tsri_call_entry *call, int nseg);
 /* A call in the flight recorder, under the number `seq` that it will have: before it is entered. */
-uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri_call *call,
+uint64_t tsri_call_record(tsri_local_group *g, const tsri_coll *coll, const tsri_call_entry *call,
                           uint64_t seq);
 /* Takes the next number, waits until its place in the ring is free and writes the record there.
  * tsri_local_advance(PUBLISHED) then shows it. */
-tsr_status tsri_call_enter(tsri_local_group *g, tsri_call *call, tsri_call **out_record);
+tsr_status tsri_call_enter(tsri_local_group *g, tsri_call_entry *call,
+                           tsri_call_entry **out_record);
 /* Waits for everybody's record of call `seq` and compares. On TSR_ERR_MISMATCH the call is over. */
 tsr_status tsri_call_meet(tsri_local_group *g, uint64_t seq);
 /* Waits and compares; a difference is a fault, seen as soon as two that differ are there. */

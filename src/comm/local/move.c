@@ -17,7 +17,7 @@ static char *side_of(const mover *mv, int m, int i, bool dst)
 {
     const tsri_local_group *g = mv->g;
     tsri_member *member = &g->members[m];
-    tsri_call *record = tsri_call_of(member, mv->seq);
+    tsri_call_entry *record = tsri_call_of(member, mv->seq);
     const tsri_seg_place *p = &tsri_call_places(member, record, record->nseg)[i];
     uint64_t offset = dst ? p->dst : p->src;
     return offset == TSRI_NOWHERE ? NULL : g->peer[m].base + offset;
@@ -96,7 +96,7 @@ static tsri_walk part_of(const mover *mv, int i, int m)
     return tsri_walk_flat(offset, length);
 }
 
-static tsr_status move_two_phase(const mover *mv, const tsri_call *call)
+static tsr_status move_two_phase(const mover *mv, const tsri_call_entry *call)
 {
     tsri_local_group *g = mv->g;
     int n = g->pub.nranks, me = g->pub.index;
@@ -122,7 +122,7 @@ static tsr_status move_two_phase(const mover *mv, const tsri_call *call)
 static tsr_status move_record(const mover *mv)
 {
     tsri_local_group *g = mv->g;
-    const tsri_call *call = tsri_call_of(g->mine, mv->seq);
+    const tsri_call_entry *call = tsri_call_of(g->mine, mv->seq);
     TSRI_TRY(tsri_local_follow_all(g, mv->coll, TSRI_WAIT_PUBLISHED, mv->seq));
     if (mv->coll->kind == TSRI_COLL_ALL_REDUCE && mv->coll->algo == TSRI_ALGO_TWO_PHASE)
         return move_two_phase(mv, call);

@@ -78,7 +78,7 @@ tsr_status tsri_local_prepare(tsri_group *pub, tsri_coll *coll)
         tsri_mem_free(p);
         return status;
     }
-    const tsri_call *call = &p->record[0].call;
+    const tsri_call_entry *call = &p->record[0].call;
     tsri_flight_describe(&p->flight, call->kind, coll, call->bytes, call->hash);
     coll->prepared = p;
     return TSR_OK;

@@ -2,7 +2,7 @@
 /* Reading records of calls in the arena, and the fault that a group may have. */
 #include "src/comm/local/local.h"
 
-tsri_call *tsri_call_of(tsri_member *m, uint64_t seq)
+tsri_call_entry *tsri_call_of(tsri_member *m, uint64_t seq)
 {
     return &m->ring[seq % TSRI_CALL_RING];
 }

@@ -31,7 +31,7 @@ static tsr_status find_source(sender *sd, int i, int m, int64_t high, const char
         sd->met[m / 64] |= UINT64_C(1) << m % 64;
     }
     tsri_member *member = &g->members[m];
-    tsri_call *record = tsri_call_of(member, sd->seq);
+    tsri_call_entry *record = tsri_call_of(member, sd->seq);
     uint64_t offset = tsri_call_places(member, record, record->nseg)[i - sd->first].src;
     uint64_t room = g->peer[m].bytes;
     if (offset < room && (uint64_t)high < (room - offset) / tsr_dtype_size(s->dtype)) {

@@ -21,13 +21,13 @@ enum {
 typedef struct tsri_flow {
     tsri_local_group *g;
     const tsri_task *task;
-    size_t size;     /* of an element */
-    size_t slot;     /* bytes of one */
-    tsri_call call;  /* what is said at each step */
-    uint64_t first;  /* the number of the first step */
-    uint64_t flight; /* the task's, in the flight recorder */
-    const char *src; /* the task's, or a copy of it */
-    bool direct;     /* peers read src where it is */
+    size_t size;          /* of an element */
+    size_t slot;          /* bytes of one */
+    tsri_call_entry call; /* what is said at each step */
+    uint64_t first;       /* the number of the first step */
+    uint64_t flight;      /* the task's, in the flight recorder */
+    const char *src;      /* the task's, or a copy of it */
+    bool direct;          /* peers read src where it is */
 } tsri_flow;
 
 /* flow.c. The bytes of a slot: equal on all ranks, whose regions are of one size. */

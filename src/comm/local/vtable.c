@@ -25,7 +25,7 @@ static tsr_status fill_record(tsri_local_group *g, const tsri_coll *coll, int fi
     tsri_prepared_record *said = p ? &p->record[first / TSRI_CALL_MAX_SEG] : NULL;
     uint64_t seq = g->started + 1;
     int nseg = coll->nseg - first < TSRI_CALL_MAX_SEG ? coll->nseg - first : TSRI_CALL_MAX_SEG;
-    tsri_call own, *call = said ? &said->call : &own, *record;
+    tsri_call_entry own, *call = said ? &said->call : &own, *record;
     if (!said)
         tsri_call_fill(&own, coll, first, nseg);
     if (first == 0)

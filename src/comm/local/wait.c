@@ -174,7 +174,7 @@ static void behind_text(tsri_local_group *g, uint64_t seq, int named, char *buf,
 }
 
 static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for which,
-                               const tsri_call *call)
+                               const tsri_call_entry *call)
 {
     char mine[192], theirs[192], behind[512];
     tsri_member *m = &g->members[index];
@@ -200,7 +200,7 @@ static tsr_status fail_timeout(tsri_local_group *g, int index, tsri_wait_for whi
 
 /* Looks at all members: whom we wait for may itself wait for one that is gone. */
 static tsr_status check_peers(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
-                              const tsri_call *call)
+                              const tsri_call_entry *call)
 {
     TSRI_TRY(tsri_local_check_abort(g->local));
     TSRI_TRY(tsri_call_check_fault(g, seq));
@@ -257,7 +257,7 @@ static bool spin(tsri_local_group *g, int index, tsri_wait_for which, uint64_t s
 }
 
 static tsr_status await_slowly(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
-                               const tsri_call *call)
+                               const tsri_call_entry *call)
 {
     if (spin(g, index, which, seq))
         return TSR_OK;
@@ -283,7 +283,7 @@ static tsr_status await_slowly(tsri_local_group *g, int index, tsri_wait_for whi
 }
 
 tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which, uint64_t seq,
-                            const tsri_call *call)
+                            const tsri_call_entry *call)
 {
     if (tsri_local_reached(g, index, which, seq))
         return TSR_OK;
@@ -291,7 +291,7 @@ tsr_status tsri_local_await(tsri_local_group *g, int index, tsri_wait_for which,
 }
 
 tsr_status tsri_local_await_all(tsri_local_group *g, tsri_wait_for which, uint64_t seq,
-                                const tsri_call *call)
+                                const tsri_call_entry *call)
 {
     for (int i = 0; i < g->pub.nranks; i++)
         if (i != g->pub.index)

@@ -7,7 +7,7 @@
 
 /* A member's record of the call, and how many words follow on what it reads: whole words. */
 typedef struct saying {
-    tsri_call call;
+    tsri_call_entry call;
     int64_t words;
 } saying;
 _Static_assert(sizeof(saying) % sizeof(int64_t) == 0, "a saying goes as words");
@@ -31,7 +31,7 @@ static tsr_status gather(const tsri_group *g, const void *mine, int64_t count, i
     return status;
 }
 
-static void describe(const tsri_call *c, char *buf, size_t size)
+static void describe(const tsri_call_entry *c, char *buf, size_t size)
 {
     snprintf(buf, size, "%s '%s' (%s%s, root %d, %lld segments, %lld bytes)",
              tsri_coll_kind_name(c->kind), c->what, tsri_reduce_name(c->op),

@@ -304,7 +304,7 @@ static void come(tsr_group *group)
     uint64_t seq = g->started + 1;
     while (!tsri_local_reached(g, 0, TSRI_WAIT_PUBLISHED, seq))
         nap(0.001);
-    memcpy(tsri_call_of(g->mine, seq), tsri_call_of(&g->members[0], seq), sizeof(tsri_call));
+    memcpy(tsri_call_of(g->mine, seq), tsri_call_of(&g->members[0], seq), sizeof(tsri_call_entry));
     g->started = seq;
     tsri_local_advance(g->mine, TSRI_WAIT_PUBLISHED, seq);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A rank's devices, of every kind. */
 #include "kernels/device.h"
 
 static void close_device(void *object)
