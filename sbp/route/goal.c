@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/route/goal.h"
 
-#include <math.h>
-
 /* Sets how much of axis a the part of nest n and the goal's part (nest q) share at most, in
  * elements, on the first rank, whose parts are the largest, and on the last, whose are the
  * smallest. Ranks that differ along the goal's P alone count as one group: an element that one of
@@ -11,14 +9,14 @@ static void set_shared(tsri_goal *goal, const tsri_space *s, int a, int n, int q
 {
     const unsigned partial = tsri_state_partial(goal->state);
     double first = s->most[a][s->mask[q]], last = s->least[a][s->mask[q]];
-    /* A group's parts have so many elements together, wherever they lie. */
+    /* The parts of a group have at most so many elements together, wherever they lie. */
     const double reach = s->size[s->mask[n] & partial] * s->most[a][s->mask[n]];
     /* Nest n without its innermost splits along the goal's P, whose parts the group shares. */
     int joined = n;
     while (s->mask[joined] & partial && partial >> s->last[joined] & 1)
         joined = s->pop[joined];
-    /* The splits before the first one along the goal's P; without such a one, a group has one box.
-     */
+    /* The splits of `joined` outside of its outermost split along the goal's P. Where it has no
+     * such split, the parts of a group make up one box. */
     int outer = joined;
     for (int m = joined; m; m = s->pop[m])
         if (partial >> s->last[m] & 1)
@@ -62,9 +60,11 @@ void tsri_goal_init(tsri_goal *goal, const tsri_space *s, tsri_state state)
 
 double tsri_goal_missing(const tsri_goal *goal, const tsri_space *s, tsri_state x)
 {
-    unsigned px = tsri_state_partial(x), py = tsri_state_partial(goal->state);
-    unsigned kept = tsri_state_op(x) == tsri_state_op(goal->state) ? px & py : 0;
-    unsigned reduced = px & ~kept;
+    /* Sets of the mesh's dimensions: P in x, P in the goal, P of one kind in both, and P in x alone
+     * or of another kind than the goal's, which every way has to reduce. */
+    unsigned x_p = tsri_state_partial(x), goal_p = tsri_state_partial(goal->state);
+    unsigned kept = tsri_state_op(x) == tsri_state_op(goal->state) ? x_p & goal_p : 0;
+    unsigned reduced = x_p & ~kept;
     double first = goal->first, last = goal->last;
     if (!reduced) {
         double shared_first = s->rest, shared_last = s->rest;
@@ -75,12 +75,12 @@ double tsri_goal_missing(const tsri_goal *goal, const tsri_space *s, tsri_state 
         }
         first -= shared_first;
         last -= shared_last;
-    } /* else no rank has any element's sum yet */
-    double missing = (first > last ? first : last) / s->size[py];
+    } /* else no rank has the sum of any element yet: all of the goal's part is missing */
+    double missing = (first > last ? first : last) / s->size[goal_p];
     if (reduced) {
         /* The rank that first has an element's sum has read an addend from each rank that held
          * another, those along the goal's P apart; every other holder has read the element once. */
-        double outside = s->size[kept] * (s->size[reduced] - s->size[reduced & py]);
+        double outside = s->size[kept] * (s->size[reduced] - s->size[reduced & goal_p]);
         double average = s->all * (outside + goal->holders - 1) / s->mesh->nranks;
         missing = average > missing ? average : missing;
     }
@@ -92,10 +92,15 @@ double tsri_goal_bound(const tsri_goal *goal, const tsri_space *s, tsri_state x)
     if (x == goal->state)
         return 0;
     double missing = tsri_goal_missing(goal, s, x);
-    double result = goal->relabels ? 0 : goal->first * s->local;
-    double start = s->quickest < s->model->kernel_s ? s->quickest : s->model->kernel_s;
-    double bound = missing > 0      ? s->quickest + missing * s->fastest + result
-                   : goal->relabels ? 0
-                                    : start + result;
+    /* Every way ends with writing the goal's part, but for one that ends with a relabel. */
+    double writing = goal->relabels ? 0 : goal->first * s->local;
+    double bound = 0;
+    if (missing > 0) {
+        bound = s->quickest + missing * s->fastest + writing;
+    } else if (!goal->relabels) {
+        /* At least one step is taken: a collective, or a kernel on the rank's own part. */
+        bound = (s->quickest < s->model->kernel_s ? s->quickest : s->model->kernel_s) + writing;
+    }
+    /* The margin keeps rounding from putting the bound above the cost. */
     return bound * (1 - 1e-12);
 }

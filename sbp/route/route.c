@@ -7,18 +7,19 @@
 
 #include <math.h>
 
-/* A way from one state to another of a space. */
-typedef struct request {
+/* A route that is searched for on one mesh; `route` gets its steps. */
+typedef struct mesh_request {
     tsri_space *space;
     tsri_state from, to;
     tsri_route *route;
     const tsri_goal *goal;
-} request;
+} mesh_request;
 
+/* Appends the steps of the cheapest way to the request's route; no steps where there is no way. */
 static void find_on_mesh(void *arg, tsri_hunt *hunt)
 {
-    request *rq = arg;
-    int path[TSRI_ROUTE_MAX], n = 0;
+    mesh_request *rq = arg;
+    int path[TSRI_ROUTE_MAX], n = 0; /* nodes from the goal back to the start, without the start */
     hunt->goal = rq->goal;
     for (int i = tsri_hunt_run(hunt, rq->from, NULL, NULL); i > 0; i = hunt->node[i].parent)
         path[n++] = i;
@@ -31,8 +32,8 @@ static void find_on_mesh(void *arg, tsri_hunt *hunt)
     }
 }
 
-/* Searches once, within most_bytes a rank (0: any). Without a route out->n is 0, and *least_over is
- * the least limit under which the search would have gone on. */
+/* Searches once, for a route that needs at most most_bytes on a rank (0: any). Where there is none,
+ * out->n is 0, and *least_over is the least peak, in bytes, among the steps that were too large. */
 static void find_once(const tsri_cost_model *m, const tsri_route_query *q, unsigned axes,
                       bool same_mesh, int64_t most_bytes, tsri_route *out, int64_t *least_over)
 {
@@ -55,41 +56,43 @@ static void find_once(const tsri_cost_model *m, const tsri_route_query *q, unsig
         out->peak_bytes = (int64_t)(tsri_space_part(&space, from) * space.element);
         return;
     }
-    request rq = {.space = &space, .from = from, .to = to, .route = out, .goal = &goal};
+    mesh_request rq = {.space = &space, .from = from, .to = to, .route = out, .goal = &goal};
     tsri_hunt_with(&space, find_on_mesh, &rq);
     *least_over = space.least_over;
-    double missing = tsri_goal_missing(&goal, &space, from), pace = INFINITY, start = INFINITY;
-    /* The best link reads what is missing, after its hand-shake: nothing can be faster. */
+    /* No route is faster than the least hand-shake of all links, and then reading what is missing
+     * at the pace of the fastest link (seconds per element). */
+    double missing = tsri_goal_missing(&goal, &space, from);
+    double least_pace = INFINITY, least_latency = INFINITY;
     for (int l = 0; l < m->nlinks; l++) {
-        double p = (double)q->element / m->link[l].bytes_per_s;
-        pace = p < pace ? p : pace;
-        start = m->link[l].latency_s < start ? m->link[l].latency_s : start;
+        double pace = (double)q->element / m->link[l].bytes_per_s, latency = m->link[l].latency_s;
+        least_pace = pace < least_pace ? pace : least_pace;
+        least_latency = latency < least_latency ? latency : least_latency;
     }
     if (missing > 0)
-        out->bound_s = (start + missing * pace) * (1 - 1e-12);
+        out->bound_s = (least_latency + missing * least_pace) * (1 - 1e-12);
 }
 
 tsr_status tsri_route_find(const tsri_cost_model *m, const tsri_route_query *q,
                            tsri_route *out_route)
 {
     unsigned axes = 0, from_ops, to_ops;
-    int64_t next = INT64_MAX;
+    int64_t next_limit = INT64_MAX; /* bytes; INT64_MAX: no step was too large */
     TSRI_TRY(tsri_route_look(&q->from.layout, q->shape, &from_ops, &axes));
     TSRI_TRY(tsri_route_look(&q->to.layout, q->shape, &to_ops, &axes));
     bool same_mesh = tsri_mesh_equal(&q->from.mesh, &q->to.mesh);
     bool same = same_mesh && tsri_layout_equal(&q->from.layout, &q->to.layout);
     tsri_route route;
-    find_once(m, q, axes, same_mesh, q->most_bytes, &route, &next);
+    find_once(m, q, axes, same_mesh, q->most_bytes, &route, &next_limit);
     if (route.n || same) {
         *out_route = route;
         return TSR_OK;
     }
-    /* The limit grows, each time to the least peak that stopped the last search, so that the first
-     * route that is found needs least. */
-    while (!route.n && next < INT64_MAX) {
-        int64_t limit = next;
-        next = INT64_MAX;
-        find_once(m, q, axes, same_mesh, limit, &route, &next);
+    /* The message names the leanest route. To find it, the limit grows, each time to the least peak
+     * that was too large for the last search. */
+    while (!route.n && next_limit < INT64_MAX) {
+        int64_t limit = next_limit;
+        next_limit = INT64_MAX;
+        find_once(m, q, axes, same_mesh, limit, &route, &next_limit);
     }
     char from[TSRI_LAYOUT_TEXT_MAX], to[TSRI_LAYOUT_TEXT_MAX];
     return tsri_fail(
