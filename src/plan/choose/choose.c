@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choosing signatures within a limit of memory, and what becomes of variables that were left to the
- * compiler. */
+/* Chooses the signatures of a graph within a limit of memory, among them those of variables that
+ * the user left to the compiler. */
 #include "src/plan/choose/choose.h"
 
 #include <math.h>
@@ -18,8 +18,8 @@ void tsri_choosing_begin(tsr_graph *g, const tsr_compile_opts *opts, bool fixes,
     for (int i = 0; i < g->nops && c->is_open && c->is_chosen; i++) {
         tsr_variable *v = g->ops[i]->kind == TSRI_OP_VARIABLE ? g->ops[i]->variable : NULL;
         c->is_open[i] = v && v->sbp.ndim == 0;
-        /* Only the compile that fixes a value's signature may take it out of the whole: what is cut
-         * can't be put together again without communication. */
+        /* Each rank holds the whole of a value that was given. Only a compile that fixes the
+         * signature may cut it into shards, which only communication could put together again. */
         c->is_chosen[i] = c->is_open[i] && (fixes ? tsri_variable_can_move(v) : !v->given);
         if (c->is_open[i] && !c->is_chosen[i])
             v->sbp = v->held;
@@ -33,7 +33,7 @@ void tsri_choosing_end(tsri_choosing *c)
             c->g->ops[i]->variable->sbp = TSR_AUTO;
 }
 
-/* Gives variables the signatures that were chosen for them (set), or takes those back. */
+/* Gives variables the signatures that were chosen for them (set), or makes them AUTO again. */
 static void set_inferred(tsri_choosing *c, bool set)
 {
     const tsri_inferred *inferred = &c->inferred;
@@ -49,9 +49,10 @@ static void set_inferred(tsri_choosing *c, bool set)
 static const struct {
     tsri_pass pass;
     tsr_status (*run)(tsr_plan *plan);
-    const char *changes; /* why it changes what a step takes; NULL: it does not */
+    const char *changes; /* what in it changes the seconds of a step; NULL: nothing does */
 } passes[] = {
-    {TSRI_PASS_BUILD, NULL, "conversions that are shared"}, /* takes the graph too */
+    /* build_plan calls tsri_plan_build itself, as that needs the graph too. */
+    {TSRI_PASS_BUILD, NULL, "conversions that are shared"},
     {TSRI_PASS_FUSE, tsri_plan_fuse, "ops that are fused"},
     {TSRI_PASS_LAYOUT, tsri_plan_layout, "copies into other memory layouts"},
     {TSRI_PASS_DEFER, tsri_plan_defer, NULL},
@@ -59,7 +60,7 @@ static const struct {
     {TSRI_PASS_SCHEDULE, tsri_plan_schedule, "buckets whose members are converted in several ways"},
 };
 
-/* Seconds of all items, by the model. */
+/* Returns the seconds of all items, by the cost model. */
 static double total_seconds(const tsr_plan *plan)
 {
     double total = 0;
@@ -71,12 +72,12 @@ static double total_seconds(const tsr_plan *plan)
     return total;
 }
 
-/* Notes what a pass has made of the time of a step. */
+/* Notes as change i of the plan by how many seconds a pass has changed a step. */
 static void note_change(tsr_plan *plan, int i, const char *reason)
 {
-    double now = total_seconds(plan);
-    plan->change[i] = (tsri_change){reason, now - plan->info.step_s};
-    plan->info.step_s = now;
+    double seconds = total_seconds(plan);
+    plan->change[i] = (tsri_change){reason, seconds - plan->info.step_s};
+    plan->info.step_s = seconds;
 }
 
 /* Builds the plan anew from chosen signatures: all passes up to the order of items and the
@@ -124,18 +125,19 @@ static double bucket_bytes(const tsr_compile_opts *opts)
     return opts->bucket_mb * 1048576;
 }
 
-/* Infers with a limit on what inference estimates, and builds, if something fits. */
+/* Infers signatures of which a rank needs at most `limit` bytes (0: any) by inference's estimate,
+ * and builds their plan. Where there are none, c->inferred.fits is false, and nothing is built. */
 static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit)
 {
-    const tsri_infer_opts how = {.memory_limit = (int64_t)limit,
-                                 .alternatives = plan->opts.alternatives,
-                                 .bucket_bytes = bucket_bytes(&plan->opts),
-                                 .infer_updates = plan->opts.infer_updates};
-    double t = tsri_now_s();
+    const tsri_infer_opts opts = {.memory_limit = (int64_t)limit,
+                                  .alternatives = plan->opts.alternatives,
+                                  .bucket_bytes = bucket_bytes(&plan->opts),
+                                  .infer_updates = plan->opts.infer_updates};
+    double started_at = tsri_now_s();
     set_inferred(c, false);
     c->inferred = (tsri_inferred){0};
-    TSRI_TRY(tsri_infer(c->g, &plan->model, &how, c->pool, &c->inferred));
-    plan->info.infer_s += tsri_now_s() - t;
+    TSRI_TRY(tsri_infer(c->g, &plan->model, &opts, c->pool, &c->inferred));
+    plan->info.infer_s += tsri_now_s() - started_at;
     if (!c->inferred.fits)
         return TSR_OK;
     set_inferred(c, true);
@@ -152,8 +154,10 @@ static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
 {
     enum { MOST_TRIES = 12 };
     TSRI_TRY(try_limit(c, plan, 0));
+    /* Limits in bytes by inference's estimate. Inference finds nothing within `low`, and a plan
+     * within `high`; the leanest plan so far came of the limit `best`. */
     double low = 0, high = (double)c->inferred.peak, asked = 0, best = 0;
-    size_t bytes = c->bytes;
+    size_t least_bytes = c->bytes;
     for (int i = 0; i < MOST_TRIES && high - low > 0.02 * high; i++) {
         asked = 0.4 * low + 0.6 * high;
         TSRI_TRY(try_limit(c, plan, asked));
@@ -162,8 +166,8 @@ static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
             continue;
         }
         high = (double)c->inferred.peak < asked ? (double)c->inferred.peak : asked;
-        if (c->bytes < bytes) {
-            bytes = c->bytes;
+        if (c->bytes < least_bytes) {
+            least_bytes = c->bytes;
             best = asked;
         }
     }
@@ -174,7 +178,7 @@ static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
  * Inference only estimates a rank's memory, as results in place, layouts, buckets and gaps come
  * later. So the fastest plan is built and measured, and if it is too large, inference is asked for
  * less, in proportion, until the plan that is built fits. */
-static tsr_status choose(tsri_choosing *c, tsr_plan *plan)
+static tsr_status choose_within_limit(tsri_choosing *c, tsr_plan *plan)
 {
     enum { MOST_TRIES = 8 };
     const double limit = (double)plan->opts.memory_limit - (double)c->reserve;
@@ -182,8 +186,8 @@ static tsr_status choose(tsri_choosing *c, tsr_plan *plan)
     c->found = !plan->opts.memory_limit || (double)c->bytes <= limit;
     if (c->found || limit <= 0)
         return TSR_OK;
-    /* Inference finds nothing within an estimate of `low`, and its plan within `high` is too large.
-     */
+    /* Limits in bytes by inference's estimate. Inference finds nothing within `low`, and the plan
+     * that it finds within `high` is too large. */
     double low = 0, high = (double)c->inferred.peak, ask = high * limit / (double)c->bytes;
     for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
         if (ask <= low || ask >= high)
@@ -208,12 +212,13 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
     if (!c->is_open || !c->is_chosen)
         return TSR_ERR_NO_MEMORY;
     c->found = c->leanest;
-    TSRI_TRY(c->leanest ? choose_leanest(c, plan) : choose(c, plan));
+    TSRI_TRY(c->leanest ? choose_leanest(c, plan) : choose_within_limit(c, plan));
     if (!c->found)
         return TSR_OK;
     plan->info.cost_s = c->inferred.cost;
     plan->info.bound_s = c->inferred.bound;
-    /* The proof is about these calls. */
+    /* Inference proves its choice the cheapest with buckets as it counts them. That holds for the
+     * plan if the schedule's buckets cost the same. */
     plan->info.exact = c->inferred.exact && fabs(plan->change[TSRI_CHANGES - 1].more_s) <=
                                                 TSRI_NO_CHANGE * c->inferred.cost;
     return TSR_OK;

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values in a step: wherever it was declared, a reader of a variable gets the value that the
- * variable has when a run begins. Updates write over what they start from, so each is put behind
- * the last reader of what it overwrites. Program order is kept otherwise, and altogether where it
- * has no such reader (the usual case: one optimizer, declared last), but for updates among
- * themselves: an optimizer's follow the buckets in which their gradients come, so that the first
- * bucket's results are used up before the last one is waited for.
+ * The order of a plan's items. A reader of a variable gets the value that the variable has when a
+ * run begins, wherever the program declares the reader and the update. An update writes over its
+ * operand, so it is put behind the last reader of what it overwrites. Apart from that, items keep
+ * the order of the program. In the usual program, with one optimizer that is declared last, no
+ * update has to wait, and no item moves for this reason.
  *
- * What a value's bytes hold at a time is a *version*: it is named by the value whose item wrote it
- * (views show their operand's version). Bytes have several versions only where an item writes over
- * an operand (tsri_op_over), or where a result is stored in a variable that the graph reads.
+ * Updates on host memory do not keep their order among themselves: they follow the buckets in which
+ * their gradients come, so that the updates from the first bucket run before the last bucket is
+ * waited for.
+ *
+ * A *version* is what a value's bytes hold at a time. It is named by the value whose item wrote it;
+ * a view shows its operand's version. Bytes have several versions only where an item writes over an
+ * operand (tsri_op_over), or where a result is stored in a variable that the graph reads.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +21,12 @@
 
 typedef struct orderer {
     tsr_plan *plan;
-    int *version;   /* per value: the value that names what it shows */
-    int *latest;    /* per root: the version that its bytes hold at the current item */
-    int *maker;     /* per version: the item that writes it; -1: there when a run begins */
-    int *overwrite; /* per version: the item that writes over it; -1 */
-    int *last;      /* per version: its last reader's position; an output reads until the end */
+    /* Items are told by their positions in the plan. */
+    int *version;     /* per value: the version that it shows */
+    int *latest;      /* per root: the version that its bytes hold at the current item */
+    int *maker;       /* per version: the item that writes it; -1: it is there when a run begins */
+    int *overwrite;   /* per version: the item that writes over it; -1: none */
+    int *last_reader; /* per version: an item, the number of items for an output, or -1: none */
 } orderer;
 
 static bool is_view(const tsri_item *it)
@@ -30,13 +34,13 @@ static bool is_view(const tsri_item *it)
     return it->kind == TSRI_ITEM_VIEW;
 }
 
-/* Whether an item writes value v of its results into bytes that hold another value. */
+/* Returns whether an item writes its result v into bytes that hold another value. */
 static bool overwrites(const tsr_plan *plan, const tsri_item *it, int v)
 {
     return !is_view(it) && plan->values[v].storage == TSRI_STORAGE_ALIAS;
 }
 
-/* Names the versions that the item at `position` writes. */
+/* Notes the versions that the item at `position` writes, and those that it writes over. */
 static void note_results(orderer *o, int position)
 {
     const tsr_plan *plan = o->plan;
@@ -55,7 +59,8 @@ static void note_results(orderer *o, int position)
     }
 }
 
-/* Names versions as if updates wrote nothing until all is read. */
+/* Fills the tables of `o` from the plan's items. A value has one version for good, so an item that
+ * reads a variable counts as a reader of the variable's first version, even behind the update. */
 static tsr_status find_versions(orderer *o)
 {
     tsr_plan *plan = o->plan;
@@ -67,44 +72,45 @@ static tsr_status find_versions(orderer *o)
     o->latest = all + n;
     o->maker = all + 2 * n;
     o->overwrite = all + 3 * n;
-    o->last = all + 4 * n;
+    o->last_reader = all + 4 * n;
     for (int v = 0; v < plan->nvalues; v++) {
         o->version[v] = o->latest[v] = v;
-        o->maker[v] = o->overwrite[v] = o->last[v] = -1;
+        o->maker[v] = o->overwrite[v] = o->last_reader[v] = -1;
     }
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
         if (it->kind == TSRI_ITEM_DEAD)
             continue;
         for (int j = 0; j < it->nin; j++)
-            o->last[o->version[it->in[j]]] = it->kind == TSRI_ITEM_OUTPUT ? plan->nitems : i;
+            o->last_reader[o->version[it->in[j]]] = it->kind == TSRI_ITEM_OUTPUT ? plan->nitems : i;
         note_results(o, i);
     }
     return TSR_OK;
 }
 
-/* --- updates of copies ------------------------------------------------------------------------ */
-/* Whether an item would write over operand `value`, which others have still to read and which is
- * not a variable's own: a boxed copy that serves a reader too. */
+/* --- copies for updates ----------------------------------------------------------------------- */
+/* Returns whether the update at `position` has to write over a copy of its operand `value`: a later
+ * item reads that value, which is not the variable's own memory but its conversion to another
+ * signature. */
 static bool needs_copy(const orderer *o, int position, int value)
 {
     const tsri_value *root = &o->plan->values[tsri_plan_root(o->plan, value)];
-    return root->storage != TSRI_STORAGE_VARIABLE && o->last[o->version[value]] > position;
+    return root->storage != TSRI_STORAGE_VARIABLE && o->last_reader[o->version[value]] > position;
 }
 
-/* Gives updates whose operand others read a copy of their own. */
-static tsr_status split_shared(orderer *o)
+/* Gives each update that needs one a copy of its operand to write over. */
+static tsr_status copy_shared_operands(orderer *o)
 {
     tsr_plan *plan = o->plan;
     tsri_item *old = plan->items;
     int nold = plan->nitems;
-    bool any = false;
-    for (int i = 0; i < nold && !any; i++)
+    bool copies = false;
+    for (int i = 0; i < nold && !copies; i++)
         for (int j = 0; j < old[i].nout && old[i].kind == TSRI_ITEM_KERNEL; j++) {
             int over = tsri_op_over(old[i].op, j);
-            any |= over >= 0 && needs_copy(o, i, old[i].in[over]);
+            copies |= over >= 0 && needs_copy(o, i, old[i].in[over]);
         }
-    if (!any)
+    if (!copies)
         return TSR_OK;
     TSRI_TRY(tsri_plan_new_items(plan, nold));
     for (int i = 0; i < nold; i++) {
@@ -126,16 +132,19 @@ static tsr_status split_shared(orderer *o)
 }
 
 /* --- the order of updates --------------------------------------------------------------------- */
+/* An item that may exchange its place with others: an update, or the conversion of its gradient. */
 typedef struct update {
-    int bucket_end; /* the item that makes the last operand of the gradient's bucket; -1 */
+    int bucket_end; /* the item that makes the last gradient of its bucket; -1: no bucket */
     int item;
 } update;
 
-static int by_bucket(const void *a, const void *b)
+/* Compares updates for qsort: by bucket, then in the program's order. */
+static int compare_updates(const void *a, const void *b)
 {
     const update *x = a, *y = b;
-    return x->bucket_end != y->bucket_end ? (x->bucket_end > y->bucket_end ? 1 : -1)
-                                          : (x->item > y->item) - (x->item < y->item);
+    if (x->bucket_end != y->bucket_end)
+        return x->bucket_end > y->bucket_end ? 1 : -1;
+    return (x->item > y->item) - (x->item < y->item);
 }
 
 /* Returns the bucket whose gradient an item converts, counted from 1; 0: it converts none. */
@@ -144,48 +153,55 @@ static int bucket_of(const tsri_item *it)
     return it->kind == TSRI_ITEM_COLLECTIVE && it->part_of == 0 ? it->part.number : 0;
 }
 
-/* Whether an item is an update on host memory, or the conversion of a gradient for one. On a device
- * all updates are one launch. */
+/* Returns whether an item is an update on host memory, or the conversion of a gradient in a bucket.
+ * Updates on a device stay where they are: lowering joins them into one launch. */
 static bool may_exchange(const tsri_item *it)
 {
     return bucket_of(it) || (tsri_item_is_update(it) && !tsri_item_may_join(it));
 }
 
+/* Returns an item with the end of its bucket. The bucket of a conversion is its own; that of an
+ * update is the one, of those that its operands come from, which ends last. */
 static update update_of(const orderer *o, int item, const int *bucket_end)
 {
     const tsri_item *it = &o->plan->items[item];
-    int b = bucket_of(it), end = b ? bucket_end[b] : -1;
-    for (int j = 0; j < it->nin && !b; j++) {
+    int own_bucket = bucket_of(it);
+    if (own_bucket)
+        return (update){bucket_end[own_bucket], item};
+    int end = -1;
+    for (int j = 0; j < it->nin; j++) {
         int maker = o->maker[o->version[it->in[j]]];
-        int from = maker < 0 ? 0 : bucket_of(&o->plan->items[maker]);
-        end = from && bucket_end[from] > end ? bucket_end[from] : end;
+        int bucket = maker < 0 ? 0 : bucket_of(&o->plan->items[maker]);
+        if (bucket && bucket_end[bucket] > end)
+            end = bucket_end[bucket];
     }
     return (update){end, item};
 }
 
-/* Sets item_at[place], and place[item]: updates, and the conversions of their gradients, exchange
- * their places; all else keeps its own. */
+/* Gives each item a place in the order: sets item_at[place], its inverse place[item], and *out_any
+ * to whether an item changes its place. Updates and the conversions of their gradients exchange
+ * places among themselves; all other items keep theirs. */
 static tsr_status exchange_updates(orderer *o, int *item_at, int *place, bool *out_any)
 {
     const tsr_plan *plan = o->plan;
     size_t n = (size_t)plan->nitems;
     int nupdates = 0;
     update *updates = tsri_pool_alloc(&o->plan->scratch, n * sizeof *updates);
-    /* Per bucket, numbered from 1 on. */
+    /* By number of the bucket, from 1 on. */
     int *bucket_end = tsri_pool_alloc(&o->plan->scratch, (n + 1) * sizeof *bucket_end);
     if (!updates || !bucket_end)
         return TSR_ERR_NO_MEMORY;
     memset(bucket_end, -1, (n + 1) * sizeof *bucket_end);
     for (int i = 0; i < plan->nitems; i++) {
         int b = bucket_of(&plan->items[i]);
-        int made = b ? o->maker[o->version[plan->items[i].in[0]]] : -1;
-        if (made > bucket_end[b])
-            bucket_end[b] = made;
+        int maker = b ? o->maker[o->version[plan->items[i].in[0]]] : -1;
+        if (maker > bucket_end[b])
+            bucket_end[b] = maker;
     }
     for (int i = 0; i < plan->nitems; i++)
         if (may_exchange(&plan->items[i]))
             updates[nupdates++] = update_of(o, i, bucket_end);
-    qsort(updates, (size_t)nupdates, sizeof *updates, by_bucket);
+    qsort(updates, (size_t)nupdates, sizeof *updates, compare_updates);
     *out_any = false;
     for (int i = 0, k = 0; i < plan->nitems; i++) {
         item_at[i] = may_exchange(&plan->items[i]) ? updates[k++].item : i;
@@ -196,6 +212,7 @@ static tsr_status exchange_updates(orderer *o, int *item_at, int *place, bool *o
 }
 
 /* --- the order -------------------------------------------------------------------------------- */
+/* An item comes before the item `to`. `next` is the next edge of the same item, or -1. */
 typedef struct edge {
     int to, next;
 } edge;
@@ -203,12 +220,13 @@ typedef struct edge {
 typedef struct sorter {
     edge *edges;
     int nedges, cedges;
-    int *first; /* per item: its first edge, -1 */
-    int *waits; /* per item: how many it still waits for */
-    int *heap;  /* places of items that wait for nothing; the first on top */
+    int *first; /* per item: its first edge; -1: none */
+    int *waits; /* per item: how many items it still waits for */
+    int *heap;  /* places of the items that wait for nothing; the least place is on top */
     int nheap;
 } sorter;
 
+/* Puts item `from` before item `to`. Nothing happens where either is -1. */
 static tsr_status add_edge(orderer *o, sorter *s, int from, int to)
 {
     if (from < 0 || to < 0 || from == to)
@@ -221,15 +239,22 @@ static tsr_status add_edge(orderer *o, sorter *s, int from, int to)
     return TSR_OK;
 }
 
-static void push(sorter *s, int place)
+/* Puts a place into the heap. */
+static void push_place(sorter *s, int place)
 {
     int at = s->nheap++;
-    for (; at > 0 && s->heap[(at - 1) / 2] > place; at = (at - 1) / 2)
-        s->heap[at] = s->heap[(at - 1) / 2];
+    while (at > 0) {
+        int parent = (at - 1) / 2;
+        if (s->heap[parent] <= place)
+            break;
+        s->heap[at] = s->heap[parent];
+        at = parent;
+    }
     s->heap[at] = place;
 }
 
-static int pop(sorter *s)
+/* Takes the least place out of the heap. */
+static int pop_place(sorter *s)
 {
     int top = s->heap[0], place = s->heap[--s->nheap], at = 0;
     for (int child; (child = 2 * at + 1) < s->nheap; at = child) {
@@ -247,28 +272,30 @@ static int pop(sorter *s)
 static tsr_status add_edges(orderer *o, sorter *s)
 {
     const tsr_plan *plan = o->plan;
-    int *by = tsri_pool_alloc(&o->plan->scratch, (size_t)plan->nvalues * sizeof *by);
-    if (!by)
+    /* Per value: the item that makes it, which may be a view; -1: none. */
+    int *made_by = tsri_pool_alloc(&o->plan->scratch, (size_t)plan->nvalues * sizeof *made_by);
+    if (!made_by)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < plan->nvalues; i++)
-        by[i] = -1; /* the item that makes the value, which may be a view */
+        made_by[i] = -1;
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
         if (it->kind == TSRI_ITEM_DEAD)
             continue;
         for (int j = 0; j < it->nin; j++) {
-            TSRI_TRY(add_edge(o, s, by[it->in[j]], i));
+            TSRI_TRY(add_edge(o, s, made_by[it->in[j]], i));
             TSRI_TRY(add_edge(o, s, i, o->overwrite[o->version[it->in[j]]]));
         }
         for (int j = 0; j < it->nout; j++) {
-            by[it->out[j]] = i;
+            made_by[it->out[j]] = i;
             TSRI_TRY(add_edge(o, s, i, is_view(it) ? -1 : o->overwrite[it->out[j]]));
         }
     }
     return TSR_OK;
 }
 
-/* Puts the items in the order that is nearest to that of their places. */
+/* Puts the items into an order that all edges allow: the next item is always the one with the least
+ * place among those that wait for nothing. */
 static tsr_status sort_items(orderer *o, const int *item_at, const int *place)
 {
     tsr_plan *plan = o->plan;
@@ -285,15 +312,15 @@ static tsr_status sort_items(orderer *o, const int *item_at, const int *place)
     TSRI_TRY(add_edges(o, &s));
     for (int i = 0; i < nold; i++)
         if (!s.waits[i])
-            push(&s, place[i]);
+            push_place(&s, place[i]);
     TSRI_TRY(tsri_plan_new_items(plan, nold));
     for (; s.nheap; done++) {
-        int i = item_at[pop(&s)];
+        int i = item_at[pop_place(&s)];
         if (!tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
             return TSR_ERR_NO_MEMORY;
         for (int e = s.first[i]; e >= 0; e = s.edges[e].next)
             if (!--s.waits[s.edges[e].to])
-                push(&s, place[s.edges[e].to]);
+                push_place(&s, place[s.edges[e].to]);
     }
     return done == nold ? TSR_OK
                         : tsri_fail(TSR_ERR_INTERNAL, "updates wait for each other's readers");
@@ -302,16 +329,16 @@ static tsr_status sort_items(orderer *o, const int *item_at, const int *place)
 tsr_status tsri_plan_order(tsr_plan *plan)
 {
     orderer o = {.plan = plan};
-    bool any;
+    bool moves; /* some item has to move */
     TSRI_TRY(find_versions(&o));
-    TSRI_TRY(split_shared(&o));
+    TSRI_TRY(copy_shared_operands(&o));
     size_t n = (size_t)plan->nitems;
     int *item_at = tsri_pool_alloc(&plan->scratch, n * sizeof *item_at);
     int *place = tsri_pool_alloc(&plan->scratch, n * sizeof *place);
     if (!item_at || !place)
         return TSR_ERR_NO_MEMORY;
-    TSRI_TRY(exchange_updates(&o, item_at, place, &any));
-    for (int v = 0; v < plan->nvalues && !any; v++)
-        any = o.overwrite[v] >= 0 && o.last[v] > o.overwrite[v];
-    return any ? sort_items(&o, item_at, place) : TSR_OK;
+    TSRI_TRY(exchange_updates(&o, item_at, place, &moves));
+    for (int v = 0; v < plan->nvalues && !moves; v++)
+        moves = o.overwrite[v] >= 0 && o.last_reader[v] > o.overwrite[v];
+    return moves ? sort_items(&o, item_at, place) : TSR_OK;
 }
