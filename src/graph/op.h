@@ -8,100 +8,122 @@
 
 #include "src/graph/graph.h"
 
-/* --- checks: each fails the graph with a text that says what is legal, and returns false ------ */
-/* A check needs these for its messages: the graph, the user's line, the name of the op. */
+/* --- checks ----------------------------------------------------------------------------------- */
+/* Each tsri_want_ function returns true where its operand or option is legal. Otherwise it fails
+ * the graph with a text that says what is legal, and returns false. */
+
+/* The op that is being declared, as checks need it: the graph, the user's line, the op's name. */
 typedef struct tsri_ctx {
     tsr_graph *g;
     tsri_loc loc;
     const char *op;
 } tsri_ctx;
 
-/* Fails the graph with "op: ...". */
+/* Fails the graph with the text "op: ...", and returns the graph's failed tensor. */
 tsr_tensor *tsri_op_fail(const tsri_ctx *c, tsr_status status, const char *fmt, ...)
     TSR_PRINTF(3, 4);
-/* A shape as text, in the graph's pool. */
+/* Returns the shape of x as text, which lies in the graph's pool. */
 const char *tsri_op_dims(const tsri_ctx *c, const tsr_tensor *x);
+/* Checks that x is floating point. */
 bool tsri_want_float(const tsri_ctx *c, const tsr_tensor *x);
-/* One dtype among all of x (entries may be NULL). */
+/* Checks that x[0] and all others of n tensors (those may be NULL) have one dtype. */
 bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x);
-/* x (called `what` in the message) is a vector of n elements. */
+/* Checks that x, which the message calls `what`, is a vector of n elements. */
 bool tsri_want_vector(const tsri_ctx *c, const char *what, const tsr_tensor *x, int64_t n);
-/* Makes a negative axis count from the front; it must be below ndim. */
+/* Checks that *axis is in [-ndim, ndim), and makes it count from the front. */
 bool tsri_want_axis(const tsri_ctx *c, const tsr_tensor *x, int *axis);
-/* Makes negative axes of a set count from the front; all axes when it is empty. */
+/* Checks a set of axes, each once and each in [-ndim, ndim), and sets *out_mask (bit i: axis i). An
+ * empty set means all axes. */
 bool tsri_want_axes(const tsri_ctx *c, const tsr_tensor *x, tsr_axes axes, uint32_t *out_mask);
-/* No NaN. */
+/* Checks that an option, which the message calls `what`, is not NaN. */
 bool tsri_want_number(const tsri_ctx *c, const char *what, double value);
-/* A new tensor's dims, dtype and signature, for the ops without operands. */
+/* Checks the dtype, dims, placement and signature that the user gives an op without operands for
+ * its result. */
 bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,
                    tsr_sbp sbp);
-/* Returns what such an op returns then: the graph's failed tensor; NULL where there is no graph. */
+/* Returns the result of an op that tsri_want_new has refused: the graph's failed tensor, or NULL
+ * where there is no graph. */
 tsr_tensor *tsri_refused_new(const tsri_ctx *c);
-/* Reads options over the defaults at dst: see tsri_opts_read. */
+/* Copies the user's options over the defaults at dst, of `bytes` bytes; see tsri_opts_read. */
 bool tsri_want_options(const tsri_ctx *c, void *dst, size_t bytes, const void *opts);
-/* Whether a variance plus eps has a root. */
+/* Checks that eps, which is added to a variance under a root, is finite and not negative. */
 bool tsri_want_eps(const tsri_ctx *c, double eps);
-/* Copies a pair of options, both of at least `least`. */
+/* Copies a pair of options to out (h, then w), and checks that both are at least `least`. */
 bool tsri_want_pair(const tsri_ctx *c, const char *what, tsr_hw in, int least, int32_t out[2]);
 
 /* --- rules ------------------------------------------------------------------------------------ */
 enum { TSRI_AXES_TEXT = 48 };
-/* One letter for each axis. */
+/* The names of axes in rules: axis i is tsri_letters[i]. */
 extern const char tsri_letters[];
+/* Writes the text of a rule, in the notation of sbp/rule/rule.h, and clears its sizes. */
 tsr_status tsri_write_rule(tsri_rule_text *out, const char *fmt, ...) TSR_PRINTF(2, 3);
+/* Adds the size of an index that stands inside ( ) in the rule. */
 void tsri_add_size(tsri_rule_text *out, const char *name, int64_t size);
-/* "a . c": the letters of ndim axes, with `mark` for those in mask (0: left out); "()" if none is
- * left. */
+/* Returns the letters of ndim axes, as in "a . c". An axis in mask is written as `mark`, or left
+ * out where `mark` is 0. Without any axis the text is "()". */
 const char *tsri_axes_text(char buf[TSRI_AXES_TEXT], int ndim, uint32_t mask, char mark);
-
-/* "a@ b@": every axis, by its offset; "()" for none. */
+/* Returns "a@ b@" for two axes: the op's kernel needs the shard's offset along each of ndim axes.
+ * Without any axis the text is "()". */
 const char *tsri_offset_axes(char buf[TSRI_AXES_TEXT], int ndim);
 
-/* NumPy's broadcasting: aligned from the right, sizes equal or one of them 1. False: they do not
- * fit. */
+/* Sets *out to the shape that a and b broadcast to, by NumPy's rule: axes are aligned from the
+ * right, and sizes are equal or one of them is 1. Returns false where they do not fit. */
 bool tsri_broadcast_shapes(tsr_dims a, tsr_dims b, tsr_dims *out);
 
-/* --- pieces of gradients ---------------------------------------------------------------------- */
+/* --- ops that other ops and gradients are composed of ----------------------------------------- */
+/* All are declared at the user's line `loc`. */
+
+/* Returns fn(x, a), element by element; a is for the functions that take a number. */
 tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc loc);
+/* Returns fn(x, y), element by element. Messages call the op `name`. */
 tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x, tsr_tensor *y,
                              tsr_dtype out_dtype, tsri_loc loc);
+/* Returns a times x. */
 tsr_tensor *tsri_make_scale(tsr_tensor *x, double a, tsri_loc loc);
-/* A reduction over the axes in mask; a sum's result times `scale`. */
+/* Returns x, reduced over the axes in mask; a sum is multiplied by `scale`. */
 tsr_tensor *tsri_make_reduce(tsr_tensor *x, tsr_reduce_op op, uint32_t mask, bool keepdim,
                              double scale, tsri_loc loc);
-/* Sum over the axes in mask times `scale`. */
+/* Returns the sum of x over the axes in mask, times `scale`. */
 tsr_tensor *tsri_make_sum(tsr_tensor *x, uint32_t mask, bool keepdim, double scale, tsri_loc loc);
-/* The maximum over the axes in mask; -inf of nothing. */
+/* Returns the maximum of x over the axes in mask, from an op of `kind`; the maximum of no elements
+ * is -inf. */
 tsr_tensor *tsri_make_max(tsr_tensor *x, tsri_op_kind kind, uint32_t mask, bool keepdim,
                           tsri_loc loc);
+/* Returns x in another shape; x itself where it has that shape. */
 tsr_tensor *tsri_make_reshape(tsr_tensor *x, tsr_dims dims, tsri_loc loc);
-/* The result of an op that has nothing to do, y being its operand x: a tensor of its
- * own that shows x, so that its gradient is not that of all readers of x. Returns y otherwise. */
+/* Returns the tensor that an op with result y gives the user. Where the op had nothing to do, so
+ * that y is its operand x, that is a new view of x: the gradient of the view does not include what
+ * x's other readers add to that of x. */
 tsr_tensor *tsri_as_result(tsr_tensor *y, tsr_tensor *x, tsri_loc loc);
-/* The gradient of broadcasting from `dims`: sums dy over the axes that grew. */
+/* Returns the gradient of a broadcast from `dims` to the shape of dy: dy, summed over the axes that
+ * grew. */
 tsr_tensor *tsri_make_sum_to(tsr_tensor *dy, tsr_dims dims, tsri_loc loc);
-/* An op without operands, in the user's signature. */
+/* Adds an op without operands, and returns its result, which has the user's signature sbp on p. */
 tsr_tensor *tsri_add_source(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, tsr_dims dims,
                             tsr_dtype dtype, const tsr_placement *p, tsr_sbp sbp, tsri_loc loc);
-/* A constant tensor. */
+/* Returns a tensor whose elements all are `value`. */
 tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const tsr_placement *p,
                            double value, tsri_loc loc);
-/* Sums each of n tensors (one placement, any dtypes) over the ranks of attrs.rank_sum; they share
- * one hand-shake. False: the graph has failed. */
+/* Sets out[i] to the sum of x[i] over the ranks of attrs->rank_sum. The n tensors have one
+ * placement and any dtypes, and share one hand-shake. Returns false where the graph has failed. */
 bool tsri_make_rank_sum(const tsri_attrs *attrs, int n, tsr_tensor *const *x, tsr_tensor **out,
                         tsri_loc loc);
-/* Fills attrs.rank_sum from a group. False: the graph has failed. */
+/* Checks a group, and sets attrs->rank_sum to its ranks and all else of *attrs to zero. Returns
+ * false where it has failed the graph. */
 bool tsri_read_group(const tsri_ctx *c, const tsr_group *group, tsri_attrs *attrs);
+/* Returns dims with size 1 for the axes in mask. */
 tsr_dims tsri_keepdim(tsr_dims dims, uint32_t mask);
-/* The axes that are not in mask. */
+/* Returns dims without the axes in mask. */
 tsr_dims tsri_drop_axes(tsr_dims dims, uint32_t mask);
-/* matmul of operands of which one has more than 2 axes, once their matrices are known to fit. Fails
- * where the batch axes do not broadcast. */
+/* Declares the matmul of a and b (ta, tb: transposed), of which at least one has more than 2 axes.
+ * The caller has checked that their matrices fit. Batch axes that do not broadcast fail the graph.
+ */
 tsr_tensor *tsri_declare_batch_matmul(const tsri_ctx *c, tsr_tensor *a, tsr_tensor *b, bool ta,
                                       bool tb);
 
 /* --- definitions ------------------------------------------------------------------------------ */
-/* Each kind's: tsri_def_matmul, beside what declares it. */
+/* The definition of each kind of op, as tsri_def_matmul. It stands in the file that declares the
+ * op. */
 #define TSRI_OP_DEF(upper, lower) extern const tsri_op_def tsri_def_##lower;
 TSRI_OP_LIST(TSRI_OP_DEF)
 #undef TSRI_OP_DEF
