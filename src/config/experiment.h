@@ -5,8 +5,11 @@
  *
  *     tsri_experiment_load(path, nsets, sets, &e)      once per process; no world is needed
  *     tsri_experiment_nranks(e)                        how many ranks to start (or to imagine)
- *     on each rank: tsri_program_build(e, world, &opts, &p), tsr_compile(p->graph, &plan),
- *         then p->steps times: tsri_program_feed(p, plan), tsr_run(plan), fetch p->fetches
+ *
+ * and on each rank:
+ *
+ *     tsri_program_build(e, world, &opts, &p), tsr_compile(p->graph, &plan)
+ *     p->steps times: tsri_program_feed(p, plan), tsr_run(plan), fetch each of p->fetches
  */
 #ifndef TESSERA_CONFIG_EXPERIMENT_H
 #define TESSERA_CONFIG_EXPERIMENT_H
@@ -26,8 +29,9 @@ typedef struct tsri_experiment tsri_experiment;
  * "train.steps=5", "graph.y.in[1]=w", "parameters[0].sbp=S(0)"; the value is YAML. Keys that are
  * missing on the way are added. Relative file names in the file are relative to its folder, those
  * of overrides to the working folder. "-" reads standard input.
- * Errors: TSR_ERR_IO (can't be read), TSR_ERR_FORMAT (all else that the file can be wrong in) with
- * FILE:LINE:COLUMN, the path of the key, what was found and what is legal; TSR_ERR_NO_MEMORY.
+ * Errors: TSR_ERR_IO, a file that can't be read; TSR_ERR_FORMAT, all else that can be wrong with a
+ * file, naming FILE:LINE:COLUMN, the path of the key, what was found and what is legal;
+ * TSR_ERR_NO_MEMORY.
  */
 tsr_status tsri_experiment_load(const char *path, int nsets, const char *const *sets,
                                 tsri_experiment **out_experiment);
@@ -54,7 +58,7 @@ int64_t tsri_experiment_batch_size(const tsri_experiment *e);
 tsr_on_nan tsri_experiment_on_nan(const tsri_experiment *e);
 bool tsri_experiment_infer_updates(const tsri_experiment *e);
 
-/* The `cluster` section: what links a planner shall assume. */
+/* The `cluster` section: the speed of the links and ranks that the planner assumes. */
 typedef struct tsri_cluster {
     int ranks_per_node;                          /* 0: all ranks on one node */
     double latency_us, bandwidth_gb_s;           /* within a node; 0: the model's own figure */
@@ -67,32 +71,32 @@ const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e);
 /* Writes the whole experiment as YAML, overrides applied and defaults filled in. Reading it back
  * gives the same experiment, and the same text. */
 tsr_status tsri_experiment_dump(const tsri_experiment *e, FILE *out);
-/* The manual page tessera-yaml(5), from the tables that parse. */
+/* Writes the manual page tessera-yaml(5), from the tables that the parser reads by. */
 tsr_status tsri_config_man(FILE *out);
 
 /* --- programs --------------------------------------------------------------------------------- */
 typedef struct tsri_program_opts {
     int64_t steps; /* 0: as the file says */
-    /* Reads no data: sizes are those of the usual sets. Always so in a virtual world. .npy files
-     * that are there are asked for their shapes; others need `shape` in the file. */
+    /* Reads no data; a virtual world never does. Built-in data sets have their published sizes.
+     * .npy files that exist give their shapes; for others the experiment must say `shape`. */
     bool no_data;
-    bool shards; /* a graph also gives each rank's own part of what is fetched */
+    bool shards; /* each rank can fetch its own part of a graph's outputs too */
 } tsri_program_opts;
 
-/* An output of the graph that the file asks for: "loss" of training; "z", "grad(w)" of a graph. */
+/* An output that the file asks for: "loss" where it trains a model, "z" or "grad(w)" of a graph. */
 typedef struct tsri_fetch {
-    const char *name;               /* of the graph's output; all are in B */
+    const char *name;               /* of the graph's output, whose signature is B */
     const tsr_placement *placement; /* only its ranks can fetch it */
-    /* The name of the output that each rank reads its part of, in the signature that the tensor
-     * has; NULL unless it was asked for. */
+    /* The name of a second output, each rank's own part of the tensor in the signature that it has
+     * in the graph; NULL unless the opts ask for shards. */
     const char *shard;
     tsr_dtype dtype;
     tsr_dims dims; /* global */
     bool is_loss;
 } tsri_fetch;
 
-/* An experiment as one rank has built it. The members belong to it; `graph`, `module`, `optimizer`,
- * `loader` and `dataset` are NULL where there is none. */
+/* An experiment as one rank has built it. `graph`, `module`, `optimizer`, `dataset` and `loader`
+ * belong to the program, and are NULL where there is none. */
 typedef struct tsri_program {
     tsr_world *world;
     const tsri_experiment *experiment;
@@ -103,23 +107,26 @@ typedef struct tsri_program {
     tsr_loader *loader;
     int nfetches;
     const tsri_fetch *fetches;
-    int64_t steps;           /* runs of the plan: `train.steps`, or whole epochs; 1 of a graph */
-    int64_t steps_per_epoch; /* 0 of a graph */
-    int64_t rows;            /* of a batch; 0 of a graph */
+    /* Runs of the plan: what the opts say; else, where a model is trained, those of `train.epochs`,
+     * but at most `train.steps`; else `train.steps`, or 1 where the file has none. */
+    int64_t steps;
+    int64_t steps_per_epoch; /* 0 where no model is trained */
+    int64_t rows;            /* of the global batch; 0 where no model is trained */
     struct tsri_program_inside *inside;
 } tsri_program;
 
 /*
- * Declares the experiment in a world of at least its ranks. opts may be NULL. Not collective, but
- * every rank must build the same. The experiment must outlive the program. Errors of declaring
- * name the file's line.
+ * Declares the experiment's graph in a world that has at least tsri_experiment_nranks(e) ranks.
+ * opts may be NULL. Not collective, but every rank must build the same. The experiment must outlive
+ * the program. An error in what the file declares names the file's line.
  */
 tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
                               const tsri_program_opts *opts, tsri_program **out_program);
 /*
- * Gives the plan, compiled from p->graph, the data of the next step; from epoch to epoch by itself.
- * The first call also gives variables the values that the file says (`train.init`, those of
- * parameters): it is collective over all ranks. Not for virtual worlds, nor with no_data.
+ * Gives the plan, which was compiled from p->graph, the data of the next step, and begins the next
+ * epoch where one ends. The first call also gives variables the values that the file says for them
+ * (`train.init`, `parameters`), and is collective over all ranks. Not for virtual worlds, nor with
+ * no_data.
  */
 tsr_status tsri_program_feed(tsri_program *p, tsr_plan *plan);
 /* Frees the program and what belongs to it (not its plans); p may be NULL. */

@@ -21,11 +21,11 @@ static tsr_status watch_plan(tsr_ddp *d, tsr_plan *plan)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < d->nparams; i++)
         grads[i] = d->params[i].grad;
-    int found = 0;
-    tsr_status status = tsri_plan_watch(plan, d->nparams, grads, tsri_ddp_written, d, &found);
+    int nwatched = 0;
+    tsr_status status = tsri_plan_watch(plan, d->nparams, grads, tsri_ddp_written, d, &nwatched);
     tsri_mem_free(grads);
     TSRI_TRY(status);
-    if (!found)
+    if (!nwatched)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_ddp_run: the plan has no backward pass into this ddp: declare "
                          "tsr_ddp_backward, or use tsr_run to evaluate");
@@ -41,26 +41,26 @@ static tsr_status copy_earlier(tsr_ddp *d, tsri_ddp_bucket *b)
     return TSR_OK;
 }
 
-/* Makes buckets ready for a run: gradients of earlier runs stay, and those that there are none of
- * and that this run won't write become zero. */
+/* Makes the buckets ready for a run of the plan. A gradient that an earlier run left stays. A
+ * parameter that has none yet, and to which this run writes none, gets a gradient of zeros. */
 static tsr_status prepare_buckets(tsr_ddp *d, tsr_plan *plan)
 {
     d->next_bucket = 0;
     d->first_at_s = 0;
     for (int k = 0; k < d->nbuckets; k++) {
         tsri_ddp_bucket *b = &d->buckets[k];
-        bool any = false;
+        bool adds_to_earlier = false;
         b->waiting = 0;
         for (int i = b->first; i < b->first + b->pub.nparams; i++) {
             tsri_ddp_param *p = &d->params[i];
             bool writes = tsri_plan_watches(plan, i);
             p->written = false;
             b->waiting += writes;
-            any |= p->there && writes;
+            adds_to_earlier |= p->there && writes;
             if (!p->there && !writes)
                 memset(p->grad->data, 0, p->grad->bytes);
         }
-        if (any)
+        if (adds_to_earlier)
             TSRI_TRY(copy_earlier(d, b));
     }
     return TSR_OK;
@@ -80,17 +80,18 @@ tsr_status tsri_ddp_written(void *arg, int i)
     p->written = true;
     b->waiting--;
     if (p->there) {
-        size_t at = (size_t)((char *)p->grad->data - (char *)b->pub.data);
+        /* The run wrote over the gradient of earlier runs, of which b->earlier is a copy. */
+        size_t offset = (size_t)((char *)p->grad->data - (char *)b->pub.data);
         tsri_ddp_add(p->v->dtype, tsr_dims_count(p->v->shape), p->grad->data,
-                     (char *)b->earlier + at);
+                     (char *)b->earlier + offset);
     }
     return d->reduces ? tsri_ddp_start_buckets(d) : TSR_OK;
 }
 
 /* --- after ------------------------------------------------------------------------------------ */
 
-/* Waits for the averages, or (under no_sync) notes which gradients there are. ran_at: when the plan
- * had run, in seconds. */
+/* Waits for the averages of all buckets; under no_sync, only notes which parameters have a gradient
+ * now. `ran_at` is the time, in seconds, at which the plan's run ended. */
 static tsr_status finish_run(tsr_ddp *d, double ran_at)
 {
     if (!d->reduces) {
@@ -105,28 +106,30 @@ static tsr_status finish_run(tsr_ddp *d, double ran_at)
     return TSR_OK;
 }
 
+/* Runs the plan once: the round of join first, if join is on, then the buffers, if they are to be
+ * broadcast, then forward and backward, and the averages that remain. */
 static tsr_status run_plan(tsr_ddp *d, tsr_plan *plan)
 {
-    int root = 0;
-    bool buffers = d->buffers_next && d->opts.broadcast_buffers && d->nbuffers;
+    int buffer_root = 0; /* the rank of the group whose buffers all ranks get */
+    bool sends_buffers = d->buffers_next && d->opts.broadcast_buffers && d->nbuffers;
     d->reduces = !d->no_sync;
     d->divisor = d->nranks;
     TSRI_TRY(watch_plan(d, plan));
     if (d->joins)
-        TSRI_TRY(tsri_ddp_join_round(d, d->reduces, &buffers, &root));
-    if (buffers)
-        TSRI_TRY(tsri_ddp_send_buffers(d, root));
+        TSRI_TRY(tsri_ddp_join_round(d, d->reduces, &sends_buffers, &buffer_root));
+    if (sends_buffers)
+        TSRI_TRY(tsri_ddp_send_buffers(d, buffer_root));
     d->buffers_next = d->reduces;
     TSRI_TRY(prepare_buckets(d, plan));
-    double start = tsri_now_s();
+    double started_at = tsri_now_s();
     d->runs = true;
     tsr_status status = tsr_run(plan);
     d->runs = false;
     TSRI_TRY(status);
-    double ran = tsri_now_s();
-    d->info.run_s += ran - start;
+    double ran_at = tsri_now_s();
+    d->info.run_s += ran_at - started_at;
     d->info.runs++;
-    return finish_run(d, ran);
+    return finish_run(d, ran_at);
 }
 
 tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starts ranks: this process is one where a launcher started it, else it spawns threads. */
+/* Starts ranks: a process that a launcher or an address declares to be a rank becomes that rank,
+ * any other spawns thread ranks. */
 #include "src/comm/world/ident.h"
 #include "src/comm/world/make.h"
 
 #include <stdio.h>
 
-/* Runs fn as the one rank that this process is; a failure of it is told to the other ranks. */
+/* Runs fn as the one rank that this process is, and tells the other ranks if it fails. */
 static tsr_status run_as_rank(tsr_rank_fn *fn, void *arg, const tsr_world_opts *opts)
 {
     tsr_world *world;
@@ -24,12 +25,12 @@ static tsr_status run_as_rank(tsr_rank_fn *fn, void *arg, const tsr_world_opts *
 
 tsr_status tsr_start_ranks_with(int nranks, tsr_rank_fn *fn, void *arg, const tsr_world_opts *opts)
 {
-    tsr_world_opts o;
-    tsri_ident id;
+    tsr_world_opts resolved;
+    tsri_ident id; /* id.by is NULL where nothing says that this process is a rank */
     if (!fn)
         return tsri_fail(TSR_ERR_INVALID, "tsr_start_ranks without a function");
-    TSRI_TRY(tsri_world_opts_resolve(opts, 1, &o));
-    TSRI_TRY(tsri_ident_read(o.init_method, &id));
+    TSRI_TRY(tsri_world_opts_resolve(opts, 1, &resolved));
+    TSRI_TRY(tsri_ident_read(resolved.init_method, &id));
     return id.by ? run_as_rank(fn, arg, opts) : tsr_spawn_with(nranks, fn, arg, opts);
 }
 
