@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the kernels of 3x3 depthwise convolution. Data is channels last. A thread has PACK
- * channels and walks along a strip of columns of a tile of rows, reading each column of its tile
- * once, so that it keeps filter and sums in registers; rows that tiles share are met in the L1
- * cache, since a block's threads are neighbouring tiles of one chunk of channels.
+ * Shared by the kernels of 3x3 depthwise convolution, of data in channels-last order.
+ *
+ * A thread works on one pack of TSRI_DW_PACK channels, and on one item at a time: a tile of a few
+ * rows, over a strip of columns. It walks along the strip and reads each column of its tile once,
+ * with filter and sums in registers. A block works on one chunk of packs, with tsri_dw.height
+ * threads for each pack. Their items are neighbours, so that the rows that two tiles share are read
+ * from the L1 cache.
  */
 #ifndef TESSERA_KERNELS_CUDA_DEPTHWISE_H
 #define TESSERA_KERNELS_CUDA_DEPTHWISE_H
@@ -11,40 +14,51 @@
 #include "kernels/cuda/code/channels.cuh"
 
 enum {
-    TSRI_DW_PACK = 4,   /* channels of a thread */
-    TSRI_DW_CHUNK = 32, /* packs of a block, at most: 256 bytes of f16 */
-    TSRI_DW_THREADS = 256,
-    TSRI_DW_TAPS = 9,
-    TSRI_DW_STRIP = 28, /* columns of a strip, at most: two more are read */
+    TSRI_DW_PACK = 4,      /* channels of a thread */
+    TSRI_DW_CHUNK = 32,    /* packs of a block at most: 256 bytes of f16 */
+    TSRI_DW_THREADS = 256, /* of a block */
+    TSRI_DW_TAPS = 9,      /* positions of the 3x3 filter, row by row */
+    TSRI_DW_STRIP = 28,    /* columns of a strip at most; stride 1 reads two more of x */
 };
 
 /* The sizes of a convolution, which kernels get by value. x is what is convolved and y is the
  * result, whichever of the kernel's operands these are. */
 typedef struct tsri_dw {
-    int h, w, oh, ow; /* of x, of y */
+    int h, w;   /* rows and columns of x: [n, h, w, c] in memory */
+    int oh, ow; /* rows and columns of y: [n, oh, ow, c] in memory */
     int stride, pad_h, pad_w;
-    int64_t c;
-    int chunk, chunks, height; /* packs of a chunk; chunks; threads of a block for each pack */
-    /* The walk of the threads: tiles of rows, each in strips of columns, of each sample. */
-    int rows_begin, tiles, columns_begin, columns, strip, strips, items;
-    int64_t w_c, w_h, w_w; /* strides of the filter */
-    bool flip;             /* the filter, for the gradient of stride 1 */
+    int64_t c;  /* channels */
+    int chunk;  /* packs of a chunk */
+    int chunks; /* of all channels; the last may be part empty */
+    int height; /* threads of a block for each pack */
+    /* Tiles and strips count rows and columns of y. For the gradient of stride 2 they count pairs
+     * of rows and of columns of padded x, from pair rows_begin and pair columns_begin on. */
+    int rows_begin, columns_begin;
+    int tiles;             /* of rows, of a sample */
+    int columns;           /* of a sample */
+    int strip;             /* columns of a strip */
+    int strips;            /* of a tile */
+    int items;             /* of all samples: n * strips * tiles */
+    int64_t w_c, w_h, w_w; /* the filter's strides per channel, row, column, in elements */
+    bool flip;             /* turn the filter round: the gradient of stride 1 */
 } tsri_dw;
 
-/* Which pack of channels a thread works on; an idle one works on none. */
+/* A thread's place in its block. */
 typedef struct tsri_dw_place {
-    int column; /* pack in the chunk */
-    int row;    /* among the threads of the pack */
-    int64_t channel;
-    bool idle;
+    int column;      /* its pack, counted in the chunk */
+    int row;         /* its number among the threads of that pack */
+    int64_t channel; /* the first of its pack, counted in x */
+    bool idle;       /* there is no work at this place */
 } tsri_dw_place;
 
 /* An item of work: a strip of columns of one tile of rows of one sample. */
 typedef struct tsri_dw_item {
-    int64_t n;
-    int tile, begin, end; /* columns of the strip */
+    int64_t n;      /* the sample */
+    int tile;       /* counted in the sample, from 0 */
+    int begin, end; /* the strip's columns are [begin, end) */
 } tsri_dw_item;
 
+/* Returns the place of this thread in a block that works on a chunk, counted from 0. */
 static __device__ __forceinline__ tsri_dw_place tsri_dw_place_of(const tsri_dw &d, unsigned chunk)
 {
     tsri_dw_place p;
@@ -75,12 +89,13 @@ template <typename T, int ROWS> struct tsri_dw_column {
     tsri_pack<T, TSRI_DW_PACK> row[ROWS];
 };
 
-/* Reads columns of ROWS rows of a sample; 0 outside. */
+/* Reads columns of ROWS rows of a sample of data [n, h, w, c]; elements outside of it are 0. */
 template <typename T, int ROWS> struct tsri_dw_reader {
-    const T *at; /* column 0 of the first row */
-    int64_t down, right;
-    unsigned inside; /* bit r: row r is */
-    int end;
+    const T *at;     /* column 0 of the first row, at the thread's channel */
+    int64_t down;    /* elements from a row to the next */
+    int64_t right;   /* elements from a column to the next */
+    unsigned inside; /* bit r: row r lies in the sample */
+    int end;         /* the first column that is not read */
 
     /* Reads columns up to `last`; those behind it are 0. */
     __device__ __forceinline__ tsri_dw_reader(const T *data, int64_t n, int h, int w, int64_t c,
