@@ -143,8 +143,8 @@ static void put_name(FILE *f, const search *s, const held *h)
     } else if (!it) {
         fprintf(f, "input '%s'", s->plan->ports[v->port].info.name);
     } else {
-        fputs(it->kind == TSRI_ITEM_KERNEL ? tsri_op_word(it->op, &it->attrs)
-                                           : tsri_box_kind_name(it->step.kind),
+        fputs(it->kind == TSRI_ITEM_KERNEL ? tsri_op_word(it->kernel.op, &it->kernel.attrs)
+                                           : tsri_box_kind_name(it->box.step.kind),
               f);
         if (it->name && it->name[0])
             fprintf(f, " '%s'", it->name);

@@ -77,7 +77,8 @@ static tsr_status fail_step(tsr_plan *plan, const tsri_step *s, tsr_status statu
 {
     if (s->kind == TSRI_STEP_KERNEL)
         status = tsri_fail_prefix(status, "%s:%d: %s%s%s", tsri_basename(s->item->loc.file),
-                                  s->item->loc.line, tsri_op_word(s->item->op, &s->item->attrs),
+                                  s->item->loc.line,
+                                  tsri_op_word(s->item->kernel.op, &s->item->kernel.attrs),
                                   s->item->name[0] ? " " : "", s->item->name);
     if (s->kind < TSRI_STEP_START)
         return tsri_plan_fail(plan, status);

@@ -56,6 +56,17 @@ size_t tsri_value_bytes(const tsri_value *v, int rank)
     return part_of(v, rank, offset, &lshape);
 }
 
+bool tsri_item_shows(const tsri_item *item)
+{
+    return item->kind == TSRI_ITEM_VIEW || item->kind == TSRI_ITEM_RELABEL;
+}
+
+bool tsri_item_converts(const tsri_item *item)
+{
+    return item->kind == TSRI_ITEM_RELABEL || item->kind == TSRI_ITEM_LOCAL_BOX ||
+           item->kind == TSRI_ITEM_COLLECTIVE;
+}
+
 int tsri_plan_root(const tsr_plan *plan, int v)
 {
     while (plan->values[v].storage == TSRI_STORAGE_ALIAS)

@@ -81,40 +81,54 @@ typedef struct tsri_bucket_part {
 typedef enum tsri_item_kind {
     TSRI_ITEM_KERNEL = 0, /* an op by a kernel */
     TSRI_ITEM_VIEW,       /* an op that moves nothing: out[0] aliases in[0] */
+    TSRI_ITEM_RELABEL,    /* a conversion that moves nothing: out[0] aliases in[0] */
     TSRI_ITEM_LOCAL_BOX,  /* a conversion without communication */
     TSRI_ITEM_COLLECTIVE, /* a conversion by a collective; several in -> out pairs: a bucket */
-    TSRI_ITEM_OUTPUT,     /* in[0] stays readable as port `port` */
+    TSRI_ITEM_OUTPUT,     /* in[0] stays readable as a port */
     TSRI_ITEM_DEAD,       /* fused away */
 } tsri_item_kind;
 
-typedef struct tsri_item {
-    tsri_item_kind kind;
+/* The part of an item that does an op. */
+typedef struct tsri_item_kernel {
     tsri_op_kind op;
     tsri_attrs attrs;
+    bool updates;     /* out[0] is the new value of a variable */
+    int64_t groups;   /* of a convolution, on this rank */
+    size_t scratch;   /* bytes of the lowered kernel */
+    const char *impl; /* the kernel that lowering took */
+} tsri_item_kernel;
+
+/* The part of an item that converts: a route's step from values on `from` to values on the item's
+ * placement. */
+typedef struct tsri_item_box {
+    tsri_route_step step;
+    const tsr_placement *from;
+    const char *reason; /* which reader needs the conversion */
+    bool broadcast;     /* from_local of B: the first rank's value, over step.dims */
+    bool is_bucket;     /* joins conversions that could wait: runs in the bulk lane */
+    const int *ranks;   /* a sum over local graphs: these nranks ranks of the world; else NULL */
+    int nranks;
+    /* Until scheduling joins it: a conversion that may wait for others, as only an optimizer waits
+     * for it, or nothing does. */
+    tsri_bucket_part part; /* its bucket when signatures were chosen */
+    int part_of;           /* 0: an update's operand; 1 + i: its result i. A bucket has one alone */
+    tsri_joint joint;      /* what the conversion takes as a member of a bucket */
+} tsri_item_box;
+
+typedef struct tsri_item {
+    tsri_item_kind kind;
     int nin, nout;
     int *in, *out; /* values */
-    bool updates;  /* out[0] is the new value of a variable */
     const tsr_placement *placement;
     const char *name; /* module or variable */
     tsri_loc loc;
     bool backward;
-    int64_t groups; /* convolutions, on this rank */
-    /* Conversions: the step, from a value on `from_placement` to one on `placement`. */
-    tsri_route_step step;
-    const tsr_placement *from_placement;
-    bool broadcast;   /* COLLECTIVE: from_local of B: the first rank's value, over step.dims */
-    const int *ranks; /* COLLECTIVE of local graphs: of the world, nranks of them; else NULL */
-    int nranks;
-    /* Conversions that may wait for others, since only an optimizer or nobody waits for them. */
-    tsri_bucket_part part; /* their bucket when signatures were chosen */
-    int part_of;           /* operand or result of the update: buckets have one such alone */
-    tsri_joint joint;      /* what it takes as a member */
-    int bucket;            /* number, of a merged one; -1 */
-    const char *reason;    /* conversions: who needs it */
-    double cost_s;         /* by the model */
-    int port;              /* OUTPUT */
-    size_t scratch;        /* bytes of the lowered kernel */
-    const char *impl;      /* which kernel was taken */
+    double cost_s; /* by the model */
+    union {
+        tsri_item_kernel kernel; /* KERNEL, VIEW */
+        tsri_item_box box;       /* RELABEL, LOCAL_BOX, COLLECTIVE */
+        int port;                /* OUTPUT */
+    };
 } tsri_item;
 
 typedef enum tsri_phase {
@@ -330,6 +344,10 @@ tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *item, in
 bool tsri_item_has(const tsri_item *item, int rank);
 /* The kind of device that a value lies on. */
 tsr_device tsri_value_device(const tsri_value *v);
+/* Whether an item moves nothing: its result shows its operand's bytes. */
+bool tsri_item_shows(const tsri_item *item);
+/* Whether an item converts. */
+bool tsri_item_converts(const tsri_item *item);
 /* Whether an item copies between kinds of device. */
 bool tsri_item_crosses(const tsri_item *item);
 /* Whether an item is an optimizer's update of one variable. */

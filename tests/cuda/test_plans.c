@@ -195,7 +195,7 @@ static tsr_status take_rows_after_updates(tsr_world *w, void *arg)
     int joined = -1, gather = -1;
     for (int i = 0; i < plan->nsteps; i++) {
         joined = plan->steps[i].nparts > 1 ? i : joined;
-        gather = plan->steps[i].item->op == TSRI_OP_GATHER ? i : gather;
+        gather = plan->steps[i].item->kernel.op == TSRI_OP_GATHER ? i : gather;
     }
     CHECK(joined >= 0 && gather > joined);
     const int64_t bad[] = {1, 4};

@@ -92,9 +92,9 @@ static cJSON *json_box(const tsr_plan *plan, const tsri_report_row *row)
     if (row->link >= 0)
         cJSON_AddNumberToObject(json, "link", row->link + 1);
     cJSON_AddNumberToObject(json, "bytes", (double)row->bytes);
-    cJSON_AddBoolToObject(json, "two_phase", row->item->step.two_phase);
-    cJSON_AddStringToObject(json, "lane", row->item->bucket >= 0 ? "bulk" : "critical");
-    cJSON_AddStringToObject(json, "reason", row->item->reason ? row->item->reason : "");
+    cJSON_AddBoolToObject(json, "two_phase", row->item->box.step.two_phase);
+    cJSON_AddStringToObject(json, "lane", row->item->box.is_bucket ? "bulk" : "critical");
+    cJSON_AddStringToObject(json, "reason", row->item->box.reason);
     return json;
 }
 

@@ -48,8 +48,8 @@ static void put_span(FILE *f, int rank, const tsri_trace_span *s, double start_s
             (s->end_s - s->start_s) * 1e6, comm ? "communication" : "compute");
     if (step->kind == TSRI_STEP_START)
         fprintf(f, ",\"args\":{\"bytes\":%llu}", (unsigned long long)step->call->bytes);
-    else if (step->kind == TSRI_STEP_KERNEL && step->item->impl)
-        fprintf(f, ",\"args\":{\"kernel\":\"%s\"}", step->item->impl);
+    else if (step->kind == TSRI_STEP_KERNEL && step->item->kernel.impl)
+        fprintf(f, ",\"args\":{\"kernel\":\"%s\"}", step->item->kernel.impl);
     fputc('}', f);
 }
 

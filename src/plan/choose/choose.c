@@ -65,8 +65,7 @@ static double total_seconds(const tsr_plan *plan)
 {
     double total = 0;
     for (int i = 0; i < plan->nitems; i++) {
-        tsri_item_kind kind = plan->items[i].kind;
-        if (kind != TSRI_ITEM_VIEW && kind != TSRI_ITEM_DEAD)
+        if (!tsri_item_shows(&plan->items[i]) && plan->items[i].kind != TSRI_ITEM_DEAD)
             total += plan->items[i].cost_s;
     }
     return total;

@@ -110,7 +110,7 @@ static const tsri_item *maker_of(const tsr_plan *plan, int value)
     for (int i = 0; i < plan->nitems; i++)
         for (int j = 0; j < plan->items[i].nout; j++)
             if (tsri_plan_root(plan, plan->items[i].out[j]) == value &&
-                plan->items[i].kind != TSRI_ITEM_VIEW && plan->items[i].kind != TSRI_ITEM_DEAD)
+                !tsri_item_shows(&plan->items[i]) && plan->items[i].kind != TSRI_ITEM_DEAD)
                 return &plan->items[i];
     return NULL;
 }
@@ -122,9 +122,9 @@ static void put_value(FILE *f, const tsr_plan *plan, int value, uint64_t bytes)
     const tsri_value *v = &plan->values[value];
     const tsri_item *maker = v->storage == TSRI_STORAGE_ARENA ? maker_of(plan, value) : NULL;
     const char *what = !maker                            ? ""
-                       : maker->kind == TSRI_ITEM_KERNEL ? tsri_op_name(maker->op)
-                       : maker->broadcast                ? "broadcast"
-                                                         : tsri_box_kind_name(maker->step.kind);
+                       : maker->kind == TSRI_ITEM_KERNEL ? tsri_op_name(maker->kernel.op)
+                       : maker->box.broadcast            ? "broadcast"
+                                                         : tsri_box_kind_name(maker->box.step.kind);
     const char *name = maker ? maker->name : v->name;
     char sbp[TSRI_LAYOUT_TEXT_MAX], text[32], line[COLUMNS + 1] = "";
     FILE *l = fmemopen(line, sizeof line, "w");

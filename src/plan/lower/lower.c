@@ -36,8 +36,11 @@ static bool here(const tsr_plan *plan, const tsri_item *it)
 /* --- kernels ---------------------------------------------------------------------------------- */
 static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
 {
-    tsri_kernel_desc d = {
-        .op = it->op, .attrs = &it->attrs, .nin = it->nin, .nout = it->nout, .groups = it->groups};
+    tsri_kernel_desc d = {.op = it->kernel.op,
+                          .attrs = &it->kernel.attrs,
+                          .nin = it->nin,
+                          .nout = it->nout,
+                          .groups = it->kernel.groups};
     tsri_part *part = &plan->part[tsr_placement_device(it->placement)];
     step->device = part->device;
     d.stream = part->device->stream;
@@ -56,15 +59,16 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
     plan->info.library_s += tsri_now_s() - t;
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "%s:%d: %s%s%s", tsri_basename(it->loc.file), it->loc.line,
-                                tsri_op_word(it->op, &it->attrs), it->name[0] ? " " : "", it->name);
-    it->impl = step->kernel->impl;
-    it->scratch = step->kernel->scratch_bytes;
-    if (it->scratch > part->scratch_bytes)
-        part->scratch_bytes = it->scratch;
+                                tsri_op_word(it->kernel.op, &it->kernel.attrs),
+                                it->name[0] ? " " : "", it->name);
+    it->kernel.impl = step->kernel->impl;
+    it->kernel.scratch = step->kernel->scratch_bytes;
+    if (it->kernel.scratch > part->scratch_bytes)
+        part->scratch_bytes = it->kernel.scratch;
     const char *verbose = getenv("TESSERA_VERBOSE");
     if (verbose && strstr(verbose, "dispatch"))
-        tsri_log(plan->world, TSR_LOG_INFO, "dispatch: %s %s -> %s", tsri_op_name(it->op), it->name,
-                 it->impl);
+        tsri_log(plan->world, TSR_LOG_INFO, "dispatch: %s %s -> %s", tsri_op_name(it->kernel.op),
+                 it->name, it->kernel.impl);
     return TSR_OK;
 }
 
@@ -79,12 +83,12 @@ static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step 
     int n;
     if (!box)
         return TSR_ERR_NO_MEMORY;
-    *box = (tsri_local_box){.reduce = it->step.op,
+    *box = (tsri_local_box){.reduce = it->box.step.op,
                             .dtype = src->dtype,
                             .ndim = a.ndim,
                             .dst_count = tsr_dims_count(dst->lshape)};
-    TSRI_TRY(
-        tsri_step_pieces(&plan->scratch, &q, &it->step, plan->world->rank, &n, &piece, &box->fill));
+    TSRI_TRY(tsri_step_pieces(&plan->scratch, &q, &it->box.step, plan->world->rank, &n, &piece,
+                              &box->fill));
     if (n > 1)
         return tsri_fail(TSR_ERR_INTERNAL, "a local step of %s in %d pieces", it->name, n);
     box->copy = n == 1;
@@ -103,7 +107,7 @@ static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step 
 
 static void make_crossing(const tsr_plan *plan, const tsri_item *it, tsri_step *step)
 {
-    tsr_device from = tsr_placement_device(it->from_placement);
+    tsr_device from = tsr_placement_device(it->box.from);
     tsr_device kind = from == TSR_DEVICE_CPU ? tsr_placement_device(it->placement) : from;
     step->kind = TSRI_STEP_CROSS;
     step->device = plan->part[kind].device;
@@ -266,7 +270,7 @@ static tsr_status take_blocks(tsr_plan *plan)
 static tsr_status prepare_call(const tsri_item *it, tsri_call *call)
 {
     const tsri_comm_ops *ops = call->group->comm->ops;
-    return ops->prepare && !it->ranks ? ops->prepare(call->group, &call->coll) : TSR_OK;
+    return ops->prepare && !it->box.ranks ? ops->prepare(call->group, &call->coll) : TSR_OK;
 }
 
 /* The device whose stream all of the plan's work goes through, if it can be captured. */
@@ -284,7 +288,7 @@ static tsri_device *device_to_replay(const tsr_plan *plan)
         if (s->kind == TSRI_STEP_CROSS)
             return NULL;
         /* Local graphs' calls are not prepared, as those that are captured must be. */
-        if (s->kind >= TSRI_STEP_START && (!s->call->group->comm->capturable || s->item->ranks))
+        if (s->kind >= TSRI_STEP_START && (!s->call->group->comm->capturable || s->item->box.ranks))
             return NULL;
         if (device && s->device && s->device != device)
             return NULL;

@@ -10,9 +10,9 @@
 
 static tsri_coll_kind coll_kind(const tsri_item *it)
 {
-    if (it->broadcast)
+    if (it->box.broadcast)
         return TSRI_COLL_BROADCAST;
-    switch (it->step.kind) {
+    switch (it->box.step.kind) {
     case TSRI_BOX_ALL_GATHER:
         return TSRI_COLL_ALL_GATHER;
     case TSRI_BOX_REDUCE_SCATTER:
@@ -29,14 +29,14 @@ static tsri_coll_kind coll_kind(const tsri_item *it)
 /* The ranks that take part with this one. The list is the plan's, until the next call. */
 static tsr_status find_group(tsr_plan *plan, const tsri_item *it, int **out_ranks, int *out_n)
 {
-    if (it->ranks) {
-        *out_ranks = (int *)(uintptr_t)it->ranks;
-        *out_n = it->nranks;
+    if (it->box.ranks) {
+        *out_ranks = (int *)(uintptr_t)it->box.ranks;
+        *out_n = it->box.nranks;
         return TSR_OK;
     }
     int most = tsr_placement_nranks(it->placement);
-    if (it->from_placement != it->placement)
-        most += tsr_placement_nranks(it->from_placement);
+    if (it->box.from != it->placement)
+        most += tsr_placement_nranks(it->box.from);
     if (most > plan->cgroup) {
         plan->group = tsri_pool_alloc(&plan->scratch, (size_t)most * sizeof *plan->group);
         plan->cgroup = plan->group ? most : 0;
@@ -44,7 +44,7 @@ static tsr_status find_group(tsr_plan *plan, const tsri_item *it, int **out_rank
             return TSR_ERR_NO_MEMORY;
     }
     const tsri_route_query q = tsri_item_query(plan, it, 0);
-    *out_n = tsri_step_group(&q, &it->step, plan->world->rank, plan->group);
+    *out_n = tsri_step_group(&q, &it->box.step, plan->world->rank, plan->group);
     *out_ranks = plan->group;
     return TSR_OK;
 }
@@ -60,7 +60,7 @@ static int index_of(const int *ranks, int n, int rank)
 /* The step of one pair of a bucket: its members may split different axes. */
 static tsri_route_step step_of(const tsr_plan *plan, const tsri_item *it, int pair)
 {
-    tsri_route_step step = it->step;
+    tsri_route_step step = it->box.step;
     step.from = plan->values[it->in[pair]].layout;
     step.to = plan->values[it->out[pair]].layout;
     return step;
@@ -113,7 +113,8 @@ static bool fill_segment(const tsr_plan *plan, const tsri_item *it, int pair, in
                          tsri_segment *seg)
 {
     const tsri_value *src = &plan->values[it->in[pair]], *dst = &plan->values[it->out[pair]];
-    int from = axis_of(&src->layout, it->step.dims), to = axis_of(&dst->layout, it->step.dims);
+    int from = axis_of(&src->layout, it->box.step.dims),
+        to = axis_of(&dst->layout, it->box.step.dims);
     tsri_coll_kind kind = coll_kind(it);
     tsr_dims whole = src->lshape;
     *seg = (tsri_segment){.dtype = src->dtype, .src_axis = -1, .dst_axis = -1};
@@ -123,12 +124,12 @@ static bool fill_segment(const tsr_plan *plan, const tsri_item *it, int pair, in
         if (from < 0)
             return false;
         whole.d[from] = dst->lshape.d[from];
-        if (!is_flat(src, it->step.dims, from, n, whole.d[from]))
+        if (!is_flat(src, it->box.step.dims, from, n, whole.d[from]))
             return false;
         seg->src_axis = physical_axis(src, from);
     }
     if (kind == TSRI_COLL_REDUCE_SCATTER || kind == TSRI_COLL_ALL_TO_ALL) {
-        if (to < 0 || !is_flat(dst, it->step.dims, to, n, whole.d[to]))
+        if (to < 0 || !is_flat(dst, it->box.step.dims, to, n, whole.d[to]))
             return false;
         seg->dst_axis = physical_axis(dst, to);
     }
@@ -219,12 +220,12 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
     for (int i = 0; i < it->nin && kind == TSRI_COLL_SEND_RECV; i++)
         TSRI_TRY(fill_boxes(plan, it, i, ranks, n, &seg[i]));
     call->coll = (tsri_coll){.kind = kind,
-                             .op = it->step.op,
+                             .op = it->box.step.op,
                              .nseg = it->nin,
                              .seg = seg,
                              .what = it->name,
                              .loc = it->loc};
-    if (kind == TSRI_COLL_ALL_REDUCE && it->step.two_phase)
+    if (kind == TSRI_COLL_ALL_REDUCE && it->box.step.two_phase)
         call->coll.algo = TSRI_ALGO_TWO_PHASE;
     int index = index_of(ranks, n, w->rank);
     for (int i = 0; i < it->nin; i++)
@@ -237,7 +238,7 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
         return TSR_OK;
     const tsri_device *device = plan->part[tsr_placement_device(it->placement)].device;
     call->coll.stream = device ? device->stream : NULL;
-    return comm->ops->group(comm, n, ranks, it->bucket >= 0, &call->group);
+    return comm->ops->group(comm, n, ranks, it->box.is_bucket, &call->group);
 }
 
 void tsri_physical_order(const tsri_value *v, int *order)

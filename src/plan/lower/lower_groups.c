@@ -54,7 +54,7 @@ static int find_talkers(const tsr_plan *plan, tsr_device kind, bool *is_in)
     int n = 0;
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
-        const tsr_placement *sides[2] = {it->placement, it->from_placement};
+        const tsr_placement *sides[2] = {it->placement, it->box.from};
         for (int s = 0; s < 2 && talks(it, kind); s++)
             for (int r = 0; r < tsr_placement_nranks(sides[s]); r++)
                 is_in[tsr_placement_rank(sides[s], r)] = true;
@@ -146,7 +146,7 @@ static tsr_status make_partition(tsr_plan *plan, const tsri_item *it, tsri_comm 
     for (int r = 0; r < n; r++) {
         if (color[r] >= 0 || !tsri_item_has(it, r))
             continue;
-        int members = tsri_step_group(&q, &it->step, r, group);
+        int members = tsri_step_group(&q, &it->box.step, r, group);
         for (int i = 0; i < members; i++) {
             color[group[i]] = group[0];
             key[group[i]] = i;
@@ -165,8 +165,12 @@ static tsr_status make_partitions(tsr_plan *plan, tsr_device kind, tsri_comm *co
         partition *p = tsri_pool_alloc(&plan->scratch, sizeof *p);
         if (!p)
             return TSR_ERR_NO_MEMORY;
-        *p = (partition){known,         it->placement, it->from_placement,
-                         it->step.dims, it->broadcast, it->bucket >= 0};
+        *p = (partition){known,
+                         it->placement,
+                         it->box.from,
+                         it->box.step.dims,
+                         it->box.broadcast,
+                         it->box.is_bucket};
         if (is_known(known, p))
             continue;
         known = p;

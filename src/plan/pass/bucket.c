@@ -37,7 +37,7 @@ typedef struct joiner {
 
 int tsri_maker_position(const tsr_plan *plan, const int *maker, int value)
 {
-    while (maker[value] >= 0 && plan->items[maker[value]].kind == TSRI_ITEM_VIEW)
+    while (maker[value] >= 0 && tsri_item_shows(&plan->items[maker[value]]))
         value = plan->items[maker[value]].in[0];
     return maker[value];
 }
@@ -50,9 +50,10 @@ static int by_position(const void *a, const void *b)
 
 static bool same_call(const tsri_item *a, const tsri_item *b)
 {
-    return a->part.number == b->part.number && a->part_of == b->part_of &&
-           a->placement == b->placement && a->step.kind == b->step.kind &&
-           a->step.dims == b->step.dims && a->step.op == b->step.op;
+    const tsri_item_box *x = &a->box, *y = &b->box;
+    return x->part.number == y->part.number && x->part_of == y->part_of &&
+           a->placement == b->placement && x->step.kind == y->step.kind &&
+           x->step.dims == y->step.dims && x->step.op == y->step.op;
 }
 
 /* Which item reads each value first; readers of a view read what it shows. */
@@ -64,8 +65,7 @@ static void find_first_reads(joiner *j, int nitems)
     for (int i = nitems; i-- > 0;)
         for (int k = 0; k < plan->items[i].nin; k++) {
             int v = plan->items[i].in[k];
-            int at =
-                plan->items[i].kind == TSRI_ITEM_VIEW ? j->first_read[plan->items[i].out[0]] : i;
+            int at = tsri_item_shows(&plan->items[i]) ? j->first_read[plan->items[i].out[0]] : i;
             j->first_read[v] = at < j->first_read[v] ? at : j->first_read[v];
         }
 }
@@ -77,7 +77,7 @@ static int ready_at(const joiner *j, int item)
 {
     const tsri_item *it = &j->plan->items[item];
     int made = tsri_maker_position(j->plan, j->maker, it->in[0]);
-    return it->part_of > 0 && item > made ? item : made;
+    return it->box.part_of > 0 && item > made ? item : made;
 }
 
 static tsr_status list_waiting(joiner *j, int nitems)
@@ -93,7 +93,7 @@ static tsr_status list_waiting(joiner *j, int nitems)
     find_first_reads(j, nitems);
     for (int i = 0; i < nitems; i++) {
         const tsri_item *it = &plan->items[i];
-        if (it->kind == TSRI_ITEM_COLLECTIVE && it->part.number)
+        if (it->kind == TSRI_ITEM_COLLECTIVE && it->box.part.number)
             j->list[j->nlist++] = (waiting){i, ready_at(j, i), j->first_read[it->out[0]]};
     }
     qsort(j->list, (size_t)j->nlist, sizeof *j->list, by_position);
@@ -106,7 +106,7 @@ static tsr_status add_member(joiner *j, int i)
     tsr_plan *plan = j->plan;
     const tsri_item *it = &plan->items[j->list[i].item];
     j->next[i] = -1;
-    int *last_call = &j->of_bucket[it->part.number];
+    int *last_call = &j->of_bucket[it->box.part.number];
     for (int c = *last_call; c >= 0; c = j->open[c].other) {
         open_call *call = &j->open[c];
         const tsri_item *other = &plan->items[j->list[call->first].item];
@@ -136,28 +136,46 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
     tsri_joint *joint = tsri_pool_alloc(&plan->scratch, n * sizeof *joint);
     if (!in || !out || !joint)
         return TSR_ERR_NO_MEMORY;
-    tsri_item merged = plan->items[j->list[call->first].item];
-    merged.step.bytes = 0;
+    int64_t bytes = 0;
     for (int i = call->first, k = 0; i >= 0; i = j->next[i], k++) {
         tsri_item *it = &plan->items[j->list[i].item];
         in[k] = it->in[0];
         out[k] = it->out[0];
-        joint[k] = it->joint;
-        merged.step.bytes += it->step.bytes;
+        joint[k] = it->box.joint;
+        bytes += it->box.step.bytes;
         bucket_of[j->list[i].item] = number;
         it->kind = TSRI_ITEM_DEAD;
     }
-    merged.kind = TSRI_ITEM_COLLECTIVE;
-    merged.nin = merged.nout = call->n;
-    merged.bucket = number;
-    merged.cost_s = tsri_joint_price(joint, call->n, 1, &merged.step.two_phase);
-    bool gathers = merged.part_of > 0;
-    merged.name =
-        tsri_pool_printf(&plan->pool, "%s bucket %d", gathers ? "update" : "gradient", number);
-    if (!merged.name)
+    /* All members share what same_call compares; a bucket's place in the program is its first
+     * one's.
+     */
+    const tsri_item *first = &plan->items[j->list[call->first].item];
+    bool gathers = first->box.part_of > 0, two_phase;
+    double seconds = tsri_joint_price(joint, call->n, 1, &two_phase);
+    const tsri_item bucket = {.kind = TSRI_ITEM_COLLECTIVE,
+                              .nin = call->n,
+                              .nout = call->n,
+                              .placement = first->placement,
+                              .name = tsri_pool_printf(&plan->pool, "%s bucket %d",
+                                                       gathers ? "update" : "gradient", number),
+                              .loc = first->loc,
+                              .backward = first->backward,
+                              .cost_s = seconds,
+                              .box = {.step = {.kind = first->box.step.kind,
+                                               .dims = first->box.step.dims,
+                                               .op = first->box.step.op,
+                                               .two_phase = two_phase,
+                                               .from = first->box.step.from,
+                                               .to = first->box.step.to,
+                                               .cost_s = seconds,
+                                               .bytes = bytes},
+                                      .from = first->placement,
+                                      .reason = gathers ? "variables keep their signatures"
+                                                        : "gradients for their optimizer",
+                                      .is_bucket = true}};
+    if (!bucket.name)
         return TSR_ERR_NO_MEMORY;
-    merged.reason = gathers ? "variables keep their signatures" : "gradients for their optimizer";
-    return tsri_plan_add_item(plan, &merged, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
+    return tsri_plan_add_item(plan, &bucket, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 /* By the member that is made last. */

@@ -48,8 +48,8 @@ tsri_route_query tsri_item_query(const tsr_plan *plan, const tsri_item *it, int 
 bool tsri_item_has(const tsri_item *it, int rank)
 {
     return tsr_placement_find(it->placement, rank) >= 0 ||
-           (it->from_placement && it->from_placement != it->placement &&
-            tsr_placement_find(it->from_placement, rank) >= 0);
+           (tsri_item_converts(it) && it->box.from != it->placement &&
+            tsr_placement_find(it->box.from, rank) >= 0);
 }
 
 /* One step of a conversion, as an item with a value of its own. */
@@ -69,22 +69,21 @@ static tsr_status add_conversion(builder *b, int from, const tsri_route_step *st
         return TSR_ERR_NO_MEMORY;
     bool talks = tsri_box_is_collective(step->kind) && step->bytes > 0;
     base.kind = talks                            ? TSRI_ITEM_COLLECTIVE
-                : step->kind == TSRI_BOX_RELABEL ? TSRI_ITEM_VIEW
+                : step->kind == TSRI_BOX_RELABEL ? TSRI_ITEM_RELABEL
                                                  : TSRI_ITEM_LOCAL_BOX;
-    if (base.kind == TSRI_ITEM_VIEW) {
+    if (base.kind == TSRI_ITEM_RELABEL) {
         plan->values[value].storage = TSRI_STORAGE_ALIAS;
         plan->values[value].alias = from;
     }
-    base.step = *step;
+    base.box.step = *step;
     base.cost_s = step->cost_s;
     base.nin = base.nout = 1;
-    base.bucket = -1;
     base.placement = placement;
-    base.from_placement = plan->values[from].placement;
+    base.box.from = plan->values[from].placement;
     if (!talks)
-        base.part = (tsri_bucket_part){0};
-    if (base.part.number)
-        base.cost_s = tsri_joint_price(&base.joint, 1, base.part.share, NULL);
+        base.box.part = (tsri_bucket_part){0};
+    if (base.box.part.number)
+        base.cost_s = tsri_joint_price(&base.box.joint, 1, base.box.part.share, NULL);
     *out_value = value;
     return tsri_plan_add_item(plan, &base, &from, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
@@ -96,27 +95,27 @@ static tsr_status find_route(const builder *b, const tsri_route_query *q, tsri_i
 {
     TSRI_TRY(tsri_route_find(&b->plan->model, q, out_route));
     *out_price = out_route->cost_s;
-    base->joint = (tsri_joint){0};
-    if (!base->part.number)
+    base->box.joint = (tsri_joint){0};
+    if (!base->box.part.number)
         return TSR_OK;
     tsri_route single;
     tsri_joint joint = tsri_route_join(&b->plan->model, q, &single);
-    double price = joint.joins ? tsri_joint_price(&joint, 1, base->part.share, NULL) : INFINITY;
+    double price = joint.joins ? tsri_joint_price(&joint, 1, base->box.part.share, NULL) : INFINITY;
     if (price <= *out_price * (1 + 1e-9)) {
-        base->joint = joint;
+        base->box.joint = joint;
         *out_route = single;
         *out_price = price;
     } else if (out_route->step[0].kind != TSRI_BOX_ALL_GATHER) {
         /* The first of several steps may wait too; inference has not counted on it. */
         tsri_route_query first = *q;
         first.to = (tsri_end){q->from.mesh, out_route->step[0].to};
-        base->joint = tsri_route_join(&b->plan->model, &first, &single);
-        base->part.share = 1;
+        base->box.joint = tsri_route_join(&b->plan->model, &first, &single);
+        base->box.part.share = 1;
     }
     return TSR_OK;
 }
 
-/* The route to `want` from the value of a tensor that is nearest to it; sets base->joint. */
+/* The route to `want` from the value of a tensor that is nearest to it; sets base->box.joint. */
 static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsr_placement *placement,
                           const tsri_end *want, tsri_item *base, int *out_value,
                           tsri_route *out_route)
@@ -139,13 +138,13 @@ static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsr_place
             fills = filled;
             *out_value = m->value;
             *out_route = route;
-            base->joint = member.joint;
-            base->part.share = member.part.share;
+            base->box.joint = member.box.joint;
+            base->box.part.share = member.box.part.share;
             least = price;
         }
     }
-    if (!base->joint.joins)
-        base->part = (tsri_bucket_part){0};
+    if (!base->box.joint.joins)
+        base->box.part = (tsri_bucket_part){0};
     return TSR_OK;
 }
 
@@ -176,10 +175,9 @@ static tsr_status add_crossing(builder *b, const tsr_tensor *t, const tsr_placem
     base.kind = TSRI_ITEM_LOCAL_BOX;
     base.nin = base.nout = 1;
     base.placement = to;
-    base.from_placement = v.placement;
-    base.step = (tsri_route_step){.kind = TSRI_BOX_RELABEL, .from = v.layout, .to = v.layout};
-    base.bucket = -1;
-    base.part = (tsri_bucket_part){0};
+    base.box.from = v.placement;
+    base.box.step = (tsri_route_step){.kind = TSRI_BOX_RELABEL, .from = v.layout, .to = v.layout};
+    base.box.part = (tsri_bucket_part){0};
     base.cost_s = 10e-6 + (double)tsr_dims_count(v.shape) * (double)tsr_dtype_size(v.dtype) / 20e9;
     v.storage = TSRI_STORAGE_ARENA;
     v.variable = NULL;
@@ -224,7 +222,7 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
         TSRI_TRY(add_conversion(b, value, &route.step[i], route.step[i].on_dst ? placement : from,
                                 base, &value));
         TSRI_TRY(remember(b, t->id, value));
-        base.part = (tsri_bucket_part){0}; /* what follows waits for the bucket */
+        base.box.part = (tsri_bucket_part){0}; /* what follows waits for the bucket */
     }
     if (placement != last)
         TSRI_TRY(add_crossing(b, t, last, base, &value));
@@ -243,7 +241,7 @@ static const char *reason_of(builder *b, const tsri_op *op, tsr_sbp want)
 bool tsri_item_crosses(const tsri_item *it)
 {
     return it->kind == TSRI_ITEM_LOCAL_BOX &&
-           tsr_placement_device(it->from_placement) != tsr_placement_device(it->placement);
+           tsr_placement_device(it->box.from) != tsr_placement_device(it->placement);
 }
 
 /* The dimensions of a signature that are B, as a mask. */
@@ -287,13 +285,13 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
                             .nin = 1,
                             .nout = 1,
                             .placement = op->placement,
-                            .from_placement = op->placement,
                             .name = op->name,
                             .loc = op->loc,
-                            .step = {.dims = dims, .from = v->layout, .to = v->layout},
-                            .broadcast = true,
-                            .bucket = -1,
-                            .reason = "from_local in B: the first rank's value is everyone's"};
+                            .box = {.step = {.dims = dims, .from = v->layout, .to = v->layout},
+                                    .from = op->placement,
+                                    .broadcast = true,
+                                    .reason = "from_local in B: the first rank's value is "
+                                              "everyone's"}};
     if (out < 0 || !tsri_plan_add_item(plan, &base, &value, &out))
         return TSR_ERR_NO_MEMORY;
     b->of[op->out[0]->id]->value = out;
@@ -324,12 +322,12 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
     for (int i = 0; i < op->nin; i++) {
         const tsr_tensor *t = op->in[i];
         const tsri_value *v = &plan->values[b->of[t->id]->value];
-        tsri_item base = {.loc = op->loc, .backward = t->op->backward, .reason = ""};
+        tsri_item base = {.loc = op->loc, .backward = t->op->backward, .box.reason = ""};
         if (i == tsri_op_gradient_operand(op->kind, op->nin))
-            base.part = b->inferred->bucket[op->id];
+            base.box.part = b->inferred->bucket[op->id];
         if (v->placement != op->placement || !tsr_sbp_equal(v->layout.sbp, sig->in[i]))
-            base.reason = reason_of(b, op, sig->in[i]);
-        if (!base.reason)
+            base.box.reason = reason_of(b, op, sig->in[i]);
+        if (!base.box.reason)
             return TSR_ERR_NO_MEMORY;
         TSRI_TRY(get_value(b, t, op->placement, sig->in[i], base, &in[i]));
     }
@@ -360,9 +358,9 @@ static tsr_status keep_result(builder *b, const tsri_op *op, int i, int value)
         return TSR_OK;
     const tsri_item base = {.loc = op->loc,
                             .backward = op->backward,
-                            .part = b->inferred->bucket[op->id],
-                            .part_of = 1 + i,
-                            .reason = "the variable keeps its signature"};
+                            .box = {.part = b->inferred->bucket[op->id],
+                                    .part_of = 1 + i,
+                                    .reason = "the variable keeps its signature"}};
     TSRI_TRY(get_value(b, op->out[i], op->placement, var->sbp, base, &value));
     const tsri_value *root = &plan->values[tsri_plan_root(plan, value)];
     if (root->storage == TSRI_STORAGE_VARIABLE && root->variable == var)
@@ -433,18 +431,17 @@ static tsr_status build_op(builder *b, const tsri_op *op)
     if (op->kind == TSRI_OP_RANK_SUM)
         return tsri_plan_build_rank_sum(plan, op, in, out);
     tsri_item item = {.kind = TSRI_ITEM_KERNEL,
-                      .op = op->kind,
-                      .attrs = op->attrs,
                       .nin = op->nin,
                       .nout = op->nout,
                       .placement = op->placement,
                       .name = op->name,
                       .loc = op->loc,
                       .backward = op->backward,
-                      .updates = op->out[0]->writes != NULL,
-                      .groups = groups_here(b, op),
-                      .bucket = -1,
-                      .cost_s = b->inferred->op_cost[op->id]};
+                      .cost_s = b->inferred->op_cost[op->id],
+                      .kernel = {.op = op->kind,
+                                 .attrs = op->attrs,
+                                 .updates = op->out[0]->writes != NULL,
+                                 .groups = groups_here(b, op)}};
     if (tsri_op_def_of(op->kind)->is_view) {
         item.kind = TSRI_ITEM_VIEW;
         plan->values[out[0]].storage = TSRI_STORAGE_ALIAS;
@@ -468,14 +465,13 @@ static tsr_status build_output(builder *b, int i)
     int value = b->of[t->id]->value;
     tsr_sbp sbp = from->is_local ? plan->values[value].layout.sbp : from->sbp;
     plan->ports[i].info.sbp = sbp;
-    const tsri_item base = {.loc = from->loc, .backward = t->op->backward, .reason = why};
+    const tsri_item base = {.loc = from->loc, .backward = t->op->backward, .box.reason = why};
     TSRI_TRY(get_value(b, t, from->placement, sbp, base, &value));
     const tsri_item item = {.kind = TSRI_ITEM_OUTPUT,
                             .nin = 1,
                             .placement = from->placement,
                             .name = from->name,
                             .loc = from->loc,
-                            .bucket = -1,
                             .port = i};
     return tsri_plan_add_item(plan, &item, &value, &value) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }

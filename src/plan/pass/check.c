@@ -36,8 +36,9 @@ static const char *item_name(const tsri_item *it)
 {
     return it->kind == TSRI_ITEM_COLLECTIVE  ? "collective"
            : it->kind == TSRI_ITEM_LOCAL_BOX ? "local box"
+           : it->kind == TSRI_ITEM_RELABEL   ? "relabel"
            : it->kind == TSRI_ITEM_OUTPUT    ? "output"
-                                             : tsri_op_name(it->op);
+                                             : tsri_op_name(it->kernel.op);
 }
 
 static tsr_status fault(const checker *c, int item, const char *what, int value)
@@ -93,16 +94,16 @@ static tsr_status check_alias(const checker *c, int item, int out, int in)
 static tsr_status check_conversion(const checker *c, int item)
 {
     const tsri_item *it = &c->plan->items[item];
-    if (it->ranks || it->op == TSRI_OP_RANK_SUM)
+    if (it->box.ranks)
         return TSR_OK; /* between the graphs of several ranks: each has its own values */
     for (int j = 0; j < it->nin; j++) {
         const tsri_value *from = &c->plan->values[it->in[j]], *to = &c->plan->values[it->out[j]];
         if (!tsr_dims_equal(from->shape, to->shape) || from->dtype != to->dtype)
             return fault(c, item, "the ends differ in shape or dtype", it->out[j]);
-        if (from->placement != it->from_placement || to->placement != it->placement)
+        if (from->placement != it->box.from || to->placement != it->placement)
             return fault(c, item, "the ends lie elsewhere than the conversion says", it->out[j]);
-        if (it->nin == 1 && (!tsri_layout_equal(&from->layout, &it->step.from) ||
-                             !tsri_layout_equal(&to->layout, &it->step.to)))
+        if (it->nin == 1 && (!tsri_layout_equal(&from->layout, &it->box.step.from) ||
+                             !tsri_layout_equal(&to->layout, &it->box.step.to)))
             return fault(c, item, "the ends have other signatures than the step", it->out[j]);
         if (c->after >= TSRI_PASS_LAYOUT && from->nhwc != to->nhwc)
             return fault(c, item, "the ends differ in memory layout", it->out[j]);
@@ -117,7 +118,7 @@ static tsr_status check_kernel(const checker *c, int item)
         if (c->plan->values[it->in[j]].placement != it->placement)
             return fault(c, item, "an operand lies elsewhere", it->in[j]);
     for (int j = 0; j < it->nout; j++) {
-        int over = tsri_op_over(it->op, j);
+        int over = tsri_op_over(it->kernel.op, j);
         if (c->plan->values[it->out[j]].placement != it->placement)
             return fault(c, item, "a result lies elsewhere", it->out[j]);
         if (over < 0)
@@ -145,7 +146,7 @@ static tsr_status check_item(checker *c, int item)
             return fault(c, item, "makes what is there already", it->out[j]);
         c->maker[it->out[j]] = item;
     }
-    if (it->kind == TSRI_ITEM_VIEW)
+    if (tsri_item_shows(it))
         return check_alias(c, item, it->out[0], it->in[0]);
     if (it->kind == TSRI_ITEM_KERNEL)
         return check_kernel(c, item);
@@ -178,7 +179,7 @@ static tsr_status check_items(checker *c)
         for (int j = 0; j < it->nin && c->after == TSRI_PASS_ORDER; j++)
             TSRI_TRY(read_value(c, i, it->in[j]));
         for (int j = 0; j < it->nout; j++)
-            if (it->kind == TSRI_ITEM_VIEW)
+            if (tsri_item_shows(it))
                 c->version[it->out[j]] = c->version[it->in[0]];
             else
                 write_value(c, it->out[j]);
@@ -191,7 +192,7 @@ static tsr_status check_items(checker *c)
 static bool is_made(const checker *c, int v)
 {
     const tsr_plan *plan = c->plan;
-    while (c->maker[v] >= 0 && plan->items[c->maker[v]].kind == TSRI_ITEM_VIEW)
+    while (c->maker[v] >= 0 && tsri_item_shows(&plan->items[c->maker[v]]))
         v = plan->items[c->maker[v]].in[0];
     return c->maker[v] < 0 || c->made[v];
 }
@@ -264,7 +265,7 @@ static tsr_status check_entries(checker *c)
     /* Views have no entry. In program order, a view's operand has its version by then. */
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
-        if (it->kind == TSRI_ITEM_VIEW)
+        if (tsri_item_shows(it))
             c->version[it->out[0]] = c->version[it->in[0]];
     }
     for (int e = 0; e < plan->nentries; e++) {
@@ -273,8 +274,8 @@ static tsr_status check_entries(checker *c)
         TSRI_TRY(enter_writes(c, e));
     }
     for (int i = 0; i < plan->nitems; i++) {
-        tsri_item_kind kind = plan->items[i].kind;
-        if (kind != TSRI_ITEM_DEAD && kind != TSRI_ITEM_VIEW && c->phase[i] != PHASE_RELEASED)
+        const tsri_item *it = &plan->items[i];
+        if (it->kind != TSRI_ITEM_DEAD && !tsri_item_shows(it) && c->phase[i] != PHASE_RELEASED)
             return fault(c, i, "is never done", -1);
     }
     return TSR_OK;
@@ -335,12 +336,13 @@ uint64_t tsri_plan_order_hash(const tsr_plan *plan)
         const tsri_item *it = &plan->items[entry->item];
         if (it->kind != TSRI_ITEM_COLLECTIVE)
             continue;
-        const int32_t what[] = {entry->item,   (int32_t)entry->phase, (int32_t)it->step.kind,
-                                it->step.dims, (int32_t)it->step.op,  it->nin,
-                                it->bucket,    it->broadcast};
+        const int32_t what[] = {
+            entry->item,       (int32_t)entry->phase,    (int32_t)it->box.step.kind,
+            it->box.step.dims, (int32_t)it->box.step.op, it->nin,
+            it->box.is_bucket, it->box.broadcast};
         const char *to = tsr_placement_text(it->placement);
         h = tsri_hash(h, what, sizeof what);
-        h = tsri_hash(h, &it->step.bytes, sizeof it->step.bytes);
+        h = tsri_hash(h, &it->box.step.bytes, sizeof it->box.step.bytes);
         h = tsri_hash(h, to, strlen(to));
         for (int j = 0; j < it->nin; j++)
             h = tsri_hash(h, plan->values[it->in[j]].shape.d,

@@ -8,12 +8,12 @@
 
 bool tsri_item_is_update(const tsri_item *it)
 {
-    return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->op)->is_update;
+    return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->kernel.op)->is_update;
 }
 
 static bool can_wait(const tsri_item *it)
 {
-    return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->op)->may_wait &&
+    return it->kind == TSRI_ITEM_KERNEL && tsri_op_def_of(it->kernel.op)->may_wait &&
            tsr_placement_device(it->placement) != TSR_DEVICE_CPU;
 }
 
@@ -28,7 +28,7 @@ static tsr_status append_deferred(tsr_plan *plan, const tsri_item *old, int end,
                                   const bool *deferred, tsri_op_kind op)
 {
     for (int i = 0; i < end; i++)
-        if (deferred[i] && old[i].op == op &&
+        if (deferred[i] && old[i].kernel.op == op &&
             !tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
             return TSR_ERR_NO_MEMORY;
     return TSR_OK;

@@ -18,16 +18,16 @@ typedef struct fuser {
 
 static tsri_act act_of(const tsri_item *it)
 {
-    if (it->op != TSRI_OP_UNARY && it->op != TSRI_OP_UNARY_GRAD)
+    if (it->kernel.op != TSRI_OP_UNARY && it->kernel.op != TSRI_OP_UNARY_GRAD)
         return TSRI_ACT_NONE;
-    return it->attrs.unary.fn == TSRI_UNARY_RELU    ? TSRI_ACT_RELU
-           : it->attrs.unary.fn == TSRI_UNARY_RELU6 ? TSRI_ACT_RELU6
-                                                    : TSRI_ACT_NONE;
+    return it->kernel.attrs.unary.fn == TSRI_UNARY_RELU    ? TSRI_ACT_RELU
+           : it->kernel.attrs.unary.fn == TSRI_UNARY_RELU6 ? TSRI_ACT_RELU6
+                                                           : TSRI_ACT_NONE;
 }
 
 static bool is_kernel(const tsri_item *it, tsri_op_kind op)
 {
-    return it->kind == TSRI_ITEM_KERNEL && it->op == op;
+    return it->kind == TSRI_ITEM_KERNEL && it->kernel.op == op;
 }
 
 static void scan(fuser *f)
@@ -60,8 +60,8 @@ static void fuse_forward(fuser *f)
         if (m < 0 || f->readers[act->in[0]] != 1 || !is_kernel(&plan->items[m], TSRI_OP_BN_APPLY))
             continue;
         tsri_item *bn = &plan->items[m];
-        bn->attrs.bn.act = act_of(act);
-        bn->op = TSRI_OP_BN_ACT;
+        bn->kernel.attrs.bn.act = act_of(act);
+        bn->kernel.op = TSRI_OP_BN_ACT;
         bn->out[0] = act->out[0];
         f->maker[act->out[0]] = m;
         act->kind = TSRI_ITEM_DEAD;
@@ -106,16 +106,16 @@ static tsr_status fuse_backward(fuser *f)
         tsri_item *apply = reader_of(f, i, g, TSRI_OP_BN_BWD_APPLY, 3);
         if (!stats || !apply || stats->in[0] != fwd->in[0] || apply->in[0] != fwd->in[0] ||
             stats->in[1] != fwd->in[1] || apply->in[1] != fwd->in[1] ||
-            apply->in[2] != fwd->in[2] || fwd->attrs.bn.act != (int32_t)act_of(grad))
+            apply->in[2] != fwd->in[2] || fwd->kernel.attrs.bn.act != (int32_t)act_of(grad))
             continue;
         int x = fwd->in[0], st = fwd->in[1], gamma = fwd->in[2], beta = fwd->in[3];
         int bstats = apply->in[4];
         if (!set_operands(plan, stats, 5, (int[]){x, st, gamma, beta, dy}) ||
             !set_operands(plan, apply, 6, (int[]){x, st, gamma, beta, dy, bstats}))
             return TSR_ERR_NO_MEMORY;
-        stats->op = TSRI_OP_BN_ACT_BWD_STATS;
-        apply->op = TSRI_OP_BN_ACT_BWD_APPLY;
-        stats->attrs.bn.act = apply->attrs.bn.act = fwd->attrs.bn.act;
+        stats->kernel.op = TSRI_OP_BN_ACT_BWD_STATS;
+        apply->kernel.op = TSRI_OP_BN_ACT_BWD_APPLY;
+        stats->kernel.attrs.bn.act = apply->kernel.attrs.bn.act = fwd->kernel.attrs.bn.act;
         grad->kind = TSRI_ITEM_DEAD;
         f->readers[y]--;
     }
@@ -134,7 +134,7 @@ static tsri_item *maker_of(fuser *f, int value, tsri_op_kind op, int readers)
 /* `last` reads its first `nin` operands only, as another op; the items before it go. */
 static void join(tsri_item *last, tsri_op_kind op, int nin, tsri_item *first, tsri_item *second)
 {
-    last->op = op;
+    last->kernel.op = op;
     last->nin = nin;
     first->kind = TSRI_ITEM_DEAD;
     if (second)
@@ -153,13 +153,13 @@ static void join_softmax(fuser *f, tsri_item *it)
     }
     if (!is_kernel(it, TSRI_OP_SOFTMAX_BWD))
         return;
-    const bool is_log = it->attrs.softmax.log;
+    const bool is_log = it->kernel.attrs.softmax.log;
     tsri_item *dot = maker_of(f, it->in[2], is_log ? TSRI_OP_REDUCE : TSRI_OP_SOFTMAX_DOT, 1);
     if (!dot)
         return;
-    bool same = is_log ? dot->in[0] == it->in[1] && dot->attrs.reduce.op == TSR_REDUCE_SUM &&
-                             dot->attrs.reduce.axes == 1u << it->attrs.softmax.axis &&
-                             dot->attrs.reduce.scale == 1
+    bool same = is_log ? dot->in[0] == it->in[1] && dot->kernel.attrs.reduce.op == TSR_REDUCE_SUM &&
+                             dot->kernel.attrs.reduce.axes == 1u << it->kernel.attrs.softmax.axis &&
+                             dot->kernel.attrs.reduce.scale == 1
                        : dot->in[0] == it->in[0] && dot->in[1] == it->in[1];
     if (same)
         join(it, TSRI_OP_SOFTMAX_DX, 2, dot, NULL);

@@ -47,14 +47,13 @@ int tsri_plan_add_copy(tsr_plan *plan, const tsri_item *for_item, int value, boo
     v.alternatives = NULL;
     int copy = tsri_plan_add_value(plan, &v);
     const tsri_item item = {.kind = TSRI_ITEM_KERNEL,
-                            .op = TSRI_OP_COPY,
                             .nin = 1,
                             .nout = 1,
                             .placement = v.placement,
                             .name = v.name,
                             .loc = for_item->loc,
                             .backward = for_item->backward,
-                            .bucket = -1};
+                            .kernel.op = TSRI_OP_COPY};
     return copy >= 0 && tsri_plan_add_item(plan, &item, &value, &copy) ? copy : -1;
 }
 
@@ -82,7 +81,9 @@ static tsr_status in_layout(layouter *l, const tsri_item *for_item, int value, b
 /* Whether operand or result `arg` stays row-major, whatever the op prefers. */
 static bool is_weight(const tsri_item *it, bool is_out, int arg)
 {
-    const tsri_op_def *def = tsri_op_def_of(it->op);
+    if (it->kind != TSRI_ITEM_KERNEL && it->kind != TSRI_ITEM_VIEW)
+        return false;
+    const tsri_op_def *def = tsri_op_def_of(it->kernel.op);
     return (is_out ? def->rows_out : def->rows_in) >> arg & 1;
 }
 
@@ -99,16 +100,16 @@ static tsr_status place_item(layouter *l, tsri_item it)
 {
     tsr_plan *plan = l->plan;
     tsri_layout_taste taste = TSRI_LAYOUT_ROW;
-    if (it.kind == TSRI_ITEM_KERNEL && it.op != TSRI_OP_COPY)
-        taste = tsri_op_def_of(it.op)->layout;
+    bool is_kernel = it.kind == TSRI_ITEM_KERNEL;
+    if (is_kernel && it.kernel.op != TSRI_OP_COPY)
+        taste = tsri_op_def_of(it.kernel.op)->layout;
     /* A view of another shape needs row-major order, and so do ranks whose programs may differ;
      * relabelling and boxing keep what is there. */
     bool same_shape = it.kind == TSRI_ITEM_VIEW &&
                       tsr_dims_equal(plan->values[it.in[0]].shape, plan->values[it.out[0]].shape);
-    bool keeps = it.kind == TSRI_ITEM_LOCAL_BOX || (it.kind == TSRI_ITEM_COLLECTIVE && !it.ranks) ||
-                 same_shape;
+    bool keeps = (tsri_item_converts(&it) && !it.box.ranks) || same_shape;
     bool nhwc = taste == TSRI_LAYOUT_NHWC || (taste == TSRI_LAYOUT_ANY && any_nhwc(plan, &it));
-    if (it.updates && !is_weight(&it, true, 0))
+    if (is_kernel && it.kernel.updates && !is_weight(&it, true, 0))
         nhwc = false; /* variables are row-major */
     for (int i = 0; i < it.nin && !keeps; i++)
         TSRI_TRY(in_layout(l, &it, it.in[i], nhwc && !is_weight(&it, false, i), &it.in[i]));
@@ -117,10 +118,10 @@ static tsr_status place_item(layouter *l, tsri_item it)
         v->nhwc = has_layout(v) &&
                   (keeps ? plan->values[it.in[i]].nhwc : nhwc && !is_weight(&it, true, i));
     }
-    if (it.kind == TSRI_ITEM_VIEW)
+    if (tsri_item_shows(&it))
         plan->values[it.out[0]].alias = it.in[0];
-    for (int i = 0; i < it.nout && it.kind == TSRI_ITEM_KERNEL && tsri_op_over(it.op, i) >= 0; i++)
-        plan->values[it.out[i]].alias = it.in[tsri_op_over(it.op, i)];
+    for (int i = 0; i < it.nout && is_kernel && tsri_op_over(it.kernel.op, i) >= 0; i++)
+        plan->values[it.out[i]].alias = it.in[tsri_op_over(it.kernel.op, i)];
     return tsri_plan_add_item(plan, &it, it.in, it.out) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 

@@ -29,15 +29,10 @@ typedef struct orderer {
     int *last_reader; /* per version: an item, the number of items for an output, or -1: none */
 } orderer;
 
-static bool is_view(const tsri_item *it)
-{
-    return it->kind == TSRI_ITEM_VIEW;
-}
-
 /* Returns whether an item writes its result v into bytes that hold another value. */
 static bool overwrites(const tsr_plan *plan, const tsri_item *it, int v)
 {
-    return !is_view(it) && plan->values[v].storage == TSRI_STORAGE_ALIAS;
+    return !tsri_item_shows(it) && plan->values[v].storage == TSRI_STORAGE_ALIAS;
 }
 
 /* Notes the versions that the item at `position` writes, and those that it writes over. */
@@ -47,7 +42,7 @@ static void note_results(orderer *o, int position)
     const tsri_item *it = &plan->items[position];
     for (int j = 0; j < it->nout; j++) {
         int v = it->out[j], root = tsri_plan_root(plan, v);
-        if (is_view(it)) {
+        if (tsri_item_shows(it)) {
             o->version[v] = o->version[it->in[0]];
             continue;
         }
@@ -107,7 +102,7 @@ static tsr_status copy_shared_operands(orderer *o)
     bool copies = false;
     for (int i = 0; i < nold && !copies; i++)
         for (int j = 0; j < old[i].nout && old[i].kind == TSRI_ITEM_KERNEL; j++) {
-            int over = tsri_op_over(old[i].op, j);
+            int over = tsri_op_over(old[i].kernel.op, j);
             copies |= over >= 0 && needs_copy(o, i, old[i].in[over]);
         }
     if (!copies)
@@ -116,7 +111,7 @@ static tsr_status copy_shared_operands(orderer *o)
     for (int i = 0; i < nold; i++) {
         tsri_item it = old[i];
         for (int j = 0; j < it.nout && it.kind == TSRI_ITEM_KERNEL; j++) {
-            int over = tsri_op_over(it.op, j);
+            int over = tsri_op_over(it.kernel.op, j);
             if (over < 0 || !needs_copy(o, i, it.in[over]))
                 continue;
             int copy = tsri_plan_add_copy(plan, &it, it.in[over], plan->values[it.in[over]].nhwc);
@@ -150,7 +145,7 @@ static int compare_updates(const void *a, const void *b)
 /* Returns the bucket whose gradient an item converts, counted from 1; 0: it converts none. */
 static int bucket_of(const tsri_item *it)
 {
-    return it->kind == TSRI_ITEM_COLLECTIVE && it->part_of == 0 ? it->part.number : 0;
+    return it->kind == TSRI_ITEM_COLLECTIVE && it->box.part_of == 0 ? it->box.part.number : 0;
 }
 
 /* Returns whether an item is an update on host memory, or the conversion of a gradient in a bucket.
@@ -288,7 +283,7 @@ static tsr_status add_edges(orderer *o, sorter *s)
         }
         for (int j = 0; j < it->nout; j++) {
             made_by[it->out[j]] = i;
-            TSRI_TRY(add_edge(o, s, i, is_view(it) ? -1 : o->overwrite[it->out[j]]));
+            TSRI_TRY(add_edge(o, s, i, tsri_item_shows(it) ? -1 : o->overwrite[it->out[j]]));
         }
     }
     return TSR_OK;

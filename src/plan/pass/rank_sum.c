@@ -19,30 +19,30 @@ tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int
     const int *ranks = op->attrs.rank_sum.ranks;
     int n = op->attrs.rank_sum.nranks;
     double bytes = 0;
-    tsri_item item = {.kind = TSRI_ITEM_COLLECTIVE,
-                      .nin = op->nin,
-                      .nout = op->nout,
-                      .placement = op->placement,
-                      .from_placement = op->placement,
-                      .name = op->name,
-                      .loc = op->loc,
-                      .backward = op->backward,
-                      .step = {.kind = TSRI_BOX_ALL_REDUCE, .op = TSR_REDUCE_SUM},
-                      .bucket = -1,
-                      .reason = "a sum over the ranks of local graphs",
-                      .nranks = n,
-                      .ranks = tsri_pool_dup(&plan->pool, ranks, (size_t)n * sizeof *ranks)};
-    if (!item.ranks)
+    tsri_item item = {
+        .kind = TSRI_ITEM_COLLECTIVE,
+        .nin = op->nin,
+        .nout = op->nout,
+        .placement = op->placement,
+        .name = op->name,
+        .loc = op->loc,
+        .backward = op->backward,
+        .box = {.step = {.kind = TSRI_BOX_ALL_REDUCE, .op = TSR_REDUCE_SUM},
+                .from = op->placement,
+                .reason = "a sum over the ranks of local graphs",
+                .nranks = n,
+                .ranks = tsri_pool_dup(&plan->pool, ranks, (size_t)n * sizeof *ranks)}};
+    if (!item.box.ranks)
         return TSR_ERR_NO_MEMORY;
     for (int i = 0; i < op->nin; i++)
         bytes +=
             (double)tsr_dims_count(op->in[i]->shape) * (double)tsr_dtype_size(op->in[i]->dtype);
     int far = tsri_plan_farthest(plan, ranks, n);
     const tsri_link *link = &plan->model.link[far];
-    bool two = item.step.two_phase = tsri_two_phase(link, bytes, n);
+    bool two = item.box.step.two_phase = tsri_two_phase(link, bytes, n);
     double read = two ? 2 * bytes * (n - 1) / n : bytes * (n - 1);
-    item.step.from = item.step.to = plan->values[in[0]].layout;
-    item.step.bytes = (int64_t)read;
-    item.cost_s = item.step.cost_s = (1 + two) * link->latency_s + read / link->bytes_per_s;
+    item.box.step.from = item.box.step.to = plan->values[in[0]].layout;
+    item.box.step.bytes = (int64_t)read;
+    item.cost_s = item.box.step.cost_s = (1 + two) * link->latency_s + read / link->bytes_per_s;
     return tsri_plan_add_item(plan, &item, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }

@@ -52,7 +52,7 @@ static tsr_status place_outputs(tsr_plan *plan)
             v.source = false;
             int copy = tsri_plan_add_value(plan, &v);
             it.kind = TSRI_ITEM_KERNEL;
-            it.op = TSRI_OP_COPY;
+            it.kernel = (tsri_item_kernel){.op = TSRI_OP_COPY};
             it.nout = 1;
             it.out = tsri_pool_dup(&plan->scratch, &copy, sizeof copy);
             if (copy < 0 || !it.out)
@@ -141,7 +141,7 @@ static tsr_status do_item(scheduler *s, int i)
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
         TSRI_TRY(start_call(s, i));
         TSRI_TRY(finish_call(s, i));
-    } else if (it->kind != TSRI_ITEM_VIEW && it->kind != TSRI_ITEM_DEAD) {
+    } else if (!tsri_item_shows(it) && it->kind != TSRI_ITEM_DEAD) {
         if (overwrites(plan, it))
             TSRI_TRY(release_finished(s));
         TSRI_TRY(emit(s, i, TSRI_PHASE_DO));
@@ -169,7 +169,7 @@ static void live(tsr_plan *plan, int value, int entry)
 
 bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *it)
 {
-    const uint32_t alike = tsri_op_def_of(it->op)->alike;
+    const uint32_t alike = it->kind == TSRI_ITEM_KERNEL ? tsri_op_def_of(it->kernel.op)->alike : 0;
     const tsri_value *out = &plan->values[it->out[0]];
     for (int i = 0; i < it->nin && alike; i++) {
         if (!(alike >> i & 1))
@@ -203,21 +203,17 @@ static void find_lifetimes(tsr_plan *plan)
     }
 }
 
-static bool may_be_joined(const tsr_plan *plan, int entry)
-{
-    return tsri_item_may_join(&plan->items[plan->entries[entry].item]);
-}
-
 /* Steps that lowering may join run at the first one's time, so what one of them reads must not make
  * room for what another writes. */
 static void keep_joined_apart(tsr_plan *plan)
 {
     for (int e = 0, end; e < plan->nentries; e = end) {
-        tsri_op_kind op = plan->items[plan->entries[e].item].op;
-        for (end = e + 1; end < plan->nentries && may_be_joined(plan, e) &&
-                          may_be_joined(plan, end) &&
-                          plan->items[plan->entries[end].item].op == op;)
-            end++;
+        const tsri_item *first = &plan->items[plan->entries[e].item];
+        for (end = e + 1; end < plan->nentries && tsri_item_may_join(first); end++) {
+            const tsri_item *next = &plan->items[plan->entries[end].item];
+            if (!tsri_item_may_join(next) || next->kernel.op != first->kernel.op)
+                break;
+        }
         for (int i = e; i < end && end > e + 1; i++) {
             const tsri_item *it = &plan->items[plan->entries[i].item];
             for (int j = 0; j < it->nin; j++)

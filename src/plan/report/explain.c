@@ -70,7 +70,7 @@ static const tsri_call *call_of(const tsr_plan *plan, const tsri_item *it)
 static void put_conversion(text *t, const tsr_plan *plan, const tsri_item *it)
 {
     const tsri_call *call = call_of(plan, it);
-    const char *what = it->broadcast ? "broadcast" : tsri_box_kind_name(it->step.kind);
+    const char *what = it->box.broadcast ? "broadcast" : tsri_box_kind_name(it->box.step.kind);
     put(t, "      box %-14s %s  ", what, it->name);
     if (it->nin == 1) {
         put_operands(t, plan, it);
@@ -85,16 +85,16 @@ static void put_conversion(text *t, const tsr_plan *plan, const tsri_item *it)
             tsri_layout_format(&plan->values[it->in[0]].layout, from));
     }
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
-        put(t, "  group %s", it->ranks ? "of ranks " : tsr_placement_text(it->placement));
-        for (int i = 0; i < it->nranks; i++)
-            put(t, "%s%d", i ? "," : "", it->ranks[i]);
-        put(t, ", %s", it->bucket >= 0 ? "bulk lane" : "critical lane");
+        put(t, "  group %s", it->box.ranks ? "of ranks " : tsr_placement_text(it->placement));
+        for (int i = 0; i < it->box.nranks; i++)
+            put(t, "%s%d", i ? "," : "", it->box.ranks[i]);
+        put(t, ", %s", it->box.is_bucket ? "bulk lane" : "critical lane");
         if (call)
             put(t, ", %s%llu bytes read here",
                 call->coll.algo == TSRI_ALGO_TWO_PHASE ? "two-phase, " : "",
                 (unsigned long long)call->bytes);
     }
-    put(t, "  because: %s\n", it->reason ? it->reason : "");
+    put(t, "  because: %s\n", it->box.reason);
 }
 
 static void put_alternatives(text *t, const tsr_plan *plan, const tsri_item *it)
@@ -120,7 +120,7 @@ static void put_items(text *t, const tsr_plan *plan)
             backward = true;
             put(t, "  backward:\n");
         }
-        if (phase == TSRI_PHASE_FINISH && it->bucket >= 0)
+        if (phase == TSRI_PHASE_FINISH && it->box.is_bucket)
             put(t, "      wait %s\n", it->name);
         if (phase == TSRI_PHASE_FINISH || phase == TSRI_PHASE_RELEASE)
             continue;
@@ -128,9 +128,10 @@ static void put_items(text *t, const tsr_plan *plan)
             put_conversion(t, plan, it);
             continue;
         }
-        put(t, "  %-18s %-32s ", tsri_op_name(it->op), it->name);
+        put(t, "  %-18s %-32s ", tsri_op_name(it->kernel.op), it->name);
         put_operands(t, plan, it);
-        put(t, "%s%s%s\n", it->impl ? "  [" : "", it->impl ? it->impl : "", it->impl ? "]" : "");
+        put(t, "%s%s%s\n", it->kernel.impl ? "  [" : "", it->kernel.impl ? it->kernel.impl : "",
+            it->kernel.impl ? "]" : "");
         put_alternatives(t, plan, it);
     }
 }

@@ -46,7 +46,7 @@ static void spend_on_box(const tsr_plan *plan, tsri_report_row *row)
         row->spent_s[TSRI_SPENT_MEMORY] = row->cost_s;
         return;
     }
-    double shake = plan->model.link[row->link].latency_s * (1 + (int)row->item->step.two_phase);
+    double shake = plan->model.link[row->link].latency_s * (1 + (int)row->item->box.step.two_phase);
     shake = shake < row->cost_s ? shake : row->cost_s;
     row->spent_s[TSRI_SPENT_LINK + 2 * row->link] = row->cost_s - shake;
     row->spent_s[TSRI_SPENT_LINK + 2 * row->link + 1] = shake;
@@ -88,7 +88,7 @@ static tsr_status add_source(reporter *m, int value)
 
 static tsr_status add_op(reporter *m, const tsri_item *it)
 {
-    tsri_report_row *row = add_row(m, TSRI_REPORT_OP, tsri_op_name(it->op), it->name);
+    tsri_report_row *row = add_row(m, TSRI_REPORT_OP, tsri_op_name(it->kernel.op), it->name);
     if (!row)
         return TSR_ERR_NO_MEMORY;
     row->item = it;
@@ -112,25 +112,25 @@ static void find_group(const tsr_plan *plan, const tsri_item *it, const tsri_cal
     const tsr_placement *p = it->placement;
     int n = tsr_placement_nranks(p), first = tsr_placement_rank(p, 0);
     row->group_size = 1;
-    if (it->ranks) {
+    if (it->box.ranks) {
         row->groups = 1;
-        row->group_size = it->nranks;
-        row->link = tsri_plan_farthest(plan, it->ranks, it->nranks);
+        row->group_size = it->box.nranks;
+        row->link = tsri_plan_farthest(plan, it->box.ranks, it->box.nranks);
         return;
     }
     for (int d = 0, stride = n; d < tsr_placement_ndim(p); d++) {
         int k = tsr_placement_dim(p, d);
         stride /= k;
-        if (!(it->step.dims >> d & 1) || it->step.crosses)
+        if (!(it->box.step.dims >> d & 1) || it->box.step.crosses)
             continue;
         row->group_size *= k;
         int far = tsri_link_between(&plan->model, first, tsr_placement_rank(p, stride * (k - 1)));
         row->link = far > row->link ? far : row->link;
     }
     row->groups = n / row->group_size;
-    if (!it->step.crosses)
+    if (!it->box.step.crosses)
         return;
-    const tsr_placement *from = it->from_placement;
+    const tsr_placement *from = it->box.from;
     row->groups = 1;
     row->group_size = call && call->group ? call->group->nranks : tsr_placement_nranks(from);
     for (int i = 0; i < n; i++) {
@@ -144,7 +144,7 @@ static void find_group(const tsr_plan *plan, const tsri_item *it, const tsri_cal
 
 static tsr_status add_box(reporter *m, const tsri_item *it, const tsri_call *call)
 {
-    const char *what = it->broadcast ? "broadcast" : tsri_box_kind_name(it->step.kind);
+    const char *what = it->box.broadcast ? "broadcast" : tsri_box_kind_name(it->box.step.kind);
     tsri_report_row *row = add_row(m, TSRI_REPORT_BOX, what, it->name);
     if (!row)
         return TSR_ERR_NO_MEMORY;
@@ -153,7 +153,7 @@ static tsr_status add_box(reporter *m, const tsri_item *it, const tsri_call *cal
     find_group(m->plan, it, call, row);
     if (it->kind != TSRI_ITEM_COLLECTIVE)
         row->link = -1;
-    row->bytes = row->link < 0 ? 0 : (uint64_t)it->step.bytes;
+    row->bytes = row->link < 0 ? 0 : (uint64_t)it->box.step.bytes;
     /* A step that was lowered here is known to the byte; those of a bucket's members are not. */
     if (call && (call->bytes > row->bytes || it->nin > 1))
         row->bytes = call->bytes;
@@ -184,10 +184,9 @@ static tsr_status add_rows(reporter *m)
             TSRI_TRY(add_source(m, i));
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
-        bool view_of_op = it->kind == TSRI_ITEM_VIEW && it->op != TSRI_OP_INPUT;
-        if (it->kind == TSRI_ITEM_KERNEL || view_of_op)
+        if (it->kind == TSRI_ITEM_KERNEL || it->kind == TSRI_ITEM_VIEW)
             TSRI_TRY(add_op(m, it));
-        else if (it->kind != TSRI_ITEM_DEAD && it->kind != TSRI_ITEM_OUTPUT)
+        else if (tsri_item_converts(it))
             TSRI_TRY(add_box(m, it, calls[i]));
     }
     return TSR_OK;
@@ -273,7 +272,7 @@ char *tsri_report_why(const tsri_report_row *row, char buf[TSRI_WHY_MAX])
     char sbp[TSR_SBP_TEXT_MAX];
     const tsri_alternatives *alt = row->alternatives;
     if (row->kind == TSRI_REPORT_BOX || row->said || !alt) {
-        const char *reason = row->kind == TSRI_REPORT_BOX ? row->item->reason : NULL;
+        const char *reason = row->kind == TSRI_REPORT_BOX ? row->item->box.reason : NULL;
         snprintf(buf, TSRI_WHY_MAX, "%s", reason ? reason : row->said ? "said" : "");
         return buf;
     }

@@ -159,16 +159,16 @@ static void find_gradients(memory_maker *m)
     tsr_plan *plan = m->plan;
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
-        int arg = it->kind == TSRI_ITEM_KERNEL ? tsri_op_gradient_operand(it->op, it->nin) : -1;
+        int arg =
+            it->kind == TSRI_ITEM_KERNEL ? tsri_op_gradient_operand(it->kernel.op, it->nin) : -1;
         if (arg >= 0)
             mark(m, it->in[arg], TSRI_MEMORY_GRADIENTS);
     }
     /* Backwards, as a conversion of several steps is in order; buckets stand behind all else. */
     for (int i = plan->nitems - 1; i >= 0; i--) {
         const tsri_item *it = &plan->items[i];
-        bool converts = it->kind == TSRI_ITEM_COLLECTIVE || it->kind == TSRI_ITEM_LOCAL_BOX ||
-                        it->kind == TSRI_ITEM_VIEW;
-        for (int j = 0; converts && j < it->nout; j++)
+        bool keeps = tsri_item_converts(it) || it->kind == TSRI_ITEM_VIEW;
+        for (int j = 0; keeps && j < it->nout; j++)
             if (is_marked(m, it->out[j], TSRI_MEMORY_GRADIENTS))
                 mark(m, it->in[j], TSRI_MEMORY_GRADIENTS);
     }

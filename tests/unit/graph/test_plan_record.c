@@ -91,13 +91,20 @@ static void add_items(const tsr_plan *plan)
 {
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
-        add("%d kind %d %s %s on %s backward %d groups %lld cost %.9g bucket %d part %d/%.9g of %d "
-            "port %d step %d dims %d two %d %.9g bytes %lld %s:",
-            i, it->kind, it->kind == TSRI_ITEM_KERNEL ? tsri_op_name(it->op) : "", it->name,
-            it->placement ? tsr_placement_text(it->placement) : "", it->backward,
-            (long long)it->groups, it->cost_s, it->bucket, it->part.number, it->part.share,
-            it->part_of, it->port, it->step.kind, it->step.dims, it->step.two_phase,
-            it->step.cost_s, (long long)it->step.bytes, it->reason ? it->reason : "");
+        const char *placement = it->placement ? tsr_placement_text(it->placement) : "";
+        add("%d kind %d %s on %s backward %d cost %.9g", i, it->kind, it->name, placement,
+            it->backward, it->cost_s);
+        if (it->kind == TSRI_ITEM_KERNEL)
+            add(" %s groups %lld", tsri_op_name(it->kernel.op), (long long)it->kernel.groups);
+        if (it->kind == TSRI_ITEM_OUTPUT)
+            add(" port %d", it->port);
+        const tsri_item_box *box = &it->box;
+        if (tsri_item_converts(it))
+            add(" bucket %d part %d/%.9g of %d step %d dims %d two %d %.9g bytes %lld %s",
+                box->is_bucket, box->part.number, box->part.share, box->part_of, box->step.kind,
+                box->step.dims, box->step.two_phase, box->step.cost_s, (long long)box->step.bytes,
+                box->reason);
+        add(":");
         for (int j = 0; j < it->nin; j++)
             add(" %d", it->in[j]);
         add(" ->");

@@ -101,15 +101,15 @@ static void test_sums(void **state)
         for (int s = 0; s < TSRI_SPENT_COUNT; s++)
             assert_true(row->spent_s[s] <= row->spent_s[row->most]);
         if (row->item && row->item->kind == TSRI_ITEM_KERNEL &&
-            row->item->op == TSRI_OP_UNARY) { /* one operation an element */
+            row->item->kernel.op == TSRI_OP_UNARY) { /* one operation an element */
             assert_true(row->spent_s[TSRI_SPENT_FLOPS] == 0);
             assert_true(row->spent_s[TSRI_SPENT_MEMORY] > 0);
             unary++;
         }
         cost += row->cost_s;
         bytes += row->bytes;
-        crossing += row->kind == TSRI_REPORT_BOX && row->item->step.crosses;
-        if (row->kind == TSRI_REPORT_BOX && row->item->step.crosses)
+        crossing += row->kind == TSRI_REPORT_BOX && row->item->box.step.crosses;
+        if (row->kind == TSRI_REPORT_BOX && row->item->box.step.crosses)
             assert_int_equal(row->group_size, 12);
         alternatives += row->kind == TSRI_REPORT_OP && row->alternatives && row->alternatives->n;
     }
