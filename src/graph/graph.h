@@ -173,8 +173,10 @@ typedef enum tsri_layout_taste {
 
 /* All that the passes ask of an op kind. Zeros are what most ops are. */
 typedef struct tsri_op_def {
-    /* Writes the rule of a declared op from its shapes and attributes. NULL for INPUT, VARIABLE,
-     * TO_GLOBAL, whose signatures are the user's, and for what lowering makes of others. */
+    /* The rule, in the notation of sbp/rule/rule.h, or what writes it for a declared op from its
+     * shapes and attributes. Both are NULL for INPUT, VARIABLE, TO_GLOBAL, whose signatures are the
+     * user's, and for what lowering makes of others. */
+    const char *rule_text;
     tsr_status (*rule)(const tsri_op *op, tsri_rule_text *out);
     /*
      * Declares the gradients: dout[i] is that of result i, NULL if none flows; sets din[i] for
@@ -182,7 +184,9 @@ typedef struct tsri_op_def {
      * gradients. A failed tensor may be set; failures are sticky.
      */
     void (*gradient)(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din);
-    /* Floating-point operations of the whole (unsplit) op; NULL: one per result element. */
+    /* Floating-point operations of the whole (unsplit) op: for each element of operand 0, or in
+     * all; with neither, one for each element of the results. */
+    double flops_per_element;
     double (*flops)(const tsri_op *op);
     /* Its attributes as text, for messages; NULL: none. */
     const tsri_attr_field *attrs;
@@ -207,6 +211,12 @@ typedef struct tsri_op_def {
 
 /* Never NULL for a kind. */
 const tsri_op_def *tsri_op_def_of(tsri_op_kind kind);
+/* Whether the op's signatures follow from a rule. Otherwise they are the user's word. */
+bool tsri_op_has_rule(tsri_op_kind kind);
+/* Writes the rule of a declared op. Errors: TSR_ERR_INTERNAL where its kind has none. */
+tsr_status tsri_op_write_rule(const tsri_op *op, tsri_rule_text *out);
+/* Floating-point operations of the whole (unsplit) op. */
+double tsri_op_flops(const tsri_op *op);
 /* The operand that result i of an op is written over; -1: it has bytes of its own. */
 int tsri_op_over(tsri_op_kind kind, int i);
 /* The operand of an optimizer's update that is the gradient; -1: it is no update. */

@@ -17,11 +17,19 @@ typedef struct tsri_ctx {
     tsr_graph *g;
     tsri_loc loc;
     const char *op;
+    tsr_tensor *failed; /* what the op gives the user where it can't be declared */
 } tsri_ctx;
+
+/* Begins to declare an op: sets *c, and checks n operands as tsri_check_operands does. Returns
+ * whether the op can be declared; otherwise it gives the user c->failed. */
+bool tsri_op_begin(tsri_ctx *c, const char *op, int n, tsr_tensor *const *x, uint32_t optional,
+                   tsri_loc loc);
 
 /* Fails the graph with the text "op: ...", and returns the graph's failed tensor. */
 tsr_tensor *tsri_op_fail(const tsri_ctx *c, tsr_status status, const char *fmt, ...)
     TSR_PRINTF(3, 4);
+/* As tsri_op_fail, and returns false, for the tsri_want_ functions. */
+bool tsri_op_refuse(const tsri_ctx *c, tsr_status status, const char *fmt, ...) TSR_PRINTF(3, 4);
 /* Returns the shape of x as text, which lies in the graph's pool. */
 const char *tsri_op_dims(const tsri_ctx *c, const tsr_tensor *x);
 /* Checks that x is floating point. */

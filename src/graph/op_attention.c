@@ -19,12 +19,10 @@ tsr_tensor *tsr_causal_mask_at(tsr_tensor *x, int64_t diagonal, double value, co
                                int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("causal_mask", 1, &x, 0, loc, &failed), loc, "causal_mask"};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_float(&c, x) || !tsri_want_number(&c, "the value", value))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "causal_mask", 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
+        !tsri_want_number(&c, "the value", value))
+        return c.failed;
     if (x->shape.ndim < 2)
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "x is %s; it must be (...,s,t)",
                             tsri_op_dims(&c, x));
@@ -69,24 +67,24 @@ static bool want_heads(const tsri_ctx *c, const tsr_tensor *q, const tsr_tensor 
     if (q->shape.ndim == 4 && k->shape.ndim == 4 && v->shape.ndim == 4 && a[0] == b[0] &&
         a[0] == e[0] && a[1] == b[1] && a[1] == e[1] && a[3] == b[3] && b[2] == e[2])
         return true;
-    tsri_op_fail(c, TSR_ERR_SHAPE,
-                 "queries %s, keys %s, values %s; legal are (b,h,s,d), (b,h,t,d), (b,h,t,e)",
-                 tsri_op_dims(c, q), tsri_op_dims(c, k), tsri_op_dims(c, v));
-    return false;
+    return tsri_op_refuse(
+        c, TSR_ERR_SHAPE,
+        "queries %s, keys %s, values %s; legal are (b,h,s,d), (b,h,t,d), (b,h,t,e)",
+        tsri_op_dims(c, q), tsri_op_dims(c, k), tsri_op_dims(c, v));
 }
 
 tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
                              const tsr_attention_opts *opts, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *in[3] = {q, k, v}, *failed;
-    tsri_ctx c = {tsri_check_operands("attention", 3, in, 0, loc, &failed), loc, "attention"};
-    if (!c.g)
-        return failed;
+    tsr_tensor *in[3] = {q, k, v};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "attention", 3, in, 0, loc))
+        return c.failed;
     tsr_attention_opts o = *TSR_ATTENTION_OPTS();
     if (!tsri_want_options(&c, &o, sizeof o, opts) || !tsri_want_same_dtype(&c, 3, in) ||
         !tsri_want_float(&c, q) || !want_heads(&c, q, k, v))
-        return &c.g->failed;
+        return c.failed;
     if (isinf(o.scale))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "scale is %g; it must be finite", o.scale);
     if (!(o.dropout >= 0 && o.dropout < 1))

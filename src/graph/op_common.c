@@ -13,14 +13,39 @@
 
 const char tsri_letters[] = "abcdefgh";
 
-tsr_tensor *tsri_op_fail(const tsri_ctx *c, tsr_status status, const char *fmt, ...)
+bool tsri_op_begin(tsri_ctx *c, const char *op, int n, tsr_tensor *const *x, uint32_t optional,
+                   tsri_loc loc)
+{
+    *c = (tsri_ctx){.loc = loc, .op = op};
+    c->g = tsri_check_operands(op, n, x, optional, loc, &c->failed);
+    if (c->g)
+        c->failed = &c->g->failed;
+    return c->g;
+}
+
+static tsr_tensor *fail_with(const tsri_ctx *c, tsr_status status, const char *fmt, va_list ap)
 {
     char text[1024];
+    vsnprintf(text, sizeof text, fmt, ap);
+    return tsri_graph_fail(c->g, c->loc, status, "%s: %s", c->op, text);
+}
+
+tsr_tensor *tsri_op_fail(const tsri_ctx *c, tsr_status status, const char *fmt, ...)
+{
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    tsr_tensor *failed = fail_with(c, status, fmt, ap);
     va_end(ap);
-    return tsri_graph_fail(c->g, c->loc, status, "%s: %s", c->op, text);
+    return failed;
+}
+
+bool tsri_op_refuse(const tsri_ctx *c, tsr_status status, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fail_with(c, status, fmt, ap);
+    va_end(ap);
+    return false;
 }
 
 const char *tsri_op_dims(const tsri_ctx *c, const tsr_tensor *x)
@@ -32,21 +57,19 @@ bool tsri_want_float(const tsri_ctx *c, const tsr_tensor *x)
 {
     if (tsri_is_float(x->dtype))
         return true;
-    tsri_op_fail(c, TSR_ERR_DTYPE,
-                 "operand %s is %s; floating point is needed: use tsr_cast(x, TSR_F32)",
-                 tsri_op_dims(c, x), tsr_dtype_name(x->dtype));
-    return false;
+    return tsri_op_refuse(c, TSR_ERR_DTYPE,
+                          "operand %s is %s; floating point is needed: use tsr_cast(x, TSR_F32)",
+                          tsri_op_dims(c, x), tsr_dtype_name(x->dtype));
 }
 
 bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x)
 {
     for (int i = 1; i < n; i++)
-        if (x[i] && x[i]->dtype != x[0]->dtype) {
-            tsri_op_fail(c, TSR_ERR_DTYPE,
-                         "operands 0 and %d are %s and %s; one dtype is needed: use tsr_cast", i,
-                         tsr_dtype_name(x[0]->dtype), tsr_dtype_name(x[i]->dtype));
-            return false;
-        }
+        if (x[i] && x[i]->dtype != x[0]->dtype)
+            return tsri_op_refuse(
+                c, TSR_ERR_DTYPE,
+                "operands 0 and %d are %s and %s; one dtype is needed: use tsr_cast", i,
+                tsr_dtype_name(x[0]->dtype), tsr_dtype_name(x[i]->dtype));
     return true;
 }
 
@@ -54,9 +77,8 @@ bool tsri_want_vector(const tsri_ctx *c, const char *what, const tsr_tensor *x, 
 {
     if (x->shape.ndim == 1 && x->shape.d[0] == n)
         return true;
-    tsri_op_fail(c, TSR_ERR_SHAPE, "%s is %s; it must be (%lld)", what, tsri_op_dims(c, x),
-                 (long long)n);
-    return false;
+    return tsri_op_refuse(c, TSR_ERR_SHAPE, "%s is %s; it must be (%lld)", what, tsri_op_dims(c, x),
+                          (long long)n);
 }
 
 bool tsri_want_axis(const tsri_ctx *c, const tsr_tensor *x, int *axis)
@@ -67,29 +89,24 @@ bool tsri_want_axis(const tsri_ctx *c, const tsr_tensor *x, int *axis)
         return true;
     }
     if (n == 0)
-        tsri_op_fail(c, TSR_ERR_SHAPE, "axis %d of a scalar; it has no axes", *axis);
-    else
-        tsri_op_fail(c, TSR_ERR_SHAPE, "axis %d of %s; legal are %d to %d", *axis,
-                     tsri_op_dims(c, x), -n, n - 1);
-    return false;
+        return tsri_op_refuse(c, TSR_ERR_SHAPE, "axis %d of a scalar; it has no axes", *axis);
+    return tsri_op_refuse(c, TSR_ERR_SHAPE, "axis %d of %s; legal are %d to %d", *axis,
+                          tsri_op_dims(c, x), -n, n - 1);
 }
 
 bool tsri_want_axes(const tsri_ctx *c, const tsr_tensor *x, tsr_axes axes, uint32_t *out_mask)
 {
     uint32_t mask = 0;
-    if (axes.n < 0 || axes.n > TSR_MAX_NDIM) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "%d axes; legal are 0 (all) to %d", axes.n, TSR_MAX_NDIM);
-        return false;
-    }
+    if (axes.n < 0 || axes.n > TSR_MAX_NDIM)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "%d axes; legal are 0 (all) to %d", axes.n,
+                              TSR_MAX_NDIM);
     for (int i = 0; i < axes.n; i++) {
         int axis = axes.axis[i];
         if (!tsri_want_axis(c, x, &axis))
             return false;
-        if (mask >> axis & 1) {
-            tsri_op_fail(c, TSR_ERR_INVALID, "axis %d of %s is named twice", axis,
-                         tsri_op_dims(c, x));
-            return false;
-        }
+        if (mask >> axis & 1)
+            return tsri_op_refuse(c, TSR_ERR_INVALID, "axis %d of %s is named twice", axis,
+                                  tsri_op_dims(c, x));
         mask |= 1u << axis;
     }
     *out_mask = axes.n ? mask : (1u << x->shape.ndim) - 1;
@@ -100,8 +117,7 @@ bool tsri_want_number(const tsri_ctx *c, const char *what, double value)
 {
     if (!isnan(value))
         return true;
-    tsri_op_fail(c, TSR_ERR_INVALID, "%s is NaN; a number is needed", what);
-    return false;
+    return tsri_op_refuse(c, TSR_ERR_INVALID, "%s is NaN; a number is needed", what);
 }
 
 static bool want_new_sbp(const tsri_ctx *c, tsr_dims dims, const tsr_placement *p, tsr_sbp sbp)
@@ -109,21 +125,18 @@ static bool want_new_sbp(const tsri_ctx *c, tsr_dims dims, const tsr_placement *
     char text[TSR_SBP_TEXT_MAX];
     if (sbp.ndim == 0)
         return true;
-    if (sbp.ndim != tsr_placement_ndim(p)) {
-        tsri_op_fail(c, TSR_ERR_SBP, "signature %s has %d entries, but placement %s has %d",
-                     tsr_sbp_format(sbp, text), sbp.ndim, tsr_placement_text(p),
-                     tsr_placement_ndim(p));
-        return false;
-    }
+    if (sbp.ndim != tsr_placement_ndim(p))
+        return tsri_op_refuse(
+            c, TSR_ERR_SBP, "signature %s has %d entries, but placement %s has %d",
+            tsr_sbp_format(sbp, text), sbp.ndim, tsr_placement_text(p), tsr_placement_ndim(p));
     for (int i = 0; i < sbp.ndim; i++) {
         tsr_sbp1 s = sbp.d[i];
         if (s.kind == TSR_SBP_BROADCAST ||
             (s.kind == TSR_SBP_SPLIT && s.arg >= 0 && s.arg < dims.ndim))
             continue;
-        tsri_op_fail(c, TSR_ERR_SBP,
-                     "signature %s for a new tensor %s; legal are B and S(i) of its %d axes",
-                     tsr_sbp_format(sbp, text), tsri_dims_text(c->g, dims), dims.ndim);
-        return false;
+        return tsri_op_refuse(
+            c, TSR_ERR_SBP, "signature %s for a new tensor %s; legal are B and S(i) of its %d axes",
+            tsr_sbp_format(sbp, text), tsri_dims_text(c->g, dims), dims.ndim);
     }
     return true;
 }
@@ -137,33 +150,24 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
     }
     if (tsri_live_check(c->g, TSRI_LIVE_GRAPH, c->op) != TSR_OK || c->g->status != TSR_OK)
         return false;
-    if (!p) {
-        tsri_op_fail(c, TSR_ERR_PLACEMENT, "no placement%s", tsri_error_cause());
-        return false;
-    }
+    if (!p)
+        return tsri_op_refuse(c, TSR_ERR_PLACEMENT, "no placement%s", tsri_error_cause());
     if (tsri_placement_check(c->g->world, p, c->op) != TSR_OK) {
         tsri_graph_fail_last(c->g, TSR_ERR_PLACEMENT);
         return false;
     }
-    if (!tsr_dtype_size(dtype)) {
-        tsri_op_fail(c, TSR_ERR_DTYPE, "no such dtype: %d", (int)dtype);
-        return false;
-    }
-    if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM) {
-        tsri_op_fail(c, TSR_ERR_SHAPE, "%d axes; legal are 0 to %d", dims.ndim, TSR_MAX_NDIM);
-        return false;
-    }
+    if (!tsr_dtype_size(dtype))
+        return tsri_op_refuse(c, TSR_ERR_DTYPE, "no such dtype: %d", (int)dtype);
+    if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM)
+        return tsri_op_refuse(c, TSR_ERR_SHAPE, "%d axes; legal are 0 to %d", dims.ndim,
+                              TSR_MAX_NDIM);
     for (int i = 0; i < dims.ndim; i++)
-        if (dims.d[i] < 0) {
-            tsri_op_fail(c, TSR_ERR_SHAPE, "axis %d of %s is negative; sizes are >= 0", i,
-                         tsri_dims_text(c->g, dims));
-            return false;
-        }
-    if (!tsri_dims_fit(dims)) {
-        tsri_op_fail(c, TSR_ERR_SHAPE, "shape %s; at most 2^56 elements are possible",
-                     tsri_dims_text(c->g, dims));
-        return false;
-    }
+        if (dims.d[i] < 0)
+            return tsri_op_refuse(c, TSR_ERR_SHAPE, "axis %d of %s is negative; sizes are >= 0", i,
+                                  tsri_dims_text(c->g, dims));
+    if (!tsri_dims_fit(dims))
+        return tsri_op_refuse(c, TSR_ERR_SHAPE, "shape %s; at most 2^56 elements are possible",
+                              tsri_dims_text(c->g, dims));
     return want_new_sbp(c, dims, p, sbp);
 }
 
@@ -184,8 +188,7 @@ bool tsri_want_eps(const tsri_ctx *c, double eps)
 {
     if (eps >= 0 && isfinite(eps))
         return true;
-    tsri_op_fail(c, TSR_ERR_INVALID, "eps is %g; it must be finite and not negative", eps);
-    return false;
+    return tsri_op_refuse(c, TSR_ERR_INVALID, "eps is %g; it must be finite and not negative", eps);
 }
 
 bool tsri_want_pair(const tsri_ctx *c, const char *what, tsr_hw in, int least, int32_t out[2])
@@ -194,9 +197,8 @@ bool tsri_want_pair(const tsri_ctx *c, const char *what, tsr_hw in, int least, i
     out[1] = in.w;
     if (in.h >= least && in.w >= least)
         return true;
-    tsri_op_fail(c, TSR_ERR_INVALID, "%s is (%d,%d); each must be at least %d", what, in.h, in.w,
-                 least);
-    return false;
+    return tsri_op_refuse(c, TSR_ERR_INVALID, "%s is (%d,%d); each must be at least %d", what, in.h,
+                          in.w, least);
 }
 
 tsr_status tsri_write_rule(tsri_rule_text *out, const char *fmt, ...)

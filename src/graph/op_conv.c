@@ -15,19 +15,15 @@ static bool read_options(const tsri_ctx *c, const tsr_conv2d_opts *opts, const t
         !tsri_want_pair(c, "padding", o.padding, 0, out->conv.pad) ||
         !tsri_want_pair(c, "dilation", o.dilation, 1, out->conv.dilation))
         return false;
-    if (o.groups < 1) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "groups is %lld; it must be at least 1",
-                     (long long)o.groups);
-        return false;
-    }
+    if (o.groups < 1)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "groups is %lld; it must be at least 1",
+                              (long long)o.groups);
     out->conv.groups = o.groups;
     for (int i = 0; i < 2; i++) {
         int64_t k = w->shape.d[2 + i];
-        if (k < 1 || k > INT32_MAX) {
-            tsri_op_fail(c, TSR_ERR_SHAPE, "weight %s: kernel sizes must be at least 1",
-                         tsri_op_dims(c, w));
-            return false;
-        }
+        if (k < 1 || k > INT32_MAX)
+            return tsri_op_refuse(c, TSR_ERR_SHAPE, "weight %s: kernel sizes must be at least 1",
+                                  tsri_op_dims(c, w));
         out->conv.kernel[i] = (int32_t)k;
     }
     return true;
@@ -37,32 +33,30 @@ static bool want_channels(const tsri_ctx *c, const tsr_tensor *x, const tsr_tens
                           int64_t groups)
 {
     int64_t channels = x->shape.d[1], out = w->shape.d[0];
-    if (channels % groups || out % groups) {
-        tsri_op_fail(
+    if (channels % groups || out % groups)
+        return tsri_op_refuse(
             c, TSR_ERR_SHAPE,
             "x %s, weight %s: %lld groups must divide the %lld channels in and the %lld out",
             tsri_op_dims(c, x), tsri_op_dims(c, w), (long long)groups, (long long)channels,
             (long long)out);
-        return false;
-    }
     if (channels / groups == w->shape.d[1])
         return true;
-    tsri_op_fail(c, TSR_ERR_SHAPE,
-                 "x %s, weight %s: with %lld group%s the weight must be (%lld,%lld,%lld,%lld)",
-                 tsri_op_dims(c, x), tsri_op_dims(c, w), (long long)groups, groups == 1 ? "" : "s",
-                 (long long)out, (long long)(channels / groups), (long long)w->shape.d[2],
-                 (long long)w->shape.d[3]);
-    return false;
+    return tsri_op_refuse(
+        c, TSR_ERR_SHAPE,
+        "x %s, weight %s: with %lld group%s the weight must be (%lld,%lld,%lld,%lld)",
+        tsri_op_dims(c, x), tsri_op_dims(c, w), (long long)groups, groups == 1 ? "" : "s",
+        (long long)out, (long long)(channels / groups), (long long)w->shape.d[2],
+        (long long)w->shape.d[3]);
 }
 
 tsr_tensor *tsr_conv2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr_conv2d_opts *opts,
                           const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *in[3] = {x, w, b}, *failed;
-    tsri_ctx c = {tsri_check_operands("conv2d", 3, in, 1u << 2, loc, &failed), loc, "conv2d"};
-    if (!c.g)
-        return failed;
+    tsr_tensor *in[3] = {x, w, b};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "conv2d", 3, in, 1u << 2, loc))
+        return c.failed;
     if (x->shape.ndim != 4 || w->shape.ndim != 4)
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
                             "x %s, weight %s; legal are x (n,c,h,w), weight (o,c/groups,kh,kw)",
@@ -71,7 +65,7 @@ tsr_tensor *tsr_conv2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr
     if (!read_options(&c, opts, w, &attrs) || !want_channels(&c, x, w, attrs.conv.groups) ||
         !tsri_want_same_dtype(&c, 3, in) || !tsri_want_float(&c, x) ||
         (b && !tsri_want_vector(&c, "bias", b, w->shape.d[0])))
-        return &c.g->failed;
+        return c.failed;
     tsr_dims shape = TSR_DIMS(x->shape.d[0], w->shape.d[0], 0, 0);
     for (int i = 0; i < 2; i++) {
         int64_t padded = x->shape.d[2 + i] + 2 * (int64_t)attrs.conv.pad[i];

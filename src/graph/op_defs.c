@@ -2,29 +2,12 @@
 /* The facts about each op kind, in one table; and the kinds that no user declares. */
 #include "src/graph/op.h"
 
-static tsr_status rule_copy(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "^... -> ...");
-}
-
 /* Updates are linear, so P would be legal; it is never useful, and a half-updated parameter none to
  * leave about. hyper is read whole by every rank. */
 static tsr_status rule_sgd(const tsri_op *op, tsri_rule_text *out)
 {
     return tsri_write_rule(out, op->nin == 4 ? "!..., !..., !..., !. -> ..., ..."
                                              : "!..., !..., !. -> ...");
-}
-
-static tsr_status rule_adam(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "!..., !..., !..., !..., !. -> ..., ..., ...");
-}
-
-static double flops_update(const tsri_op *op)
-{
-    return (op->kind == TSRI_OP_ADAM ? 20 : 4) * (double)tsr_dims_count(op->in[0]->shape);
 }
 
 static const tsri_attr_field sgd_attrs[] = {TSRI_ATTR_FIELD(sgd.momentum, F64, "momentum"),
@@ -41,23 +24,26 @@ static const tsri_attr_field adam_attrs[] = {
     TSRI_ATTR_FIELD(adam.decoupled, I32, "decoupled"),
     TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_input = {.rule = NULL};
-const tsri_op_def tsri_def_variable = {.rule = NULL};
-const tsri_op_def tsri_def_to_global = {.rule = NULL, .is_view = true};
-const tsri_op_def tsri_def_copy = {.rule = rule_copy};
-const tsri_op_def tsri_def_assign = {.rule = rule_copy};
+const tsri_op_def tsri_def_input = {0};
+const tsri_op_def tsri_def_variable = {0};
+const tsri_op_def tsri_def_to_global = {.is_view = true};
+const tsri_op_def tsri_def_copy = {.rule_text = "^... -> ..."};
+const tsri_op_def tsri_def_assign = {.rule_text = "^... -> ..."};
 const tsri_op_def tsri_def_sgd = {
-    .rule = rule_sgd, .flops = flops_update, .over = 1, .attrs = sgd_attrs, .is_update = true};
-const tsri_op_def tsri_def_adam = {
-    .rule = rule_adam, .flops = flops_update, .over = 1, .attrs = adam_attrs, .is_update = true};
+    .rule = rule_sgd, .flops_per_element = 4, .over = 1, .attrs = sgd_attrs, .is_update = true};
+const tsri_op_def tsri_def_adam = {.rule_text = "!..., !..., !..., !..., !. -> ..., ..., ...",
+                                   .flops_per_element = 20,
+                                   .over = 1,
+                                   .attrs = adam_attrs,
+                                   .is_update = true};
 
 /* Lowering makes these of others, after inference: they have no rule. */
 const tsri_op_def tsri_def_bn_act = {.layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_bn_act_bwd_stats = {.layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_bn_act_bwd_apply = {.layout = TSRI_LAYOUT_NHWC};
-const tsri_op_def tsri_def_softmax = {.rule = NULL};
-const tsri_op_def tsri_def_softmax_dx = {.rule = NULL};
-const tsri_op_def tsri_def_ce = {.rule = NULL};
+const tsri_op_def tsri_def_softmax = {0};
+const tsri_op_def tsri_def_softmax_dx = {0};
+const tsri_op_def tsri_def_ce = {0};
 
 const tsri_op_def *tsri_op_def_of(tsri_op_kind kind)
 {
@@ -67,6 +53,33 @@ const tsri_op_def *tsri_op_def_of(tsri_op_kind kind)
 #undef DEF
     };
     return (unsigned)kind < TSRI_OP_COUNT_ ? defs[kind] : NULL;
+}
+
+bool tsri_op_has_rule(tsri_op_kind kind)
+{
+    const tsri_op_def *def = tsri_op_def_of(kind);
+    return def->rule || def->rule_text;
+}
+
+tsr_status tsri_op_write_rule(const tsri_op *op, tsri_rule_text *out)
+{
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
+    if (!tsri_op_has_rule(op->kind))
+        return tsri_fail_at(op->loc, TSR_ERR_INTERNAL, "%s has no rule", tsri_op_name(op->kind));
+    return def->rule ? def->rule(op, out) : tsri_write_rule(out, "%s", def->rule_text);
+}
+
+double tsri_op_flops(const tsri_op *op)
+{
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
+    if (def->flops)
+        return def->flops(op);
+    if (def->flops_per_element > 0)
+        return def->flops_per_element * (double)tsr_dims_count(op->in[0]->shape);
+    double n = 0;
+    for (int i = 0; i < op->nout; i++)
+        n += (double)tsr_dims_count(op->out[i]->shape);
+    return n;
 }
 
 int tsri_op_over(tsri_op_kind kind, int i)

@@ -9,12 +9,10 @@
 static tsr_tensor *declare_unary(const char *name, tsr_tensor *x, tsri_unary_fn fn, double a,
                                  tsri_loc loc)
 {
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_float(&c, x) || !tsri_want_number(&c, "the scalar", a))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
+        !tsri_want_number(&c, "the scalar", a))
+        return c.failed;
     tsri_attrs attrs = {0};
     attrs.unary.fn = fn;
     attrs.unary.a = a;
@@ -23,12 +21,10 @@ static tsr_tensor *declare_unary(const char *name, tsr_tensor *x, tsri_unary_fn 
 
 static tsr_tensor *declare_scale(const char *name, tsr_tensor *x, double a, tsri_loc loc)
 {
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_float(&c, x) || !tsri_want_number(&c, "the scalar", a))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
+        !tsri_want_number(&c, "the scalar", a))
+        return c.failed;
     tsri_attrs attrs = {0};
     attrs.scale.a = a;
     return tsri_graph_add1(c.g, TSRI_OP_SCALE, &attrs, 1, &x, x->shape, x->dtype, loc);
@@ -58,11 +54,11 @@ tsr_tensor *tsr_gelu_at(tsr_tensor *x, tsr_gelu_form form, const char *file, int
     if (form == TSR_GELU_ERF || form == TSR_GELU_TANH)
         return declare_unary("gelu", x,
                              form == TSR_GELU_ERF ? TSRI_UNARY_GELU : TSRI_UNARY_GELU_TANH, 0, loc);
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("gelu", 1, &x, 0, loc, &failed), loc, "gelu"};
-    return c.g ? tsri_op_fail(&c, TSR_ERR_INVALID,
-                              "form is %d; legal are TSR_GELU_ERF and TSR_GELU_TANH", (int)form)
-               : failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "gelu", 1, &x, 0, loc))
+        return c.failed;
+    return tsri_op_fail(&c, TSR_ERR_INVALID, "form is %d; legal are TSR_GELU_ERF and TSR_GELU_TANH",
+                        (int)form);
 }
 
 tsr_tensor *tsr_neg_at(tsr_tensor *x, const char *file, int line)
@@ -100,12 +96,6 @@ tsr_tensor *tsr_rdiv_scalar_at(tsr_tensor *x, double a, const char *file, int li
     return declare_unary("rdiv_scalar", x, TSRI_UNARY_RDIV, a, (tsri_loc){file, line});
 }
 
-static tsr_status rule_unary(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "!... -> ...");
-}
-
 static void grad_unary(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     (void)want;
@@ -132,30 +122,18 @@ static const tsri_attr_field unary_attrs[] = {TSRI_ATTR_FIELD(unary.fn, UNARY, "
                                               TSRI_ATTR_FIELD(unary.a, F64, "a"),
                                               TSRI_ATTR_FIELD(unary.b, F64, "b"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_unary = {.rule = rule_unary,
+const tsri_op_def tsri_def_unary = {.rule_text = "!... -> ...",
                                     .gradient = grad_unary,
                                     .flops = flops_unary,
                                     .attrs = unary_attrs,
                                     .layout = TSRI_LAYOUT_ANY,
                                     .alike = TSRI_ALL_OPERANDS};
 
-static tsr_status rule_unary_grad(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "!..., ... -> ...");
-}
-
-const tsri_op_def tsri_def_unary_grad = {.rule = rule_unary_grad,
+const tsri_op_def tsri_def_unary_grad = {.rule_text = "!..., ... -> ...",
                                          .flops = flops_unary,
                                          .attrs = unary_attrs,
                                          .layout = TSRI_LAYOUT_ANY,
                                          .alike = TSRI_ALL_OPERANDS};
-
-static tsr_status rule_scale(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "... -> ...");
-}
 
 static void grad_scale(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
@@ -166,7 +144,7 @@ static void grad_scale(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
 static const tsri_attr_field scale_attrs[] = {TSRI_ATTR_FIELD(scale.a, F64, "factor"),
                                               TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_scale = {.rule = rule_scale,
+const tsri_op_def tsri_def_scale = {.rule_text = "... -> ...",
                                     .gradient = grad_scale,
                                     .attrs = scale_attrs,
                                     .layout = TSRI_LAYOUT_ANY,
@@ -178,10 +156,9 @@ const tsri_op_def tsri_def_scale = {.rule = rule_scale,
 tsr_tensor *tsr_cast_at(tsr_tensor *x, tsr_dtype dtype, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("cast", 1, &x, 0, loc, &failed), loc, "cast"};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "cast", 1, &x, 0, loc))
+        return c.failed;
     if (!tsr_dtype_size(dtype))
         return tsri_op_fail(&c, TSR_ERR_DTYPE, "no such dtype: %d", (int)dtype);
     if (dtype == x->dtype)
@@ -232,22 +209,20 @@ static bool want_arithmetic(const tsri_ctx *c, const tsr_tensor *x, tsri_binary_
         return tsri_want_float(c, x);
     if (x->dtype == TSR_I64 || x->dtype == TSR_I32 || (takes[fn] == BYTES && x->dtype == TSR_U8))
         return true;
-    tsri_op_fail(c, TSR_ERR_DTYPE,
-                 "operands are %s; legal are floating point, i32 and i64: use tsr_cast",
-                 tsr_dtype_name(x->dtype));
-    return false;
+    return tsri_op_refuse(c, TSR_ERR_DTYPE,
+                          "operands are %s; legal are floating point, i32 and i64: use tsr_cast",
+                          tsr_dtype_name(x->dtype));
 }
 
 tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x, tsr_tensor *y,
                              tsr_dtype out_dtype, tsri_loc loc)
 {
-    tsr_tensor *in[2] = {x, y}, *failed;
-    tsri_ctx c = {tsri_check_operands(name, 2, in, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
+    tsr_tensor *in[2] = {x, y};
+    tsri_ctx c;
     tsr_dims shape;
-    if (!tsri_want_same_dtype(&c, 2, in) || !want_arithmetic(&c, x, fn))
-        return &c.g->failed;
+    if (!tsri_op_begin(&c, name, 2, in, 0, loc) || !tsri_want_same_dtype(&c, 2, in) ||
+        !want_arithmetic(&c, x, fn))
+        return c.failed;
     if (!tsri_broadcast_shapes(x->shape, y->shape, &shape))
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
                             "%s and %s; from the right, sizes must be equal or one of them 1",

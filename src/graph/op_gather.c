@@ -11,9 +11,8 @@ static bool want_ids(const tsri_ctx *c, const tsr_tensor *ids)
 {
     if (ids->dtype == TSR_I64)
         return true;
-    tsri_op_fail(c, TSR_ERR_DTYPE, "ids are %s; i64 is needed: use tsr_cast(ids, TSR_I64)",
-                 tsr_dtype_name(ids->dtype));
-    return false;
+    return tsri_op_refuse(c, TSR_ERR_DTYPE, "ids are %s; i64 is needed: use tsr_cast(ids, TSR_I64)",
+                          tsr_dtype_name(ids->dtype));
 }
 
 static tsr_tensor *add_gather(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *ids,
@@ -21,7 +20,7 @@ static tsr_tensor *add_gather(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *ids,
 {
     int axis = attrs->gather.axis, ndim = x->shape.ndim - 1 + ids->shape.ndim;
     if (!want_ids(c, ids))
-        return &c->g->failed;
+        return c->failed;
     if (ndim > TSR_MAX_NDIM)
         return tsri_op_fail(
             c, TSR_ERR_SHAPE,
@@ -41,12 +40,10 @@ static tsr_tensor *add_gather(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *ids,
 tsr_tensor *tsr_gather_at(tsr_tensor *x, int axis, tsr_tensor *ids, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *in[2] = {x, ids}, *failed;
-    tsri_ctx c = {tsri_check_operands("gather", 2, in, 0, loc, &failed), loc, "gather"};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_axis(&c, x, &axis))
-        return &c.g->failed;
+    tsr_tensor *in[2] = {x, ids};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "gather", 2, in, 0, loc) || !tsri_want_axis(&c, x, &axis))
+        return c.failed;
     tsri_attrs attrs = {0};
     attrs.gather.axis = axis;
     return add_gather(&c, x, ids, &attrs);
@@ -56,13 +53,13 @@ tsr_tensor *tsr_embedding_at(tsr_tensor *table, tsr_tensor *ids, const tsr_embed
                              const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *in[2] = {table, ids}, *failed;
-    tsri_ctx c = {tsri_check_operands("embedding", 2, in, 0, loc, &failed), loc, "embedding"};
-    if (!c.g)
-        return failed;
+    tsr_tensor *in[2] = {table, ids};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "embedding", 2, in, 0, loc))
+        return c.failed;
     tsr_embedding_opts o = *TSR_EMBEDDING_OPTS();
     if (!tsri_want_options(&c, &o, sizeof o, opts))
-        return &c.g->failed;
+        return c.failed;
     if (table->shape.ndim != 2)
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "the table is %s; it must be (v,d)",
                             tsri_op_dims(&c, table));
@@ -141,12 +138,9 @@ tsr_tensor *tsr_one_hot_at(tsr_tensor *ids, int64_t classes, tsr_dtype dtype, co
                            int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("one_hot", 1, &ids, 0, loc, &failed), loc, "one_hot"};
-    if (!c.g)
-        return failed;
-    if (!want_ids(&c, ids))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "one_hot", 1, &ids, 0, loc) || !want_ids(&c, ids))
+        return c.failed;
     if (classes < 1)
         return tsri_op_fail(&c, TSR_ERR_INVALID, "%lld classes; at least one is needed",
                             (long long)classes);

@@ -22,11 +22,9 @@ static bool read_options(const tsri_ctx *c, const tsr_layer_norm_opts *opts, con
     if (!tsri_want_options(c, &o, sizeof o, opts) || !tsri_want_eps(c, o.eps))
         return false;
     int axes = o.axes == 0 ? 1 : o.axes;
-    if (axes < 1 || axes > x->shape.ndim) {
-        tsri_op_fail(c, TSR_ERR_SHAPE, "%d trailing axes of %s; legal are 1 to %d", axes,
-                     tsri_op_dims(c, x), x->shape.ndim);
-        return false;
-    }
+    if (axes < 1 || axes > x->shape.ndim)
+        return tsri_op_refuse(c, TSR_ERR_SHAPE, "%d trailing axes of %s; legal are 1 to %d", axes,
+                              tsri_op_dims(c, x), x->shape.ndim);
     *out = (tsri_attrs){0};
     out->ln.eps = o.eps;
     out->ln.axes = axes;
@@ -45,10 +43,9 @@ static bool want_features(const tsri_ctx *c, const char *what, const tsr_tensor 
         want.d[i] = x->shape.d[x->shape.ndim - axes + i];
     if (!t || tsr_dims_equal(t->shape, want))
         return true;
-    tsri_op_fail(c, TSR_ERR_SHAPE, "%s is %s; it must be %s, the last %s of x %s", what,
-                 tsri_op_dims(c, t), tsri_dims_text(c->g, want), axes == 1 ? "axis" : "axes",
-                 tsri_op_dims(c, x));
-    return false;
+    return tsri_op_refuse(c, TSR_ERR_SHAPE, "%s is %s; it must be %s, the last %s of x %s", what,
+                          tsri_op_dims(c, t), tsri_dims_text(c->g, want),
+                          axes == 1 ? "axis" : "axes", tsri_op_dims(c, x));
 }
 
 /* Two numbers a row. */
@@ -77,17 +74,15 @@ tsr_tensor *tsr_layer_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
                               const tsr_layer_norm_opts *opts, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *all[3] = {x, gamma, beta}, *failed;
-    tsri_ctx c = {tsri_check_operands("layer_norm", 3, all, 3u << 1, loc, &failed), loc,
-                  "layer_norm"};
-    if (!c.g)
-        return failed;
+    tsr_tensor *all[3] = {x, gamma, beta};
+    tsri_ctx c;
     tsri_attrs attrs;
-    if (!tsri_want_same_dtype(&c, 3, all) || !tsri_want_float(&c, x) ||
+    if (!tsri_op_begin(&c, "layer_norm", 3, all, 3u << 1, loc) ||
+        !tsri_want_same_dtype(&c, 3, all) || !tsri_want_float(&c, x) ||
         !read_options(&c, opts, x, &attrs) ||
         !want_features(&c, "gamma", gamma, x, attrs.ln.axes) ||
         !want_features(&c, "beta", beta, x, attrs.ln.axes))
-        return &c.g->failed;
+        return c.failed;
     attrs.ln.has_gamma = gamma != NULL;
     attrs.ln.has_beta = beta != NULL;
     if (x->dtype == TSR_F64)

@@ -17,10 +17,10 @@ static tsr_tensor *add_matmul(tsr_tensor *a, tsr_tensor *b, bool ta, bool tb, ts
 static tsr_tensor *declare_matmul(const char *name, tsr_tensor *a, tsr_tensor *b, bool ta, bool tb,
                                   tsri_loc loc)
 {
-    tsr_tensor *in[2] = {a, b}, *failed;
-    tsri_ctx c = {tsri_check_operands(name, 2, in, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
+    tsr_tensor *in[2] = {a, b};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, name, 2, in, 0, loc))
+        return c.failed;
     for (int i = 0; i < 2; i++)
         if (in[i]->shape.ndim < 2)
             return tsri_op_fail(&c, TSR_ERR_SHAPE,
@@ -29,7 +29,7 @@ static tsr_tensor *declare_matmul(const char *name, tsr_tensor *a, tsr_tensor *b
                                 tsri_op_dims(&c, a), tsri_op_dims(&c, b), i, in[i]->shape.ndim,
                                 in[i]->shape.ndim == 1 ? "is" : "es");
     if (!tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, a))
-        return &c.g->failed;
+        return c.failed;
     int64_t ka = a->shape.d[a->shape.ndim - 1 - ta], kb = b->shape.d[b->shape.ndim - 2 + tb];
     if (ka != kb)
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
@@ -87,10 +87,10 @@ const tsri_op_def tsri_def_matmul = {.rule = rule_matmul,
 tsr_tensor *tsr_linear_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *in[3] = {x, w, b}, *failed;
-    tsri_ctx c = {tsri_check_operands("linear", 3, in, 1u << 2, loc, &failed), loc, "linear"};
-    if (!c.g)
-        return failed;
+    tsr_tensor *in[3] = {x, w, b};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "linear", 3, in, 1u << 2, loc))
+        return c.failed;
     if (x->shape.ndim < 1 || w->shape.ndim != 2)
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "x %s, weight %s; legal are x (...,k), weight (n,k)",
                             tsri_op_dims(&c, x), tsri_op_dims(&c, w));
@@ -104,7 +104,7 @@ tsr_tensor *tsr_linear_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const cha
             (long long)w->shape.d[1], (long long)w->shape.d[0], (long long)x->shape.d[last]);
     if (!tsri_want_same_dtype(&c, 3, in) || !tsri_want_float(&c, x) ||
         (b && !tsri_want_vector(&c, "bias", b, w->shape.d[0])))
-        return &c.g->failed;
+        return c.failed;
     tsr_dims shape = x->shape;
     shape.d[last] = w->shape.d[0];
     return tsri_graph_add1(c.g, TSRI_OP_LINEAR, NULL, b ? 3 : 2, in, shape, x->dtype, loc);
@@ -140,18 +140,6 @@ static double flops_linear(const tsri_op *op)
 const tsri_op_def tsri_def_linear = {
     .rule = rule_linear, .gradient = grad_linear, .flops = flops_linear};
 
-static tsr_status rule_linear_dx(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "... n, n k -> ... k");
-}
+const tsri_op_def tsri_def_linear_dx = {.rule_text = "... n, n k -> ... k", .flops = flops_linear};
 
-const tsri_op_def tsri_def_linear_dx = {.rule = rule_linear_dx, .flops = flops_linear};
-
-static tsr_status rule_linear_dw(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "... k, ... n -> n k");
-}
-
-const tsri_op_def tsri_def_linear_dw = {.rule = rule_linear_dw, .flops = flops_linear};
+const tsri_op_def tsri_def_linear_dw = {.rule_text = "... k, ... n -> n k", .flops = flops_linear};

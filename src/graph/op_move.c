@@ -7,30 +7,26 @@ static bool infer_axis(const tsri_ctx *c, const tsr_tensor *x, tsr_dims *dims)
 {
     int64_t count = tsr_dims_count(x->shape), known = 1;
     int unknown = -1;
-    if (dims->ndim < 0 || dims->ndim > TSR_MAX_NDIM) {
-        tsri_op_fail(c, TSR_ERR_SHAPE, "%d axes; legal are 0 to %d", dims->ndim, TSR_MAX_NDIM);
-        return false;
-    }
+    if (dims->ndim < 0 || dims->ndim > TSR_MAX_NDIM)
+        return tsri_op_refuse(c, TSR_ERR_SHAPE, "%d axes; legal are 0 to %d", dims->ndim,
+                              TSR_MAX_NDIM);
     for (int i = 0; i < dims->ndim; i++) {
-        if (dims->d[i] < -1 || (dims->d[i] == -1 && unknown >= 0)) {
-            tsri_op_fail(c, TSR_ERR_SHAPE,
-                         "%s to %s; sizes are >= 0, and one axis may be -1 (the rest)",
-                         tsri_op_dims(c, x), tsri_dims_text(c->g, *dims));
-            return false;
-        }
+        if (dims->d[i] < -1 || (dims->d[i] == -1 && unknown >= 0))
+            return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                                  "%s to %s; sizes are >= 0, and one axis may be -1 (the rest)",
+                                  tsri_op_dims(c, x), tsri_dims_text(c->g, *dims));
         if (dims->d[i] == -1)
             unknown = i;
         else if (__builtin_mul_overflow(known, dims->d[i], &known))
             known = INT64_MAX;
     }
     bool fits = unknown < 0 ? known == count : known > 0 && count % known == 0;
-    if (!fits) {
-        tsri_op_fail(c, TSR_ERR_SHAPE, "%s has %lld elements, which %s %s", tsri_op_dims(c, x),
-                     (long long)count,
-                     unknown < 0 ? "are not those of" : "do not divide by the known axes of",
-                     tsri_dims_text(c->g, *dims));
-        return false;
-    }
+    if (!fits)
+        return tsri_op_refuse(c, TSR_ERR_SHAPE, "%s has %lld elements, which %s %s",
+                              tsri_op_dims(c, x), (long long)count,
+                              unknown < 0 ? "are not those of"
+                                          : "do not divide by the known axes of",
+                              tsri_dims_text(c->g, *dims));
     if (unknown >= 0)
         dims->d[unknown] = count / known;
     return true;
@@ -38,12 +34,9 @@ static bool infer_axis(const tsri_ctx *c, const tsr_tensor *x, tsr_dims *dims)
 
 static tsr_tensor *declare_reshape(const char *name, tsr_tensor *x, tsr_dims dims, tsri_loc loc)
 {
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
-    if (!infer_axis(&c, x, &dims))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !infer_axis(&c, x, &dims))
+        return c.failed;
     if (tsr_dims_equal(x->shape, dims))
         return x;
     return tsri_graph_add1(c.g, TSRI_OP_RESHAPE, NULL, 1, &x, dims, x->dtype, loc);
@@ -70,15 +63,14 @@ tsr_tensor *tsr_reshape_at(tsr_tensor *x, tsr_dims dims, const char *file, int l
 tsr_tensor *tsr_flatten_at(tsr_tensor *x, int from_axis, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("flatten", 1, &x, 0, loc, &failed), loc, "flatten"};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "flatten", 1, &x, 0, loc))
+        return c.failed;
     bool scalar = x->shape.ndim == 0 && (from_axis == 0 || from_axis == -1);
     if (scalar)
         return declare_reshape("flatten", x, TSR_DIMS(1), loc);
     if (!tsri_want_axis(&c, x, &from_axis))
-        return &c.g->failed;
+        return c.failed;
     tsr_dims dims = {.ndim = from_axis + 1};
     for (int i = 0; i < x->shape.ndim; i++) {
         if (i <= from_axis)
@@ -125,12 +117,10 @@ static tsr_tensor *add_permute(tsr_tensor *x, const int32_t perm[TSR_MAX_NDIM], 
 tsr_tensor *tsr_transpose_at(tsr_tensor *x, int a, int b, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("transpose", 1, &x, 0, loc, &failed), loc, "transpose"};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_axis(&c, x, &a) || !tsri_want_axis(&c, x, &b))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "transpose", 1, &x, 0, loc) || !tsri_want_axis(&c, x, &a) ||
+        !tsri_want_axis(&c, x, &b))
+        return c.failed;
     int32_t perm[TSR_MAX_NDIM] = {0, 1, 2, 3, 4, 5, 6, 7};
     perm[a] = b;
     perm[b] = a;
@@ -140,17 +130,16 @@ tsr_tensor *tsr_transpose_at(tsr_tensor *x, int a, int b, const char *file, int 
 tsr_tensor *tsr_permute_at(tsr_tensor *x, tsr_axes order, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("permute", 1, &x, 0, loc, &failed), loc, "permute"};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "permute", 1, &x, 0, loc))
+        return c.failed;
     if (order.n != x->shape.ndim)
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "%d axes for %s, which has %d; name each once",
                             order.n, tsri_op_dims(&c, x), x->shape.ndim);
     int32_t perm[TSR_MAX_NDIM] = {0};
     uint32_t seen;
     if (!tsri_want_axes(&c, x, order, &seen))
-        return &c.g->failed;
+        return c.failed;
     for (int i = 0; i < order.n; i++)
         perm[i] = order.axis[i] < 0 ? order.axis[i] + order.n : order.axis[i];
     return add_permute(x, perm, loc);

@@ -25,20 +25,16 @@ static bool read_options(const tsri_ctx *c, const tsr_batch_norm_opts *opts, con
     tsr_batch_norm_opts o = *TSR_BATCH_NORM_OPTS();
     if (!tsri_want_options(c, &o, sizeof o, opts) || !tsri_want_eps(c, o.eps))
         return false;
-    if (!(o.momentum >= 0 && o.momentum <= 1)) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "momentum is %g; it must be in [0, 1]", o.momentum);
-        return false;
-    }
-    if (o.stats != TSR_BN_GLOBAL && o.stats != TSR_BN_LOCAL) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "stats is %d; legal are TSR_BN_GLOBAL and TSR_BN_LOCAL",
-                     (int)o.stats);
-        return false;
-    }
-    if (o.parts < 0 || (o.parts > 1 && o.stats == TSR_BN_GLOBAL)) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "parts is %d; it must be at least 1, with TSR_BN_LOCAL",
-                     o.parts);
-        return false;
-    }
+    if (!(o.momentum >= 0 && o.momentum <= 1))
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "momentum is %g; it must be in [0, 1]",
+                              o.momentum);
+    if (o.stats != TSR_BN_GLOBAL && o.stats != TSR_BN_LOCAL)
+        return tsri_op_refuse(c, TSR_ERR_INVALID,
+                              "stats is %d; legal are TSR_BN_GLOBAL and TSR_BN_LOCAL",
+                              (int)o.stats);
+    if (o.parts < 0 || (o.parts > 1 && o.stats == TSR_BN_GLOBAL))
+        return tsri_op_refuse(c, TSR_ERR_INVALID,
+                              "parts is %d; it must be at least 1, with TSR_BN_LOCAL", o.parts);
     *out = (tsri_attrs){0};
     out->bn.eps = o.eps;
     out->bn.momentum = o.momentum;
@@ -62,13 +58,12 @@ static bool read_sync(const tsri_ctx *c, const tsr_batch_norm_opts *opts, const 
         return false;
     if (!o.sync || !c->g->local || !c->g->training)
         return true;
-    if (attrs->bn.parts > 1) {
-        tsri_op_fail(c, TSR_ERR_INVALID,
-                     "statistics of %d virtual batches can't be joined over ranks; legal is "
-                     "TSR_BN_GLOBAL",
-                     attrs->bn.parts);
-        return false;
-    }
+    if (attrs->bn.parts > 1)
+        return tsri_op_refuse(
+            c, TSR_ERR_INVALID,
+            "statistics of %d virtual batches can't be joined over ranks; legal is "
+            "TSR_BN_GLOBAL",
+            attrs->bn.parts);
     return tsri_read_group(c, o.sync, out_group);
 }
 
@@ -77,11 +72,9 @@ static bool want_running(const tsri_ctx *c, tsr_tensor *const running[2], int64_
                          const tsri_attrs *attrs)
 {
     static const char *const what[2] = {"running_mean", "running_var"};
-    if (!running[0] != !running[1]) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "%s is given and %s is not; give both or none",
-                     what[!running[0]], what[!!running[0]]);
-        return false;
-    }
+    if (!running[0] != !running[1])
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "%s is given and %s is not; give both or none",
+                              what[!running[0]], what[!!running[0]]);
     for (int i = 0; i < 2 && running[0]; i++) {
         const tsr_tensor *r = running[i];
         bool rows = r->shape.ndim == 2 && r->shape.d[1] == channels && r->shape.d[0] > 0;
@@ -89,19 +82,16 @@ static bool want_running(const tsri_ctx *c, tsr_tensor *const running[2], int64_
         bool fits = !c->g->training        ? rows || vector
                     : attrs->bn.parts == 1 ? vector || (rows && r->shape.d[0] == 1)
                                            : rows && r->shape.d[0] == attrs->bn.parts;
-        if (!fits || !tsr_dims_equal(r->shape, running[0]->shape)) {
-            tsri_op_fail(c, TSR_ERR_SHAPE,
-                         "%s is %s, with %d virtual batch%s and %lld channels; legal are (c) for "
-                         "global statistics and (parts,c) for local ones, both alike",
-                         what[i], tsri_op_dims(c, r), attrs->bn.parts,
-                         attrs->bn.parts == 1 ? "" : "es", (long long)channels);
-            return false;
-        }
-        if (c->g->training && !r->op->variable) {
-            tsri_op_fail(c, TSR_ERR_INVALID, "%s is no variable; a training graph writes it",
-                         what[i]);
-            return false;
-        }
+        if (!fits || !tsr_dims_equal(r->shape, running[0]->shape))
+            return tsri_op_refuse(
+                c, TSR_ERR_SHAPE,
+                "%s is %s, with %d virtual batch%s and %lld channels; legal are (c) for "
+                "global statistics and (parts,c) for local ones, both alike",
+                what[i], tsri_op_dims(c, r), attrs->bn.parts, attrs->bn.parts == 1 ? "" : "es",
+                (long long)channels);
+        if (c->g->training && !r->op->variable)
+            return tsri_op_refuse(c, TSR_ERR_INVALID,
+                                  "%s is no variable; a training graph writes it", what[i]);
     }
     return true;
 }
@@ -211,7 +201,7 @@ static tsr_tensor *normalise(const tsri_ctx *c, const tsri_attrs *attrs, const t
                             tsri_op_dims(c, data));
     if (data->dtype == TSR_F64) {
         if (!take_stats(c, attrs, group, data, &centre))
-            return &c->g->failed;
+            return c->failed;
         /* The mean of the totals, so that all ranks have the same one to the last bit. */
         tsr_tensor *in[3] = {data, centre.total, centre.count};
         data = tsri_graph_add1(c->g, TSRI_OP_BN_CENTER, attrs, centre.count ? 3 : 2, in,
@@ -220,7 +210,7 @@ static tsr_tensor *normalise(const tsri_ctx *c, const tsri_attrs *attrs, const t
             return data;
     }
     if (!take_stats(c, attrs, group, data, &stats))
-        return &c->g->failed;
+        return c->failed;
     if (x[3] && c->g->training)
         update_running(c->g, attrs, stats, centre, x + 3, c->loc);
     tsr_tensor *in[4] = {data, stats.mine, x[1], x[2]};
@@ -235,7 +225,7 @@ static tsr_tensor *scale_by_running(const tsri_ctx *c, const tsri_attrs *attrs,
     tsri_op *fold =
         tsri_graph_add(c->g, TSRI_OP_BN_FOLD, attrs, 4, x + 1, 2, shapes, dtypes, NULL, c->loc);
     if (!fold)
-        return &c->g->failed;
+        return c->failed;
     tsr_tensor *in[3] = {x[0], fold->out[0], fold->out[1]};
     tsr_tensor *y =
         tsri_graph_add1(c->g, TSRI_OP_SCALE_SHIFT, NULL, 3, in, x[0]->shape, x[0]->dtype, c->loc);
@@ -249,11 +239,10 @@ tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
                               const tsr_batch_norm_opts *opts, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *in[5] = {x, gamma, beta, running_mean, running_var}, *failed;
-    tsri_ctx c = {tsri_check_operands("batch_norm", 5, in, 3u << 3, loc, &failed), loc,
-                  "batch_norm"};
-    if (!c.g)
-        return failed;
+    tsr_tensor *in[5] = {x, gamma, beta, running_mean, running_var};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "batch_norm", 5, in, 3u << 3, loc))
+        return c.failed;
     if (x->shape.ndim != 4 && x->shape.ndim != 2)
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "x is %s; it must be (n,c,h,w) or (n,c)",
                             tsri_op_dims(&c, x));
@@ -263,7 +252,7 @@ tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
         !tsri_want_vector(&c, "gamma", gamma, channels) ||
         !tsri_want_vector(&c, "beta", beta, channels) || !read_options(&c, opts, x, &attrs) ||
         !want_running(&c, in + 3, channels, &attrs) || !read_sync(&c, opts, &attrs, &group))
-        return &c.g->failed;
+        return c.failed;
     if (running_mean && !c.g->training)
         return scale_by_running(&c, &attrs, in);
     return normalise(&c, &attrs, &group, in);
@@ -489,11 +478,6 @@ static void grad_scale_shift(tsri_op *op, tsr_tensor *const *dout, const bool *w
 
 /* --- cost ------------------------------------------------------------------------------------- */
 
-static double flops_data(const tsri_op *op)
-{
-    return 4 * (double)tsr_dims_count(op->in[0]->shape);
-}
-
 static const tsri_attr_field bn_attrs[] = {TSRI_ATTR_FIELD(bn.eps, F64, "eps"),
                                            TSRI_ATTR_FIELD(bn.momentum, F64, "momentum"),
                                            TSRI_ATTR_FIELD(bn.count, I64, "elements of a channel"),
@@ -504,21 +488,21 @@ static const tsri_attr_field bn_attrs[] = {TSRI_ATTR_FIELD(bn.eps, F64, "eps"),
                                            TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_bn_stats = {
-    .rule = rule_stats, .flops = flops_data, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
+    .rule = rule_stats, .flops_per_element = 4, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_bn_center = {.rule = rule_center,
                                         .gradient = grad_center,
-                                        .flops = flops_data,
+                                        .flops_per_element = 4,
                                         .attrs = bn_attrs,
                                         .layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_bn_apply = {.rule = rule_apply,
                                        .gradient = grad_apply,
-                                       .flops = flops_data,
+                                       .flops_per_element = 4,
                                        .attrs = bn_attrs,
                                        .layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_bn_bwd_stats = {
-    .rule = rule_bwd_stats, .flops = flops_data, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
+    .rule = rule_bwd_stats, .flops_per_element = 4, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_bn_bwd_apply = {
-    .rule = rule_bwd_apply, .flops = flops_data, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
+    .rule = rule_bwd_apply, .flops_per_element = 4, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_bn_param_grad = {
     .rule = rule_param_grad, .attrs = bn_attrs, .may_wait = true};
 const tsri_op_def tsri_def_bn_running = {
@@ -526,5 +510,5 @@ const tsri_op_def tsri_def_bn_running = {
 const tsri_op_def tsri_def_bn_fold = {.rule = rule_fold, .gradient = grad_fold, .attrs = bn_attrs};
 const tsri_op_def tsri_def_scale_shift = {.rule = rule_scale_shift,
                                           .gradient = grad_scale_shift,
-                                          .flops = flops_data,
+                                          .flops_per_element = 4,
                                           .layout = TSRI_LAYOUT_NHWC};

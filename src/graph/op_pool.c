@@ -4,14 +4,12 @@
 
 static bool want_planes(const tsri_ctx *c, const tsr_tensor *x)
 {
-    if (x->shape.ndim != 4) {
-        tsri_op_fail(c, TSR_ERR_SHAPE, "x is %s; it must be (n,c,h,w)", tsri_op_dims(c, x));
-        return false;
-    }
-    if (x->shape.d[2] == 0 || x->shape.d[3] == 0) {
-        tsri_op_fail(c, TSR_ERR_SHAPE, "x is %s; planes must not be empty", tsri_op_dims(c, x));
-        return false;
-    }
+    if (x->shape.ndim != 4)
+        return tsri_op_refuse(c, TSR_ERR_SHAPE, "x is %s; it must be (n,c,h,w)",
+                              tsri_op_dims(c, x));
+    if (x->shape.d[2] == 0 || x->shape.d[3] == 0)
+        return tsri_op_refuse(c, TSR_ERR_SHAPE, "x is %s; planes must not be empty",
+                              tsri_op_dims(c, x));
     return tsri_want_float(c, x);
 }
 
@@ -26,12 +24,11 @@ static bool read_options(const tsri_ctx *c, const tsr_pool2d_opts *opts, tsri_at
     for (int i = 0; i < 2; i++) {
         /* The default stride is the kernel, of each axis. */
         out->pool.stride[i] = out->pool.kernel[i];
-        if (out->pool.pad[i] > out->pool.kernel[i] / 2) {
-            tsri_op_fail(c, TSR_ERR_INVALID,
-                         "padding %d is more than half the kernel %d: windows would be all padding",
-                         out->pool.pad[i], out->pool.kernel[i]);
-            return false;
-        }
+        if (out->pool.pad[i] > out->pool.kernel[i] / 2)
+            return tsri_op_refuse(
+                c, TSR_ERR_INVALID,
+                "padding %d is more than half the kernel %d: windows would be all padding",
+                out->pool.pad[i], out->pool.kernel[i]);
     }
     if ((o.stride.h || o.stride.w) && !tsri_want_pair(c, "stride", o.stride, 1, out->pool.stride))
         return false;
@@ -45,12 +42,11 @@ static bool pooled_shape(const tsri_ctx *c, const tsr_tensor *x, const tsri_attr
     *out = x->shape;
     for (int i = 0; i < 2; i++) {
         int64_t padded = x->shape.d[2 + i] + 2 * (int64_t)attrs->pool.pad[i];
-        if (padded < attrs->pool.kernel[i]) {
-            tsri_op_fail(c, TSR_ERR_SHAPE,
-                         "x %s: kernel %d is larger than the %lld elements of axis %d with padding",
-                         tsri_op_dims(c, x), attrs->pool.kernel[i], (long long)padded, 2 + i);
-            return false;
-        }
+        if (padded < attrs->pool.kernel[i])
+            return tsri_op_refuse(
+                c, TSR_ERR_SHAPE,
+                "x %s: kernel %d is larger than the %lld elements of axis %d with padding",
+                tsri_op_dims(c, x), attrs->pool.kernel[i], (long long)padded, 2 + i);
         out->d[2 + i] = (padded - attrs->pool.kernel[i]) / attrs->pool.stride[i] + 1;
     }
     return true;
@@ -60,15 +56,12 @@ tsr_tensor *tsr_max_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const 
                               int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("max_pool2d", 1, &x, 0, loc, &failed), loc, "max_pool2d"};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
     tsri_attrs attrs;
     tsr_dims shape[2];
-    if (!want_planes(&c, x) || !read_options(&c, opts, &attrs) ||
-        !pooled_shape(&c, x, &attrs, &shape[0]))
-        return &c.g->failed;
+    if (!tsri_op_begin(&c, "max_pool2d", 1, &x, 0, loc) || !want_planes(&c, x) ||
+        !read_options(&c, opts, &attrs) || !pooled_shape(&c, x, &attrs, &shape[0]))
+        return c.failed;
     if (x->shape.d[2] > INT32_MAX / x->shape.d[3])
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "x %s: planes may have at most %d elements",
                             tsri_op_dims(&c, x), INT32_MAX);
@@ -82,15 +75,12 @@ tsr_tensor *tsr_avg_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const 
                               int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("avg_pool2d", 1, &x, 0, loc, &failed), loc, "avg_pool2d"};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
     tsri_attrs attrs;
     tsr_dims shape;
-    if (!want_planes(&c, x) || !read_options(&c, opts, &attrs) ||
-        !pooled_shape(&c, x, &attrs, &shape))
-        return &c.g->failed;
+    if (!tsri_op_begin(&c, "avg_pool2d", 1, &x, 0, loc) || !want_planes(&c, x) ||
+        !read_options(&c, opts, &attrs) || !pooled_shape(&c, x, &attrs, &shape))
+        return c.failed;
     return tsri_graph_add1(c.g, TSRI_OP_AVG_POOL, &attrs, 1, &x, shape, x->dtype, loc);
 }
 
@@ -98,13 +88,10 @@ tsr_tensor *tsr_adaptive_avg_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out
                                        const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
     const char *name = "adaptive_avg_pool2d";
-    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
-    if (!want_planes(&c, x))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !want_planes(&c, x))
+        return c.failed;
     if (out_h < 1 || out_w < 1)
         return tsri_op_fail(&c, TSR_ERR_INVALID, "result size (%lld,%lld); each must be at least 1",
                             (long long)out_h, (long long)out_w);
@@ -114,13 +101,6 @@ tsr_tensor *tsr_adaptive_avg_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out
 
 /* --- max -------------------------------------------------------------------------------------- */
 
-/* The second result, the winners' places, is not a maximum of places: so no '^'. */
-static tsr_status rule_max_pool(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "!n c . . -> n c . ., n c . .");
-}
-
 static void grad_max_pool(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     (void)want;
@@ -128,12 +108,6 @@ static void grad_max_pool(tsri_op *op, tsr_tensor *const *dout, const bool *want
     if (dout[0])
         din[0] = tsri_graph_add1(x->graph, TSRI_OP_MAX_POOL_DX, &op->attrs, 2, in, x->shape,
                                  x->dtype, op->loc);
-}
-
-static tsr_status rule_max_pool_dx(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "!n c . ., n c . . -> n c . .");
 }
 
 static double flops_window(const tsri_op *op)
@@ -147,13 +121,14 @@ static const tsri_attr_field pool_attrs[] = {
     TSRI_ATTR_FIELDS(pool.stride, I32, 2, "stride"), TSRI_ATTR_FIELDS(pool.pad, I32, 2, "padding"),
     TSRI_ATTR_FIELD(pool.count_include_pad, I32, "count_include_pad"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_max_pool = {.rule = rule_max_pool,
+/* The second result, the winners' places, is not a maximum of places: so no '^'. */
+const tsri_op_def tsri_def_max_pool = {.rule_text = "!n c . . -> n c . ., n c . .",
                                        .gradient = grad_max_pool,
                                        .flops = flops_window,
                                        .attrs = pool_attrs,
                                        .layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_max_pool_dx = {
-    .rule = rule_max_pool_dx, .attrs = pool_attrs, .layout = TSRI_LAYOUT_NHWC};
+    .rule_text = "!n c . ., n c . . -> n c . .", .attrs = pool_attrs, .layout = TSRI_LAYOUT_NHWC};
 
 /* --- averages --------------------------------------------------------------------------------- */
 
@@ -214,11 +189,6 @@ static void grad_avg(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr
     din[0] = tsri_graph_add1(x->graph, kind, &op->attrs, 1, &dout[0], x->shape, x->dtype, op->loc);
 }
 
-static double flops_operand(const tsri_op *op)
-{
-    return (double)tsr_dims_count(op->in[0]->shape);
-}
-
 const tsri_op_def tsri_def_avg_pool = {.rule = rule_avg,
                                        .gradient = grad_avg,
                                        .flops = flops_window,
@@ -228,7 +198,7 @@ const tsri_op_def tsri_def_avg_pool_dx = {
     .rule = rule_avg, .attrs = pool_attrs, .layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_adaptive_pool = {.rule = rule_adaptive,
                                             .gradient = grad_avg,
-                                            .flops = flops_operand,
+                                            .flops_per_element = 1,
                                             .attrs = pool_attrs,
                                             .layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_adaptive_pool_dx = {

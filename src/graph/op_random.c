@@ -9,12 +9,9 @@
 tsr_tensor *tsr_dropout_at(tsr_tensor *x, double p, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("dropout", 1, &x, 0, loc, &failed), loc, "dropout"};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_float(&c, x))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "dropout", 1, &x, 0, loc) || !tsri_want_float(&c, x))
+        return c.failed;
     if (!(p >= 0 && p < 1))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "p is %g; it must be in [0, 1)", p);
     if (!c.g->training || p == 0) {
@@ -117,7 +114,7 @@ tsr_tensor *tsr_uniform_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_
                            const tsr_placement *p, tsr_sbp sbp, double low, double high,
                            const char *file, int line)
 {
-    tsri_ctx c = {g, {file, line}, "uniform"};
+    tsri_ctx c = {.g = g, .loc = {file, line}, .op = "uniform"};
     return declare_random(&c, TSRI_RANDOM_UNIFORM, name, dtype, dims, p, sbp, low, high);
 }
 
@@ -125,14 +122,14 @@ tsr_tensor *tsr_normal_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_d
                           const tsr_placement *p, tsr_sbp sbp, double mean, double std,
                           const char *file, int line)
 {
-    tsri_ctx c = {g, {file, line}, "normal"};
+    tsri_ctx c = {.g = g, .loc = {file, line}, .op = "normal"};
     return declare_random(&c, TSRI_RANDOM_NORMAL, name, dtype, dims, p, sbp, mean, std);
 }
 
 tsr_tensor *tsr_full_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,
                         tsr_sbp sbp, double value, const char *file, int line)
 {
-    tsri_ctx c = {g, {file, line}, "full"};
+    tsri_ctx c = {.g = g, .loc = {file, line}, .op = "full"};
     if (!tsri_want_new(&c, dtype, dims, p, sbp))
         return tsri_refused_new(&c);
     if (!tsri_is_float(dtype) && !(fabs(value) <= 9007199254740992.0 && floor(value) == value))

@@ -10,19 +10,16 @@
 
 bool tsri_read_group(const tsri_ctx *c, const tsr_group *group, tsri_attrs *attrs)
 {
-    if (!group) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "the group is NULL%s", tsri_error_cause());
-        return false;
-    }
+    if (!group)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "the group is NULL%s", tsri_error_cause());
     if (!tsri_is_live(group, TSRI_LIVE_GROUP, c->op)) {
         tsri_graph_fail_last(c->g, TSR_ERR_INVALID);
         return false;
     }
     int n = tsr_group_size(group);
-    if (tsr_group_world_rank(group, tsr_group_rank(group)) != c->g->world->rank) {
-        tsri_op_fail(c, TSR_ERR_INVALID, "the group belongs to another world than the graph");
-        return false;
-    }
+    if (tsr_group_world_rank(group, tsr_group_rank(group)) != c->g->world->rank)
+        return tsri_op_refuse(c, TSR_ERR_INVALID,
+                              "the group belongs to another world than the graph");
     int *ranks = tsri_pool_alloc(&c->g->pool, (size_t)n * sizeof *ranks);
     if (!ranks) {
         tsri_graph_fail_last(c->g, TSR_ERR_NO_MEMORY);
@@ -76,17 +73,17 @@ bool tsri_make_rank_sum(const tsri_attrs *attrs, int n, tsr_tensor *const *x, ts
 tsr_tensor *tsr_rank_sum_at(tsr_tensor *x, const tsr_group *group, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed, *y;
-    tsri_ctx c = {tsri_check_operands("rank_sum", 1, &x, 0, loc, &failed), loc, "rank_sum"};
+    tsr_tensor *y;
+    tsri_ctx c;
     tsri_attrs attrs;
-    if (!c.g)
-        return failed;
+    if (!tsri_op_begin(&c, "rank_sum", 1, &x, 0, loc))
+        return c.failed;
     if (!c.g->local)
         return tsri_op_fail(&c, TSR_ERR_STATE,
                             "the graph is one of all ranks; legal in local graphs alone (here "
                             "tsr_sum of a tensor that is split over the ranks is such a sum)");
     if (!tsri_read_group(&c, group, &attrs))
-        return &c.g->failed;
+        return c.failed;
     if (attrs.rank_sum.nranks == 1)
         return tsri_as_result(x, x, loc);
     return tsri_make_rank_sum(&attrs, 1, &x, &y, loc) ? y : &c.g->failed;

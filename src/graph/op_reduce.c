@@ -13,20 +13,24 @@ static int64_t count_over(tsr_dims dims, uint32_t mask)
     return n;
 }
 
+/* Checks that x has a dtype whose elements can be added up. */
+static bool want_addends(const tsri_ctx *c, const tsr_tensor *x)
+{
+    if (tsri_is_float(x->dtype) || x->dtype == TSR_I64 || x->dtype == TSR_I32)
+        return true;
+    return tsri_op_refuse(c, TSR_ERR_DTYPE,
+                          "operand %s is %s; legal are floating point, i32 and i64: use tsr_cast",
+                          tsri_op_dims(c, x), tsr_dtype_name(x->dtype));
+}
+
 static tsr_tensor *declare_sum(const char *name, tsr_tensor *x, tsr_axes axes, bool keepdim,
                                bool mean, tsri_loc loc)
 {
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
     uint32_t mask;
-    if (!tsri_want_axes(&c, x, axes, &mask) || (mean && !tsri_want_float(&c, x)))
-        return &c.g->failed;
-    if (!tsri_is_float(x->dtype) && x->dtype != TSR_I64 && x->dtype != TSR_I32)
-        return tsri_op_fail(&c, TSR_ERR_DTYPE,
-                            "operand %s is %s; legal are floating point, i32 and i64: use tsr_cast",
-                            tsri_op_dims(&c, x), tsr_dtype_name(x->dtype));
+    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_axes(&c, x, axes, &mask) ||
+        (mean && !tsri_want_float(&c, x)) || !want_addends(&c, x))
+        return c.failed;
     double scale = mean ? 1.0 / (double)count_over(x->shape, mask) : 1;
     return tsri_make_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
 }
@@ -44,13 +48,10 @@ tsr_tensor *tsr_mean_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *
 static tsr_tensor *declare_extreme(const char *name, tsr_tensor *x, tsr_reduce_op op, tsr_axes axes,
                                    bool keepdim, tsri_loc loc)
 {
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
     uint32_t mask;
-    if (!tsri_want_axes(&c, x, axes, &mask))
-        return &c.g->failed;
+    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_axes(&c, x, axes, &mask))
+        return c.failed;
     if (count_over(x->shape, mask) == 0)
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
                             "%s over axes of size 0; nothing has no %s: name axes with elements",
@@ -74,13 +75,11 @@ tsr_tensor *tsr_min_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *f
 static tsr_tensor *declare_variance(const char *name, tsr_tensor *x, tsr_axes axes, bool keepdim,
                                     double correction, tsri_loc loc)
 {
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
     uint32_t mask;
-    if (!tsri_want_float(&c, x) || !tsri_want_axes(&c, x, axes, &mask))
-        return &c.g->failed;
+    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
+        !tsri_want_axes(&c, x, axes, &mask))
+        return c.failed;
     int64_t n = count_over(x->shape, mask);
     if (!(correction >= 0 && correction < (double)n))
         return tsri_op_fail(&c, TSR_ERR_INVALID,
@@ -119,13 +118,11 @@ tsr_tensor *tsr_norm_at(tsr_tensor *x, double p, tsr_axes axes, bool keepdim, co
                         int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("norm", 1, &x, 0, loc, &failed), loc, "norm"};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
     uint32_t mask;
-    if (!tsri_want_float(&c, x) || !tsri_want_axes(&c, x, axes, &mask))
-        return &c.g->failed;
+    if (!tsri_op_begin(&c, "norm", 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
+        !tsri_want_axes(&c, x, axes, &mask))
+        return c.failed;
     if (!(p > 0))
         return tsri_op_fail(&c, TSR_ERR_INVALID,
                             "p is %g; it must be above 0 (INFINITY: the maximum)", p);
@@ -190,34 +187,26 @@ static void grad_reduce(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     din[0] = tsr_mul_at(hit, tsr_div_at(dy, ties, file, line), file, line);
 }
 
-static double flops_reduce(const tsri_op *op)
-{
-    return (double)tsr_dims_count(op->in[0]->shape);
-}
-
 static const tsri_attr_field reduce_attrs[] = {
     TSRI_ATTR_FIELD(reduce.op, I32, "reduction"), TSRI_ATTR_FIELD(reduce.axes, MASK, "axes"),
     TSRI_ATTR_FIELD(reduce.keepdim, I32, "keepdim"), TSRI_ATTR_FIELD(reduce.scale, F64, "factor"),
     TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_reduce = {
-    .rule = rule_reduce, .gradient = grad_reduce, .flops = flops_reduce, .attrs = reduce_attrs};
+    .rule = rule_reduce, .gradient = grad_reduce, .flops_per_element = 1, .attrs = reduce_attrs};
 /* The gradient of x comes from the parts after it. */
 const tsri_op_def tsri_def_softmax_max = {
-    .rule = rule_reduce, .flops = flops_reduce, .attrs = reduce_attrs};
+    .rule = rule_reduce, .flops_per_element = 1, .attrs = reduce_attrs};
 
 /* --- prod ------------------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_prod_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("prod", 1, &x, 0, loc, &failed), loc, "prod"};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
     uint32_t mask;
-    if (!tsri_want_axes(&c, x, axes, &mask))
-        return &c.g->failed;
+    if (!tsri_op_begin(&c, "prod", 1, &x, 0, loc) || !tsri_want_axes(&c, x, axes, &mask))
+        return c.failed;
     if (!tsri_is_float(x->dtype) && x->dtype != TSR_I64)
         return tsri_op_fail(&c, TSR_ERR_DTYPE,
                             "operand %s is %s; legal are floating point and i64: use tsr_cast",
@@ -260,15 +249,10 @@ static tsr_status rule_prod_dx(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "!%s, %s -> %s", x, tsri_axes_text(dy, ndim, axes, '1'), x);
 }
 
-static double flops_prod_dx(const tsri_op *op)
-{
-    return 4 * flops_reduce(op);
-}
-
 const tsri_op_def tsri_def_prod = {
-    .rule = rule_prod, .gradient = grad_prod, .flops = flops_reduce, .attrs = reduce_attrs};
+    .rule = rule_prod, .gradient = grad_prod, .flops_per_element = 1, .attrs = reduce_attrs};
 const tsri_op_def tsri_def_prod_dx = {
-    .rule = rule_prod_dx, .flops = flops_prod_dx, .attrs = reduce_attrs};
+    .rule = rule_prod_dx, .flops_per_element = 4, .attrs = reduce_attrs};
 
 /* --- cumsum ----------------------------------------------------------------------------------- */
 
@@ -283,16 +267,10 @@ static tsr_tensor *add_cumsum(tsr_tensor *x, int axis, bool reverse, tsri_loc lo
 tsr_tensor *tsr_cumsum_at(tsr_tensor *x, int axis, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("cumsum", 1, &x, 0, loc, &failed), loc, "cumsum"};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_axis(&c, x, &axis))
-        return &c.g->failed;
-    if (!tsri_is_float(x->dtype) && x->dtype != TSR_I64 && x->dtype != TSR_I32)
-        return tsri_op_fail(&c, TSR_ERR_DTYPE,
-                            "operand %s is %s; legal are floating point, i32 and i64: use tsr_cast",
-                            tsri_op_dims(&c, x), tsr_dtype_name(x->dtype));
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "cumsum", 1, &x, 0, loc) || !tsri_want_axis(&c, x, &axis) ||
+        !want_addends(&c, x))
+        return c.failed;
     return x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : tsri_as_result(x, x, loc);
 }
 
@@ -314,19 +292,16 @@ static const tsri_attr_field cumsum_attrs[] = {TSRI_ATTR_FIELD(cumsum.axis, I32,
                                                TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_cumsum = {
-    .rule = rule_cumsum, .gradient = grad_cumsum, .flops = flops_reduce, .attrs = cumsum_attrs};
+    .rule = rule_cumsum, .gradient = grad_cumsum, .flops_per_element = 1, .attrs = cumsum_attrs};
 
 /* --- argmax ----------------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_argmax_at(tsr_tensor *x, int axis, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("argmax", 1, &x, 0, loc, &failed), loc, "argmax"};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_axis(&c, x, &axis))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "argmax", 1, &x, 0, loc) || !tsri_want_axis(&c, x, &axis))
+        return c.failed;
     if (x->shape.d[axis] == 0)
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "axis %d of %s has size 0; nothing has no maximum",
                             axis, tsri_op_dims(&c, x));
@@ -349,19 +324,17 @@ static const tsri_attr_field argmax_attrs[] = {TSRI_ATTR_FIELD(softmax.axis, I32
                                                TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_argmax = {
-    .rule = rule_argmax, .flops = flops_reduce, .attrs = argmax_attrs};
+    .rule = rule_argmax, .flops_per_element = 1, .attrs = argmax_attrs};
 
 /* --- broadcast_to ----------------------------------------------------------------------------- */
 
 tsr_tensor *tsr_broadcast_to_at(tsr_tensor *x, tsr_dims dims, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("broadcast_to", 1, &x, 0, loc, &failed), loc, "broadcast_to"};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_new(&c, x->dtype, dims, x->placement, TSR_AUTO))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "broadcast_to", 1, &x, 0, loc) ||
+        !tsri_want_new(&c, x->dtype, dims, x->placement, TSR_AUTO))
+        return c.failed;
     int lead = dims.ndim - x->shape.ndim;
     bool fits = lead >= 0;
     for (int i = 0; i < x->shape.ndim && fits; i++)

@@ -6,23 +6,21 @@ static bool want_cond(const tsri_ctx *c, const tsr_tensor *cond)
 {
     if (cond->dtype == TSR_BOOL)
         return true;
-    tsri_op_fail(c, TSR_ERR_DTYPE,
-                 "the condition is %s; bool is needed: compare (tsr_greater and its kind) or use "
-                 "tsr_cast(cond, TSR_BOOL)",
-                 tsr_dtype_name(cond->dtype));
-    return false;
+    return tsri_op_refuse(
+        c, TSR_ERR_DTYPE,
+        "the condition is %s; bool is needed: compare (tsr_greater and its kind) or use "
+        "tsr_cast(cond, TSR_BOOL)",
+        tsr_dtype_name(cond->dtype));
 }
 
 tsr_tensor *tsr_where_at(tsr_tensor *cond, tsr_tensor *x, tsr_tensor *y, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *in[3] = {cond, x, y}, *failed;
-    tsri_ctx c = {tsri_check_operands("where", 3, in, 0, loc, &failed), loc, "where"};
-    if (!c.g)
-        return failed;
+    tsr_tensor *in[3] = {cond, x, y};
+    tsri_ctx c;
     tsr_dims shape;
-    if (!want_cond(&c, cond))
-        return &c.g->failed;
+    if (!tsri_op_begin(&c, "where", 3, in, 0, loc) || !want_cond(&c, cond))
+        return c.failed;
     if (x->dtype != y->dtype)
         return tsri_op_fail(&c, TSR_ERR_DTYPE,
                             "x and y are %s and %s; one dtype is needed: use tsr_cast",
@@ -43,24 +41,12 @@ static tsr_tensor *add_mask(tsr_tensor *cond, tsr_tensor *x, bool keep, tsri_loc
     return tsri_graph_add1(x->graph, TSRI_OP_MASK, &attrs, 2, in, x->shape, x->dtype, loc);
 }
 
-static tsr_status rule_where(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "!... : ... + ... -> ...");
-}
-
 static void grad_where(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     for (int i = 1; i < 3; i++)
         if (want[i])
             din[i] = tsri_make_sum_to(add_mask(op->in[0], dout[0], i == 1, op->loc),
                                       op->in[i]->shape, op->loc);
-}
-
-static tsr_status rule_mask(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "!..., ... -> ...");
 }
 
 static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -70,22 +56,23 @@ static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
 }
 
 const tsri_op_def tsri_def_where = {
-    .rule = rule_where, .gradient = grad_where, .layout = TSRI_LAYOUT_ANY};
+    .rule_text = "!... : ... + ... -> ...", .gradient = grad_where, .layout = TSRI_LAYOUT_ANY};
 static const tsri_attr_field mask_attrs[] = {
     TSRI_ATTR_FIELD(mask.keep, I32, "keeps where the condition is"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_mask = {
-    .rule = rule_mask, .gradient = grad_mask, .attrs = mask_attrs, .layout = TSRI_LAYOUT_ANY};
+const tsri_op_def tsri_def_mask = {.rule_text = "!..., ... -> ...",
+                                   .gradient = grad_mask,
+                                   .attrs = mask_attrs,
+                                   .layout = TSRI_LAYOUT_ANY};
 
 /* --- triangles -------------------------------------------------------------------------------- */
 
 static tsr_tensor *declare_triangle(const char *name, tsr_tensor *x, int64_t diagonal, bool upper,
                                     tsri_loc loc)
 {
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, name, 1, &x, 0, loc))
+        return c.failed;
     if (x->shape.ndim < 2)
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "operand %s; matrices, (...,m,n), are needed",
                             tsri_op_dims(&c, x));

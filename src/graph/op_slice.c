@@ -53,10 +53,9 @@ static bool want_alike(const tsri_ctx *c, int n, tsr_tensor *const *x, int axis)
             tsri_op_fail(c, TSR_ERR_SHAPE, "operands 0 and %d are %s and %s; all must be alike", i,
                          tsri_op_dims(c, x[0]), tsri_op_dims(c, x[i]));
         else
-            tsri_op_fail(c, TSR_ERR_SHAPE,
-                         "operands 0 and %d are %s and %s; all axes but %d must be alike", i,
-                         tsri_op_dims(c, x[0]), tsri_op_dims(c, x[i]), axis);
-        return false;
+            return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                                  "operands 0 and %d are %s and %s; all axes but %d must be alike",
+                                  i, tsri_op_dims(c, x[0]), tsri_op_dims(c, x[i]), axis);
     }
     return true;
 }
@@ -83,33 +82,30 @@ static tsr_tensor *add_concat(tsr_graph *g, int n, tsr_tensor *const *x, int axi
 tsr_tensor *tsr_concat_at(int n, tsr_tensor *const *x, int axis, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
     if (!want_some("concat", n, x, loc))
         return NULL;
-    tsri_ctx c = {tsri_check_operands("concat", n, x, 0, loc, &failed), loc, "concat"};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_axis(&c, x[0], &axis) || !want_alike(&c, n, x, axis))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "concat", n, x, 0, loc) || !tsri_want_axis(&c, x[0], &axis) ||
+        !want_alike(&c, n, x, axis))
+        return c.failed;
     return tsri_as_result(add_concat(c.g, n, x, axis, loc), x[0], loc);
 }
 
 tsr_tensor *tsr_stack_at(int n, tsr_tensor *const *x, int axis, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
     if (!want_some("stack", n, x, loc))
         return NULL;
-    tsri_ctx c = {tsri_check_operands("stack", n, x, 0, loc, &failed), loc, "stack"};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "stack", n, x, 0, loc))
+        return c.failed;
     int ndim = x[0]->shape.ndim + 1, at = axis < 0 ? axis + ndim : axis;
     if (at < 0 || at >= ndim || ndim > TSR_MAX_NDIM)
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
                             "new axis %d for %s; legal are %d to %d, of at most %d axes", axis,
                             tsri_op_dims(&c, x[0]), -ndim, ndim - 1, TSR_MAX_NDIM);
     if (!want_alike(&c, n, x, -1))
-        return &c.g->failed;
+        return c.failed;
     tsr_tensor **one = tsri_pool_alloc(&c.g->pool, (size_t)n * sizeof *one);
     if (!one)
         return tsri_graph_fail_last(c.g, TSR_ERR_NO_MEMORY);
@@ -167,40 +163,33 @@ static bool want_sizes(const tsri_ctx *c, const tsr_tensor *x, int n, const int6
 {
     int64_t sum = 0;
     for (int i = 0; i < n; i++) {
-        if (sizes[i] < 0 || __builtin_add_overflow(sum, sizes[i], &sum)) {
-            tsri_op_fail(c, TSR_ERR_SHAPE, "size %d is %lld; sizes are >= 0 and add up to %lld", i,
-                         (long long)sizes[i], (long long)x->shape.d[axis]);
-            return false;
-        }
+        if (sizes[i] < 0 || __builtin_add_overflow(sum, sizes[i], &sum))
+            return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                                  "size %d is %lld; sizes are >= 0 and add up to %lld", i,
+                                  (long long)sizes[i], (long long)x->shape.d[axis]);
     }
     if (sum == x->shape.d[axis])
         return true;
-    tsri_op_fail(c, TSR_ERR_SHAPE, "the %d sizes add up to %lld; axis %d of %s needs %lld", n,
-                 (long long)sum, axis, tsri_op_dims(c, x), (long long)x->shape.d[axis]);
-    return false;
+    return tsri_op_refuse(c, TSR_ERR_SHAPE, "the %d sizes add up to %lld; axis %d of %s needs %lld",
+                          n, (long long)sum, axis, tsri_op_dims(c, x), (long long)x->shape.d[axis]);
 }
 
 void tsr_split_axis_at(tsr_tensor *x, int n, const int64_t *sizes, int axis, tsr_tensor **out_y,
                        const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("split_axis", 1, &x, 0, loc, &failed), loc, "split_axis"};
-    bool ok = c.g != NULL;
-    if (ok && n < 1) {
-        tsri_op_fail(&c, TSR_ERR_INVALID, "into %d parts; at least one is needed", n);
-        ok = false;
-    }
-    if (ok && (!sizes || !out_y)) {
-        tsri_op_fail(&c, TSR_ERR_INVALID, "%s is NULL", sizes ? "out_y" : "sizes");
-        ok = false;
-    }
+    tsri_ctx c;
+    bool ok = tsri_op_begin(&c, "split_axis", 1, &x, 0, loc);
+    if (ok && n < 1)
+        ok = tsri_op_refuse(&c, TSR_ERR_INVALID, "into %d parts; at least one is needed", n);
+    else if (ok && (!sizes || !out_y))
+        ok = tsri_op_refuse(&c, TSR_ERR_INVALID, "%s is NULL", sizes ? "out_y" : "sizes");
     ok = ok && tsri_want_axis(&c, x, &axis) && want_sizes(&c, x, n, sizes, axis) &&
          add_split(x, n, sizes, axis, out_y, loc);
     if (ok)
         out_y[0] = tsri_as_result(out_y[0], x, loc);
     for (int i = 0; i < n && !ok && out_y; i++)
-        out_y[i] = c.g ? &c.g->failed : failed;
+        out_y[i] = c.failed;
 }
 
 static tsr_status rule_split(const tsri_op *op, tsri_rule_text *out)
@@ -264,10 +253,9 @@ tsr_tensor *tsr_slice_at(tsr_tensor *x, tsr_dims starts, tsr_dims ends, tsr_dims
                          const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("slice", 1, &x, 0, loc, &failed), loc, "slice"};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "slice", 1, &x, 0, loc))
+        return c.failed;
     int ndim = x->shape.ndim;
     if (starts.ndim != ndim || ends.ndim != ndim || (steps.ndim && steps.ndim != ndim))
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
@@ -293,12 +281,9 @@ tsr_tensor *tsr_narrow_at(tsr_tensor *x, int axis, int64_t start, int64_t length
                           int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("narrow", 1, &x, 0, loc, &failed), loc, "narrow"};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_axis(&c, x, &axis))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "narrow", 1, &x, 0, loc) || !tsri_want_axis(&c, x, &axis))
+        return c.failed;
     int64_t n = x->shape.d[axis], from = start < 0 ? start + n : start;
     if (from < 0 || from > n || length < 0 || length > n - from)
         return tsri_op_fail(
@@ -315,10 +300,9 @@ tsr_tensor *tsr_pad_at(tsr_tensor *x, tsr_dims before, tsr_dims after, double va
                        const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands("pad", 1, &x, 0, loc, &failed), loc, "pad"};
-    if (!c.g)
-        return failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "pad", 1, &x, 0, loc))
+        return c.failed;
     int ndim = x->shape.ndim;
     if (before.ndim != ndim || after.ndim != ndim)
         return tsri_op_fail(&c, TSR_ERR_SHAPE,

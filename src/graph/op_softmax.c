@@ -7,12 +7,10 @@
 static tsr_tensor *declare_softmax(const char *name, tsr_tensor *x, int axis, bool is_log,
                                    tsri_loc loc)
 {
-    tsr_tensor *failed;
-    tsri_ctx c = {tsri_check_operands(name, 1, &x, 0, loc, &failed), loc, name};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_float(&c, x) || !tsri_want_axis(&c, x, &axis))
-        return &c.g->failed;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
+        !tsri_want_axis(&c, x, &axis))
+        return c.failed;
     tsri_attrs attrs = {0};
     attrs.softmax.axis = axis;
     attrs.softmax.log = is_log;
@@ -86,28 +84,18 @@ static void grad_finish(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
                                  x->dtype, op->loc);
 }
 
-static double flops_exp(const tsri_op *op)
-{
-    return 10 * (double)tsr_dims_count(op->in[0]->shape);
-}
-
-static double flops_dot(const tsri_op *op)
-{
-    return 2 * (double)tsr_dims_count(op->in[0]->shape);
-}
-
 static const tsri_attr_field softmax_attrs[] = {TSRI_ATTR_FIELD(softmax.axis, I32, "axis"),
                                                 TSRI_ATTR_FIELD(softmax.log, I32, "log"),
                                                 TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_softmax_sum = {
-    .rule = rule_sum, .flops = flops_exp, .attrs = softmax_attrs};
+    .rule = rule_sum, .flops_per_element = 10, .attrs = softmax_attrs};
 const tsri_op_def tsri_def_softmax_finish = {
-    .rule = rule_finish, .gradient = grad_finish, .flops = flops_exp, .attrs = softmax_attrs};
+    .rule = rule_finish, .gradient = grad_finish, .flops_per_element = 10, .attrs = softmax_attrs};
 const tsri_op_def tsri_def_softmax_dot = {
-    .rule = rule_dot, .flops = flops_dot, .attrs = softmax_attrs};
+    .rule = rule_dot, .flops_per_element = 2, .attrs = softmax_attrs};
 const tsri_op_def tsri_def_softmax_bwd = {
-    .rule = rule_bwd, .flops = flops_dot, .attrs = softmax_attrs};
+    .rule = rule_bwd, .flops_per_element = 2, .attrs = softmax_attrs};
 
 /* --- cross entropy ---------------------------------------------------------------------------- */
 
@@ -115,28 +103,22 @@ static bool want_reduction(const tsri_ctx *c, tsr_reduction r)
 {
     if (r == TSR_MEAN || r == TSR_SUM || r == TSR_NONE)
         return true;
-    tsri_op_fail(c, TSR_ERR_INVALID, "reduction is %d; legal are TSR_MEAN, TSR_SUM and TSR_NONE",
-                 (int)r);
-    return false;
+    return tsri_op_refuse(c, TSR_ERR_INVALID,
+                          "reduction is %d; legal are TSR_MEAN, TSR_SUM and TSR_NONE", (int)r);
 }
 
 static bool want_logits(const tsri_ctx *c, const tsr_tensor *x, const tsr_tensor *labels)
 {
-    if (x->shape.ndim != 2 || labels->shape.ndim != 1 || x->shape.d[0] != labels->shape.d[0]) {
-        tsri_op_fail(c, TSR_ERR_SHAPE, "logits %s, labels %s; legal are logits (n,c), labels (n)",
-                     tsri_op_dims(c, x), tsri_op_dims(c, labels));
-        return false;
-    }
-    if (x->shape.d[1] == 0) {
-        tsri_op_fail(c, TSR_ERR_SHAPE, "logits %s have no classes", tsri_op_dims(c, x));
-        return false;
-    }
-    if (labels->dtype != TSR_I64) {
-        tsri_op_fail(c, TSR_ERR_DTYPE,
-                     "labels are %s; i64 is needed: use tsr_cast(labels, TSR_I64)",
-                     tsr_dtype_name(labels->dtype));
-        return false;
-    }
+    if (x->shape.ndim != 2 || labels->shape.ndim != 1 || x->shape.d[0] != labels->shape.d[0])
+        return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                              "logits %s, labels %s; legal are logits (n,c), labels (n)",
+                              tsri_op_dims(c, x), tsri_op_dims(c, labels));
+    if (x->shape.d[1] == 0)
+        return tsri_op_refuse(c, TSR_ERR_SHAPE, "logits %s have no classes", tsri_op_dims(c, x));
+    if (labels->dtype != TSR_I64)
+        return tsri_op_refuse(c, TSR_ERR_DTYPE,
+                              "labels are %s; i64 is needed: use tsr_cast(labels, TSR_I64)",
+                              tsr_dtype_name(labels->dtype));
     return tsri_want_float(c, x);
 }
 
@@ -171,21 +153,20 @@ tsr_tensor *tsr_cross_entropy_with_at(tsr_tensor *logits, tsr_tensor *labels,
                                       int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *in[2] = {logits, labels}, *failed;
-    tsri_ctx c = {tsri_check_operands("cross_entropy", 2, in, 0, loc, &failed), loc,
-                  "cross_entropy"};
-    if (!c.g)
-        return failed;
+    tsr_tensor *in[2] = {logits, labels};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "cross_entropy", 2, in, 0, loc))
+        return c.failed;
     tsr_cross_entropy_opts o = *TSR_CROSS_ENTROPY_OPTS();
     if (!tsri_want_options(&c, &o, sizeof o, opts) || !want_logits(&c, logits, labels) ||
         !want_reduction(&c, o.reduction))
-        return &c.g->failed;
+        return c.failed;
     if (!(o.label_smoothing >= 0 && o.label_smoothing < 1))
         return tsri_op_fail(&c, TSR_ERR_INVALID, "label_smoothing is %g; it must be in [0, 1)",
                             o.label_smoothing);
     tsri_op *op = add_ce(&c, logits, labels, &o);
     if (!op)
-        return &c.g->failed;
+        return c.failed;
     if (o.reduction == TSR_NONE)
         return op->out[0];
     /* The mean of no rows is 0, as a rank's loss must be that has none. */
@@ -203,12 +184,6 @@ tsr_tensor *tsr_cross_entropy_at(tsr_tensor *logits, tsr_tensor *labels, tsr_red
 {
     return tsr_cross_entropy_with_at(logits, labels, TSR_CROSS_ENTROPY_OPTS(.reduction = reduction),
                                      file, line);
-}
-
-static tsr_status rule_terms(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "!n c@, !n, !n -> n .");
 }
 
 static tsr_status rule_ce_finish(const tsri_op *op, tsri_rule_text *out)
@@ -235,12 +210,6 @@ static void grad_terms(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
     din[0] = dout[0];
 }
 
-static tsr_status rule_ce_dx(const tsri_op *op, tsri_rule_text *out)
-{
-    (void)op;
-    return tsri_write_rule(out, "!n c@, !n, !n ., n -> n c@");
-}
-
 static double flops_rows(const tsri_op *op)
 {
     return 20 * (double)tsr_dims_count(op->in[1]->shape);
@@ -252,11 +221,14 @@ static const tsri_attr_field ce_attrs[] = {TSRI_ATTR_FIELD(ce.smoothing, F64, "l
                                            TSRI_ATTR_FIELD(ce.classes, I64, "classes"),
                                            TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_ce_terms = {
-    .rule = rule_terms, .gradient = grad_terms, .flops = flops_exp, .attrs = ce_attrs};
+const tsri_op_def tsri_def_ce_terms = {.rule_text = "!n c@, !n, !n -> n .",
+                                       .gradient = grad_terms,
+                                       .flops_per_element = 10,
+                                       .attrs = ce_attrs};
 const tsri_op_def tsri_def_ce_finish = {
     .rule = rule_ce_finish, .gradient = grad_ce_finish, .flops = flops_rows, .attrs = ce_attrs};
-const tsri_op_def tsri_def_ce_dx = {.rule = rule_ce_dx, .flops = flops_exp, .attrs = ce_attrs};
+const tsri_op_def tsri_def_ce_dx = {
+    .rule_text = "!n c@, !n, !n ., n -> n c@", .flops_per_element = 10, .attrs = ce_attrs};
 
 /* --- squared error ---------------------------------------------------------------------------- */
 
@@ -264,13 +236,11 @@ tsr_tensor *tsr_mse_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reductio
                             int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *in[2] = {x, y}, *failed;
-    tsri_ctx c = {tsri_check_operands("mse_loss", 2, in, 0, loc, &failed), loc, "mse_loss"};
-    if (!c.g)
-        return failed;
-    if (!tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, x) ||
-        !want_reduction(&c, reduction))
-        return &c.g->failed;
+    tsr_tensor *in[2] = {x, y};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "mse_loss", 2, in, 0, loc) || !tsri_want_same_dtype(&c, 2, in) ||
+        !tsri_want_float(&c, x) || !want_reduction(&c, reduction))
+        return c.failed;
     if (!tsr_dims_equal(x->shape, y->shape))
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "%s and %s; both must have one shape",
                             tsri_op_dims(&c, x), tsri_op_dims(&c, y));

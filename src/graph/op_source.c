@@ -24,7 +24,7 @@ static bool holds(tsr_dtype dtype, double v)
 tsr_tensor *tsr_arange_at(tsr_graph *g, tsr_dtype dtype, int64_t n, double start, double step,
                           const tsr_placement *p, tsr_sbp sbp, const char *file, int line)
 {
-    tsri_ctx c = {g, {file, line}, "arange"};
+    tsri_ctx c = {.g = g, .loc = {file, line}, .op = "arange"};
     const tsr_dims dims = {.ndim = 1, .d = {n}};
     if (!tsri_want_new(&c, dtype, dims, p, sbp))
         return tsri_refused_new(&c);
@@ -47,7 +47,7 @@ tsr_tensor *tsr_arange_at(tsr_graph *g, tsr_dtype dtype, int64_t n, double start
 tsr_tensor *tsr_constant_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const void *data,
                             const tsr_placement *p, tsr_sbp sbp, const char *file, int line)
 {
-    tsri_ctx c = {g, {file, line}, "constant"};
+    tsri_ctx c = {.g = g, .loc = {file, line}, .op = "constant"};
     if (!tsri_want_new(&c, dtype, dims, p, sbp))
         return tsri_refused_new(&c);
     int64_t n = tsr_dims_count(dims);

@@ -102,11 +102,6 @@ static bool same_class(const tsri_strategy_table *t, const tsri_op *a, const tsr
 }
 
 /* --- ops whose signature is the user's word --------------------------------------------------- */
-static bool is_source(const tsri_op *op)
-{
-    return !tsri_op_def_of(op->kind)->rule;
-}
-
 /* Which entry a dimension can have when nobody says: B, S(i) of axes that are long enough, and
  * (values that are computed) P(sum). */
 static int choices(const tsri_op *op, int d, tsr_sbp1 *out)
@@ -203,15 +198,12 @@ static tsr_status add_extra(tsri_strategy_table *t, const tsri_op *op, const tsr
 static tsr_status bind_rule(tsri_pool *pool, const tsri_op *op, tsri_rule_text *text,
                             tsri_rule **out_rule)
 {
-    const tsri_op_def *def = tsri_op_def_of(op->kind);
-    if (!def || !def->rule)
-        return tsri_fail_at(op->loc, TSR_ERR_INTERNAL, "%s has no rule", tsri_op_name(op->kind));
     tsr_dims in[TSRI_RULE_MAX_ARGS], out[TSRI_RULE_MAX_ARGS];
     for (int i = 0; i < op->nin; i++)
         in[i] = op->in[i]->shape;
     for (int i = 0; i < op->nout; i++)
         out[i] = op->out[i]->shape;
-    TSRI_TRY(def->rule(op, text));
+    TSRI_TRY(tsri_op_write_rule(op, text));
     return tsri_rule_bind(pool, text->text, op->nin, in, op->nout, out, text->nsizes, text->sizes,
                           out_rule);
 }
@@ -263,17 +255,6 @@ static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, doubl
     double compute = flops * share_of(op, rule, sig) / t->model->flops_per_s;
     double memory = bytes / t->model->local_bytes_per_s;
     return (float)(t->model->kernel_s + (compute > memory ? compute : memory));
-}
-
-static double flops_of(const tsri_op *op)
-{
-    const tsri_op_def *def = tsri_op_def_of(op->kind);
-    if (def && def->flops)
-        return def->flops(op);
-    double n = 0;
-    for (int i = 0; i < op->nout; i++)
-        n += (double)tsr_dims_count(op->out[i]->shape);
-    return n;
 }
 
 /* --- fewer of them ---------------------------------------------------------------------------- */
@@ -399,8 +380,9 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
     s->op = op;
     s->id = t->count++;
     s->groups_index = -1;
-    TSRI_TRY(is_source(op) ? source_strategies(t, op, s) : derived_strategies(t, op, s, &rule));
-    double flops = is_source(op) ? 0 : flops_of(op);
+    const bool has_rule = tsri_op_has_rule(op->kind);
+    TSRI_TRY(has_rule ? derived_strategies(t, op, s, &rule) : source_strategies(t, op, s));
+    double flops = has_rule ? tsri_op_flops(op) : 0;
     if (rule)
         TSRI_TRY(prune(t, op, flops, rule, s));
     s->cost = tsri_pool_alloc(t->pool, (size_t)s->n * sizeof *s->cost);
@@ -408,7 +390,7 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
     if (!s->cost || !s->usage)
         return no_memory();
     for (int i = 0; i < s->n; i++) {
-        if (!is_source(op) && !tsri_op_def_of(op->kind)->is_view) /* views take no time */
+        if (has_rule && !tsri_op_def_of(op->kind)->is_view) /* views take no time */
             s->cost[i] = compute_cost(t, op, flops, rule, &s->sig[i]);
         for (int j = 0; j < op->nout; j++)
             s->usage[i] +=

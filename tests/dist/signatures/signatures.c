@@ -56,11 +56,6 @@ static void fill_source(const sc_graph *s, const tsri_op *op, double *v, uint64_
                        : fill_value(fill, t->dtype, rng);
 }
 
-static bool has_rule(const tsri_op *op)
-{
-    return tsri_op_def_of(op->kind)->rule != NULL;
-}
-
 static bool is_known(const sg_entry *e)
 {
     for (int i = 0; i < sg_nentries; i++) {
@@ -97,7 +92,7 @@ static void run_program(const sc_case *c, sc_graph *s)
             fill_source(s, op, value[op->out[0]->id], &rng);
             continue;
         }
-        assert_true(has_rule(op));
+        assert_true(tsri_op_has_rule(op->kind));
         sg_entry e = {.name = c->name, .real = s->real, .op = op, .v = vf_from(op)};
         for (int j = 0; j < op->nin; j++)
             e.v.in[j] = value[op->in[j]->id];
@@ -105,7 +100,7 @@ static void run_program(const sc_case *c, sc_graph *s)
             e.v.out[j] = value[op->out[j]->id];
         if (!vf_run_whole(&e.v, why, sizeof why))
             fail_msg("%s: %s, unsplit: %s", c->name, tsri_op_name(op->kind), why);
-        if (tsri_op_def_of(op->kind)->rule(op, &e.text) != TSR_OK)
+        if (tsri_op_write_rule(op, &e.text) != TSR_OK)
             fail_msg("%s: %s: %s", c->name, tsri_op_name(op->kind), tsr_last_error());
         assert_true(sg_nentries < MAX_OPS);
         if (!is_known(&e))

@@ -132,9 +132,9 @@ static void add_rule(const tsri_op *op)
 {
     char line[2048] = "";
     tsri_rule_text t = {0};
-    if (!tsri_op_def_of(op->kind)->rule)
+    if (!tsri_op_has_rule(op->kind))
         return;
-    assert_int_equal(tsri_op_def_of(op->kind)->rule(op, &t), TSR_OK);
+    assert_int_equal(tsri_op_write_rule(op, &t), TSR_OK);
     append(line, sizeof line, "%s: %s", tsri_op_name(op->kind), t.text);
     for (int i = 0; i < t.nsizes; i++)
         append(line, sizeof line, ", %s is %lld", t.sizes[i].name, (long long)t.sizes[i].size);
