@@ -38,8 +38,7 @@ static tsr_status get_registry(tsr_world *world, registry **out_registry)
 {
     if (!world->placements) {
         registry *reg = tsri_mem_alloc(&world->mem, sizeof *reg);
-        if (!reg)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(reg);
         tsri_pool_init(&reg->pool, &world->mem);
         /* Last, so that placements outlive whatever else the world owns: a graph may be older than
          * the placements of its tensors. */
@@ -96,14 +95,12 @@ tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, 
             return TSR_OK;
         }
     tsr_placement *p = tsri_pool_alloc(&reg->pool, sizeof *p);
-    if (!p)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p);
     *p = (tsr_placement){.world = world, .device = device, .ndim = ndim, .nranks = nranks};
     memcpy(p->dim, dim, (size_t)ndim * sizeof *dim);
     p->ranks = tsri_pool_dup(&reg->pool, ranks, (size_t)nranks * sizeof *ranks);
     p->text = p->ranks ? make_text(&reg->pool, p) : NULL;
-    if (!p->text)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p->text);
     TSRI_TRY(tsri_live_add(&world->mem, p, TSRI_LIVE_PLACEMENT));
     p->next = reg->first;
     reg->first = p;
@@ -115,8 +112,7 @@ tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, 
 static tsr_status check_ranks(tsr_world *world, int nranks, const int *ranks)
 {
     bool *seen = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *seen);
-    if (!seen)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(seen);
     tsr_status status = TSR_OK;
     for (int i = 0; i < nranks && status == TSR_OK; i++) {
         if (ranks[i] < 0 || ranks[i] >= world->nranks)

@@ -54,8 +54,7 @@ static const tsri_device_ops cpu_ops = {
 tsr_status tsri_device_open_cpu(tsr_world *world, tsri_device **out_device)
 {
     tsri_device *d = tsri_mem_alloc(&world->mem, sizeof *d);
-    if (!d)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(d);
     d->ops = &cpu_ops;
     d->world = world;
     d->region = &world->region;

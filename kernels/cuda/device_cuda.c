@@ -161,8 +161,7 @@ static tsr_status fill(tsri_device *d, tsr_dtype dtype, tsr_reduce_op op, int64_
 static tsr_status stream_create(tsri_device *d, tsri_stream **out_stream)
 {
     tsri_stream *s = tsri_mem_alloc(&d->world->mem, sizeof *s);
-    if (!s)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(s);
     s->device = of(d);
     tsr_status status = tsri_cuda_check(
         cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking), "cudaStreamCreate");
@@ -480,8 +479,7 @@ tsr_status tsri_cuda_open(tsr_world *world, tsri_device **out_device)
     int ngpus;
     TSRI_TRY(tsri_cuda_count_gpus(&ngpus));
     tsri_cuda_device *d = tsri_mem_alloc(&world->mem, sizeof *d);
-    if (!d)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(d);
     d->base.ops = &ops;
     d->base.world = world;
     d->ordinal = world->local_rank % ngpus;

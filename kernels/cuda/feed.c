@@ -52,8 +52,7 @@ void tsri_feed_close(tsri_cuda_device *d)
 tsr_status tsri_feed_open(tsri_cuda_device *d)
 {
     feeder *f = d->feed = tsri_mem_alloc(&d->base.world->mem, sizeof *f);
-    if (!f)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(f);
     TSRI_CUDA(cudaStreamCreateWithFlags(&f->stream, cudaStreamNonBlocking));
     TSRI_CUDA(cudaMallocHost((void **)&f->small, SMALL * SMALL_SLOTS));
     for (int i = 0; i < SLOTS; i++) {

@@ -75,8 +75,7 @@ tsr_status tsri_cuda_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_cu
                             const char *impl, tsri_kernel **out_kernel)
 {
     tsri_cuda_kernel *k = tsri_cuda_make(mem, desc, run, impl, sizeof *k);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     *out_kernel = &k->base;
     return TSR_OK;
 }

@@ -54,8 +54,7 @@ static tsr_status graph_build(graph *g)
         g->edges = edges ? edges : g->edges;
         int *first = more(g->mem, g->first, i + 2, &g->first_room, sizeof *first);
         g->first = first ? first : g->first;
-        if (!edges || !first)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(edges && first);
         g->first[i] = g->nedges;
         for (int k = 0; k < n; k++) {
             edge *e = &g->edges[g->nedges++];

@@ -259,13 +259,11 @@ static tsr_status collect(void *arg, const tsri_mover *mv, const int *coord,
     int nsrc = tsri_mover_sources(mv, coord, NULL, &self);
     if (nsrc == 0)
         return TSR_OK;
-    if (!TSRI_PUSH(c->pool, c->pieces, c->n, c->capacity))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(c->pool, c->pieces, c->n, c->capacity));
     tsri_piece *p = &c->pieces[c->n];
     *p = (tsri_piece){.nsrc = nsrc};
     p->src = tsri_pool_alloc(c->pool, (size_t)nsrc * sizeof *p->src);
-    if (!p->src)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p->src);
     tsri_mover_sources(mv, coord, p->src, &self);
     size_t axes = (size_t)mv->shape.ndim * sizeof *p->offset;
     memcpy(p->offset, box->offset, axes);

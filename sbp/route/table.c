@@ -20,12 +20,10 @@ static tsr_status table_grow(tsri_table *t)
 {
     int room = t->room ? 4 * t->room : 64;
     tsri_state *state = tsri_mem_realloc(t->mem, t->state, (size_t)room * sizeof *state);
-    if (!state)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(state);
     t->state = state;
     int *slot = tsri_mem_alloc(t->mem, 2 * (size_t)room * sizeof *slot);
-    if (!slot)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(slot);
     tsri_mem_free(t->slot);
     t->slot = slot;
     t->room = room;

@@ -60,8 +60,7 @@ static tsr_status push(list *l, const tsri_rule *rule, const tsri_signature *sig
         if (!memcmp(l->items[i].sig.in, sig->in, (size_t)rule->nin * sizeof *sig->in) &&
             !memcmp(l->items[i].sig.out, sig->out, (size_t)rule->nout * sizeof *sig->out))
             return TSR_OK;
-    if (!TSRI_PUSH(l->pool, l->items, l->count, l->capacity))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(l->pool, l->items, l->count, l->capacity));
     entry *it = &l->items[l->count++];
     *it = (entry){*sig, split};
     it->sig.index = split ? __builtin_ctz(split) : -1;
@@ -330,8 +329,7 @@ tsr_status tsri_rule_derive(tsri_pool *pool, const tsri_rule *rule, int k, int *
     tsri_rule_entry *entries;
     TSRI_TRY(tsri_rule_entries(pool, rule, k, &n, &entries));
     tsri_signature *sigs = tsri_pool_alloc(pool, (size_t)n * sizeof *sigs);
-    if (!sigs)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(sigs);
     for (int i = 0; i < n; i++)
         sigs[i] = entries[i].sig;
     *out_count = n;

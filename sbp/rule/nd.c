@@ -101,8 +101,7 @@ static tsr_status fill_node(walk *w, int d, node *at)
     if (d + 1 == w->ndim)
         return TSR_OK;
     at->after = tsri_pool_alloc(&w->nodes, (size_t)at->n * sizeof *at->after);
-    if (!at->after)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(at->after);
     for (int e = 0; e < at->n; e++)
         TSRI_TRY(reach_next(w, d, at, e));
     return TSR_OK;
@@ -116,8 +115,7 @@ static tsr_status reach(walk *w, int d, const pieces *size, node **out_node)
         at = at->other;
     if (!at) {
         at = tsri_pool_alloc(&w->nodes, sizeof *at + bytes);
-        if (!at)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(at);
         memcpy(at->size, size, bytes);
         at->other = w->first[d];
         w->first[d] = at;
@@ -176,8 +174,7 @@ static tsr_status list_all(walk *w, tsri_pool *pool, const node *root)
         w->now.out[i].ndim = (int8_t)w->ndim;
     list_from(w, 0, root);
     w->list = tsri_pool_alloc(pool, (size_t)w->count * sizeof *w->list);
-    if (!w->list)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(w->list);
     w->count = 0;
     list_from(w, 0, root);
     return TSR_OK;

@@ -283,8 +283,7 @@ static tsr_status parse_rules(parser *p)
         tsri_subrule *r = &rule->rules[rule->nrules++];
         r->in = tsri_pool_alloc(p->pool, (size_t)rule->nin * sizeof *r->in);
         r->out = tsri_pool_alloc(p->pool, (size_t)(rule->nout - nout) * sizeof *r->out);
-        if (!r->in || !r->out)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(r->in && r->out);
         r->first_out = nout;
         TSRI_TRY(parse_operands(p, r));
         do {
@@ -314,15 +313,13 @@ tsr_status tsri_rule_parse(tsri_pool *pool, const char *text, int nin, const tsr
             "are possible",
             length, nin, nout, TSRI_RULE_MAX_ARGS);
     tsri_rule *rule = tsri_pool_alloc(pool, sizeof *rule);
-    if (!rule)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(rule);
     rule->nin = nin;
     rule->nout = nout;
     rule->text = tsri_pool_strdup(pool, text);
     rule->rules = tsri_pool_alloc(pool, nrules * sizeof *rule->rules);
     rule->items = tsri_pool_alloc(pool, room + 1);
-    if (!rule->text || !rule->rules || !rule->items)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(rule->text && rule->rules && rule->items);
     parser p = {.pool = pool, .rule = rule, .at = rule->text, .in = in, .out = out};
     TSRI_TRY(parse_rules(&p));
     *out_rule = rule;

@@ -32,12 +32,6 @@ typedef struct brancher {
     double slack;
 } brancher;
 
-#define NEED(p)                       \
-    do {                              \
-        if (!(p))                     \
-            return TSR_ERR_NO_MEMORY; \
-    } while (0)
-
 /* Subtracts each row's least entry and gives it to the row's node. */
 static void move_minima(double *edge, int rows, int cols, int64_t row, int64_t col, double *cost)
 {
@@ -61,14 +55,14 @@ static tsr_status reparametrise(brancher *x)
     x->b->work -= d->pass * DUAL_STEPS;
     x->start = tsri_pool_alloc(x->pool, (size_t)x->total * sizeof(double));
     x->edge = tsri_pool_alloc(x->pool, (size_t)g->nedges * sizeof *x->edge);
-    NEED(x->start && x->edge);
+    TSRI_NEED(x->start && x->edge);
     for (int v = 0; v < g->n; v++)
         memcpy(x->start + x->at[v], g->cost[v], (size_t)g->k[v] * sizeof(double));
     for (int e = 0; e < g->nedges; e++) {
         int u = g->edges[e].u, v = g->edges[e].v, ku = g->k[u], kv = g->k[v];
         double *cu = x->start + x->at[u], *cv = x->start + x->at[v];
         double *c = tsri_pool_alloc(x->pool, (size_t)ku * (size_t)kv * sizeof(double));
-        NEED(c);
+        TSRI_NEED(c);
         for (int i = 0; i < ku; i++)
             for (int j = 0; j < kv; j++)
                 c[i * kv + j] = g->edges[e].cost[i * kv + j] - d->to_u[e][i] - d->to_v[e][j];
@@ -98,7 +92,7 @@ static tsr_status start_usage(brancher *x)
         return TSR_OK;
     x->room = tsri_pool_dup(x->pool, u->room, (size_t)u->ntimes * sizeof(int64_t));
     x->slight = tsri_pool_alloc(x->pool, (size_t)x->g->n * sizeof(int64_t));
-    NEED(x->room && x->slight);
+    TSRI_NEED(x->room && x->slight);
     for (int v = 0; v < x->g->n; v++) {
         if (!u->use[v])
             continue;
@@ -115,7 +109,7 @@ static tsr_status start(brancher *x)
     x->at = tsri_pool_alloc(x->pool, (size_t)g->n * sizeof(int));
     x->choice = tsri_pool_alloc(x->pool, (size_t)g->n * sizeof(int));
     x->levels = tsri_pool_alloc(x->pool, ((size_t)g->n + 1) * sizeof *x->levels);
-    NEED(x->at && x->choice && x->levels);
+    TSRI_NEED(x->at && x->choice && x->levels);
     for (int v = 0; v < g->n; v++) {
         x->at[v] = x->total;
         x->total += g->k[v];
@@ -129,7 +123,7 @@ static tsr_status start(brancher *x)
         l->cost = tsri_pool_alloc(x->pool, (size_t)x->total * sizeof(double));
         l->least = tsri_pool_alloc(x->pool, (size_t)g->n * sizeof(double));
         l->order = tsri_pool_alloc(x->pool, (size_t)x->total * sizeof(int));
-        NEED(l->cost && l->least && l->order);
+        TSRI_NEED(l->cost && l->least && l->order);
     }
     level *first = &x->levels[0];
     memcpy(first->cost, x->start, (size_t)x->total * sizeof(double));

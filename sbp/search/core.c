@@ -2,17 +2,11 @@
 /* The core that reductions leave. */
 #include "sbp/search/graph.h"
 
-#define NEED(p)                       \
-    do {                              \
-        if (!(p))                     \
-            return TSR_ERR_NO_MEMORY; \
-    } while (0)
-
 static tsr_status index_edges(tsri_pool *pool, tsri_sgraph *g)
 {
     int *start = tsri_pool_alloc(pool, ((size_t)g->n + 2) * sizeof(int));
     int *adj = tsri_pool_alloc(pool, (size_t)g->nedges * 2 * sizeof(int));
-    NEED(start && adj);
+    TSRI_NEED(start && adj);
     for (int e = 0; e < g->nedges; e++) {
         start[g->edges[e].u + 2]++;
         start[g->edges[e].v + 2]++;
@@ -37,7 +31,7 @@ tsr_status tsri_sg_build(tsri_pool *pool, tsri_sreducer *r, tsri_sgraph *out)
     g.cost = tsri_pool_alloc(pool, n * sizeof *g.cost);
     g.node = tsri_pool_alloc(pool, n * sizeof *g.node);
     g.edges = tsri_pool_alloc(pool, (size_t)r->nedges * sizeof *g.edges);
-    NEED(place && g.k && g.cost && g.node && g.edges);
+    TSRI_NEED(place && g.k && g.cost && g.node && g.edges);
     for (int v = 0; v < r->p->nnodes; v++) {
         if (r->nodes[v].gone)
             continue;
@@ -45,7 +39,7 @@ tsr_status tsri_sg_build(tsri_pool *pool, tsri_sreducer *r, tsri_sgraph *out)
         g.k[g.n] = r->nodes[v].k;
         g.node[g.n] = v;
         g.cost[g.n] = tsri_sm_rows(&r->memo, r->nodes[v].cost);
-        NEED(g.cost[g.n]);
+        TSRI_NEED(g.cost[g.n]);
         g.n++;
     }
     for (int i = 0; i < r->nedges; i++) {
@@ -56,7 +50,7 @@ tsr_status tsri_sg_build(tsri_pool *pool, tsri_sreducer *r, tsri_sgraph *out)
         TSRI_TRY(tsri_sm_finite(&r->memo, e->m, r->forbid, &m));
         const double *cost = tsri_sm_rows(&r->memo, m);
         const double *flip = tsri_sm_rows(&r->memo, tsri_sm_flip(&r->memo, m));
-        NEED(cost && flip);
+        TSRI_NEED(cost && flip);
         g.edges[g.nedges++] =
             u < v ? (tsri_sg_edge){u, v, cost, flip, i} : (tsri_sg_edge){v, u, flip, cost, i};
     }

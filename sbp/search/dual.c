@@ -14,8 +14,7 @@ tsr_status tsri_sg_dual_start(tsri_pool *pool, const tsri_sgraph *g, tsri_sg_dua
     d.share = tsri_pool_alloc(pool, n * sizeof *d.share);
     d.to_u = tsri_pool_alloc(pool, nedges * sizeof *d.to_u);
     d.to_v = tsri_pool_alloc(pool, nedges * sizeof *d.to_v);
-    if (!d.cost || !d.share || !d.to_u || !d.to_v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(d.cost && d.share && d.to_u && d.to_v);
     for (int v = 0; v < g->n; v++) {
         int after = 0, count = g->adj_start[v + 1] - g->adj_start[v];
         for (int i = g->adj_start[v]; i < g->adj_start[v + 1]; i++)
@@ -23,8 +22,7 @@ tsr_status tsri_sg_dual_start(tsri_pool *pool, const tsri_sgraph *g, tsri_sg_dua
         int chains = after > count - after ? after : count - after;
         d.share[v] = 1.0 / (chains > 1 ? chains : 1);
         d.cost[v] = tsri_pool_dup(pool, g->cost[v], (size_t)g->k[v] * sizeof(double));
-        if (!d.cost[v])
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(d.cost[v]);
         widest = g->k[v] > widest ? g->k[v] : widest;
         d.left += g->k[v];
     }
@@ -32,14 +30,12 @@ tsr_status tsri_sg_dual_start(tsri_pool *pool, const tsri_sgraph *g, tsri_sg_dua
         const tsri_sg_edge *e = &g->edges[i];
         d.to_u[i] = tsri_pool_alloc(pool, (size_t)g->k[e->u] * sizeof(double));
         d.to_v[i] = tsri_pool_alloc(pool, (size_t)g->k[e->v] * sizeof(double));
-        if (!d.to_u[i] || !d.to_v[i])
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(d.to_u[i] && d.to_v[i]);
         d.pass += 2.0 * g->k[e->u] * g->k[e->v] + 64.0;
     }
     d.sum = tsri_pool_alloc(pool, (size_t)widest * sizeof(double));
     d.part = tsri_pool_alloc(pool, (size_t)widest * sizeof(double));
-    if (!d.sum || !d.part)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(d.sum && d.part);
     d.slack = 1e-12 * g->range;
     *out = d;
     return TSR_OK;
@@ -143,8 +139,7 @@ static tsr_status keep_node(const tsri_sg_dual *d, tsri_sreducer *r, int v, int 
     int k = g->k[v], count = 0;
     int *kept = tsri_pool_alloc(r->pool, (size_t)k * sizeof(int));
     double *cost = tsri_pool_alloc(r->pool, (size_t)k * sizeof(double));
-    if (!kept || !cost)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(kept && cost);
     for (int s = 0; s < k; s++)
         if (d->cost[v][s] < INFINITY) {
             cost[count] = d->cost[v][s];
@@ -166,16 +161,14 @@ tsr_status tsri_sg_dual_keep(tsri_sg_dual *d, tsri_sreducer *r)
     const tsri_sgraph *g = d->g;
     int **kept = tsri_pool_alloc(r->pool, (size_t)g->n * sizeof *kept);
     int *count = tsri_pool_alloc(r->pool, (size_t)g->n * sizeof *count);
-    if (!kept || !count)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(kept && count);
     for (int v = 0; v < g->n; v++)
         TSRI_TRY(keep_node(d, r, v, &kept[v], &count[v]));
     for (int i = 0; i < g->nedges; i++) {
         const tsri_sg_edge *e = &g->edges[i];
         int rows = count[e->u], cols = count[e->v];
         double *at = tsri_pool_alloc(r->pool, (size_t)rows * (size_t)cols * sizeof *at);
-        if (!at)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(at);
         for (int s = 0; s < rows; s++) {
             int from = kept[e->u][s];
             const double *row = e->cost + (int64_t)from * g->k[e->v];

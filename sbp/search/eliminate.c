@@ -100,8 +100,7 @@ static tsr_status add_factor(eliminator *el, int v, const double *table, double 
         return TSR_OK;
     }
     factor *f = tsri_pool_alloc(el->pool, sizeof *f);
-    if (!f)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(f);
     *f = (factor){.table = table, .owned = owned, .row = 1, .nvars = nvars, .vars = vars};
     for (int i = 0; i < nvars; i++)
         f->row *= el->g->k[vars[i]];
@@ -139,16 +138,14 @@ static tsr_status start(eliminator *el, const tsri_sg_plan *plan, const int *cho
     el->pos = tsri_pool_alloc(el->pool, n * sizeof(int));
     el->mark = tsri_pool_alloc(el->pool, n * sizeof(int));
     el->buckets = tsri_pool_alloc(el->pool, n * sizeof *el->buckets);
-    if (!el->pos || !el->mark || !el->buckets)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(el->pos && el->mark && el->buckets);
     for (int i = 0; i < g->n; i++)
         el->pos[plan->order[i]] = i;
     for (int v = 0; v < g->n; v++) {
         bucket *b = &el->buckets[v];
         b->last = &b->first;
         b->cost = tsri_pool_dup(el->pool, g->cost[v], (size_t)g->k[v] * sizeof(double));
-        if (!b->cost)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(b->cost);
         if (!el->relax && plan->is_cut[v])
             el->constant += g->cost[v][choice[v]];
     }
@@ -203,8 +200,7 @@ static tsr_status add_operand(eliminator *el, tsri_minimum *m, const factor *f, 
     int64_t stride = nin ? m->block : 1;
     if (nin && nin < nscope - m->nouter) {
         table = spread(el, f, m->k, nin, scope, nscope, m->nouter, m->block);
-        if (!table)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(table);
     }
     /* Rows from the front, scalars from the back. */
     tsri_operand *op = nin ? &m->rows[m->nrows++] : --m->scalars;
@@ -264,14 +260,12 @@ static tsr_status start_minimum(eliminator *el, tsri_minimum *m, const int *scop
 {
     choose_block(el, m, scope, nscope, entries);
     while (el->operand_cap < el->ngroup)
-        if (!TSRI_PUSH(el->pool, el->operands, el->operand_cap, el->operand_cap))
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(TSRI_PUSH(el->pool, el->operands, el->operand_cap, el->operand_cap));
     m->rows = el->operands;
     m->scalars = el->operands + el->ngroup;
     m->sums = new_table(el, m->k);
     m->arg = (int64_t *)new_table(el, (double)m->block);
-    if (!m->sums || !m->arg)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(m->sums && m->arg);
     for (int i = 0; i < el->ngroup; i++)
         TSRI_TRY(add_operand(el, m, el->group[i], scope, nscope));
     return TSR_OK;
@@ -330,8 +324,7 @@ static tsr_status fill_group(eliminator *el, bucket *b, int *scope, int *nscope,
             }
         if (f->used || (el->ngroup && more > el->limit) || nmore > TSRI_MIN_VARS)
             continue;
-        if (!TSRI_PUSH(el->pool, el->group, el->ngroup, el->group_cap))
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(TSRI_PUSH(el->pool, el->group, el->ngroup, el->group_cap));
         el->group[el->ngroup++] = f;
         f->used = true;
         *entries = more;
@@ -366,8 +359,7 @@ static tsr_status eliminate(eliminator *el, int v)
             return TSR_OK;
         }
         const int *kept = tsri_pool_dup(el->pool, scope, (size_t)nscope * sizeof(int));
-        if (!kept)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(kept);
         TSRI_TRY(reduce_group(el, v, first ? cost : NULL, kept, nscope, entries));
     }
 }

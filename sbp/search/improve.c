@@ -168,14 +168,12 @@ static tsr_status cut_out(tsri_pool *pool, const tsri_sgraph *g, const int *node
     sub.k = tsri_pool_alloc(pool, (size_t)count * sizeof *sub.k);
     sub.cost = tsri_pool_alloc(pool, (size_t)count * sizeof *sub.cost);
     sub.edges = tsri_pool_alloc(pool, (size_t)degrees * sizeof *sub.edges);
-    if (!sub.k || !sub.cost || !sub.edges)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(sub.k && sub.cost && sub.edges);
     for (int i = 0; i < count; i++) {
         int v = nodes[i];
         sub.k[i] = g->k[v];
         double *cost = tsri_pool_dup(pool, g->cost[v], (size_t)g->k[v] * sizeof(double));
-        if (!cost)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(cost);
         sub.cost[i] = cost;
         for (int j = g->adj_start[v]; j < g->adj_start[v + 1]; j++) {
             const tsri_sg_edge *e = &g->edges[g->adj[j]];

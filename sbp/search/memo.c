@@ -28,12 +28,6 @@ struct tsri_smemo_entry {
     uint64_t hash;
 };
 
-#define NEED(p)                       \
-    do {                              \
-        if (!(p))                     \
-            return TSR_ERR_NO_MEMORY; \
-    } while (0)
-
 static uint64_t mix(uint64_t h, uint64_t x)
 {
     h = (h ^ x) * 0x9e3779b97f4a7c15u;
@@ -70,7 +64,7 @@ static tsr_status grow_slots(tsri_smemo *memo)
 {
     int more = memo->nslots * 2;
     tsri_smemo_entry *slots = tsri_pool_alloc(memo->pool, (size_t)more * sizeof *slots);
-    NEED(slots);
+    TSRI_NEED(slots);
     for (int i = 0; i < memo->nslots; i++) {
         const tsri_smemo_entry *e = &memo->slots[i];
         if (e->key)
@@ -89,7 +83,7 @@ static tsr_status remember(tsri_smemo *memo, const int *key, int len, int result
     uint64_t hash = hash_key(key, len);
     tsri_smemo_entry *e = slot_of(memo->slots, memo->nslots, key, len, hash);
     const int *copy = tsri_pool_dup(memo->pool, key, (size_t)len * sizeof *key);
-    NEED(copy);
+    TSRI_NEED(copy);
     memo->nused += !e->key;
     *e = (tsri_smemo_entry){copy, len, result, second, index, hash};
     return TSR_OK;
@@ -99,7 +93,7 @@ tsr_status tsri_sm_init(tsri_smemo *memo, tsri_pool *pool)
 {
     *memo = (tsri_smemo){.pool = pool, .nslots = 1 << 10, .work = INFINITY};
     memo->slots = tsri_pool_alloc(pool, (size_t)memo->nslots * sizeof *memo->slots);
-    NEED(memo->slots);
+    TSRI_NEED(memo->slots);
     return TSR_OK;
 }
 
@@ -108,8 +102,7 @@ static tsr_status add_matrix(tsri_smemo *memo, int rows, int cols, const double 
 {
     int m = memo->nmats;
     for (int i = 0; i < 2; i++) {
-        if (!TSRI_PUSH(memo->pool, memo->mats, memo->nmats, memo->cmats))
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(TSRI_PUSH(memo->pool, memo->mats, memo->nmats, memo->cmats));
         memo->mats[memo->nmats++] = (tsri_smatrix){.flip = m + 1};
     }
     memo->mats[m] = (tsri_smatrix){rows, cols, at, m + 1};
@@ -176,7 +169,7 @@ static tsr_status by_content(tsri_smemo *memo, const float *f, const double *d, 
         return TSR_OK;
     }
     double *at = new_entries(memo, rows, cols);
-    NEED(at);
+    TSRI_NEED(at);
     for (int64_t i = 0; i < count; i++)
         at[i] = f ? f[i] : d[i];
     TSRI_TRY(add_matrix(memo, rows, cols, at, out));
@@ -216,7 +209,7 @@ tsr_status tsri_sm_select(tsri_smemo *memo, int m, const tsri_smkept *kept, int 
     bool vector = memo->mats[m].rows == 1;
     int rows = vector ? 1 : kept->count, cols = vector ? kept->count : memo->mats[m].cols;
     double *at = new_entries(memo, rows, cols);
-    NEED(from && at);
+    TSRI_NEED(from && at);
     for (int i = 0; i < kept->count; i++)
         if (vector)
             at[i] = from[kept->index[i]];
@@ -238,7 +231,7 @@ tsr_status tsri_sm_add(tsri_smemo *memo, int a, int b, int *out)
     const double *x = tsri_sm_rows(memo, a), *y = tsri_sm_rows(memo, b);
     int rows = memo->mats[a].rows, cols = memo->mats[a].cols;
     double *at = new_entries(memo, rows, cols);
-    NEED(x && y && at);
+    TSRI_NEED(x && y && at);
     for (int64_t i = 0; i < (int64_t)rows * cols; i++)
         at[i] = x[i] + y[i];
     TSRI_TRY(add_matrix(memo, rows, cols, at, out));
@@ -256,7 +249,7 @@ tsr_status tsri_sm_message(tsri_smemo *memo, int node, int m, int *out)
     const double *h = tsri_sm_rows(memo, node), *a = tsri_sm_rows(memo, m);
     int rows = memo->mats[m].rows, cols = memo->mats[m].cols;
     double *at = new_entries(memo, 1, cols);
-    NEED(h && a && at);
+    TSRI_NEED(h && a && at);
     tsri_plus_min(h, a, rows, cols, at);
     TSRI_TRY(add_matrix(memo, 1, cols, at, out));
     return remember(memo, key, 3, *out, NONE, NULL);
@@ -276,7 +269,7 @@ tsr_status tsri_sm_join(tsri_smemo *memo, int node, int a, int b, int *out)
                  *y = tsri_sm_rows(memo, key[3]);
     int rows = memo->mats[left].rows, cols = memo->mats[key[3]].cols, m;
     double *at = new_entries(memo, rows, cols), *h = new_entries(memo, 1, k);
-    NEED(own && x && y && at && h);
+    TSRI_NEED(own && x && y && at && h);
     for (int i = 0; i < rows; i++) {
         for (int s = 0; s < k; s++)
             h[s] = own[s] + x[(int64_t)i * k + s];
@@ -308,11 +301,11 @@ tsr_status tsri_sm_split(tsri_smemo *memo, int m, int *out_row, int *out_col)
         return TSR_OK;
     }
     const double *c = tsri_sm_rows(memo, m);
-    NEED(c);
+    TSRI_NEED(c);
     int row = NONE, col = NONE;
     if (is_sum(c, rows, cols)) {
         double *a = new_entries(memo, 1, rows), *b = new_entries(memo, 1, cols);
-        NEED(a && b);
+        TSRI_NEED(a && b);
         /* One row: all goes to the columns, so that no difference of INFINITY is needed. */
         for (int i = 0; i < rows && rows > 1; i++)
             a[i] = c[(int64_t)i * cols];
@@ -336,13 +329,13 @@ tsr_status tsri_sm_finite(tsri_smemo *memo, int m, double forbid, int *out)
     }
     const double *c = tsri_sm_rows(memo, m);
     int64_t count = (int64_t)memo->mats[m].rows * memo->mats[m].cols, i = 0;
-    NEED(c);
+    TSRI_NEED(c);
     while (i < count && c[i] < INFINITY)
         i++;
     *out = m;
     if (i < count) {
         double *at = new_entries(memo, memo->mats[m].rows, memo->mats[m].cols);
-        NEED(at);
+        TSRI_NEED(at);
         for (i = 0; i < count; i++)
             at[i] = c[i] < INFINITY ? c[i] : forbid;
         TSRI_TRY(add_matrix(memo, memo->mats[m].rows, memo->mats[m].cols, at, out));
@@ -440,7 +433,7 @@ static tsr_status carve(tsri_smemo *memo, dominance *d, int k, int **out_key)
     if (bytes > memo->scratch_bytes) {
         memo->scratch_bytes = 0;
         memo->scratch = tsri_pool_alloc(memo->pool, 2 * bytes);
-        NEED(memo->scratch);
+        TSRI_NEED(memo->scratch);
         memo->scratch_bytes = 2 * bytes;
     }
     d->rows = memo->scratch;
@@ -457,11 +450,11 @@ static tsr_status compute_dominated(tsri_smemo *memo, dominance *d, int node, co
 {
     int k = memo->mats[node].cols;
     d->cost = tsri_sm_rows(memo, node);
-    NEED(d->cost);
+    TSRI_NEED(d->cost);
     for (int i = 0; i < d->nsides; i++) {
         d->rows[i] = tsri_sm_rows(memo, sides[i]);
         d->columns[i] = tsri_sm_rows(memo, tsri_sm_flip(memo, sides[i]));
-        NEED(d->rows[i] && d->columns[i]);
+        TSRI_NEED(d->rows[i] && d->columns[i]);
         d->cols[i] = memo->mats[sides[i]].cols;
     }
     drop_forbidden(d, k);
@@ -474,7 +467,7 @@ static tsr_status compute_dominated(tsri_smemo *memo, dominance *d, int node, co
 static tsr_status keep(tsri_smemo *memo, int *key, int len, const dominance *d, const int **out)
 {
     int *list = tsri_pool_alloc(memo->pool, ((size_t)d->count + 2) * sizeof(int));
-    NEED(list);
+    TSRI_NEED(list);
     list[0] = -OP_DOMINATE;
     memcpy(list + 1, d->kept, (size_t)d->count * sizeof(int));
     const tsri_smemo_entry *e = recall(memo, list, d->count + 1);
@@ -510,7 +503,7 @@ tsr_status tsri_sm_dominate(tsri_smemo *memo, int node, int use, int *sides, int
     }
     if (use >= 0)
         d.use = tsri_sm_rows(memo, use);
-    NEED(use < 0 || d.use);
+    TSRI_NEED(use < 0 || d.use);
     TSRI_TRY(compute_dominated(memo, &d, node, sides));
     TSRI_TRY(keep(memo, key, nsides + 3, &d, &out->index));
     out->count = d.count;

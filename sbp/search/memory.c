@@ -31,12 +31,6 @@ typedef struct lagrangian {
     int64_t *load;                /* [ntimes] of its choice */
 } lagrangian;
 
-#define NEED(p)                       \
-    do {                              \
-        if (!(p))                     \
-            return TSR_ERR_NO_MEMORY; \
-    } while (0)
-
 static double most_of(const float *cost, int64_t count)
 {
     float most = 0.0f;
@@ -52,14 +46,14 @@ static tsr_status list_edges(lagrangian *x)
     size_t n = (size_t)p->nnodes;
     int *count = tsri_pool_alloc(x->pool, n * sizeof(int));
     int **adj = tsri_pool_alloc(x->pool, n * sizeof *adj);
-    NEED(count && adj);
+    TSRI_NEED(count && adj);
     for (int e = 0; e < p->nedges; e++) {
         count[p->edges[e].u]++;
         count[p->edges[e].v]++;
     }
     for (int v = 0; v < p->nnodes; v++) {
         adj[v] = tsri_pool_alloc(x->pool, ((size_t)count[v] + 1) * sizeof(int));
-        NEED(adj[v]);
+        TSRI_NEED(adj[v]);
     }
     for (int e = 0; e < p->nedges; e++) {
         int u = p->edges[e].u, v = p->edges[e].v;
@@ -84,8 +78,8 @@ static tsr_status start(lagrangian *x)
     x->choice = tsri_pool_alloc(x->pool, n * sizeof(int));
     x->trial = tsri_pool_alloc(x->pool, n * sizeof(int));
     x->best = tsri_pool_alloc(x->pool, n * sizeof(int));
-    NEED(x->lambda && x->best_lambda && x->mean && x->load && x->price && x->choice && x->trial &&
-         x->best);
+    TSRI_NEED(x->lambda && x->best_lambda && x->mean && x->load && x->price && x->choice &&
+              x->trial && x->best);
     return list_edges(x);
 }
 
@@ -234,25 +228,25 @@ static tsr_status price_core(lagrangian *x, tsri_sreducer *r, tsri_sgraph *g, ts
         .ntimes = x->times.ntimes, .from = x->times.from, .to = x->times.to, .price = x->price};
     usage->room = tsri_pool_alloc(x->pool, (size_t)usage->ntimes * sizeof(int64_t));
     usage->use = tsri_pool_alloc(x->pool, (size_t)g->n * sizeof *usage->use);
-    NEED(usage->room && usage->use);
+    TSRI_NEED(usage->room && usage->use);
     for (int t = 0; t < usage->ntimes; t++)
         usage->room[t] = x->p->usage_limit;
     for (int v = 0; v < x->p->nnodes; v++)
         if (r->nodes[v].gone && r->nodes[v].use >= 0) {
             const double *use = tsri_sm_rows(&r->memo, r->nodes[v].use);
-            NEED(use);
+            TSRI_NEED(use);
             for (int t = usage->from[v]; t <= usage->to[v]; t++)
                 usage->room[t] -= (int64_t)use[0];
         }
     for (int i = 0; i < g->n; i++) {
         int v = g->node[i];
         double *cost = tsri_pool_dup(x->pool, g->cost[i], (size_t)g->k[i] * sizeof *cost);
-        NEED(cost);
+        TSRI_NEED(cost);
         g->cost[i] = cost;
         if (r->nodes[v].use < 0)
             continue;
         usage->use[i] = tsri_sm_rows(&r->memo, r->nodes[v].use);
-        NEED(usage->use[i]);
+        TSRI_NEED(usage->use[i]);
         for (int s = 0; s < g->k[i]; s++)
             cost[s] += x->price[v] * usage->use[i][s];
     }
@@ -289,7 +283,7 @@ static tsr_status branch(lagrangian *x, bool *out_done)
     TSRI_TRY(price_core(x, &r, &g, &usage));
     tsri_branch b = {.g = &g, .usage = &usage, .work = branch_work, .upper = x->upper - r.constant};
     b.choice = tsri_pool_alloc(x->pool, (size_t)g.n * sizeof(int));
-    NEED(b.choice);
+    TSRI_NEED(b.choice);
     TSRI_TRY(tsri_sg_branch(x->pool->mem, &b));
     if (b.found) {
         for (int i = 0; i < g.n; i++)
@@ -309,7 +303,7 @@ static tsr_status minimise(lagrangian *x, bool *out_done)
     for (int t = 1; t < x->times.ntimes; t++)
         at = x->load[t] > x->load[at] ? t : at;
     double *low = tsri_pool_alloc(x->pool, (size_t)x->times.ntimes * sizeof(double));
-    NEED(low);
+    TSRI_NEED(low);
     copy_load(x, low);
     TSRI_TRY(mend(x, x->choice));
     TSRI_TRY(least_usage(x));

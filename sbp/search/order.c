@@ -69,8 +69,7 @@ static double weigh(const orderer *o, int v)
 
 static tsr_status add_neighbour(orderer *o, int v, int other)
 {
-    if (!TSRI_PUSH(o->pool, o->nb[v], o->deg[v], o->cap[v]))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(o->pool, o->nb[v], o->deg[v], o->cap[v]));
     o->nb[v][o->deg[v]++] = other;
     return TSR_OK;
 }
@@ -94,8 +93,7 @@ static tsr_status start(orderer *o)
     o->heap = tsri_pool_alloc(o->pool, n * sizeof(int));
     o->slot = tsri_pool_alloc(o->pool, n * sizeof(int));
     o->mark = tsri_pool_alloc(o->pool, n * sizeof(int));
-    if (!o->nb || !o->deg || !o->cap || !o->weight || !o->heap || !o->slot || !o->mark)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(o->nb && o->deg && o->cap && o->weight && o->heap && o->slot && o->mark);
     for (int i = 0; i < g->nedges; i++) {
         TSRI_TRY(add_neighbour(o, g->edges[i].u, g->edges[i].v));
         TSRI_TRY(add_neighbour(o, g->edges[i].v, g->edges[i].u));
@@ -156,8 +154,7 @@ tsr_status tsri_sg_order(tsri_pool *pool, const tsri_sgraph *g, double limit, co
     tsri_sg_plan plan = {0};
     plan.order = tsri_pool_alloc(pool, (size_t)g->n * sizeof(int));
     plan.is_cut = tsri_pool_alloc(pool, (size_t)g->n * sizeof(bool));
-    if (!plan.order || !plan.is_cut)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(plan.order && plan.is_cut);
     TSRI_TRY(start(&o));
     while (o.nheap) {
         int v = o.heap[0];

@@ -17,12 +17,6 @@ struct tsri_sr_record {
     int other_k[2];
 };
 
-#define NEED(p)                       \
-    do {                              \
-        if (!(p))                     \
-            return TSR_ERR_NO_MEMORY; \
-    } while (0)
-
 static tsr_status check_entries(const float *cost, int64_t count, double *out_most,
                                 const char *what, int number)
 {
@@ -92,8 +86,7 @@ static void enqueue(tsri_sreducer *r, int v)
 static tsr_status list_edge(tsri_sreducer *r, int v, int e)
 {
     tsri_sr_node *x = &r->nodes[v];
-    if (!TSRI_PUSH(r->pool, x->edges, x->nedges, x->cap))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(r->pool, x->edges, x->nedges, x->cap));
     x->edges[x->nedges++] = e;
     return TSR_OK;
 }
@@ -133,8 +126,7 @@ static tsr_status add_edge(tsri_sreducer *r, int u, int v, int m)
             return TSR_OK;
         }
     }
-    if (!TSRI_PUSH(r->pool, r->edges, r->nedges, r->cedges))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(r->pool, r->edges, r->nedges, r->cedges));
     r->edges[r->nedges] = (tsri_sr_edge){u, v, m};
     TSRI_TRY(list_edge(r, u, r->nedges));
     return list_edge(r, v, r->nedges++);
@@ -176,7 +168,7 @@ static tsr_status start_edges(tsri_sreducer *r)
         /* Each table is checked when it is first met. */
         while (nmost < r->memo.cmats) {
             double *more = tsri_pool_alloc(r->pool, (size_t)r->memo.cmats * sizeof *more);
-            NEED(more);
+            TSRI_NEED(more);
             for (nmost = 0; nmost < r->memo.cmats; nmost++)
                 more[nmost] = nmost < before ? most[nmost] : -1.0;
             most = more;
@@ -208,7 +200,7 @@ tsr_status tsri_sr_start(tsri_sreducer *r, tsri_pool *pool, const tsri_search_pr
     r->weight = tsri_pool_alloc(pool, n * sizeof(double));
     int *counting = tsri_pool_alloc(pool, (size_t)widest * sizeof(int));
     double *scratch = tsri_pool_alloc(pool, (size_t)widest * sizeof(double));
-    NEED(r->nodes && r->queue && r->pending && r->weight && counting && scratch);
+    TSRI_NEED(r->nodes && r->queue && r->pending && r->weight && counting && scratch);
     for (int s = 0; s < widest; s++)
         counting[s] = s;
     for (int v = 0; v < problem->nnodes; v++)
@@ -239,7 +231,7 @@ static tsr_status apply(tsri_sreducer *r, int v, const tsri_smkept *kept)
 {
     tsri_sr_node *x = &r->nodes[v];
     int *orig = tsri_pool_alloc(r->pool, (size_t)kept->count * sizeof(int));
-    NEED(orig);
+    TSRI_NEED(orig);
     for (int s = 0; s < kept->count; s++)
         orig[s] = x->orig[kept->index[s]];
     x->orig = orig;
@@ -261,7 +253,7 @@ tsr_status tsri_sr_rewrite(tsri_sreducer *r, int v, const int *index, int count,
     tsri_sr_node *x = &r->nodes[v];
     tsri_smkept kept = {.count = count, .of = x->k, .index = index};
     int *orig = tsri_pool_alloc(r->pool, (size_t)count * sizeof(int));
-    NEED(orig);
+    TSRI_NEED(orig);
     for (int s = 0; s < count; s++)
         orig[s] = x->orig[index[s]];
     x->orig = orig;
@@ -285,7 +277,7 @@ static tsr_status shrink(tsri_sreducer *r, int v)
 {
     tsri_sr_node *x = &r->nodes[v];
     int *sides = tsri_pool_alloc(r->pool, (size_t)x->nedges * sizeof(int));
-    NEED(sides);
+    TSRI_NEED(sides);
     for (int i = 0; i < x->nedges; i++)
         sides[i] = side_of(r, x->edges[i], v);
     tsri_smkept kept;
@@ -358,7 +350,7 @@ static tsr_status eliminate(tsri_sreducer *r, int v)
 {
     tsri_sr_node *x = &r->nodes[v];
     tsri_sr_record *rec = tsri_pool_alloc(r->pool, sizeof *rec);
-    NEED(rec);
+    TSRI_NEED(rec);
     *rec = (tsri_sr_record){
         .next = r->records, .v = v, .cost = x->cost, .nsides = x->nedges, .orig = x->orig};
     for (int i = 0; i < x->nedges; i++) {
@@ -374,7 +366,7 @@ static tsr_status eliminate(tsri_sreducer *r, int v)
     x->gone = true;
     if (rec->nsides == 0) {
         const double *cost = tsri_sm_rows(&r->memo, x->cost);
-        NEED(cost);
+        TSRI_NEED(cost);
         double least = cost[0];
         for (int s = 1; s < x->k; s++)
             least = cost[s] < least ? cost[s] : least;
@@ -434,12 +426,12 @@ tsr_status tsri_sr_complete(tsri_sreducer *r, int *choice)
 {
     for (const tsri_sr_record *rec = r->records; rec; rec = rec->next) {
         const double *cost = tsri_sm_rows(&r->memo, rec->cost), *m[2] = {NULL, NULL};
-        NEED(cost);
+        TSRI_NEED(cost);
         int at[2] = {0}, cols[2] = {0}, k = r->memo.mats[rec->cost].cols, best = 0;
         double least = INFINITY;
         for (int i = 0; i < rec->nsides; i++) {
             m[i] = tsri_sm_rows(&r->memo, rec->m[i]);
-            NEED(m[i]);
+            TSRI_NEED(m[i]);
             cols[i] = rec->other_k[i];
             at[i] = place_of(rec->other_orig[i], cols[i], choice[rec->other[i]]);
         }

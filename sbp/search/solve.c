@@ -92,8 +92,7 @@ static tsr_status start_core(solver *s, core *c)
     c->choice = tsri_pool_alloc(&c->pool, bytes);
     c->trial = tsri_pool_alloc(&c->pool, bytes);
     c->best = tsri_pool_alloc(&c->pool, bytes);
-    if (!c->choice || !c->trial || !c->best)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(c->choice && c->trial && c->best);
     c->cost = INFINITY;
     start_best(s, c);
     double entries = s->limit * entries_per_limit, count;

@@ -6,12 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NEED(p)                       \
-    do {                              \
-        if (!(p))                     \
-            return TSR_ERR_NO_MEMORY; \
-    } while (0)
-
 /* Additions of one repair. */
 static const double repair_work = 1e8;
 
@@ -29,7 +23,7 @@ static tsr_status list_times(tsri_pool *pool, const tsri_search_problem *p, int 
     int *starts = tsri_pool_alloc(pool, n * sizeof(int)), count = 0, kept = 0;
     int *from = tsri_pool_alloc(pool, n * sizeof(int)),
         *to = tsri_pool_alloc(pool, n * sizeof(int));
-    NEED(starts && from && to);
+    TSRI_NEED(starts && from && to);
     for (int v = 0; v < p->nnodes; v++)
         if (p->nodes[v].usage)
             starts[count++] = p->nodes[v].first;
@@ -83,7 +77,7 @@ tsr_status tsri_times_start(tsri_times *t, tsri_pool *pool, const tsri_search_pr
     int64_t *most = tsri_pool_alloc(pool, (size_t)count * sizeof *most);
     int64_t *least = tsri_pool_alloc(pool, (size_t)count * sizeof *least);
     int *place = tsri_pool_alloc(pool, ((size_t)count + 1) * sizeof *place);
-    NEED(most && least && place);
+    TSRI_NEED(most && least && place);
     for (int v = 0; v < p->nnodes; v++) {
         if (!p->nodes[v].usage)
             continue;
@@ -132,7 +126,7 @@ tsr_status tsri_search_peak(tsri_pool *pool, const tsri_search_problem *p, const
     tsri_times t = {.p = p};
     TSRI_TRY(list_times(pool, p, &t.from, &t.to, &t.ntimes));
     int64_t *load = tsri_pool_alloc(pool, (size_t)t.ntimes * sizeof *load);
-    NEED(load);
+    TSRI_NEED(load);
     *out_peak = tsri_times_load(&t, choice, load);
     return TSR_OK;
 }

@@ -21,12 +21,6 @@ typedef struct grower {
     uint64_t random;
 } grower;
 
-#define NEED(p)                       \
-    do {                              \
-        if (!(p))                     \
-            return TSR_ERR_NO_MEMORY; \
-    } while (0)
-
 static tsr_status start(grower *x, tsri_pool *pool)
 {
     const tsri_sgraph *g = x->g;
@@ -39,15 +33,15 @@ static tsr_status start(grower *x, tsri_pool *pool)
     x->order = tsri_pool_alloc(pool, n * sizeof(int));
     x->parent = tsri_pool_alloc(pool, n * sizeof(int));
     x->old = tsri_pool_alloc(pool, n * sizeof(int));
-    NEED(x->cost && x->perm && x->root && x->in && x->order && x->parent && x->old);
+    TSRI_NEED(x->cost && x->perm && x->root && x->in && x->order && x->parent && x->old);
     for (int v = 0; v < g->n; v++) {
         x->perm[v] = v;
         x->cost[v] = tsri_pool_alloc(pool, (size_t)g->k[v] * sizeof(double));
-        NEED(x->cost[v]);
+        TSRI_NEED(x->cost[v]);
         widest = g->k[v] > widest ? g->k[v] : widest;
     }
     x->msg = tsri_pool_alloc(pool, (size_t)widest * sizeof(double));
-    NEED(x->msg);
+    TSRI_NEED(x->msg);
     return TSR_OK;
 }
 

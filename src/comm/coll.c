@@ -40,8 +40,7 @@ tsr_status tsri_comm_everybody(tsri_comm *c, tsri_group **out_group)
     enum { FEW = 256 };
     int n = c->world->nranks, few[FEW] = {0};
     int *ranks = n <= FEW ? few : tsri_mem_alloc(&c->world->mem, (size_t)n * sizeof *ranks);
-    if (!ranks)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ranks);
     for (int r = 0; r < n; r++)
         ranks[r] = r;
     tsr_status status = c->ops->group(c, n, ranks, 0, out_group);

@@ -29,8 +29,7 @@ static bool has(const tsri_config_op *op, const char *key)
 static tsr_status add_feed(builder *b, tsri_config_feed feed)
 {
     tsri_program_inside *in = b->p->inside;
-    if (!TSRI_PUSH(b->pool, in->feeds, in->nfeeds, in->cfeeds))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(b->pool, in->feeds, in->nfeeds, in->cfeeds));
     in->feeds[in->nfeeds++] = feed;
     return TSR_OK;
 }
@@ -87,8 +86,7 @@ static tsr_status build_constant(builder *b, const tsri_op_call *c, tsr_tensor *
     if (has(op, "value"))
         return build_numbers(b, c, &f, out);
     f.name = input_name(b, c);
-    if (!f.name)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(f.name);
     *out = tsr_input_at(c->graph, f.name, f.dtype, f.dims, c->placement, c->sbp, c->file, c->line);
     return add_feed(b, f);
 }
@@ -285,8 +283,7 @@ static tsr_status take_gradients(builder *b, tsr_tensor **fetched)
     tsr_tensor **x = tsri_pool_alloc(b->pool, (size_t)e->fetch.n * 2 * sizeof(tsr_tensor *));
     int *of = tsri_pool_alloc(b->pool, (size_t)e->fetch.n * sizeof *of);
     int n = 0;
-    if (!x || !of)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(x && of);
     for (int i = 0; i < e->fetch.n; i++) {
         char name[TSRI_YAML_TEXT_MAX];
         const char *wrt = tsri_grad_of(e->fetch.refs[i].name, name);
@@ -312,8 +309,7 @@ static tsr_status build_shard(builder *b, const tsri_ref *ref, tsr_tensor *x, ts
     if (!b->p->inside->shards)
         return TSR_OK;
     fetch->shard = tsri_pool_printf(b->pool, "shard of %s", ref->name);
-    if (!fetch->shard)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(fetch->shard);
     tsr_to_local_at(b->p->graph, fetch->shard, x, ref->node->file, ref->node->line);
     return TSR_OK;
 }
@@ -324,8 +320,7 @@ static tsr_status build_fetches(builder *b)
     int n = e->fetch.n;
     tsr_tensor **fetched = tsri_pool_alloc(b->pool, (size_t)n * sizeof *fetched);
     tsri_fetch *fetches = tsri_pool_alloc(b->pool, (size_t)n * sizeof *fetches);
-    if (!fetched || !fetches)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(fetched && fetches);
     TSRI_TRY(take_gradients(b, fetched));
     for (int i = 0; i < n; i++) {
         const tsri_ref *ref = &e->fetch.refs[i];
@@ -350,17 +345,14 @@ tsr_status tsri_program_build_graph(tsri_program *p)
     const tsri_config_op *ops = e->graph.items;
     builder b = {.p = p, .pool = &p->inside->pool};
     b.made = tsri_pool_alloc(b.pool, (size_t)e->graph.n * sizeof *b.made);
-    if (!b.made)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(b.made);
     p->module = tsr_module_create(
         p->world, &(tsr_nn_opts){.seed = (uint64_t)e->train.seed, .dtype = e->dtype}, NULL, NULL,
         NULL);
-    if (!p->module)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p->module);
     for (int i = 0; i < e->graph.n; i++) {
         b.made[i] = tsri_pool_alloc(b.pool, (size_t)tsri_op_results(&ops[i]) * sizeof **b.made);
-        if (!b.made[i])
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(b.made[i]);
         TSRI_TRY(build_op(&b, &ops[i], b.made[i]));
         TSRI_TRY(tsri_program_fail(ops[i].head.node, tsr_graph_status(p->graph)));
     }

@@ -110,8 +110,7 @@ static tsr_status place_parameters(tsri_program *p)
     const tsri_config_pattern *patterns = e->parameters.items;
     placing a = {.p = p};
     a.used = tsri_pool_alloc(&p->inside->pool, (size_t)e->parameters.n * sizeof *a.used);
-    if (!a.used)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(a.used);
     TSRI_TRY(tsr_module_visit(p->module, place_variable, &a));
     for (int i = 0; i < e->parameters.n; i++)
         if (!a.used[i]) {
@@ -329,8 +328,7 @@ tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
     tsr_sbp sbp = tsri_extend_b(TSR_B, tsr_placement_ndim(tsr_tensor_placement(loss)));
     tsr_output_at(p->graph, "loss", loss, NULL, sbp, tensors.file, tensors.line);
     tsri_fetch *fetch = tsri_pool_alloc(&p->inside->pool, sizeof *fetch);
-    if (!fetch)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(fetch);
     *fetch = (tsri_fetch){.name = "loss",
                           .placement = tsr_tensor_placement(loss),
                           .dtype = e->dtype,

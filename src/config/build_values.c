@@ -133,8 +133,7 @@ tsr_status tsri_value_make(const tsri_program *p, const tsri_config_feed *f, voi
     if (path_of(f->op, f->local))
         return make_from_file(p, f, out_data);
     void *data = tsri_mem_alloc(&p->world->mem, *out_bytes);
-    if (!data)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(data);
     *out_data = data;
     bool is_fill = tsri_section_has(&tsri_op_section, f->op, "fill");
     double start = is_fill ? f->op->fill : f->op->arange[0], step = is_fill ? 0 : f->op->arange[1];

@@ -225,8 +225,7 @@ static tsr_status fetch_last(tsri_experiment *e, const tsri_reader *r)
     for (int i = 0; e->fetch.refs && i < n; i++) {
         const char *name =
             n == 1 ? last->head.name : tsri_pool_printf(r->pool, "%s.%d", last->head.name, i);
-        if (!name)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(name);
         e->fetch.refs[i] = (tsri_ref){name, last->head.node};
     }
     return e->fetch.refs ? TSR_OK : TSR_ERR_NO_MEMORY;

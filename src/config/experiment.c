@@ -35,8 +35,7 @@ static tsr_status parse(tsri_experiment *e, const char *name, const void *data, 
     tsri_reader r = {.pool = &e->pool};
     tsri_yaml *root;
     r.main = tsri_pool_strdup(&e->pool, name);
-    if (!r.main)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(r.main);
     TSRI_TRY(folder_of(&e->pool, name, &r.folder));
     TSRI_TRY(folder_of(&e->pool, "x", &r.working));
     TSRI_TRY(tsri_yaml_parse(&e->pool, r.main, data, size, &root));
@@ -57,8 +56,7 @@ tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const voi
                          : !data && size   ? "data"
                                            : "list of overrides");
     tsri_experiment *e = tsri_mem_alloc(mem, sizeof *e);
-    if (!e)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(e);
     tsri_pool_init(&e->pool, mem);
     tsr_status status = parse(e, name, data, size, nsets, sets);
     if (status != TSR_OK) {

@@ -68,8 +68,7 @@ static tsr_status add_node(builder *b, tsri_yaml_kind kind, yaml_mark_t mark, ts
                          "%s:%zu:%zu: more than %d values; keep large arrays in .npy files",
                          b->file, mark.line + 1, mark.column + 1, TSRI_YAML_MAX_NODES);
     tsri_yaml *node = tsri_pool_alloc(b->pool, sizeof *node);
-    if (!node)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(node);
     *node = (tsri_yaml){.kind = kind,
                         .line = (int)mark.line + 1,
                         .column = (int)mark.column + 1,
@@ -112,8 +111,7 @@ static tsr_status add_text(builder *b, const yaml_event_t *e)
     if (memchr(text, 0, length))
         return fail_at(b, e->start_mark, "a text with a NUL byte in it");
     char *copy = tsri_pool_dup(b->pool, text, length + 1);
-    if (!copy)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(copy);
     if (b->depth && b->open[b->depth - 1]->kind == TSRI_YAML_MAP && !b->key) {
         if (!quoted && !strcmp(copy, "<<"))
             return fail_at(b, e->start_mark, "merge keys (<<) are not allowed; write the keys out");

@@ -48,8 +48,7 @@ static tsr_status build(tsri_program *p, int64_t steps)
     bool training = e->trains || tsri_section_has(&tsri_experiment_section, e, "loss");
     p->graph = tsr_graph_create(
         p->world, TSR_GRAPH_OPTS(.training = training, .seed = (uint64_t)e->train.seed));
-    if (!p->graph)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p->graph);
     TSRI_TRY(e->trains ? tsri_program_build_training(p, steps) : tsri_program_build_graph(p));
     if (!e->trains)
         p->steps = steps > 0                                                   ? steps

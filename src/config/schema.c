@@ -121,8 +121,7 @@ static tsr_status read_items(const tsri_reader *r, const tsri_field *f, const ts
         return tsri_yaml_fail(node, "%d entries; at least %d is needed", node->n, (int)f->min);
     out->n = node->n;
     out->items = tsri_pool_alloc(r->pool, (size_t)node->n * f->section->size);
-    if (!out->items)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(out->items);
     char *item = out->items;
     for (const tsri_yaml *c = node->first; c; c = c->next, item += f->section->size) {
         if (named && !tsri_is_name(c->key))

@@ -55,8 +55,7 @@ static tsr_status step_key(setter *s)
     if (!child) {
         char *key = tsri_pool_alloc(s->pool, n + 1);
         child = new_node(s);
-        if (!key || !child)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(key && child);
         memcpy(key, start, n);
         child->key = key;
         tsri_yaml_append(s->node, child);
@@ -88,8 +87,7 @@ static tsr_status step_index(setter *s)
     }
     if (i == s->node->n) {
         tsri_yaml *child = new_node(s);
-        if (!child)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(child);
         tsri_yaml_append(s->node, child);
     }
     tsri_yaml *c = s->node->first;
@@ -133,8 +131,7 @@ static void shift(tsri_yaml *node, int columns)
 tsr_status tsri_yaml_set(tsri_pool *pool, tsri_yaml *root, const char *text)
 {
     char *name = tsri_pool_printf(pool, "--set %s", text);
-    if (!name)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(name);
     setter s = {.pool = pool, .text = text, .at = text, .file = name, .node = root};
     TSRI_TRY(walk(&s));
     tsri_yaml *value = NULL, *to = s.node;

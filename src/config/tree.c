@@ -75,8 +75,7 @@ tsr_status tsri_yaml_index(tsri_pool *pool, tsri_yaml *map)
     while (nslots < 2 * (uint32_t)map->n)
         nslots *= 2;
     map->slots = tsri_pool_alloc(pool, nslots * sizeof *map->slots);
-    if (!map->slots)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(map->slots);
     map->nslots = nslots;
     for (tsri_yaml *c = map->first; c; c = c->next) {
         uint32_t at = hash(c->key, strlen(c->key)) & (nslots - 1);

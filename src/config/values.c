@@ -343,8 +343,7 @@ static tsr_status read_refs(const tsri_reader *r, const tsri_field *f, const tsr
         return illegal(f, node);
     at->n = is_list ? node->n : 1;
     at->refs = tsri_pool_alloc(r->pool, (size_t)at->n * sizeof *at->refs);
-    if (!at->refs)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(at->refs);
     if (!is_list)
         return read_ref(f, node, at->refs);
     int i = 0;
@@ -436,8 +435,7 @@ static tsr_status read_ints(const tsri_reader *r, const tsri_field *f, const tsr
         return illegal(f, node);
     at->n = node->n;
     at->v = tsri_pool_alloc(r->pool, (size_t)node->n * sizeof *at->v);
-    if (!at->v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(at->v);
     for (const tsri_yaml *c = node->first; c; c = c->next)
         TSRI_TRY(tsri_value_int(c, &at->v[c->index]));
     return TSR_OK;
@@ -517,8 +515,7 @@ static tsr_status read_ranks(const tsri_reader *reader, const tsri_field *f, con
     if (n > TSRI_MAX_RANK + 1)
         return tsri_yaml_fail(node, "more than %d ranks", TSRI_MAX_RANK + 1);
     at->ranks = tsri_pool_alloc(reader->pool, (size_t)n * sizeof *at->ranks);
-    if (!at->ranks)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(at->ranks);
     rank_reader r = {.field = f, .out = at};
     return read_rank_list(&r, node, 0);
 }

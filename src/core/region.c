@@ -68,8 +68,7 @@ static tsr_status make_room_for_holes(tsri_region *region)
     int more = region->choles ? 2 * region->choles : 64;
     struct tsri_hole *holes =
         tsri_mem_realloc(NULL, region->holes, (size_t)more * sizeof *region->holes);
-    if (!holes)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(holes);
     region->holes = holes;
     region->choles = more;
     return TSR_OK;

@@ -35,6 +35,13 @@ const char *tsri_basename(const char *path);
             return tsri_status_;          \
     } while (0)
 
+/* Returns TSR_ERR_NO_MEMORY where `made`, which an allocation gave, is NULL or false. */
+#define TSRI_NEED(made)               \
+    do {                              \
+        if (!(made))                  \
+            return TSR_ERR_NO_MEMORY; \
+    } while (0)
+
 /* For functions that unwind: keeps the status in `status` and jumps. */
 #define TSRI_GOTO(expr, label) \
     do {                       \

@@ -6,8 +6,7 @@
 tsr_status tsri_dataset_create(tsr_world *world, tsr_dataset **out_dataset)
 {
     tsr_dataset *ds = tsri_live_alloc(&world->mem, sizeof *ds, TSRI_LIVE_DATASET);
-    if (!ds)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ds);
     ds->refs = 1;
     *out_dataset = ds;
     return TSR_OK;

@@ -145,8 +145,7 @@ tsr_status tsri_npy_read(tsri_mem *mem, const char *path, tsri_npy *out_npy, voi
     if (values)
         tsri_npy_values(&npy, data, values);
     tsri_mem_free(data);
-    if (!values)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(values);
     *out_npy = npy;
     *out_values = values;
     return TSR_OK;

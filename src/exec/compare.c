@@ -86,8 +86,7 @@ static tsr_status find_peers(tsr_plan *plan, tsri_compare *c)
     int n = plan->world->nranks;
     bool *has = tsri_pool_alloc(&plan->scratch, (size_t)n);
     c->peers = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *c->peers);
-    if (!has || !c->peers)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(has && c->peers);
     const tsr_placement *last = NULL;
     for (int i = 0; i < plan->nvalues; i++) {
         if (plan->values[i].placement != last)
@@ -115,8 +114,7 @@ tsr_status tsri_compare_create(tsr_plan *plan)
     c->mine = tsri_pool_alloc(pool, words * sizeof *c->mine);
     c->all = tsri_pool_alloc(pool, words * (size_t)c->npeers * sizeof *c->all);
     c->buffer = tsri_pool_alloc(pool, c->bytes);
-    if (!c->mine || !c->all || !c->buffer)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(c->mine && c->all && c->buffer);
     plan->compare = c;
     return TSR_OK;
 }

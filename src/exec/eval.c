@@ -20,8 +20,7 @@ tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
     int nports = g->nports, cports = g->cports, nhooks = g->nhooks;
     const int ntensors = g->ntensors;
     tsr_variable **writes = tsri_mem_alloc(&g->world->mem, (size_t)ntensors * sizeof *writes);
-    if (!writes)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(writes);
     for (int i = 0; i < ntensors; i++) {
         writes[i] = g->tensors[i]->writes;
         g->tensors[i]->writes = NULL;

@@ -71,8 +71,7 @@ tsr_status tsri_replay_agree(tsr_plan *plan, tsr_status status, tsr_status *out_
     outcome said = {.status = status};
     snprintf(said.text, sizeof said.text, "%.503s", status == TSR_OK ? "" : tsr_last_error());
     outcome *all = tsri_mem_alloc(&w->mem, (size_t)plan->replay.npeers * sizeof *all);
-    if (!all)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(all);
     tsr_status met = tsri_plan_gather(plan, plan->replay.npeers, plan->replay.peers,
                                       "agreeing on captured runs", sizeof said / sizeof(int64_t),
                                       (const int64_t *)(const void *)&said, (int64_t *)(void *)all);

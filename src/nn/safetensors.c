@@ -157,8 +157,7 @@ static tsr_status add_entry(tsri_st_file *f, const char *name, tsri_span value)
         status = set_entry(f, &e, json);
     cJSON_Delete(json);
     TSRI_TRY(status);
-    if (!TSRI_PUSH(&f->pool, f->entries, f->count, f->capacity))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(&f->pool, f->entries, f->count, f->capacity));
     f->entries[f->count++] = e;
     return TSR_OK;
 }
@@ -198,8 +197,7 @@ static tsr_status add_metadata(tsri_st_file *f, const char *header, tsri_span va
         if (!p.value && status == TSR_ERR_FORMAT)
             return tsri_fail(status, "%s: __metadata__: the value of '%.100s' isn't a string",
                              f->path, p.key);
-        if (!p.value || !TSRI_PUSH(&f->pool, f->pairs, f->npairs, f->pairs_capacity))
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(p.value && TSRI_PUSH(&f->pool, f->pairs, f->npairs, f->pairs_capacity));
         f->pairs[f->npairs++] = p;
     }
     if (m.fault)
@@ -267,8 +265,7 @@ static int compare_names(const void *a, const void *b)
 static tsr_status check_names(tsri_st_file *f)
 {
     f->by_name = tsri_pool_alloc(&f->pool, (size_t)f->count * sizeof *f->by_name);
-    if (!f->by_name)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(f->by_name);
     for (int i = 0; i < f->count; i++)
         f->by_name[i] = &f->entries[i];
     if (f->count)
@@ -326,8 +323,7 @@ static tsr_status load_header(tsri_st_file *f, tsri_mem *mem)
     f->data_at = sizeof prefix + bytes;
     f->data_bytes = size - f->data_at;
     char *header = tsri_mem_alloc(mem, (size_t)bytes);
-    if (!header)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(header);
     tsr_status status = read_at(f, sizeof prefix, header, (size_t)bytes);
     if (status == TSR_OK)
         status = parse_header(f, header, (size_t)bytes);
@@ -342,8 +338,7 @@ static tsr_status load_header(tsri_st_file *f, tsri_mem *mem)
 tsr_status tsri_st_open(tsri_mem *mem, const char *path, tsri_st_file **out_file)
 {
     tsri_st_file *f = tsri_mem_alloc(mem, sizeof *f);
-    if (!f)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(f);
     f->fd = -1;
     tsri_pool_init(&f->pool, mem);
     f->path = tsri_pool_strdup(&f->pool, path);

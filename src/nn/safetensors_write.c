@@ -46,8 +46,7 @@ struct tsri_st_writer {
 tsr_status tsri_st_writer_create(tsri_mem *mem, const char *path, tsri_st_writer **out_writer)
 {
     tsri_st_writer *w = tsri_mem_alloc(mem, sizeof *w);
-    if (!w)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(w);
     w->file.fd = -1;
     w->mem = mem;
     tsri_pool_init(&w->pool, mem);
@@ -93,12 +92,10 @@ tsr_status tsri_st_writer_add(tsri_st_writer *w, const char *name, tsr_dtype dty
         legal = dims.d[i] >= 0 && !__builtin_mul_overflow(bytes, (uint64_t)dims.d[i], &bytes);
     if (!legal || bytes > INT64_MAX)
         return tsri_fail(TSR_ERR_SHAPE, "%s: tensor '%.200s': illegal shape", w->path, name);
-    if (!TSRI_PUSH(&w->pool, w->tensors, w->count, w->capacity))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(&w->pool, w->tensors, w->count, w->capacity));
     tensor t = {
         .name = tsri_pool_strdup(&w->pool, name), .dtype = dtype, .dims = dims, .bytes = bytes};
-    if (!t.name)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(t.name);
     w->tensors[w->count++] = t;
     return TSR_OK;
 }
@@ -111,11 +108,9 @@ tsr_status tsri_st_writer_add_metadata(tsri_st_writer *w, const char *key, const
         if (!strcmp(w->pairs[i].key, key))
             return tsri_fail(TSR_ERR_INVALID, "%s: __metadata__ '%.200s' given twice", w->path,
                              key);
-    if (!TSRI_PUSH(&w->pool, w->pairs, w->npairs, w->pairs_capacity))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(&w->pool, w->pairs, w->npairs, w->pairs_capacity));
     pair p = {.key = tsri_pool_strdup(&w->pool, key), .value = tsri_pool_strdup(&w->pool, value)};
-    if (!p.key || !p.value)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p.key && p.value);
     w->pairs[w->npairs++] = p;
     return TSR_OK;
 }
@@ -219,8 +214,7 @@ static tsr_status lay_out(tsri_st_writer *w)
     if (w->count)
         qsort(w->tensors, (size_t)w->count, sizeof *w->tensors, compare_layout);
     w->by_name = tsri_pool_alloc(&w->pool, (size_t)w->count * sizeof *w->by_name);
-    if (!w->by_name)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(w->by_name);
     uint64_t at = 0;
     for (int i = 0; i < w->count; i++) {
         w->tensors[i].begin = at;
@@ -300,8 +294,7 @@ tsr_status tsri_st_writer_write(tsri_st_writer *w, const char *name, uint64_t of
 static tsr_status sync_folder(const tsri_st_writer *w)
 {
     char *copy = tsri_mem_strdup(w->mem, w->path);
-    if (!copy)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(copy);
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     tsri_mem_free(copy);
     if (fd < 0)

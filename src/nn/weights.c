@@ -118,8 +118,7 @@ static tsr_status plan_variable(tsr_variable *v, const char *name, void *arg)
             "%s: '%s' is %s in the file, %s in the module; only floating point converts", l->path,
             name, tsr_dtype_name(e->dtype), tsr_dtype_name(v->dtype));
     TSRI_TRY(tsri_variable_place(v));
-    if (!TSRI_PUSH(&l->pool, l->items, l->n, l->capacity))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(&l->pool, l->items, l->n, l->capacity));
     l->items[l->n++] = (load_item){.v = v, .entry = e, .same_rows = same_rows};
     return TSR_OK;
 }
@@ -200,8 +199,7 @@ static tsr_status read_item(loader *l, load_item *item, char *scratch)
 static tsr_status read_all(loader *l)
 {
     char *scratch = tsri_pool_alloc(&l->pool, CHUNK * sizeof(double));
-    if (!scratch)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(scratch);
     for (int i = 0; i < l->n; i++)
         TSRI_TRY(read_item(l, &l->items[i], scratch));
     return TSR_OK;

@@ -100,8 +100,7 @@ static tsr_status fill_slots(tsr_optimizer *o, tsr_module *m)
         return tsri_fail(TSR_ERR_INVALID, "the module has no parameters to train");
     o->slots = tsri_mem_alloc(&o->world->mem, (size_t)n * sizeof *o->slots);
     o->hypers = tsri_mem_alloc(&o->world->mem, (size_t)n * sizeof(tsr_variable *));
-    if (!o->slots || !o->hypers)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(o->slots && o->hypers);
     return tsr_module_visit(m, add_slot, o);
 }
 

@@ -81,8 +81,7 @@ static tsr_status find_variables(tsr_ddp *d)
     d->buffer_names = tsri_pool_alloc(&d->pool, nb * sizeof(char *));
     d->listed = tsri_pool_alloc(&d->pool, n * sizeof(tsr_variable *));
     d->rounds = tsri_pool_alloc(&d->pool, (size_t)d->nranks * sizeof *d->rounds);
-    if (!d->params || !d->buffers || !d->buffer_names || !d->listed || !d->rounds)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(d->params && d->buffers && d->buffer_names && d->listed && d->rounds);
     d->nparams = d->nbuffers = 0;
     c.count = false;
     return tsr_module_visit(d->module, collect, &c);
@@ -157,8 +156,7 @@ static tsr_status name_difference(tsr_ddp *d, bool buffers, const summary *of)
         return tsri_fail(TSR_ERR_INTERNAL, "tsr_ddp_create: modules differ, and none of their %s",
                          buffers ? "buffers" : "parameters");
     char *texts = tsri_mem_alloc(&d->world->mem, (size_t)d->nranks * sizeof text);
-    if (!texts)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(texts);
     describe(d, buffers, first, text);
     tsr_status status = tsr_all_gather_into(d->group, text, texts, sizeof text, TSR_U8);
     if (status == TSR_OK)
@@ -215,8 +213,7 @@ static tsr_status compare(tsr_ddp *d)
 {
     const summary mine = summarize(d);
     summary *all = tsri_mem_alloc(&d->world->mem, (size_t)d->nranks * sizeof mine);
-    if (!all)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(all);
     tsr_status status =
         tsr_all_gather_into(d->group, &mine, all, sizeof mine / sizeof(int64_t), TSR_I64);
     if (status == TSR_OK)
@@ -293,8 +290,7 @@ static void destroy_owned(void *object)
 static tsr_status fill(tsr_ddp *d)
 {
     d->here = tsr_local_placement(d->world);
-    if (!d->here)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(d->here);
     d->nranks = tsr_group_size(d->group);
     d->rank = tsr_group_rank(d->group);
     d->divisor = d->nranks;
@@ -328,8 +324,7 @@ tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp 
     /* The server of groups is made before its users, and so goes behind them. */
     tsr_group *group = o.group ? o.group : tsr_world_group(module->world);
     tsr_ddp *d = group ? tsri_live_alloc(&module->world->mem, sizeof *d, TSRI_LIVE_DDP) : NULL;
-    if (!d)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(d);
     d->group = group;
     d->world = module->world;
     d->module = module;

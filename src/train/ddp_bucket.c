@@ -63,8 +63,7 @@ static int by_bucket(const void *a, const void *b)
 static tsr_status make_gradient(tsr_ddp *d, tsri_ddp_param *p, void *data)
 {
     char *name = tsri_pool_printf(&d->pool, "%s.grad", p->name);
-    if (!name)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(name);
     TSRI_TRY(tsri_variable_create(d->world, name, d->here, p->v->dtype, p->v->shape, TSR_B,
                                   (tsr_init){0}, &p->grad));
     p->grad->device = d->device;
@@ -108,8 +107,7 @@ tsr_status tsri_ddp_make_buckets(tsr_ddp *d)
     TSRI_TRY(tsri_device_get(d->world, TSR_DEVICE_CPU, &d->device));
     d->nbuckets = assign(d, (size_t)(d->opts.bucket_cap_mb * 1048576));
     d->buckets = tsri_pool_alloc(&d->pool, (size_t)d->nbuckets * sizeof *d->buckets);
-    if (!d->buckets)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(d->buckets);
     qsort(d->params, (size_t)d->nparams, sizeof *d->params, by_bucket);
     for (int b = 0, first = 0; b < d->nbuckets; b++) {
         TSRI_TRY(fill_bucket(d, b, first));

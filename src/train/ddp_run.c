@@ -17,8 +17,7 @@ static tsr_status watch_plan(tsr_ddp *d, tsr_plan *plan)
     if (tsri_plan_watcher(plan) == d)
         return TSR_OK;
     tsr_variable **grads = tsri_mem_alloc(&d->world->mem, (size_t)d->nparams * sizeof *grads);
-    if (!grads)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(grads);
     for (int i = 0; i < d->nparams; i++)
         grads[i] = d->params[i].grad;
     int nwatched = 0;

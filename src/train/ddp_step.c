@@ -23,12 +23,10 @@ static tsr_status declare(tsr_ddp *d, tsri_ddp_update *u)
     size_t n = (size_t)d->nparams;
     tsr_graph *g = u->graph =
         tsr_graph_create(d->world, TSR_GRAPH_OPTS(.training = true, .local = true));
-    if (!g)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(g);
     tsr_variable **params = tsri_pool_alloc(&g->pool, n * sizeof *params);
     tsr_tensor **grads = tsri_pool_alloc(&g->pool, n * sizeof(tsr_tensor *));
-    if (!params || !grads)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(params && grads);
     int m = 0;
     /* In the module's order, as tsr_minimize has them. */
     for (int number = 0; number < d->nparams; number++)
@@ -53,8 +51,7 @@ static tsr_status make_update(tsr_ddp *d, tsr_optimizer *o, tsri_ddp_update **ou
 {
     tsri_ddp_update *u =
         tsri_mem_alloc(&d->world->mem, sizeof *u + (size_t)d->nparams * sizeof *u->there);
-    if (!u)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(u);
     u->optimizer = o;
     tsr_status status = declare(d, u);
     if (status != TSR_OK) {

@@ -102,8 +102,7 @@ tsr_status tsri_fast_batch_matmul(tsri_mem *mem, const tsri_kernel_desc *desc,
         !tsri_fast_is_row_major(c))
         return tsri_fast_decline(desc);
     batch *k = tsri_fast_make(mem, batch_run, sizeof *k, 0);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->ndim = c->ndim - 2;
     k->count = 1;
     for (int i = 0; i < k->ndim; i++)

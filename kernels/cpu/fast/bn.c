@@ -229,8 +229,7 @@ tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
     if (width > MAX_WIDTH)
         return tsri_fast_decline(desc);
     norm *k = tsri_fast_make(mem, norm_run, sizeof *k, rows * channels);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     roles(k, desc);
     k->channels = channels;
     k->count = rows * channels;

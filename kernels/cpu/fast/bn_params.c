@@ -61,8 +61,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_
     if (!takes(desc))
         return tsri_fast_decline(desc);
     params *k = tsri_fast_make(mem, run, sizeof *k, 0);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->channels = desc->in[0].shape[2];
     *out_kernel = &k->base.base;
     return TSR_OK;

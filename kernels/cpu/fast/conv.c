@@ -57,8 +57,7 @@ static tsr_status create_pointwise(tsri_mem *mem, tsri_op_kind op, const tsri_fa
                                    tsri_kernel **out_kernel)
 {
     pointwise *p = tsri_fast_make(mem, pointwise_run, sizeof *p, 0);
-    if (!p)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p);
     const int64_t rows = c->n * c->in[0] * c->in[1];
     tsri_fast_gemm *g = &p->gemm;
     g->isa = p->base.isa;

@@ -95,8 +95,7 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
         return tsri_fast_decline(desc);
     depthwise *k =
         tsri_fast_make(mem, depthwise_run, sizeof *k, c->n * c->in[0] * c->in[1] * c->ci);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     const bool dx = desc->op == TSRI_OP_CONV2D_DX;
     k->op = desc->op;
     k->images = c->n;

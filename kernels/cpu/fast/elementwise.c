@@ -64,8 +64,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_
         return tsri_fast_decline(desc);
     int64_t count = tsri_fast_count(&desc->out[0]);
     flat *k = tsri_fast_make(mem, flat_run, sizeof *k, count);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->map = map;
     k->nin = desc->nin;
     k->count = count;
@@ -158,8 +157,7 @@ tsr_status tsri_fast_dropout(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_k
     if (!run || begin % 4)
         return tsri_fast_decline(desc);
     drop *k = tsri_fast_make(mem, drop_run, sizeof *k, count);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     const double p = desc->attrs->dropout.p;
     k->count = count;
     k->args.key = desc->attrs->dropout.key;

@@ -157,8 +157,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_
         !tsri_fast_is_row_major(x) || !tsri_fast_is_row_major(y) || !tsri_fast_is_row_major(ids))
         return tsri_fast_decline(desc);
     gather *k = tsri_fast_make(mem, run, sizeof *k, count);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->desc = *desc;
     k->desc.attrs = NULL; /* the caller's */
     k->outer = count_of(x, 0, axis);

@@ -84,8 +84,7 @@ tsr_status tsri_fast_layer_norm(tsri_mem *mem, const tsri_kernel_desc *d, tsri_k
         return tsri_fast_decline(d);
     const int64_t count = tsri_fast_count(x);
     norm *k = tsri_fast_make(mem, norm_run, sizeof *k, count);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     const bool backward = d->op == TSRI_OP_LN_BWD_STATS || d->op == TSRI_OP_LN_BWD_APPLY;
     k->params = d->op == TSRI_OP_LN_PARAM_GRAD;
     k->what = d->op == TSRI_OP_LN_STATS       ? TSRI_LN_DO_STATS

@@ -30,8 +30,7 @@ static bool takes(const tsri_kernel_desc *desc)
 static tsr_status create(tsri_mem *mem, const product *like, tsri_kernel **out_kernel)
 {
     product *p = tsri_fast_make(mem, product_run, sizeof *p, 0);
-    if (!p)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p);
     p->a = like->a;
     p->b = like->b;
     p->bias = like->bias;

@@ -57,8 +57,7 @@ tsr_status tsri_fast_cast(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
     if (!known || !count || !tsri_fast_alike(&desc->in[0], &desc->out[0]))
         return tsri_fast_decline(desc);
     flat_cast *k = tsri_fast_make(mem, cast_run, sizeof *k, count);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->count = count;
     k->from = from;
     k->to = to;
@@ -118,8 +117,7 @@ tsr_status tsri_fast_copy(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
     if (!same && !to_last && !from_last)
         return tsri_fast_decline(desc);
     turn *k = tsri_fast_make(mem, turn_run, sizeof *k, count);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->cols = count;
     if (!same) {
         int64_t plane = x->shape[2] * x->shape[3];

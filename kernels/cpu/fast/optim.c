@@ -93,8 +93,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, int state,
     if (!takes || p->dtype != TSR_F32)
         return tsri_fast_decline(desc);
     update *k = tsri_fast_make(mem, run, sizeof *k, tsri_fast_count(p));
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->attrs = *desc->attrs;
     k->count = tsri_fast_count(p);
     k->state = state;

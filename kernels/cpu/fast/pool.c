@@ -108,8 +108,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri
         !tsri_fast_is_rows(small, &rows, &channels))
         return tsri_fast_decline(desc);
     pool *k = tsri_fast_make(mem, run, sizeof *k, tsri_fast_count(large));
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->n = large->shape[0];
     k->channels = channels;
     for (int i = 0; i < 2; i++) {

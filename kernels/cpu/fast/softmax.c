@@ -90,8 +90,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_fast_run
     if (!fits)
         return tsri_fast_decline(d);
     rows *k = tsri_fast_make(mem, run, sizeof *k, tsri_fast_count(y));
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->width = y->shape[y->ndim - 1];
     k->count = tsri_fast_count(y) / k->width;
     *out_rows = k;

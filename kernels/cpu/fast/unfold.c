@@ -263,8 +263,7 @@ tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const t
     const int64_t taps = (int64_t)c->kernel[0] * c->kernel[1];
     const int64_t rows = c->n * c->out[0] * c->out[1];
     unfold *k = tsri_fast_make(mem, unfold_run, sizeof *k, rows * taps * c->ci);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->op = desc->op;
     k->conv = *c;
     k->taps = taps;

@@ -262,8 +262,7 @@ static tsr_status onednn_conv(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_
         return tsri_fail(TSR_ERR_UNSUPPORTED, "oneDNN: %s: not for these operands",
                          tsri_op_name(desc->op));
     conv *k = tsri_mem_alloc(mem, sizeof *k);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     bool slow = false;
     k->op = desc->op;
     k->base.run = conv_run;

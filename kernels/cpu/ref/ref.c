@@ -144,8 +144,7 @@ tsr_status tsri_ref_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref
                            tsri_kernel **out_kernel)
 {
     tsri_ref *ref = tsri_ref_make(mem, desc, run, sizeof *ref);
-    if (!ref)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ref);
     *out_kernel = &ref->base;
     return TSR_OK;
 }
@@ -154,8 +153,7 @@ tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri
                                tsri_kernel **out_kernel)
 {
     tsri_ref *ref = tsri_ref_make(mem, desc, run, sizeof *ref);
-    if (!ref)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ref);
     tsri_ref_iter_init(&ref->iter, desc->out[0].ndim, desc->out[0].shape);
     tsri_ref_iter_push_arg(&ref->iter, &desc->out[0]);
     for (int i = 0; i < desc->nin; i++)

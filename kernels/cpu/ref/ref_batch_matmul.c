@@ -80,8 +80,7 @@ tsr_status tsri_ref_batch_matmul(tsri_mem *mem, const tsri_kernel_desc *d, tsri_
         !tsri_ref_is_float(c->dtype))
         return tsri_ref_decline(d);
     batch *v = tsri_ref_make(mem, d, batch_run, sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     int ta = d->attrs->matmul.ta != 0, tb = d->attrs->matmul.tb != 0;
     tsri_ref_gemm *g = &v->gemm;
     g->a.dtype = a->dtype;

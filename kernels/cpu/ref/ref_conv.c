@@ -163,8 +163,7 @@ tsr_status tsri_ref_conv2d(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     if (tsri_ref_is_depthwise(d))
         return tsri_ref_depthwise(mem, d, out_kernel);
     conv *v = tsri_ref_make(mem, d, conv_run, sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->groups = d->groups;
     if (d->op == TSRI_OP_CONV2D)
         plan_fwd(v, d);

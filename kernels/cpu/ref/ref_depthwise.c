@@ -96,8 +96,7 @@ tsr_status tsri_ref_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_
 {
     bool weight = desc->op == TSRI_OP_CONV2D_DW, back = desc->op == TSRI_OP_CONV2D_DX;
     depthwise *d = tsri_ref_make(mem, desc, weight ? dw_run : gather_run, sizeof *d);
-    if (!d)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(d);
     const tsri_attrs *at = desc->attrs;
     d->channels = desc->groups;
     d->taps = (int64_t)at->conv.kernel[0] * at->conv.kernel[1];

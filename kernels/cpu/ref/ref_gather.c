@@ -190,8 +190,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_
     if (ids->dtype != TSR_I64 || x->dtype != y->dtype || (dx && !tsri_ref_is_float(x->dtype)))
         return tsri_ref_decline(d);
     gather *v = tsri_ref_make(mem, d, run, sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     const int axis = d->attrs->gather.axis, behind = x->ndim - axis - 1;
     v->x = *x;
     v->y = *y;

@@ -191,8 +191,7 @@ tsr_status tsri_ref_ln_stats(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
     if (!tsri_ref_is_float(d->out[0].dtype) || (d->nin > 1 && d->in[1].dtype != TSR_F64))
         return tsri_ref_decline(d);
     norm *v = tsri_ref_make(mem, d, run, sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     const tsri_attrs *at = &v->ref.attrs;
     v->rows = v->features = 1;
     for (int i = 0; i < x->ndim; i++)

@@ -40,8 +40,7 @@ tsr_status tsri_ref_causal_mask(tsri_mem *mem, const tsri_kernel_desc *d, tsri_k
     if (!tsri_ref_is_float(x->dtype) || y->dtype != x->dtype)
         return tsri_ref_decline(d);
     tsri_ref *ref = tsri_ref_make(mem, d, mask_run, sizeof *ref);
-    if (!ref)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ref);
     int64_t row[TSR_MAX_NDIM] = {0}, col[TSR_MAX_NDIM] = {0};
     row[x->ndim - 2] = 1;
     col[x->ndim - 1] = 1;

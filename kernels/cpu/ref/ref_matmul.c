@@ -38,8 +38,7 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, int a, int b, p
     if (!tsri_ref_is_float(d->out[0].dtype))
         return tsri_ref_decline(d);
     product *p = tsri_ref_make(mem, d, product_run, sizeof *p);
-    if (!p)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p);
     p->a = a;
     p->b = b;
     p->gemm.a.dtype = d->in[a].dtype;

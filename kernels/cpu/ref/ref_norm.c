@@ -278,8 +278,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_
         d->out[0].dtype != (sums ? TSR_F64 : t))
         return tsri_ref_decline(d);
     norm *v = tsri_ref_make(mem, d, run, sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->x = view_of(&d->in[0]);
     if (dy >= 0)
         v->dy = view_of(&d->in[dy]);

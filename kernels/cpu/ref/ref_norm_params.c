@@ -160,8 +160,7 @@ tsr_status tsri_ref_scale_shift(tsri_mem *mem, const tsri_kernel_desc *d, tsri_k
         if (!tsri_ref_is_float(d->out[0].dtype) || d->in[i].dtype != d->out[0].dtype)
             return tsri_ref_decline(d);
     tsri_ref *ref = tsri_ref_make(mem, d, scale_shift_run, sizeof *ref);
-    if (!ref)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ref);
     tsri_ref_iter_init(&ref->iter, d->out[0].ndim, d->out[0].shape);
     tsri_ref_iter_push_arg(&ref->iter, &d->out[0]);
     tsri_ref_iter_push_arg(&ref->iter, &d->in[0]);

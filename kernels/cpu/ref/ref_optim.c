@@ -103,8 +103,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
         if (d->in[i].dtype != d->out[0].dtype)
             return tsri_ref_decline(d);
     tsri_ref *ref = tsri_ref_make(mem, d, optim_run, sizeof *ref);
-    if (!ref)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ref);
     tsri_ref_iter_init(&ref->iter, d->out[0].ndim, d->out[0].shape);
     tsri_ref_iter_push(&ref->iter, d->out[0].stride);
     for (int i = 0; i < d->nin - 1; i++) /* all but hyper */

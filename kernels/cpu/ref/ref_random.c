@@ -103,8 +103,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_
     if (!tsri_ref_is_float(d->out[0].dtype) || (nin && d->in[0].dtype != d->out[0].dtype))
         return tsri_ref_decline(d);
     tsri_ref *ref = tsri_ref_make(mem, d, run, sizeof *ref);
-    if (!ref)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ref);
     int64_t index[TSR_MAX_NDIM];
     tsri_ref_global_index(&d->out[0], index);
     tsri_ref_iter_init(&ref->iter, d->out[0].ndim, d->out[0].shape);

@@ -154,8 +154,7 @@ tsr_status tsri_ref_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     if (!reduce_fn(x->dtype))
         return tsri_ref_decline(d);
     reduce *v = tsri_ref_make(mem, d, reduce_run, sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     /* Accumulators in the row-major order of the kept axes. */
     int64_t acc[TSR_MAX_NDIM] = {0}, kept[TSR_MAX_NDIM] = {0}, step = 1;
     int out_axis = y->ndim;
@@ -256,8 +255,7 @@ tsr_status tsri_ref_prod_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     if (!tsri_ref_is_float(x->dtype) || dy->dtype != x->dtype || dx->dtype != x->dtype)
         return tsri_ref_decline(d);
     prod_dx *v = tsri_ref_make(mem, d, prod_dx_run, sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->n = 1;
     for (int i = 0; i < x->ndim; i++) {
         if (!(d->attrs->reduce.axes >> i & 1))
@@ -349,8 +347,7 @@ tsr_status tsri_ref_argmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     if (!x->shape[axis] && tsri_ref_count(y))
         return tsri_fail(TSR_ERR_INVALID, "argmax: axis %d has no elements", axis);
     argmax *v = tsri_ref_make(mem, d, argmax_run, sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->size = x->shape[axis];
     v->stride = x->stride[axis];
     int64_t kept[TSR_MAX_NDIM] = {0};

@@ -83,8 +83,7 @@ tsr_status tsri_ref_cumsum(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     if (x->dtype != y->dtype || !row_fn(y->dtype))
         return tsri_ref_decline(d);
     scan *v = tsri_ref_make(mem, d, scan_run, sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     int64_t shape[TSR_MAX_NDIM];
     for (int i = 0; i < y->ndim; i++)
         shape[i] = i == axis ? 1 : y->shape[i];

@@ -128,8 +128,7 @@ tsr_status tsri_ref_triangle(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
     if (d->in[0].dtype != d->out[0].dtype)
         return tsri_ref_decline(d);
     tsri_ref *ref = tsri_ref_make(mem, d, triangle_run, sizeof *ref);
-    if (!ref)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ref);
     const tsri_arg *y = &d->out[0];
     int64_t place[TSR_MAX_NDIM] = {0};
     place[y->ndim - 1] = 1;

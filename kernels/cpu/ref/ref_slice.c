@@ -70,8 +70,7 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_fn
     if (!one_dtype(d))
         return tsri_ref_decline(d);
     boxes *v = tsri_ref_make(mem, d, run, sizeof *v + (size_t)n * sizeof v->box[0]);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->n = n;
     *out = v;
     return TSR_OK;

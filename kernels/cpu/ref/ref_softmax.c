@@ -54,8 +54,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, int what,
         if (!tsri_ref_is_float(y->dtype) || d->in[i].dtype != y->dtype)
             return tsri_ref_decline(d);
     softmax *v = tsri_ref_make(mem, d, softmax_run, sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     int64_t shape[TSR_MAX_NDIM];
     for (int i = 0; i < y->ndim; i++)
         shape[i] = i == axis && y->shape[i] ? 1 : y->shape[i];

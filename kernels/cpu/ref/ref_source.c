@@ -54,8 +54,7 @@ tsr_status tsri_ref_constant(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
     const tsri_arg *y = &d->out[0];
     const size_t size = tsr_dtype_size(y->dtype), bytes = (size_t)tsri_ref_count(y) * size;
     constant *v = tsri_ref_make(mem, d, constant_run, sizeof *v + bytes);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     *out_kernel = &v->ref.base;
     v->size = size;
     v->bytes = bytes;

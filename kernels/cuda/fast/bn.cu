@@ -218,8 +218,7 @@ tsr_status tsri_cuda_fast_bn(tsri_mem *mem, const tsri_kernel_desc *d, tsri_cuda
         return tsri_cuda_decline(d);
     const int full = 16 / (int)tsr_dtype_size(x->dtype), pack = v.c % full ? 1 : full;
     tsri_fast_bn *b = (tsri_fast_bn *)tsri_cuda_make(mem, d, run, "cuda", sizeof *b);
-    if (!b)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(b);
     b->bn = v;
     b->plane = x->ndim == 4 ? x->shape[2] * x->shape[3] : 1;
     *out_kernel = b;
@@ -267,8 +266,7 @@ tsr_status tsri_fast_scale_shift(tsri_mem *mem, const tsri_kernel_desc *d, tsri_
         !tsri_cuda_is_row(b))
         return tsri_cuda_decline(d);
     tsri_fast_bn *k = (tsri_fast_bn *)tsri_cuda_make(mem, d, apply_run, "cuda", sizeof *k);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->bn.parts = k->bn.rows = 1;
     k->bn.n = x->shape[0];
     k->bn.c = x->shape[1];

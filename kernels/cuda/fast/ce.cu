@@ -28,8 +28,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     if (!takes || d->in[0].stride[1] != 1)
         return tsri_cuda_decline(d);
     cross_entropy *v = (cross_entropy *)tsri_cuda_make(mem, d, run, "cuda", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->rows.count = d->in[0].shape[0];
     v->rows.n = d->in[0].shape[1];
     for (int o = 0; o < n; o++)

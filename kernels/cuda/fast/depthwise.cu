@@ -359,8 +359,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kerne
     if (!tsri_cuda_is_dw(desc))
         return tsri_cuda_decline(desc);
     depthwise *k = (depthwise *)tsri_cuda_make(mem, desc, conv_run, "cuda", sizeof *k);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->dw =
         tsri_cuda_dw(desc, desc->attrs->conv.stride[0] == 1 ? (int)ROWS_1 : (int)ROWS_2, ENOUGH);
     *out_kernel = &k->base.base;

@@ -196,8 +196,7 @@ tsr_status tsri_fast_conv2d_dw(tsri_mem *mem, const tsri_kernel_desc *desc,
     if (!tsri_cuda_is_dw(desc))
         return tsri_cuda_decline(desc);
     weight *k = (weight *)tsri_cuda_make(mem, desc, weight_run, "cuda", sizeof *k);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     tsri_dw *d = &k->dw;
     *d = tsri_cuda_dw(desc, desc->attrs->conv.stride[0] == 1 ? (int)ROWS_1 : (int)ROWS_2, ENOUGH);
     const int processors = desc->stream ? desc->stream->device->traits.processors : 1;

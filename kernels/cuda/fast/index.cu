@@ -402,8 +402,7 @@ tsr_status tsri_fast_gather_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ke
         rows >= INT32_MAX || n >= INT32_MAX)
         return tsri_cuda_decline(d);
     gather_dx *v = (gather_dx *)tsri_cuda_make(mem, d, gather_dx_run, "cuda", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     walk_part(&v->outer, axis, dx->shape, dx->stride, dy->stride);
     walk_part(&v->inner, behind, dx->shape + axis + 1, dx->stride + axis + 1,
               dy->stride + dy->ndim - behind);

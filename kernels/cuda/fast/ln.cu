@@ -50,8 +50,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     if (!takes(d, &rows))
         return tsri_cuda_decline(d);
     layer_norm *v = (layer_norm *)tsri_cuda_make(mem, d, run, "cuda", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     const tsri_arg *operands[TSRI_WALK_OPS];
     int full, nstats, n = tsri_ln_list(d, operands, &full, &nstats);
     v->rows = rows;
@@ -167,8 +166,7 @@ tsr_status tsri_fast_ln_param_grad(tsri_mem *mem, const tsri_kernel_desc *d,
     if (!takes(d, &rows))
         return tsri_cuda_decline(d);
     layer_norm *v = (layer_norm *)tsri_cuda_make(mem, d, run_grads, "cuda", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->rows = rows;
     /* About BLOCKS blocks, whatever the GPU, so that results do not depend on it; whole tiles. */
     const int64_t wide = tsri_ceil(rows.n * (int64_t)tsr_dtype_size(d->in[0].dtype), 16 * WIDTH);

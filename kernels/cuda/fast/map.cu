@@ -118,8 +118,7 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, tsri_cuda_run_f
     if (!tsri_packs_init(&p, w, n))
         return tsri_cuda_decline(d);
     *out = (map *)tsri_cuda_make(mem, d, run, "cuda", sizeof **out);
-    if (!*out)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(*out);
     (*out)->p = p;
     return TSR_OK;
 }

@@ -191,8 +191,7 @@ static tsr_status fill_table(tsri_mem *mem, joined *v, tsri_update **updates, in
     const size_t head = (size_t)n * sizeof **updates;
     const size_t bytes = head + (size_t)v->npieces * sizeof(piece);
     tsri_update *table = (tsri_update *)tsri_mem_realloc(mem, *updates, bytes);
-    if (!table)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(table);
     *updates = table;
     list_pieces(table, n, v->chunk, (piece *)((char *)table + head));
     TSRI_TRY(upload(v, table, bytes));

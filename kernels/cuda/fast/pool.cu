@@ -123,8 +123,7 @@ static tsr_status create_mean(tsri_mem *mem, const tsri_kernel_desc *d, const ts
     if (big->shape[0] * t.tiles > 1 << 30)
         return tsri_cuda_decline(d);
     plane_mean *m = (plane_mean *)tsri_cuda_make(mem, d, mean_run, "cuda", sizeof *m);
-    if (!m)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(m);
     m->n = big->shape[0];
     m->plane = big->shape[2] * big->shape[3];
     m->count = (double)big->gshape[2] * (double)big->gshape[3];
@@ -314,8 +313,7 @@ static tsr_status create_max(tsri_mem *mem, const tsri_kernel_desc *d, const tsr
         count > (int64_t)THREADS << 20)
         return tsri_cuda_decline(d);
     max_pool *m = (max_pool *)tsri_cuda_make(mem, d, max_run, "cuda", sizeof *m);
-    if (!m)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(m);
     for (int i = 0; i < 2; i++) {
         m->w.kernel[i] = d->attrs->pool.kernel[i];
         m->w.stride[i] = d->attrs->pool.stride[i];

@@ -319,8 +319,7 @@ tsr_status tsri_fast_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
         !classify(d, &plan))
         return tsri_cuda_decline(d);
     reduce *v = (reduce *)tsri_cuda_make(mem, d, run, "cuda", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->batch = plan.batch;
     v->leading = plan.leading;
     v->kept = plan.kept;

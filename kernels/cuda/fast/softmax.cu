@@ -32,8 +32,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     if (!takes)
         return tsri_cuda_decline(d);
     softmax *v = (softmax *)tsri_cuda_make(mem, d, run, "cuda", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->rows.n = x->shape[x->ndim - 1];
     v->rows.count = 1;
     for (int i = 0; i < x->ndim - 1; i++)

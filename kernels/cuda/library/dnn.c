@@ -145,8 +145,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kerne
     if (!takes(desc, &r))
         return tsri_cuda_decline(desc);
     conv *k = tsri_cuda_make(mem, desc, run, "cudnn", sizeof *k);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     tsr_status status = choose(k, desc, &r);
     if (status != TSR_OK) {
         tsri_mem_free(k);

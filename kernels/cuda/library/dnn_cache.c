@@ -31,8 +31,7 @@ static tsr_status library_of(tsri_cuda_device *d, library **out)
     if (!l) {
         const char *text = getenv("TESSERA_CUDA_AUTOTUNE");
         l = d->dnn = tsri_mem_alloc(&d->base.world->mem, sizeof *l);
-        if (!l)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(l);
         l->autotune = text && *text && strcmp(text, "0") != 0;
         if (tsri_dnn_check(cudnnCreate(&l->handle), "cudnnCreate") != TSR_OK) {
             l->handle = NULL;
@@ -183,8 +182,7 @@ tsr_status tsri_dnn_find(tsri_cuda_device *device, const tsri_dnn_conv *conv,
             break;
     if (!e) {
         e = tsri_mem_alloc(&device->base.world->mem, sizeof *e);
-        if (!e)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(e);
         e->conv = *conv;
         e->next = l->entries;
         l->entries = e;

@@ -258,8 +258,7 @@ tsr_status tsri_lt_create(tsri_mem *mem, const tsri_kernel_desc *desc,
         return tsri_cuda_decline(desc);
     TSRI_TRY(open_handle(desc->stream->device));
     tsri_lt_kernel *k = tsri_cuda_make(mem, desc, lt_run, "cublaslt", sizeof *k);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     bool found = false;
     k->product = p;
     k->base.finish = lt_finish;

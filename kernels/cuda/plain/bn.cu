@@ -250,8 +250,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     const bool sums = d->out[0].ndim == 3;
     plain_bn *b =
         (plain_bn *)tsri_cuda_make(mem, d, sums ? sums_run : apply_run, "plain", sizeof *b);
-    if (!b)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(b);
     const tsri_arg *x = &d->in[0];
     b->bn = v;
     b->x = view_of(x);

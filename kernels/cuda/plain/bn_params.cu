@@ -206,8 +206,7 @@ static tsr_status join(tsri_mem *mem, int n, tsri_kernel *const *kernels, void *
     const tsri_cuda_kernel *first = (const tsri_cuda_kernel *)kernels[0];
     joined<Item> *j = (joined<Item> *)tsri_cuda_make(mem, &first->desc, joined_run<Item>, "plain",
                                                      sizeof *j + (size_t)n * sizeof(Item));
-    if (!j)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(j);
     j->n = n;
     for (int i = 0; i < n; i++)
         set_item(&j->item[i], (const tsri_cuda_kernel *)kernels[i], in[i], out[i]);
@@ -331,8 +330,7 @@ tsr_status tsri_plain_scale_shift(tsri_mem *mem, const tsri_kernel_desc *d,
         if (!tsri_cuda_is_float(d->out[0].dtype) || d->in[i].dtype != d->out[0].dtype)
             return tsri_cuda_decline(d);
     scale_shift *s = (scale_shift *)tsri_cuda_make(mem, d, scale_shift_run, "plain", sizeof *s);
-    if (!s)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(s);
     tsri_cuda_walk_init(&s->walk, d->out[0].ndim, d->out[0].shape);
     tsri_cuda_walk_push(&s->walk, d->out[0].stride);
     tsri_cuda_walk_push(&s->walk, d->in[0].stride);

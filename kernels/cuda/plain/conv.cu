@@ -139,8 +139,7 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **o
     if (d->groups > 1 && (og < 8 || w->shape[1] < 8))
         return tsri_conv_groups(mem, d, out_kernel);
     conv_kernel *k = (conv_kernel *)tsri_cuda_make(mem, d, conv_run, "plain", sizeof(conv_kernel));
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     tsri_product *p = &k->product;
     conv_axes axes = {};
     bool window = needs_window(d), dw = d->op == TSRI_OP_CONV2D_DW;

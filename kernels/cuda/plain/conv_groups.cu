@@ -230,8 +230,7 @@ tsr_status tsri_conv_groups(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     int64_t og = w->shape[0] / d->groups, cg = w->shape[1];
     groups_kernel *k = (groups_kernel *)tsri_cuda_make(mem, d, weight ? sums_run : gather_run,
                                                        "plain", sizeof(groups_kernel));
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     if (weight)
         k->base.base.scratch_bytes = plan_sums(&k->sum, d, og, cg);
     else

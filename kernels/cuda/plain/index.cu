@@ -84,8 +84,7 @@ tsr_status tsri_plain_gather(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
     if (ids->dtype != TSR_I64 || x->dtype != y->dtype)
         return tsri_cuda_decline(d);
     gather *v = (gather *)tsri_cuda_make(mem, d, gather_run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     const int axis = d->attrs->gather.axis;
     int64_t from[TSR_MAX_NDIM] = {0}, index[TSR_MAX_NDIM] = {0}, id[TSR_MAX_NDIM] = {0}, step = 1;
     for (int i = 0; i < y->ndim; i++)
@@ -153,8 +152,7 @@ tsr_status tsri_plain_gather_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_k
     if (ids->dtype != TSR_I64 || dx->dtype != dy->dtype || !tsri_cuda_is_float(dx->dtype))
         return tsri_cuda_decline(d);
     gather_dx *v = (gather_dx *)tsri_cuda_make(mem, d, gather_dx_run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     const int axis = d->attrs->gather.axis;
     int64_t from[TSR_MAX_NDIM] = {0}, row[TSR_MAX_NDIM] = {0};
     for (int i = 0; i < dx->ndim; i++)
@@ -210,8 +208,7 @@ tsr_status tsri_plain_one_hot(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ker
     if (ids->dtype != TSR_I64)
         return tsri_cuda_decline(d);
     one_hot *v = (one_hot *)tsri_cuda_make(mem, d, one_hot_run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     int64_t index[TSR_MAX_NDIM] = {0}, id[TSR_MAX_NDIM] = {0}, place[TSR_MAX_NDIM] = {0}, step = 1;
     for (int i = ids->ndim - 1; i >= 0; i--) {
         index[i] = step;

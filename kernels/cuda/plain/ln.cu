@@ -36,8 +36,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     if (!tsri_ln_takes(d))
         return tsri_cuda_decline(d);
     layer_norm *v = (layer_norm *)tsri_cuda_make(mem, d, run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     const tsri_arg *operands[TSRI_WALK_OPS];
     const int lead = d->in[0].ndim - d->attrs->ln.axes;
     int full, nstats, n = tsri_ln_list(d, operands, &full, &nstats);
@@ -150,8 +149,7 @@ tsr_status tsri_plain_ln_param_grad(tsri_mem *mem, const tsri_kernel_desc *d,
     if (!tsri_ln_takes(d))
         return tsri_cuda_decline(d);
     layer_norm *v = (layer_norm *)tsri_cuda_make(mem, d, run_grads, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     const int lead = d->in[0].ndim - d->attrs->ln.axes;
     init_walks(v, &d->in[0], lead);
     push(v, d->in[0].stride, d->in[0].stride + lead);

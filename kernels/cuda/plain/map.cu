@@ -14,8 +14,7 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, tsri_cuda_run_f
                        tsri_kernel **out_kernel)
 {
     map *m = (map *)tsri_cuda_make(mem, d, run, "plain", sizeof *m);
-    if (!m)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(m);
     tsri_cuda_walk_of(&m->w, d);
     *out_kernel = &m->k.base;
     return TSR_OK;
@@ -256,8 +255,7 @@ tsr_status tsri_plain_add_n(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     if (!alike)
         return tsri_cuda_decline(d);
     add_n *v = (add_n *)tsri_cuda_make(mem, d, add_n_run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->t.n = d->nin;
     for (int g = 0; g < WALKS; g++) {
         tsri_cuda_walk *w = &v->t.w[g];
@@ -289,8 +287,7 @@ tsr_status tsri_plain_broadcast_to(tsri_mem *mem, const tsri_kernel_desc *d,
     if (d->in[0].dtype != d->out[0].dtype)
         return tsri_cuda_decline(d);
     spread *v = (spread *)tsri_cuda_make(mem, d, broadcast_run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->box.size = tsr_dtype_size(d->out[0].dtype);
     tsri_cuda_walk_of(&v->box.walk, d);
     *out_kernel = &v->k.base;

@@ -64,8 +64,7 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, const arrangeme
             return tsri_cuda_decline(d);
     matmul_kernel *k =
         (matmul_kernel *)tsri_cuda_make(mem, d, matmul_run, "plain", sizeof(matmul_kernel));
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     tsri_product *p = &k->product;
     tsri_axes none = {}, m = take(c, how->c_m, a, how->a_m), n = take(c, how->c_n, b, how->b_n);
     n.stride[TSRI_SIDE_BIAS][0] = 1; /* a bias runs along n */

@@ -34,8 +34,7 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, tsri_cuda_run_f
     if (!alike)
         return tsri_cuda_decline(d);
     *out = (boxes *)tsri_cuda_make(mem, d, run, "plain", sizeof **out);
-    if (!*out)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(*out);
     (*out)->n = n;
     return TSR_OK;
 }
@@ -249,8 +248,7 @@ tsr_status tsri_plain_reshape(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ker
         return TSR_OK;
     }
     lookup *v = (lookup *)tsri_cuda_make(mem, d, reshape_run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     walk_rows(&v->y, y);
     walk_rows(&v->x, x);
     *out_kernel = &v->k.base;

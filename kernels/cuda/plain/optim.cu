@@ -66,8 +66,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     if (!tsri_optim_takes(d))
         return tsri_cuda_decline(d);
     optimizer *v = (optimizer *)tsri_cuda_make(mem, d, run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     tsri_cuda_walk_init(&v->walk, d->out[0].ndim, d->out[0].shape);
     for (int i = 0; i < d->nin - 1; i++)
         tsri_cuda_walk_push(&v->walk, d->in[i].stride);

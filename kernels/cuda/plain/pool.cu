@@ -179,8 +179,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, const tsri_ar
     if (!tsri_pool_takes(d))
         return tsri_cuda_decline(d);
     plain_pool *q = (plain_pool *)tsri_cuda_make(mem, d, pool_run, "plain", sizeof *q);
-    if (!q)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(q);
     q->pool = tsri_pool_of(d, big, small);
     q->result = sweep_of(&d->out[0]);
     for (int i = 0; i < d->nin; i++)

@@ -203,8 +203,7 @@ tsr_status tsri_plain_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
 {
     const tsri_arg *x = &d->in[0];
     reduce *v = (reduce *)tsri_cuda_make(mem, d, run_reduce, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     int64_t stride[TSR_MAX_NDIM], kept[TSR_MAX_NDIM], reduced[TSR_MAX_NDIM];
     shapes_of(d, kept, reduced);
     strides_along(d, stride);
@@ -301,8 +300,7 @@ tsr_status tsri_plain_prod_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ker
     if (!tsri_cuda_is_float(x->dtype) || dy->dtype != x->dtype || dx->dtype != x->dtype)
         return tsri_cuda_decline(d);
     prod_dx *v = (prod_dx *)tsri_cuda_make(mem, d, run_prod_dx, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     int64_t kept[TSR_MAX_NDIM], reduced[TSR_MAX_NDIM];
     shapes_of(d, kept, reduced);
     tsri_cuda_walk_init(&v->args.kept, x->ndim, kept);
@@ -397,8 +395,7 @@ tsr_status tsri_plain_argmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
     if (!x->shape[axis] && tsri_cuda_count(y))
         return tsri_fail(TSR_ERR_INVALID, "argmax: axis %d has no elements", axis);
     axis_kernel *v = (axis_kernel *)tsri_cuda_make(mem, d, run_argmax, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     tsri_arg along = *y; /* with x's axes */
     for (int i = 0, o = 0; i < x->ndim; i++)
         along.stride[i] = i != axis || y->ndim == x->ndim ? y->stride[o++] : 0;
@@ -531,8 +528,7 @@ tsr_status tsri_plain_cumsum(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
         !(tsri_cuda_is_float(y->dtype) || y->dtype == TSR_I64 || y->dtype == TSR_I32))
         return tsri_cuda_decline(d);
     scan *v = (scan *)tsri_cuda_make(mem, d, run_scan, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     const tsri_arg *operands[2] = {y, x};
     tsri_cuda_walk along;
     tsri_axis_walks(2, 2, operands, axis, &v->args.lines, &along);

@@ -23,8 +23,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
     if (!tsri_softmax_takes(d))
         return tsri_cuda_decline(d);
     softmax *v = (softmax *)tsri_cuda_make(mem, d, run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     const tsri_arg *operands[TSRI_WALK_OPS];
     int full, n = tsri_softmax_operands(d, operands, &full);
     tsri_axis_walks(n, full, operands, d->attrs->softmax.axis, &v->rows, &v->columns);

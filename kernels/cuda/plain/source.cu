@@ -20,8 +20,7 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, tsri_cuda_run_f
                        tsri_kernel **out_kernel)
 {
     source *v = (source *)tsri_cuda_make(mem, d, run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     int64_t index[TSR_MAX_NDIM];
     v->begin = (uint64_t)tsri_cuda_global_index(&d->out[0], index);
     tsri_cuda_walk_init(&v->w, d->out[0].ndim, d->out[0].shape);
@@ -257,8 +256,7 @@ static tsr_status upload(tsri_mem *mem, constant *v, const void *whole)
     tsri_device *device = &v->k.device->base;
     TSRI_TRY(device->ops->buffer_alloc(device, v->bytes, &v->part));
     char *host = (char *)tsri_mem_alloc(mem, v->bytes);
-    if (!host)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(host);
     take(y, (const char *)whole, tsr_dtype_size(y->dtype), host);
     /* As copy_in takes what it is given before it returns. */
     tsr_status status = device->ops->copy_in(device, v->part, host, v->bytes, NULL);
@@ -271,8 +269,7 @@ tsr_status tsri_plain_constant(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ke
     if (!d->stream)
         return tsri_cuda_decline(d);
     constant *v = (constant *)tsri_cuda_make(mem, d, constant_run, "plain", sizeof *v);
-    if (!v)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(v);
     v->k.finish = constant_finish;
     v->bytes = (size_t)tsri_cuda_count(&d->out[0]) * tsr_dtype_size(d->out[0].dtype);
     tsr_status status = v->bytes ? upload(mem, v, d->attrs->constant.data) : TSR_OK;

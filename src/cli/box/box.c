@@ -119,8 +119,7 @@ static tsr_status parse_end(tsr_world *world, const char *what, const char *text
 static tsr_status check(const box *b)
 {
     tsr_graph *g = tsr_graph_create(b->world, NULL);
-    if (!g)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(g);
     tsr_tensor *x =
         tsr_from_local_at(g, "x", b->dtype, b->shape, b->from.placement, b->from.sbp, NULL, 0);
     tsr_to_global_at(x, b->to.placement, b->to.sbp, NULL, 0);

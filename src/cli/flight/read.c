@@ -193,8 +193,7 @@ static tsr_status read_reason(reader *rd)
     TSRI_TRY(expect(rd, "reason "));
     if (strcmp(rd->rest, "-") && rd->rest[0]) {
         rd->r->reason = strdup(rd->rest);
-        if (!rd->r->reason)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(rd->r->reason);
     }
     return TSR_OK;
 }
@@ -272,8 +271,7 @@ static tsr_status read_ranks(reader *rd, tsri_flight_read_group *g)
         void *items = g->ranks;
         int *rank = grow(&items, g->listed, &capacity, sizeof *rank);
         g->ranks = items;
-        if (!rank)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(rank);
         TSRI_TRY(read_int(rd, 0, rd->r->nranks - 1, rank));
         for (int i = 0; i < g->listed; i++)
             if (g->ranks[i] == *rank)
@@ -289,8 +287,7 @@ static tsr_status read_group(reader *rd)
     void *items = r->groups;
     tsri_flight_read_group *g = grow(&items, r->ngroups, &rd->cgroups, sizeof *g);
     r->groups = items;
-    if (!g)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(g);
     r->ngroups++;
     TSRI_TRY(expect(rd, "group "));
     TSRI_TRY(read_int(rd, 1, INT_MAX, &g->number));
@@ -402,8 +399,7 @@ static tsr_status read_call(reader *rd)
     void *items = r->call;
     tsri_flight_read_call *c = grow(&items, r->ncalls, &rd->ccalls, sizeof *c);
     r->call = items;
-    if (!c)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(c);
     int state, number;
     TSRI_TRY(expect(rd, "call "));
     TSRI_TRY(read_count(rd, &c->number));

@@ -30,8 +30,7 @@ tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr)
         return tsri_fail(TSR_ERR_INVALID, "tsr_alloc: out_ptr is NULL");
     TSRI_TRY(tsri_engine_of(world, &engine));
     block *b = tsri_mem_alloc(&world->mem, sizeof *b);
-    if (!b)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(b);
     tsr_status status = tsri_region_take(engine, bytes, &p);
     if (status == TSR_OK) {
         *b = (block){p, bytes};
@@ -79,8 +78,7 @@ static void free_blocks(tsri_engine *engine)
 tsr_status tsri_engine_create(tsr_world *world, tsri_comm *comm, tsri_engine **out_engine)
 {
     tsri_engine *e = tsri_mem_alloc(&world->mem, sizeof *e);
-    if (!e)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(e);
     e->world = world;
     e->comm = comm;
     pthread_mutex_init(&e->lock, NULL);
@@ -176,8 +174,7 @@ tsr_status tsri_engine_group(tsri_engine *engine, int nranks, const int *ranks,
         TSRI_TRY(status);
     }
     tsr_group *g = tsri_live_alloc(&engine->world->mem, sizeof *g + bytes, TSRI_LIVE_GROUP);
-    if (!g)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(g);
     g->engine = engine;
     g->inner = inner;
     g->nranks = nranks;

@@ -70,8 +70,7 @@ static tsr_status make_path(tsri_engine *e, int from, int to, path **out_path)
 {
     const int ranks[2] = {from, to};
     path *p = tsri_mem_alloc(NULL, sizeof *p);
-    if (!p)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p);
     p->from = from;
     p->to = to;
     tsr_status status = e->comm->ops->group(e->comm, 2, ranks, LANE_ABOUT, &p->about);
@@ -252,8 +251,7 @@ tsr_status tsri_send_prepare(tsr_group *g, tsri_task *task)
     TSRI_TRY(find_path(e, g->ranks[g->index], g->ranks[task->root], &p));
     collect(e, p);
     parcel *c = tsri_mem_alloc(&e->world->mem, sizeof *c);
-    if (!c)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(c);
     c->path = p;
     c->bytes = (size_t)task->count * tsr_dtype_size(task->dtype);
     tsr_status status = tsri_scratch_take(e, ABOUT_BYTES + c->bytes, &c->scratch);
@@ -407,8 +405,7 @@ static tsr_status take_next(tsr_group *g, const tsri_task *t, path *p, bool *out
         return take(p->data, t, t->dst, bytes);
     }
     kept *k = tsri_mem_alloc(NULL, sizeof *k + bytes);
-    if (!k)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(k);
     k->about = m;
     if (bytes) {
         tsr_status status = take(p->data, t, k->data, bytes);
@@ -538,8 +535,7 @@ tsr_status tsri_scratch_take(tsri_engine *engine, size_t bytes, tsri_scratch *ou
         TSRI_TRY(tsri_region_take(engine, bytes, &p));
     } else {
         p = tsri_mem_alloc(&engine->world->mem, bytes);
-        if (!p)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(p);
     }
     *out = (tsri_scratch){p, bytes};
     return TSR_OK;

@@ -196,8 +196,7 @@ static bool goes_at_once(tsr_group *g, const tsri_task *task)
 static tsr_status submit_async(tsr_group *g, const tsri_task *task, tsr_work **out_work)
 {
     tsr_work *w = new_work(g, task);
-    if (!w)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(w);
     tsr_status status = tsri_task_prepare(g, &w->task);
     bool now = status == TSR_OK && goes_at_once(g, &w->task);
     if (status == TSR_OK && !now)

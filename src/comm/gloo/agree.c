@@ -65,8 +65,7 @@ tsr_status tsri_gloo_pass_words(tsri_gloo_group *g, const tsri_gloo_job *job, ts
         most = g->records[i].words > most ? g->records[i].words : most;
     size_t stride = (size_t)most * sizeof(int64_t);
     int64_t *all = tsri_mem_alloc(NULL, stride * (size_t)n + (size_t)n * sizeof(size_t));
-    if (!all)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(all);
     size_t *bytes = (size_t *)(all + most * n);
     for (int i = 0; i < n; i++)
         bytes[i] = (size_t)g->records[i].words * sizeof(int64_t);

@@ -12,8 +12,7 @@ static tsr_status reserve_staging(tsri_gloo_group *g, size_t bytes)
     tsri_mem_free(g->staging);
     g->staging_bytes = 0;
     g->staging = tsri_mem_alloc(NULL, bytes);
-    if (!g->staging)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(g->staging);
     g->staging_bytes = bytes;
     return TSR_OK;
 }
@@ -58,8 +57,7 @@ static tsr_status make_call(tsri_gloo_group *g, const tsri_gloo_job *job,
     const tsri_coll *coll = job->coll;
     size_t segs = (size_t)coll->nseg * sizeof *coll->seg;
     tsri_gloo_call *call = tsri_mem_alloc(NULL, sizeof *call + segs);
-    if (!call)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(call);
     call->coll = *coll;
     call->coll.seg = segs ? memcpy(call + 1, coll->seg, segs) : NULL;
     call->hash = job->record.hash ^ job->record.hash >> 32;

@@ -95,8 +95,7 @@ static tsr_status start(tsri_group *pub, const tsri_coll *coll, tsri_ticket *out
         /* A member that only gives runs ahead of its readers, so far. */
         TSRI_TRY(tsri_gloo_jobs_wait(g, TSRI_CALL_RING - 1));
         job = tsri_gloo_job_make(g, TSRI_GLOO_CALL, coll);
-        if (!job)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(job);
         job->record.seq = g->started + 1;
         job->early = tsri_coll_only_gives(coll, 0, coll->nseg, pub->index);
         job->flight = tsri_flight_begin(root->world->flight, pub->flight, job->record.seq,
@@ -230,8 +229,7 @@ static tsr_status gloo_exchange(tsri_comm *c, const void *mine, size_t bytes, vo
     }
     TSRI_TRY(tsri_gloo_group_agree(comm, &g));
     tsri_gloo_job *job = tsri_gloo_job_make(g, TSRI_GLOO_EXCHANGE, NULL);
-    if (!job)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(job);
     job->mine = mine;
     job->all = all;
     job->bytes = bytes;
@@ -327,8 +325,7 @@ static const tsri_comm_ops ops = {
 static tsr_status make_comm(tsri_gloo_root *root, tsri_gloo **out_comm)
 {
     tsri_gloo *comm = tsri_mem_alloc(&root->world->mem, sizeof *comm);
-    if (!comm)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(comm);
     comm->pub = (tsri_comm){.ops = &ops, .world = root->world, .priv = comm, .early = true};
     comm->root = root;
     comm->twin = root->twins++;
@@ -366,8 +363,7 @@ static tsr_status make_root(tsr_world *world, tsr_store *store, const char *addr
     tsri_gloo_error err = {""};
     TSRI_TRY(find_api(&api));
     tsri_gloo_root *root = tsri_mem_alloc(&world->mem, sizeof *root);
-    if (!root)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(root);
     root->world = world;
     root->store = store;
     root->api = api;

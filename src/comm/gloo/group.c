@@ -20,8 +20,7 @@ static tsr_status make_group(tsri_gloo *comm, int nranks, const int *ranks, int 
     TSRI_TRY(tsri_ranks_check(root->world, nranks, ranks, "asks for", &index));
     tsri_gloo_group *g =
         tsri_mem_alloc(&root->world->mem, sizeof *g + n * (sizeof *g->records + 2 * sizeof *ranks));
-    if (!g)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(g);
     g->records = (tsri_gloo_record *)(g + 1);
     int *copy = (int *)(g->records + n);
     memcpy(copy, ranks, n * sizeof *ranks);
@@ -74,8 +73,7 @@ tsr_status tsri_gloo_group_agree(tsri_gloo *comm, tsri_gloo_group **out_group)
     tsr_world *world = comm->root->world;
     if (!comm->agree) {
         int *ranks = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *ranks);
-        if (!ranks)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(ranks);
         for (int i = 0; i < world->nranks; i++)
             ranks[i] = i;
         tsr_status status = make_group(comm, world->nranks, ranks, AGREE_LANE, &comm->agree);
@@ -170,8 +168,7 @@ static tsr_status connect_group(tsri_gloo_group *g, const tsri_gloo_job *job)
     g->mesh = mesh;
     pthread_mutex_unlock(&root->lock);
     listener *a = tsri_mem_alloc(NULL, (size_t)g->pub.nranks * sizeof *a);
-    if (!a)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(a);
     tsr_status status = pass_addresses(g, a);
     if (status == TSR_OK)
         status = connect_pairs(g, job, a);

@@ -16,8 +16,7 @@ tsr_status tsri_gloo_reserve_pieces(tsri_gloo_group *g, int count)
     if (count <= g->cpieces)
         return TSR_OK;
     tsri_gloo_piece *p = tsri_mem_realloc(NULL, g->pieces, (size_t)count * sizeof *p);
-    if (!p)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p);
     g->pieces = p;
     g->cpieces = count;
     return TSR_OK;
@@ -94,8 +93,7 @@ static tsr_status find_room(tsri_gloo_moves *m)
         tsri_mem_free(m->joint);
         m->joint_bytes = 0;
         m->joint = tsri_mem_alloc(NULL, bytes);
-        if (!m->joint)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(m->joint);
         m->joint_bytes = bytes;
     }
     char *at = m->joint;
@@ -122,8 +120,7 @@ static tsr_status reserve(tsri_gloo_moves *m, int n, int members)
     m->pieces =
         tsri_mem_alloc(NULL, count * (2 * sizeof *m->pieces + sizeof *m->parts + sizeof *m->count) +
                                  2 * (size_t)members * sizeof *m->open);
-    if (!m->pieces)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(m->pieces);
     m->messages = m->pieces + n;
     m->parts = (part *)(void *)(m->messages + n);
     m->count = (int *)(void *)(m->parts + n);

@@ -56,8 +56,7 @@ static tsr_status plan_with(caller *c, const tsri_coll *sub, int member, const i
         c->stride = nwords;
         c->table = tsri_mem_alloc(NULL, (size_t)(nwords * n) * sizeof *c->table);
     }
-    if (!c->table)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(c->table);
     for (int m = 0; m < n; m++)
         for (int i = 0; i < nseg; i++) {
             c->table[m * c->stride + 2 * i] = m != c->g->pub.index || sub->seg[i].src;
@@ -74,8 +73,7 @@ static tsr_status describe(caller *c, int member, int64_t **out_words, int64_t *
 {
     int64_t count = tsri_nccl_describe(c->coll, member, 0, NULL);
     int64_t *words = tsri_mem_alloc(NULL, (size_t)count * sizeof *words);
-    if (!words)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(words);
     tsri_nccl_describe(c->coll, member, count, words);
     *out_words = words;
     *out_count = count;
@@ -158,8 +156,7 @@ static tsr_status ask(caller *c)
     tsri_mem_free(mine);
     TSRI_TRY(status);
     c->staging = tsri_mem_alloc(NULL, c->plan.stage_bytes);
-    if (!c->staging)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(c->staging);
     if (!c->job->early)
         do_here(c, &c->plan, c->staging, TSRI_NCCL_FILL);
     return post_data(c, &c->plan, c->staging, TSRI_GLOO_IN, &c->ndata, &c->data);
@@ -194,8 +191,7 @@ static tsr_status give(caller *c, int member, const int64_t *words, int64_t nwor
     other *to = &c->others[member];
     TSRI_TRY(plan_with(c, &c->gives, member, words, nwords, &to->plan));
     to->staging = tsri_mem_alloc(NULL, to->plan.stage_bytes);
-    if (!to->staging)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(to->staging);
     do_here(c, &to->plan, to->staging, TSRI_NCCL_MOVE);
     TSRI_TRY(post_one(c, TSRI_GLOO_RECORDS, &gives, sizeof gives, member, true, &to->answer));
     return post_data(c, &to->plan, to->staging, TSRI_GLOO_OUT, &to->ndata, &to->data);
@@ -208,8 +204,7 @@ static tsr_status answer(caller *c, int member, const tsri_gloo_record *record)
     if (!record->words)
         return TSR_OK;
     int64_t *words = tsri_mem_alloc(NULL, (size_t)record->words * sizeof *words);
-    if (!words)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(words);
     tsr_status status = get_words(c, member, words, record->words);
     if (status == TSR_OK)
         status = give(c, member, words, record->words);
@@ -323,8 +318,7 @@ tsr_status tsri_gloo_send_recv(tsri_gloo_group *g, tsri_gloo_job *job)
     atomic_store(&g->stage, TSRI_GLOO_MEETING);
     g->records[g->pub.index] = (tsri_gloo_record){.call = job->record};
     c.others = tsri_mem_alloc(NULL, n * sizeof *c.others + nseg * sizeof *coll->seg);
-    if (!c.others)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(c.others);
     tsri_segment *part = (tsri_segment *)(void *)(c.others + n);
     for (size_t i = 0; i < nseg; i++) {
         part[i] = coll->seg[i];

@@ -130,8 +130,7 @@ tsr_status tsri_local_device_make(tsr_world *world, tsri_device *device, int nra
         return tsri_fail(TSR_ERR_INVALID, "device %s has no streams", device->ops->name);
     tsri_local *host = (tsri_local *)under->priv;
     tsri_local_device *d = tsri_mem_alloc(&world->mem, sizeof *d);
-    if (!d)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(d);
     d->device = device;
     d->shares = shares;
     d->local = (tsri_local){.pub = {.ops = &ops, .world = world, .priv = d},

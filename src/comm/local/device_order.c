@@ -78,8 +78,7 @@ tsr_status tsri_device_group_open(tsri_local_group *g)
     size_t n = (size_t)g->pub.nranks;
     device_group *dg =
         tsri_mem_alloc(&d->local.pub.world->mem, sizeof *dg + n * sizeof(tsri_event **));
-    if (!dg)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(dg);
     g->device = dg;
     for (int i = 0; i < TSRI_DEVICE_EVENTS; i++)
         TSRI_TRY(show_event(d, place, dg, i));

@@ -103,8 +103,7 @@ static tsr_status make_group(tsri_local *local, int nranks, const int *ranks, in
     size_t n = (size_t)nranks;
     tsri_local_group *g = tsri_mem_alloc(
         &local->pub.world->mem, sizeof *g + n * (sizeof *g->src + sizeof *g->peer + sizeof *ranks));
-    if (!g)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(g);
     g->src = (const char **)(g + 1);
     g->peer = (tsri_peer *)(g->src + n);
     int *copy = (int *)(g->peer + n);

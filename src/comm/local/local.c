@@ -183,8 +183,7 @@ static tsr_status set_places(tsri_local *local, const int *ranks)
 {
     const tsr_world *world = local->pub.world;
     local->place = tsri_mem_alloc(&local->pub.world->mem, (size_t)world->nranks * sizeof(int));
-    if (!local->place)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(local->place);
     for (int r = 0; r < world->nranks; r++)
         local->place[r] = ranks ? -1 : r;
     for (int i = 0; ranks && i < local->arena.nranks; i++)

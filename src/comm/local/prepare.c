@@ -66,8 +66,7 @@ tsr_status tsri_local_prepare(tsri_group *pub, tsri_coll *coll)
     tsri_local_prepared *p =
         tsri_mem_alloc(&g->local->pub.world->mem,
                        sizeof *p + n * sizeof *p->record + nseg * sizeof *p->record->place);
-    if (!p)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(p);
     tsri_seg_place *place = (tsri_seg_place *)(void *)(p->record + n);
     tsr_status status = TSR_OK;
     for (size_t r = 0; r < n && status == TSR_OK; r++) {

@@ -36,8 +36,7 @@ static const tsri_comm_ops ops = {
 tsr_status tsri_local_twin(tsri_comm *c, tsri_comm **out_comm)
 {
     tsri_local *host = c->priv, *local = tsri_mem_alloc(&c->world->mem, sizeof *local);
-    if (!local)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(local);
     *local = (tsri_local){.pub = {.ops = &ops, .world = c->world, .priv = local, .in_region = true},
                           .host = host,
                           .mover = host->mover,

@@ -13,8 +13,7 @@ static tsr_status take_stage(tsri_nccl *n, int lane, size_t bytes,
             break;
     if (!s) {
         s = tsri_mem_alloc(&n->pub.world->mem, sizeof *s);
-        if (!s)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(s);
         tsr_status status = d->ops->buffer_alloc(d, bytes, &s->ptr);
         if (status != TSR_OK) {
             tsri_mem_free(s);

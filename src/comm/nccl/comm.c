@@ -26,8 +26,7 @@ static tsr_status add_group(tsri_nccl *n, int nranks, const int *ranks, int lane
 {
     tsri_nccl_group *g =
         tsri_mem_alloc(&n->pub.world->mem, sizeof *g + (size_t)nranks * sizeof *ranks);
-    if (!g)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(g);
     int *copy = (int *)(g + 1);
     memcpy(copy, ranks, (size_t)nranks * sizeof *ranks);
     g->pub =
@@ -109,8 +108,7 @@ static tsr_status note_group(tsri_nccl *n, int lane, int count, const int *ranks
 {
     tsri_nccl_made *m =
         tsri_mem_alloc(&n->pub.world->mem, sizeof *m + (size_t)count * sizeof *m->ranks);
-    if (!m)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(m);
     m->next = n->made;
     m->lane = lane;
     m->n = count;
@@ -423,8 +421,7 @@ tsr_status tsri_nccl_create(tsri_device *device, const unsigned char id[128], in
 {
     tsr_world *world = device->world;
     tsri_nccl *n = tsri_mem_alloc(&world->mem, sizeof *n);
-    if (!n)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(n);
     n->pub = (tsri_comm){.ops = &ops, .world = world, .priv = n, .capturable = true};
     n->device = (tsri_cuda_device *)device;
     n->n = nranks;

@@ -236,8 +236,7 @@ tsr_status tsri_watch_create(tsr_world *world, int nmarks, const tsri_nccl_mark 
                              const tsri_watch_ops *ops, void *arg, tsri_watch **out_watch)
 {
     tsri_watch *w = tsri_mem_alloc(&world->mem, sizeof *w);
-    if (!w)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(w);
     w->world = world;
     w->ops = ops;
     w->arg = arg;

@@ -296,8 +296,7 @@ static tsr_status join(tsri_nccl_build *b, tsri_nccl_plan *out)
     for (int p = 0; p < TSRI_NCCL_PHASES; p++)
         count += b->phase[p].count;
     out->steps = tsri_mem_alloc(b->mem, (size_t)count * sizeof *out->steps);
-    if (!out->steps)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(out->steps);
     for (int p = 0; p < TSRI_NCCL_PHASES; p++) {
         const tsri_nccl_list *l = &b->phase[p];
         bool group = is_talk(p) && l->count > 1;

@@ -311,8 +311,7 @@ tsr_status tsri_nccl_build_pulls(tsri_nccl_build *b)
     tsr_status status = TSR_OK;
     if (b->n > 1) {
         starts = find_segments(b);
-        if (!starts)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(starts);
         status = check_given(b, starts);
     }
     for (int i = 0; i < b->coll->nseg && status == TSR_OK; i++)

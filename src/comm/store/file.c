@@ -48,8 +48,7 @@ static tsr_status say_missing(const tsr_store *store, const file_store *f)
         return tsri_fail(TSR_ERR_TIMEOUT, "store: rank 0 of %d has not come to %s within %g s: %s",
                          store->nranks, store->where, store->timeout_s, f->why);
     unsigned char *has = tsri_mem_alloc(NULL, (size_t)log->nranks);
-    if (!has)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(has);
     /* A rank that came and gave up did not keep us waiting, unless there is no other. */
     for (int r = 0; r < log->nranks; r++)
         has[r] = r == store->rank || log->member[r].left || tsri_log_is_alive(log, r);
@@ -375,8 +374,7 @@ tsr_status tsri_store_file_open(tsr_store *store, const tsri_store_joining *join
 {
     const double until_s = joining->start_s + store->timeout_s;
     file_store *f = tsri_mem_alloc(NULL, sizeof *f);
-    if (!f)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(f);
     memcpy(f->path, joining->place->path, sizeof f->path);
     tsri_log_init(&f->log, f->path);
     store->self = f;

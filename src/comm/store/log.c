@@ -146,8 +146,7 @@ static tsr_status make_room(tsri_log *log, size_t bytes)
     if (bytes < FIRST_ROOM)
         bytes = FIRST_ROOM;
     unsigned char *buf = tsri_mem_realloc(NULL, log->buf, bytes);
-    if (!buf)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(buf);
     log->buf = buf;
     log->room = bytes;
     return TSR_OK;
@@ -193,8 +192,7 @@ static tsr_status take_head(tsri_log *log)
     forget(log);
     const int nranks = (int)tsri_wire_get(head + 32, 4);
     log->member = tsri_mem_alloc(NULL, (size_t)nranks * sizeof *log->member);
-    if (!log->member)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(log->member);
     log->nonce = nonce;
     log->number = tsri_wire_get(head + 24, 8);
     log->nranks = nranks;

@@ -374,8 +374,7 @@ tsr_status tsri_store_server_start(const char *host, int port, double idle_s,
                          host && *host ? host : "no host", port, idle_s);
     tsri_store_server *s = tsri_mem_alloc(NULL, sizeof *s);
     tsr_status status;
-    if (!s)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(s);
     s->epoll_fd = s->wake_fd = -1;
     s->idle_s = idle_s;
     s->map.max_bytes = TSRI_SERVER_MAX_STORED;

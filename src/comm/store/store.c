@@ -46,8 +46,7 @@ static tsr_status open_store(const char *url, const tsr_store_opts *opts, const 
     TSRI_TRY(resolve_opts(opts, &o));
     TSRI_TRY(tsri_store_place_resolve(url, &o, meet, &place));
     tsr_store *store = tsri_live_alloc(NULL, sizeof *store, TSRI_LIVE_STORE);
-    if (!store)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(store);
     store->rank = meet ? place.rank : -1;
     store->nranks = meet ? place.nranks : 0;
     store->timeout_s = o.timeout_s;

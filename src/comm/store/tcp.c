@@ -35,8 +35,7 @@ static tsr_status make_room(tcp_store *t, size_t bytes)
     if (t->room >= bytes)
         return TSR_OK;
     unsigned char *buf = tsri_mem_realloc(NULL, t->buf, bytes);
-    if (!buf)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(buf);
     t->buf = buf;
     t->room = bytes;
     return TSR_OK;
@@ -401,8 +400,7 @@ tsr_status tsri_store_tcp_open(tsr_store *store, const tsri_store_joining *joini
 {
     const tsri_store_place *place = joining->place;
     tcp_store *t = tsri_mem_alloc(NULL, sizeof *t);
-    if (!t)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(t);
     t->fd = -1;
     store->self = t;
     store->ops = &tcp_ops;

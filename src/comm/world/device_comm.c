@@ -89,8 +89,7 @@ static tsr_status invite(tsr_world *world, int host, const tsri_module *module, 
             snprintf(mine.text, sizeof mine.text, "%.511s", tsr_last_error());
     }
     invitation *all = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *all);
-    if (!all)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(all);
     tsr_status status = world->comm->ops->exchange(world->comm, &mine, sizeof mine, all);
     if (status == TSR_OK)
         *out = all[host];
@@ -131,8 +130,7 @@ tsr_status tsri_comm_create_device(tsr_world *world, tsri_device *device, int nr
     int a, b;
     const saying mine = say(device);
     saying *all = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *all);
-    if (!all)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(all);
     tsri_comm *comm = NULL;
     tsr_status status = world->comm->ops->exchange(world->comm, &mine, sizeof mine, all);
     if (status == TSR_OK)

@@ -101,8 +101,7 @@ static tsr_status hosts_group_find(tsri_comm *c, int nranks, const int *ranks, i
             return TSR_OK;
         }
     hosts_group *g = tsri_mem_alloc(&c->world->mem, sizeof *g);
-    if (!g)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(g);
     *g = (hosts_group){.pub = *inner, .next = h->groups, .via = via};
     g->pub.comm = c;
     g->pub.priv = inner;

@@ -97,8 +97,7 @@ static tsr_status measure(bench *b, double s[FIGURES])
     TSRI_TRY(best_of(b, copy_own, &s[COPY]));
     size_t n = (size_t)b->world->nranks;
     double *all = tsri_mem_alloc(&b->world->mem, n * FIGURES * sizeof *all);
-    if (!all)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(all);
     tsr_status status = b->world->comm->ops->exchange(b->world->comm, s, FIGURES * sizeof *s, all);
     for (size_t k = 0; k < FIGURES && status == TSR_OK; k++) {
         s[k] = least_s;
@@ -115,8 +114,7 @@ static tsr_status agree_on_bytes(tsr_world *world, size_t *out_bytes)
     const tsri_region *region = &world->region;
     uint64_t mine = (region->top - region->plan_bytes) / 2 / 64 * 64;
     uint64_t *all = tsri_mem_alloc(&world->mem, (size_t)world->nranks * sizeof *all);
-    if (!all)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(all);
     if (mine > most_bytes)
         mine = most_bytes;
     tsr_status status = world->comm->ops->exchange(world->comm, &mine, sizeof mine, all);

@@ -124,8 +124,7 @@ tsr_status tsr_world_create_virtual(int nranks, int rank, tsr_world **out_world)
                          rank);
     TSRI_TRY(tsri_world_opts_resolve(NULL, 1, &o));
     tsr_world *world = tsri_live_alloc(NULL, sizeof *world, TSRI_LIVE_WORLD);
-    if (!world)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(world);
     world->rank = world->local_rank = rank;
     world->nranks = world->nalike = nranks;
     world->is_virtual = true;

@@ -52,8 +52,7 @@ static tsr_status reserve(const tsri_batch_spec *spec, tsri_mem *mem, tsri_host_
         b->at = b->block;
     } else {
         b->block = tsri_mem_alloc(mem, whole + unit);
-        if (!b->block)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(b->block);
         b->at = (char *)b->block + (unit - (uintptr_t)b->block % unit) % unit;
     }
     b->capacity = whole;
@@ -78,8 +77,7 @@ tsr_status tsri_slot_reserve(tsri_batch_slot *slot, tsri_mem *mem, int64_t rows)
     if (rows <= slot->capacity)
         return TSR_OK;
     int64_t *indices = tsri_mem_realloc(mem, slot->indices, (size_t)rows * sizeof *slot->indices);
-    if (!indices)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(indices);
     slot->indices = indices;
     slot->capacity = rows;
     return TSR_OK;

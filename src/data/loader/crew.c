@@ -110,8 +110,7 @@ tsr_status tsri_crew_create(tsri_mem *mem, const tsri_batch_spec *spec, int nwor
                             tsri_crew **out_crew)
 {
     tsri_crew *c = tsri_mem_alloc(mem, sizeof *c);
-    if (!c)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(c);
     c->spec = spec;
     c->mem = mem;
     c->nworkers = nworkers;

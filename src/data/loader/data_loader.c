@@ -55,8 +55,7 @@ tsr_status tsr_data_loader_create(tsr_world *world, const tsr_map_dataset *datas
     TSRI_TRY(tsri_data_loader_opts(dataset, opts, &spec));
     tsri_mem *mem = world ? &world->mem : NULL;
     tsr_data_loader *l = tsri_live_alloc(mem, sizeof *l, TSRI_LIVE_DATA_LOADER);
-    if (!l)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(l);
     l->mem = mem;
     l->spec = spec;
     tsr_status status = make_batches(world, l);

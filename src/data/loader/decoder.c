@@ -36,8 +36,7 @@ tsr_status tsri_decoder_init(tsri_decoder *d, tsri_mem *mem, const tsr_dataset *
     fill_values(d, opts->normalize);
     if (opts->shuffle) {
         d->order = tsri_mem_alloc(mem, (size_t)ds->count * sizeof *d->order);
-        if (!d->order)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(d->order);
     }
     tsri_decoder_set_epoch(d, 0);
     return TSR_OK;

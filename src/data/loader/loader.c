@@ -49,8 +49,7 @@ tsr_status tsr_loader_create(tsr_world *world, tsr_dataset *dataset, const tsr_l
     tsr_loader_opts resolved;
     TSRI_TRY(resolve_opts(opts, &resolved));
     tsr_loader *l = tsri_live_alloc(&world->mem, sizeof *l, TSRI_LIVE_LOADER);
-    if (!l)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(l);
     l->world = world;
     l->opts = resolved;
     l->ds = dataset;
@@ -217,8 +216,7 @@ tsr_status tsri_loader_take(tsr_loader *l, const tsri_rank_rows *rows, const voi
     } else {
         if (!l->held || l->held_bytes < bytes) {
             char *more = tsri_mem_alloc(&l->world->mem, bytes);
-            if (!more)
-                return TSR_ERR_NO_MEMORY;
+            TSRI_NEED(more);
             tsri_mem_free(l->held);
             l->held = more;
             l->held_bytes = bytes;

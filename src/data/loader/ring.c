@@ -69,8 +69,7 @@ tsr_status tsri_ring_create(tsri_mem *mem, int nslots, size_t slot_bytes, int nt
                             tsri_ring_fn *fn, void *arg, tsri_ring **out_ring)
 {
     tsri_ring *r = tsri_mem_alloc(mem, sizeof *r);
-    if (!r)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(r);
     r->fn = fn;
     r->arg = arg;
     r->nslots = nslots;

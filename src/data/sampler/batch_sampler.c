@@ -19,8 +19,7 @@ enum {
 static tsr_status grow(tsr_batch_sampler *b, int64_t capacity)
 {
     int64_t *indices = tsri_mem_realloc(b->mem, b->indices, (size_t)capacity * sizeof *b->indices);
-    if (!indices)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(indices);
     b->indices = indices;
     b->capacity = capacity;
     return TSR_OK;
@@ -31,8 +30,7 @@ static tsr_status create(tsr_world *world, int64_t rows, tsr_batch_sampler **out
 {
     tsri_mem *mem = world ? &world->mem : NULL;
     tsr_batch_sampler *b = tsri_live_alloc(mem, sizeof *b, TSRI_LIVE_BATCH_SAMPLER);
-    if (!b)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(b);
     b->mem = mem;
     b->batch_size = rows;
     tsr_status status = grow(b, rows < FIRST_ROWS ? rows : FIRST_ROWS);

@@ -165,8 +165,7 @@ static const tsri_sampler_ops weighted = {
 static tsr_status accumulate(tsr_sampler *s, const double *weights)
 {
     s->cumulative = tsri_mem_alloc(s->mem, (size_t)s->n * sizeof *s->cumulative);
-    if (!s->cumulative)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(s->cumulative);
     double sum = 0;
     for (int64_t i = 0; i < s->n; i++) {
         if (!isfinite(weights[i]) || weights[i] < 0)

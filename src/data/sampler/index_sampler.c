@@ -27,8 +27,7 @@ tsr_status tsri_sampler_create(tsr_world *world, const tsri_sampler_ops *ops, in
 {
     tsri_mem *mem = world ? &world->mem : NULL;
     tsr_sampler *s = tsri_live_alloc(mem, sizeof *s, TSRI_LIVE_SAMPLER);
-    if (!s)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(s);
     s->mem = mem;
     s->ops = ops;
     s->n = n;
@@ -46,8 +45,7 @@ tsr_status tsri_sampler_draw_from(tsr_sampler *s, tsr_generator *generator, uint
         return TSR_OK;
     }
     s->own = s->root = tsri_mem_alloc(s->mem, sizeof *s->own);
-    if (!s->own)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(s->own);
     tsri_generator_seed(s->own, seed);
     return TSR_OK;
 }

@@ -256,8 +256,7 @@ tsr_status tsr_generator_create(tsr_world *world, uint64_t seed, tsr_generator *
     if (!out_generator)
         return tsri_fail(TSR_ERR_INVALID, "tsr_generator_create: out_generator is NULL");
     tsr_generator *g = tsri_live_alloc(world ? &world->mem : NULL, sizeof *g, TSRI_LIVE_GENERATOR);
-    if (!g)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(g);
     tsri_generator_seed(&g->s, seed);
     if (world)
         tsri_world_own(world, &g->owned, g, destroy_owned);

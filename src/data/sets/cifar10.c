@@ -134,8 +134,7 @@ static tsr_status read_all(tsr_world *world, const char *dir, bool train, input 
     ds->images = tsri_mem_alloc(&world->mem, (size_t)ds->count * PIXELS);
     ds->labels = ds->images ? tsri_mem_alloc(&world->mem, (size_t)ds->count) : NULL;
     uint8_t *buf = ds->labels ? tsri_mem_alloc(&world->mem, (size_t)CHUNK * RECORD) : NULL;
-    if (!buf)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(buf);
     tsr_status status = TSR_OK;
     int64_t at = 0;
     for (int i = 0; i < nfiles && status == TSR_OK; i++) {
@@ -154,8 +153,7 @@ tsr_status tsr_cifar10_open(tsr_world *world, const char *dir, bool train,
         return tsri_fail(TSR_ERR_INVALID, "tsr_cifar10_open: world, dir or out_dataset is NULL");
     int nfiles = train ? MAX_FILES : 1;
     input *in = tsri_mem_alloc(&world->mem, (size_t)nfiles * sizeof *in);
-    if (!in)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(in);
     for (int i = 0; i < nfiles; i++)
         in[i].fd = -1;
     tsr_dataset *ds = NULL;

@@ -134,8 +134,7 @@ static tsr_status read_data(tsr_world *world, idx *f, int naxes)
         if (capacity > (size_t)total)
             capacity = (size_t)total;
         uint8_t *more = tsri_mem_realloc(&world->mem, f->data, capacity);
-        if (!more)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(more);
         f->data = more;
         size_t got;
         TSRI_TRY(read_some(f, f->data + done, capacity - done, &got));
@@ -222,8 +221,7 @@ tsr_status tsr_mnist_open(tsr_world *world, const char *dir, bool train, tsr_dat
     if (!world || !dir || !out_dataset)
         return tsri_fail(TSR_ERR_INVALID, "tsr_mnist_open: world, dir or out_dataset is NULL");
     idx *f = tsri_mem_alloc(&world->mem, 2 * sizeof *f);
-    if (!f)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(f);
     tsr_dataset *ds = NULL;
     tsr_status status = read_set(world, dir, train, &f[0], &f[1], &ds);
     for (int i = 0; i < 2; i++) {

@@ -208,8 +208,7 @@ static tsr_status choose_within_limit(tsri_choosing *c, tsr_plan *plan)
 
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
 {
-    if (!c->is_open || !c->is_chosen)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(c->is_open && c->is_chosen);
     c->found = c->leanest;
     TSRI_TRY(c->leanest ? choose_leanest(c, plan) : choose_within_limit(c, plan));
     if (!c->found)

@@ -17,18 +17,12 @@
 
 #include "src/plan/infer/infer.h"
 
-static tsr_status no_memory(void)
-{
-    return TSR_ERR_NO_MEMORY;
-}
-
 /* --- live ops --------------------------------------------------------------------------------- */
 static tsr_status mark_live(tsri_problem *p)
 {
     tsr_graph *g = p->g;
     bool *live = p->out->live = tsri_pool_alloc(p->pool, (size_t)g->nops);
-    if (!live)
-        return no_memory();
+    TSRI_NEED(live);
     for (int i = 0; i < g->nports; i++)
         live[g->ports[i].tensor->op->id] = true;
     for (int i = g->nops; i-- > 0;) {
@@ -69,8 +63,7 @@ static tsr_status list_ops(tsri_problem *p)
     p->readers = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->readers);
     p->last_reader = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->last_reader);
     p->last_use = tsri_pool_alloc(p->pool, (size_t)g->ntensors * sizeof *p->last_use);
-    if (!p->strat || !p->node_of || !p->readers || !p->last_reader || !p->last_use)
-        return no_memory();
+    TSRI_NEED(p->strat && p->node_of && p->readers && p->last_reader && p->last_use);
     find_last_uses(p);
     for (int i = 0; i < g->nops; i++) {
         const tsri_op *op = g->ops[i];
@@ -88,8 +81,7 @@ static tsr_status add_reader(tsri_problem *p, const tsr_tensor *t, int node, con
 {
     const tsri_reader r = {.node = node, .want = want, .share = share};
     tsri_reader *copy = tsri_pool_dup(p->pool, &r, sizeof r);
-    if (!copy)
-        return no_memory();
+    TSRI_NEED(copy);
     tsri_reader **last = &p->last_reader[t->id];
     *(*last ? &(*last)->next : &p->readers[t->id]) = copy;
     *last = copy;
@@ -105,7 +97,7 @@ static tsr_status add_output(tsri_problem *p, const tsri_graph_port *port)
     int node;
     if (!want || !zero || !(want->of = tsri_pool_alloc(p->pool, sizeof *want->of)) ||
         !(want->list = tsri_intern_list(p, &sbp, 1)))
-        return no_memory();
+        return TSR_ERR_NO_MEMORY;
     want->placement = port->placement;
     want->added = true;
     want->n = 1;
@@ -199,16 +191,14 @@ static tsr_status list_edges(tsri_problem *p)
 static tsr_status weigh(tsri_problem *p, const int *choice, double **totals)
 {
     bool *follows = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *follows);
-    if (!follows)
-        return no_memory();
+    TSRI_NEED(follows);
     memset(follows, true, (size_t)p->nnodes * sizeof *follows);
     for (int i = 0; i < p->g->nops; i++)
         if (p->out->live[i])
             follows[p->node_of[i]] = false;
     for (int v = 0; v < p->nnodes; v++) {
         totals[v] = tsri_pool_alloc(p->pool, (size_t)p->nodes[v].nstrat * sizeof *totals[v]);
-        if (!totals[v])
-            return no_memory();
+        TSRI_NEED(totals[v]);
         for (int i = 0; i < p->nodes[v].nstrat; i++)
             totals[v][i] = p->nodes[v].cost[i];
     }
@@ -263,8 +253,7 @@ static tsr_status list_alternatives(tsri_problem *p, const int *choice)
     tsr_graph *g = p->g;
     double **totals = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof(double *));
     p->out->alternatives = tsri_pool_alloc(p->pool, (size_t)g->nops * sizeof *p->out->alternatives);
-    if (!totals || !p->out->alternatives)
-        return no_memory();
+    TSRI_NEED(totals && p->out->alternatives);
     TSRI_TRY(weigh(p, choice, totals));
     for (int i = 0; i < g->nops; i++)
         if (p->out->live[i]) {
@@ -282,8 +271,7 @@ static tsr_status take_choice(tsri_problem *p, const int *choice)
     out->chosen = tsri_pool_alloc(p->pool, n * sizeof *out->chosen);
     out->groups_index = tsri_pool_alloc(p->pool, n * sizeof *out->groups_index);
     out->op_cost = tsri_pool_alloc(p->pool, n * sizeof *out->op_cost);
-    if (!out->chosen || !out->groups_index || !out->op_cost)
-        return no_memory();
+    TSRI_NEED(out->chosen && out->groups_index && out->op_cost);
     for (int i = 0; i < g->nops; i++)
         if (out->live[i]) {
             int c = choice[p->node_of[i]];
@@ -329,8 +317,7 @@ static tsr_status infer_once(tsri_problem *p, const tsri_infer_opts *opts, bool 
     set_lifetimes(p);
     TSRI_TRY(list_edges(p));
     int *choice = tsri_pool_alloc(p->pool, (size_t)p->nnodes * sizeof *choice);
-    if (!choice)
-        return no_memory();
+    TSRI_NEED(choice);
     TSRI_TRY(solve(p, opts->memory_limit, choice));
     if (!p->out->fits || isinf(p->out->cost))
         return TSR_OK;
@@ -361,8 +348,7 @@ tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_o
         how.infer_updates |= again > 0;
         fill_zeros = again > 1;
         tsri_problem *p = tsri_pool_alloc(pool, sizeof *p);
-        if (!p)
-            return no_memory();
+        TSRI_NEED(p);
         *out_inferred = (tsri_inferred){0};
         *p = (tsri_problem){
             .g = g, .m = m, .pool = pool, .out = out_inferred, .fill_zeros = fill_zeros};

@@ -54,8 +54,7 @@ static tsr_status find_group(tsri_pool *pool, const tsri_op *op, open_bucket **o
             *out_group = i;
             return TSR_OK;
         }
-    if (!TSRI_PUSH(pool, *open, *nopen, *copen))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(pool, *open, *nopen, *copen));
     (*open)[*nopen] = (open_bucket){.placement = op->placement, .kept_whole = whole};
     *out_group = (*nopen)++;
     return TSR_OK;
@@ -89,8 +88,7 @@ static int deal(const member *m, int n, double limit, bool exceed, open_bucket *
 static tsr_status set_shares(tsri_problem *p, const member *m, int n, const int *number, int count)
 {
     double *total = tsri_pool_alloc(p->pool, (size_t)count * sizeof *total);
-    if (!total)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(total);
     for (int i = 0; i < n; i++)
         total[number[i]] += m[i].bytes;
     for (int i = 0; i < n; i++)
@@ -114,8 +112,7 @@ tsr_status tsri_infer_buckets(tsri_problem *p, double limit)
     member *m = tsri_pool_alloc(p->pool, nops * sizeof *m);
     int *number = tsri_pool_alloc(p->pool, nops * sizeof *number);
     p->out->bucket = tsri_pool_alloc(p->pool, nops * sizeof *p->out->bucket);
-    if (!m || !number || !p->out->bucket)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(m && number && p->out->bucket);
     open_bucket *open = NULL;
     int n = 0, nopen = 0, copen = 0;
     for (int i = 0; i < g->nops; i++) {
@@ -144,8 +141,7 @@ tsr_status tsri_bucket_prices(tsri_problem *p, tsri_conversion *c, double share,
     tsri_mesh mesh = tsri_mesh_of(c->from_placement);
     if (!c->joints && c->from_placement == c->to_placement) {
         c->joints = tsri_pool_alloc(p->pool, n * sizeof *c->joints);
-        if (!c->joints)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(c->joints);
         tsri_route_joints(p->m, c->shape, c->element, &mesh, c->from->n, c->from->sig, c->to->n,
                           c->to->sig, c->joints);
     }

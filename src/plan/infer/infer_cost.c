@@ -5,11 +5,6 @@
 #include "src/core/rng.h"
 #include "src/plan/infer/infer.h"
 
-static tsr_status no_memory(void)
-{
-    return TSR_ERR_NO_MEMORY;
-}
-
 /* --- lists of signatures ---------------------------------------------------------------------- */
 tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n)
 {
@@ -45,7 +40,7 @@ static tsr_status fill_side(tsri_problem *p, const tsri_strategies *s, bool is_o
     tsr_sbp *list = tsri_mem_alloc(p->pool->mem, (size_t)s->n * sizeof *list);
     if (!to->of || !list) {
         tsri_mem_free(list);
-        return no_memory();
+        return TSR_ERR_NO_MEMORY;
     }
     int n = 0;
     for (int i = 0; i < s->n; i++) {
@@ -57,26 +52,23 @@ static tsr_status fill_side(tsri_problem *p, const tsri_strategies *s, bool is_o
     }
     to->list = tsri_intern_list(p, list, n);
     tsri_mem_free(list);
-    return to->list ? TSR_OK : no_memory();
+    return to->list ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 tsr_status tsri_sides_of(tsri_problem *p, const tsri_strategies *s, tsri_sides **out)
 {
     while (p->nsides <= s->id) {
-        if (!TSRI_PUSH(p->pool, p->sides_of, p->nsides, p->csides))
-            return no_memory();
+        TSRI_NEED(TSRI_PUSH(p->pool, p->sides_of, p->nsides, p->csides));
         p->sides_of[p->nsides++] = NULL;
     }
     *out = p->sides_of[s->id];
     if (*out)
         return TSR_OK;
     tsri_sides *all = tsri_pool_alloc(p->pool, sizeof *all);
-    if (!all)
-        return no_memory();
+    TSRI_NEED(all);
     all->in = tsri_pool_alloc(p->pool, (size_t)s->op->nin * sizeof *all->in);
     all->out = tsri_pool_alloc(p->pool, (size_t)s->op->nout * sizeof *all->out);
-    if (!all->in || !all->out)
-        return no_memory();
+    TSRI_NEED(all->in && all->out);
     for (int i = 0; i < s->op->nin; i++) {
         TSRI_TRY(fill_side(p, s, false, i, &all->in[i]));
         all->in[i].added = s->added >> i & 1;
@@ -144,7 +136,7 @@ tsr_status tsri_infer_parallel(tsri_problem *p)
         if (known)
             known->dims &= whole;
         else if (!TSRI_PUSH(p->pool, p->parallel, p->nparallel, p->cparallel))
-            return no_memory();
+            return TSR_ERR_NO_MEMORY;
         else
             p->parallel[p->nparallel++] = (tsri_parallel){op->placement, whole};
     }
@@ -199,8 +191,7 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
             return TSR_OK;
         }
     tsri_conversion *c = tsri_pool_alloc(p->pool, sizeof *c);
-    if (!c)
-        return no_memory();
+    TSRI_NEED(c);
     *c = (tsri_conversion){.next = *bucket,
                            .shape = t->shape,
                            .element = element,
@@ -210,8 +201,7 @@ tsr_status tsri_find_conversion(tsri_problem *p, const tsr_tensor *t,
                            .to = to,
                            .of_variable = of_variable};
     c->cost = tsri_pool_alloc(p->pool, (size_t)from->n * (size_t)to->n * sizeof *c->cost);
-    if (!c->cost)
-        return no_memory();
+    TSRI_NEED(c->cost);
     tsri_mesh a = tsri_mesh_of(from_place), b = tsri_mesh_of(to_place);
     TSRI_TRY(tsri_route_costs(p->m, p->pool->mem, t->shape, element, &a, from->n, from->sig, &b,
                               to->n, to->sig, c->cost));
@@ -236,8 +226,7 @@ tsr_status tsri_add_matrix(tsri_problem *p, const void *from, const void *to, do
 {
     tsri_matrix **bucket = &p->matrices[tsri_hash_pointers(from, to) % TSRI_INFER_BUCKETS];
     tsri_matrix *m = tsri_pool_alloc(p->pool, sizeof *m);
-    if (!m)
-        return no_memory();
+    TSRI_NEED(m);
     *m = (tsri_matrix){*bucket, from, to, share, cost};
     *bucket = m;
     return TSR_OK;

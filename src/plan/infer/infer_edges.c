@@ -6,16 +6,14 @@
 
 tsr_status tsri_add_edge(tsri_problem *p, int u, int v, const float *cost)
 {
-    if (!TSRI_PUSH(p->pool, p->edges, p->nedges, p->cedges))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(p->pool, p->edges, p->nedges, p->cedges));
     p->edges[p->nedges++] = (tsri_search_edge){u, v, cost};
     return TSR_OK;
 }
 
 tsr_status tsri_add_node(tsri_problem *p, tsri_search_node node, int *out_node)
 {
-    if (!TSRI_PUSH(p->pool, p->nodes, p->nnodes, p->cnodes))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(p->pool, p->nodes, p->nnodes, p->cnodes));
     p->nodes[p->nnodes] = node;
     *out_node = p->nnodes++;
     return TSR_OK;
@@ -34,8 +32,7 @@ tsr_status tsri_conversion_edge(tsri_problem *p, const tsr_tensor *t, int u, con
         size_t n = (size_t)from->list->n * (size_t)to->list->n;
         if (share > 0 && !(each = tsri_pool_alloc(p->pool, n * sizeof *each)))
             return TSR_ERR_NO_MEMORY;
-        if (!cost)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(cost);
         if (share > 0)
             TSRI_TRY(tsri_bucket_prices(p, c, share, each));
         for (int i = 0; i < from->n; i++)

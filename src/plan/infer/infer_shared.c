@@ -16,11 +16,6 @@
 #include "src/core/rng.h"
 #include "src/plan/infer/infer.h"
 
-static tsr_status no_memory(void)
-{
-    return TSR_ERR_NO_MEMORY;
-}
-
 /* --- tensors with several readers ------------------------------------------------------------- */
 /* Whether e is a conversion of a worth sharing: on one dimension any; on several, each dimension
  * stays, is gathered or reduced, or is a partial sum that is scattered. */
@@ -53,8 +48,7 @@ static tsr_status shareable(tsri_problem *p, const tsri_shared *s, tsri_siglist 
     for (int i = 0; i < s->nwant; i++)
         most += s->want[i]->list->n;
     tsr_sbp *list = tsri_mem_alloc(p->pool->mem, (size_t)most * sizeof *list);
-    if (!list)
-        return no_memory();
+    TSRI_NEED(list);
     for (int i = 0; i < s->nwant; i++)
         for (int j = 0; j < s->want[i]->list->n; j++) {
             tsr_sbp sig = s->want[i]->list->sig[j];
@@ -64,7 +58,7 @@ static tsr_status shareable(tsri_problem *p, const tsri_shared *s, tsri_siglist 
         }
     *out = tsri_intern_list(p, list, n);
     tsri_mem_free(list);
-    return *out ? TSR_OK : no_memory();
+    return *out ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
 static bool is_broadcast(tsr_sbp s)
@@ -98,8 +92,7 @@ static tsr_status list_pairs(tsri_problem *p, tsri_shared *s, const tsri_siglist
     s->a = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->a);
     s->e = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->e);
     s->own = tsri_pool_alloc(p->pool, (size_t)n * sizeof *s->own);
-    if (!s->a || !s->e || !s->own)
-        return no_memory();
+    TSRI_NEED(s->a && s->e && s->own);
     for (int i = 0; i < made->n; i++)
         for (int j = -1; j < also->n; j++) {
             if (j >= 0 && !is_pair(s, also, i, j, whole))
@@ -122,8 +115,7 @@ static tsr_status make_shared(tsri_problem *p, const tsr_tensor *t, tsri_shared 
     TSRI_TRY(list_pairs(p, s, also, c ? c->cost : NULL));
     s->up = tsri_pool_alloc(p->pool, (size_t)(s->made->n * s->n) * sizeof *s->up);
     s->usage = tsri_pool_alloc(p->pool, (size_t)s->n * sizeof *s->usage);
-    if (!s->up || !s->usage)
-        return no_memory();
+    TSRI_NEED(s->up && s->usage);
     for (int i = 0; i < s->made->n; i++)
         for (int j = 0; j < s->n; j++)
             s->up[i * s->n + j] = s->made->of[i] == s->a[j] ? 0 : INFINITY;
@@ -141,8 +133,7 @@ static tsr_status find_shared(tsri_problem *p, const tsr_tensor *t, const tsri_s
     for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
         key.nwant++;
     key.want = tsri_pool_alloc(p->pool, (size_t)key.nwant * sizeof *key.want);
-    if (!key.want)
-        return no_memory();
+    TSRI_NEED(key.want);
     int n = 0;
     for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
         key.want[n++] = r->want;
@@ -155,8 +146,7 @@ static tsr_status find_shared(tsri_problem *p, const tsr_tensor *t, const tsri_s
             return TSR_OK;
         }
     tsri_shared *s = tsri_pool_dup(p->pool, &key, sizeof key);
-    if (!s)
-        return no_memory();
+    TSRI_NEED(s);
     TSRI_TRY(make_shared(p, t, s));
     s->next = p->shareds[h % TSRI_INFER_BUCKETS];
     p->shareds[h % TSRI_INFER_BUCKETS] = s;
@@ -175,8 +165,7 @@ static tsr_status shared_edge(tsri_problem *p, const tsr_tensor *t, const tsri_s
         TSRI_TRY(tsri_find_conversion(p, t, s->made->placement, s->made->list, want->placement,
                                       want->list, &c));
         cost = tsri_pool_alloc(p->pool, (size_t)(s->n * want->n) * sizeof *cost);
-        if (!cost)
-            return no_memory();
+        TSRI_NEED(cost);
         bool same_mesh = want->placement == s->made->placement;
         for (int i = 0; i < s->n; i++) {
             int e = same_mesh ? tsri_sig_index(want->list->sig, want->list->n, s->e[i]) : -1;
@@ -243,15 +232,13 @@ static tsr_status make_relay(tsri_problem *p, const tsr_tensor *t, tsri_relay *r
     TSRI_TRY(shareable(p, &key, &also));
     r->side.placement = r->made->placement;
     r->side.list = relay_list(p, r->made, also);
-    if (!r->side.list)
-        return no_memory();
+    TSRI_NEED(r->side.list);
     size_t n = (size_t)r->side.list->n;
     r->side.n = r->side.list->n;
     r->side.of = tsri_pool_alloc(p->pool, n * sizeof *r->side.of);
     r->cost = tsri_pool_alloc(p->pool, n * sizeof *r->cost);
     r->usage = tsri_pool_alloc(p->pool, n * sizeof *r->usage);
-    if (!r->side.of || !r->cost || !r->usage)
-        return no_memory();
+    TSRI_NEED(r->side.of && r->cost && r->usage);
     for (int i = 0; i < r->side.n; i++) {
         r->side.of[i] = i;
         r->usage[i] =
@@ -268,8 +255,7 @@ static tsr_status find_relay(tsri_problem *p, const tsr_tensor *t, const tsri_si
     for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
         n++;
     const tsri_side **want = tsri_pool_alloc(p->pool, (size_t)n * sizeof *want);
-    if (!want)
-        return no_memory();
+    TSRI_NEED(want);
     n = 0;
     for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
         want[n++] = r->want;
@@ -279,8 +265,7 @@ static tsr_status find_relay(tsri_problem *p, const tsr_tensor *t, const tsri_si
     if (*out)
         return TSR_OK;
     tsri_relay *r = tsri_pool_alloc(p->pool, sizeof *r);
-    if (!r)
-        return no_memory();
+    TSRI_NEED(r);
     *r = (tsri_relay){.next = p->relays[bucket], .made = made, .nwant = n, .want = want};
     TSRI_TRY(make_relay(p, t, r));
     p->relays[bucket] = r;

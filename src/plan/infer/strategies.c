@@ -8,11 +8,6 @@
 #include "src/core/rng.h"
 #include "src/plan/plan.h"
 
-static tsr_status no_memory(void)
-{
-    return TSR_ERR_NO_MEMORY;
-}
-
 tsr_sbp tsri_sbp_canonical(const tsr_placement *p, tsr_sbp sbp)
 {
     for (int d = 0; d < sbp.ndim && d < TSR_MAX_HIERARCHY; d++)
@@ -130,8 +125,7 @@ static tsr_status source_strategies(tsri_strategy_table *t, const tsri_op *op, t
         all *= n[d];
     }
     s->sig = tsri_pool_alloc(t->pool, (size_t)all * sizeof *s->sig);
-    if (!s->sig)
-        return no_memory();
+    TSRI_NEED(s->sig);
     s->n = all;
     s->added = hint.ndim > 0; /* the user's word */
     for (int i = 0; i < all; i++) {
@@ -180,8 +174,7 @@ static tsr_status add_extra(tsri_strategy_table *t, const tsri_op *op, const tsr
         if (text->extra_parts < 2 || tsr_placement_dim(op->placement, d) != text->extra_parts)
             continue;
         tsri_nd_signature *more = tsri_pool_alloc(t->pool, (size_t)(*n + 1) * sizeof *more);
-        if (!more)
-            return no_memory();
+        TSRI_NEED(more);
         memcpy(more, *sig, (size_t)*n * sizeof *more);
         more[*n] = more[0]; /* all B */
         for (int i = 0; i < op->nin; i++)
@@ -323,8 +316,7 @@ static tsr_status prune(tsri_strategy_table *t, const tsri_op *op, double flops,
     size_t n = (size_t)s->n;
     bool *drop = tsri_pool_alloc(t->pool, n * sizeof *drop);
     float *cost = tsri_pool_alloc(t->pool, 2 * n * sizeof *cost);
-    if (!drop || !cost)
-        return no_memory();
+    TSRI_NEED(drop && cost);
     for (int pass = 0; pass < 2 && s->n > most; pass++) {
         for (int i = 0; i < s->n; i++)
             drop[i] = i > 0 &&
@@ -365,8 +357,7 @@ static tsr_status derived_strategies(tsri_strategy_table *t, const tsri_op *op, 
     s->groups_index = tsri_rule_find_index(*out_rule, "g");
     s->added = tsri_rule_added(*out_rule);
     s->sig = tsri_pool_alloc(t->pool, (size_t)n * sizeof *s->sig);
-    if (!s->sig)
-        return no_memory();
+    TSRI_NEED(s->sig);
     tsr_sbp hint = hint_of(t, op);
     for (int i = 0; i < n; i++)
         if (allowed(op, &sig[i], hint))
@@ -387,8 +378,7 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
         TSRI_TRY(prune(t, op, flops, rule, s));
     s->cost = tsri_pool_alloc(t->pool, (size_t)s->n * sizeof *s->cost);
     s->usage = tsri_pool_alloc(t->pool, (size_t)s->n * sizeof *s->usage);
-    if (!s->cost || !s->usage)
-        return no_memory();
+    TSRI_NEED(s->cost && s->usage);
     for (int i = 0; i < s->n; i++) {
         if (has_rule && !tsri_op_def_of(op->kind)->is_view) /* views take no time */
             s->cost[i] = compute_cost(t, op, flops, rule, &s->sig[i]);
@@ -410,8 +400,7 @@ tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
             return TSR_OK;
         }
     tsri_strategies *s = tsri_pool_alloc(t->pool, sizeof *s);
-    if (!s)
-        return no_memory();
+    TSRI_NEED(s);
     TSRI_TRY(make(t, op, s));
     s->next = *bucket;
     *bucket = s;

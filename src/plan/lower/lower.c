@@ -51,8 +51,7 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
     step->kind = TSRI_STEP_KERNEL;
     step->in = tsri_pool_alloc(&plan->pool, (size_t)it->nin * sizeof *step->in);
     step->out = tsri_pool_alloc(&plan->pool, (size_t)it->nout * sizeof *step->out);
-    if (!step->in || !step->out)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(step->in && step->out);
     double t = tsri_now_s();
     tsr_status status =
         tsri_kernel_create(&plan->world->mem, part->device->ops->kernels(), &d, &step->kernel);
@@ -81,8 +80,7 @@ static tsr_status make_local_box(tsr_plan *plan, const tsri_item *it, tsri_step 
     tsri_local_box *box = tsri_pool_alloc(&plan->pool, sizeof *box);
     tsri_piece *piece;
     int n;
-    if (!box)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(box);
     *box = (tsri_local_box){.reduce = it->box.step.op,
                             .dtype = src->dtype,
                             .ndim = a.ndim,
@@ -118,8 +116,7 @@ static tsr_status make_conversion(tsr_plan *plan, const tsri_item *it, tsri_step
 {
     step->in = tsri_pool_alloc(&plan->pool, sizeof *step->in);
     step->out = tsri_pool_alloc(&plan->pool, sizeof *step->out);
-    if (!step->in || !step->out)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(step->in && step->out);
     if (!tsri_item_crosses(it))
         return make_local_box(plan, it, step);
     make_crossing(plan, it, step);
@@ -142,8 +139,7 @@ static tsr_status allocate_ports(tsr_plan *plan)
         n += plan->values[i].storage == TSRI_STORAGE_PORT && plan->values[i].port < 0;
     plan->step_ptrs = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->step_ptrs);
     plan->step_devices = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *plan->step_devices);
-    if (!plan->step_ptrs || !plan->step_devices)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(plan->step_ptrs && plan->step_devices);
     for (int i = 0; i < plan->nvalues; i++) {
         tsri_value *v = &plan->values[i];
         tsri_device *device = plan->part[tsri_value_device(v)].device;
@@ -188,8 +184,7 @@ static tsr_status point_step(tsr_plan *plan, tsri_step *step)
     if (step->kind == TSRI_STEP_START) {
         tsri_segment *seg =
             tsri_pool_dup(&plan->pool, step->call->coll.seg, (size_t)it->nin * sizeof *seg);
-        if (!seg)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(seg);
         for (int i = 0; i < it->nin; i++) {
             seg[i].src = plan->values[it->in[i]].ptr;
             seg[i].dst = plan->values[it->out[i]].ptr;
@@ -230,14 +225,12 @@ tsr_status tsri_plan_settle(tsr_plan *plan)
     plan->items = tsri_pool_dup(pool, plan->items, (size_t)plan->nitems * sizeof *plan->items);
     plan->entries =
         tsri_pool_dup(pool, plan->entries, (size_t)plan->nentries * sizeof *plan->entries);
-    if (!plan->values || !plan->items || !plan->entries)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(plan->values && plan->items && plan->entries);
     for (int i = 0; i < plan->nitems; i++) {
         tsri_item *it = &plan->items[i];
         it->in = tsri_pool_dup(pool, it->in, (size_t)it->nin * sizeof *it->in);
         it->out = tsri_pool_dup(pool, it->out, (size_t)it->nout * sizeof *it->out);
-        if (!it->in || !it->out)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(it->in && it->out);
     }
     return TSR_OK;
 }
@@ -301,8 +294,7 @@ tsr_status tsri_plan_lower(tsr_plan *plan)
 {
     plan->steps = tsri_pool_alloc(&plan->pool, (size_t)plan->nentries * sizeof *plan->steps);
     tsri_call **call_of = tsri_pool_alloc(&plan->scratch, (size_t)plan->nitems * sizeof *call_of);
-    if (!plan->steps || !call_of)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(plan->steps && call_of);
     for (int i = 0; i < plan->nentries; i++)
         if (here(plan, &plan->items[plan->entries[i].item]))
             TSRI_TRY(make_step(plan, &plan->entries[i], call_of));

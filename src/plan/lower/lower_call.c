@@ -40,8 +40,7 @@ static tsr_status find_group(tsr_plan *plan, const tsri_item *it, int **out_rank
     if (most > plan->cgroup) {
         plan->group = tsri_pool_alloc(&plan->scratch, (size_t)most * sizeof *plan->group);
         plan->cgroup = plan->group ? most : 0;
-        if (!plan->group)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(plan->group);
     }
     const tsri_route_query q = tsri_item_query(plan, it, 0);
     *out_n = tsri_step_group(&q, &it->box.step, plan->world->rank, plan->group);
@@ -168,8 +167,7 @@ static tsr_status fill_pull(tsr_plan *plan, const tsri_value *src, const tsri_va
         pull->dst_at += (piece->offset[i] - dst->offset[i]) * to[i];
     }
     int *members = tsri_pool_alloc(&plan->pool, (size_t)piece->nsrc * sizeof *members);
-    if (!members)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(members);
     for (int i = 0; i < piece->nsrc; i++)
         if ((members[i] = index_of(ranks, n, piece->src[i])) < 0)
             return tsri_fail(TSR_ERR_INTERNAL, "rank %d of a piece is not in its step's group",
@@ -195,8 +193,7 @@ static tsr_status fill_boxes(tsr_plan *plan, const tsri_item *it, int pair, cons
     TSRI_TRY(tsri_step_pieces(&plan->scratch, &q, &step, plan->world->rank, &seg->npulls, &pieces,
                               &seg->fill));
     tsri_pull *pulls = tsri_pool_alloc(&plan->pool, (size_t)seg->npulls * sizeof *pulls);
-    if (!pulls)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(pulls);
     for (int i = 0; i < seg->npulls; i++)
         TSRI_TRY(fill_pull(plan, src, dst, &pieces[i], ranks, n, &pulls[i]));
     seg->pulls = pulls;
@@ -210,8 +207,7 @@ tsr_status tsri_lower_call(tsr_plan *plan, const tsri_item *it, tsri_call **out_
     tsri_call *call = tsri_pool_alloc(&plan->pool, sizeof *call);
     tsri_segment *seg = tsri_pool_alloc(&plan->pool, (size_t)it->nin * sizeof *seg);
     int *ranks, n;
-    if (!call || !seg)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(call && seg);
     TSRI_TRY(find_group(plan, it, &ranks, &n));
     tsri_coll_kind kind = coll_kind(it);
     for (int i = 0; i < it->nin && kind != TSRI_COLL_SEND_RECV; i++)

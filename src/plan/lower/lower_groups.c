@@ -138,8 +138,7 @@ static tsr_status make_partition(tsr_plan *plan, const tsri_item *it, tsri_comm 
     int *color = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *color);
     int *key = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *key);
     int *group = tsri_pool_alloc(&plan->scratch, (size_t)(2 * n) * sizeof *group);
-    if (!color || !key || !group)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(color && key && group);
     const tsri_route_query q = tsri_item_query(plan, it, 0);
     for (int r = 0; r < n; r++)
         color[r] = -1;
@@ -163,8 +162,7 @@ static tsr_status make_partitions(tsr_plan *plan, tsr_device kind, tsri_comm *co
         if (!talks(it, kind))
             continue;
         partition *p = tsri_pool_alloc(&plan->scratch, sizeof *p);
-        if (!p)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(p);
         *p = (partition){known,
                          it->placement,
                          it->box.from,
@@ -182,8 +180,7 @@ static tsr_status make_partitions(tsr_plan *plan, tsr_device kind, tsri_comm *co
 tsr_status tsri_plan_connect(tsr_plan *plan)
 {
     bool *is_in = tsri_pool_alloc(&plan->scratch, (size_t)plan->world->nranks);
-    if (!is_in)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(is_in);
     for (int k = TSR_DEVICE_CPU + 1; k <= TSR_DEVICE_CUDA; k++) {
         memset(is_in, 0, (size_t)plan->world->nranks);
         int n = find_talkers(plan, (tsr_device)k, is_in);

@@ -81,8 +81,7 @@ static tsr_status join_run(tsr_plan *plan, int first, int n, bool *out_joined)
     tsri_kernel **parts = tsri_pool_alloc(&plan->pool, (size_t)n * sizeof *parts);
     void *const **in = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *in);
     void *const **out = tsri_pool_alloc(&plan->scratch, (size_t)n * sizeof *out);
-    if (!parts || !in || !out)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(parts && in && out);
     for (int i = 0; i < n; i++) {
         parts[i] = plan->steps[first + i].kernel;
         in[i] = plan->steps[first + i].in;
@@ -109,8 +108,7 @@ tsr_status tsri_lower_join(tsr_plan *plan)
     size_t most = (size_t)plan->nsteps * TSRI_KERNEL_MAX_ARGS + 1;
     touched t = {.written = tsri_pool_alloc(&plan->scratch, most * sizeof *t.written),
                  .read = tsri_pool_alloc(&plan->scratch, most * sizeof *t.read)};
-    if (!t.written || !t.read)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(t.written && t.read);
     int kept = 0;
     for (int i = 0, n; i < plan->nsteps; i += n) {
         bool joined = false;

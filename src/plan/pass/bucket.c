@@ -87,8 +87,7 @@ static tsr_status list_waiting(joiner *j, int nitems)
     j->list = tsri_pool_alloc(&plan->scratch, (size_t)nitems * sizeof *j->list);
     j->next = tsri_pool_alloc(&plan->scratch, (size_t)nitems * sizeof *j->next);
     j->of_bucket = tsri_pool_alloc(&plan->scratch, (size_t)(nitems + 1) * sizeof *j->of_bucket);
-    if (!j->first_read || !j->list || !j->next || !j->of_bucket)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(j->first_read && j->list && j->next && j->of_bucket);
     memset(j->of_bucket, -1, (size_t)(nitems + 1) * sizeof *j->of_bucket);
     find_first_reads(j, nitems);
     for (int i = 0; i < nitems; i++) {
@@ -119,8 +118,7 @@ static tsr_status add_member(joiner *j, int i)
             call->first_read = j->list[i].first_read;
         return TSR_OK;
     }
-    if (!TSRI_PUSH(&plan->scratch, j->open, j->nopen, j->copen))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(&plan->scratch, j->open, j->nopen, j->copen));
     j->open[j->nopen] = (open_call){i, i, 1, j->list[i].first_read, *last_call};
     *last_call = j->nopen++;
     return TSR_OK;
@@ -134,8 +132,7 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
     int *in = tsri_pool_alloc(&plan->scratch, n * sizeof *in);
     int *out = tsri_pool_alloc(&plan->scratch, n * sizeof *out);
     tsri_joint *joint = tsri_pool_alloc(&plan->scratch, n * sizeof *joint);
-    if (!in || !out || !joint)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(in && out && joint);
     int64_t bytes = 0;
     for (int i = call->first, k = 0; i >= 0; i = j->next[i], k++) {
         tsri_item *it = &plan->items[j->list[i].item];
@@ -173,8 +170,7 @@ static tsr_status join_members(joiner *j, const open_call *call, int number, int
                                       .reason = gathers ? "variables keep their signatures"
                                                         : "gradients for their optimizer",
                                       .is_bucket = true}};
-    if (!bucket.name)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(bucket.name);
     return tsri_plan_add_item(plan, &bucket, in, out) ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
@@ -195,8 +191,7 @@ tsr_status tsri_plan_join_buckets(tsr_plan *plan, const int *maker, int *bucket_
     if (j.nopen)
         qsort(j.open, (size_t)j.nopen, sizeof *j.open, by_start);
     tsri_bucket_call *calls = tsri_pool_alloc(&plan->scratch, (size_t)j.nopen * sizeof *calls);
-    if (!calls)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(calls);
     for (int i = 0; i < j.nopen; i++) {
         calls[i] = (tsri_bucket_call){plan->nitems, j.list[j.open[i].last].made};
         TSRI_TRY(join_members(&j, &j.open[i], i, bucket_of));

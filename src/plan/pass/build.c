@@ -26,8 +26,7 @@ typedef struct builder {
 static tsr_status remember(builder *b, int tensor, int value)
 {
     made *m = value < 0 ? NULL : tsri_pool_alloc(&b->plan->scratch, sizeof *m);
-    if (!m)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(m);
     made **tail = &b->of[tensor];
     while (*tail)
         tail = &(*tail)->next;
@@ -154,8 +153,7 @@ static tsr_status twin_of(const tsr_plan *plan, const tsr_placement *p, const ts
 {
     int dim[TSR_MAX_HIERARCHY], ndim = tsr_placement_ndim(p), n = tsr_placement_nranks(p);
     int *ranks = tsri_mem_alloc(&plan->world->mem, (size_t)n * sizeof *ranks);
-    if (!ranks)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ranks);
     for (int i = 0; i < ndim; i++)
         dim[i] = tsr_placement_dim(p, i);
     for (int i = 0; i < n; i++)
@@ -327,8 +325,7 @@ static tsr_status get_operands(builder *b, const tsri_op *op, int *in)
             base.box.part = b->inferred->bucket[op->id];
         if (v->placement != op->placement || !tsr_sbp_equal(v->layout.sbp, sig->in[i]))
             base.box.reason = reason_of(b, op, sig->in[i]);
-        if (!base.box.reason)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(base.box.reason);
         TSRI_TRY(get_value(b, t, op->placement, sig->in[i], base, &in[i]));
     }
     return TSR_OK;
@@ -447,8 +444,7 @@ static tsr_status build_op(builder *b, const tsri_op *op)
         plan->values[out[0]].storage = TSRI_STORAGE_ALIAS;
         plan->values[out[0]].alias = in[0];
     }
-    if (!tsri_plan_add_item(plan, &item, in, out))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(tsri_plan_add_item(plan, &item, in, out));
     for (int i = 0; i < op->nout; i++)
         TSRI_TRY(keep_result(b, op, i, out[i]));
     return TSR_OK;
@@ -460,8 +456,7 @@ static tsr_status build_output(builder *b, int i)
     const tsri_graph_port *from = &b->g->ports[i];
     const tsr_tensor *t = from->tensor;
     const char *why = tsri_pool_printf(&plan->pool, "output '%s'", from->name);
-    if (!why)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(why);
     int value = b->of[t->id]->value;
     tsr_sbp sbp = from->is_local ? plan->values[value].layout.sbp : from->sbp;
     plan->ports[i].info.sbp = sbp;
@@ -501,8 +496,7 @@ static tsr_status describe_ports(builder *b)
         tsri_shard(t->shape, from->placement, sbp, plan->world->rank, &to->info.shard, offset);
         if (tsr_placement_find(from->placement, plan->world->rank) >= 0)
             to->bytes = (size_t)tsr_dims_count(to->info.shard) * tsr_dtype_size(t->dtype);
-        if (!to->info.name)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(to->info.name);
     }
     return TSR_OK;
 }
@@ -525,12 +519,10 @@ tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *in
     b.of = tsri_pool_alloc(&plan->scratch, (size_t)g->ntensors * sizeof *b.of);
     plan->nhooks = g->nhooks;
     plan->hooks = tsri_pool_dup(&plan->pool, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
-    if (!b.of || !plan->hooks)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(b.of && plan->hooks);
     plan->step_value = g->step_value == &g->own_step ? &plan->own_step : g->step_value;
     plan->ports = tsri_pool_alloc(&plan->pool, (size_t)g->nports * sizeof *plan->ports);
-    if (!plan->ports)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(plan->ports);
     plan->nports = g->nports;
     for (int i = 0; i < g->nops; i++) {
         if (!inferred->live[i])

@@ -59,8 +59,7 @@ static tsr_status start_check(checker *c)
     int *all = tsri_pool_alloc(c->pool, 4 * n * sizeof *all);
     c->made = tsri_pool_alloc(c->pool, n);
     c->phase = tsri_pool_alloc(c->pool, (size_t)plan->nitems);
-    if (!all || !c->made || !c->phase)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(all && c->made && c->phase);
     c->maker = all;
     c->version = all + n;
     c->holds = all + 2 * n;
@@ -296,8 +295,7 @@ static tsr_status check_offsets(checker *c)
     tsri_value **all = tsri_pool_alloc(c->pool, size);
     tsri_value **alive = tsri_pool_alloc(c->pool, size);
     int n = 0, nalive = 0;
-    if (!all || !alive)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(all && alive);
     for (int i = 0; i < plan->nvalues; i++) {
         tsri_value *v = &plan->values[i];
         if (v->storage == TSRI_STORAGE_ARENA && v->first >= 0 && v->bytes)

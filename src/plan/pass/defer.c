@@ -39,8 +39,7 @@ static tsr_status find_deferred(tsr_plan *plan, const tsri_item *items, int end,
 {
     int *maker = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *maker);
     bool *deferred = tsri_pool_alloc(&plan->scratch, (size_t)end);
-    if (!maker || !deferred)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(maker && deferred);
     for (int i = 0; i < plan->nvalues; i++)
         maker[i] = -1;
     for (int i = 0; i < end; i++) {
@@ -77,7 +76,6 @@ tsr_status tsri_plan_defer(tsr_plan *plan)
         if (tsri_op_def_of((tsri_op_kind)op)->may_wait)
             TSRI_TRY(append_deferred(plan, old, end, deferred, (tsri_op_kind)op));
     for (int i = end; i < n; i++)
-        if (!tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out));
     return TSR_OK;
 }

@@ -110,9 +110,8 @@ static tsr_status fuse_backward(fuser *f)
             continue;
         int x = fwd->in[0], st = fwd->in[1], gamma = fwd->in[2], beta = fwd->in[3];
         int bstats = apply->in[4];
-        if (!set_operands(plan, stats, 5, (int[]){x, st, gamma, beta, dy}) ||
-            !set_operands(plan, apply, 6, (int[]){x, st, gamma, beta, dy, bstats}))
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(set_operands(plan, stats, 5, (int[]){x, st, gamma, beta, dy}) &&
+                  set_operands(plan, apply, 6, (int[]){x, st, gamma, beta, dy, bstats}));
         stats->kernel.op = TSRI_OP_BN_ACT_BWD_STATS;
         apply->kernel.op = TSRI_OP_BN_ACT_BWD_APPLY;
         stats->kernel.attrs.bn.act = apply->kernel.attrs.bn.act = fwd->kernel.attrs.bn.act;
@@ -175,8 +174,7 @@ static tsr_status join_cross_entropy(fuser *f, tsri_item *it)
     if (!terms || !max || terms->in[0] != max->in[0] || terms->in[2] != it->in[1] ||
         (it->nin == 3 && terms->in[1] != it->in[2]))
         return TSR_OK;
-    if (!set_operands(f->plan, it, 2, (int[]){terms->in[0], terms->in[1]}))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(set_operands(f->plan, it, 2, (int[]){terms->in[0], terms->in[1]}));
     join(it, TSRI_OP_CE, 2, terms, max);
     return TSR_OK;
 }
@@ -186,8 +184,7 @@ tsr_status tsri_plan_fuse(tsr_plan *plan)
     fuser f = {.plan = plan};
     f.maker = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *f.maker);
     f.readers = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *f.readers);
-    if (!f.maker || !f.readers)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(f.maker && f.readers);
     scan(&f);
     fuse_forward(&f);
     TSRI_TRY(fuse_backward(&f));

@@ -26,8 +26,7 @@ static tsr_status grow(layouter *l)
 {
     while (l->cother < l->plan->nvalues) {
         int c = l->cother, more = l->cother;
-        if (!TSRI_PUSH(&l->plan->scratch, l->other, c, more))
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(TSRI_PUSH(&l->plan->scratch, l->other, c, more));
         if (more == l->cother)
             return TSR_ERR_NO_MEMORY;
         for (int i = l->cother; i < more; i++)

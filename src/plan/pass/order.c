@@ -61,8 +61,7 @@ static tsr_status find_versions(orderer *o)
     tsr_plan *plan = o->plan;
     size_t n = (size_t)plan->nvalues;
     int *all = tsri_pool_alloc(&plan->scratch, 5 * n * sizeof *all);
-    if (!all)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(all);
     o->version = all;
     o->latest = all + n;
     o->maker = all + 2 * n;
@@ -120,8 +119,7 @@ static tsr_status copy_shared_operands(orderer *o)
             it.in[over] = copy;
             plan->values[it.out[j]].alias = copy;
         }
-        if (!tsri_plan_add_item(plan, &it, it.in, it.out))
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(tsri_plan_add_item(plan, &it, it.in, it.out));
     }
     return find_versions(o);
 }
@@ -184,8 +182,7 @@ static tsr_status exchange_updates(orderer *o, int *item_at, int *place, bool *o
     update *updates = tsri_pool_alloc(&o->plan->scratch, n * sizeof *updates);
     /* By number of the bucket, from 1 on. */
     int *bucket_end = tsri_pool_alloc(&o->plan->scratch, (n + 1) * sizeof *bucket_end);
-    if (!updates || !bucket_end)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(updates && bucket_end);
     memset(bucket_end, -1, (n + 1) * sizeof *bucket_end);
     for (int i = 0; i < plan->nitems; i++) {
         int b = bucket_of(&plan->items[i]);
@@ -226,8 +223,7 @@ static tsr_status add_edge(orderer *o, sorter *s, int from, int to)
 {
     if (from < 0 || to < 0 || from == to)
         return TSR_OK;
-    if (!TSRI_PUSH(&o->plan->scratch, s->edges, s->nedges, s->cedges))
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(TSRI_PUSH(&o->plan->scratch, s->edges, s->nedges, s->cedges));
     s->edges[s->nedges] = (edge){to, s->first[from]};
     s->first[from] = s->nedges++;
     s->waits[to]++;
@@ -269,8 +265,7 @@ static tsr_status add_edges(orderer *o, sorter *s)
     const tsr_plan *plan = o->plan;
     /* Per value: the item that makes it, which may be a view; -1: none. */
     int *made_by = tsri_pool_alloc(&o->plan->scratch, (size_t)plan->nvalues * sizeof *made_by);
-    if (!made_by)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(made_by);
     for (int i = 0; i < plan->nvalues; i++)
         made_by[i] = -1;
     for (int i = 0; i < plan->nitems; i++) {
@@ -300,8 +295,7 @@ static tsr_status sort_items(orderer *o, const int *item_at, const int *place)
     sorter s = {.first = tsri_pool_alloc(&plan->scratch, n * sizeof *s.first),
                 .waits = tsri_pool_alloc(&plan->scratch, n * sizeof *s.waits),
                 .heap = tsri_pool_alloc(&plan->scratch, n * sizeof *s.heap)};
-    if (!s.first || !s.waits || !s.heap)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(s.first && s.waits && s.heap);
     for (int i = 0; i < nold; i++)
         s.first[i] = -1;
     TSRI_TRY(add_edges(o, &s));
@@ -311,8 +305,7 @@ static tsr_status sort_items(orderer *o, const int *item_at, const int *place)
     TSRI_TRY(tsri_plan_new_items(plan, nold));
     for (; s.nheap; done++) {
         int i = item_at[pop_place(&s)];
-        if (!tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out))
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out));
         for (int e = s.first[i]; e >= 0; e = s.edges[e].next)
             if (!--s.waits[s.edges[e].to])
                 push_place(&s, place[s.edges[e].to]);
@@ -330,8 +323,7 @@ tsr_status tsri_plan_order(tsr_plan *plan)
     size_t n = (size_t)plan->nitems;
     int *item_at = tsri_pool_alloc(&plan->scratch, n * sizeof *item_at);
     int *place = tsri_pool_alloc(&plan->scratch, n * sizeof *place);
-    if (!item_at || !place)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(item_at && place);
     TSRI_TRY(exchange_updates(&o, item_at, place, &moves));
     for (int v = 0; v < plan->nvalues && !moves; v++)
         moves = o.overwrite[v] >= 0 && o.last_reader[v] > o.overwrite[v];

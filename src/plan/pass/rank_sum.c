@@ -32,8 +32,7 @@ tsr_status tsri_plan_build_rank_sum(tsr_plan *plan, const tsri_op *op, const int
                 .reason = "a sum over the ranks of local graphs",
                 .nranks = n,
                 .ranks = tsri_pool_dup(&plan->pool, ranks, (size_t)n * sizeof *ranks)}};
-    if (!item.box.ranks)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(item.box.ranks);
     for (int i = 0; i < op->nin; i++)
         bytes +=
             (double)tsr_dims_count(op->in[i]->shape) * (double)tsr_dtype_size(op->in[i]->dtype);

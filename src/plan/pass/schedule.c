@@ -26,11 +26,6 @@ typedef struct scheduler {
     int ndone, cdone;
 } scheduler;
 
-static tsr_status no_memory(void)
-{
-    return TSR_ERR_NO_MEMORY;
-}
-
 /* --- outputs ---------------------------------------------------------------------------------- */
 /* Gives each output a buffer that stays: the value's own if it has one to give, else a copy's. */
 static tsr_status place_outputs(tsr_plan *plan)
@@ -56,7 +51,7 @@ static tsr_status place_outputs(tsr_plan *plan)
             it.nout = 1;
             it.out = tsri_pool_dup(&plan->scratch, &copy, sizeof copy);
             if (copy < 0 || !it.out)
-                return no_memory();
+                return TSR_ERR_NO_MEMORY;
         }
         plan->items[kept++] = it;
     }
@@ -68,8 +63,7 @@ static tsr_status place_outputs(tsr_plan *plan)
 static tsr_status emit(scheduler *s, int item, tsri_phase phase)
 {
     tsr_plan *plan = s->plan;
-    if (!TSRI_PUSH(&plan->scratch, plan->entries, plan->nentries, plan->centries))
-        return no_memory();
+    TSRI_NEED(TSRI_PUSH(&plan->scratch, plan->entries, plan->nentries, plan->centries));
     plan->entries[plan->nentries++] = (tsri_entry){item, phase};
     return TSR_OK;
 }
@@ -103,8 +97,7 @@ static bool overwrites(const tsr_plan *plan, const tsri_item *it)
 static tsr_status finish_call(scheduler *s, int item)
 {
     tsr_plan *plan = s->plan;
-    if (!TSRI_PUSH(&plan->scratch, s->done, s->ndone, s->cdone))
-        return no_memory();
+    TSRI_NEED(TSRI_PUSH(&plan->scratch, s->done, s->ndone, s->cdone));
     s->done[s->ndone++] = item;
     return emit(s, item, TSRI_PHASE_FINISH);
 }
@@ -261,8 +254,7 @@ tsr_status tsri_plan_schedule(tsr_plan *plan)
     s.maker = tsri_pool_alloc(&plan->scratch, (size_t)plan->nvalues * sizeof *s.maker);
     /* Merged buckets are appended: at most one per item. */
     s.bucket_of = tsri_pool_alloc(&plan->scratch, 2 * (size_t)nitems * sizeof *s.bucket_of);
-    if (!s.maker || !s.bucket_of)
-        return no_memory();
+    TSRI_NEED(s.maker && s.bucket_of);
     for (int i = 0; i < plan->nvalues; i++)
         s.maker[i] = -1;
     for (int i = 0; i < 2 * nitems; i++)

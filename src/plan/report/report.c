@@ -78,8 +78,7 @@ static tsr_status add_source(reporter *m, int value)
     const tsri_value *v = &m->plan->values[value];
     bool variable = v->storage == TSRI_STORAGE_VARIABLE;
     tsri_report_row *row = add_row(m, TSRI_REPORT_SOURCE, variable ? "variable" : "input", v->name);
-    if (!row)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(row);
     row->value = value;
     row->said = v->said;
     row->alternatives = v->alternatives;
@@ -89,8 +88,7 @@ static tsr_status add_source(reporter *m, int value)
 static tsr_status add_op(reporter *m, const tsri_item *it)
 {
     tsri_report_row *row = add_row(m, TSRI_REPORT_OP, tsri_op_name(it->kernel.op), it->name);
-    if (!row)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(row);
     row->item = it;
     row->cost_s = it->kind == TSRI_ITEM_VIEW ? 0 : it->cost_s;
     if (it->nout) {
@@ -146,8 +144,7 @@ static tsr_status add_box(reporter *m, const tsri_item *it, const tsri_call *cal
 {
     const char *what = it->box.broadcast ? "broadcast" : tsri_box_kind_name(it->box.step.kind);
     tsri_report_row *row = add_row(m, TSRI_REPORT_BOX, what, it->name);
-    if (!row)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(row);
     row->item = it;
     row->cost_s = it->cost_s;
     find_group(m->plan, it, call, row);
@@ -174,8 +171,7 @@ static tsr_status add_rows(reporter *m)
 {
     tsr_plan *plan = m->plan;
     const tsri_call **calls = tsri_pool_alloc(&m->r->pool, (size_t)plan->nitems * sizeof *calls);
-    if (!calls)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(calls);
     for (int i = 0; i < plan->nsteps; i++)
         if (plan->steps[i].call)
             calls[plan->steps[i].item - plan->items] = plan->steps[i].call;
@@ -207,8 +203,7 @@ static tsr_status add_up(tsri_report *r)
         while (t < r->ntotals && strcmp(r->totals[t].what, row->what) != 0)
             t++;
         if (t == r->ntotals) {
-            if (!TSRI_PUSH(&r->pool, r->totals, r->ntotals, capacity))
-                return TSR_ERR_NO_MEMORY;
+            TSRI_NEED(TSRI_PUSH(&r->pool, r->totals, r->ntotals, capacity));
             r->totals[r->ntotals++] = (tsri_report_total){.what = row->what};
         }
         r->totals[t].calls++;
@@ -225,8 +220,7 @@ tsr_status tsri_report_create(tsr_plan *plan, tsri_report **out_report)
     tsri_pool pool;
     tsri_pool_init(&pool, &plan->world->mem);
     tsri_report *r = tsri_pool_alloc(&pool, sizeof *r);
-    if (!r)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(r);
     *r = (tsri_report){.plan = plan, .pool = pool};
     reporter m = {.plan = plan, .r = r};
     tsr_status status = add_rows(&m);

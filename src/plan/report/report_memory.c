@@ -83,8 +83,7 @@ static tsr_status find_keys(memory_maker *m)
         if (s)
             continue;
         s = tsri_pool_alloc(&m->pool, sizeof *s);
-        if (!s)
-            return TSR_ERR_NO_MEMORY;
+        TSRI_NEED(s);
         *s = (alike){*bucket, v};
         *bucket = s;
         mix(m, v);
@@ -117,8 +116,7 @@ static tsr_status find_classes(memory_maker *m)
     keyed *ranks = tsri_pool_alloc(&m->pool, (size_t)n * sizeof *ranks);
     r->memory = tsri_pool_alloc(&r->pool, (size_t)n * sizeof *r->memory);
     r->memory_of = tsri_pool_alloc(&r->pool, (size_t)n * sizeof *r->memory_of);
-    if (!ranks || !r->memory || !r->memory_of)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(ranks && r->memory && r->memory_of);
     for (int i = 0; i < n; i++)
         ranks[i] = (keyed){m->key[i], i};
     qsort(ranks, (size_t)n, sizeof *ranks, by_key);
@@ -201,8 +199,7 @@ static tsr_status find_peak(memory_maker *m, int rank, tally *out, int *out_entr
     tsr_plan *plan = m->plan;
     size_t n = (size_t)plan->nentries + 1;
     tally *change = tsri_mem_alloc(&plan->world->mem, n * sizeof *change);
-    if (!change)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(change);
     for (int i = 0; i < plan->nvalues; i++) {
         const tsri_value *v = &plan->values[i];
         if (v->storage != TSRI_STORAGE_ARENA || v->first < 0)
@@ -287,8 +284,7 @@ static tsr_status look_at_classes(memory_maker *m)
     qsort(r->memory, (size_t)r->nmemory, sizeof *r->memory, by_total);
     /* From the number of the class's rank to the class's. */
     int *class_of = tsri_pool_alloc(&m->pool, (size_t)m->plan->world->nranks * sizeof *class_of);
-    if (!class_of)
-        return TSR_ERR_NO_MEMORY;
+    TSRI_NEED(class_of);
     for (int i = 0; i < m->plan->world->nranks; i++)
         class_of[i] = -1;
     for (int i = 0; i < r->nmemory; i++)
