@@ -114,9 +114,16 @@ void tsri_layout_part(tsr_dims shape, const tsri_mesh *m, const tsri_layout *l, 
 
 int64_t tsri_layout_most(tsr_dims shape, size_t element, const tsri_mesh *m, const tsri_layout *l)
 {
-    int64_t offset[TSR_MAX_NDIM];
-    tsr_dims part;
-    /* The first parts of a balanced split are the largest. */
-    tsri_layout_part(shape, m, l, 0, offset, &part);
-    return tsr_dims_count(part) * (int64_t)element;
+    for (int d = 0; d < l->sbp.ndim; d++)
+        if (l->sbp.d[d].kind == TSR_SBP_SPLIT) {
+            int64_t *n = &shape.d[(int)l->sbp.d[d].arg];
+            *n = (*n + m->dim[d] - 1) / m->dim[d];
+        }
+    return tsr_dims_count(shape) * (int64_t)element;
+}
+
+double tsri_largest_part(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp)
+{
+    const tsri_mesh m = tsri_mesh_of(p);
+    return (double)tsri_layout_most(shape, 1, &m, &(tsri_layout){.sbp = sbp});
 }

@@ -48,6 +48,8 @@ char *tsri_layout_format(const tsri_layout *l, char buf[TSRI_LAYOUT_TEXT_MAX]);
 /* The part of the `index`-th rank of the mesh: offset[] and lengths, per axis. */
 void tsri_layout_part(tsr_dims shape, const tsri_mesh *m, const tsri_layout *l, int index,
                       int64_t *offset, tsr_dims *out_shape);
+/* Elements of the largest part of a tensor in a signature. */
+double tsri_largest_part(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp);
 /* Bytes of the largest part over all ranks. */
 int64_t tsri_layout_most(tsr_dims shape, size_t element, const tsri_mesh *m, const tsri_layout *l);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text form of signatures: entry | '(' entry (',' entry)* ')' | "auto". */
-#include <tessera/sbp.h>
+/* Signatures, and their text form: entry | '(' entry (',' entry)* ')' | "auto". */
+#include "sbp/rule/sbp.h"
+#include "src/core/dims.h"
 #include "src/core/status.h"
 
 #include <ctype.h>
@@ -18,6 +19,87 @@ bool tsr_sbp_equal(tsr_sbp a, tsr_sbp b)
 {
     return a.ndim == b.ndim && a.ndim >= 0 && a.ndim <= TSR_MAX_HIERARCHY &&
            !memcmp(a.d, b.d, (size_t)a.ndim * sizeof *a.d);
+}
+
+static const tsr_sbp1 sbp_b = {TSR_SBP_BROADCAST, 0};
+
+tsr_sbp tsri_sbp_b(int ndim)
+{
+    return tsri_sbp_extend(TSR_B, ndim);
+}
+
+tsr_sbp tsri_sbp_extend(tsr_sbp sbp, int ndim)
+{
+    if (sbp.ndim == 1 && sbp.d[0].kind == TSR_SBP_BROADCAST)
+        for (; sbp.ndim < ndim; sbp.ndim++)
+            sbp.d[sbp.ndim] = sbp_b;
+    return sbp;
+}
+
+tsr_sbp tsri_sbp_for_axes(tsr_sbp sbp, int naxes)
+{
+    for (int d = 0; d < sbp.ndim && d < TSR_MAX_HIERARCHY; d++)
+        if (sbp.d[d].kind == TSR_SBP_SPLIT && sbp.d[d].arg >= naxes)
+            sbp.d[d] = sbp_b;
+    return sbp;
+}
+
+tsr_sbp tsri_sbp_canonical(const tsr_placement *p, tsr_sbp sbp)
+{
+    for (int d = 0; d < sbp.ndim && d < TSR_MAX_HIERARCHY; d++)
+        if (tsr_placement_dim(p, d) == 1)
+            sbp.d[d] = sbp_b;
+    return sbp;
+}
+
+unsigned tsri_sbp_dims(const tsr_placement *p, tsr_sbp sbp, tsr_sbp_kind kind)
+{
+    unsigned dims = 0;
+    for (int d = 0; d < sbp.ndim; d++)
+        if (sbp.d[d].kind == (int8_t)kind && tsr_placement_dim(p, d) > 1)
+            dims |= 1u << d;
+    return dims;
+}
+
+static tsr_status check_partial(tsr_sbp sbp, tsr_sbp1 s, int *reduction)
+{
+    char text[TSR_SBP_TEXT_MAX];
+    if (s.arg < TSR_REDUCE_SUM || s.arg > TSR_REDUCE_MIN)
+        return tsri_fail(TSR_ERR_SBP, "P of reduction %d; legal are P(sum), P(max) and P(min)",
+                         s.arg);
+    if (*reduction >= 0 && *reduction != s.arg)
+        return tsri_fail(
+            TSR_ERR_SBP,
+            "%s mixes kinds of P, whose order would matter; one signature has one kind",
+            tsr_sbp_format(sbp, text));
+    *reduction = s.arg;
+    return TSR_OK;
+}
+
+tsr_status tsri_sbp_check(const tsr_placement *p, tsr_dims shape, tsr_sbp sbp, bool is_computed)
+{
+    char text[TSR_SBP_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
+    int ndim = tsr_placement_ndim(p), reduction = -1;
+    if (sbp.ndim && sbp.ndim != ndim)
+        return tsri_fail(TSR_ERR_SBP,
+                         "signature %s has %d entr%s, but placement %s has %d dimension%s",
+                         tsr_sbp_format(sbp, text), sbp.ndim, sbp.ndim == 1 ? "y" : "ies",
+                         tsr_placement_text(p), ndim, ndim == 1 ? "" : "s");
+    for (int i = 0; i < sbp.ndim; i++) {
+        const tsr_sbp1 s = sbp.d[i];
+        const bool is_split = s.kind == TSR_SBP_SPLIT && s.arg >= 0 && s.arg < shape.ndim;
+        if (s.kind == TSR_SBP_PARTIAL && is_computed)
+            TSRI_TRY(check_partial(sbp, s, &reduction));
+        else if (s.kind == TSR_SBP_AUTO || s.kind > TSR_SBP_PARTIAL)
+            return tsri_fail(TSR_ERR_SBP, "not a signature: %s", tsr_sbp_format(sbp, text));
+        else if (s.kind != TSR_SBP_BROADCAST && !is_split)
+            return tsri_fail(TSR_ERR_SBP, "signature %s for shape (%s); legal are B%s%s%s",
+                             tsr_sbp_format(sbp, text), tsri_dims_format(shape, dims),
+                             is_computed ? ", P" : "",
+                             shape.ndim ? " and S(i) with i below its number of axes" : "",
+                             is_computed ? "" : " (P is for values that are computed)");
+    }
+    return TSR_OK;
 }
 
 typedef struct parser {

@@ -324,7 +324,7 @@ static tsr_status build_fetches(builder *b)
     TSRI_TRY(take_gradients(b, fetched));
     for (int i = 0; i < n; i++) {
         const tsri_ref *ref = &e->fetch.refs[i];
-        tsr_sbp sbp = tsri_extend_b(TSR_B, tsr_placement_ndim(tsr_tensor_placement(fetched[i])));
+        tsr_sbp sbp = tsri_sbp_b(tsr_placement_ndim(tsr_tensor_placement(fetched[i])));
         tsr_output_at(b->p->graph, ref->name, fetched[i], NULL, sbp, ref->node->file,
                       ref->node->line);
         fetches[i] = (tsri_fetch){.name = ref->name,

@@ -95,7 +95,7 @@ static tsr_status place_variable(tsr_variable *v, const char *name, void *arg)
     const tsr_placement *p = v->placement;
     if (where)
         TSRI_TRY(tsri_program_placement(a->p, where, &p));
-    sbp = tsri_extend_b(sbp, tsr_placement_ndim(p));
+    sbp = tsri_sbp_extend(sbp, tsr_placement_ndim(p));
     tsr_status status = tsri_variable_check_place(v, p, sbp);
     if (status != TSR_OK)
         return tsri_program_fail(by ? tsri_section_node(by, "sbp") : e->head.node, status);
@@ -160,7 +160,7 @@ static tsr_status make_optimizer(tsri_program *p)
     tsr_schedule schedule = make_schedule(p);
     const tsri_config_placement *where =
         tsri_experiment_placement(p->experiment, p->experiment->tensors.input.placement.name);
-    tsr_sbp state = tsri_extend_b(o->state.sbp, where->ranks.ndim);
+    tsr_sbp state = tsri_sbp_extend(o->state.sbp, where->ranks.ndim);
     if (o->head.variant == TSRI_OPTIMIZER_SGD) {
         p->optimizer = tsr_sgd(
             p->module, TSR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .dampening = o->dampening,
@@ -263,7 +263,7 @@ static tsr_status lay_out(const tsri_program *p, const tsri_config_layout *l, pl
         TSRI_TRY(tsri_program_placement(
             p, tsri_experiment_placement(p->experiment, l->placement.name), &to));
     if (has_layout(l, "sbp"))
-        sbp = tsri_extend_b(l->sbp, tsr_placement_ndim(to));
+        sbp = tsri_sbp_extend(l->sbp, tsr_placement_ndim(to));
     *x = tsr_to_global_at(*x, to, sbp, at.file, at.line);
     return TSR_OK;
 }
@@ -325,7 +325,7 @@ tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
     TSRI_TRY(make_optimizer(p));
     TSRI_TRY(declare_step(p, &s, &loss));
     tsr_minimize_at(p->optimizer, loss, at.file, at.line);
-    tsr_sbp sbp = tsri_extend_b(TSR_B, tsr_placement_ndim(tsr_tensor_placement(loss)));
+    tsr_sbp sbp = tsri_sbp_b(tsr_placement_ndim(tsr_tensor_placement(loss)));
     tsr_output_at(p->graph, "loss", loss, NULL, sbp, tensors.file, tensors.line);
     tsri_fetch *fetch = tsri_pool_alloc(&p->inside->pool, sizeof *fetch);
     TSRI_NEED(fetch);

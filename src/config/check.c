@@ -43,19 +43,11 @@ tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,
                                               sizeof(tsri_config_placement), e->placements.n);
 }
 
-tsr_sbp tsri_extend_b(tsr_sbp sbp, int ndim)
-{
-    if (sbp.ndim == 1 && sbp.d[0].kind == TSR_SBP_BROADCAST)
-        for (; sbp.ndim < ndim; sbp.ndim++)
-            sbp.d[sbp.ndim] = sbp.d[0];
-    return sbp;
-}
-
 tsr_status tsri_check_sbp(const tsri_yaml *node, const tsri_config_placement *p, tsr_sbp *sbp)
 {
     char text[TSR_SBP_TEXT_MAX];
     int ndim = p->ranks.ndim;
-    *sbp = tsri_extend_b(*sbp, ndim);
+    *sbp = tsri_sbp_extend(*sbp, ndim);
     if (sbp->ndim == 0 || sbp->ndim == ndim)
         return TSR_OK;
     return tsri_yaml_fail(node,

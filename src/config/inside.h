@@ -3,6 +3,7 @@
 #ifndef TESSERA_CONFIG_INSIDE_H
 #define TESSERA_CONFIG_INSIDE_H
 
+#include "sbp/rule/sbp.h"
 #include "src/config/experiment.h"
 #include "src/config/schema.h"
 
@@ -171,8 +172,6 @@ tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,
                                 const tsri_config_placement **out_placement);
 /* Whether a signature has an entry for each dimension; B alone is extended. */
 tsr_status tsri_check_sbp(const tsri_yaml *node, const tsri_config_placement *p, tsr_sbp *sbp);
-/* B, once for each of `ndim` dimensions, where it stands alone. */
-tsr_sbp tsri_extend_b(tsr_sbp sbp, int ndim);
 /* Fails for a name that isn't among the first `upto` items. */
 tsr_status tsri_unknown_name(const tsri_ref *ref, const char *what, const tsri_items *items,
                              size_t size, int upto);

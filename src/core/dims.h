@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How large a shape may be: so that products of any of its axes, and bytes, stay within 64 bits. */
+/* How large a shape may be: so that products of any of its axes, and bytes, stay within 64 bits;
+ * and shapes as text. */
 #ifndef TESSERA_CORE_DIMS_H
 #define TESSERA_CORE_DIMS_H
 
@@ -10,6 +11,10 @@
 /* Whether the axes that are not empty make at most TSRI_MAX_COUNT elements; none may be negative.
  * A shape with no elements at all can fail, too: parts of it are counted without its empty axes. */
 bool tsri_dims_fit(tsr_dims dims);
+
+/* Writes "4,5", without brackets, and returns buf. */
+enum { TSRI_DIMS_TEXT_MAX = 21 * TSR_MAX_NDIM + 1 };
+const char *tsri_dims_format(tsr_dims dims, char buf[TSRI_DIMS_TEXT_MAX]);
 
 bool tsri_is_float(tsr_dtype dtype);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/core/dims.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -45,6 +46,15 @@ int64_t tsr_dims_count(tsr_dims dims)
         if (__builtin_mul_overflow(n, dims.d[i], &n))
             return INT64_MAX;
     return n;
+}
+
+const char *tsri_dims_format(tsr_dims dims, char buf[TSRI_DIMS_TEXT_MAX])
+{
+    char *p = buf;
+    *p = 0;
+    for (int i = 0; i < dims.ndim; i++)
+        p += sprintf(p, i ? ",%lld" : "%lld", (long long)dims.d[i]);
+    return buf;
 }
 
 bool tsri_dims_fit(tsr_dims dims)

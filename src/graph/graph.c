@@ -124,13 +124,8 @@ tsr_tensor *tsri_graph_fail(tsr_graph *g, tsri_loc loc, tsr_status status, const
 
 const char *tsri_dims_text(tsr_graph *g, tsr_dims dims)
 {
-    char buf[TSR_MAX_NDIM * 21 + 3], *p = buf;
-    *p++ = '(';
-    for (int i = 0; i < dims.ndim; i++)
-        p += sprintf(p, i ? ",%lld" : "%lld", (long long)dims.d[i]);
-    *p++ = ')';
-    *p = 0;
-    const char *text = g ? tsri_pool_strdup(&g->pool, buf) : NULL;
+    char buf[TSRI_DIMS_TEXT_MAX];
+    const char *text = g ? tsri_pool_printf(&g->pool, "(%s)", tsri_dims_format(dims, buf)) : NULL;
     return text ? text : "(...)";
 }
 
@@ -382,9 +377,7 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc)
     if (!op)
         return &g->failed;
     op->name = TSRI_STEP_INPUT;
-    op->sbp.ndim = (int8_t)tsr_placement_ndim(p);
-    for (int i = 0; i < op->sbp.ndim; i++)
-        op->sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
+    op->sbp = tsri_sbp_b(tsr_placement_ndim(p));
     return op->out[0];
 }
 

@@ -9,7 +9,9 @@
 #include <stdio.h>
 
 #include <tessera/nn.h>
+#include "sbp/rule/layout.h"
 #include "sbp/rule/rule.h"
+#include "sbp/rule/sbp.h"
 #include "src/core/dims.h"
 #include "src/core/attrs_text.h"
 #include "src/core/op_list.h"

@@ -18,8 +18,6 @@ bool tsri_op_begin(tsri_ctx *c, const char *op, int n, tsr_tensor *const *x, uin
 {
     *c = (tsri_ctx){.loc = loc, .op = op};
     c->g = tsri_check_operands(op, n, x, optional, loc, &c->failed);
-    if (c->g)
-        c->failed = &c->g->failed;
     return c->g;
 }
 
@@ -120,27 +118,6 @@ bool tsri_want_number(const tsri_ctx *c, const char *what, double value)
     return tsri_op_refuse(c, TSR_ERR_INVALID, "%s is NaN; a number is needed", what);
 }
 
-static bool want_new_sbp(const tsri_ctx *c, tsr_dims dims, const tsr_placement *p, tsr_sbp sbp)
-{
-    char text[TSR_SBP_TEXT_MAX];
-    if (sbp.ndim == 0)
-        return true;
-    if (sbp.ndim != tsr_placement_ndim(p))
-        return tsri_op_refuse(
-            c, TSR_ERR_SBP, "signature %s has %d entries, but placement %s has %d",
-            tsr_sbp_format(sbp, text), sbp.ndim, tsr_placement_text(p), tsr_placement_ndim(p));
-    for (int i = 0; i < sbp.ndim; i++) {
-        tsr_sbp1 s = sbp.d[i];
-        if (s.kind == TSR_SBP_BROADCAST ||
-            (s.kind == TSR_SBP_SPLIT && s.arg >= 0 && s.arg < dims.ndim))
-            continue;
-        return tsri_op_refuse(
-            c, TSR_ERR_SBP, "signature %s for a new tensor %s; legal are B and S(i) of its %d axes",
-            tsr_sbp_format(sbp, text), tsri_dims_text(c->g, dims), dims.ndim);
-    }
-    return true;
-}
-
 bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_placement *p,
                    tsr_sbp sbp)
 {
@@ -168,7 +145,8 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
     if (!tsri_dims_fit(dims))
         return tsri_op_refuse(c, TSR_ERR_SHAPE, "shape %s; at most 2^56 elements are possible",
                               tsri_dims_text(c->g, dims));
-    return want_new_sbp(c, dims, p, sbp);
+    tsr_status status = tsri_sbp_check(p, dims, sbp, false);
+    return status == TSR_OK || tsri_op_refuse(c, status, "%s", tsr_last_error());
 }
 
 tsr_tensor *tsri_refused_new(const tsri_ctx *c)

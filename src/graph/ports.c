@@ -11,52 +11,13 @@
 static bool check_sbp(tsr_graph *g, tsri_loc loc, const char *what, tsr_dtype dtype, tsr_dims dims,
                       const tsr_placement *p, tsr_sbp sbp)
 {
-    char text[TSR_SBP_TEXT_MAX];
-    if (sbp.ndim == 0)
-        return true;
-    if (sbp.ndim != tsr_placement_ndim(p)) {
-        tsri_graph_fail(g, loc, TSR_ERR_SBP,
-                        "%s: signature %s has %d entries, but placement %s has %d dimension%s",
-                        what, tsr_sbp_format(sbp, text), sbp.ndim, tsr_placement_text(p),
-                        tsr_placement_ndim(p), tsr_placement_ndim(p) == 1 ? "" : "s");
-        return false;
-    }
-    int reduction = -1;
-    for (int i = 0; i < sbp.ndim; i++) {
-        tsr_sbp1 s = sbp.d[i];
-        if (s.kind == TSR_SBP_PARTIAL && (s.arg < TSR_REDUCE_SUM || s.arg > TSR_REDUCE_MIN)) {
-            tsri_graph_fail(g, loc, TSR_ERR_SBP,
-                            "%s: P of reduction %d; legal are P(sum), P(max) and P(min)", what,
-                            s.arg);
-            return false;
-        }
-        if (s.kind == TSR_SBP_PARTIAL && reduction >= 0 && reduction != s.arg) {
-            tsri_graph_fail(g, loc, TSR_ERR_SBP,
-                            "%s: %s mixes kinds of P, whose order would matter; one signature has "
-                            "one kind",
-                            what, tsr_sbp_format(sbp, text));
-            return false;
-        }
-        reduction = s.kind == TSR_SBP_PARTIAL ? s.arg : reduction;
-        if (s.kind == TSR_SBP_SPLIT && (s.arg < 0 || s.arg >= dims.ndim)) {
-            tsri_graph_fail(g, loc, TSR_ERR_SBP,
-                            "%s: S(%d) splits an axis that shape %s doesn't have; legal are B, P%s",
-                            what, s.arg, tsri_dims_text(g, dims),
-                            dims.ndim ? " and S(i) with i below its number of axes" : "");
-            return false;
-        }
-        if (s.kind == TSR_SBP_PARTIAL && dtype == TSR_BOOL && s.arg == TSR_REDUCE_SUM) {
-            tsri_graph_fail(g, loc, TSR_ERR_SBP,
-                            "%s: P(sum) of bool; use P(max) for any, P(min) for all", what);
-            return false;
-        }
-        if (s.kind == TSR_SBP_AUTO || s.kind > TSR_SBP_PARTIAL) {
-            tsri_graph_fail(g, loc, TSR_ERR_SBP, "%s: not a signature: %s", what,
-                            tsr_sbp_format(sbp, text));
-            return false;
-        }
-    }
-    return true;
+    tsr_status status = tsri_sbp_check(p, dims, sbp, true);
+    for (int i = 0; i < sbp.ndim && status == TSR_OK; i++)
+        if (sbp.d[i].kind == TSR_SBP_PARTIAL && dtype == TSR_BOOL && sbp.d[i].arg == TSR_REDUCE_SUM)
+            status = tsri_fail(TSR_ERR_SBP, "P(sum) of bool; use P(max) for any, P(min) for all");
+    if (status != TSR_OK)
+        tsri_graph_fail(g, loc, status, "%s: %s", what, tsr_last_error());
+    return status == TSR_OK;
 }
 
 static tsri_graph_port *add_port(tsr_graph *g, tsri_loc loc, const char *name)
@@ -204,11 +165,8 @@ static void add_output(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_
         tsri_graph_fail_last(g, TSR_ERR_PLACEMENT);
         return;
     }
-    if (!is_local && sbp.ndim == 0) {
-        sbp.ndim = (int8_t)tsr_placement_ndim(p);
-        for (int i = 0; i < sbp.ndim; i++)
-            sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
-    }
+    if (!is_local && sbp.ndim == 0)
+        sbp = tsri_sbp_b(tsr_placement_ndim(p));
     if (!check_sbp(g, loc, name, x->dtype, x->shape, p, sbp) ||
         !tsri_graph_check_local(g, loc, "output", name, p))
         return;
@@ -235,26 +193,11 @@ void tsr_to_local_at(tsr_graph *g, const char *name, tsr_tensor *x, const char *
 void tsri_shard(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp, int rank, tsr_dims *out_shape,
                 int64_t *out_offset)
 {
-    int at = tsr_placement_find(p, rank);
-    *out_shape = shape;
+    const int at = tsr_placement_find(p, rank);
+    const tsri_mesh mesh = tsri_mesh_of(p);
+    const tsri_layout layout = tsri_layout_of(&mesh, sbp);
     memset(out_offset, 0, TSR_MAX_NDIM * sizeof *out_offset);
-    if (at < 0) {
-        memset(out_shape->d, 0, sizeof out_shape->d);
-        return;
-    }
-    /* Outer dimensions first; each inner one splits the piece that it is given. */
-    int coord[TSR_MAX_HIERARCHY];
-    for (int i = tsr_placement_ndim(p) - 1; i >= 0; i--) {
-        coord[i] = at % tsr_placement_dim(p, i);
-        at /= tsr_placement_dim(p, i);
-    }
-    for (int i = 0; i < sbp.ndim; i++) {
-        if (sbp.d[i].kind != TSR_SBP_SPLIT)
-            continue;
-        int64_t offset, length;
-        int axis = sbp.d[i].arg;
-        tsr_split(out_shape->d[axis], tsr_placement_dim(p, i), coord[i], &offset, &length);
-        out_offset[axis] += offset;
-        out_shape->d[axis] = length;
-    }
+    *out_shape = (tsr_dims){.ndim = shape.ndim};
+    if (at >= 0)
+        tsri_layout_part(shape, &mesh, &layout, at, out_offset, out_shape);
 }

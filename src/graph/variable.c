@@ -30,30 +30,6 @@ tsr_status tsri_variable_check_local(const tsr_variable *v)
 }
 
 /* --- making ----------------------------------------------------------------------------------- */
-tsr_status tsri_variable_check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp)
-{
-    char text[TSR_SBP_TEXT_MAX];
-    if (sbp.ndim == 0)
-        return TSR_OK;
-    if (sbp.ndim != tsr_placement_ndim(p))
-        return tsri_fail(TSR_ERR_SBP,
-                         "signature %s has %d entries, but placement %s has %d dimension%s",
-                         tsr_sbp_format(sbp, text), sbp.ndim, tsr_placement_text(p),
-                         tsr_placement_ndim(p), tsr_placement_ndim(p) == 1 ? "" : "s");
-    for (int i = 0; i < sbp.ndim; i++) {
-        tsr_sbp1 s = sbp.d[i];
-        bool ok = s.kind == TSR_SBP_BROADCAST ||
-                  (s.kind == TSR_SBP_SPLIT && s.arg >= 0 && s.arg < dims.ndim);
-        if (!ok)
-            return tsri_fail(TSR_ERR_SBP,
-                             "signature %s: variables of %d axes can be B%s (P is for values that "
-                             "are computed)",
-                             tsr_sbp_format(sbp, text), dims.ndim,
-                             dims.ndim ? " or S(i) with i below that" : "");
-    }
-    return TSR_OK;
-}
-
 static tsr_status check_init(tsr_dtype dtype, tsr_dims dims, tsr_init init)
 {
     if (init.kind < TSR_INIT_ZEROS || init.kind > TSR_INIT_XAVIER_NORMAL)
@@ -93,7 +69,7 @@ tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_pl
     for (int i = dims.ndim; i < TSR_MAX_NDIM; i++)
         dims.d[i] = 0;
     TSRI_TRY(tsri_placement_check(world, placement, "variable"));
-    TSRI_TRY(tsri_variable_check_sbp(placement, dims, sbp));
+    TSRI_TRY(tsri_sbp_check(placement, dims, sbp, false));
     TSRI_TRY(check_init(dtype, dims, init));
     tsr_variable *v = tsri_live_alloc(&world->mem, sizeof *v, TSRI_LIVE_VARIABLE);
     char *copy = tsri_mem_strdup(&world->mem, name);
@@ -191,15 +167,6 @@ int64_t tsri_shard_run_at(tsr_dims shape, tsr_dims lshape, const int64_t *offset
 bool tsri_variable_has_shard(const tsr_variable *v)
 {
     return tsr_placement_find(v->placement, v->world->rank) >= 0 && v->bytes > 0;
-}
-
-/* B over all dimensions. */
-static tsr_sbp whole(const tsr_placement *p)
-{
-    tsr_sbp sbp = {.ndim = (int8_t)tsr_placement_ndim(p)};
-    for (int i = 0; i < sbp.ndim; i++)
-        sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
-    return sbp;
 }
 
 /* Whether each rank of the placement holds all of a value in this signature. */
@@ -302,13 +269,17 @@ static tsr_status hold_in(tsr_variable *v, tsr_sbp sbp)
 /* The signature that preparing the variable brings it into. */
 static tsr_sbp prepared_sbp(const tsr_variable *v)
 {
-    return v->sbp.ndim ? v->sbp : v->held.ndim ? v->held : whole(v->placement);
+    return v->sbp.ndim    ? v->sbp
+           : v->held.ndim ? v->held
+                          : tsri_sbp_b(tsr_placement_ndim(v->placement));
 }
 
 tsr_status tsri_variable_place(tsr_variable *v)
 {
     bool stays = v->held.ndim && v->given;
-    return hold_in(v, v->sbp.ndim ? v->sbp : stays ? v->held : whole(v->placement));
+    return hold_in(v, v->sbp.ndim ? v->sbp
+                      : stays     ? v->held
+                                  : tsri_sbp_b(tsr_placement_ndim(v->placement)));
 }
 
 /* --- the shard's bytes ------------------------------------------------------------------------ */

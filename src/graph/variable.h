@@ -13,9 +13,6 @@ tsr_status tsri_variable_create(tsr_world *world, const char *name, const tsr_pl
 /* NULL is fine. */
 void tsri_variable_destroy(tsr_variable *v);
 
-/* Whether a variable of these dims can have the signature; AUTO is fine. */
-tsr_status tsri_variable_check_sbp(const tsr_placement *p, tsr_dims dims, tsr_sbp sbp);
-
 /* For a variable of a module that is a rank's own: whether it lives on this rank alone. */
 tsr_status tsri_variable_check_local(const tsr_variable *v);
 

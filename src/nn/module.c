@@ -177,15 +177,8 @@ tsr_module *tsr_module_child_at(const tsr_module *m, int i)
  * dimension, B where the split axis is not there (a bias under S(1)). */
 static tsr_sbp inherited_sbp(const tsr_module *m, tsr_dims dims)
 {
-    tsr_sbp sbp = m->opts.sbp;
     int ndim = tsr_placement_ndim(m->opts.placement);
-    if (sbp.ndim == 1 && sbp.d[0].kind == TSR_SBP_BROADCAST)
-        for (; sbp.ndim < ndim; sbp.ndim++)
-            sbp.d[sbp.ndim] = sbp.d[0];
-    for (int i = 0; i < sbp.ndim && i < 4; i++)
-        if (sbp.d[i].kind == TSR_SBP_SPLIT && sbp.d[i].arg >= dims.ndim)
-            sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
-    return sbp;
+    return tsri_sbp_for_axes(tsri_sbp_extend(m->opts.sbp, ndim), dims.ndim);
 }
 
 tsr_status tsri_module_add_variable(tsr_module *m, const char *name, const tsr_placement *placement,

@@ -79,7 +79,7 @@ tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement 
                          "variable %s is used already, by a graph or an optimizer; place variables "
                          "before that",
                          name);
-    tsr_status status = tsri_variable_check_sbp(p, v->shape, sbp);
+    tsr_status status = tsri_sbp_check(p, v->shape, sbp, false);
     return status == TSR_OK ? status : tsri_fail_prefix(status, "variable %s", name);
 }
 

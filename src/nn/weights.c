@@ -85,16 +85,6 @@ typedef struct loader {
     name_list missing, extra;
 } loader;
 
-static void dims_text(tsr_dims dims, char *buf, size_t size)
-{
-    size_t used = (size_t)snprintf(buf, size, "(");
-    for (int i = 0; i < dims.ndim && used < size; i++)
-        used +=
-            (size_t)snprintf(buf + used, size - used, i ? ",%lld" : "%lld", (long long)dims.d[i]);
-    if (used < size)
-        snprintf(buf + used, size - used, ")");
-}
-
 static tsr_status plan_variable(tsr_variable *v, const char *name, void *arg)
 {
     loader *l = arg;
@@ -106,11 +96,10 @@ static tsr_status plan_variable(tsr_variable *v, const char *name, void *arg)
     TSRI_TRY(tsri_st_usable(l->file, e));
     bool same_rows = is_row_statistics(v) && tsr_dims_equal(e->dims, file_dims(v));
     if (!same_rows && !tsr_dims_equal(e->dims, v->shape)) {
-        char in_file[192], here[192];
-        dims_text(e->dims, in_file, sizeof in_file);
-        dims_text(v->shape, here, sizeof here);
-        return tsri_fail(TSR_ERR_SHAPE, "%s: '%s' has shape %s in the file, %s in the module",
-                         l->path, name, in_file, here);
+        char in_file[TSRI_DIMS_TEXT_MAX], here[TSRI_DIMS_TEXT_MAX];
+        return tsri_fail(TSR_ERR_SHAPE, "%s: '%s' has shape (%s) in the file, (%s) in the module",
+                         l->path, name, tsri_dims_format(e->dims, in_file),
+                         tsri_dims_format(v->shape, here));
     }
     if (e->dtype != v->dtype && !(tsri_is_float(e->dtype) && tsri_is_float(v->dtype)))
         return tsri_fail(

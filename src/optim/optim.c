@@ -49,24 +49,16 @@ static tsr_status add_hyper(tsr_optimizer *o, const tsr_placement *p)
             return TSR_OK;
     char name[64];
     snprintf(name, sizeof name, "%s.hyper%d", o->name, o->nhypers);
-    tsr_sbp sbp = {.ndim = (int8_t)tsr_placement_ndim(p)};
-    for (int i = 0; i < sbp.ndim; i++)
-        sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
-    TSRI_TRY(tsri_variable_create(o->world, name, p, TSR_F64, TSR_DIMS(TSRI_HYPER_COUNT), sbp,
-                                  (tsr_init){0}, &o->hypers[o->nhypers]));
+    TSRI_TRY(tsri_variable_create(o->world, name, p, TSR_F64, TSR_DIMS(TSRI_HYPER_COUNT),
+                                  tsri_sbp_b(tsr_placement_ndim(p)), (tsr_init){0},
+                                  &o->hypers[o->nhypers]));
     o->nhypers++;
     return TSR_OK;
 }
 
 tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p)
 {
-    tsr_sbp sbp = o->state_sbp;
-    if (sbp.ndim == 0)
-        return p->sbp;
-    for (int d = 0; d < sbp.ndim; d++)
-        if (sbp.d[d].kind == TSR_SBP_SPLIT && sbp.d[d].arg >= p->shape.ndim)
-            sbp.d[d] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
-    return sbp;
+    return o->state_sbp.ndim ? tsri_sbp_for_axes(o->state_sbp, p->shape.ndim) : p->sbp;
 }
 
 static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)

@@ -79,14 +79,6 @@ uint64_t tsri_part_hash(const tsri_program_view *p, tsri_part_kind kind, int i)
 }
 
 /* --- texts ------------------------------------------------------------------------------------ */
-static void put_dims(FILE *f, tsr_dims dims)
-{
-    fputc('(', f);
-    for (int i = 0; i < dims.ndim; i++)
-        fprintf(f, i ? ",%lld" : "%lld", (long long)dims.d[i]);
-    fputc(')', f);
-}
-
 static void put_sbp(FILE *f, const char *name, tsr_sbp sbp)
 {
     char text[TSR_SBP_TEXT_MAX];
@@ -133,15 +125,13 @@ static void put_op_heading(FILE *f, const tsri_op *op)
 {
     fprintf(f, "%s:%d: %s %s(", tsri_basename(op->loc.file), op->loc.line, tsri_op_name(op->kind),
             op->name);
-    for (int j = 0; j < op->nin && j < 8; j++) {
-        fputs(j ? ", " : "", f);
-        put_dims(f, op->in[j]->shape);
-    }
+    char dims[TSRI_DIMS_TEXT_MAX];
+    for (int j = 0; j < op->nin && j < 8; j++)
+        fprintf(f, "%s(%s)", j ? ", " : "", tsri_dims_format(op->in[j]->shape, dims));
     fputs(op->nin > 8 ? ", ...) ->" : ") ->", f);
-    for (int j = 0; j < op->nout && j < 4; j++) {
-        fprintf(f, "%s%s ", j ? ", " : " ", tsr_dtype_name(op->out[j]->dtype));
-        put_dims(f, op->out[j]->shape);
-    }
+    for (int j = 0; j < op->nout && j < 4; j++)
+        fprintf(f, "%s%s (%s)", j ? ", " : " ", tsr_dtype_name(op->out[j]->dtype),
+                tsri_dims_format(op->out[j]->shape, dims));
     fprintf(f, " %s\n", tsr_placement_text(op->placement));
 }
 
@@ -153,12 +143,11 @@ static void put_op(FILE *f, const tsri_op *op)
     fprintf(f, "placement: %s\n", tsr_placement_text(op->placement));
     put_sbp(f, "signature", op->sbp);
     tsri_attrs_put(f, tsri_op_def_of(op->kind)->attrs, &op->attrs);
+    char dims[TSRI_DIMS_TEXT_MAX];
     fprintf(f, "results: %d\n", op->nout);
     for (int j = 0; j < op->nout && j < 16; j++) {
         fprintf(f, "dtype of result %d: %s\n", j, tsr_dtype_name(op->out[j]->dtype));
-        fprintf(f, "shape of result %d: ", j);
-        put_dims(f, op->out[j]->shape);
-        fputc('\n', f);
+        fprintf(f, "shape of result %d: (%s)\n", j, tsri_dims_format(op->out[j]->shape, dims));
     }
     if (op->variable)
         put_variable(f, op->variable);

@@ -99,10 +99,9 @@ static void describe(const tsr_ddp *d, bool buffers, int i, char buf[256])
     }
     const tsr_variable *v = buffers ? d->buffers[i] : d->params[i].v;
     const char *name = buffers ? d->buffer_names[i] : d->params[i].name;
-    int n = snprintf(buf, 256, "%s %d is '%.120s' %s (", kind, i, name, tsr_dtype_name(v->dtype));
-    for (int a = 0; a < v->shape.ndim; a++)
-        n += snprintf(buf + n, 256 - (size_t)n, "%s%lld", a ? "," : "", (long long)v->shape.d[a]);
-    snprintf(buf + n, 256 - (size_t)n, ")");
+    char dims[TSRI_DIMS_TEXT_MAX];
+    snprintf(buf, 256, "%s %d is '%.120s' %s (%s)", kind, i, name, tsr_dtype_name(v->dtype),
+             tsri_dims_format(v->shape, dims));
 }
 
 static uint64_t hash_of(const tsr_ddp *d, bool buffers, int i)

@@ -26,7 +26,7 @@ LAYERS = {
 }
 # room -> its headers that other rooms and folders may include; the rest is the room's own.
 ROOMS = {
-    "sbp/rule/": ["rule.h", "layout.h"],
+    "sbp/rule/": ["rule.h", "layout.h", "sbp.h"],
     "sbp/route/": ["route.h", "step.h", "pieces.h", "joint.h", "cost_model.h"],
     "sbp/search/": ["search.h"],
     "src/comm/move/": ["move.h"],

@@ -152,10 +152,10 @@ static void test_signatures(void **state)
     assert_int_equal(tsr_variable_sbp(tsr_module_find(m, "weight")).ndim, 2);
     o.sbp = TSR_S(0);
     assert_null(tsr_nn_linear(f->world, &o, 8, 4, true));
-    assert_error("parameter 'weight': signature S(0) has 1 entries, but placement");
+    assert_error("parameter 'weight': signature S(0) has 1 entry, but placement");
     o = (tsr_nn_opts){.placement = f->p, .sbp = TSR_P};
     assert_null(tsr_nn_linear(f->world, &o, 8, 4, true));
-    assert_error("variables of 2 axes can be B or S(i)");
+    assert_error("for shape (4,8); legal are B and S(i)");
 }
 
 static void test_module_errors(void **state)

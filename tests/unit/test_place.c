@@ -138,12 +138,12 @@ static void test_errors(void **state)
                  "tsr_module_place: no variable's name fits 'x'; there are, for example, "
                  "0.weight, 0.bias, 2.weight");
     assert_fails(tsr_module_place(f->net, "*", NULL, TSR_S(1)), TSR_ERR_SBP,
-                 "tsr_module_place: variable 0.bias: signature S(1): variables of 1 axes can be B "
-                 "or S(i) with i below that (P is for values that are computed)");
+                 "tsr_module_place: variable 0.bias: signature S(1) for shape (8); legal are B "
+                 "and S(i) with i below its number of axes (P is for values that are computed)");
     /* Nothing was changed, of those before it either. */
     assert_sbp(f->net, "0.weight", "B");
     assert_fails(tsr_module_place(f->net, "0.*", f->grid, TSR_B), TSR_ERR_SBP,
-                 "tsr_module_place: variable 0.weight: signature B has 1 entries, but placement "
+                 "tsr_module_place: variable 0.weight: signature B has 1 entry, but placement "
                  "cpu:[[0,1],[2,3]] has 2 dimensions");
 }
 

@@ -3,6 +3,7 @@
 #include "src/cli/box/box.h"
 #include "src/cli/links.h"
 #include "src/cli/options.h"
+#include "src/core/dims.h"
 
 #include <tessera/graph.h>
 
@@ -358,11 +359,8 @@ static int print_as_json(const box *b, const box_run *run)
 static int print_text(const box *b, const box_run *run)
 {
     const cli_style style = cli_style_of(stdout);
-    char bytes[CLI_NUMBER_MAX];
-    printf("%s[", tsr_dtype_name(b->dtype));
-    for (int i = 0; i < b->shape.ndim; i++)
-        printf(i ? ",%lld" : "%lld", (long long)b->shape.d[i]);
-    printf("], %s\n",
+    char bytes[CLI_NUMBER_MAX], dims[TSRI_DIMS_TEXT_MAX];
+    printf("%s[%s], %s\n", tsr_dtype_name(b->dtype), tsri_dims_format(b->shape, dims),
            cli_bytes((double)tsr_dims_count(b->shape) * (double)b->query.element, bytes));
     if (!print_end(b, "from", &b->from, &b->query.from, &style) ||
         !print_end(b, "to", &b->to, &b->query.to, &style)) {

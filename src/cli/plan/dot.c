@@ -16,11 +16,8 @@ static void put_quoted(FILE *f, const char *text)
 
 static void put_value(FILE *f, const tsri_value *v)
 {
-    char sbp[TSRI_LAYOUT_TEXT_MAX];
-    fprintf(f, "[");
-    for (int i = 0; i < v->shape.ndim; i++)
-        fprintf(f, i ? ",%lld" : "%lld", (long long)v->shape.d[i]);
-    fprintf(f, "] %s", tsri_layout_format(&v->layout, sbp));
+    char sbp[TSRI_LAYOUT_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
+    fprintf(f, "[%s] %s", tsri_dims_format(v->shape, dims), tsri_layout_format(&v->layout, sbp));
 }
 
 static void put_node(FILE *f, const tsri_report *r, int i)

@@ -89,13 +89,9 @@ TSR_PRINTF(2, 3) static void put(text *t, const char *fmt, ...)
 
 static void put_value(text *t, const tsri_value *v, bool shape)
 {
-    char sbp[TSRI_LAYOUT_TEXT_MAX];
-    if (shape) {
-        put(t, "%s[", tsr_dtype_name(v->dtype));
-        for (int i = 0; i < v->shape.ndim; i++)
-            put(t, i ? ",%lld" : "%lld", (long long)v->shape.d[i]);
-        put(t, "] ");
-    }
+    char sbp[TSRI_LAYOUT_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
+    if (shape)
+        put(t, "%s[%s] ", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims));
     put(t, "%s", tsri_layout_format(&v->layout, sbp));
 }
 

@@ -213,10 +213,8 @@ static tsr_status print_fetch(const run_rank *r, const tsri_fetch *f)
         return no_memory();
     tsr_status status = tsr_fetch(r->plan, f->name, data, bytes);
     if (status == TSR_OK) {
-        printf("%s: %s[", f->name, tsr_dtype_name(f->dtype));
-        for (int i = 0; i < f->dims.ndim; i++)
-            printf(i ? ",%lld" : "%lld", (long long)f->dims.d[i]);
-        puts("]");
+        char dims[TSRI_DIMS_TEXT_MAX];
+        printf("%s: %s[%s]\n", f->name, tsr_dtype_name(f->dtype), tsri_dims_format(f->dims, dims));
         cli_print_array(stdout, f->dtype, f->dims, data);
         cli_flush();
     }

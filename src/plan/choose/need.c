@@ -126,17 +126,11 @@ static void put_value(FILE *f, const tsr_plan *plan, int value, uint64_t bytes)
                        : maker->box.broadcast            ? "broadcast"
                                                          : tsri_box_kind_name(maker->box.step.kind);
     const char *name = maker ? maker->name : v->name;
-    char sbp[TSRI_LAYOUT_TEXT_MAX], text[32], line[COLUMNS + 1] = "";
-    FILE *l = fmemopen(line, sizeof line, "w");
-    if (!l)
-        return;
-    fprintf(l, "%s%s%.40s%s%s[", what, *what ? " " : "", name ? name : "", name && *name ? " " : "",
-            tsr_dtype_name(v->dtype));
-    for (int i = 0; i < v->shape.ndim; i++)
-        fprintf(l, i ? ",%lld" : "%lld", (long long)v->shape.d[i]);
-    fprintf(l, "] %s", tsri_layout_format(&v->layout, sbp));
-    fclose(l); /* what is too long is cut */
-    line[COLUMNS] = 0;
+    char sbp[TSRI_LAYOUT_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX], text[32], line[COLUMNS + 1] = "";
+    /* A line that is too long is cut. */
+    snprintf(line, sizeof line, "%s%s%.40s%s%s[%s] %s", what, *what ? " " : "", name ? name : "",
+             name && *name ? " " : "", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims),
+             tsri_layout_format(&v->layout, sbp));
     fprintf(f, "\n      %s  %s", line, tsri_bytes_text(bytes, text));
 }
 

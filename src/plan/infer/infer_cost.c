@@ -115,15 +115,6 @@ static tsri_parallel *parallel_of(const tsri_problem *p, const tsr_placement *pl
     return NULL;
 }
 
-static unsigned dims_that_are(const tsr_placement *placement, tsr_sbp sbp, tsr_sbp_kind kind)
-{
-    unsigned dims = 0;
-    for (int d = 0; d < sbp.ndim; d++)
-        if (sbp.d[d].kind == (int8_t)kind && tsr_placement_dim(placement, d) > 1)
-            dims |= 1u << d;
-    return dims;
-}
-
 tsr_status tsri_infer_parallel(tsri_problem *p)
 {
     tsr_graph *g = p->g;
@@ -132,7 +123,7 @@ tsr_status tsri_infer_parallel(tsri_problem *p)
         if (!p->out->live[i] || tsri_op_gradient_operand(op->kind, op->nin) < 0)
             continue;
         tsri_parallel *known = parallel_of(p, op->placement);
-        unsigned whole = dims_that_are(op->placement, tsri_kept_signature(op), TSR_SBP_BROADCAST);
+        unsigned whole = tsri_sbp_dims(op->placement, tsri_kept_signature(op), TSR_SBP_BROADCAST);
         if (known)
             known->dims &= whole;
         else if (!TSRI_PUSH(p->pool, p->parallel, p->nparallel, p->cparallel))
@@ -145,7 +136,7 @@ tsr_status tsri_infer_parallel(tsri_problem *p)
         for (int i = 0; i < g->nops; i++)
             if (p->out->live[i] && g->ops[i]->placement == p->parallel[k].placement &&
                 g->ops[i]->kind != TSRI_OP_VARIABLE)
-                split |= dims_that_are(g->ops[i]->placement, g->ops[i]->sbp, TSR_SBP_SPLIT);
+                split |= tsri_sbp_dims(g->ops[i]->placement, g->ops[i]->sbp, TSR_SBP_SPLIT);
         p->parallel[k].dims &= split;
     }
     return TSR_OK;
@@ -165,7 +156,7 @@ static void keep_splits(const tsri_problem *p, tsri_conversion *c)
     const tsri_parallel *parallel = parallel_of(p, c->from_placement);
     for (int i = 0; parallel && i < c->from->n; i++) {
         tsr_sbp from = c->from->sig[i];
-        unsigned dims = parallel->dims & dims_that_are(c->from_placement, from, TSR_SBP_SPLIT);
+        unsigned dims = parallel->dims & tsri_sbp_dims(c->from_placement, from, TSR_SBP_SPLIT);
         bool can_stay = false;
         for (int j = 0; j < c->to->n; j++)
             can_stay |= same_on(from, c->to->sig[j], dims);

@@ -61,14 +61,6 @@ static tsr_status shareable(tsri_problem *p, const tsri_shared *s, tsri_siglist 
     return *out ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
 
-static bool is_broadcast(tsr_sbp s)
-{
-    for (int d = 0; d < s.ndim; d++)
-        if (s.d[d].kind != TSR_SBP_BROADCAST)
-            return false;
-    return true;
-}
-
 /* More pairs than this are not searched: then only the whole is shared, gathered or reduced. */
 enum { MOST_PAIRS = 256 };
 
@@ -76,7 +68,8 @@ enum { MOST_PAIRS = 256 };
 static bool is_pair(const tsri_shared *s, const tsri_siglist *also, int i, int j, bool whole)
 {
     tsr_sbp a = s->made->list->sig[i], e = also->sig[j];
-    return !tsr_sbp_equal(a, e) && worth_sharing(a, e) && (!whole || is_broadcast(e)) &&
+    return !tsr_sbp_equal(a, e) && worth_sharing(a, e) &&
+           (!whole || tsr_sbp_equal(e, tsri_sbp_b(e.ndim))) &&
            !tsri_fills_zeros(s->made->placement, a, s->made->placement, e);
 }
 

@@ -8,25 +8,6 @@
 #include "src/core/rng.h"
 #include "src/plan/plan.h"
 
-tsr_sbp tsri_sbp_canonical(const tsr_placement *p, tsr_sbp sbp)
-{
-    for (int d = 0; d < sbp.ndim && d < TSR_MAX_HIERARCHY; d++)
-        if (tsr_placement_dim(p, d) == 1)
-            sbp.d[d] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
-    return sbp;
-}
-
-double tsri_largest_part(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp)
-{
-    for (int d = 0; d < sbp.ndim; d++)
-        if (sbp.d[d].kind == TSR_SBP_SPLIT) {
-            int k = tsr_placement_dim(p, d);
-            int64_t *n = &shape.d[(int)sbp.d[d].arg];
-            *n = (*n + k - 1) / k;
-        }
-    return (double)tsr_dims_count(shape);
-}
-
 /* --- classes of equal ops --------------------------------------------------------------------- */
 /* Attributes that a rule or a cost may depend on: all but the keys of random numbers. */
 static tsri_attrs class_attrs(const tsri_op *op)

@@ -38,9 +38,5 @@ tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
 /* The signature that the variables have which an optimizer's op writes, if it is said and all have
  * it; else AUTO. */
 tsr_sbp tsri_kept_signature(const tsri_op *op);
-/* Elements of the largest part of a tensor. */
-double tsri_largest_part(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp);
-/* A user's signature as the compiler compares it: B on dimensions of size 1. AUTO stays. */
-tsr_sbp tsri_sbp_canonical(const tsr_placement *p, tsr_sbp sbp);
 
 #endif

@@ -242,16 +242,6 @@ bool tsri_item_crosses(const tsri_item *it)
            tsr_placement_device(it->box.from) != tsr_placement_device(it->placement);
 }
 
-/* The dimensions of a signature that are B, as a mask. */
-static uint8_t broadcast_dims(const tsr_placement *p, const tsri_layout *l)
-{
-    uint8_t dims = 0;
-    for (int d = 0; d < tsr_placement_ndim(p); d++)
-        if (l->sbp.d[d].kind == TSR_SBP_BROADCAST && tsr_placement_dim(p, d) > 1)
-            dims |= (uint8_t)(1u << d);
-    return dims;
-}
-
 static tsr_status build_source(builder *b, const tsri_op *op, int value)
 {
     tsr_plan *plan = b->plan;
@@ -272,7 +262,7 @@ static tsr_status build_source(builder *b, const tsri_op *op, int value)
                             "input '%s' has to be fed: what depends on it can't be evaluated by "
                             "itself",
                             op->name);
-    uint8_t dims = broadcast_dims(op->placement, &v->layout);
+    uint8_t dims = (uint8_t)tsri_sbp_dims(op->placement, v->layout.sbp, TSR_SBP_BROADCAST);
     if (!op->from_local || !dims)
         return TSR_OK;
     /* Local to global with B: the first rank's value of each group becomes everyone's. */

@@ -39,11 +39,9 @@ TSR_PRINTF(2, 3) static void put(text *t, const char *fmt, ...)
 
 static void put_value(text *t, const tsri_value *v)
 {
-    char sbp[TSRI_LAYOUT_TEXT_MAX];
-    put(t, "%s[", tsr_dtype_name(v->dtype));
-    for (int i = 0; i < v->shape.ndim; i++)
-        put(t, i ? ",%lld" : "%lld", (long long)v->shape.d[i]);
-    put(t, "] %s", tsri_layout_format(&v->layout, sbp));
+    char sbp[TSRI_LAYOUT_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
+    put(t, "%s[%s] %s", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims),
+        tsri_layout_format(&v->layout, sbp));
 }
 
 static void put_operands(text *t, const tsr_plan *plan, const tsri_item *it)
@@ -139,13 +137,11 @@ static void put_items(text *t, const tsr_plan *plan)
 static void put_ports(text *t, const tsr_plan *plan)
 {
     for (int i = 0; i < plan->nports; i++) {
-        char sbp[TSR_SBP_TEXT_MAX];
+        char sbp[TSR_SBP_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
         const tsr_port *p = &plan->ports[i].info;
-        put(t, "%s %-12s %s[", p->is_input ? "input " : "output", p->name,
-            tsr_dtype_name(p->dtype));
-        for (int j = 0; j < p->dims.ndim; j++)
-            put(t, j ? ",%lld" : "%lld", (long long)p->dims.d[j]);
-        put(t, "] %s on %s\n", tsr_sbp_format(p->sbp, sbp), tsr_placement_text(p->placement));
+        put(t, "%s %-12s %s[%s] %s on %s\n", p->is_input ? "input " : "output", p->name,
+            tsr_dtype_name(p->dtype), tsri_dims_format(p->dims, dims), tsr_sbp_format(p->sbp, sbp),
+            tsr_placement_text(p->placement));
     }
 }
 

@@ -466,8 +466,8 @@ static void test_errors(void **state)
         {"graph:\n  x: {op: from_local, locals: [n.npy, [1]], dtype: f64, shape: [3], sbp: S(0)}\n",
          "%s/f.yaml:4:64: graph.x.shape: the parts make (4)"},
         {"graph:\n  x: {op: parameter, fill: 1, shape: [3], sbp: P}\n",
-         "%s/f.yaml:4:6: graph.x: parameter 'x': signature P: variables of 1 axes can be B or "
-         "S(i) with i below that (P is for values that are computed)"},
+         "%s/f.yaml:4:6: graph.x: parameter 'x': signature P for shape (3); legal are B and "
+         "S(i) with i below its number of axes (P is for values that are computed)"},
         {"graph:\n  x: {op: full, value: 1, shape: [3]}\n  y: {op: sum, in: x}\n"
          "loss: y\nfetch: grad(y)\n",
          NULL},
@@ -486,8 +486,9 @@ static void test_errors(void **state)
          "'3.weight'; there are, for example, 0.weight, 0.bias, 2.weight"},
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2}\n"
          "parameters: [{match: '*', sbp: S(1)}]\n",
-         "%s/f.yaml:5:32: parameters[0].sbp: variable 0.bias: signature S(1): variables of 1 axes "
-         "can be B or S(i) with i below that (P is for values that are computed)"},
+         "%s/f.yaml:5:32: parameters[0].sbp: variable 0.bias: signature S(1) for shape (128); "
+         "legal "
+         "are B and S(i) with i below its number of axes (P is for values that are computed)"},
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2}\n"
          "optimizer: {name: sgd, nesterov: true}\n",
          "%s/f.yaml:5:12: optimizer: tsr_sgd: nesterov needs a momentum above 0 and no dampening; "
@@ -497,9 +498,8 @@ static void test_errors(void **state)
          "%s/f.yaml:3:8: model: mlp.c:14: 0: linear: x (64,4), weight (128,5): "},
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2}\n"
          "tensors: {input: {sbp: S(7)}}\n",
-         "%s/f.yaml:5:18: tensors.input: x: S(7) splits an axis that shape (64,1,1,4) doesn't "
-         "have; legal are B, P and "
-         "S(i) with i below its number of axes"},
+         "%s/f.yaml:5:18: tensors.input: x: signature S(7) for shape (64,1,1,4); legal are B, P "
+         "and S(i) with i below its number of axes"},
     };
     const float n[3] = {1, 2, 3};
     assert_int_equal(tsri_npy_write(test_path("n.npy"), TSR_F32, TSR_DIMS(3), n), TSR_OK);
