@@ -88,6 +88,7 @@ def main():
     p.add_argument("--ranks", type=int)
     args = p.parse_args()
     runs = [r for r in RUNS if not (args.threads and r[2])]
+    runs = runs[::int(os.environ.get("TESSERA_SAMPLE", "1"))]  # see tests/sample.h
     if args.ranks:
         runs = [(case, args.ranks, True, sbp) for case in fixture_runs.CASES for sbp in ("B", "S(0)")
                 if "parts" not in case]

@@ -16,6 +16,7 @@
 #include "tests/dist/comm/comm_in_use.h"
 #include "src/plan/plan.h"
 #include "tests/dist/comm/recorder.h"
+#include "tests/sample.h"
 
 #define CHECK(cond)                                                                       \
     do {                                                                                  \
@@ -315,7 +316,7 @@ static void test_conversions(void **state)
             for (int i = 0; i < all; i++, id++) {
                 uint64_t pick = (uint64_t)(n * 1000 + id);
                 draw(&pick, 2);
-                if (!full && ndim > 1 && draw(&pick, ndim == 2 ? 5 : 30))
+                if (!full && ndim > 1 && draw(&pick, (ndim == 2 ? 5 : 30) * test_sample()))
                     continue;
                 b->dims.ndim = ndim;
                 for (int j = 0, rest = i; j < ndim; j++, rest /= NSIZES)
@@ -330,7 +331,7 @@ static void test_conversions(void **state)
             }
         }
     print_message("%d conversions\n", done);
-    assert_true(done > 30000);
+    assert_true(done > 30000 / test_sample());
     test_free(b);
 }
 
