@@ -3,6 +3,8 @@
  * machine has, against plain loops in double. */
 #include "tests/kernels/fast_case.h"
 
+#include <tessera/sbp.h>
+
 #include "src/core/rng.h"
 
 #include <math.h>
@@ -488,13 +490,60 @@ static void test_dropout_mask(void **state)
     }
 }
 
+/* What a reduction of x[outer][n][inner] makes; a NaN stays. */
+static double reduced(int op, const float *x, const int64_t *s, int64_t at)
+{
+    const float *first = x + at / s[2] * s[1] * s[2] + at % s[2];
+    double all = op == TSR_REDUCE_SUM ? 0 : (double)first[0];
+    for (int64_t i = 0; i < s[1]; i++) {
+        const double v = (double)first[i * s[2]];
+        if (op == TSR_REDUCE_SUM)
+            all += v;
+        else if (v != v || (op == TSR_REDUCE_MAX ? v > all : v < all))
+            all = all != all ? all : v;
+    }
+    return op == TSR_REDUCE_SUM ? 0.5 * all : all;
+}
+
+/* Rows and columns with tails, few and many, cut by threads in each of the three ways; a NaN
+ * anywhere is the result's. Sums are f64 until they are stored. */
+static void test_reduce(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{1, 2, 1},     {3, 5, 1},     {7, 33, 1},   {2, 40003, 1},
+                                        {5000, 10, 1}, {1, 70001, 1}, {1, 3, 2},    {2, 9, 17},
+                                        {1, 300, 333}, {3, 5000, 3},  {40, 70, 21}, {1, 2, 90001}};
+    enum { SHAPES = sizeof shapes / sizeof *shapes };
+    for (int i = 0; i < 3 * 3 * 2 * SHAPES; i++) {
+        const int64_t *s = shapes[i / 18];
+        const bool has_nan = i / 9 % 2;
+        tsri_attrs at = {.reduce = {.op = i / 3 % 3, .axes = 2, .scale = 0.5}};
+        setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
+        omp_set_num_threads(1 + i % 2 * 2);
+        fc_tensor x = fc_rows(TSR_F32, 3, s[0], s[1], s[2], 0);
+        fc_tensor y = fc_rows(TSR_F32, 2, s[0], s[2], 0, 0);
+        for (int k = 0; k < 3 && has_nan; k++)
+            ((float *)x.data)[tsri_rng_word(5, (uint64_t)i, (uint64_t)k) % x.n] =
+                k ? NAN : INFINITY;
+        assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_REDUCE, &at, 0, 1, (fc_tensor *[]){&x},
+                           1, (fc_tensor *[]){&y}));
+        for (int64_t e = 0; e < y.n; e++) {
+            const double want = reduced(at.reduce.op, x.data, s, e);
+            const double got = (double)((float *)y.data)[e];
+            const double slack = at.reduce.op == TSR_REDUCE_SUM ? 1e-7 * fabs(want) + 1e-9 : 0;
+            assert_true(isnan(want) ? isnan(got) : got == want || fabs(got - want) <= slack);
+        }
+        fc_free(2, (fc_tensor *[]){&x, &y});
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conv),         cmocka_unit_test(test_matmul),
         cmocka_unit_test(test_batch_matmul), cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_norm),         cmocka_unit_test(test_masks_agree),
-        cmocka_unit_test(test_dropout_mask),
+        cmocka_unit_test(test_dropout_mask), cmocka_unit_test(test_reduce),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,8 +105,8 @@ tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri
     tsri_fast_sgd_update, tsri_fast_adam_update, tsri_fast_bn_param_grad, tsri_fast_bn_running;
 
 tsri_kernel_create_fn tsri_fast_gather, tsri_fast_gather_dx;
-tsri_kernel_create_fn tsri_fast_batch_matmul, tsri_fast_layer_norm, tsri_fast_softmax,
-    tsri_fast_causal_mask;
+tsri_kernel_create_fn tsri_fast_batch_matmul, tsri_fast_layer_norm, tsri_fast_reduce,
+    tsri_fast_softmax, tsri_fast_causal_mask;
 
 extern const tsri_kernels tsri_kernels_cpu_fast;
 

@@ -99,6 +99,11 @@ typedef struct tsri_fast_map {
 } tsri_fast_map;
 typedef void tsri_fast_map_fn(const tsri_fast_map *p, int64_t begin, int64_t end);
 
+/* Reduces x[rows][cols], rows `pitch` apart, into what acc holds: by rows (acc[rows]) or by columns
+ * (acc[cols], in whole vectors). acc is f64 for sums, f32 for maxima and minima. */
+typedef void tsri_fast_reduce_fn(const float *x, int64_t rows, int64_t pitch, int64_t cols,
+                                 void *acc);
+
 typedef struct tsri_fast_sgd {
     float *p, *v; /* v NULL: no momentum */
     const float *g;
@@ -137,6 +142,7 @@ typedef struct tsri_fast_isa {
     /* Rows [r0, r1); acc[2][width] is for the statistics. */
     void (*bn[TSRI_BN_DO_COUNT_])(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc);
     void (*ln[TSRI_LN_DO_COUNT_])(const tsri_fast_ln *p, int64_t r0, int64_t r1);
+    tsri_fast_reduce_fn *reduce[3][2]; /* by tsr_reduce_op: sum, max, min; by rows, by columns */
     /* A row of n: y, or with y its gradient. */
     void (*softmax)(const float *x, float *y, int64_t n, bool is_log);
     void (*softmax_dx)(const float *y, const float *dy, float *dx, int64_t n, bool is_log);

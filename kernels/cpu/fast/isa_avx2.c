@@ -25,6 +25,7 @@
 #include "kernels/cpu/fast/ln_t.h"
 #include "kernels/cpu/fast/map_t.h"
 #include "kernels/cpu/fast/math_t.h"
+#include "kernels/cpu/fast/reduce_t.h"
 #include "kernels/cpu/fast/softmax_t.h"
 #include "kernels/cpu/fast/walk_t.h"
 

@@ -32,6 +32,7 @@ const tsri_fast_isa ISA_TABLE = {
             [TSRI_LN_DO_BWD_APPLY] = ln_bwd_apply,
             [TSRI_LN_DO_PARAMS] = ln_params,
         },
+    .reduce = {{sum_rows, sum_columns}, {max_rows, max_columns}, {min_rows, min_columns}},
     .softmax = softmax,
     .softmax_dx = softmax_dx,
     .dw_rows = dw_rows,

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sums, maxima and minima over rows and over columns; see tsri_fast_reduce_fn. Included once per
+ * instruction set; see vec.h. Sums are f64. */
+
+static void sum_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
+{
+    for (int64_t r = 0; r < rows; r++, x += pitch) {
+        vd s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+        int64_t i = 0;
+        for (; i + 2 * W <= cols; i += 2 * W) {
+            s0 += vdwiden(x + i);
+            s1 += vdwiden(x + i + W / 2);
+            s2 += vdwiden(x + i + W);
+            s3 += vdwiden(x + i + W + W / 2);
+        }
+        for (; i < cols; i += W) {
+            vf v = vload_upto(x + i, cols - i);
+            s0 += vlo(v);
+            s1 += vhi(v);
+        }
+        ((double *)acc)[r] += vdsum((s0 + s1) + (s2 + s3));
+    }
+}
+
+/* Several rows at a time, so that the accumulators are read and written less often than x. */
+static void sum_columns(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)
+{
+    enum { ROWS = 8 };
+    for (int64_t r = 0; r < rows; r += ROWS, x += ROWS * pitch) {
+        const int64_t count = rows - r < ROWS ? rows - r : ROWS;
+        for (int64_t i = 0; i < cols; i += W) {
+            double *to = (double *)acc + i;
+            vd lo = vdload(to), hi = vdload(to + W / 2);
+            for (int64_t k = 0; k < count; k++) {
+                vf v = vload_upto(x + k * pitch + i, cols - i);
+                lo += vlo(v);
+                hi += vhi(v);
+            }
+            vdstore(to, lo);
+            vdstore(to + W / 2, hi);
+        }
+    }
+}
+
+/* `best`, lane by lane, where it is not a number, else `next`. */
+VEC_FN vf unless_nan(vf best, vf next)
+{
+    const __typeof__(best != best) is_nan = best != best;
+    return (vf)((is_nan & (__typeof__(is_nan))best) | (~is_nan & (__typeof__(is_nan))next));
+}
+
+/* A NaN is taken, as vmax and vmin return their second operand then, and stays. */
+#define EXTREME(name, vbest, BEYOND)                                                               \
+    static void name##_rows(const float *x, int64_t rows, int64_t pitch, int64_t cols, void *acc)  \
+    {                                                                                              \
+        for (int64_t r = 0; r < rows; r++, x += pitch) {                                           \
+            float best = ((float *)acc)[r], lane[W];                                               \
+            vf v = vset1(best);                                                                    \
+            for (int64_t i = 0; i + W <= cols; i += W)                                             \
+                v = unless_nan(v, vbest(v, vload(x + i)));                                         \
+            vstore(lane, v);                                                                       \
+            for (int64_t i = 0; i < W; i++)                                                        \
+                best =                                                                             \
+                    best != best || !(lane[i] BEYOND best || lane[i] != lane[i]) ? best : lane[i]; \
+            for (int64_t i = cols - cols % W; i < cols; i++)                                       \
+                best = best != best || !(x[i] BEYOND best || x[i] != x[i]) ? best : x[i];          \
+            ((float *)acc)[r] = best;                                                              \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    static void name##_columns(const float *x, int64_t rows, int64_t pitch, int64_t cols,          \
+                               void *acc)                                                          \
+    {                                                                                              \
+        for (int64_t r = 0; r < rows; r++, x += pitch)                                             \
+            for (int64_t i = 0; i < cols; i += W) {                                                \
+                float *to = (float *)acc + i;                                                      \
+                vf v = vload(to);                                                                  \
+                vstore(to, unless_nan(v, vbest(v, vload_upto(x + i, cols - i))));                  \
+            }                                                                                      \
+    }
+EXTREME(max, vmax, >)
+EXTREME(min, vmin, <)
+#undef EXTREME
