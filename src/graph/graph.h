@@ -133,6 +133,14 @@ tsri_op *tsri_graph_add(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs
 /* Appends an op of one result; returns it (or the failed tensor). */
 tsr_tensor *tsri_graph_add1(tsr_graph *g, tsri_op_kind kind, const tsri_attrs *attrs, int nin,
                             tsr_tensor *const *in, tsr_dims shape, tsr_dtype dtype, tsri_loc loc);
+/* Appends an op whose nout results each have the shape and the dtype of `like`, a tensor of the
+ * graph; otherwise as tsri_graph_add. */
+tsri_op *tsri_graph_add_all_like(tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                                 tsr_tensor *const *in, int nout, const tsr_tensor *like,
+                                 tsri_loc loc);
+/* Appends an op of one result, which is as `like`; returns it (or the failed tensor). */
+tsr_tensor *tsri_graph_add_like(tsri_op_kind kind, const tsri_attrs *attrs, int nin,
+                                tsr_tensor *const *in, const tsr_tensor *like, tsri_loc loc);
 /* Makes op, the latest, number `id`: behind its operands, before all that was added since. */
 void tsri_graph_move(tsr_graph *g, tsri_op *op, int id);
 /* The tensor that reads a variable: its value when a run begins. One per variable and graph. */
@@ -171,15 +179,27 @@ typedef enum tsri_layout_taste {
     TSRI_LAYOUT_ANY,     /* element-wise: whatever its first operand has, all alike */
 } tsri_layout_taste;
 
+/* The names that stand in the text of a rule as the capital letters A, B and C. */
+enum { TSRI_AXES_TEXT = 48 };
+typedef struct tsri_rule_names {
+    char a[TSRI_AXES_TEXT], b[TSRI_AXES_TEXT], c[TSRI_AXES_TEXT];
+} tsri_rule_names;
+
 #define TSRI_ALL_OPERANDS UINT32_MAX
 
 /* All that the passes ask of an op kind. Zeros are what most ops are. */
 typedef struct tsri_op_def {
-    /* The rule, in the notation of sbp/rule/rule.h, or what writes it for a declared op from its
-     * shapes and attributes. Both are NULL for INPUT, VARIABLE, TO_GLOBAL, whose signatures are the
-     * user's, and for what lowering makes of others. */
+    /* The rule, in the notation of sbp/rule/rule.h, where A, B and C are names; or what chooses
+     * that text, or writes all of it, for a declared op from its shapes and attributes. All are
+     * NULL for INPUT, VARIABLE, TO_GLOBAL, whose signatures are the user's, and for what lowering
+     * makes of others. */
     const char *rule_text;
+    const char *(*rule_of)(const tsri_op *op);
     tsr_status (*rule)(const tsri_op *op, tsri_rule_text *out);
+    /* Sets the names A, B and C of the rule's text for a declared op, and adds to *out the sizes of
+     * the indices inside ( ). NULL: A is the list of all axes of operand 0, or of result 0 where
+     * there is no operand; B is the same list, with the shards' offsets. */
+    void (*names)(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out);
     /*
      * Declares the gradients: dout[i] is that of result i, NULL if none flows; sets din[i] for
      * operands with want[i] (others and those without a gradient stay NULL). NULL for ops without

@@ -60,7 +60,6 @@ bool tsri_want_eps(const tsri_ctx *c, double eps);
 bool tsri_want_pair(const tsri_ctx *c, const char *what, tsr_hw in, int least, int32_t out[2]);
 
 /* --- rules ------------------------------------------------------------------------------------ */
-enum { TSRI_AXES_TEXT = 48 };
 /* The names of axes in rules: axis i is tsri_letters[i]. */
 extern const char tsri_letters[];
 /* Writes the text of a rule, in the notation of sbp/rule/rule.h, and clears its sizes. */
@@ -70,9 +69,12 @@ void tsri_add_size(tsri_rule_text *out, const char *name, int64_t size);
 /* Returns the letters of ndim axes, as in "a . c". An axis in mask is written as `mark`, or left
  * out where `mark` is 0. Without any axis the text is "()". */
 const char *tsri_axes_text(char buf[TSRI_AXES_TEXT], int ndim, uint32_t mask, char mark);
-/* Returns "a@ b@" for two axes: the op's kernel needs the shard's offset along each of ndim axes.
- * Without any axis the text is "()". */
-const char *tsri_offset_axes(char buf[TSRI_AXES_TEXT], int ndim);
+/* Writes the letters of ndim axes as tsri_axes_text; of the last `offsets` axes "c@", as the op's
+ * kernel needs the shard's offset along them. */
+void tsri_offset_axes(char buf[TSRI_AXES_TEXT], int ndim, int offsets);
+/* The names of an op whose kernel needs the shards' offsets along the last two axes of operand 0:
+ * A is "a b c@ d@". */
+void tsri_name_matrices(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out);
 
 /* Sets *out to the shape that a and b broadcast to, by NumPy's rule: axes are aligned from the
  * right, and sizes are equal or one of them is 1. Returns false where they do not fit. */

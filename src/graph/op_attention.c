@@ -12,7 +12,7 @@ static tsr_tensor *add_mask(tsr_tensor *x, int64_t diagonal, double value, tsri_
     tsri_attrs attrs = {0};
     attrs.mask_above.diagonal = diagonal;
     attrs.mask_above.value = value;
-    return tsri_graph_add1(x->graph, TSRI_OP_CAUSAL_MASK, &attrs, 1, &x, x->shape, x->dtype, loc);
+    return tsri_graph_add_like(TSRI_OP_CAUSAL_MASK, &attrs, 1, &x, x, loc);
 }
 
 tsr_tensor *tsr_causal_mask_at(tsr_tensor *x, int64_t diagonal, double value, const char *file,
@@ -30,16 +30,9 @@ tsr_tensor *tsr_causal_mask_at(tsr_tensor *x, int64_t diagonal, double value, co
 }
 
 /* A fill with 0 alone is linear; so a P(sum) never meets an infinity. */
-static tsr_status rule_mask(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_mask(const tsri_op *op)
 {
-    char lead[TSRI_AXES_TEXT];
-    int ndim = op->in[0]->shape.ndim;
-    char s = tsri_letters[ndim - 2], t = tsri_letters[ndim - 1];
-    tsri_axes_text(lead, ndim - 2, 0, 0);
-    if (ndim == 2)
-        lead[0] = 0;
-    return tsri_write_rule(out, "%s%s %c@ %c@ -> %s %c@ %c@",
-                           op->attrs.mask_above.value != 0 ? "!" : "", lead, s, t, lead, s, t);
+    return op->attrs.mask_above.value != 0 ? "!A -> A" : "A -> A";
 }
 
 static void grad_mask(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -53,7 +46,8 @@ static const tsri_attr_field mask_above_attrs[] = {
     TSRI_ATTR_FIELD(mask_above.diagonal, I64, "diagonal"),
     TSRI_ATTR_FIELD(mask_above.value, F64, "value"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_causal_mask = {.rule = rule_mask,
+const tsri_op_def tsri_def_causal_mask = {.rule_of = rule_mask,
+                                          .names = tsri_name_matrices,
                                           .gradient = grad_mask,
                                           .attrs = mask_above_attrs,
                                           .alike = TSRI_ALL_OPERANDS};

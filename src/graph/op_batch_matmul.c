@@ -50,7 +50,7 @@ static tsr_tensor *grad_of_matrix(tsri_op *op, tsr_tensor *dc)
 {
     tsr_tensor *a = op->in[0], *b = op->in[1];
     tsr_tensor *in[2] = {op->attrs.matmul.tb ? a : dc, op->attrs.matmul.tb ? dc : a};
-    return tsri_graph_add1(b->graph, TSRI_OP_LINEAR_DW, NULL, 2, in, b->shape, b->dtype, op->loc);
+    return tsri_graph_add_like(TSRI_OP_LINEAR_DW, NULL, 2, in, b, op->loc);
 }
 
 static void grad(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)

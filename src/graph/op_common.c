@@ -213,3 +213,16 @@ const char *tsri_axes_text(char buf[TSRI_AXES_TEXT], int ndim, uint32_t mask, ch
     *p = 0;
     return p > buf ? buf : strcpy(buf, "()");
 }
+
+void tsri_offset_axes(char buf[TSRI_AXES_TEXT], int ndim, int offsets)
+{
+    char *p = stpcpy(buf, ndim ? "" : "()");
+    for (int i = 0; i < ndim; i++)
+        p += sprintf(p, "%s%c%s", i ? " " : "", tsri_letters[i], i < ndim - offsets ? "" : "@");
+}
+
+void tsri_name_matrices(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
+{
+    (void)out;
+    tsri_offset_axes(names->a, op->in[0]->shape.ndim, 2);
+}

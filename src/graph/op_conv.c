@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolution, NCHW. */
 #include <stdio.h>
+#include <string.h>
 
 #include "src/graph/op.h"
 
@@ -83,67 +84,44 @@ tsr_tensor *tsr_conv2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr
 
 /* --- rules ------------------------------------------------------------------------------------ */
 
-/* How axes h and w of the data and of the result read in the rule. Windows that neither overlap nor
- * hang over split with them; others would need halos. */
-typedef struct window_text {
-    char data[16], res[8];
-    bool index[2]; /* h, w are indices inside ( ) */
-} window_text;
+/* The shapes of the data, the weight and the result of a convolution, of which an op has one as its
+ * own result. */
+typedef struct conv_shapes {
+    tsr_dims data, weight, res;
+} conv_shapes;
 
-static window_text write_windows(const tsri_attrs *attrs, const tsr_dims *data)
+static conv_shapes shapes_of(const tsri_op *op)
+{
+    const tsr_dims a = op->in[0]->shape, b = op->in[1]->shape, c = op->out[0]->shape;
+    return op->kind == TSRI_OP_CONV2D      ? (conv_shapes){a, b, c}
+           : op->kind == TSRI_OP_CONV2D_DX ? (conv_shapes){c, b, a}
+                                           : (conv_shapes){a, c, b};
+}
+
+/* A and B: how axes h and w of the data and of the result read; C: the bias. Windows that neither
+ * overlap nor hang over split with them; others would need halos. */
+static void name_axes(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
     static const char *const whole[2] = {"h", "w"}, *const part[2] = {"(h .)", "(w .)"};
+    const conv_shapes s = shapes_of(op);
+    const int64_t groups = op->attrs.conv.groups;
     const char *d[2], *r[2];
-    window_text t = {0};
+    tsri_add_size(out, "g", groups);
+    tsri_add_size(out, "i", s.weight.d[1]);
+    tsri_add_size(out, "o", s.weight.d[0] / groups);
     for (int i = 0; i < 2; i++) {
-        int64_t stride = attrs->conv.stride[i];
-        int64_t window = (int64_t)attrs->conv.dilation[i] * (attrs->conv.kernel[i] - 1) + 1;
-        bool apart = window <= stride && attrs->conv.pad[i] == 0 && data->d[2 + i] % stride == 0;
-        t.index[i] = apart && stride > 1;
+        int64_t stride = op->attrs.conv.stride[i];
+        int64_t window = (int64_t)op->attrs.conv.dilation[i] * (op->attrs.conv.kernel[i] - 1) + 1;
+        bool apart =
+            window <= stride && op->attrs.conv.pad[i] == 0 && s.data.d[2 + i] % stride == 0;
         d[i] = !apart ? "." : stride == 1 ? whole[i] : part[i];
         r[i] = apart ? whole[i] : ".";
+        if (apart && stride > 1)
+            tsri_add_size(out, whole[i], s.res.d[2 + i]);
     }
-    snprintf(t.data, sizeof t.data, "%s %s", d[0], d[1]);
-    snprintf(t.res, sizeof t.res, "%s %s", r[0], r[1]);
-    return t;
-}
-
-static void add_sizes(tsri_rule_text *out, const tsri_op *op, const window_text *t,
-                      const tsr_dims *weight, const tsr_dims *res)
-{
-    int64_t g = op->attrs.conv.groups;
-    tsri_add_size(out, "g", g);
-    tsri_add_size(out, "i", weight->d[1]);
-    tsri_add_size(out, "o", weight->d[0] / g);
-    if (t->index[0])
-        tsri_add_size(out, "h", res->d[2]);
-    if (t->index[1])
-        tsri_add_size(out, "w", res->d[3]);
-}
-
-static tsr_status rule_conv(const tsri_op *op, tsri_rule_text *out)
-{
-    window_text t = write_windows(&op->attrs, &op->in[0]->shape);
-    TSRI_TRY(tsri_write_rule(out, "n (g i) %s, (g o) i . .%s -> n (g o) %s", t.data,
-                             op->nin == 3 ? " + (g o)" : "", t.res));
-    add_sizes(out, op, &t, &op->in[1]->shape, &op->out[0]->shape);
-    return TSR_OK;
-}
-
-static tsr_status rule_conv_dx(const tsri_op *op, tsri_rule_text *out)
-{
-    window_text t = write_windows(&op->attrs, &op->out[0]->shape);
-    TSRI_TRY(tsri_write_rule(out, "n (g o) %s, (g o) i . . -> n (g i) %s", t.res, t.data));
-    add_sizes(out, op, &t, &op->in[1]->shape, &op->in[0]->shape);
-    return TSR_OK;
-}
-
-static tsr_status rule_conv_dw(const tsri_op *op, tsri_rule_text *out)
-{
-    window_text t = write_windows(&op->attrs, &op->in[0]->shape);
-    TSRI_TRY(tsri_write_rule(out, "n (g i) %s, n (g o) %s -> (g o) i . .", t.data, t.res));
-    add_sizes(out, op, &t, &op->out[0]->shape, &op->in[1]->shape);
-    return TSR_OK;
+    sprintf(names->a, "%s %s", d[0], d[1]);
+    sprintf(names->b, "%s %s", r[0], r[1]);
+    strcpy(names->c, op->kind == TSRI_OP_CONV2D && op->nin == 3 ? " + (g o)" : "");
 }
 
 /* --- gradients, cost -------------------------------------------------------------------------- */
@@ -153,35 +131,19 @@ static void grad_conv(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
     tsr_tensor *x = op->in[0], *w = op->in[1], *dy = dout[0];
     tsr_tensor *dx_in[2] = {dy, w}, *dw_in[2] = {x, dy};
     if (want[0])
-        din[0] = tsri_graph_add1(x->graph, TSRI_OP_CONV2D_DX, &op->attrs, 2, dx_in, x->shape,
-                                 x->dtype, op->loc);
+        din[0] = tsri_graph_add_like(TSRI_OP_CONV2D_DX, &op->attrs, 2, dx_in, x, op->loc);
     if (want[1])
-        din[1] = tsri_graph_add1(x->graph, TSRI_OP_CONV2D_DW, &op->attrs, 2, dw_in, w->shape,
-                                 w->dtype, op->loc);
+        din[1] = tsri_graph_add_like(TSRI_OP_CONV2D_DW, &op->attrs, 2, dw_in, w, op->loc);
     if (op->nin == 3 && want[2])
         din[2] = tsri_make_sum(dy, 1u << 0 | 1u << 2 | 1u << 3, false, 1, op->loc);
 }
 
 /* Every weight meets each position of the result: 2 * |weight| * n * h' * w'. */
-static double flops(const tsr_dims *weight, const tsr_dims *res)
+static double flops(const tsri_op *op)
 {
-    return 2 * (double)tsr_dims_count(*weight) * (double)res->d[0] * (double)res->d[2] *
-           (double)res->d[3];
-}
-
-static double flops_conv(const tsri_op *op)
-{
-    return flops(&op->in[1]->shape, &op->out[0]->shape);
-}
-
-static double flops_conv_dx(const tsri_op *op)
-{
-    return flops(&op->in[1]->shape, &op->in[0]->shape);
-}
-
-static double flops_conv_dw(const tsri_op *op)
-{
-    return flops(&op->out[0]->shape, &op->in[1]->shape);
+    const conv_shapes s = shapes_of(op);
+    return 2 * (double)tsr_dims_count(s.weight) * (double)s.res.d[0] * (double)s.res.d[2] *
+           (double)s.res.d[3];
 }
 
 static const tsri_attr_field conv_attrs[] = {TSRI_ATTR_FIELDS(conv.stride, I32, 2, "stride"),
@@ -191,21 +153,24 @@ static const tsri_attr_field conv_attrs[] = {TSRI_ATTR_FIELDS(conv.stride, I32, 
                                              TSRI_ATTR_FIELD(conv.groups, I64, "groups"),
                                              TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_conv2d = {.rule = rule_conv,
+const tsri_op_def tsri_def_conv2d = {.rule_text = "n (g i) A, (g o) i . .C -> n (g o) B",
+                                     .names = name_axes,
                                      .gradient = grad_conv,
-                                     .flops = flops_conv,
+                                     .flops = flops,
                                      .attrs = conv_attrs,
                                      .layout = TSRI_LAYOUT_NHWC,
                                      .rows_in = 1 << 1,
                                      .has_groups = true};
-const tsri_op_def tsri_def_conv2d_dx = {.rule = rule_conv_dx,
-                                        .flops = flops_conv_dx,
+const tsri_op_def tsri_def_conv2d_dx = {.rule_text = "n (g o) B, (g o) i . . -> n (g i) A",
+                                        .names = name_axes,
+                                        .flops = flops,
                                         .attrs = conv_attrs,
                                         .layout = TSRI_LAYOUT_NHWC,
                                         .rows_in = 1 << 1,
                                         .has_groups = true};
-const tsri_op_def tsri_def_conv2d_dw = {.rule = rule_conv_dw,
-                                        .flops = flops_conv_dw,
+const tsri_op_def tsri_def_conv2d_dw = {.rule_text = "n (g i) A, n (g o) B -> (g o) i . .",
+                                        .names = name_axes,
+                                        .flops = flops,
                                         .attrs = conv_attrs,
                                         .layout = TSRI_LAYOUT_NHWC,
                                         .rows_out = 1 << 0,

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The facts about each op kind, in one table; and the kinds that no user declares. */
+#include <stdio.h>
+#include <string.h>
+
 #include "src/graph/op.h"
 
 /* Updates are linear, so P would be legal; it is never useful, and a half-updated parameter none to
  * leave about. hyper is read whole by every rank. */
-static tsr_status rule_sgd(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_sgd(const tsri_op *op)
 {
-    return tsri_write_rule(out, op->nin == 4 ? "!..., !..., !..., !. -> ..., ..."
-                                             : "!..., !..., !. -> ...");
+    return op->nin == 4 ? "!..., !..., !..., !. -> ..., ..." : "!..., !..., !. -> ...";
 }
 
 static const tsri_attr_field sgd_attrs[] = {TSRI_ATTR_FIELD(sgd.momentum, F64, "momentum"),
@@ -30,7 +32,7 @@ const tsri_op_def tsri_def_to_global = {.is_view = true};
 const tsri_op_def tsri_def_copy = {.rule_text = "^... -> ..."};
 const tsri_op_def tsri_def_assign = {.rule_text = "^... -> ..."};
 const tsri_op_def tsri_def_sgd = {
-    .rule = rule_sgd, .flops_per_element = 4, .over = 1, .attrs = sgd_attrs, .is_update = true};
+    .rule_of = rule_sgd, .flops_per_element = 4, .over = 1, .attrs = sgd_attrs, .is_update = true};
 const tsri_op_def tsri_def_adam = {.rule_text = "!..., !..., !..., !..., !. -> ..., ..., ...",
                                    .flops_per_element = 20,
                                    .over = 1,
@@ -58,7 +60,35 @@ const tsri_op_def *tsri_op_def_of(tsri_op_kind kind)
 bool tsri_op_has_rule(tsri_op_kind kind)
 {
     const tsri_op_def *def = tsri_op_def_of(kind);
-    return def->rule || def->rule_text;
+    return def->rule || def->rule_of || def->rule_text;
+}
+
+/* Writes a rule in which A, B and C stand for the names of the op. */
+static tsr_status write_named(const tsri_op *op, const char *text, tsri_rule_text *out)
+{
+    const tsri_op_def *def = tsri_op_def_of(op->kind);
+    const int ndim = (op->nin ? op->in[0] : op->out[0])->shape.ndim;
+    tsri_rule_names names = {0};
+    memset(out, 0, sizeof *out);
+    if (def->names) {
+        def->names(op, &names, out);
+    } else {
+        tsri_offset_axes(names.a, ndim, 0);
+        tsri_offset_axes(names.b, ndim, ndim);
+    }
+    size_t at = 0;
+    for (; *text && at < sizeof out->text; text++) {
+        const char one[2] = {*text, 0};
+        const char *part = *text == 'A'   ? names.a
+                           : *text == 'B' ? names.b
+                           : *text == 'C' ? names.c
+                                          : one;
+        at += (size_t)snprintf(out->text + at, sizeof out->text - at, "%s", part);
+    }
+    if (at >= sizeof out->text)
+        return tsri_fail(TSR_ERR_INTERNAL, "the rule of %s has more than %zu characters",
+                         tsri_op_name(op->kind), sizeof out->text - 1);
+    return TSR_OK;
 }
 
 tsr_status tsri_op_write_rule(const tsri_op *op, tsri_rule_text *out)
@@ -66,7 +96,9 @@ tsr_status tsri_op_write_rule(const tsri_op *op, tsri_rule_text *out)
     const tsri_op_def *def = tsri_op_def_of(op->kind);
     if (!tsri_op_has_rule(op->kind))
         return tsri_fail_at(op->loc, TSR_ERR_INTERNAL, "%s has no rule", tsri_op_name(op->kind));
-    return def->rule ? def->rule(op, out) : tsri_write_rule(out, "%s", def->rule_text);
+    if (def->rule)
+        return def->rule(op, out);
+    return write_named(op, def->rule_of ? def->rule_of(op) : def->rule_text, out);
 }
 
 double tsri_op_flops(const tsri_op *op)

@@ -16,7 +16,7 @@ static tsr_tensor *declare_unary(const char *name, tsr_tensor *x, tsri_unary_fn 
     tsri_attrs attrs = {0};
     attrs.unary.fn = fn;
     attrs.unary.a = a;
-    return tsri_graph_add1(c.g, TSRI_OP_UNARY, &attrs, 1, &x, x->shape, x->dtype, loc);
+    return tsri_graph_add_like(TSRI_OP_UNARY, &attrs, 1, &x, x, loc);
 }
 
 static tsr_tensor *declare_scale(const char *name, tsr_tensor *x, double a, tsri_loc loc)
@@ -27,7 +27,7 @@ static tsr_tensor *declare_scale(const char *name, tsr_tensor *x, double a, tsri
         return c.failed;
     tsri_attrs attrs = {0};
     attrs.scale.a = a;
-    return tsri_graph_add1(c.g, TSRI_OP_SCALE, &attrs, 1, &x, x->shape, x->dtype, loc);
+    return tsri_graph_add_like(TSRI_OP_SCALE, &attrs, 1, &x, x, loc);
 }
 
 tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc loc)
@@ -177,10 +177,9 @@ static bool cast_is_linear(tsr_dtype from, tsr_dtype to)
     return from == TSR_I64 || from == TSR_I32;
 }
 
-static tsr_status rule_cast(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_cast(const tsri_op *op)
 {
-    bool linear = cast_is_linear(op->in[0]->dtype, op->out[0]->dtype);
-    return tsri_write_rule(out, linear ? "... -> ..." : "!... -> ...");
+    return cast_is_linear(op->in[0]->dtype, op->out[0]->dtype) ? "... -> ..." : "!... -> ...";
 }
 
 static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -191,7 +190,7 @@ static void grad_cast(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
 }
 
 const tsri_op_def tsri_def_cast = {
-    .rule = rule_cast, .gradient = grad_cast, .layout = TSRI_LAYOUT_ANY, .is_linear = true};
+    .rule_of = rule_cast, .gradient = grad_cast, .layout = TSRI_LAYOUT_ANY, .is_linear = true};
 
 /* --- two operands ----------------------------------------------------------------------------- */
 
@@ -242,7 +241,7 @@ TSRI_ARITHMETIC_LIST(DECLARE2, TSR_DTYPE_NONE)
 TSRI_COMPARISON_LIST(DECLARE2, TSR_BOOL)
 #undef DECLARE2
 
-static tsr_status rule_binary(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_binary(const tsri_op *op)
 {
     static const char *const rules[TSRI_BINARY_COUNT_] = {
 #define RULE(T, FN, name, takes, rule, ...) rule,
@@ -250,7 +249,7 @@ static tsr_status rule_binary(const tsri_op *op, tsri_rule_text *out)
 #undef RULE
     };
     const char *rule = rules[op->attrs.binary.fn];
-    return tsri_write_rule(out, "%s", rule ? rule : "!..., !... -> ...");
+    return rule ? rule : "!..., !... -> ...";
 }
 
 /* d(x^y): y x^(y-1) to x, x^y log(x) to y. As PyTorch has it, 0 to x where y = 0, and 0 to y where
@@ -352,7 +351,7 @@ static const tsri_attr_field binary_attrs[] = {
     TSRI_ATTR_FIELD(binary.fn, BINARY, "function"),
     TSRI_ATTR_FIELD(binary.fixed, MASK, "operands without gradient"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_binary = {.rule = rule_binary,
+const tsri_op_def tsri_def_binary = {.rule_of = rule_binary,
                                      .gradient = grad_binary,
                                      .flops = flops_binary,
                                      .attrs = binary_attrs,

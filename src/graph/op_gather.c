@@ -85,46 +85,31 @@ static char *put_axes(char *p, int first, int n)
     return p;
 }
 
-/* "a v@ b ", "i j ", "a i j b ": x's axes are lettered from a on, ids' from i on. */
-typedef struct gather_text {
-    char x[TSRI_AXES_TEXT], ids[TSRI_AXES_TEXT], y[TSRI_AXES_TEXT];
-} gather_text;
-
-static void write_axes(gather_text *t, tsr_dims x, int axis, int nids)
+/* A: the axes of the table, as "a v@ b ", lettered from a on; B: those of ids, "i j "; C: those of
+ * what is gathered, "a i j b ". */
+static void name_axes(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
-    int behind = x.ndim - axis - 1;
-    char *p = put_axes(t->x, 0, axis);
+    (void)out;
+    const bool forward = op->kind == TSRI_OP_GATHER;
+    const int axis = op->attrs.gather.axis, nids = op->in[forward]->shape.ndim;
+    const int behind = (forward ? op->in[0] : op->out[0])->shape.ndim - axis - 1;
+    char *p = put_axes(names->a, 0, axis);
     put_axes(stpcpy(p, "v@ "), axis + 1, behind);
-    put_axes(t->ids, TSR_MAX_NDIM, nids);
-    p = put_axes(t->y, 0, axis);
+    put_axes(names->b, TSR_MAX_NDIM, nids);
+    p = put_axes(names->c, 0, axis);
     p = put_axes(p, TSR_MAX_NDIM, nids);
     put_axes(p, axis + 1, behind);
-    char *const all[2] = {t->ids, t->y};
-    for (int i = 0; i < 2; i++)
-        if (!all[i][0])
-            strcpy(all[i], "() ");
-}
-
-static tsr_status rule_gather(const tsri_op *op, tsri_rule_text *out)
-{
-    gather_text t;
-    write_axes(&t, op->in[0]->shape, op->attrs.gather.axis, op->in[1]->shape.ndim);
-    return tsri_write_rule(out, "%s, !%s -> %s", t.x, t.ids, t.y);
+    if (!names->b[0])
+        strcpy(names->b, "() ");
+    if (!names->c[0])
+        strcpy(names->c, "() ");
 }
 
 static void grad_gather(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     tsr_tensor *x = op->in[0], *in[2] = {op->in[1], dout[0]};
     if (want[0])
-        din[0] = tsri_graph_add1(x->graph, TSRI_OP_GATHER_DX, &op->attrs, 2, in, x->shape, x->dtype,
-                                 op->loc);
-}
-
-static tsr_status rule_gather_dx(const tsri_op *op, tsri_rule_text *out)
-{
-    gather_text t;
-    write_axes(&t, op->out[0]->shape, op->attrs.gather.axis, op->in[0]->shape.ndim);
-    return tsri_write_rule(out, "!%s, %s -> %s", t.ids, t.y, t.x);
+        din[0] = tsri_graph_add_like(TSRI_OP_GATHER_DX, &op->attrs, 2, in, x, op->loc);
 }
 
 static double flops_gather_dx(const tsri_op *op)
@@ -156,21 +141,20 @@ tsr_tensor *tsr_one_hot_at(tsr_tensor *ids, int64_t classes, tsr_dtype dtype, co
     return tsri_graph_add1(c.g, TSRI_OP_ONE_HOT, NULL, 1, &ids, shape, dtype, loc);
 }
 
-static tsr_status rule_one_hot(const tsri_op *op, tsri_rule_text *out)
+static void name_one_hot(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
-    char axes[TSRI_AXES_TEXT];
-    int ndim = op->in[0]->shape.ndim;
-    tsri_axes_text(axes, ndim, 0, 0);
-    return tsri_write_rule(out, "!%s -> %s v@", axes, ndim ? axes : "");
+    (void)out;
+    tsri_axes_text(names->a, op->in[0]->shape.ndim, 0, 0);
+    strcpy(names->b, op->in[0]->shape.ndim ? names->a : "");
 }
 
-const tsri_op_def tsri_def_one_hot = {.rule = rule_one_hot};
+const tsri_op_def tsri_def_one_hot = {.rule_text = "!A -> B v@", .names = name_one_hot};
 static const tsri_attr_field gather_attrs[] = {
     TSRI_ATTR_FIELD(gather.axis, I32, "axis"),
     TSRI_ATTR_FIELD(gather.has_pad, I32, "has a padding_index"),
     TSRI_ATTR_FIELD(gather.pad, I64, "padding_index"), TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_gather = {
-    .rule = rule_gather, .gradient = grad_gather, .attrs = gather_attrs};
+    .rule_text = "A, !B -> C", .names = name_axes, .gradient = grad_gather, .attrs = gather_attrs};
 const tsri_op_def tsri_def_gather_dx = {
-    .rule = rule_gather_dx, .flops = flops_gather_dx, .attrs = gather_attrs};
+    .rule_text = "!B, C -> A", .names = name_axes, .flops = flops_gather_dx, .attrs = gather_attrs};

@@ -99,66 +99,36 @@ tsr_tensor *tsr_layer_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
         in[n++] = gamma;
     if (beta)
         in[n++] = beta;
-    return tsri_graph_add1(c.g, TSRI_OP_LN_APPLY, &attrs, n, in, x->shape, x->dtype, loc);
+    return tsri_graph_add_like(TSRI_OP_LN_APPLY, &attrs, n, in, x, loc);
 }
 
 /* --- rules ------------------------------------------------------------------------------------ */
 
-typedef struct text {
-    char x[TSRI_AXES_TEXT], rows[TSRI_AXES_TEXT], features[TSRI_AXES_TEXT];
-} text;
-
-static text write_axes(const tsri_op *op)
+/* A: the axes of x, B: those of its statistics, C: those of the features. */
+static void name_axes(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
-    text t;
+    (void)out;
     int ndim = op->in[0]->shape.ndim, lead = ndim - op->attrs.ln.axes;
-    tsri_axes_text(t.x, ndim, 0, 0);
-    tsri_axes_text(t.features, ndim, (1u << lead) - 1, 0);
-    tsri_axes_text(t.rows, lead, 0, 0);
-    if (!lead)
-        t.rows[0] = 0;
-    return t;
+    tsri_axes_text(names->a, ndim, 0, 0);
+    tsri_axes_text(names->b, lead + 1, 1u << lead, '.');
+    tsri_axes_text(names->c, ndim, (1u << lead) - 1, 0);
 }
 
-static tsr_status rule_stats(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_apply(const tsri_op *op)
 {
-    text t = write_axes(op);
-    return tsri_write_rule(out, "!%s -> %s .", t.x, t.rows);
+    static const char *const texts[2][2] = {{"!A, !B -> A", "!A, !B + C -> A"},
+                                            {"!A, !B, C -> A", "!A, !B : C + C -> A"}};
+    return texts[op->attrs.ln.has_gamma][op->attrs.ln.has_beta];
 }
 
-static tsr_status rule_apply(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_bwd_stats(const tsri_op *op)
 {
-    text t = write_axes(op);
-    if (op->attrs.ln.has_gamma && op->attrs.ln.has_beta)
-        return tsri_write_rule(out, "!%s, !%s . : %s + %s -> %s", t.x, t.rows, t.features,
-                               t.features, t.x);
-    if (op->nin == 2)
-        return tsri_write_rule(out, "!%s, !%s . -> %s", t.x, t.rows, t.x);
-    return tsri_write_rule(out, "!%s, !%s .%s %s -> %s", t.x, t.rows,
-                           op->attrs.ln.has_gamma ? "," : " +", t.features, t.x);
+    return op->attrs.ln.has_gamma ? "!A, !B, C, A -> B" : "!A, !B, A -> B";
 }
 
-static tsr_status rule_bwd_stats(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_bwd_apply(const tsri_op *op)
 {
-    text t = write_axes(op);
-    bool gamma = op->attrs.ln.has_gamma;
-    return tsri_write_rule(out, "!%s, !%s .%s%s, %s -> %s .", t.x, t.rows, gamma ? ", " : "",
-                           gamma ? t.features : "", t.x, t.rows);
-}
-
-static tsr_status rule_bwd_apply(const tsri_op *op, tsri_rule_text *out)
-{
-    text t = write_axes(op);
-    bool gamma = op->attrs.ln.has_gamma;
-    return tsri_write_rule(out, "!%s, !%s . : %s%s%s + %s . -> %s", t.x, t.rows,
-                           gamma ? t.features : "", gamma ? ", " : "", t.x, t.rows, t.x);
-}
-
-static tsr_status rule_param_grad(const tsri_op *op, tsri_rule_text *out)
-{
-    text t = write_axes(op);
-    return tsri_write_rule(out, "!%s, !%s ., %s -> %s; _, _, %s -> %s", t.x, t.rows, t.x,
-                           t.features, t.x, t.features);
+    return op->attrs.ln.has_gamma ? "!A, !B : C, A + B -> A" : "!A, !B : A + B -> A";
 }
 
 /* --- gradients -------------------------------------------------------------------------------- */
@@ -174,8 +144,7 @@ static tsr_tensor *data_grad(tsri_op *op, tsr_tensor *dy)
                                        op->in[1]->shape, TSR_F64, op->loc);
     in[n++] = sums;
     return sums->failed ? sums
-                        : tsri_graph_add1(x->graph, TSRI_OP_LN_BWD_APPLY, &op->attrs, n, in,
-                                          x->shape, x->dtype, op->loc);
+                        : tsri_graph_add_like(TSRI_OP_LN_BWD_APPLY, &op->attrs, n, in, x, op->loc);
 }
 
 /* bwd_apply's formula holds the way through the statistics too, so none flows into them. */
@@ -191,20 +160,13 @@ static void grad_apply(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
         return;
     }
     tsr_tensor *in[3] = {op->in[0], op->in[1], dy}, *g = op->in[gamma];
-    tsr_dims shapes[2] = {g->shape, g->shape};
-    tsr_dtype dtypes[2] = {g->dtype, g->dtype};
-    tsri_op *both = tsri_graph_add(g->graph, TSRI_OP_LN_PARAM_GRAD, &op->attrs, 3, in, 2, shapes,
-                                   dtypes, NULL, op->loc);
+    tsri_op *both =
+        tsri_graph_add_all_like(TSRI_OP_LN_PARAM_GRAD, &op->attrs, 3, in, 2, g, op->loc);
     if (!both)
         return;
     din[gamma] = both->out[0];
     if (beta >= 0 && want[beta])
         din[beta] = both->out[1];
-}
-
-static double flops(const tsri_op *op)
-{
-    return 4 * (double)tsr_dims_count(op->in[0]->shape);
 }
 
 static const tsri_attr_field ln_attrs[] = {TSRI_ATTR_FIELD(ln.eps, F64, "eps"),
@@ -214,12 +176,18 @@ static const tsri_attr_field ln_attrs[] = {TSRI_ATTR_FIELD(ln.eps, F64, "eps"),
                                            TSRI_ATTR_FIELD(ln.has_beta, I32, "has a bias"),
                                            TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_ln_stats = {.rule = rule_stats, .flops = flops, .attrs = ln_attrs};
-const tsri_op_def tsri_def_ln_apply = {
-    .rule = rule_apply, .gradient = grad_apply, .flops = flops, .attrs = ln_attrs};
+const tsri_op_def tsri_def_ln_stats = {
+    .rule_text = "!A -> B", .names = name_axes, .flops_per_element = 4, .attrs = ln_attrs};
+const tsri_op_def tsri_def_ln_apply = {.rule_of = rule_apply,
+                                       .names = name_axes,
+                                       .gradient = grad_apply,
+                                       .flops_per_element = 4,
+                                       .attrs = ln_attrs};
 const tsri_op_def tsri_def_ln_bwd_stats = {
-    .rule = rule_bwd_stats, .flops = flops, .attrs = ln_attrs};
+    .rule_of = rule_bwd_stats, .names = name_axes, .flops_per_element = 4, .attrs = ln_attrs};
 const tsri_op_def tsri_def_ln_bwd_apply = {
-    .rule = rule_bwd_apply, .flops = flops, .attrs = ln_attrs};
-const tsri_op_def tsri_def_ln_param_grad = {
-    .rule = rule_param_grad, .flops = flops, .attrs = ln_attrs};
+    .rule_of = rule_bwd_apply, .names = name_axes, .flops_per_element = 4, .attrs = ln_attrs};
+const tsri_op_def tsri_def_ln_param_grad = {.rule_text = "!A, !B, A -> C; _, _, A -> C",
+                                            .names = name_axes,
+                                            .flops_per_element = 4,
+                                            .attrs = ln_attrs};

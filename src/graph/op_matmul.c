@@ -110,20 +110,19 @@ tsr_tensor *tsr_linear_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const cha
     return tsri_graph_add1(c.g, TSRI_OP_LINEAR, NULL, b ? 3 : 2, in, shape, x->dtype, loc);
 }
 
-static tsr_status rule_linear(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_linear(const tsri_op *op)
 {
-    return tsri_write_rule(out, "... k, n k%s -> ... n", op->nin == 3 ? " + n" : "");
+    return op->nin == 3 ? "... k, n k + n -> ... n" : "... k, n k -> ... n";
 }
 
 static void grad_linear(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     tsr_tensor *x = op->in[0], *w = op->in[1], *dy = dout[0];
-    tsr_graph *g = x->graph;
     tsr_tensor *dx_in[2] = {dy, w}, *dw_in[2] = {x, dy};
     if (want[0])
-        din[0] = tsri_graph_add1(g, TSRI_OP_LINEAR_DX, NULL, 2, dx_in, x->shape, x->dtype, op->loc);
+        din[0] = tsri_graph_add_like(TSRI_OP_LINEAR_DX, NULL, 2, dx_in, x, op->loc);
     if (want[1])
-        din[1] = tsri_graph_add1(g, TSRI_OP_LINEAR_DW, NULL, 2, dw_in, w->shape, w->dtype, op->loc);
+        din[1] = tsri_graph_add_like(TSRI_OP_LINEAR_DW, NULL, 2, dw_in, w, op->loc);
     if (op->nin == 3 && want[2])
         din[2] = tsri_make_sum_to(dy, op->in[2]->shape, op->loc);
 }
@@ -138,7 +137,7 @@ static double flops_linear(const tsri_op *op)
 }
 
 const tsri_op_def tsri_def_linear = {
-    .rule = rule_linear, .gradient = grad_linear, .flops = flops_linear};
+    .rule_of = rule_linear, .gradient = grad_linear, .flops = flops_linear};
 
 const tsri_op_def tsri_def_linear_dx = {.rule_text = "... n, n k -> ... k", .flops = flops_linear};
 

@@ -51,7 +51,7 @@ tsr_tensor *tsri_as_result(tsr_tensor *y, tsr_tensor *x, tsri_loc loc)
 {
     if (y != x || !x || x->failed)
         return y;
-    return tsri_graph_add1(x->graph, TSRI_OP_RESHAPE, NULL, 1, &x, x->shape, x->dtype, loc);
+    return tsri_graph_add_like(TSRI_OP_RESHAPE, NULL, 1, &x, x, loc);
 }
 
 tsr_tensor *tsr_reshape_at(tsr_tensor *x, tsr_dims dims, const char *file, int line)

@@ -204,8 +204,8 @@ static tsr_tensor *normalise(const tsri_ctx *c, const tsri_attrs *attrs, const t
             return c->failed;
         /* The mean of the totals, so that all ranks have the same one to the last bit. */
         tsr_tensor *in[3] = {data, centre.total, centre.count};
-        data = tsri_graph_add1(c->g, TSRI_OP_BN_CENTER, attrs, centre.count ? 3 : 2, in,
-                               data->shape, data->dtype, c->loc);
+        data =
+            tsri_graph_add_like(TSRI_OP_BN_CENTER, attrs, centre.count ? 3 : 2, in, data, c->loc);
         if (data->failed)
             return data;
     }
@@ -214,21 +214,17 @@ static tsr_tensor *normalise(const tsri_ctx *c, const tsri_attrs *attrs, const t
     if (x[3] && c->g->training)
         update_running(c->g, attrs, stats, centre, x + 3, c->loc);
     tsr_tensor *in[4] = {data, stats.mine, x[1], x[2]};
-    return tsri_graph_add1(c->g, TSRI_OP_BN_APPLY, attrs, 4, in, data->shape, data->dtype, c->loc);
+    return tsri_graph_add_like(TSRI_OP_BN_APPLY, attrs, 4, in, data, c->loc);
 }
 
 static tsr_tensor *scale_by_running(const tsri_ctx *c, const tsri_attrs *attrs,
                                     tsr_tensor *const x[5])
 {
-    tsr_dims shapes[2] = {x[1]->shape, x[1]->shape};
-    tsr_dtype dtypes[2] = {x[1]->dtype, x[1]->dtype};
-    tsri_op *fold =
-        tsri_graph_add(c->g, TSRI_OP_BN_FOLD, attrs, 4, x + 1, 2, shapes, dtypes, NULL, c->loc);
+    tsri_op *fold = tsri_graph_add_all_like(TSRI_OP_BN_FOLD, attrs, 4, x + 1, 2, x[1], c->loc);
     if (!fold)
         return c->failed;
     tsr_tensor *in[3] = {x[0], fold->out[0], fold->out[1]};
-    tsr_tensor *y =
-        tsri_graph_add1(c->g, TSRI_OP_SCALE_SHIFT, NULL, 3, in, x[0]->shape, x[0]->dtype, c->loc);
+    tsr_tensor *y = tsri_graph_add_like(TSRI_OP_SCALE_SHIFT, NULL, 3, in, x[0], c->loc);
     if (y->op)
         y->op->evaluates = "batch norm takes its running averages, and leaves them";
     return y;
@@ -260,88 +256,35 @@ tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tensor *beta
 
 /* --- rules ------------------------------------------------------------------------------------ */
 
-/* The axes of the data and the statistics. R virtual batches are an index r of both where R divides
- * the batch; where it does not, only R parts that are the batches themselves may be split. */
-typedef struct bn_text {
-    const char *n, *r, *hw;
-    bool index, uneven;
-} bn_text;
-
-static bn_text write_axes(const tsri_op *op, const tsr_dims *data)
+/* A: the axes of the data, B: those of the statistics, C: the count of a group. R virtual batches
+ * are an index r of both where R divides the batch. Where it does not, only R parts that are the
+ * batches themselves may be split: data and statistics along their first axis, weights never. */
+static void name_axes(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
-    int32_t parts = op->attrs.bn.parts;
-    bool local = parts > 1, even = op->attrs.bn.batch % parts == 0;
-    return (bn_text){.n = !local ? "n"
-                          : even ? "(r .)"
-                                 : ".",
-                     .r = local && even ? "r" : ".",
-                     .hw = data->ndim == 4 ? " h w" : "",
-                     .index = local && even,
-                     .uneven = local && !even};
-}
-
-/* Operand or result i is split with the batch (its first axis) if bit i of the masks is set. */
-static void finish_rule(const tsri_op *op, const bn_text *t, uint32_t in, uint32_t res,
-                        tsri_rule_text *out)
-{
-    if (t->index)
-        tsri_add_size(out, "r", op->attrs.bn.parts);
-    if (!t->uneven)
+    const int32_t parts = op->attrs.bn.parts;
+    const bool local = parts > 1, even = op->attrs.bn.batch % parts == 0;
+    sprintf(names->a, "%s c%s",
+            !local ? "n"
+            : even ? "(r .)"
+                   : ".",
+            op->in[0]->shape.ndim == 4 ? " h w" : "");
+    strcpy(names->b, local && even ? "r . c" : ". . c");
+    strcpy(names->c, op->nin == 3 ? ", !()" : "");
+    if (local && even)
+        tsri_add_size(out, "r", parts);
+    if (!local || even)
         return;
     const tsr_sbp1 s = {TSR_SBP_SPLIT, 0}, b = {TSR_SBP_BROADCAST, 0};
-    out->extra_parts = op->attrs.bn.parts;
+    out->extra_parts = parts;
     for (int i = 0; i < op->nin; i++)
-        out->extra_in[i] = in >> i & 1 ? s : b;
+        out->extra_in[i] = op->in[i]->shape.ndim > 1 ? s : b;
     for (int i = 0; i < op->nout; i++)
-        out->extra_out[i] = res >> i & 1 ? s : b;
+        out->extra_out[i] = op->out[i]->shape.ndim > 1 ? s : b;
 }
 
-static tsr_status rule_stats(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_param_grad(const tsri_op *op)
 {
-    bn_text t = write_axes(op, &op->in[0]->shape);
-    TSRI_TRY(tsri_write_rule(out, "!%s c%s -> %s . c", t.n, t.hw, t.r));
-    finish_rule(op, &t, 1u << 0, 1u << 0, out);
-    return TSR_OK;
-}
-
-static tsr_status rule_center(const tsri_op *op, tsri_rule_text *out)
-{
-    bn_text t = write_axes(op, &op->in[0]->shape);
-    TSRI_TRY(tsri_write_rule(out, "!%s c%s, !%s . c%s -> %s c%s", t.n, t.hw, t.r,
-                             op->nin == 3 ? ", !()" : "", t.n, t.hw));
-    finish_rule(op, &t, 1u << 0 | 1u << 1, 1u << 0, out);
-    return TSR_OK;
-}
-
-static tsr_status rule_apply(const tsri_op *op, tsri_rule_text *out)
-{
-    bn_text t = write_axes(op, &op->in[0]->shape);
-    TSRI_TRY(tsri_write_rule(out, "!%s c%s, !%s . c : c + c -> %s c%s", t.n, t.hw, t.r, t.n, t.hw));
-    finish_rule(op, &t, 1u << 0 | 1u << 1, 1u << 0, out);
-    return TSR_OK;
-}
-
-static tsr_status rule_bwd_stats(const tsri_op *op, tsri_rule_text *out)
-{
-    bn_text t = write_axes(op, &op->in[0]->shape);
-    TSRI_TRY(
-        tsri_write_rule(out, "!%s c%s, !%s . c, %s c%s -> %s . c", t.n, t.hw, t.r, t.n, t.hw, t.r));
-    finish_rule(op, &t, 1u << 0 | 1u << 1 | 1u << 2, 1u << 0, out);
-    return TSR_OK;
-}
-
-static tsr_status rule_bwd_apply(const tsri_op *op, tsri_rule_text *out)
-{
-    bn_text t = write_axes(op, &op->in[0]->shape);
-    TSRI_TRY(tsri_write_rule(out, "!%s c%s, !%s . c, c : %s c%s + %s . c -> %s c%s", t.n, t.hw, t.r,
-                             t.n, t.hw, t.r, t.n, t.hw));
-    finish_rule(op, &t, 1u << 0 | 1u << 1 | 1u << 3 | 1u << 4, 1u << 0, out);
-    return TSR_OK;
-}
-
-static tsr_status rule_param_grad(const tsri_op *op, tsri_rule_text *out)
-{
-    return tsri_write_rule(out, "%s . c -> c, c", op->attrs.bn.parts > 1 ? "r" : ".");
+    return op->attrs.bn.parts > 1 ? "r . c -> c, c" : ". . c -> c, c";
 }
 
 static tsr_status rule_running(const tsri_op *op, tsri_rule_text *out)
@@ -354,16 +297,14 @@ static tsr_status rule_running(const tsri_op *op, tsri_rule_text *out)
                 : tsri_write_rule(out, "!. . c, !c, !c%s -> c, c", more);
 }
 
-static tsr_status rule_fold(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_fold(const tsri_op *op)
 {
-    const char *row = op->in[2]->shape.ndim == 2 ? ". c" : "c";
-    return tsri_write_rule(out, "!c, !c, !%s, !%s -> c, c", row, row);
+    return op->in[2]->shape.ndim == 2 ? "!c, !c, !. c, !. c -> c, c" : "!c, !c, !c, !c -> c, c";
 }
 
-static tsr_status rule_scale_shift(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_scale_shift(const tsri_op *op)
 {
-    const char *hw = op->in[0]->shape.ndim == 4 ? " h w" : "";
-    return tsri_write_rule(out, "n c%s, c + c -> n c%s", hw, hw);
+    return op->in[0]->shape.ndim == 4 ? "n c h w, c + c -> n c h w" : "n c, c + c -> n c";
 }
 
 /* --- gradients -------------------------------------------------------------------------------- */
@@ -390,15 +331,12 @@ static void grad_apply(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
         const tsri_op *by = joined_by(stats, &share);
         tsr_tensor *joined = by && !sums->failed ? join_backward(by, share, sums, op->loc) : sums;
         tsr_tensor *in[5] = {x, stats, gamma, dy, joined};
-        din[0] = tsri_graph_add1(g, TSRI_OP_BN_BWD_APPLY, &op->attrs, 5, in, x->shape, x->dtype,
-                                 op->loc);
+        din[0] = tsri_graph_add_like(TSRI_OP_BN_BWD_APPLY, &op->attrs, 5, in, x, op->loc);
     }
     if (!want[2] && !want[3])
         return;
-    tsr_dims shapes[2] = {gamma->shape, gamma->shape};
-    tsr_dtype dtypes[2] = {gamma->dtype, gamma->dtype};
-    tsri_op *grads = tsri_graph_add(g, TSRI_OP_BN_PARAM_GRAD, &op->attrs, 1, &sums, 2, shapes,
-                                    dtypes, NULL, op->loc);
+    tsri_op *grads =
+        tsri_graph_add_all_like(TSRI_OP_BN_PARAM_GRAD, &op->attrs, 1, &sums, 2, gamma, op->loc);
     for (int i = 0; i < 2 && grads; i++)
         if (want[2 + i])
             din[2 + i] = grads->out[i];
@@ -433,10 +371,7 @@ static void grad_fold(tsri_op *op, tsr_tensor *const *dout, const bool *want, ts
         return;
     tsr_tensor *in[4] = {tsri_make_fill(g, gamma->shape, gamma->dtype, p, 1, loc),
                          tsri_make_fill(g, gamma->shape, gamma->dtype, p, 0, loc), mean, op->in[3]};
-    tsr_dims shapes[2] = {gamma->shape, gamma->shape};
-    tsr_dtype dtypes[2] = {gamma->dtype, gamma->dtype};
-    tsri_op *unit =
-        tsri_graph_add(g, TSRI_OP_BN_FOLD, &op->attrs, 4, in, 2, shapes, dtypes, NULL, loc);
+    tsri_op *unit = tsri_graph_add_all_like(TSRI_OP_BN_FOLD, &op->attrs, 4, in, 2, gamma, loc);
     if (!unit)
         return;
     tsr_tensor *dgamma = tsr_add_at(tsr_mul_at(d[0], unit->out[0], file, line),
@@ -487,28 +422,40 @@ static const tsri_attr_field bn_attrs[] = {TSRI_ATTR_FIELD(bn.eps, F64, "eps"),
                                            TSRI_ATTR_FIELD(bn.act, I32, "activation"),
                                            TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_bn_stats = {
-    .rule = rule_stats, .flops_per_element = 4, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
-const tsri_op_def tsri_def_bn_center = {.rule = rule_center,
+const tsri_op_def tsri_def_bn_stats = {.rule_text = "!A -> B",
+                                       .names = name_axes,
+                                       .flops_per_element = 4,
+                                       .attrs = bn_attrs,
+                                       .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_bn_center = {.rule_text = "!A, !BC -> A",
+                                        .names = name_axes,
                                         .gradient = grad_center,
                                         .flops_per_element = 4,
                                         .attrs = bn_attrs,
                                         .layout = TSRI_LAYOUT_NHWC};
-const tsri_op_def tsri_def_bn_apply = {.rule = rule_apply,
+const tsri_op_def tsri_def_bn_apply = {.rule_text = "!A, !B : c + c -> A",
+                                       .names = name_axes,
                                        .gradient = grad_apply,
                                        .flops_per_element = 4,
                                        .attrs = bn_attrs,
                                        .layout = TSRI_LAYOUT_NHWC};
-const tsri_op_def tsri_def_bn_bwd_stats = {
-    .rule = rule_bwd_stats, .flops_per_element = 4, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
-const tsri_op_def tsri_def_bn_bwd_apply = {
-    .rule = rule_bwd_apply, .flops_per_element = 4, .attrs = bn_attrs, .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_bn_bwd_stats = {.rule_text = "!A, !B, A -> B",
+                                           .names = name_axes,
+                                           .flops_per_element = 4,
+                                           .attrs = bn_attrs,
+                                           .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_bn_bwd_apply = {.rule_text = "!A, !B, c : A + B -> A",
+                                           .names = name_axes,
+                                           .flops_per_element = 4,
+                                           .attrs = bn_attrs,
+                                           .layout = TSRI_LAYOUT_NHWC};
 const tsri_op_def tsri_def_bn_param_grad = {
-    .rule = rule_param_grad, .attrs = bn_attrs, .may_wait = true};
+    .rule_of = rule_param_grad, .attrs = bn_attrs, .may_wait = true};
 const tsri_op_def tsri_def_bn_running = {
     .rule = rule_running, .over = 2, .attrs = bn_attrs, .may_wait = true};
-const tsri_op_def tsri_def_bn_fold = {.rule = rule_fold, .gradient = grad_fold, .attrs = bn_attrs};
-const tsri_op_def tsri_def_scale_shift = {.rule = rule_scale_shift,
+const tsri_op_def tsri_def_bn_fold = {
+    .rule_of = rule_fold, .gradient = grad_fold, .attrs = bn_attrs};
+const tsri_op_def tsri_def_scale_shift = {.rule_of = rule_scale_shift,
                                           .gradient = grad_scale_shift,
                                           .flops_per_element = 4,
                                           .layout = TSRI_LAYOUT_NHWC};

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling, NCHW. */
+#include <stdio.h>
+
 #include "src/graph/op.h"
 
 static bool want_planes(const tsri_ctx *c, const tsr_tensor *x)
@@ -106,8 +108,7 @@ static void grad_max_pool(tsri_op *op, tsr_tensor *const *dout, const bool *want
     (void)want;
     tsr_tensor *in[2] = {op->out[1], dout[0]}, *x = op->in[0];
     if (dout[0])
-        din[0] = tsri_graph_add1(x->graph, TSRI_OP_MAX_POOL_DX, &op->attrs, 2, in, x->shape,
-                                 x->dtype, op->loc);
+        din[0] = tsri_graph_add_like(TSRI_OP_MAX_POOL_DX, &op->attrs, 2, in, x, op->loc);
 }
 
 static double flops_window(const tsri_op *op)
@@ -132,52 +133,29 @@ const tsri_op_def tsri_def_max_pool_dx = {
 
 /* --- averages --------------------------------------------------------------------------------- */
 
-/* How an axis of the plane and of its windows reads in the rule. */
-enum { WINDOWS_OVERLAP, WINDOWS_TILE, WINDOW_IS_ALL };
-
-static tsr_status write_average(tsri_rule_text *out, const tsr_dims *windows, const int how[2],
-                                bool forward)
+/* A: how the axes of the plane read, B: those of its windows. Along an axis one window is all, or
+ * windows tile it, or they overlap, and it can't be split. */
+static void name_windows(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
-    static const char *const plane[2][3] = {{".", "(h .)", "h"}, {".", "(w .)", "w"}};
-    static const char *const window[2][3] = {{".", "h", "1"}, {".", "w", "1"}};
-    const char *from[2], *to[2];
+    static const char *const letter[2] = {"h", "w"}, *const tiles[2] = {"(h .)", "(w .)"};
+    const bool forward = op->kind == TSRI_OP_AVG_POOL || op->kind == TSRI_OP_ADAPTIVE_POOL;
+    const bool adapts = op->kind == TSRI_OP_ADAPTIVE_POOL || op->kind == TSRI_OP_ADAPTIVE_POOL_DX;
+    const tsr_dims big = forward ? op->in[0]->shape : op->out[0]->shape;
+    const tsr_dims small = forward ? op->out[0]->shape : op->in[0]->shape;
+    const char *plane[2], *window[2];
     for (int i = 0; i < 2; i++) {
-        from[i] = forward ? plane[i][how[i]] : window[i][how[i]];
-        to[i] = forward ? window[i][how[i]] : plane[i][how[i]];
+        const int32_t stride = op->attrs.pool.stride[i];
+        const bool is_all = adapts && small.d[2 + i] == 1;
+        const bool tile = adapts ? big.d[2 + i] % small.d[2 + i] == 0
+                                 : op->attrs.pool.pad[i] == 0 && big.d[2 + i] % stride == 0 &&
+                                       op->attrs.pool.kernel[i] <= stride;
+        plane[i] = is_all ? letter[i] : tile ? tiles[i] : ".";
+        window[i] = is_all ? "1" : tile ? letter[i] : ".";
+        if (tile && !is_all)
+            tsri_add_size(out, letter[i], small.d[2 + i]);
     }
-    TSRI_TRY(tsri_write_rule(out, "n c %s %s -> n c %s %s", from[0], from[1], to[0], to[1]));
-    for (int i = 0; i < 2; i++)
-        if (how[i] == WINDOWS_TILE)
-            tsri_add_size(out, i == 0 ? "h" : "w", windows->d[2 + i]);
-    return TSR_OK;
-}
-
-static tsr_status rule_avg(const tsri_op *op, tsri_rule_text *out)
-{
-    bool forward = op->kind == TSRI_OP_AVG_POOL;
-    int how[2];
-    const tsr_dims *big = forward ? &op->in[0]->shape : &op->out[0]->shape;
-    const tsr_dims *small = forward ? &op->out[0]->shape : &op->in[0]->shape;
-    for (int i = 0; i < 2; i++) {
-        int32_t stride = op->attrs.pool.stride[i];
-        bool tile = op->attrs.pool.pad[i] == 0 && op->attrs.pool.kernel[i] <= stride &&
-                    big->d[2 + i] % stride == 0;
-        how[i] = tile ? WINDOWS_TILE : WINDOWS_OVERLAP;
-    }
-    return write_average(out, small, how, forward);
-}
-
-static tsr_status rule_adaptive(const tsri_op *op, tsri_rule_text *out)
-{
-    bool forward = op->kind == TSRI_OP_ADAPTIVE_POOL;
-    int how[2];
-    const tsr_dims *big = forward ? &op->in[0]->shape : &op->out[0]->shape;
-    const tsr_dims *small = forward ? &op->out[0]->shape : &op->in[0]->shape;
-    for (int i = 0; i < 2; i++)
-        how[i] = small->d[2 + i] == 1                   ? WINDOW_IS_ALL
-                 : big->d[2 + i] % small->d[2 + i] == 0 ? WINDOWS_TILE
-                                                        : WINDOWS_OVERLAP;
-    return write_average(out, small, how, forward);
+    sprintf(names->a, "%s %s", plane[0], plane[1]);
+    sprintf(names->b, "%s %s", window[0], window[1]);
 }
 
 static void grad_avg(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -186,20 +164,26 @@ static void grad_avg(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr
     tsr_tensor *x = op->in[0];
     tsri_op_kind kind =
         op->kind == TSRI_OP_AVG_POOL ? TSRI_OP_AVG_POOL_DX : TSRI_OP_ADAPTIVE_POOL_DX;
-    din[0] = tsri_graph_add1(x->graph, kind, &op->attrs, 1, &dout[0], x->shape, x->dtype, op->loc);
+    din[0] = tsri_graph_add_like(kind, &op->attrs, 1, &dout[0], x, op->loc);
 }
 
-const tsri_op_def tsri_def_avg_pool = {.rule = rule_avg,
+const tsri_op_def tsri_def_avg_pool = {.rule_text = "n c A -> n c B",
+                                       .names = name_windows,
                                        .gradient = grad_avg,
                                        .flops = flops_window,
                                        .attrs = pool_attrs,
                                        .layout = TSRI_LAYOUT_NHWC};
-const tsri_op_def tsri_def_avg_pool_dx = {
-    .rule = rule_avg, .attrs = pool_attrs, .layout = TSRI_LAYOUT_NHWC};
-const tsri_op_def tsri_def_adaptive_pool = {.rule = rule_adaptive,
+const tsri_op_def tsri_def_avg_pool_dx = {.rule_text = "n c B -> n c A",
+                                          .names = name_windows,
+                                          .attrs = pool_attrs,
+                                          .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_adaptive_pool = {.rule_text = "n c A -> n c B",
+                                            .names = name_windows,
                                             .gradient = grad_avg,
                                             .flops_per_element = 1,
                                             .attrs = pool_attrs,
                                             .layout = TSRI_LAYOUT_NHWC};
-const tsri_op_def tsri_def_adaptive_pool_dx = {
-    .rule = rule_adaptive, .attrs = pool_attrs, .layout = TSRI_LAYOUT_NHWC};
+const tsri_op_def tsri_def_adaptive_pool_dx = {.rule_text = "n c B -> n c A",
+                                               .names = name_windows,
+                                               .attrs = pool_attrs,
+                                               .layout = TSRI_LAYOUT_NHWC};

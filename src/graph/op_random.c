@@ -24,35 +24,14 @@ tsr_tensor *tsr_dropout_at(tsr_tensor *x, double p, const char *file, int line)
     attrs.dropout.key = tsri_graph_rng_key(c.g, TSRI_OP_DROPOUT);
     attrs.dropout.p = p;
     tsr_tensor *in[2] = {x, tsri_graph_step(c.g, x->placement, loc)};
-    return tsri_graph_add1(c.g, TSRI_OP_DROPOUT, &attrs, 2, in, x->shape, x->dtype, loc);
-}
-
-const char *tsri_offset_axes(char buf[TSRI_AXES_TEXT], int ndim)
-{
-    char *p = buf;
-    for (int i = 0; i < ndim; i++) {
-        if (i)
-            *p++ = ' ';
-        *p++ = tsri_letters[i];
-        *p++ = '@';
-    }
-    *p = 0;
-    return ndim ? buf : "()";
-}
-
-static tsr_status rule_dropout(const tsri_op *op, tsri_rule_text *out)
-{
-    char buf[TSRI_AXES_TEXT];
-    const char *axes = tsri_offset_axes(buf, op->in[0]->shape.ndim);
-    return tsri_write_rule(out, "%s, !() -> %s", axes, axes);
+    return tsri_graph_add_like(TSRI_OP_DROPOUT, &attrs, 2, in, x, loc);
 }
 
 static void grad_dropout(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     tsr_tensor *x = op->in[0], *in[2] = {dout[0], op->in[1]};
     if (want[0])
-        din[0] = tsri_graph_add1(x->graph, TSRI_OP_DROPOUT, &op->attrs, 2, in, x->shape, x->dtype,
-                                 op->loc);
+        din[0] = tsri_graph_add_like(TSRI_OP_DROPOUT, &op->attrs, 2, in, x, op->loc);
 }
 
 static double flops_random(const tsri_op *op)
@@ -63,7 +42,7 @@ static double flops_random(const tsri_op *op)
 static const tsri_attr_field dropout_attrs[] = {TSRI_ATTR_FIELD(dropout.p, F64, "p"),
                                                 TSRI_ATTR_KEY(dropout.key), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_dropout = {.rule = rule_dropout,
+const tsri_op_def tsri_def_dropout = {.rule_text = "B, !() -> B",
                                       .gradient = grad_dropout,
                                       .flops = flops_random,
                                       .attrs = dropout_attrs,
@@ -148,25 +127,13 @@ tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const t
     return tsri_add_source(g, TSRI_OP_FILL, &attrs, dims, dtype, p, TSR_AUTO, loc);
 }
 
-static tsr_status rule_random(const tsri_op *op, tsri_rule_text *out)
-{
-    char buf[TSRI_AXES_TEXT];
-    return tsri_write_rule(out, "-> %s", tsri_offset_axes(buf, op->out[0]->shape.ndim));
-}
-
-static tsr_status rule_fill(const tsri_op *op, tsri_rule_text *out)
-{
-    char buf[TSRI_AXES_TEXT];
-    return tsri_write_rule(out, "-> %s", tsri_axes_text(buf, op->out[0]->shape.ndim, 0, 0));
-}
-
 static const tsri_attr_field drawn_attrs[] = {
     TSRI_ATTR_FIELD(random.dist, I32, "distribution"), TSRI_ATTR_FIELD(random.a, F64, "a"),
     TSRI_ATTR_FIELD(random.b, F64, "b"), TSRI_ATTR_KEY(random.key), TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_random = {
-    .rule = rule_random, .flops = flops_random, .attrs = drawn_attrs, .has_key = true};
+    .rule_text = "-> B", .flops = flops_random, .attrs = drawn_attrs, .has_key = true};
 static const tsri_attr_field fill_attrs[] = {TSRI_ATTR_FIELD(fill.value, F64, "value"),
                                              TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_fill = {.rule = rule_fill, .attrs = fill_attrs};
+const tsri_op_def tsri_def_fill = {.rule_text = "-> A", .attrs = fill_attrs};

@@ -145,17 +145,23 @@ tsr_tensor *tsr_std_at(tsr_tensor *x, tsr_axes axes, bool keepdim, double correc
     return s ? root(s, 2, loc) : NULL;
 }
 
-static tsr_status rule_reduce(const tsri_op *op, tsri_rule_text *out)
+/* A: all axes, B: those of the result, C: all axes, '.' for those that are reduced. */
+static void name_axes(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
-    char in[TSRI_AXES_TEXT], res[TSRI_AXES_TEXT];
-    int ndim = op->in[0]->shape.ndim;
-    bool sum = op->attrs.reduce.op == TSR_REDUCE_SUM;
-    return tsri_write_rule(
-        out, "%s%s -> %s%s", sum ? "" : "!^", tsri_axes_text(in, ndim, 0, 0),
-        sum                                     ? ""
-        : op->attrs.reduce.op == TSR_REDUCE_MAX ? "max "
-                                                : "min ",
-        tsri_axes_text(res, ndim, op->attrs.reduce.axes, op->attrs.reduce.keepdim ? '1' : 0));
+    (void)out;
+    const uint32_t axes = op->attrs.reduce.axes;
+    const int ndim = op->in[0]->shape.ndim;
+    tsri_axes_text(names->a, ndim, 0, 0);
+    tsri_axes_text(names->b, ndim, axes, op->attrs.reduce.keepdim ? '1' : 0);
+    tsri_axes_text(names->c, ndim, axes, '.');
+}
+
+static const char *rule_reduce(const tsri_op *op)
+{
+    const int32_t how = op->attrs.reduce.op;
+    return how == TSR_REDUCE_SUM   ? "A -> B"
+           : how == TSR_REDUCE_MAX ? "!^A -> max B"
+                                   : "!^A -> min B";
 }
 
 /* Gives t back the axes that the reduction dropped, as 1. Leading ones come by broadcasting. */
@@ -192,11 +198,14 @@ static const tsri_attr_field reduce_attrs[] = {
     TSRI_ATTR_FIELD(reduce.keepdim, I32, "keepdim"), TSRI_ATTR_FIELD(reduce.scale, F64, "factor"),
     TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_reduce = {
-    .rule = rule_reduce, .gradient = grad_reduce, .flops_per_element = 1, .attrs = reduce_attrs};
+const tsri_op_def tsri_def_reduce = {.rule_of = rule_reduce,
+                                     .names = name_axes,
+                                     .gradient = grad_reduce,
+                                     .flops_per_element = 1,
+                                     .attrs = reduce_attrs};
 /* The gradient of x comes from the parts after it. */
 const tsri_op_def tsri_def_softmax_max = {
-    .rule = rule_reduce, .flops_per_element = 1, .attrs = reduce_attrs};
+    .rule_of = rule_reduce, .names = name_axes, .flops_per_element = 1, .attrs = reduce_attrs};
 
 /* --- prod ------------------------------------------------------------------------------------- */
 
@@ -221,38 +230,30 @@ tsr_tensor *tsr_prod_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *
     return tsri_graph_add1(c.g, TSRI_OP_PROD, &attrs, 1, &x, shape, x->dtype, loc);
 }
 
-static tsr_status rule_prod(const tsri_op *op, tsri_rule_text *out)
-{
-    char in[TSRI_AXES_TEXT], res[TSRI_AXES_TEXT];
-    const uint32_t axes = op->attrs.reduce.axes;
-    const int ndim = op->in[0]->shape.ndim;
-    return tsri_write_rule(out, "!%s -> %s", tsri_axes_text(in, ndim, axes, '.'),
-                           tsri_axes_text(res, ndim, axes, op->attrs.reduce.keepdim ? '1' : 0));
-}
-
 static void grad_prod(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     (void)want;
     tsr_tensor *x = op->in[0];
     tsr_dims kept = tsri_keepdim(x->shape, op->attrs.reduce.axes);
     tsr_tensor *in[2] = {x, tsri_make_reshape(dout[0], kept, op->loc)};
-    din[0] =
-        tsri_graph_add1(x->graph, TSRI_OP_PROD_DX, &op->attrs, 2, in, x->shape, x->dtype, op->loc);
+    din[0] = tsri_graph_add_like(TSRI_OP_PROD_DX, &op->attrs, 2, in, x, op->loc);
 }
 
-static tsr_status rule_prod_dx(const tsri_op *op, tsri_rule_text *out)
+static void name_prod_dx(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
-    char x[TSRI_AXES_TEXT], dy[TSRI_AXES_TEXT];
-    const uint32_t axes = op->attrs.reduce.axes;
-    const int ndim = op->in[0]->shape.ndim;
-    tsri_axes_text(x, ndim, axes, '.');
-    return tsri_write_rule(out, "!%s, %s -> %s", x, tsri_axes_text(dy, ndim, axes, '1'), x);
+    name_axes(op, names, out);
+    tsri_axes_text(names->b, op->in[0]->shape.ndim, op->attrs.reduce.axes, '1');
 }
 
-const tsri_op_def tsri_def_prod = {
-    .rule = rule_prod, .gradient = grad_prod, .flops_per_element = 1, .attrs = reduce_attrs};
-const tsri_op_def tsri_def_prod_dx = {
-    .rule = rule_prod_dx, .flops_per_element = 4, .attrs = reduce_attrs};
+const tsri_op_def tsri_def_prod = {.rule_text = "!C -> B",
+                                   .names = name_axes,
+                                   .gradient = grad_prod,
+                                   .flops_per_element = 1,
+                                   .attrs = reduce_attrs};
+const tsri_op_def tsri_def_prod_dx = {.rule_text = "!C, B -> C",
+                                      .names = name_prod_dx,
+                                      .flops_per_element = 4,
+                                      .attrs = reduce_attrs};
 
 /* --- cumsum ----------------------------------------------------------------------------------- */
 
@@ -261,7 +262,7 @@ static tsr_tensor *add_cumsum(tsr_tensor *x, int axis, bool reverse, tsri_loc lo
     tsri_attrs attrs = {0};
     attrs.cumsum.axis = axis;
     attrs.cumsum.reverse = reverse;
-    return tsri_graph_add1(x->graph, TSRI_OP_CUMSUM, &attrs, 1, &x, x->shape, x->dtype, loc);
+    return tsri_graph_add_like(TSRI_OP_CUMSUM, &attrs, 1, &x, x, loc);
 }
 
 tsr_tensor *tsr_cumsum_at(tsr_tensor *x, int axis, const char *file, int line)
@@ -274,11 +275,10 @@ tsr_tensor *tsr_cumsum_at(tsr_tensor *x, int axis, const char *file, int line)
     return x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : tsri_as_result(x, x, loc);
 }
 
-static tsr_status rule_cumsum(const tsri_op *op, tsri_rule_text *out)
+static void name_cumsum(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
-    char axes[TSRI_AXES_TEXT];
-    tsri_axes_text(axes, op->in[0]->shape.ndim, 1u << op->attrs.cumsum.axis, '.');
-    return tsri_write_rule(out, "%s -> %s", axes, axes);
+    (void)out;
+    tsri_axes_text(names->a, op->in[0]->shape.ndim, 1u << op->attrs.cumsum.axis, '.');
 }
 
 static void grad_cumsum(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -291,8 +291,11 @@ static const tsri_attr_field cumsum_attrs[] = {TSRI_ATTR_FIELD(cumsum.axis, I32,
                                                TSRI_ATTR_FIELD(cumsum.reverse, I32, "reverse"),
                                                TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_cumsum = {
-    .rule = rule_cumsum, .gradient = grad_cumsum, .flops_per_element = 1, .attrs = cumsum_attrs};
+const tsri_op_def tsri_def_cumsum = {.rule_text = "A -> A",
+                                     .names = name_cumsum,
+                                     .gradient = grad_cumsum,
+                                     .flops_per_element = 1,
+                                     .attrs = cumsum_attrs};
 
 /* --- argmax ----------------------------------------------------------------------------------- */
 
@@ -311,20 +314,18 @@ tsr_tensor *tsr_argmax_at(tsr_tensor *x, int axis, const char *file, int line)
                            TSR_I64, loc);
 }
 
-static tsr_status rule_argmax(const tsri_op *op, tsri_rule_text *out)
+static void name_argmax(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
-    char in[TSRI_AXES_TEXT], res[TSRI_AXES_TEXT];
-    int ndim = op->in[0]->shape.ndim;
-    uint32_t axis = 1u << op->attrs.softmax.axis;
-    return tsri_write_rule(out, "!%s -> %s", tsri_axes_text(in, ndim, axis, '.'),
-                           tsri_axes_text(res, ndim, axis, 0));
+    (void)out;
+    tsri_axes_text(names->a, op->in[0]->shape.ndim, 1u << op->attrs.softmax.axis, '.');
+    tsri_axes_text(names->b, op->in[0]->shape.ndim, 1u << op->attrs.softmax.axis, 0);
 }
 
 static const tsri_attr_field argmax_attrs[] = {TSRI_ATTR_FIELD(softmax.axis, I32, "axis"),
                                                TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_argmax = {
-    .rule = rule_argmax, .flops_per_element = 1, .attrs = argmax_attrs};
+    .rule_text = "!A -> B", .names = name_argmax, .flops_per_element = 1, .attrs = argmax_attrs};
 
 /* --- broadcast_to ----------------------------------------------------------------------------- */
 

@@ -38,7 +38,7 @@ static tsr_tensor *add_mask(tsr_tensor *cond, tsr_tensor *x, bool keep, tsri_loc
     tsr_tensor *in[2] = {cond, x};
     tsri_attrs attrs = {0};
     attrs.mask.keep = keep;
-    return tsri_graph_add1(x->graph, TSRI_OP_MASK, &attrs, 2, in, x->shape, x->dtype, loc);
+    return tsri_graph_add_like(TSRI_OP_MASK, &attrs, 2, in, x, loc);
 }
 
 static void grad_where(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -79,7 +79,7 @@ static tsr_tensor *declare_triangle(const char *name, tsr_tensor *x, int64_t dia
     tsri_attrs attrs = {0};
     attrs.triangle.diagonal = diagonal;
     attrs.triangle.upper = upper;
-    return tsri_graph_add1(c.g, TSRI_OP_TRIANGLE, &attrs, 1, &x, x->shape, x->dtype, loc);
+    return tsri_graph_add_like(TSRI_OP_TRIANGLE, &attrs, 1, &x, x, loc);
 }
 
 tsr_tensor *tsr_triu_at(tsr_tensor *x, int64_t diagonal, const char *file, int line)
@@ -92,26 +92,18 @@ tsr_tensor *tsr_tril_at(tsr_tensor *x, int64_t diagonal, const char *file, int l
     return declare_triangle("tril", x, diagonal, false, (tsri_loc){file, line});
 }
 
-static tsr_status rule_triangle(const tsri_op *op, tsri_rule_text *out)
-{
-    char axes[TSRI_AXES_TEXT];
-    int outer = op->in[0]->shape.ndim - 2;
-    tsri_axes_text(axes, outer, 0, 0);
-    const char *lead = outer ? axes : "";
-    return tsri_write_rule(out, "%s m@ n@ -> %s m@ n@", lead, lead);
-}
-
 static void grad_triangle(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     (void)want;
     tsr_tensor *dy = dout[0];
-    din[0] = tsri_graph_add1(dy->graph, TSRI_OP_TRIANGLE, &op->attrs, 1, &dy, op->in[0]->shape,
-                             op->in[0]->dtype, op->loc);
+    din[0] = tsri_graph_add_like(TSRI_OP_TRIANGLE, &op->attrs, 1, &dy, op->in[0], op->loc);
 }
 
 static const tsri_attr_field triangle_attrs[] = {
     TSRI_ATTR_FIELD(triangle.diagonal, I64, "diagonal"),
     TSRI_ATTR_FIELD(triangle.upper, I32, "upper"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_triangle = {
-    .rule = rule_triangle, .gradient = grad_triangle, .attrs = triangle_attrs};
+const tsri_op_def tsri_def_triangle = {.rule_text = "A -> A",
+                                       .names = tsri_name_matrices,
+                                       .gradient = grad_triangle,
+                                       .attrs = triangle_attrs};

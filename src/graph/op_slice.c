@@ -332,35 +332,27 @@ tsr_tensor *tsr_pad_at(tsr_tensor *x, tsr_dims before, tsr_dims after, double va
     return tsri_graph_add1(c.g, TSRI_OP_PAD, &attrs, 1, &x, dims, x->dtype, loc);
 }
 
-/* '.' for the axes that are cut or grow. */
-static const char *cut_axes(char buf[TSRI_AXES_TEXT], tsr_dims from, tsr_dims to)
+/* A: '.' for the axes that are cut or grow. */
+static void name_cut(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
+    (void)out;
+    const tsr_dims from = op->in[0]->shape, to = op->out[0]->shape;
     uint32_t mask = 0;
     for (int i = 0; i < from.ndim; i++)
         mask |= (uint32_t)(from.d[i] != to.d[i]) << i;
-    return tsri_axes_text(buf, from.ndim, mask, '.');
+    tsri_axes_text(names->a, from.ndim, mask, '.');
 }
 
-static tsr_status rule_slice(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_pad(const tsri_op *op)
 {
-    char buf[TSRI_AXES_TEXT];
-    const char *axes = cut_axes(buf, op->in[0]->shape, op->out[0]->shape);
-    return tsri_write_rule(out, "^%s -> %s", axes, axes);
-}
-
-static tsr_status rule_pad(const tsri_op *op, tsri_rule_text *out)
-{
-    char buf[TSRI_AXES_TEXT];
-    const char *axes = cut_axes(buf, op->in[0]->shape, op->out[0]->shape);
-    return tsri_write_rule(out, "%s^%s -> %s", op->attrs.slice.value != 0 ? "!" : "", axes, axes);
+    return op->attrs.slice.value != 0 ? "!^A -> A" : "^A -> A";
 }
 
 static void grad_slice(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     (void)want;
     tsr_tensor *x = op->in[0], *dy = dout[0];
-    din[0] =
-        tsri_graph_add1(x->graph, TSRI_OP_PAD, &op->attrs, 1, &dy, x->shape, x->dtype, op->loc);
+    din[0] = tsri_graph_add_like(TSRI_OP_PAD, &op->attrs, 1, &dy, x, op->loc);
 }
 
 static void grad_pad(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -377,5 +369,6 @@ static const tsri_attr_field slice_attrs[] = {
     TSRI_ATTR_FIELD(slice.value, F64, "value"), TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_slice = {
-    .rule = rule_slice, .gradient = grad_slice, .attrs = slice_attrs};
-const tsri_op_def tsri_def_pad = {.rule = rule_pad, .gradient = grad_pad, .attrs = slice_attrs};
+    .rule_text = "^A -> A", .names = name_cut, .gradient = grad_slice, .attrs = slice_attrs};
+const tsri_op_def tsri_def_pad = {
+    .rule_of = rule_pad, .names = name_cut, .gradient = grad_pad, .attrs = slice_attrs};

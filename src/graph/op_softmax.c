@@ -17,7 +17,7 @@ static tsr_tensor *declare_softmax(const char *name, tsr_tensor *x, int axis, bo
     tsr_tensor *m = tsri_make_max(x, TSRI_OP_SOFTMAX_MAX, 1u << axis, true, loc);
     tsr_tensor *in[3] = {x, m};
     in[2] = tsri_graph_add1(c.g, TSRI_OP_SOFTMAX_SUM, &attrs, 2, in, m->shape, x->dtype, loc);
-    return tsri_graph_add1(c.g, TSRI_OP_SOFTMAX_FINISH, &attrs, 3, in, x->shape, x->dtype, loc);
+    return tsri_graph_add_like(TSRI_OP_SOFTMAX_FINISH, &attrs, 3, in, x, loc);
 }
 
 tsr_tensor *tsr_softmax_at(tsr_tensor *x, int axis, const char *file, int line)
@@ -30,43 +30,17 @@ tsr_tensor *tsr_log_softmax_at(tsr_tensor *x, int axis, const char *file, int li
     return declare_softmax("log_softmax", x, axis, true, (tsri_loc){file, line});
 }
 
-/* All axes, and those with the softmax's own one as 1. */
-typedef struct text {
-    char all[TSRI_AXES_TEXT], one[TSRI_AXES_TEXT];
-} text;
-
-static text write_axes(const tsri_op *op)
+/* A: all axes, B: those with the softmax's own one as 1. */
+static void name_axes(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
-    text t;
-    int ndim = op->in[0]->shape.ndim;
-    tsri_axes_text(t.all, ndim, 0, 0);
-    tsri_axes_text(t.one, ndim, 1u << op->attrs.softmax.axis, '1');
-    return t;
+    (void)out;
+    tsri_axes_text(names->a, op->in[0]->shape.ndim, 0, 0);
+    tsri_axes_text(names->b, op->in[0]->shape.ndim, 1u << op->attrs.softmax.axis, '1');
 }
 
-static tsr_status rule_sum(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_bwd(const tsri_op *op)
 {
-    text t = write_axes(op);
-    return tsri_write_rule(out, "!%s, !%s -> %s", t.all, t.one, t.one);
-}
-
-static tsr_status rule_finish(const tsri_op *op, tsri_rule_text *out)
-{
-    text t = write_axes(op);
-    return tsri_write_rule(out, "!%s, !%s, !%s -> %s", t.all, t.one, t.one, t.all);
-}
-
-static tsr_status rule_dot(const tsri_op *op, tsri_rule_text *out)
-{
-    text t = write_axes(op);
-    return tsri_write_rule(out, "%s, %s -> %s", t.all, t.all, t.one);
-}
-
-static tsr_status rule_bwd(const tsri_op *op, tsri_rule_text *out)
-{
-    text t = write_axes(op);
-    return tsri_write_rule(out, "%s%s : %s + %s -> %s", op->attrs.softmax.log ? "!" : "", t.all,
-                           t.all, t.one, t.all);
+    return op->attrs.softmax.log ? "!A : A + B -> A" : "A : A + B -> A";
 }
 
 /* By y alone: nothing flows through the maximum and the sum. */
@@ -80,22 +54,26 @@ static void grad_finish(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
                                   : tsri_graph_add1(x->graph, TSRI_OP_SOFTMAX_DOT, &op->attrs, 2,
                                                     in, op->in[1]->shape, x->dtype, op->loc);
     if (!in[2]->failed)
-        din[0] = tsri_graph_add1(x->graph, TSRI_OP_SOFTMAX_BWD, &op->attrs, 3, in, x->shape,
-                                 x->dtype, op->loc);
+        din[0] = tsri_graph_add_like(TSRI_OP_SOFTMAX_BWD, &op->attrs, 3, in, x, op->loc);
 }
 
 static const tsri_attr_field softmax_attrs[] = {TSRI_ATTR_FIELD(softmax.axis, I32, "axis"),
                                                 TSRI_ATTR_FIELD(softmax.log, I32, "log"),
                                                 TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_softmax_sum = {
-    .rule = rule_sum, .flops_per_element = 10, .attrs = softmax_attrs};
-const tsri_op_def tsri_def_softmax_finish = {
-    .rule = rule_finish, .gradient = grad_finish, .flops_per_element = 10, .attrs = softmax_attrs};
+const tsri_op_def tsri_def_softmax_sum = {.rule_text = "!A, !B -> B",
+                                          .names = name_axes,
+                                          .flops_per_element = 10,
+                                          .attrs = softmax_attrs};
+const tsri_op_def tsri_def_softmax_finish = {.rule_text = "!A, !B, !B -> A",
+                                             .names = name_axes,
+                                             .gradient = grad_finish,
+                                             .flops_per_element = 10,
+                                             .attrs = softmax_attrs};
 const tsri_op_def tsri_def_softmax_dot = {
-    .rule = rule_dot, .flops_per_element = 2, .attrs = softmax_attrs};
+    .rule_text = "A, A -> B", .names = name_axes, .flops_per_element = 2, .attrs = softmax_attrs};
 const tsri_op_def tsri_def_softmax_bwd = {
-    .rule = rule_bwd, .flops_per_element = 2, .attrs = softmax_attrs};
+    .rule_of = rule_bwd, .names = name_axes, .flops_per_element = 2, .attrs = softmax_attrs};
 
 /* --- cross entropy ---------------------------------------------------------------------------- */
 
@@ -186,9 +164,9 @@ tsr_tensor *tsr_cross_entropy_at(tsr_tensor *logits, tsr_tensor *labels, tsr_red
                                      file, line);
 }
 
-static tsr_status rule_ce_finish(const tsri_op *op, tsri_rule_text *out)
+static const char *rule_ce_finish(const tsri_op *op)
 {
-    return tsri_write_rule(out, "!n ., !n%s -> n, n, n .", op->nin == 3 ? ", !n" : "");
+    return op->nin == 3 ? "!n ., !n, !n -> n, n, n ." : "!n ., !n -> n, n, n .";
 }
 
 /* The gradient to the logits needs of the forward pass each row's log-sum-exp alone, so it is made
@@ -199,8 +177,7 @@ static void grad_ce_finish(tsri_op *op, tsr_tensor *const *dout, const bool *wan
     const tsri_op *terms = op->in[0]->op;
     tsr_tensor *x = terms->in[0], *in[4] = {x, terms->in[1], op->out[2], dout[0]};
     if (want[0] && dout[0])
-        din[0] = tsri_graph_add1(x->graph, TSRI_OP_CE_DX, &op->attrs, 4, in, x->shape, x->dtype,
-                                 op->loc);
+        din[0] = tsri_graph_add_like(TSRI_OP_CE_DX, &op->attrs, 4, in, x, op->loc);
 }
 
 static void grad_terms(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
@@ -226,7 +203,7 @@ const tsri_op_def tsri_def_ce_terms = {.rule_text = "!n c@, !n, !n -> n .",
                                        .flops_per_element = 10,
                                        .attrs = ce_attrs};
 const tsri_op_def tsri_def_ce_finish = {
-    .rule = rule_ce_finish, .gradient = grad_ce_finish, .flops = flops_rows, .attrs = ce_attrs};
+    .rule_of = rule_ce_finish, .gradient = grad_ce_finish, .flops = flops_rows, .attrs = ce_attrs};
 const tsri_op_def tsri_def_ce_dx = {
     .rule_text = "!n c@, !n, !n ., n -> n c@", .flops_per_element = 10, .attrs = ce_attrs};
 

@@ -67,18 +67,12 @@ tsr_tensor *tsr_constant_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const 
     return tsri_add_source(g, TSRI_OP_CONSTANT, &attrs, dims, dtype, p, sbp, c.loc);
 }
 
-static tsr_status rule_source(const tsri_op *op, tsri_rule_text *out)
-{
-    char buf[TSRI_AXES_TEXT];
-    return tsri_write_rule(out, "-> %s", tsri_offset_axes(buf, op->out[0]->shape.ndim));
-}
-
 static const tsri_attr_field arange_attrs[] = {TSRI_ATTR_FIELD(arange.start, F64, "start"),
                                                TSRI_ATTR_FIELD(arange.step, F64, "step"),
                                                TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_arange = {.rule = rule_source, .attrs = arange_attrs};
+const tsri_op_def tsri_def_arange = {.rule_text = "-> B", .attrs = arange_attrs};
 static const tsri_attr_field constant_attrs[] = {
     TSRI_ATTR_FIELD(constant.hash, U64, "hash of the data"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_constant = {.rule = rule_source, .attrs = constant_attrs};
+const tsri_op_def tsri_def_constant = {.rule_text = "-> B", .attrs = constant_attrs};
