@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/core/live.h"
-#include "src/graph/graph.h"
+#include "src/graph/op.h"
 
 /* Gradients that flow into one tensor, from each of its uses. */
 typedef struct flow {
@@ -44,7 +44,7 @@ static tsr_tensor *collect(walk *w, const tsr_tensor *t)
             part[m] = all[i + m - 1];
             m++;
         }
-        sum = tsri_graph_add1(w->g, TSRI_OP_ADD_N, NULL, m, part, t->shape, t->dtype, t->op->loc);
+        sum = tsri_graph_add_like(TSRI_OP_ADD_N, NULL, m, part, t, t->op->loc);
     }
     w->flows[t->id]->next = NULL;
     w->flows[t->id]->grad = sum;
@@ -111,14 +111,6 @@ static void mark(walk *w, int nops, int n, tsr_tensor *const *x)
     }
 }
 
-static tsr_tensor *ones_like(tsr_graph *g, const tsr_tensor *y, tsri_loc loc)
-{
-    tsri_attrs attrs = {.fill = {1.0}};
-    tsri_op *op = tsri_graph_add(g, TSRI_OP_FILL, &attrs, 0, NULL, 1, &y->shape, &y->dtype,
-                                 y->placement, loc);
-    return op ? op->out[0] : &g->failed;
-}
-
 bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out, tsri_loc loc)
 {
     tsr_graph *g = y->graph;
@@ -136,7 +128,7 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
         tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
     if (ok) {
         mark(&w, last + 1, n, x);
-        ok = arrive(&w, y, ones_like(g, y, loc));
+        ok = arrive(&w, y, tsri_make_fill(g, y->shape, y->dtype, y->placement, 1, loc));
     }
     /* Operands come before their op, so going down the list all uses of a tensor have been seen
      * when the op that makes it is reached. */
@@ -149,48 +141,39 @@ bool tsri_differentiate(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor *
     return ok && g->status == TSR_OK;
 }
 
+static bool check_gradients(const tsri_ctx *c, const tsr_tensor *y, int n, tsr_tensor *const *x,
+                            tsr_tensor *const *out_dx)
+{
+    if (n > 0 && (!x || !out_dx))
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "%s is NULL; it must have n = %d places",
+                              x ? "out_dx" : "x", n);
+    for (int i = 0; i < n; i++) {
+        if (tsri_live_check(x[i], TSRI_LIVE_TENSOR, c->op) != TSR_OK)
+            return tsri_op_refuse_last(c, TSR_ERR_INVALID);
+        if (!x[i] || x[i]->failed)
+            return false;
+        if (x[i]->graph != c->g)
+            return tsri_op_refuse(c, TSR_ERR_INVALID, "x[%d] belongs to another graph", i);
+    }
+    return tsri_is_float(y->dtype) ||
+           tsri_op_refuse(c, TSR_ERR_DTYPE, "y is %s; only floating-point values have gradients",
+                          tsr_dtype_name(y->dtype));
+}
+
 void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out_dx,
                       const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsr_graph *g = tsri_check_operands("gradients", 1, &y, 0, loc, &failed);
+    tsri_ctx c;
+    bool ok = tsri_op_begin(&c, "gradients", 1, &y, 0, loc);
     for (int i = 0; i < n && out_dx; i++)
-        out_dx[i] = failed;
-    if (!g)
+        out_dx[i] = c.failed;
+    if (!ok || !check_gradients(&c, y, n, x, out_dx))
         return;
-    if (n > 0 && (!x || !out_dx)) {
-        tsri_graph_fail(g, loc, TSR_ERR_INVALID,
-                        "gradients: %s is NULL; it must have n = %d places", x ? "out_dx" : "x", n);
-        return;
-    }
-    for (int i = 0; i < n; i++) {
-        if (tsri_live_check(x[i], TSRI_LIVE_TENSOR, "gradients") != TSR_OK) {
-            tsri_graph_fail_last(g, TSR_ERR_INVALID);
-            return;
-        }
-        if (!x[i] || x[i]->failed)
-            return;
-        if (x[i]->graph != g) {
-            tsri_graph_fail(g, loc, TSR_ERR_INVALID, "gradients: x[%d] belongs to another graph",
-                            i);
-            return;
-        }
-    }
-    if (!tsri_is_float(y->dtype)) {
-        tsri_graph_fail(g, loc, TSR_ERR_DTYPE,
-                        "gradients: y is %s; only floating-point values have "
-                        "gradients",
-                        tsr_dtype_name(y->dtype));
-        return;
-    }
-    if (!tsri_differentiate(y, n, x, out_dx, loc)) {
-        for (int i = 0; i < n; i++)
-            out_dx[i] = &g->failed;
-        return;
-    }
+    ok = tsri_differentiate(y, n, x, out_dx, loc);
     for (int i = 0; i < n; i++)
-        if (!out_dx[i])
-            out_dx[i] =
-                tsri_graph_fail(g, loc, TSR_ERR_STATE, "gradients: y does not depend on x[%d]", i);
+        if (!ok)
+            out_dx[i] = c.failed;
+        else if (!out_dx[i])
+            out_dx[i] = tsri_op_fail(&c, TSR_ERR_STATE, "y does not depend on x[%d]", i);
 }

@@ -34,6 +34,10 @@ bool tsri_op_refuse(const tsri_ctx *c, tsr_status status, const char *fmt, ...) 
 const char *tsri_op_dims(const tsri_ctx *c, const tsr_tensor *x);
 /* Checks that x is floating point. */
 bool tsri_want_float(const tsri_ctx *c, const tsr_tensor *x);
+/* Checks that `loss` can be minimized: it is a floating-point scalar. */
+bool tsri_want_loss(const tsri_ctx *c, const tsr_tensor *loss);
+/* Fails the graph with the thread's last error, and returns false. */
+bool tsri_op_refuse_last(const tsri_ctx *c, tsr_status status);
 /* Checks that x[0] and all others of n tensors (those may be NULL) have one dtype. */
 bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x);
 /* Checks that x, which the message calls `what`, is a vector of n elements. */

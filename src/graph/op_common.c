@@ -60,6 +60,25 @@ bool tsri_want_float(const tsri_ctx *c, const tsr_tensor *x)
                           tsri_op_dims(c, x), tsr_dtype_name(x->dtype));
 }
 
+bool tsri_want_loss(const tsri_ctx *c, const tsr_tensor *loss)
+{
+    if (loss->shape.ndim != 0)
+        return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                              "the loss must be a scalar, but has shape %s; reduce it with "
+                              "tsr_mean or tsr_sum",
+                              tsri_op_dims(c, loss));
+    if (!tsri_is_float(loss->dtype))
+        return tsri_op_refuse(c, TSR_ERR_DTYPE, "the loss is %s; it must be floating point",
+                              tsr_dtype_name(loss->dtype));
+    return true;
+}
+
+bool tsri_op_refuse_last(const tsri_ctx *c, tsr_status status)
+{
+    tsri_graph_fail_last(c->g, status);
+    return false;
+}
+
 bool tsri_want_same_dtype(const tsri_ctx *c, int n, tsr_tensor *const *x)
 {
     for (int i = 1; i < n; i++)
@@ -129,10 +148,8 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
         return false;
     if (!p)
         return tsri_op_refuse(c, TSR_ERR_PLACEMENT, "no placement%s", tsri_error_cause());
-    if (tsri_placement_check(c->g->world, p, c->op) != TSR_OK) {
-        tsri_graph_fail_last(c->g, TSR_ERR_PLACEMENT);
-        return false;
-    }
+    if (tsri_placement_check(c->g->world, p, c->op) != TSR_OK)
+        return tsri_op_refuse_last(c, TSR_ERR_PLACEMENT);
     if (!tsr_dtype_size(dtype))
         return tsri_op_refuse(c, TSR_ERR_DTYPE, "no such dtype: %d", (int)dtype);
     if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM)

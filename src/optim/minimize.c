@@ -2,6 +2,7 @@
 /* tsr_minimize: gradients of a loss, and the update of what they belong to, as ops of its graph. */
 #include "src/nn/module.h"
 #include "src/core/live.h"
+#include "src/graph/op.h"
 #include "src/optim/optim.h"
 
 /* Before each run, on the host: what the updates of this run read. */
@@ -27,8 +28,6 @@ static bool add_update(tsr_optimizer *o, tsr_graph *g, const tsri_optim_slot *sl
             hyper = o->hypers[i];
     tsr_tensor *in[5];
     tsr_variable *writes[3];
-    tsr_dims shapes[3];
-    tsr_dtype dtypes[3];
     int n = 0;
     tsr_tensor *value = tsri_graph_current(g, p, loc);
     if (value->failed)
@@ -44,14 +43,10 @@ static bool add_update(tsr_optimizer *o, tsr_graph *g, const tsri_optim_slot *sl
         writes[n++] = s;
     }
     int nout = n;
-    for (int i = 0; i < nout; i++) {
-        shapes[i] = p->shape;
-        dtypes[i] = p->dtype;
-    }
     in[n++] = grad;
     in[n++] = tsri_graph_read(g, hyper, loc);
-    tsri_op *op = tsri_graph_add(g, o->kind == TSRI_OPTIM_SGD ? TSRI_OP_SGD : TSRI_OP_ADAM,
-                                 &o->attrs, n, in, nout, shapes, dtypes, p->placement, loc);
+    tsri_op *op = tsri_graph_add_all_like(o->kind == TSRI_OPTIM_SGD ? TSRI_OP_SGD : TSRI_OP_ADAM,
+                                          &o->attrs, n, in, nout, value, loc);
     if (!op)
         return false;
     op->name = value->op->name;
@@ -63,30 +58,20 @@ static bool add_update(tsr_optimizer *o, tsr_graph *g, const tsri_optim_slot *sl
 
 /* --- updates from gradients ------------------------------------------------------------------- */
 /* Checks what must hold before anything is declared. */
-static bool check_optimizer(const tsr_optimizer *o, tsr_graph *g, tsri_loc loc)
+static bool check_optimizer(const tsri_ctx *c, const tsr_optimizer *o)
 {
-    if (!o) {
-        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "minimize: the optimizer is NULL%s",
-                        tsri_error_cause());
-        return false;
-    }
-    if (tsri_live_check(o, TSRI_LIVE_OPTIMIZER, "minimize") != TSR_OK) {
-        tsri_graph_fail_last(g, TSR_ERR_INVALID);
-        return false;
-    }
-    if (o->world != g->world) {
-        tsri_graph_fail(g, loc, TSR_ERR_INVALID,
-                        "minimize: the optimizer belongs to another world than the loss");
-        return false;
-    }
-    for (int i = 0; i < g->nhooks; i++)
-        if (g->hooks[i].fn == before_run && g->hooks[i].arg == o) {
-            tsri_graph_fail(
-                g, loc, TSR_ERR_STATE,
-                "minimize: this optimizer minimizes a loss of this graph already; add the "
-                "losses, or use an optimizer for each");
-            return false;
-        }
+    if (!o)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "the optimizer is NULL%s", tsri_error_cause());
+    if (tsri_live_check(o, TSRI_LIVE_OPTIMIZER, c->op) != TSR_OK)
+        return tsri_op_refuse_last(c, TSR_ERR_INVALID);
+    if (o->world != c->g->world)
+        return tsri_op_refuse(c, TSR_ERR_INVALID,
+                              "the optimizer belongs to another world than the loss");
+    for (int i = 0; i < c->g->nhooks; i++)
+        if (c->g->hooks[i].fn == before_run && c->g->hooks[i].arg == o)
+            return tsri_op_refuse(c, TSR_ERR_STATE,
+                                  "this optimizer minimizes a loss of this graph already; add the "
+                                  "losses, or use an optimizer for each");
     return true;
 }
 
@@ -104,29 +89,25 @@ static const tsri_optim_slot *find_slot(const tsr_optimizer *o, const tsr_variab
 }
 
 /* Whether `grad` can be the gradient of p. */
-static bool check_gradient(tsr_graph *g, const tsr_variable *p, const tsr_tensor *grad,
-                           tsri_loc loc)
+static bool check_gradient(const tsri_ctx *c, const tsr_variable *p, const tsr_tensor *grad)
 {
     char name[TSRI_NAME_MAX];
     tsri_variable_qualified_name(p, name, sizeof name);
-    if (grad->graph != g) {
-        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "the gradient of %s belongs to another graph",
-                        name);
-        return false;
-    }
+    if (grad->graph != c->g)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "the gradient of %s belongs to another graph",
+                              name);
     if (tsr_dims_equal(grad->shape, p->shape) && grad->dtype == p->dtype &&
         grad->placement == p->placement)
         return true;
-    tsri_graph_fail(g, loc, TSR_ERR_SHAPE,
-                    "the gradient of %s is %s %s on %s; it must be as the parameter: %s %s on %s",
-                    name, tsr_dtype_name(grad->dtype), tsri_dims_text(g, grad->shape),
-                    tsr_placement_text(grad->placement), tsr_dtype_name(p->dtype),
-                    tsri_dims_text(g, p->shape), tsr_placement_text(p->placement));
-    return false;
+    return tsri_op_refuse(
+        c, TSR_ERR_SHAPE,
+        "the gradient of %s is %s %s on %s; it must be as the parameter: %s %s on %s", name,
+        tsr_dtype_name(grad->dtype), tsri_op_dims(c, grad), tsr_placement_text(grad->placement),
+        tsr_dtype_name(p->dtype), tsri_dims_text(c->g, p->shape), tsr_placement_text(p->placement));
 }
 
-static bool add_updates(tsr_optimizer *o, tsr_graph *g, int n, tsr_variable *const *params,
-                        tsr_tensor *const *grads, tsri_loc loc)
+static bool add_updates(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variable *const *params,
+                        tsr_tensor *const *grads)
 {
     for (int i = 0, last = -1; i < n; i++) {
         if (!grads[i])
@@ -135,12 +116,11 @@ static bool add_updates(tsr_optimizer *o, tsr_graph *g, int n, tsr_variable *con
         if (!slot) {
             char name[TSRI_NAME_MAX];
             tsri_variable_qualified_name(params[i], name, sizeof name);
-            tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s is none of the optimizer's %d parameters",
-                            name, o->nslots);
-            return false;
+            return tsri_op_refuse(c, TSR_ERR_INVALID, "%s is none of the optimizer's %d parameters",
+                                  name, o->nslots);
         }
-        if (grads[i]->failed || !check_gradient(g, params[i], grads[i], loc) ||
-            !add_update(o, g, slot, grads[i], loc))
+        if (grads[i]->failed || !check_gradient(c, params[i], grads[i]) ||
+            !add_update(o, c->g, slot, grads[i], c->loc))
             return false;
     }
     return true;
@@ -149,8 +129,8 @@ static bool add_updates(tsr_optimizer *o, tsr_graph *g, int n, tsr_variable *con
 void tsri_optimizer_apply(tsr_optimizer *o, tsr_graph *g, int n, tsr_variable *const *params,
                           tsr_tensor *const *grads, tsri_loc loc)
 {
-    if (g->status != TSR_OK || !check_optimizer(o, g, loc) ||
-        !add_updates(o, g, n, params, grads, loc))
+    const tsri_ctx c = {.g = g, .loc = loc, .op = "minimize"};
+    if (g->status != TSR_OK || !check_optimizer(&c, o) || !add_updates(&c, o, n, params, grads))
         return;
     tsri_graph_add_hook(g, (tsri_hook){before_run, tsri_optimizer_describe, o});
     /* Masks follow the training step, whichever graph runs it. */
@@ -167,16 +147,15 @@ typedef struct targets {
     tsr_tensor **values, **grads;
 } targets;
 
-static bool find_targets(const tsr_optimizer *o, tsr_graph *g, targets *t)
+static bool find_targets(const tsri_ctx *c, const tsr_optimizer *o, targets *t)
 {
+    tsr_graph *g = c->g;
     size_t n = (size_t)o->nslots;
     t->params = tsri_pool_alloc(&g->pool, n * sizeof *t->params);
     t->values = tsri_pool_alloc(&g->pool, n * sizeof *t->values);
     t->grads = tsri_pool_alloc(&g->pool, n * sizeof *t->grads);
-    if (!t->params || !t->values || !t->grads) {
-        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
-        return false;
-    }
+    if (!t->params || !t->values || !t->grads)
+        return tsri_op_refuse_last(c, TSR_ERR_NO_MEMORY);
     for (int i = 0; i < o->nslots; i++) {
         tsr_tensor *value = tsri_graph_find_read(g, o->slots[i].param);
         if (!value)
@@ -188,38 +167,17 @@ static bool find_targets(const tsr_optimizer *o, tsr_graph *g, targets *t)
 }
 
 /* Sets the targets' gradients; whether there are any. Failures are the graph's. */
-static bool find_gradients(const tsr_optimizer *o, tsr_graph *g, tsr_tensor *loss, targets *t,
-                           tsri_loc loc)
+static bool find_gradients(const tsri_ctx *c, const tsr_optimizer *o, tsr_tensor *loss, targets *t)
 {
-    if (t->n && !tsri_differentiate(loss, t->n, t->values, t->grads, loc))
+    if (t->n && !tsri_differentiate(loss, t->n, t->values, t->grads, c->loc))
         return false;
-    bool any = false;
     for (int i = 0; i < t->n; i++)
-        any |= t->grads[i] != NULL;
-    if (!any)
-        tsri_graph_fail(g, loc, TSR_ERR_STATE,
-                        "minimize: the loss depends on none of the optimizer's %d parameters (the "
-                        "graph reads %d of them)",
-                        o->nslots, t->n);
-    return any;
-}
-
-static bool check_loss(tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
-{
-    if (loss->shape.ndim != 0) {
-        tsri_graph_fail(g, loc, TSR_ERR_SHAPE,
-                        "minimize: the loss must be a scalar, but has shape %s; reduce it with "
-                        "tsr_mean or tsr_sum",
-                        tsri_dims_text(g, loss->shape));
-        return false;
-    }
-    if (!tsri_is_float(loss->dtype)) {
-        tsri_graph_fail(g, loc, TSR_ERR_DTYPE,
-                        "minimize: the loss is %s; it must be floating point",
-                        tsr_dtype_name(loss->dtype));
-        return false;
-    }
-    return true;
+        if (t->grads[i])
+            return true;
+    return tsri_op_refuse(c, TSR_ERR_STATE,
+                          "the loss depends on none of the optimizer's %d parameters (the graph "
+                          "reads %d of them)",
+                          o->nslots, t->n);
 }
 
 /* The first op that the loss depends on and that evaluates; NULL: none, or no memory. */
@@ -265,9 +223,10 @@ void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int l
     if (!tsri_is_live(loss, TSRI_LIVE_TENSOR, "minimize") || loss->failed)
         return;
     tsr_graph *g = loss->graph;
+    const tsri_ctx c = {.g = g, .loc = loc, .op = "minimize"};
     targets t = {0};
-    if (!check_optimizer(o, g, loc) || !check_loss(g, loss, loc) || !find_targets(o, g, &t) ||
-        !find_gradients(o, g, loss, &t, loc))
+    if (!check_optimizer(&c, o) || !tsri_want_loss(&c, loss) || !find_targets(&c, o, &t) ||
+        !find_gradients(&c, o, loss, &t))
         return;
     warn_of_evaluation(g, loss, loc);
     tsri_optimizer_apply(o, g, t.n, t.params, t.grads, loc);

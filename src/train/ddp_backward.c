@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/core/live.h"
+#include "src/graph/op.h"
 #include "src/train/ddp.h"
 
 /* A first pass may have left any of the parameters out. */
@@ -19,47 +20,24 @@ static bool has_backward(const tsr_ddp *d, const tsr_graph *g)
     return false;
 }
 
-static bool check(tsr_ddp *d, tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
+static bool check(const tsri_ctx *c, tsr_ddp *d, const tsr_tensor *loss)
 {
-    if (!d) {
-        tsri_graph_fail(g, loc, TSR_ERR_INVALID, "ddp_backward: ddp is NULL%s", tsri_error_cause());
+    if (!d)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "ddp is NULL%s", tsri_error_cause());
+    if (!tsri_is_live(d, TSRI_LIVE_DDP, c->op))
+        return tsri_op_refuse_last(c, TSR_ERR_INVALID);
+    if (d->world != c->g->world)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "ddp belongs to another world than the loss");
+    if (!c->g->local)
+        return tsri_op_refuse(c, TSR_ERR_STATE,
+                              "the loss is in a graph of all ranks; make it with "
+                              "TSR_GRAPH_OPTS(.local = true)");
+    if (!tsri_want_loss(c, loss))
         return false;
-    }
-    if (!tsri_is_live(d, TSRI_LIVE_DDP, "ddp_backward")) {
-        tsri_graph_fail_last(g, TSR_ERR_INVALID);
-        return false;
-    }
-    if (d->world != g->world) {
-        tsri_graph_fail(g, loc, TSR_ERR_INVALID,
-                        "ddp_backward: ddp belongs to another world than the loss");
-        return false;
-    }
-    if (!g->local) {
-        tsri_graph_fail(g, loc, TSR_ERR_STATE,
-                        "ddp_backward: the loss is in a graph of all ranks; make it with "
-                        "TSR_GRAPH_OPTS(.local = true)");
-        return false;
-    }
-    if (loss->shape.ndim != 0) {
-        tsri_graph_fail(g, loc, TSR_ERR_SHAPE,
-                        "ddp_backward: the loss must be a scalar, but has shape %s; reduce it with "
-                        "tsr_mean or tsr_sum",
-                        tsri_dims_text(g, loss->shape));
-        return false;
-    }
-    if (!tsri_is_float(loss->dtype)) {
-        tsri_graph_fail(g, loc, TSR_ERR_DTYPE,
-                        "ddp_backward: the loss is %s; it must be floating point",
-                        tsr_dtype_name(loss->dtype));
-        return false;
-    }
-    if (has_backward(d, g)) {
-        tsri_graph_fail(g, loc, TSR_ERR_STATE,
-                        "ddp_backward: this graph has a backward pass already; add the losses, or "
-                        "declare a graph for each");
-        return false;
-    }
-    return true;
+    return !has_backward(d, c->g) ||
+           tsri_op_refuse(c, TSR_ERR_STATE,
+                          "this graph has a backward pass already; add the losses, or declare a "
+                          "graph for each");
 }
 
 /* Whether an op's first result has the order of axes that variables have. */
@@ -170,7 +148,8 @@ void tsr_ddp_backward_at(tsr_ddp *d, tsr_tensor *loss, const char *file, int lin
     if (!tsri_is_live(loss, TSRI_LIVE_TENSOR, "ddp_backward") || loss->failed)
         return;
     tsr_graph *g = loss->graph;
-    if (!check(d, g, loss, loc))
+    const tsri_ctx c = {.g = g, .loc = loc, .op = "ddp_backward"};
+    if (!check(&c, d, loss))
         return;
     size_t n = (size_t)d->nparams;
     tsr_tensor **x = tsri_pool_alloc(&g->pool, n * 2 * sizeof(tsr_tensor *));
