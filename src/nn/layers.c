@@ -27,10 +27,11 @@ static tsr_init bias_init(double fan_in)
     return (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -bound, .b = bound};
 }
 
-/* Variables that failed have marked the module; the first one's text becomes the last error. */
+/* Ends the making of a layer; m may be NULL. Variables that failed have marked the module; the
+ * first one's text becomes the last error. */
 static tsr_module *finish(tsr_module *m)
 {
-    if (m->status != TSR_OK) {
+    if (m && m->status != TSR_OK) {
         tsri_fail(m->status, "%s", m->error ? m->error : "no memory");
         tsr_module_destroy(m);
         return NULL;
@@ -75,8 +76,6 @@ tsr_module *tsr_nn_linear(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_
         return NULL;
     }
     tsr_module *m = make_layer(w, o, linear_forward, NULL);
-    if (!m)
-        return NULL;
     tsr_module_param(m, "weight", TSR_DIMS(out, in), TSR_AUTO, weight_init());
     if (bias)
         tsr_module_param(m, "bias", TSR_DIMS(out), TSR_AUTO, bias_init((double)in));
@@ -231,8 +230,6 @@ tsr_module *tsr_nn_layer_norm(tsr_world *w, const tsr_nn_opts *o, tsr_dims shape
     }
     l.ln.axes = shape.ndim;
     tsr_module *m = make_layer(w, o, layer_norm_forward, &l);
-    if (!m)
-        return NULL;
     tsr_module_param(m, "weight", shape, TSR_AUTO, (tsr_init){.kind = TSR_INIT_ONES});
     tsr_module_param(m, "bias", shape, TSR_AUTO, (tsr_init){.kind = TSR_INIT_ZEROS});
     return finish(m);

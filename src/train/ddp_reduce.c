@@ -111,12 +111,12 @@ tsr_status tsri_ddp_start_bucket(tsr_ddp *d, int bucket)
         return tsr_all_reduce_at(d->group, b->small, b->pub.count, small, TSR_REDUCE_SUM, &b->work,
                                  d->loc.file, d->loc.line);
     }
-    if (d->divisor == (double)d->nranks)
-        return tsr_all_reduce_at(d->group, b->pub.data, b->pub.count, b->pub.dtype, TSR_REDUCE_AVG,
-                                 &b->work, d->loc.file, d->loc.line);
-    scale(b->pub.dtype, b->pub.count, b->pub.data, d->divisor);
-    return tsr_all_reduce_at(d->group, b->pub.data, b->pub.count, b->pub.dtype, TSR_REDUCE_SUM,
-                             &b->work, d->loc.file, d->loc.line);
+    const bool is_average = d->divisor == (double)d->nranks;
+    if (!is_average)
+        scale(b->pub.dtype, b->pub.count, b->pub.data, d->divisor);
+    return tsr_all_reduce_at(d->group, b->pub.data, b->pub.count, b->pub.dtype,
+                             is_average ? TSR_REDUCE_AVG : TSR_REDUCE_SUM, &b->work, d->loc.file,
+                             d->loc.line);
 }
 
 tsr_status tsri_ddp_finish_bucket(tsr_ddp *d, int bucket)
