@@ -141,7 +141,7 @@ bool tsri_want_new(const tsri_ctx *c, tsr_dtype dtype, tsr_dims dims, const tsr_
                    tsr_sbp sbp)
 {
     if (!c->g) {
-        tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s: no graph (did its creation fail?)", c->op);
+        tsri_fail_at(c->loc, TSR_ERR_INVALID, "%s: no graph%s", c->op, tsri_error_cause());
         return false;
     }
     if (tsri_live_check(c->g, TSRI_LIVE_GRAPH, c->op) != TSR_OK || c->g->status != TSR_OK)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/core/live.h"
-#include "src/graph/graph.h"
+#include "src/graph/op.h"
 #include "placement/placement.h"
 
 /* Whether `sbp` makes sense for a value; AUTO does. Fails the graph otherwise. */
@@ -42,36 +42,18 @@ static tsri_graph_port *add_port(tsr_graph *g, tsri_loc loc, const char *name)
 static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
                              const tsr_placement *p, tsr_sbp sbp, bool from_local, tsri_loc loc)
 {
-    const char *what = from_local ? "from_local" : "input";
-    if (!g) {
-        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: no graph%s", what, tsri_error_cause());
-        return NULL;
-    }
-    if (tsri_live_check(g, TSRI_LIVE_GRAPH, what) != TSR_OK)
-        return NULL;
-    if (g->status != TSR_OK)
-        return &g->failed;
-    if (!name || !name[0])
-        return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "%s: a name is needed, to feed it by",
-                               what);
-    if (!p)
-        return tsri_graph_fail(g, loc, TSR_ERR_PLACEMENT, "%s '%s': no placement%s", what, name,
-                               tsri_error_cause());
-    if (!tsr_dtype_size(dtype))
-        return tsri_graph_fail(g, loc, TSR_ERR_DTYPE, "%s '%s': no such dtype: %d", what, name,
-                               (int)dtype);
-    if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM)
-        return tsri_graph_fail(g, loc, TSR_ERR_SHAPE, "%s '%s': %d axes; at most %d are possible",
-                               what, name, dims.ndim, TSR_MAX_NDIM);
-    for (int i = 0; i < dims.ndim; i++)
-        if (dims.d[i] < 0)
-            return tsri_graph_fail(g, loc, TSR_ERR_SHAPE,
-                                   "%s '%s': axis %d is %lld; sizes are >= 0", what, name, i,
-                                   (long long)dims.d[i]);
-    if (tsri_placement_check(g->world, p, what) != TSR_OK)
-        return tsri_graph_fail_last(g, TSR_ERR_PLACEMENT);
+    const char *call = from_local ? "from_local" : "input";
+    char what[256];
+    bool named = name && name[0];
+    snprintf(what, sizeof what, "%s%s%.200s%s", call, named ? " '" : "", named ? name : "",
+             named ? "'" : "");
+    const tsri_ctx c = {.g = g, .loc = loc, .op = what};
+    if (!tsri_want_new(&c, dtype, dims, p, TSR_AUTO))
+        return tsri_refused_new(&c);
+    if (!named)
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "a name is needed, to feed it by");
     if (!check_sbp(g, loc, name, dtype, dims, p, sbp) ||
-        !tsri_graph_check_local(g, loc, what, name, p))
+        !tsri_graph_check_local(g, loc, call, name, p))
         return &g->failed;
     tsri_graph_port *port = add_port(g, loc, name);
     tsri_op *op =
@@ -81,10 +63,10 @@ static tsr_tensor *add_input(tsr_graph *g, const char *name, tsr_dtype dtype, ts
     if (sbp.ndim == 0 && tsr_placement_ndim(p) == 1)
         sbp = dims.ndim ? TSR_S(0) : TSR_B;
     if (sbp.ndim == 0 && from_local)
-        return tsri_graph_fail(g, loc, TSR_ERR_SBP,
-                               "from_local '%s': what the ranks hold has to be said: a signature "
-                               "with %d entries for placement %s",
-                               name, tsr_placement_ndim(p), tsr_placement_text(p));
+        return tsri_op_fail(&c, TSR_ERR_SBP,
+                            "what the ranks hold has to be said: a signature with %d entries for "
+                            "placement %s",
+                            tsr_placement_ndim(p), tsr_placement_text(p));
     op->name = port->name;
     op->sbp = sbp;
     op->from_local = from_local;
