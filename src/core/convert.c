@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/core/dims.h"
+
 /* A 16-bit format: sign, `exponent` bits, `mantissa` bits. */
 typedef struct half_format {
     int exponent, mantissa;
@@ -104,11 +106,6 @@ static void store(char *p, tsr_dtype dtype, double value)
     }
 }
 
-static bool is_float(tsr_dtype dtype)
-{
-    return dtype == TSR_F32 || dtype == TSR_F64 || dtype == TSR_F16 || dtype == TSR_BF16;
-}
-
 tsr_status tsri_convert(void *dst, tsr_dtype dst_dtype, const void *src, tsr_dtype src_dtype,
                         int64_t n)
 {
@@ -118,7 +115,7 @@ tsr_status tsri_convert(void *dst, tsr_dtype dst_dtype, const void *src, tsr_dty
             memmove(dst, src, (size_t)n * to);
         return TSR_OK;
     }
-    if (!is_float(dst_dtype) || !is_float(src_dtype))
+    if (!tsri_is_float(dst_dtype) || !tsri_is_float(src_dtype))
         return tsri_fail(TSR_ERR_DTYPE,
                          "can't convert %s to %s: only f16, bf16, f32 and f64 convert",
                          tsr_dtype_name(src_dtype), tsr_dtype_name(dst_dtype));

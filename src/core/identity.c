@@ -4,83 +4,38 @@
 #include <math.h>
 #include <string.h>
 
-#define FILL(T, lowest, highest)               \
-    do {                                       \
-        T v_ = max ? (lowest) : (highest);     \
-        for (int64_t i_ = 0; i_ < count; i_++) \
-            ((T *)dst)[i_] = v_;               \
-    } while (0)
+#include "src/core/convert.h"
+#include "src/core/dims.h"
 
-#define FILL_WITH(T, value)                    \
-    do {                                       \
-        for (int64_t i_ = 0; i_ < count; i_++) \
-            ((T *)dst)[i_] = (value);          \
-    } while (0)
-
-static void fill_one(tsr_dtype dtype, int64_t count, void *dst)
+/* Writes one integer or bool: 1 for a product, the lowest value for a maximum, the highest for a
+ * minimum. */
+static void write_integer(tsr_dtype dtype, bool one, bool max, void *dst)
 {
-    switch (dtype) {
-    case TSR_DTYPE_F32:
-        FILL_WITH(float, 1);
-        break;
-    case TSR_DTYPE_F64:
-        FILL_WITH(double, 1);
-        break;
-    case TSR_DTYPE_F16:
-        FILL_WITH(uint16_t, 0x3C00);
-        break;
-    case TSR_DTYPE_BF16:
-        FILL_WITH(uint16_t, 0x3F80);
-        break;
-    case TSR_DTYPE_I64:
-        FILL_WITH(int64_t, 1);
-        break;
-    case TSR_DTYPE_I32:
-        FILL_WITH(int32_t, 1);
-        break;
-    default:
-        FILL_WITH(uint8_t, 1);
-        break;
-    }
+    int64_t i64 = one ? 1 : max ? INT64_MIN : INT64_MAX;
+    int32_t i32 = one ? 1 : max ? INT32_MIN : INT32_MAX;
+    uint8_t u8 = one || (dtype == TSR_DTYPE_BOOL && !max) ? 1 : max ? 0 : UINT8_MAX;
+    const void *value = dtype == TSR_DTYPE_I64   ? (const void *)&i64
+                        : dtype == TSR_DTYPE_I32 ? (const void *)&i32
+                                                 : &u8;
+    memcpy(dst, value, tsr_dtype_size(dtype));
 }
 
 void tsri_fill_identity(tsr_dtype dtype, tsr_reduce_op op, int64_t count, void *dst)
 {
-    bool max = op == TSR_REDUCE_MAX;
+    const bool one = op == TSR_REDUCE_PRODUCT, max = op == TSR_REDUCE_MAX;
+    const double value = one ? 1 : max ? -INFINITY : INFINITY;
+    const size_t size = tsr_dtype_size(dtype), all = (size_t)count * size;
     if (count <= 0)
         return;
     if (op == TSR_REDUCE_SUM || op == TSR_REDUCE_AVG) {
-        memset(dst, 0, (size_t)count * tsr_dtype_size(dtype));
+        memset(dst, 0, all);
         return;
     }
-    if (op == TSR_REDUCE_PRODUCT) {
-        fill_one(dtype, count, dst);
-        return;
-    }
-    switch (dtype) {
-    case TSR_DTYPE_F32:
-        FILL(float, -INFINITY, INFINITY);
-        break;
-    case TSR_DTYPE_F64:
-        FILL(double, -(double)INFINITY, (double)INFINITY);
-        break;
-    case TSR_DTYPE_F16:
-        FILL(uint16_t, 0xFC00, 0x7C00);
-        break;
-    case TSR_DTYPE_BF16:
-        FILL(uint16_t, 0xFF80, 0x7F80);
-        break;
-    case TSR_DTYPE_I64:
-        FILL(int64_t, INT64_MIN, INT64_MAX);
-        break;
-    case TSR_DTYPE_I32:
-        FILL(int32_t, INT32_MIN, INT32_MAX);
-        break;
-    case TSR_DTYPE_BOOL:
-        FILL(uint8_t, 0, 1);
-        break;
-    default:
-        FILL(uint8_t, 0, UINT8_MAX);
-        break;
-    }
+    if (tsri_is_float(dtype))
+        (void)tsri_convert(dst, dtype, &value, TSR_F64, 1); /* floats always convert */
+    else
+        write_integer(dtype, one, max, dst);
+    /* Each round copies all elements so far behind themselves. */
+    for (size_t done = size; done < all; done += done)
+        memcpy((char *)dst + done, dst, done < all - done ? done : all - done);
 }
