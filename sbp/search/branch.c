@@ -77,14 +77,6 @@ static tsr_status reparametrise(brancher *x)
     return TSR_OK;
 }
 
-static double least_of(const double *c, int k)
-{
-    double least = c[0];
-    for (int s = 1; s < k; s++)
-        least = c[s] < least ? c[s] : least;
-    return least;
-}
-
 static tsr_status start_usage(brancher *x)
 {
     const tsri_usage *u = x->b->usage;
@@ -96,7 +88,7 @@ static tsr_status start_usage(brancher *x)
     for (int v = 0; v < x->g->n; v++) {
         if (!u->use[v])
             continue;
-        x->slight[v] = (int64_t)least_of(u->use[v], x->g->k[v]);
+        x->slight[v] = (int64_t)tsri_least_of(u->use[v], x->g->k[v]);
         for (int t = u->from[x->g->node[v]]; t <= u->to[x->g->node[v]]; t++)
             x->room[t] -= x->slight[v];
     }
@@ -128,7 +120,7 @@ static tsr_status start(brancher *x)
     level *first = &x->levels[0];
     memcpy(first->cost, x->start, (size_t)x->total * sizeof(double));
     for (int v = 0; v < g->n; v++) {
-        first->least[v] = least_of(first->cost + x->at[v], g->k[v]);
+        first->least[v] = tsri_least_of(first->cost + x->at[v], g->k[v]);
         first->bound += first->least[v];
     }
     return start_usage(x);
@@ -208,7 +200,7 @@ static void descend(brancher *x, const level *l, level *down, int v, int s)
         double *cost = down->cost + x->at[w];
         for (int t = 0; t < g->k[w]; t++)
             cost[t] += is_u ? x->edge[e][s * kv + t] : x->edge[e][t * kv + s];
-        down->least[w] = least_of(cost, g->k[w]);
+        down->least[w] = tsri_least_of(cost, g->k[w]);
     }
     down->bound = 0.0;
     for (int w = 0; w < g->n; w++)

@@ -41,14 +41,6 @@ tsr_status tsri_sg_dual_start(tsri_pool *pool, const tsri_sgraph *g, tsri_sg_dua
     return TSR_OK;
 }
 
-static double least_of(const double *x, int k)
-{
-    double least = x[0];
-    for (int s = 1; s < k; s++)
-        least = x[s] < least ? x[s] : least;
-    return least;
-}
-
 /* The node's cost with all that its edges move to it: the sum of the min-marginals of the chains
  * through it. A strategy above the least by more than the gap is in no better assignment. */
 static double gather(tsri_sg_dual *d, int v)
@@ -62,7 +54,7 @@ static double gather(tsri_sg_dual *d, int v)
         for (int s = 0; s < k; s++)
             d->sum[s] += m[s];
     }
-    double least = least_of(d->sum, k), most = least + (d->upper - d->lower) + d->slack;
+    double least = tsri_least_of(d->sum, k), most = least + (d->upper - d->lower) + d->slack;
     for (int s = 0; s < k; s++)
         if (d->sum[s] > most && d->sum[s] < INFINITY) {
             d->sum[s] = d->cost[v][s] = INFINITY;
@@ -82,7 +74,7 @@ static double send(tsri_sg_dual *d, int v, int e)
     for (int s = 0; s < k; s++)
         d->part[s] = share * d->sum[s] - back[s];
     tsri_plus_min(d->part, is_u ? x->cost : x->flip, k, other, out);
-    double least = least_of(out, other);
+    double least = tsri_least_of(out, other);
     for (int s = 0; s < other; s++)
         out[s] -= least;
     return least;

@@ -352,10 +352,7 @@ static tsr_status eliminate(eliminator *el, int v)
         if (!el->ngroup && !first)
             return TSR_OK;
         if (!el->ngroup) {
-            double least = cost[0];
-            for (int s = 1; s < el->g->k[v]; s++)
-                least = cost[s] < least ? cost[s] : least;
-            el->constant += least;
+            el->constant += tsri_least_of(cost, el->g->k[v]);
             return TSR_OK;
         }
         const int *kept = tsri_pool_dup(el->pool, scope, (size_t)nscope * sizeof(int));

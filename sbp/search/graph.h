@@ -123,6 +123,14 @@ typedef enum tsri_sg_mode {
 tsr_status tsri_sg_eliminate(tsri_mem *mem, const tsri_sgraph *g, const tsri_sg_plan *plan,
                              tsri_sg_mode mode, double limit, int *choice, double *out_bound);
 
+/* The least of k costs. */
+static inline double tsri_least_of(const double *cost, int k)
+{
+    double least = cost[0];
+    for (int s = 1; s < k; s++)
+        least = cost[s] < least ? cost[s] : least;
+    return least;
+}
 double tsri_sg_cost(const tsri_sgraph *g, const int *choice);
 
 /*

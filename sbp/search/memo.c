@@ -60,6 +60,15 @@ static const tsri_smemo_entry *recall(const tsri_smemo *memo, const int *key, in
     return e->key ? e : NULL;
 }
 
+/* Whether the result of a key is known: *out. */
+static bool knows(const tsri_smemo *memo, const int *key, int len, int *out)
+{
+    const tsri_smemo_entry *e = recall(memo, key, len);
+    if (e)
+        *out = e->result;
+    return e != NULL;
+}
+
 static tsr_status grow_slots(tsri_smemo *memo)
 {
     int more = memo->nslots * 2;
@@ -109,6 +118,14 @@ static tsr_status add_matrix(tsri_smemo *memo, int rows, int cols, const double 
     memo->mats[m + 1] = (tsri_smatrix){cols, rows, NULL, m};
     *out = m;
     return TSR_OK;
+}
+
+/* A matrix that a key then stands for. */
+static tsr_status add_result(tsri_smemo *memo, const int *key, int len, int rows, int cols,
+                             const double *at, int *out)
+{
+    TSRI_TRY(add_matrix(memo, rows, cols, at, out));
+    return remember(memo, key, len, *out, NONE, NULL);
 }
 
 tsr_status tsri_sm_own(tsri_smemo *memo, const double *at, int rows, int cols, int *out)
@@ -180,11 +197,8 @@ tsr_status tsri_sm_input(tsri_smemo *memo, const float *cost, int rows, int cols
 {
     uintptr_t address = (uintptr_t)cost;
     int key[] = {OP_POINTER, rows, cols, (int)(address >> 31), (int)(address & 0x7fffffff)};
-    const tsri_smemo_entry *e = recall(memo, key, 5);
-    if (e) {
-        *out = e->result;
+    if (knows(memo, key, 5, out))
         return TSR_OK;
-    }
     TSRI_TRY(by_content(memo, cost, NULL, rows, cols, out));
     return remember(memo, key, 5, *out, NONE, NULL);
 }
@@ -200,11 +214,8 @@ tsr_status tsri_sm_select(tsri_smemo *memo, int m, const tsri_smkept *kept, int 
 {
     uintptr_t address = (uintptr_t)kept->index;
     int key[] = {OP_SELECT, m, kept->count, (int)(address >> 31), (int)(address & 0x7fffffff)};
-    const tsri_smemo_entry *e = recall(memo, key, 5);
-    if (e) {
-        *out = e->result;
+    if (knows(memo, key, 5, out))
         return TSR_OK;
-    }
     const double *from = tsri_sm_rows(memo, m);
     bool vector = memo->mats[m].rows == 1;
     int rows = vector ? 1 : kept->count, cols = vector ? kept->count : memo->mats[m].cols;
@@ -216,58 +227,49 @@ tsr_status tsri_sm_select(tsri_smemo *memo, int m, const tsri_smkept *kept, int 
         else
             memcpy(at + (int64_t)i * cols, from + (int64_t)kept->index[i] * cols,
                    (size_t)cols * sizeof *at);
-    TSRI_TRY(add_matrix(memo, rows, cols, at, out));
-    return remember(memo, key, 5, *out, NONE, NULL);
+    return add_result(memo, key, 5, rows, cols, at, out);
 }
 
 tsr_status tsri_sm_add(tsri_smemo *memo, int a, int b, int *out)
 {
     int key[] = {OP_ADD, a < b ? a : b, a < b ? b : a};
-    const tsri_smemo_entry *e = recall(memo, key, 3);
-    if (e) {
-        *out = e->result;
+    if (knows(memo, key, 3, out))
         return TSR_OK;
-    }
     const double *x = tsri_sm_rows(memo, a), *y = tsri_sm_rows(memo, b);
     int rows = memo->mats[a].rows, cols = memo->mats[a].cols;
     double *at = new_entries(memo, rows, cols);
     TSRI_NEED(x && y && at);
     for (int64_t i = 0; i < (int64_t)rows * cols; i++)
         at[i] = x[i] + y[i];
-    TSRI_TRY(add_matrix(memo, rows, cols, at, out));
-    return remember(memo, key, 3, *out, NONE, NULL);
+    return add_result(memo, key, 3, rows, cols, at, out);
 }
 
 tsr_status tsri_sm_message(tsri_smemo *memo, int node, int m, int *out)
 {
     int key[] = {OP_MESSAGE, node, m};
-    const tsri_smemo_entry *e = recall(memo, key, 3);
-    if (e) {
-        *out = e->result;
+    if (knows(memo, key, 3, out))
         return TSR_OK;
-    }
     const double *h = tsri_sm_rows(memo, node), *a = tsri_sm_rows(memo, m);
     int rows = memo->mats[m].rows, cols = memo->mats[m].cols;
     double *at = new_entries(memo, 1, cols);
     TSRI_NEED(h && a && at);
     tsri_plus_min(h, a, rows, cols, at);
-    TSRI_TRY(add_matrix(memo, 1, cols, at, out));
-    return remember(memo, key, 3, *out, NONE, NULL);
+    return add_result(memo, key, 3, 1, cols, at, out);
 }
 
 tsr_status tsri_sm_join(tsri_smemo *memo, int node, int a, int b, int *out)
 {
     bool swap = a > b;
     int key[] = {OP_JOIN, node, swap ? b : a, swap ? a : b};
-    const tsri_smemo_entry *e = recall(memo, key, 4);
-    if (e) {
-        *out = swap ? tsri_sm_flip(memo, e->result) : e->result;
+    int m;
+    if (knows(memo, key, 4, &m)) {
+        *out = swap ? tsri_sm_flip(memo, m) : m;
         return TSR_OK;
     }
     int left = tsri_sm_flip(memo, key[2]), k = memo->mats[left].cols;
     const double *own = tsri_sm_rows(memo, node), *x = tsri_sm_rows(memo, left),
                  *y = tsri_sm_rows(memo, key[3]);
-    int rows = memo->mats[left].rows, cols = memo->mats[key[3]].cols, m;
+    int rows = memo->mats[left].rows, cols = memo->mats[key[3]].cols;
     double *at = new_entries(memo, rows, cols), *h = new_entries(memo, 1, k);
     TSRI_NEED(own && x && y && at && h);
     for (int i = 0; i < rows; i++) {
@@ -275,9 +277,9 @@ tsr_status tsri_sm_join(tsri_smemo *memo, int node, int a, int b, int *out)
             h[s] = own[s] + x[(int64_t)i * k + s];
         tsri_plus_min(h, y, k, cols, at + (int64_t)i * cols);
     }
-    TSRI_TRY(add_matrix(memo, rows, cols, at, &m));
+    TSRI_TRY(add_result(memo, key, 4, rows, cols, at, &m));
     *out = swap ? tsri_sm_flip(memo, m) : m;
-    return remember(memo, key, 4, m, NONE, NULL);
+    return TSR_OK;
 }
 
 static bool is_sum(const double *c, int rows, int cols)
@@ -322,11 +324,8 @@ tsr_status tsri_sm_split(tsri_smemo *memo, int m, int *out_row, int *out_col)
 tsr_status tsri_sm_finite(tsri_smemo *memo, int m, double forbid, int *out)
 {
     int key[] = {OP_FINITE, m};
-    const tsri_smemo_entry *e = recall(memo, key, 2);
-    if (e) {
-        *out = e->result;
+    if (knows(memo, key, 2, out))
         return TSR_OK;
-    }
     const double *c = tsri_sm_rows(memo, m);
     int64_t count = (int64_t)memo->mats[m].rows * memo->mats[m].cols, i = 0;
     TSRI_NEED(c);

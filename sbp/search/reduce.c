@@ -86,7 +86,8 @@ static void enqueue(tsri_sreducer *r, int v)
 static tsr_status list_edge(tsri_sreducer *r, int v, int e)
 {
     tsri_sr_node *x = &r->nodes[v];
-    TSRI_NEED(TSRI_PUSH(r->pool, x->edges, x->nedges, x->cap));
+    if (!TSRI_PUSH(r->pool, x->edges, x->nedges, x->cap))
+        return TSR_ERR_NO_MEMORY;
     x->edges[x->nedges++] = e;
     return TSR_OK;
 }
@@ -126,7 +127,8 @@ static tsr_status add_edge(tsri_sreducer *r, int u, int v, int m)
             return TSR_OK;
         }
     }
-    TSRI_NEED(TSRI_PUSH(r->pool, r->edges, r->nedges, r->cedges));
+    if (!TSRI_PUSH(r->pool, r->edges, r->nedges, r->cedges))
+        return TSR_ERR_NO_MEMORY;
     r->edges[r->nedges] = (tsri_sr_edge){u, v, m};
     TSRI_TRY(list_edge(r, u, r->nedges));
     return list_edge(r, v, r->nedges++);
@@ -227,18 +229,23 @@ static void remove_edge(tsri_sreducer *r, int e)
     r->edges[e].m = -1;
 }
 
-static tsr_status apply(tsri_sreducer *r, int v, const tsri_smkept *kept)
+/* Leaves the strategies kept->index of a node, whose costs and edges the caller sees to. */
+static tsr_status keep(tsri_sreducer *r, tsri_sr_node *x, const tsri_smkept *kept)
 {
-    tsri_sr_node *x = &r->nodes[v];
     int *orig = tsri_pool_alloc(r->pool, (size_t)kept->count * sizeof(int));
     TSRI_NEED(orig);
     for (int s = 0; s < kept->count; s++)
         orig[s] = x->orig[kept->index[s]];
     x->orig = orig;
     x->k = kept->count;
+    return x->use < 0 ? TSR_OK : tsri_sm_select(&r->memo, x->use, kept, &x->use);
+}
+
+static tsr_status apply(tsri_sreducer *r, int v, const tsri_smkept *kept)
+{
+    tsri_sr_node *x = &r->nodes[v];
+    TSRI_TRY(keep(r, x, kept));
     TSRI_TRY(tsri_sm_select(&r->memo, x->cost, kept, &x->cost));
-    if (x->use >= 0)
-        TSRI_TRY(tsri_sm_select(&r->memo, x->use, kept, &x->use));
     for (int i = 0; i < x->nedges; i++) {
         int e = x->edges[i], w = other_end(&r->edges[e], v), m = side_of(r, e, v);
         TSRI_TRY(tsri_sm_select(&r->memo, m, kept, &m));
@@ -251,15 +258,7 @@ static tsr_status apply(tsri_sreducer *r, int v, const tsri_smkept *kept)
 tsr_status tsri_sr_rewrite(tsri_sreducer *r, int v, const int *index, int count, const double *cost)
 {
     tsri_sr_node *x = &r->nodes[v];
-    tsri_smkept kept = {.count = count, .of = x->k, .index = index};
-    int *orig = tsri_pool_alloc(r->pool, (size_t)count * sizeof(int));
-    TSRI_NEED(orig);
-    for (int s = 0; s < count; s++)
-        orig[s] = x->orig[index[s]];
-    x->orig = orig;
-    x->k = count;
-    if (x->use >= 0)
-        TSRI_TRY(tsri_sm_select(&r->memo, x->use, &kept, &x->use));
+    TSRI_TRY(keep(r, x, &(tsri_smkept){.count = count, .of = x->k, .index = index}));
     enqueue(r, v);
     return tsri_sm_own(&r->memo, cost, 1, count, &x->cost);
 }
@@ -367,9 +366,7 @@ static tsr_status eliminate(tsri_sreducer *r, int v)
     if (rec->nsides == 0) {
         const double *cost = tsri_sm_rows(&r->memo, x->cost);
         TSRI_NEED(cost);
-        double least = cost[0];
-        for (int s = 1; s < x->k; s++)
-            least = cost[s] < least ? cost[s] : least;
+        double least = tsri_least_of(cost, x->k);
         r->constant += least;
         r->empty |= least == INFINITY;
         return TSR_OK;
