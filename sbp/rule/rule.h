@@ -1,27 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+// clang-format off
 /*
  * Rules: one line per op from which its legal signatures follow. Notation:
  *
- *   rules   := rule (';' rule)*                 one rule per output, where outputs use different
- * operands rule    := [operands ':'] [addend ('+' addend)*] '->' output (',' output)* addend  :=
- * operand (',' operand)*           a product: linear in each operand that has no '!' operand :=
- * ['!'] ['^'] axes | '_'           '_': this output doesn't use the operand output  := ['max' |
- * 'min'] axes             how indices that it lacks were reduced; default sum axes    := axis* |
- * '()'                     '()': a scalar axis    := name ['@'] | '.' | '1' | '(' (name | '.')+ ')'
- * | '...'
+ *   rules    := rule (';' rule)*              one rule per output, where outputs use different
+ *                                             operands
+ *   rule     := [factors ':'] [addend ('+' addend)*] '->' output (',' output)*
+ *   factors  := operand (',' operand)*        common to all addends
+ *   addend   := operand (',' operand)*        a product: linear in each operand that has no '!'
+ *   operand  := ['!'] ['^'] axes | '_'        '_': this output does not use the operand
+ *   output   := ['max' | 'min'] axes          how indices that it lacks were reduced; default sum
+ *   axes     := axis* | '()'                  '()': a scalar
+ *   axis     := name ['@'] | '.' | '1' | '...' | '(' (name | '.')+ ')'
+ *   name     := letter digit*                 at most six digits
  *
- *   m     an index; the same name in several operands is the same index, at most once per operand
- *   .     can't be split
- *   1     size 1. Also any operand axis of global size 1 where its index is larger elsewhere
- *   ...   any number of axes, aligned from the right, each its own index
- *   (g i) one axis of g*i elements, g outermost
- *   +     sum of products;  ':' factors common to all addends
- *   !     the op is not linear in this operand: P(sum) never enters
- *   ^     commutes with max and min: P(max), P(min) pass
- *   @     the kernel needs the shard's global offset along this index
+ *   m        an index; in several operands the same one, and at most once in each
+ *   .        can't be split
+ *   1        size 1. Also any operand axis of global size 1 where its index is larger elsewhere
+ *   ...      any number of axes, aligned from the right, each its own index
+ *   (g i)    one axis of g*i elements, g outermost
+ *   !        the op is not linear in this operand: P(sum) never enters
+ *   ^        commutes with max and min: P(max), P(min) pass
+ *   @        the kernel needs the shard's global offset along this index
  *
- * Names are single letters, or a letter and digits. Pure: plain data in and out.
+ * Pure: plain data in and out.
  */
+// clang-format on
 #ifndef TESSERA_SBP_RULE_RULE_H
 #define TESSERA_SBP_RULE_RULE_H
 
