@@ -28,6 +28,17 @@ int tsri_link_between(const tsri_cost_model *m, int a, int b)
     return l;
 }
 
+double tsri_least_seconds(const tsri_cost_model *m, double bytes)
+{
+    double start = m->link[0].latency_s, pace = m->link[0].bytes_per_s;
+    for (int l = 1; l < m->nlinks; l++) {
+        start = m->link[l].latency_s < start ? m->link[l].latency_s : start;
+        pace = m->link[l].bytes_per_s > pace ? m->link[l].bytes_per_s : pace;
+    }
+    /* The margin keeps rounding from putting a lower bound above a cost. */
+    return bytes > 0 ? (start + bytes / pace) * (1 - 1e-12) : 0;
+}
+
 bool tsri_two_phase(const tsri_link *link, double bytes, int k)
 {
     double one = link->latency_s + bytes * (k - 1) / link->bytes_per_s;

@@ -31,6 +31,10 @@ tsri_cost_model tsri_cost_model_gpu(void);
 /* The link that two ranks meet over: the first whose `ranks` puts them together. */
 int tsri_link_between(const tsri_cost_model *m, int a, int b);
 
+/* Seconds that nobody can read `bytes` faster in: the least hand-shake of all links, and the pace
+ * of the fastest; 0 for no bytes. */
+double tsri_least_seconds(const tsri_cost_model *m, double bytes);
+
 /* Whether an all-reduce of `bytes` over k ranks that meet over `link` is cheaper in two phases
  * (each reduces a k-th, then all gather) than in one shot (each reads all). */
 bool tsri_two_phase(const tsri_link *link, double bytes, int k);

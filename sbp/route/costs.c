@@ -19,30 +19,12 @@ typedef struct edge {
 /* The states of a mesh and their steps. */
 typedef struct graph {
     tsri_space *space;
-    tsri_mem *mem;
+    tsri_pool *pool;
     tsri_table states;
     int nedges, edge_room, first_room;
     int *first; /* [n + 1] edges of state i: first[i] to first[i + 1] */
     edge *edges;
 } graph;
-
-static void graph_finish(graph *g)
-{
-    tsri_table_finish(&g->states);
-    tsri_mem_free(g->first);
-    tsri_mem_free(g->edges);
-}
-
-/* Room for one more of an array, which doubles. */
-static void *more(tsri_mem *mem, void *items, int need, int *room, size_t size)
-{
-    if (need <= *room)
-        return items;
-    int now = need > 2 * *room ? need : 2 * *room;
-    void *grown = tsri_mem_realloc(mem, items, (size_t)now * size);
-    *room = grown ? now : *room;
-    return grown;
-}
 
 /* All states that can be reached from those that are there, and their steps. */
 static tsr_status graph_build(graph *g)
@@ -50,19 +32,20 @@ static tsr_status graph_build(graph *g)
     tsri_hop hops[TSRI_MAX_HOPS];
     for (int i = 0; i < g->states.n; i++) {
         int n = tsri_space_hops(g->space, g->states.state[i], false, hops);
-        edge *edges = more(g->mem, g->edges, g->nedges + n + 1, &g->edge_room, sizeof *edges);
-        g->edges = edges ? edges : g->edges;
-        int *first = more(g->mem, g->first, i + 2, &g->first_room, sizeof *first);
-        g->first = first ? first : g->first;
-        TSRI_NEED(edges && first);
+        if (!TSRI_PUSH(g->pool, g->first, i, g->first_room))
+            return TSR_ERR_NO_MEMORY;
         g->first[i] = g->nedges;
         for (int k = 0; k < n; k++) {
+            if (!TSRI_PUSH(g->pool, g->edges, g->nedges, g->edge_room))
+                return TSR_ERR_NO_MEMORY;
             edge *e = &g->edges[g->nedges++];
             TSRI_TRY(tsri_table_add(&g->states, hops[k].to, &e->to));
             e->cost = hops[k].cost;
         }
-        g->first[i + 1] = g->nedges;
     }
+    if (!TSRI_PUSH(g->pool, g->first, g->states.n, g->first_room))
+        return TSR_ERR_NO_MEMORY;
+    g->first[g->states.n] = g->nedges;
     return TSR_OK;
 }
 
@@ -80,33 +63,21 @@ typedef struct source {
     int *open, *place; /* [n] heap of states; where in it, from 1, or 0 */
 } source;
 
-static void source_finish(source *s)
-{
-    tsri_mem_free(s->to);
-    tsri_mem_free(s->best);
-    tsri_mem_free(s->active);
-    tsri_mem_free(s->straight);
-    tsri_mem_free(s->known);
-    tsri_mem_free(s->cost);
-    tsri_mem_free(s->open);
-    tsri_mem_free(s->place);
-}
-
 static tsr_status source_init(source *s, graph *g, int nto)
 {
     size_t n = (size_t)g->states.n, m = (size_t)nto;
     *s = (source){.g = g, .nto = nto};
-    s->to = tsri_mem_alloc(g->mem, m * sizeof *s->to);
-    s->best = tsri_mem_alloc(g->mem, m * sizeof *s->best);
-    s->active = tsri_mem_alloc(g->mem, m * sizeof *s->active);
-    s->straight = tsri_mem_alloc(g->mem, n * m * sizeof *s->straight);
-    s->known = tsri_mem_alloc(g->mem, n * sizeof *s->known);
-    s->cost = tsri_mem_alloc(g->mem, n * sizeof *s->cost);
-    s->open = tsri_mem_alloc(g->mem, n * sizeof *s->open);
-    s->place = tsri_mem_alloc(g->mem, n * sizeof *s->place);
-    bool ok =
-        s->to && s->best && s->active && s->straight && s->known && s->cost && s->open && s->place;
-    return ok ? TSR_OK : TSR_ERR_NO_MEMORY;
+    s->to = tsri_pool_alloc(g->pool, m * sizeof *s->to);
+    s->best = tsri_pool_alloc(g->pool, m * sizeof *s->best);
+    s->active = tsri_pool_alloc(g->pool, m * sizeof *s->active);
+    s->straight = tsri_pool_alloc(g->pool, n * m * sizeof *s->straight);
+    s->known = tsri_pool_alloc(g->pool, n * sizeof *s->known);
+    s->cost = tsri_pool_alloc(g->pool, n * sizeof *s->cost);
+    s->open = tsri_pool_alloc(g->pool, n * sizeof *s->open);
+    s->place = tsri_pool_alloc(g->pool, n * sizeof *s->place);
+    TSRI_NEED(s->to && s->best && s->active && s->straight && s->known && s->cost && s->open &&
+              s->place);
+    return TSR_OK;
 }
 
 static void rise(source *s, int at, int state)
@@ -199,6 +170,12 @@ static void search(source *s, int start, unsigned ops)
     }
 }
 
+static tsri_state encode(const tsri_space *space, tsr_sbp sbp)
+{
+    tsri_layout l = tsri_layout_of(space->mesh, sbp);
+    return tsri_space_encode(space, &l);
+}
+
 static unsigned ops_of(tsri_state state)
 {
     return tsri_state_partial(state) ? 1u << tsri_state_op(state) : 0;
@@ -226,35 +203,27 @@ static void search_all(source *s, int from, float *cost)
         cost[j] = (float)s->best[j];
 }
 
-static tsr_status same_mesh(tsri_space *space, tsri_mem *mem, int nfrom, const tsr_sbp *from,
+static tsr_status same_mesh(tsri_space *space, tsri_pool *pool, int nfrom, const tsr_sbp *from,
                             int nto, const tsr_sbp *to, float *cost)
 {
-    graph g = {.space = space, .mem = mem, .states.mem = mem};
-    source s = {0};
-    tsr_status status = TSR_OK;
+    graph g = {.space = space, .pool = pool, .states.pool = pool};
+    source s;
     int index;
     for (int i = 0; i < nfrom + nto; i++) {
-        tsri_layout l = tsri_layout_of(space->mesh, i < nfrom ? from[i] : to[i - nfrom]);
-        tsri_state state = tsri_space_encode(space, &l);
+        tsri_state state = encode(space, i < nfrom ? from[i] : to[i - nfrom]);
         space->make_ops |= (uint8_t)ops_of(state);
-        TSRI_GOTO(tsri_table_add(&g.states, state, &index), done);
+        TSRI_TRY(tsri_table_add(&g.states, state, &index));
     }
     space->make_dims = space->dims;
-    TSRI_GOTO(graph_build(&g), done);
-    TSRI_GOTO(source_init(&s, &g, nto), done);
-    for (int j = 0; j < nto; j++) {
-        tsri_layout l = tsri_layout_of(space->mesh, to[j]);
-        s.to[j] = tsri_space_encode(space, &l);
-    }
+    TSRI_TRY(graph_build(&g));
+    TSRI_TRY(source_init(&s, &g, nto));
+    for (int j = 0; j < nto; j++)
+        s.to[j] = encode(space, to[j]);
     for (int i = 0; i < nfrom; i++) {
-        tsri_layout l = tsri_layout_of(space->mesh, from[i]);
-        TSRI_GOTO(tsri_table_add(&g.states, tsri_space_encode(space, &l), &index), done);
+        TSRI_TRY(tsri_table_add(&g.states, encode(space, from[i]), &index));
         search_all(&s, index, cost + (size_t)i * (size_t)nto);
     }
-done:
-    source_finish(&s);
-    graph_finish(&g);
-    return status;
+    return TSR_OK;
 }
 
 tsr_status tsri_route_costs(const tsri_cost_model *m, tsri_mem *mem, tsr_dims shape, size_t element,
@@ -270,9 +239,16 @@ tsr_status tsri_route_costs(const tsri_cost_model *m, tsri_mem *mem, tsr_dims sh
             i < nfrom ? tsri_layout_of(from_mesh, from[i]) : tsri_layout_of(to_mesh, to[i - nfrom]);
         TSRI_TRY(tsri_route_look(&l, shape, &ops, &axes));
     }
+    tsri_pool pool;
+    tsr_status status;
+    tsri_pool_init(&pool, mem);
     tsri_space_init(&a, m, from_mesh, shape, element, axes);
-    if (tsri_mesh_equal(from_mesh, to_mesh))
-        return same_mesh(&a, mem, nfrom, from, nto, to, cost);
-    tsri_space_init(&b, m, to_mesh, shape, element, axes);
-    return tsri_cross_costs(m, shape, element, &a, &b, mem, nfrom, from, nto, to, cost);
+    if (tsri_mesh_equal(from_mesh, to_mesh)) {
+        status = same_mesh(&a, &pool, nfrom, from, nto, to, cost);
+    } else {
+        tsri_space_init(&b, m, to_mesh, shape, element, axes);
+        status = tsri_cross_costs(m, shape, element, &a, &b, &pool, nfrom, from, nto, to, cost);
+    }
+    tsri_pool_finish(&pool);
+    return status;
 }

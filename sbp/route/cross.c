@@ -16,12 +16,9 @@ enum {
 
 /* A state that can be had on one side. */
 typedef struct end_state {
-    tsri_state state, parent; /* parent: the state before it, from the source's or the
-                                 destination's own */
-    double cost;
-    int number; /* in the memo's table */
-    uint8_t steps, kind, dims;
-    bool two_phase;
+    tsri_hunt_node node;
+    tsri_state parent; /* the state before it, from the source's or the destination's own */
+    int number;        /* in the memo's table */
 } end_state;
 
 typedef struct end_list {
@@ -50,13 +47,7 @@ static bool settle(void *arg, tsri_hunt *h, int node)
     end_list *list = arg;
     const tsri_hunt_node *n = &h->node[node];
     list->end[list->n++] =
-        (end_state){.state = n->state,
-                    .parent = n->parent < 0 ? n->state : h->node[n->parent].state,
-                    .cost = n->cost,
-                    .steps = n->steps,
-                    .kind = n->kind,
-                    .dims = n->dims,
-                    .two_phase = n->two_phase};
+        (end_state){.node = *n, .parent = n->parent < 0 ? n->state : h->node[n->parent].state};
     return list->n < MAX_ENDS;
 }
 
@@ -207,13 +198,13 @@ static void append_side(tsri_route *r, const end_list *list, int i)
     for (; i > 0; n++) {
         path[n] = i;
         tsri_state parent = list->end[i].parent;
-        for (i = 0; list->end[i].state != parent; i++)
+        for (i = 0; list->end[i].node.state != parent; i++)
             ;
     }
     path[n] = 0;
     for (int k = 0; k < n; k++) {
-        const end_state *e = &list->end[list->back ? path[k] : path[n - 1 - k]];
-        const end_state *p = &list->end[list->back ? path[k + 1] : path[n - k]];
+        const tsri_hunt_node *e = &list->end[list->back ? path[k] : path[n - 1 - k]].node;
+        const tsri_hunt_node *p = &list->end[list->back ? path[k + 1] : path[n - k]].node;
         tsri_hop hop = {
             .kind = e->kind, .dims = e->dims, .two_phase = e->two_phase, .cost = e->cost - p->cost};
         tsri_route_append(r, list->space, list->back ? e->state : p->state,
@@ -273,7 +264,7 @@ static double crossing_price(const crosser *c, const memo *m, const end_state *x
         if (*known >= 0)
             return *known;
     }
-    if (!price(c, x->state, y->state, &cost, &moved))
+    if (!price(c, x->node.state, y->node.state, &cost, &moved))
         cost = INFINITY;
     if (known)
         *known = cost;
@@ -289,7 +280,7 @@ static double find_crossing(const crosser *c, const memo *m, const end_list *fro
     int best_steps = 0;
     for (int i = 0; i < from->n; i++)
         for (int j = 0; j < to->n; j++) {
-            const end_state *x = &from->end[i], *y = &to->end[j];
+            const tsri_hunt_node *x = &from->end[i].node, *y = &to->end[j].node;
             double so_far = x->cost + y->cost;
             int steps = x->steps + y->steps;
             if (so_far > best)
@@ -301,7 +292,7 @@ static double find_crossing(const crosser *c, const memo *m, const end_list *fro
             }
             if (so_far + least_price(c, x->state, y->state) > best)
                 continue;
-            double cost = so_far + crossing_price(c, m, x, y);
+            double cost = so_far + crossing_price(c, m, &from->end[i], &to->end[j]);
             if (cost < best || (cost == best && cost < INFINITY && steps < best_steps)) {
                 best = cost;
                 best_steps = steps;
@@ -328,7 +319,7 @@ void tsri_cross_find(const tsri_cost_model *m, const tsri_route_query *q, tsri_s
     if (best == INFINITY)
         return;
     append_side(out_route, &from, i);
-    append_crossing(out_route, &c, from.end[i].state, to.end[j].state);
+    append_crossing(out_route, &c, from.end[i].node.state, to.end[j].node.state);
     append_side(out_route, &to, j);
 }
 
@@ -340,42 +331,35 @@ static tsr_status list_all(tsri_space *s, int n, const tsr_sbp *sbp, bool back, 
         tsri_layout l = tsri_layout_of(s->mesh, sbp[i]);
         list_ends(&lists[i], s, &l, back);
         for (int k = 0; k < lists[i].n; k++)
-            TSRI_TRY(tsri_table_add(table, lists[i].end[k].state, &lists[i].end[k].number));
+            TSRI_TRY(tsri_table_add(table, lists[i].end[k].node.state, &lists[i].end[k].number));
     }
     return TSR_OK;
 }
 
 tsr_status tsri_cross_costs(const tsri_cost_model *m, tsr_dims shape, size_t element, tsri_space *a,
-                            tsri_space *b, tsri_mem *mem, int nfrom, const tsr_sbp *from, int nto,
+                            tsri_space *b, tsri_pool *pool, int nfrom, const tsr_sbp *from, int nto,
                             const tsr_sbp *to, float *cost)
 {
     tsri_route_query q = {
         .shape = shape, .element = element, .from.mesh = *a->mesh, .to.mesh = *b->mesh};
     crosser c = {.m = m, .q = &q, .a = a, .b = b};
-    memo known = {.from.mem = mem, .to.mem = mem};
+    memo known = {.from.pool = pool, .to.pool = pool};
     int64_t least_over = 0;
-    tsr_status status = TSR_ERR_NO_MEMORY;
     int i, j;
-    end_list *lists = tsri_mem_alloc(mem, (size_t)(nfrom + nto) * sizeof *lists);
-    if (!lists)
-        return status;
+    end_list *lists = tsri_pool_alloc(pool, (size_t)(nfrom + nto) * sizeof *lists);
+    TSRI_NEED(lists);
     init_crosser(&c);
-    TSRI_GOTO(list_all(a, nfrom, from, false, lists, &known.from), done);
-    TSRI_GOTO(list_all(b, nto, to, true, lists + nfrom, &known.to), done);
+    TSRI_TRY(list_all(a, nfrom, from, false, lists, &known.from));
+    TSRI_TRY(list_all(b, nto, to, true, lists + nfrom, &known.to));
     size_t n = (size_t)known.from.n * (size_t)known.to.n;
-    known.cost = tsri_mem_alloc(mem, n * sizeof *known.cost);
-    status = known.cost ? TSR_OK : TSR_ERR_NO_MEMORY;
-    for (size_t k = 0; known.cost && k < n; k++)
+    known.cost = tsri_pool_alloc(pool, n * sizeof *known.cost);
+    TSRI_NEED(known.cost);
+    for (size_t k = 0; k < n; k++)
         known.cost[k] = -1;
-    for (int k = 0; known.cost && k < nfrom * nto; k++)
+    for (int k = 0; k < nfrom * nto; k++)
         cost[k] = (float)find_crossing(&c, &known, &lists[k / nto], &lists[nfrom + k % nto], 0,
                                        &least_over, &i, &j);
-done:
-    tsri_table_finish(&known.from);
-    tsri_table_finish(&known.to);
-    tsri_mem_free(known.cost);
-    tsri_mem_free(lists);
-    return status;
+    return TSR_OK;
 }
 
 double tsri_cross_bound(const tsri_cost_model *m, const tsri_route_query *q)
@@ -386,7 +370,7 @@ double tsri_cross_bound(const tsri_cost_model *m, const tsri_route_query *q)
                             .on_dst = true,
                             .from = q->from.layout,
                             .to = q->to.layout};
-    double missing = 0, pace = INFINITY, start = INFINITY;
+    double missing = 0;
     if (tsri_layout_dims(&q->to.layout, TSR_SBP_PARTIAL))
         return 0;
     init_crosser(&c);
@@ -397,10 +381,5 @@ double tsri_cross_bound(const tsri_cost_model *m, const tsri_route_query *q)
             (double)(tsri_box_volume(&mv, &mv.part) - (mv.naddends > 1 ? 0 : tsri_mover_own(&mv)));
         missing = lacks > missing ? lacks : missing;
     }
-    for (int l = 0; l < m->nlinks; l++) {
-        double p = (double)q->element / m->link[l].bytes_per_s;
-        pace = p < pace ? p : pace;
-        start = m->link[l].latency_s < start ? m->link[l].latency_s : start;
-    }
-    return missing > 0 ? (start + missing * pace) * (1 - 1e-12) : 0;
+    return tsri_least_seconds(m, missing * (double)q->element);
 }

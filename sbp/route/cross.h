@@ -15,9 +15,9 @@ void tsri_cross_find(const tsri_cost_model *m, const tsri_route_query *q, tsri_s
 /* Seconds that any way between the meshes takes at least. */
 double tsri_cross_bound(const tsri_cost_model *m, const tsri_route_query *q);
 
-/* tsri_route_costs between different meshes. */
+/* tsri_route_costs between different meshes. pool: for scratch. */
 tsr_status tsri_cross_costs(const tsri_cost_model *m, tsr_dims shape, size_t element, tsri_space *a,
-                            tsri_space *b, tsri_mem *mem, int nfrom, const tsr_sbp *from, int nto,
+                            tsri_space *b, tsri_pool *pool, int nfrom, const tsr_sbp *from, int nto,
                             const tsr_sbp *to, float *cost);
 
 #endif

@@ -59,17 +59,7 @@ static void find_once(const tsri_cost_model *m, const tsri_route_query *q, unsig
     mesh_request rq = {.space = &space, .from = from, .to = to, .route = out, .goal = &goal};
     tsri_hunt_with(&space, find_on_mesh, &rq);
     *least_over = space.least_over;
-    /* No route is faster than the least hand-shake of all links, and then reading what is missing
-     * at the pace of the fastest link (seconds per element). */
-    double missing = tsri_goal_missing(&goal, &space, from);
-    double least_pace = INFINITY, least_latency = INFINITY;
-    for (int l = 0; l < m->nlinks; l++) {
-        double pace = (double)q->element / m->link[l].bytes_per_s, latency = m->link[l].latency_s;
-        least_pace = pace < least_pace ? pace : least_pace;
-        least_latency = latency < least_latency ? latency : least_latency;
-    }
-    if (missing > 0)
-        out->bound_s = (least_latency + missing * least_pace) * (1 - 1e-12);
+    out->bound_s = tsri_least_seconds(m, tsri_goal_missing(&goal, &space, from) * space.element);
 }
 
 tsr_status tsri_route_find(const tsri_cost_model *m, const tsri_route_query *q,

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/route/table.h"
 
-void tsri_table_finish(tsri_table *t)
-{
-    tsri_mem_free(t->state);
-    tsri_mem_free(t->slot);
-}
+#include <string.h>
 
 static int *find_slot(tsri_table *t, tsri_state state)
 {
@@ -19,12 +15,12 @@ static int *find_slot(tsri_table *t, tsri_state state)
 static tsr_status table_grow(tsri_table *t)
 {
     int room = t->room ? 4 * t->room : 64;
-    tsri_state *state = tsri_mem_realloc(t->mem, t->state, (size_t)room * sizeof *state);
-    TSRI_NEED(state);
+    tsri_state *state = tsri_pool_alloc(t->pool, (size_t)room * sizeof *state);
+    int *slot = tsri_pool_alloc(t->pool, 2 * (size_t)room * sizeof *slot);
+    TSRI_NEED(state && slot);
+    if (t->n)
+        memcpy(state, t->state, (size_t)t->n * sizeof *state);
     t->state = state;
-    int *slot = tsri_mem_alloc(t->mem, 2 * (size_t)room * sizeof *slot);
-    TSRI_NEED(slot);
-    tsri_mem_free(t->slot);
     t->slot = slot;
     t->room = room;
     for (int i = 0; i < t->n; i++)

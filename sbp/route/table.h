@@ -8,13 +8,12 @@
 
 /* Numbers states in the order that they are added in. */
 typedef struct tsri_table {
-    tsri_mem *mem;
+    tsri_pool *pool;
     int n, room;
     tsri_state *state; /* [room] */
     int *slot;         /* [2 * room] hash: number + 1 */
 } tsri_table;
 
 tsr_status tsri_table_add(tsri_table *t, tsri_state state, int *out_index);
-void tsri_table_finish(tsri_table *t);
 
 #endif
