@@ -5,39 +5,9 @@
 
 #include <string.h>
 
-static int mesh_index(const tsri_mesh *m, const int *at)
+static int rank_at(const tsri_mesh *m, const int *at)
 {
-    int index = 0;
-    for (int d = 0; d < TSR_MAX_HIERARCHY; d++)
-        index = index * m->dim[d] + at[d];
-    return index;
-}
-
-/* The number of a place among those that differ in the dimensions of `mask` alone, row-major. */
-static int masked_index(const tsri_mesh *m, unsigned mask, const int *at)
-{
-    int index = 0;
-    for (int d = 0; d < TSR_MAX_HIERARCHY; d++)
-        if (mask >> d & 1)
-            index = index * m->dim[d] + at[d];
-    return index;
-}
-
-static void masked_coord(const tsri_mesh *m, unsigned mask, int index, int *at)
-{
-    for (int d = TSR_MAX_HIERARCHY - 1; d >= 0; d--)
-        if (mask >> d & 1) {
-            at[d] = index % m->dim[d];
-            index /= m->dim[d];
-        }
-}
-
-static int masked_count(const tsri_mesh *m, unsigned mask)
-{
-    int count = 1;
-    for (int d = 0; d < TSR_MAX_HIERARCHY; d++)
-        count *= mask >> d & 1 ? m->dim[d] : 1;
-    return count;
+    return tsri_mesh_rank(m, tsri_mesh_index(m, TSRI_ALL_DIMS, at));
 }
 
 static void find_part(const tsri_mover *mv, const tsri_mesh *m, const tsri_layout *l, int pos,
@@ -77,25 +47,25 @@ void tsri_mover_place(tsri_mover *mv, const tsri_route_query *q, const tsri_rout
     if (mv->none)
         return;
     mv->rank = tsri_mesh_rank(mv->b, pos_b);
-    tsri_mesh_coord(mv->b, pos_b, mv->at_b);
+    tsri_mesh_coord(mv->b, TSRI_ALL_DIMS, pos_b, mv->at_b);
     if (pos_a >= 0)
-        tsri_mesh_coord(mv->a, pos_a, mv->at_a);
+        tsri_mesh_coord(mv->a, TSRI_ALL_DIMS, pos_a, mv->at_a);
     find_part(mv, mv->b, &mv->y, pos_b, &mv->part);
     unsigned px = tsri_layout_dims(&mv->x, TSR_SBP_PARTIAL),
              py = tsri_layout_dims(&mv->y, TSR_SBP_PARTIAL);
     mv->split = tsri_layout_dims(&mv->x, TSR_SBP_SPLIT);
     if (step->kind == TSRI_BOX_KEEP)
-        mv->none = masked_index(mv->b, step->dims, mv->at_b) != 0;
+        mv->none = tsri_mesh_index(mv->b, step->dims, mv->at_b) != 0;
     if (!mv->crosses) {
         mv->addends = (uint8_t)(px & ~py);
     } else {
         mv->addends = (uint8_t)px;
         mv->free = tsri_layout_dims(&mv->x, TSR_SBP_BROADCAST);
-        mv->slot = masked_index(mv->b, py, mv->at_b);
-        mv->slots = px && py ? masked_count(mv->b, py) : 0;
+        mv->slot = tsri_mesh_index(mv->b, py, mv->at_b);
+        mv->slots = px && py ? tsri_mesh_count(mv->b, py) : 0;
         mv->none = py && !px && mv->slot > 0;
     }
-    mv->naddends = masked_count(mv->a, mv->addends);
+    mv->naddends = tsri_mesh_count(mv->a, mv->addends);
 }
 
 void tsri_mover_init(tsri_mover *mv, const tsri_route_query *q, const tsri_route_step *step,
@@ -132,12 +102,12 @@ bool tsri_mover_same(const tsri_mover *mv)
 static int slot_of(const tsri_mover *mv, int i)
 {
     int at[TSR_MAX_HIERARCHY] = {0};
-    masked_coord(mv->a, mv->addends, i, at);
-    int pos = tsri_mesh_find(mv->b, tsri_mesh_rank(mv->a, mesh_index(mv->a, at)));
+    tsri_mesh_coord(mv->a, mv->addends, i, at);
+    int pos = tsri_mesh_find(mv->b, rank_at(mv->a, at));
     if (pos < 0)
         return i % mv->slots;
-    tsri_mesh_coord(mv->b, pos, at);
-    return masked_index(mv->b, tsri_layout_dims(&mv->y, TSR_SBP_PARTIAL), at);
+    tsri_mesh_coord(mv->b, TSRI_ALL_DIMS, pos, at);
+    return tsri_mesh_index(mv->b, tsri_layout_dims(&mv->y, TSR_SBP_PARTIAL), at);
 }
 
 /* How far apart two ranks are, when the machine's groups of ranks are powers of two. */
@@ -159,10 +129,10 @@ static int choose(const tsri_mover *mv, int *at)
         mine = !(fixed >> d & 1) || at[d] == mv->at_a[d];
     if (mine)
         return mv->rank;
-    int n = masked_count(mv->a, mv->free), best = -1, nearest = 0;
+    int n = tsri_mesh_count(mv->a, mv->free), best = -1, nearest = 0;
     for (int i = 0; i < n; i++) {
-        masked_coord(mv->a, mv->free, (mv->pos_b + i) % n, at);
-        int rank = tsri_mesh_rank(mv->a, mesh_index(mv->a, at)), far = distance(rank, mv->rank);
+        tsri_mesh_coord(mv->a, mv->free, (mv->pos_b + i) % n, at);
+        int rank = rank_at(mv->a, at), far = distance(rank, mv->rank);
         if (best < 0 || far < nearest) {
             best = rank;
             nearest = far;
@@ -180,8 +150,8 @@ int tsri_mover_sources(const tsri_mover *mv, const int *coord, int *src, bool *o
     for (int i = 0; i < mv->naddends; i++) {
         if (mv->slots && slot_of(mv, i) != mv->slot)
             continue;
-        masked_coord(mv->a, mv->addends, i, at);
-        int rank = mv->crosses ? choose(mv, at) : tsri_mesh_rank(mv->a, mesh_index(mv->a, at));
+        tsri_mesh_coord(mv->a, mv->addends, i, at);
+        int rank = mv->crosses ? choose(mv, at) : rank_at(mv->a, at);
         *out_self = *out_self || rank == mv->rank;
         if (src)
             src[n] = rank;
@@ -307,8 +277,8 @@ int64_t tsri_step_bytes(const tsri_route_query *q, const tsri_route_step *step, 
         return 0;
     if (step->two_phase) {
         int64_t offset, mine, all = tsri_box_volume(&mv, &mv.part);
-        int k = masked_count(mv.b, step->dims);
-        tsr_split(all, k, masked_index(mv.b, step->dims, mv.at_b), &offset, &mine);
+        int k = tsri_mesh_count(mv.b, step->dims);
+        tsr_split(all, k, tsri_mesh_index(mv.b, step->dims, mv.at_b), &offset, &mine);
         n = (k - 1) * mine + all - mine;
     } else {
         (void)tsri_mover_walk(&mv, count, &n); /* count does not fail */
@@ -332,10 +302,10 @@ int tsri_step_group(const tsri_route_query *q, const tsri_route_step *step, int 
     }
     if (pos < 0)
         return 0;
-    tsri_mesh_coord(b, pos, at);
-    for (int count_ = masked_count(b, step->dims); n < count_; n++) {
-        masked_coord(b, step->dims, n, at);
-        out[n] = tsri_mesh_rank(b, mesh_index(b, at));
+    tsri_mesh_coord(b, TSRI_ALL_DIMS, pos, at);
+    for (int count_ = tsri_mesh_count(b, step->dims); n < count_; n++) {
+        tsri_mesh_coord(b, step->dims, n, at);
+        out[n] = rank_at(b, at);
     }
     return n;
 }

@@ -64,12 +64,4 @@ static inline uint8_t tsri_layout_dims(const tsri_layout *l, tsr_sbp_kind kind)
     return (uint8_t)mask;
 }
 
-static inline void tsri_mesh_coord(const tsri_mesh *m, int index, int *at)
-{
-    for (int d = TSR_MAX_HIERARCHY - 1; d >= 0; d--) {
-        at[d] = index % m->dim[d];
-        index /= m->dim[d];
-    }
-}
-
 #endif

@@ -75,26 +75,14 @@ static bool find_blocks(const tsri_mesh *m, int ranks, int *inside)
 static void count_peers(const tsri_space *s, unsigned set, int reader, double *peers)
 {
     const tsri_mesh *m = s->mesh;
-    int at[TSR_MAX_HIERARCHY], mine = tsri_mesh_rank(m, reader), left = reader;
-    for (int d = TSR_MAX_HIERARCHY - 1; d >= 0; d--) {
-        at[d] = set >> d & 1 ? 0 : left % m->dim[d];
-        left /= m->dim[d];
-    }
-    for (;;) {
-        int index = 0, d = TSR_MAX_HIERARCHY - 1;
-        for (int e = 0; e < TSR_MAX_HIERARCHY; e++)
-            index = index * m->dim[e] + at[e];
+    int at[TSR_MAX_HIERARCHY], count = tsri_mesh_count(m, set);
+    tsri_mesh_coord(m, TSRI_ALL_DIMS, reader, at);
+    for (int i = 0; i < count; i++) {
+        tsri_mesh_coord(m, set, i, at);
+        int index = tsri_mesh_index(m, TSRI_ALL_DIMS, at);
         if (index != reader)
-            peers[tsri_link_between(s->model, mine, tsri_mesh_rank(m, index))]++;
-        for (; d >= 0; d--) {
-            if (!(set >> d & 1))
-                continue;
-            if (++at[d] < m->dim[d])
-                break;
-            at[d] = 0;
-        }
-        if (d < 0)
-            return;
+            peers[tsri_link_between(s->model, tsri_mesh_rank(m, reader),
+                                    tsri_mesh_rank(m, index))]++;
     }
 }
 

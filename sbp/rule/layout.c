@@ -35,6 +35,32 @@ int tsri_mesh_find(const tsri_mesh *m, int rank)
     return -1;
 }
 
+int tsri_mesh_count(const tsri_mesh *m, unsigned dims)
+{
+    int count = 1;
+    for (int d = 0; d < TSR_MAX_HIERARCHY; d++)
+        count *= dims >> d & 1 ? m->dim[d] : 1;
+    return count;
+}
+
+int tsri_mesh_index(const tsri_mesh *m, unsigned dims, const int *at)
+{
+    int index = 0;
+    for (int d = 0; d < TSR_MAX_HIERARCHY; d++)
+        if (dims >> d & 1)
+            index = index * m->dim[d] + at[d];
+    return index;
+}
+
+void tsri_mesh_coord(const tsri_mesh *m, unsigned dims, int index, int *at)
+{
+    for (int d = TSR_MAX_HIERARCHY - 1; d >= 0; d--)
+        if (dims >> d & 1) {
+            at[d] = index % m->dim[d];
+            index /= m->dim[d];
+        }
+}
+
 tsri_layout tsri_layout_of(const tsri_mesh *m, tsr_sbp sbp)
 {
     tsri_layout l = {.sbp = {.ndim = (int8_t)m->ndim}};
@@ -93,10 +119,7 @@ void tsri_layout_part(tsr_dims shape, const tsri_mesh *m, const tsri_layout *l, 
                       int64_t *offset, tsr_dims *out_shape)
 {
     int at[TSR_MAX_HIERARCHY];
-    for (int d = m->ndim - 1; d >= 0; d--) {
-        at[d] = index % m->dim[d];
-        index /= m->dim[d];
-    }
+    tsri_mesh_coord(m, TSRI_ALL_DIMS, index, at);
     *out_shape = shape;
     for (int a = 0; a < shape.ndim; a++)
         offset[a] = 0;

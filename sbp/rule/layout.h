@@ -36,6 +36,14 @@ static inline int tsri_mesh_rank(const tsri_mesh *m, int i)
 /* Where `rank` stands in row-major order; -1. */
 int tsri_mesh_find(const tsri_mesh *m, int rank);
 
+/* Places of a mesh, as coordinates at[TSR_MAX_HIERARCHY] and as row-major numbers among the places
+ * that differ in the dimensions of `dims` alone (TSRI_ALL_DIMS: among all ranks of the mesh).
+ * tsri_mesh_coord leaves coordinates of other dimensions as they are. */
+enum { TSRI_ALL_DIMS = (1 << TSR_MAX_HIERARCHY) - 1 };
+int tsri_mesh_count(const tsri_mesh *m, unsigned dims);
+int tsri_mesh_index(const tsri_mesh *m, unsigned dims, const int *at);
+void tsri_mesh_coord(const tsri_mesh *m, unsigned dims, int index, int *at);
+
 /* The layout of a signature on a mesh: split left to right; B on dimensions of size 1. */
 tsri_layout tsri_layout_of(const tsri_mesh *m, tsr_sbp sbp);
 bool tsri_layout_equal(const tsri_layout *a, const tsri_layout *b);
