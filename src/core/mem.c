@@ -108,7 +108,9 @@ void *tsri_pool_alloc(tsri_pool *pool, size_t bytes)
     bytes = ((bytes + 15) & ~(size_t)15) + POOL_GAP;
     tsri_pool_block *b = pool->blocks;
     if (!b || b->size - b->used < bytes) {
-        size_t size = bytes > 32768 ? bytes : 65536;
+        /* Blocks double from 4 KiB to 64 KiB: a small pool is not worth zeroing 64 KiB. */
+        size_t size = !b ? 4096 : b->size < 32768 ? 2 * b->size : 65536;
+        size = bytes > 32768 || size < bytes ? bytes : size;
         if (!POOL_GAP && tsri_checks())
             bytes = size = asked; /* no other fits into the block, which ends where this does */
         tsri_pool_block *fresh = tsri_mem_alloc(NULL, sizeof *fresh + size);
