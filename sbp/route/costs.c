@@ -2,9 +2,7 @@
 /* Costs between many signatures of one mesh: every state's steps are listed once, then each source
  * is searched from over that graph. */
 #include "sbp/route/cross.h"
-#include "sbp/route/hops.h"
 #include "sbp/route/hunt.h"
-#include "sbp/route/price.h"
 #include "sbp/route/route.h"
 #include "sbp/route/table.h"
 

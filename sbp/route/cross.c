@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/route/cross.h"
-#include "sbp/route/hops.h"
 #include "sbp/route/mover.h"
 #include "sbp/route/table.h"
 #include "sbp/route/hunt.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sbp/route/hops.h"
-#include "sbp/route/price.h"
+#include "sbp/route/space.h"
 
 /* The state whose hops are being listed. */
 typedef struct lister {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sbp/route/hunt.h"
-#include "sbp/route/hops.h"
-#include "sbp/route/price.h"
 
 #include <assert.h>
 #include <math.h>

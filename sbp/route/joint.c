@@ -3,8 +3,7 @@
 
 #include <math.h>
 
-#include "sbp/route/hops.h"
-#include "sbp/route/price.h"
+#include "sbp/route/space.h"
 
 static bool may_join(const tsri_hop *hop)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sbp/route/price.h"
+#include "sbp/route/space.h"
 
 #include <math.h>
 

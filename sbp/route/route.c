@@ -2,7 +2,6 @@
 #include "sbp/route/route.h"
 #include "sbp/route/cross.h"
 #include "sbp/route/goal.h"
-#include "sbp/route/hops.h"
 #include "sbp/route/hunt.h"
 
 #include <math.h>

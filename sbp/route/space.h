@@ -81,4 +81,24 @@ double tsri_space_part(const tsri_space *s, tsri_state state);
  * *axes. Errors: kinds of P mixed, an axis that the shape has not. */
 tsr_status tsri_route_look(const tsri_layout *l, tsr_dims shape, unsigned *out_ops, unsigned *axes);
 
+/* --- steps: hops.c, price.c ------------------------------------------------------------------- */
+/* The steps that leave a state, or, `back`, those that lead to it: then hops go to where they come
+ * from. hops[] has room for TSRI_MAX_HOPS. */
+int tsri_space_hops(tsri_space *s, tsri_state from, bool back, tsri_hop *hops);
+/* Appends a step on one mesh from x to y. */
+void tsri_route_append(tsri_route *r, const tsri_space *s, tsri_state x, tsri_state y,
+                       const tsri_hop *hop, bool on_dst);
+/* Seconds of a step between parts of so many elements at most; own: elements of the new part that
+ * the busiest rank has, of ALL_GATHER and ALL_TO_ALL. */
+double tsri_space_price(const tsri_space *s, const tsri_hop *hop, double from_part, double to_part,
+                        double own, bool *out_two_phase);
+
+/* Seconds that the bytes of an ALL_REDUCE take over links, in one phase and in two: talk[2]. */
+void tsri_space_phases(const tsri_space *s, const tsri_hop *hop, double from_part, double *talk);
+
+/* The step that goes straight from x to y; false if there is none. */
+bool tsri_space_direct(tsri_space *s, tsri_state x, tsri_state y, tsri_hop *out);
+/* Elements that the busiest rank reads in a hop x -> y. */
+double tsri_space_moved(const tsri_space *s, const tsri_hop *hop, tsri_state x, tsri_state y);
+
 #endif
