@@ -14,14 +14,19 @@ typedef struct edge {
     int to;
 } edge;
 
+/* The steps that leave a state. */
+typedef struct edge_list {
+    edge *edge; /* [n] */
+    int n;
+} edge_list;
+
 /* The states of a mesh and their steps. */
 typedef struct graph {
     tsri_space *space;
     tsri_pool *pool;
     tsri_table states;
-    int nedges, edge_room, first_room;
-    int *first; /* [n + 1] edges of state i: first[i] to first[i + 1] */
-    edge *edges;
+    edge_list *steps; /* [states.n] */
+    int room;         /* of steps */
 } graph;
 
 /* All states that can be reached from those that are there, and their steps. */
@@ -30,20 +35,14 @@ static tsr_status graph_build(graph *g)
     tsri_hop hops[TSRI_MAX_HOPS];
     for (int i = 0; i < g->states.n; i++) {
         int n = tsri_space_hops(g->space, g->states.state[i], false, hops);
-        if (!TSRI_PUSH(g->pool, g->first, i, g->first_room))
-            return TSR_ERR_NO_MEMORY;
-        g->first[i] = g->nedges;
+        edge *edges = tsri_pool_alloc(g->pool, (size_t)n * sizeof *edges);
+        TSRI_NEED(edges && TSRI_PUSH(g->pool, g->steps, i, g->room));
+        g->steps[i] = (edge_list){edges, n};
         for (int k = 0; k < n; k++) {
-            if (!TSRI_PUSH(g->pool, g->edges, g->nedges, g->edge_room))
-                return TSR_ERR_NO_MEMORY;
-            edge *e = &g->edges[g->nedges++];
-            TSRI_TRY(tsri_table_add(&g->states, hops[k].to, &e->to));
-            e->cost = hops[k].cost;
+            edges[k].cost = hops[k].cost;
+            TSRI_TRY(tsri_table_add(&g->states, hops[k].to, &edges[k].to));
         }
     }
-    if (!TSRI_PUSH(g->pool, g->first, g->states.n, g->first_room))
-        return TSR_ERR_NO_MEMORY;
-    g->first[g->states.n] = g->nedges;
     return TSR_OK;
 }
 
@@ -58,7 +57,7 @@ typedef struct source {
     double *straight;  /* [n * nto] costs of the steps straight to each; row by row when needed */
     bool *known;       /* [n] rows that are there */
     double *cost;      /* [n] */
-    int *open, *place; /* [n] heap of states; where in it, from 1, or 0 */
+    int *open, *place; /* [n] heap of states by that; where in it, from 1, or 0 */
 } source;
 
 static tsr_status source_init(source *s, graph *g, int nto)
@@ -78,6 +77,7 @@ static tsr_status source_init(source *s, graph *g, int nto)
     return TSR_OK;
 }
 
+/* src/core/heap.h would order states of equal costs too, which takes time here for nothing. */
 static void rise(source *s, int at, int state)
 {
     for (; at > 0 && s->cost[state] < s->cost[s->open[(at - 1) / 2]]; at = (at - 1) / 2) {
@@ -156,9 +156,9 @@ static void search(source *s, int start, unsigned ops)
         settle(s, x);
         if (s->nactive == 0)
             return;
-        for (int e = g->first[x]; e < g->first[x + 1]; e++) {
-            int y = g->edges[e].to;
-            double cost = s->cost[x] + g->edges[e].cost;
+        for (int e = 0; e < g->steps[x].n; e++) {
+            int y = g->steps[x].edge[e].to;
+            double cost = s->cost[x] + g->steps[x].edge[e].cost;
             if (cost >= s->cost[y] || (tsri_state_partial(g->states.state[y]) &&
                                        !(ops >> tsri_state_op(g->states.state[y]) & 1)))
                 continue;

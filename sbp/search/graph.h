@@ -12,6 +12,7 @@
 
 #include "sbp/search/search.h"
 #include "sbp/search/memo.h"
+#include "src/core/heap.h"
 
 /* --- reductions ------------------------------------------------------------------------------- */
 
@@ -41,10 +42,9 @@ typedef struct tsri_sreducer {
     tsri_sr_record *records;
     int *queue; /* ring of n nodes */
     int head, waiting;
-    int *pending; /* heap of nodes of degree 0..2, least work first */
-    int npending;
-    double *weight;  /* [n] of those */
-    double constant; /* cost of what is gone */
+    tsri_heap pending; /* nodes of degree 0..2, by weight */
+    double *weight;    /* [n] work of eliminating those, when they were put in */
+    double constant;   /* cost of what is gone */
     double forbid;
     double range; /* no feasible total is larger */
     bool empty;   /* nothing feasible is left */

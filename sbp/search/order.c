@@ -13,51 +13,10 @@ typedef struct orderer {
     tsri_pool *pool;
     int **nb; /* [n][deg] neighbours left, elimination's own included */
     int *deg, *cap;
-    double *weight;   /* [n] entries of the table that eliminating the node makes */
-    int *heap, *slot; /* heap of nodes, least (weight, number) first; slot[node] or -1 */
-    int nheap;
+    double *weight; /* [n] entries of the table that eliminating the node makes */
+    tsri_heap left; /* nodes by that */
     int *mark, stamp;
 } orderer;
-
-static bool less(const orderer *o, int a, int b)
-{
-    return o->weight[a] < o->weight[b] || (o->weight[a] == o->weight[b] && a < b);
-}
-
-static void place(orderer *o, int at, int v)
-{
-    o->heap[at] = v;
-    o->slot[v] = at;
-}
-
-static void sift(orderer *o, int at)
-{
-    int v = o->heap[at];
-    while (at > 0 && less(o, v, o->heap[(at - 1) / 2])) {
-        place(o, at, o->heap[(at - 1) / 2]);
-        at = (at - 1) / 2;
-    }
-    for (;;) {
-        int child = 2 * at + 1;
-        if (child + 1 < o->nheap && less(o, o->heap[child + 1], o->heap[child]))
-            child++;
-        if (child >= o->nheap || !less(o, o->heap[child], v))
-            break;
-        place(o, at, o->heap[child]);
-        at = child;
-    }
-    place(o, at, v);
-}
-
-static void take(orderer *o, int v)
-{
-    int at = o->slot[v], last = o->heap[--o->nheap];
-    o->slot[v] = -1;
-    if (last != v) {
-        place(o, at, last);
-        sift(o, at);
-    }
-}
 
 static double weigh(const orderer *o, int v)
 {
@@ -90,18 +49,16 @@ static tsr_status start(orderer *o)
     o->deg = tsri_pool_alloc(o->pool, n * sizeof(int));
     o->cap = tsri_pool_alloc(o->pool, n * sizeof(int));
     o->weight = tsri_pool_alloc(o->pool, n * sizeof(double));
-    o->heap = tsri_pool_alloc(o->pool, n * sizeof(int));
-    o->slot = tsri_pool_alloc(o->pool, n * sizeof(int));
     o->mark = tsri_pool_alloc(o->pool, n * sizeof(int));
-    TSRI_NEED(o->nb && o->deg && o->cap && o->weight && o->heap && o->slot && o->mark);
+    TSRI_NEED(o->nb && o->deg && o->cap && o->weight && o->mark);
+    TSRI_TRY(tsri_heap_init(&o->left, o->pool, g->n, o->weight));
     for (int i = 0; i < g->nedges; i++) {
         TSRI_TRY(add_neighbour(o, g->edges[i].u, g->edges[i].v));
         TSRI_TRY(add_neighbour(o, g->edges[i].v, g->edges[i].u));
     }
     for (int v = 0; v < g->n; v++) {
         o->weight[v] = weigh(o, v);
-        place(o, o->nheap++, v);
-        sift(o, o->nheap - 1);
+        tsri_heap_put(&o->left, v);
     }
     return TSR_OK;
 }
@@ -110,7 +67,7 @@ static tsr_status start(orderer *o)
 static tsr_status drop(orderer *o, int v, bool connect)
 {
     int *nb = o->nb[v], deg = o->deg[v];
-    take(o, v);
+    tsri_heap_take(&o->left, v);
     for (int i = 0; i < deg; i++)
         remove_neighbour(o, nb[i], v);
     for (int i = 0; i < deg && connect && deg > 1; i++) {
@@ -125,7 +82,7 @@ static tsr_status drop(orderer *o, int v, bool connect)
     }
     for (int i = 0; i < deg; i++) {
         o->weight[nb[i]] = weigh(o, nb[i]);
-        sift(o, o->slot[nb[i]]);
+        tsri_heap_put(&o->left, nb[i]);
     }
     return TSR_OK;
 }
@@ -136,7 +93,7 @@ static int pick_cut(const orderer *o, const int *uses)
     int best = -1;
     double most = -1.0;
     for (int v = 0; v < o->g->n; v++) {
-        if (o->slot[v] < 0)
+        if (!o->left.place[v])
             continue;
         double score = o->deg[v] / (1.0 + (uses ? uses[v] : 0));
         if (score > most) {
@@ -156,8 +113,8 @@ tsr_status tsri_sg_order(tsri_pool *pool, const tsri_sgraph *g, double limit, co
     plan.is_cut = tsri_pool_alloc(pool, (size_t)g->n * sizeof(bool));
     TSRI_NEED(plan.order && plan.is_cut);
     TSRI_TRY(start(&o));
-    while (o.nheap) {
-        int v = o.heap[0];
+    while (o.left.n) {
+        int v = o.left.item[0];
         double w = o.weight[v];
         if (w > limit) {
             v = pick_cut(&o, uses);

@@ -198,11 +198,11 @@ tsr_status tsri_sr_start(tsri_sreducer *r, tsri_pool *pool, const tsri_search_pr
     r->memo.work = DOMINATION_WORK * (double)n;
     r->nodes = tsri_pool_alloc(pool, n * sizeof *r->nodes);
     r->queue = tsri_pool_alloc(pool, n * sizeof(int));
-    r->pending = tsri_pool_alloc(pool, n * sizeof(int));
     r->weight = tsri_pool_alloc(pool, n * sizeof(double));
     int *counting = tsri_pool_alloc(pool, (size_t)widest * sizeof(int));
     double *scratch = tsri_pool_alloc(pool, (size_t)widest * sizeof(double));
-    TSRI_NEED(r->nodes && r->queue && r->pending && r->weight && counting && scratch);
+    TSRI_NEED(r->nodes && r->queue && r->weight && counting && scratch);
+    TSRI_TRY(tsri_heap_init(&r->pending, pool, problem->nnodes, r->weight));
     for (int s = 0; s < widest; s++)
         counting[s] = s;
     for (int v = 0; v < problem->nnodes; v++)
@@ -299,50 +299,18 @@ static tsr_status shrink(tsri_sreducer *r, int v)
     return TSR_OK;
 }
 
-static void sift_pending(tsri_sreducer *r, int at)
-{
-    int *heap = r->pending, v = heap[at];
-    const double *w = r->weight;
-#define LESS(a, b) (w[a] < w[b] || (w[a] == w[b] && (a) < (b)))
-    for (; at > 0 && LESS(v, heap[(at - 1) / 2]); at = (at - 1) / 2)
-        heap[at] = heap[(at - 1) / 2];
-    for (;;) {
-        int child = 2 * at + 1;
-        if (child + 1 < r->npending && LESS(heap[child + 1], heap[child]))
-            child++;
-        if (child >= r->npending || !LESS(heap[child], v))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-#undef LESS
-    heap[at] = v;
-}
-
-/* weight < 0: not in the heap. A node that has become cheaper or dearer meanwhile keeps its place.
- */
+/* A node in the heap that has become cheaper or dearer meanwhile keeps its place. */
 static void maybe_pend(tsri_sreducer *r, int v)
 {
     const tsri_sr_node *x = &r->nodes[v];
     bool usage_matters = x->use >= 0 && x->k > 1;
-    if (x->gone || x->nedges > 2 || usage_matters || r->weight[v] != 0.0)
+    if (x->gone || x->nedges > 2 || usage_matters || r->pending.place[v])
         return;
     double w = x->k;
     for (int i = 0; i < x->nedges; i++)
         w *= r->nodes[other_end(&r->edges[x->edges[i]], v)].k;
     r->weight[v] = w;
-    r->pending[r->npending++] = v;
-    sift_pending(r, r->npending - 1);
-}
-
-static int take_pending(tsri_sreducer *r)
-{
-    int v = r->pending[0];
-    r->pending[0] = r->pending[--r->npending];
-    if (r->npending)
-        sift_pending(r, 0);
-    r->weight[v] = 0.0;
-    return v;
+    tsri_heap_put(&r->pending, v);
 }
 
 static tsr_status eliminate(tsri_sreducer *r, int v)
@@ -382,9 +350,10 @@ static tsr_status eliminate(tsri_sreducer *r, int v)
 
 tsr_status tsri_sr_run(tsri_sreducer *r)
 {
-    while (!r->empty && (r->waiting || r->npending)) {
+    while (!r->empty && (r->waiting || r->pending.n)) {
         if (!r->waiting) {
-            int v = take_pending(r);
+            int v = r->pending.item[0];
+            tsri_heap_take(&r->pending, v);
             if (r->nodes[v].nedges <= 2)
                 TSRI_TRY(eliminate(r, v));
             continue;
