@@ -70,9 +70,13 @@ static tsr_status expect_end(reader *rd)
     return *rd->rest ? fail(rd, "the end of the line") : TSR_OK;
 }
 
-static tsr_status read_number(reader *rd, int64_t least, int64_t most, int64_t *out)
+/* The readers of values step over `key` before the value. */
+static tsr_status read_number(reader *rd, const char *key, int64_t least, int64_t most,
+                              int64_t *out)
 {
-    char *end = rd->rest, text[80];
+    char *end, text[80];
+    TSRI_TRY(expect(rd, key));
+    end = rd->rest;
     errno = 0;
     long long v = 0;
     if ((*rd->rest >= '0' && *rd->rest <= '9') || *rd->rest == '-')
@@ -86,25 +90,26 @@ static tsr_status read_number(reader *rd, int64_t least, int64_t most, int64_t *
     return TSR_OK;
 }
 
-static tsr_status read_int(reader *rd, int64_t least, int64_t most, int *out)
+static tsr_status read_int(reader *rd, const char *key, int64_t least, int64_t most, int *out)
 {
-    int64_t v;
-    TSRI_TRY(read_number(rd, least, most, &v));
+    int64_t v = 0;
+    TSRI_TRY(read_number(rd, key, least, most, &v));
     *out = (int)v;
     return TSR_OK;
 }
 
-static tsr_status read_count(reader *rd, uint64_t *out)
+static tsr_status read_count(reader *rd, const char *key, uint64_t *out)
 {
     int64_t v;
-    TSRI_TRY(read_number(rd, 0, INT64_MAX, &v));
+    TSRI_TRY(read_number(rd, key, 0, INT64_MAX, &v));
     *out = (uint64_t)v;
     return TSR_OK;
 }
 
 /* Up to a blank. */
-static tsr_status read_word(reader *rd, char *buf, size_t size)
+static tsr_status read_word(reader *rd, const char *key, char *buf, size_t size)
 {
+    TSRI_TRY(expect(rd, key));
     size_t n = strcspn(rd->rest, " ");
     if (n == 0 || n >= size)
         return fail(rd, "a word");
@@ -119,9 +124,10 @@ static int hex_of(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static tsr_status read_quoted(reader *rd, char *buf, size_t size)
+static tsr_status read_quoted(reader *rd, const char *key, char *buf, size_t size)
 {
     size_t n = 0;
+    TSRI_TRY(expect(rd, key));
     TSRI_TRY(expect(rd, "\""));
     for (; *rd->rest != '"'; rd->rest++) {
         int c = (unsigned char)*rd->rest;
@@ -145,11 +151,13 @@ static tsr_status read_quoted(reader *rd, char *buf, size_t size)
 }
 
 /* Which of the table's words is next; they stop at the first NULL. */
-static tsr_status read_name(reader *rd, const char *(*name_of)(int), const char *what, int *out)
+static tsr_status read_name(reader *rd, const char *key, const char *(*name_of)(int),
+                            const char *what, int *out)
 {
-    char word[MAX_WORD];
-    char *start = rd->rest;
-    TSRI_TRY(read_word(rd, word, sizeof word));
+    char word[MAX_WORD], *start;
+    TSRI_TRY(expect(rd, key));
+    start = rd->rest;
+    TSRI_TRY(read_word(rd, "", word, sizeof word));
     for (int i = 0; name_of(i); i++) {
         if (!strcmp(name_of(i), word)) {
             *out = i;
@@ -183,7 +191,7 @@ static tsr_status read_exit(reader *rd)
             return fail(rd, "-, 'stopped', 'code N' or 'signal N'");
         rd->rest += code ? 5 : 7;
         r->exit = code ? TSRI_FLIGHT_EXITED : TSRI_FLIGHT_KILLED;
-        TSRI_TRY(read_int(rd, 0, 255, &r->exit_status));
+        TSRI_TRY(read_int(rd, "", 0, 255, &r->exit_status));
     }
     return expect_end(rd);
 }
@@ -202,8 +210,7 @@ static tsr_status read_line_int(reader *rd, const char *words, int64_t least, in
                                 int *out)
 {
     TSRI_TRY(next_line(rd));
-    TSRI_TRY(expect(rd, words));
-    TSRI_TRY(read_int(rd, least, most, out));
+    TSRI_TRY(read_int(rd, words, least, most, out));
     return expect_end(rd);
 }
 
@@ -220,32 +227,26 @@ static tsr_status read_head(reader *rd)
         return tsri_fail(TSR_ERR_FORMAT, "%s:1: a dump of version %.20s; this program reads 1",
                          rd->name, rd->rest + 15);
     TSRI_TRY(next_line(rd));
-    TSRI_TRY(expect(rd, "run "));
-    TSRI_TRY(read_word(rd, r->run, sizeof r->run));
+    TSRI_TRY(read_word(rd, "run ", r->run, sizeof r->run));
     TSRI_TRY(expect_end(rd));
     TSRI_TRY(next_line(rd));
-    TSRI_TRY(expect(rd, "rank "));
-    TSRI_TRY(read_int(rd, 0, MAX_RANKS - 1, &r->rank));
-    TSRI_TRY(expect(rd, " of "));
-    TSRI_TRY(read_int(rd, r->rank + 1, MAX_RANKS, &r->nranks));
+    TSRI_TRY(read_int(rd, "rank ", 0, MAX_RANKS - 1, &r->rank));
+    TSRI_TRY(read_int(rd, " of ", r->rank + 1, MAX_RANKS, &r->nranks));
     TSRI_TRY(expect_end(rd));
     TSRI_TRY(read_line_int(rd, "world ", 0, INT_MAX, &r->world));
     TSRI_TRY(read_line_int(rd, "restart ", INT_MIN, INT_MAX, &r->restart));
     TSRI_TRY(next_line(rd));
-    TSRI_TRY(expect(rd, "host "));
-    TSRI_TRY(read_word(rd, r->host, sizeof r->host));
+    TSRI_TRY(read_word(rd, "host ", r->host, sizeof r->host));
     TSRI_TRY(expect_end(rd));
     TSRI_TRY(read_line_int(rd, "pid ", 0, INT_MAX, &r->pid));
     TSRI_TRY(next_line(rd));
-    TSRI_TRY(expect(rd, "time "));
-    TSRI_TRY(read_number(rd, 0, INT64_MAX, &r->time_ns));
+    TSRI_TRY(read_number(rd, "time ", 0, INT64_MAX, &r->time_ns));
     TSRI_TRY(next_line(rd));
     TSRI_TRY(read_reason(rd));
     TSRI_TRY(next_line(rd));
     TSRI_TRY(read_exit(rd));
     TSRI_TRY(next_line(rd));
-    TSRI_TRY(expect(rd, "calls "));
-    TSRI_TRY(read_count(rd, &r->calls));
+    TSRI_TRY(read_count(rd, "calls ", &r->calls));
     return expect_end(rd);
 }
 
@@ -264,15 +265,16 @@ static void *grow(void **items, int n, int *capacity, size_t size)
     return memset((char *)*items + (size_t)n * size, 0, size);
 }
 
-static tsr_status read_ranks(reader *rd, tsri_flight_read_group *g)
+static tsr_status read_ranks(reader *rd, const char *key, tsri_flight_read_group *g)
 {
     int capacity = 0;
+    TSRI_TRY(expect(rd, key));
     do {
         void *items = g->ranks;
         int *rank = grow(&items, g->listed, &capacity, sizeof *rank);
         g->ranks = items;
         TSRI_NEED(rank);
-        TSRI_TRY(read_int(rd, 0, rd->r->nranks - 1, rank));
+        TSRI_TRY(read_int(rd, "", 0, rd->r->nranks - 1, rank));
         for (int i = 0; i < g->listed; i++)
             if (g->ranks[i] == *rank)
                 return fail(rd, "different ranks");
@@ -289,53 +291,49 @@ static tsr_status read_group(reader *rd)
     r->groups = items;
     TSRI_NEED(g);
     r->ngroups++;
-    TSRI_TRY(expect(rd, "group "));
-    TSRI_TRY(read_int(rd, 1, INT_MAX, &g->number));
+    TSRI_TRY(read_int(rd, "group ", 1, INT_MAX, &g->number));
     for (int i = 0; i < r->ngroups - 1; i++)
         if (r->groups[i].number == g->number)
             return fail(rd, "another number of a group");
-    TSRI_TRY(expect(rd, " comm="));
-    TSRI_TRY(read_word(rd, g->comm, sizeof g->comm));
-    TSRI_TRY(expect(rd, " lane="));
-    TSRI_TRY(read_int(rd, INT_MIN, INT_MAX, &g->lane));
-    TSRI_TRY(expect(rd, " nranks="));
-    TSRI_TRY(read_int(rd, 1, r->nranks, &g->nranks));
-    TSRI_TRY(expect(rd, " ranks="));
-    TSRI_TRY(read_ranks(rd, g));
-    TSRI_TRY(expect(rd, " started="));
-    TSRI_TRY(read_count(rd, &g->started));
-    TSRI_TRY(expect(rd, " completed="));
-    TSRI_TRY(read_count(rd, &g->completed));
+    TSRI_TRY(read_word(rd, " comm=", g->comm, sizeof g->comm));
+    TSRI_TRY(read_int(rd, " lane=", INT_MIN, INT_MAX, &g->lane));
+    TSRI_TRY(read_int(rd, " nranks=", 1, r->nranks, &g->nranks));
+    TSRI_TRY(read_ranks(rd, " ranks=", g));
+    TSRI_TRY(read_count(rd, " started=", &g->started));
+    TSRI_TRY(read_count(rd, " completed=", &g->completed));
     return expect_end(rd);
 }
 
-static tsr_status read_shape(reader *rd, tsri_flight_call *c)
+static tsr_status read_shape(reader *rd, const char *key, tsri_flight_call *c)
 {
+    TSRI_TRY(expect(rd, key));
     if (skip_dash(rd))
         return TSR_OK;
     do {
         if (c->ndim == TSR_MAX_NDIM)
             return fail(rd, "at most 8 axes");
-        TSRI_TRY(read_number(rd, 0, INT64_MAX, &c->shape[c->ndim]));
+        TSRI_TRY(read_number(rd, "", 0, INT64_MAX, &c->shape[c->ndim]));
         c->ndim++;
     } while (*rd->rest == ',' && rd->rest++);
     return TSR_OK;
 }
 
 /* "N", "~N" or "-" */
-static tsr_status read_waits(reader *rd, tsri_flight_read_call *c)
+static tsr_status read_waits(reader *rd, const char *key, tsri_flight_read_call *c)
 {
     c->waits = -1;
+    TSRI_TRY(expect(rd, key));
     if (skip_dash(rd))
         return TSR_OK;
     c->waited = *rd->rest == '~';
     rd->rest += c->waited;
-    return read_int(rd, 0, rd->r->nranks - 1, &c->waits);
+    return read_int(rd, "", 0, rd->r->nranks - 1, &c->waits);
 }
 
-static tsr_status read_hash(reader *rd, uint64_t *out)
+static tsr_status read_hash(reader *rd, const char *key, uint64_t *out)
 {
     int n = 0, digit;
+    TSRI_TRY(expect(rd, key));
     for (*out = 0; n < 16 && (digit = hex_of(*rd->rest)) >= 0; n++, rd->rest++)
         *out = *out << 4 | (uint64_t)digit;
     return n == 16 ? TSR_OK : fail(rd, "16 hexadecimal digits");
@@ -345,26 +343,19 @@ static tsr_status read_hash(reader *rd, uint64_t *out)
 static tsr_status read_what(reader *rd, tsri_flight_call *c)
 {
     int kind, algo, op = 0, root = 0, dtype;
-    TSRI_TRY(expect(rd, " kind="));
-    TSRI_TRY(read_name(rd, tsri_flight_kind_name, "a kind of call", &kind));
-    TSRI_TRY(expect(rd, " algo="));
-    TSRI_TRY(read_int(rd, 0, 255, &algo));
+    TSRI_TRY(read_name(rd, " kind=", tsri_flight_kind_name, "a kind of call", &kind));
+    TSRI_TRY(read_int(rd, " algo=", 0, 255, &algo));
     TSRI_TRY(expect(rd, " op="));
     if (!skip_dash(rd))
-        TSRI_TRY(read_name(rd, tsri_flight_op_name, "an op", &op));
+        TSRI_TRY(read_name(rd, "", tsri_flight_op_name, "an op", &op));
     TSRI_TRY(expect(rd, " root="));
     if (!skip_dash(rd))
-        TSRI_TRY(read_int(rd, 0, MAX_RANKS, &root));
-    TSRI_TRY(expect(rd, " dtype="));
-    TSRI_TRY(read_name(rd, tsri_flight_dtype_name, "a dtype", &dtype));
-    TSRI_TRY(expect(rd, " shape="));
-    TSRI_TRY(read_shape(rd, c));
-    TSRI_TRY(expect(rd, " segments="));
-    TSRI_TRY(read_int(rd, 0, INT_MAX, &c->nseg));
-    TSRI_TRY(expect(rd, " bytes="));
-    TSRI_TRY(read_count(rd, &c->bytes));
-    TSRI_TRY(expect(rd, " hash="));
-    TSRI_TRY(read_hash(rd, &c->hash));
+        TSRI_TRY(read_int(rd, "", 0, MAX_RANKS, &root));
+    TSRI_TRY(read_name(rd, " dtype=", tsri_flight_dtype_name, "a dtype", &dtype));
+    TSRI_TRY(read_shape(rd, " shape=", c));
+    TSRI_TRY(read_int(rd, " segments=", 0, INT_MAX, &c->nseg));
+    TSRI_TRY(read_count(rd, " bytes=", &c->bytes));
+    TSRI_TRY(read_hash(rd, " hash=", &c->hash));
     c->kind = (uint8_t)kind;
     c->algo = (uint8_t)algo;
     c->op = (uint8_t)op;
@@ -383,14 +374,10 @@ static int index_of_group(const tsri_flight_report *r, int number)
 
 static tsr_status read_times(reader *rd, tsri_flight_read_call *c)
 {
-    TSRI_TRY(expect(rd, " asked="));
-    TSRI_TRY(read_number(rd, 0, INT64_MAX, &c->said.asked_ns));
-    TSRI_TRY(expect(rd, " started="));
-    TSRI_TRY(read_number(rd, 0, INT64_MAX, &c->started_ns));
-    TSRI_TRY(expect(rd, " ended="));
-    TSRI_TRY(read_number(rd, 0, INT64_MAX, &c->ended_ns));
-    TSRI_TRY(expect(rd, " waits="));
-    return read_waits(rd, c);
+    TSRI_TRY(read_number(rd, " asked=", 0, INT64_MAX, &c->said.asked_ns));
+    TSRI_TRY(read_number(rd, " started=", 0, INT64_MAX, &c->started_ns));
+    TSRI_TRY(read_number(rd, " ended=", 0, INT64_MAX, &c->ended_ns));
+    return read_waits(rd, " waits=", c);
 }
 
 static tsr_status read_call(reader *rd)
@@ -401,28 +388,20 @@ static tsr_status read_call(reader *rd)
     r->call = items;
     TSRI_NEED(c);
     int state, number;
-    TSRI_TRY(expect(rd, "call "));
-    TSRI_TRY(read_count(rd, &c->number));
+    TSRI_TRY(read_count(rd, "call ", &c->number));
     if (c->number == 0 || (r->ncalls && r->call[r->ncalls - 1].number >= c->number))
         return fail(rd, "numbers of calls that ascend");
-    TSRI_TRY(expect(rd, " state="));
-    TSRI_TRY(read_name(rd, tsri_flight_state_name, "a state", &state));
+    TSRI_TRY(read_name(rd, " state=", tsri_flight_state_name, "a state", &state));
     c->state = (tsri_flight_state)state;
-    TSRI_TRY(expect(rd, " group="));
-    TSRI_TRY(read_int(rd, 0, INT_MAX, &number));
+    TSRI_TRY(read_int(rd, " group=", 0, INT_MAX, &number));
     c->group = index_of_group(r, number);
-    TSRI_TRY(expect(rd, " world="));
-    TSRI_TRY(read_int(rd, 0, INT_MAX, &c->said.world));
-    TSRI_TRY(expect(rd, " seq="));
-    TSRI_TRY(read_count(rd, &c->said.seq));
-    TSRI_TRY(expect(rd, " shown="));
-    TSRI_TRY(read_count(rd, &c->said.shown));
+    TSRI_TRY(read_int(rd, " world=", 0, INT_MAX, &c->said.world));
+    TSRI_TRY(read_count(rd, " seq=", &c->said.seq));
+    TSRI_TRY(read_count(rd, " shown=", &c->said.shown));
     TSRI_TRY(read_what(rd, &c->said));
     TSRI_TRY(read_times(rd, c));
-    TSRI_TRY(expect(rd, " at="));
-    TSRI_TRY(read_quoted(rd, c->at, sizeof c->at));
-    TSRI_TRY(expect(rd, " what="));
-    TSRI_TRY(read_quoted(rd, c->said.what, sizeof c->said.what));
+    TSRI_TRY(read_quoted(rd, " at=", c->at, sizeof c->at));
+    TSRI_TRY(read_quoted(rd, " what=", c->said.what, sizeof c->said.what));
     r->ncalls++;
     return expect_end(rd);
 }
