@@ -45,14 +45,6 @@ static void print_time(int64_t ns)
         printf("%s.%03d", text, (int)(ns / 1000000 % 1000));
 }
 
-static bool is_guilty(const flight_folder *f, int rank)
-{
-    for (int i = 0; i < f->verdict.nguilty; i++)
-        if (f->verdict.guilty[i] == rank)
-            return true;
-    return false;
-}
-
 static void print_member(const flight_folder *f, const tsri_flight_member *m)
 {
     const cli_style style = cli_style_of(stdout);
@@ -65,7 +57,7 @@ static void print_member(const flight_folder *f, const tsri_flight_member *m)
         snprintf(started, sizeof started, "#%" PRIu64, m->started);
     if (m->completed)
         snprintf(completed, sizeof completed, "#%" PRIu64, m->completed);
-    printf("  %s%4d  %-9s %-*s%s", is_guilty(f, m->rank) ? style.red : "", m->rank, started,
+    printf("  %s%4d  %-9s %-*s%s", flight_is_guilty(f, m->rank) ? style.red : "", m->rank, started,
            m->last ? 9 : 0, completed, style.plain);
     if (m->last) {
         printf(" %s, %s",
@@ -94,7 +86,7 @@ static void print_gang(const flight_folder *f, const tsri_flight_gang *g)
     /* Where members are many, shows those that are behind. */
     for (int i = 0; i < n && shown < MOST_MEMBERS; i++) {
         const tsri_flight_member *m = &g->members[i];
-        if (n > MOST_MEMBERS && m->started == most && !is_guilty(f, m->rank))
+        if (n > MOST_MEMBERS && m->started == most && !flight_is_guilty(f, m->rank))
             continue;
         print_member(f, m);
         shown++;

@@ -29,6 +29,8 @@ typedef struct flight_folder {
  * TSR_ERR_NO_MEMORY. */
 tsr_status flight_folder_read(const char *dir, flight_folder *out_folder);
 void flight_folder_finish(flight_folder *f);
+/* Whether the verdict names the rank. */
+bool flight_is_guilty(const flight_folder *f, int rank);
 /* The ranks whose calls are shown: the guilty, then others that have not finished, at most `most`;
  * or just `rank`. Indices of reports; returns their number. */
 int flight_folder_concerned(const flight_folder *f, int64_t rank, int most, int *out_reports);

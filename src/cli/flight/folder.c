@@ -190,7 +190,7 @@ void flight_folder_finish(flight_folder *f)
 }
 
 /* --- who is shown ----------------------------------------------------------------------------- */
-static bool is_guilty(const flight_folder *f, int rank)
+bool flight_is_guilty(const flight_folder *f, int rank)
 {
     for (int i = 0; i < f->verdict.nguilty; i++)
         if (f->verdict.guilty[i] == rank)
@@ -215,7 +215,7 @@ int flight_folder_concerned(const flight_folder *f, int64_t rank, int most, int 
     for (int guilty = 1; guilty >= 0; guilty--) {
         for (int i = 0; i < f->n && n < most; i++) {
             const tsri_flight_report *r = &f->reports[i];
-            if (is_guilty(f, r->rank) != guilty)
+            if (flight_is_guilty(f, r->rank) != guilty)
                 continue;
             if (rank >= 0 ? r->rank == rank : guilty || is_unfinished(r))
                 out_reports[n++] = i;

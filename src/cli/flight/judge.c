@@ -21,6 +21,11 @@ bool tsri_flight_has_come(const tsri_flight_read_call *c)
            (c->state == TSRI_FLIGHT_FAILED && c->started_ns != 0);
 }
 
+bool tsri_flight_has_ended(const tsri_flight_report *r)
+{
+    return r->exit == TSRI_FLIGHT_KILLED || r->exit == TSRI_FLIGHT_EXITED;
+}
+
 bool tsri_flight_same(const tsri_flight_read_call *a, const tsri_flight_read_call *b)
 {
     const tsri_flight_call *p = &a->said, *q = &b->said;
@@ -312,7 +317,7 @@ static bool drop_waits_of_the_dead(tsri_flight_court *c)
             awaited[c->waits[i].to] = true;
     for (int i = 0; i < c->nwaits; i++) {
         const tsri_flight_report *from = &c->reports[c->waits[i].from];
-        bool ended = from->exit == TSRI_FLIGHT_KILLED || from->exit == TSRI_FLIGHT_EXITED;
+        bool ended = tsri_flight_has_ended(from);
         if (!ended || !awaited[from->rank])
             c->waits[kept++] = c->waits[i];
     }
@@ -348,8 +353,7 @@ static tsri_flight_fault find_behind(tsri_flight_court *c)
         if (rank >= c->nranks || (report >= 0 && c->waiting[report]))
             continue;
         c->guilty[rank] = true;
-        bool ended = report >= 0 && (c->reports[report].exit == TSRI_FLIGHT_KILLED ||
-                                     c->reports[report].exit == TSRI_FLIGHT_EXITED);
+        bool ended = report >= 0 && tsri_flight_has_ended(&c->reports[report]);
         if (fault != TSRI_FLIGHT_DIED)
             fault = ended ? TSRI_FLIGHT_DIED : TSRI_FLIGHT_BEHIND;
     }

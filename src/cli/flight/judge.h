@@ -35,6 +35,8 @@ typedef struct tsri_flight_court {
 } tsri_flight_court;
 
 /* judge.c */
+/* Whether the rank's process has ended. */
+bool tsri_flight_has_ended(const tsri_flight_report *r);
 /* Whether the rank has come to the call (and its record says so). */
 bool tsri_flight_has_come(const tsri_flight_read_call *c);
 /* Whether ranks that are at a and b mean the same call. */

@@ -254,8 +254,7 @@ static void say_guilty(FILE *out, const tsri_flight_court *c, const tsri_flight_
     const tsri_flight_report *r = &c->reports[report];
     const tsri_flight_member *m = tsri_flight_member_of(c, w->gang, w->to);
     const tsri_flight_read_call *theirs = tsri_flight_find(c, w->gang, w->call->said.seq, report);
-    bool ended = r->exit == TSRI_FLIGHT_KILLED || r->exit == TSRI_FLIGHT_EXITED ||
-                 (r->reason && !strncmp(r->reason, "gave up", 7));
+    bool ended = tsri_flight_has_ended(r) || (r->reason && !strncmp(r->reason, "gave up", 7));
     say_end(out, r);
     if (m && m->started >= w->call->said.seq) {
         int64_t late = theirs ? theirs->started_ns - end_of(c, w) : 0;
@@ -293,8 +292,7 @@ static const tsri_flight_wait *first_wait_for(const tsri_flight_court *c, int ra
 static bool has_ended(const tsri_flight_court *c, int rank)
 {
     int report = c->report_of[rank];
-    return report >= 0 && (c->reports[report].exit == TSRI_FLIGHT_KILLED ||
-                           c->reports[report].exit == TSRI_FLIGHT_EXITED);
+    return report >= 0 && tsri_flight_has_ended(&c->reports[report]);
 }
 
 void tsri_flight_say_behind(FILE *out, const tsri_flight_court *c)
@@ -340,7 +338,7 @@ void tsri_flight_say_failure(FILE *out, const tsri_flight_court *c, int report)
 {
     const tsri_flight_report *r = &c->reports[report];
     const tsri_flight_read_call *last = last_of(c, report);
-    bool ended = r->exit == TSRI_FLIGHT_KILLED || r->exit == TSRI_FLIGHT_EXITED;
+    bool ended = tsri_flight_has_ended(r);
     fprintf(out, "rank %d", r->rank);
     if (ended || !strncmp(r->reason, "gave up", 7)) {
         say_end(out, r);
