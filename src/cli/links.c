@@ -153,26 +153,26 @@ tsr_status cli_links_measure(int ranks, cli_links *l)
 }
 
 /* --- for the planner -------------------------------------------------------------------------- */
-void cli_links_fill(const cli_links *l, const cli_cluster *c, tsr_compile_opts *opts)
+void cli_links_fill(const cli_links *l, const tsri_cluster *c, tsr_compile_opts *opts)
 {
     tsr_link near = {.latency_s = l->latency_s, .bytes_per_s = l->bytes_per_s};
     opts->local_bytes_per_s = l->local_bytes_per_s;
     if (c) {
-        opts->flops_per_s = c->flops_per_s;
-        if (c->kernel_s > 0)
-            opts->kernel_s = c->kernel_s;
-        if (c->local_bytes_per_s > 0)
-            opts->local_bytes_per_s = c->local_bytes_per_s;
-        near.latency_s = c->latency_s > 0 ? c->latency_s : near.latency_s;
-        near.bytes_per_s = c->bytes_per_s > 0 ? c->bytes_per_s : near.bytes_per_s;
-        near.ranks = c->ranks_per_node;
+        opts->flops_per_s = c->tflops * 1e12;
+        if (c->kernel_us > 0)
+            opts->kernel_s = c->kernel_us * 1e-6;
+        if (c->memory_gb_s > 0)
+            opts->local_bytes_per_s = c->memory_gb_s * 1e9;
+        near.latency_s = c->latency_us > 0 ? c->latency_us * 1e-6 : near.latency_s;
+        near.bytes_per_s = c->bandwidth_gb_s > 0 ? c->bandwidth_gb_s * 1e9 : near.bytes_per_s;
+        near.ranks = (int)c->ranks_per_node;
     }
     opts->link[opts->nlinks++] = near;
     if (!c || c->ranks_per_node <= 0)
         return;
     tsr_link far = {.latency_s = near.latency_s, .bytes_per_s = near.bytes_per_s};
-    far.latency_s = c->node_latency_s > 0 ? c->node_latency_s : far.latency_s;
-    far.bytes_per_s = c->node_bytes_per_s > 0 ? c->node_bytes_per_s : far.bytes_per_s;
+    far.latency_s = c->node_latency_us > 0 ? c->node_latency_us * 1e-6 : far.latency_s;
+    far.bytes_per_s = c->node_bandwidth_gb_s > 0 ? c->node_bandwidth_gb_s * 1e9 : far.bytes_per_s;
     opts->link[opts->nlinks++] = far;
 }
 

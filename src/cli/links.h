@@ -5,6 +5,7 @@
 #define TESSERA_CLI_LINKS_H
 
 #include "sbp/route/cost_model.h"
+#include "src/config/experiment.h"
 
 #include <tessera/plan.h>
 
@@ -25,15 +26,8 @@ tsr_status cli_links_measure(int ranks, cli_links *out_links);
 /* The facts that tell machines apart: the processor's model and the number of its cores. */
 void cli_machine(char *buf, size_t size);
 
-/* A cluster's links as an experiment says them: zeros are "not said". */
-typedef struct cli_cluster {
-    int ranks_per_node;
-    double latency_s, bytes_per_s, node_latency_s, node_bytes_per_s;
-    double local_bytes_per_s, flops_per_s, kernel_s;
-} cli_cluster;
-
 /* Sets the links of compile options: those of the cluster (NULL: none), the rest by `links`. */
-void cli_links_fill(const cli_links *links, const cli_cluster *cluster, tsr_compile_opts *opts);
+void cli_links_fill(const cli_links *links, const tsri_cluster *cluster, tsr_compile_opts *opts);
 /* The cost model that a compile with these options works with. */
 tsri_cost_model cli_links_model(const tsr_compile_opts *opts);
 

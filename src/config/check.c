@@ -243,25 +243,11 @@ static void find_nranks(tsri_experiment *e)
                 e->nranks = p[i].ranks.ranks[j] + 1;
 }
 
-static void copy_links(tsri_experiment *e)
-{
-    const tsri_config_cluster *c = &e->cluster;
-    e->links = (tsri_cluster){.ranks_per_node = (int)c->ranks_per_node,
-                              .latency_us = c->latency_us,
-                              .bandwidth_gb_s = c->bandwidth_gb_s,
-                              .node_latency_us = c->node_latency_us,
-                              .node_bandwidth_gb_s = c->node_bandwidth_gb_s,
-                              .memory_gb_s = c->memory_gb_s,
-                              .tflops = c->tflops,
-                              .kernel_us = c->kernel_us};
-}
-
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
 {
     e->dtype = e->dtype_word ? TSR_F64 : TSR_F32;
     TSRI_TRY(check_kind(e));
     e->trains = has(e, "model");
     find_nranks(e);
-    copy_links(e);
     return e->trains ? check_training(e, r) : tsri_check_graph(e, r);
 }

@@ -205,7 +205,7 @@ bool tsri_experiment_infer_updates(const tsri_experiment *e)
 
 const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e)
 {
-    return e && tsri_section_has(&tsri_experiment_section, e, "cluster") ? &e->links : NULL;
+    return e && tsri_section_has(&tsri_experiment_section, e, "cluster") ? &e->cluster.said : NULL;
 }
 
 tsr_status tsri_experiment_dump(const tsri_experiment *e, FILE *out)

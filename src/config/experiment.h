@@ -60,7 +60,7 @@ bool tsri_experiment_infer_updates(const tsri_experiment *e);
 
 /* The `cluster` section: the speed of the links and ranks that the planner assumes. */
 typedef struct tsri_cluster {
-    int ranks_per_node;                          /* 0: all ranks on one node */
+    int64_t ranks_per_node;                      /* 0: all ranks on one node */
     double latency_us, bandwidth_gb_s;           /* within a node; 0: the model's own figure */
     double node_latency_us, node_bandwidth_gb_s; /* between nodes; 0: as within one */
     double memory_gb_s, tflops, kernel_us;       /* of a rank; 0: the model's own figure */

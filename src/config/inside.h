@@ -94,9 +94,7 @@ typedef struct tsri_config_train {
 
 typedef struct tsri_config_cluster {
     tsri_head head;
-    int64_t ranks_per_node;
-    double latency_us, bandwidth_gb_s, node_latency_us, node_bandwidth_gb_s;
-    double memory_gb_s, tflops, kernel_us;
+    tsri_cluster said;
 } tsri_config_cluster;
 
 /* An entry of `graph`: attributes of all ops; each uses its own. */
@@ -150,7 +148,6 @@ struct tsri_experiment {
     bool trains;
     tsr_dtype dtype;
     int nranks;
-    tsri_cluster links; /* `cluster` in the public form */
 };
 
 extern const tsri_section tsri_experiment_section, tsri_model_section, tsri_data_section,

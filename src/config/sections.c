@@ -274,7 +274,7 @@ const tsri_section tsri_train_section = {
     .name = "train", .size = sizeof(tsri_config_train), FIELDS(train_fields)};
 
 #define CLUSTER(kind_, key, low, high, doc_) \
-    FIELD(kind_, tsri_config_cluster, #key, key, TSRI_NONE, low, high, doc_)
+    FIELD(kind_, tsri_config_cluster, #key, said.key, TSRI_NONE, low, high, doc_)
 static const tsri_field cluster_fields[] = {
     CLUSTER(INT, ranks_per_node, 1, 65536, "Default: all ranks on one node."),
     CLUSTER(FLOAT, latency_us, 1e-6, 1e9, "Of a collective within a node, in microseconds."),

@@ -85,22 +85,6 @@ char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size)
     return buf;
 }
 
-const cli_cluster *cli_cluster_of(const tsri_experiment *e, cli_cluster *buf)
-{
-    const tsri_cluster *c = tsri_experiment_cluster(e);
-    if (!c)
-        return NULL;
-    *buf = (cli_cluster){.ranks_per_node = c->ranks_per_node,
-                         .latency_s = c->latency_us * 1e-6,
-                         .bytes_per_s = c->bandwidth_gb_s * 1e9,
-                         .node_latency_s = c->node_latency_us * 1e-6,
-                         .node_bytes_per_s = c->node_bandwidth_gb_s * 1e9,
-                         .local_bytes_per_s = c->memory_gb_s * 1e9,
-                         .flops_per_s = c->tflops * 1e12,
-                         .kernel_s = c->kernel_us * 1e-6};
-    return buf;
-}
-
 /* --- the command ------------------------------------------------------------------------------ */
 static int write_dot(const plan_args *a, const plan_view *v)
 {
@@ -131,7 +115,7 @@ static int show(const plan_args *a, const plan_view *v)
 }
 
 static int plan_and_show(const plan_args *a, const char *path, tsri_program *program,
-                         const cli_cluster *cluster)
+                         const tsri_cluster *cluster)
 {
     cli_links links;
     tsr_compile_opts opts = *TSR_COMPILE_OPTS(.alternatives = true);
@@ -169,12 +153,11 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
 
 static int work(const plan_args *a, const char *path, const tsri_experiment *e, tsr_world *world)
 {
-    cli_cluster buf;
     tsri_program *program;
     const tsri_program_opts opts = {.no_data = true};
     if (tsri_program_build(e, world, &opts, &program) != TSR_OK)
         return cli_fail("plan");
-    int code = plan_and_show(a, path, program, cli_cluster_of(e, &buf));
+    int code = plan_and_show(a, path, program, tsri_experiment_cluster(e));
     tsri_program_destroy(program);
     return code;
 }

@@ -41,8 +41,4 @@ typedef struct cli_fits {
  * that is named was compiled within the limit. */
 void cli_say_what_fits(const cli_fits *how);
 
-/* --- experiment.c: what plan and run have in common ------------------------------------------- */
-/* The file's cluster section for the planner's links. NULL if it has none. */
-const cli_cluster *cli_cluster_of(const tsri_experiment *e, cli_cluster *buf);
-
 #endif

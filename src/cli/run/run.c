@@ -105,11 +105,10 @@ bool run_is_launched(void)
 static int work(const run_args *a, run_job *job)
 {
     cli_links links;
-    cli_cluster cluster;
     if (job->out && open_folder(job) != CLI_OK)
         return CLI_FAILED;
     cli_links_find(tsri_experiment_device(job->experiment), &links);
-    cli_links_fill(&links, cli_cluster_of(job->experiment, &cluster), &job->opts);
+    cli_links_fill(&links, tsri_experiment_cluster(job->experiment), &job->opts);
     job->opts.memory_limit =
         (size_t)(a->memory_limit ? a->memory_limit : tsri_experiment_memory_limit(job->experiment));
     job->opts.on_nan = tsri_experiment_on_nan(job->experiment);
