@@ -3,6 +3,8 @@
 #ifndef TESSERA_CLI_CLI_H
 #define TESSERA_CLI_CLI_H
 
+#include <tessera/status.h>
+
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -39,5 +41,7 @@ char *cli_seconds(double s, char buf[CLI_NUMBER_MAX]);
  * exit code. */
 struct cJSON;
 int cli_print_json(struct cJSON *json);
+/* Writes a JSON value into a file, which appears as a whole, and frees it; NULL as above. */
+tsr_status cli_write_json(struct cJSON *json, const char *path);
 
 #endif

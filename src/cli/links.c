@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/links.h"
+#include "src/cli/cli.h"
 #include "src/comm/world/measure.h"
 #include "src/core/new_file.h"
 #include "src/plan/plan.h"
@@ -98,11 +99,16 @@ void cli_links_find(tsr_device kind, cli_links *l)
 /* Another process may read, or write, meanwhile: the file appears as a whole. */
 static tsr_status keep(const cli_links *l)
 {
-    tsri_new_file file;
     char path[1024], machine[192];
     if (!cli_links_path(path, sizeof path))
         return tsr_set_error(TSR_ERR_IO, "the figures can't be kept: neither XDG_CACHE_HOME nor "
                                          "HOME names a folder");
+    char *name = strrchr(path, '/');
+    *name = 0;
+    int rc = tsri_make_folders(path, 0700);
+    *name = '/';
+    if (rc)
+        return tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc));
     cli_machine(machine, sizeof machine);
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "machine", machine);
@@ -111,22 +117,7 @@ static tsr_status keep(const cli_links *l)
     cJSON_AddNumberToObject(json, "latency_s", l->latency_s);
     cJSON_AddNumberToObject(json, "bytes_per_s", l->bytes_per_s);
     cJSON_AddNumberToObject(json, "local_bytes_per_s", l->local_bytes_per_s);
-    char *data = cJSON_Print(json);
-    cJSON_Delete(json);
-    if (!data)
-        return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
-    char *name = strrchr(path, '/');
-    *name = 0;
-    int rc = tsri_make_folders(path, 0700);
-    *name = '/';
-    if (!rc)
-        rc = tsri_new_file_stream(&file, path);
-    if (!rc) {
-        fprintf(file.stream, "%s\n", data);
-        rc = tsri_new_file_keep(&file, false);
-    }
-    free(data);
-    return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
+    return cli_write_json(json, path);
 }
 
 /* --- measuring -------------------------------------------------------------------------------- */

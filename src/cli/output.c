@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "src/cli/cli.h"
-
-#include <tessera/status.h>
+#include "src/core/new_file.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -84,4 +83,20 @@ int cli_print_json(struct cJSON *json)
     cli_flush();
     free(text);
     return CLI_OK; /* cli_end tells what could not be printed */
+}
+
+tsr_status cli_write_json(struct cJSON *json, const char *path)
+{
+    tsri_new_file file;
+    char *text = json ? cJSON_Print(json) : NULL;
+    cJSON_Delete(json);
+    if (!text)
+        return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
+    int rc = tsri_new_file_stream(&file, path);
+    if (!rc) {
+        fprintf(file.stream, "%s\n", text);
+        rc = tsri_new_file_keep(&file, false);
+    }
+    free(text);
+    return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
 }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files that `tessera run --out DIR` leaves there. */
 #include "src/cli/run/run.h"
-#include "src/core/new_file.h"
 #include "src/data/npy.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -21,58 +19,37 @@ static tsr_status path_of(const run_rank *r, const char *name, const char *end, 
 }
 
 /* --- arrays ----------------------------------------------------------------------------------- */
-static tsr_status write_value(const run_rank *r, const tsri_fetch *f)
+/* Writes the value of an output, or, under a name with `end`, this rank's part of it. */
+static tsr_status write_array(const run_rank *r, const tsri_fetch *f, bool is_part, const char *end)
 {
     char path[PATH_MAX_];
-    size_t bytes = (size_t)tsr_dims_count(f->dims) * tsr_dtype_size(f->dtype);
-    TSRI_TRY(path_of(r, f->name, ".npy", path));
-    void *data = malloc(bytes + 1);
-    if (!data)
-        return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
-    tsr_status status = tsr_fetch(r->plan, f->name, data, bytes);
-    if (status == TSR_OK)
-        status = tsri_npy_write(path, f->dtype, f->dims, data);
-    free(data);
-    return status;
-}
-
-static tsr_status write_shard(const run_rank *r, const tsri_fetch *f)
-{
-    char path[PATH_MAX_], end[32];
-    tsr_dims dims;
-    snprintf(end, sizeof end, ".rank%d.npy", tsr_world_rank(r->world));
+    tsr_dims dims = f->dims;
     TSRI_TRY(path_of(r, f->name, end, path));
-    TSRI_TRY(tsr_fetch_shard(r->plan, f->shard, NULL, 0, &dims));
+    if (is_part)
+        TSRI_TRY(tsr_fetch_shard(r->plan, f->shard, NULL, 0, &dims));
     size_t bytes = (size_t)tsr_dims_count(dims) * tsr_dtype_size(f->dtype);
     void *data = malloc(bytes + 1);
     if (!data)
         return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
-    tsr_status status = tsr_fetch_shard(r->plan, f->shard, data, bytes, NULL);
+    tsr_status status = is_part ? tsr_fetch_shard(r->plan, f->shard, data, bytes, NULL)
+                                : tsr_fetch(r->plan, f->name, data, bytes);
     if (status == TSR_OK)
         status = tsri_npy_write(path, f->dtype, dims, data);
     free(data);
     return status;
 }
 
-static tsr_port port_of(const run_rank *r, const char *name)
-{
-    for (int i = 0; i < tsr_plan_nports(r->plan); i++) {
-        tsr_port port = tsr_plan_port(r->plan, i);
-        if (!port.is_input && !strcmp(port.name, name))
-            return port;
-    }
-    return (tsr_port){0};
-}
-
 tsr_status run_write_arrays(const run_rank *r)
 {
     int rank = tsr_world_rank(r->world);
+    char end[32];
+    snprintf(end, sizeof end, ".rank%d.npy", rank);
     for (int i = 0; i < r->program->nfetches; i++) {
         const tsri_fetch *f = &r->program->fetches[i];
         if (rank == run_owner(r, f->name))
-            TSRI_TRY(write_value(r, f));
-        if (f->shard && tsr_placement_find(port_of(r, f->shard).placement, rank) >= 0)
-            TSRI_TRY(write_shard(r, f));
+            TSRI_TRY(write_array(r, f, false, ".npy"));
+        if (f->shard && tsr_placement_find(run_port(r, f->shard).placement, rank) >= 0)
+            TSRI_TRY(write_array(r, f, true, end));
     }
     /* When a rank says that it is done, all files are there. */
     return tsr_world_barrier(r->world);
@@ -156,7 +133,7 @@ static cJSON *json_fetch(const run_rank *r, const tsri_fetch *f)
     cJSON_AddStringToObject(json, "file", name);
     if (!f->shard)
         return json;
-    tsr_port port = port_of(r, f->shard);
+    tsr_port port = run_port(r, f->shard);
     cJSON *shards = cJSON_CreateArray();
     cJSON_AddStringToObject(json, "placement", tsr_placement_text(port.placement));
     cJSON_AddStringToObject(json, "sbp", tsr_sbp_format(port.sbp, sbp));
@@ -216,17 +193,5 @@ tsr_status run_write_result(const run_rank *r)
 {
     char path[PATH_MAX_];
     TSRI_TRY(path_of(r, "result", ".json", path));
-    cJSON *json = run_make_result(r);
-    char *text = cJSON_Print(json);
-    cJSON_Delete(json);
-    if (!text)
-        return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
-    tsri_new_file file;
-    int rc = tsri_new_file_stream(&file, path);
-    if (!rc) {
-        fprintf(file.stream, "%s\n", text);
-        rc = tsri_new_file_keep(&file, false);
-    }
-    free(text);
-    return rc ? tsr_set_error(TSR_ERR_IO, "%s: %s", path, strerror(-rc)) : TSR_OK;
+    return cli_write_json(run_make_result(r), path);
 }

@@ -18,19 +18,19 @@ static tsr_status no_memory(void)
 }
 
 /* --- outputs ---------------------------------------------------------------------------------- */
-static const tsr_placement *placement_of(const run_rank *r, const char *output)
+tsr_port run_port(const run_rank *r, const char *output)
 {
     for (int i = 0; i < tsr_plan_nports(r->plan); i++) {
         tsr_port port = tsr_plan_port(r->plan, i);
         if (!port.is_input && !strcmp(port.name, output))
-            return port.placement;
+            return port;
     }
-    return NULL;
+    return (tsr_port){0};
 }
 
 int run_owner(const run_rank *r, const char *output)
 {
-    const tsr_placement *p = placement_of(r, output);
+    const tsr_placement *p = run_port(r, output).placement;
     int owner = tsr_placement_rank(p, 0);
     for (int i = 1; i < tsr_placement_nranks(p); i++)
         if (tsr_placement_rank(p, i) < owner)

@@ -52,6 +52,8 @@ typedef struct run_rank {
     run_figures mine, *all; /* all: [ranks] */
 } run_rank;
 
+/* The plan's output of that name; all zeros if there is none. */
+tsr_port run_port(const run_rank *r, const char *output);
 /* The lowest rank that has an output's value, and writes and prints it. */
 int run_owner(const run_rank *r, const char *output);
 
