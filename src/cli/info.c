@@ -41,6 +41,10 @@ static const cli_spec spec = {
 
 enum { MAX_LIBRARIES = 4, MAX_GPUS = 64 };
 
+typedef struct info_library {
+    const char *name, *version;
+} info_library;
+
 typedef struct info {
     char machine[192], features[256], onednn[32], cuda[520], cuda_libraries[128];
     tsri_module_gpu gpu[MAX_GPUS];
@@ -48,9 +52,7 @@ typedef struct info {
     const char *isa;
     int cores; /* that this process may use */
     uint64_t memory, available;
-    struct {
-        const char *name, *version;
-    } library[MAX_LIBRARIES];
+    info_library library[MAX_LIBRARIES];
     cli_links links;
     char path[1024];
 } info;
@@ -118,14 +120,10 @@ static tsr_status find_out(const info_args *a, info *i)
     i->cores = sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
                                                       : CPU_COUNT(&set);
     tsri_onednn_version(i->onednn, sizeof i->onednn);
-    i->library[0].name = "oneDNN";
-    i->library[0].version = i->onednn[0] ? i->onednn : "not built in";
-    i->library[1].name = "libyaml";
-    i->library[1].version = tsri_yaml_version();
-    i->library[2].name = "zlib";
-    i->library[2].version = tsri_zlib_version();
-    i->library[3].name = "cJSON";
-    i->library[3].version = cJSON_Version();
+    i->library[0] = (info_library){"oneDNN", i->onednn[0] ? i->onednn : "not built in"};
+    i->library[1] = (info_library){"libyaml", tsri_yaml_version()};
+    i->library[2] = (info_library){"zlib", tsri_zlib_version()};
+    i->library[3] = (info_library){"cJSON", cJSON_Version()};
     if (!cli_links_path(i->path, sizeof i->path))
         i->path[0] = 0;
     if (!a->measure) {

@@ -9,11 +9,7 @@
 
 #include "src/config/schema.h"
 #include "src/core/convert.h"
-
-static bool is_float(tsr_dtype dtype)
-{
-    return dtype == TSR_F32 || dtype == TSR_F64 || dtype == TSR_F16 || dtype == TSR_BF16;
-}
+#include "src/core/dims.h"
 
 double tsri_dtype_max(tsr_dtype dtype)
 {
@@ -64,13 +60,13 @@ static tsr_status read_number(const tsri_yaml *node, tsr_dtype dtype, void *at)
     double v = 0;
     if (dtype == TSR_BOOL)
         TSRI_TRY(check_bool(node, &truth));
-    else if (is_float(dtype))
+    else if (tsri_is_float(dtype))
         TSRI_TRY(check_float(node, dtype, &v));
     else
         TSRI_TRY(check_integer(node, dtype, &i));
     if (!at)
         return TSR_OK;
-    if (is_float(dtype))
+    if (tsri_is_float(dtype))
         return tsri_convert(at, dtype, &v, TSR_F64, 1);
     int32_t i32 = (int32_t)i;
     uint8_t u8 = dtype == TSR_BOOL ? truth : (uint8_t)i;

@@ -5,6 +5,7 @@
 
 #include "src/config/array.h"
 #include "src/config/ops.h"
+#include "src/core/dims.h"
 
 static bool has(const tsri_config_op *op, const char *key)
 {
@@ -59,7 +60,7 @@ static tsr_status check_operands(const tsri_experiment *e, const tsri_config_op 
 /* Whether a number that the file computes is one of the dtype. */
 static tsr_status check_number(const tsri_yaml *node, tsr_dtype dtype, double v)
 {
-    bool is_float = dtype == TSR_F32 || dtype == TSR_F64 || dtype == TSR_F16 || dtype == TSR_BF16;
+    bool is_float = tsri_is_float(dtype);
     double high = is_float           ? tsri_dtype_max(dtype)
                   : dtype == TSR_I64 ? 0x1p53
                   : dtype == TSR_I32 ? INT32_MAX
@@ -84,8 +85,7 @@ static tsr_status check_fill(const tsri_config_op *op, const char *key)
                       : !strcmp(key, "normal") ? op->normal
                                                : op->uniform;
     const tsri_yaml *node = tsri_section_node(op, key);
-    bool is_float = op->dtype != TSR_I64 && op->dtype != TSR_I32 && op->dtype != TSR_U8 &&
-                    op->dtype != TSR_BOOL;
+    bool is_float = tsri_is_float(op->dtype);
     if (!has(op, "shape"))
         return tsri_yaml_fail_key(node, "'shape' is missing beside it");
     if ((!strcmp(key, "normal") || !strcmp(key, "uniform")) && !is_float)

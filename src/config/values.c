@@ -219,16 +219,14 @@ tsr_status tsri_value_float(const tsri_yaml *node, double *out_value)
 static tsr_status read_number(const tsri_field *f, const tsri_yaml *node, void *at)
 {
     double v;
+    if (!is_plain(node) || !is_number_like(node->text))
+        return illegal(f, node);
     if (f->kind == TSRI_FIELD_INT) {
         int64_t i;
-        if (!is_plain(node) || !is_number_like(node->text))
-            return illegal(f, node);
         TSRI_TRY(tsri_value_int(node, &i));
         v = (double)i;
         memcpy(at, &i, sizeof i);
     } else {
-        if (!is_plain(node) || !is_number_like(node->text))
-            return illegal(f, node);
         TSRI_TRY(tsri_value_float(node, &v));
         memcpy(at, &v, sizeof v);
     }
