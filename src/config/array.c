@@ -19,6 +19,17 @@ double tsri_dtype_max(tsr_dtype dtype)
                                : DBL_MAX;
 }
 
+void tsri_number_store(tsr_dtype dtype, double v, int64_t i, void *at)
+{
+    int32_t i32 = (int32_t)i;
+    uint8_t u8 = dtype == TSR_BOOL ? i != 0 : (uint8_t)i;
+    const void *from = dtype == TSR_I64 ? (const void *)&i : dtype == TSR_I32 ? &i32 : (void *)&u8;
+    if (tsri_is_float(dtype))
+        tsri_convert(at, dtype, &v, TSR_F64, 1);
+    else
+        memcpy(at, from, tsr_dtype_size(dtype));
+}
+
 static tsr_status check_bool(const tsri_yaml *node, uint8_t *out_value)
 {
     char shown[TSRI_YAML_TEXT_MAX];
@@ -64,14 +75,8 @@ static tsr_status read_number(const tsri_yaml *node, tsr_dtype dtype, void *at)
         TSRI_TRY(check_float(node, dtype, &v));
     else
         TSRI_TRY(check_integer(node, dtype, &i));
-    if (!at)
-        return TSR_OK;
-    if (tsri_is_float(dtype))
-        return tsri_convert(at, dtype, &v, TSR_F64, 1);
-    int32_t i32 = (int32_t)i;
-    uint8_t u8 = dtype == TSR_BOOL ? truth : (uint8_t)i;
-    const void *from = dtype == TSR_I64 ? (const void *)&i : dtype == TSR_I32 ? &i32 : (void *)&u8;
-    memcpy(at, from, tsr_dtype_size(dtype));
+    if (at)
+        tsri_number_store(dtype, v, dtype == TSR_BOOL ? truth : i, at);
     return TSR_OK;
 }
 

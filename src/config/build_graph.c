@@ -21,11 +21,6 @@ static tsr_tensor *find(const builder *b, const char *name)
     return b->made[op - (const tsri_config_op *)e->graph.items][result];
 }
 
-static bool has(const tsri_config_op *op, const char *key)
-{
-    return tsri_section_has(&tsri_op_section, op, key);
-}
-
 static tsr_status add_feed(builder *b, tsri_config_feed feed)
 {
     tsri_program_inside *in = b->p->inside;
@@ -43,7 +38,7 @@ static const char *input_name(builder *b, const tsri_op_call *c)
 
 static bool is_drawn(const tsri_config_op *op)
 {
-    return has(op, "normal") || has(op, "uniform");
+    return tsri_op_has(op, "normal") || tsri_op_has(op, "uniform");
 }
 
 /* Numbers of the file are part of the program; those of .npy files are fed, since each rank then
@@ -65,25 +60,25 @@ static tsr_status build_constant(builder *b, const tsri_op_call *c, tsr_tensor *
     const tsri_config_op *op = c->op;
     tsri_config_feed f = {.op = op, .local = -1};
     if (is_drawn(op)) {
-        bool normal = has(op, "normal");
+        bool normal = tsri_op_has(op, "normal");
         const double *v = normal ? op->normal : op->uniform;
         *out = (normal ? tsr_normal_at : tsr_uniform_at)(c->graph, c->name, op->dtype, op->shape,
                                                          c->placement, c->sbp, v[0], v[1], c->file,
                                                          c->line);
         return TSR_OK;
     }
-    if (has(op, "fill")) {
+    if (tsri_op_has(op, "fill")) {
         *out = tsr_full_at(c->graph, op->dtype, op->shape, c->placement, c->sbp, op->fill, c->file,
                            c->line);
         return TSR_OK;
     }
-    if (has(op, "arange") && op->shape.ndim == 1) {
+    if (tsri_op_has(op, "arange") && op->shape.ndim == 1) {
         *out = tsr_arange_at(c->graph, op->dtype, op->shape.d[0], op->arange[0], op->arange[1],
                              c->placement, c->sbp, c->file, c->line);
         return TSR_OK;
     }
     TSRI_TRY(tsri_value_sizes(b->p, op, -1, &f.dtype, &f.dims));
-    if (has(op, "value"))
+    if (tsri_op_has(op, "value"))
         return build_numbers(b, c, &f, out);
     f.name = input_name(b, c);
     TSRI_NEED(f.name);
@@ -97,9 +92,9 @@ static tsr_status build_parameter(builder *b, const tsri_op_call *c, tsr_tensor 
     tsri_config_feed f = {.op = op, .local = -1};
     tsr_init init = {.kind = TSR_INIT_ZEROS};
     TSRI_TRY(tsri_value_sizes(b->p, op, -1, &f.dtype, &f.dims));
-    if (has(op, "normal"))
+    if (tsri_op_has(op, "normal"))
         init = (tsr_init){.kind = TSR_INIT_NORMAL, .a = op->normal[0], .b = op->normal[1]};
-    else if (has(op, "uniform"))
+    else if (tsri_op_has(op, "uniform"))
         init = (tsr_init){.kind = TSR_INIT_UNIFORM, .a = op->uniform[0], .b = op->uniform[1]};
     tsr_status status = tsri_module_add_variable(b->p->module, c->name, c->placement, f.dtype,
                                                  f.dims, c->sbp, init, true, &f.variable);
@@ -166,7 +161,7 @@ static tsr_status size_parts(builder *b, const tsri_op_call *c, tsr_dims *parts,
 {
     const tsri_config_op *op = c->op;
     int n = op->where->ranks.n;
-    if (b->p->inside->no_data && op->paths && has(op, "shape")) {
+    if (b->p->inside->no_data && op->paths && tsri_op_has(op, "shape")) {
         *dtype = op->dtype;
         *out_whole = op->shape;
         return TSR_OK;
@@ -181,7 +176,7 @@ static tsr_status size_parts(builder *b, const tsri_op_call *c, tsr_dims *parts,
         *dtype = other;
     }
     *out_whole = join_shapes(op, parts);
-    if (has(op, "shape") && !tsr_dims_equal(*out_whole, op->shape))
+    if (tsri_op_has(op, "shape") && !tsr_dims_equal(*out_whole, op->shape))
         return tsri_program_fail(
             tsri_section_node(op, "shape"),
             tsri_fail(TSR_ERR_SHAPE, "the parts make %s", tsri_dims_text(b->p->graph, *out_whole)));
@@ -222,7 +217,7 @@ static void take_operands(const builder *b, tsri_op_call *c)
 /* Results in the signature that the entry says. */
 static void sign_results(const tsri_op_call *c, int n, tsr_tensor **out)
 {
-    for (int i = 0; i < n && has(c->op, "sbp"); i++)
+    for (int i = 0; i < n && tsri_op_has(c->op, "sbp"); i++)
         if (tsr_tensor_ok(out[i]))
             out[i] = tsr_to_global_at(out[i], NULL, c->op->sbp, c->file, c->line);
 }
@@ -266,7 +261,7 @@ static tsr_status build_op(builder *b, const tsri_config_op *op, tsr_tensor **ou
                       .sbp = is_new && has_partial(op->sbp) ? TSR_AUTO : op->sbp,
                       .file = node->file,
                       .line = node->key_line};
-    if (has(op, "placement"))
+    if (tsri_op_has(op, "placement"))
         TSRI_TRY(tsri_program_placement(b->p, op->where, &c.placement));
     take_operands(b, &c);
     TSRI_TRY(declare(b, &c, out));

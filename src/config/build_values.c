@@ -108,22 +108,6 @@ static tsr_status make_from_file(const tsri_program *p, const tsri_config_feed *
     return status;
 }
 
-static void store(void *data, tsr_dtype dtype, int64_t i, double v)
-{
-    int64_t i64 = tsri_is_float(dtype) ? 0 : (int64_t)v; /* checked to be in range */
-    int32_t i32 = (int32_t)i64;
-    uint8_t u8 = dtype == TSR_BOOL ? v != 0 : (uint8_t)i64;
-    void *at = (char *)data + (size_t)i * tsr_dtype_size(dtype);
-    if (tsri_is_float(dtype))
-        tsri_convert(at, dtype, &v, TSR_F64, 1);
-    else
-        memcpy(at,
-               dtype == TSR_I64   ? (const void *)&i64
-               : dtype == TSR_I32 ? (const void *)&i32
-                                  : &u8,
-               tsr_dtype_size(dtype));
-}
-
 tsr_status tsri_value_make(const tsri_program *p, const tsri_config_feed *f, void **out_data,
                            size_t *out_bytes)
 {
@@ -137,7 +121,10 @@ tsr_status tsri_value_make(const tsri_program *p, const tsri_config_feed *f, voi
     *out_data = data;
     bool is_fill = tsri_section_has(&tsri_op_section, f->op, "fill");
     double start = is_fill ? f->op->fill : f->op->arange[0], step = is_fill ? 0 : f->op->arange[1];
-    for (int64_t i = 0; i < n && !array; i++)
-        store(data, f->dtype, i, start + step * (double)i);
+    for (int64_t i = 0; i < n && !array; i++) {
+        double v = start + step * (double)i;
+        int64_t whole = tsri_is_float(f->dtype) ? 0 : (int64_t)v; /* checked to be in range */
+        tsri_number_store(f->dtype, v, whole, (char *)data + (size_t)i * tsr_dtype_size(f->dtype));
+    }
     return array ? tsri_array_fill(array, f->dtype, data) : TSR_OK;
 }

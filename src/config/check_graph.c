@@ -7,11 +7,6 @@
 #include "src/config/ops.h"
 #include "src/core/dims.h"
 
-static bool has(const tsri_config_op *op, const char *key)
-{
-    return tsri_section_has(&tsri_op_section, op, key);
-}
-
 static const tsri_section *section_of(const tsri_config_op *op)
 {
     return &tsri_op_sections[op->head.variant];
@@ -86,7 +81,7 @@ static tsr_status check_fill(const tsri_config_op *op, const char *key)
                                                : op->uniform;
     const tsri_yaml *node = tsri_section_node(op, key);
     bool is_float = tsri_is_float(op->dtype);
-    if (!has(op, "shape"))
+    if (!tsri_op_has(op, "shape"))
         return tsri_yaml_fail_key(node, "'shape' is missing beside it");
     if ((!strcmp(key, "normal") || !strcmp(key, "uniform")) && !is_float)
         return tsri_yaml_fail_key(node, "random numbers are floating point; dtype is %s",
@@ -109,7 +104,7 @@ static tsr_status check_value(tsri_config_op *op)
     static const char *const ways[] = {"value", "file", "fill", "arange", "normal", "uniform"};
     const char *way = NULL;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        if (!has(op, ways[i]))
+        if (!tsri_op_has(op, ways[i]))
             continue;
         if (way)
             return tsri_yaml_fail_key(tsri_section_node(op, ways[i]),
@@ -124,7 +119,7 @@ static tsr_status check_value(tsri_config_op *op)
     if (strcmp(way, "value"))
         return check_fill(op, way);
     TSRI_TRY(tsri_array_check(op->value, op->dtype, &op->dims));
-    if (has(op, "shape") && !tsr_dims_equal(op->shape, op->dims))
+    if (tsri_op_has(op, "shape") && !tsr_dims_equal(op->shape, op->dims))
         return tsri_yaml_fail(tsri_section_node(op, "shape"),
                               "the value has another shape: %d axes, the first of %lld",
                               op->dims.ndim, (long long)(op->dims.ndim ? op->dims.d[0] : 1));
@@ -143,7 +138,7 @@ static tsr_status check_locals(tsri_config_op *op, const tsri_reader *r)
     if (list->n != op->where->ranks.n)
         return tsri_yaml_fail(list, "%d values; placement %s has %d ranks", list->n,
                               op->where->head.name, op->where->ranks.n);
-    if (!has(op, "sbp") || op->sbp.ndim == 0)
+    if (!tsri_op_has(op, "sbp") || op->sbp.ndim == 0)
         return tsri_yaml_fail_key(op->head.node, "'sbp' is missing; from_local must say what the "
                                                  "parts are: S(i), B or P");
     for (const tsri_yaml *c = list->first; c; c = c->next) {
@@ -167,12 +162,13 @@ static tsr_status find_place(const tsri_experiment *e, tsri_config_op *op)
 {
     int result;
     op->where = e->placements.items;
-    if (has(op, "placement"))
+    if (tsri_op_has(op, "placement"))
         TSRI_TRY(tsri_check_placement(e, &op->placement, &op->where));
     else if (op->in.n)
         op->where = tsri_experiment_result(e, op->in.refs[0].name, &result)->where;
-    return has(op, "sbp") ? tsri_check_sbp(tsri_section_node(op, "sbp"), op->where, &op->sbp)
-                          : TSR_OK;
+    return tsri_op_has(op, "sbp")
+               ? tsri_check_sbp(tsri_section_node(op, "sbp"), op->where, &op->sbp)
+               : TSR_OK;
 }
 
 static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
@@ -183,11 +179,11 @@ static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
         TSRI_TRY(check_operands(e, op, index));
     TSRI_TRY(find_place(e, op));
     bool has_operands = section_of(op)->operands != NULL;
-    if (!has_operands && !has(op, "placement")) {
+    if (!has_operands && !tsri_op_has(op, "placement")) {
         op->placement = (tsri_ref){op->where->head.name, NULL};
         tsri_section_give(&tsri_op_section, op, "placement");
     }
-    if (!has(op, "dtype"))
+    if (!tsri_op_has(op, "dtype"))
         op->dtype = e->dtype;
     if (role == TSRI_ROLE_SPLIT && (op->sizes.n < 2 || op->sizes.n > TSRI_CONFIG_MAX_IN))
         return tsri_yaml_fail(tsri_section_node(op, "sizes"), "%d sizes; legal are 2 to %d",
@@ -196,7 +192,7 @@ static tsr_status check_op(tsri_experiment *e, const tsri_reader *r, int index)
         return check_value(op);
     if (role == TSRI_ROLE_FROM_LOCAL)
         return check_locals(op, r);
-    if (role == TSRI_ROLE_TO_GLOBAL && !has(op, "placement") && !has(op, "sbp"))
+    if (role == TSRI_ROLE_TO_GLOBAL && !tsri_op_has(op, "placement") && !tsri_op_has(op, "sbp"))
         return tsri_yaml_fail_key(op->head.node,
                                   "neither 'placement' nor 'sbp' is there: to where, "
                                   "or to what?");
@@ -258,7 +254,7 @@ tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r)
     for (int i = 0; i < e->graph.n; i++) {
         TSRI_TRY(check_op(e, r, i));
         /* A file's own dtype counts, which isn't known here. */
-        if (!has(&ops[i], "file") && !ops[i].paths)
+        if (!tsri_op_has(&ops[i], "file") && !ops[i].paths)
             tsri_section_give(&tsri_op_section, &ops[i], "dtype");
     }
     if (tsri_section_has(&tsri_experiment_section, e, "loss"))

@@ -29,9 +29,8 @@ typedef tsr_tensor *pool2d_fn(tsr_tensor *x, const tsr_pool2d_opts *opts, const 
                               int line);
 static tsr_tensor *declare_pool2d(const tsri_op_call *c, pool2d_fn *pool)
 {
-    bool include =
-        A.count_include_pad || !tsri_section_has(&tsri_op_section, c->op, "count_include_pad");
-    bool has_stride = tsri_section_has(&tsri_op_section, c->op, "stride");
+    bool include = A.count_include_pad || !tsri_op_has(c->op, "count_include_pad");
+    bool has_stride = tsri_op_has(c->op, "stride");
     return pool(I(0),
                 TSR_POOL2D_OPTS(.kernel = hw_of(A.kernel),
                                 .stride = hw_of(has_stride ? A.stride : A.kernel),
@@ -54,8 +53,7 @@ static tsr_tensor *declare_cross_entropy(const tsri_op_call *c)
     tsr_cross_entropy_opts o = {.size = sizeof o,
                                 .reduction = (tsr_reduction)A.reduction,
                                 .label_smoothing = A.label_smoothing,
-                                .has_ignore_index =
-                                    tsri_section_has(&tsri_op_section, c->op, "ignore_index"),
+                                .has_ignore_index = tsri_op_has(c->op, "ignore_index"),
                                 .ignore_index = A.ignore_index};
     return tsr_cross_entropy_with_at(I(0), I(1), &o, AT);
 }
@@ -68,13 +66,13 @@ static tsr_tensor *declare_layer_norm(const tsri_op_call *c)
 
 static tsr_tensor *declare_causal_mask(const tsri_op_call *c)
 {
-    bool said = tsri_section_has(&tsri_op_section, c->op, "value");
+    bool said = tsri_op_has(c->op, "value");
     return tsr_causal_mask_at(I(0), A.diagonal, said ? A.value_around : -INFINITY, AT);
 }
 
 static tsr_tensor *declare_attention(const tsri_op_call *c)
 {
-    bool has_scale = tsri_section_has(&tsri_op_section, c->op, "scale");
+    bool has_scale = tsri_op_has(c->op, "scale");
     return tsr_attention_at(I(0), I(1), I(2),
                             TSR_ATTENTION_OPTS(.causal = A.causal,
                                                .scale = has_scale ? A.scale : TSR_NOT_GIVEN,
@@ -85,8 +83,7 @@ static tsr_tensor *declare_attention(const tsri_op_call *c)
 static tsr_tensor *declare_embedding(const tsri_op_call *c)
 {
     tsr_embedding_opts o = {.size = sizeof o,
-                            .has_padding_idx =
-                                tsri_section_has(&tsri_op_section, c->op, "padding_idx"),
+                            .has_padding_idx = tsri_op_has(c->op, "padding_idx"),
                             .padding_idx = A.padding_idx};
     return tsr_embedding_at(I(0), I(1), &o, AT);
 }
@@ -94,7 +91,7 @@ static tsr_tensor *declare_embedding(const tsri_op_call *c)
 /* A word for each axis of x, or one for all. */
 static tsr_dims dims_or(const tsri_op_call *c, const char *key, tsr_dims said, int64_t fallback)
 {
-    if (tsri_section_has(&tsri_op_section, c->op, key))
+    if (tsri_op_has(c->op, key))
         return said;
     tsr_dims d = {.ndim = tsr_tensor_dims(I(0)).ndim};
     for (int i = 0; i < d.ndim; i++)
@@ -177,6 +174,11 @@ const tsri_section tsri_op_section = {.name = "op",
                                       .selector = "op",
                                       .nvariants = sizeof tsri_op_rows / sizeof *tsri_op_rows,
                                       .variants = tsri_op_sections};
+
+bool tsri_op_has(const tsri_config_op *op, const char *key)
+{
+    return tsri_section_has(&tsri_op_section, op, key);
+}
 
 int tsri_op_results(const tsri_config_op *op)
 {

@@ -43,6 +43,8 @@ extern const int tsri_nops;
 /* The fields that every op has. */
 extern const tsri_section tsri_op_section;
 
+/* Whether an entry has a value for a key. */
+bool tsri_op_has(const tsri_config_op *op, const char *key);
 /* How many operands an op takes. */
 void tsri_op_operands(const tsri_section *op, int *out_least, int *out_most);
 
