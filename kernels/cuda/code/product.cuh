@@ -71,14 +71,15 @@ typedef struct tsri_product {
 } tsri_product;
 
 /* --- on the device ---------------------------------------------------------------------------- */
-template <typename T, bool WINDOW>
-static __device__ __forceinline__ T tsri_product_load(const tsri_window &window, const T *x,
-                                                      int64_t row, int64_t term, int h, int w)
+template <typename T>
+static __device__ __forceinline__ T tsri_product_load(bool windowed, const tsri_window &window,
+                                                      const T *x, int64_t row, int64_t term, int h,
+                                                      int w)
 {
     if (row < 0 || term < 0)
         return tsri_to<T>(0.0f);
     int64_t at = row + term;
-    if (WINDOW) {
+    if (windowed) {
         if (h < 0 || w < 0)
             return tsri_to<T>(0.0f);
         if (window.divides) {
@@ -148,7 +149,7 @@ static __device__ __forceinline__ void tsri_product_mine(bool by_k, int i, int *
     *term = by_k ? t % TSRI_TILE_K : t / TSRI_TILE + i * (TSRI_TILE_THREADS / TSRI_TILE);
 }
 
-template <typename T, bool WINDOW_A, bool WINDOW_B>
+template <typename T, bool WINDOWS>
 static __device__ __forceinline__ void
 tsri_product_fetch(const tsri_product &p, const tsri_product_tiles<tsri_acc<T>> &s, int buffer,
                    const T *a, const T *b, T *from_a, T *from_b)
@@ -159,12 +160,12 @@ tsri_product_fetch(const tsri_product &p, const tsri_product_tiles<tsri_acc<T>> 
         int r, k;
         tsri_product_mine(p.a_by_k, i, &r, &k);
         from_a[i] =
-            tsri_product_load<T, WINDOW_A>(p.window, a, s.row_a.at[r], terms.at[k],
-                                           s.row_a.h[r] + terms.h[k], s.row_a.w[r] + terms.w[k]);
+            tsri_product_load<T>(WINDOWS && p.window_a, p.window, a, s.row_a.at[r], terms.at[k],
+                                 s.row_a.h[r] + terms.h[k], s.row_a.w[r] + terms.w[k]);
         tsri_product_mine(p.b_by_k, i, &r, &k);
-        from_b[i] =
-            tsri_product_load<T, WINDOW_B>(p.window, b, s.row_b.at[r], s.term_b[buffer][k],
-                                           s.row_b.h[r] + terms.h[k], s.row_b.w[r] + terms.w[k]);
+        from_b[i] = tsri_product_load<T>(WINDOWS && p.window_b, p.window, b, s.row_b.at[r],
+                                         s.term_b[buffer][k], s.row_b.h[r] + terms.h[k],
+                                         s.row_b.w[r] + terms.w[k]);
     }
 }
 
@@ -185,7 +186,7 @@ static __device__ __forceinline__ void tsri_product_keep(const tsri_product &p,
 
 /* The sums of tile (m0, n0) over the terms [begin, end): while a tile is summed, the next is on its
  * way from memory. */
-template <typename T, bool WINDOW_A, bool WINDOW_B>
+template <typename T, bool WINDOWS>
 static __device__ __forceinline__ void
 tsri_product_sum(const tsri_product &p, tsri_product_tiles<tsri_acc<T>> &s, const T *a, const T *b,
                  int64_t begin, int64_t end, tsri_acc<T> (&total)[TSRI_TILE_EACH][TSRI_TILE_EACH])
@@ -196,14 +197,14 @@ tsri_product_sum(const tsri_product &p, tsri_product_tiles<tsri_acc<T>> &s, cons
     A part[TSRI_TILE_EACH][TSRI_TILE_EACH] = {};
     T from_a[TSRI_TILE_EACH], from_b[TSRI_TILE_EACH];
     if (begin < end)
-        tsri_product_fetch<T, WINDOW_A, WINDOW_B>(p, s, 0, a, b, from_a, from_b);
+        tsri_product_fetch<T, WINDOWS>(p, s, 0, a, b, from_a, from_b);
     for (int64_t k0 = begin; k0 < end; k0 += TSRI_TILE_K, buffer ^= 1) {
         tsri_product_keep<T>(p, s, from_a, from_b);
         if (t < TSRI_TILE_K)
             tsri_product_terms(p, k0 + TSRI_TILE_K, end, s, buffer ^ 1, t);
         __syncthreads();
         if (k0 + TSRI_TILE_K < end)
-            tsri_product_fetch<T, WINDOW_A, WINDOW_B>(p, s, buffer ^ 1, a, b, from_a, from_b);
+            tsri_product_fetch<T, WINDOWS>(p, s, buffer ^ 1, a, b, from_a, from_b);
 #pragma unroll
         for (int k = 0; k < TSRI_TILE_K; k++) {
             A x[TSRI_TILE_EACH], y[TSRI_TILE_EACH];
@@ -277,8 +278,10 @@ tsri_product_store(const tsri_product &p, int64_t m0, int64_t n0, const int64_t 
     }
 }
 
-/* partial: NULL, or where the slices' sums go, [batch][slice][m][n]. */
-template <typename T, bool WINDOW_A, bool WINDOW_B>
+/* partial: NULL, or where the slices' sums go, [batch][slice][m][n]. WINDOWS: whether p's window
+ * may stand over an operand; which one is read at run time, as each variant of this kernel takes
+ * nvcc many seconds. */
+template <typename T, bool WINDOWS>
 static __global__ void __launch_bounds__(TSRI_TILE_THREADS, 2)
     tsri_product_kernel(tsri_product p, const T *a, const T *b, const T *bias, T *c,
                         tsri_acc<T> *partial)
@@ -302,8 +305,8 @@ static __global__ void __launch_bounds__(TSRI_TILE_THREADS, 2)
         else if (t < 2 * TSRI_TILE + TSRI_TILE_K)
             tsri_product_terms(p, begin, end, s, 0, t - 2 * TSRI_TILE);
         __syncthreads();
-        tsri_product_sum<T, WINDOW_A, WINDOW_B>(p, s, a + at[TSRI_BATCH_A], b + at[TSRI_BATCH_B],
-                                                begin, end, total);
+        tsri_product_sum<T, WINDOWS>(p, s, a + at[TSRI_BATCH_A], b + at[TSRI_BATCH_B], begin, end,
+                                     total);
         tsri_product_store(p, m0, n0, at, bias, c,
                            partial ? partial + part * p.m.count * p.n.count : partial, total);
         __syncthreads(); /* where there were no terms, nothing else kept the next job off s */
@@ -384,15 +387,8 @@ static inline void tsri_product_launch(const tsri_product &p, const void *a, con
     const T *left = (const T *)(p.swapped ? b : a), *right = (const T *)(p.swapped ? a : b);
     tsri_acc<T> *partial = p.slices > 1 ? (tsri_acc<T> *)scratch : nullptr;
     unsigned blocks = (unsigned)(jobs < 0x7fffffff ? jobs : 0x7fffffff);
-    if (WINDOWS && p.window_a)
-        TSRI_LAUNCH((tsri_product_kernel<T, WINDOWS, false>), blocks, TSRI_TILE_THREADS, stream, p,
-                    left, right, (const T *)bias, (T *)c, partial);
-    else if (WINDOWS && p.window_b)
-        TSRI_LAUNCH((tsri_product_kernel<T, false, WINDOWS>), blocks, TSRI_TILE_THREADS, stream, p,
-                    left, right, (const T *)bias, (T *)c, partial);
-    else
-        TSRI_LAUNCH((tsri_product_kernel<T, false, false>), blocks, TSRI_TILE_THREADS, stream, p,
-                    left, right, (const T *)bias, (T *)c, partial);
+    TSRI_LAUNCH((tsri_product_kernel<T, WINDOWS>), blocks, TSRI_TILE_THREADS, stream, p, left,
+                right, (const T *)bias, (T *)c, partial);
     if (partial)
         TSRI_LAUNCH((tsri_product_finish_kernel<T>), tsri_blocks(count, 256), 256, stream, p,
                     (const T *)bias, (T *)c, partial);
