@@ -42,15 +42,16 @@ SAVE = [CHILD, "save", SAVED, "{first}", "1000000"]
 # What runs; how many ranks are processes.
 KINDS = {"run": (RUN, 0), "launched run": (LAUNCH + RUN, 2), "saves": (SAVE, 0), "launched saves": (LAUNCH + SAVE, 2),
          "saves behind a shell": (LAUNCH + ["sh", "-c", " ".join(SAVE) + "; exit $?"], 2)}
+SHELLS = [TESSERA, "launch", "-n", "8", "sh", "-c", "sleep 77; exit $?"]
 
 
 class Moment:
     """Processes that all have a word of this moment in their environment."""
 
-    def __init__(self, number, kind, first):
+    def __init__(self, number, command, first):
         self.mark = f"TESSERA_TEST_MOMENT={os.getpid()}.{number}"
         env = dict([self.mark.split("=")], XDG_CACHE_HOME=CACHE.name, OMP_NUM_THREADS="1", TMPDIR=path("tmp"))
-        self.process = subprocess.Popen([a.format(first=first) for a in KINDS[kind][0]], stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([a.format(first=first) for a in command], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, env={**os.environ, **env}, stdin=subprocess.DEVNULL)
 
     def alive(self, word=""):
@@ -158,10 +159,10 @@ def legal_codes(kind, sig, victim):
 def moment(rng, i, what, figures):
     kind, sig = rng.choice(list(KINDS)), rng.choice(SIGNALS)
     victim = "rank" if sig == signal.SIGKILL and KINDS[kind][1] and rng.random() < 0.5 else "all"
-    after, first = rng.uniform(0, 0.3), 1000 * (i + 1)
+    after, first = rng.uniform(0, rng.choice([0.02, 0.3])), 1000 * (i + 1)  # also while ranks are started
     what = f"{what}: {sig.name} to {victim} of {kind} after {after:.4f} s"
     before = saved_number(what)
-    m = Moment(i, kind, first)
+    m = Moment(i, KINDS[kind][0], first)
     time.sleep(after)
     if victim == "all" or not m.kill_one(rng):
         victim = "all"
@@ -182,6 +183,14 @@ def moment(rng, i, what, figures):
         shutil.rmtree(OUT, ignore_errors=True)
 
 
+def early(i):
+    """The launcher is killed while it starts ranks: what those have started ends too."""
+    m = Moment(f"early{i}", SHELLS, 0)
+    time.sleep(0.002 * (1 + i))
+    m.process.kill()
+    m.end(f"early moment {i}")
+
+
 def main():
     os.mkdir(path("tmp"))
     os.mkdir(path("saves"))
@@ -193,6 +202,8 @@ def main():
     figures = {"saves found": 0, "results found": 0, "temporaries of killed ones": 0}
     for i in range(MOMENTS):
         moment(rng, i, f"seed {seed}, moment {i}", figures)
+    for i in range(10):
+        early(i)
     equal({n for n in set(os.listdir("/dev/shm")) - before if "tessera" in n}, set(), "left in /dev/shm")
     print(f"{MOMENTS} moments: {figures}")
     done()

@@ -253,8 +253,8 @@ static void run_attempt(launch *l)
     if (l->nodes)
         launch_nodes_enter(l->nodes);
     open_arena(l);
+    launch_guard_start(l); /* before there is a rank that could start something */
     start_all(l);
-    launch_guard_start(l);
     launch_watch(l);
     launch_reap_all(l);
     if (l->cause.is_set)
