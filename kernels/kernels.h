@@ -29,6 +29,20 @@ typedef struct tsri_arg {
     int64_t offset[TSR_MAX_NDIM]; /* where this shard begins in it */
 } tsri_arg;
 
+/* Elements of the axes [begin, end), and of all. */
+static inline int64_t tsri_arg_count_of(const tsri_arg *a, int begin, int end)
+{
+    int64_t n = 1;
+    for (int i = begin; i < end; i++)
+        n *= a->shape[i];
+    return n;
+}
+
+static inline int64_t tsri_arg_count(const tsri_arg *a)
+{
+    return tsri_arg_count_of(a, 0, a->ndim);
+}
+
 /* The order of work on a device that has one; see kernels/device.h. */
 typedef struct tsri_stream tsri_stream;
 

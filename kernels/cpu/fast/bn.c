@@ -12,32 +12,58 @@ enum {
     ROW_UNIT = 8,      /* rows of a block in bn_t.h */
 };
 
+/* Which loop an op is, and its operands behind x; 0: it has none. */
+typedef struct role {
+    tsri_bn_do what; /* with an activation, the one behind it */
+    int stats, gamma, beta, dy, bstats;
+} role;
+
+static const role roles[TSRI_OP_COUNT_] = {
+    [TSRI_OP_BN_STATS] = {TSRI_BN_DO_STATS},
+    [TSRI_OP_SCALE_SHIFT] = {TSRI_BN_DO_APPLY},
+    [TSRI_OP_BN_APPLY] = {TSRI_BN_DO_APPLY, .stats = 1, .gamma = 2, .beta = 3},
+    [TSRI_OP_BN_ACT] = {TSRI_BN_DO_APPLY, .stats = 1, .gamma = 2, .beta = 3},
+    [TSRI_OP_BN_BWD_STATS] = {TSRI_BN_DO_BWD_STATS, .stats = 1, .dy = 2},
+    [TSRI_OP_BN_ACT_BWD_STATS] = {TSRI_BN_DO_BWD_STATS, 1, .gamma = 2, .beta = 3, .dy = 4},
+    [TSRI_OP_BN_BWD_APPLY] = {TSRI_BN_DO_BWD_APPLY, 1, .gamma = 2, .dy = 3, .bstats = 4},
+    [TSRI_OP_BN_ACT_BWD_APPLY] = {TSRI_BN_DO_BWD_APPLY, 1, 2, .beta = 3, .dy = 4, .bstats = 5},
+};
+
 typedef struct norm {
     tsri_fast base;
-    tsri_bn_do what;
-    int64_t channels, width, rows, count;
-    int stats, gamma, beta, dy, bstats; /* operands; -1: none */
-    double eps, n;                      /* n: elements per channel of the global batch */
+    role role;
+    int64_t channels, width, count;
+    double eps, n; /* n: elements per channel of the global batch */
     float hi;
+    bool sums; /* the results are */
 } norm;
 
-typedef struct job {
-    const norm *k;
-    tsri_fast_bn bn;
-    double *acc; /* [threads][2][width] */
-} job;
-
-static void norm_part(void *arg, int part)
+/* Coefficient i in the scratch; behind the last one are sums [threads][2][width]. */
+static float *coef_of(const norm *k, void *scratch, int i)
 {
-    const job *j = arg;
-    const norm *k = j->k;
+    const size_t bytes = tsri_fast_align((size_t)k->width * sizeof(float));
+    return (float *)(void *)((char *)scratch + (size_t)i * bytes);
+}
+
+static double *sums_of(const norm *k, void *scratch, int part)
+{
+    return (double *)(void *)coef_of(k, scratch, TSRI_BN_COEFS) + (int64_t)part * 2 * k->width;
+}
+
+static void norm_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const norm *k = (const norm *)f;
+    tsri_fast_bn bn = {.count = k->count, .width = k->width, .x = p->in[0], .hi = k->hi};
     double *acc = NULL;
-    if (j->acc) {
-        acc = j->acc + (int64_t)part * 2 * k->width;
+    for (int i = 0; i < TSRI_BN_COEFS; i++)
+        bn.coef[i] = coef_of(k, p->scratch, i);
+    bn.dy = k->role.dy ? p->in[k->role.dy] : NULL;
+    bn.y = k->sums ? NULL : p->out[0];
+    if (k->sums) {
+        acc = sums_of(k, p->scratch, p->index);
         memset(acc, 0, (size_t)(2 * k->width) * sizeof *acc);
     }
-    k->base.isa->bn[k->what](&j->bn, tsri_fast_cut(k->rows, k->base.threads, part, ROW_UNIT),
-                             tsri_fast_cut(k->rows, k->base.threads, part + 1, ROW_UNIT), acc);
+    f->isa->bn[k->role.what](&bn, p->begin, p->end, acc);
 }
 
 typedef struct channel {
@@ -46,31 +72,35 @@ typedef struct channel {
 
 static channel channel_of(const norm *k, void *const *in, int64_t c)
 {
-    const double *stats = in[k->stats];
+    const double *stats = in[k->role.stats];
     double mean = stats[c] / k->n, var = stats[k->channels + c] / k->n - mean * mean;
     double rstd = 1 / sqrt((var < 0 ? 0 : var) + k->eps);
-    return (channel){mean, rstd, k->gamma < 0 ? rstd : rstd * (double)((float *)in[k->gamma])[c]};
+    double gamma = k->role.gamma ? (double)((const float *)in[k->role.gamma])[c] : 1;
+    return (channel){mean, rstd, rstd * gamma};
 }
 
 /* Forward and backward go through here alike, so that they see the same activation. */
-static void fill_coefs(const norm *k, void *const *in, float *const *coef)
+static void fill_coefs(const norm *k, void *const *in, void *scratch)
 {
+    float *coef[TSRI_BN_COEFS];
+    for (int i = 0; i < TSRI_BN_COEFS; i++)
+        coef[i] = coef_of(k, scratch, i);
     for (int64_t c = 0; c < k->channels; c++) {
-        if (k->stats < 0) { /* scale_shift */
+        if (!k->role.stats) { /* scale_shift */
             coef[TSRI_BN_SCALE][c] = ((const float *)in[1])[c];
             coef[TSRI_BN_SHIFT][c] = ((const float *)in[2])[c];
             coef[TSRI_BN_MEAN][c] = 0;
             continue;
         }
         channel h = channel_of(k, in, c);
-        double beta = k->beta < 0 ? 0 : (double)((const float *)in[k->beta])[c];
+        double beta = k->role.beta ? (double)((const float *)in[k->role.beta])[c] : 0;
         /* x - mean is taken with the rounded mean: the shift and the level make up for the rest. */
         coef[TSRI_BN_SCALE][c] = (float)h.scale;
         coef[TSRI_BN_SHIFT][c] = (float)(beta + ((double)(float)h.mean - h.mean) * h.scale);
         coef[TSRI_BN_MEAN][c] = (float)h.mean;
-        if (k->bstats < 0)
+        if (!k->role.bstats)
             continue;
-        const double *b = in[k->bstats];
+        const double *b = in[k->role.bstats];
         double slope = -h.scale * h.rstd * b[k->channels + c] / k->n;
         coef[TSRI_BN_GAIN][c] = (float)h.scale;
         coef[TSRI_BN_SLOPE][c] = (float)slope;
@@ -100,20 +130,21 @@ static void shift_sums(double n, double about, double *s0, double *s1)
 }
 
 /* out[2][channels]: all parts' sums, and the repeats' inside a row, in order. */
-static void fold(const norm *k, const job *j, void *const *in, double *out)
+static void fold(const norm *k, void *const *in, void *scratch, double *out)
 {
     for (int s = 0; s < 2; s++)
         for (int64_t c = 0; c < k->channels; c++) {
             double sum = 0;
             for (int p = 0; p < k->base.threads; p++)
                 for (int64_t at = c; at < k->width; at += k->channels)
-                    sum += j->acc[((int64_t)p * 2 + s) * k->width + at];
+                    sum += sums_of(k, scratch, p)[s * k->width + at];
             out[s * k->channels + c] = sum;
         }
-    if (k->what == TSRI_BN_DO_STATS) {
+    if (k->role.what == TSRI_BN_DO_STATS) {
         for (int64_t c = 0; c < k->channels; c++)
-            shift_sums((double)(k->count / k->channels), (double)j->bn.coef[TSRI_BN_MEAN][c],
-                       &out[c], &out[k->channels + c]);
+            shift_sums((double)(k->count / k->channels),
+                       (double)coef_of(k, scratch, TSRI_BN_MEAN)[c], &out[c],
+                       &out[k->channels + c]);
         return;
     }
     /* sums of g (x - mean), with the rounded mean, become those of g xhat */
@@ -127,71 +158,15 @@ static void fold(const norm *k, const job *j, void *const *in, double *out)
 static tsr_status norm_run(const tsri_kernel *kernel, void *const *in, void *const *out,
                            void *scratch)
 {
-    const norm *k = (const norm *)(const void *)kernel;
-    char *at = scratch;
-    float *coef[TSRI_BN_COEFS];
-    job j = {.k = k, .bn = {.count = k->count, .width = k->width, .x = in[0], .hi = k->hi}};
-    bool sums = k->what == TSRI_BN_DO_STATS || k->what == TSRI_BN_DO_BWD_STATS ||
-                k->what == TSRI_BN_DO_BWD_STATS_ACT;
-    for (int i = 0; i < TSRI_BN_COEFS; i++)
-        j.bn.coef[i] = coef[i] = tsri_fast_take(&at, (size_t)k->width * sizeof(float));
-    if (k->what != TSRI_BN_DO_STATS)
-        fill_coefs(k, in, coef);
+    const norm *k = (const norm *)kernel;
+    if (k->role.what == TSRI_BN_DO_STATS)
+        fill_about(k, in[0], coef_of(k, scratch, TSRI_BN_MEAN));
     else
-        fill_about(k, in[0], coef[TSRI_BN_MEAN]);
-    j.bn.dy = k->dy < 0 ? NULL : in[k->dy];
-    j.bn.y = sums ? NULL : out[0];
-    j.acc = sums ? (double *)(void *)at : NULL;
-    tsri_fast_team(k->base.threads, norm_part, &j);
-    if (sums)
-        fold(k, &j, in, out[0]);
+        fill_coefs(k, in, scratch);
+    TSRI_TRY(tsri_fast_run(kernel, in, out, scratch));
+    if (k->sums)
+        fold(k, in, scratch, out[0]);
     return TSR_OK;
-}
-
-/* Which loop, and where the op's operands are. */
-static void roles(norm *k, const tsri_kernel_desc *desc)
-{
-    const bool act = desc->attrs->bn.act != TSRI_ACT_NONE;
-    k->stats = 1;
-    k->gamma = k->beta = k->dy = k->bstats = -1;
-    switch (desc->op) {
-    case TSRI_OP_BN_STATS:
-        k->what = TSRI_BN_DO_STATS;
-        k->stats = -1;
-        return;
-    case TSRI_OP_SCALE_SHIFT:
-        k->what = TSRI_BN_DO_APPLY;
-        k->stats = -1;
-        return;
-    case TSRI_OP_BN_APPLY:
-    case TSRI_OP_BN_ACT:
-        k->what = desc->op == TSRI_OP_BN_ACT && act ? TSRI_BN_DO_APPLY_ACT : TSRI_BN_DO_APPLY;
-        k->gamma = 2;
-        k->beta = 3;
-        return;
-    case TSRI_OP_BN_BWD_STATS:
-        k->what = TSRI_BN_DO_BWD_STATS;
-        k->dy = 2;
-        return;
-    case TSRI_OP_BN_BWD_APPLY:
-        k->what = TSRI_BN_DO_BWD_APPLY;
-        k->gamma = 2;
-        k->dy = 3;
-        k->bstats = 4;
-        return;
-    case TSRI_OP_BN_ACT_BWD_STATS:
-        k->what = act ? TSRI_BN_DO_BWD_STATS_ACT : TSRI_BN_DO_BWD_STATS;
-        k->gamma = 2;
-        k->beta = 3;
-        k->dy = 4;
-        return;
-    default:
-        k->what = act ? TSRI_BN_DO_BWD_APPLY_ACT : TSRI_BN_DO_BWD_APPLY;
-        k->gamma = 2;
-        k->beta = 3;
-        k->dy = 4;
-        k->bstats = 5;
-    }
 }
 
 /* Everything like x, but statistics f64 [1, 2, c] and vectors f32 [c]. */
@@ -228,18 +203,26 @@ tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
     int64_t w = tsri_fast_isa_best()->width, width = channels / gcd(channels, w) * w;
     if (width > MAX_WIDTH)
         return tsri_fast_decline(desc);
-    norm *k = tsri_fast_make(mem, norm_run, sizeof *k, rows * channels);
+    const int64_t count = rows * channels;
+    width *= (MIN_WIDTH + width - 1) / width;
+    norm *k = tsri_fast_make(mem, norm_part, sizeof *k, count, (count + width - 1) / width);
     TSRI_NEED(k);
-    roles(k, desc);
+    k->base.base.run = norm_run;
+    k->base.unit = ROW_UNIT;
+    k->role = roles[desc->op];
     k->channels = channels;
-    k->count = rows * channels;
-    k->width = width * ((MIN_WIDTH + width - 1) / width);
-    k->rows = (k->count + k->width - 1) / k->width;
+    k->count = count;
+    k->width = width;
+    k->sums = desc->out[0].dtype == TSR_F64;
     k->hi = INFINITY;
     if (desc->op != TSRI_OP_SCALE_SHIFT) {
+        const int act = desc->attrs->bn.act;
+        bool fused = desc->op == TSRI_OP_BN_ACT || desc->op == TSRI_OP_BN_ACT_BWD_STATS ||
+                     desc->op == TSRI_OP_BN_ACT_BWD_APPLY;
+        k->role.what += fused && act != TSRI_ACT_NONE;
         k->eps = desc->attrs->bn.eps;
         k->n = (double)desc->attrs->bn.batch * (double)desc->attrs->bn.spatial;
-        k->hi = desc->attrs->bn.act == TSRI_ACT_RELU6 ? 6.0f : INFINITY;
+        k->hi = act == TSRI_ACT_RELU6 ? 6.0f : INFINITY;
     }
     k->base.base.scratch_bytes = TSRI_BN_COEFS * tsri_fast_align((size_t)k->width * sizeof(float)) +
                                  (size_t)k->base.threads * 2 * (size_t)k->width * sizeof(double);

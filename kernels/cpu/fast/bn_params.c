@@ -13,7 +13,7 @@ static tsr_status param_grad_run(const tsri_kernel *kernel, void *const *in, voi
                                  void *scratch)
 {
     (void)scratch;
-    const int64_t channels = ((const params *)(const void *)kernel)->channels;
+    const int64_t channels = ((const params *)kernel)->channels;
     const double *restrict sums = in[0];
     float *restrict dgamma = out[0], *restrict dbeta = out[1];
     for (int64_t c = 0; c < channels; c++) {
@@ -27,7 +27,7 @@ static tsr_status running_run(const tsri_kernel *kernel, void *const *in, void *
                               void *scratch)
 {
     (void)scratch;
-    const params *k = (const params *)(const void *)kernel;
+    const params *k = (const params *)kernel;
     const double *restrict sums = in[0];
     float *restrict means = out[0], *restrict vars = out[1];
     const double n = k->n, momentum = k->momentum, rest = 1 - momentum;
@@ -55,34 +55,20 @@ static bool takes(const tsri_kernel_desc *desc)
     return all;
 }
 
-static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_run_fn *run,
-                         tsri_kernel **out_kernel)
+/* bn_running without the operands for a count that only a run knows, and for centred data. */
+tsr_status tsri_fast_bn_params(tsri_mem *mem, const tsri_kernel_desc *desc,
+                               tsri_kernel **out_kernel)
 {
-    if (!takes(desc))
-        return tsri_fast_decline(desc);
-    params *k = tsri_fast_make(mem, run, sizeof *k, 0);
-    TSRI_NEED(k);
-    k->channels = desc->in[0].shape[2];
-    *out_kernel = &k->base.base;
-    return TSR_OK;
-}
-
-tsr_status tsri_fast_bn_param_grad(tsri_mem *mem, const tsri_kernel_desc *desc,
-                                   tsri_kernel **out_kernel)
-{
-    return create(mem, desc, param_grad_run, out_kernel);
-}
-
-/* Without the operands for a count that only a run knows, and for centred data. */
-tsr_status tsri_fast_bn_running(tsri_mem *mem, const tsri_kernel_desc *desc,
-                                tsri_kernel **out_kernel)
-{
+    const bool running = desc->op == TSRI_OP_BN_RUNNING;
     const double n = (double)desc->attrs->bn.batch * (double)desc->attrs->bn.spatial;
-    if (desc->nin != 3 || desc->attrs->bn.parts > 1 || n == 0)
+    if (!takes(desc) || (running && (desc->nin != 3 || desc->attrs->bn.parts > 1 || n == 0)))
         return tsri_fast_decline(desc);
-    TSRI_TRY(create(mem, desc, running_run, out_kernel));
-    params *k = (params *)(void *)*out_kernel;
+    params *k = tsri_fast_make(mem, NULL, sizeof *k, 0, 0);
+    TSRI_NEED(k);
+    k->base.base.run = running ? running_run : param_grad_run;
+    k->channels = desc->in[0].shape[2];
     k->n = n;
     k->momentum = desc->attrs->bn.momentum;
+    *out_kernel = &k->base.base;
     return TSR_OK;
 }

@@ -188,37 +188,15 @@ VEC_FN void bn_walk(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc, 
     }
 }
 
-static void bn_stats(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
-{
-    bn_walk(p, r0, r1, acc, STATS, false);
-}
-
-static void bn_apply(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
-{
-    bn_walk(p, r0, r1, acc, APPLY, false);
-}
-
-static void bn_apply_act(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
-{
-    bn_walk(p, r0, r1, acc, APPLY, true);
-}
-
-static void bn_bwd_stats(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
-{
-    bn_walk(p, r0, r1, acc, BWD_STATS, false);
-}
-
-static void bn_bwd_stats_act(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
-{
-    bn_walk(p, r0, r1, acc, BWD_STATS, true);
-}
-
-static void bn_bwd_apply(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
-{
-    bn_walk(p, r0, r1, acc, BWD_APPLY, false);
-}
-
-static void bn_bwd_apply_act(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc)
-{
-    bn_walk(p, r0, r1, acc, BWD_APPLY, true);
-}
+#define BN_LOOP(name, what, act)                                                      \
+    static void bn_##name(const tsri_fast_bn *p, int64_t r0, int64_t r1, double *acc) \
+    {                                                                                 \
+        bn_walk(p, r0, r1, acc, what, act);                                           \
+    }
+BN_LOOP(stats, STATS, false)
+BN_LOOP(apply, APPLY, false)
+BN_LOOP(apply_act, APPLY, true)
+BN_LOOP(bwd_stats, BWD_STATS, false)
+BN_LOOP(bwd_stats_act, BWD_STATS, true)
+BN_LOOP(bwd_apply, BWD_APPLY, false)
+BN_LOOP(bwd_apply_act, BWD_APPLY, true)

@@ -26,7 +26,7 @@ bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv)
     tsri_fast_conv c = {.groups = desc->groups, .bias = desc->nin > 2};
     if (!tsri_fast_is_f32(desc) || !images(x, &c.n, &c.ci, c.in) ||
         !images(y, &c.n, &c.co, c.out) || w->ndim != 4 || !tsri_fast_is_row_major(w) ||
-        !tsri_fast_count(w))
+        !tsri_arg_count(w))
         return false;
     for (int i = 0; i < 2; i++) {
         c.kernel[i] = desc->attrs->conv.kernel[i];
@@ -36,68 +36,6 @@ bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv)
     }
     *out_conv = c;
     return true;
-}
-
-typedef struct pointwise {
-    tsri_fast base;
-    tsri_fast_gemm gemm;
-    int a, b;
-    bool bias;
-} pointwise;
-
-static tsr_status pointwise_run(const tsri_kernel *k, void *const *in, void *const *out,
-                                void *scratch)
-{
-    const pointwise *p = (const pointwise *)(const void *)k;
-    tsri_fast_gemm_run(&p->gemm, in[p->a], in[p->b], p->bias ? in[2] : NULL, out[0], scratch);
-    return TSR_OK;
-}
-
-static tsr_status create_pointwise(tsri_mem *mem, tsri_op_kind op, const tsri_fast_conv *c,
-                                   tsri_kernel **out_kernel)
-{
-    pointwise *p = tsri_fast_make(mem, pointwise_run, sizeof *p, 0);
-    TSRI_NEED(p);
-    const int64_t rows = c->n * c->in[0] * c->in[1];
-    tsri_fast_gemm *g = &p->gemm;
-    g->isa = p->base.isa;
-    p->b = 1;
-    if (op == TSRI_OP_CONV2D) {
-        *g = (tsri_fast_gemm){.isa = g->isa,
-                              .m = rows,
-                              .n = c->co,
-                              .k = c->ci,
-                              .lda = c->ci,
-                              .bk = 1,
-                              .bn = c->ci,
-                              .ldc = c->co};
-        p->bias = c->bias;
-    } else if (op == TSRI_OP_CONV2D_DX) {
-        *g = (tsri_fast_gemm){.isa = g->isa,
-                              .m = rows,
-                              .n = c->ci,
-                              .k = c->co,
-                              .lda = c->co,
-                              .bk = c->ci,
-                              .bn = 1,
-                              .ldc = c->ci};
-    } else {
-        *g = (tsri_fast_gemm){.isa = g->isa,
-                              .m = c->co,
-                              .n = c->ci,
-                              .k = rows,
-                              .lda = c->co,
-                              .bk = c->ci,
-                              .bn = 1,
-                              .ldc = c->ci,
-                              .ta = true};
-        p->a = 1;
-        p->b = 0;
-    }
-    tsri_fast_gemm_plan(g);
-    p->base.base.scratch_bytes = g->scratch_bytes;
-    *out_kernel = &p->base.base;
-    return TSR_OK;
 }
 
 tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
@@ -111,7 +49,7 @@ tsr_status tsri_fast_conv2d(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ke
         return tsri_fast_decline(desc);
     if (c.kernel[0] == 1 && c.kernel[1] == 1 && c.stride[0] == 1 && c.stride[1] == 1 && !c.pad[0] &&
         !c.pad[1])
-        return create_pointwise(mem, desc->op, &c, out_kernel);
+        return tsri_fast_product(mem, desc, c.n * c.in[0] * c.in[1], c.co, c.ci, out_kernel);
     /* From 16 channels on oneDNN would be up to 1.6 times faster, but its every call allocates. */
     return tsri_fast_unfold(mem, desc, &c, out_kernel);
 }

@@ -5,85 +5,77 @@
 
 typedef struct depthwise {
     tsri_fast base;
-    tsri_op_kind op;
     tsri_fast_dw dw;
-    int64_t images;
     bool bias;
     size_t weight_bytes, zero_bytes, part_bytes;
 } depthwise;
 
-typedef struct job {
-    const depthwise *k;
-    tsri_fast_dw dw;
-    const float *bias;
-    char *acc;
-} job;
-
-static void add_bias(const job *j, int64_t r0, int64_t r1)
+/* Returns the arguments of all parts: the scratch holds the weights (unused by the gradient of
+ * weights), then zeros. */
+static tsri_fast_dw dw_of(const depthwise *k, void *scratch, void *const *in, void *const *out)
 {
-    const tsri_fast_dw *p = &j->dw;
-    for (int64_t i = r0 * p->out[1]; i < r1 * p->out[1]; i++) {
-        float *y = p->y + i * p->channels;
-        tsri_fast_map map = {.x = y, .y = j->bias, .out = y};
-        j->k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, p->channels);
-    }
-}
-
-static void rows_part(void *arg, int part)
-{
-    const job *j = arg;
-    int64_t rows = j->k->images * j->dw.out[0];
-    int64_t r0 = tsri_fast_cut(rows, j->k->base.threads, part, 1);
-    int64_t r1 = tsri_fast_cut(rows, j->k->base.threads, part + 1, 1);
-    j->k->base.isa->dw_rows(&j->dw, r0, r1);
-    if (j->bias)
-        add_bias(j, r0, r1);
-}
-
-static void weights_part(void *arg, int part)
-{
-    const job *j = arg;
-    const depthwise *k = j->k;
-    double *acc = (double *)(void *)(j->acc + (size_t)part * k->part_bytes);
-    memset(acc, 0, k->part_bytes);
-    k->base.isa->dw_weights(&j->dw, tsri_fast_cut(k->images, k->base.threads, part, 1),
-                            tsri_fast_cut(k->images, k->base.threads, part + 1, 1), acc);
-}
-
-static double total(const depthwise *k, const char *parts, int64_t i)
-{
-    double sum = 0;
-    for (int p = 0; p < k->base.threads; p++)
-        sum += ((const double *)(const void *)(parts + (size_t)p * k->part_bytes))[i];
-    return sum;
-}
-
-static tsr_status depthwise_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                                void *scratch)
-{
-    const depthwise *k = (const depthwise *)(const void *)kernel;
-    const int64_t taps = (int64_t)k->dw.kernel[0] * k->dw.kernel[1], channels = k->dw.channels;
     char *at = scratch;
-    float *w = tsri_fast_take(&at, k->weight_bytes);
-    float *zeros = tsri_fast_take(&at, k->zero_bytes);
-    job j = {.k = k, .dw = k->dw, .acc = at};
-    memset(zeros, 0, k->zero_bytes);
-    j.dw.zeros = zeros;
-    j.dw.x = in[0];
-    if (k->op == TSRI_OP_CONV2D_DW) {
-        j.dw.y = in[1];
-        tsri_fast_team(k->base.threads, weights_part, &j);
-        float *dw = out[0];
-        for (int64_t c = 0; c < channels; c++)
-            for (int64_t t = 0; t < taps; t++)
-                dw[c * taps + t] = (float)total(k, at, t * k->dw.pitch + c);
-        return TSR_OK;
+    tsri_fast_dw dw = k->dw;
+    dw.x = in[0];
+    dw.y = out[0];
+    dw.w = tsri_fast_take(&at, k->weight_bytes);
+    dw.zeros = (const float *)(void *)at;
+    return dw;
+}
+
+/* Sums of the weights' gradient, of one part. */
+static double *sums_of(const depthwise *k, void *scratch, int part)
+{
+    return (double *)(void *)((char *)scratch + tsri_fast_align(k->weight_bytes) +
+                              tsri_fast_align(k->zero_bytes) + (size_t)part * k->part_bytes);
+}
+
+static void rows_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const depthwise *k = (const depthwise *)f;
+    const tsri_fast_dw dw = dw_of(k, p->scratch, p->in, p->out);
+    f->isa->dw_rows(&dw, p->begin, p->end);
+    for (int64_t i = p->begin * dw.out[1]; k->bias && i < p->end * dw.out[1]; i++) {
+        float *y = dw.y + i * dw.channels;
+        tsri_fast_map map = {.x = y, .y = p->in[2], .out = y};
+        f->isa->binary[TSRI_BINARY_ADD](&map, 0, dw.channels);
     }
-    j.dw.w = w;
-    j.dw.y = out[0];
-    j.bias = k->bias ? in[2] : NULL;
-    k->base.isa->transpose(in[1], taps, w, channels, taps, channels);
-    tsri_fast_team(k->base.threads, rows_part, &j);
+}
+
+static tsr_status rows_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                           void *scratch)
+{
+    const depthwise *k = (const depthwise *)kernel;
+    const int64_t taps = (int64_t)k->dw.kernel[0] * k->dw.kernel[1], channels = k->dw.channels;
+    memset((char *)scratch + tsri_fast_align(k->weight_bytes), 0, k->zero_bytes);
+    k->base.isa->transpose(in[1], taps, scratch, channels, taps, channels);
+    return tsri_fast_run(kernel, in, out, scratch);
+}
+
+static void weights_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const depthwise *k = (const depthwise *)f;
+    const tsri_fast_dw dw = dw_of(k, p->scratch, p->in, &p->in[1]);
+    double *acc = sums_of(k, p->scratch, p->index);
+    memset(acc, 0, k->part_bytes);
+    f->isa->dw_weights(&dw, p->begin, p->end, acc);
+}
+
+static tsr_status weights_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                              void *scratch)
+{
+    const depthwise *k = (const depthwise *)kernel;
+    const int64_t taps = (int64_t)k->dw.kernel[0] * k->dw.kernel[1];
+    memset((char *)scratch + tsri_fast_align(k->weight_bytes), 0, k->zero_bytes);
+    TSRI_TRY(tsri_fast_run(kernel, in, out, scratch));
+    float *dw = out[0];
+    for (int64_t c = 0; c < k->dw.channels; c++)
+        for (int64_t t = 0; t < taps; t++) {
+            double sum = 0;
+            for (int p = 0; p < k->base.threads; p++)
+                sum += sums_of(k, scratch, p)[t * k->dw.pitch + c];
+            dw[c * taps + t] = (float)sum;
+        }
     return TSR_OK;
 }
 
@@ -93,12 +85,14 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
     const int taps = c->kernel[0] * c->kernel[1];
     if (taps > TSRI_FAST_TAPS)
         return tsri_fast_decline(desc);
-    depthwise *k =
-        tsri_fast_make(mem, depthwise_run, sizeof *k, c->n * c->in[0] * c->in[1] * c->ci);
+    const bool dx = desc->op == TSRI_OP_CONV2D_DX, dw = desc->op == TSRI_OP_CONV2D_DW;
+    depthwise *k = tsri_fast_make(mem, dw ? weights_part : rows_part, sizeof *k,
+                                  c->n * c->in[0] * c->in[1] * c->ci,
+                                  dw   ? c->n
+                                  : dx ? c->n * c->in[0]
+                                       : c->n * c->out[0]);
     TSRI_NEED(k);
-    const bool dx = desc->op == TSRI_OP_CONV2D_DX;
-    k->op = desc->op;
-    k->images = c->n;
+    k->base.base.run = dw ? weights_run : rows_run;
     k->bias = c->bias;
     k->dw.channels = c->ci;
     k->dw.backward = dx;
@@ -120,9 +114,8 @@ tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc, cons
     k->dw.pitch = (c->ci + w - 1) / w * w;
     k->zero_bytes = k->dw.three ? (size_t)(k->dw.in[1] * c->ci) * sizeof(float) : 0;
     k->part_bytes = tsri_fast_align((size_t)(taps * k->dw.pitch) * sizeof(double));
-    k->base.base.scratch_bytes =
-        tsri_fast_align(k->weight_bytes) + tsri_fast_align(k->zero_bytes) +
-        (desc->op == TSRI_OP_CONV2D_DW ? (size_t)k->base.threads * k->part_bytes : 0);
+    k->base.base.scratch_bytes = tsri_fast_align(k->weight_bytes) + tsri_fast_align(k->zero_bytes) +
+                                 (dw ? (size_t)k->base.threads * k->part_bytes : 0);
     *out_kernel = &k->base.base;
     return TSR_OK;
 }

@@ -29,14 +29,18 @@ static void fast_destroy(tsri_kernel *k)
     tsri_mem_free(k);
 }
 
-void *tsri_fast_make(tsri_mem *mem, tsri_fast_run_fn *run, size_t bytes, int64_t work)
+void *tsri_fast_make(tsri_mem *mem, tsri_fast_part_fn *part, size_t bytes, int64_t work,
+                     int64_t items)
 {
     tsri_fast *f = tsri_mem_alloc(mem, bytes);
     if (!f)
         return NULL;
     f->isa = tsri_fast_isa_best();
     f->threads = work < WORTH_A_TEAM ? 1 : omp_get_max_threads();
-    f->base.run = run;
+    f->items = items;
+    f->unit = 1;
+    f->part = part;
+    f->base.run = tsri_fast_run;
     f->base.destroy = fast_destroy;
     f->base.impl = f->isa->impl;
     return f;
@@ -48,7 +52,7 @@ tsr_status tsri_fast_decline(const tsri_kernel_desc *desc)
                      tsri_op_name(desc->op));
 }
 
-void tsri_fast_team(int parts, tsri_fast_part_fn *fn, void *arg)
+void tsri_fast_team(int parts, void (*fn)(void *arg, int part), void *arg)
 {
     if (parts == 1) {
         fn(arg, 0);
@@ -66,12 +70,28 @@ int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit)
     return at < n ? at : n;
 }
 
-int64_t tsri_fast_count(const tsri_arg *a)
+typedef struct job {
+    const tsri_fast *f;
+    tsri_fast_part p;
+} job;
+
+static void run_part(void *arg, int part)
 {
-    int64_t n = 1;
-    for (int i = 0; i < a->ndim; i++)
-        n *= a->shape[i];
-    return n;
+    const job *j = arg;
+    const tsri_fast *f = j->f;
+    tsri_fast_part p = j->p;
+    p.index = part;
+    p.begin = tsri_fast_cut(f->items, f->threads, part, f->unit);
+    p.end = tsri_fast_cut(f->items, f->threads, part + 1, f->unit);
+    f->part(f, &p);
+}
+
+tsr_status tsri_fast_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    const tsri_fast *f = (const tsri_fast *)k;
+    job j = {f, {.in = in, .out = out, .scratch = scratch}};
+    tsri_fast_team(f->threads, run_part, &j);
+    return TSR_OK;
 }
 
 bool tsri_fast_is_f32(const tsri_kernel_desc *desc)
@@ -83,6 +103,16 @@ bool tsri_fast_is_f32(const tsri_kernel_desc *desc)
         if (desc->out[i].dtype != TSR_F32)
             return false;
     return true;
+}
+
+bool tsri_fast_is_plain(const tsri_kernel_desc *desc)
+{
+    bool plain = tsri_fast_is_f32(desc);
+    for (int i = 0; i < desc->nin + desc->nout; i++) {
+        const tsri_arg *a = i < desc->nin ? &desc->in[i] : &desc->out[i - desc->nin];
+        plain = plain && tsri_arg_count(a) && tsri_fast_is_row_major(a);
+    }
+    return plain;
 }
 
 bool tsri_fast_is_row_major(const tsri_arg *a)
@@ -108,7 +138,7 @@ bool tsri_fast_is_rows(const tsri_arg *a, int64_t *out_rows, int64_t *out_channe
 {
     if (a->ndim != 2 && a->ndim != 4)
         return false;
-    int64_t count = tsri_fast_count(a), channels = a->shape[1];
+    int64_t count = tsri_arg_count(a), channels = a->shape[1];
     if (!count)
         return false;
     tsri_arg last = *a; /* the axes from the outermost */

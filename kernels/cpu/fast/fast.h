@@ -10,29 +10,44 @@
 #include "kernels/cpu/fast/isa.h"
 #include "kernels/kernels.h"
 
-/* The first member of every fast kernel. threads: parts that its work is cut into. */
-typedef struct tsri_fast {
+typedef struct tsri_fast tsri_fast;
+
+/* One part of a kernel's work: items [begin, end), and what the run was given. */
+typedef struct tsri_fast_part {
+    int index;
+    int64_t begin, end;
+    void *const *in, *const *out;
+    void *scratch;
+} tsri_fast_part;
+typedef void tsri_fast_part_fn(const tsri_fast *f, const tsri_fast_part *p);
+
+/* The first member of every fast kernel. Its work is `items`, cut at multiples of `unit` into a
+ * part for each of `threads`. */
+struct tsri_fast {
     tsri_kernel base;
     const tsri_fast_isa *isa;
     int threads;
-} tsri_fast;
+    int64_t items, unit;
+    tsri_fast_part_fn *part;
+};
 
-typedef tsr_status tsri_fast_run_fn(const tsri_kernel *k, void *const *in, void *const *out,
-                                    void *scratch);
-
-/* A zeroed kernel of `bytes` with as many threads as `work` elements are worth; NULL when there is
- * no memory. */
-void *tsri_fast_make(tsri_mem *mem, tsri_fast_run_fn *run, size_t bytes, int64_t work);
+/* Returns a zeroed kernel of `bytes` whose run does all parts, with as many threads as `work`
+ * elements are worth and a unit of 1; NULL when there is no memory. */
+void *tsri_fast_make(tsri_mem *mem, tsri_fast_part_fn *part, size_t bytes, int64_t work,
+                     int64_t items);
+/* Runs all parts. A kernel that does something before or behind them sets base.run to a function
+ * that calls this one. */
+tsr_status tsri_fast_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch);
 tsr_status tsri_fast_decline(const tsri_kernel_desc *desc);
 
 /* Calls fn(arg, part) for part < parts, each on a thread of its own where the team has as many. */
-typedef void tsri_fast_part_fn(void *arg, int part);
-void tsri_fast_team(int parts, tsri_fast_part_fn *fn, void *arg);
+void tsri_fast_team(int parts, void (*fn)(void *arg, int part), void *arg);
 /* Where piece `part` of `parts` of n items begins, cut at multiples of `unit`. */
 int64_t tsri_fast_cut(int64_t n, int parts, int part, int64_t unit);
 
-int64_t tsri_fast_count(const tsri_arg *a);
 bool tsri_fast_is_f32(const tsri_kernel_desc *desc);
+/* Whether all operands and results are f32, not empty, and row-major. */
+bool tsri_fast_is_plain(const tsri_kernel_desc *desc);
 /* Row-major, axes of one element aside. */
 bool tsri_fast_is_row_major(const tsri_arg *a);
 /* Equal shapes and equal strides, axes of one element aside. */
@@ -67,6 +82,14 @@ typedef struct tsri_fast_gemm {
     size_t part_bytes, scratch_bytes;
 } tsri_fast_gemm;
 
+/* Returns the product of row-major matrices a[m, k], or a[k, m] for ta, and b[k, n], or b[n, k] for
+ * tb; not planned. */
+tsri_fast_gemm tsri_fast_gemm_of(const tsri_fast_isa *isa, int64_t m, int64_t n, int64_t k, bool ta,
+                                 bool tb);
+/* Returns the product that `op` is, a linear layer or a convolution as one, or its gradient:
+ * y[rows, out] = x[rows, in] w[out, in]^T, dx = dy w, or dw = dy^T x; not planned. */
+tsri_fast_gemm tsri_fast_gemm_linear(const tsri_fast_isa *isa, tsri_op_kind op, int64_t rows,
+                                     int64_t out, int64_t in);
 /* Fills in what is below ta: for as many threads as the product is worth, or for one. */
 void tsri_fast_gemm_plan(tsri_fast_gemm *g);
 void tsri_fast_gemm_plan_alone(tsri_fast_gemm *g);
@@ -91,6 +114,10 @@ typedef struct tsri_fast_conv {
     bool bias;
 } tsri_fast_conv;
 bool tsri_fast_conv_of(const tsri_kernel_desc *desc, tsri_fast_conv *out_conv);
+/* Makes a kernel of the product that tsri_fast_gemm_linear returns; its operands are those of the
+ * linear op. */
+tsr_status tsri_fast_product(tsri_mem *mem, const tsri_kernel_desc *desc, int64_t rows, int64_t out,
+                             int64_t in, tsri_kernel **out_kernel);
 tsr_status tsri_fast_depthwise(tsri_mem *mem, const tsri_kernel_desc *desc,
                                const tsri_fast_conv *conv, tsri_kernel **out_kernel);
 /* Dense convolutions as products with unfolded images, any window. */
@@ -98,14 +125,10 @@ tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const t
                             tsri_kernel **out_kernel);
 
 /* The slots. */
-tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri_fast_linear_dx,
-    tsri_fast_linear_dw, tsri_fast_batch_norm, tsri_fast_unary, tsri_fast_unary_grad,
-    tsri_fast_scale, tsri_fast_binary, tsri_fast_add_n, tsri_fast_fill, tsri_fast_cast,
-    tsri_fast_copy, tsri_fast_dropout, tsri_fast_pool, tsri_fast_adaptive_pool,
-    tsri_fast_sgd_update, tsri_fast_adam_update, tsri_fast_bn_param_grad, tsri_fast_bn_running;
-
-tsri_kernel_create_fn tsri_fast_gather, tsri_fast_gather_dx;
-tsri_kernel_create_fn tsri_fast_batch_matmul, tsri_fast_layer_norm, tsri_fast_reduce,
+tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri_fast_batch_norm,
+    tsri_fast_unary, tsri_fast_scale, tsri_fast_binary, tsri_fast_add_n, tsri_fast_fill,
+    tsri_fast_cast, tsri_fast_copy, tsri_fast_dropout, tsri_fast_pool, tsri_fast_adaptive_pool,
+    tsri_fast_optim, tsri_fast_bn_params, tsri_fast_gather, tsri_fast_layer_norm, tsri_fast_reduce,
     tsri_fast_softmax, tsri_fast_causal_mask;
 
 extern const tsri_kernels tsri_kernels_cpu_fast;

@@ -15,17 +15,9 @@ enum {
 typedef struct gather {
     tsri_fast base;
     tsri_kernel_desc desc; /* for what is said of a bad id */
-    int64_t outer, inner, n, first, len, size, pad;
+    int64_t inner, n, first, len, size, pad;
     size_t row; /* bytes of inner */
 } gather;
-
-typedef struct job {
-    const gather *k;
-    const char *x;
-    char *y;
-    const int64_t *ids;
-    const int64_t *begin, *at; /* gradient: the ids of row r are number at[begin[r]] .. */
-} job;
 
 /* The row that holds an id; negative: another shard has it. */
 static int64_t row_of(const gather *k, int64_t id)
@@ -52,20 +44,17 @@ static void copy_row(char *y, const char *x, size_t row)
         memcpy(y, x, row);
 }
 
-static void gather_part(void *arg, int part)
+static void gather_part(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const job *j = arg;
-    const gather *k = j->k;
-    const int64_t row = (int64_t)k->row, items = k->outer * k->n;
-    int64_t at = tsri_fast_cut(items, k->base.threads, part, 1);
-    const int64_t end = tsri_fast_cut(items, k->base.threads, part + 1, 1);
-    while (at < end) {
+    const gather *k = (const gather *)f;
+    const int64_t row = (int64_t)k->row, *ids = p->in[1];
+    for (int64_t at = p->begin; at < p->end;) {
         const int64_t o = at / k->n, i0 = at % k->n;
-        const int64_t m = k->n - i0 < end - at ? k->n - i0 : end - at;
-        const char *x = k->len ? j->x + o * k->len * row : NULL;
-        char *y = j->y + at * row;
+        const int64_t m = k->n - i0 < p->end - at ? k->n - i0 : p->end - at;
+        const char *x = k->len ? (const char *)p->in[0] + o * k->len * row : NULL;
+        char *y = (char *)p->out[0] + at * row;
         for (int64_t i = 0; i < m; i++, y += row) {
-            int64_t r = row_of(k, j->ids[i0 + i]);
+            int64_t r = row_of(k, ids[i0 + i]);
             if (r < 0)
                 memset(y, 0, k->row);
             else
@@ -78,24 +67,20 @@ static void gather_part(void *arg, int part)
 static tsr_status gather_run(const tsri_kernel *kernel, void *const *in, void *const *out,
                              void *scratch)
 {
-    (void)scratch;
-    const gather *k = (const gather *)(const void *)kernel;
-    TSRI_TRY(check(k, in[1]));
-    job j = {.k = k, .x = in[0], .y = out[0], .ids = in[1]};
-    tsri_fast_team(k->base.threads, gather_part, &j);
-    return TSR_OK;
+    TSRI_TRY(check((const gather *)kernel, in[1]));
+    return tsri_fast_run(kernel, in, out, scratch);
 }
 
-/* Rows of dx: each is the sum of its rows of dy, in f64 and in the order of the ids. */
-static void sum_part(void *arg, int part)
+/* Rows of dx: each is the sum of its rows of dy, in f64 and in the order of the ids: those of row r
+ * are number at[begin[r]] up to at[begin[r + 1]]. */
+static void sum_part(const tsri_fast *f, const tsri_fast_part *q)
 {
-    const job *j = arg;
-    const gather *k = j->k;
-    const int64_t rows = k->outer * k->len, end = tsri_fast_cut(rows, k->base.threads, part + 1, 1);
-    for (int64_t r = tsri_fast_cut(rows, k->base.threads, part, 1); r < end; r++) {
-        const int64_t o = r / k->len, first = j->begin[r % k->len], last = j->begin[r % k->len + 1];
-        const float *dy = (const float *)(const void *)j->x;
-        float *dx = (float *)(void *)j->y + r * k->inner;
+    const gather *k = (const gather *)f;
+    const int64_t *begin = q->scratch, *at = begin + k->len + 2;
+    for (int64_t r = q->begin; r < q->end; r++) {
+        const int64_t o = r / k->len, first = begin[r % k->len], last = begin[r % k->len + 1];
+        const float *dy = q->in[1];
+        float *dx = (float *)q->out[0] + r * k->inner;
         if (first == last)
             memset(dx, 0, k->row);
         else
@@ -104,9 +89,9 @@ static void sum_part(void *arg, int part)
             const int64_t m = k->inner - b < BLOCK ? k->inner - b : BLOCK;
             double sum[BLOCK] = {0};
             for (int64_t p = first; p < last; p++) {
-                const float *g = dy + j->at[p] * k->inner + b;
-                if (p + AHEAD < j->begin[k->len])
-                    __builtin_prefetch(dy + j->at[p + AHEAD] * k->inner + b);
+                const float *g = dy + at[p] * k->inner + b;
+                if (p + AHEAD < begin[k->len])
+                    __builtin_prefetch(dy + at[p + AHEAD] * k->inner + b);
                 for (int64_t i = 0; i < m; i++)
                     sum[i] += (double)g[i];
             }
@@ -119,7 +104,7 @@ static void sum_part(void *arg, int part)
 static tsr_status gather_dx_run(const tsri_kernel *kernel, void *const *in, void *const *out,
                                 void *scratch)
 {
-    const gather *k = (const gather *)(const void *)kernel;
+    const gather *k = (const gather *)kernel;
     const int64_t *ids = in[0];
     TSRI_TRY(check(k, ids));
     /* Sorted by row, in their order: counted one further than where they will begin. */
@@ -133,35 +118,27 @@ static tsr_status gather_dx_run(const tsri_kernel *kernel, void *const *in, void
     for (int64_t i = 0; i < k->n; i++)
         if (row_of(k, ids[i]) >= 0 && ids[i] != k->pad)
             at[begin[row_of(k, ids[i]) + 1]++] = i;
-    job j = {.k = k, .x = in[1], .y = out[0], .begin = begin, .at = at};
-    tsri_fast_team(k->base.threads, sum_part, &j);
-    return TSR_OK;
+    return tsri_fast_run(kernel, in, out, scratch);
 }
 
-static int64_t count_of(const tsri_arg *a, int begin, int end)
+tsr_status tsri_fast_gather(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    int64_t n = 1;
-    for (int i = begin; i < end; i++)
-        n *= a->shape[i];
-    return n;
-}
-
-static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_run_fn *run,
-                         const tsri_arg *x, const tsri_arg *ids, const tsri_arg *y,
-                         tsri_kernel **out_kernel)
-{
-    const bool dx = run == gather_dx_run;
+    const bool dx = desc->op == TSRI_OP_GATHER_DX;
+    const tsri_arg *x = dx ? &desc->out[0] : &desc->in[0], *y = dx ? &desc->in[1] : &desc->out[0];
+    const tsri_arg *ids = &desc->in[!dx];
     const int axis = desc->attrs->gather.axis;
-    const int64_t n = tsri_fast_count(ids), count = tsri_fast_count(dx ? x : y);
+    const int64_t n = tsri_arg_count(ids), count = tsri_arg_count(&desc->out[0]);
     if (ids->dtype != TSR_I64 || x->dtype != y->dtype || (dx && x->dtype != TSR_F32) || !count ||
         !tsri_fast_is_row_major(x) || !tsri_fast_is_row_major(y) || !tsri_fast_is_row_major(ids))
         return tsri_fast_decline(desc);
-    gather *k = tsri_fast_make(mem, run, sizeof *k, count);
+    const int64_t outer = tsri_arg_count_of(x, 0, axis);
+    gather *k = tsri_fast_make(mem, dx ? sum_part : gather_part, sizeof *k, count,
+                               outer * (dx ? x->shape[axis] : n));
     TSRI_NEED(k);
+    k->base.base.run = dx ? gather_dx_run : gather_run;
     k->desc = *desc;
     k->desc.attrs = NULL; /* the caller's */
-    k->outer = count_of(x, 0, axis);
-    k->inner = count_of(x, axis + 1, x->ndim);
+    k->inner = tsri_arg_count_of(x, axis + 1, x->ndim);
     k->row = (size_t)k->inner * tsr_dtype_size(x->dtype);
     k->n = n;
     k->first = x->offset[axis];
@@ -172,15 +149,4 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_
         k->base.base.scratch_bytes = (size_t)(k->len + 2 + n) * sizeof(int64_t);
     *out_kernel = &k->base.base;
     return TSR_OK;
-}
-
-tsr_status tsri_fast_gather(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
-{
-    return create(mem, desc, gather_run, &desc->in[0], &desc->in[1], &desc->out[0], out_kernel);
-}
-
-tsr_status tsri_fast_gather_dx(tsri_mem *mem, const tsri_kernel_desc *desc,
-                               tsri_kernel **out_kernel)
-{
-    return create(mem, desc, gather_dx_run, &desc->out[0], &desc->in[0], &desc->in[1], out_kernel);
 }

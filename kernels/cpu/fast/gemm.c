@@ -17,6 +17,30 @@ enum {
     WORTH_A_TEAM = 1 << 17, /* multiplications */
 };
 
+tsri_fast_gemm tsri_fast_gemm_of(const tsri_fast_isa *isa, int64_t m, int64_t n, int64_t k, bool ta,
+                                 bool tb)
+{
+    return (tsri_fast_gemm){.isa = isa,
+                            .m = m,
+                            .n = n,
+                            .k = k,
+                            .lda = ta ? m : k,
+                            .bk = tb ? 1 : n,
+                            .bn = tb ? k : 1,
+                            .ldc = n,
+                            .ta = ta};
+}
+
+tsri_fast_gemm tsri_fast_gemm_linear(const tsri_fast_isa *isa, tsri_op_kind op, int64_t rows,
+                                     int64_t out, int64_t in)
+{
+    if (op == TSRI_OP_LINEAR_DX || op == TSRI_OP_CONV2D_DX)
+        return tsri_fast_gemm_of(isa, rows, in, out, false, false);
+    if (op == TSRI_OP_LINEAR_DW || op == TSRI_OP_CONV2D_DW)
+        return tsri_fast_gemm_of(isa, out, in, rows, true, false);
+    return tsri_fast_gemm_of(isa, rows, out, in, false, true);
+}
+
 static int64_t vectors(const tsri_fast_gemm *g)
 {
     return (g->n + g->isa->width - 1) / g->isa->width;

@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of an instruction set's functions, after its templates. ISA_TABLE, ISA_NAME: of the
- * including file. */
+/* An instruction set's templates and the table of their functions. VEC_ISA, ISA_TABLE, ISA_NAME: of
+ * the including file. */
+#include "kernels/cpu/fast/vec.h"
+
+#include "kernels/cpu/fast/bn_t.h"
+#include "kernels/cpu/fast/dw_t.h"
+#include "kernels/cpu/fast/gemm_t.h"
+#include "kernels/cpu/fast/ln_t.h"
+#include "kernels/cpu/fast/map_t.h"
+#include "kernels/cpu/fast/math_t.h"
+#include "kernels/cpu/fast/reduce_t.h"
+#include "kernels/cpu/fast/softmax_t.h"
+#include "kernels/cpu/fast/walk_t.h"
+
 #define SLOT_BY_VECTORS(loops, FN) [TSRI_UNARY_##FN] = loops##_##FN,
 #define SLOT_BY_LANES(loops, FN)
 #define UNARY_SLOT(loops, FN, name, gets, cost, by, ...) SLOT_BY_##by(loops, FN)

@@ -4,32 +4,24 @@
 
 #include <string.h>
 
+enum { UNIT = 64 }; /* elements: threads never share a cache line */
+
 typedef struct flat_cast {
     tsri_fast base;
-    int64_t count;
-    tsr_dtype from, to;
+    tsr_dtype from;
 } flat_cast;
 
-typedef struct cast_job {
-    const flat_cast *k;
-    const void *x;
-    void *y;
-} cast_job;
-
-#define CAST(FROM, TO)                        \
-    do {                                      \
-        const FROM *x = j->x;                 \
-        TO *y = j->y;                         \
-        for (int64_t i = begin; i < end; i++) \
-            y[i] = (TO)x[i];                  \
+#define CAST(FROM, TO)                              \
+    do {                                            \
+        const FROM *x = p->in[0];                   \
+        TO *y = p->out[0];                          \
+        for (int64_t i = p->begin; i < p->end; i++) \
+            y[i] = (TO)x[i];                        \
     } while (0)
 
-static void cast_part(void *arg, int part)
+static void cast_part(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const cast_job *j = arg;
-    const flat_cast *k = j->k;
-    int64_t begin = tsri_fast_cut(k->count, k->base.threads, part, 64);
-    int64_t end = tsri_fast_cut(k->count, k->base.threads, part + 1, 64);
+    const flat_cast *k = (const flat_cast *)f;
     if (k->from == TSR_U8)
         CAST(uint8_t, float);
     else if (k->from == TSR_F32)
@@ -38,76 +30,45 @@ static void cast_part(void *arg, int part)
         CAST(double, float);
 }
 
-static tsr_status cast_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                           void *scratch)
-{
-    (void)scratch;
-    const flat_cast *k = (const flat_cast *)(const void *)kernel;
-    cast_job j = {k, in[0], out[0]};
-    tsri_fast_team(k->base.threads, cast_part, &j);
-    return TSR_OK;
-}
-
 tsr_status tsri_fast_cast(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     tsr_dtype from = desc->in[0].dtype, to = desc->out[0].dtype;
     bool known = (from == TSR_U8 && to == TSR_F32) || (from == TSR_F32 && to == TSR_F64) ||
                  (from == TSR_F64 && to == TSR_F32);
-    int64_t count = tsri_fast_count(&desc->out[0]);
+    int64_t count = tsri_arg_count(&desc->out[0]);
     if (!known || !count || !tsri_fast_alike(&desc->in[0], &desc->out[0]))
         return tsri_fast_decline(desc);
-    flat_cast *k = tsri_fast_make(mem, cast_run, sizeof *k, count);
+    flat_cast *k = tsri_fast_make(mem, cast_part, sizeof *k, count, count);
     TSRI_NEED(k);
-    k->count = count;
+    k->base.unit = UNIT;
     k->from = from;
-    k->to = to;
     *out_kernel = &k->base.base;
     return TSR_OK;
 }
 
-/* Images [rows][cols] -> [cols][rows]; rows 0: a plain copy of cols elements. */
+/* Images [rows][cols] -> [cols][rows]; rows 0: a plain copy of elements. */
 typedef struct turn {
     tsri_fast base;
-    int64_t images, rows, cols;
+    int64_t rows, cols;
 } turn;
 
-typedef struct turn_job {
-    const turn *k;
-    const float *x;
-    float *y;
-} turn_job;
-
-static void turn_part(void *arg, int part)
+static void turn_part(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const turn_job *j = arg;
-    const turn *k = j->k;
+    const turn *k = (const turn *)f;
+    const float *x = p->in[0];
+    float *y = p->out[0];
     if (!k->rows) {
-        int64_t begin = tsri_fast_cut(k->cols, k->base.threads, part, 64);
-        int64_t end = tsri_fast_cut(k->cols, k->base.threads, part + 1, 64);
-        memcpy(j->y + begin, j->x + begin, (size_t)(end - begin) * sizeof *j->y);
+        memcpy(y + p->begin, x + p->begin, (size_t)(p->end - p->begin) * sizeof *y);
         return;
     }
-    int64_t n1 = tsri_fast_cut(k->images, k->base.threads, part + 1, 1);
-    for (int64_t n = tsri_fast_cut(k->images, k->base.threads, part, 1); n < n1; n++) {
-        const float *x = j->x + n * k->rows * k->cols;
-        k->base.isa->transpose(x, k->cols, j->y + n * k->rows * k->cols, k->rows, k->cols, k->rows);
-    }
-}
-
-static tsr_status turn_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                           void *scratch)
-{
-    (void)scratch;
-    const turn *k = (const turn *)(const void *)kernel;
-    turn_job j = {k, in[0], out[0]};
-    tsri_fast_team(k->base.threads, turn_part, &j);
-    return TSR_OK;
+    for (int64_t n = p->begin, size = k->rows * k->cols; n < p->end; n++)
+        f->isa->transpose(x + n * size, k->cols, y + n * size, k->rows, k->cols, k->rows);
 }
 
 tsr_status tsri_fast_copy(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &desc->in[0], *y = &desc->out[0];
-    int64_t count = tsri_fast_count(y), rows, channels;
+    int64_t count = tsri_arg_count(y), rows, channels;
     bool f32 = x->dtype == TSR_F32 && y->dtype == TSR_F32 && count;
     bool same = f32 && tsri_fast_alike(x, y);
     bool four = f32 && !same && x->ndim == 4 && y->ndim == 4;
@@ -116,12 +77,11 @@ tsr_status tsri_fast_copy(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
         four && !to_last && tsri_fast_is_rows(x, &rows, &channels) && tsri_fast_is_row_major(y);
     if (!same && !to_last && !from_last)
         return tsri_fast_decline(desc);
-    turn *k = tsri_fast_make(mem, turn_run, sizeof *k, count);
+    turn *k = tsri_fast_make(mem, turn_part, sizeof *k, count, same ? count : x->shape[0]);
     TSRI_NEED(k);
-    k->cols = count;
+    k->base.unit = same ? UNIT : 1;
     if (!same) {
         int64_t plane = x->shape[2] * x->shape[3];
-        k->images = x->shape[0];
         k->rows = to_last ? x->shape[1] : plane;
         k->cols = to_last ? plane : x->shape[1];
     }

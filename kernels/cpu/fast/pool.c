@@ -9,20 +9,11 @@ enum { MEAN_BLOCK = 64, MEAN_BLOCKS = 64 };
 
 typedef struct pool {
     tsri_fast base;
-    int64_t n, channels, in[2], out[2];
+    int64_t channels, in[2], out[2];
     int kernel[2], stride[2], pad[2];
     bool idx;
     float scale; /* of means */
 } pool;
-
-typedef struct job {
-    const pool *k;
-    const float *x;
-    float *y;
-    int32_t *idx;
-    const int32_t *from; /* dx: whose maximum */
-    float *block;        /* [threads][channels], of means */
-} job;
 
 static int64_t window(const pool *k, int axis, int64_t o, int64_t *end)
 {
@@ -32,10 +23,9 @@ static int64_t window(const pool *k, int axis, int64_t o, int64_t *end)
     return begin < 0 ? 0 : begin;
 }
 
-static void max_pixel(const job *j, int64_t n, int64_t oh, int64_t ow, float *y, int32_t *idx)
+static void max_pixel(const pool *k, const float *image, int64_t oh, int64_t ow, float *y,
+                      int32_t *idx)
 {
-    const pool *k = j->k;
-    const float *image = j->x + n * k->in[0] * k->in[1] * k->channels;
     int64_t h1, w1, h0 = window(k, 0, oh, &h1), w0 = window(k, 1, ow, &w1);
     int64_t first = h0 * k->in[1] + w0;
     memcpy(y, image + first * k->channels, (size_t)k->channels * sizeof *y);
@@ -49,67 +39,45 @@ static void max_pixel(const job *j, int64_t n, int64_t oh, int64_t ow, float *y,
         }
 }
 
-static void max_part(void *arg, int part)
+static void max_part(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const job *j = arg;
-    const pool *k = j->k;
-    const int64_t plane = k->out[0] * k->out[1];
-    int64_t end = tsri_fast_cut(k->n * plane, k->base.threads, part + 1, 1);
-    int64_t at = tsri_fast_cut(k->n * plane, k->base.threads, part, 1);
-    for (; at < end; at++) {
-        int64_t o = k->idx ? at : part; /* nobody wants the indices: they share a row of scratch */
-        max_pixel(j, at / plane, at % plane / k->out[1], at % k->out[1], j->y + at * k->channels,
-                  j->idx + o * k->channels);
-    }
-}
-
-static void max_dx_part(void *arg, int part)
-{
-    const job *j = arg;
-    const pool *k = j->k;
+    const pool *k = (const pool *)f;
     const int64_t size = k->in[0] * k->in[1] * k->channels, plane = k->out[0] * k->out[1];
-    int64_t n0 = tsri_fast_cut(k->n, k->base.threads, part, 1);
-    int64_t n1 = tsri_fast_cut(k->n, k->base.threads, part + 1, 1);
-    memset(j->y + n0 * size, 0, (size_t)((n1 - n0) * size) * sizeof(float));
-    for (int64_t at = n0 * plane; at < n1 * plane; at++) {
-        float *dx = j->y + at / plane * size;
-        for (int64_t c = 0; c < k->channels; c++)
-            dx[(int64_t)j->from[at * k->channels + c] * k->channels + c] +=
-                j->x[at * k->channels + c];
+    for (int64_t at = p->begin; at < p->end; at++) {
+        /* Where nobody wants the indices, a part's pixels share a row of scratch. */
+        int32_t *idx = k->idx ? (int32_t *)p->out[1] + at * k->channels
+                              : (int32_t *)p->scratch + p->index * k->channels;
+        max_pixel(k, (const float *)p->in[0] + at / plane * size, at % plane / k->out[1],
+                  at % k->out[1], (float *)p->out[0] + at * k->channels, idx);
     }
 }
 
-static tsr_status max_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                          void *scratch)
+static void max_dx_part(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const pool *k = (const pool *)(const void *)kernel;
-    job j = {.k = k, .x = in[0], .y = out[0], .idx = k->idx ? out[1] : scratch};
-    tsri_fast_team(k->base.threads, max_part, &j);
-    return TSR_OK;
+    const pool *k = (const pool *)f;
+    const int64_t size = k->in[0] * k->in[1] * k->channels, plane = k->out[0] * k->out[1];
+    const int32_t *from = p->in[0];
+    const float *dy = p->in[1];
+    float *images = p->out[0];
+    memset(images + p->begin * size, 0, (size_t)((p->end - p->begin) * size) * sizeof *images);
+    for (int64_t at = p->begin * plane; at < p->end * plane; at++) {
+        float *dx = images + at / plane * size;
+        for (int64_t c = 0; c < k->channels; c++)
+            dx[(int64_t)from[at * k->channels + c] * k->channels + c] += dy[at * k->channels + c];
+    }
 }
 
-static tsr_status max_dx_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                             void *scratch)
-{
-    (void)scratch;
-    const pool *k = (const pool *)(const void *)kernel;
-    job j = {.k = k, .x = in[1], .y = out[0], .from = in[0]};
-    tsri_fast_team(k->base.threads, max_dx_part, &j);
-    return TSR_OK;
-}
-
-/* Fills in sizes from the large and the small operand. */
+/* Fills in sizes from the large and the small operand; images are the items. */
 static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_arg *large,
-                         const tsri_arg *small, tsri_fast_run_fn *run, pool **out_pool)
+                         const tsri_arg *small, tsri_fast_part_fn *part, pool **out_pool)
 {
     int64_t rows, channels;
     if (large->dtype != TSR_F32 || small->dtype != TSR_F32 || large->ndim != 4 ||
         small->ndim != 4 || !tsri_fast_is_rows(large, &rows, &channels) ||
         !tsri_fast_is_rows(small, &rows, &channels))
         return tsri_fast_decline(desc);
-    pool *k = tsri_fast_make(mem, run, sizeof *k, tsri_fast_count(large));
+    pool *k = tsri_fast_make(mem, part, sizeof *k, tsri_arg_count(large), large->shape[0]);
     TSRI_NEED(k);
-    k->n = large->shape[0];
     k->channels = channels;
     for (int i = 0; i < 2; i++) {
         k->in[i] = large->shape[2 + i];
@@ -128,13 +96,15 @@ tsr_status tsri_fast_pool(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kern
     if (idx && (idx->dtype != TSR_I32 || !tsri_fast_alike(idx, small)))
         return tsri_fast_decline(desc);
     pool *k = NULL;
-    TSRI_TRY(create(mem, desc, large, small, dx ? max_dx_run : max_run, &k));
+    TSRI_TRY(create(mem, desc, large, small, dx ? max_dx_part : max_part, &k));
     for (int i = 0; i < 2; i++) {
         k->kernel[i] = desc->attrs->pool.kernel[i];
         k->stride[i] = desc->attrs->pool.stride[i];
         k->pad[i] = desc->attrs->pool.pad[i];
     }
     k->idx = idx != NULL;
+    if (!dx)
+        k->base.items *= k->out[0] * k->out[1];
     if (!idx)
         k->base.base.scratch_bytes =
             (size_t)k->base.threads * (size_t)k->channels * sizeof(int32_t);
@@ -153,60 +123,35 @@ static void sum_pixels(const pool *k, const float *x, int64_t n, float *y)
     }
 }
 
-static void mean_part(void *arg, int part)
+static void mean_part(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const job *j = arg;
-    const pool *k = j->k;
+    const pool *k = (const pool *)f;
     const int64_t plane = k->in[0] * k->in[1];
-    const tsri_fast_isa *isa = k->base.isa;
-    int64_t n1 = tsri_fast_cut(k->n, k->base.threads, part + 1, 1);
-    for (int64_t n = tsri_fast_cut(k->n, k->base.threads, part, 1); n < n1; n++) {
-        float *y = j->y + n * k->channels;
-        const float *x = j->x + n * plane * k->channels;
-        float *block = j->block + part * k->channels;
+    for (int64_t n = p->begin; n < p->end; n++) {
+        float *y = (float *)p->out[0] + n * k->channels;
+        const float *x = (const float *)p->in[0] + n * plane * k->channels;
+        float *block = (float *)p->scratch + p->index * k->channels;
         tsri_fast_map map = {.x = y, .y = block, .out = y, .a = k->scale};
         sum_pixels(k, x, plane < MEAN_BLOCK ? plane : MEAN_BLOCK, y);
         for (int64_t i = MEAN_BLOCK; i < plane; i += MEAN_BLOCK) {
             sum_pixels(k, x + i * k->channels, plane - i < MEAN_BLOCK ? plane - i : MEAN_BLOCK,
                        block);
-            isa->binary[TSRI_BINARY_ADD](&map, 0, k->channels);
+            f->isa->binary[TSRI_BINARY_ADD](&map, 0, k->channels);
         }
-        isa->scale(&map, 0, k->channels);
+        f->isa->scale(&map, 0, k->channels);
     }
 }
 
-static void mean_dx_part(void *arg, int part)
+static void mean_dx_part(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const job *j = arg;
-    const pool *k = j->k;
+    const pool *k = (const pool *)f;
     const int64_t plane = k->in[0] * k->in[1];
-    int64_t n1 = tsri_fast_cut(k->n, k->base.threads, part + 1, 1);
-    for (int64_t n = tsri_fast_cut(k->n, k->base.threads, part, 1); n < n1; n++)
-        for (int64_t i = 0; i < plane; i++) {
-            tsri_fast_map map = {.x = j->x + n * k->channels,
-                                 .out = j->y + (n * plane + i) * k->channels,
-                                 .a = k->scale};
-            k->base.isa->scale(&map, 0, k->channels);
-        }
-}
-
-static tsr_status mean_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                           void *scratch)
-{
-    const pool *k = (const pool *)(const void *)kernel;
-    job j = {.k = k, .x = in[0], .y = out[0], .block = scratch};
-    tsri_fast_team(k->base.threads, mean_part, &j);
-    return TSR_OK;
-}
-
-static tsr_status mean_dx_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                              void *scratch)
-{
-    (void)scratch;
-    const pool *k = (const pool *)(const void *)kernel;
-    job j = {.k = k, .x = in[0], .y = out[0]};
-    tsri_fast_team(k->base.threads, mean_dx_part, &j);
-    return TSR_OK;
+    for (int64_t at = p->begin * plane; at < p->end * plane; at++) {
+        tsri_fast_map map = {.x = (const float *)p->in[0] + at / plane * k->channels,
+                             .out = (float *)p->out[0] + at * k->channels,
+                             .a = k->scale};
+        f->isa->scale(&map, 0, k->channels);
+    }
 }
 
 tsr_status tsri_fast_adaptive_pool(tsri_mem *mem, const tsri_kernel_desc *desc,
@@ -219,7 +164,7 @@ tsr_status tsri_fast_adaptive_pool(tsri_mem *mem, const tsri_kernel_desc *desc,
         large->shape[2] * large->shape[3] > MEAN_BLOCK * MEAN_BLOCKS)
         return tsri_fast_decline(desc);
     pool *k = NULL;
-    TSRI_TRY(create(mem, desc, large, small, dx ? mean_dx_run : mean_run, &k));
+    TSRI_TRY(create(mem, desc, large, small, dx ? mean_dx_part : mean_part, &k));
     if (!dx)
         k->base.base.scratch_bytes = (size_t)k->base.threads * (size_t)k->channels * sizeof(float);
     /* By the elements of the whole window, of which this part may have some. */

@@ -18,13 +18,6 @@ typedef struct reduce {
     double scale;
 } reduce;
 
-typedef struct job {
-    const reduce *k;
-    const float *x;
-    float *y;
-    char *acc;
-} job;
-
 /* A part of the work: o0 <= outer < o1 and so on. */
 typedef struct range {
     int64_t o0, o1, n0, n1, i0, i1;
@@ -70,39 +63,36 @@ static void store(const reduce *k, const range *r, const char *acc, int parts, f
             y[o * k->inner + i] = (float)joined(k, acc, o * k->pitch + i, parts);
 }
 
-static void reduce_part(void *arg, int part)
+static void reduce_part(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const job *j = arg;
-    const reduce *k = j->k;
-    const int parts = k->base.threads;
+    const reduce *k = (const reduce *)f;
     const size_t bytes = accumulator_bytes(k);
+    const float *x = p->in[0];
     range r = {0, k->outer, 0, k->n, 0, k->inner};
     int64_t *first[] = {&r.o0, &r.i0, &r.n0}, *end[] = {&r.o1, &r.i1, &r.n1};
-    const int64_t count = *end[k->cut], unit = k->cut == CUT_INNER ? k->base.isa->width : 1;
-    char *acc = j->acc;
-    *first[k->cut] = tsri_fast_cut(count, parts, part, unit);
-    *end[k->cut] = tsri_fast_cut(count, parts, part + 1, unit);
+    char *acc = p->scratch;
+    *first[k->cut] = p->begin;
+    *end[k->cut] = p->end;
     if (k->cut == CUT_N)
-        acc += (size_t)(part * k->outer * k->pitch) * bytes;
+        acc += (size_t)(p->index * k->outer * k->pitch) * bytes;
     clear(k, &r, acc);
-    tsri_fast_reduce_fn *fn = k->base.isa->reduce[k->op][k->inner > 1];
+    tsri_fast_reduce_fn *fn = f->isa->reduce[k->op][k->inner > 1];
     if (k->inner == 1)
-        fn(j->x + r.o0 * k->n + r.n0, r.o1 - r.o0, k->n, r.n1 - r.n0, acc + (size_t)r.o0 * bytes);
+        fn(x + r.o0 * k->n + r.n0, r.o1 - r.o0, k->n, r.n1 - r.n0, acc + (size_t)r.o0 * bytes);
     for (int64_t o = r.o0; o < r.o1 && k->inner > 1; o++)
-        fn(j->x + (o * k->n + r.n0) * k->inner + r.i0, r.n1 - r.n0, k->inner, r.i1 - r.i0,
+        fn(x + (o * k->n + r.n0) * k->inner + r.i0, r.n1 - r.n0, k->inner, r.i1 - r.i0,
            acc + (size_t)(o * k->pitch + r.i0) * bytes);
     if (k->cut != CUT_N)
-        store(k, &r, acc, 1, j->y);
+        store(k, &r, acc, 1, p->out[0]);
 }
 
-static tsr_status reduce_run(const tsri_kernel *kernel, void *const *in, void *const *out,
-                             void *scratch)
+/* Joins what the threads have made of their parts of n. */
+static tsr_status join_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                           void *scratch)
 {
-    const reduce *k = (const reduce *)(const void *)kernel;
-    job j = {k, in[0], out[0], scratch};
-    tsri_fast_team(k->base.threads, reduce_part, &j);
-    if (k->cut == CUT_N)
-        store(k, &(range){0, k->outer, 0, k->n, 0, k->inner}, scratch, k->base.threads, out[0]);
+    const reduce *k = (const reduce *)kernel;
+    TSRI_TRY(tsri_fast_run(kernel, in, out, scratch));
+    store(k, &(range){0, k->outer, 0, k->n, 0, k->inner}, scratch, k->base.threads, out[0]);
     return TSR_OK;
 }
 
@@ -158,10 +148,10 @@ static bool read_sizes(const tsri_kernel_desc *d, reduce *k)
 tsr_status tsri_fast_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     reduce sizes = {.op = d->attrs->reduce.op};
-    const int64_t count = tsri_fast_count(&d->in[0]);
+    const int64_t count = tsri_arg_count(&d->in[0]);
     if (!tsri_fast_is_f32(d) || !count || sizes.op > TSR_REDUCE_MIN || !read_sizes(d, &sizes))
         return tsri_fast_decline(d);
-    reduce *k = tsri_fast_make(mem, reduce_run, sizeof *k, count);
+    reduce *k = tsri_fast_make(mem, reduce_part, sizeof *k, count, 0);
     TSRI_NEED(k);
     const int64_t width = k->base.isa->width;
     sizes.base = k->base;
@@ -171,8 +161,13 @@ tsr_status tsri_fast_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     k->cut = k->outer >= k->base.threads           ? CUT_OUTER
              : k->inner >= k->base.threads * width ? CUT_INNER
                                                    : CUT_N;
-    if (k->cut == CUT_N && k->base.threads > k->n)
-        k->base.threads = (int)k->n;
+    k->base.items = k->cut == CUT_OUTER ? k->outer : k->cut == CUT_INNER ? k->inner : k->n;
+    if (k->cut == CUT_INNER)
+        k->base.unit = width;
+    if (k->cut == CUT_N) {
+        k->base.threads = (int)(k->base.threads < k->n ? k->base.threads : k->n);
+        k->base.base.run = join_run;
+    }
     const int64_t parts = k->cut == CUT_N ? k->base.threads : 1;
     k->base.base.scratch_bytes = (size_t)(parts * k->outer * k->pitch) * accumulator_bytes(k);
     *out_kernel = &k->base.base;

@@ -16,20 +16,27 @@ enum {
 
 typedef struct unfold {
     tsri_fast base;
-    tsri_op_kind op;
     tsri_fast_conv conv;
-    tsri_fast_gemm gemm;              /* forward: y = col w^T; dx: dcol = dy w; dw: dy^T col */
-    int64_t taps, depth, rows, chunk; /* depth: taps * ci; rows: output pixels */
+    tsri_fast_gemm gemm;        /* forward: y = col w^T; dx: dcol = dy w; dw: dy^T col */
+    int64_t taps, depth, chunk; /* depth: taps * ci; chunk: output pixels */
     size_t weight_bytes, packed_bytes, col_bytes, part_bytes;
     size_t block_bytes; /* dw: of long sums */
 } unfold;
 
-typedef struct job {
-    const unfold *k;
-    const float *x, *dy, *bias, *w; /* w: [co][kh][kw][ci] */
-    float *y;                       /* or dx */
-    char *parts;
-} job;
+/* A part's place in the scratch, whose beginning is w[co][kh][kw][ci]: packed weights, or sums of
+ * dw, then col, then sums of long dw. */
+typedef struct room {
+    float *first, *col, *block;
+} room;
+
+static room room_of(const unfold *k, void *scratch, int part)
+{
+    char *at = (char *)scratch + tsri_fast_align(k->weight_bytes) + (size_t)part * k->part_bytes;
+    room r = {.first = tsri_fast_take(&at, k->gemm.ta ? k->weight_bytes : k->packed_bytes)};
+    r.col = tsri_fast_take(&at, k->col_bytes);
+    r.block = (float *)(void *)at;
+    return r;
+}
 
 /* [co][ci][taps] <-> [co][taps][ci] */
 static void reorder(const unfold *k, const float *from, float *to, int64_t lds, int64_t rows)
@@ -120,139 +127,93 @@ static void fill_rows(const unfold *k, const float *x, int64_t r, int64_t n, flo
     }
 }
 
-static void forward_part(void *arg, int part)
-{
-    const job *j = arg;
-    const unfold *k = j->k;
-    char *at = j->parts + (size_t)part * k->part_bytes;
-    float *packed = tsri_fast_take(&at, k->packed_bytes);
-    float *col = tsri_fast_take(&at, k->col_bytes);
-    int64_t r0 = tsri_fast_cut(k->rows, k->base.threads, part, 8);
-    int64_t r1 = tsri_fast_cut(k->rows, k->base.threads, part + 1, 8);
-    tsri_fast_gemm_pack(&k->gemm, j->w, packed);
-    for (int64_t r = r0; r < r1; r += k->chunk) {
-        int64_t n = r1 - r < k->chunk ? r1 - r : k->chunk;
-        fill_rows(k, j->x, r, n, col);
-        tsri_fast_gemm_rows(&k->gemm, n, col, packed, j->bias, j->y + r * k->conv.co);
-    }
-}
-
-/* Images, not rows, are shared: windows of neighbouring rows overlap in dx. */
-static void dx_part(void *arg, int part)
-{
-    const job *j = arg;
-    const unfold *k = j->k;
-    const tsri_fast_conv *c = &k->conv;
-    const int64_t plane = c->out[0] * c->out[1], size = c->in[0] * c->in[1] * c->ci;
-    char *at = j->parts + (size_t)part * k->part_bytes;
-    float *packed = tsri_fast_take(&at, k->packed_bytes);
-    float *col = tsri_fast_take(&at, k->col_bytes);
-    int64_t n0 = tsri_fast_cut(c->n, k->base.threads, part, 1);
-    int64_t n1 = tsri_fast_cut(c->n, k->base.threads, part + 1, 1);
-    tsri_fast_gemm_pack(&k->gemm, j->w, packed);
-    memset(j->y + n0 * size, 0, (size_t)((n1 - n0) * size) * sizeof(float));
-    for (int64_t r = n0 * plane; r < n1 * plane; r += k->chunk) {
-        int64_t n = n1 * plane - r < k->chunk ? n1 * plane - r : k->chunk;
-        tsri_fast_gemm_rows(&k->gemm, n, j->dy + r * c->co, packed, NULL, col);
-        for (int64_t i = 0; i < n; i++)
-            add_row(k, col + i * k->depth, (r + i) % plane / c->out[1], (r + i) % c->out[1],
-                    j->y + (r + i) / plane * size);
-    }
-}
-
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static void dw_rows(const job *j, int64_t r0, int64_t r1, float *col, float *sum)
+static void forward_part(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const unfold *k = j->k;
-    memset(sum, 0, k->weight_bytes);
-    for (int64_t r = r0; r < r1; r += k->chunk) {
-        const int64_t n = least(r1 - r, k->chunk);
-        fill_rows(k, j->x, r, n, col);
-        tsri_fast_gemm_ta(&k->gemm, 0, n, 0, k->conv.co, j->dy + r * k->conv.co, col, sum, true);
+    const unfold *k = (const unfold *)f;
+    const float *bias = k->conv.bias ? p->in[2] : NULL;
+    const room at = room_of(k, p->scratch, p->index);
+    tsri_fast_gemm_pack(&k->gemm, p->scratch, at.first);
+    for (int64_t r = p->begin; r < p->end; r += k->chunk) {
+        int64_t n = least(p->end - r, k->chunk);
+        fill_rows(k, p->in[0], r, n, at.col);
+        tsri_fast_gemm_rows(&k->gemm, n, at.col, at.first, bias,
+                            (float *)p->out[0] + r * k->conv.co);
     }
 }
 
-static void dw_part(void *arg, int part)
+/* Images, not rows, are shared: windows of neighbouring rows overlap in dx. */
+static void dx_part(const tsri_fast *f, const tsri_fast_part *p)
 {
-    const job *j = arg;
-    const unfold *k = j->k;
-    char *at = j->parts + (size_t)part * k->part_bytes;
-    float *sum = tsri_fast_take(&at, k->weight_bytes);
-    float *col = tsri_fast_take(&at, k->col_bytes);
-    float *block = tsri_fast_take(&at, k->block_bytes);
-    int64_t r0 = tsri_fast_cut(k->rows, k->base.threads, part, 8);
-    int64_t r1 = tsri_fast_cut(k->rows, k->base.threads, part + 1, 8);
-    dw_rows(j, r0, least(r0 + LONG_ROWS, r1), col, sum);
-    for (int64_t r = r0 + LONG_ROWS; r < r1; r += LONG_ROWS) {
-        tsri_fast_map map = {.x = sum, .y = block, .out = sum};
-        dw_rows(j, r, least(r + LONG_ROWS, r1), col, block);
-        k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, k->conv.co * k->depth);
+    const unfold *k = (const unfold *)f;
+    const tsri_fast_conv *c = &k->conv;
+    const int64_t plane = c->out[0] * c->out[1], size = c->in[0] * c->in[1] * c->ci;
+    const int64_t end = p->end * plane;
+    const float *dy = p->in[0];
+    float *dx = p->out[0];
+    const room at = room_of(k, p->scratch, p->index);
+    tsri_fast_gemm_pack(&k->gemm, p->scratch, at.first);
+    memset(dx + p->begin * size, 0, (size_t)((p->end - p->begin) * size) * sizeof *dx);
+    for (int64_t r = p->begin * plane; r < end; r += k->chunk) {
+        int64_t n = least(end - r, k->chunk);
+        tsri_fast_gemm_rows(&k->gemm, n, dy + r * c->co, at.first, NULL, at.col);
+        for (int64_t i = 0; i < n; i++)
+            add_row(k, at.col + i * k->depth, (r + i) % plane / c->out[1], (r + i) % c->out[1],
+                    dx + (r + i) / plane * size);
     }
+}
+
+static void dw_rows(const unfold *k, void *const *in, int64_t r0, int64_t r1, float *col,
+                    float *sum)
+{
+    const float *dy = in[1];
+    memset(sum, 0, k->weight_bytes);
+    for (int64_t r = r0; r < r1; r += k->chunk) {
+        const int64_t n = least(r1 - r, k->chunk);
+        fill_rows(k, in[0], r, n, col);
+        tsri_fast_gemm_ta(&k->gemm, 0, n, 0, k->conv.co, dy + r * k->conv.co, col, sum, true);
+    }
+}
+
+static void add(const unfold *k, const float *from, float *to)
+{
+    tsri_fast_map map = {.x = to, .y = from, .out = to};
+    k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, k->conv.co * k->depth);
+}
+
+static void dw_part(const tsri_fast *f, const tsri_fast_part *p)
+{
+    const unfold *k = (const unfold *)f;
+    const room at = room_of(k, p->scratch, p->index);
+    dw_rows(k, p->in, p->begin, least(p->begin + LONG_ROWS, p->end), at.col, at.first);
+    for (int64_t r = p->begin + LONG_ROWS; r < p->end; r += LONG_ROWS) {
+        dw_rows(k, p->in, r, least(r + LONG_ROWS, p->end), at.col, at.block);
+        add(k, at.block, at.first);
+    }
+}
+
+static tsr_status dw_run(const tsri_kernel *kernel, void *const *in, void *const *out,
+                         void *scratch)
+{
+    const unfold *k = (const unfold *)kernel;
+    float *total = room_of(k, scratch, 0).first;
+    TSRI_TRY(tsri_fast_run(kernel, in, out, scratch));
+    for (int p = 1; p < k->base.threads; p++)
+        add(k, room_of(k, scratch, p).first, total);
+    reorder(k, total, out[0], k->conv.ci, k->conv.ci);
+    return TSR_OK;
 }
 
 static tsr_status unfold_run(const tsri_kernel *kernel, void *const *in, void *const *out,
                              void *scratch)
 {
-    const unfold *k = (const unfold *)(const void *)kernel;
-    char *at = scratch;
-    float *w = tsri_fast_take(&at, k->weight_bytes);
-    job j = {.k = k, .w = w, .parts = at, .y = out[0]};
-    if (k->op == TSRI_OP_CONV2D_DW) {
-        j.x = in[0];
-        j.dy = in[1];
-        tsri_fast_team(k->base.threads, dw_part, &j);
-        float *total = (float *)(void *)at;
-        for (int p = 1; p < k->base.threads; p++) {
-            const char *from = at + (size_t)p * k->part_bytes;
-            tsri_fast_map map = {.x = total, .y = (const float *)(const void *)from, .out = total};
-            k->base.isa->binary[TSRI_BINARY_ADD](&map, 0, k->conv.co * k->depth);
-        }
-        reorder(k, total, out[0], k->conv.ci, k->conv.ci);
-        return TSR_OK;
-    }
-    reorder(k, in[1], w, k->taps, k->taps);
-    j.x = j.dy = in[0];
-    j.bias = k->conv.bias ? in[2] : NULL;
-    tsri_fast_team(k->base.threads, k->op == TSRI_OP_CONV2D ? forward_part : dx_part, &j);
-    return TSR_OK;
-}
-
-static void plan_gemm(unfold *k)
-{
-    const int64_t co = k->conv.co, depth = k->depth;
-    const tsri_fast_isa *isa = k->base.isa;
-    if (k->op == TSRI_OP_CONV2D)
-        k->gemm = (tsri_fast_gemm){.isa = isa,
-                                   .m = k->rows,
-                                   .n = co,
-                                   .k = depth,
-                                   .lda = depth,
-                                   .bk = 1,
-                                   .bn = depth,
-                                   .ldc = co};
-    else if (k->op == TSRI_OP_CONV2D_DX)
-        k->gemm = (tsri_fast_gemm){.isa = isa,
-                                   .m = k->rows,
-                                   .n = depth,
-                                   .k = co,
-                                   .lda = co,
-                                   .bk = depth,
-                                   .bn = 1,
-                                   .ldc = depth};
-    else
-        k->gemm = (tsri_fast_gemm){.isa = isa,
-                                   .m = co,
-                                   .n = depth,
-                                   .k = k->rows,
-                                   .lda = co,
-                                   .bk = depth,
-                                   .bn = 1,
-                                   .ldc = depth,
-                                   .ta = true};
+    const unfold *k = (const unfold *)kernel;
+    reorder(k, in[1], scratch, k->taps, k->taps);
+    return tsri_fast_run(kernel, in, out, scratch);
 }
 
 tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const tsri_fast_conv *c,
@@ -262,16 +223,21 @@ tsr_status tsri_fast_unfold(tsri_mem *mem, const tsri_kernel_desc *desc, const t
         return tsri_fast_decline(desc);
     const int64_t taps = (int64_t)c->kernel[0] * c->kernel[1];
     const int64_t rows = c->n * c->out[0] * c->out[1];
-    unfold *k = tsri_fast_make(mem, unfold_run, sizeof *k, rows * taps * c->ci);
+    const bool dx = desc->op == TSRI_OP_CONV2D_DX, dw = desc->op == TSRI_OP_CONV2D_DW;
+    unfold *k = tsri_fast_make(mem,
+                               dx   ? dx_part
+                               : dw ? dw_part
+                                    : forward_part,
+                               sizeof *k, rows * taps * c->ci, dx ? c->n : rows);
     TSRI_NEED(k);
-    k->op = desc->op;
+    k->base.base.run = dw ? dw_run : unfold_run;
+    k->base.unit = dx ? 1 : 8;
     k->conv = *c;
     k->taps = taps;
     k->depth = taps * c->ci;
-    k->rows = rows;
     k->chunk = CHUNK_FLOATS / (k->depth + c->co) / 8 * 8;
     k->chunk = k->chunk < 32 ? 32 : k->chunk;
-    plan_gemm(k);
+    k->gemm = tsri_fast_gemm_linear(k->base.isa, desc->op, rows, c->co, k->depth);
     k->weight_bytes = (size_t)(c->co * k->depth) * sizeof(float);
     k->packed_bytes = (size_t)tsri_fast_packed(&k->gemm) * sizeof(float);
     k->col_bytes = (size_t)(k->chunk * k->depth) * sizeof(float);

@@ -9,33 +9,6 @@ enum {
     PARALLEL = 1 << 16, /* elements below which a team costs more than it brings */
 };
 
-void tsri_ref_iter_init(tsri_ref_iter *it, int ndim, const int64_t *shape)
-{
-    memset(it, 0, sizeof *it);
-    it->ndim = ndim;
-    it->count = 1;
-    for (int i = 0; i < ndim; i++) {
-        it->size[i] = shape[i];
-        it->count *= shape[i];
-    }
-}
-
-void tsri_ref_iter_push(tsri_ref_iter *it, const int64_t *stride)
-{
-    memcpy(it->stride[it->nops++], stride, (size_t)it->ndim * sizeof *stride);
-}
-
-void tsri_ref_iter_push_arg(tsri_ref_iter *it, const tsri_arg *arg)
-{
-    int64_t stride[TSR_MAX_NDIM] = {0};
-    for (int i = 0; i < arg->ndim; i++) {
-        int at = it->ndim - arg->ndim + i;
-        if (at >= 0)
-            stride[at] = arg->shape[i] == 1 && it->size[at] != 1 ? 0 : arg->stride[i];
-    }
-    tsri_ref_iter_push(it, stride);
-}
-
 static void move_axis(tsri_ref_iter *it, int to, int from)
 {
     it->size[to] = it->size[from];
@@ -63,8 +36,14 @@ static bool mergeable(const tsri_ref_iter *it, int outer, int inner)
     return true;
 }
 
-void tsri_ref_iter_finish(tsri_ref_iter *it)
+void tsri_ref_walk(tsri_ref_iter *it, int ndim, const int64_t *shape, int nops,
+                   const int64_t *const *stride)
 {
+    *it = (tsri_ref_iter){.ndim = ndim, .nops = nops, .count = 1};
+    for (int i = 0; i < ndim; i++)
+        it->count *= it->size[i] = shape[i];
+    for (int o = 0; o < nops; o++)
+        memcpy(it->stride[o], stride[o], (size_t)ndim * sizeof *stride[o]);
     int n = 0;
     for (int i = 0; i < it->ndim; i++)
         if (it->size[i] != 1)
@@ -149,18 +128,62 @@ tsr_status tsri_ref_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref
     return TSR_OK;
 }
 
-tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
-                               tsri_kernel **out_kernel)
+static tsr_status rows_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
-    tsri_ref *ref = tsri_ref_make(mem, desc, run, sizeof *ref);
+    const tsri_ref *ref = (const tsri_ref *)k;
+    tsri_ref_job j = {ref, in, out, scratch};
+    tsri_ref_iter_run(&ref->iter, ref->row, &j, !k->scratch_bytes);
+    return TSR_OK;
+}
+
+void *tsri_ref_make_rows(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_row_fn *row,
+                         size_t bytes)
+{
+    tsri_ref *ref = tsri_ref_make(mem, desc, rows_run, bytes);
+    if (ref)
+        ref->row = row;
+    return ref;
+}
+
+tsr_status tsri_ref_create_rows(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_row_fn *row,
+                                int nops, const int64_t *const *stride, tsri_kernel **out_kernel)
+{
+    tsri_ref *ref = tsri_ref_make_rows(mem, desc, row, sizeof *ref);
     TSRI_NEED(ref);
-    tsri_ref_iter_init(&ref->iter, desc->out[0].ndim, desc->out[0].shape);
-    tsri_ref_iter_push_arg(&ref->iter, &desc->out[0]);
-    for (int i = 0; i < desc->nin; i++)
-        tsri_ref_iter_push_arg(&ref->iter, &desc->in[i]);
-    tsri_ref_iter_finish(&ref->iter);
+    tsri_ref_walk(&ref->iter, desc->out[0].ndim, desc->out[0].shape, nops, stride);
     *out_kernel = &ref->base;
     return TSR_OK;
+}
+
+tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_row_fn *row,
+                               tsri_kernel **out_kernel)
+{
+    const tsri_arg *y = &desc->out[0];
+    int64_t stride[TSRI_KERNEL_MAX_ARGS][TSR_MAX_NDIM] = {{0}};
+    const int64_t *ops[TSRI_REF_OPS] = {y->stride};
+    for (int o = 0; o < desc->nin; o++) {
+        const tsri_arg *x = &desc->in[o];
+        for (int i = x->ndim - 1, at = y->ndim - 1; i >= 0 && at >= 0; i--, at--)
+            stride[o][at] = x->shape[i] == 1 && y->shape[at] != 1 ? 0 : x->stride[i];
+        ops[1 + o] = stride[o];
+    }
+    return tsri_ref_create_rows(mem, desc, row, 1 + desc->nin, ops, out_kernel);
+}
+
+bool tsri_ref_alike(const tsri_kernel_desc *desc, int begin, int end)
+{
+    for (int i = begin; i < end; i++)
+        if (desc->in[i].dtype != desc->out[0].dtype)
+            return false;
+    return true;
+}
+
+bool tsri_ref_all_float(const tsri_kernel_desc *desc)
+{
+    bool all = tsri_ref_is_float(desc->out[0].dtype);
+    for (int i = 0; i < desc->nin; i++)
+        all = all && tsri_ref_is_float(desc->in[i].dtype);
+    return all;
 }
 
 tsr_status tsri_ref_decline(const tsri_kernel_desc *desc)
@@ -176,12 +199,14 @@ tsr_status tsri_ref_decline(const tsri_kernel_desc *desc)
                      tsri_op_name(desc->op), types);
 }
 
-int64_t tsri_ref_count(const tsri_arg *arg)
+int64_t tsri_ref_offset(const tsri_arg *arg, int begin, int end, int64_t i)
 {
-    int64_t n = 1;
-    for (int i = 0; i < arg->ndim; i++)
-        n *= arg->shape[i];
-    return n;
+    int64_t off = 0;
+    for (int k = end - 1; k >= begin; k--) {
+        off += i % arg->shape[k] * arg->stride[k];
+        i /= arg->shape[k];
+    }
+    return off;
 }
 
 int64_t tsri_ref_global_index(const tsri_arg *arg, int64_t stride[TSR_MAX_NDIM])

@@ -33,12 +33,9 @@ typedef struct tsri_ref_row {
 
 typedef void tsri_ref_row_fn(void *arg, const tsri_ref_row *row);
 
-/* init, then push every operand, then finish. */
-void tsri_ref_iter_init(tsri_ref_iter *it, int ndim, const int64_t *shape);
-void tsri_ref_iter_push(tsri_ref_iter *it, const int64_t *stride);
-/* An operand that broadcasts from the right into the shape of the walk. */
-void tsri_ref_iter_push_arg(tsri_ref_iter *it, const tsri_arg *arg);
-void tsri_ref_iter_finish(tsri_ref_iter *it);
+/* Begins a walk of `nops` operands, by their strides. */
+void tsri_ref_walk(tsri_ref_iter *it, int ndim, const int64_t *shape, int nops,
+                   const int64_t *const *stride);
 /* Calls fn on every run, in no order: on the OpenMP team if there is much to do and `parallel`. */
 void tsri_ref_iter_run(const tsri_ref_iter *it, tsri_ref_row_fn *fn, void *arg, bool parallel);
 
@@ -48,7 +45,15 @@ typedef struct tsri_ref {
     tsri_kernel_desc desc; /* its attrs are those below */
     tsri_attrs attrs;
     tsri_ref_iter iter;
+    tsri_ref_row_fn *row; /* of kernels that are one walk */
 } tsri_ref;
+
+/* The operands of a run: the arg of `row`. */
+typedef struct tsri_ref_job {
+    const tsri_ref *ref;
+    void *const *in, *const *out;
+    void *scratch;
+} tsri_ref_job;
 
 typedef tsr_status tsri_ref_run_fn(const tsri_kernel *k, void *const *in, void *const *out,
                                    void *scratch);
@@ -59,13 +64,22 @@ void *tsri_ref_make(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn
 /* Makes a kernel without more, and returns a status. */
 tsr_status tsri_ref_create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
                            tsri_kernel **out_kernel);
-/* Walks out[0] and every operand (op 1 + i is in[i]). */
-tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_run_fn *run,
+/* A zeroed kernel of `bytes` whose run calls `row` on every run of its iter, which the caller
+ * begins: by the team unless it has scratch. NULL when there is no memory. */
+void *tsri_ref_make_rows(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_row_fn *row,
+                         size_t bytes);
+/* Makes a kernel without more that walks out[0] and `nops` - 1 further operands, by their strides.
+ */
+tsr_status tsri_ref_create_rows(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_row_fn *row,
+                                int nops, const int64_t *const *stride, tsri_kernel **out_kernel);
+/* Does so with every operand in its place (op 1 + i is in[i]), broadcasting from the right. */
+tsr_status tsri_ref_create_map(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ref_row_fn *row,
                                tsri_kernel **out_kernel);
 /* The refusal: TSR_ERR_UNSUPPORTED naming op and dtypes. */
 tsr_status tsri_ref_decline(const tsri_kernel_desc *desc);
 
-int64_t tsri_ref_count(const tsri_arg *arg);
+/* Offset of element i, row-major, of the axes [begin, end). */
+int64_t tsri_ref_offset(const tsri_arg *arg, int begin, int end, int64_t i);
 /* Strides of the row-major order of arg's global tensor; returns where the shard begins in it. */
 int64_t tsri_ref_global_index(const tsri_arg *arg, int64_t stride[TSR_MAX_NDIM]);
 
@@ -74,12 +88,24 @@ static inline bool tsri_ref_is_float(tsr_dtype d)
     return d == TSR_F32 || d == TSR_F64;
 }
 
+/* Whether in[begin] up to in[end] (not included) have the dtype of out[0]; all operands and out[0]
+ * are floats. */
+bool tsri_ref_alike(const tsri_kernel_desc *desc, int begin, int end);
+bool tsri_ref_all_float(const tsri_kernel_desc *desc);
+
 /* Element i as a double; rounded or converted as tsr_dtype's cast does. Any dtype. */
 double tsri_ref_load(tsr_dtype dtype, const void *p, int64_t i);
 void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v);
 
 /* Moves n elements of `size` bytes; sy, sx in elements. */
 void tsri_ref_move(size_t size, char *to, int64_t sy, const char *from, int64_t sx, int64_t n);
+/* Moves a row of a walk over `to` and `from`; its arg is a tsri_ref_moved. */
+typedef struct tsri_ref_moved {
+    size_t size; /* of an element */
+    char *to;
+    const char *from;
+} tsri_ref_moved;
+tsri_ref_row_fn tsri_ref_move_row;
 
 /* One index of a matrix product: its axes, outermost first. An axis moves the element by `stride`
  * and, in a matrix with a window, the window's position by h and w a step. */
@@ -89,12 +115,13 @@ typedef struct tsri_ref_index {
     int64_t size[TSR_MAX_NDIM], stride[TSR_MAX_NDIM], h[TSR_MAX_NDIM], w[TSR_MAX_NDIM];
 } tsri_ref_index;
 
-/* Element (r, c) is at row's offset + col's offset. With a window, its h and w are added up from
- * row and col; it is 0 unless both are multiples of div and the quotients lie inside size, where
- * they move the element by `stride` each. */
+/* Element (r, c) is at row's offset + col's offset, and those of the product's number by `batch`.
+ * With a window, its h and w are added up from row and col; it is 0 unless both are multiples of
+ * div and the quotients lie inside size, where they move the element by `stride` each. */
 typedef struct tsri_ref_matrix {
     tsr_dtype dtype;
-    tsri_ref_index row, col;
+    int operand; /* of a and b */
+    tsri_ref_index batch, row, col;
     bool window;
     int64_t size[2], stride[2], div[2]; /* h, w */
 } tsri_ref_matrix;
@@ -103,18 +130,19 @@ void tsri_ref_index_add(tsri_ref_index *index, int64_t size, int64_t stride, int
 /* Forgets a window that nothing can leave: positions become offsets. */
 void tsri_ref_matrix_unwindow(tsri_ref_matrix *matrix);
 
-/* c[m, n] = sum over k of a[m, k] b[n, k], in f64, in an order that depends on shapes alone. */
+/* A kernel of products c[m, n] = sum over k of a[m, k] b[n, k], in f64, in an order that depends on
+ * shapes alone: as many as c's batch has, one if it has no axis. Operand 2, if any, is the bias
+ * [n], a product's behind that of the one before. */
 typedef struct tsri_ref_gemm {
+    tsri_ref ref;
     tsri_ref_matrix a, b, c;
-    tsr_dtype bias_dtype; /* bias[n], stride 1; NONE: there is none */
     int threads;
-    size_t scratch_bytes;
 } tsri_ref_gemm;
 
-/* Fills in threads and scratch_bytes. */
-void tsri_ref_gemm_plan(tsri_ref_gemm *gemm);
-void tsri_ref_gemm_run(const tsri_ref_gemm *gemm, const void *a, const void *b, const void *bias,
-                       void *c, void *scratch);
+/* Makes one of operands a and b, whose indices the caller sets; then finish makes it a kernel. */
+tsr_status tsri_ref_gemm_make(tsri_mem *mem, const tsri_kernel_desc *desc, int a, int b,
+                              tsri_ref_gemm **out_gemm);
+tsr_status tsri_ref_gemm_finish(tsri_ref_gemm *gemm, tsri_kernel **out_kernel);
 
 /* The depthwise case of the convolutions: one input and one output channel a group. */
 bool tsri_ref_is_depthwise(const tsri_kernel_desc *desc);

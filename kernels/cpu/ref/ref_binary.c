@@ -5,12 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct job {
-    const tsri_ref *ref;
-    void *const *in;
-    void *const *out;
-} job;
-
 /* Whole numbers wrap around; x / 0 is 0. */
 static int64_t whole_div(int64_t a, int64_t b)
 {
@@ -65,7 +59,7 @@ static int64_t whole_pow(int64_t a, int64_t b)
 #define BINARY(T, name, KIND)                                                                   \
     static void binary_##name(void *arg, const tsri_ref_row *r)                                 \
     {                                                                                           \
-        const job *j = arg;                                                                     \
+        const tsri_ref_job *j = arg;                                                            \
         const T *x = (const T *)j->in[0] + r->off[1], *u = (const T *)j->in[1] + r->off[2];     \
         T *y = (T *)j->out[0] + r->off[0];                                                      \
         const int64_t sx = r->step[1], su = r->step[2], sy = r->step[0];                        \
@@ -118,7 +112,7 @@ static void order(tsr_dtype d, const char *x, int64_t sx, const char *u, int64_t
 static void compare_row(void *arg, const tsri_ref_row *r)
 {
     enum { BLOCK = 512 };
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     const tsri_kernel_desc *d = &j->ref->desc;
     const tsr_dtype to = d->out[0].dtype;
     const int64_t size = (int64_t)tsr_dtype_size(d->in[0].dtype);
@@ -171,16 +165,6 @@ static tsri_ref_row_fn *row_fn(tsr_dtype d)
     }
 }
 
-static tsr_status binary_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    job j = {ref, in, out};
-    bool compare = tsri_binary_compares((tsri_binary_fn)ref->attrs.binary.fn);
-    tsri_ref_iter_run(&ref->iter, compare ? compare_row : row_fn(ref->desc.out[0].dtype), &j, true);
-    return TSR_OK;
-}
-
 tsr_status tsri_ref_binary(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     tsr_dtype x = d->in[0].dtype, y = d->out[0].dtype;
@@ -188,5 +172,5 @@ tsr_status tsri_ref_binary(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     if ((unsigned)d->attrs->binary.fn >= TSRI_BINARY_COUNT_ || x != d->in[1].dtype ||
         !(compare ? x == TSR_BOOL || row_fn(x) : x == y && row_fn(y)))
         return tsri_ref_decline(d);
-    return tsri_ref_create_map(mem, d, binary_run, out_kernel);
+    return tsri_ref_create_map(mem, d, compare ? compare_row : row_fn(y), out_kernel);
 }

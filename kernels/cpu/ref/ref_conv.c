@@ -9,34 +9,6 @@
  */
 #include "kernels/cpu/ref/ref.h"
 
-typedef struct conv {
-    tsri_ref ref;
-    tsri_ref_gemm gemm;
-    int64_t groups;
-    int a, b;
-    int64_t a_step, b_step, c_step, bias_step; /* bytes from group to group */
-} conv;
-
-static tsr_status conv_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    const conv *v = (const conv *)k;
-    const char *bias = v->gemm.bias_dtype ? in[2] : NULL;
-    for (int64_t g = 0; g < v->groups; g++) {
-        const char *a = in[v->a], *b = in[v->b];
-        char *c = out[0];
-        /* An operand without elements is NULL, and is not read. */
-        tsri_ref_gemm_run(&v->gemm, a ? a + g * v->a_step : a, b ? b + g * v->b_step : b,
-                          bias ? bias + g * v->bias_step : bias, c ? c + g * v->c_step : c,
-                          scratch);
-    }
-    return TSR_OK;
-}
-
-static int64_t bytes(const tsri_arg *arg, int64_t elements)
-{
-    return elements * (int64_t)tsr_dtype_size(arg->dtype);
-}
-
 /* (n, h, w) of a tensor, or of its positions under a window that moves by step. */
 static void add_pixels(tsri_ref_index *index, int64_t n_stride, const tsri_arg *like,
                        int64_t step_h, int64_t step_w)
@@ -89,56 +61,39 @@ static void set_window(tsri_ref_matrix *m, const tsri_arg *arg, tsri_ref_index *
         tsri_ref_matrix_unwindow(m);
 }
 
-static void plan_fwd(conv *v, const tsri_kernel_desc *d)
+/* The groups, whose channels follow each other in all operands. */
+static void add_groups(tsri_ref_gemm *g, const tsri_kernel_desc *d, int64_t a, int64_t b, int64_t c)
 {
+    tsri_ref_index_add(&g->a.batch, d->groups, a, 0, 0);
+    tsri_ref_index_add(&g->b.batch, d->groups, b, 0, 0);
+    tsri_ref_index_add(&g->c.batch, d->groups, c, 0, 0);
+}
+
+/* Forward, and backward to the data: a group has o outputs, w->shape[1] inputs. */
+static void plan_data(tsri_ref_gemm *g, const tsri_kernel_desc *d)
+{
+    const bool dx = d->op == TSRI_OP_CONV2D_DX;
     const tsri_arg *x = &d->in[0], *w = &d->in[1], *y = &d->out[0];
     const tsri_attrs *at = d->attrs;
-    int64_t o = v->groups ? w->shape[0] / v->groups : 0;
-    tsri_ref_gemm *g = &v->gemm;
-    add_pixels(&g->a.row, x->stride[0], y, at->conv.stride[0], at->conv.stride[1]);
-    add_taps(&g->a.col, at, x, w->shape[1], 1);
-    set_window(&g->a, x, &g->a.row, at, 1);
-    tsri_ref_index_add(&g->b.row, o, w->stride[0], 0, 0);
-    add_filter(&g->b.col, w, 1, w->shape[1]);
+    const int64_t o = d->groups ? w->shape[0] / d->groups : 0;
+    const int64_t from = dx ? o : w->shape[1], to = dx ? w->shape[1] : o;
+    const int sign = dx ? -1 : 1;
+    add_pixels(&g->a.row, x->stride[0], y, dx ? 1 : at->conv.stride[0],
+               dx ? 1 : at->conv.stride[1]);
+    add_taps(&g->a.col, at, x, from, sign);
+    set_window(&g->a, x, &g->a.row, at, sign);
+    tsri_ref_index_add(&g->b.row, to, w->stride[dx], 0, 0);
+    add_filter(&g->b.col, w, !dx, from);
     add_places(&g->c.row, y);
-    tsri_ref_index_add(&g->c.col, o, y->stride[1], 0, 0);
-    v->a = 0;
-    v->b = 1;
-    v->a_step = bytes(x, w->shape[1] * x->stride[1]);
-    v->b_step = bytes(w, o * w->stride[0]);
-    v->c_step = bytes(y, o * y->stride[1]);
-    if (d->nin > 2) {
-        g->bias_dtype = d->in[2].dtype;
-        v->bias_step = bytes(&d->in[2], o);
-    }
+    tsri_ref_index_add(&g->c.col, to, y->stride[1], 0, 0);
+    add_groups(g, d, from * x->stride[1], o * w->stride[0], to * y->stride[1]);
 }
 
-static void plan_dx(conv *v, const tsri_kernel_desc *d)
-{
-    const tsri_arg *dy = &d->in[0], *w = &d->in[1], *dx = &d->out[0];
-    const tsri_attrs *at = d->attrs;
-    int64_t o = v->groups ? w->shape[0] / v->groups : 0;
-    tsri_ref_gemm *g = &v->gemm;
-    add_pixels(&g->a.row, dy->stride[0], dx, 1, 1);
-    add_taps(&g->a.col, at, dy, o, -1);
-    set_window(&g->a, dy, &g->a.row, at, -1);
-    tsri_ref_index_add(&g->b.row, w->shape[1], w->stride[1], 0, 0);
-    add_filter(&g->b.col, w, 0, o);
-    add_places(&g->c.row, dx);
-    tsri_ref_index_add(&g->c.col, w->shape[1], dx->stride[1], 0, 0);
-    v->a = 0;
-    v->b = 1;
-    v->a_step = bytes(dy, o * dy->stride[1]);
-    v->b_step = bytes(w, o * w->stride[0]);
-    v->c_step = bytes(dx, w->shape[1] * dx->stride[1]);
-}
-
-static void plan_dw(conv *v, const tsri_kernel_desc *d)
+static void plan_dw(tsri_ref_gemm *g, const tsri_kernel_desc *d)
 {
     const tsri_arg *x = &d->in[0], *dy = &d->in[1], *dw = &d->out[0];
     const tsri_attrs *at = d->attrs;
-    int64_t o = v->groups ? dw->shape[0] / v->groups : 0;
-    tsri_ref_gemm *g = &v->gemm;
+    const int64_t o = d->groups ? dw->shape[0] / d->groups : 0;
     tsri_ref_index_add(&g->a.row, o, dy->stride[1], 0, 0);
     add_places(&g->a.col, dy);
     add_taps(&g->b.row, at, x, dw->shape[1], 1);
@@ -146,38 +101,21 @@ static void plan_dw(conv *v, const tsri_kernel_desc *d)
     set_window(&g->b, x, &g->b.col, at, 1);
     tsri_ref_index_add(&g->c.row, o, dw->stride[0], 0, 0);
     add_filter(&g->c.col, dw, 1, dw->shape[1]);
-    v->a = 1;
-    v->b = 0;
-    v->a_step = bytes(dy, o * dy->stride[1]);
-    v->b_step = bytes(x, dw->shape[1] * x->stride[1]);
-    v->c_step = bytes(dw, o * dw->stride[0]);
+    add_groups(g, d, o * dy->stride[1], dw->shape[1] * x->stride[1], o * dw->stride[0]);
 }
 
 tsr_status tsri_ref_conv2d(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    for (int i = 0; i < d->nin; i++)
-        if (!tsri_ref_is_float(d->in[i].dtype))
-            return tsri_ref_decline(d);
-    if (!tsri_ref_is_float(d->out[0].dtype))
-        return tsri_ref_decline(d);
-    if (tsri_ref_is_depthwise(d))
+    const bool dw = d->op == TSRI_OP_CONV2D_DW;
+    if (tsri_ref_all_float(d) && tsri_ref_is_depthwise(d))
         return tsri_ref_depthwise(mem, d, out_kernel);
-    conv *v = tsri_ref_make(mem, d, conv_run, sizeof *v);
-    TSRI_NEED(v);
-    v->groups = d->groups;
-    if (d->op == TSRI_OP_CONV2D)
-        plan_fwd(v, d);
-    else if (d->op == TSRI_OP_CONV2D_DX)
-        plan_dx(v, d);
+    tsri_ref_gemm *g = NULL;
+    TSRI_TRY(tsri_ref_gemm_make(mem, d, dw, !dw, &g));
+    if (dw)
+        plan_dw(g, d);
     else
-        plan_dw(v, d);
-    v->gemm.a.dtype = d->in[v->a].dtype;
-    v->gemm.b.dtype = d->in[v->b].dtype;
-    v->gemm.c.dtype = d->out[0].dtype;
-    tsri_ref_gemm_plan(&v->gemm);
-    v->ref.base.scratch_bytes = v->gemm.scratch_bytes;
-    *out_kernel = &v->ref.base;
-    return TSR_OK;
+        plan_data(g, d);
+    return tsri_ref_gemm_finish(g, out_kernel);
 }
 TSRI_REF_SAME(conv2d_dx, conv2d);
 TSRI_REF_SAME(conv2d_dw, conv2d);

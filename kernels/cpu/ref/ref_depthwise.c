@@ -48,7 +48,7 @@ static tsr_status gather_run(const tsri_kernel *k, void *const *in, void *const 
 {
     const depthwise *d = (const depthwise *)k;
     const tsri_kernel_desc *desc = &d->ref.desc;
-    if (!tsri_ref_count(&desc->out[0]))
+    if (!tsri_arg_count(&desc->out[0]))
         return TSR_OK;
     double *filter = scratch, *bias = filter + d->taps * d->channels;
     load_filter(&desc->in[1], in[1], d->taps, filter);

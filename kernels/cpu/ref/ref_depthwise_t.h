@@ -30,7 +30,7 @@ static void FN(gather)(const depthwise *d, const T *src, const double *filter, c
 {
     const tsri_arg *a = &d->ref.desc.in[0], *y = &d->ref.desc.out[0];
     const int64_t rows = y->shape[0] * y->shape[2], sc = y->stride[1];
-    TSRI_REF_EACH(r, 0, rows, tsri_ref_count(y) > 1 << 14, {
+    TSRI_REF_EACH(r, 0, rows, tsri_arg_count(y) > 1 << 14, {
         int64_t n = r / y->shape[2], p = r % y->shape[2];
         for (int64_t q = 0; q < y->shape[3]; q++) {
             for (int64_t c0 = 0; c0 < d->channels; c0 += TSRI_REF_BLOCK) {

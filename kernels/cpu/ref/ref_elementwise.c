@@ -5,22 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The arguments of a row function. */
-typedef struct job {
-    const tsri_ref *ref;
-    void *const *in;
-    void *const *out;
-} job;
-
-static tsr_status run_rows(const tsri_kernel *k, tsri_ref_row_fn *fn, void *const *in,
-                           void *const *out)
-{
-    const tsri_ref *ref = (const tsri_ref *)k;
-    job j = {ref, in, out};
-    tsri_ref_iter_run(&ref->iter, fn, &j, true);
-    return TSR_OK;
-}
-
 /* y[i] = expr of v = x[i] (and u = x2[i]), in f64: flat where it can be. An out that is exactly an
  * in is allowed, so nothing is carried from one i to the next. */
 #define MAP1(expr)                                              \
@@ -78,79 +62,32 @@ static double normal_cdf(double x)
 #undef T
 #undef FN
 
-static tsri_ref_row_fn *by_type(tsr_dtype d, tsri_ref_row_fn *f32, tsri_ref_row_fn *f64)
+static tsr_status create_float(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_row_fn *f32,
+                               tsri_ref_row_fn *f64, tsri_kernel **out_kernel)
 {
-    return d == TSR_F32 ? f32 : f64;
-}
-
-static tsr_status unary_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    tsr_dtype d = ((const tsri_ref *)k)->desc.out[0].dtype;
-    return run_rows(k, by_type(d, unary_f32, unary_f64), in, out);
-}
-
-static tsr_status unary_grad_run(const tsri_kernel *k, void *const *in, void *const *out,
-                                 void *scratch)
-{
-    (void)scratch;
-    tsr_dtype d = ((const tsri_ref *)k)->desc.out[0].dtype;
-    return run_rows(k, by_type(d, unary_grad_f32, unary_grad_f64), in, out);
-}
-
-static tsr_status scale_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    tsr_dtype d = ((const tsri_ref *)k)->desc.out[0].dtype;
-    return run_rows(k, by_type(d, scale_f32, scale_f64), in, out);
-}
-
-/* Whether all operands and results have the same dtype. */
-static bool alike(const tsri_kernel_desc *d)
-{
-    for (int i = 0; i < d->nin; i++)
-        if (d->in[i].dtype != d->out[0].dtype)
-            return false;
-    return true;
-}
-
-static tsr_status create_float(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_fn *run,
-                               tsri_kernel **out_kernel)
-{
-    if (!tsri_ref_is_float(d->out[0].dtype) || !alike(d))
+    if (!tsri_ref_is_float(d->out[0].dtype) || !tsri_ref_alike(d, 0, d->nin))
         return tsri_ref_decline(d);
-    return tsri_ref_create_map(mem, d, run, out_kernel);
+    return tsri_ref_create_map(mem, d, d->out[0].dtype == TSR_F32 ? f32 : f64, out_kernel);
 }
 
 tsr_status tsri_ref_unary(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     if ((unsigned)d->attrs->unary.fn >= TSRI_UNARY_COUNT_)
         return tsri_ref_decline(d);
-    return create_float(mem, d, unary_run, out_kernel);
+    if (d->op == TSRI_OP_UNARY)
+        return create_float(mem, d, unary_f32, unary_f64, out_kernel);
+    return create_float(mem, d, unary_grad_f32, unary_grad_f64, out_kernel);
 }
-
-tsr_status tsri_ref_unary_grad(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    if ((unsigned)d->attrs->unary.fn >= TSRI_UNARY_COUNT_)
-        return tsri_ref_decline(d);
-    return create_float(mem, d, unary_grad_run, out_kernel);
-}
+TSRI_REF_SAME(unary_grad, unary);
 
 tsr_status tsri_ref_scale(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    return create_float(mem, d, scale_run, out_kernel);
-}
-
-static tsr_status add_n_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    tsr_dtype d = ((const tsri_ref *)k)->desc.out[0].dtype;
-    return run_rows(k, by_type(d, add_n_f32, add_n_f64), in, out);
+    return create_float(mem, d, scale_f32, scale_f64, out_kernel);
 }
 
 tsr_status tsri_ref_add_n(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    return create_float(mem, d, add_n_run, out_kernel);
+    return create_float(mem, d, add_n_f32, add_n_f64, out_kernel);
 }
 
 /* Conversions go through i64 from whole numbers and through f64 from the others: both hold every
@@ -286,7 +223,7 @@ void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v)
 
 static void cast_row(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     tsr_dtype from = j->ref->desc.in[0].dtype, to = j->ref->desc.out[0].dtype;
     for (int64_t i = 0; i < r->n; i++) {
         int64_t x = r->off[1] + i * r->step[1], y = r->off[0] + i * r->step[0];
@@ -297,13 +234,7 @@ static void cast_row(void *arg, const tsri_ref_row *r)
     }
 }
 
-static tsr_status cast_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    return run_rows(k, cast_row, in, out);
-}
-
 tsr_status tsri_ref_cast(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    return tsri_ref_create_map(mem, d, cast_run, out_kernel);
+    return tsri_ref_create_map(mem, d, cast_row, out_kernel);
 }

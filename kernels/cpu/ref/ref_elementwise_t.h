@@ -3,7 +3,7 @@
 
 static void FN(unary)(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     const double a = j->ref->attrs.unary.a;
     const T *x = (const T *)j->in[0] + r->off[1];
     T *y = (T *)j->out[0] + r->off[0];
@@ -23,7 +23,7 @@ static void FN(unary)(void *arg, const tsri_ref_row *r)
 /* v: the operand or the result, u: dy. */
 static void FN(unary_grad)(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     const double a = j->ref->attrs.unary.a;
     const T *x = (const T *)j->in[0] + r->off[1], *x2 = (const T *)j->in[1] + r->off[2];
     T *y = (T *)j->out[0] + r->off[0];
@@ -42,7 +42,7 @@ static void FN(unary_grad)(void *arg, const tsri_ref_row *r)
 
 static void FN(scale)(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     const double a = j->ref->attrs.scale.a;
     const T *x = (const T *)j->in[0] + r->off[1];
     T *y = (T *)j->out[0] + r->off[0];
@@ -52,7 +52,7 @@ static void FN(scale)(void *arg, const tsri_ref_row *r)
 
 static void FN(add_n)(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     T *y = (T *)j->out[0] + r->off[0];
     for (int64_t begin = 0; begin < r->n; begin += 256) {
         int64_t n = r->n - begin < 256 ? r->n - begin : 256;

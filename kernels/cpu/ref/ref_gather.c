@@ -10,84 +10,54 @@
 enum { PARALLEL = 1 << 15 }; /* elements below which a team costs more than it brings */
 
 typedef struct gather {
-    tsri_ref ref;             /* iter: the inner axes, of y then x; dx then dy */
-    tsri_arg x, y;            /* x or dx, y or dy */
+    tsri_ref ref;  /* iter: the inner axes, of y then x; dx then dy */
+    tsri_arg x, y; /* x or dx, y or dy */
+    const tsri_arg *ids;
     int axis, nids;           /* number of ids' axes */
     int64_t outer, inner, n;  /* elements of the outer and inner axes; ids */
     int64_t first, len, size; /* of the indexed axis, here and globally */
 } gather;
 
-/* Offset of element i, row-major, of axes [begin, end). */
-static int64_t offset_of(const tsri_arg *a, int begin, int end, int64_t i)
+/* Id i. */
+static int64_t id_of(const tsri_arg *ids, const void *p, int64_t i)
 {
-    int64_t off = 0;
-    for (int k = end - 1; k >= begin; k--) {
-        off += i % a->shape[k] * a->stride[k];
-        i /= a->shape[k];
-    }
-    return off;
+    return ((const int64_t *)p)[tsri_ref_offset(ids, 0, ids->ndim, i)];
 }
 
-static int64_t count_of(const tsri_arg *a, int begin, int end)
+/* Id i's place on the axis here; negative where it is none of this shard's. */
+static int64_t local_id(const gather *v, const void *ids, int64_t i)
 {
-    int64_t n = 1;
-    for (int k = begin; k < end; k++)
-        n *= a->shape[k];
-    return n;
-}
-
-static const tsri_arg *ids_of(const gather *v)
-{
-    return &v->ref.desc.in[v->ref.desc.op == TSRI_OP_GATHER_DX ? 0 : 1];
-}
-
-/* Id i; negative where it is none of this shard's. */
-static int64_t local_id(const gather *v, const int64_t *ids, int64_t i)
-{
-    const tsri_arg *a = ids_of(v);
-    int64_t id = ids[offset_of(a, 0, a->ndim, i)] - v->first;
+    int64_t id = id_of(v->ids, ids, i) - v->first;
     return id < v->len ? id : -1;
 }
 
-static tsr_status check_ids(const gather *v, const int64_t *ids)
+static tsr_status check_ids(const gather *v, const void *ids)
 {
-    const tsri_arg *a = ids_of(v);
     for (int64_t i = 0; i < v->n; i++)
-        TSRI_TRY(tsri_check_id(&v->ref.desc, a, i, ids[offset_of(a, 0, a->ndim, i)], v->size));
+        TSRI_TRY(tsri_check_id(&v->ref.desc, v->ids, i, id_of(v->ids, ids, i), v->size));
     return TSR_OK;
 }
 
 /* --- forward ---------------------------------------------------------------------------------- */
 
-typedef struct copy_job {
-    size_t size;
-    char *y;
-    const char *x; /* NULL: zeros */
-} copy_job;
-
-static void copy_row(void *arg, const tsri_ref_row *r)
+static void clear_row(void *arg, const tsri_ref_row *r)
 {
-    const copy_job *j = arg;
-    char *y = j->y + r->off[0] * (int64_t)j->size;
-    if (j->x) {
-        tsri_ref_move(j->size, y, r->step[0], j->x + r->off[1] * (int64_t)j->size, r->step[1],
-                      r->n);
-        return;
-    }
+    const tsri_ref_moved *m = arg;
     for (int64_t i = 0; i < r->n; i++)
-        memset(y + i * r->step[0] * (int64_t)j->size, 0, j->size);
+        memset(m->to + (r->off[0] + i * r->step[0]) * (int64_t)m->size, 0, m->size);
 }
 
 static void gather_one(const gather *v, void *const *in, char *out, int64_t item)
 {
     const int64_t size = (int64_t)tsr_dtype_size(v->y.dtype);
     int64_t o = item / v->n, i = item % v->n, id = local_id(v, in[1], i);
-    int64_t y = offset_of(&v->y, 0, v->axis, o) + offset_of(&v->y, v->axis, v->axis + v->nids, i);
-    int64_t x = offset_of(&v->x, 0, v->axis, o) + id * v->x.stride[v->axis];
-    copy_job j = {(size_t)size, out + y * size, NULL};
+    int64_t y = tsri_ref_offset(&v->y, 0, v->axis, o) +
+                tsri_ref_offset(&v->y, v->axis, v->axis + v->nids, i);
+    int64_t x = tsri_ref_offset(&v->x, 0, v->axis, o) + id * v->x.stride[v->axis];
+    tsri_ref_moved m = {(size_t)size, out + y * size, NULL};
     if (id >= 0)
-        j.x = (const char *)in[0] + x * size;
-    tsri_ref_iter_run(&v->ref.iter, copy_row, &j, false);
+        m.from = (const char *)in[0] + x * size;
+    tsri_ref_iter_run(&v->ref.iter, id >= 0 ? tsri_ref_move_row : clear_row, &m, false);
 }
 
 static tsr_status gather_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
@@ -138,7 +108,7 @@ SUM(double, sum_f64)
 
 /* Sorts the ids' slices of dy by id, keeping their order: those of row r are slice[begin[r]] up to
  * slice[begin[r + 1]]. */
-static void sort_slices(const gather *v, const int64_t *ids, int64_t *begin, int64_t *slice)
+static void sort_slices(const gather *v, const void *ids, int64_t *begin, int64_t *slice)
 {
     const int64_t pad = v->ref.attrs.gather.has_pad ? v->ref.attrs.gather.pad - v->first : -1;
     memset(begin, 0, (size_t)(v->len + 2) * sizeof *begin);
@@ -152,7 +122,7 @@ static void sort_slices(const gather *v, const int64_t *ids, int64_t *begin, int
     for (int64_t i = 0; i < v->n; i++) {
         int64_t id = local_id(v, ids, i);
         if (id >= 0 && id != pad)
-            slice[begin[id + 1]++] = offset_of(&v->y, v->axis, v->axis + v->nids, i);
+            slice[begin[id + 1]++] = tsri_ref_offset(&v->y, v->axis, v->axis + v->nids, i);
     }
 }
 
@@ -171,10 +141,10 @@ static tsr_status gather_dx_run(const tsri_kernel *k, void *const *in, void *con
     char *dx = out[0];
     TSRI_REF_EACH(item, 0, v->outer * v->len, v->outer * (v->len + v->n) * v->inner >= PARALLEL, {
         int64_t o = item / v->len, r = item % v->len;
-        int64_t x = offset_of(&v->x, 0, v->axis, o) + r * v->x.stride[v->axis];
+        int64_t x = tsri_ref_offset(&v->x, 0, v->axis, o) + r * v->x.stride[v->axis];
         sum_job j = {dy, dx + x * (int64_t)size, slice + begin[r], begin[r + 1] - begin[r]};
         if (j.n)
-            j.dy = dy + offset_of(&v->y, 0, v->axis, o) * (int64_t)size;
+            j.dy = dy + tsri_ref_offset(&v->y, 0, v->axis, o) * (int64_t)size;
         tsri_ref_iter_run(&v->ref.iter, fn, &j, false);
     });
     return TSR_OK;
@@ -182,46 +152,35 @@ static tsr_status gather_dx_run(const tsri_kernel *k, void *const *in, void *con
 
 /* --- making them ------------------------------------------------------------------------------ */
 
-static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_fn *run,
-                         const tsri_arg *x, const tsri_arg *ids, const tsri_arg *y,
-                         tsri_kernel **out_kernel)
+tsr_status tsri_ref_gather(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    bool dx = d->op == TSRI_OP_GATHER_DX;
-    if (ids->dtype != TSR_I64 || x->dtype != y->dtype || (dx && !tsri_ref_is_float(x->dtype)))
+    const bool dx = d->op == TSRI_OP_GATHER_DX;
+    const tsri_arg *x = dx ? &d->out[0] : &d->in[0], *y = dx ? &d->in[1] : &d->out[0];
+    if (d->in[!dx].dtype != TSR_I64 || x->dtype != y->dtype || (dx && !tsri_ref_is_float(x->dtype)))
         return tsri_ref_decline(d);
-    gather *v = tsri_ref_make(mem, d, run, sizeof *v);
+    gather *v = tsri_ref_make(mem, d, dx ? gather_dx_run : gather_run, sizeof *v);
     TSRI_NEED(v);
-    const int axis = d->attrs->gather.axis, behind = x->ndim - axis - 1;
     v->x = *x;
     v->y = *y;
+    v->ids = &v->ref.desc.in[!dx];
+    const int axis = d->attrs->gather.axis, behind = x->ndim - axis - 1;
     v->axis = axis;
-    v->nids = ids->ndim;
-    v->n = tsri_ref_count(ids);
-    v->outer = count_of(x, 0, axis);
-    v->inner = count_of(x, axis + 1, x->ndim);
+    v->nids = v->ids->ndim;
+    v->n = tsri_arg_count(v->ids);
+    v->outer = tsri_arg_count_of(x, 0, axis);
+    v->inner = tsri_arg_count_of(x, axis + 1, x->ndim);
     v->first = x->offset[axis];
     v->len = x->shape[axis];
     v->size = x->gshape[axis];
     const int64_t *sx = x->stride + axis + 1, *sy = y->stride + y->ndim - behind;
-    tsri_ref_iter_init(&v->ref.iter, behind, x->shape + axis + 1);
-    tsri_ref_iter_push(&v->ref.iter, dx ? sx : sy);
-    tsri_ref_iter_push(&v->ref.iter, dx ? sy : sx);
-    tsri_ref_iter_finish(&v->ref.iter);
+    tsri_ref_walk(&v->ref.iter, behind, x->shape + axis + 1, 2,
+                  (const int64_t *[]){dx ? sx : sy, dx ? sy : sx});
     if (dx)
         v->ref.base.scratch_bytes = (size_t)(v->len + 2 + v->n) * sizeof(int64_t);
     *out_kernel = &v->ref.base;
     return TSR_OK;
 }
-
-tsr_status tsri_ref_gather(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return create(mem, d, gather_run, &d->in[0], &d->in[1], &d->out[0], out_kernel);
-}
-
-tsr_status tsri_ref_gather_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return create(mem, d, gather_dx_run, &d->out[0], &d->in[0], &d->in[1], out_kernel);
-}
+TSRI_REF_SAME(gather_dx, gather);
 
 /* --- one_hot ---------------------------------------------------------------------------------- */
 
@@ -232,14 +191,15 @@ static tsr_status one_hot_run(const tsri_kernel *k, void *const *in, void *const
     const tsri_kernel_desc *d = &((const tsri_ref *)k)->desc;
     const tsri_arg *ids = &d->in[0], *y = &d->out[0];
     const int last = y->ndim - 1;
-    if (tsri_ref_count(y)) /* dense, and 0 is no bit in any dtype */
-        memset(out[0], 0, (size_t)tsri_ref_count(y) * tsr_dtype_size(y->dtype));
-    for (int64_t i = 0; i < tsri_ref_count(ids); i++) {
-        int64_t id = ((const int64_t *)in[0])[offset_of(ids, 0, ids->ndim, i)];
+    if (tsri_arg_count(y)) /* dense, and 0 is no bit in any dtype */
+        memset(out[0], 0, (size_t)tsri_arg_count(y) * tsr_dtype_size(y->dtype));
+    for (int64_t i = 0; i < tsri_arg_count(ids); i++) {
+        int64_t id = id_of(ids, in[0], i);
         TSRI_TRY(tsri_check_id(d, ids, i, id, y->gshape[last]));
         id -= y->offset[last];
         if (id >= 0 && id < y->shape[last])
-            tsri_ref_store(y->dtype, out[0], offset_of(y, 0, last, i) + id * y->stride[last], 1);
+            tsri_ref_store(y->dtype, out[0], tsri_ref_offset(y, 0, last, i) + id * y->stride[last],
+                           1);
     }
     return TSR_OK;
 }

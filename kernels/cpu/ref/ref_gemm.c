@@ -144,11 +144,8 @@ static void tile(int64_t k, const double *a, const double *b, double *c, int64_t
 }
 
 static void store_block(const tsri_ref_gemm *g, const places *row, int64_t nr, const places *col,
-                        int64_t nc, int64_t n0, const void *bias, const double *acc, void *c)
+                        int64_t nc, const double *add, const double *acc, void *c)
 {
-    double add[NC] = {0};
-    for (int64_t j = 0; g->bias_dtype && j < nc; j++)
-        add[j] = tsri_ref_load(g->bias_dtype, bias, n0 + j);
     for (int64_t i = 0; i < nr; i++, acc += NC) {
         if (g->c.dtype == TSR_F32) {
             float *y = (float *)c + row->off[i];
@@ -162,9 +159,25 @@ static void store_block(const tsri_ref_gemm *g, const places *row, int64_t nr, c
     }
 }
 
-static void block(const tsri_ref_gemm *g, int64_t m0, int64_t n0, const void *a, const void *b,
-                  const void *bias, void *c, double *scratch)
+/* Where product i of an operand begins; NULL if it has no element, when it is not read. */
+static void *product_of(const tsri_ref_matrix *m, void *p, int64_t i)
 {
+    int64_t off = 0;
+    for (int k = m->batch.ndim - 1; k >= 0; k--) {
+        off += i % m->batch.size[k] * m->batch.stride[k];
+        i /= m->batch.size[k];
+    }
+    return p ? (char *)p + off * (int64_t)tsr_dtype_size(m->dtype) : NULL;
+}
+
+/* The block of c at row m0, column n0 of product i. */
+static void block(const tsri_ref_gemm *g, int64_t i, int64_t m0, int64_t n0, void *const *in,
+                  void *const *out, double *scratch)
+{
+    const tsri_kernel_desc *d = &g->ref.desc;
+    const void *a = product_of(&g->a, in[g->a.operand], i);
+    const void *b = product_of(&g->b, in[g->b.operand], i);
+    double add[NC] = {0};
     double *pa = scratch, *pb = pa + MC * KC, *acc = pb + NC * KC;
     int64_t m = g->c.row.count - m0 < MC ? g->c.row.count - m0 : MC;
     int64_t n = g->c.col.count - n0 < NC ? g->c.col.count - n0 : NC, depth = g->a.col.count;
@@ -179,33 +192,55 @@ static void block(const tsri_ref_gemm *g, int64_t m0, int64_t n0, const void *a,
         find_places(&g->b.col, k0, kc, &k);
         pack(&g->b, b, &col, n, &k, kc, pb);
         for (int64_t j = 0; j < n; j += TILE)
-            for (int64_t i = 0; i < m; i += TILE)
-                tile(kc, pa + i * kc, pb + j * kc, acc + i * NC + j, NC);
+            for (int64_t r = 0; r < m; r += TILE)
+                tile(kc, pa + r * kc, pb + j * kc, acc + r * NC + j, NC);
     }
     find_places(&g->c.row, m0, m, &row);
     find_places(&g->c.col, n0, n, &col);
-    store_block(g, &row, m, &col, n, n0, bias, acc, c);
+    for (int64_t j = 0; d->nin > 2 && j < n; j++)
+        add[j] = tsri_ref_load(d->in[2].dtype, in[2], i * g->c.col.count + n0 + j);
+    store_block(g, &row, m, &col, n, add, acc, product_of(&g->c, out[0], i));
 }
 
-void tsri_ref_gemm_plan(tsri_ref_gemm *g)
+static tsr_status gemm_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
-    double work = (double)g->c.row.count * (double)g->c.col.count * (double)g->a.col.count;
-    g->threads = work > 1e6 ? omp_get_max_threads() : 1;
-    g->scratch_bytes = (size_t)g->threads * (MC * KC + NC * KC + MC * NC) * sizeof(double);
-}
-
-void tsri_ref_gemm_run(const tsri_ref_gemm *g, const void *a, const void *b, const void *bias,
-                       void *c, void *scratch)
-{
+    const tsri_ref_gemm *g = (const tsri_ref_gemm *)k;
     const int64_t nb = (g->c.col.count + NC - 1) / NC, each = MC * KC + NC * KC + MC * NC;
-    const int64_t n = (g->c.row.count + MC - 1) / MC * nb;
+    const int64_t n = (g->c.row.count + MC - 1) / MC * nb, all = n * g->c.batch.count;
     if (g->threads <= 1) { /* libgomp would allocate for a team of one */
-        for (int64_t i = 0; i < n; i++)
-            block(g, i / nb * MC, i % nb * NC, a, b, bias, c, scratch);
-        return;
+        for (int64_t i = 0; i < all; i++)
+            block(g, i / n, i % n / nb * MC, i % nb * NC, in, out, scratch);
+        return TSR_OK;
     }
 #pragma omp parallel for schedule(static) num_threads(g->threads)
-    for (int64_t i = 0; i < n; i++)
-        block(g, i / nb * MC, i % nb * NC, a, b, bias, c,
+    for (int64_t i = 0; i < all; i++)
+        block(g, i / n, i % n / nb * MC, i % nb * NC, in, out,
               (double *)scratch + omp_get_thread_num() * each);
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_gemm_make(tsri_mem *mem, const tsri_kernel_desc *d, int a, int b,
+                              tsri_ref_gemm **out_gemm)
+{
+    if (!tsri_ref_all_float(d))
+        return tsri_ref_decline(d);
+    tsri_ref_gemm *g = tsri_ref_make(mem, d, gemm_run, sizeof *g);
+    TSRI_NEED(g);
+    g->a.operand = a;
+    g->b.operand = b;
+    g->a.dtype = d->in[a].dtype;
+    g->b.dtype = d->in[b].dtype;
+    g->c.dtype = d->out[0].dtype;
+    g->c.batch.count = 1;
+    *out_gemm = g;
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_gemm_finish(tsri_ref_gemm *g, tsri_kernel **out_kernel)
+{
+    double work = (double)g->c.row.count * (double)g->c.col.count * (double)g->a.col.count;
+    g->threads = work * (double)g->c.batch.count > 1e6 ? omp_get_max_threads() : 1;
+    g->ref.base.scratch_bytes = (size_t)g->threads * (MC * KC + NC * KC + MC * NC) * sizeof(double);
+    *out_kernel = &g->ref.base;
+    return TSR_OK;
 }

@@ -11,17 +11,6 @@ typedef struct norm {
     int gamma, beta, dy, bstats; /* operands; -1: none */
 } norm;
 
-/* The offset of element i of axes [from, to). */
-static int64_t offset(const tsri_arg *a, int from, int to, int64_t i)
-{
-    int64_t off = 0;
-    for (int j = to - 1; j >= from; j--) {
-        off += i % a->shape[j] * a->stride[j];
-        i /= a->shape[j];
-    }
-    return off;
-}
-
 /* Where the rows of an operand of x's shape begin, and its features in them. */
 typedef struct places {
     const tsri_arg *arg;
@@ -35,9 +24,9 @@ static places find(const norm *v, const tsri_arg *a, void *p, int64_t **scratch)
     places q = {.arg = a, .p = p, .row = *scratch, .feature = *scratch + v->rows};
     *scratch += v->rows + v->features;
     for (int64_t i = 0; i < v->rows; i++)
-        q.row[i] = offset(a, 0, lead, i);
+        q.row[i] = tsri_ref_offset(a, 0, lead, i);
     for (int64_t i = 0; i < v->features; i++)
-        q.feature[i] = offset(a, lead, a->ndim, i);
+        q.feature[i] = tsri_ref_offset(a, lead, a->ndim, i);
     return q;
 }
 
@@ -50,13 +39,13 @@ static double load(const places *q, int64_t row, int64_t feature)
 static double param(const norm *v, int operand, void *const *in, int64_t feature)
 {
     const tsri_arg *a = &v->ref.desc.in[operand];
-    return tsri_ref_load(a->dtype, in[operand], offset(a, 0, a->ndim, feature));
+    return tsri_ref_load(a->dtype, in[operand], tsri_ref_offset(a, 0, a->ndim, feature));
 }
 
 /* The two numbers of a row. */
 static double *pair(const tsri_arg *a, void *p, int64_t row)
 {
-    return (double *)p + offset(a, 0, a->ndim - 1, row);
+    return (double *)p + tsri_ref_offset(a, 0, a->ndim - 1, row);
 }
 
 static void moments(const norm *v, void *const *in, int64_t row, double *mean, double *rstd)
@@ -171,8 +160,8 @@ static tsr_status param_grad_run(const tsri_kernel *k, void *const *in, void *co
             sum[1] += g;
         }
         for (int o = 0; o < 2; o++)
-            tsri_ref_store(d->out[o].dtype, out[o], offset(&d->out[o], 0, d->out[o].ndim, f),
-                           sum[o]);
+            tsri_ref_store(d->out[o].dtype, out[o],
+                           tsri_ref_offset(&d->out[o], 0, d->out[o].ndim, f), sum[o]);
     });
     return TSR_OK;
 }
@@ -185,10 +174,7 @@ tsr_status tsri_ref_ln_stats(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
                            : d->op == TSRI_OP_LN_BWD_STATS ? bwd_stats_run
                            : d->op == TSRI_OP_LN_BWD_APPLY ? bwd_apply_run
                                                            : param_grad_run;
-    for (int i = 0; i < d->nin; i++)
-        if (!tsri_ref_is_float(d->in[i].dtype))
-            return tsri_ref_decline(d);
-    if (!tsri_ref_is_float(d->out[0].dtype) || (d->nin > 1 && d->in[1].dtype != TSR_F64))
+    if (!tsri_ref_all_float(d) || (d->nin > 1 && d->in[1].dtype != TSR_F64))
         return tsri_ref_decline(d);
     norm *v = tsri_ref_make(mem, d, run, sizeof *v);
     TSRI_NEED(v);

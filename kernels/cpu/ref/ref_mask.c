@@ -3,16 +3,10 @@
  * in the global tensor. */
 #include "kernels/cpu/ref/ref.h"
 
-typedef struct job {
-    const tsri_ref *ref;
-    void *const *in;
-    void *out;
-} job;
-
 /* Ops 2 and 3 of the walk count rows and columns. */
 static void mask_row(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     const tsri_arg *x = &j->ref->desc.in[0], *y = &j->ref->desc.out[0];
     const double value = j->ref->attrs.mask_above.value;
     /* Columns beyond rows by more than this are masked. */
@@ -21,17 +15,9 @@ static void mask_row(void *arg, const tsri_ref_row *r)
     for (int64_t i = 0; i < r->n; i++) {
         int64_t row = r->off[2] + i * r->step[2], col = r->off[3] + i * r->step[3];
         double v = tsri_ref_load(x->dtype, j->in[0], r->off[1] + i * r->step[1]);
-        tsri_ref_store(y->dtype, j->out, r->off[0] + i * r->step[0], col - row <= most ? v : value);
+        tsri_ref_store(y->dtype, j->out[0], r->off[0] + i * r->step[0],
+                       col - row <= most ? v : value);
     }
-}
-
-static tsr_status mask_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    job j = {ref, in, out[0]};
-    tsri_ref_iter_run(&ref->iter, mask_row, &j, true);
-    return TSR_OK;
 }
 
 tsr_status tsri_ref_causal_mask(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
@@ -39,17 +25,9 @@ tsr_status tsri_ref_causal_mask(tsri_mem *mem, const tsri_kernel_desc *d, tsri_k
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
     if (!tsri_ref_is_float(x->dtype) || y->dtype != x->dtype)
         return tsri_ref_decline(d);
-    tsri_ref *ref = tsri_ref_make(mem, d, mask_run, sizeof *ref);
-    TSRI_NEED(ref);
     int64_t row[TSR_MAX_NDIM] = {0}, col[TSR_MAX_NDIM] = {0};
     row[x->ndim - 2] = 1;
     col[x->ndim - 1] = 1;
-    tsri_ref_iter_init(&ref->iter, y->ndim, y->shape);
-    tsri_ref_iter_push(&ref->iter, y->stride);
-    tsri_ref_iter_push(&ref->iter, x->stride);
-    tsri_ref_iter_push(&ref->iter, row);
-    tsri_ref_iter_push(&ref->iter, col);
-    tsri_ref_iter_finish(&ref->iter);
-    *out_kernel = &ref->base;
-    return TSR_OK;
+    return tsri_ref_create_rows(mem, d, mask_row, 4,
+                                (const int64_t *[]){y->stride, x->stride, row, col}, out_kernel);
 }

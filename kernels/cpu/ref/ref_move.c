@@ -4,12 +4,6 @@
 
 #include <string.h>
 
-typedef struct job {
-    size_t size;
-    const char *x;
-    char *y;
-} job;
-
 #define MOVE(T)                                     \
     do {                                            \
         const T *x = (const T *)(const void *)from; \
@@ -39,27 +33,26 @@ void tsri_ref_move(size_t size, char *to, int64_t sy, const char *from, int64_t 
     }
 }
 
-static void move_row(void *arg, const tsri_ref_row *r)
+void tsri_ref_move_row(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
-    tsri_ref_move(j->size, j->y + r->off[0] * (int64_t)j->size, r->step[0],
-                  j->x + r->off[1] * (int64_t)j->size, r->step[1], r->n);
+    const tsri_ref_moved *m = arg;
+    const int64_t size = (int64_t)m->size;
+    tsri_ref_move(m->size, m->to + r->off[0] * size, r->step[0], m->from + r->off[1] * size,
+                  r->step[1], r->n);
 }
 
-static tsr_status copy_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+static void copy_row(void *arg, const tsri_ref_row *r)
 {
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    job j = {tsr_dtype_size(ref->desc.out[0].dtype), in[0], out[0]};
-    tsri_ref_iter_run(&ref->iter, move_row, &j, true);
-    return TSR_OK;
+    const tsri_ref_job *j = arg;
+    tsri_ref_moved m = {tsr_dtype_size(j->ref->desc.out[0].dtype), j->out[0], j->in[0]};
+    tsri_ref_move_row(&m, r);
 }
 
 tsr_status tsri_ref_copy(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     if (d->in[0].dtype != d->out[0].dtype)
         return tsri_ref_decline(d);
-    return tsri_ref_create_map(mem, d, copy_run, out_kernel);
+    return tsri_ref_create_map(mem, d, copy_row, out_kernel);
 }
 TSRI_REF_SAME(broadcast_to, copy);
 TSRI_REF_SAME(assign, copy);
@@ -112,7 +105,7 @@ static tsr_status reshape_run(const tsri_kernel *k, void *const *in, void *const
     const tsri_kernel_desc *d = &((const tsri_ref *)k)->desc;
     size_t size = tsr_dtype_size(d->out[0].dtype);
     cursor x = {.arg = &d->in[0]}, y = {.arg = &d->out[0]};
-    for (int64_t left = tsri_ref_count(y.arg); left > 0;) {
+    for (int64_t left = tsri_arg_count(y.arg); left > 0;) {
         int64_t n = run_left(&x) < run_left(&y) ? run_left(&x) : run_left(&y);
         tsri_ref_move(size, (char *)out[0] + y.off * (int64_t)size, run_step(&y),
                       (const char *)in[0] + x.off * (int64_t)size, run_step(&x), n);
@@ -145,10 +138,10 @@ tsr_status tsri_ref_reshape(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
 {
     if (d->in[0].dtype != d->out[0].dtype)
         return tsri_ref_decline(d);
-    if (tsri_ref_count(&d->in[0]) != tsri_ref_count(&d->out[0]))
+    if (tsri_arg_count(&d->in[0]) != tsri_arg_count(&d->out[0]))
         return tsri_fail(
             TSR_ERR_SHAPE, "reshape: a shard of %lld elements can't become one of %lld",
-            (long long)tsri_ref_count(&d->in[0]), (long long)tsri_ref_count(&d->out[0]));
+            (long long)tsri_arg_count(&d->in[0]), (long long)tsri_arg_count(&d->out[0]));
     tsri_kernel_desc flat = *d;
     flatten(&flat.in[0]);
     flatten(&flat.out[0]);

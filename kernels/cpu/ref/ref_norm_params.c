@@ -123,19 +123,13 @@ tsr_status tsri_ref_bn_fold(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     return tsri_ref_create(mem, d, fold_run, out_kernel);
 }
 
-typedef struct job {
-    const tsri_ref *ref;
-    void *const *in;
-    void *out;
-} job;
-
 #define ROW(T, name)                                                                        \
     static void name(void *arg, const tsri_ref_row *r)                                      \
     {                                                                                       \
-        const job *j = arg;                                                                 \
+        const tsri_ref_job *j = arg;                                                        \
         const T *x = (const T *)j->in[0] + r->off[1];                                       \
         const T *a = (const T *)j->in[1] + r->off[2], *b = (const T *)j->in[2] + r->off[3]; \
-        T *y = (T *)j->out + r->off[0];                                                     \
+        T *y = (T *)j->out[0] + r->off[0];                                                  \
         const int64_t sx = r->step[1], sa = r->step[2], sb = r->step[3], sy = r->step[0];   \
         for (int64_t i = 0; i < r->n; i++)                                                  \
             y[i * sy] = (T)((double)x[i * sx] * (double)a[i * sa] + (double)b[i * sb]);     \
@@ -143,32 +137,15 @@ typedef struct job {
 ROW(float, scale_shift_f32)
 ROW(double, scale_shift_f64)
 
-static tsr_status scale_shift_run(const tsri_kernel *k, void *const *in, void *const *out,
-                                  void *scratch)
-{
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    job j = {ref, in, out[0]};
-    tsri_ref_row_fn *fn = ref->desc.out[0].dtype == TSR_F32 ? scale_shift_f32 : scale_shift_f64;
-    tsri_ref_iter_run(&ref->iter, fn, &j, true);
-    return TSR_OK;
-}
-
 tsr_status tsri_ref_scale_shift(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    for (int i = 0; i < 3; i++)
-        if (!tsri_ref_is_float(d->out[0].dtype) || d->in[i].dtype != d->out[0].dtype)
-            return tsri_ref_decline(d);
-    tsri_ref *ref = tsri_ref_make(mem, d, scale_shift_run, sizeof *ref);
-    TSRI_NEED(ref);
-    tsri_ref_iter_init(&ref->iter, d->out[0].ndim, d->out[0].shape);
-    tsri_ref_iter_push_arg(&ref->iter, &d->out[0]);
-    tsri_ref_iter_push_arg(&ref->iter, &d->in[0]);
-    for (int i = 1; i < 3; i++) { /* along the channels, axis 1 */
-        int64_t stride[TSR_MAX_NDIM] = {0, d->in[i].stride[0]};
-        tsri_ref_iter_push(&ref->iter, stride);
-    }
-    tsri_ref_iter_finish(&ref->iter);
-    *out_kernel = &ref->base;
-    return TSR_OK;
+    const tsri_arg *y = &d->out[0];
+    if (!tsri_ref_is_float(y->dtype) || !tsri_ref_alike(d, 0, 3))
+        return tsri_ref_decline(d);
+    /* Scale and shift go along the channels, axis 1. */
+    const int64_t scale[TSR_MAX_NDIM] = {0, d->in[1].stride[0]};
+    const int64_t shift[TSR_MAX_NDIM] = {0, d->in[2].stride[0]};
+    return tsri_ref_create_rows(mem, d, y->dtype == TSR_F32 ? scale_shift_f32 : scale_shift_f64, 4,
+                                (const int64_t *[]){y->stride, d->in[0].stride, scale, shift},
+                                out_kernel);
 }

@@ -5,37 +5,31 @@
 
 #include <math.h>
 
-/* in: operands by the walk (op 1 + i), results are in place. */
-typedef struct job {
-    const tsri_ref *ref;
-    void *const *out;
-    const void *g;
-    const double *hyper;
-} job;
-
-#define SGD(T, name)                                                                         \
-    static void name(void *arg, const tsri_ref_row *r)                                       \
-    {                                                                                        \
-        const job *j = arg;                                                                  \
-        const tsri_attrs *at = &j->ref->attrs;                                               \
-        const bool momentum = j->ref->desc.nin == 4, first = j->hyper[TSRI_HYPER_STEP] == 1; \
-        const int og = momentum ? 3 : 2;                                                     \
-        const T lr = (T)j->hyper[TSRI_HYPER_LR], decay = (T)at->sgd.weight_decay;            \
-        const T mom = (T)at->sgd.momentum, damp = (T)(1 - at->sgd.dampening);                \
-        T *p = (T *)j->out[0] + r->off[1];                                                   \
-        T *v = momentum ? (T *)j->out[1] + r->off[2] : NULL;                                 \
-        const T *grad = (const T *)j->g + r->off[og];                                        \
-        for (int64_t i = 0; i < r->n; i++) {                                                 \
-            T *pi = p + i * r->step[1], g = grad[i * r->step[og]];                           \
-            if (at->sgd.weight_decay != 0)                                                   \
-                g += decay * *pi;                                                            \
-            if (momentum) {                                                                  \
-                T *vi = v + i * r->step[2];                                                  \
-                *vi = first ? g : mom * *vi + damp * g;                                      \
-                g = at->sgd.nesterov ? g + mom * *vi : *vi;                                  \
-            }                                                                                \
-            *pi -= lr * g;                                                                   \
-        }                                                                                    \
+/* Results are in place: the walk is over the result of in[0], then the operands. */
+#define SGD(T, name)                                                                      \
+    static void name(void *arg, const tsri_ref_row *r)                                    \
+    {                                                                                     \
+        const tsri_ref_job *j = arg;                                                      \
+        const tsri_attrs *at = &j->ref->attrs;                                            \
+        const double *hyper = j->in[j->ref->desc.nin - 1];                                \
+        const bool momentum = j->ref->desc.nin == 4, first = hyper[TSRI_HYPER_STEP] == 1; \
+        const int og = momentum ? 3 : 2;                                                  \
+        const T lr = (T)hyper[TSRI_HYPER_LR], decay = (T)at->sgd.weight_decay;            \
+        const T mom = (T)at->sgd.momentum, damp = (T)(1 - at->sgd.dampening);             \
+        T *p = (T *)j->out[0] + r->off[1];                                                \
+        T *v = momentum ? (T *)j->out[1] + r->off[2] : NULL;                              \
+        const T *grad = (const T *)j->in[og - 1] + r->off[og];                            \
+        for (int64_t i = 0; i < r->n; i++) {                                              \
+            T *pi = p + i * r->step[1], g = grad[i * r->step[og]];                        \
+            if (at->sgd.weight_decay != 0)                                                \
+                g += decay * *pi;                                                         \
+            if (momentum) {                                                               \
+                T *vi = v + i * r->step[2];                                               \
+                *vi = first ? g : mom * *vi + damp * g;                                   \
+                g = at->sgd.nesterov ? g + mom * *vi : *vi;                               \
+            }                                                                             \
+            *pi -= lr * g;                                                                \
+        }                                                                                 \
     }
 SGD(float, sgd_f32)
 SGD(double, sgd_f64)
@@ -54,9 +48,10 @@ static inline double root_f64(double x)
 #define ADAM(T, name, root)                                                                 \
     static void name(void *arg, const tsri_ref_row *r)                                      \
     {                                                                                       \
-        const job *j = arg;                                                                 \
+        const tsri_ref_job *j = arg;                                                        \
         const tsri_attrs *at = &j->ref->attrs;                                              \
-        const double lr = j->hyper[TSRI_HYPER_LR], step = j->hyper[TSRI_HYPER_STEP];        \
+        const double *hyper = j->in[4];                                                     \
+        const double lr = hyper[TSRI_HYPER_LR], step = hyper[TSRI_HYPER_STEP];              \
         const double b1 = at->adam.beta1, b2 = at->adam.beta2, wd = at->adam.weight_decay;  \
         const T move = (T)(lr / (1 - pow(b1, step)));                                       \
         const T correct = (T)sqrt(1 - pow(b2, step)), eps = (T)at->adam.eps;                \
@@ -64,7 +59,7 @@ static inline double root_f64(double x)
         const T shrink = (T)(1 - lr * wd), decay = (T)wd;                                   \
         T *p = (T *)j->out[0] + r->off[1];                                                  \
         T *m = (T *)j->out[1] + r->off[2], *v = (T *)j->out[2] + r->off[3];                 \
-        const T *grad = (const T *)j->g + r->off[4];                                        \
+        const T *grad = (const T *)j->in[3] + r->off[4];                                    \
         for (int64_t i = 0; i < r->n; i++) {                                                \
             T *pi = p + i * r->step[1], *mi = m + i * r->step[2], *vi = v + i * r->step[3]; \
             T g = grad[i * r->step[4]];                                                     \
@@ -80,45 +75,19 @@ static inline double root_f64(double x)
 ADAM(float, adam_f32, root_f32)
 ADAM(double, adam_f64, root_f64)
 
-static tsr_status optim_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    int nin = ref->desc.nin;
-    bool f32 = ref->desc.out[0].dtype == TSR_F32, adam = ref->desc.op == TSRI_OP_ADAM;
-    job j = {ref, out, in[nin - 2], in[nin - 1]};
-    tsri_ref_iter_run(&ref->iter,
-                      adam  ? f32 ? adam_f32 : adam_f64
-                      : f32 ? sgd_f32
-                            : sgd_f64,
-                      &j, true);
-    return TSR_OK;
-}
-
-static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    if (!tsri_ref_is_float(d->out[0].dtype) || d->in[d->nin - 1].dtype != TSR_F64)
-        return tsri_ref_decline(d);
-    for (int i = 0; i < d->nin - 1; i++)
-        if (d->in[i].dtype != d->out[0].dtype)
-            return tsri_ref_decline(d);
-    tsri_ref *ref = tsri_ref_make(mem, d, optim_run, sizeof *ref);
-    TSRI_NEED(ref);
-    tsri_ref_iter_init(&ref->iter, d->out[0].ndim, d->out[0].shape);
-    tsri_ref_iter_push(&ref->iter, d->out[0].stride);
-    for (int i = 0; i < d->nin - 1; i++) /* all but hyper */
-        tsri_ref_iter_push(&ref->iter, d->in[i].stride);
-    tsri_ref_iter_finish(&ref->iter);
-    *out_kernel = &ref->base;
-    return TSR_OK;
-}
-
 tsr_status tsri_ref_sgd(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    return create(mem, d, out_kernel);
+    const bool f32 = d->out[0].dtype == TSR_F32;
+    const int nops = d->nin; /* the result, and all operands but hyper */
+    if (!tsri_ref_is_float(d->out[0].dtype) || d->in[nops - 1].dtype != TSR_F64 ||
+        !tsri_ref_alike(d, 0, nops - 1))
+        return tsri_ref_decline(d);
+    const int64_t *stride[TSRI_REF_OPS] = {d->out[0].stride};
+    for (int i = 1; i < nops; i++)
+        stride[i] = d->in[i - 1].stride;
+    tsri_ref_row_fn *row = d->op == TSRI_OP_SGD ? f32 ? sgd_f32 : sgd_f64
+                           : f32                ? adam_f32
+                                                : adam_f64;
+    return tsri_ref_create_rows(mem, d, row, nops, stride, out_kernel);
 }
-
-tsr_status tsri_ref_adam(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return create(mem, d, out_kernel);
-}
+TSRI_REF_SAME(adam, sgd);

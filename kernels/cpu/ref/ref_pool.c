@@ -87,80 +87,28 @@ static double divisor(const tsri_ref *ref, int64_t oh, int64_t ow, const tsri_ar
 #undef T
 #undef FN
 
-static tsr_status max_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    if (ref->desc.in[0].dtype == TSR_F32)
-        max_pool_f32(ref, in[0], out[0], out[1]);
-    else
-        max_pool_f64(ref, in[0], out[0], out[1]);
-    return TSR_OK;
-}
-
-static tsr_status max_dx_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+static tsr_status pool_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     (void)scratch;
     const tsri_ref *ref = (const tsri_ref *)k;
     if (ref->desc.out[0].dtype == TSR_F32)
-        max_pool_dx_f32(ref, in[0], in[1], out[0]);
+        pool_f32(ref, in, out);
     else
-        max_pool_dx_f64(ref, in[0], in[1], out[0]);
+        pool_f64(ref, in, out);
     return TSR_OK;
-}
-
-static tsr_status avg_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    if (ref->desc.in[0].dtype == TSR_F32)
-        avg_pool_f32(ref, in[0], out[0]);
-    else
-        avg_pool_f64(ref, in[0], out[0]);
-    return TSR_OK;
-}
-
-static tsr_status avg_dx_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    if (ref->desc.in[0].dtype == TSR_F32)
-        avg_pool_dx_f32(ref, in[0], out[0]);
-    else
-        avg_pool_dx_f64(ref, in[0], out[0]);
-    return TSR_OK;
-}
-
-static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, const tsri_arg *data,
-                         tsri_ref_run_fn *run, tsri_kernel **out_kernel)
-{
-    if (!tsri_ref_is_float(data->dtype) || d->out[0].dtype != data->dtype)
-        return tsri_ref_decline(d);
-    return tsri_ref_create(mem, d, run, out_kernel);
 }
 
 tsr_status tsri_ref_max_pool(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    if (d->nout > 1 && d->out[1].dtype != TSR_I32)
+    const bool max_dx = d->op == TSRI_OP_MAX_POOL_DX; /* of which operand 0 are the indices */
+    const tsri_arg *idx = max_dx ? &d->in[0] : d->nout > 1 ? &d->out[1] : NULL;
+    if ((idx && idx->dtype != TSR_I32) || !tsri_ref_is_float(d->out[0].dtype) ||
+        !tsri_ref_alike(d, max_dx, d->nin))
         return tsri_ref_decline(d);
-    return create(mem, d, &d->in[0], max_run, out_kernel);
+    return tsri_ref_create(mem, d, pool_run, out_kernel);
 }
-
-tsr_status tsri_ref_max_pool_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    if (d->in[0].dtype != TSR_I32)
-        return tsri_ref_decline(d);
-    return create(mem, d, &d->in[1], max_dx_run, out_kernel);
-}
-
-tsr_status tsri_ref_avg_pool(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return create(mem, d, &d->in[0], avg_run, out_kernel);
-}
-TSRI_REF_SAME(adaptive_pool, avg_pool);
-
-tsr_status tsri_ref_avg_pool_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return create(mem, d, &d->in[0], avg_dx_run, out_kernel);
-}
-TSRI_REF_SAME(adaptive_pool_dx, avg_pool_dx);
+TSRI_REF_SAME(max_pool_dx, max_pool);
+TSRI_REF_SAME(avg_pool, max_pool);
+TSRI_REF_SAME(avg_pool_dx, max_pool);
+TSRI_REF_SAME(adaptive_pool, max_pool);
+TSRI_REF_SAME(adaptive_pool_dx, max_pool);

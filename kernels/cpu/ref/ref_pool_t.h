@@ -26,7 +26,7 @@ static void FN(max_window)(const T *x, const tsri_arg *a, span h, span w, T *y, 
 static void FN(max_pool)(const tsri_ref *ref, const T *x, T *y, int32_t *idx)
 {
     const tsri_arg *a = &ref->desc.in[0], *o = &ref->desc.out[0], *ix = &ref->desc.out[1];
-    TSRI_REF_EACH(r, 0, o->shape[0] * o->shape[2], tsri_ref_count(a) > 1 << 14, {
+    TSRI_REF_EACH(r, 0, o->shape[0] * o->shape[2], tsri_arg_count(a) > 1 << 14, {
         int64_t n = r / o->shape[2], p = r % o->shape[2];
         span h = window(ref, 0, p, a, o);
         for (int64_t q = 0; q < o->shape[3]; q++) {
@@ -44,7 +44,7 @@ static void FN(max_pool)(const tsri_ref *ref, const T *x, T *y, int32_t *idx)
 static void FN(max_pool_dx)(const tsri_ref *ref, const int32_t *idx, const T *dy, T *dx)
 {
     const tsri_arg *ix = &ref->desc.in[0], *g = &ref->desc.in[1], *a = &ref->desc.out[0];
-    TSRI_REF_EACH(r, 0, a->shape[0] * a->shape[2], tsri_ref_count(a) > 1 << 14, {
+    TSRI_REF_EACH(r, 0, a->shape[0] * a->shape[2], tsri_arg_count(a) > 1 << 14, {
         int64_t n = r / a->shape[2], p = r % a->shape[2];
         span h = holders(ref, 0, p, a, g);
         for (int64_t q = 0; q < a->shape[3]; q++) {
@@ -64,7 +64,7 @@ static void FN(max_pool_dx)(const tsri_ref *ref, const int32_t *idx, const T *dy
 static void FN(avg_pool)(const tsri_ref *ref, const T *x, T *y)
 {
     const tsri_arg *a = &ref->desc.in[0], *o = &ref->desc.out[0];
-    TSRI_REF_EACH(r, 0, o->shape[0] * o->shape[2], tsri_ref_count(a) > 1 << 14, {
+    TSRI_REF_EACH(r, 0, o->shape[0] * o->shape[2], tsri_arg_count(a) > 1 << 14, {
         int64_t n = r / o->shape[2], p = r % o->shape[2];
         span h = window(ref, 0, p, a, o);
         for (int64_t q = 0; q < o->shape[3]; q++) {
@@ -84,7 +84,7 @@ static void FN(avg_pool)(const tsri_ref *ref, const T *x, T *y)
 static void FN(avg_pool_dx)(const tsri_ref *ref, const T *dy, T *dx)
 {
     const tsri_arg *g = &ref->desc.in[0], *a = &ref->desc.out[0];
-    TSRI_REF_EACH(r, 0, a->shape[0] * a->shape[2], tsri_ref_count(a) > 1 << 14, {
+    TSRI_REF_EACH(r, 0, a->shape[0] * a->shape[2], tsri_arg_count(a) > 1 << 14, {
         int64_t n = r / a->shape[2], p = r % a->shape[2];
         span h = holders(ref, 0, p, a, g);
         for (int64_t q = 0; q < a->shape[3]; q++) {
@@ -105,4 +105,22 @@ static void FN(avg_pool_dx)(const tsri_ref *ref, const T *dy, T *dx)
             }
         }
     });
+}
+
+static void FN(pool)(const tsri_ref *ref, void *const *in, void *const *out)
+{
+    switch (ref->desc.op) {
+    case TSRI_OP_MAX_POOL:
+        FN(max_pool)(ref, in[0], out[0], out[1]);
+        break;
+    case TSRI_OP_MAX_POOL_DX:
+        FN(max_pool_dx)(ref, in[0], in[1], out[0]);
+        break;
+    case TSRI_OP_AVG_POOL:
+    case TSRI_OP_ADAPTIVE_POOL:
+        FN(avg_pool)(ref, in[0], out[0]);
+        break;
+    default:
+        FN(avg_pool_dx)(ref, in[0], out[0]);
+    }
 }

@@ -6,14 +6,6 @@
 
 #include <math.h>
 
-/* The global index is an operand of the walk like any other: last, begun at `begin`. */
-typedef struct job {
-    const tsri_ref *ref;
-    const void *x;
-    void *y;
-    uint64_t begin, step;
-} job;
-
 /* tsri_rng_uniform for a sequence of indices: four neighbours share a block. */
 typedef struct stream {
     uint64_t key, step, block;
@@ -31,16 +23,25 @@ static double uniform(stream *s, uint64_t index)
     return (double)(s->word[index % 4] >> 8) * 0x1p-24;
 }
 
+/* The global index is an operand of the walk like any other: last, begun here. */
+static uint64_t first_index(const tsri_ref_job *j)
+{
+    int64_t stride[TSR_MAX_NDIM];
+    return (uint64_t)tsri_ref_global_index(&j->ref->desc.out[0], stride);
+}
+
 #define DROPOUT(T, name)                                                           \
     static void name(void *arg, const tsri_ref_row *r)                             \
     {                                                                              \
-        const job *j = arg;                                                        \
+        const tsri_ref_job *j = arg;                                               \
         const double p = j->ref->attrs.dropout.p, scale = p < 1 ? 1 / (1 - p) : 0; \
-        stream s = {.key = j->ref->attrs.dropout.key, .step = j->step};            \
-        const T *x = (const T *)j->x + r->off[1];                                  \
-        T *y = (T *)j->y + r->off[0];                                              \
+        stream s = {.key = j->ref->attrs.dropout.key,                              \
+                    .step = (uint64_t) * (const int64_t *)j->in[1]};               \
+        const uint64_t begin = first_index(j);                                     \
+        const T *x = (const T *)j->in[0] + r->off[1];                              \
+        T *y = (T *)j->out[0] + r->off[0];                                         \
         for (int64_t i = 0; i < r->n; i++) {                                       \
-            uint64_t index = j->begin + (uint64_t)(r->off[2] + i * r->step[2]);    \
+            uint64_t index = begin + (uint64_t)(r->off[2] + i * r->step[2]);       \
             double v = (double)x[i * r->step[1]] * scale;                          \
             y[i * r->step[0]] = uniform(&s, index) >= p ? (T)v : 0;                \
         }                                                                          \
@@ -48,84 +49,49 @@ static double uniform(stream *s, uint64_t index)
 DROPOUT(float, dropout_f32)
 DROPOUT(double, dropout_f64)
 
-static tsr_status dropout_run(const tsri_kernel *k, void *const *in, void *const *out,
-                              void *scratch)
-{
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    int64_t stride[TSR_MAX_NDIM];
-    job j = {ref, in[0], out[0], (uint64_t)tsri_ref_global_index(&ref->desc.out[0], stride),
-             (uint64_t) * (const int64_t *)in[1]};
-    tsri_ref_row_fn *fn = ref->desc.out[0].dtype == TSR_F32 ? dropout_f32 : dropout_f64;
-    tsri_ref_iter_run(&ref->iter, fn, &j, true);
-    return TSR_OK;
-}
-
 static void random_row(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     const tsri_attrs *at = &j->ref->attrs;
     tsr_dtype d = j->ref->desc.out[0].dtype;
     const double a = at->random.a, b = at->random.b;
+    const uint64_t begin = first_index(j);
     stream s = {.key = at->random.key};
     for (int64_t i = 0; i < r->n; i++) {
-        uint64_t index = j->begin + (uint64_t)(r->off[1] + i * r->step[1]);
+        uint64_t index = begin + (uint64_t)(r->off[1] + i * r->step[1]);
         int64_t y = r->off[0] + i * r->step[0];
         if (at->random.dist == TSRI_RANDOM_NORMAL) {
-            tsri_ref_store(d, j->y, y, a + b * tsri_rng_normal(at->random.key, 0, index));
+            tsri_ref_store(d, j->out[0], y, a + b * tsri_rng_normal(at->random.key, 0, index));
             continue;
         }
         double v = a + (b - a) * uniform(&s, index);
-        tsri_ref_store(d, j->y, y, v);
+        tsri_ref_store(d, j->out[0], y, v);
         /* Rounding may have reached b, which is not in the interval. */
-        if (a < b && tsri_ref_load(d, j->y, y) >= b)
-            tsri_ref_store(d, j->y, y,
+        if (a < b && tsri_ref_load(d, j->out[0], y) >= b)
+            tsri_ref_store(d, j->out[0], y,
                            d == TSR_F32 ? (double)nextafterf((float)b, (float)a) : nextafter(b, a));
     }
 }
 
-static tsr_status random_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)in;
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    int64_t stride[TSR_MAX_NDIM];
-    job j = {.ref = ref,
-             .y = out[0],
-             .begin = (uint64_t)tsri_ref_global_index(&ref->desc.out[0], stride)};
-    tsri_ref_iter_run(&ref->iter, random_row, &j, true);
-    return TSR_OK;
-}
-
-static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_fn *run, int nin,
-                         tsri_kernel **out_kernel)
-{
-    if (!tsri_ref_is_float(d->out[0].dtype) || (nin && d->in[0].dtype != d->out[0].dtype))
-        return tsri_ref_decline(d);
-    tsri_ref *ref = tsri_ref_make(mem, d, run, sizeof *ref);
-    TSRI_NEED(ref);
-    int64_t index[TSR_MAX_NDIM];
-    tsri_ref_global_index(&d->out[0], index);
-    tsri_ref_iter_init(&ref->iter, d->out[0].ndim, d->out[0].shape);
-    tsri_ref_iter_push(&ref->iter, d->out[0].stride);
-    if (nin)
-        tsri_ref_iter_push(&ref->iter, d->in[0].stride);
-    tsri_ref_iter_push(&ref->iter, index);
-    tsri_ref_iter_finish(&ref->iter);
-    *out_kernel = &ref->base;
-    return TSR_OK;
-}
-
 tsr_status tsri_ref_dropout(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    if (d->in[1].dtype != TSR_I64)
+    const tsri_arg *y = &d->out[0];
+    if (d->in[1].dtype != TSR_I64 || !tsri_ref_is_float(y->dtype) || !tsri_ref_alike(d, 0, 1))
         return tsri_ref_decline(d);
-    return create(mem, d, dropout_run, 1, out_kernel);
+    int64_t index[TSR_MAX_NDIM];
+    tsri_ref_global_index(y, index);
+    return tsri_ref_create_rows(mem, d, y->dtype == TSR_F32 ? dropout_f32 : dropout_f64, 3,
+                                (const int64_t *[]){y->stride, d->in[0].stride, index}, out_kernel);
 }
 
 tsr_status tsri_ref_random(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    return create(mem, d, random_run, 0, out_kernel);
+    if (!tsri_ref_is_float(d->out[0].dtype))
+        return tsri_ref_decline(d);
+    int64_t index[TSR_MAX_NDIM];
+    tsri_ref_global_index(&d->out[0], index);
+    return tsri_ref_create_rows(mem, d, random_row, 2, (const int64_t *[]){d->out[0].stride, index},
+                                out_kernel);
 }
 
 static tsr_status fill_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
@@ -134,7 +100,7 @@ static tsr_status fill_run(const tsri_kernel *k, void *const *in, void *const *o
     (void)scratch;
     const tsri_ref *ref = (const tsri_ref *)k;
     const tsri_arg *y = &ref->desc.out[0]; /* dense: the order does not matter */
-    for (int64_t i = 0; i < tsri_ref_count(y); i++)
+    for (int64_t i = 0; i < tsri_arg_count(y); i++)
         tsri_ref_store(y->dtype, out[0], i, ref->attrs.fill.value);
     return TSR_OK;
 }

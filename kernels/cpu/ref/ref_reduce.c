@@ -167,15 +167,9 @@ tsr_status tsri_ref_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
         acc[i] = kept[out_axis] = step;
         step *= x->shape[i];
     }
-    v->count = tsri_ref_count(y);
-    tsri_ref_iter_init(&v->ref.iter, x->ndim, x->shape);
-    tsri_ref_iter_push(&v->ref.iter, x->stride);
-    tsri_ref_iter_push(&v->ref.iter, acc);
-    tsri_ref_iter_finish(&v->ref.iter);
-    tsri_ref_iter_init(&v->store, y->ndim, y->shape);
-    tsri_ref_iter_push(&v->store, y->stride);
-    tsri_ref_iter_push(&v->store, kept);
-    tsri_ref_iter_finish(&v->store);
+    v->count = tsri_arg_count(y);
+    tsri_ref_walk(&v->ref.iter, x->ndim, x->shape, 2, (const int64_t *[]){x->stride, acc});
+    tsri_ref_walk(&v->store, y->ndim, y->shape, 2, (const int64_t *[]){y->stride, kept});
     v->ref.base.scratch_bytes = (size_t)v->count * sizeof(double);
     *out_kernel = &v->ref.base;
     return TSR_OK;
@@ -198,13 +192,6 @@ typedef struct prod_dx {
     int64_t n, size[TSR_MAX_NDIM], step_x[TSR_MAX_NDIM], step_dx[TSR_MAX_NDIM];
 } prod_dx;
 
-typedef struct prod_dx_job {
-    const prod_dx *kernel;
-    const void *x, *dy;
-    void *dx;
-    double *before; /* [n] */
-} prod_dx_job;
-
 /* Where factor c of a product is. */
 static void prod_place(const prod_dx *v, int64_t c, int64_t *out_x, int64_t *out_dx)
 {
@@ -217,44 +204,35 @@ static void prod_place(const prod_dx *v, int64_t c, int64_t *out_x, int64_t *out
 
 static void prod_dx_row(void *arg, const tsri_ref_row *r)
 {
-    const prod_dx_job *j = arg;
-    const prod_dx *v = j->kernel;
+    const tsri_ref_job *j = arg;
+    const prod_dx *v = (const prod_dx *)j->ref;
+    double *before = j->scratch; /* [n] */
     const tsr_dtype d = v->ref.desc.out[0].dtype;
     for (int64_t i = 0; i < r->n; i++) {
         const int64_t dx = r->off[0] + i * r->step[0], x = r->off[1] + i * r->step[1];
-        const double dy = tsri_ref_load(d, j->dy, r->off[2] + i * r->step[2]);
+        const double dy = tsri_ref_load(d, j->in[1], r->off[2] + i * r->step[2]);
         double all = 1;
         int64_t at_x, at_dx;
         for (int64_t c = 0; c < v->n; c++) {
             prod_place(v, c, &at_x, &at_dx);
-            j->before[c] = all;
-            all *= tsri_ref_load(d, j->x, x + at_x);
+            before[c] = all;
+            all *= tsri_ref_load(d, j->in[0], x + at_x);
         }
         all = 1;
         for (int64_t c = v->n; c-- > 0;) {
             prod_place(v, c, &at_x, &at_dx);
-            tsri_ref_store(d, j->dx, dx + at_dx, dy * (j->before[c] * all));
-            all *= tsri_ref_load(d, j->x, x + at_x);
+            tsri_ref_store(d, j->out[0], dx + at_dx, dy * (before[c] * all));
+            all *= tsri_ref_load(d, j->in[0], x + at_x);
         }
     }
-}
-
-static tsr_status prod_dx_run(const tsri_kernel *k, void *const *in, void *const *out,
-                              void *scratch)
-{
-    const prod_dx *v = (const prod_dx *)k;
-    prod_dx_job j = {v, in[0], in[1], out[0], scratch};
-    if (v->n)
-        tsri_ref_iter_run(&v->ref.iter, prod_dx_row, &j, false);
-    return TSR_OK;
 }
 
 tsr_status tsri_ref_prod_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0], *dy = &d->in[1], *dx = &d->out[0];
-    if (!tsri_ref_is_float(x->dtype) || dy->dtype != x->dtype || dx->dtype != x->dtype)
+    if (!tsri_ref_is_float(dx->dtype) || !tsri_ref_alike(d, 0, 2))
         return tsri_ref_decline(d);
-    prod_dx *v = tsri_ref_make(mem, d, prod_dx_run, sizeof *v);
+    prod_dx *v = tsri_ref_make_rows(mem, d, prod_dx_row, sizeof *v);
     TSRI_NEED(v);
     v->n = 1;
     for (int i = 0; i < x->ndim; i++) {
@@ -265,11 +243,8 @@ tsr_status tsri_ref_prod_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
         v->step_dx[v->naxes++] = dx->stride[i];
         v->n *= x->shape[i];
     }
-    tsri_ref_iter_init(&v->ref.iter, dy->ndim, dy->shape);
-    tsri_ref_iter_push(&v->ref.iter, dx->stride);
-    tsri_ref_iter_push(&v->ref.iter, x->stride);
-    tsri_ref_iter_push(&v->ref.iter, dy->stride);
-    tsri_ref_iter_finish(&v->ref.iter);
+    tsri_ref_walk(&v->ref.iter, dy->ndim, dy->shape, 3,
+                  (const int64_t *[]){dx->stride, x->stride, dy->stride});
     v->ref.base.scratch_bytes = (size_t)v->n * sizeof(double);
     *out_kernel = &v->ref.base;
     return TSR_OK;
@@ -280,12 +255,6 @@ typedef struct argmax {
     tsri_ref ref; /* its walk: out, x without the axis */
     int64_t size, stride;
 } argmax;
-
-typedef struct argmax_job {
-    const argmax *kernel;
-    const void *x;
-    int64_t *y;
-} argmax_job;
 
 #define ARGMAX(T, name)                                                               \
     static int64_t argmax_##name(const T *x, int64_t n, int64_t stride)               \
@@ -306,36 +275,28 @@ ARGMAX(uint8_t, u8)
 
 static void argmax_row(void *arg, const tsri_ref_row *r)
 {
-    const argmax_job *j = arg;
-    const int64_t n = j->kernel->size, s = j->kernel->stride;
+    const tsri_ref_job *j = arg;
+    const int64_t n = ((const argmax *)j->ref)->size, s = ((const argmax *)j->ref)->stride;
     for (int64_t i = 0; i < r->n; i++) {
-        int64_t x = r->off[1] + i * r->step[1], *y = j->y + r->off[0] + i * r->step[0];
-        switch (j->kernel->ref.desc.in[0].dtype) {
+        int64_t x = r->off[1] + i * r->step[1],
+                *y = (int64_t *)j->out[0] + r->off[0] + i * r->step[0];
+        switch (j->ref->desc.in[0].dtype) {
         case TSR_F32:
-            *y = argmax_f32((const float *)j->x + x, n, s);
+            *y = argmax_f32((const float *)j->in[0] + x, n, s);
             break;
         case TSR_F64:
-            *y = argmax_f64((const double *)j->x + x, n, s);
+            *y = argmax_f64((const double *)j->in[0] + x, n, s);
             break;
         case TSR_I64:
-            *y = argmax_i64((const int64_t *)j->x + x, n, s);
+            *y = argmax_i64((const int64_t *)j->in[0] + x, n, s);
             break;
         case TSR_I32:
-            *y = argmax_i32((const int32_t *)j->x + x, n, s);
+            *y = argmax_i32((const int32_t *)j->in[0] + x, n, s);
             break;
         default:
-            *y = argmax_u8((const uint8_t *)j->x + x, n, s);
+            *y = argmax_u8((const uint8_t *)j->in[0] + x, n, s);
         }
     }
-}
-
-static tsr_status argmax_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    const argmax *v = (const argmax *)k;
-    argmax_job j = {v, in[0], out[0]};
-    tsri_ref_iter_run(&v->ref.iter, argmax_row, &j, true);
-    return TSR_OK;
 }
 
 tsr_status tsri_ref_argmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
@@ -344,9 +305,9 @@ tsr_status tsri_ref_argmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     int axis = d->attrs->softmax.axis;
     if (!reduce_fn(x->dtype) || y->dtype != TSR_I64)
         return tsri_ref_decline(d);
-    if (!x->shape[axis] && tsri_ref_count(y))
+    if (!x->shape[axis] && tsri_arg_count(y))
         return tsri_fail(TSR_ERR_INVALID, "argmax: axis %d has no elements", axis);
-    argmax *v = tsri_ref_make(mem, d, argmax_run, sizeof *v);
+    argmax *v = tsri_ref_make_rows(mem, d, argmax_row, sizeof *v);
     TSRI_NEED(v);
     v->size = x->shape[axis];
     v->stride = x->stride[axis];
@@ -356,10 +317,7 @@ tsr_status tsri_ref_argmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
             kept[o++] = x->stride[i];
         else if (y->ndim == x->ndim)
             kept[o++] = 0;
-    tsri_ref_iter_init(&v->ref.iter, y->ndim, y->shape);
-    tsri_ref_iter_push(&v->ref.iter, y->stride);
-    tsri_ref_iter_push(&v->ref.iter, kept);
-    tsri_ref_iter_finish(&v->ref.iter);
+    tsri_ref_walk(&v->ref.iter, y->ndim, y->shape, 2, (const int64_t *[]){y->stride, kept});
     *out_kernel = &v->ref.base;
     return TSR_OK;
 }

@@ -10,25 +10,19 @@ typedef struct scan {
     int64_t sy, sx;                 /* steps along it */
 } scan;
 
-typedef struct job {
-    const scan *kernel;
-    const void *x;
-    void *y;
-} job;
-
 /* Lines that lie side by side are summed several at once. */
 #define SCAN(T, SUM, name)                                                      \
     static void name(void *arg, const tsri_ref_row *r)                          \
     {                                                                           \
-        const job *j = arg;                                                     \
-        const scan *v = j->kernel;                                              \
+        const tsri_ref_job *j = arg;                                            \
+        const scan *v = (const scan *)j->ref;                                   \
         const int64_t sx = v->sx, sy = v->sy, rx = r->step[1], ry = r->step[0]; \
         const int64_t most = rx == 1 && ry == 1 ? TSRI_REF_BLOCK : 1;           \
         for (int64_t b = 0; b < r->n; b += most) {                              \
             SUM sums[TSRI_REF_BLOCK], sum = 0;                                  \
             const int64_t n = r->n - b < most ? r->n - b : most;                \
-            const T *x = (const T *)j->x + v->begin_x + r->off[1] + b * rx;     \
-            T *y = (T *)j->y + v->begin_y + r->off[0] + b * ry;                 \
+            const T *x = (const T *)j->in[0] + v->begin_x + r->off[1] + b * rx; \
+            T *y = (T *)j->out[0] + v->begin_y + r->off[0] + b * ry;            \
             if (most == 1) {                                                    \
                 for (int64_t c = 0; c < v->size; c++) {                         \
                     sum += (SUM)x[c * sx];                                      \
@@ -66,27 +60,17 @@ static tsri_ref_row_fn *row_fn(tsr_dtype d)
     }
 }
 
-static tsr_status scan_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    const scan *v = (const scan *)k;
-    job j = {v, in[0], out[0]};
-    if (v->size)
-        tsri_ref_iter_run(&v->ref.iter, row_fn(v->ref.desc.out[0].dtype), &j, true);
-    return TSR_OK;
-}
-
 tsr_status tsri_ref_cumsum(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
     const int axis = d->attrs->cumsum.axis;
     if (x->dtype != y->dtype || !row_fn(y->dtype))
         return tsri_ref_decline(d);
-    scan *v = tsri_ref_make(mem, d, scan_run, sizeof *v);
+    scan *v = tsri_ref_make_rows(mem, d, row_fn(y->dtype), sizeof *v);
     TSRI_NEED(v);
     int64_t shape[TSR_MAX_NDIM];
     for (int i = 0; i < y->ndim; i++)
-        shape[i] = i == axis ? 1 : y->shape[i];
+        shape[i] = i == axis && y->shape[i] ? 1 : y->shape[i];
     v->size = y->shape[axis];
     v->sy = y->stride[axis];
     v->sx = x->stride[axis];
@@ -96,10 +80,7 @@ tsr_status tsri_ref_cumsum(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
         v->sy = -v->sy;
         v->sx = -v->sx;
     }
-    tsri_ref_iter_init(&v->ref.iter, y->ndim, shape);
-    tsri_ref_iter_push(&v->ref.iter, y->stride);
-    tsri_ref_iter_push(&v->ref.iter, x->stride);
-    tsri_ref_iter_finish(&v->ref.iter);
+    tsri_ref_walk(&v->ref.iter, y->ndim, shape, 2, (const int64_t *[]){y->stride, x->stride});
     *out_kernel = &v->ref.base;
     return TSR_OK;
 }

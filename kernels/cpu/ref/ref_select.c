@@ -2,17 +2,10 @@
 /* Selection: elements are moved by their size. */
 #include "kernels/cpu/ref/ref.h"
 
-typedef struct job {
-    const tsri_ref *ref;
-    void *const *in;
-    void *out;
-    int64_t begin; /* triangle: column - row of the walk's first element */
-} job;
-
 #define WHERE(T)                                                                                 \
     do {                                                                                         \
         const T *x = (const T *)j->in[1] + r->off[2], *u = (const T *)j->in[2] + r->off[3];      \
-        T *y = (T *)j->out + r->off[0];                                                          \
+        T *y = (T *)j->out[0] + r->off[0];                                                       \
         if (sc == 1 && sx == 1 && su == 1 && sy == 1) {                                          \
             _Pragma("omp simd") for (int64_t i = 0; i < r->n; i++) y[i] = cond[i] ? x[i] : u[i]; \
         } else {                                                                                 \
@@ -24,7 +17,7 @@ typedef struct job {
 #define MASK(T)                                                           \
     do {                                                                  \
         const T *x = (const T *)j->in[1] + r->off[2];                     \
-        T *y = (T *)j->out + r->off[0];                                   \
+        T *y = (T *)j->out[0] + r->off[0];                                \
         if (sc == 1 && sx == 1 && sy == 1) {                              \
             _Pragma("omp simd") for (int64_t i = 0; i < r->n; i++) y[i] = \
                 (cond[i] != 0) == keep ? x[i] : 0;                        \
@@ -51,7 +44,7 @@ typedef struct job {
 
 static void where_row(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     const uint8_t *cond = (const uint8_t *)j->in[0] + r->off[1];
     const int64_t sc = r->step[1], sx = r->step[2], su = r->step[3], sy = r->step[0];
     BY_SIZE(WHERE)
@@ -59,85 +52,53 @@ static void where_row(void *arg, const tsri_ref_row *r)
 
 static void mask_row(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     const bool keep = j->ref->attrs.mask.keep != 0;
     const uint8_t *cond = (const uint8_t *)j->in[0] + r->off[1];
     const int64_t sc = r->step[1], sx = r->step[2], sy = r->step[0];
     BY_SIZE(MASK)
 }
 
-static tsr_status select_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
-{
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    job j = {ref, in, out[0], 0};
-    tsri_ref_iter_run(&ref->iter, ref->desc.op == TSRI_OP_MASK ? mask_row : where_row, &j, true);
-    return TSR_OK;
-}
-
 tsr_status tsri_ref_where(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    bool alike = d->in[0].dtype == TSR_BOOL;
-    for (int i = 1; i < d->nin; i++)
-        alike &= d->in[i].dtype == d->out[0].dtype;
-    if (!alike)
+    if (d->in[0].dtype != TSR_BOOL || !tsri_ref_alike(d, 1, d->nin))
         return tsri_ref_decline(d);
-    return tsri_ref_create_map(mem, d, select_run, out_kernel);
+    return tsri_ref_create_map(mem, d, d->op == TSRI_OP_MASK ? mask_row : where_row, out_kernel);
 }
-
-tsr_status tsri_ref_mask(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return tsri_ref_where(mem, d, out_kernel);
-}
+TSRI_REF_SAME(mask, where);
 
 /* --- triangles -------------------------------------------------------------------------------- */
 
 /* Column - row is an operand of the walk like any other: the last. */
-#define TRIANGLE(T)                                                \
-    do {                                                           \
-        const T *x = (const T *)j->in[0] + r->off[1];              \
-        T *y = (T *)j->out + r->off[0];                            \
-        for (int64_t i = 0; i < r->n; i++) {                       \
-            const int64_t d = first + i * step;                    \
-            y[i * sy] = (upper ? d >= 0 : d <= 0) ? x[i * sx] : 0; \
-        }                                                          \
+#define TRIANGLE(T)                                                 \
+    do {                                                            \
+        const T *x = (const T *)j->in[0] + r->off[1];               \
+        T *to = (T *)j->out[0] + r->off[0];                         \
+        for (int64_t i = 0; i < r->n; i++) {                        \
+            const int64_t d = first + i * step;                     \
+            to[i * sy] = (upper ? d >= 0 : d <= 0) ? x[i * sx] : 0; \
+        }                                                           \
     } while (0)
 
 static void triangle_row(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
+    const tsri_ref_job *j = arg;
     const bool upper = j->ref->attrs.triangle.upper != 0;
-    const int64_t first = j->begin + r->off[2] - j->ref->attrs.triangle.diagonal;
+    const tsri_arg *y = &j->ref->desc.out[0];
+    const int64_t begin = y->offset[y->ndim - 1] - y->offset[y->ndim - 2];
+    const int64_t first = begin + r->off[2] - j->ref->attrs.triangle.diagonal;
     const int64_t sx = r->step[1], sy = r->step[0], step = r->step[2];
     BY_SIZE(TRIANGLE)
 }
 
-static tsr_status triangle_run(const tsri_kernel *k, void *const *in, void *const *out,
-                               void *scratch)
-{
-    (void)scratch;
-    const tsri_ref *ref = (const tsri_ref *)k;
-    const tsri_arg *y = &ref->desc.out[0];
-    job j = {ref, in, out[0], y->offset[y->ndim - 1] - y->offset[y->ndim - 2]};
-    tsri_ref_iter_run(&ref->iter, triangle_row, &j, true);
-    return TSR_OK;
-}
-
 tsr_status tsri_ref_triangle(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    if (d->in[0].dtype != d->out[0].dtype)
+    if (!tsri_ref_alike(d, 0, 1))
         return tsri_ref_decline(d);
-    tsri_ref *ref = tsri_ref_make(mem, d, triangle_run, sizeof *ref);
-    TSRI_NEED(ref);
     const tsri_arg *y = &d->out[0];
     int64_t place[TSR_MAX_NDIM] = {0};
     place[y->ndim - 1] = 1;
     place[y->ndim - 2] = -1;
-    tsri_ref_iter_init(&ref->iter, y->ndim, y->shape);
-    tsri_ref_iter_push(&ref->iter, y->stride);
-    tsri_ref_iter_push(&ref->iter, d->in[0].stride);
-    tsri_ref_iter_push(&ref->iter, place);
-    tsri_ref_iter_finish(&ref->iter);
-    *out_kernel = &ref->base;
-    return TSR_OK;
+    return tsri_ref_create_rows(mem, d, triangle_row, 3,
+                                (const int64_t *[]){y->stride, d->in[0].stride, place}, out_kernel);
 }

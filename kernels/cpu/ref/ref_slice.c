@@ -21,27 +21,14 @@ typedef struct boxes {
     box box[]; /* concat: of operand i; split: of result i */
 } boxes;
 
-typedef struct job {
-    size_t size;
-    char *y;
-    const char *x;
-} job;
-
-static void move_row(void *arg, const tsri_ref_row *r)
-{
-    const job *j = arg;
-    const int64_t size = (int64_t)j->size;
-    tsri_ref_move(j->size, j->y + r->off[0] * size, r->step[0], j->x + r->off[1] * size, r->step[1],
-                  r->n);
-}
-
 static void move_box(const boxes *v, const box *b, const void *x, void *y)
 {
     const size_t size = tsr_dtype_size(v->ref.desc.out[0].dtype);
     if (!b->iter.count)
         return;
-    job j = {size, (char *)y + b->to * (int64_t)size, (const char *)x + b->from * (int64_t)size};
-    tsri_ref_iter_run(&b->iter, move_row, &j, true);
+    tsri_ref_moved m = {size, (char *)y + b->to * (int64_t)size,
+                        (const char *)x + b->from * (int64_t)size};
+    tsri_ref_iter_run(&b->iter, tsri_ref_move_row, &m, true);
 }
 
 static tsr_status boxes_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
@@ -54,20 +41,13 @@ static tsr_status boxes_run(const tsri_kernel *k, void *const *in, void *const *
     return TSR_OK;
 }
 
-static bool one_dtype(const tsri_kernel_desc *d)
-{
-    bool one = true;
-    for (int i = 0; i < d->nin; i++)
-        one &= d->in[i].dtype == d->out[0].dtype;
-    for (int i = 0; i < d->nout; i++)
-        one &= d->out[i].dtype == d->out[0].dtype;
-    return one;
-}
-
 static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_fn *run, int n,
                        boxes **out)
 {
-    if (!one_dtype(d))
+    bool alike = tsri_ref_alike(d, 0, d->nin);
+    for (int i = 1; i < d->nout; i++)
+        alike &= d->out[i].dtype == d->out[0].dtype;
+    if (!alike)
         return tsri_ref_decline(d);
     boxes *v = tsri_ref_make(mem, d, run, sizeof *v + (size_t)n * sizeof v->box[0]);
     TSRI_NEED(v);
@@ -79,41 +59,28 @@ static tsr_status make(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_fn
 static void set_box(box *b, const tsri_arg *small, const int64_t *to_stride,
                     const int64_t *from_stride)
 {
-    tsri_ref_iter_init(&b->iter, small->ndim, small->shape);
-    tsri_ref_iter_push(&b->iter, to_stride);
-    tsri_ref_iter_push(&b->iter, from_stride);
-    tsri_ref_iter_finish(&b->iter);
+    tsri_ref_walk(&b->iter, small->ndim, small->shape, 2,
+                  (const int64_t *[]){to_stride, from_stride});
 }
 
+/* The parts of a concat or a split lie behind each other along the axis of the whole. */
 tsr_status tsri_ref_concat(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    const int axis = d->attrs->cut.axis;
+    const bool split = d->op == TSRI_OP_SPLIT;
+    const int axis = d->attrs->cut.axis, n = split ? d->nout : d->nin;
+    const tsri_arg *whole = split ? &d->in[0] : &d->out[0], *part = split ? d->out : d->in;
     boxes *v = NULL;
-    TSRI_TRY(make(mem, d, boxes_run, d->nin, &v));
-    int64_t at = 0;
-    for (int i = 0; i < d->nin; i++) {
-        set_box(&v->box[i], &d->in[i], d->out[0].stride, d->in[i].stride);
-        v->box[i].to = at * d->out[0].stride[axis];
-        at += d->in[i].shape[axis];
+    TSRI_TRY(make(mem, d, boxes_run, n, &v));
+    for (int64_t i = 0, at = 0; i < n; at += part[i++].shape[axis]) {
+        box *b = &v->box[i];
+        *(split ? &b->from : &b->to) = at * whole->stride[axis];
+        set_box(b, &part[i], split ? part[i].stride : whole->stride,
+                split ? whole->stride : part[i].stride);
     }
     *out_kernel = &v->ref.base;
     return TSR_OK;
 }
-
-tsr_status tsri_ref_split(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    const int axis = d->attrs->cut.axis;
-    boxes *v = NULL;
-    TSRI_TRY(make(mem, d, boxes_run, d->nout, &v));
-    int64_t at = 0;
-    for (int i = 0; i < d->nout; i++) {
-        set_box(&v->box[i], &d->out[i], d->out[i].stride, d->in[0].stride);
-        v->box[i].from = at * d->in[0].stride[axis];
-        at += d->out[i].shape[axis];
-    }
-    *out_kernel = &v->ref.base;
-    return TSR_OK;
-}
+TSRI_REF_SAME(split, concat);
 
 /* The view of `large` that a slice is, or that a padded operand lies in. */
 static int64_t view(const tsri_attrs *at, const tsri_arg *large, int64_t stride[TSR_MAX_NDIM])
@@ -157,7 +124,7 @@ static tsr_status pad_run(const tsri_kernel *k, void *const *in, void *const *ou
     const boxes *v = (const boxes *)k;
     const tsri_arg *y = &v->ref.desc.out[0];
     const size_t size = tsr_dtype_size(y->dtype);
-    const int64_t count = tsri_ref_count(y);
+    const int64_t count = tsri_arg_count(y);
     _Alignas(8) unsigned char value[8] = {0};
     tsri_ref_store(y->dtype, value, 0, v->ref.attrs.slice.value);
     TSRI_REF_EACH(c, 0, (count + CHUNK - 1) / CHUNK, count >= PARALLEL, {

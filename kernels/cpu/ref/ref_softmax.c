@@ -7,14 +7,7 @@
 typedef struct softmax {
     tsri_ref ref;
     int64_t size, stride[4]; /* of the axis, in the order of the walk: out, in */
-    int what;                /* row of softmax_run's table */
 } softmax;
-
-typedef struct job {
-    const softmax *kernel;
-    void *const *in;
-    void *out;
-} job;
 
 #define T float
 #define FN(name) name##_f32
@@ -27,67 +20,36 @@ typedef struct job {
 #undef T
 #undef FN
 
-typedef void row_fn(void *arg, const tsri_ref_row *r);
-
-static tsr_status softmax_run(const tsri_kernel *k, void *const *in, void *const *out,
-                              void *scratch)
-{
-    (void)scratch;
-    static row_fn *const rows[][2] = {
-        {softmax_f32, softmax_f64},         {softmax_dx_f32, softmax_dx_f64},
-        {softmax_sum_f32, softmax_sum_f64}, {softmax_finish_f32, softmax_finish_f64},
-        {softmax_dot_f32, softmax_dot_f64}, {softmax_bwd_f32, softmax_bwd_f64},
-    };
-    const softmax *v = (const softmax *)k;
-    job j = {v, in, out[0]};
-    tsri_ref_iter_run(&v->ref.iter, rows[v->what][v->ref.desc.out[0].dtype == TSR_F64], &j, true);
-    return TSR_OK;
-}
+static tsri_ref_row_fn *const rows[TSRI_OP_COUNT_][2] = {
+    [TSRI_OP_SOFTMAX] = {softmax_f32, softmax_f64},
+    [TSRI_OP_SOFTMAX_DX] = {softmax_dx_f32, softmax_dx_f64},
+    [TSRI_OP_SOFTMAX_SUM] = {softmax_sum_f32, softmax_sum_f64},
+    [TSRI_OP_SOFTMAX_FINISH] = {softmax_finish_f32, softmax_finish_f64},
+    [TSRI_OP_SOFTMAX_DOT] = {softmax_dot_f32, softmax_dot_f64},
+    [TSRI_OP_SOFTMAX_BWD] = {softmax_bwd_f32, softmax_bwd_f64},
+};
 
 /* Walks the shape without the axis. */
-static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, int what,
-                         tsri_kernel **out_kernel)
+tsr_status tsri_ref_softmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
     int axis = d->attrs->softmax.axis;
-    for (int i = 0; i < d->nin; i++)
-        if (!tsri_ref_is_float(y->dtype) || d->in[i].dtype != y->dtype)
-            return tsri_ref_decline(d);
-    softmax *v = tsri_ref_make(mem, d, softmax_run, sizeof *v);
+    if (!tsri_ref_is_float(y->dtype) || !tsri_ref_alike(d, 0, d->nin))
+        return tsri_ref_decline(d);
+    softmax *v = tsri_ref_make_rows(mem, d, rows[d->op][y->dtype == TSR_F64], sizeof *v);
     TSRI_NEED(v);
     int64_t shape[TSR_MAX_NDIM];
     for (int i = 0; i < y->ndim; i++)
         shape[i] = i == axis && y->shape[i] ? 1 : y->shape[i];
-    v->what = what;
     v->size = x->shape[axis];
-    tsri_ref_iter_init(&v->ref.iter, y->ndim, shape);
-    v->stride[0] = y->stride[axis];
-    tsri_ref_iter_push(&v->ref.iter, y->stride);
-    for (int i = 0; i < d->nin; i++) {
-        v->stride[1 + i] = d->in[i].stride[axis];
-        tsri_ref_iter_push(&v->ref.iter, d->in[i].stride);
-    }
-    tsri_ref_iter_finish(&v->ref.iter);
+    const int64_t *stride[4] = {y->stride};
+    for (int i = 0; i < d->nin; i++)
+        stride[1 + i] = d->in[i].stride;
+    for (int i = 0; i <= d->nin; i++)
+        v->stride[i] = stride[i][axis];
+    tsri_ref_walk(&v->ref.iter, y->ndim, shape, 1 + d->nin, stride);
     *out_kernel = &v->ref.base;
     return TSR_OK;
-}
-
-tsr_status tsri_ref_softmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    switch (d->op) {
-    case TSRI_OP_SOFTMAX:
-        return create(mem, d, 0, out_kernel);
-    case TSRI_OP_SOFTMAX_DX:
-        return create(mem, d, 1, out_kernel);
-    case TSRI_OP_SOFTMAX_SUM:
-        return create(mem, d, 2, out_kernel);
-    case TSRI_OP_SOFTMAX_FINISH:
-        return create(mem, d, 3, out_kernel);
-    case TSRI_OP_SOFTMAX_DOT:
-        return create(mem, d, 4, out_kernel);
-    default:
-        return create(mem, d, 5, out_kernel);
-    }
 }
 TSRI_REF_SAME(softmax_dx, softmax);
 TSRI_REF_SAME(softmax_sum, softmax);

@@ -3,13 +3,13 @@
 
 static void FN(softmax)(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
-    const softmax *v = j->kernel;
+    const tsri_ref_job *j = arg;
+    const softmax *v = (const softmax *)j->ref;
     const int64_t sy = v->stride[0], sx = v->stride[1];
     const bool is_log = v->ref.attrs.softmax.log != 0;
     for (int64_t i = 0; i < r->n; i++) {
         const T *x = (const T *)j->in[0] + r->off[1] + i * r->step[1];
-        T *y = (T *)j->out + r->off[0] + i * r->step[0];
+        T *y = (T *)j->out[0] + r->off[0] + i * r->step[0];
         double max = -INFINITY, sum = 0;
         for (int64_t c = 0; c < v->size; c++)
             max = (double)x[c * sx] > max ? (double)x[c * sx] : max;
@@ -25,14 +25,14 @@ static void FN(softmax)(void *arg, const tsri_ref_row *r)
 
 static void FN(softmax_dx)(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
-    const softmax *v = j->kernel;
+    const tsri_ref_job *j = arg;
+    const softmax *v = (const softmax *)j->ref;
     const int64_t sx = v->stride[0], sy = v->stride[1], sg = v->stride[2];
     const bool is_log = v->ref.attrs.softmax.log != 0;
     for (int64_t i = 0; i < r->n; i++) {
         const T *y = (const T *)j->in[0] + r->off[1] + i * r->step[1];
         const T *dy = (const T *)j->in[1] + r->off[2] + i * r->step[2];
-        T *dx = (T *)j->out + r->off[0] + i * r->step[0];
+        T *dx = (T *)j->out[0] + r->off[0] + i * r->step[0];
         double sum = 0;
         for (int64_t c = 0; c < v->size; c++)
             sum += (double)dy[c * sg] * (is_log ? 1 : (double)y[c * sy]);
@@ -51,26 +51,26 @@ static T *FN(line)(void *p, const tsri_ref_row *r, int o, int64_t i)
 
 static void FN(softmax_sum)(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
-    const softmax *v = j->kernel;
+    const tsri_ref_job *j = arg;
+    const softmax *v = (const softmax *)j->ref;
     for (int64_t i = 0; i < r->n; i++) {
         const T *x = FN(line)(j->in[0], r, 1, i);
         const double m = (double)*FN(line)(j->in[1], r, 2, i);
         double sum = 0;
         for (int64_t c = 0; c < v->size; c++)
             sum += exp((double)x[c * v->stride[1]] - m);
-        *FN(line)(j->out, r, 0, i) = (T)sum;
+        *FN(line)(j->out[0], r, 0, i) = (T)sum;
     }
 }
 
 static void FN(softmax_finish)(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
-    const softmax *v = j->kernel;
+    const tsri_ref_job *j = arg;
+    const softmax *v = (const softmax *)j->ref;
     const bool is_log = v->ref.attrs.softmax.log != 0;
     for (int64_t i = 0; i < r->n; i++) {
         const T *x = FN(line)(j->in[0], r, 1, i);
-        T *y = FN(line)(j->out, r, 0, i);
+        T *y = FN(line)(j->out[0], r, 0, i);
         const double m = (double)*FN(line)(j->in[1], r, 2, i);
         const double sum = (double)*FN(line)(j->in[2], r, 3, i), log_sum = log(sum);
         for (int64_t c = 0; c < v->size; c++) {
@@ -82,25 +82,25 @@ static void FN(softmax_finish)(void *arg, const tsri_ref_row *r)
 
 static void FN(softmax_dot)(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
-    const softmax *v = j->kernel;
+    const tsri_ref_job *j = arg;
+    const softmax *v = (const softmax *)j->ref;
     for (int64_t i = 0; i < r->n; i++) {
         const T *y = FN(line)(j->in[0], r, 1, i), *dy = FN(line)(j->in[1], r, 2, i);
         double sum = 0;
         for (int64_t c = 0; c < v->size; c++)
             sum += (double)y[c * v->stride[1]] * (double)dy[c * v->stride[2]];
-        *FN(line)(j->out, r, 0, i) = (T)sum;
+        *FN(line)(j->out[0], r, 0, i) = (T)sum;
     }
 }
 
 static void FN(softmax_bwd)(void *arg, const tsri_ref_row *r)
 {
-    const job *j = arg;
-    const softmax *v = j->kernel;
+    const tsri_ref_job *j = arg;
+    const softmax *v = (const softmax *)j->ref;
     const bool is_log = v->ref.attrs.softmax.log != 0;
     for (int64_t i = 0; i < r->n; i++) {
         const T *y = FN(line)(j->in[0], r, 1, i), *dy = FN(line)(j->in[1], r, 2, i);
-        T *dx = FN(line)(j->out, r, 0, i);
+        T *dx = FN(line)(j->out[0], r, 0, i);
         const double d = (double)*FN(line)(j->in[2], r, 3, i);
         for (int64_t c = 0; c < v->size; c++) {
             const double p = (double)y[c * v->stride[1]], g = (double)dy[c * v->stride[2]];

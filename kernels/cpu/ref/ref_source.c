@@ -25,18 +25,9 @@ tsr_status tsri_ref_arange(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
 /* Keeps its own copy, laid out as the result: a plan may outlive the graph that has the data. */
 typedef struct constant {
     tsri_ref ref;
-    size_t size, bytes;
-    const char *whole; /* only while it is made */
+    size_t bytes;
     char *part;
 } constant;
-
-static void take_row(void *arg, const tsri_ref_row *r)
-{
-    const constant *v = arg;
-    const int64_t size = (int64_t)v->size;
-    tsri_ref_move(v->size, v->part + r->off[0] * size, r->step[0], v->whole + r->off[1] * size,
-                  r->step[1], r->n);
-}
 
 static tsr_status constant_run(const tsri_kernel *k, void *const *in, void *const *out,
                                void *scratch)
@@ -52,23 +43,20 @@ static tsr_status constant_run(const tsri_kernel *k, void *const *in, void *cons
 tsr_status tsri_ref_constant(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *y = &d->out[0];
-    const size_t size = tsr_dtype_size(y->dtype), bytes = (size_t)tsri_ref_count(y) * size;
+    const size_t size = tsr_dtype_size(y->dtype), bytes = (size_t)tsri_arg_count(y) * size;
     constant *v = tsri_ref_make(mem, d, constant_run, sizeof *v + bytes);
     TSRI_NEED(v);
     *out_kernel = &v->ref.base;
-    v->size = size;
     v->bytes = bytes;
     v->part = (char *)(v + 1);
     if (!bytes)
         return TSR_OK;
     int64_t stride[TSR_MAX_NDIM];
     int64_t begin = tsri_ref_global_index(y, stride);
-    v->whole = (const char *)d->attrs->constant.data + begin * (int64_t)size;
-    tsri_ref_iter_init(&v->ref.iter, y->ndim, y->shape);
-    tsri_ref_iter_push(&v->ref.iter, y->stride);
-    tsri_ref_iter_push(&v->ref.iter, stride);
-    tsri_ref_iter_finish(&v->ref.iter);
-    tsri_ref_iter_run(&v->ref.iter, take_row, v, false);
-    v->whole = v->ref.attrs.constant.data = NULL;
+    tsri_ref_moved m = {size, v->part,
+                        (const char *)d->attrs->constant.data + begin * (int64_t)size};
+    tsri_ref_walk(&v->ref.iter, y->ndim, y->shape, 2, (const int64_t *[]){y->stride, stride});
+    tsri_ref_iter_run(&v->ref.iter, tsri_ref_move_row, &m, false);
+    v->ref.attrs.constant.data = NULL;
     return TSR_OK;
 }
