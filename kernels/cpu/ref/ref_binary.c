@@ -88,26 +88,18 @@ BINARY(uint8_t, u8, WHOLE)
 
 enum { LESS = 1, EQUAL = 2, GREATER = 4, ORDERS = 5 };
 
-static void order(tsr_dtype d, const char *x, int64_t sx, const char *u, int64_t su, int64_t n,
-                  uint8_t *out)
-{
-    switch (d) {
-    case TSR_F32:
-        order_f32(x, sx, u, su, n, out);
-        break;
-    case TSR_F64:
-        order_f64(x, sx, u, su, n, out);
-        break;
-    case TSR_I64:
-        order_i64(x, sx, u, su, n, out);
-        break;
-    case TSR_I32:
-        order_i32(x, sx, u, su, n, out);
-        break;
-    default:
-        order_u8(x, sx, u, su, n, out);
-    }
-}
+typedef void order_fn(const void *x, int64_t sx, const void *u, int64_t su, int64_t n,
+                      uint8_t *out);
+
+static order_fn *const orders_by[TSR_DTYPE_COUNT_] = {
+    [TSR_F32] = order_f32, [TSR_F64] = order_f64, [TSR_I64] = order_i64,
+    [TSR_I32] = order_i32, [TSR_U8] = order_u8,   [TSR_BOOL] = order_u8};
+
+static tsri_ref_row_fn *const rows_by[TSR_DTYPE_COUNT_] = {[TSR_F32] = binary_f32,
+                                                           [TSR_F64] = binary_f64,
+                                                           [TSR_I64] = binary_i64,
+                                                           [TSR_I32] = binary_i32,
+                                                           [TSR_U8] = binary_u8};
 
 static void compare_row(void *arg, const tsri_ref_row *r)
 {
@@ -118,6 +110,7 @@ static void compare_row(void *arg, const tsri_ref_row *r)
     const int64_t size = (int64_t)tsr_dtype_size(d->in[0].dtype);
     const char *x = (const char *)j->in[0] + r->off[1] * size;
     const char *u = (const char *)j->in[1] + r->off[2] * size;
+    order_fn *order = orders_by[d->in[0].dtype];
     uint8_t orders[BLOCK];
     const tsri_orders o = tsri_binary_orders((tsri_binary_fn)j->ref->attrs.binary.fn);
     const float result[ORDERS] = {
@@ -127,8 +120,8 @@ static void compare_row(void *arg, const tsri_ref_row *r)
         whole[i] = result[i] != 0;
     for (int64_t b = 0; b < r->n; b += BLOCK) {
         int64_t n = r->n - b < BLOCK ? r->n - b : BLOCK;
-        order(d->in[0].dtype, x + b * r->step[1] * size, r->step[1], u + b * r->step[2] * size,
-              r->step[2], n, orders);
+        order(x + b * r->step[1] * size, r->step[1], u + b * r->step[2] * size, r->step[2], n,
+              orders);
         if (to == TSR_BOOL) {
             uint8_t *y = (uint8_t *)j->out[0] + r->off[0] + b * r->step[0];
             for (int64_t i = 0; i < n; i++)
@@ -147,30 +140,12 @@ static void compare_row(void *arg, const tsri_ref_row *r)
     }
 }
 
-static tsri_ref_row_fn *row_fn(tsr_dtype d)
-{
-    switch (d) {
-    case TSR_F32:
-        return binary_f32;
-    case TSR_F64:
-        return binary_f64;
-    case TSR_I64:
-        return binary_i64;
-    case TSR_I32:
-        return binary_i32;
-    case TSR_U8:
-        return binary_u8;
-    default:
-        return NULL;
-    }
-}
-
 tsr_status tsri_ref_binary(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     tsr_dtype x = d->in[0].dtype, y = d->out[0].dtype;
     bool compare = tsri_binary_compares((tsri_binary_fn)d->attrs->binary.fn);
     if ((unsigned)d->attrs->binary.fn >= TSRI_BINARY_COUNT_ || x != d->in[1].dtype ||
-        !(compare ? x == TSR_BOOL || row_fn(x) : x == y && row_fn(y)))
+        !(compare ? orders_by[x] != NULL : x == y && rows_by[y]))
         return tsri_ref_decline(d);
-    return tsri_ref_create_map(mem, d, compare ? compare_row : row_fn(y), out_kernel);
+    return tsri_ref_create_map(mem, d, compare ? compare_row : rows_by[y], out_kernel);
 }

@@ -2,8 +2,9 @@
 /* Element-wise ops, and conversions between dtypes. */
 #include "kernels/cpu/ref/ref.h"
 
+#include "src/core/convert.h"
+
 #include <math.h>
-#include <string.h>
 
 /* y[i] = expr of v = x[i] (and u = x2[i]), in f64: flat where it can be. An out that is exactly an
  * in is allowed, so nothing is carried from one i to the next. */
@@ -109,44 +110,6 @@ static int64_t load_whole(tsr_dtype dtype, const void *p, int64_t i)
     }
 }
 
-static double half_to_double(uint16_t h, int mantissa_bits)
-{
-    int exp_bits = 15 - mantissa_bits, bias = (1 << (exp_bits - 1)) - 1;
-    int exp = (h >> mantissa_bits) & ((1 << exp_bits) - 1), man = h & ((1 << mantissa_bits) - 1);
-    double v;
-    if (exp == (1 << exp_bits) - 1)
-        v = man ? NAN : INFINITY;
-    else if (exp)
-        v = ldexp(man + (1 << mantissa_bits), exp - bias - mantissa_bits);
-    else
-        v = ldexp(man, 1 - bias - mantissa_bits);
-    return h >> 15 ? -v : v;
-}
-
-/* Rounds to nearest, ties to even. */
-static uint16_t double_to_half(double v, int mantissa_bits)
-{
-    int exp_bits = 15 - mantissa_bits, bias = (1 << (exp_bits - 1)) - 1;
-    unsigned sign = signbit(v) ? 0x8000u : 0, top = ((1u << exp_bits) - 1) << mantissa_bits;
-    if (isnan(v))
-        return (uint16_t)(sign | top | 1u << (mantissa_bits - 1));
-    v = fabs(v);
-    if (isinf(v))
-        return (uint16_t)(sign | top);
-    int exp = 0;
-    frexp(v, &exp);
-    int e = exp - 1 < 1 - bias ? 1 - bias : exp - 1; /* subnormals share the least exponent */
-    double units = nearbyint(ldexp(v, mantissa_bits - e));
-    if (units >= ldexp(1, mantissa_bits + 1)) {
-        units = ldexp(1, mantissa_bits);
-        e++;
-    }
-    if (e > bias)
-        return (uint16_t)(sign | top);
-    unsigned u = (unsigned)units, one = 1u << mantissa_bits;
-    return (uint16_t)(sign | (u < one ? u : ((unsigned)(e + bias) << mantissa_bits) + (u - one)));
-}
-
 double tsri_ref_load(tsr_dtype dtype, const void *p, int64_t i)
 {
     switch (dtype) {
@@ -155,9 +118,11 @@ double tsri_ref_load(tsr_dtype dtype, const void *p, int64_t i)
     case TSR_F64:
         return ((const double *)p)[i];
     case TSR_F16:
-        return half_to_double(((const uint16_t *)p)[i], 10);
-    case TSR_BF16:
-        return half_to_double(((const uint16_t *)p)[i], 7);
+    case TSR_BF16: {
+        double v = 0;
+        tsri_convert(&v, TSR_F64, (const uint16_t *)p + i, dtype, 1);
+        return v;
+    }
     default:
         return (double)load_whole(dtype, p, i);
     }
@@ -208,10 +173,8 @@ void tsri_ref_store(tsr_dtype dtype, void *p, int64_t i, double v)
         ((double *)p)[i] = v;
         break;
     case TSR_F16:
-        ((uint16_t *)p)[i] = double_to_half(v, 10);
-        break;
     case TSR_BF16:
-        ((uint16_t *)p)[i] = double_to_half(v, 7);
+        tsri_convert((uint16_t *)p + i, dtype, &v, TSR_F64, 1);
         break;
     case TSR_BOOL:
         ((uint8_t *)p)[i] = v != 0;

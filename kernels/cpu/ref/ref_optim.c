@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Results are in place: the walk is over the result of in[0], then the operands. */
+/* The walk is over the operands but hyper, in their order; results are in place. */
 #define SGD(T, name)                                                                      \
     static void name(void *arg, const tsri_ref_row *r)                                    \
     {                                                                                     \
@@ -13,18 +13,18 @@
         const tsri_attrs *at = &j->ref->attrs;                                            \
         const double *hyper = j->in[j->ref->desc.nin - 1];                                \
         const bool momentum = j->ref->desc.nin == 4, first = hyper[TSRI_HYPER_STEP] == 1; \
-        const int og = momentum ? 3 : 2;                                                  \
+        const int og = momentum ? 2 : 1;                                                  \
         const T lr = (T)hyper[TSRI_HYPER_LR], decay = (T)at->sgd.weight_decay;            \
         const T mom = (T)at->sgd.momentum, damp = (T)(1 - at->sgd.dampening);             \
-        T *p = (T *)j->out[0] + r->off[1];                                                \
-        T *v = momentum ? (T *)j->out[1] + r->off[2] : NULL;                              \
-        const T *grad = (const T *)j->in[og - 1] + r->off[og];                            \
+        T *p = (T *)j->out[0] + r->off[0];                                                \
+        T *v = momentum ? (T *)j->out[1] + r->off[1] : NULL;                              \
+        const T *grad = (const T *)j->in[og] + r->off[og];                                \
         for (int64_t i = 0; i < r->n; i++) {                                              \
-            T *pi = p + i * r->step[1], g = grad[i * r->step[og]];                        \
+            T *pi = p + i * r->step[0], g = grad[i * r->step[og]];                        \
             if (at->sgd.weight_decay != 0)                                                \
                 g += decay * *pi;                                                         \
             if (momentum) {                                                               \
-                T *vi = v + i * r->step[2];                                               \
+                T *vi = v + i * r->step[1];                                               \
                 *vi = first ? g : mom * *vi + damp * g;                                   \
                 g = at->sgd.nesterov ? g + mom * *vi : *vi;                               \
             }                                                                             \
@@ -57,12 +57,12 @@ static inline double root_f64(double x)
         const T correct = (T)sqrt(1 - pow(b2, step)), eps = (T)at->adam.eps;                \
         const T keep2 = (T)b2, take1 = (T)(1 - b1), take2 = (T)(1 - b2);                    \
         const T shrink = (T)(1 - lr * wd), decay = (T)wd;                                   \
-        T *p = (T *)j->out[0] + r->off[1];                                                  \
-        T *m = (T *)j->out[1] + r->off[2], *v = (T *)j->out[2] + r->off[3];                 \
-        const T *grad = (const T *)j->in[3] + r->off[4];                                    \
+        T *p = (T *)j->out[0] + r->off[0];                                                  \
+        T *m = (T *)j->out[1] + r->off[1], *v = (T *)j->out[2] + r->off[2];                 \
+        const T *grad = (const T *)j->in[3] + r->off[3];                                    \
         for (int64_t i = 0; i < r->n; i++) {                                                \
-            T *pi = p + i * r->step[1], *mi = m + i * r->step[2], *vi = v + i * r->step[3]; \
-            T g = grad[i * r->step[4]];                                                     \
+            T *pi = p + i * r->step[0], *mi = m + i * r->step[1], *vi = v + i * r->step[2]; \
+            T g = grad[i * r->step[3]];                                                     \
             if (wd != 0 && at->adam.decoupled)                                              \
                 *pi *= shrink;                                                              \
             else if (wd != 0)                                                               \
@@ -78,13 +78,13 @@ ADAM(double, adam_f64, root_f64)
 tsr_status tsri_ref_sgd(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const bool f32 = d->out[0].dtype == TSR_F32;
-    const int nops = d->nin; /* the result, and all operands but hyper */
-    if (!tsri_ref_is_float(d->out[0].dtype) || d->in[nops - 1].dtype != TSR_F64 ||
-        !tsri_ref_alike(d, 0, nops - 1))
+    const int nops = d->nin - 1;
+    if (!tsri_ref_is_float(d->out[0].dtype) || d->in[nops].dtype != TSR_F64 ||
+        !tsri_ref_alike(d, 0, nops))
         return tsri_ref_decline(d);
-    const int64_t *stride[TSRI_REF_OPS] = {d->out[0].stride};
-    for (int i = 1; i < nops; i++)
-        stride[i] = d->in[i - 1].stride;
+    const int64_t *stride[TSRI_REF_OPS];
+    for (int i = 0; i < nops; i++)
+        stride[i] = d->in[i].stride;
     tsri_ref_row_fn *row = d->op == TSRI_OP_SGD ? f32 ? sgd_f32 : sgd_f64
                            : f32                ? adam_f32
                                                 : adam_f64;

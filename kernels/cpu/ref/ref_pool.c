@@ -76,6 +76,15 @@ static double divisor(const tsri_ref *ref, int64_t oh, int64_t ow, const tsri_ar
     return n;
 }
 
+/* A pixel (n, p, q) of what is written, and the pixels of the other tensor that it is made of. */
+typedef struct pixel {
+    const tsri_ref *ref;
+    const tsri_arg *big, *small; /* before pooling, and behind it */
+    void *const *in, *const *out;
+    int64_t n, p, q;
+    span h, w;
+} pixel;
+
 #define T float
 #define FN(name) name##_f32
 #include "kernels/cpu/ref/ref_pool_t.h"
@@ -91,10 +100,24 @@ static tsr_status pool_run(const tsri_kernel *k, void *const *in, void *const *o
 {
     (void)scratch;
     const tsri_ref *ref = (const tsri_ref *)k;
-    if (ref->desc.out[0].dtype == TSR_F32)
-        pool_f32(ref, in, out);
-    else
-        pool_f64(ref, in, out);
+    const tsri_arg *y = &ref->desc.out[0];
+    const bool dx = ref->desc.op == TSRI_OP_MAX_POOL_DX || ref->desc.op == TSRI_OP_AVG_POOL_DX ||
+                    ref->desc.op == TSRI_OP_ADAPTIVE_POOL_DX;
+    const tsri_arg *big = dx ? y : &ref->desc.in[0];
+    const tsri_arg *small = dx ? &ref->desc.in[ref->desc.nin - 1] : y;
+    TSRI_REF_EACH(r, 0, y->shape[0] * y->shape[2], tsri_arg_count(big) > 1 << 14, {
+        pixel q = {.ref = ref, .big = big, .small = small, .in = in, .out = out};
+        q.n = r / y->shape[2];
+        q.p = r % y->shape[2];
+        q.h = (dx ? holders : window)(ref, 0, q.p, big, small);
+        for (q.q = 0; q.q < y->shape[3]; q.q++) {
+            q.w = (dx ? holders : window)(ref, 1, q.q, big, small);
+            if (y->dtype == TSR_F32)
+                pool_f32(&q);
+            else
+                pool_f64(&q);
+        }
+    });
     return TSR_OK;
 }
 

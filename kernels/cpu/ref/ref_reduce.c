@@ -64,24 +64,9 @@ REDUCE(int64_t, int64_t, i64)
 REDUCE(int32_t, int64_t, i32)
 REDUCE(uint8_t, int64_t, u8)
 
-static tsri_ref_row_fn *reduce_fn(tsr_dtype d)
-{
-    switch (d) {
-    case TSR_F32:
-        return reduce_f32;
-    case TSR_F64:
-        return reduce_f64;
-    case TSR_I64:
-        return reduce_i64;
-    case TSR_I32:
-        return reduce_i32;
-    case TSR_U8:
-    case TSR_BOOL:
-        return reduce_u8;
-    default:
-        return NULL;
-    }
-}
+static tsri_ref_row_fn *const reduce_by[TSR_DTYPE_COUNT_] = {
+    [TSR_F32] = reduce_f32, [TSR_F64] = reduce_f64, [TSR_I64] = reduce_i64,
+    [TSR_I32] = reduce_i32, [TSR_U8] = reduce_u8,   [TSR_BOOL] = reduce_u8};
 
 /* The least and greatest value of a whole dtype: what max and min of nothing are. */
 static void range(tsr_dtype d, int64_t *lo, int64_t *hi)
@@ -142,7 +127,7 @@ static tsr_status reduce_run(const tsri_kernel *k, void *const *in, void *const 
     tsr_dtype d = ref->desc.in[0].dtype;
     job j = {in[0], scratch, ref->attrs.reduce.op};
     reduce_begin(d, j.op, scratch, v->count);
-    tsri_ref_iter_run(&ref->iter, reduce_fn(d), &j, false);
+    tsri_ref_iter_run(&ref->iter, reduce_by[d], &j, false);
     store_job s = {ref, out[0], scratch, j.op == TSR_REDUCE_SUM ? ref->attrs.reduce.scale : 1};
     tsri_ref_iter_run(&v->store, store_row, &s, true);
     return TSR_OK;
@@ -151,7 +136,7 @@ static tsr_status reduce_run(const tsri_kernel *k, void *const *in, void *const 
 tsr_status tsri_ref_reduce(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
-    if (!reduce_fn(x->dtype))
+    if (!reduce_by[x->dtype])
         return tsri_ref_decline(d);
     reduce *v = tsri_ref_make(mem, d, reduce_run, sizeof *v);
     TSRI_NEED(v);
@@ -256,16 +241,17 @@ typedef struct argmax {
     int64_t size, stride;
 } argmax;
 
-#define ARGMAX(T, name)                                                               \
-    static int64_t argmax_##name(const T *x, int64_t n, int64_t stride)               \
-    {                                                                                 \
-        int64_t best = 0;                                                             \
-        for (int64_t i = 1; i < n; i++) {                                             \
-            const T v = x[i * stride], b = x[best * stride];                          \
-            if (v > b || (v != v && b == b)) /* a NaN is the greatest, as in NumPy */ \
-                best = i;                                                             \
-        }                                                                             \
-        return best;                                                                  \
+#define ARGMAX(T, name)                                                                \
+    static int64_t argmax_##name(const void *p, int64_t at, int64_t n, int64_t stride) \
+    {                                                                                  \
+        const T *x = (const T *)p + at;                                                \
+        int64_t best = 0;                                                              \
+        for (int64_t i = 1; i < n; i++) {                                              \
+            const T v = x[i * stride], b = x[best * stride];                           \
+            if (v > b || (v != v && b == b)) /* a NaN is the greatest, as in NumPy */  \
+                best = i;                                                              \
+        }                                                                              \
+        return best;                                                                   \
     }
 ARGMAX(float, f32)
 ARGMAX(double, f64)
@@ -273,37 +259,27 @@ ARGMAX(int64_t, i64)
 ARGMAX(int32_t, i32)
 ARGMAX(uint8_t, u8)
 
+typedef int64_t argmax_fn(const void *p, int64_t at, int64_t n, int64_t stride);
+
+static argmax_fn *const argmax_by[TSR_DTYPE_COUNT_] = {
+    [TSR_F32] = argmax_f32, [TSR_F64] = argmax_f64, [TSR_I64] = argmax_i64,
+    [TSR_I32] = argmax_i32, [TSR_U8] = argmax_u8,   [TSR_BOOL] = argmax_u8};
+
 static void argmax_row(void *arg, const tsri_ref_row *r)
 {
     const tsri_ref_job *j = arg;
-    const int64_t n = ((const argmax *)j->ref)->size, s = ((const argmax *)j->ref)->stride;
-    for (int64_t i = 0; i < r->n; i++) {
-        int64_t x = r->off[1] + i * r->step[1],
-                *y = (int64_t *)j->out[0] + r->off[0] + i * r->step[0];
-        switch (j->ref->desc.in[0].dtype) {
-        case TSR_F32:
-            *y = argmax_f32((const float *)j->in[0] + x, n, s);
-            break;
-        case TSR_F64:
-            *y = argmax_f64((const double *)j->in[0] + x, n, s);
-            break;
-        case TSR_I64:
-            *y = argmax_i64((const int64_t *)j->in[0] + x, n, s);
-            break;
-        case TSR_I32:
-            *y = argmax_i32((const int32_t *)j->in[0] + x, n, s);
-            break;
-        default:
-            *y = argmax_u8((const uint8_t *)j->in[0] + x, n, s);
-        }
-    }
+    const argmax *v = (const argmax *)j->ref;
+    argmax_fn *fn = argmax_by[v->ref.desc.in[0].dtype];
+    int64_t *y = (int64_t *)j->out[0] + r->off[0];
+    for (int64_t i = 0; i < r->n; i++)
+        y[i * r->step[0]] = fn(j->in[0], r->off[1] + i * r->step[1], v->size, v->stride);
 }
 
 tsr_status tsri_ref_argmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
     int axis = d->attrs->softmax.axis;
-    if (!reduce_fn(x->dtype) || y->dtype != TSR_I64)
+    if (!argmax_by[x->dtype] || y->dtype != TSR_I64)
         return tsri_ref_decline(d);
     if (!x->shape[axis] && tsri_arg_count(y))
         return tsri_fail(TSR_ERR_INVALID, "argmax: axis %d has no elements", axis);

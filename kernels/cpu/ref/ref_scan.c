@@ -44,29 +44,16 @@ SCAN(double, double, scan_f64)
 SCAN(int64_t, uint64_t, scan_i64)
 SCAN(int32_t, uint32_t, scan_i32)
 
-static tsri_ref_row_fn *row_fn(tsr_dtype d)
-{
-    switch (d) {
-    case TSR_F32:
-        return scan_f32;
-    case TSR_F64:
-        return scan_f64;
-    case TSR_I64:
-        return scan_i64;
-    case TSR_I32:
-        return scan_i32;
-    default:
-        return NULL;
-    }
-}
+static tsri_ref_row_fn *const rows_by[TSR_DTYPE_COUNT_] = {
+    [TSR_F32] = scan_f32, [TSR_F64] = scan_f64, [TSR_I64] = scan_i64, [TSR_I32] = scan_i32};
 
 tsr_status tsri_ref_cumsum(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0], *y = &d->out[0];
     const int axis = d->attrs->cumsum.axis;
-    if (x->dtype != y->dtype || !row_fn(y->dtype))
+    if (x->dtype != y->dtype || !rows_by[y->dtype])
         return tsri_ref_decline(d);
-    scan *v = tsri_ref_make_rows(mem, d, row_fn(y->dtype), sizeof *v);
+    scan *v = tsri_ref_make_rows(mem, d, rows_by[y->dtype], sizeof *v);
     TSRI_NEED(v);
     int64_t shape[TSR_MAX_NDIM];
     for (int i = 0; i < y->ndim; i++)
