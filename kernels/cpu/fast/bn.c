@@ -2,6 +2,7 @@
 /* Batch norm over one virtual batch, fused with an activation or not, and scale_shift: all are one
  * pass over rows of channels with coefficients prepared in f64. */
 #include "kernels/cpu/fast/fast.h"
+#include "kernels/norm.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,26 +13,10 @@ enum {
     ROW_UNIT = 8,      /* rows of a block in bn_t.h */
 };
 
-/* Which loop an op is, and its operands behind x; 0: it has none. */
-typedef struct role {
-    tsri_bn_do what; /* with an activation, the one behind it */
-    int stats, gamma, beta, dy, bstats;
-} role;
-
-static const role roles[TSRI_OP_COUNT_] = {
-    [TSRI_OP_BN_STATS] = {TSRI_BN_DO_STATS},
-    [TSRI_OP_SCALE_SHIFT] = {TSRI_BN_DO_APPLY},
-    [TSRI_OP_BN_APPLY] = {TSRI_BN_DO_APPLY, .stats = 1, .gamma = 2, .beta = 3},
-    [TSRI_OP_BN_ACT] = {TSRI_BN_DO_APPLY, .stats = 1, .gamma = 2, .beta = 3},
-    [TSRI_OP_BN_BWD_STATS] = {TSRI_BN_DO_BWD_STATS, .stats = 1, .dy = 2},
-    [TSRI_OP_BN_ACT_BWD_STATS] = {TSRI_BN_DO_BWD_STATS, 1, .gamma = 2, .beta = 3, .dy = 4},
-    [TSRI_OP_BN_BWD_APPLY] = {TSRI_BN_DO_BWD_APPLY, 1, .gamma = 2, .dy = 3, .bstats = 4},
-    [TSRI_OP_BN_ACT_BWD_APPLY] = {TSRI_BN_DO_BWD_APPLY, 1, 2, .beta = 3, .dy = 4, .bstats = 5},
-};
-
 typedef struct norm {
     tsri_fast base;
-    role role;
+    tsri_bn_do what;
+    tsri_norm_roles role;
     int64_t channels, width, count;
     double eps, n; /* n: elements per channel of the global batch */
     float hi;
@@ -63,7 +48,7 @@ static void norm_part(const tsri_fast *f, const tsri_fast_part *p)
         acc = sums_of(k, p->scratch, p->index);
         memset(acc, 0, (size_t)(2 * k->width) * sizeof *acc);
     }
-    f->isa->bn[k->role.what](&bn, p->begin, p->end, acc);
+    f->isa->bn[k->what](&bn, p->begin, p->end, acc);
 }
 
 typedef struct channel {
@@ -140,7 +125,7 @@ static void fold(const norm *k, void *const *in, void *scratch, double *out)
                     sum += sums_of(k, scratch, p)[s * k->width + at];
             out[s * k->channels + c] = sum;
         }
-    if (k->role.what == TSRI_BN_DO_STATS) {
+    if (k->what == TSRI_BN_DO_STATS) {
         for (int64_t c = 0; c < k->channels; c++)
             shift_sums((double)(k->count / k->channels),
                        (double)coef_of(k, scratch, TSRI_BN_MEAN)[c], &out[c],
@@ -159,7 +144,7 @@ static tsr_status norm_run(const tsri_kernel *kernel, void *const *in, void *con
                            void *scratch)
 {
     const norm *k = (const norm *)kernel;
-    if (k->role.what == TSRI_BN_DO_STATS)
+    if (k->what == TSRI_BN_DO_STATS)
         fill_about(k, in[0], coef_of(k, scratch, TSRI_BN_MEAN));
     else
         fill_coefs(k, in, scratch);
@@ -209,20 +194,21 @@ tsr_status tsri_fast_batch_norm(tsri_mem *mem, const tsri_kernel_desc *desc,
     TSRI_NEED(k);
     k->base.base.run = norm_run;
     k->base.unit = ROW_UNIT;
-    k->role = roles[desc->op];
+    k->role = tsri_bn_roles(desc->op);
     k->channels = channels;
     k->count = count;
     k->width = width;
     k->sums = desc->out[0].dtype == TSR_F64;
+    if (k->role.dy)
+        k->what = k->sums ? TSRI_BN_DO_BWD_STATS : TSRI_BN_DO_BWD_APPLY;
+    else
+        k->what = k->sums ? TSRI_BN_DO_STATS : TSRI_BN_DO_APPLY;
     k->hi = INFINITY;
     if (desc->op != TSRI_OP_SCALE_SHIFT) {
-        const int act = desc->attrs->bn.act;
-        bool fused = desc->op == TSRI_OP_BN_ACT || desc->op == TSRI_OP_BN_ACT_BWD_STATS ||
-                     desc->op == TSRI_OP_BN_ACT_BWD_APPLY;
-        k->role.what += fused && act != TSRI_ACT_NONE;
+        k->what += tsri_bn_has_act(desc); /* the loop with an activation is the one behind */
         k->eps = desc->attrs->bn.eps;
         k->n = (double)desc->attrs->bn.batch * (double)desc->attrs->bn.spatial;
-        k->hi = act == TSRI_ACT_RELU6 ? 6.0f : INFINITY;
+        k->hi = desc->attrs->bn.act == TSRI_ACT_RELU6 ? 6.0f : INFINITY;
     }
     k->base.base.scratch_bytes = TSRI_BN_COEFS * tsri_fast_align((size_t)k->width * sizeof(float)) +
                                  (size_t)k->base.threads * 2 * (size_t)k->width * sizeof(double);

@@ -62,20 +62,14 @@ VEC_FN void tile(const tsri_fast_tile *t, const int mr, const int nv)
     }
 }
 
-static void gemm_tile1(const tsri_fast_tile *t)
-{
-    tile(t, ROWS1, 1);
-}
-
-static void gemm_tile2(const tsri_fast_tile *t)
-{
-    tile(t, ROWS2, 2);
-}
-
-static void gemm_tile3(const tsri_fast_tile *t)
-{
-    tile(t, ROWS3, 3);
-}
+#define GEMM_TILE(nv)                                  \
+    static void gemm_tile##nv(const tsri_fast_tile *t) \
+    {                                                  \
+        tile(t, ROWS##nv, nv);                         \
+    }
+GEMM_TILE(1)
+GEMM_TILE(2)
+GEMM_TILE(3)
 
 typedef float vq __attribute__((vector_size(16)));
 typedef int32_t vqi __attribute__((vector_size(16)));

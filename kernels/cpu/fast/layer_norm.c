@@ -2,13 +2,14 @@
 /* Layer norm in its parts, on row-major operands: threads share rows. The parameters' gradients are
  * summed per thread and joined in the order of threads. */
 #include "kernels/cpu/fast/fast.h"
+#include "kernels/norm.h"
 
 #include <string.h>
 
 typedef struct norm {
     tsri_fast base;
     tsri_ln_do what;
-    int gamma, beta, dy, bstats; /* operands; 0: none */
+    tsri_norm_roles role;
     tsri_fast_ln like;
 } norm;
 
@@ -17,11 +18,11 @@ static void norm_part(const tsri_fast *f, const tsri_fast_part *part)
     const norm *k = (const norm *)f;
     tsri_fast_ln p = k->like;
     p.x = part->in[0];
-    p.stats = k->what == TSRI_LN_DO_STATS ? NULL : part->in[1];
-    p.gamma = k->gamma ? part->in[k->gamma] : NULL;
-    p.beta = k->beta ? part->in[k->beta] : NULL;
-    p.dy = k->dy ? part->in[k->dy] : NULL;
-    p.bstats = k->bstats ? part->in[k->bstats] : NULL;
+    p.stats = k->role.stats ? part->in[1] : NULL;
+    p.gamma = k->role.gamma ? part->in[k->role.gamma] : NULL;
+    p.beta = k->role.beta ? part->in[k->role.beta] : NULL;
+    p.dy = k->role.dy ? part->in[k->role.dy] : NULL;
+    p.bstats = k->role.bstats ? part->in[k->role.bstats] : NULL;
     p.y = part->out[0];
     p.sums = part->out[0];
     if (k->what == TSRI_LN_DO_PARAMS) {
@@ -72,18 +73,13 @@ tsr_status tsri_fast_layer_norm(tsri_mem *mem, const tsri_kernel_desc *d, tsri_k
         width *= x->shape[i];
     norm *k = tsri_fast_make(mem, norm_part, sizeof *k, count, count / width);
     TSRI_NEED(k);
-    const bool backward = d->op == TSRI_OP_LN_BWD_STATS || d->op == TSRI_OP_LN_BWD_APPLY;
-    const bool params = d->op == TSRI_OP_LN_PARAM_GRAD, apply = d->op == TSRI_OP_LN_APPLY;
+    const bool params = d->op == TSRI_OP_LN_PARAM_GRAD;
+    k->role = tsri_ln_roles(d);
     k->what = d->op == TSRI_OP_LN_STATS       ? TSRI_LN_DO_STATS
-              : apply                         ? TSRI_LN_DO_APPLY
+              : d->op == TSRI_OP_LN_APPLY     ? TSRI_LN_DO_APPLY
               : d->op == TSRI_OP_LN_BWD_STATS ? TSRI_LN_DO_BWD_STATS
               : params                        ? TSRI_LN_DO_PARAMS
                                               : TSRI_LN_DO_BWD_APPLY;
-    const bool scaled = at->ln.has_gamma && (backward || apply);
-    k->gamma = scaled ? 2 : 0;
-    k->beta = apply && at->ln.has_beta ? d->nin - 1 : 0;
-    k->dy = backward ? 2 + scaled : params ? 2 : 0;
-    k->bstats = d->op == TSRI_OP_LN_BWD_APPLY ? 3 + scaled : 0;
     k->like.width = width;
     k->like.count = (double)at->ln.count;
     k->like.eps = at->ln.eps;

@@ -16,18 +16,25 @@
 
 #if VEC_ISA == 512
 enum { W = 16 };
-typedef float vf __attribute__((vector_size(64)));
-typedef double vd __attribute__((vector_size(64)));
+typedef __m512 mf;
+typedef __m512d md;
+typedef __m512i mi;
+#define MM(op) _mm512_##op
+#define MM_HALF(op) _mm256_##op
 #elif VEC_ISA == 256
 enum { W = 8 };
-typedef float vf __attribute__((vector_size(32)));
-typedef double vd __attribute__((vector_size(32)));
+typedef __m256 mf;
+typedef __m256d md;
+typedef __m256i mi;
+#define MM(op) _mm256_##op
+#define MM_HALF(op) _mm_##op
 #else
 enum { W = 4 };
-typedef float vf __attribute__((vector_size(16)));
-typedef double vd __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 #endif
+
+typedef float vf __attribute__((vector_size(4 * W)));
+typedef double vd __attribute__((vector_size(4 * W)));
 
 typedef uint64_t vu __attribute__((vector_size(sizeof(vd))));
 
@@ -60,14 +67,54 @@ VEC_FN void vdstore(double *p, vd v)
 
 VEC_FN vf vset1(float x)
 {
-#if VEC_ISA == 512
-    return (vf)_mm512_set1_ps(x);
-#elif VEC_ISA == 256
-    return (vf)_mm256_set1_ps(x);
+#if VEC_ISA
+    return (vf)MM(set1_ps)(x);
 #else
     return (vf){x, x, x, x};
 #endif
 }
+
+#if VEC_ISA
+
+VEC_FN vf vfma(vf a, vf b, vf c)
+{
+    return (vf)MM(fmadd_ps)((mf)a, (mf)b, (mf)c);
+}
+
+VEC_FN vd vdfma(vd a, vd b, vd c)
+{
+    return (vd)MM(fmadd_pd)((md)a, (md)b, (md)c);
+}
+
+/* min and max return b where an operand is not a number. */
+VEC_FN vf vmax(vf a, vf b)
+{
+    return (vf)MM(max_ps)((mf)a, (mf)b);
+}
+
+VEC_FN vf vmin(vf a, vf b)
+{
+    return (vf)MM(min_ps)((mf)a, (mf)b);
+}
+
+VEC_FN vf vsqrt(vf a)
+{
+    return (vf)MM(sqrt_ps)((mf)a);
+}
+
+/* W / 2 floats, without the detour over their vector's halves. */
+VEC_FN vd vdwiden(const float *p)
+{
+    return (vd)MM(cvtps_pd)(MM_HALF(loadu_ps)(p));
+}
+
+/* The products of the lanes' lower halves. */
+VEC_FN vu vumul_low(vu a, vu b)
+{
+    return (vu)MM(mul_epu32)((mi)a, (mi)b);
+}
+
+#endif
 
 #if VEC_ISA == 512
 
@@ -84,32 +131,6 @@ VEC_FN vf vloadn(const float *p, int64_t n)
 VEC_FN void vstoren(float *p, vf v, int64_t n)
 {
     _mm512_mask_storeu_ps(p, first(n), (__m512)v);
-}
-
-VEC_FN vf vfma(vf a, vf b, vf c)
-{
-    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-}
-
-VEC_FN vd vdfma(vd a, vd b, vd c)
-{
-    return (vd)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
-}
-
-/* min and max return b where an operand is not a number. */
-VEC_FN vf vmax(vf a, vf b)
-{
-    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
-}
-
-VEC_FN vf vmin(vf a, vf b)
-{
-    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
-}
-
-VEC_FN vf vsqrt(vf a)
-{
-    return (vf)_mm512_sqrt_ps((__m512)a);
 }
 
 /* x where lo < y < hi, else 0. */
@@ -130,18 +151,6 @@ VEC_FN vd vhi(vf v)
     return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
 }
 
-/* W / 2 floats, without the detour over their vector's halves. */
-VEC_FN vd vdwiden(const float *p)
-{
-    return (vd)_mm512_cvtps_pd(_mm256_loadu_ps(p));
-}
-
-/* The products of the lanes' lower halves. */
-VEC_FN vu vumul_low(vu a, vu b)
-{
-    return (vu)_mm512_mul_epu32((__m512i)a, (__m512i)b);
-}
-
 #elif VEC_ISA == 256
 
 VEC_FN __m256i first(int64_t n)
@@ -160,31 +169,6 @@ VEC_FN void vstoren(float *p, vf v, int64_t n)
     _mm256_maskstore_ps(p, first(n), (__m256)v);
 }
 
-VEC_FN vf vfma(vf a, vf b, vf c)
-{
-    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-}
-
-VEC_FN vd vdfma(vd a, vd b, vd c)
-{
-    return (vd)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
-}
-
-VEC_FN vf vmax(vf a, vf b)
-{
-    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
-}
-
-VEC_FN vf vmin(vf a, vf b)
-{
-    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
-}
-
-VEC_FN vf vsqrt(vf a)
-{
-    return (vf)_mm256_sqrt_ps((__m256)a);
-}
-
 VEC_FN vf vinside(vf x, vf y, vf lo, vf hi)
 {
     __m256 m = _mm256_and_ps(_mm256_cmp_ps((__m256)y, (__m256)lo, _CMP_GT_OQ),
@@ -200,16 +184,6 @@ VEC_FN vd vlo(vf v)
 VEC_FN vd vhi(vf v)
 {
     return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1));
-}
-
-VEC_FN vd vdwiden(const float *p)
-{
-    return (vd)_mm256_cvtps_pd(_mm_loadu_ps(p));
-}
-
-VEC_FN vu vumul_low(vu a, vu b)
-{
-    return (vu)_mm256_mul_epu32((__m256i)a, (__m256i)b);
 }
 
 #else

@@ -2,13 +2,14 @@
 /* Layer norm in its parts. Sums are f64, over a row by one thread, or over a feature by one thread.
  * Formulas: src/core/op_list.h. */
 #include "kernels/cpu/ref/ref.h"
+#include "kernels/norm.h"
 
 #include <math.h>
 
 typedef struct norm {
     tsri_ref ref;
     int64_t rows, features;
-    int gamma, beta, dy, bstats; /* operands; -1: none */
+    tsri_norm_roles role;
 } norm;
 
 /* Where the rows of an operand of x's shape begin, and its features in them. */
@@ -87,8 +88,8 @@ static tsr_status apply_run(const tsri_kernel *k, void *const *in, void *const *
         moments(v, in, r, &mean, &rstd);
         for (int64_t f = 0; f < v->features; f++) {
             double e = (load(&x, r, f) - mean) * rstd;
-            e *= v->gamma < 0 ? 1 : param(v, v->gamma, in, f);
-            e += v->beta < 0 ? 0 : param(v, v->beta, in, f);
+            e *= v->role.gamma ? param(v, v->role.gamma, in, f) : 1;
+            e += v->role.beta ? param(v, v->role.beta, in, f) : 0;
             tsri_ref_store(y.arg->dtype, y.p, y.row[r] + y.feature[f], e);
         }
     });
@@ -102,12 +103,12 @@ static tsr_status bwd_stats_run(const tsri_kernel *k, void *const *in, void *con
     const tsri_arg *o = &v->ref.desc.out[0];
     int64_t *room = scratch;
     places x = find(v, &v->ref.desc.in[0], in[0], &room);
-    places dy = find(v, &v->ref.desc.in[v->dy], in[v->dy], &room);
+    places dy = find(v, &v->ref.desc.in[v->role.dy], in[v->role.dy], &room);
     TSRI_REF_EACH(r, 0, v->rows, v->rows * v->features > 1 << 16, {
         double mean, rstd, s0 = 0, s1 = 0, *to = pair(o, out[0], r);
         moments(v, in, r, &mean, &rstd);
         for (int64_t f = 0; f < v->features; f++) {
-            const double g = load(&dy, r, f) * (v->gamma < 0 ? 1 : param(v, v->gamma, in, f));
+            const double g = load(&dy, r, f) * (v->role.gamma ? param(v, v->role.gamma, in, f) : 1);
             s0 += g;
             s1 += g * (load(&x, r, f) - mean) * rstd;
         }
@@ -121,19 +122,19 @@ static tsr_status bwd_apply_run(const tsri_kernel *k, void *const *in, void *con
                                 void *scratch)
 {
     const norm *v = (const norm *)k;
-    const tsri_arg *b = &v->ref.desc.in[v->bstats];
+    const tsri_arg *b = &v->ref.desc.in[v->role.bstats];
     const double n = (double)v->ref.attrs.ln.count;
     int64_t *room = scratch;
     places x = find(v, &v->ref.desc.in[0], in[0], &room);
-    places dy = find(v, &v->ref.desc.in[v->dy], in[v->dy], &room);
+    places dy = find(v, &v->ref.desc.in[v->role.dy], in[v->role.dy], &room);
     places dx = find(v, &v->ref.desc.out[0], out[0], &room);
     TSRI_REF_EACH(r, 0, v->rows, v->rows * v->features > 1 << 16, {
         double mean, rstd;
         moments(v, in, r, &mean, &rstd);
-        const double *s = pair(b, in[v->bstats], r);
+        const double *s = pair(b, in[v->role.bstats], r);
         const double d0 = s[0] / n, d1 = s[b->stride[b->ndim - 1]] / n;
         for (int64_t f = 0; f < v->features; f++) {
-            const double g = load(&dy, r, f) * (v->gamma < 0 ? 1 : param(v, v->gamma, in, f));
+            const double g = load(&dy, r, f) * (v->role.gamma ? param(v, v->role.gamma, in, f) : 1);
             const double xhat = (load(&x, r, f) - mean) * rstd;
             tsri_ref_store(dx.arg->dtype, dx.p, dx.row[r] + dx.feature[f],
                            rstd * (g - d0 - xhat * d1));
@@ -182,11 +183,7 @@ tsr_status tsri_ref_ln_stats(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kern
     v->rows = v->features = 1;
     for (int i = 0; i < x->ndim; i++)
         *(i < x->ndim - at->ln.axes ? &v->rows : &v->features) *= x->shape[i];
-    bool scaled = at->ln.has_gamma && d->op != TSRI_OP_LN_PARAM_GRAD;
-    v->gamma = scaled ? 2 : -1;
-    v->beta = d->op == TSRI_OP_LN_APPLY && at->ln.has_beta ? d->nin - 1 : -1;
-    v->dy = 2 + scaled;
-    v->bstats = 3 + scaled;
+    v->role = tsri_ln_roles(d);
     /* Places of at most three operands, or of two and the moments of all rows. */
     v->ref.base.scratch_bytes = (size_t)(4 * v->rows + 3 * v->features) * sizeof(int64_t);
     *out_kernel = &v->ref.base;

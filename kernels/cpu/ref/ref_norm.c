@@ -7,6 +7,7 @@
  * that they lose, however many samples there are. Formulas: src/core/op_list.h.
  */
 #include "kernels/cpu/ref/ref.h"
+#include "kernels/norm.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +23,8 @@ typedef struct norm {
     view x, y;           /* y: result, or none */
     view dy;             /* gradient, or none */
     int64_t first, rows; /* virtual batches of stats: their global indices */
-    int stats;           /* its operand; -1: result 0 */
+    tsri_norm_roles role;
+    int act;
 } norm;
 
 static view view_of(const tsri_arg *a)
@@ -92,33 +94,31 @@ static double act_value(int act, double z)
     return z <= 0 ? 0 : act == TSRI_ACT_RELU6 && z >= 6 ? 6 : z;
 }
 
-/* s: stats [R, 2, c] at row i. gamma, beta: operands or NULL. */
-static void find_coefs(const norm *v, int64_t i, const double *stats, const tsri_arg *gamma,
-                       const void *g, const tsri_arg *beta, const void *b, const coefs *k)
+/* Of row i of stats [R, 2, c]. For BN_CENTER, which is x - mean, an operand may be the number of
+ * values. */
+static void find_coefs(const norm *v, int64_t i, void *const *in, const coefs *k)
 {
-    const tsri_arg *s = &v->ref.desc.in[v->stats];
-    double n = part_count(&v->ref.attrs, v->first + i);
-    const double *row = stats + i * s->stride[0];
+    const tsri_kernel_desc *d = &v->ref.desc;
+    const tsri_norm_roles o = v->role;
+    const tsri_arg *s = &d->in[o.stats], *b = &d->in[o.bstats];
+    const bool centre = d->op == TSRI_OP_BN_CENTER;
+    const int64_t r = v->first + i;
+    const double *row = (const double *)in[o.stats] + i * s->stride[0], *bs = NULL;
+    const double n = centre && d->nin == 3 ? *(const double *)in[2] : part_count(&v->ref.attrs, r);
+    if (o.bstats)
+        bs = (const double *)in[o.bstats] + (r - b->offset[0]) * b->stride[0];
     for (int64_t c = 0; c < v->x.c; c++) {
         double mean = row[c * s->stride[2]] / n;
         double var = row[s->stride[1] + c * s->stride[2]] / n - mean * mean;
+        double rstd = centre ? 1 : 1 / sqrt((var < 0 ? 0 : var) + v->ref.attrs.bn.eps);
         k->mean[c] = mean;
-        k->rstd[c] = 1 / sqrt((var < 0 ? 0 : var) + v->ref.attrs.bn.eps);
-        k->a[c] = k->rstd[c] * (gamma ? tsri_ref_load(gamma->dtype, g, c) : 1);
-        k->b[c] = beta ? tsri_ref_load(beta->dtype, b, c) : 0;
-    }
-}
-
-/* For x - mean. count: NULL, or the number of values. */
-static void find_centre(const norm *v, int64_t i, const double *stats, const double *count,
-                        const coefs *k)
-{
-    const tsri_arg *s = &v->ref.desc.in[v->stats];
-    const double n = count ? *count : part_count(&v->ref.attrs, v->first + i);
-    for (int64_t c = 0; c < v->x.c; c++) {
-        k->mean[c] = stats[i * s->stride[0] + c * s->stride[2]] / n;
-        k->a[c] = 1;
-        k->b[c] = 0;
+        k->rstd[c] = rstd;
+        k->a[c] = rstd * (o.gamma ? tsri_ref_load(d->in[o.gamma].dtype, in[o.gamma], c) : 1);
+        k->b[c] = o.beta ? tsri_ref_load(d->in[o.beta].dtype, in[o.beta], c) : 0;
+        if (!bs)
+            continue;
+        k->k0[c] = bs[c * b->stride[2]] / n;
+        k->k1[c] = rstd * bs[b->stride[1] + c * b->stride[2]] / n;
     }
 }
 
@@ -143,103 +143,37 @@ static void store_sums(const norm *v, int64_t i, const double *s0, const double 
     }
 }
 
-static tsr_status stats_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+/* Turns the sums of n values' deviations from `about` into the values' own. */
+static void shift_sums(const norm *v, double n, const coefs *k)
 {
-    const norm *v = (const norm *)k;
-    double *s0 = scratch, *s1 = s0 + v->x.c, *about = s1 + v->x.c;
-    for (int64_t i = 0; i < v->rows; i++) {
-        int64_t begin, end;
-        samples(v, i, &begin, &end);
-        memset(s0, 0, (size_t)v->x.c * 2 * sizeof *s0);
-        const double n = begin < end ? (double)((end - begin) * v->x.h * v->x.w) : 0;
-        if (n > 0 && v->ref.desc.in[0].dtype == TSR_F32)
-            stats_f32(v, begin, end, in[0], about, s0, s1);
-        else if (n > 0)
-            stats_f64(v, begin, end, in[0], about, s0, s1);
-        for (int64_t c = 0; n > 0 && c < v->x.c; c++) {
-            s1[c] += about[c] * (2 * s0[c] + n * about[c]);
-            s0[c] += n * about[c];
-        }
-        store_sums(v, i, s0, s1, out[0]);
+    for (int64_t c = 0; c < v->x.c; c++) {
+        const double about = k->mean[c];
+        k->k1[c] += about * (2 * k->k0[c] + n * about);
+        k->k0[c] += n * about;
     }
-    return TSR_OK;
 }
 
-static tsr_status apply_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+static tsr_status norm_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
 {
     const norm *v = (const norm *)k;
-    const tsri_kernel_desc *d = &v->ref.desc;
-    coefs co = coefs_in(scratch, v->x.c);
+    const coefs co = coefs_in(scratch, v->x.c);
+    const bool sums = v->ref.desc.out[0].ndim == 3;
     for (int64_t i = 0; i < v->rows; i++) {
         int64_t begin, end;
         samples(v, i, &begin, &end);
-        if (begin >= end)
-            continue;
-        if (d->op == TSRI_OP_BN_CENTER)
-            find_centre(v, i, in[1], d->nin == 3 ? in[2] : NULL, &co);
-        else
-            find_coefs(v, i, in[1], &d->in[2], in[2], &d->in[3], in[3], &co);
-        if (d->in[0].dtype == TSR_F32)
-            apply_f32(v, begin, end, in[0], &co, out[0]);
-        else
-            apply_f64(v, begin, end, in[0], &co, out[0]);
-    }
-    return TSR_OK;
-}
-
-/* Operands of the fused and unfused gradients: (x, stats, [gamma, beta,] dy). */
-static tsr_status bwd_stats_run(const tsri_kernel *k, void *const *in, void *const *out,
-                                void *scratch)
-{
-    const norm *v = (const norm *)k;
-    const tsri_kernel_desc *d = &v->ref.desc;
-    bool fused = d->op == TSRI_OP_BN_ACT_BWD_STATS;
-    coefs co = coefs_in(scratch, v->x.c);
-    for (int64_t i = 0; i < v->rows; i++) {
-        int64_t begin, end;
-        samples(v, i, &begin, &end);
-        memset(co.k0, 0, (size_t)v->x.c * 2 * sizeof *co.k0);
-        if (begin < end) {
-            find_coefs(v, i, in[1], fused ? &d->in[2] : NULL, fused ? in[2] : NULL,
-                       fused ? &d->in[3] : NULL, fused ? in[3] : NULL, &co);
-            if (d->in[0].dtype == TSR_F32)
-                bwd_stats_f32(v, begin, end, in[0], in[fused ? 4 : 2], &co);
-            else
-                bwd_stats_f64(v, begin, end, in[0], in[fused ? 4 : 2], &co);
-        }
-        store_sums(v, i, co.k0, co.k1, out[0]);
-    }
-    return TSR_OK;
-}
-
-/* (x, stats, gamma, [beta,] dy, bstats) */
-static tsr_status bwd_apply_run(const tsri_kernel *k, void *const *in, void *const *out,
-                                void *scratch)
-{
-    const norm *v = (const norm *)k;
-    const tsri_kernel_desc *d = &v->ref.desc;
-    bool fused = d->op == TSRI_OP_BN_ACT_BWD_APPLY;
-    int dy = fused ? 4 : 3;
-    const tsri_arg *b = &d->in[dy + 1];
-    coefs co = coefs_in(scratch, v->x.c);
-    for (int64_t i = 0; i < v->rows; i++) {
-        int64_t begin, end;
-        samples(v, i, &begin, &end);
-        if (begin >= end)
-            continue;
-        find_coefs(v, i, in[1], &d->in[2], in[2], fused ? &d->in[3] : NULL, fused ? in[3] : NULL,
-                   &co);
-        int64_t r = v->first + i;
-        const double *bs = (const double *)in[dy + 1] + (r - b->offset[0]) * b->stride[0];
-        double n = part_count(&v->ref.attrs, r);
-        for (int64_t c = 0; c < v->x.c; c++) {
-            co.k0[c] = bs[c * b->stride[2]] / n;
-            co.k1[c] = co.rstd[c] * bs[b->stride[1] + c * b->stride[2]] / n;
-        }
-        if (d->in[0].dtype == TSR_F32)
-            bwd_apply_f32(v, begin, end, in[0], in[dy], &co, out[0]);
-        else
-            bwd_apply_f64(v, begin, end, in[0], in[dy], &co, out[0]);
+        const int64_t n = begin < end ? (end - begin) * v->x.h * v->x.w : 0;
+        if (sums)
+            memset(co.k0, 0, (size_t)v->x.c * 2 * sizeof *co.k0);
+        if (n && v->role.stats)
+            find_coefs(v, i, in, &co);
+        if (n && v->ref.desc.in[0].dtype == TSR_F32)
+            norm_f32(v, begin, end, in, out[0], &co);
+        else if (n)
+            norm_f64(v, begin, end, in, out[0], &co);
+        if (n && !v->role.stats)
+            shift_sums(v, (double)n, &co);
+        if (sums)
+            store_sums(v, i, co.k0, co.k1, out[0]);
     }
     return TSR_OK;
 }
@@ -267,24 +201,27 @@ static tsr_status check_parts(const norm *v)
     return TSR_OK;
 }
 
-/* stats: the operand that says which virtual batches there are (-1: the result); dy: or -1. */
-static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_fn *run, int stats,
-                         int dy, tsri_kernel **out_kernel)
+/* The operand stats says which virtual batches there are; for BN_STATS the result does. */
+tsr_status tsri_ref_bn_stats(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    tsr_dtype t = d->in[0].dtype;
-    const tsri_arg *s = stats < 0 ? &d->out[0] : &d->in[stats];
-    bool sums = d->out[0].ndim == 3;
-    if (!tsri_ref_is_float(t) || s->dtype != TSR_F64 || (dy >= 0 && d->in[dy].dtype != t) ||
+    const tsr_dtype t = d->in[0].dtype;
+    const tsri_norm_roles role = tsri_bn_roles(d->op);
+    const tsri_arg *s = role.stats ? &d->in[role.stats] : &d->out[0];
+    const bool sums = d->out[0].ndim == 3;
+    if (!tsri_ref_is_float(t) || s->dtype != TSR_F64 || (role.dy && d->in[role.dy].dtype != t) ||
+        (role.bstats && d->in[role.bstats].dtype != TSR_F64) ||
+        (d->op == TSRI_OP_BN_CENTER && d->nin == 3 && d->in[2].dtype != TSR_F64) ||
         d->out[0].dtype != (sums ? TSR_F64 : t))
         return tsri_ref_decline(d);
-    norm *v = tsri_ref_make(mem, d, run, sizeof *v);
+    norm *v = tsri_ref_make(mem, d, norm_run, sizeof *v);
     TSRI_NEED(v);
     v->x = view_of(&d->in[0]);
-    if (dy >= 0)
-        v->dy = view_of(&d->in[dy]);
+    if (role.dy)
+        v->dy = view_of(&d->in[role.dy]);
     if (!sums)
         v->y = view_of(&d->out[0]);
-    v->stats = stats;
+    v->role = role;
+    v->act = tsri_bn_has_act(d) ? d->attrs->bn.act : TSRI_ACT_NONE;
     v->first = s->offset[0];
     v->rows = s->shape[0];
     tsr_status status = check_parts(v);
@@ -296,32 +233,10 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_ref_run_
     *out_kernel = &v->ref.base;
     return TSR_OK;
 }
-
-tsr_status tsri_ref_bn_stats(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return create(mem, d, stats_run, -1, -1, out_kernel);
-}
-
-tsr_status tsri_ref_bn_apply(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    if (d->op == TSRI_OP_BN_CENTER && d->nin == 3 && d->in[2].dtype != TSR_F64)
-        return tsri_ref_decline(d);
-    return create(mem, d, apply_run, 1, -1, out_kernel);
-}
-TSRI_REF_SAME(bn_center, bn_apply);
-TSRI_REF_SAME(bn_act, bn_apply);
-
-tsr_status tsri_ref_bn_bwd_stats(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return create(mem, d, bwd_stats_run, 1, d->op == TSRI_OP_BN_ACT_BWD_STATS ? 4 : 2, out_kernel);
-}
-TSRI_REF_SAME(bn_act_bwd_stats, bn_bwd_stats);
-
-tsr_status tsri_ref_bn_bwd_apply(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    int dy = d->op == TSRI_OP_BN_ACT_BWD_APPLY ? 4 : 3;
-    if (d->in[dy + 1].dtype != TSR_F64)
-        return tsri_ref_decline(d);
-    return create(mem, d, bwd_apply_run, 1, dy, out_kernel);
-}
-TSRI_REF_SAME(bn_act_bwd_apply, bn_bwd_apply);
+TSRI_REF_SAME(bn_apply, bn_stats);
+TSRI_REF_SAME(bn_center, bn_stats);
+TSRI_REF_SAME(bn_act, bn_stats);
+TSRI_REF_SAME(bn_bwd_stats, bn_stats);
+TSRI_REF_SAME(bn_act_bwd_stats, bn_stats);
+TSRI_REF_SAME(bn_bwd_apply, bn_stats);
+TSRI_REF_SAME(bn_act_bwd_apply, bn_stats);

@@ -44,7 +44,7 @@ static void FN(apply)(const norm *v, int64_t begin, int64_t end, const T *x, con
 {
     const view *a = &v->x, *o = &v->y;
     const bool inside = a->sc == 1 && o->sc == 1;
-    const int act = v->ref.desc.op == TSRI_OP_BN_ACT ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
+    const int act = v->act;
     const int64_t per = inside ? a->h : a->c; /* rows are (n, h), or planes (n, c) */
     TSRI_REF_EACH(r, begin * per, end * per, (end - begin) * a->c * a->h * a->w > 1 << 15, {
         const T *q = x + r / per * a->sn + r % per * (inside ? a->sh : a->sc);
@@ -79,8 +79,7 @@ static void FN(bwd_stats)(const norm *v, int64_t begin, int64_t end, const T *x,
                           const coefs *k)
 {
     const view *a = &v->x, *g = &v->dy;
-    const int act =
-        v->ref.desc.op == TSRI_OP_BN_ACT_BWD_STATS ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
+    const int act = v->act;
     double *restrict s0 = k->k0, *restrict s1 = k->k1;
     if (a->sc == 1 && g->sc == 1) {
         for (int64_t n = begin; n < end; n++)
@@ -118,8 +117,7 @@ static void FN(bwd_apply)(const norm *v, int64_t begin, int64_t end, const T *x,
 {
     const view *a = &v->x, *g = &v->dy, *o = &v->y;
     const bool inside = a->sc == 1 && g->sc == 1 && o->sc == 1;
-    const int act =
-        v->ref.desc.op == TSRI_OP_BN_ACT_BWD_APPLY ? v->ref.attrs.bn.act : TSRI_ACT_NONE;
+    const int act = v->act;
     const int64_t per = inside ? a->h : a->c; /* rows are (n, h), or planes (n, c) */
     TSRI_REF_EACH(r, begin * per, end * per, (end - begin) * a->c * a->h * a->w > 1 << 15, {
         const T *q = x + r / per * a->sn + r % per * (inside ? a->sh : a->sc);
@@ -138,4 +136,24 @@ static void FN(bwd_apply)(const norm *v, int64_t begin, int64_t end, const T *x,
                 z[w * o->sw] = (T)(k->a[c] * (t - k->k0[c] - (p - k->mean[c]) * k->k1[c]));
             }
     });
+}
+
+static void FN(norm)(const norm *v, int64_t begin, int64_t end, void *const *in, void *out,
+                     const coefs *k)
+{
+    switch (v->ref.desc.op) {
+    case TSRI_OP_BN_STATS:
+        FN(stats)(v, begin, end, in[0], k->mean, k->k0, k->k1);
+        break;
+    case TSRI_OP_BN_BWD_STATS:
+    case TSRI_OP_BN_ACT_BWD_STATS:
+        FN(bwd_stats)(v, begin, end, in[0], in[v->role.dy], k);
+        break;
+    case TSRI_OP_BN_BWD_APPLY:
+    case TSRI_OP_BN_ACT_BWD_APPLY:
+        FN(bwd_apply)(v, begin, end, in[0], in[v->role.dy], k, out);
+        break;
+    default:
+        FN(apply)(v, begin, end, in[0], k, out);
+    }
 }

@@ -20,15 +20,6 @@ typedef struct softmax {
 #undef T
 #undef FN
 
-static tsri_ref_row_fn *const rows[TSRI_OP_COUNT_][2] = {
-    [TSRI_OP_SOFTMAX] = {softmax_f32, softmax_f64},
-    [TSRI_OP_SOFTMAX_DX] = {softmax_dx_f32, softmax_dx_f64},
-    [TSRI_OP_SOFTMAX_SUM] = {softmax_sum_f32, softmax_sum_f64},
-    [TSRI_OP_SOFTMAX_FINISH] = {softmax_finish_f32, softmax_finish_f64},
-    [TSRI_OP_SOFTMAX_DOT] = {softmax_dot_f32, softmax_dot_f64},
-    [TSRI_OP_SOFTMAX_BWD] = {softmax_bwd_f32, softmax_bwd_f64},
-};
-
 /* Walks the shape without the axis. */
 tsr_status tsri_ref_softmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
@@ -36,7 +27,8 @@ tsr_status tsri_ref_softmax(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
     int axis = d->attrs->softmax.axis;
     if (!tsri_ref_is_float(y->dtype) || !tsri_ref_alike(d, 0, d->nin))
         return tsri_ref_decline(d);
-    softmax *v = tsri_ref_make_rows(mem, d, rows[d->op][y->dtype == TSR_F64], sizeof *v);
+    softmax *v =
+        tsri_ref_make_rows(mem, d, y->dtype == TSR_F32 ? softmax_f32 : softmax_f64, sizeof *v);
     TSRI_NEED(v);
     int64_t shape[TSR_MAX_NDIM];
     for (int i = 0; i < y->ndim; i++)

@@ -1,45 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Included by ref_softmax.c for each element type T. */
 
-static void FN(softmax)(void *arg, const tsri_ref_row *r)
+/* sum e^(x - max) of a line of operand 0. */
+static double FN(exp_sum)(const softmax *v, const T *x, double max)
 {
-    const tsri_ref_job *j = arg;
-    const softmax *v = (const softmax *)j->ref;
-    const int64_t sy = v->stride[0], sx = v->stride[1];
-    const bool is_log = v->ref.attrs.softmax.log != 0;
-    for (int64_t i = 0; i < r->n; i++) {
-        const T *x = (const T *)j->in[0] + r->off[1] + i * r->step[1];
-        T *y = (T *)j->out[0] + r->off[0] + i * r->step[0];
-        double max = -INFINITY, sum = 0;
-        for (int64_t c = 0; c < v->size; c++)
-            max = (double)x[c * sx] > max ? (double)x[c * sx] : max;
-        for (int64_t c = 0; c < v->size; c++)
-            sum += exp((double)x[c * sx] - max);
-        double log_sum = log(sum);
-        for (int64_t c = 0; c < v->size; c++) {
-            const double above = (double)x[c * sx] - max; /* exact near a large max */
-            y[c * sy] = (T)(is_log ? above - log_sum : exp(above) / sum);
-        }
+    double sum = 0;
+    for (int64_t c = 0; c < v->size; c++)
+        sum += exp((double)x[c * v->stride[1]] - max);
+    return sum;
+}
+
+static void FN(finish)(const softmax *v, T *y, const T *x, double max, double sum)
+{
+    const double log_sum = log(sum);
+    for (int64_t c = 0; c < v->size; c++) {
+        const double above = (double)x[c * v->stride[1]] - max; /* exact near a large max */
+        y[c * v->stride[0]] = (T)(v->ref.attrs.softmax.log ? above - log_sum : exp(above) / sum);
     }
 }
 
-static void FN(softmax_dx)(void *arg, const tsri_ref_row *r)
+/* sum y dy; of the logarithm's gradient, sum dy. */
+static double FN(dot)(const softmax *v, const T *y, const T *dy, bool is_log)
 {
-    const tsri_ref_job *j = arg;
-    const softmax *v = (const softmax *)j->ref;
-    const int64_t sx = v->stride[0], sy = v->stride[1], sg = v->stride[2];
-    const bool is_log = v->ref.attrs.softmax.log != 0;
-    for (int64_t i = 0; i < r->n; i++) {
-        const T *y = (const T *)j->in[0] + r->off[1] + i * r->step[1];
-        const T *dy = (const T *)j->in[1] + r->off[2] + i * r->step[2];
-        T *dx = (T *)j->out[0] + r->off[0] + i * r->step[0];
-        double sum = 0;
-        for (int64_t c = 0; c < v->size; c++)
-            sum += (double)dy[c * sg] * (is_log ? 1 : (double)y[c * sy]);
-        for (int64_t c = 0; c < v->size; c++) {
-            double p = (double)y[c * sy], g = (double)dy[c * sg];
-            dx[c * sx] = (T)(is_log ? g - exp(p) * sum : p * (g - sum));
-        }
+    double sum = 0;
+    for (int64_t c = 0; c < v->size; c++)
+        sum += (double)dy[c * v->stride[2]] * (is_log ? 1 : (double)y[c * v->stride[1]]);
+    return sum;
+}
+
+static void FN(gradient)(const softmax *v, T *dx, const T *y, const T *dy, double dot)
+{
+    for (int64_t c = 0; c < v->size; c++) {
+        const double p = (double)y[c * v->stride[1]], g = (double)dy[c * v->stride[2]];
+        dx[c * v->stride[0]] = (T)(v->ref.attrs.softmax.log ? g - exp(p) * dot : p * (g - dot));
     }
 }
 
@@ -49,62 +42,37 @@ static T *FN(line)(void *p, const tsri_ref_row *r, int o, int64_t i)
     return p ? (T *)p + r->off[o] + i * r->step[o] : NULL;
 }
 
-static void FN(softmax_sum)(void *arg, const tsri_ref_row *r)
+static void FN(softmax)(void *arg, const tsri_ref_row *r)
 {
     const tsri_ref_job *j = arg;
     const softmax *v = (const softmax *)j->ref;
+    const int nin = v->ref.desc.nin;
     for (int64_t i = 0; i < r->n; i++) {
-        const T *x = FN(line)(j->in[0], r, 1, i);
-        const double m = (double)*FN(line)(j->in[1], r, 2, i);
-        double sum = 0;
-        for (int64_t c = 0; c < v->size; c++)
-            sum += exp((double)x[c * v->stride[1]] - m);
-        *FN(line)(j->out[0], r, 0, i) = (T)sum;
-    }
-}
-
-static void FN(softmax_finish)(void *arg, const tsri_ref_row *r)
-{
-    const tsri_ref_job *j = arg;
-    const softmax *v = (const softmax *)j->ref;
-    const bool is_log = v->ref.attrs.softmax.log != 0;
-    for (int64_t i = 0; i < r->n; i++) {
-        const T *x = FN(line)(j->in[0], r, 1, i);
         T *y = FN(line)(j->out[0], r, 0, i);
-        const double m = (double)*FN(line)(j->in[1], r, 2, i);
-        const double sum = (double)*FN(line)(j->in[2], r, 3, i), log_sum = log(sum);
-        for (int64_t c = 0; c < v->size; c++) {
-            const double above = (double)x[c * v->stride[1]] - m;
-            y[c * v->stride[0]] = (T)(is_log ? above - log_sum : exp(above) / sum);
-        }
-    }
-}
-
-static void FN(softmax_dot)(void *arg, const tsri_ref_row *r)
-{
-    const tsri_ref_job *j = arg;
-    const softmax *v = (const softmax *)j->ref;
-    for (int64_t i = 0; i < r->n; i++) {
-        const T *y = FN(line)(j->in[0], r, 1, i), *dy = FN(line)(j->in[1], r, 2, i);
-        double sum = 0;
-        for (int64_t c = 0; c < v->size; c++)
-            sum += (double)y[c * v->stride[1]] * (double)dy[c * v->stride[2]];
-        *FN(line)(j->out[0], r, 0, i) = (T)sum;
-    }
-}
-
-static void FN(softmax_bwd)(void *arg, const tsri_ref_row *r)
-{
-    const tsri_ref_job *j = arg;
-    const softmax *v = (const softmax *)j->ref;
-    const bool is_log = v->ref.attrs.softmax.log != 0;
-    for (int64_t i = 0; i < r->n; i++) {
-        const T *y = FN(line)(j->in[0], r, 1, i), *dy = FN(line)(j->in[1], r, 2, i);
-        T *dx = FN(line)(j->out[0], r, 0, i);
-        const double d = (double)*FN(line)(j->in[2], r, 3, i);
-        for (int64_t c = 0; c < v->size; c++) {
-            const double p = (double)y[c * v->stride[1]], g = (double)dy[c * v->stride[2]];
-            dx[c * v->stride[0]] = (T)(is_log ? g - exp(p) * d : p * (g - d));
+        const T *x = FN(line)(j->in[0], r, 1, i);
+        const T *u = nin > 1 ? FN(line)(j->in[1], r, 2, i) : NULL;
+        const T *w = nin > 2 ? FN(line)(j->in[2], r, 3, i) : NULL;
+        double max = -INFINITY;
+        switch (v->ref.desc.op) {
+        case TSRI_OP_SOFTMAX:
+            for (int64_t c = 0; c < v->size; c++)
+                max = (double)x[c * v->stride[1]] > max ? (double)x[c * v->stride[1]] : max;
+            FN(finish)(v, y, x, max, FN(exp_sum)(v, x, max));
+            break;
+        case TSRI_OP_SOFTMAX_SUM:
+            *y = (T)FN(exp_sum)(v, x, (double)*u);
+            break;
+        case TSRI_OP_SOFTMAX_FINISH:
+            FN(finish)(v, y, x, (double)*u, (double)*w);
+            break;
+        case TSRI_OP_SOFTMAX_DOT:
+            *y = (T)FN(dot)(v, x, u, false);
+            break;
+        case TSRI_OP_SOFTMAX_DX:
+            FN(gradient)(v, y, x, u, FN(dot)(v, x, u, v->ref.attrs.softmax.log));
+            break;
+        default:
+            FN(gradient)(v, y, x, u, (double)*w);
         }
     }
 }
