@@ -6,36 +6,21 @@
 
 #include <math.h>
 
-/* y[i] = expr of v = x[i] (and u = x2[i]), in f64: flat where it can be. An out that is exactly an
- * in is allowed, so nothing is carried from one i to the next. */
-#define MAP1(expr)                                              \
-    do {                                                        \
-        if (sx == 1 && sy == 1) {                               \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) \
-            {                                                   \
-                const double v = (double)x[i];                  \
-                y[i] = (T)(expr);                               \
-            }                                                   \
-        } else {                                                \
-            for (int64_t i = 0; i < n; i++) {                   \
-                const double v = (double)x[i * sx];             \
-                y[i * sy] = (T)(expr);                          \
-            }                                                   \
-        }                                                       \
-    } while (0)
-#define MAP2(expr)                                                          \
+/* y[i] = expr of v = x[i] and u = x2[i], in f64: flat where it can be. An out that is exactly an in
+ * is allowed, so nothing is carried from one i to the next. */
+#define MAP(expr)                                                           \
     do {                                                                    \
         if (sx == 1 && su == 1 && sy == 1) {                                \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)             \
+            _Pragma("omp simd") for (int64_t i = 0; i < r->n; i++)          \
             {                                                               \
                 const double v = (double)x[i], u = (double)x2[i];           \
-                (void)v;                                                    \
+                (void)v, (void)u;                                           \
                 y[i] = (T)(expr);                                           \
             }                                                               \
         } else {                                                            \
-            for (int64_t i = 0; i < n; i++) {                               \
+            for (int64_t i = 0; i < r->n; i++) {                            \
                 const double v = (double)x[i * sx], u = (double)x2[i * su]; \
-                (void)v;                                                    \
+                (void)v, (void)u;                                           \
                 y[i * sy] = (T)(expr);                                      \
             }                                                               \
         }                                                                   \
@@ -73,18 +58,12 @@ static tsr_status create_float(tsri_mem *mem, const tsri_kernel_desc *d, tsri_re
 
 tsr_status tsri_ref_unary(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    if ((unsigned)d->attrs->unary.fn >= TSRI_UNARY_COUNT_)
+    if (d->op != TSRI_OP_SCALE && (unsigned)d->attrs->unary.fn >= TSRI_UNARY_COUNT_)
         return tsri_ref_decline(d);
-    if (d->op == TSRI_OP_UNARY)
-        return create_float(mem, d, unary_f32, unary_f64, out_kernel);
-    return create_float(mem, d, unary_grad_f32, unary_grad_f64, out_kernel);
+    return create_float(mem, d, map_f32, map_f64, out_kernel);
 }
 TSRI_REF_SAME(unary_grad, unary);
-
-tsr_status tsri_ref_scale(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return create_float(mem, d, scale_f32, scale_f64, out_kernel);
-}
+TSRI_REF_SAME(scale, unary);
 
 tsr_status tsri_ref_add_n(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {

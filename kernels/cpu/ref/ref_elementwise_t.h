@@ -1,53 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Included by ref_elementwise.c for each floating type T. */
 
-static void FN(unary)(void *arg, const tsri_ref_row *r)
+/* unary, scale: v is the operand. unary_grad: v is the operand or the result, u is dy. */
+static void FN(map)(void *arg, const tsri_ref_row *r)
 {
     const tsri_ref_job *j = arg;
-    const double a = j->ref->attrs.unary.a;
+    const tsri_attrs *at = &j->ref->attrs;
+    const bool scale = j->ref->desc.op == TSRI_OP_SCALE, two = j->ref->desc.nin > 1;
+    const double a = scale ? at->scale.a : at->unary.a;
     const T *x = (const T *)j->in[0] + r->off[1];
+    const T *x2 = two ? (const T *)j->in[1] + r->off[2] : x;
     T *y = (T *)j->out[0] + r->off[0];
-    const int64_t n = r->n, sx = r->step[1], sy = r->step[0];
-#define FORWARD(t, FN_, name, gets, cost, by, forward, ...) \
-    case TSRI_UNARY_##FN_:                                  \
-        MAP1(forward);                                      \
+    const int64_t sx = r->step[1], su = two ? r->step[2] : sx, sy = r->step[0];
+#define CASES(t, FN_, name, gets, cost, by, forward, gradient, doc) \
+    case TSRI_UNARY_##FN_:                                          \
+        if (two)                                                    \
+            MAP(gradient);                                          \
+        else                                                        \
+            MAP(forward);                                           \
         break;
-    switch ((tsri_unary_fn)j->ref->attrs.unary.fn) {
-        TSRI_UNARY_LIST(FORWARD, )
+    switch (scale ? TSRI_UNARY_COUNT_ : (tsri_unary_fn)at->unary.fn) {
+        TSRI_UNARY_LIST(CASES, )
     case TSRI_UNARY_COUNT_:
+        MAP(v * a);
         break;
     }
-#undef FORWARD
-}
-
-/* v: the operand or the result, u: dy. */
-static void FN(unary_grad)(void *arg, const tsri_ref_row *r)
-{
-    const tsri_ref_job *j = arg;
-    const double a = j->ref->attrs.unary.a;
-    const T *x = (const T *)j->in[0] + r->off[1], *x2 = (const T *)j->in[1] + r->off[2];
-    T *y = (T *)j->out[0] + r->off[0];
-    const int64_t n = r->n, sx = r->step[1], su = r->step[2], sy = r->step[0];
-#define GRADIENT(t, FN_, name, gets, cost, by, forward, gradient, doc) \
-    case TSRI_UNARY_##FN_:                                             \
-        MAP2(gradient);                                                \
-        break;
-    switch ((tsri_unary_fn)j->ref->attrs.unary.fn) {
-        TSRI_UNARY_LIST(GRADIENT, )
-    case TSRI_UNARY_COUNT_:
-        break;
-    }
-#undef GRADIENT
-}
-
-static void FN(scale)(void *arg, const tsri_ref_row *r)
-{
-    const tsri_ref_job *j = arg;
-    const double a = j->ref->attrs.scale.a;
-    const T *x = (const T *)j->in[0] + r->off[1];
-    T *y = (T *)j->out[0] + r->off[0];
-    const int64_t n = r->n, sx = r->step[1], sy = r->step[0];
-    MAP1(v * a);
+#undef CASES
 }
 
 static void FN(add_n)(void *arg, const tsri_ref_row *r)

@@ -94,8 +94,8 @@ static double act_value(int act, double z)
     return z <= 0 ? 0 : act == TSRI_ACT_RELU6 && z >= 6 ? 6 : z;
 }
 
-/* Of row i of stats [R, 2, c]. For BN_CENTER, which is x - mean, an operand may be the number of
- * values. */
+/* Fills in k, of row i of stats [R, 2, c]. For BN_CENTER, which is x - mean, an operand may be the
+ * number of values. */
 static void find_coefs(const norm *v, int64_t i, void *const *in, const coefs *k)
 {
     const tsri_kernel_desc *d = &v->ref.desc;

@@ -34,18 +34,7 @@
 SGD(float, sgd_f32)
 SGD(double, sgd_f64)
 
-/* sqrt of T in T. */
-static inline float root_f32(float x)
-{
-    return sqrtf(x);
-}
-
-static inline double root_f64(double x)
-{
-    return sqrt(x);
-}
-
-#define ADAM(T, name, root)                                                                 \
+#define ADAM(T, name)                                                                       \
     static void name(void *arg, const tsri_ref_row *r)                                      \
     {                                                                                       \
         const tsri_ref_job *j = arg;                                                        \
@@ -69,11 +58,11 @@ static inline double root_f64(double x)
                 g += decay * *pi;                                                           \
             *mi += take1 * (g - *mi);                                                       \
             *vi = *vi * keep2 + take2 * g * g;                                              \
-            *pi -= move * *mi / (root(*vi) / correct + eps);                                \
+            *pi -= move * *mi / ((T)sqrt((double)*vi) / correct + eps);                     \
         }                                                                                   \
     }
-ADAM(float, adam_f32, root_f32)
-ADAM(double, adam_f64, root_f64)
+ADAM(float, adam_f32)
+ADAM(double, adam_f64)
 
 tsr_status tsri_ref_sgd(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
