@@ -181,26 +181,21 @@ bool tsri_experiment_trains(const tsri_experiment *e)
     return e && e->trains;
 }
 
-int64_t tsri_experiment_memory_limit(const tsri_experiment *e)
-{
-    return e ? e->memory_limit : 0;
-}
-
-tsr_on_nan tsri_experiment_on_nan(const tsri_experiment *e)
-{
-    static const tsr_on_nan meanings[] = {TSR_NAN_STOP, TSR_NAN_WARN, TSR_NAN_IGNORE};
-    tsr_on_nan said = e ? meanings[e->train.on_nan] : TSR_NAN_WARN;
-    return said == TSR_NAN_STOP && !e->trains ? TSR_NAN_WARN : said;
-}
-
 int64_t tsri_experiment_batch_size(const tsri_experiment *e)
 {
     return tsri_experiment_trains(e) ? e->data.batch_size : 0;
 }
 
-bool tsri_experiment_infer_updates(const tsri_experiment *e)
+void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
 {
-    return e && e->infer_updates;
+    static const tsr_on_nan meanings[] = {TSR_NAN_STOP, TSR_NAN_WARN, TSR_NAN_IGNORE};
+    if (!e)
+        return;
+    tsr_on_nan said = meanings[e->train.on_nan];
+    opts->on_nan = said == TSR_NAN_STOP && !e->trains ? TSR_NAN_WARN : said;
+    opts->memory_limit = (size_t)e->memory_limit;
+    opts->bucket_mb = e->bucket_mb;
+    opts->infer_updates = e->infer_updates;
 }
 
 const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e)

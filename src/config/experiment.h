@@ -50,13 +50,11 @@ int tsri_experiment_nranks(const tsri_experiment *e);
 tsr_device tsri_experiment_device(const tsri_experiment *e);
 /* Returns whether the experiment trains a model; otherwise it is a graph to be run. */
 bool tsri_experiment_trains(const tsri_experiment *e);
-/* Returns the bytes that a rank may use; 0: no limit. */
-int64_t tsri_experiment_memory_limit(const tsri_experiment *e);
 /* Returns the rows of the global batch; 0: the experiment trains no model. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
-/* Returns what the file says for the member of tsr_compile_opts of that name. */
-tsr_on_nan tsri_experiment_on_nan(const tsri_experiment *e);
-bool tsri_experiment_infer_updates(const tsri_experiment *e);
+/* Sets the compile options that the file speaks of: memory_limit, bucket_mb, infer_updates, on_nan.
+ * e may be NULL: there is no file, and the options stay. */
+void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts);
 
 /* The `cluster` section: the speed of the links and ranks that the planner assumes. */
 typedef struct tsri_cluster {

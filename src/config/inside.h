@@ -140,6 +140,7 @@ struct tsri_experiment {
     tsri_config_train train;
     tsri_config_cluster cluster;
     int64_t memory_limit;
+    double bucket_mb;
     bool infer_updates;
     tsri_items graph; /* tsri_config_op */
     tsri_ref loss;

@@ -26,7 +26,7 @@
 #define MOST 0x1p53
 
 static const char *const device_words[] = {"cpu", "cuda", NULL};
-/* In the order in which tsri_experiment_on_nan reads them. */
+/* In the order in which tsri_experiment_fill reads them. */
 static const char *const on_nan_words[] = {"stop", "warn", "ignore", NULL};
 static const char *const dtype_words[] = {"f32", "f64", NULL};
 static const char *const variant_words[] = {"torchvision", "cifar", NULL};
@@ -328,6 +328,8 @@ static const tsri_field experiment_fields[] = {
          "The links that planning assumes. Default: the machine's own."),
     FIELD(BYTES, tsri_experiment, "memory_limit", memory_limit, TSRI_NONE, 0, 0,
           "Bytes that a rank may use, kernels' scratch included."),
+    FIELD(FLOAT, tsri_experiment, "bucket_mb", bucket_mb, "4", 0, 1e6,
+          "Gradients are reduced together, in calls of up to this many MiB; 0: each by itself."),
     FIELD(
         BOOL, tsri_experiment, "infer_updates", infer_updates, "false", 0, 0,
         "Whether parameters that are said to be B, and their optimizer states, are updated in the "

@@ -91,6 +91,8 @@ equal(names["x"]["out"][0]["sbp"], "S(0)", "the images")
 buckets = [b for b in p["boxing"] if len(b["in"]) > 1]
 check(buckets and all(b["lane"] == "bulk" for b in buckets), "gradients go in a bucket")
 check(any("loss" in b["reason"] for b in p["boxing"]), "why the loss is reduced")
+alone = tessera_json("plan", write(TRAIN + "bucket_mb: 0\n", RANKS=list(range(8)), BATCH=2004))
+check(all(len(b["in"]) == 1 for b in alone["boxing"]), "without buckets each gradient goes by itself")
 
 # The sizes of data that is not there.
 for name, shape, count in (("mnist", [1, 28, 28], 60000), ("cifar10", [3, 32, 32], 50000)):

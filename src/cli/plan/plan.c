@@ -119,10 +119,9 @@ static int plan_and_show(const plan_args *a, const char *path, tsri_program *pro
 {
     cli_links links;
     tsr_compile_opts opts = *TSR_COMPILE_OPTS(.alternatives = true);
-    int64_t limit =
-        a->memory_limit ? a->memory_limit : tsri_experiment_memory_limit(program->experiment);
-    opts.memory_limit = (size_t)limit;
-    opts.infer_updates = tsri_experiment_infer_updates(program->experiment);
+    tsri_experiment_fill(program->experiment, &opts);
+    if (a->memory_limit)
+        opts.memory_limit = (size_t)a->memory_limit;
     cli_links_find(tsri_experiment_device(program->experiment), &links);
     cli_links_fill(&links, cluster, &opts);
     tsr_plan *plan;

@@ -109,10 +109,9 @@ static int work(const run_args *a, run_job *job)
         return CLI_FAILED;
     cli_links_find(tsri_experiment_device(job->experiment), &links);
     cli_links_fill(&links, tsri_experiment_cluster(job->experiment), &job->opts);
-    job->opts.memory_limit =
-        (size_t)(a->memory_limit ? a->memory_limit : tsri_experiment_memory_limit(job->experiment));
-    job->opts.on_nan = tsri_experiment_on_nan(job->experiment);
-    job->opts.infer_updates = tsri_experiment_infer_updates(job->experiment);
+    tsri_experiment_fill(job->experiment, &job->opts);
+    if (a->memory_limit)
+        job->opts.memory_limit = (size_t)a->memory_limit;
     int ranks = a->ranks ? (int)a->ranks : tsri_experiment_nranks(job->experiment);
     bool is_launched = run_is_launched();
     tsr_status status = is_launched ? run_as_process(job, a) : tsr_spawn(ranks, run_on_rank, job);

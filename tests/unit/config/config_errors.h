@@ -23,11 +23,11 @@ static const struct {
     {"", NULL, "[1]",
      "1:1: found a list; legal is a mapping with the keys tessera, dtype, placements, model, "
      "data, tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
-     "infer_updates"},
+     "bucket_mb, infer_updates"},
     {"", NULL, "a",
      "1:1: found 'a'; legal is a mapping with the keys tessera, dtype, placements, model, data, "
      "tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
-     "infer_updates"},
+     "bucket_mb, infer_updates"},
     {"", NULL, "tessera: 1\n",
      "1:1: 'placements' is missing; legal is a mapping from names"},
     {"", NULL, "tessera: 2\nplacements: {a: {ranks: [0]}}\n",
@@ -55,12 +55,12 @@ static const struct {
     {TRAIN, NULL, "tesera: 1\n",
      "5:1: tesera: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
      "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
-     "infer_updates; did you mean "
+     "bucket_mb, infer_updates; did you mean "
      "'tessera'?"},
     {TRAIN, NULL, "optimiser: {name: sgd}\n",
      "5:1: optimiser: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
      "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
-     "infer_updates; did you mean "
+     "bucket_mb, infer_updates; did you mean "
      "'optimizer'?"},
     {TRAIN, NULL, "graph: {}\n",
      "5:8: graph: 0 entries; at least 1 is needed"},
@@ -183,10 +183,12 @@ static const struct {
     {TRAIN, "\ndata", "\ndaat",
      "4:1: daat: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
      "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
-     "infer_updates; did you mean "
+     "bucket_mb, infer_updates; did you mean "
      "'data'?"},
     {TRAIN, "data: {dataset: synthetic, shape: [1, 4, 4], classes: 3}\n", "",
      "1:1: 'data' is missing: what the model is trained on"},
+    {TRAIN, NULL, "bucket_mb: -1\n",
+     "5:12: bucket_mb: found '-1'; legal is a number from 0 to 1000000"},
     {TRAIN, NULL, "dtype: f16\n",
      "5:8: dtype: found 'f16'; legal is f32 or f64; did you mean 'f32'?"},
     {TRAIN, NULL, "tensors: {inputs: {sbp: B}}\n",

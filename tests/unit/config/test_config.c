@@ -159,6 +159,13 @@ static void test_hostile(void **state)
 }
 
 /* --- what is read ----------------------------------------------------------------------------- */
+static tsr_compile_opts opts_of(const tsri_experiment *e)
+{
+    tsr_compile_opts opts = *TSR_COMPILE_OPTS();
+    tsri_experiment_fill(e, &opts);
+    return opts;
+}
+
 static void test_values(void **state)
 {
     (void)state;
@@ -170,11 +177,13 @@ static void test_values(void **state)
                        "step_size: 5, warmup: 2}, state: {sbp: S(0)}}\n"
                        "train: {steps: 100, seed: 9007199254740992, init: w}\n"
                        "cluster: {ranks_per_node: 8, latency_us: 2.5}\n"
-                       "memory_limit: 1.5 GiB\n");
+                       "memory_limit: 1.5 GiB\nbucket_mb: 0.5\ninfer_updates: true\n");
     char text[TSR_SBP_TEXT_MAX], cwd[PATH_MAX];
     assert_int_equal(tsri_experiment_nranks(e), 4);
     assert_true(tsri_experiment_trains(e));
-    assert_int_equal(tsri_experiment_memory_limit(e), 1610612736);
+    tsr_compile_opts opts = opts_of(e);
+    assert_int_equal(opts.memory_limit, 1610612736);
+    assert_true(opts.bucket_mb == 0.5 && opts.infer_updates && opts.on_nan == TSR_NAN_STOP);
     assert_int_equal(tsri_experiment_cluster(e)->ranks_per_node, 8);
     assert_true(tsri_experiment_cluster(e)->latency_us == 2.5);
     assert_true(tsri_experiment_cluster(e)->bandwidth_gb_s == 0);
@@ -195,7 +204,9 @@ static void test_values(void **state)
     e = parse_ok(GRAPH);
     assert_false(tsri_experiment_trains(e));
     assert_null(tsri_experiment_cluster(e));
-    assert_int_equal(tsri_experiment_memory_limit(e), 0);
+    opts = opts_of(e);
+    assert_int_equal(opts.memory_limit, 0);
+    assert_true(opts.bucket_mb == 4 && !opts.infer_updates && opts.on_nan == TSR_NAN_WARN);
     assert_int_equal(e->fetch.n, 1);
     assert_string_equal(e->fetch.refs[0].name, "x");
     tsri_experiment_destroy(e);
@@ -205,6 +216,8 @@ static void test_values(void **state)
     tsri_experiment_destroy(e);
     assert_int_equal(tsri_experiment_nranks(NULL), 0);
     assert_null(tsri_experiment_cluster(NULL));
+    opts = opts_of(NULL);
+    assert_memory_equal(&opts, TSR_COMPILE_OPTS(), sizeof opts);
 }
 
 static void test_bytes(void **state)
@@ -221,7 +234,7 @@ static void test_bytes(void **state)
         char text[1000];
         snprintf(text, sizeof text, "%smemory_limit: %s\n", TRAIN, rows[i].text);
         tsri_experiment *e = parse_ok(text);
-        assert_int_equal(tsri_experiment_memory_limit(e), rows[i].bytes);
+        assert_int_equal(opts_of(e).memory_limit, rows[i].bytes);
         tsri_experiment_destroy(e);
     }
 }
@@ -291,6 +304,7 @@ static void test_dump(void **state)
                               "  seed: 0\n"
                               "  label_smoothing: 0\n"
                               "  on_nan: stop\n"
+                              "bucket_mb: 4\n"
                               "infer_updates: false\n");
     tsri_experiment_destroy(e);
     free(text);
@@ -305,7 +319,8 @@ static void test_round_trips(void **state)
                             "parameters: [{match: '*', placement: grid, sbp: [S(0), B]}]\n"
                             "optimizer: {name: adam, lr: 0.30000000000000004, eps: 1e-300}\n"
                             "train: {init: ./a b.safetensors, epochs: 0}\n"
-                            "cluster: {bandwidth_gb_s: 12.5}\nmemory_limit: 5 GB\n");
+                            "cluster: {bandwidth_gb_s: 12.5}\nmemory_limit: 5 GB\n"
+                            "bucket_mb: 0\n");
     assert_round_trip(GRAPH "  c: {op: constant, value: [[true, 0], [false, 1]], dtype: bool}\n"
                             "  d: {op: constant, value: -1.5e-3, dtype: f64, sbp: [B]}\n"
                             "  e: {op: constant, value: []}\n"
