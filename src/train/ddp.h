@@ -30,17 +30,17 @@ typedef struct tsri_ddp_param {
     const char *name;   /* qualified */
     int number;         /* in the module's order, as PyTorch counts them */
     int bucket;
-    bool there;   /* has a gradient: .grad is not None */
-    bool written; /* by the run that is under way */
+    bool there;   /* the parameter has a gradient: PyTorch's .grad is not None */
+    bool written; /* the run that is under way has written the gradient */
 } tsri_ddp_param;
 
 typedef struct tsri_ddp_bucket {
-    tsr_ddp_bucket pub;
-    int first;     /* of its parameters */
-    size_t bytes;  /* of data */
-    void *earlier; /* a copy of gradients that a run adds to; NULL until one is needed */
-    void *small;   /* compressed, in the arena; NULL without compression */
-    int waiting;   /* gradients that the run under way has yet to write */
+    tsr_ddp_bucket pub; /* what hooks see */
+    int first;          /* the bucket's first parameter, in params */
+    size_t bytes;       /* of all its gradients */
+    void *earlier;      /* a copy of the gradients that a run adds to; NULL until one is needed */
+    void *small;        /* the compressed gradients, in the arena; NULL without compression */
+    int waiting;        /* how many gradients the run under way has yet to write */
     tsr_work *work;
 } tsri_ddp_bucket;
 
@@ -50,15 +50,15 @@ typedef struct tsri_ddp_update {
     tsr_optimizer *optimizer;
     tsr_graph *graph;
     tsr_plan *plan;
-    bool failed;  /* a run of the plan did: it stays so */
-    bool there[]; /* by parameter */
+    bool failed;  /* a run of the plan has failed: the plan can't be run again */
+    bool there[]; /* by parameter: the update is for it */
 } tsri_ddp_update;
 
 /* The words of ranks to each other before a run while join is on. */
 typedef struct tsri_ddp_round {
-    int64_t active; /* this rank has inputs */
-    int64_t syncs;  /* its run is not under no_sync */
-    int64_t buffers;
+    int64_t active;  /* 1: this rank has inputs */
+    int64_t syncs;   /* 1: this rank's run is not under no_sync */
+    int64_t buffers; /* 1: this rank's run begins with sending buffers */
 } tsri_ddp_round;
 
 struct tsr_ddp {
@@ -67,76 +67,77 @@ struct tsr_ddp {
     tsr_module *module;
     tsr_group *group;
     const tsr_placement *here;
-    int nranks, rank; /* of the group */
+    int nranks, rank; /* in the group */
     tsr_ddp_opts opts;
     tsri_pool pool;
     tsri_ddp_param *params;
     int nparams;
-    tsr_variable **listed;      /* params[i].v, for hooks */
-    struct tsri_device *device; /* that the buckets lie on */
+    tsr_variable **listed;      /* [nparams]: params[i].v, for hooks */
+    struct tsri_device *device; /* the device on which the buckets lie */
     tsri_ddp_bucket *buckets;
     int nbuckets;
-    tsr_variable **buffers; /* that are broadcast */
+    tsr_variable **buffers; /* [nbuffers]: those of rank 0 are sent to all */
     const char **buffer_names;
     int nbuffers;
-    void *block; /* of block_bytes, in the arena: small buffers are sent together; NULL so far */
+    void *block; /* block_bytes in the arena, by which small buffers are sent together; or NULL */
     size_t block_bytes;
-    uint8_t *used; /* by parameter, in the arena: on some rank, in the last synchronised run */
-    bool knows_used;
+    uint8_t *used;   /* by parameter, in the arena: a rank used it in the last synchronised run */
+    bool knows_used; /* the ranks have agreed on `used` */
     tsri_ddp_update *updates;
 
     bool no_sync;
-    bool buffers_next; /* the last run was synchronised */
-    tsri_loc loc;      /* of the call under way */
-    int next_bucket;   /* that is reduced next, in the run under way */
-    bool runs;         /* a run is under way */
-    bool reduces;      /* and is synchronised */
-    double divisor;    /* of its averages */
-    double first_at_s; /* when its first bucket started; 0: none yet */
+    bool buffers_next; /* the next run begins with sending buffers: the last one was synchronised */
+    tsri_loc loc;      /* the user's line of the call under way */
+    /* The run under way. */
+    bool runs;         /* there is one */
+    bool reduces;      /* it is synchronised */
+    int next_bucket;   /* the bucket that is reduced next */
+    double divisor;    /* sums of gradients are divided by this */
+    double first_at_s; /* when the first bucket started; 0: none has */
 
     bool joins;
     tsr_ddp_join_opts join;
-    tsri_ddp_round *rounds; /* of all ranks */
-    int64_t joined_runs;    /* rounds so far, of all joins: labels name no round twice */
-    int64_t joined_before;  /* of them, of the joins before this one */
+    tsri_ddp_round *rounds; /* [nranks] */
+    int64_t joined_runs;    /* rounds of all joins so far: no two rounds have one label */
+    int64_t joined_before;  /* how many of these rounds belong to earlier joins */
     int last;               /* the highest rank that went on in the last round; 0 before any */
 
     tsr_ddp_info info;
 };
 
-/* ddp_label.c. "ddp run 7, bucket 2": what this rank's next collectives are called. */
+/* ddp_label.c. Sets the label of this rank's next collectives, such as "ddp run 7, bucket 2". */
 tsr_status tsri_ddp_label(tsr_ddp *d, const char *fmt, ...) TSR_PRINTF(2, 3);
-/* The group's label is the user's: kept where a call begins, and put back where it ends. */
+/* The group's label belongs to the user: a call keeps it when it begins, and puts it back. */
 typedef struct tsri_ddp_kept {
     char label[sizeof((tsr_group *)0)->label];
 } tsri_ddp_kept;
 tsri_ddp_kept tsri_ddp_keep_label(const tsr_ddp *d);
 void tsri_ddp_put_back(tsr_ddp *d, const tsri_ddp_kept *kept);
 
-/* ddp_bucket.c: lays the gradients of d->params, which are in the module's order, into buckets, and
- * brings d->params into their order. */
+/* ddp_bucket.c. Lays the gradients of d->params, which are in the module's order, into buckets, and
+ * brings d->params into the order of the buckets. */
 tsr_status tsri_ddp_make_buckets(tsr_ddp *d);
 void tsri_ddp_free_buckets(tsr_ddp *d);
 
-/* ddp_run.c: parameter i's gradient has been written. */
+/* ddp_run.c. Notes that the gradient of parameter i has been written; starts what is complete. */
 tsr_status tsri_ddp_written(void *arg, int i);
 
 /* ddp_sync.c. Starts reducing the buckets that are complete, in their order. */
 tsr_status tsri_ddp_start_buckets(tsr_ddp *d);
 /* Waits for all buckets' averages, and agrees on which parameters were used. */
 tsr_status tsri_ddp_finish_buckets(tsr_ddp *d);
-/* Rank `root`'s (of the group) buffers become everyone's. */
+/* Sends the buffers of the group's rank `root` to all ranks. Collective over the group. */
 tsr_status tsri_ddp_send_buffers(tsr_ddp *d, int root);
 
-/* ddp_send.c: rank `root`'s (of the group) values of n variables, the same on all ranks but for
- * their values, become everyone's. */
+/* ddp_send.c. Sends the values that n variables have on the group's rank `root` to all ranks, where
+ * the variables are the same but for their values. Collective over the group. */
 tsr_status tsri_ddp_send(tsr_ddp *d, int n, tsr_variable *const *v, int root);
 
 /* ddp_reduce.c */
 tsr_status tsri_ddp_make_small(tsr_ddp *d);
 tsr_status tsri_ddp_start_bucket(tsr_ddp *d, int bucket);
 tsr_status tsri_ddp_finish_bucket(tsr_ddp *d, int bucket);
-/* into[i] += from[i]; f16 and bf16 in f32. */
+/* Adds n elements of `from` to those of `into`; f16 and bf16 are added in f32. */
 void tsri_ddp_add(tsr_dtype dtype, int64_t n, void *into, const void *from);
 
 /* ddp_step.c */

@@ -74,8 +74,8 @@ tsr_status tsri_ddp_written(void *arg, int i)
     tsri_ddp_bucket *b = &d->buckets[p->bucket];
     if (!d->runs)
         return tsri_fail(TSR_ERR_STATE,
-                         "tsr_run: the plan's gradients are a tsr_ddp's, which would not average "
-                         "them; run it with tsr_ddp_run");
+                         "tsr_run: the gradients of this plan belong to a tsr_ddp, which would not "
+                         "average them; run it with tsr_ddp_run");
     p->written = true;
     b->waiting--;
     if (p->there) {
