@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "tests/dist/signatures/signatures.h"
+#include "tests/sample.h"
 
 /* --- the verifier itself ---------------------------------------------------------------------- */
 
@@ -372,13 +373,13 @@ static void test_mutants(void **state)
     int survived = 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         tally t = {.what = ways[i].what};
-        for (int j = 0; j < sg_nentries; j++)
+        for (int j = 0; j < sg_nentries; j += test_sample())
             if (sg_entries[j].real == TSR_F64 && sg_can_tell(&sg_entries[j]))
                 ways[i].fn(&t, &sg_entries[j]);
         print_message("%-22s %5d tried, %5d caught, %4d barren, %3d excused, %d survived\n", t.what,
                       t.tried, t.caught, t.barren, t.excused, t.survived);
         survived += t.survived;
-        assert_true(t.caught >= ways[i].least);
+        assert_true(t.caught >= ways[i].least || test_sample() > 1);
     }
     assert_int_equal(survived, 0);
 }

@@ -12,6 +12,7 @@
 
 #include "sbp/rule/types.h"
 #include "tests/dist/signatures/signatures.h"
+#include "tests/sample.h"
 
 typedef enum mistake {
     RIGHT = 0,
@@ -281,14 +282,15 @@ static void test_mutants(void **state)
     int survived = 0;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         tally t = {0};
-        for (int j = 0; j < sg_nentries * MESHES; j++)
+        for (int j = 0; j < sg_nentries * MESHES; j += test_sample())
             if (sg_entries[j / MESHES].real == TSR_F64)
                 try_mistake(&t, &sg_entries[j / MESHES], ways[i].m, meshes[j % MESHES]);
         print_message("%-30s %5d wrong, %5d caught, %3d of parts without elements, %d survived; "
                       "%d missing\n",
                       ways[i].what, t.fresh, t.caught, t.empty, t.survived, t.missing);
         survived += t.survived;
-        assert_true(t.caught >= ways[i].least_caught && t.missing >= ways[i].least_missing);
+        assert_true((t.caught >= ways[i].least_caught && t.missing >= ways[i].least_missing) ||
+                    test_sample() > 1);
     }
     assert_int_equal(survived, 0);
 }
