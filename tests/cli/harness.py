@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 TESSERA = os.path.abspath(sys.argv[1])
 # Figures that somebody measured on this machine must not change what is planned here.
@@ -41,6 +42,18 @@ def equal(found, expected, what):
 def near(found, expected, what, rel=1e-9):
     check(abs(found - expected) <= rel * max(abs(found), abs(expected)),
           f"{what}: found {found!r}, expected {expected!r}")
+
+
+def shared_memory():
+    return {n for n in os.listdir("/dev/shm") if "tessera" in n} if os.path.isdir("/dev/shm") else set()
+
+
+def expect_no_shared_memory(before):
+    """That of programs beside this test comes and goes."""
+    until = time.monotonic() + 20
+    while shared_memory() - before and time.monotonic() < until:
+        time.sleep(0.05)
+    equal(shared_memory() - before, set(), "left in /dev/shm")
 
 
 def done():

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from harness import CACHE, TESSERA, check, done, equal
+from harness import CACHE, TESSERA, check, done, equal, expect_no_shared_memory, shared_memory
 
 CHILD = os.path.abspath(sys.argv[2])
 MOMENTS = 300 if os.environ.get("TESSERA_FULL") else 16
@@ -196,7 +196,7 @@ def main():
     os.mkdir(path("saves"))
     with open(path("t.yaml"), "w", encoding="utf-8") as f:
         f.write(TRAIN)
-    before = set(os.listdir("/dev/shm"))
+    before = shared_memory()
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.randrange(1 << 32)
     rng = random.Random(seed)
     figures = {"saves found": 0, "results found": 0, "temporaries of killed ones": 0}
@@ -204,7 +204,7 @@ def main():
         moment(rng, i, f"seed {seed}, moment {i}", figures)
     for i in range(10):
         early(i)
-    equal({n for n in set(os.listdir("/dev/shm")) - before if "tessera" in n}, set(), "left in /dev/shm")
+    expect_no_shared_memory(before)
     print(f"{MOMENTS} moments: {figures}")
     done()
 

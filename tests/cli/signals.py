@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from harness import CACHE, TESSERA, check, done, equal, tessera
+from harness import CACHE, TESSERA, check, done, equal, expect_no_shared_memory, shared_memory, tessera
 
 MOMENTS = int(sys.argv[3]) if len(sys.argv) > 3 else 20
 FOLDER = tempfile.TemporaryDirectory()
@@ -54,10 +54,6 @@ def end(p, what):
         p.kill()
         sys.exit(f"FAILED: {what}: hangs")
     return out.decode(), err.decode()
-
-
-def shared_memory():
-    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
 
 
 def check_folder(folder, sig, what, complete):
@@ -210,5 +206,5 @@ if len(sys.argv) <= 3:
     hang()
     nodes()
 random_moments(MOMENTS)
-equal(shared_memory() - before, set(), "left in /dev/shm")
+expect_no_shared_memory(before)
 done()

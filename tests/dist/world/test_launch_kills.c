@@ -93,7 +93,10 @@ static void test_kills(void **state)
         double seconds = kill_one(&seed, false, NULL);
         slowest = seconds > slowest ? seconds : slowest;
     }
-    assert_int_equal(count_entries("/dev/shm", NULL, "tessera"), shm);
+    double end = run_now_s() + 20; /* what programs beside this one have comes and goes */
+    while (count_entries("/dev/shm", NULL, "tessera") > shm && run_now_s() < end)
+        usleep(50000);
+    assert_true(count_entries("/dev/shm", NULL, "tessera") <= shm);
     assert_int_equal(count_entries("/proc/self/fd", NULL, NULL), fds);
     printf("%d ranks killed; the launcher ended within %.3f s\n", moments, slowest);
     assert_true(slowest < soon_s);
