@@ -167,7 +167,7 @@ def compare(args, case, images, labels):
         net = MODELS[case["model"]]()
         peer.save_safetensors(f"{work}/init", net.state_dict())
         write_inputs(case, work, images, labels)
-        mp.spawn(worker, args=(case, work), nprocs=case["ranks"])
+        mp.start_processes(worker, args=(case, work), nprocs=case["ranks"], start_method="fork")
         ok, text = run_tessera(args, case, work)
         if not ok:
             check(False, f"{case['name']}: {text}")
