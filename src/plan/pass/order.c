@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/core/heap.h"
 #include "src/plan/plan.h"
 
 typedef struct orderer {
@@ -212,10 +213,10 @@ typedef struct edge {
 typedef struct sorter {
     edge *edges;
     int nedges, cedges;
-    int *first; /* per item: its first edge; -1: none */
-    int *waits; /* per item: how many items it still waits for */
-    int *heap;  /* places of the items that wait for nothing; the least place is on top */
-    int nheap;
+    int *first;      /* per item: its first edge; -1: none */
+    int *waits;      /* per item: how many items it still waits for */
+    tsri_heap ready; /* places of the items that wait for nothing; keys are equal, so the
+                      * least place is on top */
 } sorter;
 
 /* Puts item `from` before item `to`. Nothing happens where either is -1. */
@@ -228,34 +229,6 @@ static tsr_status add_edge(orderer *o, sorter *s, int from, int to)
     s->first[from] = s->nedges++;
     s->waits[to]++;
     return TSR_OK;
-}
-
-/* Puts a place into the heap. */
-static void push_place(sorter *s, int place)
-{
-    int at = s->nheap++;
-    while (at > 0) {
-        int parent = (at - 1) / 2;
-        if (s->heap[parent] <= place)
-            break;
-        s->heap[at] = s->heap[parent];
-        at = parent;
-    }
-    s->heap[at] = place;
-}
-
-/* Takes the least place out of the heap. */
-static int pop_place(sorter *s)
-{
-    int top = s->heap[0], place = s->heap[--s->nheap], at = 0;
-    for (int child; (child = 2 * at + 1) < s->nheap; at = child) {
-        child += child + 1 < s->nheap && s->heap[child + 1] < s->heap[child];
-        if (s->heap[child] > place)
-            break;
-        s->heap[at] = s->heap[child];
-    }
-    s->heap[at] = place;
-    return top;
 }
 
 /* Adds the edges that keep values right: a reader comes after the item that makes the version it
@@ -293,22 +266,24 @@ static tsr_status sort_items(orderer *o, const int *item_at, const int *place)
     int nold = plan->nitems, done = 0;
     size_t n = (size_t)nold;
     sorter s = {.first = tsri_pool_alloc(&plan->scratch, n * sizeof *s.first),
-                .waits = tsri_pool_alloc(&plan->scratch, n * sizeof *s.waits),
-                .heap = tsri_pool_alloc(&plan->scratch, n * sizeof *s.heap)};
-    TSRI_NEED(s.first && s.waits && s.heap);
+                .waits = tsri_pool_alloc(&plan->scratch, n * sizeof *s.waits)};
+    double *equal = tsri_pool_alloc(&plan->scratch, n * sizeof *equal);
+    TSRI_NEED(s.first && s.waits && equal);
+    TSRI_TRY(tsri_heap_init(&s.ready, &plan->scratch, nold, equal));
     for (int i = 0; i < nold; i++)
         s.first[i] = -1;
     TSRI_TRY(add_edges(o, &s));
     for (int i = 0; i < nold; i++)
         if (!s.waits[i])
-            push_place(&s, place[i]);
+            tsri_heap_put(&s.ready, place[i]);
     TSRI_TRY(tsri_plan_new_items(plan, nold));
-    for (; s.nheap; done++) {
-        int i = item_at[pop_place(&s)];
+    for (; s.ready.n; done++) {
+        int i = item_at[s.ready.item[0]];
+        tsri_heap_take(&s.ready, place[i]);
         TSRI_NEED(tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out));
         for (int e = s.first[i]; e >= 0; e = s.edges[e].next)
             if (!--s.waits[s.edges[e].to])
-                push_place(&s, place[s.edges[e].to]);
+                tsri_heap_put(&s.ready, place[s.edges[e].to]);
     }
     return done == nold ? TSR_OK
                         : tsri_fail(TSR_ERR_INTERNAL, "updates wait for each other's readers");
