@@ -64,29 +64,22 @@ typedef struct tsri_reader {
     const tsri_side *want;
 } tsri_reader;
 
-/* A computed tensor with several readers: handed on in one signature. */
-typedef struct tsri_relay {
-    struct tsri_relay *next;
-    const tsri_side *made;
-    int nwant;
-    const tsri_side **want; /* per reader */
-    tsri_side side;         /* what it can be handed on in */
-    float *cost;            /* zeros */
-    int64_t *usage;
-} tsri_relay;
-
-/* A variable or input with several readers: kept in a[i], converted once to e[i]. */
+/* A tensor with several readers. A variable or an input is kept in a[i], and converted once to
+ * e[i]; a computed one is a relay, which is handed on in one signature of `side`. */
 typedef struct tsri_shared {
     struct tsri_shared *next;
     const tsri_side *made;
     int nwant;
     const tsri_side **want; /* per reader */
     int n;
+    float *own;     /* [n]; of a relay zeros */
+    int64_t *usage; /* [n] */
+    /* A kept tensor: */
     int *a;     /* into made->list */
     tsr_sbp *e; /* equal to a's signature: nothing is shared */
-    float *own; /* [n] */
     float *up;  /* [made->n][n] */
-    int64_t *usage;
+    /* A relay: */
+    tsri_side side;
 } tsri_shared;
 
 enum { TSRI_INFER_BUCKETS = 1024 };
@@ -117,7 +110,6 @@ typedef struct tsri_problem {
     tsri_conversion *conversions[TSRI_INFER_BUCKETS];
     tsri_matrix *matrices[TSRI_INFER_BUCKETS];
     tsri_shared *shareds[TSRI_INFER_BUCKETS];
-    tsri_relay *relays[TSRI_INFER_BUCKETS];
     tsri_search_node *nodes;
     int nnodes, cnodes;
     tsri_search_edge *edges;

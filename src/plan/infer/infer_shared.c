@@ -97,7 +97,7 @@ static tsr_status list_pairs(tsri_problem *p, tsri_shared *s, const tsri_siglist
     return TSR_OK;
 }
 
-static tsr_status make_shared(tsri_problem *p, const tsr_tensor *t, tsri_shared *s)
+static tsr_status make_pairs(tsri_problem *p, const tsr_tensor *t, tsri_shared *s)
 {
     tsri_siglist *also;
     tsri_conversion *c = NULL;
@@ -114,36 +114,7 @@ static tsr_status make_shared(tsri_problem *p, const tsr_tensor *t, tsri_shared 
             s->up[i * s->n + j] = s->made->of[i] == s->a[j] ? 0 : INFINITY;
     for (int j = 0; j < s->n; j++)
         if (!tsr_sbp_equal(s->e[j], s->made->list->sig[s->a[j]]))
-            s->usage[j] = (int64_t)tsri_largest_part(t->shape, s->made->placement, s->e[j]) *
-                          (int64_t)tsr_dtype_size(t->dtype);
-    return TSR_OK;
-}
-
-static tsr_status find_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made,
-                              tsri_shared **out)
-{
-    tsri_shared key = {.made = made};
-    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
-        key.nwant++;
-    key.want = tsri_pool_alloc(p->pool, (size_t)key.nwant * sizeof *key.want);
-    TSRI_NEED(key.want);
-    int n = 0;
-    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
-        key.want[n++] = r->want;
-    uint64_t h =
-        tsri_hash(tsri_hash_pointers(made, NULL), key.want, (uint64_t)n * sizeof *key.want);
-    for (tsri_shared *s = p->shareds[h % TSRI_INFER_BUCKETS]; s; s = s->next)
-        if (s->made == made && s->nwant == n &&
-            !memcmp(s->want, key.want, (size_t)n * sizeof *key.want)) {
-            *out = s;
-            return TSR_OK;
-        }
-    tsri_shared *s = tsri_pool_dup(p->pool, &key, sizeof key);
-    TSRI_NEED(s);
-    TSRI_TRY(make_shared(p, t, s));
-    s->next = p->shareds[h % TSRI_INFER_BUCKETS];
-    p->shareds[h % TSRI_INFER_BUCKETS] = s;
-    *out = s;
+            s->usage[j] = tsri_part_bytes(t, s->made->placement, s->e[j]);
     return TSR_OK;
 }
 
@@ -174,33 +145,7 @@ static tsr_status shared_edge(tsri_problem *p, const tsr_tensor *t, const tsri_s
     return tsri_add_edge(p, node, r->node, cost);
 }
 
-static tsr_status add_pairs(tsri_problem *p, const tsr_tensor *t, const tsri_side *made)
-{
-    tsri_shared *s;
-    int node, maker = t->op->id;
-    TSRI_TRY(find_shared(p, t, made, &s));
-    const tsri_search_node n = {.nstrat = s->n,
-                                .cost = s->own,
-                                .usage = s->usage,
-                                .first = maker,
-                                .last = p->last_use[t->id] > maker ? p->last_use[t->id] : maker};
-    TSRI_TRY(tsri_add_node(p, n, &node));
-    TSRI_TRY(tsri_add_edge(p, p->node_of[maker], node, s->up));
-    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
-        TSRI_TRY(shared_edge(p, t, s, node, r));
-    return TSR_OK;
-}
-
 /* --- computed tensors ------------------------------------------------------------------------- */
-static tsri_relay *known_relay(const tsri_problem *p, uint64_t bucket, const tsri_side *made,
-                               const tsri_side **want, int n)
-{
-    for (tsri_relay *r = p->relays[bucket]; r; r = r->next)
-        if (r->made == made && r->nwant == n && !memcmp(r->want, want, (size_t)n * sizeof *want))
-            return r;
-    return NULL;
-}
-
 /* Lists the signatures that it can be handed on in: the one that it is made in, and those that two
  * readers could take. */
 static tsri_siglist *relay_list(tsri_problem *p, const tsri_side *made, const tsri_siglist *also)
@@ -218,77 +163,78 @@ static tsri_siglist *relay_list(tsri_problem *p, const tsri_side *made, const ts
     return interned;
 }
 
-static tsr_status make_relay(tsri_problem *p, const tsr_tensor *t, tsri_relay *r)
+static tsr_status make_relay(tsri_problem *p, const tsr_tensor *t, tsri_shared *s)
 {
     tsri_siglist *also;
-    const tsri_shared key = {.made = r->made, .nwant = r->nwant, .want = r->want};
-    TSRI_TRY(shareable(p, &key, &also));
-    r->side.placement = r->made->placement;
-    r->side.list = relay_list(p, r->made, also);
-    TSRI_NEED(r->side.list);
-    size_t n = (size_t)r->side.list->n;
-    r->side.n = r->side.list->n;
-    r->side.of = tsri_pool_alloc(p->pool, n * sizeof *r->side.of);
-    r->cost = tsri_pool_alloc(p->pool, n * sizeof *r->cost);
-    r->usage = tsri_pool_alloc(p->pool, n * sizeof *r->usage);
-    TSRI_NEED(r->side.of && r->cost && r->usage);
-    for (int i = 0; i < r->side.n; i++) {
-        r->side.of[i] = i;
-        r->usage[i] =
-            (int64_t)tsri_largest_part(t->shape, r->side.placement, r->side.list->sig[i]) *
-            (int64_t)tsr_dtype_size(t->dtype);
+    TSRI_TRY(shareable(p, s, &also));
+    s->side.placement = s->made->placement;
+    s->side.list = relay_list(p, s->made, also);
+    TSRI_NEED(s->side.list);
+    size_t n = (size_t)s->side.list->n;
+    s->n = s->side.n = s->side.list->n;
+    s->side.of = tsri_pool_alloc(p->pool, n * sizeof *s->side.of);
+    s->own = tsri_pool_alloc(p->pool, n * sizeof *s->own);
+    s->usage = tsri_pool_alloc(p->pool, n * sizeof *s->usage);
+    TSRI_NEED(s->side.of && s->own && s->usage);
+    for (int i = 0; i < s->n; i++) {
+        s->side.of[i] = i;
+        s->usage[i] = tsri_part_bytes(t, s->side.placement, s->side.list->sig[i]);
     }
     return TSR_OK;
 }
 
-static tsr_status find_relay(tsri_problem *p, const tsr_tensor *t, const tsri_side *made,
-                             tsri_relay **out)
-{
-    int n = 0;
-    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
-        n++;
-    const tsri_side **want = tsri_pool_alloc(p->pool, (size_t)n * sizeof *want);
-    TSRI_NEED(want);
-    n = 0;
-    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
-        want[n++] = r->want;
-    uint64_t h = tsri_hash(tsri_hash_pointers(made, p), want, (uint64_t)n * sizeof *want);
-    uint64_t bucket = h % TSRI_INFER_BUCKETS;
-    *out = known_relay(p, bucket, made, want, n);
-    if (*out)
-        return TSR_OK;
-    tsri_relay *r = tsri_pool_alloc(p->pool, sizeof *r);
-    TSRI_NEED(r);
-    *r = (tsri_relay){.next = p->relays[bucket], .made = made, .nwant = n, .want = want};
-    TSRI_TRY(make_relay(p, t, r));
-    p->relays[bucket] = r;
-    *out = r;
-    return TSR_OK;
-}
-
-static tsr_status add_relay(tsri_problem *p, const tsr_tensor *t, const tsri_side *made)
-{
-    tsri_relay *relay;
-    int node, maker = t->op->id, last = p->last_use[t->id];
-    TSRI_TRY(find_relay(p, t, made, &relay));
-    const tsri_search_node n = {.nstrat = relay->side.n,
-                                .cost = relay->cost,
-                                .usage = relay->usage,
-                                .first = maker + 1, /* until then it is its maker's */
-                                .last = last > maker ? last : maker + 1};
-    TSRI_TRY(tsri_add_node(p, n, &node));
-    TSRI_TRY(tsri_conversion_edge(p, t, p->node_of[maker], made, node, &relay->side, 0));
-    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
-        TSRI_TRY(tsri_conversion_edge(p, t, node, &relay->side, r->node, r->want, r->share));
-    return TSR_OK;
-}
-
+/* --- both ------------------------------------------------------------------------------------- */
 bool tsri_is_kept(const tsr_tensor *t)
 {
     return t->op->kind == TSRI_OP_VARIABLE || t->op->kind == TSRI_OP_INPUT;
 }
 
+static tsr_status find_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made,
+                              tsri_shared **out)
+{
+    tsri_shared key = {.made = made};
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        key.nwant++;
+    key.want = tsri_pool_alloc(p->pool, (size_t)key.nwant * sizeof *key.want);
+    TSRI_NEED(key.want);
+    int n = 0;
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        key.want[n++] = r->want;
+    uint64_t h =
+        tsri_hash(tsri_hash_pointers(made, NULL), key.want, (uint64_t)n * sizeof *key.want);
+    for (tsri_shared *s = p->shareds[h % TSRI_INFER_BUCKETS]; s; s = s->next)
+        if (s->made == made && s->nwant == n &&
+            !memcmp(s->want, key.want, (size_t)n * sizeof *key.want)) {
+            *out = s;
+            return TSR_OK;
+        }
+    tsri_shared *s = tsri_pool_dup(p->pool, &key, sizeof key);
+    TSRI_NEED(s);
+    TSRI_TRY(tsri_is_kept(t) ? make_pairs(p, t, s) : make_relay(p, t, s));
+    s->next = p->shareds[h % TSRI_INFER_BUCKETS];
+    p->shareds[h % TSRI_INFER_BUCKETS] = s;
+    *out = s;
+    return TSR_OK;
+}
+
 tsr_status tsri_add_shared(tsri_problem *p, const tsr_tensor *t, const tsri_side *made)
 {
-    return tsri_is_kept(t) ? add_pairs(p, t, made) : add_relay(p, t, made);
+    tsri_shared *s;
+    TSRI_TRY(find_shared(p, t, made, &s));
+    const bool kept = tsri_is_kept(t);
+    int node, maker = t->op->id, last = p->last_use[t->id];
+    int first = kept ? maker : maker + 1; /* until then a relay is its maker's */
+    TSRI_TRY(tsri_add_node(p,
+                           (tsri_search_node){.nstrat = s->n,
+                                              .cost = s->own,
+                                              .usage = s->usage,
+                                              .first = first,
+                                              .last = last > maker ? last : first},
+                           &node));
+    TSRI_TRY(kept ? tsri_add_edge(p, p->node_of[maker], node, s->up)
+                  : tsri_conversion_edge(p, t, p->node_of[maker], made, node, &s->side, 0));
+    for (const tsri_reader *r = p->readers[t->id]; r; r = r->next)
+        TSRI_TRY(kept ? shared_edge(p, t, s, node, r)
+                      : tsri_conversion_edge(p, t, node, &s->side, r->node, r->want, r->share));
+    return TSR_OK;
 }

@@ -215,17 +215,20 @@ static double share_of(const tsri_op *op, const tsri_rule *rule, const tsri_nd_s
     return together;
 }
 
+int64_t tsri_part_bytes(const tsr_tensor *t, const tsr_placement *placement, tsr_sbp sbp)
+{
+    return (int64_t)tsri_largest_part(t->shape, placement, sbp) * (int64_t)tsr_dtype_size(t->dtype);
+}
+
 /* Seconds of an op in a signature, on the rank with the largest part. */
 static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, double flops,
                           const tsri_rule *rule, const tsri_nd_signature *sig)
 {
     double bytes = 0;
     for (int i = 0; i < op->nin; i++)
-        bytes += tsri_largest_part(op->in[i]->shape, op->placement, sig->in[i]) *
-                 (double)tsr_dtype_size(op->in[i]->dtype);
+        bytes += (double)tsri_part_bytes(op->in[i], op->placement, sig->in[i]);
     for (int i = 0; i < op->nout; i++)
-        bytes += tsri_largest_part(op->out[i]->shape, op->placement, sig->out[i]) *
-                 (double)tsr_dtype_size(op->out[i]->dtype);
+        bytes += (double)tsri_part_bytes(op->out[i], op->placement, sig->out[i]);
     double compute = flops * share_of(op, rule, sig) / t->model->flops_per_s;
     double memory = bytes / t->model->local_bytes_per_s;
     return (float)(t->model->kernel_s + (compute > memory ? compute : memory));
@@ -278,9 +281,6 @@ static int keep(tsri_nd_signature *sig, int n, const bool *drop)
             sig[kept++] = sig[i];
     return kept;
 }
-
-static float compute_cost(const tsri_strategy_table *t, const tsri_op *op, double flops,
-                          const tsri_rule *rule, const tsri_nd_signature *sig);
 
 static int by_cost(const void *a, const void *b)
 {
@@ -364,9 +364,7 @@ static tsr_status make(tsri_strategy_table *t, const tsri_op *op, tsri_strategie
         if (has_rule && !tsri_op_def_of(op->kind)->is_view) /* views take no time */
             s->cost[i] = compute_cost(t, op, flops, rule, &s->sig[i]);
         for (int j = 0; j < op->nout; j++)
-            s->usage[i] +=
-                (int64_t)tsri_largest_part(op->out[j]->shape, op->placement, s->sig[i].out[j]) *
-                (int64_t)tsr_dtype_size(op->out[j]->dtype);
+            s->usage[i] += tsri_part_bytes(op->out[j], op->placement, s->sig[i].out[j]);
     }
     return TSR_OK;
 }

@@ -35,6 +35,9 @@ typedef struct tsri_strategy_table {
 tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
                               tsri_strategies **out_strategies);
 
+/* Bytes of a tensor's largest part on a placement. */
+int64_t tsri_part_bytes(const tsr_tensor *t, const tsr_placement *placement, tsr_sbp sbp);
+
 /* The signature that the variables have which an optimizer's op writes, if it is said and all have
  * it; else AUTO. */
 tsr_sbp tsri_kept_signature(const tsri_op *op);
