@@ -1,59 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tsr_plan_explain: the plan as text. */
-#include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "src/core/live.h"
 #include "src/plan/report/report.h"
 
-typedef struct text {
-    tsri_mem *mem;
-    char *data;
-    size_t size, capacity;
-    bool failed;
-} text;
-
-TSR_PRINTF(2, 3) static void put(text *t, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    if (n < 0 || t->failed)
-        return;
-    if (t->size + (size_t)n + 1 > t->capacity) {
-        size_t more = (t->capacity + (size_t)n + 4096) * 2;
-        char *p = tsri_mem_realloc(t->mem, t->data, more);
-        t->failed = !p;
-        if (!p)
-            return;
-        t->data = p;
-        t->capacity = more;
-    }
-    va_start(ap, fmt);
-    vsnprintf(t->data + t->size, (size_t)n + 1, fmt, ap);
-    va_end(ap);
-    t->size += (size_t)n;
-}
-
-static void put_value(text *t, const tsri_value *v)
+static void put_value(FILE *f, const tsri_value *v)
 {
     char sbp[TSRI_LAYOUT_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
-    put(t, "%s[%s] %s", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims),
-        tsri_layout_format(&v->layout, sbp));
+    fprintf(f, "%s[%s] %s", tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims),
+            tsri_layout_format(&v->layout, sbp));
 }
 
-static void put_operands(text *t, const tsr_plan *plan, const tsri_item *it)
+static void put_operands(FILE *f, const tsr_plan *plan, const tsri_item *it)
 {
     for (int i = 0; i < it->nin; i++) {
-        put(t, i ? ", " : "");
-        put_value(t, &plan->values[it->in[i]]);
+        fputs(i ? ", " : "", f);
+        put_value(f, &plan->values[it->in[i]]);
     }
-    put(t, " -> ");
+    fprintf(f, " -> ");
     for (int i = 0; i < it->nout; i++) {
-        put(t, i ? ", " : "");
-        put_value(t, &plan->values[it->out[i]]);
+        fputs(i ? ", " : "", f);
+        put_value(f, &plan->values[it->out[i]]);
     }
 }
 
@@ -65,13 +34,13 @@ static const tsri_call *call_of(const tsr_plan *plan, const tsri_item *it)
     return NULL;
 }
 
-static void put_conversion(text *t, const tsr_plan *plan, const tsri_item *it)
+static void put_conversion(FILE *f, const tsr_plan *plan, const tsri_item *it)
 {
     const tsri_call *call = call_of(plan, it);
     const char *what = it->box.broadcast ? "broadcast" : tsri_box_kind_name(it->box.step.kind);
-    put(t, "      box %-14s %s  ", what, it->name);
+    fprintf(f, "      box %-14s %s  ", what, it->name);
     if (it->nin == 1) {
-        put_operands(t, plan, it);
+        put_operands(f, plan, it);
     } else {
         char from[TSRI_LAYOUT_TEXT_MAX];
         double bytes = 0;
@@ -79,23 +48,23 @@ static void put_conversion(text *t, const tsr_plan *plan, const tsri_item *it)
             const tsri_value *v = &plan->values[it->in[i]];
             bytes += (double)tsr_dims_count(v->shape) * (double)tsr_dtype_size(v->dtype);
         }
-        put(t, "%d tensors, %.0f bytes, from %s", it->nin, bytes,
-            tsri_layout_format(&plan->values[it->in[0]].layout, from));
+        fprintf(f, "%d tensors, %.0f bytes, from %s", it->nin, bytes,
+                tsri_layout_format(&plan->values[it->in[0]].layout, from));
     }
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
-        put(t, "  group %s", it->box.ranks ? "of ranks " : tsr_placement_text(it->placement));
+        fprintf(f, "  group %s", it->box.ranks ? "of ranks " : tsr_placement_text(it->placement));
         for (int i = 0; i < it->box.nranks; i++)
-            put(t, "%s%d", i ? "," : "", it->box.ranks[i]);
-        put(t, ", %s", it->box.is_bucket ? "bulk lane" : "critical lane");
+            fprintf(f, "%s%d", i ? "," : "", it->box.ranks[i]);
+        fprintf(f, ", %s", it->box.is_bucket ? "bulk lane" : "critical lane");
         if (call)
-            put(t, ", %s%llu bytes read here",
-                call->coll.algo == TSRI_ALGO_TWO_PHASE ? "two-phase, " : "",
-                (unsigned long long)call->bytes);
+            fprintf(f, ", %s%llu bytes read here",
+                    call->coll.algo == TSRI_ALGO_TWO_PHASE ? "two-phase, " : "",
+                    (unsigned long long)call->bytes);
     }
-    put(t, "  because: %s\n", it->box.reason);
+    fprintf(f, "  because: %s\n", it->box.reason);
 }
 
-static void put_alternatives(text *t, const tsr_plan *plan, const tsri_item *it)
+static void put_alternatives(FILE *f, const tsr_plan *plan, const tsri_item *it)
 {
     char why[TSRI_WHY_MAX];
     const tsri_value *made = it->nout ? &plan->values[it->out[0]] : NULL;
@@ -104,48 +73,48 @@ static void put_alternatives(text *t, const tsr_plan *plan, const tsri_item *it)
                                  .said = made && made->said,
                                  .alternatives = made ? made->alternatives : NULL};
     if (row.alternatives)
-        put(t, "      %s\n", tsri_report_why(&row, why));
+        fprintf(f, "      %s\n", tsri_report_why(&row, why));
 }
 
-static void put_items(text *t, const tsr_plan *plan)
+static void put_items(FILE *f, const tsr_plan *plan)
 {
     bool backward = false;
-    put(t, "program (in the order of this rank, %s):\n", "signatures behind shapes");
+    fprintf(f, "program (in the order of this rank, %s):\n", "signatures behind shapes");
     for (int e = 0; e < plan->nentries; e++) {
         const tsri_item *it = &plan->items[plan->entries[e].item];
         tsri_phase phase = plan->entries[e].phase;
         if (it->backward && !backward && it->kind == TSRI_ITEM_KERNEL) {
             backward = true;
-            put(t, "  backward:\n");
+            fprintf(f, "  backward:\n");
         }
         if (phase == TSRI_PHASE_FINISH && it->box.is_bucket)
-            put(t, "      wait %s\n", it->name);
+            fprintf(f, "      wait %s\n", it->name);
         if (phase == TSRI_PHASE_FINISH || phase == TSRI_PHASE_RELEASE)
             continue;
         if (it->kind != TSRI_ITEM_KERNEL) {
-            put_conversion(t, plan, it);
+            put_conversion(f, plan, it);
             continue;
         }
-        put(t, "  %-18s %-32s ", tsri_op_name(it->kernel.op), it->name);
-        put_operands(t, plan, it);
-        put(t, "%s%s%s\n", it->kernel.impl ? "  [" : "", it->kernel.impl ? it->kernel.impl : "",
-            it->kernel.impl ? "]" : "");
-        put_alternatives(t, plan, it);
+        fprintf(f, "  %-18s %-32s ", tsri_op_name(it->kernel.op), it->name);
+        put_operands(f, plan, it);
+        fprintf(f, "%s%s%s\n", it->kernel.impl ? "  [" : "", it->kernel.impl ? it->kernel.impl : "",
+                it->kernel.impl ? "]" : "");
+        put_alternatives(f, plan, it);
     }
 }
 
-static void put_ports(text *t, const tsr_plan *plan)
+static void put_ports(FILE *f, const tsr_plan *plan)
 {
     for (int i = 0; i < plan->nports; i++) {
         char sbp[TSR_SBP_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
         const tsr_port *p = &plan->ports[i].info;
-        put(t, "%s %-12s %s[%s] %s on %s\n", p->is_input ? "input " : "output", p->name,
-            tsr_dtype_name(p->dtype), tsri_dims_format(p->dims, dims), tsr_sbp_format(p->sbp, sbp),
-            tsr_placement_text(p->placement));
+        fprintf(f, "%s %-12s %s[%s] %s on %s\n", p->is_input ? "input " : "output", p->name,
+                tsr_dtype_name(p->dtype), tsri_dims_format(p->dims, dims),
+                tsr_sbp_format(p->sbp, sbp), tsr_placement_text(p->placement));
     }
 }
 
-static void put_totals(text *t, const tsr_plan *plan)
+static void put_totals(FILE *f, const tsr_plan *plan)
 {
     uint64_t bytes[TSRI_COLL_KIND_COUNT_] = {0};
     int calls[TSRI_COLL_KIND_COUNT_] = {0};
@@ -155,34 +124,32 @@ static void put_totals(text *t, const tsr_plan *plan)
             calls[c->coll.kind]++;
             bytes[c->coll.kind] += c->bytes;
         }
-    put(t, "communication of rank %d, per run:\n", plan->world->rank);
+    fprintf(f, "communication of rank %d, per run:\n", plan->world->rank);
     bool any = false;
     for (int i = 0; i < TSRI_COLL_KIND_COUNT_; i++)
         if (calls[i]) {
-            put(t, "  %-16s %5d calls %14llu bytes read from peers\n", tsri_coll_kind_name(i),
-                calls[i], (unsigned long long)bytes[i]);
+            fprintf(f, "  %-16s %5d calls %14llu bytes read from peers\n", tsri_coll_kind_name(i),
+                    calls[i], (unsigned long long)bytes[i]);
             any = true;
         }
     if (!any)
-        put(t, "  none\n");
+        fprintf(f, "  none\n");
 }
 
-static void put_memory(text *t, tsr_plan *plan)
+static tsr_status put_memory(FILE *f, tsr_plan *plan)
 {
-    put(t, "memory, bytes:\n  rank      variables    activations          ports\n");
+    fprintf(f, "memory, bytes:\n  rank      variables    activations          ports\n");
     for (int r = 0; r < plan->world->nranks && r < 64; r++) {
         size_t variables, activations, ports;
-        if (tsri_plan_rank_bytes(plan, r, &variables, &ports, &activations) != TSR_OK) {
-            t->failed = true;
-            return;
-        }
-        put(t, "  %4d %14zu %14zu %14zu\n", r, variables, activations + tsri_plan_scratch(plan),
-            ports);
+        TSRI_TRY(tsri_plan_rank_bytes(plan, r, &variables, &ports, &activations));
+        fprintf(f, "  %4d %14zu %14zu %14zu\n", r, variables, activations + tsri_plan_scratch(plan),
+                ports);
     }
+    return TSR_OK;
 }
 
 /* Why the plan's estimate is not the one that signatures were chosen by. */
-static void put_changes(text *t, const tsr_plan *plan)
+static void put_changes(FILE *f, const tsr_plan *plan)
 {
     bool any = false;
     for (int i = 0; i < TSRI_CHANGES; i++) {
@@ -190,10 +157,23 @@ static void put_changes(text *t, const tsr_plan *plan)
         if (!tsri_change_counts(plan, c))
             continue;
         if (!any)
-            put(t, "  signatures were chosen at %.3f ms; then\n", plan->info.cost_s * 1e3);
-        put(t, "  %+10.3f ms  %s\n", c->more_s * 1e3, c->reason);
+            fprintf(f, "  signatures were chosen at %.3f ms; then\n", plan->info.cost_s * 1e3);
+        fprintf(f, "  %+10.3f ms  %s\n", c->more_s * 1e3, c->reason);
         any = true;
     }
+}
+
+static tsr_status put_all(FILE *f, tsr_plan *plan)
+{
+    fprintf(f, "plan: %d ops, %d steps, %d collectives; estimated %.3f ms of a step (%s)\n",
+            plan->info.ops, plan->nsteps, plan->info.collectives, plan->info.step_s * 1e3,
+            plan->info.exact ? "signatures proven cheapest by the model"
+                             : "signatures by bounded search");
+    put_changes(f, plan);
+    put_ports(f, plan);
+    put_items(f, plan);
+    put_totals(f, plan);
+    return put_memory(f, plan);
 }
 
 const char *tsr_plan_explain(tsr_plan *plan)
@@ -202,19 +182,14 @@ const char *tsr_plan_explain(tsr_plan *plan)
         return "no plan";
     if (plan->explain)
         return plan->explain;
-    text t = {.mem = &plan->world->mem};
-    put(&t, "plan: %d ops, %d steps, %d collectives; estimated %.3f ms of a step (%s)\n",
-        plan->info.ops, plan->nsteps, plan->info.collectives, plan->info.step_s * 1e3,
-        plan->info.exact ? "signatures proven cheapest by the model"
-                         : "signatures by bounded search");
-    put_changes(&t, plan);
-    put_ports(&t, plan);
-    put_items(&t, plan);
-    put_totals(&t, plan);
-    put_memory(&t, plan);
-    if (t.failed) {
-        tsri_mem_free(t.data);
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+    if (!f)
         return NULL;
-    }
-    return plan->explain = t.data;
+    tsr_status status = put_all(f, plan);
+    if (fclose(f) == 0 && status == TSR_OK)
+        plan->explain = tsri_mem_strdup(&plan->world->mem, text);
+    free(text);
+    return plan->explain;
 }
