@@ -119,18 +119,13 @@ static tsr_status measure_memory(tsri_choosing *c, tsr_plan *plan)
     return status;
 }
 
-static double bucket_bytes(const tsr_compile_opts *opts)
-{
-    return opts->bucket_mb * 1048576;
-}
-
 /* Infers signatures of which a rank needs at most `limit` bytes (0: any) by inference's estimate,
  * and builds their plan. Where there are none, c->inferred.fits is false, and nothing is built. */
 static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit)
 {
     const tsri_infer_opts opts = {.memory_limit = (int64_t)limit,
                                   .alternatives = plan->opts.alternatives,
-                                  .bucket_bytes = bucket_bytes(&plan->opts),
+                                  .bucket_bytes = plan->opts.bucket_mb * 1048576,
                                   .infer_updates = plan->opts.infer_updates};
     double started_at = tsri_now_s();
     set_inferred(c, false);
@@ -145,72 +140,53 @@ static tsr_status try_limit(tsri_choosing *c, tsr_plan *plan, double limit)
 }
 
 /*
- * Builds the plan that needs least memory a rank, whatever the limit is, so that every refused
- * limit is compared with the same plan. Inference is asked for less and less by its own estimate,
- * until it finds nothing; the plan that needed least when it was built is then built again.
+ * Builds the fastest plan within the limit, and sets c->found to whether there is one; or, if
+ * c->leanest, the plan that needs least memory a rank, whatever the limit is, so that every refused
+ * limit is compared with the same plan. Inference only estimates a rank's memory, as results in
+ * place, layouts, buckets and gaps come later. So the fastest plan is built and measured, and
+ * inference is asked for less by its own estimate: in proportion where a limit tells how much less,
+ * until the plan that is built fits, or inference finds nothing.
  */
-static tsr_status choose_leanest(tsri_choosing *c, tsr_plan *plan)
+static tsr_status choose_signatures(tsri_choosing *c, tsr_plan *plan)
 {
-    enum { MOST_TRIES = 12 };
+    enum { MOST_TRIES = 8 };
+    const double limit = c->leanest ? 0 : (double)plan->opts.memory_limit - (double)c->reserve;
     TSRI_TRY(try_limit(c, plan, 0));
-    /* Limits in bytes by inference's estimate. Inference finds nothing within `low`, and a plan
-     * within `high`; the leanest plan so far came of the limit `best`. */
+    c->found = !plan->opts.memory_limit || (double)c->bytes <= limit;
+    if (c->found || (limit <= 0 && !c->leanest))
+        return TSR_OK;
+    /* Limits in bytes by inference's estimate. Inference finds nothing within `low`, and the plan
+     * that it finds within `high` is too large; the leanest plan so far came of the limit `best`.
+     */
     double low = 0, high = (double)c->inferred.peak, asked = 0, best = 0;
+    double next = high * limit / (double)c->bytes;
     size_t least_bytes = c->bytes;
-    for (int i = 0; i < MOST_TRIES && high - low > 0.02 * high; i++) {
-        asked = 0.4 * low + 0.6 * high;
+    for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
+        asked = next > low && next < high ? next : 0.4 * low + 0.6 * high;
         TSRI_TRY(try_limit(c, plan, asked));
         if (!c->inferred.fits) {
             low = asked;
+            next = c->leanest ? 0 : 1.1 * asked;
             continue;
         }
-        high = (double)c->inferred.peak < asked ? (double)c->inferred.peak : asked;
+        c->found = (double)c->bytes <= limit;
+        if (c->found)
+            return TSR_OK;
+        high = fmin((double)c->inferred.peak, asked);
+        next = asked * 0.98 * limit / (double)c->bytes;
         if (c->bytes < least_bytes) {
             least_bytes = c->bytes;
             best = asked;
         }
     }
-    return asked == best ? TSR_OK : try_limit(c, plan, best);
-}
-
-/* Infers and builds the fastest plan within the limit; c->found tells whether there is one.
- * Inference only estimates a rank's memory, as results in place, layouts, buckets and gaps come
- * later. So the fastest plan is built and measured, and if it is too large, inference is asked for
- * less, in proportion, until the plan that is built fits. */
-static tsr_status choose_within_limit(tsri_choosing *c, tsr_plan *plan)
-{
-    enum { MOST_TRIES = 8 };
-    const double limit = (double)plan->opts.memory_limit - (double)c->reserve;
-    TSRI_TRY(try_limit(c, plan, 0));
-    c->found = !plan->opts.memory_limit || (double)c->bytes <= limit;
-    if (c->found || limit <= 0)
-        return TSR_OK;
-    /* Limits in bytes by inference's estimate. Inference finds nothing within `low`, and the plan
-     * that it finds within `high` is too large. */
-    double low = 0, high = (double)c->inferred.peak, ask = high * limit / (double)c->bytes;
-    for (int i = 0; i < MOST_TRIES && high - low > 0.01 * high; i++) {
-        if (ask <= low || ask >= high)
-            ask = (low + high) / 2;
-        TSRI_TRY(try_limit(c, plan, ask));
-        c->found = c->inferred.fits && (double)c->bytes <= limit;
-        if (c->found)
-            return TSR_OK;
-        if (!c->inferred.fits) {
-            low = ask;
-            ask = 1.1 * ask;
-            continue;
-        }
-        high = ask;
-        ask *= 0.98 * limit / (double)c->bytes;
-    }
-    return TSR_OK;
+    c->found = c->leanest;
+    return !c->leanest || asked == best ? TSR_OK : try_limit(c, plan, best);
 }
 
 tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
 {
     TSRI_NEED(c->is_open && c->is_chosen);
-    c->found = c->leanest;
-    TSRI_TRY(c->leanest ? choose_leanest(c, plan) : choose_within_limit(c, plan));
+    TSRI_TRY(choose_signatures(c, plan));
     if (!c->found)
         return TSR_OK;
     plan->info.cost_s = c->inferred.cost;
