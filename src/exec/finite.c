@@ -203,21 +203,17 @@ static void put_heading(FILE *f, const tsr_plan *plan, int64_t run, int64_t nnan
 /* Writes what is known of a loss that step `step` has made. */
 static void explain(tsr_plan *plan, int step, int64_t nnan, char text[TEXT])
 {
-    tsri_mem *mem = &plan->world->mem;
-    int *entry = tsri_mem_alloc(mem, ((size_t)plan->nsteps + 1) * sizeof *entry);
-    search s = {plan, tsri_mem_alloc(mem, ((size_t)plan->nvalues + 1) * sizeof(held)), 0};
+    search s = {plan, tsri_mem_alloc(&plan->world->mem, ((size_t)plan->nvalues + 1) * sizeof(held)),
+                step + 1 < plan->nsteps ? plan->steps[step + 1].entry : plan->nentries};
     FILE *f = fmemopen(text, TEXT, "w");
     if (f) {
         put_heading(f, plan, plan->info.runs + 1, nnan);
-        if (entry && s.held) {
-            tsri_step_entries(plan, entry);
-            s.nearest = step + 1 < plan->nsteps ? entry[step + 1] : plan->nentries;
+        if (s.held) {
             follow(&s);
             put_origin(f, &s, nnan > 0);
         }
         fclose(f);
     }
-    tsri_mem_free(entry);
     tsri_mem_free(s.held);
 }
 
@@ -251,22 +247,15 @@ tsr_status tsri_finite_create(tsr_plan *plan)
         return TSR_OK;
     size_t bytes = ((size_t)plan->nsteps + 1) * sizeof(int);
     tsri_finite *f = tsri_pool_alloc(&plan->pool, sizeof *f);
-    int *entry = tsri_mem_alloc(&plan->world->mem, bytes);
-    if (f)
-        f->loss = tsri_pool_alloc(&plan->pool, bytes);
-    if (!f || !f->loss || !entry) {
-        tsri_mem_free(entry);
+    if (!f || !(f->loss = tsri_pool_alloc(&plan->pool, bytes)))
         return TSR_ERR_NO_MEMORY;
-    }
     memset(f->loss, -1, bytes);
-    tsri_step_entries(plan, entry);
     for (int v = 0; v < plan->nvalues; v++) {
         const tsri_value *value = &plan->values[v];
         int e = value->is_loss && value->ptr && on_host(value) ? entry_that_makes(plan, v) : -1;
         if (e >= 0)
-            f->loss[tsri_step_at(entry, plan->nsteps, e)] = v;
+            f->loss[tsri_step_at(plan, e)] = v;
     }
-    tsri_mem_free(entry);
     plan->finite = f;
     return TSR_OK;
 }

@@ -22,45 +22,21 @@ static int last_entry(const tsr_plan *plan, const tsr_variable *v)
     return last;
 }
 
-/* The position of a step's first entry. */
-static int entry_of(const tsr_plan *plan, int step, int from)
-{
-    static const tsri_phase phases[] = {[TSRI_STEP_START] = TSRI_PHASE_START,
-                                        [TSRI_STEP_FINISH] = TSRI_PHASE_FINISH,
-                                        [TSRI_STEP_RELEASE] = TSRI_PHASE_RELEASE};
-    const tsri_step *s = &plan->steps[step];
-    tsri_phase phase = s->kind < TSRI_STEP_START ? TSRI_PHASE_DO : phases[s->kind];
-    for (int e = from; e < plan->nentries; e++)
-        if (&plan->items[plan->entries[e].item] == s->item && plan->entries[e].phase == phase)
-            return e;
-    return plan->nentries;
-}
-
-void tsri_step_entries(const tsr_plan *plan, int *entry)
-{
-    for (int s = 0, from = 0; s < plan->nsteps; s++) {
-        entry[s] = entry_of(plan, s, from);
-        from = entry[s] < plan->nentries ? entry[s] : from;
-    }
-}
-
-int tsri_step_at(const int *entry, int nsteps, int e)
+int tsri_step_at(const tsr_plan *plan, int entry)
 {
     int step = 0;
-    while (step + 1 < nsteps && entry[step + 1] <= e)
+    while (step + 1 < plan->nsteps && plan->steps[step + 1].entry <= entry)
         step++;
     return step;
 }
 
-static tsr_status fill(tsr_plan *plan, tsri_watch *w, int n, tsr_variable *const *vars, int *entry,
-                       int *done)
+static tsr_status fill(tsr_plan *plan, tsri_watch *w, int n, tsr_variable *const *vars, int *done)
 {
     int found = 0;
-    tsri_step_entries(plan, entry);
     for (int i = 0; i < n; i++) {
         int e = last_entry(plan, vars[i]);
         w->writes[i] = e >= 0 && plan->nsteps;
-        done[i] = w->writes[i] ? tsri_step_at(entry, plan->nsteps, e) : -1;
+        done[i] = w->writes[i] ? tsri_step_at(plan, e) : -1;
         if (w->writes[i] && vars[i]->device && vars[i]->device->ops->stream_sync)
             return tsri_fail(TSR_ERR_UNSUPPORTED,
                              "variable %s lies on a device with streams: what runs write there is "
@@ -82,9 +58,9 @@ tsr_status tsri_plan_watch(tsr_plan *plan, int n, tsr_variable *const *vars, tsr
 {
     size_t nvars = (size_t)n, nsteps = (size_t)plan->nsteps;
     tsri_watch *w = tsri_pool_alloc(&plan->pool, sizeof *w);
-    int *scratch = tsri_mem_alloc(&plan->world->mem, (nsteps + nvars + 1) * sizeof *scratch);
+    int *done = tsri_mem_alloc(&plan->world->mem, (nvars + 1) * sizeof *done);
     tsr_status status = TSR_ERR_NO_MEMORY;
-    if (w && scratch) {
+    if (w && done) {
         *w = (tsri_watch){fn,
                           arg,
                           n,
@@ -92,9 +68,9 @@ tsr_status tsri_plan_watch(tsr_plan *plan, int n, tsr_variable *const *vars, tsr
                           tsri_pool_alloc(&plan->pool, (nsteps + 1) * sizeof *w->first),
                           tsri_pool_alloc(&plan->pool, (nvars + 1) * sizeof *w->variable)};
         if (w->writes && w->first && w->variable)
-            status = fill(plan, w, n, vars, scratch, scratch + nsteps);
+            status = fill(plan, w, n, vars, done);
     }
-    tsri_mem_free(scratch);
+    tsri_mem_free(done);
     if (status != TSR_OK)
         return status;
     *out_found = w->first[plan->nsteps];

@@ -32,9 +32,7 @@ bool tsri_plan_watches(const tsr_plan *plan, int i);
 /* Step `step` is done. */
 tsr_status tsri_plan_watched(const tsr_plan *plan, int step);
 
-/* Writes the position of each step's first entry; `entry` has room for plan->nsteps. */
-void tsri_step_entries(const tsr_plan *plan, int *entry);
-/* The last step that starts at or before entry e. */
-int tsri_step_at(const int *entry, int nsteps, int e);
+/* The last step that starts at or before an entry. */
+int tsri_step_at(const tsr_plan *plan, int entry);
 
 #endif

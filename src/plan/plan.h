@@ -195,6 +195,7 @@ typedef struct tsri_step {
     size_t bytes;        /* CROSS */
     tsri_call *call;
     const tsri_item *item; /* for messages */
+    int entry;             /* its place in the plan's order; of several that are joined the first */
     double time_s;         /* of all runs */
 } tsri_step;
 

@@ -198,7 +198,7 @@ static tsr_status point_step(tsr_plan *plan, tsri_step *step)
 static tsr_status make_step(tsr_plan *plan, const tsri_entry *entry, tsri_call **call_of)
 {
     tsri_item *it = &plan->items[entry->item];
-    tsri_step step = {.item = it};
+    tsri_step step = {.item = it, .entry = (int)(entry - plan->entries)};
     if (it->kind == TSRI_ITEM_COLLECTIVE) {
         if (entry->phase == TSRI_PHASE_START)
             TSRI_TRY(tsri_lower_call(plan, it, &call_of[entry->item]));
