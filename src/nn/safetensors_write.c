@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +37,8 @@ struct tsri_st_writer {
     tensor **by_name;
     pair *pairs;
     int npairs, pairs_capacity;
-    char *header;
-    size_t header_bytes, header_capacity;
+    char *header; /* of a memory stream */
+    size_t header_bytes;
     uint64_t data_at;
 };
 
@@ -64,7 +63,7 @@ void tsri_st_writer_destroy(tsri_st_writer *w)
     if (!w)
         return;
     tsri_new_file_drop(&w->file);
-    tsri_mem_free(w->header);
+    free(w->header);
     tsri_pool_finish(&w->pool);
     tsri_mem_free(w);
 }
@@ -117,75 +116,58 @@ tsr_status tsri_st_writer_add_metadata(tsri_st_writer *w, const char *key, const
 
 /* --- the header ------------------------------------------------------------------------------- */
 
-static TSR_PRINTF(2, 3) tsr_status append(tsri_st_writer *w, const char *fmt, ...)
-{
-    va_list ap, again;
-    va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    tsr_status status =
-        n < 0 ? tsri_fail(TSR_ERR_INTERNAL, "%s: vsnprintf failed", w->path) : TSR_OK;
-    size_t need = w->header_bytes + (size_t)(n < 0 ? 0 : n) + 1;
-    if (status == TSR_OK && need > w->header_capacity) {
-        size_t capacity = need < 4096 ? 4096 : 2 * need;
-        char *more = tsri_mem_realloc(w->mem, w->header, capacity);
-        if (more) {
-            w->header = more;
-            w->header_capacity = capacity;
-        } else {
-            status = TSR_ERR_NO_MEMORY;
-        }
-    }
-    if (status == TSR_OK) {
-        vsnprintf(w->header + w->header_bytes, w->header_capacity - w->header_bytes, fmt, again);
-        w->header_bytes += (size_t)n;
-    }
-    va_end(again);
-    return status;
-}
-
-static tsr_status append_string(tsri_st_writer *w, const char *text)
+/* Puts a text as a JSON string literal; false when there is no memory. */
+static bool put_string(FILE *f, const char *text)
 {
     cJSON *json = cJSON_CreateStringReference(text);
     char *literal = json ? cJSON_PrintUnformatted(json) : NULL;
-    tsr_status status = literal
-                            ? append(w, "%s", literal)
-                            : tsri_fail(TSR_ERR_NO_MEMORY, "%s: no memory for its header", w->path);
+    if (literal)
+        fputs(literal, f);
     cJSON_free(literal);
     cJSON_Delete(json);
-    return status;
+    return literal;
 }
 
-static tsr_status append_tensor(tsri_st_writer *w, const tensor *t)
+static bool put_tensor(FILE *f, const tensor *t)
 {
-    TSRI_TRY(append_string(w, t->name));
-    TSRI_TRY(append(w, ":{\"dtype\":\"%s\",\"shape\":[", tsri_st_dtype_name(t->dtype)));
+    bool fits = put_string(f, t->name);
+    fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", tsri_st_dtype_name(t->dtype));
     for (int i = 0; i < t->dims.ndim; i++)
-        TSRI_TRY(append(w, "%s%" PRId64, i ? "," : "", t->dims.d[i]));
-    return append(w, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", t->begin,
-                  t->begin + t->bytes);
+        fprintf(f, "%s%" PRId64, i ? "," : "", t->dims.d[i]);
+    fprintf(f, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", t->begin, t->begin + t->bytes);
+    return fits;
+}
+
+static bool put_header(FILE *f, const tsri_st_writer *w)
+{
+    bool fits = true;
+    fputc('{', f);
+    for (int i = 0; i < w->npairs; i++) {
+        fputs(i ? "," : "\"__metadata__\":{", f);
+        fits &= put_string(f, w->pairs[i].key);
+        fputc(':', f);
+        fits &= put_string(f, w->pairs[i].value);
+    }
+    if (w->npairs)
+        fputs(w->count ? "}," : "}", f);
+    for (int i = 0; i < w->count; i++) {
+        fputs(i ? "," : "", f);
+        fits &= put_tensor(f, &w->tensors[i]);
+    }
+    fputc('}', f);
+    while (ftell(f) % 8) /* so that the data is aligned */
+        fputc(' ', f);
+    return fits;
 }
 
 static tsr_status make_header(tsri_st_writer *w)
 {
-    TSRI_TRY(append(w, "{"));
-    for (int i = 0; i < w->npairs; i++) {
-        TSRI_TRY(append(w, i ? "," : "\"__metadata__\":{"));
-        TSRI_TRY(append_string(w, w->pairs[i].key));
-        TSRI_TRY(append(w, ":"));
-        TSRI_TRY(append_string(w, w->pairs[i].value));
-    }
-    if (w->npairs)
-        TSRI_TRY(append(w, w->count ? "}," : "}"));
-    for (int i = 0; i < w->count; i++) {
-        if (i)
-            TSRI_TRY(append(w, ","));
-        TSRI_TRY(append_tensor(w, &w->tensors[i]));
-    }
-    TSRI_TRY(append(w, "}"));
-    while (w->header_bytes % 8) /* so that the data is aligned */
-        TSRI_TRY(append(w, " "));
+    FILE *f = open_memstream(&w->header, &w->header_bytes);
+    bool fits = f && put_header(f, w);
+    if (f && fclose(f))
+        fits = false;
+    if (!fits)
+        return tsri_fail(TSR_ERR_NO_MEMORY, "%s: no memory for its header", w->path);
     if (w->header_bytes > TSRI_ST_MAX_HEADER)
         return tsri_fail(TSR_ERR_UNSUPPORTED, "%s: a header of %zu bytes; the format's limit is %d",
                          w->path, w->header_bytes, TSRI_ST_MAX_HEADER);
