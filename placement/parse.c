@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,19 +19,10 @@ typedef struct parser {
     bool *seen;
 } parser;
 
-static tsr_status fail(const parser *p, const char *at, tsr_status status, const char *fmt, ...)
-    TSR_PRINTF(4, 5);
-
-static tsr_status fail(const parser *p, const char *at, tsr_status status, const char *fmt, ...)
-{
-    char what[256];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    return tsri_fail(status, "placement \"%.200s\": column %td: %s", p->text, at - p->text + 1,
-                     what);
-}
+/* Fails with a text that begins with the place `at` of the parser's text. */
+#define FAIL(p, at, status, ...)                                                         \
+    tsri_fail_prefix(tsri_fail(status, __VA_ARGS__), "placement \"%.200s\": column %td", \
+                     (p)->text, (at) - (p)->text + 1)
 
 static char next(parser *p)
 {
@@ -65,10 +55,10 @@ static tsr_status parse_device(parser *p, tsr_device *out_device)
             return TSR_OK;
         }
     if (!n)
-        return fail(p, start, TSR_ERR_FORMAT,
+        return FAIL(p, start, TSR_ERR_FORMAT,
                     "found %s; a placement starts with its device, as in \"cpu:[0,1]\"",
                     found(p, buf));
-    return fail(p, start, TSR_ERR_FORMAT, "there is no device '%.*s'; use cpu or cuda",
+    return FAIL(p, start, TSR_ERR_FORMAT, "there is no device '%.*s'; use cpu or cuda",
                 n > 40 ? 40 : (int)n, start);
 }
 
@@ -77,7 +67,7 @@ static tsr_status parse_rank(parser *p, int depth)
     const char *start = p->at;
     int rank = 0;
     if (p->ndim && depth != p->ndim)
-        return fail(p, start, TSR_ERR_FORMAT,
+        return FAIL(p, start, TSR_ERR_FORMAT,
                     "a rank stands where a list is expected: the lists are nested unevenly");
     p->ndim = depth;
     for (; isdigit((unsigned char)*p->at); p->at++) {
@@ -86,11 +76,11 @@ static tsr_status parse_rank(parser *p, int depth)
     }
     int width = p->at - start > 40 ? 40 : (int)(p->at - start);
     if (rank >= p->world->nranks)
-        return fail(p, start, TSR_ERR_PLACEMENT,
+        return FAIL(p, start, TSR_ERR_PLACEMENT,
                     "rank %.*s is outside the world, whose ranks are 0 to %d", width, start,
                     p->world->nranks - 1);
     if (p->seen[rank])
-        return fail(p, start, TSR_ERR_PLACEMENT, "rank %d is there twice; a rank holds one shard",
+        return FAIL(p, start, TSR_ERR_PLACEMENT, "rank %d is there twice; a rank holds one shard",
                     rank);
     p->seen[rank] = true;
     p->ranks[p->nranks++] = rank;
@@ -104,9 +94,9 @@ static tsr_status parse_list(parser *p, int depth)
     const char *start = p->at++;
     int count = 0;
     if (depth > TSR_MAX_HIERARCHY)
-        return fail(p, start, TSR_ERR_FORMAT, "more than %d dimensions", TSR_MAX_HIERARCHY);
+        return FAIL(p, start, TSR_ERR_FORMAT, "more than %d dimensions", TSR_MAX_HIERARCHY);
     if (p->ndim && depth > p->ndim)
-        return fail(p, start, TSR_ERR_FORMAT,
+        return FAIL(p, start, TSR_ERR_FORMAT,
                     "a list stands where a rank is expected: the lists are nested unevenly");
     for (char c = ','; c == ','; count++) {
         c = next(p);
@@ -115,16 +105,16 @@ static tsr_status parse_list(parser *p, int depth)
         else if (isdigit((unsigned char)c))
             TSRI_TRY(parse_rank(p, depth));
         else
-            return fail(p, p->at, TSR_ERR_FORMAT, "found %s; a rank or '[' is expected",
+            return FAIL(p, p->at, TSR_ERR_FORMAT, "found %s; a rank or '[' is expected",
                         found(p, buf));
         c = next(p);
         if (c != ',' && c != ']')
-            return fail(p, p->at, TSR_ERR_FORMAT, "found %s; ',' or ']' is expected",
+            return FAIL(p, p->at, TSR_ERR_FORMAT, "found %s; ',' or ']' is expected",
                         found(p, buf));
         p->at++;
     }
     if (p->dim[depth - 1] && p->dim[depth - 1] != count)
-        return fail(
+        return FAIL(
             p, start, TSR_ERR_FORMAT,
             "this list has %d entries, the one before it has %d; a hierarchy is a full grid", count,
             p->dim[depth - 1]);
@@ -140,7 +130,7 @@ static tsr_status parse(parser *p, const tsr_placement **out_placement)
     if (next(p) == ':') {
         p->at++;
         if (next(p) != '[')
-            return fail(p, p->at, TSR_ERR_FORMAT,
+            return FAIL(p, p->at, TSR_ERR_FORMAT,
                         "found %s; a list of ranks is expected, as in \"cpu:[0,1]\"",
                         found(p, buf));
         TSRI_TRY(parse_list(p, 1));
@@ -151,7 +141,7 @@ static tsr_status parse(parser *p, const tsr_placement **out_placement)
             p->ranks[i] = i;
     }
     if (next(p))
-        return fail(p, p->at, TSR_ERR_FORMAT, "found %s after the end of the placement",
+        return FAIL(p, p->at, TSR_ERR_FORMAT, "found %s after the end of the placement",
                     found(p, buf));
     return tsri_placement_intern(p->world, device, p->ndim, p->dim, p->ranks, out_placement);
 }

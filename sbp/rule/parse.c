@@ -3,7 +3,6 @@
 #include "sbp/rule/types.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,18 +15,10 @@ typedef struct parser {
     int ellipsis; /* in the arg being parsed: the axis before which '...' stands; -1: nowhere */
 } parser;
 
-static tsr_status fail(const parser *p, const char *at, const char *fmt, ...) TSR_PRINTF(3, 4);
-
-static tsr_status fail(const parser *p, const char *at, const char *fmt, ...)
-{
-    char what[200];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    return tsri_fail(TSR_ERR_INTERNAL, "rule \"%.300s\": column %td: %s", p->rule->text,
-                     at - p->rule->text + 1, what);
-}
+/* Fails with a text that begins with the place `at` of the parser's text. */
+#define FAIL(p, at, ...)                                                                      \
+    tsri_fail_prefix(tsri_fail(TSR_ERR_INTERNAL, __VA_ARGS__), "rule \"%.300s\": column %td", \
+                     (p)->rule->text, (at) - (p)->rule->text + 1)
 
 static char next(parser *p)
 {
@@ -60,7 +51,7 @@ static tsr_status find_or_add(parser *p, const char *name, size_t n, int *out_in
             return TSR_OK;
         }
     if (rule->nindices == TSRI_RULE_MAX_INDICES)
-        return fail(p, p->at, "more than %d indices", TSRI_RULE_MAX_INDICES);
+        return FAIL(p, p->at, "more than %d indices", TSRI_RULE_MAX_INDICES);
     memcpy(rule->index[rule->nindices].name, key, sizeof key);
     rule->index[rule->nindices].size = -1;
     *out_index = rule->nindices++;
@@ -70,7 +61,7 @@ static tsr_status find_or_add(parser *p, const char *name, size_t n, int *out_in
 static tsr_status hold(parser *p, tsri_rule_arg *arg, int index, int axis, const char *at)
 {
     if (arg->holds >> index & 1)
-        return fail(p, at, "index %s is twice in one operand", p->rule->index[index].name);
+        return FAIL(p, at, "index %s is twice in one operand", p->rule->index[index].name);
     arg->holds |= UINT32_C(1) << index;
     arg->axis_of[index] = (int8_t)axis;
     return TSR_OK;
@@ -85,7 +76,7 @@ static tsr_status parse_name(parser *p, tsri_rule_arg *arg, bool may_at)
         p->at++;
     size_t n = (size_t)(p->at - start);
     if (n >= TSRI_RULE_NAME_MAX || isalpha((unsigned char)*p->at) || *p->at == '_')
-        return fail(p, start, "an index is one letter, or a letter and at most %d digits",
+        return FAIL(p, start, "an index is one letter, or a letter and at most %d digits",
                     TSRI_RULE_NAME_MAX - 2);
     TSRI_TRY(find_or_add(p, start, n, &index));
     TSRI_TRY(hold(p, arg, index, arg->naxes, start));
@@ -105,7 +96,7 @@ static tsr_status parse_group(parser *p, tsri_rule_arg *arg)
             p->rule->items[p->nitems++] = TSRI_ITEM_DOT;
             p->at++;
         } else {
-            return fail(p, p->at, "inside ( ) stand names and '.', then ')'");
+            return FAIL(p, p->at, "inside ( ) stand names and '.', then ')'");
         }
     }
     p->at++;
@@ -122,9 +113,9 @@ static tsr_status parse_dots(parser *p, const tsri_rule_arg *arg)
         return TSR_OK;
     }
     if (p->at - start != 3)
-        return fail(p, start, "%td dots; '.' is one axis, '...' any number", p->at - start);
+        return FAIL(p, start, "%td dots; '.' is one axis, '...' any number", p->at - start);
     if (p->ellipsis >= 0)
-        return fail(p, start, "a second '...' in one operand");
+        return FAIL(p, start, "a second '...' in one operand");
     p->ellipsis = arg->naxes;
     return TSR_OK;
 }
@@ -140,7 +131,7 @@ static tsr_status parse_axis(parser *p, tsri_rule_arg *arg)
     } else if (*p->at == '1') {
         p->at++;
         if (isalnum((unsigned char)*p->at))
-            return fail(p, start, "of numbers only 1 can be an axis");
+            return FAIL(p, start, "of numbers only 1 can be an axis");
         p->rule->items[p->nitems++] = TSRI_ITEM_ONE;
     } else {
         p->at++;
@@ -149,7 +140,7 @@ static tsr_status parse_axis(parser *p, tsri_rule_arg *arg)
     if (p->nitems == before)
         return TSR_OK; /* '...' or '()' */
     if (arg->naxes == TSR_MAX_NDIM)
-        return fail(p, start, "more than %d axes", TSR_MAX_NDIM);
+        return FAIL(p, start, "more than %d axes", TSR_MAX_NDIM);
     arg->axis[++arg->naxes] = (int16_t)p->nitems;
     return TSR_OK;
 }
@@ -191,17 +182,17 @@ static tsr_status parse_axes(parser *p, tsri_rule_arg *arg, tsr_dims dims, const
          c = next(p)) {
         int before = p->nitems;
         if (scalar)
-            return fail(p, p->at, "() is a scalar: no other axis beside it");
+            return FAIL(p, p->at, "() is a scalar: no other axis beside it");
         TSRI_TRY(parse_axis(p, arg));
         scalar = c == '(' && p->nitems == before;
         if (scalar && (arg->naxes || p->ellipsis >= 0))
-            return fail(p, p->at, "() is a scalar: no other axis beside it");
+            return FAIL(p, p->at, "() is a scalar: no other axis beside it");
     }
     if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM)
         return tsri_fail(TSR_ERR_SHAPE, "%s %d has %d axes; 0 to %d are possible", what, number,
                          dims.ndim, TSR_MAX_NDIM);
     if (!arg->naxes && !scalar && p->ellipsis < 0 && dims.ndim > 0)
-        return fail(p, p->at, "an axis is expected; %s %d is no scalar", what, number);
+        return FAIL(p, p->at, "an axis is expected; %s %d is no scalar", what, number);
     if (p->ellipsis >= 0 && arg->naxes <= dims.ndim)
         TSRI_TRY(expand(p, arg, dims.ndim));
     if (arg->naxes != dims.ndim)
@@ -216,7 +207,7 @@ static tsr_status parse_axes(parser *p, tsri_rule_arg *arg, tsr_dims dims, const
 static tsr_status parse_operand(parser *p, tsri_subrule *r, int number, int group)
 {
     if (number >= p->rule->nin)
-        return fail(p, p->at, "an operand too many: the op has %d", p->rule->nin);
+        return FAIL(p, p->at, "an operand too many: the op has %d", p->rule->nin);
     tsri_rule_arg *arg = &r->in[number];
     arg->group = (int8_t)group;
     arg->reduce = TSRI_REDUCE_DEFAULT;
@@ -237,7 +228,7 @@ static tsr_status parse_operands(parser *p, tsri_subrule *r)
             group++;
         } else if (next(p) == ':') {
             if (factors || group)
-                return fail(p, p->at, "':' follows the common factors, before the first '+'");
+                return FAIL(p, p->at, "':' follows the common factors, before the first '+'");
             p->at++;
             factors = true;
             for (int i = 0; i < n; i++)
@@ -248,9 +239,9 @@ static tsr_status parse_operands(parser *p, tsri_subrule *r)
         }
     }
     if (!at_arrow(p))
-        return fail(p, p->at, "',', '+', ':' or '->' is expected");
+        return FAIL(p, p->at, "',', '+', ':' or '->' is expected");
     if (n != p->rule->nin)
-        return fail(p, p->at, "%d operand%s; the op has %d", n, n == 1 ? "" : "s", p->rule->nin);
+        return FAIL(p, p->at, "%d operand%s; the op has %d", n, n == 1 ? "" : "s", p->rule->nin);
     p->at += 2;
     return TSR_OK;
 }
@@ -267,7 +258,7 @@ static bool accept_word(parser *p, const char *word)
 static tsr_status parse_output(parser *p, tsri_subrule *r, int number)
 {
     if (number >= p->rule->nout)
-        return fail(p, p->at, "an output too many: the op has %d", p->rule->nout);
+        return FAIL(p, p->at, "an output too many: the op has %d", p->rule->nout);
     tsri_rule_arg *arg = &r->out[r->nout++];
     arg->reduce = (int8_t)(accept_word(p, "max")   ? TSR_REDUCE_MAX
                            : accept_word(p, "min") ? TSR_REDUCE_MIN
@@ -291,9 +282,9 @@ static tsr_status parse_rules(parser *p)
         } while (accept(p, ','));
     } while (accept(p, ';'));
     if (next(p))
-        return fail(p, p->at, "',', ';' or the end is expected after an output");
+        return FAIL(p, p->at, "',', ';' or the end is expected after an output");
     if (nout != rule->nout)
-        return fail(p, p->at, "%d output%s; the op has %d", nout, nout == 1 ? "" : "s", rule->nout);
+        return FAIL(p, p->at, "%d output%s; the op has %d", nout, nout == 1 ? "" : "s", rule->nout);
     return TSR_OK;
 }
 

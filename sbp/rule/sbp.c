@@ -5,7 +5,6 @@
 #include "src/core/status.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -107,18 +106,10 @@ typedef struct parser {
     int partial; /* the reduction of the partial entries so far; -1: there is none */
 } parser;
 
-static tsr_status fail(const parser *p, const char *at, const char *fmt, ...) TSR_PRINTF(3, 4);
-
-static tsr_status fail(const parser *p, const char *at, const char *fmt, ...)
-{
-    char what[256];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    return tsri_fail(TSR_ERR_FORMAT, "signature \"%.100s\": column %td: %s", p->text,
-                     at - p->text + 1, what);
-}
+/* Fails with a text that begins with the place `at` of the parser's text. */
+#define FAIL(p, at, ...)                                                                         \
+    tsri_fail_prefix(tsri_fail(TSR_ERR_FORMAT, __VA_ARGS__), "signature \"%.100s\": column %td", \
+                     (p)->text, (at) - (p)->text + 1)
 
 static char next(parser *p)
 {
@@ -150,15 +141,15 @@ static tsr_status parse_split(parser *p, tsr_sbp1 *out)
 {
     int axis = 0;
     if (!accept(p, '('))
-        return fail(p, p->at, "a split names its axis, as in S(0)");
+        return FAIL(p, p->at, "a split names its axis, as in S(0)");
     next(p);
     const char *start = p->at;
     for (; isdigit((unsigned char)*p->at); p->at++)
         axis = axis >= TSR_MAX_NDIM ? axis : axis * 10 + (*p->at - '0');
     if (p->at == start || axis >= TSR_MAX_NDIM)
-        return fail(p, start, "the axis of a split is a number from 0 to %d", TSR_MAX_NDIM - 1);
+        return FAIL(p, start, "the axis of a split is a number from 0 to %d", TSR_MAX_NDIM - 1);
     if (!accept(p, ')'))
-        return fail(p, p->at, "')' is expected after the axis");
+        return FAIL(p, p->at, "')' is expected after the axis");
     *out = (tsr_sbp1){TSR_SBP_SPLIT, (int8_t)axis};
     return TSR_OK;
 }
@@ -170,12 +161,12 @@ static tsr_status parse_partial(parser *p, const char *start, tsr_sbp1 *out)
         while (op <= TSR_REDUCE_MIN && !accept_word(p, reduce_names[op]))
             op++;
         if (op > TSR_REDUCE_MIN)
-            return fail(p, p->at, "the reduction of a partial is sum, max or min");
+            return FAIL(p, p->at, "the reduction of a partial is sum, max or min");
         if (!accept(p, ')'))
-            return fail(p, p->at, "')' is expected after the reduction");
+            return FAIL(p, p->at, "')' is expected after the reduction");
     }
     if (p->partial >= 0 && p->partial != op)
-        return fail(p, start, "P(%s) beside P(%s); a signature has partials of one kind only",
+        return FAIL(p, start, "P(%s) beside P(%s); a signature has partials of one kind only",
                     reduce_names[op], reduce_names[p->partial]);
     p->partial = op;
     *out = (tsr_sbp1){TSR_SBP_PARTIAL, (int8_t)op};
@@ -191,7 +182,7 @@ static tsr_status parse_entry(parser *p, tsr_sbp1 *out)
     if (accept_word(p, "P"))
         return parse_partial(p, start, out);
     if (!accept_word(p, "B"))
-        return fail(p, start, "expected " LEGAL);
+        return FAIL(p, start, "expected " LEGAL);
     *out = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
     return TSR_OK;
 }
@@ -206,18 +197,18 @@ tsr_status tsr_sbp_parse(const char *text, tsr_sbp *out_sbp)
     if (accept(&p, '(')) {
         do {
             if (sbp.ndim == TSR_MAX_HIERARCHY)
-                return fail(&p, p.at, "more than %d entries", TSR_MAX_HIERARCHY);
+                return FAIL(&p, p.at, "more than %d entries", TSR_MAX_HIERARCHY);
             TSRI_TRY(parse_entry(&p, &sbp.d[sbp.ndim]));
             sbp.ndim++;
         } while (accept(&p, ','));
         if (!accept(&p, ')'))
-            return fail(&p, p.at, "',' or ')' is expected after an entry");
+            return FAIL(&p, p.at, "',' or ')' is expected after an entry");
     } else if (!accept_word(&p, "auto")) {
         TSRI_TRY(parse_entry(&p, &sbp.d[0]));
         sbp.ndim = 1;
     }
     if (next(&p))
-        return fail(&p, p.at, "nothing may follow the signature; legal are " LEGAL);
+        return FAIL(&p, p.at, "nothing may follow the signature; legal are " LEGAL);
     *out_sbp = sbp;
     return TSR_OK;
 }
