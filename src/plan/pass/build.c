@@ -151,16 +151,7 @@ static tsr_status nearest(const builder *b, const tsr_tensor *t, const tsr_place
 /* A placement's ranks as CPUs. */
 static tsr_status twin_of(const tsr_plan *plan, const tsr_placement *p, const tsr_placement **out)
 {
-    int dim[TSR_MAX_HIERARCHY], ndim = tsr_placement_ndim(p), n = tsr_placement_nranks(p);
-    int *ranks = tsri_mem_alloc(&plan->world->mem, (size_t)n * sizeof *ranks);
-    TSRI_NEED(ranks);
-    for (int i = 0; i < ndim; i++)
-        dim[i] = tsr_placement_dim(p, i);
-    for (int i = 0; i < n; i++)
-        ranks[i] = tsr_placement_rank(p, i);
-    tsr_status status = tsri_placement_intern(plan->world, TSR_DEVICE_CPU, ndim, dim, ranks, out);
-    tsri_mem_free(ranks);
-    return status;
+    return tsri_placement_intern(plan->world, TSR_DEVICE_CPU, p->ndim, p->dim, p->ranks, out);
 }
 
 /* Crosses to the other kind of device, in one layout on the same ranks: ranks talk as CPUs, so that
