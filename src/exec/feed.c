@@ -6,6 +6,7 @@
 #include "src/core/convert.h"
 #include "src/core/live.h"
 #include "src/exec/finite.h"
+#include "src/graph/variable.h"
 
 static tsr_status find_port(tsr_plan *plan, const char *call, const char *name, bool input,
                             tsri_plan_port **out_port)
@@ -129,26 +130,14 @@ static tsr_status read_port(tsr_plan *plan, const tsri_plan_port *p, void *data,
     return p->is_loss ? tsri_finite_fetched(plan, p, data) : TSR_OK;
 }
 
-/* Whether the part is one run of the value: all axes but the first that is longer than one whole.
- */
-static bool is_leading_run(const tsri_plan_port *p)
-{
-    bool whole = true;
-    for (int i = p->info.dims.ndim - 1; i >= 0; i--) {
-        if (!whole && p->info.shard.d[i] != 1)
-            return false;
-        whole &= p->info.shard.d[i] == p->info.dims.d[i];
-    }
-    return true;
-}
-
 /* The conversion from the global value to this rank's part: a slice, a copy, or nothing. */
 static tsr_status take_part(tsr_plan *plan, tsri_plan_port *p, const void *data)
 {
     tsri_local_box box = {.dtype = p->info.dtype, .ndim = p->info.dims.ndim, .copy = true};
     tsr_dims shard;
-    int64_t offset[TSR_MAX_NDIM], src = 1, dst = 1;
+    int64_t offset[TSR_MAX_NDIM], src = 1, dst = 1, runs;
     tsri_shard(p->info.dims, p->info.placement, p->info.sbp, plan->world->rank, &shard, offset);
+    tsri_shard_runs(p->info.dims, shard, &runs);
     for (int i = box.ndim - 1; i >= 0; i--) {
         box.box[i] = shard.d[i];
         box.src_stride[i] = src;
@@ -170,7 +159,7 @@ static tsr_status take_part(tsr_plan *plan, tsri_plan_port *p, const void *data)
         return TSR_OK;
     }
     /* On a device: as it is where it is one run of the value, else gathered on the host first. */
-    if (box.copy && !box.fill && (is_whole(p) || is_leading_run(p)))
+    if (box.copy && runs == 1)
         return d->ops->copy_in(
             d, p->ptr, (const char *)data + (size_t)box.src_offset * tsr_dtype_size(box.dtype),
             p->bytes, d->stream);

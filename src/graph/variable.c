@@ -164,11 +164,6 @@ int64_t tsri_shard_run_at(tsr_dims shape, tsr_dims lshape, const int64_t *offset
     return at;
 }
 
-bool tsri_variable_has_shard(const tsr_variable *v)
-{
-    return tsr_placement_find(v->placement, v->world->rank) >= 0 && v->bytes > 0;
-}
-
 /* Whether each rank of the placement holds all of a value in this signature. */
 static bool is_whole(const tsr_placement *p, tsr_sbp sbp)
 {

@@ -20,9 +20,6 @@ tsr_status tsri_variable_check_local(const tsr_variable *v);
  * A value that was given stays. */
 tsr_status tsri_variable_place(tsr_variable *v);
 
-/* Whether the shard of this rank has elements. */
-bool tsri_variable_has_shard(const tsr_variable *v);
-
 /* The shard is `*out_runs` contiguous runs of the global value, in this order, of equally many
  * elements each; returns how many. */
 int64_t tsri_shard_runs(tsr_dims shape, tsr_dims lshape, int64_t *out_runs);
