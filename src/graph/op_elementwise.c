@@ -6,28 +6,31 @@
 
 /* --- one operand ------------------------------------------------------------------------------ */
 
-static tsr_tensor *declare_unary(const char *name, tsr_tensor *x, tsri_unary_fn fn, double a,
-                                 tsri_loc loc)
+/* Declares an op of a floating-point operand and a number, which attrs have. */
+static tsr_tensor *declare_scalar(const char *name, tsr_tensor *x, double a, tsri_op_kind kind,
+                                  const tsri_attrs *attrs, tsri_loc loc)
 {
     tsri_ctx c;
     if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
         !tsri_want_number(&c, "the scalar", a))
         return c.failed;
+    return tsri_graph_add_like(kind, attrs, 1, &x, x, loc);
+}
+
+static tsr_tensor *declare_unary(const char *name, tsr_tensor *x, tsri_unary_fn fn, double a,
+                                 tsri_loc loc)
+{
     tsri_attrs attrs = {0};
     attrs.unary.fn = fn;
     attrs.unary.a = a;
-    return tsri_graph_add_like(TSRI_OP_UNARY, &attrs, 1, &x, x, loc);
+    return declare_scalar(name, x, a, TSRI_OP_UNARY, &attrs, loc);
 }
 
 static tsr_tensor *declare_scale(const char *name, tsr_tensor *x, double a, tsri_loc loc)
 {
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
-        !tsri_want_number(&c, "the scalar", a))
-        return c.failed;
     tsri_attrs attrs = {0};
     attrs.scale.a = a;
-    return tsri_graph_add_like(TSRI_OP_SCALE, &attrs, 1, &x, x, loc);
+    return declare_scalar(name, x, a, TSRI_OP_SCALE, &attrs, loc);
 }
 
 tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc loc)
@@ -66,35 +69,18 @@ tsr_tensor *tsr_neg_at(tsr_tensor *x, const char *file, int line)
     return declare_scale("neg", x, -1, (tsri_loc){file, line});
 }
 
-tsr_tensor *tsr_pow_scalar_at(tsr_tensor *x, double p, const char *file, int line)
-{
-    return declare_unary("pow_scalar", x, TSRI_UNARY_POW, p, (tsri_loc){file, line});
-}
-
-tsr_tensor *tsr_add_scalar_at(tsr_tensor *x, double a, const char *file, int line)
-{
-    return declare_unary("add_scalar", x, TSRI_UNARY_ADD, a, (tsri_loc){file, line});
-}
-
-tsr_tensor *tsr_sub_scalar_at(tsr_tensor *x, double a, const char *file, int line)
-{
-    return declare_unary("sub_scalar", x, TSRI_UNARY_ADD, -a, (tsri_loc){file, line});
-}
-
-tsr_tensor *tsr_mul_scalar_at(tsr_tensor *x, double a, const char *file, int line)
-{
-    return declare_scale("mul_scalar", x, a, (tsri_loc){file, line});
-}
-
-tsr_tensor *tsr_div_scalar_at(tsr_tensor *x, double a, const char *file, int line)
-{
-    return declare_scale("div_scalar", x, 1 / a, (tsri_loc){file, line});
-}
-
-tsr_tensor *tsr_rdiv_scalar_at(tsr_tensor *x, double a, const char *file, int line)
-{
-    return declare_unary("rdiv_scalar", x, TSRI_UNARY_RDIV, a, (tsri_loc){file, line});
-}
+#define DECLARE_SCALAR(name, declare, ...)                                                  \
+    tsr_tensor *tsr_##name##_scalar_at(tsr_tensor *x, double a, const char *file, int line) \
+    {                                                                                       \
+        return declare(#name "_scalar", x, __VA_ARGS__, (tsri_loc){file, line});            \
+    }
+DECLARE_SCALAR(pow, declare_unary, TSRI_UNARY_POW, a)
+DECLARE_SCALAR(add, declare_unary, TSRI_UNARY_ADD, a)
+DECLARE_SCALAR(sub, declare_unary, TSRI_UNARY_ADD, -a)
+DECLARE_SCALAR(mul, declare_scale, a)
+DECLARE_SCALAR(div, declare_scale, 1 / a)
+DECLARE_SCALAR(rdiv, declare_unary, TSRI_UNARY_RDIV, a)
+#undef DECLARE_SCALAR
 
 static void grad_unary(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
