@@ -129,11 +129,6 @@ bool tsri_read_group(const tsri_ctx *c, const tsr_group *group, tsri_attrs *attr
 tsr_dims tsri_keepdim(tsr_dims dims, uint32_t mask);
 /* Returns dims without the axes in mask. */
 tsr_dims tsri_drop_axes(tsr_dims dims, uint32_t mask);
-/* Declares the matmul of a and b (ta, tb: transposed), of which at least one has more than 2 axes.
- * The caller has checked that their matrices fit. Batch axes that do not broadcast fail the graph.
- */
-tsr_tensor *tsri_declare_batch_matmul(const tsri_ctx *c, tsr_tensor *a, tsr_tensor *b, bool ta,
-                                      bool tb);
 
 /* --- definitions ------------------------------------------------------------------------------ */
 /* The definition of each kind of op, as tsri_def_matmul. It stands in the file that declares the
@@ -141,7 +136,5 @@ tsr_tensor *tsri_declare_batch_matmul(const tsri_ctx *c, tsr_tensor *a, tsr_tens
 #define TSRI_OP_DEF(upper, lower) extern const tsri_op_def tsri_def_##lower;
 TSRI_OP_LIST(TSRI_OP_DEF)
 #undef TSRI_OP_DEF
-
-extern const tsri_attr_field tsri_matmul_attrs[];
 
 #endif

@@ -1,17 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products. */
+/* Matrix products, also of batches: axes in front of the matrices, broadcast as in NumPy. */
 #include <math.h>
 
 #include "src/graph/op.h"
 
+static tsr_dims batch_of(tsr_dims d)
+{
+    d.ndim -= 2;
+    return d;
+}
+
+/* Batches that broadcast and matrices that fit are the caller's care. */
 static tsr_tensor *add_matmul(tsr_tensor *a, tsr_tensor *b, bool ta, bool tb, tsri_loc loc)
 {
     tsr_tensor *in[2] = {a, b};
     tsri_attrs attrs = {0};
+    tsr_dims shape;
+    if (a->failed || b->failed)
+        return a->failed ? a : b;
+    tsri_broadcast_shapes(batch_of(a->shape), batch_of(b->shape), &shape);
+    const tsri_op_kind kind = shape.ndim ? TSRI_OP_BATCH_MATMUL : TSRI_OP_MATMUL;
     attrs.matmul.ta = ta;
     attrs.matmul.tb = tb;
-    tsr_dims shape = TSR_DIMS(a->shape.d[ta], b->shape.d[!tb]);
-    return tsri_graph_add1(a->graph, TSRI_OP_MATMUL, &attrs, 2, in, shape, a->dtype, loc);
+    shape.d[shape.ndim++] = a->shape.d[a->shape.ndim - 2 + ta];
+    shape.d[shape.ndim++] = b->shape.d[b->shape.ndim - 1 - tb];
+    return tsri_graph_add1(a->graph, kind, &attrs, 2, in, shape, a->dtype, loc);
 }
 
 static tsr_tensor *declare_matmul(const char *name, tsr_tensor *a, tsr_tensor *b, bool ta, bool tb,
@@ -37,8 +50,14 @@ static tsr_tensor *declare_matmul(const char *name, tsr_tensor *a, tsr_tensor *b
                             "(tsr_matmul_t) or change a shape",
                             tsri_op_dims(&c, a), ta ? "^T" : "", tsri_op_dims(&c, b),
                             tb ? "^T" : "", (long long)ka, (long long)kb);
-    if (a->shape.ndim > 2 || b->shape.ndim > 2)
-        return tsri_declare_batch_matmul(&c, a, b, ta, tb);
+    tsr_dims batch;
+    if (!tsri_broadcast_shapes(batch_of(a->shape), batch_of(b->shape), &batch))
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "%s x %s: batch axes %s and %s do not broadcast; from the right, sizes "
+                            "must be equal or one of them 1",
+                            tsri_op_dims(&c, a), tsri_op_dims(&c, b),
+                            tsri_dims_text(c.g, batch_of(a->shape)),
+                            tsri_dims_text(c.g, batch_of(b->shape)));
     return add_matmul(a, b, ta, tb, loc);
 }
 
@@ -55,32 +74,53 @@ tsr_tensor *tsr_matmul_t_at(tsr_tensor *a, tsr_tensor *b, bool ta, bool tb, cons
 
 static tsr_status rule_matmul(const tsri_op *op, tsri_rule_text *out)
 {
-    return tsri_write_rule(out, "%s, %s -> m n", op->attrs.matmul.ta ? "k m" : "m k",
-                           op->attrs.matmul.tb ? "n k" : "k n");
+    const char *batch = op->kind == TSRI_OP_BATCH_MATMUL ? "... " : "";
+    return tsri_write_rule(out, "%s%s, %s%s -> %sm n", batch, op->attrs.matmul.ta ? "k m" : "m k",
+                           batch, op->attrs.matmul.tb ? "n k" : "k n", batch);
+}
+
+/* The gradient of one matrix that meets a whole batch is one product over batch and rows, as a
+ * linear layer's weight has it, and no sum of products. */
+static tsr_tensor *grad_of_matrix(tsri_op *op, tsr_tensor *dc)
+{
+    tsr_tensor *a = op->in[0], *b = op->in[1];
+    tsr_tensor *in[2] = {op->attrs.matmul.tb ? a : dc, op->attrs.matmul.tb ? dc : a};
+    return tsri_graph_add_like(TSRI_OP_LINEAR_DW, NULL, 2, in, b, op->loc);
 }
 
 static void grad_matmul(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     tsr_tensor *a = op->in[0], *b = op->in[1], *dc = dout[0];
     bool ta = op->attrs.matmul.ta, tb = op->attrs.matmul.tb;
-    if (dc->failed)
-        return;
-    if (want[0])
-        din[0] = ta ? add_matmul(b, dc, tb, true, op->loc) : add_matmul(dc, b, false, !tb, op->loc);
-    if (want[1])
-        din[1] = tb ? add_matmul(dc, a, true, ta, op->loc) : add_matmul(a, dc, !ta, false, op->loc);
+    if (want[0]) {
+        tsr_tensor *da =
+            ta ? add_matmul(b, dc, tb, true, op->loc) : add_matmul(dc, b, false, !tb, op->loc);
+        din[0] = tsri_make_sum_to(da, a->shape, op->loc);
+    }
+    if (want[1] && op->kind == TSRI_OP_BATCH_MATMUL && b->shape.ndim == 2 && !ta) {
+        din[1] = grad_of_matrix(op, dc);
+    } else if (want[1]) {
+        tsr_tensor *db =
+            tb ? add_matmul(dc, a, true, ta, op->loc) : add_matmul(a, dc, !ta, false, op->loc);
+        din[1] = tsri_make_sum_to(db, b->shape, op->loc);
+    }
 }
 
 static double flops_matmul(const tsri_op *op)
 {
-    double k = (double)op->in[0]->shape.d[!op->attrs.matmul.ta];
+    const tsr_tensor *a = op->in[0];
+    double k = (double)a->shape.d[a->shape.ndim - 1 - !!op->attrs.matmul.ta];
     return 2 * k * (double)tsr_dims_count(op->out[0]->shape);
 }
 
-const tsri_op_def tsri_def_matmul = {.rule = rule_matmul,
-                                     .gradient = grad_matmul,
-                                     .flops = flops_matmul,
-                                     .attrs = tsri_matmul_attrs};
+static const tsri_attr_field matmul_attrs[] = {TSRI_ATTR_FIELD(matmul.ta, I32, "transpose_a"),
+                                               TSRI_ATTR_FIELD(matmul.tb, I32, "transpose_b"),
+                                               TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_matmul = {
+    .rule = rule_matmul, .gradient = grad_matmul, .flops = flops_matmul, .attrs = matmul_attrs};
+const tsri_op_def tsri_def_batch_matmul = {
+    .rule = rule_matmul, .gradient = grad_matmul, .flops = flops_matmul, .attrs = matmul_attrs};
 
 /* --- linear ----------------------------------------------------------------------------------- */
 
