@@ -3,6 +3,7 @@
  * own. */
 #include "src/nn/place.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,57 +12,9 @@
 #include "placement/placement.h"
 
 /* --- patterns --------------------------------------------------------------------------------- */
-/* Whether the set at `*pattern`, behind its '[', has c; passes its ']'. A set without one is a
- * plain '['. */
-static bool in_set(const char **pattern, char c)
-{
-    const char *p = *pattern;
-    bool negated = *p == '!' || *p == '^', found = false;
-    p += negated;
-    for (bool first = true; *p && (*p != ']' || first); first = false) {
-        char low = *p++, high = low;
-        if (p[0] == '-' && p[1] && p[1] != ']') {
-            high = p[1];
-            p += 2;
-        }
-        found |= c >= low && c <= high;
-    }
-    if (!*p)
-        return c == '[';
-    *pattern = p + 1;
-    return found != negated;
-}
-
 bool tsri_glob(const char *pattern, const char *text)
 {
-    /* The last '*' and what it stood for: it takes one more where the rest doesn't fit. Later ones
-     * need not be tried again, so the time is bounded by the product of the lengths. */
-    const char *star = NULL, *retry = NULL;
-    while (*text) {
-        const char *next = pattern + 1;
-        bool fits;
-        if (*pattern == '*') {
-            star = ++pattern;
-            retry = text;
-            continue;
-        }
-        if (*pattern == '[')
-            fits = in_set(&next, *text);
-        else
-            fits = *pattern && (*pattern == '?' || *pattern == *text);
-        if (fits) {
-            pattern = next;
-            text++;
-        } else if (star) {
-            pattern = star;
-            text = ++retry;
-        } else {
-            return false;
-        }
-    }
-    while (*pattern == '*')
-        pattern++;
-    return !*pattern;
+    return fnmatch(pattern, text, FNM_NOESCAPE) == 0;
 }
 
 /* --- one variable ----------------------------------------------------------------------------- */

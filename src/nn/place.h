@@ -6,7 +6,7 @@
 #include "src/nn/module.h"
 
 /* Whether a text fits a pattern: * any text, ? one character, [a-c] one of these, [!a-c] none of
- * them. Time is bounded by the product of the lengths. */
+ * them. */
 bool tsri_glob(const char *pattern, const char *text);
 /* Whether the variable may still be given this placement and signature; names it if not. */
 tsr_status tsri_variable_check_place(const tsr_variable *v, const tsr_placement *p, tsr_sbp sbp);

@@ -87,8 +87,8 @@ static void test_glob(void **state)
         {"features.1[0-2].*", "features.11.conv", true},
         {"features.1[0-2].*", "features.13.conv", false},
     };
-    /* Nothing behind its end belongs to a pattern. */
-    assert_true(tsri_glob("[a-\0x]", "[a-"));
+    /* Nothing behind its end belongs to a pattern. A range without an end fits nothing. */
+    assert_false(tsri_glob("[a-\0x]", "[a-"));
     assert_false(tsri_glob("[a-\0x]", "x"));
     assert_true(tsri_glob("a[b\0]", "a[b"));
     assert_true(tsri_glob("a[!\0b]", "a[!"));
