@@ -333,6 +333,8 @@ TSR_API tsr_tensor *tsr_constant_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims
 TSR_API tsr_tensor *tsr_reshape_at(tsr_tensor *x, tsr_dims dims, const char *file, int line);
 /* Joins the axes from from_axis on; a scalar becomes (1). */
 TSR_API tsr_tensor *tsr_flatten_at(tsr_tensor *x, int from_axis, const char *file, int line);
+/* Returns x, of any dtype, as a value through which no gradient flows: x counts as a constant. */
+TSR_API tsr_tensor *tsr_detach_at(tsr_tensor *x, const char *file, int line);
 /* Swaps the axes a and b. */
 TSR_API tsr_tensor *tsr_transpose_at(tsr_tensor *x, int a, int b, const char *file, int line);
 /* Returns x with axis i of the result being axis order[i] of x. */

@@ -73,6 +73,7 @@
 #define tsr_constant(...) tsr_constant_at(__VA_ARGS__, TSR_HERE)
 #define tsr_reshape(...) tsr_reshape_at(__VA_ARGS__, TSR_HERE)
 #define tsr_flatten(...) tsr_flatten_at(__VA_ARGS__, TSR_HERE)
+#define tsr_detach(...) tsr_detach_at(__VA_ARGS__, TSR_HERE)
 #define tsr_transpose(...) tsr_transpose_at(__VA_ARGS__, TSR_HERE)
 #define tsr_permute(...) tsr_permute_at(__VA_ARGS__, TSR_HERE)
 #define tsr_broadcast_to(...) tsr_broadcast_to_at(__VA_ARGS__, TSR_HERE)

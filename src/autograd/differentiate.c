@@ -67,7 +67,7 @@ static bool visit(walk *w, tsri_op *op)
 {
     tsr_tensor *dout[TSRI_RULE_MAX_ARGS] = {0}, *din[TSRI_RULE_MAX_ARGS] = {0};
     bool want[TSRI_RULE_MAX_ARGS] = {0}, any_want = false, any_dout = false;
-    for (int i = 0; i < op->nin; i++)
+    for (int i = 0; i < op->nin && !op->detached; i++)
         any_want |= want[i] = w->depends[op->in[i]->id];
     if (!any_want)
         return true;
@@ -104,7 +104,7 @@ static void mark(walk *w, int nops, int n, tsr_tensor *const *x)
     for (int i = 0; i < nops; i++) {
         const tsri_op *op = w->g->ops[i];
         bool any = false;
-        for (int j = 0; j < op->nin; j++)
+        for (int j = 0; j < op->nin && !op->detached; j++)
             any |= w->depends[op->in[j]->id];
         for (int j = 0; j < op->nout && any; j++)
             w->depends[op->out[j]->id] |= tsri_is_float(op->out[j]->dtype);

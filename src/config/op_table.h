@@ -201,6 +201,7 @@
     OP(flatten, "x", COMPUTE, tsr_flatten_at(I(0), (int)A.from_axis, AT), \
        "Joins the axes from one on.", \
        WHOLE(from_axis, from_axis, "0", -8, 7, "the first of them")) \
+    OP(detach, "x", COMPUTE, tsr_detach_at(I(0), AT), "x, through which no gradient flows.", ) \
     OP(transpose, "x", COMPUTE, tsr_transpose_at(I(0), (int)A.axis_a, (int)A.axis_b, AT), \
        "Swaps two axes.", \
        WHOLE(a, axis_a, "-2", -8, 7, "") WHOLE(b, axis_b, "-1", -8, 7, "")) \

@@ -51,6 +51,7 @@ struct tsri_op {
     const char *name;       /* scope, or the user's name; "" if neither */
     tsri_loc loc;
     bool backward; /* declared by differentiation or an optimizer */
+    bool detached; /* RESHAPE: tsr_detach; gradients of its result end here */
     /* Its effect in a graph without training, as in "dropout drops nothing"; NULL: what
      * it does in training too. */
     const char *evaluates;

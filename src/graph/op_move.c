@@ -81,6 +81,17 @@ tsr_tensor *tsr_flatten_at(tsr_tensor *x, int from_axis, const char *file, int l
     return tsri_as_result(declare_reshape("flatten", x, dims, loc), x, loc);
 }
 
+tsr_tensor *tsr_detach_at(tsr_tensor *x, const char *file, int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "detach", 1, &x, 0, (tsri_loc){file, line}))
+        return c.failed;
+    tsr_tensor *y = tsri_graph_add_like(TSRI_OP_RESHAPE, NULL, 1, &x, x, c.loc);
+    if (!y->failed)
+        y->op->detached = true;
+    return y;
+}
+
 static tsr_status rule_reshape(const tsri_op *op, tsri_rule_text *out)
 {
     TSRI_TRY(tsri_write_rule(out, "%s", ""));

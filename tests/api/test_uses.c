@@ -275,6 +275,42 @@ static void test_twice(void **state)
     on_ranks(twice, NULL);
 }
 
+/* --- detached --------------------------------------------------------------------------------- */
+/* sum w x d with d = detach(x): x and d each have the other as their factor, and what d is made of
+ * has no part in it. */
+static tsr_status detached(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    double ws[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        ws[i] = weight(i);
+    tsr_tensor *x = tsr_constant(g, TSR_F64, TSR_DIMS(COUNT), xs, p, TSR_S(0));
+    tsr_tensor *d = tsr_detach(tsr_mul_scalar(x, 2));
+    tsr_tensor *by = tsr_constant(g, TSR_F64, TSR_DIMS(COUNT), ws, p, TSR_B);
+    tsr_tensor *loss = tsr_sum(tsr_mul(tsr_mul(x, d), by), TSR_ALL_AXES, false);
+    tsr_tensor *of[2] = {x, d}, *grad[2];
+    tsr_gradients(loss, 2, of, grad);
+    for (int k = 0; k < 2; k++) {
+        double got[COUNT];
+        TRY(tsr_eval(grad[k], got, sizeof got));
+        for (int i = 0; i < COUNT; i++)
+            CHECK(near_to(got[i], (k ? 1 : 2) * ws[i] * xs[i], 1e-14));
+    }
+    tsr_gradients(tsr_sum(d, TSR_ALL_AXES, false), 1, &x, grad);
+    CHECK(tsr_graph_status(g) == TSR_ERR_STATE &&
+          strstr(tsr_last_error(), "y does not depend on x[0]"));
+    tsr_graph_destroy(g);
+    return TSR_OK;
+}
+
+static void test_detached(void **state)
+{
+    (void)state;
+    on_ranks(detached, NULL);
+}
+
 /* log_softmax and cross entropy of numbers far from zero keep their digits. */
 static tsr_status far_from_zero(tsr_world *w, void *arg)
 {
@@ -432,15 +468,11 @@ static void test_powers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_many_uses),
-        cmocka_unit_test(test_intermediate),
-        cmocka_unit_test(test_shared_gradient),
-        cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_far_from_zero),
-        cmocka_unit_test(test_infinite_parameter),
-        cmocka_unit_test(test_infinite_mean),
-        cmocka_unit_test(test_powers),
+        cmocka_unit_test(test_norm),          cmocka_unit_test(test_many_uses),
+        cmocka_unit_test(test_intermediate),  cmocka_unit_test(test_shared_gradient),
+        cmocka_unit_test(test_twice),         cmocka_unit_test(test_detached),
+        cmocka_unit_test(test_far_from_zero), cmocka_unit_test(test_infinite_parameter),
+        cmocka_unit_test(test_infinite_mean), cmocka_unit_test(test_powers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,6 +104,28 @@ static tsr_tensor *declare_flatten(declared *d, const pnode *n, tsr_tensor *cons
 static const op_def op_flatten = {
     "flatten", "tsr_flatten($0, #0)", draw_flatten, declare_flatten, eval_same, 3};
 
+static bool draw_detach(gen *g, pnode *n)
+{
+    return gen_begin(g, n, any_x(g, 0, 5));
+}
+
+static tsr_tensor *declare_detach(declared *d, const pnode *n, tsr_tensor *const *in)
+{
+    (void)d;
+    (void)n;
+    return tsr_detach(in[0]);
+}
+
+static int eval_detach(walk *w, const pnode *n, const int *in)
+{
+    (void)n;
+    int y = tape_detach(w->t, in[0]);
+    tape_at(w->t, y)->addends = tape_at(w->t, in[0])->addends;
+    return y;
+}
+static const op_def op_detach = {"detach",       "tsr_detach($0)", draw_detach,
+                                 declare_detach, eval_detach,      3};
+
 static bool draw_transpose(gen *g, pnode *n)
 {
     if (!gen_begin(g, n, any_x(g, 1, 4)) || n->shape.ndim < 1)
@@ -501,6 +523,7 @@ static const op_def op_tril = {"tril",       "tsr_tril($0, #0)", draw_triangle,
                                declare_tril, eval_tril,          2};
 
 extern const op_def *const ops_shape[];
-const op_def *const ops_shape[] = {
-    &op_reshape, &op_flatten, &op_transpose, &op_permute, &op_broadcast_to, &op_concat, &op_stack,
-    &op_slice,   &op_narrow,  &op_pad,       &op_split,   &op_triu,         &op_tril,   NULL};
+const op_def *const ops_shape[] = {&op_reshape, &op_flatten,      &op_detach, &op_transpose,
+                                   &op_permute, &op_broadcast_to, &op_concat, &op_stack,
+                                   &op_slice,   &op_narrow,       &op_pad,    &op_split,
+                                   &op_triu,    &op_tril,         NULL};

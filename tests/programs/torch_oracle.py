@@ -183,6 +183,8 @@ def movement(name, x, node):
     i, f, a = node["i"], node["f"], x[0]
     if name in ("reshape", "flatten", "to_global"):
         return a.reshape(node["shape"]).clone()
+    if name == "detach":
+        return a.detach().clone()
     if name == "transpose":
         return a.transpose(i[0], i[1]).clone()
     if name == "permute":

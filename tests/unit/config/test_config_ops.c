@@ -149,6 +149,7 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(dropout, "in: x, p: 0.25", tsr_dropout(s->x, 0.25))                                       \
     ROW(reshape, "in: x, shape: [2, -1]", tsr_reshape(s->x, TSR_DIMS(2, -1)))                     \
     ROW(flatten, "in: i, from_axis: 1", tsr_flatten(s->i, 1))                                     \
+    ROW(detach, "in: i", tsr_detach(s->i))                                                        \
     ROW(transpose, "in: i, a: 0, b: -1", tsr_transpose(s->i, 0, -1))                              \
     ROW(permute, "in: i, order: [3, 2, 1, 0]", tsr_permute(s->i, TSR_AXES(3, 2, 1, 0)))           \
     ROW(broadcast_to, "in: x, shape: [3, 4, 6]", tsr_broadcast_to(s->x, TSR_DIMS(3, 4, 6)))

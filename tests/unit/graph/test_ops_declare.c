@@ -28,6 +28,7 @@ static void test_shapes_elementwise(void **state)
     is(tsr_argmax(x, -2), TSR_I64, D(2, 4));
     is(tsr_reshape(x, D(4, -1)), TSR_F32, D(4, 6));
     is(tsr_flatten(x, 1), TSR_F32, D(2, 12));
+    is(tsr_detach(x), TSR_F32, D(2, 3, 4));
     is(tsr_transpose(x, 0, -1), TSR_F32, D(4, 3, 2));
     is(tsr_permute(x, TSR_AXES(1, 2, 0)), TSR_F32, D(3, 4, 2));
     is(tsr_broadcast_to(f32(D(3, 1)), D(2, 3, 4)), TSR_F32, D(2, 3, 4));
