@@ -63,8 +63,7 @@ TSR_API tsr_status tsr_graph_status(const tsr_graph *graph);
  */
 TSR_API tsr_tensor *tsr_input_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
                                  const tsr_placement *p, tsr_sbp sbp, const char *file, int line);
-#define tsr_input(g, name, dtype, dims, p, sbp) \
-    tsr_input_at((g), (name), (dtype), (dims), (p), (sbp), TSR_HERE)
+#define tsr_input(...) tsr_input_at(__VA_ARGS__, TSR_HERE)
 
 /*
  * Local to global: a value of which every rank feeds its own part (tsr_feed_shard): the shard of
@@ -73,13 +72,12 @@ TSR_API tsr_tensor *tsr_input_at(tsr_graph *g, const char *name, tsr_dtype dtype
 TSR_API tsr_tensor *tsr_from_local_at(tsr_graph *g, const char *name, tsr_dtype dtype,
                                       tsr_dims dims, const tsr_placement *p, tsr_sbp sbp,
                                       const char *file, int line);
-#define tsr_from_local(g, name, dtype, dims, p, sbp) \
-    tsr_from_local_at((g), (name), (dtype), (dims), (p), (sbp), TSR_HERE)
+#define tsr_from_local(...) tsr_from_local_at(__VA_ARGS__, TSR_HERE)
 
 /* The value in a signature of the user's choice. */
 TSR_API tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
                                      const char *file, int line);
-#define tsr_to_global(x, p, sbp) tsr_to_global_at((x), (p), (sbp), TSR_HERE)
+#define tsr_to_global(...) tsr_to_global_at(__VA_ARGS__, TSR_HERE)
 
 /*
  * Names a value that stays readable after a run, in a signature: its boxing is part of the plan, so
@@ -87,19 +85,19 @@ TSR_API tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_
  */
 TSR_API void tsr_output_at(tsr_graph *g, const char *name, tsr_tensor *x, const tsr_placement *p,
                            tsr_sbp sbp, const char *file, int line);
-#define tsr_output(g, name, x, p, sbp) tsr_output_at((g), (name), (x), (p), (sbp), TSR_HERE)
+#define tsr_output(...) tsr_output_at(__VA_ARGS__, TSR_HERE)
 
 /* Global to local: names a value of which each rank reads its own shard (tsr_fetch_shard) in
  * whatever signature inference gives it. */
 TSR_API void tsr_to_local_at(tsr_graph *g, const char *name, tsr_tensor *x, const char *file,
                              int line);
-#define tsr_to_local(g, name, x) tsr_to_local_at((g), (name), (x), TSR_HERE)
+#define tsr_to_local(...) tsr_to_local_at(__VA_ARGS__, TSR_HERE)
 
 /* d(sum of y)/dx, declared like any other value: TSR_ERR_STATE if y doesn't depend on x. Several
  * at once share one backward pass: out_dx[i] for x[i]. */
 TSR_API void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out_dx,
                               const char *file, int line);
-#define tsr_gradients(y, n, x, out_dx) tsr_gradients_at((y), (n), (x), (out_dx), TSR_HERE)
+#define tsr_gradients(...) tsr_gradients_at(__VA_ARGS__, TSR_HERE)
 
 /* Facts about a tensor that are known at declaration. A failed tensor has no axes and
  * TSR_DTYPE_NONE. */

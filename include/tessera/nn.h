@@ -68,7 +68,7 @@ TSR_API void tsr_module_destroy(tsr_module *m);
 /* The value of a module's own variable in the graph of `x`, by its name ("weight"); NULL-safe. */
 TSR_API tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const char *file,
                                int line);
-#define tsr_use(m, name, x) tsr_use_at((m), (name), (x), TSR_HERE)
+#define tsr_use(...) tsr_use_at(__VA_ARGS__, TSR_HERE)
 
 /*
  * Passes x through a module. Where all variables in and below the module live on one placement and
@@ -76,7 +76,7 @@ TSR_API tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, c
  * the placements of its stages (tsr_module_place). Sticky errors, as all graph building.
  */
 TSR_API tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int line);
-#define tsr_apply(m, x) tsr_apply_at((m), (x), TSR_HERE)
+#define tsr_apply(...) tsr_apply_at(__VA_ARGS__, TSR_HERE)
 
 /* --- layers, with PyTorch's names and initial distributions ----------------------------------- */
 /* "weight" (out, in), "bias" (out). */
@@ -149,6 +149,28 @@ TSR_API tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t by
 /* Reads the global value. Collective over all ranks (it may have to be gathered), unless the
  * variable's module is this rank's own (tsr_module_set_local). */
 TSR_API tsr_status tsr_variable_get(tsr_variable *v, void *data, size_t bytes);
+
+/*
+ * The value that a variable has when a run begins, in a graph: whatever updates the graph declares.
+ * So gradients may be asked for by it, and ops of the user's own may update it (tsr_assign).
+ */
+TSR_API tsr_tensor *tsr_read_at(tsr_graph *g, tsr_variable *v, const char *file, int line);
+#define tsr_read(...) tsr_read_at(__VA_ARGS__, TSR_HERE)
+/*
+ * The value that a variable has behind the updates that the graph has declared so far, by
+ * optimizers, batch norm and tsr_assign; without any, that of tsr_read. So an average of weights
+ * can follow them within the step that trains them.
+ */
+TSR_API tsr_tensor *tsr_read_updated_at(tsr_graph *g, tsr_variable *v, const char *file, int line);
+#define tsr_read_updated(...) tsr_read_updated_at(__VA_ARGS__, TSR_HERE)
+/*
+ * Gives a variable, when a run ends, the value x of the same shape and dtype, from x's graph; x may
+ * be on another placement. It takes the place of the updates that were declared before it, unless x
+ * depends on them (tsr_read_updated). With ops and buffers (tsr_module_buffer) this makes
+ * optimizers, averages, target networks and statistics of the user's own. Sticky errors.
+ */
+TSR_API void tsr_assign_at(tsr_variable *v, tsr_tensor *x, const char *file, int line);
+#define tsr_assign(...) tsr_assign_at(__VA_ARGS__, TSR_HERE)
 
 /* --- weights ---------------------------------------------------------------------------------- */
 /* Counts of tsr_load: names that the file and the module share, names of the module that the file

@@ -17,21 +17,80 @@ extern "C" {
  */
 typedef struct tsr_optimizer tsr_optimizer;
 
+/* A rate over time, by PyTorch's names; torch.optim.lr_scheduler has the formulas. Make them with
+ * the macros below, which have PyTorch's defaults. */
 typedef enum tsr_schedule_kind {
     TSR_SCHEDULE_CONSTANT = 0,
-    TSR_SCHEDULE_STEP,   /* lr * gamma^(step / step_size) */
-    TSR_SCHEDULE_COSINE, /* from lr to min_lr over `steps` steps */
+    TSR_SCHEDULE_STEP,            /* lr * gamma^(step / step_size) */
+    TSR_SCHEDULE_COSINE,          /* from lr to min_lr over `steps` steps; stays there */
+    TSR_SCHEDULE_MULTI_STEP,      /* lr * gamma^(milestones reached) */
+    TSR_SCHEDULE_EXPONENTIAL,     /* lr * gamma^step */
+    TSR_SCHEDULE_LINEAR,          /* from lr * start_factor to lr * end_factor over `steps` */
+    TSR_SCHEDULE_COSINE_RESTARTS, /* the cosine again and again: `steps` steps, then each time
+                                     restart_factor times as many */
+    TSR_SCHEDULE_ONE_CYCLE, /* up to max_lr and down again in `steps`; momentum the other way */
+    TSR_SCHEDULE_PLATEAU,   /* lr * factor whenever a metric stops improving */
+    TSR_SCHEDULE_CALLBACK,  /* callback(step, lr, arg) */
 } tsr_schedule_kind;
+/* The rate of an update, from 0, for the base rate `lr`. Ranks must compute the same. */
+typedef double tsr_schedule_fn(int64_t step, double lr, void *arg);
 /* Steps are updates, counted from 0. warmup: the first `warmup` steps rise linearly to lr:
  * lr * (step + 1) / warmup; the schedule starts behind them. */
 typedef struct tsr_schedule {
     tsr_schedule_kind kind;
     int64_t warmup;
-    int64_t step_size; /* STEP; needed there */
-    double gamma;      /* STEP; needed there, above 0 */
-    int64_t steps;     /* COSINE; needed there */
-    double min_lr;
+    int64_t step_size;         /* STEP; needed there */
+    double gamma;              /* STEP, MULTI_STEP, EXPONENTIAL; needed there, above 0 */
+    int64_t steps;             /* COSINE, LINEAR, COSINE_RESTARTS, ONE_CYCLE; needed there */
+    double min_lr;             /* COSINE, COSINE_RESTARTS, PLATEAU */
+    const int64_t *milestones; /* MULTI_STEP: rising; copied by the optimizer */
+    int nmilestones;
+    double start_factor, end_factor; /* LINEAR; the first above 0 */
+    int64_t restart_factor;          /* COSINE_RESTARTS; at least 1 */
+    /* ONE_CYCLE */
+    double max_lr;                           /* 0: the optimizer's lr */
+    double pct_start;                        /* the part of the steps that rises */
+    double div_factor, final_div_factor;     /* it starts at max_lr / div_factor and ends at that /
+                                                final_div_factor */
+    double base_momentum, max_momentum;      /* Adam's is beta1 */
+    bool linear, three_phase, keep_momentum; /* default: by cosines, in two phases, cycled */
+    /* PLATEAU: see tsr_optimizer_report */
+    bool rises;                /* the metric is better when larger */
+    bool absolute;             /* threshold is a difference, not a part of the best metric */
+    double factor;             /* in (0, 1) */
+    int64_t patience;          /* reports without improvement that are let pass */
+    int64_t cooldown;          /* reports after a reduction that do not count */
+    double threshold;          /* what a metric must improve by */
+    tsr_schedule_fn *callback; /* CALLBACK; needed there */
+    void *arg;
 } tsr_schedule;
+#define TSR_STEP_LR(...) ((tsr_schedule){.kind = TSR_SCHEDULE_STEP, .gamma = 0.1, __VA_ARGS__})
+#define TSR_MULTI_STEP_LR(...) \
+    ((tsr_schedule){.kind = TSR_SCHEDULE_MULTI_STEP, .gamma = 0.1, __VA_ARGS__})
+#define TSR_EXPONENTIAL_LR(...) ((tsr_schedule){.kind = TSR_SCHEDULE_EXPONENTIAL, __VA_ARGS__})
+#define TSR_LINEAR_LR(...)                       \
+    ((tsr_schedule){.kind = TSR_SCHEDULE_LINEAR, \
+                    .start_factor = 1.0 / 3,     \
+                    .end_factor = 1,             \
+                    .steps = 5,                  \
+                    __VA_ARGS__})
+#define TSR_COSINE_LR(...) ((tsr_schedule){.kind = TSR_SCHEDULE_COSINE, __VA_ARGS__})
+#define TSR_COSINE_RESTARTS_LR(...) \
+    ((tsr_schedule){.kind = TSR_SCHEDULE_COSINE_RESTARTS, .restart_factor = 1, __VA_ARGS__})
+#define TSR_ONE_CYCLE_LR(...)                       \
+    ((tsr_schedule){.kind = TSR_SCHEDULE_ONE_CYCLE, \
+                    .pct_start = 0.3,               \
+                    .div_factor = 25,               \
+                    .final_div_factor = 1e4,        \
+                    .base_momentum = 0.85,          \
+                    .max_momentum = 0.95,           \
+                    __VA_ARGS__})
+#define TSR_PLATEAU_LR(...)                       \
+    ((tsr_schedule){.kind = TSR_SCHEDULE_PLATEAU, \
+                    .factor = 0.1,                \
+                    .patience = 10,               \
+                    .threshold = 1e-4,            \
+                    __VA_ARGS__})
 
 typedef struct tsr_sgd_opts {
     size_t size;
@@ -49,7 +108,7 @@ typedef struct tsr_adam_opts {
     double lr;           /* default 1e-3 */
     double beta1, beta2; /* default 0.9, 0.999 */
     double eps;          /* default 1e-8 */
-    double weight_decay; /* default (TSR_NOT_GIVEN): Adam 0, AdamW 0.01 */
+    double weight_decay; /* default (TSR_NOT_GIVEN): 0, but of AdamW 0.01 */
     tsr_schedule schedule;
     tsr_sbp state; /* signature of the moments; AUTO (the default): each parameter's own */
 } tsr_adam_opts;
@@ -62,11 +121,94 @@ typedef struct tsr_adam_opts {
                             .weight_decay = TSR_NOT_GIVEN, \
                             __VA_ARGS__})
 
+typedef struct tsr_rmsprop_opts {
+    size_t size;
+    double lr;    /* default 1e-2 */
+    double alpha; /* default 0.99 */
+    double eps;   /* default 1e-8 */
+    double momentum, weight_decay;
+    bool centered; /* the variance stands for the mean square */
+    tsr_schedule schedule;
+    tsr_sbp state;
+} tsr_rmsprop_opts;
+#define TSR_RMSPROP_OPTS(...)   \
+    (&(const tsr_rmsprop_opts){ \
+        .size = sizeof(tsr_rmsprop_opts), .lr = 1e-2, .alpha = 0.99, .eps = 1e-8, __VA_ARGS__})
+
+typedef struct tsr_adagrad_opts {
+    size_t size;
+    double lr; /* default 1e-2 */
+    double lr_decay, weight_decay;
+    double initial_accumulator_value; /* of the sums of squares */
+    double eps;                       /* default 1e-10 */
+    tsr_schedule schedule;
+    tsr_sbp state;
+} tsr_adagrad_opts;
+#define TSR_ADAGRAD_OPTS(...)   \
+    (&(const tsr_adagrad_opts){ \
+        .size = sizeof(tsr_adagrad_opts), .lr = 1e-2, .eps = 1e-10, __VA_ARGS__})
+
+/* Lion (Chen et al. 2023): the sign of an average of gradients; weight decay is apart. */
+typedef struct tsr_lion_opts {
+    size_t size;
+    double lr;           /* default 1e-4 */
+    double beta1, beta2; /* default 0.9, 0.99 */
+    double weight_decay;
+    tsr_schedule schedule;
+    tsr_sbp state;
+} tsr_lion_opts;
+#define TSR_LION_OPTS(...)   \
+    (&(const tsr_lion_opts){ \
+        .size = sizeof(tsr_lion_opts), .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99, __VA_ARGS__})
+
 /* Over all trainable variables of a module. NULL on error (tsr_last_error). opts may be NULL. */
 TSR_API tsr_optimizer *tsr_sgd(tsr_module *m, const tsr_sgd_opts *opts);
 TSR_API tsr_optimizer *tsr_adam(tsr_module *m, const tsr_adam_opts *opts);
 TSR_API tsr_optimizer *tsr_adamw(tsr_module *m, const tsr_adam_opts *opts);
+TSR_API tsr_optimizer *tsr_rmsprop(tsr_module *m, const tsr_rmsprop_opts *opts);
+TSR_API tsr_optimizer *tsr_adagrad(tsr_module *m, const tsr_adagrad_opts *opts);
+TSR_API tsr_optimizer *tsr_lion(tsr_module *m, const tsr_lion_opts *opts);
+/* LAMB (You et al. 2020): AdamW's step, scaled for each parameter by its own norm over that of the
+ * step. Norms are those of the whole parameter. */
+TSR_API tsr_optimizer *tsr_lamb(tsr_module *m, const tsr_adam_opts *opts);
 TSR_API void tsr_optimizer_destroy(tsr_optimizer *o);
+
+/* Numbers of a group of parameters; TSR_NOT_GIVEN, the default: the optimizer's own. */
+typedef struct tsr_param_group_opts {
+    size_t size;
+    double lr, weight_decay;
+    double momentum;     /* SGD, RMSprop */
+    double beta1, beta2; /* Adam, AdamW, Lion, LAMB */
+    double eps;
+    const tsr_schedule *schedule; /* NULL: the optimizer's */
+} tsr_param_group_opts;
+#define TSR_PARAM_GROUP_OPTS(...)                                        \
+    (&(const tsr_param_group_opts){.size = sizeof(tsr_param_group_opts), \
+                                   .lr = TSR_NOT_GIVEN,                  \
+                                   .weight_decay = TSR_NOT_GIVEN,        \
+                                   .momentum = TSR_NOT_GIVEN,            \
+                                   .beta1 = TSR_NOT_GIVEN,               \
+                                   .beta2 = TSR_NOT_GIVEN,               \
+                                   .eps = TSR_NOT_GIVEN,                 \
+                                   __VA_ARGS__})
+/*
+ * Makes the parameters whose qualified names fit a pattern (as tsr_module_place's) a group with
+ * numbers of its own, as "*.bias" without weight decay; a parameter is in the last group that it
+ * fits. Called again with a group's pattern, at any time, it changes the group's numbers, which
+ * recompiles nothing; those that are not given stay. Groups are made before a graph uses the
+ * optimizer: TSR_ERR_STATE afterwards; TSR_ERR_INVALID if no name fits, or a number is none that
+ * the optimizer can have (a momentum where it was made without). Not collective, but all ranks must
+ * do the same: they compare at the next compile.
+ */
+TSR_API tsr_status tsr_optimizer_param_group(tsr_optimizer *o, const char *pattern,
+                                             const tsr_param_group_opts *opts);
+/*
+ * Freezes the parameters whose names fit a pattern, or ends that: their updates change nothing, and
+ * their states stay. Graphs that are declared afterwards leave out the gradients that only frozen
+ * parameters would need; so what was frozen when a graph was declared can't be trained by it.
+ * TSR_ERR_INVALID if no name fits. Not collective, but all ranks must do the same.
+ */
+TSR_API tsr_status tsr_optimizer_freeze(tsr_optimizer *o, const char *pattern, bool frozen);
 
 /*
  * Declares, in loss's graph, the gradients of the optimizer's parameters and their update: running
@@ -78,16 +220,69 @@ TSR_API void tsr_optimizer_destroy(tsr_optimizer *o);
  * to its rank's), once per graph.
  */
 TSR_API void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line);
-#define tsr_minimize(o, loss) tsr_minimize_at((o), (loss), TSR_HERE)
+#define tsr_minimize(...) tsr_minimize_at(__VA_ARGS__, TSR_HERE)
 
-/* A new base learning rate; recompiles nothing. All ranks must set the same: ranks compare it at
- * the next tsr_compile of a graph that uses the optimizer, and in each run where that was asked for
+/* How tsr_minimize_with treats gradients, in the order of its fields. */
+typedef struct tsr_minimize_opts {
+    size_t size;
+    double loss_scale; /* the losses are multiplied by it, and gradients divided; default 1 */
+    double clip_value; /* elements are brought into [-clip_value, clip_value]; 0: they are not */
+    double clip_norm;  /* gradients are scaled down so that the norm of all together is at most
+                          this, as PyTorch's clip_grad_norm_ does; 0: they are not */
+    double norm_type;  /* its power; INFINITY: the largest element; default 2 */
+    tsr_tensor **out_norm; /* gets the norm before it is clipped, an f64 scalar; NULL: unasked */
+} tsr_minimize_opts;
+#define TSR_MINIMIZE_OPTS(...)   \
+    (&(const tsr_minimize_opts){ \
+        .size = sizeof(tsr_minimize_opts), .loss_scale = 1, .norm_type = 2, __VA_ARGS__})
+/* As tsr_minimize, of the sum of n losses, with options (NULL: none). The norm is that of the whole
+ * gradients, however they are laid out. */
+TSR_API void tsr_minimize_with_at(tsr_optimizer *o, int n, tsr_tensor *const *losses,
+                                  const tsr_minimize_opts *opts, const char *file, int line);
+#define tsr_minimize_with(...) tsr_minimize_with_at(__VA_ARGS__, TSR_HERE)
+
+/*
+ * Declares the update of parameters from gradients of the user's making, as tsr_gradients gives
+ * them and ops may have changed them: the part of tsr_minimize behind differentiation. grads[i], of
+ * the shape, dtype and placement of params[i], is that of params[i]; NULL: params[i] is left alone.
+ * Each of the n parameters must be the optimizer's, and be there once. An optimizer updates in a
+ * graph once, by this call or by tsr_minimize. Sticky errors, of the gradients' graph.
+ */
+TSR_API void tsr_apply_gradients_at(tsr_optimizer *o, int n, tsr_variable *const *params,
+                                    tsr_tensor *const *grads, const char *file, int line);
+#define tsr_apply_gradients(...) tsr_apply_gradients_at(__VA_ARGS__, TSR_HERE)
+
+/* The norm of n tensors together (NULL ones are left out), an f64 scalar: (sum of |x|^power)^(1 /
+ * power), or for INFINITY the largest |x|. */
+TSR_API tsr_tensor *tsr_global_norm_at(int n, tsr_tensor *const *x, double power, const char *file,
+                                       int line);
+#define tsr_global_norm(...) tsr_global_norm_at(__VA_ARGS__, TSR_HERE)
+/* Puts scaled gradients in the place of grads[i] (NULL ones are left out), so that the norm of all
+ * together is at most max_norm: each is multiplied by min(1, max_norm / (norm + 1e-6)). Returns the
+ * norm before that. */
+TSR_API tsr_tensor *tsr_clip_grad_norm_at(int n, tsr_tensor **grads, double max_norm, double power,
+                                          const char *file, int line);
+#define tsr_clip_grad_norm(...) tsr_clip_grad_norm_at(__VA_ARGS__, TSR_HERE)
+/* Puts gradients with all elements in [-max_value, max_value] in the place of grads[i] (NULL ones
+ * are left out). */
+TSR_API void tsr_clip_grad_value_at(int n, tsr_tensor **grads, double max_value, const char *file,
+                                    int line);
+#define tsr_clip_grad_value(...) tsr_clip_grad_value_at(__VA_ARGS__, TSR_HERE)
+
+/* A new base learning rate, of all parameters but those in groups with a rate of their own;
+ * recompiles nothing. All ranks must set the same: ranks compare it at the next tsr_compile of a
+ * graph that uses the optimizer, and in each run where that was asked for
  * (tsr_compile_opts.compare_values). */
 TSR_API void tsr_optimizer_set_lr(tsr_optimizer *o, double lr);
-/* The learning rate that the next update will use. */
+/* The learning rate that the next update will use, of the parameters that are in no group. */
 TSR_API double tsr_optimizer_lr(const tsr_optimizer *o);
+/* That of a group, by its pattern; NAN, with tsr_last_error, if there is none. */
+TSR_API double tsr_optimizer_group_lr(const tsr_optimizer *o, const char *pattern);
 /* Updates made so far. */
 TSR_API int64_t tsr_optimizer_step(const tsr_optimizer *o);
+/* A metric, such as a validation loss, for TSR_SCHEDULE_PLATEAU: once an epoch, say. All ranks must
+ * report the same; not collective. Without such a schedule it does nothing. */
+TSR_API void tsr_optimizer_report(tsr_optimizer *o, double metric);
 
 #ifdef __cplusplus
 }

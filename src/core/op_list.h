@@ -12,6 +12,7 @@
 
 #include "src/core/binary_list.h"
 #include "src/core/unary_list.h"
+#include "src/core/update_list.h"
 
 /* X(ENUM, name): those without a kernel. */
 #define TSRI_OP_NO_KERNEL_LIST(X)                                                                 \
@@ -135,10 +136,13 @@
                                axes; 0 for ids of other shards */                                  \
     X(ONE_HOT, one_hot)     /* (ids) -> y[..., c]: 1 at c = id, else 0 */                          \
     X(GATHER_DX, gather_dx) /* (ids, dy) -> dx: dy's slices summed by id, in their order */        \
-    /* Optimizers, in place: results alias the operands of the same name. hyper f64: see           \
-     * src/optim. Multi-tensor forms are lowering's. */                                            \
-    X(SGD, sgd)       /* (p, g, hyper[8]) -> p; (p, v, g, hyper) -> p, v */                        \
-    X(ADAM, adam)     /* (p, m, v, g, hyper[8]) -> p, m, v */                                      \
+    /* Optimizers, in place: (p, its states, g, hyper) -> p, its states, by update_list.h.         \
+     * Multi-tensor forms are lowering's. */                                                       \
+    X(SGD, sgd)                                                                                    \
+    X(ADAM, adam)                                                                                  \
+    X(RMSPROP, rmsprop)                                                                            \
+    X(ADAGRAD, adagrad)                                                                            \
+    X(LION, lion)                                                                                  \
     X(ASSIGN, assign) /* (x) -> variable */
 
 #define TSRI_OP_LIST(X)       \
@@ -299,23 +303,11 @@ typedef struct tsri_attrs {
             int32_t nranks, pad_;
         } rank_sum;
         struct {
-            double momentum, dampening, weight_decay;
-            int32_t nesterov, pad_;
-        } sgd;
-        struct {
-            double beta1, beta2, eps, weight_decay;
-            int32_t decoupled, pad_; /* AdamW */
-        } adam;
+            int32_t has, pad_; /* bit i: the update keeps its state i */
+        } update;
         int64_t raw[10];
     };
 } tsri_attrs;
-
-/* hyper: what optimizers' kernels read at run time, f64. */
-enum {
-    TSRI_HYPER_LR = 0,
-    TSRI_HYPER_STEP = 1, /* of this update, from 1 */
-    TSRI_HYPER_COUNT = 8,
-};
 
 /* The name that programs have for an op: "log", where the kind is unary; "mean". For messages.
  * Static storage.

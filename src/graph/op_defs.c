@@ -7,37 +7,32 @@
 
 /* Updates are linear, so P would be legal; it is never useful, and a half-updated parameter none to
  * leave about. hyper is read whole by every rank. */
-static const char *rule_sgd(const tsri_op *op)
+static const char *rule_update(const tsri_op *op)
 {
-    return op->nin == 4 ? "!..., !..., !..., !. -> ..., ..." : "!..., !..., !. -> ...";
+    static const char *const by_states[] = {
+        "!..., !..., !. -> ...",
+        "!..., !..., !..., !. -> ..., ...",
+        "!..., !..., !..., !..., !. -> ..., ..., ...",
+        "!..., !..., !..., !..., !..., !. -> ..., ..., ..., ...",
+    };
+    return by_states[op->nout - 1];
 }
 
-static const tsri_attr_field sgd_attrs[] = {TSRI_ATTR_FIELD(sgd.momentum, F64, "momentum"),
-                                            TSRI_ATTR_FIELD(sgd.dampening, F64, "dampening"),
-                                            TSRI_ATTR_FIELD(sgd.weight_decay, F64, "weight_decay"),
-                                            TSRI_ATTR_FIELD(sgd.nesterov, I32, "nesterov"),
-                                            TSRI_ATTR_END};
-
-static const tsri_attr_field adam_attrs[] = {
-    TSRI_ATTR_FIELD(adam.beta1, F64, "beta1"),
-    TSRI_ATTR_FIELD(adam.beta2, F64, "beta2"),
-    TSRI_ATTR_FIELD(adam.eps, F64, "eps"),
-    TSRI_ATTR_FIELD(adam.weight_decay, F64, "weight_decay"),
-    TSRI_ATTR_FIELD(adam.decoupled, I32, "decoupled"),
-    TSRI_ATTR_END};
+static const tsri_attr_field update_attrs[] = {TSRI_ATTR_FIELD(update.has, I32, "states"),
+                                               TSRI_ATTR_END};
 
 const tsri_op_def tsri_def_input = {0};
 const tsri_op_def tsri_def_variable = {0};
 const tsri_op_def tsri_def_to_global = {.is_view = true};
 const tsri_op_def tsri_def_copy = {.rule_text = "^... -> ..."};
-const tsri_op_def tsri_def_assign = {.rule_text = "^... -> ..."};
-const tsri_op_def tsri_def_sgd = {
-    .rule_of = rule_sgd, .flops_per_element = 4, .over = 1, .attrs = sgd_attrs, .is_update = true};
-const tsri_op_def tsri_def_adam = {.rule_text = "!..., !..., !..., !..., !. -> ..., ..., ...",
-                                   .flops_per_element = 20,
-                                   .over = 1,
-                                   .attrs = adam_attrs,
-                                   .is_update = true};
+#define UPDATE_DEF(KIND, name, flops, ...)                           \
+    const tsri_op_def tsri_def_##name = {.rule_of = rule_update,     \
+                                         .flops_per_element = flops, \
+                                         .over = 1,                  \
+                                         .attrs = update_attrs,      \
+                                         .is_update = true};
+TSRI_UPDATE_LIST(UPDATE_DEF)
+#undef UPDATE_DEF
 
 /* Lowering makes these of others, after inference: they have no rule. */
 const tsri_op_def tsri_def_bn_act = {.layout = TSRI_LAYOUT_NHWC};

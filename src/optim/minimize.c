@@ -1,144 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_minimize: gradients of a loss, and the update of what they belong to, as ops of its graph. */
+/* tsr_minimize: gradients of losses, and the update of what they belong to, as ops of a graph. */
+#include <math.h>
+
 #include "src/nn/module.h"
 #include "src/core/live.h"
 #include "src/graph/op.h"
+#include "src/optim/clip.h"
 #include "src/optim/optim.h"
 
-/* Before each run, on the host: what the updates of this run read. */
-static tsr_status before_run(void *arg)
-{
-    tsr_optimizer *o = arg;
-    const double hyper[] = {[TSRI_HYPER_LR] = tsri_schedule_lr(&o->schedule, o->lr, o->step),
-                            [TSRI_HYPER_STEP] = (double)(o->step + 1)};
-    for (int i = 0; i < o->nhypers; i++)
-        TSRI_TRY(tsri_variable_write(o->hypers[i], 0, hyper, sizeof hyper));
-    o->step++;
-    return TSR_OK;
-}
-
-/* Declares the update of one parameter: (p, state..., g, hyper) -> p, state... It starts from the
- * result of the parameter's update before it in this graph, if there is one. */
-static bool add_update(tsr_optimizer *o, tsr_graph *g, const tsri_optim_slot *slot,
-                       tsr_tensor *grad, tsri_loc loc)
-{
-    tsr_variable *p = slot->param, *hyper = NULL;
-    for (int i = 0; i < o->nhypers; i++)
-        if (o->hypers[i]->placement == p->placement)
-            hyper = o->hypers[i];
-    tsr_tensor *in[5];
-    tsr_variable *writes[3];
-    int n = 0;
-    tsr_tensor *value = tsri_graph_current(g, p, loc);
-    if (value->failed)
-        return false;
-    in[n] = value;
-    writes[n++] = p;
-    for (int j = 0; j < o->nstates; j++) {
-        tsr_variable *s = slot->state[j];
-        /* The parameter's signature may have been fixed since the state was declared. */
-        if (!s->ready)
-            s->sbp = tsri_optim_state_sbp(o, p);
-        in[n] = tsri_graph_current(g, s, loc);
-        writes[n++] = s;
-    }
-    int nout = n;
-    in[n++] = grad;
-    in[n++] = tsri_graph_read(g, hyper, loc);
-    tsri_op *op = tsri_graph_add_all_like(o->kind == TSRI_OPTIM_SGD ? TSRI_OP_SGD : TSRI_OP_ADAM,
-                                          &o->attrs, n, in, nout, value, loc);
-    if (!op)
-        return false;
-    op->name = value->op->name;
-    op->backward = true;
-    for (int i = 0; i < nout; i++)
-        tsri_graph_write(g, op, i, writes[i]);
-    return true;
-}
-
-/* --- updates from gradients ------------------------------------------------------------------- */
-/* Checks what must hold before anything is declared. */
-static bool check_optimizer(const tsri_ctx *c, const tsr_optimizer *o)
-{
-    if (!o)
-        return tsri_op_refuse(c, TSR_ERR_INVALID, "the optimizer is NULL%s", tsri_error_cause());
-    if (tsri_live_check(o, TSRI_LIVE_OPTIMIZER, c->op) != TSR_OK)
-        return tsri_op_refuse_last(c, TSR_ERR_INVALID);
-    if (o->world != c->g->world)
-        return tsri_op_refuse(c, TSR_ERR_INVALID,
-                              "the optimizer belongs to another world than the loss");
-    for (int i = 0; i < c->g->nhooks; i++)
-        if (c->g->hooks[i].fn == before_run && c->g->hooks[i].arg == o)
-            return tsri_op_refuse(c, TSR_ERR_STATE,
-                                  "this optimizer minimizes a loss of this graph already; add the "
-                                  "losses, or use an optimizer for each");
-    return true;
-}
-
-/* The slot of a parameter; usually the one behind *last, which it becomes. */
-static const tsri_optim_slot *find_slot(const tsr_optimizer *o, const tsr_variable *p, int *last)
-{
-    for (int i = 0; i < o->nslots; i++) {
-        int at = (*last + 1 + i) % o->nslots;
-        if (o->slots[at].param == p) {
-            *last = at;
-            return &o->slots[at];
-        }
-    }
-    return NULL;
-}
-
-/* Whether `grad` can be the gradient of p. */
-static bool check_gradient(const tsri_ctx *c, const tsr_variable *p, const tsr_tensor *grad)
-{
-    char name[TSRI_NAME_MAX];
-    tsri_variable_qualified_name(p, name, sizeof name);
-    if (grad->graph != c->g)
-        return tsri_op_refuse(c, TSR_ERR_INVALID, "the gradient of %s belongs to another graph",
-                              name);
-    if (tsr_dims_equal(grad->shape, p->shape) && grad->dtype == p->dtype &&
-        grad->placement == p->placement)
-        return true;
-    return tsri_op_refuse(
-        c, TSR_ERR_SHAPE,
-        "the gradient of %s is %s %s on %s; it must be as the parameter: %s %s on %s", name,
-        tsr_dtype_name(grad->dtype), tsri_op_dims(c, grad), tsr_placement_text(grad->placement),
-        tsr_dtype_name(p->dtype), tsri_dims_text(c->g, p->shape), tsr_placement_text(p->placement));
-}
-
-static bool add_updates(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variable *const *params,
-                        tsr_tensor *const *grads)
-{
-    for (int i = 0, last = -1; i < n; i++) {
-        if (!grads[i])
-            continue;
-        const tsri_optim_slot *slot = find_slot(o, params[i], &last);
-        if (!slot) {
-            char name[TSRI_NAME_MAX];
-            tsri_variable_qualified_name(params[i], name, sizeof name);
-            return tsri_op_refuse(c, TSR_ERR_INVALID, "%s is none of the optimizer's %d parameters",
-                                  name, o->nslots);
-        }
-        if (grads[i]->failed || !check_gradient(c, params[i], grads[i]) ||
-            !add_update(o, c->g, slot, grads[i], c->loc))
-            return false;
-    }
-    return true;
-}
-
-void tsri_optimizer_apply(tsr_optimizer *o, tsr_graph *g, int n, tsr_variable *const *params,
-                          tsr_tensor *const *grads, tsri_loc loc)
-{
-    const tsri_ctx c = {.g = g, .loc = loc, .op = "minimize"};
-    if (g->status != TSR_OK || !check_optimizer(&c, o) || !add_updates(&c, o, n, params, grads))
-        return;
-    tsri_graph_add_hook(g, (tsri_hook){before_run, tsri_optimizer_describe, o});
-    /* Masks follow the training step, whichever graph runs it. */
-    if (g->step_value == &g->own_step)
-        g->step_value = &o->step;
-}
-
-/* --- minimize --------------------------------------------------------------------------------- */
 /* The parameters that the graph reads and their gradients, NULL where the loss doesn't depend on
  * them. */
 typedef struct targets {
@@ -158,7 +27,7 @@ static bool find_targets(const tsri_ctx *c, const tsr_optimizer *o, targets *t)
         return tsri_op_refuse_last(c, TSR_ERR_NO_MEMORY);
     for (int i = 0; i < o->nslots; i++) {
         tsr_tensor *value = tsri_graph_find_read(g, o->slots[i].param);
-        if (!value)
+        if (!value || o->classes[o->slots[i].class].frozen)
             continue;
         t->params[t->n] = o->slots[i].param;
         t->values[t->n++] = value;
@@ -176,7 +45,7 @@ static bool find_gradients(const tsri_ctx *c, const tsr_optimizer *o, tsr_tensor
             return true;
     return tsri_op_refuse(c, TSR_ERR_STATE,
                           "the loss depends on none of the optimizer's %d parameters (the graph "
-                          "reads %d of them)",
+                          "reads %d of them that are not frozen)",
                           o->nslots, t->n);
 }
 
@@ -217,17 +86,102 @@ static void warn_of_evaluation(tsr_graph *g, const tsr_tensor *loss, tsri_loc lo
                  tsri_basename(op->loc.file), op->loc.line);
 }
 
+/* --- options ---------------------------------------------------------------------------------- */
+static bool check_options(const tsri_ctx *c, const tsr_minimize_opts *m)
+{
+    if (!(m->clip_norm >= 0) || !(m->clip_value >= 0))
+        return tsri_op_refuse(c, TSR_ERR_INVALID,
+                              "clip_norm %g and clip_value %g must be above 0, or 0 for none",
+                              m->clip_norm, m->clip_value);
+    if (!(m->loss_scale > 0 && isfinite(m->loss_scale)))
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "loss_scale %g must be finite and above 0",
+                              m->loss_scale);
+    return tsri_want_norm(c, 1, m->norm_type);
+}
+
+/* The sum of n losses, scaled. NULL: the graph has failed. */
+static tsr_tensor *add_losses(const tsri_ctx *c, int n, tsr_tensor *const *losses, double scale)
+{
+    tsr_tensor *sum = losses[0];
+    for (int i = 0; i < n; i++) {
+        tsr_tensor *next = losses[i];
+        if (!next) {
+            tsri_op_refuse(c, TSR_ERR_INVALID, "loss %d is NULL%s", i, tsri_error_cause());
+            return NULL;
+        }
+        if (!tsri_want_loss(c, next))
+            return NULL;
+        next->is_loss = true;
+        if (i > 0 && next->placement != sum->placement)
+            next = tsr_to_global_at(next, sum->placement, TSR_AUTO, c->loc.file, c->loc.line);
+        if (i > 0)
+            sum = tsr_add_at(sum, tsri_make_reshape(next, sum->shape, c->loc), c->loc.file,
+                             c->loc.line);
+    }
+    if (scale != 1)
+        sum = tsri_make_scale(sum, scale, c->loc);
+    return sum->failed ? NULL : sum;
+}
+
+/* The f64 scalar by which gradients are multiplied; NULL: none. Sets *out_norm where that is asked
+ * for. Gradients are of the scaled loss. */
+static tsr_tensor *make_scale(const tsri_ctx *c, const tsr_minimize_opts *m, const targets *t)
+{
+    const double back = 1 / m->loss_scale;
+    const tsr_placement *p = t->values[0]->placement;
+    tsr_tensor *scale = NULL;
+    if (m->clip_norm > 0 || m->out_norm) {
+        tsr_tensor *norm = tsri_make_global_norm(c, t->n, t->grads, m->norm_type);
+        if (back != 1 && !norm->failed)
+            norm = tsri_make_scale(norm, back, c->loc);
+        if (m->out_norm)
+            *m->out_norm = norm;
+        if (m->clip_norm > 0 && !norm->failed)
+            scale = tsri_make_clip_scale(c, norm, m->clip_norm);
+        if (scale && !scale->failed && back != 1)
+            scale = tsri_make_scale(scale, back, c->loc);
+    } else if (back != 1) {
+        scale = tsri_make_fill(c->g, TSR_SCALAR, TSR_F64, p, back, c->loc);
+    }
+    return scale;
+}
+
+static void minimize(tsri_ctx *c, tsr_optimizer *o, int n, tsr_tensor *const *losses,
+                     const tsr_minimize_opts *m)
+{
+    targets t = {0};
+    if (!tsri_want_optimizer(c, o) || !check_options(c, m))
+        return;
+    tsr_tensor *loss = add_losses(c, n, losses, m->loss_scale);
+    if (!loss || !find_targets(c, o, &t) || !find_gradients(c, o, loss, &t))
+        return;
+    warn_of_evaluation(c->g, loss, c->loc);
+    const bool was_backward = c->g->in_backward;
+    c->g->in_backward = true;
+    for (int i = 0; i < t.n && m->clip_value > 0; i++)
+        if (t.grads[i])
+            t.grads[i] = tsri_make_clipped(c, t.grads[i], m->clip_value * m->loss_scale);
+    tsr_tensor *scale = make_scale(c, m, &t);
+    tsri_apply_gradients(c, o, t.n, t.params, t.grads, scale);
+    c->g->in_backward = was_backward;
+}
+
 void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line)
 {
-    tsri_loc loc = {file, line};
     if (!tsri_is_live(loss, TSRI_LIVE_TENSOR, "minimize") || loss->failed)
         return;
-    tsr_graph *g = loss->graph;
-    const tsri_ctx c = {.g = g, .loc = loc, .op = "minimize"};
-    targets t = {0};
-    if (!check_optimizer(&c, o) || !tsri_want_loss(&c, loss) || !find_targets(&c, o, &t) ||
-        !find_gradients(&c, o, loss, &t))
+    tsri_ctx c = {.g = loss->graph, .loc = {file, line}, .op = "minimize"};
+    minimize(&c, o, 1, &loss, TSR_MINIMIZE_OPTS());
+}
+
+void tsr_minimize_with_at(tsr_optimizer *o, int n, tsr_tensor *const *losses,
+                          const tsr_minimize_opts *opts, const char *file, int line)
+{
+    tsr_minimize_opts m = *TSR_MINIMIZE_OPTS();
+    tsri_ctx c = {.loc = {file, line}, .op = "minimize_with"};
+    if (!tsri_begin_tensors(&c, n, losses) || !tsri_want_options(&c, &m, sizeof m, opts))
         return;
-    warn_of_evaluation(g, loss, loc);
-    tsri_optimizer_apply(o, g, t.n, t.params, t.grads, loc);
+    if (m.out_norm)
+        *m.out_norm = &c.g->failed;
+    minimize(&c, o, n, losses, &m);
 }

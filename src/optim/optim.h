@@ -1,57 +1,159 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of an optimizer. */
+/*
+ * The inside of an optimizer.
+ *
+ *   optim.c     making one: its options, and what it keeps for each parameter
+ *   group.c     groups of parameters, and their numbers
+ *   schedule.c  the rate over time
+ *   update.c    from gradients to updates, as ops of a graph, and what is done before each run
+ *   minimize.c  from a loss to gradients
+ */
 #ifndef TESSERA_OPTIM_OPTIM_H
 #define TESSERA_OPTIM_OPTIM_H
 
 #include <tessera/optim.h>
 #include "src/graph/graph.h"
 
+/* X(ENUM, text): the optimizers. */
+#define TSRI_OPTIM_LIST(X) \
+    X(SGD, sgd)            \
+    X(ADAM, adam)          \
+    X(ADAMW, adamw)        \
+    X(RMSPROP, rmsprop)    \
+    X(ADAGRAD, adagrad)    \
+    X(LION, lion)          \
+    X(LAMB, lamb)
 typedef enum tsri_optim_kind {
-    TSRI_OPTIM_SGD = 0,
-    TSRI_OPTIM_ADAM,
-    TSRI_OPTIM_ADAMW,
+#define TSRI_OPTIM_ENUM(KIND, name) TSRI_OPTIM_##KIND,
+    TSRI_OPTIM_LIST(TSRI_OPTIM_ENUM)
+#undef TSRI_OPTIM_ENUM
 } tsri_optim_kind;
+
+/* X(ENUM, name, below_one): the numbers that optimizers have; all are finite and, but for
+ * dampening, not negative; some are below 1. */
+#define TSRI_NUMBER_LIST(X)              \
+    X(LR, lr, false)                     \
+    X(WEIGHT_DECAY, weight_decay, false) \
+    X(MOMENTUM, momentum, false)         \
+    X(DAMPENING, dampening, false)       \
+    X(BETA1, beta1, true)                \
+    X(BETA2, beta2, true)                \
+    X(ALPHA, alpha, false)               \
+    X(EPS, eps, false)                   \
+    X(LR_DECAY, lr_decay, false)
+typedef enum tsri_number {
+#define TSRI_NUMBER_ENUM(NUMBER, name, below_one) TSRI_##NUMBER,
+    TSRI_NUMBER_LIST(TSRI_NUMBER_ENUM)
+#undef TSRI_NUMBER_ENUM
+        TSRI_NUMBERS
+} tsri_number;
 
 /* A parameter and what the optimizer keeps for it. */
 typedef struct tsri_optim_slot {
     tsr_variable *param;
-    tsr_variable *state[2]; /* SGD: momentum_buffer or none; Adam: exp_avg, exp_avg_sq */
+    int class;                               /* by which it gets its numbers */
+    bool named;                              /* in the call under way */
+    tsr_variable *state[TSRI_UPDATE_STATES]; /* by update_list.h; NULL: none */
 } tsri_optim_slot;
+
+/* The memory of TSR_SCHEDULE_PLATEAU. */
+typedef struct tsri_plateau {
+    bool has_best;
+    double best, lr; /* lr: after the reductions so far; 0: none yet */
+    int64_t bad, cooldown;
+} tsri_plateau;
+
+/* Parameters with numbers of their own. Group 0 has those that are in no other. */
+typedef struct tsri_optim_group {
+    char *pattern;               /* NULL: of group 0 */
+    double number[TSRI_NUMBERS]; /* NAN: the optimizer's, which is group 0's */
+    bool has_schedule;
+    tsr_schedule schedule;
+    int64_t *milestones; /* the schedule's, owned */
+    tsri_plateau plateau;
+} tsri_optim_group;
+
+/* Parameters whose updates read the same numbers: what groups and freezing have not told apart. */
+typedef struct tsri_optim_class {
+    int group;
+    bool frozen;
+    int64_t step; /* updates made while it was not frozen */
+} tsri_optim_class;
+
+/* The numbers that updates of one class read on one placement: f64[TSRI_HYPER_COUNT], B. */
+typedef enum tsri_hyper_part {
+    TSRI_HYPER_UPDATE = 0, /* all of the update */
+    TSRI_HYPER_DIRECTION,  /* LAMB: of Adam's step in it */
+} tsri_hyper_part;
+typedef struct tsri_hyper {
+    const tsr_placement *placement;
+    int class;
+    tsri_hyper_part part;
+    tsr_variable *variable;
+    tsr_tensor *scaled; /* in the graph under way: with its gradients' scale; NULL: not yet */
+} tsri_hyper;
 
 struct tsr_optimizer {
     tsri_owned owned;
     tsr_world *world;
     tsri_optim_kind kind;
     const char *name; /* "sgd", "adam", "adamw" */
-    tsri_attrs attrs; /* of the update ops */
-    tsr_schedule schedule;
-    tsr_sbp state_sbp;   /* AUTO: the parameter's */
-    double lr;           /* base */
-    int64_t step;        /* updates made */
-    int nslots, nstates; /* nstates: per slot */
+    uint32_t numbers; /* bit i: it has tsri_number i */
+    bool nesterov, decoupled;
+    int has;           /* the states that it keeps: attrs.update.has */
+    double start;      /* what the first of them starts from */
+    tsr_sbp state_sbp; /* AUTO: the parameter's */
+    int64_t step;      /* updates made */
+    double grad_scale; /* gradients are multiplied by it */
+    int nslots;
     tsri_optim_slot *slots;
-    /* f64[TSRI_HYPER_COUNT], B: one for each placement of the parameters. */
-    int nhypers;
-    tsr_variable **hypers;
+    int ngroups;
+    tsri_optim_group *groups;
+    int nclasses;
+    tsri_optim_class *classes;
+    int nhypers; /* 0 until a graph uses the optimizer */
+    tsri_hyper *hypers;
 };
 
+/* The word that public calls have for a kind: "adamw". */
+const char *tsri_optim_name(tsri_optim_kind kind);
 /* The signature that the states of parameter p are to have, as far as it is said yet. */
 tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p);
 
-/*
- * Declares the updates of n parameters from their gradients, tensors of g of the parameters'
- * shapes, dtypes and placements (NULL: no update of that one), and what is done before each run:
- * the rate, the step. It is the part of tsr_minimize behind differentiation. Parameters that are
- * none of the optimizer's, and gradients that don't fit, fail the graph, naming them.
- */
-void tsri_optimizer_apply(tsr_optimizer *o, tsr_graph *g, int n, tsr_variable *const *params,
-                          tsr_tensor *const *grads, tsri_loc loc);
+/* Checks a number. `who` is the public call, in messages. */
+tsr_status tsri_number_check(const char *who, tsri_number which, double value);
+/* A number of a group, which may be the optimizer's. */
+double tsri_optim_number(const tsr_optimizer *o, const tsri_optim_group *group, tsri_number which);
+/* Copies a schedule to a group. */
+tsr_status tsri_group_set_schedule(tsr_optimizer *o, tsri_optim_group *group,
+                                   const tsr_schedule *schedule);
+/* The schedule of a group, which may be the optimizer's. */
+const tsr_schedule *tsri_group_schedule(const tsr_optimizer *o, const tsri_optim_group *group);
+/* The rate of the next update of a group. */
+double tsri_group_lr(const tsr_optimizer *o, const tsri_optim_group *group);
 
-/* Writes a hook's facts about an optimizer; see tsri_hook. The update ops have the rest. */
+/* Checks that an optimizer can update in the graph of *c. */
+struct tsri_ctx;
+bool tsri_want_optimizer(const struct tsri_ctx *c, const tsr_optimizer *o);
+/*
+ * Declares the updates of n parameters from their gradients, tensors of the graph of the
+ * parameters' shapes, dtypes and placements (NULL: no update of that one), and what is done before
+ * each run: the rate, the step. Parameters that are none of the optimizer's, and gradients that
+ * don't fit, fail the graph, naming them. scale: an f64 scalar by which gradients are multiplied
+ * first; NULL: none.
+ */
+void tsri_apply_gradients(const struct tsri_ctx *c, tsr_optimizer *o, int n,
+                          tsr_variable *const *params, tsr_tensor *const *grads, tsr_tensor *scale);
+
+/* Writes a hook's facts about an optimizer; see tsri_hook. */
 void tsri_optimizer_describe(const void *optimizer, FILE *f);
 
 /* The rate of update `step` (from 0) for a base rate. */
 double tsri_schedule_lr(const tsr_schedule *s, double base, int64_t step);
+/* The momentum of update `step` where the schedule has one, else `base`. */
+double tsri_schedule_momentum(const tsr_schedule *s, double base, int64_t step);
 tsr_status tsri_schedule_check(const tsr_schedule *s);
+/* Takes a metric in. lr: the group's base rate. */
+void tsri_plateau_report(tsri_plateau *p, const tsr_schedule *s, double lr, double metric);
 
 #endif

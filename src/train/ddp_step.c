@@ -36,7 +36,7 @@ static tsr_status declare(tsr_ddp *d, tsri_ddp_update *u)
                 grads[m++] = tsri_graph_read(g, d->params[i].grad, loc);
                 u->there[i] = true;
             }
-    tsri_optimizer_apply(u->optimizer, g, m, params, grads, loc);
+    tsr_apply_gradients_at(u->optimizer, m, params, grads, loc.file, loc.line);
     return tsr_compile(g, &u->plan);
 }
 

@@ -227,15 +227,9 @@ static bench_job update_job(tsr_dtype t, bool adam, int64_t n)
     for (int i = 0; i < j.nout; i++)
         j.out[i] = p;
     j.in[j.nin - 1] = filled(hyper, BENCH_HYPER, 0);
-    if (adam) {
+    j.attrs.update.has = adam ? 3 : 1;
+    if (adam)
         j.in[2].fill = BENCH_POSITIVE;
-        j.attrs.adam.beta1 = 0.9;
-        j.attrs.adam.beta2 = 0.999;
-        j.attrs.adam.eps = 1e-8;
-    } else {
-        j.attrs.sgd.momentum = 0.9;
-        j.attrs.sgd.weight_decay = 5e-4;
-    }
     return j;
 }
 

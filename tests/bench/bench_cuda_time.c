@@ -81,7 +81,7 @@ static double value_at(const bench_operand *o, int64_t i)
     case BENCH_LSE:
         return 3.5; /* each of two */
     case BENCH_HYPER:
-        return i == TSRI_HYPER_LR ? 1e-4 : i == TSRI_HYPER_STEP ? 2 : 0;
+        return i == TSRI_HYPER_SKIP ? 0 : i == TSRI_HYPER_LR ? 1e-4 : 0.5;
     default:
         return 2 * u - 1;
     }

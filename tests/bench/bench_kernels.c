@@ -232,7 +232,7 @@ static tensor backward(bench *b, int index, tensor dz)
 
 static void update(bench *b, tensor p, tensor g)
 {
-    static const tsri_attrs sgd = {.sgd = {.momentum = 0.9, .weight_decay = 1e-5}};
+    static const tsri_attrs sgd = {.update.has = 1};
     tensor v = make(p.arg);
     add(b, "update", TSRI_OP_SGD, &sgd, 0, 4, (tensor[]){p, v, g, b->hyper}, 2, (tensor[]){p, v});
 }
@@ -302,7 +302,11 @@ static void build(bench *b, int64_t n)
         b->rotate[i] = make(images(n, 96, 16, 16));
     b->hyper = make(row_major(TSR_F64, 1, (int64_t[]){TSRI_HYPER_COUNT}));
     ((double *)b->hyper.data)[TSRI_HYPER_LR] = 1e-4;
-    ((double *)b->hyper.data)[TSRI_HYPER_STEP] = 2;
+    ((double *)b->hyper.data)[TSRI_HYPER_SCALE] = 1;
+    ((double *)b->hyper.data)[TSRI_HYPER_SHRINK] = 1;
+    ((double *)b->hyper.data)[TSRI_HYPER_DECAY] = 1e-5;
+    ((double *)b->hyper.data)[TSRI_HYPER_KEEP1] = 0.9;
+    ((double *)b->hyper.data)[TSRI_HYPER_TAKE1] = 1;
     int nblocks = body(b, n, blocks, &x);
     tensor g = head(b, x);
     g = backward(b, b->nlayers - 1, g);

@@ -172,15 +172,24 @@
     {.name = "softmax_dx " text, .op = TSRI_OP_SOFTMAX_DX, .attrs.softmax = {axis_, log_},         \
      .nin = 2, .nout = 1, .in = {FILLED(how, 4, 6, 5), F(4, 6, 5)}, .out = {F(4, 6, 5)}}
 
-#define SGD(text, how, ...)                                                                        \
-    {.name = "sgd " text, .op = TSRI_OP_SGD, .attrs.sgd = {__VA_ARGS__}, .nin = 4, .nout = 2,      \
-     .in = {F(70, 3), F(70, 3), F(70, 3), OF(TSR_F64, how, 8)}, .out = {F(70, 3), F(70, 3)},       \
+/* Optimizers' updates with all their numbers, with the fewest, and skipped. UPDATE0 to UPDATE3: by
+ * how many states there are, whose bits are `has`; the first may be a sum of squares. */
+#define HYPER(how) OF(TSR_F64, how, TSRI_HYPER_COUNT)
+#define UPDATE0(KIND, text, how)                                                                   \
+    {.name = text, .op = TSRI_OP_##KIND, .nin = 3, .nout = 1,                                      \
+     .in = {F(70, 3), F(70, 3), HYPER(how)}, .out = {F(70, 3)}, .in_place = 1}
+#define UPDATE1(KIND, text, how, filled)                                                           \
+    {.name = text, .op = TSRI_OP_##KIND, .attrs.update = {1, 0}, .nin = 4, .nout = 2,              \
+     .in = {F(70, 3), FILLED(filled, 70, 3), F(70, 3), HYPER(how)}, .out = {F(70, 3), F(70, 3)},   \
      .in_place = 1}
-#define ADAM(text, how, ...)                                                                       \
-    {.name = "adam " text, .op = TSRI_OP_ADAM, .attrs.adam = {0.9, 0.999, 1e-8, __VA_ARGS__},      \
-     .nin = 5, .nout = 3,                                                                          \
-     .in = {F(70, 3), F(70, 3), FILLED(KC_POSITIVE, 70, 3), F(70, 3), OF(TSR_F64, how, 8)},        \
+#define UPDATE2(KIND, text, how, has, first, second)                                               \
+    {.name = text, .op = TSRI_OP_##KIND, .attrs.update = {has, 0}, .nin = 5, .nout = 3,            \
+     .in = {F(70, 3), FILLED(first, 70, 3), FILLED(second, 70, 3), F(70, 3), HYPER(how)},          \
      .out = {F(70, 3), F(70, 3), F(70, 3)}, .in_place = 1}
+#define UPDATE3(KIND, text, how)                                                                   \
+    {.name = text, .op = TSRI_OP_##KIND, .attrs.update = {7, 0}, .nin = 6, .nout = 4,              \
+     .in = {F(70, 3), FILLED(KC_BIG, 70, 3), F(70, 3), F(70, 3), F(70, 3), HYPER(how)},            \
+     .out = {F(70, 3), F(70, 3), F(70, 3), F(70, 3)}, .in_place = 1}
 
 /* A gather and its gradient; ids are 0..3. */
 #define GATHER(text, axis_, has_pad_, pad_, X, IDS, Y)                                             \

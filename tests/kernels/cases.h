@@ -17,8 +17,10 @@ typedef enum kc_fill {
     KC_BOOL,        /* 0 or 1 */
     KC_LABEL,       /* classes of operand 0 */
     KC_STEP,        /* 3 */
-    KC_HYPER,       /* learning rate 0.1, step 3 */
-    KC_HYPER_FIRST, /* learning rate 0.1, step 1 */
+    KC_BIG,         /* 2..3 */
+    KC_HYPER,       /* an optimizer's numbers, all at work */
+    KC_HYPER_PLAIN, /* without scale, decay and Nesterov's momentum */
+    KC_HYPER_SKIP,  /* of an update that is left out */
     KC_STATS,       /* sums of x and x^2 that have a variance */
     KC_LSE,         /* operand 0's: the largest of each row, and the logarithm of what is left */
     KC_POOL_IDX,    /* some position inside the window, of operand 1's shape */

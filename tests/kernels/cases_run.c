@@ -25,6 +25,28 @@ static double part_count(const tsri_attrs *at, int64_t r)
     return (double)((n / k + (r < n % k)) * at->bn.spatial);
 }
 
+/* An optimizer's numbers: all are at work, or only those that every update needs. */
+static double hyper_value(kc_fill fill, int64_t i)
+{
+    static const double all[TSRI_HYPER_COUNT] = {
+        [TSRI_HYPER_LR] = 0.1,      [TSRI_HYPER_SCALE] = 0.5,  [TSRI_HYPER_DECAY] = 0.01,
+        [TSRI_HYPER_SHRINK] = 0.99, [TSRI_HYPER_KEEP1] = 0.9,  [TSRI_HYPER_TAKE1] = 0.2,
+        [TSRI_HYPER_KEEP2] = 0.95,  [TSRI_HYPER_TAKE2] = 0.05, [TSRI_HYPER_LOOK] = 0.8,
+        [TSRI_HYPER_EPS] = 1e-3,    [TSRI_HYPER_ROOT] = 1.25};
+    switch (i) {
+    case TSRI_HYPER_SKIP:
+        return fill == KC_HYPER_SKIP;
+    case TSRI_HYPER_SCALE:
+    case TSRI_HYPER_SHRINK:
+        return fill == KC_HYPER_PLAIN ? 1 : all[i];
+    case TSRI_HYPER_DECAY:
+    case TSRI_HYPER_LOOK:
+        return fill == KC_HYPER_PLAIN ? 0 : all[i];
+    default:
+        return all[i];
+    }
+}
+
 static double stats_value(const kernel_case *c, const kc_arg *a, uint64_t seed, int64_t i)
 {
     int64_t channels = a->dims.d[2], r = i / (2 * channels), row = i / channels % 2;
@@ -79,6 +101,9 @@ double *kc_make(const kernel_case *c, int index, uint64_t seed)
         case KC_UNIFORM:
             p[i] = 2 * u - 1;
             break;
+        case KC_BIG:
+            p[i] = 2 + u;
+            break;
         case KC_POSITIVE:
             p[i] = 0.1 + u;
             break;
@@ -104,10 +129,9 @@ double *kc_make(const kernel_case *c, int index, uint64_t seed)
             p[i] = 3;
             break;
         case KC_HYPER:
-        case KC_HYPER_FIRST:
-            p[i] = i == TSRI_HYPER_LR     ? 0.1
-                   : i == TSRI_HYPER_STEP ? a->fill == KC_HYPER ? 3 : 1
-                                          : 0;
+        case KC_HYPER_PLAIN:
+        case KC_HYPER_SKIP:
+            p[i] = hyper_value(a->fill, i);
             break;
         case KC_STATS:
             p[i] = stats_value(c, a, key, i);

@@ -386,38 +386,54 @@ static double dropout_value(const kernel_case *k, double *const *in, int64_t i)
     return kept ? in[0][i] / (1 - at->dropout.p) : 0;
 }
 
-/* p, v, g as torch.optim.SGD's documentation has them. */
-static void sgd(const kernel_case *k, double *const *in, double *const *out)
+/* One element's update, as the algorithm boxes of torch.optim have it and Lion's paper; s: the
+ * states, NULL where there is none. */
+static double updated(tsri_op_kind op, const double *h, double p, double *const *s, int64_t i,
+                      double g)
 {
-    const tsri_attrs *at = &k->attrs;
-    const double *hyper = in[k->nin - 1];
-    for (int64_t i = 0; i < kc_count(&k->in[0]); i++) {
-        double p = in[0][i], g = in[k->nin - 2][i] + at->sgd.weight_decay * p;
-        if (k->nin == 4) {
-            double b = hyper[1] > 1 ? at->sgd.momentum * in[1][i] + (1 - at->sgd.dampening) * g : g;
-            out[1][i] = b;
-            g = at->sgd.nesterov ? g + at->sgd.momentum * b : b;
-        }
-        out[0][i] = p - hyper[0] * g;
+    const double lr = h[TSRI_HYPER_LR], k1 = h[TSRI_HYPER_KEEP1], t1 = h[TSRI_HYPER_TAKE1];
+    const double k2 = h[TSRI_HYPER_KEEP2], t2 = h[TSRI_HYPER_TAKE2], eps = h[TSRI_HYPER_EPS];
+    g = g * h[TSRI_HYPER_SCALE] + h[TSRI_HYPER_DECAY] * p;
+    p *= h[TSRI_HYPER_SHRINK];
+    if (op == TSRI_OP_SGD) {
+        if (!s[0])
+            return p - lr * g;
+        double b = s[0][i] = k1 * s[0][i] + t1 * g;
+        return p - lr * (h[TSRI_HYPER_LOOK] != 0 ? g + h[TSRI_HYPER_LOOK] * b : b);
     }
+    if (op == TSRI_OP_ADAM) {
+        double m = s[0][i] = (1 - t1) * s[0][i] + t1 * g, v = s[1][i] = k2 * s[1][i] + t2 * g * g;
+        return p - lr * m / (h[TSRI_HYPER_ROOT] * sqrt(v) + eps);
+    }
+    if (op == TSRI_OP_RMSPROP) {
+        double v = s[0][i] = k2 * s[0][i] + t2 * g * g;
+        double mean = s[2] ? (s[2][i] = (1 - t2) * s[2][i] + t2 * g) : 0;
+        double move = g / (sqrt(v - mean * mean) + eps);
+        if (s[1])
+            move = s[1][i] = k1 * s[1][i] + move;
+        return p - lr * move;
+    }
+    if (op == TSRI_OP_ADAGRAD) {
+        double sum = s[0][i] = s[0][i] + g * g;
+        return p - lr * g / (sqrt(sum) + eps);
+    }
+    double c = k1 * s[0][i] + t1 * g;
+    s[0][i] = (1 - t2) * s[0][i] + t2 * g;
+    return p - lr * ((c > 0) - (c < 0));
 }
 
-static void adam(const kernel_case *k, double *const *in, double *const *out)
+static void update(const kernel_case *k, double *const *in, double *const *out)
 {
-    const tsri_attrs *at = &k->attrs;
-    double lr = in[4][0], t = in[4][1], b1 = at->adam.beta1, b2 = at->adam.beta2;
-    for (int64_t i = 0; i < kc_count(&k->in[0]); i++) {
-        double p = in[0][i], g = in[3][i];
-        if (at->adam.decoupled)
-            p = p - lr * at->adam.weight_decay * p;
-        else
-            g += at->adam.weight_decay * p;
-        double m = b1 * in[1][i] + (1 - b1) * g, v = b2 * in[2][i] + (1 - b2) * g * g;
-        double mh = m / (1 - pow(b1, t)), vh = v / (1 - pow(b2, t));
-        out[0][i] = p - lr * mh / (sqrt(vh) + at->adam.eps);
-        out[1][i] = m;
-        out[2][i] = v;
-    }
+    const double *h = in[k->nin - 1];
+    double *s[TSRI_UPDATE_STATES] = {0};
+    const int64_t n = kc_count(&k->in[0]);
+    for (int j = 0, at = 1; j < TSRI_UPDATE_STATES; j++)
+        if (k->attrs.update.has >> j & 1)
+            s[j] = out[at++];
+    for (int o = 0; o < k->nout; o++)
+        memcpy(out[o], in[o], (size_t)n * sizeof **out);
+    for (int64_t i = 0; i < n && h[TSRI_HYPER_SKIP] == 0; i++)
+        out[0][i] = updated(k->op, h, in[0][i], s, i, in[k->nin - 2][i]);
 }
 
 static void params(const kernel_case *k, double *const *in, double *const *out)
@@ -538,9 +554,11 @@ bool kc_oracle(const kernel_case *k, double *const *in, double *const *out)
     case TSRI_OP_PERMUTE:
         return permute(k, in[0], out[0]), true;
     case TSRI_OP_SGD:
-        return sgd(k, in, out), true;
     case TSRI_OP_ADAM:
-        return adam(k, in, out), true;
+    case TSRI_OP_RMSPROP:
+    case TSRI_OP_ADAGRAD:
+    case TSRI_OP_LION:
+        return update(k, in, out), true;
     default:
         return kc_oracle_nn(k, in, out) || elementwise(k, in, out[0]) ||
                kc_oracle_index(k, in, out);

@@ -17,7 +17,7 @@
 #include "src/core/rng.h"
 #include "src/core/convert.h"
 
-enum { MOST = 6, ARGS = 5 };
+enum { MOST = 6, ARGS = 6 };
 
 static const int64_t sizes[MOST] = {0, 1, 3, 1000, 70001, 2048};
 
@@ -54,7 +54,13 @@ static tsri_arg vector(tsr_dtype dtype, int64_t n)
     return (tsri_arg){dtype, 1, {n}, {1}, {n}, {0}};
 }
 
-/* Every parameter has attributes and a rate of its own. */
+/* Whether an operand is an average of squares. */
+static bool has_squares(tsri_op_kind op, int a)
+{
+    return op == TSRI_OP_ADAM ? a == 2 : op != TSRI_OP_SGD && op != TSRI_OP_LION && a == 1;
+}
+
+/* Every parameter has numbers of its own. */
 static void set_update(set *s, int i, tsri_op_kind op, tsr_dtype dtype, tsr_dtype states)
 {
     tsri_kernel_desc *d = &s->desc[i];
@@ -64,22 +70,25 @@ static void set_update(set *s, int i, tsri_op_kind op, tsr_dtype dtype, tsr_dtyp
     d->in[s->nargs - 1] = vector(TSR_F64, TSRI_HYPER_COUNT);
     for (int o = 0; o < s->nouts; o++)
         d->out[o] = d->in[o];
-    if (op == TSRI_OP_SGD) {
-        s->attrs[i].sgd.momentum = s->nouts > 1 ? 0.9 - 0.1 * i : 0;
-        s->attrs[i].sgd.weight_decay = i % 2 ? 0.01 : 0;
-        s->attrs[i].sgd.nesterov = i == 4;
-    } else {
-        s->attrs[i].adam.beta1 = 0.9;
-        s->attrs[i].adam.beta2 = 0.99 + 0.001 * i;
-        s->attrs[i].adam.eps = 1e-8;
-        s->attrs[i].adam.weight_decay = i % 2 ? 0.01 : 0;
-        s->attrs[i].adam.decoupled = i == 3;
-    }
+    s->attrs[i].update.has = (1 << (s->nouts - 1)) - 1;
     for (int a = 0; a < s->nargs; a++)
-        s->host[i][a] = filled(&d->in[a], (uint64_t)(10 * i + a), a == 2);
+        s->host[i][a] = filled(&d->in[a], (uint64_t)(10 * i + a), has_squares(op, a));
     double *hyper = s->host[i][s->nargs - 1];
-    hyper[TSRI_HYPER_LR] = 0.01 * (1 + i);
-    hyper[TSRI_HYPER_STEP] = i == 5 ? 1 : 7;
+    const double all[TSRI_HYPER_COUNT] = {
+        [TSRI_HYPER_LR] = 0.01 * (1 + i),
+        [TSRI_HYPER_SKIP] = i == 2,
+        [TSRI_HYPER_SCALE] = i == 3 ? 0.5 : 1,
+        [TSRI_HYPER_DECAY] = i % 2 ? 0.01 : 0,
+        [TSRI_HYPER_SHRINK] = i == 3 ? 0.99 : 1,
+        [TSRI_HYPER_KEEP1] = 0.9 - 0.1 * i,
+        [TSRI_HYPER_TAKE1] = 0.1,
+        [TSRI_HYPER_KEEP2] = 0.99 + 0.001 * i,
+        [TSRI_HYPER_TAKE2] = 0.01,
+        [TSRI_HYPER_LOOK] = i == 4 ? 0.5 : 0,
+        [TSRI_HYPER_EPS] = 1e-8,
+        [TSRI_HYPER_ROOT] = 1.1,
+    };
+    memcpy(hyper, all, sizeof all);
 }
 
 static void set_init(set *s, int n, tsri_op_kind op, int nouts, tsr_dtype dtype, tsr_dtype states)
@@ -197,7 +206,7 @@ static void compare_values(const set *s, int i, void *const *got)
         for (int64_t j = 0; j < sizes[i]; j++) {
             tsri_convert(&v, TSR_F64, (const char *)got[o] + (size_t)j * tsr_dtype_size(a->dtype),
                          a->dtype, 1);
-            if (!(fabs(v - want[o][j]) <= relative))
+            if (!(fabs(v - want[o][j]) <= relative * fmax(1, fabs(want[o][j]))))
                 fail_msg("%s of %s, %lld elements: result %d, element %lld is %.17g, not %.17g",
                          tsri_op_name(s->desc[i].op), tsr_dtype_name(a->dtype), (long long)sizes[i],
                          o, (long long)j, v, want[o][j]);
@@ -236,6 +245,9 @@ static void test_joined_updates(void **state)
         check(MOST, TSRI_OP_SGD, 1, dtypes[d], dtypes[d]);
         check(MOST, TSRI_OP_SGD, 2, dtypes[d], dtypes[d]);
         check(MOST, TSRI_OP_ADAM, 3, dtypes[d], dtypes[d]);
+        check(MOST, TSRI_OP_RMSPROP, 3, dtypes[d], dtypes[d]);
+        check(MOST, TSRI_OP_ADAGRAD, 2, dtypes[d], dtypes[d]);
+        check(MOST, TSRI_OP_LION, 2, dtypes[d], dtypes[d]);
     }
 }
 

@@ -278,6 +278,9 @@ static const struct {
     {"ln_apply ", {0, 0, -1, -1}, 0, 0},
     {"ln_param_grad ", {0, 0, 0}, -1, 0},
     {"adam plain", {0, 0, 0, 0, -1}, 0, 0},
+    {"rmsprop centered momentum", {0, 0, 0, 0, 0, -1}, 0, 0},
+    {"adagrad plain", {0, 0, 0, -1}, 0, 0},
+    {"lion plain", {0, 0, 0, -1}, 0, 0},
 };
 
 static void test_empty_shards(void **state)

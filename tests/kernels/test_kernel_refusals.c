@@ -16,6 +16,9 @@ static const struct {
 } any[] = {
     {TSRI_OP_ADAM, 0, 6},
     {TSRI_OP_SGD, 0, 2},
+    {TSRI_OP_RMSPROP, 0, 14},
+    {TSRI_OP_ADAGRAD, 0, 2},
+    {TSRI_OP_LION, 0, 2},
     {TSRI_OP_ARANGE, 0, 1},
     {TSRI_OP_ARGMAX, 1, 0},
     {TSRI_OP_BINARY, 0, 1},

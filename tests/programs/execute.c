@@ -386,8 +386,10 @@ static tsr_status read_states(job *j)
     for (int o = 0; o < p->noptimizers; o++) {
         const tsr_optimizer *opt = j->optimizer[o];
         for (int k = 0; opt && k < opt->nslots; k++)
-            for (int s = 0; s < opt->nstates; s++) {
+            for (int s = 0; s < TSRI_UPDATE_STATES; s++) {
                 tsr_variable *v = opt->slots[k].state[s];
+                if (!v)
+                    continue;
                 if (v->ready)
                     STEP(read_variable(j, v));
                 else

@@ -104,20 +104,14 @@ typedef void tsri_fast_map_fn(const tsri_fast_map *p, int64_t begin, int64_t end
 typedef void tsri_fast_reduce_fn(const float *x, int64_t rows, int64_t pitch, int64_t cols,
                                  void *acc);
 
-typedef struct tsri_fast_sgd {
-    float *p, *v; /* v NULL: no momentum */
+/* The buffers of one update, and its numbers. s[i] is NULL where bit i of `has` is not set. */
+typedef struct tsri_fast_update {
+    float *p, *s[TSRI_UPDATE_STATES];
     const float *g;
-    float lr, momentum, gain, weight_decay; /* gain: 1 - dampening */
-    bool nesterov, first;                   /* first: v = g */
-} tsri_fast_sgd;
-
-/* p = p*keep - step * m / (sqrt(v)*root + eps) with m = beta1 m + gain1 g, v = beta2 v + gain2 g^2,
- * g + weight_decay p standing for g. */
-typedef struct tsri_fast_adam {
-    float *p, *m, *v;
-    const float *g;
-    float beta1, beta2, gain1, gain2, eps, weight_decay, keep, step, root;
-} tsri_fast_adam;
+    int has;
+    float c[TSRI_HYPER_COUNT];
+} tsri_fast_update;
+typedef void tsri_fast_update_fn(const tsri_fast_update *u, int64_t begin, int64_t end);
 
 /* Element i of the buffers draws word i % 4 of block `block` + i / 4. */
 typedef struct tsri_fast_dropout_args {
@@ -153,8 +147,7 @@ typedef struct tsri_fast_isa {
     /* NULL: not by vectors. */
     tsri_fast_map_fn *unary[TSRI_UNARY_COUNT_], *unary_grad[TSRI_UNARY_COUNT_];
     tsri_fast_map_fn *binary[TSRI_BINARY_COUNT_];
-    void (*sgd)(const tsri_fast_sgd *p, int64_t begin, int64_t end);
-    void (*adam)(const tsri_fast_adam *p, int64_t begin, int64_t end);
+    tsri_fast_update_fn *update[TSRI_OP_COUNT_]; /* by op */
     /* begin: a multiple of 4 */
     void (*dropout)(const tsri_fast_dropout_args *p, int64_t begin, int64_t end);
     void (*max_join)(const float *x, int32_t at, int64_t channels, float *best, int32_t *idx);

@@ -9,6 +9,7 @@
 #include "kernels/cpu/fast/ln_t.h"
 #include "kernels/cpu/fast/map_t.h"
 #include "kernels/cpu/fast/math_t.h"
+#include "kernels/cpu/fast/optim_t.h"
 #include "kernels/cpu/fast/reduce_t.h"
 #include "kernels/cpu/fast/softmax_t.h"
 #include "kernels/cpu/fast/walk_t.h"
@@ -19,6 +20,7 @@
 #define SLOT2_BY_VECTORS(FN) [TSRI_BINARY_##FN] = binary_##FN,
 #define SLOT2_BY_LANES(FN)
 #define BINARY_SLOT(T, FN, name, takes, rule, cost, by, ...) SLOT2_BY_##by(FN)
+#define UPDATE_SLOT(KIND, name, ...) [TSRI_OP_##KIND] = update_loop_##name,
 const tsri_fast_isa ISA_TABLE = {
     .impl = ISA_NAME,
     .width = W,
@@ -54,8 +56,7 @@ const tsri_fast_isa ISA_TABLE = {
     .unary = {TSRI_UNARY_LIST(UNARY_SLOT, unary)},
     .unary_grad = {TSRI_UNARY_LIST(UNARY_SLOT, unary_grad)},
     .binary = {TSRI_ARITHMETIC_LIST(BINARY_SLOT, )},
-    .sgd = sgd,
-    .adam = adam,
+    .update = {TSRI_UPDATE_LIST(UPDATE_SLOT)},
     .dropout = dropout,
     .max_join = max_join,
 };

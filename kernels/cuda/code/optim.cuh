@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The optimizers' arithmetic, that of torch.optim (SGD, Adam, AdamW): in f64 for f64 parameters,
- * else in f32; scalars are prepared in f64 and rounded once. Every product that is added to
- * something is an fma said to be one, so that no compiler has a choice and every kernel that makes
- * an update makes the same bits.
+ * The optimizers' arithmetic, that of kernels/update_t.h: in f64 for f64 parameters, else in f32.
+ * Every product that is added to something is an fma said to be one, so that no compiler has a
+ * choice and every kernel that makes an update makes the same bits.
  */
 #ifndef TESSERA_KERNELS_CUDA_OPTIM_H
 #define TESSERA_KERNELS_CUDA_OPTIM_H
@@ -12,14 +11,12 @@
 
 /* One parameter's update. */
 typedef struct tsri_update {
-    void *p, *state[2]; /* SGD: the momentum; Adam: the averages of g and of g^2 */
+    void *p, *state[TSRI_UPDATE_STATES]; /* NULL: there is none */
     const void *g;
     const double *hyper;
     int64_t count;
-    int nstates;
-    bool wide;   /* everything may be moved by whole packs */
-    bool flag;   /* SGD: nesterov; Adam: decoupled */
-    double a[4]; /* SGD: momentum, dampening, decay; Adam: beta1, beta2, eps, decay */
+    int has;
+    bool wide; /* everything may be moved by whole packs */
 } tsri_update;
 
 static __device__ __forceinline__ float tsri_fma(float a, float b, float c)
@@ -38,58 +35,57 @@ static __device__ __forceinline__ double tsri_root(double x)
 {
     return sqrt(x);
 }
+template <typename A> static __device__ __forceinline__ A tsri_sign(A x)
+{
+    return x > 0 ? (A)1 : x < 0 ? (A)-1 : x;
+}
 
-template <typename A> struct tsri_sgd_rule {
-    enum { STATES = 1 };
-    A lr, decay, momentum, take;
-    bool first, nesterov, moves; /* moves: there is a momentum */
+#define REAL_FN template <typename REAL> static __device__ __forceinline__
+#define SCALAR REAL
+#define num(c) (c)
+#define mad(a, b, c) tsri_fma(a, b, c)
+#define root(x) tsri_root(x)
+#define sign(x) tsri_sign(x)
+#define UPDATE(name) tsri_update_##name
+#include "kernels/update_t.h"
+#undef REAL_FN
+#undef SCALAR
+#undef num
+#undef mad
+#undef root
+#undef sign
+#undef UPDATE
+
+/* The update by an op's rule, which is a constant of every caller; its numbers are read once, into
+ * memory that the block shares. */
+template <int OP> static constexpr int tsri_update_states()
+{
+#define CASE(KIND, name, flops, states, ...) \
+    if (OP == TSRI_OP_##KIND)                \
+        return states;
+    TSRI_UPDATE_LIST(CASE)
+#undef CASE
+    return 0;
+}
+template <int OP, typename A> struct tsri_update_rule {
+    enum { STATES = tsri_update_states<OP>() };
+    A c[TSRI_HYPER_COUNT];
+    bool skips;
 
     __device__ void prepare(const tsri_update &u)
     {
-        lr = (A)u.hyper[TSRI_HYPER_LR];
-        first = u.hyper[TSRI_HYPER_STEP] == 1;
-        momentum = (A)u.a[0];
-        take = (A)(1 - u.a[1]);
-        decay = (A)u.a[2];
-        nesterov = u.flag;
-        moves = u.nstates > 0;
+        for (int i = 0; i < TSRI_HYPER_COUNT; i++)
+            c[i] = (A)u.hyper[i];
+        skips = u.hyper[TSRI_HYPER_SKIP] != 0;
     }
-    __device__ __forceinline__ void update(A &p, A *state, A g) const
+    __device__ __forceinline__ void update(A &p, A *state, int has, A g) const
     {
-        if (decay != 0)
-            g = tsri_fma(decay, p, g);
-        if (moves) {
-            state[0] = first ? g : tsri_fma(momentum, state[0], take * g);
-            g = nesterov ? tsri_fma(momentum, state[0], g) : state[0];
-        }
-        p = tsri_fma(-lr, g, p);
-    }
-};
-
-template <typename A> struct tsri_adam_rule {
-    enum { STATES = 2 };
-    A move, correct, eps, keep2, take1, take2, shrink, decay;
-
-    __device__ void prepare(const tsri_update &u)
-    {
-        const double lr = u.hyper[TSRI_HYPER_LR], step = u.hyper[TSRI_HYPER_STEP];
-        move = (A)(lr / (1 - pow(u.a[0], step)));
-        correct = (A)sqrt(1 - pow(u.a[1], step));
-        take1 = (A)(1 - u.a[0]);
-        take2 = (A)(1 - u.a[1]);
-        keep2 = (A)u.a[1];
-        eps = (A)u.a[2];
-        shrink = u.flag ? (A)(1 - lr * u.a[3]) : (A)1;
-        decay = u.flag ? (A)0 : (A)u.a[3];
-    }
-    __device__ __forceinline__ void update(A &p, A *state, A g) const
-    {
-        p *= shrink;
-        if (decay != 0)
-            g = tsri_fma(decay, p, g);
-        state[0] = tsri_fma(take1, g - state[0], state[0]);
-        state[1] = tsri_fma(take2 * g, g, state[1] * keep2);
-        p = tsri_fma(-move, state[0] / (tsri_root(state[1]) / correct + eps), p);
+        g = tsri_update_begin<A>(c, &p, g);
+#define CASE(KIND, name, ...) \
+    if (OP == TSRI_OP_##KIND) \
+        tsri_update_##name<A>(c, &p, state, has, g);
+        TSRI_UPDATE_LIST(CASE)
+#undef CASE
     }
 };
 
@@ -99,24 +95,13 @@ static inline tsri_update tsri_update_of(const tsri_kernel_desc *d, void *const 
 {
     tsri_update u = {};
     u.p = out[0];
-    u.nstates = d->nout - 1;
-    for (int s = 0; s < u.nstates; s++)
-        u.state[s] = out[1 + s];
+    u.has = d->attrs->update.has;
+    for (int s = 0, o = 1; s < TSRI_UPDATE_STATES; s++)
+        if (u.has >> s & 1)
+            u.state[s] = out[o++];
     u.g = in[d->nin - 2];
     u.hyper = (const double *)in[d->nin - 1];
     u.count = tsri_cuda_count(&d->out[0]);
-    if (d->op == TSRI_OP_SGD) {
-        u.a[0] = d->attrs->sgd.momentum;
-        u.a[1] = d->attrs->sgd.dampening;
-        u.a[2] = d->attrs->sgd.weight_decay;
-        u.flag = d->attrs->sgd.nesterov != 0;
-    } else {
-        u.a[0] = d->attrs->adam.beta1;
-        u.a[1] = d->attrs->adam.beta2;
-        u.a[2] = d->attrs->adam.eps;
-        u.a[3] = d->attrs->adam.weight_decay;
-        u.flag = d->attrs->adam.decoupled != 0;
-    }
     return u;
 }
 

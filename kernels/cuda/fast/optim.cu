@@ -25,15 +25,15 @@ static __device__ __forceinline__ void update_pack(const Rule &rule, const tsri_
     tsri_pack<S, N> state[STATES];
 #pragma unroll
     for (int s = 0; s < STATES; s++)
-        if (s < u.nstates)
+        if (u.has >> s & 1)
             state[s] = tsri_load_pack<S, N>((const S *)u.state[s] + i);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         A x = tsri_to<A>(p.v[j]), y[STATES];
 #pragma unroll
         for (int s = 0; s < STATES; s++)
-            y[s] = s < u.nstates ? tsri_to<A>(state[s].v[j]) : (A)0;
-        rule.update(x, y, tsri_to<A>(g.v[j]));
+            y[s] = u.has >> s & 1 ? tsri_to<A>(state[s].v[j]) : (A)0;
+        rule.update(x, y, u.has, tsri_to<A>(g.v[j]));
         p.v[j] = tsri_to<T>(x);
 #pragma unroll
         for (int s = 0; s < STATES; s++)
@@ -42,7 +42,7 @@ static __device__ __forceinline__ void update_pack(const Rule &rule, const tsri_
     tsri_store_pack<T, N>((T *)u.p + i, p);
 #pragma unroll
     for (int s = 0; s < STATES; s++)
-        if (s < u.nstates)
+        if (u.has >> s & 1)
             tsri_store_pack<S, N>((S *)u.state[s] + i, state[s]);
 }
 
@@ -68,7 +68,8 @@ static __global__ void update_kernel(tsri_update u, int64_t chunk)
     __syncthreads();
     for (int64_t begin = blockIdx.x * chunk; begin < u.count; begin += gridDim.x * chunk) {
         const int64_t end = begin + chunk < u.count ? begin + chunk : u.count;
-        update_chunk<Rule, T, S>(rule, u, begin, end);
+        if (!rule.skips)
+            update_chunk<Rule, T, S>(rule, u, begin, end);
     }
 }
 
@@ -90,7 +91,8 @@ static __global__ void joined_kernel(const tsri_update *updates, const piece *pi
             rule.prepare(u);
         __syncthreads();
         const int64_t end = at.begin + chunk < u.count ? at.begin + chunk : u.count;
-        update_chunk<Rule, T, S>(rule, u, at.begin, end);
+        if (!rule.skips)
+            update_chunk<Rule, T, S>(rule, u, at.begin, end);
     }
 }
 
@@ -108,7 +110,7 @@ template <typename T, typename S> static bool aligned(const tsri_update &u)
     const size_t pack = sizeof(tsri_pack<T, tsri_wide<T>::N>);
     const size_t states = sizeof(tsri_pack<S, tsri_wide<T>::N>);
     bool is = (uintptr_t)u.p % pack == 0 && (uintptr_t)u.g % pack == 0;
-    for (int s = 0; s < u.nstates; s++)
+    for (int s = 0; u.has >> s & 1; s++)
         is = is && (uintptr_t)u.state[s] % states == 0;
     return is;
 }
@@ -121,7 +123,7 @@ static tsri_update update_of(const tsri_cuda_kernel *k, void *const *in, void *c
     return u;
 }
 
-template <template <typename> class Rule, typename T, typename S>
+template <int OP, typename T, typename S>
 static tsr_status run_one(const tsri_cuda_kernel *k, void *const *in, void *const *out,
                           void *scratch)
 {
@@ -129,7 +131,7 @@ static tsr_status run_one(const tsri_cuda_kernel *k, void *const *in, void *cons
     const tsri_update u = update_of<T, S>(k, in, out);
     const int64_t chunk = chunk_of(u.count);
     if (u.count > 0)
-        TSRI_LAUNCH((update_kernel<Rule<tsri_acc<T>>, T, S>),
+        TSRI_LAUNCH((update_kernel<tsri_update_rule<OP, tsri_acc<T>>, T, S>),
                     tsri_blocks((u.count + chunk - 1) / chunk, 1), THREADS, k->stream, u, chunk);
     return tsri_cuda_launched(k);
 }
@@ -147,15 +149,16 @@ static void finish_joined(tsri_cuda_kernel *k)
     cudaFree(((joined *)k)->table);
 }
 
-template <template <typename> class Rule, typename T, typename S>
+template <int OP, typename T, typename S>
 static tsr_status run_joined(const tsri_cuda_kernel *k, void *const *in, void *const *out,
                              void *scratch)
 {
     (void)in, (void)out, (void)scratch;
     const joined *v = (const joined *)k;
     if (v->npieces > 0)
-        TSRI_LAUNCH((joined_kernel<Rule<tsri_acc<T>>, T, S>), tsri_blocks(v->npieces, 1), THREADS,
-                    k->stream, (const tsri_update *)v->table, v->pieces, v->npieces, v->chunk);
+        TSRI_LAUNCH((joined_kernel<tsri_update_rule<OP, tsri_acc<T>>, T, S>),
+                    tsri_blocks(v->npieces, 1), THREADS, k->stream, (const tsri_update *)v->table,
+                    v->pieces, v->npieces, v->chunk);
     return tsri_cuda_launched(k);
 }
 
@@ -199,7 +202,7 @@ static tsr_status fill_table(tsri_mem *mem, joined *v, tsri_update **updates, in
     return TSR_OK;
 }
 
-template <template <typename> class Rule, typename T, typename S>
+template <int OP, typename T, typename S>
 static tsr_status join(tsri_mem *mem, int n, tsri_kernel *const *kernels, void *const *const *in,
                        void *const *const *out, tsri_kernel **out_kernel)
 {
@@ -209,7 +212,7 @@ static tsr_status join(tsri_mem *mem, int n, tsri_kernel *const *kernels, void *
             return tsri_fail(TSR_ERR_UNSUPPORTED, "%s: updates of several streams",
                              tsri_op_name(first->desc.op));
     joined *v =
-        (joined *)tsri_cuda_make(mem, &first->desc, run_joined<Rule, T, S>, "cuda", sizeof *v);
+        (joined *)tsri_cuda_make(mem, &first->desc, run_joined<OP, T, S>, "cuda", sizeof *v);
     tsri_update *updates = (tsri_update *)tsri_mem_alloc(mem, (size_t)n * sizeof *updates);
     tsr_status status = TSR_ERR_NO_MEMORY;
     if (v && updates) {
@@ -238,16 +241,16 @@ static bool lie_alike(const tsri_kernel_desc *d)
     return w.flat || w.count == 0;
 }
 
-template <template <typename> class Rule, typename T, typename S>
+template <int OP, typename T, typename S>
 static tsr_status create_of(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    TSRI_TRY(tsri_cuda_create(mem, d, run_one<Rule, T, S>, "cuda", out_kernel));
-    (*out_kernel)->join = join<Rule, T, S>;
+    TSRI_TRY(tsri_cuda_create(mem, d, run_one<OP, T, S>, "cuda", out_kernel));
+    (*out_kernel)->join = join<OP, T, S>;
     return TSR_OK;
 }
 
 /* States may be f32 whatever p is: sums of f16 and bf16 gradients need it. */
-template <template <typename> class Rule>
+template <int OP>
 static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     if (!tsri_optim_takes(d) || d->in[d->nin - 2].dtype != d->out[0].dtype || !lie_alike(d))
@@ -257,20 +260,17 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
         if (d->out[o].dtype != states)
             return tsri_cuda_decline(d);
     if (states == dtype)
-        TSRI_FLOATS(dtype, return create_of<Rule, T, T>(mem, d, out_kernel))
+        TSRI_FLOATS(dtype, return create_of<OP, T, T>(mem, d, out_kernel))
     else if (states == TSR_F32 && dtype == TSR_F16)
-        return create_of<Rule, __half, float>(mem, d, out_kernel);
+        return create_of<OP, __half, float>(mem, d, out_kernel);
     else if (states == TSR_F32 && dtype == TSR_BF16)
-        return create_of<Rule, __nv_bfloat16, float>(mem, d, out_kernel);
+        return create_of<OP, __nv_bfloat16, float>(mem, d, out_kernel);
     return tsri_cuda_decline(d);
 }
 
-tsr_status tsri_fast_sgd(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return create<tsri_sgd_rule>(mem, d, out_kernel);
-}
-
-tsr_status tsri_fast_adam(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
-{
-    return create<tsri_adam_rule>(mem, d, out_kernel);
-}
+#define SLOT(KIND, name, ...)                                                                \
+    tsr_status tsri_fast_##name(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out) \
+    {                                                                                        \
+        return create<TSRI_OP_##KIND>(mem, d, out);                                          \
+    }
+TSRI_UPDATE_LIST(SLOT)

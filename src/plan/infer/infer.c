@@ -27,8 +27,13 @@ static tsr_status mark_live(tsri_problem *p)
         live[g->ports[i].tensor->op->id] = true;
     for (int i = g->nops; i-- > 0;) {
         tsri_op *op = g->ops[i];
-        for (int j = 0; j < op->nout; j++)
-            live[i] |= op->out[j]->writes != NULL;
+        for (int j = 0; j < op->nout; j++) {
+            const tsr_tensor *t = op->out[j];
+            const tsr_tensor *read = t->writes ? tsri_graph_find_read(g, t->writes) : NULL;
+            live[i] |= t->writes && !t->superseded;
+            if (read && live[i])
+                live[read->op->id] = true; /* the variable's signature is chosen there */
+        }
         for (int j = 0; j < op->nin && live[i]; j++)
             live[op->in[j]->op->id] = true;
     }

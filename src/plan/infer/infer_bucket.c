@@ -48,7 +48,8 @@ static unsigned whole_dims(tsr_sbp sbp)
 static tsr_status find_group(tsri_pool *pool, const tsri_op *op, open_bucket **open, int *nopen,
                              int *copen, int *out_group)
 {
-    unsigned whole = whole_dims(op->out[0]->writes->sbp);
+    const tsr_variable *first = op->out[0]->writes;
+    unsigned whole = whole_dims(first ? first->sbp : tsri_kept_signature(op));
     for (int i = 0; i < *nopen; i++)
         if ((*open)[i].placement == op->placement && (*open)[i].kept_whole == whole) {
             *out_group = i;

@@ -20,13 +20,16 @@ static tsri_attrs class_attrs(const tsri_op *op)
 
 tsr_sbp tsri_kept_signature(const tsri_op *op)
 {
-    const tsr_variable *first = op->out[0]->writes;
-    bool same = first && !first->inferred && first->placement == op->placement;
-    for (int i = 1; i < op->nout && same; i++) {
+    const tsr_variable *first = NULL;
+    for (int i = 0; i < op->nout; i++) {
         const tsr_variable *v = op->out[i]->writes;
-        same = v && !v->inferred && tsr_sbp_equal(v->sbp, first->sbp);
+        if (!v)
+            continue;
+        first = first ? first : v;
+        if (v->inferred || v->placement != op->placement || !tsr_sbp_equal(v->sbp, first->sbp))
+            return TSR_AUTO;
     }
-    return same ? first->sbp : TSR_AUTO;
+    return first ? first->sbp : TSR_AUTO;
 }
 
 static tsr_sbp hint_of(const tsri_strategy_table *t, const tsri_op *op)

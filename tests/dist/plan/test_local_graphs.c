@@ -234,7 +234,7 @@ static tsr_status train_plan(tsr_world *w, const tsr_placement *p, bool local, i
         tsr_variable *params[2] = {tsr_module_find(net, "weight"), tsr_module_find(net, "bias")};
         tsr_tensor *values[2] = {tsr_use(net, "weight", x), tsr_use(net, "bias", x)}, *grads[2];
         tsr_gradients(loss, 2, values, grads);
-        tsri_optimizer_apply(opt, g, 2, params, grads, (tsri_loc){TSR_HERE});
+        tsr_apply_gradients(opt, 2, params, grads);
     } else {
         tsr_minimize(opt, loss);
     }
@@ -353,27 +353,26 @@ static tsr_status apply_errors(tsr_world *w, void *arg)
 {
     (void)arg;
     const tsr_placement *p = tsr_local_placement(w);
-    const tsri_loc loc = {TSR_HERE};
     tsr_module *net = make_net(w, p, 1), *other = make_net(w, p, 1);
     tsr_optimizer *opt = make_optimizer(net, 0);
     tsr_variable *weight = tsr_module_find(net, "weight"), *bias = tsr_module_find(net, "bias"),
                  *foreign = tsr_module_find(other, "weight");
     tsr_graph *g = own_graph(w, true);
     tsr_tensor *grad = tsr_full(g, TSR_F64, TSR_DIMS(OUT, IN), p, TSR_B, 1);
-    tsri_optimizer_apply(opt, g, 1, &foreign, &grad, loc);
+    tsr_apply_gradients(opt, 1, &foreign, &grad);
     CHECK(tsr_graph_status(g) == TSR_ERR_INVALID);
     CHECK_TEXT("weight is none of the optimizer's 2 parameters");
 
     g = own_graph(w, true);
     grad = tsr_full(g, TSR_F64, TSR_DIMS(OUT, IN), p, TSR_B, 1);
-    tsri_optimizer_apply(opt, g, 1, &bias, &grad, loc);
+    tsr_apply_gradients(opt, 1, &bias, &grad);
     CHECK(tsr_graph_status(g) == TSR_ERR_SHAPE);
     CHECK_TEXT("the gradient of bias is f64 (3,6)");
 
     /* p - lr (gradient 1): once; twice in one graph is an error. */
     g = own_graph(w, true);
     tsr_tensor *grads[2] = {tsr_full(g, TSR_F64, TSR_DIMS(OUT, IN), p, TSR_B, 1), NULL};
-    tsri_optimizer_apply(opt, g, 2, (tsr_variable *[]){weight, bias}, grads, loc);
+    tsr_apply_gradients(opt, 2, (tsr_variable *[]){weight, bias}, grads);
     tsr_plan *plan;
     double before[OUT * IN], after[OUT * IN];
     TSRI_TRY(tsr_module_set_local(net));
@@ -383,7 +382,7 @@ static tsr_status apply_errors(tsr_world *w, void *arg)
     TSRI_TRY(tsr_variable_get(weight, after, sizeof after));
     for (int i = 0; i < OUT * IN; i++)
         CHECK(fabs(before[i] - 0.1 - after[i]) < 1e-15);
-    tsri_optimizer_apply(opt, g, 2, (tsr_variable *[]){weight, bias}, grads, loc);
+    tsr_apply_gradients(opt, 2, (tsr_variable *[]){weight, bias}, grads);
     CHECK(tsr_graph_status(g) == TSR_ERR_STATE);
     return TSR_OK;
 }

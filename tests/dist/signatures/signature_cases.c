@@ -500,8 +500,38 @@ static tsr_optimizer *adamw(tsr_module *m)
     return tsr_adamw(m, TSR_ADAM_OPTS(.lr = 0.1));
 }
 
+static tsr_optimizer *rmsprop(tsr_module *m)
+{
+    return tsr_rmsprop(m, TSR_RMSPROP_OPTS(.lr = 0.1));
+}
+
+static tsr_optimizer *rmsprop_momentum(tsr_module *m)
+{
+    return tsr_rmsprop(m, TSR_RMSPROP_OPTS(.lr = 0.1, .momentum = 0.9));
+}
+
+static tsr_optimizer *adagrad(tsr_module *m)
+{
+    return tsr_adagrad(m, TSR_ADAGRAD_OPTS(.lr = 0.1));
+}
+
+static tsr_optimizer *lion(tsr_module *m)
+{
+    return tsr_lion(m, TSR_LION_OPTS(.lr = 0.1));
+}
+
+static tsr_optimizer *lamb(tsr_module *m)
+{
+    return tsr_lamb(m, TSR_ADAM_OPTS(.lr = 0.1));
+}
+
 static void optimizers(sc_graph *s)
 {
+    optimizer(s, rmsprop);
+    optimizer(s, rmsprop_momentum);
+    optimizer(s, adagrad);
+    optimizer(s, lion);
+    optimizer(s, lamb);
     optimizer(s, plain);
     optimizer(s, momentum);
     optimizer(s, nesterov);

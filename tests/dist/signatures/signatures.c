@@ -50,9 +50,9 @@ static void fill_source(const sc_graph *s, const tsri_op *op, double *v, uint64_
     sc_fill fill = input && !is_step ? s->fill[atoi(op->name + 1)] : SC_POSITIVE;
     for (int64_t i = 0; i < n; i++)
         v[i] = is_step ? 3
-               : hyper ? (i == TSRI_HYPER_LR     ? 0.1
-                          : i == TSRI_HYPER_STEP ? 3
-                                                 : 0)
+               : hyper ? (i == TSRI_HYPER_SKIP ? 0
+                          : i == TSRI_HYPER_LR ? 0.1
+                                               : 0.5)
                        : fill_value(fill, t->dtype, rng);
 }
 

@@ -192,9 +192,9 @@ static tsri_kernel_desc describe(const vf_op *op, const tsri_nd_signature *sig, 
 /* Ops that work in place: the operand that result i writes over, or -1. */
 static int in_place(const vf_op *op, int i)
 {
-    return op->kind == TSRI_OP_BN_RUNNING                        ? 1 + i
-           : op->kind == TSRI_OP_SGD || op->kind == TSRI_OP_ADAM ? i
-                                                                 : -1;
+    return op->kind == TSRI_OP_BN_RUNNING               ? 1 + i
+           : tsri_op_gradient_operand(op->kind, 2) >= 0 ? i
+                                                        : -1;
 }
 
 static void *pack(const tsri_arg *a, const double *v)

@@ -371,6 +371,9 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
         return all_same(d, 1);
     case TSRI_OP_SGD:
     case TSRI_OP_ADAM:
+    case TSRI_OP_RMSPROP:
+    case TSRI_OP_ADAGRAD:
+    case TSRI_OP_LION:
         return all_same(d, d->nin - 1) && whole(&in[d->nin - 1]);
     case TSRI_OP_BINARY:
         return broadcasts(&in[0], &out[0]) && broadcasts(&in[1], &out[0]);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Optimizers' updates of flat f32 buffers. Included once per instruction set; see vec.h. */
+
+/* -1, 0 or 1, and NaN of NaN. */
+VEC_FN vf vsign(vf x)
+{
+    const vf zero = vset1(0.0f), one = vset1(1.0f);
+    return vchoose((vint)(x > zero), one, vchoose((vint)(x < zero), -one, x));
+}
+
+#define REAL vf
+#define REAL_FN VEC_FN
+#define SCALAR float
+#define num(c) vset1(c)
+#define mad(a, b, c) vfma(a, b, c)
+#define root(x) vsqrt(x)
+#define sign(x) vsign(x)
+#define UPDATE(name) update_##name
+#include "kernels/update_t.h"
+
+/* Elements [i, end). The numbers are copied, so that no store can change them. */
+#define UPDATE_LOOP(KIND, name, flops, states, ...)                                   \
+    static void update_loop_##name(const tsri_fast_update *u, int64_t i, int64_t end) \
+    {                                                                                 \
+        float c[TSRI_HYPER_COUNT];                                                    \
+        memcpy(c, u->c, sizeof c);                                                    \
+        for (; i < end; i += W) {                                                     \
+            const int64_t n = end - i;                                                \
+            vf p = vload_upto(u->p + i, n), s[states] = {0};                          \
+            VEC_LOOP for (int k = 0; k < states; k++) if (u->s[k]) s[k] =             \
+                vload_upto(u->s[k] + i, n);                                           \
+            vf g = update_begin(c, &p, vload_upto(u->g + i, n));                      \
+            update_##name(c, &p, s, u->has, g);                                       \
+            vstore_upto(u->p + i, p, n);                                              \
+            VEC_LOOP for (int k = 0; k < states; k++) if (u->s[k])                    \
+                vstore_upto(u->s[k] + i, s[k], n);                                    \
+        }                                                                             \
+    }
+TSRI_UPDATE_LIST(UPDATE_LOOP)
+#undef UPDATE_LOOP
+#undef REAL
+#undef REAL_FN
+#undef SCALAR
+#undef num
+#undef mad
+#undef root
+#undef sign
+#undef UPDATE

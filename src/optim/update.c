@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The update of parameters from gradients: what each reads before a run, and its ops. */
+#include <math.h>
+#include <stdio.h>
+
+#include "src/core/live.h"
+#include "src/graph/op.h"
+#include "src/graph/variable.h"
+#include "src/optim/clip.h"
+#include "src/optim/optim.h"
+
+/* --- before each run -------------------------------------------------------------------------- */
+/* The formulas of torch.optim, as far as they are of no element: corrections of bias, complements.
+ */
+static void prepare_adam(const tsr_optimizer *o, const tsri_optim_group *group, double beta1,
+                         double t, double *h)
+{
+    const double beta2 = tsri_optim_number(o, group, TSRI_BETA2);
+    h[TSRI_HYPER_LR] /= 1 - pow(beta1, t);
+    h[TSRI_HYPER_TAKE1] = 1 - beta1;
+    h[TSRI_HYPER_KEEP2] = beta2;
+    h[TSRI_HYPER_TAKE2] = 1 - beta2;
+    h[TSRI_HYPER_EPS] = tsri_optim_number(o, group, TSRI_EPS);
+    h[TSRI_HYPER_ROOT] = 1 / sqrt(1 - pow(beta2, t));
+}
+
+static void prepare_moments(const tsr_optimizer *o, const tsri_optim_group *group, double t,
+                            double *h)
+{
+    const tsri_number first = o->numbers >> TSRI_BETA1 & 1 ? TSRI_BETA1 : TSRI_MOMENTUM;
+    const double momentum = tsri_schedule_momentum(tsri_group_schedule(o, group),
+                                                   tsri_optim_number(o, group, first), o->step);
+    switch (o->kind) {
+    case TSRI_OPTIM_SGD:
+        h[TSRI_HYPER_KEEP1] = t == 1 ? 0 : momentum;
+        h[TSRI_HYPER_TAKE1] = t == 1 ? 1 : 1 - tsri_optim_number(o, group, TSRI_DAMPENING);
+        h[TSRI_HYPER_LOOK] = o->nesterov ? momentum : 0;
+        break;
+    case TSRI_OPTIM_RMSPROP:
+        h[TSRI_HYPER_KEEP1] = momentum;
+        h[TSRI_HYPER_KEEP2] = tsri_optim_number(o, group, TSRI_ALPHA);
+        h[TSRI_HYPER_TAKE2] = 1 - h[TSRI_HYPER_KEEP2];
+        h[TSRI_HYPER_EPS] = tsri_optim_number(o, group, TSRI_EPS);
+        break;
+    case TSRI_OPTIM_ADAGRAD:
+        h[TSRI_HYPER_LR] /= 1 + (t - 1) * tsri_optim_number(o, group, TSRI_LR_DECAY);
+        h[TSRI_HYPER_EPS] = tsri_optim_number(o, group, TSRI_EPS);
+        break;
+    case TSRI_OPTIM_LION:
+        h[TSRI_HYPER_KEEP1] = momentum;
+        h[TSRI_HYPER_TAKE1] = 1 - momentum;
+        h[TSRI_HYPER_TAKE2] = 1 - tsri_optim_number(o, group, TSRI_BETA2);
+        break;
+    default:
+        prepare_adam(o, group, momentum, t, h);
+        break;
+    }
+}
+
+/* Sets h to the numbers that the updates of a class read in the next run. */
+static void prepare(const tsr_optimizer *o, const tsri_hyper *hyper, double *h)
+{
+    const tsri_optim_class *class = &o->classes[hyper->class];
+    const tsri_optim_group *group = &o->groups[class->group];
+    const double lr = tsri_group_lr(o, group), t = (double)class->step + 1;
+    const double decay = tsri_optim_number(o, group, TSRI_WEIGHT_DECAY);
+    h[TSRI_HYPER_LR] = lr;
+    h[TSRI_HYPER_SKIP] = class->frozen;
+    h[TSRI_HYPER_SCALE] = o->grad_scale;
+    h[TSRI_HYPER_SHRINK] = o->decoupled ? 1 - lr * decay : 1;
+    h[TSRI_HYPER_DECAY] = o->decoupled ? 0 : decay;
+    if (o->kind == TSRI_OPTIM_LAMB && hyper->part == TSRI_HYPER_UPDATE) {
+        h[TSRI_HYPER_LR] = class->frozen ? 0 : lr; /* ops read it, which know no skipping */
+        h[TSRI_HYPER_DECAY] = decay;
+        return;
+    }
+    if (o->kind == TSRI_OPTIM_LAMB) { /* p is 0, and becomes Adam's step */
+        h[TSRI_HYPER_LR] = -1;
+        h[TSRI_HYPER_SHRINK] = 1;
+    }
+    prepare_moments(o, group, t, h);
+}
+
+static tsr_status before_run(void *arg)
+{
+    tsr_optimizer *o = arg;
+    for (int i = 0; i < o->nhypers; i++) {
+        double h[TSRI_HYPER_COUNT] = {0};
+        prepare(o, &o->hypers[i], h);
+        TSRI_TRY(tsri_variable_write(o->hypers[i].variable, 0, h, sizeof h));
+    }
+    for (int i = 0; i < o->nclasses; i++)
+        o->classes[i].step += !o->classes[i].frozen;
+    o->step++;
+    return TSR_OK;
+}
+
+/* --- declaring -------------------------------------------------------------------------------- */
+/* An optimizer's updates in a graph, being declared. */
+typedef struct applying {
+    tsri_ctx c;
+    tsr_optimizer *o;
+    tsr_tensor *scale; /* f64 scalar by which gradients are multiplied; NULL: none */
+} applying;
+
+/* The variable with the numbers of a parameter's class, on its placement. */
+static tsr_status find_hyper(tsr_optimizer *o, const tsri_optim_slot *slot, tsri_hyper_part part,
+                             tsri_hyper **out_hyper)
+{
+    const tsr_placement *p = slot->param->placement;
+    for (int i = 0; i < o->nhypers; i++) {
+        *out_hyper = &o->hypers[i];
+        if ((*out_hyper)->placement == p && (*out_hyper)->class == slot->class &&
+            (*out_hyper)->part == part)
+            return TSR_OK;
+    }
+    const size_t n = (size_t)o->nhypers + 1;
+    tsri_hyper *hypers = tsri_mem_realloc(&o->world->mem, o->hypers, n * sizeof *hypers);
+    TSRI_NEED(hypers);
+    o->hypers = hypers;
+    *out_hyper = &hypers[o->nhypers];
+    **out_hyper = (tsri_hyper){.placement = p, .class = slot->class, .part = part};
+    char name[64];
+    snprintf(name, sizeof name, "%s.hyper%d", o->name, o->nhypers);
+    TSRI_TRY(tsri_variable_create(o->world, name, p, TSR_F64, TSR_DIMS(TSRI_HYPER_COUNT),
+                                  tsri_sbp_b(tsr_placement_ndim(p)), (tsr_init){0},
+                                  &(*out_hyper)->variable));
+    o->nhypers++;
+    return TSR_OK;
+}
+
+/* The numbers with `scale` in the place of gradients' own, times that. */
+static tsr_tensor *with_scale(const applying *a, tsr_tensor *numbers, tsr_tensor *scale)
+{
+    const char *file = a->c.loc.file;
+    const int line = a->c.loc.line, at = TSRI_HYPER_SCALE;
+    if (scale->placement != numbers->placement)
+        scale = tsr_to_global_at(scale, numbers->placement, TSR_AUTO, file, line);
+    tsr_tensor *own = tsr_narrow_at(numbers, 0, at, 1, file, line);
+    tsr_tensor *parts[] = {
+        tsr_narrow_at(numbers, 0, 0, at, file, line),
+        tsr_mul_at(own, tsr_reshape_at(scale, TSR_DIMS(1), file, line), file, line),
+        tsr_narrow_at(numbers, 0, at + 1, TSRI_HYPER_COUNT - at - 1, file, line),
+    };
+    return tsr_concat_at(3, parts, 0, file, line);
+}
+
+/* The numbers of a parameter's update. scale: by which its gradient is multiplied; NULL: nothing.
+ */
+static tsr_tensor *read_numbers(applying *a, const tsri_optim_slot *slot, tsri_hyper_part part,
+                                tsr_tensor *scale)
+{
+    tsr_graph *g = a->c.g;
+    tsri_hyper *hyper;
+    if (find_hyper(a->o, slot, part, &hyper) != TSR_OK)
+        return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+    tsr_tensor *numbers = tsri_graph_read(g, hyper->variable, a->c.loc);
+    if (!scale || numbers->failed)
+        return numbers;
+    if (scale != a->scale)
+        return with_scale(a, numbers, scale);
+    if (!hyper->scaled)
+        hyper->scaled = with_scale(a, numbers, scale);
+    return hyper->scaled;
+}
+
+static tsri_op_kind op_of(tsri_optim_kind kind)
+{
+    switch (kind) {
+    case TSRI_OPTIM_SGD:
+        return TSRI_OP_SGD;
+    case TSRI_OPTIM_RMSPROP:
+        return TSRI_OP_RMSPROP;
+    case TSRI_OPTIM_ADAGRAD:
+        return TSRI_OP_ADAGRAD;
+    case TSRI_OPTIM_LION:
+        return TSRI_OP_LION;
+    default:
+        return TSRI_OP_ADAM;
+    }
+}
+
+/* Adds the op (value, states, grad, numbers) -> value, states; NULL where the graph failed. */
+static tsri_op *add_op(applying *a, tsri_op_kind kind, const tsri_optim_slot *slot,
+                       tsr_tensor *value, tsr_tensor *grad, tsr_tensor *numbers)
+{
+    tsr_optimizer *o = a->o;
+    tsr_graph *g = a->c.g;
+    const tsri_attrs attrs = {.update.has = o->has};
+    tsr_tensor *in[TSRI_UPDATE_STATES + 3] = {value};
+    tsr_variable *writes[TSRI_UPDATE_STATES + 1];
+    int n = 1;
+    for (int j = 0; j < TSRI_UPDATE_STATES; j++) {
+        tsr_variable *s = slot->state[j];
+        if (!s)
+            continue;
+        /* The parameter's signature may have been fixed since the state was declared. */
+        if (!s->ready)
+            s->sbp = tsri_optim_state_sbp(o, slot->param);
+        in[n] = tsri_graph_current(g, s, a->c.loc);
+        writes[n++] = s;
+    }
+    const int nout = n;
+    in[n++] = grad;
+    in[n++] = numbers;
+    tsri_op *op = tsri_graph_add_all_like(kind, &attrs, n, in, nout, value, a->c.loc);
+    if (!op)
+        return NULL;
+    op->backward = true;
+    for (int i = 1; i < nout; i++)
+        tsri_graph_write(g, op, i, writes[i]);
+    return op;
+}
+
+/* The 2-norm of all of x, in its dtype. */
+static tsr_tensor *norm_of(const applying *a, tsr_tensor *x)
+{
+    const char *file = a->c.loc.file;
+    const int line = a->c.loc.line;
+    return tsr_sqrt_at(
+        tsri_make_sum(tsr_mul_at(x, x, file, line), (1u << x->shape.ndim) - 1, false, 1, a->c.loc),
+        file, line);
+}
+
+/* One of the numbers, as a scalar of the parameter's dtype. */
+static tsr_tensor *number_of(const applying *a, tsr_tensor *numbers, int which, tsr_dtype dtype)
+{
+    const char *file = a->c.loc.file;
+    const int line = a->c.loc.line;
+    tsr_tensor *one =
+        tsr_reshape_at(tsr_narrow_at(numbers, 0, which, 1, file, line), TSR_SCALAR, file, line);
+    return tsr_cast_at(one, dtype, file, line);
+}
+
+/* The scalar by which LAMB multiplies the step: the parameter's norm over that of the step, and 1
+ * where either is 0. */
+static tsr_tensor *trust(const applying *a, tsr_tensor *value, tsr_tensor *step)
+{
+    const char *file = a->c.loc.file;
+    const int line = a->c.loc.line;
+    tsr_tensor *p = norm_of(a, value), *s = norm_of(a, step);
+    tsr_tensor *zero = tsri_make_fill(a->c.g, p->shape, p->dtype, value->placement, 0, a->c.loc);
+    tsr_tensor *one = tsri_make_fill(a->c.g, p->shape, p->dtype, value->placement, 1, a->c.loc);
+    tsr_tensor *ratio = tsr_where_at(tsr_greater_at(s, zero, file, line),
+                                     tsr_div_at(p, s, file, line), one, file, line);
+    return tsr_where_at(tsr_greater_at(p, zero, file, line), ratio, one, file, line);
+}
+
+/* The new value of a parameter by LAMB: Adam's step, as the update of a zero; the weight decay; and
+ * their sum, scaled. */
+static tsri_op *add_lamb(applying *a, const tsri_optim_slot *slot, tsr_tensor *value,
+                         tsr_tensor *grad)
+{
+    const tsri_loc loc = a->c.loc;
+    tsr_graph *g = a->c.g;
+    tsr_tensor *zero = tsri_make_fill(g, value->shape, value->dtype, value->placement, 0, loc);
+    tsri_op *adam = add_op(a, TSRI_OP_ADAM, slot, zero, grad,
+                           read_numbers(a, slot, TSRI_HYPER_DIRECTION, a->scale));
+    if (!adam)
+        return NULL;
+    tsr_tensor *numbers = read_numbers(a, slot, TSRI_HYPER_UPDATE, NULL);
+    tsr_tensor *decay = number_of(a, numbers, TSRI_HYPER_DECAY, value->dtype);
+    tsr_tensor *lr = number_of(a, numbers, TSRI_HYPER_LR, value->dtype);
+    tsr_tensor *step =
+        tsr_add_at(adam->out[0], tsr_mul_at(value, decay, loc.file, loc.line), loc.file, loc.line);
+    tsr_tensor *scale = tsr_mul_at(trust(a, value, step), lr, loc.file, loc.line);
+    tsr_tensor *moved =
+        tsr_sub_at(value, tsr_mul_at(step, scale, loc.file, loc.line), loc.file, loc.line);
+    return moved->failed ? NULL
+                         : tsri_graph_add_all_like(TSRI_OP_ASSIGN, NULL, 1, &moved, 1, value, loc);
+}
+
+/* Declares the update of one parameter. It starts from the result of the parameter's update before
+ * it in this graph, if there is one. */
+static bool add_update(applying *a, const tsri_optim_slot *slot, tsr_tensor *grad)
+{
+    tsr_graph *g = a->c.g;
+    tsr_tensor *value = tsri_graph_current(g, slot->param, a->c.loc);
+    if (value->failed)
+        return false;
+    const char *scope = g->scope, *name = value->op->name;
+    g->scope = name;
+    tsri_op *op;
+    if (a->o->kind == TSRI_OPTIM_LAMB)
+        op = add_lamb(a, slot, value, grad);
+    else
+        op = add_op(a, op_of(a->o->kind), slot, value, grad,
+                    read_numbers(a, slot, TSRI_HYPER_UPDATE, a->scale));
+    g->scope = scope;
+    if (!op)
+        return false;
+    op->name = name;
+    tsri_graph_write(g, op, 0, slot->param);
+    return g->status == TSR_OK;
+}
+
+/* --- checks ----------------------------------------------------------------------------------- */
+/* Checks what must hold before anything is declared. */
+bool tsri_want_optimizer(const tsri_ctx *c, const tsr_optimizer *o)
+{
+    if (!o)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "the optimizer is NULL%s", tsri_error_cause());
+    if (tsri_live_check(o, TSRI_LIVE_OPTIMIZER, c->op) != TSR_OK)
+        return tsri_op_refuse_last(c, TSR_ERR_INVALID);
+    if (o->world != c->g->world)
+        return tsri_op_refuse(c, TSR_ERR_INVALID,
+                              "the optimizer belongs to another world than the loss");
+    for (int i = 0; i < c->g->nhooks; i++)
+        if (c->g->hooks[i].fn == before_run && c->g->hooks[i].arg == o)
+            return tsri_op_refuse(c, TSR_ERR_STATE,
+                                  "this optimizer minimizes a loss of this graph already; add the "
+                                  "losses, or use an optimizer for each");
+    return true;
+}
+
+/* The slot of a parameter; usually the one behind *last, which it becomes. */
+static tsri_optim_slot *find_slot(const tsr_optimizer *o, const tsr_variable *p, int *last)
+{
+    for (int i = 0; i < o->nslots; i++) {
+        int at = (*last + 1 + i) % o->nslots;
+        if (o->slots[at].param == p) {
+            *last = at;
+            return &o->slots[at];
+        }
+    }
+    return NULL;
+}
+
+/* Whether `grad` can be the gradient of p. */
+static bool check_gradient(const tsri_ctx *c, const tsr_variable *p, const tsr_tensor *grad)
+{
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(p, name, sizeof name);
+    if (grad->graph != c->g)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "the gradient of %s belongs to another graph",
+                              name);
+    if (tsr_dims_equal(grad->shape, p->shape) && grad->dtype == p->dtype &&
+        grad->placement == p->placement)
+        return true;
+    return tsri_op_refuse(
+        c, TSR_ERR_SHAPE,
+        "the gradient of %s is %s %s on %s; it must be as the parameter: %s %s on %s", name,
+        tsr_dtype_name(grad->dtype), tsri_op_dims(c, grad), tsr_placement_text(grad->placement),
+        tsr_dtype_name(p->dtype), tsri_dims_text(c->g, p->shape), tsr_placement_text(p->placement));
+}
+
+/* The slot of a parameter, which must be the optimizer's and not be named before; NULL: the graph
+ * has failed. */
+static tsri_optim_slot *want_slot(const applying *a, const tsr_variable *p, int *last)
+{
+    tsri_optim_slot *slot = find_slot(a->o, p, last);
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(p, name, sizeof name);
+    if (!slot)
+        tsri_op_refuse(&a->c, TSR_ERR_INVALID, "%s is none of the optimizer's %d parameters", name,
+                       a->o->nslots);
+    else if (slot->named)
+        tsri_op_refuse(&a->c, TSR_ERR_INVALID, "%s is there twice; add its gradients", name);
+    else
+        return slot;
+    return NULL;
+}
+
+static bool add_updates(applying *a, int n, tsr_variable *const *params, tsr_tensor *const *grads)
+{
+    for (int i = 0; i < a->o->nslots; i++)
+        a->o->slots[i].named = false;
+    for (int i = 0; i < a->o->nhypers; i++)
+        a->o->hypers[i].scaled = NULL;
+    for (int i = 0, last = -1; i < n; i++) {
+        if (!grads[i])
+            continue;
+        tsri_optim_slot *slot = want_slot(a, params[i], &last);
+        if (!slot || grads[i]->failed || !check_gradient(&a->c, params[i], grads[i]) ||
+            !add_update(a, slot, grads[i]))
+            return false;
+        slot->named = true;
+    }
+    return true;
+}
+
+void tsri_apply_gradients(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variable *const *params,
+                          tsr_tensor *const *grads, tsr_tensor *scale)
+{
+    applying a = {.c = *c, .o = o, .scale = scale};
+    tsr_graph *g = c->g;
+    if (g->status != TSR_OK || !tsri_want_optimizer(c, o) || !add_updates(&a, n, params, grads))
+        return;
+    tsri_graph_add_hook(g, (tsri_hook){before_run, tsri_optimizer_describe, o});
+    /* Masks follow the training step, whichever graph runs it. */
+    if (g->step_value == &g->own_step)
+        g->step_value = &o->step;
+}
+
+/* --- the user's gradients --------------------------------------------------------------------- */
+/* Checks the parameters of a call; those of the gradients are checked. */
+static bool check_params(const tsri_ctx *c, int n, tsr_variable *const *params)
+{
+    if (!params)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "params is NULL; it must have n = %d places", n);
+    for (int i = 0; i < n; i++) {
+        if (!params[i])
+            return tsri_op_refuse(c, TSR_ERR_INVALID, "variable %d is NULL%s", i,
+                                  tsri_error_cause());
+        if (tsri_live_check(params[i], TSRI_LIVE_VARIABLE, c->op) != TSR_OK)
+            return tsri_op_refuse_last(c, TSR_ERR_INVALID);
+    }
+    return true;
+}
+
+void tsr_apply_gradients_at(tsr_optimizer *o, int n, tsr_variable *const *params,
+                            tsr_tensor *const *grads, const char *file, int line)
+{
+    tsri_ctx c = {.loc = {file, line}, .op = "apply_gradients"};
+    if (tsri_begin_tensors(&c, n, grads) && check_params(&c, n, params))
+        tsri_apply_gradients(&c, o, n, params, grads, NULL);
+}
