@@ -15,7 +15,9 @@ static tsr_tensor *part_of_norm(const tsri_ctx *c, tsr_tensor *x, double power,
     const int line = c->loc.line;
     const uint32_t all = (1u << x->shape.ndim) - 1;
     tsr_tensor *part;
-    if (isinf(power))
+    if (tsr_dims_count(x->shape) == 0)
+        part = tsri_make_fill(c->g, TSR_SCALAR, x->dtype, x->placement, 0, c->loc);
+    else if (isinf(power))
         part = tsri_make_reduce(tsr_abs_at(x, file, line), TSR_REDUCE_MAX, all, false, 1, c->loc);
     else if (power == 2)
         part = tsri_make_sum(tsr_mul_at(x, x, file, line), all, false, 1, c->loc);
@@ -33,7 +35,7 @@ tsr_tensor *tsri_make_global_norm(const tsri_ctx *c, int n, tsr_tensor *const *x
     const int line = c->loc.line;
     tsr_tensor *sum = NULL;
     for (int i = 0; i < n && c->g->status == TSR_OK; i++) {
-        if (!x[i] || x[i]->failed || tsr_dims_count(x[i]->shape) == 0)
+        if (!x[i] || x[i]->failed)
             continue;
         tsr_tensor *part = part_of_norm(c, x[i], power, sum ? sum->placement : x[i]->placement);
         if (!sum)

@@ -311,6 +311,70 @@ static void test_detached(void **state)
     on_ranks(detached, NULL);
 }
 
+/* --- assigned --------------------------------------------------------------------------------- */
+/* a and b change places in each run, each read by the other's assignment; c counts what a moved by,
+ * from its old and its new value at once; of two assignments of d the last counts. */
+static tsr_status assigned(tsr_world *w, void *arg)
+{
+    enum { RUNS = 3 };
+    const tsr_sbp sbp[] = {TSR_B, TSR_S(0)}, a_sbp = sbp[*(int *)arg & 1],
+                  b_sbp = sbp[*(int *)arg >> 1];
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    const tsr_nn_opts nn = {.placement = p, .dtype = TSR_F64};
+    tsr_module *m = tsr_module_create(w, &nn, NULL, NULL, NULL);
+    tsr_variable *a = tsr_module_buffer(m, "a", TSR_DIMS(COUNT), a_sbp, (tsr_init){0});
+    tsr_variable *b = tsr_module_buffer(m, "b", TSR_DIMS(COUNT), b_sbp, (tsr_init){0});
+    tsr_variable *c = tsr_module_buffer(m, "c", TSR_DIMS(COUNT), TSR_AUTO, (tsr_init){0});
+    tsr_variable *d = tsr_module_buffer(m, "d", TSR_DIMS(COUNT), TSR_AUTO, (tsr_init){0});
+    double first[COUNT], got[COUNT], sum[COUNT] = {0};
+    for (int i = 0; i < COUNT; i++)
+        first[i] = weight(i);
+    TRY(tsr_variable_set(a, xs, sizeof xs));
+    TRY(tsr_variable_set(b, first, sizeof first));
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    tsr_assign(a, tsr_read(g, b));
+    tsr_assign(b, tsr_read(g, a));
+    tsr_tensor *move = tsr_sub(tsr_read_updated(g, a), tsr_read(g, a));
+    tsr_assign(c, tsr_add(tsr_read(g, c), tsr_mul(move, move)));
+    tsr_assign(d, move);
+    tsr_assign(d, tsr_add_scalar(tsr_read(g, d), 1));
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    for (int run = 1; run <= RUNS; run++) {
+        TRY(tsr_run(plan));
+        TRY(tsr_variable_get(a, got, sizeof got));
+        for (int i = 0; i < COUNT; i++)
+            CHECK(got[i] == (run % 2 ? first[i] : xs[i]));
+    }
+    TRY(tsr_variable_get(b, got, sizeof got));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(got[i] == xs[i]);
+    TRY(tsr_variable_get(c, got, sizeof got));
+    for (int i = 0; i < COUNT; i++) {
+        for (int run = 0; run < RUNS; run++)
+            sum[i] += (xs[i] - first[i]) * (xs[i] - first[i]);
+        CHECK(near_to(got[i], sum[i], 1e-14));
+    }
+    TRY(tsr_variable_get(d, got, sizeof got));
+    for (int i = 0; i < COUNT; i++)
+        CHECK(got[i] == RUNS);
+    g = tsr_graph_create(w, NULL);
+    tsr_assign(a, tsr_full(g, TSR_F64, TSR_DIMS(COUNT, 1), p, TSR_B, 1));
+    CHECK(tsr_graph_status(g) == TSR_ERR_SHAPE &&
+          strstr(tsr_last_error(), "the variable a is f64"));
+    g = tsr_graph_create(w, NULL);
+    tsr_assign(a, tsr_full(g, TSR_F32, TSR_DIMS(COUNT), p, TSR_B, 1));
+    CHECK(tsr_graph_status(g) == TSR_ERR_DTYPE);
+    return TSR_OK;
+}
+
+static void test_assigned(void **state)
+{
+    (void)state;
+    for (int signatures = 0; signatures < 4; signatures++)
+        on_ranks(assigned, &signatures);
+}
+
 /* log_softmax and cross entropy of numbers far from zero keep their digits. */
 static tsr_status far_from_zero(tsr_world *w, void *arg)
 {
@@ -473,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_twice),         cmocka_unit_test(test_detached),
         cmocka_unit_test(test_far_from_zero), cmocka_unit_test(test_infinite_parameter),
         cmocka_unit_test(test_infinite_mean), cmocka_unit_test(test_powers),
+        cmocka_unit_test(test_assigned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,14 +53,23 @@ static void put_node(FILE *f, const pnode *n, const tape_value *v)
     fputs("}", f);
 }
 
+/* Whether torch_oracle.py is told all that the optimizer does; recipes.py has the rest. */
+static bool is_told(const poptimizer *o)
+{
+    return o->kind <= OPT_ADAMW && o->clip_norm == 0 && o->clip_value == 0 && o->group < 0 &&
+           o->frozen < 0;
+}
+
 static void put_optimizer(FILE *f, const program *p, const sink *s)
 {
     const poptimizer *o = &p->optimizer[s->optimizer];
     fprintf(f,
-            "  {\"kind\": %d, \"loss\": %d, \"lr\": %.17g, \"momentum\": %.17g, \"dampening\": "
+            "  {\"told\": %d, \"kind\": %d, \"loss\": %d, \"lr\": %.17g, \"momentum\": %.17g, "
+            "\"dampening\": "
             "%.17g, \"nesterov\": %d, \"decay\": %.17g, \"vars\": [",
-            (int)o->kind, s->node, o->schedule.warmup ? o->lr / (double)o->schedule.warmup : o->lr,
-            o->momentum, o->dampening, o->nesterov, o->weight_decay);
+            is_told(o), (int)o->kind, s->node,
+            o->schedule.warmup ? o->lr / (double)o->schedule.warmup : o->lr, o->momentum,
+            o->dampening, o->nesterov, o->weight_decay);
     bool any = false;
     for (int i = 0; i < p->nvars; i++)
         if (oracle_owns(p, s->optimizer, i)) {
@@ -97,7 +106,11 @@ void program_dump(const program *p, const char *dir)
     fputs("],\n\"updates\": [\n", f);
     bool any = false;
     for (int i = 0; i < g->nsinks; i++)
-        if (g->sink[i].kind == SINK_MINIMIZE) {
+        if (g->sink[i].kind == SINK_ASSIGN) {
+            fprintf(f, "%s  {\"told\": 1, \"assigns\": %d, \"var\": %d}", any ? ",\n" : "",
+                    g->sink[i].node, g->sink[i].var);
+            any = true;
+        } else if (g->sink[i].kind == SINK_MINIMIZE) {
             fputs(any ? ",\n" : "", f);
             put_optimizer(f, p, &g->sink[i]);
             any = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program through the public API, on each rank: declare, compile, feed, run, read everything. */
 #include "execute.h"
+#include "oracle.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -119,6 +120,53 @@ bool shard_of(tsr_dims dims, const item *at, int rank, int64_t first[TSR_MAX_NDI
 }
 
 /* --- declaring -------------------------------------------------------------------------------- */
+static tsr_optimizer *make_optimizer(tsr_module *m, const poptimizer *o)
+{
+    const double lr = o->lr, decay = o->weight_decay;
+    switch (o->kind) {
+    case OPT_SGD:
+        return tsr_sgd(m, TSR_SGD_OPTS(.lr = lr, .momentum = o->momentum, .dampening = o->dampening,
+                                       .weight_decay = decay, .nesterov = o->nesterov,
+                                       .schedule = o->schedule, .state = o->state));
+    case OPT_RMSPROP:
+        return tsr_rmsprop(m, TSR_RMSPROP_OPTS(.lr = lr, .momentum = o->momentum,
+                                               .centered = o->centered, .alpha = o->alpha,
+                                               .weight_decay = decay, .schedule = o->schedule,
+                                               .state = o->state));
+    case OPT_ADAGRAD:
+        return tsr_adagrad(m, TSR_ADAGRAD_OPTS(.lr = lr, .lr_decay = o->lr_decay,
+                                               .initial_accumulator_value = o->start, .eps = o->eps,
+                                               .weight_decay = decay, .schedule = o->schedule,
+                                               .state = o->state));
+    case OPT_LION:
+        return tsr_lion(m, TSR_LION_OPTS(.lr = lr, .weight_decay = decay, .schedule = o->schedule,
+                                         .state = o->state));
+    default:
+        return (o->kind == OPT_ADAM ? tsr_adam : tsr_adamw)(
+            m, TSR_ADAM_OPTS(.lr = lr, .weight_decay = decay, .schedule = o->schedule,
+                             .state = o->state));
+    }
+}
+
+/* The group of an optimizer, and what is frozen. */
+static tsr_status set_apart(job *j, int optimizer)
+{
+    const poptimizer *o = &j->d.p->optimizer[optimizer];
+    char pattern[16];
+    if (oracle_owns_in(j->d.p, optimizer, o->group)) {
+        snprintf(pattern, sizeof pattern, "m%d.*", o->group);
+        tsr_status status = tsr_optimizer_param_group(
+            j->optimizer[optimizer], pattern,
+            TSR_PARAM_GROUP_OPTS(.lr = o->group_lr, .weight_decay = o->group_decay));
+        if (status != TSR_OK)
+            return status;
+    }
+    snprintf(pattern, sizeof pattern, "m%d.*", o->frozen);
+    return oracle_owns_in(j->d.p, optimizer, o->frozen)
+               ? tsr_optimizer_freeze(j->optimizer[optimizer], pattern, true)
+               : TSR_OK;
+}
+
 static tsr_status make_modules(job *j)
 {
     declared *d = &j->d;
@@ -149,15 +197,9 @@ static tsr_status make_modules(job *j)
     for (int i = 0; i < p->noptimizers; i++) {
         const poptimizer *o = &p->optimizer[i];
         tsr_module *m = o->module < 0 ? d->root : d->module[o->module];
-        j->optimizer[i] =
-            o->kind == OPT_SGD
-                ? tsr_sgd(m, TSR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum,
-                                          .dampening = o->dampening,
-                                          .weight_decay = o->weight_decay, .nesterov = o->nesterov,
-                                          .schedule = o->schedule, .state = o->state))
-                : (o->kind == OPT_ADAM ? tsr_adam : tsr_adamw)(
-                      m, TSR_ADAM_OPTS(.lr = o->lr, .weight_decay = o->weight_decay,
-                                       .schedule = o->schedule, .state = o->state));
+        j->optimizer[i] = make_optimizer(m, o);
+        if (j->optimizer[i] && set_apart(j, i) != TSR_OK)
+            return fail_at(j, TSR_ERR_INVALID, "optimizer");
     }
     return TSR_OK;
 }
@@ -174,6 +216,17 @@ static tsr_status set_var(job *j, int var, const double *data)
     return status == TSR_OK ? TSR_OK : fail_at(j, status, "tsr_variable_set");
 }
 
+static void minimize(tsr_optimizer *opt, const poptimizer *o, tsr_tensor *loss)
+{
+    if (o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1)
+        tsr_minimize_with(opt, 1, &loss,
+                          TSR_MINIMIZE_OPTS(.clip_norm = o->clip_norm, .norm_type = o->norm_type,
+                                            .clip_value = o->clip_value,
+                                            .loss_scale = o->loss_scale));
+    else
+        tsr_minimize(opt, loss);
+}
+
 static void add_sinks(job *j, int graph, int after)
 {
     declared *d = &j->d;
@@ -188,8 +241,10 @@ static void add_sinks(job *j, int graph, int after)
             tsr_output(j->graph[graph], name, x, s->place < 0 ? NULL : d->place[s->place], s->sbp);
         else if (s->kind == SINK_LOCAL)
             tsr_to_local(j->graph[graph], name, x);
+        else if (s->kind == SINK_ASSIGN)
+            tsr_assign(tsr_module_find(d->root, d->p->var[s->var].name), x);
         else if (j->optimizer[s->optimizer])
-            tsr_minimize(j->optimizer[s->optimizer], x);
+            minimize(j->optimizer[s->optimizer], &d->p->optimizer[s->optimizer], x);
     }
 }
 
@@ -333,7 +388,7 @@ static tsr_status fetch(job *j, int graph)
     const pgraph *g = &j->d.p->graph[graph];
     tsr_plan *plan = j->plan[graph];
     for (int i = 0; i < g->nsinks; i++) {
-        if (g->sink[i].kind == SINK_MINIMIZE)
+        if (g->sink[i].kind > SINK_LOCAL)
             continue;
         char name[16], bytes[MAX_BYTES];
         snprintf(name, sizeof name, "y%d", i);

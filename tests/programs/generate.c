@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "oracle.h"
 #include "program.h"
 #include "src/core/rng.h"
 
@@ -401,12 +402,6 @@ static bool draw_node(gen *g, int total)
     return id >= 0;
 }
 
-static bool owned(const program *p, int optimizer, int var)
-{
-    const poptimizer *o = &p->optimizer[optimizer];
-    return p->var[var].trainable && (o->module < 0 || o->module == p->var[var].module);
-}
-
 static bool is_read(const gen *g, int node)
 {
     for (int i = node + 1; i < g->g->nnodes; i++)
@@ -473,13 +468,43 @@ static void add_minimize(gen *g, int optimizer)
         bool any = false;
         tape_backward(g->w.t, g->w.value[loss]);
         for (int v = 0; v < g->p->nvars; v++)
-            any |= g->w.reads[v] >= 0 && owned(g->p, optimizer, v) &&
-                   tape_at(g->w.t, g->w.reads[v])->reached;
+            any |= g->w.reads[v] >= 0 && oracle_owns(g->p, optimizer, v) &&
+                   !oracle_freezes(g->p, optimizer, v) && tape_at(g->w.t, g->w.reads[v])->reached;
         if (any) {
             add_sink(g, (sink){.kind = SINK_MINIMIZE, .node = loss, .optimizer = optimizer});
             return;
         }
     }
+}
+
+/* Gives a variable the value of some node like it. */
+static void add_assign(gen *g)
+{
+    int var = g->p->nvars ? rnd_below(&g->r, g->p->nvars) : 0, fits[MAX_NODES], n = 0;
+    for (int i = 0; i < g->g->nnodes && g->p->nvars; i++)
+        if (tsr_dims_equal(gen_at(g, i)->shape, g->p->var[var].dims) &&
+            gen_at(g, i)->dtype == g->p->var[var].dtype &&
+            !(gen_at(g, i)->op == op_find("use") && gen_at(g, i)->var == var))
+            fits[n++] = i;
+    if (n)
+        add_sink(g, (sink){.kind = SINK_ASSIGN, .node = fits[rnd_below(&g->r, n)], .var = var});
+}
+
+/* Reads a variable behind what updates it so far. */
+static void append_updated(gen *g)
+{
+    if (!g->p->nvars || g->g->nnodes > MAX_NODES - 16)
+        return;
+    int var = rnd_below(&g->r, g->p->nvars);
+    for (int k = 0; k < g->g->nsinks; k++)
+        if (g->g->sink[k].kind == SINK_ASSIGN && rnd_chance(&g->r, 0.5))
+            var = g->g->sink[k].var;
+    const pvar *v = &g->p->var[var];
+    gen_append(g, (pnode){.op = op_find("updated"),
+                          .place = v->place,
+                          .shape = v->dims,
+                          .dtype = v->dtype,
+                          .var = var});
 }
 
 /* Splits the first axis of x over some dimensions of its placement, so that gradients are summed
@@ -558,6 +583,10 @@ void gen_graph(gen *g, int which, int nops)
         made += draw_node(g, total);
         if (rnd_chance(&g->r, 0.12))
             add_output(g, rnd_below(&g->r, g->g->nnodes));
+        if (rnd_chance(&g->r, 0.02))
+            add_assign(g);
+        if (rnd_chance(&g->r, 0.02))
+            append_updated(g);
         int o = rnd_below(&g->r, MAX_OPTIMIZERS);
         if (o < g->p->noptimizers && !minimized[o] && rnd_chance(&g->r, 4.0 / (nops + 4)) &&
             (which == 0 || rnd_chance(&g->r, 0.3))) {
@@ -569,9 +598,13 @@ void gen_graph(gen *g, int which, int nops)
     for (int o = 0; o < g->p->noptimizers && which == 0; o++)
         if (!minimized[o] && rnd_chance(&g->r, 0.8))
             add_minimize(g, o);
+    if (rnd_chance(&g->r, 0.3))
+        append_updated(g);
     if (rnd_chance(&g->r, 0.5))
         draw_node(g, total);
     add_output(g, g->g->nnodes - 1);
+    if (rnd_chance(&g->r, 0.1))
+        add_assign(g);
     for (int i = 0; i < g->g->nnodes; i++)
         if (gen_at(g, i)->op == op_find("use") && rnd_chance(&g->r, 0.1))
             add_output(g, i);

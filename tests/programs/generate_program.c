@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws what is around the graphs: placements, optimizers, what is done in which order. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,21 +60,57 @@ static void draw_place(gen *g, int at)
     write_place(p, at);
 }
 
+/* How gradients are clipped and scaled, and a module apart. */
+static void draw_treatment(gen *g, poptimizer *o)
+{
+    static const double types[] = {2, 2, 1, 3, INFINITY};
+    rnd *r = &g->r;
+    if (rnd_chance(r, 0.15))
+        o->clip_value = 0.125;
+    if (rnd_chance(r, 0.3)) {
+        o->clip_norm = rnd_chance(r, 0.5) ? 0.25 : 1;
+        o->norm_type = types[rnd_below(r, 5)];
+    }
+    if (rnd_chance(r, 0.1))
+        o->loss_scale = 8;
+    if (rnd_chance(r, 0.2)) {
+        o->group = rnd_below(r, g->p->nmodules);
+        o->group_lr = 0.02;
+        o->group_decay = rnd_chance(r, 0.5) ? 0.2 : 0;
+    }
+    if (rnd_chance(r, 0.08))
+        o->frozen = rnd_below(r, g->p->nmodules);
+}
+
 static void draw_optimizer(gen *g, poptimizer *o)
 {
     rnd *r = &g->r;
-    *o = (poptimizer){.kind = (opt_kind)rnd_below(r, 3),
-                      .module = rnd_chance(r, 0.5) ? -1 : rnd_below(r, g->p->nmodules)};
+    *o = (poptimizer){.kind = (opt_kind)rnd_below(r, OPT_KINDS),
+                      .module = rnd_chance(r, 0.5) ? -1 : rnd_below(r, g->p->nmodules),
+                      .loss_scale = 1,
+                      .norm_type = 2,
+                      .group = -1,
+                      .frozen = -1};
     o->lr = o->kind == OPT_SGD ? 0.1 : 0.01;
     o->weight_decay = rnd_chance(r, 0.4) ? 0.1 : 0;
     o->beta1 = 0.9;
-    o->beta2 = 0.999;
+    o->beta2 = o->kind == OPT_LION ? 0.99 : 0.999;
+    o->alpha = 0.9;
     o->eps = 1e-8;
     if (o->kind == OPT_SGD && rnd_chance(r, 0.6)) {
         o->momentum = 0.9;
         o->nesterov = rnd_chance(r, 0.4);
         o->dampening = !o->nesterov && rnd_chance(r, 0.3) ? 0.25 : 0;
     }
+    if (o->kind == OPT_RMSPROP && rnd_chance(r, 0.6)) {
+        o->centered = rnd_chance(r, 0.5);
+        o->momentum = o->centered ? 0 : 0.5;
+    }
+    if (o->kind == OPT_ADAGRAD && rnd_chance(r, 0.5)) {
+        o->lr_decay = 0.25;
+        o->start = 0.5;
+    }
+    draw_treatment(g, o);
     if (rnd_chance(r, 0.3))
         o->schedule = (tsr_schedule){
             .kind = TSR_SCHEDULE_STEP, .step_size = 2, .gamma = 0.5, .warmup = rnd_below(r, 3)};

@@ -101,6 +101,24 @@ static int eval_use(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_use = {"use", "tsr_use(^M, ^V, t0)", NULL, declare_use, eval_use, 0};
 
+/* The value behind the updates so far, through which no gradient flows. */
+static tsr_tensor *declare_updated(declared *d, const pnode *n, tsr_tensor *const *in)
+{
+    const pvar *v = &d->p->var[n->var];
+    (void)in;
+    return tsr_detach(tsr_read_updated(d->graph, tsr_module_find(d->module[v->module], v->last)));
+}
+
+static int eval_updated(walk *w, const pnode *n, const int *in)
+{
+    int now = w->updated[n->var] >= 0 ? w->updated[n->var] : eval_use(w, n, in);
+    return w->nudge ? now : tape_detach(w->t, now); /* differences look through it */
+}
+static const op_def op_updated = {
+    "updated",    "tsr_detach(tsr_read_updated(g, tsr_module_find(^M, ^V)))",
+    NULL,         declare_updated,
+    eval_updated, 0};
+
 /* --- made of nothing -------------------------------------------------------------------------- */
 static tsr_tensor *declare_random(declared *d, const pnode *n, tsr_tensor *const *in)
 {
@@ -322,6 +340,6 @@ static const op_def op_other_gradient = {
     "other_gradient", "OTHER", draw_other_gradient, declare_other_gradient, eval_other_gradient, 8};
 
 extern const op_def *const ops_source[];
-const op_def *const ops_source[] = {&op_input,     &op_from_local,     &op_use,      &op_random,
-                                    &op_full,      &op_arange,         &op_constant, &op_to_global,
-                                    &op_gradients, &op_other_gradient, NULL};
+const op_def *const ops_source[] = {
+    &op_input,  &op_from_local, &op_use,       &op_updated,   &op_random,         &op_full,
+    &op_arange, &op_constant,   &op_to_global, &op_gradients, &op_other_gradient, NULL};

@@ -27,8 +27,11 @@ void oracle_finish(oracle *o);
 /* One run of a graph; o->w then has all its values. */
 void oracle_run(oracle *o, const act *a);
 void oracle_set(oracle *o, const act *a);
-/* Whether an optimizer has a variable among its parameters. */
+/* Whether an optimizer has a variable among its parameters, and whether it is frozen there. */
 bool oracle_owns(const program *p, int optimizer, int var);
+bool oracle_freezes(const program *p, int optimizer, int var);
+/* Whether a module has parameters of an optimizer. */
+bool oracle_owns_in(const program *p, int optimizer, int module);
 /* States of an optimizer of that kind. */
 int oracle_states(const poptimizer *o);
 

@@ -7,6 +7,7 @@
  *   ^M   the module         ^V  its variable    ^L  all operands as a list
  */
 #include "print.h"
+#include "oracle.h"
 
 #include <math.h>
 #include <string.h>
@@ -196,17 +197,21 @@ static void put_node(FILE *out, const program *p, const pgraph *g, int at)
 static void put_optimizer(FILE *out, const program *p, int at)
 {
     const poptimizer *o = &p->optimizer[at];
-    fprintf(out, "    tsr_optimizer *o%d = tsr_%s(", at,
-            o->kind == OPT_SGD    ? "sgd"
-            : o->kind == OPT_ADAM ? "adam"
-                                  : "adamw");
+    static const char *const names[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lion"};
+    static const char *const opts[] = {"SGD", "ADAM", "ADAM", "RMSPROP", "ADAGRAD", "LION"};
+    fprintf(out, "    tsr_optimizer *o%d = tsr_%s(", at, names[o->kind]);
     fprintf(out, o->module < 0 ? "root" : "m%d", o->module);
-    fprintf(out, ", TSR_%s_OPTS(.lr = %g, .weight_decay = ", o->kind == OPT_SGD ? "SGD" : "ADAM",
-            o->lr);
-    fprintf(out, "%g", o->weight_decay);
+    fprintf(out, ", TSR_%s_OPTS(.lr = %g, .weight_decay = %g", opts[o->kind], o->lr,
+            o->weight_decay);
     if (o->kind == OPT_SGD)
         fprintf(out, ", .momentum = %g, .dampening = %g, .nesterov = %d", o->momentum, o->dampening,
                 o->nesterov);
+    if (o->kind == OPT_RMSPROP)
+        fprintf(out, ", .momentum = %g, .centered = %d, .alpha = %g", o->momentum, o->centered,
+                o->alpha);
+    if (o->kind == OPT_ADAGRAD)
+        fprintf(out, ", .lr_decay = %g, .initial_accumulator_value = %g, .eps = %g", o->lr_decay,
+                o->start, o->eps);
     const tsr_schedule *s = &o->schedule;
     if (s->kind || s->warmup)
         fprintf(out,
@@ -217,6 +222,14 @@ static void put_optimizer(FILE *out, const program *p, int at)
     fputs(", .state = ", out);
     put_sbp(out, o->state);
     fputs("));\n", out);
+    if (oracle_owns_in(p, at, o->group))
+        fprintf(
+            out,
+            "    CHECK(tsr_optimizer_param_group(o%d, \"m%d.*\", TSR_PARAM_GROUP_OPTS(.lr = %g, "
+            ".weight_decay = %g)));\n",
+            at, o->group, o->group_lr, o->group_decay);
+    if (oracle_owns_in(p, at, o->frozen))
+        fprintf(out, "    CHECK(tsr_optimizer_freeze(o%d, \"m%d.*\", true));\n", at, o->frozen);
 }
 
 static bool uses_place(const program *p, int place)
@@ -300,14 +313,33 @@ static void put_modules(FILE *out, const program *p)
     }
 }
 
-static void put_sinks(FILE *out, const pgraph *g, int after)
+static void put_minimize(FILE *out, const poptimizer *o, const sink *s)
+{
+    if (o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1)
+        fprintf(out,
+                "    tsr_minimize_with(o%d, 1, &t%d, TSR_MINIMIZE_OPTS(.clip_norm = %g, .norm_type "
+                "= %s, .clip_value = %g, .loss_scale = %g));\n",
+                s->optimizer, s->node, o->clip_norm,
+                isinf(o->norm_type) ? "INFINITY"
+                : o->norm_type == 1 ? "1"
+                : o->norm_type == 2 ? "2"
+                                    : "3",
+                o->clip_value, o->loss_scale);
+    else
+        fprintf(out, "    tsr_minimize(o%d, t%d);\n", s->optimizer, s->node);
+}
+
+static void put_sinks(FILE *out, const program *p, const pgraph *g, int after)
 {
     for (int i = 0; i < g->nsinks; i++) {
         const sink *s = &g->sink[i];
         if (s->after != after)
             continue;
         if (s->kind == SINK_MINIMIZE) {
-            fprintf(out, "    tsr_minimize(o%d, t%d);\n", s->optimizer, s->node);
+            put_minimize(out, &p->optimizer[s->optimizer], s);
+        } else if (s->kind == SINK_ASSIGN) {
+            fprintf(out, "    tsr_assign(tsr_module_find(root, \"%s\"), t%d);\n",
+                    p->var[s->var].name, s->node);
         } else if (s->kind == SINK_LOCAL) {
             fprintf(out, "    tsr_to_local(g, \"y%d\", t%d);\n", i, s->node);
         } else {
@@ -328,7 +360,7 @@ static void put_graph(FILE *out, const program *p, int at)
             at, g->training, (unsigned long long)g->seed);
     for (int i = 0; i < g->nnodes; i++) {
         put_node(out, p, g, i);
-        put_sinks(out, g, i);
+        put_sinks(out, p, g, i);
     }
     fprintf(out,
             "    CHECK(tsr_compile_with(g, TSR_COMPILE_OPTS(.bucket_mb = %g, .no_fusion = %d, "
@@ -360,7 +392,7 @@ static void put_run(FILE *out, const program *p, const act *a)
     }
     fprintf(out, "    CHECK(tsr_run(plan%d));\n", a->graph);
     for (int i = 0; i < g->nsinks; i++)
-        if (g->sink[i].kind != SINK_MINIMIZE)
+        if (g->sink[i].kind <= SINK_LOCAL)
             fprintf(out, "    show(plan%d, \"y%d\");\n", a->graph, i);
     for (int i = 0; i < p->nvars; i++)
         fprintf(out, "    show_variable(root, \"%s\");\n", p->var[i].name);

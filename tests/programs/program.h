@@ -41,7 +41,8 @@ typedef struct pnode {
     int64_t below; /* i64: all values are in [0, below), 0: unknown */
 } pnode;
 
-typedef enum sink_kind { SINK_OUTPUT, SINK_LOCAL, SINK_MINIMIZE } sink_kind;
+/* The first two are read after a run. */
+typedef enum sink_kind { SINK_OUTPUT, SINK_LOCAL, SINK_MINIMIZE, SINK_ASSIGN } sink_kind;
 /* A call without a tensor, made after node `after`. */
 typedef struct sink {
     sink_kind kind;
@@ -49,6 +50,7 @@ typedef struct sink {
     int place; /* -1: where the node is */
     tsr_sbp sbp;
     int optimizer;
+    int var; /* of SINK_ASSIGN */
 } sink;
 
 typedef struct pgraph {
@@ -79,12 +81,24 @@ typedef struct pvar {
     double *data; /* that value */
 } pvar;
 
-typedef enum opt_kind { OPT_SGD, OPT_ADAM, OPT_ADAMW } opt_kind;
+typedef enum opt_kind {
+    OPT_SGD,
+    OPT_ADAM,
+    OPT_ADAMW,
+    OPT_RMSPROP,
+    OPT_ADAGRAD,
+    OPT_LION,
+    OPT_KINDS
+} opt_kind;
 typedef struct poptimizer {
     opt_kind kind;
     int module; /* -1: the root */
-    double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
-    bool nesterov;
+    double lr, momentum, dampening, weight_decay, beta1, beta2, alpha, eps, lr_decay, start;
+    bool nesterov, centered;
+    double clip_norm, norm_type, clip_value, loss_scale; /* of tsr_minimize_with */
+    int group;                                           /* a module with numbers of its own; -1 */
+    double group_lr, group_decay;
+    int frozen; /* a module; -1 */
     tsr_schedule schedule;
     tsr_sbp state;
 } poptimizer;

@@ -110,7 +110,13 @@ static bool uses_var(const program *p, int var)
 {
     for (int g = 0; g < p->ngraphs; g++)
         for (int i = 0; i < p->graph[g].nnodes; i++)
-            if (p->graph[g].node[i].op == op_find("use") && p->graph[g].node[i].var == var)
+            if ((p->graph[g].node[i].op == op_find("use") ||
+                 p->graph[g].node[i].op == op_find("updated")) &&
+                p->graph[g].node[i].var == var)
+                return true;
+    for (int g = 0; g < p->ngraphs; g++)
+        for (int i = 0; i < p->graph[g].nsinks; i++)
+            if (p->graph[g].sink[i].kind == SINK_ASSIGN && p->graph[g].sink[i].var == var)
                 return true;
     return false;
 }
@@ -126,6 +132,9 @@ static void drop_var(program *p, int var)
     for (int g = 0; g < p->ngraphs; g++)
         for (int i = 0; i < p->graph[g].nnodes; i++)
             p->graph[g].node[i].var -= p->graph[g].node[i].var > var;
+    for (int g = 0; g < p->ngraphs; g++)
+        for (int i = 0; i < p->graph[g].nsinks; i++)
+            p->graph[g].sink[i].var -= p->graph[g].sink[i].var > var;
     free(p->var[var].data);
     memmove(&p->var[var], &p->var[var + 1], (size_t)(--p->nvars - var) * sizeof *p->var);
 }
@@ -219,7 +228,8 @@ static void try_nodes(shrinker *s, int g)
             done = offer(s, p);
             n = &s->best->graph[g].node[i < s->best->graph[g].nnodes ? i : 0];
         }
-        if (done || n->op == op_input || n->op == op_use || n->op == op_gradients)
+        if (done || n->op == op_input || n->op == op_use || n->op == op_gradients ||
+            n->op == op_find("updated"))
             continue;
         program *p = program_copy(s->best);
         pnode *m = &p->graph[g].node[i];
@@ -276,7 +286,7 @@ static void try_signatures(shrinker *s)
 
 static void try_options(shrinker *s)
 {
-    for (int k = 0; k < 7; k++) {
+    for (int k = 0; k < 8; k++) {
         program *p = program_copy(s->best);
         pgraph *g = &p->graph[0];
         bool changed = false;
@@ -292,6 +302,16 @@ static void try_options(shrinker *s)
         case 2:
             changed = g->bucket_mb != 0;
             g->bucket_mb = 0;
+            break;
+        case 7:
+            for (int i = 0; i < p->noptimizers; i++) {
+                poptimizer *o = &p->optimizer[i];
+                changed |= o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1 ||
+                           o->group >= 0 || o->frozen >= 0;
+                o->clip_norm = o->clip_value = 0;
+                o->loss_scale = 1;
+                o->group = o->frozen = -1;
+            }
             break;
         case 6:
             changed = g->free_links;

@@ -239,6 +239,8 @@ def compute(program):
             value = leaf(node)
             if value.is_floating_point():
                 value.requires_grad_()
+        elif name == "updated":
+            value = leaf(node)
         elif name == "gradients":
             value = gradients(node, nodes, values, reads, 0)
         elif name == "other_gradient":
@@ -275,6 +277,11 @@ def step(program, values, reads):
     """Variables after the updates: each starts from what the one before left; gradients are of the start."""
     now = {v: t.detach().clone() for v, t in reads.items()}
     for update in program["updates"]:
+        if not update["told"]:
+            return {}
+        if "assigns" in update:
+            now[update["var"]] = values[update["assigns"]].detach().clone()
+            continue
         ours = [v for v in update["vars"] if v in reads]
         if not ours:
             continue

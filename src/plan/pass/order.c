@@ -10,6 +10,10 @@
  * their gradients come, so that the updates from the first bucket run before the last bucket is
  * waited for.
  *
+ * A reader may have to come behind the update whose variable it reads as it was: it reads the new
+ * value too, or what is made of it; or two updates read each other's variables. It then reads a
+ * copy.
+ *
  * A *version* is what a value's bytes hold at a time. It is named by the value whose item wrote it;
  * a view shows its operand's version. Bytes have several versions only where an item writes over an
  * operand (tsri_op_over), or where a result is stored in a variable that the graph reads.
@@ -258,12 +262,15 @@ static tsr_status add_edges(orderer *o, sorter *s)
 }
 
 /* Puts the items into an order that all edges allow: the next item is always the one with the least
- * place among those that wait for nothing. */
-static tsr_status sort_items(orderer *o, const int *item_at, const int *place)
+ * place among those that wait for nothing. Sets *out_done to how many have one; the plan's items
+ * stay as they are where that is not all, and done[i] tells which. */
+static tsr_status sort_items(orderer *o, const int *item_at, const int *place, bool *done,
+                             int *out_done)
 {
     tsr_plan *plan = o->plan;
     tsri_item *old = plan->items;
-    int nold = plan->nitems, done = 0;
+    int nold = plan->nitems, cold = plan->citems;
+    *out_done = 0;
     size_t n = (size_t)nold;
     sorter s = {.first = tsri_pool_alloc(&plan->scratch, n * sizeof *s.first),
                 .waits = tsri_pool_alloc(&plan->scratch, n * sizeof *s.waits)};
@@ -277,30 +284,106 @@ static tsr_status sort_items(orderer *o, const int *item_at, const int *place)
         if (!s.waits[i])
             tsri_heap_put(&s.ready, place[i]);
     TSRI_TRY(tsri_plan_new_items(plan, nold));
-    for (; s.ready.n; done++) {
+    for (; s.ready.n; ++*out_done) {
         int i = item_at[s.ready.item[0]];
+        done[i] = true;
         tsri_heap_take(&s.ready, place[i]);
         TSRI_NEED(tsri_plan_add_item(plan, &old[i], old[i].in, old[i].out));
         for (int e = s.first[i]; e >= 0; e = s.edges[e].next)
             if (!--s.waits[s.edges[e].to])
                 tsri_heap_put(&s.ready, place[s.edges[e].to]);
     }
-    return done == nold ? TSR_OK
+    if (*out_done == nold)
+        return TSR_OK;
+    plan->items = old;
+    plan->nitems = nold;
+    plan->citems = cold;
+    return TSR_OK;
+}
+
+/* --- readers that can't come first ------------------------------------------------------------ */
+/* Returns an item without a place whose operands have all been made, so that it waits for readers
+ * of what it writes over alone. There is one: operands come from items before their reader. */
+static int find_blocked(const orderer *o, const bool *done)
+{
+    const tsr_plan *plan = o->plan;
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        bool made = !done[i] && it->kind != TSRI_ITEM_DEAD;
+        for (int j = 0; j < it->nin && made; j++) {
+            const int maker = o->maker[o->version[it->in[j]]];
+            made = maker < 0 || done[maker];
+        }
+        if (made)
+            for (int j = 0; j < it->nout; j++)
+                if (overwrites(plan, it, it->out[j]))
+                    return i;
+    }
+    return -1;
+}
+
+/* Gives those readers of what an item writes over that have no place yet copies, as they wait for
+ * the item itself: they read the variable's value before and behind its update, or two updates read
+ * each other's variables. */
+static tsr_status copy_for_readers(orderer *o, int blocked, const bool *done)
+{
+    tsr_plan *plan = o->plan;
+    tsri_item *old = plan->items;
+    const int nold = plan->nitems, nvalues = plan->nvalues;
+    int *copies = tsri_pool_alloc(&plan->scratch, (size_t)nvalues * sizeof *copies);
+    TSRI_NEED(copies);
+    memset(copies, -1, (size_t)nvalues * sizeof *copies);
+    TSRI_TRY(tsri_plan_new_items(plan, nold));
+    for (int i = 0; i < nold; i++) {
+        tsri_item it = old[i];
+        for (int j = 0; j < it.nin && !done[i] && i != blocked && it.kind != TSRI_ITEM_DEAD; j++) {
+            const int value = it.in[j];
+            if (o->overwrite[o->version[value]] != blocked)
+                continue;
+            if (copies[value] < 0)
+                copies[value] = tsri_plan_add_copy(plan, &it, value, plan->values[value].nhwc);
+            if (copies[value] < 0)
+                return TSR_ERR_NO_MEMORY;
+            it.in[j] = copies[value];
+            for (int k = 0; k < it.nout && j == 0 && tsri_item_shows(&it); k++)
+                plan->values[it.out[k]].alias = copies[value];
+        }
+        TSRI_NEED(tsri_plan_add_item(plan, &it, it.in, it.out));
+    }
+    return find_versions(o);
+}
+
+/* Orders the items once; *out_done becomes whether all have a place. Where they don't, some readers
+ * have copies now. */
+static tsr_status order_once(orderer *o, bool *out_done)
+{
+    tsr_plan *plan = o->plan;
+    const size_t n = (size_t)plan->nitems;
+    int *item_at = tsri_pool_alloc(&plan->scratch, n * sizeof *item_at);
+    int *place = tsri_pool_alloc(&plan->scratch, n * sizeof *place), ndone = 0;
+    bool *done = tsri_pool_alloc(&plan->scratch, n * sizeof *done), moves; /* some item has to */
+    TSRI_NEED(item_at && place && done);
+    TSRI_TRY(exchange_updates(o, item_at, place, &moves));
+    for (int v = 0; v < plan->nvalues && !moves; v++)
+        moves = o->overwrite[v] >= 0 && o->last_reader[v] > o->overwrite[v];
+    *out_done = true;
+    if (!moves)
+        return TSR_OK;
+    TSRI_TRY(sort_items(o, item_at, place, done, &ndone));
+    *out_done = ndone == (int)n;
+    if (*out_done)
+        return TSR_OK;
+    const int blocked = find_blocked(o, done);
+    return blocked >= 0 ? copy_for_readers(o, blocked, done)
                         : tsri_fail(TSR_ERR_INTERNAL, "updates wait for each other's readers");
 }
 
 tsr_status tsri_plan_order(tsr_plan *plan)
 {
     orderer o = {.plan = plan};
-    bool moves; /* some item has to move */
     TSRI_TRY(find_versions(&o));
     TSRI_TRY(copy_shared_operands(&o));
-    size_t n = (size_t)plan->nitems;
-    int *item_at = tsri_pool_alloc(&plan->scratch, n * sizeof *item_at);
-    int *place = tsri_pool_alloc(&plan->scratch, n * sizeof *place);
-    TSRI_NEED(item_at && place);
-    TSRI_TRY(exchange_updates(&o, item_at, place, &moves));
-    for (int v = 0; v < plan->nvalues && !moves; v++)
-        moves = o.overwrite[v] >= 0 && o.last_reader[v] > o.overwrite[v];
-    return moves ? sort_items(&o, item_at, place) : TSR_OK;
+    for (bool done = false; !done;)
+        TSRI_TRY(order_once(&o, &done));
+    return TSR_OK;
 }
