@@ -146,35 +146,101 @@ static tsr_schedule make_schedule(const tsri_program *p)
                          .step_size = s->step_size,
                          .gamma = s->gamma,
                          .steps = s->steps,
-                         .min_lr = s->min_lr};
-    if (made.kind == TSR_SCHEDULE_COSINE && !made.steps)
+                         .min_lr = s->min_lr,
+                         .milestones = s->milestones.v,
+                         .nmilestones = s->milestones.n,
+                         .start_factor = s->start_factor,
+                         .end_factor = s->end_factor,
+                         .restart_factor = s->restart_factor,
+                         .max_lr = s->max_lr,
+                         .pct_start = s->pct_start,
+                         .div_factor = s->div_factor,
+                         .final_div_factor = s->final_div_factor,
+                         .base_momentum = s->base_momentum,
+                         .max_momentum = s->max_momentum,
+                         .linear = s->linear,
+                         .three_phase = s->three_phase,
+                         .keep_momentum = s->keep_momentum};
+    const bool ends = made.kind == TSR_SCHEDULE_COSINE || made.kind == TSR_SCHEDULE_ONE_CYCLE;
+    if (ends && !made.steps)
         made.steps = p->steps - s->warmup;
-    if (made.kind == TSR_SCHEDULE_COSINE && made.steps < 1)
+    if (ends && made.steps < 1)
         made.kind = TSR_SCHEDULE_CONSTANT; /* all steps are warm-up */
     return made;
+}
+
+static tsr_optimizer *make_adam(tsr_module *m, const tsri_config_optimizer *o,
+                                tsr_schedule schedule, tsr_sbp state)
+{
+    const tsr_adam_opts *opts =
+        TSR_ADAM_OPTS(.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
+                      .weight_decay = o->weight_decay, .schedule = schedule, .state = state);
+    return o->head.variant == TSRI_OPTIMIZER_ADAM    ? tsr_adam(m, opts)
+           : o->head.variant == TSRI_OPTIMIZER_ADAMW ? tsr_adamw(m, opts)
+                                                     : tsr_lamb(m, opts);
+}
+
+static tsr_optimizer *make_of_kind(tsr_module *m, const tsri_config_optimizer *o,
+                                   tsr_schedule schedule, tsr_sbp state)
+{
+    switch (o->head.variant) {
+    case TSRI_OPTIMIZER_SGD:
+        return tsr_sgd(m,
+                       TSR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .dampening = o->dampening,
+                                    .weight_decay = o->weight_decay, .nesterov = o->nesterov,
+                                    .schedule = schedule, .state = state));
+    case TSRI_OPTIMIZER_RMSPROP:
+        return tsr_rmsprop(
+            m, TSR_RMSPROP_OPTS(.lr = o->lr, .alpha = o->alpha, .eps = o->eps,
+                                .momentum = o->momentum, .weight_decay = o->weight_decay,
+                                .centered = o->centered, .schedule = schedule, .state = state));
+    case TSRI_OPTIMIZER_ADAGRAD:
+        return tsr_adagrad(
+            m, TSR_ADAGRAD_OPTS(.lr = o->lr, .lr_decay = o->lr_decay, .eps = o->eps,
+                                .initial_accumulator_value = o->initial_accumulator_value,
+                                .weight_decay = o->weight_decay, .schedule = schedule,
+                                .state = state));
+    case TSRI_OPTIMIZER_LION:
+        return tsr_lion(m, TSR_LION_OPTS(.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2,
+                                         .weight_decay = o->weight_decay, .schedule = schedule,
+                                         .state = state));
+    default:
+        return make_adam(m, o, schedule, state);
+    }
+}
+
+static tsr_status make_groups(tsri_program *p)
+{
+    const tsri_section *s = &tsri_group_section;
+    const tsri_items *groups = &p->experiment->optimizer.groups;
+    const tsri_config_group *g = groups->items;
+    for (int i = 0; i < groups->n; i++) {
+        const bool freezes = tsri_section_has(s, &g[i], "frozen");
+        const bool has_lr = tsri_section_has(s, &g[i], "lr");
+        const bool has_decay = tsri_section_has(s, &g[i], "weight_decay");
+        tsr_param_group_opts opts = *TSR_PARAM_GROUP_OPTS();
+        opts.lr = has_lr ? g[i].lr : opts.lr;
+        opts.weight_decay = has_decay ? g[i].weight_decay : opts.weight_decay;
+        tsr_status status = TSR_OK;
+        if (has_lr || has_decay || !freezes)
+            status = tsr_optimizer_param_group(p->optimizer, g[i].match, &opts);
+        if (status == TSR_OK && freezes)
+            status = tsr_optimizer_freeze(p->optimizer, g[i].match, g[i].frozen);
+        if (status != TSR_OK)
+            return tsri_program_fail(tsri_section_node(&g[i], "match"), status);
+    }
+    return TSR_OK;
 }
 
 static tsr_status make_optimizer(tsri_program *p)
 {
     const tsri_config_optimizer *o = &p->experiment->optimizer;
-    tsr_schedule schedule = make_schedule(p);
     const tsri_config_placement *where =
         tsri_experiment_placement(p->experiment, p->experiment->tensors.input.placement.name);
     tsr_sbp state = tsri_sbp_extend(o->state.sbp, where->ranks.ndim);
-    if (o->head.variant == TSRI_OPTIMIZER_SGD) {
-        p->optimizer = tsr_sgd(
-            p->module, TSR_SGD_OPTS(.lr = o->lr, .momentum = o->momentum, .dampening = o->dampening,
-                                    .weight_decay = o->weight_decay, .nesterov = o->nesterov,
-                                    .schedule = schedule, .state = state));
-    } else {
-        const tsr_adam_opts *opts =
-            TSR_ADAM_OPTS(.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
-                          .weight_decay = o->weight_decay, .schedule = schedule, .state = state);
-        p->optimizer = o->head.variant == TSRI_OPTIMIZER_ADAM ? tsr_adam(p->module, opts)
-                                                              : tsr_adamw(p->module, opts);
-    }
+    p->optimizer = make_of_kind(p->module, o, make_schedule(p), state);
     const tsri_yaml *node = o->head.node ? o->head.node : p->experiment->head.node;
-    return p->optimizer ? TSR_OK : tsri_program_fail(node, TSR_ERR_INVALID);
+    return p->optimizer ? make_groups(p) : tsri_program_fail(node, TSR_ERR_INVALID);
 }
 
 /* --- data ------------------------------------------------------------------------------------- */
@@ -324,7 +390,11 @@ tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
     TSRI_TRY(make_model(p, &s));
     TSRI_TRY(make_optimizer(p));
     TSRI_TRY(declare_step(p, &s, &loss));
-    tsr_minimize_at(p->optimizer, loss, at.file, at.line);
+    const tsri_config_optimizer *o = &e->optimizer;
+    const tsr_minimize_opts *how =
+        TSR_MINIMIZE_OPTS(.clip_norm = o->clip_norm, .clip_value = o->clip_value,
+                          .loss_scale = o->loss_scale);
+    tsr_minimize_with_at(p->optimizer, 1, &loss, how, at.file, at.line);
     tsr_sbp sbp = tsri_sbp_b(tsr_placement_ndim(tsr_tensor_placement(loss)));
     tsr_output_at(p->graph, "loss", loss, NULL, sbp, tensors.file, tensors.line);
     tsri_fetch *fetch = tsri_pool_alloc(&p->inside->pool, sizeof *fetch);

@@ -68,6 +68,11 @@ typedef struct tsri_config_schedule {
     tsri_head head; /* variant: tsr_schedule_kind */
     int64_t warmup, step_size, steps;
     double gamma, min_lr;
+    tsri_ints milestones;
+    int64_t restart_factor;
+    double start_factor, end_factor, max_lr, pct_start, div_factor, final_div_factor;
+    double base_momentum, max_momentum;
+    bool linear, three_phase, keep_momentum;
 } tsri_config_schedule;
 
 typedef struct tsri_config_state {
@@ -75,11 +80,28 @@ typedef struct tsri_config_state {
     tsr_sbp sbp;
 } tsri_config_state;
 
-enum { TSRI_OPTIMIZER_SGD, TSRI_OPTIMIZER_ADAM, TSRI_OPTIMIZER_ADAMW };
+typedef struct tsri_config_group {
+    tsri_head head;
+    const char *match;
+    double lr, weight_decay;
+    bool frozen;
+} tsri_config_group;
+
+enum {
+    TSRI_OPTIMIZER_SGD,
+    TSRI_OPTIMIZER_ADAM,
+    TSRI_OPTIMIZER_ADAMW,
+    TSRI_OPTIMIZER_RMSPROP,
+    TSRI_OPTIMIZER_ADAGRAD,
+    TSRI_OPTIMIZER_LION,
+    TSRI_OPTIMIZER_LAMB,
+};
 typedef struct tsri_config_optimizer {
     tsri_head head; /* variant: TSRI_OPTIMIZER_... */
-    double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
-    bool nesterov;
+    double lr, momentum, dampening, weight_decay, beta1, beta2, eps, alpha, lr_decay;
+    double initial_accumulator_value, clip_norm, clip_value, loss_scale;
+    bool nesterov, centered;
+    tsri_items groups; /* tsri_config_group */
     tsri_config_schedule schedule;
     tsri_config_state state;
 } tsri_config_optimizer;
@@ -152,8 +174,8 @@ struct tsri_experiment {
 };
 
 extern const tsri_section tsri_experiment_section, tsri_model_section, tsri_data_section,
-    tsri_tensors_section, tsri_layout_section, tsri_pattern_section, tsri_optimizer_section,
-    tsri_schedule_section, tsri_train_section;
+    tsri_tensors_section, tsri_layout_section, tsri_pattern_section, tsri_group_section,
+    tsri_optimizer_section, tsri_schedule_section, tsri_train_section;
 /* The section of the model's arguments. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
 

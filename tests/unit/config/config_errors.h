@@ -240,12 +240,13 @@ static const struct {
      "5:47: parameters[0].sbp: signature S(0) has 1 entry; placement grid has 2 dimensions, and "
      "a signature one entry for each"},
     {TRAIN, NULL, "optimizer: {name: sgdd}\n",
-     "5:19: optimizer.name: found 'sgdd'; legal are sgd, adam, adamw; did you mean 'sgd'?"},
+     "5:19: optimizer.name: found 'sgdd'; legal are sgd, adam, adamw, rmsprop, adagrad, "
+     "lion, lamb; did you mean 'sgd'?"},
     {TRAIN, NULL, "optimizer: {lr: 1}\n",
-     "5:1: optimizer: 'name' is missing; legal are sgd, adam, adamw"},
+     "5:1: optimizer: 'name' is missing; legal are sgd, adam, adamw, rmsprop, adagrad, lion, lamb"},
     {TRAIN, NULL, "optimizer: {name: sgd, beta1: 0.9}\n",
-     "5:24: optimizer.beta1: unknown key; legal are name, lr, schedule, state, momentum, "
-     "dampening, weight_decay, nesterov"},
+     "5:24: optimizer.beta1: unknown key; legal are name, schedule, state, groups, clip_norm, "
+     "clip_value, loss_scale, lr, momentum, dampening, weight_decay, nesterov"},
     {TRAIN, NULL, "optimizer: {name: adam, beta1: 1}\n",
      "5:32: optimizer.beta1: found '1'; legal is a number from 0 to 0.999999999"},
     {TRAIN, NULL, "optimizer: {name: sgd, lr: -1}\n",

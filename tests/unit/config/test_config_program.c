@@ -18,6 +18,7 @@
 #include "src/config/program.h"
 #include "src/data/npy.h"
 #include "src/graph/graph.h"
+#include "src/optim/optim.h"
 #include "tests/unit/files.h"
 #include "tests/sample.h"
 
@@ -267,6 +268,35 @@ static void test_training(void **state)
     }
 }
 
+/* Every optimizer and schedule trains, alike on one rank and on two. */
+static void test_optimizers(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {
+        "{name: sgd, lr: 0.2, clip_norm: 0.5, schedule: {name: exponential, gamma: 0.9}}",
+        "{name: rmsprop, momentum: 0.5, centered: true, schedule: {name: linear}}",
+        "{name: adagrad, lr_decay: 0.1, initial_accumulator_value: 0.5, loss_scale: 8, "
+        "schedule: {name: multi_step, milestones: [3, 7]}}",
+        "{name: lion, lr: 0.01, weight_decay: 0.1, schedule: {name: one_cycle, max_lr: 0.02}}",
+        "{name: lamb, lr: 0.02, schedule: {name: cosine_restarts, steps: 4}}",
+        "{name: adamw, clip_value: 0.1, groups: [{match: '*.bias', weight_decay: 0, lr: 0.01}, "
+        "{match: '0.*', frozen: true}]}"};
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        double losses[2][64];
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            char text[1024];
+            snprintf(text, sizeof text,
+                     "tessera: 1\nplacements: {d: {ranks: [0%s]}}\n" NET_BUT_OPTIMIZER
+                     "optimizer: %s\n",
+                     ranks > 1 ? ", 1" : "", optimizers[i]);
+            assert_int_equal(train(text, losses[ranks - 1]), 15);
+        }
+        assert_true(losses[0][14] < losses[0][0]);
+        for (int k = 0; k < 15; k++)
+            assert_true(fabs(losses[0][k] - losses[1][k]) < 1e-4);
+    }
+}
+
 static tsr_status save_weights(tsr_world *w, void *arg)
 {
     const tsri_experiment *e = arg;
@@ -306,6 +336,47 @@ static tsr_status plan_text(const char *text, int nranks, tsri_program **out_pro
     *out_experiment = load(text);
     assert_int_equal(tsr_world_create_virtual(nranks, 0, out_world), TSR_OK);
     return tsri_program_build(*out_experiment, *out_world, NULL, out_program);
+}
+
+/* The keys of an optimizer reach it. */
+static void test_optimizer_keys(void **state)
+{
+    (void)state;
+    tsri_program *p;
+    tsri_experiment *e;
+    tsr_world *w;
+    assert_int_equal(
+        plan_text("tessera: 1\nplacements: {d: {ranks: [0]}}\n" NET_BUT_OPTIMIZER
+                  "optimizer: {name: rmsprop, alpha: 0.5, momentum: 0.25, schedule: {name: "
+                  "one_cycle, pct_start: 0.5, three_phase: true, max_lr: 3}, groups: [{match: "
+                  "'*.weight', lr: 7}, {match: '0.*', frozen: true}, {match: '0.bias', frozen: "
+                  "false}]}\n",
+                  1, &p, &e, &w),
+        TSR_OK);
+    const tsr_optimizer *o = p->optimizer;
+    assert_true(o->kind == TSRI_OPTIM_RMSPROP && o->groups[0].number[TSRI_ALPHA] == 0.5);
+    assert_true(o->groups[0].number[TSRI_MOMENTUM] == 0.25);
+    const tsr_schedule *s = &o->groups[0].schedule;
+    assert_true(s->kind == TSR_SCHEDULE_ONE_CYCLE && s->pct_start == 0.5 && s->three_phase);
+    assert_true(s->max_lr == 3 && s->steps == 15 && s->div_factor == 25);
+    assert_true(o->ngroups == 2 && o->groups[1].number[TSRI_LR] == 7);
+    for (int i = 0; i < o->nslots; i++) {
+        char name[TSRI_NAME_MAX];
+        tsri_variable_qualified_name(o->slots[i].param, name, sizeof name);
+        const tsri_optim_class *c = &o->classes[o->slots[i].class];
+        assert_int_equal(c->frozen, !strcmp(name, "0.weight"));
+        assert_int_equal(c->group, strstr(name, "weight") != NULL);
+    }
+    tsri_program_destroy(p);
+    tsr_world_destroy(w);
+    tsri_experiment_destroy(e);
+    assert_int_not_equal(plan_text("tessera: 1\nplacements: {d: {ranks: [0]}}\n" NET_BUT_OPTIMIZER
+                                   "optimizer: {name: sgd, groups: [{match: 'x.*', lr: 1}]}\n",
+                                   1, &p, &e, &w),
+                         TSR_OK);
+    assert_non_null(strstr(tsr_last_error(), "no name of the optimizer's 4 parameters fits 'x.*'"));
+    tsr_world_destroy(w);
+    tsri_experiment_destroy(e);
 }
 
 static void test_planning(void **state)
@@ -595,11 +666,22 @@ int main(void)
 {
 #define FOLDER(fn) cmocka_unit_test_setup_teardown(fn, make_test_dir, remove_test_dir)
     const struct CMUnitTest tests[] = {
-        FOLDER(test_graph),       FOLDER(test_results),   FOLDER(test_locals),
-        FOLDER(test_values),      FOLDER(test_random),    FOLDER(test_training),
-        FOLDER(test_init),        FOLDER(test_planning),  FOLDER(test_planning_without_files),
-        FOLDER(test_patterns),    FOLDER(test_examples),  FOLDER(test_errors),
-        FOLDER(test_small_world), FOLDER(test_no_memory),
+        FOLDER(test_graph),
+        FOLDER(test_results),
+        FOLDER(test_locals),
+        FOLDER(test_values),
+        FOLDER(test_random),
+        FOLDER(test_training),
+        FOLDER(test_optimizers),
+        FOLDER(test_optimizer_keys),
+        FOLDER(test_init),
+        FOLDER(test_planning),
+        FOLDER(test_planning_without_files),
+        FOLDER(test_patterns),
+        FOLDER(test_examples),
+        FOLDER(test_errors),
+        FOLDER(test_small_world),
+        FOLDER(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
