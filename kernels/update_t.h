@@ -24,7 +24,9 @@ REAL_FN REAL UPDATE(begin)(const SCALAR *c, REAL *p, REAL g)
         g = num(c[TSRI_HYPER_SCALE]) * g;
     if (c[TSRI_HYPER_DECAY] != 0)
         g = mad(num(c[TSRI_HYPER_DECAY]), *p, g);
-    if (c[TSRI_HYPER_SHRINK] != 1)
+    if (c[TSRI_HYPER_SHRINK] == 0) /* whatever it was */
+        *p = num(0);
+    else if (c[TSRI_HYPER_SHRINK] != 1)
         *p = *p * num(c[TSRI_HYPER_SHRINK]);
     return g;
 }

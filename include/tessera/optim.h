@@ -222,7 +222,8 @@ TSR_API tsr_status tsr_optimizer_freeze(tsr_optimizer *o, const char *pattern, b
 TSR_API void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line);
 #define tsr_minimize(...) tsr_minimize_at(__VA_ARGS__, TSR_HERE)
 
-/* How tsr_minimize_with treats gradients, in the order of its fields. */
+/* How tsr_minimize_with treats gradients. They are added up, then clipped by value, then by norm.
+ */
 typedef struct tsr_minimize_opts {
     size_t size;
     double loss_scale; /* the losses are multiplied by it, and gradients divided; default 1 */
@@ -230,11 +231,18 @@ typedef struct tsr_minimize_opts {
     double clip_norm;  /* gradients are scaled down so that the norm of all together is at most
                           this, as PyTorch's clip_grad_norm_ does; 0: they are not */
     double norm_type;  /* its power; INFINITY: the largest element; default 2 */
+    /* Runs of which each update takes the mean of the gradients: the parameters change in the last
+     * of them alone, and steps count these. Clipping and the norm are those of the mean so far.
+     * Graphs of one optimizer accumulate alike, and for the same parameters. Default 1. */
+    int64_t accumulate;
     tsr_tensor **out_norm; /* gets the norm before it is clipped, an f64 scalar; NULL: unasked */
 } tsr_minimize_opts;
-#define TSR_MINIMIZE_OPTS(...)   \
-    (&(const tsr_minimize_opts){ \
-        .size = sizeof(tsr_minimize_opts), .loss_scale = 1, .norm_type = 2, __VA_ARGS__})
+#define TSR_MINIMIZE_OPTS(...)                                     \
+    (&(const tsr_minimize_opts){.size = sizeof(tsr_minimize_opts), \
+                                .loss_scale = 1,                   \
+                                .norm_type = 2,                    \
+                                .accumulate = 1,                   \
+                                __VA_ARGS__})
 /* As tsr_minimize, of the sum of n losses, with options (NULL: none). The norm is that of the whole
  * gradients, however they are laid out. */
 TSR_API void tsr_minimize_with_at(tsr_optimizer *o, int n, tsr_tensor *const *losses,

@@ -393,7 +393,7 @@ tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
     const tsri_config_optimizer *o = &e->optimizer;
     const tsr_minimize_opts *how =
         TSR_MINIMIZE_OPTS(.clip_norm = o->clip_norm, .clip_value = o->clip_value,
-                          .loss_scale = o->loss_scale);
+                          .loss_scale = o->loss_scale, .accumulate = o->accumulate);
     tsr_minimize_with_at(p->optimizer, 1, &loss, how, at.file, at.line);
     tsr_sbp sbp = tsri_sbp_b(tsr_placement_ndim(tsr_tensor_placement(loss)));
     tsr_output_at(p->graph, "loss", loss, NULL, sbp, tensors.file, tensors.line);

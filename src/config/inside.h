@@ -101,6 +101,7 @@ typedef struct tsri_config_optimizer {
     double lr, momentum, dampening, weight_decay, beta1, beta2, eps, alpha, lr_decay;
     double initial_accumulator_value, clip_norm, clip_value, loss_scale;
     bool nesterov, centered;
+    int64_t accumulate;
     tsri_items groups; /* tsri_config_group */
     tsri_config_schedule schedule;
     tsri_config_state state;

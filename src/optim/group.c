@@ -329,6 +329,7 @@ void tsri_optimizer_describe(const void *optimizer, FILE *f)
     for (int i = 0; i < o->ngroups; i++)
         describe_group(o, &o->groups[i], f);
     fprintf(f, "nesterov: %d\n", o->nesterov);
+    fprintf(f, "runs of an update: %lld\n", (long long)o->accumulate);
     fprintf(f, "state: %s\n", o->state_sbp.ndim ? tsr_sbp_format(o->state_sbp, sbp) : "auto");
     for (int i = 0; i < o->nslots; i++)
         if (o->classes[o->slots[i].class].frozen)

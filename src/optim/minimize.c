@@ -96,6 +96,9 @@ static bool check_options(const tsri_ctx *c, const tsr_minimize_opts *m)
     if (!(m->loss_scale > 0 && isfinite(m->loss_scale)))
         return tsri_op_refuse(c, TSR_ERR_INVALID, "loss_scale %g must be finite and above 0",
                               m->loss_scale);
+    if (m->accumulate < 1)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "accumulate %lld must be at least 1",
+                              (long long)m->accumulate);
     return tsri_want_norm(c, 1, m->norm_type);
 }
 
@@ -158,6 +161,8 @@ static void minimize(tsri_ctx *c, tsr_optimizer *o, int n, tsr_tensor *const *lo
     warn_of_evaluation(c->g, loss, c->loc);
     const bool was_backward = c->g->in_backward;
     c->g->in_backward = true;
+    if (!tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
+        return;
     for (int i = 0; i < t.n && m->clip_value > 0; i++)
         if (t.grads[i])
             t.grads[i] = tsri_make_clipped(c, t.grads[i], m->clip_value * m->loss_scale);

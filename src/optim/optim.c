@@ -16,9 +16,11 @@ static void destroy_optimizer(void *object)
     tsr_optimizer *o = object;
     tsri_world_disown(&o->owned);
     tsri_live_remove(o, TSRI_LIVE_OPTIMIZER);
-    for (int i = 0; i < o->nslots; i++)
+    for (int i = 0; i < o->nslots; i++) {
+        tsri_variable_destroy(o->slots[i].gradient);
         for (int j = 0; j < TSRI_UPDATE_STATES; j++)
             tsri_variable_destroy(o->slots[i].state[j]);
+    }
     for (int i = 0; i < o->nhypers; i++)
         tsri_variable_destroy(o->hypers[i].variable);
     for (int i = 0; i < o->ngroups; i++) {

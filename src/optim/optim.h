@@ -54,6 +54,7 @@ typedef struct tsri_optim_slot {
     int class;                               /* by which it gets its numbers */
     bool named;                              /* in the call under way */
     tsr_variable *state[TSRI_UPDATE_STATES]; /* by update_list.h; NULL: none */
+    tsr_variable *gradient;                  /* the mean so far; NULL: it does not accumulate */
 } tsri_optim_slot;
 
 /* The memory of TSR_SCHEDULE_PLATEAU. */
@@ -83,6 +84,7 @@ typedef struct tsri_optim_class {
 /* The numbers that updates of one class read on one placement: f64[TSRI_HYPER_COUNT], B. */
 typedef enum tsri_hyper_part {
     TSRI_HYPER_UPDATE = 0, /* all of the update */
+    TSRI_HYPER_MEAN,       /* of adding a gradient to the mean so far */
     TSRI_HYPER_DIRECTION,  /* LAMB: of Adam's step in it */
 } tsri_hyper_part;
 typedef struct tsri_hyper {
@@ -100,11 +102,13 @@ struct tsr_optimizer {
     const char *name; /* "sgd", "adam", "adamw" */
     uint32_t numbers; /* bit i: it has tsri_number i */
     bool nesterov, decoupled;
-    int has;           /* the states that it keeps: attrs.update.has */
-    double start;      /* what the first of them starts from */
-    tsr_sbp state_sbp; /* AUTO: the parameter's */
-    int64_t step;      /* updates made */
-    double grad_scale; /* gradients are multiplied by it */
+    int has;            /* the states that it keeps: attrs.update.has */
+    double start;       /* what the first of them starts from */
+    tsr_sbp state_sbp;  /* AUTO: the parameter's */
+    int64_t accumulate; /* runs of an update; 0 until a graph uses the optimizer */
+    int64_t step;       /* updates made */
+    int64_t runs;       /* and runs, which masks follow */
+    double grad_scale;  /* gradients are multiplied by it */
     int nslots;
     tsri_optim_slot *slots;
     int ngroups;
@@ -135,6 +139,10 @@ double tsri_group_lr(const tsr_optimizer *o, const tsri_optim_group *group);
 /* Checks that an optimizer can update in the graph of *c. */
 struct tsri_ctx;
 bool tsri_want_optimizer(const struct tsri_ctx *c, const tsr_optimizer *o);
+/* Puts the mean of the gradients of some runs, so far, in the place of grads[i] (NULL: none) of the
+ * parameter params[i]. Nothing changes where each run updates. False: the graph has failed. */
+bool tsri_accumulate(const struct tsri_ctx *c, tsr_optimizer *o, int64_t runs, int n,
+                     tsr_variable *const *params, tsr_tensor **grads);
 /*
  * Declares the updates of n parameters from their gradients, tensors of the graph of the
  * parameters' shapes, dtypes and placements (NULL: no update of that one), and what is done before

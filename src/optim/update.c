@@ -64,13 +64,22 @@ static void prepare(const tsr_optimizer *o, const tsri_hyper *hyper, double *h)
     const tsri_optim_group *group = &o->groups[class->group];
     const double lr = tsri_group_lr(o, group), t = (double)class->step + 1;
     const double decay = tsri_optim_number(o, group, TSRI_WEIGHT_DECAY);
+    const bool skips = class->frozen || (o->runs + 1) % o->accumulate != 0;
     h[TSRI_HYPER_LR] = lr;
-    h[TSRI_HYPER_SKIP] = class->frozen;
+    h[TSRI_HYPER_SKIP] = skips;
     h[TSRI_HYPER_SCALE] = o->grad_scale;
     h[TSRI_HYPER_SHRINK] = o->decoupled ? 1 - lr * decay : 1;
     h[TSRI_HYPER_DECAY] = o->decoupled ? 0 : decay;
+    if (hyper->part == TSRI_HYPER_MEAN) { /* p is the mean */
+        h[TSRI_HYPER_LR] = -1 / (double)o->accumulate;
+        h[TSRI_HYPER_SKIP] = class->frozen;
+        h[TSRI_HYPER_SCALE] = 1;
+        h[TSRI_HYPER_DECAY] = 0;
+        h[TSRI_HYPER_SHRINK] = o->runs % o->accumulate == 0 ? 0 : 1;
+        return;
+    }
     if (o->kind == TSRI_OPTIM_LAMB && hyper->part == TSRI_HYPER_UPDATE) {
-        h[TSRI_HYPER_LR] = class->frozen ? 0 : lr; /* ops read it, which know no skipping */
+        h[TSRI_HYPER_LR] = skips ? 0 : lr; /* ops read it, which know no skipping */
         h[TSRI_HYPER_DECAY] = decay;
         return;
     }
@@ -89,6 +98,8 @@ static tsr_status before_run(void *arg)
         prepare(o, &o->hypers[i], h);
         TSRI_TRY(tsri_variable_write(o->hypers[i].variable, 0, h, sizeof h));
     }
+    if (++o->runs % o->accumulate != 0)
+        return TSR_OK;
     for (int i = 0; i < o->nclasses; i++)
         o->classes[i].step += !o->classes[i].frozen;
     o->step++;
@@ -367,6 +378,8 @@ static bool add_updates(applying *a, int n, tsr_variable *const *params, tsr_ten
         a->o->slots[i].named = false;
     for (int i = 0; i < a->o->nhypers; i++)
         a->o->hypers[i].scaled = NULL;
+    if (!a->o->accumulate)
+        a->o->accumulate = 1;
     for (int i = 0, last = -1; i < n; i++) {
         if (!grads[i])
             continue;
@@ -379,6 +392,94 @@ static bool add_updates(applying *a, int n, tsr_variable *const *params, tsr_ten
     return true;
 }
 
+/* --- means over runs -------------------------------------------------------------------------- */
+/* Makes the variable with the mean of a parameter's gradients. */
+static tsr_status make_mean(tsr_optimizer *o, tsri_optim_slot *slot)
+{
+    const tsr_variable *p = slot->param;
+    char name[TSRI_NAME_MAX], mean[TSRI_NAME_MAX + 32];
+    if (!slot->gradient) {
+        tsri_variable_qualified_name(p, name, sizeof name);
+        snprintf(mean, sizeof mean, "%s.gradient", name);
+        TSRI_TRY(tsri_variable_create(o->world, mean, p->placement, p->dtype, p->shape,
+                                      tsri_optim_state_sbp(o, p), (tsr_init){0}, &slot->gradient));
+    }
+    if (!slot->gradient->ready)
+        slot->gradient->sbp = tsri_optim_state_sbp(o, p);
+    return TSR_OK;
+}
+
+/* Declares that a gradient is added to the mean so far; returns that, or NULL. */
+static tsr_tensor *add_to_mean(applying *a, tsri_optim_slot *slot, tsr_tensor *grad)
+{
+    tsr_graph *g = a->c.g;
+    if (make_mean(a->o, slot) != TSR_OK) {
+        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+        return NULL;
+    }
+    tsr_tensor *in[] = {tsri_graph_current(g, slot->gradient, a->c.loc), grad,
+                        read_numbers(a, slot, TSRI_HYPER_MEAN, NULL)};
+    if (g->status != TSR_OK)
+        return NULL;
+    tsri_op *op = tsri_graph_add_all_like(TSRI_OP_SGD, NULL, 3, in, 1, in[0], a->c.loc);
+    if (!op)
+        return NULL;
+    op->name = in[0]->op->name;
+    op->backward = true;
+    tsri_graph_write(g, op, 0, slot->gradient);
+    return op->out[0];
+}
+
+/* Checks that this graph accumulates as those before it did: as often, and the same parameters. */
+static bool check_alike(const applying *a, int64_t runs)
+{
+    const tsr_optimizer *o = a->o;
+    if (o->accumulate && o->accumulate != runs)
+        return tsri_op_refuse(&a->c, TSR_ERR_STATE,
+                              "the optimizer updates once in %lld runs here, and once in %lld in "
+                              "another graph",
+                              (long long)runs, (long long)o->accumulate);
+    for (int i = 0; i < o->nslots && o->accumulate > 1; i++) {
+        const tsri_optim_slot *slot = &o->slots[i];
+        if ((slot->gradient != NULL) == slot->named)
+            continue;
+        char name[TSRI_NAME_MAX];
+        tsri_variable_qualified_name(slot->param, name, sizeof name);
+        return tsri_op_refuse(&a->c, TSR_ERR_STATE,
+                              "%s is updated %s: graphs that accumulate with one optimizer update "
+                              "the same parameters",
+                              name,
+                              slot->named ? "here, but not in another graph"
+                                          : "in another graph, but not here");
+    }
+    return true;
+}
+
+bool tsri_accumulate(const tsri_ctx *c, tsr_optimizer *o, int64_t runs, int n,
+                     tsr_variable *const *params, tsr_tensor **grads)
+{
+    applying a = {.c = *c, .o = o};
+    for (int i = 0; i < o->nslots; i++)
+        o->slots[i].named = false;
+    for (int i = 0, last = -1; i < n; i++) {
+        tsri_optim_slot *slot = grads[i] ? find_slot(o, params[i], &last) : NULL;
+        if (slot)
+            slot->named = true;
+    }
+    if (!check_alike(&a, runs))
+        return false;
+    o->accumulate = runs;
+    for (int i = 0, last = -1; i < n && runs > 1; i++) {
+        if (!grads[i] || grads[i]->failed)
+            continue;
+        grads[i] = add_to_mean(&a, find_slot(o, params[i], &last), grads[i]);
+        if (!grads[i])
+            return false;
+    }
+    return true;
+}
+
+/* --- updates ---------------------------------------------------------------------------------- */
 void tsri_apply_gradients(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variable *const *params,
                           tsr_tensor *const *grads, tsr_tensor *scale)
 {
@@ -389,7 +490,7 @@ void tsri_apply_gradients(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variab
     tsri_graph_add_hook(g, (tsri_hook){before_run, tsri_optimizer_describe, o});
     /* Masks follow the training step, whichever graph runs it. */
     if (g->step_value == &g->own_step)
-        g->step_value = &o->step;
+        g->step_value = &o->runs;
 }
 
 /* --- the user's gradients --------------------------------------------------------------------- */
@@ -412,6 +513,13 @@ void tsr_apply_gradients_at(tsr_optimizer *o, int n, tsr_variable *const *params
                             tsr_tensor *const *grads, const char *file, int line)
 {
     tsri_ctx c = {.loc = {file, line}, .op = "apply_gradients"};
-    if (tsri_begin_tensors(&c, n, grads) && check_params(&c, n, params))
+    if (!tsri_begin_tensors(&c, n, grads) || !check_params(&c, n, params) ||
+        !tsri_want_optimizer(&c, o))
+        return;
+    if (o->accumulate > 1)
+        tsri_op_refuse(&c, TSR_ERR_STATE,
+                       "the optimizer updates once in %lld runs in another graph",
+                       (long long)o->accumulate);
+    else
         tsri_apply_gradients(&c, o, n, params, grads, NULL);
 }

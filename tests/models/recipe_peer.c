@@ -332,13 +332,48 @@ static void declare_gradients(bench *b)
     output(b, "norm", norm);
 }
 
+/* The whole of it: no decay on biases, clipping, a warm-up, and four runs for each update. */
+static void declare_accumulated(bench *b)
+{
+    tsr_module *m = add_net(b, "net", 3);
+    b->opt = tsr_adamw(m, TSR_ADAM_OPTS(.lr = 0.05, .weight_decay = 0.1, .state = b->j->state,
+                                        .schedule = TSR_COSINE_LR(.warmup = 2, .steps = 3)));
+    tsr_optimizer_param_group(b->opt, "net.b?", TSR_PARAM_GROUP_OPTS(.weight_decay = 0));
+    tsr_tensor *loss = loss_of(b, m), *norm;
+    tsr_minimize_with(b->opt, 1, &loss,
+                      TSR_MINIMIZE_OPTS(.clip_norm = 1, .accumulate = 4, .out_norm = &norm));
+    output(b, "loss", loss);
+    output(b, "norm", norm);
+}
+
+/* LAMB over three runs and a momentum over two, in one graph. */
+static void declare_accumulated_two(bench *b)
+{
+    tsr_module *m = add_net(b, "net", 3), *other = add_net(b, "other", 4);
+    tsr_tensor *first = loss_of(b, m), *second = loss_of(b, other);
+    tsr_minimize_with(tsr_lamb(m, TSR_ADAM_OPTS(.lr = 0.02, .state = b->j->state)), 1, &first,
+                      TSR_MINIMIZE_OPTS(.accumulate = 3));
+    tsr_minimize_with(
+        tsr_sgd(other, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .state = b->j->state)), 1, &second,
+        TSR_MINIMIZE_OPTS(.accumulate = 2, .loss_scale = 4));
+    output(b, "first", first);
+    output(b, "second", second);
+}
+
 static const struct {
     const char *name;
     void (*declare)(bench *b);
 } recipes[] = {
-    {"adamw", declare_adamw},       {"clips", declare_clips},         {"frozen", declare_frozen},
-    {"ema", declare_ema},           {"target", declare_target},       {"smooth", declare_smooth},
-    {"own_lion", declare_own_lion}, {"gradients", declare_gradients},
+    {"accumulated", declare_accumulated},
+    {"accumulated_two", declare_accumulated_two},
+    {"adamw", declare_adamw},
+    {"clips", declare_clips},
+    {"frozen", declare_frozen},
+    {"ema", declare_ema},
+    {"target", declare_target},
+    {"smooth", declare_smooth},
+    {"own_lion", declare_own_lion},
+    {"gradients", declare_gradients},
 };
 
 /* --- running ---------------------------------------------------------------------------------- */

@@ -255,7 +255,49 @@ def gradients(state):
     return run
 
 
-RECIPES = {f.__name__: f for f in (adamw, clips, frozen, ema, target, smooth, own_lion, gradients)}
+def accumulated(state):
+    p = part(state, "net")
+    o = torch.optim.AdamW([{"params": [p["w1"], p["w2"]]},
+                           {"params": [p["b1"], p["b2"]], "weight_decay": 0.0}],
+                          lr=0.05, weight_decay=0.1)
+    s = S.LambdaLR(o, lambda t: (t + 1) / 2 if t < 2 else
+                   0.5 * (1 + math.cos(math.pi * min(t - 2, 3) / 3)))
+    runs = [0]
+
+    def run(x):
+        loss = loss_of(p, x)
+        (loss / 4).backward()
+        norm = torch.linalg.vector_norm(torch.cat([t.grad.flatten() for t in p.values()]))
+        runs[0] += 1
+        if runs[0] % 4 == 0:
+            torch.nn.utils.clip_grad_norm_(list(p.values()), 1.0)
+            o.step()
+            s.step()
+            o.zero_grad()
+        return [loss, norm]
+    return run
+
+
+def accumulated_two(state):
+    p, q = part(state, "net"), part(state, "other")
+    one = Lamb(list(p.values()), lr=0.02)
+    two = torch.optim.SGD(list(q.values()), lr=0.05, momentum=0.9)
+    runs = [0]
+
+    def run(x):
+        first, second = loss_of(p, x), loss_of(q, x)
+        (first / 3).backward()
+        (second / 2).backward()
+        runs[0] += 1
+        for o, k in ((one, 3), (two, 2)):
+            if runs[0] % k == 0:
+                o.step()
+                o.zero_grad()
+        return [first, second]
+    return run
+
+
+RECIPES = {f.__name__: f for f in (accumulated, accumulated_two, adamw, clips, frozen, ema, target, smooth, own_lion, gradients)}
 
 
 def compare(peer, name, ranks, signatures):

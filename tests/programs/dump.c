@@ -57,7 +57,7 @@ static void put_node(FILE *f, const pnode *n, const tape_value *v)
 static bool is_told(const poptimizer *o)
 {
     return o->kind <= OPT_ADAMW && o->clip_norm == 0 && o->clip_value == 0 && o->group < 0 &&
-           o->frozen < 0;
+           o->frozen < 0 && o->accumulate == 1;
 }
 
 static void put_optimizer(FILE *f, const program *p, const sink *s)

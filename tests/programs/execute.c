@@ -218,11 +218,12 @@ static tsr_status set_var(job *j, int var, const double *data)
 
 static void minimize(tsr_optimizer *opt, const poptimizer *o, tsr_tensor *loss)
 {
-    if (o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1)
+    if (o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1 || o->accumulate > 1)
         tsr_minimize_with(opt, 1, &loss,
                           TSR_MINIMIZE_OPTS(.clip_norm = o->clip_norm, .norm_type = o->norm_type,
                                             .clip_value = o->clip_value,
-                                            .loss_scale = o->loss_scale));
+                                            .loss_scale = o->loss_scale,
+                                            .accumulate = o->accumulate));
     else
         tsr_minimize(opt, loss);
 }

@@ -589,7 +589,7 @@ void gen_graph(gen *g, int which, int nops)
             append_updated(g);
         int o = rnd_below(&g->r, MAX_OPTIMIZERS);
         if (o < g->p->noptimizers && !minimized[o] && rnd_chance(&g->r, 4.0 / (nops + 4)) &&
-            (which == 0 || rnd_chance(&g->r, 0.3))) {
+            (which == 0 || (g->p->optimizer[o].accumulate == 1 && rnd_chance(&g->r, 0.3)))) {
             int before = g->g->nsinks;
             add_minimize(g, o);
             minimized[o] = g->g->nsinks > before;

@@ -73,6 +73,8 @@ static void draw_treatment(gen *g, poptimizer *o)
     }
     if (rnd_chance(r, 0.1))
         o->loss_scale = 8;
+    if (rnd_chance(r, 0.15))
+        o->accumulate = 2;
     if (rnd_chance(r, 0.2)) {
         o->group = rnd_below(r, g->p->nmodules);
         o->group_lr = 0.02;
@@ -88,6 +90,7 @@ static void draw_optimizer(gen *g, poptimizer *o)
     *o = (poptimizer){.kind = (opt_kind)rnd_below(r, OPT_KINDS),
                       .module = rnd_chance(r, 0.5) ? -1 : rnd_below(r, g->p->nmodules),
                       .loss_scale = 1,
+                      .accumulate = 1,
                       .norm_type = 2,
                       .group = -1,
                       .frozen = -1};

@@ -63,6 +63,8 @@ void oracle_start(oracle *o, const program *p)
     for (int k = 0; k < p->noptimizers; k++) {
         o->lr[k] = p->optimizer[k].lr;
         for (int i = 0; i < p->nvars; i++)
+            o->mean[k][i] = new_held(o->var[i].n, NULL);
+        for (int i = 0; i < p->nvars; i++)
             for (int s = 0; s < 2; s++)
                 o->state[k][i][s] = filled_held(o->var[i].n, p->optimizer[k].start);
     }
@@ -73,11 +75,14 @@ void oracle_finish(oracle *o)
     for (int i = 0; i < o->p->nvars; i++) {
         free(o->var[i].v);
         free(o->var[i].e);
-        for (int k = 0; k < o->p->noptimizers; k++)
+        for (int k = 0; k < o->p->noptimizers; k++) {
+            free(o->mean[k][i].v);
+            free(o->mean[k][i].e);
             for (int s = 0; s < 2; s++) {
                 free(o->state[k][i][s].v);
                 free(o->state[k][i][s].e);
             }
+        }
     }
     tape_free(o->t);
 }
@@ -279,6 +284,21 @@ static void update_var(oracle *o, int optimizer, int i, const double *g, const d
     w->updated[i] = tape_leaf(o->t, read->n, v, e, read->u, false);
 }
 
+/* Adds the gradients to their means so far, which take their place. */
+static void accumulate(oracle *o, int optimizer, double u, clipped *c)
+{
+    const int64_t runs = o->p->optimizer[optimizer].accumulate;
+    const bool first = o->optimizer_runs[optimizer] % runs == 0;
+    for (int i = 0; i < o->p->nvars && runs > 1; i++)
+        for (int64_t k = 0; c->g[i] && k < o->var[i].n; k++) {
+            held *mean = &o->mean[optimizer][i];
+            double part = c->g[i][k] / (double)runs, v = (first ? 0 : mean->v[k]) + part;
+            double e = (first ? 0 : mean->e[k]) + c->e[i][k] / (double)runs;
+            mean->v[k] = c->g[i][k] = v;
+            mean->e[k] = c->e[i][k] = e + 2 * u * (fabs(v) + fabs(part));
+        }
+}
+
 static void minimize(oracle *o, int loss, int optimizer)
 {
     const program *p = o->p;
@@ -295,9 +315,12 @@ static void minimize(oracle *o, int loss, int optimizer)
         memcpy(c.e[i], read->ge, (size_t)read->n * sizeof(double));
         u = fmax(u, read->u);
     }
+    accumulate(o, optimizer, u, &c);
     clip(o, &p->optimizer[optimizer], u, &c);
+    const bool applies =
+        (o->optimizer_runs[optimizer] + 1) % p->optimizer[optimizer].accumulate == 0;
     for (int i = 0; i < p->nvars; i++)
-        if (c.g[i])
+        if (c.g[i] && applies)
             update_var(o, optimizer, i, c.g[i], c.e[i]);
 }
 
@@ -318,7 +341,7 @@ void oracle_run(oracle *o, const act *a)
     w->step = (uint64_t)o->runs[a->graph];
     for (int s = g->nsinks - 1; s >= 0; s--)
         if (g->sink[s].kind == SINK_MINIMIZE)
-            w->step = (uint64_t)o->step[g->sink[s].optimizer];
+            w->step = (uint64_t)o->optimizer_runs[g->sink[s].optimizer];
     for (int i = 0; i < g->nnodes; i++) {
         walk_node(w, i);
         for (int s = 0; s < g->nsinks; s++) {
@@ -331,8 +354,10 @@ void oracle_run(oracle *o, const act *a)
         }
     }
     for (int s = 0; s < g->nsinks; s++)
-        if (g->sink[s].kind == SINK_MINIMIZE)
-            o->step[g->sink[s].optimizer]++;
+        if (g->sink[s].kind == SINK_MINIMIZE) {
+            const int k = g->sink[s].optimizer;
+            o->step[k] += ++o->optimizer_runs[k] % p->optimizer[k].accumulate == 0;
+        }
     o->runs[a->graph]++;
     for (int i = 0; i < p->nvars; i++) {
         if (w->updated[i] < 0)

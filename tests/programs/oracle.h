@@ -17,7 +17,8 @@ typedef struct oracle {
     walk w; /* of the last run */
     held var[MAX_VARS];
     held state[MAX_OPTIMIZERS][MAX_VARS][2];
-    int64_t step[MAX_OPTIMIZERS];
+    held mean[MAX_OPTIMIZERS][MAX_VARS]; /* of gradients, so far */
+    int64_t step[MAX_OPTIMIZERS], optimizer_runs[MAX_OPTIMIZERS];
     double lr[MAX_OPTIMIZERS];
     int64_t runs[MAX_GRAPHS];
 } oracle;

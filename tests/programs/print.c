@@ -315,16 +315,16 @@ static void put_modules(FILE *out, const program *p)
 
 static void put_minimize(FILE *out, const poptimizer *o, const sink *s)
 {
-    if (o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1)
+    if (o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1 || o->accumulate > 1)
         fprintf(out,
                 "    tsr_minimize_with(o%d, 1, &t%d, TSR_MINIMIZE_OPTS(.clip_norm = %g, .norm_type "
-                "= %s, .clip_value = %g, .loss_scale = %g));\n",
+                "= %s, .clip_value = %g, .loss_scale = %g, .accumulate = %d));\n",
                 s->optimizer, s->node, o->clip_norm,
                 isinf(o->norm_type) ? "INFINITY"
                 : o->norm_type == 1 ? "1"
                 : o->norm_type == 2 ? "2"
                                     : "3",
-                o->clip_value, o->loss_scale);
+                o->clip_value, o->loss_scale, (int)o->accumulate);
     else
         fprintf(out, "    tsr_minimize(o%d, t%d);\n", s->optimizer, s->node);
 }

@@ -96,7 +96,8 @@ typedef struct poptimizer {
     double lr, momentum, dampening, weight_decay, beta1, beta2, alpha, eps, lr_decay, start;
     bool nesterov, centered;
     double clip_norm, norm_type, clip_value, loss_scale; /* of tsr_minimize_with */
-    int group;                                           /* a module with numbers of its own; -1 */
+    int64_t accumulate;
+    int group; /* a module with numbers of its own; -1 */
     double group_lr, group_decay;
     int frozen; /* a module; -1 */
     tsr_schedule schedule;

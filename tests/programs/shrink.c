@@ -307,9 +307,10 @@ static void try_options(shrinker *s)
             for (int i = 0; i < p->noptimizers; i++) {
                 poptimizer *o = &p->optimizer[i];
                 changed |= o->clip_norm > 0 || o->clip_value > 0 || o->loss_scale != 1 ||
-                           o->group >= 0 || o->frozen >= 0;
+                           o->accumulate > 1 || o->group >= 0 || o->frozen >= 0;
                 o->clip_norm = o->clip_value = 0;
                 o->loss_scale = 1;
+                o->accumulate = 1;
                 o->group = o->frozen = -1;
             }
             break;

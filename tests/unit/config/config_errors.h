@@ -246,7 +246,7 @@ static const struct {
      "5:1: optimizer: 'name' is missing; legal are sgd, adam, adamw, rmsprop, adagrad, lion, lamb"},
     {TRAIN, NULL, "optimizer: {name: sgd, beta1: 0.9}\n",
      "5:24: optimizer.beta1: unknown key; legal are name, schedule, state, groups, clip_norm, "
-     "clip_value, loss_scale, lr, momentum, dampening, weight_decay, nesterov"},
+     "clip_value, accumulate, loss_scale, lr, momentum, dampening, weight_decay, nesterov"},
     {TRAIN, NULL, "optimizer: {name: adam, beta1: 1}\n",
      "5:32: optimizer.beta1: found '1'; legal is a number from 0 to 0.999999999"},
     {TRAIN, NULL, "optimizer: {name: sgd, lr: -1}\n",

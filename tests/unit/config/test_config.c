@@ -294,6 +294,7 @@ static void test_dump(void **state)
                               "optimizer:\n"
                               "  name: sgd\n"
                               "  schedule: {name: constant, warmup: 0}\n"
+                              "  accumulate: 1\n"
                               "  loss_scale: 1\n"
                               "  lr: 0.001\n"
                               "  momentum: 0\n"

@@ -274,7 +274,7 @@ static void test_optimizers(void **state)
     (void)state;
     static const char *const optimizers[] = {
         "{name: sgd, lr: 0.2, clip_norm: 0.5, schedule: {name: exponential, gamma: 0.9}}",
-        "{name: rmsprop, momentum: 0.5, centered: true, schedule: {name: linear}}",
+        "{name: rmsprop, accumulate: 3, momentum: 0.5, centered: true, schedule: {name: linear}}",
         "{name: adagrad, lr_decay: 0.1, initial_accumulator_value: 0.5, loss_scale: 8, "
         "schedule: {name: multi_step, milestones: [3, 7]}}",
         "{name: lion, lr: 0.01, weight_decay: 0.1, schedule: {name: one_cycle, max_lr: 0.02}}",

@@ -220,7 +220,7 @@ static void check_update(fixture *f, tsr_optimizer *o, tsri_op_kind kind, int ns
     g->hooks[0].fn(g->hooks[0].arg);
     const double second = kind == TSRI_OP_ADAM ? 1 - 0.9 * 0.9 : 1;
     assert_true(fabs(h[TSRI_HYPER_LR] - 0.25 / second) < 1e-12);
-    assert_ptr_equal(g->step_value, &o->step);
+    assert_ptr_equal(g->step_value, &o->runs);
 }
 
 static void test_minimize(void **state)
