@@ -13,6 +13,7 @@
 #include <tessera/ops.h>
 #include <tessera/plan.h>
 #include <tessera/nn.h>
+#include <tessera/safetensors.h>
 #include <tessera/optim.h>
 #include <tessera/collective.h>
 #include <tessera/data.h>

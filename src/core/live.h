@@ -31,6 +31,7 @@ typedef enum tsri_live_kind {
     TSRI_LIVE_SAMPLER,
     TSRI_LIVE_BATCH_SAMPLER,
     TSRI_LIVE_GENERATOR,
+    TSRI_LIVE_SAFETENSORS,
 } tsri_live_kind;
 
 /* Enters an object that the program will hold. Errors: TSR_ERR_NO_MEMORY. */

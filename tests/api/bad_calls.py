@@ -35,7 +35,8 @@ def parameter(text):
 # Bad values of each type: (what it is, an expression). An expression may call what bad_objects.h has.
 HANDLES = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan",
            "store", "group", "dataset", "loader", "data_loader", "sampler", "batch_sampler",
-           "generator", "ddp", "work", "worker", "batch_out"]
+           "generator", "ddp", "work", "worker", "batch_out",
+           "safetensors"]
 # Objects of a callback end with it, and nothing knows when.
 BORROWED = ["worker", "batch_out"]
 FOREIGN = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan"]
@@ -127,7 +128,7 @@ GOOD = {
     "tsr_variable_fn *": "visit_nothing", "tsr_plan_time *": "(tsr_plan_time[4]){0}",
     "const tsr_batch **": "(const tsr_batch *[1]){0}", "tsr_graph_opts": "NULL",
     "tsr_gelu_form": "TSR_GELU_ERF", "tsr_reduction": "TSR_MEAN", "tsr_reduce_op": "TSR_REDUCE_SUM",
-    "tsr_batch_out *": "f.batch_out",
+    "tsr_batch_out *": "f.batch_out", "tsr_safetensors_info *": "(tsr_safetensors_info[1]){0}",
 }
 # Good options: what must be in them.
 OPTS = {
@@ -195,6 +196,8 @@ NAMED = {
     "tsr_batch_sampler_set_state.state": "&f.batch_sampler_state",
     "tsr_data_loader_set_state.state": "&f.data_loader_state",
     "tsr_sampler_set_position.position": "1", "tsr_batch_sampler_set_position.position": "1",
+    "tsr_safetensors_tensor.i": "0", "tsr_safetensors_read.i": "0", "tsr_safetensors_read.offset": "0",
+    "tsr_safetensors_read.bytes": "4", "tsr_safetensors_open.path": "f.safetensors_path",
     "tsr_adam.m": "f.module", "tsr_module_param.name": '"extra"', "tsr_module_buffer.name": '"extra"',
     "tsr_weighted_random_sampler.weights": "doubles", "tsr_worker_is_stopping.worker": "f.worker",
     "tsr_work_wait.work": "&f.work", "tsr_ddp_close_at.ddp": "&f.ddp", "tsr_free.ptr": "f.memory",
@@ -243,7 +246,7 @@ def check_of(ret):
 
 # Their NULL is an answer, not an error.
 ANSWERS = {"tsr_module_child", "tsr_module_child_at", "tsr_tensor_placement", "tsr_tensor_graph",
-           "tsr_dataset_images", "tsr_dataset_labels", "tsr_last_error", "tsr_set_error",
+           "tsr_dataset_images", "tsr_dataset_labels", "tsr_last_error", "tsr_set_error", "tsr_safetensors_metadata",
            "tsr_sbp_format", "tsr_placement_text", "tsr_plan_explain"}
 
 

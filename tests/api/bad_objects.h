@@ -183,6 +183,15 @@ static tsr_batch_sampler *gone_batch_sampler(void)
     return b;
 }
 
+static tsr_safetensors *gone_safetensors(void)
+{
+    tsr_safetensors *s;
+    char path[64];
+    open_safetensors(path, &s);
+    tsr_safetensors_close(s);
+    return s;
+}
+
 static tsr_generator *gone_generator(void)
 {
     tsr_generator *g;

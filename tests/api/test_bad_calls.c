@@ -64,6 +64,8 @@ static struct fixture {
     tsr_sampler *sampler;
     tsr_batch_sampler *batch_sampler;
     tsr_generator *generator;
+    tsr_safetensors *safetensors;
+    char safetensors_path[64];
     tsr_ddp *ddp;
     tsr_work *work;
     tsr_worker *worker;
@@ -207,6 +209,19 @@ static void make_ddp(void)
     }
 }
 
+/* Opens a file of one tensor of a new name, which is written to `path`. */
+static void open_safetensors(char path[64], tsr_safetensors **out_file)
+{
+    static const char header[] = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+    const unsigned char prefix[8] = {sizeof header - 1};
+    strcpy(path, "bad-XXXXXX"); /* in f.folder, with which it goes */
+    FILE *file = fdopen(mkstemp(path), "wb");
+    bool is_written = file && fwrite(prefix, 1, 8, file) == 8 &&
+                      fwrite(header, 1, sizeof header - 1, file) == sizeof header - 1 &&
+                      fwrite("abcd", 1, 4, file) == 4 && !fclose(file);
+    MUST_OK(is_written ? tsr_safetensors_open(path, out_file) : TSR_ERR_IO);
+}
+
 static void make_data(void)
 {
     tsr_world *w = f.world;
@@ -220,6 +235,7 @@ static void make_data(void)
     tsr_output(g, "l", y, NULL, TSR_B);
     MUST_OK(tsr_compile(g, &f.loader_plan));
     MUST_OK(tsr_generator_create(w, 1, &f.generator));
+    open_safetensors(f.safetensors_path, &f.safetensors);
     MUST_OK(tsr_generator_get_state(f.generator, f.generator_state));
     MUST_OK(tsr_random_sampler(w, 8, NULL, &f.sampler));
     tsr_sampler *below;
