@@ -27,7 +27,7 @@
 #include "print.h"
 #include "shrink.h"
 
-enum { MAX_JOBS = 64, HANG_S = 120 };
+enum { MAX_JOBS = 64, HANG_S = 300 };
 
 typedef struct options {
     uint64_t seed, count;
