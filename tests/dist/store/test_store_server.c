@@ -265,7 +265,7 @@ static void test_no_descriptors(void **state)
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         assert_int_equal(connect(fd[n], (struct sockaddr *)&at, sizeof at), 0);
         say(fd[n++], mine, sizeof mine); /* else the server would close it to accept the next */
-        /* Who is there, and has been idle for less long than others, is served. */
+        /* The server drops the client that has been idle longest: this one must not be. */
         assert_int_equal(tsr_store_add(s, "n", 1, NULL), TSR_OK);
     }
     assert_int_equal(tsr_store_add(s, "n", 1, NULL), TSR_OK);
