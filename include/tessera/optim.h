@@ -195,10 +195,11 @@ typedef struct tsr_param_group_opts {
  * Makes the parameters whose qualified names fit a pattern (as tsr_module_place's) a group with
  * numbers of its own, as "*.bias" without weight decay; a parameter is in the last group that it
  * fits. Called again with a group's pattern, at any time, it changes the group's numbers, which
- * recompiles nothing; those that are not given stay. Groups are made before a graph uses the
- * optimizer: TSR_ERR_STATE afterwards; TSR_ERR_INVALID if no name fits, or a number is none that
- * the optimizer can have (a momentum where it was made without). Not collective, but all ranks must
- * do the same: they compare at the next compile.
+ * recompiles nothing; those that are not given stay. Errors: TSR_ERR_STATE where a graph uses the
+ * optimizer and the pattern fits only some of the parameters that share their numbers there, so
+ * make groups before; TSR_ERR_INVALID if no name fits, or a number is none that the optimizer can
+ * have (a momentum where it was made without). Not collective, but all ranks must do the same: they
+ * compare at the next compile.
  */
 TSR_API tsr_status tsr_optimizer_param_group(tsr_optimizer *o, const char *pattern,
                                              const tsr_param_group_opts *opts);
@@ -206,7 +207,8 @@ TSR_API tsr_status tsr_optimizer_param_group(tsr_optimizer *o, const char *patte
  * Freezes the parameters whose names fit a pattern, or ends that: their updates change nothing, and
  * their states stay. Graphs that are declared afterwards leave out the gradients that only frozen
  * parameters would need; so what was frozen when a graph was declared can't be trained by it.
- * TSR_ERR_INVALID if no name fits. Not collective, but all ranks must do the same.
+ * Errors: TSR_ERR_INVALID if no name fits, TSR_ERR_STATE as of tsr_optimizer_param_group. Not
+ * collective, but all ranks must do the same.
  */
 TSR_API tsr_status tsr_optimizer_freeze(tsr_optimizer *o, const char *pattern, bool frozen);
 

@@ -7,7 +7,8 @@
 #include "src/core/live.h"
 
 /* One gradient's part of the norm, as an f64 scalar on placement p: the sum of |x|^power, or the
- * largest |x|. */
+ * largest |x|. A root of each, as tsr_norm takes, would need each sum whole: so partial sums are
+ * added up, and reduced over the ranks once. */
 static tsr_tensor *part_of_norm(const tsri_ctx *c, tsr_tensor *x, double power,
                                 const tsr_placement *p)
 {

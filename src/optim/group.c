@@ -16,11 +16,10 @@
 static const struct {
     const char *name;
     bool below_one;
-} numbers[TSRI_NUMBERS + 1] = {
+} numbers[TSRI_NUMBERS] = {
 #define NUMBER(NUMBER, name, below_one) [TSRI_##NUMBER] = {#name, below_one},
     TSRI_NUMBER_LIST(NUMBER)
 #undef NUMBER
-        [TSRI_NUMBERS] = {"initial_accumulator_value", false},
 };
 
 tsr_status tsri_number_check(const char *who, tsri_number which, double value)
@@ -56,7 +55,6 @@ double tsri_group_lr(const tsr_optimizer *o, const tsri_optim_group *group)
 tsr_status tsri_group_set_schedule(tsr_optimizer *o, tsri_optim_group *group,
                                    const tsr_schedule *schedule)
 {
-    TSRI_TRY(tsri_schedule_check(schedule));
     int64_t *copy = NULL;
     if (schedule->kind == TSR_SCHEDULE_MULTI_STEP) {
         const size_t bytes = (size_t)schedule->nmilestones * sizeof *copy;
@@ -218,6 +216,8 @@ tsr_status tsr_optimizer_param_group(tsr_optimizer *o, const char *pattern,
     for (int i = 0; i < TSRI_NUMBERS; i++)
         if (!isnan(number[i]))
             group->number[i] = number[i];
+    if (!isnan(number[TSRI_LR]))
+        group->plateau.lr = 0;
     return given.schedule ? tsri_group_set_schedule(o, group, given.schedule) : TSR_OK;
 }
 
@@ -238,7 +238,9 @@ void tsr_optimizer_set_lr(tsr_optimizer *o, double lr)
         return;
     if (lr >= 0 && isfinite(lr)) {
         o->groups[0].number[TSRI_LR] = lr;
-        o->groups[0].plateau.lr = 0;
+        for (int i = 0; i < o->ngroups; i++)
+            if (i == 0 || isnan(o->groups[i].number[TSRI_LR]))
+                o->groups[i].plateau.lr = 0;
     } else {
         tsri_log(o->world, TSR_LOG_ERROR,
                  "tsr_optimizer_set_lr: lr = %g must be finite and not negative; %g stays", lr,

@@ -101,7 +101,7 @@ static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)
         if (!(o->has >> j & 1))
             continue;
         snprintf(state, sizeof state, "%s.%s", name, state_names(o->kind)[j]);
-        const tsr_init init = {.kind = TSR_INIT_CONSTANT, .a = o->start};
+        const tsr_init init = {.kind = TSR_INIT_CONSTANT, .a = o->groups[0].number[TSRI_START]};
         TSRI_TRY(tsri_variable_create(o->world, state, v->placement, v->dtype, v->shape,
                                       tsri_optim_state_sbp(o, v), init, &slot->state[j]));
     }
@@ -148,7 +148,7 @@ static tsr_status check_recipe(const char *who, const tsr_module *m, const recip
     for (int i = 0; i < TSRI_NUMBERS; i++)
         if (r->o.numbers >> i & 1)
             TSRI_TRY(tsri_number_check(who, i, r->group.number[i]));
-    return tsri_number_check(who, TSRI_NUMBERS, r->o.start);
+    return TSR_OK;
 }
 
 static tsr_optimizer *create(tsr_module *m, tsri_optim_kind kind, recipe *r)
@@ -164,7 +164,6 @@ static tsr_optimizer *create(tsr_module *m, tsri_optim_kind kind, recipe *r)
     o->kind = kind;
     o->name = tsri_optim_name(kind);
     o->world = m->world;
-    o->grad_scale = 1;
     tsri_world_own(o->world, &o->owned, o, destroy_optimizer);
     tsr_status status = fill(o, m, r);
     if (status == TSR_OK)
@@ -268,7 +267,7 @@ tsr_optimizer *tsr_adagrad(tsr_module *m, const tsr_adagrad_opts *opts)
     set_number(&r, TSRI_LR_DECAY, s.lr_decay);
     set_number(&r, TSRI_EPS, s.eps);
     set_number(&r, TSRI_WEIGHT_DECAY, s.weight_decay);
-    r.o.start = s.initial_accumulator_value;
+    set_number(&r, TSRI_START, s.initial_accumulator_value);
     r.o.has = 1;
     return create(m, TSRI_OPTIM_ADAGRAD, &r);
 }

@@ -40,7 +40,8 @@ typedef enum tsri_optim_kind {
     X(BETA2, beta2, true)                \
     X(ALPHA, alpha, false)               \
     X(EPS, eps, false)                   \
-    X(LR_DECAY, lr_decay, false)
+    X(LR_DECAY, lr_decay, false)         \
+    X(START, initial_accumulator_value, false)
 typedef enum tsri_number {
 #define TSRI_NUMBER_ENUM(NUMBER, name, below_one) TSRI_##NUMBER,
     TSRI_NUMBER_LIST(TSRI_NUMBER_ENUM)
@@ -83,9 +84,9 @@ typedef struct tsri_optim_class {
 
 /* The numbers that updates of one class read on one placement: f64[TSRI_HYPER_COUNT], B. */
 typedef enum tsri_hyper_part {
-    TSRI_HYPER_UPDATE = 0, /* all of the update */
+    TSRI_HYPER_UPDATE = 0, /* of the op that keeps the states; LAMB's makes Adam's step */
     TSRI_HYPER_MEAN,       /* of adding a gradient to the mean so far */
-    TSRI_HYPER_DIRECTION,  /* LAMB: of Adam's step in it */
+    TSRI_HYPER_LAMB,       /* LAMB: of what it does with that step */
 } tsri_hyper_part;
 typedef struct tsri_hyper {
     const tsr_placement *placement;
@@ -103,12 +104,10 @@ struct tsr_optimizer {
     uint32_t numbers; /* bit i: it has tsri_number i */
     bool nesterov, decoupled;
     int has;            /* the states that it keeps: attrs.update.has */
-    double start;       /* what the first of them starts from */
     tsr_sbp state_sbp;  /* AUTO: the parameter's */
     int64_t accumulate; /* runs of an update; 0 until a graph uses the optimizer */
     int64_t step;       /* updates made */
     int64_t runs;       /* and runs, which masks follow */
-    double grad_scale;  /* gradients are multiplied by it */
     int nslots;
     tsri_optim_slot *slots;
     int ngroups;
@@ -128,7 +127,7 @@ tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p);
 tsr_status tsri_number_check(const char *who, tsri_number which, double value);
 /* A number of a group, which may be the optimizer's. */
 double tsri_optim_number(const tsr_optimizer *o, const tsri_optim_group *group, tsri_number which);
-/* Copies a schedule to a group. */
+/* Copies a schedule, which is legal, to a group. */
 tsr_status tsri_group_set_schedule(tsr_optimizer *o, tsri_optim_group *group,
                                    const tsr_schedule *schedule);
 /* The schedule of a group, which may be the optimizer's. */
@@ -148,7 +147,7 @@ bool tsri_accumulate(const struct tsri_ctx *c, tsr_optimizer *o, int64_t runs, i
  * parameters' shapes, dtypes and placements (NULL: no update of that one), and what is done before
  * each run: the rate, the step. Parameters that are none of the optimizer's, and gradients that
  * don't fit, fail the graph, naming them. scale: an f64 scalar by which gradients are multiplied
- * first; NULL: none.
+ * first; NULL: none. The optimizer is one that tsri_want_optimizer has passed.
  */
 void tsri_apply_gradients(const struct tsri_ctx *c, tsr_optimizer *o, int n,
                           tsr_variable *const *params, tsr_tensor *const *grads, tsr_tensor *scale);

@@ -17,6 +17,8 @@ static double anneal(bool linear, double a, double b, double part)
 static double restart_part(const tsr_schedule *s, int64_t step)
 {
     int64_t period = s->steps;
+    if (s->restart_factor == 1)
+        step %= period;
     while (step >= period) {
         step -= period;
         period *= s->restart_factor;

@@ -67,18 +67,17 @@ static void prepare(const tsr_optimizer *o, const tsri_hyper *hyper, double *h)
     const bool skips = class->frozen || (o->runs + 1) % o->accumulate != 0;
     h[TSRI_HYPER_LR] = lr;
     h[TSRI_HYPER_SKIP] = skips;
-    h[TSRI_HYPER_SCALE] = o->grad_scale;
+    h[TSRI_HYPER_SCALE] = 1;
     h[TSRI_HYPER_SHRINK] = o->decoupled ? 1 - lr * decay : 1;
     h[TSRI_HYPER_DECAY] = o->decoupled ? 0 : decay;
     if (hyper->part == TSRI_HYPER_MEAN) { /* p is the mean */
         h[TSRI_HYPER_LR] = -1 / (double)o->accumulate;
         h[TSRI_HYPER_SKIP] = class->frozen;
-        h[TSRI_HYPER_SCALE] = 1;
         h[TSRI_HYPER_DECAY] = 0;
         h[TSRI_HYPER_SHRINK] = o->runs % o->accumulate == 0 ? 0 : 1;
         return;
     }
-    if (o->kind == TSRI_OPTIM_LAMB && hyper->part == TSRI_HYPER_UPDATE) {
+    if (hyper->part == TSRI_HYPER_LAMB) {
         h[TSRI_HYPER_LR] = skips ? 0 : lr; /* ops read it, which know no skipping */
         h[TSRI_HYPER_DECAY] = decay;
         return;
@@ -140,38 +139,36 @@ static tsr_status find_hyper(tsr_optimizer *o, const tsri_optim_slot *slot, tsri
     return TSR_OK;
 }
 
-/* The numbers with `scale` in the place of gradients' own, times that. */
-static tsr_tensor *with_scale(const applying *a, tsr_tensor *numbers, tsr_tensor *scale)
+/* The numbers with the gradients' scale among them. */
+static tsr_tensor *with_scale(const applying *a, tsr_tensor *numbers)
 {
     const char *file = a->c.loc.file;
     const int line = a->c.loc.line, at = TSRI_HYPER_SCALE;
+    tsr_tensor *scale = a->scale;
     if (scale->placement != numbers->placement)
         scale = tsr_to_global_at(scale, numbers->placement, TSR_AUTO, file, line);
-    tsr_tensor *own = tsr_narrow_at(numbers, 0, at, 1, file, line);
     tsr_tensor *parts[] = {
         tsr_narrow_at(numbers, 0, 0, at, file, line),
-        tsr_mul_at(own, tsr_reshape_at(scale, TSR_DIMS(1), file, line), file, line),
+        tsr_reshape_at(scale, TSR_DIMS(1), file, line),
         tsr_narrow_at(numbers, 0, at + 1, TSRI_HYPER_COUNT - at - 1, file, line),
     };
     return tsr_concat_at(3, parts, 0, file, line);
 }
 
-/* The numbers of a parameter's update. scale: by which its gradient is multiplied; NULL: nothing.
- */
-static tsr_tensor *read_numbers(applying *a, const tsri_optim_slot *slot, tsri_hyper_part part,
-                                tsr_tensor *scale)
+/* The numbers of one part of a parameter's update; the gradients' scale is for that which reads the
+ * gradient last. */
+static tsr_tensor *read_numbers(applying *a, const tsri_optim_slot *slot, tsri_hyper_part part)
 {
     tsr_graph *g = a->c.g;
     tsri_hyper *hyper;
-    if (find_hyper(a->o, slot, part, &hyper) != TSR_OK)
-        return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
+    tsr_status status = find_hyper(a->o, slot, part, &hyper);
+    if (status != TSR_OK)
+        return tsri_graph_fail_last(g, status);
     tsr_tensor *numbers = tsri_graph_read(g, hyper->variable, a->c.loc);
-    if (!scale || numbers->failed)
+    if (!a->scale || part != TSRI_HYPER_UPDATE || numbers->failed)
         return numbers;
-    if (scale != a->scale)
-        return with_scale(a, numbers, scale);
     if (!hyper->scaled)
-        hyper->scaled = with_scale(a, numbers, scale);
+        hyper->scaled = with_scale(a, numbers);
     return hyper->scaled;
 }
 
@@ -223,16 +220,6 @@ static tsri_op *add_op(applying *a, tsri_op_kind kind, const tsri_optim_slot *sl
     return op;
 }
 
-/* The 2-norm of all of x, in its dtype. */
-static tsr_tensor *norm_of(const applying *a, tsr_tensor *x)
-{
-    const char *file = a->c.loc.file;
-    const int line = a->c.loc.line;
-    return tsr_sqrt_at(
-        tsri_make_sum(tsr_mul_at(x, x, file, line), (1u << x->shape.ndim) - 1, false, 1, a->c.loc),
-        file, line);
-}
-
 /* One of the numbers, as a scalar of the parameter's dtype. */
 static tsr_tensor *number_of(const applying *a, tsr_tensor *numbers, int which, tsr_dtype dtype)
 {
@@ -249,7 +236,8 @@ static tsr_tensor *trust(const applying *a, tsr_tensor *value, tsr_tensor *step)
 {
     const char *file = a->c.loc.file;
     const int line = a->c.loc.line;
-    tsr_tensor *p = norm_of(a, value), *s = norm_of(a, step);
+    tsr_tensor *p = tsr_norm_at(value, 2, TSR_ALL_AXES, false, file, line);
+    tsr_tensor *s = tsr_norm_at(step, 2, TSR_ALL_AXES, false, file, line);
     tsr_tensor *zero = tsri_make_fill(a->c.g, p->shape, p->dtype, value->placement, 0, a->c.loc);
     tsr_tensor *one = tsri_make_fill(a->c.g, p->shape, p->dtype, value->placement, 1, a->c.loc);
     tsr_tensor *ratio = tsr_where_at(tsr_greater_at(s, zero, file, line),
@@ -265,11 +253,11 @@ static tsri_op *add_lamb(applying *a, const tsri_optim_slot *slot, tsr_tensor *v
     const tsri_loc loc = a->c.loc;
     tsr_graph *g = a->c.g;
     tsr_tensor *zero = tsri_make_fill(g, value->shape, value->dtype, value->placement, 0, loc);
-    tsri_op *adam = add_op(a, TSRI_OP_ADAM, slot, zero, grad,
-                           read_numbers(a, slot, TSRI_HYPER_DIRECTION, a->scale));
+    tsri_op *adam =
+        add_op(a, TSRI_OP_ADAM, slot, zero, grad, read_numbers(a, slot, TSRI_HYPER_UPDATE));
     if (!adam)
         return NULL;
-    tsr_tensor *numbers = read_numbers(a, slot, TSRI_HYPER_UPDATE, NULL);
+    tsr_tensor *numbers = read_numbers(a, slot, TSRI_HYPER_LAMB);
     tsr_tensor *decay = number_of(a, numbers, TSRI_HYPER_DECAY, value->dtype);
     tsr_tensor *lr = number_of(a, numbers, TSRI_HYPER_LR, value->dtype);
     tsr_tensor *step =
@@ -296,7 +284,7 @@ static bool add_update(applying *a, const tsri_optim_slot *slot, tsr_tensor *gra
         op = add_lamb(a, slot, value, grad);
     else
         op = add_op(a, op_of(a->o->kind), slot, value, grad,
-                    read_numbers(a, slot, TSRI_HYPER_UPDATE, a->scale));
+                    read_numbers(a, slot, TSRI_HYPER_UPDATE));
     g->scope = scope;
     if (!op)
         return false;
@@ -418,7 +406,7 @@ static tsr_tensor *add_to_mean(applying *a, tsri_optim_slot *slot, tsr_tensor *g
         return NULL;
     }
     tsr_tensor *in[] = {tsri_graph_current(g, slot->gradient, a->c.loc), grad,
-                        read_numbers(a, slot, TSRI_HYPER_MEAN, NULL)};
+                        read_numbers(a, slot, TSRI_HYPER_MEAN)};
     if (g->status != TSR_OK)
         return NULL;
     tsri_op *op = tsri_graph_add_all_like(TSRI_OP_SGD, NULL, 3, in, 1, in[0], a->c.loc);
@@ -485,7 +473,7 @@ void tsri_apply_gradients(const tsri_ctx *c, tsr_optimizer *o, int n, tsr_variab
 {
     applying a = {.c = *c, .o = o, .scale = scale};
     tsr_graph *g = c->g;
-    if (g->status != TSR_OK || !tsri_want_optimizer(c, o) || !add_updates(&a, n, params, grads))
+    if (g->status != TSR_OK || !add_updates(&a, n, params, grads))
         return;
     tsri_graph_add_hook(g, (tsri_hook){before_run, tsri_optimizer_describe, o});
     /* Masks follow the training step, whichever graph runs it. */

@@ -169,6 +169,47 @@ static void test_set_lr(void **state)
     assert_int_equal(f->logged, 1);
 }
 
+/* A rate that is given anew takes the place of what a plateau has made of the one before. */
+static void test_plateau(void **state)
+{
+    fixture *f = *state;
+    tsr_optimizer *o = tsr_sgd(
+        f->net, TSR_SGD_OPTS(.lr = 1, .schedule = TSR_PLATEAU_LR(.factor = 0.5, .patience = 0)));
+    assert_int_equal(
+        tsr_optimizer_param_group(o, "fc.bias", TSR_PARAM_GROUP_OPTS(.weight_decay = 0.5)), TSR_OK);
+    assert_int_equal(tsr_optimizer_param_group(o, "fc.weight", TSR_PARAM_GROUP_OPTS(.lr = 8)),
+                     TSR_OK);
+    tsr_optimizer_report(o, 1);
+    tsr_optimizer_report(o, 1);
+    assert_true(tsr_optimizer_lr(o) == 0.5 && tsr_optimizer_group_lr(o, "fc.bias") == 0.5);
+    assert_true(tsr_optimizer_group_lr(o, "fc.weight") == 4);
+    tsr_optimizer_set_lr(o, 0.25);
+    assert_true(tsr_optimizer_lr(o) == 0.25 && tsr_optimizer_group_lr(o, "fc.bias") == 0.25);
+    assert_true(tsr_optimizer_group_lr(o, "fc.weight") == 4);
+    tsr_optimizer_param_group(o, "fc.weight", TSR_PARAM_GROUP_OPTS(.lr = 2));
+    assert_true(tsr_optimizer_group_lr(o, "fc.weight") == 2);
+    assert_true(isnan(tsr_optimizer_group_lr(o, "none")));
+    tsr_optimizer_destroy(o);
+}
+
+/* Ranks compare what the first states start from. */
+static void test_described(void **state)
+{
+    fixture *f = *state;
+    char *text = NULL;
+    size_t size;
+    tsr_optimizer *o = tsr_adagrad(f->net, TSR_ADAGRAD_OPTS(.initial_accumulator_value = 0.5));
+    FILE *to = open_memstream(&text, &size);
+    tsri_optimizer_describe(o, to);
+    fclose(to);
+    assert_non_null(strstr(text, "\ninitial_accumulator_value: 0.5\n"));
+    free(text);
+    tsr_optimizer_destroy(o);
+    /* A late step of many short periods is found without counting them. */
+    const tsr_schedule s = TSR_COSINE_RESTARTS_LR(.steps = 2);
+    assert_true(tsri_schedule_lr(&s, 1, INT64_C(1) << 60) == 1);
+}
+
 /* --- what is declared ------------------------------------------------------------------------- */
 static tsr_tensor *make_loss(fixture *f, tsr_graph *g)
 {
@@ -272,6 +313,8 @@ int main(void)
         cmocka_unit_test(test_schedules),
         cmocka_unit_test_setup_teardown(test_options, setup, teardown),
         cmocka_unit_test_setup_teardown(test_set_lr, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_plateau, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_described, setup, teardown),
         cmocka_unit_test_setup_teardown(test_minimize, setup, teardown),
         cmocka_unit_test_setup_teardown(test_minimize_errors, setup, teardown),
     };
