@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 bool tsri_store_await_socket(int fd, bool to_send, double until_s)
 {
@@ -21,7 +22,9 @@ bool tsri_store_await_socket(int fd, bool to_send, double until_s)
         int n = poll(&p, 1, left_s > 1000 ? 1000000 : (int)(left_s * 1e3) + 1);
         if (n > 0)
             return true;
-        if (n < 0 && errno != EINTR)
+        if (n < 0 && errno == ENOMEM)
+            usleep(1000); /* the kernel has no room for its tables at this moment (poll(2)) */
+        else if (n < 0 && errno != EINTR)
             return false;
     }
 }
