@@ -7,7 +7,8 @@ cd "$root" || exit 1
 say() { printf '== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-packages_build=(meson ninja-build gcc libc6-dev pkg-config libdnnl-dev libcjson-dev zlib1g-dev libyaml-dev
+packages_build=(meson ninja-build gcc libc6-dev pkg-config libdnnl-dev libcjson-dev libxxhash-dev zlib1g-dev
+    libyaml-dev
     g++ libgloo-dev) # the module for ranks on several machines
 packages_test=(libcmocka-dev python3)
 

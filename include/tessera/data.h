@@ -120,6 +120,11 @@ TSR_API tsr_status tsr_loader_next(tsr_loader *loader, tsr_plan *plan);
 TSR_API tsr_status tsr_loader_set_epoch(tsr_loader *loader, int64_t epoch);
 /* The epoch that the next batch is of (at the end of one: still that one, until TSR_END). */
 TSR_API int64_t tsr_loader_epoch(const tsr_loader *loader);
+/* Batches of this epoch that have been given. */
+TSR_API int64_t tsr_loader_position(const tsr_loader *loader);
+/* Goes there within this epoch: the next batch is the one that would have come.
+ * TSR_ERR_INVALID outside 0 .. tsr_loader_batches. */
+TSR_API tsr_status tsr_loader_set_position(tsr_loader *loader, int64_t position);
 /* Batches of an epoch. */
 TSR_API int64_t tsr_loader_batches(const tsr_loader *loader);
 /* Global rows of the next batch; 0 at the end of the epoch. */

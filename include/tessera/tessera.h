@@ -20,5 +20,6 @@
 #include <tessera/ddp.h>
 #include <tessera/sampler.h>
 #include <tessera/data_loader.h>
+#include <tessera/checkpoint.h>
 
 #endif

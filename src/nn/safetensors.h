@@ -55,6 +55,10 @@ tsr_status tsri_st_writer_create(tsri_mem *mem, const char *path, tsri_st_writer
 /* Declares a tensor, or a pair of "__metadata__". Names are unique, in UTF-8. */
 tsr_status tsri_st_writer_add(tsri_st_writer *w, const char *name, tsr_dtype dtype, tsr_dims dims);
 tsr_status tsri_st_writer_add_metadata(tsri_st_writer *w, const char *key, const char *value);
+/* Changes the header in place, just before it is written: to put a checksum of it where a pair of
+ * "__metadata__" has kept room. */
+typedef void tsri_st_seal_fn(char *header, size_t bytes);
+void tsri_st_writer_set_seal(tsri_st_writer *w, tsri_st_seal_fn *seal);
 /* Ends the declarations: makes the file and writes its header. Tensors are laid out by alignment
  * (larger first), then by name. */
 tsr_status tsri_st_writer_begin(tsri_st_writer *w);

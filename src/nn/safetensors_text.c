@@ -203,3 +203,14 @@ char *tsri_json_string(tsri_pool *pool, tsri_span literal, tsr_status *out_statu
     cJSON_Delete(json);
     return text;
 }
+
+bool tsri_json_put_string(FILE *f, const char *text)
+{
+    cJSON *json = cJSON_CreateStringReference(text);
+    char *literal = json ? cJSON_PrintUnformatted(json) : NULL;
+    if (literal)
+        fputs(literal, f);
+    cJSON_free(literal);
+    cJSON_Delete(json);
+    return literal;
+}

@@ -6,6 +6,8 @@
 #ifndef TESSERA_NN_SAFETENSORS_TEXT_H
 #define TESSERA_NN_SAFETENSORS_TEXT_H
 
+#include <stdio.h>
+
 #include "src/core/mem.h"
 
 /* A dtype of the format. */
@@ -43,5 +45,7 @@ bool tsri_utf8_valid(const char *p, size_t n);
 /* The string that a JSON string literal stands for, in pool memory: NULL with *out_status
  * TSR_ERR_FORMAT (no text set: the caller knows where) or TSR_ERR_NO_MEMORY. */
 char *tsri_json_string(tsri_pool *pool, tsri_span literal, tsr_status *out_status);
+/* Writes a text as a JSON string literal; false when there is no memory. */
+bool tsri_json_put_string(FILE *f, const char *text);
 
 #endif

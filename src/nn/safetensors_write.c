@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cjson/cJSON.h>
-
 #include "src/nn/safetensors_text.h"
 
 typedef struct tensor {
@@ -39,6 +37,7 @@ struct tsri_st_writer {
     int npairs, pairs_capacity;
     char *header; /* of a memory stream */
     size_t header_bytes;
+    tsri_st_seal_fn *seal;
     uint64_t data_at;
 };
 
@@ -114,23 +113,16 @@ tsr_status tsri_st_writer_add_metadata(tsri_st_writer *w, const char *key, const
     return TSR_OK;
 }
 
-/* --- the header ------------------------------------------------------------------------------- */
-
-/* Puts a text as a JSON string literal; false when there is no memory. */
-static bool put_string(FILE *f, const char *text)
+void tsri_st_writer_set_seal(tsri_st_writer *w, tsri_st_seal_fn *seal)
 {
-    cJSON *json = cJSON_CreateStringReference(text);
-    char *literal = json ? cJSON_PrintUnformatted(json) : NULL;
-    if (literal)
-        fputs(literal, f);
-    cJSON_free(literal);
-    cJSON_Delete(json);
-    return literal;
+    w->seal = seal;
 }
+
+/* --- the header ------------------------------------------------------------------------------- */
 
 static bool put_tensor(FILE *f, const tensor *t)
 {
-    bool fits = put_string(f, t->name);
+    bool fits = tsri_json_put_string(f, t->name);
     fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", tsri_st_dtype_name(t->dtype));
     for (int i = 0; i < t->dims.ndim; i++)
         fprintf(f, "%s%" PRId64, i ? "," : "", t->dims.d[i]);
@@ -144,9 +136,9 @@ static bool put_header(FILE *f, const tsri_st_writer *w)
     fputc('{', f);
     for (int i = 0; i < w->npairs; i++) {
         fputs(i ? "," : "\"__metadata__\":{", f);
-        fits &= put_string(f, w->pairs[i].key);
+        fits &= tsri_json_put_string(f, w->pairs[i].key);
         fputc(':', f);
-        fits &= put_string(f, w->pairs[i].value);
+        fits &= tsri_json_put_string(f, w->pairs[i].value);
     }
     if (w->npairs)
         fputs(w->count ? "}," : "}", f);
@@ -236,6 +228,8 @@ tsr_status tsri_st_writer_begin(tsri_st_writer *w)
     w->begun = true;
     TSRI_TRY(lay_out(w));
     TSRI_TRY(make_header(w));
+    if (w->seal)
+        w->seal(w->header, w->header_bytes);
     int rc = tsri_new_file_open(&w->file, w->path);
     if (rc)
         return tsri_fail(TSR_ERR_IO, "%s: can't create: %s", w->path, strerror(-rc));

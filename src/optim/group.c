@@ -22,6 +22,11 @@ static const struct {
 #undef NUMBER
 };
 
+const char *tsri_number_name(tsri_number which)
+{
+    return numbers[which].name;
+}
+
 tsr_status tsri_number_check(const char *who, tsri_number which, double value)
 {
     const char *name = numbers[which].name;

@@ -7,6 +7,7 @@
  *   schedule.c  the rate over time
  *   update.c    from gradients to updates, as ops of a graph, and what is done before each run
  *   minimize.c  from a loss to gradients
+ *   state.c     what a checkpoint keeps
  */
 #ifndef TESSERA_OPTIM_OPTIM_H
 #define TESSERA_OPTIM_OPTIM_H
@@ -123,6 +124,8 @@ const char *tsri_optim_name(tsri_optim_kind kind);
 /* The signature that the states of parameter p are to have, as far as it is said yet. */
 tsr_sbp tsri_optim_state_sbp(const tsr_optimizer *o, const tsr_variable *p);
 
+/* "lr", "weight_decay", ... */
+const char *tsri_number_name(tsri_number which);
 /* Checks a number. `who` is the public call, in messages. */
 tsr_status tsri_number_check(const char *who, tsri_number which, double value);
 /* A number of a group, which may be the optimizer's. */

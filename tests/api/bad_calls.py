@@ -36,7 +36,7 @@ def parameter(text):
 HANDLES = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan",
            "store", "group", "dataset", "loader", "data_loader", "sampler", "batch_sampler",
            "generator", "ddp", "work", "worker", "batch_out",
-           "safetensors"]
+           "safetensors", "checkpoint"]
 # Objects of a callback end with it, and nothing knows when.
 BORROWED = ["worker", "batch_out"]
 FOREIGN = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan"]

@@ -192,6 +192,14 @@ static tsr_safetensors *gone_safetensors(void)
     return s;
 }
 
+static tsr_checkpoint *gone_checkpoint(void)
+{
+    tsr_checkpoint *c;
+    MUST_OK(tsr_checkpoint_create(f.world, "checkpoints", NULL, &c));
+    tsr_checkpoint_destroy(c);
+    return c;
+}
+
 static tsr_generator *gone_generator(void)
 {
     tsr_generator *g;

@@ -65,6 +65,7 @@ static struct fixture {
     tsr_batch_sampler *batch_sampler;
     tsr_generator *generator;
     tsr_safetensors *safetensors;
+    tsr_checkpoint *checkpoint;
     char safetensors_path[64];
     tsr_ddp *ddp;
     tsr_work *work;
@@ -236,6 +237,7 @@ static void make_data(void)
     MUST_OK(tsr_compile(g, &f.loader_plan));
     MUST_OK(tsr_generator_create(w, 1, &f.generator));
     open_safetensors(f.safetensors_path, &f.safetensors);
+    MUST_OK(tsr_checkpoint_create(w, "checkpoints", NULL, &f.checkpoint));
     MUST_OK(tsr_generator_get_state(f.generator, f.generator_state));
     MUST_OK(tsr_random_sampler(w, 8, NULL, &f.sampler));
     tsr_sampler *below;

@@ -44,13 +44,15 @@ ROOMS = {
     "src/plan/infer/": ["strategies.h"], "src/plan/pass/": [], "src/plan/lower/": [],
     "src/plan/report/": ["report.h"], "src/plan/choose/": ["choose.h", "need.h"],
     "kernels/cuda/library/": [], "kernels/cuda/plain/": [], "kernels/cuda/fast/": [],
+    "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],
     "src/cli/plan/": ["plan.h"],
     "src/cli/run/": [], "src/cli/box/": [], "src/cli/launch/": [], "src/cli/flight/": [],
 }
 # third-party header -> the one folder that may include it
 HOMES = {"oneapi/": "kernels/cpu/", "dnnl": "kernels/cpu/", "cuda_": "kernels/cuda/",
          "cublas": "kernels/cuda/", "cudnn": "kernels/cuda/", "nccl.h": "src/comm/",
-         "gloo/": "src/comm/", "yaml.h": "src/config/", "cjson/": "src/", "zlib.h": "src/data/"}
+         "gloo/": "src/comm/", "yaml.h": "src/config/", "cjson/": "src/", "zlib.h": "src/data/",
+         "xxhash.h": "src/train/checkpoint/"}
 MAX_LINES, MAX_COLUMNS, MAX_SOURCES = 700, 100, 25
 
 

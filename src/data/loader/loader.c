@@ -307,6 +307,27 @@ tsr_status tsr_loader_set_epoch(tsr_loader *l, int64_t epoch)
     return TSR_OK;
 }
 
+int64_t tsr_loader_position(const tsr_loader *l)
+{
+    return tsri_is_live(l, TSRI_LIVE_LOADER, __func__) ? l->batch : 0;
+}
+
+tsr_status tsr_loader_set_position(tsr_loader *l, int64_t position)
+{
+    TSRI_TRY(tsri_live_check(l, TSRI_LIVE_LOADER, __func__));
+    if (!l)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_loader_set_position: the loader is NULL");
+    if (position < 0 || position > l->batches)
+        return tsri_fail(TSR_ERR_INVALID,
+                         "tsr_loader_set_position: %" PRId64 "; an epoch has %" PRId64 " batches",
+                         position, l->batches);
+    tsri_ring_destroy(l->ring);
+    l->ring = NULL;
+    l->is_taken = false;
+    l->batch = position;
+    return TSR_OK;
+}
+
 int64_t tsr_loader_epoch(const tsr_loader *l)
 {
     return tsri_is_live(l, TSRI_LIVE_LOADER, __func__) ? l->decoder.epoch : 0;

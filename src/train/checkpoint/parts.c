@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts that a program adds to a checkpoint, and their values as bytes. */
+#include "src/train/checkpoint/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/core/foreign.h"
+#include "src/core/live.h"
+#include "src/core/opts.h"
+#include "src/optim/state.h"
+
+enum { MAX_NAME = 200 };
+
+/* --- the object ------------------------------------------------------------------------------- */
+static void destroy(void *object)
+{
+    tsr_checkpoint *c = object;
+    tsri_world_disown(&c->owned);
+    if (tsri_ckpt_join(c) != TSR_OK)
+        tsri_log(c->world, TSR_LOG_WARNING, "tsr_checkpoint_destroy: the last save has failed: %s",
+                 tsr_last_error());
+    if (c->lock_fd >= 0)
+        close(c->lock_fd);
+    tsri_mem_free(c->copies);
+    tsri_pool_finish(&c->pool);
+    tsri_live_free(c, TSRI_LIVE_CHECKPOINT);
+}
+
+void tsr_checkpoint_destroy(tsr_checkpoint *c)
+{
+    if (tsri_is_live(c, TSRI_LIVE_CHECKPOINT, __func__))
+        destroy(c);
+}
+
+tsr_status tsr_checkpoint_create(tsr_world *world, const char *folder,
+                                 const tsr_checkpoint_opts *opts, tsr_checkpoint **out_checkpoint)
+{
+    tsr_checkpoint_opts o = *TSR_CHECKPOINT_OPTS();
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
+    if (!world || !out_checkpoint || !folder || !folder[0])
+        return tsri_fail(TSR_ERR_INVALID, "tsr_checkpoint_create: %s",
+                         !world            ? "the world is NULL"
+                         : !out_checkpoint ? "out_checkpoint is NULL"
+                         : !folder         ? "the folder is NULL"
+                                           : "the folder is empty");
+    if (world->is_virtual)
+        return tsri_fail(TSR_ERR_STATE, "tsr_checkpoint_create: a virtual world has no data");
+    TSRI_TRY(tsri_opts_read(&o, sizeof o, opts, __func__));
+    if (o.keep < 0)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_checkpoint_create: keep is %d; it is at least 0",
+                         o.keep);
+    tsr_checkpoint *c = tsri_live_alloc(&world->mem, sizeof *c, TSRI_LIVE_CHECKPOINT);
+    TSRI_NEED(c);
+    c->world = world;
+    c->opts = o;
+    c->lock_fd = -1;
+    tsri_pool_init(&c->pool, &world->mem);
+    c->folder = tsri_pool_strdup(&c->pool, folder);
+    if (!c->folder) {
+        tsri_pool_finish(&c->pool);
+        tsri_live_free(c, TSRI_LIVE_CHECKPOINT);
+        return TSR_ERR_NO_MEMORY;
+    }
+    tsri_world_own(world, &c->owned, c, destroy);
+    *out_checkpoint = c;
+    return TSR_OK;
+}
+
+/* --- adding ----------------------------------------------------------------------------------- */
+static tsr_status add(tsr_checkpoint *c, const char *name, tsri_part part, const char *who)
+{
+    TSRI_TRY(tsri_live_check(c, TSRI_LIVE_CHECKPOINT, who));
+    if (!c || !name || !part.object)
+        return tsri_fail(TSR_ERR_INVALID, "%s: the %s is NULL%s", who,
+                         !c      ? "checkpoint"
+                         : !name ? "name"
+                                 : "part",
+                         c && name ? tsri_error_cause() : "");
+    if (!name[0] || strlen(name) > MAX_NAME || strpbrk(name, "/@\n"))
+        return tsri_fail(TSR_ERR_INVALID,
+                         "%s: '%.200s': a part's name has 1 to %d bytes, without '/', '@' and ends "
+                         "of lines",
+                         who, name, MAX_NAME);
+    for (int i = 0; i < c->nparts; i++)
+        if (!strcmp(c->parts[i].name, name))
+            return tsri_fail(TSR_ERR_INVALID, "%s: there is a part '%s' already", who, name);
+    part.name = tsri_pool_strdup(&c->pool, name);
+    TSRI_NEED(part.name && TSRI_PUSH(&c->pool, c->parts, c->nparts, c->capacity));
+    c->parts[c->nparts++] = part;
+    return TSR_OK;
+}
+
+/* X(function, type, KIND, LIVE): the calls that add an object. */
+#define ADDERS(X)                                                     \
+    X(module, tsr_module, MODULE, MODULE)                             \
+    X(optimizer, tsr_optimizer, OPTIMIZER, OPTIMIZER)                 \
+    X(loader, tsr_loader, LOADER, LOADER)                             \
+    X(data_loader, tsr_data_loader, DATA_LOADER, DATA_LOADER)         \
+    X(sampler, tsr_sampler, SAMPLER, SAMPLER)                         \
+    X(batch_sampler, tsr_batch_sampler, BATCH_SAMPLER, BATCH_SAMPLER) \
+    X(generator, tsr_generator, GENERATOR, GENERATOR)
+#define ADDER(function, type, KIND, LIVE)                                                       \
+    tsr_status tsr_checkpoint_add_##function(tsr_checkpoint *c, const char *name, type *object) \
+    {                                                                                           \
+        TSRI_TRY(tsri_live_check(object, TSRI_LIVE_##LIVE, __func__));                          \
+        return add(c, name, (tsri_part){.kind = TSRI_PART_##KIND, .object = object}, __func__); \
+    }
+ADDERS(ADDER)
+
+tsr_status tsr_checkpoint_add_bytes(tsr_checkpoint *c, const char *name, void *data, size_t bytes)
+{
+    return add(c, name, (tsri_part){.kind = TSRI_PART_BYTES, .object = data, .bytes = bytes},
+               __func__);
+}
+
+/* --- values out ------------------------------------------------------------------------------- */
+static tsr_status get_text(tsri_pool *pool, const char *text, char **out_bytes, size_t *out_n)
+{
+    *out_n = strlen(text);
+    *out_bytes = tsri_pool_dup(pool, text, *out_n + 1);
+    return *out_bytes ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+static tsr_status get_optimizer(const tsr_optimizer *o, tsri_pool *pool, char **out_bytes,
+                                size_t *out_n)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (f)
+        tsri_optimizer_put_numbers(o, f);
+    tsr_status status = f && fclose(f) == 0
+                            ? get_text(pool, text, out_bytes, out_n)
+                            : tsri_fail(TSR_ERR_NO_MEMORY, "no memory for an optimizer's numbers");
+    free(text);
+    return status;
+}
+
+tsr_status tsri_part_get(const tsri_part *part, tsri_pool *pool, char **out_bytes, size_t *out_n)
+{
+    union {
+        tsr_sampler_state sampler;
+        tsr_data_loader_state loader;
+        unsigned char generator[TSR_GENERATOR_STATE_BYTES];
+        char text[80];
+    } state;
+    memset(&state, 0, sizeof state);
+    const void *from = &state;
+    *out_bytes = NULL;
+    *out_n = 0;
+    switch (part->kind) {
+    case TSRI_PART_OPTIMIZER:
+        return get_optimizer(part->object, pool, out_bytes, out_n);
+    case TSRI_PART_LOADER:
+        snprintf(state.text, sizeof state.text, "epoch %" PRId64 " position %" PRId64,
+                 tsr_loader_epoch(part->object), tsr_loader_position(part->object));
+        return get_text(pool, state.text, out_bytes, out_n);
+    case TSRI_PART_DATA_LOADER:
+        TSRI_TRY(tsr_data_loader_get_state(part->object, &state.loader));
+        *out_n = sizeof state.loader;
+        break;
+    case TSRI_PART_SAMPLER:
+        TSRI_TRY(tsr_sampler_get_state(part->object, &state.sampler));
+        *out_n = sizeof state.sampler;
+        break;
+    case TSRI_PART_BATCH_SAMPLER:
+        TSRI_TRY(tsr_batch_sampler_get_state(part->object, &state.sampler));
+        *out_n = sizeof state.sampler;
+        break;
+    case TSRI_PART_GENERATOR:
+        TSRI_TRY(tsr_generator_get_state(part->object, state.generator));
+        *out_n = sizeof state.generator;
+        break;
+    case TSRI_PART_BYTES:
+        from = part->object;
+        *out_n = part->bytes;
+        break;
+    case TSRI_PART_MODULE:
+        return TSR_OK;
+    }
+    *out_bytes = tsri_pool_dup(pool, from, *out_n);
+    return *out_bytes ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+/* --- values in -------------------------------------------------------------------------------- */
+static tsr_status set_loader(tsr_loader *l, const char *text)
+{
+    int64_t epoch, position;
+    if (strncmp(text, "epoch ", 6) != 0)
+        return tsri_fail(TSR_ERR_FORMAT, "it is no loader's");
+    text += 6;
+    if (!tsri_take_number(&text, 0, INT64_MAX, &epoch) || strncmp(text, " position ", 10) != 0)
+        return tsri_fail(TSR_ERR_FORMAT, "it is no loader's");
+    text += 10;
+    if (!tsri_take_number(&text, 0, INT64_MAX, &position) || *text)
+        return tsri_fail(TSR_ERR_FORMAT, "it is no loader's");
+    if (position > tsr_loader_batches(l))
+        return tsri_fail(TSR_ERR_INVALID,
+                         "it stood behind batch %" PRId64
+                         " of an epoch; this loader's have %" PRId64,
+                         position, tsr_loader_batches(l));
+    TSRI_TRY(tsr_loader_set_epoch(l, epoch));
+    return tsr_loader_set_position(l, position);
+}
+
+/* A loader of another number of ranks stands behind as many batches of the epoch, each a part of
+ * the same rows. */
+static tsr_status move_data_loader(tsr_data_loader *l, const tsr_data_loader_state *from)
+{
+    tsr_data_loader_state before, own;
+    TSRI_TRY(tsr_data_loader_get_state(l, &before));
+    tsr_status status = tsr_data_loader_set_epoch(l, from->epoch);
+    if (status == TSR_OK && from->begun) {
+        /* As an epoch begins, a loader draws: so its state is one from inside. */
+        const tsr_batch *batch;
+        status = tsr_data_loader_next(l, &batch);
+        if (status == TSR_OK)
+            status = tsr_data_loader_get_state(l, &own);
+        own.position = from->position;
+        if (status == TSR_OK)
+            status = tsr_data_loader_set_state(l, &own);
+    }
+    if (status == TSR_OK)
+        return TSR_OK;
+    char text[400];
+    snprintf(text, sizeof text, "%s", tsr_last_error());
+    TSRI_TRY(tsr_data_loader_set_state(l, &before));
+    return tsri_fail(status, "%s", text);
+}
+
+static tsr_status set_data_loader(tsr_data_loader *l, const tsr_data_loader_state *state,
+                                  bool moved)
+{
+    return moved ? move_data_loader(l, state) : tsr_data_loader_set_state(l, state);
+}
+
+tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *bytes, size_t n,
+                         bool moved)
+{
+    static const size_t sizes[] = {
+        [TSRI_PART_DATA_LOADER] = sizeof(tsr_data_loader_state),
+        [TSRI_PART_SAMPLER] = sizeof(tsr_sampler_state),
+        [TSRI_PART_BATCH_SAMPLER] = sizeof(tsr_sampler_state),
+        [TSRI_PART_GENERATOR] = TSR_GENERATOR_STATE_BYTES,
+        [TSRI_PART_BYTES] = 0,
+    };
+    const size_t size = part->kind == TSRI_PART_BYTES ? part->bytes : sizes[part->kind];
+    const bool is_text = part->kind == TSRI_PART_OPTIMIZER || part->kind == TSRI_PART_LOADER;
+    if (!is_text && n != size)
+        return tsri_fail(TSR_ERR_INVALID, "it has %zu bytes in the checkpoint, %zu here", n, size);
+    char *copy = tsri_pool_alloc(pool, n + 1); /* aligned, and ended by a NUL */
+    TSRI_NEED(copy);
+    memcpy(copy, bytes, n);
+    void *state = copy;
+    switch (part->kind) {
+    case TSRI_PART_OPTIMIZER:
+        return tsri_optimizer_take_numbers(part->object, copy);
+    case TSRI_PART_LOADER:
+        return set_loader(part->object, copy);
+    case TSRI_PART_DATA_LOADER:
+        return set_data_loader(part->object, state, moved);
+    case TSRI_PART_SAMPLER:
+        return tsr_sampler_set_state(part->object, state);
+    case TSRI_PART_BATCH_SAMPLER:
+        return tsr_batch_sampler_set_state(part->object, state);
+    case TSRI_PART_GENERATOR:
+        return tsr_generator_set_state(part->object, state);
+    case TSRI_PART_BYTES:
+        memcpy(part->object, copy, n);
+        return TSR_OK;
+    case TSRI_PART_MODULE:
+        break;
+    }
+    return TSR_OK;
+}
