@@ -276,6 +276,43 @@ def locked():
 
 
 
-for part in goes_on, reshards, kept, locked, full, damaged, killed:
+def ckpt(*args, code=0):
+    done = subprocess.run([ARGS.tessera, "ckpt", *args], capture_output=True, timeout=60, text=True, check=False)
+    check(done.returncode == code, f"ckpt {args}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def tools():
+    """`tessera ckpt` sees what the library does."""
+    run("t4", "t4.last", every=3, **{**MESH, "steps": 6})
+    run("t1", "t1.last", every=3, **{**ONE, "steps": 6})
+    lines = ckpt("list", path("t4")).splitlines()
+    check([x.split()[0] for x in lines] == ["step", "3", "6"] and lines[1].split()[2] == "4", lines)
+    listed = json.loads(ckpt("list", "--json", path("t4/step-00000003")))
+    check(listed["step"] == 3 and any(x["name"] == "optimizer/2.weight.gradient" for x in listed["all"]), listed)
+    check("good, 16 tensors" in ckpt("verify", path("t4"), path("t4.last")), "verify")
+    ckpt("merge", "--part", "model", path("t4"), path("merged"))
+    check(values("merged") == values("t4.last"), "what was merged is what tsr_save writes")
+    check("5 tensors compared, 0 differ" in ckpt("compare", path("merged"), path("t4.last")), "compare")
+    check("only in" in ckpt("compare", path("t4/step-00000003"), path("t4"), code=1), "gradients in one alone")
+    ckpt("compare", "--tolerance", "1e-12", path("t4"), path("t1"))
+    check(" differ, by up to" in ckpt("compare", path("t4/step-00000006"), path("t1/step-00000003"), code=1), "values")
+    ckpt("convert", "--part", "model", "--dtype", "f32", path("t4"), path("small"))
+    check(os.path.getsize(path("small")) < os.path.getsize(path("merged")), "f32 takes half the room")
+    ckpt("compare", "--tolerance", "1e-6", path("small"), path("merged"))
+    shard = path("t4/step-00000006/shard-00002-of-00004.safetensors")
+    with open(shard, "r+b") as f:
+        f.seek(-3, 2)
+        f.write(b"!")
+    check("damaged" in ckpt("verify", path("t4"), code=1), "verify a damaged one")
+    ckpt("merge", path("t4"), path("never"), code=1)
+    check(not os.path.exists(path("never")), "no file of a damaged one")
+    for args in [], ["lst", "x"], ["list"], ["merge", "x"], ["convert", "a", "b"], ["compare", "a", "b", "-t", "x"], \
+            ["convert", "a", "b", "-d", "i64"]:
+        ckpt(*args, code=2)
+    check("No such file" in ckpt("list", path("nothing"), code=1), "nothing there")
+
+
+for part in tools, goes_on, reshards, kept, locked, full, damaged, killed:
     part()
 print("ok")

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/cli/ckpt/ckpt.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "src/train/checkpoint/folder.h"
+
+static tsr_status add(ckpt_source *s, ckpt_tensor t)
+{
+    if (!t.name || !TSRI_PUSH(&s->pool, s->tensors, s->ntensors, s->capacity))
+        return TSR_ERR_NO_MEMORY;
+    s->tensors[s->ntensors++] = t;
+    return TSR_OK;
+}
+
+static tsr_status list_checkpoint(ckpt_source *s)
+{
+    for (int i = 0; i < s->index.ntensors; i++) {
+        const tsri_ckpt_tensor *from = &s->index.tensors[i];
+        ckpt_tensor t = {from->name, from->dtype, from->dims, !*from->placement, i, -1};
+        const int n = from->own && from->npieces > 1 ? from->npieces : 0;
+        if (!n)
+            TSRI_TRY(add(s, t));
+        for (t.piece = 0; t.piece < n; t.piece++) {
+            char name[TSRI_CKPT_NAME];
+            tsri_ckpt_own_name(from->name, t.piece, name, sizeof name);
+            t.name = tsri_pool_strdup(&s->pool, name);
+            t.dims = from->pieces[t.piece].dims;
+            TSRI_TRY(add(s, t));
+        }
+    }
+    s->shards = tsri_pool_alloc(&s->pool, (size_t)s->index.nfiles * sizeof *s->shards);
+    return s->shards ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+static tsr_status list_file(ckpt_source *s)
+{
+    for (int i = 0; i < tsri_st_count(s->file); i++) {
+        const tsri_st_entry *e = tsri_st_at(s->file, i);
+        TSRI_TRY(tsri_st_usable(s->file, e));
+        TSRI_TRY(add(s, (ckpt_tensor){e->name, e->dtype, e->dims, false, i, -1}));
+    }
+    return TSR_OK;
+}
+
+/* The newest checkpoint of a run's folder, if that is what the path is. */
+static tsr_status find_newest(char path[PATH_MAX])
+{
+    char folder[PATH_MAX], index[PATH_MAX];
+    int64_t *steps = NULL;
+    int n = 0;
+    struct stat st;
+    snprintf(folder, sizeof folder, "%s", path);
+    if (snprintf(index, sizeof index, "%s/index.json", folder) < (int)sizeof index &&
+        stat(index, &st) == 0)
+        return TSR_OK;
+    TSRI_TRY(tsri_ckpt_list(NULL, folder, &steps, &n));
+    tsr_status status = n ? tsri_ckpt_path(folder, steps[n - 1], path)
+                          : tsri_fail(TSR_ERR_IO, "%s: there is no checkpoint in it", folder);
+    tsri_mem_free(steps);
+    return status;
+}
+
+tsr_status ckpt_open(const char *path, ckpt_source *s)
+{
+    struct stat st;
+    *s = (ckpt_source){0};
+    if (snprintf(s->path, sizeof s->path, "%s", path) >= (int)sizeof s->path)
+        return tsri_fail(TSR_ERR_INVALID, "%.200s...: the path is too long", path);
+    if (stat(path, &st))
+        return tsri_fail(TSR_ERR_IO, "%s: can't open: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode)) {
+        TSRI_TRY(tsri_st_open(NULL, path, &s->file));
+        return list_file(s);
+    }
+    TSRI_TRY(find_newest(s->path));
+    TSRI_TRY(tsri_ckpt_index_read(NULL, s->path, &s->index));
+    s->is_checkpoint = true;
+    return list_checkpoint(s);
+}
+
+void ckpt_close(ckpt_source *s)
+{
+    for (int i = 0; s->shards && i < s->index.nfiles; i++)
+        tsri_ckpt_shard_close(s->shards[i]);
+    if (s->is_checkpoint)
+        tsri_ckpt_index_finish(&s->index);
+    tsri_st_close(s->file);
+    tsri_pool_finish(&s->pool);
+}
+
+size_t ckpt_bytes(const ckpt_tensor *t)
+{
+    return (size_t)tsr_dims_count(t->dims) * tsr_dtype_size(t->dtype);
+}
+
+tsr_status ckpt_shard(ckpt_source *s, int file, tsri_ckpt_shard **out_shard)
+{
+    if (!s->shards[file])
+        TSRI_TRY(tsri_ckpt_shard_open(NULL, s->path, &s->index, file, &s->shards[file]));
+    *out_shard = s->shards[file];
+    return TSR_OK;
+}
+
+/* Puts the rows of a piece where they lie in the whole. */
+static void place_rows(const ckpt_tensor *t, const tsri_ckpt_piece *p, const char *from, char *to)
+{
+    const int last = p->dims.ndim - 1;
+    const size_t size = tsr_dtype_size(t->dtype);
+    const int64_t length = last < 0 ? 1 : p->dims.d[last];
+    const int64_t rows = length ? tsr_dims_count(p->dims) / length : 0;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t rest = row, at = last < 0 ? 0 : p->offset[last];
+        int64_t scale = last < 0 ? 1 : t->dims.d[last];
+        for (int a = last - 1; a >= 0; a--) {
+            at += (p->offset[a] + rest % p->dims.d[a]) * scale;
+            rest /= p->dims.d[a];
+            scale *= t->dims.d[a];
+        }
+        memcpy(to + (size_t)at * size, from + (size_t)(row * length) * size, (size_t)length * size);
+    }
+}
+
+static tsr_status read_piece(ckpt_source *s, const ckpt_tensor *t, int piece, char *out_data)
+{
+    const tsri_ckpt_tensor *of = &s->index.tensors[t->entry];
+    const tsri_ckpt_piece *p = &of->pieces[piece];
+    const size_t bytes = (size_t)tsr_dims_count(p->dims) * tsr_dtype_size(t->dtype);
+    tsri_ckpt_shard *shard;
+    const tsri_st_entry *entry;
+    TSRI_TRY(ckpt_shard(s, p->file, &shard));
+    TSRI_TRY(tsri_ckpt_shard_find(shard, of, piece, &entry));
+    if (bytes == ckpt_bytes(t))
+        return tsri_ckpt_shard_read(shard, entry, 0, bytes, out_data);
+    char *data = tsri_mem_alloc(NULL, bytes);
+    tsr_status status =
+        data ? tsri_ckpt_shard_read(shard, entry, 0, bytes, data) : TSR_ERR_NO_MEMORY;
+    if (status == TSR_OK)
+        place_rows(t, p, data, out_data);
+    tsri_mem_free(data);
+    return status;
+}
+
+tsr_status ckpt_read(ckpt_source *s, const ckpt_tensor *t, void *out_data)
+{
+    if (!s->is_checkpoint)
+        return tsri_st_read(s->file, tsri_st_at(s->file, t->entry), 0, ckpt_bytes(t), out_data);
+    if (t->piece >= 0)
+        return read_piece(s, t, t->piece, out_data);
+    for (int i = 0; i < s->index.tensors[t->entry].npieces; i++)
+        TSRI_TRY(read_piece(s, t, i, out_data));
+    return TSR_OK;
+}
