@@ -100,11 +100,15 @@ static bool put_index(FILE *f, const tsri_ckpt_index *index)
     return fits;
 }
 
-/* The text without its last line. */
-static tsr_status make_text(const tsri_ckpt_index *index, char **out_text, size_t *out_bytes)
+tsr_status tsri_ckpt_index_text(tsri_ckpt_index *index, char **out_text, size_t *out_bytes)
 {
+    if (index->ntensors)
+        qsort(index->tensors, (size_t)index->ntensors, sizeof *index->tensors, compare_names);
+    *out_text = NULL;
     FILE *f = open_memstream(out_text, out_bytes);
-    bool fits = f && put_index(f, index);
+    bool fits = f && put_index(f, index) && !fflush(f); /* then the text so far is there */
+    if (fits)
+        fprintf(f, "%s%016" PRIx64 "\"}\n", last_line, tsri_checksum(*out_text, *out_bytes));
     if (f && fclose(f))
         fits = false;
     return fits ? TSR_OK : tsri_fail(TSR_ERR_NO_MEMORY, "no memory for a checkpoint's index");
@@ -115,15 +119,12 @@ tsr_status tsri_ckpt_index_write(tsri_ckpt_index *index, const char *folder)
     char path[PATH_MAX], *text = NULL;
     size_t bytes = 0;
     tsri_new_file file;
-    if (index->ntensors)
-        qsort(index->tensors, (size_t)index->ntensors, sizeof *index->tensors, compare_names);
     if (snprintf(path, sizeof path, "%s/index.json", folder) >= (int)sizeof path)
         return tsri_fail(TSR_ERR_IO, "%.200s...: the path is too long", folder);
-    tsr_status status = make_text(index, &text, &bytes);
+    tsr_status status = tsri_ckpt_index_text(index, &text, &bytes);
     int rc = status == TSR_OK ? tsri_new_file_stream(&file, path) : 0;
     if (status == TSR_OK && rc == 0) {
         fwrite(text, 1, bytes, file.stream);
-        fprintf(file.stream, "%s%016" PRIx64 "\"}\n", last_line, tsri_checksum(text, bytes));
         rc = tsri_new_file_keep(&file, true);
     }
     free(text);
@@ -379,20 +380,27 @@ static tsr_status read_file(tsri_mem *mem, const char *path, char **out_text, si
     return status;
 }
 
+tsr_status tsri_ckpt_index_parse(tsri_mem *mem, const char *path, const char *text, size_t bytes,
+                                 tsri_ckpt_index *out_index)
+{
+    *out_index = (tsri_ckpt_index){0};
+    tsri_pool_init(&out_index->pool, mem);
+    reader r = {.index = out_index, .path = path};
+    const tsr_status status = parse(&r, text, bytes);
+    if (status != TSR_OK)
+        tsri_ckpt_index_finish(out_index);
+    return status;
+}
+
 tsr_status tsri_ckpt_index_read(tsri_mem *mem, const char *folder, tsri_ckpt_index *out_index)
 {
     char path[PATH_MAX], *text = NULL;
     size_t bytes = 0;
-    *out_index = (tsri_ckpt_index){0};
     if (snprintf(path, sizeof path, "%s/index.json", folder) >= (int)sizeof path)
         return tsri_fail(TSR_ERR_IO, "%.200s...: the path is too long", folder);
-    tsri_pool_init(&out_index->pool, mem);
-    reader r = {.index = out_index, .path = path};
     tsr_status status = read_file(mem, path, &text, &bytes);
     if (status == TSR_OK)
-        status = parse(&r, text, bytes);
+        status = tsri_ckpt_index_parse(mem, path, text, bytes, out_index);
     tsri_mem_free(text);
-    if (status != TSR_OK)
-        tsri_ckpt_index_finish(out_index);
     return status;
 }

@@ -53,6 +53,11 @@ typedef struct tsri_ckpt_index {
 /* "shard-00000-of-00004.safetensors" */
 void tsri_ckpt_file_name(char buf[TSRI_CKPT_FILE_NAME], int file, int nfiles);
 
+/* The text of an index, whose tensors are sorted by it; the caller frees it (free). */
+tsr_status tsri_ckpt_index_text(tsri_ckpt_index *index, char **out_text, size_t *out_bytes);
+/* An index from its text; see tsri_ckpt_index_read. `path` is for messages. */
+tsr_status tsri_ckpt_index_parse(tsri_mem *mem, const char *path, const char *text, size_t bytes,
+                                 tsri_ckpt_index *out_index);
 /* Writes an index into `folder`; its tensors are sorted by it. */
 tsr_status tsri_ckpt_index_write(tsri_ckpt_index *index, const char *folder);
 /*

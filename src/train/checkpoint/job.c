@@ -25,7 +25,7 @@ static void *run_job(void *arg)
 {
     tsri_ckpt_job *job = arg;
     if (job->is_thread) /* it has time until the next save; the ranks' threads have not */
-        setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
+        setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
     job->status = write_files(job);
     if (job->status != TSR_OK)
         snprintf(job->text, sizeof job->text, "%s", tsr_last_error());
