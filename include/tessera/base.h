@@ -37,6 +37,13 @@ extern "C" {
 #pragma GCC diagnostic ignored "-Woverride-init"
 #endif
 #endif
+/* In C++, where a literal can't give a field twice, a member of an options struct has its default
+ * by itself (see tessera.hpp). */
+#ifdef __cplusplus
+#define TSR_IS(...) = __VA_ARGS__
+#else
+#define TSR_IS(...)
+#endif
 /* An option whose default depends on other things: a number that is not one. */
 #define TSR_NOT_GIVEN (__builtin_nan(""))
 

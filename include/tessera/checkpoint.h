@@ -40,7 +40,7 @@ typedef struct tsr_checkpoint tsr_checkpoint;
 
 typedef struct tsr_checkpoint_opts {
     size_t size;
-    int keep;              /* so many of the newest stay; 0: all; default 3 */
+    int keep TSR_IS(3);    /* so many of the newest stay; 0: all; default 3 */
     bool keep_best;        /* also the one with the best metric */
     bool larger_is_better; /* of metrics; default: smaller */
     /* tsr_checkpoint_save copies what is saved and returns; a thread of each rank writes it. Takes

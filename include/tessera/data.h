@@ -78,16 +78,16 @@ typedef struct tsr_plan tsr_plan;
 
 typedef struct tsr_loader_opts {
     size_t size;
-    int64_t batch_size; /* rows of the global batch; default 64 */
-    bool shuffle;       /* a new order of the whole set every epoch */
-    bool augment;       /* random crop (4 black pixels around) and horizontal flip */
-    bool normalize;     /* (v - mean) / std per channel, with CIFAR-10's or MNIST's usual figures */
-    bool drop_last;     /* leave out a last batch that isn't full */
-    uint64_t seed;      /* of the order, the crops and the flips */
-    tsr_dtype dtype;    /* of the images: TSR_F32 (default) or TSR_F64 */
-    int workers;        /* threads that decode; default 1; 0: the calling thread does it */
-    int prefetch;       /* batches decoded ahead, which is also the most workers of use; default 2;
-                         * 0: as workers 0 */
+    int64_t batch_size TSR_IS(64); /* rows of the global batch; default 64 */
+    bool shuffle;                  /* a new order of the whole set every epoch */
+    bool augment;                  /* random crop (4 black pixels around) and horizontal flip */
+    bool normalize;  /* (v - mean) / std per channel, with CIFAR-10's or MNIST's usual figures */
+    bool drop_last;  /* leave out a last batch that isn't full */
+    uint64_t seed;   /* of the order, the crops and the flips */
+    tsr_dtype dtype; /* of the images: TSR_F32 (default) or TSR_F64 */
+    int workers TSR_IS(1);  /* threads that decode; default 1; 0: the calling thread does it */
+    int prefetch TSR_IS(2); /* batches decoded ahead, which is also the most workers of use; default
+                             * 2; 0: as workers 0 */
 } tsr_loader_opts;
 #define TSR_LOADER_OPTS(...)                                   \
     (&(const tsr_loader_opts){.size = sizeof(tsr_loader_opts), \

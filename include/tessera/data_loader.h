@@ -75,7 +75,7 @@ typedef struct tsr_data_loader_opts {
     int nfields;
     size_t field_bytes[TSR_BATCH_MAX_FIELDS];
 
-    int64_t batch_size;               /* default 1 */
+    int64_t batch_size TSR_IS(1);     /* default 1 */
     bool shuffle;                     /* a random sampler; else a sequential one */
     bool drop_last;                   /* leave out a last batch that isn't full */
     tsr_sampler *sampler;             /* in place of shuffle; borrowed */
@@ -83,10 +83,10 @@ typedef struct tsr_data_loader_opts {
     tsr_generator *generator;         /* of orders and base seeds; borrowed; NULL: by the seed */
     uint64_t seed;
 
-    int num_workers;         /* threads; default 0: the caller makes its batches when it asks */
-    int prefetch_factor;     /* batches that each worker makes ahead; default (-1) 2 */
-    double timeout_s;        /* how long next waits for the workers; default 0: for ever */
-    bool persistent_workers; /* keep the threads, and the base seed, from epoch to epoch */
+    int num_workers; /* threads; default 0: the caller makes its batches when it asks */
+    int prefetch_factor TSR_IS(-1); /* batches that each worker makes ahead; default (-1) 2 */
+    double timeout_s;               /* how long next waits for the workers; default 0: for ever */
+    bool persistent_workers;        /* keep the threads, and the base seed, from epoch to epoch */
     /* When a worker starts, before its first sample, and when it ends. For the caller too, with
      * num_workers 0 (where PyTorch calls none). An error of init surfaces at the worker's batches.
      */

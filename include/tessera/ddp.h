@@ -63,11 +63,13 @@ typedef enum tsr_ddp_hook {
 /* PyTorch's options, with its meanings and defaults. */
 typedef struct tsr_ddp_opts {
     size_t size;
-    tsr_group *group;       /* NULL: all ranks */
-    double bucket_cap_mb;   /* default 25 (MiB); the first bucket 1; 0: a bucket a parameter */
-    bool broadcast_buffers; /* rank 0's at the start of each run behind a synchronised one; default
-                             * true */
-    bool init_sync;         /* the group's first rank's values become everyone's; default true */
+    tsr_group *group; /* NULL: all ranks */
+    double bucket_cap_mb
+        TSR_IS(25); /* default 25 (MiB); the first bucket 1; 0: a bucket a parameter */
+    bool broadcast_buffers TSR_IS(true); /* rank 0's at the start of each run behind a synchronised
+                                          * one; default true */
+    bool init_sync
+        TSR_IS(true); /* the group's first rank's values become everyone's; default true */
     bool find_unused_parameters;  /* graphs may leave parameters out; else that is an error */
     bool gradient_as_bucket_view; /* accepted: gradients always are */
     bool static_graph;            /* which parameters a rank leaves out never changes */

@@ -211,9 +211,9 @@ typedef enum tsr_activation {
 } tsr_activation;
 typedef struct tsr_mobilenet_v2_opts {
     size_t size;
-    int64_t num_classes; /* default 1000 */
-    double width;        /* multiplier; default 1 */
-    double dropout;      /* default 0.2 */
+    int64_t num_classes TSR_IS(1000); /* default 1000 */
+    double width TSR_IS(1);           /* multiplier; default 1 */
+    double dropout TSR_IS(0.2);       /* default 0.2 */
     tsr_mobilenet_variant variant;
     tsr_activation activation;
     tsr_bn_stats bn;
@@ -233,8 +233,9 @@ TSR_API tsr_module *tsr_mobilenet_v2(tsr_world *w, const tsr_placement *p, tsr_s
 
 typedef struct tsr_convnet_opts {
     size_t size;
-    int64_t num_classes;             /* default 10 */
-    int64_t channels, height, width; /* of the images; default 1 x 28 x 28 */
+    int64_t num_classes TSR_IS(10); /* default 10 */
+    int64_t channels TSR_IS(1), height TSR_IS(28),
+        width TSR_IS(28); /* of the images; default 1 x 28 x 28 */
     tsr_bn_stats bn;
     tsr_dtype dtype;
     uint64_t seed;
@@ -252,10 +253,10 @@ TSR_API tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sb
 
 typedef struct tsr_mlp_opts {
     size_t size;
-    int64_t inputs;  /* features; needed */
-    int64_t hidden;  /* default 128 */
-    int64_t outputs; /* default 10 */
-    int layers;      /* linear layers; default 2; ReLU between */
+    int64_t inputs;             /* features; needed */
+    int64_t hidden TSR_IS(128); /* default 128 */
+    int64_t outputs TSR_IS(10); /* default 10 */
+    int layers TSR_IS(2);       /* linear layers; default 2; ReLU between */
     tsr_dtype dtype;
     uint64_t seed;
 } tsr_mlp_opts;
@@ -269,16 +270,16 @@ TSR_API tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
 
 typedef struct tsr_transformer_opts {
     size_t size;
-    int64_t vocab;     /* ids i64 (b,s) below it are fed; 0: features (b,s,width) */
-    int64_t positions; /* learnt ones, for sequences up to this length; default: none */
-    int64_t width;     /* default 256 */
-    int64_t heads;     /* default 4; a divisor of width */
-    int layers;        /* default 4 */
-    double mlp_ratio;  /* hidden features by width; default 4 */
-    int64_t classes;   /* of the head; default: vocab; without either there is none */
-    bool tied;         /* the head's weight is the embedding's */
-    bool causal;       /* a position sees itself and those before */
-    double dropout;    /* of attention's weights, each branch and the embeddings; default 0 */
+    int64_t vocab;              /* ids i64 (b,s) below it are fed; 0: features (b,s,width) */
+    int64_t positions;          /* learnt ones, for sequences up to this length; default: none */
+    int64_t width TSR_IS(256);  /* default 256 */
+    int64_t heads TSR_IS(4);    /* default 4; a divisor of width */
+    int layers TSR_IS(4);       /* default 4 */
+    double mlp_ratio TSR_IS(4); /* hidden features by width; default 4 */
+    int64_t classes;            /* of the head; default: vocab; without either there is none */
+    bool tied;                  /* the head's weight is the embedding's */
+    bool causal;                /* a position sees itself and those before */
+    double dropout; /* of attention's weights, each branch and the embeddings; default 0 */
     tsr_gelu_form gelu;
     tsr_dtype dtype; /* default TSR_F32 */
     uint64_t seed;

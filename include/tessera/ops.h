@@ -157,10 +157,10 @@ typedef struct tsr_hw {
 
 typedef struct tsr_conv2d_opts {
     size_t size;
-    tsr_hw stride;   /* default 1, 1 */
-    tsr_hw padding;  /* default 0, 0 */
-    tsr_hw dilation; /* default 1, 1 */
-    int64_t groups;  /* default 1; C = depthwise */
+    tsr_hw stride TSR_IS({1, 1});   /* default 1, 1 */
+    tsr_hw padding;                 /* default 0, 0 */
+    tsr_hw dilation TSR_IS({1, 1}); /* default 1, 1 */
+    int64_t groups TSR_IS(1);       /* default 1; C = depthwise */
 } tsr_conv2d_opts;
 #define TSR_CONV2D_OPTS(...)                                   \
     (&(const tsr_conv2d_opts){.size = sizeof(tsr_conv2d_opts), \
@@ -175,10 +175,11 @@ TSR_API tsr_tensor *tsr_conv2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
 
 typedef struct tsr_pool2d_opts {
     size_t size;
-    tsr_hw kernel;          /* needed */
-    tsr_hw stride;          /* default (0, 0): the kernel */
-    tsr_hw padding;         /* default 0, 0; at most half the kernel */
-    bool count_include_pad; /* avg: default true, as PyTorch; false: divide by what is inside */
+    tsr_hw kernel;  /* needed */
+    tsr_hw stride;  /* default (0, 0): the kernel */
+    tsr_hw padding; /* default 0, 0; at most half the kernel */
+    bool count_include_pad
+        TSR_IS(true); /* avg: default true, as PyTorch; false: divide by what is inside */
 } tsr_pool2d_opts;
 #define TSR_POOL2D_OPTS(...)   \
     (&(const tsr_pool2d_opts){ \
@@ -214,8 +215,8 @@ typedef enum tsr_bn_stats {
 } tsr_bn_stats;
 typedef struct tsr_batch_norm_opts {
     size_t size;
-    double eps;      /* default 1e-5 */
-    double momentum; /* of the running averages; default 0.1 */
+    double eps TSR_IS(1e-5);     /* default 1e-5 */
+    double momentum TSR_IS(0.1); /* of the running averages; default 0.1 */
     tsr_bn_stats stats;
     int parts; /* R of TSR_BN_LOCAL; default: the ranks of x's placement at declaration */
     /* In a local training graph: statistics are over the batches of all ranks of the group, as one
@@ -240,8 +241,8 @@ TSR_API tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tens
                                       const tsr_batch_norm_opts *opts, const char *file, int line);
 typedef struct tsr_layer_norm_opts {
     size_t size;
-    double eps; /* default 1e-5 */
-    int axes;   /* the trailing ones that are normalised together; default 1 */
+    double eps TSR_IS(1e-5); /* default 1e-5 */
+    int axes;                /* the trailing ones that are normalised together; default 1 */
 } tsr_layer_norm_opts;
 #define TSR_LAYER_NORM_OPTS(...) \
     (&(const tsr_layer_norm_opts){.size = sizeof(tsr_layer_norm_opts), .eps = 1e-5, __VA_ARGS__})
@@ -261,9 +262,9 @@ TSR_API tsr_tensor *tsr_causal_mask_at(tsr_tensor *x, int64_t diagonal, double v
                                        const char *file, int line);
 typedef struct tsr_attention_opts {
     size_t size;
-    bool causal;    /* query s sees keys 0 to s */
-    double scale;   /* of the products; default (TSR_NOT_GIVEN) 1/sqrt(d) */
-    double dropout; /* of the weights, in training graphs; default 0 */
+    bool causal;                        /* query s sees keys 0 to s */
+    double scale TSR_IS(TSR_NOT_GIVEN); /* of the products; default (TSR_NOT_GIVEN) 1/sqrt(d) */
+    double dropout;                     /* of the weights, in training graphs; default 0 */
 } tsr_attention_opts;
 #define TSR_ATTENTION_OPTS(...)   \
     (&(const tsr_attention_opts){ \

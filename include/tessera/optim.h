@@ -45,23 +45,23 @@ typedef struct tsr_schedule {
     double min_lr;             /* COSINE, COSINE_RESTARTS, PLATEAU */
     const int64_t *milestones; /* MULTI_STEP: rising; copied by the optimizer */
     int nmilestones;
-    double start_factor, end_factor; /* LINEAR; the first above 0 */
-    int64_t restart_factor;          /* COSINE_RESTARTS; at least 1 */
+    double start_factor TSR_IS(1.0 / 3), end_factor TSR_IS(1); /* LINEAR; the first above 0 */
+    int64_t restart_factor TSR_IS(1);                          /* COSINE_RESTARTS; at least 1 */
     /* ONE_CYCLE */
-    double max_lr;                           /* 0: the optimizer's lr */
-    double pct_start;                        /* the part of the steps that rises */
-    double div_factor, final_div_factor;     /* it starts at max_lr / div_factor and ends at that /
-                                                final_div_factor */
-    double base_momentum, max_momentum;      /* Adam's is beta1 */
+    double max_lr;                /* 0: the optimizer's lr */
+    double pct_start TSR_IS(0.3); /* the part of the steps that rises */
+    double div_factor TSR_IS(25), final_div_factor TSR_IS(1e4); /* it starts at max_lr / div_factor
+                                            and ends at that / final_div_factor */
+    double base_momentum TSR_IS(0.85), max_momentum TSR_IS(0.95); /* Adam's is beta1 */
     bool linear, three_phase, keep_momentum; /* default: by cosines, in two phases, cycled */
     /* PLATEAU: see tsr_optimizer_report */
-    bool rises;                /* the metric is better when larger */
-    bool absolute;             /* threshold is a difference, not a part of the best metric */
-    double factor;             /* in (0, 1) */
-    int64_t patience;          /* reports without improvement that are let pass */
-    int64_t cooldown;          /* reports after a reduction that do not count */
-    double threshold;          /* what a metric must improve by */
-    tsr_schedule_fn *callback; /* CALLBACK; needed there */
+    bool rises;                    /* the metric is better when larger */
+    bool absolute;                 /* threshold is a difference, not a part of the best metric */
+    double factor TSR_IS(0.1);     /* in (0, 1) */
+    int64_t patience TSR_IS(10);   /* reports without improvement that are let pass */
+    int64_t cooldown;              /* reports after a reduction that do not count */
+    double threshold TSR_IS(1e-4); /* what a metric must improve by */
+    tsr_schedule_fn *callback;     /* CALLBACK; needed there */
     void *arg;
 } tsr_schedule;
 #define TSR_STEP_LR(...) ((tsr_schedule){.kind = TSR_SCHEDULE_STEP, .gamma = 0.1, __VA_ARGS__})
@@ -94,7 +94,7 @@ typedef struct tsr_schedule {
 
 typedef struct tsr_sgd_opts {
     size_t size;
-    double lr; /* default 1e-3 */
+    double lr TSR_IS(1e-3); /* default 1e-3 */
     double momentum, dampening, weight_decay;
     bool nesterov;
     tsr_schedule schedule;
@@ -105,10 +105,10 @@ typedef struct tsr_sgd_opts {
 
 typedef struct tsr_adam_opts {
     size_t size;
-    double lr;           /* default 1e-3 */
-    double beta1, beta2; /* default 0.9, 0.999 */
-    double eps;          /* default 1e-8 */
-    double weight_decay; /* default (TSR_NOT_GIVEN): 0, but of AdamW 0.01 */
+    double lr TSR_IS(1e-3);                        /* default 1e-3 */
+    double beta1 TSR_IS(0.9), beta2 TSR_IS(0.999); /* default 0.9, 0.999 */
+    double eps TSR_IS(1e-8);                       /* default 1e-8 */
+    double weight_decay TSR_IS(TSR_NOT_GIVEN); /* default (TSR_NOT_GIVEN): 0, but of AdamW 0.01 */
     tsr_schedule schedule;
     tsr_sbp state; /* signature of the moments; AUTO (the default): each parameter's own */
 } tsr_adam_opts;
@@ -123,9 +123,9 @@ typedef struct tsr_adam_opts {
 
 typedef struct tsr_rmsprop_opts {
     size_t size;
-    double lr;    /* default 1e-2 */
-    double alpha; /* default 0.99 */
-    double eps;   /* default 1e-8 */
+    double lr TSR_IS(1e-2);    /* default 1e-2 */
+    double alpha TSR_IS(0.99); /* default 0.99 */
+    double eps TSR_IS(1e-8);   /* default 1e-8 */
     double momentum, weight_decay;
     bool centered; /* the variance stands for the mean square */
     tsr_schedule schedule;
@@ -137,10 +137,10 @@ typedef struct tsr_rmsprop_opts {
 
 typedef struct tsr_adagrad_opts {
     size_t size;
-    double lr; /* default 1e-2 */
+    double lr TSR_IS(1e-2); /* default 1e-2 */
     double lr_decay, weight_decay;
     double initial_accumulator_value; /* of the sums of squares */
-    double eps;                       /* default 1e-10 */
+    double eps TSR_IS(1e-10);         /* default 1e-10 */
     tsr_schedule schedule;
     tsr_sbp state;
 } tsr_adagrad_opts;
@@ -151,8 +151,8 @@ typedef struct tsr_adagrad_opts {
 /* Lion (Chen et al. 2023): the sign of an average of gradients; weight decay is apart. */
 typedef struct tsr_lion_opts {
     size_t size;
-    double lr;           /* default 1e-4 */
-    double beta1, beta2; /* default 0.9, 0.99 */
+    double lr TSR_IS(1e-4);                       /* default 1e-4 */
+    double beta1 TSR_IS(0.9), beta2 TSR_IS(0.99); /* default 0.9, 0.99 */
     double weight_decay;
     tsr_schedule schedule;
     tsr_sbp state;
@@ -176,10 +176,10 @@ TSR_API void tsr_optimizer_destroy(tsr_optimizer *o);
 /* Numbers of a group of parameters; TSR_NOT_GIVEN, the default: the optimizer's own. */
 typedef struct tsr_param_group_opts {
     size_t size;
-    double lr, weight_decay;
-    double momentum;     /* SGD, RMSprop */
-    double beta1, beta2; /* Adam, AdamW, Lion, LAMB */
-    double eps;
+    double lr TSR_IS(TSR_NOT_GIVEN), weight_decay TSR_IS(TSR_NOT_GIVEN);
+    double momentum TSR_IS(TSR_NOT_GIVEN);                           /* SGD, RMSprop */
+    double beta1 TSR_IS(TSR_NOT_GIVEN), beta2 TSR_IS(TSR_NOT_GIVEN); /* Adam, AdamW, Lion, LAMB */
+    double eps TSR_IS(TSR_NOT_GIVEN);
     const tsr_schedule *schedule; /* NULL: the optimizer's */
 } tsr_param_group_opts;
 #define TSR_PARAM_GROUP_OPTS(...)                                        \
@@ -228,15 +228,16 @@ TSR_API void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *fil
  */
 typedef struct tsr_minimize_opts {
     size_t size;
-    double loss_scale; /* the losses are multiplied by it, and gradients divided; default 1 */
+    double loss_scale
+        TSR_IS(1);     /* the losses are multiplied by it, and gradients divided; default 1 */
     double clip_value; /* elements are brought into [-clip_value, clip_value]; 0: they are not */
     double clip_norm;  /* gradients are scaled down so that the norm of all together is at most
                           this, as PyTorch's clip_grad_norm_ does; 0: they are not */
-    double norm_type;  /* its power; INFINITY: the largest element; default 2 */
+    double norm_type TSR_IS(2); /* its power; INFINITY: the largest element; default 2 */
     /* Runs of which each update takes the mean of the gradients: the parameters change in the last
      * of them alone, and steps count these. Clipping and the norm are those of the mean so far.
      * Graphs of one optimizer accumulate alike, and for the same parameters. Default 1. */
-    int64_t accumulate;
+    int64_t accumulate TSR_IS(1);
     tsr_tensor **out_norm; /* gets the norm before it is clipped, an f64 scalar; NULL: unasked */
 } tsr_minimize_opts;
 #define TSR_MINIMIZE_OPTS(...)                                     \

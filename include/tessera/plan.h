@@ -29,10 +29,10 @@ typedef enum tsr_on_nan {
 
 typedef struct tsr_compile_opts {
     size_t size;
-    double bucket_mb; /* gradients' reductions are joined up to this size; default 4; 0: none.
-                       * Where gradients are so large that this takes more calls, a call is closed
-                       * by the gradient with which it reaches the size. */
-    bool no_fusion;   /* lower op by op */
+    double bucket_mb TSR_IS(4); /* gradients' reductions are joined up to this size; default 4; 0:
+                                 * none. Where gradients are so large that this takes more calls, a
+                                 * call is closed by the gradient with which it reaches the size. */
+    bool no_fusion;             /* lower op by op */
     /* Most bytes that any rank may use at a time for variables, values, inputs, outputs and
      * kernels' scratch: signatures are chosen to stay within it, on every rank. A virtual world has
      * no kernels, and so no scratch. 0: no limit. A limit that no plan was found for is
@@ -48,7 +48,8 @@ typedef struct tsr_compile_opts {
     double
         local_bytes_per_s; /* what a rank reads plus writes of its own memory; 0: a usual figure */
     double flops_per_s;    /* of a rank; 0: a usual figure */
-    double kernel_s; /* that starting a kernel takes; default (TSR_NOT_GIVEN) a usual figure */
+    double kernel_s TSR_IS(
+        TSR_NOT_GIVEN); /* that starting a kernel takes; default (TSR_NOT_GIVEN) a usual figure */
     /* For finding errors: before each run, ranks compare hashes of what each of them gave by
      * itself: inputs that were fed in B (or in the same part), the variables' values, the
      * optimizers' settings. A run in which they differ is TSR_ERR_MISMATCH on all of them and names
@@ -67,7 +68,7 @@ typedef struct tsr_compile_opts {
      * at its own part of the loss as soon as it is computed: with TSR_NAN_STOP no gradient is
      * computed from it, and parameters are still those from before. On GPUs it looks when the loss
      * is fetched, after the updates, and names the loss alone. */
-    tsr_on_nan on_nan;
+    tsr_on_nan on_nan TSR_IS(TSR_NAN_WARN);
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                    \
     (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), \

@@ -81,8 +81,9 @@ TSR_API tsr_status tsr_sequential_sampler(tsr_world *world, int64_t n, tsr_sampl
 typedef struct tsr_random_sampler_opts {
     size_t size;
     bool replacement;
-    int64_t num_samples;      /* of a pass; default (-1) n; more than n repeat, in whole orders */
-    tsr_generator *generator; /* borrowed; NULL: by the seed */
+    int64_t
+        num_samples TSR_IS(-1); /* of a pass; default (-1) n; more than n repeat, in whole orders */
+    tsr_generator *generator;   /* borrowed; NULL: by the seed */
     uint64_t seed;
 } tsr_random_sampler_opts;
 #define TSR_RANDOM_SAMPLER_OPTS(...)   \
@@ -109,10 +110,10 @@ TSR_API tsr_status tsr_subset_random_sampler(tsr_world *world, const int64_t *in
 
 typedef struct tsr_weighted_random_sampler_opts {
     size_t size;
-    bool replacement;         /* default true. false is TSR_ERR_UNSUPPORTED: what PyTorch then draws
-                               * depends on how it was built */
-    int64_t num_samples;      /* of a pass; default (-1) n */
-    tsr_generator *generator; /* borrowed; NULL: by the seed */
+    bool replacement TSR_IS(true);  /* default true. false is TSR_ERR_UNSUPPORTED: what PyTorch then
+                                     * draws  depends on how it was built */
+    int64_t num_samples TSR_IS(-1); /* of a pass; default (-1) n */
+    tsr_generator *generator;       /* borrowed; NULL: by the seed */
     uint64_t seed;
 } tsr_weighted_random_sampler_opts;
 #define TSR_WEIGHTED_RANDOM_SAMPLER_OPTS(...)                                                    \
@@ -131,16 +132,17 @@ TSR_API tsr_status tsr_weighted_random_sampler(tsr_world *world, const double *w
 
 typedef struct tsr_distributed_sampler_opts {
     size_t size;
-    int replicas;      /* that share the data set; 0: the world's ranks, and rank the world's */
-    int rank;          /* 0 .. replicas-1 */
-    bool shuffle;      /* default true: an order by seed + epoch; false: as they are */
-    int64_t seed;      /* the same on all replicas */
-    bool drop_last;    /* leave out what doesn't divide */
-    bool pad;          /* default true: repeats from the head make all replicas' counts equal;
-                        * false, for evaluation: every sample exactly once, and counts may differ
-                        * by one: mind collectives in the loop. No matter with drop_last */
-    tsr_sampler *over; /* share out this one's passes in place of 0 .. n-1 (n is then its count);
-                        * it must give the same on all replicas, and shuffle is not used */
+    int replicas; /* that share the data set; 0: the world's ranks, and rank the world's */
+    int rank;     /* 0 .. replicas-1 */
+    bool shuffle TSR_IS(true); /* default true: an order by seed + epoch; false: as they are */
+    int64_t seed;              /* the same on all replicas */
+    bool drop_last;            /* leave out what doesn't divide */
+    bool
+        pad TSR_IS(true); /* default true: repeats from the head make all replicas' counts equal;
+                           * false, for evaluation: every sample exactly once, and counts may differ
+                           * by one: mind collectives in the loop. No matter with drop_last */
+    tsr_sampler *over;    /* share out this one's passes in place of 0 .. n-1 (n is then its count);
+                           * it must give the same on all replicas, and shuffle is not used */
 } tsr_distributed_sampler_opts;
 #define TSR_DISTRIBUTED_SAMPLER_OPTS(...)   \
     (&(const tsr_distributed_sampler_opts){ \

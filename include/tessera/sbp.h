@@ -52,11 +52,18 @@ typedef struct tsr_sbp {
 #define TSR_P_MAX ((tsr_sbp){1, {{TSR_SBP_PARTIAL, TSR_REDUCE_MAX}}})
 #define TSR_P_MIN ((tsr_sbp){1, {{TSR_SBP_PARTIAL, TSR_REDUCE_MIN}}})
 #define TSR_AUTO ((tsr_sbp){0, {{0, 0}}})
+/* A signature over several hierarchy dimensions, of one for each: TSR_ND(TSR_S(0), TSR_B). */
+#define TSR_ND(...)                                                       \
+    tsr_sbp_nd((int)(sizeof((tsr_sbp[]){__VA_ARGS__}) / sizeof(tsr_sbp)), \
+               (const tsr_sbp[]){__VA_ARGS__})
 #endif
 
 /* Longest text form, with its end: "(P(sum),P(sum),P(sum),P(sum))" and some air. */
 #define TSR_SBP_TEXT_MAX 48
 
+/* Returns the signature of n 1-D ones, outermost dimension first. Where n is outside 1 .. 4, or an
+ * entry is not 1-D, it returns a signature that every call refuses. */
+TSR_API tsr_sbp tsr_sbp_nd(int n, const tsr_sbp *entries);
 TSR_API bool tsr_sbp_equal(tsr_sbp a, tsr_sbp b);
 /*
  * Parses "S(0)", "B", "P", "P(sum)", "P(max)", "P(min)", "auto", and n-D "(S(0),B)". Blanks are

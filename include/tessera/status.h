@@ -49,6 +49,15 @@ TSR_API const char *tsr_status_text(tsr_status status);
  */
 TSR_API const char *tsr_last_error(void);
 
+/* Returns from the caller, a function that gives a tsr_status, where a call gives another one than
+ * TSR_OK (TSR_END, too). */
+#define TSR_TRY(call)                       \
+    do {                                    \
+        const tsr_status tsr_try_ = (call); \
+        if (tsr_try_ != TSR_OK)             \
+            return tsr_try_;                \
+    } while (0)
+
 /*
  * Makes a text the calling thread's last error and returns `status`: for modules and programs that
  * report errors of their own in the library's way.

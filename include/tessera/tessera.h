@@ -22,4 +22,8 @@
 #include <tessera/data_loader.h>
 #include <tessera/checkpoint.h>
 
+#ifdef __cplusplus
+#include <tessera/tessera.hpp>
+#endif
+
 #endif

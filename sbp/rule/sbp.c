@@ -20,6 +20,17 @@ bool tsr_sbp_equal(tsr_sbp a, tsr_sbp b)
            !memcmp(a.d, b.d, (size_t)a.ndim * sizeof *a.d);
 }
 
+tsr_sbp tsr_sbp_nd(int n, const tsr_sbp *entries)
+{
+    tsr_sbp nd = {.ndim = (int8_t)n};
+    bool legal = n >= 1 && n <= TSR_MAX_HIERARCHY && entries;
+    for (int i = 0; i < n && legal; i++) {
+        legal = entries[i].ndim == 1;
+        nd.d[i] = entries[i].d[0];
+    }
+    return legal ? nd : (tsr_sbp){.ndim = -1};
+}
+
 static const tsr_sbp1 sbp_b = {TSR_SBP_BROADCAST, 0};
 
 tsr_sbp tsri_sbp_b(int ndim)

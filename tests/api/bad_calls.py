@@ -122,7 +122,7 @@ GOOD = {
     "const char *const *": '(const char *[]){"x"}', "const unsigned char[]": "bytes",
     "unsigned char[]": "bytes", "void *const *": "(void *[]){numbers}",
     "tsr_tensor *const *": "(tsr_tensor *[]){f.x, f.x}", "tsr_tensor **": "(tsr_tensor *[4]){0}",
-    "tsr_variable *const *": "(tsr_variable *[]){f.variable}",
+    "tsr_variable *const *": "(tsr_variable *[]){f.variable}", "const tsr_sbp *": "(const tsr_sbp[]){TSR_B}",
     "tsr_dims *": "(tsr_dims[1]){0}", "tsr_sbp *": "(tsr_sbp[1]){0}", "void (*)(void *)": "free_nothing",
     "tsr_rank_fn *": "rank_nothing", "tsr_forward_fn *": "forward_same",
     "tsr_variable_fn *": "visit_nothing", "tsr_plan_time *": "(tsr_plan_time[4]){0}",

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # An installation: a user's program compiles by pkg-config alone, with strict warnings, against the
-# shared and the static library, and runs; every header is C11, C17, C23, C++17 and C++20.
+# shared and the static library, and runs; every header is C11, C17, C23, C++17 and C++20,
+# and so is the program.
 # usage: install.sh MESON BUILD SHARED_LIBRARY USER_C
 set -eu
 meson=$1 build=$2 library=$3 source=$4
@@ -64,5 +65,12 @@ for header in $headers; do
         done
     fi
 done
+# The same program in C++: shapes, signatures, options.
+if command -v "${CXX:-g++}" >/dev/null; then
+    for std in c++17 c++20; do
+        "${CXX:-g++}" -x c++ -std=$std $warnings "$source" -x none -o "$dest/cxx" $(pkg-config --cflags --libs tessera)
+        "$dest/cxx"
+    done
+fi
 command -v "${CXX:-g++}" >/dev/null || echo "no C++ compiler: headers were not tried in C++"
 echo "installed, compiled, linked and run"

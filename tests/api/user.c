@@ -18,15 +18,11 @@ static tsr_status step(tsr_world *world, void *arg)
     tsr_minimize(opt, loss);
     tsr_output(g, "loss", loss, p, TSR_B);
     tsr_plan *plan;
-    tsr_status status = tsr_compile(g, &plan);
-    if (status == TSR_OK)
-        status = tsr_feed(plan, "x", x, sizeof x);
-    if (status == TSR_OK)
-        status = tsr_feed(plan, "y", y, sizeof y);
-    if (status == TSR_OK)
-        status = tsr_run(plan);
-    return status == TSR_OK && tsr_world_rank(world) == 0 ? tsr_fetch_scalar(plan, "loss", arg)
-                                                          : status;
+    TSR_TRY(tsr_compile(g, &plan));
+    TSR_TRY(tsr_feed(plan, "x", x, sizeof x));
+    TSR_TRY(tsr_feed(plan, "y", y, sizeof y));
+    TSR_TRY(tsr_run(plan));
+    return tsr_world_rank(world) == 0 ? tsr_fetch_scalar(plan, "loss", (double *)arg) : TSR_OK;
 }
 
 int main(int argc, char **argv)

@@ -13,13 +13,6 @@
 
 #include <tessera/tessera.h>
 
-#define TRY(call)                    \
-    do {                             \
-        tsr_status status_ = (call); \
-        if (status_ != TSR_OK)       \
-            return status_;          \
-    } while (0)
-
 typedef struct job {
     const char *folder, *last, *from; /* from: a checkpoint to begin with; "": the newest */
     const char *mode;                 /* sync, async, one */
@@ -59,10 +52,11 @@ static tsr_optimizer *make_optimizer(const run *r)
     if (!strcmp(name, "lamb"))
         return tsr_lamb(r->net, TSR_ADAM_OPTS(.lr = 0.02, .state = state));
     if (!strcmp(name, "rmsprop"))
-        return tsr_rmsprop(r->net, TSR_RMSPROP_OPTS(.lr = 0.003, .centered = true, .momentum = 0.5,
+        return tsr_rmsprop(r->net, TSR_RMSPROP_OPTS(.lr = 0.003, .momentum = 0.5, .centered = true,
                                                     .state = state));
-    return tsr_adamw(r->net, TSR_ADAM_OPTS(.lr = 0.01, .weight_decay = 0.1, .state = state,
-                                           .schedule = TSR_COSINE_LR(.warmup = 3, .steps = 40)));
+    return tsr_adamw(r->net, TSR_ADAM_OPTS(.lr = 0.01, .weight_decay = 0.1,
+                                           .schedule = TSR_COSINE_LR(.warmup = 3, .steps = 40),
+                                           .state = state));
 }
 
 /* An average of the head's bias behind each step. */
@@ -82,7 +76,8 @@ static tsr_status declare(run *r)
     tsr_module_add(r->net, "0", tsr_nn_linear(r->w, &nn, 12, 10, true));
     tsr_module_add(r->net, "1", tsr_nn_dropout(r->w, &nn, 0.25));
     tsr_module_add(r->net, "2", tsr_nn_linear(r->w, &nn, 10, CLASSES, true));
-    r->average = tsr_module_buffer(r->net, "average", TSR_DIMS(CLASSES), TSR_AUTO, (tsr_init){0});
+    r->average = tsr_module_buffer(r->net, "average", TSR_DIMS(CLASSES), TSR_AUTO,
+                                   (tsr_init){TSR_INIT_ZEROS});
     tsr_graph *g = tsr_graph_create(r->w, TSR_GRAPH_OPTS(.training = true, .seed = 9));
     tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(ROWS, 1, 3, 4), p, sbp(j->data));
     tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(ROWS), p, sbp(j->data));
@@ -91,7 +86,7 @@ static tsr_status declare(run *r)
     tsr_tensor *logits = tsr_apply(tsr_module_child(r->net, "2"), h);
     tsr_tensor *loss = tsr_cross_entropy(logits, y, TSR_MEAN);
     r->opt = make_optimizer(r);
-    TRY(tsr_optimizer_param_group(r->opt, "*.bias", TSR_PARAM_GROUP_OPTS(.lr = 0.02)));
+    TSR_TRY(tsr_optimizer_param_group(r->opt, "*.bias", TSR_PARAM_GROUP_OPTS(.lr = 0.02)));
     tsr_minimize_with(r->opt, 1, &loss, TSR_MINIMIZE_OPTS(.clip_norm = 1, .accumulate = 2));
     add_average(r, g);
     tsr_output(g, "loss", loss, tsr_placement_parse(r->w, "cpu"), TSR_B);
@@ -101,7 +96,7 @@ static tsr_status declare(run *r)
 static tsr_status open_data(run *r)
 {
     tsr_dataset *set;
-    TRY(tsr_synthetic_open(r->w, 1, 3, 4, CLASSES, SAMPLES, 5, &set));
+    TSR_TRY(tsr_synthetic_open(r->w, 1, 3, 4, CLASSES, SAMPLES, 5, &set));
     return tsr_loader_create(
         r->w, set,
         TSR_LOADER_OPTS(.batch_size = ROWS, .shuffle = true, .seed = 4, .dtype = TSR_F64),
@@ -111,17 +106,16 @@ static tsr_status open_data(run *r)
 static tsr_status add_parts(run *r, tsr_checkpoint **c)
 {
     const job *j = r->j;
-    TRY(tsr_checkpoint_create(r->w, j->folder,
-                              TSR_CHECKPOINT_OPTS(.keep = j->keep,
-                                                  .async = !strcmp(j->mode, "async"),
-                                                  .one_file = !strcmp(j->mode, "one"),
-                                                  .warn = j->warn, .keep_best = true),
-                              c));
-    TRY(tsr_checkpoint_add_module(*c, "model", r->net));
+    TSR_TRY(tsr_checkpoint_create(
+        r->w, j->folder,
+        TSR_CHECKPOINT_OPTS(.keep = j->keep, .keep_best = true, .async = !strcmp(j->mode, "async"),
+                            .one_file = !strcmp(j->mode, "one"), .warn = j->warn != 0),
+        c));
+    TSR_TRY(tsr_checkpoint_add_module(*c, "model", r->net));
     if (j->eval)
         return TSR_OK;
-    TRY(tsr_checkpoint_add_optimizer(*c, "optimizer", r->opt));
-    TRY(tsr_checkpoint_add_loader(*c, "loader", r->loader));
+    TSR_TRY(tsr_checkpoint_add_optimizer(*c, "optimizer", r->opt));
+    TSR_TRY(tsr_checkpoint_add_loader(*c, "loader", r->loader));
     return tsr_checkpoint_add_bytes(*c, "best", r->best, sizeof r->best);
 }
 
@@ -130,9 +124,9 @@ static tsr_status step(run *r, double *loss)
     tsr_status status = tsr_loader_next(r->loader, r->plan);
     if (status == TSR_END)
         status = tsr_loader_next(r->loader, r->plan);
-    TRY(status);
-    TRY(tsr_run(r->plan));
-    TRY(tsr_fetch_scalar(r->plan, "loss", loss));
+    TSR_TRY(status);
+    TSR_TRY(tsr_run(r->plan));
+    TSR_TRY(tsr_fetch_scalar(r->plan, "loss", loss));
     if (r->best[1] == 0 || *loss < r->best[0]) {
         r->best[0] = *loss;
         r->best[1] += 1;
@@ -156,28 +150,29 @@ static void limit_files(int bytes)
 
 static tsr_status rank(tsr_world *w, void *arg)
 {
-    const job *j = arg;
+    const job *j = (const job *)arg;
     run r = {.j = j, .w = w};
     tsr_checkpoint *c;
     int64_t at;
-    TRY(open_data(&r));
-    TRY(declare(&r));
-    TRY(add_parts(&r, &c));
+    TSR_TRY(open_data(&r));
+    TSR_TRY(declare(&r));
+    TSR_TRY(add_parts(&r, &c));
     if (j->room)
         limit_files(j->room);
-    TRY(tsr_checkpoint_load(c, TSR_CHECKPOINT_LOAD_OPTS(.path = *j->from ? j->from : NULL), &at));
+    TSR_TRY(
+        tsr_checkpoint_load(c, TSR_CHECKPOINT_LOAD_OPTS(.path = *j->from ? j->from : NULL), &at));
     if (tsr_world_rank(w) == 0)
         fprintf(stderr, "loaded %lld\n", (long long)at);
     for (int64_t i = at < 0 ? 0 : at; i < j->steps && !j->eval;) {
         double loss;
-        TRY(step(&r, &loss));
+        TSR_TRY(step(&r, &loss));
         i++;
         if (i % j->every == 0)
-            TRY(tsr_checkpoint_save(c, i, loss));
+            TSR_TRY(tsr_checkpoint_save(c, i, loss));
         if (j->pause_us)
             rest(j->pause_us);
     }
-    TRY(tsr_checkpoint_wait(c));
+    TSR_TRY(tsr_checkpoint_wait(c));
     tsr_checkpoint_destroy(c);
     if (tsr_world_rank(w) == 0)
         printf("%.17g %.17g\n", r.best[0], r.best[1]);

@@ -42,6 +42,23 @@ static void test_parse(void **state)
 }
 
 /* Every signature of up to four dimensions with these entries. */
+static void test_nd(void **state)
+{
+    (void)state;
+    const tsr_sbp five[] = {TSR_B, TSR_B, TSR_B, TSR_B, TSR_B};
+    char buf[TSR_SBP_TEXT_MAX];
+    check_parse("(S(0),B)", TSR_ND(TSR_S(0), TSR_B), "(S(0),B)");
+    check_parse("(B,P,S(2),P(max))", TSR_ND(TSR_B, TSR_P, TSR_S(2), TSR_P_MAX),
+                "(B,P(sum),S(2),P(max))");
+    check_parse("S(1)", TSR_ND(TSR_S(1)), "S(1)");
+    assert_int_equal(TSR_ND(TSR_S(0), TSR_AUTO).ndim, -1);
+    assert_int_equal(TSR_ND(TSR_S(0), TSR_ND(TSR_B, TSR_B)).ndim, -1);
+    assert_int_equal(tsr_sbp_nd(5, five).ndim, -1);
+    assert_int_equal(tsr_sbp_nd(0, five).ndim, -1);
+    assert_int_equal(tsr_sbp_nd(1, NULL).ndim, -1);
+    tsr_sbp_format(tsr_sbp_nd(5, five), buf);
+}
+
 static void test_round_trip(void **state)
 {
     (void)state;
@@ -161,9 +178,9 @@ static void test_format_garbage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),          cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_errors),         cmocka_unit_test(test_equal),
-        cmocka_unit_test(test_format_garbage),
+        cmocka_unit_test(test_nd),         cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_equal),      cmocka_unit_test(test_format_garbage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
