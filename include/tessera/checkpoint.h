@@ -93,6 +93,10 @@ TSR_API tsr_status tsr_checkpoint_add_generator(tsr_checkpoint *checkpoint, cons
 TSR_API tsr_status tsr_checkpoint_add_bytes(tsr_checkpoint *checkpoint, const char *name,
                                             void *data, size_t bytes);
 
+/* Takes a part out again, as before its object goes. TSR_ERR_INVALID if there is none of that name.
+ * Not collective, but all ranks must do the same. */
+TSR_API tsr_status tsr_checkpoint_remove(tsr_checkpoint *checkpoint, const char *name);
+
 /*
  * Saves all parts as the checkpoint of `step` (at least 0), in the place of one of that step.
  * metric: for keep_best; NAN: none. With .async it first waits for the save before, whose error is

@@ -21,6 +21,7 @@
 #include <tessera/sampler.h>
 #include <tessera/data_loader.h>
 #include <tessera/checkpoint.h>
+#include <tessera/train.h>
 
 #ifdef __cplusplus
 #include <tessera/tessera.hpp>

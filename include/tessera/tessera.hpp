@@ -115,6 +115,10 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_MINIMIZE_OPTS(...) TSR_OPTS(tsr_minimize_opts, __VA_ARGS__)
 #undef TSR_COMPILE_OPTS
 #define TSR_COMPILE_OPTS(...) TSR_OPTS(tsr_compile_opts, __VA_ARGS__)
+#undef TSR_PROGRAM_OPTS
+#define TSR_PROGRAM_OPTS(...) TSR_OPTS(tsr_program_opts, __VA_ARGS__)
+#undef TSR_TRAIN_OPTS
+#define TSR_TRAIN_OPTS(...) TSR_OPTS(tsr_train_opts, __VA_ARGS__)
 #undef TSR_RANDOM_SAMPLER_OPTS
 #define TSR_RANDOM_SAMPLER_OPTS(...) TSR_OPTS(tsr_random_sampler_opts, __VA_ARGS__)
 #undef TSR_SUBSET_RANDOM_SAMPLER_OPTS

@@ -200,6 +200,7 @@ bool tsri_is_live(const void *object, tsri_live_kind kind, const char *call)
         [TSRI_LIVE_GENERATOR] = "generator",
         [TSRI_LIVE_SAFETENSORS] = "safetensors file",
         [TSRI_LIVE_CHECKPOINT] = "checkpoint",
+        [TSRI_LIVE_PROGRAM] = "program",
     };
     if (!object)
         return false;

@@ -36,7 +36,7 @@ def parameter(text):
 HANDLES = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan",
            "store", "group", "dataset", "loader", "data_loader", "sampler", "batch_sampler",
            "generator", "ddp", "work", "worker", "batch_out",
-           "safetensors", "checkpoint"]
+           "safetensors", "checkpoint", "program"]
 # Objects of a callback end with it, and nothing knows when.
 BORROWED = ["worker", "batch_out"]
 FOREIGN = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan"]
@@ -124,7 +124,7 @@ GOOD = {
     "tsr_tensor *const *": "(tsr_tensor *[]){f.x, f.x}", "tsr_tensor **": "(tsr_tensor *[4]){0}",
     "tsr_variable *const *": "(tsr_variable *[]){f.variable}", "const tsr_sbp *": "(const tsr_sbp[]){TSR_B}",
     "tsr_dims *": "(tsr_dims[1]){0}", "tsr_sbp *": "(tsr_sbp[1]){0}", "void (*)(void *)": "free_nothing",
-    "tsr_rank_fn *": "rank_nothing", "tsr_forward_fn *": "forward_same",
+    "tsr_rank_fn *": "rank_nothing", "tsr_declare_fn *": "declare_images", "tsr_epoch *": "(tsr_epoch[1]){0}", "tsr_forward_fn *": "forward_same",
     "tsr_variable_fn *": "visit_nothing", "tsr_plan_time *": "(tsr_plan_time[4]){0}",
     "const tsr_batch **": "(const tsr_batch *[1]){0}", "tsr_graph_opts": "NULL",
     "tsr_gelu_form": "TSR_GELU_ERF", "tsr_reduction": "TSR_MEAN", "tsr_reduce_op": "TSR_REDUCE_SUM",
@@ -136,6 +136,7 @@ OPTS = {
     "tsr_batch_sampler_calls": ".max_rows = 4, .next = custom_batch_next",
     "tsr_data_loader_opts": ".sample_bytes = 8", "tsr_mlp_opts": ".inputs = 6",
     "tsr_pool2d_opts": ".kernel = {2, 2}", "tsr_store_opts": ".timeout_s = 0.2",
+    "tsr_train_opts": ".train = f.loader, .quiet = true",
     "tsr_world_opts": ".timeout_s = 2, .threads = 1, .arena_bytes = 1 << 22, .log = log_nothing",
     "tsr_transformer_opts": ".width = 8, .heads = 2, .layers = 1", "tsr_convnet_opts": ".seed = 1",
     "tsr_mobilenet_v2_opts": ".num_classes = 4, .width = 0.1", "tsr_loader_opts": ".workers = 0",
@@ -204,7 +205,7 @@ NAMED = {
     "tsr_broadcast_at.root": "0", "tsr_reduce_at.root": "0", "tsr_gather_to_at.root": "0",
     "tsr_scatter_from_at.root": "0", "tsr_all_to_all_at.src_counts": "(int64_t[]){4}",
     "tsr_all_to_all_at.dst_counts": "(int64_t[]){4}", "tsr_world_create_virtual.rank": "0",
-    "tsr_apply_at.m": "f.module", "tsr_save.m": "f.module", "tsr_module_set_local.m": "f.fresh_module",
+    "tsr_checkpoint_remove.name": '"there"', "tsr_apply_at.m": "f.module", "tsr_save.m": "f.module", "tsr_module_set_local.m": "f.fresh_module",
     "tsr_module_create.arg": "NULL", "tsr_narrow_at.axis": "1", "tsr_data_loader_set_epoch.epoch": "1",
     "tsr_data_loader_create.opts": "TSR_DATA_LOADER_OPTS(.sample_bytes = 8)",
 }

@@ -200,6 +200,14 @@ static tsr_checkpoint *gone_checkpoint(void)
     return c;
 }
 
+static tsr_program *gone_program(void)
+{
+    tsr_program *p;
+    MUST_OK(tsr_program_create(f.world, declare_images, NULL, NULL, &p));
+    tsr_program_destroy(p);
+    return p;
+}
+
 static tsr_generator *gone_generator(void)
 {
     tsr_generator *g;

@@ -70,6 +70,8 @@ if command -v "${CXX:-g++}" >/dev/null; then
     for std in c++17 c++20; do
         "${CXX:-g++}" -x c++ -std=$std $warnings "$source" -x none -o "$dest/cxx" $(pkg-config --cflags --libs tessera)
         "$dest/cxx"
+        "${CXX:-g++}" -x c++ -std=$std $warnings -fsyntax-only $(pkg-config --cflags tessera) \
+            "${source%/tests/*}/examples/mnist.c"
     done
 fi
 command -v "${CXX:-g++}" >/dev/null || echo "no C++ compiler: headers were not tried in C++"

@@ -66,6 +66,7 @@ static struct fixture {
     tsr_generator *generator;
     tsr_safetensors *safetensors;
     tsr_checkpoint *checkpoint;
+    tsr_program *program;
     char safetensors_path[64];
     tsr_ddp *ddp;
     tsr_work *work;
@@ -92,6 +93,16 @@ static void log_nothing(void *arg, tsr_log_level level, const char *said)
 static tsr_status rank_nothing(tsr_world *world, void *arg)
 {
     (void)world, (void)arg;
+    return TSR_OK;
+}
+
+static tsr_status declare_images(tsr_graph *g, int64_t rows, bool training, void *arg)
+{
+    (void)training, (void)arg;
+    tsr_tensor *x = tsr_input(g, "x", TSR_F32, TSR_DIMS(rows, 1, 8, 8), f.placement, TSR_B);
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows), f.placement, TSR_B);
+    tsr_output(g, "loss", tsr_mean(x, TSR_ALL_AXES, false), f.placement, TSR_B);
+    tsr_output(g, "labels", y, f.placement, TSR_B);
     return TSR_OK;
 }
 
@@ -238,6 +249,8 @@ static void make_data(void)
     MUST_OK(tsr_generator_create(w, 1, &f.generator));
     open_safetensors(f.safetensors_path, &f.safetensors);
     MUST_OK(tsr_checkpoint_create(w, "checkpoints", NULL, &f.checkpoint));
+    MUST_OK(tsr_checkpoint_add_bytes(f.checkpoint, "there", bytes, 8));
+    MUST_OK(tsr_program_create(w, declare_images, NULL, NULL, &f.program));
     MUST_OK(tsr_generator_get_state(f.generator, f.generator_state));
     MUST_OK(tsr_random_sampler(w, 8, NULL, &f.sampler));
     tsr_sampler *below;

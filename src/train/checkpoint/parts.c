@@ -94,6 +94,21 @@ static tsr_status add(tsr_checkpoint *c, const char *name, tsri_part part, const
     return TSR_OK;
 }
 
+tsr_status tsr_checkpoint_remove(tsr_checkpoint *c, const char *name)
+{
+    TSRI_TRY(tsri_live_check(c, TSRI_LIVE_CHECKPOINT, __func__));
+    if (!c || !name)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_checkpoint_remove: the %s is NULL",
+                         c ? "name" : "checkpoint");
+    for (int i = 0; i < c->nparts; i++)
+        if (!strcmp(c->parts[i].name, name)) {
+            c->nparts--;
+            memmove(&c->parts[i], &c->parts[i + 1], (size_t)(c->nparts - i) * sizeof *c->parts);
+            return TSR_OK;
+        }
+    return tsri_fail(TSR_ERR_INVALID, "tsr_checkpoint_remove: there is no part '%.200s'", name);
+}
+
 /* X(function, type, KIND, LIVE): the calls that add an object. */
 #define ADDERS(X)                                                     \
     X(module, tsr_module, MODULE, MODULE)                             \

@@ -48,8 +48,7 @@ static void test_nd(void **state)
     const tsr_sbp five[] = {TSR_B, TSR_B, TSR_B, TSR_B, TSR_B};
     char buf[TSR_SBP_TEXT_MAX];
     check_parse("(S(0),B)", TSR_ND(TSR_S(0), TSR_B), "(S(0),B)");
-    check_parse("(B,P,S(2),P(max))", TSR_ND(TSR_B, TSR_P, TSR_S(2), TSR_P_MAX),
-                "(B,P(sum),S(2),P(max))");
+    check_parse("(B,P,S(2),P)", TSR_ND(TSR_B, TSR_P, TSR_S(2), TSR_P), "(B,P,S(2),P)");
     check_parse("S(1)", TSR_ND(TSR_S(1)), "S(1)");
     assert_int_equal(TSR_ND(TSR_S(0), TSR_AUTO).ndim, -1);
     assert_int_equal(TSR_ND(TSR_S(0), TSR_ND(TSR_B, TSR_B)).ndim, -1);
