@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "tests/api/rank.h"
+#include "rank.h"
 
 enum { SAMPLES = 50, ROWS = 16, CLASSES = 3, PIXELS = 16 };
 

@@ -53,11 +53,17 @@ for rank in range(2):
     with open(path(f"dumps/flight.rank{rank}.txt"), "w", encoding="utf-8") as text:
         text.write(f"tessera flight 1\nrun r\nrank {rank} of 2\nworld 1\nrestart 0\nhost h\npid {rank + 1}\n"
                    "time 1700000000000000000 2023-11-14T22:13:20Z\nreason -\nexit -\ncalls 0\nend\n")
+WEIGHTS = path("weights.safetensors")
+with open(WEIGHTS, "wb") as binary:
+    HEADER = b'{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    binary.write(len(HEADER).to_bytes(8, "little") + HEADER + b"abcd")
 BOX = ["-s", "7,5", "-f", "cpu:[0,1] S(0)", "-t", "B"]
 
 # stdout, of each command and in each form.
 OUTPUTS = {
     "box": [BOX, [*BOX, "--json"], [*BOX, "--run"], [*BOX, "--run", "--json"], [*BOX, "--zero-latency"], ["--help"]],
+    "ckpt": [["list", WEIGHTS], ["list", "--json", WEIGHTS], ["verify", WEIGHTS], ["compare", WEIGHTS, WEIGHTS],
+             ["--help"]],
     "plan": [[YAML], [YAML, "--json"], [YAML, "--verbose"], [GRAPH, "--dot", path("g.dot")], ["--help"]],
     "run": [[YAML], [YAML, "--json"], [GRAPH], [GRAPH, "--json"], [GRAPH, "--out", path("out"), "--trace"], ["--help"]],
     "info": [[], ["--json"], ["--measure"], ["--measure", "--json"], ["--help"]],

@@ -11,6 +11,7 @@
 
 #include "src/graph/graph.h"
 #include "src/optim/optim.h"
+#include "src/train/checkpoint/folder.h"
 
 typedef struct job {
     declared d;
@@ -455,6 +456,69 @@ static tsr_status read_states(job *j)
     return TSR_OK;
 }
 
+/* A checkpoint of the program's modules and optimizers, or of another module with the same names.
+ */
+static tsr_status open_checkpoint(job *j, tsr_module *root, bool optimizers, tsr_checkpoint **c)
+{
+    const program *p = j->d.p;
+    const tsr_checkpoint_opts *opts = TSR_CHECKPOINT_OPTS(.async = p->nvars % 2 != 0);
+    STEP(tsr_checkpoint_create(j->d.world, j->log->folder, opts, c));
+    STEP(tsr_checkpoint_add_module(*c, "model", root));
+    for (int o = 0; o < p->noptimizers && optimizers; o++) {
+        char name[16];
+        snprintf(name, sizeof name, "o%d", o);
+        if (j->optimizer[o])
+            STEP(tsr_checkpoint_add_optimizer(*c, name, j->optimizer[o]));
+    }
+    return TSR_OK;
+}
+
+/* What a checkpoint is to bring back: other values, states and rates. */
+static tsr_status scramble(job *j)
+{
+    const program *p = j->d.p;
+    const double zeros[400] = {0};
+    for (int i = 0; i < p->nvars; i++)
+        STEP(set_var(j, i, zeros));
+    for (int o = 0; o < p->noptimizers; o++) {
+        const tsr_optimizer *opt = j->optimizer[o];
+        if (opt)
+            tsr_optimizer_set_lr(j->optimizer[o], 1e3);
+        for (int k = 0; opt && k < opt->nslots; k++)
+            for (int s = 0; s < TSRI_UPDATE_STATES; s++) {
+                tsr_variable *v = opt->slots[k].state[s];
+                const size_t bytes =
+                    v ? (size_t)tsr_dims_count(v->shape) * tsr_dtype_size(v->dtype) : 0;
+                if (v && v->ready)
+                    STEP(tsr_variable_set(v, zeros, bytes));
+            }
+        for (int k = 0; opt && k < opt->nslots; k++) {
+            tsr_variable *v = opt->slots[k].gradient;
+            if (v && v->ready)
+                STEP(tsr_variable_set(v, zeros,
+                                      (size_t)tsr_dims_count(v->shape) * tsr_dtype_size(v->dtype)));
+        }
+    }
+    return TSR_OK;
+}
+
+/* Saves all, changes all, and loads it back; then the other modules get their values, too. */
+static tsr_status keep_checkpoint(job *j, tsr_module *other)
+{
+    tsr_checkpoint *c;
+    int64_t step;
+    STEP(open_checkpoint(j, j->d.root, true, &c));
+    STEP(tsr_checkpoint_save(c, 7, NAN));
+    STEP(tsr_checkpoint_wait(c));
+    STEP(scramble(j));
+    STEP(tsr_checkpoint_load(c, NULL, &step));
+    tsr_checkpoint_destroy(c);
+    STEP(open_checkpoint(j, other, false, &c));
+    STEP(tsr_checkpoint_load(c, NULL, &step));
+    tsr_checkpoint_destroy(c);
+    return step == 7 ? TSR_OK : tsr_set_error(TSR_ERR_INTERNAL, "step %d", (int)step);
+}
+
 static tsr_status save_and_load(job *j)
 {
     const program *p = j->d.p;
@@ -482,7 +546,13 @@ static tsr_status save_and_load(job *j)
         return fail_at(j, status, "tsr_load");
     for (int i = 0; i < p->nvars; i++)
         STEP(read_variable(j, tsr_module_find(other.root, p->var[i].name)));
-    return TSR_OK;
+    status = keep_checkpoint(j, other.root);
+    if (status != TSR_OK)
+        return fail_at(j, status, "a checkpoint");
+    for (int i = 0; i < p->nvars; i++)
+        STEP(read_variable(j, tsr_module_find(other.root, p->var[i].name)));
+    STEP(read_variables(j));
+    return read_states(j);
 }
 
 static tsr_status run_act(job *j, const act *a)
@@ -536,10 +606,23 @@ static void ignore_log(void *arg, tsr_log_level level, const char *text)
     (void)arg, (void)level, (void)text;
 }
 
+static void remove_checkpoints(const char *folder)
+{
+    char step[96], lock[96];
+    snprintf(step, sizeof step, "%s/step-00000007", folder);
+    snprintf(lock, sizeof lock, "%s/.lock", folder);
+    if (access(folder, F_OK))
+        return;
+    tsri_ckpt_remove(step);
+    unlink(lock);
+    rmdir(folder);
+}
+
 void execute(const program *p, run_log *log)
 {
     *log = (run_log){.p = p};
     snprintf(log->path, sizeof log->path, "/tmp/programs_%d.safetensors", (int)getpid());
+    snprintf(log->folder, sizeof log->folder, "/tmp/programs_%d.checkpoints", (int)getpid());
     tsr_status status = tsr_spawn_with(
         p->nranks, rank_main, log,
         TSR_WORLD_OPTS(.timeout_s = 60, .threads = 1, .arena_bytes = 64 << 20, .log = ignore_log));
@@ -549,6 +632,7 @@ void execute(const program *p, run_log *log)
     if (status != TSR_OK && log->rank[0].status == TSR_OK)
         log->rank[0].status = status;
     unlink(log->path);
+    remove_checkpoints(log->folder);
 }
 
 void run_log_free(run_log *log)

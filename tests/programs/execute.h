@@ -28,8 +28,8 @@ typedef struct rank_log {
 typedef struct run_log {
     const program *p;
     rank_log rank[MAX_RANKS];
-    char path[64]; /* for saving */
-    int nops[128]; /* how often each op of the library was in a graph (rank 0) */
+    char path[64], folder[64]; /* for saving */
+    int nops[128];             /* how often each op of the library was in a graph (rank 0) */
 } run_log;
 
 void execute(const program *p, run_log *log);

@@ -130,13 +130,15 @@ static void draw_acts(gen *g)
 {
     program *p = g->p;
     int runs = 1 + rnd_below(&g->r, 3);
-    for (int k = 0; k < runs && p->nacts < MAX_ACTS - 4; k++) {
+    for (int k = 0; k < runs && p->nacts < MAX_ACTS - 5; k++) {
         if (k && p->nvars && rnd_chance(&g->r, 0.3))
             p->act[p->nacts++] =
                 (act){.kind = ACT_SET, .var = rnd_below(&g->r, p->nvars), .seed = rnd_next(&g->r)};
         if (k && p->noptimizers && rnd_chance(&g->r, 0.2))
             p->act[p->nacts++] = (act){
                 .kind = ACT_SET_LR, .optimizer = rnd_below(&g->r, p->noptimizers), .lr = 0.03};
+        if (k && p->nvars && (p->nvars + p->noptimizers) % 5 == 0)
+            p->act[p->nacts++] = (act){.kind = ACT_SAVE_LOAD};
         p->act[p->nacts++] = (act){.kind = ACT_RUN, .graph = 0, .seed = k};
         if (p->ngraphs > 1 && rnd_chance(&g->r, 0.6))
             p->act[p->nacts++] = (act){.kind = ACT_RUN, .graph = 1, .seed = k};

@@ -214,6 +214,9 @@ static void judge_acts(bench *b)
             break;
         case ACT_SAVE_LOAD:
             compare_variables(b, &o, "saved and loaded");
+            compare_variables(b, &o, "of a checkpoint, loaded elsewhere");
+            compare_variables(b, &o, "of a checkpoint, loaded again");
+            compare_states(b, &o);
             break;
         }
     }
