@@ -310,6 +310,98 @@ static void declare_own_lion(bench *b)
     output(b, "loss", loss);
 }
 
+/* LAMB of the user's own: two averages a parameter, a count of updates, and norms. */
+static void declare_own_lamb(bench *b)
+{
+    static const char *const names[] = {"w1", "b1", "w2", "b2"};
+    const double lr = 0.02, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0.1;
+    tsr_module *m = add_net(b, "net", 3);
+    tsr_nn_opts nn = {.placement = b->p, .sbp = b->j->param, .dtype = TSR_F64};
+    tsr_module *states = tsr_module_create(b->w, &nn, NULL, NULL, NULL);
+    tsr_variable *count = tsr_module_buffer(states, "count", TSR_SCALAR, TSR_B, (tsr_init){0});
+    tsr_tensor *t = tsr_add_scalar(tsr_read(b->g, count), 1), *one = tsr_add_scalar(t, 0);
+    one = tsr_sub(tsr_add_scalar(t, 1), one);
+    tsr_assign(count, t);
+    tsr_tensor *right1 = tsr_sub(one, tsr_exp(tsr_mul_scalar(t, log(beta1))));
+    tsr_tensor *right2 = tsr_sub(one, tsr_exp(tsr_mul_scalar(t, log(beta2))));
+    tsr_tensor *loss = loss_of(b, m), *params[4], *grads[4];
+    for (int i = 0; i < 4; i++)
+        params[i] = tsr_read(b->g, tsr_module_find(m, names[i]));
+    tsr_gradients(loss, 4, params, grads);
+    for (int i = 0; i < 4; i++) {
+        char name[8];
+        const tsr_dims dims = tsr_tensor_dims(params[i]);
+        snprintf(name, sizeof name, "%sm", names[i]);
+        tsr_variable *first = tsr_module_buffer(states, name, dims, TSR_AUTO, (tsr_init){0});
+        name[2] = 'v';
+        tsr_variable *second = tsr_module_buffer(states, name, dims, TSR_AUTO, (tsr_init){0});
+        tsr_tensor *g = grads[i], *old1 = tsr_read(b->g, first), *old2 = tsr_read(b->g, second);
+        tsr_tensor *m1 = tsr_add(tsr_mul_scalar(old1, beta1), tsr_mul_scalar(g, 1 - beta1));
+        tsr_tensor *m2 =
+            tsr_add(tsr_mul_scalar(old2, beta2), tsr_mul_scalar(tsr_mul(g, g), 1 - beta2));
+        tsr_tensor *root = tsr_add_scalar(tsr_sqrt(tsr_div(m2, right2)), eps);
+        tsr_tensor *r =
+            tsr_add(tsr_div(tsr_div(m1, right1), root), tsr_mul_scalar(params[i], decay));
+        tsr_tensor *ratio = tsr_div(tsr_norm(params[i], 2, TSR_ALL_AXES, false),
+                                    tsr_norm(r, 2, TSR_ALL_AXES, false));
+        tsr_assign(tsr_module_find(m, names[i]),
+                   tsr_sub(params[i], tsr_mul(r, tsr_mul_scalar(ratio, lr))));
+        tsr_assign(first, m1);
+        tsr_assign(second, m2);
+    }
+    output(b, "loss", loss);
+}
+
+/* A block of a GPT: token and position embeddings, causal attention, a perceptron, and a head that
+ * is the embedding's weight; no decay on biases and norms, clipping. */
+static void declare_gpt(bench *b)
+{
+    enum { BATCH = 2, SEQ = ROWS / BATCH, WIDTH = HIDDEN, HEADS = 2, VOCAB = 5, INNER = 8 };
+    static const int64_t ids[ROWS] = {0, 3, 1, 4, 4, 2}, next[ROWS] = {3, 1, 2, 4, 2, 0};
+    static const struct {
+        const char *name;
+        tsr_dims dims;
+    } params[] = {
+        {"emb", {2, {VOCAB, WIDTH}}},  {"pos", {2, {SEQ, WIDTH}}},   {"in", {2, {WIDTH, IN}}},
+        {"q", {2, {WIDTH, WIDTH}}},    {"k", {2, {WIDTH, WIDTH}}},   {"v", {2, {WIDTH, WIDTH}}},
+        {"proj", {2, {WIDTH, WIDTH}}}, {"fc1", {2, {INNER, WIDTH}}}, {"fc2", {2, {WIDTH, INNER}}},
+        {"n1_w", {1, {WIDTH}}},        {"n1_b", {1, {WIDTH}}},       {"n2_w", {1, {WIDTH}}},
+        {"n2_b", {1, {WIDTH}}},        {"fc1_b", {1, {INNER}}},      {"fc2_b", {1, {WIDTH}}},
+    };
+    tsr_nn_opts nn = {.placement = b->p, .sbp = b->j->param, .dtype = TSR_F64, .seed = 5};
+    tsr_module *m = tsr_module_add(b->net, "gpt", tsr_module_create(b->w, &nn, NULL, NULL, NULL));
+    for (size_t i = 0; i < sizeof params / sizeof *params; i++)
+        tsr_module_param(m, params[i].name, params[i].dims, TSR_AUTO,
+                         (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -0.7, .b = 0.7});
+    tsr_tensor *x = b->x, *in = tsr_constant(b->g, TSR_I64, TSR_DIMS(BATCH, SEQ), ids, b->p, TSR_B);
+    tsr_tensor *to = tsr_constant(b->g, TSR_I64, TSR_DIMS(ROWS), next, b->p, TSR_B);
+    tsr_tensor *table = tsr_use(m, "emb", x);
+    const tsr_dims rows = TSR_DIMS(BATCH, SEQ, WIDTH),
+                   split = TSR_DIMS(BATCH, SEQ, HEADS, WIDTH / HEADS);
+    tsr_tensor *h = tsr_reshape(tsr_linear(x, tsr_use(m, "in", x), NULL), rows);
+    h = tsr_add(tsr_add(h, tsr_embedding(table, in, NULL)), tsr_use(m, "pos", x));
+    tsr_tensor *y = tsr_layer_norm(h, tsr_use(m, "n1_w", x), tsr_use(m, "n1_b", x), NULL), *qkv[3];
+    for (int i = 0; i < 3; i++) {
+        const char *const names[] = {"q", "k", "v"};
+        qkv[i] = tsr_permute(tsr_reshape(tsr_linear(y, tsr_use(m, names[i], x), NULL), split),
+                             TSR_AXES(0, 2, 1, 3));
+    }
+    y = tsr_attention(qkv[0], qkv[1], qkv[2], TSR_ATTENTION_OPTS(.causal = true));
+    y = tsr_reshape(tsr_permute(y, TSR_AXES(0, 2, 1, 3)), rows);
+    h = tsr_add(h, tsr_linear(y, tsr_use(m, "proj", x), NULL));
+    y = tsr_layer_norm(h, tsr_use(m, "n2_w", x), tsr_use(m, "n2_b", x), NULL);
+    y = tsr_gelu(tsr_linear(y, tsr_use(m, "fc1", x), tsr_use(m, "fc1_b", x)), TSR_GELU_TANH);
+    h = tsr_add(h, tsr_linear(y, tsr_use(m, "fc2", x), tsr_use(m, "fc2_b", x)));
+    tsr_tensor *logits = tsr_linear(tsr_reshape(h, TSR_DIMS(ROWS, WIDTH)), table, NULL), *norm;
+    tsr_tensor *loss = tsr_cross_entropy(logits, to, TSR_MEAN);
+    b->opt = tsr_adamw(m, TSR_ADAM_OPTS(.lr = 0.03, .weight_decay = 0.1, .state = b->j->state));
+    tsr_optimizer_param_group(b->opt, "gpt.*_b", TSR_PARAM_GROUP_OPTS(.weight_decay = 0));
+    tsr_optimizer_param_group(b->opt, "gpt.n?_w", TSR_PARAM_GROUP_OPTS(.weight_decay = 0));
+    tsr_minimize_with(b->opt, 1, &loss, TSR_MINIMIZE_OPTS(.clip_norm = 1, .out_norm = &norm));
+    output(b, "loss", loss);
+    output(b, "norm", norm);
+}
+
 /* Gradients of the user's making: half of them, clipped, applied by a built-in optimizer. */
 static void declare_gradients(bench *b)
 {
@@ -373,6 +465,8 @@ static const struct {
     {"target", declare_target},
     {"smooth", declare_smooth},
     {"own_lion", declare_own_lion},
+    {"own_lamb", declare_own_lamb},
+    {"gpt", declare_gpt},
     {"gradients", declare_gradients},
 };
 

@@ -238,6 +238,41 @@ def own_lion(state):
     return run
 
 
+def own_lamb(state):
+    p = part(state, "net")
+    o = Lamb(list(p.values()), lr=0.02, weight_decay=0.1)
+
+    def run(x):
+        loss = loss_of(p, x)
+        update(o, p, loss)
+        return [loss]
+    return run
+
+
+def gpt(state):
+    p = part(state, "gpt")
+    bare = [v for k, v in p.items() if k.endswith("_b") or k in ("n1_w", "n2_w")]
+    rest = [v for k, v in p.items() if not (k.endswith("_b") or k in ("n1_w", "n2_w"))]
+    o = torch.optim.AdamW([{"params": rest}, {"params": bare, "weight_decay": 0.0}], lr=0.03, weight_decay=0.1)
+    ids, after = torch.tensor([[0, 3, 1], [4, 4, 2]]), torch.tensor([3, 1, 2, 4, 2, 0])
+
+    def run(x):
+        h = F.linear(x, p["in"]).reshape(2, 3, 4) + p["emb"][ids] + p["pos"]
+        y = F.layer_norm(h, (4,), p["n1_w"], p["n1_b"])
+        q, k, v = (F.linear(y, p[n]).reshape(2, 3, 2, 2).transpose(1, 2) for n in "qkv")
+        scores = (q @ k.transpose(2, 3) / math.sqrt(2)).masked_fill(torch.ones(3, 3).triu(1) > 0, -math.inf)
+        h = h + F.linear((scores.softmax(-1) @ v).transpose(1, 2).reshape(2, 3, 4), p["proj"])
+        y = F.layer_norm(h, (4,), p["n2_w"], p["n2_b"])
+        h = h + F.linear(F.gelu(F.linear(y, p["fc1"], p["fc1_b"]), approximate="tanh"), p["fc2"], p["fc2_b"])
+        loss = F.cross_entropy(F.linear(h.reshape(6, 4), p["emb"]), after)
+        o.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(list(p.values()), 1.0)
+        o.step()
+        return [loss, norm]
+    return run
+
+
 def gradients(state):
     p = part(state, "net")
     o = torch.optim.Adam(list(p.values()), lr=0.05)
@@ -297,7 +332,8 @@ def accumulated_two(state):
     return run
 
 
-RECIPES = {f.__name__: f for f in (accumulated, accumulated_two, adamw, clips, frozen, ema, target, smooth, own_lion, gradients)}
+RECIPES = {f.__name__: f for f in (accumulated, accumulated_two, adamw, clips, frozen, ema, target, smooth, own_lion, own_lamb, gpt,
+                                 gradients)}
 
 
 def compare(peer, name, ranks, signatures):
