@@ -4,8 +4,10 @@
 TESSERA FOLDER"""
 import os
 import re
+import struct
 import subprocess
 import sys
+import tempfile
 
 TESSERA, FOLDER = (os.path.abspath(p) for p in sys.argv[1:3])
 checks = 0
@@ -53,6 +55,27 @@ for ranks in (0, 4):
     expect(run("ddp_trainer", "2", ranks=ranks),
            [rf"\[CPU: {r} Epoch: {e}, Batch size: 32 \| Steps 16\]" for r in range(4)
             for e in (0, 1)] + [r"mean loss of the last batches: 0\.\d{4}"], "ddp_trainer")
+EPOCH = r"epoch {}: step \d+, \d+\.\d s, loss \d\S+{}"
+for ranks in (0, 4):
+    expect(run("tensor_parallel", ranks=ranks), [EPOCH.format(e, "") for e in range(3)], "tensor_parallel")
+
+
+def write_idx(path, shape, values):
+    with open(path, "wb") as f:
+        f.write(struct.pack(f">{1 + len(shape)}I", 0x800 + len(shape), *shape) + bytes(values))
+
+
+with tempfile.TemporaryDirectory() as folder: # MNIST in small: a bright bar for each digit
+    for name, n in ("train", 200), ("t10k", 40):
+        write_idx(f"{folder}/{name}-labels-idx1-ubyte", [n], [i % 10 for i in range(n)])
+        write_idx(f"{folder}/{name}-images-idx3-ubyte", [n, 28, 28],
+                  [200 + i % 50 if 2 * (i % 10) + 2 <= y < 2 * (i % 10) + 5 else x * i % 30
+                   for i in range(n) for y in range(28) for x in range(28)])
+    for ranks in (0, 2):
+        for epochs, found in (2, [0, 1]), (4, [2, 3]), (4, []): # from the last checkpoint on
+            expect(run("mnist", folder, str(epochs), f"{folder}/saved{ranks}", ranks=ranks),
+                   [EPOCH.format(e, r", accuracy \S+, eval loss \S+, eval accuracy \S+( \(best\))?") for e in found],
+                   "mnist")
 run("ddp_trainer", "none", code=2)
 run("rank_skips", "--fly", code=2)
 print(f"{checks} checks")
