@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of runs that end in the middle, on the same ranks and on others; damaged ones; full disks.
-usage: checkpoints.py PEER TESSERA [--kills N] [--damages N] [--seed N]"""
+usage: checkpoints.py PEER TESSERA [--kills N] [--damages N] [--seed N] [--cuda]"""
 import argparse
 import glob
 import json
@@ -22,6 +22,7 @@ parser.add_argument("tessera")
 parser.add_argument("--kills", type=int, default=6)
 parser.add_argument("--damages", type=int, default=60)
 parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--cuda", action="store_true", help="on GPUs, or their emulator; going on and loading alone")
 ARGS = parser.parse_args()
 RANDOM = random.Random(ARGS.seed)
 FOLDER = tempfile.TemporaryDirectory()
@@ -31,6 +32,9 @@ FLAT = [{"ranks": 4, "param": "S(0)"}, {"ranks": 3, "param": "B", "state": "S(0)
 MESH = {"ranks": 4, "placement": "cpu:[[0,1],[2,3]]", "param": "(S(0),B)", "data": "(B,S(0))"}
 PART = {"ranks": 3, "placement": "cpu:[2,0]", "param": "S(0)"}
 LAYOUTS = [ONE, *FLAT, MESH, PART]
+if ARGS.cuda: # one of them stays on CPUs
+    LAYOUTS = [{**x, "placement": x.get("placement", f"cpu:{list(range(x['ranks']))}").replace("cpu", "cuda")}
+               for x in LAYOUTS[:-2]] + LAYOUTS[-1:]
 
 
 def check(condition, what):
@@ -313,6 +317,6 @@ def tools():
     check("No such file" in ckpt("list", path("nothing"), code=1), "nothing there")
 
 
-for part in tools, goes_on, reshards, kept, locked, full, damaged, killed:
+for part in (goes_on, reshards) if ARGS.cuda else (tools, goes_on, reshards, kept, locked, full, damaged, killed):
     part()
 print("ok")
