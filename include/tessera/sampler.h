@@ -137,12 +137,12 @@ typedef struct tsr_distributed_sampler_opts {
     bool shuffle TSR_IS(true); /* default true: an order by seed + epoch; false: as they are */
     int64_t seed;              /* the same on all replicas */
     bool drop_last;            /* leave out what doesn't divide */
-    bool
-        pad TSR_IS(true); /* default true: repeats from the head make all replicas' counts equal;
-                           * false, for evaluation: every sample exactly once, and counts may differ
-                           * by one: mind collectives in the loop. No matter with drop_last */
-    tsr_sampler *over;    /* share out this one's passes in place of 0 .. n-1 (n is then its count);
-                           * it must give the same on all replicas, and shuffle is not used */
+    /* Default true: repeats from the head make all replicas' counts equal; false, for evaluation:
+     * every sample exactly once, and counts may differ by one: mind collectives in the loop. No
+     * matter with drop_last. */
+    bool pad TSR_IS(true);
+    tsr_sampler *over; /* share out this one's passes in place of 0 .. n-1 (n is then its count);
+                        * it must give the same on all replicas, and shuffle is not used */
 } tsr_distributed_sampler_opts;
 #define TSR_DISTRIBUTED_SAMPLER_OPTS(...)   \
     (&(const tsr_distributed_sampler_opts){ \

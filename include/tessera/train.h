@@ -90,8 +90,9 @@ typedef struct tsr_train_opts {
     int monitor;           /* the output by which epochs are compared: of eval, if there is one */
     bool larger_is_better; /* of it */
     int64_t patience;      /* ends after so many epochs without a better one; 0: never */
-    /* Saved at the end of each epoch, and after each save_every steps (0: not). Training goes on
-     * from its newest one. SIGTERM and SIGINT then save and end the training with TSR_END. */
+    /* With the module, the optimizer and the training loader in it. Saved at the end of each epoch,
+     * and after each save_every steps (0: not). Training goes on from its newest one. SIGTERM and
+     * SIGINT then save and end the training with TSR_END. */
     tsr_checkpoint *checkpoint;
     int64_t save_every;
     bool quiet;             /* else rank 0 prints a line for each epoch */

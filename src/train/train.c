@@ -210,6 +210,10 @@ static tsr_status train(training *t)
     int64_t step;
     if (t->o.checkpoint)
         TSRI_TRY(tsr_checkpoint_load(t->o.checkpoint, NULL, &step));
+    if (t->at->rows > 0 && tsr_loader_position(t->o.train) == 0)
+        return tsri_fail(TSR_ERR_STATE,
+                         "tsr_train: the checkpoint is of the middle of an epoch, and the loader "
+                         "stands at the start of one: add it to the checkpoint, too");
     while (!is_over(t)) {
         t->start_s = tsri_now_s();
         TSRI_TRY(train_epoch(t));

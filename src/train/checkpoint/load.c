@@ -32,7 +32,6 @@ typedef struct loading {
     tsri_items items;
     const tsri_ckpt_tensor **tensors; /* by item; NULL: not in the file, and left as it is */
     char **values;                    /* by item, those of values */
-    char **before;                    /* values as they were */
     bool writes;                      /* else all is only read and checked */
     char *chunk;
 } loading;
@@ -108,10 +107,9 @@ static tsr_status match_items(loading *l)
     const size_t n = (size_t)l->items.n;
     l->tensors = tsri_pool_alloc(&l->pool, n * sizeof *l->tensors);
     l->values = tsri_pool_alloc(&l->pool, n * sizeof *l->values);
-    l->before = tsri_pool_alloc(&l->pool, n * sizeof *l->before);
     l->shards = tsri_pool_alloc(&l->pool, (size_t)l->index.nfiles * sizeof *l->shards);
     l->chunk = tsri_pool_alloc(&l->pool, CHUNK);
-    TSRI_NEED(l->tensors && l->values && l->before && l->shards && l->chunk);
+    TSRI_NEED(l->tensors && l->values && l->shards && l->chunk);
     for (int i = 0; i < l->items.n; i++) {
         const tsri_item *item = &l->items.item[i];
         const tsri_ckpt_tensor *t = tsri_ckpt_index_find(&l->index, item->name);
@@ -282,26 +280,33 @@ static tsr_status set_value(loading *l, int i)
     return tsri_fail(status, "%s: '%s': %s", l->path, item->name, text);
 }
 
+/* Sets the values: generators last, since samplers that draw from one set it, too. */
+static tsr_status set_each(loading *l)
+{
+    for (int last = 0; last < 2; last++)
+        for (int i = 0; i < l->items.n; i++)
+            if (l->values[i] && (l->items.item[i].part->kind == TSRI_PART_GENERATOR) == last)
+                TSRI_TRY(set_value(l, i));
+    return TSR_OK;
+}
+
 /* Sets all values, or none on any rank. */
 static tsr_status set_values(loading *l)
 {
-    tsr_status status = TSR_OK;
-    int i = 0;
-    for (; i < l->items.n && status == TSR_OK; i++)
-        if (l->values[i])
-            status = set_value(l, i);
-    status = tsri_agree(l->c->world, status);
+    const tsr_status status = tsri_agree(l->c->world, set_each(l));
     if (status == TSR_OK)
         return TSR_OK;
     char text[1024];
     snprintf(text, sizeof text, "%s", tsr_last_error());
-    while (i-- > 0) { /* to what items were made with */
-        const tsri_item *item = &l->items.item[i];
-        if (l->values[i] &&
-            tsri_part_set(item->part, &l->pool, item->bytes, item->nbytes, false) != TSR_OK)
-            tsri_log(l->c->world, TSR_LOG_WARNING, "tsr_checkpoint_load: '%s' is not as it was: %s",
-                     item->name, tsr_last_error());
-    }
+    for (int last = 0; last < 2; last++) /* to what items were made with */
+        for (int i = 0; i < l->items.n; i++) {
+            const tsri_item *item = &l->items.item[i];
+            const bool now = l->values[i] && (item->part->kind == TSRI_PART_GENERATOR) == last;
+            if (now && tsri_part_set(item->part, &l->pool, item->bytes, item->nbytes, false))
+                tsri_log(l->c->world, TSR_LOG_WARNING,
+                         "tsr_checkpoint_load: '%s' is not as it was: %s", item->name,
+                         tsr_last_error());
+        }
     return tsri_fail(status, "%s", text);
 }
 
