@@ -33,13 +33,15 @@ typedef struct ckpt_source {
     tsri_st_file *file;       /* of a source that is no checkpoint */
     tsri_pool pool;
     int ntensors, capacity;
-    ckpt_tensor *tensors;
+    ckpt_tensor *tensors; /* by name */
 } ckpt_source;
 
 /* Opens a checkpoint, the newest one of a run's folder, or a safetensors file. The caller closes
  * it, also after an error. */
 tsr_status ckpt_open(const char *path, ckpt_source *out_source);
 void ckpt_close(ckpt_source *s);
+/* NULL if there is none of that name. */
+const ckpt_tensor *ckpt_find(const ckpt_source *s, const char *name);
 /* Reads and checks all of a tensor: row-major, of its own dtype. */
 tsr_status ckpt_read(ckpt_source *s, const ckpt_tensor *t, void *out_data);
 size_t ckpt_bytes(const ckpt_tensor *t);

@@ -15,14 +15,6 @@ typedef struct comparing {
     double worst;
 } comparing;
 
-static const ckpt_tensor *find(const ckpt_source *s, const char *name)
-{
-    for (int i = 0; i < s->ntensors; i++)
-        if (!strcmp(s->tensors[i].name, name))
-            return &s->tensors[i];
-    return NULL;
-}
-
 static bool is_asked(const comparing *c, const char *name)
 {
     const size_t n = c->part ? strlen(c->part) : 0;
@@ -85,7 +77,7 @@ static tsr_status compare_bytes(comparing *c, const ckpt_tensor *a, const ckpt_t
 
 static tsr_status compare_one(comparing *c, const ckpt_tensor *a)
 {
-    const ckpt_tensor *b = find(&c->b, a->name);
+    const ckpt_tensor *b = ckpt_find(&c->b, a->name);
     char in_a[TSRI_DIMS_TEXT_MAX], in_b[TSRI_DIMS_TEXT_MAX];
     if (!is_asked(c, a->name))
         return TSR_OK;
@@ -115,7 +107,7 @@ static tsr_status compare(comparing *c, const char *a, const char *b)
         TSRI_TRY(compare_one(c, &c->a.tensors[i]));
     for (int i = 0; i < c->b.ntensors; i++) {
         const char *name = c->b.tensors[i].name;
-        if (!is_asked(c, name) || find(&c->a, name))
+        if (!is_asked(c, name) || ckpt_find(&c->a, name))
             continue;
         printf("%s: only in %s\n", name, c->b.path);
         c->differ++;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -64,6 +65,25 @@ static tsr_status find_newest(char path[PATH_MAX])
     return status;
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const ckpt_tensor *)a)->name, ((const ckpt_tensor *)b)->name);
+}
+
+const ckpt_tensor *ckpt_find(const ckpt_source *s, const char *name)
+{
+    const ckpt_tensor key = {.name = name};
+    return s->ntensors ? bsearch(&key, s->tensors, (size_t)s->ntensors, sizeof key, compare_names)
+                       : NULL;
+}
+
+static tsr_status sorted(ckpt_source *s, tsr_status status)
+{
+    if (status == TSR_OK && s->ntensors)
+        qsort(s->tensors, (size_t)s->ntensors, sizeof *s->tensors, compare_names);
+    return status;
+}
+
 tsr_status ckpt_open(const char *path, ckpt_source *s)
 {
     struct stat st;
@@ -74,12 +94,12 @@ tsr_status ckpt_open(const char *path, ckpt_source *s)
         return tsri_fail(TSR_ERR_IO, "%s: can't open: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode)) {
         TSRI_TRY(tsri_st_open(NULL, path, &s->file));
-        return list_file(s);
+        return sorted(s, list_file(s));
     }
     TSRI_TRY(find_newest(s->path));
     TSRI_TRY(tsri_ckpt_index_read(NULL, s->path, &s->index));
     s->is_checkpoint = true;
-    return list_checkpoint(s);
+    return sorted(s, list_checkpoint(s));
 }
 
 void ckpt_close(ckpt_source *s)

@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/comm/agree.h"
@@ -30,6 +31,7 @@ typedef struct loading {
     tsri_ckpt_index index;
     tsri_ckpt_shard **shards; /* by file; NULL: not open yet */
     tsri_items items;
+    const char **names;               /* the items', sorted */
     const tsri_ckpt_tensor **tensors; /* by item; NULL: not in the file, and left as it is */
     char **values;                    /* by item, those of values */
     bool writes;                      /* else all is only read and checked */
@@ -80,12 +82,14 @@ static bool is_of_part(const char *name, const tsri_part *part)
     return !strncmp(name, part->name, n) && (!name[n] || name[n] == '/');
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 static bool is_wanted(const loading *l, const char *name)
 {
-    for (int i = 0; i < l->items.n; i++)
-        if (!strcmp(l->items.item[i].name, name))
-            return true;
-    return false;
+    return l->items.n && bsearch(&name, l->names, (size_t)l->items.n, sizeof name, compare_names);
 }
 
 static tsr_status check_extra(const loading *l)
@@ -105,11 +109,16 @@ static tsr_status check_extra(const loading *l)
 static tsr_status match_items(loading *l)
 {
     const size_t n = (size_t)l->items.n;
+    l->names = tsri_pool_alloc(&l->pool, n * sizeof *l->names);
     l->tensors = tsri_pool_alloc(&l->pool, n * sizeof *l->tensors);
     l->values = tsri_pool_alloc(&l->pool, n * sizeof *l->values);
     l->shards = tsri_pool_alloc(&l->pool, (size_t)l->index.nfiles * sizeof *l->shards);
     l->chunk = tsri_pool_alloc(&l->pool, CHUNK);
-    TSRI_NEED(l->tensors && l->values && l->shards && l->chunk);
+    TSRI_NEED(l->names && l->tensors && l->values && l->shards && l->chunk);
+    for (int i = 0; i < l->items.n; i++)
+        l->names[i] = l->items.item[i].name;
+    if (n)
+        qsort(l->names, n, sizeof *l->names, compare_names);
     for (int i = 0; i < l->items.n; i++) {
         const tsri_item *item = &l->items.item[i];
         const tsri_ckpt_tensor *t = tsri_ckpt_index_find(&l->index, item->name);
