@@ -19,7 +19,7 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("peer")
 parser.add_argument("tessera")
-parser.add_argument("--kills", type=int, default=6)
+parser.add_argument("--kills", type=int, default=6, help="of a rank, in all, at least")
 parser.add_argument("--damages", type=int, default=60)
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--cuda", action="store_true", help="on GPUs, or their emulator; going on and loading alone")
@@ -150,7 +150,7 @@ def killed():
         calm = launched(n, words("calm", f"calm{n}", **{**layout, "every": 100}))
         check(calm.wait(60) == 0, calm.stderr.read())
         kills = 0
-        while kills < max(1, ARGS.kills // 6):
+        while kills < max(1, ARGS.kills // 3):
             shutil.rmtree(path("k"), ignore_errors=True)
             p = launched(n, words("k", "k_last", mode="async", **layout), restarts=99)
             while p.poll() is None and kills < ARGS.kills: # a rank dies; the launcher begins again
@@ -163,6 +163,7 @@ def killed():
             check(p.returncode == 0, f"{n} ranks: {said[-3000:]}")
             went_on += len(re.findall(r"loaded [1-9]", said))
             same("k_last", f"calm{n}", f"{n} ranks, killed {kills} times")
+        print(f"{n} ranks: {kills} kills")
         shutil.rmtree(path("k"), ignore_errors=True)
         for turn in range(3): # all die; the next are of another number
             p = launched((n, 3, 2)[turn], words("k", "k_last", mode="async", **layout))

@@ -420,6 +420,8 @@ static void test_world_without_rank_0(void **state)
         TSR_ERR_TIMEOUT,
         "rank 0 of 2, which serves, has not come: store: no server within 0.3 s: nobody listens");
     tsri_store_server *server = serve(url, sizeof url);
+    /* The port may have been another test's in the last minute. */
+    const int before = count_closed(tsri_store_server_port(server));
     snprintf(method, sizeof method, "%s?rank=1&world_size=2", url);
     assert_int_equal(tsri_store_connect(url, NULL, &s), TSR_OK);
     assert_int_equal(tsri_store_prefix(s, "tessera//"), TSR_OK);
@@ -427,7 +429,7 @@ static void test_world_without_rank_0(void **state)
     expect_error(tsr_world_create(TSR_WORLD_OPTS(.init_method = method, .timeout_s = 1), &world),
                  TSR_ERR_TIMEOUT,
                  "still that of an earlier world: rank 0 did not come to this one within 1 s");
-    assert_true(count_closed(tsri_store_server_port(server)) < 3);
+    assert_in_range(count_closed(tsri_store_server_port(server)), 0, before + 2);
     tsr_store_close(s);
     tsri_store_server_stop(server);
 }
