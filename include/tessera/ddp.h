@@ -8,10 +8,16 @@
  * (TSR_GRAPH_OPTS(.local = true)), which may differ from rank to rank, and trains:
  *
  *     tsr_ddp_create(net, TSR_DDP_OPTS(.bucket_cap_mb = 25), &ddp);
- *     tsr_ddp_backward(ddp, loss);               instead of loss.backward(), once, in the graph
+ *     tsr_ddp_minimize(ddp, optimizer, 1, &loss, TSR_MINIMIZE_OPTS(.clip_norm = 1));
  *     tsr_compile(graph, &plan);
- *     each step:  tsr_feed(plan, ...); tsr_ddp_run(ddp, plan); tsr_ddp_step(ddp, optimizer);
+ *     each step:  tsr_feed(plan, ...); tsr_run(plan);
  *     tsr_ddp_close(&ddp);
+ *
+ * Such plans are what tsr_minimize's are, for tsr_program, tsr_train and checkpoints too. The parts
+ * of a step, for loops that do more between them, as PyTorch's do:
+ *
+ *     tsr_ddp_backward(ddp, loss);               instead of loss.backward(), once, in the graph
+ *     each step:  tsr_feed(plan, ...); tsr_ddp_run(ddp, plan); tsr_ddp_step(ddp, optimizer);
  *
  * Gradients live in buckets, in the reverse order of the parameters. A bucket's average starts when
  * its last gradient is written, while the rest of the backward pass runs. It is the sum over the
@@ -79,6 +85,9 @@ typedef struct tsr_ddp_opts {
     int nignored; /* parameters and buffers that are each rank's own: patterns, as of
                    * tsr_module_place */
     const char *const *ignored;
+    int nfrozen; /* parameters that get no gradients here, as those with requires_grad off:
+                  * patterns. Init_sync sends them; buckets have no place for them */
+    const char *const *frozen;
 } tsr_ddp_opts;
 #define TSR_DDP_OPTS(...)                                \
     (&(const tsr_ddp_opts){.size = sizeof(tsr_ddp_opts), \
@@ -119,10 +128,30 @@ TSR_API void tsr_ddp_backward_at(tsr_ddp *ddp, tsr_tensor *loss, const char *fil
 TSR_API tsr_status tsr_ddp_run_at(tsr_ddp *ddp, tsr_plan *plan, const char *file, int line);
 #define tsr_ddp_run(ddp, plan) tsr_ddp_run_at((ddp), (plan), TSR_HERE)
 
-/* Updates the parameters that have a gradient, and consumes the gradients. The optimizer is over
- * the same module, on each rank the same. Not collective. TSR_ERR_STATE if there is no gradient. */
+/* Updates those of the optimizer's parameters that have a gradient and are not frozen, and consumes
+ * all gradients. The optimizer is on each rank the same. Not collective. TSR_ERR_STATE if no
+ * parameter is updated. */
 TSR_API tsr_status tsr_ddp_step(tsr_ddp *ddp, tsr_optimizer *optimizer);
+/* As tsr_ddp_step, of gradients that opts (NULL: none) has divided by loss_scale and by accumulate,
+ * the number of runs that were added up, then clipped by value, then by norm, each as
+ * tsr_minimize_with does. The norm is that of what is updated: tsr_ddp_info.grad_norm. .out_norm
+ * must be NULL. */
+TSR_API tsr_status tsr_ddp_step_with(tsr_ddp *ddp, tsr_optimizer *optimizer,
+                                     const tsr_minimize_opts *opts);
 TSR_API void tsr_ddp_zero_grad(tsr_ddp *ddp);
+/*
+ * Declares a whole step, in the losses' graph (which is local): the gradients of the sum of n
+ * losses for the optimizer's parameters that are not frozen, their averages over the ranks, and the
+ * update, with tsr_minimize_with's options (NULL: none). tsr_run of such plans is collective over
+ * the group in the runs that update; the others of an accumulation are this rank's alone. .out_norm
+ * must be NULL: tsr_ddp_info.grad_norm is the norm before clipping. Sticky errors, as
+ * tsr_ddp_backward's.
+ */
+TSR_API void tsr_ddp_minimize_at(tsr_ddp *ddp, tsr_optimizer *optimizer, int n,
+                                 tsr_tensor *const *losses, const tsr_minimize_opts *opts,
+                                 const char *file, int line);
+#define tsr_ddp_minimize(...) tsr_ddp_minimize_at(__VA_ARGS__, TSR_HERE)
+
 /* While on, runs are this rank's alone: gradients add up. */
 TSR_API void tsr_ddp_no_sync(tsr_ddp *ddp, bool on);
 
@@ -131,6 +160,14 @@ TSR_API void tsr_ddp_no_sync(tsr_ddp *ddp, bool on);
  * whether there is one. NULL if the variable is none of ddp's parameters.
  */
 TSR_API void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there);
+/*
+ * A parameter's gradient as it is when a run of another local graph begins, for optimizers and
+ * statistics of the user's own: tsr_ddp_run averages, a plan with these reads and tsr_assign
+ * updates, tsr_ddp_zero_grad consumes. Sticky errors. Not collective.
+ */
+TSR_API tsr_tensor *tsr_ddp_read_gradient_at(tsr_graph *g, tsr_ddp *ddp, const tsr_variable *v,
+                                             const char *file, int line);
+#define tsr_ddp_read_gradient(...) tsr_ddp_read_gradient_at(__VA_ARGS__, TSR_HERE)
 
 /* --- uneven inputs ---------------------------------------------------------------------------- */
 typedef struct tsr_ddp_join_opts {
@@ -162,6 +199,7 @@ typedef struct tsr_ddp_info {
     double comm_s;    /* from the first bucket's start to the last one's end */
     double overlap_s; /* of it, while the backward pass still ran */
     int64_t unused;   /* parameters without a gradient on any rank in the last synchronised run */
+    double grad_norm; /* of the last update that clipped it, before that; NAN: none did */
 } tsr_ddp_info;
 /* Fills *info up to info->size, which the caller sets. */
 TSR_API tsr_status tsr_ddp_get_info(const tsr_ddp *ddp, tsr_ddp_info *info);

@@ -177,6 +177,12 @@ static bool find_again(uint64_t key)
     return found;
 }
 
+bool tsri_live_has(const void *object, tsri_live_kind kind)
+{
+    const uint64_t key = key_of(object, kind);
+    return object && (find_key(key) || find_again(key));
+}
+
 bool tsri_is_live(const void *object, tsri_live_kind kind, const char *call)
 {
     static const char *const names[] = {
@@ -202,11 +208,8 @@ bool tsri_is_live(const void *object, tsri_live_kind kind, const char *call)
         [TSRI_LIVE_CHECKPOINT] = "checkpoint",
         [TSRI_LIVE_PROGRAM] = "program",
     };
-    if (!object)
-        return false;
-    uint64_t key = key_of(object, kind);
-    if (find_key(key) || find_again(key))
-        return true;
+    if (!object || tsri_live_has(object, kind))
+        return object != NULL;
     tsri_fail(TSR_ERR_INVALID,
               "%s: the %s has been destroyed, by itself or with what it belongs to (or never was "
               "one); use it before that, or make another",

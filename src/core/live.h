@@ -47,6 +47,8 @@ void *tsri_live_pool_alloc(tsri_pool *pool, size_t bytes, tsri_live_kind kind);
 /* Takes out and frees what tsri_live_alloc gave; p may be NULL. */
 void tsri_live_free(void *p, tsri_live_kind kind);
 
+/* Returns whether the object is alive, and of this kind; false for NULL. */
+bool tsri_live_has(const void *object, tsri_live_kind kind);
 /* Returns whether the object is alive, and of this kind. If it is not, sets the error text, but
  * not for NULL, which callers refuse in their own words. call: the public function's name. */
 bool tsri_is_live(const void *object, tsri_live_kind kind, const char *call);

@@ -76,6 +76,13 @@ typedef struct tsri_hook {
     void *arg;
 } tsri_hook;
 
+typedef struct tsr_plan tsr_plan;
+/* A function that tsr_run of a plan of this graph calls in its own place; run NULL: none. */
+typedef struct tsri_runner {
+    tsr_status (*run)(void *owner, void *arg, tsr_plan *plan);
+    void *owner, *arg;
+} tsri_runner;
+
 struct tsr_graph {
     tsri_owned owned;
     tsr_world *world;
@@ -96,6 +103,7 @@ struct tsr_graph {
     int nports, cports;
     tsri_hook *hooks;
     int nhooks, chooks;
+    tsri_runner runner;
     const char *scope; /* qualified name of the module being applied, "" outside */
     bool in_backward;
     bool warned;         /* that it is trained, and some op of it evaluates */

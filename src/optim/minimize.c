@@ -72,7 +72,7 @@ static const tsri_op *find_evaluating(const tsr_graph *g, const tsr_tensor *loss
 
 /* Training a net that evaluates is legal, for frozen statistics as an example, but is more often a
  * graph whose .training was forgotten: its first rank says so, once. */
-static void warn_of_evaluation(tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
+void tsri_warn_of_evaluation(tsr_graph *g, const tsr_tensor *loss, tsri_loc loc)
 {
     const tsri_op *op = g->training || g->warned ? NULL : find_evaluating(g, loss);
     if (!op)
@@ -87,7 +87,7 @@ static void warn_of_evaluation(tsr_graph *g, const tsr_tensor *loss, tsri_loc lo
 }
 
 /* --- options ---------------------------------------------------------------------------------- */
-static bool check_options(const tsri_ctx *c, const tsr_minimize_opts *m)
+bool tsri_want_minimize(const tsri_ctx *c, const tsr_minimize_opts *m)
 {
     if (!(m->clip_norm >= 0) || !(m->clip_value >= 0))
         return tsri_op_refuse(c, TSR_ERR_INVALID,
@@ -102,8 +102,7 @@ static bool check_options(const tsri_ctx *c, const tsr_minimize_opts *m)
     return tsri_want_norm(c, 1, m->norm_type);
 }
 
-/* The sum of n losses, scaled. NULL: the graph has failed. */
-static tsr_tensor *add_losses(const tsri_ctx *c, int n, tsr_tensor *const *losses, double scale)
+tsr_tensor *tsri_add_losses(const tsri_ctx *c, int n, tsr_tensor *const *losses, double scale)
 {
     tsr_tensor *sum = losses[0];
     for (int i = 0; i < n; i++) {
@@ -126,15 +125,15 @@ static tsr_tensor *add_losses(const tsri_ctx *c, int n, tsr_tensor *const *losse
     return sum->failed ? NULL : sum;
 }
 
-/* The f64 scalar by which gradients are multiplied; NULL: none. Sets *out_norm where that is asked
- * for. Gradients are of the scaled loss. */
-static tsr_tensor *make_scale(const tsri_ctx *c, const tsr_minimize_opts *m, const targets *t)
+/* The f64 scalar by which n gradients, which are of the scaled loss, are multiplied; NULL: none.
+ * Sets *out_norm where that is asked for. */
+static tsr_tensor *make_scale(const tsri_ctx *c, const tsr_minimize_opts *m, int n,
+                              tsr_tensor *const *grads, const tsr_placement *p)
 {
     const double back = 1 / m->loss_scale;
-    const tsr_placement *p = t->values[0]->placement;
     tsr_tensor *scale = NULL;
     if (m->clip_norm > 0 || m->out_norm) {
-        tsr_tensor *norm = tsri_make_global_norm(c, t->n, t->grads, m->norm_type);
+        tsr_tensor *norm = tsri_make_global_norm(c, n, grads, m->norm_type);
         if (back != 1 && !norm->failed)
             norm = tsri_make_scale(norm, back, c->loc);
         if (m->out_norm)
@@ -149,25 +148,30 @@ static tsr_tensor *make_scale(const tsri_ctx *c, const tsr_minimize_opts *m, con
     return scale;
 }
 
+void tsri_apply_clipped(const tsri_ctx *c, tsr_optimizer *o, const tsr_minimize_opts *m, int n,
+                        tsr_variable *const *params, tsr_tensor **grads)
+{
+    for (int i = 0; i < n && m->clip_value > 0; i++)
+        if (grads[i])
+            grads[i] = tsri_make_clipped(c, grads[i], m->clip_value * m->loss_scale);
+    tsr_tensor *scale = make_scale(c, m, n, grads, params[0]->placement);
+    tsri_apply_gradients(c, o, n, params, grads, scale);
+}
+
 static void minimize(tsri_ctx *c, tsr_optimizer *o, int n, tsr_tensor *const *losses,
                      const tsr_minimize_opts *m)
 {
     targets t = {0};
-    if (!tsri_want_optimizer(c, o) || !check_options(c, m))
+    if (!tsri_want_optimizer(c, o) || !tsri_want_minimize(c, m))
         return;
-    tsr_tensor *loss = add_losses(c, n, losses, m->loss_scale);
+    tsr_tensor *loss = tsri_add_losses(c, n, losses, m->loss_scale);
     if (!loss || !find_targets(c, o, &t) || !find_gradients(c, o, loss, &t))
         return;
-    warn_of_evaluation(c->g, loss, c->loc);
+    tsri_warn_of_evaluation(c->g, loss, c->loc);
     const bool was_backward = c->g->in_backward;
     c->g->in_backward = true;
-    if (!tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
-        return;
-    for (int i = 0; i < t.n && m->clip_value > 0; i++)
-        if (t.grads[i])
-            t.grads[i] = tsri_make_clipped(c, t.grads[i], m->clip_value * m->loss_scale);
-    tsr_tensor *scale = make_scale(c, m, &t);
-    tsri_apply_gradients(c, o, t.n, t.params, t.grads, scale);
+    if (tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
+        tsri_apply_clipped(c, o, m, t.n, t.params, t.grads);
     c->g->in_backward = was_backward;
 }
 

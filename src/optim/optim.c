@@ -17,7 +17,8 @@ static void destroy_optimizer(void *object)
     tsri_world_disown(&o->owned);
     tsri_live_remove(o, TSRI_LIVE_OPTIMIZER);
     for (int i = 0; i < o->nslots; i++) {
-        tsri_variable_destroy(o->slots[i].gradient);
+        if (!o->slots[i].is_lent)
+            tsri_variable_destroy(o->slots[i].gradient);
         for (int j = 0; j < TSRI_UPDATE_STATES; j++)
             tsri_variable_destroy(o->slots[i].state[j]);
     }

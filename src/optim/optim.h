@@ -57,6 +57,7 @@ typedef struct tsri_optim_slot {
     bool named;                              /* in the call under way */
     tsr_variable *state[TSRI_UPDATE_STATES]; /* by update_list.h; NULL: none */
     tsr_variable *gradient;                  /* the mean so far; NULL: it does not accumulate */
+    bool is_lent; /* the gradient is a tsr_ddp's, and is the sum so far */
 } tsri_optim_slot;
 
 /* The memory of TSR_SCHEDULE_PLATEAU. */
@@ -109,6 +110,7 @@ struct tsr_optimizer {
     int64_t accumulate; /* runs of an update; 0 until a graph uses the optimizer */
     int64_t step;       /* updates made */
     int64_t runs;       /* and runs, which masks follow */
+    int64_t gathered;   /* runs since the last update whose gradients a tsr_ddp has */
     int nslots;
     tsri_optim_slot *slots;
     int ngroups;
@@ -154,6 +156,20 @@ bool tsri_accumulate(const struct tsri_ctx *c, tsr_optimizer *o, int64_t runs, i
  */
 void tsri_apply_gradients(const struct tsri_ctx *c, tsr_optimizer *o, int n,
                           tsr_variable *const *params, tsr_tensor *const *grads, tsr_tensor *scale);
+
+/* Checks the options of a minimization. */
+bool tsri_want_minimize(const struct tsri_ctx *c, const tsr_minimize_opts *m);
+/* Returns the sum of n losses, scaled; NULL: the graph has failed. */
+tsr_tensor *tsri_add_losses(const struct tsri_ctx *c, int n, tsr_tensor *const *losses,
+                            double scale);
+/* Warns where a loss that is trained depends on ops that evaluate. */
+void tsri_warn_of_evaluation(tsr_graph *g, const tsr_tensor *loss, tsri_loc loc);
+/* As tsri_apply_gradients, of the gradients of m->loss_scale times the loss, which are clipped as
+ * *m says; sets *m->out_norm. m->accumulate is not looked at. n is above 0. */
+void tsri_apply_clipped(const struct tsri_ctx *c, tsr_optimizer *o, const tsr_minimize_opts *m,
+                        int n, tsr_variable *const *params, tsr_tensor **grads);
+/* The optimizer's slot of a parameter; NULL: it has none. */
+tsri_optim_slot *tsri_optim_find_slot(const tsr_optimizer *o, const tsr_variable *p);
 
 /* Writes a hook's facts about an optimizer; see tsri_hook. */
 void tsri_optimizer_describe(const void *optimizer, FILE *f);

@@ -325,6 +325,12 @@ static tsri_optim_slot *find_slot(const tsr_optimizer *o, const tsr_variable *p,
     return NULL;
 }
 
+tsri_optim_slot *tsri_optim_find_slot(const tsr_optimizer *o, const tsr_variable *p)
+{
+    int last = -1;
+    return find_slot(o, p, &last);
+}
+
 /* Whether `grad` can be the gradient of p. */
 static bool check_gradient(const tsri_ctx *c, const tsr_variable *p, const tsr_tensor *grad)
 {

@@ -245,6 +245,7 @@ struct tsr_plan {
     int nports;
     tsri_hook *hooks;
     int nhooks;
+    tsri_runner runner;
     int64_t *step_value, own_step; /* the training step for random masks */
     void **step_ptrs;              /* buffers it is written to before a run */
     tsri_device **step_devices;
@@ -452,5 +453,7 @@ void tsri_plan_note_inputs(tsr_plan *plan);
 void tsri_plan_note_fed(tsr_plan *plan, tsri_plan_port *port);
 /* Returns what the plan's runs on devices have met by now; does not wait. */
 tsr_status tsri_plan_poll(tsr_plan *plan);
+/* Runs a plan as tsr_run does, but for its runner, which calls this. */
+tsr_status tsri_plan_run(tsr_plan *plan);
 
 #endif

@@ -3,6 +3,7 @@
 #include "src/core/opts.h"
 #include "src/train/ddp.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,10 +31,10 @@ typedef struct collector {
     bool count; /* else they are kept */
 } collector;
 
-static bool is_ignored(const tsr_ddp_opts *o, const char *name)
+static bool fits_any(int n, const char *const *patterns, const char *name)
 {
-    for (int i = 0; i < o->nignored; i++)
-        if (tsri_glob(o->ignored[i], name))
+    for (int i = 0; i < n; i++)
+        if (tsri_glob(patterns[i], name))
             return true;
     return false;
 }
@@ -47,7 +48,7 @@ static tsr_status collect(tsr_variable *v, const char *name, void *arg)
                          "tsr_ddp_create: %s is on %s; each rank's copy of the module belongs on "
                          "tsr_local_placement, here %s",
                          name, tsr_placement_text(v->placement), tsr_placement_text(d->here));
-    if (is_ignored(&d->opts, name))
+    if (fits_any(d->opts.nignored, d->opts.ignored, name))
         return TSR_OK;
     char *copy = c->count ? NULL : tsri_pool_strdup(&d->pool, name);
     if (!c->count && !copy)
@@ -58,6 +59,12 @@ static tsr_status collect(tsr_variable *v, const char *name, void *arg)
             d->buffer_names[d->nbuffers] = copy;
         }
         d->nbuffers++;
+        return TSR_OK;
+    }
+    if (fits_any(d->opts.nfrozen, d->opts.frozen, name)) {
+        if (!c->count)
+            d->frozen[d->nfrozen] = v;
+        d->nfrozen++;
         return TSR_OK;
     }
     if (!c->count) {
@@ -74,15 +81,17 @@ static tsr_status find_variables(tsr_ddp *d)
     TSRI_TRY(tsr_module_visit(d->module, collect, &c));
     if (!d->nparams)
         return tsri_fail(TSR_ERR_INVALID,
-                         "tsr_ddp_create: the module has no parameters to average");
+                         "tsr_ddp_create: the module has no parameters to average%s",
+                         d->nfrozen ? ": all are frozen" : "");
     size_t n = (size_t)d->nparams, nb = (size_t)d->nbuffers;
     d->params = tsri_pool_alloc(&d->pool, n * sizeof *d->params);
     d->buffers = tsri_pool_alloc(&d->pool, nb * sizeof(tsr_variable *));
     d->buffer_names = tsri_pool_alloc(&d->pool, nb * sizeof(char *));
+    d->frozen = tsri_pool_alloc(&d->pool, (size_t)d->nfrozen * sizeof(tsr_variable *));
     d->listed = tsri_pool_alloc(&d->pool, n * sizeof(tsr_variable *));
     d->rounds = tsri_pool_alloc(&d->pool, (size_t)d->nranks * sizeof *d->rounds);
-    TSRI_NEED(d->params && d->buffers && d->buffer_names && d->listed && d->rounds);
-    d->nparams = d->nbuffers = 0;
+    TSRI_NEED(d->params && d->buffers && d->buffer_names && d->frozen && d->listed && d->rounds);
+    d->nparams = d->nbuffers = d->nfrozen = 0;
     c.count = false;
     return tsr_module_visit(d->module, collect, &c);
 }
@@ -236,12 +245,25 @@ static tsr_status send_values(tsr_ddp *d)
         TSRI_TRY(send_value(d, d->params[i].v));
     for (int i = 0; i < d->nbuffers; i++)
         TSRI_TRY(send_value(d, d->buffers[i]));
+    for (int i = 0; i < d->nfrozen; i++)
+        TSRI_TRY(send_value(d, d->frozen[i]));
     return TSR_OK;
 }
 
 /* --- making and ending ------------------------------------------------------------------------ */
 /* Larger than any memory; its bytes are an int64_t. */
 static const double MAX_CAP_MIB = 1e12;
+
+static tsr_status check_patterns(int n, const char *const *patterns, const char *what)
+{
+    if (n < 0 || (n && !patterns))
+        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: %d patterns are %s, but %s", n, what,
+                         patterns ? "the number is negative" : "there are none");
+    for (int i = 0; i < n; i++)
+        if (!patterns[i])
+            return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: .%s[%d] is NULL", what, i);
+    return TSR_OK;
+}
 
 static tsr_status read_options(const tsr_module *m, const tsr_ddp_opts *opts, tsr_ddp_opts *o)
 {
@@ -260,15 +282,14 @@ static tsr_status read_options(const tsr_module *m, const tsr_ddp_opts *opts, ts
                          o->bucket_cap_mb, MAX_CAP_MIB);
     if (o->hook < TSR_DDP_ALL_REDUCE || o->hook > TSR_DDP_BF16_COMPRESS)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: %d is no tsr_ddp_hook", (int)o->hook);
-    if (o->nignored < 0 || (o->nignored && !o->ignored))
-        return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_create: %d patterns are ignored, but %s",
-                         o->nignored, o->ignored ? "the number is negative" : "there are none");
-    return TSR_OK;
+    TSRI_TRY(check_patterns(o->nignored, o->ignored, "ignored"));
+    return check_patterns(o->nfrozen, o->frozen, "frozen");
 }
 
 static void release(tsr_ddp *d, bool plans_too)
 {
     tsri_world_disown(&d->owned);
+    tsri_ddp_unlend(d);
     tsri_ddp_free_updates(d, plans_too);
     tsri_ddp_free_buckets(d);
     tsri_pool_finish(&d->pool);
@@ -307,7 +328,8 @@ static tsr_status fill(tsr_ddp *d)
                              .nparams = d->nparams,
                              .nbuckets = d->nbuckets,
                              .bucket_cap_bytes = (size_t)(d->opts.bucket_cap_mb * 1048576),
-                             .first_bucket_bytes = 1048576};
+                             .first_bucket_bytes = 1048576,
+                             .grad_norm = NAN};
     for (int i = 0; i < d->nbuckets; i++)
         d->info.gradient_bytes += d->buckets[i].bytes;
     return TSR_OK;

@@ -8,6 +8,7 @@
  *   ddp_run.c       a run: forward and backward, buckets reduced as they fill
  *   ddp_reduce.c    reducing a bucket: averages, compression, hooks
  *   ddp_step.c      the update
+ *   ddp_minimize.c  all of that as one declaration
  *   ddp_send.c      one rank's values for all
  *   ddp_join.c      ranks that run out of inputs at different times
  *
@@ -48,11 +49,20 @@ typedef struct tsri_ddp_bucket {
 typedef struct tsri_ddp_update {
     struct tsri_ddp_update *next;
     tsr_optimizer *optimizer;
+    tsr_minimize_opts opts; /* accumulate 1, out_norm NULL */
     tsr_graph *graph;
     tsr_plan *plan;
     bool failed;  /* a run of the plan has failed: the plan can't be run again */
     bool there[]; /* by parameter: the update is for it */
 } tsri_ddp_update;
+
+/* A step that tsr_ddp_minimize has declared. */
+typedef struct tsri_ddp_minimize {
+    struct tsri_ddp_minimize *next;
+    tsr_optimizer *optimizer;
+    tsr_minimize_opts opts;
+    tsri_loc loc;
+} tsri_ddp_minimize;
 
 /* The words of ranks to each other before a run while join is on. */
 typedef struct tsri_ddp_round {
@@ -79,17 +89,19 @@ struct tsr_ddp {
     tsr_variable **buffers; /* [nbuffers]: those of rank 0 are sent to all */
     const char **buffer_names;
     int nbuffers;
+    tsr_variable **frozen; /* [nfrozen]: parameters that are sent once, when it is made */
+    int nfrozen;
     void *block; /* block_bytes in the arena, by which small buffers are sent together; or NULL */
     size_t block_bytes;
     uint8_t *used;   /* by parameter, in the arena: a rank used it in the last synchronised run */
     bool knows_used; /* the ranks have agreed on `used` */
     tsri_ddp_update *updates;
+    tsri_ddp_minimize *minimizes;
 
     bool no_sync;
     bool buffers_next; /* the next run begins with sending buffers: the last one was synchronised */
     tsri_loc loc;      /* the user's line of the call under way */
     /* The run under way. */
-    bool runs;         /* there is one */
     bool reduces;      /* it is synchronised */
     int next_bucket;   /* the bucket that is reduced next */
     double divisor;    /* sums of gradients are divided by this */
@@ -119,7 +131,17 @@ void tsri_ddp_put_back(tsr_ddp *d, const tsri_ddp_kept *kept);
 tsr_status tsri_ddp_make_buckets(tsr_ddp *d);
 void tsri_ddp_free_buckets(tsr_ddp *d);
 
-/* ddp_run.c. Notes that the gradient of parameter i has been written; starts what is complete. */
+/* ddp_backward.c. Declares the gradients of a loss for the parameters of an optimizer that are not
+ * frozen there (NULL: for all of them). False: the graph has failed. */
+struct tsri_ctx;
+bool tsri_ddp_backward(const struct tsri_ctx *c, tsr_ddp *d, const tsr_optimizer *o,
+                       tsr_tensor *loss);
+/* Whether o trains a parameter; o NULL: all are trained. */
+bool tsri_ddp_trains(const tsr_optimizer *o, const tsri_ddp_param *p);
+
+/* ddp_run.c. A run of a plan; syncs: averages follow. Collective over the group if it syncs. */
+tsr_status tsri_ddp_run_plan(tsr_ddp *d, tsr_plan *plan, bool syncs);
+/* Notes that the gradient of parameter i has been written; starts what is complete. */
 tsr_status tsri_ddp_written(void *arg, int i);
 
 /* ddp_sync.c. Starts reducing the buckets that are complete, in their order. */
@@ -140,8 +162,15 @@ tsr_status tsri_ddp_finish_bucket(tsr_ddp *d, int bucket);
 /* Adds n elements of `from` to those of `into`; f16 and bf16 are added in f32. */
 void tsri_ddp_add(tsr_dtype dtype, int64_t n, void *into, const void *from);
 
-/* ddp_step.c */
+/* ddp_step.c. Updates the parameters that o trains from gradients of m->loss_scale times the loss,
+ * clipped as *m says; who: the public call, in messages. m->accumulate and m->out_norm are not
+ * looked at. Sets d->info.grad_norm. */
+tsr_status tsri_ddp_update_params(tsr_ddp *d, tsr_optimizer *o, const tsr_minimize_opts *m,
+                                  const char *who);
 void tsri_ddp_free_updates(tsr_ddp *d, bool plans_too);
+
+/* ddp_minimize.c. Takes back the gradients that optimizers were lent. */
+void tsri_ddp_unlend(tsr_ddp *d);
 
 /* ddp_join.c: before a run of an active rank while join is on. */
 tsr_status tsri_ddp_join_round(tsr_ddp *d, bool syncs, bool *io_buffers, int *out_root);

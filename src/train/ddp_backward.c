@@ -5,6 +5,8 @@
 
 #include "src/core/live.h"
 #include "src/graph/op.h"
+#include "src/optim/optim.h"
+#include "src/plan/plan.h"
 #include "src/train/ddp.h"
 
 /* A first pass may have left any of the parameters out. */
@@ -18,6 +20,12 @@ static bool has_backward(const tsr_ddp *d, const tsr_graph *g)
                     return true;
         }
     return false;
+}
+
+bool tsri_ddp_trains(const tsr_optimizer *o, const tsri_ddp_param *p)
+{
+    const tsri_optim_slot *slot = o ? tsri_optim_find_slot(o, p->v) : NULL;
+    return !o || (slot && !o->classes[slot->class].frozen);
 }
 
 static bool check(const tsri_ctx *c, tsr_ddp *d, const tsr_tensor *loss)
@@ -34,6 +42,10 @@ static bool check(const tsri_ctx *c, tsr_ddp *d, const tsr_tensor *loss)
                               "TSR_GRAPH_OPTS(.local = true)");
     if (!tsri_want_loss(c, loss))
         return false;
+    if (c->g->runner.arg)
+        return tsri_op_refuse(
+            c, TSR_ERR_STATE,
+            "this graph has a tsr_ddp_minimize already; declare a graph for each");
     return !has_backward(d, c->g) ||
            tsri_op_refuse(c, TSR_ERR_STATE,
                           "this graph has a backward pass already; add the losses, or declare a "
@@ -131,50 +143,90 @@ static void list_unused(const tsr_ddp *d, const bool *used, char *buf, size_t si
         snprintf(buf + at, size - at, " and %d more", left);
 }
 
-static void fail_unused(tsr_ddp *d, tsr_graph *g, const bool *used, tsri_loc loc)
+static bool fail_unused(const tsri_ctx *c, const tsr_ddp *d, const bool *used)
 {
     char names[600];
     list_unused(d, used, names, sizeof names);
-    tsri_graph_fail(
-        g, loc, TSR_ERR_STATE,
-        "ddp_backward: on rank %d the loss does not depend on these parameters: %s; set "
-        "find_unused_parameters, or static_graph, or ignore them",
-        tsr_world_rank(d->world), names);
+    return tsri_op_refuse(c, TSR_ERR_STATE,
+                          "on rank %d the loss does not depend on these parameters: %s; set "
+                          "find_unused_parameters, or static_graph, or ignore them",
+                          tsr_world_rank(d->world), names);
 }
 
-void tsr_ddp_backward_at(tsr_ddp *d, tsr_tensor *loss, const char *file, int line)
+/* The runner of plans that tsr_ddp_run runs. */
+static tsr_status refuse_run(void *ddp, void *arg, tsr_plan *plan)
 {
-    tsri_loc loc = {file, line};
-    if (!tsri_is_live(loss, TSRI_LIVE_TENSOR, "ddp_backward") || loss->failed)
-        return;
-    tsr_graph *g = loss->graph;
-    const tsri_ctx c = {.g = g, .loc = loc, .op = "ddp_backward"};
-    if (!check(&c, d, loss))
-        return;
+    (void)ddp;
+    (void)arg;
+    if (plan->failure[0])
+        return tsri_fail(TSR_ERR_STATE, "tsr_run: %s", plan->failure);
+    return tsri_fail(TSR_ERR_STATE,
+                     "tsr_run: the gradients of this plan belong to a tsr_ddp, which would not "
+                     "average them; run it with tsr_ddp_run");
+}
+
+bool tsri_ddp_backward(const tsri_ctx *c, tsr_ddp *d, const tsr_optimizer *o, tsr_tensor *loss)
+{
+    tsr_graph *g = c->g;
+    if (!check(c, d, loss))
+        return false;
     size_t n = (size_t)d->nparams;
     tsr_tensor **x = tsri_pool_alloc(&g->pool, n * 2 * sizeof(tsr_tensor *));
     int *of = tsri_pool_alloc(&g->pool, n * sizeof *of);
     bool *used = tsri_pool_alloc(&g->pool, n);
-    if (!x || !of || !used) {
-        tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
-        return;
-    }
+    if (!x || !of || !used)
+        return tsri_op_refuse_last(c, TSR_ERR_NO_MEMORY);
     int nread = 0, nused = 0;
-    for (int i = 0; i < d->nparams; i++)
-        if ((x[nread] = tsri_graph_find_read(g, d->params[i].v)))
+    for (int i = 0; i < d->nparams; i++) {
+        used[i] = !tsri_ddp_trains(o, &d->params[i]);
+        nused += used[i];
+        if (!used[i] && (x[nread] = tsri_graph_find_read(g, d->params[i].v)))
             of[nread++] = i;
+    }
     tsr_tensor **dx = x + n;
     int first = g->nops;
-    if (nread && !tsri_differentiate(loss, nread, x, dx, loc))
-        return;
+    if (nread && !tsri_differentiate(loss, nread, x, dx, c->loc))
+        return false;
     for (int i = 0; i < nread; i++)
         if (dx[i]) {
             used[of[i]] = true;
             nused++;
         }
-    if (nused < d->nparams && !d->opts.find_unused_parameters && !d->opts.static_graph) {
-        fail_unused(d, g, used, loc);
-        return;
+    if (nused < d->nparams && !d->opts.find_unused_parameters && !d->opts.static_graph)
+        return fail_unused(c, d, used);
+    write_gradients(d, g, first, nread, of, dx, c->loc);
+    g->runner = (tsri_runner){refuse_run, d, NULL};
+    return g->status == TSR_OK;
+}
+
+tsr_tensor *tsr_ddp_read_gradient_at(tsr_graph *g, tsr_ddp *d, const tsr_variable *v,
+                                     const char *file, int line)
+{
+    const tsri_ctx c = {.g = g, .loc = {file, line}, .op = "ddp_read_gradient"};
+    if (!g || !d || !v) {
+        tsri_graph_fail(g, c.loc, TSR_ERR_INVALID, "ddp_read_gradient: the %s is NULL%s",
+                        !g   ? "graph"
+                        : !d ? "tsr_ddp"
+                             : "variable",
+                        tsri_error_cause());
+        return g ? &g->failed : NULL;
     }
-    write_gradients(d, g, first, nread, of, dx, loc);
+    if (!tsri_is_live(g, TSRI_LIVE_GRAPH, c.op))
+        return NULL;
+    if (!tsri_is_live(d, TSRI_LIVE_DDP, c.op) || !tsri_is_live(v, TSRI_LIVE_VARIABLE, c.op)) {
+        tsri_op_refuse_last(&c, TSR_ERR_INVALID);
+        return &g->failed;
+    }
+    for (int i = 0; i < d->nparams; i++)
+        if (d->params[i].v == v)
+            return tsr_read_at(g, d->params[i].grad, file, line);
+    return tsri_op_fail(&c, TSR_ERR_INVALID, "the variable is none of ddp's parameters");
+}
+
+void tsr_ddp_backward_at(tsr_ddp *d, tsr_tensor *loss, const char *file, int line)
+{
+    if (!tsri_is_live(loss, TSRI_LIVE_TENSOR, "ddp_backward") || loss->failed)
+        return;
+    const tsri_ctx c = {.g = loss->graph, .loc = {file, line}, .op = "ddp_backward"};
+    tsri_ddp_backward(&c, d, NULL, loss);
 }

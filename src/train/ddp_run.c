@@ -72,10 +72,6 @@ tsr_status tsri_ddp_written(void *arg, int i)
     tsr_ddp *d = arg;
     tsri_ddp_param *p = &d->params[i];
     tsri_ddp_bucket *b = &d->buckets[p->bucket];
-    if (!d->runs)
-        return tsri_fail(TSR_ERR_STATE,
-                         "tsr_run: the gradients of this plan belong to a tsr_ddp, which would not "
-                         "average them; run it with tsr_ddp_run");
     p->written = true;
     b->waiting--;
     if (p->there) {
@@ -107,11 +103,11 @@ static tsr_status finish_run(tsr_ddp *d, double ran_at)
 
 /* Runs the plan once: the round of join first, if join is on, then the buffers, if they are to be
  * broadcast, then forward and backward, and the averages that remain. */
-static tsr_status run_plan(tsr_ddp *d, tsr_plan *plan)
+tsr_status tsri_ddp_run_plan(tsr_ddp *d, tsr_plan *plan, bool syncs)
 {
     int buffer_root = 0; /* the rank of the group whose buffers all ranks get */
     bool sends_buffers = d->buffers_next && d->opts.broadcast_buffers && d->nbuffers;
-    d->reduces = !d->no_sync;
+    d->reduces = syncs;
     d->divisor = d->nranks;
     TSRI_TRY(watch_plan(d, plan));
     if (d->joins)
@@ -121,9 +117,7 @@ static tsr_status run_plan(tsr_ddp *d, tsr_plan *plan)
     d->buffers_next = d->reduces;
     TSRI_TRY(prepare_buckets(d, plan));
     double started_at = tsri_now_s();
-    d->runs = true;
-    tsr_status status = tsr_run(plan);
-    d->runs = false;
+    tsr_status status = tsri_plan_run(plan);
     TSRI_TRY(status);
     double ran_at = tsri_now_s();
     d->info.run_s += ran_at - started_at;
@@ -138,9 +132,12 @@ tsr_status tsr_ddp_run_at(tsr_ddp *d, tsr_plan *plan, const char *file, int line
     if (!d || !plan)
         return tsri_fail(TSR_ERR_INVALID, "tsr_ddp_run: %s",
                          d ? "no plan (did tsr_compile fail?)" : "ddp is NULL");
+    if (plan->runner.arg)
+        return tsri_fail(TSR_ERR_STATE,
+                         "tsr_ddp_run: the plan is of tsr_ddp_minimize; tsr_run runs it");
     d->loc = (tsri_loc){file, line};
     tsri_ddp_kept kept = tsri_ddp_keep_label(d);
-    tsr_status status = run_plan(d, plan);
+    tsr_status status = tsri_ddp_run_plan(d, plan, !d->no_sync);
     tsri_ddp_put_back(d, &kept);
     return status;
 }

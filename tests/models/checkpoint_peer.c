@@ -19,6 +19,7 @@ typedef struct job {
     const char *placement, *param, *state, *data;
     const char *optimizer;
     int ranks, steps, every, keep, warn, pause_us, eval;
+    int ddp;  /* under tsr_ddp, with the rows divided among the ranks */
     int room; /* the most bytes of a file; 0: any */
 } job;
 
@@ -31,7 +32,8 @@ typedef struct run {
     tsr_variable *average;
     tsr_optimizer *opt;
     tsr_loader *loader;
-    tsr_plan *plan;
+    tsr_plan *plan, *averaging; /* of tsr_ddp: what follows an update */
+    int64_t at;
     double best[2];
 } run;
 
@@ -63,14 +65,17 @@ static tsr_optimizer *make_optimizer(const run *r)
 static void add_average(run *r, tsr_graph *g)
 {
     tsr_variable *bias = tsr_module_find(r->net, "2.bias");
-    tsr_tensor *old = tsr_read(g, r->average), *now = tsr_read_updated(g, bias);
+    tsr_tensor *old = tsr_read(g, r->average);
+    tsr_tensor *now = r->j->ddp ? tsr_read(g, bias) : tsr_read_updated(g, bias);
     tsr_assign(r->average, tsr_add(tsr_mul_scalar(old, 0.75), tsr_mul_scalar(now, 0.25)));
 }
 
 static tsr_status declare(run *r)
 {
     const job *j = r->j;
-    const tsr_placement *p = tsr_placement_parse(r->w, j->placement);
+    const tsr_placement *p =
+        j->ddp ? tsr_local_placement(r->w) : tsr_placement_parse(r->w, j->placement);
+    const int rows = j->ddp ? ROWS / tsr_world_size(r->w) : ROWS;
     const tsr_nn_opts nn = {.placement = p, .sbp = sbp(j->param), .dtype = TSR_F64, .seed = 3};
     r->net = tsr_nn_sequential(r->w, &nn);
     tsr_module_add(r->net, "0", tsr_nn_linear(r->w, &nn, 12, 10, true));
@@ -78,19 +83,32 @@ static tsr_status declare(run *r)
     tsr_module_add(r->net, "2", tsr_nn_linear(r->w, &nn, 10, CLASSES, true));
     r->average = tsr_module_buffer(r->net, "average", TSR_DIMS(CLASSES), TSR_AUTO,
                                    (tsr_init){TSR_INIT_ZEROS});
-    tsr_graph *g = tsr_graph_create(r->w, TSR_GRAPH_OPTS(.training = true, .seed = 9));
-    tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(ROWS, 1, 3, 4), p, sbp(j->data));
-    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(ROWS), p, sbp(j->data));
+    const uint64_t seed = 9 + (j->ddp ? (uint64_t)tsr_world_rank(r->w) : 0);
+    const tsr_graph_opts opts =
+        *TSR_GRAPH_OPTS(.training = true, .seed = seed, .local = j->ddp != 0);
+    tsr_graph *g = tsr_graph_create(r->w, &opts);
+    tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(rows, 1, 3, 4), p, sbp(j->data));
+    tsr_tensor *y = tsr_input(g, "y", TSR_I64, TSR_DIMS(rows), p, sbp(j->data));
     tsr_tensor *h = tsr_relu(tsr_apply(tsr_module_child(r->net, "0"), tsr_flatten(x, 1)));
     h = tsr_apply(tsr_module_child(r->net, "1"), h);
     tsr_tensor *logits = tsr_apply(tsr_module_child(r->net, "2"), h);
     tsr_tensor *loss = tsr_cross_entropy(logits, y, TSR_MEAN);
     r->opt = make_optimizer(r);
     TSR_TRY(tsr_optimizer_param_group(r->opt, "*.bias", TSR_PARAM_GROUP_OPTS(.lr = 0.02)));
-    tsr_minimize_with(r->opt, 1, &loss, TSR_MINIMIZE_OPTS(.clip_norm = 1, .accumulate = 2));
+    const tsr_minimize_opts how = *TSR_MINIMIZE_OPTS(.clip_norm = 1, .accumulate = 2);
+    tsr_output(g, "loss", loss, j->ddp ? p : tsr_placement_parse(r->w, "cpu"), TSR_B);
+    if (!j->ddp) {
+        tsr_minimize_with(r->opt, 1, &loss, &how);
+        add_average(r, g);
+        return tsr_compile(g, &r->plan);
+    }
+    tsr_ddp *ddp;
+    TSR_TRY(tsr_ddp_create(r->net, NULL, &ddp));
+    tsr_ddp_minimize(ddp, r->opt, 1, &loss, &how);
+    TSR_TRY(tsr_compile(g, &r->plan));
+    g = tsr_graph_create(r->w, &opts);
     add_average(r, g);
-    tsr_output(g, "loss", loss, tsr_placement_parse(r->w, "cpu"), TSR_B);
-    return tsr_compile(g, &r->plan);
+    return tsr_compile(g, &r->averaging);
 }
 
 static tsr_status open_data(run *r)
@@ -119,13 +137,30 @@ static tsr_status add_parts(run *r, tsr_checkpoint **c)
     return tsr_checkpoint_add_bytes(*c, "best", r->best, sizeof r->best);
 }
 
+/* Feeds this rank's rows of step r->at. */
+static tsr_status feed_own(run *r)
+{
+    double x[ROWS * 12];
+    int64_t y[ROWS];
+    const size_t rows = ROWS / (size_t)tsr_world_size(r->w);
+    for (size_t i = 0; i < rows; i++) {
+        const int64_t row = r->at * ROWS + (int64_t)(rows * (size_t)tsr_world_rank(r->w) + i);
+        y[i] = row * 7 % CLASSES;
+        for (int64_t k = 0; k < 12; k++)
+            x[i * 12 + (size_t)k] = (double)((row * 13 + k * 5) % 17) / 8 - 1;
+    }
+    TSR_TRY(tsr_feed(r->plan, "x", x, rows * 12 * sizeof *x));
+    return tsr_feed(r->plan, "y", y, rows * sizeof *y);
+}
+
 static tsr_status step(run *r, double *loss)
 {
-    tsr_status status = tsr_loader_next(r->loader, r->plan);
+    tsr_status status = r->j->ddp ? feed_own(r) : tsr_loader_next(r->loader, r->plan);
     if (status == TSR_END)
         status = tsr_loader_next(r->loader, r->plan);
     TSR_TRY(status);
     TSR_TRY(tsr_run(r->plan));
+    TSR_TRY(r->j->ddp ? tsr_run(r->averaging) : TSR_OK);
     TSR_TRY(tsr_fetch_scalar(r->plan, "loss", loss));
     if (r->best[1] == 0 || *loss < r->best[0]) {
         r->best[0] = *loss;
@@ -165,6 +200,7 @@ static tsr_status rank(tsr_world *w, void *arg)
         fprintf(stderr, "loaded %lld\n", (long long)at);
     for (int64_t i = at < 0 ? 0 : at; i < j->steps && !j->eval;) {
         double loss;
+        r.at = i;
         TSR_TRY(step(&r, &loss));
         i++;
         if (i % j->every == 0)
@@ -176,7 +212,7 @@ static tsr_status rank(tsr_world *w, void *arg)
     tsr_checkpoint_destroy(c);
     if (tsr_world_rank(w) == 0)
         printf("%.17g %.17g\n", r.best[0], r.best[1]);
-    return *j->last ? tsr_save(r.net, j->last) : TSR_OK;
+    return *j->last && !(j->ddp && tsr_world_rank(w)) ? tsr_save(r.net, j->last) : TSR_OK;
 }
 
 int main(int argc, char **argv)
@@ -207,7 +243,7 @@ int main(int argc, char **argv)
         {"steps", NULL, &j.steps},         {"every", NULL, &j.every},
         {"keep", NULL, &j.keep},           {"warn", NULL, &j.warn},
         {"pause_us", NULL, &j.pause_us},   {"eval", NULL, &j.eval},
-        {"room", NULL, &j.room},
+        {"room", NULL, &j.room},           {"ddp", NULL, &j.ddp},
     };
     for (int i = 1; i < argc; i++) {
         const char *is = strchr(argv[i], '=');

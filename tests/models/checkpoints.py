@@ -109,6 +109,18 @@ def goes_on():
             near("last", f"whole{i}", f"{layout} stopped at {stop}, then {other}")
 
 
+def goes_on_ddp():
+    """As goes_on, under tsr_ddp, where each rank has gradients of its own between two updates."""
+    for i, ranks in enumerate((1, 2, 4)):
+        optimizer = ("adamw", "lamb", "sgd")[i]
+        run(f"d{i}", f"dwhole{i}", every=100, optimizer=optimizer, ranks=ranks, ddp=1, steps=12)
+        for stop in 5, 8: # between two updates, and after one
+            name = f"d{i}.{stop}"
+            run(name, every=stop, optimizer=optimizer, ranks=ranks, ddp=1, steps=stop)
+            check(step_of(run(name, "last", optimizer=optimizer, ranks=ranks, ddp=1, steps=12)) == stop, "the step")
+            same("last", f"dwhole{i}", f"ddp on {ranks} ranks stopped at {stop}")
+
+
 def reshards():
     """What is loaded is what was saved, bit for bit, from any layout to any."""
     for mode in "sync", "one":
@@ -318,6 +330,6 @@ def tools():
     check("No such file" in ckpt("list", path("nothing"), code=1), "nothing there")
 
 
-for part in (goes_on, reshards) if ARGS.cuda else (tools, goes_on, reshards, kept, locked, full, damaged, killed):
+for part in (goes_on, reshards) if ARGS.cuda else (tools, goes_on, goes_on_ddp, reshards, kept, locked, full, damaged, killed):
     part()
 print("ok")

@@ -4,10 +4,11 @@
  *
  * usage: recipe_peer RECIPE RANKS PARAMETERS STATES DATA RUNS DIR
  *
- * PARAMETERS, STATES and DATA are signatures ("B", "S(0)", "auto"). RECIPE is a name of the table
- * below, or OPTIMIZER/SCHEDULE of the tables before it. Writes the initial weights to
- * DIR/first.safetensors and the last to DIR/last.safetensors; prints a line a run: the outputs'
- * elements in order of declaration.
+ * PARAMETERS, STATES and DATA are signatures ("B", "S(0)", "auto"); PARAMETERS "ddp": the recipe
+ * under tsr_ddp, with the rows divided among the ranks. RECIPE is a name of the table below, or
+ * OPTIMIZER/SCHEDULE of the tables before it. Writes the initial weights to DIR/first.R.safetensors
+ * and the last to DIR/last.R.safetensors, R a rank (0 alone without ddp); prints a line a run: the
+ * outputs' elements in order of declaration, then the norms of clipped gradients.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 #include <string.h>
 
 #include <tessera/tessera.h>
+
+#include "recipe_tables.h"
 
 #define TRY(expr)                 \
     do {                          \
@@ -27,27 +30,97 @@ enum { ROWS = 6, IN = 3, HIDDEN = 4, MOST = 400 };
 
 typedef struct job {
     const char *recipe, *dir;
+    bool ddp;
     tsr_sbp param, state, data;
     int runs;
 } job;
 
-typedef struct bench {
+/* A graph of a recipe; under tsr_ddp there may be several, which are run one after the other. */
+typedef struct stage {
+    tsr_graph *g;
+    tsr_plan *plan;
+    tsr_ddp *ddp; /* by which it is run, of tsr_ddp_backward; NULL: tsr_run runs it */
+    const char *outputs[6];
+    int noutputs;
+} stage;
+
+typedef struct bench bench;
+struct bench {
     const job *j;
     tsr_world *w;
     const tsr_placement *p;
     tsr_module *net; /* all that is saved */
     tsr_optimizer *opt;
+    stage stages[2], *at;
+    int nstages;
     tsr_graph *g;
-    tsr_tensor *x; /* (ROWS, IN) */
-    const char *outputs[6];
-    int noutputs;
+    tsr_tensor *x;   /* (rows, IN) */
+    int first, rows; /* of the ROWS, what this rank's graphs have */
+    tsr_ddp *ddps[2];
+    int nddps;
+    bool norms;   /* gradients are clipped by tsr_ddp_minimize or tsr_ddp_step_with */
     bool reports; /* the first output, after each run, to a plateau */
-} bench;
+    tsr_status (*last)(struct bench *b); /* is called behind the stages; NULL: nothing */
+};
+
+static void begin_stage(bench *b)
+{
+    b->at = &b->stages[b->nstages++];
+    b->g = b->at->g = tsr_graph_create(b->w, TSR_GRAPH_OPTS(.training = true, .local = b->j->ddp));
+    b->x = tsr_input(b->g, "x", TSR_F64, TSR_DIMS(b->rows, IN), b->p, b->j->data);
+}
+
+/* What follows is run behind the update of what was declared so far: under tsr_ddp it is another
+ * graph. */
+static void after_update(bench *b)
+{
+    if (b->j->ddp)
+        begin_stage(b);
+}
+
+/* The value that the update before after_update gives a variable. */
+static tsr_tensor *updated(bench *b, tsr_variable *v)
+{
+    return b->j->ddp ? tsr_read(b->g, v) : tsr_read_updated(b->g, v);
+}
 
 static void output(bench *b, const char *name, tsr_tensor *x)
 {
     tsr_output(b->g, name, x, b->p, TSR_B);
-    b->outputs[b->noutputs++] = name;
+    b->at->outputs[b->at->noutputs++] = name;
+}
+
+static tsr_ddp *ddp_of(bench *b, tsr_module *m)
+{
+    tsr_ddp *d = NULL;
+    if (tsr_ddp_create(m, NULL, &d) != TSR_OK)
+        fprintf(stderr, "%s\n", tsr_last_error());
+    b->ddps[b->nddps++] = d;
+    return d;
+}
+
+/* tsr_minimize_with, of a global program or of a rank's own. */
+static void minimize(bench *b, tsr_module *m, tsr_optimizer *opt, int n, tsr_tensor *const *losses,
+                     const tsr_minimize_opts *opts)
+{
+    tsr_tensor *norm = NULL;
+    tsr_minimize_opts o = *TSR_MINIMIZE_OPTS();
+    if (opts)
+        o = *opts;
+    if (b->j->ddp) {
+        b->norms |= o.clip_norm > 0;
+        tsr_ddp_minimize(ddp_of(b, m), opt, n, losses, &o);
+        return;
+    }
+    o.out_norm = o.clip_norm > 0 ? &norm : NULL;
+    tsr_minimize_with(opt, n, losses, &o);
+    if (norm)
+        output(b, "norm", norm);
+}
+
+static void minimize_one(bench *b, tsr_module *m, tsr_tensor *loss)
+{
+    minimize(b, m, b->opt, 1, &loss, NULL);
 }
 
 static tsr_tensor *mean(tsr_tensor *x)
@@ -85,96 +158,7 @@ static tsr_tensor *loss_of(bench *b, tsr_module *m)
     return tsr_mse_loss(apply(m, b->x), tsr_mul_scalar(b->x, 3), TSR_MEAN);
 }
 
-/* --- optimizers and schedules ----------------------------------------------------------------- */
-typedef tsr_optimizer *make_fn(tsr_module *m, tsr_sbp state, tsr_schedule s);
-
-static tsr_optimizer *make_sgd(tsr_module *m, tsr_sbp state, tsr_schedule s)
-{
-    return tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01,
-                                   .dampening = 0.1, .schedule = s, .state = state));
-}
-static tsr_optimizer *make_nesterov(tsr_module *m, tsr_sbp state, tsr_schedule s)
-{
-    return tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .nesterov = true, .schedule = s,
-                                   .state = state));
-}
-static tsr_optimizer *make_adam(tsr_module *m, tsr_sbp state, tsr_schedule s)
-{
-    return tsr_adam(m,
-                    TSR_ADAM_OPTS(.lr = 0.05, .weight_decay = 0.01, .schedule = s, .state = state));
-}
-static tsr_optimizer *make_adamw(tsr_module *m, tsr_sbp state, tsr_schedule s)
-{
-    return tsr_adamw(m, TSR_ADAM_OPTS(.lr = 0.05, .schedule = s, .state = state));
-}
-static tsr_optimizer *make_rmsprop(tsr_module *m, tsr_sbp state, tsr_schedule s)
-{
-    return tsr_rmsprop(
-        m, TSR_RMSPROP_OPTS(.lr = 0.01, .weight_decay = 0.01, .schedule = s, .state = state));
-}
-static tsr_optimizer *make_centered(tsr_module *m, tsr_sbp state, tsr_schedule s)
-{
-    return tsr_rmsprop(m, TSR_RMSPROP_OPTS(.lr = 0.01, .centered = true, .alpha = 0.9,
-                                           .momentum = 0.5, .schedule = s, .state = state));
-}
-static tsr_optimizer *make_adagrad(tsr_module *m, tsr_sbp state, tsr_schedule s)
-{
-    return tsr_adagrad(m, TSR_ADAGRAD_OPTS(.lr = 0.1, .lr_decay = 0.1, .weight_decay = 0.01,
-                                           .initial_accumulator_value = 0.5, .schedule = s,
-                                           .state = state));
-}
-static tsr_optimizer *make_lion(tsr_module *m, tsr_sbp state, tsr_schedule s)
-{
-    return tsr_lion(m,
-                    TSR_LION_OPTS(.lr = 0.01, .weight_decay = 0.1, .schedule = s, .state = state));
-}
-static tsr_optimizer *make_lamb(tsr_module *m, tsr_sbp state, tsr_schedule s)
-{
-    return tsr_lamb(m,
-                    TSR_ADAM_OPTS(.lr = 0.02, .weight_decay = 0.1, .schedule = s, .state = state));
-}
-
-static const struct {
-    const char *name;
-    make_fn *make;
-} optimizers[] = {
-    {"sgd", make_sgd},         {"nesterov", make_nesterov}, {"adam", make_adam},
-    {"adamw", make_adamw},     {"rmsprop", make_rmsprop},   {"centered", make_centered},
-    {"adagrad", make_adagrad}, {"lion", make_lion},         {"lamb", make_lamb},
-};
-
-static double by_callback(int64_t step, double lr, void *arg)
-{
-    const double *slope = arg;
-    return lr / (1 + *slope * (double)step);
-}
-
-static tsr_schedule schedule_named(const char *name)
-{
-    static const int64_t milestones[] = {3, 10, 11};
-    static double slope = 0.25;
-    const struct {
-        const char *name;
-        tsr_schedule schedule;
-    } all[] = {
-        {"step", TSR_STEP_LR(.step_size = 7)},
-        {"multi_step", TSR_MULTI_STEP_LR(.milestones = milestones, .nmilestones = 3, .gamma = 0.5)},
-        {"exponential", TSR_EXPONENTIAL_LR(.gamma = 0.95)},
-        {"linear", TSR_LINEAR_LR(.steps = 8)},
-        {"cosine", TSR_COSINE_LR(.steps = 50, .min_lr = 1e-3)},
-        {"restarts", TSR_COSINE_RESTARTS_LR(.steps = 5, .restart_factor = 2, .min_lr = 1e-3)},
-        {"one_cycle", TSR_ONE_CYCLE_LR(.steps = 50, .max_lr = 0.1)},
-        {"three_phase",
-         TSR_ONE_CYCLE_LR(.steps = 50, .max_lr = 0.1, .three_phase = true, .linear = true)},
-        {"plateau", TSR_PLATEAU_LR(.factor = 0.5, .patience = 2, .cooldown = 1, .threshold = 0.05)},
-        {"callback", {.kind = TSR_SCHEDULE_CALLBACK, .callback = by_callback, .arg = &slope}},
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strcmp(all[i].name, name))
-            return all[i].schedule;
-    return (tsr_schedule){0};
-}
-
+/* --- optimizers under schedules --------------------------------------------------------------- */
 static bool declare_named(bench *b)
 {
     const char *slash = strchr(b->j->recipe, '/');
@@ -186,8 +170,8 @@ static bool declare_named(bench *b)
         b->opt = optimizers[i].make(m, b->j->state, schedule_named(slash + 1));
         b->reports = !strcmp(slash + 1, "plateau");
         tsr_tensor *loss = loss_of(b, m);
-        tsr_minimize(b->opt, loss);
         output(b, "loss", loss);
+        minimize_one(b, m, loss);
         return true;
     }
     return false;
@@ -201,10 +185,9 @@ static void declare_adamw(bench *b)
     b->opt = tsr_adamw(m, TSR_ADAM_OPTS(.lr = 0.05, .weight_decay = 0.1, .state = b->j->state,
                                         .schedule = TSR_COSINE_LR(.warmup = 4, .steps = 16)));
     tsr_optimizer_param_group(b->opt, "net.b?", TSR_PARAM_GROUP_OPTS(.weight_decay = 0));
-    tsr_tensor *loss = loss_of(b, m), *norm;
-    tsr_minimize_with(b->opt, 1, &loss, TSR_MINIMIZE_OPTS(.clip_norm = 1, .out_norm = &norm));
+    tsr_tensor *loss = loss_of(b, m);
     output(b, "loss", loss);
-    output(b, "norm", norm);
+    minimize(b, m, b->opt, 1, &loss, TSR_MINIMIZE_OPTS(.clip_norm = 1));
 }
 
 /* The sum of two losses, scaled; elements clipped, then the largest; two rates. */
@@ -213,13 +196,12 @@ static void declare_clips(bench *b)
     tsr_module *m = add_net(b, "net", 3);
     b->opt = tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .state = b->j->state));
     tsr_optimizer_param_group(b->opt, "net.?2", TSR_PARAM_GROUP_OPTS(.lr = 0.2, .momentum = 0.5));
-    tsr_tensor *losses[] = {loss_of(b, m), mean(tsr_abs(apply(m, b->x)))}, *norm;
-    tsr_minimize_with(b->opt, 2, losses,
-                      TSR_MINIMIZE_OPTS(.loss_scale = 64, .clip_value = 0.5, .clip_norm = 0.4,
-                                        .norm_type = INFINITY, .out_norm = &norm));
+    tsr_tensor *losses[] = {loss_of(b, m), mean(tsr_abs(apply(m, b->x)))};
     output(b, "first", losses[0]);
     output(b, "second", losses[1]);
-    output(b, "norm", norm);
+    minimize(b, m, b->opt, 2, losses,
+             TSR_MINIMIZE_OPTS(.loss_scale = 64, .clip_value = 0.5, .clip_norm = 0.4,
+                               .norm_type = INFINITY));
 }
 
 /* A frozen layer below a new head. */
@@ -229,8 +211,8 @@ static void declare_frozen(bench *b)
     b->opt = tsr_adam(m, TSR_ADAM_OPTS(.lr = 0.05, .state = b->j->state));
     tsr_optimizer_freeze(b->opt, "net.?1", true);
     tsr_tensor *loss = loss_of(b, m);
-    tsr_minimize(b->opt, loss);
     output(b, "loss", loss);
+    minimize_one(b, m, loss);
 }
 
 /* An average of the weights that follows each update, and the loss that it would have. */
@@ -242,10 +224,11 @@ static void declare_ema(bench *b)
     tsr_tensor *loss = loss_of(b, m);
     output(b, "loss", loss);
     output(b, "averaged", loss_of(b, average));
-    tsr_minimize(b->opt, loss);
+    minimize_one(b, m, loss);
+    after_update(b);
     for (int i = 0; i < 4; i++) {
         tsr_variable *to = tsr_module_find(average, names[i]);
-        tsr_tensor *now = tsr_read_updated(b->g, tsr_module_find(m, names[i]));
+        tsr_tensor *now = updated(b, tsr_module_find(m, names[i]));
         tsr_assign(to, tsr_add(tsr_mul_scalar(tsr_read(b->g, to), 0.9), tsr_mul_scalar(now, 0.1)));
     }
 }
@@ -259,10 +242,11 @@ static void declare_target(bench *b)
     tsr_tensor *goal = tsr_add(b->x, tsr_mul_scalar(apply(slow, tsr_mul_scalar(b->x, 2)), 0.9));
     tsr_tensor *loss = tsr_mse_loss(apply(m, b->x), tsr_detach(goal), TSR_MEAN);
     output(b, "loss", loss);
-    tsr_minimize(b->opt, loss);
+    minimize_one(b, m, loss);
+    after_update(b);
     for (int i = 0; i < 4; i++) {
         tsr_variable *to = tsr_module_find(slow, names[i]);
-        tsr_tensor *now = tsr_read_updated(b->g, tsr_module_find(m, names[i]));
+        tsr_tensor *now = updated(b, tsr_module_find(m, names[i]));
         tsr_tensor *old = tsr_read(b->g, to);
         tsr_assign(to, tsr_add(old, tsr_mul_scalar(tsr_sub(now, old), 0.25)));
     }
@@ -276,11 +260,38 @@ static void declare_smooth(bench *b)
         tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.1, .momentum = 0.9, .nesterov = true, .state = b->j->state,
                                 .schedule = TSR_ONE_CYCLE_LR(.steps = 20, .max_lr = 0.5)));
     static const int64_t labels[ROWS] = {0, 1, 2, 2, 1, 0};
-    tsr_tensor *y = tsr_constant(b->g, TSR_I64, TSR_DIMS(ROWS), labels, b->p, TSR_B);
+    tsr_tensor *y = tsr_constant(b->g, TSR_I64, TSR_DIMS(b->rows), labels + b->first, b->p, TSR_B);
     tsr_tensor *loss =
         tsr_cross_entropy_with(apply(m, b->x), y, TSR_CROSS_ENTROPY_OPTS(.label_smoothing = 0.1));
-    tsr_minimize(b->opt, loss);
     output(b, "loss", loss);
+    minimize_one(b, m, loss);
+}
+
+static tsr_status consume(bench *b)
+{
+    tsr_ddp_zero_grad(b->ddps[0]);
+    return TSR_OK;
+}
+
+/* The four parameters and their gradients, in the graph that updates them. */
+static void own_gradients(bench *b, tsr_module *m, tsr_tensor *loss, tsr_tensor **params,
+                          tsr_tensor **grads)
+{
+    static const char *const names[] = {"w1", "b1", "w2", "b2"};
+    output(b, "loss", loss);
+    if (b->j->ddp) {
+        b->at->ddp = ddp_of(b, m);
+        tsr_ddp_backward(b->at->ddp, loss);
+        b->last = consume;
+        after_update(b);
+    }
+    for (int i = 0; i < 4; i++) {
+        tsr_variable *v = tsr_module_find(m, names[i]);
+        params[i] = tsr_read(b->g, v);
+        grads[i] = b->j->ddp ? tsr_ddp_read_gradient(b->g, b->ddps[0], v) : NULL;
+    }
+    if (!b->j->ddp)
+        tsr_gradients(loss, 4, params, grads);
 }
 
 /* An optimizer of the user's own: Lion, from ops and a buffer for each parameter. */
@@ -291,10 +302,10 @@ static void declare_own_lion(bench *b)
     tsr_module *m = add_net(b, "net", 3);
     tsr_nn_opts nn = {.placement = b->p, .sbp = b->j->param, .dtype = TSR_F64};
     tsr_module *states = tsr_module_create(b->w, &nn, NULL, NULL, NULL);
-    tsr_tensor *loss = loss_of(b, m), *params[4], *grads[4];
-    for (int i = 0; i < 4; i++)
-        params[i] = tsr_read(b->g, tsr_module_find(m, names[i]));
-    tsr_gradients(loss, 4, params, grads);
+    if (b->j->ddp)
+        tsr_module_set_local(states);
+    tsr_tensor *params[4], *grads[4];
+    own_gradients(b, m, loss_of(b, m), params, grads);
     for (int i = 0; i < 4; i++) {
         tsr_variable *s = tsr_module_buffer(states, names[i], tsr_tensor_dims(params[i]), TSR_AUTO,
                                             (tsr_init){0});
@@ -307,7 +318,6 @@ static void declare_own_lion(bench *b)
         tsr_assign(tsr_module_find(m, names[i]), tsr_sub(p, tsr_mul_scalar(sign, lr)));
         tsr_assign(s, tsr_add(tsr_mul_scalar(old, beta2), tsr_mul_scalar(grads[i], 1 - beta2)));
     }
-    output(b, "loss", loss);
 }
 
 /* LAMB of the user's own: two averages a parameter, a count of updates, and norms. */
@@ -318,16 +328,16 @@ static void declare_own_lamb(bench *b)
     tsr_module *m = add_net(b, "net", 3);
     tsr_nn_opts nn = {.placement = b->p, .sbp = b->j->param, .dtype = TSR_F64};
     tsr_module *states = tsr_module_create(b->w, &nn, NULL, NULL, NULL);
+    if (b->j->ddp)
+        tsr_module_set_local(states);
     tsr_variable *count = tsr_module_buffer(states, "count", TSR_SCALAR, TSR_B, (tsr_init){0});
+    tsr_tensor *params[4], *grads[4];
+    own_gradients(b, m, loss_of(b, m), params, grads);
     tsr_tensor *t = tsr_add_scalar(tsr_read(b->g, count), 1), *one = tsr_add_scalar(t, 0);
     one = tsr_sub(tsr_add_scalar(t, 1), one);
     tsr_assign(count, t);
     tsr_tensor *right1 = tsr_sub(one, tsr_exp(tsr_mul_scalar(t, log(beta1))));
     tsr_tensor *right2 = tsr_sub(one, tsr_exp(tsr_mul_scalar(t, log(beta2))));
-    tsr_tensor *loss = loss_of(b, m), *params[4], *grads[4];
-    for (int i = 0; i < 4; i++)
-        params[i] = tsr_read(b->g, tsr_module_find(m, names[i]));
-    tsr_gradients(loss, 4, params, grads);
     for (int i = 0; i < 4; i++) {
         char name[8];
         const tsr_dims dims = tsr_tensor_dims(params[i]);
@@ -349,7 +359,6 @@ static void declare_own_lamb(bench *b)
         tsr_assign(first, m1);
         tsr_assign(second, m2);
     }
-    output(b, "loss", loss);
 }
 
 /* A block of a GPT: token and position embeddings, causal attention, a perceptron, and a head that
@@ -373,11 +382,13 @@ static void declare_gpt(bench *b)
     for (size_t i = 0; i < sizeof params / sizeof *params; i++)
         tsr_module_param(m, params[i].name, params[i].dims, TSR_AUTO,
                          (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -0.7, .b = 0.7});
-    tsr_tensor *x = b->x, *in = tsr_constant(b->g, TSR_I64, TSR_DIMS(BATCH, SEQ), ids, b->p, TSR_B);
-    tsr_tensor *to = tsr_constant(b->g, TSR_I64, TSR_DIMS(ROWS), next, b->p, TSR_B);
+    const int64_t batch = b->rows / SEQ;
+    tsr_tensor *x = b->x;
+    tsr_tensor *in = tsr_constant(b->g, TSR_I64, TSR_DIMS(batch, SEQ), ids + b->first, b->p, TSR_B);
+    tsr_tensor *to = tsr_constant(b->g, TSR_I64, TSR_DIMS(b->rows), next + b->first, b->p, TSR_B);
     tsr_tensor *table = tsr_use(m, "emb", x);
-    const tsr_dims rows = TSR_DIMS(BATCH, SEQ, WIDTH),
-                   split = TSR_DIMS(BATCH, SEQ, HEADS, WIDTH / HEADS);
+    const tsr_dims rows = TSR_DIMS(batch, SEQ, WIDTH),
+                   split = TSR_DIMS(batch, SEQ, HEADS, WIDTH / HEADS);
     tsr_tensor *h = tsr_reshape(tsr_linear(x, tsr_use(m, "in", x), NULL), rows);
     h = tsr_add(tsr_add(h, tsr_embedding(table, in, NULL)), tsr_use(m, "pos", x));
     tsr_tensor *y = tsr_layer_norm(h, tsr_use(m, "n1_w", x), tsr_use(m, "n1_b", x), NULL), *qkv[3];
@@ -392,14 +403,24 @@ static void declare_gpt(bench *b)
     y = tsr_layer_norm(h, tsr_use(m, "n2_w", x), tsr_use(m, "n2_b", x), NULL);
     y = tsr_gelu(tsr_linear(y, tsr_use(m, "fc1", x), tsr_use(m, "fc1_b", x)), TSR_GELU_TANH);
     h = tsr_add(h, tsr_linear(y, tsr_use(m, "fc2", x), tsr_use(m, "fc2_b", x)));
-    tsr_tensor *logits = tsr_linear(tsr_reshape(h, TSR_DIMS(ROWS, WIDTH)), table, NULL), *norm;
+    tsr_tensor *logits = tsr_linear(tsr_reshape(h, TSR_DIMS(b->rows, WIDTH)), table, NULL);
     tsr_tensor *loss = tsr_cross_entropy(logits, to, TSR_MEAN);
     b->opt = tsr_adamw(m, TSR_ADAM_OPTS(.lr = 0.03, .weight_decay = 0.1, .state = b->j->state));
     tsr_optimizer_param_group(b->opt, "gpt.*_b", TSR_PARAM_GROUP_OPTS(.weight_decay = 0));
     tsr_optimizer_param_group(b->opt, "gpt.n?_w", TSR_PARAM_GROUP_OPTS(.weight_decay = 0));
-    tsr_minimize_with(b->opt, 1, &loss, TSR_MINIMIZE_OPTS(.clip_norm = 1, .out_norm = &norm));
     output(b, "loss", loss);
-    output(b, "norm", norm);
+    minimize(b, m, b->opt, 1, &loss, TSR_MINIMIZE_OPTS(.clip_norm = 1));
+}
+
+/* The same under tsr_ddp: one is halved where it lies, one is none of the update's. */
+static tsr_status step_with(bench *b)
+{
+    double *w2 =
+        tsr_ddp_gradient(b->ddps[0], tsr_module_find(tsr_module_child(b->net, "net"), "w2"), NULL);
+    for (int i = 0; i < IN * HIDDEN; i++)
+        w2[i] *= 0.5;
+    return tsr_ddp_step_with(
+        b->ddps[0], b->opt, TSR_MINIMIZE_OPTS(.clip_value = 0.3, .clip_norm = 0.5, .norm_type = 3));
 }
 
 /* Gradients of the user's making: half of them, clipped, applied by a built-in optimizer. */
@@ -410,6 +431,15 @@ static void declare_gradients(bench *b)
     b->opt = tsr_adam(m, TSR_ADAM_OPTS(.lr = 0.05, .state = b->j->state));
     tsr_tensor *loss = loss_of(b, m), *values[4], *grads[4];
     tsr_variable *params[4];
+    output(b, "loss", loss);
+    if (b->j->ddp) {
+        tsr_optimizer_freeze(b->opt, "net.b1", true);
+        b->at->ddp = ddp_of(b, m);
+        tsr_ddp_backward(b->at->ddp, loss);
+        b->last = step_with;
+        b->norms = true;
+        return;
+    }
     for (int i = 0; i < 4; i++) {
         params[i] = tsr_module_find(m, names[i]);
         values[i] = tsr_read(b->g, params[i]);
@@ -420,7 +450,6 @@ static void declare_gradients(bench *b)
     tsr_clip_grad_value(4, grads, 0.3);
     tsr_tensor *norm = tsr_clip_grad_norm(4, grads, 0.5, 3);
     tsr_apply_gradients(b->opt, 4, params, grads);
-    output(b, "loss", loss);
     output(b, "norm", norm);
 }
 
@@ -431,25 +460,41 @@ static void declare_accumulated(bench *b)
     b->opt = tsr_adamw(m, TSR_ADAM_OPTS(.lr = 0.05, .weight_decay = 0.1, .state = b->j->state,
                                         .schedule = TSR_COSINE_LR(.warmup = 2, .steps = 3)));
     tsr_optimizer_param_group(b->opt, "net.b?", TSR_PARAM_GROUP_OPTS(.weight_decay = 0));
-    tsr_tensor *loss = loss_of(b, m), *norm;
-    tsr_minimize_with(b->opt, 1, &loss,
-                      TSR_MINIMIZE_OPTS(.clip_norm = 1, .accumulate = 4, .out_norm = &norm));
+    tsr_tensor *loss = loss_of(b, m);
     output(b, "loss", loss);
-    output(b, "norm", norm);
+    minimize(b, m, b->opt, 1, &loss, TSR_MINIMIZE_OPTS(.clip_norm = 1, .accumulate = 4));
 }
 
-/* LAMB over three runs and a momentum over two, in one graph. */
+/* LAMB over three runs and a momentum over two, in one graph, or under tsr_ddp in two. */
 static void declare_accumulated_two(bench *b)
 {
     tsr_module *m = add_net(b, "net", 3), *other = add_net(b, "other", 4);
-    tsr_tensor *first = loss_of(b, m), *second = loss_of(b, other);
-    tsr_minimize_with(tsr_lamb(m, TSR_ADAM_OPTS(.lr = 0.02, .state = b->j->state)), 1, &first,
-                      TSR_MINIMIZE_OPTS(.accumulate = 3));
-    tsr_minimize_with(
-        tsr_sgd(other, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .state = b->j->state)), 1, &second,
-        TSR_MINIMIZE_OPTS(.accumulate = 2, .loss_scale = 4));
-    output(b, "first", first);
-    output(b, "second", second);
+    tsr_tensor *loss = loss_of(b, m);
+    output(b, "first", loss);
+    minimize(b, m, tsr_lamb(m, TSR_ADAM_OPTS(.lr = 0.02, .state = b->j->state)), 1, &loss,
+             TSR_MINIMIZE_OPTS(.accumulate = 3));
+    after_update(b);
+    loss = loss_of(b, other);
+    output(b, "second", loss);
+    minimize(b, other,
+             tsr_sgd(other, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9, .state = b->j->state)), 1,
+             &loss, TSR_MINIMIZE_OPTS(.accumulate = 2, .loss_scale = 4));
+}
+
+/* A critic's update, and then its maker's by what the critic says. For tsr_ddp: what both say of
+ * the same weights is a scenario of step_peer. */
+static void declare_gan(bench *b)
+{
+    tsr_module *critic = add_net(b, "critic", 3), *maker = add_net(b, "maker", 4);
+    tsr_tensor *fake = mean(apply(critic, tsr_detach(apply(maker, b->x))));
+    tsr_tensor *loss = tsr_sub(fake, mean(apply(critic, b->x)));
+    output(b, "loss", loss);
+    minimize(b, critic, tsr_sgd(critic, TSR_SGD_OPTS(.lr = 0.05, .momentum = 0.9)), 1, &loss, NULL);
+    after_update(b);
+    tsr_tensor *again = apply(critic, apply(maker, b->x));
+    loss = tsr_neg(mean(tsr_mul(again, again)));
+    output(b, "maker_loss", loss);
+    minimize(b, maker, tsr_adam(maker, TSR_ADAM_OPTS(.lr = 0.02)), 1, &loss, NULL);
 }
 
 static const struct {
@@ -468,60 +513,98 @@ static const struct {
     {"own_lamb", declare_own_lamb},
     {"gpt", declare_gpt},
     {"gradients", declare_gradients},
+    {"gan", declare_gan},
 };
 
 /* --- running ---------------------------------------------------------------------------------- */
-static tsr_status print_outputs(const bench *b, tsr_plan *plan)
+/* A value of all rows: the mean of what ranks say of theirs. */
+static tsr_status print_value(const bench *b, double y)
+{
+    if (b->j->ddp)
+        TRY(tsr_all_reduce(tsr_world_group(b->w), &y, 1, TSR_F64, TSR_REDUCE_AVG));
+    if (tsr_world_rank(b->w) == 0)
+        printf("%.17g ", y);
+    return TSR_OK;
+}
+
+static tsr_status print_outputs(const bench *b, const stage *s)
 {
     double y[MOST];
-    for (int i = 0; i < b->noutputs; i++) {
+    for (int i = 0; i < s->noutputs; i++) {
         tsr_dims dims;
-        TRY(tsr_fetch_shard(plan, b->outputs[i], NULL, 0, &dims));
-        TRY(tsr_fetch(plan, b->outputs[i], y, (size_t)tsr_dims_count(dims) * sizeof *y));
-        for (int64_t k = 0; k < tsr_dims_count(dims) && tsr_world_rank(b->w) == 0; k++)
-            printf("%.17g ", y[k]);
-        if (b->reports && i == 0)
+        TRY(tsr_fetch_shard(s->plan, s->outputs[i], NULL, 0, &dims));
+        TRY(tsr_fetch(s->plan, s->outputs[i], y, (size_t)tsr_dims_count(dims) * sizeof *y));
+        for (int64_t k = 0; k < tsr_dims_count(dims); k++)
+            TRY(print_value(b, y[k]));
+        if (b->reports && i == 0) {
+            if (b->j->ddp)
+                TRY(tsr_all_reduce(tsr_world_group(b->w), y, 1, TSR_F64, TSR_REDUCE_AVG));
             tsr_optimizer_report(b->opt, y[0]);
+        }
     }
-    if (tsr_world_rank(b->w) == 0)
-        printf("\n");
     return TSR_OK;
+}
+
+static tsr_status print_norm(const bench *b)
+{
+    tsr_ddp_info info = {.size = sizeof info};
+    TRY(tsr_ddp_get_info(b->ddps[0], &info));
+    return print_value(b, info.grad_norm);
 }
 
 static tsr_status save(const bench *b, const char *name)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s/%s.safetensors", b->j->dir, name);
+    snprintf(path, sizeof path, "%s/%s.%d.safetensors", b->j->dir, name,
+             b->j->ddp ? tsr_world_rank(b->w) : 0);
     return tsr_save(b->net, path);
+}
+
+static tsr_status run_stage(bench *b, stage *s, int run)
+{
+    double x[ROWS * IN];
+    for (int i = 0; i < ROWS * IN; i++)
+        x[i] = (double)((i * 7 + run * 5) % 11) / 8 - 0.5; /* exact */
+    TRY(tsr_feed(s->plan, "x", x + (ptrdiff_t)b->first * IN, (size_t)b->rows * IN * sizeof *x));
+    TRY(s->ddp ? tsr_ddp_run(s->ddp, s->plan) : tsr_run(s->plan));
+    return print_outputs(b, s);
 }
 
 static tsr_status rank(tsr_world *w, void *arg)
 {
-    bench b = {.j = arg, .w = w, .p = tsr_placement_parse(w, "cpu")};
+    bench b = {.j = arg, .w = w, .rows = ROWS};
+    b.p = b.j->ddp ? tsr_local_placement(w) : tsr_placement_parse(w, "cpu");
+    if (b.j->ddp) {
+        b.rows = ROWS / tsr_world_size(w);
+        b.first = b.rows * tsr_world_rank(w);
+    }
     tsr_nn_opts nn = {.placement = b.p, .sbp = b.j->param, .dtype = TSR_F64};
     b.net = tsr_nn_sequential(w, &nn);
-    b.g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
-    b.x = tsr_input(b.g, "x", TSR_F64, TSR_DIMS(ROWS, IN), b.p, b.j->data);
+    if (b.j->ddp)
+        TRY(tsr_module_set_local(b.net));
+    begin_stage(&b);
     bool known = declare_named(&b);
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes && !known; i++) {
         known = !strcmp(recipes[i].name, b.j->recipe);
         if (known)
             recipes[i].declare(&b);
     }
-    tsr_plan *plan;
     /* Figures by which it pays to split even these few elements. */
     const tsr_compile_opts *slow = TSR_COMPILE_OPTS(.nlinks = 1, .link = {{0, 1e-9, 1e12}},
                                                     .flops_per_s = 1e4, .local_bytes_per_s = 1e5);
-    TRY(tsr_compile_with(b.g, slow, &plan));
+    for (int i = 0; i < b.nstages; i++)
+        TRY(tsr_compile_with(b.stages[i].g, slow, &b.stages[i].plan));
     TRY(save(&b, "first"));
     for (int run = 0; run < b.j->runs; run++) {
-        double x[ROWS * IN];
-        for (int i = 0; i < ROWS * IN; i++)
-            x[i] = (double)((i * 7 + run * 5) % 11) / 8 - 0.5; /* exact */
-        TRY(tsr_feed(plan, "x", x, sizeof x));
-        TRY(tsr_run(plan));
-        TRY(print_outputs(&b, plan));
+        for (int i = 0; i < b.nstages; i++)
+            TRY(run_stage(&b, &b.stages[i], run));
+        TRY(b.last ? b.last(&b) : TSR_OK);
+        TRY(b.norms ? print_norm(&b) : TSR_OK);
+        if (tsr_world_rank(w) == 0)
+            printf("\n");
     }
+    for (int i = 0; i < b.nddps; i++)
+        TRY(tsr_ddp_close(&b.ddps[i]));
     return save(&b, "last");
 }
 
@@ -534,7 +617,8 @@ static bool read_sbp(const char *text, tsr_sbp *out)
 int main(int argc, char **argv)
 {
     job j;
-    if (argc != 8 || !read_sbp(argv[3], &j.param) || !read_sbp(argv[4], &j.state) ||
+    j.ddp = argc == 8 && !strcmp(argv[3], "ddp");
+    if (argc != 8 || !read_sbp(j.ddp ? "B" : argv[3], &j.param) || !read_sbp(argv[4], &j.state) ||
         !read_sbp(argv[5], &j.data)) {
         fprintf(stderr, "usage: recipe_peer RECIPE RANKS PARAMETERS STATES DATA RUNS DIR\n");
         return 2;

@@ -499,6 +499,7 @@ tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *in
     builder b = {.plan = plan, .g = g, .inferred = inferred};
     b.of = tsri_pool_alloc(&plan->scratch, (size_t)g->ntensors * sizeof *b.of);
     plan->nhooks = g->nhooks;
+    plan->runner = g->runner;
     plan->hooks = tsri_pool_dup(&plan->pool, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
     TSRI_NEED(b.of && plan->hooks);
     plan->step_value = g->step_value == &g->own_step ? &plan->own_step : g->step_value;
