@@ -41,16 +41,16 @@ static tsr_status load(tsr_world *world, int64_t n, int64_t *mine, int64_t *out_
 {
     tsr_sampler *sampler;
     TRY(tsr_distributed_sampler(world, n, NULL, &sampler)); /* replicas and rank: the world's */
-    tsr_data_loader *loader;
-    TRY(tsr_data_loader_create(
+    tsr_loader *loader;
+    TRY(tsr_map_loader_create(
         world, TSR_MAP_DATASET(.len = len, .get = get, .arg = &n),
-        TSR_DATA_LOADER_OPTS(.sample_bytes = sizeof *mine, .sampler = sampler, .num_workers = 1),
+        TSR_MAP_LOADER_OPTS(.sample_bytes = sizeof *mine, .sampler = sampler, .num_workers = 1),
         &loader));
     const tsr_batch *batch;
     tsr_status status;
-    for (*out_count = 0; (status = tsr_data_loader_next(loader, &batch)) == TSR_OK; ++*out_count)
+    for (*out_count = 0; (status = tsr_loader_next(loader, &batch)) == TSR_OK; ++*out_count)
         memcpy(&mine[*out_count], batch->data[0], sizeof *mine);
-    tsr_data_loader_destroy(loader);
+    tsr_loader_destroy(loader);
     tsr_sampler_destroy(sampler);
     return status == TSR_END ? TSR_OK : status;
 }

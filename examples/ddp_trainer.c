@@ -56,7 +56,7 @@ static tsr_status make_set(random_set *set)
 /* --- the trainer ------------------------------------------------------------------------------ */
 typedef struct trainer {
     tsr_world *world;
-    tsr_data_loader *loader;
+    tsr_loader *loader;
     tsr_ddp *ddp;
     tsr_optimizer *sgd;
     tsr_plan *plan;
@@ -84,12 +84,12 @@ static tsr_status train_batch(trainer *t, const tsr_batch *b)
 
 static tsr_status train_epoch(trainer *t, int epoch)
 {
-    TRY(tsr_data_loader_set_epoch(t->loader, epoch));
+    TRY(tsr_loader_set_epoch(t->loader, epoch));
     printf("[CPU: %d Epoch: %d, Batch size: %d | Steps %lld]\n", tsr_world_rank(t->world), epoch,
-           BATCH, (long long)tsr_data_loader_count(t->loader));
+           BATCH, (long long)tsr_loader_batches(t->loader));
     const tsr_batch *batch;
     tsr_status status;
-    while ((status = tsr_data_loader_next(t->loader, &batch)) == TSR_OK)
+    while ((status = tsr_loader_next(t->loader, &batch)) == TSR_OK)
         TRY(train_batch(t, batch));
     return status == TSR_END ? TSR_OK : status;
 }
@@ -101,11 +101,11 @@ static tsr_status train(trainer *t, random_set *set, int epochs)
     tsr_sampler *sampler;
     TRY(make_set(set));
     TRY(tsr_distributed_sampler(t->world, SAMPLES, NULL, &sampler));
-    TRY(tsr_data_loader_create(
+    TRY(tsr_map_loader_create(
         t->world, TSR_MAP_DATASET(.len = set_length, .get = set_get, .arg = set),
-        TSR_DATA_LOADER_OPTS(.batch_size = BATCH, .sampler = sampler, .nfields = 2,
-                             .field_bytes = {FEATURES * sizeof(float), sizeof(float)},
-                             .num_workers = 2),
+        TSR_MAP_LOADER_OPTS(.batch_size = BATCH, .sampler = sampler, .nfields = 2,
+                            .field_bytes = {FEATURES * sizeof(float), sizeof(float)},
+                            .num_workers = 2),
         &t->loader));
     TRY(tsr_ddp_create(model, NULL, &t->ddp));
     t->sgd = tsr_sgd(model, TSR_SGD_OPTS(.lr = 1e-3));
@@ -127,7 +127,7 @@ static tsr_status run(tsr_world *world, void *arg)
     if (!set)
         return tsr_set_error(TSR_ERR_NO_MEMORY, "no memory for %d samples", SAMPLES);
     tsr_status status = train(&t, set, *(const int *)arg);
-    tsr_data_loader_destroy(t.loader); /* its workers read the set */
+    tsr_loader_destroy(t.loader); /* its workers read the set */
     free(set);
     return status;
 }

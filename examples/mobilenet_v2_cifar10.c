@@ -173,7 +173,7 @@ static tsr_status train_epoch(trainer *t, tsr_loader *loader, tsr_plan *plans[2]
         if (!*plan)
             TRY(compile(t, true, rows, plan));
         double load = now_s();
-        TRY(tsr_loader_next(loader, *plan));
+        TRY(tsr_loader_feed(loader, *plan));
         t->load_s += now_s() - load;
         TRY(train_step(t, *plan, rows, epoch, &loss));
         sum += loss;
@@ -184,7 +184,7 @@ static tsr_status train_epoch(trainer *t, tsr_loader *loader, tsr_plan *plans[2]
         printf("epoch %ld/%ld  mean loss %.4f  %.0f images/s\n", epoch + 1, t->o->epochs,
                sum / (double)n, (double)images / (now_s() - begin));
     tsr_status end =
-        t->step < t->steps ? tsr_loader_next(loader, plans[plans[0] ? 0 : 1]) : TSR_END;
+        t->step < t->steps ? tsr_loader_feed(loader, plans[plans[0] ? 0 : 1]) : TSR_END;
     return end == TSR_END ? TSR_OK : end;
 }
 
@@ -203,7 +203,7 @@ static tsr_status evaluate(trainer *t, tsr_dataset *test)
         tsr_plan **plan = &plans[rows != t->o->batch_size];
         if (!*plan)
             TRY(compile(t, false, rows, plan));
-        TRY(tsr_loader_next(loader, *plan));
+        TRY(tsr_loader_feed(loader, *plan));
         TRY(tsr_run(*plan));
         if (tsr_placement_find(t->placement, tsr_world_rank(t->world)) < 0)
             continue;

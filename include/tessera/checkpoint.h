@@ -26,8 +26,7 @@
 #ifndef TESSERA_CHECKPOINT_H
 #define TESSERA_CHECKPOINT_H
 
-#include <tessera/data.h>
-#include <tessera/data_loader.h>
+#include <tessera/loader.h>
 #include <tessera/optim.h>
 
 #ifdef __cplusplus
@@ -82,8 +81,6 @@ TSR_API tsr_status tsr_checkpoint_add_optimizer(tsr_checkpoint *checkpoint, cons
                                                 tsr_optimizer *optimizer);
 TSR_API tsr_status tsr_checkpoint_add_loader(tsr_checkpoint *checkpoint, const char *name,
                                              tsr_loader *loader);
-TSR_API tsr_status tsr_checkpoint_add_data_loader(tsr_checkpoint *checkpoint, const char *name,
-                                                  tsr_data_loader *loader);
 TSR_API tsr_status tsr_checkpoint_add_sampler(tsr_checkpoint *checkpoint, const char *name,
                                               tsr_sampler *sampler);
 TSR_API tsr_status tsr_checkpoint_add_batch_sampler(tsr_checkpoint *checkpoint, const char *name,

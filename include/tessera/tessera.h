@@ -19,7 +19,7 @@
 #include <tessera/data.h>
 #include <tessera/ddp.h>
 #include <tessera/sampler.h>
-#include <tessera/data_loader.h>
+#include <tessera/loader.h>
 #include <tessera/checkpoint.h>
 #include <tessera/train.h>
 

@@ -67,8 +67,8 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_CHECKPOINT_LOAD_OPTS(...) TSR_OPTS(tsr_checkpoint_load_opts, __VA_ARGS__)
 #undef TSR_LOADER_OPTS
 #define TSR_LOADER_OPTS(...) TSR_OPTS(tsr_loader_opts, __VA_ARGS__)
-#undef TSR_DATA_LOADER_OPTS
-#define TSR_DATA_LOADER_OPTS(...) TSR_OPTS(tsr_data_loader_opts, __VA_ARGS__)
+#undef TSR_MAP_LOADER_OPTS
+#define TSR_MAP_LOADER_OPTS(...) TSR_OPTS(tsr_map_loader_opts, __VA_ARGS__)
 #undef TSR_DDP_OPTS
 #define TSR_DDP_OPTS(...) TSR_OPTS(tsr_ddp_opts, __VA_ARGS__)
 #undef TSR_DDP_JOIN_OPTS

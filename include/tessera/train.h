@@ -57,17 +57,18 @@ TSR_API void tsr_program_destroy(tsr_program *program);
 TSR_API tsr_status tsr_program_plan(tsr_program *program, int64_t rows, bool training,
                                     tsr_plan **out_plan);
 /*
- * Feeds the loader's next batch to the plan of its rows; the caller runs it. *out_rows (may be
- * NULL): the rows of all ranks. TSR_END at the end of an epoch. Errors: tsr_program_plan's and
- * tsr_loader_next's.
+ * Feeds the loader's next batch to the plan of its rows; the caller runs it. The rows are those of
+ * all ranks, or where the program is local this rank's. *out_rows (may be NULL): of all ranks.
+ * TSR_END at the end of an epoch. Errors: tsr_program_plan's and tsr_loader_feed's.
  */
-TSR_API tsr_status tsr_program_next(tsr_program *program, tsr_loader *loader, bool training,
+TSR_API tsr_status tsr_program_feed(tsr_program *program, tsr_loader *loader, bool training,
                                     tsr_plan **out_plan, int64_t *out_rows);
 
 /* --- training --------------------------------------------------------------------------------- */
 enum { TSR_TRAIN_METRICS = 8 };
 
-/* How an epoch went. Values of outputs are means over its rows. */
+/* How an epoch went. Values of outputs are means over its rows: of all ranks, also where the
+ * program is local, as under tsr_ddp. */
 typedef struct tsr_epoch {
     int64_t epoch, step; /* epochs from 0; steps so far */
     double seconds;

@@ -16,7 +16,7 @@
 
 #include <stdio.h>
 
-#include <tessera/data.h>
+#include <tessera/loader.h>
 #include <tessera/optim.h>
 #include <tessera/plan.h>
 

@@ -144,6 +144,6 @@ tsr_status tsri_program_feed(tsri_program *p, tsr_plan *plan)
     p->inside->started = true;
     if (!p->loader)
         return TSR_OK;
-    tsr_status status = tsr_loader_next(p->loader, plan);
-    return status == TSR_END ? tsr_loader_next(p->loader, plan) : status;
+    tsr_status status = tsr_loader_feed(p->loader, plan);
+    return status == TSR_END ? tsr_loader_feed(p->loader, plan) : status;
 }

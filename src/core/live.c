@@ -200,7 +200,6 @@ bool tsri_is_live(const void *object, tsri_live_kind kind, const char *call)
         [TSRI_LIVE_STORE] = "store",
         [TSRI_LIVE_DATASET] = "data set",
         [TSRI_LIVE_LOADER] = "loader",
-        [TSRI_LIVE_DATA_LOADER] = "data loader",
         [TSRI_LIVE_SAMPLER] = "sampler",
         [TSRI_LIVE_BATCH_SAMPLER] = "batch sampler",
         [TSRI_LIVE_GENERATOR] = "generator",

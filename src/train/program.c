@@ -7,6 +7,7 @@
 
 #include "src/core/live.h"
 #include "src/core/opts.h"
+#include "src/data/loader/loader.h"
 #include "src/core/world.h"
 
 typedef struct kept {
@@ -135,25 +136,33 @@ tsr_status tsr_program_plan(tsr_program *p, int64_t rows, bool training, tsr_pla
     return TSR_OK;
 }
 
-tsr_status tsr_program_next(tsr_program *p, tsr_loader *loader, bool training, tsr_plan **out_plan,
+tsr_status tsr_program_feed(tsr_program *p, tsr_loader *loader, bool training, tsr_plan **out_plan,
                             int64_t *out_rows)
 {
     TSRI_TRY(tsri_live_check(p, TSRI_LIVE_PROGRAM, __func__));
     TSRI_TRY(tsri_live_check(loader, TSRI_LIVE_LOADER, __func__));
     if (!p || !loader || !out_plan)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_program_next: %s is NULL%s",
+        return tsri_fail(TSR_ERR_INVALID, "tsr_program_feed: %s is NULL%s",
                          !p        ? "the program"
                          : !loader ? "the loader"
                                    : "out_plan",
                          p ? tsri_error_cause() : "");
-    const int64_t rows = tsr_loader_peek_rows(loader);
-    if (rows == 0) { /* the end of an epoch needs no plan */
-        TSRI_TRY(tsr_loader_set_epoch(loader, tsr_loader_epoch(loader) + 1));
-        return TSR_END;
+    int64_t rows;
+    const tsr_status status = tsri_loader_peek(loader, &rows);
+    if (status != TSR_OK || rows == 0) { /* the end of an epoch, or a batch that fails: next says */
+        const tsr_batch *batch;
+        TSRI_TRY(tsr_loader_next(loader, &batch));
+        return tsri_fail(TSR_ERR_INVALID, "tsr_program_feed: a batch of no rows");
     }
-    TSRI_TRY(tsr_program_plan(p, rows, training, out_plan));
-    TSRI_TRY(tsr_loader_next(loader, *out_plan));
+    const int64_t all = rows * loader->ranks;
+    TSRI_TRY(tsr_program_plan(p, p->opts.local ? rows : all, training, out_plan));
+    TSRI_TRY(tsr_loader_feed(loader, *out_plan));
     if (out_rows)
-        *out_rows = rows;
+        *out_rows = all;
     return TSR_OK;
+}
+
+bool tsri_program_is_local(const tsr_program *p)
+{
+    return p->opts.local;
 }

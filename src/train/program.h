@@ -6,5 +6,7 @@
 
 /* The world that a program belongs to. */
 tsr_world *tsri_program_world(const tsr_program *program);
+/* Whether its graphs are each rank's own. */
+bool tsri_program_is_local(const tsr_program *program);
 
 #endif

@@ -49,12 +49,17 @@ static void unset_handlers(const handlers *h)
 }
 
 /* --- the loop --------------------------------------------------------------------------------- */
+/* Sums over rows, and how many rows. */
+typedef struct sums {
+    double sum[TSR_TRAIN_METRICS], rows;
+} sums;
+
 /* The trainer's own part of a checkpoint. */
 typedef struct progress {
-    int64_t step, epochs;                /* epochs that are complete */
-    int64_t stale;                       /* epochs without a better one */
-    double best;                         /* NAN: none yet */
-    double sum[TSR_TRAIN_METRICS], rows; /* of the epoch under way */
+    int64_t step, epochs; /* epochs that are complete */
+    int64_t stale;        /* epochs without a better one */
+    double best;          /* NAN: none yet */
+    sums sums;            /* of the epoch under way */
 } progress;
 
 typedef struct training {
@@ -68,22 +73,43 @@ typedef struct training {
     double start_s;
 } training;
 
-static tsr_status add_outputs(const training *t, tsr_plan *plan, int64_t rows, double *sum,
-                              double *all_rows)
+static tsr_status add_outputs(const training *t, tsr_plan *plan, int64_t rows, sums *to)
 {
     for (int i = 0; i < t->noutputs; i++) {
         double value;
         TSRI_TRY(tsr_fetch_scalar(plan, t->o.outputs[i], &value));
-        sum[i] += value * (double)rows;
+        to->sum[i] += value * (double)rows;
     }
-    *all_rows += (double)rows;
+    to->rows += (double)rows;
     return TSR_OK;
 }
 
-static void put_means(const training *t, const double *sum, double rows, double *out)
+/* Adds up what ranks have summed, where each has its own graphs. */
+static tsr_status add_ranks(const training *t, sums *s)
 {
+    const int n = t->world->nranks;
+    if (n == 1 || !tsri_program_is_local(t->program))
+        return TSR_OK;
+    sums *all = tsri_mem_alloc(&t->world->mem, (size_t)n * sizeof *all);
+    TSRI_NEED(all);
+    const tsr_status status = t->world->comm->ops->exchange(t->world->comm, s, sizeof *s, all);
+    memset(s, 0, sizeof *s);
+    for (int r = 0; r < n && status == TSR_OK; r++) {
+        s->rows += all[r].rows;
+        for (int i = 0; i < TSR_TRAIN_METRICS; i++)
+            s->sum[i] += all[r].sum[i];
+    }
+    tsri_mem_free(all);
+    return status;
+}
+
+static tsr_status put_means(const training *t, const sums *own, double *out)
+{
+    sums s = *own;
+    TSRI_TRY(add_ranks(t, &s));
     for (int i = 0; i < TSR_TRAIN_METRICS; i++)
-        out[i] = i < t->noutputs && rows > 0 ? sum[i] / rows : NAN;
+        out[i] = i < t->noutputs && s.rows > 0 ? s.sum[i] / s.rows : NAN;
+    return TSR_OK;
 }
 
 /* Whether any rank was told to end. */
@@ -116,13 +142,13 @@ static tsr_status train_epoch(training *t)
         int64_t rows;
         if (t->o.steps && at->step >= t->o.steps)
             return TSR_OK;
-        tsr_status status = tsr_program_next(t->program, t->o.train, true, &plan, &rows);
+        tsr_status status = tsr_program_feed(t->program, t->o.train, true, &plan, &rows);
         t->ended = status == TSR_END;
         if (t->ended)
             return TSR_OK;
         TSRI_TRY(status);
         TSRI_TRY(tsr_run(plan));
-        TSRI_TRY(add_outputs(t, plan, rows, at->sum, &at->rows));
+        TSRI_TRY(add_outputs(t, plan, rows, &at->sums));
         at->step++;
         TSRI_TRY(ask_all(t, &end));
         if (end || (t->o.save_every && at->step % t->o.save_every == 0))
@@ -136,21 +162,20 @@ static tsr_status train_epoch(training *t)
 
 static tsr_status evaluate(training *t)
 {
-    double sum[TSR_TRAIN_METRICS] = {0}, all_rows = 0;
+    sums all = {0};
     if (t->o.eval)
         TSRI_TRY(tsr_loader_set_epoch(t->o.eval, 0));
     for (tsr_status status = t->o.eval ? TSR_OK : TSR_END; status != TSR_END;) {
         tsr_plan *plan;
         int64_t rows;
-        status = tsr_program_next(t->program, t->o.eval, false, &plan, &rows);
+        status = tsr_program_feed(t->program, t->o.eval, false, &plan, &rows);
         if (status == TSR_END)
             break;
         TSRI_TRY(status);
         TSRI_TRY(tsr_run(plan));
-        TSRI_TRY(add_outputs(t, plan, rows, sum, &all_rows));
+        TSRI_TRY(add_outputs(t, plan, rows, &all));
     }
-    put_means(t, sum, all_rows, t->last.eval);
-    return TSR_OK;
+    return put_means(t, &all, t->last.eval);
 }
 
 static void print_epoch(const training *t)
@@ -185,18 +210,28 @@ static tsr_status end_epoch(training *t)
     progress *at = t->at;
     double metric;
     t->last = (tsr_epoch){.epoch = at->epochs, .step = at->step};
-    put_means(t, at->sum, at->rows, t->last.train);
+    TSRI_TRY(put_means(t, &at->sums, t->last.train));
     TSRI_TRY(evaluate(t));
     judge(t, &metric);
     t->last.seconds = tsri_now_s() - t->start_s;
     if (t->ended) {
         at->epochs++;
-        memset(at->sum, 0, sizeof at->sum);
-        at->rows = 0;
+        at->sums = (sums){0};
     }
     print_epoch(t);
     TSRI_TRY(save(t, metric));
     return t->o.on_epoch ? t->o.on_epoch(&t->last, t->o.arg) : TSR_OK;
+}
+
+/* Tells the sampler of an epoch that begins which one it is: a distributed one draws by that. One
+ * that draws from a generator of the user's goes on. */
+static tsr_status begin_epoch(const training *t)
+{
+    tsr_loader *l = t->o.train;
+    if (tsr_loader_position(l) > 0)
+        return TSR_OK;
+    const tsr_status status = tsr_loader_set_epoch(l, tsr_loader_epoch(l));
+    return status == TSR_ERR_STATE ? TSR_OK : status;
 }
 
 static bool is_over(const training *t)
@@ -210,12 +245,13 @@ static tsr_status train(training *t)
     int64_t step;
     if (t->o.checkpoint)
         TSRI_TRY(tsr_checkpoint_load(t->o.checkpoint, NULL, &step));
-    if (t->at->rows > 0 && tsr_loader_position(t->o.train) == 0)
+    if (t->at->sums.rows > 0 && tsr_loader_position(t->o.train) == 0)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_train: the checkpoint is of the middle of an epoch, and the loader "
                          "stands at the start of one: add it to the checkpoint, too");
     while (!is_over(t)) {
         t->start_s = tsri_now_s();
+        TSRI_TRY(begin_epoch(t));
         TSRI_TRY(train_epoch(t));
         TSRI_TRY(end_epoch(t));
     }

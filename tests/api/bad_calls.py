@@ -34,7 +34,7 @@ def parameter(text):
 
 # Bad values of each type: (what it is, an expression). An expression may call what bad_objects.h has.
 HANDLES = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan",
-           "store", "group", "dataset", "loader", "data_loader", "sampler", "batch_sampler",
+           "store", "group", "dataset", "loader", "sampler", "batch_sampler",
            "generator", "ddp", "work", "worker", "batch_out",
            "safetensors", "checkpoint", "program"]
 # Objects of a callback end with it, and nothing knows when.
@@ -134,7 +134,7 @@ GOOD = {
 OPTS = {
     "tsr_map_dataset": ".len = map_len, .get = map_get", "tsr_sampler_calls": ".next = custom_next",
     "tsr_batch_sampler_calls": ".max_rows = 4, .next = custom_batch_next",
-    "tsr_data_loader_opts": ".sample_bytes = 8", "tsr_mlp_opts": ".inputs = 6",
+    "tsr_map_loader_opts": ".sample_bytes = 8", "tsr_mlp_opts": ".inputs = 6",
     "tsr_pool2d_opts": ".kernel = {2, 2}", "tsr_store_opts": ".timeout_s = 0.2",
     "tsr_train_opts": ".train = f.loader, .quiet = true",
     "tsr_world_opts": ".timeout_s = 2, .threads = 1, .arena_bytes = 1 << 22, .log = log_nothing",
@@ -151,7 +151,7 @@ NAMED = {
     "tsr_fetch_scalar.name": '"loss"', "tsr_eval.bytes": "f.x_bytes", "tsr_set_error.fmt": '"text"',
     "tsr_cifar10_open.dir": "f.folder", "tsr_mnist_open.dir": "f.mnist",
     "tsr_synthetic_write_cifar10.dir": "f.new_folder", "tsr_flight_dump.dir": "f.folder",
-    "tsr_synthetic_open.channels": "1", "tsr_loader_next.plan": "f.loader_plan",
+    "tsr_synthetic_open.channels": "1", "tsr_loader_feed.plan": "f.loader_plan",
     "tsr_loader_set_epoch.epoch": "1", "tsr_module_add.child": "f.child",
     "tsr_module_add.name": '"one"', "tsr_module_child.name": '"0"', "tsr_module_child_at.i": "0",
     "tsr_module_find.qualified_name": '"0.weight"', "tsr_module_place.pattern": '"*"',
@@ -197,7 +197,7 @@ NAMED = {
     "tsr_nn_layer_norm.shape": "TSR_DIMS(6)", "tsr_generator_set_state.state": "f.generator_state",
     "tsr_generator_randint.high": "9", "tsr_sampler_set_state.state": "&f.sampler_state",
     "tsr_batch_sampler_set_state.state": "&f.batch_sampler_state",
-    "tsr_data_loader_set_state.state": "&f.data_loader_state",
+    "tsr_loader_set_state.state": "&f.loader_state",
     "tsr_sampler_set_position.position": "1", "tsr_batch_sampler_set_position.position": "1",
     "tsr_safetensors_tensor.i": "0", "tsr_safetensors_read.i": "0", "tsr_safetensors_read.offset": "0",
     "tsr_safetensors_read.bytes": "4", "tsr_safetensors_open.path": "f.safetensors_path",
@@ -208,8 +208,8 @@ NAMED = {
     "tsr_scatter_from_at.root": "0", "tsr_all_to_all_at.src_counts": "(int64_t[]){4}",
     "tsr_all_to_all_at.dst_counts": "(int64_t[]){4}", "tsr_world_create_virtual.rank": "0",
     "tsr_checkpoint_remove.name": '"there"', "tsr_apply_at.m": "f.module", "tsr_save.m": "f.module", "tsr_module_set_local.m": "f.fresh_module",
-    "tsr_module_create.arg": "NULL", "tsr_narrow_at.axis": "1", "tsr_data_loader_set_epoch.epoch": "1",
-    "tsr_data_loader_create.opts": "TSR_DATA_LOADER_OPTS(.sample_bytes = 8)",
+    "tsr_module_create.arg": "NULL", "tsr_narrow_at.axis": "1", "tsr_loader_set_epoch.epoch": "1",
+    "tsr_map_loader_create.opts": "TSR_MAP_LOADER_OPTS(.sample_bytes = 8)",
 }
 
 

@@ -156,15 +156,6 @@ static tsr_loader *gone_loader(void)
     return l;
 }
 
-static tsr_data_loader *gone_data_loader(void)
-{
-    tsr_data_loader *l;
-    MUST_OK(tsr_data_loader_create(f.world, TSR_MAP_DATASET(.len = map_len, .get = map_get),
-                                   TSR_DATA_LOADER_OPTS(.sample_bytes = 8), &l));
-    tsr_data_loader_destroy(l);
-    return l;
-}
-
 static tsr_sampler *gone_sampler(void)
 {
     tsr_sampler *s;

@@ -60,7 +60,6 @@ static struct fixture {
     tsr_group *group;
     tsr_dataset *dataset;
     tsr_loader *loader;
-    tsr_data_loader *data_loader;
     tsr_sampler *sampler;
     tsr_batch_sampler *batch_sampler;
     tsr_generator *generator;
@@ -77,7 +76,7 @@ static struct fixture {
     size_t x_bytes, weight_bytes;
     unsigned char generator_state[TSR_GENERATOR_STATE_BYTES];
     tsr_sampler_state sampler_state, batch_sampler_state;
-    tsr_data_loader_state data_loader_state;
+    tsr_loader_state loader_state;
 } f;
 
 static void free_nothing(void *arg)
@@ -256,13 +255,11 @@ static void make_data(void)
     tsr_sampler *below;
     MUST_OK(tsr_sequential_sampler(w, 8, &below));
     MUST_OK(tsr_batch_sampler_create(w, below, 2, false, &f.batch_sampler));
-    MUST_OK(tsr_data_loader_create(w, TSR_MAP_DATASET(.len = map_len, .get = map_get),
-                                   TSR_DATA_LOADER_OPTS(.sample_bytes = 8), &f.data_loader));
     f.sampler_state.size = f.batch_sampler_state.size = sizeof f.sampler_state;
-    f.data_loader_state.size = sizeof f.data_loader_state;
+    f.loader_state.size = sizeof f.loader_state;
     MUST_OK(tsr_sampler_get_state(f.sampler, &f.sampler_state));
     MUST_OK(tsr_batch_sampler_get_state(f.batch_sampler, &f.batch_sampler_state));
-    MUST_OK(tsr_data_loader_get_state(f.data_loader, &f.data_loader_state));
+    MUST_OK(tsr_loader_get_state(f.loader, &f.loader_state));
     MUST_OK(tsr_synthetic_write_cifar10(f.folder, 2, 1));
 }
 

@@ -59,7 +59,7 @@ typedef struct stand {
     tsr_generator *generator;
     tsr_sampler *drawn, *shared;
     tsr_batch_sampler *batches;
-    tsr_data_loader *loader;
+    tsr_loader *loader;
     tsr_checkpoint *c;
 } stand;
 
@@ -73,12 +73,12 @@ static tsr_status make_stand(tsr_world *w, stand *s)
     TRY(tsr_random_sampler(w, SAMPLES, TSR_RANDOM_SAMPLER_OPTS(.seed = 5), &below));
     TRY(tsr_batch_sampler_create(w, below, 7, false, &s->batches));
     TRY(tsr_distributed_sampler(w, SAMPLES, TSR_DISTRIBUTED_SAMPLER_OPTS(.seed = 6), &s->shared));
-    TRY(tsr_data_loader_create(w, TSR_MAP_DATASET(.len = count, .get = get),
-                               TSR_DATA_LOADER_OPTS(.sample_bytes = 8, .batch_size = BATCH / n,
-                                                    .sampler = s->shared, .num_workers = 1),
-                               &s->loader));
+    TRY(tsr_map_loader_create(w, TSR_MAP_DATASET(.len = count, .get = get),
+                              TSR_MAP_LOADER_OPTS(.sample_bytes = 8, .batch_size = BATCH / n,
+                                                  .sampler = s->shared, .num_workers = 1),
+                              &s->loader));
     TRY(tsr_checkpoint_create(w, folder, NULL, &s->c));
-    return tsr_checkpoint_add_data_loader(s->c, "loader", s->loader);
+    return tsr_checkpoint_add_loader(s->c, "loader", s->loader);
 }
 
 static tsr_status add_all(stand *s)
@@ -97,7 +97,7 @@ static tsr_status next_of(stand *s, int64_t out[4])
     TRY(tsr_sampler_next(s->drawn, &out[0]));
     TRY(tsr_batch_sampler_next(s->batches, &indices, &rows));
     out[1] = indices[0];
-    TRY(tsr_data_loader_next(s->loader, &batch));
+    TRY(tsr_loader_next(s->loader, &batch));
     out[2] = *(const int64_t *)batch->data[0];
     out[3] = tsr_generator_random(s->generator);
     return TSR_OK;
@@ -120,13 +120,13 @@ static tsr_status stands(tsr_world *w, void *arg)
     tsr_checkpoint_destroy(s.c);
     TRY(make_stand(w, &other));
     TRY(add_all(&other));
-    TRY(tsr_data_loader_next(other.loader, &batch));
+    TRY(tsr_loader_next(other.loader, &batch));
     TRY(tsr_checkpoint_load(other.c, NULL, &step));
     CHECK(step == 3);
     TRY(next_of(&other, got));
     for (int k = 0; k < 4; k++)
         CHECK(got[k] == want[0][k]);
-    CHECK(tsr_data_loader_next(other.loader, &batch) == TSR_END); /* four batches an epoch */
+    CHECK(tsr_loader_next(other.loader, &batch) == TSR_END); /* four batches an epoch */
     tsr_checkpoint_destroy(other.c);
     return TSR_OK;
 }
@@ -155,10 +155,10 @@ static tsr_status moves(tsr_world *w, void *arg)
     if (all->loads)
         TRY(tsr_checkpoint_load(s.c, NULL, &step));
     for (int i = 0; i < all->batches; i++)
-        TRY(tsr_data_loader_next(s.loader, &batch));
+        TRY(tsr_loader_next(s.loader, &batch));
     if (!all->loads)
         TRY(tsr_checkpoint_save(s.c, 1, NAN));
-    TRY(tsr_data_loader_next(s.loader, &batch));
+    TRY(tsr_loader_next(s.loader, &batch));
     for (int64_t i = 0; i < batch->rows; i++)
         all->mask[tsr_world_rank(w)] |= UINT64_C(1) << batch->indices[i];
     return TSR_OK;

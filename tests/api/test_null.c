@@ -22,7 +22,7 @@ static void test_destroyers(void **state)
     tsr_generator_seed(NULL, 1);
     tsr_sampler_destroy(NULL);
     tsr_batch_sampler_destroy(NULL);
-    tsr_data_loader_destroy(NULL);
+    tsr_loader_destroy(NULL);
     tsr_world_abort(NULL, NULL);
     tsr_optimizer_set_lr(NULL, 1);
 }
@@ -68,9 +68,9 @@ static void test_data(void **state)
     assert_int_equal(tsr_sampler_position(NULL), 0);
     assert_int_equal(tsr_batch_sampler_count(NULL), 0);
     assert_int_equal(tsr_batch_sampler_position(NULL), 0);
-    assert_int_equal(tsr_data_loader_count(NULL), 0);
-    assert_int_equal(tsr_data_loader_epoch(NULL), 0);
-    assert_int_equal(tsr_data_loader_position(NULL), 0);
+    assert_int_equal(tsr_loader_batches(NULL), 0);
+    assert_int_equal(tsr_loader_epoch(NULL), 0);
+    assert_int_equal(tsr_loader_position(NULL), 0);
     assert_false(tsr_worker_is_stopping(NULL));
     assert_null(tsr_batch_array(NULL, 0, 8));
     assert_true(tsr_generator_create(NULL, 0, NULL) < 0);
@@ -101,12 +101,12 @@ static void test_data(void **state)
     assert_true(tsr_batch_sampler_set_position(NULL, 0) < 0);
     assert_true(tsr_batch_sampler_get_state(NULL, NULL) < 0);
     assert_true(tsr_batch_sampler_set_state(NULL, NULL) < 0);
-    assert_true(tsr_data_loader_create(NULL, NULL, NULL, NULL) < 0);
-    assert_true(tsr_data_loader_next(NULL, NULL) < 0);
-    assert_true(tsr_data_loader_reset(NULL) < 0);
-    assert_true(tsr_data_loader_set_epoch(NULL, 0) < 0);
-    assert_true(tsr_data_loader_get_state(NULL, NULL) < 0);
-    assert_true(tsr_data_loader_set_state(NULL, NULL) < 0);
+    assert_true(tsr_map_loader_create(NULL, NULL, NULL, NULL) < 0);
+    assert_true(tsr_loader_next(NULL, NULL) < 0);
+    assert_true(tsr_loader_reset(NULL) < 0);
+    assert_true(tsr_loader_set_epoch(NULL, 0) < 0);
+    assert_true(tsr_loader_get_state(NULL, NULL) < 0);
+    assert_true(tsr_loader_set_state(NULL, NULL) < 0);
 }
 
 static void test_calls(void **state)
@@ -125,7 +125,7 @@ static void test_calls(void **state)
     assert_true(tsr_eval(NULL, &d, sizeof d) < 0);
     assert_true(tsr_load(NULL, "x", NULL) < 0);
     assert_true(tsr_save(NULL, "x") < 0);
-    assert_true(tsr_loader_next(NULL, NULL) < 0);
+    assert_true(tsr_loader_feed(NULL, NULL) < 0);
     assert_true(tsr_variable_get(NULL, &d, sizeof d) < 0);
     assert_true(tsr_world_barrier(NULL) < 0);
     assert_true(tsr_spawn(1, NULL, NULL) < 0);

@@ -73,12 +73,12 @@ static tsr_status keep_plans(tsr_world *w, void *arg)
     CHECK(strstr(tsr_last_error(), "thirteen"));
     CHECK(tsr_program_plan(n.program, 0, true, &b) == TSR_ERR_INVALID);
     for (int i = 0; i < 4; i++) { /* 16, 16, 16 and 2 rows */
-        TSR_TRY(tsr_program_next(n.program, n.train, true, &a, &rows));
+        TSR_TRY(tsr_program_feed(n.program, n.train, true, &a, &rows));
         TSR_TRY(tsr_run(a));
         all += rows;
     }
     CHECK(all == SAMPLES);
-    CHECK(tsr_program_next(n.program, n.train, true, &a, &rows) == TSR_END);
+    CHECK(tsr_program_feed(n.program, n.train, true, &a, &rows) == TSR_END);
     CHECK(tsr_loader_epoch(n.train) == 1);
     CHECK(tsr_loader_position(n.train) == 0);
     tsr_program_destroy(n.program);
@@ -115,7 +115,7 @@ static tsr_status by_hand(tsr_world *w, void *arg)
         int64_t rows;
         tsr_status status;
         loss = right = rows_seen = 0;
-        while ((status = tsr_program_next(n.program, n.train, true, &plan, &rows)) == TSR_OK) {
+        while ((status = tsr_program_feed(n.program, n.train, true, &plan, &rows)) == TSR_OK) {
             double l, r;
             TSR_TRY(tsr_run(plan));
             TSR_TRY(tsr_fetch_scalar(plan, "loss", &l));

@@ -271,14 +271,14 @@ static tsr_status load_batches(tsr_world *w, void *arg)
                 sum += tsr_dataset_images(data)[i * 3072 + k] / 255.0;
         }
         CHECK(tsr_loader_peek_rows(loader) == BATCH);
-        TRY(tsr_loader_next(loader, plan));
+        TRY(tsr_loader_feed(loader, plan));
         TRY(tsr_run(plan));
         TRY(tsr_fetch_scalar(plan, "mean", &got));
         CHECK(near_to(got, sum / (BATCH * 3072), 1e-7)); /* pixels are f32 */
         TRY(tsr_fetch_scalar(plan, "label", &got));
         CHECK(got == labels);
     }
-    CHECK(tsr_loader_peek_rows(loader) == 0 && tsr_loader_next(loader, plan) == TSR_END);
+    CHECK(tsr_loader_peek_rows(loader) == 0 && tsr_loader_feed(loader, plan) == TSR_END);
     CHECK(tsr_loader_epoch(loader) == 1);
     TRY(tsr_loader_set_epoch(loader, 5));
     CHECK(tsr_loader_epoch(loader) == 5);

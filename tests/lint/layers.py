@@ -39,7 +39,7 @@ ROOMS = {
     "src/comm/nccl/": [],
     "src/comm/world/": ["hosts.h", "measure.h"],
     "src/data/sampler/": ["batch_sampler.h"],
-    "src/data/loader/": ["decoder.h"],
+    "src/data/loader/": ["decoder.h", "loader.h"],
     "src/data/sets/": [],
     "src/plan/infer/": ["strategies.h"], "src/plan/pass/": [], "src/plan/lower/": [],
     "src/plan/report/": ["report.h"], "src/plan/choose/": ["choose.h", "need.h"],

@@ -155,9 +155,9 @@ static tsr_status feed_own(run *r)
 
 static tsr_status step(run *r, double *loss)
 {
-    tsr_status status = r->j->ddp ? feed_own(r) : tsr_loader_next(r->loader, r->plan);
+    tsr_status status = r->j->ddp ? feed_own(r) : tsr_loader_feed(r->loader, r->plan);
     if (status == TSR_END)
-        status = tsr_loader_next(r->loader, r->plan);
+        status = tsr_loader_feed(r->loader, r->plan);
     TSR_TRY(status);
     TSR_TRY(tsr_run(r->plan));
     TSR_TRY(r->j->ddp ? tsr_run(r->averaging) : TSR_OK);

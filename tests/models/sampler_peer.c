@@ -263,18 +263,17 @@ static void loader(void)
     bool shuffle = number(), drop_last = number();
     int workers = (int)number();
     tsr_generator *g = given ? generator(seed) : NULL;
-    tsr_data_loader *l;
-    TRY(tsr_data_loader_create(NULL, TSR_MAP_DATASET(.len = len, .get = get, .arg = &n),
-                               TSR_DATA_LOADER_OPTS(.nfields = 2, .field_bytes = {8, 8},
-                                                    .batch_size = batch_size, .shuffle = shuffle,
-                                                    .drop_last = drop_last, .num_workers = workers,
-                                                    .persistent_workers = number(), .generator = g,
-                                                    .seed = (uint64_t)seed),
-                               &l));
+    tsr_loader *l;
+    TRY(tsr_map_loader_create(
+        NULL, TSR_MAP_DATASET(.len = len, .get = get, .arg = &n),
+        TSR_MAP_LOADER_OPTS(.nfields = 2, .field_bytes = {8, 8}, .batch_size = batch_size,
+                            .shuffle = shuffle, .drop_last = drop_last, .num_workers = workers,
+                            .persistent_workers = number(), .generator = g, .seed = (uint64_t)seed),
+        &l));
     for (; epochs; epochs--) {
         const tsr_batch *b;
         tsr_status status;
-        while ((status = tsr_data_loader_next(l, &b)) == TSR_OK) {
+        while ((status = tsr_loader_next(l, &b)) == TSR_OK) {
             if (!b->number)
                 printf("base %llu ", (unsigned long long)*(const uint64_t *)b->data[1]);
             for (int64_t i = 0; i < b->rows; i++)
@@ -286,7 +285,7 @@ static void loader(void)
         printf("| ");
     }
     print_next(g);
-    tsr_data_loader_destroy(l);
+    tsr_loader_destroy(l);
     tsr_generator_destroy(g);
 }
 

@@ -117,7 +117,7 @@ void tsri_slot_fail(tsri_batch_slot *slot, tsr_status status, const char *prefix
 
 void tsri_maker_start(tsri_maker *m)
 {
-    const tsr_data_loader_opts *o = &m->spec->o;
+    const tsr_map_loader_opts *o = &m->spec->o;
     m->is_up = true;
     m->init_status = TSR_OK;
     if (!o->worker_init)
@@ -134,7 +134,7 @@ void tsri_maker_start(tsri_maker *m)
 
 void tsri_maker_finish(tsri_maker *m)
 {
-    const tsr_data_loader_opts *o = &m->spec->o;
+    const tsr_map_loader_opts *o = &m->spec->o;
     if (m->is_up && m->init_status == TSR_OK && o->worker_exit)
         o->worker_exit(o->worker_arg, &m->worker);
     m->is_up = false;
@@ -146,7 +146,7 @@ void tsri_maker_finish(tsri_maker *m)
 /* Row i's place in each field. */
 static void places(const tsri_maker *m, const tsri_host_buffer *arrays, int64_t i, void **out)
 {
-    const tsr_data_loader_opts *o = &m->spec->o;
+    const tsr_map_loader_opts *o = &m->spec->o;
     for (int f = 0; f < o->nfields; f++)
         out[f] = arrays[f].at + (size_t)i * o->field_bytes[f];
 }
@@ -191,7 +191,7 @@ static void get_rows(tsri_maker *m, tsri_batch_slot *slot, tsri_host_buffer *arr
 
 static void release_rows(tsri_maker *m, const tsri_batch_slot *slot, int64_t got)
 {
-    const tsr_data_loader_opts *o = &m->spec->o;
+    const tsr_map_loader_opts *o = &m->spec->o;
     for (int64_t i = 0; o->release && i < got; i++) {
         void *fields[TSR_BATCH_MAX_FIELDS] = {0};
         places(m, m->samples, i, fields);
@@ -201,7 +201,7 @@ static void release_rows(tsri_maker *m, const tsri_batch_slot *slot, int64_t got
 
 static void collate(tsri_maker *m, tsri_batch_slot *slot)
 {
-    const tsr_data_loader_opts *o = &m->spec->o;
+    const tsr_map_loader_opts *o = &m->spec->o;
     const void *fields[TSR_BATCH_MAX_FIELDS] = {0};
     for (int f = 0; f < o->nfields; f++)
         fields[f] = m->samples[f].at;

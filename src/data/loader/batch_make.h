@@ -5,14 +5,14 @@
 
 #include <stdatomic.h>
 
-#include <tessera/data_loader.h>
+#include <tessera/loader.h>
 #include "src/core/mem.h"
 
 /* The user's settings. */
 typedef struct tsri_batch_spec {
     tsr_map_dataset ds;
     int64_t len;
-    tsr_data_loader_opts o; /* defaults filled in; nfields is 1 for sample_bytes */
+    tsr_map_loader_opts o; /* defaults filled in; nfields is 1 for sample_bytes */
 } tsri_batch_spec;
 
 /* Memory as the loader's options ask for. */

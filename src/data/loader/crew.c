@@ -238,6 +238,11 @@ int64_t tsri_crew_taken(const tsri_crew *c)
     return c->taken;
 }
 
+int64_t tsri_crew_next_rows(tsri_crew *c)
+{
+    return slot_of(c, c->taken)->rows;
+}
+
 static tsr_status fail_late(const tsri_crew *c, const tsri_batch_slot *slot, double timeout_s)
 {
     int id = (int)(slot->number % c->nworkers);
@@ -255,7 +260,7 @@ static tsr_status fail_late(const tsri_crew *c, const tsri_batch_slot *slot, dou
                      slot->indices[row], row, slot->rows, since);
     }
     return tsri_fail(TSR_ERR_TIMEOUT,
-                     "tsr_data_loader_next: batch %" PRId64
+                     "tsr_loader_next: batch %" PRId64
                      " was not made in %g s (timeout_s): worker %d of %d %s",
                      slot->number, timeout_s, id, c->nworkers, what);
 }

@@ -31,6 +31,8 @@ void tsri_crew_hand(tsri_crew *crew);
 /* Batches handed out, and taken, of this epoch: from `first` on. */
 int64_t tsri_crew_handed(const tsri_crew *crew);
 int64_t tsri_crew_taken(const tsri_crew *crew);
+/* Rows of the batch `taken`, which was handed out. */
+int64_t tsri_crew_next_rows(tsri_crew *crew);
 /* Waits for the batch `taken`, which was handed out, and takes it; its slot is the caller's until
  * the next wait. timeout_s 0: for ever. TSR_ERR_TIMEOUT: it can be waited for again. */
 tsr_status tsri_crew_take(tsri_crew *crew, double timeout_s, tsri_batch_slot **out_slot);

@@ -7,6 +7,7 @@
 #ifndef TESSERA_DATA_LOADER_DECODER_H
 #define TESSERA_DATA_LOADER_DECODER_H
 
+#include <tessera/loader.h>
 #include "src/data/dataset.h"
 
 enum {

@@ -60,8 +60,7 @@ static tsr_status check_fit(const loading *l, const tsri_item *item, const tsri_
     if (!v && (t->dtype != TSR_U8 || t->dims.ndim != 1 || t->dims.d[0] > INT32_MAX))
         return tsri_fail(TSR_ERR_FORMAT, "%s: '%s' is no value", l->path, item->name);
     const int nranks = l->c->world->nranks;
-    const bool moves =
-        !v && (item->part->kind == TSRI_PART_DATA_LOADER || item->part->kind == TSRI_PART_LOADER);
+    const bool moves = !v && item->part->kind == TSRI_PART_LOADER;
     if (t->own && t->npieces > 1 && t->npieces != nranks && !moves)
         return tsri_fail(TSR_ERR_INVALID,
                          "%s: '%s' differs between the %d ranks that saved it; it can be loaded on "

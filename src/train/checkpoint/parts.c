@@ -114,7 +114,6 @@ tsr_status tsr_checkpoint_remove(tsr_checkpoint *c, const char *name)
     X(module, tsr_module, MODULE, MODULE)                             \
     X(optimizer, tsr_optimizer, OPTIMIZER, OPTIMIZER)                 \
     X(loader, tsr_loader, LOADER, LOADER)                             \
-    X(data_loader, tsr_data_loader, DATA_LOADER, DATA_LOADER)         \
     X(sampler, tsr_sampler, SAMPLER, SAMPLER)                         \
     X(batch_sampler, tsr_batch_sampler, BATCH_SAMPLER, BATCH_SAMPLER) \
     X(generator, tsr_generator, GENERATOR, GENERATOR)
@@ -159,9 +158,8 @@ tsr_status tsri_part_get(const tsri_part *part, tsri_pool *pool, char **out_byte
 {
     union {
         tsr_sampler_state sampler;
-        tsr_data_loader_state loader;
+        tsr_loader_state loader;
         unsigned char generator[TSR_GENERATOR_STATE_BYTES];
-        char text[80];
     } state;
     memset(&state, 0, sizeof state);
     const void *from = &state;
@@ -171,11 +169,7 @@ tsr_status tsri_part_get(const tsri_part *part, tsri_pool *pool, char **out_byte
     case TSRI_PART_OPTIMIZER:
         return get_optimizer(part->object, pool, out_bytes, out_n);
     case TSRI_PART_LOADER:
-        snprintf(state.text, sizeof state.text, "epoch %" PRId64 " position %" PRId64,
-                 tsr_loader_epoch(part->object), tsr_loader_position(part->object));
-        return get_text(pool, state.text, out_bytes, out_n);
-    case TSRI_PART_DATA_LOADER:
-        TSRI_TRY(tsr_data_loader_get_state(part->object, &state.loader));
+        TSRI_TRY(tsr_loader_get_state(part->object, &state.loader));
         *out_n = sizeof state.loader;
         break;
     case TSRI_PART_SAMPLER:
@@ -202,69 +196,35 @@ tsr_status tsri_part_get(const tsri_part *part, tsri_pool *pool, char **out_byte
 }
 
 /* --- values in -------------------------------------------------------------------------------- */
-static tsr_status set_loader(tsr_loader *l, const char *text)
-{
-    int64_t epoch, position;
-    if (strncmp(text, "epoch ", 6) != 0)
-        return tsri_fail(TSR_ERR_FORMAT, "it is no loader's");
-    text += 6;
-    if (!tsri_take_number(&text, 0, INT64_MAX, &epoch) || strncmp(text, " position ", 10) != 0)
-        return tsri_fail(TSR_ERR_FORMAT, "it is no loader's");
-    text += 10;
-    if (!tsri_take_number(&text, 0, INT64_MAX, &position) || *text)
-        return tsri_fail(TSR_ERR_FORMAT, "it is no loader's");
-    if (position > tsr_loader_batches(l))
-        return tsri_fail(TSR_ERR_INVALID,
-                         "it stood behind batch %" PRId64
-                         " of an epoch; this loader's have %" PRId64,
-                         position, tsr_loader_batches(l));
-    TSRI_TRY(tsr_loader_set_epoch(l, epoch));
-    return tsr_loader_set_position(l, position);
-}
-
 /* A loader of another number of ranks stands behind as many batches of the epoch, each a part of
  * the same rows. */
-static tsr_status move_data_loader(tsr_data_loader *l, const tsr_data_loader_state *from)
+static tsr_status move_loader(tsr_loader *l, const tsr_loader_state *from)
 {
-    tsr_data_loader_state before, own;
-    TSRI_TRY(tsr_data_loader_get_state(l, &before));
-    tsr_status status = tsr_data_loader_set_epoch(l, from->epoch);
-    if (status == TSR_OK && from->begun) {
-        /* As an epoch begins, a loader draws: so its state is one from inside. */
-        const tsr_batch *batch;
-        status = tsr_data_loader_next(l, &batch);
-        if (status == TSR_OK)
-            status = tsr_data_loader_get_state(l, &own);
-        own.position = from->position;
-        if (status == TSR_OK)
-            status = tsr_data_loader_set_state(l, &own);
-    }
+    tsr_loader_state before;
+    TSRI_TRY(tsr_loader_get_state(l, &before));
+    tsr_status status = tsr_loader_set_epoch(l, from->epoch);
+    if (status == TSR_OK)
+        status = tsr_loader_set_position(l, from->position);
     if (status == TSR_OK)
         return TSR_OK;
     char text[400];
     snprintf(text, sizeof text, "%s", tsr_last_error());
-    TSRI_TRY(tsr_data_loader_set_state(l, &before));
+    TSRI_TRY(tsr_loader_set_state(l, &before));
     return tsri_fail(status, "%s", text);
-}
-
-static tsr_status set_data_loader(tsr_data_loader *l, const tsr_data_loader_state *state,
-                                  bool moved)
-{
-    return moved ? move_data_loader(l, state) : tsr_data_loader_set_state(l, state);
 }
 
 tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *bytes, size_t n,
                          bool moved)
 {
     static const size_t sizes[] = {
-        [TSRI_PART_DATA_LOADER] = sizeof(tsr_data_loader_state),
+        [TSRI_PART_LOADER] = sizeof(tsr_loader_state),
         [TSRI_PART_SAMPLER] = sizeof(tsr_sampler_state),
         [TSRI_PART_BATCH_SAMPLER] = sizeof(tsr_sampler_state),
         [TSRI_PART_GENERATOR] = TSR_GENERATOR_STATE_BYTES,
         [TSRI_PART_BYTES] = 0,
     };
     const size_t size = part->kind == TSRI_PART_BYTES ? part->bytes : sizes[part->kind];
-    const bool is_text = part->kind == TSRI_PART_OPTIMIZER || part->kind == TSRI_PART_LOADER;
+    const bool is_text = part->kind == TSRI_PART_OPTIMIZER;
     if (!is_text && n != size)
         return tsri_fail(TSR_ERR_INVALID, "it has %zu bytes in the checkpoint, %zu here", n, size);
     char *copy = tsri_pool_alloc(pool, n + 1); /* aligned, and ended by a NUL */
@@ -275,9 +235,7 @@ tsr_status tsri_part_set(const tsri_part *part, tsri_pool *pool, const char *byt
     case TSRI_PART_OPTIMIZER:
         return tsri_optimizer_take_numbers(part->object, copy);
     case TSRI_PART_LOADER:
-        return set_loader(part->object, copy);
-    case TSRI_PART_DATA_LOADER:
-        return set_data_loader(part->object, state, moved);
+        return moved ? move_loader(part->object, state) : tsr_loader_set_state(part->object, state);
     case TSRI_PART_SAMPLER:
         return tsr_sampler_set_state(part->object, state);
     case TSRI_PART_BATCH_SAMPLER:

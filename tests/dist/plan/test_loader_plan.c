@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tsr_loader_next: what a plan's inputs hold, in any signatures, on any ranks and devices, against
+ * tsr_loader_feed: what a plan's inputs hold, in any signatures, on any ranks and devices, against
  * the data set's own bytes; where a loader stands after an error; what ranks without inputs do.
  */
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include <tessera/tessera.h>
-#include "src/data/loader/loader.h"
+#include "src/data/loader/image_loader.h"
 #include "tests/dist/comm/rank_checks.h"
 
 enum { SIDE = 4, BATCH = 7, BATCHES = 3, COUNT = BATCH * BATCHES, IMAGE = 3 * SIDE * SIDE };
@@ -81,11 +81,11 @@ static tsr_status feed_all(tsr_world *w, void *arg)
     TSRI_TRY(compile_echo(w, in, &plan));
     for (int epoch = 0; epoch < 2; epoch++) {
         for (int64_t batch = 0; batch < BATCHES; batch++) {
-            TSRI_TRY(tsr_loader_next(l, plan));
+            TSRI_TRY(tsr_loader_feed(l, plan));
             TSRI_TRY(check_batch(plan, ds, batch));
         }
         CHECK(tsr_loader_peek_rows(l) == 0 && tsr_loader_epoch(l) == epoch);
-        CHECK(tsr_loader_next(l, plan) == TSR_END && tsr_loader_epoch(l) == epoch + 1);
+        CHECK(tsr_loader_feed(l, plan) == TSR_END && tsr_loader_epoch(l) == epoch + 1);
     }
     tsr_plan_destroy(plan);
     tsr_loader_destroy(l);
@@ -136,10 +136,10 @@ static tsr_status take_turns(tsr_world *w, void *arg)
     for (int epoch = 0; epoch < 3; epoch++) {
         for (int64_t batch = 0; batch < BATCHES; batch++) {
             tsr_plan *p = plan[turns[epoch][batch]];
-            TSRI_TRY(tsr_loader_next(l, p));
+            TSRI_TRY(tsr_loader_feed(l, p));
             TSRI_TRY(check_batch(p, ds, batch));
         }
-        CHECK(tsr_loader_next(l, plan[0]) == TSR_END);
+        CHECK(tsr_loader_feed(l, plan[0]) == TSR_END);
     }
     return TSR_OK;
 }
@@ -161,10 +161,11 @@ static tsr_status hold_none(tsr_world *w, void *arg)
     TSRI_TRY(open_loader(w, in.workers, &ds, &l));
     TSRI_TRY(compile_echo(w, &in, &plan));
     for (int64_t batch = 0; batch < BATCHES; batch++)
-        TSRI_TRY(tsr_loader_next(l, plan));
-    CHECK(rank == 0 || (!l->ring && !l->held));
-    CHECK((l->labels != NULL) == (rank == last && rank != 0));
-    CHECK(tsr_loader_next(l, plan) == TSR_END);
+        TSRI_TRY(tsr_loader_feed(l, plan));
+    const tsri_image_loader *images = (const tsri_image_loader *)l;
+    CHECK(rank == 0 || (!images->ring && !images->held));
+    CHECK((images->labels != NULL) == (rank == last && rank != 0));
+    CHECK(tsr_loader_feed(l, plan) == TSR_END);
     return TSR_OK;
 }
 
@@ -184,19 +185,19 @@ static tsr_status fail_nth(const inputs *in, tsr_world *w, int64_t n, bool *out_
     TSRI_TRY(open_loader(w, in->workers, &ds, &l));
     TSRI_TRY(compile_echo(w, in, &plan));
     w->mem.fail_countdown = n;
-    tsr_status status = tsr_loader_next(l, plan);
+    tsr_status status = tsr_loader_feed(l, plan);
     w->mem.fail_countdown = 0;
     *out_failed = status != TSR_OK;
     if (*out_failed) {
         CHECK(status == TSR_ERR_NO_MEMORY);
-        TSRI_TRY(tsr_loader_next(l, plan));
+        TSRI_TRY(tsr_loader_feed(l, plan));
     }
     for (int64_t batch = 0; batch < BATCHES; batch++) {
         if (batch)
-            TSRI_TRY(tsr_loader_next(l, plan));
+            TSRI_TRY(tsr_loader_feed(l, plan));
         TSRI_TRY(check_batch(plan, ds, batch));
     }
-    CHECK(tsr_loader_next(l, plan) == TSR_END);
+    CHECK(tsr_loader_feed(l, plan) == TSR_END);
     tsr_plan_destroy(plan);
     tsr_loader_destroy(l);
     return TSR_OK;

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include <tessera/data_loader.h>
+#include <tessera/loader.h>
 
 typedef struct loader_set {
     int64_t n;

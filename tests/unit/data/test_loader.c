@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "src/core/live.h"
-#include "src/data/loader/loader.h"
+#include "src/data/loader/image_loader.h"
 
 enum {
     N = 103, /* samples */
@@ -41,6 +41,21 @@ static tsr_dataset *make_dataset(int64_t channels)
         d->labels[i] = (uint8_t)(i % 10);
     tsri_dataset_own(&world, d);
     return d;
+}
+
+static tsr_status fill_rows(tsr_loader *l, const tsri_rank_rows *rows, int64_t capacity_rows,
+                            void *x, int64_t *y, int64_t *out_global, int64_t *out_local)
+{
+    return tsri_image_fill_rows((tsri_image_loader *)l, rows, capacity_rows, x, y, out_global,
+                                out_local);
+}
+
+/* Part `part` of `parts` of a flat split. */
+static tsr_status fill(tsr_loader *l, int parts, int part, int64_t capacity_rows, void *x,
+                       int64_t *y, int64_t *out_global, int64_t *out_local)
+{
+    const tsri_rank_rows rows = {.ndim = 1, .parts = {parts}, .part = {part}};
+    return fill_rows(l, &rows, capacity_rows, x, y, out_global, out_local);
 }
 
 static int set_up(void **state)
@@ -78,8 +93,8 @@ static void read_epoch(tsr_loader *l, epoch *e)
     tsr_status status;
     for (;;) {
         int64_t peek = tsr_loader_peek_rows(l);
-        status = tsri_loader_fill(l, 1, 0, N - e->rows, e->x + e->rows * IMAGE, e->y + e->rows,
-                                  &global, &local);
+        status =
+            fill(l, 1, 0, N - e->rows, e->x + e->rows * IMAGE, e->y + e->rows, &global, &local);
         if (status != TSR_OK)
             break;
         assert_int_equal(global, local);
@@ -151,7 +166,7 @@ static void normalised_values(void **state)
     l = make(TSR_LOADER_OPTS(.normalize = true));
     static float x[64 * SIDE * SIDE];
     int64_t y[64], global, local;
-    assert_int_equal(tsri_loader_fill(l, 1, 0, 64, x, y, &global, &local), TSR_OK);
+    assert_int_equal(fill(l, 1, 0, 64, x, y, &global, &local), TSR_OK);
     assert_float_equal(x[0], 2.8214867, 1e-6);
     assert_float_equal(x[SIDE * SIDE], (grey->images[SIDE * SIDE] / 255.0 - 0.1307) / 0.3081, 2e-6);
 }
@@ -167,7 +182,7 @@ static void f64_is_the_same_numbers(void **state)
                                                .augment = true, .shuffle = true, .dtype = TSR_F64));
         int64_t y[N], global, local;
         read_epoch(l, &a);
-        assert_int_equal(tsri_loader_fill(l64, 1, 0, N, x, y, &global, &local), TSR_OK);
+        assert_int_equal(fill(l64, 1, 0, N, x, y, &global, &local), TSR_OK);
         for (int i = 0; i < N * IMAGE; i++)
             assert_true(x[i] == (double)a.x[i]);
         assert_memory_equal(y, a.y, sizeof y);
@@ -207,8 +222,7 @@ static void check_parts(const tsri_rank_rows *rows, int nparts, const int64_t *w
     read_epoch(whole, &a);
     for (int64_t batch = 0, at = 0; batch < a.batches; batch++) {
         for (int p = 0; p < nparts; p++) {
-            assert_int_equal(tsri_loader_fill_rows(l[p], &rows[p], 9, x, y, &global, &local),
-                             TSR_OK);
+            assert_int_equal(fill_rows(l[p], &rows[p], 9, x, y, &global, &local), TSR_OK);
             assert_int_equal(global, batch < 11 ? 9 : 4);
             if (batch == 11)
                 assert_int_equal(local, want_last[p]);
@@ -218,7 +232,7 @@ static void check_parts(const tsri_rank_rows *rows, int nparts, const int64_t *w
         }
     }
     for (int p = 0; p < nparts; p++)
-        assert_int_equal(tsri_loader_fill_rows(l[p], &rows[p], 9, x, y, &global, &local), TSR_END);
+        assert_int_equal(fill_rows(l[p], &rows[p], 9, x, y, &global, &local), TSR_END);
 }
 
 static void parts_make_up_the_whole(void **state)
@@ -286,10 +300,10 @@ static void shuffling_is_even(void **state)
     int first[N] = {0}, fixed = 0;
     for (int e = 0; e < EPOCHS; e++) {
         assert_int_equal(tsr_loader_set_epoch(l, e), TSR_OK);
-        first[tsri_decoder_index(&l->decoder, 0)]++;
+        first[tsri_decoder_index(&((tsri_image_loader *)l)->decoder, 0)]++;
         for (int i = 0; i < N; i++) {
-            sum[tsri_decoder_index(&l->decoder, i)] += i;
-            fixed += tsri_decoder_index(&l->decoder, i) == i;
+            sum[tsri_decoder_index(&((tsri_image_loader *)l)->decoder, i)] += i;
+            fixed += tsri_decoder_index(&((tsri_image_loader *)l)->decoder, i) == i;
         }
     }
     assert_true(abs(fixed - EPOCHS) < 224); /* one a shuffle, give or take 5 standard deviations */
@@ -407,24 +421,24 @@ static void errors_leave_the_loader_in_place(void **state)
     tsr_loader *l = make(OPTS());
     static float x[9 * IMAGE];
     int64_t y[9], global = -1, local = -1;
-    assert_int_equal(tsri_loader_fill(l, 2, 0, 4, x, y, &global, &local), TSR_ERR_SHAPE);
+    assert_int_equal(fill(l, 2, 0, 4, x, y, &global, &local), TSR_ERR_SHAPE);
     assert_non_null(strstr(tsr_last_error(), "5 rows of a batch of 9"));
-    assert_int_equal(tsri_loader_fill(l, 2, 2, 9, x, y, &global, &local), TSR_ERR_INVALID);
-    assert_int_equal(tsri_loader_fill(l, 0, 0, 9, x, y, &global, &local), TSR_ERR_INVALID);
+    assert_int_equal(fill(l, 2, 2, 9, x, y, &global, &local), TSR_ERR_INVALID);
+    assert_int_equal(fill(l, 0, 0, 9, x, y, &global, &local), TSR_ERR_INVALID);
     assert_int_equal(global, -1);
     tsr_loader *other = make(OPTS());
     read_epoch(other, &a);
     /* Parts may change under way; the batches go on. */
-    assert_int_equal(tsri_loader_fill(l, 2, 0, 9, x, y, &global, &local), TSR_OK);
+    assert_int_equal(fill(l, 2, 0, 9, x, y, &global, &local), TSR_OK);
     assert_memory_equal(y, a.y, 5 * sizeof *y);
-    assert_int_equal(tsri_loader_fill(l, 2, 1, 9, x, y, &global, &local), TSR_OK);
+    assert_int_equal(fill(l, 2, 1, 9, x, y, &global, &local), TSR_OK);
     assert_memory_equal(y, a.y + 9 + 5, 4 * sizeof *y);
-    assert_int_equal(tsri_loader_fill(l, 1, 0, 9, x, y, &global, &local), TSR_OK);
+    assert_int_equal(fill(l, 1, 0, 9, x, y, &global, &local), TSR_OK);
     assert_memory_equal(x, a.x + 18 * IMAGE, sizeof x);
     /* Back to the start. */
     assert_int_equal(tsr_loader_set_epoch(l, -1), TSR_ERR_INVALID);
     assert_int_equal(tsr_loader_set_epoch(l, 0), TSR_OK);
-    assert_int_equal(tsri_loader_fill(l, 1, 0, 9, x, y, &global, &local), TSR_OK);
+    assert_int_equal(fill(l, 1, 0, 9, x, y, &global, &local), TSR_OK);
     assert_memory_equal(x, a.x, sizeof x);
 }
 
@@ -453,7 +467,7 @@ static void loaders_end_at_any_moment(void **state)
     for (int i = 0; i < 60; i++) {
         tsr_loader *l = make(OPTS(.workers = 1 + i % 3, .prefetch = 1 + i % 5));
         for (int k = 0; k < i % 14; k++) {
-            tsr_status status = tsri_loader_fill(l, 1, 0, 9, x, y, &global, &local);
+            tsr_status status = fill(l, 1, 0, 9, x, y, &global, &local);
             assert_true(status == TSR_OK || status == TSR_END);
             if (k % 4 == 3)
                 assert_int_equal(tsr_loader_set_epoch(l, k), TSR_OK);
@@ -488,7 +502,7 @@ static void failing_allocations_are_errors(void **state)
         world.mem.fail_countdown = ++n;
         status = tsr_loader_create(&world, ds, OPTS(), &l);
         if (status == TSR_OK)
-            status = tsri_loader_fill(l, 1, 0, 9, x, y, &global, &local);
+            status = fill(l, 1, 0, 9, x, y, &global, &local);
         world.mem.fail_countdown = 0;
         tsr_loader_destroy(l);
     }

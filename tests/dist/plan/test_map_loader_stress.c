@@ -15,7 +15,7 @@
 
 #include <sched.h>
 
-#include <tessera/data_loader.h>
+#include <tessera/loader.h>
 #include "tests/unit/data/loader_set.h"
 
 enum { ROUNDS = 1000, STEPS = 40 };
@@ -87,27 +87,27 @@ static void fini(void *arg, tsr_worker *worker)
 }
 
 /* One call of some kind. */
-static void step(tsr_data_loader *l, tsr_data_loader_state *state, bool *has_state)
+static void step(tsr_loader *l, tsr_loader_state *state, bool *has_state)
 {
     const tsr_batch *b;
     tsr_status status;
     switch (below(24)) {
     case 0:
-        assert_int_equal(tsr_data_loader_reset(l), TSR_OK);
+        assert_int_equal(tsr_loader_reset(l), TSR_OK);
         break;
     case 1:
-        assert_int_equal(tsr_data_loader_set_epoch(l, below(5)), TSR_OK);
+        assert_int_equal(tsr_loader_set_epoch(l, below(5)), TSR_OK);
         break;
     case 2:
-        assert_int_equal(tsr_data_loader_get_state(l, state), TSR_OK);
+        assert_int_equal(tsr_loader_get_state(l, state), TSR_OK);
         *has_state = true;
         break;
     case 3:
         if (*has_state)
-            assert_int_equal(tsr_data_loader_set_state(l, state), TSR_OK);
+            assert_int_equal(tsr_loader_set_state(l, state), TSR_OK);
         break;
     default:
-        status = tsr_data_loader_next(l, &b);
+        status = tsr_loader_next(l, &b);
         if (status == TSR_OK && !loader_batch_is_right(b))
             fail_msg("a batch is not what its indices say");
         if (status != TSR_OK && status != TSR_END && status != TSR_ERR_FORMAT &&
@@ -124,7 +124,8 @@ static void left_at_any_moment(void **state)
             .n = below(60), .block_at = -1, .fail_every = below(3) ? 0 : 1 + below(30)};
         bool owns = below(2), with_init = below(2);
         int workers = below(5);
-        tsr_data_loader_opts o = {
+        tsr_map_loader_opts o = {
+            .ranks = 1,
             .size = sizeof o,
             .nfields = owns ? 3 : 2,
             .field_bytes = {sizeof(loader_sample), 3, owns ? sizeof(void *) : 0},
@@ -143,21 +144,21 @@ static void left_at_any_moment(void **state)
             .release = owns ? release : NULL,
             .collate_arg = &set,
         };
-        tsr_data_loader *l;
+        tsr_loader *l;
         assert_int_equal(
-            tsr_data_loader_create(NULL,
-                                   TSR_MAP_DATASET(.len = loader_set_len,
-                                                   .get = owns ? get : loader_set_get, .arg = &set),
-                                   &o, &l),
+            tsr_map_loader_create(NULL,
+                                  TSR_MAP_DATASET(.len = loader_set_len,
+                                                  .get = owns ? get : loader_set_get, .arg = &set),
+                                  &o, &l),
             TSR_OK);
-        static tsr_data_loader_state kept;
+        static tsr_loader_state kept;
         bool has_state = false;
         for (int i = below(STEPS); i > 0; i--)
             step(l, &kept, &has_state);
         if (!below(3))
             for (int i = 0; i < 20; i++) /* the queues fill */
                 sched_yield();
-        tsr_data_loader_destroy(l);
+        tsr_loader_destroy(l);
         assert_true(!owns || atomic_load(&set.got) == atomic_load(&set.released));
         assert_true(atomic_load(&set.inits) == atomic_load(&set.exits));
     }
@@ -166,5 +167,5 @@ static void left_at_any_moment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(left_at_any_moment)};
-    return cmocka_run_group_tests_name("data_loader_stress", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("map_loader_stress", tests, NULL, NULL);
 }

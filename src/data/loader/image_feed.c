@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_loader_next: from a loader's rows to a plan's inputs. */
+/* tsr_loader_feed: from a loader's rows of images to a plan's inputs. */
 #include <string.h>
 
 #include "src/core/live.h"
-#include "src/data/loader/loader.h"
+#include "src/data/loader/image_loader.h"
 #include "src/plan/plan.h"
 
-static tsr_status find_input(tsr_plan *plan, const char *name, tsri_plan_port **out_port)
-{
-    for (int i = 0; i < plan->nports; i++)
-        if (plan->ports[i].info.is_input && !strcmp(plan->ports[i].info.name, name)) {
-            *out_port = &plan->ports[i];
-            return TSR_OK;
-        }
-    return tsri_fail(TSR_ERR_INVALID, "loader: the plan has no input named '%s'", name);
-}
-
-static tsr_status check_inputs(const tsr_loader *l, const tsri_plan_port *x,
+static tsr_status check_inputs(const tsri_image_loader *l, const tsri_plan_port *x,
                                const tsri_plan_port *y)
 {
     const tsr_dims *d = &x->info.dims;
-    int64_t rows = tsr_loader_peek_rows(l), c = tsr_dataset_channels(l->ds);
+    int64_t rows = tsri_image_rows(l) / l->base.ranks, c = tsr_dataset_channels(l->ds);
     int64_t h = tsr_dataset_height(l->ds), w = tsr_dataset_width(l->ds);
     if (x->info.dtype != l->opts.dtype || y->info.dtype != TSR_I64)
         return tsri_fail(TSR_ERR_DTYPE,
@@ -40,26 +30,6 @@ static tsr_status check_inputs(const tsr_loader *l, const tsri_plan_port *x,
     return TSR_OK;
 }
 
-/* The rows that this rank holds of an input that is split by rows or not at all. */
-static bool rows_of(const tsri_plan_port *p, int rank, tsri_rank_rows *out_rows)
-{
-    const tsr_placement *place = p->info.placement;
-    int at = tsr_placement_find(place, rank), inner = tsr_placement_nranks(place);
-    *out_rows = (tsri_rank_rows){0};
-    for (int d = 0; d < p->info.sbp.ndim && at >= 0; d++) {
-        tsr_sbp1 s = p->info.sbp.d[d];
-        int k = tsr_placement_dim(place, d);
-        inner /= k;
-        if (k == 1 || s.kind == TSR_SBP_BROADCAST)
-            continue;
-        if (s.kind != TSR_SBP_SPLIT || s.arg != 0)
-            return false;
-        out_rows->parts[out_rows->ndim] = k;
-        out_rows->part[out_rows->ndim++] = at / inner % k;
-    }
-    return at >= 0;
-}
-
 /* An input's part on this rank. */
 typedef struct part {
     bool is_here, by_rows;
@@ -70,7 +40,7 @@ typedef struct part {
 static part part_of(const tsri_plan_port *p, int rank)
 {
     part mine = {.is_here = tsr_placement_find(p->info.placement, rank) >= 0};
-    mine.by_rows = rows_of(p, rank, &mine.rows);
+    mine.by_rows = tsri_feed_rows(p, rank, &mine.rows);
     if (!mine.by_rows)
         mine.rows = (tsri_rank_rows){0};
     return mine;
@@ -81,22 +51,23 @@ static bool is_host(const tsri_plan_port *p)
     return tsr_placement_device(p->info.placement) == TSR_DEVICE_CPU;
 }
 
-static tsr_status feed_labels(tsr_loader *l, tsr_plan *plan, const tsri_plan_port *y, int64_t rows)
+static tsr_status feed_labels(tsri_image_loader *l, tsr_plan *plan, const tsri_plan_port *y,
+                              int64_t rows)
 {
     const int64_t *labels;
-    TSRI_TRY(tsri_loader_labels(l, &labels));
+    TSRI_TRY(tsri_image_labels(l, &labels));
     return tsr_feed(plan, y->info.name, labels, (size_t)rows * sizeof *labels);
 }
 
 /* From the loader's memory. No image is decoded that this rank holds no part of. */
-static tsr_status feed_parts(tsr_loader *l, tsr_plan *plan, const tsri_plan_port *x, part mine_x,
-                             const tsri_plan_port *y, part mine_y, int64_t rows)
+static tsr_status feed_parts(tsri_image_loader *l, tsr_plan *plan, const tsri_plan_port *x,
+                             part mine_x, const tsri_plan_port *y, part mine_y, int64_t rows)
 {
     if (!mine_x.is_here)
         return mine_y.is_here ? feed_labels(l, plan, y, rows) : TSR_OK;
     const void *images;
     const int64_t *labels;
-    TSRI_TRY(tsri_loader_take(l, &mine_x.rows, &images, &labels));
+    TSRI_TRY(tsri_image_take(l, &mine_x.rows, &images, &labels));
     size_t bytes = (size_t)tsr_dims_count(x->info.dims) * tsr_dtype_size(x->info.dtype);
     TSRI_TRY(mine_x.by_rows ? tsr_feed_shard(plan, x->info.name, images, x->bytes)
                             : tsr_feed(plan, x->info.name, images, bytes));
@@ -107,30 +78,47 @@ static tsr_status feed_parts(tsr_loader *l, tsr_plan *plan, const tsri_plan_port
                : feed_labels(l, plan, y, rows);
 }
 
-tsr_status tsr_loader_next(tsr_loader *l, tsr_plan *plan)
+/* Inputs that this rank alone holds take its rows of all ranks' batch. */
+static tsr_status check_local(const tsri_image_loader *l, const tsr_plan *plan,
+                              const tsri_plan_port *x, const tsri_plan_port *y)
 {
-    TSRI_TRY(tsri_live_check(l, TSRI_LIVE_LOADER, __func__));
-    TSRI_TRY(tsri_live_check(plan, TSRI_LIVE_PLAN, __func__));
+    const tsri_plan_port *both[] = {x, y};
+    for (int i = 0; i < 2 && l->opts.local; i++)
+        if (tsr_placement_nranks(both[i]->info.placement) != 1 ||
+            tsr_placement_find(both[i]->info.placement, plan->world->rank) < 0)
+            return tsri_fail(
+                TSR_ERR_PLACEMENT,
+                "tsr_loader_feed: a loader with .local feeds local graphs; input %s is "
+                "on %s",
+                both[i]->info.name, tsr_placement_text(both[i]->info.placement));
+    return TSR_OK;
+}
+
+tsr_status tsri_image_feed(tsr_loader *loader, tsr_plan *plan)
+{
+    tsri_image_loader *l = (tsri_image_loader *)loader;
     tsri_plan_port *x = NULL, *y = NULL;
-    if (!l || !plan)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_loader_next: no loader or no plan");
     if (plan->world->is_virtual)
-        return tsri_fail(TSR_ERR_STATE, "tsr_loader_next: a plan of a virtual world holds no data");
-    TSRI_TRY(find_input(plan, "x", &x));
-    TSRI_TRY(find_input(plan, "y", &y));
+        return tsri_fail(TSR_ERR_STATE, "tsr_loader_feed: a plan of a virtual world holds no data");
+    TSRI_TRY(tsri_feed_find(plan, "x", &x));
+    TSRI_TRY(tsri_feed_find(plan, "y", &y));
     TSRI_TRY(check_inputs(l, x, y));
-    int64_t rows = tsr_loader_peek_rows(l), global, local;
+    TSRI_TRY(check_local(l, plan, x, y));
+    const int64_t rows = tsri_image_rows(l);
+    int64_t global, local;
     part mine_x = part_of(x, l->world->rank), mine_y = part_of(y, l->world->rank);
+    if (l->opts.local)
+        mine_x.rows = mine_y.rows = tsri_image_own_rows(l);
     bool direct = mine_x.by_rows && mine_y.by_rows && is_host(x) && is_host(y) &&
                   !memcmp(&mine_x.rows, &mine_y.rows, sizeof mine_x.rows);
     if (direct || rows == 0) {
-        TSRI_TRY(tsri_loader_fill_rows(l, &mine_x.rows, x->info.shard.d[0], x->ptr, y->ptr, &global,
-                                       &local));
+        TSRI_TRY(tsri_image_fill_rows(l, &mine_x.rows, x->info.shard.d[0], x->ptr, y->ptr, &global,
+                                      &local));
         tsri_plan_note_fed(plan, x);
         tsri_plan_note_fed(plan, y);
         return TSR_OK;
     }
     TSRI_TRY(feed_parts(l, plan, x, mine_x, y, mine_y, rows));
-    tsri_loader_advance(l);
+    tsri_image_advance(l);
     return TSR_OK;
 }

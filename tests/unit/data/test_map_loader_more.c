@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <tessera/data_loader.h>
+#include <tessera/loader.h>
 #include "loader_set.h"
 #include "src/core/live.h"
 #include "src/core/world.h"
@@ -21,10 +21,10 @@ static void must_say(tsr_status status, tsr_status want, const char *text)
         fail_msg("\"%s\" is not in \"%s\"", text, tsr_last_error());
 }
 
-static tsr_data_loader *make_of(const tsr_map_dataset *ds, const tsr_data_loader_opts *opts)
+static tsr_loader *make_of(const tsr_map_dataset *ds, const tsr_map_loader_opts *opts)
 {
-    tsr_data_loader *l = NULL;
-    tsr_status status = tsr_data_loader_create(NULL, ds, opts, &l);
+    tsr_loader *l = NULL;
+    tsr_status status = tsr_map_loader_create(NULL, ds, opts, &l);
     if (status != TSR_OK)
         fail_msg("%s", tsr_last_error());
     return l;
@@ -102,15 +102,15 @@ static void words(void **state)
     for (int workers = 0; workers <= 3; workers++) {
         loader_set set = of(26);
         set.fail_every = 14;
-        tsr_data_loader *l =
+        tsr_loader *l =
             make_of(TSR_MAP_DATASET(.len = loader_set_len, .get = get_word, .arg = &set),
-                    TSR_DATA_LOADER_OPTS(.sample_bytes = sizeof(word), .batch_size = 4,
-                                         .collate = collate_words, .release = release_word,
-                                         .collate_arg = &set, .num_workers = workers));
+                    TSR_MAP_LOADER_OPTS(.sample_bytes = sizeof(word), .batch_size = 4,
+                                        .collate = collate_words, .release = release_word,
+                                        .collate_arg = &set, .num_workers = workers));
         const tsr_batch *b;
         for (int epoch = 0; epoch < 2; epoch++) {
             for (int i = 0; i < 7; i++) {
-                tsr_status status = tsr_data_loader_next(l, &b);
+                tsr_status status = tsr_loader_next(l, &b);
                 if (i == 3)
                     must_say(status, TSR_ERR_IO, "sample 14: no such word");
                 else if (i == 5)
@@ -128,10 +128,10 @@ static void words(void **state)
                     assert_int_equal(((int64_t *)b->data[2])[2], 2);
                 }
             }
-            assert_int_equal(tsr_data_loader_next(l, &b), TSR_END);
+            assert_int_equal(tsr_loader_next(l, &b), TSR_END);
         }
-        assert_int_equal(tsr_data_loader_next(l, &b), TSR_OK);
-        tsr_data_loader_destroy(l);
+        assert_int_equal(tsr_loader_next(l, &b), TSR_OK);
+        tsr_loader_destroy(l);
         assert_true(atomic_load(&set.got) == atomic_load(&set.released));
         assert_true(atomic_load(&set.got) >= 2 * (26 - 2));
     }
@@ -156,15 +156,15 @@ static void without_get(void **state)
 {
     (void)state;
     loader_set set = of(10);
-    tsr_data_loader *l =
+    tsr_loader *l =
         make_of(TSR_MAP_DATASET(.len = loader_set_len, .arg = &set),
-                TSR_DATA_LOADER_OPTS(.batch_size = 5, .collate = collate_alone, .num_workers = 1));
+                TSR_MAP_LOADER_OPTS(.batch_size = 5, .collate = collate_alone, .num_workers = 1));
     const tsr_batch *b;
-    assert_int_equal(tsr_data_loader_next(l, &b), TSR_OK);
+    assert_int_equal(tsr_loader_next(l, &b), TSR_OK);
     assert_int_equal(*(int64_t *)b->data[0], 10);
-    assert_int_equal(tsr_data_loader_next(l, &b), TSR_OK);
+    assert_int_equal(tsr_loader_next(l, &b), TSR_OK);
     assert_int_equal(*(int64_t *)b->data[0], 35);
-    tsr_data_loader_destroy(l);
+    tsr_loader_destroy(l);
 }
 
 /* --- workers ---------------------------------------------------------------------------------- */
@@ -202,23 +202,23 @@ static void workers_come_and_go(void **state)
     for (int workers = 0; workers <= 3; workers++)
         for (int persistent = 0; persistent <= (workers > 0); persistent++) {
             loader_set set = of(20);
-            tsr_data_loader *l =
+            tsr_loader *l =
                 make_of(TSR_MAP_DATASET(.len = loader_set_len, .get = get_with_user, .arg = &set),
-                        TSR_DATA_LOADER_OPTS(.sample_bytes = 8, .num_workers = workers,
-                                             .persistent_workers = persistent, .worker_init = init,
-                                             .worker_exit = fini, .worker_arg = &set));
+                        TSR_MAP_LOADER_OPTS(.sample_bytes = 8, .num_workers = workers,
+                                            .persistent_workers = persistent, .worker_init = init,
+                                            .worker_exit = fini, .worker_arg = &set));
             const tsr_batch *b;
             int each = workers ? workers : 1;
             for (int epoch = 0; epoch < 3; epoch++) {
                 for (int i = 0; i < 20; i++) {
-                    assert_int_equal(tsr_data_loader_next(l, &b), TSR_OK);
+                    assert_int_equal(tsr_loader_next(l, &b), TSR_OK);
                     assert_int_equal(*(int64_t *)b->data[0], i);
                 }
-                assert_int_equal(tsr_data_loader_next(l, &b), TSR_END);
+                assert_int_equal(tsr_loader_next(l, &b), TSR_END);
                 assert_int_equal(atomic_load(&set.inits), persistent ? each : each * (epoch + 1));
                 assert_int_equal(atomic_load(&set.exits), persistent ? 0 : each * (epoch + 1));
             }
-            tsr_data_loader_destroy(l);
+            tsr_loader_destroy(l);
             assert_true(atomic_load(&set.inits) == atomic_load(&set.exits));
         }
 }
@@ -228,19 +228,19 @@ static void workers_that_fail_to_start(void **state)
     (void)state;
     loader_set set = of(12);
     set.fail_every = 2; /* worker 1 */
-    tsr_data_loader *l =
+    tsr_loader *l =
         make_of(TSR_MAP_DATASET(.len = loader_set_len, .get = get_with_user, .arg = &set),
-                TSR_DATA_LOADER_OPTS(.sample_bytes = 8, .num_workers = 3, .worker_init = init,
-                                     .worker_exit = fini, .worker_arg = &set));
+                TSR_MAP_LOADER_OPTS(.sample_bytes = 8, .num_workers = 3, .worker_init = init,
+                                    .worker_exit = fini, .worker_arg = &set));
     const tsr_batch *b;
     for (int i = 0; i < 12; i++) {
-        tsr_status status = tsr_data_loader_next(l, &b);
+        tsr_status status = tsr_loader_next(l, &b);
         if (i % 3 == 1)
             must_say(status, TSR_ERR_IO, "worker 1: worker_init: no file handle");
         else
             assert_int_equal(status, TSR_OK);
     }
-    tsr_data_loader_destroy(l);
+    tsr_loader_destroy(l);
     assert_int_equal(atomic_load(&set.inits), 2);
     assert_int_equal(atomic_load(&set.exits), 2);
 }
@@ -254,21 +254,21 @@ static void base_seeds(void **state)
         tsr_generator *g;
         assert_int_equal(tsr_generator_create(NULL, 12, &g), TSR_OK);
         uint64_t base = (uint64_t)tsr_generator_random(g);
-        tsr_data_loader *l = make_of(
-            LOADER_SET(&set), TSR_DATA_LOADER_OPTS(LOADER_FIELDS, .num_workers = 2, .seed = 12,
-                                                   .persistent_workers = persistent));
+        tsr_loader *l = make_of(LOADER_SET(&set),
+                                TSR_MAP_LOADER_OPTS(LOADER_FIELDS, .num_workers = 2, .seed = 12,
+                                                    .persistent_workers = persistent));
         const tsr_batch *b;
         for (int epoch = 0; epoch < 3; epoch++) {
             for (int i = 0; i < 4; i++) {
-                assert_int_equal(tsr_data_loader_next(l, &b), TSR_OK);
+                assert_int_equal(tsr_loader_next(l, &b), TSR_OK);
                 const loader_sample *s = b->data[0];
                 assert_true(s->seed == base + (uint64_t)(i % 2));
             }
-            assert_int_equal(tsr_data_loader_next(l, &b), TSR_END);
+            assert_int_equal(tsr_loader_next(l, &b), TSR_END);
             if (!persistent)
                 base = (uint64_t)tsr_generator_random(g);
         }
-        tsr_data_loader_destroy(l);
+        tsr_loader_destroy(l);
         tsr_generator_destroy(g);
     }
 }
@@ -300,36 +300,36 @@ static void memory_of_the_users(void **state)
         for (long long allowed = 0; allowed < 12; allowed++) {
             loader_set set = of(30);
             atomic_store(&budget, allowed);
-            tsr_data_loader *l =
+            tsr_loader *l =
                 make_of(LOADER_SET(&set),
-                        TSR_DATA_LOADER_OPTS(LOADER_FIELDS, .batch_size = 4, .pin_memory = true,
-                                             .num_workers = workers, .host_alloc = host_alloc,
-                                             .host_free = host_free));
+                        TSR_MAP_LOADER_OPTS(LOADER_FIELDS, .batch_size = 4, .pin_memory = true,
+                                            .num_workers = workers, .host_alloc = host_alloc,
+                                            .host_free = host_free));
             const tsr_batch *b;
             int bad = 0;
             for (int i = 0; i < 8; i++) {
-                tsr_status status = tsr_data_loader_next(l, &b);
+                tsr_status status = tsr_loader_next(l, &b);
                 if (status == TSR_OK)
                     assert_true(loader_batch_is_right(b));
                 else
                     must_say(status, TSR_ERR_NO_MEMORY, "host_alloc has no ");
                 bad += status != TSR_OK;
             }
-            assert_int_equal(tsr_data_loader_next(l, &b), TSR_END);
+            assert_int_equal(tsr_loader_next(l, &b), TSR_END);
             int slots = workers ? 2 * workers + 1 : 1;
             assert_int_equal(bad == 0, allowed >= 2 * slots);
-            tsr_data_loader_destroy(l);
+            tsr_loader_destroy(l);
             assert_int_equal(atomic_load(&held), 0);
         }
     /* Without host_alloc: whole pages. */
     loader_set set = of(3);
-    tsr_data_loader *l = make_of(
-        LOADER_SET(&set), TSR_DATA_LOADER_OPTS(LOADER_FIELDS, .batch_size = 3, .pin_memory = true));
+    tsr_loader *l = make_of(
+        LOADER_SET(&set), TSR_MAP_LOADER_OPTS(LOADER_FIELDS, .batch_size = 3, .pin_memory = true));
     const tsr_batch *b;
-    assert_int_equal(tsr_data_loader_next(l, &b), TSR_OK);
+    assert_int_equal(tsr_loader_next(l, &b), TSR_OK);
     assert_int_equal((uintptr_t)b->data[0] % 4096, 0);
     assert_int_equal((uintptr_t)b->data[1] % 4096, 0);
-    tsr_data_loader_destroy(l);
+    tsr_loader_destroy(l);
 }
 
 /* Every allocation on the caller's thread fails once. */
@@ -343,16 +343,16 @@ static void no_memory(void **state)
             struct tsr_world w = {.nranks = 1, .threads = 1, .mem.fail_countdown = n};
             assert_int_equal(tsri_live_add(NULL, &w, TSRI_LIVE_WORLD), TSR_OK);
             loader_set set = of(17);
-            tsr_data_loader *l = NULL;
-            tsr_status status = tsr_data_loader_create(
-                &w, LOADER_SET(&set),
-                TSR_DATA_LOADER_OPTS(LOADER_FIELDS, .batch_size = 3, .shuffle = true,
-                                     .num_workers = workers),
-                &l);
+            tsr_loader *l = NULL;
+            tsr_status status =
+                tsr_map_loader_create(&w, LOADER_SET(&set),
+                                      TSR_MAP_LOADER_OPTS(LOADER_FIELDS, .batch_size = 3,
+                                                          .shuffle = true, .num_workers = workers),
+                                      &l);
             const tsr_batch *b;
             int good = 0, bad = 0;
             while (l && status != TSR_END) {
-                status = tsr_data_loader_next(l, &b);
+                status = tsr_loader_next(l, &b);
                 good += status == TSR_OK && loader_batch_is_right(b);
                 bad += status == TSR_ERR_NO_MEMORY;
             }
@@ -377,7 +377,7 @@ typedef struct source {
     tsr_generator *generator;
     tsr_sampler *sampler;
     tsr_batch_sampler *batches;
-    tsr_data_loader *l;
+    tsr_loader *l;
     loader_set set;
 } source;
 
@@ -406,7 +406,7 @@ static source *open_source(int kind, int workers, bool persistent)
             TSR_OK);
     if (kind == BATCHED)
         assert_int_equal(tsr_batch_sampler_create(NULL, s->sampler, 4, true, &s->batches), TSR_OK);
-    const tsr_data_loader_opts *o = TSR_DATA_LOADER_OPTS(
+    const tsr_map_loader_opts *o = TSR_MAP_LOADER_OPTS(
         LOADER_FIELDS, .batch_size = kind == BATCHED ? 1 : 3,
         .shuffle = kind == SHUFFLED || kind == DRIVEN,
         .sampler = kind == BATCHED ? NULL : s->sampler, .batch_sampler = s->batches,
@@ -418,7 +418,7 @@ static source *open_source(int kind, int workers, bool persistent)
 
 static void close_source(source *s)
 {
-    tsr_data_loader_destroy(s->l);
+    tsr_loader_destroy(s->l);
     tsr_batch_sampler_destroy(s->batches);
     tsr_sampler_destroy(s->sampler);
     tsr_generator_destroy(s->generator);
@@ -442,40 +442,40 @@ static void goes_on(source *s, seen (*record)[MOST], int64_t epoch, int64_t at, 
 {
     const tsr_batch *b;
     for (; at < count; at++) {
-        assert_int_equal(tsr_data_loader_next(s->l, &b), TSR_OK);
+        assert_int_equal(tsr_loader_next(s->l, &b), TSR_OK);
         seen now = look(b);
         assert_int_equal(b->number, at);
         assert_int_equal(b->epoch, epoch);
         assert_true(loader_batch_is_right(b));
         assert_memory_equal(&now, &record[epoch][at], sizeof now);
     }
-    assert_int_equal(tsr_data_loader_next(s->l, &b), TSR_END);
+    assert_int_equal(tsr_loader_next(s->l, &b), TSR_END);
 }
 
 static void check_source(int kind, int workers, bool persistent)
 {
     static seen record[EPOCHS][MOST];
-    static tsr_data_loader_state kept[EPOCHS][MOST];
+    static tsr_loader_state kept[EPOCHS][MOST];
     source *s = open_source(kind, workers, persistent);
     const tsr_batch *b;
-    int64_t count = tsr_data_loader_count(s->l);
+    int64_t count = tsr_loader_batches(s->l);
     for (int epoch = 0; epoch < EPOCHS; epoch++) {
         for (int64_t i = 0; i < count; i++) {
-            assert_int_equal(tsr_data_loader_get_state(s->l, &kept[epoch][i]), TSR_OK);
-            assert_int_equal(tsr_data_loader_next(s->l, &b), TSR_OK);
+            assert_int_equal(tsr_loader_get_state(s->l, &kept[epoch][i]), TSR_OK);
+            assert_int_equal(tsr_loader_next(s->l, &b), TSR_OK);
             record[epoch][i] = look(b);
         }
-        assert_int_equal(tsr_data_loader_get_state(s->l, &kept[epoch][count]), TSR_OK);
-        assert_int_equal(tsr_data_loader_next(s->l, &b), TSR_END);
+        assert_int_equal(tsr_loader_get_state(s->l, &kept[epoch][count]), TSR_OK);
+        assert_int_equal(tsr_loader_next(s->l, &b), TSR_END);
     }
     close_source(s);
     for (int epoch = 0; epoch + 1 < EPOCHS; epoch++)
         for (int64_t i = 0; i <= count; i += 1 + (i > 1 && i + 2 < count)) {
             s = open_source(kind, workers, persistent);
             for (int64_t k = 0; k < (i * 5) % 7; k++) /* from elsewhere */
-                assert_in_range(tsr_data_loader_next(s->l, &b), TSR_OK, TSR_END);
-            assert_int_equal(tsr_data_loader_set_state(s->l, &kept[epoch][i]), TSR_OK);
-            assert_int_equal(tsr_data_loader_position(s->l), i);
+                assert_in_range(tsr_loader_next(s->l, &b), TSR_OK, TSR_END);
+            assert_int_equal(tsr_loader_set_state(s->l, &kept[epoch][i]), TSR_OK);
+            assert_int_equal(tsr_loader_position(s->l), i);
             goes_on(s, record, epoch, i, count);
             goes_on(s, record, epoch + 1, 0, count);
             close_source(s);
@@ -484,13 +484,12 @@ static void check_source(int kind, int workers, bool persistent)
     static const int order[] = {2, 0, 3, 1};
     for (int i = 0; i < 4; i++) {
         if (kind == DRIVEN || kind == BATCHED) {
-            must_say(tsr_data_loader_set_epoch(s->l, order[i]), TSR_ERR_STATE,
-                     "generator of yours");
+            must_say(tsr_loader_set_epoch(s->l, order[i]), TSR_ERR_STATE, "generator of yours");
             continue;
         }
-        assert_int_equal(tsr_data_loader_set_epoch(s->l, order[i]), TSR_OK);
-        assert_int_equal(tsr_data_loader_epoch(s->l), order[i]);
-        if (kind != DISTRIBUTED) /* whose record is of one order: see test_data_loader.c */
+        assert_int_equal(tsr_loader_set_epoch(s->l, order[i]), TSR_OK);
+        assert_int_equal(tsr_loader_epoch(s->l), order[i]);
+        if (kind != DISTRIBUTED) /* whose record is of one order: see test_map_loader.c */
             goes_on(s, record, order[i], 0, count);
     }
     close_source(s);
@@ -509,8 +508,8 @@ static void checkpoints(void **state)
 static void both_give(source *a, source *same, tsr_status status)
 {
     const tsr_batch *batch, *want;
-    assert_int_equal(tsr_data_loader_next(a->l, &batch), status);
-    assert_int_equal(tsr_data_loader_next(same->l, &want), status);
+    assert_int_equal(tsr_loader_next(a->l, &batch), status);
+    assert_int_equal(tsr_loader_next(same->l, &want), status);
     if (status != TSR_OK)
         return;
     assert_int_equal(batch->rows, want->rows);
@@ -523,23 +522,22 @@ static void foreign_states(void **state)
     (void)state;
     source *a = open_source(SHUFFLED, 1, false), *b = open_source(WEIGHTED, 0, false);
     source *same = open_source(SHUFFLED, 0, false);
-    tsr_data_loader_state kept;
+    tsr_loader_state kept;
     const tsr_batch *batch;
     for (int i = 0; i < 3; i++) {
         both_give(a, same, TSR_OK);
-        assert_int_equal(tsr_data_loader_next(b->l, &batch), TSR_OK);
+        assert_int_equal(tsr_loader_next(b->l, &batch), TSR_OK);
     }
-    assert_int_equal(tsr_data_loader_get_state(b->l, &kept), TSR_OK);
-    must_say(tsr_data_loader_set_state(a->l, &kept), TSR_ERR_INVALID,
-             "no state of a random sampler");
-    assert_int_equal(tsr_data_loader_get_state(same->l, &kept), TSR_OK);
+    assert_int_equal(tsr_loader_get_state(b->l, &kept), TSR_OK);
+    must_say(tsr_loader_set_state(a->l, &kept), TSR_ERR_INVALID, "no state of a random sampler");
+    assert_int_equal(tsr_loader_get_state(same->l, &kept), TSR_OK);
     kept.position = 9;
-    must_say(tsr_data_loader_set_state(a->l, &kept), TSR_ERR_INVALID,
+    must_say(tsr_loader_set_state(a->l, &kept), TSR_ERR_INVALID,
              "9 is outside the pass; legal are 0 .. 8");
     kept.size = 4;
-    must_say(tsr_data_loader_set_state(a->l, &kept), TSR_ERR_INVALID, "no data loader's state");
-    must_say(tsr_data_loader_set_epoch(a->l, -1), TSR_ERR_INVALID, "negative");
-    must_say(tsr_data_loader_set_epoch(a->l, INT64_MAX), TSR_ERR_INVALID, "too many draws");
+    must_say(tsr_loader_set_state(a->l, &kept), TSR_ERR_INVALID, "no loader's state");
+    must_say(tsr_loader_set_epoch(a->l, -1), TSR_ERR_INVALID, "negative");
+    must_say(tsr_loader_set_epoch(a->l, INT64_MAX), TSR_ERR_INVALID, "too many draws");
     for (int epoch = 0; epoch < 2; epoch++)
         for (int i = epoch ? 0 : 3; i <= 8; i++)
             both_give(a, same, i < 8 ? TSR_OK : TSR_END);
@@ -553,12 +551,12 @@ static void refused_after(int kind, int workers, int after)
 {
     source *a = open_source(kind, workers, false), *same = open_source(kind, workers, false);
     source *other = open_source(WEIGHTED, 0, false);
-    tsr_data_loader_state foreign;
-    assert_int_equal(tsr_data_loader_get_state(other->l, &foreign), TSR_OK);
+    tsr_loader_state foreign;
+    assert_int_equal(tsr_loader_get_state(other->l, &foreign), TSR_OK);
     for (int epoch = 0; epoch < 3; epoch++)
         for (int i = 0; i <= 8; i++) {
             if (i == after)
-                must_say(tsr_data_loader_set_state(a->l, &foreign), TSR_ERR_INVALID, "no state of");
+                must_say(tsr_loader_set_state(a->l, &foreign), TSR_ERR_INVALID, "no state of");
             both_give(a, same, i < 8 ? TSR_OK : TSR_END);
         }
     close_source(a);
@@ -589,5 +587,5 @@ int main(void)
         cmocka_unit_test(foreign_states),
         cmocka_unit_test(foreign_states_at_any_batch),
     };
-    return cmocka_run_group_tests_name("data_loader_more", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("map_loader_more", tests, NULL, NULL);
 }

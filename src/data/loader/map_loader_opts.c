@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks of a data loader's options. The rules of exclusion are PyTorch's. */
 #include "src/core/opts.h"
-#include "src/data/loader/data_loader.h"
+#include "src/data/loader/map_loader.h"
 
 #include <inttypes.h>
 #include <math.h>
 
 #include "src/core/live.h"
 
-static const char who[] = "tsr_data_loader_create";
+static const char who[] = "tsr_map_loader_create";
 
-static tsr_status resolve_fields(tsr_data_loader_opts *o)
+static tsr_status resolve_fields(tsr_map_loader_opts *o)
 {
     if (o->nfields < 0 || o->nfields > TSR_BATCH_MAX_FIELDS)
         return tsri_fail(TSR_ERR_INVALID, "%s: nfields %d; legal are 0 .. %d", who, o->nfields,
@@ -31,7 +31,7 @@ static tsr_status resolve_fields(tsr_data_loader_opts *o)
     return TSR_OK;
 }
 
-static tsr_status resolve_sampling(tsr_data_loader_opts *o)
+static tsr_status resolve_sampling(tsr_map_loader_opts *o)
 {
     if (o->batch_sampler && (o->batch_size != 1 || o->shuffle || o->sampler || o->drop_last))
         return tsri_fail(TSR_ERR_INVALID,
@@ -48,7 +48,7 @@ static tsr_status resolve_sampling(tsr_data_loader_opts *o)
     return TSR_OK;
 }
 
-static tsr_status resolve_workers(tsr_data_loader_opts *o)
+static tsr_status resolve_workers(tsr_map_loader_opts *o)
 {
     enum { MOST = 4096 };
     if (o->num_workers < 0 || o->num_workers > MOST)
@@ -71,11 +71,11 @@ static tsr_status resolve_workers(tsr_data_loader_opts *o)
     return TSR_OK;
 }
 
-tsr_status tsri_data_loader_opts(const tsr_map_dataset *dataset, const tsr_data_loader_opts *opts,
-                                 tsri_batch_spec *out_spec)
+tsr_status tsri_map_opts(const tsr_map_dataset *dataset, const tsr_map_loader_opts *opts,
+                         tsri_batch_spec *out_spec)
 {
-    *out_spec = (tsri_batch_spec){.ds.size = sizeof out_spec->ds, .o = *TSR_DATA_LOADER_OPTS()};
-    tsr_data_loader_opts *o = &out_spec->o;
+    *out_spec = (tsri_batch_spec){.ds.size = sizeof out_spec->ds, .o = *TSR_MAP_LOADER_OPTS()};
+    tsr_map_loader_opts *o = &out_spec->o;
     if (!dataset)
         return tsri_fail(TSR_ERR_INVALID, "%s: the data set is NULL", who);
     TSRI_TRY(tsri_opts_read(&out_spec->ds, sizeof out_spec->ds, dataset, who));
@@ -92,6 +92,8 @@ tsr_status tsri_data_loader_opts(const tsr_map_dataset *dataset, const tsr_data_
                          who);
     if (!o->host_alloc != !o->host_free)
         return tsri_fail(TSR_ERR_INVALID, "%s: host_alloc and host_free belong together", who);
+    if (o->ranks < 1)
+        return tsri_fail(TSR_ERR_INVALID, "%s: ranks %d; it must be at least 1", who, o->ranks);
     TSRI_TRY(resolve_fields(o));
     TSRI_TRY(resolve_sampling(o));
     TSRI_TRY(resolve_workers(o));
