@@ -98,7 +98,7 @@ TSR_API tsr_status tsr_reduce_scatter_at(tsr_group *g, const void *src, void *ds
 TSR_API tsr_status tsr_all_to_all_at(tsr_group *g, const void *src, const int64_t *src_counts,
                                      void *dst, const int64_t *dst_counts, tsr_dtype dtype,
                                      tsr_work **out_work, const char *file, int line);
-/* PyTorch's gather (tsr_gather is an op). dst: (n, count) at the root; elsewhere not used. */
+/* PyTorch's gather. dst: (n, count) at the root; elsewhere not used. */
 TSR_API tsr_status tsr_gather_to_at(tsr_group *g, const void *src, void *dst, int64_t count,
                                     tsr_dtype dtype, int root, tsr_work **out_work,
                                     const char *file, int line);

@@ -340,8 +340,8 @@ TSR_API tsr_tensor *tsr_detach_at(tsr_tensor *x, const char *file, int line);
 TSR_API tsr_tensor *tsr_transpose_at(tsr_tensor *x, int a, int b, const char *file, int line);
 /* Returns x with axis i of the result being axis order[i] of x. */
 TSR_API tsr_tensor *tsr_permute_at(tsr_tensor *x, tsr_axes order, const char *file, int line);
-/* Repeats x, as NumPy's broadcasting does. */
-TSR_API tsr_tensor *tsr_broadcast_to_at(tsr_tensor *x, tsr_dims dims, const char *file, int line);
+/* Repeats x, as NumPy's broadcasting and Tensor.expand do. */
+TSR_API tsr_tensor *tsr_expand_at(tsr_tensor *x, tsr_dims dims, const char *file, int line);
 
 /* --- joining and cutting ---------------------------------------------------------------------- */
 /* Joins n >= 1 tensors of one dtype along an axis; they are alike in all other axes. */
@@ -349,9 +349,10 @@ TSR_API tsr_tensor *tsr_concat_at(int n, tsr_tensor *const *x, int axis, const c
                                   int line);
 /* Joins n >= 1 tensors of one dtype and shape along a new axis. */
 TSR_API tsr_tensor *tsr_stack_at(int n, tsr_tensor *const *x, int axis, const char *file, int line);
-/* The opposite of concat: out_y[i] is sizes[i] long; the sizes must add up to the axis. */
-TSR_API void tsr_split_axis_at(tsr_tensor *x, int n, const int64_t *sizes, int axis,
-                               tsr_tensor **out_y, const char *file, int line);
+/* The opposite of concat, torch.split by sizes: out_y[i] is sizes[i] long; the sizes must add up to
+ * the axis. */
+TSR_API void tsr_split_at(tsr_tensor *x, int n, const int64_t *sizes, int axis, tsr_tensor **out_y,
+                          const char *file, int line);
 /* Returns NumPy's x[start:end:step] on every axis: negative counts from the end, what is beyond is
  * cut off (INT64_MAX: to the end). Steps are >= 1; TSR_SCALAR for steps means all 1. */
 TSR_API tsr_tensor *tsr_slice_at(tsr_tensor *x, tsr_dims starts, tsr_dims ends, tsr_dims steps,
@@ -382,9 +383,10 @@ typedef struct tsr_embedding_opts {
  * one order. Either axis of the table may be split. opts may be NULL. */
 TSR_API tsr_tensor *tsr_embedding_at(tsr_tensor *table, tsr_tensor *ids,
                                      const tsr_embedding_opts *opts, const char *file, int line);
-/* Returns NumPy's take: x's axis is replaced by ids' axes. (a,n,b), axis 1, (i,j) -> (a,i,j,b). */
-TSR_API tsr_tensor *tsr_gather_at(tsr_tensor *x, int axis, tsr_tensor *ids, const char *file,
-                                  int line);
+/* Returns slices of x by their ids, as torch.index_select, of ids with any axes (NumPy's take):
+ * they replace x's axis. (a,n,b), axis 1, (i,j) -> (a,i,j,b). */
+TSR_API tsr_tensor *tsr_index_select_at(tsr_tensor *x, int axis, tsr_tensor *ids, const char *file,
+                                        int line);
 /* Returns, for ids (...), (...,classes) of `dtype`: 1 at the id, 0 elsewhere. No gradient. */
 TSR_API tsr_tensor *tsr_one_hot_at(tsr_tensor *ids, int64_t classes, tsr_dtype dtype,
                                    const char *file, int line);

@@ -290,7 +290,7 @@ TSR_API double tsr_optimizer_lr(const tsr_optimizer *o);
 /* That of a group, by its pattern; NAN, with tsr_last_error, if there is none. */
 TSR_API double tsr_optimizer_group_lr(const tsr_optimizer *o, const char *pattern);
 /* Updates made so far. */
-TSR_API int64_t tsr_optimizer_step(const tsr_optimizer *o);
+TSR_API int64_t tsr_optimizer_steps(const tsr_optimizer *o);
 /* A metric, such as a validation loss, for TSR_SCHEDULE_PLATEAU: once an epoch, say. All ranks must
  * report the same; not collective. Without such a schedule it does nothing. */
 TSR_API void tsr_optimizer_report(tsr_optimizer *o, double metric);

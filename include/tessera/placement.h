@@ -49,7 +49,8 @@ TSR_API const char *tsr_placement_text(const tsr_placement *p);
 /* The balanced split of n elements over `parts`: the first n mod parts parts get one more. Writes
  * the offset and the length of part `part`, 0 to parts-1; fewer than one part is one. Either may be
  * NULL. */
-TSR_API void tsr_split(int64_t n, int parts, int part, int64_t *out_offset, int64_t *out_length);
+TSR_API void tsr_balanced_split(int64_t n, int parts, int part, int64_t *out_offset,
+                                int64_t *out_length);
 
 #ifdef __cplusplus
 }

@@ -55,10 +55,10 @@ static const tsri_arg *ids_of(const tsri_kernel_desc *d, int64_t *out_size)
 {
     const tsri_attrs *a = d->attrs;
     switch (d->op) {
-    case TSRI_OP_GATHER:
+    case TSRI_OP_INDEX_SELECT:
         *out_size = d->in[0].gshape[a->gather.axis];
         return &d->in[1];
-    case TSRI_OP_GATHER_DX:
+    case TSRI_OP_INDEX_SELECT_DX:
         *out_size = d->out[0].gshape[a->gather.axis];
         return &d->in[0];
     default: /* one_hot */

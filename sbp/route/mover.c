@@ -181,7 +181,7 @@ static tsr_status descend(walk *w, int i, const tsri_box_range *source)
     for (int c = 0; c < mv->a->dim[d]; c++) {
         tsri_box_range sub = *source;
         int64_t offset;
-        tsr_split(source->length[axis], mv->a->dim[d], c, &offset, &sub.length[axis]);
+        tsr_balanced_split(source->length[axis], mv->a->dim[d], c, &offset, &sub.length[axis]);
         sub.offset[axis] += offset;
         if (sub.offset[axis] >= end)
             break;
@@ -278,7 +278,7 @@ int64_t tsri_step_bytes(const tsri_route_query *q, const tsri_route_step *step, 
     if (step->two_phase) {
         int64_t offset, mine, all = tsri_box_volume(&mv, &mv.part);
         int k = tsri_mesh_count(mv.b, step->dims);
-        tsr_split(all, k, tsri_mesh_index(mv.b, step->dims, mv.at_b), &offset, &mine);
+        tsr_balanced_split(all, k, tsri_mesh_index(mv.b, step->dims, mv.at_b), &offset, &mine);
         n = (k - 1) * mine + all - mine;
     } else {
         (void)tsri_mover_walk(&mv, count, &n); /* count does not fail */

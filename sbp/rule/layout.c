@@ -129,7 +129,7 @@ void tsri_layout_part(tsr_dims shape, const tsri_mesh *m, const tsri_layout *l, 
                 continue;
             int axis = l->sbp.d[d].arg;
             int64_t begin, length;
-            tsr_split(out_shape->d[axis], m->dim[d], at[d], &begin, &length);
+            tsr_balanced_split(out_shape->d[axis], m->dim[d], at[d], &begin, &length);
             offset[axis] += begin;
             out_shape->d[axis] = length;
         }

@@ -91,7 +91,7 @@ int64_t tsri_segment_count(const tsri_segment *seg, int axis, int n, int i)
     int64_t offset, length, count = tsr_dims_count(seg->shape);
     if (axis < 0 || count == 0)
         return count;
-    tsr_split(seg->shape.d[axis], n, i, &offset, &length);
+    tsr_balanced_split(seg->shape.d[axis], n, i, &offset, &length);
     return count / seg->shape.d[axis] * length;
 }
 
@@ -102,8 +102,8 @@ static int64_t kept_count(const tsri_segment *seg, int n, int i)
     if (count == 0 || seg->src_axis == seg->dst_axis)
         return tsri_segment_count(seg, seg->src_axis, n, i);
     int64_t d_src = seg->shape.d[seg->src_axis], d_dst = seg->shape.d[seg->dst_axis];
-    tsr_split(d_src, n, i, &offset, &from);
-    tsr_split(d_dst, n, i, &offset, &to);
+    tsr_balanced_split(d_src, n, i, &offset, &from);
+    tsr_balanced_split(d_dst, n, i, &offset, &to);
     return count / d_src / d_dst * from * to;
 }
 
@@ -129,7 +129,7 @@ uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int in
     int64_t total = tsr_dims_count(seg->shape), offset, part = 0, elements = 0;
     switch (kind) {
     case TSRI_COLL_ALL_REDUCE:
-        tsr_split(total, n, index, &offset, &part);
+        tsr_balanced_split(total, n, index, &offset, &part);
         elements = algo == TSRI_ALGO_TWO_PHASE ? (n - 1) * part + total - part : (n - 1) * total;
         break;
     case TSRI_COLL_ALL_GATHER:
@@ -145,7 +145,7 @@ uint64_t tsri_coll_bytes(tsri_coll_kind kind, tsri_coll_algo algo, int n, int in
         elements = index == root ? 0 : total;
         break;
     case TSRI_COLL_REDUCE:
-        tsr_split(total, n, index, &offset, &part);
+        tsr_balanced_split(total, n, index, &offset, &part);
         if (algo == TSRI_ALGO_TWO_PHASE)
             elements = (n - 1) * part + (index == root ? total - part : 0);
         else

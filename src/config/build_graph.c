@@ -242,7 +242,7 @@ static tsr_status declare(builder *b, const tsri_op_call *c, tsr_tensor **out)
     case TSRI_ROLE_PARAMETER:
         return build_parameter(b, c, out);
     case TSRI_ROLE_SPLIT:
-        tsr_split_axis_at(c->in[0], op->sizes.n, op->sizes.v, (int)op->axis, out, c->file, c->line);
+        tsr_split_at(c->in[0], op->sizes.n, op->sizes.v, (int)op->axis, out, c->file, c->line);
         return TSR_OK;
     default:
         *out = tsri_op_rows[op->head.variant].declare(c);

@@ -208,7 +208,7 @@
     OP(permute, "x", COMPUTE, tsr_permute_at(I(0), A.axes, AT), \
        "Axis i of the result is x's axis order[i].", \
        TSRI_ATTR(order, AXES, axes, TSRI_NEEDED, 0, 0, NULL, "a list of all axes")) \
-    OP(broadcast_to, "x", COMPUTE, tsr_broadcast_to_at(I(0), A.shape, AT), "Repeats x.", \
+    OP(expand, "x", COMPUTE, tsr_expand_at(I(0), A.shape, AT), "Repeats x.", \
        SHAPE(TSRI_NEEDED)) \
     /* joining, cutting, indexing */ \
     OP(concat, "x...", COMPUTE, tsr_concat_at(c->nin, c->in, (int)A.axis, AT), \
@@ -216,7 +216,7 @@
        AXIS("0")) \
     OP(stack, "x...", COMPUTE, tsr_stack_at(c->nin, c->in, (int)A.axis, AT), \
        "Along a new axis.", AXIS("0")) \
-    OP(split_axis, "x", SPLIT, NULL, \
+    OP(split, "x", SPLIT, NULL, \
        "The opposite of concat. The results of an entry y are y.0, y.1, ...", \
        TSRI_ATTR(sizes, INTS, sizes, TSRI_NEEDED, 0, 0, NULL, "of each along the axis") AXIS("0")) \
     OP(slice, "x", COMPUTE, declare_slice(c), "x[start:end:step] on each axis, as in NumPy.", \
@@ -232,7 +232,7 @@
     OP(tril, "x", COMPUTE, tsr_tril_at(I(0), A.diagonal, AT), "0 above a diagonal.", DIAGONAL) \
     OP(embedding, "table ids", COMPUTE, declare_embedding(c), "Rows of a table (v,d) by ids i64.", \
        WHOLE(padding_idx, padding_idx, TSRI_NONE, -0x1p48, 0x1p48, "a row without gradient")) \
-    OP(gather, "x ids", COMPUTE, tsr_gather_at(I(0), (int)A.axis, I(1), AT), \
+    OP(index_select, "x ids", COMPUTE, tsr_index_select_at(I(0), (int)A.axis, I(1), AT), \
        "NumPy's take: an axis of x by ids i64.", AXIS("0")) \
     OP(one_hot, "ids", COMPUTE, tsr_one_hot_at(I(0), A.classes, A.dtype, AT), \
        "1 at the id, 0 elsewhere.", \

@@ -31,14 +31,14 @@
     X(UNARY_GRAD, unary_grad)                                                                      \
     X(SCALE, scale) /* (x) -> a*x: linear, unlike unary's scalar functions */                      \
     X(CAST, cast)                                                                                  \
-    X(BINARY, binary) /* (x, y) -> z by attrs.binary.fn, broadcasting from the right */            \
-    X(ADD_N, add_n)   /* (x0, x1, ...) -> sum: all one shape; gradients meeting */                 \
-    X(BROADCAST_TO, broadcast_to) /* (x) -> y: NumPy broadcasting to attrs.shape */                \
-    X(REDUCE, reduce)             /* (x) -> y: attrs.reduce: sum*scale, max, min over axes */      \
-    X(PROD, prod)                 /* (x) -> y: product over attrs.reduce.axes, not split */        \
-    X(PROD_DX, prod_dx)           /* (x, dy, those axes of size 1) -> dx: dy times the others */   \
-    X(CUMSUM, cumsum)             /* (x) -> y: sums along attrs.cumsum.axis, which is not split */ \
-    X(ARGMAX, argmax) /* (x) -> i64 index along attrs.axis; lowest index wins; axis not split */   \
+    X(BINARY, binary)   /* (x, y) -> z by attrs.binary.fn, broadcasting from the right */          \
+    X(ADD_N, add_n)     /* (x0, x1, ...) -> sum: all one shape; gradients meeting */               \
+    X(EXPAND, expand)   /* (x) -> y: NumPy broadcasting to attrs.shape */                          \
+    X(REDUCE, reduce)   /* (x) -> y: attrs.reduce: sum*scale, max, min over axes */                \
+    X(PROD, prod)       /* (x) -> y: product over attrs.reduce.axes, not split */                  \
+    X(PROD_DX, prod_dx) /* (x, dy, those axes of size 1) -> dx: dy times the others */             \
+    X(CUMSUM, cumsum)   /* (x) -> y: sums along attrs.cumsum.axis, which is not split */           \
+    X(ARGMAX, argmax)   /* (x) -> i64 index along attrs.axis; lowest index wins; axis not split */ \
     /* Matrix products. */                                                                         \
     X(MATMUL, matmul)             /* (a, b) -> op(a) op(b), 2-D, attrs.matmul */                   \
     X(LINEAR, linear)             /* (x[..., k], w[n, k], b[n]?) -> y[..., n] = x w^T + b */       \
@@ -132,10 +132,12 @@
     X(MASK, mask) /* (cond bool, x) -> x where cond is attrs.mask.keep, else 0; cond broadcasts    \
                      to x */                                                                       \
     /* Indexing. Ids are i64; one outside the global axis is an error of the run. */               \
-    X(GATHER, gather)       /* (x, ids) -> y: x with its axis attrs.gather.axis replaced by ids'   \
-                               axes; 0 for ids of other shards */                                  \
-    X(ONE_HOT, one_hot)     /* (ids) -> y[..., c]: 1 at c = id, else 0 */                          \
-    X(GATHER_DX, gather_dx) /* (ids, dy) -> dx: dy's slices summed by id, in their order */        \
+    /* (x, ids) -> y: x with its axis attrs.gather.axis replaced by ids' axes; 0 for ids of other  \
+     * shards */                                                                                   \
+    X(INDEX_SELECT, index_select)                                                                  \
+    X(ONE_HOT, one_hot) /* (ids) -> y[..., c]: 1 at c = id, else 0 */                              \
+    /* (ids, dy) -> dx: dy's slices summed by id, in their order */                                \
+    X(INDEX_SELECT_DX, index_select_dx)                                                            \
     /* Optimizers, in place: (p, its states, g, hyper) -> p, its states, by update_list.h.         \
      * Multi-tensor forms are lowering's. */                                                       \
     X(SGD, sgd)                                                                                    \

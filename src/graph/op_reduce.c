@@ -181,7 +181,7 @@ static void grad_reduce(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
     tsr_tensor *x = op->in[0], *dy = with_axes(op, dout[0]);
     if (op->attrs.reduce.op == TSR_REDUCE_SUM) {
         dy = tsri_make_scale(dy, op->attrs.reduce.scale, op->loc);
-        din[0] = tsr_broadcast_to_at(dy, x->shape, file, line);
+        din[0] = tsr_expand_at(dy, x->shape, file, line);
         return;
     }
     /* Equal extremes share: dx = [x == y] * dy / ties. */
@@ -327,13 +327,13 @@ static const tsri_attr_field argmax_attrs[] = {TSRI_ATTR_FIELD(softmax.axis, I32
 const tsri_op_def tsri_def_argmax = {
     .rule_text = "!A -> B", .names = name_argmax, .flops_per_element = 1, .attrs = argmax_attrs};
 
-/* --- broadcast_to ----------------------------------------------------------------------------- */
+/* --- expand ----------------------------------------------------------------------------------- */
 
-tsr_tensor *tsr_broadcast_to_at(tsr_tensor *x, tsr_dims dims, const char *file, int line)
+tsr_tensor *tsr_expand_at(tsr_tensor *x, tsr_dims dims, const char *file, int line)
 {
     tsri_loc loc = {file, line};
     tsri_ctx c;
-    if (!tsri_op_begin(&c, "broadcast_to", 1, &x, 0, loc) ||
+    if (!tsri_op_begin(&c, "expand", 1, &x, 0, loc) ||
         !tsri_want_new(&c, x->dtype, dims, x->placement, TSR_AUTO))
         return c.failed;
     int lead = dims.ndim - x->shape.ndim;
@@ -346,10 +346,10 @@ tsr_tensor *tsr_broadcast_to_at(tsr_tensor *x, tsr_dims dims, const char *file, 
                             tsri_op_dims(&c, x), tsri_dims_text(c.g, dims));
     if (tsr_dims_equal(x->shape, dims))
         return tsri_as_result(x, x, loc);
-    return tsri_graph_add1(c.g, TSRI_OP_BROADCAST_TO, NULL, 1, &x, dims, x->dtype, loc);
+    return tsri_graph_add1(c.g, TSRI_OP_EXPAND, NULL, 1, &x, dims, x->dtype, loc);
 }
 
-static tsr_status rule_broadcast_to(const tsri_op *op, tsri_rule_text *out)
+static tsr_status rule_expand(const tsri_op *op, tsri_rule_text *out)
 {
     char in[TSRI_AXES_TEXT], res[TSRI_AXES_TEXT];
     tsr_dims from = op->in[0]->shape, to = op->out[0]->shape;
@@ -364,12 +364,10 @@ static tsr_status rule_broadcast_to(const tsri_op *op, tsri_rule_text *out)
     return tsri_write_rule(out, "%s -> %s", p > in ? in : "()", tsri_axes_text(res, to.ndim, 0, 0));
 }
 
-static void grad_broadcast_to(tsri_op *op, tsr_tensor *const *dout, const bool *want,
-                              tsr_tensor **din)
+static void grad_expand(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
 {
     (void)want;
     din[0] = tsri_make_sum_to(dout[0], op->in[0]->shape, op->loc);
 }
 
-const tsri_op_def tsri_def_broadcast_to = {.rule = rule_broadcast_to,
-                                           .gradient = grad_broadcast_to};
+const tsri_op_def tsri_def_expand = {.rule = rule_expand, .gradient = grad_expand};

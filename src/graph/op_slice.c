@@ -174,12 +174,12 @@ static bool want_sizes(const tsri_ctx *c, const tsr_tensor *x, int n, const int6
                           n, (long long)sum, axis, tsri_op_dims(c, x), (long long)x->shape.d[axis]);
 }
 
-void tsr_split_axis_at(tsr_tensor *x, int n, const int64_t *sizes, int axis, tsr_tensor **out_y,
-                       const char *file, int line)
+void tsr_split_at(tsr_tensor *x, int n, const int64_t *sizes, int axis, tsr_tensor **out_y,
+                  const char *file, int line)
 {
     tsri_loc loc = {file, line};
     tsri_ctx c;
-    bool ok = tsri_op_begin(&c, "split_axis", 1, &x, 0, loc);
+    bool ok = tsri_op_begin(&c, "split", 1, &x, 0, loc);
     if (ok && n < 1)
         ok = tsri_op_refuse(&c, TSR_ERR_INVALID, "into %d parts; at least one is needed", n);
     else if (ok && (!sizes || !out_y))

@@ -270,7 +270,7 @@ double tsr_optimizer_group_lr(const tsr_optimizer *o, const char *pattern)
     return NAN;
 }
 
-int64_t tsr_optimizer_step(const tsr_optimizer *o)
+int64_t tsr_optimizer_steps(const tsr_optimizer *o)
 {
     return tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__) ? o->step : 0;
 }

@@ -64,7 +64,7 @@ STRINGS = ['""', "long_text", '"\\x01\\x1b[31m\\n%s%n"', '"no such thing"']
 
 # Where a bad value can't be known for one: memory is the caller's, of a size that the call is told.
 UNKNOWABLE = {
-    "n": ["tsr_generator_", "tsr_gradients_at", "tsr_concat_at", "tsr_stack_at", "tsr_split_axis_at",
+    "n": ["tsr_generator_", "tsr_gradients_at", "tsr_concat_at", "tsr_stack_at", "tsr_split_at",
           "tsr_weighted_random_sampler", "tsr_plan_times", "tsr_apply_gradients_at",
           "tsr_minimize_with_at", "tsr_global_norm_at", "tsr_clip_grad_"], "count": ["tsr_all_", "tsr_broadcast_at", "tsr_reduce", "tsr_gather_to",
                                        "tsr_scatter_from", "tsr_send", "tsr_recv",
@@ -186,14 +186,14 @@ NAMED = {
     "tsr_linear_at.w": "f.x", "tsr_attention_at.q": "f.image", "tsr_attention_at.k": "f.image",
     "tsr_attention_at.v": "f.image", "tsr_cross_entropy_at.labels": "f.ids",
     "tsr_cross_entropy_with_at.labels": "f.ids", "tsr_where_at.cond": "f.cond",
-    "tsr_embedding_at.ids": "f.ids", "tsr_gather_at.ids": "f.ids", "tsr_one_hot_at.ids": "f.ids",
+    "tsr_embedding_at.ids": "f.ids", "tsr_index_select_at.ids": "f.ids", "tsr_one_hot_at.ids": "f.ids",
     "tsr_variance_at.correction": "1", "tsr_std_at.correction": "1", "tsr_norm_at.p": "2",
-    "tsr_constant_at.data": "numbers", "tsr_broadcast_to_at.dims": "TSR_DIMS(2, 4, 6)",
+    "tsr_constant_at.data": "numbers", "tsr_expand_at.dims": "TSR_DIMS(2, 4, 6)",
     "tsr_permute_at.order": "TSR_AXES(1, 0)", "tsr_transpose_at.a": "0",
     "tsr_slice_at.starts": "TSR_DIMS(0, 1)", "tsr_slice_at.ends": "TSR_DIMS(4, 3)",
     "tsr_slice_at.steps": "TSR_SCALAR", "tsr_narrow_at.start": "0",
     "tsr_pad_at.before": "TSR_DIMS(1, 1)", "tsr_pad_at.after": "TSR_DIMS(1, 1)",
-    "tsr_split_axis_at.sizes": "(int64_t[]){6}", "tsr_split.part": "0",
+    "tsr_split_at.sizes": "(int64_t[]){6}", "tsr_balanced_split.part": "0",
     "tsr_nn_layer_norm.shape": "TSR_DIMS(6)", "tsr_generator_set_state.state": "f.generator_state",
     "tsr_generator_randint.high": "9", "tsr_sampler_set_state.state": "&f.sampler_state",
     "tsr_batch_sampler_set_state.state": "&f.batch_sampler_state",

@@ -69,7 +69,7 @@ CASE(slice_start, tsr_narrow(c->m, 0, o, 2))
 CASE(pad_value, tsr_pad(c->m, TSR_DIMS(1, 1), TSR_DIMS(0, 0), 1 + o))
 CASE(triu_diagonal, tsr_triu(c->m, o))
 CASE(triu_or_tril, o ? tsr_tril(c->m, 0) : tsr_triu(c->m, 0))
-CASE(gather_axis, tsr_gather(c->m, o, c->ids))
+CASE(gather_axis, tsr_index_select(c->m, o, c->ids))
 CASE(padding_idx,
      tsr_embedding(c->m, c->ids, TSR_EMBEDDING_OPTS(.has_padding_idx = true, .padding_idx = 1 + o)))
 CASE(to_global, tsr_to_global(c->m, c->p, o ? TSR_B : TSR_S(0)))

@@ -208,7 +208,7 @@ static double sum_to(const double *x, int n, int step)
 static tsr_tensor *second_part(tsr_tensor *x)
 {
     tsr_tensor *part[3];
-    tsr_split_axis(x, 3, (const int64_t[]){1, 3, 2}, 1, part);
+    tsr_split(x, 3, (const int64_t[]){1, 3, 2}, 1, part);
     return part[1];
 }
 
@@ -224,13 +224,13 @@ OP(where, N, C, tsr_where(tsr_less(c->x, c->y), tsr_narrow(c->y, 0, 2, 1), c->x)
 OP(concat, 2 * N, 2 * C, tsr_concat(2, ((tsr_tensor *[]){c->x, c->y}), 1),
    q < C ? x[r * C + q] : y[r * C + q - C])
 OP(stack, 2 * N, C, tsr_stack(2, ((tsr_tensor *[]){c->x, c->y}), 0), i < N ? x[i] : y[i - N])
-OP(split_axis, R * 3, 3, second_part(c->x), x[r * C + q + 1])
+OP(split, R * 3, 3, second_part(c->x), x[r * C + q + 1])
 OP(slice, 2 * 3, 3, tsr_slice(c->x, TSR_DIMS(1, -5), TSR_DIMS(3, 99), TSR_DIMS(1, 2)),
    x[(r + 1) * C + 1 + 2 * q])
 OP(pad, 5 * 8, 8, tsr_pad(c->x, TSR_DIMS(1, 0), TSR_DIMS(0, 2), 2.5),
    r &&q < C ? x[(r - 1) * C + q] : 2.5)
-OP(gather, N, C, tsr_gather(c->x, 0, c->ids), x[c->iv[r] * C + q])
-OP(gather_columns, R * 4, 4, tsr_gather(c->x, 1, c->ids), x[r * C + c->iv[q]])
+OP(gather, N, C, tsr_index_select(c->x, 0, c->ids), x[c->iv[r] * C + q])
+OP(gather_columns, R * 4, 4, tsr_index_select(c->x, 1, c->ids), x[r * C + c->iv[q]])
 OP(one_hot, R * 5, 5, tsr_one_hot(c->ids, 5, TSR_F64), q == c->iv[r])
 OP(triu, N, C, tsr_triu(c->x, 1), q - r >= 1 ? x[i] : 0)
 OP(tril, N, C, tsr_tril(c->x, -1), q - r <= -1 ? x[i] : 0)
@@ -246,11 +246,11 @@ OP(arange, 6, 6, tsr_arange(c->g, TSR_F64, 6, 3, -2, c->p, TSR_S(0)), 3 - 2 * q)
 #name, make_##name, want_##name \
     }
 static const op_case cases[] = {
-    CASE(not_equal),  CASE(less),         CASE(less_equal), CASE(greater), CASE(greater_equal),
-    CASE(maximum),    CASE(minimum),      CASE(where),      CASE(concat),  CASE(stack),
-    CASE(split_axis), CASE(slice),        CASE(pad),        CASE(gather),  CASE(gather_columns),
-    CASE(one_hot),    CASE(triu),         CASE(tril),       CASE(cumsum),  CASE(cumsum_last),
-    CASE(variance),   CASE(variance_all), CASE(std),        CASE(arange),
+    CASE(not_equal), CASE(less),         CASE(less_equal), CASE(greater), CASE(greater_equal),
+    CASE(maximum),   CASE(minimum),      CASE(where),      CASE(concat),  CASE(stack),
+    CASE(split),     CASE(slice),        CASE(pad),        CASE(gather),  CASE(gather_columns),
+    CASE(one_hot),   CASE(triu),         CASE(tril),       CASE(cumsum),  CASE(cumsum_last),
+    CASE(variance),  CASE(variance_all), CASE(std),        CASE(arange),
 };
 enum { NCASES = sizeof cases / sizeof *cases };
 

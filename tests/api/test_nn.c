@@ -80,7 +80,7 @@ static tsr_status same_shard(const run *r, const char *name, const double *want)
 {
     static _Thread_local double got[ROWS * WIDE];
     int64_t first, n;
-    tsr_split(WIDE, tsr_world_size(r->w), tsr_world_rank(r->w), &first, &n);
+    tsr_balanced_split(WIDE, tsr_world_size(r->w), tsr_world_rank(r->w), &first, &n);
     TRY(tsr_fetch_shard(r->plan, name, got, (size_t)(ROWS * n) * sizeof *got, NULL));
     for (int64_t i = 0; i < ROWS; i++)
         CHECK(all_near(name, got + i * n, want + i * WIDE + first, n, 1e-12));

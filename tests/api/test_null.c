@@ -41,7 +41,7 @@ static void test_getters(void **state)
     assert_string_equal(tsr_placement_text(NULL), "(no placement)");
     assert_int_equal(tsr_placement_device(NULL), 0);
     assert_int_equal(tsr_variable_dims(NULL).ndim, 0);
-    assert_int_equal(tsr_optimizer_step(NULL), 0);
+    assert_int_equal(tsr_optimizer_steps(NULL), 0);
     assert_int_equal(tsr_dataset_count(NULL), 0);
     assert_null(tsr_dataset_images(NULL));
     assert_int_equal(tsr_loader_batches(NULL), 0);
@@ -51,7 +51,7 @@ static void test_getters(void **state)
     assert_int_equal(tsr_module_count(NULL), 0);
     assert_null(tsr_module_find(NULL, "x"));
     assert_false(tsr_tensor_ok(NULL));
-    tsr_split(5, 0, 0, &offset, &length);
+    tsr_balanced_split(5, 0, 0, &offset, &length);
     assert_int_equal(offset, 0);
     assert_int_equal(length, 5);
 }
@@ -146,7 +146,7 @@ static void test_building(void **state)
     assert_null(tsr_apply(NULL, NULL));
     assert_null(tsr_where(NULL, NULL, NULL));
     assert_null(tsr_embedding(NULL, NULL, NULL));
-    assert_null(tsr_gather(NULL, 0, NULL));
+    assert_null(tsr_index_select(NULL, 0, NULL));
     assert_null(tsr_one_hot(NULL, 3, TSR_F32));
     assert_null(tsr_concat(1, &x, 0));
     assert_null(tsr_stack(1, &x, 0));
@@ -158,7 +158,7 @@ static void test_building(void **state)
     assert_null(tsr_std(NULL, TSR_ALL_AXES, false, 1));
     assert_null(tsr_arange(NULL, TSR_F32, 3, 0, 1, NULL, TSR_B));
     assert_null(tsr_constant(NULL, TSR_F32, TSR_SCALAR, NULL, NULL, TSR_B));
-    tsr_split_axis(NULL, 1, (const int64_t[]){1}, 0, &x);
+    tsr_split(NULL, 1, (const int64_t[]){1}, 0, &x);
     tsr_gradients(NULL, 1, &x, &x);
     tsr_output(NULL, "x", NULL, NULL, TSR_B);
     tsr_minimize(NULL, NULL);

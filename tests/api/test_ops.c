@@ -71,7 +71,7 @@ EACH(flatten, tsr_flatten(tsr_reshape(c->z, TSR_DIMS(2, 4, 3)), 1), z)
 EACH(transpose, tsr_transpose(c->z, 0, 1), c->zv[i % R * C + i / R])
 EACH(permute, tsr_permute(tsr_reshape(c->z, TSR_DIMS(2, 3, 4)), TSR_AXES(2, 0, 1)),
      c->zv[i % 6 / 3 * 12 + i % 3 * 4 + i / 6])
-EACH(broadcast_to, tsr_broadcast_to(tsr_max(c->z, TSR_AXES(1), true), TSR_DIMS(R, C)),
+EACH(expand, tsr_expand(tsr_max(c->z, TSR_AXES(1), true), TSR_DIMS(R, C)),
      fmax(fmax(fmax(c->zv[i / C * C], c->zv[i / C * C + 1]),
                fmax(c->zv[i / C * C + 2], c->zv[i / C * C + 3])),
           fmax(c->zv[i / C * C + 4], c->zv[i / C * C + 5])))
@@ -382,7 +382,7 @@ static const op_case cases[] = {
     CASE(softplus),   CASE(pow_scalar),  CASE(add_scalar), CASE(sub_scalar),    CASE(mul_scalar),
     CASE(div_scalar), CASE(rdiv_scalar), CASE(cast),       CASE(add),           CASE(sub),
     CASE(mul),        CASE(div),         CASE(pow),        CASE(equal),         CASE(add_row),
-    CASE(reshape),    CASE(flatten),     CASE(transpose),  CASE(permute),       CASE(broadcast_to),
+    CASE(reshape),    CASE(flatten),     CASE(transpose),  CASE(permute),       CASE(expand),
     CASE(dropout),    CASE(full),        CASE(softmax),    CASE(log_softmax),   CASE(to_global),
     CASE(sum),        CASE(mean),        CASE(min),        CASE(norm),          CASE(argmax),
     CASE(matmul),     CASE(matmul_t),    CASE(linear),     CASE(conv2d),        CASE(max_pool2d),

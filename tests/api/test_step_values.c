@@ -341,11 +341,11 @@ static tsr_tensor *same(int i, tsr_tensor *x)
     case 9:
         return tsr_transpose(x, 1, 1);
     case 10:
-        return tsr_broadcast_to(x, TSR_DIMS(4, 5));
+        return tsr_expand(x, TSR_DIMS(4, 5));
     case 11:
         return tsr_cumsum(tsr_reshape(x, TSR_DIMS(4, 5, 1)), 2);
     case 12:
-        tsr_split_axis(x, 1, (const int64_t[]){5}, 1, &y);
+        tsr_split(x, 1, (const int64_t[]){5}, 1, &y);
         return y;
     default:
         return NULL;

@@ -120,7 +120,7 @@ static tsr_status train_module(tsr_world *w, void *arg)
     for (int i = 0; i < 6; i++) {
         double lr = i < 3 ? 0.125 : 0.03125, before[3];
         tsr_optimizer_set_lr(opt, lr); /* recompiles nothing */
-        CHECK(tsr_optimizer_step(opt) == i && tsr_optimizer_lr(opt) == lr);
+        CHECK(tsr_optimizer_steps(opt) == i && tsr_optimizer_lr(opt) == lr);
         memcpy(before, hand, sizeof before);
         TRY(step(eval, &loss)); /* shares the parameters, changes nothing */
         CHECK(near_to(loss, by_hand(before, 1.5, 0), 1e-13));

@@ -202,7 +202,7 @@ static void test_texts(void **state)
     assert_string_equal(tsr_status_name(TSR_ERR_SHAPE), "TSR_ERR_SHAPE");
     assert_string_equal(tsr_status_text(TSR_END), "end of the data");
     int64_t offset, length;
-    tsr_split(7, 3, 1, &offset, &length); /* 3, 2, 2 */
+    tsr_balanced_split(7, 3, 1, &offset, &length); /* 3, 2, 2 */
     assert_int_equal(offset, 3);
     assert_int_equal(length, 2);
 }
@@ -212,7 +212,7 @@ static void test_texts(void **state)
 static int64_t my_rows(tsr_world *w, int64_t *out_rows)
 {
     int64_t offset;
-    tsr_split(5, tsr_world_size(w), tsr_world_rank(w), &offset, out_rows);
+    tsr_balanced_split(5, tsr_world_size(w), tsr_world_rank(w), &offset, out_rows);
     return offset;
 }
 
@@ -256,7 +256,7 @@ static tsr_status check_ports(tsr_world *w, tsr_plan *plan, double scale)
     for (int i = 0; i < 2 * rows; i++)
         CHECK(got[i] == scale * (double)(2 * first + i));
 
-    tsr_split(2, (int)n, tsr_world_rank(w), &column, &columns); /* rank 2 of 3 has none */
+    tsr_balanced_split(2, (int)n, tsr_world_rank(w), &column, &columns); /* rank 2 of 3 has none */
     TRY(tsr_fetch_shard(plan, "columns", NULL, 0, &dims));
     CHECK(tsr_dims_equal(dims, TSR_DIMS(5, columns)));
     TRY(tsr_fetch_shard(plan, "columns", got, (size_t)columns * 40, &dims));

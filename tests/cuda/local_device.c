@@ -137,7 +137,7 @@ static int64_t piece(const tsri_segment *s, int axis, const tsri_group *g)
     for (int a = 0; a < s->shape.ndim; a++) {
         length = s->shape.d[a];
         if (a == axis)
-            tsr_split(s->shape.d[a], g->nranks, g->index, &offset, &length);
+            tsr_balanced_split(s->shape.d[a], g->nranks, g->index, &offset, &length);
         count *= length;
     }
     return count;

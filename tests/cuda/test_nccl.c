@@ -209,7 +209,7 @@ static int64_t side_count(const tsri_segment *s, int axis, const tsri_group *g)
 {
     int64_t offset, length, count = 1;
     for (int a = 0; a < s->shape.ndim; a++) {
-        tsr_split(s->shape.d[a], g->nranks, g->index, &offset, &length);
+        tsr_balanced_split(s->shape.d[a], g->nranks, g->index, &offset, &length);
         count *= a == axis ? length : s->shape.d[a];
     }
     return count;

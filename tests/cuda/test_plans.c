@@ -155,7 +155,7 @@ static tsr_status take_rows(tsr_world *w, void *arg)
     tsr_graph *g = tsr_graph_create(w, NULL);
     tsr_tensor *x = tsr_full(g, TSR_F32, TSR_DIMS(4, 3), p, TSR_B, 1.5);
     tsr_tensor *ids = tsr_input(g, "ids", TSR_I64, TSR_DIMS(2), p, TSR_B);
-    tsr_output(g, "y", tsr_gather(x, 0, ids), p, TSR_B);
+    tsr_output(g, "y", tsr_index_select(x, 0, ids), p, TSR_B);
     tsr_plan *plan, *other;
     TSRI_TRY(tsr_compile(g, &plan));
     TSRI_TRY(tsr_compile(g, &other));
@@ -189,13 +189,13 @@ static tsr_status take_rows_after_updates(tsr_world *w, void *arg)
     tsr_variable *weight = tsr_module_find(net, "0.weight");
     CHECK(weight);
     tsr_tensor *updated = tsri_graph_current(g, weight, (tsri_loc){__FILE__, __LINE__});
-    tsr_output(g, "y", tsr_gather(updated, 0, ids), p, TSR_B);
+    tsr_output(g, "y", tsr_index_select(updated, 0, ids), p, TSR_B);
     tsr_plan *plan;
     TSRI_TRY(tsr_compile(g, &plan));
     int joined = -1, gather = -1;
     for (int i = 0; i < plan->nsteps; i++) {
         joined = plan->steps[i].nparts > 1 ? i : joined;
-        gather = plan->steps[i].item->kernel.op == TSRI_OP_GATHER ? i : gather;
+        gather = plan->steps[i].item->kernel.op == TSRI_OP_INDEX_SELECT ? i : gather;
     }
     CHECK(joined >= 0 && gather > joined);
     const int64_t bad[] = {1, 4};

@@ -193,10 +193,12 @@
 
 /* A gather and its gradient; ids are 0..3. */
 #define GATHER(text, axis_, has_pad_, pad_, X, IDS, Y)                                             \
-    {.name = "gather " text, .op = TSRI_OP_GATHER, .attrs.gather = {axis_, has_pad_, pad_},        \
+    {.name = "index_select " text, .op = TSRI_OP_INDEX_SELECT,                                     \
+     .attrs.gather = {axis_, has_pad_, pad_},                                                      \
      .nin = 2, .nout = 1, .in = {{.dims = X}, {.dims = IDS, .dtype = TSR_I64, .fill = KC_FEW}},    \
      .out = {{.dims = Y}}},                                                                        \
-    {.name = "gather_dx " text, .op = TSRI_OP_GATHER_DX, .attrs.gather = {axis_, has_pad_, pad_},  \
+    {.name = "index_select_dx " text, .op = TSRI_OP_INDEX_SELECT_DX,                               \
+     .attrs.gather = {axis_, has_pad_, pad_},                                                      \
      .nin = 2, .nout = 1, .in = {{.dims = IDS, .dtype = TSR_I64, .fill = KC_FEW}, {.dims = Y}},    \
      .out = {{.dims = X}}}
 /* clang-format on */

@@ -488,7 +488,7 @@ static bool elementwise(const kernel_case *k, double *const *in, double *y)
                    : k->out[0].dtype            ? trunc(in[0][i])
                                                 : in[0][i];
             break;
-        case TSRI_OP_BROADCAST_TO:
+        case TSRI_OP_EXPAND:
             y[i] = in[0][from_broadcast(d, &k->in[0].dims, i)];
             break;
         case TSRI_OP_SCALE_SHIFT:

@@ -154,9 +154,9 @@ static void cumsum(const kernel_case *k, const double *x, double *y)
 bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
-    case TSRI_OP_GATHER:
+    case TSRI_OP_INDEX_SELECT:
         return gather(k, in, out[0]), true;
-    case TSRI_OP_GATHER_DX:
+    case TSRI_OP_INDEX_SELECT_DX:
         return gather_dx(k, in, out[0]), true;
     case TSRI_OP_ARANGE:
     case TSRI_OP_CONSTANT:

@@ -122,7 +122,7 @@ static void test_bad_ids(void **state)
     const float x[6] = {1, 2, 3, 4, 5, 6}, dy[12] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     float y[12], dx[6];
     int64_t ids[4] = {4, 0, 5, 3};
-    tsri_kernel_desc d = {.op = TSRI_OP_GATHER, .attrs = &attrs, .nin = 2, .nout = 1};
+    tsri_kernel_desc d = {.op = TSRI_OP_INDEX_SELECT, .attrs = &attrs, .nin = 2, .nout = 1};
     d.in[0] = ARG(TSR_F32, 2, 3); /* rows 3 and 4 of 5 */
     d.in[0].gshape[0] = 5;
     d.in[0].offset[0] = 3;
@@ -134,10 +134,10 @@ static void test_bad_ids(void **state)
     EACH_IMPL(impl, d.op, {
         memset(y, 0xff, sizeof y);
         says(run(impl, d, (const void *[]){x, ids}, (void *[]){y}),
-             "gather: id 5, element 12 of the ids, is not in 0 <= id < 5");
+             "index_select: id 5, element 12 of the ids, is not in 0 <= id < 5");
         assert_memory_equal(y, want, sizeof y);
     });
-    tsri_kernel_desc b = {.op = TSRI_OP_GATHER_DX, .attrs = &attrs, .nin = 2, .nout = 1};
+    tsri_kernel_desc b = {.op = TSRI_OP_INDEX_SELECT_DX, .attrs = &attrs, .nin = 2, .nout = 1};
     b.in[0] = d.in[1];
     b.in[1] = d.out[0];
     b.out[0] = d.in[0];
@@ -145,7 +145,7 @@ static void test_bad_ids(void **state)
     const float sums[6] = {1, 1, 1, 1, 1, 1};
     EACH_IMPL(impl, b.op, {
         says(run(impl, b, (const void *[]){ids, dy}, (void *[]){dx}),
-             "gather_dx: id -1, element 12 of the ids, is not in 0 <= id < 5");
+             "index_select_dx: id -1, element 12 of the ids, is not in 0 <= id < 5");
         assert_memory_equal(dx, sums, sizeof dx);
     });
     tsri_kernel_desc o = {.op = TSRI_OP_ONE_HOT, .attrs = &attrs, .nin = 1, .nout = 1};
@@ -160,11 +160,11 @@ static void test_bad_ids(void **state)
     d.in[0].shape[0] = 0;
     d.in[0].shape[1] = d.out[0].shape[1] = 0;
     EACH_IMPL(impl, d.op, {
-        says(run(impl, d, (const void *[]){NULL, ids}, (void *[]){NULL}), "gather: id -1");
+        says(run(impl, d, (const void *[]){NULL, ids}, (void *[]){NULL}), "index_select: id -1");
     });
     b.out[0].shape[0] = 0;
     EACH_IMPL(impl, b.op, {
-        says(run(impl, b, (const void *[]){ids, dy}, (void *[]){NULL}), "gather_dx: id -1");
+        says(run(impl, b, (const void *[]){ids, dy}, (void *[]){NULL}), "index_select_dx: id -1");
     });
     o.out[0].shape[1] = 0;
     EACH_IMPL(impl, o.op,
@@ -186,7 +186,7 @@ static void sum_rows(int64_t nids, int64_t rows, int64_t width, int64_t spread)
         ids[i] = i % 3 ? i * i % spread : i % 2;
     for (int64_t i = 0; i < nids * width; i++)
         dy[i] = (float)sin((double)i) * (float)(i % 1000);
-    tsri_kernel_desc d = {.op = TSRI_OP_GATHER_DX, .attrs = &attrs, .nin = 2, .nout = 1};
+    tsri_kernel_desc d = {.op = TSRI_OP_INDEX_SELECT_DX, .attrs = &attrs, .nin = 2, .nout = 1};
     d.in[0] = ARG(TSR_I64, nids);
     d.in[1] = ARG(TSR_F32, nids, width);
     d.out[0] = ARG(TSR_F32, rows, width);

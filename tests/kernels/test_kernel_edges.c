@@ -212,7 +212,7 @@ static const struct {
     {"binary broadcast add", {0, -1}, 0, 0},
     {"add_n", {0, 0, 0}, 0, 0},
     {"cast to i32", {0}, 0, 0},
-    {"broadcast_to", {2}, 3, 0},
+    {"expand", {2}, 3, 0},
     {"reduce sum 0", {0}, -1, 0},
     {"reduce sum all", {2}, -1, 0},
     {"reduce sum 023 keep", {0}, -1, 0},

@@ -30,7 +30,7 @@ static const struct pair {
     {"softmax", "softmax_dx", 0, {OUT, DY}, 1e-5},
     {"ce", "ce_dx", 0, {IN, IN + 1, OUT + 2, DY}, 1e-5},
     {"prod", "prod_dx", 0, {IN, DY}, 1e-5},
-    {"gather", "gather_dx", 0, {IN + 1, DY}, 1e-2},
+    {"index_select", "index_select_dx", 0, {IN + 1, DY}, 1e-2},
 };
 
 static const tsri_kernels *reference(void)

@@ -69,7 +69,7 @@ static void test_bad_ids(void **state)
     const tsri_attrs attrs = {0};
     float x[15] = {0}, y[12] = {0};
     int64_t ids[4] = {4, 0, 5, -1};
-    tsri_kernel_desc d = {.op = TSRI_OP_GATHER, .attrs = &attrs, .nin = 2, .nout = 1};
+    tsri_kernel_desc d = {.op = TSRI_OP_INDEX_SELECT, .attrs = &attrs, .nin = 2, .nout = 1};
     d.in[0] = ARG(TSR_F32, 2, 3); /* rows 3 and 4 of 5 */
     d.in[0].gshape[0] = 5;
     d.in[0].offset[0] = 3;
@@ -79,16 +79,16 @@ static void test_bad_ids(void **state)
     d.out[0] = ARG(TSR_F32, 4, 3);
     EACH_IMPL(impl, d.op, 2, {
         says(run(impl, &d, (void *[]){x, ids}, (void *[]){y}),
-             "gather: id 5, element 12 of the ids, is not in 0 <= id < 5");
+             "index_select: id 5, element 12 of the ids, is not in 0 <= id < 5");
     });
-    tsri_kernel_desc b = {.op = TSRI_OP_GATHER_DX, .attrs = &attrs, .nin = 2, .nout = 1};
+    tsri_kernel_desc b = {.op = TSRI_OP_INDEX_SELECT_DX, .attrs = &attrs, .nin = 2, .nout = 1};
     b.in[0] = d.in[1];
     b.in[1] = d.out[0];
     b.out[0] = d.in[0];
     ids[2] = 1;
     EACH_IMPL(impl, b.op, 2, {
         says(run(impl, &b, (void *[]){ids, y}, (void *[]){x}),
-             "gather_dx: id -1, element 13 of the ids, is not in 0 <= id < 5");
+             "index_select_dx: id -1, element 13 of the ids, is not in 0 <= id < 5");
     });
     tsri_kernel_desc o = {.op = TSRI_OP_ONE_HOT, .attrs = &attrs, .nin = 1, .nout = 1};
     o.in[0] = ARG(TSR_I64, 4);
@@ -108,7 +108,7 @@ static void test_other_shards(void **state)
     float x[6] = {1, 2, 3, 4, 5, 6};
     int64_t ids[4] = {4, 0, 3, 1};
     for (int rows = 0; rows <= 2; rows += 2) {
-        tsri_kernel_desc d = {.op = TSRI_OP_GATHER, .attrs = &attrs, .nin = 2, .nout = 1};
+        tsri_kernel_desc d = {.op = TSRI_OP_INDEX_SELECT, .attrs = &attrs, .nin = 2, .nout = 1};
         d.in[0] = ARG(TSR_F32, rows, 3);
         d.in[0].gshape[0] = 5;
         d.in[0].offset[0] = rows ? 3 : 5;
@@ -138,7 +138,7 @@ static void test_threads(void **state)
         ids[i] = i * i % ROWS;
     for (int i = 0; i < IDS * WIDTH; i++)
         dy[i] = (float)sin(i) * (float)(i % 1000);
-    tsri_kernel_desc d = {.op = TSRI_OP_GATHER_DX, .attrs = &attrs, .nin = 2, .nout = 1};
+    tsri_kernel_desc d = {.op = TSRI_OP_INDEX_SELECT_DX, .attrs = &attrs, .nin = 2, .nout = 1};
     d.in[0] = ARG(TSR_I64, IDS);
     d.in[1] = ARG(TSR_F32, IDS, WIDTH);
     d.out[0] = ARG(TSR_F32, ROWS, WIDTH);
@@ -167,7 +167,7 @@ static void test_long_sums(void **state)
     assert_true(ids && dy);
     for (int i = 0; i < N; i++)
         dy[i] = 0.1f;
-    tsri_kernel_desc d = {.op = TSRI_OP_GATHER_DX, .attrs = &attrs, .nin = 2, .nout = 1};
+    tsri_kernel_desc d = {.op = TSRI_OP_INDEX_SELECT_DX, .attrs = &attrs, .nin = 2, .nout = 1};
     d.in[0] = ARG(TSR_I64, N);
     d.in[1] = ARG(TSR_F32, N, 1);
     d.out[0] = ARG(TSR_F32, 2, 1);
@@ -273,7 +273,7 @@ static void test_half(void **state)
     int64_t ids[3] = {1, 0, 1};
     uint8_t cond[6] = {1, 0, 0, 1, 1, 0};
     tsri_attrs attrs = {0};
-    tsri_kernel_desc d = {.op = TSRI_OP_GATHER, .attrs = &attrs, .nin = 2, .nout = 1};
+    tsri_kernel_desc d = {.op = TSRI_OP_INDEX_SELECT, .attrs = &attrs, .nin = 2, .nout = 1};
     d.in[0] = ARG(TSR_F16, 2, 3);
     d.in[1] = ARG(TSR_I64, 3);
     d.out[0] = ARG(TSR_F16, 3, 3);

@@ -220,7 +220,7 @@ static void norm_by_hand(const norm_spec *s, const double *x, double *y, double 
 {
     for (int part = s->parts; part-- > 0;) {
         int64_t first, n;
-        tsr_split(s->rows, s->parts, part, &first, &n);
+        tsr_balanced_split(s->rows, s->parts, part, &first, &n);
         for (int c = 0; c < 2; c++) {
             double m = 0, v = 0;
             for (int64_t i = first; i < first + n; i++)

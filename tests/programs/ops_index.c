@@ -97,7 +97,7 @@ static bool draw_gather(gen *g, pnode *n)
 static tsr_tensor *declare_gather(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)d;
-    return tsr_gather(in[0], (int)n->i[0], in[1]);
+    return tsr_index_select(in[0], (int)n->i[0], in[1]);
 }
 
 static int eval_gather(walk *w, const pnode *n, const int *in)
@@ -106,7 +106,7 @@ static int eval_gather(walk *w, const pnode *n, const int *in)
     return eval_take(w, n, in, (int)(n->i[0] < 0 ? n->i[0] + nd : n->i[0]), -1);
 }
 static const op_def op_gather = {
-    "gather", "tsr_gather($0, #0, $1)", draw_gather, declare_gather, eval_gather, 5};
+    "index_select", "tsr_index_select($0, #0, $1)", draw_gather, declare_gather, eval_gather, 5};
 
 /* i = classes, dtype */
 static bool draw_one_hot(gen *g, pnode *n)

@@ -186,7 +186,7 @@ static int eval_permute_op(walk *w, const pnode *n, const int *in)
 static const op_def op_permute = {"permute",       "tsr_permute($0, ^A)", draw_permute,
                                   declare_permute, eval_permute_op,       4};
 
-static bool draw_broadcast_to(gen *g, pnode *n)
+static bool draw_expand(gen *g, pnode *n)
 {
     if (!gen_begin(g, n, any_x(g, 0, 3)))
         return false;
@@ -203,13 +203,13 @@ static bool draw_broadcast_to(gen *g, pnode *n)
     return count_of(d) <= 200;
 }
 
-static tsr_tensor *declare_broadcast_to(declared *d, const pnode *n, tsr_tensor *const *in)
+static tsr_tensor *declare_expand(declared *d, const pnode *n, tsr_tensor *const *in)
 {
     (void)d;
-    return tsr_broadcast_to(in[0], n->dims[0]);
+    return tsr_expand(in[0], n->dims[0]);
 }
 
-static int eval_broadcast_to(walk *w, const pnode *n, const int *in)
+static int eval_expand(walk *w, const pnode *n, const int *in)
 {
     int64_t count = count_of(n->shape);
     const int32_t *at = eval_spread(w->t, w->g->node[n->in[0]].shape, n->shape);
@@ -218,9 +218,8 @@ static int eval_broadcast_to(walk *w, const pnode *n, const int *in)
         from[i] = (tape_from){0, at ? at[i] : (int32_t)i, 1};
     return tape_move(w->t, count, 1, in, from);
 }
-static const op_def op_broadcast_to = {"broadcast_to",    "tsr_broadcast_to($0, @0)",
-                                       draw_broadcast_to, declare_broadcast_to,
-                                       eval_broadcast_to, 4};
+static const op_def op_expand = {"expand",       "tsr_expand($0, @0)", draw_expand,
+                                 declare_expand, eval_expand,          4};
 
 /* --- joining: i[0] the axis ------------------------------------------------------------------- */
 static bool draw_join(gen *g, pnode *n, bool stack)
@@ -435,7 +434,7 @@ static int eval_pad(walk *w, const pnode *n, const int *in)
 }
 static const op_def op_pad = {"pad", "tsr_pad($0, @0, @1, %0)", draw_pad, declare_pad, eval_pad, 5};
 
-/* One part of a tsr_split_axis that cuts all of the axis: i = axis, n, which, sizes... */
+/* One part of a tsr_split that cuts all of the axis: i = axis, n, which, sizes... */
 static bool draw_split(gen *g, pnode *n)
 {
     if (!gen_begin(g, n, any_x(g, 1, 4)) || !n->shape.ndim)
@@ -458,7 +457,7 @@ static tsr_tensor *declare_split(declared *d, const pnode *n, tsr_tensor *const 
 {
     tsr_tensor *y[4];
     (void)d;
-    tsr_split_axis(in[0], (int)n->i[1], n->i + 3, (int)n->i[0], y);
+    tsr_split(in[0], (int)n->i[1], n->i + 3, (int)n->i[0], y);
     return y[n->i[2]];
 }
 
@@ -472,7 +471,7 @@ static int eval_split(walk *w, const pnode *n, const int *in)
         start[n->i[0]] += n->i[3 + k];
     return eval_cut(w, in[0], xd, n->shape, start, step, 0);
 }
-static const op_def op_split = {"split_axis", "SPLIT", draw_split, declare_split, eval_split, 4};
+static const op_def op_split = {"split", "SPLIT", draw_split, declare_split, eval_split, 4};
 
 /* --- triangles: i[0] the diagonal ------------------------------------------------------------- */
 static bool draw_triangle(gen *g, pnode *n)
@@ -524,7 +523,6 @@ static const op_def op_tril = {"tril",       "tsr_tril($0, #0)", draw_triangle,
                                declare_tril, eval_tril,          2};
 
 extern const op_def *const ops_shape[];
-const op_def *const ops_shape[] = {&op_reshape, &op_flatten,      &op_detach, &op_transpose,
-                                   &op_permute, &op_broadcast_to, &op_concat, &op_stack,
-                                   &op_slice,   &op_narrow,       &op_pad,    &op_split,
-                                   &op_triu,    &op_tril,         NULL};
+const op_def *const ops_shape[] = {&op_reshape, &op_flatten, &op_detach, &op_transpose, &op_permute,
+                                   &op_expand,  &op_concat,  &op_stack,  &op_slice,     &op_narrow,
+                                   &op_pad,     &op_split,   &op_triu,   &op_tril,      NULL};

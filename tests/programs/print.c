@@ -166,8 +166,8 @@ static void put_node(FILE *out, const program *p, const pgraph *g, int at)
         fprintf(out, "}), d%d);\n    tsr_tensor *t%d = d%d[0];\n", at, at, at);
         return;
     }
-    if (!strcmp(name, "split_axis")) {
-        fprintf(out, "    tsr_tensor *d%d[%d];\n    tsr_split_axis(t%d, %d, ((int64_t[]){", at,
+    if (!strcmp(name, "split")) {
+        fprintf(out, "    tsr_tensor *d%d[%d];\n    tsr_split(t%d, %d, ((int64_t[]){", at,
                 (int)n->i[1], n->in[0], (int)n->i[1]);
         for (int i = 0; i < n->i[1]; i++)
             fprintf(out, "%s%lld", i ? ", " : "", (long long)n->i[3 + i]);

@@ -191,7 +191,7 @@ def movement(name, x, node):
         return a.transpose(i[0], i[1]).clone()
     if name == "permute":
         return a.permute(node["axes"]).clone()
-    if name == "broadcast_to":
+    if name == "expand":
         return a.expand(node["shape"]).clone()
     if name == "concat":
         return torch.cat(x, i[0])
@@ -203,13 +203,13 @@ def movement(name, x, node):
         return a.narrow(i[0], i[1], i[2]).clone()
     if name == "pad":
         return F.pad(a, padding(node), value=f[0])
-    if name == "split_axis":
+    if name == "split":
         return torch.split(a, i[3:3 + i[1]], i[0])[i[2]].clone()
     if name in ("triu", "tril"):
         return getattr(torch, name)(a, i[0])
     if name == "embedding":
         return F.embedding(x[1], a, padding_idx=i[1] if i[0] else None)
-    if name == "gather":
+    if name == "index_select":
         axis = i[0] % a.dim()
         taken = a.index_select(axis, x[1].reshape(-1))
         return taken.reshape(a.shape[:axis] + x[1].shape + a.shape[axis + 1:])

@@ -256,7 +256,7 @@ static void test_split(void **state)
             int64_t next = 0;
             for (int part = 0; part < parts; part++) {
                 int64_t offset, length;
-                tsr_split(n, parts, part, &offset, &length);
+                tsr_balanced_split(n, parts, part, &offset, &length);
                 assert_int_equal(offset, next);
                 assert_int_equal(length, n / parts + (part < n % parts ? 1 : 0));
                 next += length;
@@ -264,7 +264,7 @@ static void test_split(void **state)
             assert_int_equal(next, n);
         }
     int64_t offset, length;
-    tsr_split(INT64_MAX, 2, 1, &offset, &length);
+    tsr_balanced_split(INT64_MAX, 2, 1, &offset, &length);
     assert_true(offset == INT64_MAX / 2 + 1 && length == INT64_MAX / 2);
 }
 

@@ -27,7 +27,7 @@ static int64_t row_of(const gather *k, int64_t id)
 
 static tsr_status check(const gather *k, const int64_t *ids)
 {
-    const tsri_arg *a = &k->desc.in[k->desc.op == TSRI_OP_GATHER_DX ? 0 : 1];
+    const tsri_arg *a = &k->desc.in[k->desc.op == TSRI_OP_INDEX_SELECT_DX ? 0 : 1];
     for (int64_t i = 0; i < k->n; i++)
         if (ids[i] < 0 || ids[i] >= k->size)
             return tsri_check_id(&k->desc, a, i, ids[i], k->size);
@@ -123,7 +123,7 @@ static tsr_status gather_dx_run(const tsri_kernel *kernel, void *const *in, void
 
 tsr_status tsri_fast_gather(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    const bool dx = desc->op == TSRI_OP_GATHER_DX;
+    const bool dx = desc->op == TSRI_OP_INDEX_SELECT_DX;
     const tsri_arg *x = dx ? &desc->out[0] : &desc->in[0], *y = dx ? &desc->in[1] : &desc->out[0];
     const tsri_arg *ids = &desc->in[!dx];
     const int axis = desc->attrs->gather.axis;

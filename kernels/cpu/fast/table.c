@@ -46,8 +46,8 @@ const tsri_kernels tsri_kernels_cpu_fast = {
              [TSRI_OP_DROPOUT] = tsri_fast_dropout,
              [TSRI_OP_FILL] = tsri_fast_fill,
              [TSRI_OP_COPY] = tsri_fast_copy,
-             [TSRI_OP_GATHER] = tsri_fast_gather,
-             [TSRI_OP_GATHER_DX] = tsri_fast_gather,
+             [TSRI_OP_INDEX_SELECT] = tsri_fast_gather,
+             [TSRI_OP_INDEX_SELECT_DX] = tsri_fast_gather,
 #define OPTIM(KIND, ...) [TSRI_OP_##KIND] = tsri_fast_optim,
              TSRI_UPDATE_LIST(OPTIM)
 #undef OPTIM

@@ -152,9 +152,9 @@ static tsr_status gather_dx_run(const tsri_kernel *k, void *const *in, void *con
 
 /* --- making them ------------------------------------------------------------------------------ */
 
-tsr_status tsri_ref_gather(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+tsr_status tsri_ref_index_select(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    const bool dx = d->op == TSRI_OP_GATHER_DX;
+    const bool dx = d->op == TSRI_OP_INDEX_SELECT_DX;
     const tsri_arg *x = dx ? &d->out[0] : &d->in[0], *y = dx ? &d->in[1] : &d->out[0];
     if (d->in[!dx].dtype != TSR_I64 || x->dtype != y->dtype || (dx && !tsri_ref_is_float(x->dtype)))
         return tsri_ref_decline(d);
@@ -180,7 +180,7 @@ tsr_status tsri_ref_gather(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
     *out_kernel = &v->ref.base;
     return TSR_OK;
 }
-TSRI_REF_SAME(gather_dx, gather);
+TSRI_REF_SAME(index_select_dx, index_select);
 
 /* --- one_hot ---------------------------------------------------------------------------------- */
 

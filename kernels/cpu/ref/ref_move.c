@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ops that only move elements, by their size: copy, assign, broadcast_to, permute, reshape. */
+/* Ops that only move elements, by their size: copy, assign, expand, permute, reshape. */
 #include "kernels/cpu/ref/ref.h"
 
 #include <string.h>
@@ -54,7 +54,7 @@ tsr_status tsri_ref_copy(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel *
         return tsri_ref_decline(d);
     return tsri_ref_create_map(mem, d, copy_row, out_kernel);
 }
-TSRI_REF_SAME(broadcast_to, copy);
+TSRI_REF_SAME(expand, copy);
 TSRI_REF_SAME(assign, copy);
 
 tsr_status tsri_ref_permute(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)

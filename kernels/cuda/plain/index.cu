@@ -78,7 +78,8 @@ static tsr_status gather_run(const tsri_cuda_kernel *k, void *const *in, void *c
     return tsri_cuda_launched(k);
 }
 
-tsr_status tsri_plain_gather(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+tsr_status tsri_plain_index_select(tsri_mem *mem, const tsri_kernel_desc *d,
+                                   tsri_kernel **out_kernel)
 {
     const tsri_arg *x = &d->in[0], *ids = &d->in[1], *y = &d->out[0];
     if (ids->dtype != TSR_I64 || x->dtype != y->dtype)
@@ -146,7 +147,8 @@ static tsr_status gather_dx_run(const tsri_cuda_kernel *k, void *const *in, void
     return tsri_cuda_launched(k);
 }
 
-tsr_status tsri_plain_gather_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+tsr_status tsri_plain_index_select_dx(tsri_mem *mem, const tsri_kernel_desc *d,
+                                      tsri_kernel **out_kernel)
 {
     const tsri_arg *ids = &d->in[0], *dy = &d->in[1], *dx = &d->out[0];
     if (ids->dtype != TSR_I64 || dx->dtype != dy->dtype || !tsri_cuda_is_float(dx->dtype))

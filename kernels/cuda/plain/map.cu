@@ -281,8 +281,7 @@ static tsr_status broadcast_run(const tsri_cuda_kernel *k, void *const *in, void
     return tsri_cuda_box_run(&((const spread *)k)->box, out[0], in[0], k->stream);
 }
 
-tsr_status tsri_plain_broadcast_to(tsri_mem *mem, const tsri_kernel_desc *d,
-                                   tsri_kernel **out_kernel)
+tsr_status tsri_plain_expand(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
     if (d->in[0].dtype != d->out[0].dtype)
         return tsri_cuda_decline(d);

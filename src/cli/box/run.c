@@ -39,7 +39,7 @@ static part part_of(const box *b, const box_end *end, int index)
         int64_t offset, length;
         switch ((tsr_sbp_kind)end->sbp.d[d].kind) {
         case TSR_SBP_SPLIT:
-            tsr_split(p.shape.d[end->sbp.d[d].arg], k, at, &offset, &length);
+            tsr_balanced_split(p.shape.d[end->sbp.d[d].arg], k, at, &offset, &length);
             p.offset[end->sbp.d[d].arg] += offset;
             p.shape.d[end->sbp.d[d].arg] = length;
             break;

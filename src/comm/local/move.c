@@ -91,8 +91,8 @@ static tsr_status move_segment(const mover *mv, int i)
 static tsri_walk part_of(const mover *mv, int i, int m)
 {
     int64_t offset, length;
-    tsr_split(tsr_dims_count(mv->coll->seg[mv->first + i].shape), mv->g->pub.nranks, m, &offset,
-              &length);
+    tsr_balanced_split(tsr_dims_count(mv->coll->seg[mv->first + i].shape), mv->g->pub.nranks, m,
+                       &offset, &length);
     return tsri_walk_flat(offset, length);
 }
 

@@ -12,7 +12,7 @@ tsri_box tsri_box_piece(tsr_dims shape, int axis, int n, int i)
     for (int a = 0; a < shape.ndim; a++)
         box.length[a] = shape.d[a];
     if (axis >= 0)
-        tsr_split(shape.d[axis], n, i, &box.offset[axis], &box.length[axis]);
+        tsr_balanced_split(shape.d[axis], n, i, &box.offset[axis], &box.length[axis]);
     return box;
 }
 

@@ -90,14 +90,14 @@ tsri_nccl_place tsri_nccl_stage(tsri_nccl_build *b, int64_t bytes);
 static inline int64_t tsri_nccl_length(int64_t length, int n, int i)
 {
     int64_t offset, count;
-    tsr_split(length, n, i, &offset, &count);
+    tsr_balanced_split(length, n, i, &offset, &count);
     return count;
 }
 
 static inline int64_t tsri_nccl_offset(int64_t length, int n, int i)
 {
     int64_t offset, count;
-    tsr_split(length, n, i, &offset, &count);
+    tsr_balanced_split(length, n, i, &offset, &count);
     return offset;
 }
 

@@ -21,7 +21,7 @@ static void split_rows(const tsri_rank_rows *rows, int64_t n, int64_t *out_first
     int64_t first = 0;
     for (int i = 0; i < rows->ndim; i++) {
         int64_t offset;
-        tsr_split(n, rows->parts[i], rows->part[i], &offset, &n);
+        tsr_balanced_split(n, rows->parts[i], rows->part[i], &offset, &n);
         first += offset;
     }
     *out_first = first;

@@ -289,7 +289,7 @@ static int64_t groups_here(const builder *b, const tsri_op *op)
         int k = tsr_placement_dim(op->placement, d);
         inner /= k;
         if (sig->split[d] >> index & 1)
-            tsr_split(groups, k, at / inner % k, &offset, &groups);
+            tsr_balanced_split(groups, k, at / inner % k, &offset, &groups);
     }
     return groups;
 }

@@ -129,7 +129,7 @@ static tsr_status equals_global(tsr_world *w, void *arg)
     CHECK(info.bucket_cap_bytes == 25 << 20 && info.first_bucket_bytes == 1 << 20);
     CHECK(info.run_s > 0 && info.run_s <= spent_s);
     CHECK(info.overlap_s >= 0 && info.overlap_s <= info.comm_s && info.comm_s <= spent_s);
-    CHECK(tsr_optimizer_step(opt_mine) == STEPS);
+    CHECK(tsr_optimizer_steps(opt_mine) == STEPS);
     return tsr_ddp_close(&ddp);
 }
 

@@ -121,7 +121,7 @@ static int list_elements(const boxing *b, tsr_sbp s, int rank, int *out)
         for (int i = b->dims.ndim - 1; i >= 0; at /= b->dims.d[i], i--)
             if (s.d[0].kind == TSR_SBP_SPLIT && s.d[0].arg == i) {
                 here = at % b->dims.d[i];
-                tsr_split(b->dims.d[i], b->nranks, rank, &offset, &length);
+                tsr_balanced_split(b->dims.d[i], b->nranks, rank, &offset, &length);
             }
         if (here >= offset && here < offset + length)
             out[n++] = e;
@@ -233,7 +233,8 @@ static tsr_status fetch_all(boxing *b, tsr_plan *plan, int rank)
                 TSRI_TRY(tsr_fetch_shard(plan, name, data, (size_t)n * tsr_dtype_size(dtypes[t]),
                                          &dims));
                 if (s.d[0].kind == TSR_SBP_SPLIT)
-                    tsr_split(want.d[s.d[0].arg], b->nranks, rank, &offset, &want.d[s.d[0].arg]);
+                    tsr_balanced_split(want.d[s.d[0].arg], b->nranks, rank, &offset,
+                                       &want.d[s.d[0].arg]);
                 CHECK(tsr_dims_equal(dims, want));
                 for (int i = 0; i < n; i++)
                     b->result[t][from][to][rank][i] = load(dtypes[t], data, i);

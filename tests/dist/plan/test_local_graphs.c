@@ -282,7 +282,7 @@ static tsr_status own_training(tsr_world *w, void *arg)
     tsr_plan *plan;
     TSRI_TRY(train_plan(w, p, true, 1 + rank, net, opt, rank % 2, &plan));
     TSRI_TRY(train(plan, 1 + rank, rank, STEPS, own));
-    CHECK(tsr_optimizer_step(opt) == STEPS);
+    CHECK(tsr_optimizer_steps(opt) == STEPS);
     CHECK(own[STEPS - 1] < own[0]);
     TSRI_TRY(tsr_variable_get(tsr_module_find(net, "weight"), weight, sizeof weight));
     for (int r = 0; r < n; r++) {

@@ -237,8 +237,8 @@ static tsr_status shard_body(tsr_world *w, void *arg)
         tsr_dims dims;
         for (int i = 0; i < ROWS * COLS; i++)
             data[i] = i + 100 * pass;
-        tsr_split(ROWS, n, rank, &begin, &rows);
-        tsr_split(COLS, n, rank, &first, &columns);
+        tsr_balanced_split(ROWS, n, rank, &begin, &rows);
+        tsr_balanced_split(COLS, n, rank, &first, &columns);
         if (pass == 0)
             TSRI_TRY(tsr_feed(plan, "x", data, sizeof data));
         else
@@ -385,7 +385,7 @@ static tsr_status interleaved_body(tsr_world *w, void *arg)
         }
         TSRI_TRY(run(m.small, 5, i, &mine.small[i]));
     }
-    CHECK(tsr_optimizer_step(m.opt) == 2 * STEPS);
+    CHECK(tsr_optimizer_steps(m.opt) == 2 * STEPS);
     if (tsr_world_rank(w) == 0)
         *all = mine;
     return TSR_OK;

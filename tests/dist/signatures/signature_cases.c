@@ -439,7 +439,7 @@ static void permute(sc_graph *s)
     grad(s, tsr_transpose(x, 0, 1), x);
 }
 
-static void broadcast_to(sc_graph *s)
+static void expand(sc_graph *s)
 {
     static const struct {
         tsr_dims from, to;
@@ -450,7 +450,7 @@ static void broadcast_to(sc_graph *s)
     };
     for (int i = 0; i < (int)(sizeof pair / sizeof *pair); i++) {
         tsr_tensor *x = spread(s, pair[i].from);
-        grad(s, tsr_broadcast_to(x, pair[i].to), x);
+        grad(s, tsr_expand(x, pair[i].to), x);
     }
 }
 
@@ -560,9 +560,9 @@ const sc_case sc_cases[] = {
     {"random", true, random_numbers},
     {"reshape", true, reshape},
     {"permute", true, permute},
-    {"broadcast_to", true, broadcast_to},
+    {"expand", true, expand},
     {"copies", true, copies},
-    {"gather", true, sc_gather},
+    {"index_select", true, sc_gather},
     {"where", true, sc_where},
     {"comparisons", true, sc_compare},
     {"concat", true, sc_concat},

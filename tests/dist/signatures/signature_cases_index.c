@@ -19,9 +19,9 @@ static void grad(sc_graph *s, tsr_tensor *y, tsr_tensor *x)
 static void gather_of(sc_graph *s, tsr_dims dims, int axis, tsr_dims ids)
 {
     tsr_tensor *x = spread(s, dims), *i = sc_make(s, TSR_I64, ids, SC_LABEL);
-    grad(s, tsr_gather(x, axis, i), x);
-    tsr_gather(sc_make(s, TSR_I64, dims, SC_WHOLE), axis, i);
-    tsr_gather(sc_make(s, TSR_BOOL, dims, SC_FEW), axis, i);
+    grad(s, tsr_index_select(x, axis, i), x);
+    tsr_index_select(sc_make(s, TSR_I64, dims, SC_WHOLE), axis, i);
+    tsr_index_select(sc_make(s, TSR_BOOL, dims, SC_FEW), axis, i);
 }
 
 void sc_gather(sc_graph *s)
@@ -106,7 +106,7 @@ static void concat_of(sc_graph *s, tsr_dims a, tsr_dims b, tsr_dims c, int axis)
     tsr_concat(2, f, axis);
     const int64_t sizes[3] = {a.d[axis], b.d[axis], c.d[axis]};
     tsr_tensor *whole = tsr_concat(3, x, axis), *part[3];
-    tsr_split_axis(whole, 3, sizes, axis, part);
+    tsr_split(whole, 3, sizes, axis, part);
     sc_grads(s, part[1], 1, &whole);
 }
 

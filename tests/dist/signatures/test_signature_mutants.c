@@ -60,7 +60,7 @@ static const char *excuse(const tally *t, const sg_entry *e)
         if (e->v.kind == TSRI_OP_BN_PARAM_GRAD)
             return "an axis of size 1: one part has all of it";
     }
-    if (!strcmp(t->what, "offsets ignored") && e->v.kind == TSRI_OP_GATHER &&
+    if (!strcmp(t->what, "offsets ignored") && e->v.kind == TSRI_OP_INDEX_SELECT &&
         e->v.out_dtype[0] == TSR_BOOL)
         return "the split that needs them makes a sum of bools";
     return NULL;

@@ -58,7 +58,7 @@ static void set_sizes(other *o, int d, int coordinate)
         for (int i = 0; i < d; i++) {
             after /= o->dim[i];
             if (o->now.split[i] >> l & 1)
-                tsr_split(size, o->dim[i], left / after, &offset, &size);
+                tsr_balanced_split(size, o->dim[i], left / after, &offset, &size);
             left %= after;
         }
         o->rule.index[l].size = o->rule.index[l].lesser = size;
@@ -220,7 +220,7 @@ static bool splits_to_nothing(const tsri_rule *rule, const tsri_nd_signature *si
         int64_t size = rule->index[l].size, offset;
         for (int d = 0; d < mesh[0]; d++)
             if (sig->split[d] >> l & 1)
-                tsr_split(size, mesh[1 + d], mesh[1 + d] - 1, &offset, &size);
+                tsr_balanced_split(size, mesh[1 + d], mesh[1 + d] - 1, &offset, &size);
         any |= size == 0;
     }
     return any;
@@ -322,7 +322,7 @@ static void test_faults(void **state)
         bool offset = strchr(e->text.text, '@') != NULL;
         bool groups = e->v.groups > 0 && e->v.groups % 4 == 0; /* split twice over 2x2 */
         /* P(sum) of bools does not exist, and with it no signature that splits a table of them. */
-        bool table = e->v.kind == TSRI_OP_GATHER && e->v.out_dtype[0] == TSR_BOOL;
+        bool table = e->v.kind == TSRI_OP_INDEX_SELECT && e->v.out_dtype[0] == TSR_BOOL;
         if (e->real != TSR_F64 || !sg_can_tell(e) || table || !(offset || groups))
             continue;
         tried[!offset]++;

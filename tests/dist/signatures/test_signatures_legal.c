@@ -97,7 +97,8 @@ static bool has_empty_part(const sg_entry *e, const tsri_nd_signature *sig, cons
         int64_t offset;
         for (int d = 0; d < 2; d++)
             if (s->d[d].kind == TSR_SBP_SPLIT)
-                tsr_split(dims.d[s->d[d].arg], mesh[d], mesh[d] - 1, &offset, &dims.d[s->d[d].arg]);
+                tsr_balanced_split(dims.d[s->d[d].arg], mesh[d], mesh[d] - 1, &offset,
+                                   &dims.d[s->d[d].arg]);
         empty |= tsr_dims_count(dims) == 0;
     }
     return empty;
@@ -158,10 +159,10 @@ static const pick picks[] = {
     {TSRI_OP_REDUCE, {{3, {5, 4, 7}}}, {2, {5, 7}}, {0, 0}},
     {TSRI_OP_REDUCE, {{3, {5, 4, 7}}}, {1, {4}}, {0, 0}},
     {TSRI_OP_REDUCE, {{3, {5, 4, 7}}}, {3, {5, 1, 7}}, {0, 0}},
-    {TSRI_OP_BROADCAST_TO, {{1, {4}}}, {3, {5, 7, 4}}, {0, 0}},
+    {TSRI_OP_EXPAND, {{1, {4}}}, {3, {5, 7, 4}}, {0, 0}},
     {TSRI_OP_PERMUTE, {{3, {5, 4, 3}}}, {3, {3, 5, 4}}, {0, 0}},
-    {TSRI_OP_GATHER, {{2, {5, 4}}, {1, {7}}}, {2, {7, 4}}, {25, 25}},
-    {TSRI_OP_GATHER, {{2, {7, 3}}, {2, {4, 5}}}, {3, {4, 5, 3}}, {36, 36}},
+    {TSRI_OP_INDEX_SELECT, {{2, {5, 4}}, {1, {7}}}, {2, {7, 4}}, {25, 25}},
+    {TSRI_OP_INDEX_SELECT, {{2, {7, 3}}, {2, {4, 5}}}, {3, {4, 5, 3}}, {36, 36}},
     {TSRI_OP_RESHAPE, {{2, {8, 4}}}, {3, {2, 4, 4}}, {0, 0}},
     {TSRI_OP_RESHAPE, {{3, {2, 4, 4}}}, {2, {8, 4}}, {0, 0}},
     {TSRI_OP_RESHAPE, {{2, {6, 4}}}, {2, {4, 6}}, {0, 0}},

@@ -128,7 +128,7 @@ static tsri_arg make_arg(tsr_dims dims, tsr_dtype dtype, const tsr_sbp *s, const
         if (s->d[d].kind != TSR_SBP_SPLIT)
             continue;
         int axis = s->d[d].arg;
-        tsr_split(a.shape[axis], how->dim[d], at[d], &offset, &a.shape[axis]);
+        tsr_balanced_split(a.shape[axis], how->dim[d], at[d], &offset, &a.shape[axis]);
         a.offset[axis] = offset + (how->fault == VF_INNER_OFFSET ? 0 : a.offset[axis]);
     }
     int64_t stride = 1;
@@ -148,7 +148,7 @@ static int64_t groups_of(const vf_op *op, const vf_how *how, int part)
     locate(how, part, at);
     for (int d = 0; d < how->ndim; d++)
         if (how->split_groups >> d & 1) {
-            tsr_split(groups, how->dim[d], at[d], &offset, &groups);
+            tsr_balanced_split(groups, how->dim[d], at[d], &offset, &groups);
             if (how->fault == VF_OUTER_GROUPS)
                 break;
         }

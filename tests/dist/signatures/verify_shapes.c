@@ -250,11 +250,11 @@ static bool index_fits(const tsri_kernel_desc *d)
                broadcasts(&in[2], &out[0]);
     case TSRI_OP_MASK:
         return broadcasts(&in[0], &out[0]) && same(&in[1], &out[0]);
-    case TSRI_OP_GATHER:
+    case TSRI_OP_INDEX_SELECT:
         return gathers(&in[0], &in[1], &out[0], d->attrs->gather.axis);
     case TSRI_OP_ONE_HOT:
         return reduces(&out[0], &in[0], 1u << in[0].ndim, false);
-    case TSRI_OP_GATHER_DX:
+    case TSRI_OP_INDEX_SELECT_DX:
         return gathers(&out[0], &in[0], &in[1], d->attrs->gather.axis);
     default:
         return norm_fits(d);
@@ -377,7 +377,7 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
         return all_same(d, d->nin - 1) && whole(&in[d->nin - 1]);
     case TSRI_OP_BINARY:
         return broadcasts(&in[0], &out[0]) && broadcasts(&in[1], &out[0]);
-    case TSRI_OP_BROADCAST_TO:
+    case TSRI_OP_EXPAND:
         return broadcasts(&in[0], &out[0]);
     case TSRI_OP_REDUCE:
         return reduces(&in[0], &out[0], d->attrs->reduce.axes, d->attrs->reduce.keepdim);

@@ -210,7 +210,7 @@ static void test_values(void **state)
     assert_int_equal(e->fetch.n, 1);
     assert_string_equal(e->fetch.refs[0].name, "x");
     tsri_experiment_destroy(e);
-    e = parse_ok(GRAPH "  y: {op: split_axis, in: x, sizes: [1, 1]}\n");
+    e = parse_ok(GRAPH "  y: {op: split, in: x, sizes: [1, 1]}\n");
     assert_int_equal(e->fetch.n, 2);
     assert_string_equal(e->fetch.refs[1].name, "y.1");
     tsri_experiment_destroy(e);

@@ -72,7 +72,7 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(std, "in: x, axes: 0, keepdim: true", tsr_std(s->x, TSR_AXES(0), true, 1))                \
     ROW(concat, "in: [x, y, x], axis: 1", tsr_concat(3, (tsr_tensor *[]){s->x, s->y, s->x}, 1))   \
     ROW(stack, "in: [x, y]", tsr_stack(2, (tsr_tensor *[]){s->x, s->y}, 0))                       \
-    ROW(split_axis, "in: x, sizes: [1, 3, 2], axis: -1, sbp: B", split_x(s))                      \
+    ROW(split, "in: x, sizes: [1, 3, 2], axis: -1, sbp: B", split_x(s))                           \
     ROW(slice, "in: x, starts: [1, -2], steps: [2, 1]",                                           \
         tsr_slice(s->x, TSR_DIMS(1, -2), TSR_DIMS(INT64_MAX, INT64_MAX), TSR_DIMS(2, 1)))         \
     ROW(narrow, "in: x, axis: 1, start: 2, length: 3", tsr_narrow(s->x, 1, 2, 3))                 \
@@ -81,7 +81,7 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(tril, "in: x", tsr_tril(s->x, 0))                                                         \
     ROW(embedding, "in: [m, l], padding_idx: 2",                                                  \
         tsr_embedding(s->m, s->l, TSR_EMBEDDING_OPTS(.has_padding_idx = true, .padding_idx = 2))) \
-    ROW(gather, "in: [x, l], axis: 1", tsr_gather(s->x, 1, s->l))                                 \
+    ROW(index_select, "in: [x, l], axis: 1", tsr_index_select(s->x, 1, s->l))                     \
     ROW(one_hot, "in: l, classes: 3", tsr_one_hot(s->l, 3, TSR_F32))                              \
     ROW(to_global, "in: x, sbp: P(max)", tsr_to_global(s->x, NULL, TSR_P_MAX))                    \
     ROW(neg, "in: x", tsr_neg(s->x))                                                              \
@@ -152,13 +152,13 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(detach, "in: i", tsr_detach(s->i))                                                        \
     ROW(transpose, "in: i, a: 0, b: -1", tsr_transpose(s->i, 0, -1))                              \
     ROW(permute, "in: i, order: [3, 2, 1, 0]", tsr_permute(s->i, TSR_AXES(3, 2, 1, 0)))           \
-    ROW(broadcast_to, "in: x, shape: [3, 4, 6]", tsr_broadcast_to(s->x, TSR_DIMS(3, 4, 6)))
+    ROW(expand, "in: x, shape: [3, 4, 6]", tsr_expand(s->x, TSR_DIMS(3, 4, 6)))
 
 static tsr_tensor *split_x(const sources *s)
 {
     tsr_tensor *y[3];
     const int64_t sizes[3] = {1, 3, 2};
-    tsr_split_axis(s->x, 3, sizes, -1, y);
+    tsr_split(s->x, 3, sizes, -1, y);
     for (int i = 0; i < 3; i++)
         y[i] = tsr_to_global(y[i], NULL, TSR_B);
     return y[2];
@@ -200,7 +200,7 @@ static void check_row(tsr_world *w, int r)
     tsri_program *p;
     sources s;
     snprintf(text, sizeof text, SOURCES "  t: {op: %s, %s}\nfetch: %s\n", rows[r].op, rows[r].entry,
-             strcmp(rows[r].op, "split_axis") ? "t" : "t.2");
+             strcmp(rows[r].op, "split") ? "t" : "t.2");
     if (tsri_experiment_parse("f.yaml", text, strlen(text), 0, NULL, &e) != TSR_OK ||
         tsri_program_build(e, w, NULL, &p) != TSR_OK)
         fail_msg("%s: %s", rows[r].op, tsr_last_error());

@@ -147,7 +147,7 @@ static void test_results(void **state)
         {"c", 5, {2, 3, 1, 5, 6}}, {"l", 1, {13}},     {"m", 2, {12, 23}},       {"n", 2, {8, 17}}};
     run(HEAD "graph:\n"
              "  x: {op: constant, value: [1, 2, 3], sbp: S(0)}\n"
-             "  s: {op: split_axis, in: x, sizes: [1, 2], sbp: B}\n"
+             "  s: {op: split, in: x, sizes: [1, 2], sbp: B}\n"
              "  p: {op: constant, value: [5, 6], sbp: P}\n"
              "  c: {op: concat, in: [s.1, s.0, p]}\n"
              "  q: {op: mul, in: [s.1, s.1], sbp: S(0)}\n"

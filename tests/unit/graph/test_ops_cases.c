@@ -42,7 +42,7 @@ static tsr_tensor *split_of(tsr_dims dims, int n, int axis)
     int64_t whole = axis < dims.ndim ? dims.d[axis < 0 ? axis + dims.ndim : axis] : 0;
     for (int i = 0; i < n; i++)
         sizes[i] = whole / n + (i < whole % n);
-    tsr_split_axis(f32(dims), n, sizes, axis, parts);
+    tsr_split(f32(dims), n, sizes, axis, parts);
     return parts[n - 1];
 }
 

@@ -31,7 +31,7 @@ static void test_shapes_elementwise(void **state)
     is(tsr_detach(x), TSR_F32, D(2, 3, 4));
     is(tsr_transpose(x, 0, -1), TSR_F32, D(4, 3, 2));
     is(tsr_permute(x, TSR_AXES(1, 2, 0)), TSR_F32, D(3, 4, 2));
-    is(tsr_broadcast_to(f32(D(3, 1)), D(2, 3, 4)), TSR_F32, D(2, 3, 4));
+    is(tsr_expand(f32(D(3, 1)), D(2, 3, 4)), TSR_F32, D(2, 3, 4));
     is(tsr_dropout(x, 0.5), TSR_F32, D(2, 3, 4));
     shows(tsr_dropout(x, 0), x);
     is(tsr_uniform(g, "u", TSR_F32, D(5, 7), place, TSR_S(1), 0, 1), TSR_F32, D(5, 7));
@@ -99,7 +99,7 @@ static void test_errors_shapes(void **state)
     FAILS(TSR_ERR_SHAPE, "has 6 elements, which are not those of (4,2)",
           tsr_reshape(f32(D(2, 3)), D(4, 2)));
     FAILS(TSR_ERR_SHAPE, "one axis may be -1", tsr_reshape(f32(D(2, 3)), D(-1, -1)));
-    FAILS(TSR_ERR_SHAPE, "grow from 1", tsr_broadcast_to(f32(D(2, 3)), D(4, 3)));
+    FAILS(TSR_ERR_SHAPE, "grow from 1", tsr_expand(f32(D(2, 3)), D(4, 3)));
     FAILS(TSR_ERR_SHAPE, "3 groups must divide",
           tsr_conv2d(f32(D(1, 4, 5, 5)), f32(D(6, 1, 3, 3)), NULL, TSR_CONV2D_OPTS(.groups = 3)));
     FAILS(TSR_ERR_SHAPE, "with 2 groups the weight must be (6,2,3,3)",
@@ -213,8 +213,8 @@ static void test_rules_elementwise(void **state)
     derives(TSRI_OP_REDUCE, "S0->S0; S1->Pmin; S2->S1; Pmin->Pmin", NULL);
     tsr_argmax(x, 1);
     derives(TSRI_OP_ARGMAX, "S0->S0; S2->S1", NULL);
-    tsr_broadcast_to(k, D(5, 7, 4));
-    derives(TSRI_OP_BROADCAST_TO, "B->S0; S0->S1; B->S2; P->P", NULL);
+    tsr_expand(k, D(5, 7, 4));
+    derives(TSRI_OP_EXPAND, "B->S0; S0->S1; B->S2; P->P", NULL);
     tsr_permute(x, TSR_AXES(2, 0, 1));
     derives(TSRI_OP_PERMUTE, "S0->S1; S1->S2; S2->S0; P->P; Pmax->Pmax; Pmin->Pmin", NULL);
     tsr_reshape(f32(D(8, 4)), D(2, 4, 4));

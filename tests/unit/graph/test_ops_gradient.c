@@ -213,7 +213,7 @@ static void test_reduce(void **state)
     CHECK(0.2, 2, tsr_norm(x64(D(3, 4)), 1, TSR_AXES(0), true));
     CHECK(0.2, 2, tsr_norm(x64(D(3, 4)), 3, TSR_ALL_AXES, false));
     CHECK(0.2, 2, tsr_norm(x64(D(3, 4)), INFINITY, TSR_AXES(1), false));
-    CHECK(-2, 2, tsr_broadcast_to(x64(D(3, 1)), D(2, 3, 4)));
+    CHECK(-2, 2, tsr_expand(x64(D(3, 1)), D(2, 3, 4)));
     /* At 0 the norm's gradient is 0, not 0/0. */
     start(true);
     check(tsr_norm(tsr_mul_scalar(x64(D(3)), 0), 2, TSR_ALL_AXES, false), 1, 2);
@@ -422,7 +422,7 @@ static void test_cuts(void **state)
     x[0] = x64(D(2, 3)), x[1] = x64(D(2, 3));
     check(tsr_stack(2, x, -1), -2, 2);
     start(true);
-    tsr_split_axis(x64(D(6, 2)), 3, (const int64_t[]){1, 3, 2}, 0, part);
+    tsr_split(x64(D(6, 2)), 3, (const int64_t[]){1, 3, 2}, 0, part);
     check(tsr_mul(tsr_sum(part[2], TSR_AXES(0), false), part[0]), -2, 2);
     CHECK(-2, 2, tsr_slice(x64(D(5, 7)), D(1, -6), D(-1, 99), D(1, 2)));
     CHECK(-2, 2, tsr_narrow(x64(D(3, 5)), 1, -3, 2));
@@ -439,7 +439,7 @@ static void test_cuts(void **state)
     int64_t sizes[30];
     for (int i = 0; i < 30; i++)
         sizes[i] = 1;
-    tsr_split_axis(one, 30, sizes, 0, many);
+    tsr_split(one, 30, sizes, 0, many);
     for (int i = 0; i < 30; i += 2)
         many[i] = tsr_mul(many[i], many[i + 1]);
     check(tsr_concat(30, many, 0), -2, 2);
@@ -450,8 +450,8 @@ static void test_index(void **state)
     (void)state;
     tsr_dims ids = D(4), two = D(2, 2);
     CHECK(-2, 2, tsr_embedding(x64(D(5, 3)), input(TSR_I64, ids), NULL));
-    CHECK(-2, 2, tsr_gather(x64(D(2, 3, 2)), 1, input(TSR_I64, two)));
-    CHECK(-2, 2, tsr_gather(x64(D(2, 4)), -1, input(TSR_I64, ids)));
+    CHECK(-2, 2, tsr_index_select(x64(D(2, 3, 2)), 1, input(TSR_I64, two)));
+    CHECK(-2, 2, tsr_index_select(x64(D(2, 4)), -1, input(TSR_I64, ids)));
 }
 
 /* --- values of what is composed --------------------------------------------------------------- */

@@ -11,20 +11,20 @@ static void test_gather(void **state)
     (void)state;
     start(true);
     tsr_tensor *x = f32(D(3, 5, 2)), *ids = make(TSR_I64, D(7, 4)), *dx;
-    is(tsr_gather(x, 1, ids), TSR_F32, D(3, 7, 4, 2));
-    is(tsr_gather(x, -1, make(TSR_I64, TSR_SCALAR)), TSR_F32, D(3, 5));
-    is(tsr_gather(make(TSR_BOOL, D(4)), 0, ids), TSR_BOOL, D(7, 4));
+    is(tsr_index_select(x, 1, ids), TSR_F32, D(3, 7, 4, 2));
+    is(tsr_index_select(x, -1, make(TSR_I64, TSR_SCALAR)), TSR_F32, D(3, 5));
+    is(tsr_index_select(make(TSR_BOOL, D(4)), 0, ids), TSR_BOOL, D(7, 4));
     tsr_tensor *table = f32(D(5, 3));
     is(tsr_embedding(table, ids, NULL), TSR_F32, D(7, 4, 3));
-    derives(TSRI_OP_GATHER, "B,S0->S0; B,S1->S1; S1,B->S2; S0,B->P; P,B->P", NULL);
+    derives(TSRI_OP_INDEX_SELECT, "B,S0->S0; B,S1->S1; S1,B->S2; S0,B->P; P,B->P", NULL);
     tsr_gradients(
         tsr_embedding(table, ids, TSR_EMBEDDING_OPTS(.has_padding_idx = true, .padding_idx = -1)),
         1, &table, &dx);
     is(dx, TSR_F32, D(5, 3));
-    derives(TSRI_OP_GATHER_DX, "S0,S0->P; S1,S1->P; B,S2->S1; B,B->S0; B,P->P", NULL);
-    assert_int_equal(last_of(TSRI_OP_GATHER_DX)->attrs.gather.pad, 4);
-    tsr_gather(x, 1, make(TSR_I64, D(6)));
-    derives(TSRI_OP_GATHER, "S0,B->S0; B,S0->S1; S2,B->S2; S1,B->P; P,B->P", NULL);
+    derives(TSRI_OP_INDEX_SELECT_DX, "S0,S0->P; S1,S1->P; B,S2->S1; B,B->S0; B,P->P", NULL);
+    assert_int_equal(last_of(TSRI_OP_INDEX_SELECT_DX)->attrs.gather.pad, 4);
+    tsr_index_select(x, 1, make(TSR_I64, D(6)));
+    derives(TSRI_OP_INDEX_SELECT, "S0,B->S0; B,S0->S1; S2,B->S2; S1,B->P; P,B->P", NULL);
 }
 
 static void test_gather_errors(void **state)
@@ -37,11 +37,12 @@ static void test_gather_errors(void **state)
     FAILS(TSR_ERR_INVALID, "padding_idx is 5; legal for (5,3) are -5 to 4",
           tsr_embedding(f32(D(5, 3)), make(TSR_I64, D(2)),
                         TSR_EMBEDDING_OPTS(.has_padding_idx = true, .padding_idx = 5)));
-    FAILS(TSR_ERR_SHAPE, "gather: axis 2 of (5,3); legal are -2 to 1",
-          tsr_gather(f32(D(5, 3)), 2, make(TSR_I64, D(2))));
-    FAILS(TSR_ERR_SHAPE, "axis 0 of a scalar", tsr_gather(f32(TSR_SCALAR), 0, make(TSR_I64, D(2))));
+    FAILS(TSR_ERR_SHAPE, "index_select: axis 2 of (5,3); legal are -2 to 1",
+          tsr_index_select(f32(D(5, 3)), 2, make(TSR_I64, D(2))));
+    FAILS(TSR_ERR_SHAPE, "axis 0 of a scalar",
+          tsr_index_select(f32(TSR_SCALAR), 0, make(TSR_I64, D(2))));
     FAILS(TSR_ERR_SHAPE, "make 9 axes; at most 8 are possible",
-          tsr_gather(f32(D(1, 1, 1, 1, 1)), 0, make(TSR_I64, D(1, 1, 1, 1, 1))));
+          tsr_index_select(f32(D(1, 1, 1, 1, 1)), 0, make(TSR_I64, D(1, 1, 1, 1, 1))));
 }
 
 /* --- where, comparisons ----------------------------------------------------------------------- */
@@ -96,11 +97,11 @@ static void test_cuts(void **state)
     y[0] = y[1] = x[0];
     is(tsr_stack(2, y, -1), TSR_F32, D(5, 2, 7, 2));
     is(tsr_stack(1, y, 0), TSR_F32, D(1, 5, 2, 7));
-    tsr_split_axis(x[1], 3, (const int64_t[]){2, 0, 1}, 1, y);
+    tsr_split(x[1], 3, (const int64_t[]){2, 0, 1}, 1, y);
     is(y[0], TSR_F32, D(5, 2, 7));
     is(y[1], TSR_F32, D(5, 0, 7));
     is(y[2], TSR_F32, D(5, 1, 7));
-    tsr_split_axis(x[1], 1, (const int64_t[]){3}, 1, y);
+    tsr_split(x[1], 1, (const int64_t[]){3}, 1, y);
     shows(y[0], x[1]);
     is(tsr_slice(x[1], D(1, -9, 0), D(-1, INT64_MAX, 6), D(2, 1, 4)), TSR_F32, D(2, 3, 2));
     derives(TSRI_OP_SLICE, "S1->S1; P->P; Pmax->Pmax; Pmin->Pmin", NULL);
@@ -133,7 +134,7 @@ static tsr_tensor *concat2(tsr_tensor *a, tsr_tensor *b, int axis)
 static tsr_tensor *split2(tsr_tensor *x, int n, int64_t a, int64_t b)
 {
     tsr_tensor *y[2] = {NULL, NULL};
-    tsr_split_axis(x, n, (const int64_t[]){a, b}, 0, y);
+    tsr_split(x, n, (const int64_t[]){a, b}, 0, y);
     return n > 0 ? y[1] : &g->failed;
 }
 
@@ -155,7 +156,7 @@ static void test_cut_errors(void **state)
     failed(tsr_stack(2, two, 2), TSR_ERR_SHAPE, "new axis 2 for (3); legal are -2 to 1");
     assert_null(tsr_concat(0, NULL, 0));
     assert_non_null(strstr(tsr_last_error(), "concat: of 0 tensors; at least one is needed"));
-    FAILS(TSR_ERR_SHAPE, "split_axis: the 2 sizes add up to 4; axis 0 of (5) needs 5",
+    FAILS(TSR_ERR_SHAPE, "split: the 2 sizes add up to 4; axis 0 of (5) needs 5",
           split2(f32(D(5)), 2, 1, 3));
     FAILS(TSR_ERR_SHAPE, "size 1 is -1", split2(f32(D(5)), 2, 6, -1));
     FAILS(TSR_ERR_INVALID, "into 0 parts", split2(f32(D(5)), 0, 0, 0));

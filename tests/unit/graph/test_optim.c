@@ -256,7 +256,7 @@ static void check_update(fixture *f, tsr_optimizer *o, tsri_op_kind kind, int ns
     g->hooks[0].fn(g->hooks[0].arg);
     const double correction = kind == TSRI_OP_ADAM ? 1 - 0.9 : 1;
     assert_true(fabs(h[TSRI_HYPER_LR] - 0.5 / correction) < 1e-12);
-    assert_int_equal(tsr_optimizer_step(o), 1);
+    assert_int_equal(tsr_optimizer_steps(o), 1);
     tsr_optimizer_set_lr(o, 0.25);
     g->hooks[0].fn(g->hooks[0].arg);
     const double second = kind == TSRI_OP_ADAM ? 1 - 0.9 * 0.9 : 1;

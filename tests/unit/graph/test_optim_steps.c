@@ -140,9 +140,9 @@ static tsr_status train(tsr_world *w, const optim_case *c, tsr_sbp sbp)
         TSRI_TRY(tsr_feed(plan, "t", targets, sizeof targets));
         TSRI_TRY(tsr_run(plan));
     }
-    if (tsr_optimizer_step(opt) != STEPS)
+    if (tsr_optimizer_steps(opt) != STEPS)
         return tsri_fail(TSR_ERR_INTERNAL, "%s: %lld steps", c->name,
-                         (long long)tsr_optimizer_step(opt));
+                         (long long)tsr_optimizer_steps(opt));
     return check(net, c);
 }
 

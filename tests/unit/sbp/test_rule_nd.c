@@ -340,7 +340,8 @@ static void hold(held *h, tsr_dims dims, const int *dim)
             if (h->s.d[d].kind != TSR_SBP_SPLIT)
                 continue;
             int axis = h->s.d[d].arg;
-            tsr_split(piece.d[axis], dim[d], d ? p % dim[1] : p / dim[1], &more, &piece.d[axis]);
+            tsr_balanced_split(piece.d[axis], dim[d], d ? p % dim[1] : p / dim[1], &more,
+                               &piece.d[axis]);
             offset[axis] += more;
         }
         for (int i = 0; i < dims.ndim; i++)

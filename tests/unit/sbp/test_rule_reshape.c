@@ -78,7 +78,7 @@ static int piece(const tsr_dims *dims, int axis, int k, int part, int *elements)
 {
     int64_t first, length, inner = 1, n = tsr_dims_count(*dims);
     int count = 0;
-    tsr_split(dims->d[axis], k, part, &first, &length);
+    tsr_balanced_split(dims->d[axis], k, part, &first, &length);
     for (int i = axis + 1; i < dims->ndim; i++)
         inner *= dims->d[i];
     for (int64_t e = 0; e < n; e++) {

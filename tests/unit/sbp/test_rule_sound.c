@@ -171,7 +171,7 @@ static void evaluate(const op *o, const arg *out, const int64_t *size, const val
 static void cut(const value *v, int ax, int k, int part, value *res)
 {
     int64_t first, length, outer = 1, inner = 1;
-    tsr_split(v->dims.d[ax], k, part, &first, &length);
+    tsr_balanced_split(v->dims.d[ax], k, part, &first, &length);
     for (int i = 0; i < ax; i++)
         outer *= v->dims.d[i];
     for (int i = ax + 1; i < v->dims.ndim; i++)
@@ -258,7 +258,7 @@ static bool narrow(const op *o, const arg *a, tsr_sbp1 d, int named, int k, int 
     if (i < x->n - 1 && o->size[x->index[i]] == 1 && axis_size(x, o->size) != 1)
         i++;
     int64_t first;
-    tsr_split(o->size[x->index[i]], k, part, &first, &size[x->index[i]]);
+    tsr_balanced_split(o->size[x->index[i]], k, part, &first, &size[x->index[i]]);
     return true;
 }
 

@@ -34,15 +34,16 @@ static tsr_tensor *add_gather(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *ids,
     for (int i = axis + 1; i < x->shape.ndim; i++)
         shape.d[shape.ndim++] = x->shape.d[i];
     tsr_tensor *in[2] = {x, ids};
-    return tsri_graph_add1(c->g, TSRI_OP_GATHER, attrs, 2, in, shape, x->dtype, c->loc);
+    return tsri_graph_add1(c->g, TSRI_OP_INDEX_SELECT, attrs, 2, in, shape, x->dtype, c->loc);
 }
 
-tsr_tensor *tsr_gather_at(tsr_tensor *x, int axis, tsr_tensor *ids, const char *file, int line)
+tsr_tensor *tsr_index_select_at(tsr_tensor *x, int axis, tsr_tensor *ids, const char *file,
+                                int line)
 {
     tsri_loc loc = {file, line};
     tsr_tensor *in[2] = {x, ids};
     tsri_ctx c;
-    if (!tsri_op_begin(&c, "gather", 2, in, 0, loc) || !tsri_want_axis(&c, x, &axis))
+    if (!tsri_op_begin(&c, "index_select", 2, in, 0, loc) || !tsri_want_axis(&c, x, &axis))
         return c.failed;
     tsri_attrs attrs = {0};
     attrs.gather.axis = axis;
@@ -90,7 +91,7 @@ static char *put_axes(char *p, int first, int n)
 static void name_axes(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
 {
     (void)out;
-    const bool forward = op->kind == TSRI_OP_GATHER;
+    const bool forward = op->kind == TSRI_OP_INDEX_SELECT;
     const int axis = op->attrs.gather.axis, nids = op->in[forward]->shape.ndim;
     const int behind = (forward ? op->in[0] : op->out[0])->shape.ndim - axis - 1;
     char *p = put_axes(names->a, 0, axis);
@@ -109,7 +110,7 @@ static void grad_gather(tsri_op *op, tsr_tensor *const *dout, const bool *want, 
 {
     tsr_tensor *x = op->in[0], *in[2] = {op->in[1], dout[0]};
     if (want[0])
-        din[0] = tsri_graph_add_like(TSRI_OP_GATHER_DX, &op->attrs, 2, in, x, op->loc);
+        din[0] = tsri_graph_add_like(TSRI_OP_INDEX_SELECT_DX, &op->attrs, 2, in, x, op->loc);
 }
 
 static double flops_gather_dx(const tsri_op *op)
@@ -154,7 +155,7 @@ static const tsri_attr_field gather_attrs[] = {
     TSRI_ATTR_FIELD(gather.has_pad, I32, "has a padding_index"),
     TSRI_ATTR_FIELD(gather.pad, I64, "padding_index"), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_gather = {
+const tsri_op_def tsri_def_index_select = {
     .rule_text = "A, !B -> C", .names = name_axes, .gradient = grad_gather, .attrs = gather_attrs};
-const tsri_op_def tsri_def_gather_dx = {
+const tsri_op_def tsri_def_index_select_dx = {
     .rule_text = "!B, C -> A", .names = name_axes, .flops = flops_gather_dx, .attrs = gather_attrs};
