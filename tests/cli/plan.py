@@ -226,7 +226,7 @@ time of a step (estimated)
 """, "the graph")
 out, _ = tessera("plan", write(TRAIN, RANKS=list(range(8)), BATCH=2004))
 equal(out[out.index("  expand  "):], """\
-  expand                                  B -> f32[2004] S(0)
+  expand                                        B -> f32[2004] S(0)
       of 3 legal; B -> B +1.06 us
   ce_dx                                         S(0), S(0), S(0), S(0) -> f32[2004,10] S(0)  of \
 4 legal
