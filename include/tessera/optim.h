@@ -224,6 +224,15 @@ TSR_API tsr_status tsr_optimizer_freeze(tsr_optimizer *o, const char *pattern, b
 TSR_API void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *file, int line);
 #define tsr_minimize(...) tsr_minimize_at(__VA_ARGS__, TSR_HERE)
 
+/*
+ * The gradient of a parameter that the last tsr_minimize or tsr_minimize_with of graph g has
+ * declared: of the sum of its losses, before it is accumulated and clipped. To be an output, or
+ * printed. Sticky error: TSR_ERR_STATE if there is none.
+ */
+TSR_API tsr_tensor *tsr_read_gradient_at(tsr_graph *g, const tsr_variable *v, const char *file,
+                                         int line);
+#define tsr_read_gradient(...) tsr_read_gradient_at(__VA_ARGS__, TSR_HERE)
+
 /* How tsr_minimize_with treats gradients. They are added up, then clipped by value, then by norm.
  */
 typedef struct tsr_minimize_opts {
@@ -289,6 +298,13 @@ TSR_API void tsr_optimizer_set_lr(tsr_optimizer *o, double lr);
 TSR_API double tsr_optimizer_lr(const tsr_optimizer *o);
 /* That of a group, by its pattern; NAN, with tsr_last_error, if there is none. */
 TSR_API double tsr_optimizer_group_lr(const tsr_optimizer *o, const char *pattern);
+/*
+ * A state that an optimizer keeps for a parameter, by PyTorch's names ("momentum_buffer",
+ * "exp_avg", "exp_avg_sq", "square_avg", "grad_avg", "sum"), for tsr_variable_get and tsr_read.
+ * NULL, with tsr_last_error, which lists what there is. Belongs to the optimizer.
+ */
+TSR_API tsr_variable *tsr_optimizer_state(const tsr_optimizer *o, const tsr_variable *param,
+                                          const char *name);
 /* Updates made so far. */
 TSR_API int64_t tsr_optimizer_steps(const tsr_optimizer *o);
 /* A metric, such as a validation loss, for TSR_SCHEDULE_PLATEAU: once an epoch, say. All ranks must

@@ -12,6 +12,7 @@
 #include <tessera/graph.h>
 #include <tessera/ops.h>
 #include <tessera/plan.h>
+#include <tessera/debug.h>
 #include <tessera/nn.h>
 #include <tessera/safetensors.h>
 #include <tessera/optim.h>

@@ -61,6 +61,8 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 /* C++17 has designated initializers as an extension of compilers. */
 #define TSR_OPTS(type, ...) \
     tsr_opts_of(__extension__ type{.size = sizeof(type), __VA_ARGS__})
+#undef TSR_CHECK_OPTS
+#define TSR_CHECK_OPTS(...) TSR_OPTS(tsr_check_opts, __VA_ARGS__)
 #undef TSR_CHECKPOINT_OPTS
 #define TSR_CHECKPOINT_OPTS(...) TSR_OPTS(tsr_checkpoint_opts, __VA_ARGS__)
 #undef TSR_CHECKPOINT_LOAD_OPTS

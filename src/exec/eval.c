@@ -17,7 +17,7 @@ tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
     TSRI_TRY(tsr_graph_status(g));
     /* The graph's own outputs are set aside for the while: dead code is not compiled. */
     tsri_graph_port *ports = g->ports;
-    int nports = g->nports, cports = g->cports, nhooks = g->nhooks;
+    int nports = g->nports, cports = g->cports, nhooks = g->nhooks, nprints = g->nprints;
     const int ntensors = g->ntensors;
     tsr_variable **writes = tsri_mem_alloc(&g->world->mem, (size_t)ntensors * sizeof *writes);
     TSRI_NEED(writes);
@@ -26,7 +26,7 @@ tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
         g->tensors[i]->writes = NULL;
     }
     g->ports = NULL;
-    g->nports = g->cports = g->nhooks = 0;
+    g->nports = g->cports = g->nhooks = g->nprints = 0;
     tsr_output_at(g, "(eval)", x, NULL, TSR_B, NULL, 0);
     tsr_plan *plan = NULL;
     tsr_status status = tsri_plan_compile(g, NULL, false, &plan);
@@ -37,6 +37,7 @@ tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
     g->nports = nports;
     g->cports = cports;
     g->nhooks = nhooks;
+    g->nprints = nprints;
     if (status == TSR_OK)
         status = tsr_run(plan);
     if (status == TSR_OK && tsr_placement_find(x->placement, g->world->rank) >= 0)

@@ -269,7 +269,7 @@ static tsr_status set_up(tsr_plan *plan)
     return TSR_OK;
 }
 
-tsr_status tsri_plan_run(tsr_plan *plan)
+tsr_status tsri_plan_walk(tsr_plan *plan)
 {
     if (plan->failure[0])
         return tsri_fail(TSR_ERR_STATE, "tsr_run: %s", plan->failure);
@@ -290,17 +290,4 @@ tsr_status tsri_plan_run(tsr_plan *plan)
     plan->own_step++;
     plan->has_results = true;
     return TSR_OK;
-}
-
-tsr_status tsr_run(tsr_plan *plan)
-{
-    if (!plan)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_run: no plan (did tsr_compile fail?)");
-    TSRI_TRY(tsri_live_check(plan, TSRI_LIVE_PLAN, "tsr_run"));
-    if (plan->world->is_virtual)
-        return tsri_fail(TSR_ERR_STATE,
-                         "tsr_run: a plan of a virtual world is for explaining only");
-    plan->has_results = false;
-    const tsri_runner *r = &plan->runner;
-    return r->run ? r->run(r->owner, r->arg, plan) : tsri_plan_run(plan);
 }

@@ -83,6 +83,22 @@ typedef struct tsri_runner {
     void *owner, *arg;
 } tsri_runner;
 
+/* A line that runs write: see op_print.c. */
+enum { TSRI_PRINT_ELEMENTS = 8 };
+typedef struct tsri_print {
+    const char *label, *port; /* the output that has its numbers */
+    int64_t every;
+    tsr_dims dims; /* of what is printed */
+    tsr_dtype dtype;
+} tsri_print;
+
+/* A variable's gradient, as a minimization has computed it: times `scale`. */
+typedef struct tsri_graph_gradient {
+    const tsr_variable *variable;
+    tsr_tensor *gradient;
+    double scale;
+} tsri_graph_gradient;
+
 struct tsr_graph {
     tsri_owned owned;
     tsr_world *world;
@@ -104,6 +120,10 @@ struct tsr_graph {
     tsri_hook *hooks;
     int nhooks, chooks;
     tsri_runner runner;
+    tsri_print *prints;
+    int nprints, cprints;
+    tsri_graph_gradient *gradients;
+    int ngradients, cgradients;
     const char *scope; /* qualified name of the module being applied, "" outside */
     bool in_backward;
     bool warned;         /* that it is trained, and some op of it evaluates */

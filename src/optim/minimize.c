@@ -158,6 +158,46 @@ void tsri_apply_clipped(const tsri_ctx *c, tsr_optimizer *o, const tsr_minimize_
     tsri_apply_gradients(c, o, n, params, grads, scale);
 }
 
+/* Notes the gradients, of the scaled loss, for tsr_read_gradient. */
+static bool note_gradients(const tsri_ctx *c, const targets *t, double scale)
+{
+    tsr_graph *g = c->g;
+    for (int i = 0; i < t->n; i++) {
+        if (!t->grads[i])
+            continue;
+        if (!TSRI_PUSH(&g->pool, g->gradients, g->ngradients, g->cgradients))
+            return tsri_op_refuse_last(c, TSR_ERR_NO_MEMORY);
+        g->gradients[g->ngradients++] = (tsri_graph_gradient){t->params[i], t->grads[i], scale};
+    }
+    return true;
+}
+
+tsr_tensor *tsr_read_gradient_at(tsr_graph *g, const tsr_variable *v, const char *file, int line)
+{
+    const tsri_ctx c = {.g = g, .loc = {file, line}, .op = "read_gradient"};
+    if (!g || !v) {
+        tsri_graph_fail(g, c.loc, TSR_ERR_INVALID, "read_gradient: the %s is NULL%s",
+                        g ? "variable" : "graph", tsri_error_cause());
+        return g && tsri_is_live(g, TSRI_LIVE_GRAPH, c.op) ? &g->failed : NULL;
+    }
+    if (!tsri_is_live(g, TSRI_LIVE_GRAPH, c.op))
+        return NULL;
+    if (!tsri_is_live(v, TSRI_LIVE_VARIABLE, c.op)) {
+        tsri_op_refuse_last(&c, TSR_ERR_INVALID);
+        return &g->failed;
+    }
+    for (int i = g->ngradients - 1; i >= 0; i--) {
+        const tsri_graph_gradient *at = &g->gradients[i];
+        if (at->variable == v)
+            return at->scale == 1 ? at->gradient
+                                  : tsri_make_scale(at->gradient, 1 / at->scale, c.loc);
+    }
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    return tsri_op_fail(&c, TSR_ERR_STATE, "no tsr_minimize of this graph has a gradient of %s",
+                        name);
+}
+
 static void minimize(tsri_ctx *c, tsr_optimizer *o, int n, tsr_tensor *const *losses,
                      const tsr_minimize_opts *m)
 {
@@ -170,7 +210,8 @@ static void minimize(tsri_ctx *c, tsr_optimizer *o, int n, tsr_tensor *const *lo
     tsri_warn_of_evaluation(c->g, loss, c->loc);
     const bool was_backward = c->g->in_backward;
     c->g->in_backward = true;
-    if (tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
+    if (note_gradients(c, &t, m->loss_scale) &&
+        tsri_accumulate(c, o, m->accumulate, t.n, t.params, t.grads))
         tsri_apply_clipped(c, o, m, t.n, t.params, t.grads);
     c->g->in_backward = was_backward;
 }

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "src/core/foreign.h"
+#include "src/core/live.h"
 #include "src/optim/optim.h"
 
 /* --- tensors ---------------------------------------------------------------------------------- */
@@ -45,6 +46,49 @@ tsr_status tsri_optimizer_visit_means(tsr_optimizer *o, tsri_optim_state_fn *fn,
         TSRI_TRY(v ? fn(v, v->name, arg) : TSR_OK);
     }
     return TSR_OK;
+}
+
+/* Writes "exp_avg, exp_avg_sq": the states of a parameter. */
+static void list_states(const tsri_optim_slot *slot, char *buf, size_t size)
+{
+    size_t at = 0;
+    snprintf(buf, size, "none");
+    for (int j = 0; j < TSRI_UPDATE_STATES && at < size; j++)
+        if (slot->state[j])
+            at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? ", " : "",
+                                   strrchr(slot->state[j]->name, '.') + 1);
+}
+
+tsr_variable *tsr_optimizer_state(const tsr_optimizer *o, const tsr_variable *param,
+                                  const char *name)
+{
+    char full[TSRI_NAME_MAX], states[200];
+    if (!o || !param || !name) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_optimizer_state: the %s is NULL%s",
+                  !o       ? "optimizer"
+                  : !param ? "parameter"
+                           : "name",
+                  tsri_error_cause());
+        return NULL;
+    }
+    if (!tsri_is_live(o, TSRI_LIVE_OPTIMIZER, __func__) ||
+        !tsri_is_live(param, TSRI_LIVE_VARIABLE, __func__))
+        return NULL;
+    const tsri_optim_slot *slot = tsri_optim_find_slot(o, param);
+    tsri_variable_qualified_name(param, full, sizeof full);
+    if (!slot) {
+        tsri_fail(TSR_ERR_INVALID,
+                  "tsr_optimizer_state: %s is none of the optimizer's %d parameters", full,
+                  o->nslots);
+        return NULL;
+    }
+    for (int j = 0; j < TSRI_UPDATE_STATES; j++)
+        if (slot->state[j] && !strcmp(strrchr(slot->state[j]->name, '.') + 1, name))
+            return slot->state[j];
+    list_states(slot, states, sizeof states);
+    tsri_fail(TSR_ERR_INVALID, "tsr_optimizer_state: %s has no '%.60s' of %s; it has: %s", full,
+              name, o->name, states);
+    return NULL;
 }
 
 bool tsri_optimizer_is_local(const tsr_optimizer *o)

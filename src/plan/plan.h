@@ -246,6 +246,8 @@ struct tsr_plan {
     tsri_hook *hooks;
     int nhooks;
     tsri_runner runner;
+    tsri_print *prints;
+    int nprints;
     int64_t *step_value, own_step; /* the training step for random masks */
     void **step_ptrs;              /* buffers it is written to before a run */
     tsri_device **step_devices;
@@ -453,6 +455,8 @@ void tsri_plan_note_inputs(tsr_plan *plan);
 void tsri_plan_note_fed(tsr_plan *plan, tsri_plan_port *port);
 /* Returns what the plan's runs on devices have met by now; does not wait. */
 tsr_status tsri_plan_poll(tsr_plan *plan);
+/* Walks a plan's steps, or replays them. */
+tsr_status tsri_plan_walk(tsr_plan *plan);
 /* Runs a plan as tsr_run does, but for its runner, which calls this. */
 tsr_status tsri_plan_run(tsr_plan *plan);
 

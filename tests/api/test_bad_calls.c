@@ -56,6 +56,7 @@ static struct fixture {
     tsr_variable *variable, *local_variable;
     tsr_optimizer *optimizer, *local_optimizer;
     tsr_plan *plan, *loader_plan, *ddp_plan;
+    tsr_graph *trained; /* has a gradient of variable */
     tsr_store *store;
     tsr_group *group;
     tsr_dataset *dataset;
@@ -93,6 +94,14 @@ static tsr_status rank_nothing(tsr_world *world, void *arg)
 {
     (void)world, (void)arg;
     return TSR_OK;
+}
+
+static tsr_tensor *check_same(tsr_graph *g, int n, tsr_tensor *const *x, void *arg)
+{
+    (void)g;
+    (void)n;
+    (void)arg;
+    return x[0];
 }
 
 static tsr_status declare_images(tsr_graph *g, int64_t rows, bool training, void *arg)
@@ -196,7 +205,10 @@ static void make_modules(void)
     f.bn_module = tsr_nn_batch_norm(f.world, &nn, 4, NULL);
     f.variable = tsr_module_find(f.module, "0.weight");
     f.weight_bytes = (size_t)128 * 6 * sizeof(float);
-    f.optimizer = tsr_sgd(f.module, NULL);
+    f.optimizer = tsr_sgd(f.module, TSR_SGD_OPTS(.momentum = 0.9));
+    f.trained = tsr_graph_create(f.world, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_full(f.trained, TSR_F32, TSR_DIMS(4, 6), f.placement, TSR_B, 1);
+    tsr_minimize(tsr_sgd(f.module, NULL), tsr_sum(tsr_apply(f.module, x), TSR_ALL_AXES, false));
     MUST(f.module && f.child && f.linear && f.bn_module && f.variable && f.optimizer);
     MUST_OK(tsr_save(f.module, f.weights));
 }

@@ -494,6 +494,20 @@ static tsr_status keep_names(tsr_plan *plan)
     return TSR_OK;
 }
 
+/* The lines that runs print; the graph may go before the plan. */
+static tsr_status copy_prints(tsr_plan *plan, const tsr_graph *g)
+{
+    plan->nprints = g->nprints;
+    plan->prints = tsri_pool_dup(&plan->pool, g->prints, (size_t)g->nprints * sizeof *g->prints);
+    TSRI_NEED(plan->prints);
+    for (int i = 0; i < g->nprints; i++) {
+        plan->prints[i].label = tsri_pool_strdup(&plan->pool, g->prints[i].label);
+        plan->prints[i].port = tsri_pool_strdup(&plan->pool, g->prints[i].port);
+        TSRI_NEED(plan->prints[i].label && plan->prints[i].port);
+    }
+    return TSR_OK;
+}
+
 tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *inferred)
 {
     builder b = {.plan = plan, .g = g, .inferred = inferred};
@@ -502,6 +516,7 @@ tsr_status tsri_plan_build(tsr_plan *plan, tsr_graph *g, const tsri_inferred *in
     plan->runner = g->runner;
     plan->hooks = tsri_pool_dup(&plan->pool, g->hooks, (size_t)g->nhooks * sizeof *g->hooks);
     TSRI_NEED(b.of && plan->hooks);
+    TSRI_TRY(copy_prints(plan, g));
     plan->step_value = g->step_value == &g->own_step ? &plan->own_step : g->step_value;
     plan->ports = tsri_pool_alloc(&plan->pool, (size_t)g->nports * sizeof *plan->ports);
     TSRI_NEED(plan->ports);
