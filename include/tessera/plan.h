@@ -192,8 +192,10 @@ TSR_API int tsr_plan_times(const tsr_plan *plan, int n, tsr_plan_time *out_times
 
 /*
  * Compiles and runs what one tensor needs (no inputs below it) and copies its global value, for
- * exploring and tests. It decides nothing: variables whose signature is left to the compiler are
- * still open afterwards. Collective over all ranks, unless the graph is local.
+ * exploring and tests. Plans of the graph's last 4 tensors are kept, so that asking again runs
+ * alone, once the variables' signatures are known. It decides nothing: variables whose signature is
+ * left to the compiler are still open afterwards. Collective over all ranks, unless the graph is
+ * local.
  */
 TSR_API tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes);
 

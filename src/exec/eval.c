@@ -1,9 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_eval: compiles and runs what one tensor needs. */
-
-#include "src/plan/plan.h"
+/* tsr_eval: compiles and runs what one tensor needs; plans of the last few tensors are kept. */
+#include <string.h>
 
 #include "src/core/live.h"
+#include "src/core/rng.h"
+#include "src/plan/plan.h"
+
+/* --- what is kept ----------------------------------------------------------------------------- */
+/* How the variables that the graph reads are laid out; 0: some are still open, so that a plan of
+ * now is none for later. Ranks see the same. */
+static uint64_t layout_of(const tsr_graph *g)
+{
+    uint64_t h = TSRI_HASH_INIT;
+    for (size_t i = 0; i < g->creads; i++) {
+        const tsr_variable *v = g->reads[i] ? g->reads[i]->variable : NULL;
+        if (!v)
+            continue;
+        if (!v->ready || v->sbp.ndim == 0)
+            return 0;
+        h = tsri_hash(h, &v, sizeof v);
+        h = tsri_hash(h, &v->sbp, sizeof v->sbp);
+        h = tsri_hash(h, &v->held, sizeof v->held);
+    }
+    return h ? h : 1;
+}
+
+static void drop(tsri_kept_eval *kept)
+{
+    if (kept->tensor && tsri_live_has(kept->plan, TSRI_LIVE_PLAN))
+        tsr_plan_destroy(kept->plan);
+    *kept = (tsri_kept_eval){0};
+}
+
+static void drop_evals(tsr_graph *g)
+{
+    for (int i = 0; i < TSRI_EVALS; i++)
+        drop(&g->evals[i]);
+}
+
+static tsri_kept_eval *find(tsr_graph *g, const tsr_tensor *x)
+{
+    for (int i = 0; i < TSRI_EVALS; i++)
+        if (g->evals[i].tensor == x && tsri_live_has(g->evals[i].plan, TSRI_LIVE_PLAN))
+            return &g->evals[i];
+    return NULL;
+}
+
+static void keep(tsr_graph *g, const tsr_tensor *x, tsr_plan *plan, uint64_t variables)
+{
+    tsri_kept_eval *to = &g->evals[g->next_eval];
+    g->next_eval = (g->next_eval + 1) % TSRI_EVALS;
+    drop(to);
+    *to = (tsri_kept_eval){x, plan, variables};
+    g->drop_evals = drop_evals;
+}
+
+/* --- compiling -------------------------------------------------------------------------------- */
+static tsr_status compile(tsr_tensor *x, tsr_plan **out_plan)
+{
+    tsr_graph *g = x->graph;
+    /* The graph's own outputs are set aside for the while: dead code is not compiled. */
+    tsri_graph_port *ports = g->ports;
+    int nports = g->nports, cports = g->cports, nhooks = g->nhooks, nprints = g->nprints;
+    const int ntensors = g->ntensors;
+    tsr_variable **writes = tsri_mem_alloc(&g->world->mem, (size_t)ntensors * sizeof *writes);
+    TSRI_NEED(writes);
+    for (int i = 0; i < ntensors; i++) {
+        writes[i] = g->tensors[i]->writes;
+        g->tensors[i]->writes = NULL;
+    }
+    const tsri_runner runner = g->runner;
+    g->runner = (tsri_runner){0};
+    g->ports = NULL;
+    g->nports = g->cports = g->nhooks = g->nprints = 0;
+    tsr_output_at(g, "(eval)", x, NULL, TSR_B, NULL, 0);
+    tsr_status status = tsri_plan_compile(g, NULL, false, out_plan);
+    for (int i = 0; i < ntensors; i++)
+        g->tensors[i]->writes = writes[i];
+    tsri_mem_free(writes);
+    g->ports = ports;
+    g->nports = nports;
+    g->cports = cports;
+    g->nhooks = nhooks;
+    g->nprints = nprints;
+    g->runner = runner;
+    return status;
+}
 
 tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
 {
@@ -15,33 +97,27 @@ tsr_status tsr_eval(tsr_tensor *x, void *data, size_t bytes)
     }
     tsr_graph *g = x->graph;
     TSRI_TRY(tsr_graph_status(g));
-    /* The graph's own outputs are set aside for the while: dead code is not compiled. */
-    tsri_graph_port *ports = g->ports;
-    int nports = g->nports, cports = g->cports, nhooks = g->nhooks, nprints = g->nprints;
-    const int ntensors = g->ntensors;
-    tsr_variable **writes = tsri_mem_alloc(&g->world->mem, (size_t)ntensors * sizeof *writes);
-    TSRI_NEED(writes);
-    for (int i = 0; i < ntensors; i++) {
-        writes[i] = g->tensors[i]->writes;
-        g->tensors[i]->writes = NULL;
+    const uint64_t variables = layout_of(g);
+    tsri_kept_eval *kept = find(g, x);
+    if (kept && (!variables || kept->variables != variables)) {
+        drop(kept);
+        kept = NULL;
     }
-    g->ports = NULL;
-    g->nports = g->cports = g->nhooks = g->nprints = 0;
-    tsr_output_at(g, "(eval)", x, NULL, TSR_B, NULL, 0);
-    tsr_plan *plan = NULL;
-    tsr_status status = tsri_plan_compile(g, NULL, false, &plan);
-    for (int i = 0; i < ntensors; i++)
-        g->tensors[i]->writes = writes[i];
-    tsri_mem_free(writes);
-    g->ports = ports;
-    g->nports = nports;
-    g->cports = cports;
-    g->nhooks = nhooks;
-    g->nprints = nprints;
-    if (status == TSR_OK)
-        status = tsr_run(plan);
+    tsr_plan *plan = kept ? kept->plan : NULL;
+    if (!plan)
+        TSRI_TRY(compile(x, &plan));
+    plan->own_step = 0; /* random masks are those of the first run, each time */
+    tsr_status status = tsr_run(plan);
+    /* Ranks agree on what is kept: so an error in reading, which may be one rank's, does not count.
+     */
+    const bool keeps = status == TSR_OK && variables && layout_of(g) == variables;
     if (status == TSR_OK && tsr_placement_find(x->placement, g->world->rank) >= 0)
         status = tsr_fetch(plan, "(eval)", data, bytes);
-    tsr_plan_destroy(plan);
+    if (kept && !keeps)
+        drop(kept);
+    else if (!kept && keeps)
+        keep(g, x, plan, variables);
+    else if (!kept)
+        tsr_plan_destroy(plan);
     return status;
 }

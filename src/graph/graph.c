@@ -14,6 +14,8 @@
 static void destroy_graph(void *object)
 {
     tsr_graph *g = object;
+    if (g->drop_evals)
+        g->drop_evals(g);
     tsri_pool pool = g->pool;
     tsri_world_disown(&g->owned);
     for (int i = 0; i < g->ntensors; i++)

@@ -83,6 +83,14 @@ typedef struct tsri_runner {
     void *owner, *arg;
 } tsri_runner;
 
+/* A plan of tsr_eval's, for when the tensor is asked for again. */
+enum { TSRI_EVALS = 4 };
+typedef struct tsri_kept_eval {
+    const tsr_tensor *tensor; /* NULL: none */
+    tsr_plan *plan;
+    uint64_t variables; /* how those that the graph reads were laid out then */
+} tsri_kept_eval;
+
 /* A line that runs write: see op_print.c. */
 enum { TSRI_PRINT_ELEMENTS = 8 };
 typedef struct tsri_print {
@@ -120,6 +128,9 @@ struct tsr_graph {
     tsri_hook *hooks;
     int nhooks, chooks;
     tsri_runner runner;
+    tsri_kept_eval evals[TSRI_EVALS];
+    int next_eval;                    /* the place that is taken next */
+    void (*drop_evals)(tsr_graph *g); /* NULL: there are none */
     tsri_print *prints;
     int nprints, cprints;
     tsri_graph_gradient *gradients;

@@ -11,6 +11,7 @@
 
 #include <tessera/tessera.h>
 #include "src/core/status.h"
+#include "src/graph/graph.h"
 #include "tests/dist/comm/rank_checks.h"
 
 static const tsr_world_opts opts = {
@@ -201,9 +202,66 @@ static void test_every_rank(void **state)
     tsr_world_destroy(w);
 }
 
+/* --- plans of tsr_eval that are kept ---------------------------------------------------------- */
+/* Of the last tensors, while variables are as they were; values are those of now, masks those of
+ * the first run; what a rank does wrong with its own copy is its own. */
+static tsr_status keeps(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    const tsr_nn_opts nn = {.placement = p, .sbp = TSR_AUTO, .dtype = TSR_F64};
+    tsr_module *m = tsr_module_create(w, &nn, NULL, NULL, NULL);
+    tsr_variable *v =
+        tsr_module_param(m, "w", TSR_DIMS(6), TSR_AUTO, (tsr_init){.kind = TSR_INIT_ONES});
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+    tsr_tensor *x = tsr_mul_scalar(tsr_read(g, v), 2), *more[5];
+    tsr_tensor *dropped = tsr_dropout(tsr_full(g, TSR_F64, TSR_DIMS(64), p, TSR_B, 1), 0.5);
+    double got[6], mask[2][64];
+    TSRI_TRY(tsr_eval(x, got, sizeof got));
+    CHECK(!g->evals[0].tensor && got[5] == 2); /* the variable's signature is open */
+    tsr_plan *fixes;
+    tsr_output(g, "x", x, p, TSR_B);
+    TSRI_TRY(tsr_compile(g, &fixes));
+    TSRI_TRY(tsr_eval(x, got, sizeof got));
+    const tsr_plan *plan = g->evals[0].plan;
+    CHECK(g->evals[0].tensor == x && plan);
+    for (int i = 1; i < 4; i++) {
+        const double values[6] = {i, i, i, i, i, 7 * i};
+        TSRI_TRY(tsr_variable_set(v, values, sizeof values));
+        CHECK(tsr_eval(x, got, w->rank == 0 ? 8 : sizeof got) ==
+              (w->rank == 0 ? TSR_ERR_SHAPE : TSR_OK));
+        TSRI_TRY(tsr_eval(x, got, sizeof got));
+        CHECK(got[0] == 2 * i && got[5] == 14 * i && g->evals[0].plan == plan);
+    }
+    for (int i = 0; i < 2; i++)
+        TSRI_TRY(tsr_eval(dropped, mask[i], sizeof mask[i]));
+    CHECK(!memcmp(mask[0], mask[1], sizeof mask[0]) && g->evals[1].tensor == dropped);
+    for (int i = 0; i < 5; i++) {
+        more[i] = tsr_add_scalar(x, i);
+        TSRI_TRY(tsr_eval(more[i], got, sizeof got));
+        CHECK(got[0] == 6 + i);
+    }
+    CHECK(g->evals[2].tensor == more[4] && g->evals[3].tensor == more[1]);
+    TSRI_TRY(tsr_eval(x, got, sizeof got));
+    CHECK(got[5] == 42 && g->evals[3].tensor == x);
+    tsr_plan_destroy(g->evals[3].plan); /* it is not the graph's to keep alive */
+    TSRI_TRY(tsr_eval(x, got, sizeof got));
+    CHECK(got[5] == 42);
+    tsr_graph_destroy(g);
+    return TSR_OK;
+}
+
+static void test_keeps(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        if (tsr_spawn_with(n, keeps, NULL, &opts) != TSR_OK)
+            fail_msg("%s", tsr_last_error());
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_looks),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_looks), cmocka_unit_test(test_keeps),
                                        cmocka_unit_test(test_every_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
