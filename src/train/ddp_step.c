@@ -67,6 +67,21 @@ static void free_update(tsri_ddp_update *u)
     tsri_mem_free(u);
 }
 
+/* Frees what was not asked for lately: a loss scale that changes all the time makes ever new ones.
+ */
+static void drop_old(tsr_ddp *d)
+{
+    enum { KEPT = 16 };
+    tsri_ddp_update **at = &d->updates;
+    for (int i = 0; *at && i < KEPT; i++)
+        at = &(*at)->next;
+    while (*at) {
+        tsri_ddp_update *next = (*at)->next;
+        free_update(*at);
+        *at = next;
+    }
+}
+
 static tsr_status make_update(tsr_ddp *d, tsr_optimizer *o, const tsr_minimize_opts *m,
                               tsri_ddp_update **out_update)
 {
@@ -82,6 +97,7 @@ static tsr_status make_update(tsr_ddp *d, tsr_optimizer *o, const tsr_minimize_o
     }
     u->next = d->updates;
     d->updates = u;
+    drop_old(d);
     *out_update = u;
     return TSR_OK;
 }
@@ -99,11 +115,24 @@ static void drop_stale(tsr_ddp *d)
     }
 }
 
+/* The update for what there is, which becomes the first of the list; NULL: there is none yet. */
+static tsri_ddp_update *find_update(tsr_ddp *d, const tsr_optimizer *o, const tsr_minimize_opts *m)
+{
+    tsri_ddp_update **at = &d->updates;
+    while (*at && !fits(d, *at, o, m))
+        at = &(*at)->next;
+    tsri_ddp_update *u = *at;
+    if (!u)
+        return NULL;
+    *at = u->next;
+    u->next = d->updates;
+    d->updates = u;
+    return u;
+}
+
 static tsr_status update(tsr_ddp *d, tsr_optimizer *o, const tsr_minimize_opts *m, const char *who)
 {
-    tsri_ddp_update *u = d->updates;
-    while (u && !fits(d, u, o, m))
-        u = u->next;
+    tsri_ddp_update *u = find_update(d, o, m);
     if (!u) {
         const tsr_status made = make_update(d, o, m, &u);
         TSRI_TRY(made == TSR_OK ? made : tsri_fail_prefix(made, "%s", who));

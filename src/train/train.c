@@ -12,6 +12,7 @@
 #include "src/core/live.h"
 #include "src/core/opts.h"
 #include "src/core/world.h"
+#include "src/data/loader/loader.h"
 #include "src/train/program.h"
 
 /* --- signals ---------------------------------------------------------------------------------- */
@@ -240,11 +241,24 @@ static bool is_over(const training *t)
            (t->o.patience && t->at->stale >= t->o.patience);
 }
 
+/* Declares the first step before a checkpoint is loaded: gradients between two updates need places.
+ */
+static tsr_status load(const training *t)
+{
+    int64_t step, rows;
+    tsr_plan *plan;
+    if (!t->o.checkpoint)
+        return TSR_OK;
+    if (tsri_loader_peek(t->o.train, &rows) == TSR_OK && rows > 0)
+        TSRI_TRY(tsr_program_plan(
+            t->program, tsri_program_is_local(t->program) ? rows : rows * t->o.train->ranks, true,
+            &plan));
+    return tsr_checkpoint_load(t->o.checkpoint, NULL, &step);
+}
+
 static tsr_status train(training *t)
 {
-    int64_t step;
-    if (t->o.checkpoint)
-        TSRI_TRY(tsr_checkpoint_load(t->o.checkpoint, NULL, &step));
+    TSRI_TRY(load(t));
     if (t->at->sums.rows > 0 && tsr_loader_position(t->o.train) == 0)
         return tsri_fail(TSR_ERR_STATE,
                          "tsr_train: the checkpoint is of the middle of an epoch, and the loader "

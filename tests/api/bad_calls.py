@@ -66,7 +66,7 @@ STRINGS = ['""', "long_text", '"\\x01\\x1b[31m\\n%s%n"', '"no such thing"']
 UNKNOWABLE = {
     "n": ["tsr_generator_", "tsr_gradients_at", "tsr_concat_at", "tsr_stack_at", "tsr_split_at",
           "tsr_weighted_random_sampler", "tsr_plan_times", "tsr_apply_gradients_at",
-          "tsr_minimize_with_at", "tsr_global_norm_at", "tsr_clip_grad_"], "count": ["tsr_all_", "tsr_broadcast_at", "tsr_reduce", "tsr_gather_to",
+          "tsr_minimize_with_at", "tsr_ddp_minimize_at", "tsr_global_norm_at", "tsr_clip_grad_"], "count": ["tsr_all_", "tsr_broadcast_at", "tsr_reduce", "tsr_gather_to",
                                        "tsr_scatter_from", "tsr_send", "tsr_recv",
                                        "tsr_subset_random_sampler"],
     "bytes": ["tsr_store_"], "room": ["tsr_store_"], "expected_bytes": ["tsr_store_"],

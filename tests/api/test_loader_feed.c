@@ -4,6 +4,7 @@
  * local graphs, where they stand; and tsr_train under tsr_ddp beside the global program.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "rank.h"
 
@@ -383,12 +384,91 @@ static void test_trains(void **state)
     }
 }
 
+/* --- going on under tsr_ddp ------------------------------------------------------------------- */
+typedef struct going {
+    char folder[64];
+    int64_t steps; /* 0: to the end */
+    bool saves;
+    double weights[3][8 * PIXELS]; /* by rank */
+    tsr_epoch last;
+} going;
+
+/* Three epochs of samples by functions, each rank's by a distributed sampler. */
+static tsr_status goes(tsr_world *w, void *arg)
+{
+    going *t = arg;
+    const int n = tsr_world_size(w);
+    net mine = {.w = w, .p = tsr_local_placement(w)};
+    tsr_sampler *sampler;
+    tsr_loader *loader;
+    tsr_program *program;
+    tsr_checkpoint *c = NULL;
+    tsr_epoch last;
+    mine.m =
+        tsr_mlp(w, mine.p, TSR_B,
+                TSR_MLP_OPTS(.inputs = PIXELS, .hidden = 8, .outputs = SAMPLES, .dtype = TSR_F64));
+    mine.o = tsr_adam(mine.m, TSR_ADAM_OPTS(.lr = 0.02));
+    TRY(tsr_ddp_create(mine.m, NULL, &mine.ddp));
+    TRY(tsr_distributed_sampler(
+        w, SAMPLES, TSR_DISTRIBUTED_SAMPLER_OPTS(.seed = 3, .drop_last = true), &sampler));
+    TRY(tsr_map_loader_create(
+        w, TSR_MAP_DATASET(.len = count, .get = get),
+        TSR_MAP_LOADER_OPTS(.nfields = 2, .field_bytes = {PIXELS * sizeof(double), 8}, .ranks = n,
+                            .batch_size = BATCH / n, .sampler = sampler, .num_workers = 2,
+                            .drop_last = true),
+        &loader));
+    TRY(tsr_program_create(w, declare, &mine, TSR_PROGRAM_OPTS(.local = true), &program));
+    if (t->saves) {
+        TRY(tsr_checkpoint_create(w, t->folder, NULL, &c));
+        TRY(tsr_checkpoint_add_module(c, "model", mine.m));
+        TRY(tsr_checkpoint_add_optimizer(c, "optimizer", mine.o));
+        TRY(tsr_checkpoint_add_loader(c, "loader", loader));
+    }
+    TRY(tsr_train(program,
+                  TSR_TRAIN_OPTS(.epochs = 3, .steps = t->steps, .train = loader, .checkpoint = c,
+                                 .quiet = true),
+                  &last));
+    TRY(tsr_variable_get(tsr_module_find(mine.m, "0.weight"), t->weights[tsr_world_rank(w)],
+                         sizeof t->weights[0]));
+    if (tsr_world_rank(w) == 0)
+        t->last = last;
+    tsr_checkpoint_destroy(c);
+    return tsr_ddp_close(&mine.ddp);
+}
+
+/* Stopped inside an epoch, between two updates and behind one, and gone on with: the same bits. */
+static void test_goes_on(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        going whole = {0};
+        run_on(n, goes, &whole);
+        for (int64_t stop = 5; stop <= 6; stop++) {
+            going part = {.folder = "/tmp/tessera-loader-XXXXXX", .steps = stop, .saves = true};
+            char command[128];
+            assert_non_null(mkdtemp(part.folder));
+            run_on(n, goes, &part);
+            assert_int_equal(part.last.step, stop);
+            part.steps = 0;
+            run_on(n, goes, &part);
+            assert_int_equal(part.last.step, whole.last.step);
+            assert_true(part.last.train[0] == whole.last.train[0]);
+            for (int r = 0; r < n; r++) {
+                assert_memory_equal(part.weights[r], whole.weights[r], sizeof whole.weights[r]);
+                assert_memory_equal(part.weights[r], whole.weights[0], sizeof whole.weights[r]);
+            }
+            snprintf(command, sizeof command, "rm -r %s", part.folder);
+            assert_int_equal(system(command), 0);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_feeds),  cmocka_unit_test(test_images),
         cmocka_unit_test(test_stands), cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_trains),
+        cmocka_unit_test(test_trains), cmocka_unit_test(test_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -498,6 +498,8 @@ static tsr_status keep_names(tsr_plan *plan)
 static tsr_status copy_prints(tsr_plan *plan, const tsr_graph *g)
 {
     plan->nprints = g->nprints;
+    if (!g->nprints)
+        return TSR_OK;
     plan->prints = tsri_pool_dup(&plan->pool, g->prints, (size_t)g->nprints * sizeof *g->prints);
     TSRI_NEED(plan->prints);
     for (int i = 0; i < g->nprints; i++) {

@@ -198,6 +198,37 @@ static void test_steps(void **state)
     expect_ok(2, steps, NULL);
 }
 
+/* Ever new loss scales: the plans that were not asked for lately go, and values stay right. */
+static tsr_status scales(tsr_world *w, void *arg)
+{
+    (void)arg;
+    net n;
+    tsr_ddp *ddp;
+    tsr_plan *plan;
+    tsr_graph *g;
+    TRY(make_net(w, &n));
+    TRY(tsr_ddp_create(n.m, NULL, &ddp));
+    tsr_ddp_backward(ddp, declare_loss(&n, &g));
+    TRY(tsr_compile(g, &plan));
+    double at = 10;
+    for (int i = 0; i < 60; i++) {
+        const int scale = 1 + (i % 3 == 0 ? 0 : i);
+        const double x[2] = {scale, scale};
+        TRY(tsr_feed(plan, "x", x, sizeof x));
+        TRY(tsr_ddp_run(ddp, plan));
+        TRY(tsr_ddp_step_with(ddp, n.o, TSR_MINIMIZE_OPTS(.loss_scale = scale)));
+        at -= 1;
+        CHECK(is(n.v[0], at, at));
+    }
+    return tsr_ddp_close(&ddp);
+}
+
+static void test_scales(void **state)
+{
+    (void)state;
+    expect_ok(2, scales, NULL);
+}
+
 /* --- reading ---------------------------------------------------------------------------------- */
 /* A graph of the user's own takes the averaged gradient, and updates by it. */
 static tsr_status reads(tsr_world *w, void *arg)
@@ -303,8 +334,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_freezes), cmocka_unit_test(test_clips),
-        cmocka_unit_test(test_steps),   cmocka_unit_test(test_reads),
-        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_steps),   cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_reads),   cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
