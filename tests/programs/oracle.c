@@ -175,7 +175,7 @@ static void update_bounded(const poptimizer *o, double lr, int64_t step, double 
     /* Rounded in the sum with the gradient; beside a parameter that is no number so is the sum. */
     double decay = !is_decoupled(o) && isfinite(x[0]) ? o->weight_decay * fabs(x[0]) : 0;
     for (int k = 0; k < 4; k++)
-        f[k] = 4 * u * (fabs(y[k]) + (k == 0 ? fabs(x[0]) : 0));
+        f[k] = isnan(y[k]) ? 0 : 4 * u * (fabs(y[k]) + (k == 0 ? fabs(x[0]) : 0));
     for (int j = 0; j < 4; j++) {
         double move = e[j] + 4 * u * (fabs(x[j]) + (j == 1 ? decay : 0));
         for (int s = -1; s <= 1 && move > 0; s += 2) {
@@ -228,11 +228,14 @@ static void clip(const oracle *o, const poptimizer *opt, double u, clipped *c)
                 c->g[i][k] = fmax(-opt->clip_value, fmin(opt->clip_value, c->g[i][k]));
     if (opt->clip_norm == 0)
         return;
-    double scale = scale_for(opt, norm_of(o, opt, c, 0));
+    const double norm = norm_of(o, opt, c, 0);
+    double scale = scale_for(opt, norm);
     double low = scale_for(opt, norm_of(o, opt, c, 1)),
            high = scale_for(opt, norm_of(o, opt, c, -1));
     double error = fmax(fabs(low - scale), fabs(high - scale)) + 400 * u * fabs(scale);
-    if (!isfinite(scale) || !isfinite(error))
+    /* The norm's powers of such numbers are beyond f32, as in PyTorch. */
+    const bool is_beyond = u == U_F32 && isfinite(opt->norm_type) && norm > 1e17;
+    if (!isfinite(scale) || !isfinite(error) || is_beyond)
         error = INFINITY;
     for (int i = 0; i < o->p->nvars; i++)
         for (int64_t k = 0; c->g[i] && k < o->var[i].n; k++) {
