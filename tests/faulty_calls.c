@@ -444,10 +444,14 @@ API int close(int fd)
     return is_failure ? -1 : rc;
 }
 
+/* No disk is too full for a stream that is in memory. */
 API int fclose(FILE *f)
 {
     NEXT(fclose)
-    bool is_failure = fails(CALLER, "fclose", false);
+    const int before = errno;
+    const bool on_disk = fileno(f) >= 0;
+    errno = before;
+    bool is_failure = (on_disk || set.call_errno == ENOMEM) && fails(CALLER, "fclose", false);
     int error = errno, rc = next(f);
     if (is_failure)
         errno = error;
