@@ -156,6 +156,9 @@ static int eval_prod(walk *w, const pnode *n, const int *in)
                 which[group[i]] = (int32_t)i;
         y = tape_binary(w->t, count, y, NULL, in[0], which, FN_MUL, u);
     }
+    if (over(a->shape, mask) == 0) /* 1 whatever x is, and yet of x: its gradient is 0 */
+        y = eval_binary(w->t, FN_ADD, y, n->shape, eval_sum(w->t, in[0], a->shape, mask, u),
+                        n->shape, n->shape, u);
     return y;
 }
 

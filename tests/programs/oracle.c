@@ -175,7 +175,7 @@ static void update_bounded(const poptimizer *o, double lr, int64_t step, double 
     /* Rounded in the sum with the gradient; beside a parameter that is no number so is the sum. */
     double decay = !is_decoupled(o) && isfinite(x[0]) ? o->weight_decay * fabs(x[0]) : 0;
     for (int k = 0; k < 4; k++)
-        f[k] = isnan(y[k]) ? 0 : 4 * u * (fabs(y[k]) + (k == 0 ? fabs(x[0]) : 0));
+        f[k] = isnan(y[k]) ? INFINITY : 4 * u * (fabs(y[k]) + (k == 0 ? fabs(x[0]) : 0));
     for (int j = 0; j < 4; j++) {
         double move = e[j] + 4 * u * (fabs(x[j]) + (j == 1 ? decay : 0));
         for (int s = -1; s <= 1 && move > 0; s += 2) {
