@@ -7,10 +7,43 @@
  *   REAL_FN        what stands before a function's type: static, inline, template
  *   num(c)         the constant c as a REAL
  *   pick(c, a, b)  a where the condition c holds, else b
- *   exp, log, log1p, sqrt, tanh, pow, and normal_cdf, the cumulative normal distribution
+ *   the functions of <math.h> that the expressions call, and normal_cdf, the cumulative normal
+ *   distribution
  *
  * In what follows, tanh GELU is PyTorch's gelu with approximate="tanh".
  */
+#define LN_2 0.69314718055994530942
+#define LOG2_E 1.44269504088896340736
+#define LOG10_E 0.43429448190325182765
+#define ERF_SLOPE 1.12837916709551257390 /* of erf at 0: 2/sqrt(pi) */
+#define SELU_SCALE 1.0507009873554804934
+#define SELU_ALPHA 1.6732632423543772848
+
+/* Returns |x|; of -0, 0. */
+REAL_FN REAL size_of(REAL x)
+{
+    return pick(x < 0, -x, pick(x == 0, num(0), x));
+}
+
+/* Returns min(max(x, low), high). */
+REAL_FN REAL clamped(REAL x, REAL low, REAL high)
+{
+    REAL y = pick(x < low, low, x);
+    return pick(y > high, high, y);
+}
+
+/* Returns sqrt(1 + x^2), of any x whose square would be infinite too. */
+REAL_FN REAL hypotenuse(REAL x)
+{
+    return pick((x > num(1e9)) | (x < num(-1e9)), size_of(x), sqrt(1 + x * x));
+}
+
+/* Returns log(1 + e^x). */
+REAL_FN REAL log_sum(REAL x)
+{
+    return pick(x > 0, x, num(0)) + log1p(exp(pick(x > 0, -x, x)));
+}
+
 /* Returns 1 / (1 + e^-x). */
 REAL_FN REAL sigmoid(REAL x)
 {
@@ -48,4 +81,32 @@ REAL_FN REAL gelu_tanh_slope(REAL x)
     REAL gate_slope = gate * pick(x > 0, gate * e, 1 - gate); /* with respect to 2u */
     REAL slope = num(2 * 0.79788456080286535588) * (1 + num(3 * 0.044715) * x * x);
     return gate + pick(gate_slope == 0, num(0), x * gate_slope * slope);
+}
+
+/*
+ * Mish's gate tanh(log(1 + e^x)) is n / (n + 2) with n = e^x (e^x + 2). So that no power overflows,
+ * both are divided by e^2x where x > 0: with w = e^-|x| the gate is `above` / `below`, and
+ * 1 - gate^2 is `rest` / below^2.
+ */
+REAL_FN REAL mish_above(REAL x, REAL w)
+{
+    return pick(x > 0, 1 + 2 * w, w * (w + 2));
+}
+REAL_FN REAL mish_below(REAL x, REAL w)
+{
+    return mish_above(x, w) + pick(x > 0, 2 * w * w, num(2));
+}
+REAL_FN REAL mish_gate(REAL x)
+{
+    REAL w = exp(pick(x > 0, -x, x));
+    return mish_above(x, w) / mish_below(x, w);
+}
+
+/* Returns the derivative of Mish, x gate: gate + x (1 - gate^2) sigmoid(x). */
+REAL_FN REAL mish_slope(REAL x)
+{
+    REAL w = exp(pick(x > 0, -x, x)), above = mish_above(x, w), below = mish_below(x, w);
+    REAL rest = 4 * pick(x > 0, w * w * (above + w * w), above + 1);
+    REAL more = pick(rest == 0, num(0), x * (rest / below / below) * sigmoid(x));
+    return above / below + more;
 }

@@ -21,24 +21,107 @@ extern "C" {
 TSR_API tsr_tensor *tsr_neg_at(tsr_tensor *x, const char *file, int line);
 /* Returns |x|; the gradient is 0 at 0. */
 TSR_API tsr_tensor *tsr_abs_at(tsr_tensor *x, const char *file, int line);
-/* Returns e^x. */
-TSR_API tsr_tensor *tsr_exp_at(tsr_tensor *x, const char *file, int line);
-/* Returns the natural logarithm of x. */
-TSR_API tsr_tensor *tsr_log_at(tsr_tensor *x, const char *file, int line);
+/* Returns 1 where x > 0, -1 where x < 0, 0 at 0, NaN of NaN; the gradient is 0. */
+TSR_API tsr_tensor *tsr_sign_at(tsr_tensor *x, const char *file, int line);
+/* Returns x^2. */
+TSR_API tsr_tensor *tsr_square_at(tsr_tensor *x, const char *file, int line);
 /* Returns the square root of x. */
 TSR_API tsr_tensor *tsr_sqrt_at(tsr_tensor *x, const char *file, int line);
+/* Returns 1 / sqrt(x). */
+TSR_API tsr_tensor *tsr_rsqrt_at(tsr_tensor *x, const char *file, int line);
+/* Returns 1 / x. */
+TSR_API tsr_tensor *tsr_reciprocal_at(tsr_tensor *x, const char *file, int line);
+/* Returns e^x. */
+TSR_API tsr_tensor *tsr_exp_at(tsr_tensor *x, const char *file, int line);
+/* Returns 2^x. */
+TSR_API tsr_tensor *tsr_exp2_at(tsr_tensor *x, const char *file, int line);
+/* Returns e^x - 1, exact for small x. */
+TSR_API tsr_tensor *tsr_expm1_at(tsr_tensor *x, const char *file, int line);
+/* Returns the natural logarithm of x. */
+TSR_API tsr_tensor *tsr_log_at(tsr_tensor *x, const char *file, int line);
+/* Returns the logarithm of x to the base 2. */
+TSR_API tsr_tensor *tsr_log2_at(tsr_tensor *x, const char *file, int line);
+/* Returns the logarithm of x to the base 10. */
+TSR_API tsr_tensor *tsr_log10_at(tsr_tensor *x, const char *file, int line);
+/* Returns log(1 + x), exact for small x. */
+TSR_API tsr_tensor *tsr_log1p_at(tsr_tensor *x, const char *file, int line);
+/* Returns the sine of x. */
+TSR_API tsr_tensor *tsr_sin_at(tsr_tensor *x, const char *file, int line);
+/* Returns the cosine of x. */
+TSR_API tsr_tensor *tsr_cos_at(tsr_tensor *x, const char *file, int line);
+/* Returns the tangent of x. */
+TSR_API tsr_tensor *tsr_tan_at(tsr_tensor *x, const char *file, int line);
+/* Returns the arc sine of x. */
+TSR_API tsr_tensor *tsr_asin_at(tsr_tensor *x, const char *file, int line);
+/* Returns the arc cosine of x. */
+TSR_API tsr_tensor *tsr_acos_at(tsr_tensor *x, const char *file, int line);
+/* Returns the arc tangent of x. */
+TSR_API tsr_tensor *tsr_atan_at(tsr_tensor *x, const char *file, int line);
+/* Returns the hyperbolic sine of x. */
+TSR_API tsr_tensor *tsr_sinh_at(tsr_tensor *x, const char *file, int line);
+/* Returns the hyperbolic cosine of x. */
+TSR_API tsr_tensor *tsr_cosh_at(tsr_tensor *x, const char *file, int line);
+/* Returns the hyperbolic tangent of x. */
+TSR_API tsr_tensor *tsr_tanh_at(tsr_tensor *x, const char *file, int line);
+/* Returns the inverse of the hyperbolic sine. */
+TSR_API tsr_tensor *tsr_asinh_at(tsr_tensor *x, const char *file, int line);
+/* Returns the inverse of the hyperbolic cosine, of x >= 1. */
+TSR_API tsr_tensor *tsr_acosh_at(tsr_tensor *x, const char *file, int line);
+/* Returns the inverse of the hyperbolic tangent, of -1 < x < 1. */
+TSR_API tsr_tensor *tsr_atanh_at(tsr_tensor *x, const char *file, int line);
+/* Returns the error function of x. */
+TSR_API tsr_tensor *tsr_erf_at(tsr_tensor *x, const char *file, int line);
+/* Returns 1 - erf(x), exact for large x. */
+TSR_API tsr_tensor *tsr_erfc_at(tsr_tensor *x, const char *file, int line);
+/* Returns the largest whole number that is not above x; the gradient is 0. */
+TSR_API tsr_tensor *tsr_floor_at(tsr_tensor *x, const char *file, int line);
+/* Returns the smallest whole number that is not below x; the gradient is 0. */
+TSR_API tsr_tensor *tsr_ceil_at(tsr_tensor *x, const char *file, int line);
+/* Returns the whole number nearest to x, the even one of two; the gradient is 0. */
+TSR_API tsr_tensor *tsr_round_at(tsr_tensor *x, const char *file, int line);
+/* Returns x without its fraction; the gradient is 0. */
+TSR_API tsr_tensor *tsr_trunc_at(tsr_tensor *x, const char *file, int line);
 /* Returns max(x, 0). */
 TSR_API tsr_tensor *tsr_relu_at(tsr_tensor *x, const char *file, int line);
 /* Returns min(max(x, 0), 6). */
 TSR_API tsr_tensor *tsr_relu6_at(tsr_tensor *x, const char *file, int line);
-/* Returns the hyperbolic tangent of x. */
-TSR_API tsr_tensor *tsr_tanh_at(tsr_tensor *x, const char *file, int line);
 /* Returns 1 / (1 + e^-x). */
 TSR_API tsr_tensor *tsr_sigmoid_at(tsr_tensor *x, const char *file, int line);
+/* Returns log(1 / (1 + e^-x)), exact for x of any size. */
+TSR_API tsr_tensor *tsr_logsigmoid_at(tsr_tensor *x, const char *file, int line);
+/* Returns relu6(x + 3) / 6. */
+TSR_API tsr_tensor *tsr_hardsigmoid_at(tsr_tensor *x, const char *file, int line);
 /* Returns x sigmoid(x). */
 TSR_API tsr_tensor *tsr_silu_at(tsr_tensor *x, const char *file, int line);
+/* Returns x relu6(x + 3) / 6. */
+TSR_API tsr_tensor *tsr_hardswish_at(tsr_tensor *x, const char *file, int line);
+/* Returns x tanh(softplus(x)). */
+TSR_API tsr_tensor *tsr_mish_at(tsr_tensor *x, const char *file, int line);
 /* Returns log(1 + e^x), exact for x of any size. */
 TSR_API tsr_tensor *tsr_softplus_at(tsr_tensor *x, const char *file, int line);
+/* Returns x / (1 + |x|). */
+TSR_API tsr_tensor *tsr_softsign_at(tsr_tensor *x, const char *file, int line);
+/* Returns 1.0507 x where x > 0, else 1.0507 * 1.67326 (e^x - 1): Klambauer et al. 2017. */
+TSR_API tsr_tensor *tsr_selu_at(tsr_tensor *x, const char *file, int line);
+/* Returns x where x > 0, else slope x (PyTorch's default slope: 0.01). */
+TSR_API tsr_tensor *tsr_leaky_relu_at(tsr_tensor *x, double slope, const char *file, int line);
+/* Returns x where x > 0, else alpha (e^x - 1) (PyTorch's default alpha: 1). */
+TSR_API tsr_tensor *tsr_elu_at(tsr_tensor *x, double alpha, const char *file, int line);
+/* Returns x where x > 0, else alpha (e^(x/alpha) - 1) (PyTorch's default alpha: 1). */
+TSR_API tsr_tensor *tsr_celu_at(tsr_tensor *x, double alpha, const char *file, int line);
+/* Returns 0 where |x| <= edge, else x brought nearer to 0 by edge (PyTorch's default edge: 0.5). */
+TSR_API tsr_tensor *tsr_softshrink_at(tsr_tensor *x, double edge, const char *file, int line);
+/* Returns 0 where |x| <= edge, else x (PyTorch's default edge: 0.5). */
+TSR_API tsr_tensor *tsr_hardshrink_at(tsr_tensor *x, double edge, const char *file, int line);
+/* Returns min(max(x, low), high); an edge may be infinite. The gradient is 1 at both edges. */
+TSR_API tsr_tensor *tsr_clamp_at(tsr_tensor *x, double low, double high, const char *file,
+                                 int line);
+/* Returns min(max(x, low), high) (PyTorch's defaults: -1, 1). The gradient is 0 at both edges. */
+TSR_API tsr_tensor *tsr_hardtanh_at(tsr_tensor *x, double low, double high, const char *file,
+                                    int line);
+/* Returns x where x > edge, else value. */
+TSR_API tsr_tensor *tsr_threshold_at(tsr_tensor *x, double edge, double value, const char *file,
+                                     int line);
 /* Returns x^p; x^0 has the gradient 0 everywhere. */
 TSR_API tsr_tensor *tsr_pow_scalar_at(tsr_tensor *x, double p, const char *file, int line);
 /* Returns x + a. */

@@ -133,7 +133,7 @@ typedef struct tsri_config_op {
     const char *file;
     double fill, arange[2], normal[2], uniform[2];
     /* attributes */
-    double a, p, eps, momentum, label_smoothing, low, high, mean, std;
+    double a, p, eps, momentum, label_smoothing, low, high, mean, std, slope, alpha, edge;
     int64_t axis, from_axis, axis_a, axis_b, out_h, out_w, groups, parts, ignore_index;
     int64_t n, start, length, diagonal, padding_idx, classes;
     double arange_start, arange_step, correction, value_around, scale;

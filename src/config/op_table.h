@@ -96,6 +96,26 @@
     OP(gelu, "x", COMPUTE, tsr_gelu_at(I(0), (tsr_gelu_form)A.form, AT), \
        "x times the normal distribution function.", \
        ONE_OF(form, form, "erf", gelu_words, "exact, or approximated")) \
+    OP(leaky_relu, "x", COMPUTE, tsr_leaky_relu_at(I(0), A.slope, AT), \
+       "x where x > 0, else slope x.", NUMBER(slope, slope, "0.01", "")) \
+    OP(elu, "x", COMPUTE, tsr_elu_at(I(0), A.alpha, AT), \
+       "x where x > 0, else alpha (e^x - 1).", NUMBER(alpha, alpha, "1", "")) \
+    OP(celu, "x", COMPUTE, tsr_celu_at(I(0), A.alpha, AT), \
+       "x where x > 0, else alpha (e^(x/alpha) - 1).", NUMBER(alpha, alpha, "1", "")) \
+    OP(softshrink, "x", COMPUTE, tsr_softshrink_at(I(0), A.edge, AT), \
+       "x brought nearer to 0 by edge.", NUMBER(edge, edge, "0.5", "")) \
+    OP(hardshrink, "x", COMPUTE, tsr_hardshrink_at(I(0), A.edge, AT), \
+       "x, but 0 from -edge to edge.", NUMBER(edge, edge, "0.5", "")) \
+    OP(clamp, "x", COMPUTE, declare_clamp(c), \
+       "min(max(x, low), high).", \
+       NUMBER(low, low, TSRI_NONE, "default: none") \
+       NUMBER(high, high, TSRI_NONE, "default: none")) \
+    OP(hardtanh, "x", COMPUTE, tsr_hardtanh_at(I(0), A.low, A.high, AT), \
+       "The same, with no gradient at both edges.", \
+       NUMBER(low, low, "-1", "") NUMBER(high, high, "1", "")) \
+    OP(threshold, "x", COMPUTE, tsr_threshold_at(I(0), A.edge, A.value_around, AT), \
+       "x where x > edge, else value.", \
+       NUMBER(edge, edge, TSRI_NEEDED, "") NUMBER(value, value_around, TSRI_NEEDED, "")) \
     OP(pow_scalar, "x", COMPUTE, tsr_pow_scalar_at(I(0), A.p, AT), "x^p", NUMBER(p, p, \
        TSRI_NEEDED, "the exponent")) \
     OP(add_scalar, "x", COMPUTE, tsr_add_scalar_at(I(0), A.a, AT), "x + a", NUMBER(a, a, \

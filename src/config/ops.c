@@ -70,6 +70,12 @@ static tsr_tensor *declare_causal_mask(const tsri_op_call *c)
     return tsr_causal_mask_at(I(0), A.diagonal, said ? A.value_around : -INFINITY, AT);
 }
 
+static tsr_tensor *declare_clamp(const tsri_op_call *c)
+{
+    return tsr_clamp_at(I(0), tsri_op_has(c->op, "low") ? A.low : -INFINITY,
+                        tsri_op_has(c->op, "high") ? A.high : INFINITY, AT);
+}
+
 static tsr_tensor *declare_attention(const tsri_op_call *c)
 {
     bool has_scale = tsri_op_has(c->op, "scale");

@@ -23,27 +23,91 @@
 /* Functions of x alone. */
 #define TSRI_UNARY_PLAIN_LIST(X, T) \
     X(T, ABS, abs, OPERAND, CHEAP, VECTORS, \
-      pick(v < 0, -v, pick(v == 0, num(0), v)), \
+      size_of(v), \
       pick(v > 0, u, pick(v < 0, -u, num(0))), "|x|") \
-    X(T, EXP, exp, RESULT, SLOW, VECTORS, exp(v), u * v, "e^x") \
-    X(T, LOG, log, OPERAND, SLOW, VECTORS, log(v), u / v, "natural logarithm") \
+    X(T, SIGN, sign, OPERAND, CHEAP, VECTORS, \
+      pick(v > 0, num(1), pick(v < 0, num(-1), v)), \
+      num(0), "1 where x > 0, -1 where x < 0, 0 at 0") \
+    X(T, SQUARE, square, OPERAND, CHEAP, VECTORS, v * v, 2 * u * v, "x^2") \
     X(T, SQRT, sqrt, RESULT, SLOW, VECTORS, sqrt(v), u / (2 * v), "square root") \
+    X(T, RSQRT, rsqrt, RESULT, SLOW, VECTORS, \
+      1 / sqrt(v), \
+      num(-0.5) * u * v * v * v, "1 / sqrt(x)") \
+    X(T, RECIPROCAL, reciprocal, RESULT, SLOW, VECTORS, 1 / v, -u * v * v, "1 / x") \
+    X(T, EXP, exp, RESULT, SLOW, VECTORS, exp(v), u * v, "e^x") \
+    X(T, EXP2, exp2, RESULT, SLOW, VECTORS, exp2(v), u * v * num(LN_2), "2^x") \
+    X(T, EXPM1, expm1, OPERAND, SLOW, VECTORS, expm1(v), u * exp(v), "e^x - 1") \
+    X(T, LOG, log, OPERAND, SLOW, VECTORS, log(v), u / v, "natural logarithm") \
+    X(T, LOG2, log2, OPERAND, SLOW, VECTORS, \
+      log2(v), \
+      u * num(LOG2_E) / v, "logarithm to the base 2") \
+    X(T, LOG10, log10, OPERAND, SLOW, VECTORS, \
+      log10(v), \
+      u * num(LOG10_E) / v, "logarithm to the base 10") \
+    X(T, LOG1P, log1p, OPERAND, SLOW, VECTORS, log1p(v), u / (1 + v), "log(1 + x)") \
+    X(T, SIN, sin, OPERAND, SLOW, VECTORS, sin(v), u * cos(v), "sine") \
+    X(T, COS, cos, OPERAND, SLOW, VECTORS, cos(v), -u * sin(v), "cosine") \
+    X(T, TAN, tan, RESULT, SLOW, VECTORS, tan(v), u * (1 + v * v), "tangent") \
+    X(T, ASIN, asin, OPERAND, SLOW, VECTORS, asin(v), u / sqrt((1 - v) * (1 + v)), "arc sine") \
+    X(T, ACOS, acos, OPERAND, SLOW, VECTORS, acos(v), -u / sqrt((1 - v) * (1 + v)), "arc cosine") \
+    X(T, ATAN, atan, OPERAND, SLOW, VECTORS, atan(v), u / (1 + v * v), "arc tangent") \
+    X(T, SINH, sinh, OPERAND, SLOW, VECTORS, sinh(v), u * cosh(v), "hyperbolic sine") \
+    X(T, COSH, cosh, OPERAND, SLOW, VECTORS, cosh(v), u * sinh(v), "hyperbolic cosine") \
+    X(T, TANH, tanh, RESULT, SLOW, VECTORS, \
+      tanh(v), \
+      u * ((1 - v) * (1 + v)), "hyperbolic tangent") \
+    X(T, ASINH, asinh, OPERAND, SLOW, VECTORS, \
+      asinh(v), \
+      u / hypotenuse(v), "inverse of the hyperbolic sine") \
+    X(T, ACOSH, acosh, OPERAND, SLOW, VECTORS, \
+      acosh(v), \
+      u / (sqrt(v - 1) * sqrt(v + 1)), "inverse of the hyperbolic cosine") \
+    X(T, ATANH, atanh, OPERAND, SLOW, VECTORS, \
+      atanh(v), \
+      u / ((1 - v) * (1 + v)), "inverse of the hyperbolic tangent") \
+    X(T, ERF, erf, OPERAND, SLOW, VECTORS, \
+      erf(v), \
+      u * num(ERF_SLOPE) * exp(-v * v), "error function") \
+    X(T, ERFC, erfc, OPERAND, SLOW, VECTORS, \
+      erfc(v), \
+      -u * num(ERF_SLOPE) * exp(-v * v), "1 - erf(x)") \
+    X(T, FLOOR, floor, OPERAND, CHEAP, VECTORS, floor(v), num(0), "largest whole number up to x") \
+    X(T, CEIL, ceil, OPERAND, CHEAP, VECTORS, ceil(v), num(0), "smallest whole number from x on") \
+    X(T, ROUND, round, OPERAND, CHEAP, VECTORS, \
+      rint(v), \
+      num(0), "nearest whole number, the even one of two") \
+    X(T, TRUNC, trunc, OPERAND, CHEAP, VECTORS, trunc(v), num(0), "x without its fraction") \
     X(T, RELU, relu, RESULT, CHEAP, VECTORS, \
       pick(v <= 0, num(0), v), \
       pick(v > 0, u, num(0)), "max(x, 0)") \
     X(T, RELU6, relu6, RESULT, CHEAP, VECTORS, \
-      pick(v <= 0, num(0), pick(v >= 6, num(6), v)), \
+      clamped(v, num(0), num(6)), \
       pick((v > 0) & (v < 6), u, num(0)), "min(max(x, 0), 6)") \
-    X(T, TANH, tanh, RESULT, SLOW, VECTORS, \
-      tanh(v), \
-      u * ((1 - v) * (1 + v)), "hyperbolic tangent") \
     X(T, SIGMOID, sigmoid, RESULT, SLOW, VECTORS, sigmoid(v), u * (1 - v) * v, "1 / (1 + e^-x)") \
+    X(T, LOGSIGMOID, logsigmoid, OPERAND, SLOW, VECTORS, \
+      -log_sum(-v), \
+      u * sigmoid(-v), "log(1 / (1 + e^-x))") \
+    X(T, HARDSIGMOID, hardsigmoid, OPERAND, CHEAP, VECTORS, \
+      clamped(v + 3, num(0), num(6)) / 6, \
+      pick((v > -3) & (v < 3), u / 6, num(0)), "relu6(x + 3) / 6") \
     X(T, SILU, silu, OPERAND, SLOW, VECTORS, \
       v / (1 + exp(-v)), \
       u * sigmoid(v) * (1 + v * (1 - sigmoid(v))), "x sigmoid(x)") \
+    X(T, HARDSWISH, hardswish, OPERAND, CHEAP, VECTORS, \
+      pick(v <= -3, num(0), v * (clamped(v + 3, num(0), num(6)) / 6)), \
+      pick(v <= -3, num(0), pick(v >= 3, u, u * (v / 3 + num(0.5)))), "x relu6(x + 3) / 6") \
+    X(T, MISH, mish, OPERAND, SLOW, VECTORS, v * mish_gate(v), u * mish_slope(v), \
+      "x tanh(softplus(x))") \
     X(T, SOFTPLUS, softplus, OPERAND, SLOW, VECTORS, \
-      pick(v > 0, v, num(0)) + log1p(exp(pick(v > 0, -v, v))), \
-      u * sigmoid(v), "log(1 + e^x)")
+      log_sum(v), \
+      u * sigmoid(v), "log(1 + e^x)") \
+    X(T, SOFTSIGN, softsign, OPERAND, SLOW, VECTORS, \
+      v / (1 + size_of(v)), \
+      u / (1 + size_of(v)) / (1 + size_of(v)), "x / (1 + |x|)") \
+    X(T, SELU, selu, OPERAND, SLOW, VECTORS, \
+      num(SELU_SCALE) * pick(v > 0, v, num(SELU_ALPHA) * expm1(v)), \
+      num(SELU_SCALE) * u * pick(v > 0, num(1), num(SELU_ALPHA) * exp(v)), \
+      "1.0507 x where x > 0, else 1.7581 (e^x - 1)")
 
 /* Functions with a number a, and functions that share a public call. */
 #define TSRI_UNARY_OTHER_LIST(X, T) \
@@ -57,11 +121,39 @@
       u * gelu_slope(v), "x times the normal distribution's function") \
     X(T, GELU_TANH, gelu_tanh, OPERAND, SLOW, VECTORS, \
       v * gelu_gate(v), \
-      u * gelu_tanh_slope(v), "its approximation x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))/2")
+      u * gelu_tanh_slope(v), "its approximation x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))/2") \
+    X(T, LEAKY_RELU, leaky_relu, OPERAND, CHEAP, VECTORS, \
+      pick(v > 0, v, v * a), \
+      pick(v > 0, u, u * a), "x where x > 0, else a x") \
+    X(T, ELU, elu, OPERAND, SLOW, VECTORS, \
+      pick(v > 0, v, a * expm1(v)), \
+      pick(v > 0, u, u * a * exp(v)), "x where x > 0, else a (e^x - 1)") \
+    X(T, CELU, celu, OPERAND, SLOW, VECTORS, \
+      pick(v > 0, v, a * expm1(v / a)), \
+      pick(v > 0, u, u * exp(v / a)), "x where x > 0, else a (e^(x/a) - 1)") \
+    X(T, SOFTSHRINK, softshrink, OPERAND, CHEAP, VECTORS, \
+      pick((v >= -a) & (v <= a), num(0), pick(v > 0, v - a, v + a)), \
+      pick((v >= -a) & (v <= a), num(0), u), "x brought nearer to 0 by a") \
+    X(T, HARDSHRINK, hardshrink, OPERAND, CHEAP, VECTORS, \
+      pick((v >= -a) & (v <= a), num(0), v), \
+      pick((v >= -a) & (v <= a), num(0), u), "x, but 0 from -a to a")
+
+/* Functions with two numbers, a and b. */
+#define TSRI_UNARY_PAIR_LIST(X, T) \
+    X(T, CLAMP, clamp, OPERAND, CHEAP, VECTORS, \
+      clamped(v, a, b), \
+      pick((v >= a) & (v <= b), u, num(0)), "min(max(x, a), b)") \
+    X(T, HARDTANH, hardtanh, OPERAND, CHEAP, VECTORS, \
+      clamped(v, a, b), \
+      pick((v > a) & (v < b), u, num(0)), "the same; no gradient at a and b") \
+    X(T, THRESHOLD, threshold, OPERAND, CHEAP, VECTORS, \
+      pick(v <= a, b, v), \
+      pick(v <= a, num(0), u), "x where x > a, else b")
 // clang-format on
 
 #define TSRI_UNARY_LIST(X, T)   \
     TSRI_UNARY_PLAIN_LIST(X, T) \
-    TSRI_UNARY_OTHER_LIST(X, T)
+    TSRI_UNARY_OTHER_LIST(X, T) \
+    TSRI_UNARY_PAIR_LIST(X, T)
 
 #endif

@@ -6,31 +6,43 @@
 
 /* --- one operand ------------------------------------------------------------------------------ */
 
-/* Declares an op of a floating-point operand and a number, which attrs have. */
-static tsr_tensor *declare_scalar(const char *name, tsr_tensor *x, double a, tsri_op_kind kind,
-                                  const tsri_attrs *attrs, tsri_loc loc)
+/* Declares an op of a floating-point operand and the numbers that attrs have: as many as have a
+ * name in `what`, which messages call them by. */
+static tsr_tensor *declare_numbers(const char *name, tsr_tensor *x, const char *const what[2],
+                                   double a, double b, tsri_op_kind kind, const tsri_attrs *attrs,
+                                   tsri_loc loc)
 {
     tsri_ctx c;
     if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x) ||
-        !tsri_want_number(&c, "the scalar", a))
+        (what[0] && !tsri_want_number(&c, what[0], a)) ||
+        (what[1] && !tsri_want_number(&c, what[1], b)))
         return c.failed;
     return tsri_graph_add_like(kind, attrs, 1, &x, x, loc);
 }
 
-static tsr_tensor *declare_unary(const char *name, tsr_tensor *x, tsri_unary_fn fn, double a,
-                                 tsri_loc loc)
+static tsr_tensor *declare_unary_with(const char *name, tsr_tensor *x, tsri_unary_fn fn,
+                                      const char *const what[2], double a, double b, tsri_loc loc)
 {
     tsri_attrs attrs = {0};
     attrs.unary.fn = fn;
     attrs.unary.a = a;
-    return declare_scalar(name, x, a, TSRI_OP_UNARY, &attrs, loc);
+    attrs.unary.b = b;
+    return declare_numbers(name, x, what, a, b, TSRI_OP_UNARY, &attrs, loc);
+}
+
+static const char *const one_scalar[2] = {"the scalar"};
+
+static tsr_tensor *declare_unary(const char *name, tsr_tensor *x, tsri_unary_fn fn, double a,
+                                 tsri_loc loc)
+{
+    return declare_unary_with(name, x, fn, one_scalar, a, 0, loc);
 }
 
 static tsr_tensor *declare_scale(const char *name, tsr_tensor *x, double a, tsri_loc loc)
 {
     tsri_attrs attrs = {0};
     attrs.scale.a = a;
-    return declare_scalar(name, x, a, TSRI_OP_SCALE, &attrs, loc);
+    return declare_numbers(name, x, one_scalar, a, 0, TSRI_OP_SCALE, &attrs, loc);
 }
 
 tsr_tensor *tsri_make_unary(tsr_tensor *x, tsri_unary_fn fn, double a, tsri_loc loc)
@@ -50,6 +62,33 @@ tsr_tensor *tsri_make_scale(tsr_tensor *x, double a, tsri_loc loc)
     }
 TSRI_UNARY_PLAIN_LIST(DECLARE, )
 #undef DECLARE
+
+#define DECLARE_WITH(FN, name, number)                                                    \
+    tsr_tensor *tsr_##name##_at(tsr_tensor *x, double number, const char *file, int line) \
+    {                                                                                     \
+        static const char *const what[2] = {#number};                                     \
+        return declare_unary_with(#name, x, TSRI_UNARY_##FN, what, number, 0,             \
+                                  (tsri_loc){file, line});                                \
+    }
+DECLARE_WITH(LEAKY_RELU, leaky_relu, slope)
+DECLARE_WITH(ELU, elu, alpha)
+DECLARE_WITH(CELU, celu, alpha)
+DECLARE_WITH(SOFTSHRINK, softshrink, edge)
+DECLARE_WITH(HARDSHRINK, hardshrink, edge)
+#undef DECLARE_WITH
+
+#define DECLARE_PAIR(FN, name, first, second)                                                 \
+    tsr_tensor *tsr_##name##_at(tsr_tensor *x, double first, double second, const char *file, \
+                                int line)                                                     \
+    {                                                                                         \
+        static const char *const what[2] = {#first, #second};                                 \
+        return declare_unary_with(#name, x, TSRI_UNARY_##FN, what, first, second,             \
+                                  (tsri_loc){file, line});                                    \
+    }
+DECLARE_PAIR(CLAMP, clamp, low, high)
+DECLARE_PAIR(HARDTANH, hardtanh, low, high)
+DECLARE_PAIR(THRESHOLD, threshold, edge, value)
+#undef DECLARE_PAIR
 
 tsr_tensor *tsr_gelu_at(tsr_tensor *x, tsr_gelu_form form, const char *file, int line)
 {

@@ -16,10 +16,14 @@
     .attrs.bn = {.eps = 1e-5, .momentum = 0.1, .batch = n, .spatial = spatial_, .parts = parts_,   \
                  .act = act_}
 
-#define UNARY(text, fn_, how, a_)                                                                  \
-    {.name = "unary " text, .op = TSRI_OP_UNARY, .attrs.unary = {fn_, 0, a_, 0}, .nin = 1,         \
+#define KC_ANY KC_SPREAD
+#define KC_TAME KC_UNIFORM
+#define UNARY_OF(T, FN, name, arity, p, q, from, ...)                                              \
+    UNARY(#name, TSRI_UNARY_##FN, KC_##from, p, q),
+#define UNARY(text, fn_, how, a_, b_)                                                              \
+    {.name = "unary " text, .op = TSRI_OP_UNARY, .attrs.unary = {fn_, 0, a_, b_}, .nin = 1,        \
      .nout = 1, .in = {FILLED(how, 3, 5, 2, 7)}, .out = {F(3, 5, 2, 7)}},                          \
-    {.name = "unary_grad " text, .op = TSRI_OP_UNARY_GRAD, .attrs.unary = {fn_, 0, a_, 0},         \
+    {.name = "unary_grad " text, .op = TSRI_OP_UNARY_GRAD, .attrs.unary = {fn_, 0, a_, b_},        \
      .nin = 2, .nout = 1, .in = {FILLED(how, 3, 5, 2, 7), F(3, 5, 2, 7)}, .out = {F(3, 5, 2, 7)}}
 #define BINARY(text, fn_, how)                                                                     \
     {.name = "binary " text, .op = TSRI_OP_BINARY, .attrs.binary = {fn_, 0}, .nin = 2, .nout = 1,  \

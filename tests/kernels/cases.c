@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "case_words.h"
 #include "cases.h"
+#include "tests/unary_cases.h"
 
 #include <tessera/sbp.h>
 #include <string.h>
@@ -54,19 +55,10 @@ static const int64_t wholes[6] = {1, -2, 3, 1L << 50, 5, -6};
         .out = {F(R f_), F(R f_)})
 
 const kernel_case kernel_cases[] = {
-    UNARY("abs", TSRI_UNARY_ABS, KC_UNIFORM, 0),
-    UNARY("exp", TSRI_UNARY_EXP, KC_UNIFORM, 0),
-    UNARY("log", TSRI_UNARY_LOG, KC_POSITIVE, 0),
-    UNARY("sqrt", TSRI_UNARY_SQRT, KC_POSITIVE, 0),
-    UNARY("relu", TSRI_UNARY_RELU, KC_SPREAD, 0),
-    UNARY("relu6", TSRI_UNARY_RELU6, KC_SPREAD, 0),
-    UNARY("tanh", TSRI_UNARY_TANH, KC_UNIFORM, 0),
-    UNARY("sigmoid", TSRI_UNARY_SIGMOID, KC_SPREAD, 0),
-    UNARY("silu", TSRI_UNARY_SILU, KC_SPREAD, 0),
-    UNARY("softplus", TSRI_UNARY_SOFTPLUS, KC_SPREAD, 0),
-    UNARY("pow", TSRI_UNARY_POW, KC_POSITIVE, 2.5),
-    UNARY("add", TSRI_UNARY_ADD, KC_UNIFORM, 1.5),
-    UNARY("rdiv", TSRI_UNARY_RDIV, KC_POSITIVE, 2),
+    UNARY_CASES(UNARY_OF, )
+    UNARY("pow", TSRI_UNARY_POW, KC_POSITIVE, 2.5, 0),
+    UNARY("add", TSRI_UNARY_ADD, KC_UNIFORM, 1.5, 0),
+    UNARY("rdiv", TSRI_UNARY_RDIV, KC_POSITIVE, 2, 0),
     {.name = "scale", .op = TSRI_OP_SCALE, .attrs.scale = {-2.5}, .nin = 1, .nout = 1,
      .in = {F(3, 5, 2, 7)}, .out = {F(3, 5, 2, 7)}},
     BINARY("add", TSRI_BINARY_ADD, KC_UNIFORM),
@@ -521,10 +513,10 @@ const kernel_case kernel_cases[] = {
     UPDATE1(LION, "lion plain", KC_HYPER_PLAIN, KC_UNIFORM),
     UPDATE1(LION, "lion decay", KC_HYPER, KC_UNIFORM),
 
-    UNARY("gelu", TSRI_UNARY_GELU, KC_SPREAD, 0),
-    UNARY("gelu negative", TSRI_UNARY_GELU, KC_NEGATIVE, 0),
-    UNARY("gelu_tanh", TSRI_UNARY_GELU_TANH, KC_SPREAD, 0),
-    UNARY("gelu_tanh negative", TSRI_UNARY_GELU_TANH, KC_NEGATIVE, 0),
+    UNARY("gelu", TSRI_UNARY_GELU, KC_SPREAD, 0, 0),
+    UNARY("gelu negative", TSRI_UNARY_GELU, KC_NEGATIVE, 0, 0),
+    UNARY("gelu_tanh", TSRI_UNARY_GELU_TANH, KC_SPREAD, 0, 0),
+    UNARY("gelu_tanh negative", TSRI_UNARY_GELU_TANH, KC_NEGATIVE, 0, 0),
     LAYERS("", 1, 37, (3, 5), (37)),
     LAYERS("2 axes", 2, 15, (4, 3), (5, 3)),
     LAYERS("one feature", 1, 1, (6), (1)),

@@ -12,6 +12,8 @@ typedef enum kc_fill {
     KC_POSITIVE,    /* 0.1..1.1 */
     KC_NEAR_ONE,    /* 0.9..1.1: products of many are of a size */
     KC_NEGATIVE,    /* -3..-0.1 */
+    KC_INSIDE,      /* -0.9..0.9 */
+    KC_ABOVE,       /* 1.1..3.1 */
     KC_SPREAD,      /* -4..10: both sides of relu6's kinks */
     KC_FEW,         /* whole numbers 0..3: many equal */
     KC_BOOL,        /* 0 or 1 */

@@ -113,6 +113,12 @@ double *kc_make(const kernel_case *c, int index, uint64_t seed)
         case KC_NEGATIVE:
             p[i] = -0.1 - 2.9 * u;
             break;
+        case KC_INSIDE:
+            p[i] = 1.8 * u - 0.9;
+            break;
+        case KC_ABOVE:
+            p[i] = 1.1 + 2 * u;
+            break;
         case KC_SPREAD:
             p[i] = 14 * u - 4;
             break;

@@ -3,6 +3,7 @@
 #include "cases.h"
 
 #include "src/core/rng.h"
+#include "tests/unary_cases.h"
 
 #include <tessera/sbp.h>
 #include <math.h>
@@ -272,37 +273,24 @@ static void argmax(const kernel_case *k, const double *x, double *y)
 
 static double unary(const tsri_attrs *at, double x)
 {
+    const double p = at->unary.a, q = at->unary.b;
+    (void)q;
     switch ((tsri_unary_fn)at->unary.fn) {
-    case TSRI_UNARY_ABS:
-        return fabs(x);
-    case TSRI_UNARY_EXP:
-        return exp(x);
-    case TSRI_UNARY_LOG:
-        return log(x);
-    case TSRI_UNARY_SQRT:
-        return sqrt(x);
-    case TSRI_UNARY_RELU:
-        return fmax(x, 0);
-    case TSRI_UNARY_RELU6:
-        return fmin(fmax(x, 0), 6);
-    case TSRI_UNARY_TANH:
-        return tanh(x);
-    case TSRI_UNARY_SIGMOID:
-        return 0.5 + 0.5 * tanh(0.5 * x);
-    case TSRI_UNARY_SILU:
-        return x * (0.5 + 0.5 * tanh(0.5 * x));
-    case TSRI_UNARY_SOFTPLUS:
-        return log(1 + exp(x));
+#define VALUE(T, FN, name, arity, p_, q_, from, value, slope) \
+    case TSRI_UNARY_##FN:                                     \
+        return value;
+        UNARY_CASES(VALUE, )
+#undef VALUE
     case TSRI_UNARY_POW:
-        return exp(at->unary.a * log(x));
+        return exp(p * log(x));
     case TSRI_UNARY_ADD:
-        return x + at->unary.a;
+        return x + p;
     case TSRI_UNARY_GELU:
         return x * (1 + erf(x / sqrt(2))) / 2;
     case TSRI_UNARY_GELU_TANH:
         return x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * pow(x, 3)))) / 2;
     default:
-        return at->unary.a / x;
+        return p / x;
     }
 }
 

@@ -20,6 +20,14 @@ static double least(const tape_value *v)
     return m;
 }
 
+static double greatest(const tape_value *v)
+{
+    double m = -INFINITY;
+    for (int64_t i = 0; i < v->n; i++)
+        m = v->v[i] > m ? v->v[i] : m;
+    return m;
+}
+
 static double nearest_to_zero(const tape_value *v)
 {
     double m = INFINITY;
@@ -46,15 +54,39 @@ static bool draw_any(gen *g, pnode *n)
     return true;
 }
 
-/* Not where it would make a desert of infinities, most of the time. */
-static bool draw_exp(gen *g, pnode *n)
+/* Operands as tests/unary_cases.h says; most of the time, as else there is a desert of infinities.
+ */
+static bool draw_from(gen *g, pnode *n, double low, double high)
 {
-    return draw_any(g, n) && (largest(gen_value(g, n->in[0])) < 6 || rnd_chance(&g->r, g->wild));
+    if (!draw_any(g, n))
+        return false;
+    const tape_value *v = gen_value(g, n->in[0]);
+    return (least(v) > low && greatest(v) < high) || rnd_chance(&g->r, g->wild);
 }
 
-static bool draw_positive(gen *g, pnode *n)
+static bool draw_ANY(gen *g, pnode *n)
 {
-    return draw_any(g, n) && (least(gen_value(g, n->in[0])) > 0.05 || rnd_chance(&g->r, g->wild));
+    return draw_any(g, n);
+}
+
+static bool draw_TAME(gen *g, pnode *n)
+{
+    return draw_from(g, n, -6, 6);
+}
+
+static bool draw_POSITIVE(gen *g, pnode *n)
+{
+    return draw_from(g, n, 0.05, INFINITY);
+}
+
+static bool draw_INSIDE(gen *g, pnode *n)
+{
+    return draw_from(g, n, -0.95, 0.95);
+}
+
+static bool draw_ABOVE(gen *g, pnode *n)
+{
+    return draw_from(g, n, 1.05, INFINITY);
 }
 
 static double scalar(gen *g)
@@ -118,7 +150,7 @@ static bool draw_cast(gen *g, pnode *n)
 
 static int eval_cast(walk *w, const pnode *n, const int *in)
 {
-    tape_fn fn = n->dtype == TSR_I64 ? FN_TRUNC : FN_SAME;
+    tape_fn fn = n->dtype == TSR_I64 ? FN_WHOLE : FN_SAME;
     int id = tape_unary(w->t, in[0], fn, 0, unit_of(n->dtype));
     /* No gradient flows through whole numbers. */
     return unit_of(w->g->node[n->in[0]].dtype) == 0 ? tape_detach(w->t, id) : id;
@@ -138,16 +170,29 @@ static int eval_cast(walk *w, const pnode *n, const int *in)
     static const op_def op_##name = {#name,          "tsr_" #name "($0)", drawn,          \
                                      declare_##name, eval_##name,         w};
 ONE(neg, FN_NEG, draw_any, 2)
-ONE(abs, FN_ABS, draw_any, 2)
-ONE(exp, FN_EXP, draw_exp, 3)
-ONE(log, FN_LOG, draw_positive, 3)
-ONE(sqrt, FN_SQRT, draw_positive, 3)
-ONE(relu, FN_RELU, draw_any, 4)
-ONE(relu6, FN_RELU6, draw_any, 2)
-ONE(tanh, FN_TANH, draw_any, 4)
-ONE(sigmoid, FN_SIGMOID, draw_any, 3)
-ONE(silu, FN_SILU, draw_any, 2)
-ONE(softplus, FN_SOFTPLUS, draw_any, 2)
+
+#define TEXT_0(name) "tsr_" name "($0)"
+#define TEXT_1(name) "tsr_" name "($0, %0)"
+#define TEXT_2(name) "tsr_" name "($0, %0, %1)"
+#define UNARY_OP(T, FN, name, arity, p, q, from, ...)                                     \
+    static bool draw_##name(gen *g, pnode *n)                                             \
+    {                                                                                     \
+        n->f[0] = p;                                                                      \
+        n->f[1] = q;                                                                      \
+        return draw_##from(g, n);                                                         \
+    }                                                                                     \
+    static tsr_tensor *declare_##name(declared *d, const pnode *n, tsr_tensor *const *in) \
+    {                                                                                     \
+        (void)d, (void)n;                                                                 \
+        return UNARY_CALL_##arity(name, in[0], n->f[0], n->f[1]);                         \
+    }                                                                                     \
+    static int eval_##name(walk *t, const pnode *n, const int *in)                        \
+    {                                                                                     \
+        return tape_unary(t->t, in[0], FN_##FN, 0, unit_of(n->dtype));                    \
+    }                                                                                     \
+    static const op_def op_##name = {#name,          TEXT_##arity(#name), draw_##name,    \
+                                     declare_##name, eval_##name,         1};
+UNARY_CASES(UNARY_OP, )
 
 #define SCALAR(name, FN, drawn, sign, w)                                                  \
     static tsr_tensor *declare_##name(declared *d, const pnode *n, tsr_tensor *const *in) \
@@ -359,20 +404,28 @@ static const op_def op_where = {
     "where", "tsr_where($0, $1, $2)", draw_where, declare_where, eval_where, 6};
 
 extern const op_def *const ops_pointwise[];
-const op_def *const ops_pointwise[] = {&op_neg,         &op_abs,
-                                       &op_exp,         &op_log,
-                                       &op_sqrt,        &op_relu,
-                                       &op_relu6,       &op_tanh,
-                                       &op_sigmoid,     &op_silu,
-                                       &op_softplus,    &op_pow_scalar,
-                                       &op_add_scalar,  &op_sub_scalar,
-                                       &op_mul_scalar,  &op_div_scalar,
-                                       &op_rdiv_scalar, &op_gelu,
-                                       &op_cast,        &op_add,
-                                       &op_sub,         &op_mul,
-                                       &op_div,         &op_pow,
-                                       &op_equal,       &op_not_equal,
-                                       &op_less,        &op_less_equal,
-                                       &op_greater,     &op_greater_equal,
-                                       &op_maximum,     &op_minimum,
-                                       &op_where,       NULL};
+#define UNARY_REF(T, FN, name, ...) &op_##name,
+const op_def *const ops_pointwise[] = {UNARY_CASES(UNARY_REF, ) & op_neg,
+                                       &op_pow_scalar,
+                                       &op_add_scalar,
+                                       &op_sub_scalar,
+                                       &op_mul_scalar,
+                                       &op_div_scalar,
+                                       &op_rdiv_scalar,
+                                       &op_gelu,
+                                       &op_cast,
+                                       &op_add,
+                                       &op_sub,
+                                       &op_mul,
+                                       &op_div,
+                                       &op_pow,
+                                       &op_equal,
+                                       &op_not_equal,
+                                       &op_less,
+                                       &op_less_equal,
+                                       &op_greater,
+                                       &op_greater_equal,
+                                       &op_maximum,
+                                       &op_minimum,
+                                       &op_where,
+                                       NULL};

@@ -227,56 +227,27 @@ static double phi(double x)
 static void apply1(tape_fn fn, double p, double x, double *f, double *d)
 {
     const double c = 0.79788456080286535588;
-    double s, in;
+    double in;
     *d = 0;
     switch (fn) {
     case FN_NEG:
         *f = -x;
         *d = -1;
         break;
-    case FN_ABS:
-        *f = fabs(x);
-        *d = x > 0 ? 1 : x < 0 ? -1 : 0;
-        break;
-    case FN_EXP:
-        *f = *d = exp(x);
-        break;
-    case FN_LOG:
-        *f = log(x);
-        *d = 1 / x;
-        break;
-    case FN_SQRT:
-        *f = sqrt(x);
-        *d = 0.5 / *f;
-        break;
+#define APPLY(T, FN, name, arity, p_, q_, from, value, slope) \
+    case FN_##FN: {                                           \
+        const double q = q_;                                  \
+        p = p_;                                               \
+        *f = value;                                           \
+        *d = slope;                                           \
+        (void)p, (void)q;                                     \
+        break;                                                \
+    }
+        UNARY_CASES(APPLY, )
+#undef APPLY
     case FN_SAFE_SQRT:
         *f = sqrt(x);
         *d = x == 0 ? 0 : 0.5 / *f;
-        break;
-    case FN_RELU:
-        *f = isnan(x) ? x : x > 0 ? x : 0;
-        *d = x > 0;
-        break;
-    case FN_RELU6:
-        *f = isnan(x) ? x : x < 0 ? 0 : x > 6 ? 6 : x;
-        *d = x > 0 && x < 6;
-        break;
-    case FN_TANH:
-        *f = tanh(x);
-        *d = 1 - *f * *f;
-        break;
-    case FN_SIGMOID:
-        *f = 1 / (1 + exp(-x));
-        *d = *f * (1 - *f);
-        break;
-    case FN_SILU:
-        s = 1 / (1 + exp(-x));
-        *f = x * s;
-        *d = s * (1 + x * (1 - s));
-        break;
-    case FN_SOFTPLUS:
-        *f = x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
-        *d = 1 / (1 + exp(-x));
         break;
     case FN_GELU:
         *f = x * phi(x);
@@ -307,7 +278,7 @@ static void apply1(tape_fn fn, double p, double x, double *f, double *d)
         *f = p / x;
         *d = -p / x / x;
         break;
-    case FN_TRUNC:
+    case FN_WHOLE:
         *f = trunc(x);
         break;
     case FN_BOOL:
@@ -335,7 +306,7 @@ int tape_unary(tape *t, int a, tape_fn fn, double p, double u)
 {
     const tape_value *in = tape_at(t, a);
     node *x = add(t, UNARY, in->n, u, 1, &a);
-    if (fn == FN_TRUNC || fn == FN_BOOL)
+    if (fn == FN_WHOLE || fn == FN_BOOL)
         x->value.diff = false;
     x->da = doubles(t, in->n);
     x->dae = doubles(t, in->n);

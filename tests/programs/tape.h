@@ -14,29 +14,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tests/unary_cases.h"
+
 typedef struct tape tape;
 
 /* Functions of one number (p: a parameter) and of two. */
 typedef enum tape_fn {
     FN_NEG,
-    FN_ABS,
-    FN_EXP,
-    FN_LOG,
-    FN_SQRT,
-    FN_RELU,
-    FN_RELU6,
-    FN_TANH,
-    FN_SIGMOID,
-    FN_SILU,
-    FN_SOFTPLUS,
-    FN_GELU,
+#define TAPE_UNARY(T, FN, ...) FN_##FN,
+    UNARY_CASES(TAPE_UNARY, )
+#undef TAPE_UNARY
+        FN_GELU,
     FN_GELU_TANH,
     FN_POWS,
     FN_ADDS,
     FN_MULS,
     FN_DIVS,
     FN_RDIVS,
-    FN_TRUNC,
+    FN_WHOLE, /* toward 0, of whole dtype */
     FN_BOOL,
     FN_SAME,
     FN_SAFE_SQRT, /* with gradient 0 at 0 */

@@ -23,11 +23,19 @@ except ImportError:
     sys.exit(77)
 
 INT_MAX = 2**63 - 1
-UNARY = {
-    "neg": torch.neg, "abs": torch.abs, "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt,
-    "relu": torch.relu, "relu6": F.relu6, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "silu": F.silu,
-    "softplus": lambda x: F.softplus(x, threshold=700),
-}
+UNARY = {"neg": torch.neg}
+for name in """abs sign square sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
+               sinh cosh tanh asinh acosh atanh erf erfc floor ceil round trunc relu sigmoid""".split():
+    UNARY[name] = getattr(torch, name)
+for name in "relu6 logsigmoid silu mish softsign selu".split():
+    UNARY[name] = getattr(F, name)
+UNARY["acosh"] = lambda x: torch.acosh(x) * torch.where(x >= 1, 1.0, math.nan)  # it has a slope below 1
+# PyTorch's own have a sixth in f32 in their gradients.
+UNARY["hardsigmoid"] = lambda x: F.relu6(x + 3) / 6
+UNARY["hardswish"] = lambda x: x * F.relu6(x + 3) / 6
+UNARY["softplus"] = lambda x: F.softplus(x, threshold=700)
+WITH_NUMBERS = {name: (1, getattr(F, name)) for name in "leaky_relu elu celu softshrink hardshrink".split()}
+WITH_NUMBERS |= {"clamp": (2, torch.clamp), "hardtanh": (2, F.hardtanh), "threshold": (2, F.threshold)}
 BINARY = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "pow": torch.pow,
     "equal": torch.eq, "not_equal": torch.ne, "less": torch.lt, "less_equal": torch.le,
@@ -247,6 +255,9 @@ def compute(program):
             value = gradients(nodes[node["in"][0]], nodes, values, reads, node["i"][0])
         elif name in UNARY:
             value = UNARY[name](x[0])
+        elif name in WITH_NUMBERS:
+            count, function = WITH_NUMBERS[name]
+            value = function(x[0], *node["f"][:count])
         elif name in BINARY:
             value = BINARY[name](x[0], x[1])
         elif name in SCALAR:

@@ -11,14 +11,14 @@ typedef struct flat {
     tsri_fast base;
     tsri_fast_map_fn *map;
     int nin;
-    float a;
+    float a, b;
 } flat;
 
 /* More than two operands (add_n) join the result one by one. */
 static void flat_part(const tsri_fast *f, const tsri_fast_part *p)
 {
     const flat *k = (const flat *)f;
-    tsri_fast_map map = {.out = p->out[0], .a = k->a};
+    tsri_fast_map map = {.out = p->out[0], .a = k->a, .b = k->b};
     map.x = k->nin > 0 ? p->in[0] : NULL;
     map.y = k->nin > 1 ? p->in[1] : NULL;
     k->map(&map, p->begin, p->end);
@@ -41,7 +41,7 @@ static bool takes(const tsri_kernel_desc *desc)
 
 /* map NULL: declines. */
 static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_map_fn *map,
-                         double a, tsri_kernel **out_kernel)
+                         double a, double b, tsri_kernel **out_kernel)
 {
     if (!map || !takes(desc))
         return tsri_fast_decline(desc);
@@ -52,6 +52,7 @@ static tsr_status create(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_fast_
     k->map = map;
     k->nin = desc->nin;
     k->a = (float)a;
+    k->b = (float)b;
     *out_kernel = &k->base.base;
     return TSR_OK;
 }
@@ -62,31 +63,31 @@ tsr_status tsri_fast_unary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_ker
     const tsri_fast_isa *isa = tsri_fast_isa_best();
     tsri_fast_map_fn *const *maps = desc->op == TSRI_OP_UNARY ? isa->unary : isa->unary_grad;
     return create(mem, desc, fn < TSRI_UNARY_COUNT_ ? maps[fn] : NULL, desc->attrs->unary.a,
-                  out_kernel);
+                  desc->attrs->unary.b, out_kernel);
 }
 
 tsr_status tsri_fast_scale(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    return create(mem, desc, tsri_fast_isa_best()->scale, desc->attrs->scale.a, out_kernel);
+    return create(mem, desc, tsri_fast_isa_best()->scale, desc->attrs->scale.a, 0, out_kernel);
 }
 
 tsr_status tsri_fast_binary(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     const unsigned fn = (unsigned)desc->attrs->binary.fn;
     return create(mem, desc, fn < TSRI_BINARY_COUNT_ ? tsri_fast_isa_best()->binary[fn] : NULL, 0,
-                  out_kernel);
+                  0, out_kernel);
 }
 
 tsr_status tsri_fast_add_n(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
     if (desc->nin < 2)
         return tsri_fast_decline(desc);
-    return create(mem, desc, tsri_fast_isa_best()->binary[TSRI_BINARY_ADD], 0, out_kernel);
+    return create(mem, desc, tsri_fast_isa_best()->binary[TSRI_BINARY_ADD], 0, 0, out_kernel);
 }
 
 tsr_status tsri_fast_fill(tsri_mem *mem, const tsri_kernel_desc *desc, tsri_kernel **out_kernel)
 {
-    return create(mem, desc, tsri_fast_isa_best()->fill, desc->attrs->fill.value, out_kernel);
+    return create(mem, desc, tsri_fast_isa_best()->fill, desc->attrs->fill.value, 0, out_kernel);
 }
 
 typedef struct drop {

@@ -95,7 +95,7 @@ typedef struct tsri_fast_dw {
 typedef struct tsri_fast_map {
     const float *x, *y;
     float *out;
-    float a;
+    float a, b;
 } tsri_fast_map;
 typedef void tsri_fast_map_fn(const tsri_fast_map *p, int64_t begin, int64_t end);
 

@@ -18,6 +18,8 @@ VEC_FN vf vabs(vf x)
     return vmax(x, -x);
 }
 
+#include "kernels/cpu/fast/libm_t.h"
+
 /* e^x = 2^n e^r with x = n ln 2 + r, |r| <= ln(2)/2: returns (e^r - 1)/r to 1 unit in the last
  * place, by its series, and 2^n as the product of two powers, as n may be 128. */
 typedef struct vexp_parts {
@@ -134,34 +136,55 @@ VEC_FN vf vnormal_cdf(vf x)
 #define sqrt vsqrt
 #define tanh vtanh
 #define normal_cdf vnormal_cdf
+#define exp2 vexp2
+#define expm1 vexpm1
+#define log2 vlog2
+#define log10 vlog10
+#define sin vsin
+#define cos vcos
+#define tan vtan
+#define asin vasin
+#define acos vacos
+#define atan vatan
+#define sinh vsinh
+#define cosh vcosh
+#define asinh vasinh
+#define acosh vacosh
+#define atanh vatanh
+#define erf verf
+#define erfc verfc
+#define trunc vtrunc
+#define floor vfloor
+#define ceil vceil
+#define rint vrint
 #include "kernels/unary_t.h"
 
 /* A function and its gradient, of a vector and of a buffer's elements [i, end). */
-#define UNARY_BY_VECTORS(FN, forward, gradient)                                                 \
-    VEC_FN vf forward_##FN(vf v, vf a)                                                          \
-    {                                                                                           \
-        (void)a;                                                                                \
-        return forward;                                                                         \
-    }                                                                                           \
-    VEC_FN vf gradient_##FN(vf v, vf u, vf a)                                                   \
-    {                                                                                           \
-        (void)v, (void)a;                                                                       \
-        return gradient;                                                                        \
-    }                                                                                           \
-    static void unary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                      \
-    {                                                                                           \
-        const vf a = vset1(p->a);                                                               \
-        for (; i < end; i += W)                                                                 \
-            vstore_upto(p->out + i, forward_##FN(vload_upto(p->x + i, end - i), a), end - i);   \
-    }                                                                                           \
-    static void unary_grad_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                 \
-    {                                                                                           \
-        const vf a = vset1(p->a);                                                               \
-        for (; i < end; i += W)                                                                 \
-            vstore_upto(                                                                        \
-                p->out + i,                                                                     \
-                gradient_##FN(vload_upto(p->x + i, end - i), vload_upto(p->y + i, end - i), a), \
-                end - i);                                                                       \
+#define UNARY_BY_VECTORS(FN, forward, gradient)                                                    \
+    VEC_FN vf forward_##FN(vf v, vf a, vf b)                                                       \
+    {                                                                                              \
+        (void)a, (void)b;                                                                          \
+        return forward;                                                                            \
+    }                                                                                              \
+    VEC_FN vf gradient_##FN(vf v, vf u, vf a, vf b)                                                \
+    {                                                                                              \
+        (void)v, (void)u, (void)a, (void)b;                                                        \
+        return gradient;                                                                           \
+    }                                                                                              \
+    static void unary_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                         \
+    {                                                                                              \
+        const vf a = vset1(p->a), b = vset1(p->b);                                                 \
+        for (; i < end; i += W)                                                                    \
+            vstore_upto(p->out + i, forward_##FN(vload_upto(p->x + i, end - i), a, b), end - i);   \
+    }                                                                                              \
+    static void unary_grad_##FN(const tsri_fast_map *p, int64_t i, int64_t end)                    \
+    {                                                                                              \
+        const vf a = vset1(p->a), b = vset1(p->b);                                                 \
+        for (; i < end; i += W)                                                                    \
+            vstore_upto(                                                                           \
+                p->out + i,                                                                        \
+                gradient_##FN(vload_upto(p->x + i, end - i), vload_upto(p->y + i, end - i), a, b), \
+                end - i);                                                                          \
     }
 #define UNARY_BY_LANES(FN, forward, gradient)
 #define UNARY_LOOPS(T, FN, name, gets, cost, by, forward, gradient, doc) \
@@ -200,3 +223,24 @@ TSRI_ARITHMETIC_LIST(BINARY_LOOPS, )
 #undef sqrt
 #undef tanh
 #undef normal_cdf
+#undef exp2
+#undef expm1
+#undef log2
+#undef log10
+#undef sin
+#undef cos
+#undef tan
+#undef asin
+#undef acos
+#undef atan
+#undef sinh
+#undef cosh
+#undef asinh
+#undef acosh
+#undef atanh
+#undef erf
+#undef erfc
+#undef trunc
+#undef floor
+#undef ceil
+#undef rint

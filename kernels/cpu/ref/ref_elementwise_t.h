@@ -7,7 +7,7 @@ static void FN(map)(void *arg, const tsri_ref_row *r)
     const tsri_ref_job *j = arg;
     const tsri_attrs *at = &j->ref->attrs;
     const bool scale = j->ref->desc.op == TSRI_OP_SCALE, two = j->ref->desc.nin > 1;
-    const double a = scale ? at->scale.a : at->unary.a;
+    const double a = scale ? at->scale.a : at->unary.a, b = at->unary.b;
     const T *x = (const T *)j->in[0] + r->off[1];
     const T *x2 = two ? (const T *)j->in[1] + r->off[2] : x;
     T *y = (T *)j->out[0] + r->off[0];

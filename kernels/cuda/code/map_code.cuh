@@ -26,7 +26,7 @@ static __device__ __forceinline__ double normal_cdf(double x)
 #define pick(c, a, b) ((c) ? (a) : (b))
 #include "kernels/unary_t.h"
 
-REAL_FN REAL tsri_unary(int fn, REAL v, REAL a)
+REAL_FN REAL tsri_unary(int fn, REAL v, REAL a, REAL b)
 {
     switch (fn) {
 #define FORWARD(T, FN, name, gets, cost, by, forward, ...) \
@@ -40,7 +40,7 @@ REAL_FN REAL tsri_unary(int fn, REAL v, REAL a)
 }
 
 /* v: the operand or the result; u: dy. */
-REAL_FN REAL tsri_unary_grad(int fn, REAL v, REAL u, REAL a)
+REAL_FN REAL tsri_unary_grad(int fn, REAL v, REAL u, REAL a, REAL b)
 {
     switch (fn) {
 #define GRADIENT(T, FN, name, gets, cost, by, forward, gradient, doc) \

@@ -143,26 +143,26 @@ static tsr_status make_single(tsri_mem *mem, const tsri_kernel_desc *d, tsri_cud
 
 /* --- unary ------------------------------------------------------------------------------------ */
 template <typename T, int FN> struct unary_fn {
-    float a;
+    float a, b;
     __device__ __forceinline__ T operator()(T v) const
     {
-        return tsri_to<T>(tsri_unary<float>(FN, tsri_to<float>(v), a));
+        return tsri_to<T>(tsri_unary<float>(FN, tsri_to<float>(v), a, b));
     }
 };
 template <typename T, int FN> struct unary_grad_fn {
-    float a;
+    float a, b;
     __device__ __forceinline__ T operator()(T v, T u) const
     {
-        return tsri_to<T>(tsri_unary_grad<float>(FN, tsri_to<float>(v), tsri_to<float>(u), a));
+        return tsri_to<T>(tsri_unary_grad<float>(FN, tsri_to<float>(v), tsri_to<float>(u), a, b));
     }
 };
 
 template <typename T> static void unary(const map *m, void *const *in, void *const *out)
 {
-    const float a = (float)m->k.attrs.unary.a;
-#define UNARY(t, FN, ...)                                                        \
-    case TSRI_UNARY_##FN:                                                        \
-        launch1<T, T, width<T>::N>(m, in, out, unary_fn<T, TSRI_UNARY_##FN>{a}); \
+    const float a = (float)m->k.attrs.unary.a, b = (float)m->k.attrs.unary.b;
+#define UNARY(t, FN, ...)                                                           \
+    case TSRI_UNARY_##FN:                                                           \
+        launch1<T, T, width<T>::N>(m, in, out, unary_fn<T, TSRI_UNARY_##FN>{a, b}); \
         break;
     switch (m->k.attrs.unary.fn) {
         TSRI_UNARY_LIST(UNARY, )
@@ -188,10 +188,10 @@ tsr_status tsri_fast_unary(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel
 
 template <typename T> static void unary_grad(const map *m, void *const *in, void *const *out)
 {
-    const float a = (float)m->k.attrs.unary.a;
-#define UNARY_GRAD(t, FN, ...)                                           \
-    case TSRI_UNARY_##FN:                                                \
-        launch2<T, T>(m, in, out, unary_grad_fn<T, TSRI_UNARY_##FN>{a}); \
+    const float a = (float)m->k.attrs.unary.a, b = (float)m->k.attrs.unary.b;
+#define UNARY_GRAD(t, FN, ...)                                              \
+    case TSRI_UNARY_##FN:                                                   \
+        launch2<T, T>(m, in, out, unary_grad_fn<T, TSRI_UNARY_##FN>{a, b}); \
         break;
     switch (m->k.attrs.unary.fn) {
         TSRI_UNARY_LIST(UNARY_GRAD, )

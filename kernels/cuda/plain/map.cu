@@ -32,13 +32,13 @@ static tsr_status make_float(tsri_mem *mem, const tsri_kernel_desc *d, tsri_cuda
 
 /* --- one operand ------------------------------------------------------------------------------ */
 template <typename T>
-static __global__ void unary_kernel(tsri_cuda_walk w, T *y, const T *x, int fn, double a)
+static __global__ void unary_kernel(tsri_cuda_walk w, T *y, const T *x, int fn, double a, double b)
 {
     typedef tsri_acc<T> A;
     for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
         int64_t at[2];
         tsri_walk_at<2>(w, i, at);
-        y[at[0]] = tsri_to<T>(tsri_unary<A>(fn, tsri_to<A>(x[at[1]]), (A)a));
+        y[at[0]] = tsri_to<T>(tsri_unary<A>(fn, tsri_to<A>(x[at[1]]), (A)a, (A)b));
     }
 }
 
@@ -49,8 +49,8 @@ static tsr_status unary_run(const tsri_cuda_kernel *k, void *const *in, void *co
         return TSR_OK;
     TSRI_FLOATS(k->desc.out[0].dtype,
                 TSRI_LAUNCH((unary_kernel<T>), tsri_blocks(w->count, THREADS), THREADS, k->stream,
-                            *w, (T *)out[0], (const T *)in[0], k->attrs.unary.fn,
-                            k->attrs.unary.a));
+                            *w, (T *)out[0], (const T *)in[0], k->attrs.unary.fn, k->attrs.unary.a,
+                            k->attrs.unary.b));
     return tsri_cuda_launched(k);
 }
 
@@ -63,14 +63,14 @@ tsr_status tsri_plain_unary(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
 
 template <typename T>
 static __global__ void unary_grad_kernel(tsri_cuda_walk w, T *y, const T *x, const T *u, int fn,
-                                         double a)
+                                         double a, double b)
 {
     typedef tsri_acc<T> A;
     for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
         int64_t at[3];
         tsri_walk_at<3>(w, i, at);
-        y[at[0]] =
-            tsri_to<T>(tsri_unary_grad<A>(fn, tsri_to<A>(x[at[1]]), tsri_to<A>(u[at[2]]), (A)a));
+        y[at[0]] = tsri_to<T>(
+            tsri_unary_grad<A>(fn, tsri_to<A>(x[at[1]]), tsri_to<A>(u[at[2]]), (A)a, (A)b));
     }
 }
 
@@ -83,7 +83,7 @@ static tsr_status unary_grad_run(const tsri_cuda_kernel *k, void *const *in, voi
     TSRI_FLOATS(k->desc.out[0].dtype,
                 TSRI_LAUNCH((unary_grad_kernel<T>), tsri_blocks(w->count, THREADS), THREADS,
                             k->stream, *w, (T *)out[0], (const T *)in[0], (const T *)in[1],
-                            k->attrs.unary.fn, k->attrs.unary.a));
+                            k->attrs.unary.fn, k->attrs.unary.a, k->attrs.unary.b));
     return tsri_cuda_launched(k);
 }
 

@@ -9,6 +9,8 @@
 typedef enum sc_fill {
     SC_SPREAD = 0, /* -4..10: both sides of every kink */
     SC_POSITIVE,   /* 0.1..2.1 */
+    SC_INSIDE,     /* -0.9..0.9 */
+    SC_ABOVE,      /* 1.1..3.1 */
     SC_FEW,        /* whole numbers 0..3: many equal */
     SC_WHOLE,      /* whole numbers -9..9, never 0 */
     SC_LABEL,      /* 0..3 */

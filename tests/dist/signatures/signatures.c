@@ -29,6 +29,10 @@ static double fill_value(sc_fill fill, tsr_dtype dtype, uint64_t *rng)
     switch (fill) {
     case SC_POSITIVE:
         return 0.1 + 2 * u;
+    case SC_INSIDE:
+        return 1.8 * u - 0.9;
+    case SC_ABOVE:
+        return 1.1 + 2 * u;
     case SC_FEW:
     case SC_LABEL:
         return floor(4 * u);

@@ -41,7 +41,9 @@ static const char *excuse(const tally *t, const sg_entry *e)
 {
     const tsri_attrs *at = &e->v.attrs;
     if (!strcmp(t->what, "a dropped !")) {
-        if (e->v.kind == TSRI_OP_UNARY_GRAD && at->unary.fn == TSRI_UNARY_EXP)
+        if (e->v.kind == TSRI_OP_UNARY_GRAD &&
+            (at->unary.fn == TSRI_UNARY_EXP || at->unary.fn == TSRI_UNARY_EXP2 ||
+             at->unary.fn == TSRI_UNARY_SQUARE))
             return "y dy is linear in y too";
         if (e->v.kind == TSRI_OP_CAST && is_whole(e->v.in_dtype[0]) && is_whole(e->v.out_dtype[0]))
             return "whole numbers that fit";
@@ -201,7 +203,9 @@ static void claim_monotone(tally *t, const sg_entry *e)
         break;
     default:
         if (e->v.kind == TSRI_OP_UNARY &&
-            (e->v.attrs.unary.fn == TSRI_UNARY_ABS || e->v.attrs.unary.fn == TSRI_UNARY_GELU ||
+            (e->v.attrs.unary.fn == TSRI_UNARY_ABS || e->v.attrs.unary.fn == TSRI_UNARY_SQUARE ||
+             e->v.attrs.unary.fn == TSRI_UNARY_COS || e->v.attrs.unary.fn == TSRI_UNARY_MISH ||
+             e->v.attrs.unary.fn == TSRI_UNARY_SILU || e->v.attrs.unary.fn == TSRI_UNARY_GELU ||
              e->v.attrs.unary.fn == TSRI_UNARY_GELU_TANH))
             mark_operands(t, e, "^");
     }

@@ -7,12 +7,14 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/config/program.h"
 #include "src/graph/graph.h"
+#include "tests/unary_cases.h"
 
 /* Operands of the rows below, in the file and in C. */
 #define SOURCES                                              \
@@ -49,6 +51,12 @@ static void declare_sources(sources *s, tsr_world *w)
     s->b = tsr_full(s->g, TSR_BOOL, TSR_DIMS(4, 6), s->p, TSR_AUTO, 1);
 }
 
+/* The functions of x alone, from tests/unary_cases.h. */
+#define ROW_0(ROW, name) ROW(name, "in: x", tsr_##name(s->x))
+#define ROW_1(ROW, name)
+#define ROW_2(ROW, name)
+#define PLAIN_ROW(ROW, FN, name, arity, ...) ROW_##arity(ROW, name)
+
 /* The op, the rest of its entry, and what it must declare. */
 #define ROWS(ROW)                                                                                 \
     ROW(normal, "shape: [2, 3], mean: 1, std: 2",                                                 \
@@ -84,17 +92,15 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(index_select, "in: [x, l], axis: 1", tsr_index_select(s->x, 1, s->l))                     \
     ROW(one_hot, "in: l, classes: 3", tsr_one_hot(s->l, 3, TSR_F32))                              \
     ROW(to_global, "in: x, sbp: P(max)", tsr_to_global(s->x, NULL, TSR_P_MAX))                    \
-    ROW(neg, "in: x", tsr_neg(s->x))                                                              \
-    ROW(abs, "in: [x]", tsr_abs(s->x))                                                            \
-    ROW(exp, "in: x", tsr_exp(s->x))                                                              \
-    ROW(log, "in: x", tsr_log(s->x))                                                              \
-    ROW(sqrt, "in: x", tsr_sqrt(s->x))                                                            \
-    ROW(relu, "in: x, sbp: S(1)", tsr_to_global(tsr_relu(s->x), NULL, TSR_S(1)))                  \
-    ROW(relu6, "in: x", tsr_relu6(s->x))                                                          \
-    ROW(tanh, "in: x", tsr_tanh(s->x))                                                            \
-    ROW(sigmoid, "in: x", tsr_sigmoid(s->x))                                                      \
-    ROW(silu, "in: x", tsr_silu(s->x))                                                            \
-    ROW(softplus, "in: x", tsr_softplus(s->x))                                                    \
+    ROW(neg, "in: [x], sbp: S(1)", tsr_to_global(tsr_neg(s->x), NULL, TSR_S(1)))                  \
+    ROW(leaky_relu, "in: x, slope: 0.25", tsr_leaky_relu(s->x, 0.25))                             \
+    ROW(elu, "in: x", tsr_elu(s->x, 1))                                                           \
+    ROW(celu, "in: x, alpha: 2", tsr_celu(s->x, 2))                                               \
+    ROW(softshrink, "in: x", tsr_softshrink(s->x, 0.5))                                           \
+    ROW(hardshrink, "in: x, edge: 2", tsr_hardshrink(s->x, 2))                                    \
+    ROW(clamp, "in: x, high: 2", tsr_clamp(s->x, -INFINITY, 2))                                   \
+    ROW(hardtanh, "in: x, low: -2", tsr_hardtanh(s->x, -2, 1))                                    \
+    ROW(threshold, "in: x, edge: 2, value: 3", tsr_threshold(s->x, 2, 3))                         \
     ROW(gelu, "in: x, form: tanh", tsr_gelu(s->x, TSR_GELU_TANH))                                 \
     ROW(layer_norm, "in: [m, v, v], eps: 0.5",                                                    \
         tsr_layer_norm(s->m, s->v, s->v, TSR_LAYER_NORM_OPTS(.eps = 0.5)))                        \
@@ -170,13 +176,14 @@ static tsr_tensor *split_x(const sources *s)
         return call;                                  \
     }
 ROWS(DECLARE)
+UNARY_CASES(PLAIN_ROW, DECLARE)
 
 static const struct {
     const char *op, *entry;
     tsr_tensor *(*declare)(const sources *s);
 } rows[] = {
 #define ENTRY(op, entry, call) {#op, entry, declare_##op},
-    ROWS(ENTRY)};
+    ROWS(ENTRY) UNARY_CASES(PLAIN_ROW, ENTRY)};
 enum { NROWS = sizeof rows / sizeof *rows };
 
 static void assert_same_op(const char *name, const tsri_op *a, const tsri_op *b)

@@ -6,6 +6,7 @@
 
 #include "kernels/kernels.h"
 #include "src/graph/graph.h"
+#include "tests/unary_cases.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -163,16 +164,20 @@ static void test_unary(void **state)
 {
     (void)state;
     CHECK(-2, 2, tsr_neg(x64(D(5))));
-    CHECK(-2, 2, tsr_abs(x64(D(5))));
-    CHECK(-2, 2, tsr_exp(x64(D(5))));
-    CHECK(0.2, 2, tsr_log(x64(D(5))));
-    CHECK(0.2, 2, tsr_sqrt(x64(D(5))));
-    CHECK(-2, 2, tsr_relu(x64(D(9))));
-    CHECK(-3, 9, tsr_relu6(x64(D(17))));
-    CHECK(-2, 2, tsr_tanh(x64(D(5))));
-    CHECK(-2, 2, tsr_sigmoid(x64(D(5))));
-    CHECK(-2, 2, tsr_silu(x64(D(5))));
-    CHECK(-2, 2, tsr_softplus(x64(D(5))));
+#define LOW_ANY -3.9
+#define HIGH_ANY 8.7
+#define LOW_TAME -2
+#define HIGH_TAME 2
+#define LOW_POSITIVE 0.2
+#define HIGH_POSITIVE 2
+#define LOW_INSIDE -0.9
+#define HIGH_INSIDE 0.9
+#define LOW_ABOVE 1.1
+#define HIGH_ABOVE 3
+#define CHECK_UNARY(T, FN, name, arity, p, q, from, ...) \
+    CHECK(LOW_##from, HIGH_##from, UNARY_CALL_##arity(name, x64(D(17)), p, q));
+    UNARY_CASES(CHECK_UNARY, )
+#undef CHECK_UNARY
     CHECK(0.2, 2, tsr_pow_scalar(x64(D(5)), 2.5));
     CHECK(-2, 2, tsr_pow_scalar(x64(D(5)), 3));
     CHECK(-2, 2, tsr_add_scalar(x64(D(5)), 3));

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The functions of <math.h> for vectors of floats, which math_t.h has not: the C library's own
+ * (libmvec; to 4 units in the last place) where it has them for this instruction set, else one lane
+ * after another; and roundings to whole numbers. Included once per instruction set; see vec.h.
+ */
+#include <features.h>
+#include <math.h>
+
+#if defined(__x86_64__) && defined(__GLIBC__) && __GLIBC_PREREQ(2, 35)
+#if VEC_ISA == 512
+#define LIBM_NAME(name) _ZGVeN16v_##name##f
+#elif VEC_ISA == 256
+#define LIBM_NAME(name) _ZGVdN8v_##name##f
+#else
+#define LIBM_NAME(name) _ZGVbN4v_##name##f
+#endif
+/* The x86-64 vector ABI's name of the function, so that programs need no -ffast-math. */
+#define LIBM(name)                   \
+    extern vf LIBM_NAME(name)(vf x); \
+    VEC_FN vf v##name(vf x)          \
+    {                                \
+        return LIBM_NAME(name)(x);   \
+    }
+#else
+#define LIBM(name)                  \
+    VEC_FN vf v##name(vf x)         \
+    {                               \
+        for (int i = 0; i < W; i++) \
+            x[i] = name##f(x[i]);   \
+        return x;                   \
+    }
+#endif
+LIBM(exp2)
+LIBM(expm1)
+LIBM(log2)
+LIBM(log10)
+LIBM(sin)
+LIBM(cos)
+LIBM(tan)
+LIBM(asin)
+LIBM(acos)
+LIBM(atan)
+LIBM(sinh)
+LIBM(cosh)
+LIBM(asinh)
+LIBM(acosh)
+LIBM(atanh)
+LIBM(erf)
+LIBM(erfc)
+#undef LIBM
+#undef LIBM_NAME
+
+/* x without its fraction; its sign stays. A float of 2^23 and more has no fraction, and neither
+ * have infinities and NaN. */
+VEC_FN vf vtrunc(vf x)
+{
+    vf whole = __builtin_convertvector(__builtin_convertvector(x, vint), vf);
+    vint small = (vint)(vabs(x) < vset1(0x1p23f)), sign = (vint)vset1(-0.0f);
+    return vchoose(small, (vf)((vint)whole | ((vint)x & sign)), x);
+}
+
+VEC_FN vf vfloor(vf x)
+{
+    vf whole = vtrunc(x);
+    return vchoose((vint)(whole > x), whole - vset1(1.0f), whole);
+}
+
+VEC_FN vf vceil(vf x)
+{
+    return -vfloor(-x);
+}
+
+/* To the nearest, the even one of two: of what adding 2^23 leaves. */
+VEC_FN vf vrint(vf x)
+{
+    const vf shift = vset1(0x1p23f);
+    vint sign = (vint)x & (vint)vset1(-0.0f);
+    vf size = vabs(x), whole = (size + shift) - shift;
+    return vchoose((vint)(size < shift), (vf)((vint)whole | sign), x);
+}
