@@ -11,6 +11,7 @@
 #include <tessera/sbp.h>
 #include <tessera/graph.h>
 #include <tessera/ops.h>
+#include <tessera/functional.h>
 #include <tessera/plan.h>
 #include <tessera/debug.h>
 #include <tessera/nn.h>

@@ -2,40 +2,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: calls.py SOURCE [--write]
 
-include/tessera/ops_calls.h has the macro of each call of ops.h that takes the caller's file and line.
-Tells whether it is what the prototypes ask for; --write makes it so."""
+include/tessera/ops_calls.h has the macro of each call of ops.h that takes the caller's file and line, and
+functional_calls.h those of functional.h. Tells whether they are what the prototypes ask for; --write makes them so."""
 import os
 import re
 import sys
 
 HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_NAME(...) for each tsr_NAME_at of ops.h, with the place of the call. An argument may be a
- * literal with commas. tests/lint/calls.py writes this file from the prototypes; ops.h includes it.
+/* tsr_NAME(...) for each tsr_NAME_at of NAME.h, with the place of the call. An argument may be a
+ * literal with commas. tests/lint/calls.py writes this file from the prototypes; NAME.h includes it.
  */
-#ifndef TESSERA_OPS_CALLS_H
-#define TESSERA_OPS_CALLS_H
+#ifndef TESSERA_GUARD_CALLS_H
+#define TESSERA_GUARD_CALLS_H
 
 """
 
 
-def calls(prototypes):
+def calls(name, prototypes):
     names = re.findall(r"\btsr_(\w+)_at\([^;]*const char \*file,\s*int line\);", prototypes)
-    lines = [f"#define tsr_{name}(...) tsr_{name}_at(__VA_ARGS__, TSR_HERE)\n" for name in names]
-    return HEAD + "".join(lines) + "\n#endif\n"
+    lines = [f"#define tsr_{n}(...) tsr_{n}_at(__VA_ARGS__, TSR_HERE)\n" for n in names]
+    head = HEAD.replace("of NAME.h", f"of {name}.h").replace("; NAME.h", f"; {name}.h")
+    return head.replace("GUARD", name.upper()) + "".join(lines) + "\n#endif\n"
 
 
 def main():
     folder = os.path.join(sys.argv[1], "include", "tessera")
-    with open(os.path.join(folder, "ops.h")) as f:
-        want = calls(f.read())
-    path = os.path.join(folder, "ops_calls.h")
-    if sys.argv[2:] == ["--write"]:
-        with open(path, "w") as f:
-            f.write(want)
-        return
-    with open(path) as f:
-        if f.read() != want:
-            sys.exit("ops_calls.h is not what ops.h asks for: tests/lint/calls.py . --write")
+    for name in ("ops", "functional"):
+        with open(os.path.join(folder, f"{name}.h")) as f:
+            want = calls(name, f.read())
+        path = os.path.join(folder, f"{name}_calls.h")
+        if sys.argv[2:] == ["--write"]:
+            with open(path, "w") as f:
+                f.write(want)
+            continue
+        with open(path) as f:
+            if f.read() != want:
+                sys.exit(f"{name}_calls.h is not what {name}.h asks for: tests/lint/calls.py . --write")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Functions made of the ops of ops.h, by PyTorch's names and numbers: what follows for operands,
+ * errors, gradients, placements and signatures is what their ops say. Each is tsr_NAME(...), a
+ * macro without the last two arguments (functional_calls.h).
+ */
+#ifndef TESSERA_FUNCTIONAL_H
+#define TESSERA_FUNCTIONAL_H
+
+#include <tessera/ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- truth, bool without a gradient ------------------------------------------------------------
+ */
+/* Returns where x is not a number. */
+TSR_API tsr_tensor *tsr_isnan_at(tsr_tensor *x, const char *file, int line);
+/* Returns where x is infinite. */
+TSR_API tsr_tensor *tsr_isinf_at(tsr_tensor *x, const char *file, int line);
+/* Returns where x is neither infinite nor NaN. */
+TSR_API tsr_tensor *tsr_isfinite_at(tsr_tensor *x, const char *file, int line);
+/* Returns where x is 0 (false). Any dtype, as in the three that follow: what is not 0 is true. */
+TSR_API tsr_tensor *tsr_logical_not_at(tsr_tensor *x, const char *file, int line);
+/* Returns where both x and y are true; they broadcast. */
+TSR_API tsr_tensor *tsr_logical_and_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns where x or y is true; they broadcast. */
+TSR_API tsr_tensor *tsr_logical_or_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns where one of x and y is true; they broadcast. */
+TSR_API tsr_tensor *tsr_logical_xor_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns whether any element over axes is true; of none: false. */
+TSR_API tsr_tensor *tsr_any_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file,
+                               int line);
+/* Returns whether all elements over axes are true; of none: true. */
+TSR_API tsr_tensor *tsr_all_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file,
+                               int line);
+/* Returns how many elements over axes are not 0, as i64. */
+TSR_API tsr_tensor *tsr_count_nonzero_at(tsr_tensor *x, tsr_axes axes, const char *file, int line);
+
+/* --- activations and reductions ----------------------------------------------------------------
+ */
+/* Returns x where x > 0, else w x: w (1) or (c), of x (n,c,...). */
+TSR_API tsr_tensor *tsr_prelu_at(tsr_tensor *x, tsr_tensor *w, const char *file, int line);
+/* Returns a sigmoid(b) of the halves a and b of x along an axis of even size. */
+TSR_API tsr_tensor *tsr_glu_at(tsr_tensor *x, int axis, const char *file, int line);
+/* Returns x - tanh(x). */
+TSR_API tsr_tensor *tsr_tanhshrink_at(tsr_tensor *x, const char *file, int line);
+/* Returns softmax(-x) along an axis. */
+TSR_API tsr_tensor *tsr_softmin_at(tsr_tensor *x, int axis, const char *file, int line);
+/* Returns log(x / (1 - x)). */
+TSR_API tsr_tensor *tsr_logit_at(tsr_tensor *x, const char *file, int line);
+/* Returns value where mask (bool) is true, else x; mask broadcasts. */
+TSR_API tsr_tensor *tsr_masked_fill_at(tsr_tensor *x, tsr_tensor *mask, double value,
+                                       const char *file, int line);
+/* Returns log(sum e^x) over axes, of x of any size. */
+TSR_API tsr_tensor *tsr_logsumexp_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file,
+                                     int line);
+/* Returns the index of the smallest along an axis, as i64 with the axis dropped: the lowest of
+ * equals. */
+TSR_API tsr_tensor *tsr_argmin_at(tsr_tensor *x, int axis, const char *file, int line);
+
+/* --- products ----------------------------------------------------------------------------------
+ */
+/* Returns the sum of x y, of vectors (n). */
+TSR_API tsr_tensor *tsr_dot_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns x (n) and y (m) multiplied, each with each: (n,m). */
+TSR_API tsr_tensor *tsr_outer_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns beta c + alpha a b of matrices or batches of them; PyTorch's addmm and baddbmm. */
+TSR_API tsr_tensor *tsr_baddbmm_at(tsr_tensor *c, tsr_tensor *a, tsr_tensor *b, double beta,
+                                   double alpha, const char *file, int line);
+/* Returns the sum of a b over pairs of their axes: axis i of a_axes goes with axis i of b_axes; the
+ * other axes follow, first those of a. */
+TSR_API tsr_tensor *tsr_tensordot_at(tsr_tensor *a, tsr_tensor *b, tsr_axes a_axes, tsr_axes b_axes,
+                                     const char *file, int line);
+/* Returns the sum of products of n tensors that `equation` says, as "bij,bjk->bik": letters name
+ * axes; those that the result has not are summed over. Without "->" the result has the letters that
+ * stand once, in their order. No letter twice in an operand, no "...". */
+TSR_API tsr_tensor *tsr_einsum_at(const char *equation, int n, tsr_tensor *const *x,
+                                  const char *file, int line);
+
+/* --- shape -------------------------------------------------------------------------------------
+ */
+/* Drops an axis of size 1. */
+TSR_API tsr_tensor *tsr_squeeze_at(tsr_tensor *x, int axis, const char *file, int line);
+/* Inserts an axis of size 1 in front of axis `axis`; -1: behind all. */
+TSR_API tsr_tensor *tsr_unsqueeze_at(tsr_tensor *x, int axis, const char *file, int line);
+/* Returns x with its elements moved by `shift` along an axis; the last come round to the front. */
+TSR_API tsr_tensor *tsr_roll_at(tsr_tensor *x, int axis, int64_t shift, const char *file, int line);
+/* Returns x with the order of its elements turned round along axes. */
+TSR_API tsr_tensor *tsr_flip_at(tsr_tensor *x, tsr_axes axes, const char *file, int line);
+/* Returns x repeated counts[i] >= 1 times along axis i, as Tensor.repeat and NumPy's tile do. */
+TSR_API tsr_tensor *tsr_repeat_at(tsr_tensor *x, tsr_dims counts, const char *file, int line);
+/* Returns x with each slice along an axis n >= 1 times, one copy after the other. */
+TSR_API tsr_tensor *tsr_repeat_interleave_at(tsr_tensor *x, int axis, int64_t n, const char *file,
+                                             int line);
+/* Returns (n,c r^2,h,w) as (n,c,h r,w r): channels become pixels. */
+TSR_API tsr_tensor *tsr_pixel_shuffle_at(tsr_tensor *x, int64_t r, const char *file, int line);
+/* Returns (n,c,h r,w r) as (n,c r^2,h,w): the opposite of tsr_pixel_shuffle. */
+TSR_API tsr_tensor *tsr_pixel_unshuffle_at(tsr_tensor *x, int64_t r, const char *file, int line);
+
+/* --- normalisation -----------------------------------------------------------------------------
+ */
+/* Each of `groups` groups of channels of each sample of x (n,c,...) has its mean and variance taken
+ * out; times gamma (c), plus beta (c), each of which may be NULL. Every channel a group of its own:
+ * instance norm. */
+TSR_API tsr_tensor *tsr_group_norm_at(tsr_tensor *x, int64_t groups, tsr_tensor *gamma,
+                                      tsr_tensor *beta, double eps, const char *file, int line);
+/* Returns x / sqrt(mean x^2 + eps) gamma, the mean over as many trailing axes as gamma has (NULL:
+ * over the last): Zhang and Sennrich 2019. */
+TSR_API tsr_tensor *tsr_rms_norm_at(tsr_tensor *x, tsr_tensor *gamma, double eps, const char *file,
+                                    int line);
+/* Returns x / max(norm, eps) with the norm sqrt(sum x^2) along an axis (PyTorch's default eps:
+ * 1e-12). */
+TSR_API tsr_tensor *tsr_normalize_at(tsr_tensor *x, int axis, double eps, const char *file,
+                                     int line);
+/* Returns x / (k + alpha mean)^beta, with the mean of x^2 over `size` neighbouring channels of x
+ * (n,c,...), as AlexNet has it (PyTorch's defaults: alpha 1e-4, beta 0.75, k 1). */
+TSR_API tsr_tensor *tsr_local_response_norm_at(tsr_tensor *x, int64_t size, double alpha,
+                                               double beta, double k, const char *file, int line);
+
+/* --- images ------------------------------------------------------------------------------------
+ */
+typedef enum tsr_interpolation {
+    TSR_NEAREST = 0,
+    TSR_BILINEAR,         /* between the centres of pixels: PyTorch's default */
+    TSR_BILINEAR_CORNERS, /* corners stay where they are: align_corners */
+} tsr_interpolation;
+/* Returns the images x (n,c,h,w) in another size, (n,c,out_h,out_w). */
+TSR_API tsr_tensor *tsr_interpolate_at(tsr_tensor *x, int64_t out_h, int64_t out_w,
+                                       tsr_interpolation how, const char *file, int line);
+/* Returns the windows of x (n,c,h,w) as columns, (n,c kh kw,windows): im2col, without dilation. */
+TSR_API tsr_tensor *tsr_unfold_at(tsr_tensor *x, tsr_hw kernel, tsr_hw stride, tsr_hw padding,
+                                  const char *file, int line);
+
+/* --- losses ------------------------------------------------------------------------------------
+ */
+/* x and y have one shape; the mean is over all elements. y may have a gradient too. */
+/* Returns |x - y|, reduced. */
+TSR_API tsr_tensor *tsr_l1_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction,
+                                   const char *file, int line);
+/* Returns (x - y)^2 / (2 beta) where |x - y| < beta, else |x - y| - beta/2, reduced (PyTorch's
+ * default beta: 1). */
+TSR_API tsr_tensor *tsr_smooth_l1_loss_at(tsr_tensor *x, tsr_tensor *y, double beta,
+                                          tsr_reduction reduction, const char *file, int line);
+/* Returns (x - y)^2 / 2 where |x - y| < delta, else delta (|x - y| - delta/2), reduced (PyTorch's
+ * default delta: 1). */
+TSR_API tsr_tensor *tsr_huber_loss_at(tsr_tensor *x, tsr_tensor *y, double delta,
+                                      tsr_reduction reduction, const char *file, int line);
+/* Returns y (log y - x), reduced: x is a logarithm, and y one too where log_target says. PyTorch's
+ * batchmean is the sum divided by the number of rows. */
+TSR_API tsr_tensor *tsr_kl_div_at(tsr_tensor *x, tsr_tensor *y, bool log_target,
+                                  tsr_reduction reduction, const char *file, int line);
+/* Returns -y log x - (1 - y) log(1 - x), reduced; logarithms are not below -100. */
+TSR_API tsr_tensor *tsr_binary_cross_entropy_at(tsr_tensor *x, tsr_tensor *y,
+                                                tsr_reduction reduction, const char *file,
+                                                int line);
+/* Returns the same of sigmoid(x), of x of any size, reduced. pos_weight, which broadcasts, counts
+ * the first term more; NULL: 1. */
+TSR_API tsr_tensor *tsr_binary_cross_entropy_with_logits_at(tsr_tensor *x, tsr_tensor *y,
+                                                            tsr_tensor *pos_weight,
+                                                            tsr_reduction reduction,
+                                                            const char *file, int line);
+/* Returns x where y is 1, max(0, margin - x) where y is -1, reduced. */
+TSR_API tsr_tensor *tsr_hinge_embedding_loss_at(tsr_tensor *x, tsr_tensor *y, double margin,
+                                                tsr_reduction reduction, const char *file,
+                                                int line);
+/* Returns max(0, -y (a - b) + margin), reduced; y is 1 or -1. */
+TSR_API tsr_tensor *tsr_margin_ranking_loss_at(tsr_tensor *a, tsr_tensor *b, tsr_tensor *y,
+                                               double margin, tsr_reduction reduction,
+                                               const char *file, int line);
+/* Returns log(1 + e^(-y x)), reduced; y is 1 or -1. */
+TSR_API tsr_tensor *tsr_soft_margin_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction,
+                                            const char *file, int line);
+/* Returns e^x - y x, reduced: x is the logarithm of a Poisson rate. */
+TSR_API tsr_tensor *tsr_poisson_nll_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction,
+                                            const char *file, int line);
+/* Returns (log v + (x - y)^2 / v) / 2, reduced, with v = max(variance, eps) (PyTorch's default eps:
+ * 1e-6), through whose edge the gradient flows. */
+TSR_API tsr_tensor *tsr_gaussian_nll_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_tensor *variance,
+                                             double eps, tsr_reduction reduction, const char *file,
+                                             int line);
+/* Returns the cosine of the angle between a and b along an axis, which is dropped; each norm is at
+ * least eps (PyTorch's default: 1e-8). */
+TSR_API tsr_tensor *tsr_cosine_similarity_at(tsr_tensor *a, tsr_tensor *b, int axis, double eps,
+                                             const char *file, int line);
+/* Returns 1 - cos where y is 1, max(0, cos - margin) where y is -1, reduced, with the cosine of a
+ * (n,d) and b (n,d); y (n). */
+TSR_API tsr_tensor *tsr_cosine_embedding_loss_at(tsr_tensor *a, tsr_tensor *b, tsr_tensor *y,
+                                                 double margin, tsr_reduction reduction,
+                                                 const char *file, int line);
+/* Returns max(0, |a - p| - |a - n| + margin), reduced, with the p-norm (power 2: Euclid's) of rows
+ * (n,d), whose elements have 1e-6 added as PyTorch's have. */
+TSR_API tsr_tensor *tsr_triplet_margin_loss_at(tsr_tensor *anchor, tsr_tensor *positive,
+                                               tsr_tensor *negative, double margin, double power,
+                                               tsr_reduction reduction, const char *file, int line);
+typedef struct tsr_nll_loss_opts {
+    size_t size;
+    tsr_reduction reduction;
+    tsr_tensor *weight; /* (c), of classes; a mean divides by the sum of the labels' */
+    bool has_ignore_index;
+    int64_t ignore_index; /* labels that count nothing */
+} tsr_nll_loss_opts;
+#define TSR_NLL_LOSS_OPTS(...) \
+    (&(const tsr_nll_loss_opts){.size = sizeof(tsr_nll_loss_opts), __VA_ARGS__})
+/* Returns -x[i, label i] of logarithms x (n,c) and labels i64 (n), reduced. opts may be NULL. */
+TSR_API tsr_tensor *tsr_nll_loss_at(tsr_tensor *x, tsr_tensor *labels,
+                                    const tsr_nll_loss_opts *opts, const char *file, int line);
+
+#ifdef __cplusplus
+}
+#endif
+
+#include <tessera/functional_calls.h>
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Activations and reductions made of others. */
+#include "src/functional/inside.h"
+
+tsr_tensor *tsr_prelu_at(tsr_tensor *x, tsr_tensor *w, const char *file, int line)
+{
+    tsr_tensor *in[2] = {x, w};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "prelu", 2, in, 0, (tsri_loc){file, line}) ||
+        !tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, x))
+        return c.failed;
+    const int64_t channels = x->shape.ndim > 1 ? x->shape.d[1] : 1;
+    const int64_t n = tsr_dims_count(w->shape);
+    if (w->shape.ndim != 1 || (n != 1 && n != channels))
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "weights %s of x %s; legal are (1) and (%lld)",
+                            tsri_op_dims(&c, w), tsri_op_dims(&c, x), (long long)channels);
+    tsr_dims dims = TSR_DIMS(n);
+    for (int i = 2; i < x->shape.ndim && n > 1; i++)
+        dims.d[dims.ndim++] = 1;
+    tsr_tensor *slope = tsri_shaped(w, dims, file, line);
+    return tsr_where(tsr_greater(x, tsri_number(x, 0, file, line)), x, tsr_mul(slope, x));
+}
+
+tsr_tensor *tsr_glu_at(tsr_tensor *x, int axis, const char *file, int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "glu", 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x) ||
+        !tsri_want_axis(&c, x, &axis))
+        return c.failed;
+    const int64_t half = x->shape.d[axis] / 2;
+    if (x->shape.d[axis] % 2)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "axis %d of %s has an odd size; it is halved", axis,
+                            tsri_op_dims(&c, x));
+    tsr_tensor *y[2];
+    tsr_split(x, 2, ((int64_t[]){half, half}), axis, y);
+    return tsr_mul(y[0], tsr_sigmoid(y[1]));
+}
+
+#define COMPOSED(name, value)                                              \
+    tsr_tensor *tsr_##name##_at(tsr_tensor *x, const char *file, int line) \
+    {                                                                      \
+        tsri_ctx c;                                                        \
+        if (!tsri_op_begin(&c, #name, 1, &x, 0, (tsri_loc){file, line}) || \
+            !tsri_want_float(&c, x))                                       \
+            return c.failed;                                               \
+        return value;                                                      \
+    }
+COMPOSED(tanhshrink, tsr_sub(x, tsr_tanh(x)))
+COMPOSED(logit, tsr_log(tsr_div(x, tsr_add_scalar(tsr_neg(x), 1))))
+
+tsr_tensor *tsr_softmin_at(tsr_tensor *x, int axis, const char *file, int line)
+{
+    return tsr_softmax(tsr_neg(x), axis);
+}
+
+/* The largest is taken out first, as a constant; where it is infinite, 0. */
+tsr_tensor *tsr_logsumexp_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
+{
+    tsri_ctx c;
+    uint32_t mask;
+    if (!tsri_op_begin(&c, "logsumexp", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x) || !tsri_want_axes(&c, x, axes, &mask))
+        return c.failed;
+    tsr_tensor *top = tsr_max(tsr_detach(x), axes, true);
+    if (top->failed)
+        return top;
+    top = tsr_where(tsr_isfinite(top), top, tsri_number(x, 0, file, line));
+    tsr_tensor *sum = tsr_sum(tsr_exp(tsr_sub(x, top)), axes, true);
+    tsr_tensor *y = tsr_add(tsr_log(sum), top);
+    return keepdim ? y : tsri_shaped(y, tsri_drop_axes(x->shape, mask), file, line);
+}
+
+tsr_tensor *tsr_argmin_at(tsr_tensor *x, int axis, const char *file, int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "argmin", 1, &x, 0, (tsri_loc){file, line}))
+        return c.failed;
+    if (tsri_is_float(x->dtype))
+        return tsr_argmax(tsr_neg(x), axis);
+    /* -1 - x turns the order of whole numbers round, and wraps for none. */
+    tsr_tensor *whole = x->dtype == TSR_I64 ? x : tsr_cast(x, TSR_I64);
+    return tsr_argmax(tsr_sub(tsri_number(whole, -1, file, line), whole), axis);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Images (n,c,h,w): other sizes, and windows as columns. */
+#include "src/functional/inside.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Where the pixels of a resized axis come from: pixel i is (1 - part) of `low` and part of `high`.
+ */
+typedef struct source {
+    int64_t low, high;
+    double part;
+} source;
+
+static source source_of(int64_t i, int64_t in, int64_t out, tsr_interpolation how)
+{
+    if (how == TSR_NEAREST)
+        return (source){.low = in / out * i + in % out * i / out};
+    double x = how == TSR_BILINEAR_CORNERS
+                   ? (out > 1 ? (double)i * (double)(in - 1) / (double)(out - 1) : 0)
+                   : fmax(0, ((double)i + 0.5) * (double)in / (double)out - 0.5);
+    source s = {.low = (int64_t)x};
+    s.high = s.low + 1 < in ? s.low + 1 : in - 1;
+    s.part = x - (double)s.low;
+    return s;
+}
+
+/* Returns x with `axis` of another size. */
+static tsr_tensor *resized(const tsri_ctx *c, tsr_tensor *x, int axis, int64_t out,
+                           tsr_interpolation how)
+{
+    const char *file = c->loc.file;
+    const int line = c->loc.line;
+    const int64_t in = x->failed ? out : x->shape.d[axis];
+    if (in == out)
+        return x;
+    int64_t *low = calloc((size_t)out, sizeof *low), *high = calloc((size_t)out, sizeof *high);
+    double *part = calloc((size_t)out, sizeof *part);
+    tsr_tensor *y = NULL;
+    if (!low || !high || !part) {
+        y = tsri_op_fail(c, TSR_ERR_NO_MEMORY, "no memory for %lld places", (long long)out);
+        goto done;
+    }
+    for (int64_t i = 0; i < out; i++) {
+        const source s = source_of(i, in, out, how);
+        low[i] = s.low;
+        high[i] = s.high;
+        part[i] = s.part;
+    }
+    const tsr_placement *p = x->placement;
+    y = tsr_index_select(x, axis, tsr_constant(c->g, TSR_I64, TSR_DIMS(out), low, p, TSR_AUTO));
+    if (how != TSR_NEAREST) {
+        tsr_tensor *ids = tsr_constant(c->g, TSR_I64, TSR_DIMS(out), high, p, TSR_AUTO);
+        tsr_tensor *w = tsr_constant(c->g, TSR_F64, TSR_DIMS(out), part, p, TSR_AUTO);
+        w = tsr_cast(w, x->dtype);
+        if (axis == 2)
+            w = tsri_shaped(w, TSR_DIMS(out, 1), file, line);
+        tsr_tensor *more = tsr_index_select(x, axis, ids);
+        y = tsr_add(y, tsr_mul(tsr_sub(more, y), w));
+    }
+done:
+    free(low);
+    free(high);
+    free(part);
+    return y;
+}
+
+tsr_tensor *tsr_interpolate_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_interpolation how,
+                               const char *file, int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "interpolate", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x))
+        return c.failed;
+    if (how != TSR_NEAREST && how != TSR_BILINEAR && how != TSR_BILINEAR_CORNERS)
+        return tsri_op_fail(&c, TSR_ERR_INVALID,
+                            "how is %d; legal are TSR_NEAREST, TSR_BILINEAR and "
+                            "TSR_BILINEAR_CORNERS",
+                            (int)how);
+    const int64_t most = 1 << 24;
+    if (x->shape.ndim != 4 || x->shape.d[2] < 1 || x->shape.d[3] < 1 || out_h < 1 || out_w < 1 ||
+        out_h > most || out_w > most)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "x is %s, its new size %lld x %lld; x must be (n,c,h,w), and no size "
+                            "0 or above %lld",
+                            tsri_op_dims(&c, x), (long long)out_h, (long long)out_w,
+                            (long long)most);
+    tsr_tensor *y = resized(&c, x, 2, out_h, how);
+    return tsri_as_result(resized(&c, y, 3, out_w, how), x, c.loc);
+}
+
+tsr_tensor *tsr_unfold_at(tsr_tensor *x, tsr_hw kernel, tsr_hw stride, tsr_hw padding,
+                          const char *file, int line)
+{
+    tsri_ctx c;
+    int32_t k[2], s[2], p[2];
+    if (!tsri_op_begin(&c, "unfold", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_pair(&c, "kernel", kernel, 1, k) ||
+        !tsri_want_pair(&c, "stride", stride, 1, s) ||
+        !tsri_want_pair(&c, "padding", padding, 0, p))
+        return c.failed;
+    enum { MOST = 4096 };
+    const int64_t *d = x->shape.d;
+    if (x->shape.ndim != 4 || d[2] + 2 * p[0] < k[0] || d[3] + 2 * p[1] < k[1] ||
+        (int64_t)k[0] * k[1] > MOST)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "x is %s, the kernel %d x %d; x must be (n,c,h,w), and no smaller with "
+                            "its padding",
+                            tsri_op_dims(&c, x), k[0], k[1]);
+    const tsr_dims around = TSR_DIMS(0, 0, p[0], p[1]);
+    tsr_tensor *wide = p[0] || p[1] ? tsr_pad(x, around, around, 0) : x;
+    const int64_t h = d[2] + 2 * p[0] - k[0] + 1, w = d[3] + 2 * p[1] - k[1] + 1;
+    const int64_t windows = ((h - 1) / s[0] + 1) * ((w - 1) / s[1] + 1);
+    const int n = k[0] * k[1];
+    tsr_tensor **at = malloc((size_t)n * sizeof *at);
+    if (!at)
+        return tsri_op_fail(&c, TSR_ERR_NO_MEMORY, "no memory for %d tensors", n);
+    for (int i = 0; i < n; i++) {
+        const int64_t y0 = i / k[1], x0 = i % k[1];
+        tsr_tensor *slice =
+            tsr_slice(wide, TSR_DIMS(0, 0, y0, x0), TSR_DIMS(d[0], d[1], y0 + h, x0 + w),
+                      TSR_DIMS(1, 1, s[0], s[1]));
+        at[i] = tsri_shaped(slice, TSR_DIMS(d[0], d[1], windows), file, line);
+    }
+    tsr_tensor *y = tsr_stack(n, at, 2);
+    free(at);
+    return tsri_shaped(y, TSR_DIMS(d[0], d[1] * n, windows), file, line);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Normalisations made of others. */
+#include "src/functional/inside.h"
+
+#include <math.h>
+
+/* Returns v (c), or NULL, as (c,1,...), which broadcasts to x (n,c,...). */
+static tsr_tensor *per_channel(const tsr_tensor *x, tsr_tensor *v, const char *file, int line)
+{
+    if (!v)
+        return NULL;
+    tsr_dims dims = TSR_DIMS(x->shape.d[1]);
+    for (int i = 2; i < x->shape.ndim; i++)
+        dims.d[dims.ndim++] = 1;
+    return tsri_shaped(v, dims, file, line);
+}
+
+tsr_tensor *tsr_group_norm_at(tsr_tensor *x, int64_t groups, tsr_tensor *gamma, tsr_tensor *beta,
+                              double eps, const char *file, int line)
+{
+    tsr_tensor *in[3] = {x, gamma, beta};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "group_norm", 3, in, 6, (tsri_loc){file, line}) ||
+        !tsri_want_same_dtype(&c, 3, in) || !tsri_want_float(&c, x) || !tsri_want_eps(&c, eps))
+        return c.failed;
+    if (x->shape.ndim < 2)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "x is %s; it must be (n,c,...)",
+                            tsri_op_dims(&c, x));
+    const int64_t n = x->shape.d[0], channels = x->shape.d[1];
+    if (groups < 1 || channels % groups)
+        return tsri_op_fail(&c, TSR_ERR_INVALID,
+                            "%lld groups of %lld channels; the number must divide them",
+                            (long long)groups, (long long)channels);
+    if ((gamma && !tsri_want_vector(&c, "gamma", gamma, channels)) ||
+        (beta && !tsri_want_vector(&c, "beta", beta, channels)))
+        return c.failed;
+    const int64_t count = tsr_dims_count(x->shape);
+    const int64_t each = count ? count / n / groups : 0;
+    tsr_tensor *rows = tsri_shaped(x, TSR_DIMS(n, groups, each), file, line);
+    tsr_tensor *y = tsr_layer_norm(rows, NULL, NULL, TSR_LAYER_NORM_OPTS(.eps = eps, .axes = 1));
+    y = tsri_shaped(y, x->shape, file, line);
+    y = gamma ? tsr_mul(y, per_channel(x, gamma, file, line)) : y;
+    return beta ? tsr_add(y, per_channel(x, beta, file, line)) : y;
+}
+
+tsr_tensor *tsr_rms_norm_at(tsr_tensor *x, tsr_tensor *gamma, double eps, const char *file,
+                            int line)
+{
+    tsr_tensor *in[2] = {x, gamma};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "rms_norm", 2, in, 2, (tsri_loc){file, line}) ||
+        !tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, x) || !tsri_want_eps(&c, eps))
+        return c.failed;
+    const int naxes = gamma ? gamma->shape.ndim : 1, first = x->shape.ndim - naxes;
+    bool fits = naxes > 0 && first >= 0;
+    for (int i = 0; gamma && fits && i < naxes; i++)
+        fits = gamma->shape.d[i] == x->shape.d[first + i];
+    if (!fits)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "x is %s%s%s; gamma has x's last axes",
+                            tsri_op_dims(&c, x), gamma ? ", gamma " : "",
+                            gamma ? tsri_op_dims(&c, gamma) : "");
+    tsr_axes axes = {.n = naxes};
+    for (int i = 0; i < naxes; i++)
+        axes.axis[i] = first + i;
+    tsr_tensor *mean = tsr_mean(tsr_square(x), axes, true);
+    tsr_tensor *y = tsr_mul(x, tsr_rsqrt(tsr_add_scalar(mean, eps)));
+    return gamma ? tsr_mul(y, gamma) : y;
+}
+
+tsr_tensor *tsr_normalize_at(tsr_tensor *x, int axis, double eps, const char *file, int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "normalize", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x) || !tsri_want_axis(&c, x, &axis) || !tsri_want_eps(&c, eps))
+        return c.failed;
+    return tsr_div(x, tsri_length(x, axis, eps, file, line));
+}
+
+tsr_tensor *tsr_local_response_norm_at(tsr_tensor *x, int64_t size, double alpha, double beta,
+                                       double k, const char *file, int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "local_response_norm", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x))
+        return c.failed;
+    if (x->shape.ndim < 2 || size < 1 || size > 64)
+        return tsri_op_fail(&c, TSR_ERR_INVALID,
+                            "x is %s, size %lld; legal are (n,c,...) and 1 to 64",
+                            tsri_op_dims(&c, x), (long long)size);
+    tsr_dims before = {.ndim = x->shape.ndim}, after = before;
+    before.d[1] = size / 2;
+    after.d[1] = (size - 1) / 2;
+    tsr_tensor *around = tsr_pad(tsr_square(x), before, after, 0);
+    tsr_tensor *sum = tsr_narrow(around, 1, 0, x->shape.d[1]);
+    for (int64_t i = 1; i < size; i++)
+        sum = tsr_add(sum, tsr_narrow(around, 1, i, x->shape.d[1]));
+    tsr_tensor *base = tsr_add_scalar(tsr_mul_scalar(sum, alpha / (double)size), k);
+    return tsr_div(x, tsr_pow_scalar(base, beta));
+}
