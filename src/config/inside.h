@@ -130,7 +130,7 @@ typedef struct tsri_config_op {
     tsr_dtype dtype;
     tsr_dims shape;
     const tsri_yaml *value, *locals;
-    const char *file;
+    const char *file, *equation;
     double fill, arange[2], normal[2], uniform[2];
     /* attributes */
     double a, p, eps, momentum, label_smoothing, low, high, mean, std, slope, alpha, edge;
@@ -140,7 +140,7 @@ typedef struct tsri_config_op {
     tsr_dims starts, ends, steps, before, after;
     tsri_ints sizes;
     int64_t stride[2], padding[2], dilation[2], kernel[2];
-    tsr_axes axes;
+    tsr_axes axes, y_axes;
     bool keepdim, ta, tb, count_include_pad, causal;
     int reduction, stats, form;
     /* Worked out. */

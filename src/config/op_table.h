@@ -10,6 +10,8 @@
 #include "src/core/binary_list.h"
 #include "src/core/unary_list.h"
 
+#include "src/config/functional_table.h"
+
 /* clang-format off */
 #define AT (c->file), (c->line)
 #define I(n) (c->in[n])
@@ -256,7 +258,8 @@
        "NumPy's take: an axis of x by ids i64.", AXIS("0")) \
     OP(one_hot, "ids", COMPUTE, tsr_one_hot_at(I(0), A.classes, A.dtype, AT), \
        "1 at the id, 0 elsewhere.", \
-       WHOLE(classes, classes, TSRI_NEEDED, 1, 0x1p48, "size of the new axis") DTYPE)
+       WHOLE(classes, classes, TSRI_NEEDED, 1, 0x1p48, "size of the new axis") DTYPE) \
+    TSRI_FUNCTIONAL_TABLE(OP)
 /* clang-format on */
 
 #endif

@@ -5,10 +5,13 @@
 #include <math.h>
 #include <string.h>
 
+#include <tessera/functional.h>
+
 #include "src/config/op_table.h"
 
 static const char *const reduction_words[] = {"mean", "sum", "none", NULL};
 static const char *const gelu_words[] = {"erf", "tanh", NULL};
+static const char *const interpolation_words[] = {"nearest", "bilinear", "corners", NULL};
 static const char *const bn_words[] = {"global", "local", NULL};
 
 /* --- calls with options ----------------------------------------------------------------------- */
@@ -84,6 +87,16 @@ static tsr_tensor *declare_attention(const tsri_op_call *c)
                                                .scale = has_scale ? A.scale : TSR_NOT_GIVEN,
                                                .dropout = A.p),
                             AT);
+}
+
+static tsr_tensor *declare_nll_loss(const tsri_op_call *c)
+{
+    tsr_nll_loss_opts o = {.size = sizeof o,
+                           .reduction = (tsr_reduction)A.reduction,
+                           .weight = I(2),
+                           .has_ignore_index = tsri_op_has(c->op, "ignore_index"),
+                           .ignore_index = A.ignore_index};
+    return tsr_nll_loss_at(I(0), I(1), &o, AT);
 }
 
 static tsr_tensor *declare_embedding(const tsri_op_call *c)

@@ -84,7 +84,7 @@ static tsr_status not_a_mapping(const tsri_section *s, const tsri_yaml *node)
 static tsr_status select_variant(const tsri_section *s, const tsri_yaml *node,
                                  const tsri_yaml *where, tsri_head *head)
 {
-    enum { MOST = 128 };
+    enum { MOST = 512 };
     const char *words[MOST];
     char list[TSRI_LEGAL_MAX], mean[TSRI_YAML_TEXT_MAX], shown[TSRI_YAML_TEXT_MAX];
     const tsri_yaml *word = tsri_yaml_find(node, s->selector);

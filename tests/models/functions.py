@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The ops and functions of a graph section beside PyTorch's, in f64: values within 1e-12 and gradients of
+all operands within 1e-9 of the largest, on 1, 2 and 3 ranks, with the operands split along either axis
+and broadcast. One YAML file has all of them. Needs python3-torch; without it the exit code is 77.
+
+usage: functions.py TESSERA
+
+TESSERA is the command. Prints a line "ok ..." or "FAIL ..." a signature, and one for each function that differs.
+"""
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+try:
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    print("python3-torch is not installed")
+    sys.exit(77)
+
+warnings.simplefilter("ignore")
+torch.manual_seed(5)
+torch.set_default_dtype(torch.float64)
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def randn(*dims):
+    return torch.randn(dims)
+
+
+def signs(*dims):
+    return torch.randint(0, 2, dims) * 2.0 - 1
+
+
+# The operands by name: those that gradients are taken of are parameters.
+OPERANDS = {
+    "x": randn(6, 4), "y": randn(6, 4), "v": randn(6), "v2": randn(6), "u": randn(4), "m": randn(4, 5),
+    "pos": torch.rand(6, 4) + 0.1, "p": torch.rand(6, 4) * 0.8 + 0.1, "q": torch.rand(6, 4) * 0.8 + 0.1,
+    "img": randn(2, 6, 8, 5), "shuffled": randn(2, 8, 3, 2), "even": randn(2, 3, 4, 6), "c": torch.rand(6) + 0.5,
+    "b3": randn(3, 6, 4), "c3": randn(3, 4, 5), "d3": randn(3, 6, 5), "one": randn(6, 1, 4), "w": torch.rand(4) + 0.2,
+    "logp": F.log_softmax(randn(6, 4), 1), "big": randn(6, 4) * 400, "slope": torch.rand(1), "z": randn(6, 4),
+}
+FIXED = {
+    "sign": signs(6, 4), "signs": signs(6), "mask": torch.rand(6, 4) < 0.4, "mask1": torch.rand(4) < 0.5,
+    "few": torch.randint(0, 3, (6, 4)), "whole": torch.randint(-5, 5, (6, 4)), "labels": torch.randint(0, 4, (6,)),
+    "wf": torch.rand(4) + 0.2, "odd": torch.tensor([[1.0, math.nan, math.inf, -math.inf, 0.0, -0.0]] * 2),
+    "edge": torch.tensor([[0.0, 1.0, 0.5, 0.25]]),
+}
+for name, value in list(FIXED.items()):
+    if name == "labels":
+        FIXED["ignored"] = torch.where(torch.arange(6) % 3 == 0, torch.tensor(-100), value)
+
+
+def conv_lrn(x, size, alpha, beta, k):
+    return F.local_response_norm(x, size, alpha, beta, k)
+
+
+# (op, operands, attributes, PyTorch's)
+CASES = [
+    ("isnan", ["odd"], {}, torch.isnan), ("isinf", ["odd"], {}, torch.isinf), ("isfinite", ["odd"], {}, torch.isfinite),
+    ("isfinite", ["whole"], {}, torch.isfinite), ("isinf", ["whole"], {}, torch.isinf),
+    ("logical_not", ["few"], {}, torch.logical_not), ("logical_and", ["mask", "mask1"], {}, torch.logical_and),
+    ("logical_or", ["mask", "few"], {}, torch.logical_or), ("logical_xor", ["mask", "few"], {}, torch.logical_xor),
+    ("logical_and", ["few", "whole"], {}, torch.logical_and),
+    ("any", ["mask"], {"axes": 1}, lambda x: x.any(1)), ("all", ["mask"], {"axes": 0, "keepdim": True}, lambda x: x.all(0, True)),
+    ("any", ["mask"], {}, torch.any), ("all", ["few"], {"axes": 1}, lambda x: x.all(1)),
+    ("count_nonzero", ["few"], {"axes": 0}, lambda x: torch.count_nonzero(x, 0)),
+    ("masked_fill", ["x", "mask1"], {"value": -7}, lambda x, m: x.masked_fill(m, -7)),
+    ("prelu", ["x", "slope"], {}, F.prelu), ("prelu", ["x", "w"], {}, F.prelu), ("prelu", ["img", "c"], {}, F.prelu),
+    ("glu", ["x"], {}, F.glu), ("glu", ["x"], {"axis": 0}, lambda x: F.glu(x, 0)),
+    ("tanhshrink", ["x"], {}, F.tanhshrink), ("logit", ["p"], {}, torch.logit),
+    ("softmin", ["x"], {"axis": 0}, lambda x: F.softmin(x, 0)),
+    ("logsumexp", ["big"], {"axes": 1}, lambda x: torch.logsumexp(x, 1)),
+    ("logsumexp", ["b3"], {"axes": [0, 2], "keepdim": True}, lambda x: torch.logsumexp(x, (0, 2), True)),
+    ("logsumexp", ["odd"], {"axes": 0}, lambda x: torch.logsumexp(x, 0)),
+    ("argmin", ["x"], {"axis": 0}, lambda x: x.argmin(0)), ("argmin", ["whole"], {"axis": 1}, lambda x: x.argmin(1)),
+    ("dot", ["v", "v2"], {}, torch.dot), ("outer", ["v", "u"], {}, torch.outer),
+    ("baddbmm", ["d3", "b3", "c3"], {"beta": 0.5, "alpha": -2}, lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=-2)),
+    ("tensordot", ["b3", "d3"], {"axes": [1, 0], "y_axes": [1, 0]}, lambda a, b: torch.tensordot(a, b, ([1, 0], [1, 0]))),
+    ("tensordot", ["b3", "m"], {"axes": [-1], "y_axes": [0]}, lambda a, b: torch.tensordot(a, b, ([2], [0]))),
+] + [("einsum", names, {"equation": e}, lambda *x, e=e: torch.einsum(e, *x)) for e, names in [
+    ("bij,bjk->bik", ["b3", "c3"]), ("ij,jk", ["x", "m"]), ("ij->ji", ["x"]), ("ij->", ["x"]), ("i,j->ji", ["v", "u"]),
+    ("ij,ij->i", ["x", "y"]), ("bij,bjk,bik->b", ["b3", "c3", "d3"]), ("bij,jk,i->kb", ["b3", "m", "v"]),
+    ("ij,kl->il", ["x", "y"]), ("nchw,c->nhw", ["img", "c"])]] + [
+    ("squeeze", ["one"], {"axis": 1}, lambda x: x.squeeze(1)), ("unsqueeze", ["x"], {"axis": 1}, lambda x: x.unsqueeze(1)),
+    ("unsqueeze", ["x"], {"axis": -1}, lambda x: x.unsqueeze(-1)),
+    ("roll", ["x"], {"axis": 0, "shift": 2}, lambda x: x.roll(2, 0)), ("roll", ["x"], {"axis": 1, "shift": -5}, lambda x: x.roll(-5, 1)),
+    ("flip", ["x"], {"axes": 0}, lambda x: x.flip(0)), ("flip", ["x"], {}, lambda x: x.flip((0, 1))),
+    ("repeat", ["x"], {"counts": [3, 1, 2]}, lambda x: x.repeat(3, 1, 2)),
+    ("repeat_interleave", ["x"], {"axis": 1, "n": 3}, lambda x: x.repeat_interleave(3, 1)),
+    ("pixel_shuffle", ["shuffled"], {"r": 2}, lambda x: F.pixel_shuffle(x, 2)),
+    ("pixel_unshuffle", ["even"], {"r": 2}, lambda x: F.pixel_unshuffle(x, 2)),
+    ("group_norm", ["img", "c", "v"], {"groups": 3}, lambda x, g, b: F.group_norm(x, 3, g, b)),
+    ("group_norm", ["img"], {"groups": 6, "eps": 0.1}, lambda x: F.instance_norm(x, eps=0.1)),
+    ("rms_norm", ["x", "w"], {"eps": 1e-3}, lambda x, w: x / torch.sqrt((x * x).mean(-1, True) + 1e-3) * w),
+    ("rms_norm", ["b3", "x"], {}, lambda x, w: x / torch.sqrt((x * x).mean((1, 2), True) + 1e-5) * w),
+    ("normalize", ["x"], {}, F.normalize), ("normalize", ["img"], {"axis": 2}, lambda x: F.normalize(x, dim=2)),
+    ("local_response_norm", ["img"], {"size": 3, "alpha": 0.5, "beta": 0.6, "k": 2}, lambda x: conv_lrn(x, 3, 0.5, 0.6, 2)),
+    ("local_response_norm", ["img"], {"size": 4}, lambda x: conv_lrn(x, 4, 1e-4, 0.75, 1)),
+    ("interpolate", ["img"], {"out_h": 16, "out_w": 3}, lambda x: F.interpolate(x, (16, 3))),
+    ("interpolate", ["img"], {"out_h": 13, "out_w": 3, "how": "bilinear"}, lambda x: F.interpolate(x, (13, 3), mode="bilinear", align_corners=False)),
+    ("interpolate", ["img"], {"out_h": 5, "out_w": 9, "how": "corners"}, lambda x: F.interpolate(x, (5, 9), mode="bilinear", align_corners=True)),
+    ("unfold", ["img"], {"kernel": [3, 2]}, lambda x: F.unfold(x, (3, 2))),
+    ("unfold", ["img"], {"kernel": 3, "stride": [2, 1], "padding": [1, 2]}, lambda x: F.unfold(x, 3, padding=(1, 2), stride=(2, 1))),
+    ("cosine_similarity", ["x", "y"], {}, F.cosine_similarity), ("cosine_similarity", ["x", "y"], {"axis": 0}, lambda a, b: F.cosine_similarity(a, b, 0)),
+]
+for r in REDUCTIONS:
+    def loss(op, operands, attributes, f, r=r, **more):
+        CASES.append((op, operands, {**attributes, "reduction": r}, lambda *x: f(*x, reduction=r, **more)))
+    loss("l1_loss", ["x", "y"], {}, F.l1_loss)
+    loss("smooth_l1_loss", ["x", "y"], {"beta": 0.7}, F.smooth_l1_loss, beta=0.7)
+    loss("huber_loss", ["x", "y"], {"delta": 0.7}, F.huber_loss, delta=0.7)
+    loss("kl_div", ["logp", "p"], {}, F.kl_div)
+    loss("kl_div", ["logp", "x"], {"log_target": True}, F.kl_div, log_target=True)
+    loss("binary_cross_entropy", ["p", "edge6"], {}, F.binary_cross_entropy)
+    loss("binary_cross_entropy_with_logits", ["big", "q"], {}, F.binary_cross_entropy_with_logits)
+    CASES.append(("binary_cross_entropy_with_logits", ["x", "q", "wf"], {"reduction": r},
+                  lambda x, y, w, r=r: F.binary_cross_entropy_with_logits(x, y, pos_weight=w, reduction=r)))
+    loss("hinge_embedding_loss", ["x", "sign"], {"margin": 0.8}, F.hinge_embedding_loss, margin=0.8)
+    loss("margin_ranking_loss", ["x", "y", "sign"], {"margin": 0.3}, F.margin_ranking_loss, margin=0.3)
+    loss("soft_margin_loss", ["x", "sign"], {}, F.soft_margin_loss)
+    loss("poisson_nll_loss", ["x", "pos"], {}, F.poisson_nll_loss)
+    loss("gaussian_nll_loss", ["x", "y", "pos"], {"eps": 0.4}, F.gaussian_nll_loss, eps=0.4)
+    loss("cosine_embedding_loss", ["x", "y", "signs"], {"margin": 0.1}, F.cosine_embedding_loss, margin=0.1)
+    loss("triplet_margin_loss", ["x", "y", "z"], {"margin": 0.6}, F.triplet_margin_loss, margin=0.6)
+    loss("nll_loss", ["logp", "labels"], {}, F.nll_loss)
+    CASES.append(("nll_loss", ["logp", "ignored", "wf"], {"ignore_index": -100, "reduction": r},
+                  lambda x, t, w, r=r: F.nll_loss(x, t, w, reduction=r)))
+    CASES.append(("nll_loss", ["logp", "labels", "wf"], {"reduction": r}, lambda x, t, w, r=r: F.nll_loss(x, t, w, reduction=r)))
+OPERANDS["edge6"] = torch.rand(6, 4)
+
+
+def program(ranks, signature):
+    """The file's text. Its loss is the sum of all results, each weighted."""
+    lines = ["tessera: 1", "dtype: f64", f"placements: {{p: {{ranks: {list(range(ranks))}}}}}", "graph:"]
+    for name, value in {**OPERANDS, **FIXED}.items():
+        op, sbp = ("parameter" if name in OPERANDS else "constant"), signature(value.dim())
+        dtype = {torch.bool: "bool", torch.int64: "i64"}.get(value.dtype, "f64")
+        lines.append(f"  {name}: {{op: {op}, file: {name}.npy, dtype: {dtype}, placement: p, sbp: {sbp}}}")
+    terms = []
+    for i, (op, operands, attributes, _) in enumerate(CASES):
+        extra = "".join(f", {k}: {json.dumps(v)}" for k, v in attributes.items())
+        lines.append(f"  r{i}: {{op: {op}, in: [{', '.join(operands)}]{extra}}}")
+        if any(o in OPERANDS for o in operands) and op not in ("argmin",):
+            lines += [f"  s{i}: {{op: sum, in: r{i}}}", f"  t{i}: {{op: mul_scalar, in: s{i}, a: {weight(i)}}}"]
+            terms.append(f"t{i}")
+    lines += [f"  sums: {{op: stack, in: [{', '.join(terms[i:i + 30])}]}}".replace("sums", f"sums{i // 30}")
+              for i in range(0, len(terms), 30)]
+    lines += [f"  l{i}: {{op: sum, in: sums{i}}}" for i in range((len(terms) + 29) // 30)]
+    lines.append(f"  ls: {{op: stack, in: [{', '.join(f'l{i}' for i in range((len(terms) + 29) // 30))}]}}")
+    lines += ["  loss: {op: sum, in: ls}", "loss: loss"]
+    fetch = [f"r{i}" for i in range(len(CASES))] + [f"grad({n})" for n in OPERANDS]
+    return "\n".join(lines + [f"fetch: [{', '.join(fetch)}]", ""])
+
+
+def weight(i):
+    return 1 + i % 7 / 8
+
+
+def expected():
+    x = {n: v.clone().requires_grad_() for n, v in OPERANDS.items()}
+    values, total = [], 0
+    for i, (op, operands, _, f) in enumerate(CASES):
+        y = f(*(x.get(o, FIXED.get(o)) for o in operands))
+        values.append(y.detach())
+        if y.requires_grad:
+            total = total + weight(i) * y.sum()
+    total.backward()
+    return values, {n: v.grad for n, v in x.items()}
+
+
+def differs(got, want, limit):
+    """The largest difference, relative to the largest value; None where all is well."""
+    want = want.numpy()
+    if got.shape != want.shape:
+        return f"shape {got.shape}, not {want.shape}"
+    same = (got == want) | (np.isnan(got.astype(float)) & np.isnan(want.astype(float)))
+    top = max(1.0, float(np.max(np.abs(want[np.isfinite(want)]), initial=0)))
+    off = np.where(same, 0, np.abs(got.astype(float) - want.astype(float)))
+    worst = float(np.max(off, initial=0)) / top
+    return None if worst <= limit else f"differs by {worst:.2g}"
+
+
+def main():
+    values, grads = expected()
+    failed = 0
+    signatures = [("B", lambda n: "B"), ("S(0)", lambda n: "S(0)"), ("last", lambda n: f"S({n - 1})"), ("auto", lambda n: "auto")]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, value in {**OPERANDS, **FIXED}.items():
+            np.save(Path(folder) / f"{name}.npy", value.numpy())
+        for ranks in (1, 2, 3):
+            for name, signature in signatures[:1] if ranks == 1 else signatures:
+                path = Path(folder) / "functions.yaml"
+                path.write_text(program(ranks, signature))
+                done = subprocess.run([sys.argv[1], "run", str(path), "-o", folder], capture_output=True, text=True)
+                bad = [] if done.returncode == 0 else [done.stderr.strip()]
+                for i, (op, operands, attributes, _) in enumerate(CASES if not bad else []):
+                    why = differs(np.load(Path(folder) / f"r{i}.npy"), values[i], 1e-12)
+                    bad += [f"{op} of {operands}, {attributes}: {why}"] if why else []
+                for n in OPERANDS if done.returncode == 0 else []:
+                    if grads[n] is not None:
+                        why = differs(np.load(Path(folder) / f"grad({n}).npy"), grads[n], 1e-9)
+                        bad += [f"the gradient of {n}: {why}"] if why else []
+                failed += bool(bad)
+                print("\n".join([f"{'FAIL' if bad else 'ok  '} {len(CASES)} functions, {ranks} ranks, {name}"] +
+                                [f"     {b}" for b in bad]), flush=True)
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
