@@ -80,9 +80,11 @@ static int verify(const sg_entry *e, const mesh *m, bool full, uint64_t *rng)
     assert_true(is_all_b(e, &d.sig[0]));
     derived_total += d.n;
     bool planes = sg_has_planes(e);
-    /* Without replacement: each with the chance that is left. What no rule expresses, always. */
+    /* Without replacement: each with the chance that is left. What no rule expresses, always, and
+     * so the first that cuts an op of a kind. */
     for (int i = 0; i < d.n; i++) {
         bool extra = i >= d.derived, drawn = (d.derived - i) * vf_random(rng) < left;
+        extra |= !hits[m - meshes][e->v.kind] && !is_all_b(e, &d.sig[i]);
         if (vf_has_bool_sum(&e->v, &d.sig[i]))
             continue;
         for (int nhwc = 0; full && nhwc <= planes; nhwc++)
