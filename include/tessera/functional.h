@@ -13,8 +13,7 @@
 extern "C" {
 #endif
 
-/* --- truth, bool without a gradient ------------------------------------------------------------
- */
+/* --- truth, bool without a gradient ----------------------------------------------------------- */
 /* Returns where x is not a number. */
 TSR_API tsr_tensor *tsr_isnan_at(tsr_tensor *x, const char *file, int line);
 /* Returns where x is infinite. */
@@ -38,8 +37,7 @@ TSR_API tsr_tensor *tsr_all_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const
 /* Returns how many elements over axes are not 0, as i64. */
 TSR_API tsr_tensor *tsr_count_nonzero_at(tsr_tensor *x, tsr_axes axes, const char *file, int line);
 
-/* --- activations and reductions ----------------------------------------------------------------
- */
+/* --- activations and reductions --------------------------------------------------------------- */
 /* Returns x where x > 0, else w x: w (1) or (c), of x (n,c,...). */
 TSR_API tsr_tensor *tsr_prelu_at(tsr_tensor *x, tsr_tensor *w, const char *file, int line);
 /* Returns a sigmoid(b) of the halves a and b of x along an axis of even size. */
@@ -60,8 +58,7 @@ TSR_API tsr_tensor *tsr_logsumexp_at(tsr_tensor *x, tsr_axes axes, bool keepdim,
  * equals. */
 TSR_API tsr_tensor *tsr_argmin_at(tsr_tensor *x, int axis, const char *file, int line);
 
-/* --- products ----------------------------------------------------------------------------------
- */
+/* --- products --------------------------------------------------------------------------------- */
 /* Returns the sum of x y, of vectors (n). */
 TSR_API tsr_tensor *tsr_dot_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
 /* Returns x (n) and y (m) multiplied, each with each: (n,m). */
@@ -79,8 +76,7 @@ TSR_API tsr_tensor *tsr_tensordot_at(tsr_tensor *a, tsr_tensor *b, tsr_axes a_ax
 TSR_API tsr_tensor *tsr_einsum_at(const char *equation, int n, tsr_tensor *const *x,
                                   const char *file, int line);
 
-/* --- shape -------------------------------------------------------------------------------------
- */
+/* --- shape ------------------------------------------------------------------------------------ */
 /* Drops an axis of size 1. */
 TSR_API tsr_tensor *tsr_squeeze_at(tsr_tensor *x, int axis, const char *file, int line);
 /* Inserts an axis of size 1 in front of axis `axis`; -1: behind all. */
@@ -99,8 +95,7 @@ TSR_API tsr_tensor *tsr_pixel_shuffle_at(tsr_tensor *x, int64_t r, const char *f
 /* Returns (n,c,h r,w r) as (n,c r^2,h,w): the opposite of tsr_pixel_shuffle. */
 TSR_API tsr_tensor *tsr_pixel_unshuffle_at(tsr_tensor *x, int64_t r, const char *file, int line);
 
-/* --- normalisation -----------------------------------------------------------------------------
- */
+/* --- normalisation ---------------------------------------------------------------------------- */
 /* Each of `groups` groups of channels of each sample of x (n,c,...) has its mean and variance taken
  * out; times gamma (c), plus beta (c), each of which may be NULL. Every channel a group of its own:
  * instance norm. */
@@ -119,8 +114,7 @@ TSR_API tsr_tensor *tsr_normalize_at(tsr_tensor *x, int axis, double eps, const 
 TSR_API tsr_tensor *tsr_local_response_norm_at(tsr_tensor *x, int64_t size, double alpha,
                                                double beta, double k, const char *file, int line);
 
-/* --- images ------------------------------------------------------------------------------------
- */
+/* --- images ----------------------------------------------------------------------------------- */
 typedef enum tsr_interpolation {
     TSR_NEAREST = 0,
     TSR_BILINEAR,         /* between the centres of pixels: PyTorch's default */
@@ -133,8 +127,7 @@ TSR_API tsr_tensor *tsr_interpolate_at(tsr_tensor *x, int64_t out_h, int64_t out
 TSR_API tsr_tensor *tsr_unfold_at(tsr_tensor *x, tsr_hw kernel, tsr_hw stride, tsr_hw padding,
                                   const char *file, int line);
 
-/* --- losses ------------------------------------------------------------------------------------
- */
+/* --- losses ----------------------------------------------------------------------------------- */
 /* x and y have one shape; the mean is over all elements. y may have a gradient too. */
 /* Returns |x - y|, reduced. */
 TSR_API tsr_tensor *tsr_l1_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction reduction,

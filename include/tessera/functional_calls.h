@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_NAME(...) for each tsr_NAME_at of functional.h, with the place of the call. An argument may be a
- * literal with commas. tests/lint/calls.py writes this file from the prototypes; functional.h includes it.
- */
+/* tsr_NAME(...) for each tsr_NAME_at of functional.h, with the place of the call. An argument
+ * may be a literal with commas. tests/lint/calls.py writes this file from the prototypes of
+ * functional.h, which includes it. */
 #ifndef TESSERA_FUNCTIONAL_CALLS_H
 #define TESSERA_FUNCTIONAL_CALLS_H
 
@@ -47,7 +47,8 @@
 #define tsr_huber_loss(...) tsr_huber_loss_at(__VA_ARGS__, TSR_HERE)
 #define tsr_kl_div(...) tsr_kl_div_at(__VA_ARGS__, TSR_HERE)
 #define tsr_binary_cross_entropy(...) tsr_binary_cross_entropy_at(__VA_ARGS__, TSR_HERE)
-#define tsr_binary_cross_entropy_with_logits(...) tsr_binary_cross_entropy_with_logits_at(__VA_ARGS__, TSR_HERE)
+#define tsr_binary_cross_entropy_with_logits(...) \
+    tsr_binary_cross_entropy_with_logits_at(__VA_ARGS__, TSR_HERE)
 #define tsr_hinge_embedding_loss(...) tsr_hinge_embedding_loss_at(__VA_ARGS__, TSR_HERE)
 #define tsr_margin_ranking_loss(...) tsr_margin_ranking_loss_at(__VA_ARGS__, TSR_HERE)
 #define tsr_soft_margin_loss(...) tsr_soft_margin_loss_at(__VA_ARGS__, TSR_HERE)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_NAME(...) for each tsr_NAME_at of ops.h, with the place of the call. An argument may be a
- * literal with commas. tests/lint/calls.py writes this file from the prototypes; ops.h includes it.
- */
+/* tsr_NAME(...) for each tsr_NAME_at of ops.h, with the place of the call. An argument
+ * may be a literal with commas. tests/lint/calls.py writes this file from the prototypes of
+ * ops.h, which includes it. */
 #ifndef TESSERA_OPS_CALLS_H
 #define TESSERA_OPS_CALLS_H
 

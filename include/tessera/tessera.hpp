@@ -99,6 +99,8 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_ATTENTION_OPTS(...) TSR_OPTS(tsr_attention_opts, __VA_ARGS__)
 #undef TSR_CROSS_ENTROPY_OPTS
 #define TSR_CROSS_ENTROPY_OPTS(...) TSR_OPTS(tsr_cross_entropy_opts, __VA_ARGS__)
+#undef TSR_NLL_LOSS_OPTS
+#define TSR_NLL_LOSS_OPTS(...) TSR_OPTS(tsr_nll_loss_opts, __VA_ARGS__)
 #undef TSR_EMBEDDING_OPTS
 #define TSR_EMBEDDING_OPTS(...) TSR_OPTS(tsr_embedding_opts, __VA_ARGS__)
 #undef TSR_SGD_OPTS

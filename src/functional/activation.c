@@ -50,6 +50,10 @@ COMPOSED(logit, tsr_log(tsr_div(x, tsr_add_scalar(tsr_neg(x), 1))))
 
 tsr_tensor *tsr_softmin_at(tsr_tensor *x, int axis, const char *file, int line)
 {
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "softmin", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x) || !tsri_want_axis(&c, x, &axis))
+        return c.failed;
     return tsr_softmax(tsr_neg(x), axis);
 }
 

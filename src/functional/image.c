@@ -101,7 +101,7 @@ tsr_tensor *tsr_unfold_at(tsr_tensor *x, tsr_hw kernel, tsr_hw stride, tsr_hw pa
         return c.failed;
     enum { MOST = 4096 };
     const int64_t *d = x->shape.d;
-    if (x->shape.ndim != 4 || d[2] + 2 * p[0] < k[0] || d[3] + 2 * p[1] < k[1] ||
+    if (x->shape.ndim != 4 || d[2] + 2 * (int64_t)p[0] < k[0] || d[3] + 2 * (int64_t)p[1] < k[1] ||
         (int64_t)k[0] * k[1] > MOST)
         return tsri_op_fail(&c, TSR_ERR_SHAPE,
                             "x is %s, the kernel %d x %d; x must be (n,c,h,w), and no smaller with "
@@ -109,7 +109,7 @@ tsr_tensor *tsr_unfold_at(tsr_tensor *x, tsr_hw kernel, tsr_hw stride, tsr_hw pa
                             tsri_op_dims(&c, x), k[0], k[1]);
     const tsr_dims around = TSR_DIMS(0, 0, p[0], p[1]);
     tsr_tensor *wide = p[0] || p[1] ? tsr_pad(x, around, around, 0) : x;
-    const int64_t h = d[2] + 2 * p[0] - k[0] + 1, w = d[3] + 2 * p[1] - k[1] + 1;
+    const int64_t h = d[2] + 2 * (int64_t)p[0] - k[0] + 1, w = d[3] + 2 * (int64_t)p[1] - k[1] + 1;
     const int64_t windows = ((h - 1) / s[0] + 1) * ((w - 1) / s[1] + 1);
     const int n = k[0] * k[1];
     tsr_tensor **at = malloc((size_t)n * sizeof *at);

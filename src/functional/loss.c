@@ -150,7 +150,8 @@ tsr_tensor *tsr_hinge_embedding_loss_at(tsr_tensor *x, tsr_tensor *y, double mar
 {
     tsr_tensor *in[2] = {x, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "hinge_embedding_loss", 2, in, reduction, file, line))
+    if (!begin_loss(&c, "hinge_embedding_loss", 2, in, reduction, file, line) ||
+        !tsri_want_number(&c, "margin", margin))
         return c.failed;
     tsr_tensor *far = tsr_relu(tsr_add_scalar(tsr_neg(x), margin));
     return tsri_reduced(by_sign(y, x, far, file, line), reduction, file, line);
@@ -161,7 +162,8 @@ tsr_tensor *tsr_margin_ranking_loss_at(tsr_tensor *a, tsr_tensor *b, tsr_tensor 
 {
     tsr_tensor *in[3] = {a, b, y};
     tsri_ctx c;
-    if (!begin_loss(&c, "margin_ranking_loss", 3, in, reduction, file, line))
+    if (!begin_loss(&c, "margin_ranking_loss", 3, in, reduction, file, line) ||
+        !tsri_want_number(&c, "margin", margin))
         return c.failed;
     tsr_tensor *loss = tsr_relu(tsr_add_scalar(tsr_mul(y, tsr_sub(b, a)), margin));
     return tsri_reduced(loss, reduction, file, line);
@@ -220,7 +222,8 @@ tsr_tensor *tsr_cosine_embedding_loss_at(tsr_tensor *a, tsr_tensor *b, tsr_tenso
     tsr_tensor *in[2] = {a, b}, *all[3] = {a, b, y};
     tsri_ctx c;
     if (!begin_loss(&c, "cosine_embedding_loss", 2, in, reduction, file, line) ||
-        !tsri_op_begin(&c, c.op, 3, all, 0, c.loc) || !tsri_want_same_dtype(&c, 3, all))
+        !tsri_op_begin(&c, c.op, 3, all, 0, c.loc) || !tsri_want_same_dtype(&c, 3, all) ||
+        !tsri_want_number(&c, "margin", margin))
         return c.failed;
     if (a->shape.ndim != 2 || y->shape.ndim != 1 || y->shape.d[0] != a->shape.d[0])
         return tsri_op_fail(&c, TSR_ERR_SHAPE, "%s, and %s for y; legal are (n,d) and (n)",
@@ -237,7 +240,9 @@ tsr_tensor *tsr_triplet_margin_loss_at(tsr_tensor *anchor, tsr_tensor *positive,
 {
     tsr_tensor *in[3] = {anchor, positive, negative};
     tsri_ctx c;
-    if (!begin_loss(&c, "triplet_margin_loss", 3, in, reduction, file, line))
+    if (!begin_loss(&c, "triplet_margin_loss", 3, in, reduction, file, line) ||
+        !tsri_want_number(&c, "margin", margin) ||
+        !(power == INFINITY || want_positive(&c, "power", power)))
         return c.failed;
     tsr_tensor *apart[2];
     for (int i = 0; i < 2; i++)

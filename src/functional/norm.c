@@ -81,7 +81,8 @@ tsr_tensor *tsr_local_response_norm_at(tsr_tensor *x, int64_t size, double alpha
 {
     tsri_ctx c;
     if (!tsri_op_begin(&c, "local_response_norm", 1, &x, 0, (tsri_loc){file, line}) ||
-        !tsri_want_float(&c, x))
+        !tsri_want_float(&c, x) || !tsri_want_number(&c, "alpha", alpha) ||
+        !tsri_want_number(&c, "beta", beta) || !tsri_want_number(&c, "k", k))
         return c.failed;
     if (x->shape.ndim < 2 || size < 1 || size > 64)
         return tsri_op_fail(&c, TSR_ERR_INVALID,

@@ -25,6 +25,12 @@ tsr_tensor *tsr_outer_at(tsr_tensor *x, tsr_tensor *y, const char *file, int lin
 tsr_tensor *tsr_baddbmm_at(tsr_tensor *c, tsr_tensor *a, tsr_tensor *b, double beta, double alpha,
                            const char *file, int line)
 {
+    tsr_tensor *in[3] = {c, a, b};
+    tsri_ctx x;
+    if (!tsri_op_begin(&x, "baddbmm", 3, in, 0, (tsri_loc){file, line}) ||
+        !tsri_want_same_dtype(&x, 3, in) || !tsri_want_float(&x, c) ||
+        !tsri_want_number(&x, "beta", beta) || !tsri_want_number(&x, "alpha", alpha))
+        return x.failed;
     tsr_tensor *product = tsr_mul_scalar(tsr_matmul(a, b), alpha);
     return beta == 0 ? product : tsr_add(tsr_mul_scalar(c, beta), product);
 }
@@ -174,8 +180,7 @@ tsr_tensor *tsr_tensordot_at(tsr_tensor *a, tsr_tensor *b, tsr_axes a_axes, tsr_
     return product(&c, ta, tb, kept).x;
 }
 
-/* --- einsum ------------------------------------------------------------------------------------
- */
+/* --- einsum ----------------------------------------------------------------------------------- */
 
 enum { MOST_TERMS = 16, LETTERS = 52 };
 
@@ -258,12 +263,18 @@ tsr_tensor *tsr_einsum_at(const char *equation, int n, tsr_tensor *const *x, con
     tsri_ctx c;
     term t[MOST_TERMS];
     char result[LETTERS + 1] = "", kept[LETTERS + 1];
+    if (!tsri_want_some("einsum", n, x, (tsri_loc){file, line}))
+        return NULL;
+    if (n > MOST_TERMS) {
+        tsri_fail_at((tsri_loc){file, line}, TSR_ERR_INVALID,
+                     "einsum: of %d tensors; at most %d are possible", n, MOST_TERMS);
+        return NULL;
+    }
     if (!tsri_op_begin(&c, "einsum", n, x, 0, (tsri_loc){file, line}) ||
         !tsri_want_same_dtype(&c, n, x) || !tsri_want_float(&c, x[0]))
         return c.failed;
-    if (!equation || n > MOST_TERMS)
-        return tsri_op_fail(&c, TSR_ERR_INVALID, "%s",
-                            equation ? "more than 16 operands" : "the equation is NULL");
+    if (!equation)
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "the equation is NULL");
     if (!read_equation(&c, equation, n, x, t, result) || !want_sizes(&c, n, t))
         return c.failed;
     /* From the left: what neither a later operand nor the result has is summed over at once. */

@@ -75,7 +75,9 @@ static tsr_tensor *count(tsr_tensor *is_true, tsr_axes axes, bool keepdim, const
 tsr_tensor *tsr_any_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
 {
     tsri_ctx c;
-    if (!tsri_op_begin(&c, "any", 1, &x, 0, (tsri_loc){file, line}))
+    uint32_t mask;
+    if (!tsri_op_begin(&c, "any", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
     return truth(count(truth(x, file, line), axes, keepdim, file, line), file, line);
 }
@@ -83,7 +85,9 @@ tsr_tensor *tsr_any_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *f
 tsr_tensor *tsr_all_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *file, int line)
 {
     tsri_ctx c;
-    if (!tsri_op_begin(&c, "all", 1, &x, 0, (tsri_loc){file, line}))
+    uint32_t mask;
+    if (!tsri_op_begin(&c, "all", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
     return negated(count(negated(x, file, line), axes, keepdim, file, line), file, line);
 }
@@ -91,7 +95,9 @@ tsr_tensor *tsr_all_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const char *f
 tsr_tensor *tsr_count_nonzero_at(tsr_tensor *x, tsr_axes axes, const char *file, int line)
 {
     tsri_ctx c;
-    if (!tsri_op_begin(&c, "count_nonzero", 1, &x, 0, (tsri_loc){file, line}))
+    uint32_t mask;
+    if (!tsri_op_begin(&c, "count_nonzero", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_axes(&c, x, axes, &mask))
         return c.failed;
     return count(truth(x, file, line), axes, false, file, line);
 }

@@ -25,6 +25,8 @@ typedef struct tsri_ctx {
 bool tsri_op_begin(tsri_ctx *c, const char *op, int n, tsr_tensor *const *x, uint32_t optional,
                    tsri_loc loc);
 
+/* Checks, before tsri_op_begin, that a list has n >= 1 tensors; a refusal has no graph to fail. */
+bool tsri_want_some(const char *name, int n, tsr_tensor *const *x, tsri_loc loc);
 /* Fails the graph with the text "op: ...", and returns the graph's failed tensor. */
 tsr_tensor *tsri_op_fail(const tsri_ctx *c, tsr_status status, const char *fmt, ...)
     TSR_PRINTF(3, 4);

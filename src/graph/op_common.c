@@ -21,6 +21,17 @@ bool tsri_op_begin(tsri_ctx *c, const char *op, int n, tsr_tensor *const *x, uin
     return c->g;
 }
 
+bool tsri_want_some(const char *name, int n, tsr_tensor *const *x, tsri_loc loc)
+{
+    if (n >= 1 && x)
+        return true;
+    if (n < 1)
+        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: of %d tensors; at least one is needed", name, n);
+    else
+        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: the list of tensors is NULL", name);
+    return false;
+}
+
 static tsr_tensor *fail_with(const tsri_ctx *c, tsr_status status, const char *fmt, va_list ap)
 {
     char text[1024];

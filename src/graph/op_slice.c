@@ -28,17 +28,6 @@ static tsr_tensor *add_slice(tsr_tensor *x, const tsri_attrs *attrs, tsr_dims di
 
 /* --- concat, stack ---------------------------------------------------------------------------- */
 
-static bool want_some(const char *name, int n, tsr_tensor *const *x, tsri_loc loc)
-{
-    if (n >= 1 && x)
-        return true;
-    if (n < 1)
-        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: of %d tensors; at least one is needed", name, n);
-    else
-        tsri_fail_at(loc, TSR_ERR_INVALID, "%s: the list of tensors is NULL", name);
-    return false;
-}
-
 static bool want_alike(const tsri_ctx *c, int n, tsr_tensor *const *x, int axis)
 {
     if (!tsri_want_same_dtype(c, n, x))
@@ -82,7 +71,7 @@ static tsr_tensor *add_concat(tsr_graph *g, int n, tsr_tensor *const *x, int axi
 tsr_tensor *tsr_concat_at(int n, tsr_tensor *const *x, int axis, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    if (!want_some("concat", n, x, loc))
+    if (!tsri_want_some("concat", n, x, loc))
         return NULL;
     tsri_ctx c;
     if (!tsri_op_begin(&c, "concat", n, x, 0, loc) || !tsri_want_axis(&c, x[0], &axis) ||
@@ -94,7 +83,7 @@ tsr_tensor *tsr_concat_at(int n, tsr_tensor *const *x, int axis, const char *fil
 tsr_tensor *tsr_stack_at(int n, tsr_tensor *const *x, int axis, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    if (!want_some("stack", n, x, loc))
+    if (!tsri_want_some("stack", n, x, loc))
         return NULL;
     tsri_ctx c;
     if (!tsri_op_begin(&c, "stack", n, x, 0, loc))

@@ -48,7 +48,7 @@ NUMBERS = {
     "double": ["NAN", "INFINITY", "-1", "0"],
     "bool": ["false"],
 }
-ENUMS = ["dtype", "device", "reduce_op", "reduction", "gelu_form", "status"]
+ENUMS = ["dtype", "device", "reduce_op", "reduction", "gelu_form", "interpolation", "status"]
 STRUCTS = {
     "tsr_dims": ["{.ndim = -1}", "{.ndim = 9}", "{.ndim = INT_MAX}", "{1, {-2}}", "{1, {INT64_MAX}}",
                  "{2, {INT64_MAX, INT64_MAX}}", "{1, {INT64_MIN}}"],
@@ -57,6 +57,7 @@ STRUCTS = {
     "tsr_sbp": ["{.ndim = -1}", "{.ndim = 127}", "{1, {{77, 0}}}", "{1, {{TSR_SBP_SPLIT, 100}}}",
                 "{1, {{TSR_SBP_SPLIT, -1}}}", "{1, {{TSR_SBP_PARTIAL, 99}}}",
                 "{2, {{TSR_SBP_BROADCAST, 0}, {TSR_SBP_BROADCAST, 0}}}"],
+    "tsr_hw": ["{-1, 1}", "{1, INT_MIN}"],
     "tsr_init": ["{.kind = (tsr_init_kind)99}", "{.kind = (tsr_init_kind)-1}",
                  "{TSR_INIT_NORMAL, NAN, NAN, false}"],
 }
@@ -64,7 +65,7 @@ STRINGS = ['""', "long_text", '"\\x01\\x1b[31m\\n%s%n"', '"no such thing"']
 
 # Where a bad value can't be known for one: memory is the caller's, of a size that the call is told.
 UNKNOWABLE = {
-    "n": ["tsr_generator_", "tsr_gradients_at", "tsr_concat_at", "tsr_stack_at", "tsr_split_at",
+    "n": ["tsr_generator_", "tsr_gradients_at", "tsr_concat_at", "tsr_stack_at", "tsr_einsum_at", "tsr_split_at",
           "tsr_weighted_random_sampler", "tsr_plan_times", "tsr_apply_gradients_at",
           "tsr_minimize_with_at", "tsr_ddp_minimize_at", "tsr_global_norm_at", "tsr_clip_grad_"], "count": ["tsr_all_", "tsr_broadcast_at", "tsr_reduce", "tsr_gather_to",
                                        "tsr_scatter_from", "tsr_send", "tsr_recv",
@@ -113,7 +114,7 @@ def bad_values(function, kind, name):
 GOOD = {
     "const char *": '"x"', "int": "1", "int64_t": "4", "size_t": "sizeof numbers", "uint64_t": "7",
     "double": "0.5", "bool": "true", "tsr_dims": "TSR_DIMS(4, 6)", "tsr_axes": "TSR_AXES(1)",
-    "tsr_sbp": "TSR_B", "tsr_init": "(tsr_init){0}", "tsr_dtype": "TSR_F32",
+    "tsr_sbp": "TSR_B", "tsr_init": "(tsr_init){0}", "tsr_hw": "(tsr_hw){1, 1}", "tsr_dtype": "TSR_F32",
     "tsr_device": "TSR_DEVICE_CPU", "tsr_status": "TSR_ERR_STATE", "void *": "numbers",
     "const void *": "numbers", "void **": "(void *[1]){0}", "int64_t *": "integers",
     "size_t *": "(size_t[1]){0}", "bool *": "(bool[64]){0}", "double *": "doubles",
@@ -127,7 +128,7 @@ GOOD = {
     "tsr_rank_fn *": "rank_nothing", "tsr_declare_fn *": "declare_images", "tsr_check_fn *": "check_same", "tsr_epoch *": "(tsr_epoch[1]){0}", "tsr_forward_fn *": "forward_same",
     "tsr_variable_fn *": "visit_nothing", "tsr_plan_time *": "(tsr_plan_time[4]){0}",
     "const tsr_batch **": "(const tsr_batch *[1]){0}", "tsr_graph_opts": "NULL",
-    "tsr_gelu_form": "TSR_GELU_ERF", "tsr_reduction": "TSR_MEAN", "tsr_reduce_op": "TSR_REDUCE_SUM",
+    "tsr_gelu_form": "TSR_GELU_ERF", "tsr_interpolation": "TSR_NEAREST", "tsr_reduction": "TSR_MEAN", "tsr_reduce_op": "TSR_REDUCE_SUM",
     "tsr_batch_out *": "f.batch_out", "tsr_safetensors_info *": "(tsr_safetensors_info[1]){0}",
 }
 # Good options: what must be in them.
@@ -178,6 +179,15 @@ NAMED = {
     "tsr_ddp_read_gradient_at.v": "f.local_variable", "tsr_ddp_gradient.v": "f.local_variable", "tsr_ddp_bucket_bytes.index": "0",
     "tsr_rank_sum_at.x": "f.local_x", "tsr_convert_sync_batchnorm.m": "f.bn_module",
     "tsr_conv2d_at.x": "f.image", "tsr_conv2d_at.w": "f.kernel", "tsr_conv2d_at.b": "f.c4",
+    "tsr_prelu_at.w": "f.c6", "tsr_outer_at.x": "f.c4", "tsr_outer_at.y": "f.c6", "tsr_dot_at.x": "f.c4",
+    "tsr_dot_at.y": "f.c4", "tsr_einsum_at.equation": '"ab,ab"', "tsr_einsum_at.n": "2",
+    "tsr_squeeze_at.x": "tsr_sum(f.x, TSR_AXES(1), true)", "tsr_repeat_at.counts": "TSR_DIMS(2, 3)",
+    "tsr_pixel_shuffle_at.x": "f.image", "tsr_pixel_shuffle_at.r": "2", "tsr_pixel_unshuffle_at.x": "f.image",
+    "tsr_group_norm_at.x": "f.image", "tsr_group_norm_at.gamma": "f.c4", "tsr_group_norm_at.beta": "f.c4",
+    "tsr_group_norm_at.groups": "2", "tsr_rms_norm_at.gamma": "f.c6", "tsr_interpolate_at.x": "f.image",
+    "tsr_unfold_at.x": "f.image", "tsr_masked_fill_at.mask": "f.cond", "tsr_cosine_embedding_loss_at.y": "f.c4",
+    "tsr_nll_loss_at.labels": "f.ids", "tsr_tensordot_at.b": "f.x", "tsr_baddbmm_at.a": "f.x",
+    "tsr_baddbmm_at.b": "tsr_transpose(f.x, 0, 1)", "tsr_baddbmm_at.c": "tsr_matmul_t(f.x, f.x, false, true)",
     "tsr_max_pool2d_at.x": "f.image", "tsr_avg_pool2d_at.x": "f.image",
     "tsr_adaptive_avg_pool2d_at.x": "f.image", "tsr_batch_norm_at.x": "f.image",
     "tsr_batch_norm_at.gamma": "f.c4", "tsr_batch_norm_at.beta": "f.c4",

@@ -17,7 +17,7 @@ for name in attention tensor_parallel zero; do
         places+=(--set "placements.$p.device=cuda")
     done
     cpu=$("$tessera" run "$file" "${sets[@]}" 2>&1 | sed 's/ in [0-9.]* s.*//')
-    cuda=$(timeout 100 "$tessera" launch -n "$ranks" -- "$tessera" run "$file" "${sets[@]}" "${places[@]}" 2>&1 |
+    cuda=$(timeout 250 "$tessera" launch -n "$ranks" -- "$tessera" run "$file" "${sets[@]}" "${places[@]}" 2>&1 |
         sed 's/ in [0-9.]* s.*//')
     if [ -z "$cpu" ] || [ "$cpu" != "$cuda" ]; then
         printf 'FAIL %s on %s processes\n--- cpu\n%s\n--- cuda\n%s\n' "$name" "$ranks" "$cpu" "$cuda"

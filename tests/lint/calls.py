@@ -9,9 +9,9 @@ import re
 import sys
 
 HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
-/* tsr_NAME(...) for each tsr_NAME_at of NAME.h, with the place of the call. An argument may be a
- * literal with commas. tests/lint/calls.py writes this file from the prototypes; NAME.h includes it.
- */
+/* tsr_NAME(...) for each tsr_NAME_at of NAME.h, with the place of the call. An argument
+ * may be a literal with commas. tests/lint/calls.py writes this file from the prototypes of
+ * NAME.h, which includes it. */
 #ifndef TESSERA_GUARD_CALLS_H
 #define TESSERA_GUARD_CALLS_H
 
@@ -21,7 +21,8 @@ HEAD = """/* SPDX-License-Identifier: Apache-2.0 */
 def calls(name, prototypes):
     names = re.findall(r"\btsr_(\w+)_at\([^;]*const char \*file,\s*int line\);", prototypes)
     lines = [f"#define tsr_{n}(...) tsr_{n}_at(__VA_ARGS__, TSR_HERE)\n" for n in names]
-    head = HEAD.replace("of NAME.h", f"of {name}.h").replace("; NAME.h", f"; {name}.h")
+    lines = [line if len(line) <= 101 else line.replace(") ", ") \\\n    ", 1) for line in lines]
+    head = HEAD.replace("of NAME.h", f"of {name}.h").replace(" NAME.h, which", f" {name}.h, which")
     return head.replace("GUARD", name.upper()) + "".join(lines) + "\n#endif\n"
 
 
