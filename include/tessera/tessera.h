@@ -12,6 +12,7 @@
 #include <tessera/graph.h>
 #include <tessera/ops.h>
 #include <tessera/functional.h>
+#include <tessera/own_op.h>
 #include <tessera/plan.h>
 #include <tessera/debug.h>
 #include <tessera/nn.h>

@@ -77,6 +77,10 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_DDP_JOIN_OPTS(...) TSR_OPTS(tsr_ddp_join_opts, __VA_ARGS__)
 #undef TSR_GRAPH_OPTS
 #define TSR_GRAPH_OPTS(...) TSR_OPTS(tsr_graph_opts, __VA_ARGS__)
+#undef TSR_OP_DEF
+#define TSR_OP_DEF(...) TSR_OPTS(tsr_op_def, __VA_ARGS__)
+#undef TSR_OP_VERIFY_OPTS
+#define TSR_OP_VERIFY_OPTS(...) TSR_OPTS(tsr_op_verify_opts, __VA_ARGS__)
 #undef TSR_LOAD_OPTS
 #define TSR_LOAD_OPTS(...) TSR_OPTS(tsr_load_opts, __VA_ARGS__)
 #undef TSR_MOBILENET_V2_OPTS

@@ -13,6 +13,7 @@ typedef struct parser {
     const tsr_dims *in, *out;
     int nitems;
     int ellipsis; /* in the arg being parsed: the axis before which '...' stands; -1: nowhere */
+    int widest;   /* axes that a '...' of an operand has stood for */
 } parser;
 
 /* Fails with a text that begins with the place `at` of the parser's text. */
@@ -170,7 +171,8 @@ static tsr_status expand(parser *p, tsri_rule_arg *arg, int ndim)
     return TSR_OK;
 }
 
-static tsr_status parse_axes(parser *p, tsri_rule_arg *arg, tsr_dims dims, const char *what,
+/* dims: NULL where the shape is not known: a '...' then has as many axes as that of an operand. */
+static tsr_status parse_axes(parser *p, tsri_rule_arg *arg, const tsr_dims *dims, const char *what,
                              int number)
 {
     const char *start = p->at;
@@ -188,19 +190,22 @@ static tsr_status parse_axes(parser *p, tsri_rule_arg *arg, tsr_dims dims, const
         if (scalar && (arg->naxes || p->ellipsis >= 0))
             return FAIL(p, p->at, "() is a scalar: no other axis beside it");
     }
-    if (dims.ndim < 0 || dims.ndim > TSR_MAX_NDIM)
+    const int ndim = dims ? dims->ndim : arg->naxes + (p->ellipsis >= 0 ? p->widest : 0);
+    if (ndim < 0 || ndim > TSR_MAX_NDIM)
         return tsri_fail(TSR_ERR_SHAPE, "%s %d has %d axes; 0 to %d are possible", what, number,
-                         dims.ndim, TSR_MAX_NDIM);
-    if (!arg->naxes && !scalar && p->ellipsis < 0 && dims.ndim > 0)
+                         ndim, TSR_MAX_NDIM);
+    if (!arg->naxes && !scalar && p->ellipsis < 0 && (ndim > 0 || !dims))
         return FAIL(p, p->at, "an axis is expected; %s %d is no scalar", what, number);
-    if (p->ellipsis >= 0 && arg->naxes <= dims.ndim)
-        TSRI_TRY(expand(p, arg, dims.ndim));
-    if (arg->naxes != dims.ndim)
+    if (p->ellipsis >= 0 && ndim - arg->naxes > p->widest)
+        p->widest = ndim - arg->naxes;
+    if (p->ellipsis >= 0 && arg->naxes <= ndim)
+        TSRI_TRY(expand(p, arg, ndim));
+    if (arg->naxes != ndim)
         return tsri_fail(
             TSR_ERR_SHAPE,
             "rule \"%.300s\": column %td: %s %d has %d axes in the rule, its shape has "
             "%d",
-            p->rule->text, start - p->rule->text + 1, what, number, arg->naxes, dims.ndim);
+            p->rule->text, start - p->rule->text + 1, what, number, arg->naxes, ndim);
     return TSR_OK;
 }
 
@@ -215,7 +220,7 @@ static tsr_status parse_operand(parser *p, tsri_subrule *r, int number, int grou
         return TSR_OK;
     arg->nonlinear = accept(p, '!');
     arg->monotone = accept(p, '^');
-    return parse_axes(p, arg, p->in[number], "operand", number);
+    return parse_axes(p, arg, p->in ? &p->in[number] : NULL, "operand", number);
 }
 
 static tsr_status parse_operands(parser *p, tsri_subrule *r)
@@ -263,7 +268,7 @@ static tsr_status parse_output(parser *p, tsri_subrule *r, int number)
     arg->reduce = (int8_t)(accept_word(p, "max")   ? TSR_REDUCE_MAX
                            : accept_word(p, "min") ? TSR_REDUCE_MIN
                                                    : TSRI_REDUCE_DEFAULT);
-    return parse_axes(p, arg, p->out[number], "output", number);
+    return parse_axes(p, arg, p->out ? &p->out[number] : NULL, "output", number);
 }
 
 static tsr_status parse_rules(parser *p)

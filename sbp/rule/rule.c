@@ -14,7 +14,7 @@ typedef struct bound_arg {
 
 typedef struct binder {
     tsri_rule *rule;
-    const tsr_dims *in, *out;
+    const tsr_dims *in, *out; /* out NULL: only the operands are bound */
 } binder;
 
 /* An axis as far as its indices are known. */
@@ -79,7 +79,7 @@ static tsr_status each_axis(const binder *b, axis_fn *fn, void *ctx)
         for (int i = 0; i < b->rule->nin; i++)
             for (int a = 0; a < sub->in[i].naxes; a++)
                 TSRI_TRY(fn(b->rule, (bound_arg){&sub->in[i], &b->in[i], false, i}, a, ctx));
-        for (int i = 0; i < sub->nout; i++)
+        for (int i = 0; i < sub->nout && b->out; i++)
             for (int a = 0; a < sub->out[i].naxes; a++) {
                 int number = sub->first_out + i;
                 TSRI_TRY(
@@ -169,6 +169,18 @@ static tsr_status take_sizes(tsri_rule *rule, int nsizes, const tsri_index_size 
     return TSR_OK;
 }
 
+static tsr_status learn_sizes(const binder *b)
+{
+    for (int ones = 0; ones < 2; ones++) {
+        learner l = {.changed = true, .ones = ones};
+        while (l.changed) {
+            l.changed = false;
+            TSRI_TRY(each_axis(b, learn, &l));
+        }
+    }
+    return TSR_OK;
+}
+
 tsr_status tsri_rule_bind(tsri_pool *pool, const char *text, int nin, const tsr_dims *in, int nout,
                           const tsr_dims *out, int nsizes, const tsri_index_size *sizes,
                           tsri_rule **out_rule)
@@ -179,13 +191,7 @@ tsr_status tsri_rule_bind(tsri_pool *pool, const char *text, int nin, const tsr_
     TSRI_TRY(check_dims("output", nout, out));
     TSRI_TRY(take_sizes(rule, nsizes, sizes));
     binder b = {rule, in, out};
-    for (int ones = 0; ones < 2; ones++) {
-        learner l = {.changed = true, .ones = ones};
-        while (l.changed) {
-            l.changed = false;
-            TSRI_TRY(each_axis(&b, learn, &l));
-        }
-    }
+    TSRI_TRY(learn_sizes(&b));
     TSRI_TRY(each_axis(&b, settle, NULL));
     for (int i = 0; i < rule->nindices; i++) {
         /* Left are indices whose every axis is broadcast. */
@@ -194,6 +200,37 @@ tsr_status tsri_rule_bind(tsri_pool *pool, const char *text, int nin, const tsr_
         rule->index[i].lesser = rule->index[i].size;
     }
     *out_rule = rule;
+    return TSR_OK;
+}
+
+tsr_status tsri_rule_check_text(tsri_pool *pool, const char *text, int nin, int nout)
+{
+    tsri_rule *rule;
+    return tsri_rule_parse(pool, text, nin, NULL, nout, NULL, &rule);
+}
+
+tsr_status tsri_rule_shapes(tsri_pool *pool, const char *text, int nin, const tsr_dims *in,
+                            int nout, tsr_dims *out)
+{
+    tsri_rule *rule;
+    TSRI_TRY(tsri_rule_parse(pool, text, nin, in, nout, NULL, &rule));
+    TSRI_TRY(check_dims("operand", nin, in));
+    TSRI_TRY(learn_sizes(&(binder){rule, in, NULL}));
+    for (int r = 0; r < rule->nrules; r++)
+        for (int i = 0; i < rule->rules[r].nout; i++) {
+            const tsri_rule_arg *arg = &rule->rules[r].out[i];
+            tsr_dims *dims = &out[rule->rules[r].first_out + i];
+            *dims = (tsr_dims){.ndim = arg->naxes};
+            for (int a = 0; a < arg->naxes; a++) {
+                const content c = content_of(rule, arg, a);
+                if (c.unknown || c.dots)
+                    return tsri_fail(TSR_ERR_INTERNAL,
+                                     "rule \"%.300s\": the size of axis %d of output %d follows "
+                                     "from no operand",
+                                     rule->text, a, rule->rules[r].first_out + i);
+                dims->d[a] = c.known;
+            }
+        }
     return TSR_OK;
 }
 

@@ -53,6 +53,26 @@ tsr_status tsri_rule_bind(tsri_pool *pool, const char *text, int nin, const tsr_
                           const tsr_dims *out, int nsizes, const tsri_index_size *sizes,
                           tsri_rule **out_rule);
 
+/* Checks a text alone, for any shapes. Errors: TSR_ERR_INTERNAL, with the column. */
+tsr_status tsri_rule_check_text(tsri_pool *pool, const char *text, int nin, int nout);
+
+/* Sets out[] to the outputs' shapes that follow from those of the operands. Errors: as
+ * tsri_rule_bind; TSR_ERR_INTERNAL where an axis follows from none. */
+tsr_status tsri_rule_shapes(tsri_pool *pool, const char *text, int nin, const tsr_dims *in,
+                            int nout, tsr_dims *out);
+
+/*
+ * Writes the rule of an op's gradient, from the bound rule of the op: of operands and gradients of
+ * the outputs to the gradients of those operands that bits of `want` name. results: the outputs
+ * stand between, as operands. The gradient is linear in those of the outputs together, and in
+ * nothing else; an operand that lacks an index (or is broadcast along it) met all of it, so that
+ * its gradient is the sum over it: what is split gives partial ones. buf must hold 512 bytes, sizes
+ * TSRI_RULE_MAX_INDICES. Errors: TSR_ERR_UNSUPPORTED for several rules in one text, and for
+ * outputs that are reduced by max or min, whose gradients follow no such rule.
+ */
+tsr_status tsri_rule_gradient(const tsri_rule *rule, uint32_t want, bool results, char *buf,
+                              size_t buf_size, tsri_index_size *out_sizes, int *out_nsizes);
+
 /* One legal 1-D signature of an op. */
 typedef struct tsri_signature {
     tsr_sbp1 in[TSRI_RULE_MAX_ARGS];

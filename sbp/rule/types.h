@@ -48,7 +48,7 @@ struct tsri_rule {
 };
 
 /* Parses and expands '...'; index sizes stay unknown. Checks the number of operands, outputs and
- * axes. */
+ * axes; in, or out, is NULL where their shapes are not known. */
 tsr_status tsri_rule_parse(tsri_pool *pool, const char *text, int nin, const tsr_dims *in, int nout,
                            const tsr_dims *out, tsri_rule **out_rule);
 

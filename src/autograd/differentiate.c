@@ -87,7 +87,7 @@ static bool visit(walk *w, tsri_op *op)
         def->gradient(op, dout, want, din);
     } else if (any_dout) {
         tsri_graph_fail(w->g, op->loc, TSR_ERR_UNSUPPORTED, "%s has no gradient",
-                        tsri_op_name(op->kind));
+                        tsri_op_title(op->kind, &op->attrs));
     }
     for (int i = 0; i < op->nin && ok; i++)
         if (din[i] && want[i])

@@ -129,8 +129,8 @@ typedef struct tsri_config_op {
     /* sources */
     tsr_dtype dtype;
     tsr_dims shape;
-    const tsri_yaml *value, *locals;
-    const char *file, *equation;
+    const tsri_yaml *value, *locals, *options;
+    const char *file, *equation, *plugin, *function;
     double fill, arange[2], normal[2], uniform[2];
     /* attributes */
     double a, p, eps, momentum, label_smoothing, low, high, mean, std, slope, alpha, edge;

@@ -259,6 +259,14 @@
     OP(one_hot, "ids", COMPUTE, tsr_one_hot_at(I(0), A.classes, A.dtype, AT), \
        "1 at the id, 0 elsewhere.", \
        WHOLE(classes, classes, TSRI_NEEDED, 1, 0x1p48, "size of the new axis") DTYPE) \
+    OP(own, "x...", COMPUTE, declare_own(c), \
+       "An op that a plug-in library defines (docs/extending/own-op.md).", \
+       TSRI_ATTR(plugin, PATH, plugin, TSRI_NONE, 0, 0, NULL, \
+                 "the library, which reading the file runs; the first entry of an op needs it") \
+       TSRI_ATTR(function, TEXT, function, TSRI_NEEDED, 0, 0, NULL, "the name of the op") \
+       {.name = "options", .kind = TSRI_FIELD_ANY, .offset = offsetof(tsri_config_op, options), \
+        .fallback = TSRI_NONE, .legal = "a mapping of the op's options to numbers", \
+        .doc = "its numbers by name, as in {beta: 2}"},) \
     TSRI_FUNCTIONAL_TABLE(OP)
 /* clang-format on */
 

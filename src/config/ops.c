@@ -3,11 +3,14 @@
 #include "src/config/ops.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tessera/functional.h>
 
 #include "src/config/op_table.h"
+#include "src/core/own_op.h"
+#include "src/graph/graph.h"
 
 static const char *const reduction_words[] = {"mean", "sum", "none", NULL};
 static const char *const gelu_words[] = {"erf", "tanh", NULL};
@@ -105,6 +108,53 @@ static tsr_tensor *declare_embedding(const tsri_op_call *c)
                             .has_padding_idx = tsri_op_has(c->op, "padding_idx"),
                             .padding_idx = A.padding_idx};
     return tsr_embedding_at(I(0), I(1), &o, AT);
+}
+
+/* Reads options by name; those that are not said have their defaults. */
+static tsr_status read_own_options(const tsri_yaml *map, const tsr_op *op, double *out)
+{
+    int n = 0;
+    for (; n < op->noptions; n++)
+        out[n] = op->def.options[n].value;
+    if (map && map->kind != TSRI_YAML_MAP)
+        return tsri_yaml_fail(map, "options are a mapping, as in {beta: 2}");
+    for (const tsri_yaml *o = map ? map->first : NULL; o; o = o->next) {
+        char *end = NULL;
+        int i = 0;
+        while (i < n && strcmp(op->def.options[i].name, o->key) != 0)
+            i++;
+        if (i == n)
+            return tsri_yaml_fail_key(o, "op '%s' has no option '%s'", op->def.name, o->key);
+        if (o->kind == TSRI_YAML_SCALAR && !o->quoted)
+            out[i] = strtod(o->text, &end);
+        if (!end || end == o->text || *end)
+            return tsri_yaml_fail(o, "a number is needed");
+    }
+    return TSR_OK;
+}
+
+static tsr_tensor *declare_own(const tsri_op_call *c)
+{
+    double options[TSR_OP_MAX_OPTIONS];
+    tsr_world *world = c->graph->world;
+    tsr_op *op = tsr_op_find(world, A.function);
+    tsr_status status = TSR_OK;
+    if (!op && A.plugin) {
+        status = tsr_plugin_load(world, A.plugin);
+        if (status != TSR_OK) {
+            tsri_fail_prefix(status, "%s:%d", c->file, c->line);
+            return tsri_graph_fail_last(c->graph, status);
+        }
+        op = tsr_op_find(world, A.function);
+    }
+    if (!op)
+        return tsri_graph_fail(c->graph, (tsri_loc){c->file, c->line}, TSR_ERR_INVALID,
+                               "own: op '%s' is not defined by %s", A.function,
+                               A.plugin ? A.plugin : "a plug-in of this file");
+    status = read_own_options(A.options, op, options);
+    if (status != TSR_OK)
+        return tsri_graph_fail_last(c->graph, status);
+    return tsr_op_apply_at(op, c->nin, c->in, options, AT);
 }
 
 /* A word for each axis of x, or one for all. */

@@ -206,6 +206,7 @@ bool tsri_is_live(const void *object, tsri_live_kind kind, const char *call)
         [TSRI_LIVE_SAFETENSORS] = "safetensors file",
         [TSRI_LIVE_CHECKPOINT] = "checkpoint",
         [TSRI_LIVE_PROGRAM] = "program",
+        [TSRI_LIVE_OP] = "op",
     };
     if (!object || tsri_live_has(object, kind))
         return object != NULL;

@@ -33,6 +33,7 @@ typedef enum tsri_live_kind {
     TSRI_LIVE_SAFETENSORS,
     TSRI_LIVE_CHECKPOINT,
     TSRI_LIVE_PROGRAM,
+    TSRI_LIVE_OP,
 } tsri_live_kind;
 
 /* Enters an object that the program will hold. Errors: TSR_ERR_NO_MEMORY. */

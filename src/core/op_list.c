@@ -2,6 +2,8 @@
 #include "src/core/op_list.h"
 #include <tessera/sbp.h>
 
+#include "src/core/own_op.h"
+
 const char *tsri_op_name(tsri_op_kind kind)
 {
     static const char *const names[TSRI_OP_COUNT_] = {
@@ -59,6 +61,13 @@ tsri_orders tsri_binary_orders(tsri_binary_fn fn)
     return orders[fn];
 }
 
+const char *tsri_op_title(tsri_op_kind kind, const tsri_attrs *attrs)
+{
+    return kind == TSRI_OP_OWN            ? attrs->own.op->def.name
+           : kind == TSRI_OP_OWN_BACKWARD ? attrs->own.op->backward_name
+                                          : tsri_op_name(kind);
+}
+
 const char *tsri_op_word(tsri_op_kind kind, const tsri_attrs *attrs)
 {
     switch (kind) {
@@ -72,6 +81,6 @@ const char *tsri_op_word(tsri_op_kind kind, const tsri_attrs *attrs)
                : attrs->reduce.scale == 1           ? "sum"
                                                     : "mean";
     default:
-        return tsri_op_name(kind);
+        return tsri_op_title(kind, attrs);
     }
 }

@@ -138,6 +138,10 @@
     X(ONE_HOT, one_hot) /* (ids) -> y[..., c]: 1 at c = id, else 0 */                              \
     /* (ids, dy) -> dx: dy's slices summed by id, in their order */                                \
     X(INDEX_SELECT_DX, index_select_dx)                                                            \
+    /* Ops of a program's own (attrs.own): C functions on local buffers. */                        \
+    X(OWN, own) /* (operands) -> results */                                                        \
+    /* (operands, results?, gradients of results) -> gradients of the operands attrs.own.want */   \
+    X(OWN_BACKWARD, own_backward)                                                                  \
     /* Optimizers, in place: (p, its states, g, hyper) -> p, its states, by update_list.h.         \
      * Multi-tensor forms are lowering's. */                                                       \
     X(SGD, sgd)                                                                                    \
@@ -197,6 +201,8 @@ typedef enum tsri_random_dist {
     TSRI_RANDOM_UNIFORM = 0, /* a <= y < b */
     TSRI_RANDOM_NORMAL,      /* mean a, standard deviation b */
 } tsri_random_dist;
+
+enum { TSRI_OWN_OPTIONS = 6 }; /* that an op of a program's own may have */
 
 /* Attributes, computed from global shapes at declaration. Plain data: hashed bytewise (but for
  * constant.data), so always start from {0}. */
@@ -307,13 +313,21 @@ typedef struct tsri_attrs {
         struct {
             int32_t has, pad_; /* bit i: the update keeps its state i */
         } update;
+        struct {
+            uint64_t hash;           /* of the definition */
+            const struct tsr_op *op; /* src/core/own_op.h */
+            uint32_t want;           /* bit i: the gradient of operand i */
+            int32_t pad_;
+            double option[TSRI_OWN_OPTIONS];
+        } own;
         int64_t raw[10];
     };
 } tsri_attrs;
 
+/* The name of an op's kind; of a program's own op, its own name. */
+const char *tsri_op_title(tsri_op_kind kind, const tsri_attrs *attrs);
 /* The name that programs have for an op: "log", where the kind is unary; "mean". For messages.
- * Static storage.
- */
+ * It lives as long as the op's definition. */
 const char *tsri_op_word(tsri_op_kind kind, const tsri_attrs *attrs);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The element-wise functions of one operand, one row each. From this table come the enum and the
- * names (op_list.h), the calls tsr_NAME (src/graph/op_elementwise.c), the YAML rows and their man
+ * names (op_list.h), the calls tsr_NAME (src/graph/ops/elementwise.c), the YAML rows and their man
  * page (src/config/op_table.h), and the kernels: the reference in f64, vectors of f32 on CPUs, f32
  * and f64 on GPUs (kernels/unary_t.h says what an expression may call).
  *

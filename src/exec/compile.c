@@ -158,7 +158,7 @@ static tsr_status find_devices(tsr_graph *g, tsr_plan *plan)
         if (status != TSR_OK)
             return tsri_fail_prefix(
                 status, "%s:%d: %s %s: placement %s", tsri_basename(op->loc.file), op->loc.line,
-                tsri_op_name(op->kind), op->name, tsr_placement_text(op->placement));
+                tsri_op_title(op->kind, &op->attrs), op->name, tsr_placement_text(op->placement));
     }
     return TSR_OK;
 }

@@ -73,7 +73,7 @@ static tsr_status compile(tsr_tensor *x, tsr_plan **out_plan)
     g->runner = (tsri_runner){0};
     g->ports = NULL;
     g->nports = g->cports = g->nhooks = g->nprints = 0;
-    tsr_output_at(g, "(eval)", x, NULL, TSR_B, NULL, 0);
+    tsr_output_at(g, "(eval)", x, NULL, tsri_sbp_b(tsr_placement_ndim(x->placement)), NULL, 0);
     tsr_status status = tsri_plan_compile(g, NULL, false, out_plan);
     for (int i = 0; i < ntensors; i++)
         g->tensors[i]->writes = writes[i];

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STATISTICS = 5 }; /* least, largest, mean, deviation, NaNs: see op_print.c */
+enum { STATISTICS = 5 }; /* least, largest, mean, deviation, NaNs: see src/graph/ops/print.c */
 
 /* The line, of n numbers. A line that nobody can read is not the run's failure. */
 static void write_line(const tsr_plan *plan, const tsri_print *print, const double *v, int64_t n)

@@ -12,7 +12,7 @@ const char *tsri_step_name(const tsri_step *s)
 {
     switch (s->kind) {
     case TSRI_STEP_KERNEL:
-        return tsri_op_name(s->item->kernel.op);
+        return tsri_op_title(s->item->kernel.op, &s->item->kernel.attrs);
     case TSRI_STEP_LOCAL_BOX:
         return "local boxing";
     case TSRI_STEP_CROSS:

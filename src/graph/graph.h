@@ -91,7 +91,7 @@ typedef struct tsri_kept_eval {
     uint64_t variables; /* how those that the graph reads were laid out then */
 } tsri_kept_eval;
 
-/* A line that runs write: see op_print.c. */
+/* A line that runs write: see ops/print.c. */
 enum { TSRI_PRINT_ELEMENTS = 8 };
 typedef struct tsri_print {
     const char *label, *port; /* the output that has its numbers */
@@ -199,10 +199,10 @@ tsr_tensor *tsri_graph_step(tsr_graph *g, const tsr_placement *p, tsri_loc loc);
 uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind);
 void tsri_graph_add_hook(tsr_graph *g, tsri_hook hook);
 
-/* --- what is known of each op kind: src/graph/op_*.c ------------------------------------------ */
+/* --- what is known of each op kind: src/graph/ops --------------------------------------------- */
 /* The text of a rule and the sizes of indices inside ( ). */
 typedef struct tsri_rule_text {
-    char text[256];
+    char text[512];
     int nsizes;
     tsri_index_size sizes[TSRI_RULE_MAX_INDICES];
     /* A legal signature that no rule expresses: all operands and results S(0), for exactly
@@ -279,6 +279,8 @@ bool tsri_op_has_rule(tsri_op_kind kind);
 tsr_status tsri_op_write_rule(const tsri_op *op, tsri_rule_text *out);
 /* Floating-point operations of the whole (unsplit) op. */
 double tsri_op_flops(const tsri_op *op);
+/* The operands that an op's kernels may write result 0 over, as tsri_op_def's `alike`. */
+uint32_t tsri_op_alike(tsri_op_kind kind, const tsri_attrs *attrs);
 /* The operand that result i of an op is written over; -1: it has bytes of its own. */
 int tsri_op_over(tsri_op_kind kind, int i);
 /* The operand of an optimizer's update that is the gradient; -1: it is no update. */

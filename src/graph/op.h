@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the op declarations (op_*.c): the checks that every op makes, writing rules, the
- * small graphs that gradients are composed of, and the definitions that op_defs.c gathers. */
+/* Shared by the op declarations (ops/): the checks that every op makes, writing rules, the
+ * small graphs that gradients are composed of, and the definitions that ops/defs.c gathers. */
 #ifndef TESSERA_GRAPH_OP_H
 #define TESSERA_GRAPH_OP_H
 

@@ -532,3 +532,15 @@ tsr_status tsr_variable_get(tsr_variable *v, void *data, size_t bytes)
     TSRI_TRY(check_access(v, data, bytes, "tsr_variable_get"));
     return tsri_variable_gather(v, data);
 }
+
+void tsri_shard(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp, int rank, tsr_dims *out_shape,
+                int64_t *out_offset)
+{
+    const int at = tsr_placement_find(p, rank);
+    const tsri_mesh mesh = tsri_mesh_of(p);
+    const tsri_layout layout = tsri_layout_of(&mesh, sbp);
+    memset(out_offset, 0, TSR_MAX_NDIM * sizeof *out_offset);
+    *out_shape = (tsr_dims){.ndim = shape.ndim};
+    if (at >= 0)
+        tsri_layout_part(shape, &mesh, &layout, at, out_offset, out_shape);
+}

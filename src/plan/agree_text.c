@@ -24,6 +24,8 @@ static tsri_attrs comparable_attrs(const tsri_op *op)
     tsri_attrs attrs = op->attrs;
     if (op->kind == TSRI_OP_CONSTANT)
         attrs.constant.data = NULL; /* an address; its hash says what is there */
+    if (op->kind == TSRI_OP_OWN || op->kind == TSRI_OP_OWN_BACKWARD)
+        attrs.own.op = NULL;
     return attrs;
 }
 
@@ -123,8 +125,8 @@ static void put_variable(FILE *f, const tsr_variable *v)
 /* "model.c:12: conv2d features.0(in (4,3), (8,3)) -> f32 (4,8) cpu:[0,1]" */
 static void put_op_heading(FILE *f, const tsri_op *op)
 {
-    fprintf(f, "%s:%d: %s %s(", tsri_basename(op->loc.file), op->loc.line, tsri_op_name(op->kind),
-            op->name);
+    fprintf(f, "%s:%d: %s %s(", tsri_basename(op->loc.file), op->loc.line,
+            tsri_op_title(op->kind, &op->attrs), op->name);
     char dims[TSRI_DIMS_TEXT_MAX];
     for (int j = 0; j < op->nin && j < 8; j++)
         fprintf(f, "%s(%s)", j ? ", " : "", tsri_dims_format(op->in[j]->shape, dims));
@@ -138,7 +140,7 @@ static void put_op_heading(FILE *f, const tsri_op *op)
 static void put_op(FILE *f, const tsri_op *op)
 {
     put_op_heading(f, op);
-    fprintf(f, "op: %s\n", tsri_op_name(op->kind));
+    fprintf(f, "op: %s\n", tsri_op_title(op->kind, &op->attrs));
     fprintf(f, "name: %s\n", op->name);
     fprintf(f, "placement: %s\n", tsr_placement_text(op->placement));
     put_sbp(f, "signature", op->sbp);

@@ -36,10 +36,10 @@ def parameter(text):
 HANDLES = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan",
            "store", "group", "dataset", "loader", "sampler", "batch_sampler",
            "generator", "ddp", "work", "worker", "batch_out",
-           "safetensors", "checkpoint", "program"]
+           "safetensors", "checkpoint", "program", "op"]
 # Objects of a callback end with it, and nothing knows when.
 BORROWED = ["worker", "batch_out"]
-FOREIGN = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan"]
+FOREIGN = ["world", "graph", "tensor", "placement", "module", "variable", "optimizer", "plan", "op"]
 NUMBERS = {
     "int": ["-1", "0", "INT_MAX", "INT_MIN"],
     "int64_t": ["-1", "0", "INT64_MAX", "INT64_MIN"],
@@ -65,7 +65,7 @@ STRINGS = ['""', "long_text", '"\\x01\\x1b[31m\\n%s%n"', '"no such thing"']
 
 # Where a bad value can't be known for one: memory is the caller's, of a size that the call is told.
 UNKNOWABLE = {
-    "n": ["tsr_generator_", "tsr_gradients_at", "tsr_concat_at", "tsr_stack_at", "tsr_einsum_at", "tsr_split_at",
+    "n": ["tsr_generator_", "tsr_gradients_at", "tsr_concat_at", "tsr_stack_at", "tsr_op_apply", "tsr_einsum_at", "tsr_split_at",
           "tsr_weighted_random_sampler", "tsr_plan_times", "tsr_apply_gradients_at",
           "tsr_minimize_with_at", "tsr_ddp_minimize_at", "tsr_global_norm_at", "tsr_clip_grad_"], "count": ["tsr_all_", "tsr_broadcast_at", "tsr_reduce", "tsr_gather_to",
                                        "tsr_scatter_from", "tsr_send", "tsr_recv",
@@ -137,6 +137,7 @@ OPTS = {
     "tsr_batch_sampler_calls": ".max_rows = 4, .next = custom_batch_next",
     "tsr_map_loader_opts": ".sample_bytes = 8", "tsr_mlp_opts": ".inputs = 6",
     "tsr_pool2d_opts": ".kernel = {2, 2}", "tsr_store_opts": ".timeout_s = 0.2",
+    "tsr_op_def": '.name = "fresh_op", .inputs = 1, .outputs = 1, .rule = "... -> ...", .forward = own_same',
     "tsr_train_opts": ".train = f.loader, .quiet = true",
     "tsr_world_opts": ".timeout_s = 2, .threads = 1, .arena_bytes = 1 << 22, .log = log_nothing",
     "tsr_transformer_opts": ".width = 8, .heads = 2, .layers = 1", "tsr_convnet_opts": ".seed = 1",
@@ -177,7 +178,8 @@ NAMED = {
     "tsr_optimizer_state.name": '"momentum_buffer"', "tsr_ddp_step_with.optimizer": "f.local_optimizer", "tsr_ddp_minimize_at.optimizer": "f.local_optimizer",
     "tsr_ddp_minimize_at.losses": "(tsr_tensor *[]){f.local_loss}", "tsr_ddp_read_gradient_at.g": "f.local_graph",
     "tsr_ddp_read_gradient_at.v": "f.local_variable", "tsr_ddp_gradient.v": "f.local_variable", "tsr_ddp_bucket_bytes.index": "0",
-    "tsr_rank_sum_at.x": "f.local_x", "tsr_convert_sync_batchnorm.m": "f.bn_module",
+    "tsr_op_apply_at.n": "1", "tsr_op_apply_all_at.n": "1", "tsr_op_verify.dims": "&(const tsr_dims){1, {2}}",
+    "tsr_plugin_load.path": "PLUGIN", "tsr_rank_sum_at.x": "f.local_x", "tsr_convert_sync_batchnorm.m": "f.bn_module",
     "tsr_conv2d_at.x": "f.image", "tsr_conv2d_at.w": "f.kernel", "tsr_conv2d_at.b": "f.c4",
     "tsr_prelu_at.w": "f.c6", "tsr_outer_at.x": "f.c4", "tsr_outer_at.y": "f.c6", "tsr_dot_at.x": "f.c4",
     "tsr_dot_at.y": "f.c4", "tsr_einsum_at.equation": '"ab,ab"', "tsr_einsum_at.n": "2",
@@ -259,7 +261,7 @@ def check_of(ret):
 
 
 # Their NULL is an answer, not an error.
-ANSWERS = {"tsr_module_child", "tsr_module_child_at", "tsr_tensor_placement", "tsr_tensor_graph",
+ANSWERS = {"tsr_op_find", "tsr_module_child", "tsr_module_child_at", "tsr_tensor_placement", "tsr_tensor_graph",
            "tsr_dataset_images", "tsr_dataset_labels", "tsr_last_error", "tsr_set_error", "tsr_safetensors_metadata",
            "tsr_sbp_format", "tsr_placement_text", "tsr_plan_explain"}
 

@@ -191,6 +191,31 @@ static tsr_checkpoint *gone_checkpoint(void)
     return c;
 }
 
+static tsr_op *op_on(tsr_world *w)
+{
+    static int n;
+    tsr_op *op;
+    char name[24];
+    snprintf(name, sizeof name, "op%d", n++);
+    MUST_OK(tsr_op_define(
+        w, TSR_OP_DEF(.name = name, .inputs = 1, .rule = "... -> ...", .forward = own_same), &op));
+    return op;
+}
+
+static tsr_op *gone_op(void)
+{
+    tsr_world *w;
+    MUST_OK(tsr_world_create_virtual(2, 0, &w));
+    tsr_op *op = op_on(w);
+    tsr_world_destroy(w);
+    return op;
+}
+
+static tsr_op *foreign_op(void)
+{
+    return op_on(f.virtual_world);
+}
+
 static tsr_program *gone_program(void)
 {
     tsr_program *p;

@@ -66,6 +66,7 @@ static struct fixture {
     tsr_generator *generator;
     tsr_safetensors *safetensors;
     tsr_checkpoint *checkpoint;
+    tsr_op *op;
     tsr_program *program;
     char safetensors_path[64];
     tsr_ddp *ddp;
@@ -93,6 +94,13 @@ static void log_nothing(void *arg, tsr_log_level level, const char *said)
 static tsr_status rank_nothing(tsr_world *world, void *arg)
 {
     (void)world, (void)arg;
+    return TSR_OK;
+}
+
+static tsr_status own_same(tsr_op_args *a)
+{
+    memcpy(a->out[0].data, a->in[0].data,
+           (size_t)tsr_dims_count(a->in[0].shape) * tsr_dtype_size(a->in[0].dtype));
     return TSR_OK;
 }
 
@@ -259,6 +267,9 @@ static void make_data(void)
     MUST_OK(tsr_compile(g, &f.loader_plan));
     MUST_OK(tsr_generator_create(w, 1, &f.generator));
     open_safetensors(f.safetensors_path, &f.safetensors);
+    MUST_OK(tsr_op_define(
+        w, TSR_OP_DEF(.name = "same", .inputs = 1, .rule = "... -> ...", .forward = own_same),
+        &f.op));
     MUST_OK(tsr_checkpoint_create(w, "checkpoints", NULL, &f.checkpoint));
     MUST_OK(tsr_checkpoint_add_bytes(f.checkpoint, "there", bytes, 8));
     MUST_OK(tsr_program_create(w, declare_images, NULL, NULL, &f.program));

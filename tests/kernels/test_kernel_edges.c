@@ -645,7 +645,8 @@ static void test_every_op_has_a_reference(void **state)
                       op == TSRI_OP_RANK_SUM;
         if (source != !reference()->slot[op])
             fail_msg("%s", tsri_op_name((tsri_op_kind)op));
-        bool tested = source;
+        /* Cases have no definition to run: test_own_op.c has. */
+        bool tested = source || op == TSRI_OP_OWN || op == TSRI_OP_OWN_BACKWARD;
         for (int i = 0; i < kernel_cases_count; i++)
             tested |= (int)kernel_cases[i].op == op;
         if (!tested)

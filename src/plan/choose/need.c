@@ -121,10 +121,11 @@ static void put_value(FILE *f, const tsr_plan *plan, int value, uint64_t bytes)
     enum { COLUMNS = 86 };
     const tsri_value *v = &plan->values[value];
     const tsri_item *maker = v->storage == TSRI_STORAGE_ARENA ? maker_of(plan, value) : NULL;
-    const char *what = !maker                            ? ""
-                       : maker->kind == TSRI_ITEM_KERNEL ? tsri_op_name(maker->kernel.op)
-                       : maker->box.broadcast            ? "broadcast"
-                                                         : tsri_box_kind_name(maker->box.step.kind);
+    const char *what = !maker ? ""
+                       : maker->kind == TSRI_ITEM_KERNEL
+                           ? tsri_op_title(maker->kernel.op, &maker->kernel.attrs)
+                       : maker->box.broadcast ? "broadcast"
+                                              : tsri_box_kind_name(maker->box.step.kind);
     const char *name = maker ? maker->name : v->name;
     char sbp[TSRI_LAYOUT_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX], text[32], line[COLUMNS + 1] = "";
     /* A line that is too long is cut. */

@@ -147,7 +147,8 @@ static tsr_status no_signature(const tsri_op *op, const tsri_nd_signature *sig, 
     }
     return tsri_fail_at(op->loc, TSR_ERR_SBP,
                         "%s %s: the asked-for signature, %s, is not legal; its results can be: %s",
-                        tsri_op_name(op->kind), op->name, tsr_sbp_format(op->sbp, text), list);
+                        tsri_op_title(op->kind, &op->attrs), op->name,
+                        tsr_sbp_format(op->sbp, text), list);
 }
 
 /* The signature that no rule expresses (see tsri_rule_text), over one dimension, B on others. */
@@ -337,7 +338,7 @@ static tsr_status derived_strategies(tsri_strategy_table *t, const tsri_op *op, 
         status = add_extra(t, op, &text, &n, &sig);
     if (status != TSR_OK)
         return tsri_fail_prefix(status, "%s:%d: %s %s", tsri_basename(op->loc.file), op->loc.line,
-                                tsri_op_name(op->kind), op->name);
+                                tsri_op_title(op->kind, &op->attrs), op->name);
     s->groups_index = tsri_rule_find_index(*out_rule, "g");
     s->added = tsri_rule_added(*out_rule);
     s->sig = tsri_pool_alloc(t->pool, (size_t)n * sizeof *s->sig);

@@ -66,8 +66,8 @@ static tsr_status make_kernel(tsr_plan *plan, tsri_item *it, tsri_step *step)
         part->scratch_bytes = it->kernel.scratch;
     const char *verbose = getenv("TESSERA_VERBOSE");
     if (verbose && strstr(verbose, "dispatch"))
-        tsri_log(plan->world, TSR_LOG_INFO, "dispatch: %s %s -> %s", tsri_op_name(it->kernel.op),
-                 it->name, it->kernel.impl);
+        tsri_log(plan->world, TSR_LOG_INFO, "dispatch: %s %s -> %s",
+                 tsri_op_title(it->kernel.op, &it->kernel.attrs), it->name, it->kernel.impl);
     return TSR_OK;
 }
 

@@ -223,8 +223,8 @@ static tsr_status get_value(builder *b, const tsr_tensor *t, const tsr_placement
 static const char *reason_of(builder *b, const tsri_op *op, tsr_sbp want)
 {
     char text[TSR_SBP_TEXT_MAX];
-    return tsri_pool_printf(&b->plan->pool, "%s %s reads %s", tsri_op_name(op->kind), op->name,
-                            tsr_sbp_format(want, text));
+    return tsri_pool_printf(&b->plan->pool, "%s %s reads %s", tsri_op_title(op->kind, &op->attrs),
+                            op->name, tsr_sbp_format(want, text));
 }
 
 bool tsri_item_crosses(const tsri_item *it)

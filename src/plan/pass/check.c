@@ -38,7 +38,7 @@ static const char *item_name(const tsri_item *it)
            : it->kind == TSRI_ITEM_LOCAL_BOX ? "local box"
            : it->kind == TSRI_ITEM_RELABEL   ? "relabel"
            : it->kind == TSRI_ITEM_OUTPUT    ? "output"
-                                             : tsri_op_name(it->kernel.op);
+                                             : tsri_op_title(it->kernel.op, &it->kernel.attrs);
 }
 
 static tsr_status fault(const checker *c, int item, const char *what, int value)

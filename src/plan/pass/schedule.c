@@ -162,7 +162,8 @@ static void live(tsr_plan *plan, int value, int entry)
 
 bool tsri_item_in_place(const tsr_plan *plan, const tsri_item *it)
 {
-    const uint32_t alike = it->kind == TSRI_ITEM_KERNEL ? tsri_op_def_of(it->kernel.op)->alike : 0;
+    const uint32_t alike =
+        it->kind == TSRI_ITEM_KERNEL ? tsri_op_alike(it->kernel.op, &it->kernel.attrs) : 0;
     const tsri_value *out = &plan->values[it->out[0]];
     for (int i = 0; i < it->nin && alike; i++) {
         if (!(alike >> i & 1))

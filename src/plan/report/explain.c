@@ -95,7 +95,7 @@ static void put_items(FILE *f, const tsr_plan *plan)
             put_conversion(f, plan, it);
             continue;
         }
-        fprintf(f, "  %-18s %-32s ", tsri_op_name(it->kernel.op), it->name);
+        fprintf(f, "  %-18s %-32s ", tsri_op_title(it->kernel.op, &it->kernel.attrs), it->name);
         put_operands(f, plan, it);
         fprintf(f, "%s%s%s\n", it->kernel.impl ? "  [" : "", it->kernel.impl ? it->kernel.impl : "",
                 it->kernel.impl ? "]" : "");

@@ -87,7 +87,8 @@ static tsr_status add_source(reporter *m, int value)
 
 static tsr_status add_op(reporter *m, const tsri_item *it)
 {
-    tsri_report_row *row = add_row(m, TSRI_REPORT_OP, tsri_op_name(it->kernel.op), it->name);
+    tsri_report_row *row =
+        add_row(m, TSRI_REPORT_OP, tsri_op_title(it->kernel.op, &it->kernel.attrs), it->name);
     TSRI_NEED(row);
     row->item = it;
     row->cost_s = it->kind == TSRI_ITEM_VIEW ? 0 : it->cost_s;

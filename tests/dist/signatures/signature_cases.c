@@ -582,6 +582,7 @@ const sc_case sc_cases[] = {
     {"triangles", true, sc_triangle},
     {"cumsum", true, sc_cumsum},
     {"variance", true, sc_variance},
+    {"own", true, sc_own},
     {"optimizers", true, optimizers},
     {"batch matmul", true, sc_batch_matmul},
     {"gelu", true, sc_gelu},

@@ -46,6 +46,8 @@ void sc_source(sc_graph *s);
 void sc_triangle(sc_graph *s);
 void sc_cumsum(sc_graph *s);
 void sc_variance(sc_graph *s);
+/* signature_cases_own.c */
+void sc_own(sc_graph *s);
 /* signature_cases_nn.c */
 void sc_batch_matmul(sc_graph *s);
 void sc_gelu(sc_graph *s);

@@ -132,7 +132,7 @@ static void index_dots(tally *t, const sg_entry *e)
             dot[n++] = i;
     for (int i = 0; i < n; i++)
         for (int j = i; j < n; j++) {
-            char broken[256];
+            char broken[sizeof e->text.text];
             snprintf(broken, sizeof broken, "%s", text);
             broken[dot[i]] = broken[dot[j]] = 'z';
             try_rule(t, e, broken);

@@ -252,6 +252,9 @@ static bool index_fits(const tsri_kernel_desc *d)
         return broadcasts(&in[0], &out[0]) && same(&in[1], &out[0]);
     case TSRI_OP_INDEX_SELECT:
         return gathers(&in[0], &in[1], &out[0], d->attrs->gather.axis);
+    case TSRI_OP_OWN: /* its rule alone says */
+    case TSRI_OP_OWN_BACKWARD:
+        return true;
     case TSRI_OP_ONE_HOT:
         return reduces(&out[0], &in[0], 1u << in[0].ndim, false);
     case TSRI_OP_INDEX_SELECT_DX:

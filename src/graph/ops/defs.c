@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/core/own_op.h"
 #include "src/graph/op.h"
 
 /* Updates are linear, so P would be legal; it is never useful, and a half-updated parameter none to
@@ -107,6 +108,13 @@ double tsri_op_flops(const tsri_op *op)
     for (int i = 0; i < op->nout; i++)
         n += (double)tsr_dims_count(op->out[i]->shape);
     return n;
+}
+
+uint32_t tsri_op_alike(tsri_op_kind kind, const tsri_attrs *attrs)
+{
+    if (kind == TSRI_OP_OWN)
+        return attrs->own.op->def.flags & TSR_OP_IN_PLACE ? 1 : 0;
+    return tsri_op_def_of(kind)->alike;
 }
 
 int tsri_op_over(tsri_op_kind kind, int i)

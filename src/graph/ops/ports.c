@@ -171,15 +171,3 @@ void tsr_to_local_at(tsr_graph *g, const char *name, tsr_tensor *x, const char *
 {
     add_output(g, name, x, NULL, TSR_AUTO, true, (tsri_loc){file, line});
 }
-
-void tsri_shard(tsr_dims shape, const tsr_placement *p, tsr_sbp sbp, int rank, tsr_dims *out_shape,
-                int64_t *out_offset)
-{
-    const int at = tsr_placement_find(p, rank);
-    const tsri_mesh mesh = tsri_mesh_of(p);
-    const tsri_layout layout = tsri_layout_of(&mesh, sbp);
-    memset(out_offset, 0, TSR_MAX_NDIM * sizeof *out_offset);
-    *out_shape = (tsr_dims){.ndim = shape.ndim};
-    if (at >= 0)
-        tsri_layout_part(shape, &mesh, &layout, at, out_offset, out_shape);
-}

@@ -3,7 +3,7 @@
  * Layer norm, decomposed: statistics -> (boxing) -> normalisation, so that features may be split
  * too. Rules and formulas: axes in front are the rows, the trailing ones the features.
  *
- * f64 rows are centred before, for the reason that op_norm.c gives.
+ * f64 rows are centred before, for the reason that norm.c gives.
  */
 #include <math.h>
 

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""An op of a plug-in in a YAML file: its values and gradients in every signature that its rule allows,
+on threads and on processes, what plans say of it, and what wrong files are told.
+usage: plugins.py TESSERA MAN PLUGIN"""
+import itertools
+import json
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+from harness import check, done, tessera, tessera_json
+
+FOLDER = tempfile.TemporaryDirectory()
+PLUGIN = os.path.abspath(sys.argv[3])
+RNG = np.random.default_rng(5)
+X, G = (RNG.standard_normal((8, 6)) for _ in range(2))
+BETA = 1.5
+
+
+def document(x="B", g="B", **own):
+    entry = {"op": "own", "plugin": PLUGIN, "function": "swish_gate", "in": ["x", "g"],
+             "options": {"beta": BETA}, **own}
+    return {
+        "tessera": 1, "dtype": "f64", "placements": {"p": {"ranks": [0, 1, 2, 3]}},
+        "graph": {
+            "x": {"op": "constant", "value": X.tolist(), "sbp": x},
+            "g": {"op": "constant", "value": G.tolist(), "sbp": g},
+            "y": {k: v for k, v in entry.items() if v is not None},
+            "s": {"op": "mul", "in": ["y", "y"]},
+            "l": {"op": "sum", "in": ["s"]},
+        },
+        "loss": "l", "fetch": ["y", "grad(x)", "grad(g)"],
+    }
+
+
+def write(doc):
+    name = os.path.join(FOLDER.name, "own.yaml")
+    with open(name, "w") as f:
+        json.dump(doc, f)
+    return name
+
+
+def expected():
+    s = 1 / (1 + np.exp(-BETA * X))
+    y = X * s * G
+    return {"y": y, "grad(x)": 2 * y * G * s * (1 + BETA * X * (1 - s)), "grad(g)": 2 * y * X * s}
+
+
+def check_values(folder, what):
+    for name, want in expected().items():
+        got = np.load(os.path.join(folder, name + ".npy"))
+        check(np.allclose(got, want, rtol=0, atol=1e-13), f"{what}: {name}: {abs(got - want).max()}")
+
+
+for x, g in itertools.product(["B", "S(0)", "S(1)"], ["B", "S(0)", "S(1)", "P"]):
+    out = tempfile.mkdtemp(dir=FOLDER.name)
+    tessera("run", write(document(x, g)), "--out", out)
+    check_values(out, f"{x}, {g}")
+out = tempfile.mkdtemp(dir=FOLDER.name)
+tessera("run", write(document("S(0)", "S(1)")), "--out", out, launch=4)
+check_values(out, "processes")
+
+plan = tessera_json("plan", write(document("S(0)", "S(0)")))
+check("swish_gate" in json.dumps(plan) and "swish_gate_backward" in json.dumps(plan), "the plan names the op")
+
+for own, text in [
+        ({"options": {"gamma": 1}}, "op 'swish_gate' has no option 'gamma'"),
+        ({"options": {"beta": "x"}}, "a number is needed"),
+        ({"options": {"beta": -1}}, "beta is -1; legal are 0 to inf"),
+        ({"options": 2}, "options are a mapping"),
+        ({"function": "swish"}, "op 'swish' is not defined by"),
+        ({"plugin": None}, "op 'swish_gate' is not defined by a plug-in of this file"),
+        ({"plugin": "no.so"}, "no.so: cannot open"),
+        ({"in": ["x"]}, "1 operand; it has 2")]:
+    _, err = tessera("plan", write(document(**own)), code=1)
+    check(text in err and "own.yaml:1" in err, f"{own}: {err}")
+_, err = tessera("plan", write(document(plugin=os.path.abspath(__file__))), code=1)
+check("tsr_plugin_load" in err, err)
+done()
