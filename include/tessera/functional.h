@@ -37,6 +37,30 @@ TSR_API tsr_tensor *tsr_all_at(tsr_tensor *x, tsr_axes axes, bool keepdim, const
 /* Returns how many elements over axes are not 0, as i64. */
 TSR_API tsr_tensor *tsr_count_nonzero_at(tsr_tensor *x, tsr_axes axes, const char *file, int line);
 
+/* --- order ------------------------------------------------------------------------------------ */
+/* Returns the k-th smallest along an axis, 1 <= k <= its size; sets *out_ids, unless NULL, to its
+ * index, i64. NaN counts as the largest. */
+TSR_API tsr_tensor *tsr_kthvalue_at(tsr_tensor *x, int64_t k, int axis, bool keepdim,
+                                    tsr_tensor **out_ids, const char *file, int line);
+/* Returns the median along an axis, of an even number the lower of the two; sets *out_ids, unless
+ * NULL, to its index, i64. Where there is a NaN, NaN. */
+TSR_API tsr_tensor *tsr_median_at(tsr_tensor *x, int axis, bool keepdim, tsr_tensor **out_ids,
+                                  const char *file, int line);
+
+/* --- ids -------------------------------------------------------------------------------------- */
+/* Returns x with y's elements in the places that ids (i64, of y's shape) say along an axis: where
+ * ids has i, y goes to coordinate i. Ids of one line must differ; places that several have get
+ * their sum. torch.scatter; floating point. */
+TSR_API tsr_tensor *tsr_scatter_at(tsr_tensor *x, int axis, tsr_tensor *ids, tsr_tensor *y,
+                                   const char *file, int line);
+/* Returns x with y's slices along an axis added to the slices of x that ids (n) number:
+ * torch.index_add. Floating point. */
+TSR_API tsr_tensor *tsr_index_add_at(tsr_tensor *x, int axis, tsr_tensor *ids, tsr_tensor *y,
+                                     const char *file, int line);
+/* Returns how often each of 0 to size - 1 is among ids (n), i64: torch.bincount, whose minlength is
+ * the size here. Other ids are an error of the run. */
+TSR_API tsr_tensor *tsr_bincount_at(tsr_tensor *ids, int64_t size, const char *file, int line);
+
 /* --- activations and reductions --------------------------------------------------------------- */
 /* Returns x where x > 0, else w x: w (1) or (c), of x (n,c,...). */
 TSR_API tsr_tensor *tsr_prelu_at(tsr_tensor *x, tsr_tensor *w, const char *file, int line);

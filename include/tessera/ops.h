@@ -173,6 +173,29 @@ TSR_API tsr_tensor *tsr_greater_equal_at(tsr_tensor *x, tsr_tensor *y, const cha
 TSR_API tsr_tensor *tsr_maximum_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
 /* Returns the smaller of x and y; NaN beside a NaN. Equal ones halve the gradient. */
 TSR_API tsr_tensor *tsr_minimum_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns the angle of the point (y, x), from -pi to pi: atan(x / y) in the quadrant of the signs.
+ */
+TSR_API tsr_tensor *tsr_atan2_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns the rest of x / y: C's fmod, with the sign of x. Whole numbers too; their rest by 0 is 0.
+ */
+TSR_API tsr_tensor *tsr_fmod_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns x - y floor(x / y): Python's %, with the sign of y. Whole numbers too; their rest by 0 is
+ * 0. */
+TSR_API tsr_tensor *tsr_remainder_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns floor(x / y), without a gradient. Whole numbers too; of those x / 0 is 0. */
+TSR_API tsr_tensor *tsr_floor_divide_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns the bits that are set in both of x and y, i64, i32 or u8 (of bools: tsr_logical_and). */
+TSR_API tsr_tensor *tsr_bitwise_and_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns the bits that are set in x or y. */
+TSR_API tsr_tensor *tsr_bitwise_or_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns the bits that are set in one of x and y. */
+TSR_API tsr_tensor *tsr_bitwise_xor_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
+/* Returns x 2^y of whole numbers, less the bits that do not fit; 0 where y < 0 or y > 63. */
+TSR_API tsr_tensor *tsr_bitwise_left_shift_at(tsr_tensor *x, tsr_tensor *y, const char *file,
+                                              int line);
+/* Returns floor(x / 2^y) of whole numbers; where y < 0 or y > 63, 0, and -1 of a negative x. */
+TSR_API tsr_tensor *tsr_bitwise_right_shift_at(tsr_tensor *x, tsr_tensor *y, const char *file,
+                                               int line);
 /* Returns x where cond (bool) is true, else y. */
 TSR_API tsr_tensor *tsr_where_at(tsr_tensor *cond, tsr_tensor *x, tsr_tensor *y, const char *file,
                                  int line);
@@ -212,6 +235,27 @@ TSR_API tsr_tensor *tsr_norm_at(tsr_tensor *x, double p, tsr_axes axes, bool kee
 TSR_API tsr_tensor *tsr_argmax_at(tsr_tensor *x, int axis, const char *file, int line);
 /* Returns y[i] = x[0] + ... + x[i] along an axis. */
 TSR_API tsr_tensor *tsr_cumsum_at(tsr_tensor *x, int axis, const char *file, int line);
+/* Returns y[i] = x[0] * ... * x[i] along an axis; floating point. */
+TSR_API tsr_tensor *tsr_cumprod_at(tsr_tensor *x, int axis, const char *file, int line);
+/* Returns y[i] = log(exp(x[0]) + ... + exp(x[i])) along an axis; floating point. */
+TSR_API tsr_tensor *tsr_logcumsumexp_at(tsr_tensor *x, int axis, const char *file, int line);
+/* Returns the largest (smallest) of x[0] to x[i] along an axis; sets *out_ids, unless NULL, to
+ * their indices, i64: the last of equals. Once there is a NaN, NaN. */
+TSR_API tsr_tensor *tsr_cummax_at(tsr_tensor *x, int axis, tsr_tensor **out_ids, const char *file,
+                                  int line);
+TSR_API tsr_tensor *tsr_cummin_at(tsr_tensor *x, int axis, tsr_tensor **out_ids, const char *file,
+                                  int line);
+/* Returns the indices, i64, that sort x along an axis: torch.argsort with stable=True. NaN counts
+ * as the largest. The axis is not split. */
+TSR_API tsr_tensor *tsr_argsort_at(tsr_tensor *x, int axis, bool descending, const char *file,
+                                   int line);
+/* Returns x sorted along an axis; sets *out_ids, unless NULL, to tsr_argsort's. */
+TSR_API tsr_tensor *tsr_sort_at(tsr_tensor *x, int axis, bool descending, tsr_tensor **out_ids,
+                                const char *file, int line);
+/* Returns the k largest (smallest) along an axis, in order: the first k that tsr_sort would give;
+ * sets *out_ids, unless NULL, to their indices. 0 <= k <= the axis. */
+TSR_API tsr_tensor *tsr_topk_at(tsr_tensor *x, int64_t k, int axis, bool largest,
+                                tsr_tensor **out_ids, const char *file, int line);
 /* Returns the mean square about the mean, in two passes, divided by the global count - correction
  * (1: of a sample, 0: of all there is), which must be above 0. */
 TSR_API tsr_tensor *tsr_variance_at(tsr_tensor *x, tsr_axes axes, bool keepdim, double correction,
@@ -352,10 +396,22 @@ typedef struct tsr_attention_opts {
 #define TSR_ATTENTION_OPTS(...)   \
     (&(const tsr_attention_opts){ \
         .size = sizeof(tsr_attention_opts), .scale = TSR_NOT_GIVEN, __VA_ARGS__})
-/* softmax(scale q k^T) v of each head: q (b,h,s,d), k (b,h,t,d), v (b,h,t,e) -> (b,h,s,e), as
- * PyTorch's scaled_dot_product_attention. Every axis may be split. opts may be NULL. */
+/* Returns softmax(scale q k^T) v of each head: q (b,h,s,d), k (b,h,t,d), v (b,h,t,e) -> (b,h,s,e).
+ * Composed of ops, so that every axis may be split. opts may be NULL. */
 TSR_API tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
                                      const tsr_attention_opts *opts, const char *file, int line);
+/*
+ * Returns the same without ever holding the scores: PyTorch's scaled_dot_product_attention, whose
+ * attn_mask is `mask`: of bools, true where a query sees a key, or of q's dtype, added to the
+ * scores. It broadcasts to (b,h,s,t); NULL is none. A query that sees no key gets zeros. Memory is
+ * that of the operands and results, also for gradients, but for the mask's own gradient and for
+ * dropout, which hold the scores. Batch, heads, queries and e may be split; keys only in the
+ * gradient: tsr_attention splits them too. opts may be NULL.
+ */
+TSR_API tsr_tensor *tsr_scaled_dot_product_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
+                                                        tsr_tensor *mask,
+                                                        const tsr_attention_opts *opts,
+                                                        const char *file, int line);
 
 /* --- losses ----------------------------------------------------------------------------------- */
 typedef enum tsr_reduction {
@@ -470,6 +526,15 @@ TSR_API tsr_tensor *tsr_embedding_at(tsr_tensor *table, tsr_tensor *ids,
  * they replace x's axis. (a,n,b), axis 1, (i,j) -> (a,i,j,b). */
 TSR_API tsr_tensor *tsr_index_select_at(tsr_tensor *x, int axis, tsr_tensor *ids, const char *file,
                                         int line);
+/* Returns y of the shape of ids (i64): torch.gather. y at some coordinates is x there, but with the
+ * id as the coordinate on the axis. ids has as many axes as x, and is nowhere longer but along the
+ * axis. An id outside the axis is an error of the run. */
+TSR_API tsr_tensor *tsr_gather_at(tsr_tensor *x, int axis, tsr_tensor *ids, const char *file,
+                                  int line);
+/* Returns x with the elements of y, which has the shape of ids, added to the places that tsr_gather
+ * would read: torch.scatter_add. Floating point. */
+TSR_API tsr_tensor *tsr_scatter_add_at(tsr_tensor *x, int axis, tsr_tensor *ids, tsr_tensor *y,
+                                       const char *file, int line);
 /* Returns, for ids (...), (...,classes) of `dtype`: 1 at the id, 0 elsewhere. No gradient. */
 TSR_API tsr_tensor *tsr_one_hot_at(tsr_tensor *ids, int64_t classes, tsr_dtype dtype,
                                    const char *file, int line);

@@ -89,6 +89,9 @@ typedef struct tsr_op_option {
 /* Forward may write result 0 over operand 0, where nobody else reads that and shape and dtype are
  * equal: it reads each element before it writes it. */
 #define TSR_OP_IN_PLACE 2u
+/* The functions broadcast: operands may lack axes of '...', and have size 1 where an index is
+ * larger elsewhere. Without it such calls are refused. */
+#define TSR_OP_BROADCASTS 4u
 
 /* A set of dtypes: TSR_OP_DTYPE(TSR_F32) | TSR_OP_DTYPE(TSR_F64). */
 #define TSR_OP_DTYPE(dtype) (1u << (dtype))

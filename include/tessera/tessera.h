@@ -18,6 +18,7 @@
 #include <tessera/nn.h>
 #include <tessera/safetensors.h>
 #include <tessera/optim.h>
+#include <tessera/own_optimizer.h>
 #include <tessera/collective.h>
 #include <tessera/data.h>
 #include <tessera/ddp.h>

@@ -81,6 +81,10 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_OP_DEF(...) TSR_OPTS(tsr_op_def, __VA_ARGS__)
 #undef TSR_OP_VERIFY_OPTS
 #define TSR_OP_VERIFY_OPTS(...) TSR_OPTS(tsr_op_verify_opts, __VA_ARGS__)
+#undef TSR_OPTIMIZER_DEF
+#define TSR_OPTIMIZER_DEF(...) TSR_OPTS(tsr_optimizer_def, __VA_ARGS__)
+#undef TSR_OWN_OPTIMIZER_OPTS
+#define TSR_OWN_OPTIMIZER_OPTS(...) TSR_OPTS(tsr_own_optimizer_opts, __VA_ARGS__)
 #undef TSR_LOAD_OPTS
 #define TSR_LOAD_OPTS(...) TSR_OPTS(tsr_load_opts, __VA_ARGS__)
 #undef TSR_MOBILENET_V2_OPTS

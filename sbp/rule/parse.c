@@ -13,7 +13,7 @@ typedef struct parser {
     const tsr_dims *in, *out;
     int nitems;
     int ellipsis; /* in the arg being parsed: the axis before which '...' stands; -1: nowhere */
-    int widest;   /* axes that a '...' of an operand has stood for */
+    int widest;   /* the most axes that a '...' of an operand has stood for; -1: there was none */
 } parser;
 
 /* Fails with a text that begins with the place `at` of the parser's text. */
@@ -190,14 +190,18 @@ static tsr_status parse_axes(parser *p, tsri_rule_arg *arg, const tsr_dims *dims
         if (scalar && (arg->naxes || p->ellipsis >= 0))
             return FAIL(p, p->at, "() is a scalar: no other axis beside it");
     }
-    const int ndim = dims ? dims->ndim : arg->naxes + (p->ellipsis >= 0 ? p->widest : 0);
+    const int ndim =
+        dims ? dims->ndim : arg->naxes + (p->ellipsis >= 0 && p->widest > 0 ? p->widest : 0);
     if (ndim < 0 || ndim > TSR_MAX_NDIM)
         return tsri_fail(TSR_ERR_SHAPE, "%s %d has %d axes; 0 to %d are possible", what, number,
                          ndim, TSR_MAX_NDIM);
     if (!arg->naxes && !scalar && p->ellipsis < 0 && (ndim > 0 || !dims))
         return FAIL(p, p->at, "an axis is expected; %s %d is no scalar", what, number);
-    if (p->ellipsis >= 0 && ndim - arg->naxes > p->widest)
-        p->widest = ndim - arg->naxes;
+    const int dots = ndim - arg->naxes;
+    if (p->ellipsis >= 0) {
+        p->rule->broadcasts |= p->widest >= 0 && dots != p->widest;
+        p->widest = dots > p->widest ? dots : p->widest;
+    }
     if (p->ellipsis >= 0 && arg->naxes <= ndim)
         TSRI_TRY(expand(p, arg, ndim));
     if (arg->naxes != ndim)
@@ -316,7 +320,7 @@ tsr_status tsri_rule_parse(tsri_pool *pool, const char *text, int nin, const tsr
     rule->rules = tsri_pool_alloc(pool, nrules * sizeof *rule->rules);
     rule->items = tsri_pool_alloc(pool, room + 1);
     TSRI_NEED(rule->text && rule->rules && rule->items);
-    parser p = {.pool = pool, .rule = rule, .at = rule->text, .in = in, .out = out};
+    parser p = {.pool = pool, .rule = rule, .at = rule->text, .in = in, .out = out, .widest = -1};
     TSRI_TRY(parse_rules(&p));
     *out_rule = rule;
     return TSR_OK;

@@ -129,6 +129,7 @@ static tsr_status settle(tsri_rule *rule, bound_arg b, int axis, void *ctx)
     if (rule->items[first] == TSRI_ITEM_ONE)
         return size == 1 ? TSR_OK : fail_axis(rule, b, axis, c);
     if (size == 1 && !b.is_output && (c.unknown || c.known != 1)) {
+        rule->broadcasts |= c.known != 1;
         for (int i = first; i < end; i++) {
             if (rule->items[i] >= 0)
                 b.arg->holds &= ~(UINT32_C(1) << rule->items[i]);
@@ -259,6 +260,11 @@ uint32_t tsri_rule_added(const tsri_rule *rule)
         added |= (uint32_t)always << i;
     }
     return added;
+}
+
+bool tsri_rule_broadcasts(const tsri_rule *rule)
+{
+    return rule->broadcasts;
 }
 
 int tsri_rule_nindices(const tsri_rule *rule)

@@ -109,6 +109,10 @@ tsr_status tsri_rule_derive_nd(tsri_pool *pool, const tsri_rule *rule, int ndim,
  * these. In a product it is not, since zero times infinity is NaN. */
 uint32_t tsri_rule_added(const tsri_rule *rule);
 
+/* Returns whether an operand is broadcast: an axis of it has size 1 where its index is larger, or
+ * is missing from its '...'. */
+bool tsri_rule_broadcasts(const tsri_rule *rule);
+
 /* The indices of a bound rule and their global sizes. */
 int tsri_rule_nindices(const tsri_rule *rule);
 const char *tsri_rule_index_name(const tsri_rule *rule, int index);

@@ -42,6 +42,7 @@ typedef struct tsri_rule_index {
 struct tsri_rule {
     const char *text;
     int nin, nout, nindices, nrules;
+    bool broadcasts; /* an operand lacks an axis of '...', or has size 1 where another has more */
     tsri_rule_index index[TSRI_RULE_MAX_INDICES];
     tsri_subrule *rules; /* [nrules] */
     int8_t *items;       /* of all axes */

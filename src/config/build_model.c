@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Programs that train a model. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/config/own.h"
 #include "src/config/program.h"
 #include "src/graph/graph.h"
 #include "src/nn/place.h"
+#include "src/optim/own.h"
 
 static bool has_layout(const tsri_config_layout *l, const char *key)
 {
@@ -180,6 +183,24 @@ static tsr_optimizer *make_adam(tsr_module *m, const tsri_config_optimizer *o,
                                                      : tsr_lamb(m, opts);
 }
 
+static tsr_optimizer *make_own(tsr_module *m, const tsri_config_optimizer *o, tsr_schedule schedule,
+                               tsr_sbp state)
+{
+    double numbers[TSR_UPDATE_NUMBERS] = {0};
+    char what[80];
+    const tsri_own_optimizer *own = tsri_own_optimizer_find(m->world, o->function);
+    if (!own && o->plugin && tsr_plugin_load(m->world, o->plugin) != TSR_OK)
+        return NULL;
+    own = tsri_own_optimizer_find(m->world, o->function);
+    snprintf(what, sizeof what, "optimizer '%.60s'", o->function);
+    if (own &&
+        tsri_own_numbers(o->numbers, what, TSR_UPDATE_NUMBERS, own->def.numbers, numbers) != TSR_OK)
+        return NULL;
+    return tsr_optimizer_create(m, o->function,
+                                TSR_OWN_OPTIMIZER_OPTS(.lr = o->lr, .numbers = numbers,
+                                                       .schedule = schedule, .state = state));
+}
+
 static tsr_optimizer *make_of_kind(tsr_module *m, const tsri_config_optimizer *o,
                                    tsr_schedule schedule, tsr_sbp state)
 {
@@ -204,6 +225,8 @@ static tsr_optimizer *make_of_kind(tsr_module *m, const tsri_config_optimizer *o
         return tsr_lion(m, TSR_LION_OPTS(.lr = o->lr, .beta1 = o->beta1, .beta2 = o->beta2,
                                          .weight_decay = o->weight_decay, .schedule = schedule,
                                          .state = state));
+    case TSRI_OPTIMIZER_OWN:
+        return make_own(m, o, schedule, state);
     default:
         return make_adam(m, o, schedule, state);
     }

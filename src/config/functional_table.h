@@ -26,6 +26,18 @@
        TSRI_ATTR(axes, AXES, axes, TSRI_NONE, 0, 0, NULL, "which axes; all by default")) \
     OP(masked_fill, "x mask", COMPUTE, tsr_masked_fill_at(I(0), I(1), A.value_around, AT), \
        "A value where mask (bool) is true, else x.", NUMBER(value, value_around, TSRI_NEEDED, "")) \
+    /* order */ \
+    OP(kthvalue, "x", COMPUTE, declare_kthvalue(c), "The k-th smallest along an axis.", \
+       WHOLE(k, n, TSRI_NEEDED, 1, 0x1p48, "") AXIS("-1") KEEPDIM IDS) \
+    OP(median, "x", COMPUTE, declare_median(c), "The median along an axis.", \
+       AXIS("-1") KEEPDIM IDS) \
+    /* ids */ \
+    OP(scatter, "x ids y", COMPUTE, tsr_scatter_at(I(0), (int)A.axis, I(1), I(2), AT), \
+       "x with y put at ids i64 along an axis.", AXIS("0")) \
+    OP(index_add, "x ids y", COMPUTE, tsr_index_add_at(I(0), (int)A.axis, I(1), I(2), AT), \
+       "x with slices y added to those that ids number.", AXIS("0")) \
+    OP(bincount, "ids", COMPUTE, tsr_bincount_at(I(0), A.n, AT), \
+       "How often each number is there, as i64.", WHOLE(size, n, TSRI_NEEDED, 1, 0x1p48, "")) \
     /* activations and reductions */ \
     OP(prelu, "x w", COMPUTE, tsr_prelu_at(I(0), I(1), AT), \
        "x where x > 0, else w x, w (1) or (c).", ) \

@@ -95,12 +95,15 @@ enum {
     TSRI_OPTIMIZER_ADAGRAD,
     TSRI_OPTIMIZER_LION,
     TSRI_OPTIMIZER_LAMB,
+    TSRI_OPTIMIZER_OWN,
 };
 typedef struct tsri_config_optimizer {
     tsri_head head; /* variant: TSRI_OPTIMIZER_... */
     double lr, momentum, dampening, weight_decay, beta1, beta2, eps, alpha, lr_decay;
     double initial_accumulator_value, clip_norm, clip_value, loss_scale;
     bool nesterov, centered;
+    const char *plugin, *function;
+    const tsri_yaml *numbers;
     int64_t accumulate;
     tsri_items groups; /* tsri_config_group */
     tsri_config_schedule schedule;
@@ -141,7 +144,7 @@ typedef struct tsri_config_op {
     tsri_ints sizes;
     int64_t stride[2], padding[2], dilation[2], kernel[2];
     tsr_axes axes, y_axes;
-    bool keepdim, ta, tb, count_include_pad, causal;
+    bool keepdim, ta, tb, count_include_pad, causal, ids, descending, largest;
     int reduction, stats, form;
     /* Worked out. */
     const tsri_config_placement *where;

@@ -19,6 +19,7 @@
 
 #define AXES TSRI_ATTR(axes, AXES, axes, TSRI_NONE, 0, 0, NULL, "which axes; all by default") \
     TSRI_ATTR(keepdim, BOOL, keepdim, "false", 0, 0, NULL, "keep them, with size 1")
+#define KEEPDIM TSRI_ATTR(keepdim, BOOL, keepdim, "false", 0, 0, NULL, "keep it, with size 1")
 #define AXIS(d) TSRI_ATTR(axis, INT, axis, d, -8, 7, NULL, "the axis; negative: from the end")
 #define NUMBER(key, member, d, what) TSRI_ATTR(key, FLOAT, member, d, 0, 0, NULL, what)
 #define WHOLE(key, member, d, low, high, what) TSRI_ATTR(key, INT, member, d, low, high, NULL, what)
@@ -30,6 +31,8 @@
 #define REDUCTION ONE_OF(reduction, reduction, "mean", reduction_words, "over the rows")
 #define CORRECTION NUMBER(correction, correction, "1", \
        "taken from the count: 1 of a sample, 0 of all")
+#define IDS FLAG(ids, ids, "false", "give their indices, i64, instead")
+#define DESCENDING FLAG(descending, descending, "false", "the largest first")
 #define PER_AXIS(key, what) TSRI_ATTR(key, DIMS, key, TSRI_NONE, 0, 0, NULL, what)
 #define DIAGONAL WHOLE(diagonal, diagonal, "0", -0x1p48, 0x1p48, \
        "that of the matrix is 0; above, 1")
@@ -150,6 +153,18 @@
        "Where the largest is, as i64.", AXIS(TSRI_NEEDED)) \
     OP(cumsum, "x", COMPUTE, tsr_cumsum_at(I(0), (int)A.axis, AT), "Running sum.", \
        AXIS(TSRI_NEEDED)) \
+    OP(cumprod, "x", COMPUTE, tsr_cumprod_at(I(0), (int)A.axis, AT), "Running product.", \
+       AXIS(TSRI_NEEDED)) \
+    OP(logcumsumexp, "x", COMPUTE, tsr_logcumsumexp_at(I(0), (int)A.axis, AT), \
+       "log of the running sum of e^x.", AXIS(TSRI_NEEDED)) \
+    OP(cummax, "x", COMPUTE, declare_cummax(c), "Largest so far.", AXIS(TSRI_NEEDED) IDS) \
+    OP(cummin, "x", COMPUTE, declare_cummin(c), "Smallest so far.", AXIS(TSRI_NEEDED) IDS) \
+    OP(argsort, "x", COMPUTE, tsr_argsort_at(I(0), (int)A.axis, A.descending, AT), \
+       "The indices that sort x, as i64.", AXIS("-1") DESCENDING) \
+    OP(sort, "x", COMPUTE, declare_sort(c), "x in order.", AXIS("-1") DESCENDING IDS) \
+    OP(topk, "x", COMPUTE, declare_topk(c), "The k largest, in order.", \
+       WHOLE(k, n, TSRI_NEEDED, 0, 0x1p48, "") AXIS("-1") \
+       FLAG(largest, largest, "true", "false: the smallest") IDS) \
     OP(variance, "x", COMPUTE, tsr_variance_at(I(0), A.axes, A.keepdim, A.correction, AT), \
        "Mean square about the mean.", AXES CORRECTION) \
     OP(std, "x", COMPUTE, tsr_std_at(I(0), A.axes, A.keepdim, A.correction, AT), "Its root.", \
@@ -205,6 +220,11 @@
        FLAG(causal, causal, "false", "query s sees keys 0 to s") NUMBER(scale, scale, TSRI_NONE, \
        "default: 1/sqrt(d)") \
        TSRI_ATTR(dropout, FLOAT, p, "0", 0, 0.999999999, NULL, "of the weights, with `loss`")) \
+    OP(scaled_dot_product_attention, "q k v mask?", COMPUTE, declare_flash_attention(c), \
+       "The same without holding the scores; mask: of bool, or added to them.", \
+       FLAG(causal, causal, "false", "query s sees keys 0 to s") NUMBER(scale, scale, TSRI_NONE, \
+       "default: 1/sqrt(d)") \
+       TSRI_ATTR(dropout, FLOAT, p, "0", 0, 0.999999999, NULL, "of the weights, with `loss`")) \
     /* losses */ \
     OP(cross_entropy, "logits labels", COMPUTE, declare_cross_entropy(c), \
        "Of logits (n,c) and labels i64 (n).", REDUCTION \
@@ -256,6 +276,10 @@
        WHOLE(padding_idx, padding_idx, TSRI_NONE, -0x1p48, 0x1p48, "a row without gradient")) \
     OP(index_select, "x ids", COMPUTE, tsr_index_select_at(I(0), (int)A.axis, I(1), AT), \
        "NumPy's take: an axis of x by ids i64.", AXIS("0")) \
+    OP(gather, "x ids", COMPUTE, tsr_gather_at(I(0), (int)A.axis, I(1), AT), \
+       "torch.gather: x at ids i64 along an axis.", AXIS("0")) \
+    OP(scatter_add, "x ids y", COMPUTE, tsr_scatter_add_at(I(0), (int)A.axis, I(1), I(2), AT), \
+       "x with y added at ids i64 along an axis.", AXIS("0")) \
     OP(one_hot, "ids", COMPUTE, tsr_one_hot_at(I(0), A.classes, A.dtype, AT), \
        "1 at the id, 0 elsewhere.", \
        WHOLE(classes, classes, TSRI_NEEDED, 1, 0x1p48, "size of the new axis") DTYPE) \

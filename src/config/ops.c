@@ -3,12 +3,13 @@
 #include "src/config/ops.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <tessera/functional.h>
 
 #include "src/config/op_table.h"
+#include "src/config/own.h"
 #include "src/core/own_op.h"
 #include "src/graph/graph.h"
 
@@ -82,15 +83,39 @@ static tsr_tensor *declare_clamp(const tsri_op_call *c)
                         tsri_op_has(c->op, "high") ? A.high : INFINITY, AT);
 }
 
+static tsr_attention_opts attention_opts(const tsri_op_call *c)
+{
+    tsr_attention_opts o = *TSR_ATTENTION_OPTS(.causal = A.causal, .dropout = A.p);
+    if (tsri_op_has(c->op, "scale"))
+        o.scale = A.scale;
+    return o;
+}
+
 static tsr_tensor *declare_attention(const tsri_op_call *c)
 {
-    bool has_scale = tsri_op_has(c->op, "scale");
-    return tsr_attention_at(I(0), I(1), I(2),
-                            TSR_ATTENTION_OPTS(.causal = A.causal,
-                                               .scale = has_scale ? A.scale : TSR_NOT_GIVEN,
-                                               .dropout = A.p),
-                            AT);
+    tsr_attention_opts o = attention_opts(c);
+    return tsr_attention_at(I(0), I(1), I(2), &o, AT);
 }
+
+static tsr_tensor *declare_flash_attention(const tsri_op_call *c)
+{
+    tsr_attention_opts o = attention_opts(c);
+    return tsr_scaled_dot_product_attention_at(I(0), I(1), I(2), I(3), &o, AT);
+}
+
+/* Functions that give values and their places. */
+#define DECLARE_ORDER(name, ...)                                            \
+    static tsr_tensor *declare_##name(const tsri_op_call *c)                \
+    {                                                                       \
+        tsr_tensor *ids, *y = tsr_##name##_at(I(0), __VA_ARGS__, &ids, AT); \
+        return A.ids ? ids : y;                                             \
+    }
+DECLARE_ORDER(cummax, (int)A.axis)
+DECLARE_ORDER(cummin, (int)A.axis)
+DECLARE_ORDER(sort, (int)A.axis, A.descending)
+DECLARE_ORDER(topk, A.n, (int)A.axis, A.largest)
+DECLARE_ORDER(kthvalue, A.n, (int)A.axis, A.keepdim)
+DECLARE_ORDER(median, (int)A.axis, A.keepdim)
 
 static tsr_tensor *declare_nll_loss(const tsri_op_call *c)
 {
@@ -110,32 +135,10 @@ static tsr_tensor *declare_embedding(const tsri_op_call *c)
     return tsr_embedding_at(I(0), I(1), &o, AT);
 }
 
-/* Reads options by name; those that are not said have their defaults. */
-static tsr_status read_own_options(const tsri_yaml *map, const tsr_op *op, double *out)
-{
-    int n = 0;
-    for (; n < op->noptions; n++)
-        out[n] = op->def.options[n].value;
-    if (map && map->kind != TSRI_YAML_MAP)
-        return tsri_yaml_fail(map, "options are a mapping, as in {beta: 2}");
-    for (const tsri_yaml *o = map ? map->first : NULL; o; o = o->next) {
-        char *end = NULL;
-        int i = 0;
-        while (i < n && strcmp(op->def.options[i].name, o->key) != 0)
-            i++;
-        if (i == n)
-            return tsri_yaml_fail_key(o, "op '%s' has no option '%s'", op->def.name, o->key);
-        if (o->kind == TSRI_YAML_SCALAR && !o->quoted)
-            out[i] = strtod(o->text, &end);
-        if (!end || end == o->text || *end)
-            return tsri_yaml_fail(o, "a number is needed");
-    }
-    return TSR_OK;
-}
-
 static tsr_tensor *declare_own(const tsri_op_call *c)
 {
     double options[TSR_OP_MAX_OPTIONS];
+    char what[64];
     tsr_world *world = c->graph->world;
     tsr_op *op = tsr_op_find(world, A.function);
     tsr_status status = TSR_OK;
@@ -151,7 +154,8 @@ static tsr_tensor *declare_own(const tsri_op_call *c)
         return tsri_graph_fail(c->graph, (tsri_loc){c->file, c->line}, TSR_ERR_INVALID,
                                "own: op '%s' is not defined by %s", A.function,
                                A.plugin ? A.plugin : "a plug-in of this file");
-    status = read_own_options(A.options, op, options);
+    snprintf(what, sizeof what, "op '%s'", A.function);
+    status = tsri_own_numbers(A.options, what, TSR_OP_MAX_OPTIONS, op->def.options, options);
     if (status != TSR_OK)
         return tsri_graph_fail_last(c->graph, status);
     return tsr_op_apply_at(op, c->nin, c->in, options, AT);

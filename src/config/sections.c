@@ -333,6 +333,17 @@ static const tsri_field lion_fields[] = {
     OPTIMIZER(FLOAT, beta2, "0.99", 0, 0.999999999, ""),
     OPTIMIZER(FLOAT, weight_decay, "0", 0, INFINITY, ""),
 };
+static const tsri_field own_fields[] = {
+    LR("0.001"),
+    OPTIMIZER(PATH, plugin, TSRI_NONE, 0, 0, "The library, which reading the file runs."),
+    OPTIMIZER(TEXT, function, TSRI_NEEDED, 0, 0, "The optimizer's name there."),
+    {.name = "numbers",
+     .kind = TSRI_FIELD_ANY,
+     .offset = offsetof(tsri_config_optimizer, numbers),
+     .fallback = TSRI_NONE,
+     .legal = "a mapping of the optimizer's numbers",
+     .doc = "By name, as in {beta1: 0.9}."},
+};
 /* In the order of TSRI_OPTIMIZER_... */
 static const tsri_section optimizers[] = {
     {.name = "sgd", .doc = "Stochastic gradient descent.", FIELDS(sgd_fields)},
@@ -342,6 +353,9 @@ static const tsri_section optimizers[] = {
     {.name = "adagrad", .doc = "Adagrad.", FIELDS(adagrad_fields)},
     {.name = "lion", .doc = "The sign of an average of gradients.", FIELDS(lion_fields)},
     {.name = "lamb", .doc = "AdamW's step, scaled by norms.", FIELDS(adam_fields)},
+    {.name = "own",
+     .doc = "One that a plug-in library defines (docs/extending/optimizer.md).",
+     FIELDS(own_fields)},
 };
 const tsri_section tsri_optimizer_section = {.name = "optimizer",
                                              .size = sizeof(tsri_config_optimizer),

@@ -5,11 +5,13 @@
  *
  * X(T, ENUM, name, takes, rule, cost, by, real, whole, doc)
  *   T      passed on from the list's second argument
- *   takes  FLOATS: floating point alone; NUMBERS: also i32 and i64; BYTES: also u8
+ *   takes  FLOATS: floating point alone; NUMBERS: also i32 and i64; BYTES: also u8; WHOLES: i32,
+ *          i64 and u8
  *   rule   see sbp/rule/rule.h
  *   cost   CHEAP: one floating-point operation; SLOW: about ten
  *   by     VECTORS: CPUs compute it in vectors; LANES: only one element at a time
- *   real   of floating-point a and b; pick(c, x, y) is x where c holds, else y
+ *   real   of floating-point a and b; pick(c, x, y) is x where c holds, else y;
+ *          kernels/binary_t.h has what else is called
  *   whole  of int64_t a and b: results wrap around, and x / 0 is 0
  */
 #ifndef TESSERA_CORE_BINARY_LIST_H
@@ -27,7 +29,25 @@
       a > b ? a : b, "The larger.") \
     X(T, MINIMUM, minimum, BYTES, "!..., !... -> ...", CHEAP, VECTORS, \
       pick(a < b, a, pick(a != a, a, b)), \
-      a < b ? a : b, "The smaller.")
+      a < b ? a : b, "The smaller.") \
+    X(T, ATAN2, atan2, FLOATS, "!..., !... -> ...", SLOW, LANES, atan2(a, b), 0, \
+      "The angle of (y, x), from -pi to pi.") \
+    X(T, FMOD, fmod, NUMBERS, "!..., !... -> ...", SLOW, LANES, fmod(a, b), whole_rest(a, b), \
+      "The rest of x / y, with the sign of x.") \
+    X(T, REMAINDER, remainder, NUMBERS, "!..., !... -> ...", SLOW, LANES, floor_rest(a, b), \
+      whole_floor_rest(a, b), "The rest of x / y, with the sign of y.") \
+    X(T, FLOOR_DIVIDE, floor_divide, NUMBERS, "!..., !... -> ...", SLOW, LANES, \
+      floor_quotient(a, b), whole_floor_div(a, b), "floor(x / y), without gradient.") \
+    X(T, BITWISE_AND, bitwise_and, WHOLES, "!..., !... -> ...", CHEAP, LANES, 0, a & b, \
+      "The bits of both.") \
+    X(T, BITWISE_OR, bitwise_or, WHOLES, "!..., !... -> ...", CHEAP, LANES, 0, a | b, \
+      "The bits of any.") \
+    X(T, BITWISE_XOR, bitwise_xor, WHOLES, "!..., !... -> ...", CHEAP, LANES, 0, a ^ b, \
+      "The bits of one.") \
+    X(T, LEFT_SHIFT, bitwise_left_shift, WHOLES, "..., !... -> ...", CHEAP, LANES, 0, \
+      whole_left(a, b), "x 2^y.") \
+    X(T, RIGHT_SHIFT, bitwise_right_shift, WHOLES, "!..., !... -> ...", CHEAP, LANES, 0, \
+      whole_right(a, b), "floor(x / 2^y).")
 
 /* X(T, ENUM, name, less, equal, greater, none, doc): the result where x is less than, equal to or
  * greater than y, and beside a NaN. It is bool, or a float; operands are of any dtype. */

@@ -38,6 +38,13 @@
     X(PROD, prod)       /* (x) -> y: product over attrs.reduce.axes, not split */                  \
     X(PROD_DX, prod_dx) /* (x, dy, those axes of size 1) -> dx: dy times the others */             \
     X(CUMSUM, cumsum)   /* (x) -> y: sums along attrs.cumsum.axis, which is not split */           \
+    X(SCAN, scan)       /* (x) -> y: along attrs.scan.axis, which is not split: running products,  \
+                           or log of sums of exp, by attrs.scan.fn */                              \
+    X(SCAN_DX, scan_dx) /* (x, y, dy) -> dx */                                                     \
+    X(ARGSCAN, argscan) /* (x) -> i64: places on the axis of running extremes: the last of equals; \
+                           the last NaN, once there is one */                                      \
+    X(ARGSORT, argsort) /* (x) -> i64: the first places along attrs.sort.axis, which is not split, \
+                           in order, equals by their places; NaN is the largest */                 \
     X(ARGMAX, argmax)   /* (x) -> i64 index along attrs.axis; lowest index wins; axis not split */ \
     /* Matrix products. */                                                                         \
     X(MATMUL, matmul)             /* (a, b) -> op(a) op(b), 2-D, attrs.matmul */                   \
@@ -111,6 +118,12 @@
     X(LN_PARAM_GRAD, ln_param_grad) /* (x, stats, dy) -> dgamma, dbeta */                          \
     X(CAUSAL_MASK, causal_mask) /* (x[.., s, t]) -> x where t <= s + attrs.mask_above.diagonal,    \
                                    else its value; global places */                                \
+    /* Attention without its scores, attrs.attention, by global places where causal. mask: added   \
+     * to them, (b,h,s,t) or 1. lse f64: log sum exp of a row of scores, -inf where it sees no     \
+     * key, which gives y = 0. */                                                                  \
+    X(FLASH_ATTENTION, flash_attention) /* (q[b, h, s, d], k[b, h, t, d], v[b, h, t, e], mask?) -> \
+                                           y[b, h, s, e], lse[b, h, s] */                          \
+    X(FLASH_ATTENTION_DX, flash_attention_dx) /* (q, k, v, mask?, y, lse, dy) -> dq, dk, dv */     \
     /* Random: Philox4x32-10, counter = (element's global index, step). */                         \
     X(DROPOUT, dropout)   /* (x, step i64 []) -> x*mask/(1-p); its own gradient */                 \
     X(RANDOM, random)     /* () -> y: attrs.random */                                              \
@@ -138,6 +151,11 @@
     X(ONE_HOT, one_hot) /* (ids) -> y[..., c]: 1 at c = id, else 0 */                              \
     /* (ids, dy) -> dx: dy's slices summed by id, in their order */                                \
     X(INDEX_SELECT_DX, index_select_dx)                                                            \
+    /* (x, ids) -> y, of the shape of ids: x's elements whose coordinate on attrs.gather.axis is   \
+     * the id; 0 for ids of other shards. And (ids, dy) -> dx: dy's elements, summed into these    \
+     * places. */                                                                                  \
+    X(GATHER, gather)                                                                              \
+    X(GATHER_DX, gather_dx)                                                                        \
     /* Ops of a program's own (attrs.own): C functions on local buffers. */                        \
     X(OWN, own) /* (operands) -> results */                                                        \
     /* (operands, results?, gradients of results) -> gradients of the operands attrs.own.want */   \
@@ -196,6 +214,13 @@ typedef enum tsri_act {
     TSRI_ACT_RELU,
     TSRI_ACT_RELU6,
 } tsri_act;
+
+typedef enum tsri_scan_fn {
+    TSRI_SCAN_PRODUCT = 0,
+    TSRI_SCAN_LOG_SUM_EXP,
+    TSRI_SCAN_MAX, /* ARGSCAN */
+    TSRI_SCAN_MIN,
+} tsri_scan_fn;
 
 typedef enum tsri_random_dist {
     TSRI_RANDOM_UNIFORM = 0, /* a <= y < b */
@@ -262,6 +287,10 @@ typedef struct tsri_attrs {
             int64_t diagonal;
             double value;
         } mask_above;
+        struct {
+            double scale; /* of the products */
+            int32_t causal, has_mask;
+        } attention;
         uint64_t key; /* first of ops that draw: of the module or variable; see src/core/rng.h */
         struct {
             uint64_t key;
@@ -295,6 +324,12 @@ typedef struct tsri_attrs {
         struct {
             int32_t axis, reverse; /* from the end */
         } cumsum;
+        struct {
+            int32_t axis, fn; /* tsri_scan_fn */
+        } scan;
+        struct {
+            int32_t axis, descending;
+        } sort;
         struct {
             int32_t keep, pad_;
         } mask;

@@ -36,6 +36,8 @@ bool tsri_op_refuse(const tsri_ctx *c, tsr_status status, const char *fmt, ...) 
 const char *tsri_op_dims(const tsri_ctx *c, const tsr_tensor *x);
 /* Checks that x is floating point. */
 bool tsri_want_float(const tsri_ctx *c, const tsr_tensor *x);
+/* Checks that x has a dtype whose elements can be added up. */
+bool tsri_want_addends(const tsri_ctx *c, const tsr_tensor *x);
 /* Checks that `loss` can be minimized: it is a floating-point scalar. */
 bool tsri_want_loss(const tsri_ctx *c, const tsr_tensor *loss);
 /* Fails the graph with the thread's last error, and returns false. */

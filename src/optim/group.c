@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of parameters, the numbers of each, and what the user may change and ask at any time. */
 #include "src/optim/optim.h"
+#include "src/optim/own.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -335,6 +336,8 @@ void tsri_optimizer_describe(const void *optimizer, FILE *f)
     fprintf(f, "tsr_%s\nkind: %s\n", o->name, o->name);
     for (int i = 0; i < o->ngroups; i++)
         describe_group(o, &o->groups[i], f);
+    for (int i = 0; o->own && i < o->own->nnumbers; i++)
+        tsri_put_number(f, o->own->def.numbers[i].name, o->own_numbers[i]);
     fprintf(f, "nesterov: %d\n", o->nesterov);
     fprintf(f, "runs of an update: %lld\n", (long long)o->accumulate);
     fprintf(f, "state: %s\n", o->state_sbp.ndim ? tsr_sbp_format(o->state_sbp, sbp) : "auto");

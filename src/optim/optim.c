@@ -9,6 +9,7 @@
 #include "src/core/opts.h"
 #include "src/core/live.h"
 #include "src/nn/module.h"
+#include "src/optim/own.h"
 #include "src/graph/variable.h"
 
 static void destroy_optimizer(void *object)
@@ -101,7 +102,8 @@ static tsr_status add_slot(tsr_variable *v, const char *below, void *arg)
     for (int j = 0; j < TSRI_UPDATE_STATES; j++) {
         if (!(o->has >> j & 1))
             continue;
-        snprintf(state, sizeof state, "%s.%s", name, state_names(o->kind)[j]);
+        snprintf(state, sizeof state, "%s.%s", name,
+                 o->own ? o->own->def.states[j] : state_names(o->kind)[j]);
         const tsr_init init = {.kind = TSR_INIT_CONSTANT, .a = o->groups[0].number[TSRI_START]};
         TSRI_TRY(tsri_variable_create(o->world, state, v->placement, v->dtype, v->shape,
                                       tsri_optim_state_sbp(o, v), init, &slot->state[j]));
@@ -155,7 +157,7 @@ static tsr_status check_recipe(const char *who, const tsr_module *m, const recip
 static tsr_optimizer *create(tsr_module *m, tsri_optim_kind kind, recipe *r)
 {
     char who[32];
-    snprintf(who, sizeof who, "tsr_%s", tsri_optim_name(kind));
+    snprintf(who, sizeof who, "tsr_%s", r->o.own ? "optimizer_create" : tsri_optim_name(kind));
     if (check_recipe(who, m, r) != TSR_OK)
         return NULL;
     tsr_optimizer *o = tsri_live_alloc(&m->world->mem, sizeof *o, TSRI_LIVE_OPTIMIZER);
@@ -163,7 +165,7 @@ static tsr_optimizer *create(tsr_module *m, tsri_optim_kind kind, recipe *r)
         return NULL;
     *o = r->o;
     o->kind = kind;
-    o->name = tsri_optim_name(kind);
+    o->name = o->own ? o->own->def.name : tsri_optim_name(kind);
     o->world = m->world;
     tsri_world_own(o->world, &o->owned, o, destroy_optimizer);
     tsr_status status = fill(o, m, r);
@@ -286,4 +288,37 @@ tsr_optimizer *tsr_lion(tsr_module *m, const tsr_lion_opts *opts)
     r.o.decoupled = true;
     r.o.has = 1;
     return create(m, TSRI_OPTIM_LION, &r);
+}
+
+static tsr_status find_own(const tsr_module *m, const char *name, recipe *r)
+{
+    if (!m || !name)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_optimizer_create: the %s is NULL%s",
+                         m ? "name" : "module", m ? "" : tsri_error_cause());
+    TSRI_TRY(tsri_live_check(m, TSRI_LIVE_MODULE, "tsr_optimizer_create"));
+    r->o.own = tsri_own_optimizer_find(m->world, name);
+    return r->o.own ? TSR_OK
+                    : tsri_fail(TSR_ERR_INVALID,
+                                "tsr_optimizer_create: no optimizer '%.60s' is defined", name);
+}
+
+tsr_optimizer *tsr_optimizer_create(tsr_module *m, const char *name,
+                                    const tsr_own_optimizer_opts *opts)
+{
+    tsr_own_optimizer_opts s = *TSR_OWN_OPTIMIZER_OPTS();
+    recipe r = {0};
+    if (tsri_opts_read(&s, sizeof s, opts, __func__) != TSR_OK || find_own(m, name, &r) != TSR_OK)
+        return NULL;
+    SET_COMMON(&r, s);
+    for (int i = 0; i < r.o.own->nnumbers; i++) {
+        const tsr_op_option *n = &r.o.own->def.numbers[i];
+        const double value = r.o.own_numbers[i] = s.numbers ? s.numbers[i] : n->value;
+        if (!(n->least <= value && value <= n->most)) {
+            tsri_fail(TSR_ERR_INVALID, "tsr_optimizer_create: %s of '%s' is %g; legal are %g to %g",
+                      n->name, name, value, n->least, n->most);
+            return NULL;
+        }
+    }
+    r.o.has = (1 << r.o.own->nstates) - 1;
+    return create(m, TSRI_OPTIM_OWN, &r);
 }

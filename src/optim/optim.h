@@ -8,6 +8,7 @@
  *   update.c    from gradients to updates, as ops of a graph, and what is done before each run
  *   minimize.c  from a loss to gradients
  *   state.c     what a checkpoint keeps
+ *   own.c       optimizers of a program's own
  */
 #ifndef TESSERA_OPTIM_OPTIM_H
 #define TESSERA_OPTIM_OPTIM_H
@@ -23,7 +24,8 @@
     X(RMSPROP, rmsprop)    \
     X(ADAGRAD, adagrad)    \
     X(LION, lion)          \
-    X(LAMB, lamb)
+    X(LAMB, lamb)          \
+    X(OWN, own)
 typedef enum tsri_optim_kind {
 #define TSRI_OPTIM_ENUM(KIND, name) TSRI_OPTIM_##KIND,
     TSRI_OPTIM_LIST(TSRI_OPTIM_ENUM)
@@ -102,8 +104,10 @@ struct tsr_optimizer {
     tsri_owned owned;
     tsr_world *world;
     tsri_optim_kind kind;
-    const char *name; /* "sgd", "adam", "adamw" */
-    uint32_t numbers; /* bit i: it has tsri_number i */
+    const char *name;                     /* "sgd", "adam", "adamw" */
+    const struct tsri_own_optimizer *own; /* of kind OWN: its definition */
+    double own_numbers[6];                /* and the numbers of the definition */
+    uint32_t numbers;                     /* bit i: it has tsri_number i */
     bool nesterov, decoupled;
     int has;            /* the states that it keeps: attrs.update.has */
     tsr_sbp state_sbp;  /* AUTO: the parameter's */

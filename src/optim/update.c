@@ -8,6 +8,7 @@
 #include "src/graph/variable.h"
 #include "src/optim/clip.h"
 #include "src/optim/optim.h"
+#include "src/optim/own.h"
 
 /* --- before each run -------------------------------------------------------------------------- */
 /* The formulas of torch.optim, as far as they are of no element: corrections of bias, complements.
@@ -80,6 +81,10 @@ static void prepare(const tsr_optimizer *o, const tsri_hyper *hyper, double *h)
     if (hyper->part == TSRI_HYPER_LAMB) {
         h[TSRI_HYPER_LR] = skips ? 0 : lr; /* ops read it, which know no skipping */
         h[TSRI_HYPER_DECAY] = decay;
+        return;
+    }
+    if (o->kind == TSRI_OPTIM_OWN) {
+        tsri_own_hyper(o, t, h);
         return;
     }
     if (o->kind == TSRI_OPTIM_LAMB) { /* p is 0, and becomes Adam's step */
@@ -188,6 +193,16 @@ static tsri_op_kind op_of(tsri_optim_kind kind)
     }
 }
 
+/* Reads a state of a parameter; NULL: it has none. */
+static tsr_tensor *read_state(applying *a, const tsri_optim_slot *slot, int i)
+{
+    tsr_variable *s = slot->state[i];
+    /* The parameter's signature may have been fixed since the state was declared. */
+    if (s && !s->ready)
+        s->sbp = tsri_optim_state_sbp(a->o, slot->param);
+    return s ? tsri_graph_current(a->c.g, s, a->c.loc) : NULL;
+}
+
 /* Adds the op (value, states, grad, numbers) -> value, states; NULL where the graph failed. */
 static tsri_op *add_op(applying *a, tsri_op_kind kind, const tsri_optim_slot *slot,
                        tsr_tensor *value, tsr_tensor *grad, tsr_tensor *numbers)
@@ -202,10 +217,7 @@ static tsri_op *add_op(applying *a, tsri_op_kind kind, const tsri_optim_slot *sl
         tsr_variable *s = slot->state[j];
         if (!s)
             continue;
-        /* The parameter's signature may have been fixed since the state was declared. */
-        if (!s->ready)
-            s->sbp = tsri_optim_state_sbp(o, slot->param);
-        in[n] = tsri_graph_current(g, s, a->c.loc);
+        in[n] = read_state(a, slot, j);
         writes[n++] = s;
     }
     const int nout = n;
@@ -269,6 +281,29 @@ static tsri_op *add_lamb(applying *a, const tsri_optim_slot *slot, tsr_tensor *v
                          : tsri_graph_add_all_like(TSRI_OP_ASSIGN, NULL, 1, &moved, 1, value, loc);
 }
 
+/* The numbers of an update that its own function declares. */
+typedef struct own_numbers {
+    const applying *a;
+    tsr_tensor *numbers;
+    tsr_dtype dtype;
+} own_numbers;
+
+static tsr_tensor *own_number(void *arg, int which)
+{
+    const own_numbers *n = arg;
+    return number_of(n->a, n->numbers, which, n->dtype);
+}
+
+static tsri_op *add_own(applying *a, const tsri_optim_slot *slot, tsr_tensor *value,
+                        tsr_tensor *grad)
+{
+    own_numbers n = {a, read_numbers(a, slot, TSRI_HYPER_UPDATE), value->dtype};
+    tsr_update u = {.size = sizeof u, .param = value, .grad = grad};
+    for (int i = 0; i < TSRI_UPDATE_STATES; i++)
+        u.state[i] = read_state(a, slot, i);
+    return tsri_own_update(&a->c, a->o, slot, &u, a->scale != NULL, own_number, &n);
+}
+
 /* Declares the update of one parameter. It starts from the result of the parameter's update before
  * it in this graph, if there is one. */
 static bool add_update(applying *a, const tsri_optim_slot *slot, tsr_tensor *grad)
@@ -282,6 +317,8 @@ static bool add_update(applying *a, const tsri_optim_slot *slot, tsr_tensor *gra
     tsri_op *op;
     if (a->o->kind == TSRI_OPTIM_LAMB)
         op = add_lamb(a, slot, value, grad);
+    else if (a->o->kind == TSRI_OPTIM_OWN)
+        op = add_own(a, slot, value, grad);
     else
         op = add_op(a, op_of(a->o->kind), slot, value, grad,
                     read_numbers(a, slot, TSRI_HYPER_UPDATE));

@@ -104,6 +104,11 @@ static tsr_status own_same(tsr_op_args *a)
     return TSR_OK;
 }
 
+static void keep_all(tsr_update *u)
+{
+    u->new_param = u->param;
+}
+
 static tsr_tensor *check_same(tsr_graph *g, int n, tsr_tensor *const *x, void *arg)
 {
     (void)g;
@@ -267,6 +272,7 @@ static void make_data(void)
     MUST_OK(tsr_compile(g, &f.loader_plan));
     MUST_OK(tsr_generator_create(w, 1, &f.generator));
     open_safetensors(f.safetensors_path, &f.safetensors);
+    MUST_OK(tsr_optimizer_define(w, TSR_OPTIMIZER_DEF(.name = "same", .update = keep_all)));
     MUST_OK(tsr_op_define(
         w, TSR_OP_DEF(.name = "same", .inputs = 1, .rule = "... -> ...", .forward = own_same),
         &f.op));

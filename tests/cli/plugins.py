@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An op of a plug-in in a YAML file: its values and gradients in every signature that its rule allows,
 on threads and on processes, what plans say of it, and what wrong files are told.
-usage: plugins.py TESSERA MAN PLUGIN"""
+usage: plugins.py TESSERA MAN OP_PLUGIN OPTIMIZER_PLUGIN"""
 import itertools
 import json
 import os
@@ -14,7 +14,7 @@ import numpy as np
 from harness import check, done, tessera, tessera_json
 
 FOLDER = tempfile.TemporaryDirectory()
-PLUGIN = os.path.abspath(sys.argv[3])
+PLUGIN, LION = (os.path.abspath(a) for a in sys.argv[3:5])
 RNG = np.random.default_rng(5)
 X, G = (RNG.standard_normal((8, 6)) for _ in range(2))
 BETA = 1.5
@@ -67,10 +67,10 @@ plan = tessera_json("plan", write(document("S(0)", "S(0)")))
 check("swish_gate" in json.dumps(plan) and "swish_gate_backward" in json.dumps(plan), "the plan names the op")
 
 for own, text in [
-        ({"options": {"gamma": 1}}, "op 'swish_gate' has no option 'gamma'"),
+        ({"options": {"gamma": 1}}, "op 'swish_gate' has no number 'gamma'"),
         ({"options": {"beta": "x"}}, "a number is needed"),
         ({"options": {"beta": -1}}, "beta is -1; legal are 0 to inf"),
-        ({"options": 2}, "options are a mapping"),
+        ({"options": 2}, "a mapping of names to numbers is needed"),
         ({"function": "swish"}, "op 'swish' is not defined by"),
         ({"plugin": None}, "op 'swish_gate' is not defined by a plug-in of this file"),
         ({"plugin": "no.so"}, "no.so: cannot open"),
@@ -79,4 +79,37 @@ for own, text in [
     check(text in err and "own.yaml:1" in err, f"{own}: {err}")
 _, err = tessera("plan", write(document(plugin=os.path.abspath(__file__))), code=1)
 check("tsr_plugin_load" in err, err)
+
+TRAIN = """\
+tessera: 1
+dtype: f64
+placements: {all: {ranks: [0,1,2]}}
+model: {name: mlp, args: {inputs: 64, hidden: 16, outputs: 10, layers: 2}}
+data: {dataset: synthetic, shape: [1,8,8], classes: 10, samples: 120, batch_size: 30}
+optimizer: {lr: 0.001, OPTIMIZER}
+train: {epochs: 3, seed: 3}
+"""
+
+
+def losses(optimizer, code=0):
+    name = os.path.join(FOLDER.name, "train.yaml")
+    with open(name, "w") as f:
+        f.write(TRAIN.replace("OPTIMIZER", optimizer))
+    return tessera("run", name, code=code)[1] if code else tessera_json("run", name)["losses"]
+
+
+own = f"name: own, plugin: {LION}, function: own_lion"
+for state in ["", ", state: {sbp: S(0)}", ", accumulate: 2, clip_norm: 0.5"]:
+    want = losses("name: lion, beta1: 0.8, weight_decay: 0.01" + state)
+    got = losses(own + ", numbers: {beta1: 0.8, weight_decay: 0.01}" + state)
+    check(len(want) == 12 and np.allclose(got, want, rtol=1e-12, atol=0), f"{state}: {got}, {want}")
+    check(want[-1] < want[0], "it learns")
+for optimizer, text in [
+        (own + ", numbers: {beta3: 1}", "optimizer 'own_lion' has no number 'beta3'"),
+        (own + ", numbers: {beta1: 2}", "beta1 of 'own_lion' is 2; legal are 0 to 1"),
+        ("name: own, function: own_lion", "no optimizer 'own_lion' is defined"),
+        (f"name: own, plugin: {LION}", "function"),
+        (f"name: own, plugin: {PLUGIN}, function: own_lion", "no optimizer 'own_lion' is defined")]:
+    err = losses(optimizer, code=1)
+    check(text in err and "train.yaml:6" in err, f"{optimizer}: {err}")
 done()

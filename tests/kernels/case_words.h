@@ -31,6 +31,11 @@
     {.name = "binary broadcast " text, .op = TSRI_OP_BINARY, .attrs.binary = {fn_, 0}, .nin = 2,   \
      .nout = 1, .in = {FILLED(how, 3, 5, 4, 7), FILLED(how, 5, 1, 7)}, .out = {F(3, 5, 4, 7)}}
 
+#define WHOLES(text, fn_, dtype, how)                                                              \
+    {.name = "binary whole " text, .op = TSRI_OP_BINARY, .attrs.binary = {fn_, 0}, .nin = 2,       \
+     .nout = 1, .in = {OF(dtype, how, 5, 33), OF(dtype, how, 33)},                           \
+     .out = {OF(dtype, 0, 5, 33)}}
+
 /* A forward convolution and its two gradients. */
 #define CONVS(text, N, C, H, W, O, KH, KW, OH, OW, g, ...)                                         \
     {.name = "conv2d " text, .op = TSRI_OP_CONV2D, __VA_ARGS__, .nin = 3, .nout = 1,               \
@@ -204,6 +209,50 @@
     {.name = "index_select_dx " text, .op = TSRI_OP_INDEX_SELECT_DX,                               \
      .attrs.gather = {axis_, has_pad_, pad_},                                                      \
      .nin = 2, .nout = 1, .in = {{.dims = IDS, .dtype = TSR_I64, .fill = KC_FEW}, {.dims = Y}},    \
+     .out = {{.dims = X}}}
+/* Attention of b_ samples and h_ heads; a mask of the size M_. */
+#define QKV(b_, h_, s_, t_, d_, e_) F(b_, h_, s_, d_), F(b_, h_, t_, d_), F(b_, h_, t_, e_)
+#define LSE(how, b_, h_, s_) OF(TSR_F64, how, b_, h_, s_)
+#define FLASH(text, b_, h_, s_, t_, d_, e_, causal_, scale_)                                       \
+    {.name = "flash_attention " text, .op = TSRI_OP_FLASH_ATTENTION,                               \
+     .attrs.attention = {scale_, causal_, 0}, .nin = 3, .nout = 2,                                 \
+     .in = {QKV(b_, h_, s_, t_, d_, e_)}, .out = {F(b_, h_, s_, e_), LSE(0, b_, h_, s_)}},         \
+    {.name = "flash_attention_dx " text, .op = TSRI_OP_FLASH_ATTENTION_DX,                         \
+     .attrs.attention = {scale_, causal_, 0}, .nin = 6, .nout = 3,                                 \
+     .in = {QKV(b_, h_, s_, t_, d_, e_), F(b_, h_, s_, e_), LSE(KC_ABOVE, b_, h_, s_),             \
+            F(b_, h_, s_, e_)},                                                                    \
+     .out = {QKV(b_, h_, s_, t_, d_, e_)}}
+#define FLASH_MASKED(text, b_, h_, s_, t_, d_, e_, causal_, scale_, M_)                            \
+    {.name = "flash_masked " text, .op = TSRI_OP_FLASH_ATTENTION,                                  \
+     .attrs.attention = {scale_, causal_, 1}, .nin = 4, .nout = 2,                                 \
+     .in = {QKV(b_, h_, s_, t_, d_, e_), F(M_)}, .out = {F(b_, h_, s_, e_), LSE(0, b_, h_, s_)}},  \
+    {.name = "flash_masked_dx " text, .op = TSRI_OP_FLASH_ATTENTION_DX,                            \
+     .attrs.attention = {scale_, causal_, 1}, .nin = 7, .nout = 3,                                 \
+     .in = {QKV(b_, h_, s_, t_, d_, e_), F(M_), F(b_, h_, s_, e_), LSE(KC_ABOVE, b_, h_, s_),      \
+            F(b_, h_, s_, e_)},                                                                    \
+     .out = {QKV(b_, h_, s_, t_, d_, e_)}}
+
+/* Along an axis of lines: fn_ without TSRI_SCAN_. */
+#define SCAN(text, axis_, fn_, how, ...)                                                           \
+    {.name = "scan " text, .op = TSRI_OP_SCAN, .attrs.scan = {axis_, TSRI_SCAN_##fn_}, .nin = 1,   \
+     .nout = 1, .in = {FILLED(how, __VA_ARGS__)}, .out = {F(__VA_ARGS__)}},                        \
+    {.name = "scan_dx " text, .op = TSRI_OP_SCAN_DX, .attrs.scan = {axis_, TSRI_SCAN_##fn_},       \
+     .nin = 3, .nout = 1, .in = {FILLED(how, __VA_ARGS__), F(__VA_ARGS__), F(__VA_ARGS__)},        \
+     .out = {F(__VA_ARGS__)}}
+#define ARGSCAN(text, axis_, fn_, in_, ...)                                                        \
+    {.name = "argscan " text, .op = TSRI_OP_ARGSCAN, .attrs.scan = {axis_, TSRI_SCAN_##fn_},       \
+     .nin = 1, .nout = 1, .in = {in_}, .out = {OF(TSR_I64, 0, __VA_ARGS__)}}
+#define ARGSORT(text, axis_, down, in_, ...)                                                       \
+    {.name = "argsort " text, .op = TSRI_OP_ARGSORT, .attrs.sort = {axis_, down}, .nin = 1,        \
+     .nout = 1, .in = {in_}, .out = {OF(TSR_I64, 0, __VA_ARGS__)}}
+
+/* The same with ids of their own for each line. */
+#define LINES(text, axis_, X, Y)                                                                   \
+    {.name = "gather " text, .op = TSRI_OP_GATHER, .attrs.gather = {axis_, 0, 0}, .nin = 2,        \
+     .nout = 1, .in = {{.dims = X}, {.dims = Y, .dtype = TSR_I64, .fill = KC_FEW}},                \
+     .out = {{.dims = Y}}},                                                                        \
+    {.name = "gather_dx " text, .op = TSRI_OP_GATHER_DX, .attrs.gather = {axis_, 0, 0}, .nin = 2,  \
+     .nout = 1, .in = {{.dims = Y, .dtype = TSR_I64, .fill = KC_FEW}, {.dims = Y}},                \
      .out = {{.dims = X}}}
 /* clang-format on */
 

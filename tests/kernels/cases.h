@@ -17,6 +17,7 @@ typedef enum kc_fill {
     KC_SPREAD,      /* -4..10: both sides of relu6's kinks */
     KC_FEW,         /* whole numbers 0..3: many equal */
     KC_BOOL,        /* 0 or 1 */
+    KC_WHOLE,       /* whole numbers -9..9, never 0 */
     KC_LABEL,       /* classes of operand 0 */
     KC_STEP,        /* 3 */
     KC_BIG,         /* 2..3 */

@@ -125,6 +125,10 @@ double *kc_make(const kernel_case *c, int index, uint64_t seed)
         case KC_FEW:
             p[i] = floor(4 * u);
             break;
+        case KC_WHOLE:
+            p[i] = floor(18 * u) - 9;
+            p[i] += p[i] >= 0;
+            break;
         case KC_BOOL:
             p[i] = u < 0.5;
             break;

@@ -5,7 +5,7 @@
 
 #include "kernels/kernels.h"
 
-extern const tsri_kernels tsri_kernels_cpu_fast, tsri_kernels_cpu_onednn;
+extern const tsri_kernels tsri_kernels_cpu_fast, tsri_kernels_cpu_onednn, tsri_kernels_cpu_ref;
 
 typedef struct fc_tensor {
     tsri_arg arg;

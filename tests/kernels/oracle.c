@@ -323,6 +323,24 @@ static double binary(int fn, double a, double b)
         return fmax(a, b);
     case TSRI_BINARY_MINIMUM:
         return fmin(a, b);
+    case TSRI_BINARY_ATAN2:
+        return b > 0 ? atan(a / b) : b < 0 ? atan(a / b) + (a < 0 ? -acos(-1) : acos(-1)) : 0;
+    case TSRI_BINARY_FMOD:
+        return a - b * trunc(a / b);
+    case TSRI_BINARY_REMAINDER:
+        return a - b * floor(a / b);
+    case TSRI_BINARY_FLOOR_DIVIDE:
+        return floor(a / b);
+    case TSRI_BINARY_BITWISE_AND:
+        return (double)((long long)a & (long long)b);
+    case TSRI_BINARY_BITWISE_OR:
+        return (double)((long long)a | (long long)b);
+    case TSRI_BINARY_BITWISE_XOR:
+        return (double)((long long)a ^ (long long)b);
+    case TSRI_BINARY_LEFT_SHIFT:
+        return b < 0 ? 0 : ldexp(a, (int)b);
+    case TSRI_BINARY_RIGHT_SHIFT:
+        return b < 0 ? -(double)(a < 0) : floor(ldexp(a, -(int)b));
     default:
         return a == b;
     }

@@ -53,6 +53,31 @@ static void gather_dx(const kernel_case *k, double *const *in, double *dx)
     }
 }
 
+/* The element of x that element i of y is, by an id of its own. */
+static int64_t taken_here(const tsr_dims *x, const tsr_dims *y, int axis, const double *id,
+                          int64_t i)
+{
+    int64_t at[TSR_MAX_NDIM];
+    coords(y, i, at);
+    at[axis] = (int64_t)id[i];
+    return index_of(x, at);
+}
+
+static void lines(const kernel_case *k, double *const *in, double *out)
+{
+    const int axis = k->attrs.gather.axis;
+    const bool dx = k->op == TSRI_OP_GATHER_DX;
+    const tsr_dims *x = dx ? &k->out[0].dims : &k->in[0].dims;
+    const tsr_dims *y = dx ? &k->in[1].dims : &k->out[0].dims;
+    for (int64_t i = 0; dx && i < tsr_dims_count(*x); i++)
+        out[i] = 0;
+    for (int64_t i = 0; i < tsr_dims_count(*y); i++)
+        if (dx)
+            out[taken_here(x, y, axis, in[0], i)] += in[1][i];
+        else
+            out[i] = in[0][taken_here(x, y, axis, in[1], i)];
+}
+
 /* Pieces of x along an axis, the other way round for split. */
 static void join(const kernel_case *k, double *const *piece, const kc_arg *a, int n, double *whole,
                  const tsr_dims *dims, bool split)
@@ -151,6 +176,64 @@ static void cumsum(const kernel_case *k, const double *x, double *y)
     }
 }
 
+/* Element i of a line: products, or logarithms; backward by the derivative of each result. */
+static void scans(const kernel_case *k, double *const *in, double *out)
+{
+    const tsr_dims *d = &k->out[0].dims;
+    const bool product = k->attrs.scan.fn == TSRI_SCAN_PRODUCT;
+    const int axis = k->attrs.scan.axis;
+    for (int64_t i = 0; i < tsr_dims_count(*d); i++) {
+        int64_t at[TSR_MAX_NDIM], here, end = d->d[axis];
+        coords(d, i, at);
+        here = at[axis];
+        out[i] = k->op == TSRI_OP_SCAN && product;
+        if (k->op == TSRI_OP_SCAN) {
+            for (at[axis] = 0; at[axis] <= here; at[axis]++)
+                out[i] = product ? out[i] * in[0][index_of(d, at)]
+                                 : out[i] + exp(in[0][index_of(d, at)]);
+            out[i] = product ? out[i] : log(out[i]);
+            continue;
+        }
+        for (int64_t to = here; to < end; to++) {
+            at[axis] = to;
+            const int64_t y = index_of(d, at);
+            double slope = product ? 1 : exp(in[0][i] - in[1][y]);
+            /* the results before `here` stand for the products of what is before it */
+            at[axis] = here - 1;
+            if (product && here)
+                slope = in[1][index_of(d, at)];
+            for (at[axis] = here + 1; product && at[axis] <= to; at[axis]++)
+                slope *= in[0][index_of(d, at)];
+            out[i] += in[2][y] * slope;
+        }
+    }
+}
+
+static void places(const kernel_case *k, const double *x, double *y)
+{
+    const tsr_dims *from = &k->in[0].dims, *to = &k->out[0].dims;
+    const bool sorts = k->op == TSRI_OP_ARGSORT;
+    const int axis = sorts ? k->attrs.sort.axis : k->attrs.scan.axis;
+    const double sign =
+        (sorts ? !k->attrs.sort.descending : k->attrs.scan.fn == TSRI_SCAN_MIN) ? 1 : -1;
+    for (int64_t i = 0; i < tsr_dims_count(*from); i++) {
+        int64_t at[TSR_MAX_NDIM], before = 0;
+        coords(from, i, at);
+        const int64_t here = at[axis], end = sorts ? from->d[axis] : here + 1;
+        int64_t best = 0;
+        double least = INFINITY;
+        for (at[axis] = 0; at[axis] < end; at[axis]++) {
+            const double v = sign * x[index_of(from, at)], own = sign * x[i];
+            before += v < own || (v == own && at[axis] < here);
+            best = v <= least ? at[axis] : best;
+            least = v <= least ? v : least;
+        }
+        at[axis] = sorts ? before : here;
+        if (at[axis] < to->d[axis])
+            y[index_of(to, at)] = (double)(sorts ? here : best);
+    }
+}
+
 bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
@@ -158,12 +241,21 @@ bool kc_oracle_index(const kernel_case *k, double *const *in, double *const *out
         return gather(k, in, out[0]), true;
     case TSRI_OP_INDEX_SELECT_DX:
         return gather_dx(k, in, out[0]), true;
+    case TSRI_OP_GATHER:
+    case TSRI_OP_GATHER_DX:
+        return lines(k, in, out[0]), true;
     case TSRI_OP_ARANGE:
     case TSRI_OP_CONSTANT:
     case TSRI_OP_ONE_HOT:
         return source(k, in, out[0]), true;
     case TSRI_OP_TRIANGLE:
         return triangle(k, in[0], out[0]), true;
+    case TSRI_OP_SCAN:
+    case TSRI_OP_SCAN_DX:
+        return scans(k, in, out[0]), true;
+    case TSRI_OP_ARGSCAN:
+    case TSRI_OP_ARGSORT:
+        return places(k, in[0], out[0]), true;
     case TSRI_OP_CUMSUM:
         return cumsum(k, in[0], out[0]), true;
     case TSRI_OP_CONCAT:

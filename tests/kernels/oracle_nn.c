@@ -150,6 +150,63 @@ static void causal_mask(const kernel_case *k, const double *x, double *y)
     }
 }
 
+/* The score of query i and key j of a head; minus infinity where it does not see it. */
+static double score(const kernel_case *k, double *const *in, int64_t head, int64_t i, int64_t j)
+{
+    const int64_t *q = k->in[0].dims.d, *t = k->in[1].dims.d, *m = k->in[3].dims.d;
+    if (k->attrs.attention.causal && j + k->in[1].offset[2] > i + k->in[0].offset[2])
+        return -INFINITY;
+    double sum = 0;
+    for (int64_t c = 0; c < q[3]; c++)
+        sum += in[0][(head * q[2] + i) * q[3] + c] * in[1][(head * t[2] + j) * q[3] + c];
+    sum *= k->attrs.attention.scale;
+    if (k->attrs.attention.has_mask) {
+        const int64_t at[4] = {head / q[1], head % q[1], i, j};
+        int64_t off = 0;
+        for (int a = 0; a < 4; a++)
+            off = off * m[a] + at[a] % m[a];
+        sum += in[3][off];
+    }
+    return sum;
+}
+
+/* The weights are those of all keys, and backward e^(score - lse). */
+static void attention(const kernel_case *k, double *const *in, double *const *out)
+{
+    const bool back = k->op == TSRI_OP_FLASH_ATTENTION_DX;
+    const int64_t *q = k->in[0].dims.d, *v = k->in[2].dims.d, s = q[2], d = q[3], t = v[2],
+                  e = v[3];
+    const double *y = in[k->nin - 3], *lse = in[k->nin - 2], *dy = in[k->nin - 1];
+    for (int i = 0; i < k->nout; i++)
+        memset(out[i], 0, (size_t)kc_count(&k->out[i]) * sizeof(double));
+    for (int64_t r = 0; r < q[0] * q[1] * s; r++) {
+        const int64_t head = r / s;
+        double all = 0;
+        for (int64_t j = 0; j < t; j++)
+            all += exp(score(k, in, head, r % s, j));
+        if (!back)
+            out[1][r] = log(all);
+        for (int64_t j = 0; j < t; j++) {
+            const double x = score(k, in, head, r % s, j);
+            const double weight = back ? exp(x - lse[r]) : exp(x) / all;
+            double slope = 0;
+            for (int64_t c = 0; c < e; c++) {
+                const double value = in[2][(head * t + j) * e + c];
+                if (!back) {
+                    out[0][r * e + c] += weight * value;
+                    continue;
+                }
+                out[2][(head * t + j) * e + c] += weight * dy[r * e + c];
+                slope += k->attrs.attention.scale * weight * dy[r * e + c] * (value - y[r * e + c]);
+            }
+            for (int64_t c = 0; back && c < d; c++) {
+                out[0][r * d + c] += slope * in[1][(head * t + j) * d + c];
+                out[1][(head * t + j) * d + c] += slope * in[0][r * d + c];
+            }
+        }
+    }
+}
+
 bool kc_oracle_nn(const kernel_case *k, double *const *in, double *const *out)
 {
     switch (k->op) {
@@ -163,6 +220,9 @@ bool kc_oracle_nn(const kernel_case *k, double *const *in, double *const *out)
         return layer_norm(k, in, out), true;
     case TSRI_OP_CAUSAL_MASK:
         return causal_mask(k, in[0], out[0]), true;
+    case TSRI_OP_FLASH_ATTENTION:
+    case TSRI_OP_FLASH_ATTENTION_DX:
+        return attention(k, in, out), true;
     case TSRI_OP_SOFTMAX_SUM:
     case TSRI_OP_SOFTMAX_FINISH:
     case TSRI_OP_SOFTMAX_DOT:

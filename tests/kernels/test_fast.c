@@ -537,6 +537,77 @@ static void test_reduce(void **state)
     }
 }
 
+/* One attention or its gradient: q, k, v, the mask, y, lse and dy, then what the fast kernel and
+ * the reference make of them. lse comes from a forward run of the reference, as does y. */
+static void one_attention(const int64_t *n, bool causal, int mask)
+{
+    const tsri_attrs at = {.attention = {.scale = 0.4, .causal = causal, .has_mask = mask >= 0}};
+    const int has = mask >= 0;
+    fc_tensor t[7] = {fc_rows(TSR_F32, 4, n[0], n[1], n[2], n[4]),
+                      fc_rows(TSR_F32, 4, n[0], n[1], n[3], n[4]),
+                      fc_rows(TSR_F32, 4, n[0], n[1], n[3], n[5]),
+                      fc_rows(TSR_F32, 4, mask & 1 ? n[0] : 1, mask & 2 ? n[1] : 1,
+                              mask & 4 ? n[2] : 1, mask & 8 ? n[3] : 1),
+                      fc_rows(TSR_F32, 4, n[0], n[1], n[2], n[5]),
+                      fc_rows(TSR_F64, 3, n[0], n[1], n[2], 0),
+                      fc_rows(TSR_F32, 4, n[0], n[1], n[2], n[5])};
+    fc_tensor y = fc_rows(TSR_F32, 4, n[0], n[1], n[2], n[5]);
+    fc_tensor lse = fc_rows(TSR_F64, 3, n[0], n[1], n[2], 0), got[3], want[3];
+    fc_tensor *in[7] = {&t[0], &t[1], &t[2]};
+    if (has)
+        in[3] = &t[3];
+    for (int i = 0; i < 3; i++) {
+        got[i] = fc_rows(TSR_F32, 4, n[0], n[1], n[2 + !!i], n[4 + (i == 2)]);
+        want[i] = fc_rows(TSR_F32, 4, n[0], n[1], n[2 + !!i], n[4 + (i == 2)]);
+    }
+    for (int i = 0; i < 3; i++)
+        in[3 + has + i] = &t[4 + i];
+    assert_true(fc_run(&tsri_kernels_cpu_ref, TSRI_OP_FLASH_ATTENTION, &at, 0, 3 + has, in, 2,
+                       (fc_tensor *[]){&t[4], &t[5]}));
+    assert_true(fc_run(&tsri_kernels_cpu_fast, TSRI_OP_FLASH_ATTENTION, &at, 0, 3 + has, in, 2,
+                       (fc_tensor *[]){&y, &lse}));
+    for (int64_t i = 0; i < lse.n; i++) {
+        const double a = ((double *)lse.data)[i], b = ((double *)t[5].data)[i];
+        assert_true(a == b || fabs(a - b) <= 2e-6 * (1 + fabs(b)));
+    }
+    double *wide = calloc((size_t)(n[0] * n[1] * (n[2] + n[3]) * (n[4] + n[5])), sizeof *wide);
+    for (int64_t i = 0; i < y.n; i++)
+        wide[i] = (double)((float *)t[4].data)[i];
+    close_to("attention", y.data, wide, y.n, 4e-6);
+    fc_tensor *all[2][3] = {{&got[0], &got[1], &got[2]}, {&want[0], &want[1], &want[2]}};
+    assert_true(
+        fc_run(&tsri_kernels_cpu_fast, TSRI_OP_FLASH_ATTENTION_DX, &at, 0, 6 + has, in, 3, all[0]));
+    assert_true(
+        fc_run(&tsri_kernels_cpu_ref, TSRI_OP_FLASH_ATTENTION_DX, &at, 0, 6 + has, in, 3, all[1]));
+    for (int r = 0; r < 3; r++) {
+        for (int64_t i = 0; i < want[r].n; i++)
+            wide[i] = (double)((float *)want[r].data)[i];
+        close_to("attention's gradient", got[r].data, wide, want[r].n, 6e-6);
+        fc_free(2, (fc_tensor *[]){&got[r], &want[r]});
+    }
+    free(wide);
+    fc_free(9, (fc_tensor *[]){&t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &y, &lse});
+}
+
+/* Heads fewer and more than threads, blocks with tails, queries that see no key. */
+static void test_attention(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][6] = {{1, 1, 1, 1, 1, 1},      {2, 3, 5, 7, 4, 6},
+                                        {1, 1, 97, 241, 16, 17}, {1, 3, 300, 700, 33, 8},
+                                        {1, 2, 500, 130, 8, 40}, {3, 3, 40, 500, 19, 64}};
+    const int before = omp_get_max_threads();
+    for (size_t i = 0; i < 3 * sizeof shapes / sizeof *shapes; i++)
+        for (int threads = 1; threads <= 4; threads++) {
+            setenv("TESSERA_CPU_ISA", isas[i % 3], 1);
+            omp_set_num_threads(threads);
+            one_attention(shapes[i / 3], threads & 1, -1);
+            one_attention(shapes[i / 3], threads & 2, (int)i % 16);
+        }
+    omp_set_num_threads(before);
+    unsetenv("TESSERA_CPU_ISA");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -544,6 +615,7 @@ int main(void)
         cmocka_unit_test(test_batch_matmul), cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_norm),         cmocka_unit_test(test_masks_agree),
         cmocka_unit_test(test_dropout_mask), cmocka_unit_test(test_reduce),
+        cmocka_unit_test(test_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ enum { IN = 0, OUT = 10, DY = 20 };
 /* Cases are paired by what follows the prefix in their names. */
 static const struct pair {
     const char *forward, *grad;
-    int wrt, from[4];
+    int wrt, from[7];
     double step;
 } pairs[] = {
     {"unary", "unary_grad", 0, {IN, DY}, 1e-5}, /* or OUT: see run_pair */
@@ -32,6 +32,14 @@ static const struct pair {
     {"ce", "ce_dx", 0, {IN, IN + 1, OUT + 2, DY}, 1e-5},
     {"prod", "prod_dx", 0, {IN, DY}, 1e-5},
     {"index_select", "index_select_dx", 0, {IN + 1, DY}, 1e-2},
+    {"gather", "gather_dx", 0, {IN + 1, DY}, 1e-2},
+    {"scan", "scan_dx", 0, {IN, OUT, DY}, 1e-5},
+    {"flash_attention", "flash_attention_dx", 0, {IN, IN + 1, IN + 2, OUT, OUT + 1, DY}, 1e-5},
+    {"flash_masked", "flash_masked_dx", 0, {IN, IN + 1, IN + 2, IN + 3, OUT, OUT + 1, DY}, 1e-5},
+    {"flash_attention", "flash_attention_dx", 1, {IN, IN + 1, IN + 2, OUT, OUT + 1, DY}, 1e-5},
+    {"flash_masked", "flash_masked_dx", 1, {IN, IN + 1, IN + 2, IN + 3, OUT, OUT + 1, DY}, 1e-5},
+    {"flash_attention", "flash_attention_dx", 2, {IN, IN + 1, IN + 2, OUT, OUT + 1, DY}, 1e-5},
+    {"flash_masked", "flash_masked_dx", 2, {IN, IN + 1, IN + 2, IN + 3, OUT, OUT + 1, DY}, 1e-5},
 };
 
 static const tsri_kernels *reference(void)
@@ -143,17 +151,21 @@ static void run_pair(const struct pair *p, const kernel_case *fwd, const kernel_
     for (int i = 0; i < c.nout; i++)
         f.out[i] = zeros(&c.out[i]);
     forward_loss(&f);
-    double *gin[8] = {0}, *got = zeros(&grad->out[0]);
+    double *gin[8] = {0}, *got[4] = {0};
+    for (int i = 0; i < grad->nout; i++)
+        got[i] = zeros(&grad->out[i]);
     for (int i = 0; i < grad->nin; i++) {
         int from = p->from[i];
         if (c.op == TSRI_OP_UNARY && !i && tsri_unary_saves_output((tsri_unary_fn)c.attrs.unary.fn))
             from = OUT;
         gin[i] = from >= DY ? f.dy : from >= OUT ? f.out[from - OUT] : f.in[from];
     }
-    run(grad, gin, &got);
-    check(grad->name, forward_loss, &f, f.in[p->wrt], kc_count(&c.in[p->wrt]), p->step, got,
+    run(grad, gin, got);
+    check(grad->name, forward_loss, &f, f.in[p->wrt], kc_count(&c.in[p->wrt]), p->step,
+          got[grad->nout > 1 ? p->wrt : 0],
           c.op == TSRI_OP_UNARY && is_flat((tsri_unary_fn)c.attrs.unary.fn));
-    free(got);
+    for (int i = 0; i < grad->nout; i++)
+        free(got[i]);
     free(f.dy);
     for (int i = 0; i < c.nin; i++)
         free(f.in[i]);

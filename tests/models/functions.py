@@ -34,6 +34,19 @@ def randn(*dims):
     return torch.randn(dims)
 
 
+def attend(causal=False, scale=0.5):
+    """torch.nn.functional.scaled_dot_product_attention, which 1.13 does not have: of four features 0.5 is its scale."""
+    def f(q, k, v, mask=None):
+        scores = q @ k.transpose(2, 3) * scale
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+        if causal:
+            scores = scores.masked_fill(torch.ones(scores.shape[2:]).triu(1).bool(), -math.inf)
+        blind = torch.isinf(scores).all(3, True)
+        return torch.softmax(scores.masked_fill(blind, 0), 3).masked_fill(blind, 0) @ v
+    return f
+
+
 def signs(*dims):
     return torch.randint(0, 2, dims) * 2.0 - 1
 
@@ -44,12 +57,15 @@ OPERANDS = {
     "pos": torch.rand(6, 4) + 0.1, "p": torch.rand(6, 4) * 0.8 + 0.1, "q": torch.rand(6, 4) * 0.8 + 0.1,
     "img": randn(2, 6, 8, 5), "shuffled": randn(2, 8, 3, 2), "even": randn(2, 3, 4, 6), "c": torch.rand(6) + 0.5,
     "b3": randn(3, 6, 4), "c3": randn(3, 4, 5), "d3": randn(3, 6, 5), "one": randn(6, 1, 4), "w": torch.rand(4) + 0.2,
-    "logp": F.log_softmax(randn(6, 4), 1), "big": randn(6, 4) * 400, "slope": torch.rand(1), "z": randn(6, 4),
+    "logp": F.log_softmax(randn(6, 4), 1), "big": randn(6, 4) * 400, "slope": torch.rand(1), "zeroed": torch.where(torch.rand(6, 4) < 0.2, torch.zeros(()), randn(6, 4)), "aq": randn(2, 3, 5, 4), "ak": randn(2, 3, 6, 4), "av": randn(2, 3, 6, 3), "abias": randn(3, 1, 6), "g7": randn(6, 7), "g5": randn(5, 4), "g32": randn(3, 2), "z": randn(6, 4),
 }
 FIXED = {
     "sign": signs(6, 4), "signs": signs(6), "mask": torch.rand(6, 4) < 0.4, "mask1": torch.rand(4) < 0.5,
     "few": torch.randint(0, 3, (6, 4)), "whole": torch.randint(-5, 5, (6, 4)), "labels": torch.randint(0, 4, (6,)),
     "wf": torch.rand(4) + 0.2, "odd": torch.tensor([[1.0, math.nan, math.inf, -math.inf, 0.0, -0.0]] * 2),
+    "fx": randn(6, 4) * 5, "fy": randn(6, 4), "divisors": (torch.randint(1, 5, (6, 4)) * torch.where(torch.rand(6, 4) < 0.5, 1, -1)),
+    "amask": torch.tensor([[i * j % 3 != 1 and i != 3 for j in range(6)] for i in range(5)]), "gi": torch.randint(0, 6, (6, 4)), "gj": torch.randint(0, 4, (6, 7)), "gs": torch.randint(0, 6, (3, 2)),
+    "perm": torch.argsort(torch.rand(6, 4), 0), "rows": torch.randint(0, 6, (5,)), "columns": torch.randint(0, 4, (7,)),
     "edge": torch.tensor([[0.0, 1.0, 0.5, 0.25]]),
 }
 for name, value in list(FIXED.items()):
@@ -59,6 +75,38 @@ for name, value in list(FIXED.items()):
 
 # (op, operands, attributes, PyTorch's)
 CASES = [
+    *[("scaled_dot_product_attention", ["aq", "ak", "av", *mask], attributes, attend(**attributes))
+      for mask in ([], ["amask"], ["abias"]) for attributes in ({}, {"causal": True}, {"scale": 0.3})],
+    ("cumprod", ["x"], {"axis": 1}, lambda x: x.cumprod(1)), ("cumprod", ["zeroed"], {"axis": 0}, lambda x: x.cumprod(0)),
+    ("logcumsumexp", ["big"], {"axis": 0}, lambda x: x.logcumsumexp(0)), ("logcumsumexp", ["x"], {"axis": -1}, lambda x: x.logcumsumexp(1)),
+    *[("cummax", [x], {"axis": axis, **ids}, lambda x, axis=axis, ids=ids: x.cummax(axis)[bool(ids)])
+      for x, axis in (("x", 0), ("few", 1), ("odd", 1)) for ids in ({}, {"ids": True})],
+    *[("cummin", [x], {"axis": axis, **ids}, lambda x, axis=axis, ids=ids: x.cummin(axis)[bool(ids)])
+      for x, axis in (("x", 0), ("few", 1), ("odd", 1)) for ids in ({}, {"ids": True})],
+    *[("sort", [x], {"descending": down, **ids}, lambda x, down=down, ids=ids: x.sort(dim=-1, descending=down, stable=True)[bool(ids)])
+      for x in ("x", "few", "odd", "mask") for down in (False, True) for ids in ({}, {"ids": True})],
+    ("argsort", ["whole"], {"axis": 0}, lambda x: x.sort(dim=0, stable=True)[1]), ("sort", ["b3"], {"axis": 1}, lambda x: x.sort(1)[0]),
+    ("topk", ["x"], {"k": 3, "axis": 0}, lambda x: x.topk(3, 0)[0]), ("topk", ["x"], {"k": 2, "largest": False, "ids": True}, lambda x: x.topk(2, 1, False)[1]),
+    ("kthvalue", ["x"], {"k": 2, "axis": 0}, lambda x: x.kthvalue(2, 0)[0]), ("kthvalue", ["x"], {"k": 4, "keepdim": True, "ids": True}, lambda x: x.kthvalue(4, 1, True)[1]),
+    ("median", ["x"], {"axis": 0}, lambda x: x.median(0)[0]), ("median", ["x"], {"keepdim": True}, lambda x: x.median(1, True)[0]),
+    ("median", ["odd"], {}, lambda x: x.median(1)[0]), ("median", ["x"], {"axis": 0, "ids": True}, lambda x: x.median(0)[1]), ("median", ["whole"], {}, lambda x: x.median(1)[0]),
+    ("gather", ["x", "gi"], {}, lambda x, i: x.gather(0, i)), ("gather", ["x", "gj"], {"axis": 1}, lambda x, i: x.gather(1, i)),
+    ("gather", ["x", "gs"], {"axis": 0}, lambda x, i: x.gather(0, i)), ("gather", ["whole", "gj"], {"axis": -1}, lambda x, i: x.gather(1, i)),
+    ("scatter_add", ["x", "gi", "y"], {}, lambda x, i, y: x.scatter_add(0, i, y)),
+    ("scatter_add", ["x", "gj", "g7"], {"axis": 1}, lambda x, i, y: x.scatter_add(1, i, y)),
+    ("scatter_add", ["x", "gs", "g32"], {"axis": 0}, lambda x, i, y: x.scatter_add(0, i, y)),
+    ("scatter", ["x", "perm", "y"], {}, lambda x, i, y: x.scatter(0, i, y)),
+    ("index_add", ["x", "rows", "g5"], {}, lambda x, i, y: x.index_add(0, i, y)),
+    ("index_add", ["x", "columns", "g7"], {"axis": 1}, lambda x, i, y: x.index_add(1, i, y)),
+    ("bincount", ["rows"], {"size": 8}, lambda i: torch.bincount(i, minlength=8)),
+    ("atan2", ["x", "y"], {}, torch.atan2), ("atan2", ["x", "w"], {}, torch.atan2), ("atan2", ["odd", "odd"], {}, torch.atan2),
+    ("fmod", ["x", "y"], {}, torch.fmod), ("fmod", ["big", "w"], {}, torch.fmod), ("remainder", ["x", "y"], {}, torch.remainder),
+    ("remainder", ["big", "w"], {}, torch.remainder), ("floor_divide", ["fx", "fy"], {}, torch.floor_divide),
+    *((f, ["whole", "divisors"], {}, getattr(torch, f)) for f in ("fmod", "remainder", "floor_divide")),
+    ("bitwise_and", ["whole", "few"], {}, torch.bitwise_and), ("bitwise_or", ["whole", "few"], {}, torch.bitwise_or),
+    ("bitwise_xor", ["whole", "few"], {}, torch.bitwise_xor),
+    ("bitwise_left_shift", ["whole", "few"], {}, torch.bitwise_left_shift),
+    ("bitwise_right_shift", ["whole", "few"], {}, torch.bitwise_right_shift),
     ("isnan", ["odd"], {}, torch.isnan), ("isinf", ["odd"], {}, torch.isinf), ("isfinite", ["odd"], {}, torch.isfinite),
     ("isfinite", ["whole"], {}, torch.isfinite), ("isinf", ["whole"], {}, torch.isinf),
     ("logical_not", ["few"], {}, torch.logical_not), ("logical_and", ["mask", "mask1"], {}, torch.logical_and),
@@ -132,8 +180,8 @@ for r in REDUCTIONS:
 OPERANDS["edge6"] = torch.rand(6, 4)
 
 
-def program(ranks, signature):
-    """The file's text. Its loss is the sum of all results, each weighted."""
+def program(ranks, signature, values):
+    """The file's text. Its loss is the sum of all results that have a gradient, each weighted."""
     lines = ["tessera: 1", "dtype: f64", f"placements: {{p: {{ranks: {list(range(ranks))}}}}}", "graph:"]
     for name, value in {**OPERANDS, **FIXED}.items():
         op, sbp = ("parameter" if name in OPERANDS else "constant"), signature(value.dim())
@@ -143,7 +191,7 @@ def program(ranks, signature):
     for i, (op, operands, attributes, _) in enumerate(CASES):
         extra = "".join(f", {k}: {json.dumps(v)}" for k, v in attributes.items())
         lines.append(f"  r{i}: {{op: {op}, in: [{', '.join(operands)}]{extra}}}")
-        if any(o in OPERANDS for o in operands) and op not in ("argmin",):
+        if values[i].requires_grad:
             lines += [f"  s{i}: {{op: sum, in: r{i}}}", f"  t{i}: {{op: mul_scalar, in: s{i}, a: {weight(i)}}}"]
             terms.append(f"t{i}")
     lines += [f"  sums: {{op: stack, in: [{', '.join(terms[i:i + 30])}]}}".replace("sums", f"sums{i // 30}")
@@ -164,7 +212,7 @@ def expected():
     values, total = [], 0
     for i, (op, operands, _, f) in enumerate(CASES):
         y = f(*(x.get(o, FIXED.get(o)) for o in operands))
-        values.append(y.detach())
+        values.append(y)
         if y.requires_grad:
             total = total + weight(i) * y.sum()
     total.backward()
@@ -173,7 +221,7 @@ def expected():
 
 def differs(got, want, limit):
     """The largest difference, relative to the largest value; None where all is well."""
-    want = want.numpy()
+    want = want.detach().numpy()
     if got.shape != want.shape:
         return f"shape {got.shape}, not {want.shape}"
     same = (got == want) | (np.isnan(got.astype(float)) & np.isnan(want.astype(float)))
@@ -193,7 +241,7 @@ def main():
         for ranks in (1, 2, 3):
             for name, signature in signatures[:1] if ranks == 1 else signatures:
                 path = Path(folder) / "functions.yaml"
-                path.write_text(program(ranks, signature))
+                path.write_text(program(ranks, signature, values))
                 done = subprocess.run([sys.argv[1], "run", str(path), "-o", folder], capture_output=True, text=True)
                 bad = [] if done.returncode == 0 else [done.stderr.strip()]
                 for i, (op, operands, attributes, _) in enumerate(CASES if not bad else []):

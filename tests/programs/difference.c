@@ -70,10 +70,15 @@ void check_differences(const program *p, difference *out)
     int op_gradients = op_find("gradients"), op_use = op_find("use");
     for (int k = 0; k < p->ngraphs; k++) {
         const pgraph *g = &p->graph[k];
-        bool padded = false; /* a row without gradient is the caller's word, not a slope */
-        for (int i = 0; i < g->nnodes; i++)
+        /* A row without gradient is the caller's word, not a slope; no slope is known of running
+         * averages that are read behind their update. */
+        bool padded = false, averages = false, updated = false;
+        for (int i = 0; i < g->nnodes; i++) {
             padded |= g->node[i].op == op_find("embedding") && g->node[i].i[0];
-        if (padded)
+            averages |= g->node[i].op == op_find("batch_norm");
+            updated |= g->node[i].op == op_find("updated");
+        }
+        if (padded || (averages && updated))
             continue;
         for (int i = 0; i < g->nnodes; i++)
             for (int j = 1; g->node[i].op == op_gradients && j < g->node[i].nin; j++)

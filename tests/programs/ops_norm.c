@@ -299,8 +299,8 @@ static const op_def op_causal_mask = {"causal_mask",    "tsr_causal_mask($0, #0,
                                       draw_causal_mask, declare_causal_mask,
                                       eval_causal_mask, 2};
 
-/* i[0] causal; f = scale (negative: not given), dropout */
-static bool draw_attention(gen *g, pnode *n)
+/* i[0] causal; f = scale (negative: not given), dropout; with `masked` operand 3 is a mask */
+static bool draw_attention_of(gen *g, pnode *n, bool masked)
 {
     int64_t b = 1 + rnd_below(&g->r, 3), h = 1 + rnd_below(&g->r, 3), s = 1 + rnd_below(&g->r, 4),
             t = rnd_chance(&g->r, 0.5) ? s : 1 + rnd_below(&g->r, 4), d = 1 + rnd_below(&g->r, 3),
@@ -327,7 +327,27 @@ static bool draw_attention(gen *g, pnode *n)
     n->f[1] = rnd_chance(&g->r, 0.3) ? 0.25 : 0;
     n->shape = TSR_DIMS(b, h, s, e);
     n->place = place;
+    if (masked) {
+        int64_t all[4] = {b, h, s, t};
+        tsr_dims m = {.ndim = (int)rnd_below(&g->r, 5)};
+        for (int i = 0; i < m.ndim; i++)
+            m.d[i] = rnd_chance(&g->r, 0.6) ? all[4 - m.ndim + i] : 1;
+        n->nin = 4;
+        n->in[3] = gen_like(g, m, n->dtype, place);
+        if (n->in[3] < 0)
+            return false;
+    }
     return n->in[1] >= 0 && n->in[2] >= 0 && count_of(n->shape) <= 200;
+}
+
+static bool draw_attention(gen *g, pnode *n)
+{
+    return draw_attention_of(g, n, false);
+}
+
+static bool draw_masked_attention(gen *g, pnode *n)
+{
+    return draw_attention_of(g, n, true);
 }
 
 static tsr_tensor *declare_attention(declared *d, const pnode *n, tsr_tensor *const *in)
@@ -347,6 +367,8 @@ static int eval_attention(walk *w, const pnode *n, const int *in)
     double scale = n->f[0] >= 0 ? n->f[0] : 1 / sqrt((double)qd.d[3]);
     int q = tape_unary(w->t, in[0], FN_MULS, scale, u);
     int s = eval_matmul(w, q, qd, in[1], kd, false, true, &sd, u);
+    if (n->nin == 4)
+        s = eval_binary(w->t, FN_ADD, s, sd, in[3], w->g->node[n->in[3]].shape, sd, u);
     if (n->i[0])
         s = eval_masked(w, s, sd, 0, -INFINITY);
     s = eval_softmax(w, s, sd, 3, false, u);
@@ -360,7 +382,23 @@ static const op_def op_attention = {
     draw_attention,
     declare_attention,
     eval_attention,
-    3};
+    2};
+
+static tsr_tensor *declare_flash(declared *d, const pnode *n, tsr_tensor *const *in)
+{
+    (void)d;
+    return tsr_scaled_dot_product_attention(
+        in[0], in[1], in[2], n->nin == 4 ? in[3] : NULL,
+        TSR_ATTENTION_OPTS(.causal = n->i[0], .scale = n->f[0] < 0 ? TSR_NOT_GIVEN : n->f[0],
+                           .dropout = n->f[1]));
+}
+#define FLASH(mask)                                                                            \
+    "tsr_scaled_dot_product_attention($0, $1, $2, " mask ", TSR_ATTENTION_OPTS(.causal = #0, " \
+    ".scale = %0 < 0 ? TSR_NOT_GIVEN : %0, .dropout = %1))"
+static const op_def op_flash = {"flash_attention", FLASH("NULL"),  draw_attention,
+                                declare_flash,     eval_attention, 2};
+static const op_def op_masked_flash = {"masked_attention", FLASH("$3"),    draw_masked_attention,
+                                       declare_flash,      eval_attention, 2};
 
 /* --- losses ----------------------------------------------------------------------------------- */
 /* i = reduction, has_ignore, ignore; f[0] smoothing */
@@ -498,6 +536,6 @@ static const op_def op_dropout = {"dropout",       "tsr_dropout($0, %0)", draw_d
                                   declare_dropout, eval_dropout_op,       5};
 
 extern const op_def *const ops_norm[];
-const op_def *const ops_norm[] = {
-    &op_batch_norm, &op_layer_norm,    &op_softmax, &op_log_softmax, &op_causal_mask,
-    &op_attention,  &op_cross_entropy, &op_mse,     &op_dropout,     NULL};
+const op_def *const ops_norm[] = {&op_batch_norm,    &op_layer_norm, &op_softmax, &op_log_softmax,
+                                  &op_causal_mask,   &op_attention,  &op_flash,   &op_masked_flash,
+                                  &op_cross_entropy, &op_mse,        &op_dropout, NULL};

@@ -95,6 +95,8 @@ def attention(x, node, training):
         raise Skip
     scale = node["f"][0] if node["f"][0] >= 0 else 1 / math.sqrt(x[0].shape[3])
     scores = x[0] @ x[1].transpose(2, 3) * scale
+    if len(x) == 4:
+        scores = scores + x[3]
     if node["i"][0]:
         scores = scores.masked_fill(torch.ones(scores.shape[2:]).triu(1).bool(), -math.inf)
     return torch.softmax(scores, 3) @ x[2]
@@ -174,7 +176,7 @@ def other_ops(name, x, node, training):
         return getattr(torch, name)(a, i[0])
     if name == "causal_mask":
         return a.masked_fill(torch.ones(a.shape[-2:]).triu(i[0] + 1).bool(), f[0])
-    if name == "attention":
+    if name in ("attention", "flash_attention", "masked_attention"):
         return attention(x, node, training)
     if name == "cross_entropy":
         return cross_entropy(x, node)

@@ -71,12 +71,12 @@ static inline void *tsri_fast_take(char **scratch, size_t bytes)
 /*
  * Matrix products, f32. Plain: c[m, n] = a[m, k] b + bias, a's rows `lda` apart, b's element (k, j)
  * at b[k*bk + j*bn] with one of the strides 1. ta: a's element (m, k) is a[k*lda + m], and bn is 1.
- * Long sums are made of blocks.
+ * Long sums are made of blocks. add: to what is in c, with tsri_fast_gemm_rows alone.
  */
 typedef struct tsri_fast_gemm {
     const tsri_fast_isa *isa;
     int64_t m, n, k, lda, bk, bn, ldc;
-    bool ta;
+    bool ta, add;
     int threads;
     bool by_columns; /* threads share columns (ta: rows of c), else rows (ta: k) */
     size_t part_bytes, scratch_bytes;
@@ -129,7 +129,7 @@ tsri_kernel_create_fn tsri_fast_conv2d, tsri_fast_matmul, tsri_fast_linear, tsri
     tsri_fast_unary, tsri_fast_scale, tsri_fast_binary, tsri_fast_add_n, tsri_fast_fill,
     tsri_fast_cast, tsri_fast_copy, tsri_fast_dropout, tsri_fast_pool, tsri_fast_adaptive_pool,
     tsri_fast_optim, tsri_fast_bn_params, tsri_fast_gather, tsri_fast_layer_norm, tsri_fast_reduce,
-    tsri_fast_softmax, tsri_fast_causal_mask;
+    tsri_fast_softmax, tsri_fast_causal_mask, tsri_fast_flash_attention;
 
 extern const tsri_kernels tsri_kernels_cpu_fast;
 

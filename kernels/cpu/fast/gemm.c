@@ -110,7 +110,7 @@ static void multiply(const tsri_fast_gemm *g, int64_t rows, const float *a, cons
     for (int64_t k = 0; k < g->k; k += K_BLOCK) {
         t.k = min64(K_BLOCK, g->k - k);
         t.b = packed + k * width;
-        t.add = k > 0;
+        t.add = k > 0 || g->add;
         t.bias = bias && k + t.k == g->k ? bias + j : NULL;
         for (int64_t r = 0; r < rows; r += g->isa->tile_rows[nv]) {
             t.rows = min64(g->isa->tile_rows[nv], rows - r);

@@ -91,6 +91,21 @@ typedef struct tsri_fast_dw {
     float *y;
 } tsri_fast_dw;
 
+/* A row of attention's scores of n keys, in a buffer of `width`: what is behind them gets 0. */
+typedef struct tsri_fast_attend {
+    int64_t n, width;
+    float *s;          /* scores, then weights */
+    const float *mask; /* added to them: by mask_step 0 or 1; NULL: nothing */
+    int64_t mask_step;
+    /* Forward: the largest score so far, the sum of weights, y[features] before its division. */
+    float *most, *y;
+    double *sum;
+    int64_t features;
+    /* Backward: weight = e^(s - lse) gain; slope: dy v^T, then scale weight (slope - mean). */
+    float *slope;
+    float lse, gain, mean, scale;
+} tsri_fast_attend;
+
 /* y: of a unary function's gradient the result's gradient. */
 typedef struct tsri_fast_map {
     const float *x, *y;
@@ -140,6 +155,9 @@ typedef struct tsri_fast_isa {
     /* A row of n: y, or with y its gradient. */
     void (*softmax)(const float *x, float *y, int64_t n, bool is_log);
     void (*softmax_dx)(const float *y, const float *dy, float *dx, int64_t n, bool is_log);
+    void (*attend)(const tsri_fast_attend *p);
+    void (*attend_back)(const tsri_fast_attend *p);
+    double (*dot)(const float *x, const float *y, int64_t n);
     void (*dw_rows)(const tsri_fast_dw *p, int64_t r0, int64_t r1);
     /* acc[kh*kw][pitch] += */
     void (*dw_weights)(const tsri_fast_dw *p, int64_t n0, int64_t n1, double *acc);

@@ -12,6 +12,7 @@
 #include "kernels/cpu/fast/optim_t.h"
 #include "kernels/cpu/fast/reduce_t.h"
 #include "kernels/cpu/fast/softmax_t.h"
+#include "kernels/cpu/fast/attention_t.h"
 #include "kernels/cpu/fast/walk_t.h"
 
 #define SLOT_BY_VECTORS(loops, FN) [TSRI_UNARY_##FN] = loops##_##FN,
@@ -49,6 +50,9 @@ const tsri_fast_isa ISA_TABLE = {
     .reduce = {{sum_rows, sum_columns}, {max_rows, max_columns}, {min_rows, min_columns}},
     .softmax = softmax,
     .softmax_dx = softmax_dx,
+    .attend = attend,
+    .attend_back = attend_back,
+    .dot = dot,
     .dw_rows = dw_rows,
     .dw_weights = dw_weights,
     .fill = map_fill,

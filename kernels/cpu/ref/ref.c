@@ -219,3 +219,41 @@ int64_t tsri_ref_global_index(const tsri_arg *arg, int64_t stride[TSR_MAX_NDIM])
     }
     return begin;
 }
+
+/* --- moving elements by their size ------------------------------------------------------------ */
+#define MOVE(T)                                     \
+    do {                                            \
+        const T *x = (const T *)(const void *)from; \
+        T *y = (T *)(void *)to;                     \
+        for (int64_t i = 0; i < n; i++)             \
+            y[i * sy] = x[i * sx];                  \
+    } while (0)
+
+void tsri_ref_move(size_t size, char *to, int64_t sy, const char *from, int64_t sx, int64_t n)
+{
+    if (sx == 1 && sy == 1) {
+        memmove(to, from, (size_t)n * size);
+        return;
+    }
+    switch (size) {
+    case 1:
+        MOVE(uint8_t);
+        break;
+    case 2:
+        MOVE(uint16_t);
+        break;
+    case 4:
+        MOVE(uint32_t);
+        break;
+    default:
+        MOVE(uint64_t);
+    }
+}
+
+void tsri_ref_move_row(void *arg, const tsri_ref_row *r)
+{
+    const tsri_ref_moved *m = arg;
+    const int64_t size = (int64_t)m->size;
+    tsri_ref_move(m->size, m->to + r->off[0] * size, r->step[0], m->from + r->off[1] * size,
+                  r->step[1], r->n);
+}

@@ -16,7 +16,8 @@ typedef struct tsri_ids {
 static inline tsri_ids tsri_ids_of(const tsri_cuda_kernel *k)
 {
     const tsri_kernel_desc *d = &k->desc;
-    const bool gather = d->op == TSRI_OP_INDEX_SELECT, one_hot = d->op == TSRI_OP_ONE_HOT;
+    const bool gather = d->op == TSRI_OP_INDEX_SELECT || d->op == TSRI_OP_GATHER;
+    const bool one_hot = d->op == TSRI_OP_ONE_HOT;
     const tsri_arg *x = gather ? &d->in[0] : &d->out[0];
     const int axis = one_hot ? x->ndim - 1 : k->attrs.gather.axis;
     const bool has_pad = d->op == TSRI_OP_INDEX_SELECT_DX && k->attrs.gather.has_pad;

@@ -57,21 +57,11 @@ REAL_FN REAL tsri_unary_grad(int fn, REAL v, REAL u, REAL a, REAL b)
 #undef pick
 
 /* --- two operands ----------------------------------------------------------------------------- */
-static __device__ __forceinline__ int64_t whole_div(int64_t a, int64_t b)
-{
-    return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
-}
-
-static __device__ __forceinline__ int64_t whole_pow(int64_t a, int64_t b)
-{
-    if (b < 0)
-        return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
-    uint64_t y = 1, x = (uint64_t)a;
-    for (; b; b >>= 1, x *= x)
-        if (b & 1)
-            y *= x;
-    return (int64_t)y;
-}
+#define REAL_FN template <typename REAL> static __device__ __forceinline__
+#define WHOLE_FN static __device__ __forceinline__
+#include "kernels/binary_t.h"
+#undef REAL_FN
+#undef WHOLE_FN
 
 #define wrap(v) ((uint64_t)(v))
 #define pick(c, a, b) ((c) ? (a) : (b))

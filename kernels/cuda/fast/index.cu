@@ -393,7 +393,8 @@ static void walk_part(tsri_cuda_walk *w, int ndim, const int64_t *shape, const i
 }
 
 /* Ids and rows are counted in 32 bits. */
-tsr_status tsri_fast_gather_dx(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+tsr_status tsri_fast_index_select_dx(tsri_mem *mem, const tsri_kernel_desc *d,
+                                     tsri_kernel **out_kernel)
 {
     const tsri_arg *ids = &d->in[0], *dy = &d->in[1], *dx = &d->out[0];
     const int axis = d->attrs->gather.axis, behind = dx->ndim - axis - 1;

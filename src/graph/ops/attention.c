@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention, composed of products, a mask and softmax, so that batch, heads, queries, keys and
- * features may each be split; and the mask. */
+ * features may each be split; attention as one op, which keeps no scores; and the mask. */
 #include <math.h>
 
 #include "src/graph/op.h"
@@ -52,7 +52,14 @@ const tsri_op_def tsri_def_causal_mask = {.rule_of = rule_mask,
                                           .attrs = mask_above_attrs,
                                           .alike = TSRI_ALL_OPERANDS};
 
-/* --- attention -------------------------------------------------------------------------------- */
+/* --- attention of parts ----------------------------------------------------------------------- */
+
+/* The operands and options of either attention, checked. */
+typedef struct call {
+    tsr_tensor *in[4]; /* q, k, v, the mask: (b,h,s,t) or 1, of q's dtype; or NULL */
+    double scale, dropout;
+    bool causal;
+} call;
 
 static bool want_heads(const tsri_ctx *c, const tsr_tensor *q, const tsr_tensor *k,
                        const tsr_tensor *v)
@@ -67,30 +74,216 @@ static bool want_heads(const tsri_ctx *c, const tsr_tensor *q, const tsr_tensor 
         tsri_op_dims(c, q), tsri_op_dims(c, k), tsri_op_dims(c, v));
 }
 
+/* Checks q, k, v and the options, and sets *out but for its mask. */
+static bool read_call(const tsri_ctx *c, tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
+                      const tsr_attention_opts *opts, call *out)
+{
+    tsr_attention_opts o = *TSR_ATTENTION_OPTS();
+    *out = (call){.in = {q, k, v}};
+    if (!tsri_want_options(c, &o, sizeof o, opts) || !tsri_want_same_dtype(c, 3, out->in) ||
+        !tsri_want_float(c, q) || !want_heads(c, q, k, v))
+        return false;
+    if (isinf(o.scale))
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "scale is %g; it must be finite", o.scale);
+    if (!(o.dropout >= 0 && o.dropout < 1))
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "dropout is %g; it must be in [0, 1)", o.dropout);
+    const double d = (double)q->shape.d[3];
+    out->scale = !isnan(o.scale) ? o.scale : d > 0 ? 1 / sqrt(d) : 1;
+    out->dropout = o.dropout;
+    out->causal = o.causal;
+    return true;
+}
+
+/* Returns the scores (b,h,s,t), -inf where a query does not see the key. */
+static tsr_tensor *make_scores(const call *v, tsri_loc loc)
+{
+    /* The queries are fewer numbers than the scores. */
+    tsr_tensor *x = tsr_matmul_t_at(tsri_make_scale(v->in[0], v->scale, loc), v->in[1], false, true,
+                                    loc.file, loc.line);
+    if (v->in[3])
+        x = tsr_add_at(x, v->in[3], loc.file, loc.line);
+    return v->causal ? tsr_causal_mask_at(x, 0, -INFINITY, loc.file, loc.line) : x;
+}
+
+static tsr_tensor *compose(const call *v, tsri_loc loc)
+{
+    tsr_tensor *weights = tsr_softmax_at(make_scores(v, loc), -1, loc.file, loc.line);
+    if (v->dropout > 0)
+        weights = tsr_dropout_at(weights, v->dropout, loc.file, loc.line);
+    return tsr_matmul_at(weights, v->in[2], loc.file, loc.line);
+}
+
 tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
                              const tsr_attention_opts *opts, const char *file, int line)
 {
     tsri_loc loc = {file, line};
-    tsr_tensor *in[3] = {q, k, v};
+    call o;
     tsri_ctx c;
-    if (!tsri_op_begin(&c, "attention", 3, in, 0, loc))
+    if (!tsri_op_begin(&c, "attention", 3, (tsr_tensor *[]){q, k, v}, 0, loc) ||
+        !read_call(&c, q, k, v, opts, &o))
         return c.failed;
-    tsr_attention_opts o = *TSR_ATTENTION_OPTS();
-    if (!tsri_want_options(&c, &o, sizeof o, opts) || !tsri_want_same_dtype(&c, 3, in) ||
-        !tsri_want_float(&c, q) || !want_heads(&c, q, k, v))
-        return c.failed;
-    if (isinf(o.scale))
-        return tsri_op_fail(&c, TSR_ERR_INVALID, "scale is %g; it must be finite", o.scale);
-    if (!(o.dropout >= 0 && o.dropout < 1))
-        return tsri_op_fail(&c, TSR_ERR_INVALID, "dropout is %g; it must be in [0, 1)", o.dropout);
-    double d = (double)q->shape.d[3], scale = !isnan(o.scale) ? o.scale : d > 0 ? 1 / sqrt(d) : 1;
-    /* The queries are fewer numbers than the scores. */
-    tsr_tensor *scores =
-        tsr_matmul_t_at(tsri_make_scale(q, scale, loc), k, false, true, file, line);
-    if (o.causal)
-        scores = tsr_causal_mask_at(scores, 0, -INFINITY, file, line);
-    tsr_tensor *weights = tsr_softmax_at(scores, -1, file, line);
-    if (o.dropout > 0)
-        weights = tsr_dropout_at(weights, o.dropout, file, line);
-    return tsr_matmul_at(weights, v, file, line);
+    return compose(&o, loc);
 }
+
+/* --- attention as one op ---------------------------------------------------------------------- */
+
+/* Sets *mask to one of four axes and of x's dtype: of bools, 0 where true and -inf elsewhere. */
+static bool read_mask(const tsri_ctx *c, const call *v, tsr_tensor **mask)
+{
+    const tsr_tensor *q = v->in[0];
+    tsr_tensor *x = *mask;
+    const tsr_dims scores =
+        TSR_DIMS(q->shape.d[0], q->shape.d[1], q->shape.d[2], v->in[1]->shape.d[2]);
+    tsr_dims dims = TSR_DIMS(1, 1, 1, 1);
+    bool fits = x->shape.ndim <= 4;
+    for (int i = 4 - x->shape.ndim, j = 0; fits && i < 4; i++, j++) {
+        dims.d[i] = x->shape.d[j];
+        fits = dims.d[i] == 1 || dims.d[i] == scores.d[i];
+    }
+    if (!fits)
+        return tsri_op_refuse(
+            c, TSR_ERR_SHAPE,
+            "the mask is %s; it must broadcast to the scores (%lld,%lld,%lld,%lld)",
+            tsri_op_dims(c, x), (long long)scores.d[0], (long long)scores.d[1],
+            (long long)scores.d[2], (long long)scores.d[3]);
+    if (x->dtype == TSR_BOOL) {
+        tsr_tensor *ends[2];
+        for (int i = 0; i < 2; i++)
+            ends[i] =
+                tsri_make_fill(c->g, TSR_SCALAR, q->dtype, x->placement, i ? -INFINITY : 0, c->loc);
+        x = tsr_where_at(x, ends[0], ends[1], c->loc.file, c->loc.line);
+    } else if (x->dtype != q->dtype) {
+        return tsri_op_refuse(c, TSR_ERR_DTYPE,
+                              "the mask is %s and the queries are %s; legal are bool and their "
+                              "dtype",
+                              tsr_dtype_name(x->dtype), tsr_dtype_name(q->dtype));
+    }
+    *mask = x->failed ? x : tsri_make_reshape(x, dims, c->loc);
+    return !(*mask)->failed;
+}
+
+tsr_tensor *tsr_scaled_dot_product_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
+                                                tsr_tensor *mask, const tsr_attention_opts *opts,
+                                                const char *file, int line)
+{
+    tsri_loc loc = {file, line};
+    call o;
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "scaled_dot_product_attention", 4, (tsr_tensor *[]){q, k, v, mask},
+                       1u << 3, loc) ||
+        !read_call(&c, q, k, v, opts, &o) || (mask && !read_mask(&c, &o, &mask)))
+        return c.failed;
+    o.in[3] = mask;
+    if (o.dropout > 0)
+        return compose(&o, loc);
+    tsri_attrs attrs = {0};
+    attrs.attention.scale = o.scale;
+    attrs.attention.causal = o.causal;
+    attrs.attention.has_mask = mask != NULL;
+    const int64_t *s = q->shape.d;
+    const tsr_dims shapes[2] = {TSR_DIMS(s[0], s[1], s[2], v->shape.d[3]),
+                                TSR_DIMS(s[0], s[1], s[2])};
+    const tsr_dtype dtypes[2] = {q->dtype, TSR_F64};
+    tsri_op *op = tsri_graph_add(c.g, TSRI_OP_FLASH_ATTENTION, &attrs, mask ? 4 : 3, o.in, 2,
+                                 shapes, dtypes, NULL, loc);
+    return op ? op->out[0] : c.failed;
+}
+
+/* lse does not depend on v. Offsets are for who may see whom. */
+static tsr_status rule_flash(const tsri_op *op, tsri_rule_text *out)
+{
+    const char *at = op->attrs.attention.causal ? "@" : "";
+    const char *mask = op->attrs.attention.has_mask ? ", !b h s ." : "";
+    return tsri_write_rule(
+        out, "!b h s%s ., !b h . ., b h . e%s -> b h s e; !b h s%s ., !b h . ., _%s -> b h s", at,
+        mask, at, mask);
+}
+
+/* With the weights known, keys and values may be split too; of split values each part has its own
+ * share of dy v^T and of the rows' sums of y dy. */
+static tsr_status rule_flash_dx(const tsri_op *op, tsri_rule_text *out)
+{
+    const char *at = op->attrs.attention.causal ? "@" : "";
+    const char *mask = op->attrs.attention.has_mask ? ", !b h s t" : "";
+    return tsri_write_rule(out,
+                           "!b h s%s ., !b h t%s ., !b h t e%s, !b h s e, !b h s, b h s e -> "
+                           "b h s ., b h t ., b h t e",
+                           at, at, mask);
+}
+
+/* The gradient of the mask has its shape before it was broadcast; on the way there is one of all
+ * scores: weights (dy v^T - sum of y dy). */
+static tsr_tensor *mask_gradient(const tsri_op *op, const call *v, tsr_tensor *dy)
+{
+    const char *file = op->loc.file;
+    const int line = op->loc.line;
+    tsr_tensor *y = op->out[0], *lse = op->out[1], *mask = op->in[3];
+    tsr_dims rows = lse->shape;
+    rows.d[rows.ndim++] = 1;
+    /* Rows that see no key have weights 0, not 0/0. */
+    tsr_tensor *least =
+        tsr_clamp_at(tsr_cast_at(lse, y->dtype, file, line), -3e38, INFINITY, file, line);
+    tsr_tensor *weights = tsr_exp_at(
+        tsr_sub_at(make_scores(v, op->loc), tsri_make_reshape(least, rows, op->loc), file, line),
+        file, line);
+    tsr_tensor *dw = tsr_matmul_t_at(dy, op->in[2], false, true, file, line);
+    tsr_tensor *sums = tsri_make_sum(tsr_mul_at(y, dy, file, line), 1u << 3, true, 1, op->loc);
+    tsr_tensor *ds = tsr_mul_at(weights, tsr_sub_at(dw, sums, file, line), file, line);
+    return ds->failed ? ds : tsri_make_sum_to(ds, mask->shape, op->loc);
+}
+
+static void grad_flash(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
+{
+    const bool masked = op->attrs.attention.has_mask;
+    if (!dout[0])
+        return;
+    call v = {.scale = op->attrs.attention.scale, .causal = op->attrs.attention.causal};
+    for (int i = 0; i < op->nin; i++)
+        v.in[i] = op->in[i];
+    if (masked && want[3])
+        din[3] = mask_gradient(op, &v, dout[0]);
+    if (!want[0] && !want[1] && !want[2])
+        return;
+    tsr_tensor *in[7] = {op->in[0], op->in[1], op->in[2], op->in[3]};
+    int n = op->nin;
+    in[n++] = op->out[0];
+    in[n++] = op->out[1];
+    in[n++] = dout[0];
+    tsr_dims shapes[3];
+    tsr_dtype dtypes[3];
+    for (int i = 0; i < 3; i++) {
+        shapes[i] = op->in[i]->shape;
+        dtypes[i] = op->in[i]->dtype;
+    }
+    tsri_op *dx = tsri_graph_add(dout[0]->graph, TSRI_OP_FLASH_ATTENTION_DX, &op->attrs, n, in, 3,
+                                 shapes, dtypes, NULL, op->loc);
+    for (int i = 0; i < 3 && dx; i++)
+        din[i] = dx->out[i];
+}
+
+/* Multiplications and additions of n products of queries with keys, and of m with values. */
+static double flops_products(const tsri_op *op, double n, double m)
+{
+    const int64_t *q = op->in[0]->shape.d, *v = op->in[2]->shape.d;
+    const double pairs = (double)q[0] * (double)q[1] * (double)q[2] * (double)v[2];
+    return (op->attrs.attention.causal ? 1 : 2) * pairs * (n * (double)q[3] + m * (double)v[3]);
+}
+
+static double flops_flash(const tsri_op *op)
+{
+    return flops_products(op, 1, 1);
+}
+
+static double flops_flash_dx(const tsri_op *op)
+{
+    return flops_products(op, 3, 2);
+}
+
+static const tsri_attr_field attention_attrs[] = {TSRI_ATTR_FIELD(attention.scale, F64, "scale"),
+                                                  TSRI_ATTR_FIELD(attention.causal, I32, "causal"),
+                                                  TSRI_ATTR_END};
+
+const tsri_op_def tsri_def_flash_attention = {
+    .rule = rule_flash, .gradient = grad_flash, .flops = flops_flash, .attrs = attention_attrs};
+const tsri_op_def tsri_def_flash_attention_dx = {
+    .rule = rule_flash_dx, .flops = flops_flash_dx, .attrs = attention_attrs};

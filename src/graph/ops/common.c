@@ -71,6 +71,15 @@ bool tsri_want_float(const tsri_ctx *c, const tsr_tensor *x)
                           tsri_op_dims(c, x), tsr_dtype_name(x->dtype));
 }
 
+bool tsri_want_addends(const tsri_ctx *c, const tsr_tensor *x)
+{
+    if (tsri_is_float(x->dtype) || x->dtype == TSR_I64 || x->dtype == TSR_I32)
+        return true;
+    return tsri_op_refuse(c, TSR_ERR_DTYPE,
+                          "operand %s is %s; legal are floating point, i32 and i64: use tsr_cast",
+                          tsri_op_dims(c, x), tsr_dtype_name(x->dtype));
+}
+
 bool tsri_want_loss(const tsri_ctx *c, const tsr_tensor *loss)
 {
     if (loss->shape.ndim != 0)

@@ -221,21 +221,22 @@ const tsri_op_def tsri_def_cast = {
 
 static bool want_arithmetic(const tsri_ctx *c, const tsr_tensor *x, tsri_binary_fn fn)
 {
-    enum { FLOATS = 0, NUMBERS, BYTES };
+    enum { FLOATS = 0, NUMBERS, BYTES, WHOLES };
     static const int takes[TSRI_BINARY_COUNT_] = {
 #define TAKES(T, FN, name, takes, ...) takes,
         TSRI_ARITHMETIC_LIST(TAKES, )
 #undef TAKES
     };
-    if (tsri_binary_compares(fn) || tsri_is_float(x->dtype))
+    const bool is_float = tsri_is_float(x->dtype);
+    if (tsri_binary_compares(fn) || (is_float && takes[fn] != WHOLES))
         return true;
     if (takes[fn] == FLOATS)
         return tsri_want_float(c, x);
-    if (x->dtype == TSR_I64 || x->dtype == TSR_I32 || (takes[fn] == BYTES && x->dtype == TSR_U8))
+    if (x->dtype == TSR_I64 || x->dtype == TSR_I32 || (takes[fn] >= BYTES && x->dtype == TSR_U8))
         return true;
-    return tsri_op_refuse(c, TSR_ERR_DTYPE,
-                          "operands are %s; legal are floating point, i32 and i64: use tsr_cast",
-                          tsr_dtype_name(x->dtype));
+    return tsri_op_refuse(c, TSR_ERR_DTYPE, "operands are %s; legal are %s: use tsr_cast",
+                          tsr_dtype_name(x->dtype),
+                          takes[fn] == WHOLES ? "i32, i64 and u8" : "floating point, i32 and i64");
 }
 
 tsr_tensor *tsri_make_binary(const char *name, tsri_binary_fn fn, tsr_tensor *x, tsr_tensor *y,
@@ -325,6 +326,36 @@ static void grad_extremum(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_ten
     }
 }
 
+/* d(atan2(x, y)): y / (x^2 + y^2) to x, -x / (x^2 + y^2) to y. */
+static void grad_atan2(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor **din)
+{
+    const char *file = op->loc.file;
+    int line = op->loc.line;
+    tsr_tensor *x = op->in[0], *y = op->in[1];
+    tsr_tensor *square =
+        tsr_add_at(tsr_square_at(x, file, line), tsr_square_at(y, file, line), file, line);
+    tsr_tensor *scaled = tsr_div_at(dz, square, file, line);
+    if (want[0])
+        din[0] = tsr_mul_at(scaled, y, file, line);
+    if (want[1])
+        din[1] = tsri_make_scale(tsr_mul_at(scaled, x, file, line), -1, op->loc);
+}
+
+/* d(x - y q), where q, floor or trunc of x / y, is constant: 1 to x, -q to y. */
+static void grad_rest(tsri_op *op, tsr_tensor *dz, const bool *want, tsr_tensor **din)
+{
+    const char *file = op->loc.file;
+    int line = op->loc.line;
+    tsr_tensor *x = op->in[0], *y = op->in[1];
+    din[0] = dz;
+    if (!want[1])
+        return;
+    tsr_tensor *q = op->attrs.binary.fn == TSRI_BINARY_REMAINDER
+                        ? tsr_floor_divide_at(x, y, file, line)
+                        : tsr_trunc_at(tsr_div_at(x, y, file, line), file, line);
+    din[1] = tsri_make_scale(tsr_mul_at(dz, q, file, line), -1, op->loc);
+}
+
 static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *wanted, tsr_tensor **din)
 {
     const uint32_t fixed = op->attrs.binary.fixed;
@@ -351,8 +382,15 @@ static void grad_binary(tsri_op *op, tsr_tensor *const *dout, const bool *wanted
     case TSRI_BINARY_MINIMUM:
         grad_extremum(op, dz, want, full);
         break;
+    case TSRI_BINARY_ATAN2:
+        grad_atan2(op, dz, want, full);
+        break;
+    case TSRI_BINARY_FMOD:
+    case TSRI_BINARY_REMAINDER:
+        grad_rest(op, dz, want, full);
+        break;
     default:
-        return; /* a step: its gradient is 0 wherever it has one */
+        return; /* a step, a floor: its gradient is 0 wherever it has one */
     }
     for (int i = 0; i < 2; i++)
         if (want[i])

@@ -17,6 +17,8 @@ _Static_assert((int)TSRI_OWN_OPTIONS == (int)TSR_OP_MAX_OPTIONS, "options have r
 _Static_assert(TSR_OP_MAX_INPUTS + 2 * TSR_OP_MAX_OUTPUTS <= TSRI_RULE_MAX_ARGS,
                "so have operands");
 
+enum { FLAGS = TSR_OP_KEEPS_RESULTS | TSR_OP_IN_PLACE | TSR_OP_BROADCASTS };
+
 /* --- definitions ------------------------------------------------------------------------------ */
 static tsr_status refuse(const tsr_op_def *d, const char *why, ...) TSR_PRINTF(2, 3);
 static tsr_status refuse(const tsr_op_def *d, const char *why, ...)
@@ -122,9 +124,8 @@ static tsr_status check_functions(const tsr_op_def *d)
         return refuse(d, "it has backward, but no forward");
     if (!(d->flops >= 0) || isinf(d->flops))
         return refuse(d, "flops is %g; it must be finite and not negative", d->flops);
-    if (d->flags & ~(TSR_OP_KEEPS_RESULTS | TSR_OP_IN_PLACE))
-        return refuse(d, "no such flags: %#x",
-                      d->flags & ~(TSR_OP_KEEPS_RESULTS | TSR_OP_IN_PLACE));
+    if (d->flags & ~FLAGS)
+        return refuse(d, "no such flags: %#x", d->flags & ~FLAGS);
     if (d->dtypes >> TSR_DTYPE_COUNT_)
         return refuse(d, "no such dtypes: %#x", d->dtypes);
     return TSR_OK;
@@ -304,6 +305,9 @@ static bool make_shapes(const tsri_ctx *c, const tsr_op *op, tsr_tensor *const *
     if (status == TSR_OK)
         status = tsri_rule_bind(pool, op->def.rule, op->def.inputs, s->in, op->def.outputs, s->out,
                                 0, NULL, &rule);
+    if (status == TSR_OK && tsri_rule_broadcasts(rule) && !(op->def.flags & TSR_OP_BROADCASTS))
+        return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                              "an operand is broadcast, which the op does not do: use tsr_expand");
     if (status == TSR_OK)
         return true;
     char text[480];

@@ -13,23 +13,13 @@ static int64_t count_over(tsr_dims dims, uint32_t mask)
     return n;
 }
 
-/* Checks that x has a dtype whose elements can be added up. */
-static bool want_addends(const tsri_ctx *c, const tsr_tensor *x)
-{
-    if (tsri_is_float(x->dtype) || x->dtype == TSR_I64 || x->dtype == TSR_I32)
-        return true;
-    return tsri_op_refuse(c, TSR_ERR_DTYPE,
-                          "operand %s is %s; legal are floating point, i32 and i64: use tsr_cast",
-                          tsri_op_dims(c, x), tsr_dtype_name(x->dtype));
-}
-
 static tsr_tensor *declare_sum(const char *name, tsr_tensor *x, tsr_axes axes, bool keepdim,
                                bool mean, tsri_loc loc)
 {
     tsri_ctx c;
     uint32_t mask;
     if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_axes(&c, x, axes, &mask) ||
-        (mean && !tsri_want_float(&c, x)) || !want_addends(&c, x))
+        (mean && !tsri_want_float(&c, x)) || !tsri_want_addends(&c, x))
         return c.failed;
     double scale = mean ? 1.0 / (double)count_over(x->shape, mask) : 1;
     return tsri_make_reduce(x, TSR_REDUCE_SUM, mask, keepdim, scale, loc);
@@ -254,48 +244,6 @@ const tsri_op_def tsri_def_prod_dx = {.rule_text = "!C, B -> C",
                                       .names = name_prod_dx,
                                       .flops_per_element = 4,
                                       .attrs = reduce_attrs};
-
-/* --- cumsum ----------------------------------------------------------------------------------- */
-
-static tsr_tensor *add_cumsum(tsr_tensor *x, int axis, bool reverse, tsri_loc loc)
-{
-    tsri_attrs attrs = {0};
-    attrs.cumsum.axis = axis;
-    attrs.cumsum.reverse = reverse;
-    return tsri_graph_add_like(TSRI_OP_CUMSUM, &attrs, 1, &x, x, loc);
-}
-
-tsr_tensor *tsr_cumsum_at(tsr_tensor *x, int axis, const char *file, int line)
-{
-    tsri_loc loc = {file, line};
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "cumsum", 1, &x, 0, loc) || !tsri_want_axis(&c, x, &axis) ||
-        !want_addends(&c, x))
-        return c.failed;
-    return x->shape.d[axis] > 1 ? add_cumsum(x, axis, false, loc) : tsri_as_result(x, x, loc);
-}
-
-static void name_cumsum(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
-{
-    (void)out;
-    tsri_axes_text(names->a, op->in[0]->shape.ndim, 1u << op->attrs.cumsum.axis, '.');
-}
-
-static void grad_cumsum(tsri_op *op, tsr_tensor *const *dout, const bool *want, tsr_tensor **din)
-{
-    (void)want;
-    din[0] = add_cumsum(dout[0], op->attrs.cumsum.axis, !op->attrs.cumsum.reverse, op->loc);
-}
-
-static const tsri_attr_field cumsum_attrs[] = {TSRI_ATTR_FIELD(cumsum.axis, I32, "axis"),
-                                               TSRI_ATTR_FIELD(cumsum.reverse, I32, "reverse"),
-                                               TSRI_ATTR_END};
-
-const tsri_op_def tsri_def_cumsum = {.rule_text = "A -> A",
-                                     .names = name_cumsum,
-                                     .gradient = grad_cumsum,
-                                     .flops_per_element = 1,
-                                     .attrs = cumsum_attrs};
 
 /* --- argmax ----------------------------------------------------------------------------------- */
 

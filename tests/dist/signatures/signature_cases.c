@@ -583,10 +583,13 @@ const sc_case sc_cases[] = {
     {"cumsum", true, sc_cumsum},
     {"variance", true, sc_variance},
     {"own", true, sc_own},
+    {"lines", true, sc_lines},
+    {"order", true, sc_order},
     {"optimizers", true, optimizers},
     {"batch matmul", true, sc_batch_matmul},
     {"gelu", true, sc_gelu},
     {"layer norm", true, sc_layer_norm},
     {"attention", true, sc_attention},
+    {"flash", true, sc_flash},
 };
 const int sc_cases_count = sizeof sc_cases / sizeof *sc_cases;

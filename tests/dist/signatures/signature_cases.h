@@ -38,6 +38,8 @@ void sc_grads(sc_graph *s, tsr_tensor *y, int n, tsr_tensor *const *x);
 
 /* Programs in files of their own. */
 void sc_gather(sc_graph *s);
+void sc_lines(sc_graph *s);
+void sc_order(sc_graph *s);
 void sc_where(sc_graph *s);
 void sc_compare(sc_graph *s);
 void sc_concat(sc_graph *s);
@@ -53,6 +55,7 @@ void sc_batch_matmul(sc_graph *s);
 void sc_gelu(sc_graph *s);
 void sc_layer_norm(sc_graph *s);
 void sc_attention(sc_graph *s);
+void sc_flash(sc_graph *s);
 
 extern const sc_case sc_cases[];
 extern const int sc_cases_count;

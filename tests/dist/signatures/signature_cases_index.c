@@ -42,6 +42,25 @@ void sc_gather(sc_graph *s)
          table);
 }
 
+static void lines_of(sc_graph *s, tsr_dims dims, int axis, tsr_dims ids)
+{
+    tsr_tensor *x = spread(s, dims), *i = sc_make(s, TSR_I64, ids, SC_LABEL), *y = spread(s, ids);
+    grad(s, tsr_gather(x, axis, i), x);
+    tsr_gather(sc_make(s, TSR_I64, dims, SC_WHOLE), axis, i);
+    tsr_gather(sc_make(s, TSR_BOOL, dims, SC_FEW), axis, i);
+    grad(s, tsr_scatter_add(x, axis, i, y), y);
+}
+
+void sc_lines(sc_graph *s)
+{
+    lines_of(s, D(5, 7), 0, D(4, 7));
+    lines_of(s, D(3, 5, 2), 1, D(3, 7, 2));
+    lines_of(s, D(2, 3, 7), -1, D(2, 3, 5));
+    lines_of(s, D(4), 0, D(6));
+    lines_of(s, D(5, 3), 0, D(0, 3));
+    lines_of(s, D(0, 4), 1, D(0, 2));
+}
+
 /* --- where, comparisons ----------------------------------------------------------------------- */
 
 static void where_of(sc_graph *s, tsr_dims cond, tsr_dims a, tsr_dims b)
@@ -83,8 +102,27 @@ static void extrema_of(sc_graph *s, tsr_dims a, tsr_dims b)
     compare_of(s, TSR_I32, a, b);
 }
 
+static void rests_of(sc_graph *s, tsr_dims a, tsr_dims b)
+{
+    tsr_tensor *x[2] = {spread(s, a), sc_make(s, s->real, b, SC_WHOLE)};
+    sc_grads(s, tsr_atan2(x[0], x[1]), 2, x);
+    sc_grads(s, tsr_fmod(x[0], x[1]), 2, x);
+    sc_grads(s, tsr_remainder(x[0], x[1]), 2, x);
+    tsr_floor_divide(x[0], x[1]);
+    tsr_tensor *m = sc_make(s, TSR_I64, a, SC_WHOLE), *n = sc_make(s, TSR_I64, b, SC_WHOLE);
+    tsr_remainder(m, n);
+    tsr_floor_divide(m, n);
+    tsr_bitwise_and(m, n);
+    tsr_bitwise_or(m, n);
+    tsr_bitwise_xor(m, n);
+    tsr_bitwise_left_shift(m, n);
+    tsr_bitwise_right_shift(m, n);
+}
+
 void sc_compare(sc_graph *s)
 {
+    rests_of(s, D(5, 7), D(5, 7));
+    rests_of(s, D(5, 7), D(7));
     extrema_of(s, D(5, 7, 2), D(5, 7, 2));
     extrema_of(s, D(5, 7, 2), D(7, 1));
     extrema_of(s, D(7), D(5, 7));
@@ -198,6 +236,30 @@ void sc_triangle(sc_graph *s)
         grad(s, tsr_tril(x, of[i].diagonal), x);
         tsr_tril(sc_make(s, TSR_I64, of[i].dims, SC_WHOLE), of[i].diagonal);
     }
+}
+
+/* --- order ------------------------------------------------------------------------------------ */
+
+static void order_of(sc_graph *s, tsr_dims dims, int axis)
+{
+    tsr_tensor *x = spread(s, dims), *few = sc_make(s, TSR_I64, dims, SC_WHOLE), *ids;
+    grad(s, tsr_cumprod(x, axis), x);
+    grad(s, tsr_logcumsumexp(x, axis), x);
+    grad(s, tsr_cummax(x, axis, NULL), x);
+    tsr_cummin(few, axis, &ids);
+    grad(s, tsr_sort(x, axis, true, NULL), x);
+    grad(s, tsr_topk(x, dims.d[axis < 0 ? dims.ndim - 1 : axis] / 2, axis, false, &ids), x);
+    tsr_argsort(few, axis, false);
+}
+
+void sc_order(sc_graph *s)
+{
+    order_of(s, D(5, 7), 0);
+    order_of(s, D(3, 5, 2), 1);
+    order_of(s, D(2, 3, 4, 5), -1);
+    order_of(s, D(6), 0);
+    order_of(s, D(0, 3), 1);
+    order_of(s, D(2, 0), 1);
 }
 
 /* --- cumsum, variance ------------------------------------------------------------------------- */

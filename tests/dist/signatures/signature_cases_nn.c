@@ -90,3 +90,25 @@ void sc_attention(sc_graph *s)
         sc_grads(s, y, 3, x);
     }
 }
+
+static void flash(sc_graph *s, tsr_dims q, tsr_dims k, tsr_dims v, const tsr_dims *mask,
+                  bool causal)
+{
+    tsr_tensor *x[4] = {sc_make(s, s->real, q, SC_POSITIVE), sc_make(s, s->real, k, SC_POSITIVE),
+                        spread(s, v), mask ? spread(s, *mask) : NULL};
+    tsr_tensor *y = tsr_scaled_dot_product_attention(x[0], x[1], x[2], x[3],
+                                                     TSR_ATTENTION_OPTS(.causal = causal));
+    sc_grads(s, y, mask ? 4 : 3, x);
+}
+
+void sc_flash(sc_graph *s)
+{
+    const tsr_dims q = D(2, 3, 4, 5), k = D(2, 3, 6, 5), v = D(2, 3, 6, 2);
+    const tsr_dims masks[] = {D(2, 3, 4, 6), D(4, 6), D(2, 1, 1, 6), D(1, 3, 1, 6)};
+    for (int causal = 0; causal < 2; causal++) {
+        flash(s, q, k, v, NULL, causal);
+        for (size_t i = 0; i < sizeof masks / sizeof *masks; i++)
+            flash(s, q, k, v, &masks[i], causal);
+        flash(s, D(1, 1, 5, 3), D(1, 1, 5, 3), D(1, 1, 5, 4), NULL, causal);
+    }
+}

@@ -45,6 +45,8 @@ static const char *excuse(const tally *t, const sg_entry *e)
             (at->unary.fn == TSRI_UNARY_EXP || at->unary.fn == TSRI_UNARY_EXP2 ||
              at->unary.fn == TSRI_UNARY_SQUARE))
             return "y dy is linear in y too";
+        if (e->v.kind == TSRI_OP_UNARY && at->unary.fn == TSRI_UNARY_CLAMP && at->unary.a == -3e38)
+            return "no value is so small, and no sum of them";
         if (e->v.kind == TSRI_OP_CAST && is_whole(e->v.in_dtype[0]) && is_whole(e->v.out_dtype[0]))
             return "whole numbers that fit";
         if (e->v.kind == TSRI_OP_CAST && !is_whole(e->v.in_dtype[0]) &&
@@ -62,7 +64,8 @@ static const char *excuse(const tally *t, const sg_entry *e)
         if (e->v.kind == TSRI_OP_BN_PARAM_GRAD)
             return "an axis of size 1: one part has all of it";
     }
-    if (!strcmp(t->what, "offsets ignored") && e->v.kind == TSRI_OP_INDEX_SELECT &&
+    if (!strcmp(t->what, "offsets ignored") &&
+        (e->v.kind == TSRI_OP_INDEX_SELECT || e->v.kind == TSRI_OP_GATHER) &&
         e->v.out_dtype[0] == TSR_BOOL)
         return "the split that needs them makes a sum of bools";
     return NULL;

@@ -322,7 +322,8 @@ static void test_faults(void **state)
         bool offset = strchr(e->text.text, '@') != NULL;
         bool groups = e->v.groups > 0 && e->v.groups % 4 == 0; /* split twice over 2x2 */
         /* P(sum) of bools does not exist, and with it no signature that splits a table of them. */
-        bool table = e->v.kind == TSRI_OP_INDEX_SELECT && e->v.out_dtype[0] == TSR_BOOL;
+        bool table = (e->v.kind == TSRI_OP_INDEX_SELECT || e->v.kind == TSRI_OP_GATHER) &&
+                     e->v.out_dtype[0] == TSR_BOOL;
         if (e->real != TSR_F64 || !sg_can_tell(e) || table || !(offset || groups))
             continue;
         tried[!offset]++;

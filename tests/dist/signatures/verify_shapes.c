@@ -191,6 +191,15 @@ static bool norm_fits(const tsri_kernel_desc *d)
     }
 }
 
+/* Alike but for one axis. */
+static bool lines(const tsri_arg *x, const tsri_arg *ids, int axis)
+{
+    bool fits = x->ndim == ids->ndim;
+    for (int i = 0; i < x->ndim && fits; i++)
+        fits = i == axis || (x->shape[i] == ids->shape[i] && x->offset[i] == ids->offset[i]);
+    return fits;
+}
+
 /* y has ids' axes in place of x's axis. */
 static bool gathers(const tsri_arg *x, const tsri_arg *ids, const tsri_arg *y, int axis)
 {
@@ -237,6 +246,16 @@ static bool index_fits(const tsri_kernel_desc *d)
     case TSRI_OP_CUMSUM:
         return same(&in[0], &out[0]) &&
                in[0].shape[d->attrs->cumsum.axis] == in[0].gshape[d->attrs->cumsum.axis];
+    case TSRI_OP_SCAN:
+    case TSRI_OP_SCAN_DX:
+    case TSRI_OP_ARGSCAN:
+        for (int i = 0; i < d->nin; i++)
+            if (!same(&in[i], &out[0]))
+                return false;
+        return in[0].shape[d->attrs->scan.axis] == in[0].gshape[d->attrs->scan.axis];
+    case TSRI_OP_ARGSORT:
+        return lines(&in[0], &out[0], d->attrs->sort.axis) &&
+               in[0].shape[d->attrs->sort.axis] == in[0].gshape[d->attrs->sort.axis];
     case TSRI_OP_CONCAT:
         return joins(in, d->nin, &out[0], d->attrs->cut.axis);
     case TSRI_OP_SPLIT:
@@ -252,6 +271,10 @@ static bool index_fits(const tsri_kernel_desc *d)
         return broadcasts(&in[0], &out[0]) && same(&in[1], &out[0]);
     case TSRI_OP_INDEX_SELECT:
         return gathers(&in[0], &in[1], &out[0], d->attrs->gather.axis);
+    case TSRI_OP_GATHER:
+        return lines(&in[0], &in[1], d->attrs->gather.axis) && same(&in[1], &out[0]);
+    case TSRI_OP_GATHER_DX:
+        return lines(&out[0], &in[0], d->attrs->gather.axis) && same(&in[0], &in[1]);
     case TSRI_OP_OWN: /* its rule alone says */
     case TSRI_OP_OWN_BACKWARD:
         return true;
@@ -300,11 +323,42 @@ static bool layer_norm(const tsri_kernel_desc *d)
     return same(&in[0], &out[0]) && (!d->attrs->ln.has_beta || ln_params(&in[last], &in[0], axes));
 }
 
+/* The same part of an axis. */
+static bool along(const tsri_arg *a, int i, const tsri_arg *b, int j)
+{
+    return a->shape[i] == b->shape[j] && a->offset[i] == b->offset[j];
+}
+
+/* Forward all keys are there; a mask has its parts, or one for all. */
+static bool attention(const tsri_kernel_desc *d)
+{
+    const bool back = d->op == TSRI_OP_FLASH_ATTENTION_DX;
+    const tsri_arg *q = &d->in[0], *k = &d->in[1], *v = &d->in[2];
+    const tsri_arg *y = back ? &d->in[d->nin - 3] : &d->out[0];
+    const tsri_arg *lse = back ? &d->in[d->nin - 2] : &d->out[1];
+    bool ok = q->shape[3] == q->gshape[3] && k->shape[3] == q->shape[3] && along(k, 2, v, 2);
+    for (int i = 0; i < 2; i++)
+        ok &= along(q, i, k, i) && along(q, i, v, i);
+    for (int i = 0; i < 3; i++)
+        ok &= along(q, i, y, i) && along(q, i, lse, i);
+    ok &= along(v, 3, y, 3) && (back || k->shape[2] == k->gshape[2]);
+    if (d->attrs->attention.has_mask) {
+        const tsri_arg *m = &d->in[3];
+        for (int i = 0; i < 4; i++)
+            ok &= m->gshape[i] == 1 || (i < 3 ? along(m, i, q, i) : along(m, i, k, 2));
+    }
+    return ok && (!back || (same(&d->in[d->nin - 1], y) && same(&d->out[0], q) &&
+                            same(&d->out[1], k) && same(&d->out[2], v)));
+}
+
 static bool data_fits(const tsri_kernel_desc *d)
 {
     const tsri_arg *in = d->in, *out = d->out;
     bool ok = true;
     switch (d->op) {
+    case TSRI_OP_FLASH_ATTENTION:
+    case TSRI_OP_FLASH_ATTENTION_DX:
+        return attention(d);
     case TSRI_OP_CONV2D:
         return conv(d, &in[0], &in[1], &out[0]) &&
                (d->nin < 3 || in[2].shape[0] == out[0].shape[1]);

@@ -241,9 +241,10 @@ static const struct {
      "a signature one entry for each"},
     {TRAIN, NULL, "optimizer: {name: sgdd}\n",
      "5:19: optimizer.name: found 'sgdd'; legal are sgd, adam, adamw, rmsprop, adagrad, "
-     "lion, lamb; did you mean 'sgd'?"},
+     "lion, lamb, own; did you mean 'sgd'?"},
     {TRAIN, NULL, "optimizer: {lr: 1}\n",
-     "5:1: optimizer: 'name' is missing; legal are sgd, adam, adamw, rmsprop, adagrad, lion, lamb"},
+     "5:1: optimizer: 'name' is missing; legal are sgd, adam, adamw, rmsprop, adagrad, lion, lamb, "
+     "own"},
     {TRAIN, NULL, "optimizer: {name: sgd, beta1: 0.9}\n",
      "5:24: optimizer.beta1: unknown key; legal are name, schedule, state, groups, clip_norm, "
      "clip_value, accumulate, loss_scale, lr, momentum, dampening, weight_decay, nesterov"},

@@ -74,6 +74,10 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(greater_equal, "in: [x, y]", tsr_greater_equal(s->x, s->y))                               \
     ROW(maximum, "in: [x, y]", tsr_maximum(s->x, s->y))                                           \
     ROW(minimum, "in: [x, y]", tsr_minimum(s->x, s->y))                                           \
+    ROW(atan2, "in: [x, y]", tsr_atan2(s->x, s->y))                                               \
+    ROW(fmod, "in: [x, y]", tsr_fmod(s->x, s->y))                                                 \
+    ROW(remainder, "in: [x, y]", tsr_remainder(s->x, s->y))                                       \
+    ROW(floor_divide, "in: [x, y]", tsr_floor_divide(s->x, s->y))                                 \
     ROW(where, "in: [b, x, y]", tsr_where(s->b, s->x, s->y))                                      \
     ROW(cumsum, "in: x, axis: -1", tsr_cumsum(s->x, -1))                                          \
     ROW(variance, "in: x, axes: 1, correction: 0", tsr_variance(s->x, TSR_AXES(1), false, 0))     \
@@ -107,6 +111,9 @@ static void declare_sources(sources *s, tsr_world *w)
     ROW(causal_mask, "in: x, diagonal: 2, value: 7", tsr_causal_mask(s->x, 2, 7))                 \
     ROW(attention, "in: [i, i, i], causal: true, scale: 3",                                       \
         tsr_attention(s->i, s->i, s->i, TSR_ATTENTION_OPTS(.causal = true, .scale = 3)))          \
+    ROW(scaled_dot_product_attention, "in: [i, i, i], causal: true, scale: 3",                    \
+        tsr_scaled_dot_product_attention(s->i, s->i, s->i, NULL,                                  \
+                                         TSR_ATTENTION_OPTS(.causal = true, .scale = 3)))         \
     ROW(pow_scalar, "in: x, p: 3", tsr_pow_scalar(s->x, 3))                                       \
     ROW(add_scalar, "in: x, a: 3", tsr_add_scalar(s->x, 3))                                       \
     ROW(sub_scalar, "in: x, a: 3", tsr_sub_scalar(s->x, 3))                                       \

@@ -296,6 +296,25 @@ static void test_attention(void **state)
                         TSR_ATTENTION_OPTS(.causal = true, .dropout = 0.4)));
 }
 
+static void test_flash_attention(void **state)
+{
+    (void)state;
+#define Q x64(D(2, 1, 3, 2))
+#define K x64(D(2, 1, 4, 2))
+#define V x64(D(2, 1, 4, 3))
+    CHECK(-2, 2, tsr_scaled_dot_product_attention(Q, K, V, NULL, NULL));
+    CHECK(-2, 2,
+          tsr_scaled_dot_product_attention(Q, K, V, x64(D(3, 4)),
+                                           TSR_ATTENTION_OPTS(.causal = true, .scale = 0.3)));
+    CHECK(-2, 2,
+          tsr_scaled_dot_product_attention(Q, K, V, x64(D(2, 1, 1, 4)),
+                                           TSR_ATTENTION_OPTS(.dropout = 0.4)));
+    CHECK(-2, 2, tsr_scaled_dot_product_attention(Q, K, V, x64(D(1)), NULL));
+#undef Q
+#undef K
+#undef V
+}
+
 static void test_batch_products(void **state)
 {
     (void)state;
@@ -387,6 +406,9 @@ static void test_select(void **state)
     CHECK(-2, 2, tsr_maximum(x64(D(3, 4)), x64(D(3, 4))));
     CHECK(-2, 2, tsr_maximum(x64(D(4)), x64(D(3, 1))));
     CHECK(-2, 2, tsr_minimum(x64(D(3, 4)), x64(D(4))));
+    CHECK(-2, 2, tsr_atan2(x64(D(3, 4)), x64(D(4))));
+    CHECK(1, 2, tsr_fmod(x64(D(3, 4)), x64(D(4))));
+    CHECK(1, 2, tsr_remainder(x64(D(3, 4)), x64(D(4))));
     start(true);
     tsr_tensor *x = input(TSR_F64, D(3, 4)), *y = x64(D(4)), *z = x64(D(2, 1, 4));
     check(tsr_where(tsr_less(x, y), z, y), -2, 2);
@@ -433,6 +455,12 @@ static void test_cuts(void **state)
     CHECK(-2, 2, tsr_narrow(x64(D(3, 5)), 1, -3, 2));
     CHECK(-2, 2, tsr_pad(x64(D(3, 2)), D(1, 0), D(0, 2), 1.5));
     CHECK(-2, 2, tsr_cumsum(x64(D(2, 4, 3)), 1));
+    CHECK(-2, 2, tsr_cumprod(x64(D(2, 4, 3)), 1));
+    CHECK(-2, 2, tsr_logcumsumexp(x64(D(2, 4, 3)), 2));
+    CHECK(-2, 2, tsr_cummax(x64(D(7, 2)), 0, NULL));
+    CHECK(-2, 2, tsr_cummin(x64(D(7, 2)), -2, NULL));
+    CHECK(-2, 2, tsr_sort(x64(D(7, 2)), 0, false, NULL));
+    CHECK(-2, 2, tsr_topk(x64(D(2, 7)), 3, 1, true, NULL));
     CHECK(-2, 2, tsr_variance(x64(D(2, 4, 3)), TSR_AXES(0, 2), false, 1));
     CHECK(-2, 2, tsr_variance(x64(D(4)), TSR_ALL_AXES, true, 0));
     CHECK(-2, 2, tsr_std(x64(D(4, 3)), TSR_AXES(0), false, 1));
@@ -457,6 +485,8 @@ static void test_index(void **state)
     CHECK(-2, 2, tsr_embedding(x64(D(5, 3)), input(TSR_I64, ids), NULL));
     CHECK(-2, 2, tsr_index_select(x64(D(2, 3, 2)), 1, input(TSR_I64, two)));
     CHECK(-2, 2, tsr_index_select(x64(D(2, 4)), -1, input(TSR_I64, ids)));
+    CHECK(-2, 2, tsr_gather(x64(D(3, 4)), 0, input(TSR_I64, D(5, 4))));
+    CHECK(-2, 2, tsr_scatter_add(x64(D(3, 4)), 0, input(TSR_I64, D(5, 4)), x64(D(5, 4))));
 }
 
 /* --- values of what is composed --------------------------------------------------------------- */
@@ -507,15 +537,25 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unary),          cmocka_unit_test(test_binary),
-        cmocka_unit_test(test_reduce),         cmocka_unit_test(test_ties_share),
-        cmocka_unit_test(test_products),       cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_norm),           cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_movement),       cmocka_unit_test(test_ignore_index_value),
-        cmocka_unit_test(test_index),          cmocka_unit_test(test_select),
-        cmocka_unit_test(test_halves),         cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_batch_products), cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_layer_norm),     cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_unary),
+        cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_reduce),
+        cmocka_unit_test(test_ties_share),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_movement),
+        cmocka_unit_test(test_ignore_index_value),
+        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_select),
+        cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_batch_products),
+        cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_flash_attention),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -168,6 +168,61 @@ static void right_ones(void **state)
     assert_null(tsr_op_find(world, "swish"));
 }
 
+/* Returns the message of a call on operands of these shapes; "": there is none. */
+static const char *apply_to(tsr_op *op, tsr_dims a, tsr_dims b)
+{
+    static char text[300];
+    const tsr_placement *p = tsr_placement_parse(world, "cpu:[0]");
+    tsr_graph *g = tsr_graph_create(world, NULL);
+    tsr_tensor *x[2] = {tsr_full(g, TSR_F64, a, p, TSR_B, 1), tsr_full(g, TSR_F64, b, p, TSR_B, 1)};
+    tsr_op_apply(op, 2, x, NULL);
+    snprintf(text, sizeof text, "%s", tsr_graph_status(g) == TSR_OK ? "" : tsr_last_error());
+    tsr_graph_destroy(g);
+    return text;
+}
+
+/* x + b, b broadcast along rows. */
+static tsr_status add_bias(tsr_op_args *a)
+{
+    const int64_t n = count(&a->in[1]);
+    for (int64_t i = 0; i < count(&a->out[0]); i++)
+        f64(&a->out[0])[i] = f64(&a->in[0])[i] + f64(&a->in[1])[i % n];
+    return TSR_OK;
+}
+
+static tsr_status add_bias_backward(tsr_op_args *a)
+{
+    const int64_t n = count(&a->in[1]);
+    for (int64_t i = 0; i < n; i++)
+        f64(&a->din[1])[i] = 0;
+    for (int64_t i = 0; i < count(&a->dout[0]); i++) {
+        f64(&a->din[0])[i] = f64(&a->dout[0])[i];
+        f64(&a->din[1])[i % n] += f64(&a->dout[0])[i];
+    }
+    return TSR_OK;
+}
+
+/* Operands are of one shape, unless the op says that it broadcasts. */
+static void broadcasts(void **state)
+{
+    (void)state;
+    tsr_op *plain = tsr_op_find(world, "swish_gate");
+    assert_string_equal(apply_to(plain, D(5, 4), D(5, 4)), "");
+    assert_string_equal(apply_to(plain, D(1, 4), D(1, 4)), "");
+    assert_non_null(strstr(apply_to(plain, D(5, 4), D(4)), "swish_gate: an operand is broadcast"));
+    assert_non_null(strstr(apply_to(plain, D(4), D(5, 4)), "an operand is broadcast"));
+    assert_non_null(strstr(apply_to(plain, D(5, 4), D(1, 4)), "an operand is broadcast"));
+    assert_non_null(strstr(apply_to(plain, D(5, 4), TSR_SCALAR), "an operand is broadcast"));
+    assert_non_null(strstr(apply_to(plain, D(5, 4), D(5, 3)), "size 3"));
+    tsr_op *bias = define(TSR_OP_DEF(.name = "add_bias", .inputs = 2, .rule = "... + ... -> ...",
+                                     .forward = add_bias, .backward = add_bias_backward,
+                                     .flags = TSR_OP_BROADCASTS));
+    assert_string_equal(apply_to(bias, D(5, 4), D(4)), "");
+    passes(bias, (tsr_dims[]){D(6, 4), D(4)});
+    passes(bias, (tsr_dims[]){D(6, 4), D(1, 4)});
+    passes(bias, (tsr_dims[]){D(6, 4), D(6, 4)});
+}
+
 /* --- wrong ones ------------------------------------------------------------------------------- */
 static void refused(const tsr_op_def *def, const char *why)
 {
@@ -344,6 +399,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_ones),
+        cmocka_unit_test(broadcasts),
         cmocka_unit_test(wrong_definitions),
         cmocka_unit_test(wrong_functions),
     };

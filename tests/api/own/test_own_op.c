@@ -164,6 +164,36 @@ static tsr_status fail_on_rank_1(tsr_op_args *a)
     return tsr_set_error(TSR_ERR_INVALID, "row %lld is no good", (long long)a->in[0].offset[0]);
 }
 
+static tsr_status affine(tsr_op_args *a)
+{
+    const double *x = a->in[0].data;
+    double *y = a->out[0].data;
+    for (int64_t i = 0, n = tsr_dims_count(a->out[0].shape); i < n; i++)
+        y[i] = 2 * x[i] + 1;
+    return TSR_OK;
+}
+
+/* Chains of an op that may write over its operand, which others read too. */
+static tsr_status in_place(tsr_world *w, void *arg)
+{
+    tsr_op *op;
+    (void)arg;
+    TRY(tsr_op_define(w,
+                      TSR_OP_DEF(.name = "affine", .inputs = 1, .forward = affine,
+                                 .rule = "!... -> ...", .flags = TSR_OP_IN_PLACE),
+                      &op));
+    tsr_graph *g = tsr_graph_create(w, NULL);
+    const tsr_placement *p = tsr_placement_parse(w, "cpu:[0,1]");
+    tsr_tensor *x = tsr_arange(g, TSR_F64, 64, 0, 1, p, TSR_S(0));
+    tsr_tensor *a = tsr_mul_scalar(x, 3), *b = tsr_op_apply(op, 1, &a, NULL);
+    tsr_tensor *c = tsr_op_apply(op, 1, &b, NULL), *d = tsr_op_apply(op, 1, &c, NULL);
+    double y[64];
+    TRY(tsr_eval(tsr_add(d, b), y, sizeof y));
+    for (int i = 0; i < 64; i++)
+        CHECK(y[i] == 2 * (2 * (2 * (3.0 * i) + 1) + 1) + 1 + 2 * (3.0 * i) + 1);
+    return TSR_OK;
+}
+
 static tsr_status different_rules(tsr_world *w, void *arg)
 {
     tsr_op *op;
@@ -207,6 +237,7 @@ int main(void)
         tsr_rank_fn *fn;
     } tests[] = {{"every_signature", 4, every_signature},
                  {"in_ddp", 4, in_ddp},
+                 {"in_place", 2, in_place},
                  {"different_rules", 2, different_rules},
                  {"failing", 2, failing}};
     int failed = 0;

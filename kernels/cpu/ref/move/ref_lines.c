@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gather: elements of lines along an axis, by ids of their own; and the sums into their places. */
+#include <string.h>
+
+#include "kernels/cpu/ref/ref.h"
+
+typedef struct lines {
+    tsri_ref ref;             /* iter, forward: y, x without the axis, ids */
+    int64_t first, len, size; /* of x's axis, here and globally */
+    int64_t stride;           /* of x along it */
+} lines;
+
+static tsr_status check_ids(const lines *v, const tsri_arg *ids, const void *p)
+{
+    for (int64_t i = 0, n = tsri_arg_count(ids); i < n; i++)
+        TSRI_TRY(tsri_check_id(&v->ref.desc, ids, i,
+                               ((const int64_t *)p)[tsri_ref_offset(ids, 0, ids->ndim, i)],
+                               v->size));
+    return TSR_OK;
+}
+
+static void gather_row(void *arg, const tsri_ref_row *r)
+{
+    const tsri_ref_job *j = arg;
+    const lines *v = (const lines *)j->ref;
+    const int64_t size = (int64_t)tsr_dtype_size(v->ref.desc.out[0].dtype);
+    const int64_t *ids = (const int64_t *)j->in[1] + r->off[2];
+    const char *x = (const char *)j->in[0];
+    char *y = (char *)j->out[0] + r->off[0] * size;
+    for (int64_t i = 0; i < r->n; i++) {
+        const int64_t id = ids[i * r->step[2]] - v->first;
+        char *to = y + i * r->step[0] * size;
+        if (id >= 0 && id < v->len)
+            memcpy(to, x + (r->off[1] + i * r->step[1] + id * v->stride) * size, (size_t)size);
+        else
+            memset(to, 0, (size_t)size);
+    }
+}
+
+static tsr_status gather_run(const tsri_kernel *k, void *const *in, void *const *out, void *scratch)
+{
+    const lines *v = (const lines *)k;
+    TSRI_TRY(check_ids(v, &v->ref.desc.in[1], in[1]));
+    const tsri_ref_job j = {&v->ref, in, out, scratch};
+    tsri_ref_iter_run(&v->ref.iter, gather_row, (void *)(uintptr_t)&j, true);
+    return TSR_OK;
+}
+
+/* Adds the elements of one line of dy, in their order, to sums in f64. */
+#define ADD_LINE(T, name)                                                                        \
+    static void name(const lines *v, const int64_t *ids, int64_t si, const void *dy, int64_t sy, \
+                     int64_t n, double *sums, void *dx)                                          \
+    {                                                                                            \
+        memset(sums, 0, (size_t)v->len * sizeof *sums);                                          \
+        for (int64_t i = 0; i < n; i++) {                                                        \
+            const int64_t id = ids[i * si] - v->first;                                           \
+            if (id >= 0 && id < v->len)                                                          \
+                sums[id] += (double)((const T *)dy)[i * sy];                                     \
+        }                                                                                        \
+        for (int64_t i = 0; i < v->len; i++)                                                     \
+            ((T *)dx)[i * v->stride] = (T)sums[i];                                               \
+    }
+ADD_LINE(float, add_line_f32)
+ADD_LINE(double, add_line_f64)
+
+static tsr_status gather_dx_run(const tsri_kernel *k, void *const *in, void *const *out,
+                                void *scratch)
+{
+    const lines *v = (const lines *)k;
+    const tsri_arg *ids = &v->ref.desc.in[0], *dy = &v->ref.desc.in[1], *dx = &v->ref.desc.out[0];
+    const int axis = v->ref.attrs.gather.axis;
+    TSRI_TRY(check_ids(v, ids, in[0]));
+    if (!tsri_arg_count(dx))
+        return TSR_OK;
+    const int64_t size = (int64_t)tsr_dtype_size(dx->dtype), n = ids->shape[axis];
+    const int64_t outer = tsri_arg_count_of(dx, 0, axis);
+    const int64_t inner = tsri_arg_count_of(dx, axis + 1, dx->ndim);
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < inner; i++) {
+#define AT(a) (tsri_ref_offset(a, 0, axis, o) + tsri_ref_offset(a, axis + 1, (a)->ndim, i))
+            char *to = (char *)out[0] + AT(dx) * size;
+            const int64_t *id = n ? (const int64_t *)in[0] + AT(ids) : NULL;
+            const char *from = n ? (const char *)in[1] + AT(dy) * size : NULL;
+#undef AT
+            (dx->dtype == TSR_F32 ? add_line_f32 : add_line_f64)(v, id, ids->stride[axis], from,
+                                                                 dy->stride[axis], n, scratch, to);
+        }
+    return TSR_OK;
+}
+
+tsr_status tsri_ref_gather(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
+{
+    const bool dx = d->op == TSRI_OP_GATHER_DX;
+    const tsri_arg *x = dx ? &d->out[0] : &d->in[0], *ids = &d->in[!dx];
+    const tsri_arg *y = dx ? &d->in[1] : &d->out[0];
+    const int axis = d->attrs->gather.axis;
+    if (ids->dtype != TSR_I64 || x->dtype != y->dtype || (dx && !tsri_ref_is_float(x->dtype)))
+        return tsri_ref_decline(d);
+    lines *v = tsri_ref_make(mem, d, dx ? gather_dx_run : gather_run, sizeof *v);
+    TSRI_NEED(v);
+    v->first = x->offset[axis];
+    v->len = x->shape[axis];
+    v->size = x->gshape[axis];
+    v->stride = x->stride[axis];
+    int64_t rest[TSR_MAX_NDIM];
+    memcpy(rest, x->stride, sizeof rest);
+    rest[axis] = 0;
+    if (dx)
+        v->ref.base.scratch_bytes = (size_t)v->len * sizeof(double);
+    else
+        tsri_ref_walk(&v->ref.iter, y->ndim, y->shape, 3,
+                      (const int64_t *[]){y->stride, rest, ids->stride});
+    *out_kernel = &v->ref.base;
+    return TSR_OK;
+}
+TSRI_REF_SAME(gather_dx, gather);
