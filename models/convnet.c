@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small convolutional network for 28x28 digits. */
-#include <tessera/nn.h>
+#include <tessera/models.h>
 
 #include <string.h>
 

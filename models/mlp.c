@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A multi-layer perceptron. */
-#include <tessera/nn.h>
+#include <tessera/models.h>
 
 #include <stdio.h>
 #include <string.h>

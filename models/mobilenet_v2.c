@@ -3,7 +3,7 @@
  * MobileNetV2 (Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018)
  * with the layers, parameter names and initial distributions of torchvision's mobilenet_v2.
  */
-#include <tessera/nn.h>
+#include <tessera/models.h>
 
 #include <stdio.h>
 #include <stdlib.h>

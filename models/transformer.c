@@ -4,7 +4,7 @@
  * heads come by reshaping, so that tensor parallelism is but the signatures of weights: q, k, v and
  * fc1 by rows, proj and fc2 by columns.
  */
-#include <tessera/nn.h>
+#include <tessera/models.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,6 +15,8 @@
 #include <tessera/own_op.h>
 #include <tessera/plan.h>
 #include <tessera/debug.h>
+#include <tessera/layers.h>
+#include <tessera/models.h>
 #include <tessera/nn.h>
 #include <tessera/safetensors.h>
 #include <tessera/optim.h>

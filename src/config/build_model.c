@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tessera/models.h>
+
 #include "src/config/own.h"
 #include "src/config/program.h"
 #include "src/graph/graph.h"

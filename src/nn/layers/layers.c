@@ -4,7 +4,7 @@
 
 #include "src/core/live.h"
 #include "src/core/opts.h"
-#include "src/nn/module.h"
+#include "src/nn/layers/layer.h"
 
 /* The facts that a layer keeps between its creation and its use; each uses its own part. */
 typedef struct layer {
@@ -15,57 +15,12 @@ typedef struct layer {
     double p;
 } layer;
 
-/* kaiming_uniform(a = sqrt(5)): bound 1/sqrt(fan_in). */
-static tsr_init weight_init(void)
-{
-    return (tsr_init){.kind = TSR_INIT_KAIMING_UNIFORM, .a = sqrt(5)};
-}
-
-static tsr_init bias_init(double fan_in)
-{
-    double bound = fan_in > 0 ? 1 / sqrt(fan_in) : 0;
-    return (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -bound, .b = bound};
-}
-
-/* Ends the making of a layer; m may be NULL. Variables that failed have marked the module; the
- * first one's text becomes the last error. */
-static tsr_module *finish(tsr_module *m)
-{
-    if (m && m->status != TSR_OK) {
-        tsri_fail(m->status, "%s", m->error ? m->error : "no memory");
-        tsr_module_destroy(m);
-        return NULL;
-    }
-    return m;
-}
-
-static tsr_module *make_layer(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn *forward,
-                              const layer *what)
-{
-    layer *arg = NULL;
-    if (tsri_live_check(w, TSRI_LIVE_WORLD, "tsr_module_create") != TSR_OK)
-        return NULL;
-    if (what) {
-        arg = tsri_mem_alloc(w ? &w->mem : NULL, sizeof *arg);
-        if (!arg)
-            return NULL;
-        *arg = *what;
-    }
-    return tsr_module_create(w, o, forward, arg, tsri_mem_free);
-}
-
 /* --- linear ----------------------------------------------------------------------------------- */
-/* The variable if the layer has it; NULL is an absent optional operand. */
-static tsr_tensor *use_optional(tsr_module *m, const char *name, tsr_tensor *x)
-{
-    return tsri_module_lookup(m, name) ? tsr_use_at(m, name, x, m->loc.file, m->loc.line) : NULL;
-}
-
 static tsr_tensor *linear_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     (void)arg;
     tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
-    return tsr_linear_at(x, w, use_optional(m, "bias", x), m->loc.file, m->loc.line);
+    return tsr_linear_at(x, w, tsri_layer_use(m, "bias", x), m->loc.file, m->loc.line);
 }
 
 tsr_module *tsr_nn_linear(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out, bool bias)
@@ -75,11 +30,11 @@ tsr_module *tsr_nn_linear(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_
                   (long long)in, (long long)out);
         return NULL;
     }
-    tsr_module *m = make_layer(w, o, linear_forward, NULL);
-    tsr_module_param(m, "weight", TSR_DIMS(out, in), TSR_AUTO, weight_init());
+    tsr_module *m = tsri_layer_create(w, o, linear_forward, NULL, 0);
+    tsr_module_param(m, "weight", TSR_DIMS(out, in), TSR_AUTO, tsri_layer_weight_init());
     if (bias)
-        tsr_module_param(m, "bias", TSR_DIMS(out), TSR_AUTO, bias_init((double)in));
-    return finish(m);
+        tsr_module_param(m, "bias", TSR_DIMS(out), TSR_AUTO, tsri_layer_bias_init((double)in));
+    return tsri_layer_finish(m);
 }
 
 /* --- convolution ------------------------------------------------------------------------------ */
@@ -87,7 +42,7 @@ static tsr_tensor *conv2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     const layer *l = arg;
     tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
-    return tsr_conv2d_at(x, w, use_optional(m, "bias", x), &l->conv, m->loc.file, m->loc.line);
+    return tsr_conv2d_at(x, w, tsri_layer_use(m, "bias", x), &l->conv, m->loc.file, m->loc.line);
 }
 
 tsr_module *tsr_nn_conv2d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out, int kernel,
@@ -104,16 +59,16 @@ tsr_module *tsr_nn_conv2d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_
                   (long long)in, (long long)out, (long long)groups, kernel);
         return NULL;
     }
-    tsr_module *m = make_layer(w, o, conv2d_forward, &l);
+    tsr_module *m = tsri_layer_create(w, o, conv2d_forward, &l, sizeof(layer));
     if (!m)
         return NULL;
     int64_t per_group = in / groups;
     tsr_module_param(m, "weight", TSR_DIMS(out, per_group, kernel, kernel), TSR_AUTO,
-                     weight_init());
+                     tsri_layer_weight_init());
     if (bias)
         tsr_module_param(m, "bias", TSR_DIMS(out), TSR_AUTO,
-                         bias_init((double)per_group * kernel * kernel));
-    return finish(m);
+                         tsri_layer_bias_init((double)per_group * kernel * kernel));
+    return tsri_layer_finish(m);
 }
 
 /* --- batch norm ------------------------------------------------------------------------------- */
@@ -160,7 +115,7 @@ tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
         stats = TSR_DIMS(l.bn.parts, c);
         sbp = split_rows(o->placement);
     }
-    tsr_module *m = make_layer(w, o, batch_norm_forward, &l);
+    tsr_module *m = tsri_layer_create(w, o, batch_norm_forward, &l, sizeof(layer));
     if (!m)
         return NULL;
     tsr_init zeros = {.kind = TSR_INIT_ZEROS}, ones = {.kind = TSR_INIT_ONES};
@@ -168,7 +123,7 @@ tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
     tsr_module_param(m, "bias", TSR_DIMS(c), TSR_AUTO, zeros);
     tsr_module_buffer(m, "running_mean", stats, sbp, zeros);
     tsr_module_buffer(m, "running_var", stats, sbp, ones);
-    return finish(m);
+    return tsri_layer_finish(m);
 }
 
 /* Checks, or converts, what is in and below m. */
@@ -229,10 +184,10 @@ tsr_module *tsr_nn_layer_norm(tsr_world *w, const tsr_nn_opts *o, tsr_dims shape
         return NULL;
     }
     l.ln.axes = shape.ndim;
-    tsr_module *m = make_layer(w, o, layer_norm_forward, &l);
+    tsr_module *m = tsri_layer_create(w, o, layer_norm_forward, &l, sizeof(layer));
     tsr_module_param(m, "weight", shape, TSR_AUTO, (tsr_init){.kind = TSR_INIT_ONES});
     tsr_module_param(m, "bias", shape, TSR_AUTO, (tsr_init){.kind = TSR_INIT_ZEROS});
-    return finish(m);
+    return tsri_layer_finish(m);
 }
 
 /* --- layers without variables ----------------------------------------------------------------- */
@@ -244,7 +199,7 @@ static tsr_tensor *relu_forward(tsr_module *m, tsr_tensor *x, void *arg)
 
 tsr_module *tsr_nn_relu(tsr_world *w, const tsr_nn_opts *o)
 {
-    return make_layer(w, o, relu_forward, NULL);
+    return tsri_layer_create(w, o, relu_forward, NULL, 0);
 }
 
 static tsr_tensor *relu6_forward(tsr_module *m, tsr_tensor *x, void *arg)
@@ -255,13 +210,13 @@ static tsr_tensor *relu6_forward(tsr_module *m, tsr_tensor *x, void *arg)
 
 tsr_module *tsr_nn_relu6(tsr_world *w, const tsr_nn_opts *o)
 {
-    return make_layer(w, o, relu6_forward, NULL);
+    return tsri_layer_create(w, o, relu6_forward, NULL, 0);
 }
 
 tsr_module *tsr_nn_identity(tsr_world *w, const tsr_nn_opts *o)
 {
     /* A container without children passes x on as it is. */
-    return make_layer(w, o, NULL, NULL);
+    return tsri_layer_create(w, o, NULL, NULL, 0);
 }
 
 static tsr_tensor *dropout_forward(tsr_module *m, tsr_tensor *x, void *arg)
@@ -276,7 +231,7 @@ tsr_module *tsr_nn_dropout(tsr_world *w, const tsr_nn_opts *o, double p)
         tsri_fail(TSR_ERR_INVALID, "tsr_nn_dropout: p = %g is no probability in [0, 1]", p);
         return NULL;
     }
-    return make_layer(w, o, dropout_forward, &(layer){.p = p});
+    return tsri_layer_create(w, o, dropout_forward, &(layer){.p = p}, sizeof(layer));
 }
 
 static tsr_tensor *max_pool2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
@@ -295,10 +250,10 @@ tsr_module *tsr_nn_max_pool2d(tsr_world *w, const tsr_nn_opts *o, const tsr_pool
                   l.pool.kernel.h, l.pool.kernel.w);
         return NULL;
     }
-    return make_layer(w, o, max_pool2d_forward, &l);
+    return tsri_layer_create(w, o, max_pool2d_forward, &l, sizeof(layer));
 }
 
 tsr_module *tsr_nn_sequential(tsr_world *w, const tsr_nn_opts *o)
 {
-    return make_layer(w, o, NULL, NULL);
+    return tsri_layer_create(w, o, NULL, NULL, 0);
 }

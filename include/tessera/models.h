@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Models that the library makes of its own layers.
+ */
+#ifndef TESSERA_MODELS_H
+#define TESSERA_MODELS_H
+
+#include <tessera/layers.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- models ----------------------------------------------------------------------------------- */
+typedef enum tsr_mobilenet_variant {
+    TSR_MOBILENET_TORCHVISION = 0,
+    TSR_MOBILENET_CIFAR, /* stride 1 in the stem and the second stage */
+} tsr_mobilenet_variant;
+typedef enum tsr_activation {
+    TSR_ACT_RELU6 = 0,
+    TSR_ACT_RELU,
+    TSR_ACT_IDENTITY,
+} tsr_activation;
+typedef struct tsr_mobilenet_v2_opts {
+    size_t size;
+    int64_t num_classes TSR_IS(1000); /* default 1000 */
+    double width TSR_IS(1);           /* multiplier; default 1 */
+    double dropout TSR_IS(0.2);       /* default 0.2 */
+    tsr_mobilenet_variant variant;
+    tsr_activation activation;
+    tsr_bn_stats bn;
+    tsr_dtype dtype; /* default TSR_F32 */
+    uint64_t seed;
+} tsr_mobilenet_v2_opts;
+#define TSR_MOBILENET_V2_OPTS(...)                                         \
+    (&(const tsr_mobilenet_v2_opts){.size = sizeof(tsr_mobilenet_v2_opts), \
+                                    .num_classes = 1000,                   \
+                                    .width = 1,                            \
+                                    .dropout = 0.2,                        \
+                                    __VA_ARGS__})
+/* torchvision's mobilenet_v2, with its parameter names: x (n,3,h,w) -> logits (n,num_classes).
+ * sbp: of the parameters. */
+TSR_API tsr_module *tsr_mobilenet_v2(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                                     const tsr_mobilenet_v2_opts *opts);
+
+typedef struct tsr_convnet_opts {
+    size_t size;
+    int64_t num_classes TSR_IS(10); /* default 10 */
+    int64_t channels TSR_IS(1), height TSR_IS(28),
+        width TSR_IS(28); /* of the images; default 1 x 28 x 28 */
+    tsr_bn_stats bn;
+    tsr_dtype dtype;
+    uint64_t seed;
+} tsr_convnet_opts;
+#define TSR_CONVNET_OPTS(...)                                    \
+    (&(const tsr_convnet_opts){.size = sizeof(tsr_convnet_opts), \
+                               .num_classes = 10,                \
+                               .channels = 1,                    \
+                               .height = 28,                     \
+                               .width = 28,                      \
+                               __VA_ARGS__})
+/* layer1, layer2: 5x5 convolution (16, 32 channels), batch norm, ReLU, 2x2 max pool; then fc. */
+TSR_API tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                                const tsr_convnet_opts *opts);
+
+typedef struct tsr_mlp_opts {
+    size_t size;
+    int64_t inputs;             /* features; needed */
+    int64_t hidden TSR_IS(128); /* default 128 */
+    int64_t outputs TSR_IS(10); /* default 10 */
+    int layers TSR_IS(2);       /* linear layers; default 2; ReLU between */
+    tsr_dtype dtype;
+    uint64_t seed;
+} tsr_mlp_opts;
+#define TSR_MLP_OPTS(...)   \
+    (&(const tsr_mlp_opts){ \
+        .size = sizeof(tsr_mlp_opts), .hidden = 128, .outputs = 10, .layers = 2, __VA_ARGS__})
+/* Flattens x from axis 1, then linear layers "0", "2", "4", ... with ReLU between (as
+ * nn.Sequential). */
+TSR_API tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                            const tsr_mlp_opts *opts);
+
+typedef struct tsr_transformer_opts {
+    size_t size;
+    int64_t vocab;              /* ids i64 (b,s) below it are fed; 0: features (b,s,width) */
+    int64_t positions;          /* learnt ones, for sequences up to this length; default: none */
+    int64_t width TSR_IS(256);  /* default 256 */
+    int64_t heads TSR_IS(4);    /* default 4; a divisor of width */
+    int layers TSR_IS(4);       /* default 4 */
+    double mlp_ratio TSR_IS(4); /* hidden features by width; default 4 */
+    int64_t classes;            /* of the head; default: vocab; without either there is none */
+    bool tied;                  /* the head's weight is the embedding's */
+    bool causal;                /* a position sees itself and those before */
+    double dropout; /* of attention's weights, each branch and the embeddings; default 0 */
+    tsr_gelu_form gelu;
+    tsr_dtype dtype; /* default TSR_F32 */
+    uint64_t seed;
+} tsr_transformer_opts;
+#define TSR_TRANSFORMER_OPTS(...)                                        \
+    (&(const tsr_transformer_opts){.size = sizeof(tsr_transformer_opts), \
+                                   .width = 256,                         \
+                                   .heads = 4,                           \
+                                   .layers = 4,                          \
+                                   .mlp_ratio = 4,                       \
+                                   __VA_ARGS__})
+/*
+ * Pre-norm blocks "blocks.<i>": x + attn(norm1(x)), then x + mlp(norm2(x)), with linear layers
+ * "attn.q", "attn.k", "attn.v", "attn.proj", "mlp.fc1" and "mlp.fc2" and gelu between the last two;
+ * before them "tok_emb.weight" (vocab,width) and "pos_emb.weight" (positions,width), after them
+ * "norm" and "head.weight" (classes,width). Gives logits (b,s,classes), or without a head
+ * (b,s,width). Tensor parallel: place "*.attn.[qkv].*" and "*.mlp.fc1.*" S(0), and
+ * "*.attn.proj.weight" and "*.mlp.fc2.weight" S(1) (tsr_module_place).
+ */
+TSR_API tsr_module *tsr_transformer(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                                    const tsr_transformer_opts *opts);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

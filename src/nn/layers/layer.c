@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/nn/layers/layer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "src/core/live.h"
+
+tsr_init tsri_layer_weight_init(void)
+{
+    return (tsr_init){.kind = TSR_INIT_KAIMING_UNIFORM, .a = sqrt(5)};
+}
+
+tsr_init tsri_layer_bias_init(double fan_in)
+{
+    double bound = fan_in > 0 ? 1 / sqrt(fan_in) : 0;
+    return (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -bound, .b = bound};
+}
+
+tsr_module *tsri_layer_finish(tsr_module *m)
+{
+    if (m && m->status != TSR_OK) {
+        tsri_fail(m->status, "%s", m->error ? m->error : "no memory");
+        tsr_module_destroy(m);
+        return NULL;
+    }
+    return m;
+}
+
+tsr_module *tsri_layer_create(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn *forward,
+                              const void *facts, size_t bytes)
+{
+    void *arg = NULL;
+    if (tsri_live_check(w, TSRI_LIVE_WORLD, "tsr_module_create") != TSR_OK)
+        return NULL;
+    if (facts) {
+        arg = tsri_mem_alloc(w ? &w->mem : NULL, bytes);
+        if (!arg)
+            return NULL;
+        memcpy(arg, facts, bytes);
+    }
+    return tsr_module_create(w, o, forward, arg, tsri_mem_free);
+}
+
+tsr_tensor *tsri_layer_use(tsr_module *m, const char *name, tsr_tensor *x)
+{
+    return tsri_module_lookup(m, name) ? tsr_use_at(m, name, x, m->loc.file, m->loc.line) : NULL;
+}
