@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include <tessera/optim.h>
+#include <tessera/models.h>
+
 #include "src/nn/module.h"
 #include "src/graph/variable.h"
 #include "tests/unit/data/mobilenet_v2_names.h"

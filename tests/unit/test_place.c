@@ -12,6 +12,8 @@
 
 #include <tessera/optim.h>
 #include <tessera/plan.h>
+#include <tessera/models.h>
+
 #include "src/nn/place.h"
 
 typedef struct fixture {

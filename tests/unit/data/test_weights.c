@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <tessera/models.h>
+
 #include "src/nn/module.h"
 
 static char dir[64];

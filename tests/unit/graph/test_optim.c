@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tessera/models.h>
+
 #include "src/optim/optim.h"
 
 static void assert_error(const char *part)
