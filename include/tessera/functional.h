@@ -82,6 +82,13 @@ TSR_API tsr_tensor *tsr_logsumexp_at(tsr_tensor *x, tsr_axes axes, bool keepdim,
  * equals. */
 TSR_API tsr_tensor *tsr_argmin_at(tsr_tensor *x, int axis, const char *file, int line);
 
+/* Sets each element with probability p to -1.7581, what selu tends to, and scales and shifts all so
+ * that mean 0 and variance 1 stay, in training graphs: torch.nn.functional.alpha_dropout. */
+TSR_API tsr_tensor *tsr_alpha_dropout_at(tsr_tensor *x, double p, const char *file, int line);
+/* Does the same to whole channels of x (n,c,...). */
+TSR_API tsr_tensor *tsr_feature_alpha_dropout_at(tsr_tensor *x, double p, const char *file,
+                                                 int line);
+
 /* --- products --------------------------------------------------------------------------------- */
 /* Returns the sum of x y, of vectors (n). */
 TSR_API tsr_tensor *tsr_dot_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
@@ -147,6 +154,16 @@ typedef enum tsr_interpolation {
 /* Returns the images x (n,c,h,w) in another size, (n,c,out_h,out_w). */
 TSR_API tsr_tensor *tsr_interpolate_at(tsr_tensor *x, int64_t out_h, int64_t out_w,
                                        tsr_interpolation how, const char *file, int line);
+/* Returns where an affine map theta (n,2,3) takes each pixel of an image, (n,out_h,out_w,2), x
+ * before y, in [-1, 1]: those are the edges of the image, or with corners the centres of its outer
+ * pixels (align_corners). torch.nn.functional.affine_grid. */
+TSR_API tsr_tensor *tsr_affine_grid_at(tsr_tensor *theta, int64_t out_h, int64_t out_w,
+                                       bool corners, const char *file, int line);
+/* Returns the images x (n,c,h,w) at the places of a grid (n,out_h,out_w,2) as tsr_affine_grid makes
+ * it, (n,c,out_h,out_w), with gradients of both. Places outside of the image are 0, with border the
+ * nearest pixel's. torch.nn.functional.grid_sample. */
+TSR_API tsr_tensor *tsr_grid_sample_at(tsr_tensor *x, tsr_tensor *grid, tsr_interpolation how,
+                                       bool border, const char *file, int line);
 /* Returns the windows of x (n,c,h,w) as columns, (n,c kh kw,windows): im2col, without dilation. */
 TSR_API tsr_tensor *tsr_unfold_at(tsr_tensor *x, tsr_hw kernel, tsr_hw stride, tsr_hw padding,
                                   const char *file, int line);
@@ -211,6 +228,15 @@ TSR_API tsr_tensor *tsr_cosine_embedding_loss_at(tsr_tensor *a, tsr_tensor *b, t
 TSR_API tsr_tensor *tsr_triplet_margin_loss_at(tsr_tensor *anchor, tsr_tensor *positive,
                                                tsr_tensor *negative, double margin, double power,
                                                tsr_reduction reduction, const char *file, int line);
+/* Returns the mean over classes j other than the label y of max(0, margin - x_y + x_j)^power,
+ * reduced; x (n,c), labels i64 (n), power 1 or 2 (PyTorch's defaults: 1, 1). A sum over classes is
+ * divided by all c of them, as PyTorch does. */
+TSR_API tsr_tensor *tsr_multi_margin_loss_at(tsr_tensor *x, tsr_tensor *labels, int power,
+                                             double margin, tsr_reduction reduction,
+                                             const char *file, int line);
+/* Returns the p-norm of the difference of each two rows i < j of x (n,d), as torch.pdist orders
+ * them, (n (n-1)/2); n is at most 4096. */
+TSR_API tsr_tensor *tsr_pdist_at(tsr_tensor *x, double p, const char *file, int line);
 typedef struct tsr_nll_loss_opts {
     size_t size;
     tsr_reduction reduction;

@@ -28,6 +28,8 @@
 #define tsr_masked_fill(...) tsr_masked_fill_at(__VA_ARGS__, TSR_HERE)
 #define tsr_logsumexp(...) tsr_logsumexp_at(__VA_ARGS__, TSR_HERE)
 #define tsr_argmin(...) tsr_argmin_at(__VA_ARGS__, TSR_HERE)
+#define tsr_alpha_dropout(...) tsr_alpha_dropout_at(__VA_ARGS__, TSR_HERE)
+#define tsr_feature_alpha_dropout(...) tsr_feature_alpha_dropout_at(__VA_ARGS__, TSR_HERE)
 #define tsr_dot(...) tsr_dot_at(__VA_ARGS__, TSR_HERE)
 #define tsr_outer(...) tsr_outer_at(__VA_ARGS__, TSR_HERE)
 #define tsr_baddbmm(...) tsr_baddbmm_at(__VA_ARGS__, TSR_HERE)
@@ -46,6 +48,8 @@
 #define tsr_normalize(...) tsr_normalize_at(__VA_ARGS__, TSR_HERE)
 #define tsr_local_response_norm(...) tsr_local_response_norm_at(__VA_ARGS__, TSR_HERE)
 #define tsr_interpolate(...) tsr_interpolate_at(__VA_ARGS__, TSR_HERE)
+#define tsr_affine_grid(...) tsr_affine_grid_at(__VA_ARGS__, TSR_HERE)
+#define tsr_grid_sample(...) tsr_grid_sample_at(__VA_ARGS__, TSR_HERE)
 #define tsr_unfold(...) tsr_unfold_at(__VA_ARGS__, TSR_HERE)
 #define tsr_l1_loss(...) tsr_l1_loss_at(__VA_ARGS__, TSR_HERE)
 #define tsr_smooth_l1_loss(...) tsr_smooth_l1_loss_at(__VA_ARGS__, TSR_HERE)
@@ -62,6 +66,8 @@
 #define tsr_cosine_similarity(...) tsr_cosine_similarity_at(__VA_ARGS__, TSR_HERE)
 #define tsr_cosine_embedding_loss(...) tsr_cosine_embedding_loss_at(__VA_ARGS__, TSR_HERE)
 #define tsr_triplet_margin_loss(...) tsr_triplet_margin_loss_at(__VA_ARGS__, TSR_HERE)
+#define tsr_multi_margin_loss(...) tsr_multi_margin_loss_at(__VA_ARGS__, TSR_HERE)
+#define tsr_pdist(...) tsr_pdist_at(__VA_ARGS__, TSR_HERE)
 #define tsr_nll_loss(...) tsr_nll_loss_at(__VA_ARGS__, TSR_HERE)
 
 #endif

@@ -46,6 +46,10 @@
     ONE_ROW(OP, tanhshrink, "x - tanh(x).") \
     ONE_ROW(OP, logit, "log(x / (1 - x)).") \
     OP(softmin, "x", COMPUTE, tsr_softmin_at(I(0), (int)A.axis, AT), "softmax(-x).", AXIS("-1")) \
+    OP(alpha_dropout, "x", COMPUTE, tsr_alpha_dropout_at(I(0), A.p, AT), \
+       "Dropout that keeps selu's mean and variance.", NUMBER(p, p, "0.5", "")) \
+    OP(feature_alpha_dropout, "x", COMPUTE, tsr_feature_alpha_dropout_at(I(0), A.p, AT), \
+       "The same of whole channels.", NUMBER(p, p, "0.5", "")) \
     OP(logsumexp, "x", COMPUTE, tsr_logsumexp_at(I(0), A.axes, A.keepdim, AT), "log(sum e^x).", \
        AXES) \
     OP(argmin, "x", COMPUTE, tsr_argmin_at(I(0), (int)A.axis, AT), \
@@ -100,6 +104,16 @@
        "Images (n,c,h,w) in another size.", WHOLE(out_h, out_h, TSRI_NEEDED, 1, 0x1p24, "") \
        WHOLE(out_w, out_w, TSRI_NEEDED, 1, 0x1p24, "") \
        ONE_OF(how, form, "nearest", interpolation_words, "")) \
+    OP(affine_grid, "theta", COMPUTE, \
+       tsr_affine_grid_at(I(0), A.out_h, A.out_w, A.causal, AT), \
+       "Where maps (n,2,3) take pixels, (n,h,w,2).", \
+       WHOLE(out_h, out_h, TSRI_NEEDED, 1, 0x1p24, "") \
+       WHOLE(out_w, out_w, TSRI_NEEDED, 1, 0x1p24, "") \
+       FLAG(corners, causal, "false", "1 is the centre of a pixel")) \
+    OP(grid_sample, "x grid", COMPUTE, \
+       tsr_grid_sample_at(I(0), I(1), (tsr_interpolation)A.form, A.causal, AT), \
+       "Images at places (n,h,w,2).", ONE_OF(how, form, "bilinear", interpolation_words, "") \
+       FLAG(border, causal, "false", "outside is the nearest pixel, not 0")) \
     OP(unfold, "x", COMPUTE, tsr_unfold_at(I(0), hw_of(A.kernel), hw_of(A.stride), \
        hw_of(A.padding), AT), \
        "Windows as columns, (n,c kh kw,windows).", PAIR(kernel, kernel, TSRI_NEEDED, 1, "") \
@@ -138,6 +152,12 @@
        tsr_triplet_margin_loss_at(I(0), I(1), I(2), A.a, A.p, REDUCE_BY, AT), \
        "max(0, |a - p| - |a - n| + margin).", NUMBER(margin, a, "1", "") \
        NUMBER(power, p, "2", "of the norm") REDUCTION) \
+    OP(multi_margin_loss, "x labels", COMPUTE, \
+       tsr_multi_margin_loss_at(I(0), I(1), (int)A.n, A.a, REDUCE_BY, AT), \
+       "The mean of max(0, margin - x_y + x_j)^power.", WHOLE(power, n, "1", 1, 2, "") \
+       NUMBER(margin, a, "1", "") REDUCTION) \
+    OP(pdist, "x", COMPUTE, tsr_pdist_at(I(0), A.p, AT), \
+       "The norms of the differences of rows i < j.", NUMBER(p, p, "2", "of the norm")) \
     OP(nll_loss, "x labels weight?", COMPUTE, declare_nll_loss(c), "-x at the label.", REDUCTION \
        WHOLE(ignore_index, ignore_index, TSRI_NONE, -0x1p48, 0x1p48, "a label that counts nothing"))
 /* clang-format on */

@@ -56,7 +56,7 @@ OPERANDS = {
     "x": randn(6, 4), "y": randn(6, 4), "v": randn(6), "v2": randn(6), "u": randn(4), "m": randn(4, 5),
     "pos": torch.rand(6, 4) + 0.1, "p": torch.rand(6, 4) * 0.8 + 0.1, "q": torch.rand(6, 4) * 0.8 + 0.1,
     "img": randn(2, 6, 8, 5), "shuffled": randn(2, 8, 3, 2), "even": randn(2, 3, 4, 6), "c": torch.rand(6) + 0.5,
-    "b3": randn(3, 6, 4), "c3": randn(3, 4, 5), "d3": randn(3, 6, 5), "one": randn(6, 1, 4), "w": torch.rand(4) + 0.2,
+    "b3": randn(3, 6, 4), "c3": randn(3, 4, 5), "theta": randn(2, 2, 3), "grid": randn(2, 3, 4, 2), "d3": randn(3, 6, 5), "one": randn(6, 1, 4), "w": torch.rand(4) + 0.2,
     "logp": F.log_softmax(randn(6, 4), 1), "big": randn(6, 4) * 400, "slope": torch.rand(1), "zeroed": torch.where(torch.rand(6, 4) < 0.2, torch.zeros(()), randn(6, 4)), "aq": randn(2, 3, 5, 4), "ak": randn(2, 3, 6, 4), "av": randn(2, 3, 6, 3), "abias": randn(3, 1, 6), "g7": randn(6, 7), "g5": randn(5, 4), "g32": randn(3, 2), "z": randn(6, 4),
 }
 FIXED = {
@@ -150,6 +150,14 @@ CASES = [
     ("interpolate", ["img"], {"out_h": 16, "out_w": 3}, lambda x: F.interpolate(x, (16, 3))),
     ("interpolate", ["img"], {"out_h": 13, "out_w": 3, "how": "bilinear"}, lambda x: F.interpolate(x, (13, 3), mode="bilinear", align_corners=False)),
     ("interpolate", ["img"], {"out_h": 5, "out_w": 9, "how": "corners"}, lambda x: F.interpolate(x, (5, 9), mode="bilinear", align_corners=True)),
+    *[("affine_grid", ["theta"], {"out_h": h, "out_w": w, "corners": corners}, lambda t, h=h, w=w, corners=corners: F.affine_grid(t, (2, 1, h, w), corners))
+      for h, w, corners in ((4, 3, False), (4, 3, True), (1, 5, True))],
+    *[("grid_sample", ["img", "grid"], {"how": how, "border": border}, lambda x, g, mode=mode, corners=corners, border=border: F.grid_sample(x, g, mode, "border" if border else "zeros", corners))
+      for how, mode, corners in (("nearest", "nearest", False), ("bilinear", "bilinear", False), ("corners", "bilinear", True)) for border in (False, True)],
+    *[("multi_margin_loss", ["x", "labels"], {"power": power, "margin": margin, "reduction": r}, lambda x, t, power=power, margin=margin, r=r: F.multi_margin_loss(x, t, power, margin, reduction=r))
+      for power, margin, r in ((1, 1, "mean"), (2, 0.7, "none"), (1, 0.2, "sum"))],
+    *[("pdist", ["x"], {"p": p}, lambda x, p=p: torch.pdist(x, p)) for p in (2, 1, 3)],
+    ("alpha_dropout", ["x"], {"p": 0}, lambda x: x * 1), ("feature_alpha_dropout", ["img"], {"p": 0}, lambda x: x * 1),
     ("unfold", ["img"], {"kernel": [3, 2]}, lambda x: F.unfold(x, (3, 2))),
     ("unfold", ["img"], {"kernel": 3, "stride": [2, 1], "padding": [1, 2]}, lambda x: F.unfold(x, 3, padding=(1, 2), stride=(2, 1))),
     ("cosine_similarity", ["x", "y"], {}, F.cosine_similarity), ("cosine_similarity", ["x", "y"], {"axis": 0}, lambda a, b: F.cosine_similarity(a, b, 0)),
