@@ -125,6 +125,10 @@ TSR_API tsr_tensor *tsr_repeat_interleave_at(tsr_tensor *x, int axis, int64_t n,
 TSR_API tsr_tensor *tsr_pixel_shuffle_at(tsr_tensor *x, int64_t r, const char *file, int line);
 /* Returns (n,c,h r,w r) as (n,c r^2,h,w): the opposite of tsr_pixel_shuffle. */
 TSR_API tsr_tensor *tsr_pixel_unshuffle_at(tsr_tensor *x, int64_t r, const char *file, int line);
+/* Returns x (n,c,...) with its channels dealt out: the first of each of `groups` groups of
+ * neighbours, then the second of each, and so on. */
+TSR_API tsr_tensor *tsr_channel_shuffle_at(tsr_tensor *x, int64_t groups, const char *file,
+                                           int line);
 
 /* --- normalisation ---------------------------------------------------------------------------- */
 /* Each of `groups` groups of channels of each sample of x (n,c,...) has its mean and variance taken
@@ -167,6 +171,178 @@ TSR_API tsr_tensor *tsr_grid_sample_at(tsr_tensor *x, tsr_tensor *grid, tsr_inte
 /* Returns the windows of x (n,c,h,w) as columns, (n,c kh kw,windows): im2col, without dilation. */
 TSR_API tsr_tensor *tsr_unfold_at(tsr_tensor *x, tsr_hw kernel, tsr_hw stride, tsr_hw padding,
                                   const char *file, int line);
+/* Returns images (n,c,out_h,out_w) from their windows as columns, (n,c kh kw,windows), as
+ * tsr_unfold gives them: what several windows have of a pixel is added. col2im, without dilation.
+ */
+TSR_API tsr_tensor *tsr_fold_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_hw kernel,
+                                tsr_hw stride, tsr_hw padding, const char *file, int line);
+/* Returns x (n,c,...) with each of its channels kept and divided by 1 - p, or all of it 0, with
+ * probability p, 0 <= p < 1, in training graphs; x itself in others. PyTorch's dropout1d to 3d. */
+TSR_API tsr_tensor *tsr_dropout2d_at(tsr_tensor *x, double p, const char *file, int line);
+
+/* --- convolution ------------------------------------------------------------------------------ */
+/* Three numbers along the depth, the height and the width of a volume: {1, 1, 1}, never {1}. */
+typedef struct tsr_dhw {
+    int d, h, w;
+} tsr_dhw;
+
+typedef struct tsr_conv1d_opts {
+    size_t size;
+    int stride TSR_IS(1);     /* default 1 */
+    int padding;              /* default 0 */
+    int dilation TSR_IS(1);   /* default 1 */
+    int64_t groups TSR_IS(1); /* default 1; C = depthwise */
+} tsr_conv1d_opts;
+#define TSR_CONV1D_OPTS(...)   \
+    (&(const tsr_conv1d_opts){ \
+        .size = sizeof(tsr_conv1d_opts), .stride = 1, .dilation = 1, .groups = 1, __VA_ARGS__})
+/* Returns the convolution of x (n,c,l) with w (o,c/groups,k), plus b (o) or NULL -> (n,o,l'). opts
+ * may be NULL. */
+TSR_API tsr_tensor *tsr_conv1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                  const tsr_conv1d_opts *opts, const char *file, int line);
+
+typedef struct tsr_conv3d_opts {
+    size_t size;
+    tsr_dhw stride TSR_IS({1, 1, 1});   /* default 1, 1, 1 */
+    tsr_dhw padding;                    /* default 0, 0, 0 */
+    tsr_dhw dilation TSR_IS({1, 1, 1}); /* default 1, 1, 1 */
+    int64_t groups TSR_IS(1);           /* default 1; C = depthwise */
+} tsr_conv3d_opts;
+#define TSR_CONV3D_OPTS(...)                                   \
+    (&(const tsr_conv3d_opts){.size = sizeof(tsr_conv3d_opts), \
+                              .stride = {1, 1, 1},             \
+                              .dilation = {1, 1, 1},           \
+                              .groups = 1,                     \
+                              __VA_ARGS__})
+/* Returns the convolution of x (n,c,d,h,w) with w (o,c/groups,kd,kh,kw), plus b (o) or NULL ->
+ * (n,o,d',h',w'): tsr_conv2d of x's planes, each beside those kd - 1 that its windows reach, which
+ * are copied. opts may be NULL. */
+TSR_API tsr_tensor *tsr_conv3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                  const tsr_conv3d_opts *opts, const char *file, int line);
+
+/*
+ * Transposed convolutions: the gradient of a convolution by its x, as a function of its own. A size
+ * n becomes (n - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1. They are
+ * convolutions of x with stride - 1 zeros behind each element.
+ */
+typedef struct tsr_conv_transpose1d_opts {
+    size_t size;
+    int stride TSR_IS(1);     /* default 1 */
+    int padding;              /* default 0 */
+    int output_padding;       /* default 0; below the stride or the dilation */
+    int dilation TSR_IS(1);   /* default 1 */
+    int64_t groups TSR_IS(1); /* default 1 */
+} tsr_conv_transpose1d_opts;
+#define TSR_CONV_TRANSPOSE1D_OPTS(...)                                             \
+    (&(const tsr_conv_transpose1d_opts){.size = sizeof(tsr_conv_transpose1d_opts), \
+                                        .stride = 1,                               \
+                                        .dilation = 1,                             \
+                                        .groups = 1,                               \
+                                        __VA_ARGS__})
+/* Returns the transposed convolution of x (n,c,l) with w (c,o/groups,k), plus b (o) or NULL ->
+ * (n,o,l'). opts may be NULL. */
+TSR_API tsr_tensor *tsr_conv_transpose1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                            const tsr_conv_transpose1d_opts *opts, const char *file,
+                                            int line);
+
+typedef struct tsr_conv_transpose2d_opts {
+    size_t size;
+    tsr_hw stride TSR_IS({1, 1});   /* default 1, 1 */
+    tsr_hw padding;                 /* default 0, 0 */
+    tsr_hw output_padding;          /* default 0, 0; below the stride or the dilation */
+    tsr_hw dilation TSR_IS({1, 1}); /* default 1, 1 */
+    int64_t groups TSR_IS(1);       /* default 1 */
+} tsr_conv_transpose2d_opts;
+#define TSR_CONV_TRANSPOSE2D_OPTS(...)                                             \
+    (&(const tsr_conv_transpose2d_opts){.size = sizeof(tsr_conv_transpose2d_opts), \
+                                        .stride = {1, 1},                          \
+                                        .dilation = {1, 1},                        \
+                                        .groups = 1,                               \
+                                        __VA_ARGS__})
+/* Returns the transposed convolution of x (n,c,h,w) with w (c,o/groups,kh,kw), plus b (o) or NULL
+ * -> (n,o,h',w'). opts may be NULL. */
+TSR_API tsr_tensor *tsr_conv_transpose2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                            const tsr_conv_transpose2d_opts *opts, const char *file,
+                                            int line);
+
+typedef struct tsr_conv_transpose3d_opts {
+    size_t size;
+    tsr_dhw stride TSR_IS({1, 1, 1});   /* default 1, 1, 1 */
+    tsr_dhw padding;                    /* default 0, 0, 0 */
+    tsr_dhw output_padding;             /* default 0, 0, 0; below the stride or the dilation */
+    tsr_dhw dilation TSR_IS({1, 1, 1}); /* default 1, 1, 1 */
+    int64_t groups TSR_IS(1);           /* default 1 */
+} tsr_conv_transpose3d_opts;
+#define TSR_CONV_TRANSPOSE3D_OPTS(...)                                             \
+    (&(const tsr_conv_transpose3d_opts){.size = sizeof(tsr_conv_transpose3d_opts), \
+                                        .stride = {1, 1, 1},                       \
+                                        .dilation = {1, 1, 1},                     \
+                                        .groups = 1,                               \
+                                        __VA_ARGS__})
+/* Returns the transposed convolution of x (n,c,d,h,w) with w (c,o/groups,kd,kh,kw), plus b (o) or
+ * NULL -> (n,o,d',h',w'). opts may be NULL. */
+TSR_API tsr_tensor *tsr_conv_transpose3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                            const tsr_conv_transpose3d_opts *opts, const char *file,
+                                            int line);
+
+/* --- pooling ---------------------------------------------------------------------------------- */
+typedef struct tsr_pool1d_opts {
+    size_t size;
+    int kernel;  /* needed */
+    int stride;  /* default 0: the kernel */
+    int padding; /* default 0; at most half the kernel */
+    bool count_include_pad
+        TSR_IS(true); /* avg: default true, as PyTorch; false: divide by what is inside */
+} tsr_pool1d_opts;
+#define TSR_POOL1D_OPTS(...)   \
+    (&(const tsr_pool1d_opts){ \
+        .size = sizeof(tsr_pool1d_opts), .count_include_pad = true, __VA_ARGS__})
+/* Returns the largest of each window of x (n,c,l); of equals the first has the gradient. */
+TSR_API tsr_tensor *tsr_max_pool1d_at(tsr_tensor *x, const tsr_pool1d_opts *opts, const char *file,
+                                      int line);
+/* Returns the mean of each window of x (n,c,l). */
+TSR_API tsr_tensor *tsr_avg_pool1d_at(tsr_tensor *x, const tsr_pool1d_opts *opts, const char *file,
+                                      int line);
+
+typedef struct tsr_pool3d_opts {
+    size_t size;
+    tsr_dhw kernel;  /* needed */
+    tsr_dhw stride;  /* default (0, 0, 0): the kernel */
+    tsr_dhw padding; /* default 0, 0, 0; at most half the kernel */
+    bool count_include_pad
+        TSR_IS(true); /* avg: default true, as PyTorch; false: divide by what is inside */
+} tsr_pool3d_opts;
+#define TSR_POOL3D_OPTS(...)   \
+    (&(const tsr_pool3d_opts){ \
+        .size = sizeof(tsr_pool3d_opts), .count_include_pad = true, __VA_ARGS__})
+/* Returns the largest of each window of x (n,c,d,h,w); of equals the first has the gradient. */
+TSR_API tsr_tensor *tsr_max_pool3d_at(tsr_tensor *x, const tsr_pool3d_opts *opts, const char *file,
+                                      int line);
+/* Returns the mean of each window of x (n,c,d,h,w). */
+TSR_API tsr_tensor *tsr_avg_pool3d_at(tsr_tensor *x, const tsr_pool3d_opts *opts, const char *file,
+                                      int line);
+/* Returns (sum of x^p)^(1/p) over each window of x (n,c,h,w); stride {0, 0}: the kernel. A sum
+ * below 0 gives NaN unless 1/p is whole, as PyTorch's does. */
+TSR_API tsr_tensor *tsr_lp_pool2d_at(tsr_tensor *x, double p, tsr_hw kernel, tsr_hw stride,
+                                     const char *file, int line);
+
+/* Adaptive pooling: out windows of n elements along each axis, which cover it. Window i goes from
+ * element floor(i n / out) to before ceil((i + 1) n / out). */
+/* Returns the means of x (n,c,l) in windows -> (n,c,out). */
+TSR_API tsr_tensor *tsr_adaptive_avg_pool1d_at(tsr_tensor *x, int64_t out, const char *file,
+                                               int line);
+/* Returns the means of x (n,c,d,h,w) in windows -> (n,c,out_d,out_h,out_w). */
+TSR_API tsr_tensor *tsr_adaptive_avg_pool3d_at(tsr_tensor *x, int64_t out_d, int64_t out_h,
+                                               int64_t out_w, const char *file, int line);
+/* Returns the largest of x (n,c,l) in windows -> (n,c,out). */
+TSR_API tsr_tensor *tsr_adaptive_max_pool1d_at(tsr_tensor *x, int64_t out, const char *file,
+                                               int line);
+/* Returns the largest of x (n,c,h,w) in windows -> (n,c,out_h,out_w). */
+TSR_API tsr_tensor *tsr_adaptive_max_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out_w,
+                                               const char *file, int line);
+/* Returns the largest of x (n,c,d,h,w) in windows -> (n,c,out_d,out_h,out_w). */
+TSR_API tsr_tensor *tsr_adaptive_max_pool3d_at(tsr_tensor *x, int64_t out_d, int64_t out_h,
+                                               int64_t out_w, const char *file, int line);
 
 /* --- losses ----------------------------------------------------------------------------------- */
 /* x and y have one shape; the mean is over all elements. y may have a gradient too. */

@@ -99,6 +99,20 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_CONV2D_OPTS(...) TSR_OPTS(tsr_conv2d_opts, __VA_ARGS__)
 #undef TSR_POOL2D_OPTS
 #define TSR_POOL2D_OPTS(...) TSR_OPTS(tsr_pool2d_opts, __VA_ARGS__)
+#undef TSR_CONV1D_OPTS
+#define TSR_CONV1D_OPTS(...) TSR_OPTS(tsr_conv1d_opts, __VA_ARGS__)
+#undef TSR_CONV3D_OPTS
+#define TSR_CONV3D_OPTS(...) TSR_OPTS(tsr_conv3d_opts, __VA_ARGS__)
+#undef TSR_CONV_TRANSPOSE1D_OPTS
+#define TSR_CONV_TRANSPOSE1D_OPTS(...) TSR_OPTS(tsr_conv_transpose1d_opts, __VA_ARGS__)
+#undef TSR_CONV_TRANSPOSE2D_OPTS
+#define TSR_CONV_TRANSPOSE2D_OPTS(...) TSR_OPTS(tsr_conv_transpose2d_opts, __VA_ARGS__)
+#undef TSR_CONV_TRANSPOSE3D_OPTS
+#define TSR_CONV_TRANSPOSE3D_OPTS(...) TSR_OPTS(tsr_conv_transpose3d_opts, __VA_ARGS__)
+#undef TSR_POOL1D_OPTS
+#define TSR_POOL1D_OPTS(...) TSR_OPTS(tsr_pool1d_opts, __VA_ARGS__)
+#undef TSR_POOL3D_OPTS
+#define TSR_POOL3D_OPTS(...) TSR_OPTS(tsr_pool3d_opts, __VA_ARGS__)
 #undef TSR_BATCH_NORM_OPTS
 #define TSR_BATCH_NORM_OPTS(...) TSR_OPTS(tsr_batch_norm_opts, __VA_ARGS__)
 #undef TSR_LAYER_NORM_OPTS

@@ -142,7 +142,8 @@ typedef struct tsri_config_op {
     double arange_start, arange_step, correction, value_around, scale;
     tsr_dims starts, ends, steps, before, after;
     tsri_ints sizes;
-    int64_t stride[2], padding[2], dilation[2], kernel[2];
+    int64_t stride[2], padding[2], dilation[2], kernel[2], output_padding[2], out_d;
+    int64_t stride3[3], padding3[3], dilation3[3], kernel3[3], output_padding3[3];
     tsr_axes axes, y_axes;
     bool keepdim, ta, tb, count_include_pad, causal, ids, descending, largest;
     int reduction, stats, form;

@@ -136,7 +136,7 @@ OPTS = {
     "tsr_map_dataset": ".len = map_len, .get = map_get", "tsr_sampler_calls": ".next = custom_next",
     "tsr_batch_sampler_calls": ".max_rows = 4, .next = custom_batch_next",
     "tsr_map_loader_opts": ".sample_bytes = 8", "tsr_mlp_opts": ".inputs = 6",
-    "tsr_pool2d_opts": ".kernel = {2, 2}", "tsr_store_opts": ".timeout_s = 0.2",
+    "tsr_pool2d_opts": ".kernel = {2, 2}", "tsr_pool1d_opts": ".kernel = 2", "tsr_pool3d_opts": ".kernel = {2, 2, 2}", "tsr_store_opts": ".timeout_s = 0.2",
     "tsr_optimizer_def": '.name = "fresh_optimizer", .update = keep_all',
     "tsr_op_def": '.name = "fresh_op", .inputs = 1, .outputs = 1, .rule = "... -> ...", .forward = own_same',
     "tsr_train_opts": ".train = f.loader, .quiet = true",
@@ -185,7 +185,7 @@ NAMED = {
     "tsr_gather_at.x": "f.c4", "tsr_gather_at.axis": "0", "tsr_gather_at.ids": "f.ids",
     **{f"tsr_{f}_at.{p}": v for f in ("scatter", "scatter_add", "index_add")
        for p, v in (("x", "f.c4"), ("axis", "0"), ("ids", "f.ids"), ("y", "f.c4"))},
-    "tsr_bincount_at.ids": "f.ids", "tsr_conv2d_at.x": "f.image", "tsr_conv2d_at.w": "f.kernel", "tsr_conv2d_at.b": "f.c4",
+    "tsr_bincount_at.ids": "f.ids",
     "tsr_prelu_at.w": "f.c6", "tsr_outer_at.x": "f.c4", "tsr_outer_at.y": "f.c6", "tsr_dot_at.x": "f.c4",
     "tsr_dot_at.y": "f.c4", "tsr_einsum_at.equation": '"ab,ab"', "tsr_einsum_at.n": "2",
     "tsr_squeeze_at.x": "tsr_sum(f.x, TSR_AXES(1), true)", "tsr_repeat_at.counts": "TSR_DIMS(2, 3)",
@@ -198,6 +198,13 @@ NAMED = {
     "tsr_unfold_at.x": "f.image", "tsr_masked_fill_at.mask": "f.cond", "tsr_cosine_embedding_loss_at.y": "f.c4",
     "tsr_nll_loss_at.labels": "f.ids", "tsr_tensordot_at.b": "f.x", "tsr_baddbmm_at.a": "f.x",
     "tsr_baddbmm_at.b": "tsr_transpose(f.x, 0, 1)", "tsr_baddbmm_at.c": "tsr_matmul_t(f.x, f.x, false, true)",
+    **{f"tsr_{f}{n}d_at.{p}": v for f in ("conv", "conv_transpose") for n in (1, 2, 3) for p, v in (
+        ("x", ("f.signal", "f.image", "f.volume")[n - 1]),
+        ("w", ("f.signal_kernel", "f.kernel", "f.volume_kernel")[n - 1]), ("b", "f.c4"))},
+    **{f"tsr_{f}_pool{n}d_at.x": x for f in ("max", "avg", "adaptive_max", "adaptive_avg")
+       for n, x in ((1, "f.signal"), (3, "f.volume"))},
+    "tsr_adaptive_max_pool2d_at.x": "f.image", "tsr_lp_pool2d_at.x": "f.image", "tsr_channel_shuffle_at.x": "f.image",
+    "tsr_fold_at.x": "f.signal", "tsr_fold_at.out_h": "6", "tsr_fold_at.out_w": "6",
     "tsr_max_pool2d_at.x": "f.image", "tsr_avg_pool2d_at.x": "f.image",
     "tsr_adaptive_avg_pool2d_at.x": "f.image", "tsr_batch_norm_at.x": "f.image",
     "tsr_batch_norm_at.gamma": "f.c4", "tsr_batch_norm_at.beta": "f.c4",
