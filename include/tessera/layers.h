@@ -7,6 +7,7 @@
 #ifndef TESSERA_LAYERS_H
 #define TESSERA_LAYERS_H
 
+#include <tessera/functional.h>
 #include <tessera/nn.h>
 
 #ifdef __cplusplus
@@ -20,6 +21,24 @@ TSR_API tsr_module *tsr_nn_linear(tsr_world *w, const tsr_nn_opts *o, int64_t in
 /* "weight" (out, in/groups, kh, kw), "bias" (out). conv may be NULL. */
 TSR_API tsr_module *tsr_nn_conv2d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,
                                   int kernel, bool bias, const tsr_conv2d_opts *conv);
+/* "weight" (out, in/groups, k), "bias" (out). conv may be NULL, here and below. */
+TSR_API tsr_module *tsr_nn_conv1d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,
+                                  int kernel, bool bias, const tsr_conv1d_opts *conv);
+/* "weight" (out, in/groups, kd, kh, kw), "bias" (out). */
+TSR_API tsr_module *tsr_nn_conv3d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,
+                                  tsr_dhw kernel, bool bias, const tsr_conv3d_opts *conv);
+/* "weight" (in, out/groups, k), "bias" (out). */
+TSR_API tsr_module *tsr_nn_conv_transpose1d(tsr_world *w, const tsr_nn_opts *o, int64_t in,
+                                            int64_t out, int kernel, bool bias,
+                                            const tsr_conv_transpose1d_opts *conv);
+/* "weight" (in, out/groups, kh, kw), "bias" (out). */
+TSR_API tsr_module *tsr_nn_conv_transpose2d(tsr_world *w, const tsr_nn_opts *o, int64_t in,
+                                            int64_t out, tsr_hw kernel, bool bias,
+                                            const tsr_conv_transpose2d_opts *conv);
+/* "weight" (in, out/groups, kd, kh, kw), "bias" (out). */
+TSR_API tsr_module *tsr_nn_conv_transpose3d(tsr_world *w, const tsr_nn_opts *o, int64_t in,
+                                            int64_t out, tsr_dhw kernel, bool bias,
+                                            const tsr_conv_transpose3d_opts *conv);
 /* "weight", "bias", buffers "running_mean", "running_var" (c); (R, c) split S(0) with TSR_BN_LOCAL.
  * bn may be NULL. */
 TSR_API tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c,
@@ -33,6 +52,33 @@ TSR_API tsr_module *tsr_nn_identity(tsr_world *w, const tsr_nn_opts *o);
 TSR_API tsr_module *tsr_nn_dropout(tsr_world *w, const tsr_nn_opts *o, double p);
 TSR_API tsr_module *tsr_nn_max_pool2d(tsr_world *w, const tsr_nn_opts *o,
                                       const tsr_pool2d_opts *pool);
+TSR_API tsr_module *tsr_nn_max_pool1d(tsr_world *w, const tsr_nn_opts *o,
+                                      const tsr_pool1d_opts *pool);
+TSR_API tsr_module *tsr_nn_max_pool3d(tsr_world *w, const tsr_nn_opts *o,
+                                      const tsr_pool3d_opts *pool);
+TSR_API tsr_module *tsr_nn_avg_pool1d(tsr_world *w, const tsr_nn_opts *o,
+                                      const tsr_pool1d_opts *pool);
+TSR_API tsr_module *tsr_nn_avg_pool2d(tsr_world *w, const tsr_nn_opts *o,
+                                      const tsr_pool2d_opts *pool);
+TSR_API tsr_module *tsr_nn_avg_pool3d(tsr_world *w, const tsr_nn_opts *o,
+                                      const tsr_pool3d_opts *pool);
+/* Sums of powers in windows, as tsr_lp_pool2d; stride {0, 0}: the kernel. */
+TSR_API tsr_module *tsr_nn_lp_pool2d(tsr_world *w, const tsr_nn_opts *o, double p, tsr_hw kernel,
+                                     tsr_hw stride);
+/* So many windows that cover each axis. */
+TSR_API tsr_module *tsr_nn_adaptive_avg_pool1d(tsr_world *w, const tsr_nn_opts *o, int64_t out);
+TSR_API tsr_module *tsr_nn_adaptive_avg_pool2d(tsr_world *w, const tsr_nn_opts *o, int64_t out_h,
+                                               int64_t out_w);
+TSR_API tsr_module *tsr_nn_adaptive_avg_pool3d(tsr_world *w, const tsr_nn_opts *o, int64_t out_d,
+                                               int64_t out_h, int64_t out_w);
+TSR_API tsr_module *tsr_nn_adaptive_max_pool1d(tsr_world *w, const tsr_nn_opts *o, int64_t out);
+TSR_API tsr_module *tsr_nn_adaptive_max_pool2d(tsr_world *w, const tsr_nn_opts *o, int64_t out_h,
+                                               int64_t out_w);
+TSR_API tsr_module *tsr_nn_adaptive_max_pool3d(tsr_world *w, const tsr_nn_opts *o, int64_t out_d,
+                                               int64_t out_h, int64_t out_w);
+/* Drops whole channels of (n,c,...), 0 <= p < 1: PyTorch's Dropout1d to 3d. */
+TSR_API tsr_module *tsr_nn_dropout2d(tsr_world *w, const tsr_nn_opts *o, double p);
+TSR_API tsr_module *tsr_nn_channel_shuffle(tsr_world *w, const tsr_nn_opts *o, int64_t groups);
 /*
  * Gives the batch norms in and below m (those of tsr_nn_batch_norm) statistics over the batches of
  * all ranks of a group, in local training graphs: PyTorch's SyncBatchNorm. Each rank converts its

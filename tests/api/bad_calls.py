@@ -58,6 +58,7 @@ STRUCTS = {
                 "{1, {{TSR_SBP_SPLIT, -1}}}", "{1, {{TSR_SBP_PARTIAL, 99}}}",
                 "{2, {{TSR_SBP_BROADCAST, 0}, {TSR_SBP_BROADCAST, 0}}}"],
     "tsr_hw": ["{-1, 1}", "{1, INT_MIN}"],
+    "tsr_dhw": ["{-1, 1, 1}", "{1, 0, 1}", "{1, 1, INT_MIN}"],
     "tsr_init": ["{.kind = (tsr_init_kind)99}", "{.kind = (tsr_init_kind)-1}",
                  "{TSR_INIT_NORMAL, NAN, NAN, false}"],
 }
@@ -114,7 +115,7 @@ def bad_values(function, kind, name):
 GOOD = {
     "const char *": '"x"', "int": "1", "int64_t": "4", "size_t": "sizeof numbers", "uint64_t": "7",
     "double": "0.5", "bool": "true", "tsr_dims": "TSR_DIMS(4, 6)", "tsr_axes": "TSR_AXES(1)",
-    "tsr_sbp": "TSR_B", "tsr_init": "(tsr_init){0}", "tsr_hw": "(tsr_hw){1, 1}", "tsr_dtype": "TSR_F32",
+    "tsr_sbp": "TSR_B", "tsr_init": "(tsr_init){0}", "tsr_hw": "(tsr_hw){1, 1}", "tsr_dhw": "(tsr_dhw){1, 1, 1}", "tsr_dtype": "TSR_F32",
     "tsr_device": "TSR_DEVICE_CPU", "tsr_status": "TSR_ERR_STATE", "void *": "numbers",
     "const void *": "numbers", "void **": "(void *[1]){0}", "int64_t *": "integers",
     "size_t *": "(size_t[1]){0}", "bool *": "(bool[64]){0}", "double *": "doubles",
