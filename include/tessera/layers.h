@@ -79,6 +79,47 @@ TSR_API tsr_module *tsr_nn_adaptive_max_pool3d(tsr_world *w, const tsr_nn_opts *
 /* Drops whole channels of (n,c,...), 0 <= p < 1: PyTorch's Dropout1d to 3d. */
 TSR_API tsr_module *tsr_nn_dropout2d(tsr_world *w, const tsr_nn_opts *o, double p);
 TSR_API tsr_module *tsr_nn_channel_shuffle(tsr_world *w, const tsr_nn_opts *o, int64_t groups);
+
+/* --- recurrent layers, several inputs and outputs (tsr_apply_n) ------------------------------- */
+typedef struct tsr_rnn_opts {
+    size_t size;
+    int layers TSR_IS(1);   /* one above the other; default 1 */
+    bool bias TSR_IS(true); /* default true */
+    bool batch_first;       /* of x and the output: (n,t,...) instead of (t,n,...) */
+    bool bidirectional;     /* beside each layer one that begins at the end of time */
+    double dropout;         /* of the outputs of all layers but the last; default 0 */
+    bool relu;              /* tsr_nn_rnn: relu takes the place of tanh */
+} tsr_rnn_opts;
+#define TSR_RNN_OPTS(...) \
+    (&(const tsr_rnn_opts){.size = sizeof(tsr_rnn_opts), .layers = 1, .bias = true, __VA_ARGS__})
+/*
+ * An LSTM: inputs x (t,n,in), and h0 and c0 (layers d,n,hidden), which may be left out (zeros);
+ * outputs y (t,n,d hidden), h_n and c_n (layers d,n,hidden). d is 2 where it is bidirectional, else
+ * 1. "weight_ih_l<i>" (4 hidden,in; above the first layer: 4 hidden,d hidden), "weight_hh_l<i>" (4
+ * hidden,hidden), "bias_ih_l<i>", "bias_hh_l<i>" (4 hidden), for gates in the order i f g o; of the
+ * other direction with "_reverse" behind. Initial values are uniform below 1/sqrt(hidden). The
+ * steps of time are unrolled: the graph grows with t. rnn may be NULL.
+ */
+TSR_API tsr_module *tsr_nn_lstm(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
+                                const tsr_rnn_opts *rnn);
+/* A GRU: the same, with 3 hidden for gates in the order r z n, and without c0 and c_n. */
+TSR_API tsr_module *tsr_nn_gru(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
+                               const tsr_rnn_opts *rnn);
+/* Elman's network, h' = tanh(W x + b + V h + c): as the GRU, with 1 hidden and one gate. */
+TSR_API tsr_module *tsr_nn_rnn(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
+                               const tsr_rnn_opts *rnn);
+/* One step of an LSTM: inputs x (n,in), h and c (n,hidden; without them zeros), outputs h and c.
+ * "weight_ih", "weight_hh", "bias_ih", "bias_hh". */
+TSR_API tsr_module *tsr_nn_lstm_cell(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
+                                     bool bias);
+/* One step of a GRU: the same, without c. */
+TSR_API tsr_module *tsr_nn_gru_cell(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
+                                    bool bias);
+/* One step of tsr_nn_rnn: the same. relu takes the place of tanh where it says so. */
+TSR_API tsr_module *tsr_nn_rnn_cell(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
+                                    bool bias, bool relu);
+
+/* --- containers and conversions --------------------------------------------------------------- */
 /*
  * Gives the batch norms in and below m (those of tsr_nn_batch_norm) statistics over the batches of
  * all ranks of a group, in local training graphs: PyTorch's SyncBatchNorm. Each rank converts its

@@ -126,7 +126,7 @@ GOOD = {
     "tsr_tensor *const *": "(tsr_tensor *[]){f.x, f.x}", "tsr_tensor **": "(tsr_tensor *[4]){0}",
     "tsr_variable *const *": "(tsr_variable *[]){f.variable}", "const tsr_sbp *": "(const tsr_sbp[]){TSR_B}",
     "tsr_dims *": "(tsr_dims[1]){0}", "tsr_sbp *": "(tsr_sbp[1]){0}", "void (*)(void *)": "free_nothing",
-    "tsr_rank_fn *": "rank_nothing", "tsr_declare_fn *": "declare_images", "tsr_check_fn *": "check_same", "tsr_epoch *": "(tsr_epoch[1]){0}", "tsr_forward_fn *": "forward_same",
+    "tsr_rank_fn *": "rank_nothing", "tsr_declare_fn *": "declare_images", "tsr_check_fn *": "check_same", "tsr_epoch *": "(tsr_epoch[1]){0}", "tsr_forward_fn *": "forward_same", "tsr_forward_n_fn *": "forward_first",
     "tsr_variable_fn *": "visit_nothing", "tsr_plan_time *": "(tsr_plan_time[4]){0}",
     "const tsr_batch **": "(const tsr_batch *[1]){0}", "tsr_graph_opts": "NULL",
     "tsr_gelu_form": "TSR_GELU_ERF", "tsr_interpolation": "TSR_NEAREST", "tsr_reduction": "TSR_MEAN", "tsr_reduce_op": "TSR_REDUCE_SUM",
@@ -237,7 +237,7 @@ NAMED = {
     "tsr_broadcast_at.root": "0", "tsr_reduce_at.root": "0", "tsr_gather_to_at.root": "0",
     "tsr_scatter_from_at.root": "0", "tsr_all_to_all_at.src_counts": "(int64_t[]){4}",
     "tsr_all_to_all_at.dst_counts": "(int64_t[]){4}", "tsr_world_create_virtual.rank": "0",
-    "tsr_checkpoint_remove.name": '"there"', "tsr_apply_at.m": "f.module", "tsr_save.m": "f.module", "tsr_module_set_local.m": "f.fresh_module",
+    "tsr_checkpoint_remove.name": '"there"', "tsr_apply_at.m": "f.module", "tsr_apply_n_at.m": "f.module", "tsr_save.m": "f.module", "tsr_module_set_local.m": "f.fresh_module",
     "tsr_module_create.arg": "NULL", "tsr_narrow_at.axis": "1", "tsr_loader_set_epoch.epoch": "1",
     "tsr_map_loader_create.opts": "TSR_MAP_LOADER_OPTS(.sample_bytes = 8)",
 }
