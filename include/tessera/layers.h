@@ -46,8 +46,32 @@ TSR_API tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_
 /* "weight", "bias" of `shape`, the last axes of what is passed through. ln may be NULL. */
 TSR_API tsr_module *tsr_nn_layer_norm(tsr_world *w, const tsr_nn_opts *o, tsr_dims shape,
                                       const tsr_layer_norm_opts *ln);
+/* "weight", "bias" (c) where affine says so; tsr_group_norm (PyTorch's eps: 1e-5). */
+TSR_API tsr_module *tsr_nn_group_norm(tsr_world *w, const tsr_nn_opts *o, int64_t groups, int64_t c,
+                                      double eps, bool affine);
+/* "weight", "bias" (c) where affine says so, which PyTorch's default does not. Each channel of each
+ * sample of x (n,c,...) is normalised by itself, in evaluation graphs too. */
+TSR_API tsr_module *tsr_nn_instance_norm(tsr_world *w, const tsr_nn_opts *o, int64_t c, double eps,
+                                         bool affine);
+/* "weight" of `shape`, the last axes of what is passed through; tsr_rms_norm. */
+TSR_API tsr_module *tsr_nn_rms_norm(tsr_world *w, const tsr_nn_opts *o, tsr_dims shape, double eps);
+/* "weight" (n,width): ids i64 (...) -> (...,width). The row of padding_idx begins with zeros. opts
+ * may be NULL. */
+TSR_API tsr_module *tsr_nn_embedding(tsr_world *w, const tsr_nn_opts *o, int64_t n, int64_t width,
+                                     const tsr_embedding_opts *opts);
+/* An op of one operand, of the library's or of the user's own. */
+typedef tsr_tensor *tsr_unary_op_fn(tsr_tensor *x, const char *file, int line);
+/* Makes a layer of an op: tsr_nn_fn(w, tsr_tanh_at). */
+TSR_API tsr_module *tsr_nn_fn(tsr_world *w, tsr_unary_op_fn *function);
 TSR_API tsr_module *tsr_nn_relu(tsr_world *w, const tsr_nn_opts *o);
 TSR_API tsr_module *tsr_nn_relu6(tsr_world *w, const tsr_nn_opts *o);
+TSR_API tsr_module *tsr_nn_leaky_relu(tsr_world *w, const tsr_nn_opts *o, double slope);
+TSR_API tsr_module *tsr_nn_gelu(tsr_world *w, const tsr_nn_opts *o, tsr_gelu_form form);
+/* "weight" (c), 0.25 at first: one slope for all channels (c = 1), or one for each. */
+TSR_API tsr_module *tsr_nn_prelu(tsr_world *w, const tsr_nn_opts *o, int64_t c);
+TSR_API tsr_module *tsr_nn_softmax(tsr_world *w, const tsr_nn_opts *o, int axis);
+/* Joins the axes from from_axis on (PyTorch's default: 1). */
+TSR_API tsr_module *tsr_nn_flatten(tsr_world *w, const tsr_nn_opts *o, int from_axis);
 TSR_API tsr_module *tsr_nn_identity(tsr_world *w, const tsr_nn_opts *o);
 TSR_API tsr_module *tsr_nn_dropout(tsr_world *w, const tsr_nn_opts *o, double p);
 TSR_API tsr_module *tsr_nn_max_pool2d(tsr_world *w, const tsr_nn_opts *o,
@@ -80,6 +104,11 @@ TSR_API tsr_module *tsr_nn_adaptive_max_pool3d(tsr_world *w, const tsr_nn_opts *
 TSR_API tsr_module *tsr_nn_dropout2d(tsr_world *w, const tsr_nn_opts *o, double p);
 TSR_API tsr_module *tsr_nn_channel_shuffle(tsr_world *w, const tsr_nn_opts *o, int64_t groups);
 
+
+TSR_API tsr_module *tsr_nn_avg_pool2d(tsr_world *w, const tsr_nn_opts *o,
+                                      const tsr_pool2d_opts *pool);
+TSR_API tsr_module *tsr_nn_adaptive_avg_pool2d(tsr_world *w, const tsr_nn_opts *o, int64_t out_h,
+                                               int64_t out_w);
 /* --- recurrent layers, several inputs and outputs (tsr_apply_n) ------------------------------- */
 typedef struct tsr_rnn_opts {
     size_t size;
@@ -118,6 +147,52 @@ TSR_API tsr_module *tsr_nn_gru_cell(tsr_world *w, const tsr_nn_opts *o, int64_t 
 /* One step of tsr_nn_rnn: the same. relu takes the place of tanh where it says so. */
 TSR_API tsr_module *tsr_nn_rnn_cell(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                                     bool bias, bool relu);
+
+/* --- attention, several inputs and outputs (tsr_apply_n) -------------------------------------- */
+typedef struct tsr_multihead_attention_opts {
+    size_t size;
+    bool bias TSR_IS(true); /* default true */
+    bool batch_first;       /* (n,s,width) instead of (s,n,width) */
+    bool causal;            /* query s sees keys 0 to s */
+    double dropout;         /* of the weights, in training graphs; default 0 */
+} tsr_multihead_attention_opts;
+#define TSR_MULTIHEAD_ATTENTION_OPTS(...)   \
+    (&(const tsr_multihead_attention_opts){ \
+        .size = sizeof(tsr_multihead_attention_opts), .bias = true, __VA_ARGS__})
+/*
+ * Attention of `heads` heads, a divisor of width. Inputs: queries (s,n,width); keys (t,n,width;
+ * left out: the queries); values (t,n,width; left out: the keys); a mask (s,t) or (n heads,s,t); a
+ * mask of keys (n,t). As in PyTorch's MultiheadAttention, and other than in
+ * tsr_scaled_dot_product_attention, a mask of bools is true where a key is NOT seen; one of the
+ * queries' dtype is added to the scores. A query that sees no key gets zeros. Outputs: (s,n,width),
+ * and the weights, a mean over heads (n,s,t), which cost memory where they are asked for.
+ * "in_proj_weight" (3 width,width), "in_proj_bias" (3 width), "out_proj.weight" (width,width),
+ * "out_proj.bias" (width). opts may be NULL.
+ */
+TSR_API tsr_module *tsr_nn_multihead_attention(tsr_world *w, const tsr_nn_opts *o, int64_t width,
+                                               int64_t heads,
+                                               const tsr_multihead_attention_opts *opts);
+typedef struct tsr_encoder_layer_opts {
+    size_t size;
+    int64_t inner TSR_IS(2048); /* features between the two linear layers; default 2048 */
+    double dropout TSR_IS(0.1); /* of attention's weights, both branches and between; default 0.1 */
+    double eps TSR_IS(1e-5);    /* of both norms; default 1e-5 */
+    bool gelu;                  /* takes the place of relu */
+    bool batch_first;           /* (n,s,width) instead of (s,n,width) */
+    bool norm_first;            /* each branch's norm stands before it */
+    bool causal;                /* position s sees 0 to s */
+} tsr_encoder_layer_opts;
+#define TSR_ENCODER_LAYER_OPTS(...)                                          \
+    (&(const tsr_encoder_layer_opts){.size = sizeof(tsr_encoder_layer_opts), \
+                                     .inner = 2048,                          \
+                                     .dropout = 0.1,                         \
+                                     .eps = 1e-5,                            \
+                                     __VA_ARGS__})
+/* A layer of PyTorch's TransformerEncoder: "self_attn", "linear1", "linear2", "norm1", "norm2".
+ * Inputs: x (s,n,width), and the two masks of tsr_nn_multihead_attention. opts may be NULL. */
+TSR_API tsr_module *tsr_nn_transformer_encoder_layer(tsr_world *w, const tsr_nn_opts *o,
+                                                     int64_t width, int64_t heads,
+                                                     const tsr_encoder_layer_opts *opts);
 
 /* --- containers and conversions --------------------------------------------------------------- */
 /*

@@ -87,6 +87,10 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_OWN_OPTIMIZER_OPTS(...) TSR_OPTS(tsr_own_optimizer_opts, __VA_ARGS__)
 #undef TSR_LOAD_OPTS
 #define TSR_LOAD_OPTS(...) TSR_OPTS(tsr_load_opts, __VA_ARGS__)
+#undef TSR_MULTIHEAD_ATTENTION_OPTS
+#define TSR_MULTIHEAD_ATTENTION_OPTS(...) TSR_OPTS(tsr_multihead_attention_opts, __VA_ARGS__)
+#undef TSR_ENCODER_LAYER_OPTS
+#define TSR_ENCODER_LAYER_OPTS(...) TSR_OPTS(tsr_encoder_layer_opts, __VA_ARGS__)
 #undef TSR_RNN_OPTS
 #define TSR_RNN_OPTS(...) TSR_OPTS(tsr_rnn_opts, __VA_ARGS__)
 #undef TSR_MOBILENET_V2_OPTS

@@ -126,7 +126,7 @@ GOOD = {
     "tsr_tensor *const *": "(tsr_tensor *[]){f.x, f.x}", "tsr_tensor **": "(tsr_tensor *[4]){0}",
     "tsr_variable *const *": "(tsr_variable *[]){f.variable}", "const tsr_sbp *": "(const tsr_sbp[]){TSR_B}",
     "tsr_dims *": "(tsr_dims[1]){0}", "tsr_sbp *": "(tsr_sbp[1]){0}", "void (*)(void *)": "free_nothing",
-    "tsr_rank_fn *": "rank_nothing", "tsr_declare_fn *": "declare_images", "tsr_check_fn *": "check_same", "tsr_epoch *": "(tsr_epoch[1]){0}", "tsr_forward_fn *": "forward_same", "tsr_forward_n_fn *": "forward_first",
+    "tsr_rank_fn *": "rank_nothing", "tsr_declare_fn *": "declare_images", "tsr_check_fn *": "check_same", "tsr_epoch *": "(tsr_epoch[1]){0}", "tsr_forward_fn *": "forward_same", "tsr_forward_n_fn *": "forward_first", "tsr_unary_op_fn *": "tsr_tanh_at",
     "tsr_variable_fn *": "visit_nothing", "tsr_plan_time *": "(tsr_plan_time[4]){0}",
     "const tsr_batch **": "(const tsr_batch *[1]){0}", "tsr_graph_opts": "NULL",
     "tsr_gelu_form": "TSR_GELU_ERF", "tsr_interpolation": "TSR_NEAREST", "tsr_reduction": "TSR_MEAN", "tsr_reduce_op": "TSR_REDUCE_SUM",

@@ -101,6 +101,83 @@ static tsr_module *make_chain(tsr_world *w, const tsr_nn_opts *o)
     return m;
 }
 
+/* Layers without weights, but for a slope. */
+static tsr_module *make_plain(tsr_world *w, const tsr_nn_opts *o)
+{
+    tsr_module *m = tsr_nn_sequential(w, o);
+    tsr_module_add(m, "0", tsr_nn_avg_pool2d(w, o, TSR_POOL2D_OPTS(.kernel = {2, 2})));
+    tsr_module_add(m, "1", tsr_nn_prelu(w, o, 3));
+    tsr_module_add(m, "2", tsr_nn_leaky_relu(w, o, 0.2));
+    tsr_module_add(m, "3", tsr_nn_fn(w, tsr_tanh_at));
+    tsr_module_add(m, "4", tsr_nn_gelu(w, o, TSR_GELU_ERF));
+    tsr_module_add(m, "5", tsr_nn_adaptive_avg_pool2d(w, o, 2, 1));
+    tsr_module_add(m, "6", tsr_nn_flatten(w, o, 1));
+    tsr_module_add(m, "7", tsr_nn_softmax(w, o, -1));
+    return m;
+}
+
+static tsr_module *make_group_norm(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_group_norm(w, o, 2, 4, 1e-5, true);
+}
+
+static tsr_module *make_instance_norm(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_instance_norm(w, o, 4, 1e-3, true);
+}
+
+static tsr_module *make_instance_norm_bare(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_instance_norm(w, o, 4, 1e-5, false);
+}
+
+static tsr_module *make_rms_norm(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_rms_norm(w, o, TSR_DIMS(4, 3), 1e-3);
+}
+
+static tsr_module *make_embedding(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_embedding(w, o, 7, 4, NULL);
+}
+
+static tsr_module *make_embedding_padded(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_embedding(w, o, 7, 4,
+                            TSR_EMBEDDING_OPTS(.has_padding_idx = true, .padding_idx = -3));
+}
+
+static tsr_module *make_attention(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_multihead_attention(w, o, 8, 2, NULL);
+}
+
+static tsr_module *make_attention_batch_first(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_multihead_attention(w, o, 8, 2,
+                                      TSR_MULTIHEAD_ATTENTION_OPTS(.batch_first = true));
+}
+
+static tsr_module *make_attention_causal(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_multihead_attention(w, o, 8, 2,
+                                      TSR_MULTIHEAD_ATTENTION_OPTS(.bias = false, .causal = true));
+}
+
+static tsr_module *make_encoder(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_transformer_encoder_layer(w, o, 8, 2,
+                                            TSR_ENCODER_LAYER_OPTS(.inner = 6, .dropout = 0));
+}
+
+static tsr_module *make_encoder_first(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_transformer_encoder_layer(
+        w, o, 8, 2,
+        TSR_ENCODER_LAYER_OPTS(.inner = 6, .dropout = 0, .eps = 1e-3, .gelu = true,
+                               .batch_first = true, .norm_first = true, .causal = true));
+}
+
 static const layer_case cases[] = {
     {"lstm",
      make_lstm,
@@ -125,6 +202,65 @@ static const layer_case cases[] = {
     {"gru_cell", make_gru_cell, 2, {{'f', {2, {6, 3}}, 0}, {'f', {2, {6, 4}}, 0}}, 1},
     {"rnn_cell", make_rnn_cell, 1, {{'f', {2, {6, 3}}, 0}}, 1},
     {"chain", make_chain, 1, {{'f', {3, {5, 6, 3}}, 0}}, 1},
+    {"plain", make_plain, 1, {{'f', {4, {6, 3, 8, 4}}, 0}}, 1},
+    {"group_norm", make_group_norm, 1, {{'f', {4, {6, 4, 3, 2}}, 0}}, 1},
+    {"instance_norm", make_instance_norm, 1, {{'f', {4, {6, 4, 3, 2}}, 0}}, 1},
+    {"instance_norm_bare", make_instance_norm_bare, 1, {{'f', {4, {6, 4, 3, 2}}, 0}}, 1},
+    {"rms_norm", make_rms_norm, 1, {{'f', {3, {6, 4, 3}}, 0}}, 1},
+    {"embedding", make_embedding, 1, {{'i', {2, {6, 5}}, 7}}, 1},
+    {"embedding_padded", make_embedding_padded, 1, {{'i', {2, {6, 5}}, 7}}, 1},
+    {"attention", make_attention, 1, {{'f', {3, {5, 6, 8}}, 0}}, 1},
+    {"attention_weights", make_attention, 1, {{'f', {3, {5, 6, 8}}, 0}}, 2},
+    {"attention_cross",
+     make_attention,
+     5,
+     {{'f', {3, {5, 6, 8}}, 0},
+      {'f', {3, {4, 6, 8}}, 0},
+      {'f', {3, {4, 6, 8}}, 0},
+      {'f', {2, {5, 4}}, 0},
+      {'b', {2, {6, 4}}, 0}},
+     2},
+    {"attention_bools",
+     make_attention_batch_first,
+     5,
+     {{'f', {3, {6, 5, 8}}, 0},
+      {'f', {3, {6, 7, 8}}, 0},
+      {0},
+      {'b', {2, {5, 7}}, 0},
+      {'b', {2, {6, 7}}, 0}},
+     1},
+    {"attention_bools_weights",
+     make_attention_batch_first,
+     5,
+     {{'f', {3, {6, 5, 8}}, 0},
+      {'f', {3, {6, 7, 8}}, 0},
+      {0},
+      {'b', {2, {5, 7}}, 0},
+      {'b', {2, {6, 7}}, 0}},
+     2},
+    {"attention_blind",
+     make_attention_batch_first,
+     4,
+     {{'f', {3, {6, 5, 8}}, 0}, {'f', {3, {6, 1, 8}}, 0}, {0}, {'b', {2, {5, 1}}, 0}},
+     1},
+    {"attention_blind_weights",
+     make_attention_batch_first,
+     4,
+     {{'f', {3, {6, 5, 8}}, 0}, {'f', {3, {6, 1, 8}}, 0}, {0}, {'b', {2, {5, 1}}, 0}},
+     2},
+    {"attention_heads_mask",
+     make_attention,
+     4,
+     {{'f', {3, {5, 6, 8}}, 0}, {0}, {0}, {'f', {3, {12, 5, 5}}, 0}},
+     1},
+    {"attention_causal", make_attention_causal, 1, {{'f', {3, {5, 6, 8}}, 0}}, 1},
+    {"attention_causal_weights", make_attention_causal, 1, {{'f', {3, {5, 6, 8}}, 0}}, 2},
+    {"encoder",
+     make_encoder,
+     3,
+     {{'f', {3, {5, 6, 8}}, 0}, {'f', {2, {5, 5}}, 0}, {'b', {2, {6, 5}}, 0}},
+     1},
+    {"encoder_first", make_encoder_first, 1, {{'f', {3, {6, 5, 8}}, 0}}, 1},
 };
 
 /* --- running ---------------------------------------------------------------------------------- */

@@ -34,6 +34,14 @@ def floats(number, *dims):
     return torch.tensor(v).reshape(dims).requires_grad_()
 
 
+def ids(below, *dims):
+    return torch.tensor([(k * 3 + 1) % below for k in range(math.prod(dims))]).reshape(dims)
+
+
+def bools(number, *dims):
+    return torch.tensor([(k * 5 + number) % 3 == 0 for k in range(math.prod(dims))]).reshape(dims)
+
+
 def flat(y):
     """The tensors in nested tuples of outputs."""
     return [y] if torch.is_tensor(y) else [t for part in y for t in flat(part)]
@@ -45,6 +53,50 @@ class Chain(nn.Sequential):
 
     def forward(self, x):
         return self[2](self[1](self[0](x))[0])
+
+
+class RmsNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 3))
+
+    def forward(self, x):
+        return x / torch.sqrt((x * x).mean((1, 2), True) + 1e-3) * self.weight
+
+
+class Attention(nn.MultiheadAttention):
+    """Without key or value: the query or the key. Weights are what `weights` says."""
+
+    def __init__(self, weights=False, causal=False, **more):
+        super().__init__(8, 2, **more)
+        self.weights, self.causal = weights, causal
+
+    def forward(self, x, key=None, value=None, mask=None, keys=None):
+        key = x if key is None else key
+        value = key if value is None else value
+        if self.causal:
+            mask = torch.ones(len(x), len(x)).triu(1).bool()
+        y, weights = super().forward(x, key, value, keys, self.weights, mask)
+        return (y, weights) if self.weights else y
+
+
+class Blind(Attention):
+    """One key, which some queries do not see: they get zeros, where PyTorch gives NaN."""
+
+    def forward(self, x, key, value, mask):
+        y = super().forward(x, key)
+        hidden = mask[None]
+        if not self.weights:
+            return torch.where(hidden, self.out_proj.bias, y)
+        return torch.where(hidden, self.out_proj.bias, y[0]), torch.where(hidden, torch.zeros(()), y[1])
+
+
+class EncoderFirst(nn.TransformerEncoderLayer):
+    def __init__(self):
+        super().__init__(8, 2, 6, 0.0, "gelu", 1e-3, batch_first=True, norm_first=True)
+
+    def forward(self, x):
+        return super().forward(x, torch.ones(5, 5).triu(1).bool())
 
 
 def lstm(x, h, c):
@@ -72,6 +124,35 @@ CASES = {
     "lstm_cell": (lambda: nn.LSTMCell(3, 4), lambda: [floats(0, 6, 3), floats(1, 6, 4), floats(2, 6, 4)], lstm, 2),
     "gru_cell": (lambda: nn.GRUCell(3, 4), lambda: [floats(0, 6, 3), floats(1, 6, 4)], as_they_are, 1),
     "rnn_cell": (lambda: nn.RNNCell(3, 4, bias=False), lambda: [floats(0, 6, 3)], as_they_are, 1),
+    "plain": (lambda: nn.Sequential(nn.AvgPool2d(2), nn.PReLU(3), nn.LeakyReLU(0.2), nn.Tanh(), nn.GELU(),
+                                    nn.AdaptiveAvgPool2d((2, 1)), nn.Flatten(1), nn.Softmax(-1)),
+              lambda: [floats(0, 6, 3, 8, 4)], as_they_are, 1),
+    "group_norm": (lambda: nn.GroupNorm(2, 4), lambda: [floats(0, 6, 4, 3, 2)], as_they_are, 1),
+    "instance_norm": (lambda: nn.InstanceNorm2d(4, 1e-3, affine=True), lambda: [floats(0, 6, 4, 3, 2)], as_they_are, 1),
+    "instance_norm_bare": (lambda: nn.InstanceNorm2d(4), lambda: [floats(0, 6, 4, 3, 2)], as_they_are, 1),
+    "rms_norm": (RmsNorm, lambda: [floats(0, 6, 4, 3)], as_they_are, 1),
+    "embedding": (lambda: nn.Embedding(7, 4), lambda: [ids(7, 6, 5)], as_they_are, 1),
+    "embedding_padded": (lambda: nn.Embedding(7, 4, padding_idx=-3), lambda: [ids(7, 6, 5)], as_they_are, 1),
+    "attention": (Attention, lambda: [floats(0, 5, 6, 8)], as_they_are, 1),
+    "attention_weights": (lambda: Attention(True), lambda: [floats(0, 5, 6, 8)], as_they_are, 2),
+    "attention_cross": (lambda: Attention(True), lambda: [floats(0, 5, 6, 8), floats(1, 4, 6, 8), floats(2, 4, 6, 8),
+                                                          floats(3, 5, 4), bools(4, 6, 4)], as_they_are, 2),
+    "attention_bools": (lambda: Attention(batch_first=True),
+                        lambda: [floats(0, 6, 5, 8), floats(1, 6, 7, 8), None, bools(3, 5, 7), bools(4, 6, 7)],
+                        as_they_are, 1),
+    "attention_bools_weights": (lambda: Attention(True, batch_first=True),
+                                lambda: [floats(0, 6, 5, 8), floats(1, 6, 7, 8), None, bools(3, 5, 7), bools(4, 6, 7)],
+                                as_they_are, 2),
+    **{f"attention_blind{name}": (lambda weights=count == 2: Blind(weights, batch_first=True),
+                                  lambda: [floats(0, 6, 5, 8), floats(1, 6, 1, 8), None, bools(3, 5, 1)],
+                                  as_they_are, count) for name, count in (("", 1), ("_weights", 2))},
+    "attention_heads_mask": (Attention, lambda: [floats(0, 5, 6, 8), None, None, floats(3, 12, 5, 5)], as_they_are, 1),
+    "attention_causal": (lambda: Attention(causal=True, bias=False), lambda: [floats(0, 5, 6, 8)], as_they_are, 1),
+    "attention_causal_weights": (lambda: Attention(True, True, bias=False), lambda: [floats(0, 5, 6, 8)],
+                                 as_they_are, 2),
+    "encoder": (lambda: nn.TransformerEncoderLayer(8, 2, 6, 0.0),
+                lambda: [floats(0, 5, 6, 8), floats(1, 5, 5), bools(2, 6, 5)], as_they_are, 1),
+    "encoder_first": (EncoderFirst, lambda: [floats(0, 6, 5, 8)], as_they_are, 1),
     "chain": (Chain, lambda: [floats(0, 5, 6, 3)], as_they_are, 1),
 }
 
@@ -98,7 +179,9 @@ def same_draw(name, initial):
     torch.manual_seed(1)
     for n, p in CASES[name][0]().named_parameters():
         got, want = initial[n].abs().max().item(), p.detach().abs().max().item()
-        if (want == 0 or p.detach().std().item() == 0) and got != want:
+        if not torch.equal(initial[n] == 0, p == 0):
+            return f"{n} begins with zeros elsewhere than PyTorch's"
+        if p.detach().std(unbiased=False).item() == 0 and got != want:
             return f"{n} begins with {got}, not {want}"
         if want and p.numel() >= 12 and not 0.6 < got / want < 1.7:
             return f"{n} begins with up to {got}, PyTorch's with {want}"
