@@ -149,6 +149,13 @@ TSR_API tsr_tensor *tsr_normalize_at(tsr_tensor *x, int axis, double eps, const 
 TSR_API tsr_tensor *tsr_local_response_norm_at(tsr_tensor *x, int64_t size, double alpha,
                                                double beta, double k, const char *file, int line);
 
+/* --- positions -------------------------------------------------------------------------------- */
+/* Returns x (...,s,d), d even, with pairs of features turned: pair i of position p by the angle p
+ * base^(-2i/d), Su et al. 2021 (their base: 10000). Positions count from `first`. Pair i is the
+ * features i and i + d/2; interleaved: 2i and 2i + 1. */
+TSR_API tsr_tensor *tsr_rotary_embedding_at(tsr_tensor *x, double base, int64_t first,
+                                            bool interleaved, const char *file, int line);
+
 /* --- images ----------------------------------------------------------------------------------- */
 typedef enum tsr_interpolation {
     TSR_NEAREST = 0,

@@ -48,6 +48,7 @@
 #define tsr_rms_norm(...) tsr_rms_norm_at(__VA_ARGS__, TSR_HERE)
 #define tsr_normalize(...) tsr_normalize_at(__VA_ARGS__, TSR_HERE)
 #define tsr_local_response_norm(...) tsr_local_response_norm_at(__VA_ARGS__, TSR_HERE)
+#define tsr_rotary_embedding(...) tsr_rotary_embedding_at(__VA_ARGS__, TSR_HERE)
 #define tsr_interpolate(...) tsr_interpolate_at(__VA_ARGS__, TSR_HERE)
 #define tsr_affine_grid(...) tsr_affine_grid_at(__VA_ARGS__, TSR_HERE)
 #define tsr_grid_sample(...) tsr_grid_sample_at(__VA_ARGS__, TSR_HERE)

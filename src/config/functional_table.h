@@ -115,6 +115,13 @@
        tsr_local_response_norm_at(I(0), A.n, A.alpha, A.a, A.p, AT), \
        "x / (k + alpha mean x^2 of near channels)^beta.", WHOLE(size, n, TSRI_NEEDED, 1, 64, "") \
        NUMBER(alpha, alpha, "1e-4", "") NUMBER(beta, a, "0.75", "") NUMBER(k, p, "1", "")) \
+    /* positions */ \
+    OP(rotary_embedding, "x", COMPUTE, \
+       tsr_rotary_embedding_at(I(0), A.a, A.start, A.causal, AT), \
+       "x (...,s,d) with pairs of features turned by their position.", \
+       NUMBER(base, a, "10000", "") \
+       WHOLE(first, start, "0", -0x1p48, 0x1p48, "the first position") \
+       FLAG(interleaved, causal, "false", "pairs are 2i and 2i + 1; false: i and i + d/2")) \
     /* images */ \
     OP(interpolate, "x", COMPUTE, \
        tsr_interpolate_at(I(0), A.out_h, A.out_w, (tsr_interpolation)A.form, AT), \

@@ -197,7 +197,7 @@ NAMED = {
     "tsr_grid_sample_at.x": "f.image", "tsr_grid_sample_at.grid": "tsr_full(f.graph, TSR_F32, TSR_DIMS(2, 3, 3, 2), f.placement, TSR_B, 0)",
     "tsr_multi_margin_loss_at.labels": "f.ids", "tsr_multi_margin_loss_at.power": "1", "tsr_feature_alpha_dropout_at.p": "0.5",
     "tsr_unfold_at.x": "f.image", "tsr_masked_fill_at.mask": "f.cond", "tsr_cosine_embedding_loss_at.y": "f.c4",
-    "tsr_nll_loss_at.labels": "f.ids", "tsr_tensordot_at.b": "f.x", "tsr_baddbmm_at.a": "f.x",
+    "tsr_nll_loss_at.labels": "f.ids", "tsr_rotary_embedding_at.base": "10", "tsr_tensordot_at.b": "f.x", "tsr_baddbmm_at.a": "f.x",
     "tsr_baddbmm_at.b": "tsr_transpose(f.x, 0, 1)", "tsr_baddbmm_at.c": "tsr_matmul_t(f.x, f.x, false, true)",
     **{f"tsr_{f}{n}d_at.{p}": v for f in ("conv", "conv_transpose") for n in (1, 2, 3) for p, v in (
         ("x", ("f.signal", "f.image", "f.volume")[n - 1]),

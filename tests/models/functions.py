@@ -47,6 +47,17 @@ def attend(causal=False, scale=0.5):
     return f
 
 
+def rotary(base=1e4, first=0, interleaved=False):
+    """Su et al. 2021, equation 15, by complex numbers."""
+    def f(x):
+        half = x.shape[-1] // 2
+        angle = torch.outer(torch.arange(x.shape[-2]) + float(first), base ** (-torch.arange(half) / half))
+        pairs = x.unflatten(-1, (half, 2)) if interleaved else x.unflatten(-1, (2, half)).transpose(-1, -2)
+        turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones(()), angle))
+        return (turned if interleaved else turned.transpose(-1, -2)).flatten(-2)
+    return f
+
+
 def signs(*dims):
     return torch.randint(0, 2, dims) * 2.0 - 1
 
@@ -81,6 +92,8 @@ for name, value in list(FIXED.items()):
 CASES = [
     *[("scaled_dot_product_attention", ["aq", "ak", "av", *mask], attributes, attend(**attributes))
       for mask in ([], ["amask"], ["abias"]) for attributes in ({}, {"causal": True}, {"scale": 0.3})],
+    *[("rotary_embedding", [x], attributes, rotary(**attributes)) for x in ("x", "b3", "aq")
+      for attributes in ({}, {"base": 7, "first": 5}, {"interleaved": True}, {"first": -3, "interleaved": True})],
     ("cumprod", ["x"], {"axis": 1}, lambda x: x.cumprod(1)), ("cumprod", ["zeroed"], {"axis": 0}, lambda x: x.cumprod(0)),
     ("logcumsumexp", ["big"], {"axis": 0}, lambda x: x.logcumsumexp(0)), ("logcumsumexp", ["x"], {"axis": -1}, lambda x: x.logcumsumexp(1)),
     *[("cummax", [x], {"axis": axis, **ids}, lambda x, axis=axis, ids=ids: x.cummax(axis)[bool(ids)])
