@@ -114,6 +114,30 @@ typedef struct tsr_transformer_opts {
 TSR_API tsr_module *tsr_transformer(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                                     const tsr_transformer_opts *opts);
 
+typedef enum tsr_resnet_variant {
+    TSR_RESNET_TORCHVISION = 0,
+    TSR_RESNET_CIFAR, /* the stem is a 3x3 convolution of stride 1 without a max pool */
+} tsr_resnet_variant;
+typedef struct tsr_resnet18_opts {
+    size_t size;
+    int64_t num_classes TSR_IS(1000); /* default 1000 */
+    int64_t width TSR_IS(64);         /* channels of the first stage; default 64 */
+    tsr_resnet_variant variant;
+    tsr_bn_stats bn;
+    tsr_dtype dtype; /* default TSR_F32 */
+    uint64_t seed;
+} tsr_resnet18_opts;
+#define TSR_RESNET18_OPTS(...)   \
+    (&(const tsr_resnet18_opts){ \
+        .size = sizeof(tsr_resnet18_opts), .num_classes = 1000, .width = 64, __VA_ARGS__})
+/*
+ * torchvision's resnet18, with its parameter names: x (n,3,h,w) -> logits (n,num_classes). sbp: of
+ * the parameters. Tensor parallel: place "*.conv1.weight" and "*.bn1.*" S(0), "*.conv2.weight"
+ * S(1), so that a block's inner channels are divided (tsr_module_place).
+ */
+TSR_API tsr_module *tsr_resnet18(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                                 const tsr_resnet18_opts *opts);
+
 #ifdef __cplusplus
 }
 #endif

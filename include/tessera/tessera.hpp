@@ -101,6 +101,8 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_MLP_OPTS(...) TSR_OPTS(tsr_mlp_opts, __VA_ARGS__)
 #undef TSR_TRANSFORMER_OPTS
 #define TSR_TRANSFORMER_OPTS(...) TSR_OPTS(tsr_transformer_opts, __VA_ARGS__)
+#undef TSR_RESNET18_OPTS
+#define TSR_RESNET18_OPTS(...) TSR_OPTS(tsr_resnet18_opts, __VA_ARGS__)
 #undef TSR_CONV2D_OPTS
 #define TSR_CONV2D_OPTS(...) TSR_OPTS(tsr_conv2d_opts, __VA_ARGS__)
 #undef TSR_POOL2D_OPTS

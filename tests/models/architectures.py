@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The library's ResNet-18 beside plain PyTorch modules of the same parameter names,
+in f64: losses of five steps of SGD with momentum, the weights and running averages after them, and
+the distributions of initial values; on 1 to 4 ranks, by data, shards, tensor parallelism and both.
+Needs python3-torch; without it the exit code is 77.
+
+usage: architectures.py PEER
+
+PEER is tests/models/arch_peer. Prints a line "ok ..." or "FAIL ..." a case.
+"""
+import math
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+except ImportError:
+    print("python3-torch is not installed")
+    sys.exit(77)
+
+from peer import load_safetensors
+from step_values import worst
+
+LIMIT, STEPS = 1e-9, 5
+
+
+# --- ResNet-18 ------------------------------------------------------------------------------------
+class Block(nn.Module):
+    def __init__(self, cin, cout, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(cin, cout, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(cout)
+        self.conv2 = nn.Conv2d(cout, cout, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(cout)
+        self.downsample = nn.Sequential()
+        if stride != 1 or cin != cout:
+            self.downsample = nn.Sequential(nn.Conv2d(cin, cout, 1, stride, bias=False),
+                                            nn.BatchNorm2d(cout))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
+        return (y + self.downsample(x)).relu()
+
+
+class ResNet18(nn.Module):
+    def __init__(self, classes, width, cifar):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, 3 if cifar else 7, 1 if cifar else 2, 1 if cifar else 3,
+                               bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.pool = nn.Identity() if cifar else nn.MaxPool2d(3, 2, 1)
+        cin = width
+        for i in range(4):
+            cout = width << i
+            stage = nn.Sequential(Block(cin, cout, 2 if i else 1), Block(cout, cout, 1))
+            setattr(self, f"layer{i + 1}", stage)
+            cin = cout
+        self.fc = nn.Linear(cin, classes)
+
+    def forward(self, x):
+        x = self.pool(self.bn1(self.conv1(x)).relu())
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean([2, 3]))
+
+    @staticmethod
+    def std(name, shape):
+        """Of the initial values, uniform or normal; None: constants, or not checked."""
+        if len(shape) == 4:
+            return math.sqrt(2 / (shape[0] * shape[2] * shape[3]))
+        return 1 / math.sqrt(3 * shape[1]) if name == "fc.weight" else None
+
+
+# Of each model: how it is made, its classes, and a row of its input.
+MODELS = {
+    "resnet": (lambda: ResNet18(5, 6, False), 5, (3, 33, 32)),
+    "resnet_cifar": (lambda: ResNet18(5, 4, True), 5, (3, 12, 12)),
+}
+
+
+def data(step, classes, batch, row):
+    n = batch * math.prod(row)
+    if len(row) == 1:
+        x = torch.tensor([(i * 13 + step * 5) % classes for i in range(n)])
+    else:
+        x = torch.tensor([((i * 7919 + step * 3571) % 10007) / 4096 - 1.25 for i in range(n)],
+                         dtype=torch.float64)
+    labels = batch * row[0] if len(row) == 1 else batch
+    return x.reshape(batch, *row), torch.tensor([(i * 3 + step) % classes for i in range(labels)])
+
+
+def odd_values(net, state):
+    """Names of the tensors whose initial values have not the distribution of PyTorch's."""
+    for name, t in state.items():
+        std, n = net.std(name, t.shape), t.numel()
+        if std and n >= 100 and not abs(t.std().item() / std - 1) < 5 / math.sqrt(n):
+            yield f"{name} has a deviation of {t.std().item():.3g}, not {std:.3g}"
+
+
+def train(name, batch, first):
+    """Returns losses and the last state of PyTorch's model from the state `first`."""
+    make, classes, row = MODELS[name]
+    net = make().double().train()
+    net.load_state_dict(first, strict=False)
+    have = {k for k in net.state_dict() if not k.endswith("num_batches_tracked")}
+    if have != set(first):
+        raise ValueError(f"names differ: {sorted(have ^ set(first))}")
+    odd = list(odd_values(net, first))
+    if odd:
+        raise ValueError("; ".join(odd))
+    opt, losses = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9), []
+    for step in range(STEPS):
+        x, y = data(step, classes, batch, row)
+        loss = F.cross_entropy(net(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return losses, net.state_dict()
+
+
+WANTED = {}  # of a model and a batch: the initial state, and what PyTorch makes of it
+
+
+def compare(peer, name, ranks, layout, batch):
+    with tempfile.TemporaryDirectory() as folder:
+        out = subprocess.run([peer, name, str(ranks), layout, str(batch), folder],
+                             capture_output=True, text=True, timeout=60)
+        if out.returncode:
+            return math.inf, out.stderr.strip()
+        first = load_safetensors(folder + "/first.safetensors")
+        last = load_safetensors(folder + "/last.safetensors")
+    try:
+        begin, losses, state = WANTED.get((name, batch)) or (first, *train(name, batch, first))
+    except ValueError as e:
+        return math.inf, str(e)
+    WANTED[name, batch] = begin, losses, state
+    got = torch.tensor([float(line) for line in out.stdout.split()], dtype=torch.float64)
+    apart = worst(got, torch.tensor(losses, dtype=torch.float64))
+    if max(worst(last[k], first[k]) for k in first) < 1e-4:
+        return math.inf, "nothing was trained"
+    for k in begin:
+        if not torch.equal(first[k], begin[k]):
+            return math.inf, f"{k} begins with other values than on one rank"
+        apart = max(apart, worst(last[k], state[k]))
+    return apart, ""
+
+
+def cases():
+    for name in MODELS:
+        for ranks in (1, 2, 3, 4):
+            yield name, ranks, "data", 4
+            if ranks > 1:
+                yield name, ranks, "tensor", 4
+                yield name, ranks, "tensor2", 5
+        yield name, 3, "sharded", 5
+        yield name, 4, "grid", 5
+
+
+def main():
+    failed = 0
+    for case in cases():
+        apart, why = compare(sys.argv[1], *case)
+        ok = apart <= LIMIT
+        failed += not ok
+        name, ranks, layout, batch = case
+        print(f"{'ok' if ok else 'FAIL'} {name} ranks={ranks} {layout}, {batch} rows: {apart:.1e} {why}",
+              flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
