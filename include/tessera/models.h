@@ -138,6 +138,30 @@ typedef struct tsr_resnet18_opts {
 TSR_API tsr_module *tsr_resnet18(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                                  const tsr_resnet18_opts *opts);
 
+typedef struct tsr_lenet_opts {
+    size_t size;
+    int64_t num_classes TSR_IS(10); /* default 10 */
+    int64_t channels TSR_IS(1), height TSR_IS(28),
+        width TSR_IS(28); /* of the images: 28 x 28 or 32 x 32; default 1 x 28 x 28 */
+    tsr_dtype dtype;      /* default TSR_F32 */
+    uint64_t seed;
+} tsr_lenet_opts;
+#define TSR_LENET_OPTS(...)                                  \
+    (&(const tsr_lenet_opts){.size = sizeof(tsr_lenet_opts), \
+                             .num_classes = 10,              \
+                             .channels = 1,                  \
+                             .height = 28,                   \
+                             .width = 28,                    \
+                             __VA_ARGS__})
+/*
+ * LeNet-5 as PyTorch's tutorials have it: "conv1" (6 channels, 5x5, with a padding of 2 for images
+ * of 28 x 28) and "conv2" (16 channels, 5x5), each with ReLU and 2x2 max pool, then the linear
+ * layers "fc1" (120), "fc2" (84) and "fc3" with ReLU between: x (n,channels,height,width) -> logits
+ * (n,num_classes).
+ */
+TSR_API tsr_module *tsr_lenet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                              const tsr_lenet_opts *opts);
+
 #ifdef __cplusplus
 }
 #endif

@@ -55,6 +55,18 @@ static tsr_module *make_resnet_cifar(tsr_world *w, const tsr_placement *p, tsr_s
                                           .dtype = TSR_F64, .seed = 2));
 }
 
+static tsr_module *make_lenet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
+{
+    return tsr_lenet(w, p, sbp, TSR_LENET_OPTS(.dtype = TSR_F64, .seed = 3));
+}
+
+static tsr_module *make_lenet32(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
+{
+    return tsr_lenet(w, p, sbp,
+                     TSR_LENET_OPTS(.num_classes = 7, .channels = 3, .height = 32, .width = 32,
+                                    .dtype = TSR_F64, .seed = 4));
+}
+
 static const model models[] = {
     {.name = "resnet",
      .make = make_resnet,
@@ -68,6 +80,18 @@ static const model models[] = {
      .dims = {3, 12, 12},
      .tensor = {{"*.conv1.weight", 0}, {"*.bn1.*", 0}, {"*.conv2.weight", 1}},
      .tensor2 = {{"conv1.weight", 0}, {"bn1.*", 0}, {"fc.weight", 1}}},
+    {.name = "lenet",
+     .make = make_lenet,
+     .classes = 10,
+     .dims = {1, 28, 28},
+     .tensor = {{"conv1.*", 0}, {"conv2.weight", 1}, {"fc1.*", 0}, {"fc2.weight", 1}},
+     .tensor2 = {{"fc3.*", 0}}},
+    {.name = "lenet32",
+     .make = make_lenet32,
+     .classes = 7,
+     .dims = {3, 32, 32},
+     .tensor = {{"conv1.*", 0}, {"conv2.weight", 1}, {"fc1.*", 0}, {"fc2.weight", 1}},
+     .tensor2 = {{"conv2.*", 0}, {"fc3.weight", 1}}},
 };
 
 /* --- layouts ---------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The library's ResNet-18 beside plain PyTorch modules of the same parameter names,
+"""The library's ResNet-18, LeNet-5 beside plain PyTorch modules of the same parameter names,
 in f64: losses of five steps of SGD with momentum, the weights and running averages after them, and
 the distributions of initial values; on 1 to 4 ranks, by data, shards, tensor parallelism and both.
 Needs python3-torch; without it the exit code is 77.
@@ -74,10 +74,32 @@ class ResNet18(nn.Module):
         return 1 / math.sqrt(3 * shape[1]) if name == "fc.weight" else None
 
 
+# --- LeNet-5 --------------------------------------------------------------------------------------
+class LeNet(nn.Module):
+    def __init__(self, classes, channels, padding):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 6, 5, padding=padding)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(400, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, classes)
+
+    def forward(self, x):
+        x = F.max_pool2d(self.conv1(x).relu(), 2)
+        x = F.max_pool2d(self.conv2(x).relu(), 2).flatten(1)
+        return self.fc3(self.fc2(self.fc1(x).relu()).relu())
+
+    @staticmethod
+    def std(name, shape):
+        return 1 / math.sqrt(3 * math.prod(shape[1:])) if len(shape) > 1 else None
+
+
 # Of each model: how it is made, its classes, and a row of its input.
 MODELS = {
     "resnet": (lambda: ResNet18(5, 6, False), 5, (3, 33, 32)),
     "resnet_cifar": (lambda: ResNet18(5, 4, True), 5, (3, 12, 12)),
+    "lenet": (lambda: LeNet(10, 1, 2), 10, (1, 28, 28)),
+    "lenet32": (lambda: LeNet(7, 3, 0), 7, (3, 32, 32)),
 }
 
 
