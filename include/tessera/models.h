@@ -162,6 +162,39 @@ typedef struct tsr_lenet_opts {
 TSR_API tsr_module *tsr_lenet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                               const tsr_lenet_opts *opts);
 
+typedef struct tsr_gpt_opts {
+    size_t size;
+    int64_t vocab TSR_IS(256);      /* default 256: bytes */
+    int64_t positions TSR_IS(1024); /* sequences are at most as long; default 1024 */
+    int64_t width TSR_IS(768);      /* default 768 */
+    int64_t heads TSR_IS(12);       /* default 12; a divisor of width */
+    int layers TSR_IS(12);          /* default 12 */
+    double dropout TSR_IS(0.1);     /* of attention's weights, each branch and the embeddings */
+    tsr_dtype dtype;                /* default TSR_F32 */
+    uint64_t seed;
+} tsr_gpt_opts;
+#define TSR_GPT_OPTS(...)                                \
+    (&(const tsr_gpt_opts){.size = sizeof(tsr_gpt_opts), \
+                           .vocab = 256,                 \
+                           .positions = 1024,            \
+                           .width = 768,                 \
+                           .heads = 12,                  \
+                           .layers = 12,                 \
+                           .dropout = 0.1,               \
+                           __VA_ARGS__})
+/*
+ * GPT-2, with the parameter names of Hugging Face's GPT2Model: ids i64 (b,s) -> logits (b,s,vocab),
+ * whose weight is the embedding's, "wte.weight". Blocks are "h.<i>", with weights (in,out).
+ *
+ * Tensor parallel (tsr_module_place): "*.mlp.c_fc.weight" S(1), "*.mlp.c_fc.bias" S(0),
+ * "*.c_proj.weight" S(0) and "*.attn.c_attn.weight" S(0); "wte.weight" may be S(0) or S(1). c_attn
+ * packs queries, keys and values side by side on its last axis, and parts of that axis are not
+ * parts of heads: so its weight is divided by the features that go in, and the products are reduced
+ * to each rank's heads. S(1) is legal, but sends the weight in each step.
+ */
+TSR_API tsr_module *tsr_gpt(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                            const tsr_gpt_opts *opts);
+
 #ifdef __cplusplus
 }
 #endif

@@ -105,6 +105,8 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_RESNET18_OPTS(...) TSR_OPTS(tsr_resnet18_opts, __VA_ARGS__)
 #undef TSR_LENET_OPTS
 #define TSR_LENET_OPTS(...) TSR_OPTS(tsr_lenet_opts, __VA_ARGS__)
+#undef TSR_GPT_OPTS
+#define TSR_GPT_OPTS(...) TSR_OPTS(tsr_gpt_opts, __VA_ARGS__)
 #undef TSR_CONV2D_OPTS
 #define TSR_CONV2D_OPTS(...) TSR_OPTS(tsr_conv2d_opts, __VA_ARGS__)
 #undef TSR_POOL2D_OPTS

@@ -143,7 +143,7 @@ OPTS = {
     "tsr_train_opts": ".train = f.loader, .quiet = true",
     "tsr_world_opts": ".timeout_s = 2, .threads = 1, .arena_bytes = 1 << 22, .log = log_nothing",
     "tsr_transformer_opts": ".width = 8, .heads = 2, .layers = 1", "tsr_convnet_opts": ".seed = 1",
-    "tsr_lenet_opts": ".seed = 1",
+    "tsr_gpt_opts": ".positions = 8, .width = 8, .heads = 2, .layers = 1", "tsr_lenet_opts": ".seed = 1",
     "tsr_resnet18_opts": ".num_classes = 4, .width = 2",
     "tsr_mobilenet_v2_opts": ".num_classes = 4, .width = 0.1", "tsr_loader_opts": ".workers = 0",
 }

@@ -67,6 +67,13 @@ static tsr_module *make_lenet32(tsr_world *w, const tsr_placement *p, tsr_sbp sb
                                     .dtype = TSR_F64, .seed = 4));
 }
 
+static tsr_module *make_gpt(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
+{
+    return tsr_gpt(w, p, sbp,
+                   TSR_GPT_OPTS(.vocab = 41, .positions = 9, .width = 24, .heads = 4, .layers = 2,
+                                .dropout = 0, .dtype = TSR_F64, .seed = 5));
+}
+
 static const model models[] = {
     {.name = "resnet",
      .make = make_resnet,
@@ -92,6 +99,15 @@ static const model models[] = {
      .dims = {3, 32, 32},
      .tensor = {{"conv1.*", 0}, {"conv2.weight", 1}, {"fc1.*", 0}, {"fc2.weight", 1}},
      .tensor2 = {{"conv2.*", 0}, {"fc3.weight", 1}}},
+    {.name = "gpt",
+     .make = make_gpt,
+     .classes = 41,
+     .dims = {7},
+     .tensor = {{"*.mlp.c_fc.weight", 1},
+                {"*.mlp.c_fc.bias", 0},
+                {"*.c_proj.weight", 0},
+                {"*.c_attn.weight", 0}},
+     .tensor2 = {{"wte.weight", 0}, {"*.c_attn.weight", 1}, {"*.c_attn.bias", 0}}},
 };
 
 /* --- layouts ---------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The library's ResNet-18, LeNet-5 beside plain PyTorch modules of the same parameter names,
+"""The library's ResNet-18, LeNet-5 and GPT-2 beside plain PyTorch modules of the same parameter names,
 in f64: losses of five steps of SGD with momentum, the weights and running averages after them, and
 the distributions of initial values; on 1 to 4 ranks, by data, shards, tensor parallelism and both.
 Needs python3-torch; without it the exit code is 77.
@@ -94,12 +94,72 @@ class LeNet(nn.Module):
         return 1 / math.sqrt(3 * math.prod(shape[1:])) if len(shape) > 1 else None
 
 
+# --- GPT-2 ----------------------------------------------------------------------------------------
+class Conv1D(nn.Module):
+    """A linear layer whose weight is (in, out)."""
+
+    def __init__(self, cin, cout):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(cin, cout))
+        self.bias = nn.Parameter(torch.zeros(cout))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.c_attn, self.c_proj = Conv1D(width, 3 * width), Conv1D(width, width)
+
+    def forward(self, x):
+        b, s, width = x.shape
+        q, k, v = (t.reshape(b, s, self.heads, -1).transpose(1, 2)
+                   for t in self.c_attn(x).split(width, 2))
+        scores = q @ k.transpose(2, 3) / math.sqrt(width // self.heads)
+        scores = scores.masked_fill(torch.ones(s, s).triu(1) > 0, -math.inf)
+        return self.c_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, s, width))
+
+
+class GptBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(width), Attention(width, heads)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = nn.ModuleDict({"c_fc": Conv1D(width, 4 * width), "c_proj": Conv1D(4 * width, width)})
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        y = F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh")
+        return x + self.mlp["c_proj"](y)
+
+
+class Gpt(nn.Module):
+    def __init__(self, vocab, positions, width, heads, layers):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(positions, width)
+        self.h = nn.Sequential(*(GptBlock(width, heads) for _ in range(layers)))
+        self.ln_f = nn.LayerNorm(width)
+
+    def forward(self, ids):
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
+        return F.linear(self.ln_f(self.h(x)), self.wte.weight).flatten(0, 1)
+
+    @staticmethod
+    def std(name, shape):
+        if len(shape) < 2:
+            return None
+        return 0.02 / math.sqrt(4) if "c_proj" in name else 0.02
+
+
 # Of each model: how it is made, its classes, and a row of its input.
 MODELS = {
     "resnet": (lambda: ResNet18(5, 6, False), 5, (3, 33, 32)),
     "resnet_cifar": (lambda: ResNet18(5, 4, True), 5, (3, 12, 12)),
     "lenet": (lambda: LeNet(10, 1, 2), 10, (1, 28, 28)),
     "lenet32": (lambda: LeNet(7, 3, 0), 7, (3, 32, 32)),
+    "gpt": (lambda: Gpt(41, 9, 24, 4, 2), 41, (7,)),
 }
 
 
