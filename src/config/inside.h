@@ -42,13 +42,22 @@ typedef struct tsri_config_pattern {
 typedef struct tsri_config_args {
     tsri_head head;
     int64_t num_classes, channels, height, columns, inputs, hidden, outputs, layers, heads;
+    int64_t features; /* the width of a model where that is no image's */
     double width, dropout, mlp_ratio;
     int variant, activation, bn;
     bool causal;
 } tsri_config_args;
 
 /* In the order of the table in src/config/sections.c. */
-enum { TSRI_MODEL_MOBILENET_V2, TSRI_MODEL_CONVNET, TSRI_MODEL_MLP, TSRI_MODEL_TRANSFORMER };
+enum {
+    TSRI_MODEL_MOBILENET_V2,
+    TSRI_MODEL_CONVNET,
+    TSRI_MODEL_MLP,
+    TSRI_MODEL_TRANSFORMER,
+    TSRI_MODEL_RESNET18,
+    TSRI_MODEL_LENET,
+    TSRI_MODEL_GPT,
+};
 
 typedef struct tsri_config_model {
     tsri_head head; /* variant: which model */
