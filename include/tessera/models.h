@@ -195,6 +195,34 @@ typedef struct tsr_gpt_opts {
 TSR_API tsr_module *tsr_gpt(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                             const tsr_gpt_opts *opts);
 
+typedef struct tsr_lstm_lm_opts {
+    size_t size;
+    int64_t vocab TSR_IS(256);  /* default 256: bytes */
+    int64_t width TSR_IS(256);  /* features of an embedding; default 256 */
+    int64_t hidden TSR_IS(256); /* features of the LSTM's state; default 256 */
+    int layers TSR_IS(2);       /* of the LSTM; default 2 */
+    double dropout TSR_IS(0.2); /* of the embeddings and of each layer's outputs; default 0.2 */
+    tsr_dtype dtype;            /* default TSR_F32 */
+    uint64_t seed;
+} tsr_lstm_lm_opts;
+#define TSR_LSTM_LM_OPTS(...)                                    \
+    (&(const tsr_lstm_lm_opts){.size = sizeof(tsr_lstm_lm_opts), \
+                               .vocab = 256,                     \
+                               .width = 256,                     \
+                               .hidden = 256,                    \
+                               .layers = 2,                      \
+                               .dropout = 0.2,                   \
+                               __VA_ARGS__})
+/*
+ * A language model: "embedding" (vocab,width), "lstm" (tsr_nn_lstm) and the linear layer "head",
+ * with PyTorch's initial values of each: ids i64 (b,s) -> logits (b,s,vocab). The state begins with
+ * zeros. Tensor parallel (tsr_module_place): "embedding.weight" S(1), "lstm.*" S(0) and "head.*"
+ * S(0). Weights stay where they are; the gates, which lie side by side on the first axis of the
+ * LSTM's weights, are exchanged in each step of time.
+ */
+TSR_API tsr_module *tsr_lstm_lm(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                                const tsr_lstm_lm_opts *opts);
+
 #ifdef __cplusplus
 }
 #endif

@@ -107,6 +107,8 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_LENET_OPTS(...) TSR_OPTS(tsr_lenet_opts, __VA_ARGS__)
 #undef TSR_GPT_OPTS
 #define TSR_GPT_OPTS(...) TSR_OPTS(tsr_gpt_opts, __VA_ARGS__)
+#undef TSR_LSTM_LM_OPTS
+#define TSR_LSTM_LM_OPTS(...) TSR_OPTS(tsr_lstm_lm_opts, __VA_ARGS__)
 #undef TSR_CONV2D_OPTS
 #define TSR_CONV2D_OPTS(...) TSR_OPTS(tsr_conv2d_opts, __VA_ARGS__)
 #undef TSR_POOL2D_OPTS

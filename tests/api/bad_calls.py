@@ -144,7 +144,7 @@ OPTS = {
     "tsr_world_opts": ".timeout_s = 2, .threads = 1, .arena_bytes = 1 << 22, .log = log_nothing",
     "tsr_transformer_opts": ".width = 8, .heads = 2, .layers = 1", "tsr_convnet_opts": ".seed = 1",
     "tsr_gpt_opts": ".positions = 8, .width = 8, .heads = 2, .layers = 1", "tsr_lenet_opts": ".seed = 1",
-    "tsr_resnet18_opts": ".num_classes = 4, .width = 2",
+    "tsr_lstm_lm_opts": ".width = 4, .hidden = 6", "tsr_resnet18_opts": ".num_classes = 4, .width = 2",
     "tsr_mobilenet_v2_opts": ".num_classes = 4, .width = 0.1", "tsr_loader_opts": ".workers = 0",
 }
 # Good values of some functions' parameters, where their type's is not.

@@ -74,6 +74,13 @@ static tsr_module *make_gpt(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
                                 .dropout = 0, .dtype = TSR_F64, .seed = 5));
 }
 
+static tsr_module *make_lstm_lm(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
+{
+    return tsr_lstm_lm(w, p, sbp,
+                       TSR_LSTM_LM_OPTS(.vocab = 29, .width = 10, .hidden = 11, .layers = 2,
+                                        .dropout = 0, .dtype = TSR_F64, .seed = 6));
+}
+
 static const model models[] = {
     {.name = "resnet",
      .make = make_resnet,
@@ -108,6 +115,12 @@ static const model models[] = {
                 {"*.c_proj.weight", 0},
                 {"*.c_attn.weight", 0}},
      .tensor2 = {{"wte.weight", 0}, {"*.c_attn.weight", 1}, {"*.c_attn.bias", 0}}},
+    {.name = "lstm_lm",
+     .make = make_lstm_lm,
+     .classes = 29,
+     .dims = {6},
+     .tensor = {{"embedding.weight", 1}, {"lstm.*", 0}, {"head.*", 0}},
+     .tensor2 = {{"embedding.weight", 0}, {"lstm.weight_*", 1}}},
 };
 
 /* --- layouts ---------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The library's ResNet-18, LeNet-5 and GPT-2 beside plain PyTorch modules of the same parameter names,
+"""The library's ResNet-18, LeNet-5, GPT-2 and LSTM beside plain PyTorch modules of the same parameter names,
 in f64: losses of five steps of SGD with momentum, the weights and running averages after them, and
 the distributions of initial values; on 1 to 4 ranks, by data, shards, tensor parallelism and both.
 Needs python3-torch; without it the exit code is 77.
@@ -153,6 +153,24 @@ class Gpt(nn.Module):
         return 0.02 / math.sqrt(4) if "c_proj" in name else 0.02
 
 
+# --- LSTM -----------------------------------------------------------------------------------------
+class LstmLm(nn.Module):
+    def __init__(self, vocab, width, hidden, layers):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab, width)
+        self.lstm = nn.LSTM(width, hidden, layers, batch_first=True)
+        self.head = nn.Linear(hidden, vocab)
+
+    def forward(self, ids):
+        return self.head(self.lstm(self.embedding(ids))[0]).flatten(0, 1)
+
+    @staticmethod
+    def std(name, shape):
+        if name == "embedding.weight":
+            return 1
+        return 1 / math.sqrt(3 * 11) if len(shape) > 1 else None
+
+
 # Of each model: how it is made, its classes, and a row of its input.
 MODELS = {
     "resnet": (lambda: ResNet18(5, 6, False), 5, (3, 33, 32)),
@@ -160,6 +178,7 @@ MODELS = {
     "lenet": (lambda: LeNet(10, 1, 2), 10, (1, 28, 28)),
     "lenet32": (lambda: LeNet(7, 3, 0), 7, (3, 32, 32)),
     "gpt": (lambda: Gpt(41, 9, 24, 4, 2), 41, (7,)),
+    "lstm_lm": (lambda: LstmLm(29, 10, 11, 2), 29, (6,)),
 }
 
 
