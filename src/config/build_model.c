@@ -95,15 +95,24 @@ static tsr_module *make_gpt(const model_call *c)
                                 .seed = c->seed));
 }
 
+static tsr_module *make_lstm_lm(const model_call *c)
+{
+    const tsri_config_args *a = c->args;
+    return tsr_lstm_lm(c->world, c->placement, TSR_B,
+                       TSR_LSTM_LM_OPTS(.width = a->features, .hidden = a->hidden,
+                                        .layers = (int)a->layers, .dropout = a->dropout,
+                                        .dtype = c->dtype, .seed = c->seed));
+}
+
 /* By TSRI_MODEL_.... */
 static tsr_module *(*const models[])(const model_call *c) = {
     make_mobilenet_v2, make_convnet, make_mlp, make_transformer,
-    make_resnet18,     make_lenet,   make_gpt};
+    make_resnet18,     make_lenet,   make_gpt, make_lstm_lm};
 
 /* Whether the model predicts an image's bytes instead of its label. */
 static bool predicts_bytes(const tsri_experiment *e)
 {
-    return e->model.head.variant == TSRI_MODEL_GPT;
+    return e->model.head.variant == TSRI_MODEL_GPT || e->model.head.variant == TSRI_MODEL_LSTM_LM;
 }
 
 /* --- parameters ------------------------------------------------------------------------------- */

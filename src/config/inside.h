@@ -57,6 +57,7 @@ enum {
     TSRI_MODEL_RESNET18,
     TSRI_MODEL_LENET,
     TSRI_MODEL_GPT,
+    TSRI_MODEL_LSTM_LM,
 };
 
 typedef struct tsri_config_model {

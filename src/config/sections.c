@@ -97,6 +97,13 @@ static const tsri_field gpt_args[] = {
     ARG(FLOAT, "dropout", dropout, "0.1", 0, 0.999999,
         "Of attention's weights, each branch and the embeddings."),
 };
+static const tsri_field lstm_lm_args[] = {
+    ARG(INT, "width", features, "256", 1, 1 << 30, "Features of an embedding."),
+    ARG(INT, "hidden", hidden, "256", 1, 1 << 30, "Features of the state."),
+    ARG(INT, "layers", layers, "2", 1, 1000, "LSTMs, one above the other."),
+    ARG(FLOAT, "dropout", dropout, "0.2", 0, 0.999999,
+        "Of the embeddings and of each layer's outputs."),
+};
 #define ARGS_SECTION(model)                                                                   \
     static const tsri_section model##_args_section = {                                        \
         .name = "args", .size = sizeof(tsri_config_args), FIELDS(model##_args)};              \
@@ -113,6 +120,7 @@ ARGS_SECTION(transformer);
 ARGS_SECTION(resnet18);
 ARGS_SECTION(lenet);
 ARGS_SECTION(gpt);
+ARGS_SECTION(lstm_lm);
 /* In the order of the builders in src/config/build_model.c. */
 static const tsri_section models[] = {
     {.name = "mobilenet_v2", .doc = "torchvision's MobileNetV2.", FIELDS(mobilenet_v2_fields)},
@@ -134,6 +142,9 @@ static const tsri_section models[] = {
          "GPT-2 over an image's bytes, channel by channel and row by row: each is predicted from "
          "those before it. Labels are not used, and pixels are not normalized.",
      FIELDS(gpt_fields)},
+    {.name = "lstm_lm",
+     .doc = "The same as gpt, with embeddings, an LSTM over them and a linear layer.",
+     FIELDS(lstm_lm_fields)},
 };
 const tsri_section tsri_model_section = {.name = "model",
                                          .size = sizeof(tsri_config_model),

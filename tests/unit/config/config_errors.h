@@ -116,15 +116,15 @@ static const struct {
      "letter or _ first"},
     {TRAIN, "lp", "pl",
      "3:15: model.name: found 'mpl'; legal are mobilenet_v2, convnet, mlp, transformer, resnet18, "
-     "lenet, gpt; did you mean 'mlp'?"},
+     "lenet, gpt, lstm_lm; did you mean 'mlp'?"},
     {TRAIN, "{name: mlp}", "mlp",
      "3:8: model: found 'mlp'; legal is a mapping with the keys name"},
     {TRAIN, "name: mlp", "",
      "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer, "
-     "resnet18, lenet, gpt"},
+     "resnet18, lenet, gpt, lstm_lm"},
     {TRAIN, "name: mlp", "args: {}",
      "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer, "
-     "resnet18, lenet, gpt"},
+     "resnet18, lenet, gpt, lstm_lm"},
     {TRAIN, "lp", "lp, args: {num_classes: 10}",
      "3:27: model.args.num_classes: unknown key; legal are inputs, hidden, outputs, layers"},
     {"", NULL, "tessera: 1\nplacements: {d: {ranks: [0]}}\nmodel: {name: convnet}\n"

@@ -379,6 +379,7 @@ static void test_optimizer_keys(void **state)
     tsri_experiment_destroy(e);
 }
 
+#define SMALL "data: {dataset: synthetic, shape: [3, 2, 2], classes: 2}\n"
 static void test_planning(void **state)
 {
     (void)state;
@@ -399,9 +400,8 @@ static void test_planning(void **state)
          "data: {dataset: cifar10, dir: /nowhere, batch_size: 100}\n",
          500, 500},
         {"model: {name: lenet}\ndata: {dataset: mnist, dir: /nowhere, batch_size: 64}\n", 937, 937},
-        {"model: {name: gpt, args: {width: 8, heads: 2, layers: 1}}\n"
-         "data: {dataset: synthetic, shape: [3, 4, 4], classes: 2}\n",
-         16, 16},
+        {"model: {name: gpt, args: {width: 8, heads: 2, layers: 1}}\n" SMALL, 16, 16},
+        {"model: {name: lstm_lm, args: {width: 8, hidden: 8}}\n" SMALL, 16, 16},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tsri_program *p;
