@@ -2,10 +2,12 @@
 /*
  * The Tessera side of architectures.py: models of models.h, trained in f64.
  *
- * usage: arch_peer MODEL RANKS LAYOUT BATCH DIR
+ * usage: arch_peer MODEL RANKS LAYOUT BATCH DROPOUT DIR
+ *        arch_peer counts
  *
  * LAYOUT is a word of the table of layouts. Writes the initial weights to DIR/first.safetensors and
  * those after 5 steps of SGD to DIR/last.safetensors; prints a loss a line.
+ * counts: prints the number of parameters of models of their usual sizes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,7 @@ enum { STEPS = 5, MOST = 1 << 15 };
 typedef struct job {
     const char *model, *layout, *dir;
     int batch;
+    double dropout;
 } job;
 
 /* A parameter's signature: along the last dimension of the placement's hierarchy, or all of it. */
@@ -35,50 +38,55 @@ typedef struct place {
 
 typedef struct model {
     const char *name;
-    tsr_module *(*make)(tsr_world *w, const tsr_placement *p, tsr_sbp sbp);
+    tsr_module *(*make)(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, double dropout);
     int classes;
     int dims[3];      /* of a row of the input: an image, or the length of a sequence and zeros */
     place tensor[8];  /* signatures of tensor parallelism */
     place tensor2[4]; /* others, which come on top of those */
 } model;
 
-static tsr_module *make_resnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
+static tsr_module *make_resnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, double dropout)
 {
+    (void)dropout;
     return tsr_resnet18(
         w, p, sbp, TSR_RESNET18_OPTS(.num_classes = 5, .width = 6, .dtype = TSR_F64, .seed = 1));
 }
 
-static tsr_module *make_resnet_cifar(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
+static tsr_module *make_resnet_cifar(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                                     double dropout)
 {
+    (void)dropout;
     return tsr_resnet18(w, p, sbp,
                         TSR_RESNET18_OPTS(.num_classes = 5, .width = 4, .variant = TSR_RESNET_CIFAR,
                                           .dtype = TSR_F64, .seed = 2));
 }
 
-static tsr_module *make_lenet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
+static tsr_module *make_lenet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, double dropout)
 {
+    (void)dropout;
     return tsr_lenet(w, p, sbp, TSR_LENET_OPTS(.dtype = TSR_F64, .seed = 3));
 }
 
-static tsr_module *make_lenet32(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
+static tsr_module *make_lenet32(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, double dropout)
 {
+    (void)dropout;
     return tsr_lenet(w, p, sbp,
                      TSR_LENET_OPTS(.num_classes = 7, .channels = 3, .height = 32, .width = 32,
                                     .dtype = TSR_F64, .seed = 4));
 }
 
-static tsr_module *make_gpt(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
+static tsr_module *make_gpt(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, double dropout)
 {
     return tsr_gpt(w, p, sbp,
                    TSR_GPT_OPTS(.vocab = 41, .positions = 9, .width = 24, .heads = 4, .layers = 2,
-                                .dropout = 0, .dtype = TSR_F64, .seed = 5));
+                                .dropout = dropout, .dtype = TSR_F64, .seed = 5));
 }
 
-static tsr_module *make_lstm_lm(tsr_world *w, const tsr_placement *p, tsr_sbp sbp)
+static tsr_module *make_lstm_lm(tsr_world *w, const tsr_placement *p, tsr_sbp sbp, double dropout)
 {
     return tsr_lstm_lm(w, p, sbp,
                        TSR_LSTM_LM_OPTS(.vocab = 29, .width = 10, .hidden = 11, .layers = 2,
-                                        .dropout = 0, .dtype = TSR_F64, .seed = 6));
+                                        .dropout = dropout, .dtype = TSR_F64, .seed = 6));
 }
 
 static const model models[] = {
@@ -235,7 +243,7 @@ static tsr_status rank(tsr_world *w, void *arg)
         return tsr_set_error(TSR_ERR_INVALID, "no such %s", b.m ? "layout" : "model");
     const tsr_placement *p = tsr_placement_parse(w, b.l->grid ? "cpu:[[0,1],[2,3]]" : "cpu");
     tsr_sbp sbp = b.l->grid ? TSR_ND(TSR_B, TSR_B) : b.l->shards ? TSR_S(0) : TSR_B;
-    b.net = b.m->make(w, p, sbp);
+    b.net = b.m->make(w, p, sbp, b.j->dropout);
     if (!b.net)
         return TSR_ERR_INVALID;
     TRY(place_parameters(b.net, b.l, b.m));
@@ -252,13 +260,35 @@ static tsr_status rank(tsr_world *w, void *arg)
     return save(&b, "last");
 }
 
+static int print_counts(void)
+{
+    tsr_world *w;
+    if (tsr_world_create_virtual(1, 0, &w) != TSR_OK)
+        return 1;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    tsr_module *const nets[] = {
+        tsr_resnet18(w, p, TSR_B, NULL), tsr_gpt(w, p, TSR_B, TSR_GPT_OPTS(.vocab = 50257)),
+        tsr_lenet(w, p, TSR_B, TSR_LENET_OPTS(.channels = 3, .height = 32, .width = 32)),
+        tsr_lstm_lm(w, p, TSR_B, NULL)};
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++)
+        printf("%lld\n", (long long)tsr_module_count(nets[i]));
+    tsr_world_destroy(w);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 6) {
-        fprintf(stderr, "usage: arch_peer MODEL RANKS LAYOUT BATCH DIR\n");
+    if (argc == 2 && !strcmp(argv[1], "counts"))
+        return print_counts();
+    if (argc != 7) {
+        fprintf(stderr, "usage: arch_peer MODEL RANKS LAYOUT BATCH DROPOUT DIR\n");
         return 2;
     }
-    job j = {.model = argv[1], .layout = argv[3], .batch = atoi(argv[4]), .dir = argv[5]};
+    job j = {.model = argv[1],
+             .layout = argv[3],
+             .dir = argv[6],
+             .batch = atoi(argv[4]),
+             .dropout = atof(argv[5])};
     if (tsr_spawn(atoi(argv[2]), rank, &j) != TSR_OK) {
         fprintf(stderr, "%s\n", tsr_last_error());
         return 1;

@@ -5,11 +5,13 @@ in f64: losses of five steps of SGD with momentum, the weights and running avera
 the distributions of initial values; on 1 to 4 ranks, by data, shards, tensor parallelism and both.
 Needs python3-torch; without it the exit code is 77.
 
-usage: architectures.py PEER
+usage: architectures.py PEER TESSERA
 
-PEER is tests/models/arch_peer. Prints a line "ok ..." or "FAIL ..." a case.
+PEER is tests/models/arch_peer, TESSERA the command. Prints a line "ok ..." or "FAIL ..." a case.
 """
 import math
+import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -22,7 +24,7 @@ except ImportError:
     print("python3-torch is not installed")
     sys.exit(77)
 
-from peer import load_safetensors
+from peer import load_safetensors, save_safetensors
 from step_values import worst
 
 LIMIT, STEPS = 1e-9, 5
@@ -223,23 +225,28 @@ def train(name, batch, first):
     return losses, net.state_dict()
 
 
-WANTED = {}  # of a model and a batch: the initial state, and what PyTorch makes of it
+WANTED = {}  # of a model, a batch and a dropout: the initial state, and what training makes of it
 
 
-def compare(peer, name, ranks, layout, batch):
+def compare(peer, name, ranks, layout, batch, dropout):
+    """With dropout, of which PyTorch draws others, the first run says what the later ones must give."""
     with tempfile.TemporaryDirectory() as folder:
-        out = subprocess.run([peer, name, str(ranks), layout, str(batch), folder],
+        out = subprocess.run([peer, name, str(ranks), layout, str(batch), str(dropout), folder],
                              capture_output=True, text=True, timeout=60)
         if out.returncode:
             return math.inf, out.stderr.strip()
         first = load_safetensors(folder + "/first.safetensors")
         last = load_safetensors(folder + "/last.safetensors")
-    try:
-        begin, losses, state = WANTED.get((name, batch)) or (first, *train(name, batch, first))
-    except ValueError as e:
-        return math.inf, str(e)
-    WANTED[name, batch] = begin, losses, state
     got = torch.tensor([float(line) for line in out.stdout.split()], dtype=torch.float64)
+    if (name, batch, dropout) not in WANTED:
+        try:
+            want = (first, *train(name, batch, first))
+        except ValueError as e:
+            return math.inf, str(e)
+        if dropout and worst(got, torch.tensor(want[1], dtype=torch.float64)) < 1e-5:
+            return math.inf, "nothing was dropped"
+        WANTED[name, batch, dropout] = (first, got.tolist(), last) if dropout else want
+    begin, losses, state = WANTED[name, batch, dropout]
     apart = worst(got, torch.tensor(losses, dtype=torch.float64))
     if max(worst(last[k], first[k]) for k in first) < 1e-4:
         return math.inf, "nothing was trained"
@@ -250,15 +257,72 @@ def compare(peer, name, ranks, layout, batch):
     return apart, ""
 
 
+def wrong_counts(peer):
+    """Says which numbers of parameters are not those of models of the usual sizes; else nothing."""
+    nets = (ResNet18(1000, 64, False), Gpt(50257, 1024, 768, 12, 12), LeNet(10, 3, 0),
+            LstmLm(256, 256, 256, 2))
+    want = [sum(p.numel() for p in net.parameters()) for net in nets]
+    out = subprocess.run([peer, "counts"], capture_output=True, text=True, timeout=60)
+    got = [int(line) for line in out.stdout.split()]
+    if got != want or want[:2] != [11689512, 124439808]:
+        return f"counts are {got}, not {want} {out.stderr}"
+    return ""
+
+
+YAML = """tessera: 1
+dtype: f64
+placements: {d: {ranks: [0, 1]}}
+model: {name: gpt, args: {width: 8, heads: 2, layers: 1, dropout: 0}}
+data: {dataset: mnist, dir: DIR, batch_size: 4, shuffle: false}
+tensors: {input: {placement: d, sbp: S(0)}}
+optimizer: {name: sgd, lr: 0.5, momentum: 0.9}
+train: {epochs: 5, init: DIR/init.safetensors}
+"""
+
+
+def wrong_bytes(tessera):
+    """Says what is wrong with losses of a GPT that a YAML file trains on images' bytes; else nothing."""
+    torch.manual_seed(1)
+    net = Gpt(256, 784, 8, 2, 1).double()
+    for t in net.parameters():
+        t.data.normal_(0, 0.2)
+    pixels = (torch.arange(4 * 784) * 7919 % 10007 % 256).to(torch.uint8).reshape(4, 784)
+    with tempfile.TemporaryDirectory() as folder:
+        save_safetensors(folder + "/init.safetensors", net.state_dict())
+        with open(folder + "/train-images-idx3-ubyte", "wb") as f:
+            f.write(struct.pack(">4I", 0x803, 4, 28, 28) + pixels.numpy().tobytes())
+        with open(folder + "/train-labels-idx1-ubyte", "wb") as f:
+            f.write(struct.pack(">2I", 0x801, 4) + bytes(4))
+        with open(folder + "/gpt.yaml", "w") as f:
+            f.write(YAML.replace("DIR", folder))
+        out = subprocess.run([tessera, "run", folder + "/gpt.yaml"], capture_output=True, text=True,
+                             timeout=60)
+    got = [float(v) for v in re.findall(r"loss (\S+)", out.stdout)]
+    opt, want = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9), []
+    for _ in range(5):
+        ids = pixels.long()
+        loss = F.cross_entropy(net(ids[:, :-1]), ids[:, 1:].flatten())
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        want.append(loss.item())
+    if len(got) != 5 or max(abs(a - b) for a, b in zip(got, want)) > 1e-6:
+        return f"losses are {got}, not {want} {out.stderr}"
+    return ""
+
+
 def cases():
     for name in MODELS:
         for ranks in (1, 2, 3, 4):
-            yield name, ranks, "data", 4
+            yield name, ranks, "data", 4, 0
             if ranks > 1:
-                yield name, ranks, "tensor", 4
-                yield name, ranks, "tensor2", 5
-        yield name, 3, "sharded", 5
-        yield name, 4, "grid", 5
+                yield name, ranks, "tensor", 4, 0
+                yield name, ranks, "tensor2", 5, 0
+        yield name, 3, "sharded", 5, 0
+        yield name, 4, "grid", 5, 0
+    for name in ("gpt", "lstm_lm"):
+        for ranks, layout in ((1, "data"), (2, "tensor"), (3, "data"), (3, "tensor2"), (4, "grid")):
+            yield name, ranks, layout, 5, 0.3
 
 
 def main():
@@ -267,9 +331,12 @@ def main():
         apart, why = compare(sys.argv[1], *case)
         ok = apart <= LIMIT
         failed += not ok
-        name, ranks, layout, batch = case
-        print(f"{'ok' if ok else 'FAIL'} {name} ranks={ranks} {layout}, {batch} rows: {apart:.1e} {why}",
-              flush=True)
+        name, ranks, layout, batch, dropout = case
+        print(f"{'ok' if ok else 'FAIL'} {name} ranks={ranks} {layout}, {batch} rows, dropout {dropout}: "
+              f"{apart:.1e} {why}", flush=True)
+    for name, why in (("counts", wrong_counts(sys.argv[1])), ("yaml", wrong_bytes(sys.argv[2]))):
+        failed += bool(why)
+        print(f"{'FAIL' if why else 'ok'} {name} {why}", flush=True)
     return 1 if failed else 0
 
 
