@@ -104,11 +104,6 @@ TSR_API tsr_module *tsr_nn_adaptive_max_pool3d(tsr_world *w, const tsr_nn_opts *
 TSR_API tsr_module *tsr_nn_dropout2d(tsr_world *w, const tsr_nn_opts *o, double p);
 TSR_API tsr_module *tsr_nn_channel_shuffle(tsr_world *w, const tsr_nn_opts *o, int64_t groups);
 
-
-TSR_API tsr_module *tsr_nn_avg_pool2d(tsr_world *w, const tsr_nn_opts *o,
-                                      const tsr_pool2d_opts *pool);
-TSR_API tsr_module *tsr_nn_adaptive_avg_pool2d(tsr_world *w, const tsr_nn_opts *o, int64_t out_h,
-                                               int64_t out_w);
 /* --- recurrent layers, several inputs and outputs (tsr_apply_n) ------------------------------- */
 typedef struct tsr_rnn_opts {
     size_t size;
