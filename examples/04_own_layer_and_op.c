@@ -18,8 +18,7 @@
 
 enum { ROWS = 64, WIDTH = 8, STEPS = 301 };
 
-/* --- the op: one rank's part of each tensor, in f32 or, to be verified, in f64 -----------------
- */
+/* --- the op: one rank's part of each tensor, in f32 or, to be verified, in f64 ---------------- */
 static tsr_status relu2_forward(tsr_op_args *a)
 {
     const int64_t n = tsr_dims_count(a->out[0].shape);
@@ -54,8 +53,7 @@ static tsr_status relu2_backward(tsr_op_args *a)
     return TSR_OK;
 }
 
-/* --- the layer: `arg` is what tsr_module_create was given --------------------------------------
- */
+/* --- the layer: `arg` is what tsr_module_create was given ------------------------------------- */
 static tsr_tensor *layer_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     tsr_tensor *h = tsr_apply(tsr_module_child(m, "fc"), x);
