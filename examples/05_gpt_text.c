@@ -4,9 +4,9 @@
  * usage: 05_gpt_text [FILE [STEPS]], as two threads or under `tessera launch`
  * FILE is this source file by default, by the path that the compiler was given.
  *
- *   step 0: loss 5.553
+ *   step 0: loss 5.5...
  *   ...
- *   step 300: loss 1.223
+ *   step 300: loss 1.4...
  *   --- sample, and 200 bytes that look like the text
  */
 #include <stdio.h>
@@ -86,7 +86,7 @@ static tsr_status sample(tsr_world *w, const tsr_placement *p, tsr_module *gpt, 
         for (int i = 0; i + 1 < LENGTH; i++)
             window[i] = window[i + 1];
         window[LENGTH - 1] = byte;
-        out[n] = (char)(byte >= ' ' || byte == '\n' ? byte : ' ');
+        out[n] = (char)((byte >= ' ' && byte < 127) || byte == '\n' ? byte : '?');
     }
     if (tsr_world_rank(w) == 0)
         printf("--- sample\n%s\n---\n", out);
