@@ -53,7 +53,6 @@ static tsr_status rank(tsr_world *w, void *arg)
 
     tsr_plan *plan;
     int64_t step;
-    TSR_TRY(tsr_program_plan(program, 50, true, &plan)); /* makes the optimizer's states */
     TSR_TRY(tsr_checkpoint_load(c, NULL, &step));
     for (step = step < 0 ? 0 : step; step < atoi(args[2]);) {
         double loss;
