@@ -94,6 +94,7 @@ typedef struct tsr_dims {
 
 /* Number of elements: the product of the axes, 1 for a scalar; INT64_MAX if it is more. */
 TSR_API int64_t tsr_dims_count(tsr_dims dims);
+/* Returns whether two shapes have the same axes. */
 TSR_API bool tsr_dims_equal(tsr_dims a, tsr_dims b);
 
 #ifdef __cplusplus

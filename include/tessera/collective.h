@@ -41,6 +41,7 @@ TSR_API tsr_group *tsr_world_group(tsr_world *world);
  * group. Not collective: ranks that are not in it need not call (unlike new_group). */
 TSR_API tsr_status tsr_group_create(tsr_world *world, int nranks, const int *ranks,
                                     tsr_group **out_group);
+/* Returns the number of ranks of a group. */
 TSR_API int tsr_group_size(const tsr_group *group);
 /* This rank's place in the list. */
 TSR_API int tsr_group_rank(const tsr_group *group);
@@ -54,6 +55,7 @@ TSR_API tsr_status tsr_group_set_label(tsr_group *group, const char *label);
 /* Memory in this rank's part of the arena, aligned to 64 bytes; not cleared. Not collective. Freed
  * with the world at the latest. */
 TSR_API tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr);
+/* Gives back memory of tsr_alloc. NULL is fine. Not collective. */
 TSR_API void tsr_free(tsr_world *world, void *ptr);
 
 /*
@@ -75,6 +77,7 @@ TSR_API bool tsr_work_test(tsr_work *work);
 TSR_API tsr_status tsr_all_reduce_at(tsr_group *g, void *data, int64_t count, tsr_dtype dtype,
                                      tsr_reduce_op op, tsr_work **out_work, const char *file,
                                      int line);
+/* Gives all ranks the count elements that root has in data. */
 TSR_API tsr_status tsr_broadcast_at(tsr_group *g, void *data, int64_t count, tsr_dtype dtype,
                                     int root, tsr_work **out_work, const char *file, int line);
 /* In place at the root; other ranks' data stays as it is. */
@@ -110,8 +113,10 @@ TSR_API tsr_status tsr_scatter_from_at(tsr_group *g, const void *src, void *dst,
  * be ahead of their recvs. tag: 0 to 65535. */
 TSR_API tsr_status tsr_send_at(tsr_group *g, const void *data, int64_t count, tsr_dtype dtype,
                                int to, int tag, tsr_work **out_work, const char *file, int line);
+/* Receives count elements from a rank, which sends them with tsr_send and the same tag. */
 TSR_API tsr_status tsr_recv_at(tsr_group *g, void *data, int64_t count, tsr_dtype dtype, int from,
                                int tag, tsr_work **out_work, const char *file, int line);
+/* Returns when every rank of the group has called it. */
 TSR_API tsr_status tsr_barrier_at(tsr_group *g, tsr_work **out_work, const char *file, int line);
 
 #define tsr_all_reduce(g, data, count, dtype, op) \

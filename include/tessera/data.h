@@ -36,8 +36,11 @@ TSR_API void tsr_dataset_destroy(tsr_dataset *dataset);
 
 /* Number of images. */
 TSR_API int64_t tsr_dataset_count(const tsr_dataset *dataset);
+/* Returns the channels of each image. */
 TSR_API int64_t tsr_dataset_channels(const tsr_dataset *dataset);
+/* Returns the height of each image, in pixels. */
 TSR_API int64_t tsr_dataset_height(const tsr_dataset *dataset);
+/* Returns the width of each image, in pixels. */
 TSR_API int64_t tsr_dataset_width(const tsr_dataset *dataset);
 /* Labels are 0 .. classes-1. */
 TSR_API int64_t tsr_dataset_classes(const tsr_dataset *dataset);

@@ -138,6 +138,7 @@ TSR_API tsr_status tsr_ddp_step(tsr_ddp *ddp, tsr_optimizer *optimizer);
  * must be NULL. */
 TSR_API tsr_status tsr_ddp_step_with(tsr_ddp *ddp, tsr_optimizer *optimizer,
                                      const tsr_minimize_opts *opts);
+/* Forgets the gradients that are there: the next run's are added to nothing. */
 TSR_API void tsr_ddp_zero_grad(tsr_ddp *ddp);
 /*
  * Declares a whole step, in the losses' graph (which is local): the gradients of the sum of n

@@ -102,9 +102,13 @@ TSR_API void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_te
 /* Facts about a tensor that are known at declaration. A failed tensor has no axes and
  * TSR_DTYPE_NONE. */
 TSR_API bool tsr_tensor_ok(const tsr_tensor *x);
+/* Returns a tensor's global shape. */
 TSR_API tsr_dims tsr_tensor_dims(const tsr_tensor *x);
+/* Returns the type of a tensor's elements. */
 TSR_API tsr_dtype tsr_tensor_dtype(const tsr_tensor *x);
+/* Returns the placement of a tensor; NULL for a failed one. */
 TSR_API const tsr_placement *tsr_tensor_placement(const tsr_tensor *x);
+/* Returns the graph that a tensor belongs to; NULL for NULL. */
 TSR_API tsr_graph *tsr_tensor_graph(const tsr_tensor *x);
 
 #ifdef __cplusplus

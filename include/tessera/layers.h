@@ -27,10 +27,15 @@ TSR_API tsr_module *tsr_nn_batch_norm(tsr_world *w, const tsr_nn_opts *o, int64_
 /* "weight", "bias" of `shape`, the last axes of what is passed through. ln may be NULL. */
 TSR_API tsr_module *tsr_nn_layer_norm(tsr_world *w, const tsr_nn_opts *o, tsr_dims shape,
                                       const tsr_layer_norm_opts *ln);
+/* Makes a layer without parameters that applies tsr_relu. */
 TSR_API tsr_module *tsr_nn_relu(tsr_world *w, const tsr_nn_opts *o);
+/* Makes a layer without parameters that applies tsr_relu6. */
 TSR_API tsr_module *tsr_nn_relu6(tsr_world *w, const tsr_nn_opts *o);
+/* Makes a layer that returns what it is given. */
 TSR_API tsr_module *tsr_nn_identity(tsr_world *w, const tsr_nn_opts *o);
+/* Makes a layer that drops elements with probability p in training graphs (tsr_dropout). */
 TSR_API tsr_module *tsr_nn_dropout(tsr_world *w, const tsr_nn_opts *o, double p);
+/* Makes a layer without parameters that applies tsr_max_pool2d. */
 TSR_API tsr_module *tsr_nn_max_pool2d(tsr_world *w, const tsr_nn_opts *o,
                                       const tsr_pool2d_opts *pool);
 /*

@@ -240,6 +240,7 @@ typedef struct tsr_loader_state {
     tsr_sampler_state sampler;                          /* at the start of the epoch */
     unsigned char generator[TSR_GENERATOR_STATE_BYTES]; /* then, too */
 } tsr_loader_state;
+/* Says where a loader stands. Errors: TSR_ERR_INVALID. */
 TSR_API tsr_status tsr_loader_get_state(const tsr_loader *loader, tsr_loader_state *out_state);
 /* Goes there: the next batch is the one that would have come. Sets a generator of the user's too.
  * TSR_ERR_INVALID if the state doesn't fit the loader. */

@@ -55,11 +55,13 @@ TSR_API tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts,
 /* Adds a child under a name ("0", "conv"); takes it. Returns the child, NULL on error (it is then
  * destroyed). */
 TSR_API tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *child);
+/* Returns the child of a name; NULL if there is none. */
 TSR_API tsr_module *tsr_module_child(const tsr_module *m, const char *name);
 TSR_API tsr_module *tsr_module_child_at(const tsr_module *m, int i); /* NULL past the end */
 /* A parameter (trained) or a buffer (not) of global shape dims; sbp TSR_AUTO: the module's. */
 TSR_API tsr_variable *tsr_module_param(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
                                        tsr_init init);
+/* As tsr_module_param, of a buffer, which no optimizer trains. */
 TSR_API tsr_variable *tsr_module_buffer(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
                                         tsr_init init);
 /* Frees a root module (NULL is fine). Its graphs can't be compiled any more. */
@@ -81,16 +83,20 @@ TSR_API tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file,
 /* --- variables -------------------------------------------------------------------------------- */
 /* Visits all variables below m, depth first in order of creation; stops at the first error. */
 typedef tsr_status tsr_variable_fn(tsr_variable *v, const char *qualified_name, void *arg);
+/* Calls fn for each variable in and below m; returns the first status of it that is not TSR_OK. */
 TSR_API tsr_status tsr_module_visit(tsr_module *m, tsr_variable_fn *fn, void *arg);
 /* By qualified name: "features.0.0.weight"; NULL if there is none, with the nearest name in
  * tsr_last_error. */
 TSR_API tsr_variable *tsr_module_find(tsr_module *m, const char *qualified_name);
 /* Elements of all parameters (buffers not counted). */
 TSR_API int64_t tsr_module_count(tsr_module *m);
+/* Returns a variable's global shape. */
 TSR_API tsr_dims tsr_variable_dims(const tsr_variable *v);
+/* Returns the type of a variable's elements. */
 TSR_API tsr_dtype tsr_variable_dtype(const tsr_variable *v);
 /* TSR_AUTO until a compile has fixed it. */
 TSR_API tsr_sbp tsr_variable_sbp(const tsr_variable *v);
+/* Returns whether a variable is a parameter (true) or a buffer. */
 TSR_API bool tsr_variable_trainable(const tsr_variable *v);
 /*
  * Places variables: those in and below m whose qualified name fits the pattern (* is any text, ?

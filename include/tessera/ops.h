@@ -243,6 +243,7 @@ TSR_API tsr_tensor *tsr_logcumsumexp_at(tsr_tensor *x, int axis, const char *fil
  * their indices, i64: the last of equals. Once there is a NaN, NaN. */
 TSR_API tsr_tensor *tsr_cummax_at(tsr_tensor *x, int axis, tsr_tensor **out_ids, const char *file,
                                   int line);
+/* Returns the smallest of x[0] to x[i] along an axis; the rest is as in tsr_cummax. */
 TSR_API tsr_tensor *tsr_cummin_at(tsr_tensor *x, int axis, tsr_tensor **out_ids, const char *file,
                                   int line);
 /* Returns the indices, i64, that sort x along an axis: torch.argsort with stable=True. NaN counts

@@ -163,14 +163,20 @@ typedef struct tsr_lion_opts {
 
 /* Over all trainable variables of a module. NULL on error (tsr_last_error). opts may be NULL. */
 TSR_API tsr_optimizer *tsr_sgd(tsr_module *m, const tsr_sgd_opts *opts);
+/* As tsr_sgd, with Adam: weight decay is added to the gradients. */
 TSR_API tsr_optimizer *tsr_adam(tsr_module *m, const tsr_adam_opts *opts);
+/* As tsr_sgd, with AdamW: weight decay is apart from the gradients. */
 TSR_API tsr_optimizer *tsr_adamw(tsr_module *m, const tsr_adam_opts *opts);
+/* As tsr_sgd, with RMSprop. */
 TSR_API tsr_optimizer *tsr_rmsprop(tsr_module *m, const tsr_rmsprop_opts *opts);
+/* As tsr_sgd, with Adagrad. */
 TSR_API tsr_optimizer *tsr_adagrad(tsr_module *m, const tsr_adagrad_opts *opts);
+/* As tsr_sgd, with Lion: see tsr_lion_opts. */
 TSR_API tsr_optimizer *tsr_lion(tsr_module *m, const tsr_lion_opts *opts);
 /* LAMB (You et al. 2020): AdamW's step, scaled for each parameter by its own norm over that of the
  * step. Norms are those of the whole parameter. */
 TSR_API tsr_optimizer *tsr_lamb(tsr_module *m, const tsr_adam_opts *opts);
+/* Frees an optimizer with its states. NULL is fine. */
 TSR_API void tsr_optimizer_destroy(tsr_optimizer *o);
 
 /* Numbers of a group of parameters; TSR_NOT_GIVEN, the default: the optimizer's own. */

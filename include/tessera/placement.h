@@ -35,9 +35,11 @@ TSR_API const tsr_placement *tsr_placement_create(tsr_world *world, tsr_device d
 
 /* The parts of a placement; for NULL: 0, rank -1, "(no placement)". */
 TSR_API tsr_device tsr_placement_device(const tsr_placement *p);
+/* Returns the number of dimensions of a placement's hierarchy. */
 TSR_API int tsr_placement_ndim(const tsr_placement *p);
 /* Ranks along hierarchy dimension `dim`. */
 TSR_API int tsr_placement_dim(const tsr_placement *p, int dim);
+/* Returns the number of ranks of a placement. */
 TSR_API int tsr_placement_nranks(const tsr_placement *p);
 /* The i-th rank in row-major order. */
 TSR_API int tsr_placement_rank(const tsr_placement *p, int i);

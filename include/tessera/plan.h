@@ -93,6 +93,7 @@ typedef struct tsr_compile_opts {
  */
 TSR_API tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts,
                                     tsr_plan **out_plan);
+/* As tsr_compile_with, with the default options. */
 TSR_API tsr_status tsr_compile(tsr_graph *graph, tsr_plan **out_plan);
 /* Frees a plan. NULL is fine. Not collective. */
 TSR_API void tsr_plan_destroy(tsr_plan *plan);
@@ -139,7 +140,9 @@ typedef struct tsr_port {
     tsr_sbp sbp;
     const tsr_placement *placement;
 } tsr_port;
+/* Returns the number of a plan's inputs and outputs. */
 TSR_API int tsr_plan_nports(const tsr_plan *plan);
+/* Returns input or output i, 0 to tsr_plan_nports - 1, of a plan. */
 TSR_API tsr_port tsr_plan_port(const tsr_plan *plan, int i);
 
 /*

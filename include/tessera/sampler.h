@@ -34,7 +34,9 @@ TSR_API uint64_t tsr_generator_initial_seed(const tsr_generator *generator);
 /* The next 32 bits; the next 64 (the first word is the high one); the next int64 of random_(),
  * which is 0 .. 2^63-1. For NULL: 0. */
 TSR_API uint32_t tsr_generator_word(tsr_generator *generator);
+/* Returns the next 64 bits, of two words; the first one is the high one. For NULL: 0. */
 TSR_API uint64_t tsr_generator_word64(tsr_generator *generator);
+/* Returns the next int64 of random_(), which is 0 .. 2^63-1. For NULL: 0. */
 TSR_API int64_t tsr_generator_random(tsr_generator *generator);
 
 /*
@@ -46,17 +48,22 @@ TSR_API int64_t tsr_generator_random(tsr_generator *generator);
  * (a NULL, n < 0, low >= high, p outside [0, 1]), TSR_ERR_DTYPE.
  */
 TSR_API tsr_status tsr_generator_randperm(tsr_generator *generator, int64_t n, int64_t *out);
+/* Draws n values as torch.rand does; see tsr_generator_randperm. */
 TSR_API tsr_status tsr_generator_rand(tsr_generator *generator, tsr_dtype dtype, int64_t n,
                                       void *out);
+/* Draws n values as torch.randn does; see tsr_generator_randperm. */
 TSR_API tsr_status tsr_generator_randn(tsr_generator *generator, tsr_dtype dtype, int64_t n,
                                        void *out);
+/* Draws n values as torch.randint(low, high) does; see tsr_generator_randperm. */
 TSR_API tsr_status tsr_generator_randint(tsr_generator *generator, int64_t low, int64_t high,
                                          int64_t n, int64_t *out);
+/* Draws n values as bernoulli_(p) does; see tsr_generator_randperm. */
 TSR_API tsr_status tsr_generator_bernoulli(tsr_generator *generator, double p, int64_t n,
                                            bool *out);
 
 /* Bytes of a generator's state, which are those of PyTorch's get_state() and set_state(). */
 #define TSR_GENERATOR_STATE_BYTES 5056
+/* Copies a generator's state. Errors: TSR_ERR_INVALID. */
 TSR_API tsr_status tsr_generator_get_state(const tsr_generator *generator,
                                            unsigned char out_state[TSR_GENERATOR_STATE_BYTES]);
 /* Errors: TSR_ERR_INVALID, TSR_ERR_FORMAT if it is no generator's state. */
@@ -166,6 +173,8 @@ typedef struct tsr_sampler_calls {
 } tsr_sampler_calls;
 #define TSR_SAMPLER_CALLS(...) \
     (&(const tsr_sampler_calls){.size = sizeof(tsr_sampler_calls), __VA_ARGS__})
+/* Makes a sampler of the user's functions, which are copied. Errors: TSR_ERR_INVALID,
+ * TSR_ERR_NO_MEMORY. */
 TSR_API tsr_status tsr_custom_sampler(tsr_world *world, const tsr_sampler_calls *calls,
                                       tsr_sampler **out_sampler);
 
@@ -207,6 +216,7 @@ typedef struct tsr_sampler_state {
     int64_t count, epoch, position;
     unsigned char generator[TSR_GENERATOR_STATE_BYTES]; /* at the start of the pass */
 } tsr_sampler_state;
+/* Says where a sampler stands. Errors: TSR_ERR_INVALID. */
 TSR_API tsr_status tsr_sampler_get_state(const tsr_sampler *sampler, tsr_sampler_state *out_state);
 /* Goes there: what comes next is what would have come. A generator of the user's is set too.
  * TSR_ERR_INVALID if the state is of another kind of sampler, or of another count. */
@@ -234,6 +244,8 @@ typedef struct tsr_batch_sampler_calls {
 } tsr_batch_sampler_calls;
 #define TSR_BATCH_SAMPLER_CALLS(...) \
     (&(const tsr_batch_sampler_calls){.size = sizeof(tsr_batch_sampler_calls), __VA_ARGS__})
+/* Makes a batch sampler of the user's functions, which are copied. Errors: TSR_ERR_INVALID,
+ * TSR_ERR_NO_MEMORY. */
 TSR_API tsr_status tsr_custom_batch_sampler(tsr_world *world, const tsr_batch_sampler_calls *calls,
                                             tsr_batch_sampler **out_batch_sampler);
 
@@ -247,12 +259,17 @@ TSR_API tsr_status tsr_batch_sampler_next(tsr_batch_sampler *batch_sampler,
 TSR_API int64_t tsr_batch_sampler_count(const tsr_batch_sampler *batch_sampler);
 /* As the sampler's. Positions are batches. */
 TSR_API tsr_status tsr_batch_sampler_reset(tsr_batch_sampler *batch_sampler);
+/* As tsr_sampler_set_epoch, of the sampler below. */
 TSR_API tsr_status tsr_batch_sampler_set_epoch(tsr_batch_sampler *batch_sampler, int64_t epoch);
+/* Returns how many batches of this pass have been given. */
 TSR_API int64_t tsr_batch_sampler_position(const tsr_batch_sampler *batch_sampler);
+/* As tsr_sampler_set_position, by batches. */
 TSR_API tsr_status tsr_batch_sampler_set_position(tsr_batch_sampler *batch_sampler,
                                                   int64_t position);
+/* Says where a batch sampler stands. Errors: TSR_ERR_INVALID. */
 TSR_API tsr_status tsr_batch_sampler_get_state(const tsr_batch_sampler *batch_sampler,
                                                tsr_sampler_state *out_state);
+/* As tsr_sampler_set_state, of a batch sampler. */
 TSR_API tsr_status tsr_batch_sampler_set_state(tsr_batch_sampler *batch_sampler,
                                                const tsr_sampler_state *state);
 

@@ -67,6 +67,7 @@ TSR_API void tsr_world_destroy(tsr_world *world);
 
 /* For a NULL world: rank -1, size 0. */
 TSR_API int tsr_world_rank(const tsr_world *world);
+/* Returns the number of ranks of a world; 0 for NULL. */
 TSR_API int tsr_world_size(const tsr_world *world);
 /* The rank among those of this machine: LOCAL_RANK. */
 TSR_API int tsr_world_local_rank(const tsr_world *world);
@@ -91,6 +92,7 @@ typedef tsr_status tsr_rank_fn(tsr_world *world, void *arg);
  */
 TSR_API tsr_status tsr_spawn_with(int nranks, tsr_rank_fn *fn, void *arg,
                                   const tsr_world_opts *opts);
+/* As tsr_spawn_with, with the default options. */
 TSR_API tsr_status tsr_spawn(int nranks, tsr_rank_fn *fn, void *arg);
 /*
  * Runs fn as ranks that are processes, forked from this one: what fn changes in memory stays in its
@@ -99,6 +101,7 @@ TSR_API tsr_status tsr_spawn(int nranks, tsr_rank_fn *fn, void *arg);
  */
 TSR_API tsr_status tsr_spawn_processes_with(int nranks, tsr_rank_fn *fn, void *arg,
                                             const tsr_world_opts *opts);
+/* As tsr_spawn_processes_with, with the default options. */
 TSR_API tsr_status tsr_spawn_processes(int nranks, tsr_rank_fn *fn, void *arg);
 /*
  * For the main of a program that runs both ways: fn as this process's rank, where a launcher
@@ -107,6 +110,7 @@ TSR_API tsr_status tsr_spawn_processes(int nranks, tsr_rank_fn *fn, void *arg);
  */
 TSR_API tsr_status tsr_start_ranks_with(int nranks, tsr_rank_fn *fn, void *arg,
                                         const tsr_world_opts *opts);
+/* As tsr_start_ranks_with, with the default options. */
 TSR_API tsr_status tsr_start_ranks(int nranks, tsr_rank_fn *fn, void *arg);
 
 #ifdef __cplusplus
