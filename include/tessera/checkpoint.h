@@ -53,8 +53,8 @@ typedef struct tsr_checkpoint_opts {
 #define TSR_CHECKPOINT_OPTS(...) \
     (&(const tsr_checkpoint_opts){.size = sizeof(tsr_checkpoint_opts), .keep = 3, __VA_ARGS__})
 
-/* Nothing is read or written yet. opts may be NULL. Not collective. Errors: TSR_ERR_INVALID,
- * TSR_ERR_STATE (a virtual world), TSR_ERR_NO_MEMORY. */
+/* Makes an empty list of parts. Nothing is read or written yet. opts may be NULL. Not collective.
+ * Errors: TSR_ERR_INVALID, TSR_ERR_STATE (a virtual world), TSR_ERR_NO_MEMORY. */
 TSR_API tsr_status tsr_checkpoint_create(tsr_world *world, const char *folder,
                                          const tsr_checkpoint_opts *opts,
                                          tsr_checkpoint **out_checkpoint);

@@ -127,7 +127,7 @@ TSR_API tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_
  * TSR_ERR_STATE and, with data, TSR_ERR_PLACEMENT as for tsr_fetch. */
 TSR_API tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t bytes,
                                    tsr_dims *out_dims);
-/* A scalar output as a double. */
+/* Gives a scalar output as a double. */
 TSR_API tsr_status tsr_fetch_scalar(tsr_plan *plan, const char *name, double *out_value);
 
 /* Where an input or output stands after compilation. */
@@ -146,9 +146,9 @@ TSR_API int tsr_plan_nports(const tsr_plan *plan);
 TSR_API tsr_port tsr_plan_port(const tsr_plan *plan, int i);
 
 /*
- * The plan as text: every op's signature, every boxing with its collective, group,
- * bytes and reason, totals, and each rank's memory. The text belongs to the plan; NULL when there
- * is no memory.
+ * Returns the plan as text: every op's signature, every boxing with its collective, group, bytes
+ * and reason, totals, and each rank's memory. The text belongs to the plan; NULL when there is no
+ * memory.
  */
 TSR_API const char *tsr_plan_explain(tsr_plan *plan);
 

@@ -134,6 +134,23 @@ def members(body):
     return fields
 
 
+def listed_members(body, text):
+    """The members of an enum that a list macro of the header makes: LIST(ENTRY), with #define LIST(X) X(...) ..."""
+    use = re.search(r"^\s*(\w+)\((\w+)\)\s*$", body, re.M)
+    entry = use and re.search(rf"#define {use.group(2)}\(([^)]*)\) (.*)", body)
+    rows = use and re.search(rf"#define {use.group(1)}\((\w+)\)((?:[^\n]*\\\n)+[^\n]*)", text)
+    if not entry or not rows:
+        return None
+    made, params = [], [p.strip() for p in entry.group(1).split(",")]
+    for row in re.findall(rf"\b{rows.group(1)}\(((?:[^()\"]|\"[^\"]*\")*)\)", rows.group(2)):
+        given = dict(zip(params, split_top(row)))
+        member = re.sub(r"\w+", lambda m: given.get(m.group(0), m.group(0)), entry.group(2)).replace("##", "").rstrip(", ")
+        name, _, value = member.partition("=")
+        words = [v.strip('"') for v in given.values() if v.startswith('"')]
+        made.append(Field("", name.strip(), " ".join(words), value.strip()))
+    return made
+
+
 def enum_members(body):
     fields, pending, last, words = [], "", None, ""
     fresh = True
@@ -274,7 +291,7 @@ class Reader:
         if m:
             body = text[text.index("{") + 1:text.rindex("}")]
             name = m.group(2) or re.search(r"\}\s*(\w*)\s*;", flat).group(1)
-            fields = members(body) if m.group(1) == "struct" else enum_members(body)
+            fields = members(body) if m.group(1) == "struct" else listed_members(body, self.text) or enum_members(body)
             if not name:
                 name = fields[0].name if fields else "enum"
             return self.add(m.group(1), name, line, fields=fields, text=text)

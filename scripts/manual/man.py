@@ -123,7 +123,8 @@ class Pages:
         out = self.head(item.name, short(item))
         out += f".SH SYNOPSIS\n.nf\n.B #include <tessera/{header.name}>\n.PP\n"
         if item.kind in ("struct", "enum"):
-            out += f"{esc(f'typedef {item.kind} {item.name}' if item.text.startswith('typedef') else item.kind)};\n.fi\n"
+            named = f"typedef {item.kind} {item.name} {{ ... }} {item.name};"
+            out += f"{esc(named if item.text.startswith('typedef') else item.kind + ' { ... };')}\n.fi\n"
         else:
             out += f"{esc(item.text.strip())}\n.fi\n"
         if item.comment:

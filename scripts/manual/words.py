@@ -46,8 +46,16 @@ def short(item):
     """One line: the first sentence, cut at 90 columns."""
     said = sentences(item.comment)
     if not said:
+        kind, name = getattr(item, "kind", ""), getattr(item, "name", "")
+        if kind == "struct" and name.endswith("_opts"):
+            return f"options: {', '.join(f.name for f in item.fields if f.name != 'size')}"[:90].rsplit(",", 1)[0]
+        if kind == "enum" and item.fields:
+            return ", ".join(f.name for f in item.fields)[:90].rsplit(",", 1)[0]
         return KINDS.get(getattr(item, "kind", ""), "a part of Tessera")
-    text = re.split(r"(?<=[a-z\])])[;:] ", said[0])[0].rstrip(".:;")
+    text = said[0].rstrip(".:;")
+    head = re.split(r"(?<=[a-z\])])[;:] ", text)[0]
+    if len(head.split()) > 3 or len(text) > 90:
+        text = head
     if len(text) > 90:
         text = text[:text.rindex(" ", 0, 90)].rstrip(",;:") + " ..."
     return text
