@@ -104,8 +104,6 @@ def members(body):
         t = m.group(0)
         if t == "\n":
             same_line = False
-            if not declaration.strip() and pending and body[m.end():].startswith("\n"):
-                pending = pending  # a comment above a group of fields stays with the first
             continue
         if t.startswith("/*"):
             words = squeeze(plain(t))
@@ -113,7 +111,7 @@ def members(body):
                 pending = f"{pending} {words}".strip()
             elif same_line and last:
                 for f in last:
-                    f.comment = f"{f.comment} {words}".strip()
+                    f.comment = f"{f.comment.rstrip('.')}. {words}" if f.comment else words
             else:
                 pending = f"{pending} {words}".strip()
         elif t.startswith(("//", "#")):

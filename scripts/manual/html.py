@@ -10,6 +10,8 @@ from manual import markdown
 from manual.words import arguments, blocks, errors, field_words, declaration, options_macro, short, signature
 
 HERE = Path(__file__).parent
+RULES = "Ops and their rules"
+OWN_OP = Path("extending/own-op.md")
 NAME = re.compile(r"\b(?:tsr|TSR)_\w+")
 
 
@@ -128,7 +130,7 @@ class Site:
 <h1><a href="{base}">Tessera {esc(self.version)}</a></h1>
 {nav}
 <h2>Pages</h2>
-<ul class="titles">{docs}</ul>
+<ul class="titles"><li><a href="{up}rules.html">{RULES}</a></li>{docs}</ul>
 </nav>
 <main id="main" tabindex="-1">
 {main}
@@ -204,7 +206,31 @@ class Site:
         return self.page(f"{self.title_of(path)} - Tessera {self.version}", main, f"{up}index.html",
                          f'<ul class="titles"><li><a href="{up}index.html">All calls</a></li></ul>')
 
+    def table(self):
+        """All ops with their rules and PyTorch's names."""
+        rows = ""
+        for h in self.headers:
+            for item in h.items:
+                ops, made = self.rules.of(item) if item.kind == "call" else ([], [])
+                if not ops and not made:
+                    continue
+                said = []
+                for op, rule, recorded in ops:
+                    said += rule or [text for text, _ in recorded]
+                rule = "<br>".join(f"<code>{esc(r)}</code>" for r in dict.fromkeys(said))
+                if not ops:
+                    rule = "as of " + ", ".join(self.linked(m, base="index.html") for m in made)
+                torch = esc("; ".join(self.torch.get(item.name, [])))
+                rows += f"<tr><td>{self.linked(item.name, base='index.html')}</td><td>{rule}</td><td>{torch}</td></tr>\n"
+        main = (f"<h1>{RULES}</h1>\n<p>A rule says which signatures an op has: " + f'<a href="{self.page_of(OWN_OP)}">an op of your own</a> '
+                "explains the letters. <code>A</code> stands for all axes of operand 0, <code>B</code> and <code>C</code> for lists of axes "
+                "that follow from the options; an op of several steps has the rule of each.</p>\n"
+                '<div class="wide" tabindex="0"><table><thead><tr><th>call</th><th>rule</th><th>PyTorch</th></tr></thead><tbody>\n'
+                f"{rows}</tbody></table></div>")
+        return self.page(f"{RULES} - Tessera {self.version}", main, "index.html",
+                         '<ul class="titles"><li><a href="index.html">All calls</a></li></ul>')
+
     def make(self):
-        files = {"index.html": self.index()}
+        files = {"index.html": self.index(), "rules.html": self.table()}
         files.update({self.page_of(p): self.doc(p) for p in self.docs})
         return files

@@ -162,6 +162,9 @@ def pytorch(path):
         if len(cells) < 2 or not line.startswith("|") or set(cells[0]) <= set("- "):
             continue
         for call in re.findall(r"`(tsr_\w+)", cells[1]):
-            if cells[0] not in names[call]:
-                names[call].append(cells[0].replace("`", ""))
+            said = cells[0].replace("`", "")
+            same = call.removeprefix("tsr_")
+            said = same if same in said.split(", ") else said
+            if said not in names[call]:
+                names[call].append(said)
     return names
