@@ -82,6 +82,13 @@ TSR_API tsr_tensor *tsr_logsumexp_at(tsr_tensor *x, tsr_axes axes, bool keepdim,
  * equals. */
 TSR_API tsr_tensor *tsr_argmin_at(tsr_tensor *x, int axis, const char *file, int line);
 
+/* Sets each element with probability p to -1.7581, what selu tends to, and scales and shifts all so
+ * that mean 0 and variance 1 stay, in training graphs: torch.nn.functional.alpha_dropout. */
+TSR_API tsr_tensor *tsr_alpha_dropout_at(tsr_tensor *x, double p, const char *file, int line);
+/* Does the same to whole channels of x (n,c,...). */
+TSR_API tsr_tensor *tsr_feature_alpha_dropout_at(tsr_tensor *x, double p, const char *file,
+                                                 int line);
+
 /* --- products --------------------------------------------------------------------------------- */
 /* Returns the sum of x y, of vectors (n). */
 TSR_API tsr_tensor *tsr_dot_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);
@@ -118,6 +125,10 @@ TSR_API tsr_tensor *tsr_repeat_interleave_at(tsr_tensor *x, int axis, int64_t n,
 TSR_API tsr_tensor *tsr_pixel_shuffle_at(tsr_tensor *x, int64_t r, const char *file, int line);
 /* Returns (n,c,h r,w r) as (n,c r^2,h,w): the opposite of tsr_pixel_shuffle. */
 TSR_API tsr_tensor *tsr_pixel_unshuffle_at(tsr_tensor *x, int64_t r, const char *file, int line);
+/* Returns x (n,c,...) with its channels dealt out: the first of each of `groups` groups of
+ * neighbours, then the second of each, and so on. */
+TSR_API tsr_tensor *tsr_channel_shuffle_at(tsr_tensor *x, int64_t groups, const char *file,
+                                           int line);
 
 /* --- normalisation ---------------------------------------------------------------------------- */
 /* Each of `groups` groups of channels of each sample of x (n,c,...) has its mean and variance taken
@@ -138,6 +149,13 @@ TSR_API tsr_tensor *tsr_normalize_at(tsr_tensor *x, int axis, double eps, const 
 TSR_API tsr_tensor *tsr_local_response_norm_at(tsr_tensor *x, int64_t size, double alpha,
                                                double beta, double k, const char *file, int line);
 
+/* --- positions -------------------------------------------------------------------------------- */
+/* Returns x (...,s,d), d even, with pairs of features turned: pair i of position p by the angle p
+ * base^(-2i/d), Su et al. 2021 (their base: 10000). Positions count from `first`. Pair i is the
+ * features i and i + d/2; interleaved: 2i and 2i + 1. */
+TSR_API tsr_tensor *tsr_rotary_embedding_at(tsr_tensor *x, double base, int64_t first,
+                                            bool interleaved, const char *file, int line);
+
 /* --- images ----------------------------------------------------------------------------------- */
 typedef enum tsr_interpolation {
     TSR_NEAREST = 0,
@@ -147,9 +165,191 @@ typedef enum tsr_interpolation {
 /* Returns the images x (n,c,h,w) in another size, (n,c,out_h,out_w). */
 TSR_API tsr_tensor *tsr_interpolate_at(tsr_tensor *x, int64_t out_h, int64_t out_w,
                                        tsr_interpolation how, const char *file, int line);
+/* Returns where an affine map theta (n,2,3) takes each pixel of an image, (n,out_h,out_w,2), x
+ * before y, in [-1, 1]: those are the edges of the image, or with corners the centres of its outer
+ * pixels (align_corners). torch.nn.functional.affine_grid. */
+TSR_API tsr_tensor *tsr_affine_grid_at(tsr_tensor *theta, int64_t out_h, int64_t out_w,
+                                       bool corners, const char *file, int line);
+/* Returns the images x (n,c,h,w) at the places of a grid (n,out_h,out_w,2) as tsr_affine_grid makes
+ * it, (n,c,out_h,out_w), with gradients of both. Places outside of the image are 0, with border the
+ * nearest pixel's. torch.nn.functional.grid_sample. */
+TSR_API tsr_tensor *tsr_grid_sample_at(tsr_tensor *x, tsr_tensor *grid, tsr_interpolation how,
+                                       bool border, const char *file, int line);
 /* Returns the windows of x (n,c,h,w) as columns, (n,c kh kw,windows): im2col, without dilation. */
 TSR_API tsr_tensor *tsr_unfold_at(tsr_tensor *x, tsr_hw kernel, tsr_hw stride, tsr_hw padding,
                                   const char *file, int line);
+/* Returns images (n,c,out_h,out_w) from their windows as columns, (n,c kh kw,windows), as
+ * tsr_unfold gives them: what several windows have of a pixel is added. col2im, without dilation.
+ */
+TSR_API tsr_tensor *tsr_fold_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_hw kernel,
+                                tsr_hw stride, tsr_hw padding, const char *file, int line);
+/* Returns x (n,c,...) with each of its channels kept and divided by 1 - p, or all of it 0, with
+ * probability p, 0 <= p < 1, in training graphs; x itself in others. PyTorch's dropout1d to 3d. */
+TSR_API tsr_tensor *tsr_dropout2d_at(tsr_tensor *x, double p, const char *file, int line);
+
+/* --- convolution ------------------------------------------------------------------------------ */
+/* Three numbers along the depth, the height and the width of a volume: {1, 1, 1}, never {1}. */
+typedef struct tsr_dhw {
+    int d, h, w;
+} tsr_dhw;
+
+typedef struct tsr_conv1d_opts {
+    size_t size;
+    int stride TSR_IS(1);     /* default 1 */
+    int padding;              /* default 0 */
+    int dilation TSR_IS(1);   /* default 1 */
+    int64_t groups TSR_IS(1); /* default 1; C = depthwise */
+} tsr_conv1d_opts;
+#define TSR_CONV1D_OPTS(...)   \
+    (&(const tsr_conv1d_opts){ \
+        .size = sizeof(tsr_conv1d_opts), .stride = 1, .dilation = 1, .groups = 1, __VA_ARGS__})
+/* Returns the convolution of x (n,c,l) with w (o,c/groups,k), plus b (o) or NULL -> (n,o,l'). opts
+ * may be NULL. */
+TSR_API tsr_tensor *tsr_conv1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                  const tsr_conv1d_opts *opts, const char *file, int line);
+
+typedef struct tsr_conv3d_opts {
+    size_t size;
+    tsr_dhw stride TSR_IS({1, 1, 1});   /* default 1, 1, 1 */
+    tsr_dhw padding;                    /* default 0, 0, 0 */
+    tsr_dhw dilation TSR_IS({1, 1, 1}); /* default 1, 1, 1 */
+    int64_t groups TSR_IS(1);           /* default 1; C = depthwise */
+} tsr_conv3d_opts;
+#define TSR_CONV3D_OPTS(...)                                   \
+    (&(const tsr_conv3d_opts){.size = sizeof(tsr_conv3d_opts), \
+                              .stride = {1, 1, 1},             \
+                              .dilation = {1, 1, 1},           \
+                              .groups = 1,                     \
+                              __VA_ARGS__})
+/* Returns the convolution of x (n,c,d,h,w) with w (o,c/groups,kd,kh,kw), plus b (o) or NULL ->
+ * (n,o,d',h',w'): tsr_conv2d of x's planes, each beside those kd - 1 that its windows reach, which
+ * are copied. opts may be NULL. */
+TSR_API tsr_tensor *tsr_conv3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                  const tsr_conv3d_opts *opts, const char *file, int line);
+
+/*
+ * Transposed convolutions: the gradient of a convolution by its x, as a function of its own. A size
+ * n becomes (n - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1. They are
+ * convolutions of x with stride - 1 zeros behind each element.
+ */
+typedef struct tsr_conv_transpose1d_opts {
+    size_t size;
+    int stride TSR_IS(1);     /* default 1 */
+    int padding;              /* default 0 */
+    int output_padding;       /* default 0; below the stride or the dilation */
+    int dilation TSR_IS(1);   /* default 1 */
+    int64_t groups TSR_IS(1); /* default 1 */
+} tsr_conv_transpose1d_opts;
+#define TSR_CONV_TRANSPOSE1D_OPTS(...)                                             \
+    (&(const tsr_conv_transpose1d_opts){.size = sizeof(tsr_conv_transpose1d_opts), \
+                                        .stride = 1,                               \
+                                        .dilation = 1,                             \
+                                        .groups = 1,                               \
+                                        __VA_ARGS__})
+/* Returns the transposed convolution of x (n,c,l) with w (c,o/groups,k), plus b (o) or NULL ->
+ * (n,o,l'). opts may be NULL. */
+TSR_API tsr_tensor *tsr_conv_transpose1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                            const tsr_conv_transpose1d_opts *opts, const char *file,
+                                            int line);
+
+typedef struct tsr_conv_transpose2d_opts {
+    size_t size;
+    tsr_hw stride TSR_IS({1, 1});   /* default 1, 1 */
+    tsr_hw padding;                 /* default 0, 0 */
+    tsr_hw output_padding;          /* default 0, 0; below the stride or the dilation */
+    tsr_hw dilation TSR_IS({1, 1}); /* default 1, 1 */
+    int64_t groups TSR_IS(1);       /* default 1 */
+} tsr_conv_transpose2d_opts;
+#define TSR_CONV_TRANSPOSE2D_OPTS(...)                                             \
+    (&(const tsr_conv_transpose2d_opts){.size = sizeof(tsr_conv_transpose2d_opts), \
+                                        .stride = {1, 1},                          \
+                                        .dilation = {1, 1},                        \
+                                        .groups = 1,                               \
+                                        __VA_ARGS__})
+/* Returns the transposed convolution of x (n,c,h,w) with w (c,o/groups,kh,kw), plus b (o) or NULL
+ * -> (n,o,h',w'). opts may be NULL. */
+TSR_API tsr_tensor *tsr_conv_transpose2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                            const tsr_conv_transpose2d_opts *opts, const char *file,
+                                            int line);
+
+typedef struct tsr_conv_transpose3d_opts {
+    size_t size;
+    tsr_dhw stride TSR_IS({1, 1, 1});   /* default 1, 1, 1 */
+    tsr_dhw padding;                    /* default 0, 0, 0 */
+    tsr_dhw output_padding;             /* default 0, 0, 0; below the stride or the dilation */
+    tsr_dhw dilation TSR_IS({1, 1, 1}); /* default 1, 1, 1 */
+    int64_t groups TSR_IS(1);           /* default 1 */
+} tsr_conv_transpose3d_opts;
+#define TSR_CONV_TRANSPOSE3D_OPTS(...)                                             \
+    (&(const tsr_conv_transpose3d_opts){.size = sizeof(tsr_conv_transpose3d_opts), \
+                                        .stride = {1, 1, 1},                       \
+                                        .dilation = {1, 1, 1},                     \
+                                        .groups = 1,                               \
+                                        __VA_ARGS__})
+/* Returns the transposed convolution of x (n,c,d,h,w) with w (c,o/groups,kd,kh,kw), plus b (o) or
+ * NULL -> (n,o,d',h',w'). opts may be NULL. */
+TSR_API tsr_tensor *tsr_conv_transpose3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                            const tsr_conv_transpose3d_opts *opts, const char *file,
+                                            int line);
+
+/* --- pooling ---------------------------------------------------------------------------------- */
+typedef struct tsr_pool1d_opts {
+    size_t size;
+    int kernel;  /* needed */
+    int stride;  /* default 0: the kernel */
+    int padding; /* default 0; at most half the kernel */
+    bool count_include_pad
+        TSR_IS(true); /* avg: default true, as PyTorch; false: divide by what is inside */
+} tsr_pool1d_opts;
+#define TSR_POOL1D_OPTS(...)   \
+    (&(const tsr_pool1d_opts){ \
+        .size = sizeof(tsr_pool1d_opts), .count_include_pad = true, __VA_ARGS__})
+/* Returns the largest of each window of x (n,c,l); of equals the first has the gradient. */
+TSR_API tsr_tensor *tsr_max_pool1d_at(tsr_tensor *x, const tsr_pool1d_opts *opts, const char *file,
+                                      int line);
+/* Returns the mean of each window of x (n,c,l). */
+TSR_API tsr_tensor *tsr_avg_pool1d_at(tsr_tensor *x, const tsr_pool1d_opts *opts, const char *file,
+                                      int line);
+
+typedef struct tsr_pool3d_opts {
+    size_t size;
+    tsr_dhw kernel;  /* needed */
+    tsr_dhw stride;  /* default (0, 0, 0): the kernel */
+    tsr_dhw padding; /* default 0, 0, 0; at most half the kernel */
+    bool count_include_pad
+        TSR_IS(true); /* avg: default true, as PyTorch; false: divide by what is inside */
+} tsr_pool3d_opts;
+#define TSR_POOL3D_OPTS(...)   \
+    (&(const tsr_pool3d_opts){ \
+        .size = sizeof(tsr_pool3d_opts), .count_include_pad = true, __VA_ARGS__})
+/* Returns the largest of each window of x (n,c,d,h,w); of equals the first has the gradient. */
+TSR_API tsr_tensor *tsr_max_pool3d_at(tsr_tensor *x, const tsr_pool3d_opts *opts, const char *file,
+                                      int line);
+/* Returns the mean of each window of x (n,c,d,h,w). */
+TSR_API tsr_tensor *tsr_avg_pool3d_at(tsr_tensor *x, const tsr_pool3d_opts *opts, const char *file,
+                                      int line);
+/* Returns (sum of x^p)^(1/p) over each window of x (n,c,h,w); stride {0, 0}: the kernel. A sum
+ * below 0 gives NaN unless 1/p is whole, as PyTorch's does. */
+TSR_API tsr_tensor *tsr_lp_pool2d_at(tsr_tensor *x, double p, tsr_hw kernel, tsr_hw stride,
+                                     const char *file, int line);
+
+/* Adaptive pooling: out windows of n elements along each axis, which cover it. Window i goes from
+ * element floor(i n / out) to before ceil((i + 1) n / out). */
+/* Returns the means of x (n,c,l) in windows -> (n,c,out). */
+TSR_API tsr_tensor *tsr_adaptive_avg_pool1d_at(tsr_tensor *x, int64_t out, const char *file,
+                                               int line);
+/* Returns the means of x (n,c,d,h,w) in windows -> (n,c,out_d,out_h,out_w). */
+TSR_API tsr_tensor *tsr_adaptive_avg_pool3d_at(tsr_tensor *x, int64_t out_d, int64_t out_h,
+                                               int64_t out_w, const char *file, int line);
+/* Returns the largest of x (n,c,l) in windows -> (n,c,out). */
+TSR_API tsr_tensor *tsr_adaptive_max_pool1d_at(tsr_tensor *x, int64_t out, const char *file,
+                                               int line);
+/* Returns the largest of x (n,c,h,w) in windows -> (n,c,out_h,out_w). */
+TSR_API tsr_tensor *tsr_adaptive_max_pool2d_at(tsr_tensor *x, int64_t out_h, int64_t out_w,
+                                               const char *file, int line);
+/* Returns the largest of x (n,c,d,h,w) in windows -> (n,c,out_d,out_h,out_w). */
+TSR_API tsr_tensor *tsr_adaptive_max_pool3d_at(tsr_tensor *x, int64_t out_d, int64_t out_h,
+                                               int64_t out_w, const char *file, int line);
 
 /* --- losses ----------------------------------------------------------------------------------- */
 /* x and y have one shape; the mean is over all elements. y may have a gradient too. */
@@ -211,6 +411,15 @@ TSR_API tsr_tensor *tsr_cosine_embedding_loss_at(tsr_tensor *a, tsr_tensor *b, t
 TSR_API tsr_tensor *tsr_triplet_margin_loss_at(tsr_tensor *anchor, tsr_tensor *positive,
                                                tsr_tensor *negative, double margin, double power,
                                                tsr_reduction reduction, const char *file, int line);
+/* Returns the mean over classes j other than the label y of max(0, margin - x_y + x_j)^power,
+ * reduced; x (n,c), labels i64 (n), power 1 or 2 (PyTorch's defaults: 1, 1). A sum over classes is
+ * divided by all c of them, as PyTorch does. */
+TSR_API tsr_tensor *tsr_multi_margin_loss_at(tsr_tensor *x, tsr_tensor *labels, int power,
+                                             double margin, tsr_reduction reduction,
+                                             const char *file, int line);
+/* Returns the p-norm of the difference of each two rows i < j of x (n,d), as torch.pdist orders
+ * them, (n (n-1)/2); n is at most 4096. */
+TSR_API tsr_tensor *tsr_pdist_at(tsr_tensor *x, double p, const char *file, int line);
 typedef struct tsr_nll_loss_opts {
     size_t size;
     tsr_reduction reduction;

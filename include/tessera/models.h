@@ -114,6 +114,115 @@ typedef struct tsr_transformer_opts {
 TSR_API tsr_module *tsr_transformer(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
                                     const tsr_transformer_opts *opts);
 
+typedef enum tsr_resnet_variant {
+    TSR_RESNET_TORCHVISION = 0,
+    TSR_RESNET_CIFAR, /* the stem is a 3x3 convolution of stride 1 without a max pool */
+} tsr_resnet_variant;
+typedef struct tsr_resnet18_opts {
+    size_t size;
+    int64_t num_classes TSR_IS(1000); /* default 1000 */
+    int64_t width TSR_IS(64);         /* channels of the first stage; default 64 */
+    tsr_resnet_variant variant;
+    tsr_bn_stats bn;
+    tsr_dtype dtype; /* default TSR_F32 */
+    uint64_t seed;
+} tsr_resnet18_opts;
+#define TSR_RESNET18_OPTS(...)   \
+    (&(const tsr_resnet18_opts){ \
+        .size = sizeof(tsr_resnet18_opts), .num_classes = 1000, .width = 64, __VA_ARGS__})
+/*
+ * torchvision's resnet18, with its parameter names: x (n,3,h,w) -> logits (n,num_classes). sbp: of
+ * the parameters. Tensor parallel: place "*.conv1.weight" and "*.bn1.*" S(0), "*.conv2.weight"
+ * S(1), so that a block's inner channels are divided (tsr_module_place).
+ */
+TSR_API tsr_module *tsr_resnet18(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                                 const tsr_resnet18_opts *opts);
+
+typedef struct tsr_lenet_opts {
+    size_t size;
+    int64_t num_classes TSR_IS(10); /* default 10 */
+    int64_t channels TSR_IS(1), height TSR_IS(28),
+        width TSR_IS(28); /* of the images: 28 x 28 or 32 x 32; default 1 x 28 x 28 */
+    tsr_dtype dtype;      /* default TSR_F32 */
+    uint64_t seed;
+} tsr_lenet_opts;
+#define TSR_LENET_OPTS(...)                                  \
+    (&(const tsr_lenet_opts){.size = sizeof(tsr_lenet_opts), \
+                             .num_classes = 10,              \
+                             .channels = 1,                  \
+                             .height = 28,                   \
+                             .width = 28,                    \
+                             __VA_ARGS__})
+/*
+ * LeNet-5 as PyTorch's tutorials have it: "conv1" (6 channels, 5x5, with a padding of 2 for images
+ * of 28 x 28) and "conv2" (16 channels, 5x5), each with ReLU and 2x2 max pool, then the linear
+ * layers "fc1" (120), "fc2" (84) and "fc3" with ReLU between: x (n,channels,height,width) -> logits
+ * (n,num_classes).
+ */
+TSR_API tsr_module *tsr_lenet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                              const tsr_lenet_opts *opts);
+
+typedef struct tsr_gpt_opts {
+    size_t size;
+    int64_t vocab TSR_IS(256);      /* default 256: bytes */
+    int64_t positions TSR_IS(1024); /* sequences are at most as long; default 1024 */
+    int64_t width TSR_IS(768);      /* default 768 */
+    int64_t heads TSR_IS(12);       /* default 12; a divisor of width */
+    int layers TSR_IS(12);          /* default 12 */
+    double dropout TSR_IS(0.1);     /* of attention's weights, each branch and the embeddings */
+    tsr_dtype dtype;                /* default TSR_F32 */
+    uint64_t seed;
+} tsr_gpt_opts;
+#define TSR_GPT_OPTS(...)                                \
+    (&(const tsr_gpt_opts){.size = sizeof(tsr_gpt_opts), \
+                           .vocab = 256,                 \
+                           .positions = 1024,            \
+                           .width = 768,                 \
+                           .heads = 12,                  \
+                           .layers = 12,                 \
+                           .dropout = 0.1,               \
+                           __VA_ARGS__})
+/*
+ * GPT-2, with the parameter names of Hugging Face's GPT2Model: ids i64 (b,s) -> logits (b,s,vocab),
+ * whose weight is the embedding's, "wte.weight". Blocks are "h.<i>", with weights (in,out).
+ *
+ * Tensor parallel (tsr_module_place): "*.mlp.c_fc.weight" S(1), "*.mlp.c_fc.bias" S(0),
+ * "*.c_proj.weight" S(0) and "*.attn.c_attn.weight" S(0); "wte.weight" may be S(0) or S(1). c_attn
+ * packs queries, keys and values side by side on its last axis, and parts of that axis are not
+ * parts of heads: so its weight is divided by the features that go in, and the products are reduced
+ * to each rank's heads. S(1) is legal, but sends the weight in each step.
+ */
+TSR_API tsr_module *tsr_gpt(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                            const tsr_gpt_opts *opts);
+
+typedef struct tsr_lstm_lm_opts {
+    size_t size;
+    int64_t vocab TSR_IS(256);  /* default 256: bytes */
+    int64_t width TSR_IS(256);  /* features of an embedding; default 256 */
+    int64_t hidden TSR_IS(256); /* features of the LSTM's state; default 256 */
+    int layers TSR_IS(2);       /* of the LSTM; default 2 */
+    double dropout TSR_IS(0.2); /* of the embeddings and of each layer's outputs; default 0.2 */
+    tsr_dtype dtype;            /* default TSR_F32 */
+    uint64_t seed;
+} tsr_lstm_lm_opts;
+#define TSR_LSTM_LM_OPTS(...)                                    \
+    (&(const tsr_lstm_lm_opts){.size = sizeof(tsr_lstm_lm_opts), \
+                               .vocab = 256,                     \
+                               .width = 256,                     \
+                               .hidden = 256,                    \
+                               .layers = 2,                      \
+                               .dropout = 0.2,                   \
+                               __VA_ARGS__})
+/*
+ * A language model: "embedding" (vocab,width), "lstm" (tsr_nn_lstm) and the linear layer "head",
+ * with PyTorch's initial values of each: ids i64 (b,s) -> logits (b,s,vocab). The state begins with
+ * zeros. Tensor parallel (tsr_module_place): "embedding.weight" S(1), "lstm.*" S(0) and "head.*"
+ * S(0). Weights stay where they are; the gates, which lie side by side on the first axis of the
+ * LSTM's weights, are exchanged in each step of time.
+ */
+TSR_API tsr_module *tsr_lstm_lm(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
+                                const tsr_lstm_lm_opts *opts);
+
 #ifdef __cplusplus
 }
 #endif

@@ -19,6 +19,16 @@ typedef struct tsr_variable tsr_variable;
 
 /* How a module passes x on. `arg` is what it was created with. */
 typedef tsr_tensor *tsr_forward_fn(tsr_module *m, tsr_tensor *x, void *arg);
+/* At most this many tensors go into a module, and as many come out. */
+#define TSR_APPLY_MAX 16
+/*
+ * How a module of several inputs and outputs passes them on. `in` and `out` have TSR_APPLY_MAX
+ * elements: of `in` those from nin on are NULL, as are inputs that the caller leaves out; `out` is
+ * all NULL, and the caller gets the first nout of what the function puts there. One that is left
+ * NULL is an error.
+ */
+typedef void tsr_forward_n_fn(tsr_module *m, int nin, tsr_tensor *const *in, int nout,
+                              tsr_tensor **out, void *arg);
 
 /* --- where parameters live, what they are made of --------------------------------------------- */
 typedef struct tsr_nn_opts {
@@ -52,6 +62,11 @@ typedef struct tsr_init {
  * error (tsr_last_error); NULL children and modules pass through all calls as errors. */
 TSR_API tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts,
                                       tsr_forward_fn *forward, void *arg, void (*free_arg)(void *));
+/* Creates a module of several inputs and outputs (tsr_apply_n); forward must be given. Applied
+ * as others are, it gets one input and gives its first output: so it may stand in a sequence. */
+TSR_API tsr_module *tsr_module_create_n(tsr_world *world, const tsr_nn_opts *opts,
+                                        tsr_forward_n_fn *forward, void *arg,
+                                        void (*free_arg)(void *));
 /* Adds a child under a name ("0", "conv"); takes it. Returns the child, NULL on error (it is then
  * destroyed). */
 TSR_API tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *child);
@@ -82,6 +97,15 @@ TSR_API tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, c
  */
 TSR_API tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int line);
 #define tsr_apply(...) tsr_apply_at(__VA_ARGS__, TSR_HERE)
+/*
+ * Passes nin tensors of one graph through a module, and sets out[0] to out[nout - 1], each count
+ * from 1 to TSR_APPLY_MAX. All inputs are moved as tsr_apply moves x. An input behind the first may
+ * be NULL: the module then does without it, if it can. A module of one input and one output takes 1
+ * and 1. On an error all outputs are failed tensors, NULL where there is no graph.
+ */
+TSR_API void tsr_apply_n_at(tsr_module *m, int nin, tsr_tensor *const *in, int nout,
+                            tsr_tensor **out, const char *file, int line);
+#define tsr_apply_n(...) tsr_apply_n_at(__VA_ARGS__, TSR_HERE)
 
 /* --- variables -------------------------------------------------------------------------------- */
 /* Visits all variables below m, depth first in order of creation; stops at the first error. */

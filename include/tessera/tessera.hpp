@@ -87,6 +87,12 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_OWN_OPTIMIZER_OPTS(...) TSR_OPTS(tsr_own_optimizer_opts, __VA_ARGS__)
 #undef TSR_LOAD_OPTS
 #define TSR_LOAD_OPTS(...) TSR_OPTS(tsr_load_opts, __VA_ARGS__)
+#undef TSR_MULTIHEAD_ATTENTION_OPTS
+#define TSR_MULTIHEAD_ATTENTION_OPTS(...) TSR_OPTS(tsr_multihead_attention_opts, __VA_ARGS__)
+#undef TSR_ENCODER_LAYER_OPTS
+#define TSR_ENCODER_LAYER_OPTS(...) TSR_OPTS(tsr_encoder_layer_opts, __VA_ARGS__)
+#undef TSR_RNN_OPTS
+#define TSR_RNN_OPTS(...) TSR_OPTS(tsr_rnn_opts, __VA_ARGS__)
 #undef TSR_MOBILENET_V2_OPTS
 #define TSR_MOBILENET_V2_OPTS(...) TSR_OPTS(tsr_mobilenet_v2_opts, __VA_ARGS__)
 #undef TSR_CONVNET_OPTS
@@ -95,10 +101,32 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_MLP_OPTS(...) TSR_OPTS(tsr_mlp_opts, __VA_ARGS__)
 #undef TSR_TRANSFORMER_OPTS
 #define TSR_TRANSFORMER_OPTS(...) TSR_OPTS(tsr_transformer_opts, __VA_ARGS__)
+#undef TSR_RESNET18_OPTS
+#define TSR_RESNET18_OPTS(...) TSR_OPTS(tsr_resnet18_opts, __VA_ARGS__)
+#undef TSR_LENET_OPTS
+#define TSR_LENET_OPTS(...) TSR_OPTS(tsr_lenet_opts, __VA_ARGS__)
+#undef TSR_GPT_OPTS
+#define TSR_GPT_OPTS(...) TSR_OPTS(tsr_gpt_opts, __VA_ARGS__)
+#undef TSR_LSTM_LM_OPTS
+#define TSR_LSTM_LM_OPTS(...) TSR_OPTS(tsr_lstm_lm_opts, __VA_ARGS__)
 #undef TSR_CONV2D_OPTS
 #define TSR_CONV2D_OPTS(...) TSR_OPTS(tsr_conv2d_opts, __VA_ARGS__)
 #undef TSR_POOL2D_OPTS
 #define TSR_POOL2D_OPTS(...) TSR_OPTS(tsr_pool2d_opts, __VA_ARGS__)
+#undef TSR_CONV1D_OPTS
+#define TSR_CONV1D_OPTS(...) TSR_OPTS(tsr_conv1d_opts, __VA_ARGS__)
+#undef TSR_CONV3D_OPTS
+#define TSR_CONV3D_OPTS(...) TSR_OPTS(tsr_conv3d_opts, __VA_ARGS__)
+#undef TSR_CONV_TRANSPOSE1D_OPTS
+#define TSR_CONV_TRANSPOSE1D_OPTS(...) TSR_OPTS(tsr_conv_transpose1d_opts, __VA_ARGS__)
+#undef TSR_CONV_TRANSPOSE2D_OPTS
+#define TSR_CONV_TRANSPOSE2D_OPTS(...) TSR_OPTS(tsr_conv_transpose2d_opts, __VA_ARGS__)
+#undef TSR_CONV_TRANSPOSE3D_OPTS
+#define TSR_CONV_TRANSPOSE3D_OPTS(...) TSR_OPTS(tsr_conv_transpose3d_opts, __VA_ARGS__)
+#undef TSR_POOL1D_OPTS
+#define TSR_POOL1D_OPTS(...) TSR_OPTS(tsr_pool1d_opts, __VA_ARGS__)
+#undef TSR_POOL3D_OPTS
+#define TSR_POOL3D_OPTS(...) TSR_OPTS(tsr_pool3d_opts, __VA_ARGS__)
 #undef TSR_BATCH_NORM_OPTS
 #define TSR_BATCH_NORM_OPTS(...) TSR_OPTS(tsr_batch_norm_opts, __VA_ARGS__)
 #undef TSR_LAYER_NORM_OPTS

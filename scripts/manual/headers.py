@@ -352,8 +352,13 @@ def read(folder):
     faults = under_user_names(readers)
     one_home(readers)
     headers = [r.header for r in readers if r.header.items]
+    calls = {}
     for h in headers:
         for item in h.items:
+            if item.kind == "call" and item.name in calls:
+                faults.append(f"{h.name}:{item.line}: {item.name} is declared again; see {calls[item.name]}")
+            if item.kind == "call":
+                calls[item.name] = f"{h.name}:{item.line}"
             if item.kind == "call" and not item.comment:
                 faults.append(f"{h.name}:{item.line}: {item.name} has no comment")
     return headers, faults

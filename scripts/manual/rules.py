@@ -100,7 +100,7 @@ def bodies(sources):
             while todo:
                 part = todo.pop()
                 words += part
-                for called in re.findall(r"\b(\w+)\(", part):
+                for called in re.findall(r"\b\w+\b", part):
                     if called in own and called not in seen and not called.startswith("tsr_"):
                         seen.add(called)
                         todo.append(own[called])
@@ -148,7 +148,7 @@ class Rules:
             chosen = [r for r in self.rules.get(op, []) if op != "reduce" or extreme(r) == extreme(bare)]
             ops.append((op, chosen, rows[:3]))
         made = []
-        for name in re.findall(r"\b(tsr_\w+?)(?:_at)?\(", body):
+        for name in re.findall(r"\b(tsr_\w+?)(?:_at\b|\()", body):
             if name in self.calls and name != item.name and name not in made and "tsr_dims_" not in name:
                 made.append(name)
         return [o for o in ops if o[1] or o[2]], made

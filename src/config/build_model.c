@@ -23,7 +23,7 @@ typedef struct model_call {
     const tsr_placement *placement;
     const tsri_config_args *args;
     tsr_dtype dtype;
-    int64_t columns; /* of an image */
+    int64_t columns, bytes; /* of an image */
     uint64_t seed;
 } model_call;
 
@@ -67,9 +67,53 @@ static tsr_module *make_transformer(const model_call *c)
                                                 .seed = c->seed));
 }
 
+static tsr_module *make_resnet18(const model_call *c)
+{
+    const tsri_config_args *a = c->args;
+    return tsr_resnet18(c->world, c->placement, TSR_B,
+                        TSR_RESNET18_OPTS(.num_classes = a->num_classes, .width = a->features,
+                                          .variant = (tsr_resnet_variant)a->variant,
+                                          .bn = (tsr_bn_stats)a->bn, .dtype = c->dtype,
+                                          .seed = c->seed));
+}
+
+static tsr_module *make_lenet(const model_call *c)
+{
+    const tsri_config_args *a = c->args;
+    return tsr_lenet(c->world, c->placement, TSR_B,
+                     TSR_LENET_OPTS(.num_classes = a->num_classes, .channels = a->channels,
+                                    .height = a->height, .width = a->columns, .dtype = c->dtype,
+                                    .seed = c->seed));
+}
+
+static tsr_module *make_gpt(const model_call *c)
+{
+    const tsri_config_args *a = c->args;
+    return tsr_gpt(c->world, c->placement, TSR_B,
+                   TSR_GPT_OPTS(.positions = c->bytes, .width = a->features, .heads = a->heads,
+                                .layers = (int)a->layers, .dropout = a->dropout, .dtype = c->dtype,
+                                .seed = c->seed));
+}
+
+static tsr_module *make_lstm_lm(const model_call *c)
+{
+    const tsri_config_args *a = c->args;
+    return tsr_lstm_lm(c->world, c->placement, TSR_B,
+                       TSR_LSTM_LM_OPTS(.width = a->features, .hidden = a->hidden,
+                                        .layers = (int)a->layers, .dropout = a->dropout,
+                                        .dtype = c->dtype, .seed = c->seed));
+}
+
 /* By TSRI_MODEL_.... */
-static tsr_module *(*const models[])(const model_call *c) = {make_mobilenet_v2, make_convnet,
-                                                             make_mlp, make_transformer};
+static tsr_module *(*const models[])(const model_call *c) = {
+    make_mobilenet_v2, make_convnet, make_mlp, make_transformer,
+    make_resnet18,     make_lenet,   make_gpt, make_lstm_lm};
+
+/* Whether the model predicts an image's bytes instead of its label. */
+static bool predicts_bytes(const tsri_experiment *e)
+{
+    return e->model.head.variant == TSRI_MODEL_GPT || e->model.head.variant == TSRI_MODEL_LSTM_LM;
+}
 
 /* --- parameters ------------------------------------------------------------------------------- */
 typedef struct placing {
@@ -131,6 +175,7 @@ static tsr_status make_model(tsri_program *p, const tsri_data_sizes *s)
     const tsri_experiment *e = p->experiment;
     model_call c = {.world = p->world,
                     .columns = s->width,
+                    .bytes = s->channels * s->height * s->width,
                     .args = &e->model.args,
                     .dtype = e->dtype,
                     .seed = (uint64_t)e->train.seed};
@@ -296,9 +341,9 @@ static tsr_status make_loader(tsri_program *p, const tsri_data_sizes *s)
     return tsr_loader_create(
         p->world, p->dataset,
         TSR_LOADER_OPTS(.batch_size = d->batch_size, .shuffle = d->shuffle, .augment = d->augment,
-                        .normalize = d->normalize, .drop_last = true, .seed = (uint64_t)d->seed,
-                        .dtype = p->experiment->dtype, .workers = (int)d->workers,
-                        .prefetch = (int)d->prefetch),
+                        .normalize = d->normalize && !predicts_bytes(p->experiment),
+                        .drop_last = true, .seed = (uint64_t)d->seed, .dtype = p->experiment->dtype,
+                        .workers = (int)d->workers, .prefetch = (int)d->prefetch),
         &p->loader);
 }
 
@@ -370,10 +415,28 @@ static tsr_status declare_input(const tsri_program *p, const char *name, tsr_dty
     return tsri_program_fail(l->head.node, tsr_graph_status(p->graph));
 }
 
-/* The model's result for images x. */
-static tsr_tensor *declare_logits(const tsri_program *p, const tsri_data_sizes *s, tsr_tensor *x)
+/* The logits of an image's bytes but the first, each from those before it; they take the place of
+ * labels. */
+static tsr_tensor *declare_bytes(const tsri_program *p, tsr_tensor *x, tsr_tensor **labels)
 {
     place at = place_of(p->experiment, "model");
+    /* The loader gives pixel / 255. */
+    x = tsr_round_at(tsr_mul_scalar_at(x, 255, at.file, at.line), at.file, at.line);
+    x = tsr_flatten_at(tsr_cast_at(x, TSR_I64, at.file, at.line), 1, at.file, at.line);
+    const int64_t n = tsr_tensor_dims(x).d[1] - 1;
+    tsr_tensor *next = tsr_narrow_at(x, 1, 1, n, at.file, at.line);
+    *labels = tsr_flatten_at(next, 0, at.file, at.line);
+    x = tsr_apply_at(p->module, tsr_narrow_at(x, 1, 0, n, at.file, at.line), at.file, at.line);
+    return tsr_reshape_at(x, TSR_DIMS(p->rows * n, 256), at.file, at.line);
+}
+
+/* The model's result for images x, and for which labels. */
+static tsr_tensor *declare_logits(const tsri_program *p, const tsri_data_sizes *s, tsr_tensor *x,
+                                  tsr_tensor **labels)
+{
+    place at = place_of(p->experiment, "model");
+    if (predicts_bytes(p->experiment))
+        return declare_bytes(p, x, labels);
     if (p->experiment->model.head.variant != TSRI_MODEL_TRANSFORMER)
         return tsr_apply_at(p->module, x, at.file, at.line);
     tsr_dims rows = TSR_DIMS(p->rows, s->channels * s->height, s->width);
@@ -391,7 +454,7 @@ static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_te
     TSRI_TRY(declare_input(p, "x", e->dtype, TSR_DIMS(p->rows, s->channels, s->height, s->width),
                            &t->input, &x));
     TSRI_TRY(declare_input(p, "y", TSR_I64, TSR_DIMS(p->rows), &t->label, &y));
-    tsr_tensor *logits = declare_logits(p, s, x);
+    tsr_tensor *logits = declare_logits(p, s, x, &y);
     TSRI_TRY(tsri_program_fail(e->model.head.node, tsr_graph_status(p->graph)));
     TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
     TSRI_TRY(tsri_program_fail(e->tensors.logits.head.node, tsr_graph_status(p->graph)));

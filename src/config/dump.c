@@ -166,6 +166,9 @@ void tsri_value_dump(const tsri_field *f, const void *at, FILE *out)
     case TSRI_FIELD_PAIR:
         dump_ints(2, at, out);
         break;
+    case TSRI_FIELD_TRIPLE:
+        dump_ints(3, at, out);
+        break;
     case TSRI_FIELD_INTS:
         dump_ints(((const tsri_ints *)at)->n, ((const tsri_ints *)at)->v, out);
         break;

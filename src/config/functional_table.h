@@ -10,6 +10,21 @@
 #define LOSS_ROW(OP, name, doc) \
     OP(name, "x y", COMPUTE, tsr_##name##_at(I(0), I(1), REDUCE_BY, AT), doc, REDUCTION)
 
+/* Options along one, two and three axes. */
+#define ONE(key, member, d, low, what) WHOLE(key, member[0], d, low, 0x1p31 - 1, what)
+#define GROUPS WHOLE(groups, groups, "1", 1, 0x1p31, "as many as c: depthwise")
+#define CONV(KIND, n) KIND(stride, stride##n, "1", 1, "") \
+    KIND(padding, padding##n, "0", 0, "zeros around") KIND(dilation, dilation##n, "1", 1, "") GROUPS
+#define CONV_TRANSPOSE(KIND, n) KIND(stride, stride##n, "1", 1, "") \
+    KIND(padding, padding##n, "0", 0, "taken off") \
+    KIND(output_padding, output_padding##n, "0", 0, "behind the last") \
+    KIND(dilation, dilation##n, "1", 1, "") GROUPS
+#define POOL(KIND, n) KIND(kernel, kernel##n, TSRI_NEEDED, 1, "the window") \
+    KIND(stride, stride##n, TSRI_NONE, 1, "the kernel by default") \
+    KIND(padding, padding##n, "0", 0, "at most half the kernel")
+#define INCLUDE_PAD FLAG(count_include_pad, count_include_pad, "true", "padding counts")
+#define WINDOWS(key) WHOLE(key, key, TSRI_NEEDED, 1, 0x1p24, "")
+
 #define TSRI_FUNCTIONAL_TABLE(OP) \
     /* truth */ \
     ONE_ROW(OP, isnan, "Where x is not a number.") \
@@ -46,6 +61,10 @@
     ONE_ROW(OP, tanhshrink, "x - tanh(x).") \
     ONE_ROW(OP, logit, "log(x / (1 - x)).") \
     OP(softmin, "x", COMPUTE, tsr_softmin_at(I(0), (int)A.axis, AT), "softmax(-x).", AXIS("-1")) \
+    OP(alpha_dropout, "x", COMPUTE, tsr_alpha_dropout_at(I(0), A.p, AT), \
+       "Dropout that keeps selu's mean and variance.", NUMBER(p, p, "0.5", "")) \
+    OP(feature_alpha_dropout, "x", COMPUTE, tsr_feature_alpha_dropout_at(I(0), A.p, AT), \
+       "The same of whole channels.", NUMBER(p, p, "0.5", "")) \
     OP(logsumexp, "x", COMPUTE, tsr_logsumexp_at(I(0), A.axes, A.keepdim, AT), "log(sum e^x).", \
        AXES) \
     OP(argmin, "x", COMPUTE, tsr_argmin_at(I(0), (int)A.axis, AT), \
@@ -81,6 +100,8 @@
        "(n,c r^2,h,w) -> (n,c,h r,w r).", WHOLE(r, n, TSRI_NEEDED, 1, 4096, "")) \
     OP(pixel_unshuffle, "x", COMPUTE, tsr_pixel_unshuffle_at(I(0), A.n, AT), \
        "(n,c,h r,w r) -> (n,c r^2,h,w).", WHOLE(r, n, TSRI_NEEDED, 1, 4096, "")) \
+    OP(channel_shuffle, "x", COMPUTE, tsr_channel_shuffle_at(I(0), A.groups, AT), \
+       "Channels of groups dealt out in turn.", WHOLE(groups, groups, TSRI_NEEDED, 1, 0x1p48, "")) \
     /* normalisation */ \
     OP(group_norm, "x gamma? beta?", COMPUTE, \
        tsr_group_norm_at(I(0), A.groups, I(1), I(2), A.eps, AT), \
@@ -94,16 +115,77 @@
        tsr_local_response_norm_at(I(0), A.n, A.alpha, A.a, A.p, AT), \
        "x / (k + alpha mean x^2 of near channels)^beta.", WHOLE(size, n, TSRI_NEEDED, 1, 64, "") \
        NUMBER(alpha, alpha, "1e-4", "") NUMBER(beta, a, "0.75", "") NUMBER(k, p, "1", "")) \
+    /* positions */ \
+    OP(rotary_embedding, "x", COMPUTE, \
+       tsr_rotary_embedding_at(I(0), A.a, A.start, A.causal, AT), \
+       "x (...,s,d) with pairs of features turned by their position.", \
+       NUMBER(base, a, "10000", "") \
+       WHOLE(first, start, "0", -0x1p48, 0x1p48, "the first position") \
+       FLAG(interleaved, causal, "false", "pairs are 2i and 2i + 1; false: i and i + d/2")) \
     /* images */ \
     OP(interpolate, "x", COMPUTE, \
        tsr_interpolate_at(I(0), A.out_h, A.out_w, (tsr_interpolation)A.form, AT), \
        "Images (n,c,h,w) in another size.", WHOLE(out_h, out_h, TSRI_NEEDED, 1, 0x1p24, "") \
        WHOLE(out_w, out_w, TSRI_NEEDED, 1, 0x1p24, "") \
        ONE_OF(how, form, "nearest", interpolation_words, "")) \
+    OP(affine_grid, "theta", COMPUTE, \
+       tsr_affine_grid_at(I(0), A.out_h, A.out_w, A.causal, AT), \
+       "Where maps (n,2,3) take pixels, (n,h,w,2).", \
+       WHOLE(out_h, out_h, TSRI_NEEDED, 1, 0x1p24, "") \
+       WHOLE(out_w, out_w, TSRI_NEEDED, 1, 0x1p24, "") \
+       FLAG(corners, causal, "false", "1 is the centre of a pixel")) \
+    OP(grid_sample, "x grid", COMPUTE, \
+       tsr_grid_sample_at(I(0), I(1), (tsr_interpolation)A.form, A.causal, AT), \
+       "Images at places (n,h,w,2).", ONE_OF(how, form, "bilinear", interpolation_words, "") \
+       FLAG(border, causal, "false", "outside is the nearest pixel, not 0")) \
     OP(unfold, "x", COMPUTE, tsr_unfold_at(I(0), hw_of(A.kernel), hw_of(A.stride), \
        hw_of(A.padding), AT), \
        "Windows as columns, (n,c kh kw,windows).", PAIR(kernel, kernel, TSRI_NEEDED, 1, "") \
        PAIR(stride, stride, "1", 1, "") PAIR(padding, padding, "0", 0, "")) \
+    OP(fold, "x", COMPUTE, tsr_fold_at(I(0), A.out_h, A.out_w, hw_of(A.kernel), hw_of(A.stride), \
+       hw_of(A.padding), AT), \
+       "Images (n,c,out_h,out_w) from windows as columns.", WINDOWS(out_h) WINDOWS(out_w) \
+       PAIR(kernel, kernel, TSRI_NEEDED, 1, "") PAIR(stride, stride, "1", 1, "") \
+       PAIR(padding, padding, "0", 0, "")) \
+    OP(dropout2d, "x", COMPUTE, tsr_dropout2d_at(I(0), A.p, AT), \
+       "Zeroes channels of x (n,c,...), with `loss`; else x.", \
+       TSRI_ATTR(p, FLOAT, p, "0.5", 0, 0.999999999, NULL, "the probability")) \
+    /* convolution */ \
+    OP(conv1d, "x w b?", COMPUTE, declare_conv1d(c), \
+       "(n,c,l), (o,c/groups,k), (o) -> (n,o,l')", CONV(ONE, )) \
+    OP(conv3d, "x w b?", COMPUTE, declare_conv3d(c), \
+       "(n,c,d,h,w), (o,c/groups,kd,kh,kw), (o) -> (n,o,d',h',w')", CONV(TRIPLE, 3)) \
+    OP(conv_transpose1d, "x w b?", COMPUTE, declare_conv_transpose1d(c), \
+       "(n,c,l), (c,o/groups,k), (o) -> (n,o,l')", CONV_TRANSPOSE(ONE, )) \
+    OP(conv_transpose2d, "x w b?", COMPUTE, declare_conv_transpose2d(c), \
+       "(n,c,h,w), (c,o/groups,kh,kw), (o) -> (n,o,h',w')", CONV_TRANSPOSE(PAIR, )) \
+    OP(conv_transpose3d, "x w b?", COMPUTE, declare_conv_transpose3d(c), \
+       "(n,c,d,h,w), (c,o/groups,kd,kh,kw), (o) -> (n,o,d',h',w')", CONV_TRANSPOSE(TRIPLE, 3)) \
+    /* pooling */ \
+    OP(max_pool1d, "x", COMPUTE, declare_pool1d(c, tsr_max_pool1d_at), "Largest in a window.", \
+       POOL(ONE, )) \
+    OP(avg_pool1d, "x", COMPUTE, declare_pool1d(c, tsr_avg_pool1d_at), "Mean of a window.", \
+       POOL(ONE, ) INCLUDE_PAD) \
+    OP(max_pool3d, "x", COMPUTE, declare_pool3d(c, tsr_max_pool3d_at), "Largest in a window.", \
+       POOL(TRIPLE, 3)) \
+    OP(avg_pool3d, "x", COMPUTE, declare_pool3d(c, tsr_avg_pool3d_at), "Mean of a window.", \
+       POOL(TRIPLE, 3) INCLUDE_PAD) \
+    OP(lp_pool2d, "x", COMPUTE, tsr_lp_pool2d_at(I(0), A.p, hw_of(A.kernel), hw_of(A.stride), AT), \
+       "(sum x^p)^(1/p) of a window.", NUMBER(p, p, TSRI_NEEDED, "the norm") \
+       PAIR(kernel, kernel, TSRI_NEEDED, 1, "the window") \
+       PAIR(stride, stride, TSRI_NONE, 1, "the kernel by default")) \
+    OP(adaptive_avg_pool1d, "x", COMPUTE, tsr_adaptive_avg_pool1d_at(I(0), A.n, AT), \
+       "Means of `out` windows.", WHOLE(out, n, TSRI_NEEDED, 1, 0x1p24, "")) \
+    OP(adaptive_avg_pool3d, "x", COMPUTE, \
+       tsr_adaptive_avg_pool3d_at(I(0), A.out_d, A.out_h, A.out_w, AT), \
+       "Means of out_d x out_h x out_w windows.", WINDOWS(out_d) WINDOWS(out_h) WINDOWS(out_w)) \
+    OP(adaptive_max_pool1d, "x", COMPUTE, tsr_adaptive_max_pool1d_at(I(0), A.n, AT), \
+       "Largest of `out` windows.", WHOLE(out, n, TSRI_NEEDED, 1, 0x1p24, "")) \
+    OP(adaptive_max_pool2d, "x", COMPUTE, tsr_adaptive_max_pool2d_at(I(0), A.out_h, A.out_w, AT), \
+       "Largest of out_h x out_w windows.", WINDOWS(out_h) WINDOWS(out_w)) \
+    OP(adaptive_max_pool3d, "x", COMPUTE, \
+       tsr_adaptive_max_pool3d_at(I(0), A.out_d, A.out_h, A.out_w, AT), \
+       "Largest of out_d x out_h x out_w windows.", WINDOWS(out_d) WINDOWS(out_h) WINDOWS(out_w)) \
     /* losses */ \
     LOSS_ROW(OP, l1_loss, "|x - y|.") \
     OP(smooth_l1_loss, "x y", COMPUTE, tsr_smooth_l1_loss_at(I(0), I(1), A.a, REDUCE_BY, AT), \
@@ -138,6 +220,12 @@
        tsr_triplet_margin_loss_at(I(0), I(1), I(2), A.a, A.p, REDUCE_BY, AT), \
        "max(0, |a - p| - |a - n| + margin).", NUMBER(margin, a, "1", "") \
        NUMBER(power, p, "2", "of the norm") REDUCTION) \
+    OP(multi_margin_loss, "x labels", COMPUTE, \
+       tsr_multi_margin_loss_at(I(0), I(1), (int)A.n, A.a, REDUCE_BY, AT), \
+       "The mean of max(0, margin - x_y + x_j)^power.", WHOLE(power, n, "1", 1, 2, "") \
+       NUMBER(margin, a, "1", "") REDUCTION) \
+    OP(pdist, "x", COMPUTE, tsr_pdist_at(I(0), A.p, AT), \
+       "The norms of the differences of rows i < j.", NUMBER(p, p, "2", "of the norm")) \
     OP(nll_loss, "x labels weight?", COMPUTE, declare_nll_loss(c), "-x at the label.", REDUCTION \
        WHOLE(ignore_index, ignore_index, TSRI_NONE, -0x1p48, 0x1p48, "a label that counts nothing"))
 /* clang-format on */

@@ -42,13 +42,23 @@ typedef struct tsri_config_pattern {
 typedef struct tsri_config_args {
     tsri_head head;
     int64_t num_classes, channels, height, columns, inputs, hidden, outputs, layers, heads;
+    int64_t features; /* the width of a model where that is no image's */
     double width, dropout, mlp_ratio;
     int variant, activation, bn;
     bool causal;
 } tsri_config_args;
 
 /* In the order of the table in src/config/sections.c. */
-enum { TSRI_MODEL_MOBILENET_V2, TSRI_MODEL_CONVNET, TSRI_MODEL_MLP, TSRI_MODEL_TRANSFORMER };
+enum {
+    TSRI_MODEL_MOBILENET_V2,
+    TSRI_MODEL_CONVNET,
+    TSRI_MODEL_MLP,
+    TSRI_MODEL_TRANSFORMER,
+    TSRI_MODEL_RESNET18,
+    TSRI_MODEL_LENET,
+    TSRI_MODEL_GPT,
+    TSRI_MODEL_LSTM_LM,
+};
 
 typedef struct tsri_config_model {
     tsri_head head; /* variant: which model */
@@ -142,7 +152,8 @@ typedef struct tsri_config_op {
     double arange_start, arange_step, correction, value_around, scale;
     tsr_dims starts, ends, steps, before, after;
     tsri_ints sizes;
-    int64_t stride[2], padding[2], dilation[2], kernel[2];
+    int64_t stride[2], padding[2], dilation[2], kernel[2], output_padding[2], out_d;
+    int64_t stride3[3], padding3[3], dilation3[3], kernel3[3], output_padding3[3];
     tsr_axes axes, y_axes;
     bool keepdim, ta, tb, count_include_pad, causal, ids, descending, largest;
     int reduction, stats, form;

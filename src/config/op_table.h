@@ -25,6 +25,7 @@
 #define WHOLE(key, member, d, low, high, what) TSRI_ATTR(key, INT, member, d, low, high, NULL, what)
 #define FLAG(key, member, d, what) TSRI_ATTR(key, BOOL, member, d, 0, 0, NULL, what)
 #define PAIR(key, member, d, low, what) TSRI_ATTR(key, PAIR, member, d, low, 0, NULL, what)
+#define TRIPLE(key, member, d, low, what) TSRI_ATTR(key, TRIPLE, member, d, low, 0, NULL, what)
 #define ONE_OF(key, member, d, words, what) TSRI_ATTR(key, WORD, member, d, 0, 0, words, what)
 #define SHAPE(need) TSRI_ATTR(shape, SHAPE, shape, need, 0, 0, NULL, "the global shape")
 #define DTYPE TSRI_ATTR(dtype, DTYPE, dtype, TSRI_NONE, 0, 0, NULL, "default: the file's `dtype`")

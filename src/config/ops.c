@@ -45,6 +45,79 @@ static tsr_tensor *declare_pool2d(const tsri_op_call *c, pool2d_fn *pool)
                 AT);
 }
 
+static tsr_dhw dhw_of(const int64_t triple[3])
+{
+    return (tsr_dhw){(int)triple[0], (int)triple[1], (int)triple[2]};
+}
+
+static tsr_tensor *declare_conv1d(const tsri_op_call *c)
+{
+    return tsr_conv1d_at(I(0), I(1), I(2),
+                         TSR_CONV1D_OPTS(.stride = (int)A.stride[0], .padding = (int)A.padding[0],
+                                         .dilation = (int)A.dilation[0], .groups = A.groups),
+                         AT);
+}
+
+static tsr_tensor *declare_conv3d(const tsri_op_call *c)
+{
+    return tsr_conv3d_at(I(0), I(1), I(2),
+                         TSR_CONV3D_OPTS(.stride = dhw_of(A.stride3), .padding = dhw_of(A.padding3),
+                                         .dilation = dhw_of(A.dilation3), .groups = A.groups),
+                         AT);
+}
+
+static tsr_tensor *declare_conv_transpose1d(const tsri_op_call *c)
+{
+    return tsr_conv_transpose1d_at(
+        I(0), I(1), I(2),
+        TSR_CONV_TRANSPOSE1D_OPTS(.stride = (int)A.stride[0], .padding = (int)A.padding[0],
+                                  .output_padding = (int)A.output_padding[0],
+                                  .dilation = (int)A.dilation[0], .groups = A.groups),
+        AT);
+}
+
+static tsr_tensor *declare_conv_transpose2d(const tsri_op_call *c)
+{
+    return tsr_conv_transpose2d_at(
+        I(0), I(1), I(2),
+        TSR_CONV_TRANSPOSE2D_OPTS(.stride = hw_of(A.stride), .padding = hw_of(A.padding),
+                                  .output_padding = hw_of(A.output_padding),
+                                  .dilation = hw_of(A.dilation), .groups = A.groups),
+        AT);
+}
+
+static tsr_tensor *declare_conv_transpose3d(const tsri_op_call *c)
+{
+    return tsr_conv_transpose3d_at(
+        I(0), I(1), I(2),
+        TSR_CONV_TRANSPOSE3D_OPTS(.stride = dhw_of(A.stride3), .padding = dhw_of(A.padding3),
+                                  .output_padding = dhw_of(A.output_padding3),
+                                  .dilation = dhw_of(A.dilation3), .groups = A.groups),
+        AT);
+}
+
+typedef tsr_tensor *pool1d_fn(tsr_tensor *x, const tsr_pool1d_opts *opts, const char *file,
+                              int line);
+static tsr_tensor *declare_pool1d(const tsri_op_call *c, pool1d_fn *pool)
+{
+    return pool(I(0),
+                TSR_POOL1D_OPTS(.kernel = (int)A.kernel[0], .stride = (int)A.stride[0],
+                                .padding = (int)A.padding[0],
+                                .count_include_pad = A.count_include_pad),
+                AT);
+}
+
+typedef tsr_tensor *pool3d_fn(tsr_tensor *x, const tsr_pool3d_opts *opts, const char *file,
+                              int line);
+static tsr_tensor *declare_pool3d(const tsri_op_call *c, pool3d_fn *pool)
+{
+    return pool(I(0),
+                TSR_POOL3D_OPTS(.kernel = dhw_of(A.kernel3), .stride = dhw_of(A.stride3),
+                                .padding = dhw_of(A.padding3),
+                                .count_include_pad = A.count_include_pad),
+                AT);
+}
+
 static tsr_tensor *declare_batch_norm(const tsri_op_call *c)
 {
     tsr_batch_norm_opts o = {.size = sizeof o,

@@ -29,6 +29,7 @@ typedef enum tsri_field_kind {
     TSRI_FIELD_DIMS,     /* tsr_dims: a whole number for each axis */
     TSRI_FIELD_AXES,     /* tsr_axes: a list of axes, or one; [] is all */
     TSRI_FIELD_PAIR,     /* int64_t[2]: (h, w), or one number for both */
+    TSRI_FIELD_TRIPLE,   /* int64_t[3]: (d, h, w), or one number for all */
     TSRI_FIELD_INTS,     /* tsri_ints: a list of whole numbers */
     TSRI_FIELD_FLOATS,   /* double[2]: two numbers, or true for the usual ones, min and max */
     TSRI_FIELD_RANKS,    /* tsri_ranks: numbers in up to TSR_MAX_HIERARCHY levels of lists */

@@ -77,6 +77,33 @@ static const tsri_field transformer_args[] = {
     ARG(FLOAT, "dropout", dropout, "0", 0, 0.999999, "Of attention's weights and each branch."),
     ARG(BOOL, "causal", causal, "false", 0, 0, "A position sees itself and those before."),
 };
+static const tsri_field resnet18_args[] = {
+    ARG(INT, "num_classes", num_classes, TSRI_NONE, 1, MOST, "Default: those of the data."),
+    ARG(INT, "width", features, "64", 1, 65536, "Channels of the first stage."),
+    WORD(tsri_config_args, "variant", variant, "torchvision", variant_words,
+         "cifar: a stem of stride 1 without pooling, for small images."),
+    WORD(tsri_config_args, "bn", bn, "global", bn_words, "As mobilenet_v2's."),
+};
+static const tsri_field lenet_args[] = {
+    ARG(INT, "num_classes", num_classes, TSRI_NONE, 1, MOST, "Default: those of the data."),
+    ARG(INT, "channels", channels, TSRI_NONE, 1, MOST, "Default: those of the data."),
+    ARG(INT, "height", height, TSRI_NONE, 1, MOST, "28 or 32. Default: that of the data."),
+    ARG(INT, "width", columns, TSRI_NONE, 1, MOST, "The height. Default: that of the data."),
+};
+static const tsri_field gpt_args[] = {
+    ARG(INT, "width", features, "768", 1, 1 << 30, "Features of a position."),
+    ARG(INT, "layers", layers, "12", 0, 1024, "Blocks."),
+    ARG(INT, "heads", heads, "12", 1, MOST, "Of attention; a divisor of width."),
+    ARG(FLOAT, "dropout", dropout, "0.1", 0, 0.999999,
+        "Of attention's weights, each branch and the embeddings."),
+};
+static const tsri_field lstm_lm_args[] = {
+    ARG(INT, "width", features, "256", 1, 1 << 30, "Features of an embedding."),
+    ARG(INT, "hidden", hidden, "256", 1, 1 << 30, "Features of the state."),
+    ARG(INT, "layers", layers, "2", 1, 1000, "LSTMs, one above the other."),
+    ARG(FLOAT, "dropout", dropout, "0.2", 0, 0.999999,
+        "Of the embeddings and of each layer's outputs."),
+};
 #define ARGS_SECTION(model)                                                                   \
     static const tsri_section model##_args_section = {                                        \
         .name = "args", .size = sizeof(tsri_config_args), FIELDS(model##_args)};              \
@@ -90,6 +117,10 @@ ARGS_SECTION(mobilenet_v2);
 ARGS_SECTION(convnet);
 ARGS_SECTION(mlp);
 ARGS_SECTION(transformer);
+ARGS_SECTION(resnet18);
+ARGS_SECTION(lenet);
+ARGS_SECTION(gpt);
+ARGS_SECTION(lstm_lm);
 /* In the order of the builders in src/config/build_model.c. */
 static const tsri_section models[] = {
     {.name = "mobilenet_v2", .doc = "torchvision's MobileNetV2.", FIELDS(mobilenet_v2_fields)},
@@ -102,6 +133,18 @@ static const tsri_section models[] = {
      .doc = "Pre-norm blocks over an image's rows, of all channels: each is a position, its pixels "
             "are the features. Logits are the mean over positions.",
      FIELDS(transformer_fields)},
+    {.name = "resnet18", .doc = "torchvision's ResNet-18.", FIELDS(resnet18_fields)},
+    {.name = "lenet",
+     .doc = "LeNet-5 as PyTorch's tutorials have it, with ReLU and max pooling.",
+     FIELDS(lenet_fields)},
+    {.name = "gpt",
+     .doc =
+         "GPT-2 over an image's bytes, channel by channel and row by row: each is predicted from "
+         "those before it. Labels are not used, and pixels are not normalized.",
+     FIELDS(gpt_fields)},
+    {.name = "lstm_lm",
+     .doc = "The same as gpt, with embeddings, an LSTM over them and a linear layer.",
+     FIELDS(lstm_lm_fields)},
 };
 const tsri_section tsri_model_section = {.name = "model",
                                          .size = sizeof(tsri_config_model),

@@ -155,6 +155,10 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
         snprintf(buf, TSRI_LEGAL_MAX, "a whole number of at least %.0f, or two: [height, width]",
                  f->min);
         break;
+    case TSRI_FIELD_TRIPLE:
+        snprintf(buf, TSRI_LEGAL_MAX,
+                 "a whole number of at least %.0f, or three: [depth, height, width]", f->min);
+        break;
     case TSRI_FIELD_SECTION:
         snprintf(buf, TSRI_LEGAL_MAX, "a mapping");
         break;
@@ -409,19 +413,18 @@ static tsr_status read_axes(const tsri_field *f, const tsri_yaml *node, tsr_axes
     return TSR_OK;
 }
 
-static tsr_status read_pair(const tsri_field *f, const tsri_yaml *node, int64_t at[2])
+/* Reads n numbers, or one for all of them. */
+static tsr_status read_each(const tsri_field *f, const tsri_yaml *node, int n, int64_t *at)
 {
-    const tsri_yaml *two[2] = {node, node};
-    if (node->kind == TSRI_YAML_LIST && node->n == 2) {
-        two[0] = node->first;
-        two[1] = node->last;
-    } else if (node->kind != TSRI_YAML_SCALAR) {
+    if (node->kind != TSRI_YAML_SCALAR && (node->kind != TSRI_YAML_LIST || node->n != n))
         return illegal(f, node);
-    }
-    for (int i = 0; i < 2; i++) {
-        TSRI_TRY(tsri_value_int(two[i], &at[i]));
+    const tsri_yaml *item = node->kind == TSRI_YAML_LIST ? node->first : node;
+    for (int i = 0; i < n; i++) {
+        TSRI_TRY(tsri_value_int(item, &at[i]));
         if (at[i] < (int64_t)f->min || at[i] > INT32_MAX)
-            return illegal(f, two[i]);
+            return illegal(f, item);
+        if (node->kind == TSRI_YAML_LIST)
+            item = item->next;
     }
     return TSR_OK;
 }
@@ -550,7 +553,9 @@ tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri
     case TSRI_FIELD_AXES:
         return read_axes(f, node, at);
     case TSRI_FIELD_PAIR:
-        return read_pair(f, node, at);
+        return read_each(f, node, 2, at);
+    case TSRI_FIELD_TRIPLE:
+        return read_each(f, node, 3, at);
     case TSRI_FIELD_INTS:
         return read_ints(r, f, node, at);
     case TSRI_FIELD_FLOATS:

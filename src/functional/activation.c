@@ -2,6 +2,8 @@
 /* Activations and reductions made of others. */
 #include "src/functional/inside.h"
 
+#include <math.h>
+
 tsr_tensor *tsr_prelu_at(tsr_tensor *x, tsr_tensor *w, const char *file, int line)
 {
     tsr_tensor *in[2] = {x, w};
@@ -84,4 +86,38 @@ tsr_tensor *tsr_argmin_at(tsr_tensor *x, int axis, const char *file, int line)
     /* -1 - x turns the order of whole numbers round, and wraps for none. */
     tsr_tensor *whole = x->dtype == TSR_I64 ? x : tsr_cast(x, TSR_I64);
     return tsr_argmax(tsr_sub(tsri_number(whole, -1, file, line), whole), axis);
+}
+
+/* Declares either dropout of selu's kind; the mask of features is (n,c,1,...). */
+static tsr_tensor *alpha_dropout(const char *name, tsr_tensor *x, bool features, double p,
+                                 const char *file, int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, name, 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x))
+        return c.failed;
+    if (!(p >= 0 && p < 1))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "p is %g; it must be in [0, 1)", p);
+    if (features && x->shape.ndim < 2)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "x is %s; it must be (n,c,...)",
+                            tsri_op_dims(&c, x));
+    if (!c.g->training || p == 0)
+        return tsri_as_result(x, x, c.loc);
+    /* Klambauer et al. 2017, section 3: selu tends to -scale alpha. */
+    const double low = -1.7580993408473766, a = 1 / sqrt((1 - p) * (1 + p * low * low));
+    tsr_dims mask = x->shape;
+    for (int i = 2; i < mask.ndim && features; i++)
+        mask.d[i] = 1;
+    tsr_tensor *ones = tsri_make_fill(c.g, mask, x->dtype, x->placement, 1, c.loc);
+    tsr_tensor *kept = tsr_mul_scalar(tsr_dropout(ones, p), a * (1 - p));
+    return tsr_add_scalar(tsr_mul(kept, tsr_add_scalar(x, -low)), a * low - a * low * p);
+}
+
+tsr_tensor *tsr_alpha_dropout_at(tsr_tensor *x, double p, const char *file, int line)
+{
+    return alpha_dropout("alpha_dropout", x, false, p, file, line);
+}
+
+tsr_tensor *tsr_feature_alpha_dropout_at(tsr_tensor *x, double p, const char *file, int line)
+{
+    return alpha_dropout("feature_alpha_dropout", x, true, p, file, line);
 }

@@ -252,6 +252,30 @@ tsr_tensor *tsr_triplet_margin_loss_at(tsr_tensor *anchor, tsr_tensor *positive,
     return tsri_reduced(loss, reduction, file, line);
 }
 
+tsr_tensor *tsr_multi_margin_loss_at(tsr_tensor *x, tsr_tensor *labels, int power, double margin,
+                                     tsr_reduction reduction, const char *file, int line)
+{
+    tsr_tensor *in[2] = {x, labels};
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "multi_margin_loss", 2, in, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x) || !want_reduction(&c, reduction) ||
+        !tsri_want_number(&c, "margin", margin))
+        return c.failed;
+    if (power != 1 && power != 2)
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "power is %d; legal are 1 and 2", power);
+    if (x->shape.ndim != 2 || labels->shape.ndim != 1 || x->shape.d[0] != labels->shape.d[0] ||
+        x->shape.d[1] < 1 || labels->dtype != TSR_I64)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "x %s, labels %s of %s; legal are (n,c) and i64 (n)",
+                            tsri_op_dims(&c, x), tsri_op_dims(&c, labels),
+                            tsr_dtype_name(labels->dtype));
+    tsr_tensor *none = tsri_number(x, 0, file, line);
+    tsr_tensor *hit = tsr_one_hot(labels, x->shape.d[1], TSR_BOOL);
+    tsr_tensor *own = tsr_sum(tsr_where(hit, x, none), TSR_AXES(1), true);
+    tsr_tensor *over = tsr_relu(tsr_add_scalar(tsr_sub(x, own), margin));
+    over = tsr_where(hit, none, power == 2 ? tsr_square(over) : over);
+    return tsri_reduced(tsr_mean(over, TSR_AXES(1), false), reduction, file, line);
+}
+
 tsr_tensor *tsr_nll_loss_at(tsr_tensor *x, tsr_tensor *labels, const tsr_nll_loss_opts *opts,
                             const char *file, int line)
 {

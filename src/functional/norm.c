@@ -2,6 +2,8 @@
 /* Normalisations made of others. */
 #include "src/functional/inside.h"
 
+#include <stdlib.h>
+
 #include <math.h>
 
 /* Returns v (c), or NULL, as (c,1,...), which broadcasts to x (n,c,...). */
@@ -97,4 +99,31 @@ tsr_tensor *tsr_local_response_norm_at(tsr_tensor *x, int64_t size, double alpha
         sum = tsr_add(sum, tsr_narrow(around, 1, i, x->shape.d[1]));
     tsr_tensor *base = tsr_add_scalar(tsr_mul_scalar(sum, alpha / (double)size), k);
     return tsr_div(x, tsr_pow_scalar(base, beta));
+}
+
+tsr_tensor *tsr_pdist_at(tsr_tensor *x, double p, const char *file, int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "pdist", 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x))
+        return c.failed;
+    enum { MOST = 4096 };
+    const int64_t n = x->shape.d[0], pairs = n * (n - 1) / 2;
+    if (x->shape.ndim != 2 || n > MOST)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE, "x is %s; it must be (n,d) with n at most %d",
+                            tsri_op_dims(&c, x), MOST);
+    int64_t *ids = malloc(((size_t)pairs * 2 + 1) * sizeof *ids);
+    if (!ids)
+        return tsri_op_fail(&c, TSR_ERR_NO_MEMORY, "no memory for %lld pairs", (long long)pairs);
+    for (int64_t i = 0, k = 0; i < n; i++)
+        for (int64_t j = i + 1; j < n; j++, k++) {
+            ids[k] = i;
+            ids[pairs + k] = j;
+        }
+    tsr_tensor *row[2];
+    for (int i = 0; i < 2; i++)
+        row[i] = tsr_index_select(
+            x, 0,
+            tsr_constant(c.g, TSR_I64, TSR_DIMS(pairs), ids + i * pairs, x->placement, TSR_AUTO));
+    free(ids);
+    return tsr_norm(tsr_sub(row[0], row[1]), p, TSR_AXES(1), false);
 }

@@ -137,3 +137,23 @@ tsr_tensor *tsr_pixel_unshuffle_at(tsr_tensor *x, int64_t r, const char *file, i
     y = tsr_permute(y, TSR_AXES(0, 1, 3, 5, 2, 4));
     return tsr_reshape(y, TSR_DIMS(d[0], d[1] * r * r, d[2] / r, d[3] / r));
 }
+
+tsr_tensor *tsr_channel_shuffle_at(tsr_tensor *x, int64_t groups, const char *file, int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "channel_shuffle", 1, &x, 0, (tsri_loc){file, line}))
+        return c.failed;
+    const int ndim = x->shape.ndim;
+    if (ndim < 2 || ndim >= TSR_MAX_NDIM || groups < 1 || x->shape.d[1] % groups)
+        return tsri_op_fail(&c, TSR_ERR_SHAPE,
+                            "x is %s, groups %lld; x must be (n,c,...) of up to %d axes, and the "
+                            "groups divide the channels",
+                            tsri_op_dims(&c, x), (long long)groups, TSR_MAX_NDIM - 1);
+    tsr_dims apart = {.ndim = ndim + 1, .d = {x->shape.d[0], groups, x->shape.d[1] / groups}};
+    tsr_axes order = {.n = ndim + 1, .axis = {0, 2, 1}};
+    for (int i = 2; i < ndim; i++) {
+        apart.d[i + 1] = x->shape.d[i];
+        order.axis[i + 1] = i + 1;
+    }
+    return tsr_reshape(tsr_permute(tsr_reshape(x, apart), order), x->shape);
+}

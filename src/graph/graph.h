@@ -310,6 +310,8 @@ struct tsr_variable {
     bool inferred; /* `sbp` is what a compile chose */
     bool trainable;
     tsr_init init;
+    bool has_zero_row; /* the initial values of one row of axis 0 are zeros */
+    int64_t zero_row;
     uint64_t seed;
     struct tsri_device *device; /* that holds it; NULL until materialised */
     /* This rank's shard, row-major, in a persistent buffer; NULL until materialised

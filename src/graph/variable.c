@@ -365,6 +365,16 @@ static tsr_status store(void *dst, tsr_dtype dtype, const double *values, int64_
     }
 }
 
+/* Zeroes what the n values from element `at` of the global value on have of the variable's row of
+ * zeros. */
+static void clear_row(const tsr_variable *v, int64_t at, int64_t n, double *values)
+{
+    const int64_t length = tsr_dims_count(v->shape) / v->shape.d[0];
+    for (int64_t j = 0; j < n; j++)
+        if ((at + j) / length == v->zero_row)
+            values[j] = 0;
+}
+
 static tsr_status fill_run(tsr_variable *v, const init_law *law, uint64_t key, int64_t at,
                            int64_t n, char *dst)
 {
@@ -379,6 +389,8 @@ static tsr_status fill_run(tsr_variable *v, const init_law *law, uint64_t key, i
             tsri_rng_uniforms(key, 0, (uint64_t)(at + i), m, values);
         for (int64_t j = 0; j < m; j++)
             values[j] = law->low + law->width * (law->is_random ? values[j] : 0);
+        if (v->has_zero_row)
+            clear_row(v, at + i, m, values);
         TSRI_TRY(store(dst + (size_t)i * size, v->dtype, values, m));
     }
     return TSR_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree of modules, and how a tensor passes through it. */
+/* The tree of modules. */
 #include "src/nn/module.h"
 
 #include <stdio.h>
@@ -31,17 +31,17 @@ static void destroy_module(void *object)
 }
 
 /* On failure `arg` is freed, as it is with a module. */
-tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts, tsr_forward_fn *forward,
-                              void *arg, void (*free_arg)(void *))
+static tsr_module *create(tsr_world *world, const tsr_nn_opts *opts, void *arg,
+                          void (*free_arg)(void *), const char *who)
 {
     tsr_module *m = NULL;
     if (!world)
-        tsri_fail(TSR_ERR_INVALID, "tsr_module_create: the world is NULL");
-    else if (!tsri_is_live(world, TSRI_LIVE_WORLD, __func__) ||
-             (opts && tsri_placement_check(world, opts->placement, __func__) != TSR_OK))
+        tsri_fail(TSR_ERR_INVALID, "%s: the world is NULL", who);
+    else if (!tsri_is_live(world, TSRI_LIVE_WORLD, who) ||
+             (opts && tsri_placement_check(world, opts->placement, who) != TSR_OK))
         ; /* it has said so */
     else if (opts && opts->dtype && !tsr_dtype_size(opts->dtype))
-        tsri_fail(TSR_ERR_DTYPE, "tsr_module_create: %d is no dtype", (int)opts->dtype);
+        tsri_fail(TSR_ERR_DTYPE, "%s: %d is no dtype", who, (int)opts->dtype);
     else
         m = tsri_live_alloc(&world->mem, sizeof *m, TSRI_LIVE_MODULE);
     if (m && !(m->scope.name = tsri_mem_strdup(&world->mem, ""))) {
@@ -58,10 +58,34 @@ tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts, tsr_for
         m->opts = *opts;
     if (!m->opts.dtype)
         m->opts.dtype = TSR_F32;
-    m->forward = forward;
     m->arg = arg;
     m->free_arg = free_arg;
     tsri_world_own(world, &m->owned, m, destroy_module);
+    return m;
+}
+
+tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts, tsr_forward_fn *forward,
+                              void *arg, void (*free_arg)(void *))
+{
+    tsr_module *m = create(world, opts, arg, free_arg, __func__);
+    if (m)
+        m->forward = forward;
+    return m;
+}
+
+tsr_module *tsr_module_create_n(tsr_world *world, const tsr_nn_opts *opts,
+                                tsr_forward_n_fn *forward, void *arg, void (*free_arg)(void *))
+{
+    tsr_module *m = NULL;
+    if (forward)
+        m = create(world, opts, arg, free_arg, __func__);
+    else {
+        tsri_fail(TSR_ERR_INVALID, "tsr_module_create_n: the forward function is NULL");
+        if (free_arg)
+            free_arg(arg);
+    }
+    if (m)
+        m->forward_n = forward;
     return m;
 }
 
@@ -371,78 +395,4 @@ static int64_t count_parameters(const tsr_module *m)
 int64_t tsr_module_count(tsr_module *m)
 {
     return tsri_is_live(m, TSRI_LIVE_MODULE, __func__) ? count_parameters(m) : 0;
-}
-
-/* --- passing tensors on ----------------------------------------------------------------------- */
-tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const char *file, int line)
-{
-    tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    if (!tsri_check_operands("use", 1, &x, 0, loc, &failed))
-        return failed;
-    if (tsri_live_check(m, TSRI_LIVE_MODULE, "use") != TSR_OK)
-        return tsri_graph_fail_last(x->graph, TSR_ERR_INVALID);
-    if (!m || !name)
-        return tsri_graph_fail(x->graph, loc, TSR_ERR_INVALID, "use '%s': the %s is NULL",
-                               name ? name : "(NULL)", m ? "name" : "module");
-    for (tsr_variable *v = m->first_variable; v; v = v->next)
-        if (!strcmp(v->name, name))
-            return tsri_graph_read(x->graph, v, loc);
-    char known[256] = "";
-    size_t used = 0;
-    for (tsr_variable *v = m->first_variable; v && used < sizeof known; v = v->next)
-        used +=
-            (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", v->name);
-    return tsri_graph_fail(x->graph, loc, TSR_ERR_INVALID,
-                           "use: the module has no variable '%s'; it "
-                           "has %s",
-                           name, used ? known : "none");
-}
-
-static tsr_tensor *apply_children(tsr_module *m, tsr_tensor *x)
-{
-    for (tsr_module *c = m->first_child; c; c = c->sibling)
-        x = tsr_apply_at(c, x, m->loc.file, m->loc.line);
-    return x;
-}
-
-tsr_tensor *tsr_apply_at(tsr_module *m, tsr_tensor *x, const char *file, int line)
-{
-    tsri_loc loc = {file, line};
-    tsr_tensor *failed;
-    tsr_graph *g = tsri_check_operands("apply", 1, &x, 0, loc, &failed);
-    if (!g)
-        return failed;
-    if (!m)
-        return tsri_graph_fail(g, loc, TSR_ERR_INVALID, "apply: the module is NULL%s",
-                               tsri_error_cause());
-    if (tsri_live_check(m, TSRI_LIVE_MODULE, "apply") != TSR_OK)
-        return tsri_graph_fail_last(g, TSR_ERR_INVALID);
-    if (m->status != TSR_OK)
-        return tsri_graph_fail(g, loc, m->status, "apply: the module is incomplete: %s",
-                               m->error ? m->error : "no memory");
-    if (m->world != g->world)
-        return tsri_graph_fail(g, loc, TSR_ERR_INVALID,
-                               "apply: the module belongs to another world than the graph");
-    const tsr_placement *home = tsri_module_home(m);
-    if (home && home != x->placement) {
-        x = tsr_to_global_at(x, home, TSR_AUTO, file, line);
-        if (!tsr_tensor_ok(x))
-            return x;
-    }
-    char name[TSRI_NAME_MAX];
-    tsri_scope_qualified_name(&m->scope, name, sizeof name);
-    const char *outer = g->scope;
-    const char *scope = tsri_pool_strdup(&g->pool, name);
-    if (!scope)
-        return tsri_graph_fail_last(g, TSR_ERR_NO_MEMORY);
-    tsri_loc outer_loc = m->loc;
-    g->scope = scope;
-    m->loc = loc;
-    tsr_tensor *y = m->forward ? m->forward(m, x, m->arg) : apply_children(m, x);
-    m->loc = outer_loc;
-    if (!y && g->status == TSR_OK)
-        y = tsri_graph_fail(g, loc, TSR_ERR_INVALID, "apply: the forward function returned NULL");
-    g->scope = outer;
-    return y;
 }

@@ -14,7 +14,8 @@ struct tsr_module {
     tsr_module *first_child, *last_child, *sibling; /* in order of creation */
     tsr_variable *first_variable, *last_variable;
     tsr_nn_opts opts;
-    tsr_forward_fn *forward;
+    tsr_forward_fn *forward;     /* at most one of the two: a container has neither */
+    tsr_forward_n_fn *forward_n; /* of several inputs and outputs */
     void *arg;
     void (*free_arg)(void *);
     tsri_loc

@@ -51,6 +51,7 @@ static struct fixture {
     const tsr_placement *placement;
     tsr_graph *graph, *local_graph;
     tsr_tensor *x, *loss, *wloss, *image, *kernel, *c4, *c6, *w, *ids, *cond, *tensor;
+    tsr_tensor *signal, *signal_kernel, *volume, *volume_kernel;
     tsr_tensor *local_x, *local_loss;
     tsr_module *module, *child, *fresh_module, *linear, *local_module, *bn_module;
     tsr_variable *variable, *local_variable;
@@ -133,6 +134,13 @@ static tsr_tensor *forward_same(tsr_module *m, tsr_tensor *x, void *arg)
     return x;
 }
 
+static void forward_first(tsr_module *m, int nin, tsr_tensor *const *in, int nout, tsr_tensor **out,
+                          void *arg)
+{
+    (void)m, (void)nin, (void)nout, (void)arg;
+    out[0] = in[0];
+}
+
 static tsr_status visit_nothing(tsr_variable *v, const char *name, void *arg)
 {
     (void)v, (void)name, (void)arg;
@@ -194,6 +202,10 @@ static void make_tensors(void)
     f.w = tsr_full(g, TSR_F32, TSR_DIMS(6, 4), p, TSR_B, 1);
     f.image = tsr_full(g, TSR_F32, TSR_DIMS(2, 4, 8, 8), p, TSR_B, 1);
     f.kernel = tsr_full(g, TSR_F32, TSR_DIMS(4, 4, 3, 3), p, TSR_B, 1);
+    f.signal = tsr_full(g, TSR_F32, TSR_DIMS(2, 4, 64), p, TSR_B, 1);
+    f.signal_kernel = tsr_full(g, TSR_F32, TSR_DIMS(4, 4, 9), p, TSR_B, 1);
+    f.volume = tsr_full(g, TSR_F32, TSR_DIMS(2, 4, 4, 4, 4), p, TSR_B, 1);
+    f.volume_kernel = tsr_full(g, TSR_F32, TSR_DIMS(4, 4, 1, 3, 3), p, TSR_B, 1);
     f.c4 = tsr_full(g, TSR_F32, TSR_DIMS(4), p, TSR_B, 1);
     f.c6 = tsr_full(g, TSR_F32, TSR_DIMS(6), p, TSR_B, 1);
     f.ids = tsr_full(g, TSR_I64, TSR_DIMS(4), p, TSR_B, 1);

@@ -131,6 +131,9 @@ static size_t put_value(text *t, const tsri_field *f, char *to, size_t room)
     case TSRI_FIELD_PAIR:
     case TSRI_FIELD_FLOATS:
         return (size_t)snprintf(to, room, "[%s, %s]", any_number(t), any_number(t));
+    case TSRI_FIELD_TRIPLE:
+        return (size_t)snprintf(to, room, "[%s, %s, %s]", any_number(t), any_number(t),
+                                any_number(t));
     case TSRI_FIELD_ANY:
         return draw(t, 2) ? put_list(t, to, room, 4)
                           : (size_t)snprintf(to, room, "[[%s, %s], [%s, %s]]", any_number(t),

@@ -47,6 +47,17 @@ def attend(causal=False, scale=0.5):
     return f
 
 
+def rotary(base=1e4, first=0, interleaved=False):
+    """Su et al. 2021, equation 15, by complex numbers."""
+    def f(x):
+        half = x.shape[-1] // 2
+        angle = torch.outer(torch.arange(x.shape[-2]) + float(first), base ** (-torch.arange(half) / half))
+        pairs = x.unflatten(-1, (half, 2)) if interleaved else x.unflatten(-1, (2, half)).transpose(-1, -2)
+        turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones(()), angle))
+        return (turned if interleaved else turned.transpose(-1, -2)).flatten(-2)
+    return f
+
+
 def signs(*dims):
     return torch.randint(0, 2, dims) * 2.0 - 1
 
@@ -56,8 +67,12 @@ OPERANDS = {
     "x": randn(6, 4), "y": randn(6, 4), "v": randn(6), "v2": randn(6), "u": randn(4), "m": randn(4, 5),
     "pos": torch.rand(6, 4) + 0.1, "p": torch.rand(6, 4) * 0.8 + 0.1, "q": torch.rand(6, 4) * 0.8 + 0.1,
     "img": randn(2, 6, 8, 5), "shuffled": randn(2, 8, 3, 2), "even": randn(2, 3, 4, 6), "c": torch.rand(6) + 0.5,
-    "b3": randn(3, 6, 4), "c3": randn(3, 4, 5), "d3": randn(3, 6, 5), "one": randn(6, 1, 4), "w": torch.rand(4) + 0.2,
+    "b3": randn(3, 6, 4), "c3": randn(3, 4, 5), "theta": randn(2, 2, 3), "grid": randn(2, 3, 4, 2), "d3": randn(3, 6, 5), "one": randn(6, 1, 4), "w": torch.rand(4) + 0.2,
     "logp": F.log_softmax(randn(6, 4), 1), "big": randn(6, 4) * 400, "slope": torch.rand(1), "zeroed": torch.where(torch.rand(6, 4) < 0.2, torch.zeros(()), randn(6, 4)), "aq": randn(2, 3, 5, 4), "ak": randn(2, 3, 6, 4), "av": randn(2, 3, 6, 3), "abias": randn(3, 1, 6), "g7": randn(6, 7), "g5": randn(5, 4), "g32": randn(3, 2), "z": randn(6, 4),
+    "seq": randn(2, 4, 9), "vol": randn(2, 4, 5, 4, 6), "odd1": randn(2, 3, 7), "cols": randn(2, 12, 20), "padded": randn(2, 18, 24),
+    "k1": randn(6, 4, 3), "k1g": randn(6, 2, 2), "k2t": randn(6, 2, 3, 2), "k3": randn(6, 4, 2, 3, 2), "k3g": randn(4, 1, 3, 2, 2), "k1t": randn(4, 6, 3),
+    "k1tg": randn(4, 3, 2), "k2tg": randn(6, 4, 2, 3), "k3t": randn(4, 6, 3, 2, 2), "k3tg": randn(4, 3, 2, 3, 1), "b4": randn(4), "b8": randn(8), "b2": randn(2),
+    "posimg": torch.rand(2, 6, 8, 5) + 0.1, "four": randn(3, 4, 2),
 }
 FIXED = {
     "sign": signs(6, 4), "signs": signs(6), "mask": torch.rand(6, 4) < 0.4, "mask1": torch.rand(4) < 0.5,
@@ -77,6 +92,8 @@ for name, value in list(FIXED.items()):
 CASES = [
     *[("scaled_dot_product_attention", ["aq", "ak", "av", *mask], attributes, attend(**attributes))
       for mask in ([], ["amask"], ["abias"]) for attributes in ({}, {"causal": True}, {"scale": 0.3})],
+    *[("rotary_embedding", [x], attributes, rotary(**attributes)) for x in ("x", "b3", "aq")
+      for attributes in ({}, {"base": 7, "first": 5}, {"interleaved": True}, {"first": -3, "interleaved": True})],
     ("cumprod", ["x"], {"axis": 1}, lambda x: x.cumprod(1)), ("cumprod", ["zeroed"], {"axis": 0}, lambda x: x.cumprod(0)),
     ("logcumsumexp", ["big"], {"axis": 0}, lambda x: x.logcumsumexp(0)), ("logcumsumexp", ["x"], {"axis": -1}, lambda x: x.logcumsumexp(1)),
     *[("cummax", [x], {"axis": axis, **ids}, lambda x, axis=axis, ids=ids: x.cummax(axis)[bool(ids)])
@@ -150,10 +167,72 @@ CASES = [
     ("interpolate", ["img"], {"out_h": 16, "out_w": 3}, lambda x: F.interpolate(x, (16, 3))),
     ("interpolate", ["img"], {"out_h": 13, "out_w": 3, "how": "bilinear"}, lambda x: F.interpolate(x, (13, 3), mode="bilinear", align_corners=False)),
     ("interpolate", ["img"], {"out_h": 5, "out_w": 9, "how": "corners"}, lambda x: F.interpolate(x, (5, 9), mode="bilinear", align_corners=True)),
+    *[("affine_grid", ["theta"], {"out_h": h, "out_w": w, "corners": corners}, lambda t, h=h, w=w, corners=corners: F.affine_grid(t, (2, 1, h, w), corners))
+      for h, w, corners in ((4, 3, False), (4, 3, True), (1, 5, True))],
+    *[("grid_sample", ["img", "grid"], {"how": how, "border": border}, lambda x, g, mode=mode, corners=corners, border=border: F.grid_sample(x, g, mode, "border" if border else "zeros", corners))
+      for how, mode, corners in (("nearest", "nearest", False), ("bilinear", "bilinear", False), ("corners", "bilinear", True)) for border in (False, True)],
+    *[("multi_margin_loss", ["x", "labels"], {"power": power, "margin": margin, "reduction": r}, lambda x, t, power=power, margin=margin, r=r: F.multi_margin_loss(x, t, power, margin, reduction=r))
+      for power, margin, r in ((1, 1, "mean"), (2, 0.7, "none"), (1, 0.2, "sum"))],
+    *[("pdist", ["x"], {"p": p}, lambda x, p=p: torch.pdist(x, p)) for p in (2, 1, 3)],
+    ("alpha_dropout", ["x"], {"p": 0}, lambda x: x * 1), ("feature_alpha_dropout", ["img"], {"p": 0}, lambda x: x * 1),
     ("unfold", ["img"], {"kernel": [3, 2]}, lambda x: F.unfold(x, (3, 2))),
     ("unfold", ["img"], {"kernel": 3, "stride": [2, 1], "padding": [1, 2]}, lambda x: F.unfold(x, 3, padding=(1, 2), stride=(2, 1))),
+    ("fold", ["cols"], {"out_h": 5, "out_w": 6, "kernel": [2, 2]}, lambda x: F.fold(x, (5, 6), (2, 2))),
+    ("fold", ["padded"], {"out_h": 8, "out_w": 4, "kernel": 3, "stride": [2, 1], "padding": [1, 2]}, lambda x: F.fold(x, (8, 4), 3, padding=(1, 2), stride=(2, 1))),
+    ("channel_shuffle", ["img"], {"groups": 3}, lambda x: x.reshape(2, 3, 2, 8, 5).transpose(1, 2).reshape(2, 6, 8, 5)),
+    ("channel_shuffle", ["four"], {"groups": 2}, lambda x: torch.stack((x[:, 0], x[:, 2], x[:, 1], x[:, 3]), 1)),
+    ("dropout2d", ["img"], {"p": 0}, lambda x: x * 1),
     ("cosine_similarity", ["x", "y"], {}, F.cosine_similarity), ("cosine_similarity", ["x", "y"], {"axis": 0}, lambda a, b: F.cosine_similarity(a, b, 0)),
 ]
+
+
+def window_cases(op, *cases):
+    """Cases of a convolution or pooling: operands, then options by PyTorch's names; `kernel` is its kernel_size."""
+    for operands, options in cases:
+        theirs = {"kernel_size" if k == "kernel" else k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+        CASES.append((op, operands, options, lambda *x, theirs=theirs: getattr(F, op)(*x, **theirs)))
+
+
+window_cases("conv1d", (["seq", "k1"], {}), (["seq", "k1", "v"], {"stride": 2, "padding": 3, "dilation": 2}), (["seq", "k1g", "v"], {"groups": 2, "padding": 1}))
+window_cases("conv3d", (["vol", "k3"], {}), (["vol", "k3", "v"], {"stride": [2, 1, 3], "padding": [1, 2, 0], "dilation": [3, 1, 2]}),
+             (["vol", "k3g", "b4"], {"groups": 4, "padding": 1, "stride": 2}), (["vol", "k3g"], {"groups": 4, "dilation": 2, "padding": 2}))
+window_cases("conv_transpose1d", (["seq", "k1t"], {}), (["seq", "k1t", "v"], {"stride": 3, "padding": 2, "output_padding": 1}),
+             (["seq", "k1tg", "v"], {"groups": 2, "dilation": 3, "output_padding": 2, "padding": 4}), (["seq", "k1t"], {"stride": 2, "padding": 5, "output_padding": 1}))
+window_cases("conv_transpose2d", (["img", "k2t"], {}), (["img", "k2t", "b2"], {"stride": 2, "padding": 1, "output_padding": [1, 0]}),
+             (["img", "k2tg", "b8"], {"groups": 2, "stride": [1, 3], "dilation": [2, 1], "padding": [0, 2]}),
+             (["img", "k2tg"], {"groups": 2, "stride": 3, "dilation": 2, "output_padding": [2, 1]}))
+window_cases("conv_transpose3d", (["vol", "k3t"], {}), (["vol", "k3t", "v"], {"stride": [2, 1, 3], "padding": [1, 0, 2], "output_padding": [1, 0, 2]}),
+             (["vol", "k3tg", "v"], {"groups": 2, "stride": 2, "dilation": [3, 1, 2], "padding": [2, 1, 0]}))
+LINES = (["seq"], {"kernel": 2}), (["seq"], {"kernel": 3, "stride": 2, "padding": 1}), (["odd1"], {"kernel": 4, "stride": 1, "padding": 2})
+VOLUMES = ((["vol"], {"kernel": 2}), (["vol"], {"kernel": [3, 2, 4], "stride": [1, 2, 3], "padding": [1, 0, 2]}),
+           (["vol"], {"kernel": [1, 2, 2], "stride": 1}))
+window_cases("max_pool1d", *LINES)
+window_cases("avg_pool1d", *LINES)
+window_cases("max_pool3d", *VOLUMES)
+window_cases("avg_pool3d", *VOLUMES)
+window_cases("avg_pool1d", (["seq"], {"kernel": 3, "padding": 1, "count_include_pad": False}))
+window_cases("avg_pool3d", (["vol"], {"kernel": 3, "stride": [2, 1, 2], "padding": 1, "count_include_pad": False}))
+CASES += [
+    ("lp_pool2d", ["img"], {"p": 2, "kernel": 2}, lambda x: F.lp_pool2d(x, 2, 2)),
+    ("lp_pool2d", ["posimg"], {"p": 3, "kernel": [3, 2], "stride": [1, 2]}, lambda x: F.lp_pool2d(x, 3, (3, 2), (1, 2))),
+    ("lp_pool2d", ["img"], {"p": 1, "kernel": 3, "stride": 2}, lambda x: F.lp_pool2d(x, 1, 3, 2)),
+]
+
+
+def adaptive_cases(op, operand, *sizes):
+    for size in sizes:
+        n = len(size)
+        outs = dict(zip(("out",) if n == 1 else ("out_d", "out_h", "out_w")[3 - n:], size))
+        CASES.append((op, [operand], outs, lambda x, size=size: getattr(F, op)(x, size)))
+
+
+adaptive_cases("adaptive_avg_pool1d", "seq", (3,), (4,), (9,), (12,))
+adaptive_cases("adaptive_max_pool1d", "seq", (3,), (4,), (9,), (12,))
+adaptive_cases("adaptive_max_pool1d", "odd1", (1,), (5,))
+adaptive_cases("adaptive_max_pool2d", "img", (2, 5), (3, 4), (9, 1))
+adaptive_cases("adaptive_avg_pool3d", "vol", (1, 1, 1), (5, 2, 4), (3, 4, 9))
+adaptive_cases("adaptive_max_pool3d", "vol", (1, 1, 1), (5, 2, 4), (3, 4, 9))
+
 for r in REDUCTIONS:
     def loss(op, operands, attributes, f, r=r, **more):
         CASES.append((op, operands, {**attributes, "reduction": r}, lambda *x: f(*x, reduction=r, **more)))

@@ -170,12 +170,62 @@ static void test_steps_go_on(void **state)
     on_ranks(steps_go_on, NULL);
 }
 
+/* selu's dropout of a constant has two values, whose mean over many draws is that of x; whole
+ * channels fall together, and an evaluation changes nothing. */
+static tsr_status draw_alpha(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const double p = 0.3, low = -1.7580993408473766, a = 1 / sqrt((1 - p) * (1 + p * low * low));
+    const double kept = a * (0.25 - low * p), dropped = a * (low - low * p);
+    enum { CHANNELS = 500, PIXELS = 40, COUNT = CHANNELS * PIXELS };
+    static const int64_t one_drop[2] = {1, PIXELS};
+    double *v = malloc(COUNT * sizeof *v);
+    CHECK(v);
+    for (int training = 0; training < 2; training++) {
+        const tsr_placement *all = tsr_placement_parse(w, "cpu");
+        tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = training, .seed = 5));
+        tsr_tensor *x =
+            tsr_full(g, TSR_F64, TSR_DIMS(10, CHANNELS / 10, PIXELS), all, TSR_S(1), 0.25);
+        tsr_output(g, "0", tsr_alpha_dropout(x, p), all, TSR_B);
+        tsr_output(g, "1", tsr_feature_alpha_dropout(x, p), all, TSR_B);
+        tsr_plan *plan;
+        TRY(tsr_compile(g, &plan));
+        TRY(tsr_run(plan));
+        for (int features = 0; features < 2; features++) {
+            TRY(tsr_fetch(plan, features ? "1" : "0", v, COUNT * sizeof *v));
+            int drops = 0;
+            for (int i = 0; i < COUNT; i++) {
+                const bool drop = near_to(v[i], dropped, 1e-14);
+                CHECK(training ? drop || near_to(v[i], kept, 1e-14) : v[i] == 0.25);
+                CHECK(!features || v[i] == v[i - i % PIXELS]);
+                drops += drop;
+            }
+            /* Five standard deviations of a binomial share. */
+            const double share = (double)drops / COUNT;
+            const double draws = (double)COUNT / (double)one_drop[features];
+            CHECK(!training || fabs(share - p) < 5 * sqrt(p * (1 - p) / draws));
+        }
+        tsr_plan_destroy(plan);
+    }
+    free(v);
+    return TSR_OK;
+}
+
+static void test_alpha(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks++)
+        if (tsr_spawn(ranks, draw_alpha, NULL) != TSR_OK)
+            fail_msg("%d ranks: %s", ranks, tsr_last_error());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_everywhere),
         cmocka_unit_test(test_independent),
         cmocka_unit_test(test_steps_go_on),
+        cmocka_unit_test(test_alpha),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

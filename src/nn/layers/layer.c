@@ -27,19 +27,35 @@ tsr_module *tsri_layer_finish(tsr_module *m)
     return m;
 }
 
+/* Copies the facts to *out_arg (of none: NULL). */
+static bool copy_facts(tsr_world *w, const void *facts, size_t bytes, void **out_arg)
+{
+    *out_arg = NULL;
+    if (tsri_live_check(w, TSRI_LIVE_WORLD, "tsr_module_create") != TSR_OK)
+        return false;
+    if (!facts)
+        return true;
+    *out_arg = tsri_mem_alloc(w ? &w->mem : NULL, bytes);
+    if (*out_arg)
+        memcpy(*out_arg, facts, bytes);
+    return *out_arg;
+}
+
 tsr_module *tsri_layer_create(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn *forward,
                               const void *facts, size_t bytes)
 {
-    void *arg = NULL;
-    if (tsri_live_check(w, TSRI_LIVE_WORLD, "tsr_module_create") != TSR_OK)
-        return NULL;
-    if (facts) {
-        arg = tsri_mem_alloc(w ? &w->mem : NULL, bytes);
-        if (!arg)
-            return NULL;
-        memcpy(arg, facts, bytes);
-    }
-    return tsr_module_create(w, o, forward, arg, tsri_mem_free);
+    void *arg;
+    return copy_facts(w, facts, bytes, &arg) ? tsr_module_create(w, o, forward, arg, tsri_mem_free)
+                                             : NULL;
+}
+
+tsr_module *tsri_layer_create_n(tsr_world *w, const tsr_nn_opts *o, tsr_forward_n_fn *forward,
+                                const void *facts, size_t bytes)
+{
+    void *arg;
+    return copy_facts(w, facts, bytes, &arg)
+               ? tsr_module_create_n(w, o, forward, arg, tsri_mem_free)
+               : NULL;
 }
 
 tsr_tensor *tsri_layer_use(tsr_module *m, const char *name, tsr_tensor *x)

@@ -7,6 +7,11 @@
 
 #include "src/nn/module.h"
 
+/* The calls tsr_NAME in this folder, in functions of a module m, report errors at the user's call
+ * of tsr_apply. */
+#undef TSR_HERE
+#define TSR_HERE m->loc.file, m->loc.line
+
 /* Returns kaiming_uniform(a = sqrt(5)), which PyTorch's layers begin with: bound 1/sqrt(fan_in). */
 tsr_init tsri_layer_weight_init(void);
 /* Returns PyTorch's initial values of a bias: uniform below 1/sqrt(fan_in). */
@@ -15,6 +20,9 @@ tsr_init tsri_layer_bias_init(double fan_in);
  * arg. NULL on error. */
 tsr_module *tsri_layer_create(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn *forward,
                               const void *facts, size_t bytes);
+/* Makes a layer of several inputs and outputs likewise. */
+tsr_module *tsri_layer_create_n(tsr_world *w, const tsr_nn_opts *o, tsr_forward_n_fn *forward,
+                                const void *facts, size_t bytes);
 /* Ends the making of a layer; m may be NULL. A variable that failed has marked the module: its text
  * becomes the last error, and the module is destroyed. */
 tsr_module *tsri_layer_finish(tsr_module *m);

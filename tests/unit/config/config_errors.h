@@ -115,14 +115,16 @@ static const struct {
      "2:14: placements.a b: not a name; legal are up to 100 letters, digits, _ and -, with a "
      "letter or _ first"},
     {TRAIN, "lp", "pl",
-     "3:15: model.name: found 'mpl'; legal are mobilenet_v2, convnet, mlp, transformer; did you "
-     "mean 'mlp'?"},
+     "3:15: model.name: found 'mpl'; legal are mobilenet_v2, convnet, mlp, transformer, resnet18, "
+     "lenet, gpt, lstm_lm; did you mean 'mlp'?"},
     {TRAIN, "{name: mlp}", "mlp",
      "3:8: model: found 'mlp'; legal is a mapping with the keys name"},
     {TRAIN, "name: mlp", "",
-     "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer"},
+     "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer, "
+     "resnet18, lenet, gpt, lstm_lm"},
     {TRAIN, "name: mlp", "args: {}",
-     "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer"},
+     "3:1: model: 'name' is missing; legal are mobilenet_v2, convnet, mlp, transformer, "
+     "resnet18, lenet, gpt, lstm_lm"},
     {TRAIN, "lp", "lp, args: {num_classes: 10}",
      "3:27: model.args.num_classes: unknown key; legal are inputs, hidden, outputs, layers"},
     {"", NULL, "tessera: 1\nplacements: {d: {ranks: [0]}}\nmodel: {name: convnet}\n"

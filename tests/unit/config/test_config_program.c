@@ -379,6 +379,7 @@ static void test_optimizer_keys(void **state)
     tsri_experiment_destroy(e);
 }
 
+#define SMALL "data: {dataset: synthetic, shape: [3, 2, 2], classes: 2}\n"
 static void test_planning(void **state)
 {
     (void)state;
@@ -395,6 +396,12 @@ static void test_planning(void **state)
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2}\n"
          "train: {epochs: 2, steps: 5}\n",
          5, 16},
+        {"model: {name: resnet18, args: {variant: cifar, width: 4}}\n"
+         "data: {dataset: cifar10, dir: /nowhere, batch_size: 100}\n",
+         500, 500},
+        {"model: {name: lenet}\ndata: {dataset: mnist, dir: /nowhere, batch_size: 64}\n", 937, 937},
+        {"model: {name: gpt, args: {width: 8, heads: 2, layers: 1}}\n" SMALL, 16, 16},
+        {"model: {name: lstm_lm, args: {width: 8, hidden: 8}}\n" SMALL, 16, 16},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tsri_program *p;
@@ -564,6 +571,9 @@ static void test_errors(void **state)
          "optimizer: {name: sgd, nesterov: true}\n",
          "%s/f.yaml:5:12: optimizer: tsr_sgd: nesterov needs a momentum above 0 and no dampening; "
          "found momentum 0, dampening 0"},
+        {"model: {name: lenet}\ndata: {dataset: synthetic, shape: [30, 32], classes: 2}\n",
+         "%s/f.yaml:3:8: model: tsr_lenet: num_classes 2, channels 1, height 30, width 32: images "
+         "of 28 x 28 or 32 x 32 are needed"},
         {"model: {name: mlp, args: {inputs: 5}}\n"
          "data: {dataset: synthetic, shape: [4], classes: 2}\n",
          "%s/f.yaml:3:8: model: mlp.c:14: 0: linear: x (64,4), weight (128,5): "},

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Convolutions along one and three axes, and transposed ones: all are tsr_conv2d in the end. */
+#include "src/functional/inside.h"
+
+/* How a window moves along n axes, which follow the batch and the channels. */
+typedef struct conv {
+    int n;
+    int stride[3], padding[3], output_padding[3], dilation[3];
+    int64_t groups;
+    bool transposed;
+} conv;
+
+enum { MOST_TAPS = 4096 };
+
+static const char *const x_text[4] = {"", "(n,c,l)", "(n,c,h,w)", "(n,c,d,h,w)"};
+static const char *const k_text[4] = {"", "k", "kh,kw", "kd,kh,kw"};
+
+static bool want_each(const tsri_ctx *c, const conv *v, const char *what, const int *in, int least)
+{
+    for (int i = 0; i < v->n; i++)
+        if (in[i] < least)
+            return tsri_op_refuse(c, TSR_ERR_INVALID,
+                                  "%s is %d along axis %d; it must be at least %d", what, in[i],
+                                  2 + i, least);
+    return true;
+}
+
+static bool want_conv_options(const tsri_ctx *c, const conv *v)
+{
+    if (!want_each(c, v, "stride", v->stride, 1) || !want_each(c, v, "padding", v->padding, 0) ||
+        !want_each(c, v, "output_padding", v->output_padding, 0) ||
+        !want_each(c, v, "dilation", v->dilation, 1))
+        return false;
+    for (int i = 0; i < v->n; i++)
+        if (v->output_padding[i] && v->output_padding[i] >= v->stride[i] &&
+            v->output_padding[i] >= v->dilation[i])
+            return tsri_op_refuse(c, TSR_ERR_INVALID,
+                                  "output_padding is %d along axis %d; it must be below the stride "
+                                  "(%d) or the dilation (%d)",
+                                  v->output_padding[i], 2 + i, v->stride[i], v->dilation[i]);
+    if (v->groups < 1)
+        return tsri_op_refuse(c, TSR_ERR_INVALID, "groups is %lld; it must be at least 1",
+                              (long long)v->groups);
+    return true;
+}
+
+/* Checks the number of axes, the dtypes and the channels, and sets *out to the result's channels.
+ */
+static bool want_conv_operands(const tsri_ctx *c, const conv *v, tsr_tensor *const in[3],
+                               int64_t *out)
+{
+    const tsr_tensor *x = in[0], *w = in[1];
+    const int64_t g = v->groups;
+    if (x->shape.ndim != 2 + v->n || w->shape.ndim != 2 + v->n)
+        return tsri_op_refuse(c, TSR_ERR_SHAPE, "x %s, weight %s; legal are x %s, weight (%s,%s)",
+                              tsri_op_dims(c, x), tsri_op_dims(c, w), x_text[v->n],
+                              v->transposed ? "c,o/groups" : "o,c/groups", k_text[v->n]);
+    if (!tsri_want_same_dtype(c, 3, in) || !tsri_want_float(c, x))
+        return false;
+    const int64_t channels = x->shape.d[1], first = w->shape.d[0], second = w->shape.d[1];
+    const bool fits = v->transposed ? first == channels : first % g == 0 && second == channels / g;
+    if (channels % g || !fits ||
+        __builtin_mul_overflow(v->transposed ? second : first, v->transposed ? g : 1, out))
+        return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                              "x %s, weight %s: with %lld group%s the weight must be (%s,%s), and "
+                              "the groups divide both channels",
+                              tsri_op_dims(c, x), tsri_op_dims(c, w), (long long)g,
+                              g == 1 ? "" : "s", v->transposed ? "c,o/groups" : "o,c/groups",
+                              k_text[v->n]);
+    return !in[2] || tsri_want_vector(c, "bias", in[2], *out);
+}
+
+/* Checks the windows against x, and sets *out to the result's shape. */
+static bool want_windows(const tsri_ctx *c, const conv *v, const tsr_tensor *x, const tsr_tensor *w,
+                         int64_t channels, tsr_dims *out)
+{
+    *out = x->shape;
+    out->d[1] = channels;
+    for (int i = 0; i < v->n; i++) {
+        const int64_t k = w->shape.d[2 + i], n = x->shape.d[2 + i];
+        if (k < 1 || k > MOST_TAPS || n < 1 || n > INT32_MAX)
+            return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                                  "x %s, weight %s: axis %d must be 1 to %d long in x, 1 to %d in "
+                                  "the weight",
+                                  tsri_op_dims(c, x), tsri_op_dims(c, w), 2 + i, INT32_MAX,
+                                  MOST_TAPS);
+        const int64_t window = v->dilation[i] * (k - 1) + 1, around = 2 * (int64_t)v->padding[i];
+        if (!v->transposed && n + around < window)
+            return tsri_op_refuse(
+                c, TSR_ERR_SHAPE,
+                "x %s: the window of %lld (kernel with dilation) is larger than the %lld elements "
+                "of axis %d with padding; pad more",
+                tsri_op_dims(c, x), (long long)window, (long long)(n + around), 2 + i);
+        out->d[2 + i] = v->transposed
+                            ? (n - 1) * v->stride[i] - around + window + v->output_padding[i]
+                            : (n + around - window) / v->stride[i] + 1;
+        if (out->d[2 + i] < 1)
+            return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                                  "x %s: axis %d of the result would have %lld elements; pad less",
+                                  tsri_op_dims(c, x), 2 + i, (long long)out->d[2 + i]);
+    }
+    if (tsri_dims_fit(*out))
+        return true;
+    return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                          "x %s: the result would have more than 2^56 elements; stride and padding "
+                          "are too large",
+                          tsri_op_dims(c, x));
+}
+
+/* --- along one, two and three axes ------------------------------------------------------------ */
+
+/* Returns the planes of x (n,c,d,h,w) that windows read, as images (n d',c kd,h,w): behind each
+ * channel of a plane come those of the planes that its window reaches. */
+static tsr_tensor *planes_of(const tsri_ctx *c, tsr_tensor *x, int64_t taps, int64_t depth,
+                             const conv *v)
+{
+    const char *file = c->loc.file;
+    const int line = c->loc.line, pad = v->padding[0], stride = v->stride[0];
+    const int64_t *d = x->shape.d;
+    const tsr_dims around = TSR_DIMS(0, 0, pad, 0, 0);
+    tsr_tensor *deep = pad ? tsr_pad(x, around, around, 0) : x, *at[MOST_TAPS];
+    for (int64_t i = 0; i < taps; i++) {
+        const int64_t from = i * v->dilation[0], to = from + (depth - 1) * stride + 1;
+        at[i] = tsr_slice(deep, TSR_DIMS(0, 0, from, 0, 0), TSR_DIMS(d[0], d[1], to, d[3], d[4]),
+                          TSR_DIMS(1, 1, stride, 1, 1));
+    }
+    tsr_tensor *y = tsr_permute(tsr_stack((int)taps, at, 2), TSR_AXES(0, 3, 1, 2, 4, 5));
+    return tsri_shaped(y, TSR_DIMS(d[0] * depth, d[1] * taps, d[3], d[4]), file, line);
+}
+
+/* Returns the convolution of operands that fit, which has the shape `dims`. */
+static tsr_tensor *convolved(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                             const conv *v, tsr_dims dims)
+{
+    const char *file = c->loc.file;
+    const int line = c->loc.line, last = v->n - 1;
+    if (x->failed || w->failed)
+        return x->failed ? x : w;
+    const int64_t *d = x->shape.d, *k = w->shape.d, *y = dims.d;
+    tsr_conv2d_opts o = *TSR_CONV2D_OPTS(.groups = v->groups);
+    o.stride.w = v->stride[last];
+    o.padding.w = v->padding[last];
+    o.dilation.w = v->dilation[last];
+    if (v->n == 1) {
+        x = tsri_shaped(x, TSR_DIMS(d[0], d[1], 1, d[2]), file, line);
+        w = tsri_shaped(w, TSR_DIMS(k[0], k[1], 1, k[2]), file, line);
+        return tsri_shaped(tsr_conv2d(x, w, b, &o), dims, file, line);
+    }
+    o.stride.h = v->stride[last - 1];
+    o.padding.h = v->padding[last - 1];
+    o.dilation.h = v->dilation[last - 1];
+    if (v->n == 2)
+        return tsr_conv2d(x, w, b, &o);
+    x = planes_of(c, x, k[2], y[2], v);
+    w = tsri_shaped(w, TSR_DIMS(k[0], k[1] * k[2], k[3], k[4]), file, line);
+    tsr_tensor *flat = tsr_conv2d(x, w, b, &o);
+    flat = tsri_shaped(flat, TSR_DIMS(y[0], y[2], y[1], y[3], y[4]), file, line);
+    return tsr_permute(flat, TSR_AXES(0, 2, 1, 3, 4));
+}
+
+/* --- transposed ------------------------------------------------------------------------------- */
+
+/* Returns x with stride - 1 zeros behind each element, and with `before` and `after` more around,
+ * below 0: fewer. */
+static tsr_tensor *spread(const tsri_ctx *c, tsr_tensor *x, const conv *v, const int64_t before[3],
+                          const int64_t after[3])
+{
+    const char *file = c->loc.file;
+    const int line = c->loc.line;
+    tsr_dims pixels = {.ndim = 2, .d = {x->shape.d[0], x->shape.d[1]}}, none = {0}, behind = {0};
+    tsr_dims wide = x->shape, first = {.ndim = 2 + v->n}, last = first, starts = first, ends;
+    bool grows = false, pads = false, cuts = false;
+    for (int i = 0; i < v->n; i++) {
+        const int zeros = v->stride[i] - 1;
+        pixels.d[pixels.ndim++] = x->shape.d[2 + i];
+        if (zeros) {
+            behind.d[pixels.ndim] = zeros;
+            pixels.d[pixels.ndim++] = 1;
+        }
+        wide.d[2 + i] = x->shape.d[2 + i] * v->stride[i];
+        grows |= zeros > 0;
+    }
+    behind.ndim = none.ndim = pixels.ndim;
+    if (grows)
+        x = tsri_shaped(tsr_pad(tsri_shaped(x, pixels, file, line), none, behind, 0), wide, file,
+                        line);
+    ends = wide;
+    for (int i = 0; i < v->n; i++) {
+        const int64_t a = before[i], z = after[i];
+        first.d[2 + i] = a > 0 ? a : 0;
+        last.d[2 + i] = z > 0 ? z : 0;
+        starts.d[2 + i] = a < 0 ? -a : 0;
+        ends.d[2 + i] = wide.d[2 + i] + first.d[2 + i] + z;
+        pads |= a > 0 || z > 0;
+        cuts |= a < 0 || z < 0;
+    }
+    if (pads)
+        x = tsr_pad(x, first, last, 0);
+    return cuts ? tsr_slice(x, starts, ends, TSR_SCALAR) : x;
+}
+
+/* Returns the weight (c,o/groups,...) of a transposed convolution as that of a convolution,
+ * (o,c/groups,...): turned round along its windows, and transposed in each group. */
+static tsr_tensor *turned(const tsri_ctx *c, tsr_tensor *w, const conv *v)
+{
+    const char *file = c->loc.file;
+    const int line = c->loc.line;
+    const int64_t *k = w->shape.d, g = v->groups;
+    tsr_axes windows = {.n = v->n}, order = {.n = 3 + v->n, .axis = {0, 2, 1}};
+    tsr_dims apart = {.ndim = 3 + v->n, .d = {g, k[0] / g, k[1]}}, dims = w->shape;
+    for (int i = 0; i < v->n; i++) {
+        windows.axis[i] = 2 + i;
+        order.axis[3 + i] = 3 + i;
+        apart.d[3 + i] = k[2 + i];
+    }
+    dims.d[0] = k[1] * g;
+    dims.d[1] = k[0] / g;
+    tsr_tensor *y = tsri_shaped(tsr_flip(w, windows), apart, file, line);
+    return tsri_shaped(tsr_permute(y, order), dims, file, line);
+}
+
+static tsr_tensor *transposed(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                              const conv *v, tsr_dims dims)
+{
+    int64_t before[3], after[3];
+    for (int i = 0; i < v->n; i++) {
+        before[i] = v->dilation[i] * (w->shape.d[2 + i] - 1) - v->padding[i];
+        after[i] = before[i] + v->output_padding[i] - (v->stride[i] - 1);
+    }
+    conv plain = *v;
+    for (int i = 0; i < v->n; i++) {
+        plain.stride[i] = 1;
+        plain.padding[i] = 0;
+    }
+    return convolved(c, spread(c, x, v, before, after), turned(c, w, v), b, &plain, dims);
+}
+
+/* --- the calls -------------------------------------------------------------------------------- */
+
+static tsr_tensor *declare_conv(const tsri_ctx *c, tsr_tensor *const in[3], const conv *v)
+{
+    int64_t channels = 0;
+    tsr_dims dims;
+    if (!want_conv_options(c, v) || !want_conv_operands(c, v, in, &channels) ||
+        !want_windows(c, v, in[0], in[1], channels, &dims))
+        return c->failed;
+    return (v->transposed ? transposed : convolved)(c, in[0], in[1], in[2], v, dims);
+}
+
+#define TWO(x)       \
+    {                \
+        (x).h, (x).w \
+    }
+#define THREE(x)            \
+    {                       \
+        (x).d, (x).h, (x).w \
+    }
+
+tsr_tensor *tsr_conv1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr_conv1d_opts *opts,
+                          const char *file, int line)
+{
+    tsr_tensor *in[3] = {x, w, b};
+    tsr_conv1d_opts o = *TSR_CONV1D_OPTS();
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "conv1d", 3, in, 1u << 2, (tsri_loc){file, line}) ||
+        !tsri_want_options(&c, &o, sizeof o, opts))
+        return c.failed;
+    const conv v = {.n = 1,
+                    .stride = {o.stride},
+                    .padding = {o.padding},
+                    .dilation = {o.dilation},
+                    .groups = o.groups};
+    return declare_conv(&c, in, &v);
+}
+
+tsr_tensor *tsr_conv3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr_conv3d_opts *opts,
+                          const char *file, int line)
+{
+    tsr_tensor *in[3] = {x, w, b};
+    tsr_conv3d_opts o = *TSR_CONV3D_OPTS();
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "conv3d", 3, in, 1u << 2, (tsri_loc){file, line}) ||
+        !tsri_want_options(&c, &o, sizeof o, opts))
+        return c.failed;
+    const conv v = {.n = 3,
+                    .stride = THREE(o.stride),
+                    .padding = THREE(o.padding),
+                    .dilation = THREE(o.dilation),
+                    .groups = o.groups};
+    return declare_conv(&c, in, &v);
+}
+
+tsr_tensor *tsr_conv_transpose1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                    const tsr_conv_transpose1d_opts *opts, const char *file,
+                                    int line)
+{
+    tsr_tensor *in[3] = {x, w, b};
+    tsr_conv_transpose1d_opts o = *TSR_CONV_TRANSPOSE1D_OPTS();
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "conv_transpose1d", 3, in, 1u << 2, (tsri_loc){file, line}) ||
+        !tsri_want_options(&c, &o, sizeof o, opts))
+        return c.failed;
+    const conv v = {.n = 1,
+                    .stride = {o.stride},
+                    .padding = {o.padding},
+                    .output_padding = {o.output_padding},
+                    .dilation = {o.dilation},
+                    .groups = o.groups,
+                    .transposed = true};
+    return declare_conv(&c, in, &v);
+}
+
+tsr_tensor *tsr_conv_transpose2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                    const tsr_conv_transpose2d_opts *opts, const char *file,
+                                    int line)
+{
+    tsr_tensor *in[3] = {x, w, b};
+    tsr_conv_transpose2d_opts o = *TSR_CONV_TRANSPOSE2D_OPTS();
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "conv_transpose2d", 3, in, 1u << 2, (tsri_loc){file, line}) ||
+        !tsri_want_options(&c, &o, sizeof o, opts))
+        return c.failed;
+    const conv v = {.n = 2,
+                    .stride = TWO(o.stride),
+                    .padding = TWO(o.padding),
+                    .output_padding = TWO(o.output_padding),
+                    .dilation = TWO(o.dilation),
+                    .groups = o.groups,
+                    .transposed = true};
+    return declare_conv(&c, in, &v);
+}
+
+tsr_tensor *tsr_conv_transpose3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
+                                    const tsr_conv_transpose3d_opts *opts, const char *file,
+                                    int line)
+{
+    tsr_tensor *in[3] = {x, w, b};
+    tsr_conv_transpose3d_opts o = *TSR_CONV_TRANSPOSE3D_OPTS();
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "conv_transpose3d", 3, in, 1u << 2, (tsri_loc){file, line}) ||
+        !tsri_want_options(&c, &o, sizeof o, opts))
+        return c.failed;
+    const conv v = {.n = 3,
+                    .stride = THREE(o.stride),
+                    .padding = THREE(o.padding),
+                    .output_padding = THREE(o.output_padding),
+                    .dilation = THREE(o.dilation),
+                    .groups = o.groups,
+                    .transposed = true};
+    return declare_conv(&c, in, &v);
+}

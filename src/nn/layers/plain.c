@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layers that are one op, with options of their own at most. */
+#include <tessera/functional.h>
+
+#include <math.h>
+
+#include "src/core/opts.h"
+#include "src/nn/layers/layer.h"
+
+/* The facts that such a layer keeps; each uses its own part. */
+typedef struct facts {
+    tsr_unary_op_fn *fn;
+    double slope;
+    tsr_gelu_form form;
+    int axis;
+    tsr_pool2d_opts pool;
+    int64_t out_h, out_w;
+} facts;
+
+static tsr_module *make(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn *forward,
+                        const facts *of)
+{
+    return tsri_layer_create(w, o, forward, of, sizeof *of);
+}
+
+static tsr_tensor *fn_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const facts *l = arg;
+    return l->fn(x, m->loc.file, m->loc.line);
+}
+
+tsr_module *tsr_nn_fn(tsr_world *w, tsr_unary_op_fn *function)
+{
+    if (!function) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_fn: the function is NULL");
+        return NULL;
+    }
+    return make(w, NULL, fn_forward, &(facts){.fn = function});
+}
+
+static tsr_tensor *leaky_relu_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const facts *l = arg;
+    return tsr_leaky_relu(x, l->slope);
+}
+
+tsr_module *tsr_nn_leaky_relu(tsr_world *w, const tsr_nn_opts *o, double slope)
+{
+    if (isnan(slope)) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_leaky_relu: the slope is NaN");
+        return NULL;
+    }
+    return make(w, o, leaky_relu_forward, &(facts){.slope = slope});
+}
+
+static tsr_tensor *gelu_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const facts *l = arg;
+    return tsr_gelu(x, l->form);
+}
+
+tsr_module *tsr_nn_gelu(tsr_world *w, const tsr_nn_opts *o, tsr_gelu_form form)
+{
+    if (form != TSR_GELU_ERF && form != TSR_GELU_TANH) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_gelu: %d is no tsr_gelu_form", (int)form);
+        return NULL;
+    }
+    return make(w, o, gelu_forward, &(facts){.form = form});
+}
+
+static tsr_tensor *prelu_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    (void)arg;
+    return tsr_prelu(x, tsr_use(m, "weight", x));
+}
+
+tsr_module *tsr_nn_prelu(tsr_world *w, const tsr_nn_opts *o, int64_t c)
+{
+    if (c < 1) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_prelu: %lld channels; at least 1 is needed",
+                  (long long)c);
+        return NULL;
+    }
+    tsr_module *m = tsri_layer_create(w, o, prelu_forward, NULL, 0);
+    if (m)
+        tsr_module_param(m, "weight", TSR_DIMS(c), TSR_AUTO,
+                         (tsr_init){.kind = TSR_INIT_CONSTANT, .a = 0.25});
+    return tsri_layer_finish(m);
+}
+
+static tsr_tensor *softmax_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const facts *l = arg;
+    return tsr_softmax(x, l->axis);
+}
+
+tsr_module *tsr_nn_softmax(tsr_world *w, const tsr_nn_opts *o, int axis)
+{
+    return make(w, o, softmax_forward, &(facts){.axis = axis});
+}
+
+static tsr_tensor *flatten_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const facts *l = arg;
+    return tsr_flatten(x, l->axis);
+}
+
+tsr_module *tsr_nn_flatten(tsr_world *w, const tsr_nn_opts *o, int from_axis)
+{
+    return make(w, o, flatten_forward, &(facts){.axis = from_axis});
+}
+
+static tsr_tensor *avg_pool2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const facts *l = arg;
+    return tsr_avg_pool2d(x, &l->pool);
+}
+
+tsr_module *tsr_nn_avg_pool2d(tsr_world *w, const tsr_nn_opts *o, const tsr_pool2d_opts *pool)
+{
+    facts l = {.pool = *TSR_POOL2D_OPTS()};
+    if (tsri_opts_read(&l.pool, sizeof l.pool, pool, __func__) != TSR_OK)
+        return NULL;
+    if (l.pool.kernel.h < 1 || l.pool.kernel.w < 1) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_avg_pool2d: kernel is (%d,%d); each must be at least 1",
+                  l.pool.kernel.h, l.pool.kernel.w);
+        return NULL;
+    }
+    return make(w, o, avg_pool2d_forward, &l);
+}
+
+static tsr_tensor *adaptive_avg_pool2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const facts *l = arg;
+    return tsr_adaptive_avg_pool2d(x, l->out_h, l->out_w);
+}
+
+tsr_module *tsr_nn_adaptive_avg_pool2d(tsr_world *w, const tsr_nn_opts *o, int64_t out_h,
+                                       int64_t out_w)
+{
+    if (out_h < 1 || out_w < 1) {
+        tsri_fail(TSR_ERR_INVALID,
+                  "tsr_nn_adaptive_avg_pool2d: into (%lld,%lld); each must be at least 1",
+                  (long long)out_h, (long long)out_w);
+        return NULL;
+    }
+    return make(w, o, adaptive_avg_pool2d_forward, &(facts){.out_h = out_h, .out_w = out_w});
+}
