@@ -70,11 +70,11 @@ typedef enum tsr_dtype {
 #define TSR_U8 TSR_DTYPE_U8
 #define TSR_BOOL TSR_DTYPE_BOOL
 
-/* Bytes of one element; 0 for an invalid dtype. */
+/* Returns the bytes of one element; 0 for an invalid dtype. */
 TSR_API size_t tsr_dtype_size(tsr_dtype dtype);
-/* "f32", "i64", ...; "?" for an invalid dtype. Static storage. */
+/* Returns the name of a dtype: "f32", "i64", ...; "?" for an invalid dtype. Static storage. */
 TSR_API const char *tsr_dtype_name(tsr_dtype dtype);
-/* The dtype of a name that tsr_dtype_name gives; TSR_DTYPE_NONE if there is none. */
+/* Returns the dtype of a name that tsr_dtype_name gives; TSR_DTYPE_NONE if there is none. */
 TSR_API tsr_dtype tsr_dtype_parse(const char *name);
 
 /* A shape: ndim axes, outermost first. ndim 0 is a scalar. Axes may be 0. */
@@ -92,8 +92,10 @@ typedef struct tsr_dims {
 #define TSR_SCALAR ((tsr_dims){.ndim = 0})
 #endif
 
-/* Number of elements: the product of the axes, 1 for a scalar; INT64_MAX if it is more. */
+/* Returns the number of elements: the product of the axes, 1 for a scalar; INT64_MAX if it is more.
+ * */
 TSR_API int64_t tsr_dims_count(tsr_dims dims);
+/* Returns whether two shapes have the same axes. */
 TSR_API bool tsr_dims_equal(tsr_dims a, tsr_dims b);
 
 #ifdef __cplusplus

@@ -53,8 +53,8 @@ typedef struct tsr_checkpoint_opts {
 #define TSR_CHECKPOINT_OPTS(...) \
     (&(const tsr_checkpoint_opts){.size = sizeof(tsr_checkpoint_opts), .keep = 3, __VA_ARGS__})
 
-/* Nothing is read or written yet. opts may be NULL. Not collective. Errors: TSR_ERR_INVALID,
- * TSR_ERR_STATE (a virtual world), TSR_ERR_NO_MEMORY. */
+/* Makes an empty list of parts. Nothing is read or written yet. opts may be NULL. Not collective.
+ * Errors: TSR_ERR_INVALID, TSR_ERR_STATE (a virtual world), TSR_ERR_NO_MEMORY. */
 TSR_API tsr_status tsr_checkpoint_create(tsr_world *world, const char *folder,
                                          const tsr_checkpoint_opts *opts,
                                          tsr_checkpoint **out_checkpoint);
@@ -77,16 +77,22 @@ TSR_API void tsr_checkpoint_destroy(tsr_checkpoint *checkpoint);
  */
 TSR_API tsr_status tsr_checkpoint_add_module(tsr_checkpoint *checkpoint, const char *name,
                                              tsr_module *module);
+/* Adds an optimizer; see tsr_checkpoint_add_module. */
 TSR_API tsr_status tsr_checkpoint_add_optimizer(tsr_checkpoint *checkpoint, const char *name,
                                                 tsr_optimizer *optimizer);
+/* Adds a loader; see tsr_checkpoint_add_module. */
 TSR_API tsr_status tsr_checkpoint_add_loader(tsr_checkpoint *checkpoint, const char *name,
                                              tsr_loader *loader);
+/* Adds a sampler; see tsr_checkpoint_add_module. */
 TSR_API tsr_status tsr_checkpoint_add_sampler(tsr_checkpoint *checkpoint, const char *name,
                                               tsr_sampler *sampler);
+/* Adds a batch sampler; see tsr_checkpoint_add_module. */
 TSR_API tsr_status tsr_checkpoint_add_batch_sampler(tsr_checkpoint *checkpoint, const char *name,
                                                     tsr_batch_sampler *batch_sampler);
+/* Adds a generator; see tsr_checkpoint_add_module. */
 TSR_API tsr_status tsr_checkpoint_add_generator(tsr_checkpoint *checkpoint, const char *name,
                                                 tsr_generator *generator);
+/* Adds memory of the program's; see tsr_checkpoint_add_module. */
 TSR_API tsr_status tsr_checkpoint_add_bytes(tsr_checkpoint *checkpoint, const char *name,
                                             void *data, size_t bytes);
 

@@ -35,25 +35,28 @@ typedef struct tsr_group tsr_group;
 /* An operation under way. */
 typedef struct tsr_work tsr_work;
 
-/* All ranks. NULL on error (tsr_last_error). Not collective. */
+/* Returns the group of all ranks. NULL on error (tsr_last_error). Not collective. */
 TSR_API tsr_group *tsr_world_group(tsr_world *world);
-/* These world ranks, of which this rank must be one, in this order. Equal lists give the same
- * group. Not collective: ranks that are not in it need not call (unlike new_group). */
+/* Makes a group of these world ranks, of which this rank must be one, in this order. Equal lists
+ * give the same group. Not collective: ranks that are not in it need not call (unlike new_group).
+ * */
 TSR_API tsr_status tsr_group_create(tsr_world *world, int nranks, const int *ranks,
                                     tsr_group **out_group);
+/* Returns the number of ranks of a group. */
 TSR_API int tsr_group_size(const tsr_group *group);
-/* This rank's place in the list. */
+/* Returns this rank's place in the list. */
 TSR_API int tsr_group_rank(const tsr_group *group);
-/* The world rank at a place; -1 if there is none. */
+/* Returns the world rank at a place; -1 if there is none. */
 TSR_API int tsr_group_world_rank(const tsr_group *group, int index);
 
-/* A label for this rank's next operations on the group ("ddp run 7, bucket 2"), for messages;
+/* Sets a label for this rank's next operations on the group ("ddp run 7, bucket 2"), for messages;
  * ranks whose labels differ disagree. Up to 63 bytes; "" or NULL: none. Not collective. */
 TSR_API tsr_status tsr_group_set_label(tsr_group *group, const char *label);
 
-/* Memory in this rank's part of the arena, aligned to 64 bytes; not cleared. Not collective. Freed
- * with the world at the latest. */
+/* Takes memory in this rank's part of the arena, aligned to 64 bytes; not cleared. Not collective.
+ * Freed with the world at the latest. */
 TSR_API tsr_status tsr_alloc(tsr_world *world, size_t bytes, void **out_ptr);
+/* Gives back memory of tsr_alloc. NULL is fine. Not collective. */
 TSR_API void tsr_free(tsr_world *world, void *ptr);
 
 /*
@@ -62,7 +65,7 @@ TSR_API void tsr_free(tsr_world *world, void *ptr);
  * that long, with the handle alive: it may be waited for again.
  */
 TSR_API tsr_status tsr_work_wait(tsr_work **work, double timeout_s);
-/* Whether it is done (or has failed, which tsr_work_wait tells). Never waits. */
+/* Returns whether an operation is done (or has failed, which tsr_work_wait tells). Never waits. */
 TSR_API bool tsr_work_test(tsr_work *work);
 
 /*
@@ -71,47 +74,53 @@ TSR_API bool tsr_work_test(tsr_work *work);
  * from: world ranks. Reductions run over the ranks in the group's order: all get the same bits, the
  * same in each run.
  */
-/* data: count elements, in place. */
+/* Reduces data, count elements on each rank, in place: all ranks get the result. */
 TSR_API tsr_status tsr_all_reduce_at(tsr_group *g, void *data, int64_t count, tsr_dtype dtype,
                                      tsr_reduce_op op, tsr_work **out_work, const char *file,
                                      int line);
+/* Gives all ranks the count elements that root has in data. */
 TSR_API tsr_status tsr_broadcast_at(tsr_group *g, void *data, int64_t count, tsr_dtype dtype,
                                     int root, tsr_work **out_work, const char *file, int line);
-/* In place at the root; other ranks' data stays as it is. */
+/* Reduces data in place at the root; other ranks' data stays as it is. */
 TSR_API tsr_status tsr_reduce_at(tsr_group *g, void *data, int64_t count, tsr_dtype dtype,
                                  tsr_reduce_op op, int root, tsr_work **out_work, const char *file,
                                  int line);
-/* src: count elements; dst: n buffers of count elements, in the group's order. This rank's own may
- * be src. */
+/* Gathers what all ranks have. src: count elements; dst: n buffers of count elements, in the
+ * group's order. This rank's own may be src. */
 TSR_API tsr_status tsr_all_gather_at(tsr_group *g, const void *src, void *const *dst, int64_t count,
                                      tsr_dtype dtype, tsr_work **out_work, const char *file,
                                      int line);
-/* dst: (n, count), in the group's order. */
+/* Gathers what all ranks have into one buffer. dst: (n, count), in the group's order. */
 TSR_API tsr_status tsr_all_gather_into_at(tsr_group *g, const void *src, void *dst, int64_t count,
                                           tsr_dtype dtype, tsr_work **out_work, const char *file,
                                           int line);
-/* src: (n, count); dst: count elements. */
+/* Reduces n parts, of which each rank gets its own. src: (n, count); dst: count elements. */
 TSR_API tsr_status tsr_reduce_scatter_at(tsr_group *g, const void *src, void *dst, int64_t count,
                                          tsr_dtype dtype, tsr_reduce_op op, tsr_work **out_work,
                                          const char *file, int line);
-/* src: one after the other, src_counts[i] elements for place i; dst: dst_counts[i] from place i. */
+/* Sends each rank a part, and receives one from each. src: one after the other, src_counts[i]
+ * elements for place i; dst: dst_counts[i] from place i. */
 TSR_API tsr_status tsr_all_to_all_at(tsr_group *g, const void *src, const int64_t *src_counts,
                                      void *dst, const int64_t *dst_counts, tsr_dtype dtype,
                                      tsr_work **out_work, const char *file, int line);
-/* PyTorch's gather. dst: (n, count) at the root; elsewhere not used. */
+/* Gathers what all ranks have at the root: PyTorch's gather. dst: (n, count) at the root; elsewhere
+ * not used. */
 TSR_API tsr_status tsr_gather_to_at(tsr_group *g, const void *src, void *dst, int64_t count,
                                     tsr_dtype dtype, int root, tsr_work **out_work,
                                     const char *file, int line);
-/* PyTorch's scatter. src: (n, count) at the root; elsewhere not used. */
+/* Sends each rank a part of what the root has: PyTorch's scatter. src: (n, count) at the root;
+ * elsewhere not used. */
 TSR_API tsr_status tsr_scatter_from_at(tsr_group *g, const void *src, void *dst, int64_t count,
                                        tsr_dtype dtype, int root, tsr_work **out_work,
                                        const char *file, int line);
-/* The n-th send to a rank with a tag meets the n-th recv from it with that tag. Up to 64 sends may
- * be ahead of their recvs. tag: 0 to 65535. */
+/* Sends count elements to a rank. The n-th send to a rank with a tag meets the n-th recv from it
+ * with that tag. Up to 64 sends may be ahead of their recvs. tag: 0 to 65535. */
 TSR_API tsr_status tsr_send_at(tsr_group *g, const void *data, int64_t count, tsr_dtype dtype,
                                int to, int tag, tsr_work **out_work, const char *file, int line);
+/* Receives count elements from a rank, which sends them with tsr_send and the same tag. */
 TSR_API tsr_status tsr_recv_at(tsr_group *g, void *data, int64_t count, tsr_dtype dtype, int from,
                                int tag, tsr_work **out_work, const char *file, int line);
+/* Returns when every rank of the group has called it. */
 TSR_API tsr_status tsr_barrier_at(tsr_group *g, tsr_work **out_work, const char *file, int line);
 
 #define tsr_all_reduce(g, data, count, dtype, op) \

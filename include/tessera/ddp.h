@@ -40,7 +40,7 @@ extern "C" {
 /* Belongs to its world; its module must live as long. */
 typedef struct tsr_ddp tsr_ddp;
 
-/* This rank alone: "cpu:[rank]". NULL on error. Not collective. */
+/* Returns the placement of this rank alone: "cpu:[rank]". NULL on error. Not collective. */
 TSR_API const tsr_placement *tsr_local_placement(tsr_world *world);
 
 /* A bucket whose gradients are all there, accumulated but not averaged. */
@@ -104,12 +104,12 @@ typedef struct tsr_ddp_opts {
  */
 TSR_API tsr_status tsr_ddp_create(tsr_module *module, const tsr_ddp_opts *opts, tsr_ddp **out_ddp);
 /*
- * Ends it, and sets *ddp to NULL. Collective over the group: a rank that has made fewer steps than
- * another is an error on all of them, which names ranks and steps, instead of the hang.
+ * Ends a tsr_ddp, and sets *ddp to NULL. Collective over the group: a rank that has made fewer
+ * steps than another is an error on all of them, which names ranks and steps, instead of the hang.
  */
 TSR_API tsr_status tsr_ddp_close_at(tsr_ddp **ddp, const char *file, int line);
 #define tsr_ddp_close(ddp) tsr_ddp_close_at((ddp), TSR_HERE)
-/* Frees it without a word to the others. NULL is fine. */
+/* Frees a tsr_ddp without a word to the others. NULL is fine. */
 TSR_API void tsr_ddp_destroy(tsr_ddp *ddp);
 
 /*
@@ -138,6 +138,7 @@ TSR_API tsr_status tsr_ddp_step(tsr_ddp *ddp, tsr_optimizer *optimizer);
  * must be NULL. */
 TSR_API tsr_status tsr_ddp_step_with(tsr_ddp *ddp, tsr_optimizer *optimizer,
                                      const tsr_minimize_opts *opts);
+/* Forgets the gradients that are there: the next run's are added to nothing. */
 TSR_API void tsr_ddp_zero_grad(tsr_ddp *ddp);
 /*
  * Declares a whole step, in the losses' graph (which is local): the gradients of the sum of n
@@ -152,17 +153,17 @@ TSR_API void tsr_ddp_minimize_at(tsr_ddp *ddp, tsr_optimizer *optimizer, int n,
                                  const char *file, int line);
 #define tsr_ddp_minimize(...) tsr_ddp_minimize_at(__VA_ARGS__, TSR_HERE)
 
-/* While on, runs are this rank's alone: gradients add up. */
+/* Turns averaging off, or on again. While on, runs are this rank's alone: gradients add up. */
 TSR_API void tsr_ddp_no_sync(tsr_ddp *ddp, bool on);
 
 /*
- * A parameter's gradient: its pointer, valid until the next call on ddp, elements row-major, and
- * whether there is one. NULL if the variable is none of ddp's parameters.
+ * Returns a parameter's gradient: its pointer, valid until the next call on ddp, elements
+ * row-major, and whether there is one. NULL if the variable is none of ddp's parameters.
  */
 TSR_API void *tsr_ddp_gradient(tsr_ddp *ddp, const tsr_variable *v, bool *out_there);
 /*
- * A parameter's gradient as it is when a run of another local graph begins, for optimizers and
- * statistics of the user's own: tsr_ddp_run averages, a plan with these reads and tsr_assign
+ * Returns a parameter's gradient as it is when a run of another local graph begins, for optimizers
+ * and statistics of the user's own: tsr_ddp_run averages, a plan with these reads and tsr_assign
  * updates, tsr_ddp_zero_grad consumes. Sticky errors. Not collective.
  */
 TSR_API tsr_tensor *tsr_ddp_read_gradient_at(tsr_graph *g, tsr_ddp *ddp, const tsr_variable *v,
@@ -177,12 +178,13 @@ typedef struct tsr_ddp_join_opts {
 } tsr_ddp_join_opts;
 #define TSR_DDP_JOIN_OPTS(...) \
     (&(const tsr_ddp_join_opts){.size = sizeof(tsr_ddp_join_opts), __VA_ARGS__})
-/* From now on ranks may run out of inputs at different times. opts may be NULL; all ranks must give
- * the same. Not collective. */
+/* Allows that ranks from now on run out of inputs at different times. opts may be NULL; all ranks
+ * must give the same. Not collective. */
 TSR_API tsr_status tsr_ddp_join_begin(tsr_ddp *ddp, const tsr_ddp_join_opts *opts);
 /*
- * This rank has no more inputs: takes part in what the others reduce until all have come here, then
- * all have the parameters and buffers of the rank that went on longest. Collective over the group.
+ * Says that this rank has no more inputs: takes part in what the others reduce until all have come
+ * here, then all have the parameters and buffers of the rank that went on longest. Collective over
+ * the group.
  */
 TSR_API tsr_status tsr_ddp_join_at(tsr_ddp *ddp, const char *file, int line);
 #define tsr_ddp_join(ddp) tsr_ddp_join_at((ddp), TSR_HERE)
@@ -203,7 +205,7 @@ typedef struct tsr_ddp_info {
 } tsr_ddp_info;
 /* Fills *info up to info->size, which the caller sets. */
 TSR_API tsr_status tsr_ddp_get_info(const tsr_ddp *ddp, tsr_ddp_info *info);
-/* Bytes of a bucket; 0 past the last. */
+/* Returns the bytes of a bucket; 0 past the last. */
 TSR_API size_t tsr_ddp_bucket_bytes(const tsr_ddp *ddp, int index);
 
 #ifdef __cplusplus

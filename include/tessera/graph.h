@@ -41,8 +41,8 @@ typedef struct tsr_graph_opts {
 #define TSR_GRAPH_OPTS(...) (&(const tsr_graph_opts){.size = sizeof(tsr_graph_opts), __VA_ARGS__})
 
 /*
- * An empty graph; NULL when there is no memory. opts may be NULL. Not collective, but all ranks
- * must declare the same graphs, in the same order, except for local ones.
+ * Makes an empty graph; NULL when there is no memory. opts may be NULL. Not collective, but all
+ * ranks must declare the same graphs, in the same order, except for local ones.
  *
  * A *local graph* (.local) is this rank's own: other ranks may declare others, in another order, or
  * none. Every tensor and variable of it lives on this rank alone ("cpu:[2]" on rank 2; anything
@@ -54,27 +54,30 @@ typedef struct tsr_graph_opts {
 TSR_API tsr_graph *tsr_graph_create(tsr_world *world, const tsr_graph_opts *opts);
 /* Frees the graph and its tensors. Plans compiled from it live on. NULL is fine. */
 TSR_API void tsr_graph_destroy(tsr_graph *graph);
-/* TSR_OK, or the first error met while declaring; its text becomes the thread's last error. */
+/* Returns TSR_OK, or the first error met while declaring; its text becomes the thread's last error.
+ * */
 TSR_API tsr_status tsr_graph_status(const tsr_graph *graph);
 
 /*
- * A value that is fed before each run: tsr_feed gives its global value, tsr_feed_shard this rank's
- * part. `dims` is the global shape. sbp TSR_AUTO takes S(0) where the shape allows, else B.
+ * Declares a value that is fed before each run: tsr_feed gives its global value, tsr_feed_shard
+ * this rank's part. `dims` is the global shape. sbp TSR_AUTO takes S(0) where the shape allows,
+ * else B.
  */
 TSR_API tsr_tensor *tsr_input_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
                                  const tsr_placement *p, tsr_sbp sbp, const char *file, int line);
 #define tsr_input(...) tsr_input_at(__VA_ARGS__, TSR_HERE)
 
 /*
- * Local to global: a value of which every rank feeds its own part (tsr_feed_shard): the shard of
- * S(i), the addend of P; with B the first rank's value becomes everyone's (by a broadcast).
+ * Declares a value from ranks' own parts, local to global: a value of which every rank feeds its
+ * own part (tsr_feed_shard): the shard of S(i), the addend of P; with B the first rank's value
+ * becomes everyone's (by a broadcast).
  */
 TSR_API tsr_tensor *tsr_from_local_at(tsr_graph *g, const char *name, tsr_dtype dtype,
                                       tsr_dims dims, const tsr_placement *p, tsr_sbp sbp,
                                       const char *file, int line);
 #define tsr_from_local(...) tsr_from_local_at(__VA_ARGS__, TSR_HERE)
 
-/* The value in a signature of the user's choice. */
+/* Returns the value in a signature of the user's choice. */
 TSR_API tsr_tensor *tsr_to_global_at(tsr_tensor *x, const tsr_placement *p, tsr_sbp sbp,
                                      const char *file, int line);
 #define tsr_to_global(...) tsr_to_global_at(__VA_ARGS__, TSR_HERE)
@@ -87,24 +90,28 @@ TSR_API void tsr_output_at(tsr_graph *g, const char *name, tsr_tensor *x, const 
                            tsr_sbp sbp, const char *file, int line);
 #define tsr_output(...) tsr_output_at(__VA_ARGS__, TSR_HERE)
 
-/* Global to local: names a value of which each rank reads its own shard (tsr_fetch_shard) in
+/* Names, global to local, a value of which each rank reads its own shard (tsr_fetch_shard) in
  * whatever signature inference gives it. */
 TSR_API void tsr_to_local_at(tsr_graph *g, const char *name, tsr_tensor *x, const char *file,
                              int line);
 #define tsr_to_local(...) tsr_to_local_at(__VA_ARGS__, TSR_HERE)
 
-/* d(sum of y)/dx, declared like any other value: TSR_ERR_STATE if y doesn't depend on x. Several
- * at once share one backward pass: out_dx[i] for x[i]. */
+/* Declares gradients: d(sum of y)/dx, declared like any other value: TSR_ERR_STATE if y doesn't
+ * depend on x. Several at once share one backward pass: out_dx[i] for x[i]. */
 TSR_API void tsr_gradients_at(tsr_tensor *y, int n, tsr_tensor *const *x, tsr_tensor **out_dx,
                               const char *file, int line);
 #define tsr_gradients(...) tsr_gradients_at(__VA_ARGS__, TSR_HERE)
 
-/* Facts about a tensor that are known at declaration. A failed tensor has no axes and
+/* Returns whether a tensor is declared without an error. A failed tensor has no axes and
  * TSR_DTYPE_NONE. */
 TSR_API bool tsr_tensor_ok(const tsr_tensor *x);
+/* Returns a tensor's global shape. */
 TSR_API tsr_dims tsr_tensor_dims(const tsr_tensor *x);
+/* Returns the type of a tensor's elements. */
 TSR_API tsr_dtype tsr_tensor_dtype(const tsr_tensor *x);
+/* Returns the placement of a tensor; NULL for a failed one. */
 TSR_API const tsr_placement *tsr_tensor_placement(const tsr_tensor *x);
+/* Returns the graph that a tensor belongs to; NULL for NULL. */
 TSR_API tsr_graph *tsr_tensor_graph(const tsr_tensor *x);
 
 #ifdef __cplusplus

@@ -54,8 +54,8 @@ typedef struct tsr_loader_opts {
                               __VA_ARGS__})
 
 /*
- * A loader at the start of epoch 0, of fields x (rows, channels, height, width) and y (rows), i64.
- * Pixels become pixel / 255, in f32, then cast to the dtype. opts may be NULL. Belongs to its
+ * Makes a loader at the start of epoch 0, of fields x (rows, channels, height, width) and y (rows),
+ * i64. Pixels become pixel / 255, in f32, then cast to the dtype. opts may be NULL. Belongs to its
  * world; all ranks must make the same. Errors: TSR_ERR_INVALID, TSR_ERR_DTYPE, TSR_ERR_NO_MEMORY.
  */
 TSR_API tsr_status tsr_loader_create(tsr_world *world, tsr_dataset *dataset,
@@ -70,8 +70,8 @@ typedef struct tsr_worker {
     uint64_t seed; /* base_seed + id: base_seed is drawn as PyTorch draws it (the caller: + 0) */
     void *user;    /* for worker_init to set, and worker_exit to free */
 } tsr_worker;
-/* Whether this sample is no longer wanted: the loader is being reset or destroyed, and waits for
- * the function to return. For one that takes long to ask now and then. */
+/* Returns whether this sample is no longer wanted: the loader is being reset or destroyed, and
+ * waits for the function to return. For one that takes long to ask now and then. */
 TSR_API bool tsr_worker_is_stopping(const tsr_worker *worker);
 
 /*
@@ -96,9 +96,9 @@ typedef struct tsr_samples {
     const void *const *fields; /* of field f the rows' bytes, one after the other */
 } tsr_samples;
 typedef struct tsr_batch_out tsr_batch_out;
-/* Memory for array `field` (0 .. TSR_BATCH_MAX_FIELDS-1) of the batch that is being made: `bytes`
- * of it, aligned to 64; what is in it is anything. Again for the same field: another size, the
- * bytes before are lost. NULL, with the error set, if there is none. */
+/* Returns memory for array `field` (0 .. TSR_BATCH_MAX_FIELDS-1) of the batch that is being made:
+ * `bytes` of it, aligned to 64; what is in it is anything. Again for the same field: another size,
+ * the bytes before are lost. NULL, with the error set, if there is none. */
 TSR_API void *tsr_batch_array(tsr_batch_out *out, int field, size_t bytes);
 /* Makes the batch's arrays, in a worker. */
 typedef tsr_status tsr_collate_fn(void *arg, const tsr_samples *samples, tsr_batch_out *out,
@@ -159,13 +159,13 @@ typedef struct tsr_map_loader_opts {
                                   __VA_ARGS__})
 
 /*
- * A loader at the start of epoch 0; threads start with the first batch of an epoch. world may be
- * NULL: the loader is then the caller's alone to destroy; else it goes with its world. Batches come
- * in the sampler's order, whatever the number of workers, and batch k of an epoch is made by worker
- * k modulo their number: what a worker draws by its seed comes again too. Orders are PyTorch's,
- * shuffle included: with `seed`, those of a program that called torch.manual_seed(seed); with
- * `generator`, those of the DataLoader that was given it. Errors: TSR_ERR_INVALID (options that
- * exclude each other, as in PyTorch: shuffle with a sampler; batch_size, shuffle, sampler or
+ * Makes a loader at the start of epoch 0; threads start with the first batch of an epoch. world may
+ * be NULL: the loader is then the caller's alone to destroy; else it goes with its world. Batches
+ * come in the sampler's order, whatever the number of workers, and batch k of an epoch is made by
+ * worker k modulo their number: what a worker draws by its seed comes again too. Orders are
+ * PyTorch's, shuffle included: with `seed`, those of a program that called torch.manual_seed(seed);
+ * with `generator`, those of the DataLoader that was given it. Errors: TSR_ERR_INVALID (options
+ * that exclude each other, as in PyTorch: shuffle with a sampler; batch_size, shuffle, sampler or
  * drop_last with a batch sampler; prefetch_factor, timeout_s or persistent_workers without
  * workers), TSR_ERR_NO_MEMORY.
  */
@@ -183,13 +183,13 @@ typedef struct tsr_batch {
     size_t bytes[TSR_BATCH_MAX_FIELDS];
 } tsr_batch;
 
-/* At any moment. Waits for the samples in work, and no longer. NULL is fine. */
+/* Frees a loader, at any moment. Waits for the samples in work, and no longer. NULL is fine. */
 TSR_API void tsr_loader_destroy(tsr_loader *loader);
 
 /*
- * The next batch, which is the loader's and stays until its next call: all rows, or with .local or
- * .ranks this rank's. TSR_END at the end of an epoch, once; the loader then stands at the start of
- * the next one.
+ * Gives the next batch, which is the loader's and stays until its next call: all rows, or with
+ * .local or .ranks this rank's. TSR_END at the end of an epoch, once; the loader then stands at the
+ * start of the next one.
  *
  * Errors: what get or collate returned for a sample of this batch, "sample 17: " before its text;
  * the sampler's own. The batch is then lost: the next call gives the one after it. TSR_ERR_TIMEOUT
@@ -205,8 +205,8 @@ TSR_API tsr_status tsr_loader_next(tsr_loader *loader, const tsr_batch **out_bat
  * tsr_feed's.
  */
 TSR_API tsr_status tsr_loader_feed(tsr_loader *loader, tsr_plan *plan);
-/* Rows of the next batch, of all ranks; 0 at the end of the epoch; -1 where the sampler fails, as
- * tsr_loader_next then says. */
+/* Returns the rows of the next batch, of all ranks; 0 at the end of the epoch; -1 where the sampler
+ * fails, as tsr_loader_next then says. */
 TSR_API int64_t tsr_loader_peek_rows(tsr_loader *loader);
 
 /* Leaves the epoch, if one has begun, for the next one: as iter(loader) does. Waits for the samples
@@ -219,11 +219,12 @@ TSR_API tsr_status tsr_loader_reset(tsr_loader *loader);
  * loader does.
  */
 TSR_API tsr_status tsr_loader_set_epoch(tsr_loader *loader, int64_t epoch);
-/* The epoch that the next batch is of (at the end of one: still that one, until TSR_END). */
+/* Returns the epoch that the next batch is of (at the end of one: still that one, until TSR_END).
+ * */
 TSR_API int64_t tsr_loader_epoch(const tsr_loader *loader);
-/* Batches of an epoch; -1 if a custom sampler doesn't tell. */
+/* Returns the number of batches of an epoch; -1 if a custom sampler doesn't tell. */
 TSR_API int64_t tsr_loader_batches(const tsr_loader *loader);
-/* Batches of this epoch that have been given, or lost by an error. */
+/* Returns how many batches of this epoch that have been given, or lost by an error. */
 TSR_API int64_t tsr_loader_position(const tsr_loader *loader);
 /* Goes there within this epoch: the next batch is the one that would have come. TSR_ERR_INVALID
  * outside of the epoch. */
@@ -240,6 +241,7 @@ typedef struct tsr_loader_state {
     tsr_sampler_state sampler;                          /* at the start of the epoch */
     unsigned char generator[TSR_GENERATOR_STATE_BYTES]; /* then, too */
 } tsr_loader_state;
+/* Says where a loader stands. Errors: TSR_ERR_INVALID. */
 TSR_API tsr_status tsr_loader_get_state(const tsr_loader *loader, tsr_loader_state *out_state);
 /* Goes there: the next batch is the one that would have come. Sets a generator of the user's too.
  * TSR_ERR_INVALID if the state doesn't fit the loader. */

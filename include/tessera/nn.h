@@ -57,8 +57,8 @@ typedef struct tsr_init {
 } tsr_init;
 
 /* --- building modules ------------------------------------------------------------------------- */
-/* A module of the user's own. forward may be NULL for a mere container (applies its children in
- * order). `arg` is passed to forward; free_arg (may be NULL) frees it with the module. NULL on
+/* Makes a module of the user's own. forward may be NULL for a mere container (applies its children
+ * in order). `arg` is passed to forward; free_arg (may be NULL) frees it with the module. NULL on
  * error (tsr_last_error); NULL children and modules pass through all calls as errors. */
 TSR_API tsr_module *tsr_module_create(tsr_world *world, const tsr_nn_opts *opts,
                                       tsr_forward_fn *forward, void *arg, void (*free_arg)(void *));
@@ -70,17 +70,22 @@ TSR_API tsr_module *tsr_module_create_n(tsr_world *world, const tsr_nn_opts *opt
 /* Adds a child under a name ("0", "conv"); takes it. Returns the child, NULL on error (it is then
  * destroyed). */
 TSR_API tsr_module *tsr_module_add(tsr_module *parent, const char *name, tsr_module *child);
+/* Returns the child of a name; NULL if there is none. */
 TSR_API tsr_module *tsr_module_child(const tsr_module *m, const char *name);
-TSR_API tsr_module *tsr_module_child_at(const tsr_module *m, int i); /* NULL past the end */
-/* A parameter (trained) or a buffer (not) of global shape dims; sbp TSR_AUTO: the module's. */
+/* Returns child i; NULL past the end. */
+TSR_API tsr_module *tsr_module_child_at(const tsr_module *m, int i);
+/* Makes a parameter (trained) or a buffer (not) of global shape dims; sbp TSR_AUTO: the module's.
+ * */
 TSR_API tsr_variable *tsr_module_param(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
                                        tsr_init init);
+/* As tsr_module_param, of a buffer, which no optimizer trains. */
 TSR_API tsr_variable *tsr_module_buffer(tsr_module *m, const char *name, tsr_dims dims, tsr_sbp sbp,
                                         tsr_init init);
 /* Frees a root module (NULL is fine). Its graphs can't be compiled any more. */
 TSR_API void tsr_module_destroy(tsr_module *m);
 
-/* The value of a module's own variable in the graph of `x`, by its name ("weight"); NULL-safe. */
+/* Returns the value of a module's own variable in the graph of `x`, by its name ("weight");
+ * NULL-safe. */
 TSR_API tsr_tensor *tsr_use_at(tsr_module *m, const char *name, tsr_tensor *x, const char *file,
                                int line);
 #define tsr_use(...) tsr_use_at(__VA_ARGS__, TSR_HERE)
@@ -105,16 +110,20 @@ TSR_API void tsr_apply_n_at(tsr_module *m, int nin, tsr_tensor *const *in, int n
 /* --- variables -------------------------------------------------------------------------------- */
 /* Visits all variables below m, depth first in order of creation; stops at the first error. */
 typedef tsr_status tsr_variable_fn(tsr_variable *v, const char *qualified_name, void *arg);
+/* Calls fn for each variable in and below m; returns the first status of it that is not TSR_OK. */
 TSR_API tsr_status tsr_module_visit(tsr_module *m, tsr_variable_fn *fn, void *arg);
-/* By qualified name: "features.0.0.weight"; NULL if there is none, with the nearest name in
- * tsr_last_error. */
+/* Returns a variable by its qualified name: "features.0.0.weight"; NULL if there is none, with the
+ * nearest name in tsr_last_error. */
 TSR_API tsr_variable *tsr_module_find(tsr_module *m, const char *qualified_name);
-/* Elements of all parameters (buffers not counted). */
+/* Returns the number of elements of all parameters (buffers not counted). */
 TSR_API int64_t tsr_module_count(tsr_module *m);
+/* Returns a variable's global shape. */
 TSR_API tsr_dims tsr_variable_dims(const tsr_variable *v);
+/* Returns the type of a variable's elements. */
 TSR_API tsr_dtype tsr_variable_dtype(const tsr_variable *v);
-/* TSR_AUTO until a compile has fixed it. */
+/* Returns a variable's signature: TSR_AUTO until a compile has fixed it. */
 TSR_API tsr_sbp tsr_variable_sbp(const tsr_variable *v);
+/* Returns whether a variable is a parameter (true) or a buffer. */
 TSR_API bool tsr_variable_trainable(const tsr_variable *v);
 /*
  * Places variables: those in and below m whose qualified name fits the pattern (* is any text, ?
@@ -142,13 +151,14 @@ TSR_API tsr_status tsr_variable_set(tsr_variable *v, const void *data, size_t by
 TSR_API tsr_status tsr_variable_get(tsr_variable *v, void *data, size_t bytes);
 
 /*
- * The value that a variable has when a run begins, in a graph: whatever updates the graph declares.
- * So gradients may be asked for by it, and ops of the user's own may update it (tsr_assign).
+ * Returns the value that a variable has when a run begins, in a graph: whatever updates the graph
+ * declares. So gradients may be asked for by it, and ops of the user's own may update it
+ * (tsr_assign).
  */
 TSR_API tsr_tensor *tsr_read_at(tsr_graph *g, tsr_variable *v, const char *file, int line);
 #define tsr_read(...) tsr_read_at(__VA_ARGS__, TSR_HERE)
 /*
- * The value that a variable has behind the updates that the graph has declared so far, by
+ * Returns the value that a variable has behind the updates that the graph has declared so far, by
  * optimizers, batch norm and tsr_assign; without any, that of tsr_read. So an average of weights
  * can follow them within the step that trains them.
  */

@@ -243,6 +243,7 @@ TSR_API tsr_tensor *tsr_logcumsumexp_at(tsr_tensor *x, int axis, const char *fil
  * their indices, i64: the last of equals. Once there is a NaN, NaN. */
 TSR_API tsr_tensor *tsr_cummax_at(tsr_tensor *x, int axis, tsr_tensor **out_ids, const char *file,
                                   int line);
+/* Returns the smallest of x[0] to x[i] along an axis; the rest is as in tsr_cummax. */
 TSR_API tsr_tensor *tsr_cummin_at(tsr_tensor *x, int axis, tsr_tensor **out_ids, const char *file,
                                   int line);
 /* Returns the indices, i64, that sort x along an axis: torch.argsort with stable=True. NaN counts
@@ -325,12 +326,12 @@ TSR_API tsr_tensor *tsr_adaptive_avg_pool2d_at(tsr_tensor *x, int64_t out_h, int
 /* A list of ranks: see collective.h. */
 typedef struct tsr_group tsr_group;
 /*
- * In a local graph (tsr_graph_create): the sum over a group's ranks of x, which each of them has in
- * a local graph of its own, of one shape and dtype. Its gradient is the same sum of the gradients:
- * x counts for the losses of all ranks. Their plans' runs meet here, so each rank must run as many
- * of these sums of the group, in the same order; what differs between the ranks is an error of the
- * run that names both places (TSR_ERR_MISMATCH), a rank that does not come is TSR_ERR_TIMEOUT. For
- * small tensors: on GPUs x goes through the host's memory.
+ * Returns, in a local graph (tsr_graph_create), the sum over a group's ranks of x, which each of
+ * them has in a local graph of its own, of one shape and dtype. Its gradient is the same sum of the
+ * gradients: x counts for the losses of all ranks. Their plans' runs meet here, so each rank must
+ * run as many of these sums of the group, in the same order; what differs between the ranks is an
+ * error of the run that names both places (TSR_ERR_MISMATCH), a rank that does not come is
+ * TSR_ERR_TIMEOUT. For small tensors: on GPUs x goes through the host's memory.
  */
 TSR_API tsr_tensor *tsr_rank_sum_at(tsr_tensor *x, const tsr_group *group, const char *file,
                                     int line);
@@ -355,9 +356,10 @@ typedef struct tsr_batch_norm_opts {
     (&(const tsr_batch_norm_opts){ \
         .size = sizeof(tsr_batch_norm_opts), .eps = 1e-5, .momentum = 0.1, __VA_ARGS__})
 /*
- * x (n,c,h,w) or (n,c); gamma, beta (c). running_mean, running_var: variables (c), or (R,c) with
- * TSR_BN_LOCAL, or both NULL. In a training graph statistics are x's own and the running averages
- * are updated; otherwise the running averages (their first row) are the statistics.
+ * Normalises each channel of x. x (n,c,h,w) or (n,c); gamma, beta (c). running_mean, running_var:
+ * variables (c), or (R,c) with TSR_BN_LOCAL, or both NULL. In a training graph statistics are x's
+ * own and the running averages are updated; otherwise the running averages (their first row) are
+ * the statistics.
  *
  * f64 data is centred before its variance is taken, which costs a second pass and, where the batch
  * is split, a second all_reduce of a few bytes a channel: so results are exact to the last digits,
@@ -462,8 +464,9 @@ TSR_API tsr_tensor *tsr_full_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims,
 TSR_API tsr_tensor *tsr_arange_at(tsr_graph *g, tsr_dtype dtype, int64_t n, double start,
                                   double step, const tsr_placement *p, tsr_sbp sbp,
                                   const char *file, int line);
-/* The numbers at `data` (row-major, of `dtype`, all of dims on every rank), which are copied: ranks
- * that give others are told, and each keeps its part. data may be NULL if there are none. */
+/* Returns the numbers at `data` (row-major, of `dtype`, all of dims on every rank), which are
+ * copied: ranks that give others are told, and each keeps its part. data may be NULL if there are
+ * none. */
 TSR_API tsr_tensor *tsr_constant_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims, const void *data,
                                     const tsr_placement *p, tsr_sbp sbp, const char *file,
                                     int line);
@@ -488,8 +491,8 @@ TSR_API tsr_tensor *tsr_concat_at(int n, tsr_tensor *const *x, int axis, const c
                                   int line);
 /* Joins n >= 1 tensors of one dtype and shape along a new axis. */
 TSR_API tsr_tensor *tsr_stack_at(int n, tsr_tensor *const *x, int axis, const char *file, int line);
-/* The opposite of concat, torch.split by sizes: out_y[i] is sizes[i] long; the sizes must add up to
- * the axis. */
+/* Cuts x into pieces along an axis: the opposite of concat, torch.split by sizes: out_y[i] is
+ * sizes[i] long; the sizes must add up to the axis. */
 TSR_API void tsr_split_at(tsr_tensor *x, int n, const int64_t *sizes, int axis, tsr_tensor **out_y,
                           const char *file, int line);
 /* Returns NumPy's x[start:end:step] on every axis: negative counts from the end, what is beyond is
@@ -518,8 +521,9 @@ typedef struct tsr_embedding_opts {
 } tsr_embedding_opts;
 #define TSR_EMBEDDING_OPTS(...) \
     (&(const tsr_embedding_opts){.size = sizeof(tsr_embedding_opts), __VA_ARGS__})
-/* table (v,d), ids (...) -> (...,d): rows of the table. Its gradient is dense, (v,d), and summed in
- * one order. Either axis of the table may be split. opts may be NULL. */
+/* Looks up rows of a table. table (v,d), ids (...) -> (...,d): rows of the table. Its gradient is
+ * dense, (v,d), and summed in one order. Either axis of the table may be split. opts may be NULL.
+ * */
 TSR_API tsr_tensor *tsr_embedding_at(tsr_tensor *table, tsr_tensor *ids,
                                      const tsr_embedding_opts *opts, const char *file, int line);
 /* Returns slices of x by their ids, as torch.index_select, of ids with any axes (NumPy's take):

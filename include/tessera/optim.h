@@ -161,16 +161,23 @@ typedef struct tsr_lion_opts {
     (&(const tsr_lion_opts){ \
         .size = sizeof(tsr_lion_opts), .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99, __VA_ARGS__})
 
-/* Over all trainable variables of a module. NULL on error (tsr_last_error). opts may be NULL. */
+/* Makes an optimizer (SGD) over all trainable variables of a module. NULL on error
+ * (tsr_last_error). opts may be NULL. */
 TSR_API tsr_optimizer *tsr_sgd(tsr_module *m, const tsr_sgd_opts *opts);
+/* As tsr_sgd, with Adam: weight decay is added to the gradients. */
 TSR_API tsr_optimizer *tsr_adam(tsr_module *m, const tsr_adam_opts *opts);
+/* As tsr_sgd, with AdamW: weight decay is apart from the gradients. */
 TSR_API tsr_optimizer *tsr_adamw(tsr_module *m, const tsr_adam_opts *opts);
+/* As tsr_sgd, with RMSprop. */
 TSR_API tsr_optimizer *tsr_rmsprop(tsr_module *m, const tsr_rmsprop_opts *opts);
+/* As tsr_sgd, with Adagrad. */
 TSR_API tsr_optimizer *tsr_adagrad(tsr_module *m, const tsr_adagrad_opts *opts);
+/* As tsr_sgd, with Lion: see tsr_lion_opts. */
 TSR_API tsr_optimizer *tsr_lion(tsr_module *m, const tsr_lion_opts *opts);
-/* LAMB (You et al. 2020): AdamW's step, scaled for each parameter by its own norm over that of the
- * step. Norms are those of the whole parameter. */
+/* As tsr_sgd, with LAMB (You et al. 2020): AdamW's step, scaled for each parameter by its own norm
+ * over that of the step. Norms are those of the whole parameter. */
 TSR_API tsr_optimizer *tsr_lamb(tsr_module *m, const tsr_adam_opts *opts);
+/* Frees an optimizer with its states. NULL is fine. */
 TSR_API void tsr_optimizer_destroy(tsr_optimizer *o);
 
 /* Numbers of a group of parameters; TSR_NOT_GIVEN, the default: the optimizer's own. */
@@ -225,8 +232,8 @@ TSR_API void tsr_minimize_at(tsr_optimizer *o, tsr_tensor *loss, const char *fil
 #define tsr_minimize(...) tsr_minimize_at(__VA_ARGS__, TSR_HERE)
 
 /*
- * The gradient of a parameter that the last tsr_minimize or tsr_minimize_with of graph g has
- * declared: of the sum of its losses, before it is accumulated and clipped. To be an output, or
+ * Returns the gradient of a parameter that the last tsr_minimize or tsr_minimize_with of graph g
+ * has declared: of the sum of its losses, before it is accumulated and clipped. To be an output, or
  * printed. Sticky error: TSR_ERR_STATE if there is none.
  */
 TSR_API tsr_tensor *tsr_read_gradient_at(tsr_graph *g, const tsr_variable *v, const char *file,
@@ -272,8 +279,8 @@ TSR_API void tsr_apply_gradients_at(tsr_optimizer *o, int n, tsr_variable *const
                                     tsr_tensor *const *grads, const char *file, int line);
 #define tsr_apply_gradients(...) tsr_apply_gradients_at(__VA_ARGS__, TSR_HERE)
 
-/* The norm of n tensors together (NULL ones are left out), an f64 scalar: (sum of |x|^power)^(1 /
- * power), or for INFINITY the largest |x|. */
+/* Returns the norm of n tensors together (NULL ones are left out), an f64 scalar: (sum of
+ * |x|^power)^(1 / power), or for INFINITY the largest |x|. */
 TSR_API tsr_tensor *tsr_global_norm_at(int n, tsr_tensor *const *x, double power, const char *file,
                                        int line);
 #define tsr_global_norm(...) tsr_global_norm_at(__VA_ARGS__, TSR_HERE)
@@ -289,26 +296,28 @@ TSR_API void tsr_clip_grad_value_at(int n, tsr_tensor **grads, double max_value,
                                     int line);
 #define tsr_clip_grad_value(...) tsr_clip_grad_value_at(__VA_ARGS__, TSR_HERE)
 
-/* A new base learning rate, of all parameters but those in groups with a rate of their own;
+/* Sets a new base learning rate, of all parameters but those in groups with a rate of their own;
  * recompiles nothing. All ranks must set the same: ranks compare it at the next tsr_compile of a
  * graph that uses the optimizer, and in each run where that was asked for
  * (tsr_compile_opts.compare_values). */
 TSR_API void tsr_optimizer_set_lr(tsr_optimizer *o, double lr);
-/* The learning rate that the next update will use, of the parameters that are in no group. */
+/* Returns the learning rate that the next update will use, of the parameters that are in no group.
+ * */
 TSR_API double tsr_optimizer_lr(const tsr_optimizer *o);
-/* That of a group, by its pattern; NAN, with tsr_last_error, if there is none. */
+/* Returns the learning rate of a group, by its pattern; NAN, with tsr_last_error, if there is none.
+ * */
 TSR_API double tsr_optimizer_group_lr(const tsr_optimizer *o, const char *pattern);
 /*
- * A state that an optimizer keeps for a parameter, by PyTorch's names ("momentum_buffer",
+ * Returns a state that an optimizer keeps for a parameter, by PyTorch's names ("momentum_buffer",
  * "exp_avg", "exp_avg_sq", "square_avg", "grad_avg", "sum"), for tsr_variable_get and tsr_read.
  * NULL, with tsr_last_error, which lists what there is. Belongs to the optimizer.
  */
 TSR_API tsr_variable *tsr_optimizer_state(const tsr_optimizer *o, const tsr_variable *param,
                                           const char *name);
-/* Updates made so far. */
+/* Returns the number of updates made so far. */
 TSR_API int64_t tsr_optimizer_steps(const tsr_optimizer *o);
-/* A metric, such as a validation loss, for TSR_SCHEDULE_PLATEAU: once an epoch, say. All ranks must
- * report the same; not collective. Without such a schedule it does nothing. */
+/* Takes a metric, such as a validation loss, for TSR_SCHEDULE_PLATEAU: once an epoch, say. All
+ * ranks must report the same; not collective. Without such a schedule it does nothing. */
 TSR_API void tsr_optimizer_report(tsr_optimizer *o, double metric);
 
 #ifdef __cplusplus

@@ -134,7 +134,7 @@ TSR_API tsr_op *tsr_op_find(tsr_world *world, const char *name);
 TSR_API tsr_tensor *tsr_op_apply_at(tsr_op *op, int n, tsr_tensor *const *x, const double *options,
                                     const char *file, int line);
 #define tsr_op_apply(...) tsr_op_apply_at(__VA_ARGS__, TSR_HERE)
-/* Does so, and sets out[i] to result i, of all that the op has. */
+/* As tsr_op_apply, and sets out[i] to result i, of all that the op has. */
 TSR_API void tsr_op_apply_all_at(tsr_op *op, int n, tsr_tensor *const *x, const double *options,
                                  tsr_tensor **out, const char *file, int line);
 #define tsr_op_apply_all(...) tsr_op_apply_all_at(__VA_ARGS__, TSR_HERE)

@@ -14,7 +14,7 @@ typedef enum tsr_device {
     TSR_DEVICE_CUDA,
 } tsr_device;
 
-/* "cpu", "cuda". */
+/* Returns the name of a device: "cpu", "cuda". */
 TSR_API const char *tsr_device_name(tsr_device device);
 
 /* Immutable. Belongs to its world; equal placements of a world are one object. */
@@ -29,26 +29,29 @@ typedef struct tsr_placement tsr_placement;
  */
 TSR_API const tsr_placement *tsr_placement_parse(tsr_world *world, const char *text);
 
-/* A placement from numbers: ranks[] in row-major order of hierarchy[ndim]. */
+/* Makes a placement from numbers: ranks[] in row-major order of hierarchy[ndim]. */
 TSR_API const tsr_placement *tsr_placement_create(tsr_world *world, tsr_device device, int ndim,
                                                   const int *hierarchy, const int *ranks);
 
-/* The parts of a placement; for NULL: 0, rank -1, "(no placement)". */
+/* Returns the device of a placement. This call and those that follow give, for NULL: 0, rank -1,
+ * "(no placement)". */
 TSR_API tsr_device tsr_placement_device(const tsr_placement *p);
+/* Returns the number of dimensions of a placement's hierarchy. */
 TSR_API int tsr_placement_ndim(const tsr_placement *p);
-/* Ranks along hierarchy dimension `dim`. */
+/* Returns the number of ranks along hierarchy dimension `dim`. */
 TSR_API int tsr_placement_dim(const tsr_placement *p, int dim);
+/* Returns the number of ranks of a placement. */
 TSR_API int tsr_placement_nranks(const tsr_placement *p);
-/* The i-th rank in row-major order. */
+/* Returns the i-th rank in row-major order. */
 TSR_API int tsr_placement_rank(const tsr_placement *p, int i);
-/* Where `rank` stands in row-major order; -1 if it is not part of p. */
+/* Returns where `rank` stands in row-major order; -1 if it is not part of p. */
 TSR_API int tsr_placement_find(const tsr_placement *p, int rank);
-/* The text form; tsr_placement_parse reads it back. Lives as long as p. */
+/* Returns the text form; tsr_placement_parse reads it back. Lives as long as p. */
 TSR_API const char *tsr_placement_text(const tsr_placement *p);
 
-/* The balanced split of n elements over `parts`: the first n mod parts parts get one more. Writes
- * the offset and the length of part `part`, 0 to parts-1; fewer than one part is one. Either may be
- * NULL. */
+/* Computes the balanced split of n elements over `parts`: the first n mod parts parts get one more.
+ * Writes the offset and the length of part `part`, 0 to parts-1; fewer than one part is one. Either
+ * may be NULL. */
 TSR_API void tsr_balanced_split(int64_t n, int parts, int part, int64_t *out_offset,
                                 int64_t *out_length);
 

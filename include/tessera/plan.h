@@ -93,6 +93,7 @@ typedef struct tsr_compile_opts {
  */
 TSR_API tsr_status tsr_compile_with(tsr_graph *graph, const tsr_compile_opts *opts,
                                     tsr_plan **out_plan);
+/* As tsr_compile_with, with the default options. */
 TSR_API tsr_status tsr_compile(tsr_graph *graph, tsr_plan **out_plan);
 /* Frees a plan. NULL is fine. Not collective. */
 TSR_API void tsr_plan_destroy(tsr_plan *plan);
@@ -126,7 +127,7 @@ TSR_API tsr_status tsr_fetch(tsr_plan *plan, const char *name, void *data, size_
  * TSR_ERR_STATE and, with data, TSR_ERR_PLACEMENT as for tsr_fetch. */
 TSR_API tsr_status tsr_fetch_shard(tsr_plan *plan, const char *name, void *data, size_t bytes,
                                    tsr_dims *out_dims);
-/* A scalar output as a double. */
+/* Gives a scalar output as a double. */
 TSR_API tsr_status tsr_fetch_scalar(tsr_plan *plan, const char *name, double *out_value);
 
 /* Where an input or output stands after compilation. */
@@ -139,13 +140,15 @@ typedef struct tsr_port {
     tsr_sbp sbp;
     const tsr_placement *placement;
 } tsr_port;
+/* Returns the number of a plan's inputs and outputs. */
 TSR_API int tsr_plan_nports(const tsr_plan *plan);
+/* Returns input or output i, 0 to tsr_plan_nports - 1, of a plan. */
 TSR_API tsr_port tsr_plan_port(const tsr_plan *plan, int i);
 
 /*
- * The plan as text: every op's signature, every boxing with its collective, group,
- * bytes and reason, totals, and each rank's memory. The text belongs to the plan; NULL when there
- * is no memory.
+ * Returns the plan as text: every op's signature, every boxing with its collective, group, bytes
+ * and reason, totals, and each rank's memory. The text belongs to the plan; NULL when there is no
+ * memory.
  */
 TSR_API const char *tsr_plan_explain(tsr_plan *plan);
 

@@ -39,18 +39,19 @@ typedef struct tsr_safetensors_info {
  * TSR_ERR_IO, TSR_ERR_FORMAT (what is malformed, and where), TSR_ERR_NO_MEMORY.
  */
 TSR_API tsr_status tsr_safetensors_open(const char *path, tsr_safetensors **out_safetensors);
-/* NULL is fine. */
+/* Closes a file. NULL is fine. */
 TSR_API void tsr_safetensors_close(tsr_safetensors *safetensors);
 
-/* How many tensors it has; -1 for NULL. */
+/* Returns how many tensors it has; -1 for NULL. */
 TSR_API int64_t tsr_safetensors_count(const tsr_safetensors *safetensors);
-/* Tensor i, from 0, in the order of the values in the file. TSR_ERR_INVALID if there is none. */
+/* Tells of tensor i, from 0, in the order of the values in the file. TSR_ERR_INVALID if there is
+ * none. */
 TSR_API tsr_status tsr_safetensors_tensor(const tsr_safetensors *safetensors, int64_t i,
                                           tsr_safetensors_info *out_info);
-/* The number of the tensor of that name; -1, without an error, if there is none. */
+/* Returns the number of the tensor of that name; -1, without an error, if there is none. */
 TSR_API int64_t tsr_safetensors_find(const tsr_safetensors *safetensors, const char *name);
-/* The text behind a key of the file's "__metadata__", which is the file's; NULL if there is none.
- */
+/* Returns the text behind a key of the file's "__metadata__", which is the file's; NULL if there is
+ * none. */
 TSR_API const char *tsr_safetensors_metadata(const tsr_safetensors *safetensors, const char *key);
 /*
  * Reads `bytes` of tensor i from its byte `offset` on: row-major values in its own dtype. data may

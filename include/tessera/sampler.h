@@ -20,46 +20,54 @@ extern "C" {
 /* A torch.Generator of the CPU: mt19937. Draws one after the other, whoever asks. */
 typedef struct tsr_generator tsr_generator;
 
-/* As manual_seed(seed): the stream depends on the low 32 bits; a negative seed is its two's
- * complement. Errors: TSR_ERR_INVALID, TSR_ERR_NO_MEMORY. */
+/* Makes a generator, as manual_seed(seed): the stream depends on the low 32 bits; a negative seed
+ * is its two's complement. Errors: TSR_ERR_INVALID, TSR_ERR_NO_MEMORY. */
 TSR_API tsr_status tsr_generator_create(tsr_world *world, uint64_t seed,
                                         tsr_generator **out_generator);
-/* NULL is fine. */
+/* Frees a generator. NULL is fine. */
 TSR_API void tsr_generator_destroy(tsr_generator *generator);
 /* Starts again from a seed. NULL: nothing happens. */
 TSR_API void tsr_generator_seed(tsr_generator *generator, uint64_t seed);
-/* The seed it was given last, all 64 bits. */
+/* Returns the seed that it was given last, all 64 bits. */
 TSR_API uint64_t tsr_generator_initial_seed(const tsr_generator *generator);
 
-/* The next 32 bits; the next 64 (the first word is the high one); the next int64 of random_(),
- * which is 0 .. 2^63-1. For NULL: 0. */
+/* Returns the next 32 bits. For NULL: 0. */
 TSR_API uint32_t tsr_generator_word(tsr_generator *generator);
+/* Returns the next 64 bits, of two words; the first one is the high one. For NULL: 0. */
 TSR_API uint64_t tsr_generator_word64(tsr_generator *generator);
+/* Returns the next int64 of random_(), which is 0 .. 2^63-1. For NULL: 0. */
 TSR_API int64_t tsr_generator_random(tsr_generator *generator);
 
 /*
- * Draw `n` values each, row by row, as torch.randperm, rand, randn, randint(low, high) and
- * bernoulli_(p) do. rand and randn: TSR_F32 or TSR_F64. All are PyTorch's values to the bit, but
- * for randn's last bit in f64 (1.13 takes log(1 - u) where later ones take log1p(-u)), and up to
- * 1e-6 in f32 from n = 16 on, where PyTorch's own differ from one CPU to another. bernoulli, and
- * randn from n = 16 on, come from other streams in PyTorch builds with MKL. Errors: TSR_ERR_INVALID
- * (a NULL, n < 0, low >= high, p outside [0, 1]), TSR_ERR_DTYPE.
+ * Draws a permutation of 0 .. n-1. This call and those that follow draw `n` values each, row by
+ * row, as torch.randperm, rand, randn, randint(low, high) and bernoulli_(p) do. rand and randn:
+ * TSR_F32 or TSR_F64. All are PyTorch's values to the bit, but for randn's last bit in f64 (1.13
+ * takes log(1 - u) where later ones take log1p(-u)), and up to 1e-6 in f32 from n = 16 on, where
+ * PyTorch's own differ from one CPU to another. bernoulli, and randn from n = 16 on, come from
+ * other streams in PyTorch builds with MKL. Errors: TSR_ERR_INVALID (a NULL, n < 0, low >= high, p
+ * outside [0, 1]), TSR_ERR_DTYPE.
  */
 TSR_API tsr_status tsr_generator_randperm(tsr_generator *generator, int64_t n, int64_t *out);
+/* Draws n values as torch.rand does; see tsr_generator_randperm. */
 TSR_API tsr_status tsr_generator_rand(tsr_generator *generator, tsr_dtype dtype, int64_t n,
                                       void *out);
+/* Draws n values as torch.randn does; see tsr_generator_randperm. */
 TSR_API tsr_status tsr_generator_randn(tsr_generator *generator, tsr_dtype dtype, int64_t n,
                                        void *out);
+/* Draws n values as torch.randint(low, high) does; see tsr_generator_randperm. */
 TSR_API tsr_status tsr_generator_randint(tsr_generator *generator, int64_t low, int64_t high,
                                          int64_t n, int64_t *out);
+/* Draws n values as bernoulli_(p) does; see tsr_generator_randperm. */
 TSR_API tsr_status tsr_generator_bernoulli(tsr_generator *generator, double p, int64_t n,
                                            bool *out);
 
 /* Bytes of a generator's state, which are those of PyTorch's get_state() and set_state(). */
 #define TSR_GENERATOR_STATE_BYTES 5056
+/* Copies a generator's state. Errors: TSR_ERR_INVALID. */
 TSR_API tsr_status tsr_generator_get_state(const tsr_generator *generator,
                                            unsigned char out_state[TSR_GENERATOR_STATE_BYTES]);
-/* Errors: TSR_ERR_INVALID, TSR_ERR_FORMAT if it is no generator's state. */
+/* Sets a generator's state. Errors: TSR_ERR_INVALID, TSR_ERR_FORMAT if it is no generator's state.
+ * */
 TSR_API tsr_status tsr_generator_set_state(tsr_generator *generator,
                                            const unsigned char state[TSR_GENERATOR_STATE_BYTES]);
 
@@ -74,8 +82,8 @@ TSR_API tsr_status tsr_generator_set_state(tsr_generator *generator,
  */
 typedef struct tsr_sampler tsr_sampler;
 
-/* 0 .. n-1. Errors, here and below: TSR_ERR_INVALID (what was found, what is legal),
- * TSR_ERR_NO_MEMORY. n is at most 2^56. */
+/* Makes a sampler of 0 .. n-1. Errors, here and below: TSR_ERR_INVALID (what was found, what is
+ * legal), TSR_ERR_NO_MEMORY. n is at most 2^56. */
 TSR_API tsr_status tsr_sequential_sampler(tsr_world *world, int64_t n, tsr_sampler **out_sampler);
 
 typedef struct tsr_random_sampler_opts {
@@ -89,7 +97,7 @@ typedef struct tsr_random_sampler_opts {
 #define TSR_RANDOM_SAMPLER_OPTS(...)   \
     (&(const tsr_random_sampler_opts){ \
         .size = sizeof(tsr_random_sampler_opts), .num_samples = -1, __VA_ARGS__})
-/* RandomSampler. opts may be NULL. n = 0 gives nothing. */
+/* Makes a RandomSampler. opts may be NULL. n = 0 gives nothing. */
 TSR_API tsr_status tsr_random_sampler(tsr_world *world, int64_t n,
                                       const tsr_random_sampler_opts *opts,
                                       tsr_sampler **out_sampler);
@@ -102,7 +110,8 @@ typedef struct tsr_subset_random_sampler_opts {
 #define TSR_SUBSET_RANDOM_SAMPLER_OPTS(...)                                                  \
     (&(const tsr_subset_random_sampler_opts){.size = sizeof(tsr_subset_random_sampler_opts), \
                                              __VA_ARGS__})
-/* SubsetRandomSampler: the `count` given indices (copied) in a random order. opts may be NULL. */
+/* Makes a SubsetRandomSampler: the `count` given indices (copied) in a random order. opts may be
+ * NULL. */
 TSR_API tsr_status tsr_subset_random_sampler(tsr_world *world, const int64_t *indices,
                                              int64_t count,
                                              const tsr_subset_random_sampler_opts *opts,
@@ -122,9 +131,10 @@ typedef struct tsr_weighted_random_sampler_opts {
                                                .num_samples = -1,                                \
                                                __VA_ARGS__})
 /*
- * WeightedRandomSampler with replacement: index i with a probability of weights[i] over their sum.
- * The weights (copied) are finite, not negative, not all zero, and at most 2^24. From num_samples =
- * 2 on the indices are PyTorch's; a single one it draws in another way. opts may be NULL.
+ * Makes a WeightedRandomSampler with replacement: index i with a probability of weights[i] over
+ * their sum. The weights (copied) are finite, not negative, not all zero, and at most 2^24. From
+ * num_samples = 2 on the indices are PyTorch's; a single one it draws in another way. opts may be
+ * NULL.
  */
 TSR_API tsr_status tsr_weighted_random_sampler(tsr_world *world, const double *weights, int64_t n,
                                                const tsr_weighted_random_sampler_opts *opts,
@@ -148,7 +158,7 @@ typedef struct tsr_distributed_sampler_opts {
     (&(const tsr_distributed_sampler_opts){ \
         .size = sizeof(tsr_distributed_sampler_opts), .shuffle = true, .pad = true, __VA_ARGS__})
 /*
- * DistributedSampler: every replicas-th sample from `rank` on. Its epoch changes by
+ * Makes a DistributedSampler: every replicas-th sample from `rank` on. Its epoch changes by
  * tsr_sampler_set_epoch alone; without that every pass has the same order, as in PyTorch. n = 0 and
  * n < replicas are fine. world must be given where replicas is 0; opts may be NULL then.
  */
@@ -166,15 +176,17 @@ typedef struct tsr_sampler_calls {
 } tsr_sampler_calls;
 #define TSR_SAMPLER_CALLS(...) \
     (&(const tsr_sampler_calls){.size = sizeof(tsr_sampler_calls), __VA_ARGS__})
+/* Makes a sampler of the user's functions, which are copied. Errors: TSR_ERR_INVALID,
+ * TSR_ERR_NO_MEMORY. */
 TSR_API tsr_status tsr_custom_sampler(tsr_world *world, const tsr_sampler_calls *calls,
                                       tsr_sampler **out_sampler);
 
-/* NULL is fine. */
+/* Frees a sampler. NULL is fine. */
 TSR_API void tsr_sampler_destroy(tsr_sampler *sampler);
 
-/* The next index; TSR_END at the end of the pass. */
+/* Gives the next index; TSR_END at the end of the pass. */
 TSR_API tsr_status tsr_sampler_next(tsr_sampler *sampler, int64_t *out_index);
-/* Indices of a pass; -1 if the sampler is a custom one that doesn't tell. */
+/* Returns the number of indices of a pass; -1 if the sampler is a custom one that doesn't tell. */
 TSR_API int64_t tsr_sampler_count(const tsr_sampler *sampler);
 /*
  * Leaves the pass, if one has begun, and stands before another, as iter(sampler) does: the same
@@ -187,10 +199,10 @@ TSR_API tsr_status tsr_sampler_reset(tsr_sampler *sampler);
  * TSR_ERR_STATE if the order comes from a generator of the user's, whose state says it.
  */
 TSR_API tsr_status tsr_sampler_set_epoch(tsr_sampler *sampler, int64_t epoch);
-/* The epoch that the next index is of. */
+/* Returns the epoch that the next index is of. */
 TSR_API int64_t tsr_sampler_epoch(const tsr_sampler *sampler);
 
-/* How many indices of this pass have been given. */
+/* Returns how many indices of this pass have been given. */
 TSR_API int64_t tsr_sampler_position(const tsr_sampler *sampler);
 /* Goes there within this pass, whose order stays; back, in a pass that draws from a generator of
  * the user's, sets that generator back. TSR_ERR_INVALID outside 0 .. count. */
@@ -207,6 +219,7 @@ typedef struct tsr_sampler_state {
     int64_t count, epoch, position;
     unsigned char generator[TSR_GENERATOR_STATE_BYTES]; /* at the start of the pass */
 } tsr_sampler_state;
+/* Says where a sampler stands. Errors: TSR_ERR_INVALID. */
 TSR_API tsr_status tsr_sampler_get_state(const tsr_sampler *sampler, tsr_sampler_state *out_state);
 /* Goes there: what comes next is what would have come. A generator of the user's is set too.
  * TSR_ERR_INVALID if the state is of another kind of sampler, or of another count. */
@@ -216,8 +229,8 @@ TSR_API tsr_status tsr_sampler_set_state(tsr_sampler *sampler, const tsr_sampler
 /* Cuts a sampler's passes into batches. Uses the sampler: nobody else may meanwhile. */
 typedef struct tsr_batch_sampler tsr_batch_sampler;
 
-/* BatchSampler. drop_last leaves out a last batch that isn't full. TSR_ERR_INVALID if batch_size is
- * below 1. */
+/* Makes batches of a sampler's indices: BatchSampler. drop_last leaves out a last batch that isn't
+ * full. TSR_ERR_INVALID if batch_size is below 1. */
 TSR_API tsr_status tsr_batch_sampler_create(tsr_world *world, tsr_sampler *sampler,
                                             int64_t batch_size, bool drop_last,
                                             tsr_batch_sampler **out_batch_sampler);
@@ -234,25 +247,32 @@ typedef struct tsr_batch_sampler_calls {
 } tsr_batch_sampler_calls;
 #define TSR_BATCH_SAMPLER_CALLS(...) \
     (&(const tsr_batch_sampler_calls){.size = sizeof(tsr_batch_sampler_calls), __VA_ARGS__})
+/* Makes a batch sampler of the user's functions, which are copied. Errors: TSR_ERR_INVALID,
+ * TSR_ERR_NO_MEMORY. */
 TSR_API tsr_status tsr_custom_batch_sampler(tsr_world *world, const tsr_batch_sampler_calls *calls,
                                             tsr_batch_sampler **out_batch_sampler);
 
-/* NULL is fine. The sampler below stays. */
+/* Frees a batch sampler. NULL is fine. The sampler below stays. */
 TSR_API void tsr_batch_sampler_destroy(tsr_batch_sampler *batch_sampler);
-/* The next batch: *out_rows indices, the batch sampler's until its next call. TSR_END at the end of
- * the pass. */
+/* Gives the next batch: *out_rows indices, the batch sampler's until its next call. TSR_END at the
+ * end of the pass. */
 TSR_API tsr_status tsr_batch_sampler_next(tsr_batch_sampler *batch_sampler,
                                           const int64_t **out_indices, int64_t *out_rows);
-/* Batches of a pass; -1 if not known. */
+/* Returns the number of batches of a pass; -1 if not known. */
 TSR_API int64_t tsr_batch_sampler_count(const tsr_batch_sampler *batch_sampler);
-/* As the sampler's. Positions are batches. */
+/* As tsr_sampler_reset. Positions are batches. */
 TSR_API tsr_status tsr_batch_sampler_reset(tsr_batch_sampler *batch_sampler);
+/* As tsr_sampler_set_epoch, of the sampler below. */
 TSR_API tsr_status tsr_batch_sampler_set_epoch(tsr_batch_sampler *batch_sampler, int64_t epoch);
+/* Returns how many batches of this pass have been given. */
 TSR_API int64_t tsr_batch_sampler_position(const tsr_batch_sampler *batch_sampler);
+/* As tsr_sampler_set_position, by batches. */
 TSR_API tsr_status tsr_batch_sampler_set_position(tsr_batch_sampler *batch_sampler,
                                                   int64_t position);
+/* Says where a batch sampler stands. Errors: TSR_ERR_INVALID. */
 TSR_API tsr_status tsr_batch_sampler_get_state(const tsr_batch_sampler *batch_sampler,
                                                tsr_sampler_state *out_state);
+/* As tsr_sampler_set_state, of a batch sampler. */
 TSR_API tsr_status tsr_batch_sampler_set_state(tsr_batch_sampler *batch_sampler,
                                                const tsr_sampler_state *state);
 

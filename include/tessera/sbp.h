@@ -64,6 +64,7 @@ typedef struct tsr_sbp {
 /* Returns the signature of n 1-D ones, outermost dimension first. Where n is outside 1 .. 4, or an
  * entry is not 1-D, it returns a signature that every call refuses. */
 TSR_API tsr_sbp tsr_sbp_nd(int n, const tsr_sbp *entries);
+/* Returns whether two signatures are the same. */
 TSR_API bool tsr_sbp_equal(tsr_sbp a, tsr_sbp b);
 /*
  * Parses "S(0)", "B", "P", "P(sum)", "P(max)", "P(min)", "auto", and n-D "(S(0),B)". Blanks are

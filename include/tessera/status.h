@@ -37,15 +37,15 @@ typedef enum tsr_status {
 #undef TSR_STATUS_ENUM
 } tsr_status;
 
-/* "TSR_ERR_SHAPE" and the like. Static storage. */
+/* Returns the name of a status: "TSR_ERR_SHAPE" and the like. Static storage. */
 TSR_API const char *tsr_status_name(tsr_status status);
-/* The kind of error that a status stands for, in words. Static storage. */
+/* Returns the kind of error that a status stands for, in words. Static storage. */
 TSR_API const char *tsr_status_text(tsr_status status);
 
 /*
- * The text of the last error that a call of this thread met: what failed, what was found, what
- * would be legal, and the user's file:line where there is one. "" if none. Valid until the next
- * failing call of this thread. Not collective.
+ * Returns the text of the last error that a call of this thread met: what failed, what was found,
+ * what would be legal, and the user's file:line where there is one. "" if none. Valid until the
+ * next failing call of this thread. Not collective.
  */
 TSR_API const char *tsr_last_error(void);
 

@@ -58,15 +58,18 @@ TSR_API tsr_status tsr_store_open(const char *url, const tsr_store_opts *opts,
  * stops serving. NULL is fine. */
 TSR_API void tsr_store_close(tsr_store *store);
 
+/* Returns the rank with which the store was joined; -1 for NULL. */
 TSR_API int tsr_store_rank(const tsr_store *store);
+/* Returns the number of ranks that join the store; 0 for NULL. */
 TSR_API int tsr_store_size(const tsr_store *store);
 /* Sets the timeout of later calls, in seconds. Errors: TSR_ERR_INVALID unless it is above 0. */
 TSR_API tsr_status tsr_store_set_timeout(tsr_store *store, double timeout_s);
 
 /*
- * Keys are texts of 1 to 1,000 bytes, values at most 16 MiB. Errors of all: TSR_ERR_INVALID,
- * TSR_ERR_NO_MEMORY (also where the server holds what it may; the text names the limit),
- * TSR_ERR_DEAD (the server, or who served, is gone), TSR_ERR_TIMEOUT naming key and seconds.
+ * Sets a key's value. Keys are texts of 1 to 1,000 bytes, values at most 16 MiB. Errors of all:
+ * TSR_ERR_INVALID, TSR_ERR_NO_MEMORY (also where the server holds what it may; the text names the
+ * limit), TSR_ERR_DEAD (the server, or who served, is gone), TSR_ERR_TIMEOUT naming key and
+ * seconds.
  */
 TSR_API tsr_status tsr_store_set(tsr_store *store, const char *key, const void *value,
                                  size_t bytes);
@@ -87,10 +90,12 @@ TSR_API tsr_status tsr_store_compare_set(tsr_store *store, const char *key, cons
 /* Returns when all keys are there; timeout_s 0: the store's. The error names those that are not. */
 TSR_API tsr_status tsr_store_wait(tsr_store *store, int nkeys, const char *const *keys,
                                   double timeout_s);
-/* Whether all keys are there now. */
+/* Says whether all keys are there now. */
 TSR_API tsr_status tsr_store_check(tsr_store *store, int nkeys, const char *const *keys,
                                    bool *out_there);
+/* Deletes a key. *out_was_there (may be NULL) says whether there was one. */
 TSR_API tsr_status tsr_store_delete(tsr_store *store, const char *key, bool *out_was_there);
+/* Sets *out_keys to the number of keys that the store holds. */
 TSR_API tsr_status tsr_store_count(tsr_store *store, int64_t *out_keys);
 
 #ifdef __cplusplus

@@ -43,16 +43,16 @@ typedef struct tsr_program_opts {
 #define TSR_PROGRAM_OPTS(...) \
     (&(const tsr_program_opts){.size = sizeof(tsr_program_opts), .plans = 8, __VA_ARGS__})
 
-/* Nothing is declared yet. opts may be NULL. Not collective. Errors: TSR_ERR_INVALID,
- * TSR_ERR_NO_MEMORY. */
+/* Makes a program. Nothing is declared yet. opts may be NULL. Not collective. Errors:
+ * TSR_ERR_INVALID, TSR_ERR_NO_MEMORY. */
 TSR_API tsr_status tsr_program_create(tsr_world *world, tsr_declare_fn *declare, void *arg,
                                       const tsr_program_opts *opts, tsr_program **out_program);
 /* Frees a program and its plans. NULL is fine. Not collective. */
 TSR_API void tsr_program_destroy(tsr_program *program);
 /*
- * The plan of batches of `rows` rows (at least 1), which is the program's until it is not among the
- * last ones that were asked for. Where there is none yet, it is declared and compiled: then this is
- * collective over all ranks, as tsr_compile is, with its errors and the declaration's.
+ * Returns the plan of batches of `rows` rows (at least 1), which is the program's until it is not
+ * among the last ones that were asked for. Where there is none yet, it is declared and compiled:
+ * then this is collective over all ranks, as tsr_compile is, with its errors and the declaration's.
  */
 TSR_API tsr_status tsr_program_plan(tsr_program *program, int64_t rows, bool training,
                                     tsr_plan **out_plan);

@@ -46,18 +46,18 @@ typedef struct tsr_world_opts {
 #define TSR_WORLD_OPTS(...) (&(const tsr_world_opts){.size = sizeof(tsr_world_opts), __VA_ARGS__})
 
 /*
- * The world of this process. Under `tessera launch`, mpirun, srun or torchrun this process is one
- * rank of several, on one machine or on many; else, unless init_method says more, the only rank.
- * Ranks of a machine share memory; those of different machines talk through Gloo. Collective over
- * all ranks. opts may be NULL. The caller owns *out_world; tsr_world_destroy ends it.
- * Errors: TSR_ERR_INVALID (variables that make no sense), TSR_ERR_NO_MEMORY, TSR_ERR_TIMEOUT naming
- * the ranks that did not come, and those of tsr_store_open.
+ * Makes the world of this process. Under `tessera launch`, mpirun, srun or torchrun this process is
+ * one rank of several, on one machine or on many; else, unless init_method says more, the only
+ * rank. Ranks of a machine share memory; those of different machines talk through Gloo. Collective
+ * over all ranks. opts may be NULL. The caller owns *out_world; tsr_world_destroy ends it. Errors:
+ * TSR_ERR_INVALID (variables that make no sense), TSR_ERR_NO_MEMORY, TSR_ERR_TIMEOUT naming the
+ * ranks that did not come, and those of tsr_store_open.
  */
 TSR_API tsr_status tsr_world_create(const tsr_world_opts *opts, tsr_world **out_world);
 
 /*
- * A virtual world: `nranks` ranks that do not exist, seen by `rank`, for planning. Graphs compile
- * and explain in it; nothing can be run, fed or fetched. Not collective.
+ * Makes a virtual world: `nranks` ranks that do not exist, seen by `rank`, for planning. Graphs
+ * compile and explain in it; nothing can be run, fed or fetched. Not collective.
  */
 TSR_API tsr_status tsr_world_create_virtual(int nranks, int rank, tsr_world **out_world);
 
@@ -65,10 +65,11 @@ TSR_API tsr_status tsr_world_create_virtual(int nranks, int rank, tsr_world **ou
  * fine. Not collective: peers see that the rank has left. */
 TSR_API void tsr_world_destroy(tsr_world *world);
 
-/* For a NULL world: rank -1, size 0. */
+/* Returns this rank's number; -1 for NULL. */
 TSR_API int tsr_world_rank(const tsr_world *world);
+/* Returns the number of ranks of a world; 0 for NULL. */
 TSR_API int tsr_world_size(const tsr_world *world);
-/* The rank among those of this machine: LOCAL_RANK. */
+/* Returns the rank among those of this machine: LOCAL_RANK. */
 TSR_API int tsr_world_local_rank(const tsr_world *world);
 
 /* Returns when every rank has called it. Collective over all ranks. */
@@ -91,6 +92,7 @@ typedef tsr_status tsr_rank_fn(tsr_world *world, void *arg);
  */
 TSR_API tsr_status tsr_spawn_with(int nranks, tsr_rank_fn *fn, void *arg,
                                   const tsr_world_opts *opts);
+/* As tsr_spawn_with, with the default options. */
 TSR_API tsr_status tsr_spawn(int nranks, tsr_rank_fn *fn, void *arg);
 /*
  * Runs fn as ranks that are processes, forked from this one: what fn changes in memory stays in its
@@ -99,14 +101,16 @@ TSR_API tsr_status tsr_spawn(int nranks, tsr_rank_fn *fn, void *arg);
  */
 TSR_API tsr_status tsr_spawn_processes_with(int nranks, tsr_rank_fn *fn, void *arg,
                                             const tsr_world_opts *opts);
+/* As tsr_spawn_processes_with, with the default options. */
 TSR_API tsr_status tsr_spawn_processes(int nranks, tsr_rank_fn *fn, void *arg);
 /*
- * For the main of a program that runs both ways: fn as this process's rank, where a launcher
+ * Runs fn, for the main of a program that runs both ways, as this process's rank, where a launcher
  * or an address says that it is one; else as nranks thread ranks, as tsr_spawn_with. Errors are
  * those of fn, with the rank's number, and of tsr_world_create. opts may be NULL.
  */
 TSR_API tsr_status tsr_start_ranks_with(int nranks, tsr_rank_fn *fn, void *arg,
                                         const tsr_world_opts *opts);
+/* As tsr_start_ranks_with, with the default options. */
 TSR_API tsr_status tsr_start_ranks(int nranks, tsr_rank_fn *fn, void *arg);
 
 #ifdef __cplusplus

@@ -75,4 +75,58 @@ if command -v "${CXX:-g++}" >/dev/null; then
     done
 fi
 command -v "${CXX:-g++}" >/dev/null || echo "no C++ compiler: headers were not tried in C++"
+
+# CMake finds it by the package's files alone, at any place.
+if command -v cmake >/dev/null; then
+    mkdir "$dest/moved"
+    cp -a "$(dirname "$(dirname "$(find "$dest" -path '*/bin/tessera')")")" "$dest/moved/prefix"
+    mkdir "$dest/cmake"
+    cp "$source" "$dest/cmake/user.c"
+    cat >"$dest/cmake/CMakeLists.txt" <<'TEXT'
+cmake_minimum_required(VERSION 3.13)
+project(user C)
+find_package(tessera 0.1 REQUIRED CONFIG)
+find_package(tessera 0.2 QUIET CONFIG)
+if(tessera_FOUND)
+  message(FATAL_ERROR "version 0.2 was asked for, and ${tessera_VERSION} found")
+endif()
+find_package(tessera ${EXACT} EXACT REQUIRED CONFIG)
+add_executable(user user.c)
+set_target_properties(user PROPERTIES C_STANDARD 17)
+target_link_libraries(user tessera::tessera)
+TEXT
+    # Its own copy is at another place than the installation was made for.
+    { cmake -S "$dest/cmake" -B "$dest/cmake/build" -DCMAKE_PREFIX_PATH="$dest/moved/prefix" \
+        -DCMAKE_LIBRARY_ARCHITECTURE="$(basename "$libdir")" -DEXACT="$(pkg-config --modversion tessera)" &&
+        cmake --build "$dest/cmake/build"; } >"$dest/log" 2>&1 || { cat "$dest/log"; exit 1; }
+    env -u LD_LIBRARY_PATH "$dest/cmake/build/user"
+else
+    echo "no cmake: its package was not tried"
+fi
+
+# Manual pages, the reference and completions, where the build makes them.
+share=$(dirname "$(dirname "$(find "$dest" -path "$dest/moved" -prune -o -name tessera.1 -print)")")
+for page in man1/tessera.1 man1/tessera-launch.1 man5/tessera-yaml.5; do
+    [ -f "$share/$page" ] || { echo "no $page was installed"; exit 1; }
+done
+if [ -d "$build/docs/man3" ]; then
+    if command -v man >/dev/null; then
+        for name in tsr_matmul TSR_SGD_OPTS tsr_sgd_opts tessera_ops.h; do
+            LC_ALL=C.UTF-8 man -M "$share" "$name" >"$dest/page" 2>"$dest/log" && grep -q NAME "$dest/page" ||
+                { echo "man $name:"; cat "$dest/log"; exit 1; }
+        done
+        man -M "$share" tsr_matmul | grep -q 'tsr_tensor \*tsr_matmul(tsr_tensor \*a, tsr_tensor \*b)' ||
+            { echo "tsr_matmul(3) has no prototype"; exit 1; }
+    else
+        echo "no man: pages were not read with it"
+    fi
+    for file in doc/tessera/html/index.html doc/tessera/html/ops.html bash-completion/completions/tessera \
+        zsh/site-functions/_tessera fish/vendor_completions.d/tessera.fish; do
+        [ -s "$(dirname "$share")/$file" ] || { echo "no $file was installed"; exit 1; }
+    done
+    grep -q 'id="tsr_matmul"' "$(dirname "$share")/doc/tessera/html/index.html" ||
+        { echo "the reference lacks tsr_matmul"; exit 1; }
+else
+    echo "a build without the reference: it was not looked for"
+fi
 echo "installed, compiled, linked and run"
