@@ -229,8 +229,8 @@ TSR_API tsr_tensor *tsr_conv3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
 
 /*
  * Transposed convolutions: the gradient of a convolution by its x, as a function of its own. A size
- * n becomes (n - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1. They are
- * convolutions of x with stride - 1 zeros behind each element.
+ * n becomes (n - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1. They are one
+ * convolution of x, whose channels become every stride-th element of the result.
  */
 typedef struct tsr_conv_transpose1d_opts {
     size_t size;

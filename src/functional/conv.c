@@ -160,79 +160,178 @@ static tsr_tensor *convolved(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, ts
 
 /* --- transposed ------------------------------------------------------------------------------- */
 
-/* Returns x with stride - 1 zeros behind each element, and with `before` and `after` more around,
- * below 0: fewer. */
-static tsr_tensor *spread(const tsri_ctx *c, tsr_tensor *x, const conv *v, const int64_t before[3],
-                          const int64_t after[3])
+/*
+ * Along an axis, element i stride + phase of the result is a convolution of x with those elements
+ * of the turned window that are `phase` + multiples of the stride. So one convolution has all
+ * phases as channels, the result is the phases in turn, and what padding takes off is cut off. This
+ * is how an axis is computed: the stride (1: one phase, dilated windows as they are), the taps of a
+ * phase, how far its window reaches, zeros around x, and what is cut off in front of and behind the
+ * result.
+ */
+typedef struct phases {
+    int64_t stride[3], taps[3], reach[3], around[3], front[3], behind[3];
+    int64_t all; /* the number of phases of all axes together */
+} phases;
+
+/* Works out the phases of operands that fit. */
+static bool want_phases(const tsri_ctx *c, const conv *v, const tsr_tensor *x, const tsr_tensor *w,
+                        tsr_dims dims, phases *out)
 {
-    const char *file = c->loc.file;
-    const int line = c->loc.line;
-    tsr_dims pixels = {.ndim = 2, .d = {x->shape.d[0], x->shape.d[1]}}, none = {0}, behind = {0};
-    tsr_dims wide = x->shape, first = {.ndim = 2 + v->n}, last = first, starts = first, ends;
-    bool grows = false, pads = false, cuts = false;
-    for (int i = 0; i < v->n; i++) {
-        const int zeros = v->stride[i] - 1;
-        pixels.d[pixels.ndim++] = x->shape.d[2 + i];
-        if (zeros) {
-            behind.d[pixels.ndim] = zeros;
-            pixels.d[pixels.ndim++] = 1;
-        }
-        wide.d[2 + i] = x->shape.d[2 + i] * v->stride[i];
-        grows |= zeros > 0;
+    phases f = {.all = 1};
+    tsr_dims wide = dims, weight = w->shape;
+    bool fits = true;
+    for (int i = 0; i < v->n && fits; i++) {
+        const int64_t n = x->shape.d[2 + i], k = w->shape.d[2 + i], pad = v->padding[i];
+        const int64_t s = n > 1 ? v->stride[i] : 1, window = v->dilation[i] * (k - 1) + 1;
+        f.stride[i] = s;
+        f.taps[i] = s > 1 ? (window + s - 1) / s : k;
+        f.reach[i] = s > 1 ? f.taps[i] - 1 : window - 1;
+        /* Where output_padding goes beyond the last window, there are more zeros around. */
+        const int64_t beyond = window + v->output_padding[i] - pad - (f.reach[i] + 1) * s;
+        const int64_t extra = beyond > 0 ? (beyond + s - 1) / s : 0;
+        f.around[i] = f.reach[i] + extra;
+        fits = f.around[i] <= INT32_MAX;
+        if (!fits)
+            break;
+        const int64_t total = (n + 2 * f.around[i] - f.reach[i]) * s;
+        f.front[i] = extra * s + pad;
+        f.behind[i] = total - f.front[i] - dims.d[2 + i];
+        /* Zeros that only give what is cut off at both ends are left out. */
+        int64_t less = (f.front[i] < f.behind[i] ? f.front[i] : f.behind[i]) / s;
+        less = less < f.around[i] ? less : f.around[i];
+        f.around[i] -= less;
+        f.front[i] -= less * s;
+        f.behind[i] -= less * s;
+        wide.d[2 + i] = total;
+        weight.d[2 + i] = f.taps[i] * s;
+        fits = tsri_dims_fit(wide) && tsri_dims_fit(weight);
+        f.all *= s;
     }
-    behind.ndim = none.ndim = pixels.ndim;
-    if (grows)
-        x = tsri_shaped(tsr_pad(tsri_shaped(x, pixels, file, line), none, behind, 0), wide, file,
-                        line);
-    ends = wide;
-    for (int i = 0; i < v->n; i++) {
-        const int64_t a = before[i], z = after[i];
-        first.d[2 + i] = a > 0 ? a : 0;
-        last.d[2 + i] = z > 0 ? z : 0;
-        starts.d[2 + i] = a < 0 ? -a : 0;
-        ends.d[2 + i] = wide.d[2 + i] + first.d[2 + i] + z;
-        pads |= a > 0 || z > 0;
-        cuts |= a < 0 || z < 0;
-    }
-    if (pads)
-        x = tsr_pad(x, first, last, 0);
-    return cuts ? tsr_slice(x, starts, ends, TSR_SCALAR) : x;
+    *out = f;
+    if (fits)
+        return true;
+    return tsri_op_refuse(c, TSR_ERR_SHAPE,
+                          "x %s, weight %s: stride, dilation or output_padding is too large",
+                          tsri_op_dims(c, x), tsri_op_dims(c, w));
 }
 
-/* Returns the weight (c,o/groups,...) of a transposed convolution as that of a convolution,
- * (o,c/groups,...): turned round along its windows, and transposed in each group. */
-static tsr_tensor *turned(const tsri_ctx *c, tsr_tensor *w, const conv *v)
+/* Returns the weight with dilation - 1 zeros behind each element of its windows, and each window as
+ * long as all taps of all phases; along axes with one phase as it is. */
+static tsr_tensor *filled_up(const tsri_ctx *c, tsr_tensor *w, const conv *v, const phases *f)
 {
     const char *file = c->loc.file;
     const int line = c->loc.line;
-    const int64_t *k = w->shape.d, g = v->groups;
-    tsr_axes windows = {.n = v->n}, order = {.n = 3 + v->n, .axis = {0, 2, 1}};
-    tsr_dims apart = {.ndim = 3 + v->n, .d = {g, k[0] / g, k[1]}}, dims = w->shape;
+    tsr_dims apart = {.ndim = 2, .d = {w->shape.d[0], w->shape.d[1]}}, none = {0}, zeros = {0};
+    tsr_dims wide = w->shape, more = {.ndim = 2 + v->n}, ends = w->shape;
+    bool grows = false, pads = false, cuts = false;
     for (int i = 0; i < v->n; i++) {
-        windows.axis[i] = 2 + i;
-        order.axis[3 + i] = 3 + i;
-        apart.d[3 + i] = k[2 + i];
+        const int64_t k = w->shape.d[2 + i], each = f->stride[i] > 1 ? v->dilation[i] : 1;
+        const int64_t want = f->stride[i] > 1 ? f->taps[i] * f->stride[i] : k;
+        apart.d[apart.ndim++] = k;
+        if (each > 1) {
+            zeros.d[apart.ndim] = each - 1;
+            apart.d[apart.ndim++] = 1;
+        }
+        wide.d[2 + i] = k * each;
+        more.d[2 + i] = want > k * each ? want - k * each : 0;
+        ends.d[2 + i] = want;
+        grows |= each > 1;
+        pads |= want > k * each;
+        cuts |= want < k * each;
     }
-    dims.d[0] = k[1] * g;
-    dims.d[1] = k[0] / g;
-    tsr_tensor *y = tsri_shaped(tsr_flip(w, windows), apart, file, line);
-    return tsri_shaped(tsr_permute(y, order), dims, file, line);
+    zeros.ndim = none.ndim = apart.ndim;
+    const tsr_dims front = {.ndim = more.ndim};
+    if (grows)
+        w = tsri_shaped(tsr_pad(tsri_shaped(w, apart, file, line), none, zeros, 0), wide, file,
+                        line);
+    if (pads)
+        w = tsr_pad(w, front, more, 0);
+    return cuts ? tsr_slice(w, front, ends, TSR_SCALAR) : w;
+}
+
+/* Returns the weight (c,o/groups,...) of a transposed convolution as that of a convolution whose
+ * channels are the phases of each channel, (o phases,c/groups,taps...): turned round along its
+ * taps, and transposed in each group. */
+static tsr_tensor *turned(const tsri_ctx *c, tsr_tensor *w, const conv *v, const phases *f)
+{
+    const char *file = c->loc.file;
+    const int line = c->loc.line;
+    const int64_t in = w->shape.d[0], out = w->shape.d[1], g = v->groups;
+    tsr_dims apart = {.ndim = 2, .d = {in, out}};
+    tsr_dims dims = {.ndim = 2 + v->n, .d = {g * out * f->all, in / g}};
+    tsr_axes taps = {.n = v->n}, order = {.n = 2, .axis = {0, 1}};
+    int64_t window = 1;
+    for (int i = 0; i < v->n; i++) {
+        taps.axis[i] = apart.ndim;
+        apart.d[apart.ndim++] = dims.d[2 + i] = f->taps[i];
+        window *= f->taps[i];
+        if (f->stride[i] > 1) {
+            order.axis[order.n++] = apart.ndim;
+            apart.d[apart.ndim++] = f->stride[i];
+        }
+    }
+    for (int i = 0; i < v->n; i++)
+        order.axis[order.n++] = taps.axis[i];
+    tsr_tensor *y = tsri_shaped(filled_up(c, w, v, f), apart, file, line);
+    y = tsr_permute(tsr_flip(y, taps), order);
+    y = tsri_shaped(y, TSR_DIMS(g, in / g, out * f->all, window), file, line);
+    return tsri_shaped(tsr_permute(y, TSR_AXES(0, 2, 1, 3)), dims, file, line);
+}
+
+/* Returns y (n,o phases,...) as (n,o,...) with the phases in turn along each axis. */
+static tsr_tensor *interleaved(const tsri_ctx *c, tsr_tensor *y, const conv *v, const phases *f,
+                               int64_t channels)
+{
+    const char *file = c->loc.file;
+    const int line = c->loc.line;
+    if (y->failed || f->all == 1)
+        return y;
+    tsr_dims apart = {.ndim = 2, .d = {y->shape.d[0], channels}}, dims = y->shape;
+    tsr_axes order = {.n = 2, .axis = {0, 1}};
+    int phase[3];
+    dims.d[1] = channels;
+    for (int i = 0; i < v->n; i++) {
+        phase[i] = apart.ndim;
+        if (f->stride[i] > 1)
+            apart.d[apart.ndim++] = f->stride[i];
+        dims.d[2 + i] *= f->stride[i];
+    }
+    int at = apart.ndim;
+    for (int i = 0; i < v->n; i++) {
+        apart.d[apart.ndim++] = y->shape.d[2 + i];
+        order.axis[order.n++] = at++;
+        if (f->stride[i] > 1)
+            order.axis[order.n++] = phase[i];
+    }
+    return tsri_shaped(tsr_permute(tsri_shaped(y, apart, file, line), order), dims, file, line);
 }
 
 static tsr_tensor *transposed(const tsri_ctx *c, tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
                               const conv *v, tsr_dims dims)
 {
-    int64_t before[3], after[3];
-    for (int i = 0; i < v->n; i++) {
-        before[i] = v->dilation[i] * (w->shape.d[2 + i] - 1) - v->padding[i];
-        after[i] = before[i] + v->output_padding[i] - (v->stride[i] - 1);
-    }
+    const char *file = c->loc.file;
+    const int line = c->loc.line;
+    phases f;
+    if (!want_phases(c, v, x, w, dims, &f))
+        return c->failed;
     conv plain = *v;
+    tsr_dims flat = dims, starts = {.ndim = dims.ndim}, ends = dims;
+    bool cuts = false;
+    flat.d[1] = dims.d[1] * f.all;
     for (int i = 0; i < v->n; i++) {
         plain.stride[i] = 1;
-        plain.padding[i] = 0;
+        plain.padding[i] = (int)f.around[i];
+        plain.dilation[i] = f.stride[i] > 1 ? 1 : v->dilation[i];
+        flat.d[2 + i] = x->shape.d[2 + i] + 2 * f.around[i] - f.reach[i];
+        starts.d[2 + i] = f.front[i];
+        ends.d[2 + i] = f.front[i] + dims.d[2 + i];
+        cuts |= f.front[i] || f.behind[i];
     }
-    return convolved(c, spread(c, x, v, before, after), turned(c, w, v), b, &plain, dims);
+    if (b && f.all > 1)
+        b = tsr_repeat_interleave(b, 0, f.all);
+    tsr_tensor *y = convolved(c, x, turned(c, w, v, &f), b, &plain, flat);
+    y = interleaved(c, y, v, &f, dims.d[1]);
+    return cuts ? tsr_slice(y, starts, ends, TSR_SCALAR) : y;
 }
 
 /* --- the calls -------------------------------------------------------------------------------- */

@@ -274,6 +274,12 @@ static tsr_tensor *operand(const bench *b, tsr_dims dims)
     ROW(conv_transpose2d(b->image, W(4, 4, 2, 2), NULL,                                           \
                          TSR_CONV_TRANSPOSE2D_OPTS(.padding = {0, 4})),                           \
         "conv_transpose2d: x (2,4,8,6): axis 3 of the result would have -1 elements; pad less")   \
+    ROW(conv_transpose2d(                                                                         \
+            b->image, W(4, 4, 2, 2), NULL,                                                        \
+            TSR_CONV_TRANSPOSE2D_OPTS(.stride = {1 << 29, 1 << 29},                               \
+                                      .padding = {7 * (1 << 28) - 1, 5 * (1 << 28) - 1})),        \
+        "conv_transpose2d: x (2,4,8,6), weight (4,4,2,2): stride, dilation or output_padding is " \
+        "too large")                                                                              \
     ROW(conv_transpose3d(b->volume, W(4, 4, 2, 2, 2), W(3), NULL), "conv_transpose3d: bias")      \
     ROW(max_pool1d(b->image, TSR_POOL1D_OPTS(.kernel = 2)),                                       \
         "max_pool1d: x is (2,4,8,6); it must be (n,c,l)")                                         \

@@ -69,7 +69,7 @@ OPERANDS = {
     "img": randn(2, 6, 8, 5), "shuffled": randn(2, 8, 3, 2), "even": randn(2, 3, 4, 6), "c": torch.rand(6) + 0.5,
     "b3": randn(3, 6, 4), "c3": randn(3, 4, 5), "theta": randn(2, 2, 3), "grid": randn(2, 3, 4, 2), "d3": randn(3, 6, 5), "one": randn(6, 1, 4), "w": torch.rand(4) + 0.2,
     "logp": F.log_softmax(randn(6, 4), 1), "big": randn(6, 4) * 400, "slope": torch.rand(1), "zeroed": torch.where(torch.rand(6, 4) < 0.2, torch.zeros(()), randn(6, 4)), "aq": randn(2, 3, 5, 4), "ak": randn(2, 3, 6, 4), "av": randn(2, 3, 6, 3), "abias": randn(3, 1, 6), "g7": randn(6, 7), "g5": randn(5, 4), "g32": randn(3, 2), "z": randn(6, 4),
-    "seq": randn(2, 4, 9), "vol": randn(2, 4, 5, 4, 6), "odd1": randn(2, 3, 7), "cols": randn(2, 12, 20), "padded": randn(2, 18, 24),
+    "seq": randn(2, 4, 9), "vol": randn(2, 4, 5, 4, 6), "odd1": randn(2, 3, 7), "lone": randn(2, 4, 1), "tied1": torch.randint(0, 3, (2, 4, 9)) * 1.0, "tied2": torch.randint(0, 2, (2, 3, 7, 6)) * 1.0, "tied3": torch.randint(0, 3, (2, 3, 5, 4, 6)) * 1.0, "cols": randn(2, 12, 20), "padded": randn(2, 18, 24),
     "k1": randn(6, 4, 3), "k1g": randn(6, 2, 2), "k2t": randn(6, 2, 3, 2), "k3": randn(6, 4, 2, 3, 2), "k3g": randn(4, 1, 3, 2, 2), "k1t": randn(4, 6, 3),
     "k1tg": randn(4, 3, 2), "k2tg": randn(6, 4, 2, 3), "k3t": randn(4, 6, 3, 2, 2), "k3tg": randn(4, 3, 2, 3, 1), "b4": randn(4), "b8": randn(8), "b2": randn(2),
     "posimg": torch.rand(2, 6, 8, 5) + 0.1, "four": randn(3, 4, 2),
@@ -197,18 +197,20 @@ window_cases("conv1d", (["seq", "k1"], {}), (["seq", "k1", "v"], {"stride": 2, "
 window_cases("conv3d", (["vol", "k3"], {}), (["vol", "k3", "v"], {"stride": [2, 1, 3], "padding": [1, 2, 0], "dilation": [3, 1, 2]}),
              (["vol", "k3g", "b4"], {"groups": 4, "padding": 1, "stride": 2}), (["vol", "k3g"], {"groups": 4, "dilation": 2, "padding": 2}))
 window_cases("conv_transpose1d", (["seq", "k1t"], {}), (["seq", "k1t", "v"], {"stride": 3, "padding": 2, "output_padding": 1}),
-             (["seq", "k1tg", "v"], {"groups": 2, "dilation": 3, "output_padding": 2, "padding": 4}), (["seq", "k1t"], {"stride": 2, "padding": 5, "output_padding": 1}))
+             (["seq", "k1tg", "v"], {"groups": 2, "dilation": 3, "output_padding": 2, "padding": 4}), (["seq", "k1t"], {"stride": 2, "padding": 5, "output_padding": 1}),
+             (["seq", "k1tg", "v"], {"groups": 2, "dilation": 4, "output_padding": 3}), (["seq", "k1t", "v"], {"stride": 5, "output_padding": 4}),
+             (["lone", "k1t", "v"], {"stride": 4, "padding": 1, "output_padding": 3}), (["seq", "k1t", "v"], {"stride": 2, "dilation": 5, "output_padding": 4, "padding": 7}))
 window_cases("conv_transpose2d", (["img", "k2t"], {}), (["img", "k2t", "b2"], {"stride": 2, "padding": 1, "output_padding": [1, 0]}),
              (["img", "k2tg", "b8"], {"groups": 2, "stride": [1, 3], "dilation": [2, 1], "padding": [0, 2]}),
-             (["img", "k2tg"], {"groups": 2, "stride": 3, "dilation": 2, "output_padding": [2, 1]}))
+             (["img", "k2tg"], {"groups": 2, "stride": 3, "dilation": 2, "output_padding": [2, 1]}), (["img", "k2t", "b2"], {"stride": [4, 1], "padding": 1}))
 window_cases("conv_transpose3d", (["vol", "k3t"], {}), (["vol", "k3t", "v"], {"stride": [2, 1, 3], "padding": [1, 0, 2], "output_padding": [1, 0, 2]}),
              (["vol", "k3tg", "v"], {"groups": 2, "stride": 2, "dilation": [3, 1, 2], "padding": [2, 1, 0]}))
 LINES = (["seq"], {"kernel": 2}), (["seq"], {"kernel": 3, "stride": 2, "padding": 1}), (["odd1"], {"kernel": 4, "stride": 1, "padding": 2})
 VOLUMES = ((["vol"], {"kernel": 2}), (["vol"], {"kernel": [3, 2, 4], "stride": [1, 2, 3], "padding": [1, 0, 2]}),
            (["vol"], {"kernel": [1, 2, 2], "stride": 1}))
-window_cases("max_pool1d", *LINES)
+window_cases("max_pool1d", *LINES, (["tied1"], {"kernel": 3, "stride": 1}))
 window_cases("avg_pool1d", *LINES)
-window_cases("max_pool3d", *VOLUMES)
+window_cases("max_pool3d", *VOLUMES, (["tied3"], {"kernel": 3, "stride": [1, 2, 1], "padding": 1}))
 window_cases("avg_pool3d", *VOLUMES)
 window_cases("avg_pool1d", (["seq"], {"kernel": 3, "padding": 1, "count_include_pad": False}))
 window_cases("avg_pool3d", (["vol"], {"kernel": 3, "stride": [2, 1, 2], "padding": 1, "count_include_pad": False}))
@@ -232,6 +234,9 @@ adaptive_cases("adaptive_max_pool1d", "odd1", (1,), (5,))
 adaptive_cases("adaptive_max_pool2d", "img", (2, 5), (3, 4), (9, 1))
 adaptive_cases("adaptive_avg_pool3d", "vol", (1, 1, 1), (5, 2, 4), (3, 4, 9))
 adaptive_cases("adaptive_max_pool3d", "vol", (1, 1, 1), (5, 2, 4), (3, 4, 9))
+adaptive_cases("adaptive_max_pool1d", "tied1", (4,))
+adaptive_cases("adaptive_max_pool2d", "tied2", (3, 4), (7, 2))
+adaptive_cases("adaptive_max_pool3d", "tied3", (2, 3, 4), (1, 1, 1))
 
 for r in REDUCTIONS:
     def loss(op, operands, attributes, f, r=r, **more):
