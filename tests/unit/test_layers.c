@@ -190,12 +190,97 @@ static void test_layer_errors(void **state)
     assert_error("tsr_nn_fn: the function is NULL");
 }
 
+/* --- no memory -------------------------------------------------------------------------------- */
+static tsr_module *make_lstm(const fixture *f, const tsr_nn_opts *o)
+{
+    return tsr_nn_lstm(f->world, o, 8, 4, TSR_RNN_OPTS(.layers = 2, .bidirectional = true));
+}
+
+static tsr_module *make_gru(const fixture *f, const tsr_nn_opts *o)
+{
+    return tsr_nn_gru(f->world, o, 8, 4, TSR_RNN_OPTS(.batch_first = true));
+}
+
+static tsr_module *make_attention(const fixture *f, const tsr_nn_opts *o)
+{
+    return tsr_nn_multihead_attention(f->world, o, 8, 2, NULL);
+}
+
+static tsr_module *make_encoder(const fixture *f, const tsr_nn_opts *o)
+{
+    return tsr_nn_transformer_encoder(f->world, o, 8, 2, 2, true,
+                                      TSR_TRANSFORMER_LAYER_OPTS(.inner = 6));
+}
+
+static tsr_module *make_decoder(const fixture *f, const tsr_nn_opts *o)
+{
+    return tsr_nn_transformer_decoder(f->world, o, 8, 2, 1, false, NULL);
+}
+
+static tsr_module *make_chain(const fixture *f, const tsr_nn_opts *o)
+{
+    tsr_module *m = tsr_nn_sequential(f->world, o);
+    tsr_module *parts[] = {
+        m ? tsr_nn_group_norm(f->world, o, 1, 6, 1e-5, true) : NULL,
+        m ? tsr_nn_rms_norm(f->world, o, TSR_DIMS(8), 1e-5) : NULL,
+        m ? tsr_nn_prelu(f->world, o, 1) : NULL,
+        m ? tsr_nn_fn(f->world, tsr_tanh_at) : NULL,
+        m ? tsr_nn_softmax(f->world, o, -1) : NULL,
+    };
+    bool ok = m;
+    for (int i = 0; i < 5; i++)
+        ok = tsr_module_add(m, (const char[]){(char)('0' + i), 0}, parts[i]) && ok;
+    if (ok)
+        return m;
+    tsr_module_destroy(m);
+    return NULL;
+}
+
+/* Whichever allocation fails, making a layer and applying it fail, say so, and leave nothing. */
+static void test_no_memory(void **state)
+{
+    const fixture *f = *state;
+    const struct {
+        tsr_module *(*make)(const fixture *f, const tsr_nn_opts *o);
+        int nin, nout;
+    } layers[] = {{make_lstm, 1, 3},    {make_gru, 1, 2},     {make_attention, 2, 2},
+                  {make_encoder, 1, 1}, {make_decoder, 2, 1}, {make_chain, 1, 1}};
+    const tsr_nn_opts o = {.placement = f->p, .sbp = TSR_B};
+    tsri_mem *mem = &f->world->mem;
+    for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
+        bool failed = true;
+        for (int n = 1; failed; n++) {
+            const tsri_owned *newest = f->world->owned;
+            tsr_tensor *in[2] = {NULL}, *out[3] = {NULL};
+            tsr_graph *g = tsr_graph_create(f->world, TSR_GRAPH_OPTS(.training = true));
+            for (int i = 0; i < layers[k].nin; i++)
+                in[i] = tsr_input(g, i ? "y" : "x", TSR_F32, TSR_DIMS(5, 6, 8), f->p, TSR_B);
+            tsri_error_clear();
+            mem->fail_countdown = n;
+            tsr_module *m = layers[k].make(f, &o);
+            if (m)
+                tsr_apply_n(m, layers[k].nin, in, layers[k].nout, out);
+            failed = mem->fail_countdown == 0;
+            mem->fail_countdown = 0;
+            if (failed)
+                assert_error("no memory");
+            for (int i = 0; i < layers[k].nout; i++)
+                assert_true(tsr_tensor_ok(out[i]) || failed);
+            assert_true(failed == (!m || tsr_graph_status(g) != TSR_OK));
+            tsr_graph_destroy(g);
+            tsr_module_destroy(m);
+            assert_ptr_equal(f->world->owned, newest);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_apply_n, setup, teardown),
         cmocka_unit_test_setup_teardown(test_recurrent_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_layer_errors, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,10 +17,20 @@ tsr_init tsri_layer_bias_init(double fan_in)
     return (tsr_init){.kind = TSR_INIT_UNIFORM, .a = -bound, .b = bound};
 }
 
+/* Returns the first incomplete module in and below m, NULL if all are complete. */
+static const tsr_module *find_incomplete(const tsr_module *m)
+{
+    const tsr_module *found = m->status != TSR_OK ? m : NULL;
+    for (const tsr_module *c = m->first_child; c && !found; c = c->sibling)
+        found = find_incomplete(c);
+    return found;
+}
+
 tsr_module *tsri_layer_finish(tsr_module *m)
 {
-    if (m && m->status != TSR_OK) {
-        tsri_fail(m->status, "%s", m->error ? m->error : "no memory");
+    const tsr_module *incomplete = m ? find_incomplete(m) : NULL;
+    if (incomplete) {
+        tsri_fail(incomplete->status, "%s", incomplete->error ? incomplete->error : "no memory");
         tsr_module_destroy(m);
         return NULL;
     }

@@ -23,8 +23,8 @@ tsr_module *tsri_layer_create(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn
 /* Makes a layer of several inputs and outputs likewise. */
 tsr_module *tsri_layer_create_n(tsr_world *w, const tsr_nn_opts *o, tsr_forward_n_fn *forward,
                                 const void *facts, size_t bytes);
-/* Ends the making of a layer; m may be NULL. A variable that failed has marked the module: its text
- * becomes the last error, and the module is destroyed. */
+/* Ends the making of a layer; m may be NULL. A variable or a child that failed has marked its
+ * module: the text becomes the last error, and m is destroyed. */
 tsr_module *tsri_layer_finish(tsr_module *m);
 /* Returns the value of a variable if the layer has it, else NULL: an absent optional operand. */
 tsr_tensor *tsri_layer_use(tsr_module *m, const char *name, tsr_tensor *x);
