@@ -161,7 +161,7 @@ static tsr_module *make_stack(tsr_world *w, const tsr_nn_opts *o, int64_t width,
         snprintf(name, sizeof name, "%d", i);
         tsr_module_add(all, name, make_layer(w, o, width, heads, &given, is_decoder, who));
     }
-    if (m && norm)
+    if (all && all->status == TSR_OK && norm)
         add_norm(m, "norm", width, given.eps);
     return tsri_layer_finish(m);
 }
