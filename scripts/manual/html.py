@@ -75,7 +75,7 @@ class Site:
                 said = " or ".join(f"<code>{esc(r)}</code>" for r in rule)
                 out += f"<p class=\"rule\">op <code>{op}</code>{', rule ' + said if said else ''}</p>"
                 if rows:
-                    lines = "".join(f"<tr><td><code>{esc(text)}</code></td><td>{'; '.join(esc(signature(s)) for s in signs)}</td></tr>"
+                    lines = "".join(f"<tr><td><code>{esc(text)}</code></td><td>{esc('; '.join(map(signature, signs)))}</td></tr>"
                                     for text, signs in rows)
                     out += ('<div class="wide" tabindex="0"><table><thead><tr><th>rule of a shape</th><th>legal over 2 ranks, beside B</th>'
                             f"</tr></thead><tbody>{lines}</tbody></table></div>")
