@@ -196,7 +196,7 @@ typedef struct tsr_multihead_attention_opts {
 TSR_API tsr_module *tsr_nn_multihead_attention(tsr_world *w, const tsr_nn_opts *o, int64_t width,
                                                int64_t heads,
                                                const tsr_multihead_attention_opts *opts);
-typedef struct tsr_encoder_layer_opts {
+typedef struct tsr_transformer_layer_opts {
     size_t size;
     int64_t inner TSR_IS(2048); /* features between the two linear layers; default 2048 */
     double dropout TSR_IS(0.1); /* of attention's weights, both branches and between; default 0.1 */
@@ -205,19 +205,35 @@ typedef struct tsr_encoder_layer_opts {
     bool batch_first;           /* (n,s,width) instead of (s,n,width) */
     bool norm_first;            /* each branch's norm stands before it */
     bool causal;                /* position s sees 0 to s */
-} tsr_encoder_layer_opts;
-#define TSR_ENCODER_LAYER_OPTS(...)                                          \
-    (&(const tsr_encoder_layer_opts){.size = sizeof(tsr_encoder_layer_opts), \
-                                     .inner = 2048,                          \
-                                     .dropout = 0.1,                         \
-                                     .eps = 1e-5,                            \
-                                     __VA_ARGS__})
+} tsr_transformer_layer_opts;
+#define TSR_TRANSFORMER_LAYER_OPTS(...)                                              \
+    (&(const tsr_transformer_layer_opts){.size = sizeof(tsr_transformer_layer_opts), \
+                                         .inner = 2048,                              \
+                                         .dropout = 0.1,                             \
+                                         .eps = 1e-5,                                \
+                                         __VA_ARGS__})
 /* Makes a layer of PyTorch's TransformerEncoder: "self_attn", "linear1", "linear2", "norm1",
  * "norm2". Inputs: x (s,n,width), and the two masks of tsr_nn_multihead_attention. opts may be
  * NULL. */
 TSR_API tsr_module *tsr_nn_transformer_encoder_layer(tsr_world *w, const tsr_nn_opts *o,
                                                      int64_t width, int64_t heads,
-                                                     const tsr_encoder_layer_opts *opts);
+                                                     const tsr_transformer_layer_opts *opts);
+/* Makes a layer of PyTorch's TransformerDecoder: "self_attn", "multihead_attn", "linear1",
+ * "linear2", "norm1", "norm2", "norm3". Inputs: x (s,n,width), the memory (t,n,width), a mask of
+ * each attention, and a mask of keys of each. opts may be NULL; .causal is for the first attention.
+ */
+TSR_API tsr_module *tsr_nn_transformer_decoder_layer(tsr_world *w, const tsr_nn_opts *o,
+                                                     int64_t width, int64_t heads,
+                                                     const tsr_transformer_layer_opts *opts);
+/* Makes several such layers, "layers.<i>", each with its own initial values, and behind them a
+ * layer norm "norm" where `norm` says so. Inputs: those of the layer, each of which gets all but
+ * the first. */
+TSR_API tsr_module *tsr_nn_transformer_encoder(tsr_world *w, const tsr_nn_opts *o, int64_t width,
+                                               int64_t heads, int layers, bool norm,
+                                               const tsr_transformer_layer_opts *opts);
+TSR_API tsr_module *tsr_nn_transformer_decoder(tsr_world *w, const tsr_nn_opts *o, int64_t width,
+                                               int64_t heads, int layers, bool norm,
+                                               const tsr_transformer_layer_opts *opts);
 
 /* --- containers and conversions --------------------------------------------------------------- */
 /*

@@ -447,7 +447,7 @@ TSR_API tsr_tensor *tsr_mse_loss_at(tsr_tensor *x, tsr_tensor *y, tsr_reduction 
  * mask depends on the graph's seed, the layer, the training step and the element's global index. */
 TSR_API tsr_tensor *tsr_dropout_at(tsr_tensor *x, double p, const char *file, int line);
 /* Returns numbers from low to below high, drawn anew for each graph by its seed and `name`: the
- * same for every placement. */
+ * same for every placement, and in every run of the graph. */
 TSR_API tsr_tensor *tsr_uniform_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
                                    const tsr_placement *p, tsr_sbp sbp, double low, double high,
                                    const char *file, int line);

@@ -189,8 +189,8 @@ typedef struct tsr_plan_time {
     double seconds; /* of all runs */
     uint64_t bytes; /* collectives: read from peers in a run */
 } tsr_plan_time;
-/* Writes up to n rows, the largest first, and returns how many there are. On GPUs the seconds are
- * what starting took, of runs that were not captured; `tessera run --trace` waits for each step. */
+/* Writes up to n rows, the largest first; returns how many there are, which may exceed n. On GPUs
+ * seconds are what starting took, of runs not captured; `tessera run --trace` waits for steps. */
 TSR_API int tsr_plan_times(const tsr_plan *plan, int n, tsr_plan_time *out_times);
 
 /*

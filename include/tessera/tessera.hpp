@@ -89,8 +89,8 @@ template <class T> constexpr const T *tsr_opts_of(const T &opts)
 #define TSR_LOAD_OPTS(...) TSR_OPTS(tsr_load_opts, __VA_ARGS__)
 #undef TSR_MULTIHEAD_ATTENTION_OPTS
 #define TSR_MULTIHEAD_ATTENTION_OPTS(...) TSR_OPTS(tsr_multihead_attention_opts, __VA_ARGS__)
-#undef TSR_ENCODER_LAYER_OPTS
-#define TSR_ENCODER_LAYER_OPTS(...) TSR_OPTS(tsr_encoder_layer_opts, __VA_ARGS__)
+#undef TSR_TRANSFORMER_LAYER_OPTS
+#define TSR_TRANSFORMER_LAYER_OPTS(...) TSR_OPTS(tsr_transformer_layer_opts, __VA_ARGS__)
 #undef TSR_RNN_OPTS
 #define TSR_RNN_OPTS(...) TSR_OPTS(tsr_rnn_opts, __VA_ARGS__)
 #undef TSR_MOBILENET_V2_OPTS

@@ -71,7 +71,7 @@ if command -v "${CXX:-g++}" >/dev/null; then
         "${CXX:-g++}" -x c++ -std=$std $warnings "$source" -x none -o "$dest/cxx" $(pkg-config --cflags --libs tessera)
         "$dest/cxx"
         "${CXX:-g++}" -x c++ -std=$std $warnings -fsyntax-only $(pkg-config --cflags tessera) \
-            "${source%/tests/*}/examples/mnist.c"
+            "${source%/tests/*}/examples/02_mnist.c"
     done
 fi
 command -v "${CXX:-g++}" >/dev/null || echo "no C++ compiler: headers were not tried in C++"

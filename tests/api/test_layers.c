@@ -170,6 +170,73 @@ static tsr_status channels_dropped(tsr_world *w, void *arg)
     return TSR_OK;
 }
 
+/* --- what is sent ----------------------------------------------------------------------------- */
+
+/* The results for operands of which the batch is split, and so has the result. */
+#define SPLIT(ROW)                                                                          \
+    ROW(conv1d(line, w1, NULL, TSR_CONV1D_OPTS(.padding = 1)))                              \
+    ROW(conv3d(volume, w3, NULL, TSR_CONV3D_OPTS(.stride = {2, 1, 1})))                     \
+    ROW(conv_transpose1d(line, w1, NULL, TSR_CONV_TRANSPOSE1D_OPTS(.stride = 2)))           \
+    ROW(conv_transpose2d(image, w2, NULL, TSR_CONV_TRANSPOSE2D_OPTS(.stride = {2, 2})))     \
+    ROW(conv_transpose3d(volume, w3, NULL, TSR_CONV_TRANSPOSE3D_OPTS(.stride = {1, 2, 1}))) \
+    ROW(max_pool1d(line, TSR_POOL1D_OPTS(.kernel = 2)))                                     \
+    ROW(avg_pool3d(volume, TSR_POOL3D_OPTS(.kernel = {2, 2, 2}, .stride = {1, 1, 1})))      \
+    ROW(max_pool3d(volume, TSR_POOL3D_OPTS(.kernel = {2, 3, 2})))                           \
+    ROW(lp_pool2d(image, 2, (tsr_hw){2, 2}, (tsr_hw){0, 0}))                                \
+    ROW(adaptive_avg_pool3d(volume, 2, 4, 3))                                               \
+    ROW(adaptive_max_pool1d(line, 4))                                                       \
+    ROW(adaptive_max_pool2d(image, 3, 4))                                                   \
+    ROW(adaptive_max_pool3d(volume, 2, 4, 3))                                               \
+    ROW(fold(columns, 5, 5, (tsr_hw){2, 2}, (tsr_hw){1, 1}, (tsr_hw){0, 0}))                \
+    ROW(channel_shuffle(image, 2))                                                          \
+    ROW(dropout2d(image, 0.5))
+
+/* Declares the i-th function of split operands; NULL behind the last. */
+static tsr_tensor *declare_split(tsr_graph *g, const tsr_placement *p, int i)
+{
+    tsr_tensor *line = tsr_input(g, "x", TSR_F32, TSR_DIMS(6, 4, 9), p, TSR_S(0));
+    tsr_tensor *image = tsr_input(g, "i", TSR_F32, TSR_DIMS(6, 4, 8, 6), p, TSR_S(0));
+    tsr_tensor *volume = tsr_input(g, "v", TSR_F32, TSR_DIMS(6, 4, 5, 6, 7), p, TSR_S(0));
+    tsr_tensor *columns = tsr_input(g, "c", TSR_F32, TSR_DIMS(6, 12, 16), p, TSR_S(0));
+    tsr_tensor *w1 = tsr_full(g, TSR_F32, TSR_DIMS(4, 4, 3), p, TSR_B, 1);
+    tsr_tensor *w2 = tsr_full(g, TSR_F32, TSR_DIMS(4, 4, 3, 2), p, TSR_B, 1);
+    tsr_tensor *w3 = tsr_full(g, TSR_F32, TSR_DIMS(4, 4, 3, 2, 2), p, TSR_B, 1);
+    int at = 0;
+#define CALL(call) \
+    if (i == at++) \
+        return tsr_##call;
+    SPLIT(CALL)
+#undef CALL
+    return NULL;
+}
+
+/* A batch that is split stays split: no rank sends anything. */
+static tsr_status nothing_is_sent(tsr_world *w, void *arg)
+{
+    (void)arg;
+    const tsr_placement *p = tsr_placement_parse(w, "cpu");
+    for (int i = 0;; i++) {
+        tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
+        tsr_tensor *y = declare_split(g, p, i);
+        tsr_plan *plan = NULL;
+        tsr_plan_info info = {.size = sizeof info};
+        if (!y) {
+            tsr_graph_destroy(g);
+            CHECK(i > 10);
+            return TSR_OK;
+        }
+        tsr_output(g, "y", y, p, TSR_S(0));
+        TRY(tsr_compile(g, &plan));
+        TRY(tsr_plan_get_info(plan, &info));
+        if (info.comm_bytes) {
+            fprintf(stderr, "function %d sends %lld bytes\n", i, (long long)info.comm_bytes);
+            return TSR_ERR_INTERNAL;
+        }
+        tsr_plan_destroy(plan);
+        tsr_graph_destroy(g);
+    }
+}
+
 /* --- refusals --------------------------------------------------------------------------------- */
 
 static tsr_tensor *operand(const bench *b, tsr_dims dims)
@@ -284,6 +351,12 @@ static void test_channels_dropped(void **state)
     on_ranks(channels_dropped, NULL);
 }
 
+static void test_nothing_is_sent(void **state)
+{
+    (void)state;
+    on_ranks(nothing_is_sent, NULL);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -293,9 +366,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_convolutions),
-        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_channels_dropped),
+        cmocka_unit_test(test_convolutions),     cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_channels_dropped), cmocka_unit_test(test_nothing_is_sent),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

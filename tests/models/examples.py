@@ -17,7 +17,7 @@ def run(name, *args, ranks=0, code=0):
     """Sorted lines of stdout: ranks print in any order."""
     command = [TESSERA, "launch", "-n", str(ranks)] if ranks else []
     p = subprocess.run([*command, f"{FOLDER}/{name}", *args], capture_output=True, text=True,
-                       timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                       errors="replace", timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if p.returncode != code:
         sys.exit(f"FAILED: {name} {' '.join(args)}: exit code {p.returncode}, expected {code}\n"
                  f"{p.stdout}{p.stderr}")
@@ -57,7 +57,8 @@ for ranks in (0, 4):
             for e in (0, 1)] + [r"mean loss of the last batches: 0\.\d{4}"], "ddp_trainer")
 EPOCH = r"epoch {}: step \d+, \d+\.\d s, loss \d\S+{}"
 for ranks in (0, 4):
-    expect(run("tensor_parallel", ranks=ranks), [EPOCH.format(e, "") for e in range(3)], "tensor_parallel")
+    expect(run("03_tensor_parallel", ranks=ranks), [EPOCH.format(e, "") for e in range(3)],
+           "03_tensor_parallel")
 
 
 def write_idx(path, shape, values):
@@ -73,9 +74,57 @@ with tempfile.TemporaryDirectory() as folder: # MNIST in small: a bright bar for
                    for i in range(n) for y in range(28) for x in range(28)])
     for ranks in (0, 2):
         for epochs, found in (2, [0, 1]), (4, [2, 3]), (4, []): # from the last checkpoint on
-            expect(run("mnist", folder, str(epochs), f"{folder}/saved{ranks}", ranks=ranks),
+            expect(run("02_mnist", folder, str(epochs), f"{folder}/saved{ranks}", ranks=ranks),
                    [EPOCH.format(e, r", accuracy \S+, eval loss \S+, eval accuracy \S+( \(best\))?") for e in found],
-                   "mnist")
+                   "02_mnist")
+
+for ranks in (0, 2): # the other numbered ones
+    lines = run("01_matmul", ranks=ranks)
+    expect([line for line in lines if line.startswith(("rank", "y["))],
+           [r"rank 0: y is S\(0\), my part 2 x 2: 3 3 12 12", r"y\[3\]\[1\] = 30",
+            r"rank 1: y is S\(0\), my part 2 x 2: 21 21 30 30"], "01_matmul")
+    expect([line for line in lines if " box " in line],
+           [r" +box all_gather +f32\[4,2\] S\(0\) -> f32\[4,2\] B .*16 bytes.*output 'whole'"],
+           "01_matmul's plan")
+    expect(run("04_own_layer_and_op", ranks=ranks),
+           [r"verified", r"step 0: loss 1\.98\d\d"]
+           + [rf"step {n}: loss 0\.02\d\d" for n in (100, 200, 300)], "04_own_layer_and_op")
+    lines = run("05_gpt_text", os.path.abspath(__file__), "100", ranks=ranks)
+    expect([line for line in lines if line.startswith("step ")],
+           [r"step 0: loss 5\.\d{3}", r"step 50: loss [234]\.\d{3}",
+            r"step 100: loss [123]\.\d{3}"], "05_gpt_text")
+    expect(run("08_training_control", ranks=ranks),
+           [rf"epoch {e}: {4 * e + 4} updates, lr 0\.\d{{5}}, loss \d\.\d{{4}}, norm \d\.\d\d; "
+            r"after it \d\.\d{4}, of the average \d\.\d{4}" for e in range(5)],
+           "08_training_control")
+for ranks in (0, 3):
+    lines = run("06_pipeline", ranks=ranks)
+    expect([line for line in lines if " box " not in line],
+           [EPOCH.format(e, "") for e in range(3)]
+           + [rf"rank {r}: \d+ bytes of variables" for r in range(3)], "06_pipeline")
+    expect([line for line in lines if " send_recv " in line],
+           [r" +box send_recv +layer1\.3 .*group cpu:\[2\].*",
+            r" +box send_recv +layer2\.0 .*group cpu:\[0,1\], .*",
+            r" +box send_recv +f32\[\] B -> f32\[\] B .*output 'loss'"], "06_pipeline's plan")
+with tempfile.TemporaryDirectory() as folder:
+    straight = [line.split(":")[1] for line in run("07_resume", f"{folder}/straight", "6")]
+    for ranks in (0, 3):
+        resumed = []
+        for steps, n in (3, 2), (6, 3): # steps 4 to 6 on 3 ranks
+            lines = run("07_resume", f"{folder}/{ranks}", str(steps), str(n), ranks=ranks and n)
+            expect(lines, [rf"step {i} on {n} ranks: loss \d\.\d{{6}}"
+                           for i in range(steps - 2, steps + 1)], "07_resume")
+            resumed += [line.split(":")[1] for line in lines]
+        checks += 1
+        if resumed != straight:
+            sys.exit(f"FAILED: 07_resume: {resumed}, but in one run {straight}")
+    for model in ("made", "made", "launched"):
+        expect(run("09_inference", f"{folder}/{model}.safetensors",
+                   ranks=2 * (model == "launched")),
+               [rf"image {i}: class {c} \((?:9\d|100) %\), label {c}"
+                for i, c in enumerate((2, 6, 1, 0, 7))], "09_inference")
+run("07_resume", code=2)
+run("09_inference", code=2)
 run("ddp_trainer", "none", code=2)
 run("rank_skips", "--fly", code=2)
 print(f"{checks} checks")

@@ -36,7 +36,7 @@ typedef struct layer_case {
     const char *name;
     tsr_module *(*make)(tsr_world *w, const tsr_nn_opts *o);
     int nin;
-    input in[5];
+    input in[6];
     int nout;
 } layer_case;
 
@@ -167,15 +167,40 @@ static tsr_module *make_attention_causal(tsr_world *w, const tsr_nn_opts *o)
 static tsr_module *make_encoder(tsr_world *w, const tsr_nn_opts *o)
 {
     return tsr_nn_transformer_encoder_layer(w, o, 8, 2,
-                                            TSR_ENCODER_LAYER_OPTS(.inner = 6, .dropout = 0));
+                                            TSR_TRANSFORMER_LAYER_OPTS(.inner = 6, .dropout = 0));
 }
 
 static tsr_module *make_encoder_first(tsr_world *w, const tsr_nn_opts *o)
 {
     return tsr_nn_transformer_encoder_layer(
         w, o, 8, 2,
-        TSR_ENCODER_LAYER_OPTS(.inner = 6, .dropout = 0, .eps = 1e-3, .gelu = true,
-                               .batch_first = true, .norm_first = true, .causal = true));
+        TSR_TRANSFORMER_LAYER_OPTS(.inner = 6, .dropout = 0, .eps = 1e-3, .gelu = true,
+                                   .batch_first = true, .norm_first = true, .causal = true));
+}
+
+static tsr_module *make_decoder(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_transformer_decoder_layer(
+        w, o, 8, 2, TSR_TRANSFORMER_LAYER_OPTS(.inner = 6, .dropout = 0, .causal = true));
+}
+
+static tsr_module *make_encoder_stack(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_transformer_encoder(
+        w, o, 8, 2, 2, true, TSR_TRANSFORMER_LAYER_OPTS(.inner = 6, .dropout = 0, .gelu = true));
+}
+
+static tsr_module *make_decoder_stack(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_transformer_decoder(
+        w, o, 8, 2, 2, false,
+        TSR_TRANSFORMER_LAYER_OPTS(.inner = 6, .dropout = 0, .norm_first = true));
+}
+
+/* Nothing of the first layer's output reaches the second, but for one element of a billion. */
+static tsr_module *make_lstm_dropout(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsr_nn_lstm(w, o, 3, 4, TSR_RNN_OPTS(.layers = 2, .dropout = 1 - 1e-9));
 }
 
 static const layer_case cases[] = {
@@ -201,6 +226,27 @@ static const layer_case cases[] = {
      2},
     {"gru_cell", make_gru_cell, 2, {{'f', {2, {6, 3}}, 0}, {'f', {2, {6, 4}}, 0}}, 1},
     {"rnn_cell", make_rnn_cell, 1, {{'f', {2, {6, 3}}, 0}}, 1},
+    {"lstm_dropout", make_lstm_dropout, 1, {{'f', {3, {5, 6, 3}}, 0}}, 3},
+    {"decoder",
+     make_decoder,
+     6,
+     {{'f', {3, {5, 6, 8}}, 0},
+      {'f', {3, {4, 6, 8}}, 0},
+      {0},
+      {'f', {2, {5, 4}}, 0},
+      {0},
+      {'b', {2, {6, 4}}, 0}},
+     1},
+    {"encoder_stack",
+     make_encoder_stack,
+     3,
+     {{'f', {3, {5, 6, 8}}, 0}, {0}, {'b', {2, {6, 5}}, 0}},
+     1},
+    {"decoder_stack",
+     make_decoder_stack,
+     3,
+     {{'f', {3, {5, 6, 8}}, 0}, {'f', {3, {4, 6, 8}}, 0}, {'f', {2, {5, 5}}, 0}},
+     1},
     {"chain", make_chain, 1, {{'f', {3, {5, 6, 3}}, 0}}, 1},
     {"plain", make_plain, 1, {{'f', {4, {6, 3, 8, 4}}, 0}}, 1},
     {"group_norm", make_group_norm, 1, {{'f', {4, {6, 4, 3, 2}}, 0}}, 1},

@@ -153,6 +153,15 @@ CASES = {
     "encoder": (lambda: nn.TransformerEncoderLayer(8, 2, 6, 0.0),
                 lambda: [floats(0, 5, 6, 8), floats(1, 5, 5), bools(2, 6, 5)], as_they_are, 1),
     "encoder_first": (EncoderFirst, lambda: [floats(0, 6, 5, 8)], as_they_are, 1),
+    "lstm_dropout": (lambda: nn.LSTM(3, 4, 2, dropout=1.0), lambda: [floats(0, 5, 6, 3)], as_they_are, 3),
+    "decoder": (lambda: nn.TransformerDecoderLayer(8, 2, 6, 0.0),
+                lambda: [floats(0, 5, 6, 8), floats(1, 4, 6, 8), None, floats(3, 5, 4), None, bools(5, 6, 4)],
+                lambda x, memory, causal, *masks: (x, memory, torch.ones(5, 5).triu(1).bool(), *masks), 1),
+    "encoder_stack": (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 6, 0.0, "gelu"), 2,
+                                                    nn.LayerNorm(8)),
+                      lambda: [floats(0, 5, 6, 8), None, bools(2, 6, 5)], as_they_are, 1),
+    "decoder_stack": (lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 6, 0.0, norm_first=True), 2),
+                      lambda: [floats(0, 5, 6, 8), floats(1, 4, 6, 8), floats(2, 5, 5)], as_they_are, 1),
     "chain": (Chain, lambda: [floats(0, 5, 6, 3)], as_they_are, 1),
 }
 

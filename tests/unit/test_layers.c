@@ -176,8 +176,8 @@ static void test_layer_errors(void **state)
     }
     assert_null(tsr_nn_multihead_attention(f->world, &o, 8, 3, NULL));
     assert_error("heads must divide the width");
-    assert_null(
-        tsr_nn_transformer_encoder_layer(f->world, &o, 8, 2, TSR_ENCODER_LAYER_OPTS(.inner = 0)));
+    assert_null(tsr_nn_transformer_encoder_layer(f->world, &o, 8, 2,
+                                                 TSR_TRANSFORMER_LAYER_OPTS(.inner = 0)));
     assert_error("tsr_nn_linear: in = 8 and out = 0");
     assert_null(tsr_nn_group_norm(f->world, &o, 3, 4, 1e-5, true));
     assert_error("tsr_nn_group_norm: 3 groups of 4 channels");

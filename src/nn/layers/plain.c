@@ -4,7 +4,6 @@
 
 #include <math.h>
 
-#include "src/core/opts.h"
 #include "src/nn/layers/layer.h"
 
 /* The facts that such a layer keeps; each uses its own part. */
@@ -13,8 +12,6 @@ typedef struct facts {
     double slope;
     tsr_gelu_form form;
     int axis;
-    tsr_pool2d_opts pool;
-    int64_t out_h, out_w;
 } facts;
 
 static tsr_module *make(tsr_world *w, const tsr_nn_opts *o, tsr_forward_fn *forward,
@@ -108,41 +105,4 @@ static tsr_tensor *flatten_forward(tsr_module *m, tsr_tensor *x, void *arg)
 tsr_module *tsr_nn_flatten(tsr_world *w, const tsr_nn_opts *o, int from_axis)
 {
     return make(w, o, flatten_forward, &(facts){.axis = from_axis});
-}
-
-static tsr_tensor *avg_pool2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
-{
-    const facts *l = arg;
-    return tsr_avg_pool2d(x, &l->pool);
-}
-
-tsr_module *tsr_nn_avg_pool2d(tsr_world *w, const tsr_nn_opts *o, const tsr_pool2d_opts *pool)
-{
-    facts l = {.pool = *TSR_POOL2D_OPTS()};
-    if (tsri_opts_read(&l.pool, sizeof l.pool, pool, __func__) != TSR_OK)
-        return NULL;
-    if (l.pool.kernel.h < 1 || l.pool.kernel.w < 1) {
-        tsri_fail(TSR_ERR_INVALID, "tsr_nn_avg_pool2d: kernel is (%d,%d); each must be at least 1",
-                  l.pool.kernel.h, l.pool.kernel.w);
-        return NULL;
-    }
-    return make(w, o, avg_pool2d_forward, &l);
-}
-
-static tsr_tensor *adaptive_avg_pool2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
-{
-    const facts *l = arg;
-    return tsr_adaptive_avg_pool2d(x, l->out_h, l->out_w);
-}
-
-tsr_module *tsr_nn_adaptive_avg_pool2d(tsr_world *w, const tsr_nn_opts *o, int64_t out_h,
-                                       int64_t out_w)
-{
-    if (out_h < 1 || out_w < 1) {
-        tsri_fail(TSR_ERR_INVALID,
-                  "tsr_nn_adaptive_avg_pool2d: into (%lld,%lld); each must be at least 1",
-                  (long long)out_h, (long long)out_w);
-        return NULL;
-    }
-    return make(w, o, adaptive_avg_pool2d_forward, &(facts){.out_h = out_h, .out_w = out_w});
 }

@@ -74,10 +74,10 @@ static tsr_module *make(tsr_world *w, const tsr_nn_opts *o, network net)
 {
     const int64_t most = INT32_MAX;
     if (net.in < 1 || net.hidden < 1 || net.in > most || net.hidden > most || net.o.layers < 1 ||
-        net.o.layers > 1000 || !(net.o.dropout >= 0 && net.o.dropout <= 1)) {
+        net.o.layers > 1000 || !(net.o.dropout >= 0 && net.o.dropout < 1)) {
         tsri_fail(TSR_ERR_INVALID,
                   "%s: in = %lld, hidden = %lld, layers = %d, dropout = %g: sizes are at least 1, "
-                  "layers 1 to 1000, and dropout is in [0, 1]",
+                  "layers 1 to 1000, and dropout is in [0, 1)",
                   net.name, (long long)net.in, (long long)net.hidden, net.o.layers, net.o.dropout);
         return NULL;
     }

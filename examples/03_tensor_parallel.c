@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A perceptron on a mesh of 2 x 2 ranks: data parallel along its first axis, tensor parallel along
- * the second. Only weights have a signature; all others are inferred. usage: tensor_parallel */
+/*
+ * A perceptron on a mesh of 2 x 2 ranks: data parallel along its first axis, tensor parallel along
+ * the second. Only weights have a signature; all others are inferred.
+ *
+ * usage: 03_tensor_parallel, or tessera launch -n 4 -- 03_tensor_parallel
+ *
+ *   epoch 0: step 32, 0.0 s, loss 0.90477
+ *   epoch 1: step 64, 0.0 s, loss 0.0020446
+ *   epoch 2: step 96, 0.0 s, loss 0.00017617
+ */
 #include <stdio.h>
 
 #include <tessera/tessera.h>

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trains a convnet on MNIST, data parallel, with evaluation and checkpoints.
- * usage: mnist DATA_FOLDER [EPOCHS [CHECKPOINT_FOLDER]], as two threads or under `tessera launch`
+/*
+ * Trains a convnet on MNIST, data parallel, with evaluation and checkpoints.
+ *
+ * usage: 02_mnist DATA_FOLDER [EPOCHS [CHECKPOINT_FOLDER]], as two threads or under `tessera
+ * launch`. Run again with more epochs, it goes on from its newest checkpoint.
+ *
+ *   epoch 0: step 938, 18.0 s, loss 0.125, accuracy 0.96258, eval loss 0.047605, eval accuracy
+ *   0.9845 (best)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +63,7 @@ int main(int argc, char **argv)
 {
     const tsr_status status = argc > 1 ? tsr_start_ranks(2, rank, argv) : TSR_ERR_INVALID;
     if (status != TSR_OK)
-        fprintf(stderr, "%s\n", argc > 1 ? tsr_last_error() : "usage: mnist DATA_FOLDER [EPOCHS]");
+        fprintf(stderr, "%s\n",
+                argc > 1 ? tsr_last_error() : "usage: 02_mnist DATA_FOLDER [EPOCHS]");
     return status != TSR_OK;
 }
