@@ -202,6 +202,8 @@ class Site:
             if at in self.docs:
                 to = os.path.relpath(self.page_of(at), path.parent) + (f"#{place}" if place else "")
                 return f'<a href="{to}">{esc(words)}</a>'
+            if target.endswith("include/tessera"):
+                return f'<a href="{up}index.html">{esc(words)}</a>'
             header = re.search(r"include/tessera/(\w+\.h)$", target)
             if header:
                 return f'<a href="{up}index.html#{header.group(1)}">{esc(words)}</a>'
