@@ -175,7 +175,11 @@ def fish(found):
         here = f"complete -c tessera -n '__fish_seen_subcommand_from {c.name}'"
         for o in c.options:
             name = f"-l {o.name[2:]}" if o.name.startswith("--") else f"-s {o.name[1:]}"
-            value = "" if not o.value else " -r -F" if o.value in PATHS else f" -x -a '{TYPES}'" if o.value == "TYPE" else " -x"
+            value = " -x" if o.value else ""
+            if o.value == "TYPE":
+                value = f" -x -a '{TYPES}'"
+            elif o.value in PATHS:
+                value = " -r -F"
             out += f"{here} {name}{value} -d {said(o.help)}\n"
         if c.words:
             out += f"{here} -a '{' '.join(c.words)}'\n"

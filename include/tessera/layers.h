@@ -225,12 +225,13 @@ TSR_API tsr_module *tsr_nn_transformer_encoder_layer(tsr_world *w, const tsr_nn_
 TSR_API tsr_module *tsr_nn_transformer_decoder_layer(tsr_world *w, const tsr_nn_opts *o,
                                                      int64_t width, int64_t heads,
                                                      const tsr_transformer_layer_opts *opts);
-/* Makes several such layers, "layers.<i>", each with its own initial values, and behind them a
- * layer norm "norm" where `norm` says so. Inputs: those of the layer, each of which gets all but
- * the first. */
+/* Makes several layers of tsr_nn_transformer_encoder_layer, "layers.<i>", each with its own initial
+ * values, and behind them a layer norm "norm" where `norm` says so. Inputs: those of the layer,
+ * each of which gets all but the first. */
 TSR_API tsr_module *tsr_nn_transformer_encoder(tsr_world *w, const tsr_nn_opts *o, int64_t width,
                                                int64_t heads, int layers, bool norm,
                                                const tsr_transformer_layer_opts *opts);
+/* As tsr_nn_transformer_encoder, of layers of tsr_nn_transformer_decoder_layer. */
 TSR_API tsr_module *tsr_nn_transformer_decoder(tsr_world *w, const tsr_nn_opts *o, int64_t width,
                                                int64_t heads, int layers, bool norm,
                                                const tsr_transformer_layer_opts *opts);

@@ -11,6 +11,7 @@ from manual.words import arguments, blocks, errors, field_words, declaration, op
 
 HERE = Path(__file__).parent
 RULES = "Ops and their rules"
+ORDER = {"": 0, "tutorial": 1, "guides": 2, "extending": 3}  # of the folders of docs/ in the index
 OWN_OP = Path("extending/own-op.md")
 NAME = re.compile(r"\b(?:tsr|TSR)_\w+")
 
@@ -75,7 +76,7 @@ class Site:
                 said = " or ".join(f"<code>{esc(r)}</code>" for r in rule)
                 out += f"<p class=\"rule\">op <code>{op}</code>{', rule ' + said if said else ''}</p>"
                 if rows:
-                    lines = "".join(f"<tr><td><code>{esc(text)}</code></td><td>{'; '.join(esc(signature(s)) for s in signs)}</td></tr>"
+                    lines = "".join(f"<tr><td><code>{esc(text)}</code></td><td>{esc('; '.join(map(signature, signs)))}</td></tr>"
                                     for text, signs in rows)
                     out += ('<div class="wide" tabindex="0"><table><thead><tr><th>rule of a shape</th><th>legal over 2 ranks, beside B</th>'
                             f"</tr></thead><tbody>{lines}</tbody></table></div>")
@@ -114,7 +115,13 @@ class Site:
     def page(self, title, main, base, nav, more=""):
         css = (HERE / "page.css").read_text()
         up = base.rsplit("/", 1)[0] + "/" if "/" in base else ""
-        docs = "".join(f'<li><a href="{up}{self.page_of(p)}">{esc(self.title_of(p))}</a></li>' for p in self.docs)
+        docs = ""
+        for folder in sorted({p.parent for p in self.docs}, key=lambda f: (ORDER.get(f.name, len(ORDER)), f)):
+            docs += f'<h2>{folder.name.capitalize() or "Pages"}</h2>\n<ul class="titles">'
+            docs += "" if folder.name else f'<li><a href="{up}rules.html">{RULES}</a></li>'
+            docs += "".join(f'<li><a href="{up}{self.page_of(p)}">{esc(self.title_of(p))}</a></li>'
+                            for p in self.docs if p.parent == folder)
+            docs += "</ul>\n"
         return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -129,9 +136,7 @@ class Site:
 <nav aria-label="Index">
 <h1><a href="{base}">Tessera {esc(self.version)}</a></h1>
 {nav}
-<h2>Pages</h2>
-<ul class="titles"><li><a href="{up}rules.html">{RULES}</a></li>{docs}</ul>
-</nav>
+{docs}</nav>
 <main id="main" tabindex="-1">
 {main}
 </main>
@@ -197,6 +202,8 @@ class Site:
             if at in self.docs:
                 to = os.path.relpath(self.page_of(at), path.parent) + (f"#{place}" if place else "")
                 return f'<a href="{to}">{esc(words)}</a>'
+            if target.endswith("include/tessera"):
+                return f'<a href="{up}index.html">{esc(words)}</a>'
             header = re.search(r"include/tessera/(\w+\.h)$", target)
             if header:
                 return f'<a href="{up}index.html#{header.group(1)}">{esc(words)}</a>'

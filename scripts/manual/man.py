@@ -34,6 +34,13 @@ def code(text):
     return f".nf\n{esc(text)}\n.fi"
 
 
+def legal(signs):
+    """The signatures of a rule, wrapped between them."""
+    text = "over 2 ranks: " + ";  ".join(signature(s).replace(" ", TIE) for s in signs)
+    text = textwrap.fill(text, 70, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)
+    return text.replace(TIE, " ")
+
+
 class Pages:
     def __init__(self, version, headers, rules, torch):
         self.version, self.headers, self.rules, self.torch = version, headers, rules, torch
@@ -78,10 +85,8 @@ class Pages:
                 shown = " or ".join(rule)
                 out += f".PP\nOp {esc(op)}" + (f", rule: {esc(shown)}\n" if shown else "\n")
                 if rows:
-                    out += ".RS 4\n.nf\n" + "".join(
-                        esc(f"{text}\n" + textwrap.fill("over 2 ranks: " + ";  ".join(signature(s).replace(" ", TIE) for s in signs), 70,
-                                                              initial_indent="    ", subsequent_indent="        ",
-                                                              break_on_hyphens=False).replace(TIE, " ")) + "\n" for text, signs in rows) + ".fi\n.RE\n"
+                    lines = "".join(esc(f"{text}\n{legal(signs)}") + "\n" for text, signs in rows)
+                    out += f".RS 4\n.nf\n{lines}.fi\n.RE\n"
             out += ".PP\nB of all operands is legal always. The page docs/extending/own\\-op.md explains rules.\n"
         elif made:
             out += f".SH SIGNATURES\nThis call is made of {esc(', '.join(m + '(3)' for m in made))}; signatures follow from theirs.\n"
@@ -135,7 +140,8 @@ class Pages:
                 macro = options_macro(item.name, self.items)
                 out += esc(f"{macro}(...) makes a literal with the defaults; a field that is given overrides its default.") + "\n"
             out += self.fields(item)
-        users = [i.name for h in self.headers for i in h.items if i.kind == "call" and any(re.search(rf"\b{item.name}\b", p[2] or p[0]) for p in i.params)]
+        users = [i.name for h in self.headers for i in h.items
+                 if i.kind == "call" and any(re.search(rf"\b{item.name}\b", p[2]) for p in i.params)]
         if users:
             out += ".SH USED BY\n" + ",\n".join(f".BR {esc(u)} (3)" for u in users[:24]) + "\n"
         return out + self.see(item, header)

@@ -68,7 +68,8 @@ def convert(text, link):
             head, body = rows[0], [r for r in rows[1:] if not all(re.fullmatch(r":?-+:?", c) for c in r)]
             made = "".join(f"<th>{inline(c, link)}</th>" for c in head)
             made = f"<thead><tr>{made}</tr></thead>" if any(head) else ""
-            made += "<tbody>" + "".join("<tr>" + "".join(f"<td>{inline(c, link)}</td>" for c in r) + "</tr>" for r in body) + "</tbody>"
+            body = "".join("<tr>" + "".join(f"<td>{inline(c, link)}</td>" for c in r) + "</tr>" for r in body)
+            made += f"<tbody>{body}</tbody>"
             out.append(f"<div class=\"wide\" tabindex=\"0\"><table>{made}</table></div>")
         elif re.match(r"(- |\d+\. )", line):
             i = list_of(lines, i, out, link)

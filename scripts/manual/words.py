@@ -5,7 +5,8 @@ import textwrap
 
 from manual.headers import squeeze
 
-KINDS = {"opaque": "an object of the library", "struct": "a struct", "enum": "an enum", "callback": "a function of the user's", "macro": "a macro"}
+KINDS = {"opaque": "an object of the library", "struct": "a struct", "enum": "an enum",
+         "callback": "a function of the user's", "macro": "a macro"}
 
 
 def blocks(comment):

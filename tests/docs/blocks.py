@@ -34,10 +34,12 @@ void *arg; int64_t n, step, epoch; tsr_status status;"""
 INCLUDES = "\n".join(f"#include <{h}>" for h in (
     "inttypes.h", "math.h", "stdio.h", "stdlib.h", "string.h", "tessera/tessera.h")) + "\n"
 WARNINGS = ["-std=c17", "-Wall", "-Wextra", "-Werror", "-Wno-unused", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
-DEFINITION = re.compile(r"^(?!typedef)(?:[\w*]+[ \n]+\**)+\w+\([^;{}]*\)(?: /\*[^\n]*\*/)?\n\{[^\n]*\n(?:.*?\n)?\}(?: /\*[^\n]*\*/)?$", re.M | re.S)
+DEFINITION = re.compile(r"^(?!typedef)(?:[\w*]+[ \n]+\**)+\w+\([^;{}]*\)(?: /\*[^\n]*\*/)?\n"
+                        r"\{[^\n]*\n(?:.*?\n)?\}(?: /\*[^\n]*\*/)?$", re.M | re.S)
 TYPE = re.compile(r"^(?:typedef )?(?:struct|enum)(?: \w+)? \{\n(?:.*?\n)?\}[^\n]*;$|^typedef [^\n{]*;$", re.M | re.S)
 DIRECTIVE = re.compile(r"^#(?:[^\n]*\\\n)*[^\n]*$", re.M)
-COMMAND = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:build(?:-test)?|tests|scripts|examples)/\S+|^(?:\$ )?(?:tessera|meson|ninja|cc|git|man) ")
+COMMAND = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:build(?:-test)?|tests|scripts|examples)/\S+|"
+                     r"^(?:\$ )?(?:tessera|meson|ninja|cc|git|man) ")
 PLACEHOLDER = re.compile(r"(?<![\w/.])(?:DIR|FILE|PATH|FOLDER|PROG|NAME|DATA|N|K|A|P|PORT|HOST|ARGS|CHECKPOINT)(?![\w/])|[<>|&]|\.\.\.|\$")
 
 
