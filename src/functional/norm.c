@@ -106,6 +106,8 @@ tsr_tensor *tsr_pdist_at(tsr_tensor *x, double p, const char *file, int line)
     tsri_ctx c;
     if (!tsri_op_begin(&c, "pdist", 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x))
         return c.failed;
+    if (!(p > 0))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "p is %g; it must be above 0", p);
     enum { MOST = 4096 };
     const int64_t n = x->shape.d[0], pairs = n * (n - 1) / 2;
     if (x->shape.ndim != 2 || n > MOST)

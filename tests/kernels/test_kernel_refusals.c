@@ -21,6 +21,8 @@ static const struct {
     {TSRI_OP_LION, 0, 2},
     {TSRI_OP_ARANGE, 0, 1},
     {TSRI_OP_ARGMAX, 1, 0},
+    {TSRI_OP_ARGSCAN, 1, 0},
+    {TSRI_OP_ARGSORT, 1, 0},
     {TSRI_OP_BINARY, 0, 1},
     {TSRI_OP_BN_ACT, 12, 0},
     {TSRI_OP_BN_ACT_BWD_APPLY, 12, 0},
