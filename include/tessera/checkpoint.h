@@ -129,8 +129,9 @@ typedef struct tsr_checkpoint_load_opts {
  * the folder has none, which is no error. All is read and checked first: on an error nothing is
  * changed, but for an error in reading what could be read just before. Host memory: the index, and
  * 256 KiB for each file that this rank reads. opts may be NULL. Collective over all ranks; all get
- * the same step. Errors: TSR_ERR_IO; TSR_ERR_FORMAT (damaged); TSR_ERR_INVALID, TSR_ERR_SHAPE,
- * TSR_ERR_DTYPE, TSR_ERR_STATE naming what does not fit.
+ * the same step. The parts must have all that they save: an optimizer with .accumulate has its
+ * accumulators once a graph with its update is compiled. Errors: TSR_ERR_IO; TSR_ERR_FORMAT
+ * (damaged); TSR_ERR_INVALID, TSR_ERR_SHAPE, TSR_ERR_DTYPE, TSR_ERR_STATE naming what does not fit.
  */
 TSR_API tsr_status tsr_checkpoint_load(tsr_checkpoint *checkpoint,
                                        const tsr_checkpoint_load_opts *opts, int64_t *out_step);

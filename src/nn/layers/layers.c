@@ -227,8 +227,8 @@ static tsr_tensor *dropout_forward(tsr_module *m, tsr_tensor *x, void *arg)
 
 tsr_module *tsr_nn_dropout(tsr_world *w, const tsr_nn_opts *o, double p)
 {
-    if (!(p >= 0 && p <= 1)) {
-        tsri_fail(TSR_ERR_INVALID, "tsr_nn_dropout: p = %g is no probability in [0, 1]", p);
+    if (!(p >= 0 && p < 1)) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_dropout: p is %g; it must be in [0, 1)", p);
         return NULL;
     }
     return tsri_layer_create(w, o, dropout_forward, &(layer){.p = p}, sizeof(layer));
