@@ -89,6 +89,16 @@ TSR_API tsr_tensor *tsr_alpha_dropout_at(tsr_tensor *x, double p, const char *fi
 TSR_API tsr_tensor *tsr_feature_alpha_dropout_at(tsr_tensor *x, double p, const char *file,
                                                  int line);
 
+/* Returns x where x > 0, else x times a slope, in training graphs drawn for each element and step
+ * from low to high (PyTorch's defaults: 1/8, 1/3), in others their mean. */
+TSR_API tsr_tensor *tsr_rrelu_at(tsr_tensor *x, double low, double high, const char *file,
+                                 int line);
+/* Returns softmax((x + g) / tau) along an axis, with Gumbel noise g drawn in each step; hard: 1 at
+ * the largest and 0 elsewhere, with the gradient of the soft one. PyTorch's defaults: tau 1, the
+ * last axis. */
+TSR_API tsr_tensor *tsr_gumbel_softmax_at(tsr_tensor *x, double tau, bool hard, int axis,
+                                          const char *file, int line);
+
 /* --- products --------------------------------------------------------------------------------- */
 /* Returns the sum of x y, of vectors (n). */
 TSR_API tsr_tensor *tsr_dot_at(tsr_tensor *x, tsr_tensor *y, const char *file, int line);

@@ -455,6 +455,11 @@ TSR_API tsr_tensor *tsr_uniform_at(tsr_graph *g, const char *name, tsr_dtype dty
 TSR_API tsr_tensor *tsr_normal_at(tsr_graph *g, const char *name, tsr_dtype dtype, tsr_dims dims,
                                   const tsr_placement *p, tsr_sbp sbp, double mean, double std,
                                   const char *file, int line);
+/* Returns uniform numbers in [0, 1) of x's shape, dtype and placement, drawn anew in each step, as
+ * tsr_dropout's masks are, in every graph: torch.rand_like. */
+TSR_API tsr_tensor *tsr_rand_like_at(tsr_tensor *x, const char *file, int line);
+/* Returns normal numbers of mean 0 and standard deviation 1, drawn as tsr_rand_like's are. */
+TSR_API tsr_tensor *tsr_randn_like_at(tsr_tensor *x, const char *file, int line);
 /* Returns `value` everywhere. */
 TSR_API tsr_tensor *tsr_full_at(tsr_graph *g, tsr_dtype dtype, tsr_dims dims,
                                 const tsr_placement *p, tsr_sbp sbp, double value, const char *file,

@@ -65,6 +65,12 @@
        "Dropout that keeps selu's mean and variance.", NUMBER(p, p, "0.5", "")) \
     OP(feature_alpha_dropout, "x", COMPUTE, tsr_feature_alpha_dropout_at(I(0), A.p, AT), \
        "The same of whole channels.", NUMBER(p, p, "0.5", "")) \
+    OP(rrelu, "x", COMPUTE, tsr_rrelu_at(I(0), A.a, A.scale, AT), \
+       "x where x > 0, else x times a slope that is drawn.", NUMBER(low, a, "0.125", "") \
+       NUMBER(high, scale, "0.3333333333333333", "")) \
+    OP(gumbel_softmax, "x", COMPUTE, tsr_gumbel_softmax_at(I(0), A.a, A.causal, (int)A.axis, AT), \
+       "softmax((x + noise) / tau).", NUMBER(tau, a, "1", "") \
+       FLAG(hard, causal, "false", "1 at the largest") AXIS("-1")) \
     OP(logsumexp, "x", COMPUTE, tsr_logsumexp_at(I(0), A.axes, A.keepdim, AT), "log(sum e^x).", \
        AXES) \
     OP(argmin, "x", COMPUTE, tsr_argmin_at(I(0), (int)A.axis, AT), \

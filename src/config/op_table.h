@@ -234,6 +234,9 @@
        "a label that counts nothing")) \
     OP(mse_loss, "x y", COMPUTE, tsr_mse_loss_at(I(0), I(1), (tsr_reduction)A.reduction, AT), \
        "Squared difference.", REDUCTION) \
+    OP(rand_like, "x", COMPUTE, tsr_rand_like_at(I(0), AT), \
+       "Uniform numbers in [0, 1) of x's shape, anew in each step.", ) \
+    OP(randn_like, "x", COMPUTE, tsr_randn_like_at(I(0), AT), "The same, normal.", ) \
     OP(dropout, "x", COMPUTE, tsr_dropout_at(I(0), A.p, AT), \
        "Zeroes elements, with `loss`; else x.", \
        TSRI_ATTR(p, FLOAT, p, "0.5", 0, 0.999999999, NULL, \

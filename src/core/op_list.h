@@ -126,7 +126,7 @@
     X(FLASH_ATTENTION_DX, flash_attention_dx) /* (q, k, v, mask?, y, lse, dy) -> dq, dk, dv */     \
     /* Random: Philox4x32-10, counter = (element's global index, step). */                         \
     X(DROPOUT, dropout)   /* (x, step i64 []) -> x*mask/(1-p); its own gradient */                 \
-    X(RANDOM, random)     /* () -> y: attrs.random */                                              \
+    X(RANDOM, random)     /* () or (step i64 []) -> y: attrs.random */                             \
     X(FILL, fill)         /* () -> y: attrs.fill */                                                \
     X(ARANGE, arange)     /* () -> y[i] = attrs.arange.start + i*step */                           \
     X(CONSTANT, constant) /* () -> y: this shard of attrs.constant.data */                         \

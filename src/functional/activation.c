@@ -121,3 +121,47 @@ tsr_tensor *tsr_feature_alpha_dropout_at(tsr_tensor *x, double p, const char *fi
 {
     return alpha_dropout("feature_alpha_dropout", x, true, p, file, line);
 }
+
+tsr_tensor *tsr_rrelu_at(tsr_tensor *x, double low, double high, const char *file, int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "rrelu", 1, &x, 0, (tsri_loc){file, line}) || !tsri_want_float(&c, x))
+        return c.failed;
+    if (!(low <= high) || !isfinite(low) || !isfinite(high))
+        return tsri_op_fail(&c, TSR_ERR_INVALID,
+                            "slopes from low = %g to high = %g; both must be finite and in order",
+                            low, high);
+    if (!c.g->training)
+        return tsr_leaky_relu(x, (low + high) / 2);
+    tsr_tensor *slope = tsr_add_scalar(tsr_mul_scalar(tsr_rand_like(x), high - low), low);
+    return tsr_where(tsr_greater(x, tsri_number(x, 0, file, line)), x, tsr_mul(x, slope));
+}
+
+/* Returns 1 at the largest along an axis, else 0, as soft has them; the gradient is soft's. */
+static tsr_tensor *straight_through(tsr_tensor *soft, int axis, const char *file, int line)
+{
+    const int ndim = soft->shape.ndim;
+    tsr_tensor *hit =
+        tsr_one_hot(tsr_argmax(soft, axis), soft->shape.d[axis], soft->dtype); /* classes last */
+    tsr_axes order = {.n = ndim};
+    for (int i = 0; i < ndim; i++)
+        order.axis[i] = i < axis ? i : i == axis ? ndim - 1 : i - 1;
+    return tsr_add(tsr_sub(tsr_permute(hit, order), tsr_detach(soft)), soft);
+}
+
+tsr_tensor *tsr_gumbel_softmax_at(tsr_tensor *x, double tau, bool hard, int axis, const char *file,
+                                  int line)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, "gumbel_softmax", 1, &x, 0, (tsri_loc){file, line}) ||
+        !tsri_want_float(&c, x) || !tsri_want_axis(&c, x, &axis))
+        return c.failed;
+    if (!(tau > 0) || !isfinite(tau))
+        return tsri_op_fail(&c, TSR_ERR_INVALID, "tau is %g; it must be above 0", tau);
+    /* An exponential number of mean 1 is at least half a step of the uniform one. */
+    tsr_tensor *e = tsr_neg(tsr_log1p(tsr_neg(tsr_rand_like(x))));
+    e = tsr_maximum(e, tsri_number(x, 0x1p-25, file, line));
+    tsr_tensor *noisy = tsr_sub(x, tsr_log(e));
+    tsr_tensor *soft = tsr_softmax(tsr_mul_scalar(noisy, 1 / tau), axis);
+    return hard ? straight_through(soft, axis, file, line) : soft;
+}

@@ -377,12 +377,13 @@ static void permute(const kernel_case *k, const double *x, double *y)
     }
 }
 
-static double random_value(const tsri_attrs *at, int64_t i)
+static double random_value(const kernel_case *k, double *const *in, int64_t i)
 {
-    uint64_t n = (uint64_t)i, key = at->random.key;
+    const tsri_attrs *at = &k->attrs;
+    uint64_t n = (uint64_t)i, key = at->random.key, step = k->nin ? (uint64_t)in[0][0] : 0;
     return at->random.dist == TSRI_RANDOM_UNIFORM
-               ? at->random.a + (at->random.b - at->random.a) * tsri_rng_uniform(key, 0, n)
-               : at->random.a + at->random.b * tsri_rng_normal(key, 0, n);
+               ? at->random.a + (at->random.b - at->random.a) * tsri_rng_uniform(key, step, n)
+               : at->random.a + at->random.b * tsri_rng_normal(key, step, n);
 }
 
 static double dropout_value(const kernel_case *k, double *const *in, int64_t i)
@@ -504,7 +505,7 @@ static bool elementwise(const kernel_case *k, double *const *in, double *y)
             y[i] = dropout_value(k, in, i);
             break;
         case TSRI_OP_RANDOM:
-            y[i] = random_value(&k->attrs, i);
+            y[i] = random_value(k, in, i);
             break;
         case TSRI_OP_FILL:
             y[i] = k->attrs.fill.value;

@@ -174,7 +174,7 @@ CASES = [
     *[("multi_margin_loss", ["x", "labels"], {"power": power, "margin": margin, "reduction": r}, lambda x, t, power=power, margin=margin, r=r: F.multi_margin_loss(x, t, power, margin, reduction=r))
       for power, margin, r in ((1, 1, "mean"), (2, 0.7, "none"), (1, 0.2, "sum"))],
     *[("pdist", ["x"], {"p": p}, lambda x, p=p: torch.pdist(x, p)) for p in (2, 1, 3)],
-    ("alpha_dropout", ["x"], {"p": 0}, lambda x: x * 1), ("feature_alpha_dropout", ["img"], {"p": 0}, lambda x: x * 1),
+    ("rrelu", ["x"], {"low": 0.2, "high": 0.2}, lambda x: F.rrelu(x, 0.2, 0.2)), ("alpha_dropout", ["x"], {"p": 0}, lambda x: x * 1), ("feature_alpha_dropout", ["img"], {"p": 0}, lambda x: x * 1),
     ("unfold", ["img"], {"kernel": [3, 2]}, lambda x: F.unfold(x, (3, 2))),
     ("unfold", ["img"], {"kernel": 3, "stride": [2, 1], "padding": [1, 2]}, lambda x: F.unfold(x, 3, padding=(1, 2), stride=(2, 1))),
     ("fold", ["cols"], {"out_h": 5, "out_w": 6, "kernel": [2, 2]}, lambda x: F.fold(x, (5, 6), (2, 2))),

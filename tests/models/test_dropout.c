@@ -219,13 +219,146 @@ static void test_alpha(void **state)
             fail_msg("%d ranks: %s", ranks, tsr_last_error());
 }
 
+/* Noise of a step: [graph][step][which][N], of rank 0. */
+enum { NOISE_STEPS = 3, NOISES = 2 };
+typedef struct noise_spec {
+    tsr_sbp sbp;
+    double *values;
+} noise_spec;
+
+static tsr_status draw_noise(tsr_world *w, void *arg)
+{
+    const noise_spec *s = arg;
+    const tsr_placement *all = tsr_placement_parse(w, "cpu");
+    double *v = malloc(N * sizeof *v);
+    CHECK(v);
+    for (int training = 0; training < 2; training++) {
+        tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = training, .seed = 8));
+        tsr_tensor *x = tsr_full(g, TSR_F64, TSR_DIMS(ROWS, COLUMNS), all, s->sbp, 0);
+        tsr_output(g, "0", tsr_rand_like(x), all, TSR_B);
+        tsr_output(g, "1", tsr_randn_like(x), all, TSR_B);
+        tsr_plan *plan;
+        TRY(tsr_compile(g, &plan));
+        for (int step = 0; step < NOISE_STEPS; step++) {
+            TRY(tsr_run(plan));
+            for (int which = 0; which < NOISES; which++) {
+                TRY(tsr_fetch(plan, which ? "1" : "0", v, N * sizeof *v));
+                if (tsr_world_rank(w) == 0)
+                    memcpy(s->values +
+                               (ptrdiff_t)((training * NOISE_STEPS + step) * NOISES + which) * N,
+                           v, N * sizeof *v);
+            }
+        }
+        tsr_plan_destroy(plan);
+    }
+    free(v);
+    return TSR_OK;
+}
+
+/* Numbers have the moments of their distributions, do not repeat from step to step, and are the
+ * same for any number of ranks and any signature. */
+static void test_noise(void **state)
+{
+    (void)state;
+    const size_t count = (size_t)2 * NOISE_STEPS * NOISES * N;
+    double *first = malloc(count * sizeof *first), *other = malloc(count * sizeof *other);
+    assert_true(first && other);
+    const struct {
+        int ranks;
+        tsr_sbp sbp;
+    } runs[] = {{1, TSR_B}, {2, TSR_S(0)}, {3, TSR_S(1)}, {4, TSR_B}};
+    for (int r = 0; r < 4; r++) {
+        noise_spec s = {runs[r].sbp, r ? other : first};
+        if (tsr_spawn(runs[r].ranks, draw_noise, &s) != TSR_OK)
+            fail_msg("%d ranks: %s", runs[r].ranks, tsr_last_error());
+        assert_true(!r || !memcmp(first, other, count * sizeof *first));
+    }
+    for (int k = 0; k < 2 * NOISE_STEPS; k++)
+        for (int which = 0; which < NOISES; which++) {
+            const double *v = first + (ptrdiff_t)(k * NOISES + which) * N;
+            double sum = 0, squares = 0, with_next = 0;
+            int repeated = 0;
+            for (int i = 0; i < N; i++) {
+                sum += v[i];
+                squares += v[i] * v[i];
+                assert_true(which || (v[i] >= 0 && v[i] < 1));
+                if (k % NOISE_STEPS < NOISE_STEPS - 1) {
+                    repeated += v[i] == v[i + NOISES * N];
+                    with_next +=
+                        (v[i] - (which ? 0 : 0.5)) * (v[i + NOISES * N] - (which ? 0 : 0.5));
+                }
+            }
+            /* Five standard deviations of each mean. */
+            const double mean = which ? 0 : 0.5, var = which ? 1 : 1.0 / 12;
+            assert_true(fabs(sum / N - mean) < 5 * sqrt(var / N));
+            assert_true(fabs(squares / N - var - mean * mean) < 5 * sqrt(2.0 / N));
+            assert_true(fabs(with_next / N) < 5 * var / sqrt(N));
+            assert_true(repeated < 5);
+        }
+    free(first);
+    free(other);
+}
+
+/* The noise of Gumbel draws classes as softmax has them; rrelu's slopes are between both ends. */
+static tsr_status draw_classes(tsr_world *w, void *arg)
+{
+    enum { DRAWS = 20000, CLASSES = 3 };
+    static const double logits[CLASSES] = {0, 1, -0.5};
+    (void)arg;
+    const tsr_placement *all = tsr_placement_parse(w, "cpu");
+    tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .seed = 8));
+    tsr_tensor *x = tsr_expand(tsr_constant(g, TSR_F64, TSR_DIMS(CLASSES, 1), logits, all, TSR_B),
+                               TSR_DIMS(CLASSES, DRAWS));
+    tsr_tensor *hard = tsr_gumbel_softmax(x, 0.7, true, 0), *dx;
+    tsr_tensor *soft = tsr_gumbel_softmax(x, 0.7, false, 0);
+    tsr_gradients(tsr_sum(tsr_narrow(hard, 0, 1, 1), TSR_ALL_AXES, false), 1, &x, &dx);
+    tsr_output(g, "counts", tsr_sum(hard, TSR_AXES(1), false), all, TSR_B);
+    tsr_output(g, "sums", tsr_sum(soft, TSR_AXES(0), false), all, TSR_B);
+    tsr_output(g, "slope", tsr_sum(tsr_abs(dx), TSR_ALL_AXES, false), all, TSR_B);
+    tsr_output(g, "rrelu",
+               tsr_rrelu(tsr_full(g, TSR_F64, TSR_DIMS(DRAWS), all, TSR_S(0), -1), 0.25, 0.5), all,
+               TSR_B);
+    tsr_plan *plan;
+    TRY(tsr_compile(g, &plan));
+    TRY(tsr_run(plan));
+    double counts[CLASSES], slope, total = 0, sum = 0, *v = malloc(DRAWS * sizeof *v);
+    CHECK(v);
+    TRY(tsr_fetch(plan, "counts", counts, sizeof counts));
+    TRY(tsr_fetch(plan, "slope", &slope, sizeof slope));
+    CHECK(slope > 0);
+    for (int i = 0; i < CLASSES; i++)
+        total += exp(logits[i]);
+    for (int i = 0; i < CLASSES; i++) {
+        const double p = exp(logits[i]) / total;
+        CHECK(fabs(counts[i] / DRAWS - p) < 5 * sqrt(p * (1 - p) / DRAWS));
+    }
+    TRY(tsr_fetch(plan, "sums", v, DRAWS * sizeof *v));
+    for (int i = 0; i < DRAWS; i++)
+        CHECK(near_to(v[i], 1, 1e-14));
+    TRY(tsr_fetch(plan, "rrelu", v, DRAWS * sizeof *v));
+    for (int i = 0; i < DRAWS; i++) {
+        CHECK(v[i] <= -0.25 && v[i] > -0.5);
+        sum += v[i];
+    }
+    CHECK(fabs(sum / DRAWS + 0.375) < 5 * 0.25 / sqrt(12.0 * DRAWS));
+    free(v);
+    return TSR_OK;
+}
+
+static void test_classes(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 2; ranks++)
+        if (tsr_spawn(ranks, draw_classes, NULL) != TSR_OK)
+            fail_msg("%d ranks: %s", ranks, tsr_last_error());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_everywhere),
-        cmocka_unit_test(test_independent),
-        cmocka_unit_test(test_steps_go_on),
-        cmocka_unit_test(test_alpha),
+        cmocka_unit_test(test_same_everywhere), cmocka_unit_test(test_independent),
+        cmocka_unit_test(test_steps_go_on),     cmocka_unit_test(test_alpha),
+        cmocka_unit_test(test_noise),           cmocka_unit_test(test_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,12 +56,13 @@ static void random_row(void *arg, const tsri_ref_row *r)
     tsr_dtype d = j->ref->desc.out[0].dtype;
     const double a = at->random.a, b = at->random.b;
     const uint64_t begin = first_index(j);
-    stream s = {.key = at->random.key};
+    const uint64_t step = j->ref->desc.nin ? (uint64_t) * (const int64_t *)j->in[0] : 0;
+    stream s = {.key = at->random.key, .step = step};
     for (int64_t i = 0; i < r->n; i++) {
         uint64_t index = begin + (uint64_t)(r->off[1] + i * r->step[1]);
         int64_t y = r->off[0] + i * r->step[0];
         if (at->random.dist == TSRI_RANDOM_NORMAL) {
-            tsri_ref_store(d, j->out[0], y, a + b * tsri_rng_normal(at->random.key, 0, index));
+            tsri_ref_store(d, j->out[0], y, a + b * tsri_rng_normal(at->random.key, step, index));
             continue;
         }
         double v = a + (b - a) * uniform(&s, index);
@@ -86,7 +87,7 @@ tsr_status tsri_ref_dropout(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kerne
 
 tsr_status tsri_ref_random(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    if (!tsri_ref_is_float(d->out[0].dtype))
+    if (!tsri_ref_is_float(d->out[0].dtype) || (d->nin && d->in[0].dtype != TSR_I64))
         return tsri_ref_decline(d);
     int64_t index[TSR_MAX_NDIM];
     tsri_ref_global_index(&d->out[0], index);

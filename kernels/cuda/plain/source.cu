@@ -89,18 +89,19 @@ template <typename T> static __device__ __forceinline__ T before(double b)
 
 /* Products and sums are rounded one by one, as on a CPU. */
 template <typename T>
-static __global__ void random_kernel(tsri_cuda_walk w, T *y, uint64_t key, uint64_t begin, int dist,
-                                     double a, double b)
+static __global__ void random_kernel(tsri_cuda_walk w, T *y, const int64_t *step, uint64_t key,
+                                     uint64_t begin, int dist, double a, double b)
 {
+    const uint64_t s = step ? (uint64_t)*step : 0;
     for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
         int64_t at[2];
         tsri_walk_at<2>(w, i, at);
         const uint64_t index = begin + (uint64_t)at[1];
         if (dist == TSRI_RANDOM_NORMAL) {
-            y[at[0]] = tsri_to<T>(__dadd_rn(a, __dmul_rn(b, tsri_philox_normal(key, 0, index))));
+            y[at[0]] = tsri_to<T>(__dadd_rn(a, __dmul_rn(b, tsri_philox_normal(key, s, index))));
             continue;
         }
-        const double u = (double)tsri_philox_bits(key, 0, index) * 0x1p-24;
+        const double u = (double)tsri_philox_bits(key, s, index) * 0x1p-24;
         T v = tsri_to<T>(__dadd_rn(a, __dmul_rn(b - a, u)));
         /* Rounding may have reached b, which is not in the interval. */
         if (a < b && tsri_to<double>(v) >= b)
@@ -109,21 +110,22 @@ static __global__ void random_kernel(tsri_cuda_walk w, T *y, uint64_t key, uint6
     }
 }
 
-static tsr_status random_run(const tsri_cuda_kernel *k, void *const *, void *const *out, void *)
+static tsr_status random_run(const tsri_cuda_kernel *k, void *const *in, void *const *out, void *)
 {
     const source *v = (const source *)k;
     if (!v->w.count)
         return TSR_OK;
     TSRI_FLOATS(k->desc.out[0].dtype,
                 TSRI_LAUNCH((random_kernel<T>), tsri_blocks(v->w.count, THREADS), THREADS,
-                            k->stream, v->w, (T *)out[0], k->attrs.random.key, v->begin,
-                            k->attrs.random.dist, k->attrs.random.a, k->attrs.random.b));
+                            k->stream, v->w, (T *)out[0],
+                            k->desc.nin ? (const int64_t *)in[0] : NULL, k->attrs.random.key,
+                            v->begin, k->attrs.random.dist, k->attrs.random.a, k->attrs.random.b));
     return tsri_cuda_launched(k);
 }
 
 tsr_status tsri_plain_random(tsri_mem *mem, const tsri_kernel_desc *d, tsri_kernel **out_kernel)
 {
-    if (!tsri_cuda_is_float(d->out[0].dtype))
+    if (!tsri_cuda_is_float(d->out[0].dtype) || (d->nin && d->in[0].dtype != TSR_I64))
         return tsri_cuda_decline(d);
     return make(mem, d, random_run, 0, out_kernel);
 }

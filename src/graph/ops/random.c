@@ -127,12 +127,52 @@ tsr_tensor *tsri_make_fill(tsr_graph *g, tsr_dims dims, tsr_dtype dtype, const t
     return tsri_add_source(g, TSRI_OP_FILL, &attrs, dims, dtype, p, TSR_AUTO, loc);
 }
 
+/* Declares numbers of x's shape, dtype and placement that differ from step to step. */
+static tsr_tensor *draw_like(const char *name, tsr_tensor *x, tsri_random_dist dist, tsri_loc loc)
+{
+    tsri_ctx c;
+    if (!tsri_op_begin(&c, name, 1, &x, 0, loc) || !tsri_want_float(&c, x))
+        return c.failed;
+    tsri_attrs attrs = {0};
+    attrs.random.key = tsri_graph_rng_key(c.g, TSRI_OP_RANDOM);
+    attrs.random.dist = dist;
+    attrs.random.b = 1;
+    tsr_tensor *step = tsri_graph_step(c.g, x->placement, loc);
+    return tsri_graph_add1(c.g, TSRI_OP_RANDOM, &attrs, 1, &step, x->shape, x->dtype, loc);
+}
+
+tsr_tensor *tsr_rand_like_at(tsr_tensor *x, const char *file, int line)
+{
+    return draw_like("rand_like", x, TSRI_RANDOM_UNIFORM, (tsri_loc){file, line});
+}
+
+tsr_tensor *tsr_randn_like_at(tsr_tensor *x, const char *file, int line)
+{
+    return draw_like("randn_like", x, TSRI_RANDOM_NORMAL, (tsri_loc){file, line});
+}
+
+/* The numbers of a step have it as their operand. */
+static const char *rule_random(const tsri_op *op)
+{
+    return op->nin ? "!() -> B" : "-> B";
+}
+
+static void name_random(const tsri_op *op, tsri_rule_names *names, tsri_rule_text *out)
+{
+    const int ndim = op->out[0]->shape.ndim;
+    (void)out;
+    tsri_offset_axes(names->b, ndim, ndim);
+}
+
 static const tsri_attr_field drawn_attrs[] = {
     TSRI_ATTR_FIELD(random.dist, I32, "distribution"), TSRI_ATTR_FIELD(random.a, F64, "a"),
     TSRI_ATTR_FIELD(random.b, F64, "b"), TSRI_ATTR_KEY(random.key), TSRI_ATTR_END};
 
-const tsri_op_def tsri_def_random = {
-    .rule_text = "-> B", .flops = flops_random, .attrs = drawn_attrs, .has_key = true};
+const tsri_op_def tsri_def_random = {.rule_of = rule_random,
+                                     .names = name_random,
+                                     .flops = flops_random,
+                                     .attrs = drawn_attrs,
+                                     .has_key = true};
 static const tsri_attr_field fill_attrs[] = {TSRI_ATTR_FIELD(fill.value, F64, "value"),
                                              TSRI_ATTR_END};
 

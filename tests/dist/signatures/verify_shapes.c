@@ -415,7 +415,6 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
     case TSRI_OP_SCALE:
     case TSRI_OP_CAST:
     case TSRI_OP_ADD_N:
-    case TSRI_OP_RANDOM:
     case TSRI_OP_FILL:
     case TSRI_OP_TRIANGLE:
     case TSRI_OP_ARANGE:
@@ -426,6 +425,8 @@ bool vf_shapes_fit(const tsri_kernel_desc *d)
         return all_same(d, d->nin);
     case TSRI_OP_DROPOUT:
         return all_same(d, 1);
+    case TSRI_OP_RANDOM:
+        return all_same(d, 0);
     case TSRI_OP_SGD:
     case TSRI_OP_ADAM:
     case TSRI_OP_RMSPROP:

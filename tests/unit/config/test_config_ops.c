@@ -159,6 +159,10 @@ static void declare_sources(sources *s, tsr_world *w)
             TSR_CROSS_ENTROPY_OPTS(.reduction = TSR_NONE, .label_smoothing = 0.1,                 \
                                    .has_ignore_index = true, .ignore_index = -1)))                \
     ROW(mse_loss, "in: [x, y], reduction: sum", tsr_mse_loss(s->x, s->y, TSR_SUM))                \
+    ROW(gumbel_softmax, "in: x, tau: 0.5, hard: true, axis: 0",                                   \
+        tsr_gumbel_softmax(s->x, 0.5, true, 0))                                                   \
+    ROW(rand_like, "in: x", tsr_rand_like(s->x))                                                  \
+    ROW(randn_like, "in: x", tsr_randn_like(s->x))                                                \
     ROW(dropout, "in: x, p: 0.25", tsr_dropout(s->x, 0.25))                                       \
     ROW(reshape, "in: x, shape: [2, -1]", tsr_reshape(s->x, TSR_DIMS(2, -1)))                     \
     ROW(flatten, "in: i, from_axis: 1", tsr_flatten(s->i, 1))                                     \
