@@ -155,7 +155,9 @@ typedef struct tsr_rnn_opts {
  */
 TSR_API tsr_module *tsr_nn_lstm(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                                 const tsr_rnn_opts *rnn);
-/* Makes a GRU: the same, with 3 hidden for gates in the order r z n, and without c0 and c_n. */
+/* Makes a GRU: inputs x (t,n,in), and h0 (layers d,n,hidden), which may be left out; outputs y
+ * (t,n,d hidden) and h_n (layers d,n,hidden). Parameters as of tsr_nn_lstm, with 3 hidden for gates
+ * in the order r z n. rnn may be NULL. */
 TSR_API tsr_module *tsr_nn_gru(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                                const tsr_rnn_opts *rnn);
 /* Makes Elman's network, h' = tanh(W x + b + V h + c): as the GRU, with 1 hidden and one gate. */

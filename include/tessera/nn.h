@@ -33,9 +33,10 @@ typedef void tsr_forward_n_fn(tsr_module *m, int nin, tsr_tensor *const *in, int
 /* --- where parameters live, what they are made of --------------------------------------------- */
 typedef struct tsr_nn_opts {
     const tsr_placement *placement;
-    tsr_sbp sbp;     /* of parameters: TSR_B (data parallel), TSR_S(0) (sharded), ... */
+    tsr_sbp sbp;     /* of parameters: TSR_B (data parallel), TSR_S(0) (sharded), ...; default
+                        TSR_AUTO: the compiler chooses */
     tsr_dtype dtype; /* default TSR_F32 */
-    uint64_t seed;   /* of their initial values */
+    uint64_t seed;   /* of their initial values, which follow from it and the qualified name */
 } tsr_nn_opts;
 
 typedef enum tsr_init_kind {

@@ -14,7 +14,7 @@
  *   ...
  *   tsr_op *square;
  *   tsr_op_define(world, TSR_OP_DEF(.name = "own_square", .inputs = 1, .rule = "!... -> ...",
- *                                   .forward = forward), &square);
+ *                                   .dtypes = TSR_OP_DTYPE(TSR_F32), .forward = forward), &square);
  *   tsr_tensor *y = tsr_op_apply(square, 1, &x, NULL);
  */
 #ifndef TESSERA_OWN_OP_H
@@ -112,12 +112,15 @@ typedef struct tsr_op_def {
     const char *backward_rule;
     /* NULL: shapes follow from the rule, dtypes are those of operand 0. */
     tsr_op_shape_fn *shapes;
-    unsigned dtypes;                         /* of operand 0; 0: any */
-    tsr_op_fn *forward, *backward;           /* on a CPU; backward NULL: no gradient */
+    unsigned dtypes;               /* of operand 0; 0: any, which the functions must tell */
+    tsr_op_fn *forward, *backward; /* on a CPU; backward NULL: no gradient */
     tsr_op_fn *forward_cuda, *backward_cuda; /* NULL: not on a GPU */
     double flops TSR_IS(1); /* for each element of the results, forward; default 1 */
     unsigned flags;
     tsr_op_option options[TSR_OP_MAX_OPTIONS];
+    /* Dtypes of the operands behind operand 0; 0: each has operand 0's. Labels of an op of floats:
+     * .in_dtypes = {[1] = TSR_OP_DTYPE(TSR_I64)}. Other operands are refused. */
+    unsigned in_dtypes[TSR_OP_MAX_INPUTS];
 } tsr_op_def;
 
 #define TSR_OP_DEF(...) \
@@ -141,10 +144,12 @@ TSR_API void tsr_op_apply_all_at(tsr_op *op, int n, tsr_tensor *const *x, const 
 
 typedef struct tsr_op_verify_opts {
     size_t size;
-    int most_parts;          /* over how many ranks; 0: 4. At most 8 */
-    const double *options;   /* as of tsr_op_apply */
-    const tsr_dtype *dtypes; /* one for each operand; NULL: f64, or what the definition takes */
-    double low, high;        /* of operands' elements; both 0: -2 and 2 */
+    int most_parts;        /* over how many ranks; 0: 4. At most 8 */
+    const double *options; /* as of tsr_op_apply */
+    /* One for each operand; NULL: f64 and then f32, as far as the definition takes them, or else
+     * the first that it takes. */
+    const tsr_dtype *dtypes;
+    double low, high; /* of operands' elements: low <= x < high; both 0: -2 and 2 */
     uint64_t seed;
     FILE *report; /* a line for each signature; NULL: none */
 } tsr_op_verify_opts;
@@ -164,9 +169,9 @@ TSR_API tsr_status tsr_op_verify(tsr_op *op, const tsr_dims *dims, const tsr_op_
 
 /*
  * Loads a shared library and calls its function `tsr_plugin_begin` with the world, which defines
- * ops (tsr_op_define). A path without '/' is looked for as the loader does. The library's code runs
- * in this process: load what you trust. Errors: TSR_ERR_IO with the loader's words; what the
- * function returned.
+ * ops and optimizers (tsr_op_define, tsr_optimizer_define). A path without '/' is looked for as the
+ * loader does. The library's code runs in this process: load what you trust. Errors: TSR_ERR_IO
+ * with the loader's words; what the function returned.
  */
 TSR_API tsr_status tsr_plugin_load(tsr_world *world, const char *path);
 /* The function that such a library defines, with C linkage; it returns TSR_OK, or why it can't

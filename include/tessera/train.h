@@ -2,7 +2,7 @@
 /*
  * Programs of any number of rows, and a loop that trains them.
  *
- *   static tsr_tensor *declare(tsr_graph *g, int64_t rows, bool training, void *arg) { ... }
+ *   static tsr_status declare(tsr_graph *g, int64_t rows, bool training, void *arg) { ... }
  *
  *   tsr_program *p;
  *   TSR_TRY(tsr_program_create(w, declare, arg, NULL, &p));

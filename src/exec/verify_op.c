@@ -13,24 +13,29 @@
 typedef struct verifying {
     tsr_op *op;
     tsr_op_verify_opts o;
-    tsri_pool pool; /* of the values */
+    tsr_dtype dtype; /* of operand 0, where the options do not say */
+    tsri_pool pool;  /* of the values */
     tsr_graph *g;
     tsr_tensor *x[TSR_OP_MAX_INPUTS], *y[TSR_OP_MAX_OUTPUTS];
     tsri_whole forward, backward; /* backward.op NULL: there is none */
     uint64_t rng;
 } verifying;
 
-static tsr_dtype dtype_of(const verifying *v, int i)
+/* Returns the first dtype of a set. */
+static tsr_dtype first_of(unsigned set)
 {
-    const unsigned legal = v->op->def.dtypes;
-    if (v->o.dtypes)
-        return v->o.dtypes[i];
-    if (!legal || legal >> TSR_F64 & 1)
-        return TSR_F64;
     for (int t = 0; t < TSR_DTYPE_COUNT_; t++)
-        if (legal >> t & 1 && tsr_dtype_size((tsr_dtype)t))
+        if (set >> t & 1 && tsr_dtype_size((tsr_dtype)t))
             return (tsr_dtype)t;
     return TSR_F64;
+}
+
+static tsr_dtype dtype_of(const verifying *v, int i)
+{
+    const unsigned others = v->op->def.in_dtypes[i];
+    if (v->o.dtypes)
+        return v->o.dtypes[i];
+    return !others || others >> v->dtype & 1 ? v->dtype : first_of(others);
 }
 
 /* Declares the op, and its gradient, in a graph of this rank's own. */
@@ -263,6 +268,27 @@ static tsr_status verify(verifying *v, const tsr_dims *dims)
     return v->backward.op ? check_backward(v) : TSR_OK;
 }
 
+/* Runs all checks for operands of one choice of dtypes. */
+static tsr_status verify_once(verifying *v, const tsr_dims *dims)
+{
+    v->rng = v->o.seed;
+    v->g = NULL;
+    v->forward = v->backward = (tsri_whole){0};
+    tsri_pool_init(&v->pool, &v->op->world->mem);
+    const tsr_status status = verify(v, dims);
+    if (status != TSR_OK)
+        tsri_fail_prefix(status, "tsr_op_verify: op '%s'", v->op->def.name);
+    tsri_pool_finish(&v->pool);
+    if (v->g) {
+        char text[1024];
+        snprintf(text, sizeof text, "%s", tsr_last_error());
+        tsr_graph_destroy(v->g);
+        if (status != TSR_OK)
+            return tsri_fail(status, "%s", text);
+    }
+    return status;
+}
+
 tsr_status tsr_op_verify(tsr_op *op, const tsr_dims *dims, const tsr_op_verify_opts *opts)
 {
     verifying v = {.op = op, .o = *TSR_OP_VERIFY_OPTS()};
@@ -288,18 +314,11 @@ tsr_status tsr_op_verify(tsr_op *op, const tsr_dims *dims, const tsr_op_verify_o
                          "tsr_op_verify: op '%s' has no forward function for "
                          "a CPU",
                          op->def.name);
-    v.rng = v.o.seed;
-    tsri_pool_init(&v.pool, &op->world->mem);
-    const tsr_status status = verify(&v, dims);
-    if (status != TSR_OK)
-        tsri_fail_prefix(status, "tsr_op_verify: op '%s'", op->def.name);
-    tsri_pool_finish(&v.pool);
-    if (v.g) {
-        char text[1024];
-        snprintf(text, sizeof text, "%s", tsr_last_error());
-        tsr_graph_destroy(v.g);
-        if (status != TSR_OK)
-            return tsri_fail(status, "%s", text);
-    }
-    return status;
+    const unsigned legal = op->def.dtypes;
+    v.dtype = !legal || legal >> TSR_F64 & 1 ? TSR_F64 : first_of(legal);
+    TSRI_TRY(verify_once(&v, dims));
+    v.dtype = TSR_F32;
+    if (v.o.dtypes || (legal && (legal & TSR_OP_FLOATS) != TSR_OP_FLOATS))
+        return TSR_OK;
+    return verify_once(&v, dims);
 }

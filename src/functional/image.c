@@ -161,8 +161,9 @@ tsr_tensor *tsr_fold_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_hw kern
     int64_t wide[2], windows[2];
     bool fits = x->shape.ndim == 3;
     for (int i = 0; i < 2 && fits; i++) {
-        wide[i] = out[i] + 2 * (int64_t)p[i];
-        fits = out[i] >= 1 && out[i] <= most && p[i] <= most && k[i] <= wide[i];
+        fits = out[i] >= 1 && out[i] <= most && p[i] <= most;
+        wide[i] = fits ? out[i] + 2 * (int64_t)p[i] : 0;
+        fits = fits && k[i] <= wide[i];
         windows[i] = fits ? (wide[i] - k[i]) / s[i] + 1 : 0;
     }
     const int64_t *d = x->shape.d, taps = (int64_t)k[0] * k[1];

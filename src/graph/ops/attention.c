@@ -244,8 +244,10 @@ static void grad_flash(tsri_op *op, tsr_tensor *const *dout, const bool *want, t
         din[3] = mask_gradient(op, &v, dout[0]);
     if (!want[0] && !want[1] && !want[2])
         return;
-    tsr_tensor *in[7] = {op->in[0], op->in[1], op->in[2], op->in[3]};
-    int n = op->nin;
+    tsr_tensor *in[7];
+    int n = 0;
+    for (; n < op->nin; n++)
+        in[n] = op->in[n];
     in[n++] = op->out[0];
     in[n++] = op->out[1];
     in[n++] = dout[0];

@@ -128,6 +128,13 @@ static tsr_status check_functions(const tsr_op_def *d)
         return refuse(d, "no such flags: %#x", d->flags & ~FLAGS);
     if (d->dtypes >> TSR_DTYPE_COUNT_)
         return refuse(d, "no such dtypes: %#x", d->dtypes);
+    if (d->in_dtypes[0])
+        return refuse(d, "in_dtypes[0] is %#x; the dtypes of operand 0 are .dtypes",
+                      d->in_dtypes[0]);
+    for (int i = 1; i < TSR_OP_MAX_INPUTS; i++)
+        if (d->in_dtypes[i] >> TSR_DTYPE_COUNT_ || (d->in_dtypes[i] && i >= d->inputs))
+            return refuse(d, "in_dtypes[%d] is %#x: no such dtypes, or no such operand", i,
+                          d->in_dtypes[i]);
     return TSR_OK;
 }
 
@@ -168,6 +175,7 @@ static uint64_t hash_def(const tsr_op *op)
     uint64_t h = hash_text(TSRI_HASH_INIT, d->name);
     h = hash_text(hash_text(h, d->rule), d->backward_rule);
     h = tsri_hash(h, numbers, sizeof numbers);
+    h = tsri_hash(h, d->in_dtypes, sizeof d->in_dtypes);
     return tsri_hash(h, &d->flops, sizeof d->flops);
 }
 
@@ -242,12 +250,21 @@ static bool read_options(const tsri_ctx *c, const tsr_op *op, const double *opti
     return true;
 }
 
-static bool want_dtype(const tsri_ctx *c, const tsr_op *op, const tsr_tensor *x)
+static bool want_dtypes(const tsri_ctx *c, const tsr_op *op, tsr_tensor *const *x)
 {
-    if (!op->def.dtypes || op->def.dtypes >> x->dtype & 1)
-        return true;
-    return tsri_op_refuse(c, TSR_ERR_DTYPE, "operand 0 is %s, which the op does not take",
-                          tsr_dtype_name(x->dtype));
+    for (int i = 0; i < op->def.inputs; i++) {
+        const unsigned legal = i ? op->def.in_dtypes[i] : op->def.dtypes;
+        if (i && !legal && x[i]->dtype != x[0]->dtype)
+            return tsri_op_refuse(
+                c, TSR_ERR_DTYPE,
+                "operand %d is %s and operand 0 %s; they must be alike: use tsr_cast (an op of "
+                "operands that differ says so by in_dtypes)",
+                i, tsr_dtype_name(x[i]->dtype), tsr_dtype_name(x[0]->dtype));
+        if (legal && !(legal >> x[i]->dtype & 1))
+            return tsri_op_refuse(c, TSR_ERR_DTYPE, "operand %d is %s, which the op does not take",
+                                  i, tsr_dtype_name(x[i]->dtype));
+    }
+    return true;
 }
 
 typedef struct shapes {
@@ -348,7 +365,7 @@ static tsri_op *apply(tsr_op *op, int n, tsr_tensor *const *x, const double *opt
     }
     attrs.own.hash = op->hash;
     attrs.own.op = op;
-    if (!want_dtype(&c, op, x[0]) || !read_options(&c, op, options, attrs.own.option) ||
+    if (!want_dtypes(&c, op, x) || !read_options(&c, op, options, attrs.own.option) ||
         !make_shapes(&c, op, x, attrs.own.option, &s))
         return NULL;
     return tsri_graph_add(c.g, TSRI_OP_OWN, &attrs, n, x, op->def.outputs, s.out, s.out_dtype, NULL,

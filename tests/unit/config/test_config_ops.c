@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tessera/functional.h>
+
 #include "src/config/program.h"
 #include "src/graph/graph.h"
 #include "tests/unary_cases.h"

@@ -131,10 +131,13 @@ static tsr_status add_row_number(tsr_op_args *a)
     return TSR_OK;
 }
 
+/* The functions of this file read f64, unless a definition says more. */
 static tsr_op *define(const tsr_op_def *def)
 {
     tsr_op *op = NULL;
-    if (tsr_op_define(world, def, &op) != TSR_OK)
+    tsr_op_def d = *def;
+    d.dtypes = d.dtypes ? d.dtypes : TSR_OP_DTYPE(TSR_F64);
+    if (tsr_op_define(world, &d, &op) != TSR_OK)
         fail_msg("%s", tsr_last_error());
     return op;
 }
@@ -393,15 +396,58 @@ static void wrong_functions(void **state)
     found(TSR_OP_DEF(.inputs = 1, .rule = "!a b -> a c", .forward = square), "no operand");
 }
 
+/* --- operands of several dtypes --------------------------------------------------------------- */
+/* Returns x[i] plus its label, f64. */
+static tsr_status add_label(tsr_op_args *a)
+{
+    for (int64_t i = 0; i < count(&a->out[0]); i++)
+        f64(&a->out[0])[i] = f64(&a->in[0])[i] + (double)((const int64_t *)a->in[1].data)[i];
+    return TSR_OK;
+}
+
+static void refuses_operand(tsr_op *op, tsr_dtype first, tsr_dtype second, const char *why)
+{
+    tsr_graph *g = tsr_graph_create(world, NULL);
+    const tsr_placement *p = tsr_placement_parse(world, "cpu:[0]");
+    tsr_tensor *x[2] = {tsr_full(g, first, TSR_DIMS(3), p, TSR_B, 1),
+                        tsr_full(g, second, TSR_DIMS(3), p, TSR_B, 1)};
+    tsr_tensor *y = tsr_op_apply(op, 2, x, NULL);
+    if (!why && !tsr_tensor_ok(y))
+        fail_msg("%s", tsr_last_error());
+    if (why && (tsr_tensor_ok(y) || !strstr(tsr_last_error(), why)))
+        fail_msg("'%s' does not say '%s'", tsr_last_error(), why);
+    tsr_graph_destroy(g);
+}
+
+/* Bytes of one dtype are never read as another's. */
+static void dtypes_of_operands(void **state)
+{
+    (void)state;
+    tsr_op *gate = tsr_op_find(world, "swish_gate");
+    refuses_operand(gate, TSR_F64, TSR_F64, NULL);
+    refuses_operand(gate, TSR_F64, TSR_F32, "operand 1 is f32 and operand 0 f64");
+    refuses_operand(gate, TSR_F64, TSR_I64, "operand 1 is i64 and operand 0 f64");
+    refuses_operand(gate, TSR_F32, TSR_F32, "operand 0 is f32, which the op does not take");
+    tsr_op *labels =
+        define(TSR_OP_DEF(.name = "add_label", .inputs = 2, .rule = "!..., !... -> ...",
+                          .forward = add_label, .in_dtypes = {[1] = TSR_OP_DTYPE(TSR_I64)}));
+    refuses_operand(labels, TSR_F64, TSR_I64, NULL);
+    refuses_operand(labels, TSR_F64, TSR_F64, "operand 1 is f64, which the op does not take");
+    assert_int_equal(tsr_op_verify(labels, (tsr_dims[]){D(6, 4), D(6, 4)}, NULL), TSR_OK);
+    /* Functions of f64 in a definition that takes f32 too. */
+    found(
+        TSR_OP_DEF(.inputs = 1, .rule = "!... -> ...", .forward = square, .dtypes = TSR_OP_FLOATS),
+        "forward");
+}
+
 int main(void)
 {
     if (tsr_world_create(NULL, &world) != TSR_OK)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_ones),
-        cmocka_unit_test(broadcasts),
-        cmocka_unit_test(wrong_definitions),
-        cmocka_unit_test(wrong_functions),
+        cmocka_unit_test(right_ones),         cmocka_unit_test(broadcasts),
+        cmocka_unit_test(wrong_definitions),  cmocka_unit_test(wrong_functions),
+        cmocka_unit_test(dtypes_of_operands),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tsr_world_destroy(world);
