@@ -334,7 +334,7 @@ static tsr_status find_params(tsr_variable *v, const char *name, void *arg)
 
 static tsr_status set_params(const params *all)
 {
-    static double values[MOST_ELEMENTS];
+    double values[MOST_ELEMENTS];
     for (int i = 0; i < all->n; i++) {
         const int64_t n = tsr_dims_count(tsr_variable_dims(all->v[i]));
         for (int64_t k = 0; k < n; k++)
