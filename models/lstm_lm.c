@@ -5,22 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tsr_tensor *embedding_forward(tsr_module *m, tsr_tensor *ids, void *arg)
-{
-    (void)arg;
-    return tsr_embedding(tsr_use(m, "weight", ids), ids, NULL);
-}
-
-static tsr_module *make_embedding(tsr_world *w, const tsr_nn_opts *nn, int64_t vocab, int64_t width)
-{
-    tsr_module *m = tsr_module_create(w, nn, embedding_forward, NULL, NULL);
-    tsr_init normal = {.kind = TSR_INIT_NORMAL, .a = 0, .b = 1}; /* as nn.Embedding's */
-    if (m && tsr_module_param(m, "weight", TSR_DIMS(vocab, width), TSR_AUTO, normal))
-        return m;
-    tsr_module_destroy(m);
-    return NULL;
-}
-
 static tsr_tensor *net_forward(tsr_module *m, tsr_tensor *x, void *arg)
 {
     const double *dropout = arg;
@@ -61,7 +45,8 @@ tsr_module *tsr_lstm_lm(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
     const tsr_rnn_opts *rnn =
         TSR_RNN_OPTS(.layers = o.layers, .batch_first = true, .dropout = o.dropout);
     tsr_module *net = tsr_module_create(w, &nn, net_forward, dropout, free); /* takes dropout */
-    bool ok = net && tsr_module_add(net, "embedding", make_embedding(w, &nn, o.vocab, o.width)) &&
+    bool ok = net &&
+              tsr_module_add(net, "embedding", tsr_nn_embedding(w, &nn, o.vocab, o.width, NULL)) &&
               tsr_module_add(net, "lstm", tsr_nn_lstm(w, &nn, o.width, o.hidden, rnn)) &&
               tsr_module_add(net, "head", tsr_nn_linear(w, &nn, o.hidden, o.vocab, true));
     if (!ok) {

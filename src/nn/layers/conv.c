@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions along one and three axes and transposed ones, with torch.nn's parameters and initial
- * distributions. A layer keeps its options between its creation and its use. */
+/* Convolutions along one, two and three axes and transposed ones, with torch.nn's parameters and
+ * initial distributions. A layer keeps its options between its creation and its use. */
 #include <tessera/functional.h>
 
 #include "src/core/opts.h"
@@ -67,6 +67,28 @@ tsr_module *tsr_nn_conv1d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_
                      .kernel = {kernel},
                      .bias = bias};
     return create_conv(w, o, &s, conv1d_forward, &opts, sizeof opts);
+}
+
+static tsr_tensor *conv2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
+    return tsr_conv2d_at(x, w, tsri_layer_use(m, "bias", x), arg, m->loc.file, m->loc.line);
+}
+
+tsr_module *tsr_nn_conv2d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out, int kernel,
+                          bool bias, const tsr_conv2d_opts *conv)
+{
+    tsr_conv2d_opts opts = *TSR_CONV2D_OPTS();
+    if (tsri_opts_read(&opts, sizeof opts, conv, __func__) != TSR_OK)
+        return NULL;
+    const sizes s = {.who = __func__,
+                     .in = in,
+                     .out = out,
+                     .groups = opts.groups,
+                     .n = 2,
+                     .kernel = {kernel, kernel},
+                     .bias = bias};
+    return create_conv(w, o, &s, conv2d_forward, &opts, sizeof opts);
 }
 
 static tsr_tensor *conv3d_forward(tsr_module *m, tsr_tensor *x, void *arg)

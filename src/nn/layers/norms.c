@@ -1,10 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Norms of single samples. */
+/* Norms of single samples: layer norm, groups of channels, root mean squares. */
 #include <tessera/functional.h>
 
 #include <math.h>
 
+#include "src/core/opts.h"
 #include "src/nn/layers/layer.h"
+
+static tsr_tensor *layer_norm_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    return tsr_layer_norm_at(x, tsr_use_at(m, "weight", x, m->loc.file, m->loc.line),
+                             tsr_use_at(m, "bias", x, m->loc.file, m->loc.line), arg, m->loc.file,
+                             m->loc.line);
+}
+
+tsr_module *tsr_nn_layer_norm(tsr_world *w, const tsr_nn_opts *o, tsr_dims shape,
+                              const tsr_layer_norm_opts *ln)
+{
+    tsr_layer_norm_opts opts = *TSR_LAYER_NORM_OPTS();
+    if (tsri_opts_read(&opts, sizeof opts, ln, "tsr_nn_layer_norm") != TSR_OK)
+        return NULL;
+    bool fits = shape.ndim >= 1 && shape.ndim <= TSR_MAX_NDIM &&
+                (opts.axes == 0 || opts.axes == shape.ndim);
+    for (int i = 0; i < shape.ndim && fits; i++)
+        fits = shape.d[i] >= 1;
+    if (!fits) {
+        tsri_fail(
+            TSR_ERR_INVALID,
+            "tsr_nn_layer_norm: a shape of %d axes, axes = %d: sizes of at least one axis are "
+            "needed, each at least 1, and axes (if given) their number",
+            shape.ndim, opts.axes);
+        return NULL;
+    }
+    opts.axes = shape.ndim;
+    tsr_module *m = tsri_layer_create(w, o, layer_norm_forward, &opts, sizeof opts);
+    tsr_module_param(m, "weight", shape, TSR_AUTO, (tsr_init){.kind = TSR_INIT_ONES});
+    tsr_module_param(m, "bias", shape, TSR_AUTO, (tsr_init){.kind = TSR_INIT_ZEROS});
+    return tsri_layer_finish(m);
+}
 
 typedef struct norm {
     int64_t groups;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers that are one op, with options of their own at most. */
+/* Layers that are one op, or none, with options of their own at most. */
 #include <tessera/functional.h>
 
 #include <math.h>
@@ -9,7 +9,7 @@
 /* The facts that such a layer keeps; each uses its own part. */
 typedef struct facts {
     tsr_unary_op_fn *fn;
-    double slope;
+    double slope, p;
     tsr_gelu_form form;
     int axis;
 } facts;
@@ -33,6 +33,42 @@ tsr_module *tsr_nn_fn(tsr_world *w, tsr_unary_op_fn *function)
         return NULL;
     }
     return make(w, NULL, fn_forward, &(facts){.fn = function});
+}
+
+tsr_module *tsr_nn_relu(tsr_world *w, const tsr_nn_opts *o)
+{
+    return make(w, o, fn_forward, &(facts){.fn = tsr_relu_at});
+}
+
+tsr_module *tsr_nn_relu6(tsr_world *w, const tsr_nn_opts *o)
+{
+    return make(w, o, fn_forward, &(facts){.fn = tsr_relu6_at});
+}
+
+tsr_module *tsr_nn_identity(tsr_world *w, const tsr_nn_opts *o)
+{
+    /* A container without children passes x on as it is. */
+    return tsri_layer_create(w, o, NULL, NULL, 0);
+}
+
+tsr_module *tsr_nn_sequential(tsr_world *w, const tsr_nn_opts *o)
+{
+    return tsri_layer_create(w, o, NULL, NULL, 0);
+}
+
+static tsr_tensor *dropout_forward(tsr_module *m, tsr_tensor *x, void *arg)
+{
+    const facts *l = arg;
+    return tsr_dropout(x, l->p);
+}
+
+tsr_module *tsr_nn_dropout(tsr_world *w, const tsr_nn_opts *o, double p)
+{
+    if (!(p >= 0 && p < 1)) {
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_dropout: p is %g; it must be in [0, 1)", p);
+        return NULL;
+    }
+    return make(w, o, dropout_forward, &(facts){.p = p});
 }
 
 static tsr_tensor *leaky_relu_forward(tsr_module *m, tsr_tensor *x, void *arg)

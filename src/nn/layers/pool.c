@@ -75,6 +75,11 @@ static tsr_module *create_pool2d(tsr_world *w, const tsr_nn_opts *o, const char 
     return tsri_layer_create(w, o, pool2d_forward, &l, sizeof l);
 }
 
+tsr_module *tsr_nn_max_pool2d(tsr_world *w, const tsr_nn_opts *o, const tsr_pool2d_opts *pool)
+{
+    return create_pool2d(w, o, __func__, pool, tsr_max_pool2d_at);
+}
+
 tsr_module *tsr_nn_avg_pool2d(tsr_world *w, const tsr_nn_opts *o, const tsr_pool2d_opts *pool)
 {
     return create_pool2d(w, o, __func__, pool, tsr_avg_pool2d_at);
@@ -222,7 +227,7 @@ static tsr_tensor *dropout2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
 tsr_module *tsr_nn_dropout2d(tsr_world *w, const tsr_nn_opts *o, double p)
 {
     if (!(p >= 0 && p < 1)) {
-        tsri_fail(TSR_ERR_INVALID, "tsr_nn_dropout2d: p = %g is no probability in [0, 1)", p);
+        tsri_fail(TSR_ERR_INVALID, "tsr_nn_dropout2d: p is %g; it must be in [0, 1)", p);
         return NULL;
     }
     return tsri_layer_create(w, o, dropout2d_forward, &p, sizeof p);
