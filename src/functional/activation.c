@@ -104,11 +104,7 @@ static tsr_tensor *alpha_dropout(const char *name, tsr_tensor *x, bool features,
         return tsri_as_result(x, x, c.loc);
     /* Klambauer et al. 2017, section 3: selu tends to -scale alpha. */
     const double low = -1.7580993408473766, a = 1 / sqrt((1 - p) * (1 + p * low * low));
-    tsr_dims mask = x->shape;
-    for (int i = 2; i < mask.ndim && features; i++)
-        mask.d[i] = 1;
-    tsr_tensor *ones = tsri_make_fill(c.g, mask, x->dtype, x->placement, 1, c.loc);
-    tsr_tensor *kept = tsr_mul_scalar(tsr_dropout(ones, p), a * (1 - p));
+    tsr_tensor *kept = tsr_mul_scalar(tsri_dropped_ones(x, features, p, file, line), a * (1 - p));
     return tsr_add_scalar(tsr_mul(kept, tsr_add_scalar(x, -low)), a * low - a * low * p);
 }
 

@@ -28,3 +28,23 @@ tsr_tensor *tsri_length(tsr_tensor *x, int axis, double eps, const char *file, i
     tsr_tensor *squares = tsr_sum(tsr_square(x), TSR_AXES(axis), true);
     return tsr_sqrt(tsr_clamp(squares, eps * eps, INFINITY));
 }
+
+bool tsri_want_interpolation(const tsri_ctx *c, tsr_interpolation how)
+{
+    if (how == TSR_NEAREST || how == TSR_BILINEAR || how == TSR_BILINEAR_CORNERS)
+        return true;
+    return tsri_op_refuse(c, TSR_ERR_INVALID,
+                          "how is %d; legal are TSR_NEAREST, TSR_BILINEAR and "
+                          "TSR_BILINEAR_CORNERS",
+                          (int)how);
+}
+
+tsr_tensor *tsri_dropped_ones(const tsr_tensor *x, bool channels, double p, const char *file,
+                              int line)
+{
+    tsr_dims dims = x->shape;
+    for (int i = 2; i < dims.ndim && channels; i++)
+        dims.d[i] = 1;
+    return tsr_dropout(
+        tsri_make_fill(x->graph, dims, x->dtype, x->placement, 1, (tsri_loc){file, line}), p);
+}

@@ -70,13 +70,8 @@ tsr_tensor *tsr_interpolate_at(tsr_tensor *x, int64_t out_h, int64_t out_w, tsr_
 {
     tsri_ctx c;
     if (!tsri_op_begin(&c, "interpolate", 1, &x, 0, (tsri_loc){file, line}) ||
-        !tsri_want_float(&c, x))
+        !tsri_want_float(&c, x) || !tsri_want_interpolation(&c, how))
         return c.failed;
-    if (how != TSR_NEAREST && how != TSR_BILINEAR && how != TSR_BILINEAR_CORNERS)
-        return tsri_op_fail(&c, TSR_ERR_INVALID,
-                            "how is %d; legal are TSR_NEAREST, TSR_BILINEAR and "
-                            "TSR_BILINEAR_CORNERS",
-                            (int)how);
     const int64_t most = 1 << 24;
     if (x->shape.ndim != 4 || x->shape.d[2] < 1 || x->shape.d[3] < 1 || out_h < 1 || out_w < 1 ||
         out_h > most || out_w > most)
@@ -196,9 +191,5 @@ tsr_tensor *tsr_dropout2d_at(tsr_tensor *x, double p, const char *file, int line
                             tsri_op_dims(&c, x));
     if (!c.g->training || p == 0)
         return tsr_dropout(x, p);
-    tsr_dims dims = x->shape;
-    for (int i = 2; i < dims.ndim; i++)
-        dims.d[i] = 1;
-    tsr_tensor *ones = tsri_make_fill(c.g, dims, x->dtype, x->placement, 1, c.loc);
-    return tsr_mul(x, tsr_dropout(ones, p));
+    return tsr_mul(x, tsri_dropped_ones(x, true, p, file, line));
 }

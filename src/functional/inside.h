@@ -20,5 +20,11 @@ tsr_tensor *tsri_shaped(tsr_tensor *x, tsr_dims dims, const char *file, int line
 tsr_tensor *tsri_reduced(tsr_tensor *loss, tsr_reduction reduction, const char *file, int line);
 /* Returns sqrt(max(sum x^2, eps^2)) along an axis, which is kept with size 1. */
 tsr_tensor *tsri_length(tsr_tensor *x, int axis, double eps, const char *file, int line);
+/* Checks a way of looking between pixels. */
+bool tsri_want_interpolation(const tsri_ctx *c, tsr_interpolation how);
+/* Returns a dropout of ones of x's shape, whose scale is 1/(1-p); channels: (n,c,1,...), so that
+ * whole channels of x fall. */
+tsr_tensor *tsri_dropped_ones(const tsr_tensor *x, bool channels, double p, const char *file,
+                              int line);
 
 #endif

@@ -113,13 +113,9 @@ tsr_tensor *tsr_grid_sample_at(tsr_tensor *x, tsr_tensor *grid, tsr_interpolatio
     tsr_tensor *in[2] = {x, grid};
     tsri_ctx c;
     if (!tsri_op_begin(&c, "grid_sample", 2, in, 0, (tsri_loc){file, line}) ||
-        !tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, x))
+        !tsri_want_same_dtype(&c, 2, in) || !tsri_want_float(&c, x) ||
+        !tsri_want_interpolation(&c, how))
         return c.failed;
-    if (how != TSR_NEAREST && how != TSR_BILINEAR && how != TSR_BILINEAR_CORNERS)
-        return tsri_op_fail(&c, TSR_ERR_INVALID,
-                            "how is %d; legal are TSR_NEAREST, TSR_BILINEAR and "
-                            "TSR_BILINEAR_CORNERS",
-                            (int)how);
     const int64_t *d = x->shape.d, *g = grid->shape.d;
     if (x->shape.ndim != 4 || grid->shape.ndim != 4 || g[0] != d[0] || g[3] != 2 || d[2] < 1 ||
         d[3] < 1)
