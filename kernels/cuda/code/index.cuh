@@ -59,4 +59,42 @@ static inline void tsri_walk_ids(tsri_cuda_walk *w, const tsri_arg *ids, const i
     tsri_cuda_walk_finish(w);
 }
 
+/* --- checking and reading ids ----------------------------------------------------------------- */
+enum { TSRI_ID_THREADS = 256 };
+
+static __global__ void tsri_check_ids_kernel(tsri_cuda_walk w, const int64_t *ids, tsri_ids of)
+{
+    for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
+        int64_t at[2];
+        tsri_walk_at<2>(w, i, at);
+        tsri_local_id(of, at[0], ids[at[1]]);
+    }
+}
+
+/* Looks at every id of a walk (their row-major index; ids) once: where no element of the result
+ * would meet them. */
+static inline void tsri_check_ids(const tsri_cuda_kernel *k, const tsri_cuda_walk *w,
+                                  const void *ids, tsri_ids of)
+{
+    if (w->count)
+        TSRI_LAUNCH(tsri_check_ids_kernel, tsri_blocks(w->count, TSRI_ID_THREADS), TSRI_ID_THREADS,
+                    k->stream, *w, (const int64_t *)ids, of);
+}
+
+/* Walks y, x at id 0, the ids' row-major index, ids; `stride` is x's along the indexed axis. */
+template <typename T>
+static __global__ void tsri_gather_kernel(tsri_cuda_walk w, T *y, const T *x, const int64_t *ids,
+                                          int64_t stride, tsri_ids of)
+{
+    for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
+        int64_t at[4];
+        tsri_walk_at<4>(w, i, at);
+        const int64_t id = tsri_local_id(of, at[2], ids[at[3]]);
+        T v = {};
+        if (id >= 0)
+            v = x[at[1] + id * stride];
+        y[at[0]] = v;
+    }
+}
+
 #endif

@@ -8,24 +8,6 @@
 
 enum { THREADS = 256 };
 
-/* Every id once: where no element of the result would meet them. */
-static __global__ void check_kernel(tsri_cuda_walk w, const int64_t *ids, tsri_ids of)
-{
-    for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
-        int64_t at[2];
-        tsri_walk_at<2>(w, i, at);
-        tsri_local_id(of, at[0], ids[at[1]]);
-    }
-}
-
-static void check_ids(const tsri_cuda_kernel *k, const tsri_cuda_walk *w, const void *ids,
-                      tsri_ids of)
-{
-    if (w->count)
-        TSRI_LAUNCH(check_kernel, tsri_blocks(w->count, THREADS), THREADS, k->stream, *w,
-                    (const int64_t *)ids, of);
-}
-
 /* --- forward ---------------------------------------------------------------------------------- */
 typedef struct gather {
     tsri_cuda_kernel k;
@@ -33,21 +15,6 @@ typedef struct gather {
     tsri_cuda_walk ids; /* their row-major index; ids */
     int64_t axis_stride;
 } gather;
-
-template <typename T>
-static __global__ void gather_kernel(tsri_cuda_walk w, T *y, const T *x, const int64_t *ids,
-                                     int64_t axis_stride, tsri_ids of)
-{
-    for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
-        int64_t at[4];
-        tsri_walk_at<4>(w, i, at);
-        const int64_t id = tsri_local_id(of, at[2], ids[at[3]]);
-        T v = {};
-        if (id >= 0)
-            v = x[at[1] + id * axis_stride];
-        y[at[0]] = v;
-    }
-}
 
 typedef tsri_pack<uint32_t, 4> wide;
 
@@ -57,7 +24,7 @@ static tsr_status gather_run(const tsri_cuda_kernel *k, void *const *in, void *c
     const tsri_ids of = tsri_ids_of(k);
     size_t size = tsr_dtype_size(k->desc.out[0].dtype);
     if (!v->w.count) {
-        check_ids(k, &v->ids, in[1], of);
+        tsri_check_ids(k, &v->ids, in[1], of);
         return tsri_cuda_launched(k);
     }
     tsri_cuda_walk w = v->w;
@@ -68,12 +35,12 @@ static tsr_status gather_run(const tsri_cuda_kernel *k, void *const *in, void *c
     const unsigned blocks = tsri_blocks(w.count, THREADS);
     size *= (size_t)by;
     if (size == sizeof(wide)) {
-        TSRI_LAUNCH((gather_kernel<wide>), blocks, THREADS, k->stream, w, (wide *)out[0],
+        TSRI_LAUNCH((tsri_gather_kernel<wide>), blocks, THREADS, k->stream, w, (wide *)out[0],
                     (const wide *)in[0], (const int64_t *)in[1], v->axis_stride / by, of);
         return tsri_cuda_launched(k);
     }
     TSRI_SIZES(size,
-               TSRI_LAUNCH((gather_kernel<T>), blocks, THREADS, k->stream, w, (T *)out[0],
+               TSRI_LAUNCH((tsri_gather_kernel<T>), blocks, THREADS, k->stream, w, (T *)out[0],
                            (const T *)in[0], (const int64_t *)in[1], v->axis_stride / by, of));
     return tsri_cuda_launched(k);
 }
@@ -138,7 +105,7 @@ static tsr_status gather_dx_run(const tsri_cuda_kernel *k, void *const *in, void
 {
     const gather_dx *v = (const gather_dx *)k;
     const tsri_ids of = tsri_ids_of(k);
-    check_ids(k, &v->ids, in[0], of);
+    tsri_check_ids(k, &v->ids, in[0], of);
     if (v->w.count)
         TSRI_FLOATS(k->desc.out[0].dtype,
                     TSRI_LAUNCH((gather_dx_kernel<T>), tsri_blocks(v->w.count, THREADS), THREADS,
@@ -195,7 +162,7 @@ static tsr_status one_hot_run(const tsri_cuda_kernel *k, void *const *in, void *
     const one_hot *v = (const one_hot *)k;
     const tsri_ids of = tsri_ids_of(k);
     if (!v->w.count)
-        check_ids(k, &v->ids, in[0], of);
+        tsri_check_ids(k, &v->ids, in[0], of);
     else
         TSRI_SIZES(tsr_dtype_size(k->desc.out[0].dtype),
                    TSRI_LAUNCH((one_hot_kernel<T>), tsri_blocks(v->w.count, THREADS), THREADS,

@@ -13,45 +13,13 @@ typedef struct lines {
     int64_t n, steps[3]; /* dx: ids of a line; their steps along it in ids, dy and the index */
 } lines;
 
-static __global__ void check_kernel(tsri_cuda_walk w, const int64_t *ids, tsri_ids of)
-{
-    for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
-        int64_t at[3];
-        tsri_walk_at<3>(w, i, at);
-        tsri_local_id(of, at[0], ids[at[1]]);
-    }
-}
-
-/* Every id once. */
-static void check_ids(const lines *v, const void *ids, tsri_ids of)
-{
-    if (v->ids.count)
-        TSRI_LAUNCH(check_kernel, tsri_blocks(v->ids.count, THREADS), THREADS, v->k.stream, v->ids,
-                    (const int64_t *)ids, of);
-}
-
-template <typename T>
-static __global__ void gather_kernel(tsri_cuda_walk w, T *y, const T *x, const int64_t *ids,
-                                     int64_t stride, tsri_ids of)
-{
-    for (int64_t i = tsri_first(); i < w.count; i += tsri_step()) {
-        int64_t at[4];
-        tsri_walk_at<4>(w, i, at);
-        const int64_t id = tsri_local_id(of, at[2], ids[at[3]]);
-        T v = {};
-        if (id >= 0)
-            v = x[at[1] + id * stride];
-        y[at[0]] = v;
-    }
-}
-
 static tsr_status gather_run(const tsri_cuda_kernel *k, void *const *in, void *const *out, void *)
 {
     const lines *v = (const lines *)k;
     const tsri_ids of = tsri_ids_of(k);
     if (v->w.count)
         TSRI_SIZES(tsr_dtype_size(k->desc.out[0].dtype),
-                   TSRI_LAUNCH((gather_kernel<T>), tsri_blocks(v->w.count, THREADS), THREADS,
+                   TSRI_LAUNCH((tsri_gather_kernel<T>), tsri_blocks(v->w.count, THREADS), THREADS,
                                k->stream, v->w, (T *)out[0], (const T *)in[0],
                                (const int64_t *)in[1], v->stride, of));
     return tsri_cuda_launched(k);
@@ -78,7 +46,7 @@ static tsr_status gather_dx_run(const tsri_cuda_kernel *k, void *const *in, void
 {
     const lines *v = (const lines *)k;
     const tsri_ids of = tsri_ids_of(k);
-    check_ids(v, in[0], of);
+    tsri_check_ids(&v->k, &v->ids, in[0], of);
     if (v->w.count)
         TSRI_FLOATS(k->desc.out[0].dtype,
                     TSRI_LAUNCH((gather_dx_kernel<T>), tsri_blocks(v->w.count, THREADS), THREADS,

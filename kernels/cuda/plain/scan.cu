@@ -68,20 +68,9 @@ static __global__ void backward(lines g, T *dx, const T *x, const T *y, const T 
     }
 }
 
-/* f16 and bf16 are compared as they are in f32. */
-template <typename T> struct compared {
-    typedef T type;
-};
-template <> struct compared<__half> {
-    typedef float type;
-};
-template <> struct compared<__nv_bfloat16> {
-    typedef float type;
-};
-
 template <typename T> static __global__ void extremes(lines g, int64_t *y, const T *x)
 {
-    typedef typename compared<T>::type C;
+    typedef tsri_acc<T> C; /* f16 and bf16 are compared as they are in f32 */
     for (int64_t l = tsri_first(); l < g.walk.count; l += tsri_step()) {
         int64_t at[2], best = 0;
         tsri_walk_at<2>(g.walk, l, at);
