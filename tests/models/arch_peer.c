@@ -15,13 +15,6 @@
 
 #include <tessera/tessera.h>
 
-#define TRY(expr)                 \
-    do {                          \
-        tsr_status try_ = (expr); \
-        if (try_ != TSR_OK)       \
-            return try_;          \
-    } while (0)
-
 enum { STEPS = 5, MOST = 1 << 15 };
 
 typedef struct job {
@@ -154,7 +147,7 @@ static tsr_status place_all(tsr_module *net, const layout *l, const place *place
         tsr_sbp sbp = TSR_S(places[i].axis);
         if (l->grid)
             sbp = TSR_ND(TSR_B, sbp);
-        TRY(tsr_module_place(net, places[i].pattern, NULL, sbp));
+        TSR_TRY(tsr_module_place(net, places[i].pattern, NULL, sbp));
     }
     return TSR_OK;
 }
@@ -162,9 +155,9 @@ static tsr_status place_all(tsr_module *net, const layout *l, const place *place
 static tsr_status place_parameters(tsr_module *net, const layout *l, const model *m)
 {
     if (l->tensor > 0)
-        TRY(place_all(net, l, m->tensor, 8));
+        TSR_TRY(place_all(net, l, m->tensor, 8));
     if (l->tensor > 1)
-        TRY(place_all(net, l, m->tensor2, 4));
+        TSR_TRY(place_all(net, l, m->tensor2, 4));
     return TSR_OK;
 }
 
@@ -215,9 +208,9 @@ static tsr_status feed(const bench *b, int step)
         ids[i] = (i * 13 + step * 5) % b->m->classes;
     }
     if (b->m->dims[1])
-        TRY(tsr_feed(b->plan, "x", x, (size_t)n * sizeof *x));
+        TSR_TRY(tsr_feed(b->plan, "x", x, (size_t)n * sizeof *x));
     else
-        TRY(tsr_feed(b->plan, "x", ids, (size_t)n * sizeof *ids));
+        TSR_TRY(tsr_feed(b->plan, "x", ids, (size_t)n * sizeof *ids));
     for (int i = 0; i < labels; i++)
         ids[i] = (i * 3 + step) % b->m->classes;
     return tsr_feed(b->plan, "y", ids, (size_t)labels * sizeof *ids);
@@ -246,14 +239,14 @@ static tsr_status rank(tsr_world *w, void *arg)
     b.net = b.m->make(w, p, sbp, b.j->dropout);
     if (!b.net)
         return TSR_ERR_INVALID;
-    TRY(place_parameters(b.net, b.l, b.m));
-    TRY(compile(&b, w, p));
-    TRY(save(&b, "first"));
+    TSR_TRY(place_parameters(b.net, b.l, b.m));
+    TSR_TRY(compile(&b, w, p));
+    TSR_TRY(save(&b, "first"));
     for (int step = 0; step < STEPS; step++) {
         double loss;
-        TRY(feed(&b, step));
-        TRY(tsr_run(b.plan));
-        TRY(tsr_fetch_scalar(b.plan, "loss", &loss));
+        TSR_TRY(feed(&b, step));
+        TSR_TRY(tsr_run(b.plan));
+        TSR_TRY(tsr_fetch_scalar(b.plan, "loss", &loss));
         if (tsr_world_rank(w) == 0)
             printf("%.17g\n", loss);
     }

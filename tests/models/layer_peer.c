@@ -16,13 +16,6 @@
 
 #include <tessera/tessera.h>
 
-#define TRY(expr)                 \
-    do {                          \
-        tsr_status try_ = (expr); \
-        if (try_ != TSR_OK)       \
-            return try_;          \
-    } while (0)
-
 enum { MOST = 8, MOST_PARAMS = 64, MOST_ELEMENTS = 4096 };
 
 /* kind: 'f' is f64, 'i' ids below `limit`, 'b' bools; 0: an input that is left out. */
@@ -339,7 +332,7 @@ static tsr_status set_params(const params *all)
         const int64_t n = tsr_dims_count(tsr_variable_dims(all->v[i]));
         for (int64_t k = 0; k < n; k++)
             values[k] = (double)((k * 7 + i * 3) % 13) / 16 - 0.4;
-        TRY(tsr_variable_set(all->v[i], values, (size_t)n * sizeof *values));
+        TSR_TRY(tsr_variable_set(all->v[i], values, (size_t)n * sizeof *values));
     }
     return TSR_OK;
 }
@@ -364,8 +357,8 @@ static tsr_status print(tsr_world *w, tsr_plan *plan, const char *name)
 {
     double y[MOST_ELEMENTS];
     tsr_dims dims;
-    TRY(tsr_fetch_shard(plan, name, NULL, 0, &dims));
-    TRY(tsr_fetch(plan, name, y, (size_t)tsr_dims_count(dims) * sizeof *y));
+    TSR_TRY(tsr_fetch_shard(plan, name, NULL, 0, &dims));
+    TSR_TRY(tsr_fetch(plan, name, y, (size_t)tsr_dims_count(dims) * sizeof *y));
     if (tsr_world_rank(w) != 0)
         return TSR_OK;
     printf("%s", name);
@@ -400,7 +393,7 @@ static tsr_status rank(tsr_world *w, void *arg)
     const tsr_placement *p = tsr_placement_parse(w, "cpu");
     tsr_module *m = of->make(w, &(const tsr_nn_opts){p, j->param, TSR_F64, 3});
     params all = {.n = 0};
-    TRY(tsr_module_visit(m, find_params, &all));
+    TSR_TRY(tsr_module_visit(m, find_params, &all));
 
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
     tsr_tensor *in[MOST] = {NULL}, *out[MOST], *loss = NULL;
@@ -425,7 +418,7 @@ static tsr_status rank(tsr_world *w, void *arg)
     }
     tsr_apply_n(m, of->nin, in, of->nout, out);
     for (int i = 0; i < of->nout; i++) {
-        TRY(tsr_graph_status(g));
+        TSR_TRY(tsr_graph_status(g));
         snprintf(names[nnames], sizeof names[0], "out%d", i);
         tsr_output(g, names[nnames++], out[i], p, TSR_B);
         tsr_tensor *part = weighed(out[i], i, p);
@@ -439,21 +432,21 @@ static tsr_status rank(tsr_world *w, void *arg)
     for (int i = 0; i < ngrads; i++)
         tsr_output(g, names[MOST + i], grads[i], p, TSR_B);
     tsr_plan *plan;
-    TRY(tsr_compile(g, &plan));
-    TRY(save(j, m, "initial"));
-    TRY(set_params(&all));
-    TRY(save(j, m, "weights"));
+    TSR_TRY(tsr_compile(g, &plan));
+    TSR_TRY(save(j, m, "initial"));
+    TSR_TRY(set_params(&all));
+    TSR_TRY(save(j, m, "weights"));
     for (int i = 0; i < of->nin; i++) {
         char name[8];
         snprintf(name, sizeof name, "x%d", i);
         if (of->in[i].kind)
-            TRY(feed(plan, name, &of->in[i], i));
+            TSR_TRY(feed(plan, name, &of->in[i], i));
     }
-    TRY(tsr_run(plan));
+    TSR_TRY(tsr_run(plan));
     for (int i = 0; i < nnames; i++)
-        TRY(print(w, plan, names[i]));
+        TSR_TRY(print(w, plan, names[i]));
     for (int i = 0; i < ngrads; i++)
-        TRY(print(w, plan, names[MOST + i]));
+        TSR_TRY(print(w, plan, names[MOST + i]));
     return TSR_OK;
 }
 

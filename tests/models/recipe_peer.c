@@ -19,13 +19,6 @@
 
 #include "recipe_tables.h"
 
-#define TRY(expr)                 \
-    do {                          \
-        tsr_status try_ = (expr); \
-        if (try_ != TSR_OK)       \
-            return try_;          \
-    } while (0)
-
 enum { ROWS = 6, IN = 3, HIDDEN = 4, MOST = 400 };
 
 typedef struct job {
@@ -521,7 +514,7 @@ static const struct {
 static tsr_status print_value(const bench *b, double y)
 {
     if (b->j->ddp)
-        TRY(tsr_all_reduce(tsr_world_group(b->w), &y, 1, TSR_F64, TSR_REDUCE_AVG));
+        TSR_TRY(tsr_all_reduce(tsr_world_group(b->w), &y, 1, TSR_F64, TSR_REDUCE_AVG));
     if (tsr_world_rank(b->w) == 0)
         printf("%.17g ", y);
     return TSR_OK;
@@ -532,13 +525,13 @@ static tsr_status print_outputs(const bench *b, const stage *s)
     double y[MOST];
     for (int i = 0; i < s->noutputs; i++) {
         tsr_dims dims;
-        TRY(tsr_fetch_shard(s->plan, s->outputs[i], NULL, 0, &dims));
-        TRY(tsr_fetch(s->plan, s->outputs[i], y, (size_t)tsr_dims_count(dims) * sizeof *y));
+        TSR_TRY(tsr_fetch_shard(s->plan, s->outputs[i], NULL, 0, &dims));
+        TSR_TRY(tsr_fetch(s->plan, s->outputs[i], y, (size_t)tsr_dims_count(dims) * sizeof *y));
         for (int64_t k = 0; k < tsr_dims_count(dims); k++)
-            TRY(print_value(b, y[k]));
+            TSR_TRY(print_value(b, y[k]));
         if (b->reports && i == 0) {
             if (b->j->ddp)
-                TRY(tsr_all_reduce(tsr_world_group(b->w), y, 1, TSR_F64, TSR_REDUCE_AVG));
+                TSR_TRY(tsr_all_reduce(tsr_world_group(b->w), y, 1, TSR_F64, TSR_REDUCE_AVG));
             tsr_optimizer_report(b->opt, y[0]);
         }
     }
@@ -548,7 +541,7 @@ static tsr_status print_outputs(const bench *b, const stage *s)
 static tsr_status print_norm(const bench *b)
 {
     tsr_ddp_info info = {.size = sizeof info};
-    TRY(tsr_ddp_get_info(b->ddps[0], &info));
+    TSR_TRY(tsr_ddp_get_info(b->ddps[0], &info));
     return print_value(b, info.grad_norm);
 }
 
@@ -565,8 +558,8 @@ static tsr_status run_stage(bench *b, stage *s, int run)
     double x[ROWS * IN];
     for (int i = 0; i < ROWS * IN; i++)
         x[i] = (double)((i * 7 + run * 5) % 11) / 8 - 0.5; /* exact */
-    TRY(tsr_feed(s->plan, "x", x + (ptrdiff_t)b->first * IN, (size_t)b->rows * IN * sizeof *x));
-    TRY(s->ddp ? tsr_ddp_run(s->ddp, s->plan) : tsr_run(s->plan));
+    TSR_TRY(tsr_feed(s->plan, "x", x + (ptrdiff_t)b->first * IN, (size_t)b->rows * IN * sizeof *x));
+    TSR_TRY(s->ddp ? tsr_ddp_run(s->ddp, s->plan) : tsr_run(s->plan));
     return print_outputs(b, s);
 }
 
@@ -581,7 +574,7 @@ static tsr_status rank(tsr_world *w, void *arg)
     tsr_nn_opts nn = {.placement = b.p, .sbp = b.j->param, .dtype = TSR_F64};
     b.net = tsr_nn_sequential(w, &nn);
     if (b.j->ddp)
-        TRY(tsr_module_set_local(b.net));
+        TSR_TRY(tsr_module_set_local(b.net));
     begin_stage(&b);
     bool known = declare_named(&b);
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes && !known; i++) {
@@ -593,18 +586,18 @@ static tsr_status rank(tsr_world *w, void *arg)
     const tsr_compile_opts *slow = TSR_COMPILE_OPTS(.nlinks = 1, .link = {{0, 1e-9, 1e12}},
                                                     .flops_per_s = 1e4, .local_bytes_per_s = 1e5);
     for (int i = 0; i < b.nstages; i++)
-        TRY(tsr_compile_with(b.stages[i].g, slow, &b.stages[i].plan));
-    TRY(save(&b, "first"));
+        TSR_TRY(tsr_compile_with(b.stages[i].g, slow, &b.stages[i].plan));
+    TSR_TRY(save(&b, "first"));
     for (int run = 0; run < b.j->runs; run++) {
         for (int i = 0; i < b.nstages; i++)
-            TRY(run_stage(&b, &b.stages[i], run));
-        TRY(b.last ? b.last(&b) : TSR_OK);
-        TRY(b.norms ? print_norm(&b) : TSR_OK);
+            TSR_TRY(run_stage(&b, &b.stages[i], run));
+        TSR_TRY(b.last ? b.last(&b) : TSR_OK);
+        TSR_TRY(b.norms ? print_norm(&b) : TSR_OK);
         if (tsr_world_rank(w) == 0)
             printf("\n");
     }
     for (int i = 0; i < b.nddps; i++)
-        TRY(tsr_ddp_close(&b.ddps[i]));
+        TSR_TRY(tsr_ddp_close(&b.ddps[i]));
     return save(&b, "last");
 }
 

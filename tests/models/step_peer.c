@@ -15,13 +15,6 @@
 
 #include <tessera/tessera.h>
 
-#define TRY(expr)                 \
-    do {                          \
-        tsr_status try_ = (expr); \
-        if (try_ != TSR_OK)       \
-            return try_;          \
-    } while (0)
-
 enum { ROWS = 6, IN = 3, RUNS = 5 };
 
 typedef struct job {
@@ -166,8 +159,8 @@ static tsr_status print_outputs(const bench *b, tsr_plan *plan)
     double y[ROWS * 5];
     for (int i = 0; i < b->noutputs; i++) {
         tsr_dims dims;
-        TRY(tsr_fetch_shard(plan, b->outputs[i], NULL, 0, &dims));
-        TRY(tsr_fetch(plan, b->outputs[i], y, (size_t)tsr_dims_count(dims) * sizeof *y));
+        TSR_TRY(tsr_fetch_shard(plan, b->outputs[i], NULL, 0, &dims));
+        TSR_TRY(tsr_fetch(plan, b->outputs[i], y, (size_t)tsr_dims_count(dims) * sizeof *y));
         for (int64_t k = 0; k < tsr_dims_count(dims) && tsr_world_rank(b->w) == 0; k++)
             printf("%.17g ", y[k]);
     }
@@ -197,15 +190,15 @@ static tsr_status rank(tsr_world *w, void *arg)
     /* Figures by which it pays to split even these few elements. */
     const tsr_compile_opts *slow = TSR_COMPILE_OPTS(.nlinks = 1, .link = {{0, 1e-9, 1e12}},
                                                     .flops_per_s = 1e4, .local_bytes_per_s = 1e5);
-    TRY(tsr_compile_with(b.g, slow, &plan));
-    TRY(save(&b, "first"));
+    TSR_TRY(tsr_compile_with(b.g, slow, &plan));
+    TSR_TRY(save(&b, "first"));
     for (int run = 0; run < RUNS; run++) {
         double x[ROWS * IN];
         for (int i = 0; i < ROWS * IN; i++)
             x[i] = (double)((i * 7 + run * 5) % 11) / 8 - 0.5; /* exact */
-        TRY(tsr_feed(plan, "x", x, sizeof x));
-        TRY(tsr_run(plan));
-        TRY(print_outputs(&b, plan));
+        TSR_TRY(tsr_feed(plan, "x", x, sizeof x));
+        TSR_TRY(tsr_run(plan));
+        TSR_TRY(print_outputs(&b, plan));
     }
     return save(&b, "last");
 }

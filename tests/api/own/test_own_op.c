@@ -9,12 +9,6 @@
 
 #include <tessera/tessera.h>
 
-#define TRY(e)               \
-    do {                     \
-        tsr_status s_ = (e); \
-        if (s_ != TSR_OK)    \
-            return s_;       \
-    } while (0)
 #define CHECK(e)                                                                         \
     do {                                                                                 \
         if (!(e))                                                                        \
@@ -25,7 +19,7 @@ enum { M = 8, N = 6 };
 
 static tsr_status begin(tsr_world *w, tsr_op **op)
 {
-    TRY(tsr_plugin_load(w, PLUGIN));
+    TSR_TRY(tsr_plugin_load(w, PLUGIN));
     *op = tsr_op_find(w, "swish_gate");
     CHECK(*op);
     return TSR_OK;
@@ -41,8 +35,8 @@ static tsr_status same(tsr_tensor *a, tsr_tensor *b, double tol)
 {
     double left[M * N], right[M * N];
     const size_t n = (size_t)tsr_dims_count(tsr_tensor_dims(a));
-    TRY(tsr_eval(tsr_cast(a, TSR_F64), left, n * sizeof *left));
-    TRY(tsr_eval(tsr_cast(b, TSR_F64), right, n * sizeof *right));
+    TSR_TRY(tsr_eval(tsr_cast(a, TSR_F64), left, n * sizeof *left));
+    TSR_TRY(tsr_eval(tsr_cast(b, TSR_F64), right, n * sizeof *right));
     for (size_t i = 0; i < n; i++)
         CHECK(fabs(left[i] - right[i]) <= tol);
     return TSR_OK;
@@ -54,7 +48,7 @@ static tsr_status compare(tsr_world *w, tsr_op *op, const tsr_placement *p, tsr_
 {
     tsr_graph *graph = tsr_graph_create(w, NULL);
     tsr_sbp b;
-    TRY(tsr_sbp_parse(tsr_placement_ndim(p) == 1 ? "B" : "(B,B)", &b));
+    TSR_TRY(tsr_sbp_parse(tsr_placement_ndim(p) == 1 ? "B" : "(B,B)", &b));
     tsr_tensor *x = tsr_normal(graph, "x", dtype, TSR_DIMS(M, N), p, b, 0, 1);
     tsr_tensor *g = tsr_normal(graph, "g", dtype, TSR_DIMS(M, N), p, b, 0, 1);
     tsr_tensor *v = tsr_normal(graph, "v", dtype, TSR_DIMS(M, N), p, b, 0, 1);
@@ -62,11 +56,11 @@ static tsr_status compare(tsr_world *w, tsr_op *op, const tsr_placement *p, tsr_
     tsr_tensor *y[2] = {tsr_op_apply(op, 2, in, (double[]){1.5}), composed(in[0], in[1], 1.5)};
     for (int i = 0; i < 2; i++)
         tsr_gradients(tsr_sum(tsr_mul(y[i], v), TSR_ALL_AXES, false), 2, in, d[i]);
-    TRY(tsr_graph_status(graph));
+    TSR_TRY(tsr_graph_status(graph));
     const double tol = dtype == TSR_F64 ? 1e-13 : 2e-6;
-    TRY(same(y[0], y[1], tol));
+    TSR_TRY(same(y[0], y[1], tol));
     for (int i = 0; i < 2; i++)
-        TRY(same(d[0][i], d[1][i], tol));
+        TSR_TRY(same(d[0][i], d[1][i], tol));
     tsr_graph_destroy(graph);
     return TSR_OK;
 }
@@ -78,7 +72,7 @@ static tsr_status every_signature(tsr_world *w, void *arg)
                                        "(S(0),S(0))"};
     tsr_op *op;
     (void)arg;
-    TRY(begin(w, &op));
+    TSR_TRY(begin(w, &op));
     const tsr_placement *p = tsr_placement_parse(w, "cpu:[0,1,2,3]");
     const tsr_placement *q = tsr_placement_parse(w, "cpu:[[0,1],[2,3]]");
     CHECK(p && q);
@@ -86,16 +80,16 @@ static tsr_status every_signature(tsr_world *w, void *arg)
         for (int j = 0; j < 4; j++)
             for (int t = 0; t < 2; t++) {
                 tsr_sbp sx, sg;
-                TRY(tsr_sbp_parse(flat[i], &sx));
-                TRY(tsr_sbp_parse(flat[j], &sg));
-                TRY(compare(w, op, p, sx, sg, t ? TSR_F32 : TSR_F64));
+                TSR_TRY(tsr_sbp_parse(flat[i], &sx));
+                TSR_TRY(tsr_sbp_parse(flat[j], &sg));
+                TSR_TRY(compare(w, op, p, sx, sg, t ? TSR_F32 : TSR_F64));
             }
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < 5; j++) {
             tsr_sbp sx, sg;
-            TRY(tsr_sbp_parse(grid[i], &sx));
-            TRY(tsr_sbp_parse(grid[j], &sg));
-            TRY(compare(w, op, q, sx, sg, TSR_F64));
+            TSR_TRY(tsr_sbp_parse(grid[i], &sx));
+            TSR_TRY(tsr_sbp_parse(grid[j], &sg));
+            TSR_TRY(compare(w, op, q, sx, sg, TSR_F64));
         }
     return TSR_OK;
 }
@@ -116,22 +110,22 @@ static tsr_status train(tsr_world *w, void *arg, double out[N])
     tsr_variable *g =
         tsr_module_param(m, "g", TSR_DIMS(N), TSR_B, (tsr_init){.kind = TSR_INIT_CONSTANT, .a = 1});
     CHECK(g);
-    TRY(tsr_module_set_local(m));
+    TSR_TRY(tsr_module_set_local(m));
     tsr_optimizer *o = tsr_sgd(m, TSR_SGD_OPTS(.lr = 0.1));
     tsr_ddp *ddp;
-    TRY(tsr_ddp_create(m, NULL, &ddp));
+    TSR_TRY(tsr_ddp_create(m, NULL, &ddp));
     tsr_graph *graph = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true, .local = true));
     tsr_tensor *x = tsr_input(graph, "x", TSR_F64, TSR_DIMS(N), here, TSR_B);
     tsr_tensor *loss = tsr_sum(tsr_square(tsr_apply(m, x)), TSR_ALL_AXES, false);
     tsr_ddp_minimize(ddp, o, 1, &loss, NULL);
     tsr_plan *plan;
-    TRY(tsr_compile(graph, &plan));
+    TSR_TRY(tsr_compile(graph, &plan));
     for (int step = 0; step < 3; step++) {
         double rows[N];
         for (int i = 0; i < N; i++)
             rows[i] = 0.3 * i - 0.5 + 0.2 * tsr_world_rank(w) + 0.1 * step;
-        TRY(tsr_feed(plan, "x", rows, sizeof rows));
-        TRY(tsr_run(plan));
+        TSR_TRY(tsr_feed(plan, "x", rows, sizeof rows));
+        TSR_TRY(tsr_run(plan));
     }
     return tsr_variable_get(g, out, N * sizeof *out);
 }
@@ -141,9 +135,9 @@ static tsr_status in_ddp(tsr_world *w, void *arg)
     tsr_op *op;
     double own[N], other[N];
     (void)arg;
-    TRY(begin(w, &op));
-    TRY(train(w, op, own));
-    TRY(train(w, NULL, other));
+    TSR_TRY(begin(w, &op));
+    TSR_TRY(train(w, op, own));
+    TSR_TRY(train(w, NULL, other));
     for (int i = 0; i < N; i++)
         CHECK(fabs(own[i] - other[i]) < 1e-13 && own[i] != 1);
     return TSR_OK;
@@ -178,17 +172,17 @@ static tsr_status in_place(tsr_world *w, void *arg)
 {
     tsr_op *op;
     (void)arg;
-    TRY(tsr_op_define(w,
-                      TSR_OP_DEF(.name = "affine", .inputs = 1, .forward = affine,
-                                 .rule = "!... -> ...", .flags = TSR_OP_IN_PLACE),
-                      &op));
+    TSR_TRY(tsr_op_define(w,
+                          TSR_OP_DEF(.name = "affine", .inputs = 1, .forward = affine,
+                                     .rule = "!... -> ...", .flags = TSR_OP_IN_PLACE),
+                          &op));
     tsr_graph *g = tsr_graph_create(w, NULL);
     const tsr_placement *p = tsr_placement_parse(w, "cpu:[0,1]");
     tsr_tensor *x = tsr_arange(g, TSR_F64, 64, 0, 1, p, TSR_S(0));
     tsr_tensor *a = tsr_mul_scalar(x, 3), *b = tsr_op_apply(op, 1, &a, NULL);
     tsr_tensor *c = tsr_op_apply(op, 1, &b, NULL), *d = tsr_op_apply(op, 1, &c, NULL);
     double y[64];
-    TRY(tsr_eval(tsr_add(d, b), y, sizeof y));
+    TSR_TRY(tsr_eval(tsr_add(d, b), y, sizeof y));
     for (int i = 0; i < 64; i++)
         CHECK(y[i] == 2 * (2 * (2 * (3.0 * i) + 1) + 1) + 1 + 2 * (3.0 * i) + 1);
     return TSR_OK;
@@ -198,10 +192,10 @@ static tsr_status different_rules(tsr_world *w, void *arg)
 {
     tsr_op *op;
     (void)arg;
-    TRY(tsr_op_define(w,
-                      TSR_OP_DEF(.name = "mine", .inputs = 1, .forward = copy,
-                                 .rule = tsr_world_rank(w) ? "... -> ..." : "!... -> ..."),
-                      &op));
+    TSR_TRY(tsr_op_define(w,
+                          TSR_OP_DEF(.name = "mine", .inputs = 1, .forward = copy,
+                                     .rule = tsr_world_rank(w) ? "... -> ..." : "!... -> ..."),
+                          &op));
     tsr_graph *g = tsr_graph_create(w, NULL);
     const tsr_placement *p = tsr_placement_parse(w, "cpu:[0,1]");
     tsr_tensor *x = tsr_full(g, TSR_F64, TSR_DIMS(4), p, TSR_B, 1);
@@ -215,7 +209,7 @@ static tsr_status failing(tsr_world *w, void *arg)
 {
     tsr_op *op;
     (void)arg;
-    TRY(tsr_op_define(
+    TSR_TRY(tsr_op_define(
         w,
         TSR_OP_DEF(.name = "picky", .inputs = 1, .forward = fail_on_rank_1, .rule = "!... -> ..."),
         &op));

@@ -8,12 +8,6 @@
 
 #include <tessera/tessera.h>
 
-#define TRY(e)               \
-    do {                     \
-        tsr_status s_ = (e); \
-        if (s_ != TSR_OK)    \
-            return s_;       \
-    } while (0)
 #define CHECK(e)                                                                         \
     do {                                                                                 \
         if (!(e))                                                                        \
@@ -63,9 +57,9 @@ static tsr_status make(tsr_world *w, const setting *s, bool own, net *n)
                                               .state = s->state));
     CHECK(p && n->w && n->b && n->o);
     if (s->groups)
-        TRY(tsr_optimizer_param_group(n->o, "b", TSR_PARAM_GROUP_OPTS(.lr = 0.1)));
+        TSR_TRY(tsr_optimizer_param_group(n->o, "b", TSR_PARAM_GROUP_OPTS(.lr = 0.1)));
     if (s->freezes)
-        TRY(tsr_optimizer_freeze(n->o, "b", false));
+        TSR_TRY(tsr_optimizer_freeze(n->o, "b", false));
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
     tsr_tensor *x = tsr_input(g, "x", TSR_F64, TSR_DIMS(8, 4), p, TSR_S(0));
     tsr_tensor *loss = tsr_mean(tsr_square(tsr_apply(n->m, x)), TSR_ALL_AXES, false);
@@ -81,8 +75,8 @@ static tsr_status step(const net *n, const setting *s, int t)
     for (int i = 0; i < 32; i++)
         x[i] = sin(i + 3.7 * t);
     if (s->freezes)
-        TRY(tsr_optimizer_freeze(n->o, "b", t == 2 || t == 3));
-    TRY(tsr_feed(n->plan, "x", x, sizeof x));
+        TSR_TRY(tsr_optimizer_freeze(n->o, "b", t == 2 || t == 3));
+    TSR_TRY(tsr_feed(n->plan, "x", x, sizeof x));
     return tsr_run(n->plan);
 }
 
@@ -90,8 +84,8 @@ static tsr_status alike(tsr_variable *a, tsr_variable *b)
 {
     double x[24], y[24];
     size_t bytes = (size_t)tsr_dims_count(tsr_variable_dims(a)) * sizeof *x;
-    TRY(tsr_variable_get(a, x, bytes));
-    TRY(tsr_variable_get(b, y, bytes));
+    TSR_TRY(tsr_variable_get(a, x, bytes));
+    TSR_TRY(tsr_variable_get(b, y, bytes));
     for (size_t i = 0; i < bytes / sizeof *x; i++)
         CHECK(fabs(x[i] - y[i]) < 1e-13 && isfinite(x[i]));
     return TSR_OK;
@@ -101,12 +95,12 @@ static tsr_status compare(tsr_world *w, const setting *s)
 {
     net n[2];
     for (int i = 0; i < 2; i++)
-        TRY(make(w, s, i, &n[i]));
+        TSR_TRY(make(w, s, i, &n[i]));
     for (int t = 0; t < STEPS; t++) {
         for (int i = 0; i < 2; i++)
-            TRY(step(&n[i], s, t));
-        TRY(alike(n[0].w, n[1].w));
-        TRY(alike(n[0].b, n[1].b));
+            TSR_TRY(step(&n[i], s, t));
+        TSR_TRY(alike(n[0].w, n[1].w));
+        TSR_TRY(alike(n[0].b, n[1].b));
         CHECK(tsr_optimizer_steps(n[0].o) == tsr_optimizer_steps(n[1].o));
     }
     tsr_variable *m[2] = {tsr_optimizer_state(n[0].o, n[0].w, "exp_avg"),
@@ -127,7 +121,7 @@ static tsr_status beside_lion(tsr_world *w, void *arg)
         {TSR_S(0), TSR_S(0), 1, 0, 8, true, true, true},
     };
     (void)arg;
-    TRY(tsr_plugin_load(w, PLUGIN));
+    TSR_TRY(tsr_plugin_load(w, PLUGIN));
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const tsr_status status = compare(w, &all[i]);
         if (status != TSR_OK)
@@ -168,7 +162,7 @@ static tsr_status refused(tsr_world *w, const tsr_optimizer_def *def, const char
 static tsr_status fails(tsr_world *w, const char *name, tsr_update_fn *fn, bool state,
                         const char *why)
 {
-    TRY(tsr_optimizer_define(
+    TSR_TRY(tsr_optimizer_define(
         w, TSR_OPTIMIZER_DEF(.name = name, .update = fn, .states = {state ? "kept" : NULL})));
     const tsr_placement *p = tsr_placement_parse(w, "cpu:[0]");
     const tsr_nn_opts nn = {.placement = p, .sbp = TSR_B, .dtype = TSR_F64};
@@ -191,19 +185,20 @@ static tsr_status fails(tsr_world *w, const char *name, tsr_update_fn *fn, bool 
 static tsr_status wrong(tsr_world *w, void *arg)
 {
     (void)arg;
-    TRY(refused(w, TSR_OPTIMIZER_DEF(.update = keeps), "NULL"));
-    TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "a.b", .update = keeps), "a.b"));
-    TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "none"), "no update function"));
-    TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "o", .update = keeps, .states = {"a b"}), "'a b'"));
-    TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "o", .update = keeps, .states = {"gradient"}),
-                "'gradient'"));
-    TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "o", .update = keeps, .numbers = {{"n", 2, 0, 1}}),
-                "not in [0, 1]"));
-    TRY(fails(w, "nothing", sets_nothing, false, "sets no new parameter"));
-    TRY(fails(w, "scalar", sets_scalar, false, "sets a new parameter that is f64 ()"));
-    TRY(fails(w, "forgets", forgets_state, true, "sets no new kept"));
-    TRY(fails(w, "fine", keeps, false, NULL));
-    TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "fine", .update = keeps), "defined already"));
+    TSR_TRY(refused(w, TSR_OPTIMIZER_DEF(.update = keeps), "NULL"));
+    TSR_TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "a.b", .update = keeps), "a.b"));
+    TSR_TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "none"), "no update function"));
+    TSR_TRY(
+        refused(w, TSR_OPTIMIZER_DEF(.name = "o", .update = keeps, .states = {"a b"}), "'a b'"));
+    TSR_TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "o", .update = keeps, .states = {"gradient"}),
+                    "'gradient'"));
+    TSR_TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "o", .update = keeps, .numbers = {{"n", 2, 0, 1}}),
+                    "not in [0, 1]"));
+    TSR_TRY(fails(w, "nothing", sets_nothing, false, "sets no new parameter"));
+    TSR_TRY(fails(w, "scalar", sets_scalar, false, "sets a new parameter that is f64 ()"));
+    TSR_TRY(fails(w, "forgets", forgets_state, true, "sets no new kept"));
+    TSR_TRY(fails(w, "fine", keeps, false, NULL));
+    TSR_TRY(refused(w, TSR_OPTIMIZER_DEF(.name = "fine", .update = keeps), "defined already"));
     CHECK(!tsr_optimizer_create(NULL, "fine", NULL));
     return TSR_OK;
 }
