@@ -85,7 +85,7 @@ TSR_API tsr_tensor *tsr_argmin_at(tsr_tensor *x, int axis, const char *file, int
 /* Sets each element with probability p to -1.7581, what selu tends to, and scales and shifts all so
  * that mean 0 and variance 1 stay, in training graphs: torch.nn.functional.alpha_dropout. */
 TSR_API tsr_tensor *tsr_alpha_dropout_at(tsr_tensor *x, double p, const char *file, int line);
-/* Does the same to whole channels of x (n,c,...). */
+/* Drops whole channels of x (n,c,...) as tsr_alpha_dropout drops elements. */
 TSR_API tsr_tensor *tsr_feature_alpha_dropout_at(tsr_tensor *x, double p, const char *file,
                                                  int line);
 
@@ -382,8 +382,8 @@ TSR_API tsr_tensor *tsr_kl_div_at(tsr_tensor *x, tsr_tensor *y, bool log_target,
 TSR_API tsr_tensor *tsr_binary_cross_entropy_at(tsr_tensor *x, tsr_tensor *y,
                                                 tsr_reduction reduction, const char *file,
                                                 int line);
-/* Returns the same of sigmoid(x), of x of any size, reduced. pos_weight, which broadcasts, counts
- * the first term more; NULL: 1. */
+/* Returns -w y log s - (1 - y) log(1 - s), reduced, with s = sigmoid(x) of x of any size and w =
+ * pos_weight, which broadcasts; NULL: 1. */
 TSR_API tsr_tensor *tsr_binary_cross_entropy_with_logits_at(tsr_tensor *x, tsr_tensor *y,
                                                             tsr_tensor *pos_weight,
                                                             tsr_reduction reduction,

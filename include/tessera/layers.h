@@ -112,7 +112,7 @@ TSR_API tsr_module *tsr_nn_avg_pool3d(tsr_world *w, const tsr_nn_opts *o,
 /* Makes a layer without parameters that applies tsr_lp_pool2d; stride {0, 0}: the kernel. */
 TSR_API tsr_module *tsr_nn_lp_pool2d(tsr_world *w, const tsr_nn_opts *o, double p, tsr_hw kernel,
                                      tsr_hw stride);
-/* Makes a layer of the means of so many windows that cover each axis; so do those that follow. */
+/* Makes a layer without parameters that applies tsr_adaptive_avg_pool1d. */
 TSR_API tsr_module *tsr_nn_adaptive_avg_pool1d(tsr_world *w, const tsr_nn_opts *o, int64_t out);
 /* Makes a layer without parameters that applies tsr_adaptive_avg_pool2d. */
 TSR_API tsr_module *tsr_nn_adaptive_avg_pool2d(tsr_world *w, const tsr_nn_opts *o, int64_t out_h,
@@ -160,17 +160,21 @@ TSR_API tsr_module *tsr_nn_lstm(tsr_world *w, const tsr_nn_opts *o, int64_t in, 
  * in the order r z n. rnn may be NULL. */
 TSR_API tsr_module *tsr_nn_gru(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                                const tsr_rnn_opts *rnn);
-/* Makes Elman's network, h' = tanh(W x + b + V h + c): as the GRU, with 1 hidden and one gate. */
+/* Makes Elman's network, h' = tanh(W x + b + V h + c): inputs x (t,n,in), and h0 (layers
+ * d,n,hidden), which may be left out; outputs y (t,n,d hidden) and h_n (layers d,n,hidden).
+ * Parameters as of tsr_nn_lstm, with hidden rows. rnn may be NULL. */
 TSR_API tsr_module *tsr_nn_rnn(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                                const tsr_rnn_opts *rnn);
 /* Makes one step of an LSTM: inputs x (n,in), h and c (n,hidden; without them zeros), outputs h and
  * c. "weight_ih", "weight_hh", "bias_ih", "bias_hh". */
 TSR_API tsr_module *tsr_nn_lstm_cell(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                                      bool bias);
-/* Makes one step of a GRU: the same, without c. */
+/* Makes one step of a GRU: inputs x (n,in) and h (n,hidden; without it zeros), output h.
+ * "weight_ih", "weight_hh", "bias_ih", "bias_hh". */
 TSR_API tsr_module *tsr_nn_gru_cell(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                                     bool bias);
-/* Makes one step of tsr_nn_rnn: the same. relu takes the place of tanh where it says so. */
+/* Makes one step of tsr_nn_rnn: inputs x (n,in) and h (n,hidden; without it zeros), output h.
+ * "weight_ih", "weight_hh", "bias_ih", "bias_hh". relu: max(0, .) in place of tanh. */
 TSR_API tsr_module *tsr_nn_rnn_cell(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t hidden,
                                     bool bias, bool relu);
 

@@ -403,12 +403,13 @@ typedef struct tsr_attention_opts {
 TSR_API tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
                                      const tsr_attention_opts *opts, const char *file, int line);
 /*
- * Returns the same without ever holding the scores: PyTorch's scaled_dot_product_attention, whose
- * attn_mask is `mask`: of bools, true where a query sees a key, or of q's dtype, added to the
- * scores. It broadcasts to (b,h,s,t); NULL is none. A query that sees no key gets zeros. Memory is
- * that of the operands and results, also for gradients, but for the mask's own gradient and for
- * dropout, which hold the scores. Batch, heads, queries and e may be split; keys only in the
- * gradient: tsr_attention splits them too. opts may be NULL.
+ * Returns softmax(scale q k^T + mask) v of each head, with the shapes of tsr_attention, without
+ * ever holding the scores: PyTorch's scaled_dot_product_attention. The mask is of bools, true where
+ * a query sees a key, or of q's dtype, added to the scores; it broadcasts to (b,h,s,t); NULL is
+ * none. A query that sees no key gets zeros. Memory is that of the operands and results, also for
+ * gradients, but for the mask's own gradient and for dropout, which hold the scores. Batch, heads,
+ * queries and e may be split; keys only in the gradient: tsr_attention splits them too. opts may be
+ * NULL.
  */
 TSR_API tsr_tensor *tsr_scaled_dot_product_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
                                                         tsr_tensor *mask,

@@ -64,7 +64,7 @@
     OP(alpha_dropout, "x", COMPUTE, tsr_alpha_dropout_at(I(0), A.p, AT), \
        "Dropout that keeps selu's mean and variance.", NUMBER(p, p, "0.5", "")) \
     OP(feature_alpha_dropout, "x", COMPUTE, tsr_feature_alpha_dropout_at(I(0), A.p, AT), \
-       "The same of whole channels.", NUMBER(p, p, "0.5", "")) \
+       "Dropout of whole channels that keeps selu's mean and variance.", NUMBER(p, p, "0.5", "")) \
     OP(rrelu, "x", COMPUTE, tsr_rrelu_at(I(0), A.a, A.scale, AT), \
        "x where x > 0, else x times a slope that is drawn.", NUMBER(low, a, "0.125", "") \
        NUMBER(high, scale, "0.3333333333333333", "")) \
@@ -203,7 +203,7 @@
     LOSS_ROW(OP, binary_cross_entropy, "-y log x - (1 - y) log(1 - x).") \
     OP(binary_cross_entropy_with_logits, "x y pos_weight?", COMPUTE, \
        tsr_binary_cross_entropy_with_logits_at(I(0), I(1), I(2), REDUCE_BY, AT), \
-       "The same of sigmoid(x).", REDUCTION) \
+       "-w y log s - (1 - y) log(1 - s), s = sigmoid(x).", REDUCTION) \
     OP(hinge_embedding_loss, "x y", COMPUTE, \
        tsr_hinge_embedding_loss_at(I(0), I(1), A.a, REDUCE_BY, AT), \
        "x where y is 1, max(0, margin - x) where it is -1.", NUMBER(margin, a, "1", "") REDUCTION) \

@@ -222,7 +222,7 @@
        "default: 1/sqrt(d)") \
        TSRI_ATTR(dropout, FLOAT, p, "0", 0, 0.999999999, NULL, "of the weights, with `loss`")) \
     OP(scaled_dot_product_attention, "q k v mask?", COMPUTE, declare_flash_attention(c), \
-       "The same without holding the scores; mask: of bool, or added to them.", \
+       "Attention that holds no scores; mask: of bool, or added to them.", \
        FLAG(causal, causal, "false", "query s sees keys 0 to s") NUMBER(scale, scale, TSRI_NONE, \
        "default: 1/sqrt(d)") \
        TSRI_ATTR(dropout, FLOAT, p, "0", 0, 0.999999999, NULL, "of the weights, with `loss`")) \
@@ -236,7 +236,8 @@
        "Squared difference.", REDUCTION) \
     OP(rand_like, "x", COMPUTE, tsr_rand_like_at(I(0), AT), \
        "Uniform numbers in [0, 1) of x's shape, anew in each step.", ) \
-    OP(randn_like, "x", COMPUTE, tsr_randn_like_at(I(0), AT), "The same, normal.", ) \
+    OP(randn_like, "x", COMPUTE, tsr_randn_like_at(I(0), AT), \
+       "Normal numbers of x's shape, anew in each step.", ) \
     OP(dropout, "x", COMPUTE, tsr_dropout_at(I(0), A.p, AT), \
        "Zeroes elements, with `loss`; else x.", \
        TSRI_ATTR(p, FLOAT, p, "0.5", 0, 0.999999999, NULL, \

@@ -6,7 +6,7 @@
 
 enum { ROOM = 1 << 16 };
 
-/* What a layer and its function are tried with. */
+/* A world, a graph, options, and operands of one, two and three axes for layers and functions. */
 typedef struct bench {
     tsr_world *w;
     tsr_graph *g;

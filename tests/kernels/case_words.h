@@ -246,7 +246,7 @@
     {.name = "argsort " text, .op = TSRI_OP_ARGSORT, .attrs.sort = {axis_, down}, .nin = 1,        \
      .nout = 1, .in = {in_}, .out = {OF(TSR_I64, 0, __VA_ARGS__)}}
 
-/* The same with ids of their own for each line. */
+/* Cases of ops whose ids differ from line to line. */
 #define LINES(text, axis_, X, Y)                                                                   \
     {.name = "gather " text, .op = TSRI_OP_GATHER, .attrs.gather = {axis_, 0, 0}, .nin = 2,        \
      .nout = 1, .in = {{.dims = X}, {.dims = Y, .dtype = TSR_I64, .fill = KC_FEW}},                \

@@ -323,7 +323,7 @@ static bool layer_norm(const tsri_kernel_desc *d)
     return same(&in[0], &out[0]) && (!d->attrs->ln.has_beta || ln_params(&in[last], &in[0], axes));
 }
 
-/* The same part of an axis. */
+/* Returns whether axis i of x and axis j of y are cut alike: same size, same offset. */
 static bool along(const tsri_arg *a, int i, const tsri_arg *b, int j)
 {
     return a->shape[i] == b->shape[j] && a->offset[i] == b->offset[j];
