@@ -407,7 +407,8 @@ uint64_t tsri_graph_rng_key(tsr_graph *g, tsri_op_kind kind)
 {
     int n = 0;
     for (int i = 0; i < g->nops; i++)
-        n += g->ops[i]->kind == kind && !g->ops[i]->backward && !strcmp(g->ops[i]->name, g->scope);
+        n += g->ops[i]->kind == kind && g->ops[i]->nin && !g->ops[i]->backward &&
+             !strcmp(g->ops[i]->name, g->scope);
     char name[768];
     snprintf(name, sizeof name, "%s/%s#%d", g->scope, tsri_op_name(kind), n);
     return tsri_rng_key(g->seed, name);

@@ -193,7 +193,8 @@ int eval_permute(tape *t, int x, tsr_dims from, const int *perm)
 uint64_t eval_key(walk *w, const char *scope, const char *kind)
 {
     char name[128];
-    uint64_t mark = tsri_hash(TSRI_HASH_INIT, scope, strlen(scope));
+    uint64_t mark =
+        tsri_hash(tsri_hash(TSRI_HASH_INIT, scope, strlen(scope) + 1), kind, strlen(kind));
     int n = 0, i = 0;
     for (; w->keys[i]; i++)
         n += w->keys[i] == mark;

@@ -5,6 +5,8 @@
 
 #include "program.h"
 
+#include "src/core/op_list.h"
+
 /* Something that a rank read: a shard, or a whole value. */
 typedef struct item {
     bool here; /* the rank has it */
@@ -29,7 +31,7 @@ typedef struct run_log {
     const program *p;
     rank_log rank[MAX_RANKS];
     char path[64], folder[64]; /* for saving */
-    int nops[128];             /* how often each op of the library was in a graph (rank 0) */
+    int nops[TSRI_OP_COUNT_];  /* how often each op of the library was in a graph (rank 0) */
 } run_log;
 
 void execute(const program *p, run_log *log);

@@ -5,13 +5,17 @@
 
 #include "program.h"
 
-extern const op_def *const ops_source[],
-    *const ops_pointwise[], *const ops_reduce[], *const ops_matrix[], *const ops_norm[],
-                                                                          *const ops_shape[],
-                                                                              *const ops_index[];
+extern const op_def *const ops_source[];
+extern const op_def *const ops_pointwise[];
+extern const op_def *const ops_reduce[];
+extern const op_def *const ops_lines[];
+extern const op_def *const ops_matrix[];
+extern const op_def *const ops_norm[];
+extern const op_def *const ops_shape[];
+extern const op_def *const ops_index[];
 
-static const op_def *const *const families[] = {ops_source, ops_pointwise, ops_reduce, ops_matrix,
-                                                ops_norm,   ops_shape,     ops_index};
+static const op_def *const *const families[] = {ops_source, ops_pointwise, ops_reduce, ops_lines,
+                                                ops_matrix, ops_norm,      ops_shape,  ops_index};
 enum { NFAMILIES = sizeof families / sizeof *families };
 
 const op_def *op_at(int op)

@@ -4,6 +4,8 @@
 
 #include "program.h"
 
+#include "src/core/rng.h"
+
 static void unary_like(gen *g, pnode *n, int x)
 {
     n->nin = 1;
@@ -535,7 +537,51 @@ static int eval_dropout_op(walk *w, const pnode *n, const int *in)
 static const op_def op_dropout = {"dropout",       "tsr_dropout($0, %0)", draw_dropout,
                                   declare_dropout, eval_dropout_op,       5};
 
+/* i[0]: normal */
+static bool draw_noise(gen *g, pnode *n)
+{
+    const int x = gen_float(g, 0, 4);
+    if (x < 0)
+        return false;
+    unary_like(g, n, x);
+    n->i[0] = rnd_chance(&g->r, 0.5);
+    return true;
+}
+
+static tsr_tensor *declare_noise(declared *d, const pnode *n, tsr_tensor *const *in)
+{
+    (void)d;
+    return n->i[0] ? tsr_randn_like(in[0]) : tsr_rand_like(in[0]);
+}
+
+static int eval_noise(walk *w, const pnode *n, const int *in)
+{
+    const int64_t count = count_of(n->shape);
+    double *v = tape_alloc(w->t, (count + 1) * 8), *e = tape_alloc(w->t, (count + 1) * 8);
+    const uint64_t key = eval_key(w, "", "random");
+    (void)in;
+    for (int64_t i = 0; i < count; i++) {
+        v[i] = n->i[0] ? tsri_rng_normal(key, w->step, (uint64_t)i)
+                       : tsri_rng_uniform(key, w->step, (uint64_t)i);
+        e[i] = unit_of(n->dtype) * fabs(v[i]);
+    }
+    return tape_leaf(w->t, count, v, e, unit_of(n->dtype), true);
+}
+static const op_def op_noise = {"noise",    "#0 ? tsr_randn_like($0) : tsr_rand_like($0)",
+                                draw_noise, declare_noise,
+                                eval_noise, 3};
+
 extern const op_def *const ops_norm[];
-const op_def *const ops_norm[] = {&op_batch_norm,    &op_layer_norm, &op_softmax, &op_log_softmax,
-                                  &op_causal_mask,   &op_attention,  &op_flash,   &op_masked_flash,
-                                  &op_cross_entropy, &op_mse,        &op_dropout, NULL};
+const op_def *const ops_norm[] = {&op_batch_norm,
+                                  &op_layer_norm,
+                                  &op_softmax,
+                                  &op_log_softmax,
+                                  &op_causal_mask,
+                                  &op_attention,
+                                  &op_flash,
+                                  &op_masked_flash,
+                                  &op_cross_entropy,
+                                  &op_mse,
+                                  &op_dropout,
+                                  &op_noise,
+                                  NULL};

@@ -296,6 +296,42 @@ static bool draw_power(gen *g, pnode *n)
             rnd_chance(&g->r, g->wild));
 }
 
+/* Whole divisors are not 0, and tame operands keep the squares of a gradient in f32. */
+static bool draw_rest(gen *g, pnode *n)
+{
+    return draw_pair(g, n, true) && nearest_to_zero(gen_value(g, n->in[1])) > 0.05 &&
+           largest(gen_value(g, n->in[0])) < 1e3 && largest(gen_value(g, n->in[1])) < 1e3;
+}
+
+static bool draw_angle(gen *g, pnode *n)
+{
+    return draw_rest(g, n) && n->dtype != TSR_I64;
+}
+
+static bool draw_bits(gen *g, pnode *n)
+{
+    const int x = gen_any(g, TSR_I64);
+    if (x < 0 || largest(gen_value(g, x)) > 1e4)
+        return false;
+    same_shape(g, n, x);
+    n->nin = 2;
+    n->in[1] = gen_like(g, n->shape, TSR_I64, n->place);
+    n->below = 0;
+    return n->in[1] >= 0 && largest(gen_value(g, n->in[1])) < 1e4;
+}
+
+static bool draw_shift(gen *g, pnode *n)
+{
+    const int x = gen_any(g, TSR_I64);
+    if (x < 0 || largest(gen_value(g, x)) > 1e4)
+        return false;
+    same_shape(g, n, x);
+    n->nin = 2;
+    n->in[1] = gen_ids(g, n->shape, 6, n->place);
+    n->below = 0;
+    return n->in[1] >= 0;
+}
+
 static bool draw_compare(gen *g, pnode *n)
 {
     if (!draw_pair(g, n, true))
@@ -322,6 +358,15 @@ TWO(sub, FN_SUB, draw_arithmetic, 6)
 TWO(mul, FN_MUL, draw_arithmetic, 12)
 TWO(div, FN_DIV, draw_quotient, 6)
 TWO(pow, FN_POW, draw_power, 6)
+TWO(atan2, FN_ATAN2, draw_angle, 2)
+TWO(fmod, FN_FMOD, draw_rest, 2)
+TWO(remainder, FN_REMAINDER, draw_rest, 2)
+TWO(floor_divide, FN_FLOOR_DIVIDE, draw_rest, 1)
+TWO(bitwise_and, FN_AND, draw_bits, 1)
+TWO(bitwise_or, FN_OR, draw_bits, 1)
+TWO(bitwise_xor, FN_XOR, draw_bits, 1)
+TWO(bitwise_left_shift, FN_LEFT, draw_shift, 1)
+TWO(bitwise_right_shift, FN_RIGHT, draw_shift, 1)
 TWO(equal, FN_EQUAL, draw_compare, 1)
 TWO(not_equal, FN_NOT_EQUAL, draw_compare, 1)
 TWO(less, FN_LESS, draw_compare, 1)
@@ -419,6 +464,15 @@ const op_def *const ops_pointwise[] = {UNARY_CASES(UNARY_REF, ) & op_neg,
                                        &op_mul,
                                        &op_div,
                                        &op_pow,
+                                       &op_atan2,
+                                       &op_fmod,
+                                       &op_remainder,
+                                       &op_floor_divide,
+                                       &op_bitwise_and,
+                                       &op_bitwise_or,
+                                       &op_bitwise_xor,
+                                       &op_bitwise_left_shift,
+                                       &op_bitwise_right_shift,
                                        &op_equal,
                                        &op_not_equal,
                                        &op_less,

@@ -37,11 +37,13 @@ typedef struct options {
     const char *skip; /* seeds, with a comma behind each */
 } options;
 
-/* What the jobs count, in memory that all share. */
+enum { MOST_OPS = 256 }; /* of op_at */
+
+/* Counters of the jobs, in memory that all share. */
 typedef struct tally {
     uint64_t next[MAX_JOBS]; /* the seed that a job is at */
     uint64_t programs, failed, refused, limits, compared, skipped;
-    uint64_t ops[128], drawn[128];
+    uint64_t ops[TSRI_OP_COUNT_], drawn[MOST_OPS];
     uint64_t slopes, no_slopes;
     uint64_t first_failed; /* 0: none */
     bool stop;
@@ -88,7 +90,7 @@ static void shrink_and_print(const program *p)
 
 static void count_ops(tally *t, const program *p, const run_log *log)
 {
-    for (int i = 0; i < 128; i++)
+    for (int i = 0; i < TSRI_OP_COUNT_; i++)
         add(&t->ops[i], (uint64_t)log->nops[i]);
     for (int g = 0; g < p->ngraphs; g++)
         for (int i = 0; i < p->graph[g].nnodes; i++)
@@ -245,6 +247,10 @@ int main(int argc, char **argv)
                         "[--skip A,B,..]\n");
         return 2;
     }
+    if (op_count() > MOST_OPS) {
+        fprintf(stderr, "%d ops are drawn; there are counters of %d\n", op_count(), MOST_OPS);
+        return 1;
+    }
     tally *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     double start = now_s();
     run_all(&o, t);
@@ -264,5 +270,10 @@ int main(int argc, char **argv)
            (unsigned long long)t->refused, (unsigned long long)t->limits,
            (unsigned long long)t->compared, (unsigned long long)t->skipped, all,
            (double)t->programs / all);
-    return t->failed != 0;
+    uint64_t wanted = 0;
+    for (uint64_t seed = o.seed; seed < o.seed + o.count; seed++)
+        wanted += !is_skipped(&o, seed);
+    if (!t->stop && t->programs != wanted)
+        printf("%llu programs were to be run\n", (unsigned long long)wanted);
+    return t->failed != 0 || (!t->stop && t->programs != wanted);
 }

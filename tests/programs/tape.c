@@ -339,6 +339,29 @@ int tape_unary(tape *t, int a, tape_fn fn, double p, double u)
     return t->n - 1;
 }
 
+/* Returns floor(x / y) by the rest, which is exact. */
+static double floor_of(double x, double y)
+{
+    const double rest = fmod(x, y);
+    return round((x - rest) / y) - (rest != 0 && (rest < 0) != (y < 0));
+}
+
+static int64_t bits(tape_fn fn, int64_t x, int64_t y)
+{
+    switch (fn) {
+    case FN_AND:
+        return x & y;
+    case FN_OR:
+        return x | y;
+    case FN_XOR:
+        return x ^ y;
+    case FN_LEFT:
+        return (int64_t)((uint64_t)x << y);
+    default:
+        return x >> y;
+    }
+}
+
 static void apply2(tape_fn fn, double x, double y, double *f, double *da, double *db)
 {
     *da = *db = 0;
@@ -397,6 +420,31 @@ static void apply2(tape_fn fn, double x, double y, double *f, double *da, double
             *db = 1 - *da;
         }
         break;
+    case FN_ATAN2:
+        *f = atan2(x, y);
+        *da = y / (x * x + y * y);
+        *db = -x / (x * x + y * y);
+        break;
+    case FN_FMOD:
+        *f = fmod(x, y);
+        *da = 1;
+        *db = -trunc(x / y);
+        break;
+    case FN_REMAINDER:
+        *f = x - y * floor_of(x, y);
+        *da = 1;
+        *db = -floor_of(x, y);
+        break;
+    case FN_FLOOR_DIVIDE:
+        *f = floor_of(x, y);
+        break;
+    case FN_AND:
+    case FN_OR:
+    case FN_XOR:
+    case FN_LEFT:
+    case FN_RIGHT:
+        *f = (double)bits(fn, (int64_t)x, (int64_t)y);
+        break;
     default:
         abort();
     }
@@ -419,7 +467,7 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
     x->dae = doubles(t, n);
     x->db = doubles(t, n);
     x->dbe = doubles(t, n);
-    if (compares(fn))
+    if (compares(fn) || fn == FN_FLOOR_DIVIDE)
         x->value.diff = false;
     for (int64_t i = 0; i < n; i++) {
         int64_t at = ia ? ia[i] : i, bt = ib ? ib[i] : i;
@@ -440,7 +488,11 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
         apply2(fn, va + (both ? ea : 0), vb + eb, &f[4], &da[4], &db[4]);
         if ((fn == FN_MAXIMUM || fn == FN_MINIMUM) && fabs(va - vb) <= ea + eb && ea + eb > 0)
             x->dae[i] = x->dbe[i] = 1;
-        double own = fn >= FN_EQUAL ? 0 : fn == FN_ADD || fn == FN_SUB ? 2 : fn == FN_POW ? 16 : 4;
+        double own = fn == FN_ATAN2                 ? 8
+                     : fn >= FN_EQUAL               ? 0
+                     : fn == FN_ADD || fn == FN_SUB ? 2
+                     : fn == FN_POW                 ? 16
+                                                    : 4;
         x->value.e[i] = spread(f[0], f[1], f[2]) + spread(f[0], f[3], f[4]) + own * u * fabs(f[0]) +
                         (fn == FN_MUL ? bound(ea, eb) : 0);
         if (both && (fn == FN_EQUAL || fn == FN_NOT_EQUAL) && ea + eb > 0 &&
@@ -450,6 +502,12 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
             spread(da[0], da[1], da[2]) + spread(da[0], da[3], da[4]) + 8 * u * fabs(da[0]);
         x->dbe[i] +=
             spread(db[0], db[1], db[2]) + spread(db[0], db[3], db[4]) + 8 * u * fabs(db[0]);
+        if (fn == FN_FMOD || fn == FN_REMAINDER) {
+            /* Near a whole quotient its rounding decides what it is a multiple of. */
+            const double ratio = va / vb;
+            x->value.e[i] += fn == FN_REMAINDER ? 2 * u * fabs(vb) : 0;
+            x->dbe[i] += fabs(ratio - round(ratio)) <= 8 * u * fabs(ratio) ? 1 : 0;
+        }
         settle(&x->value, i, isfinite(x->value.e[i]) || x->value.e[i] == 0);
     }
     return t->n - 1;

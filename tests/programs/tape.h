@@ -48,6 +48,15 @@ typedef enum tape_fn {
     FN_GREATER_EQUAL,
     FN_MAXIMUM,
     FN_MINIMUM,
+    FN_ATAN2,
+    FN_FMOD,
+    FN_REMAINDER, /* with the sign of the second */
+    FN_FLOOR_DIVIDE,
+    FN_AND, /* of whole numbers, as the four that follow */
+    FN_OR,
+    FN_XOR,
+    FN_LEFT,
+    FN_RIGHT,
 } tape_fn;
 
 /* One value: n elements. v, e: values and their error; g, ge: of the last tape_backward. */

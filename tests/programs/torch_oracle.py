@@ -40,6 +40,9 @@ BINARY = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "pow": torch.pow,
     "equal": torch.eq, "not_equal": torch.ne, "less": torch.lt, "less_equal": torch.le,
     "greater": torch.gt, "greater_equal": torch.ge, "maximum": torch.maximum, "minimum": torch.minimum,
+    "atan2": torch.atan2, "fmod": torch.fmod, "remainder": torch.remainder,
+    "floor_divide": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    **{f"bitwise_{f}": getattr(torch, f"bitwise_{f}") for f in ("and", "or", "xor", "left_shift", "right_shift")},
 }
 SCALAR = {
     "pow_scalar": torch.pow, "add_scalar": torch.add, "sub_scalar": torch.sub, "mul_scalar": torch.mul,
@@ -151,6 +154,17 @@ def other_ops(name, x, node, training):
         return (torch.var if name == "variance" else torch.std)(a, axes, correction=int(f[0]), keepdim=keep)
     if name == "argmax":
         return torch.argmax(a, i[0])
+    if name in ("cumprod", "logcumsumexp"):
+        return getattr(torch, name)(a, i[0])
+    if name in ("sort", "topk"):
+        y = a.sort(dim=i[0], descending=bool(i[1]), stable=True)[i[2]]
+        return y.narrow(i[0], 0, i[3]) if name == "topk" else y
+    if name == "cummax":
+        return (torch.cummin if i[1] else torch.cummax)(a, i[0])[i[2]]
+    if name == "gather":
+        return a.gather(i[0], x[1])
+    if name == "scatter_add":
+        return a.scatter_add(i[0], x[1], x[2])
     if name == "cumsum":
         return torch.cumsum(a, i[0])
     if name in ("matmul", "matmul_t"):
@@ -184,6 +198,8 @@ def other_ops(name, x, node, training):
         if a.numel() == 0 and i[0] == 0:
             return (x[0] - x[1]).sum()
         return F.mse_loss(x[0], x[1], reduction=["mean", "sum", "none"][i[0]])
+    if name == "noise":
+        return leaf(node).requires_grad_()
     if name == "dropout":
         if training and f[0] > 0:
             raise Skip
