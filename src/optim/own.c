@@ -134,22 +134,22 @@ void tsri_own_hyper(const tsr_optimizer *o, double step, double *h)
 
 /* Checks what the function has set for `old`. */
 static bool want_new(const tsri_ctx *c, const tsr_optimizer *o, const char *what,
-                     const tsr_tensor *new, const tsr_tensor *old)
+                     const tsr_tensor *next, const tsr_tensor *old)
 {
     const char *name = o->own->def.name;
     if (c->g->status != TSR_OK)
         return false;
-    if (!new)
+    if (!next)
         return tsri_op_refuse(c, TSR_ERR_INVALID, "optimizer '%s' sets no new %s", name, what);
-    if (tsri_live_check(new, TSRI_LIVE_TENSOR, c->op) != TSR_OK)
+    if (tsri_live_check(next, TSRI_LIVE_TENSOR, c->op) != TSR_OK)
         return tsri_op_refuse_last(c, TSR_ERR_INVALID);
-    if (new->graph == c->g &&new->dtype == old->dtype &&new->placement == old->placement &&
-        tsr_dims_equal(new->shape, old->shape))
+    if (next->graph == c->g && next->dtype == old->dtype && next->placement == old->placement &&
+        tsr_dims_equal(next->shape, old->shape))
         return true;
     return tsri_op_refuse(
         c, TSR_ERR_SHAPE,
         "optimizer '%s' sets a new %s that is %s %s on %s; it must be %s %s on %s", name, what,
-        tsr_dtype_name(new->dtype), tsri_op_dims(c, new), tsr_placement_text(new->placement),
+        tsr_dtype_name(next->dtype), tsri_op_dims(c, next), tsr_placement_text(next->placement),
         tsr_dtype_name(old->dtype), tsri_op_dims(c, old), tsr_placement_text(old->placement));
 }
 
@@ -173,12 +173,12 @@ tsri_op *tsri_own_update(const tsri_ctx *c, tsr_optimizer *o, const tsri_optim_s
     own->def.update(u);
     tsr_tensor *skips = tsr_not_equal_at(
         skip, tsri_make_fill(g, skip->shape, skip->dtype, skip->placement, 0, c->loc), file, line);
-    tsr_tensor *const new[] = {u->new_param, u->new_state[0], u->new_state[1], u->new_state[2]};
+    tsr_tensor *const next[] = {u->new_param, u->new_state[0], u->new_state[1], u->new_state[2]};
     tsri_op *first = NULL;
     for (int i = own->nstates; i >= 0; i--) {
-        if (!want_new(c, o, i ? own->def.states[i - 1] : "parameter", new[i], old[i]))
+        if (!want_new(c, o, i ? own->def.states[i - 1] : "parameter", next[i], old[i]))
             return NULL;
-        tsr_tensor *kept = tsr_where_at(skips, old[i], new[i], file, line);
+        tsr_tensor *kept = tsr_where_at(skips, old[i], next[i], file, line);
         first = kept->failed
                     ? NULL
                     : tsri_graph_add_all_like(TSRI_OP_ASSIGN, NULL, 1, &kept, 1, old[i], c->loc);

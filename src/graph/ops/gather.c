@@ -48,9 +48,7 @@ tsr_tensor *tsr_gather_at(tsr_tensor *x, int axis, tsr_tensor *ids, const char *
         !want_ids(&c, x, ids, axis))
         return c.failed;
     const tsr_dims lines = lines_of(x->shape, ids->shape, axis);
-    tsr_dims zeros = lines;
-    for (int i = 0; i < zeros.ndim; i++)
-        zeros.d[i] = 0;
+    const tsr_dims zeros = {.ndim = lines.ndim};
     if (!tsr_dims_equal(lines, x->shape))
         in[0] = tsr_slice_at(x, zeros, lines, TSR_SCALAR, file, line);
     return in[0]->failed ? in[0] : add(TSRI_OP_GATHER, axis, in, ids->shape, x->dtype, loc);
@@ -71,11 +69,10 @@ tsr_tensor *tsr_scatter_add_at(tsr_tensor *x, int axis, tsr_tensor *ids, tsr_ten
                             tsri_op_dims(&c, ids), tsri_op_dims(&c, y));
     const tsr_dims lines = lines_of(x->shape, ids->shape, axis);
     tsr_tensor *sums = add(TSRI_OP_GATHER_DX, axis, in, lines, x->dtype, loc);
-    tsr_dims before = lines, after = lines;
-    for (int i = 0; i < lines.ndim; i++) {
-        before.d[i] = 0;
+    const tsr_dims before = {.ndim = lines.ndim};
+    tsr_dims after = lines;
+    for (int i = 0; i < lines.ndim; i++)
         after.d[i] = x->shape.d[i] - lines.d[i];
-    }
     if (!tsr_dims_equal(lines, x->shape))
         sums = tsr_pad_at(sums, before, after, 0, file, line);
     return tsr_add_at(x, sums, file, line);

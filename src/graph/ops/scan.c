@@ -93,8 +93,8 @@ const tsri_op_def tsri_def_scan_dx = {
 
 /* --- places: of running extremes, of sorted elements ------------------------------------------ */
 
-static tsr_tensor *declare_cummax(const char *name, tsr_tensor *x, int axis, tsri_scan_fn fn,
-                                  tsr_tensor **out_ids, tsri_loc loc)
+static tsr_tensor *declare_extremes(const char *name, tsr_tensor *x, int axis, tsri_scan_fn fn,
+                                    tsr_tensor **out_ids, tsri_loc loc)
 {
     tsri_ctx c;
     if (out_ids)
@@ -112,12 +112,12 @@ static tsr_tensor *declare_cummax(const char *name, tsr_tensor *x, int axis, tsr
 
 tsr_tensor *tsr_cummax_at(tsr_tensor *x, int axis, tsr_tensor **out_ids, const char *file, int line)
 {
-    return declare_cummax("cummax", x, axis, TSRI_SCAN_MAX, out_ids, (tsri_loc){file, line});
+    return declare_extremes("cummax", x, axis, TSRI_SCAN_MAX, out_ids, (tsri_loc){file, line});
 }
 
 tsr_tensor *tsr_cummin_at(tsr_tensor *x, int axis, tsr_tensor **out_ids, const char *file, int line)
 {
-    return declare_cummax("cummin", x, axis, TSRI_SCAN_MIN, out_ids, (tsri_loc){file, line});
+    return declare_extremes("cummin", x, axis, TSRI_SCAN_MIN, out_ids, (tsri_loc){file, line});
 }
 
 /* Returns the places of the first `count` in order; all where count is negative. */
