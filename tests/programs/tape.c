@@ -302,6 +302,13 @@ static double spread(double mid, double low, double high)
     return isfinite(a) && isfinite(b) ? m : INFINITY;
 }
 
+/* Whether a divisor may be 0, for all that is known of it: then 0 / 0 is no number, whatever both
+ * ends of its interval give. */
+static bool may_be_zero(double v, double e)
+{
+    return e > 0 && fabs(v) <= e;
+}
+
 int tape_unary(tape *t, int a, tape_fn fn, double p, double u)
 {
     const tape_value *in = tape_at(t, a);
@@ -313,7 +320,7 @@ int tape_unary(tape *t, int a, tape_fn fn, double p, double u)
     for (int64_t i = 0; i < in->n; i++) {
         double f[3], d[3], e = in->e[i];
         apply1(fn, p, in->v[i], &f[0], &d[0]);
-        if (isinf(e)) {
+        if (isinf(e) || (fn == FN_RDIVS && may_be_zero(in->v[i], e))) {
             x->value.v[i] = f[0];
             x->da[i] = d[0];
             x->value.e[i] = x->dae[i] = INFINITY;
@@ -476,7 +483,7 @@ int tape_binary(tape *t, int64_t n, int a, const int32_t *ia, int b, const int32
         x->value.v[i] = f[0];
         x->da[i] = da[0];
         x->db[i] = db[0];
-        if (!isfinite(ea) || !isfinite(eb)) {
+        if (!isfinite(ea) || !isfinite(eb) || (fn == FN_DIV && may_be_zero(vb, eb))) {
             x->value.e[i] = x->dae[i] = x->dbe[i] = INFINITY;
             continue;
         }
