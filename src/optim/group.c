@@ -144,6 +144,17 @@ static tsr_status part_classes(tsr_optimizer *o, const char *pattern, const char
     return TSR_OK;
 }
 
+/* Holds a group's number against an optimizer of the program's own: its rate, or a number that its
+ * definition has by this name. */
+static tsr_status check_own(const tsr_optimizer *o, const char *who, tsri_number which,
+                            double value)
+{
+    for (int i = 0; i < o->own->nnumbers; i++)
+        if (tsri_own_shared(o->own, i) == (int)which)
+            return tsri_own_check(o->own, who, i, value);
+    return tsri_number_check(who, which, value);
+}
+
 /* The numbers that options give, others NAN. */
 static tsr_status read_numbers(const tsr_optimizer *o, const tsr_param_group_opts *opts,
                                const char *who, double *number)
@@ -167,8 +178,13 @@ static tsr_status read_numbers(const tsr_optimizer *o, const tsr_param_group_opt
         if (isnan(value))
             continue;
         if (!(o->numbers >> which & 1))
-            return tsri_fail(TSR_ERR_INVALID, "%s: tsr_%s has no %s", who, o->name,
-                             numbers[which].name);
+            return tsri_fail(TSR_ERR_INVALID, "%s: %s%s has no %s", who, o->own ? "" : "tsr_",
+                             o->own ? o->own->def.name : o->name, numbers[which].name);
+        if (o->own) {
+            TSRI_TRY(check_own(o, who, which, value));
+            number[which] = value;
+            continue;
+        }
         TSRI_TRY(tsri_number_check(who, which, value));
         if (which == TSRI_MOMENTUM && (value != 0) != (o->groups[0].number[which] != 0))
             return tsri_fail(TSR_ERR_INVALID,
@@ -337,7 +353,8 @@ void tsri_optimizer_describe(const void *optimizer, FILE *f)
     for (int i = 0; i < o->ngroups; i++)
         describe_group(o, &o->groups[i], f);
     for (int i = 0; o->own && i < o->own->nnumbers; i++)
-        tsri_put_number(f, o->own->def.numbers[i].name, o->own_numbers[i]);
+        if (tsri_own_shared(o->own, i) < 0) /* the others are the groups' */
+            tsri_put_number(f, o->own->def.numbers[i].name, o->own_numbers[i]);
     fprintf(f, "nesterov: %d\n", o->nesterov);
     fprintf(f, "runs of an update: %lld\n", (long long)o->accumulate);
     fprintf(f, "state: %s\n", o->state_sbp.ndim ? tsr_sbp_format(o->state_sbp, sbp) : "auto");

@@ -313,11 +313,11 @@ tsr_optimizer *tsr_optimizer_create(tsr_module *m, const char *name,
     for (int i = 0; i < r.o.own->nnumbers; i++) {
         const tsr_op_option *n = &r.o.own->def.numbers[i];
         const double value = r.o.own_numbers[i] = s.numbers ? s.numbers[i] : n->value;
-        if (!(n->least <= value && value <= n->most)) {
-            tsri_fail(TSR_ERR_INVALID, "tsr_optimizer_create: %s of '%s' is %g; legal are %g to %g",
-                      n->name, name, value, n->least, n->most);
+        if (tsri_own_check(r.o.own, __func__, i, value) != TSR_OK)
             return NULL;
-        }
+        const int shared = tsri_own_shared(r.o.own, i);
+        if (shared >= 0)
+            set_number(&r, (tsri_number)shared, value);
     }
     r.o.has = (1 << r.o.own->nstates) - 1;
     return create(m, TSRI_OPTIM_OWN, &r);

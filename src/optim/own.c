@@ -125,10 +125,32 @@ tsr_status tsr_optimizer_define(tsr_world *world, const tsr_optimizer_def *def)
 }
 
 /* --- updates ---------------------------------------------------------------------------------- */
-void tsri_own_hyper(const tsr_optimizer *o, double step, double *h)
+int tsri_own_shared(const tsri_own_optimizer *own, int i)
 {
-    for (int i = 0; i < o->own->nnumbers; i++)
-        h[TSRI_HYPER_OWN + i] = o->own_numbers[i];
+    static const tsri_number shared[] = {TSRI_WEIGHT_DECAY, TSRI_MOMENTUM, TSRI_BETA1, TSRI_BETA2,
+                                         TSRI_EPS};
+    for (size_t k = 0; k < sizeof shared / sizeof *shared; k++)
+        if (!strcmp(own->def.numbers[i].name, tsri_number_name(shared[k])))
+            return (int)shared[k];
+    return -1;
+}
+
+tsr_status tsri_own_check(const tsri_own_optimizer *own, const char *who, int i, double value)
+{
+    const tsr_op_option *n = &own->def.numbers[i];
+    if (n->least <= value && value <= n->most)
+        return TSR_OK;
+    return tsri_fail(TSR_ERR_INVALID, "%s: %s of '%s' is %g; legal are %g to %g", who, n->name,
+                     own->def.name, value, n->least, n->most);
+}
+
+void tsri_own_hyper(const tsr_optimizer *o, const tsri_optim_group *group, double step, double *h)
+{
+    for (int i = 0; i < o->own->nnumbers; i++) {
+        const int shared = tsri_own_shared(o->own, i);
+        h[TSRI_HYPER_OWN + i] =
+            shared < 0 ? o->own_numbers[i] : tsri_optim_number(o, group, (tsri_number)shared);
+    }
     h[TSRI_HYPER_STEP] = step;
 }
 

@@ -24,8 +24,13 @@ enum { TSRI_HYPER_OWN = TSRI_HYPER_DECAY, TSRI_HYPER_STEP = TSRI_HYPER_ROOT };
 
 /* Returns the world's definition of this name; NULL: there is none. */
 tsri_own_optimizer *tsri_own_optimizer_find(const tsr_world *world, const char *name);
+/* Returns the number of the library's optimizers that has the name of number i, which groups set;
+ * -1: there is none. */
+int tsri_own_shared(const tsri_own_optimizer *own, int i);
+/* Checks a value of number i. */
+tsr_status tsri_own_check(const tsri_own_optimizer *own, const char *who, int i, double value);
 /* Sets h to the numbers of the next run, but for those that all optimizers have. */
-void tsri_own_hyper(const tsr_optimizer *o, double step, double *h);
+void tsri_own_hyper(const tsr_optimizer *o, const tsri_optim_group *group, double step, double *h);
 
 /* Returns number `which` as a scalar of the parameter's dtype. */
 typedef tsr_tensor *tsri_own_number_fn(void *arg, int which);

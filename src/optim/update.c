@@ -84,7 +84,7 @@ static void prepare(const tsr_optimizer *o, const tsri_hyper *hyper, double *h)
         return;
     }
     if (o->kind == TSRI_OPTIM_OWN) {
-        tsri_own_hyper(o, t, h);
+        tsri_own_hyper(o, group, t, h);
         return;
     }
     if (o->kind == TSRI_OPTIM_LAMB) { /* p is 0, and becomes Adam's step */

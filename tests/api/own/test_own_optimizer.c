@@ -57,7 +57,8 @@ static tsr_status make(tsr_world *w, const setting *s, bool own, net *n)
                                               .state = s->state));
     CHECK(p && n->w && n->b && n->o);
     if (s->groups)
-        TSR_TRY(tsr_optimizer_param_group(n->o, "b", TSR_PARAM_GROUP_OPTS(.lr = 0.1)));
+        TSR_TRY(tsr_optimizer_param_group(
+            n->o, "b", TSR_PARAM_GROUP_OPTS(.lr = 0.1, .weight_decay = 0.3, .beta2 = 0.9)));
     if (s->freezes)
         TSR_TRY(tsr_optimizer_freeze(n->o, "b", false));
     tsr_graph *g = tsr_graph_create(w, TSR_GRAPH_OPTS(.training = true));
