@@ -48,8 +48,13 @@ static int legal_keys(const tsri_section *s, const tsri_section *variant, const 
 
 static const char *list_text(int n, const char *const *words, char buf[TSRI_LEGAL_MAX])
 {
+    enum { MOST_LISTED = 60 };
     size_t used = 0;
     buf[0] = 0;
+    if (n > MOST_LISTED) {
+        snprintf(buf, TSRI_LEGAL_MAX, "the %d that tessera-yaml(5) lists", n);
+        return buf;
+    }
     for (int i = 0; i < n && used < TSRI_LEGAL_MAX; i++)
         used +=
             (size_t)snprintf(buf + used, TSRI_LEGAL_MAX - used, "%s%s", i ? ", " : "", words[i]);

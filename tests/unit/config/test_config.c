@@ -89,12 +89,12 @@ static void test_unknown_op(void **state)
     (void)state;
     tsri_experiment *e;
     assert_int_equal(parse(GRAPH "  y: {op: reluu, in: x}\n", &e), TSR_ERR_FORMAT);
-    const char *text = tsr_last_error(),
-               start[] = "f.yaml:5:11: graph.y.op: found 'reluu'; legal "
-                         "are constant, from_local, parameter, ",
-               end[] = "; did you mean 'relu'?";
-    assert_memory_equal(text, start, sizeof start - 1);
-    assert_string_equal(text + strlen(text) - strlen(end), end);
+    char want[200];
+    snprintf(want, sizeof want,
+             "f.yaml:5:11: graph.y.op: found 'reluu'; legal are the %d that tessera-yaml(5) lists; "
+             "did you mean 'relu'?",
+             tsri_nops);
+    assert_string_equal(tsr_last_error(), want);
     assert_int_equal(parse(GRAPH "  y: {in: x}\n", &e), TSR_ERR_FORMAT);
     assert_non_null(strstr(tsr_last_error(), "f.yaml:5:3: graph.y: 'op' is missing; legal are "));
 }
