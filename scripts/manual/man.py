@@ -72,7 +72,8 @@ class Pages:
                 continue
             macro = options_macro(name, self.items)
             how = f"The macro {macro}(...) makes them, with the defaults where a field is left out. " if macro else ""
-            out += f".SH OPTIONS\n{esc(f'These are the fields of {name}(3). {how}'.strip())}\n{self.fields(struct)}"
+            out += "" if out else ".SH OPTIONS\n"
+            out += f".SS {esc(name)}\n{esc(f'These are the fields of {name}(3). {how}'.strip())}\n{self.fields(struct)}"
         return out
 
     def signatures(self, item):

@@ -109,7 +109,9 @@ def options_macro(struct, items):
 
 def field_words(item, field):
     """What is said of a field: its comment, and its default."""
-    words = field.comment[:1].upper() + field.comment[1:]
+    # Names of calls stay as they are.
+    first = field.comment.split(" ", 1)[0]
+    words = field.comment if "_" in first else field.comment[:1].upper() + field.comment[1:]
     if item.kind == "struct" and field.default and "default" not in words.lower():
         words = f"{words.rstrip('.')}. Default {field.default}." if words else f"Default {field.default}."
     return words
