@@ -47,141 +47,27 @@ static tsr_module *create_conv(tsr_world *w, const tsr_nn_opts *o, const sizes *
     return tsri_layer_finish(m);
 }
 
-static tsr_tensor *conv1d_forward(tsr_module *m, tsr_tensor *x, void *arg)
-{
-    tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
-    return tsr_conv1d_at(x, w, tsri_layer_use(m, "bias", x), arg, m->loc.file, m->loc.line);
-}
+/* A layer's forward function and its maker, by the name of its function and options; the rest is
+ * the kernel's sizes along n axes. */
+#define CONV_LAYER(name, OPTS, size, n_, is_transposed, ...)                                      \
+    static tsr_tensor *name##_forward(tsr_module *m, tsr_tensor *x, void *arg)                    \
+    {                                                                                             \
+        return tsr_##name(x, tsr_use(m, "weight", x), tsri_layer_use(m, "bias", x), arg);         \
+    }                                                                                             \
+    tsr_module *tsr_nn_##name(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,        \
+                              size kernel, bool bias, const tsr_##name##_opts *conv)              \
+    {                                                                                             \
+        tsr_##name##_opts opts = *OPTS();                                                         \
+        if (tsri_opts_read(&opts, sizeof opts, conv, __func__) != TSR_OK)                         \
+            return NULL;                                                                          \
+        const sizes s = {__func__, in, out, opts.groups, n_, {__VA_ARGS__}, is_transposed, bias}; \
+        return create_conv(w, o, &s, name##_forward, &opts, sizeof opts);                         \
+    }
 
-tsr_module *tsr_nn_conv1d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out, int kernel,
-                          bool bias, const tsr_conv1d_opts *conv)
-{
-    tsr_conv1d_opts opts = *TSR_CONV1D_OPTS();
-    if (tsri_opts_read(&opts, sizeof opts, conv, __func__) != TSR_OK)
-        return NULL;
-    const sizes s = {.who = __func__,
-                     .in = in,
-                     .out = out,
-                     .groups = opts.groups,
-                     .n = 1,
-                     .kernel = {kernel},
-                     .bias = bias};
-    return create_conv(w, o, &s, conv1d_forward, &opts, sizeof opts);
-}
-
-static tsr_tensor *conv2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
-{
-    tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
-    return tsr_conv2d_at(x, w, tsri_layer_use(m, "bias", x), arg, m->loc.file, m->loc.line);
-}
-
-tsr_module *tsr_nn_conv2d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out, int kernel,
-                          bool bias, const tsr_conv2d_opts *conv)
-{
-    tsr_conv2d_opts opts = *TSR_CONV2D_OPTS();
-    if (tsri_opts_read(&opts, sizeof opts, conv, __func__) != TSR_OK)
-        return NULL;
-    const sizes s = {.who = __func__,
-                     .in = in,
-                     .out = out,
-                     .groups = opts.groups,
-                     .n = 2,
-                     .kernel = {kernel, kernel},
-                     .bias = bias};
-    return create_conv(w, o, &s, conv2d_forward, &opts, sizeof opts);
-}
-
-static tsr_tensor *conv3d_forward(tsr_module *m, tsr_tensor *x, void *arg)
-{
-    tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
-    return tsr_conv3d_at(x, w, tsri_layer_use(m, "bias", x), arg, m->loc.file, m->loc.line);
-}
-
-tsr_module *tsr_nn_conv3d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,
-                          tsr_dhw kernel, bool bias, const tsr_conv3d_opts *conv)
-{
-    tsr_conv3d_opts opts = *TSR_CONV3D_OPTS();
-    if (tsri_opts_read(&opts, sizeof opts, conv, __func__) != TSR_OK)
-        return NULL;
-    const sizes s = {.who = __func__,
-                     .in = in,
-                     .out = out,
-                     .groups = opts.groups,
-                     .n = 3,
-                     .kernel = {kernel.d, kernel.h, kernel.w},
-                     .bias = bias};
-    return create_conv(w, o, &s, conv3d_forward, &opts, sizeof opts);
-}
-
-static tsr_tensor *conv_transpose1d_forward(tsr_module *m, tsr_tensor *x, void *arg)
-{
-    tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
-    return tsr_conv_transpose1d_at(x, w, tsri_layer_use(m, "bias", x), arg, m->loc.file,
-                                   m->loc.line);
-}
-
-tsr_module *tsr_nn_conv_transpose1d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,
-                                    int kernel, bool bias, const tsr_conv_transpose1d_opts *conv)
-{
-    tsr_conv_transpose1d_opts opts = *TSR_CONV_TRANSPOSE1D_OPTS();
-    if (tsri_opts_read(&opts, sizeof opts, conv, __func__) != TSR_OK)
-        return NULL;
-    const sizes s = {.who = __func__,
-                     .in = in,
-                     .out = out,
-                     .groups = opts.groups,
-                     .n = 1,
-                     .kernel = {kernel},
-                     .transposed = true,
-                     .bias = bias};
-    return create_conv(w, o, &s, conv_transpose1d_forward, &opts, sizeof opts);
-}
-
-static tsr_tensor *conv_transpose2d_forward(tsr_module *m, tsr_tensor *x, void *arg)
-{
-    tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
-    return tsr_conv_transpose2d_at(x, w, tsri_layer_use(m, "bias", x), arg, m->loc.file,
-                                   m->loc.line);
-}
-
-tsr_module *tsr_nn_conv_transpose2d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,
-                                    tsr_hw kernel, bool bias, const tsr_conv_transpose2d_opts *conv)
-{
-    tsr_conv_transpose2d_opts opts = *TSR_CONV_TRANSPOSE2D_OPTS();
-    if (tsri_opts_read(&opts, sizeof opts, conv, __func__) != TSR_OK)
-        return NULL;
-    const sizes s = {.who = __func__,
-                     .in = in,
-                     .out = out,
-                     .groups = opts.groups,
-                     .n = 2,
-                     .kernel = {kernel.h, kernel.w},
-                     .transposed = true,
-                     .bias = bias};
-    return create_conv(w, o, &s, conv_transpose2d_forward, &opts, sizeof opts);
-}
-
-static tsr_tensor *conv_transpose3d_forward(tsr_module *m, tsr_tensor *x, void *arg)
-{
-    tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);
-    return tsr_conv_transpose3d_at(x, w, tsri_layer_use(m, "bias", x), arg, m->loc.file,
-                                   m->loc.line);
-}
-
-tsr_module *tsr_nn_conv_transpose3d(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,
-                                    tsr_dhw kernel, bool bias,
-                                    const tsr_conv_transpose3d_opts *conv)
-{
-    tsr_conv_transpose3d_opts opts = *TSR_CONV_TRANSPOSE3D_OPTS();
-    if (tsri_opts_read(&opts, sizeof opts, conv, __func__) != TSR_OK)
-        return NULL;
-    const sizes s = {.who = __func__,
-                     .in = in,
-                     .out = out,
-                     .groups = opts.groups,
-                     .n = 3,
-                     .kernel = {kernel.d, kernel.h, kernel.w},
-                     .transposed = true,
-                     .bias = bias};
-    return create_conv(w, o, &s, conv_transpose3d_forward, &opts, sizeof opts);
-}
+CONV_LAYER(conv1d, TSR_CONV1D_OPTS, int, 1, false, kernel)
+CONV_LAYER(conv2d, TSR_CONV2D_OPTS, int, 2, false, kernel, kernel)
+CONV_LAYER(conv3d, TSR_CONV3D_OPTS, tsr_dhw, 3, false, kernel.d, kernel.h, kernel.w)
+CONV_LAYER(conv_transpose1d, TSR_CONV_TRANSPOSE1D_OPTS, int, 1, true, kernel)
+CONV_LAYER(conv_transpose2d, TSR_CONV_TRANSPOSE2D_OPTS, tsr_hw, 2, true, kernel.h, kernel.w)
+CONV_LAYER(conv_transpose3d, TSR_CONV_TRANSPOSE3D_OPTS, tsr_dhw, 3, true, kernel.d, kernel.h,
+           kernel.w)
