@@ -346,6 +346,10 @@ static tsr_tensor *declare_conv(const tsri_ctx *c, tsr_tensor *const in[3], cons
     return (v->transposed ? transposed : convolved)(c, in[0], in[1], in[2], v, dims);
 }
 
+#define ONE(x) \
+    {          \
+        x      \
+    }
 #define TWO(x)       \
     {                \
         (x).h, (x).w \
@@ -355,96 +359,30 @@ static tsr_tensor *declare_conv(const tsri_ctx *c, tsr_tensor *const in[3], cons
         (x).d, (x).h, (x).w \
     }
 
-tsr_tensor *tsr_conv1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr_conv1d_opts *opts,
-                          const char *file, int line)
-{
-    tsr_tensor *in[3] = {x, w, b};
-    tsr_conv1d_opts o = *TSR_CONV1D_OPTS();
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "conv1d", 3, in, 1u << 2, (tsri_loc){file, line}) ||
-        !tsri_want_options(&c, &o, sizeof o, opts))
-        return c.failed;
-    const conv v = {.n = 1,
-                    .stride = {o.stride},
-                    .padding = {o.padding},
-                    .dilation = {o.dilation},
-                    .groups = o.groups};
-    return declare_conv(&c, in, &v);
-}
+/* A call by its name, its options, how many axes it has and EACH of an option along them; the rest
+ * is what transposed ones have besides. */
+#define CONV_CALL(name, OPTS, n_, EACH, ...)                                               \
+    tsr_tensor *tsr_##name##_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,               \
+                                const tsr_##name##_opts *opts, const char *file, int line) \
+    {                                                                                      \
+        tsr_tensor *in[3] = {x, w, b};                                                     \
+        tsr_##name##_opts o = *OPTS();                                                     \
+        tsri_ctx c;                                                                        \
+        if (!tsri_op_begin(&c, #name, 3, in, 1u << 2, (tsri_loc){file, line}) ||           \
+            !tsri_want_options(&c, &o, sizeof o, opts))                                    \
+            return c.failed;                                                               \
+        const conv v = {.n = n_,                                                           \
+                        .stride = EACH(o.stride),                                          \
+                        .padding = EACH(o.padding),                                        \
+                        .dilation = EACH(o.dilation),                                      \
+                        .groups = o.groups,                                                \
+                        __VA_ARGS__};                                                      \
+        return declare_conv(&c, in, &v);                                                   \
+    }
+#define TURNED(EACH) .transposed = true, .output_padding = EACH(o.output_padding)
 
-tsr_tensor *tsr_conv3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b, const tsr_conv3d_opts *opts,
-                          const char *file, int line)
-{
-    tsr_tensor *in[3] = {x, w, b};
-    tsr_conv3d_opts o = *TSR_CONV3D_OPTS();
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "conv3d", 3, in, 1u << 2, (tsri_loc){file, line}) ||
-        !tsri_want_options(&c, &o, sizeof o, opts))
-        return c.failed;
-    const conv v = {.n = 3,
-                    .stride = THREE(o.stride),
-                    .padding = THREE(o.padding),
-                    .dilation = THREE(o.dilation),
-                    .groups = o.groups};
-    return declare_conv(&c, in, &v);
-}
-
-tsr_tensor *tsr_conv_transpose1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
-                                    const tsr_conv_transpose1d_opts *opts, const char *file,
-                                    int line)
-{
-    tsr_tensor *in[3] = {x, w, b};
-    tsr_conv_transpose1d_opts o = *TSR_CONV_TRANSPOSE1D_OPTS();
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "conv_transpose1d", 3, in, 1u << 2, (tsri_loc){file, line}) ||
-        !tsri_want_options(&c, &o, sizeof o, opts))
-        return c.failed;
-    const conv v = {.n = 1,
-                    .stride = {o.stride},
-                    .padding = {o.padding},
-                    .output_padding = {o.output_padding},
-                    .dilation = {o.dilation},
-                    .groups = o.groups,
-                    .transposed = true};
-    return declare_conv(&c, in, &v);
-}
-
-tsr_tensor *tsr_conv_transpose2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
-                                    const tsr_conv_transpose2d_opts *opts, const char *file,
-                                    int line)
-{
-    tsr_tensor *in[3] = {x, w, b};
-    tsr_conv_transpose2d_opts o = *TSR_CONV_TRANSPOSE2D_OPTS();
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "conv_transpose2d", 3, in, 1u << 2, (tsri_loc){file, line}) ||
-        !tsri_want_options(&c, &o, sizeof o, opts))
-        return c.failed;
-    const conv v = {.n = 2,
-                    .stride = TWO(o.stride),
-                    .padding = TWO(o.padding),
-                    .output_padding = TWO(o.output_padding),
-                    .dilation = TWO(o.dilation),
-                    .groups = o.groups,
-                    .transposed = true};
-    return declare_conv(&c, in, &v);
-}
-
-tsr_tensor *tsr_conv_transpose3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
-                                    const tsr_conv_transpose3d_opts *opts, const char *file,
-                                    int line)
-{
-    tsr_tensor *in[3] = {x, w, b};
-    tsr_conv_transpose3d_opts o = *TSR_CONV_TRANSPOSE3D_OPTS();
-    tsri_ctx c;
-    if (!tsri_op_begin(&c, "conv_transpose3d", 3, in, 1u << 2, (tsri_loc){file, line}) ||
-        !tsri_want_options(&c, &o, sizeof o, opts))
-        return c.failed;
-    const conv v = {.n = 3,
-                    .stride = THREE(o.stride),
-                    .padding = THREE(o.padding),
-                    .output_padding = THREE(o.output_padding),
-                    .dilation = THREE(o.dilation),
-                    .groups = o.groups,
-                    .transposed = true};
-    return declare_conv(&c, in, &v);
-}
+CONV_CALL(conv1d, TSR_CONV1D_OPTS, 1, ONE, )
+CONV_CALL(conv3d, TSR_CONV3D_OPTS, 3, THREE, )
+CONV_CALL(conv_transpose1d, TSR_CONV_TRANSPOSE1D_OPTS, 1, ONE, TURNED(ONE))
+CONV_CALL(conv_transpose2d, TSR_CONV_TRANSPOSE2D_OPTS, 2, TWO, TURNED(TWO))
+CONV_CALL(conv_transpose3d, TSR_CONV_TRANSPOSE3D_OPTS, 3, THREE, TURNED(THREE))
