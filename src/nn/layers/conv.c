@@ -52,7 +52,9 @@ static tsr_module *create_conv(tsr_world *w, const tsr_nn_opts *o, const sizes *
 #define CONV_LAYER(name, OPTS, size, n_, is_transposed, ...)                                      \
     static tsr_tensor *name##_forward(tsr_module *m, tsr_tensor *x, void *arg)                    \
     {                                                                                             \
-        return tsr_##name(x, tsr_use(m, "weight", x), tsri_layer_use(m, "bias", x), arg);         \
+        tsr_tensor *w = tsr_use_at(m, "weight", x, m->loc.file, m->loc.line);                     \
+        tsr_tensor *b = tsri_layer_use(m, "bias", x);                                             \
+        return tsr_##name##_at(x, w, b, arg, m->loc.file, m->loc.line);                           \
     }                                                                                             \
     tsr_module *tsr_nn_##name(tsr_world *w, const tsr_nn_opts *o, int64_t in, int64_t out,        \
                               size kernel, bool bias, const tsr_##name##_opts *conv)              \
