@@ -44,6 +44,9 @@ extern "C" {
 #else
 #define TSR_IS(...)
 #endif
+/* The type of the member behind the size of an options struct, which stays NULL. Options are given
+ * by name: TSR_SGD_OPTS(0.1) would set this member, and so does not compile. */
+typedef const struct tsr_options_are_given_by_name *tsr_by_name;
 /* An option whose default depends on other things: a number that is not one. */
 #define TSR_NOT_GIVEN (__builtin_nan(""))
 

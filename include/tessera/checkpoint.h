@@ -39,6 +39,7 @@ typedef struct tsr_checkpoint tsr_checkpoint;
 
 typedef struct tsr_checkpoint_opts {
     size_t size;
+    tsr_by_name by_name;
     int keep TSR_IS(3);    /* so many of the newest stay; 0: all; default 3 */
     bool keep_best;        /* also the one with the best metric */
     bool larger_is_better; /* of metrics; default: smaller */
@@ -51,7 +52,7 @@ typedef struct tsr_checkpoint_opts {
     bool warn;
 } tsr_checkpoint_opts;
 #define TSR_CHECKPOINT_OPTS(...) \
-    (&(const tsr_checkpoint_opts){.size = sizeof(tsr_checkpoint_opts), .keep = 3, __VA_ARGS__})
+    (&(const tsr_checkpoint_opts){.keep = 3, .size = sizeof(tsr_checkpoint_opts), __VA_ARGS__})
 
 /* Makes an empty list of parts. Nothing is read or written yet. opts may be NULL. Not collective.
  * Errors: TSR_ERR_INVALID, TSR_ERR_STATE (a virtual world), TSR_ERR_NO_MEMORY. */
@@ -114,6 +115,7 @@ TSR_API tsr_status tsr_checkpoint_wait(tsr_checkpoint *checkpoint);
 
 typedef struct tsr_checkpoint_load_opts {
     size_t size;
+    tsr_by_name by_name;
     const char *path; /* of one checkpoint, "runs/a/step-00000100"; NULL: of the folder */
     bool best;        /* the one with the best metric; default: that of the largest step */
     /* Loads what there is, and leaves the rest as it is. Default: all tensors of each part must be

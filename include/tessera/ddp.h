@@ -69,6 +69,7 @@ typedef enum tsr_ddp_hook {
 /* PyTorch's options, with its meanings and defaults. */
 typedef struct tsr_ddp_opts {
     size_t size;
+    tsr_by_name by_name;
     tsr_group *group; /* NULL: all ranks */
     double bucket_cap_mb
         TSR_IS(25); /* default 25 (MiB); the first bucket 1; 0: a bucket a parameter */
@@ -90,10 +91,10 @@ typedef struct tsr_ddp_opts {
     const char *const *frozen;
 } tsr_ddp_opts;
 #define TSR_DDP_OPTS(...)                                \
-    (&(const tsr_ddp_opts){.size = sizeof(tsr_ddp_opts), \
-                           .bucket_cap_mb = 25,          \
+    (&(const tsr_ddp_opts){.bucket_cap_mb = 25,          \
                            .broadcast_buffers = true,    \
                            .init_sync = true,            \
+                           .size = sizeof(tsr_ddp_opts), \
                            __VA_ARGS__})
 
 /*
@@ -173,6 +174,7 @@ TSR_API tsr_tensor *tsr_ddp_read_gradient_at(tsr_graph *g, tsr_ddp *ddp, const t
 /* --- uneven inputs ---------------------------------------------------------------------------- */
 typedef struct tsr_ddp_join_opts {
     size_t size;
+    tsr_by_name by_name;
     bool divide_by_active;           /* averages are over the ranks that still have inputs */
     bool throw_on_early_termination; /* the first rank without inputs is an error on all */
 } tsr_ddp_join_opts;

@@ -30,6 +30,7 @@ typedef tsr_tensor *tsr_check_fn(tsr_graph *g, int n, tsr_tensor *const *x, void
 
 typedef struct tsr_check_opts {
     size_t size;
+    tsr_by_name by_name;
     const tsr_placement *placement;        /* of the inputs; NULL: all ranks' CPUs */
     tsr_sbp sbp;                           /* of the inputs; AUTO (the default): as inferred */
     double low TSR_IS(-1), high TSR_IS(1); /* inputs are uniform there; default -1 and 1 */
@@ -38,12 +39,12 @@ typedef struct tsr_check_opts {
     double atol TSR_IS(1e-5), rtol TSR_IS(1e-3); /* default 1e-5 and 1e-3 */
 } tsr_check_opts;
 #define TSR_CHECK_OPTS(...)                                  \
-    (&(const tsr_check_opts){.size = sizeof(tsr_check_opts), \
-                             .low = -1,                      \
+    (&(const tsr_check_opts){.low = -1,                      \
                              .high = 1,                      \
                              .eps = 1e-6,                    \
                              .atol = 1e-5,                   \
                              .rtol = 1e-3,                   \
+                             .size = sizeof(tsr_check_opts), \
                              __VA_ARGS__})
 
 /*

@@ -205,6 +205,7 @@ typedef struct tsr_dhw {
 
 typedef struct tsr_conv1d_opts {
     size_t size;
+    tsr_by_name by_name;
     int stride TSR_IS(1);     /* default 1 */
     int padding;              /* default 0 */
     int dilation TSR_IS(1);   /* default 1 */
@@ -212,7 +213,7 @@ typedef struct tsr_conv1d_opts {
 } tsr_conv1d_opts;
 #define TSR_CONV1D_OPTS(...)   \
     (&(const tsr_conv1d_opts){ \
-        .size = sizeof(tsr_conv1d_opts), .stride = 1, .dilation = 1, .groups = 1, __VA_ARGS__})
+        .stride = 1, .dilation = 1, .groups = 1, .size = sizeof(tsr_conv1d_opts), __VA_ARGS__})
 /* Returns the convolution of x (n,c,l) with w (o,c/groups,k), plus b (o) or NULL -> (n,o,l'). opts
  * may be NULL. */
 TSR_API tsr_tensor *tsr_conv1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
@@ -220,16 +221,17 @@ TSR_API tsr_tensor *tsr_conv1d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
 
 typedef struct tsr_conv3d_opts {
     size_t size;
+    tsr_by_name by_name;
     tsr_dhw stride TSR_IS({1, 1, 1});   /* default 1, 1, 1 */
     tsr_dhw padding;                    /* default 0, 0, 0 */
     tsr_dhw dilation TSR_IS({1, 1, 1}); /* default 1, 1, 1 */
     int64_t groups TSR_IS(1);           /* default 1; C = depthwise */
 } tsr_conv3d_opts;
 #define TSR_CONV3D_OPTS(...)                                   \
-    (&(const tsr_conv3d_opts){.size = sizeof(tsr_conv3d_opts), \
-                              .stride = {1, 1, 1},             \
+    (&(const tsr_conv3d_opts){.stride = {1, 1, 1},             \
                               .dilation = {1, 1, 1},           \
                               .groups = 1,                     \
+                              .size = sizeof(tsr_conv3d_opts), \
                               __VA_ARGS__})
 /* Returns the convolution of x (n,c,d,h,w) with w (o,c/groups,kd,kh,kw), plus b (o) or NULL ->
  * (n,o,d',h',w'): tsr_conv2d of x's planes, each beside those kd - 1 that its windows reach, which
@@ -244,6 +246,7 @@ TSR_API tsr_tensor *tsr_conv3d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
  */
 typedef struct tsr_conv_transpose1d_opts {
     size_t size;
+    tsr_by_name by_name;
     int stride TSR_IS(1);     /* default 1 */
     int padding;              /* default 0 */
     int output_padding;       /* default 0; below the stride or the dilation */
@@ -251,10 +254,10 @@ typedef struct tsr_conv_transpose1d_opts {
     int64_t groups TSR_IS(1); /* default 1 */
 } tsr_conv_transpose1d_opts;
 #define TSR_CONV_TRANSPOSE1D_OPTS(...)                                             \
-    (&(const tsr_conv_transpose1d_opts){.size = sizeof(tsr_conv_transpose1d_opts), \
-                                        .stride = 1,                               \
+    (&(const tsr_conv_transpose1d_opts){.stride = 1,                               \
                                         .dilation = 1,                             \
                                         .groups = 1,                               \
+                                        .size = sizeof(tsr_conv_transpose1d_opts), \
                                         __VA_ARGS__})
 /* Returns the transposed convolution of x (n,c,l) with w (c,o/groups,k), plus b (o) or NULL ->
  * (n,o,l'). opts may be NULL. */
@@ -264,6 +267,7 @@ TSR_API tsr_tensor *tsr_conv_transpose1d_at(tsr_tensor *x, tsr_tensor *w, tsr_te
 
 typedef struct tsr_conv_transpose2d_opts {
     size_t size;
+    tsr_by_name by_name;
     tsr_hw stride TSR_IS({1, 1});   /* default 1, 1 */
     tsr_hw padding;                 /* default 0, 0 */
     tsr_hw output_padding;          /* default 0, 0; below the stride or the dilation */
@@ -271,10 +275,10 @@ typedef struct tsr_conv_transpose2d_opts {
     int64_t groups TSR_IS(1);       /* default 1 */
 } tsr_conv_transpose2d_opts;
 #define TSR_CONV_TRANSPOSE2D_OPTS(...)                                             \
-    (&(const tsr_conv_transpose2d_opts){.size = sizeof(tsr_conv_transpose2d_opts), \
-                                        .stride = {1, 1},                          \
+    (&(const tsr_conv_transpose2d_opts){.stride = {1, 1},                          \
                                         .dilation = {1, 1},                        \
                                         .groups = 1,                               \
+                                        .size = sizeof(tsr_conv_transpose2d_opts), \
                                         __VA_ARGS__})
 /* Returns the transposed convolution of x (n,c,h,w) with w (c,o/groups,kh,kw), plus b (o) or NULL
  * -> (n,o,h',w'). opts may be NULL. */
@@ -284,6 +288,7 @@ TSR_API tsr_tensor *tsr_conv_transpose2d_at(tsr_tensor *x, tsr_tensor *w, tsr_te
 
 typedef struct tsr_conv_transpose3d_opts {
     size_t size;
+    tsr_by_name by_name;
     tsr_dhw stride TSR_IS({1, 1, 1});   /* default 1, 1, 1 */
     tsr_dhw padding;                    /* default 0, 0, 0 */
     tsr_dhw output_padding;             /* default 0, 0, 0; below the stride or the dilation */
@@ -291,10 +296,10 @@ typedef struct tsr_conv_transpose3d_opts {
     int64_t groups TSR_IS(1);           /* default 1 */
 } tsr_conv_transpose3d_opts;
 #define TSR_CONV_TRANSPOSE3D_OPTS(...)                                             \
-    (&(const tsr_conv_transpose3d_opts){.size = sizeof(tsr_conv_transpose3d_opts), \
-                                        .stride = {1, 1, 1},                       \
+    (&(const tsr_conv_transpose3d_opts){.stride = {1, 1, 1},                       \
                                         .dilation = {1, 1, 1},                     \
                                         .groups = 1,                               \
+                                        .size = sizeof(tsr_conv_transpose3d_opts), \
                                         __VA_ARGS__})
 /* Returns the transposed convolution of x (n,c,d,h,w) with w (c,o/groups,kd,kh,kw), plus b (o) or
  * NULL -> (n,o,d',h',w'). opts may be NULL. */
@@ -305,6 +310,7 @@ TSR_API tsr_tensor *tsr_conv_transpose3d_at(tsr_tensor *x, tsr_tensor *w, tsr_te
 /* --- pooling ---------------------------------------------------------------------------------- */
 typedef struct tsr_pool1d_opts {
     size_t size;
+    tsr_by_name by_name;
     int kernel;  /* needed */
     int stride;  /* default 0: the kernel */
     int padding; /* default 0; at most half the kernel */
@@ -313,7 +319,7 @@ typedef struct tsr_pool1d_opts {
 } tsr_pool1d_opts;
 #define TSR_POOL1D_OPTS(...)   \
     (&(const tsr_pool1d_opts){ \
-        .size = sizeof(tsr_pool1d_opts), .count_include_pad = true, __VA_ARGS__})
+        .count_include_pad = true, .size = sizeof(tsr_pool1d_opts), __VA_ARGS__})
 /* Returns the largest of each window of x (n,c,l); of equals the first has the gradient. */
 TSR_API tsr_tensor *tsr_max_pool1d_at(tsr_tensor *x, const tsr_pool1d_opts *opts, const char *file,
                                       int line);
@@ -323,6 +329,7 @@ TSR_API tsr_tensor *tsr_avg_pool1d_at(tsr_tensor *x, const tsr_pool1d_opts *opts
 
 typedef struct tsr_pool3d_opts {
     size_t size;
+    tsr_by_name by_name;
     tsr_dhw kernel;  /* needed */
     tsr_dhw stride;  /* default (0, 0, 0): the kernel */
     tsr_dhw padding; /* default 0, 0, 0; at most half the kernel */
@@ -331,7 +338,7 @@ typedef struct tsr_pool3d_opts {
 } tsr_pool3d_opts;
 #define TSR_POOL3D_OPTS(...)   \
     (&(const tsr_pool3d_opts){ \
-        .size = sizeof(tsr_pool3d_opts), .count_include_pad = true, __VA_ARGS__})
+        .count_include_pad = true, .size = sizeof(tsr_pool3d_opts), __VA_ARGS__})
 /* Returns the largest of each window of x (n,c,d,h,w); of equals the first has the gradient. */
 TSR_API tsr_tensor *tsr_max_pool3d_at(tsr_tensor *x, const tsr_pool3d_opts *opts, const char *file,
                                       int line);
@@ -432,6 +439,7 @@ TSR_API tsr_tensor *tsr_multi_margin_loss_at(tsr_tensor *x, tsr_tensor *labels, 
 TSR_API tsr_tensor *tsr_pdist_at(tsr_tensor *x, double p, const char *file, int line);
 typedef struct tsr_nll_loss_opts {
     size_t size;
+    tsr_by_name by_name;
     tsr_reduction reduction;
     tsr_tensor *weight; /* (c), of classes; a mean divides by the sum of the labels' */
     bool has_ignore_index;

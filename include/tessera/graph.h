@@ -33,6 +33,7 @@ typedef struct tsr_tensor tsr_tensor;
 
 typedef struct tsr_graph_opts {
     size_t size;
+    tsr_by_name by_name;
     bool training; /* batch norm uses and updates statistics, dropout drops; see tsr_minimize */
     uint64_t seed; /* of dropout and the random ops */
     bool local;    /* this rank's own program: see below */

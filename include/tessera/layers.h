@@ -136,6 +136,7 @@ TSR_API tsr_module *tsr_nn_channel_shuffle(tsr_world *w, const tsr_nn_opts *o, i
 /* --- recurrent layers, several inputs and outputs (tsr_apply_n) ------------------------------- */
 typedef struct tsr_rnn_opts {
     size_t size;
+    tsr_by_name by_name;
     int layers TSR_IS(1);   /* one above the other; default 1 */
     bool bias TSR_IS(true); /* default true */
     bool batch_first;       /* of x and the output: (n,t,...) instead of (t,n,...) */
@@ -144,7 +145,7 @@ typedef struct tsr_rnn_opts {
     bool relu;              /* tsr_nn_rnn: relu takes the place of tanh */
 } tsr_rnn_opts;
 #define TSR_RNN_OPTS(...) \
-    (&(const tsr_rnn_opts){.size = sizeof(tsr_rnn_opts), .layers = 1, .bias = true, __VA_ARGS__})
+    (&(const tsr_rnn_opts){.layers = 1, .bias = true, .size = sizeof(tsr_rnn_opts), __VA_ARGS__})
 /*
  * Makes an LSTM: inputs x (t,n,in), and h0 and c0 (layers d,n,hidden), which may be left out
  * (zeros); outputs y (t,n,d hidden), h_n and c_n (layers d,n,hidden). d is 2 where it is
@@ -181,6 +182,7 @@ TSR_API tsr_module *tsr_nn_rnn_cell(tsr_world *w, const tsr_nn_opts *o, int64_t 
 /* --- attention, several inputs and outputs (tsr_apply_n) -------------------------------------- */
 typedef struct tsr_multihead_attention_opts {
     size_t size;
+    tsr_by_name by_name;
     bool bias TSR_IS(true); /* default true */
     bool batch_first;       /* (n,s,width) instead of (s,n,width) */
     bool causal;            /* query s sees keys 0 to s */
@@ -188,7 +190,7 @@ typedef struct tsr_multihead_attention_opts {
 } tsr_multihead_attention_opts;
 #define TSR_MULTIHEAD_ATTENTION_OPTS(...)   \
     (&(const tsr_multihead_attention_opts){ \
-        .size = sizeof(tsr_multihead_attention_opts), .bias = true, __VA_ARGS__})
+        .bias = true, .size = sizeof(tsr_multihead_attention_opts), __VA_ARGS__})
 /*
  * Makes an attention of `heads` heads, a divisor of width. Inputs: queries (s,n,width); keys
  * (t,n,width; left out: the queries); values (t,n,width; left out: the keys); a mask (s,t) or (n
@@ -204,6 +206,7 @@ TSR_API tsr_module *tsr_nn_multihead_attention(tsr_world *w, const tsr_nn_opts *
                                                const tsr_multihead_attention_opts *opts);
 typedef struct tsr_transformer_layer_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t inner TSR_IS(2048); /* features between the two linear layers; default 2048 */
     double dropout TSR_IS(0.1); /* of attention's weights, both branches and between; default 0.1 */
     double eps TSR_IS(1e-5);    /* of both norms; default 1e-5 */
@@ -213,10 +216,10 @@ typedef struct tsr_transformer_layer_opts {
     bool causal;                /* position s sees 0 to s */
 } tsr_transformer_layer_opts;
 #define TSR_TRANSFORMER_LAYER_OPTS(...)                                              \
-    (&(const tsr_transformer_layer_opts){.size = sizeof(tsr_transformer_layer_opts), \
-                                         .inner = 2048,                              \
+    (&(const tsr_transformer_layer_opts){.inner = 2048,                              \
                                          .dropout = 0.1,                             \
                                          .eps = 1e-5,                                \
+                                         .size = sizeof(tsr_transformer_layer_opts), \
                                          __VA_ARGS__})
 /* Makes a layer of PyTorch's TransformerEncoder: "self_attn", "linear1", "linear2", "norm1",
  * "norm2". Inputs: x (s,n,width), and the two masks of tsr_nn_multihead_attention. opts may be

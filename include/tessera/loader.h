@@ -32,6 +32,7 @@ typedef struct tsr_plan tsr_plan;
 /* --- of images -------------------------------------------------------------------------------- */
 typedef struct tsr_loader_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t batch_size TSR_IS(64); /* rows of all ranks' batch; default 64 */
     bool shuffle;                  /* a new order of the whole set every epoch */
     bool augment;                  /* random crop (4 black pixels around) and horizontal flip */
@@ -47,10 +48,10 @@ typedef struct tsr_loader_opts {
                              * 2; 0: as workers 0 */
 } tsr_loader_opts;
 #define TSR_LOADER_OPTS(...)                                   \
-    (&(const tsr_loader_opts){.size = sizeof(tsr_loader_opts), \
-                              .batch_size = 64,                \
+    (&(const tsr_loader_opts){.batch_size = 64,                \
                               .workers = 1,                    \
                               .prefetch = 2,                   \
+                              .size = sizeof(tsr_loader_opts), \
                               __VA_ARGS__})
 
 /*
@@ -81,6 +82,7 @@ TSR_API bool tsr_worker_is_stopping(const tsr_worker *worker);
  */
 typedef struct tsr_map_dataset {
     size_t size;
+    tsr_by_name by_name;
     int64_t (*len)(void *arg); /* called once, when a loader is made */
     tsr_status (*get)(void *arg, int64_t index, void *const *out_fields, const tsr_worker *worker);
     void *arg;
@@ -106,6 +108,7 @@ typedef tsr_status tsr_collate_fn(void *arg, const tsr_samples *samples, tsr_bat
 
 typedef struct tsr_map_loader_opts {
     size_t size;
+    tsr_by_name by_name;
     /* A sample is one array of sample_bytes, or nfields of field_bytes each. 0 bytes are
      * legal with a collate function, which may also read the samples by itself. */
     size_t sample_bytes;
@@ -152,10 +155,10 @@ typedef struct tsr_map_loader_opts {
     void *host_arg;
 } tsr_map_loader_opts;
 #define TSR_MAP_LOADER_OPTS(...)                                       \
-    (&(const tsr_map_loader_opts){.size = sizeof(tsr_map_loader_opts), \
-                                  .ranks = 1,                          \
+    (&(const tsr_map_loader_opts){.ranks = 1,                          \
                                   .batch_size = 1,                     \
                                   .prefetch_factor = -1,               \
+                                  .size = sizeof(tsr_map_loader_opts), \
                                   __VA_ARGS__})
 
 /*

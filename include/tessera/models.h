@@ -23,6 +23,7 @@ typedef enum tsr_activation {
 } tsr_activation;
 typedef struct tsr_mobilenet_v2_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t num_classes TSR_IS(1000); /* default 1000 */
     double width TSR_IS(1);           /* multiplier; default 1 */
     double dropout TSR_IS(0.2);       /* default 0.2 */
@@ -33,10 +34,10 @@ typedef struct tsr_mobilenet_v2_opts {
     uint64_t seed;
 } tsr_mobilenet_v2_opts;
 #define TSR_MOBILENET_V2_OPTS(...)                                         \
-    (&(const tsr_mobilenet_v2_opts){.size = sizeof(tsr_mobilenet_v2_opts), \
-                                    .num_classes = 1000,                   \
+    (&(const tsr_mobilenet_v2_opts){.num_classes = 1000,                   \
                                     .width = 1,                            \
                                     .dropout = 0.2,                        \
+                                    .size = sizeof(tsr_mobilenet_v2_opts), \
                                     __VA_ARGS__})
 /* torchvision's mobilenet_v2, with its parameter names: x (n,3,h,w) -> logits (n,num_classes).
  * sbp: of the parameters. */
@@ -45,6 +46,7 @@ TSR_API tsr_module *tsr_mobilenet_v2(tsr_world *w, const tsr_placement *p, tsr_s
 
 typedef struct tsr_convnet_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t num_classes TSR_IS(10); /* default 10 */
     int64_t channels TSR_IS(1), height TSR_IS(28),
         width TSR_IS(28); /* of the images; default 1 x 28 x 28 */
@@ -53,11 +55,11 @@ typedef struct tsr_convnet_opts {
     uint64_t seed;
 } tsr_convnet_opts;
 #define TSR_CONVNET_OPTS(...)                                    \
-    (&(const tsr_convnet_opts){.size = sizeof(tsr_convnet_opts), \
-                               .num_classes = 10,                \
+    (&(const tsr_convnet_opts){.num_classes = 10,                \
                                .channels = 1,                    \
                                .height = 28,                     \
                                .width = 28,                      \
+                               .size = sizeof(tsr_convnet_opts), \
                                __VA_ARGS__})
 /* layer1, layer2: 5x5 convolution (16, 32 channels), batch norm, ReLU, 2x2 max pool; then fc. */
 TSR_API tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
@@ -65,6 +67,7 @@ TSR_API tsr_module *tsr_convnet(tsr_world *w, const tsr_placement *p, tsr_sbp sb
 
 typedef struct tsr_mlp_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t inputs;             /* features; needed */
     int64_t hidden TSR_IS(128); /* default 128 */
     int64_t outputs TSR_IS(10); /* default 10 */
@@ -74,7 +77,7 @@ typedef struct tsr_mlp_opts {
 } tsr_mlp_opts;
 #define TSR_MLP_OPTS(...)   \
     (&(const tsr_mlp_opts){ \
-        .size = sizeof(tsr_mlp_opts), .hidden = 128, .outputs = 10, .layers = 2, __VA_ARGS__})
+        .hidden = 128, .outputs = 10, .layers = 2, .size = sizeof(tsr_mlp_opts), __VA_ARGS__})
 /* Flattens x from axis 1, then linear layers "0", "2", "4", ... with ReLU between (as
  * nn.Sequential). */
 TSR_API tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
@@ -82,6 +85,7 @@ TSR_API tsr_module *tsr_mlp(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
 
 typedef struct tsr_transformer_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t vocab;              /* ids i64 (b,s) below it are fed; 0: features (b,s,width) */
     int64_t positions;          /* learnt ones, for sequences up to this length; default: none */
     int64_t width TSR_IS(256);  /* default 256 */
@@ -97,11 +101,11 @@ typedef struct tsr_transformer_opts {
     uint64_t seed;
 } tsr_transformer_opts;
 #define TSR_TRANSFORMER_OPTS(...)                                        \
-    (&(const tsr_transformer_opts){.size = sizeof(tsr_transformer_opts), \
-                                   .width = 256,                         \
+    (&(const tsr_transformer_opts){.width = 256,                         \
                                    .heads = 4,                           \
                                    .layers = 4,                          \
                                    .mlp_ratio = 4,                       \
+                                   .size = sizeof(tsr_transformer_opts), \
                                    __VA_ARGS__})
 /*
  * Pre-norm blocks "blocks.<i>": x + attn(norm1(x)), then x + mlp(norm2(x)), with linear layers
@@ -120,6 +124,7 @@ typedef enum tsr_resnet_variant {
 } tsr_resnet_variant;
 typedef struct tsr_resnet18_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t num_classes TSR_IS(1000); /* default 1000 */
     int64_t width TSR_IS(64);         /* channels of the first stage; default 64 */
     tsr_resnet_variant variant;
@@ -129,7 +134,7 @@ typedef struct tsr_resnet18_opts {
 } tsr_resnet18_opts;
 #define TSR_RESNET18_OPTS(...)   \
     (&(const tsr_resnet18_opts){ \
-        .size = sizeof(tsr_resnet18_opts), .num_classes = 1000, .width = 64, __VA_ARGS__})
+        .num_classes = 1000, .width = 64, .size = sizeof(tsr_resnet18_opts), __VA_ARGS__})
 /*
  * torchvision's resnet18, with its parameter names: x (n,3,h,w) -> logits (n,num_classes). sbp: of
  * the parameters. Tensor parallel: place "*.conv1.weight" and "*.bn1.*" S(0), "*.conv2.weight"
@@ -140,6 +145,7 @@ TSR_API tsr_module *tsr_resnet18(tsr_world *w, const tsr_placement *p, tsr_sbp s
 
 typedef struct tsr_lenet_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t num_classes TSR_IS(10); /* default 10 */
     int64_t channels TSR_IS(1), height TSR_IS(28),
         width TSR_IS(28); /* of the images: 28 x 28 or 32 x 32; default 1 x 28 x 28 */
@@ -147,11 +153,11 @@ typedef struct tsr_lenet_opts {
     uint64_t seed;
 } tsr_lenet_opts;
 #define TSR_LENET_OPTS(...)                                  \
-    (&(const tsr_lenet_opts){.size = sizeof(tsr_lenet_opts), \
-                             .num_classes = 10,              \
+    (&(const tsr_lenet_opts){.num_classes = 10,              \
                              .channels = 1,                  \
                              .height = 28,                   \
                              .width = 28,                    \
+                             .size = sizeof(tsr_lenet_opts), \
                              __VA_ARGS__})
 /*
  * LeNet-5 as PyTorch's tutorials have it: "conv1" (6 channels, 5x5, with a padding of 2 for images
@@ -164,6 +170,7 @@ TSR_API tsr_module *tsr_lenet(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
 
 typedef struct tsr_gpt_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t vocab TSR_IS(256);      /* default 256: bytes */
     int64_t positions TSR_IS(1024); /* sequences are at most as long; default 1024 */
     int64_t width TSR_IS(768);      /* default 768 */
@@ -174,13 +181,13 @@ typedef struct tsr_gpt_opts {
     uint64_t seed;
 } tsr_gpt_opts;
 #define TSR_GPT_OPTS(...)                                \
-    (&(const tsr_gpt_opts){.size = sizeof(tsr_gpt_opts), \
-                           .vocab = 256,                 \
+    (&(const tsr_gpt_opts){.vocab = 256,                 \
                            .positions = 1024,            \
                            .width = 768,                 \
                            .heads = 12,                  \
                            .layers = 12,                 \
                            .dropout = 0.1,               \
+                           .size = sizeof(tsr_gpt_opts), \
                            __VA_ARGS__})
 /*
  * GPT-2, with the parameter names of Hugging Face's GPT2Model: ids i64 (b,s) -> logits (b,s,vocab),
@@ -197,6 +204,7 @@ TSR_API tsr_module *tsr_gpt(tsr_world *w, const tsr_placement *p, tsr_sbp sbp,
 
 typedef struct tsr_lstm_lm_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t vocab TSR_IS(256);  /* default 256: bytes */
     int64_t width TSR_IS(256);  /* features of an embedding; default 256 */
     int64_t hidden TSR_IS(256); /* features of the LSTM's state; default 256 */
@@ -206,12 +214,12 @@ typedef struct tsr_lstm_lm_opts {
     uint64_t seed;
 } tsr_lstm_lm_opts;
 #define TSR_LSTM_LM_OPTS(...)                                    \
-    (&(const tsr_lstm_lm_opts){.size = sizeof(tsr_lstm_lm_opts), \
-                               .vocab = 256,                     \
+    (&(const tsr_lstm_lm_opts){.vocab = 256,                     \
                                .width = 256,                     \
                                .hidden = 256,                    \
                                .layers = 2,                      \
                                .dropout = 0.2,                   \
+                               .size = sizeof(tsr_lstm_lm_opts), \
                                __VA_ARGS__})
 /*
  * A language model: "embedding" (vocab,width), "lstm" (tsr_nn_lstm) and the linear layer "head",

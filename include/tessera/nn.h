@@ -182,6 +182,7 @@ typedef struct tsr_load_counts {
 } tsr_load_counts;
 typedef struct tsr_load_opts {
     size_t size;
+    tsr_by_name by_name;
     /* Loads what file and module share, and leaves the module's other variables as they are (as
      * load_state_dict with strict=False). Default: missing and extra names are an error. */
     bool partial;

@@ -285,16 +285,17 @@ typedef struct tsr_hw {
 
 typedef struct tsr_conv2d_opts {
     size_t size;
+    tsr_by_name by_name;
     tsr_hw stride TSR_IS({1, 1});   /* default 1, 1 */
     tsr_hw padding;                 /* default 0, 0 */
     tsr_hw dilation TSR_IS({1, 1}); /* default 1, 1 */
     int64_t groups TSR_IS(1);       /* default 1; C = depthwise */
 } tsr_conv2d_opts;
 #define TSR_CONV2D_OPTS(...)                                   \
-    (&(const tsr_conv2d_opts){.size = sizeof(tsr_conv2d_opts), \
-                              .stride = {1, 1},                \
+    (&(const tsr_conv2d_opts){.stride = {1, 1},                \
                               .dilation = {1, 1},              \
                               .groups = 1,                     \
+                              .size = sizeof(tsr_conv2d_opts), \
                               __VA_ARGS__})
 /* Returns the convolution of x (n,c,h,w) with w (o,c/groups,kh,kw), plus b (o) or NULL ->
  * (n,o,h',w'). opts may be NULL. */
@@ -303,6 +304,7 @@ TSR_API tsr_tensor *tsr_conv2d_at(tsr_tensor *x, tsr_tensor *w, tsr_tensor *b,
 
 typedef struct tsr_pool2d_opts {
     size_t size;
+    tsr_by_name by_name;
     tsr_hw kernel;  /* needed */
     tsr_hw stride;  /* default (0, 0): the kernel */
     tsr_hw padding; /* default 0, 0; at most half the kernel */
@@ -311,7 +313,7 @@ typedef struct tsr_pool2d_opts {
 } tsr_pool2d_opts;
 #define TSR_POOL2D_OPTS(...)   \
     (&(const tsr_pool2d_opts){ \
-        .size = sizeof(tsr_pool2d_opts), .count_include_pad = true, __VA_ARGS__})
+        .count_include_pad = true, .size = sizeof(tsr_pool2d_opts), __VA_ARGS__})
 /* Returns the largest of each window. */
 TSR_API tsr_tensor *tsr_max_pool2d_at(tsr_tensor *x, const tsr_pool2d_opts *opts, const char *file,
                                       int line);
@@ -343,6 +345,7 @@ typedef enum tsr_bn_stats {
 } tsr_bn_stats;
 typedef struct tsr_batch_norm_opts {
     size_t size;
+    tsr_by_name by_name;
     double eps TSR_IS(1e-5);     /* default 1e-5 */
     double momentum TSR_IS(0.1); /* of the running averages; default 0.1 */
     tsr_bn_stats stats;
@@ -354,7 +357,7 @@ typedef struct tsr_batch_norm_opts {
 } tsr_batch_norm_opts;
 #define TSR_BATCH_NORM_OPTS(...)   \
     (&(const tsr_batch_norm_opts){ \
-        .size = sizeof(tsr_batch_norm_opts), .eps = 1e-5, .momentum = 0.1, __VA_ARGS__})
+        .eps = 1e-5, .momentum = 0.1, .size = sizeof(tsr_batch_norm_opts), __VA_ARGS__})
 /*
  * Normalises each channel of x. x (n,c,h,w) or (n,c); gamma, beta (c). running_mean, running_var:
  * variables (c), or (R,c) with TSR_BN_LOCAL, or both NULL. In a training graph statistics are x's
@@ -370,11 +373,12 @@ TSR_API tsr_tensor *tsr_batch_norm_at(tsr_tensor *x, tsr_tensor *gamma, tsr_tens
                                       const tsr_batch_norm_opts *opts, const char *file, int line);
 typedef struct tsr_layer_norm_opts {
     size_t size;
+    tsr_by_name by_name;
     double eps TSR_IS(1e-5); /* default 1e-5 */
     int axes;                /* the trailing ones that are normalised together; default 1 */
 } tsr_layer_norm_opts;
 #define TSR_LAYER_NORM_OPTS(...) \
-    (&(const tsr_layer_norm_opts){.size = sizeof(tsr_layer_norm_opts), .eps = 1e-5, __VA_ARGS__})
+    (&(const tsr_layer_norm_opts){.eps = 1e-5, .size = sizeof(tsr_layer_norm_opts), __VA_ARGS__})
 /* Each row of x (...,f...) has its features' mean and variance taken out; times gamma (f...), plus
  * beta (f...), each of which may be NULL. Statistics are those of the whole row, wherever its
  * features are, and as exact as batch_norm's. opts may be NULL. */
@@ -391,13 +395,14 @@ TSR_API tsr_tensor *tsr_causal_mask_at(tsr_tensor *x, int64_t diagonal, double v
                                        const char *file, int line);
 typedef struct tsr_attention_opts {
     size_t size;
+    tsr_by_name by_name;
     bool causal;                        /* query s sees keys 0 to s */
     double scale TSR_IS(TSR_NOT_GIVEN); /* of the products; default (TSR_NOT_GIVEN) 1/sqrt(d) */
     double dropout;                     /* of the weights, in training graphs; default 0 */
 } tsr_attention_opts;
 #define TSR_ATTENTION_OPTS(...)   \
     (&(const tsr_attention_opts){ \
-        .size = sizeof(tsr_attention_opts), .scale = TSR_NOT_GIVEN, __VA_ARGS__})
+        .scale = TSR_NOT_GIVEN, .size = sizeof(tsr_attention_opts), __VA_ARGS__})
 /* Returns softmax(scale q k^T) v of each head: q (b,h,s,d), k (b,h,t,d), v (b,h,t,e) -> (b,h,s,e).
  * Composed of ops, so that every axis may be split. opts may be NULL. */
 TSR_API tsr_tensor *tsr_attention_at(tsr_tensor *q, tsr_tensor *k, tsr_tensor *v,
@@ -424,6 +429,7 @@ typedef enum tsr_reduction {
 } tsr_reduction;
 typedef struct tsr_cross_entropy_opts {
     size_t size;
+    tsr_by_name by_name;
     tsr_reduction reduction;
     double label_smoothing; /* in [0, 1) */
     bool has_ignore_index;
@@ -522,6 +528,7 @@ TSR_API tsr_tensor *tsr_tril_at(tsr_tensor *x, int64_t diagonal, const char *fil
 /* Ids are i64, of any shape; one outside 0 <= id < n is an error of the run, whatever is split. */
 typedef struct tsr_embedding_opts {
     size_t size;
+    tsr_by_name by_name;
     bool has_padding_idx;
     int64_t padding_idx; /* a row that gets no gradient; negative: from the end */
 } tsr_embedding_opts;

@@ -38,6 +38,7 @@ typedef double tsr_schedule_fn(int64_t step, double lr, void *arg);
  * lr * (step + 1) / warmup; the schedule starts behind them. */
 typedef struct tsr_schedule {
     tsr_schedule_kind kind;
+    tsr_by_name by_name;
     int64_t warmup;
     int64_t step_size;         /* STEP; needed there */
     double gamma;              /* STEP, MULTI_STEP, EXPONENTIAL; needed there, above 0 */
@@ -64,36 +65,37 @@ typedef struct tsr_schedule {
     tsr_schedule_fn *callback;     /* CALLBACK; needed there */
     void *arg;
 } tsr_schedule;
-#define TSR_STEP_LR(...) ((tsr_schedule){.kind = TSR_SCHEDULE_STEP, .gamma = 0.1, __VA_ARGS__})
+#define TSR_STEP_LR(...) ((tsr_schedule){.gamma = 0.1, .kind = TSR_SCHEDULE_STEP, __VA_ARGS__})
 #define TSR_MULTI_STEP_LR(...) \
-    ((tsr_schedule){.kind = TSR_SCHEDULE_MULTI_STEP, .gamma = 0.1, __VA_ARGS__})
+    ((tsr_schedule){.gamma = 0.1, .kind = TSR_SCHEDULE_MULTI_STEP, __VA_ARGS__})
 #define TSR_EXPONENTIAL_LR(...) ((tsr_schedule){.kind = TSR_SCHEDULE_EXPONENTIAL, __VA_ARGS__})
 #define TSR_LINEAR_LR(...)                       \
-    ((tsr_schedule){.kind = TSR_SCHEDULE_LINEAR, \
-                    .start_factor = 1.0 / 3,     \
+    ((tsr_schedule){.start_factor = 1.0 / 3,     \
                     .end_factor = 1,             \
                     .steps = 5,                  \
+                    .kind = TSR_SCHEDULE_LINEAR, \
                     __VA_ARGS__})
 #define TSR_COSINE_LR(...) ((tsr_schedule){.kind = TSR_SCHEDULE_COSINE, __VA_ARGS__})
 #define TSR_COSINE_RESTARTS_LR(...) \
-    ((tsr_schedule){.kind = TSR_SCHEDULE_COSINE_RESTARTS, .restart_factor = 1, __VA_ARGS__})
+    ((tsr_schedule){.restart_factor = 1, .kind = TSR_SCHEDULE_COSINE_RESTARTS, __VA_ARGS__})
 #define TSR_ONE_CYCLE_LR(...)                       \
-    ((tsr_schedule){.kind = TSR_SCHEDULE_ONE_CYCLE, \
-                    .pct_start = 0.3,               \
+    ((tsr_schedule){.pct_start = 0.3,               \
                     .div_factor = 25,               \
                     .final_div_factor = 1e4,        \
                     .base_momentum = 0.85,          \
                     .max_momentum = 0.95,           \
+                    .kind = TSR_SCHEDULE_ONE_CYCLE, \
                     __VA_ARGS__})
 #define TSR_PLATEAU_LR(...)                       \
-    ((tsr_schedule){.kind = TSR_SCHEDULE_PLATEAU, \
-                    .factor = 0.1,                \
+    ((tsr_schedule){.factor = 0.1,                \
                     .patience = 10,               \
                     .threshold = 1e-4,            \
+                    .kind = TSR_SCHEDULE_PLATEAU, \
                     __VA_ARGS__})
 
 typedef struct tsr_sgd_opts {
     size_t size;
+    tsr_by_name by_name;
     double lr TSR_IS(1e-3); /* default 1e-3 */
     double momentum, dampening, weight_decay;
     bool nesterov;
@@ -101,10 +103,11 @@ typedef struct tsr_sgd_opts {
     tsr_sbp state; /* signature of momentum; AUTO (the default): each parameter's own */
 } tsr_sgd_opts;
 #define TSR_SGD_OPTS(...) \
-    (&(const tsr_sgd_opts){.size = sizeof(tsr_sgd_opts), .lr = 1e-3, __VA_ARGS__})
+    (&(const tsr_sgd_opts){.lr = 1e-3, .size = sizeof(tsr_sgd_opts), __VA_ARGS__})
 
 typedef struct tsr_adam_opts {
     size_t size;
+    tsr_by_name by_name;
     double lr TSR_IS(1e-3);                        /* default 1e-3 */
     double beta1 TSR_IS(0.9), beta2 TSR_IS(0.999); /* default 0.9, 0.999 */
     double eps TSR_IS(1e-8);                       /* default 1e-8 */
@@ -113,16 +116,17 @@ typedef struct tsr_adam_opts {
     tsr_sbp state; /* signature of the moments; AUTO (the default): each parameter's own */
 } tsr_adam_opts;
 #define TSR_ADAM_OPTS(...)                                 \
-    (&(const tsr_adam_opts){.size = sizeof(tsr_adam_opts), \
-                            .lr = 1e-3,                    \
+    (&(const tsr_adam_opts){.lr = 1e-3,                    \
                             .beta1 = 0.9,                  \
                             .beta2 = 0.999,                \
                             .eps = 1e-8,                   \
                             .weight_decay = TSR_NOT_GIVEN, \
+                            .size = sizeof(tsr_adam_opts), \
                             __VA_ARGS__})
 
 typedef struct tsr_rmsprop_opts {
     size_t size;
+    tsr_by_name by_name;
     double lr TSR_IS(1e-2);    /* default 1e-2 */
     double alpha TSR_IS(0.99); /* default 0.99 */
     double eps TSR_IS(1e-8);   /* default 1e-8 */
@@ -133,10 +137,11 @@ typedef struct tsr_rmsprop_opts {
 } tsr_rmsprop_opts;
 #define TSR_RMSPROP_OPTS(...)   \
     (&(const tsr_rmsprop_opts){ \
-        .size = sizeof(tsr_rmsprop_opts), .lr = 1e-2, .alpha = 0.99, .eps = 1e-8, __VA_ARGS__})
+        .lr = 1e-2, .alpha = 0.99, .eps = 1e-8, .size = sizeof(tsr_rmsprop_opts), __VA_ARGS__})
 
 typedef struct tsr_adagrad_opts {
     size_t size;
+    tsr_by_name by_name;
     double lr TSR_IS(1e-2); /* default 1e-2 */
     double lr_decay, weight_decay;
     double initial_accumulator_value; /* of the sums of squares */
@@ -146,11 +151,12 @@ typedef struct tsr_adagrad_opts {
 } tsr_adagrad_opts;
 #define TSR_ADAGRAD_OPTS(...)   \
     (&(const tsr_adagrad_opts){ \
-        .size = sizeof(tsr_adagrad_opts), .lr = 1e-2, .eps = 1e-10, __VA_ARGS__})
+        .lr = 1e-2, .eps = 1e-10, .size = sizeof(tsr_adagrad_opts), __VA_ARGS__})
 
 /* Lion (Chen et al. 2023): the sign of an average of gradients; weight decay is apart. */
 typedef struct tsr_lion_opts {
     size_t size;
+    tsr_by_name by_name;
     double lr TSR_IS(1e-4);                       /* default 1e-4 */
     double beta1 TSR_IS(0.9), beta2 TSR_IS(0.99); /* default 0.9, 0.99 */
     double weight_decay;
@@ -159,7 +165,7 @@ typedef struct tsr_lion_opts {
 } tsr_lion_opts;
 #define TSR_LION_OPTS(...)   \
     (&(const tsr_lion_opts){ \
-        .size = sizeof(tsr_lion_opts), .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99, __VA_ARGS__})
+        .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99, .size = sizeof(tsr_lion_opts), __VA_ARGS__})
 
 /* Makes an optimizer (SGD) over all trainable variables of a module. NULL on error
  * (tsr_last_error). opts may be NULL. */
@@ -183,6 +189,7 @@ TSR_API void tsr_optimizer_destroy(tsr_optimizer *o);
 /* Numbers of a group of parameters; TSR_NOT_GIVEN, the default: the optimizer's own. */
 typedef struct tsr_param_group_opts {
     size_t size;
+    tsr_by_name by_name;
     double lr TSR_IS(TSR_NOT_GIVEN), weight_decay TSR_IS(TSR_NOT_GIVEN);
     double momentum TSR_IS(TSR_NOT_GIVEN);                           /* SGD, RMSprop */
     double beta1 TSR_IS(TSR_NOT_GIVEN), beta2 TSR_IS(TSR_NOT_GIVEN); /* Adam, AdamW, Lion, LAMB */
@@ -190,13 +197,13 @@ typedef struct tsr_param_group_opts {
     const tsr_schedule *schedule; /* NULL: the optimizer's */
 } tsr_param_group_opts;
 #define TSR_PARAM_GROUP_OPTS(...)                                        \
-    (&(const tsr_param_group_opts){.size = sizeof(tsr_param_group_opts), \
-                                   .lr = TSR_NOT_GIVEN,                  \
+    (&(const tsr_param_group_opts){.lr = TSR_NOT_GIVEN,                  \
                                    .weight_decay = TSR_NOT_GIVEN,        \
                                    .momentum = TSR_NOT_GIVEN,            \
                                    .beta1 = TSR_NOT_GIVEN,               \
                                    .beta2 = TSR_NOT_GIVEN,               \
                                    .eps = TSR_NOT_GIVEN,                 \
+                                   .size = sizeof(tsr_param_group_opts), \
                                    __VA_ARGS__})
 /*
  * Makes the parameters whose qualified names fit a pattern (as tsr_module_place's) a group with
@@ -244,6 +251,7 @@ TSR_API tsr_tensor *tsr_read_gradient_at(tsr_graph *g, const tsr_variable *v, co
  */
 typedef struct tsr_minimize_opts {
     size_t size;
+    tsr_by_name by_name;
     double loss_scale
         TSR_IS(1);     /* the losses are multiplied by it, and gradients divided; default 1 */
     double clip_value; /* elements are brought into [-clip_value, clip_value]; 0: they are not */
@@ -257,10 +265,10 @@ typedef struct tsr_minimize_opts {
     tsr_tensor **out_norm; /* gets the norm before it is clipped, an f64 scalar; NULL: unasked */
 } tsr_minimize_opts;
 #define TSR_MINIMIZE_OPTS(...)                                     \
-    (&(const tsr_minimize_opts){.size = sizeof(tsr_minimize_opts), \
-                                .loss_scale = 1,                   \
+    (&(const tsr_minimize_opts){.loss_scale = 1,                   \
                                 .norm_type = 2,                    \
                                 .accumulate = 1,                   \
+                                .size = sizeof(tsr_minimize_opts), \
                                 __VA_ARGS__})
 /* As tsr_minimize, of the sum of n losses, with options (NULL: none). The norm is that of the whole
  * gradients, however they are laid out. */

@@ -99,6 +99,7 @@ typedef struct tsr_op_option {
 
 typedef struct tsr_op_def {
     size_t size;
+    tsr_by_name by_name;
     const char *name;      /* letters, digits and _; no op of the library has it */
     int inputs;            /* 1 to TSR_OP_MAX_INPUTS */
     int outputs TSR_IS(1); /* 1 to TSR_OP_MAX_OUTPUTS; default 1 */
@@ -124,7 +125,7 @@ typedef struct tsr_op_def {
 } tsr_op_def;
 
 #define TSR_OP_DEF(...) \
-    (&(const tsr_op_def){.size = sizeof(tsr_op_def), .outputs = 1, .flops = 1, __VA_ARGS__})
+    (&(const tsr_op_def){.outputs = 1, .flops = 1, .size = sizeof(tsr_op_def), __VA_ARGS__})
 
 /* Defines an op. Texts are copied. Not collective; every rank of a program defines the same ops.
  * Errors: TSR_ERR_INVALID naming the op and what is wrong with its definition. */
@@ -144,6 +145,7 @@ TSR_API void tsr_op_apply_all_at(tsr_op *op, int n, tsr_tensor *const *x, const 
 
 typedef struct tsr_op_verify_opts {
     size_t size;
+    tsr_by_name by_name;
     int most_parts;        /* over how many ranks; 0: 4. At most 8 */
     const double *options; /* as of tsr_op_apply */
     /* One for each operand; NULL: f64 and then f32, as far as the definition takes them, or else

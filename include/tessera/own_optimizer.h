@@ -47,6 +47,7 @@ typedef void tsr_update_fn(tsr_update *u);
 
 typedef struct tsr_optimizer_def {
     size_t size;
+    tsr_by_name by_name;
     const char *name; /* letters, digits and _ */
     tsr_update_fn *update;
     const char *states[TSR_UPDATE_STATES];     /* names; NULL: the end */
@@ -62,6 +63,7 @@ TSR_API tsr_status tsr_optimizer_define(tsr_world *world, const tsr_optimizer_de
 
 typedef struct tsr_own_optimizer_opts {
     size_t size;
+    tsr_by_name by_name;
     double lr TSR_IS(1e-3); /* default 1e-3 */
     const double *numbers;  /* as many as are defined, in their order; NULL: the defaults */
     tsr_schedule schedule;
@@ -69,7 +71,7 @@ typedef struct tsr_own_optimizer_opts {
 } tsr_own_optimizer_opts;
 #define TSR_OWN_OPTIMIZER_OPTS(...)   \
     (&(const tsr_own_optimizer_opts){ \
-        .size = sizeof(tsr_own_optimizer_opts), .lr = 1e-3, __VA_ARGS__})
+        .lr = 1e-3, .size = sizeof(tsr_own_optimizer_opts), __VA_ARGS__})
 
 /* Makes an optimizer that was defined, over all trainable variables of a module. NULL on error
  * (tsr_last_error). opts may be NULL. */

@@ -29,6 +29,7 @@ typedef enum tsr_on_nan {
 
 typedef struct tsr_compile_opts {
     size_t size;
+    tsr_by_name by_name;
     double bucket_mb TSR_IS(4); /* gradients' reductions are joined up to this size; default 4; 0:
                                  * none. Where gradients are so large that this takes more calls, a
                                  * call is closed by the gradient with which it reaches the size. */
@@ -71,10 +72,10 @@ typedef struct tsr_compile_opts {
     tsr_on_nan on_nan TSR_IS(TSR_NAN_WARN);
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                    \
-    (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), \
-                               .bucket_mb = 4,                   \
+    (&(const tsr_compile_opts){.bucket_mb = 4,                   \
                                .kernel_s = TSR_NOT_GIVEN,        \
                                .on_nan = TSR_NAN_WARN,           \
+                               .size = sizeof(tsr_compile_opts), \
                                __VA_ARGS__})
 
 /*

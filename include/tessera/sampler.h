@@ -88,6 +88,7 @@ TSR_API tsr_status tsr_sequential_sampler(tsr_world *world, int64_t n, tsr_sampl
 
 typedef struct tsr_random_sampler_opts {
     size_t size;
+    tsr_by_name by_name;
     bool replacement;
     int64_t
         num_samples TSR_IS(-1); /* of a pass; default (-1) n; more than n repeat, in whole orders */
@@ -96,7 +97,7 @@ typedef struct tsr_random_sampler_opts {
 } tsr_random_sampler_opts;
 #define TSR_RANDOM_SAMPLER_OPTS(...)   \
     (&(const tsr_random_sampler_opts){ \
-        .size = sizeof(tsr_random_sampler_opts), .num_samples = -1, __VA_ARGS__})
+        .num_samples = -1, .size = sizeof(tsr_random_sampler_opts), __VA_ARGS__})
 /* Makes a RandomSampler. opts may be NULL. n = 0 gives nothing. */
 TSR_API tsr_status tsr_random_sampler(tsr_world *world, int64_t n,
                                       const tsr_random_sampler_opts *opts,
@@ -104,6 +105,7 @@ TSR_API tsr_status tsr_random_sampler(tsr_world *world, int64_t n,
 
 typedef struct tsr_subset_random_sampler_opts {
     size_t size;
+    tsr_by_name by_name;
     tsr_generator *generator; /* borrowed; NULL: by the seed */
     uint64_t seed;
 } tsr_subset_random_sampler_opts;
@@ -119,6 +121,7 @@ TSR_API tsr_status tsr_subset_random_sampler(tsr_world *world, const int64_t *in
 
 typedef struct tsr_weighted_random_sampler_opts {
     size_t size;
+    tsr_by_name by_name;
     bool replacement TSR_IS(true);  /* default true. false is TSR_ERR_UNSUPPORTED: what PyTorch then
                                      * draws  depends on how it was built */
     int64_t num_samples TSR_IS(-1); /* of a pass; default (-1) n */
@@ -126,9 +129,9 @@ typedef struct tsr_weighted_random_sampler_opts {
     uint64_t seed;
 } tsr_weighted_random_sampler_opts;
 #define TSR_WEIGHTED_RANDOM_SAMPLER_OPTS(...)                                                    \
-    (&(const tsr_weighted_random_sampler_opts){.size = sizeof(tsr_weighted_random_sampler_opts), \
-                                               .replacement = true,                              \
+    (&(const tsr_weighted_random_sampler_opts){.replacement = true,                              \
                                                .num_samples = -1,                                \
+                                               .size = sizeof(tsr_weighted_random_sampler_opts), \
                                                __VA_ARGS__})
 /*
  * Makes a WeightedRandomSampler with replacement: index i with a probability of weights[i] over
@@ -142,6 +145,7 @@ TSR_API tsr_status tsr_weighted_random_sampler(tsr_world *world, const double *w
 
 typedef struct tsr_distributed_sampler_opts {
     size_t size;
+    tsr_by_name by_name;
     int replicas; /* that share the data set; 0: the world's ranks, and rank the world's */
     int rank;     /* 0 .. replicas-1 */
     bool shuffle TSR_IS(true); /* default true: an order by seed + epoch; false: as they are */
@@ -156,7 +160,7 @@ typedef struct tsr_distributed_sampler_opts {
 } tsr_distributed_sampler_opts;
 #define TSR_DISTRIBUTED_SAMPLER_OPTS(...)   \
     (&(const tsr_distributed_sampler_opts){ \
-        .size = sizeof(tsr_distributed_sampler_opts), .shuffle = true, .pad = true, __VA_ARGS__})
+        .shuffle = true, .pad = true, .size = sizeof(tsr_distributed_sampler_opts), __VA_ARGS__})
 /*
  * Makes a DistributedSampler: every replicas-th sample from `rank` on. Its epoch changes by
  * tsr_sampler_set_epoch alone; without that every pass has the same order, as in PyTorch. n = 0 and
@@ -169,6 +173,7 @@ TSR_API tsr_status tsr_distributed_sampler(tsr_world *world, int64_t n,
 /* A sampler of the user's own. Any status but TSR_OK and TSR_END is passed on. */
 typedef struct tsr_sampler_calls {
     size_t size;
+    tsr_by_name by_name;
     int64_t (*count)(void *arg);                       /* of a pass; NULL: not known */
     tsr_status (*begin)(void *arg, int64_t epoch);     /* a pass; NULL: nothing to do */
     tsr_status (*next)(void *arg, int64_t *out_index); /* TSR_END at the end of the pass */
@@ -238,6 +243,7 @@ TSR_API tsr_status tsr_batch_sampler_create(tsr_world *world, tsr_sampler *sampl
 /* One of the user's own, whose batches may be of any size up to max_rows. */
 typedef struct tsr_batch_sampler_calls {
     size_t size;
+    tsr_by_name by_name;
     int64_t max_rows;
     int64_t (*count)(void *arg);                   /* batches of a pass; NULL: not known */
     tsr_status (*begin)(void *arg, int64_t epoch); /* a pass; NULL: nothing to do */

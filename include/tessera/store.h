@@ -38,6 +38,7 @@ typedef struct tsr_store tsr_store;
 
 typedef struct tsr_store_opts {
     size_t size;
+    tsr_by_name by_name;
     double timeout_s; /* of opening and of every call that waits; 0 = 60 */
     int rank;         /* counts only where nranks is given */
     int nranks;       /* 0: the address or the environment says it */

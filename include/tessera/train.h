@@ -35,13 +35,14 @@ typedef tsr_status tsr_declare_fn(tsr_graph *g, int64_t rows, bool training, voi
 
 typedef struct tsr_program_opts {
     size_t size;
+    tsr_by_name by_name;
     uint64_t seed;       /* of the graphs: dropout and the random ops */
     bool local;          /* graphs are this rank's own (tsr_graph_create) */
     int plans TSR_IS(8); /* so many are kept: those that were asked for last; default 8 */
     const tsr_compile_opts *compile; /* copied; NULL: the defaults */
 } tsr_program_opts;
 #define TSR_PROGRAM_OPTS(...) \
-    (&(const tsr_program_opts){.size = sizeof(tsr_program_opts), .plans = 8, __VA_ARGS__})
+    (&(const tsr_program_opts){.plans = 8, .size = sizeof(tsr_program_opts), __VA_ARGS__})
 
 /* Makes a program. Nothing is declared yet. opts may be NULL. Not collective. Errors:
  * TSR_ERR_INVALID, TSR_ERR_NO_MEMORY. */
@@ -82,6 +83,7 @@ typedef tsr_status tsr_epoch_fn(const tsr_epoch *epoch, void *arg);
 
 typedef struct tsr_train_opts {
     size_t size;
+    tsr_by_name by_name;
     int64_t epochs TSR_IS(1); /* in all, those before a checkpoint among them; default 1 */
     int64_t steps;            /* ends there, also in an epoch; 0: no limit */
     tsr_loader *train, *eval; /* eval: NULL: none */
@@ -101,7 +103,7 @@ typedef struct tsr_train_opts {
     void *arg;
 } tsr_train_opts;
 #define TSR_TRAIN_OPTS(...) \
-    (&(const tsr_train_opts){.size = sizeof(tsr_train_opts), .epochs = 1, __VA_ARGS__})
+    (&(const tsr_train_opts){.epochs = 1, .size = sizeof(tsr_train_opts), __VA_ARGS__})
 
 /*
  * Trains: per epoch, all batches of opts.train through the program's training graphs, then those of

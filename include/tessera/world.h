@@ -31,7 +31,8 @@ typedef enum tsr_log_level {
 typedef void tsr_log_fn(void *arg, tsr_log_level level, const char *text);
 
 typedef struct tsr_world_opts {
-    size_t size;      /* of this struct */
+    size_t size; /* of this struct */
+    tsr_by_name by_name;
     double timeout_s; /* how long a rank waits for the others in a collective; 0 = 60 */
     int threads; /* compute threads of this rank; 0 = cores / ranks of this machine, at least 1 */
     size_t

@@ -204,6 +204,9 @@ tsr_status tsri_schedule_check(const tsr_schedule *s)
 {
     if (s->kind < TSR_SCHEDULE_CONSTANT || s->kind > TSR_SCHEDULE_CALLBACK)
         return tsri_fail(TSR_ERR_INVALID, "schedule: %d is no tsr_schedule_kind", (int)s->kind);
+    if (s->by_name)
+        return tsri_fail(TSR_ERR_INVALID, "schedule: %s has a number without a name",
+                         kind_name(s->kind));
     if (s->warmup < 0)
         return tsri_fail(TSR_ERR_INVALID, "schedule: warmup = %lld is negative",
                          (long long)s->warmup);

@@ -76,6 +76,17 @@ if command -v "${CXX:-g++}" >/dev/null; then
 fi
 command -v "${CXX:-g++}" >/dev/null || echo "no C++ compiler: headers were not tried in C++"
 
+# Options that begin without a name are refused by compilers, not taken for some other option.
+for options in 'TSR_SGD_OPTS(0.1)' 'TSR_GPT_OPTS(2, .heads = 4)' 'TSR_STEP_LR(30)'; do
+    printf '#include <tessera/tessera.h>\nint main(void) { (void)%s; }\n' "$options" >"$dest/h.c"
+    if ${CC:-cc} $strict -fsyntax-only $(pkg-config --cflags tessera) "$dest/h.c" 2>"$dest/log" ||
+        ! grep -q 'tsr_options_are_given_by_name' "$dest/log"; then
+        echo "$options was not refused:"
+        cat "$dest/log"
+        exit 1
+    fi
+done
+
 # CMake finds it by the package's files alone, at any place.
 if command -v cmake >/dev/null; then
     mkdir "$dest/moved"

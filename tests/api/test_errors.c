@@ -56,6 +56,18 @@ static void compile_fails(fixture *f, tsr_status want)
     assert_int_equal(tsr_graph_status(f->g), want);
 }
 
+/* Compilers refuse an option without a name; what came around that is refused when it is read. */
+static void test_options_without_names(void **state)
+{
+    fixture *f = *state;
+    const tsr_by_name unnamed = (tsr_by_name)(const void *)f;
+    tsr_module *net = tsr_mlp(f->w, f->p, TSR_B, TSR_MLP_OPTS(.inputs = 4));
+    assert_null(tsr_sgd(net, TSR_SGD_OPTS(unnamed)));
+    SAYS("tsr_sgd: an option has no name; write it as .name = value");
+    assert_null(tsr_sgd(net, TSR_SGD_OPTS(.schedule = TSR_STEP_LR(unnamed, .step_size = 3))));
+    SAYS("schedule: TSR_SCHEDULE_STEP has a number without a name");
+}
+
 /* --- declaring -------------------------------------------------------------------------------- */
 static void test_shapes(void **state)
 {
@@ -437,6 +449,7 @@ static void test_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        WITH_WORLD(test_options_without_names),
         WITH_WORLD(test_shapes),
         WITH_WORLD(test_broadcasting),
         WITH_WORLD(test_dtypes),
