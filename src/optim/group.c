@@ -14,38 +14,6 @@
 #include "src/nn/place.h"
 
 /* --- numbers ---------------------------------------------------------------------------------- */
-static const struct {
-    const char *name;
-    bool below_one;
-} numbers[TSRI_NUMBERS] = {
-#define NUMBER(NUMBER, name, below_one) [TSRI_##NUMBER] = {#name, below_one},
-    TSRI_NUMBER_LIST(NUMBER)
-#undef NUMBER
-};
-
-const char *tsri_number_name(tsri_number which)
-{
-    return numbers[which].name;
-}
-
-tsr_status tsri_number_check(const char *who, tsri_number which, double value)
-{
-    const char *name = numbers[which].name;
-    if (numbers[which].below_one && !(value >= 0 && value < 1))
-        return tsri_fail(TSR_ERR_INVALID, "%s: %s = %g must be in [0, 1)", who, name, value);
-    if (which == TSRI_DAMPENING && !isfinite(value))
-        return tsri_fail(TSR_ERR_INVALID, "%s: dampening = %g must be finite", who, value);
-    if (which != TSRI_DAMPENING && !(value >= 0 && isfinite(value)))
-        return tsri_fail(TSR_ERR_INVALID, "%s: %s = %g must be finite and not negative", who, name,
-                         value);
-    return TSR_OK;
-}
-
-double tsri_optim_number(const tsr_optimizer *o, const tsri_optim_group *group, tsri_number which)
-{
-    return isnan(group->number[which]) ? o->groups[0].number[which] : group->number[which];
-}
-
 const tsr_schedule *tsri_group_schedule(const tsr_optimizer *o, const tsri_optim_group *group)
 {
     return group->has_schedule ? &group->schedule : &o->groups[0].schedule;
@@ -179,7 +147,7 @@ static tsr_status read_numbers(const tsr_optimizer *o, const tsr_param_group_opt
             continue;
         if (!(o->numbers >> which & 1))
             return tsri_fail(TSR_ERR_INVALID, "%s: %s%s has no %s", who, o->own ? "" : "tsr_",
-                             o->own ? o->own->def.name : o->name, numbers[which].name);
+                             o->own ? o->own->def.name : o->name, tsri_number_name(which));
         if (o->own) {
             TSRI_TRY(check_own(o, who, which, value));
             number[which] = value;
@@ -339,7 +307,7 @@ static void describe_group(const tsr_optimizer *o, const tsri_optim_group *group
         fprintf(f, "group: %s\n", group->pattern);
     for (int i = 0; i < TSRI_NUMBERS; i++)
         if (o->numbers >> i & 1 && !isnan(group->number[i]))
-            tsri_put_number(f, numbers[i].name, group->number[i]);
+            tsri_put_number(f, tsri_number_name((tsri_number)i), group->number[i]);
     if (group->has_schedule)
         describe_schedule(&group->schedule, f);
     tsri_put_number(f, "rate after reports", group->plateau.lr);
