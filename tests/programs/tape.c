@@ -135,8 +135,9 @@ static void settle(tape_value *x, int64_t i, bool exact_operands)
 int tape_leaf(tape *t, int64_t n, const double *v, const double *e, double u, bool diff)
 {
     node *x = add(t, LEAF, n, u, 0, NULL);
-    memcpy(x->value.v, v, (size_t)n * sizeof *v);
-    if (e)
+    if (n)
+        memcpy(x->value.v, v, (size_t)n * sizeof *v);
+    if (n && e)
         memcpy(x->value.e, e, (size_t)n * sizeof *e);
     x->value.diff = diff;
     return t->n - 1;
