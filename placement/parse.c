@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text form of a placement: device [':' list], list = '[' (rank | list) (',' ...)* ']'. */
+/* The text form of a placement: device [':' list], list = '[' (ranks | list) (',' ...)* ']',
+ * ranks = rank ['..' rank]. */
 #include "placement/placement.h"
 
 #include <ctype.h>
@@ -62,14 +63,11 @@ static tsr_status parse_device(parser *p, tsr_device *out_device)
                 n > 40 ? 40 : (int)n, start);
 }
 
-static tsr_status parse_rank(parser *p, int depth)
+/* The number at the cursor, which is a rank of the world. */
+static tsr_status parse_number(parser *p, int *out_rank)
 {
     const char *start = p->at;
     int rank = 0;
-    if (p->ndim && depth != p->ndim)
-        return FAIL(p, start, TSR_ERR_FORMAT,
-                    "a rank stands where a list is expected: the lists are nested unevenly");
-    p->ndim = depth;
     for (; isdigit((unsigned char)*p->at); p->at++) {
         int digit = *p->at - '0';
         rank = rank > (INT_MAX - digit) / 10 ? INT_MAX : rank * 10 + digit;
@@ -79,11 +77,40 @@ static tsr_status parse_rank(parser *p, int depth)
         return FAIL(p, start, TSR_ERR_PLACEMENT,
                     "rank %.*s is outside the world, whose ranks are 0 to %d", width, start,
                     p->world->nranks - 1);
-    if (p->seen[rank])
-        return FAIL(p, start, TSR_ERR_PLACEMENT, "rank %d is there twice; a rank holds one shard",
-                    rank);
-    p->seen[rank] = true;
-    p->ranks[p->nranks++] = rank;
+    *out_rank = rank;
+    return TSR_OK;
+}
+
+/* A rank, or a range such as 0..7, at the cursor; adds how many ranks it is. */
+static tsr_status parse_ranks(parser *p, int depth, int *count)
+{
+    char buf[8];
+    const char *start = p->at;
+    int first, last;
+    if (p->ndim && depth != p->ndim)
+        return FAIL(p, start, TSR_ERR_FORMAT,
+                    "a rank stands where a list is expected: the lists are nested unevenly");
+    p->ndim = depth;
+    TSRI_TRY(parse_number(p, &first));
+    last = first;
+    if (p->at[0] == '.' && p->at[1] == '.') {
+        p->at += 2;
+        if (!isdigit((unsigned char)*p->at))
+            return FAIL(p, p->at, TSR_ERR_FORMAT,
+                        "found %s; the last rank of a range is expected, as in 0..7",
+                        found(p, buf));
+        TSRI_TRY(parse_number(p, &last));
+    }
+    if (last < first)
+        return FAIL(p, start, TSR_ERR_FORMAT, "a range goes up, as in %d..%d", last, first);
+    for (int rank = first; rank <= last; rank++) {
+        if (p->seen[rank])
+            return FAIL(p, start, TSR_ERR_PLACEMENT,
+                        "rank %d is there twice; a rank holds one shard", rank);
+        p->seen[rank] = true;
+        p->ranks[p->nranks++] = rank;
+    }
+    *count += last - first + 1;
     return TSR_OK;
 }
 
@@ -98,15 +125,17 @@ static tsr_status parse_list(parser *p, int depth)
     if (p->ndim && depth > p->ndim)
         return FAIL(p, start, TSR_ERR_FORMAT,
                     "a list stands where a rank is expected: the lists are nested unevenly");
-    for (char c = ','; c == ','; count++) {
+    for (char c = ','; c == ',';) {
         c = next(p);
-        if (c == '[')
+        if (c == '[') {
             TSRI_TRY(parse_list(p, depth + 1));
-        else if (isdigit((unsigned char)c))
-            TSRI_TRY(parse_rank(p, depth));
-        else
+            count++;
+        } else if (isdigit((unsigned char)c)) {
+            TSRI_TRY(parse_ranks(p, depth, &count));
+        } else {
             return FAIL(p, p->at, TSR_ERR_FORMAT, "found %s; a rank or '[' is expected",
                         found(p, buf));
+        }
         c = next(p);
         if (c != ',' && c != ']')
             return FAIL(p, p->at, TSR_ERR_FORMAT, "found %s; ',' or ']' is expected",

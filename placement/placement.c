@@ -108,6 +108,25 @@ tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, 
     return TSR_OK;
 }
 
+tsr_status tsri_placement_name_axes(const tsr_placement *p, const char *const *axis)
+{
+    registry *reg = p->world->placements;
+    tsr_placement *named = reg->first;
+    while (named && named != p)
+        named = named->next;
+    for (int d = 0; named && d < named->ndim; d++) {
+        if (!named->axis[d])
+            named->axis[d] = tsri_pool_strdup(&reg->pool, axis[d]);
+        TSRI_NEED(named->axis[d]);
+    }
+    return TSR_OK;
+}
+
+const char *tsri_placement_axis(const tsr_placement *p, int dim)
+{
+    return p && dim >= 0 && dim < p->ndim ? p->axis[dim] : NULL;
+}
+
 /* Every rank inside the world, and none twice. */
 static tsr_status check_ranks(tsr_world *world, int nranks, const int *ranks)
 {

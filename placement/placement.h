@@ -15,12 +15,20 @@ struct tsr_placement {
     int nranks;
     const int *ranks; /* [nranks], row-major */
     const char *text;
+    /* Names of the dimensions, for texts alone: equality and `text` do not depend on them. */
+    const char *axis[TSR_MAX_HIERARCHY]; /* NULL: none */
 };
 
 /* Finds the equal placement of the world, or makes it. The numbers have been checked: ranks unique,
  * inside the world, as many as the dimensions say. */
 tsr_status tsri_placement_intern(tsr_world *world, tsr_device device, int ndim, const int *dim,
                                  const int *ranks, const tsr_placement **out_placement);
+
+/* Names the dimensions of a placement, one name for each. The names that it has already stay: equal
+ * placements are one object. */
+tsr_status tsri_placement_name_axes(const tsr_placement *p, const char *const *axis);
+/* Returns the name of a dimension; NULL if it has none. */
+const char *tsri_placement_axis(const tsr_placement *p, int dim);
 
 /* Returns TSR_OK for a live placement of this world and for NULL, which callers refuse in their own
  * words; else TSR_ERR_PLACEMENT. call: the public function, for the message. */

@@ -22,6 +22,7 @@ typedef struct tsr_placement tsr_placement;
 
 /*
  * Parses "cpu:[0,1,2,3]" (1-D), "cpu:[[0,1],[2,3]]" (2x2), up to TSR_MAX_HIERARCHY dimensions.
+ * "0..127" in a list is the ranks 0 to 127: "cuda:[[0..7],[8..15]]" is 2x8.
  * "cpu" alone is every rank of the world, 1-D. Rank order is kept. Borrowed by the caller, freed
  * with the world. NULL on error (see tsr_last_error): malformed text, ragged nesting, a rank
  * twice, a rank outside the world. An op given a NULL placement fails with that text.

@@ -144,7 +144,7 @@ static tsr_status place_variable(tsr_variable *v, const char *name, void *arg)
     const tsr_placement *p = v->placement;
     if (where)
         TSRI_TRY(tsri_program_placement(a->p, where, &p));
-    sbp = tsri_sbp_extend(sbp, tsr_placement_ndim(p));
+    TSRI_TRY(tsri_program_sbp(by ? tsri_section_node(by, "sbp") : NULL, p, &sbp));
     tsr_status status = tsri_variable_check_place(v, p, sbp);
     if (status != TSR_OK)
         return tsri_program_fail(by ? tsri_section_node(by, "sbp") : e->head.node, status);
@@ -399,7 +399,8 @@ static tsr_status lay_out(const tsri_program *p, const tsri_config_layout *l, pl
         TSRI_TRY(tsri_program_placement(
             p, tsri_experiment_placement(p->experiment, l->placement.name), &to));
     if (has_layout(l, "sbp"))
-        sbp = tsri_sbp_extend(l->sbp, tsr_placement_ndim(to));
+        sbp = l->sbp;
+    TSRI_TRY(tsri_program_sbp(tsri_section_node(l, "sbp"), to, &sbp));
     *x = tsr_to_global_at(*x, to, sbp, at.file, at.line);
     return TSR_OK;
 }

@@ -47,6 +47,8 @@ tsr_status tsri_check_sbp(const tsri_yaml *node, const tsri_config_placement *p,
 {
     char text[TSR_SBP_TEXT_MAX];
     int ndim = p->ranks.ndim;
+    if (sbp->ndim == TSRI_SBP_NAMED)
+        return tsri_sbp_by_axes(node, p->head.name, p->mesh.ndim, p->mesh.name, sbp);
     *sbp = tsri_sbp_extend(*sbp, ndim);
     if (sbp->ndim == 0 || sbp->ndim == ndim)
         return TSR_OK;
@@ -55,6 +57,22 @@ tsr_status tsri_check_sbp(const tsri_yaml *node, const tsri_config_placement *p,
                           "signature one entry for each",
                           tsr_sbp_format(*sbp, text), sbp->ndim, sbp->ndim == 1 ? "y" : "ies",
                           p->head.name, ndim, ndim == 1 ? "" : "s");
+}
+
+/* Checks a signature whose placement is known only when the program is built: by names of axes,
+ * some mesh of the file must have these. Makes the signature on that mesh. */
+static tsr_status check_sbp_somewhere(const tsri_experiment *e, const tsri_yaml *node, tsr_sbp *sbp)
+{
+    const tsri_config_placement *p = e->placements.items, *told = p;
+    if (sbp->ndim != TSRI_SBP_NAMED)
+        return TSR_OK;
+    for (int i = e->placements.n - 1; i >= 0; i--) {
+        *sbp = (tsr_sbp){.ndim = TSRI_SBP_NAMED};
+        told = p[i].mesh.ndim ? &p[i] : told;
+        if (p[i].mesh.ndim && tsri_check_sbp(node, &p[i], sbp) == TSR_OK)
+            return TSR_OK;
+    }
+    return tsri_check_sbp(node, told, sbp);
 }
 
 /* --- tensors of training ---------------------------------------------------------------------- */
@@ -73,9 +91,12 @@ static tsr_status check_layout(const tsri_experiment *e, tsri_config_layout *l,
     *out_placement = NULL;
     if (tsri_section_has(&tsri_layout_section, l, "placement"))
         TSRI_TRY(tsri_check_placement(e, &l->placement, out_placement));
-    if (*out_placement && tsri_section_has(&tsri_layout_section, l, "sbp"))
-        TSRI_TRY(tsri_check_sbp(tsri_section_node(l, "sbp"), *out_placement, &l->sbp));
-    return TSR_OK;
+    tsr_sbp sbp = l->sbp;
+    if (!tsri_section_has(&tsri_layout_section, l, "sbp"))
+        return TSR_OK;
+    const tsri_yaml *node = tsri_section_node(l, "sbp");
+    return *out_placement ? tsri_check_sbp(node, *out_placement, &l->sbp)
+                          : check_sbp_somewhere(e, node, &sbp);
 }
 
 /* An input's layout, with defaults where nothing is said. */
@@ -108,6 +129,9 @@ static tsr_status check_tensors(tsri_experiment *e)
         if (sbp.d[i].kind != TSR_SBP_SPLIT || sbp.d[i].arg != 0)
             sbp.d[i] = (tsr_sbp1){TSR_SBP_BROADCAST, 0};
     TSRI_TRY(check_input(e, &t->label, input, &sbp, &other));
+    tsri_config_state *state = &e->optimizer.state;
+    if (state->sbp.ndim == TSRI_SBP_NAMED)
+        TSRI_TRY(tsri_check_sbp(tsri_section_node(state, "sbp"), input, &state->sbp));
     TSRI_TRY(check_layout(e, &t->logits, &other));
     return check_layout(e, &t->loss, &other);
 }
@@ -122,8 +146,11 @@ static tsr_status check_patterns(tsri_experiment *e)
             TSRI_TRY(tsri_check_placement(e, &p->placement, &where));
         if (where && has_sbp)
             TSRI_TRY(tsri_check_sbp(tsri_section_node(p, "sbp"), where, &p->sbp));
-        for (int d = 0; has_sbp && d < p->sbp.ndim; d++)
-            if (p->sbp.d[d].kind == TSR_SBP_PARTIAL)
+        tsr_sbp sbp = p->sbp;
+        if (has_sbp)
+            TSRI_TRY(check_sbp_somewhere(e, tsri_section_node(p, "sbp"), &sbp));
+        for (int d = 0; has_sbp && d < sbp.ndim; d++)
+            if (sbp.d[d].kind == TSR_SBP_PARTIAL)
                 return tsri_yaml_fail(tsri_section_node(p, "sbp"),
                                       "P is for values that are computed; legal are B, S(i) and "
                                       "auto");
@@ -246,6 +273,7 @@ static void find_nranks(tsri_experiment *e)
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
 {
     e->dtype = e->dtype_word ? TSR_F64 : TSR_F32;
+    TSRI_TRY(tsri_check_placements(e, r));
     TSRI_TRY(check_kind(e));
     e->trains = has(e, "model");
     find_nranks(e);

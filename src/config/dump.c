@@ -89,21 +89,6 @@ static void dump_ints(int n, const int64_t *v, FILE *out)
     fputc(']', out);
 }
 
-static int dump_ranks(const tsri_ranks *r, int depth, int at, FILE *out)
-{
-    if (depth == r->ndim || depth == TSR_MAX_HIERARCHY) {
-        fprintf(out, "%d", r->ranks[at]);
-        return at + 1;
-    }
-    fputc('[', out);
-    for (int i = 0; i < r->dim[depth]; i++) {
-        fputs(i ? ", " : "", out);
-        at = dump_ranks(r, depth + 1, at, out);
-    }
-    fputc(']', out);
-    return at;
-}
-
 static void dump_axes(const tsr_axes *axes, FILE *out)
 {
     int64_t v[TSR_MAX_NDIM];
@@ -180,7 +165,10 @@ void tsri_value_dump(const tsri_field *f, const void *at, FILE *out)
         fputc(']', out);
         break;
     case TSRI_FIELD_RANKS:
-        dump_ranks(at, 0, 0, out);
+        tsri_ranks_dump(at, out);
+        break;
+    case TSRI_FIELD_MESH:
+        tsri_mesh_dump(at, out);
         break;
     case TSRI_FIELD_ANY:
         tsri_yaml_dump(*(const tsri_yaml *const *)at, out);

@@ -32,7 +32,8 @@ static tsr_status folder_of(tsri_pool *pool, const char *name, const char **out_
 static tsr_status parse(tsri_experiment *e, const char *name, const void *data, size_t size,
                         int nsets, const char *const *sets)
 {
-    tsri_reader r = {.pool = &e->pool};
+    int64_t ranks_left = TSRI_MAX_RANKS_LISTED;
+    tsri_reader r = {.pool = &e->pool, .ranks_left = &ranks_left};
     tsri_yaml *root;
     r.main = tsri_pool_strdup(&e->pool, name);
     TSRI_NEED(r.main);
@@ -46,7 +47,7 @@ static tsr_status parse(tsri_experiment *e, const char *name, const void *data, 
 }
 
 tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const void *data,
-                                      size_t size, int nsets, const char *const *sets,
+                                      size_t size, int nranks, int nsets, const char *const *sets,
                                       tsri_experiment **out_experiment)
 {
     if (!name || !out_experiment || (!data && size) || (nsets > 0 && !sets))
@@ -58,6 +59,7 @@ tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const voi
     tsri_experiment *e = tsri_mem_alloc(mem, sizeof *e);
     TSRI_NEED(e);
     tsri_pool_init(&e->pool, mem);
+    e->world = nranks;
     tsr_status status = parse(e, name, data, size, nsets, sets);
     if (status != TSR_OK) {
         tsri_experiment_destroy(e);
@@ -72,7 +74,7 @@ tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const voi
 tsr_status tsri_experiment_parse(const char *name, const void *data, size_t size, int nsets,
                                  const char *const *sets, tsri_experiment **out_experiment)
 {
-    return tsri_experiment_parse_with(NULL, name, data, size, nsets, sets, out_experiment);
+    return tsri_experiment_parse_with(NULL, name, data, size, 0, nsets, sets, out_experiment);
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
@@ -132,8 +134,8 @@ static tsr_status open_file(const char *path, FILE **out_file)
     return tsri_fail(TSR_ERR_NO_MEMORY, "%s: can't be opened: no memory", path);
 }
 
-tsr_status tsri_experiment_load(const char *path, int nsets, const char *const *sets,
-                                tsri_experiment **out_experiment)
+tsr_status tsri_experiment_load_for(const char *path, int nranks, int nsets,
+                                    const char *const *sets, tsri_experiment **out_experiment)
 {
     if (!path)
         return tsri_fail(TSR_ERR_INVALID, "tsri_experiment_load: the path is NULL");
@@ -147,10 +149,16 @@ tsr_status tsri_experiment_load(const char *path, int nsets, const char *const *
     if (!is_stdin)
         fclose(f);
     if (status == TSR_OK)
-        status = tsri_experiment_parse(is_stdin ? "(standard input)" : path, data, size, nsets,
-                                       sets, out_experiment);
+        status = tsri_experiment_parse_with(NULL, is_stdin ? "(standard input)" : path, data, size,
+                                            nranks, nsets, sets, out_experiment);
     tsri_mem_free(data);
     return status;
+}
+
+tsr_status tsri_experiment_load(const char *path, int nsets, const char *const *sets,
+                                tsri_experiment **out_experiment)
+{
+    return tsri_experiment_load_for(path, 0, nsets, sets, out_experiment);
 }
 
 void tsri_experiment_destroy(tsri_experiment *e)
@@ -165,6 +173,11 @@ void tsri_experiment_destroy(tsri_experiment *e)
 int tsri_experiment_nranks(const tsri_experiment *e)
 {
     return e ? e->nranks : 0;
+}
+
+int tsri_experiment_asked(const tsri_experiment *e)
+{
+    return e ? e->world : 0;
 }
 
 tsr_device tsri_experiment_device(const tsri_experiment *e)
@@ -224,6 +237,9 @@ static const void *find_named(const tsri_items *items, size_t size, const tsri_y
 
 const tsri_config_placement *tsri_experiment_placement(const tsri_experiment *e, const char *name)
 {
+    const tsri_config_placement *only = e->placements.items;
+    if (e->mesh.ndim)
+        return name && !strcmp(name, only->head.name) ? only : NULL;
     return find_named(&e->placements, sizeof(tsri_config_placement),
                       tsri_yaml_find(e->head.node, "placements"), name);
 }

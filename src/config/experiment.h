@@ -35,6 +35,10 @@ typedef struct tsri_experiment tsri_experiment;
  */
 tsr_status tsri_experiment_load(const char *path, int nsets, const char *const *sets,
                                 tsri_experiment **out_experiment);
+/* As tsri_experiment_load, for a world of so many ranks (0: as the file says), which meshes whose
+ * ranks the file does not list are scaled to. */
+tsr_status tsri_experiment_load_for(const char *path, int nranks, int nsets,
+                                    const char *const *sets, tsri_experiment **out_experiment);
 /* Reads an experiment from memory. `name` is what errors call the file; relative file names are
  * relative to its folder. */
 tsr_status tsri_experiment_parse(const char *name, const void *data, size_t size, int nsets,
@@ -46,6 +50,8 @@ void tsri_experiment_destroy(tsri_experiment *e);
 /* Returns how many ranks the file needs: the largest number that it names, plus one. A world may
  * have more. */
 int tsri_experiment_nranks(const tsri_experiment *e);
+/* Returns the number of ranks that tsri_experiment_load_for was given. */
+int tsri_experiment_asked(const tsri_experiment *e);
 /* Returns TSR_DEVICE_CUDA if some placement is of that kind, else TSR_DEVICE_CPU. */
 tsr_device tsri_experiment_device(const tsri_experiment *e);
 /* Returns whether the experiment trains a model; otherwise it is a graph to be run. */

@@ -15,7 +15,8 @@ enum {
 
 typedef struct tsri_config_placement {
     tsri_head head;
-    int device; /* tsr_device - 1 */
+    int device;          /* tsr_device - 1 */
+    tsri_mesh_axes mesh; /* ndim 0: dimensions have no names */
     tsri_ranks ranks;
 } tsri_config_placement;
 
@@ -169,6 +170,8 @@ struct tsri_experiment {
     int64_t version;
     int dtype_word;        /* 0: f32, 1: f64 */
     tsri_items placements; /* tsri_config_placement */
+    tsri_mesh_axes mesh; /* of a file with one placement, which is then made of it and called so */
+    int device;          /* of that one: tsr_device - 1 */
     tsri_config_model model;
     tsri_config_data data;
     tsri_config_tensors tensors;
@@ -183,29 +186,32 @@ struct tsri_experiment {
     tsri_ref loss;
     tsri_refs fetch;
     /* Worked out. */
+    int world; /* how many ranks are asked for; 0: as many as the file says */
     bool trains;
     tsr_dtype dtype;
     int nranks;
 };
 
-extern const tsri_section tsri_experiment_section, tsri_model_section, tsri_data_section,
-    tsri_tensors_section, tsri_layout_section, tsri_pattern_section, tsri_group_section,
-    tsri_optimizer_section, tsri_schedule_section, tsri_train_section;
+extern const tsri_section tsri_experiment_section, tsri_placement_section, tsri_model_section,
+    tsri_data_section, tsri_tensors_section, tsri_layout_section, tsri_pattern_section,
+    tsri_group_section, tsri_optimizer_section, tsri_schedule_section, tsri_train_section;
 /* The section of the model's arguments. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
 
 /* tsri_experiment_parse with an allocator whose n-th allocation may fail. */
 tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const void *data,
-                                      size_t size, int nsets, const char *const *sets,
+                                      size_t size, int nranks, int nsets, const char *const *sets,
                                       tsri_experiment **out_experiment);
 /* Checks what the tables can't express: names, signatures and their placements, what goes with
  * what. */
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r);
 /* Its parts. */
+tsr_status tsri_check_placements(tsri_experiment *e, const tsri_reader *r);
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r);
 tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,
                                 const tsri_config_placement **out_placement);
-/* Whether a signature has an entry for each dimension; B alone is extended. */
+/* Makes a signature one of the placement: by its axes' names, or checking that there is an entry
+ * for each dimension; B alone is extended. */
 tsr_status tsri_check_sbp(const tsri_yaml *node, const tsri_config_placement *p, tsr_sbp *sbp);
 /* Fails for a name that isn't among the first `upto` items. */
 tsr_status tsri_unknown_name(const tsri_ref *ref, const char *what, const tsri_items *items,

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "placement/placement.h"
 #include "src/core/world.h"
 
 tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status)
@@ -27,7 +28,21 @@ tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_place
 {
     *out_placement = tsr_placement_create(p->world, (tsr_device)(from->device + 1),
                                           from->ranks.ndim, from->ranks.dim, from->ranks.ranks);
-    return *out_placement ? TSR_OK : tsri_program_fail(from->head.node, TSR_ERR_PLACEMENT);
+    if (!*out_placement)
+        return tsri_program_fail(from->head.node, TSR_ERR_PLACEMENT);
+    return from->mesh.ndim ? tsri_placement_name_axes(*out_placement, from->mesh.name) : TSR_OK;
+}
+
+tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_sbp *sbp)
+{
+    const char *axis[TSR_MAX_HIERARCHY] = {NULL};
+    int ndim = tsr_placement_ndim(p);
+    for (int d = 0; d < ndim; d++)
+        axis[d] = tsri_placement_axis(p, d);
+    if (sbp->ndim == TSRI_SBP_NAMED)
+        return tsri_sbp_by_axes(node, tsr_placement_text(p), axis[0] ? ndim : 0, axis, sbp);
+    *sbp = tsri_sbp_extend(*sbp, ndim);
+    return TSR_OK;
 }
 
 /* --- building --------------------------------------------------------------------------------- */

@@ -26,6 +26,9 @@ typedef struct tsri_program_inside {
 /* A placement of the file in the program's world. */
 tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_placement *from,
                                   const tsr_placement **out_placement);
+/* Makes a signature of the file one of a placement: by its axes' names, or B alone extended.
+ * `node`: where it stands. */
+tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_sbp *sbp);
 /* Declares training, or the graph. */
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps);
 tsr_status tsri_program_build_graph(tsri_program *p);

@@ -245,8 +245,19 @@ static void dump_items(const tsri_field *f, const tsri_items *items, int indent,
     }
 }
 
-static void dump_block_field(const tsri_field *f, const void *at, int indent, FILE *out)
+/* A signature by axes' names stays one. */
+static void dump_value(const tsri_field *f, const void *base, FILE *out)
 {
+    const tsri_yaml *node = tsri_yaml_find(((const tsri_head *)base)->node, f->name);
+    if (f->kind == TSRI_FIELD_SBP && node && tsri_sbp_is_named(node))
+        tsri_sbp_dump_named(node, out);
+    else
+        tsri_value_dump(f, (const char *)base + f->offset, out);
+}
+
+static void dump_block_field(const tsri_field *f, const void *base, int indent, FILE *out)
+{
+    const void *at = (const char *)base + f->offset;
     const tsri_items *items = at;
     fprintf(out, "%*s%s:", indent, "", f->name);
     if (f->kind == TSRI_FIELD_SECTION && indent == 0) {
@@ -261,7 +272,7 @@ static void dump_block_field(const tsri_field *f, const void *at, int indent, FI
         dump_items(f, items, indent + 2, out);
     } else {
         fputc(' ', out);
-        tsri_value_dump(f, at, out);
+        dump_value(f, base, out);
         fputc('\n', out);
     }
 }
@@ -275,13 +286,13 @@ static void dump_fields(const tsri_section *s, const void *base, int first, int 
         if (!(((const tsri_head *)base)->given >> (first + i) & 1))
             continue;
         if (!flow) {
-            dump_block_field(f, at, indent, out);
+            dump_block_field(f, base, indent, out);
         } else {
             fprintf(out, "%s%s: ", *any ? ", " : "", f->name);
             if (f->kind == TSRI_FIELD_SECTION)
                 tsri_section_dump(f->section, at, 0, true, out);
             else
-                tsri_value_dump(f, at, out);
+                dump_value(f, base, out);
         }
         *any = true;
     }

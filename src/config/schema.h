@@ -19,7 +19,7 @@ typedef enum tsri_field_kind {
     TSRI_FIELD_BYTES,    /* int64_t: a number, or "512 MiB" */
     TSRI_FIELD_WORD,     /* int: the index in words */
     TSRI_FIELD_DTYPE,    /* tsr_dtype */
-    TSRI_FIELD_SBP,      /* tsr_sbp */
+    TSRI_FIELD_SBP,      /* tsr_sbp; ndim TSRI_SBP_NAMED: by axes' names, which the node holds */
     TSRI_FIELD_TEXT,     /* const char * */
     TSRI_FIELD_PATH,     /* const char *: a file name, as the working folder sees it */
     TSRI_FIELD_NAME,     /* tsri_ref: the name of something else in the file */
@@ -33,6 +33,7 @@ typedef enum tsri_field_kind {
     TSRI_FIELD_INTS,     /* tsri_ints: a list of whole numbers */
     TSRI_FIELD_FLOATS,   /* double[2]: two numbers, or true for the usual ones, min and max */
     TSRI_FIELD_RANKS,    /* tsri_ranks: numbers in up to TSR_MAX_HIERARCHY levels of lists */
+    TSRI_FIELD_MESH,     /* tsri_mesh_axes: a mapping from axes' names to sizes */
     TSRI_FIELD_ANY,      /* const tsri_yaml *: checked later */
     TSRI_FIELD_SECTION,  /* the section's struct */
     TSRI_FIELD_SECTIONS, /* tsri_items: a list of sections */
@@ -95,17 +96,28 @@ typedef struct tsri_ranks {
     int dim[TSR_MAX_HIERARCHY];
     int *ranks;
 } tsri_ranks;
+/* The axes of a mesh, outermost first. */
+typedef struct tsri_mesh_axes {
+    int ndim;
+    const char *name[TSR_MAX_HIERARCHY];
+    int size[TSR_MAX_HIERARCHY]; /* 0: left open, `~` in the file */
+} tsri_mesh_axes;
 typedef struct tsri_items {
     int n;
     void *items; /* structs of section->size bytes */
 } tsri_items;
 
-enum { TSRI_MAX_RANK = 65535, TSRI_LEGAL_MAX = 1400 };
+enum {
+    TSRI_MAX_RANK = 65535,
+    TSRI_MAX_RANKS_LISTED = 1 << 20, /* in all placements of a file */
+    TSRI_LEGAL_MAX = 1400
+};
 
 typedef struct tsri_reader {
     tsri_pool *pool;
     const char *main;             /* the file's own name: nodes of others are overrides */
     const char *folder, *working; /* absolute: what file names in it, in overrides, start from */
+    int64_t *ranks_left; /* how many more ranks the file's lists may hold together; NULL: any */
 } tsri_reader;
 
 /* Reads a mapping (NULL: an absent one, all defaults) into the section's zeroed struct. */
@@ -129,6 +141,8 @@ tsr_status tsri_value_int(const tsri_yaml *node, int64_t *out_value);
 tsr_status tsri_value_sbp(const tsri_yaml *node, tsr_sbp *out_sbp);
 /* A file name as an absolute one; NULL when there is no memory. */
 const char *tsri_value_path(const tsri_reader *r, const tsri_yaml *node);
+/* Fails with what was found, what is legal for the field, and the nearest legal word. */
+tsr_status tsri_value_illegal(const tsri_field *f, const tsri_yaml *node);
 /* Whether a scalar is a text, not a number, truth value or nothing. */
 bool tsri_value_is_text(const tsri_yaml *node);
 /* A name, as those of tensors and placements: letters, digits, _ and -, a letter or _ first. */
@@ -140,6 +154,29 @@ const char *tsri_did_you_mean(const char *text, int n, const void *names, size_t
 /* The text of what is legal for a field: "a whole number from 1 to 64". */
 char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX]);
 void tsri_value_dump(const tsri_field *f, const void *at, FILE *out);
+
+/* --- meshes and ranks: src/config/mesh.c ------------------------------------------------------ */
+tsr_status tsri_ranks_read(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,
+                           tsri_ranks *at);
+tsr_status tsri_mesh_read(const tsri_field *f, const tsri_yaml *node, tsri_mesh_axes *at);
+void tsri_ranks_dump(const tsri_ranks *r, FILE *out);
+void tsri_mesh_dump(const tsri_mesh_axes *m, FILE *out);
+/* Takes n ranks from those that the file may still have. */
+tsr_status tsri_ranks_take(const tsri_reader *r, const tsri_yaml *node, int64_t n);
+
+/* --- signatures by axes' names, "{dp: S(0), tp: B}": src/config/named.c ----------------------- */
+enum { TSRI_SBP_NAMED = -1 };
+/* Whether a node is such a signature: a mapping, or a text with a colon, "dp:S(0),tp:B". */
+bool tsri_sbp_is_named(const tsri_yaml *node);
+/* Checks all of it but whether the axes are there. */
+tsr_status tsri_sbp_check_named(const tsri_yaml *node);
+/* Makes the signature on a placement whose dimensions have these names; axes that the node does not
+ * name are B. `place` is what errors call the placement. ndim 0: its dimensions have no names. */
+tsr_status tsri_sbp_by_axes(const tsri_yaml *node, const char *place, int ndim,
+                            const char *const *axis, tsr_sbp *out_sbp);
+void tsri_sbp_dump_named(const tsri_yaml *node, FILE *out);
+
+/* --- dumping values: src/config/dump.c -------------------------------------------------------- */
 void tsri_text_dump(const char *text, FILE *out);
 /* Writes a value of TSRI_FIELD_ANY: numbers or texts, in lists. */
 void tsri_yaml_dump(const tsri_yaml *node, FILE *out);

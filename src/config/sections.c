@@ -36,10 +36,16 @@ static const char *const bn_words[] = {"global", "local", NULL};
 /* --- placements ------------------------------------------------------------------------------- */
 static const tsri_field placement_fields[] = {
     WORD(tsri_config_placement, "device", device, "cpu", device_words, "What a rank computes on."),
-    FIELD(RANKS, tsri_config_placement, "ranks", ranks, TSRI_NEEDED, 0, 0,
-          "The ranks, in lists of lists: the levels are the dimensions of the hierarchy."),
+    FIELD(MESH, tsri_config_placement, "mesh", mesh, TSRI_NONE, 0, 0,
+          "The dimensions of the hierarchy, outermost first, with names that signatures can use. A "
+          "number of ranks that is asked for (-n N) scales a mesh whose ranks are not listed: the "
+          "axis whose size is ~ takes what the others leave, or else the first axis."),
+    FIELD(RANKS, tsri_config_placement, "ranks", ranks, TSRI_NONE, 0, 0,
+          "The ranks, in lists of lists: the levels are the dimensions of the hierarchy. A range "
+          "stands for its ranks, also within a list. Beside mesh one list is enough, whose ranks "
+          "go row by row. Default: beside mesh as many as it has, from 0."),
 };
-static const tsri_section placement_section = {
+const tsri_section tsri_placement_section = {
     .name = "placement", .size = sizeof(tsri_config_placement), FIELDS(placement_fields)};
 
 /* --- models ----------------------------------------------------------------------------------- */
@@ -192,7 +198,8 @@ const tsri_section tsri_data_section = {.name = "data",
 
 static const tsri_field layout_fields[] = {
     PLACEMENT(tsri_config_layout, "Where it lives."),
-    SBP(tsri_config_layout, "Its signature. B alone is B in each dimension."),
+    SBP(tsri_config_layout,
+        "Its signature. B alone is B in each dimension; by axes' names, those not named are B."),
 };
 const tsri_section tsri_layout_section = {
     .name = "tensor", .size = sizeof(tsri_config_layout), FIELDS(layout_fields)};
@@ -456,8 +463,12 @@ static const tsri_field experiment_fields[] = {
      .legal = "1",
      .doc = "The version of the format."},
     WORD(tsri_experiment, "dtype", dtype_word, "f32", dtype_words, "What is computed in."),
-    PART(NAMED, placements, TSRI_NEEDED, &placement_section, 1, TSRI_CONFIG_MAX_PLACEMENTS,
+    PART(NAMED, placements, TSRI_NONE, &tsri_placement_section, 1, TSRI_CONFIG_MAX_PLACEMENTS,
          "Names for devices and ranks."),
+    FIELD(MESH, tsri_experiment, "mesh", mesh, TSRI_NONE, 0, 0,
+          "Instead of placements: the axes of the only one, which is called mesh."),
+    WORD(tsri_experiment, "device", device, TSRI_NONE, device_words,
+         "Beside mesh: what a rank computes on. Default: cpu."),
     PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained."),
     PART(SECTION, data, TSRI_NONE, &tsri_data_section, 0, 0, "What it is trained on."),
     PART(SECTION, tensors, TSRI_NONE, &tsri_tensors_section, 0, 0,

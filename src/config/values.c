@@ -115,7 +115,8 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
     static const char *const texts[] = {
         [TSRI_FIELD_BOOL] = "true or false",
         [TSRI_FIELD_BYTES] = "a number of bytes, as in 1048576 or \"512 MiB\"",
-        [TSRI_FIELD_SBP] = "a signature, as in S(0), B, P, auto, \"(S(0),B)\" or [S(0), B]",
+        [TSRI_FIELD_SBP] =
+            "a signature, as in S(0), B, P, auto, \"(S(0),B)\", [S(0), B] or {dp: S(0)}",
         [TSRI_FIELD_TEXT] = "a text (numbers in quotes)",
         [TSRI_FIELD_PATH] = "a file name",
         [TSRI_FIELD_NAME] = "a name",
@@ -123,7 +124,10 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
         [TSRI_FIELD_IN] = "a name, or a list of names",
         [TSRI_FIELD_DIMS] = "a list of up to 8 whole numbers, one for each axis",
         [TSRI_FIELD_AXES] = "an axis, or a list of axes",
-        [TSRI_FIELD_RANKS] = "a list of ranks, in up to 4 levels, as in [[0, 1], [2, 3]]",
+        [TSRI_FIELD_RANKS] = "a list of ranks, in up to 4 levels, as in [[0, 1], [2, 3]], or a "
+                             "range, as in 0..7",
+        [TSRI_FIELD_MESH] = "a mapping from the names of up to 4 axes to their sizes, as in "
+                            "{dp: 16, tp: 8}",
         [TSRI_FIELD_SECTIONS] = "a list of mappings",
         [TSRI_FIELD_NAMED] = "a mapping from names",
         [TSRI_FIELD_ANY] = "numbers, in lists of lists",
@@ -168,7 +172,7 @@ char *tsri_field_legal(const tsri_field *f, char buf[TSRI_LEGAL_MAX])
     return buf;
 }
 
-static tsr_status illegal(const tsri_field *f, const tsri_yaml *node)
+tsr_status tsri_value_illegal(const tsri_field *f, const tsri_yaml *node)
 {
     char shown[TSRI_YAML_TEXT_MAX], legal[TSRI_LEGAL_MAX], mean[TSRI_YAML_TEXT_MAX] = "";
     const char *const *words = f->kind == TSRI_FIELD_DTYPE ? dtype_words : f->words;
@@ -224,7 +228,7 @@ static tsr_status read_number(const tsri_field *f, const tsri_yaml *node, void *
 {
     double v;
     if (!is_plain(node) || !is_number_like(node->text))
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     if (f->kind == TSRI_FIELD_INT) {
         int64_t i;
         TSRI_TRY(tsri_value_int(node, &i));
@@ -234,7 +238,7 @@ static tsr_status read_number(const tsri_field *f, const tsri_yaml *node, void *
         TSRI_TRY(tsri_value_float(node, &v));
         memcpy(at, &v, sizeof v);
     }
-    return f->min < f->max && !(v >= f->min && v <= f->max) ? illegal(f, node) : TSR_OK;
+    return f->min < f->max && !(v >= f->min && v <= f->max) ? tsri_value_illegal(f, node) : TSR_OK;
 }
 
 static tsr_status read_bytes(const tsri_field *f, const tsri_yaml *node, int64_t *at)
@@ -247,7 +251,7 @@ static tsr_status read_bytes(const tsri_field *f, const tsri_yaml *node, int64_t
                  {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
     if (node->kind != TSRI_YAML_SCALAR || !isdigit((unsigned char)node->text[0]) ||
         strpbrk(node->text, "xXpP"))
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     char *end;
     double v = strtod(node->text, &end);
     while (*end == ' ')
@@ -262,7 +266,7 @@ static tsr_status read_bytes(const tsri_field *f, const tsri_yaml *node, int64_t
         *at = (int64_t)v;
         return TSR_OK;
     }
-    return illegal(f, node);
+    return tsri_value_illegal(f, node);
 }
 
 /* --- words ------------------------------------------------------------------------------------ */
@@ -273,14 +277,14 @@ static tsr_status read_word(const tsri_field *f, const tsri_yaml *node, int *at)
             *at = i;
             return TSR_OK;
         }
-    return illegal(f, node);
+    return tsri_value_illegal(f, node);
 }
 
 static tsr_status read_dtype(const tsri_field *f, const tsri_yaml *node, tsr_dtype *at)
 {
     tsr_dtype d = node->kind == TSRI_YAML_SCALAR ? tsr_dtype_parse(node->text) : TSR_DTYPE_NONE;
     *at = d;
-    return d == TSR_DTYPE_NONE ? illegal(f, node) : TSR_OK;
+    return d == TSR_DTYPE_NONE ? tsri_value_illegal(f, node) : TSR_OK;
 }
 
 tsr_status tsri_value_sbp(const tsri_yaml *node, tsr_sbp *out_sbp)
@@ -289,12 +293,16 @@ tsr_status tsri_value_sbp(const tsri_yaml *node, tsr_sbp *out_sbp)
     char text[512] = "(";
     size_t used = 1;
     const char *whole = text;
+    if (tsri_sbp_is_named(node)) {
+        *out_sbp = (tsr_sbp){.ndim = TSRI_SBP_NAMED};
+        return tsri_sbp_check_named(node);
+    }
     if (node->kind == TSRI_YAML_SCALAR) {
         whole = node->text;
     } else if (node->kind == TSRI_YAML_LIST) {
         for (const tsri_yaml *c = node->first; c; c = c->next) {
             if (c->kind != TSRI_YAML_SCALAR || strlen(c->text) > 60)
-                return illegal(&as_field, c);
+                return tsri_value_illegal(&as_field, c);
             if (c->index == TSR_MAX_HIERARCHY)
                 return tsri_yaml_fail(c,
                                       "a signature has at most %d entries, one for each "
@@ -305,7 +313,7 @@ tsr_status tsri_value_sbp(const tsri_yaml *node, tsr_sbp *out_sbp)
         }
         snprintf(text + used, sizeof text - used, ")");
     } else {
-        return illegal(&as_field, node);
+        return tsri_value_illegal(&as_field, node);
     }
     tsr_status status = tsr_sbp_parse(whole, out_sbp);
     return status == TSR_OK ? status : tsri_yaml_fail(node, "%s", tsr_last_error());
@@ -324,7 +332,7 @@ static tsr_status read_text(const tsri_reader *r, const tsri_field *f, const tsr
                             const char **at)
 {
     if (!tsri_value_is_text(node) || !node->text[0])
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     *at = f->kind == TSRI_FIELD_PATH ? tsri_value_path(r, node) : node->text;
     return *at ? TSR_OK : TSR_ERR_NO_MEMORY;
 }
@@ -332,7 +340,7 @@ static tsr_status read_text(const tsri_reader *r, const tsri_field *f, const tsr
 static tsr_status read_ref(const tsri_field *f, const tsri_yaml *node, tsri_ref *at)
 {
     if (node->kind != TSRI_YAML_SCALAR || !node->text[0])
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     *at = (tsri_ref){node->text, node};
     return TSR_OK;
 }
@@ -342,7 +350,7 @@ static tsr_status read_refs(const tsri_reader *r, const tsri_field *f, const tsr
 {
     bool is_list = node->kind == TSRI_YAML_LIST;
     if (!is_list && (node->kind != TSRI_YAML_SCALAR || !node->text[0]))
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     at->n = is_list ? node->n : 1;
     at->refs = tsri_pool_alloc(r->pool, (size_t)at->n * sizeof *at->refs);
     TSRI_NEED(at->refs);
@@ -359,7 +367,7 @@ static tsr_status read_shape(const tsri_field *f, const tsri_yaml *node, tsr_dim
 {
     int most = f->max > 0 ? (int)f->max : TSR_MAX_NDIM;
     if (node->kind != TSRI_YAML_LIST || node->n > most)
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     tsr_dims known = {.ndim = node->n}; /* without a -1 */
     *at = known;
     for (const tsri_yaml *c = node->first; c; c = c->next) {
@@ -378,7 +386,7 @@ static tsr_status read_shape(const tsri_field *f, const tsri_yaml *node, tsr_dim
 static tsr_status read_dims(const tsri_field *f, const tsri_yaml *node, tsr_dims *at)
 {
     if (node->kind != TSRI_YAML_LIST || node->n > TSR_MAX_NDIM)
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     *at = (tsr_dims){.ndim = node->n};
     for (const tsri_yaml *c = node->first; c; c = c->next)
         TSRI_TRY(tsri_value_int(c, &at->d[c->index]));
@@ -406,7 +414,7 @@ static tsr_status read_axes(const tsri_field *f, const tsri_yaml *node, tsr_axes
         return read_axis(node, &at->axis[0]);
     }
     if (node->kind != TSRI_YAML_LIST || node->n > TSR_MAX_NDIM)
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     at->n = node->n;
     for (const tsri_yaml *c = node->first; c; c = c->next)
         TSRI_TRY(read_axis(c, &at->axis[c->index]));
@@ -417,12 +425,12 @@ static tsr_status read_axes(const tsri_field *f, const tsri_yaml *node, tsr_axes
 static tsr_status read_each(const tsri_field *f, const tsri_yaml *node, int n, int64_t *at)
 {
     if (node->kind != TSRI_YAML_SCALAR && (node->kind != TSRI_YAML_LIST || node->n != n))
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     const tsri_yaml *item = node->kind == TSRI_YAML_LIST ? node->first : node;
     for (int i = 0; i < n; i++) {
         TSRI_TRY(tsri_value_int(item, &at[i]));
         if (at[i] < (int64_t)f->min || at[i] > INT32_MAX)
-            return illegal(f, item);
+            return tsri_value_illegal(f, item);
         if (node->kind == TSRI_YAML_LIST)
             item = item->next;
     }
@@ -433,7 +441,7 @@ static tsr_status read_ints(const tsri_reader *r, const tsri_field *f, const tsr
                             tsri_ints *at)
 {
     if (node->kind != TSRI_YAML_LIST)
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     at->n = node->n;
     at->v = tsri_pool_alloc(r->pool, (size_t)node->n * sizeof *at->v);
     TSRI_NEED(at->v);
@@ -450,75 +458,9 @@ static tsr_status read_floats(const tsri_field *f, const tsri_yaml *node, double
     if (is_plain(node) && parse_bool(node->text, &yes) && yes)
         return TSR_OK;
     if (node->kind != TSRI_YAML_LIST || node->n != 2)
-        return illegal(f, node);
+        return tsri_value_illegal(f, node);
     TSRI_TRY(tsri_value_float(node->first, &at[0]));
     return tsri_value_float(node->last, &at[1]);
-}
-
-/* --- ranks ------------------------------------------------------------------------------------ */
-typedef struct rank_reader {
-    const tsri_field *field;
-    tsri_ranks *out;
-    int capacity;
-    uint8_t seen[(TSRI_MAX_RANK + 1) / 8];
-} rank_reader;
-
-static tsr_status read_rank(rank_reader *r, const tsri_yaml *node)
-{
-    int64_t v;
-    if (node->kind != TSRI_YAML_SCALAR)
-        return tsri_yaml_fail(node, "a list stands where a rank is expected: the lists are nested "
-                                    "unevenly");
-    TSRI_TRY(tsri_value_int(node, &v));
-    if (v < 0 || v > TSRI_MAX_RANK)
-        return tsri_yaml_fail(node, "found %lld; legal are ranks from 0 to %d", (long long)v,
-                              TSRI_MAX_RANK);
-    if (r->seen[v / 8] >> (v % 8) & 1)
-        return tsri_yaml_fail(node, "rank %d is there twice; a rank holds one shard", (int)v);
-    r->seen[v / 8] |= (uint8_t)(1 << (v % 8));
-    r->out->ranks[r->out->n++] = (int)v;
-    return TSR_OK;
-}
-
-static tsr_status read_rank_list(rank_reader *r, const tsri_yaml *node, int depth)
-{
-    if (depth == r->out->ndim)
-        return read_rank(r, node);
-    if (node->kind != TSRI_YAML_LIST)
-        return tsri_yaml_fail(node, "a rank stands where a list is expected: the lists are nested "
-                                    "unevenly");
-    if (node->n != r->out->dim[depth])
-        return tsri_yaml_fail(node,
-                              "this list is %d long, the first one %d; a hierarchy is a "
-                              "full grid",
-                              node->n, r->out->dim[depth]);
-    for (const tsri_yaml *c = node->first; c; c = c->next)
-        TSRI_TRY(read_rank_list(r, c, depth + 1));
-    return TSR_OK;
-}
-
-static tsr_status read_ranks(const tsri_reader *reader, const tsri_field *f, const tsri_yaml *node,
-                             tsri_ranks *at)
-{
-    int64_t n = 1;
-    for (const tsri_yaml *c = node; c && c->kind == TSRI_YAML_LIST; c = c->first) {
-        if (at->ndim == TSR_MAX_HIERARCHY || !c->n)
-            return tsri_yaml_fail(c,
-                                  c->n ? "more than %d levels of lists"
-                                       : "an empty list; at "
-                                         "least one rank is needed in each of up to %d levels",
-                                  TSR_MAX_HIERARCHY);
-        at->dim[at->ndim++] = c->n;
-        n = n * c->n <= TSRI_MAX_RANK + 1 ? n * c->n : TSRI_MAX_RANK + 2;
-    }
-    if (!at->ndim)
-        return illegal(f, node);
-    if (n > TSRI_MAX_RANK + 1)
-        return tsri_yaml_fail(node, "more than %d ranks", TSRI_MAX_RANK + 1);
-    at->ranks = tsri_pool_alloc(reader->pool, (size_t)n * sizeof *at->ranks);
-    TSRI_NEED(at->ranks);
-    rank_reader r = {.field = f, .out = at};
-    return read_rank_list(&r, node, 0);
 }
 
 tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri_yaml *node,
@@ -526,7 +468,7 @@ tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri
 {
     switch (f->kind) {
     case TSRI_FIELD_BOOL:
-        return is_plain(node) && parse_bool(node->text, at) ? TSR_OK : illegal(f, node);
+        return is_plain(node) && parse_bool(node->text, at) ? TSR_OK : tsri_value_illegal(f, node);
     case TSRI_FIELD_INT:
     case TSRI_FIELD_FLOAT:
         return read_number(f, node, at);
@@ -561,7 +503,9 @@ tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri
     case TSRI_FIELD_FLOATS:
         return read_floats(f, node, at);
     case TSRI_FIELD_RANKS:
-        return read_ranks(r, f, node, at);
+        return tsri_ranks_read(r, f, node, at);
+    case TSRI_FIELD_MESH:
+        return tsri_mesh_read(f, node, at);
     default:
         *(const tsri_yaml **)at = node;
         return TSR_OK;

@@ -75,9 +75,22 @@ static const char *any_number(text *t)
 
 static const char *any_sbp(text *t)
 {
-    static const char *const texts[] = {
-        "S(0)",         "S(1)",      "S(2)", "B",    "P",         "P(max)",         "P(min)",
-        "\"(S(0),B)\"", "[B, S(1)]", "auto", "S(7)", "\"(P,P)\"", "\"(S(0),S(0))\""};
+    static const char *const texts[] = {"S(0)",
+                                        "S(1)",
+                                        "S(2)",
+                                        "B",
+                                        "P",
+                                        "P(max)",
+                                        "P(min)",
+                                        "\"(S(0),B)\"",
+                                        "[B, S(1)]",
+                                        "auto",
+                                        "S(7)",
+                                        "\"(P,P)\"",
+                                        "\"(S(0),S(0))\"",
+                                        "{dp: S(0)}",
+                                        "{tp: S(1), dp: B}",
+                                        "\"dp:S(0),tp:P\""};
     return texts[draw(t, sizeof texts / sizeof *texts)];
 }
 
@@ -120,6 +133,10 @@ static size_t put_value(text *t, const tsri_field *f, char *to, size_t room)
         return (size_t)snprintf(to, room, "%s", dtypes[draw(t, 8)]);
     case TSRI_FIELD_SBP:
         return (size_t)snprintf(to, room, "%s", any_sbp(t));
+    case TSRI_FIELD_RANKS:
+        return (size_t)snprintf(to, room, "%s..%s", any_number(t), any_number(t));
+    case TSRI_FIELD_MESH:
+        return (size_t)snprintf(to, room, "{dp: %s, tp: %s}", any_number(t), any_number(t));
     case TSRI_FIELD_WORD:
         while (f->words[nwords])
             nwords++;

@@ -11,7 +11,7 @@
 #define KEEPS_NOTHING(body)                                                      \
     do {                                                                         \
         size_t before_ = 0, kept_ = 1;                                           \
-        for (int i_ = 0; i_ < 8 && kept_ > before_; i_++) {                      \
+        for (int i_ = 0; i_ < 40 && kept_ > before_; i_++) {                     \
             before_ = mallinfo2().uordblks;                                      \
             body;                                                                \
             kept_ = mallinfo2().uordblks;                                        \

@@ -41,6 +41,9 @@ static void test_parse(void **state)
     check_parse(&world, "cpu:[[007],[15]]", "cpu:[[7],[15]]", 2, 2, 1);
     check_parse(&world, "cpu:[[[[0,1]],[[2,3]],[[4,5]]]]", "cpu:[[[[0,1]],[[2,3]],[[4,5]]]]", 4, 1,
                 3);
+    check_parse(&world, "cpu:[0..3,8]", "cpu:[0,1,2,3,8]", 1, 5, 0);
+    check_parse(&world, "cpu:[[0..1],[2 , 3]]", "cpu:[[0,1],[2,3]]", 2, 2, 2);
+    check_parse(&world, "cpu:[[5..5],[0..0]]", "cpu:[[5],[0]]", 2, 2, 1);
     check_parse(&world, "cuda", "cuda:[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]", 1, 16, 0);
     tsri_world_destroy_owned(&world);
 }
@@ -98,6 +101,29 @@ static void test_interning(void **state)
     tsri_world_destroy_owned(&other);
 }
 
+/* Names belong to the one object that equal placements are; what is equal does not ask for them. */
+static void test_axes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"dp", "tp"}, *const others[] = {"x", "y"};
+    tsr_world world = {.nranks = 4};
+    enter(&world);
+    const tsr_placement *p = tsr_placement_parse(&world, "cpu:[[0,1],[2,3]]");
+    const tsr_placement *line = tsr_placement_parse(&world, "cpu:[0..3]");
+    assert_null(tsri_placement_axis(p, 0));
+    assert_int_equal(tsri_placement_name_axes(p, names), TSR_OK);
+    assert_int_equal(tsri_placement_name_axes(p, others), TSR_OK);
+    assert_ptr_equal(tsr_placement_parse(&world, "cpu:[[0..1],[2..3]]"), p);
+    assert_string_equal(tsr_placement_text(p), "cpu:[[0,1],[2,3]]");
+    assert_string_equal(tsri_placement_axis(p, 0), "dp");
+    assert_string_equal(tsri_placement_axis(p, 1), "tp");
+    assert_null(tsri_placement_axis(p, 2));
+    assert_null(tsri_placement_axis(p, -1));
+    assert_null(tsri_placement_axis(line, 0));
+    assert_null(tsri_placement_axis(NULL, 0));
+    tsri_world_destroy_owned(&world);
+}
+
 static void test_parse_errors(void **state)
 {
     (void)state;
@@ -134,6 +160,14 @@ static void test_parse_errors(void **state)
         {"cpu:[0,[1]]", "nested unevenly"},
         {"cpu:[[[0],[1]],[[2]]]", "column 16"},
         {"cpu:[[[[[0]]]]]", "more than 4 dimensions"},
+        {"cpu:[0..]", "column 9: found ']'; the last rank of a range is expected, as in 0..7"},
+        {"cpu:[0...3]", "column 9: found '.'"},
+        {"cpu:[3..1]", "column 6: a range goes up, as in 1..3"},
+        {"cpu:[0..8]", "column 9: rank 8 is outside the world, whose ranks are 0 to 7"},
+        {"cpu:[2,0..3]", "column 8: rank 2 is there twice; a rank holds one shard"},
+        {"cpu:[[0..2],[3..4]]", "column 13: this list has 2 entries, the one before it has 3"},
+        {"cpu:[0..1..2]", "column 10: found '.'"},
+        {"cpu:0..3", "a list of ranks"},
     };
     tsr_world world = {.nranks = 8};
     enter(&world);
@@ -271,10 +305,11 @@ static void test_split(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),           cmocka_unit_test(test_accessors),
-        cmocka_unit_test(test_interning),       cmocka_unit_test(test_parse_errors),
-        cmocka_unit_test(test_create_errors),   cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_outlives_others), cmocka_unit_test(test_split),
+        cmocka_unit_test(test_parse),     cmocka_unit_test(test_accessors),
+        cmocka_unit_test(test_interning), cmocka_unit_test(test_parse_errors),
+        cmocka_unit_test(test_axes),      cmocka_unit_test(test_create_errors),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_outlives_others),
+        cmocka_unit_test(test_split),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

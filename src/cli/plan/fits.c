@@ -41,7 +41,8 @@ static tsr_status try_set(const cli_fits *how, const char *set)
     if (n)
         memcpy(sets, how->sets, n * sizeof *sets);
     sets[n] = set;
-    tsr_status status = tsri_experiment_load(how->path, how->nsets + 1, sets, &changed);
+    tsr_status status = tsri_experiment_load_for(how->path, tsri_experiment_asked(how->experiment),
+                                                 how->nsets + 1, sets, &changed);
     change_trial trial = {how, changed};
     if (status == TSR_OK && how->with_devices)
         status = tsr_spawn(how->ranks, compile_changed, &trial);

@@ -167,7 +167,8 @@ int cli_plan(int argc, char **argv)
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
     tsri_experiment *e = NULL;
     tsr_world *world = NULL;
-    if (code < 0 && tsri_experiment_load(argv[1], a.sets.n, a.sets.items, &e) != TSR_OK)
+    if (code < 0 &&
+        tsri_experiment_load_for(argv[1], (int)a.ranks, a.sets.n, a.sets.items, &e) != TSR_OK)
         code = cli_fail("plan");
     if (code < 0) {
         int ranks = a.ranks ? (int)a.ranks : tsri_experiment_nranks(e);

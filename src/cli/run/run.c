@@ -6,6 +6,7 @@
 #include "src/core/new_file.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,13 @@ bool run_is_launched(void)
     return getenv("RANK") && getenv("WORLD_SIZE");
 }
 
+/* The number of ranks that is asked for, by the launcher or by --ranks; 0: none is. */
+static int world_size(const run_args *a)
+{
+    long launched = run_is_launched() ? strtol(getenv("WORLD_SIZE"), NULL, 10) : 0;
+    return launched > 0 && launched < INT_MAX ? (int)launched : (int)a->ranks;
+}
+
 static int work(const run_args *a, run_job *job)
 {
     cli_links links;
@@ -135,7 +143,8 @@ int cli_run(int argc, char **argv)
     run_stop_open();
     if (code < 0 && a.trace && !a.out)
         code = cli_bad_usage(&spec, "--trace needs --out, where trace.json goes");
-    if (code < 0 && tsri_experiment_load(argv[1], a.sets.n, a.sets.items, &e) != TSR_OK)
+    if (code < 0 &&
+        tsri_experiment_load_for(argv[1], world_size(&a), a.sets.n, a.sets.items, &e) != TSR_OK)
         code = cli_fail("run");
     if (code < 0) {
         run_job job = {.path = argv[1],

@@ -3,33 +3,22 @@
 #ifndef TESSERA_TESTS_CONFIG_ERRORS_H
 #define TESSERA_TESTS_CONFIG_ERRORS_H
 
-/* clang-format off */
-#define TRAIN \
-    "tessera: 1\n" \
-    "placements: {d: {ranks: [0, 1]}, grid: {ranks: [[0, 1], [2, 3]]}}\n" \
-    "model: {name: mlp}\n" \
-    "data: {dataset: synthetic, shape: [1, 4, 4], classes: 3}\n"
-#define GRAPH \
-    "tessera: 1\n" \
-    "placements: {a: {ranks: [0, 1]}, g: {ranks: [[0, 1], [2, 3]]}}\n" \
-    "graph:\n" \
-    "  x: {op: constant, fill: 1, shape: [2, 2]}\n"
+#include "tests/unit/config/config_files.h"
 
+/* clang-format off */
+#define MESH_AXIS(text, error) {MESH, "dp: 4", text, error}
 static const struct {
     const char *base;    /* a file that is fine, or nothing */
     const char *find;    /* its part that is replaced; NULL: the text is put behind it */
     const char *text, *error;
 } config_errors[] = {
     {"", NULL, "[1]",
-     "1:1: found a list; legal is a mapping with the keys tessera, dtype, placements, model, "
-     "data, tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
-     "bucket_mb, infer_updates"},
+     "1:1: found a list; legal is a mapping with the keys " KEYS},
     {"", NULL, "a",
-     "1:1: found 'a'; legal is a mapping with the keys tessera, dtype, placements, model, data, "
-     "tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
-     "bucket_mb, infer_updates"},
+     "1:1: found 'a'; legal is a mapping with the keys " KEYS},
     {"", NULL, "tessera: 1\n",
-     "1:1: 'placements' is missing; legal is a mapping from names"},
+     "1:1: neither 'mesh' nor 'placements' is there: where to compute, as in mesh: {dp: 16, tp: "
+     "8}"},
     {"", NULL, "tessera: 2\nplacements: {a: {ranks: [0]}}\n",
      "1:10: tessera: found '2'; legal is 1"},
     {"", NULL, "tessera: one\n",
@@ -53,14 +42,10 @@ static const struct {
     {"", NULL, "tessera: 1\nplacements: {a: {ranks: [0]}}\n",
      "1:1: neither 'model' nor 'graph' is there: an experiment trains a model, or runs a graph"},
     {TRAIN, NULL, "tesera: 1\n",
-     "5:1: tesera: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
-     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
-     "bucket_mb, infer_updates; did you mean "
+     "5:1: tesera: unknown key; legal are " KEYS "; did you mean "
      "'tessera'?"},
     {TRAIN, NULL, "optimiser: {name: sgd}\n",
-     "5:1: optimiser: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
-     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
-     "bucket_mb, infer_updates; did you mean "
+     "5:1: optimiser: unknown key; legal are " KEYS "; did you mean "
      "'optimizer'?"},
     {TRAIN, NULL, "graph: {}\n",
      "5:8: graph: 0 entries; at least 1 is needed"},
@@ -77,14 +62,14 @@ static const struct {
      "2:26: placements.d.device: found 'gpu'; legal is cpu or cuda; did you mean 'cpu'?"},
     {"", NULL, "tessera: 1\nplacements: {d: {device: cuda}, grid: {ranks: [[0, 1], [2, "
      "3]]}}\nmodel: {name: mlp}\ndata: {dataset: synthetic, shape: [1, 4, 4], classes: 3}\n",
-     "2:14: placements.d: 'ranks' is missing; legal is a list of ranks, in up to 4 levels, as in "
-     "[[0, 1], [2, 3]]"},
+     "2:14: placements.d: neither 'mesh' nor 'ranks' is there, as in {mesh: {dp: 16, tp: 8}} or "
+     "{ranks: 0..7}"},
     {TRAIN, " [0, 1", " [",
      "2:25: placements.d.ranks: an empty list; at least one rank is needed in each of up to 4 "
      "levels"},
     {TRAIN, " [0, 1]", " 0",
      "2:25: placements.d.ranks: found '0'; legal is a list of ranks, in up to 4 levels, as in "
-     "[[0, 1], [2, 3]]"},
+     "[[0, 1], [2, 3]], or a range, as in 0..7"},
     {TRAIN, " [0, 1", " [0, 0",
      "2:29: placements.d.ranks[1]: rank 0 is there twice; a rank holds one shard"},
     {TRAIN, " [0, ", " [-",
@@ -183,9 +168,7 @@ static const struct {
     {TRAIN, ": 3", ": 257",
      "4:55: data.classes: found '257'; legal is a whole number from 1 to 256"},
     {TRAIN, "\ndata", "\ndaat",
-     "4:1: daat: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
-     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
-     "bucket_mb, infer_updates; did you mean "
+     "4:1: daat: unknown key; legal are " KEYS "; did you mean "
      "'data'?"},
     {TRAIN, "data: {dataset: synthetic, shape: [1, 4, 4], classes: 3}\n", "",
      "1:1: 'data' is missing: what the model is trained on"},
@@ -222,8 +205,7 @@ static const struct {
      "5:37: tensors.input.sbp[4]: a signature has at most 4 entries, one for each dimension of "
      "its placement"},
     {TRAIN, NULL, "tensors: {input: {sbp: {}}}\n",
-     "5:24: tensors.input.sbp: found a mapping; legal is a signature, as in S(0), B, P, auto, "
-     "\"(S(0),B)\" or [S(0), B]"},
+     "5:24: tensors.input.sbp: no axis is named; B alone is B on each"},
     {TRAIN, NULL, "tensors: {input: S(0)}\n",
      "5:18: tensors.input: found 'S(0)'; legal is a mapping with the keys placement, sbp"},
     {TRAIN, NULL, "parameters: {match: '*'}\n",
@@ -479,6 +461,133 @@ static const struct {
      "3:8: graph: 0 entries; at least 1 is needed"},
     {"", NULL, "tessera: 1\nplacements: {a: {ranks: [0]}}\ngraph: [1]\n",
      "3:8: graph: found a list; legal is a mapping from names"},
+    /* meshes */
+    {MESH, "{dp: 4, tp: 2}", "4",
+     "2:7: mesh: found '4'; legal is a mapping from the names of up to 4 axes to their sizes, as "
+     "in {dp: 16, tp: 8}"},
+    {MESH, "{dp: 4, tp: 2}", "[4, 2]",
+     "2:7: mesh: found a list; legal is a mapping from the names of up to 4 axes to their sizes, "
+     "as in {dp: 16, tp: 8}"},
+    {MESH, "dp: 4, tp: 2", "",
+     "2:7: mesh: no axes; legal are up to 4, as in {dp: 16, tp: 8}"},
+    MESH_AXIS("a: 1, b: 1, c: 1, d: 1",
+     "2:32: mesh.tp: a fifth axis; a mesh has at most 4"),
+    MESH_AXIS("2d: 4",
+     "2:8: mesh.2d: not a name; legal are up to 100 letters, digits, _ and -, with a letter or _ "
+     "first"),
+    MESH_AXIS("dp: 0",
+     "2:12: mesh.dp: found '0'; legal is a whole number from 1 to 65536, or ~ for what the number "
+     "of ranks leaves"),
+    MESH_AXIS("dp: -2",
+     "2:12: mesh.dp: found '-2'; legal is a whole number from 1 to 65536, or ~ for what the "
+     "number of ranks leaves"),
+    MESH_AXIS("dp: 1.5",
+     "2:12: mesh.dp: found '1.5'; legal is a whole number from 1 to 65536, or ~ for what the "
+     "number of ranks leaves"),
+    MESH_AXIS("dp: four",
+     "2:12: mesh.dp: found 'four'; legal is a whole number from 1 to 65536, or ~ for what the "
+     "number of ranks leaves"),
+    MESH_AXIS("dp: [4]",
+     "2:12: mesh.dp: found a list; legal is a whole number from 1 to 65536, or ~ for what the "
+     "number of ranks leaves"),
+    MESH_AXIS("dp: 99999999999999999999",
+     "2:12: mesh.dp: found '99999999999999999999'; legal is a whole number from 1 to 65536, or ~ "
+     "for what the number of ranks leaves"),
+    MESH_AXIS("dp: 40000", "2:7: mesh: more than 65536 ranks"),
+    MESH_AXIS("tp: 4", "2:15: mesh.tp: this key is there twice, first in line 2"),
+    MESH_AXIS("dp: ~",
+     "2:8: mesh.dp: axis 'dp' has no size, and no number of ranks (-n N) is given that would "
+     "decide it"),
+    MESH_AXIS("dp: ",
+     "2:8: mesh.dp: axis 'dp' has no size, and no number of ranks (-n N) is given that would "
+     "decide it"),
+    MESH_AXIS("dp: ~, pp: ~",
+     "2:19: mesh.pp: no size, as 'dp' before it: one axis at most is left open"),
+    {MESH, NULL, "placements: {a: {ranks: [0]}}\n",
+     "2:1: mesh: not beside 'placements': it is the short form for a file with one placement"},
+    {TRAIN, NULL, "device: cpu\n",
+     "5:1: device: not beside 'placements': it is the short form for a file with one placement"},
+    {MESH, NULL, "device: cudaa\n",
+     "5:9: device: found 'cudaa'; legal is cpu or cuda; did you mean 'cuda'?"},
+    {MESH, NULL, "mehs: {dp: 4}\n",
+     "5:1: mehs: unknown key; legal are " KEYS "; did you mean 'mesh'?"},
+    {TRAIN, "ranks: [0, 1]}", "mesh: {dp: 2}, ranks: [0, 1, 2]}",
+     "2:40: placements.d.ranks: 3 ranks; the mesh has 2"},
+    {TRAIN, "ranks: [0, 1]}", "mesh: {dp: ~, tp: 2}, ranks: 0..2}",
+     "2:24: placements.d.mesh: 3 ranks, as listed, are no multiple of 2, the size of the axes "
+     "beside 'dp', which takes the rest; the nearest legal is 2 or 4"},
+    {TRAIN, "ranks: [0, 1]}", "mesh: {dp: 2, tp: 3}, ranks: [[0, 1], [2, 3], [4, 5]]}",
+     "2:47: placements.d.ranks: lists of 3 in level 0; axis 'dp' of the mesh has 2"},
+    {TRAIN, "ranks: [0, 1]}", "mesh: {dp: 4}, ranks: [[0, 1], [2, 3]]}",
+     "2:40: placements.d.ranks: lists in 2 levels; the mesh has 1 axis"},
+    {TRAIN, "ranks: [0, 1]}, grid: {ranks: [[0, 1], [2, 3]]}",
+     "mesh: {x: 2, y: 2}}, grid: {mesh: {y: 2, x: 2}}",
+     "2:52: placements.grid.mesh: axis 'y' is called 'x' in placement d, which has the same "
+     "ranks; equal placements have equal names"},
+    /* ranges of ranks */
+    {TRAIN, "[0, 1]", "1..0",
+     "2:25: placements.d.ranks: found '1..0'; a range goes up: 0..1"},
+    {TRAIN, "[0, 1]", "0..",
+     "2:25: placements.d.ranks: found '0..'; a range is FIRST..LAST, as in 0..7"},
+    {TRAIN, "[0, 1]", "0...1",
+     "2:25: placements.d.ranks: found '0...1'; a range is FIRST..LAST, as in 0..7"},
+    {TRAIN, "[0, 1]", "[0, a..3]",
+     "2:29: placements.d.ranks[1]: found 'a..3'; a range is FIRST..LAST, as in 0..7"},
+    {TRAIN, "[0, 1]", "'0..3'",
+     "2:25: placements.d.ranks: found \"0..3\"; a range is FIRST..LAST, as in 0..7"},
+    {TRAIN, "[0, 1]", "0..65536",
+     "2:25: placements.d.ranks: found '0..65536'; legal are ranks from 0 to 65535"},
+    {TRAIN, "[0, 1]", "[2, 0..3]",
+     "2:29: placements.d.ranks[1]: rank 2 is there twice; a rank holds one shard"},
+    {TRAIN, "[0, 1]", "[[0..2], [3..4]]",
+     "2:34: placements.d.ranks[1]: this list is 2 long, the first one 3; a hierarchy is a full "
+     "grid"},
+    /* signatures by axes' names */
+    {MESH, NULL, "tensors: {input: {sbp: {dq: S(0)}}}\n",
+     "5:25: tensors.input.sbp.dq: placement mesh has no axis 'dq'; legal are dp, tp; did you mean "
+     "'dp'?"},
+    {MESH, NULL, "tensors: {input: {sbp: {dp: S}}}\n",
+     "5:29: tensors.input.sbp.dp: found 'S' for axis 'dp'; legal for one axis are S(0), B, P, "
+     "P(max) and P(min)"},
+    {MESH, NULL, "tensors: {input: {sbp: {dp: auto}}}\n",
+     "5:29: tensors.input.sbp.dp: found 'auto' for axis 'dp'; legal for one axis are S(0), B, P, "
+     "P(max) and P(min)"},
+    {MESH, NULL, "tensors: {input: {sbp: {dp: [B]}}}\n",
+     "5:29: tensors.input.sbp.dp: found a list; legal is a signature, as in S(0), B, P, auto, "
+     "\"(S(0),B)\", [S(0), B] or {dp: S(0)}"},
+    {MESH, NULL, "tensors: {input: {sbp: {}}}\n",
+     "5:24: tensors.input.sbp: no axis is named; B alone is B on each"},
+    {MESH, NULL, "tensors: {input: {sbp: {a: B, b: B, c: B, d: B, e: B}}}\n",
+     "5:52: tensors.input.sbp.e: a signature names at most 4 axes"},
+    {MESH, NULL, "tensors: {logits: {sbp: {dp: P, tp: P(max)}}}\n",
+     "5:25: tensors.logits.sbp: signature \"(P,P(max))\": column 4: P(max) beside P(sum); a "
+     "signature has partials of one kind only"},
+    {MESH, NULL, "tensors: {input: {sbp: \"dp:S(0),tpp:B\"}}\n",
+     "5:24: tensors.input.sbp: placement mesh has no axis 'tpp'; legal are dp, tp; did you mean "
+     "'tp'?"},
+    {MESH, NULL, "tensors: {input: {sbp: \"dp:S(0),B\"}}\n",
+     "5:24: tensors.input.sbp: 'B' has no axis; legal is AXIS:ENTRY, as in dp:S(0)"},
+    {MESH, NULL, "tensors: {input: {sbp: \"dp:S(0),dp:B\"}}\n",
+     "5:24: tensors.input.sbp: axis 'dp' is there twice"},
+    {MESH, NULL, "parameters: [{match: '*', sbp: {pt: S(0)}}]\n",
+     "5:33: parameters[0].sbp.pt: placement mesh has no axis 'pt'; legal are dp, tp; did you "
+     "mean 'tp'?"},
+    {MESH, NULL, "parameters: [{match: '*', sbp: {tp: P}}]\n",
+     "5:32: parameters[0].sbp: P is for values that are computed; legal are B, S(i) and auto"},
+    {MESH, NULL, "optimizer: {name: sgd, state: {sbp: {dpp: S(0)}}}\n",
+     "5:38: optimizer.state.sbp.dpp: placement mesh has no axis 'dpp'; legal are dp, tp; did you "
+     "mean 'dp'?"},
+    {TRAIN, NULL, "tensors: {input: {sbp: {dp: S(0)}}}\n",
+     "5:24: tensors.input.sbp: placement d has no names for its dimensions: give it a mesh, as in "
+     "{mesh: {dp: 16, tp: 8}}, or sign by number, as in \"(S(0),B)\""},
+    {TRAIN, NULL, "tensors: {logits: {sbp: {dp: S(0)}}}\n",
+     "5:25: tensors.logits.sbp: placement d has no names for its dimensions: give it a mesh, as "
+     "in {mesh: {dp: 16, tp: 8}}, or sign by number, as in \"(S(0),B)\""},
+    {MESH, NULL, "tensors: {input: {sbp: \"(S(0),B,B)\"}}\n",
+     "5:24: tensors.input.sbp: signature (S(0),B,B) has 3 entries; placement mesh has 2 "
+     "dimensions, and a signature one entry for each"},
+    {MESH, NULL, "tensors: {input: {placement: all}}\n",
+     "5:30: tensors.input.placement: there is no placement 'all'; legal are mesh"},
 };
 /* clang-format on */
 
