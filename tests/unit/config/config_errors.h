@@ -21,11 +21,11 @@ static const struct {
     const char *text, *error;
 } config_errors[] = {
     {"", NULL, "[1]",
-     "1:1: found a list; legal is a mapping with the keys tessera, dtype, placements, model, "
+     "1:1: found a list; legal is a mapping with the keys tessera, include, vars, dtype, placements, model, "
      "data, tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
      "bucket_mb, infer_updates"},
     {"", NULL, "a",
-     "1:1: found 'a'; legal is a mapping with the keys tessera, dtype, placements, model, data, "
+     "1:1: found 'a'; legal is a mapping with the keys tessera, include, vars, dtype, placements, model, data, "
      "tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
      "bucket_mb, infer_updates"},
     {"", NULL, "tessera: 1\n",
@@ -53,13 +53,13 @@ static const struct {
     {"", NULL, "tessera: 1\nplacements: {a: {ranks: [0]}}\n",
      "1:1: neither 'model' nor 'graph' is there: an experiment trains a model, or runs a graph"},
     {TRAIN, NULL, "tesera: 1\n",
-     "5:1: tesera: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
-     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
+     "5:1: tesera: unknown key; legal are tessera, include, vars, dtype, placements, model, data, "
+     "tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
      "bucket_mb, infer_updates; did you mean "
      "'tessera'?"},
     {TRAIN, NULL, "optimiser: {name: sgd}\n",
-     "5:1: optimiser: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
-     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
+     "5:1: optimiser: unknown key; legal are tessera, include, vars, dtype, placements, model, data, "
+     "tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
      "bucket_mb, infer_updates; did you mean "
      "'optimizer'?"},
     {TRAIN, NULL, "graph: {}\n",
@@ -183,8 +183,8 @@ static const struct {
     {TRAIN, ": 3", ": 257",
      "4:55: data.classes: found '257'; legal is a whole number from 1 to 256"},
     {TRAIN, "\ndata", "\ndaat",
-     "4:1: daat: unknown key; legal are tessera, dtype, placements, model, data, tensors, "
-     "parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
+     "4:1: daat: unknown key; legal are tessera, include, vars, dtype, placements, model, data, "
+     "tensors, parameters, optimizer, graph, loss, fetch, train, cluster, memory_limit, "
      "bucket_mb, infer_updates; did you mean "
      "'data'?"},
     {TRAIN, "data: {dataset: synthetic, shape: [1, 4, 4], classes: 3}\n", "",
