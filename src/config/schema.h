@@ -51,6 +51,7 @@ typedef struct tsri_field {
     const tsri_section *section;
     const char *legal; /* FLOATS, ANY, NAME: what it is, for errors and the manual */
     const char *doc;
+    const char *json; /* ANY: its JSON Schema; NULL: anything */
 } tsri_field;
 
 extern const char tsri_field_needed[];

@@ -385,6 +385,7 @@ static const tsri_field own_fields[] = {
      .offset = offsetof(tsri_config_optimizer, numbers),
      .fallback = TSRI_NONE,
      .legal = "a mapping of the optimizer's numbers",
+     .json = "{\"type\": \"object\"}",
      .doc = "By name, as in {beta1: 0.9}."},
 };
 /* In the order of TSRI_OPTIMIZER_... */
@@ -459,6 +460,7 @@ static const tsri_field experiment_fields[] = {
      .kind = TSRI_FIELD_ANY,
      .offset = offsetof(tsri_experiment, include),
      .legal = "a file name, or a list of them",
+     .json = "{\"type\": [\"string\", \"array\"], \"items\": {\"type\": \"string\"}}",
      .doc =
          "Files whose keys are put under those of this one: mappings are merged; other values, "
          "and mappings that select another kind (name, dataset, op), replace the file's. A later "
@@ -468,6 +470,8 @@ static const tsri_field experiment_fields[] = {
      .kind = TSRI_FIELD_ANY,
      .offset = offsetof(tsri_experiment, vars),
      .legal = "a mapping from names to numbers, texts, true or false",
+     .json = "{\"type\": \"object\", \"additionalProperties\": "
+             "{\"type\": [\"number\", \"string\", \"boolean\", \"null\"]}}",
      .doc =
          "Values by name. A value that is ${name} alone, in quotes or not, is that value, of its "
          "type; within longer texts ${name} stands for its text. Values may be made of others. "
