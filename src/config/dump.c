@@ -20,7 +20,9 @@ static void dump_quoted(const char *text, FILE *out)
 {
     fputc('"', out);
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        if (*p == '"' || *p == '\\')
+        if (*p == '$' && p[1] == '{')
+            fputs("$$", out);
+        else if (*p == '"' || *p == '\\')
             fprintf(out, "\\%c", *p);
         else if (*p == '\n')
             fputs("\\n", out);

@@ -3,45 +3,43 @@
 #include "src/config/experiment.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "src/config/inside.h"
-
-/* --- folders ---------------------------------------------------------------------------------- */
-/* The folder of a file as an absolute path, so that what is made of it holds anywhere. */
-static tsr_status folder_of(tsri_pool *pool, const char *name, const char **out_folder)
-{
-    char folder[PATH_MAX], full[PATH_MAX];
-    const char *slash = strrchr(name, '/');
-    int n = slash ? (int)(slash - name) : 0;
-    if (snprintf(folder, sizeof folder, "%.*s", n, name) >= (int)sizeof folder)
-        return tsri_fail(TSR_ERR_IO, "%.100s...: the file name is too long", name);
-    const char *path = slash == name ? "/" : n ? folder : ".";
-    if (!realpath(path, full))
-        snprintf(full, sizeof full, "%s", path);
-    *out_folder = tsri_pool_strdup(pool, full);
-    return *out_folder ? TSR_OK : TSR_ERR_NO_MEMORY;
-}
+#include "src/config/source.h"
 
 /* --- parsing ---------------------------------------------------------------------------------- */
+/* Whether an override is of a key of the file, or of something in it. */
+static bool sets_key(const char *set, const char *key)
+{
+    size_t n = strlen(key);
+    return !strncmp(set, key, n) && strchr("=[.", set[n]);
+}
+
+/* Applies the overrides of `include`, or all others. */
+static tsr_status apply_sets(tsri_pool *pool, tsri_yaml *root, bool of_include, int n,
+                             const char *const *sets)
+{
+    for (int i = 0; i < n; i++)
+        if (sets_key(sets[i], "include") == of_include)
+            TSRI_TRY(tsri_yaml_set(pool, root, sets[i]));
+    return TSR_OK;
+}
+
 static tsr_status parse(tsri_experiment *e, const char *name, const void *data, size_t size,
                         int nsets, const char *const *sets)
 {
     int64_t ranks_left = TSRI_MAX_RANKS_LISTED;
     tsri_reader r = {.pool = &e->pool, .ranks_left = &ranks_left};
+    tsri_source *source;
     tsri_yaml *root;
-    r.main = tsri_pool_strdup(&e->pool, name);
-    TSRI_NEED(r.main);
-    TSRI_TRY(folder_of(&e->pool, name, &r.folder));
-    TSRI_TRY(folder_of(&e->pool, "x", &r.working));
-    TSRI_TRY(tsri_yaml_parse(&e->pool, r.main, data, size, &root));
-    for (int i = 0; i < nsets; i++)
-        TSRI_TRY(tsri_yaml_set(&e->pool, root, sets[i]));
+    TSRI_TRY(tsri_source_add(&r, name, NULL, &source));
+    TSRI_TRY(tsri_yaml_parse(&e->pool, source->name, data, size, &root));
+    TSRI_TRY(apply_sets(&e->pool, root, true, nsets, sets));
+    TSRI_TRY(tsri_include(&r, root));
+    TSRI_TRY(apply_sets(&e->pool, root, false, nsets, sets));
+    TSRI_TRY(tsri_vars(&r, root));
     TSRI_TRY(tsri_section_read(&r, &tsri_experiment_section, root, root, e));
     return tsri_experiment_check(e, &r);
 }
@@ -78,79 +76,17 @@ tsr_status tsri_experiment_parse(const char *name, const void *data, size_t size
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
-/* All of a file, in one piece of memory that the caller frees. */
-static tsr_status read_all(const char *path, FILE *f, char **out_data, size_t *out_size)
-{
-    size_t size = 0, room = 0;
-    char *data = NULL;
-    /* One byte more than a file may have is enough: the parser tells. */
-    for (size_t n = 1; n > 0 && size <= TSRI_YAML_MAX_BYTES; size += n) {
-        if (size == room) {
-            room = room ? 2 * room : 65536;
-            char *more = tsri_mem_realloc(NULL, data, room);
-            if (!more) {
-                tsri_mem_free(data);
-                return TSR_ERR_NO_MEMORY;
-            }
-            data = more;
-        }
-        n = fread(data + size, 1, room - size, f);
-    }
-    if (ferror(f)) {
-        tsri_mem_free(data);
-        return tsri_fail(TSR_ERR_IO, "%s: can't be read: %s", path, strerror(errno));
-    }
-    *out_data = data;
-    *out_size = size;
-    return TSR_OK;
-}
-
-/* Opens without waiting for the writer of a FIFO, who may never come. A pipe of the process itself,
- * such as a shell's <(...), has its writer already. */
-static tsr_status open_file(const char *path, FILE **out_file)
-{
-    char link[64], target[8] = "";
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0 || fstat(fd, &st)) {
-        tsr_status status = tsri_fail(TSR_ERR_IO, "%s: can't be opened: %s", path, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return status;
-    }
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (S_ISFIFO(st.st_mode) &&
-        (readlink(link, target, sizeof target - 1) < 5 || strncmp(target, "pipe:", 5))) {
-        close(fd);
-        return tsri_fail(TSR_ERR_IO,
-                         "%s: is a FIFO, which may never have a writer: give a file, or - to read "
-                         "standard input",
-                         path);
-    }
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-    if ((*out_file = fdopen(fd, "r")))
-        return TSR_OK;
-    close(fd);
-    return tsri_fail(TSR_ERR_NO_MEMORY, "%s: can't be opened: no memory", path);
-}
-
 tsr_status tsri_experiment_load_for(const char *path, int nranks, int nsets,
                                     const char *const *sets, tsri_experiment **out_experiment)
 {
     if (!path)
         return tsri_fail(TSR_ERR_INVALID, "tsri_experiment_load: the path is NULL");
-    bool is_stdin = !strcmp(path, "-");
-    FILE *f = stdin;
-    if (!is_stdin)
-        TSRI_TRY(open_file(path, &f));
     char *data = NULL;
     size_t size = 0;
-    tsr_status status = read_all(path, f, &data, &size);
-    if (!is_stdin)
-        fclose(f);
-    if (status == TSR_OK)
-        status = tsri_experiment_parse_with(NULL, is_stdin ? "(standard input)" : path, data, size,
-                                            nranks, nsets, sets, out_experiment);
+    TSRI_TRY(tsri_source_read(path, &data, &size));
+    tsr_status status =
+        tsri_experiment_parse_with(NULL, strcmp(path, "-") ? path : "(standard input)", data, size,
+                                   nranks, nsets, sets, out_experiment);
     tsri_mem_free(data);
     return status;
 }

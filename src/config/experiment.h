@@ -77,6 +77,9 @@ const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e);
 tsr_status tsri_experiment_dump(const tsri_experiment *e, FILE *out);
 /* Writes the manual page tessera-yaml(5), from the tables that the parser reads by. */
 tsr_status tsri_config_man(FILE *out);
+/* Writes a JSON Schema (2020-12) of the files, from the same tables. Each value may be a text with
+ * a variable; a file that includes others needs no key. */
+tsr_status tsri_config_json_schema(FILE *out);
 
 /* --- programs --------------------------------------------------------------------------------- */
 typedef struct tsri_program_opts {

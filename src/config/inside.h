@@ -168,8 +168,9 @@ struct tsri_experiment {
     tsri_head head;
     tsri_pool pool;
     int64_t version;
-    int dtype_word;        /* 0: f32, 1: f64 */
-    tsri_items placements; /* tsri_config_placement */
+    const tsri_yaml *include, *vars; /* always NULL: their work is done before sections are read */
+    int dtype_word;                  /* 0: f32, 1: f64 */
+    tsri_items placements;           /* tsri_config_placement */
     tsri_mesh_axes mesh; /* of a file with one placement, which is then made of it and called so */
     int device;          /* of that one: tsr_device - 1 */
     tsri_config_model model;

@@ -295,6 +295,7 @@
        TSRI_ATTR(function, TEXT, function, TSRI_NEEDED, 0, 0, NULL, "the name of the op") \
        {.name = "options", .kind = TSRI_FIELD_ANY, .offset = offsetof(tsri_config_op, options), \
         .fallback = TSRI_NONE, .legal = "a mapping of the op's options to numbers", \
+        .json = "{\"type\": \"object\"}", \
         .doc = "its numbers by name, as in {beta: 2}"},) \
     TSRI_FUNCTIONAL_TABLE(OP)
 /* clang-format on */

@@ -54,8 +54,14 @@ static tsr_status syntax_error(const builder *b)
     }
     int n = snprintf(what, sizeof what, "not YAML: %s", p->problem ? p->problem : "malformed");
     if (p->context && n > 0 && (size_t)n < sizeof what)
-        snprintf(what + n, sizeof what - (size_t)n, " %s of line %zu", p->context,
-                 p->context_mark.line + 1);
+        n += snprintf(what + n, sizeof what - (size_t)n, " %s of line %zu", p->context,
+                      p->context_mark.line + 1);
+    /* {a: ${b}} is a mapping within another to YAML. */
+    const size_t at = p->problem_mark.index;
+    if (at > 0 && at < b->size && !memcmp(b->data + at - 1, "${", 2) && n > 0 &&
+        (size_t)n < sizeof what)
+        snprintf(what + n, sizeof what - (size_t)n,
+                 "; within {} and [] a variable needs quotes, as in \"${batch}\"");
     return fail_at(b, p->problem_mark, what);
 }
 

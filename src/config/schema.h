@@ -52,6 +52,7 @@ typedef struct tsri_field {
     const tsri_section *section;
     const char *legal; /* FLOATS, ANY, NAME: what it is, for errors and the manual */
     const char *doc;
+    const char *json; /* ANY: its JSON Schema; NULL: anything */
 } tsri_field;
 
 extern const char tsri_field_needed[];
@@ -113,11 +114,12 @@ enum {
     TSRI_LEGAL_MAX = 1400
 };
 
+typedef struct tsri_source tsri_source;
 typedef struct tsri_reader {
     tsri_pool *pool;
-    const char *main;             /* the file's own name: nodes of others are overrides */
-    const char *folder, *working; /* absolute: what file names in it, in overrides, start from */
-    int64_t *ranks_left; /* how many more ranks the file's lists may hold together; NULL: any */
+    tsri_source *sources; /* the files: nodes of others are overrides */
+    const char *working;  /* absolute: the start of file names in overrides */
+    int64_t *ranks_left;  /* how many more ranks the file's lists may hold together; NULL: any */
 } tsri_reader;
 
 /* Reads a mapping (NULL: an absent one, all defaults) into the section's zeroed struct. */
@@ -139,6 +141,8 @@ tsr_status tsri_value_read(const tsri_reader *r, const tsri_field *f, const tsri
 tsr_status tsri_value_float(const tsri_yaml *node, double *out_value);
 tsr_status tsri_value_int(const tsri_yaml *node, int64_t *out_value);
 tsr_status tsri_value_sbp(const tsri_yaml *node, tsr_sbp *out_sbp);
+/* The folder that the file names in a node start from. */
+const char *tsri_value_folder(const tsri_reader *r, const tsri_yaml *node);
 /* A file name as an absolute one; NULL when there is no memory. */
 const char *tsri_value_path(const tsri_reader *r, const tsri_yaml *node);
 /* Fails with what was found, what is legal for the field, and the nearest legal word. */

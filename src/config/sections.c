@@ -392,6 +392,7 @@ static const tsri_field own_fields[] = {
      .offset = offsetof(tsri_config_optimizer, numbers),
      .fallback = TSRI_NONE,
      .legal = "a mapping of the optimizer's numbers",
+     .json = "{\"type\": \"object\"}",
      .doc = "By name, as in {beta1: 0.9}."},
 };
 /* In the order of TSRI_OPTIMIZER_... */
@@ -462,6 +463,27 @@ static const tsri_field experiment_fields[] = {
      .max = 1.5,
      .legal = "1",
      .doc = "The version of the format."},
+    {.name = "include",
+     .kind = TSRI_FIELD_ANY,
+     .offset = offsetof(tsri_experiment, include),
+     .legal = "a file name, or a list of them",
+     .json = "{\"type\": [\"string\", \"array\"], \"items\": {\"type\": \"string\"}}",
+     .doc =
+         "Files whose keys are put under those of this one: mappings are merged; other values, "
+         "and mappings that select another kind (name, dataset, op), replace the file's. A later "
+         "file of a list is over those before it. Names start from the folder of the file that "
+         "says them."},
+    {.name = "vars",
+     .kind = TSRI_FIELD_ANY,
+     .offset = offsetof(tsri_experiment, vars),
+     .legal = "a mapping from names to numbers, texts, true or false",
+     .json = "{\"type\": \"object\", \"additionalProperties\": "
+             "{\"type\": [\"number\", \"string\", \"boolean\", \"null\"]}}",
+     .doc =
+         "Values by name. A value that is ${name} alone, in quotes or not, is that value, of its "
+         "type; within longer texts ${name} stands for its text. Values may be made of others. "
+         "In {} and [] quotes are needed, as in {batch_size: \"${batch}\"}. $${ is the text "
+         "${."},
     WORD(tsri_experiment, "dtype", dtype_word, "f32", dtype_words, "What is computed in."),
     PART(NAMED, placements, TSRI_NONE, &tsri_placement_section, 1, TSRI_CONFIG_MAX_PLACEMENTS,
          "Names for devices and ranks."),

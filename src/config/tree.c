@@ -88,6 +88,31 @@ tsr_status tsri_yaml_index(tsri_pool *pool, tsri_yaml *map)
     return TSR_OK;
 }
 
+tsr_status tsri_yaml_refill(tsri_pool *pool, tsri_yaml *map, int n, tsri_yaml *const *children)
+{
+    map->first = map->last = NULL;
+    map->n = 0;
+    for (int i = 0; i < n; i++) {
+        children[i]->next = NULL;
+        tsri_yaml_append(map, children[i]);
+    }
+    return tsri_yaml_index(pool, map);
+}
+
+tsr_status tsri_yaml_take(tsri_pool *pool, tsri_yaml *map, const char *key, tsri_yaml **out_child)
+{
+    int n = 0;
+    *out_child = tsri_yaml_find(map, key);
+    if (!*out_child)
+        return TSR_OK;
+    tsri_yaml **others = tsri_pool_alloc(pool, (size_t)map->n * sizeof(tsri_yaml *));
+    TSRI_NEED(others);
+    for (tsri_yaml *c = map->first; c; c = c->next)
+        if (c != *out_child)
+            others[n++] = c;
+    return tsri_yaml_refill(pool, map, n, others);
+}
+
 /* --- for messages ----------------------------------------------------------------------------- */
 /* Appends text, at most `most` bytes of it and whole characters, control characters as '?'. */
 static size_t append(char *buf, size_t used, const char *text, size_t most)

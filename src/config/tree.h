@@ -29,6 +29,7 @@ struct tsri_yaml {
     int key_line, key_column; /* of the key before it; 0 in lists */
     int index, n;             /* place within the parent; number of children */
     const char *file;         /* what errors call the source */
+    const char *from;         /* the source that says its text, if another: a variable's */
     const char *text;         /* scalar */
     const char *key;          /* within a mapping; else NULL */
     tsri_yaml *parent, *next, *first, *last;

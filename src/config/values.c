@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "src/config/schema.h"
+#include "src/config/source.h"
 #include "src/core/dims.h"
 #include "src/core/near.h"
 
@@ -320,11 +320,20 @@ tsr_status tsri_value_sbp(const tsri_yaml *node, tsr_sbp *out_sbp)
 }
 
 /* --- names and texts -------------------------------------------------------------------------- */
+const char *tsri_value_folder(const tsri_reader *r, const tsri_yaml *node)
+{
+    const char *file = node->from ? node->from : node->file;
+    const tsri_source *s = r->sources;
+    while (s && s->name != file)
+        s = s->next;
+    return s ? s->folder : r->working;
+}
+
 const char *tsri_value_path(const tsri_reader *r, const tsri_yaml *node)
 {
     if (node->text[0] == '/')
         return node->text;
-    const char *folder = node->file == r->main ? r->folder : r->working;
+    const char *folder = tsri_value_folder(r, node);
     return tsri_pool_printf(r->pool, "%s/%s", strcmp(folder, "/") ? folder : "", node->text);
 }
 

@@ -42,11 +42,9 @@ static const struct {
     {"", NULL, "tessera: 1\nplacements: {a: {ranks: [0]}}\n",
      "1:1: neither 'model' nor 'graph' is there: an experiment trains a model, or runs a graph"},
     {TRAIN, NULL, "tesera: 1\n",
-     "5:1: tesera: unknown key; legal are " KEYS "; did you mean "
-     "'tessera'?"},
+     "5:1: tesera: unknown key; legal are " KEYS "; did you mean 'tessera'?"},
     {TRAIN, NULL, "optimiser: {name: sgd}\n",
-     "5:1: optimiser: unknown key; legal are " KEYS "; did you mean "
-     "'optimizer'?"},
+     "5:1: optimiser: unknown key; legal are " KEYS "; did you mean 'optimizer'?"},
     {TRAIN, NULL, "graph: {}\n",
      "5:8: graph: 0 entries; at least 1 is needed"},
     {TRAIN, NULL, "graph: {x: {op: full, value: 1, shape: []}}\n",
@@ -168,8 +166,7 @@ static const struct {
     {TRAIN, ": 3", ": 257",
      "4:55: data.classes: found '257'; legal is a whole number from 1 to 256"},
     {TRAIN, "\ndata", "\ndaat",
-     "4:1: daat: unknown key; legal are " KEYS "; did you mean "
-     "'data'?"},
+     "4:1: daat: unknown key; legal are " KEYS "; did you mean 'data'?"},
     {TRAIN, "data: {dataset: synthetic, shape: [1, 4, 4], classes: 3}\n", "",
      "1:1: 'data' is missing: what the model is trained on"},
     {TRAIN, NULL, "bucket_mb: -1\n",
