@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "src/config/inside.h"
-#include "src/config/man.h"
+#include "src/config/print/man.h"
 #include "src/config/ops.h"
 #include "tests/unit/config/config_errors.h"
 #include "tests/unit/files.h"

@@ -328,7 +328,7 @@ static void test_no_memory(void **state)
         tsri_mem mem = {.fail_countdown = n};
         tsri_experiment *e = NULL;
         tsr_status status =
-            tsri_experiment_parse_with(&mem, "f.yaml", text, strlen(text), 0, NULL, &e);
+            tsri_experiment_parse_with(&mem, "f.yaml", text, strlen(text), 0, 0, NULL, &e);
         tsri_experiment_destroy(e);
         if (status == TSR_OK)
             break;

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "placement/placement.h"
-#include "src/config/man.h"
+#include "src/config/print/man.h"
 #include "src/config/program.h"
 #include "src/data/npy.h"
 #include "src/graph/graph.h"

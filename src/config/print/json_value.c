@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON Schemas of single values, by the kinds of fields. */
-#include "src/config/json_schema.h"
+#include "src/config/print/json_schema.h"
 
 #include <math.h>
 #include <string.h>
@@ -124,8 +124,9 @@ static void put_each(tsri_json *j, const tsri_field *f, int n)
     tsri_json_close(j, ']');
 }
 
-/* Lists within each other, of ranks. */
-static void put_ranks(tsri_json *j, int levels)
+/* Lists within each other, of ranks and of ranges of them. */
+#define RANGE "{\"type\": \"string\", \"pattern\": \"^[0-9]+\\\\.\\\\.[0-9]+$\"}"
+static void put_rank_list(tsri_json *j, int levels)
 {
     tsri_json_text(j, "type", "array");
     tsri_json_number(j, "minItems", 1);
@@ -136,8 +137,35 @@ static void put_ranks(tsri_json *j, int levels)
     if (levels > 1) {
         tsri_json_close(j, '}');
         tsri_json_open(j, NULL, '{');
-        put_ranks(j, levels - 1);
+        put_rank_list(j, levels - 1);
     }
+    tsri_json_close(j, '}');
+    tsri_json_raw(j, NULL, RANGE);
+    tsri_json_raw(j, NULL, VARIABLE);
+    tsri_json_close(j, ']');
+    tsri_json_close(j, '}');
+}
+
+static void put_ranks(tsri_json *j)
+{
+    tsri_json_open(j, "anyOf", '[');
+    tsri_json_raw(j, NULL, RANGE);
+    tsri_json_open(j, NULL, '{');
+    put_rank_list(j, TSR_MAX_HIERARCHY);
+    tsri_json_close(j, '}');
+    tsri_json_close(j, ']');
+}
+
+/* The sizes of a mesh's axes, by their names; one may be empty, for the command line to say. */
+static void put_mesh(tsri_json *j)
+{
+    tsri_json_text(j, "type", "object");
+    tsri_json_number(j, "minProperties", 1);
+    tsri_json_number(j, "maxProperties", TSR_MAX_HIERARCHY);
+    open_value(j, "additionalProperties");
+    tsri_json_raw(j, "type", "[\"integer\", \"null\"]");
+    tsri_json_number(j, "minimum", 1);
+    tsri_json_number(j, "maximum", TSRI_MAX_RANK + 1);
     close_value(j);
 }
 
@@ -173,6 +201,13 @@ static void put_sbp(tsri_json *j)
     tsri_json_close(j, '}');
     tsri_json_number(j, "minItems", 1);
     tsri_json_number(j, "maxItems", TSR_MAX_HIERARCHY);
+    tsri_json_close(j, '}');
+    tsri_json_open(j, NULL, '{');
+    tsri_json_text(j, "type", "object");
+    tsri_json_number(j, "minProperties", 1);
+    tsri_json_open(j, "additionalProperties", '{');
+    tsri_json_text(j, "pattern", "^ *" ENTRY " *$");
+    tsri_json_close(j, '}');
     tsri_json_close(j, '}');
     tsri_json_close(j, ']');
 }
@@ -279,8 +314,11 @@ static void put_kind(tsri_json *j, const tsri_field *f)
     case TSRI_FIELD_FLOATS:
         put_floats(j);
         break;
+    case TSRI_FIELD_MESH:
+        put_mesh(j);
+        break;
     case TSRI_FIELD_RANKS:
-        put_ranks(j, TSR_MAX_HIERARCHY);
+        put_ranks(j);
         break;
     default:
         put_any(j, f);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TESSERA_CONFIG_MAN_H
-#define TESSERA_CONFIG_MAN_H
+#ifndef TESSERA_CONFIG_PRINT_MAN_H
+#define TESSERA_CONFIG_PRINT_MAN_H
 
 #include "src/config/experiment.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A JSON Schema of experiments, from the tables that parse them. */
-#include "src/config/json_schema.h"
+#include "src/config/print/json_schema.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON as text, piece by piece, and the schemas of single values. */
-#ifndef TESSERA_CONFIG_JSON_SCHEMA_H
-#define TESSERA_CONFIG_JSON_SCHEMA_H
+#ifndef TESSERA_CONFIG_PRINT_JSON_SCHEMA_H
+#define TESSERA_CONFIG_PRINT_JSON_SCHEMA_H
 
 #include "src/config/schema.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The manual page tessera-yaml(5), in mdoc, from the tables that parse. */
-#include "src/config/man.h"
+#include "src/config/print/man.h"
 
 #include <errno.h>
 #include <string.h>
