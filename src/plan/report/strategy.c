@@ -126,7 +126,7 @@ static bool read_layer(const tsri_strategist *s, int item, tsri_layer *out)
     return false;
 }
 
-static bool is_whole(tsr_dtype dtype)
+static bool is_integer(tsr_dtype dtype)
 {
     return dtype == TSR_I64 || dtype == TSR_I32 || dtype == TSR_U8;
 }
@@ -142,13 +142,14 @@ tsri_layer_kind tsri_layer_over(const tsri_strategist *s, const tsri_layer *l, i
         bool kept_split = kept->placement == it->placement && is_split(kept, dim);
         if (x->layout.sbp.d[dim].arg == 0)
             return kept_split ? TSRI_LAYER_GATHERED : TSRI_LAYER_DATA;
-        return kept_split ? TSRI_LAYER_OTHER : TSRI_LAYER_SEQUENCE;
+        return kept_split || tsri_op_def_of(it->kernel.op)->has_groups ? TSRI_LAYER_OTHER
+                                                                       : TSRI_LAYER_SEQUENCE;
     }
     if (kw == TSR_SBP_BROADCAST && kx == TSR_SBP_BROADCAST && ky == TSR_SBP_BROADCAST)
         return TSRI_LAYER_REPLICATED;
     if (kw != TSR_SBP_SPLIT)
         return TSRI_LAYER_OTHER;
-    if (is_whole(x->dtype))
+    if (is_integer(x->dtype))
         return kx == TSR_SBP_BROADCAST && ky == TSR_SBP_PARTIAL ? TSRI_LAYER_VOCABULARY
                                                                 : TSRI_LAYER_OTHER;
     if (kx == TSR_SBP_BROADCAST && ky == TSR_SBP_SPLIT)
@@ -395,27 +396,59 @@ static bool share_ranks(const tsr_placement *a, const tsr_placement *b)
     return false;
 }
 
-/* Whether something of the forward pass goes from one placement to another. */
-static bool feeds(const tsr_plan *plan, const tsr_placement *from, const tsr_placement *to)
+static int stage_of(const tsri_strategy *made, const tsr_placement *p)
 {
+    int at = 0;
+    while (at < made->nstages && made->stages[at].placement != p)
+        at++;
+    return at;
+}
+
+/* Per value 1 + the last stage of the layers that it is behind; 0: of none. */
+static tsr_status find_reached(tsri_strategist *s, int **out_reached)
+{
+    const tsr_plan *plan = s->plan;
+    int *reached = tsri_pool_alloc(&s->scratch, (size_t)plan->nvalues * sizeof *reached);
+    TSRI_NEED(reached);
     for (int i = 0; i < plan->nitems; i++) {
         const tsri_item *it = &plan->items[i];
-        if (tsri_item_converts(it) && !it->backward && it->box.from == from && it->placement == to)
+        int most = s->layer_of[i] ? 1 + stage_of(s->made, it->placement) : 0;
+        for (int j = 0; j < it->nin; j++)
+            most = reached[it->in[j]] > most ? reached[it->in[j]] : most;
+        for (int j = 0; j < it->nout; j++)
+            reached[it->out[j]] = most;
+    }
+    *out_reached = reached;
+    return TSR_OK;
+}
+
+/* Whether what stage i - 1 has made goes to stage i in the forward pass. */
+static bool is_fed(const tsri_strategist *s, int i, const int *reached)
+{
+    const tsri_stage_strategy *stages = s->made->stages;
+    for (int k = 0; k < s->plan->nitems; k++) {
+        const tsri_item *it = &s->plan->items[k];
+        if (tsri_item_converts(it) && !it->backward && reached[it->in[0]] == i &&
+            it->box.from == stages[i - 1].placement && it->placement == stages[i].placement)
             return true;
     }
     return false;
 }
 
-static bool is_pipeline(const tsr_plan *plan, const tsri_strategy *made)
+static tsr_status find_pipeline(tsri_strategist *s)
 {
+    tsri_strategy *made = s->made;
+    int *reached;
     for (int i = 0; i < made->nstages; i++)
         for (int j = 0; j < i; j++)
             if (share_ranks(made->stages[i].placement, made->stages[j].placement))
-                return false;
+                return TSR_OK;
+    TSRI_TRY(find_reached(s, &reached));
     for (int i = 1; i < made->nstages; i++)
-        if (!feeds(plan, made->stages[i - 1].placement, made->stages[i].placement))
-            return false;
-    return made->nstages > 1;
+        if (!is_fed(s, i, reached))
+            return TSR_OK;
+    made->pipeline = made->nstages > 1;
+    return TSR_OK;
 }
 
 static tsr_status find_stages(tsri_strategist *s)
@@ -424,9 +457,7 @@ static tsr_status find_stages(tsri_strategist *s)
     int capacity = 0;
     for (int i = 0; i < s->nlayers; i++) {
         const tsr_placement *p = s->plan->items[s->layers[i].item].placement;
-        int at = 0;
-        while (at < made->nstages && made->stages[at].placement != p)
-            at++;
+        int at = stage_of(made, p);
         if (at == made->nstages) {
             TSRI_NEED(TSRI_PUSH(s->pool, made->stages, made->nstages, capacity));
             made->stages[made->nstages++] = (tsri_stage_strategy){.placement = p};
@@ -454,7 +485,7 @@ static tsr_status find_all(tsri_strategist *s)
     for (int i = 0; i < s->made->nstages; i++)
         for (int d = 0; d < s->made->stages[i].naxes; d++)
             TSRI_TRY(name_axis(s, &s->made->stages[i], &s->made->stages[i].axis[d]));
-    s->made->pipeline = is_pipeline(s->plan, s->made);
+    TSRI_TRY(find_pipeline(s));
     return tsri_strategy_say(s);
 }
 
