@@ -229,6 +229,8 @@ tsr_status tsri_report_create(tsr_plan *plan, tsri_report **out_report)
         status = add_up(r);
     if (status == TSR_OK)
         status = tsri_report_memory_make(plan, r);
+    if (status == TSR_OK)
+        status = tsri_strategy_find(plan, &r->pool, &r->strategy);
     if (status != TSR_OK) {
         tsri_report_destroy(r);
         return status;

@@ -7,6 +7,7 @@
 #define TESSERA_PLAN_REPORT_H
 
 #include "src/plan/plan.h"
+#include "src/plan/report/strategy.h"
 
 typedef enum tsri_report_kind {
     TSRI_REPORT_SOURCE = 0, /* an input or a variable: no item */
@@ -86,6 +87,7 @@ typedef struct tsri_report {
     tsri_spent most;
     double compute_s, comm_s, step_s; /* step_s is their sum: overlap is not counted */
     uint64_t bytes;                   /* sum of the boxes' */
+    tsri_strategy strategy;
     tsri_pool pool;
 } tsri_report;
 

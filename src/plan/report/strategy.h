@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The strategy of a plan in the field's words, recognised from its signatures alone. A layer is a
+ * forward op that reads a parameter of two or more axes and is not element-wise: a product, a
+ * convolution, an embedding. Each dimension of a placement is named by what its layers do there:
+ *
+ *   data parallel   weights are in B, what they meet is split along axis 0
+ *   ZeRO-1          so, and each rank keeps a part of the optimizer's states; gradients are whole
+ *   ZeRO-2          so, and of a gradient each rank receives the part that it keeps states for
+ *   ZeRO-3 (FSDP)   so, and weights are kept in parts too, and gathered where they are used
+ *   Megatron        pairs: a layer that splits its results feeds one that splits what it sums over,
+ *                   and what lies between stays split (Shoeybi et al., arXiv:1909.08053)
+ *   sequence        weights are in B, what they meet is split along an axis between batch and width
+ *   replicated      all ranks compute all of it
+ *
+ * A name is given only where all layers agree; else there is none, and `layers` says what they do.
+ */
+#ifndef TESSERA_PLAN_STRATEGY_H
+#define TESSERA_PLAN_STRATEGY_H
+
+#include "src/plan/plan.h"
+
+typedef enum tsri_strategy_kind {
+    TSRI_STRATEGY_NONE = 0, /* no name fits */
+    TSRI_STRATEGY_REPLICATED,
+    TSRI_STRATEGY_DATA,
+    TSRI_STRATEGY_ZERO1,
+    TSRI_STRATEGY_ZERO2,
+    TSRI_STRATEGY_ZERO3,
+    TSRI_STRATEGY_MEGATRON,
+    TSRI_STRATEGY_SEQUENCE,
+} tsri_strategy_kind;
+
+/* What one layer does over one dimension. */
+typedef enum tsri_layer_kind {
+    TSRI_LAYER_OTHER = 0,
+    TSRI_LAYER_REPLICATED,
+    TSRI_LAYER_DATA,
+    TSRI_LAYER_GATHERED, /* as DATA, by a weight that is kept in parts */
+    TSRI_LAYER_SEQUENCE,
+    TSRI_LAYER_COLUMN,     /* splits its results' features */
+    TSRI_LAYER_ROW,        /* splits the features that it sums over */
+    TSRI_LAYER_GROUP,      /* splits both alike: a depthwise convolution */
+    TSRI_LAYER_VOCABULARY, /* an embedding whose rows are split */
+    TSRI_LAYER_KINDS,
+} tsri_layer_kind;
+
+/* One dimension of more than one rank. */
+typedef struct tsri_axis_strategy {
+    int dim, size;
+    tsri_strategy_kind kind;
+    int layers[TSRI_LAYER_KINDS]; /* how many do what */
+    int nlayers;
+    int pairs;              /* MEGATRON: layers that end one */
+    int blocks, of_blocks;  /* MEGATRON: with pairs, of alike; of_blocks 0: no blocks have names */
+    int norms, of_norms;    /* norms that are split along the sequence */
+    bool embedding, output; /* split by the vocabulary */
+    const char *words;      /* "data parallel x2"; where no name fits what layers do */
+} tsri_axis_strategy;
+
+/* Layers of one placement. */
+typedef struct tsri_stage_strategy {
+    const tsr_placement *placement;
+    int nlayers, naxes;
+    tsri_axis_strategy axis[TSR_MAX_HIERARCHY];
+    const char *words;
+} tsri_stage_strategy;
+
+typedef struct tsri_strategy {
+    int nstages;
+    tsri_stage_strategy *stages; /* in the order of the program */
+    bool pipeline;               /* stages share no rank, and each feeds the next */
+    bool named;                  /* all of it has a name */
+    const char *words;           /* of all; never NULL, never empty */
+} tsri_strategy;
+
+/* Recognises the strategy of a plan. All of it lies in `pool`. */
+tsr_status tsri_strategy_find(const tsr_plan *plan, tsri_pool *pool, tsri_strategy *out_strategy);
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The words for a recognised strategy. */
+#include "src/plan/report/strategy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/plan/report/strategy_inside.h"
+
+/* --- blocks ----------------------------------------------------------------------------------- */
+/* A block of a network: the name up to its first number, "h.3" of "h.3.mlp.c_fc.weight". Layers
+ * that are numbered themselves, as in "2.weight", have none. */
+typedef struct block {
+    const char *name;
+    int length, stem; /* stem: without the number */
+    bool paired;
+} block;
+
+/* Returns false where a name has no block. */
+static bool block_of(const char *name, block *out)
+{
+    int begin = 0;
+    for (int i = 0;; i++) {
+        if (name[i] != '.' && name[i])
+            continue;
+        char *end;
+        strtol(name + begin, &end, 10);
+        bool number = end == name + i && i > begin;
+        const char *rest = strchr(name + i + (name[i] == '.'), '.');
+        if (number && begin > 0 && rest) {
+            *out = (block){name, i, begin, false};
+            return true;
+        }
+        if (!name[i])
+            return false;
+        begin = i + 1;
+    }
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const block *x = a, *y = b;
+    int n = x->length < y->length ? x->length : y->length, order = strncmp(x->name, y->name, n);
+    return order ? order : x->length - y->length;
+}
+
+/* Counts the blocks that have pairs, and those of the same stem. */
+static tsr_status count_blocks(tsri_strategist *s, const tsri_stage_strategy *stage,
+                               tsri_axis_strategy *axis)
+{
+    int n = 0, blocks = 0;
+    block *all = tsri_pool_alloc(&s->scratch, (size_t)(s->nlayers + 1) * sizeof *all);
+    TSRI_NEED(all);
+    for (int i = 0; i < s->nlayers; i++) {
+        const tsri_layer *l = &s->layers[i];
+        const char *name = s->plan->values[l->variable].name;
+        if (s->plan->items[l->item].placement == stage->placement && name &&
+            block_of(name, &all[n]))
+            all[n++].paired = l->paired;
+    }
+    qsort(all, (size_t)n, sizeof *all, by_name);
+    for (int i = 0; i < n; i++) {
+        if (blocks == 0 || by_name(&all[blocks - 1], &all[i]) != 0)
+            all[blocks++] = all[i];
+        else
+            all[blocks - 1].paired |= all[i].paired;
+    }
+    for (int i = 0; i < blocks; i++) {
+        bool kin = false;
+        for (int j = 0; j < blocks && !kin; j++)
+            kin = all[j].paired && all[i].stem == all[j].stem &&
+                  !strncmp(all[i].name, all[j].name, (size_t)all[i].stem);
+        axis->blocks += all[i].paired;
+        axis->of_blocks += kin;
+    }
+    return TSR_OK;
+}
+
+/* --- one dimension ---------------------------------------------------------------------------- */
+static const char *const names[] = {
+    [TSRI_STRATEGY_NONE] = "no common name",    [TSRI_STRATEGY_REPLICATED] = "replicated",
+    [TSRI_STRATEGY_DATA] = "data parallel",     [TSRI_STRATEGY_ZERO1] = "ZeRO-1",
+    [TSRI_STRATEGY_ZERO2] = "ZeRO-2",           [TSRI_STRATEGY_ZERO3] = "ZeRO-3 (FSDP)",
+    [TSRI_STRATEGY_MEGATRON] = "Megatron pair", [TSRI_STRATEGY_SEQUENCE] = "sequence parallel",
+};
+
+static const char *const layers_do[] = {
+    [TSRI_LAYER_OTHER] = "otherwise",
+    [TSRI_LAYER_REPLICATED] = "replicated",
+    [TSRI_LAYER_DATA] = "by rows of the batch",
+    [TSRI_LAYER_GATHERED] = "by rows, their weights gathered",
+    [TSRI_LAYER_SEQUENCE] = "along the sequence",
+    [TSRI_LAYER_COLUMN] = "by output features",
+    [TSRI_LAYER_ROW] = "by input features",
+    [TSRI_LAYER_GROUP] = "by channels",
+    [TSRI_LAYER_VOCABULARY] = "by the vocabulary",
+};
+
+/* "no common name x4: of 53 layers 40 by rows of the batch, 13 by input features". */
+static const char *say_layers(tsri_strategist *s, const tsri_axis_strategy *axis)
+{
+    const char *text = tsri_pool_printf(s->pool, "no common name x%d: of %d layer%s", axis->size,
+                                        axis->nlayers, axis->nlayers == 1 ? "" : "s");
+    bool done[TSRI_LAYER_KINDS] = {false}, first = true;
+    for (;;) {
+        int most = -1;
+        for (int k = 0; k < TSRI_LAYER_KINDS; k++)
+            if (!done[k] && axis->layers[k] && (most < 0 || axis->layers[k] > axis->layers[most]))
+                most = k;
+        if (most < 0 || !text)
+            return text;
+        done[most] = true;
+        text = tsri_pool_printf(s->pool, "%s%s %d %s", text, first ? "" : ",", axis->layers[most],
+                                layers_do[most]);
+        first = false;
+    }
+}
+
+/* "Megatron pairs x8 in 24 of 24 blocks, sequence-parallel norms, vocabulary-parallel embedding" */
+static const char *say_pairs(tsri_strategist *s, const tsri_axis_strategy *axis)
+{
+    char where[64] = "", norms[64] = "";
+    if (axis->of_blocks)
+        snprintf(where, sizeof where, " in %d of %d block%s", axis->blocks, axis->of_blocks,
+                 axis->of_blocks == 1 ? "" : "s");
+    if (axis->norms && axis->norms < axis->of_norms)
+        snprintf(norms, sizeof norms, ", sequence-parallel norms (%d of %d)", axis->norms,
+                 axis->of_norms);
+    else if (axis->norms)
+        snprintf(norms, sizeof norms, ", sequence-parallel norms");
+    const char *what = axis->embedding && axis->output
+                           ? ", vocabulary-parallel embedding and output"
+                       : axis->embedding ? ", vocabulary-parallel embedding"
+                       : axis->output    ? ", vocabulary-parallel output"
+                                         : "";
+    return tsri_pool_printf(s->pool, "%s%s x%d%s%s%s", names[TSRI_STRATEGY_MEGATRON],
+                            axis->pairs > 1 ? "s" : "", axis->size, where, norms, what);
+}
+
+tsr_status tsri_strategy_say_axis(tsri_strategist *s, const tsri_stage_strategy *stage,
+                                  tsri_axis_strategy *axis)
+{
+    if (axis->kind == TSRI_STRATEGY_MEGATRON)
+        TSRI_TRY(count_blocks(s, stage, axis));
+    axis->words = axis->kind == TSRI_STRATEGY_MEGATRON ? say_pairs(s, axis)
+                  : axis->kind == TSRI_STRATEGY_NONE
+                      ? say_layers(s, axis)
+                      : tsri_pool_printf(s->pool, "%s x%d", names[axis->kind], axis->size);
+    return axis->words ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+static tsr_status say_stage(tsri_strategist *s, tsri_stage_strategy *stage)
+{
+    const char *text = stage->naxes ? "" : "one rank";
+    for (int d = 0; d < stage->naxes && text; d++)
+        text = tsri_pool_printf(s->pool, "%s%s%s", text, d ? "; " : "", stage->axis[d].words);
+    stage->words = text;
+    return text ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
+
+static bool are_alike(const tsri_strategy *made)
+{
+    for (int i = 1; i < made->nstages; i++)
+        if (strcmp(made->stages[i].words, made->stages[0].words) != 0)
+            return false;
+    return true;
+}
+
+/* "pipeline of 2 stages, each data parallel x2", or one stage's words after the other. */
+static const char *say_stages(tsri_strategist *s)
+{
+    const tsri_strategy *made = s->made;
+    const char *text = tsri_pool_printf(
+        s->pool, made->pipeline ? "pipeline of %d stages" : "no common name: %d placements",
+        made->nstages);
+    if (text && are_alike(made))
+        return tsri_pool_printf(s->pool, "%s, each %s", text, made->stages[0].words);
+    for (int i = 0; i < made->nstages && text; i++)
+        text = tsri_pool_printf(s->pool, "%s%s %d %s", text, i ? ";" : ":", i + 1,
+                                made->stages[i].words);
+    return text;
+}
+
+tsr_status tsri_strategy_say(tsri_strategist *s)
+{
+    tsri_strategy *made = s->made;
+    made->named = made->nstages == 1 || made->pipeline;
+    for (int i = 0; i < made->nstages; i++) {
+        TSRI_TRY(say_stage(s, &made->stages[i]));
+        for (int d = 0; d < made->stages[i].naxes; d++)
+            made->named &= made->stages[i].axis[d].kind != TSRI_STRATEGY_NONE;
+    }
+    made->words = made->nstages == 0   ? "no layers with parameters"
+                  : made->nstages == 1 ? made->stages[0].words
+                                       : say_stages(s);
+    return made->words ? TSR_OK : TSR_ERR_NO_MEMORY;
+}
