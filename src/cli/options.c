@@ -17,7 +17,7 @@ static const cli_option help_option = {"help", 'h', CLI_FLAG, 0, NULL, "this tex
 /* --- near names ------------------------------------------------------------------------------- */
 const char *cli_nearest(const char *text, int n, const void *names, size_t stride)
 {
-    int length = (int)strlen(text), best = length < 3 ? 2 : length < 9 ? 3 : 4;
+    int length = (int)strlen(text), best = length < 5 ? 2 : length < 9 ? 3 : 4;
     const char *nearest = NULL;
     for (int i = 0; i < n; i++) {
         const char *name;

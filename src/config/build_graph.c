@@ -341,6 +341,7 @@ tsr_status tsri_program_build_graph(tsri_program *p)
     builder b = {.p = p, .pool = &p->inside->pool};
     b.made = tsri_pool_alloc(b.pool, (size_t)e->graph.n * sizeof *b.made);
     TSRI_NEED(b.made);
+    p->inside->made = b.made;
     p->module = tsr_module_create(
         p->world, &(tsr_nn_opts){.seed = (uint64_t)e->train.seed, .dtype = e->dtype}, NULL, NULL,
         NULL);

@@ -20,6 +20,8 @@
 #include <tessera/optim.h>
 #include <tessera/plan.h>
 
+struct tsri_pool;
+
 /* A file that was read and checked. It does not change once it is loaded, so that the ranks of a
  * process (threads) share one. */
 typedef struct tsri_experiment tsri_experiment;
@@ -136,6 +138,27 @@ tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
  * no_data.
  */
 tsr_status tsri_program_feed(tsri_program *p, tsr_plan *plan);
+/* A tensor that the file names: an entry of `graph`, or its result i as "NAME.i". */
+typedef struct tsri_program_entry {
+    const char *name;
+    const tsr_tensor *tensor;
+} tsri_program_entry;
+/* Lists the tensors that the file names, in the pool. */
+tsr_status tsri_program_entries(const tsri_program *p, struct tsri_pool *pool, int *out_n,
+                                tsri_program_entry **out_entries);
+
+/* Where a file says a signature. */
+typedef struct tsri_said {
+    char place[448], key[256]; /* "FILE:LINE:COLUMN", "parameters[0].sbp" */
+    const char *match;         /* the pattern of `parameters` that fits; NULL: it is no pattern */
+} tsri_said;
+/* Tells where the file says the signature of a tensor of the program; false: nowhere. */
+bool tsri_program_said(const tsri_program *p, const tsr_tensor *t, tsri_said *out_said);
+/* Makes the override, as `--set` takes it, that gives the tensor alone another signature, in the
+ * pool. NULL: the file has no way to say it, or there is no memory. */
+char *tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp sbp,
+                       struct tsri_pool *pool);
+
 /* Frees the program and what belongs to it (not its plans); p may be NULL. */
 void tsri_program_destroy(tsri_program *p);
 

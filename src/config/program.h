@@ -21,6 +21,7 @@ typedef struct tsri_program_inside {
     int nfeeds, cfeeds;
     tsri_config_feed *feeds;
     tsri_fetch *fetches;
+    tsr_tensor ***made; /* by entry of `graph`, its results; NULL: there are none */
 } tsri_program_inside;
 
 /* A placement of the file in the program's world. */

@@ -62,7 +62,7 @@ const char *tsri_did_you_mean(const char *text, int n, const void *names, size_t
                               char buf[TSRI_YAML_TEXT_MAX])
 {
     size_t length = strlen(text);
-    int limit = length < 2 ? 0 : length < 3 ? 1 : length < 9 ? 2 : 3, best = limit + 1;
+    int limit = length < 2 ? 0 : length < 5 ? 1 : length < 9 ? 2 : 3, best = limit + 1;
     const char *nearest = NULL;
     for (int i = 0; i < n; i++) {
         const char *name;

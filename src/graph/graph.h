@@ -107,6 +107,12 @@ typedef struct tsri_graph_gradient {
     double scale;
 } tsri_graph_gradient;
 
+/* A signature that compiles of the graph must give a tensor, for asking what it would cost. */
+typedef struct tsri_pin {
+    const tsr_tensor *tensor; /* NULL: none */
+    tsr_sbp sbp;
+} tsri_pin;
+
 struct tsr_graph {
     tsri_owned owned;
     tsr_world *world;
@@ -140,6 +146,7 @@ struct tsr_graph {
     bool warned;         /* that it is trained, and some op of it evaluates */
     int64_t *step_value; /* the host word behind it: the optimizer's, or own_step */
     int64_t own_step;
+    tsri_pin pin;
 };
 
 /* --- errors ----------------------------------------------------------------------------------- */

@@ -262,6 +262,7 @@ struct tsr_plan {
     struct tsri_compare *compare; /* see src/exec/compare.h; NULL: not asked for */
     tsri_replay replay;
     tsr_plan_info info;
+    bool relaxed;                     /* see tsri_inferred */
     tsri_change change[TSRI_CHANGES]; /* together info.step_s - info.cost_s */
     char failure[512]; /* why it can't run any more (a run failed, a variable is gone), or "" */
     char *explain;
@@ -280,6 +281,7 @@ typedef struct tsri_inferred {
     bool exact;
     int64_t peak; /* bytes of a rank, as inference estimates them */
     bool fits;    /* within the limit; otherwise nothing is chosen, and peak is the least found */
+    bool relaxed; /* updates were inferred, or zeros filled up, as nothing else was legal */
 } tsri_inferred;
 typedef struct tsri_infer_opts {
     int64_t memory_limit; /* bytes of a rank's values, variables and ports at any time; 0: none */

@@ -19,6 +19,11 @@ out, err = tessera("bxo", code=2)
 check("there is no command 'bxo'; did you mean 'box'?" in err, err)
 out, err = tessera("frobnicate", code=2)
 check("did you mean" not in err, "nothing is near to frobnicate: " + err)
+for word, near in (("foo", None), ("car", None), ("rnu", "run"), ("bx", "box"), ("lanuhc", "launch")):
+    out, err = tessera(word, code=2)
+    expected = f"tessera: there is no command '{word}'"
+    expected += f"; did you mean '{near}'?" if near else ""
+    equal(err.split("\n")[0], expected, f"the command {word}")
 
 for words in [["--help"]] + [[c, "--help"] for c in COMMANDS]:
     out, err = tessera(*words)

@@ -2,6 +2,7 @@
 /* `tessera plan`: what an experiment would do, without devices or data. */
 #include "src/cli/plan/plan.h"
 #include "src/cli/options.h"
+#include "src/cli/plan/ask.h"
 #include "src/core/new_file.h"
 
 #include <cjson/cJSON.h>
@@ -15,6 +16,7 @@ typedef struct plan_args {
     cli_list sets;
     const char *dot;
     bool json, verbose;
+    const char *why;
 } plan_args;
 
 #define AT(field) offsetof(plan_args, field)
@@ -29,6 +31,8 @@ static const cli_option options[] = {
     {"verbose", 'v', CLI_FLAG, AT(verbose), NULL, "every line, also those that are alike", 0, 0,
      NULL},
     {"json", 'j', CLI_FLAG, AT(json), NULL, "print JSON", 0, 0, NULL},
+    {"why", 'w', CLI_TEXT, AT(why), "NAME", "why a tensor is as it is, and the cost of others", 0,
+     0, NULL},
 };
 #undef AT
 
@@ -161,10 +165,28 @@ static int work(const plan_args *a, const char *path, const tsri_experiment *e, 
     return code;
 }
 
+/* The questions that take other ways than a plan that is shown; -1: none is asked. */
+static int ask(const plan_args *a, const char *path)
+{
+    const plan_source from = {.path = path,
+                              .nsets = a->sets.n,
+                              .sets = a->sets.items,
+                              .ranks = (int)a->ranks,
+                              .memory_limit = (size_t)a->memory_limit};
+    if (!a->why)
+        return -1;
+    if (a->json || a->dot)
+        return cli_bad_usage(&spec, "--why is told as text: there is no use for --%s beside it",
+                             a->json ? "json" : "dot");
+    return plan_why(&from, a->why);
+}
+
 int cli_plan(int argc, char **argv)
 {
     plan_args a = {0};
     int n, code = cli_parse(&spec, argc, argv, &a, &n);
+    if (code < 0)
+        code = ask(&a, argv[1]);
     tsri_experiment *e = NULL;
     tsr_world *world = NULL;
     if (code < 0 &&

@@ -191,6 +191,7 @@ tsr_status tsri_plan_choose(tsr_plan *plan, tsri_choosing *c)
         return TSR_OK;
     plan->info.cost_s = c->inferred.cost;
     plan->info.bound_s = c->inferred.bound;
+    plan->relaxed = c->inferred.relaxed;
     /* Inference proves its choice the cheapest with buckets as it counts them. That holds for the
      * plan if the schedule's buckets cost the same. */
     plan->info.exact = c->inferred.exact && fabs(plan->change[TSRI_CHANGES - 1].more_s) <=

@@ -76,6 +76,8 @@ static tsr_status list_ops(tsri_problem *p)
             continue;
         TSRI_TRY(tsri_strategies_of(&p->table, op, &p->strat[i]));
         tsri_search_node node = {.nstrat = p->strat[i]->n, .cost = p->strat[i]->cost};
+        if (g->pin.tensor && g->pin.tensor->op == op)
+            TSRI_TRY(tsri_pinned_costs(p->pool, &g->pin, p->strat[i], &node.cost));
         TSRI_TRY(tsri_add_node(p, node, &p->node_of[i]));
     }
     return TSR_OK;
@@ -360,6 +362,7 @@ tsr_status tsri_infer(tsr_graph *g, const tsri_cost_model *m, const tsri_infer_o
         p->table =
             (tsri_strategy_table){.pool = pool, .model = m, .infer_updates = how.infer_updates};
         TSRI_TRY(infer_once(p, &how, &parallel));
+        out_inferred->relaxed = again > 0;
         done = out_inferred->fits && !isinf(out_inferred->cost);
     }
     if (out_inferred->fits && isinf(out_inferred->cost))

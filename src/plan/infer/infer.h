@@ -6,6 +6,7 @@
  *   infer_edges.c   nodes and edges of the search's problem
  *   infer_cost.c    lists of signatures, and costs between them, each made once
  *   infer_shared.c  tensors with several readers
+ *   infer_pin.c     the signatures that a tensor could have, and holding it to one
  *   infer_bucket.c  which reductions of gradients are one call, and what each pays of it
  */
 #ifndef TESSERA_PLAN_INFER_H
@@ -115,6 +116,11 @@ typedef struct tsri_problem {
     tsri_search_edge *edges;
     int nedges, cedges;
 } tsri_problem;
+
+/* --- infer_pin.c ------------------------------------------------------------------------------ */
+/* The costs of strategies of the op that makes the pinned tensor: INFINITY in other signatures. */
+tsr_status tsri_pinned_costs(tsri_pool *pool, const tsri_pin *pin, const tsri_strategies *s,
+                             const float **out_cost);
 
 /* --- infer_cost.c ----------------------------------------------------------------------------- */
 tsri_siglist *tsri_intern_list(tsri_problem *p, const tsr_sbp *sig, int n);

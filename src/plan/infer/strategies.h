@@ -35,6 +35,11 @@ typedef struct tsri_strategy_table {
 tsr_status tsri_strategies_of(tsri_strategy_table *t, const tsri_op *op,
                               tsri_strategies **out_strategies);
 
+/* Lists the signatures, in the pool, that the op of a tensor could make it in if nobody said which;
+ * of a variable or an input those that it could be kept in. */
+tsr_status tsri_legal_signatures(const tsri_cost_model *m, const tsr_tensor *t, tsri_pool *pool,
+                                 int *out_n, tsr_sbp **out_sig);
+
 /* Bytes of a tensor's largest part on a placement. */
 int64_t tsri_part_bytes(const tsr_tensor *t, const tsr_placement *placement, tsr_sbp sbp);
 

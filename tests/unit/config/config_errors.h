@@ -172,7 +172,7 @@ static const struct {
     {TRAIN, NULL, "bucket_mb: -1\n",
      "5:12: bucket_mb: found '-1'; legal is a number from 0 to 1000000"},
     {TRAIN, NULL, "dtype: f16\n",
-     "5:8: dtype: found 'f16'; legal is f32 or f64; did you mean 'f32'?"},
+     "5:8: dtype: found 'f16'; legal is f32 or f64"},
     {TRAIN, NULL, "tensors: {inputs: {sbp: B}}\n",
      "5:11: tensors.inputs: unknown key; legal are input, label, logits, loss; did you mean "
      "'input'?"},

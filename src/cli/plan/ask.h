@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions asked of plans: why a tensor is as it is, how plans differ, and what a change does. */
+#ifndef TESSERA_CLI_PLAN_ASK_H
+#define TESSERA_CLI_PLAN_ASK_H
+
+#include "src/cli/plan/plan.h"
+
+/* --- make.c: a file's plan -------------------------------------------------------------------- */
+/* How a plan is made: as the command line says. */
+typedef struct plan_source {
+    const char *path;
+    int nsets;
+    const char *const *sets;
+    int ranks;           /* 0: those that the file names */
+    size_t memory_limit; /* 0: the file's own */
+    bool alternatives;
+} plan_source;
+
+/* A plan, and all that it stands on. */
+typedef struct plan_made {
+    const plan_source *from;
+    tsri_experiment *experiment;
+    tsr_world *world;
+    tsri_program *program;
+    cli_links links;
+    tsr_compile_opts opts;
+    tsr_plan *plan;
+    tsri_report *report;
+} plan_made;
+
+/* Reads the file and declares its program, in a world that is only imagined. plan_drop frees what
+ * was made, also after an error. */
+tsr_status plan_open(const plan_source *from, plan_made *m);
+/* Compiles what was opened, and reports on it; again and again if need be. */
+tsr_status plan_compile(plan_made *m);
+/* plan_open and plan_compile. */
+tsr_status plan_make(const plan_source *from, plan_made *m);
+void plan_drop(plan_made *m);
+
+/* The figures of a plan that plans are compared by. */
+typedef struct plan_figures {
+    double step_s, compute_s, link_s[TSRI_MAX_LINKS];
+    uint64_t link_bytes[TSRI_MAX_LINKS], bytes; /* what the busiest rank reads */
+    uint64_t memory;                            /* of the neediest rank */
+} plan_figures;
+plan_figures plan_figures_of(const tsri_report *r);
+
+/* --- names.c: the tensors of a program by name ------------------------------------------------ */
+typedef struct plan_name {
+    const char *name;  /* "features.0.1", "grad(w)": may be that of several tensors */
+    const char *label; /* "bn_stats features.0.1": one tensor's alone */
+    const tsr_tensor *tensor;
+    bool is_given; /* the file, the model or the optimizer has given the name */
+} plan_name;
+
+typedef struct plan_names {
+    tsri_pool pool;
+    const tsr_graph *graph;
+    int n, capacity;
+    plan_name *all;
+    const char **of; /* by tensor: its name, or its label where several have that name */
+} plan_names;
+
+tsr_status plan_names_make(const tsri_program *p, plan_names *names);
+void plan_names_finish(plan_names *names);
+/* The tensor of a name, a label, or a pattern that fits one alone. Else NULL, and says on stderr
+ * which there are. */
+const tsr_tensor *plan_names_find(const plan_names *names, const char *text);
+
+/* --- the questions: return the exit code ------------------------------------------------------ */
+/* why.c */
+int plan_why(const plan_source *from, const char *name);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a file to its plan and its figures. */
+#include "src/cli/plan/ask.h"
+
+#include <string.h>
+
+tsr_status plan_open(const plan_source *from, plan_made *m)
+{
+    const tsri_program_opts opts = {.no_data = true};
+    *m = (plan_made){.from = from};
+    TSRI_TRY(tsri_experiment_load(from->path, from->nsets, from->sets, &m->experiment));
+    int ranks = from->ranks ? from->ranks : tsri_experiment_nranks(m->experiment);
+    TSRI_TRY(tsr_world_create_virtual(ranks, 0, &m->world));
+    TSRI_TRY(tsri_program_build(m->experiment, m->world, &opts, &m->program));
+    m->opts = *TSR_COMPILE_OPTS(.alternatives = from->alternatives);
+    tsri_experiment_fill(m->experiment, &m->opts);
+    if (from->memory_limit)
+        m->opts.memory_limit = from->memory_limit;
+    cli_links_find(tsri_experiment_device(m->experiment), &m->links);
+    cli_links_fill(&m->links, tsri_experiment_cluster(m->experiment), &m->opts);
+    return TSR_OK;
+}
+
+static void drop_plan(plan_made *m)
+{
+    tsri_report_destroy(m->report);
+    if (m->plan)
+        tsr_plan_destroy(m->plan);
+    m->report = NULL;
+    m->plan = NULL;
+}
+
+tsr_status plan_compile(plan_made *m)
+{
+    drop_plan(m);
+    TSRI_TRY(tsr_compile_with(m->program->graph, &m->opts, &m->plan));
+    return tsri_report_create(m->plan, &m->report);
+}
+
+tsr_status plan_make(const plan_source *from, plan_made *m)
+{
+    TSRI_TRY(plan_open(from, m));
+    return plan_compile(m);
+}
+
+void plan_drop(plan_made *m)
+{
+    drop_plan(m);
+    tsri_program_destroy(m->program);
+    tsr_world_destroy(m->world);
+    tsri_experiment_destroy(m->experiment);
+    *m = (plan_made){0};
+}
+
+plan_figures plan_figures_of(const tsri_report *r)
+{
+    plan_figures f = {.step_s = r->step_s, .compute_s = r->compute_s, .bytes = r->bytes};
+    for (int i = 0; i < r->nrows; i++)
+        if (r->rows[i].link >= 0) {
+            f.link_s[r->rows[i].link] += r->rows[i].cost_s;
+            f.link_bytes[r->rows[i].link] += r->rows[i].bytes;
+        }
+    f.memory = r->nmemory ? r->memory[0].total : 0;
+    return f;
+}

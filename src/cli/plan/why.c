@@ -1,0 +1,578 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `tessera plan FILE --why NAME`: what a tensor's signature comes from, what it causes, and what
+ * each other would cost. */
+#include "src/cli/plan/ask.h"
+#include "src/plan/infer/strategies.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct asker {
+    plan_made made;
+    plan_names names;
+    const tsr_tensor *t;
+    const tsri_item **maker;     /* by value: the item that makes it */
+    const tsri_report_row **row; /* by item: its row; NULL: it has none */
+} asker;
+
+/* --- what the plan has ------------------------------------------------------------------------ */
+static tsr_status index_plan(asker *a)
+{
+    const tsr_plan *plan = a->made.plan;
+    const tsri_report *r = a->made.report;
+    a->maker = tsri_pool_alloc(&a->names.pool, (size_t)plan->nvalues * sizeof *a->maker);
+    a->row = tsri_pool_alloc(&a->names.pool, (size_t)plan->nitems * sizeof *a->row);
+    TSRI_NEED(a->maker && a->row);
+    for (int i = 0; i < plan->nitems; i++)
+        for (int j = 0; j < plan->items[i].nout; j++)
+            if (plan->items[i].kind != TSRI_ITEM_DEAD)
+                a->maker[plan->items[i].out[j]] = &plan->items[i];
+    for (int i = 0; i < r->nrows; i++)
+        if (r->rows[i].item)
+            a->row[r->rows[i].item - plan->items] = &r->rows[i];
+    return TSR_OK;
+}
+
+static const tsri_report_row *row_of(const asker *a, const tsri_item *it)
+{
+    return a->row[it - a->made.plan->items];
+}
+
+/* The value that a tensor is made as; NULL: nothing that is kept needs it. */
+static const tsri_value *made_value(const tsr_plan *plan, const tsr_tensor *t)
+{
+    for (int i = 0; i < plan->nvalues; i++)
+        if (plan->values[i].tensor == t->id)
+            return &plan->values[i];
+    return NULL;
+}
+
+static const char *layout_text(const tsri_value *v, char buf[TSRI_LAYOUT_TEXT_MAX])
+{
+    return v ? tsri_layout_format(&v->layout, buf) : "?";
+}
+
+static bool is_whole(const tsri_value *v)
+{
+    return !v || !tsri_sbp_dims(v->placement, v->layout.sbp, TSR_SBP_SPLIT);
+}
+
+/* --- conversions ------------------------------------------------------------------------------ */
+/* "all_gather S(0) -> B, 3.46 KB over link 1 in 1 group of 4 ranks, 3.2 us" */
+static void put_box(FILE *f, const asker *a, const tsri_item *it)
+{
+    const tsri_report_row *row = row_of(a, it);
+    const tsr_plan *plan = a->made.plan;
+    char from[TSRI_LAYOUT_TEXT_MAX], to[TSRI_LAYOUT_TEXT_MAX];
+    char bytes[CLI_NUMBER_MAX], cost[CLI_NUMBER_MAX];
+    fprintf(f, "%s %s -> %s", row->what, layout_text(&plan->values[it->in[0]], from),
+            layout_text(&plan->values[it->out[0]], to));
+    if (it->nin > 1)
+        fprintf(f, " with %d tensors more", it->nin - 1);
+    if (row->link >= 0)
+        fprintf(f, ", %s over link %d in %d group%s of %d ranks",
+                cli_bytes((double)row->bytes, bytes), row->link + 1, row->groups,
+                row->groups > 1 ? "s" : "", row->group_size);
+    if (row->cost_s > 0)
+        fprintf(f, ", %s", cli_seconds(row->cost_s, cost));
+}
+
+static bool is_of(const tsr_plan *plan, int value, const tsr_tensor *t)
+{
+    return plan->values[value].tensor == t->id;
+}
+
+/* Whether the item converts the tensor; *out_pair: which of its pairs. */
+static bool converts(const tsr_plan *plan, const tsri_item *it, const tsr_tensor *t, int *out_pair)
+{
+    for (int j = 0; tsri_item_converts(it) && j < it->nin; j++)
+        if (is_of(plan, it->in[j], t)) {
+            *out_pair = j;
+            return true;
+        }
+    return false;
+}
+
+/* The steps that lead to a value of the tensor, in order; returns how many there are. */
+static int list_steps(const asker *a, int value, const tsri_item **steps, int most)
+{
+    int n = 0;
+    for (const tsri_item *it = a->maker[value]; it && tsri_item_converts(it) && n < most;) {
+        int pair = 0;
+        while (it->out[pair] != value)
+            pair++;
+        steps[n++] = it;
+        value = it->in[pair];
+        it = a->maker[value];
+    }
+    for (int i = 0; i < n / 2; i++) {
+        const tsri_item *swapped = steps[i];
+        steps[i] = steps[n - 1 - i];
+        steps[n - 1 - i] = swapped;
+    }
+    return n;
+}
+
+static void print_steps(const asker *a, int value)
+{
+    enum { MOST = 16 };
+    const tsri_item *steps[MOST];
+    int n = list_steps(a, value, steps, MOST);
+    for (int i = 0; i < n; i++) {
+        printf("      ");
+        put_box(stdout, a, steps[i]);
+        putchar('\n');
+    }
+}
+
+/* --- from cause to effect --------------------------------------------------------------------- */
+static bool print_said(const asker *a, const tsr_tensor *t)
+{
+    tsri_said said;
+    if (!tsri_program_said(a->made.program, t, &said))
+        return false;
+    printf("said at %s: %s", said.place, said.key);
+    if (said.match)
+        printf(", the last match that fits: %s", said.match);
+    return true;
+}
+
+/* The operand that a tensor's signature follows: one that is split, and is read as it is made. */
+static const tsr_tensor *followed(const asker *a, const tsr_tensor *t)
+{
+    const tsr_plan *plan = a->made.plan;
+    const tsri_value *v = made_value(plan, t);
+    const tsri_item *it = v ? a->maker[v - plan->values] : NULL;
+    const tsr_tensor *best = NULL;
+    int best_rank = -1;
+    for (int i = 0; it && i < t->op->nin; i++) {
+        const tsr_tensor *x = t->op->in[i];
+        const tsri_value *made = made_value(plan, x), *read = made;
+        for (int j = 0; j < it->nin; j++)
+            if (is_of(plan, it->in[j], x))
+                read = &plan->values[it->in[j]];
+        int rank = 2 * !is_whole(read) + (read == made);
+        if (made && rank > best_rank) {
+            best_rank = rank;
+            best = x;
+        }
+    }
+    return best;
+}
+
+/* The path from a tensor that follows nothing to t; the last of path[n] is t. */
+static int list_path(const asker *a, const tsr_tensor **path, int most)
+{
+    int n = 0;
+    for (const tsr_tensor *t = a->t; t && n < most; t = followed(a, t)) {
+        tsri_said said;
+        path[n++] = t;
+        if (tsri_program_said(a->made.program, t, &said))
+            break;
+    }
+    for (int i = 0; i < n / 2; i++) {
+        const tsr_tensor *swapped = path[i];
+        path[i] = path[n - 1 - i];
+        path[n - 1 - i] = swapped;
+    }
+    return n;
+}
+
+static void print_cause(const asker *a)
+{
+    enum { MOST = 8192, SHOWN = 3 };
+    const tsr_plan *plan = a->made.plan;
+    const tsr_tensor **path = calloc(MOST, sizeof(tsr_tensor *));
+    char sbp[TSRI_LAYOUT_TEXT_MAX];
+    int n = path ? list_path(a, path, MOST) : 0;
+    for (int i = 0; i < n; i++) {
+        const tsr_tensor *t = path[i];
+        if (i == SHOWN && n > 2 * SHOWN + 1) {
+            int left_out = n - 2 * SHOWN;
+            printf("  ... %d tensors between, each from the one before\n", left_out);
+            i += left_out - 1;
+            continue;
+        }
+        printf("  %-12s %s", layout_text(made_value(plan, t), sbp), a->names.of[t->id]);
+        if (i == 0) {
+            printf(": ");
+            if (!print_said(a, t))
+                printf("%s", t->op->kind == TSRI_OP_VARIABLE ? "kept as whoever made it chose"
+                                                             : "nobody said; the planner's choice");
+        }
+        putchar('\n');
+    }
+    free(path);
+}
+
+/* "conv2d features.0.0 takes x in S(0), features.0.0.weight in B, and makes S(0)" */
+static void print_maker(const asker *a)
+{
+    const tsr_plan *plan = a->made.plan;
+    const tsri_value *v = made_value(plan, a->t);
+    const tsri_item *it = v ? a->maker[v - plan->values] : NULL;
+    char sbp[TSRI_LAYOUT_TEXT_MAX];
+    if (!it || (it->kind != TSRI_ITEM_KERNEL && it->kind != TSRI_ITEM_VIEW))
+        return;
+    printf("  %s takes", tsri_op_word(it->kernel.op, &it->kernel.attrs));
+    for (int i = 0; i < it->nin; i++) {
+        const tsri_value *in = &plan->values[it->in[i]];
+        printf("%s %s in %s", i ? "," : "", in->tensor >= 0 ? a->names.of[in->tensor] : in->name,
+               layout_text(in, sbp));
+    }
+    printf("%s and makes %s\n", it->nin ? "," : "", layout_text(v, sbp));
+    for (int i = 0; i < it->nin; i++)
+        print_steps(a, it->in[i]);
+}
+
+/* --- readers ---------------------------------------------------------------------------------- */
+/* The name of a reader: its op's, or that of its module. */
+static void print_reader(const asker *a, const tsri_item *it, int operand)
+{
+    const tsr_plan *plan = a->made.plan;
+    const int value = it->in[operand], result = it->nout ? plan->values[it->out[0]].tensor : -1;
+    const tsri_item *maker = a->maker[value];
+    const char *title = tsri_op_word(it->kernel.op, &it->kernel.attrs);
+    const char *name = result >= 0 ? a->names.of[result] : it->name;
+    char sbp[TSRI_LAYOUT_TEXT_MAX];
+    printf("  in %-8s %s%s%s: %s\n", layout_text(&plan->values[value], sbp), title,
+           strncmp(name, title, strlen(title)) != 0 ? " " : "",
+           strncmp(name, title, strlen(title)) != 0 ? name : name + strlen(title),
+           maker && tsri_item_converts(maker) ? "" : "as it is");
+    print_steps(a, value);
+}
+
+static void print_readers(const asker *a)
+{
+    const tsr_plan *plan = a->made.plan;
+    const tsr_graph *g = a->names.graph;
+    char sbp[TSR_SBP_TEXT_MAX];
+    int n = 0;
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        if (it->kind != TSRI_ITEM_KERNEL && it->kind != TSRI_ITEM_VIEW)
+            continue;
+        for (int j = 0; j < it->nin; j++)
+            if (is_of(plan, it->in[j], a->t)) {
+                print_reader(a, it, j);
+                n++;
+            }
+    }
+    for (int i = 0; i < g->nports; i++)
+        if (!g->ports[i].is_input && g->ports[i].tensor == a->t) {
+            printf("  in %-8s output '%s'\n", tsr_sbp_format(plan->ports[i].info.sbp, sbp),
+                   g->ports[i].name);
+            n++;
+        }
+    if (!n)
+        printf("  nobody\n");
+}
+
+/* Conversions of results that the variable keeps. */
+static void print_writers(const asker *a)
+{
+    const tsr_plan *plan = a->made.plan;
+    const tsr_variable *v = a->t->op->kind == TSRI_OP_VARIABLE ? a->t->op->variable : NULL;
+    const tsr_graph *g = a->names.graph;
+    char sbp[TSRI_LAYOUT_TEXT_MAX];
+    for (int i = 0; v && i < g->ntensors; i++) {
+        const tsr_tensor *t = g->tensors[i];
+        if (t->writes != v || t->superseded || !made_value(plan, t))
+            continue;
+        printf("written by\n  in %-8s %s\n", layout_text(made_value(plan, t), sbp),
+               a->names.of[t->id]);
+        for (int k = 0, pair; k < plan->nitems; k++)
+            if (converts(plan, &plan->items[k], t, &pair)) {
+                printf("      ");
+                put_box(stdout, a, &plan->items[k]);
+                putchar('\n');
+            }
+    }
+}
+
+/* --- each signature --------------------------------------------------------------------------- */
+typedef struct trial {
+    tsr_sbp sbp;
+    const char *set; /* the override that pins it; NULL: none can */
+    bool chosen, relaxed;
+    plan_figures figures;
+    char *failure; /* why there is no plan; NULL: there is one */
+    char *sends;   /* the conversions of the tensor */
+} trial;
+
+static const tsr_tensor *tensor_named(const asker *a, const plan_names *names)
+{
+    const char *name = a->names.of[a->t->id];
+    for (int i = 0; i < names->n; i++)
+        if (!strcmp(names->all[i].label, name))
+            return names->all[i].tensor;
+    return NULL;
+}
+
+/* Whether an item converts the tensor; or, if that is a variable, its gradient or its new value. */
+static bool converts_any(const asker *a, const tsri_item *it)
+{
+    const tsr_graph *g = a->names.graph;
+    const tsr_variable *v = a->t->op->kind == TSRI_OP_VARIABLE ? a->t->op->variable : NULL;
+    int pair;
+    bool any = converts(a->made.plan, it, a->t, &pair);
+    for (int i = 0; v && i < g->ngradients && !any; i++)
+        any = g->gradients[i].variable == v &&
+              converts(a->made.plan, it, g->gradients[i].gradient, &pair);
+    for (int j = 0; v && tsri_item_converts(it) && j < it->nin && !any; j++) {
+        int tensor = a->made.plan->values[it->in[j]].tensor;
+        any = tensor >= 0 && g->tensors[tensor]->writes == v;
+    }
+    return any;
+}
+
+/* Tells what is sent for the tensor: the text of up to three conversions. */
+static char *sends_of(const asker *a)
+{
+    enum { SHOWN = 3 };
+    const tsr_plan *plan = a->made.plan;
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    int n = 0;
+    for (int i = 0; f && i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        if (it->kind == TSRI_ITEM_RELABEL || !converts_any(a, it))
+            continue;
+        if (n++ < SHOWN) {
+            fprintf(f, "\n           ");
+            put_box(f, a, it);
+            fprintf(f, ": %s", it->box.reason);
+        }
+    }
+    if (f && n > SHOWN)
+        fprintf(f, "\n           and %d conversions more", n - SHOWN);
+    return f && !fclose(f) ? text : NULL;
+}
+
+/* The first line of the last error. */
+static char *first_line(void)
+{
+    const char *error = tsr_last_error();
+    return strndup(error, strcspn(error, "\n"));
+}
+
+/* Holds the program's tensor to the signature where no override can. */
+static void pin(tsri_program *p, const tsr_tensor *t, tsr_sbp sbp)
+{
+    if (t->op->kind == TSRI_OP_VARIABLE)
+        t->op->variable->sbp = sbp;
+    else
+        p->graph->pin = (tsri_pin){t, sbp};
+}
+
+/* Plans anew with the tensor in the signature of x. */
+static void try_one(const asker *a, trial *x)
+{
+    const plan_source *from = a->made.from;
+    const char **sets = calloc((size_t)from->nsets + 1, sizeof *sets);
+    asker b = {0};
+    tsr_status status = sets ? TSR_OK : TSR_ERR_NO_MEMORY;
+    plan_source with = *from;
+    for (int i = 0; sets && i < from->nsets; i++)
+        sets[i] = from->sets[i];
+    if (sets && x->set)
+        sets[with.nsets++] = x->set;
+    with.sets = sets;
+    if (status == TSR_OK)
+        status = plan_open(&with, &b.made);
+    if (status == TSR_OK)
+        status = plan_names_make(b.made.program, &b.names);
+    if (status == TSR_OK && !(b.t = tensor_named(a, &b.names)))
+        status = tsr_set_error(TSR_ERR_INVALID, "the tensor has another name then");
+    if (status == TSR_OK && !x->set)
+        pin(b.made.program, b.t, x->sbp);
+    if (status == TSR_OK)
+        status = plan_compile(&b.made);
+    if (status == TSR_OK)
+        status = index_plan(&b);
+    if (status == TSR_OK) {
+        x->figures = plan_figures_of(b.made.report);
+        x->relaxed = b.made.plan->relaxed && !a->made.plan->relaxed;
+        x->sends = sends_of(&b);
+    } else {
+        x->failure = first_line();
+    }
+    plan_names_finish(&b.names);
+    plan_drop(&b.made);
+    free(sets);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const trial *x = a, *y = b;
+    if (!x->failure != !y->failure)
+        return x->failure ? 1 : -1;
+    return (x->figures.step_s > y->figures.step_s) - (x->figures.step_s < y->figures.step_s);
+}
+
+/* "+1.2 us" */
+static char *signed_seconds(double s, char buf[CLI_NUMBER_MAX])
+{
+    char text[CLI_NUMBER_MAX];
+    snprintf(buf, CLI_NUMBER_MAX, "%c%.30s", s < 0 ? '-' : '+', cli_seconds(fabs(s), text));
+    return buf;
+}
+
+/* The parts of a step that take another time, the largest first. */
+static void print_difference(const plan_figures *base, const plan_figures *x)
+{
+    enum { PARTS = 1 + TSRI_MAX_LINKS };
+    double more[PARTS] = {x->compute_s - base->compute_s};
+    bool first = true, told[PARTS] = {false};
+    char text[CLI_NUMBER_MAX], name[16];
+    for (int l = 0; l < TSRI_MAX_LINKS; l++)
+        more[1 + l] = x->link_s[l] - base->link_s[l];
+    for (int k = 0; k < PARTS; k++) {
+        int most = -1;
+        for (int i = 0; i < PARTS; i++)
+            if (!told[i] && (most < 0 || fabs(more[i]) > fabs(more[most])))
+                most = i;
+        told[most] = true;
+        if (fabs(more[most]) <= 1e-9 * base->step_s)
+            break;
+        snprintf(name, sizeof name, "link %d", most);
+        printf("%s%s %s", first ? "" : ", ", most ? name : "compute",
+               signed_seconds(more[most], text));
+        first = false;
+    }
+    double bytes = (double)x->memory - (double)base->memory;
+    if (fabs(bytes) >= 1) {
+        printf("%smemory %c%s", first ? "" : ", ", bytes < 0 ? '-' : '+',
+               cli_bytes(fabs(bytes), text));
+        first = false;
+    }
+    printf("%s\n", first ? "the same" : "");
+}
+
+static void print_trial(const trial *x, int width, const plan_figures *base)
+{
+    char sbp[TSR_SBP_TEXT_MAX], step[CLI_NUMBER_MAX], more[CLI_NUMBER_MAX];
+    tsr_sbp_format(x->sbp, sbp);
+    if (x->failure) {
+        printf("  %-*s  no plan: %s\n", width, sbp, x->failure);
+        return;
+    }
+    printf("  %-*s %9s", width, sbp, cli_seconds(x->figures.step_s, step));
+    if (x->chosen)
+        printf("  as it is\n");
+    else
+        printf("  %9s  ", signed_seconds(x->figures.step_s - base->step_s, more));
+    if (!x->chosen)
+        print_difference(base, &x->figures);
+    if (x->relaxed)
+        printf("           data parallelism has no way to that: planned as with infer_updates\n");
+    if (x->sends && x->sends[0])
+        printf("%s\n", x->sends + 1);
+}
+
+/* Tells a terminal how far it is. */
+static void show_progress(int done, int all)
+{
+    if (!isatty(STDERR_FILENO))
+        return;
+    if (done < all)
+        fprintf(stderr, "\rsignature %d of %d", done + 1, all);
+    else
+        fprintf(stderr, "\r\033[K");
+}
+
+static tsr_status print_signatures(asker *a)
+{
+    const tsri_value *v = made_value(a->made.plan, a->t);
+    const plan_figures base = plan_figures_of(a->made.report);
+    tsr_sbp *legal;
+    int n;
+    TSRI_TRY(tsri_legal_signatures(&a->made.plan->model, a->t, &a->names.pool, &n, &legal));
+    bool listed = false;
+    for (int i = 0; i < n; i++)
+        listed |= tsr_sbp_equal(legal[i], v->layout.sbp);
+    trial *trials = tsri_pool_alloc(&a->names.pool, (size_t)(n + 1) * sizeof *trials);
+    TSRI_NEED(trials);
+    for (int i = 0; i < n; i++)
+        trials[i].sbp = legal[i];
+    if (!listed)
+        trials[n++].sbp = v->layout.sbp;
+    for (int i = 0; i < n; i++) {
+        trial *x = &trials[i];
+        x->chosen = tsr_sbp_equal(x->sbp, v->layout.sbp);
+        x->set = tsri_program_set(a->made.program, a->t, x->sbp, &a->names.pool);
+        show_progress(i, n);
+        if (x->chosen) {
+            x->figures = base;
+            x->sends = sends_of(a);
+        } else {
+            try_one(a, x);
+        }
+    }
+    show_progress(n, n);
+    qsort(trials, (size_t)n, sizeof *trials, by_time);
+    int width = 0;
+    for (int i = 0; i < n; i++) {
+        char sbp[TSR_SBP_TEXT_MAX];
+        int length = (int)strlen(tsr_sbp_format(trials[i].sbp, sbp));
+        width = length > width ? length : width;
+    }
+    for (int i = 0; i < n; i++)
+        print_trial(&trials[i], width, &base);
+    for (int i = 0, told = 0; i < n && !told; i++)
+        if (!trials[i].chosen && trials[i].set) {
+            printf("to plan with one of them: --set '%s'\n", trials[i].set);
+            told = 1;
+        }
+    for (int i = 0; i < n; i++) {
+        free(trials[i].failure);
+        free(trials[i].sends);
+    }
+    return TSR_OK;
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+static tsr_status print_why(asker *a)
+{
+    const cli_style style = cli_style_of(stdout);
+    const tsri_value *v = made_value(a->made.plan, a->t);
+    char sbp[TSRI_LAYOUT_TEXT_MAX], dims[TSRI_DIMS_TEXT_MAX];
+    if (!v)
+        return tsr_set_error(TSR_ERR_STATE,
+                             "--why %s: nothing that is kept needs it, so it is not "
+                             "computed",
+                             a->names.of[a->t->id]);
+    TSRI_TRY(index_plan(a));
+    printf("%s%s%s: %s[%s] on %s, %s\n", style.bold, a->names.of[a->t->id], style.plain,
+           tsr_dtype_name(v->dtype), tsri_dims_format(v->shape, dims),
+           tsr_placement_text(v->placement), layout_text(v, sbp));
+    printf("%sfrom cause to effect%s\n", style.bold, style.plain);
+    print_cause(a);
+    print_maker(a);
+    printf("%sread by%s\n", style.bold, style.plain);
+    print_readers(a);
+    print_writers(a);
+    printf("%seach signature%s (a step, all else planned anew)\n", style.bold, style.plain);
+    return print_signatures(a);
+}
+
+int plan_why(const plan_source *from, const char *name)
+{
+    asker a = {0};
+    tsr_status status = plan_make(from, &a.made);
+    int code = CLI_OK;
+    if (status == TSR_OK)
+        status = plan_names_make(a.made.program, &a.names);
+    if (status == TSR_OK && !(a.t = plan_names_find(&a.names, name)))
+        code = CLI_FAILED;
+    if (status == TSR_OK && a.t)
+        status = print_why(&a);
+    if (status != TSR_OK)
+        code = cli_fail("plan");
+    plan_names_finish(&a.names);
+    plan_drop(&a.made);
+    return code;
+}

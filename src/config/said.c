@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The places where a file says a tensor's signature, and the words that say another. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/config/program.h"
+#include "src/graph/graph.h"
+#include "src/nn/place.h"
+
+tsr_status tsri_program_entries(const tsri_program *p, tsri_pool *pool, int *out_n,
+                                tsri_program_entry **out_entries)
+{
+    const tsri_experiment *e = p->experiment;
+    const tsri_config_op *ops = e->graph.items;
+    tsri_program_entry *list = NULL;
+    int n = 0, capacity = 0;
+    for (int i = 0; p->inside->made && i < e->graph.n; i++) {
+        int results = tsri_op_results(&ops[i]);
+        for (int j = 0; j < results; j++) {
+            const char *name = results == 1 ? ops[i].head.name
+                                            : tsri_pool_printf(pool, "%s.%d", ops[i].head.name, j);
+            TSRI_NEED(name && TSRI_PUSH(pool, list, n, capacity));
+            list[n++] = (tsri_program_entry){name, p->inside->made[i][j]};
+        }
+    }
+    *out_n = n;
+    *out_entries = list;
+    return TSR_OK;
+}
+
+/* The entry of `graph` that a tensor is a result of; NULL: none. */
+static const tsri_config_op *entry_of(const tsri_program *p, const tsr_tensor *t)
+{
+    const tsri_config_op *ops = p->experiment->graph.items;
+    for (int i = 0; p->inside->made && i < p->experiment->graph.n; i++)
+        for (int j = 0; j < tsri_op_results(&ops[i]); j++)
+            if (p->inside->made[i][j] == t)
+                return &ops[i];
+    return NULL;
+}
+
+/* The key of `tensors` that speaks of a tensor of a training program; NULL: none does. */
+static const char *layout_key(const tsri_program *p, const tsr_tensor *t)
+{
+    if (!p->experiment->trains)
+        return NULL;
+    if (t->op->kind == TSRI_OP_INPUT)
+        return !strcmp(t->op->name, "x") ? "input" : !strcmp(t->op->name, "y") ? "label" : NULL;
+    if (t->op->kind == TSRI_OP_TO_GLOBAL && t->op->sbp.ndim && !t->op->backward)
+        return t->is_loss ? "loss" : "logits";
+    return NULL;
+}
+
+static const tsri_config_layout *layout_of(const tsri_program *p, const char *key)
+{
+    const tsri_config_tensors *t = &p->experiment->tensors;
+    return !strcmp(key, "input")   ? &t->input
+           : !strcmp(key, "label") ? &t->label
+           : !strcmp(key, "loss")  ? &t->loss
+                                   : &t->logits;
+}
+
+/* The last pattern for the variable's name that says a signature; NULL: none does. */
+static const tsri_config_pattern *pattern_of(const tsri_program *p, const tsr_variable *v)
+{
+    const tsri_experiment *e = p->experiment;
+    const tsri_config_pattern *patterns = e->parameters.items;
+    char name[TSRI_NAME_MAX];
+    tsri_variable_qualified_name(v, name, sizeof name);
+    for (int i = e->parameters.n - 1; i >= 0; i--)
+        if (tsri_section_has(&tsri_pattern_section, &patterns[i], "sbp") &&
+            tsri_glob(patterns[i].match, name))
+            return &patterns[i];
+    return NULL;
+}
+
+/* The node that says the signature of a tensor; NULL: none does. */
+static const tsri_yaml *said_node(const tsri_program *p, const tsr_tensor *t,
+                                  const char **out_match)
+{
+    const tsri_config_op *entry = entry_of(p, t);
+    const char *key = layout_key(p, t);
+    const tsr_variable *v = t->op->kind == TSRI_OP_VARIABLE ? t->op->variable : NULL;
+    *out_match = NULL;
+    if (entry)
+        return tsri_op_has(entry, "sbp") ? tsri_section_node(entry, "sbp") : NULL;
+    if (key) {
+        const tsri_config_layout *l = layout_of(p, key);
+        return tsri_section_has(&tsri_layout_section, l, "sbp") ? tsri_section_node(l, "sbp")
+                                                                : NULL;
+    }
+    if (v && p->experiment->trains && v->scope) {
+        const tsri_config_pattern *by = pattern_of(p, v);
+        *out_match = by ? by->match : NULL;
+        return by ? tsri_section_node(by, "sbp") : NULL;
+    }
+    if (v && p->experiment->trains && p->experiment->optimizer.state.head.node)
+        return tsri_section_node(&p->experiment->optimizer.state, "sbp");
+    return NULL;
+}
+
+bool tsri_program_said(const tsri_program *p, const tsr_tensor *t, tsri_said *out_said)
+{
+    const tsri_yaml *node = said_node(p, t, &out_said->match);
+    if (!node)
+        return false;
+    snprintf(out_said->place, sizeof out_said->place, "%.400s:%d:%d", node->file, node->line,
+             node->column);
+    tsri_yaml_path(node, out_said->key);
+    return true;
+}
+
+char *tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp sbp, tsri_pool *pool)
+{
+    const tsri_config_op *entry = entry_of(p, t);
+    const char *key = layout_key(p, t);
+    const tsr_variable *v = t->op->kind == TSRI_OP_VARIABLE ? t->op->variable : NULL;
+    char text[TSR_SBP_TEXT_MAX], name[TSRI_NAME_MAX];
+    tsr_sbp_format(sbp, text);
+    if (entry)
+        return tsri_op_results(entry) == 1
+                   ? tsri_pool_printf(pool, "graph.%s.sbp=%s", entry->head.name, text)
+                   : NULL;
+    if (key)
+        return tsri_pool_printf(pool, "tensors.%s.sbp=%s", key, text);
+    if (!v || !p->experiment->trains || !v->scope)
+        return NULL;
+    tsri_variable_qualified_name(v, name, sizeof name);
+    return tsri_pool_printf(pool, "parameters[%d]={match: \"%s\", sbp: \"%s\"}",
+                            p->experiment->parameters.n, name, text);
+}
