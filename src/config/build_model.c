@@ -347,6 +347,16 @@ static tsr_status make_loader(tsri_program *p, const tsri_data_sizes *s)
         &p->loader);
 }
 
+/* Steps of training: those that the file says, over as many epochs as they take, but no more than
+ * its epochs have. It says one of them, or it has the default of epochs. */
+static int64_t steps_of(const tsri_config_train *t, int64_t per_epoch)
+{
+    bool has_steps = tsri_section_has(&tsri_train_section, t, "steps");
+    bool has_epochs = tsri_section_has(&tsri_train_section, t, "epochs");
+    int64_t all = t->epochs > INT64_MAX / per_epoch ? INT64_MAX : t->epochs * per_epoch;
+    return has_steps && (!has_epochs || t->steps < all) ? t->steps : all;
+}
+
 /* Opens the data, unless there shall be none, and counts steps. */
 static tsr_status make_data(tsri_program *p, const tsri_data_sizes *s, int64_t steps)
 {
@@ -366,10 +376,7 @@ static tsr_status make_data(tsri_program *p, const tsri_data_sizes *s, int64_t s
         return tsri_program_fail(tsri_section_node(&e->data, "batch_size"),
                                  tsri_fail(TSR_ERR_SHAPE, "a batch of %lld rows; the set has %lld",
                                            (long long)p->rows, (long long)count));
-    bool endless = e->train.epochs > INT64_MAX / p->steps_per_epoch;
-    p->steps = endless ? INT64_MAX : e->train.epochs * p->steps_per_epoch;
-    if (tsri_section_has(&tsri_train_section, &e->train, "steps") && e->train.steps < p->steps)
-        p->steps = e->train.steps;
+    p->steps = steps_of(&e->train, p->steps_per_epoch);
     if (steps > 0)
         p->steps = steps;
     return TSR_OK;

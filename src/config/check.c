@@ -210,6 +210,11 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
     TSRI_TRY(fill_section(e, r, "tensors", &tsri_tensors_section, &e->tensors));
     TSRI_TRY(fill_section(e, r, "optimizer", &tsri_optimizer_section, &e->optimizer));
     TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
+    if (!tsri_section_has(&tsri_train_section, &e->train, "steps") &&
+        !tsri_section_has(&tsri_train_section, &e->train, "epochs")) {
+        e->train.epochs = 1;
+        tsri_section_give(&tsri_train_section, &e->train, "epochs");
+    }
     TSRI_TRY(fill_args(e));
     TSRI_TRY(check_tensors(e));
     return check_patterns(e);

@@ -50,6 +50,8 @@ int tsri_experiment_nranks(const tsri_experiment *e);
 tsr_device tsri_experiment_device(const tsri_experiment *e);
 /* Returns whether the experiment trains a model; otherwise it is a graph to be run. */
 bool tsri_experiment_trains(const tsri_experiment *e);
+/* Returns the name of the model that is trained; NULL: none is. */
+const char *tsri_experiment_model(const tsri_experiment *e);
 /* Returns the rows of the global batch; 0: the experiment trains no model. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
 /* Sets the compile options that the file speaks of: memory_limit, bucket_mb, infer_updates, on_nan.
@@ -105,8 +107,9 @@ typedef struct tsri_program {
     tsr_loader *loader;
     int nfetches;
     const tsri_fetch *fetches;
-    /* Runs of the plan: what the opts say; else, where a model is trained, those of `train.epochs`,
-     * but at most `train.steps`; else `train.steps`, or 1 where the file has none. */
+    /* Runs of the plan: what the opts say; else, where a model is trained, `train.steps`, but at
+     * most those of `train.epochs`, or one epoch where the file has neither; else `train.steps`, or
+     * 1 where the file has none. */
     int64_t steps;
     int64_t steps_per_epoch; /* 0 where no model is trained */
     int64_t rows;            /* of the global batch; 0 where no model is trained */

@@ -411,9 +411,12 @@ const tsri_section tsri_optimizer_section = {.name = "optimizer",
 #define TRAIN(kind_, key, fallback_, low, high, doc_) \
     FIELD(kind_, tsri_config_train, #key, key, fallback_, low, high, doc_)
 static const tsri_field train_fields[] = {
-    TRAIN(INT, epochs, "1", 0, MOST,
-          "Times through the data. Batches are full: rows that fill none are left out."),
-    TRAIN(INT, steps, TSRI_NONE, 0, MOST, "At most as many steps; of a graph, runs (default 1)."),
+    TRAIN(INT, epochs, TSRI_NONE, 0, MOST,
+          "Times through the data. Batches are full: rows that fill none are left out. Default: as "
+          "many as steps takes, or 1."),
+    TRAIN(INT, steps, TSRI_NONE, 0, MOST,
+          "As many steps, over as many epochs as they take; beside epochs, at most as many. Of a "
+          "graph, runs (default 1)."),
     TRAIN(INT, seed, "0", 0, MOST, "Of initial values, dropout and random tensors."),
     TRAIN(PATH, init, TSRI_NONE, 0, 0, "Weights to start from: a safetensors file."),
     TRAIN(FLOAT, label_smoothing, "0", 0, 0.999999, "Of the loss, cross entropy."),

@@ -15,7 +15,8 @@ typedef struct run_job {
     const char *path; /* of the experiment */
     const char *out;  /* folder, made already; NULL: no files */
     const tsri_experiment *experiment;
-    int64_t steps; /* 0: as the file says */
+    int64_t steps;     /* 0: as the file says */
+    double base_bytes; /* that the process has used when it begins */
     bool trace, json, progress;
     tsr_compile_opts opts;
     _Atomic int stopped_by; /* the signal that the ranks have agreed to stop for; 0: none */
@@ -25,7 +26,7 @@ typedef struct run_watch run_watch;
 
 /* The figures of one rank: sent around as they are. */
 typedef struct run_figures {
-    double compile_s, infer_s, cost_s;            /* cost_s: of a step, as planned */
+    double compile_s, infer_s, cost_s, step_s;    /* step_s: of a step, as planned */
     double run_s, compute_s, comm_s;              /* in tsr_run, of all steps */
     uint64_t variables, activations, ports, host; /* bytes */
     struct {
@@ -43,12 +44,15 @@ typedef struct run_rank {
     tsr_plan *plan;
     int64_t steps;      /* that were done */
     int64_t planned;    /* steps; more than were done where the run was interrupted */
+    bool is_traced;     /* the trace of its last step is written */
+    bool speaks;        /* has the loss, and prints */
     bool is_alone;      /* a step was left in the middle: the other ranks' figures are not known */
     char failure[2048]; /* what the run failed with; "": it did not */
     double printed_s;   /* when the last line of a loss was */
-    run_watch *watch;   /* of the process; NULL: another rank has it */
-    double *losses;     /* [steps], after run_gather on all ranks; NULL without a loss */
-    double *seconds;    /* [steps] of this rank, feeding included */
+    int64_t printed_steps;  /* that it and those before it speak of */
+    run_watch *watch;       /* of the process; NULL: another rank has it */
+    double *losses;         /* [steps], after run_gather on all ranks; NULL without a loss */
+    double *seconds;        /* [steps] of this rank, feeding included */
     run_figures mine, *all; /* all: [ranks] */
 } run_rank;
 
@@ -56,6 +60,35 @@ typedef struct run_rank {
 tsr_port run_port(const run_rank *r, const char *output);
 /* The lowest rank that has an output's value, and writes and prints it. */
 int run_owner(const run_rank *r, const char *output);
+
+/* The output that is the loss; NULL: there is none. */
+const tsri_fetch *run_loss(const tsri_program *p);
+tsr_status run_no_memory(void);
+/* Bytes of a rank, as planned. */
+uint64_t run_memory(const run_figures *f);
+
+/* show.c: the lines of the rank that speaks. */
+void run_show_header(const run_rank *r);
+void run_show_loss(run_rank *r, int64_t step);
+void run_show_progress(const run_rank *r, int64_t step);
+void run_clear_progress(const run_rank *r);
+/* A number in so many digits; "nan" of either sign. */
+char *run_number(double v, int digits, char buf[CLI_NUMBER_MAX]);
+/* The values of a graph, printed by the ranks that have them, one after the other. Collective. */
+tsr_status run_print_values(const run_rank *r);
+
+/* summary.c: seconds of a step on this rank, by kind of op and collective, the largest first. */
+typedef struct run_kind {
+    const char *what;
+    bool is_comm;
+    double planned_s, measured_s;
+} run_kind;
+enum { RUN_KINDS = TSRI_OP_COUNT_ + TSRI_COLL_KIND_COUNT_ + 1 };
+int run_kinds(const tsr_plan *plan, run_kind kinds[RUN_KINDS]);
+void run_print_summary(const run_rank *r);
+/* A line of /proc/self/status: "VmHWM:" is the most memory that the process has had, and not, as
+ * that of getrusage may be, what its parent had when it forked. 0: there is no such file. */
+double run_process_bytes(const char *key);
 
 /* files.c: into the job's folder. Each rank writes what it has; rank 0 the result. */
 tsr_status run_write_arrays(const run_rank *r);
