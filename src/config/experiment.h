@@ -68,6 +68,24 @@ typedef struct tsri_cluster {
 /* Returns the section; NULL if the file has none. */
 const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e);
 
+/* The part of `train` that a run does beside its steps. */
+typedef struct tsri_every {
+    int64_t n; /* 0: never */
+    bool epochs;
+} tsri_every;
+typedef struct tsri_upkeep {
+    bool evaluates;
+    tsri_every eval, save;
+    const char *checkpoint, *metrics, *tensorboard; /* folder, file, folder; NULL: none */
+    int keep;                                       /* so many checkpoints stay; 0: all */
+    bool resumes;                                   /* from the newest one */
+} tsri_upkeep;
+/* Returns that; of an experiment that trains nothing, zeros. */
+tsri_upkeep tsri_experiment_upkeep(const tsri_experiment *e);
+/* Puts "FILE:LINE:COLUMN: path: " of a key of `train` before the last error; returns `status`,
+ * which may be TSR_OK: then it does nothing. */
+tsr_status tsri_experiment_fail(const tsri_experiment *e, const char *train_key, tsr_status status);
+
 /* Writes the whole experiment as YAML, overrides applied and defaults filled in. Reading it back
  * gives the same experiment, and the same text. */
 tsr_status tsri_experiment_dump(const tsri_experiment *e, FILE *out);
@@ -123,13 +141,28 @@ typedef struct tsri_program {
  */
 tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
                               const tsri_program_opts *opts, tsri_program **out_program);
+/* Gives variables the values that the file says for them (`train.init`, `parameters`), once: a
+ * later call does nothing. Collective over all ranks. */
+tsr_status tsri_program_start(tsri_program *p, tsr_plan *plan);
 /*
  * Gives the plan, which was compiled from p->graph, the data of the next step, and begins the next
- * epoch where one ends. The first call also gives variables the values that the file says for them
- * (`train.init`, `parameters`), and is collective over all ranks. Not for virtual worlds, nor with
- * no_data.
+ * epoch where one ends. The first call starts the program where that was not done, and is
+ * collective over all ranks. Not for virtual worlds, nor with no_data.
  */
 tsr_status tsri_program_feed(tsri_program *p, tsr_plan *plan);
+/* How the model does on the rows of an evaluation so far: means over them, of which accuracy and
+ * top5 are parts of 1. NAN on ranks that don't have the loss. */
+typedef struct tsri_evaluation {
+    int64_t rows;
+    double loss, accuracy, top5;
+} tsri_evaluation;
+/* Opens the data of the evaluation and compiles its graph, after that of training. Collective over
+ * all ranks. */
+tsr_status tsri_program_open_eval(tsri_program *p, const tsr_compile_opts *opts);
+/* Begins an evaluation. Not collective. */
+tsr_status tsri_program_eval_begin(tsri_program *p, tsri_evaluation *out_evaluation);
+/* Adds the next batch; TSR_END when there was none left. Collective over all ranks. */
+tsr_status tsri_program_eval_next(tsri_program *p, tsri_evaluation *io_evaluation);
 /* Frees the program and what belongs to it (not its plans); p may be NULL. */
 void tsri_program_destroy(tsri_program *p);
 

@@ -135,6 +135,23 @@ static cJSON *json_kinds(const run_rank *r)
     return list;
 }
 
+static cJSON *json_evals(const run_rank *r)
+{
+    cJSON *list = cJSON_CreateArray();
+    for (int i = 0; i < r->nevals; i++) {
+        const run_eval *e = &r->evals[i];
+        cJSON *one = cJSON_CreateObject();
+        cJSON_AddNumberToObject(one, "step", (double)e->step);
+        cJSON_AddNumberToObject(one, "loss", e->mean.loss);
+        cJSON_AddNumberToObject(one, "accuracy", e->mean.accuracy);
+        cJSON_AddNumberToObject(one, "top5", e->mean.top5);
+        cJSON_AddNumberToObject(one, "rows", (double)e->mean.rows);
+        cJSON_AddNumberToObject(one, "seconds", e->seconds);
+        cJSON_AddItemToArray(list, one);
+    }
+    return list;
+}
+
 static cJSON *json_fetch(const run_rank *r, const tsri_fetch *f)
 {
     cJSON *json = cJSON_CreateObject(), *shape = cJSON_CreateArray();
@@ -171,19 +188,21 @@ cJSON *run_make_result(const run_rank *r)
     cJSON_AddStringToObject(json, "file", r->job->path);
     cJSON_AddNumberToObject(json, "ranks", n);
     cJSON_AddNumberToObject(json, "steps", (double)r->steps);
-    if (r->steps < r->planned && r->job->stopped_by) {
+    if (r->first > 0)
+        cJSON_AddNumberToObject(json, "after_step", (double)r->first);
+    if (r->first + r->steps < r->planned && r->job->stopped_by) {
         char name[32];
         cJSON *stop = cJSON_CreateObject();
         snprintf(name, sizeof name, "SIG%s", sigabbrev_np(r->job->stopped_by));
         cJSON_AddStringToObject(stop, "signal", name);
-        cJSON_AddNumberToObject(stop, "step", (double)r->steps);
+        cJSON_AddNumberToObject(stop, "step", (double)(r->first + r->steps));
         cJSON_AddNumberToObject(stop, "planned_steps", (double)r->planned);
         cJSON_AddItemToObject(json, "interrupted", stop);
     }
     if (r->failure[0]) {
         cJSON *failed = cJSON_CreateObject();
         cJSON_AddStringToObject(failed, "error", r->failure);
-        cJSON_AddNumberToObject(failed, "step", (double)r->steps + 1);
+        cJSON_AddNumberToObject(failed, "step", (double)(r->first + r->steps + 1));
         cJSON_AddNumberToObject(failed, "planned_steps", (double)r->planned);
         cJSON_AddItemToObject(json, "failed", failed);
     }
@@ -191,6 +210,8 @@ cJSON *run_make_result(const run_rank *r)
         cJSON_AddNumberToObject(json, "rows", (double)r->program->rows);
     if (r->losses)
         cJSON_AddItemToObject(json, "losses", cJSON_CreateDoubleArray(r->losses, (int)r->steps));
+    if (r->nevals > 0)
+        cJSON_AddItemToObject(json, "evaluations", json_evals(r));
     add_times(json, r);
     cJSON_AddItemToObject(json, "step_by_kind", json_kinds(r));
     cJSON_AddItemToObject(json, "collectives", json_collectives(r, r->all, n));

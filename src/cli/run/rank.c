@@ -55,6 +55,38 @@ static void count_step(run_rank *r, const tsri_comm_stats *before, const tsri_co
     }
 }
 
+/* The words of a rank when it looks about. */
+typedef struct look {
+    double step_s;
+    int64_t signal;
+} look;
+
+/* Brings the words of all ranks together: the longest step, and a signal that came to any. */
+static tsr_status look_about(run_rank *r, look *io, bool *stops)
+{
+    size_t n = (size_t)tsr_world_size(r->world);
+    const look mine = *io;
+    look *all = calloc(n, sizeof *all);
+    if (!all)
+        return run_no_memory();
+    tsr_status status = r->world->comm->ops->exchange(r->world->comm, &mine, sizeof mine, all);
+    for (size_t i = 0; i < n && status == TSR_OK; i++) {
+        io->step_s = all[i].step_s > io->step_s ? all[i].step_s : io->step_s;
+        io->signal = io->signal ? io->signal : all[i].signal;
+    }
+    free(all);
+    *stops = io->signal != 0;
+    if (*stops)
+        r->job->stopped_by = (int)io->signal;
+    return status;
+}
+
+tsr_status run_agree_to_stop(run_rank *r, bool *stops)
+{
+    look any = {.signal = run_stop_signal()};
+    return look_about(r, &any, stops);
+}
+
 /*
  * Whether a signal has come to any rank: they all stop in front of the same step. The ranks look
  * about every 50 ms, at steps that follow from what all of them have measured, so that looking
@@ -62,33 +94,17 @@ static void count_step(run_rank *r, const tsri_comm_stats *before, const tsri_co
  */
 static tsr_status look_for_stop(run_rank *r, int64_t step, int64_t next[2], bool *stops)
 {
-    typedef struct look {
-        double longest_s;
-        int64_t signal;
-    } look;
-    size_t n = (size_t)tsr_world_size(r->world);
     double sum = 0;
     for (int64_t i = next[1]; i < step; i++)
         sum += r->seconds[i];
     int64_t steps = step - next[1];
-    look mine = {steps > 0 ? sum / (double)steps : LOOK_S, run_stop_signal()}, worst = mine;
-    look *all = calloc(n, sizeof *all);
-    if (!all)
-        return run_no_memory();
-    tsr_status status = r->world->comm->ops->exchange(r->world->comm, &mine, sizeof mine, all);
-    for (size_t i = 0; i < n && status == TSR_OK; i++) {
-        worst.longest_s = all[i].longest_s > worst.longest_s ? all[i].longest_s : worst.longest_s;
-        worst.signal = worst.signal ? worst.signal : all[i].signal;
-    }
-    free(all);
-    double ahead = worst.longest_s > 0 ? LOOK_S / worst.longest_s : 1, most = 2 * (double)steps;
+    look worst = {steps > 0 ? sum / (double)steps : LOOK_S, run_stop_signal()};
+    TSRI_TRY(look_about(r, &worst, stops));
+    double ahead = worst.step_s > 0 ? LOOK_S / worst.step_s : 1, most = 2 * (double)steps;
     ahead = ahead > most ? most : ahead;
     next[1] = step;
     next[0] = step + (ahead > 1 ? (int64_t)ahead : 1);
-    *stops = worst.signal != 0;
-    if (*stops)
-        r->job->stopped_by = (int)worst.signal;
-    return status;
+    return TSR_OK;
 }
 
 /* One step, the i-th of this run. */
@@ -115,16 +131,19 @@ static tsr_status run_steps(run_rank *r)
     bool trains = tsri_experiment_trains(r->job->experiment), stops = false;
     bool shows = r->losses && r->speaks && !r->job->json && trains;
     int64_t next[2] = {0};
-    for (int64_t i = 0; i < r->planned; i++) {
+    for (int64_t i = 0; i < r->planned - r->first && !stops; i++) {
         if (i == next[0])
             TSRI_TRY(look_for_stop(r, i, next, &stops));
         if (stops)
             break;
+        const double lr = trains ? tsr_optimizer_lr(r->program->optimizer) : 0;
         TSRI_TRY(run_step(r, i));
+        run_metrics_step(r, i, lr);
         if (shows)
             run_show_loss(r, i);
         if (r->job->progress && r->speaks)
             run_show_progress(r, i);
+        TSRI_TRY(run_upkeep_step(r, &stops));
     }
     if (r->speaks)
         run_clear_progress(r);
@@ -195,6 +214,7 @@ static tsr_status finish(run_rank *r)
 {
     const run_job *job = r->job;
     bool has_values = r->steps > 0 || r->planned == 0;
+    TSRI_TRY(run_upkeep_finish(r));
     TSRI_TRY(gather(r));
     if (job->out && has_values)
         TSRI_TRY(run_write_arrays(r));
@@ -248,7 +268,8 @@ static void say_stop(const run_rank *r)
     if (!r->job->stopped_by || !r->speaks)
         return;
     fprintf(stderr, "tessera run: stopped by SIG%s after step %lld of %lld%s\n",
-            sigabbrev_np(r->job->stopped_by), (long long)r->steps, (long long)r->planned,
+            sigabbrev_np(r->job->stopped_by), (long long)(r->first + r->steps),
+            (long long)r->planned,
             r->is_alone ? "; the step under way did not end and was left" : "");
 }
 
@@ -266,6 +287,8 @@ static tsr_status run_program(run_rank *r)
     if (!r->seconds || (scalar && !r->losses))
         return run_no_memory();
     r->speaks = tsr_world_rank(r->world) == (loss ? run_owner(r, loss->name) : 0);
+    TSRI_TRY(run_upkeep_open(r));
+    TSRI_TRY(run_metrics_open(r));
     TSRI_TRY(gather_figures(r));
     if (r->speaks && !r->job->json && tsri_experiment_trains(r->job->experiment))
         run_show_header(r);
@@ -292,6 +315,10 @@ tsr_status run_on_rank(tsr_world *world, void *arg)
     const tsri_program_opts opts = {.steps = r.job->steps, .shards = r.job->out != NULL};
     TSRI_TRY(tsri_program_build(r.job->experiment, world, &opts, &r.program));
     tsr_status status = run_program(&r);
+    const tsr_status closed = run_metrics_close(&r);
+    status = status == TSR_OK ? closed : status;
+    tsr_checkpoint_destroy(r.checkpoint);
+    free(r.evals);
     free(r.losses);
     free(r.seconds);
     free(r.all);

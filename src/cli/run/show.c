@@ -56,6 +56,9 @@ void run_show_header(const run_rank *r)
                              : "",
            (long long)r->planned, r->planned == 1 ? "" : "s", (long long)p->rows,
            (long long)p->steps_per_epoch);
+    if (r->first > 0)
+        printf("goes on after step %lld, from %s\n", (long long)r->first,
+               tsri_experiment_upkeep(p->experiment).checkpoint);
     printf("planned: %s a step; %s on rank %d, which needs most\n",
            cli_seconds(r->mine.step_s, step), cli_bytes((double)run_memory(&r->all[most]), bytes),
            most);
@@ -69,8 +72,9 @@ void run_clear_progress(const run_rank *r)
         printf("\r%*s\r", CLEARED, "");
 }
 
-void run_show_progress(const run_rank *r, int64_t step)
+void run_show_progress(const run_rank *r, int64_t i)
 {
+    const int64_t step = r->first + i;
     const tsri_program *p = r->program;
     char loss[CLI_NUMBER_MAX], text[CLEARED + 2];
     int n = snprintf(text, sizeof text, "step %lld of %lld", (long long)step + 1,
@@ -80,8 +84,8 @@ void run_show_progress(const run_rank *r, int64_t step)
                       (long long)(step / p->steps_per_epoch) + 1);
     if (r->losses)
         n += snprintf(text + n, sizeof text - (size_t)n, ", loss %s",
-                      run_number(r->losses[step], 6, loss));
-    snprintf(text + n, sizeof text - (size_t)n, ", %.3f s", r->seconds[step]);
+                      run_number(r->losses[i], 6, loss));
+    snprintf(text + n, sizeof text - (size_t)n, ", %.3f s", r->seconds[i]);
     printf("\r%-*s", CLEARED, text);
     cli_flush();
 }
@@ -95,24 +99,36 @@ static bool is_shown(const run_rank *r, int64_t step)
            tsri_now_s() - r->printed_s >= LINE_S;
 }
 
-void run_show_loss(run_rank *r, int64_t step)
+void run_show_loss(run_rank *r, int64_t i)
 {
+    const int64_t step = r->first + i;
     char loss[CLI_NUMBER_MAX];
     double s = 0;
     if (!is_shown(r, step))
         return;
-    for (int64_t i = r->printed_steps; i <= step; i++)
-        s += r->seconds[i];
+    for (int64_t k = r->printed_steps; k <= i; k++)
+        s += r->seconds[k];
     run_clear_progress(r);
-    printf("step %lld: loss %s", (long long)step + 1, run_number(r->losses[step], 8, loss));
+    printf("step %lld: loss %s", (long long)step + 1, run_number(r->losses[i], 8, loss));
     if (s > 0) {
-        const double rate = (double)((step + 1 - r->printed_steps) * r->program->rows) / s;
+        const double rate = (double)((i + 1 - r->printed_steps) * r->program->rows) / s;
         printf(", %.*f rows/s", rate < 100 ? 1 : 0, rate);
     }
     putchar('\n');
     cli_flush();
     r->printed_s = tsri_now_s();
-    r->printed_steps = step + 1;
+    r->printed_steps = i + 1;
+}
+
+void run_show_eval(const run_rank *r, const run_eval *e)
+{
+    char loss[CLI_NUMBER_MAX];
+    run_clear_progress(r);
+    printf("evaluation after step %lld: loss %s, accuracy %.2f %%, top-5 %.2f %%, of %lld rows in "
+           "%.3f s\n",
+           (long long)e->step, run_number(e->mean.loss, 8, loss), 100 * e->mean.accuracy,
+           100 * e->mean.top5, (long long)e->mean.rows, e->seconds);
+    cli_flush();
 }
 
 /* --- values ----------------------------------------------------------------------------------- */
