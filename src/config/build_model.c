@@ -110,7 +110,7 @@ static tsr_module *(*const models[])(const model_call *c) = {
     make_resnet18,     make_lenet,   make_gpt, make_lstm_lm};
 
 /* Whether the model predicts an image's bytes instead of its label. */
-static bool predicts_bytes(const tsri_experiment *e)
+bool tsri_predicts_bytes(const tsri_experiment *e)
 {
     return e->model.head.variant == TSRI_MODEL_GPT || e->model.head.variant == TSRI_MODEL_LSTM_LM;
 }
@@ -313,68 +313,6 @@ static tsr_status make_optimizer(tsri_program *p)
     return p->optimizer ? make_groups(p) : tsri_program_fail(node, TSR_ERR_INVALID);
 }
 
-/* --- data ------------------------------------------------------------------------------------- */
-static tsr_status open_dataset(tsri_program *p, const tsri_data_sizes *s)
-{
-    const tsri_config_data *d = &p->experiment->data;
-    const char *dir = d->dir ? d->dir : getenv("TESSERA_DATA");
-    if (d->head.variant == TSRI_DATA_SYNTHETIC)
-        return tsr_synthetic_open(p->world, s->channels, s->height, s->width, s->classes, s->count,
-                                  (uint64_t)d->seed, &p->dataset);
-    if (!dir)
-        return tsri_fail(TSR_ERR_IO, "'dir' is missing, and the variable TESSERA_DATA is not set");
-    return d->head.variant == TSRI_DATA_CIFAR10 ? tsr_cifar10_open(p->world, dir, true, &p->dataset)
-                                                : tsr_mnist_open(p->world, dir, true, &p->dataset);
-}
-
-static tsr_status make_loader(tsri_program *p, const tsri_data_sizes *s)
-{
-    const tsri_config_data *d = &p->experiment->data;
-    const tsr_dataset *set = p->dataset;
-    if (tsr_dataset_channels(set) != s->channels || tsr_dataset_height(set) != s->height ||
-        tsr_dataset_width(set) != s->width)
-        return tsri_fail(TSR_ERR_SHAPE,
-                         "images of %lld x %lld x %lld; %lld x %lld x %lld are usual",
-                         (long long)tsr_dataset_channels(set), (long long)tsr_dataset_height(set),
-                         (long long)tsr_dataset_width(set), (long long)s->channels,
-                         (long long)s->height, (long long)s->width);
-    return tsr_loader_create(
-        p->world, p->dataset,
-        TSR_LOADER_OPTS(.batch_size = d->batch_size, .shuffle = d->shuffle, .augment = d->augment,
-                        .normalize = d->normalize && !predicts_bytes(p->experiment),
-                        .drop_last = true, .seed = (uint64_t)d->seed, .dtype = p->experiment->dtype,
-                        .workers = (int)d->workers, .prefetch = (int)d->prefetch),
-        &p->loader);
-}
-
-/* Opens the data, unless there shall be none, and counts steps. */
-static tsr_status make_data(tsri_program *p, const tsri_data_sizes *s, int64_t steps)
-{
-    const tsri_experiment *e = p->experiment;
-    int64_t count = s->count;
-    if (!p->inside->no_data) {
-        tsr_status status = open_dataset(p, s);
-        if (status == TSR_OK)
-            status = make_loader(p, s);
-        if (status != TSR_OK)
-            return tsri_program_fail(e->data.head.node, status);
-        count = tsr_dataset_count(p->dataset);
-    }
-    p->rows = e->data.batch_size;
-    p->steps_per_epoch = count / p->rows;
-    if (p->steps_per_epoch < 1)
-        return tsri_program_fail(tsri_section_node(&e->data, "batch_size"),
-                                 tsri_fail(TSR_ERR_SHAPE, "a batch of %lld rows; the set has %lld",
-                                           (long long)p->rows, (long long)count));
-    bool endless = e->train.epochs > INT64_MAX / p->steps_per_epoch;
-    p->steps = endless ? INT64_MAX : e->train.epochs * p->steps_per_epoch;
-    if (tsri_section_has(&tsri_train_section, &e->train, "steps") && e->train.steps < p->steps)
-        p->steps = e->train.steps;
-    if (steps > 0)
-        p->steps = steps;
-    return TSR_OK;
-}
-
 /* --- the step --------------------------------------------------------------------------------- */
 typedef struct place {
     const char *file;
@@ -405,68 +343,78 @@ static tsr_status lay_out(const tsri_program *p, const tsri_config_layout *l, pl
     return TSR_OK;
 }
 
-static tsr_status declare_input(const tsri_program *p, const char *name, tsr_dtype dtype,
-                                tsr_dims dims, const tsri_config_layout *l, tsr_tensor **out)
+/* A graph that is being declared, and its rows. */
+typedef struct pass {
+    const tsri_program *p;
+    tsr_graph *graph;
+    int64_t rows;
+} pass;
+
+static tsr_status declare_input(const pass *c, const char *name, tsr_dtype dtype, tsr_dims dims,
+                                const tsri_config_layout *l, tsr_tensor **out)
 {
     const tsr_placement *where;
-    place at = place_of(p->experiment, "tensors");
-    TSRI_TRY(tsri_program_placement(p, tsri_experiment_placement(p->experiment, l->placement.name),
-                                    &where));
-    *out = tsr_input_at(p->graph, name, dtype, dims, where, l->sbp, at.file, at.line);
-    return tsri_program_fail(l->head.node, tsr_graph_status(p->graph));
+    place at = place_of(c->p->experiment, "tensors");
+    TSRI_TRY(tsri_program_placement(
+        c->p, tsri_experiment_placement(c->p->experiment, l->placement.name), &where));
+    *out = tsr_input_at(c->graph, name, dtype, dims, where, l->sbp, at.file, at.line);
+    return tsri_program_fail(l->head.node, tsr_graph_status(c->graph));
 }
 
 /* The logits of an image's bytes but the first, each from those before it; they take the place of
  * labels. */
-static tsr_tensor *declare_bytes(const tsri_program *p, tsr_tensor *x, tsr_tensor **labels)
+static tsr_tensor *declare_bytes(const pass *c, tsr_tensor *x, tsr_tensor **labels)
 {
-    place at = place_of(p->experiment, "model");
+    place at = place_of(c->p->experiment, "model");
     /* The loader gives pixel / 255. */
     x = tsr_round_at(tsr_mul_scalar_at(x, 255, at.file, at.line), at.file, at.line);
     x = tsr_flatten_at(tsr_cast_at(x, TSR_I64, at.file, at.line), 1, at.file, at.line);
     const int64_t n = tsr_tensor_dims(x).d[1] - 1;
     tsr_tensor *next = tsr_narrow_at(x, 1, 1, n, at.file, at.line);
     *labels = tsr_flatten_at(next, 0, at.file, at.line);
-    x = tsr_apply_at(p->module, tsr_narrow_at(x, 1, 0, n, at.file, at.line), at.file, at.line);
-    return tsr_reshape_at(x, TSR_DIMS(p->rows * n, 256), at.file, at.line);
+    x = tsr_apply_at(c->p->module, tsr_narrow_at(x, 1, 0, n, at.file, at.line), at.file, at.line);
+    return tsr_reshape_at(x, TSR_DIMS(c->rows * n, 256), at.file, at.line);
 }
 
 /* The model's result for images x, and for which labels. */
-static tsr_tensor *declare_logits(const tsri_program *p, const tsri_data_sizes *s, tsr_tensor *x,
+static tsr_tensor *declare_logits(const pass *c, const tsri_data_sizes *s, tsr_tensor *x,
                                   tsr_tensor **labels)
 {
-    place at = place_of(p->experiment, "model");
-    if (predicts_bytes(p->experiment))
-        return declare_bytes(p, x, labels);
-    if (p->experiment->model.head.variant != TSRI_MODEL_TRANSFORMER)
-        return tsr_apply_at(p->module, x, at.file, at.line);
-    tsr_dims rows = TSR_DIMS(p->rows, s->channels * s->height, s->width);
+    place at = place_of(c->p->experiment, "model");
+    if (tsri_predicts_bytes(c->p->experiment))
+        return declare_bytes(c, x, labels);
+    if (c->p->experiment->model.head.variant != TSRI_MODEL_TRANSFORMER)
+        return tsr_apply_at(c->p->module, x, at.file, at.line);
+    tsr_dims rows = TSR_DIMS(c->rows, s->channels * s->height, s->width);
     x = tsr_reshape_at(x, rows, at.file, at.line);
-    x = tsr_apply_at(p->module, x, at.file, at.line);
+    x = tsr_apply_at(c->p->module, x, at.file, at.line);
     return tsr_mean_at(x, TSR_AXES(1), false, at.file, at.line);
 }
 
-static tsr_status declare_step(tsri_program *p, const tsri_data_sizes *s, tsr_tensor **out_loss)
+tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t rows,
+                                tsri_forward *out)
 {
+    const pass c = {p, g, rows};
     const tsri_experiment *e = p->experiment;
     const tsri_config_tensors *t = &e->tensors;
+    const tsri_data_sizes s = tsri_config_data_sizes(&e->data);
     place model = place_of(e, "model"), tensors = place_of(e, "tensors");
     tsr_tensor *x, *y;
-    TSRI_TRY(declare_input(p, "x", e->dtype, TSR_DIMS(p->rows, s->channels, s->height, s->width),
+    TSRI_TRY(declare_input(&c, "x", e->dtype, TSR_DIMS(rows, s.channels, s.height, s.width),
                            &t->input, &x));
-    TSRI_TRY(declare_input(p, "y", TSR_I64, TSR_DIMS(p->rows), &t->label, &y));
-    tsr_tensor *logits = declare_logits(p, s, x, &y);
-    TSRI_TRY(tsri_program_fail(e->model.head.node, tsr_graph_status(p->graph)));
+    TSRI_TRY(declare_input(&c, "y", TSR_I64, TSR_DIMS(rows), &t->label, &y));
+    tsr_tensor *logits = declare_logits(&c, &s, x, &y);
+    TSRI_TRY(tsri_program_fail(e->model.head.node, tsr_graph_status(g)));
     TSRI_TRY(lay_out(p, &t->logits, tensors, &logits));
-    TSRI_TRY(tsri_program_fail(e->tensors.logits.head.node, tsr_graph_status(p->graph)));
+    TSRI_TRY(tsri_program_fail(e->tensors.logits.head.node, tsr_graph_status(g)));
     if (tsr_tensor_placement(y) != tsr_tensor_placement(logits))
         y = tsr_to_global_at(y, tsr_tensor_placement(logits), TSR_AUTO, tensors.file, tensors.line);
     tsr_cross_entropy_opts opts = {.size = sizeof opts,
                                    .label_smoothing = e->train.label_smoothing};
     tsr_tensor *loss = tsr_cross_entropy_with_at(logits, y, &opts, model.file, model.line);
     TSRI_TRY(lay_out(p, &t->loss, tensors, &loss));
-    *out_loss = loss;
-    return tsri_program_fail(e->tensors.loss.head.node, tsr_graph_status(p->graph));
+    *out = (tsri_forward){.loss = loss, .logits = logits, .labels = y};
+    return tsri_program_fail(e->tensors.loss.head.node, tsr_graph_status(g));
 }
 
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
@@ -474,11 +422,12 @@ tsr_status tsri_program_build_training(tsri_program *p, int64_t steps)
     const tsri_experiment *e = p->experiment;
     tsri_data_sizes s = tsri_config_data_sizes(&e->data);
     place at = place_of(e, "optimizer"), tensors = place_of(e, "tensors");
-    tsr_tensor *loss;
-    TSRI_TRY(make_data(p, &s, steps));
+    tsri_forward f;
+    TSRI_TRY(tsri_program_open_data(p, steps));
     TSRI_TRY(make_model(p, &s));
     TSRI_TRY(make_optimizer(p));
-    TSRI_TRY(declare_step(p, &s, &loss));
+    TSRI_TRY(tsri_program_forward(p, p->graph, p->rows, &f));
+    tsr_tensor *loss = f.loss;
     const tsri_config_optimizer *o = &e->optimizer;
     const tsr_minimize_opts *how =
         TSR_MINIMIZE_OPTS(.clip_norm = o->clip_norm, .clip_value = o->clip_value,

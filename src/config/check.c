@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks that tables can't express of an experiment: names that must be there, signatures that fit
  * their placements, what goes with what, and defaults that follow from other values. */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/config/ops.h"
@@ -230,6 +232,33 @@ static tsr_status fill_section(tsri_experiment *e, const tsri_reader *r, const c
     return TSR_OK;
 }
 
+/* "100", "100 steps", "1 epoch", "2 epochs". */
+static tsr_status check_every(const tsri_yaml *node, const char *legal, tsri_every *out)
+{
+    char shown[TSRI_YAML_TEXT_MAX], *end = NULL;
+    const char *text = node->kind == TSRI_YAML_SCALAR ? node->text : "";
+    errno = 0;
+    long long n = text[0] >= '0' && text[0] <= '9' ? strtoll(text, &end, 10) : 0;
+    const char *unit = end ? end + strspn(end, " ") : "";
+    bool epochs = !strcmp(unit, "epoch") || !strcmp(unit, "epochs");
+    bool steps = !*unit || !strcmp(unit, "step") || !strcmp(unit, "steps");
+    if (n < 1 || errno || n > INT64_C(1) << 53 || (!epochs && !steps))
+        return tsri_yaml_fail(node, "found %s; legal is %s", tsri_yaml_shown(node, shown), legal);
+    *out = (tsri_every){.n = n, .epochs = epochs};
+    return TSR_OK;
+}
+
+static tsr_status check_upkeep(tsri_experiment *e)
+{
+    tsri_config_eval *eval = &e->train.eval;
+    tsri_config_checkpoint *save = &e->train.checkpoint;
+    eval->each = (tsri_every){.n = 1, .epochs = true};
+    if (eval->every)
+        TSRI_TRY(check_every(eval->every, tsri_eval_section.fields[0].legal, &eval->each));
+    return save->every ? check_every(save->every, tsri_eval_section.fields[0].legal, &save->each)
+                       : TSR_OK;
+}
+
 static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
 {
     if (!has(e, "data"))
@@ -237,6 +266,12 @@ static tsr_status check_training(tsri_experiment *e, const tsri_reader *r)
     TSRI_TRY(fill_section(e, r, "tensors", &tsri_tensors_section, &e->tensors));
     TSRI_TRY(fill_section(e, r, "optimizer", &tsri_optimizer_section, &e->optimizer));
     TSRI_TRY(fill_section(e, r, "train", &tsri_train_section, &e->train));
+    if (!tsri_section_has(&tsri_train_section, &e->train, "steps") &&
+        !tsri_section_has(&tsri_train_section, &e->train, "epochs")) {
+        e->train.epochs = 1;
+        tsri_section_give(&tsri_train_section, &e->train, "epochs");
+    }
+    TSRI_TRY(check_upkeep(e));
     TSRI_TRY(fill_args(e));
     TSRI_TRY(check_tensors(e));
     return check_patterns(e);
@@ -252,7 +287,13 @@ static tsr_status check_kind(const tsri_experiment *e)
     if (!has(e, "model") && !has(e, "graph"))
         return tsri_yaml_fail(e->head.node, "neither 'model' nor 'graph' is there: an experiment "
                                             "trains a model, or runs a graph");
+    static const char *const of_training[] = {"eval", "checkpoint", "metrics", "tensorboard", NULL};
     bool model = has(e, "model");
+    for (const char *const *key = model ? of_training + 4 : of_training; *key; key++)
+        if (tsri_section_has(&tsri_train_section, &e->train, *key))
+            return tsri_yaml_fail_key(
+                tsri_section_node(&e->train, *key),
+                "not beside 'graph': it is a key of experiments that train a model");
     for (const char *const *key = model ? of_graph : of_model; *key; key++)
         if (has(e, *key))
             return tsri_yaml_fail_key(

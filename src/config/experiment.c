@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/config/inside.h"
+#include "src/config/program.h"
 #include "src/config/source.h"
 
 /* --- parsing ---------------------------------------------------------------------------------- */
@@ -130,6 +130,12 @@ bool tsri_experiment_trains(const tsri_experiment *e)
     return e && e->trains;
 }
 
+const char *tsri_experiment_model(const tsri_experiment *e)
+{
+    return tsri_experiment_trains(e) ? tsri_model_section.variants[e->model.head.variant].name
+                                     : NULL;
+}
+
 int64_t tsri_experiment_batch_size(const tsri_experiment *e)
 {
     return tsri_experiment_trains(e) ? e->data.batch_size : 0;
@@ -145,6 +151,26 @@ void tsri_experiment_fill(const tsri_experiment *e, tsr_compile_opts *opts)
     opts->memory_limit = (size_t)e->memory_limit;
     opts->bucket_mb = e->bucket_mb;
     opts->infer_updates = e->infer_updates;
+}
+
+tsri_upkeep tsri_experiment_upkeep(const tsri_experiment *e)
+{
+    if (!tsri_experiment_trains(e))
+        return (tsri_upkeep){0};
+    const tsri_config_train *t = &e->train;
+    return (tsri_upkeep){.evaluates = tsri_section_has(&tsri_train_section, t, "eval"),
+                         .eval = t->eval.each,
+                         .save = t->checkpoint.each,
+                         .checkpoint = t->checkpoint.dir,
+                         .metrics = t->metrics,
+                         .tensorboard = t->tensorboard,
+                         .keep = (int)t->checkpoint.keep,
+                         .resumes = t->checkpoint.resume};
+}
+
+tsr_status tsri_experiment_fail(const tsri_experiment *e, const char *train_key, tsr_status status)
+{
+    return tsri_program_fail(tsri_section_node(&e->train, train_key), status);
 }
 
 const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e)

@@ -58,6 +58,8 @@ int tsri_experiment_asked(const tsri_experiment *e);
 tsr_device tsri_experiment_device(const tsri_experiment *e);
 /* Returns whether the experiment trains a model; otherwise it is a graph to be run. */
 bool tsri_experiment_trains(const tsri_experiment *e);
+/* Returns the name of the model that is trained; NULL: none is. */
+const char *tsri_experiment_model(const tsri_experiment *e);
 /* Returns the rows of the global batch; 0: the experiment trains no model. */
 int64_t tsri_experiment_batch_size(const tsri_experiment *e);
 /* Sets the compile options that the file speaks of: memory_limit, bucket_mb, infer_updates, on_nan.
@@ -73,6 +75,24 @@ typedef struct tsri_cluster {
 } tsri_cluster;
 /* Returns the section; NULL if the file has none. */
 const tsri_cluster *tsri_experiment_cluster(const tsri_experiment *e);
+
+/* The part of `train` that a run does beside its steps. */
+typedef struct tsri_every {
+    int64_t n; /* 0: never */
+    bool epochs;
+} tsri_every;
+typedef struct tsri_upkeep {
+    bool evaluates;
+    tsri_every eval, save;
+    const char *checkpoint, *metrics, *tensorboard; /* folder, file, folder; NULL: none */
+    int keep;                                       /* so many checkpoints stay; 0: all */
+    bool resumes;                                   /* from the newest one */
+} tsri_upkeep;
+/* Returns that; of an experiment that trains nothing, zeros. */
+tsri_upkeep tsri_experiment_upkeep(const tsri_experiment *e);
+/* Puts "FILE:LINE:COLUMN: path: " of a key of `train` before the last error; returns `status`,
+ * which may be TSR_OK: then it does nothing. */
+tsr_status tsri_experiment_fail(const tsri_experiment *e, const char *train_key, tsr_status status);
 
 /* Writes the whole experiment as YAML, overrides applied and defaults filled in. Reading it back
  * gives the same experiment, and the same text. */
@@ -116,8 +136,9 @@ typedef struct tsri_program {
     tsr_loader *loader;
     int nfetches;
     const tsri_fetch *fetches;
-    /* Runs of the plan: what the opts say; else, where a model is trained, those of `train.epochs`,
-     * but at most `train.steps`; else `train.steps`, or 1 where the file has none. */
+    /* Runs of the plan: what the opts say; else, where a model is trained, `train.steps`, but at
+     * most those of `train.epochs`, or one epoch where the file has neither; else `train.steps`, or
+     * 1 where the file has none. */
     int64_t steps;
     int64_t steps_per_epoch; /* 0 where no model is trained */
     int64_t rows;            /* of the global batch; 0 where no model is trained */
@@ -131,11 +152,13 @@ typedef struct tsri_program {
  */
 tsr_status tsri_program_build(const tsri_experiment *e, tsr_world *world,
                               const tsri_program_opts *opts, tsri_program **out_program);
+/* Gives variables the values that the file says for them (`train.init`, `parameters`), once: a
+ * later call does nothing. Collective over all ranks. */
+tsr_status tsri_program_start(tsri_program *p, tsr_plan *plan);
 /*
  * Gives the plan, which was compiled from p->graph, the data of the next step, and begins the next
- * epoch where one ends. The first call also gives variables the values that the file says for them
- * (`train.init`, `parameters`), and is collective over all ranks. Not for virtual worlds, nor with
- * no_data.
+ * epoch where one ends. The first call starts the program where that was not done, and is
+ * collective over all ranks. Not for virtual worlds, nor with no_data.
  */
 tsr_status tsri_program_feed(tsri_program *p, tsr_plan *plan);
 /* A tensor that the file names: an entry of `graph`, or its result i as "NAME.i". */
@@ -159,6 +182,19 @@ bool tsri_program_said(const tsri_program *p, const tsr_tensor *t, tsri_said *ou
 char *tsri_program_set(const tsri_program *p, const tsr_tensor *t, tsr_sbp sbp,
                        struct tsri_pool *pool);
 
+/* How the model does on the rows of an evaluation so far: means over them, of which accuracy and
+ * top5 are parts of 1. NAN on ranks that don't have the loss. */
+typedef struct tsri_evaluation {
+    int64_t rows;
+    double loss, accuracy, top5;
+} tsri_evaluation;
+/* Opens the data of the evaluation and compiles its graph, after that of training. Collective over
+ * all ranks. */
+tsr_status tsri_program_open_eval(tsri_program *p, const tsr_compile_opts *opts);
+/* Begins an evaluation. Not collective. */
+tsr_status tsri_program_eval_begin(tsri_program *p, tsri_evaluation *out_evaluation);
+/* Adds the next batch; TSR_END when there was none left. Collective over all ranks. */
+tsr_status tsri_program_eval_next(tsri_program *p, tsri_evaluation *io_evaluation);
 /* Frees the program and what belongs to it (not its plans); p may be NULL. */
 void tsri_program_destroy(tsri_program *p);
 

@@ -70,7 +70,7 @@ enum { TSRI_DATA_CIFAR10, TSRI_DATA_MNIST, TSRI_DATA_SYNTHETIC };
 typedef struct tsri_config_data {
     tsri_head head; /* variant: TSRI_DATA_... */
     const char *dir;
-    int64_t batch_size, seed, workers, prefetch, classes, samples;
+    int64_t batch_size, seed, workers, prefetch, classes, samples, test_samples;
     bool shuffle, augment, normalize;
     tsr_dims shape;
 } tsri_config_data;
@@ -121,8 +121,29 @@ typedef struct tsri_config_optimizer {
     tsri_config_state state;
 } tsri_config_optimizer;
 
+typedef struct tsri_config_eval {
+    tsri_head head;
+    const tsri_yaml *every;
+    int test_part; /* whether it is on the test part: an index of the section's words */
+    /* Worked out. */
+    tsri_every each;
+} tsri_config_eval;
+
+typedef struct tsri_config_checkpoint {
+    tsri_head head;
+    const char *dir;
+    const tsri_yaml *every;
+    int64_t keep;
+    bool resume;
+    /* Worked out. */
+    tsri_every each;
+} tsri_config_checkpoint;
+
 typedef struct tsri_config_train {
     tsri_head head;
+    tsri_config_eval eval;
+    tsri_config_checkpoint checkpoint;
+    const char *metrics, *tensorboard;
     int64_t epochs, steps, seed;
     double label_smoothing;
     const char *init;
@@ -195,7 +216,8 @@ struct tsri_experiment {
 
 extern const tsri_section tsri_experiment_section, tsri_placement_section, tsri_model_section,
     tsri_data_section, tsri_tensors_section, tsri_layout_section, tsri_pattern_section,
-    tsri_group_section, tsri_optimizer_section, tsri_schedule_section, tsri_train_section;
+    tsri_group_section, tsri_optimizer_section, tsri_schedule_section, tsri_train_section,
+    tsri_eval_section, tsri_checkpoint_section;
 /* The section of the model's arguments. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
 

@@ -108,6 +108,9 @@ void tsri_program_destroy(tsri_program *p)
 {
     if (!p)
         return;
+    tsr_program_destroy(p->inside->evaluator);
+    tsr_loader_destroy(p->inside->test_loader);
+    tsr_dataset_destroy(p->inside->test_set);
     tsr_loader_destroy(p->loader);
     tsr_dataset_destroy(p->dataset);
     tsr_graph_destroy(p->graph);
@@ -133,10 +136,12 @@ static tsr_status feed_value(tsri_program *p, tsr_plan *plan, const tsri_config_
     return status;
 }
 
-/* Values that are given once: weights, values of parameters and constants. */
-static tsr_status start(tsri_program *p, tsr_plan *plan)
+tsr_status tsri_program_start(tsri_program *p, tsr_plan *plan)
 {
     const tsri_config_train *t = &p->experiment->train;
+    if (p->inside->started)
+        return TSR_OK;
+    p->inside->started = true;
     if (p->module && p->experiment->trains && t->init) {
         tsr_status status = tsr_load(p->module, t->init, NULL);
         if (status != TSR_OK)
@@ -154,9 +159,7 @@ tsr_status tsri_program_feed(tsri_program *p, tsr_plan *plan)
                          p ? "plan" : "program");
     if (p->inside->no_data)
         return tsri_fail(TSR_ERR_STATE, "tsri_program_feed: the program was built without data");
-    if (!p->inside->started)
-        TSRI_TRY(start(p, plan));
-    p->inside->started = true;
+    TSRI_TRY(tsri_program_start(p, plan));
     if (!p->loader)
         return TSR_OK;
     tsr_status status = tsr_loader_feed(p->loader, plan);

@@ -3,6 +3,8 @@
 #ifndef TESSERA_CONFIG_PROGRAM_H
 #define TESSERA_CONFIG_PROGRAM_H
 
+#include <tessera/train.h>
+
 #include "src/config/ops.h"
 
 /* An input that the program feeds before the first run, or a parameter that it sets. */
@@ -22,7 +24,18 @@ typedef struct tsri_program_inside {
     tsri_config_feed *feeds;
     tsri_fetch *fetches;
     tsr_tensor ***made; /* by entry of `graph`, its results; NULL: there are none */
+    /* Evaluation; NULL: there is none. */
+    tsr_dataset *test_set;
+    tsr_loader *test_loader;
+    tsr_program *evaluator;
+    int64_t row_labels; /* of a row of data */
+    double eval_sum[3]; /* of the rows so far: losses, labels that are likeliest, one of five */
 } tsri_program_inside;
+
+/* A model's forward pass. labels: one for each row of logits. */
+typedef struct tsri_forward {
+    tsr_tensor *loss, *logits, *labels;
+} tsri_forward;
 
 /* A placement of the file in the program's world. */
 tsr_status tsri_program_placement(const tsri_program *p, const tsri_config_placement *from,
@@ -33,6 +46,15 @@ tsr_status tsri_program_sbp(const tsri_yaml *node, const tsr_placement *p, tsr_s
 /* Declares training, or the graph. */
 tsr_status tsri_program_build_training(tsri_program *p, int64_t steps);
 tsr_status tsri_program_build_graph(tsri_program *p);
+/* Declares a forward pass of `rows` rows, with inputs x and y, in a graph of training or not. */
+tsr_status tsri_program_forward(const tsri_program *p, tsr_graph *g, int64_t rows,
+                                tsri_forward *out_forward);
+/* Whether the model predicts an image's bytes instead of its label. */
+bool tsri_predicts_bytes(const tsri_experiment *e);
+/* build_data.c: opens the training data, unless there shall be none, and counts steps. */
+tsr_status tsri_program_open_data(tsri_program *p, int64_t steps);
+/* Opens the data of the evaluation. */
+tsr_status tsri_program_open_test(tsri_program *p);
 /* "FILE:LINE:COLUMN: path: " before the last error, in place of less that it may say; returns
  * `status`, which may be TSR_OK: then nothing is done. */
 tsr_status tsri_program_fail(const tsri_yaml *node, tsr_status status);

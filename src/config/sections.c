@@ -178,6 +178,7 @@ static const tsri_field synthetic_fields[] = {
     DATA(SHAPE, shape, TSRI_NEEDED, 1, 3, "Of an image: (channels, height, width)."),
     DATA(INT, classes, TSRI_NEEDED, 1, 256, "Labels are 0 to classes - 1."),
     DATA(INT, samples, "1024", 1, 0x7fffffff, "Images of the set."),
+    DATA(INT, test_samples, "256", 1, 0x7fffffff, "Others of the same patterns, for evaluation."),
 };
 static const tsri_section datasets[] = {
     {.name = "cifar10", .doc = "CIFAR-10's binary files.", FIELDS(folder_fields)},
@@ -416,12 +417,48 @@ const tsri_section tsri_optimizer_section = {.name = "optimizer",
                                              .variants = optimizers};
 
 /* --- training, cluster ------------------------------------------------------------------------ */
+#define EVERY(type, key, doc_)                                                            \
+    {                                                                                     \
+        .name = "every", .kind = TSRI_FIELD_ANY, .offset = offsetof(type, every),         \
+        .fallback = TSRI_NONE,                                                            \
+        .legal = "a number of steps, as in 100, or of epochs, as in 1 epoch", .doc = doc_ \
+    }
+/* In the order of tsri_config_eval.test_part. */
+static const char *const eval_data_words[] = {"train", "test", NULL};
+static const tsri_field eval_fields[] = {
+    EVERY(tsri_config_eval, every, "How often, and at the end. Default: 1 epoch."),
+    WORD(tsri_config_eval, "data", test_part, "test", eval_data_words,
+         "The part of the data, whole and in its order."),
+};
+const tsri_section tsri_eval_section = {
+    .name = "eval", .size = sizeof(tsri_config_eval), FIELDS(eval_fields)};
+static const tsri_field checkpoint_fields[] = {
+    FIELD(PATH, tsri_config_checkpoint, "dir", dir, TSRI_NEEDED, 0, 0,
+          "The folder, which is made if need be."),
+    EVERY(tsri_config_checkpoint, every,
+          "How often, beside at the end and after a signal. Default: no more."),
+    FIELD(INT, tsri_config_checkpoint, "keep", keep, "3", 0, 0x7fffffff,
+          "So many of the newest stay; 0: all."),
+    FIELD(BOOL, tsri_config_checkpoint, "resume", resume, "true", 0, 0,
+          "Goes on from the newest one in the folder, on any number of ranks. If false, a folder "
+          "that has one is refused."),
+};
+const tsri_section tsri_checkpoint_section = {
+    .name = "checkpoint", .size = sizeof(tsri_config_checkpoint), FIELDS(checkpoint_fields)};
+#define TRAIN_SECTION(key, section_, doc_)                                                    \
+    {                                                                                         \
+        .name = #key, .kind = TSRI_FIELD_SECTION, .offset = offsetof(tsri_config_train, key), \
+        .fallback = TSRI_NONE, .section = section_, .doc = doc_                               \
+    }
 #define TRAIN(kind_, key, fallback_, low, high, doc_) \
     FIELD(kind_, tsri_config_train, #key, key, fallback_, low, high, doc_)
 static const tsri_field train_fields[] = {
-    TRAIN(INT, epochs, "1", 0, MOST,
-          "Times through the data. Batches are full: rows that fill none are left out."),
-    TRAIN(INT, steps, TSRI_NONE, 0, MOST, "At most as many steps; of a graph, runs (default 1)."),
+    TRAIN(INT, epochs, TSRI_NONE, 0, MOST,
+          "Times through the data. Batches are full: rows that fill none are left out. Default: as "
+          "many as steps takes, or 1."),
+    TRAIN(INT, steps, TSRI_NONE, 0, MOST,
+          "As many steps, over as many epochs as they take; beside epochs, at most as many. Of a "
+          "graph, runs (default 1)."),
     TRAIN(INT, seed, "0", 0, MOST, "Of initial values, dropout and random tensors."),
     TRAIN(PATH, init, TSRI_NONE, 0, 0, "Weights to start from: a safetensors file."),
     TRAIN(FLOAT, label_smoothing, "0", 0, 0.999999, "Of the loss, cross entropy."),
@@ -429,6 +466,14 @@ static const tsri_field train_fields[] = {
          "What a loss that is infinite or not a number does: ends the run before parameters are "
          "updated with it, naming the step and the tensor in which it begins; warns, once, in "
          "the same words; nothing. Of a graph, which updates nothing, stop is warn."),
+    TRAIN_SECTION(eval, &tsri_eval_section,
+                  "Evaluation: the loss, the part of the labels that are the likeliest class "
+                  "(accuracy), and that are one of the five likeliest (top5)."),
+    TRAIN_SECTION(checkpoint, &tsri_checkpoint_section,
+                  "All that the run needs to go on, and beside it the weights, "
+                  "weights.safetensors."),
+    TRAIN(PATH, metrics, TSRI_NONE, 0, 0, "JSON lines, as they come; tessera-run(1) has the keys."),
+    TRAIN(PATH, tensorboard, TSRI_NONE, 0, 0, "A folder for TensorBoard's files of events."),
 };
 const tsri_section tsri_train_section = {
     .name = "train", .size = sizeof(tsri_config_train), FIELDS(train_fields)};

@@ -25,6 +25,11 @@ void tsri_dataset_own(tsr_world *world, tsr_dataset *dataset);
 void tsri_dataset_ref(tsr_dataset *dataset);
 void tsri_dataset_unref(tsr_dataset *dataset);
 
+/* tsr_synthetic_open of images number `first` and on, of the same patterns. */
+tsr_status tsri_synthetic_open(tsr_world *world, const int64_t sizes[3], int64_t classes,
+                               int64_t first, int64_t count, uint64_t seed,
+                               tsr_dataset **out_dataset);
+
 /* The version of the library that unpacks files. */
 const char *tsri_zlib_version(void);
 

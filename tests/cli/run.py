@@ -191,6 +191,32 @@ equal(result_of(path("two"))["losses"], r["losses"], "result.json")
 near(float(load(path("two"), "loss")), r["losses"][-1], "loss.npy is the last one", rel=1e-6)
 out, _ = tessera("run", train)
 equal(re.findall(r"^step (\d+): loss ", out, re.M), [str(i + 1) for i in range(8)], "text")
+equal(len(re.findall(r"^step \d+: loss [\d.]+, \d+ rows/s$", out, re.M)), 8, "lines of steps")
+table = out[out.index("8 steps of 30 rows in "):]
+result = tessera_json("run", train)
+check(re.search(r"^ +planned +measured\n  a step +[\d.]+ [um]s +[\d.]+ [um]s  rank 0, mean$", table,
+                re.M), table)
+kinds = {k["kind"]: k for k in result["step_by_kind"]}
+check({"linear", "linear_dw", "sgd", "all_reduce"} <= set(kinds), f"kinds: {set(kinds)}")
+for k in ("linear", "linear_dw", "sgd", "all_reduce"):
+    check(f"\n    {k} " in table, f"{k} in {table}")
+    check(kinds[k]["planned_s"] > 0 and kinds[k]["measured_s"] > 0, f"{k}: {kinds[k]}")
+    equal(kinds[k]["communicates"], k == "all_reduce", f"{k}: communication")
+near(sum(k["planned_s"] for k in kinds.values()), result["planned_step_s"], "kinds make the step")
+check(sum(k["measured_s"] for k in kinds.values()) * 8 <= result["seconds"], "kinds are within the run")
+equal(re.search(r"read from peers +([\d.]+ KB) +([\d.]+ KB)", table).groups(),
+      ("%.0f KB" % (sum(c["bytes"] for c in result["collectives"]) / 8e3),) * 2, "bytes of a step")
+check(re.search(r"  memory +[\d.]+ [KM]B +[\d.]+ [KM]B  this process", table), table)
+# Steps alone run over as many epochs as they take; beside epochs they are a limit.
+for said, steps in (("{steps: 10, seed: 3}", 10), ("{steps: 10, epochs: 1, seed: 3}", 4),
+                    ("{steps: 3, epochs: 2, seed: 3}", 3), ("{seed: 3}", 4)):
+    r = tessera_json("run", train, "--set", f"train={said}")
+    equal((r["steps"], r["losses"][:8]), (steps, losses["[0,1,2,3]"][:steps]), f"train: {said}")
+# A trace of an earlier run is not one of this.
+tessera("run", train, "--steps", "2", "--out", path("two"), "--trace")
+check(os.path.exists(path("two/trace.json")), "a trace")
+tessera("run", train, "--steps", "2", "--out", path("two"))
+check(not os.path.exists(path("two/trace.json")), "a stale trace")
 # A loss that rank 0 does not have.
 r = tessera_json("run", train, "-n", "5", "--steps", "2",
                  "--set", "placements.all.ranks=[3,4]")
@@ -238,6 +264,8 @@ said, left = train_badly("0", 0, "--set", "train.on_nan=warn")
 equal((said.count("the loss is nan"), len(left["losses"])), (1, 5), "a warning")
 said, left = train_badly("0,1", 0, "--set", "train.on_nan=ignore")
 equal((said, len(left["losses"])), ("", 5), "ignored")
+printed = tessera("run", path("bad.yaml"), "--set", "train.on_nan=ignore", "--steps", "3")[0]
+check("loss nan" in printed and "-nan" not in printed, printed)
 printed, said = tessera("run", write("log.yaml", {
     "tessera": 1, "placements": {"a": {"ranks": [0]}},
     "graph": {"x": {"op": "constant", "value": [1.0, -1.0], "placement": "a"},

@@ -47,6 +47,14 @@ def read_line(p):
     return p.stdout.readline().decode()
 
 
+def read_header(p):
+    """Two lines, which are there before the first step."""
+    check(re.fullmatch(r"mlp: 3,466 parameters on 2 ranks \(cpu, (threads|processes)\); 4000000 steps "
+                       r"of 30 rows, 4 an epoch\n", line := read_line(p)), line)
+    check(re.fullmatch(r"planned: [\d.]+ [um]s a step; [\d.]+ KB on rank \d, which needs most\n",
+                       line := read_line(p)), line)
+
+
 def end(p, what):
     try:
         out, err = p.communicate(timeout=30)
@@ -76,6 +84,7 @@ def check_folder(folder, sig, what, complete):
 def interrupt(sig, launch):
     what, folder = f"{sig.name} on {launch or 'threads'}", path("out")
     p = begin(["run", path("t.yaml"), "--out", folder], launch)
+    read_header(p)
     equal([re.match(r"step (\d)", read_line(p)).group(1) for _ in range(3)], ["1", "2", "3"], what)
     began = time.monotonic()
     p.send_signal(sig)
@@ -96,6 +105,7 @@ def hang():
     folder = path("out")
     p = begin(["run", path("t.yaml"), "--out", folder], 2)
     ranks = []
+    read_header(p)
     read_line(p)
     with open(f"/proc/{p.pid}/task/{p.pid}/children", encoding="utf-8") as f:
         ranks = [int(n) for n in f.read().split()]

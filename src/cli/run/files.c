@@ -6,7 +6,7 @@
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <unistd.h>
 
 enum { PATH_MAX_ = 4096 };
 
@@ -112,10 +112,44 @@ static void add_times(cJSON *json, const run_rank *r)
     cJSON_AddNumberToObject(json, "seconds", sum);
     cJSON_AddNumberToObject(json, "fastest_step_s", least);
     cJSON_AddNumberToObject(json, "estimated_step_s", r->mine.cost_s);
+    cJSON_AddNumberToObject(json, "planned_step_s", r->mine.step_s);
     cJSON_AddNumberToObject(json, "steps_per_s", sum > 0 ? (double)r->steps / sum : 0);
     if (r->program->rows > 0)
         cJSON_AddNumberToObject(json, "rows_per_s",
                                 sum > 0 ? (double)(r->steps * r->program->rows) / sum : 0);
+}
+
+/* A step of this rank, by kind: planned beside measured. */
+static cJSON *json_kinds(const run_rank *r)
+{
+    run_kind kinds[RUN_KINDS];
+    cJSON *list = cJSON_CreateArray();
+    for (int i = 0, n = run_kinds(r->plan, kinds); i < n; i++) {
+        cJSON *one = cJSON_CreateObject();
+        cJSON_AddStringToObject(one, "kind", kinds[i].what);
+        cJSON_AddBoolToObject(one, "communicates", kinds[i].is_comm);
+        cJSON_AddNumberToObject(one, "planned_s", kinds[i].planned_s);
+        cJSON_AddNumberToObject(one, "measured_s", kinds[i].measured_s);
+        cJSON_AddItemToArray(list, one);
+    }
+    return list;
+}
+
+static cJSON *json_evals(const run_rank *r)
+{
+    cJSON *list = cJSON_CreateArray();
+    for (int i = 0; i < r->nevals; i++) {
+        const run_eval *e = &r->evals[i];
+        cJSON *one = cJSON_CreateObject();
+        cJSON_AddNumberToObject(one, "step", (double)e->step);
+        cJSON_AddNumberToObject(one, "loss", e->mean.loss);
+        cJSON_AddNumberToObject(one, "accuracy", e->mean.accuracy);
+        cJSON_AddNumberToObject(one, "top5", e->mean.top5);
+        cJSON_AddNumberToObject(one, "rows", (double)e->mean.rows);
+        cJSON_AddNumberToObject(one, "seconds", e->seconds);
+        cJSON_AddItemToArray(list, one);
+    }
+    return list;
 }
 
 static cJSON *json_fetch(const run_rank *r, const tsri_fetch *f)
@@ -151,23 +185,24 @@ cJSON *run_make_result(const run_rank *r)
     cJSON *json = cJSON_CreateObject(), *fetches = cJSON_CreateArray(),
           *ranks = cJSON_CreateArray();
     int n = tsr_world_size(r->world);
-    struct rusage usage;
     cJSON_AddStringToObject(json, "file", r->job->path);
     cJSON_AddNumberToObject(json, "ranks", n);
     cJSON_AddNumberToObject(json, "steps", (double)r->steps);
-    if (r->steps < r->planned && r->job->stopped_by) {
+    if (r->first > 0)
+        cJSON_AddNumberToObject(json, "after_step", (double)r->first);
+    if (r->first + r->steps < r->planned && r->job->stopped_by) {
         char name[32];
         cJSON *stop = cJSON_CreateObject();
         snprintf(name, sizeof name, "SIG%s", sigabbrev_np(r->job->stopped_by));
         cJSON_AddStringToObject(stop, "signal", name);
-        cJSON_AddNumberToObject(stop, "step", (double)r->steps);
+        cJSON_AddNumberToObject(stop, "step", (double)(r->first + r->steps));
         cJSON_AddNumberToObject(stop, "planned_steps", (double)r->planned);
         cJSON_AddItemToObject(json, "interrupted", stop);
     }
     if (r->failure[0]) {
         cJSON *failed = cJSON_CreateObject();
         cJSON_AddStringToObject(failed, "error", r->failure);
-        cJSON_AddNumberToObject(failed, "step", (double)r->steps + 1);
+        cJSON_AddNumberToObject(failed, "step", (double)(r->first + r->steps + 1));
         cJSON_AddNumberToObject(failed, "planned_steps", (double)r->planned);
         cJSON_AddItemToObject(json, "failed", failed);
     }
@@ -175,7 +210,10 @@ cJSON *run_make_result(const run_rank *r)
         cJSON_AddNumberToObject(json, "rows", (double)r->program->rows);
     if (r->losses)
         cJSON_AddItemToObject(json, "losses", cJSON_CreateDoubleArray(r->losses, (int)r->steps));
+    if (r->nevals > 0)
+        cJSON_AddItemToObject(json, "evaluations", json_evals(r));
     add_times(json, r);
+    cJSON_AddItemToObject(json, "step_by_kind", json_kinds(r));
     cJSON_AddItemToObject(json, "collectives", json_collectives(r, r->all, n));
     for (int i = 0; i < r->program->nfetches; i++)
         cJSON_AddItemToArray(fetches, json_fetch(r, &r->program->fetches[i]));
@@ -184,14 +222,17 @@ cJSON *run_make_result(const run_rank *r)
         if (!r->is_alone || i == tsr_world_rank(r->world))
             cJSON_AddItemToArray(ranks, json_rank(r, i));
     cJSON_AddItemToObject(json, "per_rank", ranks);
-    if (getrusage(RUSAGE_SELF, &usage) == 0)
-        cJSON_AddNumberToObject(json, "process_peak_bytes", (double)usage.ru_maxrss * 1024);
+    cJSON_AddNumberToObject(json, "process_peak_bytes", run_process_bytes("VmHWM:"));
     return json;
 }
 
+/* A trace that an earlier run has left there is not of this result. */
 tsr_status run_write_result(const run_rank *r)
 {
     char path[PATH_MAX_];
+    TSRI_TRY(path_of(r, "trace", ".json", path));
+    if (!r->is_traced)
+        unlink(path);
     TSRI_TRY(path_of(r, "result", ".json", path));
     return cli_write_json(run_make_result(r), path);
 }

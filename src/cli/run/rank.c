@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 4096 /* losses that are sent around at once */, LINES = 20 };
-static const double LOOK_S = 0.05, LINE_S = 10;
+enum { CHUNK = 4096 /* losses that are sent around at once */ };
+static const double LOOK_S = 0.05;
 
-static tsr_status no_memory(void)
+tsr_status run_no_memory(void)
 {
     return tsr_set_error(TSR_ERR_NO_MEMORY, "out of memory");
 }
@@ -38,7 +38,7 @@ int run_owner(const run_rank *r, const char *output)
     return owner;
 }
 
-static const tsri_fetch *loss_of(const tsri_program *p)
+const tsri_fetch *run_loss(const tsri_program *p)
 {
     for (int i = 0; i < p->nfetches; i++)
         if (p->fetches[i].is_loss)
@@ -55,31 +55,36 @@ static void count_step(run_rank *r, const tsri_comm_stats *before, const tsri_co
     }
 }
 
-static void show_progress(const run_rank *r, int64_t step)
+/* The words of a rank when it looks about. */
+typedef struct look {
+    double step_s;
+    int64_t signal;
+} look;
+
+/* Brings the words of all ranks together: the longest step, and a signal that came to any. */
+static tsr_status look_about(run_rank *r, look *io, bool *stops)
 {
-    const tsri_program *p = r->program;
-    printf("\rstep %lld of %lld", (long long)step + 1, (long long)r->planned);
-    if (p->steps_per_epoch > 0)
-        printf(", epoch %lld", (long long)(step / p->steps_per_epoch) + 1);
-    if (r->losses)
-        printf(", loss %.6g", r->losses[step]);
-    printf(", %.3f s  ", r->seconds[step]);
-    cli_flush();
+    size_t n = (size_t)tsr_world_size(r->world);
+    const look mine = *io;
+    look *all = calloc(n, sizeof *all);
+    if (!all)
+        return run_no_memory();
+    tsr_status status = r->world->comm->ops->exchange(r->world->comm, &mine, sizeof mine, all);
+    for (size_t i = 0; i < n && status == TSR_OK; i++) {
+        io->step_s = all[i].step_s > io->step_s ? all[i].step_s : io->step_s;
+        io->signal = io->signal ? io->signal : all[i].signal;
+    }
+    free(all);
+    *stops = io->signal != 0;
+    if (*stops)
+        r->job->stopped_by = (int)io->signal;
+    return status;
 }
 
-/* Some lines of many: the first and the last three, each twentieth part, and one in 10 s. */
-static void show_loss(run_rank *r, int64_t step)
+tsr_status run_agree_to_stop(run_rank *r, bool *stops)
 {
-    int64_t n = r->planned;
-    double now = tsri_now_s();
-    if (n > LINES && step >= 3 && step < n - 3 && (step + 1) % (n / LINES) &&
-        now - r->printed_s < LINE_S)
-        return;
-    if (r->job->progress)
-        printf("\r%72s\r", "");
-    printf("step %lld: loss %.8g\n", (long long)step + 1, r->losses[step]);
-    cli_flush();
-    r->printed_s = now;
+    look any = {.signal = run_stop_signal()};
+    return look_about(r, &any, stops);
 }
 
 /*
@@ -89,67 +94,59 @@ static void show_loss(run_rank *r, int64_t step)
  */
 static tsr_status look_for_stop(run_rank *r, int64_t step, int64_t next[2], bool *stops)
 {
-    typedef struct look {
-        double longest_s;
-        int64_t signal;
-    } look;
-    size_t n = (size_t)tsr_world_size(r->world);
     double sum = 0;
     for (int64_t i = next[1]; i < step; i++)
         sum += r->seconds[i];
     int64_t steps = step - next[1];
-    look mine = {steps > 0 ? sum / (double)steps : LOOK_S, run_stop_signal()}, worst = mine;
-    look *all = calloc(n, sizeof *all);
-    if (!all)
-        return no_memory();
-    tsr_status status = r->world->comm->ops->exchange(r->world->comm, &mine, sizeof mine, all);
-    for (size_t i = 0; i < n && status == TSR_OK; i++) {
-        worst.longest_s = all[i].longest_s > worst.longest_s ? all[i].longest_s : worst.longest_s;
-        worst.signal = worst.signal ? worst.signal : all[i].signal;
-    }
-    free(all);
-    double ahead = worst.longest_s > 0 ? LOOK_S / worst.longest_s : 1, most = 2 * (double)steps;
+    look worst = {steps > 0 ? sum / (double)steps : LOOK_S, run_stop_signal()};
+    TSRI_TRY(look_about(r, &worst, stops));
+    double ahead = worst.step_s > 0 ? LOOK_S / worst.step_s : 1, most = 2 * (double)steps;
     ahead = ahead > most ? most : ahead;
     next[1] = step;
     next[0] = step + (ahead > 1 ? (int64_t)ahead : 1);
-    *stops = worst.signal != 0;
-    if (*stops)
-        r->job->stopped_by = (int)worst.signal;
-    return status;
+    return TSR_OK;
+}
+
+/* One step, the i-th of this run. */
+static tsr_status run_step(run_rank *r, int64_t i)
+{
+    tsri_comm_stats before, after;
+    double t = tsri_now_s();
+    TSRI_TRY(tsri_program_feed(r->program, r->plan));
+    tsri_plan_stats(r->world, &before);
+    TSRI_TRY(tsr_run(r->plan));
+    tsri_plan_stats(r->world, &after);
+    count_step(r, &before, &after);
+    TSRI_TRY(tsr_wait(r->plan));
+    r->seconds[i] = tsri_now_s() - t;
+    if (r->losses && r->speaks)
+        TSRI_TRY(tsr_fetch_scalar(r->plan, run_loss(r->program)->name, &r->losses[i]));
+    r->steps = i + 1;
+    run_watch_step(r->watch, r->seconds[i]);
+    return TSR_OK;
 }
 
 static tsr_status run_steps(run_rank *r)
 {
-    tsri_comm_stats before, after;
-    const tsri_fetch *loss = loss_of(r->program);
-    int rank = tsr_world_rank(r->world), owner = loss ? run_owner(r, loss->name) : 0;
-    bool shows = r->losses && rank == owner && !r->job->json, stops = false;
-    shows = shows && tsri_experiment_trains(r->job->experiment);
+    bool trains = tsri_experiment_trains(r->job->experiment), stops = false;
+    bool shows = r->losses && r->speaks && !r->job->json && trains;
     int64_t next[2] = {0};
-    for (int64_t i = 0; i < r->planned; i++) {
+    for (int64_t i = 0; i < r->planned - r->first && !stops; i++) {
         if (i == next[0])
             TSRI_TRY(look_for_stop(r, i, next, &stops));
         if (stops)
             break;
-        double t = tsri_now_s();
-        TSRI_TRY(tsri_program_feed(r->program, r->plan));
-        tsri_plan_stats(r->world, &before);
-        TSRI_TRY(tsr_run(r->plan));
-        tsri_plan_stats(r->world, &after);
-        count_step(r, &before, &after);
-        TSRI_TRY(tsr_wait(r->plan));
-        r->seconds[i] = tsri_now_s() - t;
-        if (r->losses && rank == owner)
-            TSRI_TRY(tsr_fetch_scalar(r->plan, loss->name, &r->losses[i]));
-        r->steps = i + 1;
-        run_watch_step(r->watch, r->seconds[i]);
+        const double lr = trains ? tsr_optimizer_lr(r->program->optimizer) : 0;
+        TSRI_TRY(run_step(r, i));
+        run_metrics_step(r, i, lr);
         if (shows)
-            show_loss(r, i);
-        if (r->job->progress && rank == owner)
-            show_progress(r, i);
+            run_show_loss(r, i);
+        if (r->job->progress && r->speaks)
+            run_show_progress(r, i);
+        TSRI_TRY(run_upkeep_step(r, &stops));
     }
-    if (r->job->progress && rank == owner && r->steps > 0)
-        printf("\r%72s\r", "");
+    if (r->speaks)
+        run_clear_progress(r);
     return TSR_OK;
 }
 
@@ -162,6 +159,7 @@ static tsr_status take_figures(run_rank *r)
     m->compile_s = info.compile_s;
     m->infer_s = info.infer_s;
     m->cost_s = info.cost_s;
+    m->step_s = info.step_s;
     m->run_s = info.run_s;
     m->compute_s = info.compute_s;
     m->comm_s = info.comm_s;
@@ -169,7 +167,7 @@ static tsr_status take_figures(run_rank *r)
     m->activations = info.activation_bytes;
     m->ports = info.port_bytes;
     m->host = info.host_bytes;
-    for (int i = 0; i < r->plan->nsteps; i++) {
+    for (int i = 0; i < r->plan->nsteps && !r->all; i++) { /* once */
         const tsri_step *s = &r->plan->steps[i];
         if (s->kind == TSRI_STEP_START) {
             m->coll[s->call->coll.kind].planned_calls++;
@@ -181,19 +179,26 @@ static tsr_status take_figures(run_rank *r)
     return TSR_OK;
 }
 
-/* All ranks get all ranks' figures, and the losses from the one that has them. */
+/* All ranks get all ranks' figures. */
+static tsr_status gather_figures(run_rank *r)
+{
+    tsri_comm *comm = r->world->comm;
+    TSRI_TRY(take_figures(r));
+    if (!r->all && !(r->all = calloc((size_t)tsr_world_size(r->world), sizeof *r->all)))
+        return run_no_memory();
+    return comm->ops->exchange(comm, &r->mine, sizeof r->mine, r->all);
+}
+
+/* And the losses, from the one that has them. */
 static tsr_status gather(run_rank *r)
 {
     tsri_comm *comm = r->world->comm;
-    const tsri_fetch *loss = loss_of(r->program);
+    const tsri_fetch *loss = run_loss(r->program);
     size_t n = (size_t)tsr_world_size(r->world);
-    TSRI_TRY(take_figures(r));
-    if (!(r->all = calloc(n, sizeof *r->all)))
-        return no_memory();
-    TSRI_TRY(comm->ops->exchange(comm, &r->mine, sizeof r->mine, r->all));
+    TSRI_TRY(gather_figures(r));
     double *all = r->losses ? calloc(n, CHUNK * sizeof *all) : NULL;
     if (r->losses && !all)
-        return no_memory();
+        return run_no_memory();
     tsr_status status = TSR_OK;
     for (int64_t i = 0; i < r->steps && r->losses && status == TSR_OK; i += CHUNK) {
         size_t m = (size_t)(r->steps - i < CHUNK ? r->steps - i : CHUNK);
@@ -204,68 +209,26 @@ static tsr_status gather(run_rank *r)
     return status;
 }
 
-/* --- saying ----------------------------------------------------------------------------------- */
-static tsr_status print_fetch(const run_rank *r, const tsri_fetch *f)
-{
-    size_t bytes = (size_t)tsr_dims_count(f->dims) * tsr_dtype_size(f->dtype);
-    void *data = malloc(bytes + 1);
-    if (!data)
-        return no_memory();
-    tsr_status status = tsr_fetch(r->plan, f->name, data, bytes);
-    if (status == TSR_OK) {
-        char dims[TSRI_DIMS_TEXT_MAX];
-        printf("%s: %s[%s]\n", f->name, tsr_dtype_name(f->dtype), tsri_dims_format(f->dims, dims));
-        cli_print_array(stdout, f->dtype, f->dims, data);
-        cli_flush();
-    }
-    free(data);
-    return status;
-}
-
-/* The losses were printed when they came. */
-static void print_speed(const run_rank *r)
-{
-    double run_s = 0;
-    for (int64_t i = 0; i < r->steps; i++)
-        run_s += r->seconds[i];
-    printf("%lld steps of %lld rows in %.3f s: %.1f rows/s\n", (long long)r->steps,
-           (long long)r->program->rows, run_s,
-           run_s > 0 ? (double)(r->steps * r->program->rows) / run_s : 0);
-    cli_flush();
-}
-
-/* Values are printed by the ranks that have them, one after the other. */
-static tsr_status print_values(const run_rank *r)
-{
-    const tsri_program *p = r->program;
-    int rank = tsr_world_rank(r->world);
-    if (tsri_experiment_trains(p->experiment)) {
-        const tsri_fetch *loss = loss_of(p);
-        if (r->losses && rank == run_owner(r, loss->name))
-            print_speed(r);
-        return TSR_OK;
-    }
-    for (int i = 0; i < p->nfetches; i++) {
-        if (rank == run_owner(r, p->fetches[i].name))
-            TSRI_TRY(print_fetch(r, &p->fetches[i]));
-        TSRI_TRY(tsr_world_barrier(r->world));
-    }
-    return TSR_OK;
-}
-
+/* --- the end ---------------------------------------------------------------------------------- */
 static tsr_status finish(run_rank *r)
 {
     const run_job *job = r->job;
     bool has_values = r->steps > 0 || r->planned == 0;
+    TSRI_TRY(run_upkeep_finish(r));
     TSRI_TRY(gather(r));
     if (job->out && has_values)
         TSRI_TRY(run_write_arrays(r));
     if (job->trace && has_values)
         TSRI_TRY(run_write_trace(r));
+    r->is_traced = job->trace && has_values;
     if (job->out && tsr_world_rank(r->world) == 0)
         TSRI_TRY(run_write_result(r));
+    if (!job->json && !tsri_experiment_trains(job->experiment))
+        return has_values ? run_print_values(r) : TSR_OK;
+    if (!job->json && r->speaks)
+        run_print_summary(r);
     if (!job->json)
-        return has_values ? print_values(r) : TSR_OK;
+        return TSR_OK;
     if (tsr_world_rank(r->world) == 0 && cli_print_json(run_make_result(r)) != CLI_OK)
         return tsr_set_error(TSR_ERR_IO, "the result can't be printed");
     return TSR_OK;
@@ -275,20 +238,15 @@ static tsr_status finish(run_rank *r)
  * has the losses leaves what it knows. */
 static tsr_status finish_alone(run_rank *r)
 {
-    const tsri_fetch *loss = loss_of(r->program);
-    int rank = tsr_world_rank(r->world);
     r->is_alone = true;
-    if (rank != (loss ? run_owner(r, loss->name) : 0))
+    if (!r->speaks)
         return TSR_OK;
     TSRI_TRY(take_figures(r));
-    free(r->all);
-    if (!(r->all = calloc((size_t)tsr_world_size(r->world), sizeof *r->all)))
-        return no_memory();
-    r->all[rank] = r->mine;
+    r->all[tsr_world_rank(r->world)] = r->mine;
     if (r->job->out)
         TSRI_TRY(run_write_result(r));
-    if (!r->job->json && r->losses)
-        print_speed(r);
+    if (!r->job->json && tsri_experiment_trains(r->job->experiment))
+        run_print_summary(r);
     if (r->job->json && cli_print_json(run_make_result(r)) != CLI_OK)
         return tsr_set_error(TSR_ERR_IO, "the result can't be printed");
     return TSR_OK;
@@ -307,18 +265,18 @@ static tsr_status finish_failed(run_rank *r, tsr_status status)
 
 static void say_stop(const run_rank *r)
 {
-    const tsri_fetch *loss = loss_of(r->program);
-    if (!r->job->stopped_by || tsr_world_rank(r->world) != (loss ? run_owner(r, loss->name) : 0))
+    if (!r->job->stopped_by || !r->speaks)
         return;
     fprintf(stderr, "tessera run: stopped by SIG%s after step %lld of %lld%s\n",
-            sigabbrev_np(r->job->stopped_by), (long long)r->steps, (long long)r->planned,
+            sigabbrev_np(r->job->stopped_by), (long long)(r->first + r->steps),
+            (long long)r->planned,
             r->is_alone ? "; the step under way did not end and was left" : "");
 }
 
 /* --- a rank ----------------------------------------------------------------------------------- */
 static tsr_status run_program(run_rank *r)
 {
-    const tsri_fetch *loss = loss_of(r->program);
+    const tsri_fetch *loss = run_loss(r->program);
     TSRI_TRY(tsr_compile_with(r->program->graph, &r->job->opts, &r->plan));
     if (r->job->trace)
         TSRI_TRY(tsri_trace_enable(r->plan));
@@ -327,7 +285,13 @@ static tsr_status run_program(run_rank *r)
     bool scalar = loss && tsr_dims_count(loss->dims) == 1;
     r->losses = scalar ? calloc((size_t)r->planned + 1, sizeof *r->losses) : NULL;
     if (!r->seconds || (scalar && !r->losses))
-        return no_memory();
+        return run_no_memory();
+    r->speaks = tsr_world_rank(r->world) == (loss ? run_owner(r, loss->name) : 0);
+    TSRI_TRY(run_upkeep_open(r));
+    TSRI_TRY(run_metrics_open(r));
+    TSRI_TRY(gather_figures(r));
+    if (r->speaks && !r->job->json && tsri_experiment_trains(r->job->experiment))
+        run_show_header(r);
     if (tsr_world_rank(r->world) == 0 || run_is_launched())
         r->watch = run_watch_start(r->world);
     tsr_status status = run_steps(r);
@@ -351,6 +315,10 @@ tsr_status run_on_rank(tsr_world *world, void *arg)
     const tsri_program_opts opts = {.steps = r.job->steps, .shards = r.job->out != NULL};
     TSRI_TRY(tsri_program_build(r.job->experiment, world, &opts, &r.program));
     tsr_status status = run_program(&r);
+    const tsr_status closed = run_metrics_close(&r);
+    status = status == TSR_OK ? closed : status;
+    tsr_checkpoint_destroy(r.checkpoint);
+    free(r.evals);
     free(r.losses);
     free(r.seconds);
     free(r.all);

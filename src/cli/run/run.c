@@ -151,6 +151,7 @@ int cli_run(int argc, char **argv)
                        .out = a.out,
                        .experiment = e,
                        .steps = a.steps,
+                       .base_bytes = run_process_bytes("VmRSS:"),
                        .trace = a.trace,
                        .json = a.json,
                        .progress = !a.json && isatty(STDOUT_FILENO),

@@ -52,6 +52,7 @@ struct run_watch {
     tsr_world *world;
     sem_t quit;
     _Atomic double longest_s;
+    atomic_bool held; /* what goes on is no step */
     pthread_t thread;
 };
 
@@ -63,7 +64,7 @@ static void *watch(void *arg)
     do {
         double usual = 1.5 * atomic_load(&w->longest_s), grace = usual > GRACE_S ? usual : GRACE_S;
         double came = run_stop_signal() ? atomic_load(&stop.came_s) : 0;
-        if (!left && came > 0 && tsri_now_s() - came > grace) {
+        if (!left && !atomic_load(&w->held) && came > 0 && tsri_now_s() - came > grace) {
             tsr_world_abort(w->world, RUN_STEP_LEFT);
             left = true;
         }
@@ -93,6 +94,12 @@ void run_watch_step(run_watch *w, double seconds)
 {
     if (w && seconds > atomic_load(&w->longest_s))
         atomic_store(&w->longest_s, seconds);
+}
+
+void run_watch_hold(run_watch *w, bool held)
+{
+    if (w)
+        atomic_store(&w->held, held);
 }
 
 void run_watch_end(run_watch *w)

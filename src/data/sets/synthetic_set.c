@@ -18,17 +18,17 @@ static void random_bytes(uint64_t key, uint64_t row, int64_t n, uint8_t *out)
     }
 }
 
-static void draw(tsr_dataset *ds, uint64_t seed, const uint8_t *patterns)
+static void draw(tsr_dataset *ds, uint64_t seed, int64_t first, const uint8_t *patterns)
 {
     uint64_t label_key = tsri_rng_key(seed, "synthetic set: labels");
     uint64_t noise_key = tsri_rng_key(seed, "synthetic set: noise");
     int64_t pixels = ds->channels * ds->height * ds->width;
     for (int64_t i = 0; i < ds->count; i++) {
-        uint32_t word = tsri_rng_word(label_key, 0, (uint64_t)i);
+        uint32_t word = tsri_rng_word(label_key, 0, (uint64_t)(first + i));
         ds->labels[i] = (uint8_t)(word % (uint32_t)ds->classes);
         const uint8_t *pattern = patterns + ds->labels[i] * pixels;
         uint8_t *image = ds->images + i * pixels;
-        random_bytes(noise_key, (uint64_t)i, pixels, image);
+        random_bytes(noise_key, (uint64_t)(first + i), pixels, image);
         for (int64_t j = 0; j < pixels; j++)
             image[j] = (uint8_t)((image[j] + pattern[j]) / 2);
     }
@@ -48,24 +48,19 @@ static tsr_status check(const int64_t sizes[3], int64_t classes, int64_t count)
                      count, sizes[0], sizes[1], sizes[2], classes, TSRI_MAX_CHANNELS);
 }
 
-tsr_status tsr_synthetic_open(tsr_world *world, int64_t channels, int64_t height, int64_t width,
-                              int64_t classes, int64_t count, uint64_t seed,
-                              tsr_dataset **out_dataset)
+tsr_status tsri_synthetic_open(tsr_world *world, const int64_t sizes[3], int64_t classes,
+                               int64_t first, int64_t count, uint64_t seed,
+                               tsr_dataset **out_dataset)
 {
-    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
-    const int64_t sizes[3] = {channels, height, width};
     tsr_dataset *ds;
-    if (!world || !out_dataset)
-        return tsri_fail(TSR_ERR_INVALID, "tsr_synthetic_open: the %s is NULL",
-                         world ? "result's place" : "world");
     TSRI_TRY(check(sizes, classes, count));
     TSRI_TRY(tsri_dataset_create(world, &ds));
     ds->count = count;
-    ds->channels = channels;
-    ds->height = height;
-    ds->width = width;
+    ds->channels = sizes[0];
+    ds->height = sizes[1];
+    ds->width = sizes[2];
     ds->classes = classes;
-    int64_t pixels = channels * height * width;
+    int64_t pixels = sizes[0] * sizes[1] * sizes[2];
     uint8_t *patterns = tsri_mem_alloc(&world->mem, (size_t)(classes * pixels));
     ds->images = patterns ? tsri_mem_alloc(&world->mem, (size_t)(count * pixels)) : NULL;
     ds->labels = ds->images ? tsri_mem_alloc(&world->mem, (size_t)count) : NULL;
@@ -77,9 +72,21 @@ tsr_status tsr_synthetic_open(tsr_world *world, int64_t channels, int64_t height
     uint64_t key = tsri_rng_key(seed, "synthetic set: patterns");
     for (int64_t c = 0; c < classes; c++)
         random_bytes(key, (uint64_t)c, pixels, patterns + c * pixels);
-    draw(ds, seed, patterns);
+    draw(ds, seed, first, patterns);
     tsri_mem_free(patterns);
     tsri_dataset_own(world, ds);
     *out_dataset = ds;
     return TSR_OK;
+}
+
+tsr_status tsr_synthetic_open(tsr_world *world, int64_t channels, int64_t height, int64_t width,
+                              int64_t classes, int64_t count, uint64_t seed,
+                              tsr_dataset **out_dataset)
+{
+    TSRI_TRY(tsri_live_check(world, TSRI_LIVE_WORLD, __func__));
+    const int64_t sizes[3] = {channels, height, width};
+    if (!world || !out_dataset)
+        return tsri_fail(TSR_ERR_INVALID, "tsr_synthetic_open: the %s is NULL",
+                         world ? "result's place" : "world");
+    return tsri_synthetic_open(world, sizes, classes, 0, count, seed, out_dataset);
 }

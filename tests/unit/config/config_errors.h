@@ -155,14 +155,15 @@ static const struct {
      "4:35: data.shape: found '4'; legal is a list of up to 3 sizes, each of at least 1"},
     {TRAIN, ": 3", ": 3, dir: x",
      "4:58: data.dir: unknown key; legal are dataset, batch_size, shuffle, augment, normalize, "
-     "seed, workers, prefetch, shape, classes, samples"},
+     "seed, workers, prefetch, shape, classes, samples, test_samples"},
     {TRAIN, ": 3", ": 3, shuffle: yes",
      "4:67: data.shuffle: found 'yes'; legal is true or false"},
     {TRAIN, ": 3", ": 3, shuffle: 'true'",
      "4:67: data.shuffle: found \"true\"; legal is true or false"},
     {TRAIN, ": 3", ": 3, batchsize: 3",
      "4:58: data.batchsize: unknown key; legal are dataset, batch_size, shuffle, augment, "
-     "normalize, seed, workers, prefetch, shape, classes, samples; did you mean 'batch_size'?"},
+     "normalize, seed, workers, prefetch, shape, classes, samples, test_samples; did you mean "
+     "'batch_size'?"},
     {TRAIN, ": 3", ": 257",
      "4:55: data.classes: found '257'; legal is a whole number from 1 to 256"},
     {TRAIN, "\ndata", "\ndaat",
@@ -249,7 +250,40 @@ static const struct {
      "5:28: optimizer.lr: found '0x10'; legal is a number"},
     {TRAIN, NULL, "train: {stepz: 1}\n",
      "5:9: train.stepz: unknown key; legal are epochs, steps, seed, init, label_smoothing, "
-     "on_nan; did you mean 'steps'?"},
+     "on_nan, eval, checkpoint, metrics, tensorboard; did you mean 'steps'?"},
+    {TRAIN, NULL, "train: {eval: {every: 2 epoch s}}\n",
+     "5:23: train.eval.every: found '2 epoch s'; legal is a number of steps, as in 100, or of "
+     "epochs, as in 1 epoch"},
+    {TRAIN, NULL, "train: {eval: {every: 0}}\n",
+     "5:23: train.eval.every: found '0'; legal is a number of steps, as in 100, or of epochs, "
+     "as in "
+     "1 epoch"},
+    {TRAIN, NULL, "train: {eval: {every: 99999999999999999999}}\n",
+     "5:23: train.eval.every: found '99999999999999999999'; legal is a number of steps, as in 100, "
+     "or of epochs, as in 1 epoch"},
+    {TRAIN, NULL, "train: {eval: {every: [1]}}\n",
+     "5:23: train.eval.every: found a list; legal is a number of steps, as in 100, or of "
+     "epochs, as "
+     "in 1 epoch"},
+    {TRAIN, NULL, "train: {eval: {data: tset}}\n",
+     "5:22: train.eval.data: found 'tset'; legal is train or test; did you mean 'test'?"},
+    {TRAIN, NULL, "train: {eval: 5}\n",
+     "5:15: train.eval: found '5'; legal is a mapping with the keys every, data"},
+    {TRAIN, NULL, "train: {checkpoint: {every: 5}}\n",
+     "5:9: train.checkpoint: 'dir' is missing; legal is a file name"},
+    {TRAIN, NULL, "train: {checkpoint: {dir: a, evry: 5}}\n",
+     "5:30: train.checkpoint.evry: unknown key; legal are dir, every, keep, resume; did you mean "
+     "'every'?"},
+    {TRAIN, NULL, "train: {checkpoint: {dir: a, every: -1 epochs}}\n",
+     "5:37: train.checkpoint.every: found '-1 epochs'; legal is a number of steps, as in 100, "
+     "or of "
+     "epochs, as in 1 epoch"},
+    {TRAIN, NULL, "train: {metrics: 5}\n",
+     "5:18: train.metrics: found '5'; legal is a file name"},
+    {GRAPH, NULL, "train: {checkpoint: {dir: a}}\n",
+     "5:9: train.checkpoint: not beside 'graph': it is a key of experiments that train a model"},
+    {GRAPH, NULL, "train: {eval: {}}\n",
+     "5:9: train.eval: not beside 'graph': it is a key of experiments that train a model"},
     {TRAIN, NULL, "train: {steps: -1}\n",
      "5:16: train.steps: found '-1'; legal is a whole number of at least 0"},
     {TRAIN, NULL, "train: {on_nan: halt}\n",
@@ -260,12 +294,12 @@ static const struct {
      "5:15: train.init: found \"\"; legal is a file name"},
     {TRAIN, NULL, "train: 5\n",
      "5:8: train: found '5'; legal is a mapping with the keys epochs, steps, seed, init, "
-     "label_smoothing, on_nan"},
+     "label_smoothing, on_nan, eval, checkpoint, metrics, tensorboard"},
     {TRAIN, NULL, "train: {label_smoothing: 1}\n",
      "5:26: train.label_smoothing: found '1'; legal is a number from 0 to 0.999999"},
     {TRAIN, NULL, "train:\n",
      "5:7: train: found nothing; legal is a mapping with the keys epochs, steps, seed, init, "
-     "label_smoothing, on_nan"},
+     "label_smoothing, on_nan, eval, checkpoint, metrics, tensorboard"},
     {TRAIN, NULL, "train: {steps: }\n",
      "5:16: train.steps: found nothing; legal is a whole number of at least 0"},
     {TRAIN, NULL, "train: {steps: ~}\n",

@@ -245,6 +245,7 @@ static void test_dump(void **state)
                               "  shape: [4, 4]\n"
                               "  classes: 3\n"
                               "  samples: 1024\n"
+                              "  test_samples: 256\n"
                               "tensors:\n"
                               "  input: {placement: d, sbp: S(0)}\n"
                               "  label: {placement: d, sbp: S(0)}\n"
@@ -279,6 +280,8 @@ static void test_round_trips(void **state)
     (void)state;
     for (int i = 0; tsri_config_examples[i]; i++)
         assert_round_trip(tsri_config_examples[i]);
+    assert_round_trip(TRAIN "train: {eval: {every: 2 epochs, data: train}, metrics: m.jsonl,\n"
+                            "        checkpoint: {dir: a, every: 100 steps, resume: false}}\n");
     assert_round_trip(TRAIN "dtype: f64\ntensors: {logits: {placement: grid, sbp: '(P,P)'}}\n"
                             "parameters: [{match: '*', placement: grid, sbp: [S(0), B]}]\n"
                             "optimizer: {name: adam, lr: 0.30000000000000004, eps: 1e-300}\n"
@@ -390,7 +393,8 @@ static void test_overrides(void **state)
         const char *set, *error;
     } rows[] = {
         {"train.stepz=7", "--set train.stepz=7:1:7: train.stepz: unknown key; legal are epochs, "
-                          "steps, seed, init, label_smoothing, on_nan; did you mean 'steps'?"},
+                          "steps, seed, init, label_smoothing, on_nan, eval, checkpoint, metrics, "
+                          "tensorboard; did you mean 'steps'?"},
         {"train.steps=x", "--set train.steps=x:1:13: train.steps: found 'x'; legal is a whole "
                           "number of at least 0"},
         {"placements.d.ranks=[[1], 0]",

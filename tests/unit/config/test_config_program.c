@@ -396,6 +396,7 @@ static void test_planning(void **state)
         {"model: {name: mlp}\ndata: {dataset: synthetic, shape: [4], classes: 2}\n"
          "train: {epochs: 2, steps: 5}\n",
          5, 16},
+        {"model: {name: mlp}\n" SMALL "train: {steps: 50}\n", 50, 16},
         {"model: {name: resnet18, args: {variant: cifar, width: 4}}\n"
          "data: {dataset: cifar10, dir: /nowhere, batch_size: 100}\n",
          500, 500},

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A training run beside its steps: it evaluates, keeps checkpoints, and goes on from one. */
+#include "src/cli/run/run.h"
+#include "src/core/clock.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- checkpoints ------------------------------------------------------------------------------ */
+static bool has_checkpoint(const char *folder)
+{
+    bool any = false;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));)
+        any |= !strncmp(e->d_name, "step-", 5);
+    if (d)
+        closedir(d);
+    return any;
+}
+
+static tsr_status add_parts(const run_rank *r)
+{
+    TSRI_TRY(tsr_checkpoint_add_module(r->checkpoint, "model", r->program->module));
+    TSRI_TRY(tsr_checkpoint_add_optimizer(r->checkpoint, "optimizer", r->program->optimizer));
+    return tsr_checkpoint_add_loader(r->checkpoint, "loader", r->program->loader);
+}
+
+/* Goes on from the newest checkpoint, if there is one. */
+static tsr_status open_checkpoint(run_rank *r, const tsri_upkeep *u)
+{
+    int64_t step;
+    TSRI_TRY(tsr_checkpoint_create(r->world, u->checkpoint, TSR_CHECKPOINT_OPTS(.keep = u->keep),
+                                   &r->checkpoint));
+    TSRI_TRY(add_parts(r));
+    /* No rank may save before all have looked. */
+    bool any = has_checkpoint(u->checkpoint);
+    TSRI_TRY(tsr_world_barrier(r->world));
+    if (any && !u->resumes)
+        return tsr_set_error(TSR_ERR_STATE,
+                             "%s: has checkpoints of another run, and resume is false: name "
+                             "another folder, or remove them",
+                             u->checkpoint);
+    TSRI_TRY(tsr_checkpoint_load(r->checkpoint, NULL, &step));
+    r->first = step > 0 ? step : 0;
+    r->saved = step;
+    return TSR_OK;
+}
+
+tsr_status run_upkeep_open(run_rank *r)
+{
+    const tsri_upkeep u = tsri_experiment_upkeep(r->job->experiment);
+    r->saved = r->evaluated = -1;
+    if (u.evaluates)
+        TSRI_TRY(tsri_program_open_eval(r->program, &r->job->opts));
+    if (!u.checkpoint)
+        return TSR_OK;
+    TSRI_TRY(tsri_program_start(r->program, r->plan));
+    return tsri_experiment_fail(r->job->experiment, "checkpoint", open_checkpoint(r, &u));
+}
+
+static tsr_status save(run_rank *r, int64_t step)
+{
+    const double start = tsri_now_s();
+    if (r->saved == step)
+        return TSR_OK;
+    const double metric =
+        r->nevals > 0 && r->evaluated == step ? r->evals[r->nevals - 1].mean.loss : NAN;
+    TSRI_TRY(tsr_checkpoint_save(r->checkpoint, step, metric));
+    r->saved = step;
+    run_metrics_checkpoint(r, step, tsri_now_s() - start);
+    return TSR_OK;
+}
+
+/* --- evaluation ------------------------------------------------------------------------------- */
+/* All ranks get the figures of the one that has the loss. */
+static tsr_status add_eval(run_rank *r, run_eval mine)
+{
+    const size_t n = (size_t)tsr_world_size(r->world);
+    run_eval *more = realloc(r->evals, (size_t)(r->nevals + 1) * sizeof *more);
+    run_eval *all = calloc(n, sizeof *all);
+    r->evals = more ? more : r->evals;
+    tsr_status status = more && all ? TSR_OK : run_no_memory();
+    if (status == TSR_OK)
+        status = r->world->comm->ops->exchange(r->world->comm, &mine, sizeof mine, all);
+    if (status == TSR_OK)
+        r->evals[r->nevals++] = all[run_owner(r, run_loss(r->program)->name)];
+    free(all);
+    return status;
+}
+
+/* Leaves the evaluation where the run is to stop. */
+static tsr_status evaluate(run_rank *r, int64_t step, bool *stops)
+{
+    run_eval e = {.step = step};
+    const double start = tsri_now_s();
+    tsr_status status = TSR_OK;
+    TSRI_TRY(tsri_program_eval_begin(r->program, &e.mean));
+    for (;;) {
+        TSRI_TRY(run_agree_to_stop(r, stops));
+        if (*stops)
+            return TSR_OK;
+        status = tsri_program_eval_next(r->program, &e.mean);
+        if (status == TSR_END)
+            break;
+        TSRI_TRY(status);
+    }
+    e.seconds = tsri_now_s() - start;
+    TSRI_TRY(add_eval(r, e));
+    r->evaluated = step;
+    if (!r->speaks)
+        return TSR_OK;
+    if (!r->job->json)
+        run_show_eval(r, &r->evals[r->nevals - 1]);
+    run_metrics_eval(r, &r->evals[r->nevals - 1]);
+    return TSR_OK;
+}
+
+/* --- when ------------------------------------------------------------------------------------- */
+static bool is_due(const run_rank *r, tsri_every every, int64_t step)
+{
+    const int64_t unit = every.epochs ? r->program->steps_per_epoch : 1;
+    return every.n > 0 && every.n <= INT64_MAX / unit && step % (every.n * unit) == 0;
+}
+
+tsr_status run_upkeep_step(run_rank *r, bool *stops)
+{
+    const tsri_upkeep u = tsri_experiment_upkeep(r->job->experiment);
+    const int64_t step = r->first + r->steps;
+    const bool evaluates = u.evaluates && (is_due(r, u.eval, step) || step == r->planned);
+    const bool saves = r->checkpoint && is_due(r, u.save, step);
+    if (!evaluates && !saves)
+        return TSR_OK;
+    run_watch_hold(r->watch, true);
+    if (evaluates)
+        TSRI_TRY(evaluate(r, step, stops));
+    if (saves && !*stops)
+        TSRI_TRY(save(r, step));
+    /* A signal that came meanwhile ends the run here, not by the watch. */
+    if (!*stops)
+        TSRI_TRY(run_agree_to_stop(r, stops));
+    run_watch_hold(r->watch, *stops);
+    return TSR_OK;
+}
+
+static tsr_status save_weights(const run_rank *r, const char *folder)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/weights.safetensors", folder);
+    if (n < 0 || n >= PATH_MAX)
+        return tsr_set_error(TSR_ERR_IO, "%.100s...: the name is too long", folder);
+    return tsr_save(r->program->module, path);
+}
+
+tsr_status run_upkeep_finish(run_rank *r)
+{
+    const tsri_upkeep u = tsri_experiment_upkeep(r->job->experiment);
+    if (!tsri_experiment_trains(r->job->experiment) || r->steps == 0)
+        return TSR_OK;
+    if (u.checkpoint) {
+        TSRI_TRY(save(r, r->first + r->steps));
+        TSRI_TRY(save_weights(r, u.checkpoint));
+    }
+    return r->job->out ? save_weights(r, r->job->out) : TSR_OK;
+}

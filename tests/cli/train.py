@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tessera run that trains: evaluation against NumPy's, metrics while they come, TensorBoard's events,
+checkpoints, signals, and going on from them on other ranks. usage: train.py TESSERA"""
+import glob
+import json
+import os
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+
+import numpy as np
+
+from harness import CACHE, TESSERA, check, done, equal, near, tessera, tessera_json
+
+FOLDER = tempfile.TemporaryDirectory()
+ROWS, TEST_ROWS, BATCH = 96, 53, 24
+MNIST = """\
+tessera: 1
+placements: {all: {ranks: [0, 1]}}
+model: {name: mlp, args: {hidden: 16}}
+data: {dataset: mnist, dir: mnist, batch_size: 24, seed: 5}
+optimizer: {name: sgd, lr: 0.05, momentum: 0.9, schedule: {name: cosine}}
+"""
+
+
+def path(name):
+    return os.path.join(FOLDER.name, name)
+
+
+def write(name, text):
+    with open(path(name), "w", encoding="utf-8") as f:
+        f.write(text)
+    return path(name)
+
+
+def lines_of(name):
+    with open(path(name), encoding="utf-8") as f:
+        text = f.read()
+    check(text.endswith("\n"), f"{name}: whole lines")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def entries(folder):
+    return sorted(n for n in os.listdir(path(folder)) if n != ".lock")
+
+
+def of_event(lines, event):
+    return [line for line in lines if line["event"] == event]
+
+
+# --- data and models ------------------------------------------------------------------------------
+def write_idx(name, values):
+    with open(path("mnist/" + name), "wb") as f:
+        f.write(struct.pack(">I", 0x800 + values.ndim) + struct.pack(f">{values.ndim}I", *values.shape)
+                + values.tobytes())
+
+
+def make_mnist():
+    """Classes that can be learnt: a label's own pixels are bright."""
+    rng = np.random.default_rng(1)
+    os.mkdir(path("mnist"))
+    for part, n in (("train", ROWS), ("t10k", TEST_ROWS)):
+        labels = rng.integers(0, 10, n).astype(np.uint8)
+        images = rng.integers(0, 160, (n, 28, 28)).astype(np.uint8)
+        for image, label in zip(images, labels):
+            image[2 * label:2 * label + 4] += 90
+        write_idx(part + "-images-idx3-ubyte", images)
+        write_idx(part + "-labels-idx1-ubyte", labels)
+        if part == "t10k":
+            return_value = images, labels
+    return return_value
+
+
+def read_weights(name):
+    with open(path(name), "rb") as f:
+        n, = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(n)), f.read()
+    return {k: np.frombuffer(data[slice(*v["data_offsets"])], np.float32).reshape(v["shape"])
+            for k, v in header.items() if k != "__metadata__"}
+
+
+def evaluate(weights, x, labels):
+    """Loss, accuracy and top-5 of the perceptron, in f64."""
+    for i in (0, 2):
+        x = x @ weights[f"{i}.weight"].astype(float).T + weights[f"{i}.bias"]
+        x = np.maximum(x, 0) if i == 0 else x
+    top = np.argsort(-x, axis=1)
+    losses = np.log(np.exp(x - x.max(1, keepdims=True)).sum(1)) + x.max(1) - x[range(len(x)), labels]
+    return (losses.mean(), (top[:, 0] == labels).mean(),
+            (top[:, :5] == labels[:, None]).any(1).mean())
+
+
+# --- TensorBoard's files --------------------------------------------------------------------------
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def masked(data):
+    crc = crc32c(data)
+    return (((crc >> 15) | (crc << 17)) + 0xa282ead8) & 0xffffffff
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7f) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 0x80:
+            return value, at
+
+
+def fields(data):
+    """(number, value) of a protocol buffer: numbers of 4 and 8 bytes as bytes."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        if key & 7 == 0:
+            value, at = varint(data, at)
+        else:
+            if key & 7 == 2:
+                n, at = varint(data, at)
+            else:
+                n = {1: 8, 5: 4}[key & 7]
+            value, at = data[at:at + n], at + n
+        yield key >> 3, value
+
+
+def read_events(name):
+    """[(step, tag, value)], and the version that the file says."""
+    with open(name, "rb") as f:
+        data = f.read()
+    at, found, version = 0, [], None
+    while at < len(data):
+        n, crc = struct.unpack_from("<QI", data, at)
+        equal(masked(data[at:at + 8]), crc, f"{name}: the length at {at}")
+        record = data[at + 12:at + 12 + n]
+        equal(masked(record), struct.unpack_from("<I", data, at + 12 + n)[0], f"{name}: at {at}")
+        at += 16 + n
+        event = dict(fields(record))
+        check(abs(struct.unpack("<d", event[1])[0] - time.time()) < 600, f"{name}: a time of today")
+        version = event.get(3, version)
+        for number, value in fields(event.get(5, b"")):
+            equal(number, 1, "a summary has values")
+            value = dict(fields(value))
+            found.append((event[2], value[1].decode(), struct.unpack("<f", value[2])[0]))
+    return found, version
+
+
+def check_tensorboard(folder, lines):
+    """By its own reader, where it is installed."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError:
+        print("tensorboard is not installed: its reader is not asked")
+        return
+    board = EventAccumulator(folder)
+    board.Reload()
+    for tag, event, key in (("train/loss", "step", "loss"), ("train/lr", "step", "lr"),
+                            ("eval/accuracy", "eval", "accuracy"), ("eval/top5", "eval", "top5")):
+        equal([(s.step, s.value) for s in board.Scalars(tag)],
+              [(m["step"], float(np.float32(m[key]))) for m in of_event(lines, event)], tag)
+
+
+# --- evaluation and files -------------------------------------------------------------------------
+def check_evaluation(images, labels):
+    train = write("train.yaml", MNIST + "train: {steps: 10, seed: 2, eval: {every: 2 epochs}, "
+                  "metrics: m/metrics.jsonl, tensorboard: tb}\n")
+    out, _ = tessera("run", train, "--out", path("out"))
+    x = (images.reshape(len(images), -1) / np.float32(255) - 0.1307) / 0.3081
+    loss, accuracy, top5 = evaluate(read_weights("out/weights.safetensors"), x, labels)
+    with open(path("out/result.json"), encoding="utf-8") as f:
+        result = json.load(f)
+    equal([e["step"] for e in result["evaluations"]], [8, 10], "2 epochs, and the end")
+    last = result["evaluations"][-1]
+    near(last["loss"], loss, "loss", rel=1e-5)
+    equal((last["accuracy"], last["top5"], last["rows"]), (accuracy, top5, TEST_ROWS), "of NumPy")
+    check(0.1 < accuracy <= top5, f"it has learnt: {accuracy}, {top5}")
+    check(f"evaluation after step 10: loss {loss:.4f}"[:-2] in out and
+          f"accuracy {100 * accuracy:.2f} %, top-5 {100 * top5:.2f} %, of {TEST_ROWS} rows" in out, out)
+    lines = lines_of("m/metrics.jsonl")
+    steps, evals = of_event(lines, "step"), of_event(lines, "eval")
+    equal([m["step"] for m in steps], list(range(1, 11)), "a line for each step")
+    equal([m["epoch"] for m in steps], [s / 4 for s in range(1, 11)], "epochs")
+    equal(list(steps[0]), ["event", "step", "epoch", "loss", "lr", "seconds", "rows_per_s", "elapsed_s"],
+          "keys of a step")
+    equal(list(evals[0]), ["event", "step", "epoch", "loss", "accuracy", "top5", "rows", "seconds",
+                           "elapsed_s"], "keys of an evaluation")
+    for m, l in zip(steps, result["losses"]):
+        near(m["loss"], l, "loss of a line", rel=1e-7)
+        near(m["lr"], 0.05 * (1 + np.cos(np.pi * (m["step"] - 1) / 10)) / 2, "lr", rel=1e-6)
+        near(m["rows_per_s"], BATCH / m["seconds"], "rows", rel=1e-4)
+    equal([(m["step"], m["accuracy"]) for m in evals],
+          [(e["step"], float(f"{e['accuracy']:.9g}")) for e in result["evaluations"]], "evaluations")
+    names = glob.glob(path("tb/events.out.tfevents.*"))
+    equal(len(names), 1, "files of events")
+    found, version = read_events(names[0])
+    equal(version, b"brain.Event:2", "version")
+    expected = []
+    for m in lines:
+        keys = {"step": ("loss", "lr", "rows_per_s"), "eval": ("loss", "accuracy", "top5")}[m["event"]]
+        group = "train" if m["event"] == "step" else "eval"
+        expected += [(m["step"], f"{group}/{k}", m[k]) for k in keys]
+    equal([e[:2] for e in found], [e[:2] for e in expected], "tags")
+    for f, e in zip(found, expected):
+        near(f[2], e[2], f"{e[:2]}", rel=1e-5)
+    check_tensorboard(path("tb"), lines)
+    # The same on other ranks; on the training part; and of a signature that splits classes.
+    for options in (["placements.all.ranks=[0]"], ["placements.all.ranks=[0,1,2]"],
+                    ["parameters=[{match: 2.*, sbp: S(0)}]"]):
+        r = tessera_json("run", train, "--set", options[0])
+        near(r["evaluations"][-1]["loss"], loss, options[0], rel=1e-4)
+        equal((r["evaluations"][-1]["accuracy"], r["evaluations"][-1]["top5"]), (accuracy, top5), options[0])
+    r = tessera_json("run", train, "--set", "train.eval.data=train", "--set", "train.eval.every=10 steps")
+    equal([(e["step"], e["rows"]) for e in r["evaluations"]], [(10, ROWS)], "on the training part")
+    # Evaluation changes nothing of training.
+    equal(tessera_json("run", train, "--set", "train={steps: 10, seed: 2}")["losses"], result["losses"],
+          "losses with evaluation and without")
+
+
+def check_metrics_live():
+    """Lines are there while it runs."""
+    train = write("live.yaml", MNIST + "train: {steps: 100000000, metrics: live.jsonl}\n")
+    p = subprocess.Popen([TESSERA, "run", train], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         env={**os.environ, "XDG_CACHE_HOME": CACHE.name, "OMP_NUM_THREADS": "1"})
+    until, seen = time.monotonic() + 30, 0
+    while seen < 3 and time.monotonic() < until:
+        time.sleep(0.02)
+        if os.path.exists(path("live.jsonl")):
+            with open(path("live.jsonl"), encoding="utf-8") as f:
+                seen = f.read().count("\n")
+    check(p.poll() is None and seen >= 3, "lines come while it runs")
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=30)
+    equal(p.returncode, 130, "SIGINT")
+    steps = [m["step"] for m in lines_of("live.jsonl")]
+    equal(steps, list(range(1, len(steps) + 1)), "lines to the end")
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+def check_resume():
+    say = "train: {steps: 40, seed: 2, eval: {every: 7}, checkpoint: {dir: %s, every: 9, keep: 0}, " \
+          "metrics: %s.jsonl}\n"
+    whole = tessera_json("run", write("whole.yaml", MNIST + say % ("whole", "whole")))
+    equal(entries("whole"),
+          [f"step-{s:08}" for s in (9, 18, 27, 36, 40)] + ["weights.safetensors"], "checkpoints")
+    tessera("ckpt", "verify", path("whole"))
+    # A run that ends at step 18, or is told to end there, goes on on 3 and on 1 ranks.
+    half = write("half.yaml", MNIST + say % ("half", "half"))
+    first = tessera_json("run", half, "--steps", "18", "--set", "optimizer.schedule.steps=40")
+    equal(first["losses"], whole["losses"][:18], "the first part")
+    for ranks, launch in (("[0,1,2]", 0), ("[0,1]", 2)):
+        folder = f"half{launch}"
+        subprocess.run(["cp", "-r", path("half"), path(folder)], check=True)
+        subprocess.run(["cp", path("half.jsonl"), path(folder + ".jsonl")], check=True)
+        text = write(folder + ".yaml", MNIST + say % (folder, folder))
+        out, _ = tessera("run", text, "--set", f"placements.all.ranks={ranks}", "--out", path("on"),
+                         launch=launch)
+        check(f"goes on after step 18, from {path(folder)}\n" in out, out)
+        with open(path("on/result.json"), encoding="utf-8") as f:
+            rest = json.load(f)
+        equal((rest["after_step"], rest["steps"], len(rest["losses"])), (18, 22, 22), "the rest")
+        for a, b in zip(rest["losses"], whole["losses"][18:]):
+            near(a, b, f"losses on {ranks}", rel=1e-4)
+        steps = [m["step"] for m in of_event(lines_of(folder + ".jsonl"), "step")]
+        equal(steps, list(range(1, 41)), "lines of both parts")
+        equal([m["step"] for m in of_event(lines_of(folder + ".jsonl"), "eval")],
+              [7, 14, 18, 21, 28, 35, 40], "evaluations of both parts")
+    out, _ = tessera("run", text, launch=2)
+    check("all 40 steps were done before\n" in out, out)
+    _, err = tessera("run", half, "--set", "train.checkpoint.resume=false", code=1)
+    check(f"half.yaml:6:59: train.checkpoint: {path('half')}: has checkpoints of another run, and "
+          "resume is false: name another folder, or remove them\n" in err, err)
+    _, err = tessera("run", half, "--set", "model.args.hidden=17", code=1)
+    check("half.yaml:6:59: train.checkpoint: " in err and
+          "'model/0.weight' has shape (16,784) in the checkpoint, (17,784) here\n" in err, err)
+
+
+def check_signal(launch):
+    """SIGTERM leaves a checkpoint and weights; what follows is what would have been."""
+    name = f"term{launch}"
+    text = write(name + ".yaml", MNIST + "train: {steps: 100000000, seed: 2, "
+                 "checkpoint: {dir: %s}, metrics: %s.jsonl}\n" % (name, name))
+    command = [TESSERA] + (["launch", "-n", str(launch), "--", TESSERA] if launch else []) + ["run", text]
+    p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         env={**os.environ, "XDG_CACHE_HOME": CACHE.name, "OMP_NUM_THREADS": "1"})
+    until = time.monotonic() + 30
+    while time.monotonic() < until and not (os.path.exists(path(name + ".jsonl")) and
+                                            os.path.getsize(path(name + ".jsonl")) > 2000):
+        time.sleep(0.02)
+    p.send_signal(signal.SIGTERM)
+    _, err = p.communicate(timeout=60)
+    equal(p.returncode, 143, f"SIGTERM: {err}")
+    lines = lines_of(name + ".jsonl")
+    last = of_event(lines, "step")[-1]["step"]
+    equal([m["step"] for m in of_event(lines, "checkpoint")], [last], "the checkpoint of the last step")
+    equal(entries(name), [f"step-{last:08}", "weights.safetensors"], "what it leaves")
+    check(f"stopped by SIGTERM after step {last} of 100000000" in err, err)
+    steps = ["--steps", str(last + 5), "--set", "optimizer.schedule.steps=100000000"]
+    r = tessera_json("run", text, *steps)
+    whole = tessera_json("run", text, *steps, "--set", "train={seed: 2}")
+    equal(r["losses"], whole["losses"][last:], "what would have been, bit for bit")
+
+
+check_evaluation(*make_mnist())
+check_metrics_live()
+check_resume()
+for n in (0, 2):
+    check_signal(n)
+_, error = tessera("run", path("train.yaml"), "--set", "train.metrics=/dev/null/x", code=1)
+check("/dev/null/x: Not a directory" in error, error)
+_, error = tessera("run", path("train.yaml"), "--set", "train.tensorboard=/dev/null/x", code=1)
+check("/dev/null/x: Not a directory" in error, error)
+done()
