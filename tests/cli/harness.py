@@ -25,7 +25,22 @@ def tessera(*args, code=0, env=None, stdin=None, timeout=60, launch=0):
 
 
 def tessera_json(*args, **kw):
-    return json.loads(tessera(*args, "--json", **kw)[0])
+    """What --json prints; of a plan with values and placements in the place of their ids."""
+    json_ = json.loads(tessera(*args, "--json", **kw)[0])
+    return resolve(json_) if args[0] == "plan" else json_
+
+
+def resolve(plan):
+    for v in plan["values"]:
+        p = plan["placements"][v["placement"]]
+        ranks = p["ranks"]
+        for size in p["hierarchy"][:0:-1]:
+            ranks = [ranks[i:i + size] for i in range(0, len(ranks), size)]
+        v["placement"] = p["device"] + ":" + json.dumps(ranks, separators=(",", ":"))
+    for x in plan["ops"] + plan["boxing"]:
+        for ends in ("in", "out"):
+            x[ends] = [plan["values"][v] for v in x[ends]]
+    return plan
 
 
 def check(ok, text):

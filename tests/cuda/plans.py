@@ -36,9 +36,11 @@ def plan(tessera, path, device):
 
 # Buckets are numbered in the order in which they start, which may differ.
 def talks(p):
+    def sbp(values):
+        return p["values"][values[0]]["sbp"] if values else ""
+
     return sorted((b["collective"], b["groups"], b["group_size"], b["bytes"], b["two_phase"],
-                   b["lane"], re.sub("bucket [0-9]+", "bucket", b["name"]), b["in"][0]["sbp"] if b["in"] else "",
-                   b["out"][0]["sbp"] if b["out"] else "")
+                   b["lane"], re.sub("bucket [0-9]+", "bucket", b["name"]), sbp(b["in"]), sbp(b["out"]))
                   for b in p["boxing"] if b["communicates"])
 
 

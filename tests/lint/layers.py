@@ -42,11 +42,11 @@ ROOMS = {
     "src/data/loader/": ["decoder.h", "loader.h"],
     "src/data/sets/": [],
     "src/plan/infer/": ["strategies.h"], "src/plan/pass/": [], "src/plan/lower/": [],
-    "src/plan/report/": ["report.h"], "src/plan/choose/": ["choose.h", "need.h"],
+    "src/plan/report/": ["report.h", "timeline.h"], "src/plan/choose/": ["choose.h", "need.h"],
     "kernels/cuda/library/": [], "kernels/cuda/plain/": [], "kernels/cuda/fast/": [],
     "src/train/checkpoint/": ["index.h", "shard.h", "folder.h"],
     "src/config/print/": ["man.h"],
-    "src/cli/plan/": ["plan.h"],
+    "src/cli/plan/": ["plan.h"], "src/cli/page/": ["moves.h", "page.h"],
     "src/cli/run/": [], "src/cli/box/": [], "src/cli/ckpt/": [], "src/cli/launch/": [], "src/cli/flight/": [],
 }
 # third-party header -> the one folder that may include it

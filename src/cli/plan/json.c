@@ -1,102 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "src/cli/plan/plan.h"
-
-#include <cjson/cJSON.h>
-
-static cJSON *json_value(const tsri_value *v)
-{
-    cJSON *json = cJSON_CreateObject(), *shape = cJSON_CreateArray();
-    char sbp[TSRI_LAYOUT_TEXT_MAX];
-    for (int i = 0; i < v->shape.ndim; i++)
-        cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)v->shape.d[i]));
-    cJSON_AddStringToObject(json, "name", v->name ? v->name : "");
-    cJSON_AddStringToObject(json, "dtype", tsr_dtype_name(v->dtype));
-    cJSON_AddItemToObject(json, "shape", shape);
-    cJSON_AddStringToObject(json, "sbp", tsri_layout_format(&v->layout, sbp));
-    cJSON_AddStringToObject(json, "placement", tsr_placement_text(v->placement));
-    return json;
-}
-
-static cJSON *json_values(const tsr_plan *plan, int n, const int *values)
-{
-    cJSON *json = cJSON_CreateArray();
-    for (int i = 0; i < n; i++)
-        cJSON_AddItemToArray(json, json_value(&plan->values[values[i]]));
-    return json;
-}
-
-static cJSON *json_sbps(int n, const tsr_sbp *sbps)
-{
-    cJSON *json = cJSON_CreateArray();
-    char sbp[TSR_SBP_TEXT_MAX];
-    for (int i = 0; i < n; i++)
-        cJSON_AddItemToArray(json, cJSON_CreateString(tsr_sbp_format(sbps[i], sbp)));
-    return json;
-}
-
-static void add_alternatives(cJSON *json, const tsri_report_row *row)
-{
-    const tsri_alternatives *alt = row->alternatives;
-    cJSON *list = cJSON_CreateArray();
-    for (int i = 0; alt && i < alt->n; i++) {
-        cJSON *one = cJSON_CreateObject();
-        cJSON_AddItemToObject(one, "in",
-                              json_sbps(row->item ? row->item->nin : 0, alt->sig[i]->in));
-        cJSON_AddItemToObject(one, "out",
-                              json_sbps(row->item ? row->item->nout : 1, alt->sig[i]->out));
-        cJSON_AddNumberToObject(one, "more_s", alt->more_s[i]);
-        cJSON_AddItemToArray(list, one);
-    }
-    cJSON_AddStringToObject(json, "why", row->said ? "said" : "chosen");
-    if (alt)
-        cJSON_AddNumberToObject(json, "legal", alt->legal);
-    cJSON_AddItemToObject(json, "alternatives", list);
-}
-
-static void add_common(cJSON *json, const tsr_plan *plan, const tsri_report_row *row)
-{
-    char name[32];
-    cJSON_AddStringToObject(json, "name", row->name);
-    cJSON_AddItemToObject(
-        json, "in",
-        json_values(plan, row->item ? row->item->nin : 0, row->item ? row->item->in : NULL));
-    cJSON_AddItemToObject(json, "out",
-                          json_values(plan, row->item ? row->item->nout : 1,
-                                      row->item ? row->item->out : &row->value));
-    cJSON_AddNumberToObject(json, "cost_s", row->cost_s);
-    if (row->cost_s > 0)
-        cJSON_AddStringToObject(json, "bound_by", tsri_spent_name(row->most, name));
-    if (row->item && row->item->loc.file) {
-        cJSON_AddStringToObject(json, "file", row->item->loc.file);
-        cJSON_AddNumberToObject(json, "line", row->item->loc.line);
-    }
-}
-
-static cJSON *json_op(const tsr_plan *plan, const tsri_report_row *row)
-{
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "op", row->what);
-    add_common(json, plan, row);
-    add_alternatives(json, row);
-    return json;
-}
-
-static cJSON *json_box(const tsr_plan *plan, const tsri_report_row *row)
-{
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "collective", row->what);
-    add_common(json, plan, row);
-    cJSON_AddBoolToObject(json, "communicates", row->link >= 0);
-    cJSON_AddNumberToObject(json, "groups", row->groups);
-    cJSON_AddNumberToObject(json, "group_size", row->group_size);
-    if (row->link >= 0)
-        cJSON_AddNumberToObject(json, "link", row->link + 1);
-    cJSON_AddNumberToObject(json, "bytes", (double)row->bytes);
-    cJSON_AddBoolToObject(json, "two_phase", row->item->box.step.two_phase);
-    cJSON_AddStringToObject(json, "lane", row->item->box.is_bucket ? "bulk" : "critical");
-    cJSON_AddStringToObject(json, "reason", row->item->box.reason);
-    return json;
-}
+#include "src/cli/plan/json.h"
 
 static cJSON *json_totals(const tsri_report *r)
 {
@@ -133,6 +36,7 @@ static cJSON *json_memory(const tsri_report *r)
         cJSON_AddNumberToObject(one, "other", (double)m->other);
         cJSON_AddNumberToObject(one, "total", (double)m->total);
         cJSON_AddBoolToObject(one, "exact", m->exact);
+        cJSON_AddNumberToObject(one, "peak", m->peak);
         cJSON_AddItemToArray(json, one);
     }
     return json;
@@ -188,25 +92,51 @@ static cJSON *json_model(const plan_view *v)
     return json;
 }
 
+static void add_rows(plan_json *j, cJSON *json)
+{
+    cJSON *ops = cJSON_AddArrayToObject(json, "ops");
+    cJSON *boxes = cJSON_AddArrayToObject(json, "boxing");
+    for (int i = 0; i < j->report->nrows; i++)
+        if (j->report->rows[i].kind == TSRI_REPORT_BOX)
+            cJSON_AddItemToArray(boxes, plan_json_box(j, i));
+        else
+            cJSON_AddItemToArray(ops, plan_json_op(j, i));
+}
+
+/* In an order in which what is named by a number has its number: placements last. */
+static void add_program(plan_json *j, cJSON *json)
+{
+    j->moves = cJSON_CreateArray();
+    add_rows(j, json);
+    cJSON_AddItemToObject(json, "values", plan_json_values(j));
+    cJSON_AddItemToObject(json, "modules", plan_json_modules(j));
+    cJSON_AddItemToObject(json, "placements", plan_json_placements(j));
+    cJSON_AddItemToObject(json, "moves", j->moves);
+    cJSON_AddItemToObject(json, "order", plan_json_order(j));
+    cJSON_AddItemToObject(json, "timeline", plan_json_timeline(j));
+}
+
 cJSON *plan_make_json(const plan_view *v)
 {
     const tsri_report *r = v->report;
-    const tsr_plan *plan = r->plan;
-    cJSON *json = cJSON_CreateObject(), *ops = cJSON_CreateArray(), *boxes = cJSON_CreateArray();
-    for (int i = 0; i < r->nrows; i++)
-        if (r->rows[i].kind == TSRI_REPORT_BOX)
-            cJSON_AddItemToArray(boxes, json_box(plan, &r->rows[i]));
-        else
-            cJSON_AddItemToArray(ops, json_op(plan, &r->rows[i]));
+    plan_json j = {.report = r, .plan = r->plan};
+    cJSON *json = cJSON_CreateObject();
+    tsri_pool_init(&j.pool, &r->plan->world->mem);
+    plan_json_number(&j);
+    cJSON_AddNumberToObject(json, "version", PLAN_JSON_VERSION);
     cJSON_AddStringToObject(json, "file", v->path);
-    cJSON_AddNumberToObject(json, "ranks", plan->world->nranks);
-    cJSON_AddNumberToObject(json, "compile_s", plan->info.compile_s);
-    cJSON_AddNumberToObject(json, "infer_s", plan->info.infer_s);
-    cJSON_AddItemToObject(json, "ops", ops);
-    cJSON_AddItemToObject(json, "boxing", boxes);
+    cJSON_AddNumberToObject(json, "ranks", r->plan->world->nranks);
+    cJSON_AddNumberToObject(json, "compile_s", r->plan->info.compile_s);
+    cJSON_AddNumberToObject(json, "infer_s", r->plan->info.infer_s);
+    cJSON_AddItemToObject(json, "step", json_step(r));
     cJSON_AddItemToObject(json, "totals", json_totals(r));
     cJSON_AddItemToObject(json, "memory", json_memory(r));
-    cJSON_AddItemToObject(json, "step", json_step(r));
     cJSON_AddItemToObject(json, "model", json_model(v));
-    return json;
+    if (!j.failed)
+        add_program(&j, json);
+    tsri_pool_finish(&j.pool);
+    if (!j.failed)
+        return json;
+    cJSON_Delete(json);
+    return NULL;
 }

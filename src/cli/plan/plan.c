@@ -63,16 +63,15 @@ void plan_links_source(const plan_view *v, char buf[256])
     }
 }
 
-char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size)
+char *plan_ranks_like(const int *of, int n, int which, char *buf, size_t size)
 {
     size_t used = 0;
-    int n = r->plan->world->nranks;
     buf[0] = 0;
     for (int first = 0; first < n; first++) {
-        if (r->memory_of[first] != m)
+        if (of[first] != which)
             continue;
         int last = first;
-        while (last + 1 < n && r->memory_of[last + 1] == m)
+        while (last + 1 < n && of[last + 1] == which)
             last++;
         char text[48];
         int length = last > first
@@ -87,6 +86,11 @@ char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size)
         first = last;
     }
     return buf;
+}
+
+char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size)
+{
+    return plan_ranks_like(r->memory_of, r->plan->world->nranks, m, buf, size);
 }
 
 /* --- the command ------------------------------------------------------------------------------ */

@@ -16,13 +16,15 @@ typedef struct plan_view {
     bool has_cluster, verbose;
 } plan_view;
 
-/* text.c, json.c, dot.c: return false or NULL when there is no memory. */
+/* text.c, json.c, dot.c. Return false or NULL when there is no memory. */
 bool plan_print_text(const plan_view *v);
 struct cJSON *plan_make_json(const plan_view *v);
 bool plan_write_dot(const plan_view *v, FILE *f);
 
 /* Where the links' figures come from: "measured 2026-...", "built in", "the file's cluster". */
 void plan_links_source(const plan_view *v, char buf[256]);
+/* "0-3,8": the ranks of n that `of` has `which` for. */
+char *plan_ranks_like(const int *of, int n, int which, char *buf, size_t size);
 /* "0-3,8": the ranks whose memory is that of class m. */
 char *plan_ranks_text(const tsri_report *r, int m, char *buf, size_t size);
 

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "src/plan/report/timeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/core/rng.h"
+
+enum { LANES = 2 };
+
+/* A group's place on the clock. */
+typedef struct clock_hand {
+    double now_s, lane_s[LANES]; /* when it is free to compute; when its lanes are */
+    int last, lane_last[LANES];  /* the spans that it was busy with until then; -1 */
+} clock_hand;
+
+typedef struct clockwork {
+    const tsr_plan *plan;
+    tsri_timeline *t;
+    tsri_pool pool;
+    int capacity;
+    clock_hand *hand;  /* [groups] */
+    int *span_of_call; /* per item: the first span of its call; -1 */
+} clockwork;
+
+/* --- groups of ranks -------------------------------------------------------------------------- */
+typedef struct membership {
+    uint64_t key;
+    int rank;
+} membership;
+
+static int by_key(const void *a, const void *b)
+{
+    const membership *x = a, *y = b;
+    return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->rank - y->rank;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const tsri_timeline_group *x = a, *y = b;
+    return x->rank - y->rank;
+}
+
+/* Mixes the number of a set of ranks into the keys of its members. */
+static void mix_placement(membership *of, const tsr_placement *p, uint64_t number)
+{
+    for (int i = 0; i < tsr_placement_nranks(p); i++) {
+        membership *m = &of[tsr_placement_rank(p, i)];
+        m->key = tsri_hash(m->key, &number, sizeof number);
+    }
+}
+
+static bool is_new(const tsr_placement **seen, int n, const tsr_placement *p)
+{
+    for (int i = 0; i < n; i++)
+        if (seen[i] == p)
+            return false;
+    return p != NULL;
+}
+
+/* Tells apart the ranks that have a part in different items. */
+static tsr_status find_memberships(clockwork *c, membership *of)
+{
+    const tsr_plan *plan = c->plan;
+    const tsr_placement **seen = NULL;
+    int nseen = 0, cseen = 0;
+    for (int i = 0; i < plan->nitems; i++) {
+        const tsri_item *it = &plan->items[i];
+        const tsr_placement *ends[2] = {it->placement,
+                                        tsri_item_converts(it) ? it->box.from : NULL};
+        uint64_t number = (uint64_t)plan->nitems + (uint64_t)i;
+        for (int j = 0; tsri_item_converts(it) && j < it->box.nranks; j++) {
+            membership *m = &of[it->box.ranks[j]];
+            m->key = tsri_hash(m->key, &number, sizeof number);
+        }
+        for (int e = 0; e < 2; e++)
+            if (is_new(seen, nseen, ends[e])) {
+                TSRI_NEED(TSRI_PUSH(&c->pool, seen, nseen, cseen));
+                seen[nseen++] = ends[e];
+                mix_placement(of, ends[e], (uint64_t)nseen);
+            }
+    }
+    return TSR_OK;
+}
+
+static tsr_status find_groups(clockwork *c)
+{
+    tsri_timeline *t = c->t;
+    int n = c->plan->world->nranks;
+    membership *of = tsri_pool_alloc(&c->pool, (size_t)n * sizeof *of);
+    int *class_of = tsri_pool_alloc(&c->pool, (size_t)n * sizeof *class_of);
+    t->group = tsri_pool_alloc(&t->pool, (size_t)n * sizeof *t->group);
+    t->group_of = tsri_pool_alloc(&t->pool, (size_t)n * sizeof *t->group_of);
+    TSRI_NEED(of && class_of && t->group && t->group_of);
+    for (int i = 0; i < n; i++)
+        of[i] = (membership){TSRI_HASH_INIT, i};
+    TSRI_TRY(find_memberships(c, of));
+    qsort(of, (size_t)n, sizeof *of, by_key);
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || of[i].key != of[i - 1].key)
+            t->group[t->ngroups++] = (tsri_timeline_group){.rank = of[i].rank};
+        t->group[t->ngroups - 1].nranks++;
+        t->group_of[of[i].rank] = t->group[t->ngroups - 1].rank;
+    }
+    qsort(t->group, (size_t)t->ngroups, sizeof *t->group, by_rank);
+    for (int g = 0; g < t->ngroups; g++)
+        class_of[t->group[g].rank] = g;
+    for (int i = 0; i < n; i++)
+        t->group_of[i] = class_of[t->group_of[i]];
+    return TSR_OK;
+}
+
+/* --- the clock -------------------------------------------------------------------------------- */
+static tsr_status add_span(clockwork *c, int item, int group, int before, double start_s)
+{
+    tsri_timeline *t = c->t;
+    TSRI_NEED(TSRI_PUSH(&t->pool, t->span, t->nspans, c->capacity));
+    t->span[t->nspans++] = (tsri_span){.item = item,
+                                       .group = group,
+                                       .before = before,
+                                       .start_s = start_s,
+                                       .end_s = start_s + c->plan->items[item].cost_s};
+    return TSR_OK;
+}
+
+static bool has_part(const clockwork *c, const tsri_item *it, int group)
+{
+    return tsri_item_has(it, c->t->group[group].rank);
+}
+
+static tsr_status compute(clockwork *c, int item)
+{
+    const tsri_item *it = &c->plan->items[item];
+    for (int g = 0; g < c->t->ngroups; g++) {
+        clock_hand *h = &c->hand[g];
+        if (!has_part(c, it, g))
+            continue;
+        TSRI_TRY(add_span(c, item, g, h->last, h->now_s));
+        h->last = c->t->nspans - 1;
+        h->now_s += it->cost_s;
+        c->t->group[g].compute_s += it->cost_s;
+    }
+    return TSR_OK;
+}
+
+/* All groups of a call start together, when the last of them is ready. */
+static tsr_status start(clockwork *c, int item)
+{
+    const tsri_item *it = &c->plan->items[item];
+    int lane = it->box.is_bucket, before = -1;
+    double at = 0;
+    for (int g = 0; g < c->t->ngroups; g++) {
+        const clock_hand *h = &c->hand[g];
+        if (!has_part(c, it, g))
+            continue;
+        if (h->now_s > at || (before < 0 && h->last >= 0)) {
+            at = h->now_s;
+            before = h->last;
+        }
+        if (h->lane_s[lane] > at) {
+            at = h->lane_s[lane];
+            before = h->lane_last[lane];
+        }
+    }
+    c->span_of_call[item] = c->t->nspans;
+    for (int g = 0; g < c->t->ngroups; g++) {
+        clock_hand *h = &c->hand[g];
+        if (!has_part(c, it, g))
+            continue;
+        TSRI_TRY(add_span(c, item, g, before, at));
+        h->lane_s[lane] = at + it->cost_s;
+        h->lane_last[lane] = c->t->nspans - 1;
+    }
+    return TSR_OK;
+}
+
+static void finish(clockwork *c, int item)
+{
+    const tsri_timeline *t = c->t;
+    for (int s = c->span_of_call[item]; s >= 0 && s < t->nspans && t->span[s].item == item; s++) {
+        clock_hand *h = &c->hand[t->span[s].group];
+        if (t->span[s].end_s >= h->now_s) {
+            h->now_s = t->span[s].end_s;
+            h->last = s;
+        }
+    }
+}
+
+static void mark_critical(clockwork *c)
+{
+    tsri_timeline *t = c->t;
+    int last = -1;
+    for (int g = 0; g < t->ngroups; g++) {
+        t->group[g].end_s = c->hand[g].now_s;
+        if (c->hand[g].now_s > t->end_s) {
+            t->end_s = c->hand[g].now_s;
+            last = c->hand[g].last;
+        }
+    }
+    for (; last >= 0; last = t->span[last].before)
+        t->span[last].critical = true;
+}
+
+static tsr_status run_clock(clockwork *c)
+{
+    const tsr_plan *plan = c->plan;
+    c->hand = tsri_pool_alloc(&c->pool, (size_t)c->t->ngroups * sizeof *c->hand);
+    c->span_of_call = tsri_pool_alloc(&c->pool, (size_t)plan->nitems * sizeof *c->span_of_call);
+    TSRI_NEED(c->hand && c->span_of_call);
+    for (int g = 0; g < c->t->ngroups; g++)
+        c->hand[g] = (clock_hand){.last = -1, .lane_last = {-1, -1}};
+    for (int i = 0; i < plan->nitems; i++)
+        c->span_of_call[i] = -1;
+    for (int e = 0; e < plan->nentries; e++) {
+        int item = plan->entries[e].item;
+        if (plan->entries[e].phase == TSRI_PHASE_DO)
+            TSRI_TRY(compute(c, item));
+        else if (plan->entries[e].phase == TSRI_PHASE_START)
+            TSRI_TRY(start(c, item));
+        else if (plan->entries[e].phase == TSRI_PHASE_FINISH)
+            finish(c, item);
+    }
+    mark_critical(c);
+    return TSR_OK;
+}
+
+tsr_status tsri_timeline_make(const tsr_plan *plan, tsri_timeline *out_timeline)
+{
+    *out_timeline = (tsri_timeline){0};
+    tsri_pool_init(&out_timeline->pool, &plan->world->mem);
+    clockwork c = {.plan = plan, .t = out_timeline};
+    tsri_pool_init(&c.pool, &plan->world->mem);
+    tsr_status status = find_groups(&c);
+    if (status == TSR_OK)
+        status = run_clock(&c);
+    tsri_pool_finish(&c.pool);
+    return status;
+}
+
+void tsri_timeline_finish(tsri_timeline *timeline)
+{
+    tsri_pool_finish(&timeline->pool);
+}

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tessera plan --json: every example's is what the schema says, its ids name what they should, and
+its sums are those of independent additions. usage: plan_json.py TESSERA SCHEMA"""
+import glob
+import json
+import os
+import sys
+from collections import defaultdict
+from fractions import Fraction
+
+from harness import check, done, equal, near, tessera
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SCHEMA = json.load(open(sys.argv[2], encoding="utf-8"))
+EXAMPLES = sorted(glob.glob(os.path.join(os.path.dirname(__file__), "../../examples/experiments/*.yaml")))
+KINDS = ("parameters", "buffers", "optimizer", "inputs_outputs", "gradients", "activations",
+         "communication")
+
+
+def check_schema(p, what):
+    """Draft 2020-12 where the package is there, else the keys alone."""
+    if not jsonschema:
+        equal(set(p), set(SCHEMA["properties"]), what)
+        return
+    errors = list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(p))
+    check(not errors, f"{what}: {[(list(e.absolute_path), e.message[:200]) for e in errors[:3]]}")
+
+
+def check_ids(p, what):
+    for name in ("values", "modules", "placements"):
+        equal([x["id"] for x in p[name]], list(range(len(p[name]))), f"{what}: ids of {name}")
+    rows = sorted(p["ops"] + p["boxing"], key=lambda x: x["id"])
+    equal([x["id"] for x in rows], list(range(len(rows))), f"{what}: ids of ops and conversions")
+    made = set()
+    for x in rows:
+        check(all(0 <= v < len(p["values"]) for v in x["in"] + x["out"]), f"{what}: values of {x}")
+        check(0 <= x["module"] < len(p["modules"]), f"{what}: the module of {x}")
+        path = p["modules"][x["module"]]["path"]
+        check(not path or (x["name"] + ".").startswith(path + "."), f"{what}: {x['name']} in {path}")
+        if x.get("op") not in ("input", "variable"):
+            made |= set(x["out"])
+    for x in rows:  # what is read is a source, or made by something
+        source = {v for s in p["ops"] if s["phase"] == "source" for v in s["out"]} if x["id"] == 0 else source
+        check(all(v in made or v in source for v in x["in"]), f"{what}: nothing makes an operand of {x}")
+    for m in p["modules"]:
+        parent = m["path"].rpartition(".")[0]
+        equal(p["modules"][m["parent"]]["path"] if "parent" in m else None, parent if m["path"] else None,
+              f"{what}: the module above {m['path']}")
+    for v in p["values"]:
+        place = p["placements"][v["placement"]]
+        splits = v["sbp"].count("S(") + v["sbp"].count("B") + v["sbp"].count("P")
+        check(splits in (1, len(place["hierarchy"])), f"{what}: {v['sbp']} on {place['hierarchy']}")
+        equal("bytes" in v, "memory" in v, f"{what}: memory of {v}")
+
+
+def check_memory(p, what):
+    """What a class of ranks holds, added up from the values."""
+    for c, m in enumerate(p["memory"]):
+        held = defaultdict(int)
+        for v in p["values"]:
+            if "bytes" not in v or ("alive" in v and not v["alive"][0] <= m["peak"] <= v["alive"][1]) or \
+                    ("alive" in v and v["alive"][0] < 0):
+                continue
+            held[v["memory"]] += v["bytes"][c]
+        for kind in KINDS:
+            equal(held[kind], m[kind], f"{what}: {kind} of ranks {m['ranks']}")
+        equal(sum(held.values()) + m["other"], m["total"], f"{what}: total of ranks {m['ranks']}")
+        alive = [0] * (len(p["order"]["op"]) + 1)
+        for v in p["values"]:
+            if v.get("alive", [-1])[0] >= 0:
+                alive[v["alive"][0]] += v["bytes"][c]
+                alive[v["alive"][1] + 1] -= v["bytes"][c]
+        best = now = 0
+        for a in alive:
+            now += a
+            best = max(best, now)
+        equal(best, m["gradients"] + m["activations"] + m["communication"],
+              f"{what}: the peak of ranks {m['ranks']}")
+
+
+def part(length, parts, i):
+    return length // parts + (i < length % parts)
+
+
+def largest(v, place):
+    """Bytes of the largest part of a value, which is the first rank's."""
+    size = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "u8": 1, "bool": 1, "f16": 2, "bf16": 2}[v["dtype"]]
+    words = v["sbp"].strip("()").split(",") if v["sbp"].startswith("(") else [v["sbp"]]
+    shape = list(v["shape"])
+    for word, k in sorted(zip(words, place["hierarchy"]), key=lambda w: w[0][-1:] if "/" in w[0] else ""):
+        if word.startswith("S("):
+            axis = int(word[2:].split(")")[0])
+            shape[axis] = part(shape[axis], k, 0)
+    total = size
+    for n in shape:
+        total *= n
+    return total
+
+
+def check_moves(p, what):
+    """Bytes of each conversion, from its matrix and from its collective's definition."""
+    for x in p["boxing"]:
+        if not x["communicates"]:
+            equal((x["bytes"], "move" in x), (0, False), f"{what}: {x['name']}")
+            continue
+        move = p["moves"][x["move"]]
+        k = len(move["ranks"])
+        equal(k, x["group_size"], f"{what}: ranks of {x}")
+        reads = [sum(row) for row in move["bytes"]]
+        check(all(move["bytes"][i][i] == 0 for i in range(k)), f"{what}: a rank reads from itself in {x}")
+        check(len(x["in"]) > 1 or max(reads) <= x["bytes"], f"{what}: {reads} of {x}")
+        if x["collective"] in ("all_reduce", "all_gather"):
+            # Of buckets, the figure is the first rank's.
+            equal(max(reads) if len(x["in"]) == 1 else reads[0], x["bytes"], f"{what}: {x}")
+        values = [(p["values"][a], p["values"][b]) for a, b in zip(x["in"], x["out"])]
+        if x["collective"] == "all_reduce" and not x["two_phase"]:
+            equal(x["bytes"], sum((k - 1) * largest(a, p["placements"][a["placement"]]) for a, _ in values),
+                  f"{what}: {x}")
+        if x["collective"] == "all_reduce" and x["two_phase"]:
+            whole = sum(largest(a, p["placements"][a["placement"]]) for a, _ in values)
+            near(x["bytes"], Fraction(2 * (k - 1), k) * whole, f"{what}: {x}", rel=0.05 + 8 * k * len(values) / whole)
+
+
+def check_timeline(p, what):
+    rows = {x["id"]: x for x in p["ops"] + p["boxing"]}
+    t, spans = p["timeline"], p["timeline"]["spans"]
+    equal({len(spans[c]) for c in ("op", "group", "start_s", "end_s")}, {len(spans["op"])}, what)
+    busy, free = defaultdict(float), defaultdict(float)
+    for op, group, start, end in zip(spans["op"], spans["group"], spans["start_s"], spans["end_s"]):
+        near(end - start, rows[op]["cost_s"], f"{what}: {rows[op]['name']} on the clock", rel=1e-6)
+        lane = (group, rows[op]["lane"] if rows[op].get("communicates") else "compute")
+        check(start >= free[lane] - 1e-12, f"{what}: two at a time on {lane}")
+        free[lane] = end
+        if lane[1] == "compute":
+            busy[group] += rows[op]["cost_s"]
+    equal(sum(g["nranks"] for g in t["groups"]), p["ranks"], f"{what}: ranks on the clock")
+    for i, g in enumerate(t["groups"]):
+        near(busy[i], g["compute_s"], f"{what}: computing of ranks {g['ranks']}", rel=1e-9)
+        check(g["end_s"] <= t["end_s"] * (1 + 1e-9), what)
+    check(t["end_s"] <= p["step"]["cost_s"] * (1 + 1e-9), f"{what}: overlap makes nothing longer")
+    # The longest chain has no gaps, and is the whole step.
+    at = 0.0
+    for s in sorted(spans["critical"], key=lambda s: spans["start_s"][s]):
+        check(abs(spans["start_s"][s] - at) <= 1e-9 * t["end_s"], f"{what}: a gap before {spans['op'][s]}")
+        at = spans["end_s"][s]
+    near(at, t["end_s"], f"{what}: the longest chain", rel=1e-9)
+    phases = defaultdict(list)
+    for op, phase in zip(p["order"]["op"], p["order"]["phase"]):
+        phases[op].append(phase)
+    for op, seen in phases.items():
+        equal(seen, ["start", "finish", "release"] if rows[op].get("communicates") else ["do"],
+              f"{what}: what is done of {rows[op]['name']}")
+    equal(sorted(phases), sorted(set(spans["op"])), f"{what}: what is done is on the clock")
+
+
+def check_sums(p, what):
+    near(sum(x["cost_s"] for x in p["ops"] + p["boxing"]), p["step"]["cost_s"], f"{what}: time")
+    equal(sum(x["bytes"] for x in p["boxing"]), p["totals"]["bytes"], f"{what}: bytes")
+    by = defaultdict(int)
+    for x in p["boxing"]:
+        if x["communicates"]:
+            by[x["collective"]] += x["bytes"]
+    equal(dict(by), {t["collective"]: t["bytes"] for t in p["totals"]["collectives"]}, what)
+
+
+check(len(EXAMPLES) >= 11, f"examples: {EXAMPLES}")
+purposes = set()
+for path in EXAMPLES:
+    p = json.loads(tessera("plan", path, "--json")[0])
+    name = os.path.basename(path)
+    for look in (check_schema, check_ids, check_sums, check_memory, check_moves, check_timeline):
+        look(p, name)
+    purposes |= {x["purpose"] for x in p["boxing"]}
+check(purposes >= {"parameters", "gradients", "updates", "outputs", "activations", "backward"},
+      f"what is converted in the examples: {purposes}")
+# Two stages: each computes by itself, and waits for the other.
+p = json.loads(tessera("plan", [e for e in EXAMPLES if "pipeline2" in e][0], "--json")[0])
+equal([(g["ranks"], g["nranks"]) for g in p["timeline"]["groups"]], [("0-1", 2), ("2-3", 2)], "stages")
+check(all(0 < g["compute_s"] < p["timeline"]["end_s"] * 0.8 for g in p["timeline"]["groups"]), "stages wait")
+print("the schema was held against every example" if jsonschema else
+      "python3-jsonschema is not installed: keys alone were compared")
+done()
