@@ -69,6 +69,9 @@ typedef struct tsr_compile_opts {
      * computed from it, and parameters are still those from before. On GPUs it looks when the loss
      * is fetched, after the updates, and names the loss alone. */
     tsr_on_nan on_nan TSR_IS(TSR_NAN_WARN);
+    /* Operations a second of a rank by the dtype that it computes in, as [TSR_BF16] = 800e12; 0:
+     * flops_per_s. */
+    double dtype_flops_per_s[16];
 } tsr_compile_opts;
 #define TSR_COMPILE_OPTS(...)                                    \
     (&(const tsr_compile_opts){.size = sizeof(tsr_compile_opts), \
