@@ -277,5 +277,7 @@ tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r)
     TSRI_TRY(check_kind(e));
     e->trains = has(e, "model");
     find_nranks(e);
+    if (has(e, "cluster"))
+        TSRI_TRY(tsri_check_cluster(&e->cluster, e->nranks));
     return e->trains ? check_training(e, r) : tsri_check_graph(e, r);
 }

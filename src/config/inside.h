@@ -194,7 +194,8 @@ struct tsri_experiment {
 
 extern const tsri_section tsri_experiment_section, tsri_placement_section, tsri_model_section,
     tsri_data_section, tsri_tensors_section, tsri_layout_section, tsri_pattern_section,
-    tsri_group_section, tsri_optimizer_section, tsri_schedule_section, tsri_train_section;
+    tsri_group_section, tsri_optimizer_section, tsri_schedule_section, tsri_train_section,
+    tsri_cluster_section;
 /* The section of the model's arguments. */
 const tsri_section *tsri_args_section(const tsri_config_model *m);
 
@@ -207,6 +208,9 @@ tsr_status tsri_experiment_parse_with(tsri_mem *mem, const char *name, const voi
 tsr_status tsri_experiment_check(tsri_experiment *e, const tsri_reader *r);
 /* Its parts. */
 tsr_status tsri_check_placements(tsri_experiment *e, const tsri_reader *r);
+tsr_status tsri_check_cluster(const tsri_config_cluster *c, int nranks);
+/* Makes a mapping of a cluster in short, "h100-sxm:16x8"; other nodes stay. */
+tsr_status tsri_cluster_expand(tsri_pool *pool, tsri_yaml *node);
 tsr_status tsri_check_graph(tsri_experiment *e, const tsri_reader *r);
 tsr_status tsri_check_placement(const tsri_experiment *e, const tsri_ref *ref,
                                 const tsri_config_placement **out_placement);

@@ -35,7 +35,8 @@ static const char *const bn_words[] = {"global", "local", NULL};
 
 /* --- placements ------------------------------------------------------------------------------- */
 static const tsri_field placement_fields[] = {
-    WORD(tsri_config_placement, "device", device, "cpu", device_words, "What a rank computes on."),
+    WORD(tsri_config_placement, "device", device, TSRI_NONE, device_words,
+         "What a rank computes on. Default: cuda where cluster has a gpu, else cpu."),
     FIELD(MESH, tsri_config_placement, "mesh", mesh, TSRI_NONE, 0, 0,
           "The dimensions of the hierarchy, outermost first, with names that signatures can use. A "
           "number of ranks that is asked for (-n N) scales a mesh whose ranks are not listed: the "
@@ -414,7 +415,7 @@ const tsri_section tsri_optimizer_section = {.name = "optimizer",
                                              .nvariants = COUNT(optimizers),
                                              .variants = optimizers};
 
-/* --- training, cluster ------------------------------------------------------------------------ */
+/* --- training --------------------------------------------------------------------------------- */
 #define TRAIN(kind_, key, fallback_, low, high, doc_) \
     FIELD(kind_, tsri_config_train, #key, key, fallback_, low, high, doc_)
 static const tsri_field train_fields[] = {
@@ -431,21 +432,6 @@ static const tsri_field train_fields[] = {
 };
 const tsri_section tsri_train_section = {
     .name = "train", .size = sizeof(tsri_config_train), FIELDS(train_fields)};
-
-#define CLUSTER(kind_, key, low, high, doc_) \
-    FIELD(kind_, tsri_config_cluster, #key, said.key, TSRI_NONE, low, high, doc_)
-static const tsri_field cluster_fields[] = {
-    CLUSTER(INT, ranks_per_node, 1, 65536, "Default: all ranks on one node."),
-    CLUSTER(FLOAT, latency_us, 1e-6, 1e9, "Of a collective within a node, in microseconds."),
-    CLUSTER(FLOAT, bandwidth_gb_s, 1e-6, 1e9, "That a rank has there, in 10^9 bytes a second."),
-    CLUSTER(FLOAT, node_latency_us, 1e-6, 1e9, "The same between nodes."),
-    CLUSTER(FLOAT, node_bandwidth_gb_s, 1e-6, 1e9, ""),
-    CLUSTER(FLOAT, memory_gb_s, 1e-6, 1e9, "That a rank reads and writes of its own memory."),
-    CLUSTER(FLOAT, tflops, 1e-6, 1e9, "Of a rank, in 10^12 operations a second."),
-    CLUSTER(FLOAT, kernel_us, 1e-6, 1e9, "That starting a kernel takes."),
-};
-static const tsri_section cluster_section = {
-    .name = "cluster", .size = sizeof(tsri_config_cluster), FIELDS(cluster_fields)};
 
 /* --- the whole -------------------------------------------------------------------------------- */
 #define PART(kind_, key, fallback_, section_, low, high, doc_)                              \
@@ -468,7 +454,7 @@ static const tsri_field experiment_fields[] = {
     FIELD(MESH, tsri_experiment, "mesh", mesh, TSRI_NONE, 0, 0,
           "Instead of placements: the axes of the only one, which is called mesh."),
     WORD(tsri_experiment, "device", device, TSRI_NONE, device_words,
-         "Beside mesh: what a rank computes on. Default: cpu."),
+         "Beside mesh: what a rank computes on. Default: cuda where cluster has a gpu, else cpu."),
     PART(SECTION, model, TSRI_NONE, &tsri_model_section, 0, 0, "What is trained."),
     PART(SECTION, data, TSRI_NONE, &tsri_data_section, 0, 0, "What it is trained on."),
     PART(SECTION, tensors, TSRI_NONE, &tsri_tensors_section, 0, 0,
@@ -487,10 +473,12 @@ static const tsri_field experiment_fields[] = {
           "What a graph's run gives: names of its entries, and grad(NAME). Default: the last "
           "entry."),
     PART(SECTION, train, TSRI_NONE, &tsri_train_section, 0, 0, "For how long."),
-    PART(SECTION, cluster, TSRI_NONE, &cluster_section, 0, 0,
-         "The links that planning assumes. Default: the machine's own."),
+    PART(SECTION, cluster, TSRI_NONE, &tsri_cluster_section, 0, 0,
+         "What planning assumes of machines and the links between them; h100-sxm:16x8 is {gpu: "
+         "h100-sxm, nodes: 16, gpus_per_node: 8}. Default: this machine's own figures."),
     FIELD(BYTES, tsri_experiment, "memory_limit", memory_limit, TSRI_NONE, 0, 0,
-          "Bytes that a rank may use, kernels' scratch included."),
+          "Bytes that a rank may use, kernels' scratch included. Default: the memory of the "
+          "cluster's gpu."),
     FIELD(FLOAT, tsri_experiment, "bucket_mb", bucket_mb, "4", 0, 1e6,
           "Gradients are reduced together, in calls of up to this many MiB; 0: each by itself."),
     FIELD(
